@@ -1,0 +1,40 @@
+// Package heartbeat is what a node says of itself once an interval: the one row
+// that operators, rollouts and watchers read instead of asking nodes.
+package heartbeat
+
+// Beat identifies a node and what it runs, and carries its health figures.
+type Beat struct {
+	NodeID        string // unique in the fleet, 1 to 64 bytes
+	Region        string // 1 to 48 bytes
+	Build         string // version of the binary, at most 64 bytes
+	TuningVersion int64  // version of the tuning document in force; 0 is the built-in default
+	StartedAtMs   int64  // Unix milliseconds by the node's clock
+	SentAtMs      int64  // Unix milliseconds by the node's clock; beside the database's own stamp it shows skew
+	Health        Health
+}
+
+// Health is a snapshot of a node's own figures. `…Total` only grow while the
+// process lives and start at 0 with it; `…AtMs` are Unix milliseconds by the
+// node's clock, 0 for never. Stored as JSON: readers must accept rows of older
+// and newer builds, so fields are only ever added.
+type Health struct {
+	AllowedTotal    int64  `json:"allowed_total"`
+	DeniedTotal     int64  `json:"denied_total"`
+	ShadowedTotal   int64  `json:"shadowed_total"`
+	DegradedTotal   int64  `json:"degraded_total"` // decisions made without the origin answer they wanted
+	Entries         int64  `json:"entries"`
+	PendingCost     int64  `json:"pending_cost"` // accepted, not yet confirmed by the origin
+	DroppedCost     int64  `json:"dropped_cost_total"`
+	ReplayErrors    int64  `json:"replay_errors_total"`
+	ReplayedAtMs    int64  `json:"replayed_at_ms"` // last replay that the origin confirmed in full
+	FlushedRows     int64  `json:"flushed_rows_total"`
+	FlushErrors     int64  `json:"flush_errors_total"`
+	FlushedAtMs     int64  `json:"flushed_at_ms"` // last flush pass without an error
+	RefusedRows     int64  `json:"refused_rows_total"`
+	ImportedRows    int64  `json:"imported_rows_total"`
+	ImportErrors    int64  `json:"import_errors_total"`
+	ImportedAtMs    int64  `json:"imported_at_ms"` // last import without an error
+	SettingsErrors  int64  `json:"settings_errors_total"`
+	SettingsAtMs    int64  `json:"settings_at_ms"`             // last settings read that was applied or found unchanged
+	SettingsProblem string `json:"settings_problem,omitempty"` // why the newest settings are not in force
+}

@@ -1,0 +1,237 @@
+// Package window is the arithmetic of a sliding window over fixed cells: pure
+// functions of integers, without clock, state or I/O.
+//
+// Time is cut into cells of one duration each; cell number Sequence(t, d) holds
+// the millisecond t. A request at t is judged against the count of its own cell
+// plus the share of the previous cell that a window of length d ending at t
+// still covers:
+//
+//	current   previous              t
+//	├─────────┼─────────────────────┤
+//	   s-1              s
+//	effective = count(s) + count(s-1) * Weight(t, d) + cost
+//	allowed   ⇔ effective <= limit
+//
+// The weight is a ratio of two integers, (d - t mod d)/d, so the comparison is
+// done exactly, in 128-bit integers, and never in floating point: a verdict does
+// not depend on rounding, and the retry time is exact to the millisecond.
+// Weight and Effective give the same figures as floats, for people.
+//
+// What it gives up, as every two-cell window does: the previous cell's requests
+// are taken to be spread evenly over it.
+package window
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Bounds of a key and of the quantities judged against it.
+const (
+	WorkspaceBytesMax  = 191 // column workspace_id, counted in bytes
+	NamespaceBytesMax  = 255 // column namespace, counted in bytes
+	IdentifierBytesMax = 255 // column identifier, counted in bytes
+
+	DurationMin = time.Second
+	DurationMax = 366 * 24 * time.Hour
+
+	// LimitMax bounds limits and costs. It is the largest integer that every
+	// JSON reader holds exactly (2^53 - 1); sums of a few regions' counts stay far
+	// below 2^55, the width of a counter.
+	LimitMax = 1<<53 - 1
+)
+
+// ErrInvalid is wrapped by every error of this package: the caller's input is at
+// fault, and the message names the field and its bound.
+var ErrInvalid = errors.New("invalid")
+
+// Key is what is limited. The limit and the cost are not part of it: two
+// requests with different limits on one key share one count.
+type Key struct {
+	Workspace  string
+	Namespace  string
+	Identifier string
+	Duration   time.Duration // whole milliseconds, DurationMin to DurationMax
+}
+
+// DurationMs is the key's duration in milliseconds.
+func (k Key) DurationMs() int64 { return k.Duration.Milliseconds() }
+
+// Validate reports the first field outside its bounds, as an error that wraps
+// ErrInvalid. Names may hold any bytes, NUL and invalid UTF-8 included, and are
+// compared as bytes; only emptiness and length are refused.
+func (k Key) Validate() error {
+	switch {
+	case k.Workspace == "":
+		return fmt.Errorf("%w: workspace is empty (1 to %d bytes)", ErrInvalid, WorkspaceBytesMax)
+	case len(k.Workspace) > WorkspaceBytesMax:
+		return tooLong("workspace", k.Workspace, WorkspaceBytesMax)
+	case k.Namespace == "":
+		return fmt.Errorf("%w: namespace is empty (1 to %d bytes)", ErrInvalid, NamespaceBytesMax)
+	case len(k.Namespace) > NamespaceBytesMax:
+		return tooLong("namespace", k.Namespace, NamespaceBytesMax)
+	case k.Identifier == "":
+		return fmt.Errorf("%w: identifier is empty (1 to %d bytes)", ErrInvalid, IdentifierBytesMax)
+	case len(k.Identifier) > IdentifierBytesMax:
+		return tooLong("identifier", k.Identifier, IdentifierBytesMax)
+	case k.Duration < DurationMin || k.Duration > DurationMax:
+		return fmt.Errorf("%w: duration is %v (%v to %v)", ErrInvalid, k.Duration, DurationMin, DurationMax)
+	case k.Duration%time.Millisecond != 0:
+		return fmt.Errorf("%w: duration is %v (whole milliseconds only)", ErrInvalid, k.Duration)
+	}
+	return nil
+}
+
+func tooLong(field, value string, bytesMax int) error {
+	hint := ""
+	if n := utf8.RuneCountInString(value); n != len(value) && n <= bytesMax {
+		hint = ", counted as bytes and not as characters"
+	}
+	return fmt.Errorf("%w: %s is %d bytes long (1 to %d%s)", ErrInvalid, field, len(value), bytesMax, hint)
+}
+
+// String is for logs and errors of operators' tools; names are quoted, so that
+// no name can pretend to be another.
+func (k Key) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%q/%q/%q/%v", k.Workspace, k.Namespace, k.Identifier, k.Duration)
+	return b.String()
+}
+
+// Cell is one fixed window of a key.
+type Cell struct {
+	Key
+	Sequence int64
+}
+
+// ExpiresAtMs is the Unix millisecond from which the cell can influence no decision.
+func (c Cell) ExpiresAtMs() int64 { return ExpiresAt(c.Sequence, c.DurationMs()) }
+
+// Compare orders cells as the primary key of their table does: by bytes of
+// workspace, namespace, identifier, then duration, then sequence. Every writer
+// uses this order, so that writers of the same rows never wait in a circle.
+func (c Cell) Compare(d Cell) int {
+	if n := strings.Compare(c.Workspace, d.Workspace); n != 0 {
+		return n
+	}
+	if n := strings.Compare(c.Namespace, d.Namespace); n != 0 {
+		return n
+	}
+	if n := strings.Compare(c.Identifier, d.Identifier); n != 0 {
+		return n
+	}
+	switch {
+	case c.Duration != d.Duration && c.Duration < d.Duration:
+		return -1
+	case c.Duration != d.Duration:
+		return 1
+	case c.Sequence < d.Sequence:
+		return -1
+	case c.Sequence > d.Sequence:
+		return 1
+	}
+	return 0
+}
+
+// Sequence numbers the cell that holds the Unix millisecond t: floor(t / duration),
+// also for times before 1970.
+func Sequence(tMs, durationMs int64) int64 {
+	q := tMs / durationMs
+	if tMs%durationMs < 0 {
+		q--
+	}
+	return q
+}
+
+// Start is the first Unix millisecond of a cell.
+func Start(sequence, durationMs int64) int64 { return sequence * durationMs }
+
+// ExpiresAt is the Unix millisecond from which a cell can influence no decision:
+// the end of the window that follows it.
+func ExpiresAt(sequence, durationMs int64) int64 { return (sequence + 2) * durationMs }
+
+// Uncovered is how many milliseconds of the previous cell a window ending at t
+// still covers, 1 to durationMs. Divided by durationMs it is the Weight.
+func Uncovered(tMs, durationMs int64) int64 {
+	return durationMs - (tMs - Sequence(tMs, durationMs)*durationMs)
+}
+
+// Weight is the share of the previous cell that counts at t, in (0, 1].
+func Weight(tMs, durationMs int64) float64 {
+	return float64(Uncovered(tMs, durationMs)) / float64(durationMs)
+}
+
+// Effective is what is compared with the limit, as a float for people. Use Fits
+// to decide.
+func Effective(current, previous, cost, tMs, durationMs int64) float64 {
+	return float64(current) + float64(previous)*Weight(tMs, durationMs) + float64(cost)
+}
+
+// Fits reports whether current + previous*uncoveredMs/durationMs + cost <= limit,
+// exactly. All counts must be >= 0 and below 2^62; 0 <= uncoveredMs <= durationMs.
+func Fits(current, previous, cost, limit, uncoveredMs, durationMs int64) bool {
+	room := limit - current - cost
+	if room < 0 {
+		return false
+	}
+	if previous <= room { // weight <= 1: no need for the product
+		return true
+	}
+	// previous * uncovered <= room * duration
+	ph, pl := bits.Mul64(uint64(previous), uint64(uncoveredMs))
+	rh, rl := bits.Mul64(uint64(room), uint64(durationMs))
+	return ph < rh || ph == rh && pl <= rl
+}
+
+// Carried is floor(previous * uncoveredMs / durationMs): the whole units that the
+// previous cell still holds.
+func Carried(previous, uncoveredMs, durationMs int64) int64 {
+	hi, lo := bits.Mul64(uint64(previous), uint64(uncoveredMs))
+	q, _ := bits.Div64(hi, lo, uint64(durationMs)) // uncovered <= duration: the quotient fits
+	return int64(q)
+}
+
+// Remaining is limit - floor(current + previous*weight), never negative: what
+// callers are told is left. It rounds in the caller's favour by less than one unit.
+func Remaining(current, previous, limit, uncoveredMs, durationMs int64) int64 {
+	return max(0, limit-current-Carried(previous, uncoveredMs, durationMs))
+}
+
+// PassesAt is the earliest Unix millisecond >= tMs at which Fits holds for cost,
+// if nothing else is counted meanwhile. ok is false when cost > limit: it never
+// will. It looks through this cell, the next one (where current has become
+// previous), and the one after it (where both are gone).
+func PassesAt(current, previous, cost, limit, tMs, durationMs int64) (atMs int64, ok bool) {
+	if cost > limit {
+		return 0, false
+	}
+	start := Start(Sequence(tMs, durationMs), durationMs)
+	if elapsed, ok := passesWithin(previous, limit-current-cost, durationMs); ok {
+		return max(tMs, start+elapsed), true
+	}
+	if elapsed, ok := passesWithin(current, limit-cost, durationMs); ok {
+		return start + durationMs + elapsed, true
+	}
+	return start + 2*durationMs, true
+}
+
+// passesWithin solves previous*(duration-elapsed) <= room*duration for the least
+// elapsed in [0, duration): elapsed = duration - floor(room*duration/previous).
+func passesWithin(previous, room, durationMs int64) (elapsedMs int64, ok bool) {
+	if room < 0 {
+		return 0, false
+	}
+	if previous <= room {
+		return 0, true
+	}
+	hi, lo := bits.Mul64(uint64(room), uint64(durationMs))
+	q, _ := bits.Div64(hi, lo, uint64(previous)) // room < previous: the quotient is < duration
+	if q == 0 {
+		return 0, false
+	}
+	return durationMs - int64(q), true
+}
