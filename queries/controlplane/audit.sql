@@ -1,0 +1,7 @@
+-- name: AuditInsert :exec
+INSERT INTO ratelimit_audit (at, actor, action, subject, reason, before_state, after_state)
+VALUES (ROUND(UNIX_TIMESTAMP(NOW(3)) * 1000), ?, ?, ?, ?, ?, ?);
+
+-- name: AuditList :many
+SELECT id, at, actor, action, subject, reason, before_state, after_state
+FROM ratelimit_audit WHERE id < sqlc.arg(before_id) ORDER BY id DESC LIMIT ?;

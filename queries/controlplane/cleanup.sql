@@ -1,0 +1,25 @@
+-- Statements that delete what has expired. Each names a cutoff and a bound.
+
+-- name: WindowCountsDeleteExpired :execrows
+DELETE FROM ratelimit_window_counts WHERE expires_at < sqlc.arg(cutoff_ms) LIMIT ?;
+
+-- name: WindowCountsOldestExpiry :one
+-- 0 when the table is empty. Reads one entry of expires_at_idx.
+SELECT CAST(COALESCE(MIN(expires_at), 0) AS SIGNED) AS oldest_ms FROM ratelimit_window_counts;
+
+-- name: BlocklistDeleteExpired :execrows
+DELETE FROM ratelimit_blocklist WHERE expires_at < sqlc.arg(cutoff_ms) LIMIT ?;
+
+-- name: BlocklistListActive :many
+SELECT workspace_id, namespace, identifier, duration_ms, sequence, `limit`, expires_at
+FROM ratelimit_blocklist WHERE expires_at > sqlc.arg(now_ms);
+
+-- name: BlocklistUpsert :exec
+-- One row; the bulk form repeats this statement's VALUES tuple.
+INSERT INTO ratelimit_blocklist
+  (workspace_id, namespace, identifier, duration_ms, sequence, `limit`, expires_at)
+VALUES (?, ?, ?, ?, ?, ?, ?)
+ON DUPLICATE KEY UPDATE expires_at = GREATEST(expires_at, VALUES(expires_at));
+
+-- name: NodesDeleteDead :execrows
+DELETE FROM ratelimit_nodes WHERE seen_at < sqlc.arg(cutoff_ms) LIMIT ?;

@@ -1,0 +1,33 @@
+-- What operators set.
+
+-- name: TuningInsert :execlastid
+INSERT INTO ratelimit_tuning (region, document, actor, reason, created_at)
+VALUES (?, ?, ?, ?, ROUND(UNIX_TIMESTAMP(NOW(3)) * 1000));
+
+-- name: TuningList :many
+SELECT version, region, document, actor, reason, created_at
+FROM ratelimit_tuning WHERE version < sqlc.arg(before_version) ORDER BY version DESC LIMIT ?;
+
+-- name: OverrideUpsert :exec
+INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, `limit`, duration_ms, updated_at)
+VALUES (?, ?, ?, ?, ?, ROUND(UNIX_TIMESTAMP(NOW(3)) * 1000))
+ON DUPLICATE KEY UPDATE `limit` = VALUES(`limit`), duration_ms = VALUES(duration_ms), updated_at = VALUES(updated_at);
+
+-- name: OverrideDelete :execrows
+DELETE FROM ratelimit_overrides WHERE workspace_id = ? AND namespace = ? AND pattern = ?;
+
+-- name: OverrideList :many
+SELECT workspace_id, namespace, pattern, `limit`, duration_ms, updated_at
+FROM ratelimit_overrides WHERE workspace_id = ? AND namespace = ? ORDER BY pattern;
+
+-- name: NamespaceUpsert :exec
+INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, updated_at)
+VALUES (?, ?, ?, ROUND(UNIX_TIMESTAMP(NOW(3)) * 1000))
+ON DUPLICATE KEY UPDATE shadow = VALUES(shadow), updated_at = VALUES(updated_at);
+
+-- name: NamespaceDelete :execrows
+DELETE FROM ratelimit_namespaces WHERE workspace_id = ? AND namespace = ?;
+
+-- name: NamespaceList :many
+SELECT workspace_id, namespace, shadow, updated_at
+FROM ratelimit_namespaces WHERE workspace_id = ? ORDER BY namespace;

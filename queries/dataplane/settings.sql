@@ -1,0 +1,17 @@
+-- What operators have set, as nodes read it.
+
+-- name: TuningForRegion :many
+-- The newest version for the region and the newest for the fleet; a region's own
+-- one wins, whichever is newer.
+SELECT version, region, document FROM ratelimit_tuning
+WHERE version IN (
+  SELECT MAX(t.version) FROM ratelimit_tuning t
+  WHERE t.region = sqlc.arg(region) OR t.region = ''
+  GROUP BY t.region
+);
+
+-- name: Namespaces :many
+SELECT workspace_id, namespace, shadow FROM ratelimit_namespaces;
+
+-- name: Overrides :many
+SELECT workspace_id, namespace, pattern, `limit`, duration_ms FROM ratelimit_overrides;

@@ -1,0 +1,17 @@
+-- +goose Up
+-- What each node last said of itself.
+CREATE TABLE ratelimit_nodes (
+  node_id        VARBINARY(64)   NOT NULL,
+  region         VARBINARY(48)   NOT NULL,
+  build          VARCHAR(64)     NOT NULL,
+  tuning_version BIGINT UNSIGNED NOT NULL,
+  started_at     BIGINT UNSIGNED NOT NULL COMMENT 'Unix ms by the clock of the node',
+  sent_at        BIGINT UNSIGNED NOT NULL COMMENT 'Unix ms by the clock of the node',
+  seen_at        BIGINT UNSIGNED NOT NULL COMMENT 'Unix ms by the clock of the database',
+  health         TEXT            NOT NULL COMMENT 'JSON, see package heartbeat',
+  PRIMARY KEY (node_id),
+  KEY region_idx (region, seen_at)
+);
+
+-- +goose Down
+DROP TABLE ratelimit_nodes;
