@@ -1,0 +1,131 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// ErrInvalid is wrapped by every error about a request: the message names the
+// field and its bound. It is the very value of window.ErrInvalid.
+var ErrInvalid = window.ErrInvalid
+
+// ErrRegionRequired is returned by New when there is somebody to share counts
+// with and no region to share them as.
+var ErrRegionRequired = errors.New("dataplane: Config.Region is required when Origin or Counts is set")
+
+// Request asks for leave to spend Cost on a key. Names are compared as bytes.
+type Request struct {
+	Workspace  string        // 1 to 191 bytes
+	Namespace  string        // 1 to 255 bytes
+	Identifier string        // 1 to 255 bytes
+	Limit      int64         // cost allowed in any Duration, 0 (blocks) to window.LimitMax
+	Duration   time.Duration // 1 s to 366 days, whole milliseconds
+	Cost       int64         // 0 (a peek) to window.LimitMax
+}
+
+// Validate reports the first field outside its bounds.
+func (r Request) Validate() error {
+	if err := (window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier, Duration: r.Duration}).Validate(); err != nil {
+		return err
+	}
+	return validateAmounts(r.Limit, r.Cost)
+}
+
+func validateAmounts(limit, cost int64) error {
+	if limit < 0 || limit > window.LimitMax {
+		return fmt.Errorf("%w: limit is %d (0 to %d)", ErrInvalid, limit, int64(window.LimitMax))
+	}
+	if cost < 0 || cost > window.LimitMax {
+		return fmt.Errorf("%w: cost is %d (0 to %d)", ErrInvalid, cost, int64(window.LimitMax))
+	}
+	return nil
+}
+
+// Source tells what a decision was based on.
+type Source uint8
+
+const (
+	// SourceNone is the source of a decision that was not made: see Decision.Err.
+	SourceNone Source = iota
+	// SourceLocal is a decision from this node's own state, which was fresh enough,
+	// or enough to deny.
+	SourceLocal
+	// SourceOrigin is a decision that asked the region's origin first.
+	SourceOrigin
+	// SourceDegraded is a decision that wanted the origin's answer, did not get it
+	// in time, and was made from this node's own state.
+	SourceDegraded
+)
+
+// String is the name used on the wire and in metrics.
+func (s Source) String() string {
+	switch s {
+	case SourceLocal:
+		return "local"
+	case SourceOrigin:
+		return "origin"
+	case SourceDegraded:
+		return "degraded"
+	}
+	return "none"
+}
+
+// Decision is the answer to a Request.
+type Decision struct {
+	// Allowed is the verdict. It is false when Err is set.
+	Allowed bool
+
+	// Shadowed is true when the request was over its limit and only passes because
+	// its namespace is in shadow mode. Its cost was not counted.
+	Shadowed bool
+
+	// Source tells what the decision was based on.
+	Source Source
+
+	// Limit is the limit that was applied: the request's, or an override's.
+	Limit int64
+
+	// Remaining is limit - floor(current + previous*weight) after this decision,
+	// never negative. A denied cost is not subtracted.
+	Remaining int64
+
+	// Current is current + previous*weight + cost, what was compared with the limit;
+	// on denial too.
+	Current float64
+
+	// ResetAt is the end of the fixed cell that the decision was made in.
+	ResetAt time.Time
+
+	// RetryAfter is how long until this same cost would pass if nothing else were
+	// counted, exact to the millisecond: by one millisecond less it would not. It is
+	// 0 when the request was allowed, and when it never will pass (cost > limit).
+	RetryAfter time.Duration
+
+	// Override is the pattern of the override that applied, "" for none.
+	Override string
+
+	// Err is set, and wraps ErrInvalid, when the request itself is at fault; nothing
+	// was counted then. A dependency that is down is never an error.
+	Err error
+}
+
+// BatchMax is how many requests one AllowMany may carry.
+const BatchMax = 1000
+
+// Batch is the answer to AllowMany.
+type Batch struct {
+	// Allowed is true when every item passed and all costs were counted. If it is
+	// false none was.
+	Allowed bool
+
+	// Decisions holds each item's own verdict, in the order of the requests: what it
+	// would have been together with the items before it.
+	Decisions []Decision
+
+	// Err wraps ErrInvalid, and names the first item at fault, when the batch was
+	// not decided at all.
+	Err error
+}

@@ -1,0 +1,126 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+
+	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// The two layers above a node, and all that the limiter knows of them. Package
+// memstore keeps both in memory; redisorigin and mysqlcounts are the real ones;
+// package storetest holds every implementation to the contracts written here.
+
+// ErrMaybeApplied marks an Add whose fate is unknown: the request left, the
+// reply did not arrive. Any other error of an Add means that it was certainly
+// not applied.
+var ErrMaybeApplied = errors.New("origin: reply lost, the increment may have been applied")
+
+// ErrRefused marks rows that a CountStore will never accept, however often they
+// are sent: the fault is in at least one of the rows, not in the store. The
+// flusher bisects such a chunk until it has found them.
+var ErrRefused = errors.New("count store: refused the rows")
+
+// Origin is where the nodes of one region meet: an integer for each cell, which
+// only grows, and forgets itself some time after its cell has expired.
+//
+// All methods may run concurrently, obey ctx's deadline, and keep no reference to
+// their arguments.
+type Origin interface {
+	// Read returns the totals of cells, in their order; a cell that nobody has
+	// added to is 0. All cells are read in one round trip (one a shard where there
+	// are several), and it answers for all of them or fails as a whole.
+	Read(ctx context.Context, cells []window.Cell) ([]int64, error)
+
+	// Add adds each cost to its cell and returns each cell's new total, in order.
+	// The expiry is set in the same atomic step as the increment. One increment may
+	// fail where others succeed, so each has its own error: nil, one that wraps
+	// ErrMaybeApplied, or any other for "certainly not applied". It never retries
+	// by itself.
+	Add(ctx context.Context, adds []Add) []Added
+
+	// Raise lifts each cell's total to at least the given count, and changes no
+	// cell that is there already. It heals an origin that has lost data; doing it
+	// twice is doing it once.
+	Raise(ctx context.Context, totals []Add) error
+}
+
+// Add is a cost for a cell, > 0.
+type Add struct {
+	Cell window.Cell
+	Cost int64
+}
+
+// Added is an origin's answer to one Add.
+type Added struct {
+	Total int64 // the region's total after the increment; 0 with an error
+	Err   error
+}
+
+// CountStore is where regions meet: a grow-only counter with one component for
+// each cell and region, merged by max, and beside it what operators set and what
+// nodes report.
+//
+// All methods may run concurrently and obey ctx's deadline.
+type CountStore interface {
+	// Publish raises region's own components to the given counts; a smaller count
+	// than the stored one changes nothing. Counts must be sorted by
+	// window.Cell.Compare, without duplicates, at most PublishRowsMax; they go out
+	// as one statement. After nil all are stored. An error that wraps ErrRefused
+	// means that none is stored and at least one row never will be; after any other
+	// error the caller may repeat the same call with no harm done.
+	Publish(ctx context.Context, region string, counts []Count) error
+
+	// Import calls yield once for each cell that expires after nowMs (Unix
+	// milliseconds) and has a component from any region, in no particular order.
+	// yield must not block. After an error, what was yielded is still true.
+	Import(ctx context.Context, region string, nowMs int64, yield func(Imported)) error
+
+	// Settings reads what operators have set: the newest tuning for the region, or
+	// the fleet's where the region has none, and all namespaces and overrides.
+	Settings(ctx context.Context, region string) (SettingsRows, error)
+
+	// Heartbeat records what a node says of itself, replacing its earlier word.
+	Heartbeat(ctx context.Context, beat heartbeat.Beat) error
+}
+
+// PublishRowsMax is how many rows one Publish may carry.
+const PublishRowsMax = 500
+
+// Count is a region's count in one cell.
+type Count struct {
+	Cell  window.Cell
+	Count int64
+}
+
+// Imported is what a CountStore holds of one cell, seen from a region.
+type Imported struct {
+	Cell    window.Cell
+	Foreign int64 // sum of all other regions' components
+	Own     int64 // the region's own component: a lower bound of its true count
+}
+
+// SettingsRows are the stored settings, unread: the limiter parses and validates
+// them, and keeps its last good ones if it cannot.
+type SettingsRows struct {
+	TuningVersion  int64  // 0 when no tuning was ever stored
+	TuningDocument []byte // see package tuning; nil when TuningVersion is 0
+	Namespaces     []NamespaceRow
+	Overrides      []OverrideRow
+}
+
+// NamespaceRow is what an operator has set for a namespace.
+type NamespaceRow struct {
+	Workspace, Namespace string
+	Shadow               bool // decide and count, but let denied requests pass
+}
+
+// OverrideRow replaces the limit, and the duration too where DurationMs > 0, of
+// every identifier that Pattern matches. A pattern is compared as bytes; each '*'
+// in it stands for any run of bytes, none included. Limit 0 blocks.
+type OverrideRow struct {
+	Workspace, Namespace, Pattern string
+	Limit                         int64
+	DurationMs                    int64 // 0 keeps the request's
+}
