@@ -1,0 +1,347 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Store is a CountStore under test, beside what operators do to it and read from
+// it, which no node can. A hook that is nil leaves its subtests out.
+type Store struct {
+	dataplane.CountStore
+
+	// PutTuning stores a version of the tuning document; region "" is the fleet.
+	PutTuning func(t testing.TB, region string, version int64, document []byte)
+
+	// PutNamespaces and PutOverrides add rows to what operators have set.
+	PutNamespaces func(t testing.TB, rows ...dataplane.NamespaceRow)
+	PutOverrides  func(t testing.TB, rows ...dataplane.OverrideRow)
+
+	// Beats lists the stored heartbeats, in any order.
+	Beats func(t testing.TB) []heartbeat.Beat
+}
+
+// TestCountStore runs the contract of dataplane.CountStore against what open
+// returns: a store that is empty when open returns it. open is called once for each
+// subtest and no two run at once, so it may hand out one database again and again,
+// emptied.
+func TestCountStore(t *testing.T, open func(t testing.TB) Store) {
+	run := func(name string, f func(t *testing.T, s Store)) {
+		t.Run(name, func(t *testing.T) { f(t, open(t)) })
+	}
+
+	t.Run("Publish", func(t *testing.T) {
+		run := func(name string, f func(t *testing.T, s Store)) {
+			t.Run(name, func(t *testing.T) { f(t, open(t)) })
+		}
+		run("raises region's own components to the given counts", testPublishRaises)
+		run("a smaller count than the stored one changes nothing", testPublishNeverLowers)
+		run("publishing twice changes nothing", testPublishTwice)
+		run("no rows are no work", testPublishNothing)
+		run("at most PublishRowsMax rows", testPublishRowsMax)
+		run("rows must be sorted and without duplicates", testPublishOrder)
+		run("ErrRefused means that none is stored and at least one row never will be", testPublishRefused)
+		run("keeps no reference to its rows", testPublishKeepsNothing)
+		run("may run concurrently", testPublishConcurrently)
+	})
+	t.Run("Import", func(t *testing.T) {
+		run := func(name string, f func(t *testing.T, s Store)) {
+			t.Run(name, func(t *testing.T) { f(t, open(t)) })
+		}
+		run("foreign is the sum of all other regions' components and own is the region's", testImportForeignAndOwn)
+		run("yields each cell that expires after nowMs", testImportExpiry)
+		run("sums are exact for the largest counts", testImportBigCounts)
+		run("after an error what was yielded is still true", testImportInterrupted)
+	})
+	run("names with any bytes never collide", testCountNames)
+	run("regions with any bytes never collide", testCountRegions)
+	run("names of the longest lengths are kept whole", testCountLongNames)
+	run("durations and workspaces are apart, limits are not", testCountIdentity)
+	run("random histories equal the model", testCountHistories)
+	run("all methods obey ctx", testCountContext)
+
+	t.Run("Settings", func(t *testing.T) { testSettings(t, open) })
+	t.Run("Heartbeat", func(t *testing.T) { testHeartbeat(t, open) })
+}
+
+// reporter is what a *testing.T and a *rapid.T have in common.
+type reporter interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	Context() context.Context
+}
+
+func publish(t reporter, s dataplane.CountStore, region string, counts ...dataplane.Count) {
+	t.Helper()
+	sortCounts(counts)
+	for chunk := range slices.Chunk(counts, dataplane.PublishRowsMax) {
+		if err := s.Publish(t.Context(), region, chunk); err != nil {
+			t.Fatalf("publish %d rows as %q: %v", len(chunk), region, err)
+		}
+	}
+}
+
+// imported is all that a region can import of the given workspaces' cells (of all
+// cells, if none is given), and fails the test on a cell that comes twice.
+func imported(t reporter, s dataplane.CountStore, region string, nowMs int64, workspacePrefix string) map[window.Cell]dataplane.Imported {
+	t.Helper()
+	got := make(map[window.Cell]dataplane.Imported)
+	err := s.Import(t.Context(), region, nowMs, func(i dataplane.Imported) {
+		if !strings.HasPrefix(i.Cell.Workspace, workspacePrefix) {
+			return
+		}
+		if _, twice := got[i.Cell]; twice {
+			t.Errorf("import yielded %v twice", i.Cell)
+		}
+		got[i.Cell] = i
+	})
+	if err != nil {
+		t.Fatalf("import as %q: %v", region, err)
+	}
+	return got
+}
+
+func wantImported(t reporter, s dataplane.CountStore, region string, want ...dataplane.Imported) {
+	t.Helper()
+	got := imported(t, s, region, began.UnixMilli(), "")
+	for _, w := range want {
+		if g, ok := got[w.Cell]; !ok {
+			t.Errorf("as %q: %v/%d is missing", region, w.Cell, w.Cell.Sequence)
+		} else if g != w {
+			t.Errorf("as %q: %v/%d is foreign %d, own %d; want foreign %d, own %d",
+				region, w.Cell, w.Cell.Sequence, g.Foreign, g.Own, w.Foreign, w.Own)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("as %q: %d cells, want %d", region, len(got), len(want))
+	}
+}
+
+func sortCounts(counts []dataplane.Count) {
+	slices.SortFunc(counts, func(a, b dataplane.Count) int { return a.Cell.Compare(b.Cell) })
+}
+
+func testPublishRaises(t *testing.T, s Store) {
+	a, b := liveCell("w", "a"), liveCell("w", "b")
+	publish(t, s, "eu", dataplane.Count{Cell: a, Count: 6}, dataplane.Count{Cell: b, Count: 1})
+	wantImported(t, s, "eu", dataplane.Imported{Cell: a, Own: 6}, dataplane.Imported{Cell: b, Own: 1})
+	publish(t, s, "eu", dataplane.Count{Cell: a, Count: 9})
+	wantImported(t, s, "eu", dataplane.Imported{Cell: a, Own: 9}, dataplane.Imported{Cell: b, Own: 1})
+	wantImported(t, s, "us", dataplane.Imported{Cell: a, Foreign: 9}, dataplane.Imported{Cell: b, Foreign: 1})
+}
+
+// Conformance 38: "GREATEST: an older count never lowers a row".
+func testPublishNeverLowers(t *testing.T, s Store) {
+	a, b := liveCell("w", "a"), liveCell("w", "b")
+	publish(t, s, "eu", dataplane.Count{Cell: a, Count: 9}, dataplane.Count{Cell: b, Count: 2})
+	publish(t, s, "eu", dataplane.Count{Cell: a, Count: 6}, dataplane.Count{Cell: b, Count: 3})
+	wantImported(t, s, "eu", dataplane.Imported{Cell: a, Own: 9}, dataplane.Imported{Cell: b, Own: 3})
+}
+
+// Conformance 38: "the same flush twice changes nothing".
+func testPublishTwice(t *testing.T, s Store) {
+	a, b := liveCell("w", "a"), liveCell("w", "b")
+	for range 2 {
+		publish(t, s, "eu", dataplane.Count{Cell: a, Count: 6}, dataplane.Count{Cell: b, Count: 4})
+		wantImported(t, s, "us", dataplane.Imported{Cell: a, Foreign: 6}, dataplane.Imported{Cell: b, Foreign: 4})
+	}
+}
+
+func testPublishNothing(t *testing.T, s Store) {
+	for _, none := range [][]dataplane.Count{nil, {}} {
+		if err := s.Publish(t.Context(), "eu", none); err != nil {
+			t.Errorf("publish of no rows: %v", err)
+		}
+	}
+	wantImported(t, s, "eu")
+}
+
+func testPublishRowsMax(t *testing.T, s Store) {
+	rows := make(map[window.Cell]int64)
+	for i := range dataplane.PublishRowsMax {
+		rows[liveCell("w", strings.Repeat("x", i/100)+string(rune('a'+i)))] = int64(i + 1)
+	}
+	full := sortedCounts(rows)
+	last := full[len(full)-1]
+	last.Cell.Identifier += "z"
+	wantMisuse(t, s, append(slices.Clone(full), last))
+
+	publish(t, s, "eu", full...)
+	var want []dataplane.Imported
+	for _, c := range full {
+		want = append(want, dataplane.Imported{Cell: c.Cell, Foreign: c.Count})
+	}
+	wantImported(t, s, "us", want...)
+}
+
+func testPublishOrder(t *testing.T, s Store) {
+	count := func(c window.Cell) dataplane.Count { return dataplane.Count{Cell: c, Count: 1} }
+	a, b, c := count(liveCell("w", "a")), count(liveCell("w", "b")), count(liveCell("w", "c"))
+	longer, next := a, a
+	longer.Cell.Duration, longer.Cell.Sequence = 24*time.Hour, sequenceNow(24*time.Hour)
+	next.Cell.Sequence++
+	twice := a
+	twice.Count = 2
+	for name, rows := range map[string][]dataplane.Count{
+		"identifiers":       {a, c, b},
+		"first two":         {b, a, c},
+		"durations":         {longer, a},
+		"sequences":         {next, a},
+		"a duplicate":       {a, a, b},
+		"other count, same": {a, twice},
+	} {
+		t.Run(name, func(t *testing.T) { wantMisuse(t, s, rows) })
+	}
+}
+
+// wantMisuse publishes rows that the contract forbids: an error about the call, not
+// about a row (bisecting would never find one), and nothing stored.
+func wantMisuse(t *testing.T, s Store, rows []dataplane.Count) {
+	t.Helper()
+	err := s.Publish(t.Context(), "eu", rows)
+	if err == nil {
+		t.Errorf("publish of forbidden rows: no error")
+	}
+	if errors.Is(err, dataplane.ErrRefused) {
+		t.Errorf("publish of forbidden rows: %v, which says that a row is at fault", err)
+	}
+	wantImported(t, s, "eu")
+}
+
+// Conformance 39: "One row that the database refuses blocks no other row".
+func testPublishRefused(t *testing.T, s Store) {
+	good := func(id string) dataplane.Count { return dataplane.Count{Cell: liveCell("w", id), Count: 5} }
+	bad := func(change func(*dataplane.Count)) dataplane.Count {
+		c := good("m")
+		change(&c)
+		return c
+	}
+	for name, culprit := range map[string]dataplane.Count{
+		"identifier too long": bad(func(c *dataplane.Count) {
+			c.Cell.Identifier = strings.Repeat("m", window.IdentifierBytesMax+1)
+		}),
+		"namespace too long": bad(func(c *dataplane.Count) {
+			c.Cell.Namespace = strings.Repeat("n", window.NamespaceBytesMax+1)
+		}),
+		"workspace too long": bad(func(c *dataplane.Count) {
+			c.Cell.Workspace = strings.Repeat("w", window.WorkspaceBytesMax+1)
+		}),
+		"longer in bytes than in characters": bad(func(c *dataplane.Count) {
+			c.Cell.Identifier = strings.Repeat("é", window.IdentifierBytesMax/2+1)
+		}),
+		"negative count": bad(func(c *dataplane.Count) { c.Count = -1 }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, rows := range [][]dataplane.Count{{good("a"), culprit, good("z")}, {culprit}, {good("a"), culprit}, {culprit, good("z")}} {
+				sortCounts(rows)
+				if err := s.Publish(t.Context(), "eu", rows); !errors.Is(err, dataplane.ErrRefused) {
+					t.Errorf("publish of %d rows with the culprit: %v, want ErrRefused", len(rows), err)
+				}
+			}
+			wantImported(t, s, "eu")
+		})
+	}
+	publish(t, s, "eu", good("a"), good("z"))
+	wantImported(t, s, "us",
+		dataplane.Imported{Cell: good("a").Cell, Foreign: 5}, dataplane.Imported{Cell: good("z").Cell, Foreign: 5})
+}
+
+func testPublishKeepsNothing(t *testing.T, s Store) {
+	a, b := liveCell("w", "a"), liveCell("w", "b")
+	rows := []dataplane.Count{{Cell: a, Count: 6}, {Cell: b, Count: 4}}
+	publish(t, s, "eu", rows...)
+	rows[0], rows[1] = dataplane.Count{Cell: b, Count: 100}, dataplane.Count{}
+	wantImported(t, s, "us", dataplane.Imported{Cell: a, Foreign: 6}, dataplane.Imported{Cell: b, Foreign: 4})
+}
+
+func testImportForeignAndOwn(t *testing.T, s Store) {
+	shared, alone, next := liveCell("w", "shared"), liveCell("w", "alone"), liveCell("w", "shared")
+	next.Sequence++
+	publish(t, s, "eu", dataplane.Count{Cell: shared, Count: 1}, dataplane.Count{Cell: alone, Count: 7})
+	publish(t, s, "us", dataplane.Count{Cell: shared, Count: 20}, dataplane.Count{Cell: next, Count: 3})
+	publish(t, s, "ap", dataplane.Count{Cell: shared, Count: 300})
+
+	// Conformance 31: "The own row never enters the global count".
+	for region, want := range map[string][]dataplane.Imported{
+		"eu": {{Cell: shared, Foreign: 320, Own: 1}, {Cell: alone, Own: 7}, {Cell: next, Foreign: 3}},
+		"us": {{Cell: shared, Foreign: 301, Own: 20}, {Cell: alone, Foreign: 7}, {Cell: next, Own: 3}},
+		"ap": {{Cell: shared, Foreign: 21, Own: 300}, {Cell: alone, Foreign: 7}, {Cell: next, Foreign: 3}},
+		"sa": {{Cell: shared, Foreign: 321}, {Cell: alone, Foreign: 7}, {Cell: next, Foreign: 3}},
+	} {
+		wantImported(t, s, region, want...)
+	}
+}
+
+func testImportExpiry(t *testing.T, s Store) {
+	earlier, later := liveCell("w", "x"), liveCell("w", "x")
+	later.Sequence++
+	publish(t, s, "eu", dataplane.Count{Cell: earlier, Count: 1}, dataplane.Count{Cell: later, Count: 2})
+	publish(t, s, "us", dataplane.Count{Cell: earlier, Count: 4}, dataplane.Count{Cell: later, Count: 8})
+
+	for _, c := range []struct {
+		name  string
+		nowMs int64
+		cells int
+	}{
+		{"both alive", earlier.ExpiresAtMs() - 1, 2},
+		{"at the earlier cell's expiry", earlier.ExpiresAtMs(), 1},
+		{"just before the later cell's", later.ExpiresAtMs() - 1, 1},
+		{"at the later cell's", later.ExpiresAtMs(), 0},
+		{"nowMs may go back", earlier.ExpiresAtMs() - 1, 2},
+	} {
+		got := imported(t, s, "eu", c.nowMs, "")
+		if len(got) != c.cells {
+			t.Errorf("%s: %d cells, want %d", c.name, len(got), c.cells)
+		}
+		if g, ok := got[later]; ok && (g.Own != 2 || g.Foreign != 8) {
+			t.Errorf("%s: the later cell is %+v", c.name, g)
+		}
+	}
+}
+
+func testImportBigCounts(t *testing.T, s Store) {
+	c := liveCell("w", "big")
+	regions := []string{"r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "r9"}
+	for _, r := range regions {
+		publish(t, s, r, dataplane.Count{Cell: c, Count: window.LimitMax - 1})
+		publish(t, s, r, dataplane.Count{Cell: c, Count: window.LimitMax})
+	}
+	others := int64(len(regions)-1) * window.LimitMax
+	wantImported(t, s, "r0", dataplane.Imported{Cell: c, Foreign: others, Own: window.LimitMax})
+	wantImported(t, s, "elsewhere", dataplane.Imported{Cell: c, Foreign: others + window.LimitMax})
+}
+
+func testImportInterrupted(t *testing.T, s Store) {
+	rows := make(map[window.Cell]int64)
+	for i := range 2000 {
+		rows[liveCell("w", strings.Repeat("x", i/100)+string(rune('a'+i%100)))] = int64(i + 1)
+	}
+	publish(t, s, "us", sortedCounts(rows)...)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	yielded := 0
+	err := s.Import(ctx, "eu", began.UnixMilli(), func(i dataplane.Imported) {
+		if want := (dataplane.Imported{Cell: i.Cell, Foreign: rows[i.Cell]}); i != want {
+			t.Errorf("yielded %+v, want %+v", i, want)
+		}
+		if yielded++; yielded == 10 {
+			cancel()
+		}
+	})
+	if err == nil && yielded != len(rows) {
+		t.Errorf("no error after %d of %d cells", yielded, len(rows))
+	}
+	if err != nil && !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled while importing: %v", err)
+	}
+}

@@ -1,0 +1,196 @@
+package storetest
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Conformance 6: "Names with any characters ('-', ':', '/', NUL, emoji, trailing
+// space, 'A' against 'a') never collide".
+func testCountNames(t *testing.T, s Store) { testDistinct(t, s, lookalikeCells(freshWorkspace())) }
+
+// Conformance 9: lengths are counted in bytes, 191, 255 and 255 of them.
+func testCountLongNames(t *testing.T, s Store) { testDistinct(t, s, longestCells(freshWorkspace())) }
+
+// testDistinct gives each cell a count of its own and expects each one back.
+func testDistinct(t *testing.T, s Store, cells []window.Cell) {
+	t.Helper()
+	rows := make(map[window.Cell]int64)
+	var want []dataplane.Imported
+	for i, c := range cells {
+		rows[c] = int64(i + 1)
+		want = append(want, dataplane.Imported{Cell: c, Foreign: int64(i + 1)})
+	}
+	publish(t, s, "us", sortedCounts(rows)...)
+	wantImported(t, s, "eu", want...)
+}
+
+func testCountRegions(t *testing.T, s Store) {
+	c := liveCell("w", "x")
+	regions := []string{"eu", "EU", "eu ", " eu", "eu\x00", "eü", "\xff", "e:u", "🙂",
+		strings.Repeat("r", 47) + "a", strings.Repeat("r", 47) + "b"}
+	sum := int64(0)
+	for i, r := range regions {
+		publish(t, s, r, dataplane.Count{Cell: c, Count: 1 << i})
+		sum += 1 << i
+	}
+	for i, r := range regions {
+		wantImported(t, s, r, dataplane.Imported{Cell: c, Foreign: sum - 1<<i, Own: 1 << i})
+	}
+}
+
+// Conformance 5: "Same identifier, other duration → independent. Other limit, same
+// duration → the same counter." Conformance 6: "The same namespace in two
+// workspaces → isolated."
+func testCountIdentity(t *testing.T, s Store) {
+	hour, other, day := liveCell("w", "x"), liveCell("w2", "x"), liveCell("w", "x")
+	day.Duration, day.Sequence = 24*time.Hour, sequenceNow(24*time.Hour)
+	publish(t, s, "eu",
+		dataplane.Count{Cell: hour, Count: 1}, dataplane.Count{Cell: other, Count: 2}, dataplane.Count{Cell: day, Count: 4})
+	wantImported(t, s, "us",
+		dataplane.Imported{Cell: hour, Foreign: 1}, dataplane.Imported{Cell: other, Foreign: 2}, dataplane.Imported{Cell: day, Foreign: 4})
+}
+
+// components is the counter as mathematics has it: a map, merged by max.
+type components map[component]int64
+
+type component struct {
+	cell   window.Cell
+	region string
+}
+
+func (m components) publish(region string, counts []dataplane.Count) {
+	for _, c := range counts {
+		k := component{c.Cell, region}
+		m[k] = max(m[k], c.Count)
+	}
+}
+
+func (m components) imported(region string, nowMs int64) map[window.Cell]dataplane.Imported {
+	out := make(map[window.Cell]dataplane.Imported)
+	for k, n := range m {
+		if k.cell.ExpiresAtMs() <= nowMs {
+			continue
+		}
+		i := out[k.cell]
+		i.Cell = k.cell
+		if k.region == region {
+			i.Own = n
+		} else {
+			i.Foreign += n
+		}
+		out[k.cell] = i
+	}
+	return out
+}
+
+// Publications by several regions, in any order and any number of times, leave what
+// the model has: max within a component, the sum over the others.
+func testCountHistories(t *testing.T, s Store) {
+	regions := []string{"eu", "us", "US", "ap "}
+	rapid.Check(t, func(rt *rapid.T) {
+		workspace := freshWorkspace()
+		model := make(components)
+		var history []struct {
+			region string
+			counts []dataplane.Count
+		}
+		for range rapid.IntRange(1, 12).Draw(rt, "publications") {
+			region := rapid.SampledFrom(regions).Draw(rt, "region")
+			counts := sortedCounts(rapid.MapOfN(drawCell(workspace), rapid.Int64Range(1, window.LimitMax), 1, 8).Draw(rt, "rows"))
+			if len(history) > 0 && rapid.IntRange(0, 3).Draw(rt, "repeat an earlier one") == 0 {
+				old := rapid.SampledFrom(history).Draw(rt, "earlier")
+				region, counts = old.region, old.counts
+			}
+			if err := s.Publish(t.Context(), region, counts); err != nil {
+				rt.Fatalf("publish %v as %q: %v", counts, region, err)
+			}
+			model.publish(region, counts)
+			history = append(history, struct {
+				region string
+				counts []dataplane.Count
+			}{region, counts})
+		}
+		nowMs := began.UnixMilli() + rapid.SampledFrom([]int64{0, time.Hour.Milliseconds(), 25 * time.Hour.Milliseconds(), 3 * window.DurationMax.Milliseconds()}).Draw(rt, "later")
+		for _, region := range append([]string{"elsewhere"}, regions...) {
+			got, want := imported(rt, s, region, nowMs, workspace), model.imported(region, nowMs)
+			if !maps.Equal(got, want) {
+				rt.Fatalf("as %q:\n got %v\nwant %v", region, got, want)
+			}
+		}
+	})
+}
+
+// Publishers of the same rows, in one region and in several, with chunks that
+// overlap in every way, while others import: nobody fails, and the largest counts
+// stay. Conformance 37: "two nodes flushing the same cells … never deadlock".
+func testPublishConcurrently(t *testing.T, s Store) {
+	const (
+		cells      = 600
+		rounds     = 12
+		publishers = 4
+		chunkRows  = 150
+	)
+	rows := make(map[window.Cell]int64)
+	for i := range cells {
+		rows[liveCell("w", strings.Repeat("x", i/100)+string(rune('a'+i%100)))] = 0
+	}
+	sorted := slices.SortedFunc(maps.Keys(rows), window.Cell.Compare)
+
+	var wg sync.WaitGroup
+	for p := range publishers {
+		region := []string{"eu", "us"}[p%2]
+		wg.Go(func() {
+			for r := range rounds {
+				// Publishers of one region run in opposite directions through the counts.
+				count := int64(r + 1)
+				if p >= 2 {
+					count = int64(rounds - r)
+				}
+				for from := (r*37 + p*11) % chunkRows; from < cells; from += chunkRows {
+					var chunk []dataplane.Count
+					for _, c := range sorted[from:min(from+chunkRows, cells)] {
+						chunk = append(chunk, dataplane.Count{Cell: c, Count: count})
+					}
+					if err := s.Publish(t.Context(), region, chunk); err != nil {
+						t.Errorf("publisher %d: %v", p, err)
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Go(func() {
+		largest := make(map[window.Cell]int64)
+		for range rounds {
+			for c, i := range imported(t, s, "eu", began.UnixMilli(), "") {
+				if i.Own < largest[c] {
+					t.Errorf("%v fell from %d to %d", c, largest[c], i.Own)
+				}
+				largest[c] = i.Own
+			}
+		}
+	})
+	wg.Wait()
+
+	var all []dataplane.Count
+	for _, c := range sorted {
+		all = append(all, dataplane.Count{Cell: c, Count: rounds})
+	}
+	publish(t, s, "eu", all...)
+	publish(t, s, "us", all...)
+	var want []dataplane.Imported
+	for _, c := range sorted {
+		want = append(want, dataplane.Imported{Cell: c, Foreign: rounds, Own: rounds})
+	}
+	wantImported(t, s, "eu", want...)
+}

@@ -1,0 +1,15 @@
+// Package storetest holds every Origin and every CountStore to the contracts that
+// package dataplane states for them. An implementation's own tests call TestOrigin
+// or TestCountStore with a way to open an empty one; what they add to it is only
+// what is theirs alone, such as how they fail.
+//
+// Each sentence of a contract is a subtest named after it. Beside those, random
+// histories are compared with a model that is too dumb to be wrong, and names that
+// like to be confused with each other are kept apart. The package's own tests run
+// the suites against implementations with one deliberate fault each and demand
+// that every fault is found.
+//
+// What it cannot see from outside the interfaces, and leaves to the
+// implementations' own tests: that a lost reply is told as ErrMaybeApplied, that
+// nothing is retried, and that increment and expiry are one atomic step.
+package storetest

@@ -1,0 +1,237 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/window"
+)
+
+func settings(t testing.TB, s dataplane.CountStore, region string) dataplane.SettingsRows {
+	t.Helper()
+	rows, err := s.Settings(t.Context(), region)
+	if err != nil {
+		t.Fatalf("settings of %q: %v", region, err)
+	}
+	return rows
+}
+
+func testSettings(t *testing.T, open func(t testing.TB) Store) {
+	t.Run("version 0 and no document when no tuning was ever stored", func(t *testing.T) {
+		got := settings(t, open(t), "eu")
+		if got.TuningVersion != 0 || got.TuningDocument != nil || len(got.Namespaces) != 0 || len(got.Overrides) != 0 {
+			t.Errorf("an empty store's settings are %+v", got)
+		}
+	})
+	hooks := open(t)
+	if hooks.PutTuning != nil {
+		t.Run("the newest tuning for the region, or the fleet's where it has none", func(t *testing.T) { testTuning(t, open(t)) })
+	}
+	if hooks.PutNamespaces != nil {
+		t.Run("all namespaces", func(t *testing.T) { testNamespaces(t, open(t)) })
+	}
+	if hooks.PutOverrides != nil {
+		t.Run("all overrides", func(t *testing.T) { testOverrides(t, open(t)) })
+	}
+}
+
+func testTuning(t *testing.T, s Store) {
+	document := func(version int64) []byte { return fmt.Appendf(nil, `{"floor":0.%d}`, version) }
+	for _, step := range []struct {
+		region string
+		put    int64
+		eu, us int64 // the versions in force afterwards
+	}{
+		{"us", 1, 0, 1},
+		{"", 2, 2, 1}, // the region's own one wins though the fleet's is newer
+		{"", 3, 3, 1},
+		{"us", 4, 3, 4},
+		{"US", 5, 3, 4}, // another region
+		{"eu", 6, 6, 4},
+		{"", 7, 6, 4},
+	} {
+		s.PutTuning(t, step.region, step.put, document(step.put))
+		for region, want := range map[string]int64{"eu": step.eu, "us": step.us} {
+			got := settings(t, s, region)
+			if got.TuningVersion != want {
+				t.Errorf("after version %d for %q: %q runs version %d, want %d", step.put, step.region, region, got.TuningVersion, want)
+			}
+			if want > 0 && string(got.TuningDocument) != string(document(want)) {
+				t.Errorf("after version %d for %q: %q reads %s", step.put, step.region, region, got.TuningDocument)
+			}
+		}
+	}
+}
+
+func testNamespaces(t *testing.T, s Store) {
+	var want []dataplane.NamespaceRow
+	for i, name := range lookalikes {
+		want = append(want, dataplane.NamespaceRow{Workspace: "w", Namespace: name, Shadow: i%2 == 0})
+	}
+	want = append(want,
+		dataplane.NamespaceRow{Workspace: "W", Namespace: "n"},
+		dataplane.NamespaceRow{Workspace: strings.Repeat("w", window.WorkspaceBytesMax), Namespace: strings.Repeat("\xff", window.NamespaceBytesMax), Shadow: true})
+	want = withoutRepeats(want)
+	s.PutNamespaces(t, want...)
+	if got := settings(t, s, "eu").Namespaces; !sameRows(got, want) {
+		t.Errorf("namespaces:\n got %#v\nwant %#v", got, want)
+	}
+}
+
+func testOverrides(t *testing.T, s Store) {
+	want := []dataplane.OverrideRow{
+		{Workspace: "w", Namespace: "n", Pattern: "*"},
+		{Workspace: "w", Namespace: "n", Pattern: "user-*", Limit: window.LimitMax},
+		{Workspace: "w", Namespace: "n", Pattern: "user-1", Limit: 1, DurationMs: 1000},
+		{Workspace: "w", Namespace: "n", Pattern: "User-1", Limit: 2, DurationMs: window.DurationMax.Milliseconds()},
+		{Workspace: "w", Namespace: "m", Pattern: strings.Repeat("\xff", window.IdentifierBytesMax), Limit: 3},
+	}
+	for i, name := range lookalikes {
+		want = append(want, dataplane.OverrideRow{Workspace: "v", Namespace: "n", Pattern: name, Limit: int64(i)})
+	}
+	want = withoutRepeats(want)
+	s.PutOverrides(t, want...)
+	if got := settings(t, s, "eu").Overrides; !sameRows(got, want) {
+		t.Errorf("overrides:\n got %#v\nwant %#v", got, want)
+	}
+}
+
+func withoutRepeats[T comparable](rows []T) []T {
+	var out []T
+	for _, r := range rows {
+		if !slices.Contains(out, r) {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// sameRows compares without regard to order.
+func sameRows[T comparable](a, b []T) bool {
+	count := make(map[T]int)
+	for _, r := range a {
+		count[r]++
+	}
+	for _, r := range b {
+		count[r]--
+	}
+	for _, n := range count {
+		if n != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
+	hooks := open(t)
+	if hooks.Beats == nil {
+		return
+	}
+	full := heartbeat.Beat{NodeID: "node-1", Region: "eu", Build: "v1.2.3", TuningVersion: 7, StartedAtMs: 1_700_000_000_000, SentAtMs: 1_700_000_060_000}
+	fill(t, &full.Health)
+
+	t.Run("records what a node says of itself", func(t *testing.T) {
+		s := open(t)
+		beat(t, s, full)
+		wantBeats(t, s, full)
+	})
+	t.Run("replaces its earlier word", func(t *testing.T) {
+		s := open(t)
+		later := heartbeat.Beat{NodeID: full.NodeID, Region: "us", Build: "v1.2.4", TuningVersion: 6, StartedAtMs: 1_700_000_090_000, SentAtMs: 1_700_000_091_000}
+		beat(t, s, full)
+		beat(t, s, later)
+		wantBeats(t, s, later)
+	})
+	t.Run("nodes are apart", func(t *testing.T) {
+		s := open(t)
+		var want []heartbeat.Beat
+		for _, id := range []string{"n", "N", "n ", "\xff", strings.Repeat("n", 64)} {
+			b := full
+			b.NodeID, b.Region = id, strings.Repeat("r", 48)
+			beat(t, s, b)
+			want = append(want, b)
+		}
+		wantBeats(t, s, want...)
+	})
+}
+
+// fill gives every figure a value of its own, also the ones that are yet to be added.
+func fill(t *testing.T, h *heartbeat.Health) {
+	t.Helper()
+	v := reflect.ValueOf(h).Elem()
+	for i := range v.NumField() {
+		switch f := v.Field(i); f.Kind() {
+		case reflect.Int64:
+			f.SetInt(window.LimitMax - int64(i))
+		case reflect.String:
+			f.SetString(`tuning 8: "floor" is 1.1 (0 to 1) 🙂`)
+		case reflect.Float64:
+			f.SetFloat(0.25 * float64(i+1))
+		case reflect.Bool:
+			f.SetBool(true)
+		default:
+			t.Fatalf("no example for field %s", v.Type().Field(i).Name)
+		}
+	}
+}
+
+func beat(t testing.TB, s dataplane.CountStore, b heartbeat.Beat) {
+	t.Helper()
+	if err := s.Heartbeat(t.Context(), b); err != nil {
+		t.Fatalf("heartbeat of %q: %v", b.NodeID, err)
+	}
+}
+
+func wantBeats(t testing.TB, s Store, want ...heartbeat.Beat) {
+	t.Helper()
+	if got := s.Beats(t); !sameRows(got, want) {
+		t.Errorf("beats:\n got %+v\nwant %+v", got, want)
+	}
+}
+
+// "All methods may run concurrently and obey ctx's deadline."
+func testCountContext(t *testing.T, s Store) {
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, cancelLate := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancelLate()
+	c := liveCell("w", "x")
+	publish(t, s, "us", dataplane.Count{Cell: c, Count: 1})
+
+	for _, call := range []struct {
+		name string
+		do   func(ctx context.Context) error
+	}{
+		{"Publish", func(ctx context.Context) error {
+			return s.Publish(ctx, "eu", []dataplane.Count{{Cell: c, Count: 1}})
+		}},
+		{"Import", func(ctx context.Context) error {
+			return s.Import(ctx, "eu", began.UnixMilli(), func(dataplane.Imported) {})
+		}},
+		{"Settings", func(ctx context.Context) error {
+			_, err := s.Settings(ctx, "eu")
+			return err
+		}},
+		{"Heartbeat", func(ctx context.Context) error {
+			return s.Heartbeat(ctx, heartbeat.Beat{NodeID: "n", Region: "eu"})
+		}},
+	} {
+		within(t, time.Second, func() {
+			if err := call.do(cancelled); !errors.Is(err, context.Canceled) || errors.Is(err, dataplane.ErrRefused) {
+				t.Errorf("%s with a cancelled ctx: %v", call.name, err)
+			}
+			if err := call.do(late); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, dataplane.ErrRefused) {
+				t.Errorf("%s after ctx's deadline: %v", call.name, err)
+			}
+		})
+	}
+}
