@@ -1,0 +1,100 @@
+# make help lists the targets. Everything runs from the repository's root.
+#
+# Tools are pinned, one module each, in .tools/*/go.mod: they are built when first
+# used and kept in Go's build cache, so there is nothing to install and nothing in PATH
+# to differ from one machine to the next. One module each, because a single one would
+# have to make their requirements agree, and each would be built from versions that
+# its authors never tested.
+
+.DEFAULT_GOAL := help
+
+GO            ?= go
+tool           = $(GO) tool -modfile=.tools/$(1)/go.mod $(1)
+BUF            = $(call tool,buf)
+SQLC           = $(call tool,sqlc)
+GOLANGCI_LINT  = $(call tool,golangci-lint)
+BENCHSTAT      = $(call tool,benchstat)
+
+folders = sed 's|/[^/]*$$||' | sort -u
+
+# Modules of our own below the root: they keep heavy dependencies of tests and
+# benchmarks out of the one that people import.
+MODULES = $(shell git ls-files --cached --others --exclude-standard '*/go.mod' | \
+	grep -v '^\.tools/' | $(folders))
+
+# Tests that are wrong under the race detector (they count allocations or need full
+# speed) say so with a build tag; their packages are run without it as well.
+UNRACED = $(filter-out $(MODULES:%=./%%),$(shell git grep --untracked -l \
+	'^//go:build.*!race' -- '*_test.go' | $(folders) | sed 's|^|./|'))
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: setup
+setup: ## Install what the tests and make run need: MariaDB, Redis, Restate
+	sh deploy/install/deps.sh
+
+.PHONY: build
+build: ## Build every binary into bin/
+	$(GO) build -o bin/ ./dataplane/cmd/... ./controlplane/cmd/...
+	$(GO) build -o bin/weir-local ./deploy/local
+
+.PHONY: run
+run: setup build ## Run everything on this machine: two regions, real servers (ARGS=...)
+	exec ./bin/weir-local $(ARGS)
+
+# Every test once under the race detector, those of UNRACED without it as well, then
+# the whole system. Packages of the whole system start many processes, so they take turns.
+.PHONY: test
+test: setup ## Run every test; a skipped one is a failure
+	$(GO) vet ./...
+	$(GO) run ./.ci/gotest \
+	  -- -race -vet=off -timeout 10m ./.ci/gotest $$($(GO) list ./... | grep -v /deploy/e2e) \
+	  $(if $(UNRACED),-- -vet=off -timeout 10m $(UNRACED)) \
+	  $(foreach module,$(MODULES),-- -C $(module) -timeout 10m ./...) \
+	  -- -count=1 -p 1 -vet=off -timeout 15m ./deploy/e2e/...
+
+.PHONY: soak
+soak: setup ## Run the long forms of the tests that have one (up to an hour)
+	WEIR_SOAK=1 $(GO) run ./.ci/gotest -- -run Soak -count=1 -p 1 -timeout 60m ./...
+
+# One run for a look. To compare: make bench COUNT=10, keep out/bench.txt as a.txt,
+# change something, make bench COUNT=10 BASE=a.txt. Modules under dataplane/ are the
+# rivals.
+BENCH ?= .
+COUNT ?= 1
+.PHONY: bench
+bench: ## Run the benchmarks (BENCH=regexp COUNT=n BASE=file-to-compare-with)
+	mkdir -p out
+	for module in . $(filter dataplane/%,$(MODULES)); do \
+	  case $$module in .) packages=./dataplane/... ;; *) packages=./... ;; esac; \
+	  $(GO) test -C $$module -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $$packages || exit; \
+	done >out/bench.txt || { cat out/bench.txt; exit 1; }
+	$(BENCHSTAT) $(BASE) out/bench.txt
+
+# sqlc leaves the output of a removed statement file behind, so its folder is emptied
+# first, once the statements are known to compile.
+.PHONY: generate
+generate: ## Write shared/gen anew from schema/, queries/ and shared/proto/
+	$(SQLC) compile
+	rm -rf shared/gen/sql
+	$(SQLC) generate
+	$(BUF) generate shared/proto --template shared/proto/buf.gen.yaml --output shared/gen/proto
+
+.PHONY: verify
+verify: generate ## Check that what is committed is generated, formatted, tidy and vetted
+	GO='$(GO)' MODULES='$(MODULES)' sh .ci/verify
+
+# What was released must stay on the wire; before the first release there is nothing
+# to compare with.
+.PHONY: lint
+lint: ## Run the linters (.golangci.yml, shared/proto/buf.yaml)
+	$(BUF) lint shared/proto
+	@release=$$(git describe --tags --abbrev=0 2>/dev/null) || exit 0; set -x; \
+	$(BUF) breaking shared/proto --against ".git#tag=$$release,subdir=shared/proto"
+	$(GOLANGCI_LINT) run ./... ./.ci/gotest
+
+.PHONY: clean
+clean: ## Remove what was built here; Go's caches stay
+	rm -rf bin out
