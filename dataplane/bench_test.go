@@ -1,0 +1,84 @@
+package dataplane_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+)
+
+func benchLimiter(b *testing.B, entriesMax int) *dataplane.Limiter {
+	b.Helper()
+	l, err := dataplane.New(dataplane.Config{EntriesMax: entriesMax})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return l
+}
+
+func benchRequest(identifier string, limit int64) dataplane.Request {
+	return dataplane.Request{Workspace: "acme", Namespace: "api", Identifier: identifier, Limit: limit, Duration: time.Minute, Cost: 1}
+}
+
+// One warm key, allowed and denied.
+func BenchmarkHotKey(b *testing.B) {
+	for name, limit := range map[string]int64{"allowed": 1 << 50, "denied": 0} {
+		b.Run(name, func(b *testing.B) {
+			l := benchLimiter(b, 0)
+			r := benchRequest("user_42", limit)
+			l.Allow(b.Context(), benchRequest("user_42", 1<<50))
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					l.Allow(b.Context(), r)
+				}
+			})
+		})
+	}
+}
+
+// 100,000 warm keys, each as likely as any other.
+func BenchmarkWarmKeys(b *testing.B) {
+	const keys = 100_000
+	l := benchLimiter(b, 0)
+	requests := make([]dataplane.Request, keys)
+	for i := range requests {
+		requests[i] = benchRequest(fmt.Sprintf("user_%d", i), 1<<50)
+		l.Allow(b.Context(), requests[i])
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		rnd := rand.New(rand.NewPCG(rand.Uint64(), 1))
+		for pb.Next() {
+			l.Allow(b.Context(), requests[rnd.IntN(keys)])
+		}
+	})
+}
+
+func BenchmarkFirstContact(b *testing.B) {
+	l := benchLimiter(b, 1<<30)
+	names := make([]string, b.N)
+	for i := range names {
+		names[i] = fmt.Sprintf("user_%d", i)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for _, name := range names {
+		l.Allow(b.Context(), benchRequest(name, 100))
+	}
+}
+
+func BenchmarkBatchOf4(b *testing.B) {
+	l := benchLimiter(b, 0)
+	batch := make([]dataplane.Request, 4)
+	for i := range batch {
+		batch[i] = benchRequest(fmt.Sprintf("user_%d", i), 1<<50)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		l.AllowMany(b.Context(), batch)
+	}
+}

@@ -1,0 +1,105 @@
+package dataplane
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+)
+
+// Config is what one node is; what a fleet must agree on is tuning, and comes from
+// Counts. The zero value is a good single-process limiter.
+type Config struct {
+	// Region is the name under which this node's counts are published, 1 to 48
+	// bytes. Required when Origin or Counts is set.
+	Region string
+
+	// NodeID names this node among all others in its heartbeats, 1 to 64 bytes.
+	// Required when Counts is set.
+	NodeID string
+
+	// Build is reported in heartbeats, at most 64 bytes.
+	Build string
+
+	// Origin is where the nodes of the region meet; nil for a node alone.
+	Origin Origin
+
+	// Counts is where regions meet, and where tuning, namespaces and overrides come
+	// from; nil for a region alone.
+	Counts CountStore
+
+	// EntriesMax bounds the keys held in memory; 0 is 300,000. Memory is about
+	// EntriesMax * (300 B + the names' bytes). A full table forgets idle keys far
+	// from their limits first.
+	EntriesMax int
+
+	// ReadTimeout bounds how long a decision may wait for the origin; 0 is 50 ms,
+	// at most 10 s. A caller's own deadline counts too.
+	ReadTimeout time.Duration
+
+	// ClockSkewMax is how far AllowAt's time may lie from Clock's before it is an
+	// error; 0 is one minute.
+	ClockSkewMax time.Duration
+
+	// Clock tells the time; nil is time.Now. The cells of all nodes are numbered by
+	// it, so it must be the wall clock's.
+	Clock func() time.Time
+
+	// Logger takes one line for each change of health, none for requests; nil is
+	// silent.
+	Logger *slog.Logger
+}
+
+const (
+	entriesMaxDefault   = 300_000
+	readTimeoutDefault  = 50 * time.Millisecond
+	readTimeoutMax      = 10 * time.Second
+	clockSkewMaxDefault = time.Minute
+
+	regionBytesMax = 48 // column region
+	nodeIDBytesMax = 64 // column node_id
+	buildBytesMax  = 64 // column build
+)
+
+func (c Config) withDefaults() (Config, error) {
+	if (c.Origin != nil || c.Counts != nil) && c.Region == "" {
+		return c, ErrRegionRequired
+	}
+	if c.Counts != nil && c.NodeID == "" {
+		return c, fmt.Errorf("%w: Config.NodeID is empty (1 to %d bytes, required when Counts is set)", ErrInvalid, nodeIDBytesMax)
+	}
+	for _, f := range []struct {
+		name, value string
+		bytesMax    int
+	}{
+		{"Region", c.Region, regionBytesMax}, {"NodeID", c.NodeID, nodeIDBytesMax}, {"Build", c.Build, buildBytesMax},
+	} {
+		if len(f.value) > f.bytesMax {
+			return c, fmt.Errorf("%w: Config.%s is %d bytes long (at most %d)", ErrInvalid, f.name, len(f.value), f.bytesMax)
+		}
+	}
+	if c.EntriesMax < 0 {
+		return c, fmt.Errorf("%w: Config.EntriesMax is %d (1 or more, 0 for %d)", ErrInvalid, c.EntriesMax, entriesMaxDefault)
+	}
+	if c.ReadTimeout < 0 || c.ReadTimeout > readTimeoutMax {
+		return c, fmt.Errorf("%w: Config.ReadTimeout is %v (0 for %v, at most %v)", ErrInvalid, c.ReadTimeout, readTimeoutDefault, readTimeoutMax)
+	}
+	if c.ClockSkewMax < 0 {
+		return c, fmt.Errorf("%w: Config.ClockSkewMax is %v (0 for %v, or more)", ErrInvalid, c.ClockSkewMax, clockSkewMaxDefault)
+	}
+	if c.EntriesMax == 0 {
+		c.EntriesMax = entriesMaxDefault
+	}
+	if c.ReadTimeout == 0 {
+		c.ReadTimeout = readTimeoutDefault
+	}
+	if c.ClockSkewMax == 0 {
+		c.ClockSkewMax = clockSkewMaxDefault
+	}
+	if c.Clock == nil {
+		c.Clock = time.Now
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c, nil
+}

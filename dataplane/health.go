@@ -1,0 +1,67 @@
+package dataplane
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// Health is a snapshot of this node's own figures, as its heartbeat reports them.
+func (l *Limiter) Health() heartbeat.Health {
+	m := l.metrics
+	h := heartbeat.Health{
+		Entries:        int64(l.table.len()),
+		PendingCost:    l.pendingCost(),
+		ReplayErrors:   m.originErrors[opAdd].Load(),
+		ReplayedAtMs:   m.replayedAtMs.Load(),
+		FlushedRows:    m.flushedRows.Load(),
+		FlushErrors:    m.flushErrors.Load(),
+		FlushedAtMs:    m.flushedAtMs.Load(),
+		RefusedRows:    m.refusedRows.Load(),
+		ImportedRows:   m.importedRows.Load(),
+		ImportErrors:   m.importErrors.Load(),
+		ImportedAtMs:   m.importedAtMs.Load(),
+		SettingsErrors: m.settingsErrors.Load(),
+		SettingsAtMs:   m.settingsAtMs.Load(),
+	}
+	for cause := range m.dropped {
+		h.DroppedCost += m.dropped[cause].Load()
+	}
+	if problem := m.settingsProblem.Load(); problem != nil {
+		h.SettingsProblem = *problem
+	}
+	m.eachDecision(func(source Source, out outcome, n int64) {
+		if source == SourceDegraded {
+			h.DegradedTotal += n
+		}
+		switch out {
+		case outcomeAllowed:
+			h.AllowedTotal += n
+		case outcomeDenied:
+			h.DeniedTotal += n
+		case outcomeShadowed:
+			h.ShadowedTotal += n
+		}
+	})
+	return h
+}
+
+// beat reports this node.
+func (l *Limiter) beat(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
+	defer cancel()
+	err := l.cfg.Counts.Heartbeat(ctx, heartbeat.Beat{
+		NodeID:        l.cfg.NodeID,
+		Region:        l.cfg.Region,
+		Build:         l.cfg.Build,
+		TuningVersion: l.settings.Load().version,
+		StartedAtMs:   l.metrics.startedAtMs,
+		SentAtMs:      l.nowMs(),
+		Health:        l.Health(),
+	})
+	if err != nil {
+		return fmt.Errorf("heartbeat: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package dataplane
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+const (
+	importTimeout   = 30 * time.Second
+	settingsTimeout = 5 * time.Second
+)
+
+// importOnce reads what all regions have published about cells that still matter.
+func (l *Limiter) importOnce(ctx context.Context) error {
+	l.importing.Lock()
+	defer l.importing.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, importTimeout)
+	defer cancel()
+	began := time.Now()
+	nowMs := l.nowMs()
+	var rows, applied int64
+	var answering []*entry
+	err := l.cfg.Counts.Import(ctx, l.cfg.Region, nowMs, func(in Imported) {
+		rows++
+		e, changed, answer := l.merge(in, nowMs)
+		if changed {
+			applied++
+		}
+		if answer {
+			answering = append(answering, e)
+		}
+	})
+	l.requeueFlush(answering)
+	if err != nil {
+		err = fmt.Errorf("import: %w", err)
+	}
+	l.metrics.imported(time.Since(began), rows, applied, err, nowMs)
+	return err
+}
+
+// merge takes one imported cell in: the others' sum by maximum, the own component
+// as a lower bound of the regional count. answer is true when this node has accepted
+// cost in the cell that it has not published: the cell is shared now, so everyone's
+// share of it counts, however small.
+func (l *Limiter) merge(in Imported, nowMs int64) (e *entry, changed, answer bool) {
+	if in.Cell.Validate() != nil || in.Foreign < 0 || in.Own < 0 {
+		return nil, false, false
+	}
+	current := sequenceAt(nowMs, in.Cell.DurationMs())
+	if in.Cell.Sequence != current && in.Cell.Sequence != current-1 {
+		return nil, false, false
+	}
+	if e = l.table.get(in.Cell.Key); e == nil {
+		var tracked bool
+		if e, tracked = l.table.add(in.Cell.Key, current, nowMs, &l.table.created.imported); !tracked {
+			return nil, false, false
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.seq.Load() < current && !e.rotateLocked(current) {
+		return nil, false, false
+	}
+	slot, ok := e.slotLocked(in.Cell.Sequence)
+	if !ok {
+		return nil, false, false
+	}
+	foreign := min(in.Foreign, countMax)
+	if changed = foreign > e.global[slot].Load(); changed {
+		e.global[slot].Store(foreign)
+	}
+	own := min(in.Own, window.LimitMax)
+	if own > e.acceptedLocked(slot) {
+		e.floorLocked(slot, own)
+		changed = true
+	}
+	e.books[slot].flushed = max(e.books[slot].flushed, own) // it is stored already
+	_, answer = e.dueLocked(slot, l.settings.Load())
+	return e, changed, answer && foreign > 0
+}

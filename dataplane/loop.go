@@ -1,0 +1,93 @@
+package dataplane
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// lifecycle owns the goroutines of a limiter's loops: started once, stopped once,
+// and nobody returns from stop before the last of them has.
+type lifecycle struct {
+	mu      sync.Mutex
+	cancel  context.CancelFunc // nil before start
+	stopped bool
+	running sync.WaitGroup
+}
+
+// start makes the context that the loops end with; false when it was started or
+// stopped before.
+func (c *lifecycle) start(parent context.Context) (context.Context, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cancel != nil || c.stopped {
+		return nil, false
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(parent))
+	c.cancel = cancel
+	return ctx, true
+}
+
+// stop ends the loops and waits for them; false when it was stopped before.
+func (c *lifecycle) stop() bool {
+	c.mu.Lock()
+	first := !c.stopped
+	c.stopped = true
+	if c.cancel != nil {
+		c.cancel()
+	}
+	c.mu.Unlock()
+	c.running.Wait()
+	return first
+}
+
+// callGroup owns goroutines that requests start and nobody waits for but stop.
+type callGroup struct {
+	mu      sync.Mutex
+	stopped bool
+	running sync.WaitGroup
+}
+
+// start runs f in a goroutine; false, and nothing runs, once stopped.
+func (g *callGroup) start(f func()) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.stopped {
+		return false
+	}
+	g.running.Go(f)
+	return true
+}
+
+func (g *callGroup) stop() {
+	g.mu.Lock()
+	g.stopped = true
+	g.mu.Unlock()
+	g.running.Wait()
+}
+
+// every runs step about once per interval until ctx ends. Targets stand an interval
+// apart, and each run is spread by up to jitter (a fraction of the interval) around
+// its target, so that neither a slow step nor the jitter drifts the cadence. A
+// target that has passed is skipped: step never runs twice in a row to catch up.
+// The interval is asked for anew each time, because tuning changes it.
+func every(ctx context.Context, cadence func() (interval time.Duration, jitter float64), step func(context.Context)) {
+	target := time.Now()
+	for {
+		interval, jitter := cadence()
+		target = target.Add(interval)
+		if late := time.Since(target); late > 0 {
+			target = target.Add((late/interval + 1) * interval)
+		}
+		spread := time.Duration((2*rand.Float64() - 1) * jitter * float64(interval))
+		timer := time.NewTimer(time.Until(target.Add(spread)))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		step(ctx)
+	}
+}

@@ -1,0 +1,262 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// outcome is what became of a request.
+type outcome uint8
+
+const (
+	outcomeAllowed outcome = iota
+	outcomeDenied
+	outcomeShadowed
+	outcomes
+)
+
+func (o outcome) String() string { return [...]string{"allowed", "denied", "shadowed"}[o] }
+
+// originOp is a kind of call to the origin.
+type originOp uint8
+
+const (
+	opRead originOp = iota
+	opAdd
+	opRaise
+	originOps
+)
+
+func (o originOp) String() string { return [...]string{"read", "add", "raise"}[o] }
+
+// Causes for which accepted cost never reaches the origin.
+const (
+	droppedExpired = iota // its cell expired while the origin was away
+	droppedFull           // the table had no room for its key
+	droppedCauses
+)
+
+const (
+	sources     = 4   // Source values
+	stripes     = 64  // of the decision counters; a power of two
+	sampleEvery = 256 // decisions of a stripe and outcome for each latency sample; a power of two
+)
+
+// stripe is one share of the decision counters, on cache lines of its own. A key
+// always counts on the same one, so two processors only meet there when they meet
+// on the key's word anyway.
+type stripe struct {
+	decisions [sources][outcomes]atomic.Int64
+	_         [128 - sources*int(outcomes)*8%128]byte
+}
+
+// metrics are plain atomics that the loops and the request path own; Collect turns
+// them into Prometheus' form when it is asked, so nothing is looked up by label on
+// the way of a request.
+type metrics struct {
+	limiter     *Limiter
+	startedAtMs int64
+
+	decisions       [stripes]stripe
+	decisionSeconds prometheus.Histogram // sampled
+
+	strictActivations atomic.Int64
+
+	originErrors  [originOps]atomic.Int64
+	originSeconds [originOps]prometheus.Histogram
+	replayedCells atomic.Int64
+	replayedAtMs  atomic.Int64
+	ambiguous     atomic.Int64
+	healed        atomic.Int64
+	dropped       [droppedCauses]atomic.Int64
+
+	flushedRows, flushErrors, refusedRows, flushedAtMs                    atomic.Int64
+	importedRows, importErrors, importApplied, rowsLastPoll, importedAtMs atomic.Int64
+	flushSeconds, importSeconds                                           prometheus.Histogram
+
+	settingsErrors, settingsAtMs atomic.Int64
+	settingsProblem              atomic.Pointer[string]
+}
+
+func newMetrics(l *Limiter) *metrics {
+	m := &metrics{limiter: l, startedAtMs: l.nowMs()}
+	m.decisionSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "weir_decision_seconds", Help: "Time one decision took; one in 256 is measured.",
+		Buckets: []float64{100e-9, 200e-9, 500e-9, 1e-6, 2e-6, 5e-6, 10e-6, 50e-6, 100e-6, 500e-6, 1e-3, 5e-3, 10e-3, 50e-3, 100e-3},
+	})
+	for op := range m.originSeconds {
+		m.originSeconds[op] = prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "weir_origin_pipeline_seconds", Help: "Time one call to the origin took, failed ones included.",
+			ConstLabels: prometheus.Labels{"op": originOp(op).String()},
+			Buckets:     prometheus.ExponentialBuckets(100e-6, 2.5, 11),
+		})
+	}
+	m.flushSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "weir_global_flush_seconds", Help: "Time one flush of counts took.", Buckets: prometheus.ExponentialBuckets(500e-6, 3, 10)})
+	m.importSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "weir_global_import_seconds", Help: "Time one import of counts took.", Buckets: prometheus.ExponentialBuckets(500e-6, 3, 10)})
+	return m
+}
+
+// decided counts a decision; sampled is true for those whose latency is measured.
+func (m *metrics) decided(on uint32, source Source, out outcome) (sampled bool) {
+	n := m.decisions[on%stripes].decisions[source][out].Add(1)
+	return n%sampleEvery == 0
+}
+
+func (m *metrics) eachDecision(f func(Source, outcome, int64)) {
+	for source := SourceLocal; source < sources; source++ {
+		for out := range outcomes {
+			var n int64
+			for i := range m.decisions {
+				n += m.decisions[i].decisions[source][out].Load()
+			}
+			f(source, out, n)
+		}
+	}
+}
+
+func (m *metrics) origin(op originOp, took time.Duration, err error) {
+	m.originSeconds[op].Observe(took.Seconds())
+	if err != nil {
+		m.originErrors[op].Add(1)
+	}
+}
+
+func (m *metrics) flush(took time.Duration, err error, nowMs int64) {
+	m.flushSeconds.Observe(took.Seconds())
+	if err != nil {
+		m.flushErrors.Add(1)
+		return
+	}
+	m.flushedAtMs.Store(nowMs)
+}
+
+func (m *metrics) imported(took time.Duration, rows, applied int64, err error, nowMs int64) {
+	m.importSeconds.Observe(took.Seconds())
+	m.importedRows.Add(rows)
+	m.importApplied.Add(applied)
+	m.rowsLastPoll.Store(rows)
+	if err != nil {
+		m.importErrors.Add(1)
+		return
+	}
+	m.importedAtMs.Store(nowMs)
+}
+
+func (m *metrics) settings(err error, nowMs int64) {
+	if err != nil {
+		m.settingsErrors.Add(1)
+		text := errorText(err)
+		m.settingsProblem.Store(&text)
+		return
+	}
+	m.settingsAtMs.Store(nowMs)
+	m.settingsProblem.Store(nil)
+}
+
+const errorBytesMax = 500
+
+// errorText bounds an error for a heartbeat; an address it may hold is no secret,
+// but a network error's own words are enough.
+func errorText(err error) string {
+	var op *net.OpError
+	text := err.Error()
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		text = "no answer in time"
+	case errors.As(err, &op):
+		text = op.Op + ": " + op.Err.Error()
+	}
+	return text[:min(len(text), errorBytesMax)]
+}
+
+var (
+	descDecisions = desc("weir_decisions_total", "Requests decided.", "source", "outcome")
+	descEntries   = desc("weir_entries", "Keys held in memory.")
+	descCap       = desc("weir_entries_max", "Most keys that may be held in memory.")
+	descEvictions = desc("weir_evictions_total", "Keys forgotten: expired, or idle when room was needed.", "cause")
+	descFull      = desc("weir_table_full_total", "First contacts for which no room could be made.")
+	descWindows   = desc("weir_windows_created_total", "Keys that traffic brought into memory.")
+	descStrict    = desc("weir_strict_mode_activations_total", "Times a key entered strict mode.")
+
+	descOriginErrors = desc("weir_origin_errors_total", "Calls to the origin that failed, in whole or in part.", "op")
+	descReplayed     = desc("weir_replay_cells_total", "Increments that the origin confirmed.")
+	descPending      = desc("weir_replay_pending_cost", "Accepted cost that the origin has not confirmed yet.")
+	descReplayedAt   = desc("weir_replay_last_success_timestamp_seconds", "When everything pending was last confirmed; 0 for never.")
+	descAmbiguous    = desc("weir_replay_ambiguous_cost_total", "Cost whose confirmation was lost and that was sent again: it may count twice.")
+	descHealed       = desc("weir_origin_healed_cells_total", "Cells raised again after the origin had lost them.")
+	descDropped      = desc("weir_dropped_cost_total", "Accepted cost that never reached the origin.", "cause")
+
+	descWrites       = desc("weir_global_writes_total", "Rows published to the other regions.")
+	descWriteErrors  = desc("weir_global_write_errors_total", "Flushes that failed.")
+	descRefused      = desc("weir_global_refused_rows_total", "Rows that the count store refused for good.")
+	descFlushedAt    = desc("weir_global_flush_last_success_timestamp_seconds", "When a flush last succeeded; 0 for never.")
+	descSyncRows     = desc("weir_global_sync_rows_applied_total", "Imported cells that changed something here.")
+	descSyncErrors   = desc("weir_global_sync_errors_total", "Imports that failed.")
+	descSyncCreated  = desc("weir_global_entries_created_total", "Keys that an import brought into memory.")
+	descRowsLastPoll = desc("weir_global_rows_last_poll", "Cells that the last import returned.")
+	descImportedAt   = desc("weir_global_import_last_success_timestamp_seconds", "When an import last succeeded; 0 for never.")
+
+	descTuning         = desc("weir_tuning_version", "Version of the tuning document in force; 0 is the built-in default.")
+	descSettingsErrors = desc("weir_settings_errors_total", "Reads of the settings that failed or held something unusable.")
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+// Describe implements prometheus.Collector: register the Limiter itself. It sends
+// nothing, which makes it an unchecked collector; Collect always sends the same.
+func (l *Limiter) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(l, ch) }
+
+// Collect implements prometheus.Collector. Every counter is there from the start, at 0.
+func (l *Limiter) Collect(ch chan<- prometheus.Metric) {
+	m := l.metrics
+	counter := func(d *prometheus.Desc, v int64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	gauge := func(d *prometheus.Desc, v float64) { ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
+
+	m.eachDecision(func(source Source, out outcome, n int64) { counter(descDecisions, n, source.String(), out.String()) })
+	m.decisionSeconds.Collect(ch)
+	gauge(descEntries, float64(l.table.len()))
+	gauge(descCap, float64(l.cfg.EntriesMax))
+	counter(descEvictions, l.table.evicted.expired.Load(), "expired")
+	counter(descEvictions, l.table.evicted.idle.Load(), "idle")
+	counter(descFull, l.table.full.Load())
+	counter(descWindows, l.table.created.traffic.Load())
+	counter(descStrict, m.strictActivations.Load())
+
+	for op := range m.originSeconds {
+		m.originSeconds[op].Collect(ch)
+		counter(descOriginErrors, m.originErrors[op].Load(), originOp(op).String())
+	}
+	counter(descReplayed, m.replayedCells.Load())
+	gauge(descPending, float64(l.pendingCost()))
+	gauge(descReplayedAt, float64(m.replayedAtMs.Load())/1000)
+	counter(descAmbiguous, m.ambiguous.Load())
+	counter(descHealed, m.healed.Load())
+	counter(descDropped, m.dropped[droppedExpired].Load(), "expired")
+	counter(descDropped, m.dropped[droppedFull].Load(), "full")
+
+	counter(descWrites, m.flushedRows.Load())
+	counter(descWriteErrors, m.flushErrors.Load())
+	counter(descRefused, m.refusedRows.Load())
+	gauge(descFlushedAt, float64(m.flushedAtMs.Load())/1000)
+	m.flushSeconds.Collect(ch)
+	counter(descSyncRows, m.importApplied.Load())
+	counter(descSyncErrors, m.importErrors.Load())
+	counter(descSyncCreated, l.table.created.imported.Load())
+	gauge(descRowsLastPoll, float64(m.rowsLastPoll.Load()))
+	gauge(descImportedAt, float64(m.importedAtMs.Load())/1000)
+	m.importSeconds.Collect(ch)
+
+	gauge(descTuning, float64(l.settings.Load().version))
+	counter(descSettingsErrors, m.settingsErrors.Load())
+}

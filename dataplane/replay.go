@@ -1,0 +1,235 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Replay sends accepted cost to the origin. Deltas live in their entries until the
+// origin has confirmed them; the queue holds entries, each once, so however many
+// requests a key takes in a tick, it costs one increment. Nothing can overflow.
+
+const (
+	replayChunk   = 500    // cells one call to the origin carries
+	replayTickMax = 20_000 // cells one tick sends; the rest waits for the next
+	replayTimeout = time.Second
+)
+
+var errShortAnswer = errors.New("origin: fewer answers than cells")
+
+// parcel is one Add on its way.
+type parcel struct {
+	entry    *entry
+	sequence int64
+}
+
+// replayOnce sends what is unsent, once. It returns the first error; what failed
+// stays in its entries and in the queue.
+func (l *Limiter) replayOnce(ctx context.Context) error {
+	l.replaying.Lock()
+	defer l.replaying.Unlock()
+	l.collect()
+	l.queues.Lock()
+	queue := l.queues.replay
+	l.queues.replay = nil
+	l.queues.Unlock()
+
+	nowMs := l.nowMs()
+	var firstErr error
+	var adds []Add
+	var parcels []parcel
+	var stale []*entry
+	sent := 0
+	down := false
+	for len(queue) > 0 && sent < replayTickMax && !down {
+		adds, parcels, stale = adds[:0], parcels[:0], stale[:0]
+		for len(queue) > 0 && len(adds) < replayChunk-1 {
+			e := queue[0]
+			queue = queue[1:]
+			var settleStale bool
+			adds, parcels, settleStale = l.load(e, nowMs, adds, parcels)
+			if settleStale {
+				stale = append(stale, e)
+			}
+		}
+		sent += len(adds)
+		if len(adds) > 0 {
+			failed, err := l.ship(ctx, adds, parcels)
+			firstErr = cmpErr(firstErr, err)
+			down = failed == len(adds) // no use in trying the rest now
+		}
+		l.readStale(nowMs, stale)
+	}
+	l.requeue(queue)
+	if firstErr == nil && len(queue) == 0 {
+		l.metrics.replayedAtMs.Store(nowMs)
+	}
+	return firstErr
+}
+
+// load takes an entry off the queue and puts its unsent cost, if any, on the way.
+// settleStale is true when the previous cell should be read once more: others may
+// have added to it after the origin last spoke of it here.
+func (l *Limiter) load(e *entry, nowMs int64, adds []Add, parcels []parcel) ([]Add, []parcel, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.inReplay = false
+	seq := e.seq.Load()
+	for _, s := range []int64{seq - 1, seq} {
+		slot := slotOf(s)
+		cost := e.unsentLocked(slot)
+		if cost <= 0 {
+			continue
+		}
+		if expiredAt(s, e.key.DurationMs(), nowMs) { // nobody can be influenced by it any more
+			e.books[slot].settled += cost
+			l.metrics.dropped[droppedExpired].Add(cost)
+			continue
+		}
+		e.books[slot].inFlight += cost
+		adds = append(adds, Add{e.cell(s), cost})
+		parcels = append(parcels, parcel{e, s})
+	}
+	book := &e.books[slotOf(seq-1)]
+	grace := 2 * l.settings.Load().tuning.ReplayTick.Std().Milliseconds()
+	settleStale := book.stale && nowMs >= window.Start(seq, e.key.DurationMs())+grace
+	if settleStale {
+		book.stale = false
+	}
+	return adds, parcels, settleStale
+}
+
+// ship sends one chunk and merges the answers. It returns how many failed, and the
+// first error.
+func (l *Limiter) ship(ctx context.Context, adds []Add, parcels []parcel) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
+	defer cancel()
+	began := time.Now()
+	answers := l.cfg.Origin.Add(ctx, adds)
+	nowMs := l.nowMs()
+
+	var failed []*entry
+	var lost []Add
+	var firstErr error
+	for i, p := range parcels {
+		answer := Added{Err: errShortAnswer}
+		if i < len(answers) {
+			answer = answers[i]
+		}
+		if answer.Err != nil {
+			firstErr = cmpErr(firstErr, answer.Err)
+			if errors.Is(answer.Err, ErrMaybeApplied) {
+				l.metrics.ambiguous.Add(adds[i].Cost)
+			}
+			p.entry.takeBack(p.sequence, adds[i].Cost)
+			failed = append(failed, p.entry)
+			continue
+		}
+		lost = append(lost, p.entry.confirm(p.sequence, answer.Total, adds[i].Cost, nowMs)...)
+	}
+	l.metrics.origin(opAdd, time.Since(began), firstErr)
+	l.metrics.replayedCells.Add(int64(len(adds) - len(failed)))
+	l.requeue(failed)
+	l.heal(lost)
+	return len(failed), firstErr
+}
+
+func cmpErr(first, next error) error {
+	if first != nil {
+		return first
+	}
+	return next
+}
+
+// confirm merges the answer to a send.
+func (e *entry) confirm(sequence, total, sent, nowMs int64) (lost []Add) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	slot, ok := e.slotLocked(sequence)
+	if !ok {
+		return nil
+	}
+	if e.absorbLocked(slot, total, sent) {
+		lost = []Add{{e.cell(sequence), e.books[slot].confirmed}}
+	}
+	if sequence == e.seq.Load() {
+		e.hear(nowMs)
+	}
+	return lost
+}
+
+// takeBack ends a send that failed: the cost is unsent again. If the reply was lost
+// it may have been applied, and will then count twice: at most one tick's cost, on
+// the safe side.
+func (e *entry) takeBack(sequence, sent int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if slot, ok := e.slotLocked(sequence); ok {
+		e.books[slot].inFlight -= sent
+	}
+}
+
+// requeue puts entries back for the next tick.
+func (l *Limiter) requeue(entries []*entry) {
+	if len(entries) == 0 {
+		return
+	}
+	l.queues.Lock()
+	defer l.queues.Unlock()
+	for _, e := range entries {
+		e.mu.Lock()
+		if !e.inReplay {
+			e.inReplay = true
+			l.queues.replay = append(l.queues.replay, e)
+		}
+		e.mu.Unlock()
+	}
+}
+
+// readStale reads closed cells once more, in the background and in one round trip.
+func (l *Limiter) readStale(nowMs int64, entries []*entry) {
+	if len(entries) > 0 {
+		l.readMany(nowMs, slices.Clone(entries))
+	}
+}
+
+// heal tells the origin what it has lost, by maximum: another increment would count
+// twice once the others do the same.
+func (l *Limiter) heal(lost []Add) {
+	if len(lost) == 0 {
+		return
+	}
+	lost = slices.Clone(lost)
+	l.calls.start(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), replayTimeout)
+		defer cancel()
+		began := time.Now()
+		err := l.cfg.Origin.Raise(ctx, lost)
+		l.metrics.origin(opRaise, time.Since(began), err)
+		if err == nil {
+			l.metrics.healed.Add(int64(len(lost)))
+		}
+	})
+}
+
+// pendingCost is the accepted cost that the origin has not confirmed.
+func (l *Limiter) pendingCost() (cost int64) {
+	if l.cfg.Origin == nil {
+		return 0
+	}
+	l.collect()
+	l.queues.Lock()
+	defer l.queues.Unlock()
+	for _, e := range l.queues.replay {
+		e.mu.Lock()
+		for slot := range e.books {
+			cost += max(0, e.unsentLocked(slot))
+		}
+		e.mu.Unlock()
+	}
+	return cost
+}

@@ -1,0 +1,141 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	sweepInterval = time.Second
+	drainPause    = 20 * time.Millisecond // between two attempts of the final replay
+)
+
+// ErrStarted is returned by Start on a limiter that was started or stopped before.
+var ErrStarted = errors.New("dataplane: limiter was started before")
+
+// Start begins the loops: sweep, and with an origin replay, and with a count store
+// flush, import, settings and heartbeats. It returns at once and waits for no
+// server; ctx gives the loops its values, not its end. Stop ends them.
+func (l *Limiter) Start(ctx context.Context) error {
+	ctx, ok := l.loops.start(ctx)
+	if !ok {
+		return ErrStarted
+	}
+	l.loop(ctx, l.at(func(s *settings) time.Duration { return sweepInterval }), func(context.Context) {
+		l.table.sweep(l.nowMs())
+	})
+	if l.cfg.Origin != nil {
+		l.loop(ctx, l.at(func(s *settings) time.Duration { return s.tuning.ReplayTick.Std() }), l.watched("replay", l.replayOnce))
+	}
+	if l.cfg.Counts == nil {
+		return nil
+	}
+	fast := func(s *settings) time.Duration { return s.tuning.FastInterval.Std() }
+	slow := func(s *settings) time.Duration { return s.tuning.SlowInterval.Std() }
+	l.loop(ctx, l.at(fast), l.watched("flush", l.flushTurns()))
+	l.loops.running.Go(func() {
+		importOnce := l.watched("import", l.importOnce)
+		importOnce(ctx)
+		every(ctx, l.at(slow), importOnce)
+	})
+	l.loops.running.Go(func() {
+		tend := l.watched("settings", l.tend)
+		tend(ctx)
+		every(ctx, l.at(slow), tend)
+	})
+	return nil
+}
+
+// Stop ends the loops, then sends what is left: the last accepted cost to the
+// origin, tried until ctx ends, and the last counts to the count store. It returns
+// an error that tells what could not be sent; the limiter goes on deciding from its
+// own state, but reads and sends no more. A second Stop returns nil at once.
+func (l *Limiter) Stop(ctx context.Context) error {
+	if !l.loops.stop() {
+		return nil
+	}
+	l.calls.stop()
+	var errs []error
+	if l.cfg.Origin != nil {
+		errs = append(errs, l.drainReplay(ctx))
+	}
+	if l.cfg.Counts != nil {
+		if err := l.flushOnce(ctx, false); err != nil {
+			errs = append(errs, fmt.Errorf("final flush: %w", err))
+		}
+		if err := l.beat(ctx); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// drainReplay sends until nothing is left or ctx ends.
+func (l *Limiter) drainReplay(ctx context.Context) error {
+	for {
+		err := l.replayOnce(ctx)
+		pending := l.pendingCost()
+		if pending == 0 {
+			return nil
+		}
+		if err == nil && ctx.Err() == nil {
+			continue // more than one tick's worth
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("final replay: cost %d was not confirmed: %w", pending, errors.Join(err, ctx.Err()))
+		case <-time.After(drainPause):
+		}
+	}
+}
+
+func (l *Limiter) loop(ctx context.Context, cadence func() (time.Duration, float64), step func(context.Context)) {
+	l.loops.running.Go(func() { every(ctx, cadence, step) })
+}
+
+// at makes a cadence of one interval of the tuning in force.
+func (l *Limiter) at(interval func(*settings) time.Duration) func() (time.Duration, float64) {
+	return func() (time.Duration, float64) {
+		s := l.settings.Load()
+		return interval(s), s.tuning.Jitter
+	}
+}
+
+// flushTurns flushes keys near their limit every time, and the rest when the slow
+// interval has passed.
+func (l *Limiter) flushTurns() func(context.Context) error {
+	last := time.Now()
+	return func(ctx context.Context) error {
+		tuning := l.settings.Load().tuning
+		hotOnly := time.Since(last) < tuning.SlowInterval.Std()-tuning.FastInterval.Std()/2
+		if !hotOnly {
+			last = time.Now()
+		}
+		return l.flushOnce(ctx, hotOnly)
+	}
+}
+
+// tend applies new settings and reports this node.
+func (l *Limiter) tend(ctx context.Context) error {
+	return errors.Join(l.loadSettings(ctx), l.beat(ctx))
+}
+
+// watched runs a step and logs when it starts to fail and when it works again: one
+// line for each change, however long it lasts.
+func (l *Limiter) watched(name string, step func(context.Context) error) func(context.Context) {
+	var failingSince time.Time
+	return func(ctx context.Context) {
+		err := step(ctx)
+		switch {
+		case ctx.Err() != nil: // being stopped
+		case err != nil && failingSince.IsZero():
+			failingSince = time.Now()
+			l.cfg.Logger.Warn(name+" fails; decisions go on from local state", "error", err)
+		case err == nil && !failingSince.IsZero():
+			l.cfg.Logger.Info(name+" works again", "after", time.Since(failingSince).Round(time.Millisecond))
+			failingSince = time.Time{}
+		}
+	}
+}

@@ -1,0 +1,210 @@
+package dataplane
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/shared/tuning"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// settings is what operators have set, as one immutable snapshot: a request sees
+// all of a version or nothing of it.
+type settings struct {
+	tuning  tuning.Tuning
+	version int64 // of the tuning document; 0 is the built-in default
+	spaces  map[spaceName]*space
+
+	freshForMs, strictForMs int64 // from tuning, in the unit of the request path
+}
+
+type spaceName struct{ workspace, namespace string }
+
+// space is what is set for one namespace.
+type space struct {
+	shadow    bool
+	exact     map[string]override
+	wildcards []wildcard // most specific first
+}
+
+type override struct {
+	pattern  string
+	limit    int64
+	duration time.Duration // 0 keeps the request's
+}
+
+type wildcard struct {
+	override
+	parts []string // what stands between the stars
+}
+
+// rule is what the settings say about one request.
+type rule struct {
+	pattern string // of the override that applied
+	shadow  bool
+}
+
+func defaultSettings() *settings { return newSettings(tuning.Default(), 0) }
+
+func newSettings(t tuning.Tuning, version int64) *settings {
+	return &settings{
+		tuning: t, version: version,
+		freshForMs:  t.FreshFor.Std().Milliseconds(),
+		strictForMs: t.StrictFor.Std().Milliseconds(),
+	}
+}
+
+// resolve finds what is set for r and changes its limit and duration if an override
+// says so. Without any namespace or override stored it costs one comparison.
+func (s *settings) resolve(r *Request) rule {
+	if len(s.spaces) == 0 {
+		return rule{}
+	}
+	sp := s.spaces[spaceName{r.Workspace, r.Namespace}]
+	if sp == nil {
+		return rule{}
+	}
+	by := rule{shadow: sp.shadow}
+	o, ok := sp.exact[r.Identifier]
+	if !ok {
+		o, ok = sp.match(r.Identifier)
+	}
+	if ok {
+		by.pattern, r.Limit = o.pattern, o.limit
+		if o.duration > 0 {
+			r.Duration = o.duration
+		}
+	}
+	return by
+}
+
+func (sp *space) match(identifier string) (override, bool) {
+	for i := range sp.wildcards {
+		if w := &sp.wildcards[i]; w.matches(identifier) {
+			return w.override, true
+		}
+	}
+	return override{}, false
+}
+
+// matches is true when the parts stand in s in their order, the first at its start
+// and the last at its end. Taking the leftmost place for each part in between is
+// enough: it leaves the most room for the rest.
+func (w *wildcard) matches(s string) bool {
+	first, last := w.parts[0], w.parts[len(w.parts)-1]
+	if len(s) < len(first)+len(last) || !strings.HasPrefix(s, first) || !strings.HasSuffix(s, last) {
+		return false
+	}
+	s = s[len(first) : len(s)-len(last)]
+	for _, part := range w.parts[1 : len(w.parts)-1] {
+		i := strings.Index(s, part)
+		if i < 0 {
+			return false
+		}
+		s = s[i+len(part):]
+	}
+	return true
+}
+
+// compile turns stored rows into a snapshot. A tuning document that cannot be read
+// or is out of bounds leaves the last good one in force, and a row that makes no
+// sense is left out; either way the error says so and the snapshot is usable.
+func compile(rows SettingsRows, last *settings) (*settings, error) {
+	next := newSettings(last.tuning, last.version)
+	var problems []error
+	switch {
+	case rows.TuningVersion == 0:
+		next = defaultSettings()
+	case rows.TuningVersion != last.version:
+		if t, err := tuning.Parse(rows.TuningDocument); err != nil {
+			problems = append(problems, fmt.Errorf("tuning version %d: %w", rows.TuningVersion, err))
+		} else {
+			next = newSettings(t, rows.TuningVersion)
+		}
+	}
+	next.spaces = make(map[spaceName]*space)
+	for _, n := range rows.Namespaces {
+		next.space(n.Workspace, n.Namespace).shadow = n.Shadow
+	}
+	for _, o := range rows.Overrides {
+		if err := next.override(o); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	for _, sp := range next.spaces {
+		slices.SortFunc(sp.wildcards, bySpecificity)
+	}
+	return next, joinFirst(problems, 5)
+}
+
+func (s *settings) space(workspace, namespace string) *space {
+	name := spaceName{workspace, namespace}
+	if s.spaces[name] == nil {
+		s.spaces[name] = &space{exact: make(map[string]override)}
+	}
+	return s.spaces[name]
+}
+
+func (s *settings) override(row OverrideRow) error {
+	probe := Request{Workspace: row.Workspace, Namespace: row.Namespace, Identifier: row.Pattern, Limit: row.Limit, Duration: time.Second}
+	if row.DurationMs < 0 || row.DurationMs > window.DurationMax.Milliseconds() {
+		return fmt.Errorf("override %q: %w: duration_ms is %d (0, or %d to %d)", row.Pattern, ErrInvalid, row.DurationMs,
+			window.DurationMin.Milliseconds(), window.DurationMax.Milliseconds())
+	}
+	if row.DurationMs > 0 {
+		probe.Duration = time.Duration(row.DurationMs) * time.Millisecond
+	}
+	if err := probe.Validate(); err != nil {
+		return fmt.Errorf("override %q: %w", row.Pattern, err)
+	}
+	o := override{pattern: row.Pattern, limit: row.Limit, duration: time.Duration(row.DurationMs) * time.Millisecond}
+	sp := s.space(row.Workspace, row.Namespace)
+	if !strings.Contains(row.Pattern, "*") {
+		sp.exact[row.Pattern] = o
+		return nil
+	}
+	sp.wildcards = append(sp.wildcards, wildcard{override: o, parts: strings.Split(row.Pattern, "*")})
+	return nil
+}
+
+// bySpecificity puts the pattern with more literal bytes first, then the one with
+// fewer stars, then the smaller one, so that the order is the same on every node.
+func bySpecificity(a, b wildcard) int {
+	stars := func(w wildcard) int { return len(w.parts) - 1 }
+	literal := func(w wildcard) int { return len(w.pattern) - stars(w) }
+	return cmp.Or(cmp.Compare(literal(b), literal(a)), cmp.Compare(stars(a), stars(b)), cmp.Compare(a.pattern, b.pattern))
+}
+
+// joinFirst joins the first few errors, and says how many there were.
+func joinFirst(errs []error, most int) error {
+	if len(errs) > most {
+		errs = append(errs[:most:most], fmt.Errorf("and %d more", len(errs)-most))
+	}
+	return errors.Join(errs...)
+}
+
+// loadSettings reads and applies what is stored. On any failure what is in force
+// stays in force.
+func (l *Limiter) loadSettings(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
+	defer cancel()
+	rows, err := l.cfg.Counts.Settings(ctx, l.cfg.Region)
+	if err != nil {
+		err = fmt.Errorf("read settings: %w", err)
+		l.metrics.settings(err, l.nowMs())
+		return err
+	}
+	last := l.settings.Load()
+	next, err := compile(rows, last)
+	l.settings.Store(next)
+	if next.version != last.version {
+		l.cfg.Logger.Info("tuning applied", "version", next.version, "was", last.version)
+	}
+	l.metrics.settings(err, l.nowMs())
+	return err
+}
