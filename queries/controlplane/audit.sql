@@ -1,6 +1,6 @@
 -- name: AuditInsert :exec
 INSERT INTO ratelimit_audit (at, actor, action, subject, reason, before_state, after_state)
-VALUES (ROUND(UNIX_TIMESTAMP(NOW(3)) * 1000), ?, ?, ?, ?, ?, ?);
+VALUES (UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000, ?, ?, ?, ?, ?, ?);
 
 -- name: AuditList :many
 SELECT id, at, actor, action, subject, reason, before_state, after_state

@@ -1,8 +1,8 @@
 -- name: FleetNodes :many
 -- Every node with the age of its last heartbeat by the database's own clock.
 SELECT node_id, region, build, tuning_version, started_at, sent_at, seen_at, health,
-       CAST(ROUND(UNIX_TIMESTAMP(NOW(3)) * 1000) AS SIGNED) AS now_ms
+       CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS now_ms
 FROM ratelimit_nodes ORDER BY region, node_id LIMIT ?;
 
 -- name: DatabaseNow :one
-SELECT CAST(ROUND(UNIX_TIMESTAMP(NOW(3)) * 1000) AS SIGNED) AS now_ms;
+SELECT CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS now_ms;

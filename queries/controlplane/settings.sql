@@ -2,7 +2,7 @@
 
 -- name: TuningInsert :execlastid
 INSERT INTO ratelimit_tuning (region, document, actor, reason, created_at)
-VALUES (?, ?, ?, ?, ROUND(UNIX_TIMESTAMP(NOW(3)) * 1000));
+VALUES (?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000);
 
 -- name: TuningList :many
 SELECT version, region, document, actor, reason, created_at
@@ -10,7 +10,7 @@ FROM ratelimit_tuning WHERE version < sqlc.arg(before_version) ORDER BY version 
 
 -- name: OverrideUpsert :exec
 INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, `limit`, duration_ms, updated_at)
-VALUES (?, ?, ?, ?, ?, ROUND(UNIX_TIMESTAMP(NOW(3)) * 1000))
+VALUES (?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
 ON DUPLICATE KEY UPDATE `limit` = VALUES(`limit`), duration_ms = VALUES(duration_ms), updated_at = VALUES(updated_at);
 
 -- name: OverrideDelete :execrows
@@ -22,7 +22,7 @@ FROM ratelimit_overrides WHERE workspace_id = ? AND namespace = ? ORDER BY patte
 
 -- name: NamespaceUpsert :exec
 INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, updated_at)
-VALUES (?, ?, ?, ROUND(UNIX_TIMESTAMP(NOW(3)) * 1000))
+VALUES (?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
 ON DUPLICATE KEY UPDATE shadow = VALUES(shadow), updated_at = VALUES(updated_at);
 
 -- name: NamespaceDelete :execrows

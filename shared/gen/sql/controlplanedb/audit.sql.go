@@ -11,7 +11,7 @@ import (
 
 const AuditInsert = `-- name: AuditInsert :exec
 INSERT INTO ratelimit_audit (at, actor, action, subject, reason, before_state, after_state)
-VALUES (ROUND(UNIX_TIMESTAMP(NOW(3)) * 1000), ?, ?, ?, ?, ?, ?)
+VALUES (UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000, ?, ?, ?, ?, ?, ?)
 `
 
 type AuditInsertParams struct {

@@ -10,7 +10,7 @@ import (
 )
 
 const DatabaseNow = `-- name: DatabaseNow :one
-SELECT CAST(ROUND(UNIX_TIMESTAMP(NOW(3)) * 1000) AS SIGNED) AS now_ms
+SELECT CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS now_ms
 `
 
 func (q *Queries) DatabaseNow(ctx context.Context) (int64, error) {
@@ -22,7 +22,7 @@ func (q *Queries) DatabaseNow(ctx context.Context) (int64, error) {
 
 const FleetNodes = `-- name: FleetNodes :many
 SELECT node_id, region, build, tuning_version, started_at, sent_at, seen_at, health,
-       CAST(ROUND(UNIX_TIMESTAMP(NOW(3)) * 1000) AS SIGNED) AS now_ms
+       CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS now_ms
 FROM ratelimit_nodes ORDER BY region, node_id LIMIT ?
 `
 

@@ -61,7 +61,7 @@ func (q *Queries) NamespaceList(ctx context.Context, workspaceID []byte) ([]Rate
 
 const NamespaceUpsert = `-- name: NamespaceUpsert :exec
 INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, updated_at)
-VALUES (?, ?, ?, ROUND(UNIX_TIMESTAMP(NOW(3)) * 1000))
+VALUES (?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
 ON DUPLICATE KEY UPDATE shadow = VALUES(shadow), updated_at = VALUES(updated_at)
 `
 
@@ -136,7 +136,7 @@ func (q *Queries) OverrideList(ctx context.Context, arg OverrideListParams) ([]R
 
 const OverrideUpsert = `-- name: OverrideUpsert :exec
 INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, ` + "`" + `limit` + "`" + `, duration_ms, updated_at)
-VALUES (?, ?, ?, ?, ?, ROUND(UNIX_TIMESTAMP(NOW(3)) * 1000))
+VALUES (?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
 ON DUPLICATE KEY UPDATE ` + "`" + `limit` + "`" + ` = VALUES(` + "`" + `limit` + "`" + `), duration_ms = VALUES(duration_ms), updated_at = VALUES(updated_at)
 `
 
@@ -162,7 +162,7 @@ func (q *Queries) OverrideUpsert(ctx context.Context, arg OverrideUpsertParams) 
 const TuningInsert = `-- name: TuningInsert :execlastid
 
 INSERT INTO ratelimit_tuning (region, document, actor, reason, created_at)
-VALUES (?, ?, ?, ?, ROUND(UNIX_TIMESTAMP(NOW(3)) * 1000))
+VALUES (?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
 `
 
 type TuningInsertParams struct {

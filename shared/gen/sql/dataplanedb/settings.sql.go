@@ -10,13 +10,13 @@ import (
 )
 
 const Namespaces = `-- name: Namespaces :many
-SELECT workspace_id, namespace, shadow FROM ratelimit_namespaces
+SELECT workspace_id, namespace, CAST(shadow <> 0 AS SIGNED) AS shadow FROM ratelimit_namespaces
 `
 
 type NamespacesRow struct {
 	WorkspaceID []byte
 	Namespace   []byte
-	Shadow      bool
+	Shadow      int64
 }
 
 func (q *Queries) Namespaces(ctx context.Context) ([]NamespacesRow, error) {

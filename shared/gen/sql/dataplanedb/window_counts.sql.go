@@ -13,7 +13,7 @@ const WindowCountUpsert = `-- name: WindowCountUpsert :exec
 
 INSERT INTO ratelimit_window_counts
   (workspace_id, namespace, identifier, duration_ms, sequence, region, count, expires_at, updated_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ROUND(UNIX_TIMESTAMP(NOW(3)) * 1000))
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
 ON DUPLICATE KEY UPDATE
   updated_at = IF(VALUES(count) > count, VALUES(updated_at), updated_at),
   count = GREATEST(count, VALUES(count))
@@ -34,6 +34,8 @@ type WindowCountUpsertParams struct {
 // Raises one component; a smaller count changes nothing. `updated_at` comes first:
 // assignments run from left to right, and it must compare with the stored count.
 // The multi-row form in mysqlcounts repeats this statement's VALUES tuple.
+// The clock is seconds since 1970, which know no time zone, and the milliseconds of
+// the same instant: NOW() alone is read back wrong in the hour that a zone has twice.
 func (q *Queries) WindowCountUpsert(ctx context.Context, arg WindowCountUpsertParams) error {
 	_, err := q.db.ExecContext(ctx, WindowCountUpsert,
 		arg.WorkspaceID,
