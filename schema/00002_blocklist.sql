@@ -1,7 +1,7 @@
 -- +goose Up
 -- The table through which verdicts were shared before counts were: still there in
--- fleets that come from that design, hence IF NOT EXISTS. Nodes neither read nor
--- write it; its rows are expired until it is retired.
+-- fleets that come from that design, in which case it is left as it is. Nodes
+-- neither read nor write it; its rows are expired until it is retired.
 CREATE TABLE IF NOT EXISTS ratelimit_blocklist (
   pk           BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
   workspace_id VARCHAR(191)    NOT NULL,
@@ -14,7 +14,4 @@ CREATE TABLE IF NOT EXISTS ratelimit_blocklist (
   PRIMARY KEY (pk),
   UNIQUE KEY unique_propagation_key (workspace_id, namespace, identifier, duration_ms, sequence),
   KEY expires_at_idx (expires_at)
-);
-
--- +goose Down
-DROP TABLE ratelimit_blocklist;
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4;

@@ -2,7 +2,7 @@
 -- Versions of the tuning document, never changed once written. A region runs the
 -- newest version written for it, or the fleet's (region '') where it has none.
 -- Versions are unique across all regions, so that "which is newer" has one answer.
-CREATE TABLE ratelimit_tuning (
+CREATE TABLE IF NOT EXISTS ratelimit_tuning (
   version    BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
   region     VARBINARY(48)   NOT NULL COMMENT 'empty: the whole fleet',
   document   TEXT            NOT NULL COMMENT 'JSON, see package tuning',
@@ -11,7 +11,4 @@ CREATE TABLE ratelimit_tuning (
   created_at BIGINT UNSIGNED NOT NULL COMMENT 'Unix ms by the clock of the database',
   PRIMARY KEY (version),
   KEY region_idx (region, version)
-);
-
--- +goose Down
-DROP TABLE ratelimit_tuning;
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;

@@ -1,6 +1,6 @@
 -- +goose Up
 -- What each node last said of itself.
-CREATE TABLE ratelimit_nodes (
+CREATE TABLE IF NOT EXISTS ratelimit_nodes (
   node_id        VARBINARY(64)   NOT NULL,
   region         VARBINARY(48)   NOT NULL,
   build          VARCHAR(64)     NOT NULL,
@@ -11,7 +11,4 @@ CREATE TABLE ratelimit_nodes (
   health         TEXT            NOT NULL COMMENT 'JSON, see package heartbeat',
   PRIMARY KEY (node_id),
   KEY region_idx (region, seen_at)
-);
-
--- +goose Down
-DROP TABLE ratelimit_nodes;
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;

@@ -1,6 +1,6 @@
 -- +goose Up
 -- Limits of single identifiers, or of all that a pattern with '*' matches.
-CREATE TABLE ratelimit_overrides (
+CREATE TABLE IF NOT EXISTS ratelimit_overrides (
   workspace_id VARBINARY(191)  NOT NULL,
   namespace    VARBINARY(255)  NOT NULL,
   pattern      VARBINARY(255)  NOT NULL,
@@ -8,7 +8,4 @@ CREATE TABLE ratelimit_overrides (
   duration_ms  BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT '0 keeps the duration of the request',
   updated_at   BIGINT UNSIGNED NOT NULL COMMENT 'Unix ms by the clock of the database',
   PRIMARY KEY (workspace_id, namespace, pattern)
-);
-
--- +goose Down
-DROP TABLE ratelimit_overrides;
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;

@@ -1,6 +1,6 @@
 -- +goose Up
 -- Who changed what, and why. Rows are only ever added.
-CREATE TABLE ratelimit_audit (
+CREATE TABLE IF NOT EXISTS ratelimit_audit (
   id            BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
   at            BIGINT UNSIGNED NOT NULL COMMENT 'Unix ms by the clock of the database',
   actor         VARCHAR(191)    NOT NULL,
@@ -11,7 +11,4 @@ CREATE TABLE ratelimit_audit (
   after_state   TEXT            NOT NULL COMMENT 'JSON, empty for none',
   PRIMARY KEY (id),
   KEY at_idx (at)
-);
-
--- +goose Down
-DROP TABLE ratelimit_audit;
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;

@@ -1,0 +1,110 @@
+package schema
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// "A process that dies while it works holds nobody up, and what it left undone is done
+// by the next": it dies after its first statement, after its second, and so on through
+// all of them; the next run must always finish.
+func TestMigrateAfterACrashAtEveryStatement(t *testing.T) {
+	for survived := int64(0); ; survived++ {
+		db, dsn := emptyDatabase(t)
+		c := &crashing{Connector: connector(t, dsn)}
+		c.left.Store(survived)
+		dying := sql.OpenDB(c)
+		err := Migrate(t.Context(), dying, quiet)
+		if closeErr := dying.Close(); closeErr != nil {
+			t.Error(closeErr)
+		}
+		if err == nil {
+			if survived < 3*Latest() {
+				t.Fatalf("only %d statements were seen", survived)
+			}
+			return
+		}
+		if !errors.Is(err, errCrashed) {
+			t.Fatalf("after %d statements: %v", survived, err)
+		}
+		if err := Migrate(t.Context(), db, quiet); err != nil {
+			t.Fatalf("died after statement %d; the next run: %v", survived, err)
+		}
+		wantVersion(t, db, Latest())
+	}
+}
+
+var errCrashed = errors.New("crashed")
+
+// crashing is a process that dies right after the server has done a statement: its
+// connection is gone, and nothing works any more.
+type crashing struct {
+	driver.Connector
+	left atomic.Int64
+}
+
+func (c *crashing) Connect(ctx context.Context) (driver.Conn, error) {
+	if c.left.Load() < 0 {
+		return nil, errCrashed
+	}
+	conn, err := c.Connector.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &crashingConn{mysqlConn: conn.(mysqlConn), crashing: c}, nil
+}
+
+// mysqlConn is what the driver's connections can do, as far as it is used here.
+type mysqlConn interface {
+	driver.Conn
+	driver.ExecerContext
+	driver.QueryerContext
+	driver.ConnBeginTx
+	driver.NamedValueChecker
+}
+
+type crashingConn struct {
+	mysqlConn
+	crashing *crashing
+}
+
+func (c *crashingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if c.crashing.left.Load() < 0 {
+		return nil, errCrashed
+	}
+	result, err := c.mysqlConn.ExecContext(ctx, query, args)
+	if c.crashing.left.Add(-1) < 0 {
+		return nil, errors.Join(errCrashed, c.Close())
+	}
+	return result, err
+}
+
+func (c *crashingConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if c.crashing.left.Load() < 0 {
+		return nil, errCrashed
+	}
+	rows, err := c.mysqlConn.QueryContext(ctx, query, args)
+	if c.crashing.left.Add(-1) < 0 {
+		return nil, errors.Join(errCrashed, c.Close())
+	}
+	return rows, err
+}
+
+func connector(t *testing.T, dsn string) driver.Connector {
+	t.Helper()
+	config, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := mysql.NewConnector(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}

@@ -1,0 +1,84 @@
+package schema
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/pressly/goose/v3/lock"
+)
+
+// locker lets one process migrate a database at a time, by a lock of the server's
+// (GET_LOCK) that belongs to the very session which then runs the migrations: who
+// loses one has lost the other.
+//
+// The library's own lock for MySQL is a row with a lease. It wants a second session,
+// a handle that parses times and equal time zones in all processes, its waiters poll,
+// and after a kill they sit the lease out. GET_LOCK needs none of it and is given
+// back by the server when the session ends, however it ends.
+//
+// What it gives up: the lock is one server's. Where several servers take writes (Galera,
+// group replication with many primaries), run migrations from one place.
+type locker struct{ log *slog.Logger }
+
+// lockWait is how long the server waits in one call. It bounds how long a waiter that
+// is gone can still be handed the lock.
+const lockWait = time.Second
+
+// SessionLock implements the library's interface.
+func (l locker) SessionLock(ctx context.Context, conn *sql.Conn) error {
+	name, err := lockName(ctx, conn)
+	if err != nil {
+		return fmt.Errorf("lock: %w", err)
+	}
+	for waited := false; ; waited = true {
+		var got sql.NullBool
+		err := conn.QueryRowContext(ctx, "SELECT GET_LOCK(?, ?)", name, lockWait.Seconds()).Scan(&got)
+		switch {
+		case err != nil:
+			return fmt.Errorf("lock %s: %w", name, err)
+		case !got.Valid:
+			return fmt.Errorf("lock %s: the server failed or ended the wait", name)
+		case got.Bool:
+			return nil
+		case !waited:
+			l.log.InfoContext(ctx, "waiting for another process to migrate", "lock", name)
+		}
+	}
+}
+
+// SessionUnlock implements the library's interface. A lock that is not ours any more is
+// an error: somebody else may have worked at the same time.
+func (l locker) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
+	name, err := lockName(ctx, conn)
+	if err != nil {
+		return fmt.Errorf("unlock: %w", err)
+	}
+	var released sql.NullBool
+	if err := conn.QueryRowContext(ctx, "SELECT RELEASE_LOCK(?)", name).Scan(&released); err != nil {
+		return fmt.Errorf("unlock %s: %w", name, err)
+	}
+	if !released.Bool {
+		return fmt.Errorf("unlock %s: it was not held any more", name)
+	}
+	return nil
+}
+
+// lockName is of one database, as locks are of the whole server, and at most 64
+// bytes long, as MySQL wants it.
+func lockName(ctx context.Context, conn *sql.Conn) (string, error) {
+	var db sql.NullString
+	if err := conn.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&db); err != nil {
+		return "", fmt.Errorf("ask for the database's name: %w", err)
+	}
+	if !db.Valid {
+		return "", errors.New("the connection names no database")
+	}
+	return fmt.Sprintf("weir.schema.%x", sha256.Sum256([]byte(db.String)))[:64], nil
+}
+
+var _ lock.SessionLocker = locker{}

@@ -1,0 +1,137 @@
+// Package schema is the tables that Weir keeps in MySQL, as ordered migrations, and
+// the way to apply them.
+//
+// Migrations only go forward: there is no Down. Undoing a table means dropping
+// counts and settings that a fleet is using, which no tool should have at hand; a
+// mistake is mended by the next migration. Each one leaves the tables usable by the
+// nodes of the release before it, so the order of an upgrade is: migrate, then nodes.
+//
+// One file is one change and holds one statement of DDL. Neither MySQL nor MariaDB can
+// take two back together, so a file with two could stop half-way; and one that runs
+// again after a crash, before its version was recorded, must find its work done
+// (IF NOT EXISTS). Statements keep to what MySQL 8 and 9 and MariaDB all take.
+package schema
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
+)
+
+// VersionTable records which migrations a database has had. It carries our prefix
+// because the database may be shared with programs that use the same library.
+const VersionTable = "ratelimit_schema_version"
+
+//go:embed *.sql
+var files embed.FS
+
+// Migrate brings the database that db is connected to up to Latest. A nil log is
+// slog.Default().
+//
+// Any number of processes may call it at once: one works, the others wait for it and
+// then find nothing to do. A process that dies while it works holds nobody up, and
+// what it left undone is done by the next. A database that is newer than this binary
+// is left as it is. ctx bounds the whole, the waiting included.
+//
+// A long ALTER is one long wait for an answer: db must have no short read timeout.
+func Migrate(ctx context.Context, db *sql.DB, log *slog.Logger) error {
+	if log == nil {
+		log = slog.Default()
+	}
+	if err := refuseForeign(ctx, db); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	p, err := begin(ctx, db, log)
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	applied, err := p.Up(ctx)
+	var stopped *goose.PartialError
+	if errors.As(err, &stopped) {
+		applied = stopped.Applied
+	}
+	for _, m := range applied {
+		log.InfoContext(ctx, "migration applied", "file", path.Base(m.Source.Path), "took", m.Duration)
+	}
+	if err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	return nil
+}
+
+// Version is the number of the last migration that the database has had, 0 for none.
+// It needs no more than SELECT on VersionTable.
+func Version(ctx context.Context, db *sql.DB) (int64, error) {
+	versions, err := database.NewStore(goose.DialectMySQL, VersionTable)
+	if err != nil {
+		return 0, fmt.Errorf("read schema version: %w", err)
+	}
+	v, err := versions.GetLatestVersion(ctx, db)
+	if isNumber(err, noSuchTable) || errors.Is(err, database.ErrVersionNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read schema version: %w", err)
+	}
+	return v, nil
+}
+
+// Latest is the number of the last migration that this binary knows.
+func Latest() int64 {
+	names, err := files.ReadDir(".")
+	if err != nil {
+		panic(err) // embedded: cannot fail
+	}
+	v, err := goose.NumericComponent(names[len(names)-1].Name())
+	if err != nil {
+		panic(err) // the names are tested
+	}
+	return v
+}
+
+// begin makes VersionTable and its first row, in two steps that can be repeated and
+// raced for. The library takes a table without the row for a broken one, for good, and
+// a crash between the two would leave just that.
+func begin(ctx context.Context, db *sql.DB, log *slog.Logger) (*goose.Provider, error) {
+	versions, err := database.NewStore(goose.DialectMySQL, VersionTable)
+	if err != nil {
+		return nil, err
+	}
+	_, err = versions.GetLatestVersion(ctx, db)
+	if isNumber(err, noSuchTable) {
+		err = versions.CreateVersionTable(ctx, db)
+		if err == nil || isNumber(err, tableExists) {
+			err = database.ErrVersionNotFound
+		}
+	}
+	if errors.Is(err, database.ErrVersionNotFound) {
+		err = versions.Insert(ctx, db, database.InsertRequest{Version: 0})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("begin %s: %w", VersionTable, err)
+	}
+	return goose.NewProvider(database.DialectCustom, db, files,
+		goose.WithStore(versions),
+		goose.WithSessionLocker(locker{log}),
+		goose.WithDisableGlobalRegistry(true),
+	)
+}
+
+// Errors of the server that are answers to a question.
+const (
+	tableExists = 1050
+	noSuchTable = 1146 // or the user may not see it
+)
+
+func isNumber(err error, number uint16) bool {
+	var e *mysql.MySQLError
+	return errors.As(err, &e) && e.Number == number
+}
