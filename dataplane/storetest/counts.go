@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -168,7 +169,7 @@ func testPublishNothing(t *testing.T, s Store) {
 func testPublishRowsMax(t *testing.T, s Store) {
 	rows := make(map[window.Cell]int64)
 	for i := range dataplane.PublishRowsMax {
-		rows[liveCell("w", strings.Repeat("x", i/100)+string(rune('a'+i)))] = int64(i + 1)
+		rows[liveCell("w", fmt.Sprint("id-", i))] = int64(i + 1)
 	}
 	full := sortedCounts(rows)
 	last := full[len(full)-1]
@@ -323,7 +324,7 @@ func testImportBigCounts(t *testing.T, s Store) {
 func testImportInterrupted(t *testing.T, s Store) {
 	rows := make(map[window.Cell]int64)
 	for i := range 2000 {
-		rows[liveCell("w", strings.Repeat("x", i/100)+string(rune('a'+i%100)))] = int64(i + 1)
+		rows[liveCell("w", fmt.Sprint("id-", i))] = int64(i + 1)
 	}
 	publish(t, s, "us", sortedCounts(rows)...)
 

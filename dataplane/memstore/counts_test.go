@@ -1,0 +1,67 @@
+package memstore_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/storetest"
+	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/window"
+)
+
+func TestCountsKeepTheContract(t *testing.T) {
+	storetest.TestCountStore(t, func(testing.TB) storetest.Store {
+		c := memstore.NewCounts(memstore.CountsOptions{})
+		return storetest.Store{
+			CountStore: c,
+			PutTuning: func(_ testing.TB, region string, version int64, document []byte) {
+				c.SetTuning(region, version, document)
+			},
+			PutNamespaces: func(_ testing.TB, rows ...dataplane.NamespaceRow) { c.SetNamespaces(rows...) },
+			PutOverrides:  func(_ testing.TB, rows ...dataplane.OverrideRow) { c.SetOverrides(rows...) },
+			Beats:         func(testing.TB) []heartbeat.Beat { return c.Beats() },
+		}
+	})
+}
+
+// A row stays for a while after its cell has expired, and goes in passing.
+func TestCountsDoNotPileUp(t *testing.T) {
+	now := time.UnixMilli(1_700_000_000_000)
+	c := memstore.NewCounts(memstore.CountsOptions{Clock: func() time.Time { return now }, Keep: time.Minute})
+	for second := range 3000 {
+		now = now.Add(time.Second)
+		key := window.Key{Workspace: "w", Namespace: "n", Identifier: fmt.Sprint(second), Duration: time.Second}
+		cell := window.Cell{Key: key, Sequence: window.Sequence(now.UnixMilli(), 1000)}
+		if err := c.Publish(t.Context(), "eu", []dataplane.Count{{Cell: cell, Count: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		if n := memstore.CountsSize(c); n > 1024 {
+			t.Fatalf("after %d s, with a minute's cells to keep, %d are kept", second, n)
+		}
+	}
+	if n := len(c.Rows()); n < 61 || n > 62 {
+		t.Errorf("%d cells are kept for a minute", n)
+	}
+}
+
+func TestCountsListsWhatEachRegionHas(t *testing.T) {
+	c := memstore.NewCounts(memstore.CountsOptions{})
+	a, b := minuteCell("a"), minuteCell("b")
+	for region, count := range map[string]int64{"us": 2, "eu": 1} {
+		if err := c.Publish(t.Context(), region, []dataplane.Count{{Cell: a, Count: count}, {Cell: b, Count: 10 * count}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expires := time.UnixMilli(a.ExpiresAtMs())
+	want := []memstore.Row{{"eu", a, 1, expires}, {"us", a, 2, expires}, {"eu", b, 10, expires}, {"us", b, 20, expires}}
+	if got := c.Rows(); !slices.Equal(got, want) {
+		t.Errorf("rows are %v, want %v", got, want)
+	}
+	if got := c.Totals(); len(got) != 2 || got[a] != 3 || got[b] != 30 {
+		t.Errorf("totals are %v", got)
+	}
+}

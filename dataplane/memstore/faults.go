@@ -1,0 +1,147 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+)
+
+// Op names a method of a store, for Faults and in errors.
+type Op string
+
+// The methods of Origin and of Counts.
+const (
+	OpRead      Op = "read"
+	OpAdd       Op = "add"
+	OpRaise     Op = "raise"
+	OpPublish   Op = "publish"
+	OpImport    Op = "import"
+	OpSettings  Op = "settings"
+	OpHeartbeat Op = "heartbeat"
+)
+
+// Faults are what a store does besides working. The zero value does nothing; every
+// setting holds until it is set again, for calls that begin after it was set.
+//
+// A call is a journey: it leaves, and there Hook and Fail can keep it from arriving;
+// it travels for half of Delay; it is applied; it travels back for the other half;
+// and there LoseReplies can swallow the reply. A caller whose ctx ends while its
+// call travels gets ctx's error, and an Add that has left is applied all the same,
+// and reported as dataplane.ErrMaybeApplied: as over a network.
+type Faults struct {
+	mu          sync.Mutex
+	hook        func(Op) error
+	err         error
+	delay       time.Duration
+	loseReplies bool
+	refuse      func(dataplane.Count) bool
+}
+
+// Hook calls f at the beginning of every call; an error of it fails the call before
+// anything is applied. f may also change other faults, or count. nil removes it.
+func (f *Faults) Hook(hook func(Op) error) { f.set(func() { f.hook = hook }) }
+
+// Fail makes every call fail with err before anything is applied: a store that is
+// down. Fail(nil) brings it back.
+func (f *Faults) Fail(err error) { f.set(func() { f.err = err }) }
+
+// Delay makes every call take d, or as long as its ctx lets it.
+func (f *Faults) Delay(d time.Duration) { f.set(func() { f.delay = d }) }
+
+// LoseReplies makes every call fail after it was applied.
+func (f *Faults) LoseReplies(lose bool) { f.set(func() { f.loseReplies = lose }) }
+
+// RefuseRow makes Publish refuse, with dataplane.ErrRefused, every chunk that holds a
+// row for which refuse is true. It has no meaning for an Origin.
+func (f *Faults) RefuseRow(refuse func(dataplane.Count) bool) { f.set(func() { f.refuse = refuse }) }
+
+func (f *Faults) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// journey is one call on its way. How it ends is in three parts, because what an
+// error means for an Add depends on where it struck.
+type journey struct {
+	op          Op
+	delay       time.Duration
+	loseReplies bool
+	refuse      func(dataplane.Count) bool
+}
+
+// depart returns an error if the call never leaves.
+func (f *Faults) depart(ctx context.Context, op Op) (journey, error) {
+	if err := ctx.Err(); err != nil {
+		return journey{}, opError(op, err)
+	}
+	f.mu.Lock()
+	hook := f.hook
+	f.mu.Unlock()
+	if hook != nil { // unlocked: it may set faults
+		if err := hook(op); err != nil {
+			return journey{}, opError(op, err)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		return journey{}, opError(op, f.err)
+	}
+	return journey{op, f.delay, f.loseReplies, f.refuse}, nil
+}
+
+// travel is the way there. After an error the caller is gone, the call is not.
+func (j journey) travel(ctx context.Context) error { return j.wait(ctx, j.delay/2) }
+
+// comeBack is the way back.
+func (j journey) comeBack(ctx context.Context) error {
+	if err := j.wait(ctx, j.delay-j.delay/2); err != nil {
+		return err
+	}
+	if j.loseReplies {
+		return opError(j.op, errReplyLost)
+	}
+	return nil
+}
+
+func (j journey) wait(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return opError(j.op, ctx.Err())
+	case <-timer.C:
+		return nil
+	}
+}
+
+// roundTrip is a whole journey of a call that has nothing to apply but what it reads
+// on arrival, or that can be repeated.
+func (f *Faults) roundTrip(ctx context.Context, op Op, apply func(journey) error) error {
+	j, err := f.depart(ctx, op)
+	if err != nil {
+		return err
+	}
+	if err := j.travel(ctx); err != nil {
+		return err
+	}
+	if err := apply(j); err != nil {
+		return opError(op, err)
+	}
+	return j.comeBack(ctx)
+}
+
+func opError(op Op, err error) error { return fmt.Errorf("memstore: %s: %w", op, err) }
+
+type faultError string
+
+func (e faultError) Error() string { return string(e) }
+
+const errReplyLost = faultError("the reply was lost")

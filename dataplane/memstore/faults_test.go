@@ -1,0 +1,160 @@
+package memstore_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/window"
+)
+
+func minuteCell(identifier string) window.Cell {
+	return window.Cell{
+		Key:      window.Key{Workspace: "w", Namespace: "n", Identifier: identifier, Duration: time.Minute},
+		Sequence: window.Sequence(time.Now().UnixMilli(), time.Minute.Milliseconds()),
+	}
+}
+
+var errDown = errors.New("down")
+
+// calls is every method of both stores, as one error each.
+func calls(o *memstore.Origin, c *memstore.Counts) map[memstore.Op]func(context.Context) error {
+	cell := minuteCell("x")
+	return map[memstore.Op]func(context.Context) error{
+		memstore.OpRead: func(ctx context.Context) error { _, err := o.Read(ctx, []window.Cell{cell}); return err },
+		memstore.OpAdd: func(ctx context.Context) error {
+			return o.Add(ctx, []dataplane.Add{{Cell: cell, Cost: 1}})[0].Err
+		},
+		memstore.OpRaise: func(ctx context.Context) error { return o.Raise(ctx, []dataplane.Add{{Cell: cell, Cost: 1}}) },
+		memstore.OpPublish: func(ctx context.Context) error {
+			return c.Publish(ctx, "eu", []dataplane.Count{{Cell: cell, Count: 1}})
+		},
+		memstore.OpImport: func(ctx context.Context) error {
+			return c.Import(ctx, "eu", 0, func(dataplane.Imported) {})
+		},
+		memstore.OpSettings:  func(ctx context.Context) error { _, err := c.Settings(ctx, "eu"); return err },
+		memstore.OpHeartbeat: func(ctx context.Context) error { return c.Heartbeat(ctx, heartbeat.Beat{NodeID: "n"}) },
+	}
+}
+
+func TestFailFailsEveryCallUntilItIsTakenBack(t *testing.T) {
+	o, c := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
+	for op, call := range calls(o, c) {
+		o.Faults.Fail(errDown)
+		c.Faults.Fail(errDown)
+		if err := call(t.Context()); !errors.Is(err, errDown) || errors.Is(err, dataplane.ErrMaybeApplied) {
+			t.Errorf("%s while down: %v", op, err)
+		}
+		if o.Totals()[minuteCell("x")] != 0 || len(c.Rows()) != 0 || len(c.Beats()) != 0 {
+			t.Errorf("%s while down was applied", op)
+		}
+		o.Faults.Fail(nil)
+		c.Faults.Fail(nil)
+		if err := call(t.Context()); err != nil {
+			t.Errorf("%s after it: %v", op, err)
+		}
+		o.Wipe()
+		c.Wipe()
+		if op == memstore.OpHeartbeat && len(c.Beats()) != 1 {
+			t.Errorf("wiping the counts wiped the beats")
+		}
+	}
+}
+
+func TestHookSeesEveryCallAndChoosesWhichFail(t *testing.T) {
+	o, c := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
+	var seen []memstore.Op
+	hook := func(op memstore.Op) error {
+		seen = append(seen, op)
+		if op == memstore.OpImport {
+			return errDown
+		}
+		return nil
+	}
+	o.Faults.Hook(hook)
+	c.Faults.Hook(hook)
+	for op, call := range calls(o, c) {
+		err := call(t.Context())
+		if want := op == memstore.OpImport; errors.Is(err, errDown) != want {
+			t.Errorf("%s: %v", op, err)
+		}
+		if len(seen) == 0 || seen[len(seen)-1] != op {
+			t.Errorf("the hook saw %v instead of %s", seen, op)
+		}
+	}
+}
+
+func TestLostRepliesAreAppliedAndSaidToBeMaybe(t *testing.T) {
+	o, c := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
+	o.Faults.LoseReplies(true)
+	c.Faults.LoseReplies(true)
+	do, x := calls(o, c), minuteCell("x")
+	if err := do[memstore.OpAdd](t.Context()); !errors.Is(err, dataplane.ErrMaybeApplied) {
+		t.Errorf("add: %v", err)
+	}
+	if got := o.Totals()[x]; got != 1 {
+		t.Errorf("total after a lost reply: %d", got)
+	}
+	if err := do[memstore.OpPublish](t.Context()); err == nil || errors.Is(err, dataplane.ErrRefused) {
+		t.Errorf("publish: %v", err)
+	}
+	if got := c.Totals()[x]; got != 1 {
+		t.Errorf("count after a lost reply: %d", got)
+	}
+}
+
+func TestDelayIsHowLongACallTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, c := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
+		o.Faults.Delay(50 * time.Millisecond)
+		c.Faults.Delay(50 * time.Millisecond)
+		for op, call := range calls(o, c) {
+			began := time.Now()
+			if err := call(t.Context()); err != nil || time.Since(began) != 50*time.Millisecond {
+				t.Errorf("%s: %v after %v", op, err, time.Since(began))
+			}
+			for _, patience := range []time.Duration{10 * time.Millisecond, 40 * time.Millisecond} {
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				began := time.Now()
+				err := call(ctx)
+				cancel()
+				if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != patience {
+					t.Errorf("%s with %v to wait: %v after %v", op, patience, err, time.Since(began))
+				}
+				if maybe := errors.Is(err, dataplane.ErrMaybeApplied); maybe != (op == memstore.OpAdd) {
+					t.Errorf("%s with %v to wait: %v", op, patience, err)
+				}
+			}
+		}
+		if got := o.Totals()[minuteCell("x")]; got != 3 { // all that have left arrive
+			t.Errorf("total after three increments, two of them given up: %d", got)
+		}
+	})
+}
+
+func TestRefusedRowsAreStoredNever(t *testing.T) {
+	c := memstore.NewCounts(memstore.CountsOptions{})
+	good, bad := dataplane.Count{Cell: minuteCell("a"), Count: 1}, dataplane.Count{Cell: minuteCell("b"), Count: 1}
+	c.Faults.RefuseRow(func(row dataplane.Count) bool { return row.Cell == bad.Cell })
+	if err := c.Publish(t.Context(), "eu", []dataplane.Count{good, bad}); !errors.Is(err, dataplane.ErrRefused) {
+		t.Errorf("both: %v", err)
+	}
+	if len(c.Rows()) != 0 {
+		t.Errorf("refused, and stored: %v", c.Rows())
+	}
+	if err := c.Publish(t.Context(), "eu", []dataplane.Count{good}); err != nil {
+		t.Errorf("the good row alone: %v", err)
+	}
+	c.Faults.RefuseRow(nil)
+	if err := c.Publish(t.Context(), "eu", []dataplane.Count{bad}); err != nil {
+		t.Errorf("after the fault: %v", err)
+	}
+	if s := c.Stats(); s.Publishes != 3 || s.ChunksRefused != 1 || s.RowsPublished != 2 || s.RowsGrown != 2 {
+		t.Errorf("stats: %+v", s)
+	}
+}

@@ -1,0 +1,87 @@
+package memstore
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+type tuningRow struct {
+	version  int64
+	document []byte // never changed once stored
+}
+
+// SetTuning stores a version of the tuning document for a region, "" for the fleet.
+// One that is older than the region's newest changes nothing. The document is not
+// read: storing nonsense is how to test what nodes make of it.
+func (c *Counts) SetTuning(region string, version int64, document []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if version > c.tunings[region].version {
+		c.tunings[region] = tuningRow{version, append([]byte{}, document...)}
+	}
+}
+
+// SetNamespaces replaces all namespaces.
+func (c *Counts) SetNamespaces(rows ...dataplane.NamespaceRow) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.namespaces = slices.Clone(rows)
+}
+
+// SetOverrides replaces all overrides.
+func (c *Counts) SetOverrides(rows ...dataplane.OverrideRow) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.overrides = slices.Clone(rows)
+}
+
+// Settings implements dataplane.CountStore.
+func (c *Counts) Settings(ctx context.Context, region string) (dataplane.SettingsRows, error) {
+	c.count(func(s *CountsStats) { s.SettingsReads++ })
+	var rows dataplane.SettingsRows
+	err := c.Faults.roundTrip(ctx, OpSettings, func(journey) error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		tuning, ok := c.tunings[region]
+		if !ok {
+			tuning = c.tunings[""]
+		}
+		rows = dataplane.SettingsRows{
+			TuningVersion:  tuning.version,
+			TuningDocument: slices.Clone(tuning.document),
+			Namespaces:     slices.Clone(c.namespaces),
+			Overrides:      slices.Clone(c.overrides),
+		}
+		return nil
+	})
+	if err != nil {
+		return dataplane.SettingsRows{}, err
+	}
+	return rows, nil
+}
+
+// Heartbeat implements dataplane.CountStore.
+func (c *Counts) Heartbeat(ctx context.Context, beat heartbeat.Beat) error {
+	c.count(func(s *CountsStats) { s.Heartbeats++ })
+	return c.Faults.roundTrip(ctx, OpHeartbeat, func(journey) error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.beats[beat.NodeID] = beat
+		return nil
+	})
+}
+
+// Beats lists what each node last said of itself, sorted by node.
+func (c *Counts) Beats() []heartbeat.Beat {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var beats []heartbeat.Beat
+	for _, id := range slices.Sorted(maps.Keys(c.beats)) {
+		beats = append(beats, c.beats[id])
+	}
+	return beats
+}

@@ -1,0 +1,162 @@
+package storetest_test
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/storetest"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// faultVariable tells a child of this test which fault its subject has.
+const faultVariable = "WEIR_STORETEST_FAULT"
+
+// A suite that nothing can fail proves nothing: so both are run, each time in a
+// process of its own, against subjects with one deliberate fault.
+func TestEveryFaultIsFound(t *testing.T) {
+	for subject, faults := range map[string]map[string]string{"TestCountsSubject": countsFaults, "TestOriginSubject": originFaults} {
+		for fault, subtest := range faults {
+			t.Run(subject+"/"+fault, func(t *testing.T) {
+				child := exec.CommandContext(t.Context(), os.Args[0],
+					"-test.run=^"+subject+"$", "-rapid.checks=20", "-rapid.nofailfile", "-rapid.shrinktime=10ms")
+				child.Env = append(os.Environ(), faultVariable+"="+fault)
+				out, err := child.CombinedOutput()
+				if err == nil {
+					t.Fatal("the suite passed")
+				}
+				if want := "--- FAIL: " + subject + "/" + subtest; !strings.Contains(string(out), want) {
+					t.Errorf("found, but not by %q:\n%s", subtest, out)
+				}
+			})
+		}
+	}
+}
+
+// Without a fault it passes: what it demands can be had.
+func TestCountsSubject(t *testing.T) {
+	fault := os.Getenv(faultVariable)
+	storetest.TestCountStore(t, func(testing.TB) storetest.Store {
+		s := &countsSubject{fault: fault, index: make(map[string]int)}
+		return storetest.Store{
+			CountStore: s,
+			PutTuning: func(_ testing.TB, region string, version int64, document []byte) {
+				s.tunings = append(s.tunings, tuningRow{region, version, document})
+			},
+			PutNamespaces: func(_ testing.TB, rows ...dataplane.NamespaceRow) { s.namespaces = append(s.namespaces, rows...) },
+			PutOverrides:  func(_ testing.TB, rows ...dataplane.OverrideRow) { s.overrides = append(s.overrides, rows...) },
+			Beats:         func(testing.TB) []heartbeat.Beat { return s.beats },
+		}
+	})
+}
+
+func TestOriginSubject(t *testing.T) {
+	fault := os.Getenv(faultVariable)
+	storetest.TestOrigin(t, func(testing.TB) dataplane.Origin {
+		return &originSubject{fault: fault, totals: make(map[string]int64)}
+	})
+}
+
+// countsFaults are deliberate faults of a CountStore, each with the subtest that must
+// find it. (Others may find it too.)
+var countsFaults = map[string]string{
+	"the last writer wins":                 "Publish/a_smaller_count_than_the_stored_one_changes_nothing",
+	"never raises":                         "Publish/raises_region's_own_components",
+	"stores the first row only":            "Publish/raises_region's_own_components",
+	"adds up publications":                 "Publish/publishing_twice_changes_nothing",
+	"no rows are an error":                 "Publish/no_rows_are_no_work",
+	"takes too many rows":                  "Publish/at_most_PublishRowsMax_rows",
+	"takes unsorted rows":                  "Publish/rows_must_be_sorted",
+	"takes duplicates":                     "Publish/rows_must_be_sorted",
+	"blames a row for their order":         "Publish/rows_must_be_sorted",
+	"takes names of any length":            "Publish/ErrRefused",
+	"takes negative counts":                "Publish/ErrRefused",
+	"stores the rows beside a refused one": "Publish/ErrRefused",
+	"refuses without saying so":            "Publish/ErrRefused",
+	"keeps a reference to the rows":        "Publish/keeps_no_reference",
+	"loses updates":                        "Publish/may_run_concurrently",
+	"counts the own row as foreign":        "Import/foreign_is_the_sum",
+	"forgets the own row":                  "Import/foreign_is_the_sum",
+	"takes the largest foreign component":  "Import/foreign_is_the_sum",
+	"leaves out what only the region has":  "Import/foreign_is_the_sum",
+	"yields a cell for each region":        "Import/foreign_is_the_sum",
+	"yields expired cells":                 "Import/yields_each_cell_that_expires_after_nowMs",
+	"yields what expires at nowMs":         "Import/yields_each_cell_that_expires_after_nowMs",
+	"sums as floats":                       "Import/sums_are_exact",
+	"yields half before an error":          "Import/after_an_error",
+	"stops without an error":               "Import/after_an_error",
+	"names: letter case is lost":           "names_with_any_bytes",
+	"names: spaces are trimmed":            "names_with_any_bytes",
+	"names: accents are lost":              "names_with_any_bytes",
+	"names: accents are composed":          "names_with_any_bytes",
+	"names: invalid UTF-8 is replaced":     "names_with_any_bytes",
+	"names: end at NUL":                    "names_with_any_bytes",
+	"names: are joined by colons":          "names_with_any_bytes",
+	"names: are unescaped":                 "names_with_any_bytes",
+	"names: are cut at 190 bytes":          "names_of_the_longest",
+	"names: workspaces are one":            "durations_and_workspaces",
+	"names: namespaces are one":            "names_with_any_bytes",
+	"names: durations are one":             "durations_and_workspaces",
+	"names: sequences are one":             "Import/yields_each_cell_that_expires_after_nowMs",
+	"regions: letter case is lost":         "regions_with_any_bytes",
+	"regions: spaces are trimmed":          "regions_with_any_bytes",
+	"regions: end at NUL":                  "regions_with_any_bytes",
+	"never looks at ctx":                   "all_methods_obey_ctx",
+	"hides why ctx ended":                  "all_methods_obey_ctx",
+	"documents are never nil":              "Settings/version_0",
+	"the fleet's tuning is not seen":       "Settings/the_newest_tuning",
+	"the oldest tuning":                    "Settings/the_newest_tuning",
+	"the newest of region and fleet":       "Settings/the_newest_tuning",
+	"shadow mode is lost":                  "Settings/all_namespaces",
+	"settings: letter case is lost":        "Settings/all_namespaces",
+	"settings: spaces are trimmed":         "Settings/all_overrides",
+	"settings: invalid UTF-8 is replaced":  "Settings/all_overrides",
+	"an override's duration is lost":       "Settings/all_overrides",
+	"a health figure is lost":              "Heartbeat/records",
+	"heartbeats pile up":                   "Heartbeat/replaces",
+	"the first heartbeat stays":            "Heartbeat/replaces",
+	"nodes: letter case is lost":           "Heartbeat/nodes_are_apart",
+	"nodes: spaces are trimmed":            "Heartbeat/nodes_are_apart",
+}
+
+// originFaults are the same for an Origin.
+var originFaults = map[string]string{
+	"reads in an order of its own":               "Read/returns_totals_in_the_order",
+	"a read fails where nobody has added":        "Read/returns_totals_in_the_order",
+	"a read counts":                              "Read/creates_nothing",
+	"reads 1000 cells at most":                   "Read/reads_as_many_cells",
+	"answers with the total before":              "Add/adds_each_cost",
+	"answers with the last total of all":         "Add/adds_each_cost",
+	"overwrites":                                 "Add/adds_each_cost",
+	"totals wrap":                                "Add/one_increment_may_fail",
+	"one failure fails all":                      "Add/one_increment_may_fail",
+	"takes costs that are not positive":          "Add/a_cost_that_is_not_positive",
+	"counts in floats":                           "Add/totals_are_exact",
+	"adds 1000 cells at most":                    "Add/takes_as_many_cells",
+	"loses updates":                              "Add/may_run_concurrently",
+	"raises only what is there":                  "Raise/lifts",
+	"raising adds":                               "Raise/doing_it_twice",
+	"raising lowers":                             "Raise/never_lowers",
+	"raising compares floats":                    "Raise/is_exact",
+	"raising compares text":                      "Raise/is_exact",
+	"raising reads and then writes":              "Raise/does_not_lose",
+	"never forgets":                              "forgets_a_cell",
+	"forgets the previous cell":                  "forgets_a_cell",
+	"names: letter case is lost":                 "names_with_any_bytes",
+	"names: spaces are trimmed":                  "names_with_any_bytes",
+	"names: accents are composed":                "names_with_any_bytes",
+	"names: invalid UTF-8 is replaced":           "names_with_any_bytes",
+	"names: end at NUL":                          "names_with_any_bytes",
+	"names: are joined by colons":                "names_with_any_bytes",
+	"names: are unescaped":                       "names_with_any_bytes",
+	"names: are cut at 190 bytes":                "names_of_the_longest",
+	"names: workspaces are one":                  "durations_and_workspaces",
+	"names: durations are one":                   "durations_and_workspaces",
+	"names: sequences are one":                   "durations_and_workspaces",
+	"answers again with what it answered before": "keeps_no_reference",
+	"never looks at ctx":                         "all_methods_obey_ctx",
+	"hides why ctx ended":                        "all_methods_obey_ctx",
+	"a ctx that has ended is a lost reply":       "all_methods_obey_ctx",
+}

@@ -1,0 +1,179 @@
+package storetest
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// testOriginDistinct gives each cell a total of its own and expects each one back.
+// Conformance 6: "Names with any characters … never collide … in Redis".
+func testOriginDistinct(t *testing.T, o dataplane.Origin, cells []window.Cell) {
+	t.Helper()
+	var adds []dataplane.Add
+	for i, c := range cells {
+		adds = append(adds, dataplane.Add{Cell: c, Cost: int64(i + 1)})
+	}
+	for i, total := range add(t, o, adds...) {
+		if total != int64(i+1) {
+			t.Errorf("%v/%d: total %d after the first %d; another cell counts here", cells[i], cells[i].Sequence, total, i+1)
+		}
+	}
+	for i, total := range read(t, o, cells...) {
+		if total != int64(i+1) {
+			t.Errorf("%v/%d: read %d, want %d", cells[i], cells[i].Sequence, total, i+1)
+		}
+	}
+}
+
+// Conformance 5: "Same identifier, other duration → independent." Conformance 6:
+// "The same namespace in two workspaces → isolated."
+func testOriginIdentity(t *testing.T, o dataplane.Origin) {
+	hour, other, day, next := liveCell("w", "x"), liveCell("w2", "x"), liveCell("w", "x"), liveCell("w", "x")
+	day.Duration, day.Sequence = 24*time.Hour, sequenceNow(24*time.Hour)
+	next.Sequence++
+	add(t, o, dataplane.Add{Cell: hour, Cost: 1}, dataplane.Add{Cell: other, Cost: 2}, dataplane.Add{Cell: day, Cost: 4}, dataplane.Add{Cell: next, Cost: 8})
+	wantTotals(t, o, []window.Cell{hour, other, day, next}, 1, 2, 4, 8)
+}
+
+func testOriginKeepsNothing(t *testing.T, o dataplane.Origin) {
+	c := liveCells(2)
+	adds := []dataplane.Add{{Cell: c[0], Cost: 1}, {Cell: c[1], Cost: 2}}
+	totals := add(t, o, adds...)
+	adds[0], adds[1], totals[0] = adds[1], adds[0], 99
+	raised := []dataplane.Add{{Cell: c[0], Cost: 5}}
+	raise(t, o, raised...)
+	raised[0].Cost = 77
+	cells := slices.Clone(c)
+	got := read(t, o, cells...)
+	cells[0], got[1] = c[1], 99
+	wantTotals(t, o, c, 5, 2)
+}
+
+// Random calls leave, and answer, what a map of integers would.
+func testOriginHistories(t *testing.T, o dataplane.Origin) {
+	rapid.Check(t, func(rt *rapid.T) {
+		cell := drawCell(freshWorkspace())
+		cells := rapid.SliceOfN(cell, 0, 8)
+		adds := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) dataplane.Add {
+			return dataplane.Add{Cell: cell.Draw(rt, "cell"), Cost: rapid.Int64Range(1, window.LimitMax).Draw(rt, "cost")}
+		}), 0, 8)
+		model := make(map[window.Cell]int64)
+
+		rt.Repeat(map[string]func(*rapid.T){
+			"add": func(rt *rapid.T) {
+				adds := adds.Draw(rt, "adds")
+				for i, got := range add(rt, o, adds...) {
+					model[adds[i].Cell] += adds[i].Cost
+					if want := model[adds[i].Cell]; got != want {
+						rt.Fatalf("total %d of %v is %d, want %d", i, adds[i].Cell, got, want)
+					}
+				}
+			},
+			"raise": func(rt *rapid.T) {
+				adds := adds.Draw(rt, "raises")
+				raise(rt, o, adds...)
+				for _, a := range adds {
+					model[a.Cell] = max(model[a.Cell], a.Cost)
+				}
+			},
+			"read": func(rt *rapid.T) {
+				cells := cells.Draw(rt, "cells")
+				for i, got := range read(rt, o, cells...) {
+					if want := model[cells[i]]; got != want {
+						rt.Fatalf("total %d of %v is %d, want %d", i, cells[i], got, want)
+					}
+				}
+			},
+		})
+	})
+}
+
+// Every increment is answered with a total of its own, and none is missing: so each
+// caller learns exactly what the others have added before it.
+func testAddConcurrently(t *testing.T, o dataplane.Origin) {
+	const (
+		callers = 16
+		calls   = 40
+	)
+	cells := liveCells(3)
+	var mu sync.Mutex
+	answers := make(map[window.Cell][]int64)
+	var wg sync.WaitGroup
+	for caller := range callers {
+		wg.Go(func() {
+			last := make(map[window.Cell]int64)
+			for range calls {
+				var adds []dataplane.Add
+				for i := range cells { // each caller in an order of its own
+					adds = append(adds, dataplane.Add{Cell: cells[(i+caller)%len(cells)], Cost: 1})
+				}
+				for i, a := range o.Add(t.Context(), adds) {
+					if a.Err != nil {
+						t.Errorf("caller %d: %v", caller, a.Err)
+						return
+					}
+					c := adds[i].Cell
+					if a.Total <= last[c] {
+						t.Errorf("caller %d: total %d after %d", caller, a.Total, last[c])
+					}
+					last[c] = a.Total
+					mu.Lock()
+					answers[c] = append(answers[c], a.Total)
+					mu.Unlock()
+				}
+				if totals, err := o.Read(t.Context(), cells[:1]); err != nil || totals[0] < last[cells[0]] {
+					t.Errorf("caller %d: read %v, %v after total %d", caller, totals, err, last[cells[0]])
+				}
+			}
+		})
+	}
+	wg.Wait()
+	for _, c := range cells {
+		slices.Sort(answers[c])
+		for i, total := range answers[c] {
+			if total != int64(i+1) {
+				t.Fatalf("%v: the totals answered are not 1 to %d, each once: %d at place %d", c, callers*calls, total, i)
+			}
+		}
+	}
+	wantTotals(t, o, cells, callers*calls, callers*calls, callers*calls)
+}
+
+// Raises race with increments: no total ever falls, and every increment counts on
+// top of whatever total it met.
+func testRaiseConcurrently(t *testing.T, o dataplane.Origin) {
+	const (
+		callers = 4
+		calls   = 100
+		most    = 50 // less than the increments alone reach
+	)
+	c := liveCell("w", "x")
+	var wg sync.WaitGroup
+	for caller := range callers {
+		wg.Go(func() {
+			last := int64(0)
+			for i := range int64(calls) {
+				a := o.Add(t.Context(), []dataplane.Add{{Cell: c, Cost: 1}})[0]
+				if a.Err != nil || a.Total <= last {
+					t.Errorf("caller %d: total %d, %v after %d", caller, a.Total, a.Err, last)
+				}
+				last = a.Total
+				if err := o.Raise(t.Context(), []dataplane.Add{{Cell: c, Cost: i % most}}); err != nil {
+					t.Errorf("caller %d: %v", caller, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	got := read(t, o, c)[0]
+	if got < callers*calls || got > callers*calls+most {
+		t.Errorf("total after %d increments and raises to %d at most: %d", callers*calls, most, got)
+	}
+}

@@ -1,0 +1,261 @@
+package storetest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// countsSubject is the simplest CountStore that keeps the contract, but for the one
+// fault that it is given.
+type countsSubject struct {
+	fault string
+
+	mu         sync.Mutex
+	components []countsComponent
+	index      map[string]int // identity → place in components
+	tunings    []tuningRow
+	namespaces []dataplane.NamespaceRow
+	overrides  []dataplane.OverrideRow
+	beats      []heartbeat.Beat
+}
+
+type countsComponent struct {
+	region string
+	row    *dataplane.Count
+}
+
+type tuningRow struct {
+	region   string
+	version  int64
+	document []byte
+}
+
+// ended is the check that every method begins with.
+func (s *countsSubject) ended(ctx context.Context) error {
+	if s.fault == "never looks at ctx" {
+		return nil
+	}
+	if s.fault == "hides why ctx ended" && ctx.Err() != nil {
+		return errors.New("went wrong")
+	}
+	return ctx.Err()
+}
+
+func (s *countsSubject) Publish(ctx context.Context, region string, counts []dataplane.Count) error {
+	if err := s.ended(ctx); err != nil {
+		return err
+	}
+	if len(counts) == 0 && s.fault == "no rows are an error" {
+		return errors.New("nothing to do")
+	}
+	if err := s.misuse(counts); err != nil {
+		return err
+	}
+	for i, c := range counts {
+		if c.Cell.Validate() != nil && s.fault != "takes names of any length" || c.Count < 0 && s.fault != "takes negative counts" {
+			switch s.fault {
+			case "stores the rows beside a refused one":
+				s.store(region, slices.Delete(slices.Clone(counts), i, i+1))
+			case "refuses without saying so":
+				return errors.New("refused")
+			}
+			return fmt.Errorf("%w: row %d", dataplane.ErrRefused, i)
+		}
+	}
+	s.store(region, counts)
+	return nil
+}
+
+func (s *countsSubject) misuse(counts []dataplane.Count) error {
+	if len(counts) > dataplane.PublishRowsMax && s.fault != "takes too many rows" {
+		return errors.New("too many rows")
+	}
+	for i := 1; i < len(counts); i++ {
+		order := counts[i-1].Cell.Compare(counts[i].Cell)
+		if order > 0 && s.fault != "takes unsorted rows" || order == 0 && s.fault != "takes duplicates" {
+			if s.fault == "blames a row for their order" {
+				return fmt.Errorf("%w: row %d", dataplane.ErrRefused, i)
+			}
+			return errors.New("out of order")
+		}
+	}
+	return nil
+}
+
+func (s *countsSubject) store(region string, counts []dataplane.Count) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fault == "stores the first row only" && len(counts) > 1 {
+		counts = counts[:1]
+	}
+	before := s.readFirst(region, counts)
+	for i := range counts {
+		id := identity(s.fault, counts[i].Cell) + "|" + fold(s.fault, "regions", region)
+		place, ok := s.index[id]
+		if !ok {
+			row := counts[i]
+			s.index[id] = len(s.components)
+			s.components = append(s.components, countsComponent{region, &row})
+			if s.fault == "keeps a reference to the rows" {
+				s.components[len(s.components)-1].row = &counts[i]
+			}
+			continue
+		}
+		row := s.components[place].row
+		switch stored := row.Count; s.fault {
+		case "the last writer wins":
+			row.Count = counts[i].Count
+		case "adds up publications":
+			row.Count += counts[i].Count
+		case "never raises":
+		case "loses updates":
+			row.Count = max(before[i], counts[i].Count)
+		default:
+			row.Count = max(stored, counts[i].Count)
+		}
+	}
+}
+
+// readFirst is what a store does that selects before it updates.
+func (s *countsSubject) readFirst(region string, counts []dataplane.Count) []int64 {
+	if s.fault != "loses updates" {
+		return nil
+	}
+	before := make([]int64, len(counts))
+	for i, c := range counts {
+		if place, ok := s.index[identity(s.fault, c.Cell)+"|"+region]; ok {
+			before[i] = s.components[place].row.Count
+		}
+	}
+	s.mu.Unlock()
+	for range 100 {
+		runtime.Gosched()
+	}
+	s.mu.Lock()
+	return before
+}
+
+func (s *countsSubject) Import(ctx context.Context, region string, nowMs int64, yield func(dataplane.Imported)) error {
+	if err := s.ended(ctx); err != nil {
+		return err
+	}
+	var found []dataplane.Imported
+	s.mu.Lock()
+	for _, c := range s.components {
+		i := dataplane.Imported{Cell: c.row.Cell}
+		expires := c.row.Cell.ExpiresAtMs()
+		if s.fault == "yields what expires at nowMs" {
+			expires++
+		}
+		if expires <= nowMs && s.fault != "yields expired cells" {
+			continue
+		}
+		if c.region == region {
+			i.Own = c.row.Count
+		} else {
+			i.Foreign = c.row.Count
+		}
+		found = s.merge(found, i, c.region == region)
+	}
+	s.mu.Unlock()
+	for n, i := range found {
+		if s.fault == "yields half before an error" && ctx.Err() != nil {
+			i.Foreign /= 2
+		} else if s.fault == "stops without an error" && ctx.Err() != nil {
+			return nil
+		} else if err := ctx.Err(); err != nil && n > 0 && s.fault != "never looks at ctx" {
+			return err
+		}
+		if i.Foreign == 0 && s.fault == "leaves out what only the region has" {
+			continue
+		}
+		yield(i)
+	}
+	return nil
+}
+
+func (s *countsSubject) merge(found []dataplane.Imported, i dataplane.Imported, own bool) []dataplane.Imported {
+	if own && s.fault == "counts the own row as foreign" {
+		i.Foreign += i.Own
+	}
+	at := slices.IndexFunc(found, func(f dataplane.Imported) bool { return f.Cell == i.Cell })
+	switch {
+	case at < 0 || s.fault == "yields a cell for each region":
+		return append(found, i)
+	case s.fault == "takes the largest foreign component":
+		found[at].Foreign = max(found[at].Foreign, i.Foreign)
+	case s.fault == "sums as floats":
+		found[at].Foreign = int64(float64(found[at].Foreign) + float64(i.Foreign))
+	default:
+		found[at].Foreign += i.Foreign
+	}
+	if s.fault != "forgets the own row" {
+		found[at].Own += i.Own
+	}
+	return found
+}
+
+func (s *countsSubject) Settings(ctx context.Context, region string) (dataplane.SettingsRows, error) {
+	if err := s.ended(ctx); err != nil {
+		return dataplane.SettingsRows{}, err
+	}
+	out := dataplane.SettingsRows{Namespaces: slices.Clone(s.namespaces), Overrides: slices.Clone(s.overrides)}
+	if s.fault == "documents are never nil" {
+		out.TuningDocument = []byte{}
+	}
+	best := tuningRow{}
+	for _, r := range s.tunings {
+		mine, fleet := fold(s.fault, "regions", r.region) == fold(s.fault, "regions", region), r.region == ""
+		if !mine && !fleet || fleet && s.fault == "the fleet's tuning is not seen" {
+			continue
+		}
+		better := r.version > best.version
+		if s.fault == "the oldest tuning" {
+			better = best.version == 0 || r.version < best.version
+		}
+		if best.version > 0 && s.fault != "the newest of region and fleet" && best.region != r.region {
+			better = mine
+		}
+		if better {
+			best = r
+			out.TuningVersion, out.TuningDocument = r.version, r.document
+		}
+	}
+	for i := range out.Namespaces {
+		out.Namespaces[i].Shadow = out.Namespaces[i].Shadow && s.fault != "shadow mode is lost"
+		out.Namespaces[i].Namespace = fold(s.fault, "settings", out.Namespaces[i].Namespace)
+	}
+	for i := range out.Overrides {
+		out.Overrides[i].Pattern = fold(s.fault, "settings", out.Overrides[i].Pattern)
+		if s.fault == "an override's duration is lost" {
+			out.Overrides[i].DurationMs = 0
+		}
+	}
+	return out, nil
+}
+
+func (s *countsSubject) Heartbeat(ctx context.Context, beat heartbeat.Beat) error {
+	if err := s.ended(ctx); err != nil {
+		return err
+	}
+	if s.fault == "a health figure is lost" {
+		beat.Health.SettingsProblem = ""
+	}
+	at := slices.IndexFunc(s.beats, func(b heartbeat.Beat) bool {
+		return fold(s.fault, "nodes", b.NodeID) == fold(s.fault, "nodes", beat.NodeID)
+	})
+	switch {
+	case at < 0 || s.fault == "heartbeats pile up":
+		s.beats = append(s.beats, beat)
+	case s.fault != "the first heartbeat stays":
+		s.beats[at] = beat
+	}
+	return nil
+}
