@@ -84,7 +84,9 @@ type entry struct {
 	flight  *flight // the read in flight, nil for none
 	retryAt int64   // Unix ms before which no new read starts, after a failed one
 
-	inReplay, inFlush bool // in the queue; guarded by Limiter.queues
+	agedOut int64 // own cost that was still unsent when its cell's slot was handed on
+
+	inReplay, inFlush bool // in the queue
 }
 
 // book is the background's part of a cell. Guarded by entry.mu.
@@ -205,6 +207,7 @@ func (e *entry) sealLocked(slot int) {
 
 // resetLocked hands a slot to another cell. Only a sealed slot may be reset.
 func (e *entry) resetLocked(slot int, word uint64) {
+	e.agedOut += max(0, e.unsentLocked(slot))
 	e.global[slot].Store(0)
 	e.limitLow[slot].Store(math.MaxInt64)
 	e.books[slot] = book{}
@@ -247,22 +250,21 @@ func (e *entry) unsentLocked(slot int) int64 {
 // contributed by others. Plain max(count, total) would lose what this node accepted
 // between sending and answer, and at hydration what it accepted before.
 //
-// lost is true when the total is smaller than what the origin has named before and
-// what was added since: it has lost data. (An answer that was overtaken by a later
-// one can look the same; healing an origin that needs none changes nothing.)
-func (e *entry) absorbLocked(slot int, total, sent int64) (lost bool) {
+// grew is true when others had contributed. lost is true when the total is smaller
+// than what the origin has named before and what was added since: it has lost data.
+// (An answer that was overtaken by a later one can look the same; healing an origin
+// that needs none changes nothing.)
+func (e *entry) absorbLocked(slot int, total, sent int64) (grew, lost bool) {
 	b := &e.books[slot]
 	b.inFlight -= sent
 	b.settled += sent
 	if others := total - b.settled - b.inFlight; others > 0 {
 		b.settled += e.addLocked(slot, others)
+		grew = true
 	}
-	if known := b.confirmed + sent; total < known {
-		b.confirmed = min(known, b.settled)
-		return true
-	}
-	b.confirmed = min(total, b.settled)
-	return false
+	known := b.confirmed + sent
+	b.confirmed = min(max(known, total), b.settled)
+	return grew, total < known
 }
 
 // floorLocked raises the count to at least n: the region is known to have counted

@@ -163,7 +163,12 @@ func (e *entry) published(c Count) {
 	}
 }
 
+// requeueFlush puts entries in the queue, or back: their counts grew by a merge, or
+// could not be written.
 func (l *Limiter) requeueFlush(entries []*entry) {
+	if l.cfg.Counts == nil || len(entries) == 0 {
+		return
+	}
 	l.queues.Lock()
 	defer l.queues.Unlock()
 	for _, e := range entries {

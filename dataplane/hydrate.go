@@ -110,13 +110,21 @@ func (l *Limiter) fly(f *flight, entries []*entry) {
 		}
 		l.metrics.origin(opRead, time.Since(began), err)
 		nowMs := l.nowMs()
+		var grown []*entry
+		var lost []Add
 		for i, e := range entries {
 			if err != nil {
 				e.land(nowMs)
 				continue
 			}
-			l.heal(e.hydrate(cells[2*i].Sequence, totals[2*i], totals[2*i+1], nowMs))
+			grew, missing := e.hydrate(cells[2*i].Sequence, totals[2*i], totals[2*i+1], nowMs)
+			lost = append(lost, missing...)
+			if grew {
+				grown = append(grown, e)
+			}
 		}
+		l.requeueFlush(grown)
+		l.heal(lost)
 		f.err = err
 		close(f.done)
 	})
@@ -135,23 +143,26 @@ func (e *entry) land(nowMs int64) {
 }
 
 // hydrate merges the totals of two neighbouring cells and ends the read. It returns
-// what the origin should be told because it has lost it.
-func (e *entry) hydrate(sequence, previous, current, nowMs int64) (lost []Add) {
+// whether others had contributed, and what the origin should be told because it has
+// lost it.
+func (e *entry) hydrate(sequence, previous, current, nowMs int64) (grew bool, missing []Add) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.flight, e.retryAt = nil, 0
-	for i, total := range []int64{previous, current} {
-		slot, ok := e.slotLocked(sequence + int64(i))
+	for i, total := range [2]int64{previous, current} {
+		s := sequence + int64(i)
+		slot, ok := e.slotLocked(s)
 		if !ok {
 			continue
 		}
-		if e.absorbLocked(slot, total, 0) {
-			lost = append(lost, Add{e.cell(sequence + int64(i)), e.books[slot].confirmed})
+		more, lost := e.absorbLocked(slot, total, 0)
+		if lost {
+			missing = append(missing, Add{e.cell(s), e.books[slot].confirmed})
 		}
-		e.books[slot].stale = false
+		grew = grew || more
 	}
 	if sequence+1 == e.seq.Load() {
 		e.hear(nowMs)
 	}
-	return lost
+	return grew, missing
 }

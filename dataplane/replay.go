@@ -78,6 +78,8 @@ func (l *Limiter) load(e *entry, nowMs int64, adds []Add, parcels []parcel) ([]A
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.inReplay = false
+	l.metrics.dropped[droppedExpired].Add(e.agedOut)
+	e.agedOut = 0
 	seq := e.seq.Load()
 	for _, s := range []int64{seq - 1, seq} {
 		slot := slotOf(s)
@@ -112,7 +114,7 @@ func (l *Limiter) ship(ctx context.Context, adds []Add, parcels []parcel) (int, 
 	answers := l.cfg.Origin.Add(ctx, adds)
 	nowMs := l.nowMs()
 
-	var failed []*entry
+	var failed, grown []*entry
 	var lost []Add
 	var firstErr error
 	for i, p := range parcels {
@@ -129,11 +131,16 @@ func (l *Limiter) ship(ctx context.Context, adds []Add, parcels []parcel) (int, 
 			failed = append(failed, p.entry)
 			continue
 		}
-		lost = append(lost, p.entry.confirm(p.sequence, answer.Total, adds[i].Cost, nowMs)...)
+		grew, missing := p.entry.confirm(p.sequence, answer.Total, adds[i].Cost, nowMs)
+		lost = append(lost, missing...)
+		if grew {
+			grown = append(grown, p.entry)
+		}
 	}
 	l.metrics.origin(opAdd, time.Since(began), firstErr)
 	l.metrics.replayedCells.Add(int64(len(adds) - len(failed)))
 	l.requeue(failed)
+	l.requeueFlush(grown)
 	l.heal(lost)
 	return len(failed), firstErr
 }
@@ -145,21 +152,23 @@ func cmpErr(first, next error) error {
 	return next
 }
 
-// confirm merges the answer to a send.
-func (e *entry) confirm(sequence, total, sent, nowMs int64) (lost []Add) {
+// confirm merges the answer to a send. It returns whether others had contributed,
+// and what the origin should be told because it has lost it.
+func (e *entry) confirm(sequence, total, sent, nowMs int64) (grew bool, missing []Add) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slot, ok := e.slotLocked(sequence)
 	if !ok {
-		return nil
+		return false, nil
 	}
-	if e.absorbLocked(slot, total, sent) {
-		lost = []Add{{e.cell(sequence), e.books[slot].confirmed}}
+	grew, lost := e.absorbLocked(slot, total, sent)
+	if lost {
+		missing = []Add{{e.cell(sequence), e.books[slot].confirmed}}
 	}
 	if sequence == e.seq.Load() {
 		e.hear(nowMs)
 	}
-	return lost
+	return grew, missing
 }
 
 // takeBack ends a send that failed: the cost is unsent again. If the reply was lost

@@ -27,7 +27,12 @@ func (l *Limiter) Start(ctx context.Context) error {
 		l.table.sweep(l.nowMs())
 	})
 	if l.cfg.Origin != nil {
-		l.loop(ctx, l.at(func(s *settings) time.Duration { return s.tuning.ReplayTick.Std() }), l.watched("replay", l.replayOnce))
+		tick := func(s *settings) time.Duration { return s.tuning.ReplayTick.Std() }
+		l.loop(ctx, l.at(tick), l.watched("replay", func(ctx context.Context) error {
+			// Stop must not cut a send short: its increments may have been applied, and
+			// would be sent again. replayTimeout bounds the wait.
+			return l.replayOnce(context.WithoutCancel(ctx))
+		}))
 	}
 	if l.cfg.Counts == nil {
 		return nil
@@ -74,18 +79,21 @@ func (l *Limiter) Stop(ctx context.Context) error {
 
 // drainReplay sends until nothing is left or ctx ends.
 func (l *Limiter) drainReplay(ctx context.Context) error {
+	var last error // of an attempt that ctx did not cut short
 	for {
 		err := l.replayOnce(ctx)
 		pending := l.pendingCost()
-		if pending == 0 {
+		switch {
+		case pending == 0:
 			return nil
-		}
-		if err == nil && ctx.Err() == nil {
+		case ctx.Err() != nil:
+			return fmt.Errorf("final replay: cost %d was not confirmed: %w", pending, errors.Join(last, ctx.Err()))
+		case err == nil:
 			continue // more than one tick's worth
 		}
+		last = err
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("final replay: cost %d was not confirmed: %w", pending, errors.Join(err, ctx.Err()))
 		case <-time.After(drainPause):
 		}
 	}

@@ -132,11 +132,6 @@ func (t *table) evictAtHandLocked(nowMs int64, pressed bool) bool {
 	return true
 }
 
-// each calls f for every entry, until f returns false.
-func (t *table) each(f func(*entry) bool) {
-	t.byKey.Range(func(_ window.Key, e *entry) bool { return f(e) })
-}
-
 type eviction int
 
 const (

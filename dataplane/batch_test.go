@@ -1,0 +1,162 @@
+package dataplane_test
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/weirhq/weir/dataplane"
+)
+
+// Behaviours 15 to 18 of the exact mode, and what they rest on.
+
+// 15: "A (1 of 10) and B (9 of 10, cost 5) in one batch: A's own verdict allowed, B's
+// denied; A stays 1, B stays 9."
+func TestBatchIsAllOrNothing(t *testing.T) {
+	w := newWorld(t)
+	n := w.alone()
+	n.take("A", 1, 10)
+	n.take("B", 9, 10)
+	b := n.AllowMany(t.Context(), []dataplane.Request{ask("A", 1, 10), ask("B", 5, 10)})
+	if b.Allowed || b.Err != nil || len(b.Decisions) != 2 {
+		t.Fatalf("%+v", b)
+	}
+	// 16: "A failing batch leaves every remaining as before."
+	wantAllowed(t, "A's own verdict", b.Decisions[0], true, 9)
+	wantAllowed(t, "B's own verdict", b.Decisions[1], false, 1)
+	if a, b := n.Cell(w.cell("A")), n.Cell(w.cell("B")); a.Count != 1 || b.Count != 9 || a.Reserved != 0 || b.Reserved != 0 {
+		t.Errorf("A %+v, B %+v", a, b)
+	}
+	// 17: "Only the failing items enter strict mode."
+	if n.StrictUntilMs(w.cell("A").Key) != 0 || n.StrictUntilMs(w.cell("B").Key) == 0 {
+		t.Error("strict mode of A or B")
+	}
+	b = n.AllowMany(t.Context(), []dataplane.Request{ask("A", 1, 10), ask("B", 1, 10)})
+	if !b.Allowed {
+		t.Fatalf("%+v", b)
+	}
+	wantAllowed(t, "A", b.Decisions[0], true, 8)
+	wantAllowed(t, "B", b.Decisions[1], true, 0)
+}
+
+// 16: "Every item's result is returned, in order. The input slice is not changed.
+// Duplicate keys add up."
+func TestDuplicateKeysAddUp(t *testing.T) {
+	w := newWorld(t)
+	n := w.alone()
+	in := []dataplane.Request{ask("k", 4, 10), ask("other", 1, 10), ask("k", 4, 10), ask("k", 4, 10), ask("k", 0, 10)}
+	before := slices.Clone(in)
+	b := n.AllowMany(t.Context(), in)
+	if b.Allowed || !reflect.DeepEqual(in, before) {
+		t.Fatalf("%+v, input %v", b, in)
+	}
+	for i, allowed := range []bool{true, true, true, false, false} {
+		if b.Decisions[i].Allowed != allowed {
+			t.Errorf("item %d: %+v", i, b.Decisions[i])
+		}
+		if b.Decisions[i].Remaining != 10 {
+			t.Errorf("item %d: remaining %d after a batch that failed", i, b.Decisions[i].Remaining)
+		}
+	}
+	b = n.AllowMany(t.Context(), []dataplane.Request{ask("k", 4, 10), ask("k", 6, 10), ask("k", 0, 10)})
+	if !b.Allowed {
+		t.Fatalf("%+v", b)
+	}
+	for i, remaining := range []int64{6, 0, 0} {
+		wantAllowed(t, "item", b.Decisions[i], true, remaining)
+	}
+}
+
+// 18: "A reservation of 6 in flight: a flush writes nothing for it; after commit the
+// row is 6." And replay sends nothing for it.
+func TestReservationsAreNeverPublished(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a")
+	reservation := n.Reserve(t.Context(), ask("k", 6, 10))
+	if !reservation.Allowed() {
+		t.Fatal("denied")
+	}
+	n.flush()
+	n.replay()
+	if rows, totals := w.counts.Rows(), w.origin("eu").Totals(); len(rows) != 0 || totals[w.cell("k")] != 0 {
+		t.Fatalf("a reservation was published: %v, %v", rows, totals)
+	}
+	reservation.Keep()
+	n.flush()
+	n.replay()
+	if got := w.published("eu", w.cell("k")); got != 6 {
+		t.Errorf("row is %d after commit", got)
+	}
+	if got := w.origin("eu").Totals()[w.cell("k")]; got != 6 {
+		t.Errorf("origin has %d after commit", got)
+	}
+}
+
+// A reservation must not be visible to a publisher in any interleaving: what it
+// reads never exceeds what was accepted for good.
+func TestPublishersNeverSeeReservations(t *testing.T) {
+	w := newWorld(t)
+	n := w.alone()
+	n.take("k", 5, 1000)
+	cell := w.cell("k")
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for !stop.Load() {
+				r := n.Reserve(t.Context(), ask("k", 3, 1000))
+				r.Undo()
+			}
+		})
+	}
+	reads := 2_000_000
+	if testing.Short() {
+		reads = 100_000
+	}
+	for range reads {
+		if got := n.Accepted(cell); got != 5 {
+			t.Errorf("a publisher reads %d, 5 were accepted", got)
+			break
+		}
+	}
+	stop.Store(true)
+	wg.Wait()
+	if s := n.Cell(cell); s.Count != 5 || s.Reserved != 0 {
+		t.Errorf("left behind: %+v", s)
+	}
+}
+
+// Singles and batches on the same keys are exact together.
+func TestSinglesAndBatchesAreExactTogether(t *testing.T) {
+	const limit = 500
+	w := newWorld(t)
+	n := w.alone()
+	keys := []string{"a", "b", "c"}
+	var accepted [3]atomic.Int64
+	together(8, func(worker int) {
+		rnd := rand.New(rand.NewPCG(uint64(worker), 7))
+		for range 2000 {
+			if rnd.IntN(2) == 0 {
+				i := rnd.IntN(3)
+				if n.Allow(t.Context(), ask(keys[i], 1, limit)).Allowed {
+					accepted[i].Add(1)
+				}
+				continue
+			}
+			i, j := rnd.IntN(3), rnd.IntN(3)
+			if n.AllowMany(t.Context(), []dataplane.Request{ask(keys[i], 2, limit), ask(keys[j], 1, limit)}).Allowed {
+				accepted[i].Add(2)
+				accepted[j].Add(1)
+			}
+		}
+	})
+	for i, key := range keys {
+		s := n.Cell(w.cell(key))
+		if s.Count != accepted[i].Load() || s.Count > limit || s.Reserved != 0 {
+			t.Errorf("%s: %+v, callers were told %d of %d", key, s, accepted[i].Load(), limit)
+		}
+	}
+}

@@ -1,0 +1,83 @@
+package dataplane_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// What the library must not link, and why. Whoever embeds it gets all that it
+// imports.
+var forbidden = map[string]string{
+	"github.com/weirhq/weir/controlplane":   "nodes do not know who operates them",
+	"github.com/weirhq/weir/restate":        "durable work runs outside the request path",
+	"github.com/weirhq/weir/deploy":         "a library does not know where it runs",
+	"github.com/weirhq/weir/dataplane/":     "the library is the bottom of this tree: stores and servers come in from outside",
+	"github.com/weirhq/weir/shared/gen":     "no wire and no SQL in the decision",
+	"github.com/weirhq/weir/shared/servers": "no processes are started by a library",
+	"github.com/restatedev/":                "durable work runs outside the request path",
+	"github.com/tetratelabs/wazero":         "no WebAssembly runtime in an API node",
+	"github.com/redis/":                     "comes in through redisorigin only",
+	"github.com/go-sql-driver/":             "comes in through mysqlcounts only",
+	"database/sql":                          "comes in through mysqlcounts only",
+	"connectrpc.com/":                       "the node's, not the library's",
+	"google.golang.org/grpc":                "the node's, not the library's",
+	"net/http/pprof":                        "registers handlers behind an embedder's back",
+}
+
+// Nothing beyond the standard library, shared, the Prometheus client and the map.
+var allowed = []string{
+	"github.com/weirhq/weir/dataplane", "github.com/weirhq/weir/shared/",
+	"github.com/prometheus/", "github.com/beorn7/perks", "github.com/cespare/xxhash", "github.com/munnerz/goautoneg", // the client and its own
+	"github.com/puzpuzpuz/xsync/", "google.golang.org/protobuf", "golang.org/x/sys", "go.yaml.in/yaml", "vendor/golang.org/",
+}
+
+func TestDependencyRulesOfTheLibrary(t *testing.T) {
+	deps := dependencies(t, ".")
+	for _, broken := range breaches(deps) {
+		t.Error(broken)
+	}
+	for _, dep := range deps {
+		if strings.Contains(strings.SplitN(dep, "/", 2)[0], ".") && !hasPrefix(dep, allowed) {
+			t.Errorf("depends on %s, which nobody has argued for", dep)
+		}
+	}
+}
+
+// The rule itself must be able to fail.
+func TestDependencyRulesNoticeABreach(t *testing.T) {
+	for dep := range forbidden {
+		if len(breaches([]string{"strings", strings.TrimSuffix(dep, "/") + "/x"})) == 0 {
+			t.Errorf("%s would not be noticed", dep)
+		}
+	}
+}
+
+func breaches(deps []string) (broken []string) {
+	for _, dep := range deps {
+		for prefix, why := range forbidden {
+			if strings.HasPrefix(dep, prefix) {
+				broken = append(broken, "depends on "+dep+": "+why)
+			}
+		}
+	}
+	return broken
+}
+
+func hasPrefix(s string, prefixes []string) bool {
+	for _, p := range prefixes {
+		if strings.HasPrefix(s, p) {
+			return true
+		}
+	}
+	return false
+}
+
+func dependencies(t *testing.T, pkg string) []string {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-deps", pkg).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(out))
+}

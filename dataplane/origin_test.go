@@ -1,0 +1,265 @@
+package dataplane_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+)
+
+// Behaviours 11 to 14 and 21 to 23 of the exact mode: what is read from the origin,
+// and what is not.
+
+var errDown = errors.New("connection refused")
+
+// 11: "The first denial sets strict-until = now + duration for the key without
+// sequence; a later earlier value never lowers it."
+func TestDenialMakesTheKeyStrict(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a")
+	key := w.cell("k").Key
+	n.take("k", 10, 10)
+	if got := n.StrictUntilMs(key); got != 0 {
+		t.Fatalf("strict until %d before any denial", got)
+	}
+	w.clock.set(30 * time.Second)
+	n.take("k", 1, 10)
+	want := w.clock.Now().Add(time.Minute).UnixMilli()
+	if got := n.StrictUntilMs(key); got != want {
+		t.Fatalf("strict until %d, want now + duration, %d", got, want)
+	}
+	w.clock.set(10 * time.Second) // the clock steps back: an earlier deadline
+	n.take("k", 1, 10)
+	if got := n.StrictUntilMs(key); got != want {
+		t.Errorf("an earlier deadline replaced a later one: %d, want %d", got, want)
+	}
+	w.clock.set(85 * time.Second) // the next cell
+	if got := n.StrictUntilMs(key); got != want {
+		t.Errorf("the rollover of the sequence changed the deadline to %d", got)
+	}
+}
+
+// 12: "While strict, a value another node put at the origin is visible to the next
+// request that local state would allow."
+func TestStrictModeSeesOthersAtOnce(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.node("eu", "a"), w.node("eu", "b")
+	a.take("k", 10, 10)
+	a.take("k", 1, 10) // denied: strict until 60 s
+	w.clock.set(58 * time.Second)
+	a.take("k", 1, 10) // strict until 118 s
+	w.clock.set(115 * time.Second)
+	// Locally 10 of the previous cell are left at weight 1/12: there is room for 9.
+	b.take("k", 1, 1000)
+	b.take("k", 9, 1000)
+	b.replay()
+	d := a.take("k", 9, 10)
+	if d.Allowed || d.Source != dataplane.SourceOrigin {
+		t.Errorf("b's 10 were not seen: %+v", d)
+	}
+}
+
+// 13: "A request that local state denies does no I/O, strict or not. 10,000 denied
+// requests → 0 origin reads."
+func TestDeniedRequestsReadNothing(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a")
+	n.take("k", 10, 10)
+	before := w.origin("eu").Stats().Calls()
+	for range 10_000 {
+		if d := n.take("k", 1, 10); d.Allowed || d.Source != dataplane.SourceLocal {
+			t.Fatalf("%+v", d)
+		}
+	}
+	w.clock.set(20 * time.Second) // stale for long, and strict
+	n.take("k", 1, 10)
+	if got := w.origin("eu").Stats().Calls() - before; got != 0 {
+		t.Errorf("%d calls to the origin for denied requests", got)
+	}
+}
+
+// 14: "Denied requests change no counter: local, regional or global."
+func TestDenialsChangeNothing(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a")
+	n.take("k", 8, 10)
+	n.replay()
+	n.flush()
+	before, rows, totals := n.Cell(w.cell("k")), w.counts.Rows(), w.origin("eu").Totals()
+	for range 100 {
+		if n.take("k", 3, 10).Allowed {
+			t.Fatal("allowed")
+		}
+	}
+	n.replay()
+	n.flush()
+	if after := n.Cell(w.cell("k")); after != before {
+		t.Errorf("local: %+v, was %+v", after, before)
+	}
+	if got := w.origin("eu").Totals(); got[w.cell("k")] != totals[w.cell("k")] || len(got) != len(totals) {
+		t.Errorf("origin: %v, was %v", got, totals)
+	}
+	if got := w.counts.Rows(); len(got) != len(rows) || got[0] != rows[0] {
+		t.Errorf("count store: %v, was %v", got, rows)
+	}
+}
+
+// liveNode is a node on real time, for tests in a synctest bubble.
+func liveNode(t *testing.T, origin *memstore.Origin) *dataplane.Limiter {
+	t.Helper()
+	l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// together runs f n times at once.
+func together(n int, f func(i int)) {
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() { f(i) })
+	}
+	wg.Wait()
+}
+
+// 21: "Cold key, 32 callers at once → one read; nobody decides on 0 first."
+func TestColdKeyIsReadOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		peer := liveNode(t, origin)
+		peer.Allow(t.Context(), ask("k", 8, 10))
+		if err := peer.ReplayOnce(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		origin.Faults.Delay(20 * time.Millisecond)
+		before := origin.Stats().Reads
+		n := liveNode(t, origin)
+		var mu sync.Mutex
+		allowed := 0
+		together(32, func(int) {
+			d := n.Allow(t.Context(), ask("k", 1, 10))
+			mu.Lock()
+			defer mu.Unlock()
+			if d.Allowed {
+				allowed++
+			}
+			if d.Allowed && d.Source != dataplane.SourceOrigin {
+				t.Errorf("decided on 0 first: %+v", d)
+			}
+		})
+		if reads := origin.Stats().Reads - before; reads != 1 {
+			t.Errorf("%d reads for 32 callers", reads)
+		}
+		if allowed != 2 {
+			t.Errorf("%d of the 2 that were left were allowed", allowed)
+		}
+	})
+}
+
+// 22: "Warm entry: no read before fresh_for, one at fresh_for, 32 callers → one read."
+func TestWarmKeyIsReadWhenItIsStale(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		n := liveNode(t, origin)
+		n.Allow(t.Context(), ask("k", 1, 1000))
+		reads := func() int64 { return origin.Stats().Reads }
+		before := reads()
+		time.Sleep(5*time.Second - time.Millisecond)
+		if d := n.Allow(t.Context(), ask("k", 1, 1000)); d.Source != dataplane.SourceLocal || reads() != before {
+			t.Errorf("read before fresh_for: %+v", d)
+		}
+		origin.Faults.Delay(time.Millisecond)
+		time.Sleep(time.Millisecond)
+		together(32, func(int) {
+			if d := n.Allow(t.Context(), ask("k", 1, 1000)); d.Source != dataplane.SourceOrigin {
+				t.Errorf("did not wait: %+v", d)
+			}
+		})
+		if got := reads() - before; got != 1 {
+			t.Errorf("%d reads at fresh_for", got)
+		}
+	})
+}
+
+// 23: "A failed cold read: decide locally; next try only after a pause (300 ms); then
+// the origin's value is adopted. A failed warm read keeps the value."
+func TestFailedReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		peer := liveNode(t, origin)
+		peer.Allow(t.Context(), ask("k", 8, 10))
+		if err := peer.ReplayOnce(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		n := liveNode(t, origin)
+		origin.Faults.Fail(errDown)
+		before := origin.Stats().Reads
+		d := n.Allow(t.Context(), ask("k", 1, 10))
+		wantAllowed(t, "cold read failed", d, true, 9)
+		if d.Source != dataplane.SourceDegraded {
+			t.Errorf("source %v", d.Source)
+		}
+		time.Sleep(299 * time.Millisecond)
+		if d := n.Allow(t.Context(), ask("k", 1, 10)); d.Source != dataplane.SourceDegraded {
+			t.Errorf("source %v while resting", d.Source)
+		}
+		if got := origin.Stats().Reads - before; got != 1 {
+			t.Errorf("%d reads within the pause", got)
+		}
+		origin.Faults.Fail(nil)
+		time.Sleep(time.Millisecond)
+		d = n.Allow(t.Context(), ask("k", 1, 10)) // 8 there, 2 unsent here
+		wantAllowed(t, "the origin's value is adopted", d, false, 0)
+
+		time.Sleep(2 * time.Minute)
+		n.Allow(t.Context(), ask("k", 4, 10))
+		time.Sleep(10 * time.Second)
+		origin.Faults.Fail(errDown)
+		d = n.Allow(t.Context(), ask("k", 1, 10))
+		wantAllowed(t, "a failed warm read keeps the value", d, true, 5)
+	})
+}
+
+// "one read in flight per key …, under a short deadline (default 50 ms, and never
+// past the caller's ctx)"
+func TestReadsNeverOutlastTheirDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		origin.Faults.Delay(time.Hour)
+		n := liveNode(t, origin)
+		start := time.Now()
+		d := n.Allow(t.Context(), ask("k", 1, 10))
+		if took := time.Since(start); took != 50*time.Millisecond || !d.Allowed || d.Source != dataplane.SourceDegraded {
+			t.Errorf("black hole: %v, %+v", took, d)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 7*time.Millisecond)
+		defer cancel()
+		start = time.Now()
+		if d := n.Allow(ctx, ask("other", 1, 10)); time.Since(start) != 7*time.Millisecond || !d.Allowed {
+			t.Errorf("caller's deadline: %v, %+v", time.Since(start), d)
+		}
+		n.AwaitCalls()
+	})
+}
+
+// A caller that gives up does not take the answer from those who wait on.
+func TestOneCallersCancellationIsItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		origin.Faults.Delay(30 * time.Millisecond)
+		n := liveNode(t, origin)
+		hasty, cancel := context.WithCancel(t.Context())
+		go n.Allow(hasty, ask("k", 1, 10))
+		synctest.Wait()
+		cancel()
+		if d := n.Allow(t.Context(), ask("k", 1, 10)); d.Source != dataplane.SourceOrigin {
+			t.Errorf("%+v", d)
+		}
+	})
+}

@@ -1,0 +1,218 @@
+package dataplane_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// started is a node whose loops run, in a synctest bubble.
+func started(t *testing.T, region, id string, origin dataplane.Origin, counts dataplane.CountStore) *dataplane.Limiter {
+	t.Helper()
+	l, err := dataplane.New(dataplane.Config{Region: region, NodeID: id, Origin: origin, Counts: counts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Stop(context.Background()) })
+	return l
+}
+
+// Two regions of two nodes on their own loops: 6 in one, 4 in the other, and the next
+// is denied everywhere; nodes of a region agree within two replay ticks.
+func TestLoopsConverge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		counts := memstore.NewCounts(memstore.CountsOptions{})
+		eu, us := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewOrigin(memstore.OriginOptions{})
+		nodes := []*dataplane.Limiter{
+			started(t, "eu", "e1", eu, counts), started(t, "eu", "e2", eu, counts),
+			started(t, "us", "u1", us, counts), started(t, "us", "u2", us, counts),
+		}
+		for i := range 6 {
+			nodes[i%2].Allow(t.Context(), ask("k", 1, 10))
+		}
+		time.Sleep(250 * time.Millisecond) // two ticks of 100 ms, jittered by up to a fifth
+		for i := range 2 {
+			nodes[i].Allow(t.Context(), ask("k", 0, 10))
+		}
+		if got := eu.Totals(); len(got) != 1 {
+			t.Fatalf("eu's origin: %v", got)
+		}
+		for i := range 4 {
+			nodes[2+i%2].Allow(t.Context(), ask("k", 1, 10))
+		}
+		time.Sleep(20 * time.Second)
+		for i, n := range nodes {
+			if d := n.Allow(t.Context(), ask("k", 1, 10)); d.Allowed {
+				t.Errorf("node %d: %+v", i, d)
+			}
+		}
+		if got := len(counts.Beats()); got != 4 {
+			t.Errorf("%d nodes reported", got)
+		}
+	})
+}
+
+// "SIGTERM during load → after exit the origin's totals equal what was accepted."
+func TestStopSendsEverything(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		counts, origin := memstore.NewCounts(memstore.CountsOptions{}), memstore.NewOrigin(memstore.OriginOptions{})
+		origin.Faults.Delay(30 * time.Millisecond)
+		l := started(t, "eu", "a", origin, counts)
+		var accepted atomic.Int64
+		for range 500 {
+			for k := range 7 {
+				if l.Allow(t.Context(), ask(fmt.Sprint("k", k), 1, 1000)).Allowed {
+					accepted.Add(1)
+				}
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if err := l.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var total int64
+		for _, n := range origin.Totals() {
+			total += n
+		}
+		if total != accepted.Load() {
+			t.Errorf("origin has %d, %d were accepted", total, accepted.Load())
+		}
+		if rows := counts.Rows(); len(rows) != 7 || rows[0].Count != 500 {
+			t.Errorf("final flush: %v", rows)
+		}
+		if err := l.Stop(t.Context()); err != nil {
+			t.Errorf("a second Stop: %v", err)
+		}
+		if d := l.Allow(t.Context(), ask("k0", 1, 1000)); !d.Allowed {
+			t.Errorf("after Stop: %+v", d)
+		}
+		if err := l.Start(t.Context()); !errors.Is(err, dataplane.ErrStarted) {
+			t.Errorf("Start after Stop: %v", err)
+		}
+	})
+}
+
+func TestStopSaysWhatItCouldNotSend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		origin.Faults.Fail(errDown)
+		l := started(t, "eu", "a", origin, nil)
+		l.Allow(t.Context(), ask("k", 5, 10))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := l.Stop(ctx)
+		if !errors.Is(err, errDown) || !strings.Contains(err.Error(), "cost 5 was not confirmed") {
+			t.Errorf("Stop: %v", err)
+		}
+	})
+}
+
+// Every dependency may die and decisions go on, without waiting for each of them.
+func TestDecisionsGoOnWithoutAnybody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		counts, origin := memstore.NewCounts(memstore.CountsOptions{}), memstore.NewOrigin(memstore.OriginOptions{})
+		counts.Faults.Delay(time.Hour)
+		origin.Faults.Delay(time.Hour)
+		l := started(t, "eu", "a", origin, counts)
+		began := time.Now()
+		allowed := 0
+		for range 100 {
+			if l.Allow(t.Context(), ask("k", 1, 10)).Allowed {
+				allowed++
+			}
+		}
+		if allowed != 10 || time.Since(began) > 100*time.Millisecond {
+			t.Errorf("%d allowed of 10 in %v", allowed, time.Since(began))
+		}
+		counts.Faults.Delay(0)
+		origin.Faults.Delay(0)
+		time.Sleep(40 * time.Second)
+		if got := origin.Totals(); len(got) != 1 {
+			t.Errorf("the origin after recovery: %v", got)
+		}
+		for _, total := range origin.Totals() {
+			if total < 10 || total > 20 { // a reply may have been lost on the way
+				t.Errorf("origin has %d of 10", total)
+			}
+		}
+	})
+}
+
+// "kept when unreadable": a document that cannot be read leaves the last good one.
+func TestTuningIsAppliedAndKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		counts := memstore.NewCounts(memstore.CountsOptions{})
+		l := started(t, "eu", "a", nil, counts)
+		version := func() int64 {
+			time.Sleep(7 * time.Second)
+			beats := counts.Beats()
+			return beats[len(beats)-1].TuningVersion
+		}
+		doc, err := tuning.RFC().Document()
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts.SetTuning("", 3, doc)
+		if got := version(); got != 3 {
+			t.Errorf("version %d, want the fleet's 3", got)
+		}
+		time.Sleep(30 * time.Second)
+		counts.SetTuning("eu", 4, []byte(`{"floor":7}`))
+		time.Sleep(20 * time.Second)
+		if got := version(); got != 3 {
+			t.Errorf("version %d after an unreadable one, want 3", got)
+		}
+		if h := l.Health(); !strings.Contains(h.SettingsProblem, "floor is 7 (0 to 1)") || h.SettingsErrors == 0 {
+			t.Errorf("the problem is not reported: %+v", h)
+		}
+		counts.SetTuning("eu", 5, []byte(`{"floor":0.7}`))
+		time.Sleep(20 * time.Second)
+		if got := version(); got != 5 {
+			t.Errorf("version %d, want the region's 5", got)
+		}
+		if h := l.Health(); h.SettingsProblem != "" {
+			t.Errorf("the problem stays: %q", h.SettingsProblem)
+		}
+	})
+}
+
+func TestNewNamesWhatIsMissing(t *testing.T) {
+	origin, counts := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
+	for _, c := range []struct {
+		cfg  dataplane.Config
+		want string
+	}{
+		{dataplane.Config{Origin: origin}, "Config.Region is required"},
+		{dataplane.Config{Counts: counts, NodeID: "a"}, "Config.Region is required"},
+		{dataplane.Config{Counts: counts, Region: "eu"}, "Config.NodeID is empty (1 to 64 bytes"},
+		{dataplane.Config{Region: strings.Repeat("r", 49)}, "Config.Region is 49 bytes long (at most 48)"},
+		{dataplane.Config{NodeID: strings.Repeat("r", 65)}, "Config.NodeID is 65 bytes long"},
+		{dataplane.Config{Build: strings.Repeat("r", 65)}, "Config.Build is 65 bytes long"},
+		{dataplane.Config{EntriesMax: -1}, "Config.EntriesMax is -1"},
+		{dataplane.Config{ReadTimeout: time.Minute}, "Config.ReadTimeout is 1m0s"},
+		{dataplane.Config{ClockSkewMax: -1}, "Config.ClockSkewMax is -1ns"},
+	} {
+		if _, err := dataplane.New(c.cfg); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("want %q, got %v", c.want, err)
+		}
+	}
+	if _, err := dataplane.New(dataplane.Config{Origin: origin}); !errors.Is(err, dataplane.ErrRegionRequired) {
+		t.Error(err)
+	}
+}

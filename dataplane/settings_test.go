@@ -1,0 +1,111 @@
+package dataplane_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+)
+
+// "exact or wildcard, most specific wins"; "limit 0 blocks"; "set after delete works".
+func TestOverrides(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a")
+	set := func(rows ...dataplane.OverrideRow) {
+		t.Helper()
+		w.counts.SetOverrides(rows...)
+		if err := n.LoadSettings(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	row := func(pattern string, limit int64) dataplane.OverrideRow {
+		return dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: pattern, Limit: limit}
+	}
+	set(row("*", 5), row("user_*", 20), row("user_*_admin", 30), row("user_42", 40), row("*_admin", 25), row("evil", 0),
+		dataplane.OverrideRow{Workspace: "other", Namespace: "api", Pattern: "user_42", Limit: 1})
+	for _, c := range []struct {
+		identifier, override string
+		limit                int64
+	}{
+		{"user_42", "user_42", 40},
+		{"user_7", "user_*", 20},
+		{"user_7_admin", "user_*_admin", 30},
+		{"root_admin", "*_admin", 25},
+		{"user_admin", "*_admin", 25}, // "user_*_admin" needs both underscores
+		{"User_42", "*", 5},
+		{"evil", "evil", 0},
+	} {
+		d := n.take(c.identifier, 1, 10)
+		if d.Override != c.override || d.Limit != c.limit || d.Allowed != (c.limit > 0) {
+			t.Errorf("%s: %+v, want limit %d by %q", c.identifier, d, c.limit, c.override)
+		}
+	}
+	set()
+	if d := n.take("user_42", 1, 10); d.Override != "" || d.Limit != 10 {
+		t.Errorf("after delete: %+v", d)
+	}
+	set(row("user_42", 3))
+	if d := n.take("user_42", 1, 10); d.Limit != 3 || d.Remaining != 0 {
+		t.Errorf("set after delete: %+v", d)
+	}
+}
+
+// An override's duration makes it another key: its own cells.
+func TestOverrideOfTheDuration(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a")
+	n.take("k", 4, 10)
+	w.counts.SetOverrides(dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k", Limit: 10, DurationMs: 3_600_000})
+	if err := n.LoadSettings(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d := n.take("k", 1, 10)
+	if d.Remaining != 9 || !d.ResetAt.Equal(epoch.Add(time.Hour)) {
+		t.Errorf("%+v", d)
+	}
+}
+
+// A row that makes no sense is left out and reported; the others are in force.
+func TestASenselessOverrideIsLeftOut(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a")
+	w.counts.SetOverrides(
+		dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k", Limit: 3},
+		dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "bad", Limit: -1},
+		dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "worse", Limit: 1, DurationMs: 7},
+	)
+	if err := n.LoadSettings(t.Context()); err == nil {
+		t.Error("nothing reported")
+	}
+	if d := n.take("k", 1, 10); d.Limit != 3 {
+		t.Errorf("%+v", d)
+	}
+	if d := n.take("bad", 1, 10); d.Limit != 10 {
+		t.Errorf("%+v", d)
+	}
+}
+
+// "shadow mode turned a denial into an allow": decided and told, but not counted.
+func TestShadowMode(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a")
+	w.counts.SetNamespaces(dataplane.NamespaceRow{Workspace: "acme", Namespace: "api", Shadow: true})
+	if err := n.LoadSettings(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.take("k", 9, 10)
+	d := n.take("k", 2, 10)
+	if !d.Allowed || !d.Shadowed || d.RetryAfter != 0 || d.Remaining != 1 {
+		t.Errorf("%+v", d)
+	}
+	b := n.AllowMany(t.Context(), []dataplane.Request{ask("k", 2, 10), ask("other", 1, 10)})
+	if !b.Allowed || !b.Decisions[0].Shadowed || b.Decisions[1].Shadowed {
+		t.Errorf("%+v", b)
+	}
+	if got := n.Cell(w.cell("k")).Count; got != 9 {
+		t.Errorf("counted %d", got)
+	}
+	if got := n.Cell(w.cell("other")).Count; got != 1 {
+		t.Errorf("the item within its limit was not counted: %d", got)
+	}
+}
