@@ -1,0 +1,113 @@
+package deploy_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/weirhq/weir/"
+
+// rule forbids packages under from to link packages under to.
+type rule struct{ from, to, why string }
+
+// The direction of the house: deploy → restate/handlers → controlplane → shared ←
+// dataplane ← deploy. Mains wire, and may know what their plane may not; see unless.
+var rules = []rule{
+	{module + "shared/", module + "dataplane", "both planes import shared; it imports neither"},
+	{module + "shared/", module + "controlplane", "both planes import shared; it imports neither"},
+	{module + "shared/", module + "restate", "both planes import shared; it imports neither"},
+	{module + "schema", module + "dataplane", "the tables do not know who reads them"},
+	{module + "schema", module + "controlplane", "the tables do not know who reads them"},
+	{module + "dataplane", module + "controlplane", "nodes do not know who operates them"},
+	{module + "dataplane", module + "restate", "durable work runs outside the request path"},
+	{module + "dataplane", "github.com/restatedev/", "durable work runs outside the request path"},
+	{module + "controlplane", module + "dataplane", "operators' work reaches nodes through the database only"},
+	{module + "controlplane", "github.com/restatedev/", "steps are plain Go; restate/handlers orders them"},
+	{module + "controlplane", "github.com/redis/", "the origins belong to the nodes"},
+	{module + "restate/", module + "dataplane", "operators' work reaches nodes through the database only"},
+	{module + "restate/", "github.com/redis/", "the origins belong to the nodes"},
+	{module, module + "deploy/", "nothing knows how it is deployed"},
+	{module, module + "shared/servers", "what starts servers is for tests and for deploy"},
+}
+
+// unless lists what may break a rule, and why.
+var unless = map[string]string{
+	module + "controlplane/cmd/weir-control": "a main: it wires the handlers to the steps",
+	module + "deploy":                        "it is the top of the house",
+	module + "shared/servers":                "itself",
+}
+
+type listed struct {
+	ImportPath string
+	Deps       []string
+}
+
+func TestDependencyRulesOfTheHouse(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps=false", "-json=ImportPath,Deps", module+"...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []listed
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	if len(all) < 10 {
+		t.Fatalf("only %d packages listed", len(all))
+	}
+	for _, breach := range breaches(all) {
+		t.Error(breach)
+	}
+}
+
+// A planted import of every forbidden kind is noticed.
+func TestDependencyRulesOfTheHouseNoticeABreach(t *testing.T) {
+	for _, r := range rules {
+		p := listed{r.from + "/planted", []string{"fmt", r.to + "/planted"}}
+		if r.from == module {
+			p.ImportPath = module + "dataplane/planted"
+		}
+		if len(breaches([]listed{p})) == 0 {
+			t.Errorf("%s importing %s is not noticed", r.from, r.to)
+		}
+	}
+}
+
+func breaches(packages []listed) (found []string) {
+	for _, p := range packages {
+		for _, r := range rules {
+			if !under(p.ImportPath, r.from) || excused(p.ImportPath) {
+				continue
+			}
+			if i := slices.IndexFunc(p.Deps, func(dep string) bool { return under(dep, r.to) }); i >= 0 {
+				found = append(found, p.ImportPath+" links "+p.Deps[i]+": "+r.why)
+			}
+		}
+	}
+	return found
+}
+
+func under(path, room string) bool {
+	room = strings.TrimSuffix(room, "/")
+	return path == room || strings.HasPrefix(path, room+"/")
+}
+
+func excused(path string) bool {
+	for room := range unless {
+		if under(path, room) {
+			return true
+		}
+	}
+	return false
+}
