@@ -1,0 +1,108 @@
+package servers
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// directory is where a server keeps its data.
+//
+// A temporary one holds a lock file, locked for as long as this process lives. Where the lock is free the owner died without
+// a Stop (a test that timed out, a kill -9), and whoever makes the next temporary directory removes that one: a Restate leaves
+// 150 MB each time.
+type directory struct {
+	path string
+	lock *os.File // nil when the caller gave the directory
+}
+
+const (
+	lockName         = "owner.lock"
+	temporaryPattern = "weir-servers-*"
+	// unfinishedPattern does not match temporaryPattern: a directory not yet locked must not look abandoned.
+	unfinishedPattern = "weir-new-*"
+)
+
+// openDirectory prepares the given directory, or a temporary one if given is empty.
+func openDirectory(server, given string) (*directory, error) {
+	if given == "" {
+		d, err := newTemporary(server)
+		if err != nil {
+			return nil, fmt.Errorf("make a directory for %s: %w", server, err)
+		}
+		return d, nil
+	}
+	path, err := filepath.Abs(given) // the server runs in it, and is told its name
+	if err == nil {
+		err = os.MkdirAll(path, 0o700)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("prepare the directory of %s: %w", server, err)
+	}
+	return &directory{path: path}, nil
+}
+
+func newTemporary(server string) (*directory, error) {
+	removeAbandoned()
+	unfinished, err := os.MkdirTemp("", unfinishedPattern)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := tryLock(filepath.Join(unfinished, lockName))
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(unfinished))
+	}
+	path := filepath.Join(os.TempDir(), "weir-servers-"+server+filepath.Base(unfinished)[len("weir-new"):])
+	if err := os.Rename(unfinished, path); err != nil {
+		return nil, errors.Join(err, lock.Close(), os.RemoveAll(unfinished))
+	}
+	return &directory{path: path, lock: lock}, nil
+}
+
+func (d *directory) temporary() bool { return d.lock != nil }
+
+// release removes a temporary directory and leaves any other alone.
+func (d *directory) release() error {
+	if !d.temporary() {
+		return nil
+	}
+	return errors.Join(os.RemoveAll(d.path), d.lock.Close())
+}
+
+// removeAbandoned removes this user's temporary directories whose owners are gone. It is a courtesy: errors are left to the
+// next caller.
+func removeAbandoned() {
+	paths, _ := filepath.Glob(filepath.Join(os.TempDir(), temporaryPattern))
+	for _, path := range paths {
+		info, err := os.Lstat(path)
+		if err != nil || !info.IsDir() || !ownedByUs(info) {
+			continue
+		}
+		lock, err := tryLock(filepath.Join(path, lockName))
+		if err != nil {
+			continue // in use
+		}
+		_ = os.RemoveAll(path)
+		_ = lock.Close()
+	}
+}
+
+// tryLock creates the file if need be and takes an exclusive lock on it, which lasts until the file is closed or the process
+// is gone. It fails at once when another open file holds the lock, in this process or another.
+func tryLock(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) // close-on-exec: servers do not inherit it
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), f.Close())
+	}
+	return f, nil
+}
+
+func ownedByUs(info os.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && int(stat.Uid) == os.Getuid()
+}

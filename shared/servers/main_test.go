@@ -1,0 +1,121 @@
+package servers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+)
+
+// TestMain also proves that no goroutine outlives its server.
+func TestMain(m *testing.M) {
+	if os.Getenv(parentVariable) != "" {
+		parentMain()
+		return
+	}
+	redis.SetLogger(silence{}) // refused connections are what these tests are about
+	goleak.VerifyTestMain(ShareMariaDB(m))
+}
+
+type silence struct{}
+
+func (silence) Printf(context.Context, string, ...any) {}
+
+// parentVariable makes this test binary a parent of servers instead of a run of tests.
+const parentVariable = "WEIR_SERVERS_TEST_PARENT"
+
+// kinds are the servers there are. The port is one of theirs, the last of Process.ports.
+var kinds = map[string]func(ctx context.Context, port int) (*Process, error){
+	"mariadb": func(ctx context.Context, port int) (*Process, error) {
+		m, err := StartMariaDB(ctx, Options{Port: port})
+		if err != nil {
+			return nil, err
+		}
+		return m.Process, nil
+	},
+	"redis": func(ctx context.Context, port int) (*Process, error) {
+		r, err := StartRedis(ctx, Options{Port: port})
+		if err != nil {
+			return nil, err
+		}
+		return r.Process, nil
+	},
+	"restate": func(ctx context.Context, port int) (*Process, error) {
+		r, err := StartRestate(ctx, RestateOptions{FabricPort: port})
+		if err != nil {
+			return nil, err
+		}
+		return r.Process, nil
+	},
+}
+
+// eventually polls until f answers nil.
+func eventually(t *testing.T, what string, f func() error) {
+	t.Helper()
+	const within = 10 * time.Second
+	deadline := time.NewTimer(within)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := f()
+		if err == nil {
+			return
+		}
+		select {
+		case <-deadline.C:
+			t.Fatalf("%s: not within %v: %v", what, within, err)
+		case <-tick.C:
+		}
+	}
+}
+
+// refused answers nil if nobody listens on addr.
+func refused(addr string) error {
+	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	if err == nil {
+		return errors.Join(errors.New(addr+" accepts connections"), conn.Close())
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return err
+	}
+	return nil
+}
+
+func mustRefuse(t *testing.T, addr string) {
+	t.Helper()
+	if err := refused(addr); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// gone answers nil if there is nothing at path.
+func gone(path string) error {
+	switch _, err := os.Lstat(path); {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	default:
+		return fmt.Errorf("%s is still there", path)
+	}
+}
+
+func mustBeGone(t *testing.T, path string) {
+	t.Helper()
+	must(t, gone(path))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

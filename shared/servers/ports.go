@@ -1,0 +1,87 @@
+package servers
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"syscall"
+)
+
+// Ports are chosen from below the range that kernels take for outgoing connections (from 32768 on Linux, 49152 on
+// macOS). So nothing takes a server's port by accident while the server is down between Kill and Restart.
+const (
+	portFirst = 15000
+	portLast  = 32000
+)
+
+// port is one TCP port of a server on 127.0.0.1.
+type port struct {
+	number int
+	// fixed: the caller asked for this number; no other may be taken instead.
+	fixed bool
+	// draw proposes a number; nil = freePort.
+	draw func() (int, error)
+}
+
+func newPort(wanted int) *port { return &port{number: wanted, fixed: wanted != 0} }
+
+func (p *port) addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.number)) }
+
+// choose gives every port that is not fixed a new number and reports whether there was one.
+func choose(ports []*port) (chosen bool, err error) {
+	for _, p := range ports {
+		if p.fixed {
+			continue
+		}
+		draw := p.draw
+		if draw == nil {
+			draw = freePort
+		}
+		if p.number, err = draw(); err != nil {
+			return false, err
+		}
+		chosen = true
+	}
+	return chosen, nil
+}
+
+// freePort returns a port on which nobody listened a moment ago. Another process may be faster to take it: whoever binds
+// it must be ready to try again with another one.
+func freePort() (int, error) {
+	var last error
+	for range 100 {
+		number := portFirst + rand.IntN(portLast-portFirst)
+		if last = tryListen(number); last == nil {
+			return number, nil
+		}
+	}
+	return 0, fmt.Errorf("find a free port between %d and %d: %w", portFirst, portLast, last)
+}
+
+// allFree tells a taken port before a server tries: what listens there could be a server of the same kind that answers our
+// probes. Who starts two of a kind on the same ports gets an error and not a second handle on the first.
+func allFree(ports []*port) error {
+	for _, p := range ports {
+		if err := tryListen(p.number); err != nil {
+			return fmt.Errorf("%w: %w", errPortTaken, err)
+		}
+	}
+	return nil
+}
+
+func tryListen(number int) error {
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(number)))
+	if err != nil {
+		return err
+	}
+	return closeListener(l)
+}
+
+// closeListener closes l for good: a child that is being forked meanwhile would hold a copy until it execs, and go on
+// accepting for that moment.
+func closeListener(l net.Listener) error {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return l.Close()
+}

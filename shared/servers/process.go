@@ -1,0 +1,218 @@
+package servers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// startTimeout bounds a start whose context has no earlier deadline.
+	startTimeout = 30 * time.Second
+	// stopTimeout is how long a server may take to end by itself before it is killed.
+	stopTimeout = 10 * time.Second
+	// probeTimeout bounds one readiness probe, so that a stuck one does not hide that the server has died.
+	probeTimeout = time.Second
+	probeEvery   = 5 * time.Millisecond
+	// portAttempts is how many ports are tried when the caller left the choice to us.
+	portAttempts = 5
+)
+
+var (
+	errExited    = errors.New("the server exited")
+	errPortTaken = errors.New("port already in use")
+	errStopped   = errors.New("already stopped")
+)
+
+// Process is what all servers of this package have in common: a child process, the directory with its data and the
+// ports it listens on, both kept for as long as the Process lives.
+//
+// All methods may be called from several goroutines; Kill, Restart and Stop run one after the other.
+type Process struct {
+	name  string
+	dir   *directory
+	log   *serverLog
+	ports []*port
+	// command builds the command line for the ports as they are now.
+	command func() *exec.Cmd
+	// probe answers nil once this very server, and not another one on its port, answers requests.
+	probe func(ctx context.Context) error
+
+	mu      sync.Mutex // held during all of a Kill, Restart and Stop
+	child   *child     // nil before the first start
+	stopped bool
+}
+
+// Dir returns the directory that holds the server's data and, unless Options.Log was set, its log.
+func (p *Process) Dir() string { return p.dir.path }
+
+// PID returns the process id of the running, or else of the last, child.
+func (p *Process) PID() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.child.cmd.Process.Pid
+}
+
+// Exited returns a channel that is closed when the child that runs now has ended, for whatever reason. After a Restart
+// ask again.
+func (p *Process) Exited() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.child.running.Done()
+}
+
+// Kill ends the server with SIGKILL, as a crash would, and returns when it is gone. The data and the ports stay, for
+// Restart. Killing a dead server does nothing.
+func (p *Process) Kill() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err := p.child.kill(); err != nil {
+		return fmt.Errorf("kill %s: %w", p.name, err)
+	}
+	return nil
+}
+
+// Restart starts the server again on the same data and the same ports and returns when it answers. One that still runs
+// is ended first, in good order. ctx bounds the start alone.
+func (p *Process) Restart(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopped {
+		return fmt.Errorf("restart %s: %w", p.name, errStopped)
+	}
+	if err := p.child.end(stopTimeout); err != nil {
+		return fmt.Errorf("restart %s: %w", p.name, err)
+	}
+	return p.launch(ctx)
+}
+
+// Stop ends the server for good. One with a directory of its own is killed, since nothing of it is kept, and the
+// directory removed; one whose directory was given is asked to end and killed only if it does not within ten seconds.
+// A second Stop does nothing.
+func (p *Process) Stop() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopped {
+		return nil
+	}
+	p.stopped = true
+	var err error
+	if p.child != nil && p.dir.temporary() {
+		err = p.child.kill()
+	} else if p.child != nil {
+		err = p.child.end(stopTimeout)
+	}
+	if err = errors.Join(err, p.log.close(), p.dir.release()); err != nil {
+		return fmt.Errorf("stop %s: %w", p.name, err)
+	}
+	return nil
+}
+
+// start is the first start: it chooses ports and, when another process was faster to take one, chooses again.
+func (p *Process) start(ctx context.Context) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for attempt := 1; ; attempt++ {
+		chosen, err := choose(p.ports)
+		if err != nil {
+			return fmt.Errorf("start %s: %w", p.name, err)
+		}
+		err = p.launch(ctx)
+		if err == nil || !chosen || attempt == portAttempts || !errors.Is(err, errPortTaken) {
+			return err
+		}
+	}
+}
+
+// launch starts a child and waits until it answers. A child that does not is gone when launch returns.
+func (p *Process) launch(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	if err := allFree(p.ports); err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	cmd := p.command()
+	cmd.Dir = p.dir.path
+	cmd.Stdout, cmd.Stderr = p.log.writer(), p.log.writer()
+	c, err := spawn(cmd)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	p.child = c
+	err = p.await(ctx, c)
+	if err == nil {
+		return nil
+	}
+	err = errors.Join(err, c.kill()) // before reading its log, so that the log is whole
+	tail := p.log.tail()
+	if errors.Is(err, errExited) && saysPortTaken(tail) {
+		err = fmt.Errorf("%w: %w", errPortTaken, err)
+	}
+	return fmt.Errorf("start %s: %w\nend of its log:\n%s", p.name, err, tail)
+}
+
+// await polls until the server answers, dies, or ctx ends.
+func (p *Process) await(ctx context.Context, c *child) error {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for {
+		probing, cancel := context.WithTimeout(ctx, probeTimeout)
+		stop := context.AfterFunc(c.running, cancel) // somebody else on our port may never answer
+		err := p.probe(probing)
+		stop()
+		cancel()
+		select {
+		case <-c.running.Done(): // even if something answered: it was not our child
+			return fmt.Errorf("%w before it was ready (%s)", errExited, c.state())
+		default:
+		}
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-c.running.Done():
+		case <-ctx.Done():
+			return fmt.Errorf("not ready: %w; last probe: %w", ctx.Err(), err)
+		case <-tick.C:
+		}
+	}
+}
+
+// saysPortTaken recognises EADDRINUSE in the words of MariaDB and Redis ("already in use") and of Restate ("in use").
+func saysPortTaken(log string) bool {
+	log = strings.ToLower(log)
+	return strings.Contains(log, "address in use") || strings.Contains(log, "address already in use")
+}
+
+// Options are common to all servers. The zero value is a server on a free port with a directory of its own.
+type Options struct {
+	// Dir keeps the server's data: created when missing, reused when it holds some, never removed.
+	// Empty = a temporary directory that Stop removes.
+	Dir string
+	// Port is where the server listens on 127.0.0.1. 0 = a free one, which is then kept across restarts.
+	Port int
+	// Log receives what the server prints. It must be safe to write to from another goroutine.
+	// nil = a file in the directory, named after the server, new with each start and continued by each restart.
+	Log io.Writer
+	// Args are appended to the server's command line; of a flag given twice the last one counts.
+	Args []string
+}
+
+// newProcess prepares the directory and the log. The caller adds ports, command and probe.
+func newProcess(name string, o Options) (*Process, error) {
+	dir, err := openDirectory(name, o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	log, err := openLog(filepath.Join(dir.path, name+".log"), o.Log)
+	if err != nil {
+		return nil, errors.Join(err, dir.release())
+	}
+	return &Process{name: name, dir: dir, log: log}, nil
+}

@@ -1,0 +1,264 @@
+package servers
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// "chooses ports and, when another process was faster to take one, chooses again"
+func TestTakenPortIsChosenAgain(t *testing.T) {
+	t.Parallel()
+	program, err := FindRedis()
+	must(t, err)
+	taken := listen(t)
+	free, err := freePort()
+	must(t, err)
+
+	draws := []int{taken, taken, free}
+	p, err := newProcess("redis", Options{})
+	must(t, err)
+	r := &Redis{Process: p, port: &port{draw: func() (int, error) {
+		next := draws[0]
+		draws = draws[1:]
+		return next, nil
+	}}}
+	p.ports = []*port{r.port}
+	p.command, p.probe = r.command(program, nil), r.probe
+	must(t, p.start(t.Context()))
+	defer func() { must(t, p.Stop()) }()
+	if r.port.number != free {
+		t.Errorf("runs on port %d, want %d", r.port.number, free)
+	}
+}
+
+// A port that the caller names is that one or none, even if a server of the same kind answers there.
+func TestTakenFixedPortIsAnError(t *testing.T) {
+	t.Parallel()
+	mariadb, redis, mute := SharedMariaDB(t).port.number, RedisForTest(t).port.number, listen(t)
+	restate := RestateForTest(t)
+	all := RestateOptions{IngressPort: restate.ingress.number, AdminPort: restate.admin.number, FabricPort: restate.fabric.number}
+	for what, start := range map[string]func() error{
+		"mariadb on mariadb's":  func() error { _, err := StartMariaDB(t.Context(), Options{Port: mariadb}); return err },
+		"redis on redis'":       func() error { _, err := StartRedis(t.Context(), Options{Port: redis}); return err },
+		"redis on a mute one":   func() error { _, err := StartRedis(t.Context(), Options{Port: mute}); return err },
+		"restate on a mute one": func() error { _, err := StartRestate(t.Context(), RestateOptions{FabricPort: mute}); return err },
+		"restate on restate's":  func() error { _, err := StartRestate(t.Context(), all); return err },
+	} {
+		if err := start(); !errors.Is(err, errPortTaken) {
+			t.Errorf("%s port: got %v, want %v", what, err, errPortTaken)
+		}
+	}
+}
+
+// A port may be taken between our look at it and the server's bind, and by a server of the same kind. That one must not
+// pass for ours, and ours says in its own words why it exits.
+func TestPortTakenAtTheLastMoment(t *testing.T) {
+	t.Parallel()
+	for name, start := range kinds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, err := start(t.Context(), 0)
+			must(t, err)
+			defer func() { must(t, p.Stop()) }()
+			must(t, p.Kill())
+			command := p.command
+			p.command = func() *exec.Cmd { // called after the look
+				rival, err := start(t.Context(), p.ports[len(p.ports)-1].number)
+				must(t, err)
+				t.Cleanup(func() { must(t, rival.Stop()) })
+				return command()
+			}
+			if err := p.Restart(t.Context()); !errors.Is(err, errPortTaken) || !errors.Is(err, errExited) {
+				t.Errorf("got %v, want %v because %v", err, errPortTaken, errExited)
+			}
+		})
+	}
+}
+
+// A probe that reaches another server on our port says so; a child that fails to bind may need longer to exit than a probe.
+func TestProbeKnowsItsOwn(t *testing.T) {
+	t.Parallel()
+	mariadb, redis, other := *SharedMariaDB(t), *RedisForTest(t), RedisForTest(t)
+	data := t.TempDir()
+	must(t, mariadb.probe(t.Context(), filepath.Join(mariadb.Dir(), "data")))
+	if err := mariadb.probe(t.Context(), data); err == nil || !strings.Contains(err.Error(), "not "+data) {
+		t.Errorf("mariadb with other data: %v", err)
+	}
+	must(t, redis.probe(t.Context()))
+	redis.port = other.port
+	if err := redis.probe(t.Context()); err == nil || !strings.Contains(err.Error(), "process_id") {
+		t.Errorf("another redis: %v", err)
+	}
+}
+
+// A server that exits is not waited for, and the error carries the end of its log.
+func TestStartFailsEarlyWithLog(t *testing.T) {
+	t.Parallel()
+	begin := time.Now()
+	m, err := StartMariaDB(t.Context(), Options{Args: []string{"--no-such-flag"}})
+	if err == nil {
+		t.Fatal("started", m.Stop())
+	}
+	if took := time.Since(begin); took > startTimeout/2 {
+		t.Errorf("took %v to notice that the server had exited", took)
+	}
+	if !errors.Is(err, errExited) || !strings.Contains(err.Error(), "unknown option '--no-such-flag'") {
+		t.Errorf("error %v does not say what the server said", err)
+	}
+}
+
+// Somebody who took our port at the last moment may accept and never answer.
+func TestStuckProbeEndsWithTheChild(t *testing.T) {
+	t.Parallel()
+	p, err := newProcess("stuck", Options{})
+	must(t, err)
+	defer func() { must(t, p.Stop()) }()
+	p.command = func() *exec.Cmd { return exec.Command(os.Args[0], "-no-such-flag") }
+	var ended error
+	p.probe = func(ctx context.Context) error {
+		<-ctx.Done()
+		ended = ctx.Err()
+		return ended
+	}
+	if err := p.start(t.Context()); !errors.Is(err, errExited) {
+		t.Errorf("got %v, want %v", err, errExited)
+	}
+	if ended != context.Canceled {
+		t.Errorf("the last probe ended with %v, want its cancellation, not its timeout", ended)
+	}
+}
+
+// A start that is given up leaves neither process nor directory.
+func TestStartGivenUp(t *testing.T) {
+	t.Parallel()
+	ctx, giveUp := context.WithCancel(t.Context())
+	p, err := newProcess("silent", Options{})
+	must(t, err)
+	program, err := FindRedis()
+	must(t, err)
+	r := &Redis{Process: p, port: newPort(0)}
+	p.ports = []*port{r.port}
+	p.command = r.command(program, nil)
+	p.probe = func(context.Context) error {
+		giveUp()
+		return errors.New("silence")
+	}
+	err = p.start(ctx)
+	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "silence") {
+		t.Errorf("got %v, want the cancellation and the last probe's error", err)
+	}
+	select {
+	case <-p.Exited():
+	default:
+		t.Error("the child still runs")
+	}
+	must(t, p.Stop())
+	mustBeGone(t, p.Dir())
+}
+
+func TestLogGoesToWriter(t *testing.T) {
+	t.Parallel()
+	var log safeBuffer
+	r, err := StartRedis(t.Context(), Options{Log: &log})
+	must(t, err)
+	if _, err := os.Stat(filepath.Join(r.Dir(), "redis.log")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("there is a log file beside the writer (%v)", err)
+	}
+	must(t, r.Stop())
+	if !strings.Contains(log.String(), "Ready to accept connections") {
+		t.Errorf("the writer got %q", log.String())
+	}
+}
+
+func TestExitedTellsOfDeath(t *testing.T) {
+	t.Parallel()
+	r := RedisForTest(t)
+	exited := r.Exited()
+	process, err := os.FindProcess(r.PID())
+	must(t, err)
+	must(t, process.Kill()) // not through us
+	<-exited
+	must(t, r.Restart(t.Context()))
+	if r.Exited() == exited {
+		t.Error("after a restart Exited is still that of the dead child")
+	}
+}
+
+// The directory of a parent that died without a Stop is removed by the next start.
+func TestAbandonedDirectoryIsRemoved(t *testing.T) {
+	t.Parallel()
+	abandoned, err := newTemporary("test")
+	must(t, err)
+	kept, err := newTemporary("test")
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(abandoned.path, "data"), []byte("150 MB"), 0o600))
+	must(t, abandoned.lock.Close()) // what the kernel does to a dead process's locks
+
+	// Eventually, because other tests sweep too: who is second leaves it to the first.
+	eventually(t, "the abandoned directory is removed", func() error {
+		removeAbandoned()
+		return gone(abandoned.path)
+	})
+	if _, err := os.Stat(kept.path); err != nil {
+		t.Errorf("a directory in use was removed: %v", err)
+	}
+	must(t, kept.release())
+	mustBeGone(t, kept.path)
+}
+
+func TestNotInstalled(t *testing.T) {
+	empty := t.TempDir()
+	t.Setenv("PATH", empty)
+	for variable, find := range map[string]func() (string, error){
+		"MARIADB_SERVER_BIN": FindMariaDB,
+		"REDIS_SERVER_BIN":   FindRedis,
+		"RESTATE_SERVER_BIN": FindRestate,
+	} {
+		t.Setenv(variable, filepath.Join(empty, "absent"))
+		path, err := find()
+		if !errors.Is(err, ErrNotInstalled) || !strings.Contains(err.Error(), "make setup") || !strings.Contains(err.Error(), variable) {
+			t.Errorf("%s names nothing: got %q, %v", variable, path, err)
+		}
+		present := filepath.Join(empty, "present")
+		must(t, os.WriteFile(present, []byte("#!/bin/sh\n"), 0o700))
+		t.Setenv(variable, present)
+		if path, err := find(); err != nil || path != present {
+			t.Errorf("%s=%s: got %q, %v", variable, present, path, err)
+		}
+	}
+}
+
+// listen returns a port on which somebody listens, though not a server.
+func listen(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+type safeBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *safeBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *safeBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
+}

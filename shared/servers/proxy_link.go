@@ -1,0 +1,127 @@
+package servers
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// link is a client's connection through a Proxy and the one to the target that belongs to it. Its fields are guarded by the
+// proxy's mutex, but for what never changes.
+type link struct {
+	client net.Conn
+	server net.Conn // nil until dialled
+	lost   bool     // some of its bytes were swallowed
+	open   context.Context
+	close  context.CancelFunc
+}
+
+// serve passes bytes both ways until either side closes or a fault does.
+func (p *Proxy) serve(from net.Listener, client net.Conn) {
+	l := p.admit(from, client)
+	if l == nil {
+		return
+	}
+	defer p.drop(l)
+	if !p.dial(l) {
+		return
+	}
+	var both sync.WaitGroup
+	both.Go(func() { p.pump(l, l.server, l.client, false) })
+	both.Go(func() { p.pump(l, l.client, l.server, true) })
+	both.Wait()
+}
+
+// admit registers a connection, unless the proxy was cut since it was accepted.
+func (p *Proxy) admit(from net.Listener, client net.Conn) *link {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener != from {
+		_ = client.Close()
+		return nil
+	}
+	l := &link{client: client, lost: p.blackHole}
+	l.open, l.close = context.WithCancel(context.Background())
+	p.links[l] = struct{}{}
+	return l
+}
+
+// dial connects a link to the target. In a black hole it swallows what the client sends until either gives up.
+func (p *Proxy) dial(l *link) bool {
+	p.mu.Lock()
+	lost := l.lost
+	p.mu.Unlock()
+	if lost {
+		_, _ = io.Copy(io.Discard, l.client)
+		return false
+	}
+	var dialer net.Dialer
+	server, err := dialer.DialContext(l.open, "tcp", p.target)
+	if err != nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l.open.Err() != nil {
+		_ = server.Close()
+		return false
+	}
+	l.server = server
+	return true
+}
+
+// pump passes bytes one way.
+func (p *Proxy) pump(l *link, to, from net.Conn, replies bool) {
+	defer p.drop(l)
+	buffer := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 && p.lets(l, replies) {
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// lets holds replies back as long as told and then says whether bytes may pass.
+func (p *Proxy) lets(l *link, replies bool) bool {
+	p.mu.Lock()
+	delay := p.delay
+	p.mu.Unlock()
+	if replies && delay > 0 {
+		timer := time.NewTimer(delay)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-l.open.Done():
+			return false
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.blackHole || replies && p.dropReplies {
+		l.lost = true
+	}
+	return !l.lost
+}
+
+func (p *Proxy) drop(l *link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closeLocked(l)
+}
+
+func (p *Proxy) closeLocked(l *link) {
+	l.close()
+	_ = l.client.Close()
+	if l.server != nil {
+		_ = l.server.Close()
+	}
+	delete(p.links, l)
+}

@@ -1,0 +1,151 @@
+package servers
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const restateConfigName = "restate.toml"
+
+// Restate is a running Restate server: one node, provisioned. Everything it has acknowledged survives Kill and Restart.
+type Restate struct {
+	*Process
+	ingress, admin, fabric *port
+}
+
+// RestateOptions say how a Restate server differs from the one that operators run, which is restate/server/restate.toml of this
+// repository.
+type RestateOptions struct {
+	Options // but not Port: there are three
+
+	// Ports on 127.0.0.1. 0 = a free one, which is then kept across restarts.
+	IngressPort, AdminPort, FabricPort int
+	// InactivityTimeout is how long an invocation may wait before it is suspended, and later replayed.
+	// Short ones make tests replay more. 0 = as configured.
+	InactivityTimeout time.Duration
+	// ConfigFile replaces restate/server/restate.toml, which is looked for from the working directory upwards.
+	ConfigFile string
+	// Env are settings of the form RESTATE_…=value, which come before those of the file. Those in the
+	// environment of this process do not reach the server.
+	Env []string
+}
+
+// StartRestate starts a server and returns when all its partitions answer. ctx bounds the start, not the server's life: end it
+// with Stop.
+func StartRestate(ctx context.Context, o RestateOptions) (*Restate, error) {
+	if o.Port != 0 {
+		return nil, errors.New("start restate: Port is set; use IngressPort, AdminPort and FabricPort")
+	}
+	program, err := FindRestate()
+	if err != nil {
+		return nil, fmt.Errorf("start restate: %w", err)
+	}
+	config, err := restateConfig(o.ConfigFile)
+	if err != nil {
+		return nil, fmt.Errorf("start restate: %w", err)
+	}
+	p, err := newProcess("restate", o.Options)
+	if err != nil {
+		return nil, fmt.Errorf("start restate: %w", err)
+	}
+	r := &Restate{Process: p, ingress: newPort(o.IngressPort), admin: newPort(o.AdminPort), fabric: newPort(o.FabricPort)}
+	p.ports = []*port{r.ingress, r.admin, r.fabric}
+	p.command = func() *exec.Cmd {
+		args := []string{"--config-file", config, "--base-dir", p.Dir(), "--no-logo"}
+		cmd := exec.Command(program, append(args, o.Args...)...)
+		cmd.Env = r.environment(o)
+		return cmd
+	}
+	p.probe = r.probe
+	if err := p.start(ctx); err != nil {
+		return nil, errors.Join(err, p.Stop())
+	}
+	return r, nil
+}
+
+// IngressURL is where invocations come in: http://127.0.0.1:port.
+func (r *Restate) IngressURL() string { return "http://" + r.ingress.addr() }
+
+// AdminURL is where deployments are registered and state is queried, and the server's own user interface.
+func (r *Restate) AdminURL() string { return "http://" + r.admin.addr() }
+
+// FabricURL is where nodes talk to one another and where the server's Prometheus metrics are, at /metrics.
+func (r *Restate) FabricURL() string { return "http://" + r.fabric.addr() }
+
+func restateConfig(given string) (string, error) {
+	if given == "" {
+		home, err := restateHome()
+		if err != nil {
+			return "", fmt.Errorf("find the configuration: %w", err)
+		}
+		return filepath.Join(home, restateConfigName), nil
+	}
+	path, err := filepath.Abs(given) // the server runs in its own directory
+	if err == nil {
+		_, err = os.Stat(path)
+	}
+	return path, err
+}
+
+// environment is ours without any setting of the server, then what differs from the file.
+func (r *Restate) environment(o RestateOptions) []string {
+	var env []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "RESTATE_") && !strings.HasPrefix(v, "RUST_LOG=") {
+			env = append(env, v)
+		}
+	}
+	if o.InactivityTimeout > 0 {
+		env = append(env, fmt.Sprintf("RESTATE_WORKER__INVOKER__INACTIVITY_TIMEOUT=%dms", o.InactivityTimeout.Milliseconds()))
+	}
+	env = append(env, o.Env...)
+	return append(env,
+		"RESTATE_BIND_PORT="+strconv.Itoa(r.fabric.number),
+		"RESTATE_ADMIN__BIND_PORT="+strconv.Itoa(r.admin.number),
+		"RESTATE_INGRESS__BIND_PORT="+strconv.Itoa(r.ingress.number),
+	)
+}
+
+// probe is stricter than the server's own health checks, which succeed while no partition has a leader and calls hang: it
+// queries all partitions. It asks on two ports of ours; nobody else has both.
+func (r *Restate) probe(ctx context.Context) error {
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	if _, err := call(ctx, client, http.MethodGet, r.IngressURL()+"/restate/health", ""); err != nil {
+		return err
+	}
+	_, err := call(ctx, client, http.MethodPost, r.AdminURL()+"/query", `{"query":"SELECT count(id) FROM sys_invocation"}`)
+	return err
+}
+
+// call returns the body of a 2xx answer; any other is an error.
+func call(ctx context.Context, client *http.Client, method, url, body string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader([]byte(body)))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	res, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	answer, err := io.ReadAll(res.Body)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, url, err)
+	}
+	if res.StatusCode/100 != 2 {
+		return nil, fmt.Errorf("%s %s: %s: %s", method, url, res.Status, answer)
+	}
+	return answer, nil
+}
