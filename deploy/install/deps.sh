@@ -1,0 +1,160 @@
+#!/bin/sh
+# Makes sure that the servers of the tests and of `make run` are installed: MariaDB (or MySQL), Redis and Restate.
+#
+#   deps.sh           installs what is missing: with apt-get on Debian and Ubuntu, with brew on macOS, Restate with npm
+#   deps.sh --check   only says what is missing
+#
+# Exits 0 when all is there, which takes a moment, and else says what to do and exits 1. Starts no daemon.
+set -eu
+
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+restate_home=$(CDPATH='' cd -- "$here/../../restate/server" && pwd)
+PATH=$PATH:/usr/sbin:/usr/libexec # where distributions put mariadbd
+
+main() {
+	install=yes
+	case ${1-} in
+	'') ;;
+	--check) install=no ;;
+	*)
+		echo "usage: deps.sh [--check]" >&2
+		exit 2
+		;;
+	esac
+	missing=
+	for server in mariadb redis restate; do
+		if "find_$server"; then
+			say "$server: $found"
+		elif [ $install = yes ] && "install_$server" && "find_$server"; then
+			say "$server: installed $found"
+		else
+			say "$server: missing"
+			missing="$missing $server"
+		fi
+	done
+	if [ -n "$missing" ]; then
+		advise
+		exit 1
+	fi
+}
+
+say() { echo "deps: $*"; }
+
+has() { command -v "$1" >/dev/null 2>&1; }
+
+# find_SERVER sets found as shared/servers does: what the variable names and nothing else, or what is installed.
+
+find_mariadb() {
+	found=${MARIADB_SERVER_BIN-}
+	if [ -n "$found" ]; then
+		has "$found"
+	elif has mariadbd; then
+		found=$(command -v mariadbd)
+		# Both come in packages of their own, and the tests' data directories need both.
+		has mariadb-install-db && has my_print_defaults
+	else
+		found=$(command -v mysqld)
+	fi
+}
+
+find_redis() {
+	found=${REDIS_SERVER_BIN:-$(command -v redis-server)}
+	has "$found"
+}
+
+# The pinned version, and not just any: data and configuration are made for it.
+find_restate() {
+	found=${RESTATE_SERVER_BIN-}
+	[ -z "$found" ] || { has "$found"; return; }
+	pin=$(sed -n 's/.*"@restatedev\/restate-server": *"\([^"]*\)".*/\1/p' "$restate_home/package.json")
+	for found in "$restate_home"/node_modules/@restatedev/restate-server-*/bin/restate-server; do
+		case $("$found" --version 2>/dev/null) in
+		"restate-server $pin"*) return 0 ;;
+		esac
+	done
+	return 1
+}
+
+install_mariadb() { install_packages 'mariadb-server-core mariadb-client-core' mariadb; }
+
+install_redis() { install_packages redis-server redis; }
+
+install_restate() {
+	has npm || install_packages 'nodejs npm' node || return 1
+	say "restate: npm ci in restate/server"
+	quietly npm --prefix "$restate_home" ci --ignore-scripts --no-audit --no-fund
+}
+
+# install_packages "DEBIAN NAMES" "BREW NAMES"
+install_packages() {
+	if has apt-get && is_root; then
+		say "apt-get install $1"
+		# shellcheck disable=SC2086 # a list of names
+		apt-cache show $1 >/dev/null 2>&1 || apt_update
+		# The lists may also be there and name versions that no longer are.
+		no_daemons apt_install "$1" || { apt_update && no_daemons apt_install "$1"; }
+	elif has brew; then
+		say "brew install $2"
+		# shellcheck disable=SC2086 # a list of names
+		quietly brew install $2
+	else
+		return 1
+	fi
+}
+
+apt_update() {
+	say "apt-get update"
+	quietly as_root apt-get update -qq
+}
+
+apt_install() {
+	# shellcheck disable=SC2086 # a list of names
+	quietly as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $1
+}
+
+# no_daemons keeps a package from starting its service, by the way that Debian provides for it. One that is there already stays.
+no_daemons() {
+	policy=/usr/sbin/policy-rc.d
+	if [ -e $policy ]; then
+		"$@"
+		return
+	fi
+	trap 'as_root rm -f $policy' EXIT
+	trap 'exit 130' INT TERM
+	printf '#!/bin/sh\nexit 101\n' | as_root tee $policy >/dev/null
+	as_root chmod 755 $policy
+	status=0
+	"$@" || status=$?
+	as_root rm -f $policy
+	trap - EXIT INT TERM
+	return $status
+}
+
+is_root() { [ "$(id -u)" -eq 0 ] || sudo -n true 2>/dev/null; }
+
+as_root() {
+	if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo -n "$@"; fi
+}
+
+# quietly shows a command's output only if it fails.
+quietly() {
+	if output=$("$@" 2>&1); then
+		return 0
+	fi
+	printf '%s\n' "$output" >&2
+	return 1
+}
+
+advise() {
+	echo "deps: install by hand:" >&2
+	for server in $missing; do
+		case $server in
+		mariadb) echo "  MariaDB 10.6 or newer: mariadbd, mariadb-install-db (Debian: apt-get install mariadb-server-core mariadb-client-core; macOS: brew install mariadb)" ;;
+		redis) echo "  Redis 7 or newer: redis-server (Debian: apt-get install redis-server; macOS: brew install redis)" ;;
+		restate) echo "  Restate: Node.js 18 or newer with npm, then: cd restate/server && npm ci --ignore-scripts" ;;
+		esac
+	done >&2
+	echo "or name their programs in MARIADB_SERVER_BIN, REDIS_SERVER_BIN, RESTATE_SERVER_BIN." >&2
+}
+
+main "$@"

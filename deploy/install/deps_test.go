@@ -1,0 +1,181 @@
+package install_test
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// machine is a PATH on which deps.sh finds what a test puts there, and a record of what it called.
+type machine struct {
+	t    *testing.T
+	bin  string
+	env  []string
+	file string
+}
+
+// newMachine has what any Unix has, and none of the servers.
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	dir := t.TempDir()
+	m := &machine{t: t, bin: filepath.Join(dir, "bin"), file: filepath.Join(dir, "calls")}
+	if err := os.Mkdir(m.bin, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, program := range []string{"dirname", "sed", "env", "cat"} {
+		path, err := exec.LookPath(program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(path, filepath.Join(m.bin, program)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.env = []string{"PATH=" + m.bin}
+	return m
+}
+
+// has adds a program that records its call and then runs body.
+func (m *machine) has(program, body string) {
+	m.t.Helper()
+	script := "#!/bin/sh\necho \"" + program + " $* [$DEBIAN_FRONTEND]\" >>" + m.file + "\n" + body + "\n"
+	if err := os.WriteFile(filepath.Join(m.bin, program), []byte(script), 0o700); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// set names a server's program by its variable, as one that is there.
+func (m *machine) set(variables ...string) {
+	m.has("server", "")
+	for _, v := range variables {
+		m.env = append(m.env, v+"="+filepath.Join(m.bin, "server"))
+	}
+}
+
+// run returns all that deps.sh printed and its exit status.
+func (m *machine) run(args ...string) (output string, status int) {
+	m.t.Helper()
+	cmd := exec.Command("/bin/sh", append([]string{"deps.sh"}, args...)...)
+	cmd.Env = m.env
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		m.t.Fatal(err)
+	}
+	return out.String(), cmd.ProcessState.ExitCode()
+}
+
+func (m *machine) calls() string {
+	m.t.Helper()
+	calls, err := os.ReadFile(m.file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		m.t.Fatal(err)
+	}
+	return string(calls)
+}
+
+// "Exits 0 when all is there, which takes a moment": nothing is called, neither to install nor to ask.
+func TestDepsAllThere(t *testing.T) {
+	m := newMachine(t)
+	m.set("MARIADB_SERVER_BIN", "REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")
+	for _, program := range []string{"apt-get", "apt-cache", "brew", "npm", "sudo", "id"} {
+		m.has(program, "exit 1")
+	}
+	output, status := m.run()
+	if status != 0 || strings.Count(output, "\n") != 3 || m.calls() != "" {
+		t.Errorf("status %d, output\n%scalls\n%s", status, output, m.calls())
+	}
+}
+
+// "installs what is missing: with apt-get on Debian and Ubuntu … Starts no daemon", and asks nothing.
+func TestDepsInstallsOnDebian(t *testing.T) {
+	m := newMachine(t)
+	m.set("MARIADB_SERVER_BIN", "RESTATE_SERVER_BIN")
+	m.has("id", "echo 0")
+	m.has("apt-cache", "exit 0")
+	m.has("apt-get", "printf '#!/bin/sh\\n' >"+m.bin+"/redis-server; "+chmod(t)+" 700 "+m.bin+"/redis-server")
+	for _, program := range []string{"tee", "chmod", "rm"} { // what it does outside of this test's directory
+		m.has(program, "[ "+program+" != tee ] || cat >/dev/null")
+	}
+	output, status := m.run()
+	if status != 0 || !strings.Contains(output, "redis: installed "+m.bin+"/redis-server") {
+		t.Errorf("status %d, output\n%s", status, output)
+	}
+	install := "apt-get install -y -qq --no-install-recommends redis-server [noninteractive]\n"
+	before, after, found := strings.Cut(m.calls(), install)
+	if !found || strings.Contains(m.calls(), "update") {
+		t.Errorf("want one apt-get install and no update; calls\n%s", m.calls())
+	}
+	const policy = "/usr/sbin/policy-rc.d"
+	_, err := os.Stat(policy)
+	ours := errors.Is(err, fs.ErrNotExist) // else the machine's own policy stays as it is
+	if strings.Contains(before, "tee "+policy) != ours || strings.Contains(after, "rm -f "+policy) != ours {
+		t.Errorf("a policy of ours: want %v around the installation; calls\n%s", ours, m.calls())
+	}
+}
+
+// Package lists are fetched when those at hand do not know a package.
+func TestDepsUpdatesUnknownPackages(t *testing.T) {
+	m := newMachine(t)
+	m.set("MARIADB_SERVER_BIN", "RESTATE_SERVER_BIN")
+	m.has("id", "echo 0")
+	m.has("apt-cache", "exit 1")
+	m.has("apt-get", "")
+	for _, program := range []string{"tee", "chmod", "rm"} {
+		m.has(program, "[ "+program+" != tee ] || cat >/dev/null")
+	}
+	output, status := m.run() // it updates and "installs", and yet there is no Redis
+	if status != 1 || !strings.Contains(output, "redis: missing") {
+		t.Errorf("status %d, output\n%s", status, output)
+	}
+	if !strings.Contains(m.calls(), "apt-get update") {
+		t.Errorf("no update; calls\n%s", m.calls())
+	}
+}
+
+// "only says what is missing"
+func TestDepsCheckInstallsNothing(t *testing.T) {
+	m := newMachine(t)
+	m.set("MARIADB_SERVER_BIN", "RESTATE_SERVER_BIN")
+	m.has("id", "echo 0")
+	m.has("apt-get", "")
+	output, status := m.run("--check")
+	if status != 1 || !strings.Contains(output, "redis: missing") || m.calls() != "" {
+		t.Errorf("status %d, output\n%scalls\n%s", status, output, m.calls())
+	}
+}
+
+// "and else says what to do and exits 1"
+func TestDepsAdvises(t *testing.T) {
+	m := newMachine(t)
+	absent := filepath.Join(m.bin, "absent")
+	m.env = append(m.env, "MARIADB_SERVER_BIN="+absent, "REDIS_SERVER_BIN="+absent, "RESTATE_SERVER_BIN="+absent)
+	output, status := m.run()
+	if status != 1 {
+		t.Errorf("status %d", status)
+	}
+	for _, want := range []string{"mariadb-server-core mariadb-client-core", "redis-server", "npm ci --ignore-scripts"} {
+		if !strings.Contains(output, want) {
+			t.Errorf("no advice on %q in\n%s", want, output)
+		}
+	}
+	if output, status := m.run("--chek"); status != 2 || !strings.HasPrefix(output, "usage:") {
+		t.Errorf("an unknown option: status %d, output\n%s", status, output)
+	}
+}
+
+func chmod(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath("chmod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
