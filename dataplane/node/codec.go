@@ -1,0 +1,77 @@
+package node
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+)
+
+// jsonCodec is JSON for people and for programs without generated code.
+//
+// Written: every field, the false, zero and empty ones too, under its name in
+// the .proto file, without any white space; so the same decision is the same
+// bytes from every build. 64-bit integers are strings, as protobuf's JSON has it.
+//
+// Read: snake_case and lowerCamelCase names, integers as numbers or strings. An
+// unknown field is an error, because here it is nearly always a misspelt one, and
+// a "limt" that silently became 0 would block everybody.
+type jsonCodec struct{ name string }
+
+// jsonCodecs replaces connect's own codecs under both names it knows them by.
+func jsonCodecs() connect.HandlerOption {
+	return connect.WithHandlerOptions(
+		connect.WithCodec(jsonCodec{"json"}),
+		connect.WithCodec(jsonCodec{"json; charset=utf-8"}),
+	)
+}
+
+var jsonWriter = protojson.MarshalOptions{EmitUnpopulated: true, UseProtoNames: true}
+
+func (c jsonCodec) Name() string { return c.name }
+
+func (c jsonCodec) Marshal(message any) ([]byte, error) { return c.MarshalAppend(nil, message) }
+
+// MarshalAppend appends message to dst. Connect finds it by its signature, and
+// then writes into buffers of its own.
+func (c jsonCodec) MarshalAppend(dst []byte, message any) ([]byte, error) {
+	m, ok := message.(proto.Message)
+	if !ok {
+		return nil, fmt.Errorf("write %T as JSON: not a protobuf message", message)
+	}
+	written, err := jsonWriter.MarshalAppend(dst, m)
+	if err != nil {
+		return nil, fmt.Errorf("write %T as JSON: %w", message, err)
+	}
+	// protojson spaces its output differently from build to build, on purpose.
+	compact := bytes.NewBuffer(written[:len(dst)])
+	if err := json.Compact(compact, written[len(dst):]); err != nil {
+		return nil, fmt.Errorf("write %T as JSON: %w", message, err)
+	}
+	return compact.Bytes(), nil
+}
+
+func (c jsonCodec) Unmarshal(data []byte, message any) error {
+	m, ok := message.(proto.Message)
+	if !ok {
+		return fmt.Errorf("read %T from JSON: not a protobuf message", message)
+	}
+	if len(data) == 0 {
+		return errors.New("the body is empty, want a JSON object")
+	}
+	if err := protojson.Unmarshal(data, m); err != nil {
+		return errors.New(plain(err))
+	}
+	return nil
+}
+
+// plain is protobuf's own error without its prefix, whose white space differs
+// from build to build.
+func plain(err error) string {
+	return strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
+}

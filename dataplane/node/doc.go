@@ -1,0 +1,23 @@
+// Package node is a limiter as a server.
+//
+// One port speaks weir.v1.RateLimitService to whoever comes: gRPC and Connect
+// over HTTP/2 without TLS (h2c), gRPC-Web, and plain JSON over HTTP/1.1. It also
+// answers grpc.health.v1 and reflection, as gRPC clients expect. A second port is
+// for the people who run the node: liveness, readiness, metrics, profiles.
+//
+// A call walks through four files, in this order:
+//
+//	gate.go      counts it, sheds it when too many are in flight, bounds its body, survives its panic
+//	codec.go     reads and writes JSON with every field shown and none unknown
+//	validate.go  holds every field to its bound, and names it by its name on the wire
+//	service.go   asks the limiter, and writes down the decision
+//
+// A denial is an answer and not an error: status 200, `"allowed":false`. Errors
+// are for requests that are at fault (invalid_argument), for a node with too much
+// to do (unavailable) and for callers out of time (deadline_exceeded). A Redis or
+// MySQL that is down is never an error: the limiter goes on from what it knows.
+//
+// There is no authentication and no TLS: whoever reaches the ports may spend
+// anybody's budget and read the process's profiles. Listen on loopback, or in a
+// network that only your own services reach.
+package node

@@ -1,0 +1,162 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"connectrpc.com/grpchealth"
+
+	"github.com/weirhq/weir/dataplane"
+)
+
+// A drain, step by step: the node says that it wants no more calls; goes on
+// serving for DrainDelay; lets the call in flight finish; and stops the limiter
+// only then.
+func TestDrainInOrder(t *testing.T) {
+	in, out := make(chan struct{}, 1), make(chan struct{})
+	answered, stopped := make(chan error), make(chan struct{})
+	h := start(t, scripted{
+		allow: func(context.Context, dataplane.Request) dataplane.Decision {
+			in <- struct{}{}
+			<-out
+			return dataplane.Decision{Allowed: true}
+		},
+		stop: func(context.Context) error { close(stopped); return nil },
+	}, func(c *Config) { c.DrainDelay = 300 * time.Millisecond })
+
+	ask := func(d door) {
+		client := d.open(t, h)
+		go func() {
+			_, err := client.Limit(t.Context(), connect.NewRequest(askedOnTheWire))
+			answered <- err
+		}()
+		<-in
+	}
+	ask(doors[0])
+	ask(doors[5])
+	drained := make(chan error)
+	go func() { drained <- h.Drain() }()
+
+	eventually(t, "readiness flips", func() bool {
+		status, answer := get(t, h.adminBase+"/readyz")
+		return status == 503 && answer == "draining\n"
+	})
+	if status, _ := get(t, h.adminBase+"/healthz"); status != 200 {
+		t.Error("a draining node is alive")
+	}
+	if response, err := h.ready.Check(t.Context(), &grpchealth.CheckRequest{}); err != nil || response.Status != grpchealth.StatusNotServing {
+		t.Errorf("grpc.health.v1 says %v, %v", response, err)
+	}
+	ask(doors[4]) // a call that comes during the delay is served
+
+	eventually(t, "no further connection is taken", func() bool {
+		conn, err := net.Dial("tcp", h.Addr().String())
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err != nil
+	})
+	select {
+	case <-stopped:
+		t.Fatal("the limiter was stopped with calls in flight")
+	case err := <-drained:
+		t.Fatalf("drained with calls in flight: %v", err)
+	default:
+	}
+	close(out)
+	for range 3 {
+		if err := <-answered; err != nil {
+			t.Errorf("a call in flight: %v", err)
+		}
+	}
+	<-stopped
+	if err := <-drained; err != nil {
+		t.Errorf("drain: %v", err)
+	}
+}
+
+// A call that never ends gets half of DrainTimeout; the limiter always gets its half.
+func TestDrainCutsOffWhatNeverEnds(t *testing.T) {
+	in := make(chan struct{})
+	var left time.Duration
+	cut := false
+	h := start(t, scripted{
+		allow: func(ctx context.Context, _ dataplane.Request) dataplane.Decision {
+			in <- struct{}{}
+			<-ctx.Done()
+			cut = true
+			return dataplane.Decision{}
+		},
+		stop: func(ctx context.Context) error {
+			deadline, _ := ctx.Deadline()
+			left = time.Until(deadline)
+			if !cut {
+				t.Error("the limiter was stopped before the call had returned")
+			}
+			return nil
+		},
+	}, func(c *Config) { c.DrainTimeout = 400 * time.Millisecond })
+	answered := make(chan error)
+	go func() {
+		_, err := doors[0].open(t, h).Limit(t.Context(), connect.NewRequest(askedOnTheWire))
+		answered <- err
+	}()
+	<-in
+	if err := h.Drain(); err == nil || !strings.Contains(err.Error(), "cut off") {
+		t.Errorf("drain: %v", err)
+	}
+	if err := <-answered; err == nil {
+		t.Error("the call that was cut off was answered")
+	}
+	if left <= 0 || left > 200*time.Millisecond {
+		t.Errorf("the limiter had %v left, want about half of 400 ms", left)
+	}
+}
+
+// What the limiter could not send on is reported.
+func TestDrainReportsTheLimiter(t *testing.T) {
+	h := start(t, scripted{stop: func(context.Context) error { return errors.New("12 of cost unsent") }})
+	if err := h.Drain(); err == nil || err.Error() != "stop the limiter: 12 of cost unsent" {
+		t.Errorf("drain: %v", err)
+	}
+}
+
+// A taken port is an error that names it, and leaves no port taken behind it.
+func TestStartOnATakenPort(t *testing.T) {
+	first := start(t, scripted{})
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().String()
+	_ = free.Close()
+
+	second := prepare(t, scripted{}, func(c *Config) { c.Listen, c.AdminListen = address, first.AdminAddr().String() })
+	if err := second.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "listen for admin: listen tcp "+first.AdminAddr().String()) {
+		t.Errorf("start: %v", err)
+	}
+	again, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatalf("the service's port is still taken: %v", err)
+	}
+	_ = again.Close()
+}
+
+// A port that stops serving by itself ends Wait.
+func TestWaitReportsABrokenPort(t *testing.T) {
+	h := start(t, scripted{})
+	_ = h.calls.listener.Close()
+	if err := h.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "serve service on 127.0.0.1:") {
+		t.Errorf("wait: %v", err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := h.Wait(ended); err != nil {
+		t.Errorf("wait after its context ended: %v", err)
+	}
+}

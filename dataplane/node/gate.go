@@ -1,0 +1,165 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sync/semaphore"
+)
+
+// gate stands before the service, for every protocol alike. It counts what the
+// caller was answered, whoever answered; sheds calls beyond its slots before it
+// has read a byte of their bodies; bounds those bodies; and turns a panic into
+// an answer.
+//
+// A shed call is unavailable (HTTP 503) with Retry-After: nothing was decided,
+// nothing was counted against any limit, and another node may have room.
+type gate struct {
+	next     http.Handler
+	slots    *semaphore.Weighted
+	slotsMax int64
+	metrics  *metrics
+	errors   *connect.ErrorWriter
+	logger   *slog.Logger
+}
+
+// shedRetryAfterSeconds is short: a slot is free again after a cold read's
+// deadline at the latest.
+const shedRetryAfterSeconds = "1"
+
+func newGate(next http.Handler, slots int, m *metrics, logger *slog.Logger) *gate {
+	return &gate{
+		next:     next,
+		slots:    semaphore.NewWeighted(int64(slots)),
+		slotsMax: int64(slots),
+		metrics:  m,
+		errors:   connect.NewErrorWriter(),
+		logger:   logger,
+	}
+}
+
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	procedure := r.URL.Path
+	call, known := g.metrics.calls[procedure]
+	if !known {
+		http.NotFound(w, r)
+		return
+	}
+	if !g.slots.TryAcquire(1) {
+		g.shed(w, r)
+		call.count(connect.CodeUnavailable.String())
+		return
+	}
+	defer g.slots.Release(1)
+	g.metrics.inFlight.Inc()
+	defer g.metrics.inFlight.Dec()
+
+	start := time.Now()
+	answer := &answer{ResponseWriter: w}
+	defer func() {
+		if p := recover(); p != nil {
+			g.panicked(answer, r, p)
+		}
+		call.count(answerCode(w.Header(), answer.statusSent()))
+		call.observe(time.Since(start))
+		if answer.broken {
+			panic(http.ErrAbortHandler)
+		}
+	}()
+	boundBody(w, r, procedure)
+	g.next.ServeHTTP(answer, r)
+	answer.explain()
+}
+
+func (g *gate) shed(w http.ResponseWriter, r *http.Request) {
+	err := connect.NewError(connect.CodeUnavailable, fmt.Errorf("more than %d calls in flight on this node", g.slotsMax))
+	err.Meta().Set("Retry-After", shedRetryAfterSeconds)
+	g.write(w, r, err)
+}
+
+// panicked answers a call whose handler panicked; where the answer had begun
+// already, it is cut off, so that nobody takes half of it for the whole.
+func (g *gate) panicked(answer *answer, r *http.Request, p any) {
+	if p == http.ErrAbortHandler {
+		answer.broken = true
+		return
+	}
+	g.metrics.panics.Inc()
+	g.logger.ErrorContext(r.Context(), "panic in a call", "procedure", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	if answer.status != 0 {
+		answer.broken = true
+		return
+	}
+	g.write(answer, r, connect.NewError(connect.CodeInternal, errors.New("internal error, see this node's log")))
+}
+
+func (g *gate) write(w http.ResponseWriter, r *http.Request, err error) {
+	if writeErr := g.errors.Write(w, r, err); writeErr != nil {
+		g.logger.DebugContext(r.Context(), "caller did not take an error", "error", writeErr)
+	}
+}
+
+// idle waits until no call is in flight. No call is let in afterwards.
+func (g *gate) idle(ctx context.Context) error {
+	if err := g.slots.Acquire(ctx, g.slotsMax); err != nil {
+		return fmt.Errorf("wait for calls in flight: %w", err)
+	}
+	return nil
+}
+
+// answer remembers how an HTTP answer began.
+type answer struct {
+	http.ResponseWriter
+	status int  // 0 until the header is sent
+	broken bool // to be cut off
+}
+
+func (a *answer) WriteHeader(status int) {
+	if a.status == 0 {
+		a.status = status
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answer) Write(p []byte) (int, error) {
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	return a.ResponseWriter.Write(p)
+}
+
+// Flush is part of what connect looks for in a ResponseWriter.
+func (a *answer) Flush() { _ = http.NewResponseController(a.ResponseWriter).Flush() }
+
+// Unwrap leads http.ResponseController to the connection.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// statusSent is what net/http makes of an answer that nobody began: 200; and of
+// one that is cut off: nothing the caller could read, counted as a failure.
+func (a *answer) statusSent() int {
+	switch {
+	case a.broken:
+		return http.StatusInternalServerError
+	case a.status == 0:
+		return http.StatusOK
+	}
+	return a.status
+}
+
+// explain says why to a person whose request was no call in any protocol;
+// connect leaves these two answers without a body.
+func (a *answer) explain() {
+	switch a.status {
+	case http.StatusUnsupportedMediaType:
+		_, _ = io.WriteString(a, "Content-Type must be application/json, application/proto, application/grpc or application/grpc-web\n")
+	case http.StatusMethodNotAllowed:
+		_, _ = io.WriteString(a, "method must be POST\n")
+	}
+}

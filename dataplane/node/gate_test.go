@@ -1,0 +1,264 @@
+package node
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/weirhq/weir/dataplane"
+	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
+)
+
+// Above MaxInFlight a call is shed at once: unavailable, Retry-After, not decided.
+// The slot of a call that ends is the next one's.
+func TestShedding(t *testing.T) {
+	in, out := make(chan struct{}), make(chan struct{})
+	h := start(t, scripted{allow: func(context.Context, dataplane.Request) dataplane.Decision {
+		in <- struct{}{}
+		<-out
+		return dataplane.Decision{Allowed: true}
+	}}, func(c *Config) { c.MaxInFlight = 2 })
+
+	held := make(chan error)
+	hold := func(d door) {
+		go func() {
+			_, err := d.open(t, h).Limit(t.Context(), connect.NewRequest(askedOnTheWire))
+			held <- err
+		}()
+		<-in
+	}
+	hold(doors[0])
+	hold(doors[5])
+
+	for _, door := range doors {
+		_, err := door.open(t, h).Limit(t.Context(), connect.NewRequest(askedOnTheWire))
+		if connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "more than 2 calls in flight") {
+			t.Errorf("%s: third call: %v, want unavailable", door.name, err)
+		}
+	}
+	status, header, answer := curl(t, h.base+weirv1connect.RateLimitServiceLimitProcedure, minimal)
+	if status != 503 || header.Get("Retry-After") != "1" || answer != `{"code":"unavailable","message":"more than 2 calls in flight on this node"}` {
+		t.Errorf("third call over HTTP: %d, Retry-After %q, %s", status, header.Get("Retry-After"), answer)
+	}
+	if got := testutil.ToFloat64(h.gate.metrics.inFlight); got != 2 {
+		t.Errorf("weir_rpc_in_flight is %v, want 2", got)
+	}
+	if status, _ := get(t, h.adminBase+"/readyz"); status != 200 {
+		t.Error("a busy node is a ready node")
+	}
+
+	out <- struct{}{}
+	if err := <-held; err != nil {
+		t.Error(err)
+	}
+	eventually(t, "the slot is free again", func() bool { return testutil.ToFloat64(h.gate.metrics.inFlight) == 1 })
+	hold(doors[1])
+	close(out)
+	for range 2 {
+		if err := <-held; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A panic is answered as internal, logged with its stack, counted, and harms
+// nobody else's call.
+func TestPanic(t *testing.T) {
+	h := start(t, scripted{
+		allow: func(context.Context, dataplane.Request) dataplane.Decision { panic("secret of the process") },
+	})
+	for i, door := range doors {
+		client := door.open(t, h)
+		_, err := client.Limit(t.Context(), connect.NewRequest(askedOnTheWire))
+		if connect.CodeOf(err) != connect.CodeInternal || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v, want internal without details", door.name, err)
+		}
+		if _, err := client.Peek(t.Context(), connect.NewRequest(&weirv1.PeekRequest{Workspace: "a", Namespace: "b", Identifier: "c", DurationMs: 1000})); err != nil {
+			t.Errorf("%s: the call after the panic: %v", door.name, err)
+		}
+		if got := testutil.ToFloat64(h.gate.metrics.panics); got != float64(i+1) {
+			t.Errorf("weir_rpc_panics_total is %v, want %d", got, i+1)
+		}
+	}
+	if log := h.log.String(); !strings.Contains(log, "secret of the process") || !strings.Contains(log, "gate_test.go") {
+		t.Errorf("log lacks the panic or its stack: %s", log)
+	}
+}
+
+// A panic with half an answer out cuts the connection: nobody takes half for the whole.
+func TestPanicInTheMiddleOfAnAnswer(t *testing.T) {
+	h := start(t, scripted{})
+	h.gate.next = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"allowed":`)
+		_ = http.NewResponseController(w).Flush()
+		panic("in the middle")
+	})
+	response, err := http1Client(t).Post(h.base+weirv1connect.RateLimitServiceLimitProcedure, "application/json", strings.NewReader(minimal))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if got, err := io.ReadAll(response.Body); err == nil {
+		t.Errorf("half an answer %q was read without an error", got)
+	}
+	eventually(t, "counted as internal", func() bool { return h.count("Limit", "internal") == 1 })
+}
+
+// A body that is too long is refused by the bound's name, and is not read to its end.
+func TestBodyTooLong(t *testing.T) {
+	h := start(t, scripted{})
+	spaces := strings.Repeat(" ", bodyBytesMax)
+	for _, step := range []struct{ name, procedure, body, want string }{
+		{"longer than the bound", weirv1connect.RateLimitServiceLimitProcedure, minimal + spaces, "body is longer than 16384 bytes"},
+		{"by one byte", weirv1connect.RateLimitServicePeekProcedure, minimal + spaces[:bodyBytesMax-len(minimal)+1], "body is longer than 16384 bytes"},
+		{"a batch", weirv1connect.RateLimitServiceLimitManyProcedure, strings.Repeat(" ", batchBodyBytesMax+1), "body is longer than 5242880 bytes"},
+	} {
+		status, _, answer := curl(t, h.base+step.procedure, step.body)
+		if status != 400 || !strings.Contains(answer, step.want) {
+			t.Errorf("%s: status %d %s", step.name, status, answer)
+		}
+	}
+	if status, _, answer := curl(t, h.base+weirv1connect.RateLimitServiceLimitProcedure, minimal+spaces[:bodyBytesMax-len(minimal)]); status != 200 {
+		t.Errorf("exactly the bound: status %d %s", status, answer)
+	}
+
+	endless := &endlessBody{}
+	response, err := http1Client(t).Post(h.base+weirv1connect.RateLimitServiceLimitProcedure, "application/json", endless)
+	if err == nil {
+		defer response.Body.Close()
+		if response.StatusCode != 400 {
+			t.Errorf("an endless body: status %d", response.StatusCode)
+		}
+	}
+	if endless.read > 64<<20 {
+		t.Errorf("%d bytes of an endless body were taken", endless.read)
+	}
+}
+
+type endlessBody struct{ read int }
+
+func (b *endlessBody) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	b.read += len(p)
+	if b.read > 128<<20 {
+		return 0, io.EOF // the test has failed already; do not hang
+	}
+	return len(p), nil
+}
+
+// A small body that decompresses to a large one is stopped at the bound.
+func TestCompressedBomb(t *testing.T) {
+	h := start(t, scripted{})
+	var bomb bytes.Buffer
+	writer := gzip.NewWriter(&bomb)
+	_, _ = writer.Write(bytes.Repeat([]byte(" "), 2<<20))
+	_ = writer.Close()
+	status, _, answer := curl(t, h.base+weirv1connect.RateLimitServiceLimitProcedure, bomb.String(), "Content-Encoding", "gzip")
+	if status != 429 || !strings.Contains(answer, "larger than configured max 16384") {
+		t.Errorf("status %d %s", status, answer)
+	}
+}
+
+// A body that breaks off is the caller's fault, not the server's.
+func TestBodyBreaksOff(t *testing.T) {
+	h := start(t, scripted{})
+	for name, wire := range map[string]string{
+		"bad chunk": "Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+		"too short": "Content-Length: 100\r\n\r\n{",
+	} {
+		conn, err := net.Dial("tcp", h.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := h.count("Limit", "invalid_argument") + h.count("Limit", "canceled")
+		_, _ = io.WriteString(conn, "POST "+weirv1connect.RateLimitServiceLimitProcedure+" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"+wire)
+		_ = conn.(*net.TCPConn).CloseWrite()
+		answer, _ := io.ReadAll(conn)
+		_ = conn.Close()
+		if len(answer) > 0 && !strings.HasPrefix(string(answer), "HTTP/1.1 4") {
+			t.Errorf("%s: %.40q", name, answer)
+		}
+		eventually(t, name+" is counted as the caller's", func() bool {
+			return h.count("Limit", "invalid_argument")+h.count("Limit", "canceled") == before+1
+		})
+	}
+}
+
+// A body that dawdles is cut off in time, and its slot goes to the next call.
+func TestBodyDawdles(t *testing.T) {
+	h := prepare(t, scripted{}, func(c *Config) { c.MaxInFlight = 1 })
+	h.calls.server.ReadTimeout = 100 * time.Millisecond
+	h.serve(t)
+	for _, client := range []*http.Client{http1Client(t), http2Client(t)} {
+		silent, neverWritten := io.Pipe()
+		response, err := client.Post(h.base+weirv1connect.RateLimitServiceLimitProcedure, "application/json", silent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, _ := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		_ = neverWritten.Close()
+		if response.StatusCode != 504 || !strings.Contains(string(answer), "body did not arrive in time") {
+			t.Errorf("HTTP/%d: status %d %s", response.ProtoMajor, response.StatusCode, answer)
+		}
+		eventually(t, "the slot is free again", func() bool {
+			status, _, _ := curl(t, h.base+weirv1connect.RateLimitServiceLimitProcedure, minimal)
+			return status == 200
+		})
+	}
+}
+
+// Every call is counted once, by its method and by the code the caller was given,
+// whichever layer gave it; all of them are there at 0 before the first call.
+func TestCallsAreCounted(t *testing.T) {
+	h := start(t, scripted{
+		allow: func(ctx context.Context, r dataplane.Request) dataplane.Decision {
+			if r.Identifier == "panic" {
+				panic("as told")
+			}
+			return dataplane.Decision{}
+		},
+	})
+	if got := testutil.CollectAndCount(h.registry, "weir_rpc_requests_total"); got != 3*len(codesPublished) {
+		t.Errorf("%d series at the start, want %d", got, 3*len(codesPublished))
+	}
+	if got := testutil.CollectAndCount(h.registry, "weir_rpc_seconds"); got != 3 {
+		t.Errorf("%d histograms at the start, want 3", got)
+	}
+	for _, door := range doors {
+		client := door.open(t, h)
+		ok, invalid, internal := h.count("Limit", "ok"), h.count("Limit", "invalid_argument"), h.count("Limit", "internal")
+		_, _ = client.Limit(t.Context(), connect.NewRequest(askedOnTheWire))
+		_, _ = client.Limit(t.Context(), connect.NewRequest(&weirv1.LimitRequest{}))
+		_, _ = client.Limit(t.Context(), connect.NewRequest(&weirv1.LimitRequest{Workspace: "a", Namespace: "b", Identifier: "panic", DurationMs: 1000}))
+		eventually(t, door.name+": one ok, one invalid_argument, one internal more", func() bool {
+			return h.count("Limit", "ok") == ok+1 && h.count("Limit", "invalid_argument") == invalid+1 && h.count("Limit", "internal") == internal+1
+		})
+	}
+	url := h.base + weirv1connect.RateLimitServicePeekProcedure
+	curl(t, url, `{"limt":1}`) // refused by the codec
+	curl(t, url, minimal, "Content-Type", "text/plain")
+	curl(t, url, minimal, "Content-Encoding", "br")
+	curl(t, url, minimal, "Connect-Timeout-Ms", "soon")
+	curl(t, url, minimal, "Connect-Timeout-Ms", "0")
+	eventually(t, "peeks that never reached the service are counted", func() bool {
+		return h.count("Peek", "invalid_argument") == 2 && h.count("Peek", "unimplemented") == 2 && h.count("Peek", "deadline_exceeded") == 1 && h.count("Peek", "ok") == 0
+	})
+}
+
+func (h *harness) count(method, code string) float64 {
+	path := "/" + weirv1connect.RateLimitServiceName + "/" + method
+	return testutil.ToFloat64(h.gate.metrics.calls[path].byCode[code])
+}

@@ -1,0 +1,211 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// scripted is a Limiter that answers as the test says; what the test leaves out
+// is answered by the zero decision.
+type scripted struct {
+	allow func(context.Context, dataplane.Request) dataplane.Decision
+	peek  func(context.Context, dataplane.Request) dataplane.Decision
+	many  func(context.Context, []dataplane.Request) dataplane.Batch
+	stop  func(context.Context) error
+}
+
+func (s scripted) Allow(ctx context.Context, r dataplane.Request) dataplane.Decision {
+	if s.allow == nil {
+		return dataplane.Decision{}
+	}
+	return s.allow(ctx, r)
+}
+
+func (s scripted) Peek(ctx context.Context, r dataplane.Request) dataplane.Decision {
+	if s.peek == nil {
+		return dataplane.Decision{}
+	}
+	return s.peek(ctx, r)
+}
+
+func (s scripted) AllowMany(ctx context.Context, r []dataplane.Request) dataplane.Batch {
+	if s.many == nil {
+		return dataplane.Batch{Decisions: make([]dataplane.Decision, len(r))}
+	}
+	return s.many(ctx, r)
+}
+
+func (s scripted) Start(context.Context) error { return nil }
+
+func (s scripted) Stop(ctx context.Context) error {
+	if s.stop == nil {
+		return nil
+	}
+	return s.stop(ctx)
+}
+
+// harness is a running server on loopback, and its log.
+type harness struct {
+	*Server
+	base, adminBase string
+	log             *lockedBuffer
+	registry        *prometheus.Registry
+}
+
+// prepare makes a server that listens nowhere yet.
+func prepare(t testing.TB, limiter Limiter, adjust ...func(*Config)) *harness {
+	t.Helper()
+	h := &harness{log: new(lockedBuffer), registry: prometheus.NewRegistry()}
+	config := Config{
+		Limiter:      limiter,
+		Listen:       "127.0.0.1:0",
+		AdminListen:  "127.0.0.1:0",
+		Registry:     h.registry,
+		Logger:       slog.New(slog.NewJSONHandler(h.log, nil)),
+		DrainTimeout: 10 * time.Second,
+	}
+	for _, f := range adjust {
+		f(&config)
+	}
+	server, err := New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Server = server
+	return h
+}
+
+func start(t testing.TB, limiter Limiter, adjust ...func(*Config)) *harness {
+	t.Helper()
+	h := prepare(t, limiter, adjust...)
+	h.serve(t)
+	return h
+}
+
+func (h *harness) serve(t testing.TB) {
+	t.Helper()
+	if err := h.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { h.calls.close(); h.admin.close(); h.running.Wait() })
+	h.base, h.adminBase = "http://"+h.Addr().String(), "http://"+h.AdminAddr().String()
+}
+
+// door is one of the ways a call can come in.
+type door struct {
+	name    string
+	client  func(testing.TB) *http.Client
+	options []connect.ClientOption
+}
+
+var doors = []door{
+	{"gRPC", http2Client, []connect.ClientOption{connect.WithGRPC()}},
+	{"gRPC-Web over HTTP/1.1", http1Client, []connect.ClientOption{connect.WithGRPCWeb()}},
+	{"gRPC-Web over h2c", http2Client, []connect.ClientOption{connect.WithGRPCWeb()}},
+	{"Connect over h2c", http2Client, nil},
+	{"Connect over HTTP/1.1, compressed", http1Client, []connect.ClientOption{connect.WithSendGzip()}},
+	{"JSON over HTTP/1.1", http1Client, []connect.ClientOption{connect.WithProtoJSON()}},
+	{"JSON over h2c", http2Client, []connect.ClientOption{connect.WithProtoJSON()}},
+}
+
+func (d door) open(t testing.TB, h *harness) weirv1connect.RateLimitServiceClient {
+	return weirv1connect.NewRateLimitServiceClient(d.client(t), h.base, d.options...)
+}
+
+func http1Client(t testing.TB) *http.Client { return httpClient(t, (*http.Protocols).SetHTTP1) }
+
+func http2Client(t testing.TB) *http.Client {
+	return httpClient(t, (*http.Protocols).SetUnencryptedHTTP2)
+}
+
+func httpClient(t testing.TB, enable func(*http.Protocols, bool)) *http.Client {
+	protocols := new(http.Protocols)
+	enable(protocols, true)
+	transport := &http.Transport{Protocols: protocols, MaxIdleConnsPerHost: 64}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
+}
+
+// curl posts a body and returns the answer, as a person with curl would see it.
+func curl(t testing.TB, url, body string, headers ...string) (status int, header http.Header, answer string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	return do(t, request)
+}
+
+func get(t testing.TB, url string) (status int, answer string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, _, answer = do(t, request)
+	return status, answer
+}
+
+func do(t testing.TB, request *http.Request) (int, http.Header, string) {
+	t.Helper()
+	response, err := http1Client(t).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, response.Header, string(answer)
+}
+
+// eventually polls a condition that another goroutine brings about.
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(10 * time.Second); !condition(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited 10 s in vain: %s", what)
+		}
+	}
+}
+
+// lockedBuffer is a log that may be read while it is written.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}

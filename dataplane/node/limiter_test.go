@@ -1,0 +1,148 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
+)
+
+// What follows runs the real limiter behind the server.
+
+func newLimiter(t testing.TB, origin dataplane.Origin) *dataplane.Limiter {
+	t.Helper()
+	config := dataplane.Config{Origin: origin, Logger: slog.New(slog.DiscardHandler)}
+	if origin != nil {
+		config.Region = "eu"
+	}
+	limiter, err := dataplane.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = limiter.Stop(context.Background()) })
+	return limiter
+}
+
+// ask sends one Limit of cost 1 a day for an identifier.
+func ask(ctx context.Context, client weirv1connect.RateLimitServiceClient, identifier string, limit int64) (*weirv1.LimitResponse, error) {
+	response, err := client.Limit(ctx, connect.NewRequest(&weirv1.LimitRequest{
+		Workspace: "acme", Namespace: "api", Identifier: identifier,
+		Limit: limit, DurationMs: (24 * time.Hour).Milliseconds(),
+	}))
+	if err != nil {
+		return nil, err
+	}
+	return response.Msg, nil
+}
+
+// Whatever was answered as allowed is at the origin after a drain, though the
+// drain begins in the midst of the load; and nothing is there that nobody asked for.
+func TestDrainUnderLoadLosesNothing(t *testing.T) {
+	origin := memstore.NewOrigin(memstore.OriginOptions{})
+	origin.Faults.Delay(2 * time.Millisecond)
+	h := start(t, newLimiter(t, origin))
+
+	var allowed, unanswered atomic.Int64
+	var load sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	for i, door := range doors {
+		client := door.open(t, h)
+		load.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				response, err := ask(t.Context(), client, fmt.Sprint("user_", (i+n)%20), 1e9)
+				switch {
+				case err != nil:
+					unanswered.Add(1) // refused, or cut off after it was counted
+				case response.Allowed:
+					allowed.Add(1)
+				}
+			}
+		})
+	}
+	eventually(t, "there is load", func() bool { return allowed.Load() > 500 })
+	if err := h.Drain(); err != nil {
+		t.Errorf("drain: %v", err)
+	}
+	stop()
+	load.Wait()
+
+	var held int64
+	for _, total := range origin.Totals() {
+		held += total
+	}
+	if held < allowed.Load() || held > allowed.Load()+unanswered.Load() {
+		t.Errorf("the origin holds %d; %d were allowed, %d went unanswered", held, allowed.Load(), unanswered.Load())
+	}
+}
+
+// A rolling restart hands out no fresh budget: what one node allowed and drained,
+// the next one knows.
+func TestRestartHandsOutNoFreshBudget(t *testing.T) {
+	origin := memstore.NewOrigin(memstore.OriginOptions{})
+	allowedBy := func(h *harness, asked int) (allowed int) {
+		client := doors[0].open(t, h)
+		for range asked {
+			response, err := ask(t.Context(), client, "user_42", 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if response.Allowed {
+				allowed++
+			}
+		}
+		return allowed
+	}
+	first := start(t, newLimiter(t, origin))
+	if got := allowedBy(first, 6); got != 6 {
+		t.Fatalf("first node allowed %d of 6", got)
+	}
+	if err := first.Drain(); err != nil {
+		t.Fatal(err)
+	}
+	if got := allowedBy(start(t, newLimiter(t, origin)), 10); got != 4 {
+		t.Errorf("second node allowed %d more of a limit of 10, want 4", got)
+	}
+}
+
+// A node starts, is ready and decides while its origin is down, says so in each
+// answer, and goes back to the origin's word when it is there again.
+func TestServingWithoutItsOrigin(t *testing.T) {
+	origin := memstore.NewOrigin(memstore.OriginOptions{})
+	origin.Faults.Fail(errors.New("connection refused"))
+	h := start(t, newLimiter(t, origin))
+	client := doors[0].open(t, h)
+
+	response, err := ask(t.Context(), client, "user_1", 10)
+	if err != nil || !response.Allowed || response.Source != weirv1.Source_SOURCE_DEGRADED {
+		t.Errorf("without the origin: %v, %v", response, err)
+	}
+	if status, answer := get(t, h.adminBase+"/readyz"); status != 200 {
+		t.Errorf("without the origin: /readyz %d %q", status, answer)
+	}
+	origin.Faults.Fail(nil)
+	n := 0
+	eventually(t, "a new key is read from the origin", func() bool {
+		n++
+		response, err := ask(t.Context(), client, fmt.Sprint("user_", n), 10)
+		return err == nil && response.Allowed && response.Source == weirv1.Source_SOURCE_ORIGIN
+	})
+	eventually(t, "what was allowed in the meantime arrives", func() bool {
+		for cell, total := range origin.Totals() {
+			if cell.Identifier == "user_1" && total > 0 {
+				return true
+			}
+		}
+		return false
+	})
+}

@@ -1,0 +1,142 @@
+package node
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
+)
+
+// codeOK is the label of an answered call, a denial included. All other labels
+// are connect's names of its codes.
+const codeOK = "ok"
+
+// codesPublished are the codes a call can end with here; each is shown at 0 from
+// the start. Whatever else should ever come is counted as unknown.
+var codesPublished = []string{
+	codeOK,
+	connect.CodeCanceled.String(),
+	connect.CodeUnknown.String(),
+	connect.CodeInvalidArgument.String(),
+	connect.CodeDeadlineExceeded.String(),
+	connect.CodeResourceExhausted.String(), // a message longer than it may be, said by gRPC
+	connect.CodeUnimplemented.String(),     // wrong HTTP method, media type or compression
+	connect.CodeInternal.String(),
+	connect.CodeUnavailable.String(), // shed
+}
+
+// durationBuckets are seconds: from a decision out of memory to a cold read that
+// ran into its deadline.
+var durationBuckets = []float64{0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1}
+
+// metrics are the server's own; the limiter has its own beside them. Handles are
+// resolved here once, so that a call looks nothing up but its path.
+type metrics struct {
+	inFlight prometheus.Gauge
+	panics   prometheus.Counter
+	calls    map[string]callMetrics // by path of the procedure
+}
+
+type callMetrics struct {
+	seconds prometheus.Observer
+	byCode  map[string]prometheus.Counter
+}
+
+func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_rpc_requests_total",
+		Help: "Calls answered, by method and code. A denial is ok; unavailable was shed.",
+	}, []string{"method", "code"})
+	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "weir_rpc_seconds",
+		Help:    "Time from a call's headers to its answer, by method; shed calls are not in it.",
+		Buckets: durationBuckets,
+	}, []string{"method"})
+	m := &metrics{
+		inFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "weir_rpc_in_flight",
+			Help: "Calls being served now.",
+		}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_rpc_panics_total",
+			Help: "Calls that ended in a panic and were answered as internal.",
+		}),
+		calls: make(map[string]callMetrics),
+	}
+	for _, collector := range []prometheus.Collector{requests, seconds, m.inFlight, m.panics} {
+		if err := registerer.Register(collector); err != nil {
+			return nil, err
+		}
+	}
+	for path, method := range map[string]string{
+		weirv1connect.RateLimitServiceLimitProcedure:     "Limit",
+		weirv1connect.RateLimitServiceLimitManyProcedure: "LimitMany",
+		weirv1connect.RateLimitServicePeekProcedure:      "Peek",
+	} {
+		call := callMetrics{seconds: seconds.WithLabelValues(method), byCode: make(map[string]prometheus.Counter)}
+		for _, code := range codesPublished {
+			call.byCode[code] = requests.WithLabelValues(method, code)
+		}
+		m.calls[path] = call
+	}
+	return m, nil
+}
+
+func (c callMetrics) count(code string) {
+	counter, ok := c.byCode[code]
+	if !ok {
+		counter = c.byCode[connect.CodeUnknown.String()]
+	}
+	counter.Inc()
+}
+
+func (c callMetrics) observe(took time.Duration) { c.seconds.Observe(took.Seconds()) }
+
+// answerCode reads from an HTTP answer how the call ended, as the caller will
+// read it: gRPC's status if there is one, else HTTP's. (gRPC-Web puts the status
+// of a call that did answer into the body; then it is ok.)
+func answerCode(header http.Header, status int) string {
+	for _, name := range []string{"Grpc-Status", http.TrailerPrefix + "Grpc-Status"} {
+		if value := header[name]; len(value) == 1 {
+			return grpcCode(value[0])
+		}
+	}
+	return httpCode(status)
+}
+
+func grpcCode(status string) string {
+	n, err := strconv.ParseUint(status, 10, 8)
+	switch {
+	case err != nil:
+		return connect.CodeUnknown.String()
+	case n == 0:
+		return codeOK
+	}
+	return connect.Code(n).String()
+}
+
+func httpCode(status int) string {
+	switch status {
+	case http.StatusOK:
+		return codeOK
+	case http.StatusBadRequest:
+		return connect.CodeInvalidArgument.String()
+	case http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusNotImplemented:
+		return connect.CodeUnimplemented.String()
+	case http.StatusTooManyRequests:
+		return connect.CodeResourceExhausted.String()
+	case 499:
+		return connect.CodeCanceled.String()
+	case http.StatusServiceUnavailable:
+		return connect.CodeUnavailable.String()
+	case http.StatusGatewayTimeout:
+		return connect.CodeDeadlineExceeded.String()
+	case http.StatusInternalServerError:
+		return connect.CodeInternal.String()
+	}
+	return connect.CodeUnknown.String()
+}

@@ -1,0 +1,184 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/dataplane"
+)
+
+// Limiter makes the decisions. *dataplane.Limiter is one.
+//
+// Allow, Peek and AllowMany may run concurrently, obey ctx's deadline, and report
+// only requests that are themselves at fault, in the answer's Err. Start returns
+// when the limiter runs; Stop when all it had accepted is where it belongs, or ctx
+// is done.
+type Limiter interface {
+	Allow(ctx context.Context, request dataplane.Request) dataplane.Decision
+	Peek(ctx context.Context, request dataplane.Request) dataplane.Decision
+	AllowMany(ctx context.Context, requests []dataplane.Request) dataplane.Batch
+	Start(ctx context.Context) error
+	Stop(ctx context.Context) error
+}
+
+// Config says what a Server serves, and where.
+type Config struct {
+	// Limiter is started and stopped by the server.
+	Limiter Limiter
+
+	// Listen and AdminListen are host:port; port 0 takes any free one.
+	Listen, AdminListen string
+
+	// Registry is what /metrics shows. The server adds its own metrics to it.
+	Registry *prometheus.Registry
+
+	Logger *slog.Logger
+
+	// MaxInFlight is how many calls may be in flight before further ones are
+	// shed; 0 stands for MaxInFlightDefault. Higher: more memory in a pile-up (a
+	// batch is up to 5 MiB), longer waits instead of quick refusals.
+	MaxInFlight int
+
+	// DrainDelay is how long a draining node that has said so (/readyz) goes on
+	// serving, so that load balancers can take note.
+	DrainDelay time.Duration
+
+	// DrainTimeout bounds the drain after that delay; 0 stands for
+	// DrainTimeoutDefault. At most half of it is spent on waiting for calls in
+	// flight; the rest is the limiter's, to send what it has accepted.
+	DrainTimeout time.Duration
+}
+
+const (
+	MaxInFlightDefault  = 1024
+	DrainTimeoutDefault = 20 * time.Second
+)
+
+// Server serves a Limiter on two ports. Its life is New, Start, Wait, Drain, each
+// once. Start fails if a port is taken; afterwards the server runs until Drain.
+type Server struct {
+	limiter Limiter
+	config  Config
+	logger  *slog.Logger
+	ready   readiness
+	gate    *gate
+	calls   endpoint
+	admin   endpoint
+	running sync.WaitGroup
+	failed  chan error
+	abandon context.CancelFunc // cancels the context of every call still in flight
+}
+
+// New registers the server's metrics and prepares both ports.
+func New(config Config) (*Server, error) {
+	if config.MaxInFlight == 0 {
+		config.MaxInFlight = MaxInFlightDefault
+	}
+	if config.DrainTimeout == 0 {
+		config.DrainTimeout = DrainTimeoutDefault
+	}
+	m, err := newMetrics(config.Registry)
+	if err != nil {
+		return nil, fmt.Errorf("register the node's metrics: %w", err)
+	}
+	s := &Server{
+		limiter: config.Limiter,
+		config:  config,
+		logger:  config.Logger,
+		failed:  make(chan error, 2), // one for each port
+	}
+	base, abandon := context.WithCancel(context.Background())
+	s.abandon = abandon
+
+	mux := http.NewServeMux()
+	mux.Handle(s.callHandler(m))
+	handleHealth(mux, &s.ready)
+	s.calls = endpoint{name: "service", address: config.Listen, server: callServer(mux, base, s.logger)}
+	s.admin = endpoint{name: "admin", address: config.AdminListen, server: adminServer(adminMux(&s.ready, config.Registry), s.logger)}
+	return s, nil
+}
+
+// Start takes both ports, starts the limiter and serves. It returns when the node
+// is ready. The limiter outlives ctx: it runs until Drain.
+func (s *Server) Start(ctx context.Context) error {
+	for _, e := range []*endpoint{&s.calls, &s.admin} {
+		if err := e.listen(ctx); err != nil {
+			s.calls.close()
+			return err
+		}
+	}
+	if err := s.limiter.Start(context.WithoutCancel(ctx)); err != nil {
+		s.calls.close()
+		s.admin.close()
+		return fmt.Errorf("start the limiter: %w", err)
+	}
+	for _, e := range []*endpoint{&s.calls, &s.admin} {
+		s.running.Go(func() {
+			if err := e.serve(); err != nil {
+				s.failed <- err
+			}
+		})
+	}
+	s.ready.set(serving)
+	return nil
+}
+
+// Addr is the address that calls are served on. Valid after Start.
+func (s *Server) Addr() net.Addr { return s.calls.listener.Addr() }
+
+// AdminAddr is the address of health, metrics and profiles. Valid after Start.
+func (s *Server) AdminAddr() net.Addr { return s.admin.listener.Addr() }
+
+// Wait returns nil when ctx is done, and an error if a port stops serving before.
+func (s *Server) Wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-s.failed:
+		return err
+	}
+}
+
+// Drain ends the server in the order that loses nothing: it says that it wants
+// no more calls, lets the calls in flight finish, has the limiter send on what
+// they were allowed, and only then closes the port on which all of that can be
+// watched. It returns an error if anything had to be cut short.
+func (s *Server) Drain() error {
+	s.ready.set(draining)
+	s.logger.Info("draining", "delay", s.config.DrainDelay.String(), "timeout", s.config.DrainTimeout.String())
+	<-time.After(s.config.DrainDelay)
+
+	ctx, cancel := context.WithTimeout(context.Background(), s.config.DrainTimeout)
+	defer cancel()
+	err := errors.Join(s.finishCalls(ctx), s.stopLimiter(ctx))
+	s.admin.close()
+	s.running.Wait()
+	return err
+}
+
+func (s *Server) finishCalls(ctx context.Context) error {
+	defer s.abandon()
+	patience, cancel := context.WithTimeout(ctx, s.config.DrainTimeout/2)
+	defer cancel()
+	if err := s.calls.server.Shutdown(patience); err != nil {
+		s.calls.close()
+		s.abandon()
+		return errors.Join(fmt.Errorf("calls in flight were cut off: %w", err), s.gate.idle(ctx))
+	}
+	return nil
+}
+
+func (s *Server) stopLimiter(ctx context.Context) error {
+	if err := s.limiter.Stop(ctx); err != nil {
+		return fmt.Errorf("stop the limiter: %w", err)
+	}
+	return nil
+}

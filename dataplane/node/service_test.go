@@ -1,0 +1,282 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weirhq/weir/dataplane"
+	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
+)
+
+var (
+	asked = dataplane.Request{Workspace: "acme", Namespace: "api", Identifier: "üser:42", Limit: 1<<53 - 1, Duration: time.Minute, Cost: 7}
+
+	askedOnTheWire = &weirv1.LimitRequest{Workspace: "acme", Namespace: "api", Identifier: "üser:42", Limit: 1<<53 - 1, DurationMs: 60_000, Cost: proto.Int64(7)}
+
+	decided = dataplane.Decision{
+		Allowed:    true,
+		Shadowed:   true,
+		Source:     dataplane.SourceDegraded,
+		Limit:      1<<53 - 1,
+		Remaining:  3,
+		Current:    7.25,
+		ResetAt:    time.UnixMilli(1_700_000_040_000),
+		RetryAfter: 1500*time.Microsecond + 1,
+		Override:   "user_*",
+	}
+
+	decidedOnTheWire = &weirv1.LimitResponse{
+		Allowed:      true,
+		Shadowed:     true,
+		Source:       weirv1.Source_SOURCE_DEGRADED,
+		Limit:        1<<53 - 1,
+		Remaining:    3,
+		Current:      7.25,
+		ResetAtMs:    1_700_000_040_000,
+		RetryAfterMs: 2, // rounded up: by one millisecond less it would not pass
+		Override:     "user_*",
+	}
+)
+
+// Every field of a request reaches the limiter, and every field of its decision
+// the caller, through every door.
+func TestEveryDoorLeadsToTheSameLimiter(t *testing.T) {
+	expect := func(got, want dataplane.Request) dataplane.Decision {
+		if got != want {
+			return dataplane.Decision{Err: fmt.Errorf("limiter was asked %+v, want %+v", got, want)}
+		}
+		return decided
+	}
+	peeked := asked
+	peeked.Cost = 0
+	h := start(t, scripted{
+		allow: func(_ context.Context, r dataplane.Request) dataplane.Decision { return expect(r, asked) },
+		peek:  func(_ context.Context, r dataplane.Request) dataplane.Decision { return expect(r, peeked) },
+		many: func(_ context.Context, r []dataplane.Request) dataplane.Batch {
+			batch := dataplane.Batch{Allowed: true}
+			for _, r := range r {
+				d := expect(r, asked)
+				batch.Decisions, batch.Err = append(batch.Decisions, d), errors.Join(batch.Err, d.Err)
+			}
+			return batch
+		},
+	})
+	for _, door := range doors {
+		t.Run(door.name, func(t *testing.T) { askEverything(t, connectCaller{door.open(t, h)}) })
+	}
+	t.Run("gRPC by grpc-go", func(t *testing.T) { askEverything(t, dialGRPC(t, h)) })
+}
+
+// caller is a client of any kind.
+type caller interface {
+	call(ctx context.Context, procedure string, request, response proto.Message) error
+}
+
+func askEverything(t *testing.T, c caller) {
+	same := func(got, want proto.Message, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !proto.Equal(got, want) {
+			t.Errorf("answer is\n%v\nwant\n%v", got, want)
+		}
+	}
+	one := new(weirv1.LimitResponse)
+	same(one, decidedOnTheWire, c.call(t.Context(), weirv1connect.RateLimitServiceLimitProcedure, askedOnTheWire, one))
+
+	many := new(weirv1.LimitManyResponse)
+	err := c.call(t.Context(), weirv1connect.RateLimitServiceLimitManyProcedure,
+		&weirv1.LimitManyRequest{Requests: []*weirv1.LimitRequest{askedOnTheWire, askedOnTheWire}}, many)
+	same(many, &weirv1.LimitManyResponse{Allowed: true, Responses: []*weirv1.LimitResponse{decidedOnTheWire, decidedOnTheWire}}, err)
+
+	peek := new(weirv1.PeekResponse)
+	err = c.call(t.Context(), weirv1connect.RateLimitServicePeekProcedure,
+		&weirv1.PeekRequest{Workspace: "acme", Namespace: "api", Identifier: "üser:42", Limit: 1<<53 - 1, DurationMs: 60_000}, peek)
+	same(peek, &weirv1.PeekResponse{Response: decidedOnTheWire}, err)
+}
+
+// A cost that is left out is 1; a cost of 0 is 0, a peek.
+func TestMissingCostIsOne(t *testing.T) {
+	costs := make(chan int64, 1)
+	h := start(t, scripted{allow: func(_ context.Context, r dataplane.Request) dataplane.Decision {
+		costs <- r.Cost
+		return dataplane.Decision{Allowed: true}
+	}})
+	for _, door := range doors {
+		client := door.open(t, h)
+		for _, step := range []struct {
+			sent *int64
+			want int64
+		}{
+			{nil, 1},
+			{proto.Int64(0), 0},
+			{proto.Int64(1), 1},
+			{proto.Int64(5), 5},
+		} {
+			request := proto.CloneOf(askedOnTheWire)
+			request.Cost = step.sent
+			if _, err := client.Limit(t.Context(), connect.NewRequest(request)); err != nil {
+				t.Fatalf("%s: %v", door.name, err)
+			}
+			if got := <-costs; got != step.want {
+				t.Errorf("%s: cost %v reached the limiter as %d, want %d", door.name, step.sent, got, step.want)
+			}
+		}
+	}
+}
+
+// A denial over HTTP tells clients that know nothing of us when to come back:
+// whole seconds, never too early, nothing where waiting is of no use.
+func TestDenialSaysRetryAfter(t *testing.T) {
+	var next dataplane.Decision
+	h := start(t, scripted{allow: func(context.Context, dataplane.Request) dataplane.Decision { return next }})
+	for _, step := range []struct {
+		decision dataplane.Decision
+		want     string
+	}{
+		{dataplane.Decision{RetryAfter: time.Millisecond}, "1"},
+		{dataplane.Decision{RetryAfter: time.Second}, "1"},
+		{dataplane.Decision{RetryAfter: time.Second + time.Millisecond}, "2"},
+		{dataplane.Decision{RetryAfter: 366 * 24 * time.Hour}, "31622400"},
+		{dataplane.Decision{}, ""}, // cost > limit: it never will pass
+		{dataplane.Decision{Allowed: true}, ""},
+	} {
+		next = step.decision
+		status, header, _ := curl(t, h.base+weirv1connect.RateLimitServiceLimitProcedure, minimal)
+		if got := header.Get("Retry-After"); status != 200 || got != step.want {
+			t.Errorf("%+v: status %d, Retry-After %q, want 200 and %q", step.decision, status, got, step.want)
+		}
+	}
+	next = dataplane.Decision{RetryAfter: time.Second}
+	for _, door := range doors[:3] { // gRPC has no such field of its own; the answer's retry_after_ms is all there
+		response, err := door.open(t, h).Limit(t.Context(), connect.NewRequest(askedOnTheWire))
+		if err != nil || response.Header().Get("Retry-After") != "" {
+			t.Errorf("%s: header %v, error %v", door.name, response.Header(), err)
+		}
+	}
+}
+
+// The caller's deadline is the limiter's deadline.
+func TestDeadlineReachesTheLimiter(t *testing.T) {
+	left := make(chan time.Duration, 1)
+	h := start(t, scripted{allow: func(ctx context.Context, _ dataplane.Request) dataplane.Decision {
+		deadline, ok := ctx.Deadline()
+		if !ok {
+			deadline = time.Now().Add(-time.Hour)
+		}
+		left <- time.Until(deadline)
+		return dataplane.Decision{Allowed: true}
+	}})
+	for _, door := range doors {
+		client := door.open(t, h)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		_, err := client.Limit(ctx, connect.NewRequest(askedOnTheWire))
+		cancel()
+		if got := <-left; err != nil || got <= 0 || got > 5*time.Second {
+			t.Errorf("%s: the limiter had %v left of 5 s (error %v)", door.name, got, err)
+		}
+	}
+}
+
+// A caller who has gone does not keep its call waiting.
+func TestCallerGoingAwayCancelsTheCall(t *testing.T) {
+	in, out := make(chan struct{}), make(chan struct{})
+	h := start(t, scripted{allow: func(ctx context.Context, _ dataplane.Request) dataplane.Decision {
+		in <- struct{}{}
+		<-ctx.Done()
+		out <- struct{}{}
+		return dataplane.Decision{}
+	}})
+	for _, door := range doors {
+		ctx, cancel := context.WithCancel(t.Context())
+		answered := make(chan error)
+		go func() {
+			_, err := door.open(t, h).Limit(ctx, connect.NewRequest(askedOnTheWire))
+			answered <- err
+		}()
+		<-in
+		cancel()
+		<-out
+		if err := <-answered; connect.CodeOf(err) != connect.CodeCanceled {
+			t.Errorf("%s: error %v, want canceled", door.name, err)
+		}
+	}
+}
+
+// What the limiter itself refuses is the caller's fault, and is said so.
+func TestLimiterRefusesARequest(t *testing.T) {
+	refused := fmt.Errorf("%w: identifier is on fire", dataplane.ErrInvalid)
+	h := start(t, scripted{
+		allow: func(context.Context, dataplane.Request) dataplane.Decision { return dataplane.Decision{Err: refused} },
+		peek:  func(context.Context, dataplane.Request) dataplane.Decision { return dataplane.Decision{Err: refused} },
+		many:  func(context.Context, []dataplane.Request) dataplane.Batch { return dataplane.Batch{Err: refused} },
+	})
+	c := connectCaller{doors[0].open(t, h)}
+	for procedure, request := range map[string]proto.Message{
+		weirv1connect.RateLimitServiceLimitProcedure:     askedOnTheWire,
+		weirv1connect.RateLimitServiceLimitManyProcedure: &weirv1.LimitManyRequest{Requests: []*weirv1.LimitRequest{askedOnTheWire}},
+		weirv1connect.RateLimitServicePeekProcedure:      &weirv1.PeekRequest{Workspace: "a", Namespace: "b", Identifier: "c", DurationMs: 1000},
+	} {
+		err := c.call(t.Context(), procedure, request, nil)
+		if connect.CodeOf(err) != connect.CodeInvalidArgument || err.Error() != "invalid_argument: "+refused.Error() {
+			t.Errorf("%s: error %v", procedure, err)
+		}
+	}
+}
+
+// connectCaller calls through connect's generated client.
+type connectCaller struct {
+	client weirv1connect.RateLimitServiceClient
+}
+
+func (c connectCaller) call(ctx context.Context, _ string, request, response proto.Message) error {
+	var answer proto.Message
+	switch m := request.(type) {
+	case *weirv1.LimitRequest:
+		r, err := c.client.Limit(ctx, connect.NewRequest(m))
+		if err != nil {
+			return err
+		}
+		answer = r.Msg
+	case *weirv1.LimitManyRequest:
+		r, err := c.client.LimitMany(ctx, connect.NewRequest(m))
+		if err != nil {
+			return err
+		}
+		answer = r.Msg
+	case *weirv1.PeekRequest:
+		r, err := c.client.Peek(ctx, connect.NewRequest(m))
+		if err != nil {
+			return err
+		}
+		answer = r.Msg
+	}
+	proto.Merge(response, answer)
+	return nil
+}
+
+// grpcCaller calls through grpc-go, which shares no code with the server.
+type grpcCaller struct{ conn *grpc.ClientConn }
+
+func dialGRPC(t testing.TB, h *harness) grpcCaller {
+	conn, err := grpc.NewClient(h.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return grpcCaller{conn}
+}
+
+func (c grpcCaller) call(ctx context.Context, procedure string, request, response proto.Message) error {
+	return c.conn.Invoke(ctx, procedure, request, response)
+}

@@ -1,0 +1,144 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+
+	"github.com/weirhq/weir/dataplane"
+	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// The limiter validates too. What is done here is done in the caller's words: the
+// field's name on the wire, its place in a batch, milliseconds as they were sent
+// (a time.Duration would have overflowed), and all faults at once.
+
+const (
+	durationMsMin = int64(window.DurationMin / time.Millisecond)
+	durationMsMax = int64(window.DurationMax / time.Millisecond)
+
+	// violationsMax bounds the error about a batch in which everything is wrong.
+	violationsMax = 16
+)
+
+func readLimit(m *weirv1.LimitRequest) (dataplane.Request, error) {
+	var found violations
+	request := found.readLimit(m)
+	return request, found.err()
+}
+
+func readPeek(m *weirv1.PeekRequest) (dataplane.Request, error) {
+	var found violations
+	request := found.readKey(m.GetWorkspace(), m.GetNamespace(), m.GetIdentifier(), m.GetDurationMs())
+	request.Limit = found.amount("limit", m.GetLimit())
+	return request, found.err()
+}
+
+func readLimitMany(m *weirv1.LimitManyRequest) ([]dataplane.Request, error) {
+	var found violations
+	items := m.GetRequests()
+	switch n := len(items); {
+	case n == 0:
+		found.add("requests", "is empty (1 to %d items)", dataplane.BatchMax)
+	case n > dataplane.BatchMax:
+		found.add("requests", "has %d items (1 to %d)", n, dataplane.BatchMax)
+		return nil, found.err()
+	}
+	requests := make([]dataplane.Request, len(items))
+	for i, item := range items {
+		requests[i] = found.readItem(i, item)
+	}
+	return requests, found.err()
+}
+
+// violations collects what is wrong with a message. Nothing is allocated as long
+// as nothing is.
+type violations []*errdetails.BadRequest_FieldViolation
+
+// readItem reads requests[i]. The path is spelled out only for an item at fault.
+func (v *violations) readItem(i int, m *weirv1.LimitRequest) dataplane.Request {
+	var found violations
+	request := found.readLimit(m)
+	for _, f := range found {
+		if len(*v) == violationsMax {
+			break
+		}
+		f.Field = fmt.Sprintf("requests[%d].%s", i, f.Field)
+		*v = append(*v, f)
+	}
+	return request
+}
+
+func (v *violations) readLimit(m *weirv1.LimitRequest) dataplane.Request {
+	request := v.readKey(m.GetWorkspace(), m.GetNamespace(), m.GetIdentifier(), m.GetDurationMs())
+	request.Limit = v.amount("limit", m.GetLimit())
+	request.Cost = 1
+	if m.Cost != nil {
+		request.Cost = v.amount("cost", m.GetCost())
+	}
+	return request
+}
+
+func (v *violations) readKey(workspace, namespace, identifier string, durationMs int64) dataplane.Request {
+	v.name("workspace", workspace, window.WorkspaceBytesMax)
+	v.name("namespace", namespace, window.NamespaceBytesMax)
+	v.name("identifier", identifier, window.IdentifierBytesMax)
+	if durationMs < durationMsMin || durationMs > durationMsMax {
+		v.add("duration_ms", "is %d (%d to %d)", durationMs, durationMsMin, durationMsMax)
+		durationMs = 0 // a product out of bounds must not look like a valid one
+	}
+	return dataplane.Request{
+		Workspace:  workspace,
+		Namespace:  namespace,
+		Identifier: identifier,
+		Duration:   time.Duration(durationMs) * time.Millisecond,
+	}
+}
+
+func (v *violations) name(field, value string, bytesMax int) {
+	switch {
+	case value == "":
+		v.add(field, "is empty (1 to %d bytes)", bytesMax)
+	case len(value) > bytesMax:
+		v.add(field, "is %d bytes long (1 to %d bytes)", len(value), bytesMax)
+	}
+}
+
+func (v *violations) amount(field string, value int64) int64 {
+	if value < 0 || value > window.LimitMax {
+		v.add(field, "is %d (0 to %d)", value, int64(window.LimitMax))
+	}
+	return value
+}
+
+func (v *violations) add(field, format string, args ...any) {
+	*v = append(*v, &errdetails.BadRequest_FieldViolation{
+		Field:       field,
+		Description: fmt.Sprintf(format, args...),
+	})
+}
+
+// err is nil, or invalid_argument with all violations in its message for people,
+// and as a google.rpc.BadRequest for programs.
+func (v violations) err() error {
+	if len(v) == 0 {
+		return nil
+	}
+	var message strings.Builder
+	for i, f := range v {
+		if i > 0 {
+			message.WriteString("; ")
+		}
+		message.WriteString(f.Field + " " + f.Description)
+	}
+	err := connect.NewError(connect.CodeInvalidArgument, errors.New(message.String()))
+	if detail, detailErr := connect.NewErrorDetail(&errdetails.BadRequest{FieldViolations: v}); detailErr == nil {
+		err.AddDetail(detail)
+	}
+	return err
+}
