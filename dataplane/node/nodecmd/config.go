@@ -1,0 +1,151 @@
+package nodecmd
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+)
+
+// Config is what is this node's own: addresses, names, secrets and bounds. What
+// must be equal on all nodes of a fleet is tuning, and comes from the database.
+//
+// Each field is a flag, an environment variable (WEIR_ and the flag's name in
+// capitals) and a key of the file (the flag's name). A flag wins over the
+// environment, the environment over the file, the file over the default.
+type Config struct {
+	Listen      string `default:"127.0.0.1:7001" help:"Where calls are served: gRPC, gRPC-Web, Connect and JSON."`
+	AdminListen string `default:"127.0.0.1:7101" help:"Where health, metrics and profiles are served."`
+
+	Region string `placeholder:"NAME" help:"Name of this node's region, 1 to 48 bytes. Required with Redis or MySQL."`
+	NodeID string `placeholder:"NAME" help:"Name of this node, 1 to 64 bytes, unique in the fleet. Left out: the host's name and a random suffix."`
+
+	RedisURL     string `placeholder:"URL" help:"The region's Redis: redis://[user:password@]host:port[/db], rediss:// for TLS, ?cluster=true for a cluster. With a password: by environment or file only."`
+	RedisURLFile string `placeholder:"PATH" help:"File that holds the Redis URL."`
+	MySQLDSN     string `name:"mysql-dsn" placeholder:"DSN" help:"The global MySQL: user:password@tcp(host:3306)/database. With a password: by environment or file only."`
+	MySQLDSNFile string `name:"mysql-dsn-file" placeholder:"PATH" help:"File that holds the MySQL DSN."`
+
+	EntriesMax  int           `default:"300000" help:"Keys held in memory at most (about 300 B and the names each)."`
+	ReadTimeout time.Duration `default:"50ms" help:"How long a decision may wait for Redis, 1ms to 10s."`
+	MaxInFlight int           `default:"1024" help:"Calls in flight above which further ones are shed."`
+
+	DrainDelay   time.Duration `default:"0s" help:"How long a node that was told to stop goes on serving, unready, so that load balancers can take note."`
+	DrainTimeout time.Duration `default:"20s" help:"How long it may then take to finish calls and to send its last counts."`
+
+	LogLevel string `default:"info" enum:"debug,info,warn,error" help:"Least severe log lines to write: debug, info, warn or error."`
+
+	InsecurePublic bool `help:"Listen on addresses that other machines can reach, though there is no authentication yet."`
+}
+
+// embedded reports whether the node is on its own: one process, in memory.
+func (c Config) embedded() bool { return c.RedisURL == "" && c.MySQLDSN == "" }
+
+// readSecretFiles puts the contents of the secrets' files where they belong.
+func (c *Config) readSecretFiles() error {
+	for _, secret := range []struct {
+		name  string
+		path  string
+		value *string
+	}{
+		{"redis-url", c.RedisURLFile, &c.RedisURL},
+		{"mysql-dsn", c.MySQLDSNFile, &c.MySQLDSN},
+	} {
+		if secret.path == "" {
+			continue
+		}
+		if *secret.value != "" {
+			return fmt.Errorf("%s and %s-file are both set: give one", secret.name, secret.name)
+		}
+		content, err := os.ReadFile(secret.path)
+		if err != nil {
+			return fmt.Errorf("%s-file: %w", secret.name, err)
+		}
+		*secret.value = strings.TrimSpace(string(content))
+		if *secret.value == "" {
+			return fmt.Errorf("%s-file: %s is empty", secret.name, secret.path)
+		}
+	}
+	return nil
+}
+
+// check reports everything that is wrong, one line each, by the flag's name.
+// No line holds a secret. (Under the name Validate kong would call it, before the
+// secrets are there.)
+func (c Config) check() error {
+	var problems []error
+	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+
+	for _, l := range []struct{ name, address string }{{"listen", c.Listen}, {"admin-listen", c.AdminListen}} {
+		if err := c.checkAddress(l.address); err != nil {
+			problem("%s is %q: %w", l.name, l.address, err)
+		}
+	}
+	switch {
+	case len(c.Region) > regionBytesMax:
+		problem("region is %d bytes long (1 to %d)", len(c.Region), regionBytesMax)
+	case c.Region == "" && !c.embedded():
+		problem("region is empty: set WEIR_REGION (or --region) to the name of this node's region; it is required as soon as Redis or MySQL is configured, because counts are shared under it")
+	}
+	if len(c.NodeID) > nodeIDBytesMax {
+		problem("node-id is %d bytes long (1 to %d)", len(c.NodeID), nodeIDBytesMax)
+	}
+	if c.RedisURL != "" {
+		if err := checkRedisURL(c.RedisURL); err != nil {
+			problem("redis-url %w", err)
+		}
+	}
+	if c.MySQLDSN != "" {
+		if _, err := parseMySQLDSN(c.MySQLDSN); err != nil {
+			problem("mysql-dsn %w", err)
+		}
+	}
+	if c.EntriesMax < 1 || c.EntriesMax > entriesMaxMax {
+		problem("entries-max is %d (1 to %d)", c.EntriesMax, entriesMaxMax)
+	}
+	if c.MaxInFlight < 1 || c.MaxInFlight > inFlightMaxMax {
+		problem("max-in-flight is %d (1 to %d)", c.MaxInFlight, inFlightMaxMax)
+	}
+	for _, d := range []struct {
+		name            string
+		value, min, max time.Duration
+	}{
+		{"read-timeout", c.ReadTimeout, time.Millisecond, 10 * time.Second},
+		{"drain-delay", c.DrainDelay, 0, 10 * time.Minute},
+		{"drain-timeout", c.DrainTimeout, 100 * time.Millisecond, 10 * time.Minute},
+	} {
+		if d.value < d.min || d.value > d.max {
+			problem("%s is %v (%v to %v)", d.name, d.value, d.min, d.max)
+		}
+	}
+	return errors.Join(problems...)
+}
+
+const (
+	regionBytesMax = 48
+	nodeIDBytesMax = 64
+	entriesMaxMax  = 100_000_000
+	inFlightMaxMax = 1_000_000
+)
+
+func (c Config) checkAddress(address string) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return errors.New("want host:port")
+	}
+	if c.InsecurePublic || isLoopback(host) {
+		return nil
+	}
+	return errors.New("other machines can reach it, and there is no authentication yet: whoever connects may spend anybody's budget and read this process's profiles. Use 127.0.0.1, or --insecure-public if only your own services can connect")
+}
+
+// isLoopback does not ask a name server: what a name means may change.
+func isLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip, err := netip.ParseAddr(host)
+	return err == nil && ip.Unmap().IsLoopback()
+}

@@ -1,0 +1,101 @@
+package nodecmd
+
+import (
+	"fmt"
+	"io"
+	"reflect"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"go.yaml.in/yaml/v3"
+)
+
+// commandLine is Config and what only makes sense as a flag.
+type commandLine struct {
+	Config
+
+	ConfigFile  kong.ConfigFlag  `name:"config" placeholder:"PATH" help:"YAML file; its keys are the names of these flags."`
+	PrintConfig bool             `env:"-" help:"Print the configuration in force, passwords masked, and exit."`
+	Version     kong.VersionFlag `env:"-" help:"Print the version and exit."`
+}
+
+const about = `A rate limiter as a server: gRPC, gRPC-Web, Connect and JSON on one port.
+
+Without any configuration it runs on its own, in memory. Every flag is also an
+environment variable (WEIR_REGION for --region) and a key of the --config file.`
+
+// load reads flags, environment and file. done is true when what was asked for has
+// been printed, and there is nothing to run.
+func load(args []string, stdout, stderr io.Writer) (config Config, done bool, err error) {
+	var line commandLine
+	parser, err := kong.New(&line,
+		kong.Name("weir-node"),
+		kong.Description(about),
+		kong.DefaultEnvars("WEIR"),
+		kong.Configuration(loadYAML),
+		kong.Vars{"version": "weir-node " + Build()},
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(int) { done = true }), // --help and --version, which have printed
+	)
+	if err != nil {
+		return Config{}, false, err
+	}
+	parsed, err := parser.Parse(args)
+	if done {
+		return Config{}, true, nil
+	}
+	if err != nil {
+		return Config{}, false, err
+	}
+	if err := refusePasswords(parsed); err != nil {
+		return Config{}, false, err
+	}
+	if line.PrintConfig {
+		if err := printFlags(stdout, parser.Model.Flags); err != nil {
+			return Config{}, false, err
+		}
+	}
+	if err := line.readSecretFiles(); err != nil {
+		return Config{}, false, err
+	}
+	return line.Config, line.PrintConfig, line.check()
+}
+
+// refusePasswords refuses passwords on the command line: every user of the machine
+// can read it, and shells keep it.
+func refusePasswords(parsed *kong.Context) error {
+	for _, path := range parsed.Path {
+		if path.Flag == nil || path.Resolved {
+			continue
+		}
+		name := path.Flag.Name
+		if value := path.Flag.Target; value.Kind() == reflect.String && holdsPassword(name, value.String()) {
+			return fmt.Errorf("--%s holds a password, and a command line is no secret: use %s or --%s-file", name, path.Flag.Envs[0], name)
+		}
+	}
+	return nil
+}
+
+// printFlags writes the configuration in force as the file it could have come from,
+// passwords masked.
+func printFlags(w io.Writer, flags []*kong.Flag) error {
+	shown := yaml.Node{Kind: yaml.MappingNode}
+	for _, flag := range flags {
+		if !fromFile(flag) {
+			continue
+		}
+		value := flag.Target.Interface()
+		switch v := value.(type) {
+		case string:
+			value = mask(flag.Name, v)
+		case time.Duration:
+			value = v.String()
+		}
+		var node yaml.Node
+		if err := node.Encode(value); err != nil {
+			return fmt.Errorf("print %s: %w", flag.Name, err)
+		}
+		shown.Content = append(shown.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: flag.Name}, &node)
+	}
+	return yaml.NewEncoder(w).Encode(&shown)
+}

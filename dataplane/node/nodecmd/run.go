@@ -1,0 +1,169 @@
+package nodecmd
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/node"
+)
+
+// Exit codes.
+const (
+	exitOK     = 0 // ended after a clean drain, or printed what was asked for
+	exitFailed = 1 // could not serve, or the drain had to be cut short
+	exitUsage  = 2 // the configuration is at fault
+)
+
+// Main is the command: it returns the process's exit code when the node has ended.
+// SIGTERM or SIGINT, or the end of ctx, begins the drain; a second signal ends the
+// process at once.
+func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	config, done, err := load(args, stdout, stderr)
+	switch {
+	case err != nil:
+		for line := range strings.Lines(err.Error()) {
+			fmt.Fprintf(stderr, "weir-node: %s\n", strings.TrimSuffix(line, "\n"))
+		}
+		return exitUsage
+	case done:
+		return exitOK
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	context.AfterFunc(ctx, stop) // gives the signals their deadly meaning back
+
+	logger := newLogger(stderr, config.LogLevel)
+	if err := run(ctx, config, stdout, logger); err != nil {
+		logger.Error("ended badly", "error", err)
+		return exitFailed
+	}
+	logger.Info("ended")
+	return exitOK
+}
+
+func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logger) error {
+	if config.NodeID == "" {
+		config.NodeID = newNodeID()
+	}
+	stores, err := openStores(config, logger)
+	if err != nil {
+		return err
+	}
+	defer stores.close()
+
+	limiter, err := dataplane.New(dataplane.Config{
+		Region:      config.Region,
+		NodeID:      config.NodeID,
+		Build:       Build(),
+		Origin:      stores.origin,
+		Counts:      stores.counts,
+		EntriesMax:  config.EntriesMax,
+		ReadTimeout: config.ReadTimeout,
+		Logger:      logger,
+	})
+	if err != nil {
+		return fmt.Errorf("make the limiter: %w", err)
+	}
+	registry, err := newRegistry(config, append(stores.collectors, limiter))
+	if err != nil {
+		return err
+	}
+	server, err := node.New(node.Config{
+		Limiter:      limiter,
+		Listen:       config.Listen,
+		AdminListen:  config.AdminListen,
+		Registry:     registry,
+		Logger:       logger,
+		MaxInFlight:  config.MaxInFlight,
+		DrainDelay:   config.DrainDelay,
+		DrainTimeout: config.DrainTimeout,
+	})
+	if err != nil {
+		return err
+	}
+
+	announce(config, logger)
+	if err := server.Start(ctx); err != nil {
+		return err
+	}
+	logger.Info("serving", "listen", server.Addr().String(), "admin_listen", server.AdminAddr().String())
+	if config.embedded() {
+		invite(stdout, server.Addr())
+	}
+	var probing sync.WaitGroup
+	probing.Go(func() { stores.probe(ctx, logger) })
+
+	err = server.Wait(ctx)
+	err = errors.Join(err, server.Drain())
+	probing.Wait()
+	return err
+}
+
+// announce is the log's first line: what this node is part of.
+func announce(config Config, logger *slog.Logger) {
+	if config.embedded() {
+		logger.Info("starting alone: no Redis and no MySQL are configured, so this process decides by itself, in memory, and what it counts ends with it",
+			"build", Build())
+		return
+	}
+	logger.Info("starting",
+		"build", Build(), "region", config.Region, "node_id", config.NodeID,
+		"redis", mask("redis-url", config.RedisURL), "mysql", mask("mysql-dsn", config.MySQLDSN))
+}
+
+// invite is one line for the person who has just tried this.
+func invite(stdout io.Writer, address net.Addr) {
+	fmt.Fprintf(stdout, `weir-node is serving in memory. Try: curl http://%s/weir.v1.RateLimitService/Limit --json '{"workspace":"acme","namespace":"api","identifier":"user_42","limit":10,"duration_ms":60000}'`+"\n", address)
+}
+
+func newLogger(w io.Writer, level string) *slog.Logger {
+	var least slog.Level
+	_ = least.UnmarshalText([]byte(level)) // one of an enum that the flag has checked
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: least}))
+}
+
+// newRegistry is the process's own: nothing that some library registers by itself
+// gets in.
+func newRegistry(config Config, others []prometheus.Collector) (*prometheus.Registry, error) {
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name:        "weir_node_info",
+		Help:        "Always 1: which node this is.",
+		ConstLabels: prometheus.Labels{"region": config.Region, "node_id": config.NodeID, "build": Build()},
+	})
+	info.Set(1)
+	registry := prometheus.NewRegistry()
+	for _, c := range append(others, info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})) {
+		if err := registry.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return registry, nil
+}
+
+// newNodeID tells apart two processes on one host, and one process from its
+// successor: both have heartbeats at the same time while a deployment rolls.
+func newNodeID() string {
+	var suffix [4]byte
+	_, _ = rand.Read(suffix[:]) // never fails
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "node"
+	}
+	end := "-" + hex.EncodeToString(suffix[:])
+	return host[:min(len(host), nodeIDBytesMax-len(end))] + end
+}

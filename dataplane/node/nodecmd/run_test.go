@@ -1,0 +1,262 @@
+package nodecmd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/mysqlcounts"
+	"github.com/weirhq/weir/schema"
+	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+// command is weir-node, running in this process.
+type command struct {
+	stdout, stderr lockedBuffer
+	stop           context.CancelFunc
+	code           chan int
+	listen, admin  string
+}
+
+func begin(t *testing.T, args ...string) *command {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	c := &command{stop: stop, code: make(chan int, 1)}
+	args = append(args, "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0")
+	go func() { c.code <- Main(ctx, args, &c.stdout, &c.stderr) }()
+	t.Cleanup(stop)
+	eventually(t, "the log says where it serves", func() bool {
+		for line := range strings.Lines(c.stderr.String()) {
+			var event struct {
+				Msg    string
+				Listen string
+				Admin  string `json:"admin_listen"`
+			}
+			if json.Unmarshal([]byte(line), &event) == nil && event.Msg == "serving" {
+				c.listen, c.admin = "http://"+event.Listen, "http://"+event.Admin
+				return true
+			}
+		}
+		return false
+	})
+	return c
+}
+
+// end stops the command and returns its exit code.
+func (c *command) end() int {
+	c.stop()
+	return <-c.code
+}
+
+func (c *command) ask(t *testing.T, identifier string, cost int64) *weirv1.LimitResponse {
+	t.Helper()
+	transport := new(http.Transport)
+	defer transport.CloseIdleConnections()
+	client := weirv1connect.NewRateLimitServiceClient(&http.Client{Transport: transport}, c.listen, connect.WithProtoJSON())
+	response, err := client.Limit(t.Context(), connect.NewRequest(&weirv1.LimitRequest{
+		Workspace: "acme", Namespace: "api", Identifier: identifier, Limit: 10, DurationMs: (24 * time.Hour).Milliseconds(), Cost: &cost,
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.Msg
+}
+
+func (c *command) get(t *testing.T, path string) (int, string) {
+	t.Helper()
+	transport := new(http.Transport)
+	defer transport.CloseIdleConnections()
+	response, err := (&http.Client{Transport: transport}).Get(c.admin + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	answer, _ := io.ReadAll(response.Body)
+	return response.StatusCode, string(answer)
+}
+
+// A node starts, is ready and decides while its Redis and its MySQL are down, says
+// so in its log, and is a member of its region and its fleet as soon as they are
+// up: without anybody's help, and with what it had counted before.
+func TestServersComeUpLater(t *testing.T) {
+	redis := servers.ProxyForTest(t, servers.RedisForTest(t).Addr())
+	maria := servers.MariaDBForTest(t)
+	dsn := migrated(t, maria)
+	mysql := servers.ProxyForTest(t, maria.Addr())
+	redis.Cut()
+	mysql.Cut()
+
+	c := begin(t, "--region=eu", "--node-id=node-1",
+		"--redis-url=redis://"+redis.Addr(), "--mysql-dsn="+strings.Replace(dsn, maria.Addr(), mysql.Addr(), 1))
+	if got := c.ask(t, "early", 5); !got.Allowed || got.Source != weirv1.Source_SOURCE_DEGRADED {
+		t.Errorf("without Redis: %v", got)
+	}
+	if status, answer := c.get(t, "/readyz"); status != 200 {
+		t.Errorf("without Redis: /readyz %d %s", status, answer)
+	}
+	for _, warning := range []string{"Redis does not answer", "import fails", "settings fails"} {
+		eventually(t, "the log warns: "+warning, func() bool { return strings.Contains(c.stderr.String(), warning) })
+	}
+
+	for _, proxy := range []*servers.Proxy{redis, mysql} {
+		if err := proxy.Heal(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "decisions come from Redis", func() bool { return c.ask(t, "late", 0).Source == weirv1.Source_SOURCE_ORIGIN })
+	eventually(t, "MySQL is read again", func() bool { return strings.Contains(c.stderr.String(), "settings works again") })
+	if _, metrics := c.get(t, "/metrics"); !strings.Contains(metrics, `weir_node_info{build="`+Build()+`",node_id="node-1",region="eu"} 1`) || !strings.Contains(metrics, "weir_rpc_in_flight 0") {
+		t.Error("/metrics lacks the node's name or its calls")
+	}
+
+	second := begin(t, "--region=eu", "--redis-url=redis://"+redis.Addr())
+	eventually(t, "another node of the region knows", func() bool { return second.ask(t, "early", 0).Remaining == 5 })
+	if code := second.end(); code != exitOK {
+		t.Errorf("second node: exit code %d\n%s", code, &second.stderr)
+	}
+
+	if code := c.end(); code != exitOK {
+		t.Errorf("exit code %d\n%s", code, &c.stderr)
+	}
+	if got := seenFrom(t, dsn, "us")["early"]; got != 5 {
+		t.Errorf("another region sees %d of 5 after the drain", got)
+	}
+	if c.stdout.String() != "" {
+		t.Errorf("stdout of a configured node: %q", &c.stdout)
+	}
+}
+
+// Cost that could not be sent before the end is not lost in silence.
+func TestUnsentCostIsAFailure(t *testing.T) {
+	redis := servers.ProxyForTest(t, servers.RedisForTest(t).Addr())
+	redis.Cut()
+	c := begin(t, "--region=eu", "--redis-url=redis://"+redis.Addr(), "--drain-timeout=300ms")
+	c.ask(t, "user_1", 3)
+	if code := c.end(); code != exitFailed || !strings.Contains(c.stderr.String(), "cost 3 was not confirmed") {
+		t.Errorf("exit code %d\n%s", code, &c.stderr)
+	}
+}
+
+// A port that is taken ends the command with an error that names it.
+func TestTakenPort(t *testing.T) {
+	c := begin(t)
+	var stdout, stderr lockedBuffer
+	taken := strings.TrimPrefix(c.listen, "http://")
+	if code := Main(t.Context(), []string{"--listen=" + taken, "--admin-listen=127.0.0.1:0"}, &stdout, &stderr); code != exitFailed || !strings.Contains(stderr.String(), taken) {
+		t.Errorf("exit code %d\n%s", code, &stderr)
+	}
+	if stdout.String() != "" {
+		t.Errorf("invited to a port of somebody else's: %s", &stdout)
+	}
+	if code := c.end(); code != exitOK {
+		t.Errorf("exit code %d\n%s", code, &c.stderr)
+	}
+}
+
+// Passwords do not reach the log, at any level, whether or not their servers answer.
+func TestLogHoldsNoSecrets(t *testing.T) {
+	t.Setenv("WEIR_REDIS_URL", "redis://weir:"+secret+"@127.0.0.1:1")
+	t.Setenv("WEIR_MYSQL_DSN", "weir:"+secret+"@tcp(127.0.0.1:1)/weir")
+	c := begin(t, "--region=eu", "--log-level=debug", "--drain-timeout=100ms")
+	eventually(t, "the log warns of both", func() bool {
+		log := c.stderr.String()
+		return strings.Contains(log, "Redis does not answer") && strings.Contains(log, "import fails")
+	})
+	c.end()
+	if log := c.stderr.String(); strings.Contains(log, secret) || !strings.Contains(log, "weir:xxxxx@") {
+		t.Errorf("the log holds the password, or not even where it led:\n%s", log)
+	}
+}
+
+// The version and the help are printed, and nothing is started.
+func TestVersionAndHelp(t *testing.T) {
+	for flag, want := range map[string]string{"--version": "weir-node " + Build() + "\n", "--help": "--insecure-public"} {
+		var stdout, stderr lockedBuffer
+		if code := Main(t.Context(), []string{flag}, &stdout, &stderr); code != exitOK || !strings.Contains(stdout.String(), want) {
+			t.Errorf("%s: exit code %d\n%s%s", flag, code, &stdout, &stderr)
+		}
+	}
+}
+
+// Two nodes on one host are two nodes.
+func TestNodeIDs(t *testing.T) {
+	first, second := newNodeID(), newNodeID()
+	if first == second || len(first) > nodeIDBytesMax {
+		t.Errorf("node IDs are %q and %q", first, second)
+	}
+}
+
+// migrated makes a database with the tables.
+func migrated(t *testing.T, maria *servers.MariaDB) (dsn string) {
+	t.Helper()
+	dsn = maria.DatabaseForTest(t)
+	db, err := mysqlcounts.Open(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := schema.Migrate(t.Context(), db, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	return dsn
+}
+
+// seenFrom is what a region learns of the others' counts, by identifier.
+func seenFrom(t *testing.T, dsn, region string) map[string]int64 {
+	t.Helper()
+	db, err := mysqlcounts.Open(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	seen := make(map[string]int64)
+	err = mysqlcounts.New(db, mysqlcounts.Options{}).Import(t.Context(), region, time.Now().UnixMilli(), func(row dataplane.Imported) {
+		seen[row.Cell.Identifier] += row.Foreign
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return seen
+}
+
+// eventually polls a condition that others bring about.
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(30 * time.Second); !condition(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited 30 s in vain: %s", what)
+		}
+	}
+}
+
+// lockedBuffer may be read while it is written.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}

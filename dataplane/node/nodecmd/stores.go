@@ -1,0 +1,78 @@
+package nodecmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/mysqlcounts"
+	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// stores are the limiter's two upper layers, as far as they are configured.
+type stores struct {
+	origin     dataplane.Origin     // nil without Redis
+	counts     dataplane.CountStore // nil without MySQL
+	collectors []prometheus.Collector
+	closers    []io.Closer
+}
+
+// openStores waits for no server: one that is down now is found when it is up.
+func openStores(config Config, logger *slog.Logger) (*stores, error) {
+	s := new(stores)
+	if config.RedisURL != "" {
+		origin, err := redisorigin.Open(config.RedisURL, redisorigin.Options{Logger: logger})
+		if err != nil {
+			return nil, fmt.Errorf("redis-url %w", errRedisURL)
+		}
+		s.origin = origin
+		s.collectors = append(s.collectors, origin.Collector())
+		s.closers = append(s.closers, origin)
+	}
+	if config.MySQLDSN != "" {
+		db, err := mysqlcounts.Open(config.MySQLDSN)
+		if err != nil {
+			s.close()
+			return nil, fmt.Errorf("mysql-dsn %w", errMySQLDSN)
+		}
+		counts := mysqlcounts.New(db, mysqlcounts.Options{})
+		s.counts = counts
+		s.collectors = append(s.collectors, counts, collectors.NewDBStatsCollector(db, "weir"))
+		s.closers = append(s.closers, db)
+	}
+	return s, nil
+}
+
+func (s *stores) close() {
+	for _, c := range s.closers {
+		_ = c.Close() // the drain has sent what there was to send
+	}
+}
+
+// probeTimeout is how long Redis may take for a first sign of life.
+const probeTimeout = 3 * time.Second
+
+// probed is a cell that nobody adds to.
+var probed = window.Cell{Key: window.Key{Workspace: "weir", Namespace: "probe", Identifier: "probe", Duration: time.Second}}
+
+// probe warns of a Redis that does not answer; otherwise only traffic would find
+// out. (A MySQL that does not, the limiter finds at once: it asks it for the
+// settings.)
+func (s *stores) probe(ctx context.Context, logger *slog.Logger) {
+	if s.origin == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	if _, err := s.origin.Read(ctx, []window.Cell{probed}); err != nil && !errors.Is(err, context.Canceled) {
+		logger.Warn("Redis does not answer; deciding from this node's own counts until it does", "error", err)
+	}
+}
