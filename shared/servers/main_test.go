@@ -20,6 +20,10 @@ func TestMain(m *testing.M) {
 		parentMain()
 		return
 	}
+	if addr := os.Getenv(programVariable); addr != "" {
+		programMain(addr)
+		return
+	}
 	redis.SetLogger(silence{}) // refused connections are what these tests are about
 	goleak.VerifyTestMain(ShareMariaDB(m))
 }

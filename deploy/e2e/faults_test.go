@@ -1,0 +1,196 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/deploy/local/stack"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// What any one process may cost: nothing, but for the tick of a killed node and what
+// a wiped Redis itself held.
+const tickMax = 120 * time.Millisecond // 100 ms and a fifth
+
+// fault is a process that is killed with SIGKILL under load, then started again.
+type fault struct {
+	name  string
+	kill  func(*stack.Stack) error
+	start func(context.Context, *stack.Stack) error
+
+	// lost and doubled bound how far a region's origin may be from what was accepted.
+	lost, doubled func(region string, l *load) int64
+}
+
+func nothing(string, *load) int64 { return 0 }
+
+// regionTick is the cost that a region's load accepts in one replay tick and the call
+// that it takes, rounded up generously: a second's worth is 300.
+func regionTick(of string) func(string, *load) int64 {
+	return func(region string, _ *load) int64 {
+		if region != of {
+			return 0
+		}
+		return int64(loadPerSecond / 2 * (2 * tickMax).Seconds())
+	}
+}
+
+var faults = []fault{
+	{"MySQL",
+		func(s *stack.Stack) error { return s.MariaDB.Kill() },
+		func(ctx context.Context, s *stack.Stack) error { return s.MariaDB.Restart(ctx) }, nothing, nothing},
+	{"Restate",
+		func(s *stack.Stack) error { return s.Restate.Kill() },
+		func(ctx context.Context, s *stack.Stack) error { return s.Restate.Restart(ctx) }, nothing, nothing},
+	{"control plane",
+		func(s *stack.Stack) error { return s.Control.Kill() },
+		func(ctx context.Context, s *stack.Stack) error { return s.Control.Restart(ctx) }, nothing, nothing},
+	{"Redis of eu",
+		func(s *stack.Stack) error { return s.Redis["eu"].Kill() },
+		func(ctx context.Context, s *stack.Stack) error { return s.Redis["eu"].Restart(ctx) }, regionTick("eu"), regionTick("eu")},
+	{"a node of us",
+		func(s *stack.Stack) error { return s.Nodes[3].Kill() },
+		func(ctx context.Context, s *stack.Stack) error { return s.Nodes[3].Restart(ctx) }, regionTick("us"),
+		func(region string, l *load) int64 { return l.retried.Load() }},
+}
+
+// "kill -9 of Redis, MySQL, Restate, the control plane and a node, one at a time, each
+// followed by recovery, while a load of at least 500 decisions/s never sees an error
+// and what was accepted is all in the origin at the end."
+func TestAnyProcessMayBeKilled(t *testing.T) {
+	s := start(t)
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			prefix := strings.ReplaceAll(f.name, " ", "_") + "_"
+			began := time.Now()
+			l := startLoad(t, s, prefix)
+			pause(t.Context(), 700*time.Millisecond)
+			if err := f.kill(s); err != nil {
+				t.Fatal(err)
+			}
+			pause(t.Context(), 1500*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			restarting := time.Now()
+			if err := f.start(ctx, s); err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("ready again %v after its start", time.Since(restarting).Round(time.Millisecond))
+			pause(t.Context(), 800*time.Millisecond)
+			lasted := time.Since(began)
+			l.check(t, lasted)
+			for region := range s.Redis {
+				accepted := l.total(region)
+				least, most := accepted-f.lost(region, l), accepted+f.doubled(region, l)
+				var held int64
+				took := eventually(t, 10*time.Second, fmt.Sprintf("the origin of %s holds %d to %d", region, least, most), func() bool {
+					held = originTotal(t, s, region, prefix)
+					if held > most {
+						t.Fatalf("the origin of %s holds %d, %d were accepted", region, held, accepted)
+					}
+					return held >= least
+				})
+				t.Logf("%s: accepted %d, origin holds %d, %v after the load", region, accepted, held, took.Round(time.Millisecond))
+			}
+		})
+	}
+	recovered(t, s)
+}
+
+// originTotal adds up what a region's Redis holds of the load's keys.
+func originTotal(t *testing.T, s *stack.Stack, region, prefix string) (sum int64) {
+	t.Helper()
+	origin, err := redisorigin.Open("redis://"+s.Redis[region].Addr(), redisorigin.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = origin.Close() }()
+	var cells []window.Cell
+	for i := range loadKeys {
+		key := window.Key{Workspace: "acme", Namespace: "load", Identifier: fmt.Sprintf("%s%02d", prefix, i), Duration: loadWindow}
+		cells = append(cells, window.Cell{Key: key, Sequence: window.Sequence(time.Now().UnixMilli(), loadWindow.Milliseconds())})
+	}
+	totals, err := origin.Read(t.Context(), cells)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range totals {
+		sum += n
+	}
+	return sum
+}
+
+// recovered holds the whole to its job once more after all that.
+func recovered(t *testing.T, s *stack.Stack) {
+	t.Helper()
+	db := database(t, s)
+	if _, err := db.ExecContext(t.Context(), "INSERT INTO ratelimit_window_counts VALUES ('acme','api','old',60000,1,'eu',7,?,1)",
+		time.Now().Add(-time.Hour).UnixMilli()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 30*time.Second, "the cron goes on deleting", func() bool {
+		var n int
+		if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM ratelimit_window_counts WHERE identifier = 'old'").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n == 0
+	})
+	for i := range 10 {
+		limit(t, s.Nodes[i%2], limitRequest("after", 1, 10, time.Hour))
+	}
+	eventually(t, 20*time.Second, "us denies what eu has used up", func() bool {
+		return !limit(t, s.Nodes[3], limitRequest("after", 1, 10, time.Hour)).Allowed
+	})
+}
+
+// A node that is told to stop under load sends everything first.
+func TestARollingRestartLosesNothing(t *testing.T) {
+	s := start(t)
+	l := startLoad(t, s, "rolling_")
+	began := time.Now()
+	for _, n := range s.Nodes {
+		pause(t.Context(), 400*time.Millisecond)
+		if err := n.End(20 * time.Second); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		if err := n.Restart(ctx); err != nil {
+			t.Fatal(err)
+		}
+		cancel()
+	}
+	l.check(t, time.Since(began))
+	for region := range s.Redis {
+		accepted := l.total(region)
+		var held int64
+		eventually(t, 10*time.Second, "the origin of "+region+" holds all that was accepted", func() bool {
+			held = originTotal(t, s, region, "rolling_")
+			return held >= accepted
+		})
+		if most := accepted + l.retried.Load(); held > most {
+			t.Errorf("%s: the origin holds %d, accepted were %d and %d at most", region, held, accepted, most)
+		}
+	}
+}
+
+// Nothing listens but on loopback, and everything that must answer does.
+func TestEveryDoorAnswers(t *testing.T) {
+	s := start(t)
+	for _, n := range s.Nodes {
+		for _, path := range []string{"/healthz", "/readyz", "/metrics", "/debug/pprof/cmdline"} {
+			res, err := http.Get(n.AdminURL() + path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = res.Body.Close()
+			if res.StatusCode != http.StatusOK {
+				t.Errorf("%s %s: %s", n.ID, path, res.Status)
+			}
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package e2e
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	_ "github.com/go-sql-driver/mysql"
+	"go.uber.org/goleak"
+
+	"github.com/weirhq/weir/deploy/local/stack"
+	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
+)
+
+// bin holds the programs under test, built once.
+var bin string
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "weir-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	bin = dir
+	build := exec.Command("go", "build", "-o", bin+string(filepath.Separator),
+		"github.com/weirhq/weir/dataplane/cmd/...", "github.com/weirhq/weir/controlplane/cmd/...", "github.com/weirhq/weir/deploy/local")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the programs: %v\n%s", err, out)
+		return 1
+	}
+	code := m.Run()
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return code
+}
+
+// start runs everything, two regions with two nodes each, for one test.
+func start(t *testing.T, change ...func(*stack.Options)) *stack.Stack {
+	t.Helper()
+	o := stack.Options{Bin: bin, Data: t.TempDir(), CleanupInterval: time.Second}
+	for _, f := range change {
+		f(&o)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	s, err := stack.Start(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			showLogs(t, o.Data)
+		}
+	})
+	return s
+}
+
+// showLogs prints the end of every log, before the directory is removed.
+func showLogs(t *testing.T, data string) {
+	logs, err := filepath.Glob(filepath.Join(data, "*", "weir-*.log"))
+	if err != nil {
+		t.Error(err)
+	}
+	for _, path := range logs {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		t.Logf("%s:\n%s", filepath.Base(path), text[max(0, len(text)-3000):])
+	}
+}
+
+// eventually polls until f is true, at most for within, and returns how long it took.
+func eventually(t *testing.T, within time.Duration, what string, f func() bool) time.Duration {
+	t.Helper()
+	began := time.Now()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !f() {
+		if time.Since(began) > within {
+			t.Fatalf("not within %v: %s", within, what)
+		}
+		<-tick.C
+	}
+	return time.Since(began)
+}
+
+// pause lets time pass on real servers: there is no condition to wait for when
+// nothing is supposed to happen, or when a rate is to be kept up.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func client(n *stack.Node) weirv1connect.RateLimitServiceClient {
+	return weirv1connect.NewRateLimitServiceClient(http.DefaultClient, n.URL())
+}
+
+func limitRequest(identifier string, cost, limit int64, window time.Duration) *weirv1.LimitRequest {
+	return &weirv1.LimitRequest{Workspace: "acme", Namespace: "api", Identifier: identifier, Limit: limit, DurationMs: window.Milliseconds(), Cost: &cost}
+}
+
+func limit(t *testing.T, n *stack.Node, r *weirv1.LimitRequest) *weirv1.LimitResponse {
+	t.Helper()
+	res, err := client(n).Limit(t.Context(), connect.NewRequest(r))
+	if err != nil {
+		t.Fatalf("node %s: %v", n.ID, err)
+	}
+	return res.Msg
+}
+
+func database(t *testing.T, s *stack.Stack) *sql.DB {
+	t.Helper()
+	db, err := sql.Open("mysql", s.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return db
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/weirhq/weir/deploy/local/stack"
+)
+
+// introduce prints what runs and what to try.
+func introduce(w io.Writer, s *stack.Stack, data, bin string, took time.Duration) {
+	say := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
+	say("Weir runs: ready in %.1f s. Ctrl-C stops all of it.", took.Seconds())
+	say("")
+	for _, n := range s.Nodes {
+		say("  node %-5s  %s   metrics %s/metrics", n.ID, n.URL(), n.AdminURL())
+	}
+	say("  operators   %s", s.API())
+	say("  Restate     %s   (its own user interface)", s.Restate.AdminURL())
+	say("  MariaDB     %s, Redis %s", s.MariaDB.Addr(), redisList(s))
+	say("  data, logs  %s", data)
+	say("")
+	say("Ask whether user_42 may pass, 10 a minute; repeat it until it may not:")
+	say("")
+	say("  curl -s %s/weir.v1.RateLimitService/Limit -H 'Content-Type: application/json' \\", s.Nodes[0].URL())
+	say(`    -d '{"workspace":"acme","namespace":"api","identifier":"user_42","limit":10,"duration_ms":60000}'`)
+	say("")
+	last := s.Nodes[len(s.Nodes)-1]
+	say("A few seconds later %s has heard of it too: the same call to %s.", last.Region, last.URL())
+	say("Then look at the fleet and at the durable cleanup:")
+	say("")
+	say("  %s/weirctl fleet", bin)
+	say("  %s/weirctl cleanup status", bin)
+}
+
+func redisList(s *stack.Stack) (list string) {
+	seen := ""
+	for _, n := range s.Nodes {
+		if n.Region != seen {
+			seen = n.Region
+			if list != "" {
+				list += ", "
+			}
+			list += n.Region + " " + s.Redis[n.Region].Addr()
+		}
+	}
+	return list
+}

@@ -1,0 +1,241 @@
+// Package stack runs all of Weir on one machine: MariaDB, a Redis for each region,
+// Restate, the control plane and the nodes, each a process of its own, on loopback.
+// `make run` uses it with fixed ports; the tests of the whole use it with free ones,
+// and kill what they like.
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirhq/weir/shared/servers"
+)
+
+// Options say where things are. Bin and Data are required.
+type Options struct {
+	Bin  string // directory with weir-node and weir-control
+	Data string // directory for data and logs, kept
+
+	Regions        []string // default eu and us
+	NodesPerRegion int      // default 2
+	Ports          Ports    // zero: free ones
+
+	// CleanupInterval is how often expired rows are deleted; 0 is the control plane's
+	// default.
+	CleanupInterval time.Duration
+}
+
+// Ports are TCP ports on 127.0.0.1; 0 is a free one each.
+type Ports struct {
+	Node, NodeAdmin func(region, node int) int
+	Redis           func(region int) int
+
+	API, Handlers                               int
+	MariaDB                                     int
+	RestateIngress, RestateAdmin, RestateFabric int
+}
+
+// Database is the schema's name in MariaDB.
+const Database = "weir"
+
+// Stack is everything that runs.
+type Stack struct {
+	MariaDB *servers.MariaDB
+	Restate *servers.Restate
+	Redis   map[string]*servers.Redis // by region
+	Control *servers.Program
+	Nodes   []*Node // region by region
+
+	options Options
+}
+
+// Node is one running weir-node.
+type Node struct {
+	*servers.Program
+	Region, ID string
+}
+
+// URL is where the node serves calls, AdminURL where it serves health and metrics.
+func (n *Node) URL() string      { return "http://" + n.Addrs()[0] }
+func (n *Node) AdminURL() string { return "http://" + n.Addrs()[1] }
+
+// API is where operators' tools connect.
+func (s *Stack) API() string { return "http://" + s.Control.Addrs()[0] }
+
+// DSN is the database's, for go-sql-driver.
+func (s *Stack) DSN() string { return s.MariaDB.DSN(Database) }
+
+// Start starts everything and returns when all of it is ready. After an error
+// nothing is left running.
+func Start(ctx context.Context, o Options) (*Stack, error) {
+	if len(o.Regions) == 0 {
+		o.Regions = []string{"eu", "us"}
+	}
+	if o.NodesPerRegion == 0 {
+		o.NodesPerRegion = 2
+	}
+	s := &Stack{options: o, Redis: make(map[string]*servers.Redis)}
+	for _, step := range []func(context.Context) error{s.startServers, s.startControl, s.startNodes} {
+		if err := step(ctx); err != nil {
+			return nil, errors.Join(err, s.Stop())
+		}
+	}
+	return s, nil
+}
+
+// startServers starts what is not ours, all at once.
+func (s *Stack) startServers(ctx context.Context) error {
+	o := s.options
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() (err error) {
+		if s.MariaDB, err = servers.StartMariaDB(ctx, servers.Options{Dir: s.dir("mariadb"), Port: o.Ports.MariaDB}); err != nil {
+			return err
+		}
+		return s.MariaDB.CreateDatabase(ctx, Database)
+	})
+	g.Go(func() (err error) {
+		s.Restate, err = servers.StartRestate(ctx, servers.RestateOptions{Options: servers.Options{Dir: s.dir("restate")},
+			IngressPort: o.Ports.RestateIngress, AdminPort: o.Ports.RestateAdmin, FabricPort: o.Ports.RestateFabric})
+		return err
+	})
+	redis := make([]*servers.Redis, len(o.Regions))
+	for i, region := range o.Regions {
+		g.Go(func() (err error) {
+			port := 0
+			if o.Ports.Redis != nil {
+				port = o.Ports.Redis(i)
+			}
+			redis[i], err = servers.StartRedis(ctx, servers.Options{Dir: s.dir("redis-" + region), Port: port})
+			return err
+		})
+	}
+	err := g.Wait()
+	for i, r := range redis {
+		if r != nil {
+			s.Redis[o.Regions[i]] = r
+		}
+	}
+	return err
+}
+
+// startControl starts the control plane, which brings the schema up to date.
+func (s *Stack) startControl(ctx context.Context) (err error) {
+	o := s.options
+	s.Control, err = servers.StartProgram(ctx, servers.ProgramOptions{
+		Name: "weir-control", Path: filepath.Join(o.Bin, "weir-control"),
+		Options: servers.Options{Dir: s.dir("control")},
+		Ports:   []int{o.Ports.API, o.Ports.Handlers},
+		Args: func(addrs []string) []string {
+			args := []string{
+				"--api-listen=" + addrs[0],
+				"--handlers-listen=" + addrs[1], "--handlers-url=http://" + addrs[1],
+				"--restate-ingress=" + s.Restate.IngressURL(), "--restate-admin=" + s.Restate.AdminURL(),
+			}
+			if o.CleanupInterval > 0 {
+				args = append(args, "--cleanup-interval="+o.CleanupInterval.String())
+			}
+			return args
+		},
+		Env:   []string{"WEIR_MYSQL_DSN=" + s.DSN()},
+		Ready: func(addrs []string) string { return "http://" + addrs[0] + "/readyz" },
+	})
+	return err
+}
+
+func (s *Stack) startNodes(ctx context.Context) error {
+	o := s.options
+	s.Nodes = make([]*Node, len(o.Regions)*o.NodesPerRegion)
+	g, ctx := errgroup.WithContext(ctx)
+	for r, region := range o.Regions {
+		for i := range o.NodesPerRegion {
+			g.Go(func() error {
+				node, err := s.startNode(ctx, region, r, i)
+				s.Nodes[r*o.NodesPerRegion+i] = node
+				return err
+			})
+		}
+	}
+	return g.Wait()
+}
+
+func (s *Stack) startNode(ctx context.Context, region string, r, i int) (*Node, error) {
+	o := s.options
+	id := fmt.Sprintf("%s-%d", region, i+1)
+	ports := []int{0, 0}
+	if o.Ports.Node != nil {
+		ports = []int{o.Ports.Node(r, i), o.Ports.NodeAdmin(r, i)}
+	}
+	p, err := servers.StartProgram(ctx, servers.ProgramOptions{
+		Name: "weir-node-" + id, Path: filepath.Join(o.Bin, "weir-node"),
+		Options: servers.Options{Dir: s.dir("node-" + id)},
+		Ports:   ports,
+		Args: func(addrs []string) []string {
+			return []string{"--listen=" + addrs[0], "--admin-listen=" + addrs[1], "--region=" + region, "--node-id=" + id}
+		},
+		Env:   []string{"WEIR_REDIS_URL=redis://" + s.Redis[region].Addr(), "WEIR_MYSQL_DSN=" + s.DSN()},
+		Ready: func(addrs []string) string { return "http://" + addrs[1] + "/readyz" },
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Node{Program: p, Region: region, ID: id}, nil
+}
+
+// Stop ends everything in order: the nodes drain while what they drain to is there.
+func (s *Stack) Stop() error {
+	var g errgroup.Group
+	for _, n := range s.Nodes {
+		if n != nil {
+			g.Go(n.Stop)
+		}
+	}
+	if s.Control != nil {
+		g.Go(s.Control.Stop)
+	}
+	errs := []error{g.Wait()}
+	var below errgroup.Group
+	for _, r := range s.Redis {
+		below.Go(r.Stop)
+	}
+	if s.Restate != nil {
+		below.Go(s.Restate.Stop)
+	}
+	if s.MariaDB != nil {
+		below.Go(s.MariaDB.Stop)
+	}
+	return errors.Join(append(errs, below.Wait())...)
+}
+
+// Exited returns a channel that receives the name of the first process to end.
+func (s *Stack) Exited(ctx context.Context) <-chan string {
+	first := make(chan string, 1)
+	watch := func(name string, exited <-chan struct{}) {
+		go func() {
+			select {
+			case <-exited:
+				select {
+				case first <- name:
+				default:
+				}
+			case <-ctx.Done():
+			}
+		}()
+	}
+	watch("MariaDB", s.MariaDB.Exited())
+	watch("Restate", s.Restate.Exited())
+	watch("weir-control", s.Control.Exited())
+	for region, r := range s.Redis {
+		watch("Redis of "+region, r.Exited())
+	}
+	for _, n := range s.Nodes {
+		watch("weir-node "+n.ID, n.Exited())
+	}
+	return first
+}
+
+func (s *Stack) dir(name string) string { return filepath.Join(s.options.Data, name) }
