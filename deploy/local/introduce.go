@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/weirhq/weir/deploy/local/stack"
@@ -28,10 +30,16 @@ func introduce(w io.Writer, s *stack.Stack, data, bin string, took time.Duration
 	say("")
 	last := s.Nodes[len(s.Nodes)-1]
 	say("A few seconds later %s has heard of it too: the same call to %s.", last.Region, last.URL())
+	weirctl := filepath.Join(bin, "weirctl")
+	if here, err := os.Getwd(); err == nil {
+		if short, err := filepath.Rel(here, weirctl); err == nil {
+			weirctl = short
+		}
+	}
 	say("Then look at the fleet and at the durable cleanup:")
 	say("")
-	say("  %s/weirctl fleet", bin)
-	say("  %s/weirctl cleanup status", bin)
+	say("  %s fleet", weirctl)
+	say("  %s cleanup status", weirctl)
 }
 
 func redisList(s *stack.Stack) (list string) {
