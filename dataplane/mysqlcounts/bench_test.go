@@ -1,0 +1,89 @@
+package mysqlcounts
+
+import (
+	"testing"
+
+	"github.com/weirhq/weir/dataplane"
+)
+
+// A flush: one statement of 500 rows, whose cells are new to the table.
+func BenchmarkPublishNew(b *testing.B) {
+	c, _ := store(b)
+	counts := countsOf(1, cells(dataplane.PublishRowsMax)...)
+	b.ReportAllocs()
+	n := 0
+	for b.Loop() {
+		n++
+		for i := range counts {
+			counts[i].Cell.Sequence = thisHour + int64(n)
+		}
+		publish(b, c, "eu", counts...)
+	}
+	b.ReportMetric(float64(n*len(counts))/b.Elapsed().Seconds(), "rows/s")
+}
+
+// A flush of cells that the table has, and whose counts have grown.
+func BenchmarkPublishExisting(b *testing.B) {
+	c, _ := store(b)
+	counts := countsOf(1, cells(dataplane.PublishRowsMax)...)
+	b.ReportAllocs()
+	n := 0
+	for b.Loop() {
+		n++
+		for i := range counts {
+			counts[i].Count++
+		}
+		publish(b, c, "eu", counts...)
+	}
+	b.ReportMetric(float64(n*len(counts))/b.Elapsed().Seconds(), "rows/s")
+}
+
+// An import of 20,000 cells with three regions' components each.
+func BenchmarkImport(b *testing.B) {
+	const cellsStored = 20_000
+	regions := []string{"ap", "eu", "us"}
+	c, db := store(b)
+	for _, region := range regions {
+		publish(b, c, region, countsOf(1, cells(cellsStored)...)...)
+	}
+	exec(b, db, "ANALYZE TABLE "+rowsTable)
+	b.ReportAllocs()
+	n := 0
+	for b.Loop() {
+		n++
+		got := 0
+		if err := c.Import(b.Context(), "eu", began.UnixMilli(), func(dataplane.Imported) { got++ }); err != nil || got != cellsStored {
+			b.Fatalf("%d cells, %v", got, err)
+		}
+	}
+	b.ReportMetric(float64(n*cellsStored)/b.Elapsed().Seconds(), "cells/s")
+	b.ReportMetric(float64(n*cellsStored*len(regions))/b.Elapsed().Seconds(), "rows/s")
+}
+
+// What of a flush is ours: the statement's text and arguments.
+func BenchmarkUpsertStatement(b *testing.B) {
+	counts := countsOf(1, cells(dataplane.PublishRowsMax)...)
+	b.ReportAllocs()
+	for b.Loop() {
+		if upsertStatement(len(counts)) == "" || len(upsertArgs("eu", counts)) == 0 {
+			b.Fatal("nothing built")
+		}
+	}
+}
+
+// What of an import is ours: a row's check, with the name that changes copied.
+func BenchmarkImportedRow(b *testing.B) {
+	r := importRow{
+		workspace: []byte("ws_01"), namespace: []byte("api"), durationMs: int64(60_000), sequence: int64(29_000_000), foreign: int64(3), own: int64(4),
+	}
+	names := [][]byte{[]byte("user_1"), []byte("user_2")}
+	b.ReportAllocs()
+	i := 0
+	for b.Loop() {
+		i++
+		r.identifier = names[i%2]
+		if _, ok := r.imported(); !ok {
+			b.Fatal("refused")
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package mysqlcounts
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
+)
+
+// "Made of the very text of the one-row statement": for one row it is that text.
+func TestUpsertOfOneRowIsTheCheckedStatement(t *testing.T) {
+	if got := upsertStatement(1); got != dataplanedb.WindowCountUpsert {
+		t.Errorf("got\n%s\nwant\n%s", got, dataplanedb.WindowCountUpsert)
+	}
+}
+
+func TestUpsertRepeatsTheTuple(t *testing.T) {
+	for _, rows := range []int{1, 2, 3, dataplane.PublishRowsMax} {
+		got := upsertStatement(rows)
+		if n := strings.Count(got, upsert.tuple); n != rows {
+			t.Errorf("%d rows: %d tuples", rows, n)
+		}
+		if n := strings.Count(got, "?"); n != rows*upsertColumns || n > 65535 {
+			t.Errorf("%d rows: %d placeholders, want %d", rows, n, rows*upsertColumns)
+		}
+		if tail := got[len(got)-len(upsert.tail):]; tail != upsert.tail || !strings.HasPrefix(tail, "\nON DUPLICATE KEY UPDATE") {
+			t.Errorf("%d rows: ends with %q", rows, tail)
+		}
+	}
+	if want := reflect.TypeFor[dataplanedb.WindowCountUpsertParams]().NumField(); upsertColumns != want {
+		t.Errorf("%d arguments a row, the checked statement takes %d", upsertColumns, want)
+	}
+}
+
+// "Names pass as []byte: the driver then writes them as binary literals." As strings
+// they would pass here, and MySQL would refuse those that are not UTF-8.
+func TestUpsertArgs(t *testing.T) {
+	x := cell("x")
+	row := []any{[]byte("w"), []byte("n"), []byte("x"), x.DurationMs(), x.Sequence, []byte("eu"), int64(5), x.ExpiresAtMs()}
+	if got := upsertArgs("eu", countsOf(5, x)); !reflect.DeepEqual(got, row) {
+		t.Errorf("got %#v, want %#v", got, row)
+	}
+	if n := len(upsertArgs("eu", countsOf(1, cells(7)...))); n != 7*upsertColumns {
+		t.Errorf("%d arguments for 7 rows", n)
+	}
+}
+
+// "The tuple may hold calls, which have parentheses of their own."
+func TestSplit(t *testing.T) {
+	for name, want := range map[string]multiRow{
+		"plain":             {"INSERT INTO t (a, b) VALUES ", "(?, ?)", ""},
+		"calls":             {"INSERT INTO t (a) VALUES ", "(f(g(?), (1 + ?)) * h())", " ON DUPLICATE KEY UPDATE a = VALUES(a)"},
+		"no space":          {"INSERT INTO t (a) VALUES", "(?)", ";"},
+		"new line":          {"INSERT INTO t (a)\nVALUES\n  ", "(?)", "\n"},
+		"quotes":            {"INSERT INTO t (a) VALUES ", `(')', "(", ?)`, " -- )"},
+		"comment before":    {"-- VALUES (1)\n/* VALUES (2) */ INSERT INTO t (a) VALUES ", "(?)", ""},
+		"comment in it":     {"INSERT INTO t (a) VALUES ", "(? /* ) */, -- )\n ?)", ""},
+		"comment between":   {"INSERT INTO t (a) VALUES /* VALUES ( */ ", "(?)", ""},
+		"names that end so": {"INSERT INTO MYVALUES (a) VALUES ", "(?)", ""},
+		"quoted column":     {"INSERT INTO t (`VALUES`) VALUES ", "(?)", ""},
+	} {
+		got, err := split(want.head + want.tuple + want.tail)
+		if err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", name, got, err, want)
+		}
+	}
+	for _, broken := range []string{
+		"", "SELECT 1", "INSERT INTO t (a) SELECT ?", "INSERT INTO t (a) VALUES ", "INSERT INTO t (a) VALUES (?", "INSERT INTO t (a) VALUES ((?)",
+		"INSERT INTO t (a) VALUES ('?)", "-- VALUES (?)", "UPDATE t SET a = IF(VALUES(a) > 1, 1, 2)",
+	} {
+		if got, err := split(broken); err == nil {
+			t.Errorf("%q is split into %q", broken, got)
+		}
+	}
+}

@@ -1,0 +1,70 @@
+package mysqlcounts
+
+import (
+	"database/sql"
+	"encoding/json"
+	"testing"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/storetest"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+func TestContract(t *testing.T) {
+	db := open(t, migrated(t))
+	storetest.TestCountStore(t, func(t testing.TB) storetest.Store {
+		for _, table := range []string{rowsTable, "ratelimit_tuning", "ratelimit_nodes", "ratelimit_namespaces", "ratelimit_overrides"} {
+			exec(t, db, "DELETE FROM "+table)
+		}
+		return operated(db)
+	})
+}
+
+// operated is a store beside what operators do with the same database.
+func operated(db *sql.DB) storetest.Store {
+	return storetest.Store{
+		CountStore: New(db, Options{}),
+		PutTuning: func(t testing.TB, region string, version int64, document []byte) {
+			exec(t, db, `INSERT INTO ratelimit_tuning (version, region, document, actor, reason, created_at) VALUES (?, ?, ?, 'a', 'r', 1)`,
+				version, []byte(region), string(document))
+		},
+		PutNamespaces: func(t testing.TB, rows ...dataplane.NamespaceRow) {
+			for _, r := range rows {
+				exec(t, db, `INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, updated_at) VALUES (?, ?, ?, 1)`,
+					[]byte(r.Workspace), []byte(r.Namespace), r.Shadow)
+			}
+		},
+		PutOverrides: func(t testing.TB, rows ...dataplane.OverrideRow) {
+			for _, r := range rows {
+				exec(t, db, "INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, `limit`, duration_ms, updated_at) VALUES (?, ?, ?, ?, ?, 1)",
+					[]byte(r.Workspace), []byte(r.Namespace), []byte(r.Pattern), r.Limit, r.DurationMs)
+			}
+		},
+		Beats: func(t testing.TB) []heartbeat.Beat { return beats(t, db) },
+	}
+}
+
+func beats(t testing.TB, db *sql.DB) []heartbeat.Beat {
+	t.Helper()
+	rows, err := db.QueryContext(t.Context(), `SELECT node_id, region, build, tuning_version, started_at, sent_at, health FROM ratelimit_nodes`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var all []heartbeat.Beat
+	for rows.Next() {
+		var b heartbeat.Beat
+		var health []byte
+		if err := rows.Scan(&b.NodeID, &b.Region, &b.Build, &b.TuningVersion, &b.StartedAtMs, &b.SentAtMs, &health); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(health, &b.Health); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, b)
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}

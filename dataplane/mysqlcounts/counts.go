@@ -1,0 +1,111 @@
+// Package mysqlcounts is the dataplane.CountStore on MySQL 8 and newer, MariaDB, and
+// what else speaks their protocol and takes their upserts. Regions meet in its tables,
+// which package schema makes.
+//
+//	db, err := mysqlcounts.Open("weir_node:secret@tcp(db.internal:3306)/weir")
+//	counts := mysqlcounts.New(db, mysqlcounts.Options{})
+//
+// Every call is one statement in a transaction of its own (Settings is three), so
+// nothing is ever half done, and any call may be repeated: publishing is taking a
+// maximum. A chunk of counts goes out as one multi-row upsert, in the order of the
+// primary key: writers of the same rows then wait in one line and never in a circle.
+// The package deletes nothing, and neither may its user: schema/README.md has the
+// grants.
+//
+// What it gives up: nothing is kept between imports, each one sums every live cell
+// anew in the database. schema/README.md has what that costs.
+package mysqlcounts
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
+)
+
+// Options tune what a deployment rarely needs to. The zero value is the default.
+type Options struct {
+	// AttemptsMax bounds how often a statement that lost to another writer (a
+	// deadlock, a lock wait that timed out) is sent before its error is returned.
+	// Default 5. The caller's ctx bounds it as well.
+	AttemptsMax int
+
+	// BackoffMin and BackoffMax bound the pause before the next attempt: a random
+	// time of up to BackoffMin, doubled with each attempt, up to BackoffMax.
+	// Default 10 ms and 500 ms.
+	BackoffMin, BackoffMax time.Duration
+}
+
+// Counts is a dataplane.CountStore. Its methods may run concurrently. It owns no
+// goroutine and does not close its database.
+type Counts struct {
+	db      *sql.DB
+	queries *dataplanedb.Queries
+	retry   retry
+	checked atomic.Bool // the session's settings were seen to be right: see session.go
+	totals  totals
+}
+
+var _ dataplane.CountStore = (*Counts)(nil)
+
+// New makes a store of a database that Open opened, or one with equal settings: the
+// first Publish checks the ones that it relies on.
+func New(db *sql.DB, o Options) *Counts {
+	c := &Counts{db: db, queries: dataplanedb.New(db), totals: newTotals()}
+	c.retry = newRetry(o, c.totals.retries)
+	return c
+}
+
+// Publish implements dataplane.CountStore. Rows that no region could import again are
+// refused here, without asking the database.
+func (c *Counts) Publish(ctx context.Context, region string, counts []dataplane.Count) error {
+	if len(counts) == 0 {
+		return ctx.Err()
+	}
+	if err := checkChunk(region, counts); err != nil {
+		return fmt.Errorf("publish %d counts as %q: %w", len(counts), region, err)
+	}
+	if err := c.checkSession(ctx); err != nil {
+		return fmt.Errorf("publish %d counts as %q: %w", len(counts), region, err)
+	}
+	if err := c.upsert(ctx, region, counts); err != nil {
+		return fmt.Errorf("publish %d counts as %q: %w", len(counts), region, err)
+	}
+	return nil
+}
+
+// upsert sends rows in the order they come in, until they are stored or refused.
+func (c *Counts) upsert(ctx context.Context, region string, counts []dataplane.Count) error {
+	query, args := upsertStatement(len(counts)), upsertArgs(region, counts)
+	return c.retry.do(ctx, func() error {
+		_, err := c.db.ExecContext(ctx, query, args...)
+		return classify(err)
+	})
+}
+
+// checkChunk tells a misused call (a plain error, as no row is at fault) from rows that
+// can never be stored (ErrRefused).
+func checkChunk(region string, counts []dataplane.Count) error {
+	if len(counts) > dataplane.PublishRowsMax {
+		return fmt.Errorf("at most %d at a time", dataplane.PublishRowsMax)
+	}
+	if len(region) < 1 || len(region) > regionBytesMax {
+		return fmt.Errorf("region is %d bytes long (1 to %d)", len(region), regionBytesMax)
+	}
+	for i, n := range counts {
+		if i > 0 && counts[i-1].Cell.Compare(n.Cell) >= 0 {
+			return fmt.Errorf("row %d: not sorted by cell, or twice", i)
+		}
+	}
+	for i, n := range counts {
+		if err := errors.Join(checkCell(n.Cell), checkCount(n.Count)); err != nil {
+			return fmt.Errorf("%w: row %d: %w", dataplane.ErrRefused, i, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,166 @@
+package mysqlcounts
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+// faulty is a store on a database of this test's own, behind a proxy, with one
+// connection open.
+func faulty(t *testing.T) (c *Counts, direct *Counts, proxy *servers.Proxy) {
+	t.Helper()
+	dsn := migrated(t)
+	proxy = servers.ProxyForTest(t, servers.SharedMariaDB(t).Addr())
+	c = New(open(t, through(t, dsn, proxy)), Options{})
+	publish(t, c, "eu", countsOf(1, cell("x"))...)
+	return c, New(open(t, dsn), Options{}), proxy
+}
+
+func wantOwn(t *testing.T, c *Counts, want int64) {
+	t.Helper()
+	if got := imported(t, c, "eu")[cell("x")].Own; got != want {
+		t.Errorf("the count is %d, want %d", got, want)
+	}
+}
+
+// "After any other error the caller may repeat the same call with no harm done": the
+// reply is lost, the row is stored, and storing it again changes nothing.
+func TestPublishWithLostReply(t *testing.T) {
+	c, direct, proxy := faulty(t)
+	proxy.DropReplies(true)
+	err := c.Publish(within(t, 300*time.Millisecond), "eu", countsOf(6, cell("x")))
+	wantTransient(t, err)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("%v, want the deadline", err)
+	}
+	wantOwn(t, direct, 6)
+
+	if err := proxy.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, c, "eu", countsOf(6, cell("x"))...)
+	publish(t, direct, "eu", countsOf(9, cell("x"))...)
+	publish(t, c, "eu", countsOf(6, cell("x"))...) // the lost one, late
+	wantOwn(t, direct, 9)
+}
+
+// "All methods obey ctx's deadline", also when the network swallows everything, and
+// whether a connection is open already or not.
+func TestDeadlineInABlackHole(t *testing.T) {
+	for name, connsKept := range map[string]int{"open connection": connsMax, "new connection": 0} {
+		t.Run(name, func(t *testing.T) {
+			c, _, proxy := faulty(t)
+			c.db.SetMaxIdleConns(connsKept)
+			proxy.BlackHole(true)
+			for method, call := range calls(c) {
+				start := time.Now()
+				err := call(within(t, 200*time.Millisecond))
+				wantTransient(t, err)
+				if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || took > 5*time.Second {
+					t.Errorf("%s: %v after %v", method, err, took)
+				}
+			}
+			if err := proxy.Heal(); err != nil {
+				t.Fatal(err)
+			}
+			for method, call := range calls(c) {
+				if err := call(t.Context()); err != nil {
+					t.Errorf("%s, healed: %v", method, err)
+				}
+			}
+		})
+	}
+}
+
+// A dead server is an error at once, and no more once it is back.
+func TestDeadServer(t *testing.T) {
+	c, _, proxy := faulty(t)
+	proxy.Cut()
+	for method, call := range calls(c) {
+		err := call(within(t, 10*time.Second))
+		wantTransient(t, err)
+		if errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s waited for a server that is gone", method)
+		}
+	}
+	if err := proxy.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	for method, call := range calls(c) {
+		if err := call(t.Context()); err != nil {
+			t.Errorf("%s, healed: %v", method, err)
+		}
+	}
+}
+
+// "After nil all are stored": a server that is killed in the midst of writes has, once
+// restarted, every count that was acknowledged.
+func TestServerKilledUnderWrites(t *testing.T) {
+	server := servers.MariaDBForTest(t)
+	if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
+		t.Fatal(err)
+	}
+	migrate(t, server.DSN("weir"))
+	c := New(open(t, server.DSN("weir")), Options{})
+
+	all := cells(200)
+	acknowledged := make(chan int64, 1)
+	failed := make(chan error, 1)
+	go func() {
+		for n := int64(1); ; n++ {
+			if err := c.Publish(t.Context(), "eu", countsOf(n, all...)); err != nil {
+				failed <- err
+				return
+			}
+			select {
+			case <-acknowledged:
+			default:
+			}
+			acknowledged <- n
+		}
+	}()
+	var seen int64
+	for seen < 20 {
+		seen = <-acknowledged
+	}
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	wantTransient(t, <-failed)
+	select {
+	case seen = <-acknowledged:
+	default:
+	}
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := imported(t, c, "eu")
+	for _, x := range all {
+		if own := got[x].Own; own < seen || own > seen+1 || own != got[all[0]].Own {
+			t.Fatalf("%v has %d; %d was acknowledged", x, own, seen)
+		}
+	}
+	publish(t, c, "eu", countsOf(1<<40, all...)...)
+}
+
+func calls(c *Counts) map[string]func(context.Context) error {
+	return map[string]func(context.Context) error{
+		"Publish": func(ctx context.Context) error { return c.Publish(ctx, "eu", countsOf(2, cell("x"))) },
+		"Import": func(ctx context.Context) error {
+			return c.Import(ctx, "eu", began.UnixMilli(), func(dataplane.Imported) {})
+		},
+		"Settings": func(ctx context.Context) error {
+			_, err := c.Settings(ctx, "eu")
+			return err
+		},
+		"Heartbeat": func(ctx context.Context) error {
+			return c.Heartbeat(ctx, heartbeat.Beat{NodeID: "n", Region: "eu"})
+		},
+	}
+}

@@ -1,0 +1,44 @@
+package mysqlcounts
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// totals are what nobody sees in an answer. Each is at 0 from the start.
+type totals struct {
+	invalidRows prometheus.Counter
+	sentAgain   *prometheus.CounterVec
+}
+
+func newTotals() totals {
+	t := totals{
+		invalidRows: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_mysql_invalid_rows_total",
+			Help: "Imported rows that no data plane can have written, left out.",
+		}),
+		sentAgain: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_mysql_retries_total",
+			Help: "Statements sent again because another writer won.",
+		}, []string{"cause"}),
+	}
+	for _, cause := range []string{"deadlock", "lock_wait"} {
+		t.sentAgain.WithLabelValues(cause)
+	}
+	return t
+}
+
+func (t totals) retries(cause string) { t.sentAgain.WithLabelValues(cause).Inc() }
+
+// Describe implements prometheus.Collector: a store can be registered as it is.
+func (c *Counts) Describe(ch chan<- *prometheus.Desc) {
+	c.totals.invalidRows.Describe(ch)
+	c.totals.sentAgain.Describe(ch)
+}
+
+// Collect implements prometheus.Collector.
+func (c *Counts) Collect(ch chan<- prometheus.Metric) {
+	c.totals.invalidRows.Collect(ch)
+	c.totals.sentAgain.Collect(ch)
+}
+
+var _ prometheus.Collector = (*Counts)(nil)

@@ -1,0 +1,137 @@
+package mysqlcounts
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/servers"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// 'Alice', 'alice', 'alice ' and 'alicé' are four people.
+func TestFourPeople(t *testing.T) {
+	c, db := store(t)
+	people := []string{"Alice", "alice", "alice ", "alicé"}
+	for i, name := range people {
+		publish(t, c, "us", dataplane.Count{Cell: cell(name), Count: int64(i + 1)})
+	}
+	got := imported(t, c, "eu")
+	for i, name := range people {
+		if got[cell(name)].Foreign != int64(i+1) {
+			t.Errorf("%q has %d, want %d", name, got[cell(name)].Foreign, i+1)
+		}
+	}
+	if n := one[int](t, db, "SELECT COUNT(*) FROM "+rowsTable); n != len(people) {
+		t.Errorf("%d rows, want %d", n, len(people))
+	}
+}
+
+// "Names are binary literals": whatever is in one stays in it. Each of these ends a
+// quoted text, starts an escape or stands for an argument somewhere.
+func TestNamesAreNeverReadAsSQL(t *testing.T) {
+	c, _ := store(t)
+	var all []window.Cell
+	for b := range 256 {
+		all = append(all, cell(string([]byte{byte(b)})), cell("x"+string([]byte{byte(b)})+"'"), cell(string([]byte{byte(b)})+`\'?`))
+	}
+	for _, name := range []string{
+		`', '', '', 1, 1, '', 1, 1, 1) -- `, `\', ?, ?) -- `, "?", "??", "' OR ''='", "\xbf' OR 1=1 -- ", "\xbf\\' OR 1=1 -- ",
+		"\xf0'", "\xf0\x9f'", "\xe5\\'", "_binary'x'", "/*", "*/", "--", "#", "\\", "\\\\", "\x1a", "\x00'",
+	} {
+		all = append(all, cell(name))
+	}
+	counts := slices.Compact(countsOf(0, all...))
+	for i := range counts {
+		counts[i].Count = int64(i + 1)
+	}
+	publish(t, c, "us", counts...)
+	got := imported(t, c, "eu")
+	for _, want := range counts {
+		if got[want.Cell].Foreign != want.Count {
+			t.Errorf("%q has %d, want %d", want.Cell.Identifier, got[want.Cell].Foreign, want.Count)
+		}
+	}
+	if len(got) != len(counts) {
+		t.Errorf("%d cells, want %d", len(got), len(counts))
+	}
+}
+
+// updated_at is when the count last grew, by the database's clock: "it must compare
+// with the stored count", so a publication that changes nothing does not touch it.
+func TestUpdatedAtMovesOnlyWithTheCount(t *testing.T) {
+	c, db := store(t)
+	x := cell("x")
+	publish(t, c, "eu", countsOf(5, x)...)
+	before := one[int64](t, db, "SELECT updated_at FROM "+rowsTable)
+	if now := one[int64](t, db, "SELECT UNIX_TIMESTAMP() * 1000"); before < now-60_000 || before > now+60_000 {
+		t.Fatalf("updated_at is %d, the database's clock %d", before, now)
+	}
+	for _, step := range []struct {
+		count int64
+		moves bool
+	}{{4, false}, {5, false}, {6, true}} {
+		exec(t, db, "UPDATE "+rowsTable+" SET updated_at = 7")
+		publish(t, c, "eu", countsOf(step.count, x)...)
+		if at := one[int64](t, db, "SELECT updated_at FROM "+rowsTable); (at != 7) != step.moves {
+			t.Errorf("published %d: updated_at is %d", step.count, at)
+		}
+	}
+	if e := one[int64](t, db, "SELECT expires_at FROM "+rowsTable); e != x.ExpiresAtMs() {
+		t.Errorf("expires_at is %d, want %d", e, x.ExpiresAtMs())
+	}
+}
+
+// "Rows that no region could import again are refused here, without asking the
+// database": there is none behind this store.
+func TestPublishRefusesWithoutAsking(t *testing.T) {
+	c := New(openPlain(t, "root@tcp(127.0.0.1:1)/none"), Options{})
+	for says, change := range map[string]func(*dataplane.Count){
+		"count is -1":        func(n *dataplane.Count) { n.Count = -1 },
+		"count is 461168601": func(n *dataplane.Count) { n.Count = countMax + 1 },
+		"identifier is":      func(n *dataplane.Count) { n.Cell.Identifier = "" },
+		"sequence is -3":     func(n *dataplane.Count) { n.Cell.Sequence = -3 },
+		"sequence is 2562":   func(n *dataplane.Count) { n.Cell.Sequence = math.MaxInt64/n.Cell.DurationMs() - 1 },
+		"duration is 1ms":    func(n *dataplane.Count) { n.Cell.Duration = 1e6 },
+	} {
+		bad := dataplane.Count{Cell: cell("x"), Count: 1}
+		change(&bad)
+		wantRefused(t, c.Publish(t.Context(), "eu", []dataplane.Count{bad}), says)
+	}
+	good := countsOf(1, cell("x"))
+	for _, region := range []string{"", fmt.Sprintf("%049d", 1)} {
+		wantTransient(t, c.Publish(t.Context(), region, good))
+	}
+	wantTransient(t, c.Publish(t.Context(), "eu", good))
+}
+
+// The widest rows that there can be fit the bounds, the statement and the packet.
+func TestPublishWidestChunk(t *testing.T) {
+	server := servers.MariaDBForTest(t)
+	dsn := server.DatabaseForTest(t)
+	migrate(t, dsn)
+	exec(t, openPlain(t, dsn), "SET GLOBAL max_allowed_packet = ?", packetBytesMin)
+	c := New(open(t, dsn), Options{})
+
+	wide := func(n int, last string) string {
+		b := make([]byte, n-len(last)) // zeros, which are escaped into two bytes each
+		return string(b) + last
+	}
+	var all []window.Cell
+	for i := range dataplane.PublishRowsMax {
+		all = append(all, window.Cell{Sequence: math.MaxInt64/window.DurationMax.Milliseconds() - 2, Key: window.Key{
+			Workspace: wide(window.WorkspaceBytesMax, ""), Namespace: wide(window.NamespaceBytesMax, ""),
+			Identifier: wide(window.IdentifierBytesMax, fmt.Sprintf("%03d", i)), Duration: window.DurationMax,
+		}})
+	}
+	region := wide(regionBytesMax, "")
+	publish(t, c, region, countsOf(countMax, all...)...)
+	got := imported(t, c, region)
+	for _, want := range all {
+		if got[want].Own != countMax {
+			t.Fatalf("%+v has %d", want, got[want].Own)
+		}
+	}
+}

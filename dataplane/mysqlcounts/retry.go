@@ -1,0 +1,64 @@
+package mysqlcounts
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+)
+
+// retry repeats a statement that lost to another writer.
+type retry struct {
+	attemptsMax            int
+	backoffMin, backoffMax time.Duration
+	count                  func(cause string) // told of each statement sent again
+}
+
+func newRetry(o Options, count func(cause string)) retry {
+	return retry{
+		attemptsMax: cmp.Or(max(o.AttemptsMax, 0), 5),
+		backoffMin:  cmp.Or(max(o.BackoffMin, 0), 10*time.Millisecond),
+		backoffMax:  cmp.Or(max(o.BackoffMax, 0), 500*time.Millisecond),
+		count:       count,
+	}
+}
+
+// do returns statement's first answer that is not a lost race, or its last one. When
+// ctx ends during a pause, the error says both.
+func (r retry) do(ctx context.Context, statement func() error) error {
+	for attempt := 1; ; attempt++ {
+		err := statement()
+		cause := lostTo(err)
+		if cause == "" {
+			return err
+		}
+		if attempt == r.attemptsMax {
+			return fmt.Errorf("gave up after %d attempts: %w", attempt, err)
+		}
+		if ctxErr := pause(ctx, r.backoff(attempt)); ctxErr != nil {
+			return fmt.Errorf("%w, while waiting to try again after: %w", ctxErr, err)
+		}
+		r.count(cause)
+	}
+}
+
+// backoff is anything from 0 up, so that two writers that met do not meet again.
+func (r retry) backoff(attempt int) time.Duration {
+	most := r.backoffMax
+	if shift := attempt - 1; shift < 30 && r.backoffMin<<shift < most {
+		most = r.backoffMin << shift
+	}
+	return rand.N(most) + 1
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}

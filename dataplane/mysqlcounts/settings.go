@@ -1,0 +1,60 @@
+package mysqlcounts
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/weirhq/weir/dataplane"
+)
+
+// Settings implements dataplane.CountStore. The three tables are read one after the
+// other, not as of one moment: nothing in one refers to another.
+func (c *Counts) Settings(ctx context.Context, region string) (dataplane.SettingsRows, error) {
+	var s dataplane.SettingsRows
+	if err := c.readTuning(ctx, region, &s); err != nil {
+		return dataplane.SettingsRows{}, fmt.Errorf("read the tuning of %q: %w", region, err)
+	}
+	if err := c.readNamespaces(ctx, &s); err != nil {
+		return dataplane.SettingsRows{}, fmt.Errorf("read the namespaces: %w", err)
+	}
+	if err := c.readOverrides(ctx, &s); err != nil {
+		return dataplane.SettingsRows{}, fmt.Errorf("read the overrides: %w", err)
+	}
+	return s, nil
+}
+
+// readTuning gets at most two rows: the region's newest and the fleet's.
+func (c *Counts) readTuning(ctx context.Context, region string, s *dataplane.SettingsRows) error {
+	rows, err := c.queries.TuningForRegion(ctx, []byte(region))
+	for _, r := range rows {
+		if own := string(r.Region) == region; own || s.TuningVersion == 0 {
+			s.TuningVersion, s.TuningDocument = saturate(r.Version), []byte(r.Document)
+		}
+	}
+	return err
+}
+
+func (c *Counts) readNamespaces(ctx context.Context, s *dataplane.SettingsRows) error {
+	rows, err := c.queries.Namespaces(ctx)
+	for _, r := range rows {
+		s.Namespaces = append(s.Namespaces, dataplane.NamespaceRow{
+			Workspace: string(r.WorkspaceID), Namespace: string(r.Namespace), Shadow: r.Shadow != 0,
+		})
+	}
+	return err
+}
+
+func (c *Counts) readOverrides(ctx context.Context, s *dataplane.SettingsRows) error {
+	rows, err := c.queries.Overrides(ctx)
+	for _, r := range rows {
+		s.Overrides = append(s.Overrides, dataplane.OverrideRow{
+			Workspace: string(r.WorkspaceID), Namespace: string(r.Namespace), Pattern: string(r.Pattern),
+			Limit: saturate(r.Limit), DurationMs: saturate(r.DurationMs),
+		})
+	}
+	return err
+}
+
+// saturate keeps a number that is too large too large, for whoever validates it.
+func saturate(n uint64) int64 { return int64(min(n, math.MaxInt64)) }

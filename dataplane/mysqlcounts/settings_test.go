@@ -1,0 +1,113 @@
+package mysqlcounts
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Rows that an operator's own SQL can put there must not hide the other settings: the
+// limiter judges them, so what is too large stays too large.
+func TestSettingsOfAnyNumber(t *testing.T) {
+	c, db := store(t)
+	exec(t, db, "INSERT INTO ratelimit_namespaces VALUES ('w', 'two', 2, 1), ('w', 'minus', -1, 1), ('w', 'off', 0, 1)")
+	exec(t, db, "INSERT INTO ratelimit_overrides VALUES ('w', 'n', 'p', ?, ?, 1)", uint64(math.MaxUint64), uint64(math.MaxInt64)+1)
+	s, err := c.Settings(t.Context(), "eu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range s.Namespaces {
+		if n.Shadow != (n.Namespace != "off") {
+			t.Errorf("%+v", n)
+		}
+	}
+	if len(s.Namespaces) != 3 || len(s.Overrides) != 1 || s.Overrides[0].Limit != math.MaxInt64 || s.Overrides[0].DurationMs != math.MaxInt64 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A part that cannot be read fails the whole: half of the settings are no settings.
+func TestSettingsAreWholeOrNone(t *testing.T) {
+	for _, table := range []string{"ratelimit_tuning", "ratelimit_namespaces", "ratelimit_overrides"} {
+		c, db := store(t)
+		exec(t, db, "INSERT INTO ratelimit_namespaces VALUES ('w', 'n', 1, 1)")
+		exec(t, db, "DROP TABLE "+table)
+		s, err := c.Settings(t.Context(), "eu")
+		wantTransient(t, err)
+		if s.Namespaces != nil {
+			t.Errorf("without %s: %+v", table, s)
+		}
+	}
+}
+
+// "Text for people is cut where it is too long, as a node that says too much is still
+// alive; what identifies the node is not."
+func TestHeartbeatCutsText(t *testing.T) {
+	c, db := store(t)
+	b := heartbeat.Beat{NodeID: "n", Region: "eu", Build: strings.Repeat("b", 63) + "éé\xff"}
+	b.Health.SettingsProblem = "\xff\x00" + strings.Repeat("\x01", 1<<20)
+	if err := c.Heartbeat(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	got := beats(t, db)[0]
+	if got.Build != strings.Repeat("b", 63) {
+		t.Errorf("build is %q", got.Build)
+	}
+	if want := "\uFFFD\x00" + strings.Repeat("\x01", problemBytesMax-4); got.Health.SettingsProblem != want {
+		t.Errorf("%d bytes of problem, want %d", len(got.Health.SettingsProblem), len(want))
+	}
+	for says, bad := range map[string]heartbeat.Beat{
+		"node id is 0": {Region: "eu"}, "node id is 65": {NodeID: strings.Repeat("n", 65), Region: "eu"},
+		"region is 0": {NodeID: "n"}, "region is 49": {NodeID: "n", Region: strings.Repeat("r", 49)},
+		"negative": {NodeID: "n", Region: "eu", SentAtMs: -1},
+	} {
+		wantRefused(t, c.Heartbeat(t.Context(), bad), says)
+	}
+}
+
+// seen_at is the database's word, so that a node's wrong clock shows.
+func TestHeartbeatIsSeenByTheDatabasesClock(t *testing.T) {
+	c, db := store(t)
+	if err := c.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "n", Region: "eu", SentAtMs: 5}); err != nil {
+		t.Fatal(err)
+	}
+	if skew := one[int64](t, db, "SELECT UNIX_TIMESTAMP() * 1000 - CAST(seen_at AS SIGNED) FROM ratelimit_nodes"); skew < -1000 || skew > 60_000 {
+		t.Errorf("seen %d ms ago", skew)
+	}
+}
+
+func TestCut(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		max  int
+		want string
+	}{{"", 3, ""}, {"abc", 3, "abc"}, {"abcd", 3, "abc"}, {"aéé", 3, "aé"}, {"aéé", 2, "a"}, {"🙂", 3, ""}, {"a\xffb", 4, "a\uFFFD"}} {
+		if got := cut(c.in, c.max); got != c.want {
+			t.Errorf("%q to %d: %q, want %q", c.in, c.max, got, c.want)
+		}
+	}
+}
+
+// What the tables take is what the arithmetic takes: one width for each name.
+func TestColumnsAreAsWideAsTheBounds(t *testing.T) {
+	_, db := store(t)
+	for column, want := range map[string]int{
+		"ratelimit_window_counts.workspace_id": window.WorkspaceBytesMax, "ratelimit_window_counts.namespace": window.NamespaceBytesMax,
+		"ratelimit_window_counts.identifier": window.IdentifierBytesMax, "ratelimit_window_counts.region": regionBytesMax,
+		"ratelimit_nodes.region": regionBytesMax, "ratelimit_nodes.node_id": nodeIDBytesMax, "ratelimit_nodes.build": buildBytesMax,
+		"ratelimit_tuning.region":           regionBytesMax,
+		"ratelimit_namespaces.workspace_id": window.WorkspaceBytesMax, "ratelimit_namespaces.namespace": window.NamespaceBytesMax,
+		"ratelimit_overrides.workspace_id": window.WorkspaceBytesMax, "ratelimit_overrides.namespace": window.NamespaceBytesMax,
+		"ratelimit_overrides.pattern": window.IdentifierBytesMax,
+	} {
+		table, name, _ := strings.Cut(column, ".")
+		got := one[int](t, db, `SELECT CHARACTER_MAXIMUM_LENGTH FROM information_schema.COLUMNS
+			WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? AND COLUMN_NAME = ?`, table, name)
+		if got != want {
+			t.Errorf("%s takes %d bytes, want %d", column, got, want)
+		}
+	}
+}
