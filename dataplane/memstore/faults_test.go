@@ -43,14 +43,15 @@ func calls(o *memstore.Origin, c *memstore.Counts) map[memstore.Op]func(context.
 }
 
 func TestFailFailsEveryCallUntilItIsTakenBack(t *testing.T) {
-	o, c := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
-	for op, call := range calls(o, c) {
+	for op := range calls(nil, nil) {
+		o, c := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
+		call := calls(o, c)[op]
 		o.Faults.Fail(errDown)
 		c.Faults.Fail(errDown)
 		if err := call(t.Context()); !errors.Is(err, errDown) || errors.Is(err, dataplane.ErrMaybeApplied) {
 			t.Errorf("%s while down: %v", op, err)
 		}
-		if o.Totals()[minuteCell("x")] != 0 || len(c.Rows()) != 0 || len(c.Beats()) != 0 {
+		if len(o.Rows()) != 0 || len(c.Rows()) != 0 || len(c.Beats()) != 0 {
 			t.Errorf("%s while down was applied", op)
 		}
 		o.Faults.Fail(nil)
@@ -60,8 +61,8 @@ func TestFailFailsEveryCallUntilItIsTakenBack(t *testing.T) {
 		}
 		o.Wipe()
 		c.Wipe()
-		if op == memstore.OpHeartbeat && len(c.Beats()) != 1 {
-			t.Errorf("wiping the counts wiped the beats")
+		if len(o.Rows()) != 0 || len(c.Rows()) != 0 || len(c.Beats()) != 0 != (op == memstore.OpHeartbeat) {
+			t.Errorf("%s: a wipe forgets counts and nothing else", op)
 		}
 	}
 }
@@ -131,8 +132,8 @@ func TestDelayIsHowLongACallTakes(t *testing.T) {
 				}
 			}
 		}
-		if got := o.Totals()[minuteCell("x")]; got != 3 { // all that have left arrive
-			t.Errorf("total after three increments, two of them given up: %d", got)
+		if n := o.Stats().CellsAdded; n != 3 { // all that have left arrive
+			t.Errorf("of three increments, two of them given up, %d were applied", n)
 		}
 	})
 }

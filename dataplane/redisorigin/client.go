@@ -1,0 +1,164 @@
+package redisorigin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// Open returns an Origin on a client of its own, made of ClientOptions. It does not
+// wait for the server: a node starts, and decides, without it.
+//
+// The client library has one logger for the whole process; Open sets it to o.Logger,
+// at level debug: what the library reports, a call's error says too.
+func Open(rawURL string, o Options) (*Origin, error) {
+	options, err := ClientOptions(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	logger := o.Logger
+	if logger == nil {
+		logger = slog.Default()
+	}
+	redis.SetLogger(libraryLogger{logger})
+	client := redis.NewUniversalClient(options)
+	origin, err := New(client, o)
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	origin.owned = true
+	return origin, nil
+}
+
+// Timeouts unless the URL has others. Calls have shorter deadlines of their own;
+// these are for what has none, and for connections that are made ahead of need.
+const (
+	dialTimeout = time.Second
+	ioTimeout   = time.Second
+	poolTimeout = time.Second
+)
+
+// ClientOptions are the options of a client that suits New, from a URL:
+//
+//	redis://[user:password@]host[:port][/database]       rediss:// for TLS
+//	redis://host?addr=host2:port&addr=host3:port         a Cluster, by some of its nodes
+//	redis://host?cluster=true                            a Cluster, by its one address
+//	redis://host?master=name[&addr=host2:port]           by Sentinels
+//	unix://[user:password@]/path/to/socket
+//
+// and go-redis's own parameters, such as pool_size, min_idle_conns, dial_timeout and
+// read_timeout; but not max_retries, as every command is sent once. Errors never
+// hold the password.
+func ClientOptions(rawURL string) (*redis.UniversalOptions, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return nil, errors.New("redisorigin: the Redis URL cannot be parsed") // why would quote it, password and all
+	}
+	q := u.Query()
+	addresses, cluster, master := q["addr"], q.Get("cluster"), q.Get("master")
+	if q.Has("max_retries") {
+		return nil, errors.New("redisorigin: the Redis URL has max_retries: commands are sent once, as counts would double")
+	}
+	if cluster != "" && cluster != "true" && cluster != "false" {
+		return nil, fmt.Errorf("redisorigin: the Redis URL has cluster=%q (true or false)", cluster)
+	}
+	for _, ours := range []string{"addr", "cluster", "master"} {
+		q.Del(ours)
+	}
+	u.RawQuery = q.Encode()
+	o, err := redis.ParseURL(u.String())
+	if err != nil {
+		return nil, fmt.Errorf("redisorigin: the Redis URL: %w", err)
+	}
+	if o.TLSConfig != nil && (len(addresses) > 0 || cluster == "true" || master != "") {
+		o.TLSConfig.ServerName = "" // each connection checks the name of its own server
+	}
+	return &redis.UniversalOptions{
+		Addrs:         append([]string{o.Addr}, addresses...),
+		IsClusterMode: cluster == "true",
+		MasterName:    master,
+		Username:      o.Username,
+		Password:      o.Password,
+		DB:            o.DB,
+		TLSConfig:     o.TLSConfig,
+		ClientName:    o.ClientName,
+
+		MaxRetries:            -1, // see New
+		MaxRedirects:          -1, // go-redis repeats a Cluster's lost calls as it follows redirections
+		ContextTimeoutEnabled: true,
+		DialTimeout:           or(o.DialTimeout, dialTimeout),
+		DialerRetries:         1, // a dead server is told at once, the next tick tries again
+		ReadTimeout:           or(o.ReadTimeout, ioTimeout),
+		WriteTimeout:          or(o.WriteTimeout, ioTimeout),
+
+		PoolTimeout:      or(o.PoolTimeout, poolTimeout),
+		PoolSize:         o.PoolSize,
+		PoolFIFO:         o.PoolFIFO,
+		MinIdleConns:     max(o.MinIdleConns, 1), // so that the first decision need not dial
+		MaxIdleConns:     o.MaxIdleConns,
+		MaxActiveConns:   o.MaxActiveConns,
+		ConnMaxIdleTime:  o.ConnMaxIdleTime,
+		ConnMaxLifetime:  o.ConnMaxLifetime,
+		PipelinePoolSize: -1, // everything is a pipeline: a second pool would only be another to fill
+
+		Protocol:                 2, // nothing here needs version 3, in which servers may speak unasked
+		DisableIdentity:          true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	}, nil
+}
+
+func or(set, otherwise time.Duration) time.Duration {
+	if set == 0 {
+		return otherwise
+	}
+	return set
+}
+
+var (
+	errRetries  = errors.New("the client repeats commands whose reply was lost, which doubles counts: set MaxRetries to -1, and MaxRedirects too on a Cluster")
+	errDeadline = errors.New("the client ignores deadlines: set ContextTimeoutEnabled")
+)
+
+// suitable reports whether a client is a Cluster's, and whether it keeps what the
+// contract demands.
+func suitable(client redis.UniversalClient) (cluster bool, err error) {
+	switch c := client.(type) {
+	case *redis.Client:
+		o := c.Options()
+		return false, misfit(o.MaxRetries, o.ContextTimeoutEnabled)
+	case *redis.ClusterClient:
+		o := c.Options()
+		if o.ReadOnly {
+			return true, errors.New("the client reads from replicas, which lag behind")
+		}
+		return true, misfit(o.MaxRedirects, o.ContextTimeoutEnabled)
+	default:
+		return false, fmt.Errorf("the client is a %T, want a *redis.Client or a *redis.ClusterClient", client)
+	}
+}
+
+func misfit(repeats int, deadlines bool) error {
+	switch {
+	case repeats > 0:
+		return errRetries
+	case !deadlines:
+		return errDeadline
+	}
+	return nil
+}
+
+// libraryLogger is go-redis's logger.
+type libraryLogger struct{ *slog.Logger }
+
+// Printf is called by the library.
+func (l libraryLogger) Printf(ctx context.Context, format string, v ...any) {
+	if l.Enabled(ctx, slog.LevelDebug) {
+		l.DebugContext(ctx, fmt.Sprintf(format, v...), "library", "go-redis")
+	}
+}

@@ -1,0 +1,28 @@
+// Package redisorigin is the Origin that nodes of a region meet at: one Redis
+// server (a plain one, one behind Sentinel, or whatever speaks its protocol) or one
+// Redis Cluster, through github.com/redis/go-redis/v9.
+//
+//	origin, err := redisorigin.Open("redis://127.0.0.1:6379", redisorigin.Options{})
+//
+// A cell is one key, an integer in decimal:
+//
+//	weir:exact:{acme:api:alice:60000}:29340112
+//	prefix mode workspace namespace identifier duration_ms  sequence
+//
+// with every byte escaped that could be taken for a delimiter, so that two cells
+// never share a key. What is in braces is what a Cluster hashes: the two cells that
+// a decision needs are always on one node.
+//
+// What it promises: an increment and its expiry are one script, applied as a whole
+// or not at all, so no key is ever without an expiry. Every call is one round trip,
+// or one to each node of a Cluster that is concerned, and is sent once: a reply
+// that was lost is told as dataplane.ErrMaybeApplied and never tried again, since
+// trying again is how counts double. New refuses a client that would.
+//
+// What it gives up: durability, beyond what the server itself has (a total that is
+// lost is healed by Raise); and, on a Cluster, redirections: while a slot moves, its
+// cells fail, and work again once the client has learnt where the slot is.
+//
+// Several independent servers are several Origins. Not go-redis's Ring, which
+// answers for a dead server's keys with zeros.
+package redisorigin

@@ -1,0 +1,265 @@
+package redisorigin_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/shared/servers"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// patience is what callers give in these tests, slack what a loaded machine may add.
+const (
+	patience = 200 * time.Millisecond
+	slack    = 800 * time.Millisecond
+)
+
+// hurried runs f under a deadline and fails the test if it does not obey.
+func hurried(t *testing.T, f func(ctx context.Context)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	began := time.Now()
+	f(ctx)
+	if took := time.Since(began); took > patience+slack {
+		t.Errorf("took %v of %v", took, patience)
+	}
+}
+
+// eventually waits for a condition, as long as a recovery may take.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(10 * time.Second)
+	for !ok() {
+		select {
+		case <-deadline:
+			t.Fatalf("not within 10 s: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// A dead server is told at once, and nothing can have been applied.
+func TestDeadServer(t *testing.T) {
+	server := servers.RedisForTest(t)
+	proxy := servers.ProxyForTest(t, server.Addr())
+	proxy.Cut()
+	o, c := openAt(t, proxy.Addr(), redisorigin.Options{}), cellNow("x", time.Minute)
+	for range 50 { // past the pool's own memory of dial errors
+		hurried(t, func(ctx context.Context) {
+			if err := addOne(ctx, o, c, 1); err == nil || errors.Is(err, dataplane.ErrMaybeApplied) {
+				t.Fatalf("add: %v", err)
+			}
+			if _, err := o.Read(ctx, []window.Cell{c}); err == nil {
+				t.Fatal("read: no error")
+			}
+			if err := o.Raise(ctx, []dataplane.Add{{Cell: c, Cost: 1}}); err == nil {
+				t.Fatal("raise: no error")
+			}
+		})
+	}
+	if err := proxy.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "an increment passes after the server is back", func() bool { return addOne(t.Context(), o, c, 1) == nil })
+	if got := read(t, o, c)[0]; got != 1 {
+		t.Errorf("total after failures that said that nothing was applied: %d", got)
+	}
+}
+
+// "ErrMaybeApplied marks an Add whose fate is unknown: the request left, the reply
+// did not arrive." Here it was applied, once: "It never retries by itself."
+func TestLostReply(t *testing.T) {
+	for name, lose := range map[string]func(*servers.Proxy, *sync.WaitGroup){
+		"and no more to come": func(p *servers.Proxy, _ *sync.WaitGroup) { p.DropReplies(true) },
+		"and the connection with it": func(p *servers.Proxy, cut *sync.WaitGroup) {
+			p.SetDelay(patience) // the server has acted, the reply is under way
+			cut.Go(func() {
+				<-time.After(patience / 2)
+				p.Cut()
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := servers.RedisForTest(t)
+			proxy := servers.ProxyForTest(t, server.Addr())
+			o := openAt(t, proxy.Addr(), redisorigin.Options{})
+			direct := openAt(t, server.Addr(), redisorigin.Options{})
+			var adds []dataplane.Add
+			for i := range 700 { // two commands
+				adds = append(adds, dataplane.Add{Cell: cellNow(fmt.Sprint(i), time.Hour), Cost: 2})
+			}
+			add(t, o, adds...)
+
+			var cut sync.WaitGroup
+			lose(proxy, &cut)
+			hurried(t, func(ctx context.Context) {
+				for i, a := range o.Add(ctx, adds) {
+					if !errors.Is(a.Err, dataplane.ErrMaybeApplied) || a.Total != 0 {
+						t.Fatalf("increment %d: %+v", i, a)
+					}
+				}
+			})
+			cut.Wait()
+			if err := proxy.Heal(); err != nil {
+				t.Fatal(err)
+			}
+			for i, a := range adds {
+				if total := read(t, direct, a.Cell)[0]; total != 4 {
+					t.Fatalf("total %d is %d: applied %d times", i, total, total/2-1)
+				}
+			}
+			eventually(t, "increments pass again", func() bool { return addOne(t.Context(), o, adds[0].Cell, 1) == nil })
+		})
+	}
+}
+
+// A network that takes everything and answers nothing costs no more than the
+// caller's deadline; afterwards nothing is stuck.
+func TestSilentServer(t *testing.T) {
+	server := servers.RedisForTest(t)
+	proxy := servers.ProxyForTest(t, server.Addr())
+	o, c := openAt(t, proxy.Addr(), redisorigin.Options{}), cellNow("x", time.Minute)
+	add(t, o, dataplane.Add{Cell: c, Cost: 1})
+	proxy.BlackHole(true)
+	for range 3 {
+		hurried(t, func(ctx context.Context) {
+			if _, err := o.Read(ctx, []window.Cell{c}); err == nil {
+				t.Error("read: no error")
+			}
+		})
+		hurried(t, func(ctx context.Context) {
+			if err := addOne(ctx, o, c, 1); err == nil {
+				t.Error("add: no error")
+			}
+		})
+	}
+	proxy.BlackHole(false)
+	eventually(t, "reads pass again", func() bool {
+		totals, err := o.Read(t.Context(), []window.Cell{c})
+		return err == nil && totals[0] == 1
+	})
+}
+
+// The server is killed and comes back without its data: it works again by itself,
+// and Raise restores what a node still knows.
+func TestKilledServerComesBackAndIsHealed(t *testing.T) {
+	server := servers.RedisForTest(t)
+	o, c := openAt(t, server.Addr(), redisorigin.Options{}), cellNow("x", time.Hour)
+	add(t, o, dataplane.Add{Cell: c, Cost: 40})
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	hurried(t, func(ctx context.Context) {
+		if err := addOne(ctx, o, c, 1); err == nil {
+			t.Error("add to a dead server: no error")
+		}
+	})
+	if err := server.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "reads pass again", func() bool {
+		_, err := o.Read(t.Context(), []window.Cell{c})
+		return err == nil
+	})
+	if got := read(t, o, c)[0]; got != 0 {
+		t.Fatalf("the server kept %d", got)
+	}
+	if got := add(t, o, dataplane.Add{Cell: c, Cost: 2}); got[0] != 2 {
+		t.Errorf("the first increment after the loss: %d", got[0])
+	}
+	for range 2 {
+		if err := o.Raise(t.Context(), []dataplane.Add{{Cell: c, Cost: 42}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := add(t, o, dataplane.Add{Cell: c, Cost: 1}); got[0] != 43 {
+		t.Errorf("the first increment after healing: %d", got[0])
+	}
+	ttl := rawClient(t, server.Addr()).PTTL(t.Context(), o.Key(c)).Val()
+	if ttl <= 0 || ttl > 2*time.Hour+90*time.Second {
+		t.Errorf("the healed key lives for %v", ttl)
+	}
+}
+
+// What the server refuses was not applied.
+func TestRefusals(t *testing.T) {
+	server := servers.RedisForTest(t)
+	raw := rawClient(t, server.Addr())
+	c := cellNow("x", time.Minute)
+	set := func(name, value string) {
+		t.Helper()
+		if err := raw.ConfigSet(t.Context(), name, value).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, r := range map[string]struct {
+		url        string
+		spoil, fix func()
+	}{
+		"out of memory": {"redis://" + server.Addr(), func() { set("maxmemory", "1") }, func() { set("maxmemory", "0") }},
+		"too few replicas": {"redis://" + server.Addr(),
+			func() { set("min-replicas-to-write", "3") }, func() { set("min-replicas-to-write", "0") }},
+		"read only": {"redis://" + server.Addr(),
+			func() { raw.SlaveOf(t.Context(), "127.0.0.1", "1") }, func() { raw.SlaveOf(t.Context(), "NO", "ONE") }},
+		"wrong password": {"redis://default:wrong@" + server.Addr(),
+			func() { set("requirepass", "right") }, func() { set("requirepass", "") }},
+		"unknown database": {"redis://" + server.Addr() + "/99", func() {}, func() {}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r.spoil()
+			o := openURL(t, r.url, redisorigin.Options{})
+			err := addOne(t.Context(), o, c, 1)
+			raiseErr := o.Raise(t.Context(), []dataplane.Add{{Cell: c, Cost: 1}})
+			r.fix()
+			if err == nil || errors.Is(err, dataplane.ErrMaybeApplied) {
+				t.Errorf("add: %v", err)
+			}
+			if raiseErr == nil {
+				t.Error("raise: no error")
+			}
+			if n := raw.Exists(t.Context(), openAt(t, server.Addr(), redisorigin.Options{}).Key(c)).Val(); n != 0 {
+				t.Errorf("it was applied")
+			}
+		})
+	}
+}
+
+// A pool that is used up makes callers wait no longer than it is told to, and what
+// never left was not applied.
+func TestUsedUpPool(t *testing.T) {
+	server := servers.RedisForTest(t)
+	proxy := servers.ProxyForTest(t, server.Addr())
+	o := openURL(t, "redis://"+proxy.Addr()+"?pool_size=1&pool_timeout=50ms", redisorigin.Options{})
+	c := cellNow("x", time.Hour)
+	add(t, o, dataplane.Add{Cell: c, Cost: 1})
+	proxy.SetDelay(700 * time.Millisecond) // longer than the pool waits, shorter than a read may take
+
+	var errs [2]error
+	var callers sync.WaitGroup
+	for i := range errs {
+		callers.Go(func() { errs[i] = addOne(t.Context(), o, c, 1) })
+	}
+	callers.Wait()
+	first, second := errs[0], errs[1]
+	if first != nil {
+		first, second = second, first
+	}
+	if first != nil || !errors.Is(second, redis.ErrPoolTimeout) || errors.Is(second, dataplane.ErrMaybeApplied) {
+		t.Errorf("two increments over one connection: %v", errs)
+	}
+	proxy.SetDelay(0)
+	if got := read(t, o, c)[0]; got != 2 {
+		t.Errorf("total is %d", got)
+	}
+}

@@ -1,0 +1,146 @@
+package redisorigin
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// keyspace is how cells are named in Redis: {prefix}:{mode}:{identity}:{sequence},
+// where identity, in braces that are really there, is workspace, namespace,
+// identifier and milliseconds, joined by colons.
+//
+// The names are escaped: each byte that is a delimiter here (colon, braces,
+// percent), or that does not print, becomes %XX. All other bytes stand for
+// themselves, those of UTF-8 included. A cell has exactly one key, and a key at most
+// one cell.
+type keyspace struct {
+	head string // "weir:exact:{"
+}
+
+func newKeyspace(prefix, mode string) (keyspace, error) {
+	if prefix == "" {
+		prefix = "weir"
+	}
+	if mode == "" {
+		mode = "exact"
+	}
+	if err := plain("Prefix", prefix, "{}"); err != nil {
+		return keyspace{}, err
+	}
+	if err := plain("Mode", mode, "{}:"); err != nil {
+		return keyspace{}, err
+	}
+	return keyspace{head: prefix + ":" + mode + ":{"}, nil
+}
+
+const partBytesMax = 64 // of Prefix and of Mode
+
+func plain(field, s, forbidden string) error {
+	if len(s) > partBytesMax {
+		return fmt.Errorf("%s is %d bytes long (1 to %d)", field, len(s), partBytesMax)
+	}
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] >= 0x7f || strings.IndexByte(forbidden, s[i]) >= 0 {
+			return fmt.Errorf("%s is %q (printable ASCII without %q)", field, s, forbidden)
+		}
+	}
+	return nil
+}
+
+func (k keyspace) key(c window.Cell) string {
+	const numbers = 2*20 + len("::}:")
+	b := make([]byte, 0, len(k.head)+len(c.Workspace)+len(c.Namespace)+len(c.Identifier)+numbers+8)
+	b = append(b, k.head...)
+	b = appendEscaped(b, c.Workspace)
+	b = append(b, ':')
+	b = appendEscaped(b, c.Namespace)
+	b = append(b, ':')
+	b = appendEscaped(b, c.Identifier)
+	b = append(b, ':')
+	b = strconv.AppendInt(b, c.DurationMs(), 10)
+	b = append(b, '}', ':')
+	b = strconv.AppendInt(b, c.Sequence, 10)
+	return string(b)
+}
+
+var errForeignKey = errors.New("not a key of this origin")
+
+// cell is the inverse of key.
+func (k keyspace) cell(key string) (window.Cell, error) {
+	tail, ok := strings.CutPrefix(key, k.head)
+	if !ok {
+		return window.Cell{}, fmt.Errorf("%q: %w", key, errForeignKey)
+	}
+	identity, sequence, ok := strings.Cut(tail, "}:")
+	parts := strings.Split(identity, ":")
+	if !ok || len(parts) != 4 {
+		return window.Cell{}, fmt.Errorf("%q: %w", key, errForeignKey)
+	}
+	durationMs, err1 := strconv.ParseInt(parts[3], 10, 64)
+	n, err2 := strconv.ParseInt(sequence, 10, 64)
+	if err := errors.Join(err1, err2); err != nil {
+		return window.Cell{}, fmt.Errorf("%q: %w: %w", key, errForeignKey, err)
+	}
+	c := window.Cell{Key: window.Key{
+		Workspace:  unescaped(parts[0]),
+		Namespace:  unescaped(parts[1]),
+		Identifier: unescaped(parts[2]),
+		Duration:   time.Duration(durationMs) * time.Millisecond,
+	}, Sequence: n}
+	if k.key(c) != key { // something that this would write otherwise, or not at all
+		return window.Cell{}, fmt.Errorf("%q: %w", key, errForeignKey)
+	}
+	return c, nil
+}
+
+func special(c byte) bool {
+	return c <= ' ' || c == 0x7f || c == '%' || c == ':' || c == '{' || c == '}'
+}
+
+func appendEscaped(b []byte, name string) []byte {
+	const hex = "0123456789ABCDEF"
+	for i := range len(name) {
+		if c := name[i]; special(c) {
+			b = append(b, '%', hex[c>>4], hex[c&15])
+		} else {
+			b = append(b, c)
+		}
+	}
+	return b
+}
+
+// unescaped leaves what is not an escape as it is.
+func unescaped(s string) string {
+	b := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			if c, err := strconv.ParseUint(s[i+1:i+3], 16, 8); err == nil {
+				b = append(b, byte(c))
+				i += 2
+				continue
+			}
+		}
+		b = append(b, s[i])
+	}
+	return string(b)
+}
+
+// jitterMax bounds how much longer than its grace a key may stay.
+const jitterMax = time.Minute
+
+// jitter spreads the ends of keys whose cells end together over a tenth of their
+// duration, so that a server does not expire all of them at once. It is the same
+// each time, as every increment sets the expiry anew. FNV-1a, because what shards
+// keys (CRC16, or a rendezvous over another hash) must not choose the expiry too.
+func jitter(key string, d time.Duration) time.Duration {
+	h := uint64(14695981039346656037)
+	for i := range len(key) {
+		h = (h ^ uint64(key[i])) * 1099511628211
+	}
+	return time.Duration(h % uint64(min(d/10, jitterMax)+1))
+}

@@ -1,0 +1,78 @@
+package redisorigin_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/shared/window"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// openAt opens an Origin at host:port, closed with the test.
+func openAt(t testing.TB, addr string, o redisorigin.Options) *redisorigin.Origin {
+	t.Helper()
+	return openURL(t, "redis://"+addr, o)
+}
+
+func openURL(t testing.TB, rawURL string, o redisorigin.Options) *redisorigin.Origin {
+	t.Helper()
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	origin, err := redisorigin.Open(rawURL, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := origin.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
+			t.Error(err)
+		}
+	})
+	return origin
+}
+
+// rawClient looks at a server past the Origin.
+func rawClient(t testing.TB, addr string) *redis.Client {
+	t.Helper()
+	c := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func add(t testing.TB, o *redisorigin.Origin, adds ...dataplane.Add) []int64 {
+	t.Helper()
+	totals := make([]int64, len(adds))
+	for i, a := range o.Add(t.Context(), adds) {
+		if a.Err != nil {
+			t.Fatal(a.Err)
+		}
+		totals[i] = a.Total
+	}
+	return totals
+}
+
+func read(t testing.TB, o *redisorigin.Origin, cells ...window.Cell) []int64 {
+	t.Helper()
+	totals, err := o.Read(t.Context(), cells)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return totals
+}
+
+// addOne is one increment's error and nothing else.
+func addOne(ctx context.Context, o *redisorigin.Origin, c window.Cell, cost int64) error {
+	return o.Add(ctx, []dataplane.Add{{Cell: c, Cost: cost}})[0].Err
+}

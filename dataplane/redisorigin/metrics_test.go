@@ -1,0 +1,46 @@
+package redisorigin_test
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+// gathered is what the Origin's collector gives to a registry that checks it.
+func gathered(t testing.TB, o *redisorigin.Origin) map[string]float64 {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(o.Collector())
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := make(map[string]float64)
+	for _, f := range families {
+		m := f.GetMetric()[0]
+		values[f.GetName()] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+	}
+	return values
+}
+
+func TestCollectorShowsThePool(t *testing.T) {
+	o := openAt(t, servers.RedisForTest(t).Addr(), redisorigin.Options{})
+	for range 5 {
+		read(t, o, cellNow("x", 1e9))
+	}
+	got := gathered(t, o)
+	if got["weir_redis_pool_connections"] < 1 || got["weir_redis_pool_idle_connections"] < 1 {
+		t.Errorf("no connection after five reads: %v", got)
+	}
+	if got["weir_redis_pool_hits_total"]+got["weir_redis_pool_misses_total"] < 5 {
+		t.Errorf("less than five calls after five reads: %v", got)
+	}
+	for _, name := range []string{"pool_timeouts_total", "pool_stale_connections_total", "garbage_values_total"} {
+		if v, ok := got["weir_redis_"+name]; !ok || v != 0 {
+			t.Errorf("%s is %v, %v", name, v, ok)
+		}
+	}
+}
