@@ -58,7 +58,7 @@ func (e *endpoint) close() {
 	_ = e.server.Close()
 }
 
-func callServer(handler http.Handler, base context.Context, logger *slog.Logger) *http.Server {
+func callServer(base context.Context, handler http.Handler, logger *slog.Logger) *http.Server {
 	s := newServer(handler, logger)
 	s.ReadTimeout = readTimeout
 	s.WriteTimeout = writeTimeout

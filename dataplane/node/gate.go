@@ -87,7 +87,7 @@ func (g *gate) shed(w http.ResponseWriter, r *http.Request) {
 // panicked answers a call whose handler panicked; where the answer had begun
 // already, it is cut off, so that nobody takes half of it for the whole.
 func (g *gate) panicked(answer *answer, r *http.Request, p any) {
-	if p == http.ErrAbortHandler {
+	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		answer.broken = true
 		return
 	}

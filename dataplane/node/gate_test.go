@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -140,19 +141,26 @@ func TestBodyTooLong(t *testing.T) {
 			t.Errorf("an endless body: status %d", response.StatusCode)
 		}
 	}
-	if endless.read > 64<<20 {
-		t.Errorf("%d bytes of an endless body were taken", endless.read)
+	if taken := endless.read.Load(); taken > 64<<20 {
+		t.Errorf("%d bytes of an endless body were taken", taken)
 	}
 }
 
-type endlessBody struct{ read int }
+// Headers are bounded too.
+func TestHeaderTooLong(t *testing.T) {
+	h := start(t, scripted{})
+	if status, _, _ := curl(t, h.base+weirv1connect.RateLimitServiceLimitProcedure, minimal, "X-Long", strings.Repeat("x", 2*headerBytesMax)); status != 431 {
+		t.Errorf("status %d, want 431", status)
+	}
+}
+
+type endlessBody struct{ read atomic.Int64 }
 
 func (b *endlessBody) Read(p []byte) (int, error) {
 	for i := range p {
 		p[i] = ' '
 	}
-	b.read += len(p)
-	if b.read > 128<<20 {
+	if b.read.Add(int64(len(p))) > 128<<20 {
 		return 0, io.EOF // the test has failed already; do not hang
 	}
 	return len(p), nil

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/grpcreflect"
 	"google.golang.org/grpc"
@@ -66,6 +67,20 @@ func TestReflection(t *testing.T) {
 		}
 		_, _ = stream.Close()
 	}
+}
+
+// People keep reflection open for longer than any call may take.
+func TestReflectionOutlivesTheDeadlinesOfCalls(t *testing.T) {
+	h := prepare(t, scripted{})
+	h.calls.server.ReadTimeout, h.calls.server.WriteTimeout = 50*time.Millisecond, 50*time.Millisecond
+	h.serve(t)
+	stream := grpcreflect.NewClient(http2Client(t), h.base).NewStream(t.Context())
+	for began := time.Now(); time.Since(began) < 300*time.Millisecond; {
+		if _, err := stream.ListServices(); err != nil {
+			t.Fatalf("after %v: %v", time.Since(began), err)
+		}
+	}
+	_, _ = stream.Close()
 }
 
 // /metrics shows the node's own registry; each metric of this package is in it,

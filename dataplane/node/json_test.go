@@ -100,6 +100,20 @@ func TestJSONFaults(t *testing.T) {
 	}
 }
 
+// Only answers that are worth it are compressed: most callers say that they would
+// take it, and few answers are long.
+func TestCompression(t *testing.T) {
+	h := start(t, scripted{})
+	for _, step := range []struct{ procedure, body, want string }{
+		{weirv1connect.RateLimitServiceLimitProcedure, minimal, ""},
+		{weirv1connect.RateLimitServiceLimitManyProcedure, `{"requests":[` + strings.Repeat(minimal+`,`, 99) + minimal + `]}`, "gzip"},
+	} {
+		if _, header, _ := curl(t, h.base+step.procedure, step.body, "Accept-Encoding", "gzip"); header.Get("Content-Encoding") != step.want {
+			t.Errorf("%s: Content-Encoding is %q, want %q", step.procedure, header.Get("Content-Encoding"), step.want)
+		}
+	}
+}
+
 // Whoever speaks none of the protocols is told which there are.
 func TestNoCallAtAll(t *testing.T) {
 	h := start(t, scripted{})

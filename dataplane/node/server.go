@@ -57,6 +57,7 @@ type Config struct {
 	DrainTimeout time.Duration
 }
 
+// What Config's zero values stand for.
 const (
 	MaxInFlightDefault  = 1024
 	DrainTimeoutDefault = 20 * time.Second
@@ -101,7 +102,7 @@ func New(config Config) (*Server, error) {
 	mux := http.NewServeMux()
 	mux.Handle(s.callHandler(m))
 	handleHealth(mux, &s.ready)
-	s.calls = endpoint{name: "service", address: config.Listen, server: callServer(mux, base, s.logger)}
+	s.calls = endpoint{name: "service", address: config.Listen, server: callServer(base, mux, s.logger)}
 	s.admin = endpoint{name: "admin", address: config.AdminListen, server: adminServer(adminMux(&s.ready, config.Registry), s.logger)}
 	return s, nil
 }

@@ -90,7 +90,6 @@ func (v *violations) readKey(workspace, namespace, identifier string, durationMs
 	v.name("identifier", identifier, window.IdentifierBytesMax)
 	if durationMs < durationMsMin || durationMs > durationMsMax {
 		v.add("duration_ms", "is %d (%d to %d)", durationMs, durationMsMin, durationMsMax)
-		durationMs = 0 // a product out of bounds must not look like a valid one
 	}
 	return dataplane.Request{
 		Workspace:  workspace,

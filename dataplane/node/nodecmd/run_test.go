@@ -123,11 +123,11 @@ func TestServersComeUpLater(t *testing.T) {
 
 	second := begin(t, "--region=eu", "--redis-url=redis://"+redis.Addr())
 	eventually(t, "another node of the region knows", func() bool { return second.ask(t, "early", 0).Remaining == 5 })
-	if code := second.end(); code != exitOK {
+	if code := second.end(); code != 0 {
 		t.Errorf("second node: exit code %d\n%s", code, &second.stderr)
 	}
 
-	if code := c.end(); code != exitOK {
+	if code := c.end(); code != 0 {
 		t.Errorf("exit code %d\n%s", code, &c.stderr)
 	}
 	if got := seenFrom(t, dsn, "us")["early"]; got != 5 {
@@ -144,7 +144,7 @@ func TestUnsentCostIsAFailure(t *testing.T) {
 	redis.Cut()
 	c := begin(t, "--region=eu", "--redis-url=redis://"+redis.Addr(), "--drain-timeout=300ms")
 	c.ask(t, "user_1", 3)
-	if code := c.end(); code != exitFailed || !strings.Contains(c.stderr.String(), "cost 3 was not confirmed") {
+	if code := c.end(); code != 1 || !strings.Contains(c.stderr.String(), "cost 3 was not confirmed") {
 		t.Errorf("exit code %d\n%s", code, &c.stderr)
 	}
 }
@@ -154,13 +154,13 @@ func TestTakenPort(t *testing.T) {
 	c := begin(t)
 	var stdout, stderr lockedBuffer
 	taken := strings.TrimPrefix(c.listen, "http://")
-	if code := Main(t.Context(), []string{"--listen=" + taken, "--admin-listen=127.0.0.1:0"}, &stdout, &stderr); code != exitFailed || !strings.Contains(stderr.String(), taken) {
+	if code := Main(t.Context(), []string{"--listen=" + taken, "--admin-listen=127.0.0.1:0"}, &stdout, &stderr); code != 1 || !strings.Contains(stderr.String(), taken) {
 		t.Errorf("exit code %d\n%s", code, &stderr)
 	}
 	if stdout.String() != "" {
 		t.Errorf("invited to a port of somebody else's: %s", &stdout)
 	}
-	if code := c.end(); code != exitOK {
+	if code := c.end(); code != 0 {
 		t.Errorf("exit code %d\n%s", code, &c.stderr)
 	}
 }
@@ -184,7 +184,7 @@ func TestLogHoldsNoSecrets(t *testing.T) {
 func TestVersionAndHelp(t *testing.T) {
 	for flag, want := range map[string]string{"--version": "weir-node " + Build() + "\n", "--help": "--insecure-public"} {
 		var stdout, stderr lockedBuffer
-		if code := Main(t.Context(), []string{flag}, &stdout, &stderr); code != exitOK || !strings.Contains(stdout.String(), want) {
+		if code := Main(t.Context(), []string{flag}, &stdout, &stderr); code != 0 || !strings.Contains(stdout.String(), want) {
 			t.Errorf("%s: exit code %d\n%s%s", flag, code, &stdout, &stderr)
 		}
 	}
