@@ -211,7 +211,7 @@ func TestRefusals(t *testing.T) {
 		"too few replicas": {"redis://" + server.Addr(),
 			func() { set("min-replicas-to-write", "3") }, func() { set("min-replicas-to-write", "0") }},
 		"read only": {"redis://" + server.Addr(),
-			func() { raw.SlaveOf(t.Context(), "127.0.0.1", "1") }, func() { raw.SlaveOf(t.Context(), "NO", "ONE") }},
+			func() { raw.ReplicaOf(t.Context(), "127.0.0.1", "1") }, func() { raw.ReplicaOf(t.Context(), "NO", "ONE") }},
 		"wrong password": {"redis://default:wrong@" + server.Addr(),
 			func() { set("requirepass", "right") }, func() { set("requirepass", "") }},
 		"unknown database": {"redis://" + server.Addr() + "/99", func() {}, func() {}},

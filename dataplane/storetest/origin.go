@@ -225,52 +225,6 @@ func testAddMany(t *testing.T, o dataplane.Origin) {
 	}
 }
 
-func testRaiseLifts(t *testing.T, o dataplane.Origin) {
-	c := liveCells(3)
-	add(t, o, dataplane.Add{Cell: c[0], Cost: 4})
-	raise(t, o, dataplane.Add{Cell: c[0], Cost: 6}, dataplane.Add{Cell: c[1], Cost: 9})
-	wantTotals(t, o, c, 6, 9, 0)
-	if got := add(t, o, dataplane.Add{Cell: c[1], Cost: 1}, dataplane.Add{Cell: c[0], Cost: 1}); !slices.Equal(got, []int64{10, 7}) {
-		t.Errorf("totals after raising to 9 and 6, and 1 more: %v", got)
-	}
-	raise(t, o)
-	wantTotals(t, o, c, 7, 10, 0)
-}
-
-func testRaiseNeverLowers(t *testing.T, o dataplane.Origin) {
-	c := liveCells(3)
-	add(t, o, dataplane.Add{Cell: c[0], Cost: 10}, dataplane.Add{Cell: c[1], Cost: 10}, dataplane.Add{Cell: c[2], Cost: 10})
-	raise(t, o, dataplane.Add{Cell: c[0], Cost: 9}, dataplane.Add{Cell: c[1], Cost: 11}, dataplane.Add{Cell: c[2], Cost: 10})
-	wantTotals(t, o, c, 10, 11, 10)
-}
-
-func testRaiseTwice(t *testing.T, o dataplane.Origin) {
-	c := liveCells(2)
-	add(t, o, dataplane.Add{Cell: c[0], Cost: 3})
-	for range 2 {
-		raise(t, o, dataplane.Add{Cell: c[0], Cost: 5}, dataplane.Add{Cell: c[1], Cost: 5}, dataplane.Add{Cell: c[1], Cost: 4})
-		wantTotals(t, o, c, 5, 5)
-	}
-}
-
-// Neighbours that a float64 cannot tell apart.
-func testRaiseBig(t *testing.T, o dataplane.Origin) {
-	c := liveCells(1)
-	for _, step := range []struct{ to, want int64 }{
-		{window.LimitMax, window.LimitMax},
-		{1<<60 + 1, 1<<60 + 1},
-		{1 << 60, 1<<60 + 1},
-		{1<<60 + 2, 1<<60 + 2},
-		{999_999_999_999_999_999, 1<<60 + 2}, // one digit less, larger ones
-		{math.MaxInt64 - 1, math.MaxInt64 - 1},
-		{math.MaxInt64, math.MaxInt64},
-		{9, math.MaxInt64},
-	} {
-		raise(t, o, dataplane.Add{Cell: c[0], Cost: step.to})
-		wantTotals(t, o, c, step.want)
-	}
-}
-
 // "forgets itself some time after its cell has expired": a day after, at the latest.
 func testOriginForgets(t *testing.T, o dataplane.Origin) {
 	day := (24 * time.Hour).Milliseconds()

@@ -145,35 +145,3 @@ func testAddConcurrently(t *testing.T, o dataplane.Origin) {
 	}
 	wantTotals(t, o, cells, callers*calls, callers*calls, callers*calls)
 }
-
-// Raises race with increments: no total ever falls, and every increment counts on
-// top of whatever total it met.
-func testRaiseConcurrently(t *testing.T, o dataplane.Origin) {
-	const (
-		callers = 4
-		calls   = 100
-		most    = 50 // less than the increments alone reach
-	)
-	c := liveCell("w", "x")
-	var wg sync.WaitGroup
-	for caller := range callers {
-		wg.Go(func() {
-			last := int64(0)
-			for i := range int64(calls) {
-				a := o.Add(t.Context(), []dataplane.Add{{Cell: c, Cost: 1}})[0]
-				if a.Err != nil || a.Total <= last {
-					t.Errorf("caller %d: total %d, %v after %d", caller, a.Total, a.Err, last)
-				}
-				last = a.Total
-				if err := o.Raise(t.Context(), []dataplane.Add{{Cell: c, Cost: i % most}}); err != nil {
-					t.Errorf("caller %d: %v", caller, err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	got := read(t, o, c)[0]
-	if got < callers*calls || got > callers*calls+most {
-		t.Errorf("total after %d increments and raises to %d at most: %d", callers*calls, most, got)
-	}
-}
