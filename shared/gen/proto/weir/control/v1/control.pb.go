@@ -62,7 +62,8 @@ func (*FleetRequest) Descriptor() ([]byte, []int) {
 type FleetResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	NowMs         int64                  `protobuf:"varint,1,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"` // Unix ms by the clock of the database
-	Nodes         []*Node                `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Nodes         []*Node                `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`               // by region, then node id
+	Truncated     bool                   `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`      // there are more nodes than an answer holds
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -111,6 +112,13 @@ func (x *FleetResponse) GetNodes() []*Node {
 	return nil
 }
 
+func (x *FleetResponse) GetTruncated() bool {
+	if x != nil {
+		return x.Truncated
+	}
+	return false
+}
+
 // Node is what a node last said of itself.
 type Node struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -124,6 +132,7 @@ type Node struct {
 	Live          bool                   `protobuf:"varint,8,opt,name=live,proto3" json:"live,omitempty"`                                    // heard of recently enough
 	ClockSkewMs   int64                  `protobuf:"varint,9,opt,name=clock_skew_ms,json=clockSkewMs,proto3" json:"clock_skew_ms,omitempty"` // node's clock minus database's, when it last spoke
 	Health        *NodeHealth            `protobuf:"bytes,10,opt,name=health,proto3" json:"health,omitempty"`
+	HealthProblem string                 `protobuf:"bytes,11,opt,name=health_problem,json=healthProblem,proto3" json:"health_problem,omitempty"` // what of the health figures could not be read, empty for nothing
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -226,6 +235,13 @@ func (x *Node) GetHealth() *NodeHealth {
 		return x.Health
 	}
 	return nil
+}
+
+func (x *Node) GetHealthProblem() string {
+	if x != nil {
+		return x.HealthProblem
+	}
+	return ""
 }
 
 // NodeHealth are a node's own figures; totals count from the start of its process.
@@ -499,18 +515,21 @@ func (x *CleanupStatusResponse) GetStatus() *CleanupStatus {
 
 // CleanupStatus is the state of the schedule and its newest runs.
 type CleanupStatus struct {
-	state            protoimpl.MessageState `protogen:"open.v1"`
-	Running          bool                   `protobuf:"varint,1,opt,name=running,proto3" json:"running,omitempty"` // false while paused
-	IntervalMs       int64                  `protobuf:"varint,2,opt,name=interval_ms,json=intervalMs,proto3" json:"interval_ms,omitempty"`
-	NextAtMs         int64                  `protobuf:"varint,3,opt,name=next_at_ms,json=nextAtMs,proto3" json:"next_at_ms,omitempty"` // Unix ms; 0 while paused
-	LagMs            int64                  `protobuf:"varint,4,opt,name=lag_ms,json=lagMs,proto3" json:"lag_ms,omitempty"`            // how long ago the oldest expired row should have gone; 0 when there is none
-	RunsTotal        int64                  `protobuf:"varint,5,opt,name=runs_total,json=runsTotal,proto3" json:"runs_total,omitempty"`
-	RowsDeletedTotal int64                  `protobuf:"varint,6,opt,name=rows_deleted_total,json=rowsDeletedTotal,proto3" json:"rows_deleted_total,omitempty"`
-	PausedBy         string                 `protobuf:"bytes,7,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`
-	PausedReason     string                 `protobuf:"bytes,8,opt,name=paused_reason,json=pausedReason,proto3" json:"paused_reason,omitempty"`
-	History          []*CleanupRunRecord    `protobuf:"bytes,9,rep,name=history,proto3" json:"history,omitempty"` // newest first, bounded
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	state                 protoimpl.MessageState `protogen:"open.v1"`
+	Running               bool                   `protobuf:"varint,1,opt,name=running,proto3" json:"running,omitempty"` // false while paused, and before the first start
+	IntervalMs            int64                  `protobuf:"varint,2,opt,name=interval_ms,json=intervalMs,proto3" json:"interval_ms,omitempty"`
+	NextAtMs              int64                  `protobuf:"varint,3,opt,name=next_at_ms,json=nextAtMs,proto3" json:"next_at_ms,omitempty"` // Unix ms; 0 while paused
+	LagMs                 *int64                 `protobuf:"varint,4,opt,name=lag_ms,json=lagMs,proto3,oneof" json:"lag_ms,omitempty"`      // how long ago the oldest expired row should have gone; 0 when there is none, absent when MySQL does not answer
+	RunsTotal             int64                  `protobuf:"varint,5,opt,name=runs_total,json=runsTotal,proto3" json:"runs_total,omitempty"`
+	RowsDeletedTotal      int64                  `protobuf:"varint,6,opt,name=rows_deleted_total,json=rowsDeletedTotal,proto3" json:"rows_deleted_total,omitempty"`
+	PausedBy              string                 `protobuf:"bytes,7,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`
+	PausedReason          string                 `protobuf:"bytes,8,opt,name=paused_reason,json=pausedReason,proto3" json:"paused_reason,omitempty"`
+	History               []*CleanupRunRecord    `protobuf:"bytes,9,rep,name=history,proto3" json:"history,omitempty"`                              // newest first, bounded
+	PausedAtMs            int64                  `protobuf:"varint,10,opt,name=paused_at_ms,json=pausedAtMs,proto3" json:"paused_at_ms,omitempty"`  // Unix ms; 0 while not paused
+	ErrorsTotal           int64                  `protobuf:"varint,11,opt,name=errors_total,json=errorsTotal,proto3" json:"errors_total,omitempty"` // runs that ended in an error
+	DeadNodesDeletedTotal int64                  `protobuf:"varint,12,opt,name=dead_nodes_deleted_total,json=deadNodesDeletedTotal,proto3" json:"dead_nodes_deleted_total,omitempty"`
+	unknownFields         protoimpl.UnknownFields
+	sizeCache             protoimpl.SizeCache
 }
 
 func (x *CleanupStatus) Reset() {
@@ -565,8 +584,8 @@ func (x *CleanupStatus) GetNextAtMs() int64 {
 }
 
 func (x *CleanupStatus) GetLagMs() int64 {
-	if x != nil {
-		return x.LagMs
+	if x != nil && x.LagMs != nil {
+		return *x.LagMs
 	}
 	return 0
 }
@@ -606,17 +625,41 @@ func (x *CleanupStatus) GetHistory() []*CleanupRunRecord {
 	return nil
 }
 
+func (x *CleanupStatus) GetPausedAtMs() int64 {
+	if x != nil {
+		return x.PausedAtMs
+	}
+	return 0
+}
+
+func (x *CleanupStatus) GetErrorsTotal() int64 {
+	if x != nil {
+		return x.ErrorsTotal
+	}
+	return 0
+}
+
+func (x *CleanupStatus) GetDeadNodesDeletedTotal() int64 {
+	if x != nil {
+		return x.DeadNodesDeletedTotal
+	}
+	return 0
+}
+
 type CleanupRunRecord struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	StartedAtMs   int64                  `protobuf:"varint,1,opt,name=started_at_ms,json=startedAtMs,proto3" json:"started_at_ms,omitempty"`
-	DurationMs    int64                  `protobuf:"varint,2,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
-	RowsDeleted   int64                  `protobuf:"varint,3,opt,name=rows_deleted,json=rowsDeleted,proto3" json:"rows_deleted,omitempty"`
-	Batches       int64                  `protobuf:"varint,4,opt,name=batches,proto3" json:"batches,omitempty"`
-	Capped        bool                   `protobuf:"varint,5,opt,name=capped,proto3" json:"capped,omitempty"`  // stopped at its bound with rows left
-	Trigger       string                 `protobuf:"bytes,6,opt,name=trigger,proto3" json:"trigger,omitempty"` // "schedule" or who asked for it
-	Error         string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	StartedAtMs      int64                  `protobuf:"varint,1,opt,name=started_at_ms,json=startedAtMs,proto3" json:"started_at_ms,omitempty"`
+	DurationMs       int64                  `protobuf:"varint,2,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
+	RowsDeleted      int64                  `protobuf:"varint,3,opt,name=rows_deleted,json=rowsDeleted,proto3" json:"rows_deleted,omitempty"`
+	Batches          int64                  `protobuf:"varint,4,opt,name=batches,proto3" json:"batches,omitempty"`
+	Capped           bool                   `protobuf:"varint,5,opt,name=capped,proto3" json:"capped,omitempty"`  // stopped at a bound with rows left
+	Trigger          string                 `protobuf:"bytes,6,opt,name=trigger,proto3" json:"trigger,omitempty"` // "schedule" or who asked for it
+	Error            string                 `protobuf:"bytes,7,opt,name=error,proto3" json:"error,omitempty"`
+	StoppedBy        string                 `protobuf:"bytes,8,opt,name=stopped_by,json=stoppedBy,proto3" json:"stopped_by,omitempty"` // the bound it stopped at: "batches", "time" or "slow"; empty when nothing was left
+	DeadNodesDeleted int64                  `protobuf:"varint,9,opt,name=dead_nodes_deleted,json=deadNodesDeleted,proto3" json:"dead_nodes_deleted,omitempty"`
+	LagMs            int64                  `protobuf:"varint,10,opt,name=lag_ms,json=lagMs,proto3" json:"lag_ms,omitempty"` // when it started
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *CleanupRunRecord) Reset() {
@@ -696,6 +739,27 @@ func (x *CleanupRunRecord) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *CleanupRunRecord) GetStoppedBy() string {
+	if x != nil {
+		return x.StoppedBy
+	}
+	return ""
+}
+
+func (x *CleanupRunRecord) GetDeadNodesDeleted() int64 {
+	if x != nil {
+		return x.DeadNodesDeleted
+	}
+	return 0
+}
+
+func (x *CleanupRunRecord) GetLagMs() int64 {
+	if x != nil {
+		return x.LagMs
+	}
+	return 0
 }
 
 type CleanupRunRequest struct {
@@ -991,10 +1055,11 @@ var File_weir_control_v1_control_proto protoreflect.FileDescriptor
 const file_weir_control_v1_control_proto_rawDesc = "" +
 	"\n" +
 	"\x1dweir/control/v1/control.proto\x12\x0fweir.control.v1\"\x0e\n" +
-	"\fFleetRequest\"S\n" +
+	"\fFleetRequest\"q\n" +
 	"\rFleetResponse\x12\x15\n" +
 	"\x06now_ms\x18\x01 \x01(\x03R\x05nowMs\x12+\n" +
-	"\x05nodes\x18\x02 \x03(\v2\x15.weir.control.v1.NodeR\x05nodes\"\xba\x02\n" +
+	"\x05nodes\x18\x02 \x03(\v2\x15.weir.control.v1.NodeR\x05nodes\x12\x1c\n" +
+	"\ttruncated\x18\x03 \x01(\bR\ttruncated\"\xe1\x02\n" +
 	"\x04Node\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x14\n" +
@@ -1007,7 +1072,8 @@ const file_weir_control_v1_control_proto_rawDesc = "" +
 	"\x04live\x18\b \x01(\bR\x04live\x12\"\n" +
 	"\rclock_skew_ms\x18\t \x01(\x03R\vclockSkewMs\x123\n" +
 	"\x06health\x18\n" +
-	" \x01(\v2\x1b.weir.control.v1.NodeHealthR\x06health\"\x9c\x06\n" +
+	" \x01(\v2\x1b.weir.control.v1.NodeHealthR\x06health\x12%\n" +
+	"\x0ehealth_problem\x18\v \x01(\tR\rhealthProblem\"\x9c\x06\n" +
 	"\n" +
 	"NodeHealth\x12#\n" +
 	"\rallowed_total\x18\x01 \x01(\x03R\fallowedTotal\x12!\n" +
@@ -1032,20 +1098,26 @@ const file_weir_control_v1_control_proto_rawDesc = "" +
 	"\x10settings_problem\x18\x13 \x01(\tR\x0fsettingsProblem\"\x16\n" +
 	"\x14CleanupStatusRequest\"O\n" +
 	"\x15CleanupStatusResponse\x126\n" +
-	"\x06status\x18\x01 \x01(\v2\x1e.weir.control.v1.CleanupStatusR\x06status\"\xcb\x02\n" +
+	"\x06status\x18\x01 \x01(\v2\x1e.weir.control.v1.CleanupStatusR\x06status\"\xd9\x03\n" +
 	"\rCleanupStatus\x12\x18\n" +
 	"\arunning\x18\x01 \x01(\bR\arunning\x12\x1f\n" +
 	"\vinterval_ms\x18\x02 \x01(\x03R\n" +
 	"intervalMs\x12\x1c\n" +
 	"\n" +
-	"next_at_ms\x18\x03 \x01(\x03R\bnextAtMs\x12\x15\n" +
-	"\x06lag_ms\x18\x04 \x01(\x03R\x05lagMs\x12\x1d\n" +
+	"next_at_ms\x18\x03 \x01(\x03R\bnextAtMs\x12\x1a\n" +
+	"\x06lag_ms\x18\x04 \x01(\x03H\x00R\x05lagMs\x88\x01\x01\x12\x1d\n" +
 	"\n" +
 	"runs_total\x18\x05 \x01(\x03R\trunsTotal\x12,\n" +
 	"\x12rows_deleted_total\x18\x06 \x01(\x03R\x10rowsDeletedTotal\x12\x1b\n" +
 	"\tpaused_by\x18\a \x01(\tR\bpausedBy\x12#\n" +
 	"\rpaused_reason\x18\b \x01(\tR\fpausedReason\x12;\n" +
-	"\ahistory\x18\t \x03(\v2!.weir.control.v1.CleanupRunRecordR\ahistory\"\xdc\x01\n" +
+	"\ahistory\x18\t \x03(\v2!.weir.control.v1.CleanupRunRecordR\ahistory\x12 \n" +
+	"\fpaused_at_ms\x18\n" +
+	" \x01(\x03R\n" +
+	"pausedAtMs\x12!\n" +
+	"\ferrors_total\x18\v \x01(\x03R\verrorsTotal\x127\n" +
+	"\x18dead_nodes_deleted_total\x18\f \x01(\x03R\x15deadNodesDeletedTotalB\t\n" +
+	"\a_lag_ms\"\xc0\x02\n" +
 	"\x10CleanupRunRecord\x12\"\n" +
 	"\rstarted_at_ms\x18\x01 \x01(\x03R\vstartedAtMs\x12\x1f\n" +
 	"\vduration_ms\x18\x02 \x01(\x03R\n" +
@@ -1054,7 +1126,12 @@ const file_weir_control_v1_control_proto_rawDesc = "" +
 	"\abatches\x18\x04 \x01(\x03R\abatches\x12\x16\n" +
 	"\x06capped\x18\x05 \x01(\bR\x06capped\x12\x18\n" +
 	"\atrigger\x18\x06 \x01(\tR\atrigger\x12\x14\n" +
-	"\x05error\x18\a \x01(\tR\x05error\"A\n" +
+	"\x05error\x18\a \x01(\tR\x05error\x12\x1d\n" +
+	"\n" +
+	"stopped_by\x18\b \x01(\tR\tstoppedBy\x12,\n" +
+	"\x12dead_nodes_deleted\x18\t \x01(\x03R\x10deadNodesDeleted\x12\x15\n" +
+	"\x06lag_ms\x18\n" +
+	" \x01(\x03R\x05lagMs\"A\n" +
 	"\x11CleanupRunRequest\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"I\n" +
@@ -1137,6 +1214,7 @@ func file_weir_control_v1_control_proto_init() {
 	if File_weir_control_v1_control_proto != nil {
 		return
 	}
+	file_weir_control_v1_control_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

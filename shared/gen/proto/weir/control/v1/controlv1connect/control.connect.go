@@ -58,10 +58,12 @@ type ControlServiceClient interface {
 	// CleanupStatus tells how the deletion of expired rows is doing.
 	CleanupStatus(context.Context, *connect.Request[v1.CleanupStatusRequest]) (*connect.Response[v1.CleanupStatusResponse], error)
 	// CleanupRun runs one cleanup now, beside the schedule, and answers when it is done.
+	// It runs while the schedule is paused, too.
 	CleanupRun(context.Context, *connect.Request[v1.CleanupRunRequest]) (*connect.Response[v1.CleanupRunResponse], error)
 	// CleanupPause stops the schedule until it is resumed. Rows pile up meanwhile.
+	// Pausing what is paused changes nothing: whoever paused it first stays on record.
 	CleanupPause(context.Context, *connect.Request[v1.CleanupPauseRequest]) (*connect.Response[v1.CleanupPauseResponse], error)
-	// CleanupResume starts the schedule again.
+	// CleanupResume starts the schedule again, with a run at once.
 	CleanupResume(context.Context, *connect.Request[v1.CleanupResumeRequest]) (*connect.Response[v1.CleanupResumeResponse], error)
 }
 
@@ -150,10 +152,12 @@ type ControlServiceHandler interface {
 	// CleanupStatus tells how the deletion of expired rows is doing.
 	CleanupStatus(context.Context, *connect.Request[v1.CleanupStatusRequest]) (*connect.Response[v1.CleanupStatusResponse], error)
 	// CleanupRun runs one cleanup now, beside the schedule, and answers when it is done.
+	// It runs while the schedule is paused, too.
 	CleanupRun(context.Context, *connect.Request[v1.CleanupRunRequest]) (*connect.Response[v1.CleanupRunResponse], error)
 	// CleanupPause stops the schedule until it is resumed. Rows pile up meanwhile.
+	// Pausing what is paused changes nothing: whoever paused it first stays on record.
 	CleanupPause(context.Context, *connect.Request[v1.CleanupPauseRequest]) (*connect.Response[v1.CleanupPauseResponse], error)
-	// CleanupResume starts the schedule again.
+	// CleanupResume starts the schedule again, with a run at once.
 	CleanupResume(context.Context, *connect.Request[v1.CleanupResumeRequest]) (*connect.Response[v1.CleanupResumeResponse], error)
 }
 
