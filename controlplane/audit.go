@@ -1,0 +1,66 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"unicode/utf8"
+)
+
+const (
+	// AuditActionBytesMax bounds AuditEntry.Action.
+	AuditActionBytesMax = 64
+	// AuditSubjectBytesMax bounds AuditEntry.Subject.
+	AuditSubjectBytesMax = 800
+	// AuditStateBytesMax bounds AuditEntry.Before and After each.
+	AuditStateBytesMax = 60 << 10
+)
+
+// AuditEntry is one row of the audit log: who did what to what, why, and how it was
+// before and after. The time is the database's, at the insert.
+type AuditEntry struct {
+	By
+	Action  string `json:"action"`  // e.g. "cleanup.pause"
+	Subject string `json:"subject"` // what it was done to
+	Before  string `json:"before"`  // JSON, empty for none
+	After   string `json:"after"`   // JSON, empty for none
+}
+
+// Validate reports the first field that the audit table would refuse or cut.
+func (e AuditEntry) Validate() error {
+	if err := e.By.Validate(); err != nil {
+		return err
+	}
+	if err := validateText("action", e.Action, AuditActionBytesMax); err != nil {
+		return err
+	}
+	if n := len(e.Subject); n == 0 || n > AuditSubjectBytesMax {
+		return fmt.Errorf("%w: subject is %d bytes long (1 to %d)", ErrInvalid, n, AuditSubjectBytesMax)
+	}
+	for field, state := range map[string]string{"before": e.Before, "after": e.After} {
+		if len(state) > AuditStateBytesMax {
+			return fmt.Errorf("%w: %s is %d bytes long (at most %d)", ErrInvalid, field, len(state), AuditStateBytesMax)
+		}
+		if !utf8.ValidString(state) {
+			return fmt.Errorf("%w: %s is not valid UTF-8", ErrInvalid, field)
+		}
+	}
+	return nil
+}
+
+// AuditStore keeps the log. Rows are only ever added.
+type AuditStore interface {
+	// InsertAudit adds a row. Called twice it adds two: whoever retries it after an
+	// unknown outcome may leave the same change twice in the log, never none.
+	InsertAudit(ctx context.Context, e AuditEntry) error
+}
+
+// WriteAudit records a change.
+func WriteAudit(ctx context.Context, store AuditStore, e AuditEntry) error {
+	if err := e.Validate(); err != nil {
+		return fmt.Errorf("audit %s: %w", e.Action, err)
+	}
+	if err := store.InsertAudit(ctx, e); err != nil {
+		return fmt.Errorf("audit %s of %s by %s: %w", e.Action, e.Subject, e.Actor, err)
+	}
+	return nil
+}

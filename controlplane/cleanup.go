@@ -1,0 +1,198 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+const (
+	nodeRowsMax = 1000            // heartbeat rows one run deletes
+	nodesMin    = 1 * time.Minute // a node is not dead because it is late
+	graceMost   = 7 * 24 * time.Hour
+	deadMost    = 90 * 24 * time.Hour
+)
+
+// CleanupConfig says what the expiry cleanup deletes. Start from DefaultCleanupConfig.
+type CleanupConfig struct {
+	Limits SweepLimits
+
+	// Grace is how long an expired row is kept, 0 to 7 days; default 1 minute. Rows
+	// expire when no decision can depend on them any more, by the clock of the
+	// database; grace covers the clocks of nodes that are behind it.
+	Grace time.Duration
+
+	// NodeDeadAfter is how long a node is not heard of before its heartbeat row goes,
+	// 1 minute to 90 days; default 24 h. Until then operators see it as not live.
+	NodeDeadAfter time.Duration
+
+	// StepTimeout bounds one statement, 100 ms to 5 min; default 30 s.
+	StepTimeout time.Duration
+}
+
+// DefaultCleanupConfig are the defaults named at the fields.
+func DefaultCleanupConfig() CleanupConfig {
+	return CleanupConfig{
+		Limits:        DefaultSweepLimits(),
+		Grace:         time.Minute,
+		NodeDeadAfter: 24 * time.Hour,
+		StepTimeout:   30 * time.Second,
+	}
+}
+
+// Validate reports the first field outside its bounds.
+func (c CleanupConfig) Validate() error {
+	if err := c.Limits.Validate(); err != nil {
+		return err
+	}
+	if err := validateSpan("cleanup grace", c.Grace, 0, graceMost); err != nil {
+		return err
+	}
+	if err := validateSpan("node dead after", c.NodeDeadAfter, nodesMin, deadMost); err != nil {
+		return err
+	}
+	return validateSpan("cleanup step timeout", c.StepTimeout, 100*time.Millisecond, 5*time.Minute)
+}
+
+// CleanupStore is what the cleanup needs of MySQL. All methods may be called at once.
+type CleanupStore interface {
+	// Now is the clock of the database.
+	Now(ctx context.Context) (time.Time, error)
+	// OldestExpiry is the earliest expires_at of any window count; false without rows.
+	OldestExpiry(ctx context.Context) (at time.Time, ok bool, err error)
+	// DeleteExpired deletes at most rows window counts with expires_at < cutoff.
+	DeleteExpired(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
+	// DeleteDeadNodes deletes at most rows heartbeats last seen before cutoff.
+	DeleteDeadNodes(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
+}
+
+// CleanupPlan is what a run decides before its first batch, and keeps to.
+type CleanupPlan struct {
+	CutoffMs     int64         `json:"cutoff_ms"`      // Unix ms: window counts that expired before it go
+	NodeCutoffMs int64         `json:"node_cutoff_ms"` // Unix ms: nodes last seen before it go
+	Lag          time.Duration `json:"lag_ns"`         // at the start
+	Limits       SweepLimits   `json:"limits"`
+}
+
+// CleanupSteps are the pieces of a run. Each may be executed more than once, after
+// a crash or a lost answer: deleting what is already gone deletes nothing.
+type CleanupSteps interface {
+	Plan() (CleanupPlan, error)
+	DeleteExpired(cutoffMs int64, rows int) (Batch, error)
+	DeleteDeadNodes(cutoffMs int64) (deleted int64, err error)
+}
+
+// CleanupReport is what a run did. With an error beside it, it is what was done before.
+type CleanupReport struct {
+	Rows      int64
+	Batches   int
+	DeadNodes int64
+	Lag       time.Duration // at the start
+	StoppedBy StoppedBy
+}
+
+// RunCleanup is one run: the order of its steps, which depends on nothing but their
+// answers.
+func RunCleanup(steps CleanupSteps) (CleanupReport, error) {
+	plan, err := steps.Plan()
+	if err != nil {
+		return CleanupReport{}, err
+	}
+	report := CleanupReport{Lag: plan.Lag}
+	sweep := NewSweep(plan.Limits)
+	for rows, ok := sweep.Next(); ok; rows, ok = sweep.Next() {
+		batch, err := steps.DeleteExpired(plan.CutoffMs, rows)
+		if err != nil {
+			return report, err
+		}
+		sweep.Done(batch)
+		report.Rows, report.Batches, report.StoppedBy = sweep.Rows(), sweep.Batches(), sweep.StoppedBy()
+	}
+	report.DeadNodes, err = steps.DeleteDeadNodes(plan.NodeCutoffMs)
+	return report, err
+}
+
+// Cleanup executes the steps of a cleanup against a database, each under its own
+// timeout, and counts what they do.
+type Cleanup struct {
+	config  CleanupConfig
+	store   CleanupStore
+	metrics *Metrics
+}
+
+// NewCleanup returns the steps for a configuration, or what is wrong with it.
+func NewCleanup(config CleanupConfig, store CleanupStore, metrics *Metrics) (*Cleanup, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	return &Cleanup{config: config, store: store, metrics: metrics}, nil
+}
+
+// Plan reads the clock of the database and the lag.
+func (c *Cleanup) Plan(ctx context.Context) (CleanupPlan, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
+	defer cancel()
+	now, lag, err := c.lag(ctx)
+	if err != nil {
+		return CleanupPlan{}, fmt.Errorf("plan the cleanup: %w", err)
+	}
+	return CleanupPlan{
+		CutoffMs:     now.Add(-c.config.Grace).UnixMilli(),
+		NodeCutoffMs: now.Add(-c.config.NodeDeadAfter).UnixMilli(),
+		Lag:          lag,
+		Limits:       c.config.Limits,
+	}, nil
+}
+
+// DeleteExpired is one batch.
+func (c *Cleanup) DeleteExpired(ctx context.Context, cutoffMs int64, rows int) (Batch, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
+	defer cancel()
+	start := time.Now()
+	deleted, err := c.store.DeleteExpired(ctx, time.UnixMilli(cutoffMs), rows)
+	batch := Batch{Rows: deleted, Took: time.Since(start)}
+	c.metrics.batch(batch, err)
+	if err != nil {
+		return Batch{}, fmt.Errorf("delete at most %d rows expired before %d: %w", rows, cutoffMs, err)
+	}
+	return batch, nil
+}
+
+// DeleteDeadNodes deletes the heartbeats of nodes that are long gone.
+func (c *Cleanup) DeleteDeadNodes(ctx context.Context, cutoffMs int64) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
+	defer cancel()
+	deleted, err := c.store.DeleteDeadNodes(ctx, time.UnixMilli(cutoffMs), nodeRowsMax)
+	if err != nil {
+		return 0, fmt.Errorf("delete heartbeats of nodes not seen since %d: %w", cutoffMs, err)
+	}
+	c.metrics.deadNodes(deleted)
+	return deleted, nil
+}
+
+// Lag is how long ago the oldest expired row should have gone: 0 when none is left
+// that should have.
+func (c *Cleanup) Lag(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
+	defer cancel()
+	_, lag, err := c.lag(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("read the cleanup's lag: %w", err)
+	}
+	return lag, nil
+}
+
+func (c *Cleanup) lag(ctx context.Context) (now time.Time, lag time.Duration, err error) {
+	if now, err = c.store.Now(ctx); err != nil {
+		return now, 0, err
+	}
+	oldest, ok, err := c.store.OldestExpiry(ctx)
+	if err != nil {
+		return now, 0, err
+	}
+	if ok {
+		lag = max(0, now.Add(-c.config.Grace).Sub(oldest))
+	}
+	c.metrics.lag(lag)
+	return now, lag, nil
+}

@@ -1,0 +1,266 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+)
+
+var day = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// table is a window-count table in memory: expiries, sorted, and heartbeats.
+type table struct {
+	now      time.Time
+	expiries []time.Time
+	seen     []time.Time
+	batches  []int
+	err      error // of the next DeleteExpired
+}
+
+func (s *table) Now(context.Context) (time.Time, error) { return s.now, nil }
+
+func (s *table) OldestExpiry(context.Context) (time.Time, bool, error) {
+	if len(s.expiries) == 0 {
+		return time.Time{}, false, nil
+	}
+	return slices.MinFunc(s.expiries, time.Time.Compare), true, nil
+}
+
+func (s *table) DeleteExpired(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		return 0, errors.New("a batch without a deadline")
+	}
+	if err := s.err; err != nil {
+		s.err = nil
+		return 0, err
+	}
+	s.batches = append(s.batches, rows)
+	var n int
+	s.expiries, n = without(s.expiries, cutoff, rows)
+	return int64(n), nil
+}
+
+func (s *table) DeleteDeadNodes(_ context.Context, cutoff time.Time, rows int) (int64, error) {
+	var n int
+	s.seen, n = without(s.seen, cutoff, rows)
+	return int64(n), nil
+}
+
+func without(times []time.Time, cutoff time.Time, rows int) (left []time.Time, deleted int) {
+	for _, at := range times {
+		if at.Before(cutoff) && deleted < rows {
+			deleted++
+			continue
+		}
+		left = append(left, at)
+	}
+	return left, deleted
+}
+
+// plain executes steps once each; the durable executor is in restate/handlers.
+type plain struct {
+	ctx context.Context
+	*Cleanup
+}
+
+func (p plain) Plan() (CleanupPlan, error) { return p.Cleanup.Plan(p.ctx) }
+func (p plain) DeleteExpired(cutoffMs int64, rows int) (Batch, error) {
+	return p.Cleanup.DeleteExpired(p.ctx, cutoffMs, rows)
+}
+func (p plain) DeleteDeadNodes(cutoffMs int64) (int64, error) {
+	return p.Cleanup.DeleteDeadNodes(p.ctx, cutoffMs)
+}
+
+func config(change func(*CleanupConfig)) CleanupConfig {
+	c := DefaultCleanupConfig()
+	change(&c)
+	return c
+}
+
+func newCleanup(t *testing.T, store CleanupStore, change func(*CleanupConfig)) (*Cleanup, *Metrics) {
+	t.Helper()
+	metrics := NewMetrics()
+	c, err := NewCleanup(config(change), store, metrics)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, metrics
+}
+
+// "Cleanup deletes only expires_at < cutoff, in bounded batches, … continues on the
+// next tick."
+func TestCleanupDeletesOnlyWhatExpiredBeforeTheCutoff(t *testing.T) {
+	store := &table{now: day}
+	cutoff := day.Add(-time.Minute)
+	for i := range 25 {
+		store.expiries = append(store.expiries, cutoff.Add(-time.Duration(i+1)*time.Second))
+	}
+	live := []time.Time{cutoff, cutoff.Add(time.Millisecond), day, day.Add(time.Hour)}
+	store.expiries = append(store.expiries, live...)
+	cleanup, metrics := newCleanup(t, store, func(c *CleanupConfig) {
+		c.Grace, c.Limits.BatchRowsMax, c.Limits.BatchesMax = time.Minute, 10, 2
+	})
+
+	first, err := RunCleanup(plain{t.Context(), cleanup})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.Rows != 20 || first.Batches != 2 || first.StoppedBy != StoppedByBatches || first.Lag != 25*time.Second {
+		t.Errorf("first run: %+v", first)
+	}
+	second, err := RunCleanup(plain{t.Context(), cleanup})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second.Rows != 5 || second.Batches != 1 || second.StoppedBy != StoppedByNothing || second.Lag != 25*time.Second {
+		t.Errorf("second run: %+v", second)
+	}
+	if !slices.Equal(store.expiries, live) {
+		t.Errorf("left %v, want the live ones %v", store.expiries, live)
+	}
+	if !slices.Equal(store.batches, []int{10, 10, 10}) {
+		t.Errorf("batches of %v rows", store.batches)
+	}
+	if n := testutil.ToFloat64(metrics.rowsDeleted); n != 25 {
+		t.Errorf("weir_cleanup_rows_deleted_total is %v", n)
+	}
+	if lag, err := cleanup.Lag(t.Context()); lag != 0 || err != nil {
+		t.Errorf("lag of a clean table: %v, %v", lag, err)
+	}
+}
+
+func TestCleanupDeletesDeadNodes(t *testing.T) {
+	store := &table{now: day, seen: []time.Time{day.Add(-25 * time.Hour), day.Add(-24 * time.Hour), day}}
+	cleanup, metrics := newCleanup(t, store, func(c *CleanupConfig) { c.NodeDeadAfter = 24 * time.Hour })
+	report, err := RunCleanup(plain{t.Context(), cleanup})
+	if err != nil || report.DeadNodes != 1 || len(store.seen) != 2 {
+		t.Errorf("%+v, %v; left %v", report, err, store.seen)
+	}
+	if n := testutil.ToFloat64(metrics.nodesDeleted); n != 1 {
+		t.Errorf("weir_cleanup_dead_nodes_deleted_total is %v", n)
+	}
+}
+
+func TestCleanupErrorTellsWhatWasTriedAndKeepsWhatWasDone(t *testing.T) {
+	store := &table{now: day}
+	for range 15 {
+		store.expiries = append(store.expiries, day.Add(-time.Hour))
+	}
+	cleanup, metrics := newCleanup(t, store, func(c *CleanupConfig) { c.Limits.BatchRowsMax = 10 })
+	steps := &failSecondBatch{plain: plain{t.Context(), cleanup}, store: store, err: errors.New("deadlock")}
+	report, err := RunCleanup(steps)
+	if err == nil || !strings.Contains(err.Error(), "delete at most 10 rows expired before") || !errors.Is(err, steps.err) {
+		t.Errorf("error %v", err)
+	}
+	if report.Rows != 10 || report.Batches != 1 {
+		t.Errorf("report beside the error: %+v", report)
+	}
+	if n := testutil.ToFloat64(metrics.batchErrors); n != 1 {
+		t.Errorf("weir_cleanup_batch_errors_total is %v", n)
+	}
+}
+
+type failSecondBatch struct {
+	plain
+	store *table
+	err   error
+	n     int
+}
+
+func (f *failSecondBatch) DeleteExpired(cutoffMs int64, rows int) (Batch, error) {
+	if f.n++; f.n == 2 {
+		f.store.err = f.err
+	}
+	return f.plain.DeleteExpired(cutoffMs, rows)
+}
+
+func TestLagIsTheAgeOfTheOldestRowThatShouldHaveGone(t *testing.T) {
+	for name, tc := range map[string]struct {
+		expiries []time.Time
+		want     time.Duration
+	}{
+		"no rows":                    {nil, 0},
+		"only live rows":             {[]time.Time{day.Add(time.Hour)}, 0},
+		"expired, but within grace":  {[]time.Time{day.Add(-30 * time.Second)}, 0},
+		"expired before the grace":   {[]time.Time{day.Add(time.Hour), day.Add(-90 * time.Second)}, 30 * time.Second},
+		"the oldest is what matters": {[]time.Time{day.Add(-2 * time.Minute), day.Add(-time.Hour)}, 59 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cleanup, metrics := newCleanup(t, &table{now: day, expiries: tc.expiries}, func(c *CleanupConfig) { c.Grace = time.Minute })
+			lag, err := cleanup.Lag(t.Context())
+			if err != nil || lag != tc.want {
+				t.Errorf("%v, %v; want %v", lag, err, tc.want)
+			}
+			if s := testutil.ToFloat64(metrics.lagSeconds); s != tc.want.Seconds() {
+				t.Errorf("weir_cleanup_lag_seconds is %v", s)
+			}
+		})
+	}
+}
+
+func TestCleanupConfigValidate(t *testing.T) {
+	for field, change := range map[string]func(*CleanupConfig){
+		"batches is 0":                                 func(c *CleanupConfig) { c.Limits.BatchesMax = 0 },
+		"grace is -1ns (0s to 168h0m0s)":               func(c *CleanupConfig) { c.Grace = -1 },
+		"node dead after is 59s (1m0s to 2160h0m0s)":   func(c *CleanupConfig) { c.NodeDeadAfter = 59 * time.Second },
+		"step timeout is 99ms (100ms to 5m0s)":         func(c *CleanupConfig) { c.StepTimeout = 99 * time.Millisecond },
+		"step timeout is 5m0.001s (100ms to 5m0s)":     func(c *CleanupConfig) { c.StepTimeout = 5*time.Minute + time.Millisecond },
+		"grace is 168h0m0.000000001s (0s to 168h0m0s)": func(c *CleanupConfig) { c.Grace = 7*24*time.Hour + 1 },
+	} {
+		_, err := NewCleanup(config(change), &table{}, NewMetrics())
+		wantInvalid(t, err, field)
+	}
+	if err := DefaultCleanupConfig().Validate(); err != nil {
+		t.Errorf("the defaults: %v", err)
+	}
+}
+
+// "Counters start at 0 with the process and are there from its start."
+func TestMetricsAreThereFromTheStart(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	if err := registry.Register(NewMetrics()); err != nil {
+		t.Fatal(err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, f := range families {
+		names = append(names, f.GetName())
+	}
+	want := []string{
+		"weir_cleanup_batch_errors_total", "weir_cleanup_batch_seconds", "weir_cleanup_dead_nodes_deleted_total",
+		"weir_cleanup_lag_seconds", "weir_cleanup_paused", "weir_cleanup_rows_deleted_total", "weir_cleanup_run_errors_total",
+		"weir_cleanup_runs_total", "weir_control_chain_repairs_total", "weir_control_dependency_up",
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("metrics %v\nwant    %v", names, want)
+	}
+	readme, err := os.ReadFile("../restate/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if !strings.Contains(string(readme), "`"+name) {
+			t.Errorf("restate/README.md does not say what %s means", name)
+		}
+	}
+	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {
+		t.Errorf("%v %v", problems, err)
+	}
+}
+
+func wantInvalid(t *testing.T, err error, words string) {
+	t.Helper()
+	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), words) {
+		t.Errorf("error %v; want one that is ErrInvalid and says %q", err, words)
+	}
+}

@@ -1,0 +1,35 @@
+package controlplane
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// Which packages may not come in, and why.
+func TestDependencies(t *testing.T) {
+	const module = "github.com/weirhq/weir/"
+	rules := []struct{ packages, forbidden, why string }{
+		{"./...", module + "dataplane", "the planes do not know each other; a main may hand one to the other"},
+		{". ./store ./api", "github.com/restatedev/", "steps must run and be tested without Restate; restate/handlers is its only importer"},
+		{". ./store ./api", "github.com/tetratelabs/wazero", "comes with Restate's SDK and nothing else"},
+		{". ./store ./api", module + "restate", "handlers know steps, not the other way round; mains wire them"},
+		{". ./api", "github.com/go-sql-driver/mysql", "statements are the store's business"},
+		{". ./api", module + "shared/gen/sql", "statements are the store's business"},
+		{"./cmd/weirctl", "github.com/restatedev/", "weirctl speaks to the API only"},
+		{"./cmd/weirctl", "github.com/go-sql-driver/mysql", "weirctl speaks to the API only"},
+		{"./cmd/weirctl", module + "controlplane/store", "weirctl speaks to the API only"},
+	}
+	for _, rule := range rules {
+		args := append([]string{"list", "-deps"}, strings.Fields(rule.packages)...)
+		out, err := exec.Command("go", args...).Output()
+		if err != nil {
+			t.Fatalf("go %s: %v", strings.Join(args, " "), err)
+		}
+		for dep := range strings.FieldsSeq(string(out)) {
+			if dep == rule.forbidden || strings.HasPrefix(dep, strings.TrimSuffix(rule.forbidden, "/")+"/") {
+				t.Errorf("%s depends on %s: %s", rule.packages, dep, rule.why)
+			}
+		}
+	}
+}

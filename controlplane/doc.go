@@ -1,0 +1,41 @@
+// Package controlplane is the work that is done on a fleet's behalf, away from its
+// requests: rows that expired are deleted, nodes are listed, changes are recorded.
+//
+// Nothing here is on the request path. With all of it down nodes go on deciding
+// with the tuning they have; expired rows pile up and go later.
+//
+//	weirctl ──► api ──────────► controlplane/store ──► MySQL
+//	             │                     ▲
+//	             ▼                     │ steps
+//	        Restate ──► restate/handlers
+//
+// Three layers, each of which knows only the one to its right:
+//
+//   - controlplane/api is the only way in for people. It knows interfaces.
+//   - restate/handlers orders steps durably: when, how often, what after a crash.
+//     It is the only importer of Restate's SDK.
+//   - This package holds the steps themselves, plain Go on context.Context, and the
+//     decisions between them, plain functions of what the steps answered. Neither
+//     knows that it may be replayed; both are written so that it does no harm:
+//     every step may run twice, and the order of steps depends on nothing but
+//     their answers.
+//
+// # Expiry cleanup
+//
+// [RunCleanup] is the order, [Cleanup] the steps, [Sweep] the arithmetic of batch
+// sizes and bounds. What must hold:
+//
+//  1. Only rows with expires_at < cutoff go, where cutoff = the database's clock when
+//     the run started - grace. A replay uses the cutoff it started with.
+//  2. No statement deletes more than BatchRowsMax rows and no run makes more than
+//     BatchesMax of them, or takes much longer than RunTimeMax.
+//  3. A batch that takes longer than BatchSlow halves the next; one that does so at
+//     the smallest size ends the run. The fleet's own writes come first.
+//  4. A run that stopped at BatchesMax or RunTimeMax asks for the next one at once;
+//     one that stopped because the database is slow does not.
+//
+// # Metrics
+//
+// [Metrics] lists every metric of this process. They count what this process did;
+// the totals that survive it are in the job's own state (`weirctl cleanup status`).
+package controlplane

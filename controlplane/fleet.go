@@ -1,0 +1,81 @@
+package controlplane
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// FleetNodesMax is the most nodes that one listing holds.
+const FleetNodesMax = 10_000
+
+// Fleet is every node that was heard of lately enough to have a row.
+type Fleet struct {
+	Now       time.Time // by the clock of the database
+	Nodes     []Node    // by region, then node id
+	Truncated bool      // there are more than FleetNodesMax
+}
+
+// Node is what a node last said of itself, and when.
+type Node struct {
+	heartbeat.Beat
+	SeenAt time.Time     // by the clock of the database
+	Age    time.Duration // since SeenAt
+	Live   bool          // Age is within the bound
+
+	// ClockSkew is the node's clock minus the database's when it last spoke. It
+	// contains the time the statement took to arrive, so it reads a little low.
+	ClockSkew time.Duration
+
+	// HealthProblem tells what of the health figures could not be read, empty for
+	// nothing. The others are there all the same: a node of a newer build is no
+	// less alive.
+	HealthProblem string
+}
+
+// FleetRow is a heartbeat as it is stored.
+type FleetRow struct {
+	Beat   heartbeat.Beat // without Health
+	SeenAt time.Time
+	Health string // JSON
+}
+
+// FleetStore reads heartbeats.
+type FleetStore interface {
+	// FleetNodes returns at most rows heartbeats, by region and node id, and the
+	// clock of the database.
+	FleetNodes(ctx context.Context, rows int) (now time.Time, nodes []FleetRow, err error)
+}
+
+// ListFleet lists nodes. One that was heard of within liveWithin is live.
+func ListFleet(ctx context.Context, store FleetStore, liveWithin time.Duration) (Fleet, error) {
+	now, rows, err := store.FleetNodes(ctx, FleetNodesMax+1)
+	if err != nil {
+		return Fleet{}, fmt.Errorf("list the fleet: %w", err)
+	}
+	fleet := Fleet{Now: now, Truncated: len(rows) > FleetNodesMax}
+	for _, row := range rows[:min(len(rows), FleetNodesMax)] {
+		fleet.Nodes = append(fleet.Nodes, readNode(row, now, liveWithin))
+	}
+	return fleet, nil
+}
+
+func readNode(row FleetRow, now time.Time, liveWithin time.Duration) Node {
+	node := Node{Beat: row.Beat, SeenAt: row.SeenAt, Age: max(0, now.Sub(row.SeenAt))}
+	node.Live = node.Age <= liveWithin
+	node.ClockSkew = time.UnixMilli(row.Beat.SentAtMs).Sub(row.SeenAt)
+	node.Health, node.HealthProblem = readHealth(row.Health)
+	return node
+}
+
+// readHealth keeps every figure it understands. Builds add fields, and a field of
+// an unexpected form spoils only itself.
+func readHealth(document string) (h heartbeat.Health, problem string) {
+	if err := json.Unmarshal([]byte(document), &h); err != nil {
+		problem = "health: " + err.Error()
+	}
+	return h, problem
+}

@@ -1,0 +1,115 @@
+package controlplane
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics are those of the control plane's process, one prometheus.Collector: their
+// names and meanings are in NewMetrics, what to do about each in restate/README.md.
+//
+// Counters start at 0 with the process and are there from its start, so that an alert
+// on their rate needs no first failure.
+type Metrics struct {
+	lagSeconds     prometheus.Gauge
+	rowsDeleted    prometheus.Counter
+	batchSeconds   prometheus.Histogram
+	batchErrors    prometheus.Counter
+	nodesDeleted   prometheus.Counter
+	runs           prometheus.Counter
+	runErrors      prometheus.Counter
+	paused         prometheus.Gauge
+	mysqlUp        prometheus.Gauge
+	restateUp      prometheus.Gauge
+	chainRepairs   prometheus.Counter
+	everyCollector []prometheus.Collector
+}
+
+// NewMetrics returns metrics that are registered nowhere yet.
+func NewMetrics() *Metrics {
+	m := &Metrics{}
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
+		m.everyCollector = append(m.everyCollector, c)
+		return c
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
+		m.everyCollector = append(m.everyCollector, g)
+		return g
+	}
+	m.lagSeconds = gauge("weir_cleanup_lag_seconds", "How long ago the oldest expired row should have been deleted; 0 when there is none.")
+	m.rowsDeleted = counter("weir_cleanup_rows_deleted_total", "Expired window counts deleted by this process.")
+	m.batchSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "weir_cleanup_batch_seconds",
+		Help:    "Time of one bounded DELETE.",
+		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+	})
+	m.batchErrors = counter("weir_cleanup_batch_errors_total", "Bounded DELETEs that failed; each is tried again.")
+	m.nodesDeleted = counter("weir_cleanup_dead_nodes_deleted_total", "Heartbeat rows of dead nodes deleted by this process.")
+	m.runs = counter("weir_cleanup_runs_total", "Cleanup runs that this process finished, with and without an error.")
+	m.runErrors = counter("weir_cleanup_run_errors_total", "Cleanup runs that ended in an error.")
+	m.paused = gauge("weir_cleanup_paused", "1 while an operator has paused the cleanup's schedule.")
+	up := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "weir_control_dependency_up",
+		Help: "1 when the dependency answered the last time it was asked.",
+	}, []string{"dependency"})
+	m.mysqlUp, m.restateUp = up.WithLabelValues("mysql"), up.WithLabelValues("restate")
+	m.chainRepairs = counter("weir_control_chain_repairs_total", "Schedules that had died and were started again.")
+	m.everyCollector = append(m.everyCollector, m.batchSeconds, up)
+	return m
+}
+
+// Describe implements prometheus.Collector.
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range m.everyCollector {
+		c.Describe(ch)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range m.everyCollector {
+		c.Collect(ch)
+	}
+}
+
+// MySQLUp records whether MySQL answered.
+func (m *Metrics) MySQLUp(up bool) { m.mysqlUp.Set(oneIf(up)) }
+
+// RestateUp records whether Restate answered for an object.
+func (m *Metrics) RestateUp(up bool) { m.restateUp.Set(oneIf(up)) }
+
+// ChainRepaired counts a schedule that had died.
+func (m *Metrics) ChainRepaired() { m.chainRepairs.Inc() }
+
+// CleanupPaused records whether an operator has paused the cleanup.
+func (m *Metrics) CleanupPaused(paused bool) { m.paused.Set(oneIf(paused)) }
+
+// CleanupRun counts a run that is over.
+func (m *Metrics) CleanupRun(failed bool) {
+	m.runs.Inc()
+	if failed {
+		m.runErrors.Inc()
+	}
+}
+
+func (m *Metrics) batch(b Batch, err error) {
+	m.batchSeconds.Observe(b.Took.Seconds())
+	m.rowsDeleted.Add(float64(b.Rows))
+	if err != nil {
+		m.batchErrors.Inc()
+	}
+}
+
+func (m *Metrics) deadNodes(deleted int64) { m.nodesDeleted.Add(float64(deleted)) }
+
+func (m *Metrics) lag(lag time.Duration) { m.lagSeconds.Set(lag.Seconds()) }
+
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,133 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
+)
+
+const (
+	dialTimeout    = 5 * time.Second
+	connectionsMax = 8 // the control plane works one step at a time; this is for people who look on
+	idleMax        = 2
+	idleTime       = time.Minute // shorter than what load balancers cut
+
+	noSuchTable = 1146
+)
+
+// queries are the generated statements.
+type queries = controlplanedb.Queries
+
+// Store runs the statements of the control plane. All methods may be called at once.
+type Store struct {
+	db      *sql.DB
+	queries *queries
+}
+
+// New returns a store on db, which stays the caller's to close.
+func New(db *sql.DB) *Store {
+	return &Store{db: db, queries: controlplanedb.New(db)}
+}
+
+// Open prepares connections to dsn, in the form of github.com/go-sql-driver/mysql.
+// It does not connect, so that a process may start before its database does. An error
+// is about the form of dsn and does not repeat it: it may hold a password.
+func Open(dsn string) (*sql.DB, error) {
+	config, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("the MySQL DSN cannot be read, want user:password@tcp(host:port)/database: %s", withoutValues(err))
+	}
+	if config.DBName == "" {
+		return nil, errors.New("the MySQL DSN names no database, want user:password@tcp(host:port)/database")
+	}
+	config.InterpolateParams = true // one round trip instead of three
+	if config.Timeout == 0 {
+		config.Timeout = dialTimeout
+	}
+	if config.Params == nil {
+		config.Params = map[string]string{}
+	}
+	// NOW() of a zone with daylight saving is ambiguous for an hour a year.
+	config.Params["time_zone"] = "'+00:00'"
+	connector, err := mysql.NewConnector(config)
+	if err != nil {
+		return nil, fmt.Errorf("the MySQL DSN cannot be used: %s", withoutValues(err))
+	}
+	db := sql.OpenDB(connector)
+	db.SetMaxOpenConns(connectionsMax)
+	db.SetMaxIdleConns(idleMax)
+	db.SetConnMaxIdleTime(idleTime)
+	return db, nil
+}
+
+// withoutValues keeps those of the driver's errors that are fixed sentences. The
+// others quote what they could not read.
+func withoutValues(err error) string {
+	if text := err.Error(); strings.HasPrefix(text, "invalid DSN: ") {
+		return text
+	}
+	return "a parameter after the database's name is not understood"
+}
+
+// Now is the clock of the database.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	ms, err := s.queries.DatabaseNow(ctx)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read the clock of the database: %w", explain(err))
+	}
+	return time.UnixMilli(ms), nil
+}
+
+// deleting runs one bounded delete in a transaction that locks no gaps.
+func (s *Store) deleting(ctx context.Context, del func(*queries) (int64, error)) (deleted int64, err error) {
+	tx, err := s.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	if err != nil {
+		return 0, explain(err)
+	}
+	if deleted, err = del(s.queries.WithTx(tx)); err != nil {
+		_ = tx.Rollback() // the statement's own error says more
+		return 0, explain(err)
+	}
+	if err := tx.Commit(); err != nil {
+		return 0, fmt.Errorf("commit: %w", explain(err))
+	}
+	return deleted, nil
+}
+
+// explain tells an answer of the server's from its silence, which is
+// controlplane.ErrUnavailable.
+func explain(err error) error {
+	var answered *mysql.MySQLError
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("MySQL did not answer in time: %w", err)
+	case !errors.As(err, &answered):
+		return fmt.Errorf("%w: MySQL does not answer (is it running? see WEIR_MYSQL_DSN): %w", controlplane.ErrUnavailable, err)
+	case answered.Number == noSuchTable:
+		return fmt.Errorf("%w: the tables are not there yet; weir-control creates them unless it is told not to: %w", controlplane.ErrUnavailable, err)
+	}
+	return err
+}
+
+// unixMs is t as the tables have it. Times before 1970 are the start of 1970.
+func unixMs(t time.Time) uint64 { return uint64(max(0, t.UnixMilli())) }
+
+// MaskDSN is dsn for people to read: without the password.
+func MaskDSN(dsn string) string {
+	config, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		return "(set, but not readable)"
+	}
+	if config.Passwd != "" {
+		config.Passwd = "***"
+	}
+	return config.FormatDSN()
+}

@@ -1,0 +1,127 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+func TestNowIsTheClockOfTheDatabase(t *testing.T) {
+	store, _ := migrated(t)
+	before := time.Now().Truncate(time.Millisecond)
+	now, err := store.Now(t.Context())
+	if err != nil || now.Before(before) || now.After(time.Now().Add(time.Millisecond)) {
+		t.Errorf("%v, %v; the machine's clock said %v", now, err, before)
+	}
+}
+
+func TestFleetNodes(t *testing.T) {
+	store, db := migrated(t)
+	if now, nodes, err := store.FleetNodes(t.Context(), 10); err != nil || len(nodes) != 0 || time.Since(now).Abs() > time.Minute {
+		t.Errorf("an empty fleet: %v, %v, %v", now, nodes, err)
+	}
+	insertNode(t, db, "b", "us", 1500, 2000, `{"allowed_total":3}`)
+	insertNode(t, db, "c", "eu", 0, 1, "{}")
+	insertNode(t, db, "a", "us", 0, 1, "{}")
+	now, nodes, err := store.FleetNodes(t.Context(), 10)
+	if err != nil || len(nodes) != 3 || time.Since(now).Abs() > time.Minute {
+		t.Fatalf("%v, %v, %v", now, nodes, err)
+	}
+	order := nodes[0].Beat.NodeID + nodes[1].Beat.NodeID + nodes[2].Beat.NodeID
+	b := nodes[2]
+	if order != "cab" || b.Beat.Region != "us" || b.Beat.Build != "v1" || b.Beat.TuningVersion != 7 || b.Beat.StartedAtMs != 500 ||
+		b.Beat.SentAtMs != 1500 || b.SeenAt.UnixMilli() != 2000 || b.Health != `{"allowed_total":3}` {
+		t.Errorf("order %s, b is %+v", order, b)
+	}
+	if _, nodes, err := store.FleetNodes(t.Context(), 2); err != nil || len(nodes) != 2 {
+		t.Errorf("bounded to 2: %v, %v", nodes, err)
+	}
+}
+
+func TestInsertAuditKeepsEveryByte(t *testing.T) {
+	store, db := migrated(t)
+	e := controlplane.AuditEntry{
+		By:     controlplane.By{Actor: strings.Repeat("a", 191), Reason: strings.Repeat("🔥", 125)},
+		Action: strings.Repeat("x", 64), Subject: "a\x00b\xff" + strings.Repeat("s", 796),
+		Before: `{"running":true}`, After: strings.Repeat("z", controlplane.AuditStateBytesMax),
+	}
+	if err := controlplane.WriteAudit(t.Context(), store, e); err != nil {
+		t.Fatal(err)
+	}
+	var got controlplane.AuditEntry
+	var at int64
+	err := db.QueryRowContext(t.Context(), `SELECT at, actor, reason, action, subject, before_state, after_state FROM ratelimit_audit`).
+		Scan(&at, &got.Actor, &got.Reason, &got.Action, &got.Subject, &got.Before, &got.After)
+	if err != nil || got != e {
+		t.Errorf("%v; read back %.80q", err, got)
+	}
+	if time.Since(time.UnixMilli(at)).Abs() > time.Minute {
+		t.Errorf("at %v", time.UnixMilli(at))
+	}
+}
+
+// An error about the DSN "does not repeat it: it may hold a password".
+func TestOpenRefusesABadDSNWithoutRepeatingIt(t *testing.T) {
+	for _, dsn := range []string{"weir:s3cret@tcp(127.0.0.1:3306", "weir:s3cret@tcp(127.0.0.1:3306)/", "weir:s3cret@127.0.0.1/weir", "weir:s3cret@tcp(h)/weir?tls=s3cret", "weir:s3cret@tcp(h)/weir?timeout=s3cret", "s3cret"} {
+		db, err := Open(dsn)
+		if err == nil {
+			_ = db.Close()
+			t.Errorf("%s was taken", dsn)
+		} else if strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("%s: %v", dsn, err)
+		}
+	}
+}
+
+// "It does not connect, so that a process may start before its database does."
+func TestOpenDoesNotConnect(t *testing.T) {
+	db, err := Open("weir:secret@tcp(127.0.0.1:1)/weir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	_, err = New(db).Now(t.Context())
+	if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "read the clock of the database: unavailable: MySQL does not answer") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// Every error says whose turn it is: the server's silence and missing tables are
+// unavailable, what the server refuses is not, and a deadline stays one.
+func TestErrorsTellWhatIsWrong(t *testing.T) {
+	empty, err := Open(servers.SharedMariaDB(t).DatabaseForTest(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = empty.Close() }()
+	_, err = New(empty).DeleteExpired(t.Context(), time.Now(), 1)
+	if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "the tables are not there yet") {
+		t.Errorf("without tables: %v", err)
+	}
+	store, _ := migrated(t)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := store.OldestExpiry(ended); !errors.Is(err, context.Canceled) || errors.Is(err, controlplane.ErrUnavailable) {
+		t.Errorf("a caller that is gone: %v", err)
+	}
+	if _, err := store.DeleteDeadNodes(t.Context(), time.Now(), -1); err == nil || errors.Is(err, controlplane.ErrUnavailable) {
+		t.Errorf("a statement that is refused: %v", err)
+	}
+}
+
+func TestMaskDSN(t *testing.T) {
+	for dsn, want := range map[string]string{
+		"weir:s3:cr@t@tcp(db:3306)/weir": "weir:***@tcp(db:3306)/weir",
+		"weir@tcp(db:3306)/weir":         "weir@tcp(db:3306)/weir",
+		"weir:s3cret@tcp(db/weir":        "(set, but not readable)",
+	} {
+		if got := MaskDSN(dsn); got != want {
+			t.Errorf("%s: %s, want %s", dsn, got, want)
+		}
+	}
+}
