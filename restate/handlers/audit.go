@@ -1,0 +1,73 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	restate "github.com/restatedev/sdk-go"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// AuditService is the service's name in Restate.
+const AuditService = "WeirAudit"
+
+const auditTimeout = 10 * time.Second
+
+// audit writes what operators changed into the audit table. A change sends its entry
+// here, in the same breath as it is made: neither is ever there without the other, and
+// a change need not wait for MySQL.
+type audit struct {
+	store controlplane.AuditStore
+	steps *stepper
+}
+
+func (a *audit) definition() restate.ServiceDefinition {
+	return restate.NewService(AuditService,
+		restate.WithDocumentation("Writes the audit log. Entries come from Weir's other handlers."),
+		restate.WithIngressPrivate(true),
+		// Hours, then it is paused: an entry must not be lost, and a person must look.
+		restate.WithInvocationRetryPolicy(
+			restate.WithInitialRetryInterval(200*time.Millisecond),
+			restate.WithRetryIntervalFactor(2),
+			restate.WithMaxRetryInterval(30*time.Second),
+			restate.WithMaxRetryAttempts(500),
+			restate.PauseOnMaxAttempts(),
+		)).
+		Handler("Write", restate.NewServiceHandler(a.write))
+}
+
+func (a *audit) write(ctx restate.Context, e controlplane.AuditEntry) (restate.Void, error) {
+	err := restate.RunVoid(ctx, func(rc restate.RunContext) error {
+		if a.steps.draining.Load() {
+			return errDraining
+		}
+		timed, cancel := context.WithTimeout(rc, auditTimeout)
+		defer cancel()
+		err := controlplane.WriteAudit(timed, a.store, e)
+		if errors.Is(err, controlplane.ErrInvalid) {
+			return invalid(err) // it will not get better
+		}
+		return err
+	}, restate.WithName("insert"))
+	if err != nil {
+		return restate.Void{}, err
+	}
+	return restate.Void{}, nil
+}
+
+// sendAudit sends an entry about the job of ctx.
+func sendAudit(ctx restate.ObjectContext, by controlplane.By, action string, before, after any) error {
+	job := restate.Key(ctx)
+	e := controlplane.AuditEntry{By: by, Action: job + "." + action, Subject: "job " + job}
+	var err error
+	if e.Before, err = text(before); err != nil {
+		return err
+	}
+	if e.After, err = text(after); err != nil {
+		return err
+	}
+	restate.ServiceSend(ctx, AuditService, "Write").Send(e)
+	return nil
+}

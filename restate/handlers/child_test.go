@@ -1,0 +1,136 @@
+package handlers
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/store"
+)
+
+// childVariable makes this test binary serve the handlers for a test that kills it:
+// "address dsn".
+const childVariable = "WEIR_TEST_HANDLERS_CHILD"
+
+// childStuckAt is the batch after which the child says so and goes no further.
+const childStuckAt = 3
+
+const childStuck = "batch deleted, not journaled"
+
+// childMain serves until it is killed, or its parent is gone.
+func childMain() {
+	address, dsn, _ := strings.Cut(os.Getenv(childVariable), " ")
+	if err := childServe(address, dsn); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
+
+func childServe(address, dsn string) error {
+	db, err := store.Open(dsn)
+	if err != nil {
+		return err
+	}
+	stuck := &stuckStore{Store: store.New(db), at: childStuckAt, reached: make(chan struct{})}
+	options := cleanupOptions(stuck)
+	endpoint, err := NewEndpoint(options)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // the parent holds the other end
+		os.Exit(1)
+	}()
+	go func() {
+		<-stuck.reached
+		fmt.Println(childStuck)
+	}()
+	fmt.Println("serving")
+	return endpoint.Serve(l)
+}
+
+// startChild starts the child and returns it with its output.
+func startChild(t *testing.T, address, dsn string) (*exec.Cmd, *bufio.Scanner) {
+	t.Helper()
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), childVariable+"="+address+" "+dsn)
+	in, err := child.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = child.Process.Kill()
+		_ = in.Close()
+		_ = child.Wait()
+	})
+	lines := bufio.NewScanner(out)
+	expectLine(t, lines, "serving")
+	return child, lines
+}
+
+func expectLine(t *testing.T, lines *bufio.Scanner, want string) {
+	t.Helper()
+	for lines.Scan() {
+		if lines.Text() == want {
+			return
+		}
+		t.Log("child:", lines.Text())
+	}
+	t.Fatalf("the child ended before it said %q: %v", want, lines.Err())
+}
+
+// stuckStore is a store whose at-th batch is deleted and never answered, until it is
+// let go.
+type stuckStore struct {
+	*store.Store
+	at      int
+	batches int
+	reached chan struct{} // closed when the batch is deleted
+	letGo   chan struct{} // nil: never
+}
+
+func (s *stuckStore) DeleteExpired(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
+	n, err := s.Store.DeleteExpired(ctx, cutoff, rows)
+	if s.batches++; s.batches == s.at && err == nil {
+		close(s.reached)
+		<-s.letGo
+	}
+	return n, err
+}
+
+// cleanupOptions are handlers whose cleanup deletes ten rows a batch.
+func cleanupOptions(s cleanupStore) Options {
+	config := controlplane.DefaultCleanupConfig()
+	config.Limits.BatchRowsMax = 10
+	metrics := controlplane.NewMetrics()
+	cleanup, err := controlplane.NewCleanup(config, s, metrics)
+	if err != nil {
+		panic(err)
+	}
+	return Options{Cleanup: cleanup, Audit: s, Metrics: metrics, Log: slog.New(slog.DiscardHandler)}
+}
+
+type cleanupStore interface {
+	controlplane.CleanupStore
+	controlplane.AuditStore
+}

@@ -1,0 +1,113 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	restate "github.com/restatedev/sdk-go"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// CleanupJob is the cleanup's key in CronService.
+const CleanupJob = "cleanup"
+
+// What the cleanup's reports call their figures.
+const (
+	countRows      = "rows"
+	countBatches   = "batches"
+	countDeadNodes = "dead_nodes"
+	readingLagMs   = "lag_ms"
+)
+
+// cleanupJob is the expiry cleanup as a job: controlplane.RunCleanup, each of whose
+// steps is journaled.
+func cleanupJob(cleanup *controlplane.Cleanup, steps *stepper, metrics *controlplane.Metrics) Job {
+	return Job{
+		Run: func(ctx restate.Context) (Report, error) {
+			r, err := controlplane.RunCleanup(&durableCleanup{ctx: ctx, steps: steps, cleanup: cleanup})
+			return Report{
+				Counts:   map[string]int64{countRows: r.Rows, countBatches: int64(r.Batches), countDeadNodes: r.DeadNodes},
+				Readings: map[string]int64{readingLagMs: r.Lag.Milliseconds()},
+				Note:     string(r.StoppedBy),
+				More:     r.StoppedBy.AtOnce(),
+			}, err
+		},
+		Finished: metrics.CleanupRun,
+	}
+}
+
+// durableCleanup is controlplane.CleanupSteps for one invocation.
+type durableCleanup struct {
+	ctx     restate.Context
+	steps   *stepper
+	cleanup *controlplane.Cleanup
+	batches int
+}
+
+func (d *durableCleanup) Plan() (controlplane.CleanupPlan, error) {
+	return step(d.ctx, d.steps, "plan", d.cleanup.Plan)
+}
+
+func (d *durableCleanup) DeleteExpired(cutoffMs int64, rows int) (controlplane.Batch, error) {
+	d.batches++
+	return step(d.ctx, d.steps, fmt.Sprintf("delete batch %d", d.batches), func(ctx context.Context) (controlplane.Batch, error) {
+		return d.cleanup.DeleteExpired(ctx, cutoffMs, rows)
+	})
+}
+
+func (d *durableCleanup) DeleteDeadNodes(cutoffMs int64) (int64, error) {
+	return step(d.ctx, d.steps, "delete dead nodes", func(ctx context.Context) (int64, error) {
+		return d.cleanup.DeleteDeadNodes(ctx, cutoffMs)
+	})
+}
+
+// finished is the step that ends a run: it tells the job, and the time.
+func finished(job Job, failed bool) func(context.Context) (int64, error) {
+	return func(context.Context) (int64, error) {
+		if job.Finished != nil {
+			job.Finished(failed)
+		}
+		return time.Now().UnixMilli(), nil
+	}
+}
+
+// cleanupRun reads a run back.
+func cleanupRun(r Run) controlplane.CleanupRun {
+	return controlplane.CleanupRun{
+		CleanupReport: controlplane.CleanupReport{
+			Rows:      r.Report.Counts[countRows],
+			Batches:   int(r.Report.Counts[countBatches]),
+			DeadNodes: r.Report.Counts[countDeadNodes],
+			Lag:       time.Duration(r.Report.Readings[readingLagMs]) * time.Millisecond,
+			StoppedBy: controlplane.StoppedBy(r.Report.Note),
+		},
+		StartedAt: time.UnixMilli(r.StartedMs),
+		Took:      time.Duration(r.TookMs) * time.Millisecond,
+		Trigger:   r.Trigger,
+		Error:     r.Error,
+	}
+}
+
+// cleanupStatus reads a state back.
+func cleanupStatus(s State) controlplane.CleanupStatus {
+	status := controlplane.CleanupStatus{
+		Running:   s.Running,
+		Interval:  time.Duration(s.IntervalMs) * time.Millisecond,
+		Runs:      s.Runs,
+		Errors:    s.Errors,
+		Rows:      s.Totals[countRows],
+		DeadNodes: s.Totals[countDeadNodes],
+	}
+	if s.Running {
+		status.NextAt = time.UnixMilli(s.DueMs)
+	}
+	if s.Pause != nil {
+		status.Paused = &controlplane.Pause{By: s.Pause.By, At: time.UnixMilli(s.Pause.AtMs)}
+	}
+	for _, r := range s.History {
+		status.History = append(status.History, cleanupRun(r))
+	}
+	return status
+}

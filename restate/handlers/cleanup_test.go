@@ -1,0 +1,227 @@
+package handlers
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+const (
+	expiredRows = 200
+	liveRows    = 200
+)
+
+// rows is a migrated database with 200 expired and 200 live rows.
+func rows(t *testing.T) (db *sql.DB, dsn string) {
+	t.Helper()
+	dsn = servers.SharedMariaDB(t).DatabaseForTest(t)
+	db, err := store.Open(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	if err := schema.Migrate(t.Context(), db, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	fill(t, db)
+	return db, dsn
+}
+
+func fill(t *testing.T, db *sql.DB) {
+	t.Helper()
+	for name, expires := range map[string]int64{"expired": time.Now().Add(-time.Hour).UnixMilli(), "live": time.Now().Add(time.Hour).UnixMilli()} {
+		_, err := db.ExecContext(t.Context(), `INSERT IGNORE INTO ratelimit_window_counts
+			(workspace_id, namespace, identifier, duration_ms, sequence, region, count, expires_at, updated_at)
+			SELECT 'acme', 'api', CONCAT(?, seq), 60000, 1, 'eu', 5, ? + seq, 1 FROM seq_1_to_200`, name, expires)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// wantLiveRows: exactly the expired ones are gone.
+func wantLiveRows(t *testing.T, db *sql.DB) {
+	t.Helper()
+	var live, all int
+	err := db.QueryRowContext(t.Context(), `SELECT COALESCE(SUM(identifier LIKE 'live%'), 0), COUNT(*) FROM ratelimit_window_counts`).Scan(&live, &all)
+	if err != nil || live != liveRows || all != liveRows {
+		t.Errorf("%d live rows of %d left, %v; want exactly the %d live ones", live, all, err, liveRows)
+	}
+}
+
+func expiredLeft(t *testing.T, db *sql.DB) (n int) {
+	t.Helper()
+	if err := db.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM ratelimit_window_counts WHERE identifier LIKE 'expired%'`).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// lastRun waits for the job's runs and returns the state after them.
+func (c *cluster) lastRun(runs int64) State {
+	c.t.Helper()
+	var s State
+	eventually(c.t, fmt.Sprintf("%d runs", runs), func() error {
+		if s = c.status(CleanupJob); s.Runs < runs {
+			return fmt.Errorf("%d runs", s.Runs)
+		}
+		return nil
+	})
+	return s
+}
+
+func newCleanupCluster(t *testing.T, s cleanupStore) *cluster {
+	t.Helper()
+	o := cleanupOptions(s)
+	return newCluster(t, o, func(steps *stepper) map[string]Job {
+		return map[string]Job{CleanupJob: cleanupJob(o.Cleanup, steps, o.Metrics)}
+	})
+}
+
+// The whole of it: exactly the expired rows go, the history says so, and so do status
+// and audit log by way of the operators' client.
+func TestCleanup(t *testing.T) {
+	t.Parallel()
+	db, _ := rows(t)
+	c := newCleanupCluster(t, store.New(db))
+	cleanup := CleanupClient{c.client}
+	run, err := cleanup.RunNow(t.Context(), operator)
+	if err != nil || run.Rows != expiredRows || run.Batches != expiredRows/10+1 || run.Trigger != "ann" || run.Error != "" || run.StoppedBy != "" {
+		t.Errorf("%+v, %v", run, err)
+	}
+	if run.Lag < 58*time.Minute || run.Lag > time.Hour || run.Took <= 0 || time.Since(run.StartedAt) > time.Minute {
+		t.Errorf("lag %v, took %v, started %v", run.Lag, run.Took, run.StartedAt)
+	}
+	wantLiveRows(t, db)
+	if _, err := c.client.Start(t.Context(), CleanupJob, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	c.lastRun(2)
+	status, err := cleanup.Status(t.Context())
+	if err != nil || !status.Running || status.Interval != time.Hour || status.Paused != nil || status.Runs != 2 || status.Errors != 0 ||
+		status.Rows != expiredRows || len(status.History) != 2 || status.History[0].Trigger != controlplane.TriggerSchedule || status.History[1] != run {
+		t.Errorf("%+v, %v", status, err)
+	}
+	if in := time.Until(status.NextAt); in < 50*time.Minute || in > time.Hour {
+		t.Errorf("next in %v", in)
+	}
+	if status, err = cleanup.Pause(t.Context(), operator); err != nil || status.Running || status.Paused == nil || status.Paused.By != operator || !status.NextAt.IsZero() {
+		t.Errorf("paused: %+v, %v", status, err)
+	}
+	if status, err = cleanup.Resume(t.Context(), operator); err != nil || !status.Running || status.Paused != nil {
+		t.Errorf("resumed: %+v, %v", status, err)
+	}
+	eventually(t, "three audit rows in the table", func() error {
+		var n int
+		err := db.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM ratelimit_audit WHERE actor = 'ann' AND reason = 'deploy'
+			AND action IN ('cleanup.run', 'cleanup.pause', 'cleanup.resume') AND after_state <> ''`).Scan(&n)
+		if n != 3 {
+			return errors.Join(err, fmt.Errorf("%d rows", n))
+		}
+		return err
+	})
+}
+
+// kill -9 of the handlers' process in the middle of a run: after the third batch was
+// deleted and before Restate heard of it. The run goes on in the next process, with
+// the cutoff it started with, and the chain is one.
+func TestCleanupSurvivesAKillOfTheHandlers(t *testing.T) {
+	t.Parallel()
+	db, dsn := rows(t)
+	c := newCleanupCluster(t, store.New(db))
+	c.down() // the child serves at its address
+
+	child, lines := startChild(t, c.address, dsn)
+	if _, err := c.client.Start(t.Context(), CleanupJob, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	expectLine(t, lines, childStuck)
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if left := expiredLeft(t, db); left != expiredRows-10*childStuckAt {
+		t.Errorf("%d expired rows left when it was killed", left)
+	}
+	c.up()
+	s := c.lastRun(1)
+	wantLiveRows(t, db)
+	// What the killed process deleted last is deleted and counted by nobody.
+	if r := s.History[0]; s.Runs != 1 || r.Error != "" || r.Report.Counts[countRows] != expiredRows-10 {
+		t.Errorf("after %d runs: %+v", s.Runs, r)
+	}
+	if ids := c.ticks(CleanupJob); s.Generation != 1 || len(ids) != 1 || ids[0] != s.NextTick {
+		t.Errorf("generation %d, ticks %v, want %s alone", s.Generation, ids, s.NextTick)
+	}
+}
+
+// kill -9 of Restate in the middle of a run.
+func TestCleanupSurvivesAKillOfRestate(t *testing.T) {
+	t.Parallel()
+	db, _ := rows(t)
+	stuck := &stuckStore{Store: store.New(db), at: childStuckAt, reached: make(chan struct{}), letGo: make(chan struct{})}
+	c := newCleanupCluster(t, stuck)
+	if _, err := c.client.Start(t.Context(), CleanupJob, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	<-stuck.reached
+	if err := c.restate.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	close(stuck.letGo)
+	if err := c.restate.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := c.lastRun(1)
+	wantLiveRows(t, db)
+	if r := s.History[0]; s.Runs != 1 || r.Error != "" || r.Report.Counts[countRows] < expiredRows-10 {
+		t.Errorf("after %d runs: %+v", s.Runs, r)
+	}
+	if ids := c.ticks(CleanupJob); s.Generation != 1 || len(ids) != 1 || ids[0] != s.NextTick {
+		t.Errorf("generation %d, ticks %v, want %s alone", s.Generation, ids, s.NextTick)
+	}
+}
+
+// "Shutdown … lets every running one finish the step it is in, hands the rest of its
+// steps to the next process": nothing is deleted twice, no attempt is cut off.
+func TestShutdownHandsARunOver(t *testing.T) {
+	t.Parallel()
+	db, _ := rows(t)
+	stuck := &stuckStore{Store: store.New(db), at: childStuckAt, reached: make(chan struct{}), letGo: make(chan struct{})}
+	c := newCleanupCluster(t, stuck)
+	if _, err := c.client.Start(t.Context(), CleanupJob, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	<-stuck.reached
+	drained := make(chan error, 1)
+	go func() { drained <- c.endpoint.Shutdown(t.Context()) }()
+	if err := <-c.served; err != nil { // Serve returns when Shutdown begins
+		t.Fatal(err)
+	}
+	select {
+	case err := <-drained:
+		t.Fatalf("Shutdown did not wait for the step: %v", err)
+	default:
+	}
+	close(stuck.letGo)
+	if err := <-drained; err != nil {
+		t.Fatal(err)
+	}
+	if left := expiredLeft(t, db); left != expiredRows-10*childStuckAt {
+		t.Errorf("%d expired rows left: steps went on after Shutdown", left)
+	}
+	c.endpoint = nil
+	c.up()
+	s := c.lastRun(1)
+	wantLiveRows(t, db)
+	if r := s.History[0]; r.Error != "" || r.Report.Counts[countRows] != expiredRows {
+		t.Errorf("the batch before Shutdown was lost to the count: %+v", r)
+	}
+}

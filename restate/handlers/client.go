@@ -1,0 +1,118 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	restate "github.com/restatedev/sdk-go"
+	"github.com/restatedev/sdk-go/ingress"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// Client calls jobs through Restate's ingress. Errors wrap controlplane.ErrInvalid
+// when the caller is at fault and controlplane.ErrUnavailable when Restate is. A call
+// whose ctx ends is not taken back: what it asked for still happens, in its turn.
+type Client struct {
+	url     string
+	ingress *ingress.Client
+}
+
+// NewClient returns a client of the ingress at url.
+func NewClient(client *http.Client, url string) *Client {
+	url = strings.TrimRight(url, "/") // the SDK appends paths as they are
+	return &Client{url: url, ingress: ingress.NewClient(url, ingress.WithHttpClient(client))}
+}
+
+// Status is a snapshot of a job's state. It does not wait for a run.
+func (c *Client) Status(ctx context.Context, job string) (State, error) {
+	return request[restate.Void, State](ctx, c, job, "Status", restate.Void{})
+}
+
+// Start begins the job's chain where there is none.
+func (c *Client) Start(ctx context.Context, job string, interval time.Duration) (State, error) {
+	return request[StartRequest, State](ctx, c, job, "Start", StartRequest{interval.Milliseconds()})
+}
+
+// Ensure is Start, and revives a chain that has died.
+func (c *Client) Ensure(ctx context.Context, job string, interval time.Duration) (State, error) {
+	return request[StartRequest, State](ctx, c, job, "Ensure", StartRequest{interval.Milliseconds()})
+}
+
+// Pause ends the job's chain until Resume. It waits for a run that is under way.
+func (c *Client) Pause(ctx context.Context, job string, by controlplane.By) (State, error) {
+	return request[controlplane.By, State](ctx, c, job, "Pause", by)
+}
+
+// Resume begins the chain of a paused job again.
+func (c *Client) Resume(ctx context.Context, job string, by controlplane.By) (State, error) {
+	return request[controlplane.By, State](ctx, c, job, "Resume", by)
+}
+
+// TriggerNow runs the job and answers when it is done.
+func (c *Client) TriggerNow(ctx context.Context, job string, by controlplane.By) (Run, error) {
+	return request[controlplane.By, Run](ctx, c, job, "TriggerNow", by)
+}
+
+func request[I, O any](ctx context.Context, c *Client, job, handler string, in I) (O, error) {
+	out, err := ingress.Object[I, O](c.ingress, CronService, job, handler).Request(ctx, in)
+	if err != nil {
+		return out, fmt.Errorf("%s of job %s: %w", strings.ToLower(handler), job, c.classify(ctx, err))
+	}
+	return out, nil
+}
+
+// classify tells whose fault an error is, and what to do about it.
+func (c *Client) classify(ctx context.Context, err error) error {
+	var answered ingress.Error
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("no answer in time, it is still queued in Restate: %w", ctx.Err())
+	case !errors.As(err, &answered):
+		return fmt.Errorf("%w: Restate's ingress does not answer at %s (is restate-server running? see --restate-ingress): %w", controlplane.ErrUnavailable, c.url, err)
+	case answered.IsInvocationError() && answered.Code() == http.StatusBadRequest:
+		return fmt.Errorf("%w: %s", controlplane.ErrInvalid, strings.TrimPrefix(answered.Message(), controlplane.ErrInvalid.Error()+": "))
+	case answered.IsInvocationError():
+		return errors.New(firstLine(answered.Message()))
+	case answered.Code() == http.StatusNotFound:
+		return fmt.Errorf("%w: Restate does not know the handlers yet; weir-control registers them by itself within seconds", controlplane.ErrUnavailable)
+	}
+	return fmt.Errorf("%w: Restate refused: %s", controlplane.ErrUnavailable, firstLine(answered.Message()))
+}
+
+// firstLine leaves out the stack that Restate appends to what it gave up on.
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}
+
+// CleanupClient is the cleanup's schedule for the operators' API.
+type CleanupClient struct{ *Client }
+
+// Status tells how the schedule stands.
+func (c CleanupClient) Status(ctx context.Context) (controlplane.CleanupStatus, error) {
+	s, err := c.Client.Status(ctx, CleanupJob)
+	return cleanupStatus(s), err
+}
+
+// RunNow runs the cleanup once, paused or not, and answers when it is done.
+func (c CleanupClient) RunNow(ctx context.Context, by controlplane.By) (controlplane.CleanupRun, error) {
+	r, err := c.TriggerNow(ctx, CleanupJob, by)
+	return cleanupRun(r), err
+}
+
+// Pause stops the schedule until Resume.
+func (c CleanupClient) Pause(ctx context.Context, by controlplane.By) (controlplane.CleanupStatus, error) {
+	s, err := c.Client.Pause(ctx, CleanupJob, by)
+	return cleanupStatus(s), err
+}
+
+// Resume starts the schedule again, with a run at once.
+func (c CleanupClient) Resume(ctx context.Context, by controlplane.By) (controlplane.CleanupStatus, error) {
+	s, err := c.Client.Resume(ctx, CleanupJob, by)
+	return cleanupStatus(s), err
+}

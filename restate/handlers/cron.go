@@ -1,0 +1,263 @@
+package handlers
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	restate "github.com/restatedev/sdk-go"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// CronService is the object's name in Restate; its keys are names of jobs.
+const CronService = "WeirCron"
+
+const stateKey = "state"
+
+// The job's intervals and clocks on the wire.
+type (
+	// StartRequest asks for a chain.
+	StartRequest struct {
+		IntervalMs int64 `json:"interval_ms"`
+	}
+	// Tick is the message that keeps a chain going.
+	Tick struct {
+		Generation int64 `json:"generation"`
+		Sequence   int64 `json:"sequence"`
+	}
+)
+
+// cron is the object: see the package's documentation for what it keeps to.
+type cron struct {
+	jobs  map[string]Job
+	steps *stepper
+	grace time.Duration // how late a tick may be before Ensure gives it up
+}
+
+func (c *cron) definition() restate.ServiceDefinition {
+	return restate.NewObject(CronService,
+		restate.WithDocumentation("Weir's recurring jobs, one object each. Use weirctl; Tick is the object's own."),
+		restate.WithJournalRetention(6*time.Hour),
+		// Longer than any step: an attempt is not to be cut off while a batch is on its way.
+		restate.WithAbortTimeout(10*time.Minute),
+		// Minutes, then the invocation is given up and Ensure starts the chain again:
+		// a tick that cannot be replayed must not hold the object for ever.
+		restate.WithInvocationRetryPolicy(
+			restate.WithInitialRetryInterval(200*time.Millisecond),
+			restate.WithRetryIntervalFactor(2),
+			restate.WithMaxRetryInterval(10*time.Second),
+			restate.WithMaxRetryAttempts(40),
+			restate.KillOnMaxAttempts(),
+		)).
+		Handler("Start", restate.NewObjectHandler(c.start)).
+		Handler("Ensure", restate.NewObjectHandler(c.ensure)).
+		Handler("Pause", restate.NewObjectHandler(c.pause)).
+		Handler("Resume", restate.NewObjectHandler(c.resume)).
+		Handler("TriggerNow", restate.NewObjectHandler(c.triggerNow)).
+		Handler("Tick", restate.NewObjectHandler(c.tick, restate.WithIngressPrivate(true))).
+		Handler("Status", restate.NewObjectSharedHandler(c.status, restate.WithJournalRetention(0)))
+}
+
+// start begins a chain where there is none, or one with another interval. On a paused
+// job it changes nothing.
+func (c *cron) start(ctx restate.ObjectContext, req StartRequest) (State, error) {
+	return c.chain(ctx, req, false)
+}
+
+// ensure is start, and begins a chain anew that has lost its tick.
+func (c *cron) ensure(ctx restate.ObjectContext, req StartRequest) (State, error) {
+	return c.chain(ctx, req, true)
+}
+
+// chain leaves one chain, whatever it found.
+func (c *cron) chain(ctx restate.ObjectContext, req StartRequest, repair bool) (State, error) {
+	interval := time.Duration(req.IntervalMs) * time.Millisecond
+	if interval < intervalMin || interval > intervalMax {
+		return State{}, invalid(fmt.Errorf("interval_ms is %d (%d to %d)", req.IntervalMs, intervalMin.Milliseconds(), intervalMax.Milliseconds()))
+	}
+	s, err := c.load(ctx)
+	if err != nil {
+		return s, err
+	}
+	at, err := now(ctx, c.steps, "now")
+	if err != nil {
+		return s, err
+	}
+	if !s.wantsChain(interval) && !(repair && s.dead(at, c.grace)) {
+		return s, nil
+	}
+	cancelNext(ctx, &s)
+	s.begin(interval, at)
+	sendNext(ctx, &s, at)
+	restate.Set(ctx, stateKey, s)
+	return s, nil
+}
+
+// pause ends the chain until resume. Pausing what is paused changes nothing.
+func (c *cron) pause(ctx restate.ObjectContext, by controlplane.By) (State, error) {
+	s, err := c.loadFor(ctx, by)
+	if err != nil || s.Pause != nil {
+		return s, err
+	}
+	at, err := now(ctx, c.steps, "now")
+	if err != nil {
+		return s, err
+	}
+	before := s
+	cancelNext(ctx, &s)
+	s.end()
+	s.Pause = &Pause{By: by, AtMs: at}
+	restate.Set(ctx, stateKey, s)
+	return s, sendAudit(ctx, by, "pause", before.condition(), s.condition())
+}
+
+// resume begins a chain again, with a tick at once. Resuming what runs changes nothing.
+func (c *cron) resume(ctx restate.ObjectContext, by controlplane.By) (State, error) {
+	s, err := c.loadFor(ctx, by)
+	if err != nil || s.Pause == nil {
+		return s, err
+	}
+	at, err := now(ctx, c.steps, "now")
+	if err != nil {
+		return s, err
+	}
+	before := s
+	s.Pause = nil
+	if s.IntervalMs > 0 { // else it was paused before it ever ran: the next Ensure starts it
+		s.begin(time.Duration(s.IntervalMs)*time.Millisecond, at)
+		sendNext(ctx, &s, at)
+	}
+	restate.Set(ctx, stateKey, s)
+	return s, sendAudit(ctx, by, "resume", before.condition(), s.condition())
+}
+
+// triggerNow runs the job once, paused or not, and leaves the chain alone.
+func (c *cron) triggerNow(ctx restate.ObjectContext, by controlplane.By) (Run, error) {
+	s, err := c.loadFor(ctx, by)
+	if err != nil {
+		return Run{}, err
+	}
+	at, err := now(ctx, c.steps, "now")
+	if err != nil {
+		return Run{}, err
+	}
+	r, err := c.run(ctx, at, by.Actor)
+	if err != nil {
+		return Run{}, err
+	}
+	s.record(r)
+	restate.Set(ctx, stateKey, s)
+	return r, sendAudit(ctx, by, "run", nil, r)
+}
+
+// tick is one turn of the chain. One that is not the chain's returns at once.
+func (c *cron) tick(ctx restate.ObjectContext, t Tick) (restate.Void, error) {
+	s, err := c.load(ctx)
+	if err != nil || !s.takes(t) {
+		return restate.Void{}, err
+	}
+	at, err := now(ctx, c.steps, "now")
+	if err != nil {
+		return restate.Void{}, err
+	}
+	s.advance(at)
+	sendNext(ctx, &s, at)
+	restate.Set(ctx, stateKey, s) // from here on the chain goes on without us
+
+	r, err := c.run(ctx, at, controlplane.TriggerSchedule)
+	if err != nil {
+		return restate.Void{}, err
+	}
+	s.record(r)
+	if next := s.NextTick; r.Report.More && s.hurry(r.StartedMs+r.TookMs) {
+		restate.CancelInvocation(ctx, next)
+		sendNext(ctx, &s, s.DueMs)
+	}
+	restate.Set(ctx, stateKey, s)
+	return restate.Void{}, nil
+}
+
+// status is a snapshot. It waits for nobody.
+func (c *cron) status(ctx restate.ObjectSharedContext, _ restate.Void) (State, error) {
+	return c.load(ctx)
+}
+
+// run runs the job. An error is for Restate, to try again; the job's own is in the run.
+func (c *cron) run(ctx restate.ObjectContext, startedMs int64, trigger string) (Run, error) {
+	job := c.jobs[restate.Key(ctx)]
+	report, err := job.Run(ctx)
+	if err != nil && !restate.IsTerminalError(err) {
+		return Run{}, err
+	}
+	r := Run{StartedMs: startedMs, Trigger: trigger, Report: report}
+	if err != nil {
+		r.Error, r.Report.More = err.Error(), false
+	}
+	endedMs, err := step(ctx, c.steps, "finished", finished(job, r.Error != ""))
+	if err != nil {
+		return Run{}, err
+	}
+	r.TookMs = max(0, endedMs-startedMs)
+	return r, nil
+}
+
+// load reads the state of a job that this build knows.
+func (c *cron) load(ctx restate.ObjectSharedContext) (State, error) {
+	key := restate.Key(ctx)
+	if _, ok := c.jobs[key]; !ok {
+		return State{}, restate.ToTerminalError(fmt.Errorf("there is no job %q", key), restate.WithErrorCode(404))
+	}
+	s, terminal := restate.Get[State](ctx, stateKey)
+	if terminal != nil {
+		return State{}, terminal
+	}
+	if err := s.check(); err != nil {
+		return State{}, restate.ToTerminalError(fmt.Errorf("job %s: %w", key, err), restate.WithErrorCode(409))
+	}
+	return s, nil
+}
+
+// loadFor is load for an operator, who must say who and why.
+func (c *cron) loadFor(ctx restate.ObjectSharedContext, by controlplane.By) (State, error) {
+	if err := by.Validate(); err != nil {
+		return State{}, invalid(err)
+	}
+	return c.load(ctx)
+}
+
+// sendNext sends the tick that the state waits for, and remembers its invocation.
+func sendNext(ctx restate.ObjectContext, s *State, nowMs int64) {
+	delay := time.Duration(max(0, s.DueMs-nowMs)) * time.Millisecond
+	sent := restate.ObjectSend(ctx, CronService, restate.Key(ctx), "Tick").
+		Send(Tick{Generation: s.Generation, Sequence: s.Sequence}, restate.WithDelay(delay))
+	s.NextTick = sent.GetInvocationId()
+}
+
+// cancelNext takes back the tick that is on its way. It is only tidiness: a tick that
+// comes all the same is not the chain's any more.
+func cancelNext(ctx restate.ObjectContext, s *State) {
+	if s.NextTick != "" {
+		restate.CancelInvocation(ctx, s.NextTick)
+	}
+}
+
+// condition is what the audit log says of a job: not its history.
+func (s *State) condition() any {
+	return struct {
+		Running    bool   `json:"running"`
+		IntervalMs int64  `json:"interval_ms"`
+		Pause      *Pause `json:"pause,omitempty"`
+	}{s.Running, s.IntervalMs, s.Pause}
+}
+
+func invalid(err error) error { return restate.ToTerminalError(err, restate.WithErrorCode(400)) }
+
+// text is v as JSON, empty for nil.
+func text(v any) (string, error) {
+	if v == nil {
+		return "", nil
+	}
+	b, err := json.Marshal(v)
+	return string(b), err
+}

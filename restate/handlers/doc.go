@@ -1,0 +1,36 @@
+// Package handlers is what Restate runs: the durable order of the control plane's
+// steps. It is the only importer of Restate's SDK.
+//
+//	Keeper ──register──► Restate's admin API
+//	   │ └────Ensure───► Restate's ingress ─┐
+//	Client ──Pause, …──► Restate's ingress ─┤
+//	                                        ▼
+//	                   Endpoint: WeirCron, WeirAudit ──steps──► package controlplane
+//
+// # WeirCron
+//
+// A virtual object keyed by its job: one chain of delayed messages to itself. Each
+// Tick carries the generation and the sequence it was sent with and does nothing
+// unless both are the recorded ones, so however many chains are begun, by whatever
+// accident, one goes on. What must hold:
+//
+//  1. A Tick sends the next one before it runs the job: whatever becomes of the job,
+//     the chain goes on.
+//  2. Slots come from the slot before, not from when a run ended; those that were
+//     missed are one run, not many.
+//  3. A job's error is recorded and not returned. Only a crash is retried.
+//  4. A pause is an operator's will and is part of the state: nothing but Resume ends
+//     it, not Ensure, not a restart, not a new configuration.
+//  5. A chain can die all the same: Restate gives up on an invocation after minutes of
+//     failures. Hence Ensure, which [Keeper] calls for as long as the process lives.
+//
+// # What a handler may do
+//
+// Handlers are replayed: the same journal must lead to the same commands. So every
+// effect and every look at a clock is a named step, nothing else reads anything but
+// the request, the state and the answers of steps, no value that is journaled tells
+// about the process, and there is neither recover nor a deferred compensation, since
+// a handler that waits is ended by a panic of the SDK's.
+//
+// A step may be executed twice. All of ours can be.
+package handlers

@@ -1,0 +1,191 @@
+package handlers
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	restate "github.com/restatedev/sdk-go"
+	"github.com/restatedev/sdk-go/server"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+const (
+	defaultStepRetry = time.Minute
+	defaultGrace     = 10 * time.Second
+	warmTimeout      = 30 * time.Second
+
+	manifestType   = "application/vnd.restate.endpointmanifest.v4+json"
+	invocationType = "application/vnd.restate.invocation.v5"
+)
+
+// Options are what the handlers work with. Cleanup, Audit, Metrics and Log are required.
+type Options struct {
+	Cleanup *controlplane.Cleanup
+	Audit   controlplane.AuditStore
+	Metrics *controlplane.Metrics
+	Log     *slog.Logger
+
+	// IdentityKey is the public key (publickeyv1_…) of the Restate whose requests are
+	// taken; all others are refused. Empty: every request is taken, which is only
+	// right on loopback or a network that nobody else reaches.
+	IdentityKey string
+
+	// StepRetryMax is how long a failing step is tried again before its run fails;
+	// 0: 1 minute. Meanwhile an operator's pause of the job waits.
+	StepRetryMax time.Duration
+
+	// ChainGrace is how late a tick may be, beyond two intervals (or two minutes, if
+	// those are less), before Ensure takes its chain for dead; 0: 10 s. It covers the
+	// difference between the clocks of Restate and this process.
+	ChainGrace time.Duration
+}
+
+// Endpoint serves the handlers to Restate.
+//
+// Serve may be called once. Shutdown waits for what runs, so that a restart does not
+// cost an attempt; without it Restate notices the lost connection and tries again.
+type Endpoint struct {
+	steps       *stepper
+	server      *http.Server
+	warm        http.Handler // the same handlers for requests of our own, unsigned
+	fingerprint string
+}
+
+// NewEndpoint returns the handlers, not yet served.
+func NewEndpoint(o Options) (*Endpoint, error) {
+	return newEndpoint(o, func(steps *stepper) map[string]Job {
+		return map[string]Job{CleanupJob: cleanupJob(o.Cleanup, steps, o.Metrics)}
+	})
+}
+
+func newEndpoint(o Options, jobs func(*stepper) map[string]Job) (*Endpoint, error) {
+	e := &Endpoint{steps: &stepper{retryMax: cmp.Or(o.StepRetryMax, defaultStepRetry)}}
+	definitions := []restate.ServiceDefinition{
+		(&cron{jobs: jobs(e.steps), steps: e.steps, grace: cmp.Or(o.ChainGrace, defaultGrace)}).definition(),
+		(&audit{store: o.Audit, steps: e.steps}).definition(),
+	}
+	handler, err := sdkHandler(definitions, onlyWarnings{o.Log.Handler()}, o.IdentityKey)
+	if err != nil {
+		return nil, fmt.Errorf("restate handlers: %w", err)
+	}
+	if e.warm, err = sdkHandler(definitions, slog.DiscardHandler, ""); err != nil {
+		return nil, fmt.Errorf("restate handlers: %w", err)
+	}
+	if e.fingerprint, err = fingerprint(e.warm); err != nil {
+		return nil, fmt.Errorf("restate handlers: %w", err)
+	}
+	var protocols http.Protocols
+	protocols.SetHTTP1(true) // health checks
+	protocols.SetUnencryptedHTTP2(true)
+	e.server = &http.Server{
+		Handler:           handler,
+		Protocols:         &protocols,
+		ReadHeaderTimeout: 5 * time.Second,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
+	}
+	return e, nil
+}
+
+func sdkHandler(definitions []restate.ServiceDefinition, log slog.Handler, identityKey string) (http.Handler, error) {
+	s := server.NewRestate().WithLogger(log, true)
+	for _, d := range definitions {
+		s.Bind(d)
+	}
+	if identityKey != "" {
+		s.WithIdentityV1(identityKey)
+	}
+	return s.Handler()
+}
+
+// Fingerprint identifies what Restate is told about the handlers: names, kinds,
+// options and the shapes of requests and answers.
+func (e *Endpoint) Fingerprint() string { return e.fingerprint }
+
+// Serve takes requests from l until Shutdown or Close, and closes it.
+func (e *Endpoint) Serve(l net.Listener) error {
+	if err := e.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve restate handlers on %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// Warm makes the SDK compile its core, which takes most of a second, so that the first
+// invocation does not wait for it. It may run beside Serve.
+func (e *Endpoint) Warm(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, warmTimeout)
+	defer cancel()
+	// An invocation without a body: the core is there when it is refused.
+	_, _ = ask(ctx, e.warm, http.MethodPost, "/invoke/"+CronService+"/Status", "Content-Type", invocationType)
+}
+
+// Shutdown takes no new invocations, lets every running one finish the step it is in,
+// hands the rest of its steps to the next process, and waits for all that until ctx
+// is done; what then still runs is cut off, and tried again by the next process too.
+func (e *Endpoint) Shutdown(ctx context.Context) error {
+	e.steps.draining.Store(true)
+	if err := e.server.Shutdown(ctx); err != nil {
+		return errors.Join(fmt.Errorf("drain restate handlers: %w", err), e.server.Close())
+	}
+	return nil
+}
+
+// Close cuts everything off at once, as a crash would.
+func (e *Endpoint) Close() error { return e.server.Close() }
+
+// fingerprint hashes the manifest that discovery answers with.
+func fingerprint(handler http.Handler) (string, error) {
+	status, manifest := ask(context.Background(), handler, http.MethodGet, "/discover", "Accept", manifestType)
+	if status != http.StatusOK {
+		return "", fmt.Errorf("discover our own handlers: status %d: %s", status, manifest)
+	}
+	sum := sha256.Sum256(manifest)
+	return hex.EncodeToString(sum[:8]), nil
+}
+
+// ask calls a handler within the process.
+func ask(ctx context.Context, handler http.Handler, method, path, header, value string) (status int, body []byte) {
+	req, err := http.NewRequestWithContext(ctx, method, path, http.NoBody)
+	if err != nil {
+		return 0, []byte(err.Error())
+	}
+	req.RequestURI = path
+	req.Proto, req.ProtoMajor, req.ProtoMinor = "HTTP/2.0", 2, 0
+	req.Header.Set(header, value)
+	w := &answer{header: http.Header{}, status: http.StatusOK}
+	handler.ServeHTTP(w, req)
+	return w.status, w.Bytes()
+}
+
+// answer is a http.ResponseWriter that keeps what it is given.
+type answer struct {
+	bytes.Buffer
+	header http.Header
+	status int
+}
+
+func (a *answer) Header() http.Header    { return a.header }
+func (a *answer) WriteHeader(status int) { a.status = status }
+
+// onlyWarnings drops the SDK's line for each invocation.
+type onlyWarnings struct{ slog.Handler }
+
+func (h onlyWarnings) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn && h.Handler.Enabled(ctx, level)
+}
+func (h onlyWarnings) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return onlyWarnings{h.Handler.WithAttrs(attrs)}
+}
+func (h onlyWarnings) WithGroup(name string) slog.Handler {
+	return onlyWarnings{h.Handler.WithGroup(name)}
+}

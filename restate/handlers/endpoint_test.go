@@ -1,0 +1,260 @@
+package handlers
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"log/slog"
+	"math/big"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	restate "github.com/restatedev/sdk-go"
+	"github.com/restatedev/sdk-go/server"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+// What a build before ours serves: the cron without most of its handlers.
+func oldBuild(t *testing.T, address string) *httptest.Server {
+	t.Helper()
+	handler, err := server.NewRestate().WithLogger(slog.DiscardHandler, true).Bind(restate.NewObject(CronService).
+		Handler("Status", restate.NewObjectSharedHandler(func(restate.ObjectSharedContext, restate.Void) (State, error) { return State{}, nil }))).
+		Handler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(handler)
+	_ = s.Listener.Close()
+	s.Listener = listen(t, address)
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	return s
+}
+
+// "A new build at the old address would run with the options and without the handlers
+// of the old one": it does, until it registers with its fingerprint.
+func TestRegisterReplacesTheHandlersOfAnOlderBuild(t *testing.T) {
+	t.Parallel()
+	var n counter
+	c := newCluster(t, Options{}, func(s *stepper) map[string]Job { return map[string]Job{"n": n.job(s)} })
+	ours := c.registrar()
+	if did, err := ours.Register(t.Context()); err != nil || did != RegisteredSame {
+		t.Fatalf("%q, %v", did, err)
+	}
+
+	c.down()
+	old := oldBuild(t, c.address)
+	older := NewRegistrar(c.http, c.restate.AdminURL(), "http://"+c.address, "of the older build")
+	if did, err := older.Register(t.Context()); err != nil || did != RegisteredReplaced {
+		t.Fatalf("the older build: %q, %v", did, err)
+	}
+	old.CloseClientConnections()
+	old.Close()
+
+	c.up()
+	start := func() error { _, err := c.client.Start(t.Context(), "n", time.Hour); return err }
+	if err := start(); err == nil {
+		t.Fatal("the pitfall is gone: Restate found our handlers by itself")
+	}
+	if did, err := ours.Register(t.Context()); err != nil || did != RegisteredByOther {
+		t.Errorf("a process that had its way once: %q, %v", did, err)
+	}
+	restarted := c.registrar()
+	for _, want := range []Registered{RegisteredReplaced, RegisteredSame} {
+		if did, err := restarted.Register(t.Context()); err != nil || did != want {
+			t.Fatalf("our build, restarted: %q, %v; want %q", did, err, want)
+		}
+	}
+	if err := start(); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "it runs", n.reached(1))
+}
+
+// Before the handlers are registered the error says what is going on.
+func TestClientTellsWhatIsDown(t *testing.T) {
+	t.Parallel()
+	r := servers.RestateForTest(t)
+	hc := &http.Client{Transport: &http.Transport{}}
+	t.Cleanup(hc.CloseIdleConnections)
+	c := NewClient(hc, r.IngressURL()+"/")
+	_, err := c.Status(t.Context(), "n")
+	wantUnavailable(t, err, "status of job n: unavailable: Restate does not know the handlers yet")
+	registrar := NewRegistrar(hc, r.AdminURL()+"/", "http://127.0.0.1:1", "x")
+	if _, err := registrar.Register(t.Context()); err == nil || !strings.Contains(err.Error(), "refused to register http://127.0.0.1:1 (can Restate reach it? see --handlers-url)") {
+		t.Errorf("handlers that are not served: %v", err)
+	}
+	if err := r.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Status(t.Context(), "n")
+	wantUnavailable(t, err, "is restate-server running? see --restate-ingress")
+	_, err = registrar.Register(t.Context())
+	wantUnavailable(t, err, "is restate-server running? see --restate-admin")
+}
+
+func wantUnavailable(t *testing.T, err error, says string) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), controlplane.ErrUnavailable.Error()) {
+		t.Errorf("%v; want %q", err, says)
+	}
+}
+
+// "The public key … of the Restate whose requests are taken; all others are refused."
+func TestRequestIdentity(t *testing.T) {
+	t.Parallel()
+	public, private, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyFile := filepath.Join(t.TempDir(), "identity.pem")
+	if err := os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	signing, err := servers.StartRestate(t.Context(), servers.RestateOptions{
+		Env: []string{"RESTATE_WORKER__INVOKER__REQUEST_IDENTITY_PRIVATE_KEY_PEM_FILE=" + keyFile},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := signing.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	var n counter
+	jobs := func(s *stepper) map[string]Job { return map[string]Job{"n": n.job(s)} }
+	unsigned := newCluster(t, Options{}, jobs)
+	unsigned.down()
+	unsigned.options.IdentityKey = "publickeyv1_" + base58(public)
+	unsigned.up()
+
+	registrar := NewRegistrar(unsigned.http, signing.AdminURL(), "http://"+unsigned.address, unsigned.endpoint.Fingerprint())
+	if did, err := registrar.Register(t.Context()); err != nil || did != RegisteredNew {
+		t.Fatalf("%q, %v", did, err)
+	}
+	if run, err := NewClient(unsigned.http, signing.IngressURL()).TriggerNow(t.Context(), "n", operator); err != nil || run.Error != "" {
+		t.Errorf("a signed request: %+v, %v", run, err)
+	}
+	if n.count() != 1 {
+		t.Errorf("%d runs", n.count())
+	}
+	res, err := unsigned.http.Post("http://"+unsigned.address+"/invoke/WeirCron/Status", invocationType, bytes.NewReader(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusUnauthorized {
+		t.Errorf("an unsigned request: %s", res.Status)
+	}
+	unsigned.endpoint.Warm(t.Context()) // is not a request
+
+	broken := unsigned.options
+	broken.IdentityKey = "publickeyv1_!"
+	if _, err := newEndpoint(broken, jobs); err == nil || !strings.Contains(err.Error(), "invalid request identity key") {
+		t.Errorf("a key that is none: %v", err)
+	}
+}
+
+// base58 in the alphabet that request identity keys are written in.
+func base58(b []byte) string {
+	const alphabet = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+	var text []byte
+	n, base, digit := new(big.Int).SetBytes(b), big.NewInt(58), new(big.Int)
+	for n.Sign() > 0 {
+		n.DivMod(n, base, digit)
+		text = append([]byte{alphabet[digit.Int64()]}, text...)
+	}
+	for _, zero := range b {
+		if zero != 0 {
+			break
+		}
+		text = append([]byte{alphabet[0]}, text...)
+	}
+	return string(text)
+}
+
+// The fingerprint is the same in every process of a build, and another for other handlers.
+func TestFingerprint(t *testing.T) {
+	make := func(o Options) *Endpoint {
+		o.Log, o.Metrics = slog.New(slog.DiscardHandler), controlplane.NewMetrics()
+		e, err := NewEndpoint(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	first, second := make(Options{}), make(Options{StepRetryMax: time.Hour})
+	if first.Fingerprint() != second.Fingerprint() || len(first.Fingerprint()) != 16 {
+		t.Errorf("%q, %q", first.Fingerprint(), second.Fingerprint())
+	}
+	other, err := sdkHandler([]restate.ServiceDefinition{(&cron{}).definition()}, slog.DiscardHandler, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, err := fingerprint(other); err != nil || f == first.Fingerprint() {
+		t.Errorf("other handlers: %q, %v", f, err)
+	}
+}
+
+// Health checks speak HTTP/1.1.
+func TestHealth(t *testing.T) {
+	e, err := NewEndpoint(Options{Log: slog.New(slog.DiscardHandler), Metrics: controlplane.NewMetrics()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := listen(t, "")
+	served := make(chan error, 1)
+	go func() { served <- e.Serve(l) }()
+	hc := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	res, err := hc.Get("http://" + l.Addr().String() + "/health")
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _ := io.ReadAll(res.Body)
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusOK || res.ProtoMajor != 1 || string(body) != "ok" {
+		t.Errorf("%s %s %q", res.Proto, res.Status, body)
+	}
+	if err := e.Shutdown(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+}
+
+// Which packages may not come in, and why.
+func TestDependencies(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dep := range strings.FieldsSeq(string(out)) {
+		for forbidden, why := range map[string]string{
+			"github.com/weirhq/weir/dataplane":          "the planes do not know each other",
+			"github.com/weirhq/weir/controlplane/api":   "the API knows interfaces, which we implement; mains wire them",
+			"github.com/weirhq/weir/controlplane/store": "steps know MySQL, their order does not",
+			"github.com/go-sql-driver/mysql":            "steps know MySQL, their order does not",
+		} {
+			if dep == forbidden || strings.HasPrefix(dep, forbidden+"/") {
+				t.Errorf("depends on %s: %s", dep, why)
+			}
+		}
+	}
+}

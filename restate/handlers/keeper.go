@@ -1,0 +1,109 @@
+package handlers
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// keepTimeout bounds one round. A round that Restate does not answer must not hold up
+// the next: it may have come back meanwhile.
+const keepTimeout = 20 * time.Second
+
+// Keeper sees to it, from outside Restate, that Restate knows our handlers and that
+// every job's chain is alive: at the start of the process and for as long as it lives.
+// Restate may be down for any time, come back empty, or have given up on a chain.
+type Keeper struct {
+	Registrar *Registrar
+	Client    *Client
+	Jobs      map[string]time.Duration // interval of each job
+	Every     time.Duration            // time between two rounds; sooner while something is wrong
+	Grace     time.Duration            // as Options.ChainGrace; 0: its default
+	Metrics   *controlplane.Metrics
+	Log       *slog.Logger
+
+	// Of the last round, so that an outage is two lines in the log.
+	problem    string
+	registered Registered
+}
+
+// Run makes rounds until ctx is done.
+func (k *Keeper) Run(ctx context.Context) {
+	controlplane.Every(ctx, k.Every, func(ctx context.Context) error {
+		err := k.Once(ctx)
+		if ctx.Err() == nil {
+			k.tell(err)
+		}
+		return err
+	})
+}
+
+// Once is one round.
+func (k *Keeper) Once(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
+	defer cancel()
+	did, err := k.Registrar.Register(ctx)
+	if err != nil {
+		return err
+	}
+	k.tellRegistered(did)
+	for job, interval := range k.Jobs {
+		if err := k.ensure(ctx, job, interval); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *Keeper) tellRegistered(did Registered) {
+	switch {
+	case did == RegisteredNew || did == RegisteredReplaced:
+		k.Log.Info("registered with Restate", "uri", k.Registrar.uri, "deployment", did, "fingerprint", k.Registrar.fingerprint)
+	case did == RegisteredByOther && k.registered != did:
+		k.Log.Warn("another build has registered its handlers at our address since we did: stop the older of the two", "uri", k.Registrar.uri)
+	}
+	k.registered = did
+}
+
+// ensure looks first: the look waits for nobody, while Ensure itself takes its turn
+// behind a run and leaves a journal.
+func (k *Keeper) ensure(ctx context.Context, job string, interval time.Duration) error {
+	s, err := k.Client.Status(ctx, job)
+	if err != nil {
+		return err
+	}
+	dead := s.dead(time.Now().UnixMilli(), cmp.Or(k.Grace, defaultGrace))
+	if dead || s.wantsChain(interval) {
+		after, err := k.Client.Ensure(ctx, job, interval)
+		if err != nil {
+			return err
+		}
+		if after.Generation != s.Generation {
+			k.Log.Info("schedule started", "job", job, "interval", interval.String(), "had_died", dead)
+			if dead {
+				k.Metrics.ChainRepaired()
+			}
+		}
+		s = after
+	}
+	if job == CleanupJob {
+		k.Metrics.CleanupPaused(s.Pause != nil)
+	}
+	return nil
+}
+
+// tell logs and counts how a round went.
+func (k *Keeper) tell(err error) {
+	k.Metrics.RestateUp(err == nil)
+	switch {
+	case err != nil && k.problem == "":
+		k.Log.Warn("cannot keep the schedules", "error", err, "effect", "expired rows stay until this is mended")
+		k.problem = err.Error()
+	case err == nil && k.problem != "":
+		k.Log.Info("schedules are kept again")
+		k.problem = ""
+	}
+}

@@ -1,0 +1,256 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	restate "github.com/restatedev/sdk-go"
+	"go.uber.org/goleak"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+// TestMain is also the process that a test kills: see child_test.go.
+func TestMain(m *testing.M) {
+	if os.Getenv(childVariable) != "" {
+		childMain()
+		return
+	}
+	goleak.VerifyTestMain(servers.ShareMariaDB(m))
+}
+
+// cluster is a Restate of a test's own, the handlers in this process, and a client.
+type cluster struct {
+	t       *testing.T
+	restate *servers.Restate
+	http    *http.Client
+	client  *Client
+	options Options
+	jobs    func(*stepper) map[string]Job
+
+	endpoint *Endpoint // nil while down
+	address  string    // the endpoint's, the same for the whole test
+	served   chan error
+}
+
+// newCluster serves jobs and registers them.
+func newCluster(t *testing.T, o Options, jobs func(*stepper) map[string]Job) *cluster {
+	t.Helper()
+	c := &cluster{t: t, restate: servers.RestateForTest(t), http: &http.Client{Transport: &http.Transport{}}, options: o, jobs: jobs}
+	t.Cleanup(c.http.CloseIdleConnections)
+	c.client = NewClient(c.http, c.restate.IngressURL())
+	if c.options.Log == nil {
+		c.options.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.options.Metrics == nil {
+		c.options.Metrics = controlplane.NewMetrics()
+	}
+	if c.options.Audit == nil {
+		c.options.Audit = &auditRows{}
+	}
+	c.up()
+	t.Cleanup(c.down)
+	c.register()
+	return c
+}
+
+// up serves the handlers, at the same address as before.
+func (c *cluster) up() {
+	c.t.Helper()
+	var err error
+	if c.endpoint, err = newEndpoint(c.options, c.jobs); err != nil {
+		c.t.Fatal(err)
+	}
+	l := listen(c.t, c.address)
+	c.address = l.Addr().String()
+	served := make(chan error, 1)
+	c.served = served
+	go func(e *Endpoint) { served <- e.Serve(l) }(c.endpoint)
+}
+
+// down cuts the handlers off, as a crash would.
+func (c *cluster) down() {
+	if c.endpoint == nil {
+		return
+	}
+	if err := c.endpoint.Close(); err != nil {
+		c.t.Error(err)
+	}
+	if err := <-c.served; err != nil {
+		c.t.Error(err)
+	}
+	c.endpoint = nil
+}
+
+func (c *cluster) registrar() *Registrar {
+	return NewRegistrar(c.http, c.restate.AdminURL(), "http://"+c.address, c.endpoint.Fingerprint())
+}
+
+func (c *cluster) register() {
+	c.t.Helper()
+	if _, err := c.registrar().Register(c.t.Context()); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// crash kills Restate and starts it again on the same data.
+func (c *cluster) crash() {
+	c.t.Helper()
+	if err := c.restate.Kill(); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := c.restate.Restart(c.t.Context()); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) status(job string) State {
+	c.t.Helper()
+	var s State
+	eventually(c.t, "the status of "+job, func() error {
+		var err error
+		s, err = c.client.Status(c.t.Context(), job)
+		return err
+	})
+	return s
+}
+
+// ticks are the ids of the job's ticks that are on their way. A chain has one; the tick
+// that runs has already sent it.
+func (c *cluster) ticks(job string) []string {
+	c.t.Helper()
+	var rows []struct{ ID string }
+	query := fmt.Sprintf(`SELECT id FROM sys_invocation WHERE target_service_name = '%s' AND target_service_key = '%s'
+		AND target_handler_name = 'Tick' AND status IN ('scheduled', 'pending')`, CronService, job)
+	c.admin(http.MethodPost, "/query", map[string]string{"query": query}, &struct{ Rows any }{&rows})
+	var ids []string
+	for _, r := range rows {
+		ids = append(ids, r.ID)
+	}
+	return ids
+}
+
+func (c *cluster) admin(method, path string, in, out any) {
+	c.t.Helper()
+	body, err := json.Marshal(in)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(c.t.Context(), method, c.restate.AdminURL()+path, bytes.NewReader(body))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/json")
+	res, err := c.http.Do(req)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	answer, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode/100 != 2 {
+		c.t.Fatalf("%s %s: %v %s %s", method, path, err, res.Status, answer)
+	}
+	if out != nil {
+		if err := json.Unmarshal(answer, out); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+}
+
+// listen takes an address, or a free one for "". The one before may still be closing.
+func listen(t *testing.T, address string) net.Listener {
+	t.Helper()
+	if address == "" {
+		address = "127.0.0.1:0"
+	}
+	var l net.Listener
+	eventually(t, "listening on "+address, func() (err error) {
+		l, err = net.Listen("tcp", address)
+		return err
+	})
+	return l
+}
+
+// eventually polls until what holds.
+func eventually(t *testing.T, what string, holds func() error) {
+	t.Helper()
+	deadline, poll := time.After(20*time.Second), time.NewTicker(10*time.Millisecond)
+	defer poll.Stop()
+	for {
+		err := holds()
+		if err == nil {
+			return
+		}
+		select {
+		case <-poll.C:
+		case <-deadline:
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// auditRows is an audit log in memory.
+type auditRows struct {
+	mu   sync.Mutex
+	rows []controlplane.AuditEntry
+}
+
+func (a *auditRows) InsertAudit(_ context.Context, e controlplane.AuditEntry) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.rows = append(a.rows, e)
+	return nil
+}
+
+func (a *auditRows) all() []controlplane.AuditEntry {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return append([]controlplane.AuditEntry(nil), a.rows...)
+}
+
+// counter is a job that notes when it ran.
+type counter struct {
+	mu   sync.Mutex
+	runs []int64 // Unix ms
+}
+
+func (n *counter) job(s *stepper) Job {
+	return Job{Run: func(ctx restate.Context) (Report, error) {
+		_, err := step(ctx, s, "count", func(context.Context) (int, error) {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.runs = append(n.runs, time.Now().UnixMilli())
+			return len(n.runs), nil
+		})
+		return Report{Counts: map[string]int64{"runs": 1}}, err
+	}}
+}
+
+func (n *counter) count() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.runs)
+}
+
+func (n *counter) reached(want int) func() error {
+	return func() error {
+		if got := n.count(); got < want {
+			return fmt.Errorf("%d runs, want %d", got, want)
+		}
+		return nil
+	}
+}
+
+var operator = controlplane.By{Actor: "ann", Reason: "deploy"}
