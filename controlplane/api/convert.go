@@ -1,0 +1,100 @@
+package api
+
+import (
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+func cleanupStatus(s controlplane.CleanupStatus) *controlv1.CleanupStatus {
+	answer := &controlv1.CleanupStatus{
+		Running:               s.Running,
+		IntervalMs:            s.Interval.Milliseconds(),
+		NextAtMs:              unixMs(s.NextAt),
+		RunsTotal:             s.Runs,
+		ErrorsTotal:           s.Errors,
+		RowsDeletedTotal:      s.Rows,
+		DeadNodesDeletedTotal: s.DeadNodes,
+	}
+	if s.Paused != nil {
+		answer.PausedBy, answer.PausedReason, answer.PausedAtMs = s.Paused.Actor, s.Paused.Reason, unixMs(s.Paused.At)
+	}
+	for _, r := range s.History {
+		answer.History = append(answer.History, runRecord(r))
+	}
+	return answer
+}
+
+func runRecord(r controlplane.CleanupRun) *controlv1.CleanupRunRecord {
+	return &controlv1.CleanupRunRecord{
+		StartedAtMs:      unixMs(r.StartedAt),
+		DurationMs:       r.Took.Milliseconds(),
+		RowsDeleted:      r.Rows,
+		Batches:          int64(r.Batches),
+		Capped:           r.StoppedBy != controlplane.StoppedByNothing,
+		StoppedBy:        string(r.StoppedBy),
+		Trigger:          r.Trigger,
+		Error:            r.Error,
+		DeadNodesDeleted: r.DeadNodes,
+		LagMs:            r.Lag.Milliseconds(),
+	}
+}
+
+func fleetResponse(f controlplane.Fleet) *controlv1.FleetResponse {
+	answer := &controlv1.FleetResponse{NowMs: unixMs(f.Now), Truncated: f.Truncated}
+	for _, n := range f.Nodes {
+		answer.Nodes = append(answer.Nodes, &controlv1.Node{
+			NodeId:        valid(n.NodeID),
+			Region:        valid(n.Region),
+			Build:         valid(n.Build),
+			TuningVersion: n.TuningVersion,
+			StartedAtMs:   n.StartedAtMs,
+			SeenAtMs:      unixMs(n.SeenAt),
+			AgeMs:         n.Age.Milliseconds(),
+			Live:          n.Live,
+			ClockSkewMs:   n.ClockSkew.Milliseconds(),
+			Health:        nodeHealth(n.Health),
+			HealthProblem: valid(n.HealthProblem),
+		})
+	}
+	return answer
+}
+
+func nodeHealth(h heartbeat.Health) *controlv1.NodeHealth {
+	return &controlv1.NodeHealth{
+		AllowedTotal:        h.AllowedTotal,
+		DeniedTotal:         h.DeniedTotal,
+		ShadowedTotal:       h.ShadowedTotal,
+		DegradedTotal:       h.DegradedTotal,
+		Entries:             h.Entries,
+		PendingCost:         h.PendingCost,
+		DroppedCostTotal:    h.DroppedCost,
+		ReplayErrorsTotal:   h.ReplayErrors,
+		ReplayedAtMs:        h.ReplayedAtMs,
+		FlushedRowsTotal:    h.FlushedRows,
+		FlushErrorsTotal:    h.FlushErrors,
+		FlushedAtMs:         h.FlushedAtMs,
+		RefusedRowsTotal:    h.RefusedRows,
+		ImportedRowsTotal:   h.ImportedRows,
+		ImportErrorsTotal:   h.ImportErrors,
+		ImportedAtMs:        h.ImportedAtMs,
+		SettingsErrorsTotal: h.SettingsErrors,
+		SettingsAtMs:        h.SettingsAtMs,
+		SettingsProblem:     valid(h.SettingsProblem),
+	}
+}
+
+// valid makes a string out of bytes that others wrote: protobuf takes UTF-8 alone, and
+// one odd node must not hide the fleet.
+func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+// unixMs is 0 for the zero time.
+func unixMs(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}

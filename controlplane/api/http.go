@@ -1,0 +1,109 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+)
+
+const (
+	requestBytesMax = 64 << 10
+	headerBytesMax  = 32 << 10
+	readyTimeout    = 3 * time.Second
+)
+
+// NewHandler serves the RPCs, and beside them
+//
+//	/healthz  200 as long as the process serves
+//	/readyz   200 when MySQL and Restate answer, else 503; the body says which does not
+//	/metrics  Prometheus
+func NewHandler(c Config) http.Handler {
+	s := &service{c}
+	mux := http.NewServeMux()
+	mux.Handle(controlv1connect.NewControlServiceHandler(s,
+		connect.WithReadMaxBytes(requestBytesMax),
+		connect.WithRecover(s.recovered),
+	))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET /readyz", s.ready)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelWarn)}))
+	return onlyKnownHosts(c.AllowedHosts, http.NewCrossOriginProtection().Handler(mux))
+}
+
+// NewServer bounds what a connection can cost. Connect and gRPC both come in on one
+// port without TLS.
+func NewServer(h http.Handler, log *slog.Logger) *http.Server {
+	var protocols http.Protocols
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Handler:           h,
+		Protocols:         &protocols,
+		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       15 * time.Second,
+		WriteTimeout:      runTimeout + 15*time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    headerBytesMax,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+	}
+}
+
+func (s *service) recovered(ctx context.Context, spec connect.Spec, _ http.Header, panicked any) error {
+	s.Log.ErrorContext(ctx, "call panicked", "rpc", spec.Procedure, "panic", panicked)
+	return connect.NewError(connect.CodeInternal, fmt.Errorf("a fault of ours, now in the log"))
+}
+
+// ready asks both dependencies, each for something only it can answer.
+func (s *service) ready(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
+	defer cancel()
+	_, mysql := s.Lag(ctx)
+	_, restate := s.Cleanup.Status(ctx)
+	w.Header().Set("Content-Type", "application/json")
+	if mysql != nil || restate != nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(map[string]string{"mysql": okOr(mysql), "restate": okOr(restate)})
+}
+
+func okOr(err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return "ok"
+}
+
+// onlyKnownHosts refuses requests for other names than ours: a page of some site can
+// let its own name point to loopback and would then be of the same origin.
+func onlyKnownHosts(allowed []string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !knownHost(allowed, r.Host) {
+			http.Error(w, fmt.Sprintf("the name %q is not allowed here: use a loopback address, or start weir-control with --api-allowed-hosts", r.Host), http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func knownHost(allowed []string, host string) bool {
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	name = strings.ToLower(strings.Trim(name, "[]"))
+	if ip := net.ParseIP(name); ip != nil && ip.IsLoopback() {
+		return true
+	}
+	return name == "localhost" || slices.Contains(allowed, name)
+}

@@ -1,0 +1,158 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/controlplane"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+)
+
+const (
+	// How long a call may take. A look waits for nobody; a change may wait for a run of
+	// the job that is under way; a run may wait for another, and then takes its time.
+	lookTimeout   = 10 * time.Second
+	changeTimeout = time.Minute
+	runTimeout    = 2 * time.Minute
+
+	lagTimeout = 2 * time.Second // of the status, which is worth having without it
+)
+
+// Cleanup is the schedule of the expiry cleanup. Errors wrap controlplane.ErrInvalid,
+// controlplane.ErrUnavailable or the context's. All methods may be called at once.
+type Cleanup interface {
+	Status(ctx context.Context) (controlplane.CleanupStatus, error)
+	RunNow(ctx context.Context, by controlplane.By) (controlplane.CleanupRun, error)
+	Pause(ctx context.Context, by controlplane.By) (controlplane.CleanupStatus, error)
+	Resume(ctx context.Context, by controlplane.By) (controlplane.CleanupStatus, error)
+}
+
+// Config is what the service works with. All but AllowedHosts is required.
+type Config struct {
+	Cleanup Cleanup
+	Lag     func(context.Context) (time.Duration, error)      // of the cleanup
+	Fleet   func(context.Context) (controlplane.Fleet, error) // as its nodes' heartbeats have it
+	Metrics prometheus.Gatherer
+	Log     *slog.Logger
+
+	// AllowedHosts are names by which requests may address the service, beside
+	// loopback addresses and localhost: that of a proxy on this machine, say.
+	AllowedHosts []string
+}
+
+// service implements the RPCs.
+type service struct{ Config }
+
+var _ controlv1connect.ControlServiceHandler = (*service)(nil)
+
+func (s *service) Fleet(ctx context.Context, _ *connect.Request[controlv1.FleetRequest]) (*connect.Response[controlv1.FleetResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	fleet, err := s.Config.Fleet(ctx)
+	if err != nil {
+		return nil, s.fail(ctx, "Fleet", err)
+	}
+	return connect.NewResponse(fleetResponse(fleet)), nil
+}
+
+func (s *service) CleanupStatus(ctx context.Context, _ *connect.Request[controlv1.CleanupStatusRequest]) (*connect.Response[controlv1.CleanupStatusResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	status, err := s.Cleanup.Status(ctx)
+	if err != nil {
+		return nil, s.fail(ctx, "CleanupStatus", err)
+	}
+	return connect.NewResponse(&controlv1.CleanupStatusResponse{Status: s.withLag(ctx, status)}), nil
+}
+
+func (s *service) CleanupRun(ctx context.Context, req *connect.Request[controlv1.CleanupRunRequest]) (*connect.Response[controlv1.CleanupRunResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, runTimeout)
+	defer cancel()
+	by, err := byOf(req.Msg)
+	if err != nil {
+		return nil, s.fail(ctx, "CleanupRun", err)
+	}
+	run, err := s.Cleanup.RunNow(ctx, by)
+	if err != nil {
+		return nil, s.fail(ctx, "CleanupRun", err)
+	}
+	return connect.NewResponse(&controlv1.CleanupRunResponse{Run: runRecord(run)}), nil
+}
+
+func (s *service) CleanupPause(ctx context.Context, req *connect.Request[controlv1.CleanupPauseRequest]) (*connect.Response[controlv1.CleanupPauseResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
+	status, err := s.change(ctx, req.Msg, s.Cleanup.Pause)
+	if err != nil {
+		return nil, s.fail(ctx, "CleanupPause", err)
+	}
+	return connect.NewResponse(&controlv1.CleanupPauseResponse{Status: status}), nil
+}
+
+func (s *service) CleanupResume(ctx context.Context, req *connect.Request[controlv1.CleanupResumeRequest]) (*connect.Response[controlv1.CleanupResumeResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
+	status, err := s.change(ctx, req.Msg, s.Cleanup.Resume)
+	if err != nil {
+		return nil, s.fail(ctx, "CleanupResume", err)
+	}
+	return connect.NewResponse(&controlv1.CleanupResumeResponse{Status: status}), nil
+}
+
+func (s *service) change(ctx context.Context, msg operatorMessage, do func(context.Context, controlplane.By) (controlplane.CleanupStatus, error)) (*controlv1.CleanupStatus, error) {
+	by, err := byOf(msg)
+	if err != nil {
+		return nil, err
+	}
+	status, err := do(ctx, by)
+	if err != nil {
+		return nil, err
+	}
+	return s.withLag(ctx, status), nil
+}
+
+// operatorMessage is a request that says who and why.
+type operatorMessage interface {
+	GetActor() string
+	GetReason() string
+}
+
+func byOf(msg operatorMessage) (controlplane.By, error) {
+	by := controlplane.By{Actor: msg.GetActor(), Reason: msg.GetReason()}
+	return by, by.Validate()
+}
+
+// withLag adds the lag, or leaves it out when MySQL does not answer: how the schedule
+// stands is known all the same.
+func (s *service) withLag(ctx context.Context, status controlplane.CleanupStatus) *controlv1.CleanupStatus {
+	ctx, cancel := context.WithTimeout(ctx, lagTimeout)
+	defer cancel()
+	answer := cleanupStatus(status)
+	if lag, err := s.Lag(ctx); err == nil {
+		ms := lag.Milliseconds()
+		answer.LagMs = &ms
+	}
+	return answer
+}
+
+// fail gives an error its code.
+func (s *service) fail(ctx context.Context, rpc string, err error) error {
+	switch {
+	case errors.Is(err, controlplane.ErrInvalid):
+		return connect.NewError(connect.CodeInvalidArgument, err)
+	case errors.Is(err, controlplane.ErrUnavailable):
+		return connect.NewError(connect.CodeUnavailable, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return connect.NewError(connect.CodeDeadlineExceeded, err)
+	case errors.Is(err, context.Canceled):
+		return connect.NewError(connect.CodeCanceled, err)
+	}
+	s.Log.ErrorContext(ctx, "call failed", "rpc", rpc, "error", err)
+	return connect.NewError(connect.CodeInternal, err)
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// config is everything that can be set: by flag, by environment (WEIR_ and the flag's
+// name in capitals), by a YAML file whose keys are the flags' names, in that order of
+// precedence. The DSN is not here: it has no flag, so that no list of processes shows
+// it, and no key in the file, so that the file can be shown to anybody.
+type config struct {
+	Config      kong.ConfigFlag  `placeholder:"FILE" help:"YAML file with further settings, named as the flags are. Unknown keys are errors."`
+	PrintConfig bool             `env:"-" help:"Print the settings in force as YAML, secrets masked, and exit."`
+	Version     kong.VersionFlag `env:"-" help:"Print the version and exit."`
+
+	APIListen       string   `name:"api-listen" default:"127.0.0.1:7080" help:"Where operators' calls, /healthz, /readyz and /metrics are served. Loopback only."`
+	APIAllowedHosts []string `name:"api-allowed-hosts" placeholder:"NAME,…" help:"Names, beside loopback ones, by which requests may address the API: that of a proxy on this machine."`
+
+	HandlersListen string `default:"127.0.0.1:9080" help:"Where Restate calls the durable handlers."`
+	HandlersURL    string `name:"handlers-url" placeholder:"URL" help:"The address of the handlers as Restate reaches it. Default: http:// and handlers-listen."`
+
+	RestateIngress     string `name:"restate-ingress" default:"http://127.0.0.1:8080" help:"URL of Restate's ingress."`
+	RestateAdmin       string `name:"restate-admin" default:"http://127.0.0.1:9070" help:"URL of Restate's admin API."`
+	RestateIdentityKey string `name:"restate-identity-key" placeholder:"publickeyv1_…" help:"Public key that Restate's requests must be signed with. Required where handlers-listen is not loopback."`
+
+	MySQLDSNFile string `name:"mysql-dsn-file" placeholder:"FILE" help:"File that holds the MySQL DSN, user:password@tcp(host:port)/database. The environment's WEIR_MYSQL_DSN comes before it."`
+	Migrate      bool   `default:"true" negatable:"" help:"Create and upgrade the tables at the start."`
+
+	CleanupInterval  time.Duration `default:"1m" help:"Time between two cleanups of expired rows (1s to 1h)."`
+	CleanupGrace     time.Duration `default:"1m" help:"How long an expired row is kept (0s to 168h)."`
+	CleanupBatchRows int           `default:"5000" help:"Most rows of one DELETE (1 to 50000)."`
+	CleanupBatches   int           `default:"200" help:"Most DELETEs of one cleanup (1 to 10000); the next one follows at once if that was not enough."`
+	CleanupBatchSlow time.Duration `default:"500ms" help:"A DELETE that takes longer halves the next (1ms to 1m)."`
+	CleanupRunTime   time.Duration `default:"30s" help:"Time in DELETEs after which a cleanup makes no more (1s to 10m)."`
+
+	NodeLiveWithin time.Duration `default:"30s" help:"A node not heard of for longer is listed as not live (1s to 24h)."`
+	NodeDeadAfter  time.Duration `default:"24h" help:"The heartbeat of a node not heard of for longer is deleted (1m to 2160h)."`
+
+	DrainTimeout time.Duration `default:"25s" help:"How long calls and steps under way are waited for on SIGTERM (0s to 10m)."`
+	LogLevel     string        `default:"info" enum:"debug,info,warn,error" help:"One of ${enum}. Logs are JSON lines on stderr."`
+}
+
+// cleanup is the part of the configuration that the cleanup validates itself.
+func (c *config) cleanup() controlplane.CleanupConfig {
+	cleanup := controlplane.DefaultCleanupConfig()
+	cleanup.Grace, cleanup.NodeDeadAfter = c.CleanupGrace, c.NodeDeadAfter
+	cleanup.Limits = controlplane.SweepLimits{
+		BatchRowsMax: c.CleanupBatchRows, BatchesMax: c.CleanupBatches,
+		BatchSlow: c.CleanupBatchSlow, RunTimeMax: c.CleanupRunTime,
+	}
+	return cleanup
+}
+
+// validate reports everything that is wrong, each with what to do about it.
+func (c *config) validate() error {
+	bad := []error{
+		validListen("api-listen", c.APIListen),
+		validListen("handlers-listen", c.HandlersListen),
+		validURL("restate-ingress", c.RestateIngress),
+		validURL("restate-admin", c.RestateAdmin),
+		validSpan("cleanup-interval", c.CleanupInterval, time.Second, time.Hour),
+		validSpan("node-live-within", c.NodeLiveWithin, time.Second, 24*time.Hour),
+		validSpan("drain-timeout", c.DrainTimeout, 0, 10*time.Minute),
+		c.cleanup().Validate(),
+	}
+	if c.HandlersURL != "" {
+		bad = append(bad, validURL("handlers-url", c.HandlersURL))
+	}
+	if !loopback(c.APIListen) {
+		bad = append(bad, fmt.Errorf("api-listen %s is not a loopback address, and the API has no authentication yet: bind it to 127.0.0.1 and let a proxy on this machine, or ssh, let people in", c.APIListen))
+	}
+	if !loopback(c.HandlersListen) {
+		if c.RestateIdentityKey == "" {
+			bad = append(bad, fmt.Errorf("handlers-listen %s is not a loopback address, and whoever reaches it could run the handlers: set restate-identity-key, so that only your Restate can", c.HandlersListen))
+		}
+		if c.HandlersURL == "" {
+			bad = append(bad, fmt.Errorf("handlers-url is required with handlers-listen %s: Restate must be told by which name it reaches the handlers", c.HandlersListen))
+		}
+	}
+	return errors.Join(bad...)
+}
+
+// dsn is the MySQL DSN, from the environment or else from the file.
+func (c *config) dsn() (string, error) {
+	if dsn := os.Getenv("WEIR_MYSQL_DSN"); dsn != "" {
+		return dsn, nil
+	}
+	if c.MySQLDSNFile == "" {
+		return "", errors.New("no MySQL is configured: set WEIR_MYSQL_DSN, or mysql-dsn-file to a file that holds the DSN, user:password@tcp(host:port)/database")
+	}
+	b, err := os.ReadFile(c.MySQLDSNFile)
+	if err != nil {
+		return "", fmt.Errorf("mysql-dsn-file: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+func validListen(flag, address string) error {
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return fmt.Errorf("%s is %q, want host:port", flag, address)
+	}
+	return nil
+}
+
+func validURL(flag, text string) error {
+	u, err := url.Parse(text)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil {
+		return fmt.Errorf("%s is not a URL like http://host:port", flag)
+	}
+	return nil
+}
+
+func validSpan(flag string, d, least, most time.Duration) error {
+	if d < least || d > most {
+		return fmt.Errorf("%s is %v (%v to %v)", flag, d, least, most)
+	}
+	return nil
+}
+
+// loopback tells whether nobody outside this machine reaches an address. A name could
+// become any address, so only localhost will do, which the resolver never looks up.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

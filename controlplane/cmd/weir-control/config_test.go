@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+const secretDSN = "weir:s3cret@tcp(db:3306)/weir"
+
+// tried is what run said and returned. It never gets as far as to serve.
+func tried(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, err bytes.Buffer
+	code = run(t.Context(), args, &out, &err)
+	return code, out.String(), err.String()
+}
+
+func file(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "weir")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Everything that is wrong is said at once, with what to do; nothing is started.
+func TestConfigRefusals(t *testing.T) {
+	t.Setenv("WEIR_MYSQL_DSN", secretDSN)
+	for name, tc := range map[string]struct {
+		args []string
+		says []string
+	}{
+		"API for everybody":      {[]string{"--api-listen", "0.0.0.0:7080"}, []string{"api-listen 0.0.0.0:7080 is not a loopback address, and the API has no authentication yet", "127.0.0.1"}},
+		"API on all interfaces":  {[]string{"--api-listen", ":7080"}, []string{"is not a loopback address"}},
+		"API by a name":          {[]string{"--api-listen", "example.com:7080"}, []string{"is not a loopback address"}},
+		"handlers for everybody": {[]string{"--handlers-listen", "10.0.0.1:9080"}, []string{"set restate-identity-key", "handlers-url is required"}},
+		"handlers, no URL":       {[]string{"--handlers-listen", "[::]:9080", "--restate-identity-key", "publickeyv1_x"}, []string{"handlers-url is required with handlers-listen [::]:9080"}},
+		"no port":                {[]string{"--api-listen", "127.0.0.1"}, []string{`api-listen is "127.0.0.1", want host:port`}},
+		"no URL":                 {[]string{"--restate-admin", "127.0.0.1:9070", "--restate-ingress", "ftp://x"}, []string{"restate-admin is not a URL", "restate-ingress is not a URL"}},
+		"out of bounds": {[]string{"--cleanup-interval", "100ms", "--node-live-within", "25h", "--drain-timeout", "11m", "--cleanup-batches", "0"},
+			[]string{"cleanup-interval is 100ms (1s to 1h0m0s)", "node-live-within is 25h0m0s (1s to 24h0m0s)", "drain-timeout is 11m0s (0s to 10m0s)", "cleanup batches is 0 (1 to 10000)"}},
+		"unknown flag":     {[]string{"--bogus"}, []string{"unknown flag --bogus"}},
+		"unknown level":    {[]string{"--log-level", "loud"}, []string{"debug", "loud"}},
+		"not a duration":   {[]string{"--cleanup-grace", "soon"}, []string{"soon"}},
+		"unknown key":      {[]string{"--config", file(t, "cleanup-gracee: 1m\nprint-config: true\n")}, []string{"unknown keys: cleanup-gracee, print-config", "known: api-listen"}},
+		"a DSN in a file":  {[]string{"--config", file(t, "mysql-dsn: "+secretDSN)}, []string{"unknown keys: mysql-dsn"}},
+		"a mapping":        {[]string{"--config", file(t, "cleanup-grace: {a: 1}")}, []string{"a mapping is not a value"}},
+		"not YAML":         {[]string{"--config", file(t, "[")}, []string{"the configuration file is not YAML"}},
+		"a key twice":      {[]string{"--config", file(t, "migrate: true\nmigrate: false\n")}, []string{"already defined"}},
+		"no such file":     {[]string{"--config", filepath.Join(t.TempDir(), "none")}, []string{"none"}},
+		"DSN from nowhere": {[]string{"--mysql-dsn-file", filepath.Join(t.TempDir(), "none")}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name == "DSN from nowhere" {
+				t.Setenv("WEIR_MYSQL_DSN", "")
+				tc.says = []string{"mysql-dsn-file: open"}
+			}
+			code, stdout, stderr := tried(t, tc.args...)
+			if code != exitUsage || stdout != "" {
+				t.Errorf("exit %d, stdout %q", code, stdout)
+			}
+			for _, words := range append(tc.says, "Try weir-control --help.") {
+				if !strings.Contains(stderr, words) {
+					t.Errorf("stderr does not say %q:\n%s", words, stderr)
+				}
+			}
+			if strings.Contains(stderr, "s3cret") {
+				t.Errorf("a secret is told:\n%s", stderr)
+			}
+		})
+	}
+}
+
+func TestNoDatabaseIsConfigured(t *testing.T) {
+	t.Setenv("WEIR_MYSQL_DSN", "")
+	if code, _, stderr := tried(t); code != exitUsage || !strings.Contains(stderr, "set WEIR_MYSQL_DSN, or mysql-dsn-file") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+}
+
+// Flags come before the environment, that before the file, that before the defaults,
+// and --print-config shows what came of it, without the password.
+func TestPrintConfig(t *testing.T) {
+	t.Setenv("WEIR_MYSQL_DSN", secretDSN)
+	t.Setenv("WEIR_CLEANUP_BATCHES", "20")
+	t.Setenv("WEIR_CLEANUP_BATCH_ROWS", "2000")
+	path := file(t, "cleanup-batches: 3\ncleanup-batch-rows: 3000\ncleanup-grace: 3m\ncleanup-run-time: 3s\nmigrate: false\napi-allowed-hosts: [a.example, b.example]\n")
+	code, stdout, stderr := tried(t, "--config", path, "--cleanup-batches", "10", "--cleanup-run-time=9s", "--print-config")
+	want := `# WEIR_MYSQL_DSN: weir:***@tcp(db:3306)/weir
+api-listen: 127.0.0.1:7080
+api-allowed-hosts:
+    - a.example
+    - b.example
+handlers-listen: 127.0.0.1:9080
+handlers-url: ""
+restate-ingress: http://127.0.0.1:8080
+restate-admin: http://127.0.0.1:9070
+restate-identity-key: ""
+mysql-dsn-file: ""
+migrate: false
+cleanup-interval: 1m0s
+cleanup-grace: 3m0s
+cleanup-batch-rows: 2000
+cleanup-batches: 10
+cleanup-batch-slow: 500ms
+cleanup-run-time: 9s
+node-live-within: 30s
+node-dead-after: 24h0m0s
+drain-timeout: 25s
+log-level: info
+`
+	if code != exitOK || stdout != want || stderr != "" {
+		t.Fatalf("exit %d, stderr %q, stdout\n%s\nwant\n%s", code, stderr, stdout, want)
+	}
+	// What was printed is a configuration file, and means the same.
+	for _, v := range []string{"WEIR_CLEANUP_BATCHES", "WEIR_CLEANUP_BATCH_ROWS"} {
+		if err := os.Unsetenv(v); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, again, stderr := tried(t, "--config", file(t, stdout), "--print-config"); code != exitOK || again != want {
+		t.Errorf("exit %d, stderr %q, stdout\n%s", code, stderr, again)
+	}
+}
+
+func TestDSNFromAFile(t *testing.T) {
+	t.Setenv("WEIR_MYSQL_DSN", "")
+	c := config{MySQLDSNFile: file(t, secretDSN+"\n")}
+	if dsn, err := c.dsn(); err != nil || dsn != secretDSN {
+		t.Errorf("%q, %v", dsn, err)
+	}
+	t.Setenv("WEIR_MYSQL_DSN", "other")
+	if dsn, err := c.dsn(); err != nil || dsn != "other" {
+		t.Errorf("the environment comes first: %q, %v", dsn, err)
+	}
+}
+
+func TestHelpAndVersion(t *testing.T) {
+	if code, stdout, _ := tried(t, "--help"); code != exitOK || !strings.Contains(stdout, "WEIR_RESTATE_ADMIN") || !strings.Contains(stdout, "WEIR_MYSQL_DSN") {
+		t.Errorf("exit %d, %s", code, stdout)
+	}
+	if code, stdout, _ := tried(t, "--version"); code != exitOK || strings.TrimSpace(stdout) == "" {
+		t.Errorf("exit %d, %q", code, stdout)
+	}
+}
+
+// The defaults of the flags are those that the packages document.
+func TestDefaults(t *testing.T) {
+	c, _, _, err := parse(nil, nil, nil, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.validate(); err != nil {
+		t.Error(err)
+	}
+	if got, want := c.cleanup(), controlplane.DefaultCleanupConfig(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}

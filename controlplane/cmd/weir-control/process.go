@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/restate/handlers"
+	"github.com/weirhq/weir/schema"
+)
+
+const (
+	keepEvery  = 15 * time.Second // see handlers.Keeper
+	watchEvery = 15 * time.Second // MySQL and the lag
+
+	// apiDrainShare is the part of the drain that operators' calls may take: what is
+	// left belongs to the handlers, whose work their calls may be waiting for.
+	apiDrainShare = 0.4
+)
+
+// process is a running control plane.
+type process struct {
+	config *config
+	log    *slog.Logger
+	ctx    context.Context // done: drain
+
+	db       *sql.DB
+	restate  *http.Client
+	api      *http.Server
+	endpoint *handlers.Endpoint
+
+	apiListener, handlersListener net.Listener
+
+	work   sync.WaitGroup // loops and servers
+	failed chan error     // of a server that ended by itself
+}
+
+// start binds the listeners and starts everything. Only what this machine refuses is
+// an error: what is elsewhere may be down, and come up later.
+func start(ctx context.Context, c *config, dsn string, log *slog.Logger) (*process, error) {
+	p := &process{config: c, log: log, ctx: ctx, failed: make(chan error, 2)}
+	var err error
+	if p.db, err = store.Open(dsn); err != nil {
+		return nil, err
+	}
+	if err := p.build(); err != nil {
+		return nil, errors.Join(err, p.db.Close())
+	}
+	return p, nil
+}
+
+// build wires the parts and sets them going.
+func (p *process) build() error {
+	metrics := controlplane.NewMetrics()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	steps := store.New(p.db)
+	cleanup, err := controlplane.NewCleanup(p.config.cleanup(), steps, metrics)
+	if err != nil {
+		return err
+	}
+	p.endpoint, err = handlers.NewEndpoint(handlers.Options{
+		Cleanup: cleanup, Audit: steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey,
+	})
+	if err != nil {
+		return fmt.Errorf("restate-identity-key: %w", err)
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	p.restate = &http.Client{Transport: transport}
+	client := handlers.NewClient(p.restate, p.config.RestateIngress)
+	p.api = api.NewServer(api.NewHandler(api.Config{
+		Cleanup: handlers.CleanupClient{Client: client},
+		Lag:     cleanup.Lag,
+		Fleet: func(ctx context.Context) (controlplane.Fleet, error) {
+			return controlplane.ListFleet(ctx, steps, p.config.NodeLiveWithin)
+		},
+		Metrics: registry, Log: p.log, AllowedHosts: p.config.APIAllowedHosts,
+	}), p.log)
+
+	if err := p.listen(); err != nil {
+		return err
+	}
+	keeper := &handlers.Keeper{
+		Registrar: handlers.NewRegistrar(p.restate, p.config.RestateAdmin, p.handlersURL(), p.endpoint.Fingerprint()),
+		Client:    client,
+		Jobs:      map[string]time.Duration{handlers.CleanupJob: p.config.CleanupInterval},
+		Every:     keepEvery,
+		Metrics:   metrics,
+		Log:       p.log,
+	}
+	p.serve("api", p.apiListener, p.api.Serve)
+	p.serve("handlers", p.handlersListener, p.endpoint.Serve)
+	p.work.Go(func() { p.endpoint.Warm(p.ctx) })
+	p.work.Go(func() { keeper.Run(p.ctx) })
+	p.work.Go(func() {
+		if p.config.Migrate {
+			migrate(p.ctx, p.db, p.log)
+		}
+		watchMySQL(p.ctx, cleanup, metrics, p.log)
+	})
+	p.log.Info("serving", "api", p.apiListener.Addr().String(), "handlers", p.handlersListener.Addr().String(), "version", version())
+	return nil
+}
+
+func (p *process) listen() (err error) {
+	if p.apiListener, err = net.Listen("tcp", p.config.APIListen); err != nil {
+		return fmt.Errorf("api-listen: %w", err)
+	}
+	if p.handlersListener, err = net.Listen("tcp", p.config.HandlersListen); err != nil {
+		return errors.Join(fmt.Errorf("handlers-listen: %w", err), p.apiListener.Close())
+	}
+	return nil
+}
+
+func (p *process) handlersURL() string {
+	if p.config.HandlersURL != "" {
+		return p.config.HandlersURL
+	}
+	return "http://" + p.handlersListener.Addr().String()
+}
+
+func (p *process) serve(what string, l net.Listener, serve func(net.Listener) error) {
+	p.work.Go(func() {
+		if err := serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+			p.failed <- fmt.Errorf("%s: %w", what, err)
+		}
+	})
+}
+
+// wait returns when the process has been told to end and has drained, or cannot serve
+// any more.
+func (p *process) wait() error {
+	var failed error
+	select {
+	case <-p.ctx.Done():
+		p.log.Info("draining", "at_most", p.config.DrainTimeout.String())
+	case failed = <-p.failed:
+	}
+	err := errors.Join(failed, p.drain())
+	if failed == nil && err == nil {
+		p.log.Info("drained")
+	}
+	return err
+}
+
+// drain ends things from the outside in: operators' calls, then handlers, then what
+// both stand on.
+func (p *process) drain() error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.ctx), p.config.DrainTimeout)
+	defer cancel()
+	apiCtx, cancelAPI := context.WithTimeout(ctx, time.Duration(apiDrainShare*float64(p.config.DrainTimeout)))
+	defer cancelAPI()
+	var err error
+	if shut := p.api.Shutdown(apiCtx); shut != nil {
+		err = errors.Join(fmt.Errorf("drain the API: %w", shut), p.api.Close())
+	}
+	err = errors.Join(err, p.endpoint.Shutdown(ctx))
+	if p.ctx.Err() == nil {
+		return err // a server failed: its siblings' loops still run, and end with the process
+	}
+	p.work.Wait()
+	p.restate.CloseIdleConnections()
+	return errors.Join(err, p.db.Close())
+}
+
+// migrate tries until it has succeeded once. What stands in its way is told once, and
+// again when it is something else.
+func migrate(ctx context.Context, db *sql.DB, log *slog.Logger) {
+	ctx, done := context.WithCancel(ctx)
+	defer done()
+	told := ""
+	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
+		err := schema.Migrate(ctx, db, log)
+		if err == nil {
+			done()
+		} else if ctx.Err() == nil && err.Error() != told {
+			told = err.Error()
+			log.Warn("cannot create or upgrade the tables yet", "error", err)
+		}
+		return err
+	})
+}
+
+// watchMySQL keeps the lag's metric and whether MySQL answers. An outage is two lines
+// in the log.
+func watchMySQL(ctx context.Context, cleanup *controlplane.Cleanup, metrics *controlplane.Metrics, log *slog.Logger) {
+	down := false
+	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
+		_, err := cleanup.Lag(ctx)
+		if ctx.Err() != nil {
+			return err
+		}
+		metrics.MySQLUp(err == nil)
+		if err != nil && !down {
+			log.Warn("MySQL does not answer as it should", "error", err)
+		}
+		if err == nil && down {
+			log.Info("MySQL answers again")
+		}
+		down = err != nil
+		return err
+	})
+}

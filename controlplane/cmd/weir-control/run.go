@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"runtime/debug"
+
+	"github.com/weirhq/weir/controlplane/store"
+)
+
+const (
+	exitOK      = 0
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// run is the program. It returns its exit code when ctx is done and everything that
+// it started has ended.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	c, model, done, err := parse(args, stdout, stderr, version())
+	if done && err == nil {
+		return exitOK
+	}
+	if err == nil && c.PrintConfig {
+		if err = printConfig(stdout, model, maskedDSN(c)); err == nil {
+			return exitOK
+		}
+	}
+	if err == nil {
+		err = c.validate()
+	}
+	var dsn string
+	if err == nil {
+		dsn, err = c.dsn()
+	}
+	if err != nil {
+		_, _ = fmt.Fprintf(stderr, "weir-control: %v\nTry weir-control --help.\n", err)
+		return exitUsage
+	}
+
+	log := newLog(stderr, c.LogLevel)
+	p, err := start(ctx, c, dsn, log)
+	if err != nil {
+		log.Error("cannot start", "error", err)
+		return exitFailure
+	}
+	if err := p.wait(); err != nil {
+		log.Error("ended", "error", err)
+		return exitFailure
+	}
+	return exitOK
+}
+
+// maskedDSN is the DSN for people to read, or why there is none.
+func maskedDSN(c *config) string {
+	dsn, err := c.dsn()
+	if err != nil {
+		return "(" + err.Error() + ")"
+	}
+	return store.MaskDSN(dsn)
+}
+
+func newLog(w io.Writer, level string) *slog.Logger {
+	var l slog.Level
+	_ = l.UnmarshalText([]byte(level)) // kong has checked it
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l}))
+}
+
+// version is that of the module, as the build recorded it.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return info.Main.Version
+}

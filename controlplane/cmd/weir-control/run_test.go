@@ -1,0 +1,263 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"go.uber.org/goleak"
+
+	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/schema"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// running is a weir-control under test, with its log.
+type running struct {
+	t      *testing.T
+	stop   context.CancelFunc
+	exited chan int
+	url    string
+	client controlv1connect.ControlServiceClient
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+func (r *running) Write(b []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.log.Write(b)
+}
+
+func (r *running) logged() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.log.String()
+}
+
+// startControl runs the program on free ports until the test ends.
+func startControl(t *testing.T, args ...string) *running {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	r := &running{t: t, stop: stop, exited: make(chan int, 1)}
+	args = append([]string{"--api-listen", "127.0.0.1:0", "--handlers-listen", "127.0.0.1:0"}, args...)
+	go func() { r.exited <- run(ctx, args, io.Discard, r) }()
+	t.Cleanup(func() {
+		stop()
+		if t.Failed() {
+			t.Logf("log of weir-control:\n%s", r.logged())
+		}
+	})
+	eventually(t, "it serves", func() error {
+		for line := range strings.Lines(r.logged()) {
+			var l struct{ Msg, API string }
+			if err := json.Unmarshal([]byte(line), &l); err != nil {
+				t.Fatalf("a line of the log is not JSON: %s", line)
+			}
+			if l.Msg == "serving" {
+				r.url = "http://" + l.API
+				return nil
+			}
+		}
+		return errors.New(r.logged())
+	})
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	r.client = controlv1connect.NewControlServiceClient(&http.Client{Transport: transport}, r.url)
+	return r
+}
+
+// drain is SIGTERM.
+func (r *running) drain() {
+	r.t.Helper()
+	r.stop()
+	select {
+	case code := <-r.exited:
+		if code != exitOK || !strings.Contains(r.logged(), `"msg":"drained"`) {
+			r.t.Errorf("exit %d", code)
+		}
+	case <-time.After(20 * time.Second):
+		r.t.Fatal("it does not end")
+	}
+}
+
+// ready is /readyz.
+func (r *running) ready() (status int, body string) {
+	r.t.Helper()
+	res, err := http.Get(r.url + "/readyz")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	defer func() { _ = res.Body.Close() }()
+	b, err := io.ReadAll(res.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return res.StatusCode, string(b)
+}
+
+func eventually(t *testing.T, what string, holds func() error) {
+	t.Helper()
+	deadline, poll := time.After(25*time.Second), time.NewTicker(20*time.Millisecond)
+	defer poll.Stop()
+	for {
+		err := holds()
+		if err == nil {
+			return
+		}
+		select {
+		case <-poll.C:
+		case <-deadline:
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// "It serves from its first moment, whatever is down …, and both are taken up again
+// without a restart": MySQL and Restate come up after it, and everything follows:
+// tables, registration, schedule, rows deleted, API. Then it drains.
+func TestServesBeforeWhatItNeeds(t *testing.T) {
+	mysql, restate := servers.MariaDBForTest(t), servers.RestateForTest(t)
+	if err := mysql.CreateDatabase(t.Context(), "weir"); err != nil {
+		t.Fatal(err)
+	}
+	for _, server := range []interface{ Kill() error }{mysql, restate} {
+		if err := server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("WEIR_MYSQL_DSN", mysql.DSN("weir"))
+	r := startControl(t, "--restate-ingress", restate.IngressURL(), "--restate-admin", restate.AdminURL(), "--cleanup-interval", "1s")
+
+	status := func() (*controlv1.CleanupStatus, error) {
+		answer, err := r.client.CleanupStatus(t.Context(), connect.NewRequest(&controlv1.CleanupStatusRequest{}))
+		if err != nil {
+			return nil, err
+		}
+		return answer.Msg.GetStatus(), nil
+	}
+	if _, err := status(); connect.CodeOf(err) != connect.CodeUnavailable || !connect.IsWireError(err) || !strings.Contains(err.Error(), "--restate-ingress") {
+		t.Errorf("status with Restate down: %v", err)
+	}
+	if _, err := r.client.Fleet(t.Context(), connect.NewRequest(&controlv1.FleetRequest{})); connect.CodeOf(err) != connect.CodeUnavailable || !strings.Contains(err.Error(), "MySQL does not answer") {
+		t.Errorf("fleet with MySQL down: %v", err)
+	}
+	if code, body := r.ready(); code != http.StatusServiceUnavailable || strings.Contains(body, `"ok"`) {
+		t.Errorf("ready with both down: %d %s", code, body)
+	}
+
+	if err := restate.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := mysql.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is ready", func() error {
+		if code, body := r.ready(); code != http.StatusOK {
+			return errors.New(body)
+		}
+		return nil
+	})
+	db := migrated(t, mysql.DSN("weir"))
+	_, err := db.ExecContext(t.Context(), `INSERT INTO ratelimit_window_counts
+		(workspace_id, namespace, identifier, duration_ms, sequence, region, count, expires_at, updated_at)
+		VALUES ('acme', 'api', 'expired', 60000, 1, 'eu', 5, 1, 1), ('acme', 'api', 'live', 60000, 1, 'eu', 5, ?, 1)`, time.Now().Add(time.Hour).UnixMilli())
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the schedule deletes the expired row", func() error {
+		s, err := status()
+		if err == nil && (s.GetRowsDeletedTotal() != 1 || !s.GetRunning() || s.GetIntervalMs() != 1000) {
+			err = fmt.Errorf("%v", s)
+		}
+		return err
+	})
+	if _, err := r.client.CleanupPause(t.Context(), connect.NewRequest(&controlv1.CleanupPauseRequest{Actor: "ann", Reason: "deploy"})); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the audit row", func() error {
+		var n int
+		if err := db.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM ratelimit_audit WHERE action = 'cleanup.pause' AND actor = 'ann'`).Scan(&n); err != nil || n != 1 {
+			return fmt.Errorf("%d rows, %w", n, err)
+		}
+		return nil
+	})
+	r.drain()
+
+	// Another process finds everything as it was left.
+	again := startControl(t, "--restate-ingress", restate.IngressURL(), "--restate-admin", restate.AdminURL(), "--cleanup-interval", "1s", "--no-migrate")
+	r = again
+	eventually(t, "it takes over", func() error {
+		s, err := status()
+		if err == nil && (s.GetPausedBy() != "ann" || s.GetRunning()) {
+			err = fmt.Errorf("%v", s)
+		}
+		return err
+	})
+	answer, err := r.client.CleanupRun(t.Context(), connect.NewRequest(&controlv1.CleanupRunRequest{Actor: "bob", Reason: "check"}))
+	if err != nil || answer.Msg.GetRun().GetError() != "" || answer.Msg.GetRun().GetTrigger() != "bob" {
+		t.Errorf("%v, %v", answer, err)
+	}
+	var left string
+	if err := db.QueryRowContext(t.Context(), `SELECT GROUP_CONCAT(identifier) FROM ratelimit_window_counts`).Scan(&left); err != nil || left != "live" {
+		t.Errorf("left %q, %v", left, err)
+	}
+	r.drain()
+	if log := r.logged(); strings.Contains(log, mysql.DSN("weir")) {
+		t.Errorf("the DSN is in the log:\n%s", log)
+	}
+}
+
+// migrated waits for the tables and returns a handle.
+func migrated(t *testing.T, dsn string) *sql.DB {
+	t.Helper()
+	db, err := store.Open(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	eventually(t, "the tables", func() error {
+		if v, err := schema.Version(t.Context(), db); err != nil || v != schema.Latest() {
+			return fmt.Errorf("version %d, %w", v, err)
+		}
+		return nil
+	})
+	return db
+}
+
+// What this machine refuses ends the program at once, and says why.
+func TestAPortThatIsTaken(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	t.Setenv("WEIR_MYSQL_DSN", "weir:s3cret@tcp(127.0.0.1:1)/weir")
+	for _, flag := range []string{"--api-listen", "--handlers-listen"} {
+		other := map[string]string{"--api-listen": "--handlers-listen", "--handlers-listen": "--api-listen"}[flag]
+		code, _, stderr := tried(t, flag, taken.Addr().String(), other, "127.0.0.1:0")
+		if code != exitFailure || !strings.Contains(stderr, "address already in use") || !strings.Contains(stderr, strings.TrimPrefix(flag, "--")) {
+			t.Errorf("exit %d, %s", code, stderr)
+		}
+	}
+	if code, _, stderr := tried(t, "--restate-identity-key", "publickeyv1_!"); code != exitFailure || !strings.Contains(stderr, "restate-identity-key") {
+		t.Errorf("exit %d, %s", code, stderr)
+	}
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"connectrpc.com/connect"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+type cleanupStatus struct{}
+
+// Run shows the schedule and its history.
+func (cleanupStatus) Run(c *call) error {
+	answer, err := c.api.CleanupStatus(c.ctx, connect.NewRequest(&controlv1.CleanupStatusRequest{}))
+	if err != nil {
+		return err
+	}
+	return c.print(answer.Msg, func(w io.Writer) { c.writeStatus(w, answer.Msg.GetStatus()) })
+}
+
+type cleanupRun struct{ by }
+
+// Run runs a cleanup and shows what it did. One that failed fails the command.
+func (r cleanupRun) Run(c *call) error {
+	actor, err := c.actor(r.Actor)
+	if err != nil {
+		return err
+	}
+	answer, err := c.api.CleanupRun(c.ctx, connect.NewRequest(&controlv1.CleanupRunRequest{Actor: actor, Reason: r.Reason}))
+	if err != nil {
+		return err
+	}
+	run := answer.Msg.GetRun()
+	err = c.print(answer.Msg, func(w io.Writer) {
+		_, _ = fmt.Fprintf(w, "deleted %s in %s within %s%s\n", plural(run.GetRowsDeleted(), "row"), plural(run.GetBatches(), "batch"), span(run.GetDurationMs()), more(run))
+	})
+	if err == nil && run.GetError() != "" {
+		return fmt.Errorf("%w: %s", errRunFailed, run.GetError())
+	}
+	return err
+}
+
+// more tells why a run stopped with rows left.
+func more(run *controlv1.CleanupRunRecord) string {
+	if !run.GetCapped() {
+		return ""
+	}
+	return fmt.Sprintf("; more is left, it stopped at its bound (%s)", run.GetStoppedBy())
+}
+
+type cleanupPause struct{ by }
+
+// Run pauses the schedule.
+func (p cleanupPause) Run(c *call) error {
+	actor, err := c.actor(p.Actor)
+	if err != nil {
+		return err
+	}
+	answer, err := c.api.CleanupPause(c.ctx, connect.NewRequest(&controlv1.CleanupPauseRequest{Actor: actor, Reason: p.Reason}))
+	if err != nil {
+		return err
+	}
+	return c.print(answer.Msg, func(w io.Writer) { c.writeSchedule(w, answer.Msg.GetStatus()) })
+}
+
+type cleanupResume struct{ by }
+
+// Run resumes the schedule.
+func (r cleanupResume) Run(c *call) error {
+	actor, err := c.actor(r.Actor)
+	if err != nil {
+		return err
+	}
+	answer, err := c.api.CleanupResume(c.ctx, connect.NewRequest(&controlv1.CleanupResumeRequest{Actor: actor, Reason: r.Reason}))
+	if err != nil {
+		return err
+	}
+	return c.print(answer.Msg, func(w io.Writer) { c.writeSchedule(w, answer.Msg.GetStatus()) })
+}
+
+// writeSchedule is the state of the schedule in a sentence.
+func (c *call) writeSchedule(w io.Writer, s *controlv1.CleanupStatus) {
+	switch {
+	case s.GetPausedBy() != "":
+		_, _ = fmt.Fprintf(w, "paused by %s %s: %s\n", plain(s.GetPausedBy()), c.ago(s.GetPausedAtMs()), plain(s.GetPausedReason()))
+		_, _ = fmt.Fprintln(w, "Expired rows pile up. Go on with: weirctl cleanup resume --reason TEXT")
+	case s.GetRunning():
+		_, _ = fmt.Fprintf(w, "running every %s, next %s\n", span(s.GetIntervalMs()), c.in(s.GetNextAtMs()))
+	default:
+		_, _ = fmt.Fprintln(w, "not started yet: weir-control does so within seconds of reaching Restate")
+	}
+}
+
+func (c *call) writeStatus(w io.Writer, s *controlv1.CleanupStatus) {
+	c.writeSchedule(w, s)
+	lag := "unknown: MySQL does not answer"
+	if s.LagMs != nil {
+		lag = span(s.GetLagMs())
+	}
+	t := newTable(w)
+	t.row("lag", lag)
+	t.row("runs", fmt.Sprintf("%s, %s with an error", digits(s.GetRunsTotal()), digits(s.GetErrorsTotal())))
+	t.row("rows deleted", digits(s.GetRowsDeletedTotal()))
+	t.row("dead nodes deleted", digits(s.GetDeadNodesDeletedTotal()))
+	t.flush()
+	if len(s.GetHistory()) == 0 {
+		return
+	}
+	_, _ = fmt.Fprintln(w)
+	t = newTable(w)
+	t.row("STARTED", "TOOK", "ROWS", "BATCHES", "LAG", "BY", "RESULT")
+	for _, r := range s.GetHistory() {
+		t.row(moment(r.GetStartedAtMs()), span(r.GetDurationMs()), digits(r.GetRowsDeleted()), digits(r.GetBatches()), span(r.GetLagMs()), r.GetTrigger(), result(r))
+	}
+	t.flush()
+}
+
+func result(r *controlv1.CleanupRunRecord) string {
+	switch {
+	case r.GetError() != "":
+		return "error: " + r.GetError()
+	case r.GetCapped():
+		return "more left (" + r.GetStoppedBy() + ")"
+	}
+	return "ok"
+}

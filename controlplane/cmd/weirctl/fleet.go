@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+// skewWorthTellingMs is a difference of clocks that decisions start to feel.
+const skewWorthTellingMs = 1000
+
+type fleet struct{}
+
+// Run lists the nodes.
+func (fleet) Run(c *call) error {
+	answer, err := c.api.Fleet(c.ctx, connect.NewRequest(&controlv1.FleetRequest{}))
+	if err != nil {
+		return err
+	}
+	return c.print(answer.Msg, func(w io.Writer) { writeFleet(w, answer.Msg) })
+}
+
+func writeFleet(w io.Writer, f *controlv1.FleetResponse) {
+	if len(f.GetNodes()) == 0 {
+		_, _ = fmt.Fprintln(w, "no node has been heard of: nodes that have MySQL configured write a heartbeat within seconds of their start")
+		return
+	}
+	regions, live := map[string]bool{}, int64(0)
+	t := newTable(w)
+	t.row("REGION", "NODE", "STATE", "SEEN", "BUILD", "TUNING", "SKEW", "ALLOWED", "DENIED", "PENDING", "PROBLEMS")
+	for _, n := range f.GetNodes() {
+		regions[n.GetRegion()] = true
+		state := "not live"
+		if n.GetLive() {
+			state = "live"
+			live++
+		}
+		h := n.GetHealth()
+		t.row(n.GetRegion(), n.GetNodeId(), state, span(n.GetAgeMs())+" ago", n.GetBuild(), tuning(n.GetTuningVersion()), span(n.GetClockSkewMs()),
+			digits(h.GetAllowedTotal()), digits(h.GetDeniedTotal()), digits(h.GetPendingCost()), problems(n))
+	}
+	t.flush()
+	_, _ = fmt.Fprintf(w, "\n%s, %s, %s live\n", plural(int64(len(regions)), "region"), plural(int64(len(f.GetNodes())), "node"), digits(live))
+	if f.GetTruncated() {
+		_, _ = fmt.Fprintln(w, "there are more nodes than one answer holds; these are the first by region and name")
+	}
+}
+
+func tuning(version int64) string {
+	if version == 0 {
+		return "default"
+	}
+	return fmt.Sprint(version)
+}
+
+// problems are what a person should look at.
+func problems(n *controlv1.Node) string {
+	var found []string
+	if dropped := n.GetHealth().GetDroppedCostTotal(); dropped > 0 {
+		found = append(found, digits(dropped)+" cost dropped")
+	}
+	if skew := n.GetClockSkewMs(); skew >= skewWorthTellingMs || skew <= -skewWorthTellingMs {
+		found = append(found, "its clock is off")
+	}
+	if problem := n.GetHealth().GetSettingsProblem(); problem != "" {
+		found = append(found, "settings: "+problem)
+	}
+	if problem := n.GetHealthProblem(); problem != "" {
+		found = append(found, problem)
+	}
+	if len(found) == 0 {
+		return "-"
+	}
+	return strings.Join(found, "; ")
+}

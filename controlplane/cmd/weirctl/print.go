@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+)
+
+// print writes an answer: for programs as the API has it, for people as write does.
+func (c *call) print(answer proto.Message, write func(io.Writer)) error {
+	if !c.json {
+		write(c.stdout)
+		return nil
+	}
+	loose, err := protojson.MarshalOptions{EmitUnpopulated: true}.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, loose, "", "  "); err != nil { // protojson varies its spaces on purpose
+		return err
+	}
+	b.WriteByte('\n')
+	_, err = b.WriteTo(c.stdout)
+	return err
+}
+
+// table aligns columns.
+type table struct{ w *tabwriter.Writer }
+
+func newTable(w io.Writer) table { return table{tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)} }
+
+func (t table) row(cells ...string) {
+	for i := range cells {
+		cells[i] = plain(cells[i])
+	}
+	_, _ = fmt.Fprintln(t.w, strings.Join(cells, "\t"))
+}
+
+// plain is text that others wrote, without what a terminal would obey.
+func plain(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.IsSpace(r):
+			return ' '
+		case unicode.IsControl(r):
+			return '?'
+		}
+		return r
+	}, text)
+}
+
+func (t table) flush() { _ = t.w.Flush() }
+
+// span is a length of time with the precision that people want of it.
+func span(ms int64) string {
+	d := time.Duration(ms) * time.Millisecond
+	switch abs := d.Abs(); {
+	case abs >= 24*time.Hour:
+		return fmt.Sprintf("%dd%dh", d/(24*time.Hour), abs%(24*time.Hour)/time.Hour)
+	case abs >= time.Minute:
+		return wholeUnits(d.Round(time.Second).String())
+	case abs >= 10*time.Second:
+		return d.Round(time.Second).String()
+	}
+	return d.String()
+}
+
+// wholeUnits leaves out trailing units that are 0: 1h0m0s is 1h.
+func wholeUnits(d string) string {
+	if whole, cut := strings.CutSuffix(d, "m0s"); cut {
+		d = whole + "m"
+	}
+	if whole, cut := strings.CutSuffix(d, "h0m"); cut {
+		d = whole + "h"
+	}
+	return d
+}
+
+// moment is a point in time, in UTC.
+func moment(unixMs int64) string { return time.UnixMilli(unixMs).UTC().Format("2006-01-02 15:04:05Z") }
+
+func (c *call) ago(unixMs int64) string {
+	return span(max(0, c.now().UnixMilli()-unixMs)) + " ago"
+}
+
+func (c *call) in(unixMs int64) string {
+	left := unixMs - c.now().UnixMilli()
+	if left <= 0 {
+		return "now"
+	}
+	return "in " + span(left)
+}
+
+// digits groups the digits of a number by threes.
+func digits(n int64) string {
+	text := strconv.FormatInt(n, 10)
+	sign := ""
+	if strings.HasPrefix(text, "-") {
+		sign, text = "-", text[1:]
+	}
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return sign + text
+}
+
+// plural is a number of things.
+func plural(n int64, thing string) string {
+	switch {
+	case n == 1:
+		return "1 " + thing
+	case strings.HasSuffix(thing, "ch"):
+		return digits(n) + " " + thing + "es"
+	}
+	return digits(n) + " " + thing + "s"
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os/user"
+	"runtime/debug"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/alecthomas/kong"
+
+	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+)
+
+const (
+	exitOK          = 0
+	exitFailure     = 1
+	exitUsage       = 2
+	exitUnreachable = 3
+	exitUnavailable = 4
+)
+
+const description = `Shows and steers a Weir fleet through the API of weir-control.
+
+Exit codes:
+
+  0  done
+  1  it failed; the message says why
+  2  the command or one of its values is wrong
+  3  the API cannot be reached: is weir-control running, is --api right?
+  4  the API answers, but MySQL or Restate behind it does not
+
+With --json the answer is the API's own, in its JSON form: numbers of 64 bits are
+strings, times are Unix milliseconds. Errors go to stderr in either form.`
+
+// cli is the command line.
+type cli struct {
+	API     string        `name:"api" env:"WEIR_API" default:"http://127.0.0.1:7080" placeholder:"URL" help:"The API of weir-control (default ${default})."`
+	JSON    bool          `name:"json" help:"Print the API's answer as JSON, for programs."`
+	Timeout time.Duration `default:"150s" help:"How long to wait for the answer."`
+
+	Cleanup struct {
+		Status cleanupStatus `cmd:"" help:"How the deletion of expired rows is doing, and what it did lately."`
+		Run    cleanupRun    `cmd:"" help:"Run one cleanup now, paused or not, and wait for it."`
+		Pause  cleanupPause  `cmd:"" help:"Stop the schedule until it is resumed. Expired rows pile up meanwhile."`
+		Resume cleanupResume `cmd:"" help:"Start the schedule again, with a run at once."`
+	} `cmd:"" help:"The deletion of expired rows."`
+	Fleet   fleet          `cmd:"" help:"The nodes of all regions, as their heartbeats describe them."`
+	Version versionCommand `cmd:"" help:"Print the version of weirctl."`
+}
+
+// by is who makes a change, and why: both end up in the audit log.
+type by struct {
+	Reason string `required:"" placeholder:"TEXT" help:"Why, for the audit log."`
+	Actor  string `env:"WEIR_ACTOR" placeholder:"NAME" help:"Who, for the audit log. Default: the user of this machine."`
+}
+
+// terminal is what a run writes to, and what it takes from the machine.
+type terminal struct {
+	stdout, stderr io.Writer
+	now            func() time.Time // nil: time.Now
+	user           string           // empty: the user of this machine
+}
+
+// call is what a command needs to do its work.
+type call struct {
+	terminal
+	ctx  context.Context
+	api  controlv1connect.ControlServiceClient
+	json bool
+}
+
+// exited is what kong's own way out (--help) is turned into.
+type exited int
+
+// run is the program: it returns its exit code.
+func run(ctx context.Context, args []string, t terminal) (code int) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case exited:
+			code = int(p)
+		default:
+			panic(p)
+		}
+	}()
+	if t.now == nil {
+		t.now = time.Now
+	}
+	var c cli
+	parser, err := kong.New(&c,
+		kong.Name("weirctl"), kong.Description(description), kong.Writers(t.stdout, t.stderr),
+		kong.Exit(func(code int) { panic(exited(code)) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+	if err != nil {
+		return t.fail(err, exitFailure, "")
+	}
+	command, err := parser.Parse(args)
+	if err != nil {
+		return t.fail(err, exitUsage, "See weirctl --help.")
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	client := &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
+	defer client.CloseIdleConnections()
+	err = command.Run(&call{terminal: t, ctx: ctx, api: controlv1connect.NewControlServiceClient(client, c.API), json: c.JSON})
+	if err != nil {
+		code, hint := explain(ctx, err, c.API)
+		return t.fail(err, code, hint)
+	}
+	return exitOK
+}
+
+func (t terminal) fail(err error, code int, hint string) int {
+	text := err.Error()
+	var rpc *connect.Error
+	if errors.As(err, &rpc) {
+		text = rpc.Message()
+	}
+	_, _ = fmt.Fprintf(t.stderr, "weirctl: %s\n", plain(text))
+	if hint != "" {
+		_, _ = fmt.Fprintln(t.stderr, hint)
+	}
+	return code
+}
+
+// errRunFailed is a run that was made, and did not go well.
+var errRunFailed = errors.New("the cleanup ended in an error")
+
+// explain gives an error its exit code, and says what to do next.
+func explain(ctx context.Context, err error, api string) (code int, hint string) {
+	var rpc *connect.Error
+	if !errors.As(err, &rpc) {
+		return exitFailure, "It will be tried again on schedule; see weirctl cleanup status."
+	}
+	const afterwards = "What was asked for may still happen: see weirctl cleanup status."
+	switch rpc.Code() {
+	case connect.CodeInvalidArgument:
+		return exitUsage, "Correct it and try again; see weirctl --help."
+	case connect.CodeCanceled:
+		return exitFailure, afterwards
+	case connect.CodeDeadlineExceeded:
+		if ctx.Err() != nil {
+			return exitUnavailable, "There was no answer within --timeout. " + afterwards
+		}
+		return exitUnavailable, afterwards
+	case connect.CodeUnavailable:
+		if connect.IsWireError(err) {
+			return exitUnavailable, fmt.Sprintf("weir-control itself answers; %s/readyz shows what does not.", api)
+		}
+		return exitUnreachable, fmt.Sprintf("The API at %s cannot be reached: start weir-control there, or name another with --api or WEIR_API.", api)
+	case connect.CodePermissionDenied:
+		return exitFailure, "weir-control takes requests for loopback addresses only; let it allow the name of a proxy with --api-allowed-hosts."
+	case connect.CodeUnimplemented:
+		return exitFailure, fmt.Sprintf("Either %s is not the API of a weir-control, or that one is older than this weirctl: correct --api, or upgrade it.", api)
+	}
+	return exitFailure, "The cause is in weir-control's log."
+}
+
+// actor is who, as given, or the user of this machine.
+func (c *call) actor(given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	if c.user != "" {
+		return c.user, nil
+	}
+	u, err := user.Current()
+	if err != nil {
+		return "", fmt.Errorf("who you are is not known here; say it with --actor: %w", err)
+	}
+	return u.Username, nil
+}
+
+type versionCommand struct{}
+
+// Run prints the version.
+func (versionCommand) Run(c *call) error {
+	version := "unknown"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		version = info.Main.Version
+	}
+	_, err := fmt.Fprintln(c.stdout, "weirctl", version)
+	return err
+}

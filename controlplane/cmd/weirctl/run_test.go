@@ -1,0 +1,281 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+var now = time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC)
+
+// schedule is a cleanup's schedule in memory.
+type schedule struct {
+	status controlplane.CleanupStatus
+	run    controlplane.CleanupRun
+	by     controlplane.By
+	err    error
+}
+
+func (s *schedule) Status(context.Context) (controlplane.CleanupStatus, error) {
+	return s.status, s.err
+}
+
+func (s *schedule) RunNow(_ context.Context, by controlplane.By) (controlplane.CleanupRun, error) {
+	s.by = by
+	return s.run, s.err
+}
+
+func (s *schedule) Pause(_ context.Context, by controlplane.By) (controlplane.CleanupStatus, error) {
+	s.by, s.status = by, controlplane.CleanupStatus{Interval: time.Minute, Paused: &controlplane.Pause{By: by, At: now}}
+	return s.status, s.err
+}
+
+func (s *schedule) Resume(_ context.Context, by controlplane.By) (controlplane.CleanupStatus, error) {
+	s.by, s.status = by, controlplane.CleanupStatus{Running: true, Interval: time.Minute, NextAt: now}
+	return s.status, s.err
+}
+
+// world is the API of a fleet in memory, and what a command printed.
+type world struct {
+	schedule schedule
+	lag      time.Duration
+	lagErr   error
+	fleet    controlplane.Fleet
+	url      string
+
+	stdout, stderr bytes.Buffer
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{}
+	server := httptest.NewServer(api.NewHandler(api.Config{
+		Cleanup: &w.schedule,
+		Lag:     func(context.Context) (time.Duration, error) { return w.lag, w.lagErr },
+		Fleet:   func(context.Context) (controlplane.Fleet, error) { return w.fleet, w.schedule.err },
+		Metrics: prometheus.NewRegistry(),
+		Log:     slog.New(slog.DiscardHandler),
+	}))
+	t.Cleanup(server.Close)
+	w.url = server.URL
+	return w
+}
+
+// run runs weirctl as os-user.
+func (w *world) run(t *testing.T, args ...string) (code int) {
+	t.Helper()
+	w.stdout.Reset()
+	w.stderr.Reset()
+	return run(t.Context(), append([]string{"--api", w.url}, args...), terminal{
+		stdout: &w.stdout, stderr: &w.stderr, now: func() time.Time { return now }, user: "os-user",
+	})
+}
+
+func (w *world) want(t *testing.T, code, wantCode int, stdout string) {
+	t.Helper()
+	if code != wantCode || w.stdout.String() != strings.TrimPrefix(stdout, "\n") {
+		t.Errorf("exit %d, want %d\nstdout:\n%s\nwant:\n%s\nstderr:\n%s", code, wantCode, w.stdout.String(), stdout, w.stderr.String())
+	}
+}
+
+func TestCleanupStatus(t *testing.T) {
+	w := newWorld(t)
+	w.lag = 75 * time.Second
+	w.schedule.status = controlplane.CleanupStatus{
+		Running: true, Interval: time.Minute, NextAt: now.Add(43 * time.Second), Runs: 1204, Errors: 2, Rows: 12345678, DeadNodes: 3,
+		History: []controlplane.CleanupRun{
+			{StartedAt: now.Add(-17 * time.Second), Took: 1234 * time.Millisecond, Trigger: "schedule", CleanupReport: controlplane.CleanupReport{Rows: 5000, Batches: 2, Lag: 3 * time.Second}},
+			{StartedAt: now.Add(-time.Hour), Took: 35 * time.Second, Trigger: "ann", CleanupReport: controlplane.CleanupReport{Rows: 1000000, Batches: 200, Lag: 26 * time.Hour, StoppedBy: controlplane.StoppedByBatches}},
+			{StartedAt: now.Add(-2 * time.Hour), Took: 80 * time.Second, Trigger: "schedule", Error: "table is\nlocked"},
+		},
+	}
+	w.want(t, w.run(t, "cleanup", "status"), exitOK, `
+running every 1m, next in 43s
+lag                 1m15s
+runs                1,204, 2 with an error
+rows deleted        12,345,678
+dead nodes deleted  3
+
+STARTED               TOOK    ROWS       BATCHES  LAG   BY        RESULT
+2026-01-02 15:03:48Z  1.234s  5,000      2        3s    schedule  ok
+2026-01-02 14:04:05Z  35s     1,000,000  200      1d2h  ann       more left (batches)
+2026-01-02 13:04:05Z  1m20s   0          0        0s    schedule  error: table is locked
+`)
+
+	w.lagErr, w.schedule.status = errors.New("down"), controlplane.CleanupStatus{}
+	w.want(t, w.run(t, "cleanup", "status"), exitOK, `
+not started yet: weir-control does so within seconds of reaching Restate
+lag                 unknown: MySQL does not answer
+runs                0, 0 with an error
+rows deleted        0
+dead nodes deleted  0
+`)
+}
+
+func TestCleanupPauseAndResume(t *testing.T) {
+	w := newWorld(t)
+	w.want(t, w.run(t, "cleanup", "pause", "--reason", "deploy"), exitOK, `
+paused by os-user 0s ago: deploy
+Expired rows pile up. Go on with: weirctl cleanup resume --reason TEXT
+`)
+	if want := (controlplane.By{Actor: "os-user", Reason: "deploy"}); w.schedule.by != want {
+		t.Errorf("by %+v, want %+v", w.schedule.by, want)
+	}
+	w.schedule.status.Paused.At = now.Add(-90 * time.Minute)
+	w.schedule.status.Paused.Reason = "\x1b[2Jclear"
+	if code := w.run(t, "cleanup", "status"); code != exitOK || !strings.HasPrefix(w.stdout.String(), "paused by os-user 1h30m ago: ?[2Jclear\n") {
+		t.Errorf("exit %d, %q", code, w.stdout.String())
+	}
+	w.want(t, w.run(t, "cleanup", "resume", "--reason", "done", "--actor", "ann"), exitOK, `
+running every 1m, next now
+`)
+	if want := (controlplane.By{Actor: "ann", Reason: "done"}); w.schedule.by != want {
+		t.Errorf("by %+v, want %+v", w.schedule.by, want)
+	}
+}
+
+func TestCleanupRun(t *testing.T) {
+	w := newWorld(t)
+	w.schedule.run = controlplane.CleanupRun{StartedAt: now, Took: 250 * time.Millisecond, Trigger: "ann", CleanupReport: controlplane.CleanupReport{Rows: 1, Batches: 1}}
+	w.want(t, w.run(t, "cleanup", "run", "--reason", "backlog"), exitOK, "deleted 1 row in 1 batch within 250ms\n")
+	w.schedule.run.CleanupReport = controlplane.CleanupReport{Rows: 12000, Batches: 3, StoppedBy: controlplane.StoppedByTime}
+	w.want(t, w.run(t, "cleanup", "run", "--reason", "backlog"), exitOK, "deleted 12,000 rows in 3 batches within 250ms; more is left, it stopped at its bound (time)\n")
+
+	w.schedule.run.Error = "table is gone"
+	w.want(t, w.run(t, "cleanup", "run", "--reason", "backlog"), exitFailure, "deleted 12,000 rows in 3 batches within 250ms; more is left, it stopped at its bound (time)\n")
+	if want := "weirctl: the cleanup ended in an error: table is gone\nIt will be tried again on schedule; see weirctl cleanup status.\n"; w.stderr.String() != want {
+		t.Errorf("stderr %q, want %q", w.stderr.String(), want)
+	}
+}
+
+func TestFleet(t *testing.T) {
+	w := newWorld(t)
+	w.want(t, w.run(t, "fleet"), exitOK, "no node has been heard of: nodes that have MySQL configured write a heartbeat within seconds of their start\n")
+	w.fleet = controlplane.Fleet{Now: now, Nodes: []controlplane.Node{
+		{Beat: heartbeat.Beat{NodeID: "n1", Region: "eu", Build: "v1.2.3", TuningVersion: 7, Health: heartbeat.Health{AllowedTotal: 1234567, DeniedTotal: 89, PendingCost: 4}}, Age: 1200 * time.Millisecond, Live: true, ClockSkew: -3 * time.Millisecond},
+		{Beat: heartbeat.Beat{NodeID: "n2", Region: "us", Build: "v1.2.3", Health: heartbeat.Health{DroppedCost: 5, SettingsProblem: "floor is 2"}}, Age: 3 * time.Hour, ClockSkew: 1500 * time.Millisecond, HealthProblem: "health: odd"},
+	}}
+	w.want(t, w.run(t, "fleet"), exitOK, `
+REGION  NODE  STATE     SEEN      BUILD   TUNING   SKEW  ALLOWED    DENIED  PENDING  PROBLEMS
+eu      n1    live      1.2s ago  v1.2.3  7        -3ms  1,234,567  89      4        -
+us      n2    not live  3h ago    v1.2.3  default  1.5s  0          0       0        5 cost dropped; its clock is off; settings: floor is 2; health: odd
+
+2 regions, 2 nodes, 1 live
+`)
+	w.fleet.Truncated = true
+	if code := w.run(t, "fleet"); code != exitOK || !strings.Contains(w.stdout.String(), "there are more nodes than one answer holds") {
+		t.Errorf("exit %d, %s", code, w.stdout.String())
+	}
+}
+
+// "--json for programs": the API's own answer, and nothing else on stdout.
+func TestJSON(t *testing.T) {
+	w := newWorld(t)
+	w.schedule.status = controlplane.CleanupStatus{Running: true, Interval: time.Minute, NextAt: now}
+	w.want(t, w.run(t, "cleanup", "status", "--json"), exitOK, fmt.Sprintf(`
+{
+  "status": {
+    "running": true,
+    "intervalMs": "60000",
+    "nextAtMs": "%d",
+    "lagMs": "0",
+    "runsTotal": "0",
+    "rowsDeletedTotal": "0",
+    "pausedBy": "",
+    "pausedReason": "",
+    "history": [],
+    "pausedAtMs": "0",
+    "errorsTotal": "0",
+    "deadNodesDeletedTotal": "0"
+  }
+}
+`, now.UnixMilli()))
+	for _, args := range [][]string{{"fleet"}, {"cleanup", "run", "--reason", "x"}, {"cleanup", "pause", "--reason", "x"}, {"cleanup", "resume", "--reason", "x"}} {
+		if code := w.run(t, append(args, "--json")...); code != exitOK || !json.Valid(w.stdout.Bytes()) {
+			t.Errorf("%v: exit %d, %s %s", args, code, w.stdout.String(), w.stderr.String())
+		}
+	}
+}
+
+// Exit codes, as --help documents them, and what each error says to do next.
+func TestExitCodes(t *testing.T) {
+	w := newWorld(t)
+	down := httptest.NewServer(http.NotFoundHandler())
+	down.Close()
+	other := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(other.Close)
+	for name, tc := range map[string]struct {
+		err  error
+		args []string
+		code int
+		says []string
+	}{
+		"no command":          {nil, nil, exitUsage, []string{"expected one of", "weirctl --help"}},
+		"no such command":     {nil, []string{"cleanup", "explode"}, exitUsage, []string{"unexpected argument explode"}},
+		"no reason":           {nil, []string{"cleanup", "pause"}, exitUsage, []string{"missing flags: --reason=TEXT"}},
+		"reason refused":      {nil, []string{"cleanup", "pause", "--reason", " "}, exitUsage, []string{"reason is empty (1 to 500 bytes)", "Correct it"}},
+		"nobody there":        {nil, []string{"cleanup", "status", "--api", down.URL}, exitUnreachable, []string{"connection refused", "start weir-control there, or name another with --api or WEIR_API"}},
+		"somebody else there": {nil, []string{"cleanup", "status", "--api", other.URL}, exitFailure, []string{"is not the API of a weir-control"}},
+		"Restate is down":     {fmt.Errorf("pause: %w: start restate-server", controlplane.ErrUnavailable), []string{"cleanup", "status"}, exitUnavailable, []string{"start restate-server", "/readyz shows what does not"}},
+		"queued too long":     {fmt.Errorf("still queued: %w", context.DeadlineExceeded), []string{"cleanup", "pause", "--reason", "x"}, exitUnavailable, []string{"still queued", "may still happen: see weirctl cleanup status"}},
+		"its own fault":       {errors.New("a fault"), []string{"fleet"}, exitFailure, []string{"a fault", "weir-control's log"}},
+		"no patience":         {nil, []string{"cleanup", "status", "--timeout", "1ns"}, exitUnavailable, []string{"no answer within --timeout"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.schedule.err = tc.err
+			if code := w.run(t, tc.args...); code != tc.code {
+				t.Errorf("exit %d, want %d", code, tc.code)
+			}
+			for _, words := range tc.says {
+				if !strings.Contains(w.stderr.String(), words) {
+					t.Errorf("stderr %q does not say %q", w.stderr.String(), words)
+				}
+			}
+			if w.stdout.Len() > 0 {
+				t.Errorf("stdout %q", w.stdout.String())
+			}
+		})
+	}
+}
+
+func TestHelpDocumentsExitCodes(t *testing.T) {
+	w := newWorld(t)
+	if code := w.run(t, "--help"); code != exitOK {
+		t.Errorf("exit %d", code)
+	}
+	for _, words := range []string{"0  done", "1  it failed", "2  the command", "3  the API cannot be reached", "4  the API answers", "http://127.0.0.1:7080", "WEIR_API"} {
+		if !strings.Contains(w.stdout.String(), words) {
+			t.Errorf("--help does not say %q:\n%s", words, w.stdout.String())
+		}
+	}
+	if code := w.run(t, "version"); code != exitOK || !strings.HasPrefix(w.stdout.String(), "weirctl ") {
+		t.Errorf("exit %d, %q", code, w.stdout.String())
+	}
+}
+
+func TestSpans(t *testing.T) {
+	for ms, want := range map[int64]string{0: "0s", 1: "1ms", 9999: "9.999s", 10_400: "10s", 80_000: "1m20s", 600_000: "10m", 3_600_000: "1h", 3_660_000: "1h1m", 86_400_000: "1d0h", -1500: "-1.5s", -90_000: "-1m30s"} {
+		if got := span(ms); got != want {
+			t.Errorf("%d ms: %s, want %s", ms, got, want)
+		}
+	}
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", -1234567: "-1,234,567"} {
+		if got := digits(n); got != want {
+			t.Errorf("%d: %s, want %s", n, got, want)
+		}
+	}
+}
