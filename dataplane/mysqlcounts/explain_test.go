@@ -45,10 +45,14 @@ var regionsStored = []string{"ap-south-1", "eu-west-1", "us-east-1"}
 // explained is one layout under measurement.
 type explained struct {
 	*Counts
-	t     *testing.T
-	facts [][2]string // what, figure
+	t    testing.TB
+	name string
+	grow int64 // the last count published
+	ids  int   // identifiers stored
 }
 
+// TestExplain takes the layouts in turns, so that what else the machine does meets
+// them all.
 func TestExplain(t *testing.T) {
 	server, err := servers.StartMariaDB(t.Context(), servers.Options{Args: []string{"--innodb-buffer-pool-size=1G", "--loose-innodb-log-file-size=256M"}})
 	if err != nil {
@@ -59,9 +63,8 @@ func TestExplain(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	var table []*explained
+	m := measurement{t: t}
 	for i, layout := range layouts {
-		t.Logf("=== %s", layout.name)
 		name := fmt.Sprintf("layout%d", i)
 		if err := server.CreateDatabase(t.Context(), name); err != nil {
 			t.Fatal(err)
@@ -71,38 +74,122 @@ func TestExplain(t *testing.T) {
 			workspace_id VARBINARY(191) NOT NULL, namespace VARBINARY(255) NOT NULL, identifier VARBINARY(255) NOT NULL,
 			duration_ms BIGINT UNSIGNED NOT NULL, sequence BIGINT NOT NULL, region VARBINARY(48) NOT NULL,
 			count BIGINT UNSIGNED NOT NULL, expires_at BIGINT UNSIGNED NOT NULL, updated_at BIGINT UNSIGNED NOT NULL, `+layout.keys+")")
-		e := &explained{Counts: New(db, Options{}), t: t}
-		e.measure()
-		table = append(table, e)
+		m.layouts = append(m.layouts, &explained{Counts: New(db, Options{}), t: t, name: layout.name, grow: 1, ids: identifiers})
 	}
-	print(t, table)
+	m.fill()
+	for _, windowsLive := range []int{40, 20, 8, 2, 1} {
+		m.imports(windowsLive)
+	}
+	m.median("upsert 500 existing, ms", 21, (*explained).upsertExisting)
+	m.median("upsert 500 new, ms", 21, (*explained).upsertNew)
+	m.cleanup()
+	t.Log(m.table())
 }
 
-func (e *explained) measure() {
-	e.fill()
-	e.sizes()
-	for _, windowsLive := range []int{40, 20, 8, 2, 1} {
-		e.imports(windowsLive)
+// measurement collects a row for each thing measured, and a figure for each layout.
+type measurement struct {
+	t       *testing.T
+	layouts []*explained
+	rows    [][]string
+}
+
+func (m *measurement) each(what string, figure func(*explained) string) {
+	row := []string{what}
+	for _, e := range m.layouts {
+		row = append(row, figure(e))
 	}
-	e.upserts()
-	e.cleanup()
+	m.rows = append(m.rows, row)
+}
+
+func (m *measurement) median(what string, runs int, f func(*explained) time.Duration) {
+	all := make(map[*explained][]time.Duration)
+	for range runs {
+		for _, e := range m.layouts {
+			all[e] = append(all[e], f(e))
+		}
+	}
+	m.each(what, func(e *explained) string {
+		slices.Sort(all[e])
+		return fmt.Sprintf("%.1f", float64(all[e][runs/2])/1e6)
+	})
+}
+
+// plans logs how the server goes about a statement.
+func (m *measurement) plans(what, query string, args ...any) {
+	for _, e := range m.layouts {
+		plan, err := planOf(m.t.Context(), e.db, query, args...)
+		if err != nil {
+			m.t.Fatalf("explain %s: %v", what, err)
+		}
+		m.t.Logf("%-20s | %-30s | %s", what, e.name, plan)
+	}
 }
 
 // fill stores the windows one after the other, each as flushes of its cells in no
 // order: a flush is sorted, but its cells are anywhere.
-func (e *explained) fill() {
-	start := time.Now()
+func (m *measurement) fill() {
+	took := make(map[*explained]time.Duration)
 	for s := range windowsStored {
-		for _, region := range regionsStored {
-			order := rand.Perm(identifiers)
-			for chunk := range slices.Chunk(order, dataplane.PublishRowsMax) {
-				e.publish(region, chunk, int64(s), 1)
+		for _, e := range m.layouts {
+			for _, region := range regionsStored {
+				for chunk := range slices.Chunk(rand.Perm(identifiers), dataplane.PublishRowsMax) {
+					took[e] += e.publish(region, chunk, int64(s), 1)
+				}
 			}
 		}
 	}
 	rows := windowsStored * identifiers * len(regionsStored)
-	e.fact("fill, rows/s", fmt.Sprintf("%.0f", float64(rows)/time.Since(start).Seconds()))
-	exec(e.t, e.db, "ANALYZE TABLE ratelimit_window_counts")
+	m.each("fill, rows/s", func(e *explained) string { return fmt.Sprintf("%.0f", float64(rows)/took[e].Seconds()) })
+	for _, e := range m.layouts {
+		exec(m.t, e.db, "ANALYZE TABLE ratelimit_window_counts")
+	}
+	m.each("rows + indexes, MB", (*explained).sizes)
+}
+
+func (m *measurement) imports(windowsLive int) {
+	nowMs := window.ExpiresAt(thisHour+int64(windowsStored-windowsLive)-1, time.Hour.Milliseconds())
+	what := fmt.Sprintf("import, %g %% live", 100*float64(windowsLive)/windowsStored)
+	m.plans(what, dataplanedb.WindowCountsImport, []byte("eu-west-1"), []byte("eu-west-1"), nowMs)
+	m.median(what+", ms", 7, func(e *explained) time.Duration {
+		cells := 0
+		start := time.Now()
+		if err := e.Import(e.t.Context(), "eu-west-1", nowMs, func(dataplane.Imported) { cells++ }); err != nil || cells != windowsLive*identifiers {
+			e.t.Fatalf("%d cells, %v", cells, err)
+		}
+		return time.Since(start)
+	})
+}
+
+func (m *measurement) cleanup() {
+	cutoff := window.ExpiresAt(thisHour+windowsStored/2, time.Hour.Milliseconds())
+	m.plans("oldest expiry", controlplanedb.WindowCountsOldestExpiry)
+	m.median("oldest expiry, ms", 7, func(e *explained) time.Duration {
+		start := time.Now()
+		if one[int64](e.t, e.db, controlplanedb.WindowCountsOldestExpiry) == 0 {
+			e.t.Fatal("the table is empty")
+		}
+		return time.Since(start)
+	})
+	m.plans("delete 5,000 expired", controlplanedb.WindowCountsDeleteExpired, cutoff, 5000)
+	m.median("delete 5,000 expired, ms", 7, func(e *explained) time.Duration {
+		start := time.Now()
+		exec(e.t, e.db, controlplanedb.WindowCountsDeleteExpired, cutoff, 5000)
+		return time.Since(start)
+	})
+}
+
+func (e *explained) upsertExisting() time.Duration {
+	e.grow++
+	return e.publish("eu-west-1", rand.Perm(identifiers)[:500], windowsStored-1, e.grow)
+}
+
+func (e *explained) upsertNew() time.Duration {
+	fresh := make([]int, 500)
+	for i := range fresh {
+		fresh[i] = e.ids + i
+	}
+	e.ids += len(fresh)
+	return e.publish("eu-west-1", fresh, windowsStored-1, 1)
 }
 
 func (e *explained) publish(region string, ids []int, sequence, count int64) time.Duration {
@@ -121,73 +208,13 @@ func (e *explained) publish(region string, ids []int, sequence, count int64) tim
 	return time.Since(start)
 }
 
-func (e *explained) sizes() {
+func (e *explained) sizes() string {
 	var data, index int64
 	if err := e.db.QueryRowContext(e.t.Context(), `SELECT data_length, index_length FROM information_schema.tables
 		WHERE table_schema = DATABASE() AND table_name = 'ratelimit_window_counts'`).Scan(&data, &index); err != nil {
 		e.t.Fatal(err)
 	}
-	e.fact("size, MB (rows + indexes)", fmt.Sprintf("%d + %d", data>>20, index>>20))
-}
-
-func (e *explained) imports(windowsLive int) {
-	nowMs := window.ExpiresAt(thisHour+int64(windowsStored-windowsLive)-1, time.Hour.Milliseconds())
-	what := fmt.Sprintf("import, %g %% live", 100*float64(windowsLive)/windowsStored)
-	e.explain(what, dataplanedb.WindowCountsImport, []byte("eu-west-1"), []byte("eu-west-1"), nowMs)
-	cells := 0
-	took := median(5, func() time.Duration {
-		cells = 0
-		start := time.Now()
-		if err := e.Import(e.t.Context(), "eu-west-1", nowMs, func(dataplane.Imported) { cells++ }); err != nil {
-			e.t.Fatal(err)
-		}
-		return time.Since(start)
-	})
-	e.fact(fmt.Sprintf("%s (%d cells), ms", what, cells), ms(took))
-}
-
-func (e *explained) upserts() {
-	next := int64(2)
-	e.fact("upsert 500 existing, ms", ms(median(21, func() time.Duration {
-		next++
-		return e.publish("eu-west-1", rand.Perm(identifiers)[:500], windowsStored-1, next)
-	})))
-	from := identifiers
-	e.fact("upsert 500 new, ms", ms(median(21, func() time.Duration {
-		ids := make([]int, 500)
-		for i := range ids {
-			ids[i] = from + i
-		}
-		from += 500
-		return e.publish("eu-west-1", ids, windowsStored-1, 1)
-	})))
-}
-
-func (e *explained) cleanup() {
-	cutoff := window.ExpiresAt(thisHour+windowsStored/2, time.Hour.Milliseconds())
-	e.explain("oldest expiry", controlplanedb.WindowCountsOldestExpiry)
-	e.fact("oldest expiry, ms", ms(median(5, func() time.Duration {
-		start := time.Now()
-		if one[int64](e.t, e.db, controlplanedb.WindowCountsOldestExpiry) == 0 {
-			e.t.Fatal("the table is empty")
-		}
-		return time.Since(start)
-	})))
-	e.explain("delete 5,000 expired", controlplanedb.WindowCountsDeleteExpired, cutoff, 5000)
-	e.fact("delete 5,000 expired, ms", ms(median(5, func() time.Duration {
-		start := time.Now()
-		exec(e.t, e.db, controlplanedb.WindowCountsDeleteExpired, cutoff, 5000)
-		return time.Since(start)
-	})))
-}
-
-// explain logs the server's plan.
-func (e *explained) explain(what, query string, args ...any) {
-	plan, err := planOf(e.t.Context(), e.db, query, args...)
-	if err != nil {
-		e.t.Fatalf("explain %s: %v", what, err)
-	}
-	e.t.Logf("%-21s %s", what, plan)
+	return fmt.Sprintf("%d + %d", data>>20, index>>20)
 }
 
 func planOf(ctx context.Context, db *sql.DB, query string, args ...any) (string, error) {
@@ -219,33 +246,15 @@ func planOf(ctx context.Context, db *sql.DB, query string, args ...any) (string,
 	return strings.Join(plan, ", "), rows.Err()
 }
 
-func (e *explained) fact(what, figure string) { e.facts = append(e.facts, [2]string{what, figure}) }
-
-func median(runs int, f func() time.Duration) time.Duration {
-	all := make([]time.Duration, runs)
-	for i := range all {
-		all[i] = f()
+// table has the form that the README wants.
+func (m *measurement) table() string {
+	head := []string{""}
+	for _, e := range m.layouts {
+		head = append(head, e.name)
 	}
-	slices.Sort(all)
-	return all[runs/2]
-}
-
-func ms(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/1e6) }
-
-// print writes the table in the form that the README has it.
-func print(t *testing.T, table []*explained) {
-	var b strings.Builder
-	b.WriteString("\n| |")
-	for _, layout := range layouts {
-		b.WriteString(" " + layout.name + " |")
+	lines := []string{"", strings.Join(head, " | "), "---" + strings.Repeat("|---:", len(m.layouts))}
+	for _, row := range m.rows {
+		lines = append(lines, strings.Join(row, " | "))
 	}
-	b.WriteString("\n|---|" + strings.Repeat("---|", len(layouts)) + "\n")
-	for i, fact := range table[0].facts {
-		b.WriteString("| " + fact[0] + " |")
-		for _, e := range table {
-			b.WriteString(" " + e.facts[i][1] + " |")
-		}
-		b.WriteString("\n")
-	}
-	t.Log(b.String())
+	return strings.Join(lines, "\n")
 }

@@ -15,8 +15,9 @@ ON DUPLICATE KEY UPDATE
 
 -- name: WindowCountsImport :many
 -- Every cell that is still alive: the sum of other regions' components, and the
--- region's own. Reads the primary key in order, so that grouping needs neither a
--- temporary table nor a sort.
+-- region's own. It reads the primary key in order, so that grouping needs neither a
+-- temporary table nor a sort; when few of the rows are alive, planners go by
+-- expires_at_idx instead, and sort what little they find.
 SELECT workspace_id, namespace, identifier, duration_ms, sequence,
        CAST(COALESCE(SUM(CASE WHEN region <> sqlc.arg(region) THEN count END), 0) AS SIGNED) AS foreign_count,
        CAST(COALESCE(MAX(CASE WHEN region =  sqlc.arg(region) THEN count END), 0) AS SIGNED) AS own_count

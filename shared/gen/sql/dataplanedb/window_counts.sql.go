@@ -75,8 +75,9 @@ type WindowCountsImportRow struct {
 }
 
 // Every cell that is still alive: the sum of other regions' components, and the
-// region's own. Reads the primary key in order, so that grouping needs neither a
-// temporary table nor a sort.
+// region's own. It reads the primary key in order, so that grouping needs neither a
+// temporary table nor a sort; when few of the rows are alive, planners go by
+// expires_at_idx instead, and sort what little they find.
 func (q *Queries) WindowCountsImport(ctx context.Context, arg WindowCountsImportParams) ([]WindowCountsImportRow, error) {
 	rows, err := q.db.QueryContext(ctx, WindowCountsImport, arg.Region, arg.Region, arg.NowMs)
 	if err != nil {
