@@ -118,10 +118,11 @@ func (s *stuckStore) DeleteExpired(ctx context.Context, cutoff time.Time, rows i
 	return n, err
 }
 
-// cleanupOptions are handlers whose cleanup deletes ten rows a batch.
+// cleanupOptions are handlers whose cleanup deletes ten rows a batch, and those that
+// expired this very moment too.
 func cleanupOptions(s cleanupStore) Options {
 	config := controlplane.DefaultCleanupConfig()
-	config.Limits.BatchRowsMax = 10
+	config.Limits.BatchRowsMax, config.Grace = 10, 0
 	metrics := controlplane.NewMetrics()
 	cleanup, err := controlplane.NewCleanup(config, s, metrics)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"io"
 	"log/slog"
+	"maps"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
@@ -108,6 +109,43 @@ func wantUnavailable(t *testing.T, err error, says string) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), controlplane.ErrUnavailable.Error()) {
 		t.Errorf("%v; want %q", err, says)
+	}
+}
+
+// What Restate was told: ticks are given up and come again, audit entries wait for a
+// person, and neither is open to the ingress.
+func TestRegisteredOptions(t *testing.T) {
+	t.Parallel()
+	var n counter
+	c := newCluster(t, Options{}, func(s *stepper) map[string]Job { return map[string]Job{"n": n.job(s)} })
+	type service struct {
+		Public   bool
+		Type     string `json:"ty"`
+		Handlers []struct {
+			Name, Type string
+			Public     bool
+		}
+		Retry struct {
+			MaxAttempts   int    `json:"max_attempts"`
+			OnMaxAttempts string `json:"on_max_attempts"`
+		} `json:"retry_policy"`
+	}
+	var cron, audit service
+	c.admin(http.MethodGet, "/services/"+CronService, nil, &cron)
+	c.admin(http.MethodGet, "/services/"+AuditService, nil, &audit)
+	if cron.Type != "VirtualObject" || cron.Retry.MaxAttempts != 40 || cron.Retry.OnMaxAttempts != "Kill" {
+		t.Errorf("%+v", cron)
+	}
+	if audit.Public || audit.Retry.OnMaxAttempts != "Pause" {
+		t.Errorf("%+v", audit)
+	}
+	open := map[string]bool{}
+	for _, h := range cron.Handlers {
+		open[h.Name] = h.Public
+	}
+	want := map[string]bool{"Start": true, "Ensure": true, "Pause": true, "Resume": true, "TriggerNow": true, "Status": true, "Tick": false}
+	if !maps.Equal(open, want) {
+		t.Errorf("handlers %v, want %v", open, want)
 	}
 }
 
