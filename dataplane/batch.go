@@ -3,6 +3,8 @@ package dataplane
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/weirhq/weir/shared/window"
@@ -20,7 +22,15 @@ import (
 //
 // Cold keys of a batch are read from the origin in one round trip.
 func (l *Limiter) AllowMany(ctx context.Context, requests []Request) Batch {
-	return l.allowMany(ctx, l.cfg.Clock(), requests)
+	return l.AppendMany(ctx, nil, requests)
+}
+
+// AppendMany is AllowMany for callers who keep a slice for the decisions: they are
+// appended to decisions, and Batch.Decisions is the result. With room for them, warm
+// keys and at most eight requests, nothing is allocated.
+func (l *Limiter) AppendMany(ctx context.Context, decisions []Decision, requests []Request) Batch {
+	nowMs, _ := l.clock.nowMs()
+	return l.allowMany(ctx, nowMs, decisions, requests)
 }
 
 // AllowManyAt is AllowMany at a time of the caller's; see AllowAt.
@@ -28,99 +38,145 @@ func (l *Limiter) AllowManyAt(ctx context.Context, now time.Time, requests []Req
 	if err := l.checkTime(now); err != nil {
 		return Batch{Err: err}
 	}
-	return l.allowMany(ctx, now, requests)
+	return l.allowMany(ctx, now.UnixMilli(), nil, requests)
 }
 
 // item is one request of a batch on its way.
 type item struct {
-	Request
+	question
 	rule    rule
+	ident   identity
+	name    window.Key
 	entry   *entry
 	tracked bool
-	same    int64 // cost of the items before it on the same entry
+	taken   bool  // its cost is reserved
+	same    int64 // cost of the items before it on the same key
 	verdict verdict
 	source  Source
-	taken   bool // its cost is reserved
 }
 
 // passes is true when the item does not stand in the batch's way. In a namespace in
 // shadow mode no item does; one that is over its limit is just not counted.
 func (it *item) passes() bool { return it.verdict.allowed || it.rule.shadow }
 
-func (l *Limiter) allowMany(ctx context.Context, now time.Time, requests []Request) Batch {
-	items, err := l.items(requests)
-	if err != nil {
+// workspace is what one batch works on, kept for the next one.
+type workspace struct{ items []item }
+
+var workspaces = sync.Pool{New: func() any { return new(workspace) }}
+
+// take returns n zero items.
+func (w *workspace) take(n int) []item {
+	if cap(w.items) < n {
+		w.items = make([]item, n)
+	}
+	return w.items[:n]
+}
+
+// put clears the items, which hold on to entries and names, and keeps the space.
+func (w *workspace) put(used []item) {
+	clear(used)
+	workspaces.Put(w)
+}
+
+const fewItems = 8 // up to which pairs are compared; above, a map is made
+
+func (l *Limiter) allowMany(ctx context.Context, nowMs int64, decisions []Decision, requests []Request) Batch {
+	if len(requests) == 0 || len(requests) > BatchMax {
+		return Batch{Err: fmt.Errorf("%w: requests holds %d items (1 to %d)", ErrInvalid, len(requests), BatchMax)}
+	}
+	space := workspaces.Get().(*workspace)
+	items := space.take(len(requests))
+	defer space.put(items)
+	if err := l.prepare(items, requests, nowMs); err != nil {
 		return Batch{Err: err}
 	}
-	nowMs := now.UnixMilli()
+	if cap(decisions)-len(decisions) < len(items) {
+		decisions = slices.Grow(decisions, len(items))
+	}
 	for {
-		l.enter(items, nowMs)
-		allowed, alive := l.judgeMany(ctx, items, nowMs)
+		l.enter(items)
+		allowed, alive := l.judgeMany(ctx, items)
 		if !alive {
 			continue // an entry was evicted meanwhile: look all keys up again
 		}
-		b := Batch{Allowed: allowed, Decisions: make([]Decision, len(items))}
 		for i := range items {
-			b.Decisions[i] = l.answerItem(&items[i], allowed, nowMs)
+			decisions = append(decisions, Decision{})
+			l.answerItem(&items[i], allowed, &decisions[len(decisions)-1])
 		}
-		return b
+		return Batch{Allowed: allowed, Decisions: decisions}
 	}
 }
 
-// items validates a batch and applies overrides.
-func (l *Limiter) items(requests []Request) ([]item, error) {
-	if len(requests) == 0 || len(requests) > BatchMax {
-		return nil, fmt.Errorf("%w: requests holds %d items (1 to %d)", ErrInvalid, len(requests), BatchMax)
-	}
+// prepare validates a batch, applies overrides, and adds up the costs on the same key.
+func (l *Limiter) prepare(items []item, requests []Request, nowMs int64) error {
 	set := l.settings.Load()
-	items := make([]item, len(requests))
-	for i, r := range requests {
+	for i := range items {
+		r, it := requests[i], &items[i]
 		if err := r.Validate(); err != nil {
-			return nil, fmt.Errorf("requests[%d]: %w", i, err)
+			return fmt.Errorf("requests[%d]: %w", i, err)
 		}
-		items[i].Request = r
-		items[i].rule = set.resolve(&items[i].Request)
+		it.rule = set.resolve(&r)
+		it.name = r.key()
+		it.ident = l.table.of(&it.name)
+		it.id, it.key = &it.ident, &it.name
+		it.nowMs, it.durationMs, it.limit, it.cost = nowMs, it.name.DurationMs(), r.Limit, r.Cost
 	}
-	return items, nil
+	addUp(items)
+	return nil
 }
 
-// enter finds or makes every item's entry, and adds up the costs on the same key.
-func (l *Limiter) enter(items []item, nowMs int64) {
-	before := make(map[window.Key]int, len(items)) // index of the last item on the key
+// addUp finds for each item the cost of those before it on the same key.
+func addUp(items []item) {
+	if len(items) > fewItems {
+		total := make(map[identity]int64, len(items))
+		for i := range items {
+			items[i].same = total[items[i].ident]
+			total[items[i].ident] += items[i].cost
+		}
+		return
+	}
+	for i := range items {
+		for j := i - 1; j >= 0; j-- {
+			if items[j].ident == items[i].ident {
+				items[i].same = items[j].same + items[j].cost
+				break
+			}
+		}
+	}
+}
+
+// enter finds or makes every item's entry.
+func (l *Limiter) enter(items []item) {
 	for i := range items {
 		it := &items[i]
-		key := window.Key{Workspace: it.Workspace, Namespace: it.Namespace, Identifier: it.Identifier, Duration: it.Duration}
-		it.same = 0
-		if j, ok := before[key]; ok {
-			it.entry, it.tracked, it.same = items[j].entry, items[j].tracked, items[j].same+items[j].Cost
-		} else {
-			it.entry, it.tracked = l.table.add(key, sequenceAt(nowMs, key.DurationMs()), nowMs, &l.table.created.traffic)
-		}
-		before[key] = i
+		it.entry, it.tracked = l.table.add(it.id, it.key, window.Sequence(it.nowMs, it.durationMs), it.nowMs, &l.table.created.traffic)
 	}
 }
 
 // judgeMany looks, refreshes what wants it, looks again, and reserves.
-func (l *Limiter) judgeMany(ctx context.Context, items []item, nowMs int64) (allowed, alive bool) {
-	if allowed, alive = peekMany(items, nowMs); !allowed || !alive {
+func (l *Limiter) judgeMany(ctx context.Context, items []item) (allowed, alive bool) {
+	if allowed, alive = l.peekMany(items); !allowed || !alive {
 		return allowed, alive // what local state denies stays denied: no I/O
 	}
-	if l.refreshMany(ctx, items, nowMs) {
-		if allowed, alive = peekMany(items, nowMs); !allowed || !alive {
+	if l.refreshMany(ctx, items) {
+		if allowed, alive = l.peekMany(items); !allowed || !alive {
 			return allowed, alive
 		}
 	}
-	return reserveMany(items, nowMs)
+	return l.reserveMany(items)
 }
 
 // peekMany gives every item its verdict and changes nothing.
-func peekMany(items []item, nowMs int64) (allowed, alive bool) {
+func (l *Limiter) peekMany(items []item) (allowed, alive bool) {
 	allowed = true
 	for i := range items {
 		it := &items[i]
 		it.source = max(it.source, SourceLocal)
-		var v verdict
-		if v, alive = it.entry.judge(nowMs, it.Duration.Milliseconds(), it.Limit, it.same+it.Cost, false); !alive {
+		v, alive := it.entry.judge(it.nowMs, it.durationMs, it.limit, it.same+it.cost, false)
+		if v.agedOut > 0 {
+			l.metrics.dropped[droppedExpired].Add(v.agedOut)
+		}
+		if !alive {
 			return false, false
 		}
 		v.current += it.same
@@ -132,7 +188,7 @@ func peekMany(items []item, nowMs int64) (allowed, alive bool) {
 
 // refreshMany asks the origin about all keys that want it, in one round trip, and
 // reports whether it asked.
-func (l *Limiter) refreshMany(ctx context.Context, items []item, nowMs int64) bool {
+func (l *Limiter) refreshMany(ctx context.Context, items []item) bool {
 	if l.cfg.Origin == nil {
 		return false
 	}
@@ -140,25 +196,29 @@ func (l *Limiter) refreshMany(ctx context.Context, items []item, nowMs int64) bo
 	var wanting []*entry
 	var at []int
 	for i := range items {
-		if it := &items[i]; it.entry.wantsRefresh(nowMs, freshForMs) {
+		if it := &items[i]; it.entry.wantsRefresh(it.nowMs, freshForMs) {
 			wanting, at = append(wanting, it.entry), append(at, i)
 		}
 	}
-	for i, f := range l.readMany(nowMs, wanting) {
+	if len(wanting) == 0 {
+		return false
+	}
+	for i, f := range l.readMany(items[0].nowMs, wanting) {
 		items[at[i]].source = SourceDegraded
 		if l.wait(ctx, f) {
 			items[at[i]].source = SourceOrigin
 		}
 	}
-	return len(wanting) > 0
+	return true
 }
 
 // reserveMany takes every cost, in order, then keeps all or takes all back.
-func reserveMany(items []item, nowMs int64) (allowed, alive bool) {
+func (l *Limiter) reserveMany(items []item) (allowed, alive bool) {
 	allowed, alive = true, true
 	for i := range items {
 		it := &items[i]
-		it.verdict, alive = it.entry.reserve(nowMs, it.Duration.Milliseconds(), it.Limit, it.Cost)
+		it.verdict, alive = it.entry.reserve(it.nowMs, it.durationMs, it.limit, it.cost)
+		l.metrics.dropped[droppedExpired].Add(it.verdict.agedOut)
 		it.taken = alive && it.verdict.allowed
 		if allowed = alive && it.passes(); !allowed {
 			break
@@ -168,9 +228,9 @@ func reserveMany(items []item, nowMs int64) (allowed, alive bool) {
 		it := &items[i]
 		switch {
 		case it.taken && allowed:
-			it.entry.keep(it.verdict.seq, it.Cost)
+			it.entry.keep(it.verdict.seq, it.cost)
 		case it.taken:
-			it.entry.undo(it.verdict.seq, it.Cost)
+			it.entry.undo(it.verdict.seq, it.cost)
 		}
 		it.taken = false
 	}
@@ -179,25 +239,16 @@ func reserveMany(items []item, nowMs int64) (allowed, alive bool) {
 
 // answerItem words one item's verdict. In a batch that failed nothing was counted,
 // so what remains is what was there before.
-func (l *Limiter) answerItem(it *item, kept bool, nowMs int64) Decision {
-	d, outcome := decide(it.verdict, it.Request, nowMs, it.Duration.Milliseconds()).ruled(it.rule)
-	d.Source = it.source
+func (l *Limiter) answerItem(it *item, kept bool, d *Decision) {
+	l.metrics.decided(it.id, it.source, d.answer(&it.verdict, &it.question, it.rule, it.source))
 	switch {
 	case !it.verdict.allowed:
-		l.denied(it.entry, nowMs, it.Request)
-	case kept && it.Cost > 0:
-		l.accepted(it.entry, it.tracked, it.verdict.seq, it.Request)
+		l.denied(it.entry, it.verdict.seq, &it.question)
+	case kept && it.cost > 0:
+		l.accepted(it.entry, it.tracked, &it.verdict, &it.question)
 	}
 	if !kept {
-		uncounted := it.verdict
-		uncounted.current -= it.same
-		d.Remaining = remainingBefore(uncounted, it.Request)
+		uncovered := window.Start(it.verdict.seq+1, it.durationMs) - it.verdict.tMs
+		d.Remaining = window.Remaining(it.verdict.current-it.same, it.verdict.previous, it.limit, uncovered, it.durationMs)
 	}
-	l.metrics.decided(it.entry.stripe, it.source, outcome)
-	return d
-}
-
-func remainingBefore(v verdict, r Request) int64 {
-	durationMs := r.Duration.Milliseconds()
-	return window.Remaining(v.current, v.previous, r.Limit, window.Uncovered(v.tMs, durationMs), durationMs)
 }

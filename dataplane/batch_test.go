@@ -17,7 +17,7 @@ import (
 // denied; A stays 1, B stays 9."
 func TestBatchIsAllOrNothing(t *testing.T) {
 	w := newWorld(t)
-	n := w.alone()
+	n := w.node("eu", "a")
 	n.take("A", 1, 10)
 	n.take("B", 9, 10)
 	b := n.AllowMany(t.Context(), []dataplane.Request{ask("A", 1, 10), ask("B", 5, 10)})
@@ -75,7 +75,7 @@ func TestDuplicateKeysAddUp(t *testing.T) {
 func TestReservationsAreNeverPublished(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
-	reservation := n.Reserve(t.Context(), ask("k", 6, 10))
+	reservation := n.HoldOne(ask("k", 6, 10))
 	if !reservation.Allowed() {
 		t.Fatal("denied")
 	}
@@ -99,7 +99,7 @@ func TestReservationsAreNeverPublished(t *testing.T) {
 // reads never exceeds what was accepted for good.
 func TestPublishersNeverSeeReservations(t *testing.T) {
 	w := newWorld(t)
-	n := w.alone()
+	n := w.node("eu", "a")
 	n.take("k", 5, 1000)
 	cell := w.cell("k")
 	var stop atomic.Bool
@@ -107,8 +107,7 @@ func TestPublishersNeverSeeReservations(t *testing.T) {
 	for range 2 {
 		wg.Go(func() {
 			for !stop.Load() {
-				r := n.Reserve(t.Context(), ask("k", 3, 1000))
-				r.Undo()
+				n.HoldOne(ask("k", 3, 1000)).Undo()
 			}
 		})
 	}

@@ -24,15 +24,16 @@ func benchRequest(identifier string, limit int64) dataplane.Request {
 
 // One warm key, allowed and denied.
 func BenchmarkHotKey(b *testing.B) {
+	ctx := b.Context()
 	for name, limit := range map[string]int64{"allowed": 1 << 50, "denied": 0} {
 		b.Run(name, func(b *testing.B) {
 			l := benchLimiter(b, 0)
 			r := benchRequest("user_42", limit)
-			l.Allow(b.Context(), benchRequest("user_42", 1<<50))
+			l.Allow(ctx, benchRequest("user_42", 1<<50))
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
 				for pb.Next() {
-					l.Allow(b.Context(), r)
+					l.Allow(ctx, r)
 				}
 			})
 		})
@@ -41,24 +42,26 @@ func BenchmarkHotKey(b *testing.B) {
 
 // 100,000 warm keys, each as likely as any other.
 func BenchmarkWarmKeys(b *testing.B) {
+	ctx := b.Context()
 	const keys = 100_000
 	l := benchLimiter(b, 0)
 	requests := make([]dataplane.Request, keys)
 	for i := range requests {
 		requests[i] = benchRequest(fmt.Sprintf("user_%d", i), 1<<50)
-		l.Allow(b.Context(), requests[i])
+		l.Allow(ctx, requests[i])
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		rnd := rand.New(rand.NewPCG(rand.Uint64(), 1))
 		for pb.Next() {
-			l.Allow(b.Context(), requests[rnd.IntN(keys)])
+			l.Allow(ctx, requests[rnd.IntN(keys)])
 		}
 	})
 }
 
 func BenchmarkFirstContact(b *testing.B) {
+	ctx := b.Context()
 	l := benchLimiter(b, 1<<30)
 	names := make([]string, b.N)
 	for i := range names {
@@ -67,18 +70,36 @@ func BenchmarkFirstContact(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	for _, name := range names {
-		l.Allow(b.Context(), benchRequest(name, 100))
+		l.Allow(ctx, benchRequest(name, 100))
 	}
 }
 
 func BenchmarkBatchOf4(b *testing.B) {
+	ctx := b.Context()
 	l := benchLimiter(b, 0)
 	batch := make([]dataplane.Request, 4)
 	for i := range batch {
 		batch[i] = benchRequest(fmt.Sprintf("user_%d", i), 1<<50)
 	}
+	var decisions []dataplane.Decision
 	b.ReportAllocs()
 	for b.Loop() {
-		l.AllowMany(b.Context(), batch)
+		decisions = l.AppendMany(ctx, decisions[:0], batch).Decisions
 	}
+}
+
+// A handle on a warm key skips validation, hashing and look-up.
+func BenchmarkHandle(b *testing.B) {
+	ctx := b.Context()
+	l := benchLimiter(b, 0)
+	key, err := l.Key("acme", "api", "user_42", time.Minute)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			key.Allow(ctx, 1<<50, 1)
+		}
+	})
 }

@@ -95,9 +95,6 @@ func (c Config) withDefaults() (Config, error) {
 	if c.ClockSkewMax == 0 {
 		c.ClockSkewMax = clockSkewMaxDefault
 	}
-	if c.Clock == nil {
-		c.Clock = time.Now
-	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}

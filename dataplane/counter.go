@@ -32,81 +32,91 @@ func wordCount(w uint64) int64                 { return int64(w & countMax) }
 func wordIsLive(w uint64, sequence int64) bool { return w>>countBits == liveTag(sequence) }
 func slotOf(sequence int64) int                { return int(sequence & 1) }
 func previousSlot(slot int) int                { return slot ^ 1 }
-func sequenceAt(t, durationMs int64) int64     { return window.Sequence(t, durationMs) }
 func expiredAt(sequence, durationMs, now int64) bool {
 	return window.ExpiresAt(sequence, durationMs) <= now
 }
 
-// Flags of an entry.
+// Flags of an entry. The ones of a slot stand for the cell in it and end with it.
 const (
-	flagDirty   = 1 << iota // in the dirty list: its counts changed since a collector last took it
-	flagTouched             // a request came since the sweep last looked
-	flagDead                // evicted: whoever still holds it must look its key up again
+	flagDirty    = 1 << iota // in the dirty list: its counts changed since a collector last took it
+	flagTouched              // a request came since the hand of the sweep last passed
+	flagDead                 // evicted: whoever still holds it must look its key up again
+	flagInReplay             // in the replay queue; under mu
+	flagInFlush              // in the flush queue; under mu
+	flagPressed              // slot 0: counted to half its limit or more, or denied
+	flagPressed1
+	flagRefused // slot 0: the count store will not have its row
+	flagRefused1
+	flagStale // slot 0: closed, and the origin last spoke of it before its end
+	flagStale1
+
+	flagsOfSlot = flagPressed | flagRefused | flagStale
 )
 
 // entry is all that a node knows about one key: the current cell and the one
 // before it, in two slots (slot = sequence mod 2), so that a decision is one look-up.
+// It is 128 bytes long and so aligned; what a decision reads is the first line, and of
+// a node with an origin the second. What only a fleet needs is in book.
 //
 // Who writes what, and which way it moves:
 //
+//	words        requests (CAS, +cost); batches (+cost, roll back -cost); merges (+);
+//	             refunds (-), of own cost that nobody else has been told of
+//	others       import (+); refunds (-) of cost that others have been told of
 //	seq          rotate                 grows
-//	words        requests (CAS, +cost); batches (+cost, roll back -cost);
-//	             merges (+)             grows, but for a batch's roll-back
-//	global       import                 grows
 //	heardAt      hydrate, replay        grows
 //	strictUntil  whoever was denied     grows
-//	books        background and batches, under mu
-//
-// Invariants (C for a cell's word count, the rest from its book; under mu):
-//
-//	0 <= inFlight <= C - reserved - settled         own cost not yet confirmed
-//	confirmed <= settled                            what the origin said is never forgotten
-//	flushed <= C - reserved                         nothing is published that was not accepted
+//	book         background, batches and refunds, under mu
 //
 // The slot of a cell is reset when the sequence moves two on; a late write to the
 // old cell finds another sequence and does nothing.
 type entry struct {
-	// The decision's cache line.
-	seq         atomic.Int64 // sequence of the current cell
-	words       [2]atomic.Uint64
-	global      [2]atomic.Int64 // all other regions' cost in the cell; never published again
-	heardAt     atomic.Int64    // Unix ms of the origin's last word on the current cell; 0: never
-	strictUntil atomic.Int64    // Unix ms; survives the sequence's rollover
-	flags       atomic.Uint32
-	stripe      uint32 // which stripe of the counters of decisions it reports to; constant
+	id     identity // constant
+	words  [2]atomic.Uint64
+	others [2]atomic.Int64 // all other regions' cost in the cell, less credit: added to the count when judging
+	seq    atomic.Int64    // sequence of the current cell
+	flags  atomic.Uint32
 
-	limitLow [2]atomic.Int64 // lowest limit that was counted against in the cell
-	next     *entry          // dirty list; belongs to whoever owns flagDirty, then to the collector
-	key      window.Key      // constant
-
-	mu      sync.Mutex // never held across I/O or a wait
-	books   [2]book
-	flight  *flight // the read in flight, nil for none
-	retryAt int64   // Unix ms before which no new read starts, after a failed one
-
-	agedOut int64 // own cost that was still unsent when its cell's slot was handed on
-
-	inReplay, inFlush bool // in the queue
+	heardAt     atomic.Int64 // Unix ms of the origin's last word on the current cell; 0: never
+	strictUntil atomic.Int64 // Unix ms; survives the sequence's rollover
+	names       names        // constant
+	book        *book        // constant; nil on a node alone
+	flight      *flight      // the read in flight, or the last one if it failed; under mu
+	mu          sync.Mutex   // never held across I/O or a wait
 }
 
-// book is the background's part of a cell. Guarded by entry.mu.
+// book is what a fleet needs beside the counts. Guarded by entry.mu, but for limitLow.
 type book struct {
+	cells    [2]cellBook
+	limitLow [2]atomic.Int64 // lowest limit that was counted against in the cell
+	next     *entry          // dirty list; belongs to whoever owns flagDirty, then to the collector
+}
+
+// cellBook is the background's part of a cell. With C for the word's count:
+//
+//	0 <= inFlight <= C - reserved - settled         own cost not yet confirmed
+//	0 <= confirmed <= settled                       what the origin said is never forgotten
+//	0 <= flushed <= C - reserved                    nothing is published that was not accepted
+//	0 <= credit <= C                                nothing is refunded that was not accepted
+type cellBook struct {
 	settled   int64 // part of the count that needs no sending: confirmed own cost and others' cost
 	inFlight  int64 // own cost on its way to the origin
 	confirmed int64 // largest total the origin itself has named
 	reserved  int64 // batches not yet decided; part of the word, never replayed or flushed
 	flushed   int64 // largest value known to be in the count store as this region's component
-	refused   bool  // the count store will not have this row
-	stale     bool  // previous cell: the origin's last word on it is older than its end
+	credit    int64 // refunded here after others had been told; see Reservation
 }
 
-func newEntry(key window.Key, sequence int64, stripe uint32) *entry {
-	e := &entry{key: key, stripe: stripe}
+func newEntry(id *identity, key *window.Key, sequence int64, fleet bool) *entry {
+	e := &entry{id: *id, names: newNames(key)}
 	e.seq.Store(sequence)
 	e.words[slotOf(sequence)].Store(liveWord(sequence, 0))
 	e.words[slotOf(sequence-1)].Store(liveWord(sequence-1, 0) | sealed)
-	e.limitLow[0].Store(math.MaxInt64)
-	e.limitLow[1].Store(math.MaxInt64)
+	if fleet {
+		e.book = &book{}
+		e.book.limitLow[0].Store(math.MaxInt64)
+		e.book.limitLow[1].Store(math.MaxInt64)
+	}
 	return e
 }
 
@@ -117,6 +127,7 @@ type verdict struct {
 	tMs      int64 // the time judged by: the request's, or the start of the current cell if that is later
 	current  int64 // regional + global in the cell, without the cost
 	previous int64 // the same of the cell before
+	agedOut  int64 // own cost that was still unsent when its cell made way for this one
 }
 
 // judge decides whether cost fits at tMs, and with count set takes it, as one
@@ -126,11 +137,13 @@ type verdict struct {
 // A clock that has stepped back past the start of the current cell is taken to
 // stand at that start: closed cells stay closed, and no budget comes back.
 func (e *entry) judge(tMs, durationMs, limit, cost int64, count bool) (v verdict, alive bool) {
-	wanted := sequenceAt(tMs, durationMs)
+	wanted := window.Sequence(tMs, durationMs)
 	for {
 		seq := e.seq.Load()
 		if wanted > seq {
-			if !e.rotate(wanted) {
+			lost, alive := e.rotate(wanted)
+			v.agedOut += lost
+			if !alive {
 				return v, false
 			}
 			continue
@@ -147,15 +160,19 @@ func (e *entry) judge(tMs, durationMs, limit, cost int64, count bool) (v verdict
 			}
 			continue
 		}
-		v.current = wordCount(word) + e.global[slot].Load()
-		v.previous = wordCount(e.words[previousSlot(slot)].Load()) + e.global[previousSlot(slot)].Load()
-		v.allowed = window.Fits(v.current, v.previous, cost, limit, window.Uncovered(v.tMs, durationMs), durationMs)
+		// Of each cell first the word, then the others: whoever moves cost from one to
+		// the other adds before it takes away, so that none is overlooked.
+		before := previousSlot(slot)
+		v.current = max(0, wordCount(word)+e.others[slot].Load())
+		v.previous = max(0, wordCount(e.words[before].Load())+e.others[before].Load())
+		uncovered := window.Start(seq+1, durationMs) - v.tMs
+		v.allowed = window.Fits(v.current, v.previous, cost, limit, uncovered, durationMs)
 		switch {
 		case v.allowed && count && cost > 0:
 			if e.words[slot].CompareAndSwap(word, word+uint64(cost)) {
 				return v, true
 			}
-		case wordIsLive(e.words[slot].Load(), seq): // no rotation came between the two reads
+		case wordIsLive(e.words[slot].Load(), seq): // no rotation came between the reads
 			return v, true
 		}
 	}
@@ -170,30 +187,31 @@ func (e *entry) settle() bool {
 }
 
 // rotate moves the entry on to a later sequence. The cell before it is sealed
-// first: whoever read its count before that fails to swap it after.
-func (e *entry) rotate(sequence int64) (alive bool) {
+// first: whoever read its count before that fails to swap it after. agedOut is own
+// cost that was never sent and now never will be.
+func (e *entry) rotate(sequence int64) (agedOut int64, alive bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.rotateLocked(sequence)
 }
 
-func (e *entry) rotateLocked(sequence int64) (alive bool) {
+func (e *entry) rotateLocked(sequence int64) (agedOut int64, alive bool) {
 	if e.flags.Load()&flagDead != 0 {
-		return false
+		return 0, false
 	}
 	seq := e.seq.Load()
 	if seq >= sequence {
-		return true
+		return 0, true
 	}
 	e.sealLocked(slotOf(seq))
 	if sequence == seq+1 {
-		e.books[slotOf(seq)].stale = true
+		e.flags.Or(flagStale << slotOf(seq))
 	} else {
-		e.resetLocked(slotOf(sequence-1), liveWord(sequence-1, 0)|sealed)
+		agedOut = e.resetLocked(slotOf(sequence-1), liveWord(sequence-1, 0)|sealed)
 	}
-	e.resetLocked(slotOf(sequence), liveWord(sequence, 0))
+	agedOut += e.resetLocked(slotOf(sequence), liveWord(sequence, 0))
 	e.seq.Store(sequence)
-	return true
+	return agedOut, true
 }
 
 func (e *entry) sealLocked(slot int) {
@@ -205,13 +223,17 @@ func (e *entry) sealLocked(slot int) {
 	}
 }
 
-// resetLocked hands a slot to another cell. Only a sealed slot may be reset.
-func (e *entry) resetLocked(slot int, word uint64) {
-	e.agedOut += max(0, e.unsentLocked(slot))
-	e.global[slot].Store(0)
-	e.limitLow[slot].Store(math.MaxInt64)
-	e.books[slot] = book{}
+// resetLocked hands a sealed slot to another cell.
+func (e *entry) resetLocked(slot int, word uint64) (agedOut int64) {
+	e.others[slot].Store(0)
+	e.flags.And(^uint32(flagsOfSlot << slot))
+	if e.book != nil {
+		agedOut = max(0, e.unsentLocked(slot))
+		e.book.limitLow[slot].Store(math.MaxInt64)
+		e.book.cells[slot] = cellBook{}
+	}
 	e.words[slot].Store(word)
+	return agedOut
 }
 
 // slotLocked finds the slot of a cell, if the entry still holds that cell.
@@ -233,16 +255,25 @@ func (e *entry) addLocked(slot int, n int64) (added int64) {
 	}
 }
 
+// takeLocked takes n away from a cell's count, which must hold as much: no borrow
+// reaches the tag.
+func (e *entry) takeLocked(slot int, n int64) { e.words[slot].Add(-uint64(n)) }
+
 // acceptedLocked is what may be told to others: the count without reservations.
 func (e *entry) acceptedLocked(slot int) int64 {
-	return wordCount(e.words[slot].Load()) - e.books[slot].reserved
+	return wordCount(e.words[slot].Load()) - e.book.cells[slot].reserved
 }
 
 // unsentLocked is this node's own accepted cost that the origin has not confirmed
 // and that is not on its way.
 func (e *entry) unsentLocked(slot int) int64 {
-	b := &e.books[slot]
-	return e.acceptedLocked(slot) - b.settled - b.inFlight
+	c := &e.book.cells[slot]
+	return e.acceptedLocked(slot) - c.settled - c.inFlight
+}
+
+// foreignLocked is what all other regions have reported for the cell.
+func (e *entry) foreignLocked(slot int) int64 {
+	return e.others[slot].Load() + e.book.cells[slot].credit
 }
 
 // absorbLocked merges the origin's total for a cell, in answer to a send of sent
@@ -255,15 +286,15 @@ func (e *entry) unsentLocked(slot int) int64 {
 // (An answer that was overtaken by a later one can look the same; healing an origin
 // that needs none changes nothing.)
 func (e *entry) absorbLocked(slot int, total, sent int64) (grew, lost bool) {
-	b := &e.books[slot]
-	b.inFlight -= sent
-	b.settled += sent
-	if others := total - b.settled - b.inFlight; others > 0 {
-		b.settled += e.addLocked(slot, others)
+	c := &e.book.cells[slot]
+	c.inFlight -= sent
+	c.settled += sent
+	if others := total - c.settled - c.inFlight; others > 0 {
+		c.settled += e.addLocked(slot, others)
 		grew = true
 	}
-	known := b.confirmed + sent
-	b.confirmed = min(max(known, total), b.settled)
+	known := c.confirmed + sent
+	c.confirmed = min(max(known, total), c.settled)
 	return grew, total < known
 }
 
@@ -271,7 +302,7 @@ func (e *entry) absorbLocked(slot int, total, sent int64) (grew, lost bool) {
 // so much. It is no word of the origin's, and does not make an entry fresh.
 func (e *entry) floorLocked(slot int, n int64) {
 	if missing := n - e.acceptedLocked(slot); missing > 0 {
-		e.books[slot].settled += e.addLocked(slot, missing)
+		e.book.cells[slot].settled += e.addLocked(slot, missing)
 	}
 }
 
@@ -280,56 +311,79 @@ func (e *entry) floorLocked(slot int, n int64) {
 // mu: read apart, count - reserved over-publishes in some interleavings, and a
 // maximum-merge makes each of those permanent.
 func (e *entry) reserve(tMs, durationMs, limit, cost int64) (v verdict, alive bool) {
-	if !e.reach(tMs, durationMs) {
-		return v, false
+	if e.book == nil { // nobody publishes
+		return e.judge(tMs, durationMs, limit, cost, true)
+	}
+	var agedOut int64
+	if wanted := window.Sequence(tMs, durationMs); wanted > e.seq.Load() {
+		if agedOut, alive = e.rotate(wanted); !alive {
+			return v, false
+		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.flags.Load()&flagDead != 0 {
 		return v, false
 	}
-	v, _ = e.judgeLocked(tMs, durationMs, limit, cost)
+	// Nothing rotates or dies while mu is held, and judge must not try to.
+	tMs = min(tMs, window.Start(e.seq.Load()+1, durationMs)-1)
+	v, _ = e.judge(tMs, durationMs, limit, cost, true)
+	v.agedOut = agedOut
 	if v.allowed {
-		e.books[slotOf(v.seq)].reserved += cost
+		e.book.cells[slotOf(v.seq)].reserved += cost
 	}
 	return v, true
-}
-
-// reach rotates the entry to the cell of tMs, if it lies ahead.
-func (e *entry) reach(tMs, durationMs int64) (alive bool) {
-	if wanted := sequenceAt(tMs, durationMs); wanted > e.seq.Load() {
-		return e.rotate(wanted)
-	}
-	return true
-}
-
-// judgeLocked is judge for a holder of mu: nothing rotates or dies meanwhile.
-func (e *entry) judgeLocked(tMs, durationMs, limit, cost int64) (verdict, bool) {
-	return e.judge(min(tMs, window.Start(e.seq.Load()+1, durationMs)-1), durationMs, limit, cost, true)
 }
 
 // keep turns a reservation into accepted cost; undo takes it back. A cell that has
 // aged out meanwhile needs neither.
 func (e *entry) keep(sequence, cost int64) {
+	if e.book == nil {
+		return
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if slot, ok := e.slotLocked(sequence); ok {
-		e.books[slot].reserved -= cost
+		e.book.cells[slot].reserved -= cost
 	}
 }
 
 func (e *entry) undo(sequence, cost int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if slot, ok := e.slotLocked(sequence); ok {
-		e.words[slot].Add(^uint64(cost - 1)) // count >= reserved >= cost: no borrow from the tag
-		e.books[slot].reserved -= cost
+	slot, ok := e.slotLocked(sequence)
+	if !ok {
+		return
+	}
+	e.takeLocked(slot, cost) // before reserved: what is told of the cell is never more than accepted
+	if e.book != nil {
+		e.book.cells[slot].reserved -= cost
+	}
+}
+
+// beStrict makes the key's decisions ask the origin first until untilMs. An
+// earlier moment never replaces a later one.
+func (e *entry) beStrict(untilMs int64) (entered bool) { return raise(&e.strictUntil, untilMs) }
+
+// hear records that the origin has spoken about the current cell.
+func (e *entry) hear(nowMs int64) { raise(&e.heardAt, nowMs) }
+
+// raise moves v up to n, never down.
+func raise(v *atomic.Int64, n int64) bool {
+	for {
+		was := v.Load()
+		if n <= was {
+			return false
+		}
+		if v.CompareAndSwap(was, n) {
+			return true
+		}
 	}
 }
 
 // noteLimit keeps the lowest limit that was counted against, for the floor.
-func (e *entry) noteLimit(sequence, limit int64) {
-	low := &e.limitLow[slotOf(sequence)]
+func (b *book) noteLimit(sequence, limit int64) {
+	low := &b.limitLow[slotOf(sequence)]
 	for {
 		was := low.Load()
 		if limit >= was || low.CompareAndSwap(was, limit) {
@@ -338,28 +392,6 @@ func (e *entry) noteLimit(sequence, limit int64) {
 	}
 }
 
-// beStrict makes the key's decisions ask the origin first until untilMs. An
-// earlier moment never replaces a later one.
-func (e *entry) beStrict(untilMs int64) (entered bool) {
-	for {
-		was := e.strictUntil.Load()
-		if untilMs <= was {
-			return false
-		}
-		if e.strictUntil.CompareAndSwap(was, untilMs) {
-			return true
-		}
-	}
+func (e *entry) cell(sequence int64) window.Cell {
+	return window.Cell{Key: e.names.key(), Sequence: sequence}
 }
-
-// hear records that the origin has spoken about the current cell.
-func (e *entry) hear(nowMs int64) {
-	for {
-		was := e.heardAt.Load()
-		if nowMs <= was || e.heardAt.CompareAndSwap(was, nowMs) {
-			return
-		}
-	}
-}
-
-func (e *entry) cell(sequence int64) window.Cell { return window.Cell{Key: e.key, Sequence: sequence} }

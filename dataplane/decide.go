@@ -6,35 +6,31 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// decide turns what a decision saw into what the caller is told: pure, and the
-// only place where answers are worded.
-func decide(v verdict, r Request, nowMs, durationMs int64) Decision {
-	uncovered := window.Uncovered(v.tMs, durationMs)
-	d := Decision{
-		Allowed: v.allowed,
-		Limit:   r.Limit,
-		Current: window.Effective(v.current, v.previous, r.Cost, v.tMs, durationMs),
-		ResetAt: time.UnixMilli(window.Start(v.seq+1, durationMs)),
+// answer turns what a decision saw, and what operators have set, into what the caller
+// is told. It is pure, and the only place where answers are worded.
+func (d *Decision) answer(v *verdict, q *question, by rule, source Source) outcome {
+	end := window.Start(v.seq+1, q.durationMs)
+	uncovered := end - v.tMs
+	d.Source, d.Limit, d.Override = source, q.limit, by.pattern
+	d.Current = float64(v.current + q.cost)
+	d.Remaining = q.limit - v.current
+	if v.previous != 0 {
+		d.Current += float64(v.previous) * float64(uncovered) / float64(q.durationMs)
+		d.Remaining -= window.Carried(v.previous, uncovered, q.durationMs)
 	}
-	counted := v.current
+	d.ResetAt = time.UnixMilli(end)
 	if v.allowed {
-		counted += r.Cost
-	} else if at, ok := window.PassesAt(v.current, v.previous, r.Cost, r.Limit, v.tMs, durationMs); ok {
-		d.RetryAfter = time.Duration(at-nowMs) * time.Millisecond
+		d.Allowed = true
+		d.Remaining = max(0, d.Remaining-q.cost)
+		return outcomeAllowed
 	}
-	d.Remaining = window.Remaining(counted, v.previous, r.Limit, uncovered, durationMs)
-	return d
-}
-
-// ruled applies what operators have set: a denial passes in shadow mode.
-func (d Decision) ruled(by rule) (Decision, outcome) {
-	d.Override = by.pattern
-	switch {
-	case d.Allowed:
-		return d, outcomeAllowed
-	case by.shadow:
-		d.Allowed, d.Shadowed, d.RetryAfter = true, true, 0
-		return d, outcomeShadowed
+	d.Remaining = max(0, d.Remaining)
+	if by.shadow {
+		d.Allowed, d.Shadowed = true, true
+		return outcomeShadowed
 	}
-	return d, outcomeDenied
+	if at, ok := window.PassesAt(v.current, v.previous, q.cost, q.limit, v.tMs, q.durationMs); ok {
+		d.RetryAfter = milliseconds(at - q.nowMs)
+	}
+	return outcomeDenied
 }

@@ -53,6 +53,9 @@
 //  6. What is marked as published was accepted. TestFlushWritesWhatChangedAndRepeatsWhatFailed
 //  7. Own cost that the origin has not confirmed is neither lost nor, after a definite
 //     answer, sent twice. TestNodesConvergeToWhatWasAccepted, TestStopSendsEverything
+//  8. Settling a reservation never makes a count negative or smaller than what the
+//     origin confirmed, and what was truly spent is never under-counted.
+//     TestSettlementsKeepTheTruth
 //
 // # Precision given up
 //
@@ -66,6 +69,7 @@
 //   - A lost reply of the origin counts a tick's cost twice, on the safe side.
 //   - A node that is killed loses at most one replay tick of its own accepted cost.
 //   - A full table forgets idle keys that are below half their limits.
+//   - Keys are told apart by 128 bits of keyed hash; see identity.go for the odds.
 //
 // # When not to use it
 //

@@ -18,7 +18,7 @@ func (l *Limiter) LoadSettings(ctx context.Context) error {
 
 // Sweep sweeps the whole table once.
 func (l *Limiter) Sweep() {
-	for range l.table.len()/sweepBatch + 1 {
+	for range len(l.table.array.Load().buckets)/sweepBuckets + 1 {
 		l.table.sweep(l.nowMs())
 	}
 }
@@ -28,13 +28,13 @@ func (l *Limiter) AwaitCalls() { l.calls.running.Wait() }
 
 // CellState is what a limiter holds of one cell.
 type CellState struct {
-	Held                                                        bool
-	Count, Global, Reserved, Settled, InFlight, Flushed, Unsent int64
+	Held                                                                bool
+	Count, Global, Reserved, Settled, InFlight, Flushed, Credit, Unsent int64
 }
 
 // Cell looks into a cell.
 func (l *Limiter) Cell(c window.Cell) CellState {
-	e := l.table.get(c.Key)
+	e := l.entryOf(c.Key)
 	if e == nil {
 		return CellState{}
 	}
@@ -44,13 +44,23 @@ func (l *Limiter) Cell(c window.Cell) CellState {
 	if !ok {
 		return CellState{}
 	}
-	b := e.books[slot]
-	return CellState{true, wordCount(e.words[slot].Load()), e.global[slot].Load(), b.reserved, b.settled, b.inFlight, b.flushed, e.unsentLocked(slot)}
+	s := CellState{Held: true, Count: wordCount(e.words[slot].Load()), Global: e.others[slot].Load()}
+	if e.book != nil {
+		b := e.book.cells[slot]
+		s.Global = e.foreignLocked(slot)
+		s.Reserved, s.Settled, s.InFlight, s.Flushed, s.Credit, s.Unsent = b.reserved, b.settled, b.inFlight, b.flushed, b.credit, e.unsentLocked(slot)
+	}
+	return s
+}
+
+func (l *Limiter) entryOf(k window.Key) *entry {
+	id := l.table.of(&k)
+	return l.table.get(&id)
 }
 
 // StrictUntilMs is the key's strict deadline, 0 for none.
 func (l *Limiter) StrictUntilMs(k window.Key) int64 {
-	if e := l.table.get(k); e != nil {
+	if e := l.entryOf(k); e != nil {
 		return e.strictUntil.Load()
 	}
 	return 0
@@ -70,29 +80,28 @@ func (l *Limiter) Accepted(c window.Cell) int64 {
 	return s.Count - s.Reserved
 }
 
-// Reservation is one item of a batch between reserving and deciding.
-type Reservation struct {
-	entry   *entry
-	verdict verdict
+// Hold is one item of a batch between reserving and deciding.
+type Hold struct {
+	items   [1]item
 	limiter *Limiter
-	request Request
 }
 
-// Reserve does the first half of a batch of one.
-func (l *Limiter) Reserve(ctx context.Context, r Request) *Reservation {
-	items, err := l.items([]Request{r})
-	if err != nil {
+// HoldOne does the first half of a batch of one.
+func (l *Limiter) HoldOne(r Request) *Hold {
+	h := &Hold{limiter: l}
+	if err := l.prepare(h.items[:], []Request{r}, l.nowMs()); err != nil {
 		panic(err)
 	}
-	nowMs := l.nowMs()
-	l.enter(items, nowMs)
-	v, _ := items[0].entry.reserve(nowMs, r.Duration.Milliseconds(), r.Limit, r.Cost)
-	return &Reservation{items[0].entry, v, l, r}
+	l.enter(h.items[:])
+	it := &h.items[0]
+	it.verdict, _ = it.entry.reserve(it.nowMs, it.durationMs, it.limit, it.cost)
+	return h
 }
 
-func (r *Reservation) Allowed() bool { return r.verdict.allowed }
-func (r *Reservation) Undo()         { r.entry.undo(r.verdict.seq, r.request.Cost) }
-func (r *Reservation) Keep() {
-	r.entry.keep(r.verdict.seq, r.request.Cost)
-	r.limiter.accepted(r.entry, true, r.verdict.seq, r.request)
+func (h *Hold) Allowed() bool { return h.items[0].verdict.allowed }
+func (h *Hold) Undo()         { h.items[0].entry.undo(h.items[0].verdict.seq, h.items[0].cost) }
+func (h *Hold) Keep() {
+	it := &h.items[0]
+	it.entry.keep(it.verdict.seq, it.cost)
+	h.limiter.accepted(it.entry, true, &it.verdict, &it.question)
 }

@@ -69,8 +69,8 @@ func (l *Limiter) flushOnce(ctx context.Context, hotOnly bool) error {
 func (e *entry) publish(set *settings, nowMs int64, hotOnly bool) (rows []publication, wait bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.inFlush = false
-	if e.key.Duration < set.tuning.MinGlobalDuration.Std() || e.flags.Load()&flagDead != 0 {
+	e.flags.And(^uint32(flagInFlush))
+	if milliseconds(e.names.durationMs()) < set.tuning.MinGlobalDuration.Std() || e.flags.Load()&flagDead != 0 {
 		return nil, false
 	}
 	seq := e.seq.Load()
@@ -79,7 +79,7 @@ func (e *entry) publish(set *settings, nowMs int64, hotOnly bool) (rows []public
 	}
 	for _, s := range []int64{seq - 1, seq} {
 		slot := slotOf(s)
-		if count, due := e.dueLocked(slot, set); due && !expiredAt(s, e.key.DurationMs(), nowMs) {
+		if count, due := e.dueLocked(slot, set); due && !expiredAt(s, e.names.durationMs(), nowMs) {
 			rows = append(rows, publication{Count{e.cell(s), count}, e})
 		}
 	}
@@ -90,16 +90,17 @@ func (e *entry) publish(set *settings, nowMs int64, hotOnly bool) (rows []public
 // another region has published the cell, then everyone does → grown by a step since
 // last published, or at all once within a step of the limit.
 func (e *entry) dueLocked(slot int, set *settings) (count int64, due bool) {
+	e.netLocked(slot)
 	count = e.acceptedLocked(slot)
-	grown := count - e.books[slot].flushed
-	if grown <= 0 || e.books[slot].refused {
+	grown := count - e.book.cells[slot].flushed
+	if grown <= 0 || e.flags.Load()&(flagRefused<<slot) != 0 {
 		return 0, false
 	}
-	limit := e.limitLow[slot].Load()
+	limit := e.book.limitLow[slot].Load()
 	if limit == math.MaxInt64 { // nothing was accepted here: the count came from elsewhere
 		return 0, false
 	}
-	if e.global[slot].Load() == 0 && float64(count) < set.tuning.Floor*float64(limit) {
+	if e.foreignLocked(slot) == 0 && float64(count) < set.tuning.Floor*float64(limit) {
 		return 0, false
 	}
 	step := max(1, int64(math.Ceil(set.tuning.Step*float64(limit))))
@@ -107,8 +108,8 @@ func (e *entry) dueLocked(slot int, set *settings) (count int64, due bool) {
 }
 
 func (e *entry) hotLocked(slot int) bool {
-	total := e.acceptedLocked(slot) + e.global[slot].Load()
-	return float64(total) >= hotShare*float64(e.limitLow[slot].Load())
+	total := e.acceptedLocked(slot) + e.others[slot].Load()
+	return float64(total) >= hotShare*float64(e.book.limitLow[slot].Load())
 }
 
 // publishChunk publishes one chunk and moves the flushed marks, each to the value
@@ -150,7 +151,7 @@ func (l *Limiter) refused(p publication, err error) {
 	p.entry.mu.Lock()
 	defer p.entry.mu.Unlock()
 	if slot, ok := p.entry.slotLocked(p.Cell.Sequence); ok {
-		p.entry.books[slot].refused = true
+		p.entry.flags.Or(flagRefused << slot)
 	}
 }
 
@@ -159,7 +160,7 @@ func (e *entry) published(c Count) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if slot, ok := e.slotLocked(c.Cell.Sequence); ok {
-		e.books[slot].flushed = max(e.books[slot].flushed, c.Count)
+		e.book.cells[slot].flushed = max(e.book.cells[slot].flushed, c.Count)
 	}
 }
 
@@ -173,10 +174,7 @@ func (l *Limiter) requeueFlush(entries []*entry) {
 	defer l.queues.Unlock()
 	for _, e := range entries {
 		e.mu.Lock()
-		if !e.inFlush {
-			e.inFlush = true
-			l.queues.flush = append(l.queues.flush, e)
-		}
+		l.queueFlushLocked(e)
 		e.mu.Unlock()
 	}
 }

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/shared/window"
@@ -18,8 +19,30 @@ var errStopped = errors.New("dataplane: limiter is stopped")
 
 // flight is one read in flight, shared by all who wait for its keys.
 type flight struct {
-	done chan struct{} // closed when the answer is merged, or has failed
-	err  error         // read after done
+	done      chan struct{} // closed when the answer is merged, or has failed
+	err       error         // read after done
+	restUntil atomic.Int64  // Unix ms before which its keys try no new read; 0 unless it failed
+}
+
+// readingLocked is true while a read is in flight, or rested from.
+func (e *entry) readingLocked(nowMs int64) bool {
+	if e.flight == nil {
+		return false
+	}
+	rest := e.flight.restUntil.Load()
+	return rest == 0 || nowMs < rest
+}
+
+// joinLocked returns the read in flight; started is false when a new one may begin.
+// nil and started: the key rests.
+func (e *entry) joinLocked(nowMs int64) (f *flight, started bool) {
+	switch {
+	case !e.readingLocked(nowMs):
+		return nil, false
+	case e.flight.restUntil.Load() != 0:
+		return nil, true
+	}
+	return e.flight, true
 }
 
 // wantsRefresh is true when a decision should hear from the origin first.
@@ -30,12 +53,13 @@ func (e *entry) wantsRefresh(nowMs, freshForMs int64) bool {
 // refreshFor asks the origin about e, unless what is known already denies r:
 // merges only raise counts, so what local state denies stays denied, and a flood
 // of requests from a blocked caller costs no I/O at all.
-func (l *Limiter) refreshFor(ctx context.Context, e *entry, nowMs int64, r Request) (source Source, alive bool) {
-	v, alive := e.judge(nowMs, r.Duration.Milliseconds(), r.Limit, r.Cost, false)
+func (l *Limiter) refreshFor(ctx context.Context, e *entry, q *question) (source Source, alive bool) {
+	v, alive := e.judge(q.nowMs, q.durationMs, q.limit, q.cost, false)
+	l.metrics.dropped[droppedExpired].Add(v.agedOut)
 	if !alive || !v.allowed {
 		return SourceLocal, alive
 	}
-	if l.wait(ctx, l.read(nowMs, e)) {
+	if l.wait(ctx, l.read(q.nowMs, e)) {
 		return SourceOrigin, true
 	}
 	return SourceDegraded, true
@@ -46,11 +70,8 @@ func (l *Limiter) refreshFor(ctx context.Context, e *entry, nowMs int64, r Reque
 func (l *Limiter) read(nowMs int64, e *entry) *flight {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.flight != nil {
-		return e.flight
-	}
-	if nowMs < e.retryAt {
-		return nil
+	if f, started := e.joinLocked(nowMs); started {
+		return f
 	}
 	e.flight = &flight{done: make(chan struct{})}
 	l.fly(e.flight, []*entry{e})
@@ -65,11 +86,12 @@ func (l *Limiter) readMany(nowMs int64, entries []*entry) []*flight {
 	var mine []*entry
 	for i, e := range entries {
 		e.mu.Lock()
-		if e.flight == nil && nowMs >= e.retryAt {
-			e.flight = shared
+		f, started := e.joinLocked(nowMs)
+		if !started {
+			f, e.flight = shared, shared
 			mine = append(mine, e)
 		}
-		flights[i] = e.flight
+		flights[i] = f
 		e.mu.Unlock()
 	}
 	if len(mine) > 0 {
@@ -112,11 +134,11 @@ func (l *Limiter) fly(f *flight, entries []*entry) {
 		nowMs := l.nowMs()
 		var grown []*entry
 		var lost []Add
+		if err != nil {
+			f.fail(err, nowMs)
+			return
+		}
 		for i, e := range entries {
-			if err != nil {
-				e.land(nowMs)
-				continue
-			}
 			grew, missing := e.hydrate(cells[2*i].Sequence, totals[2*i], totals[2*i+1], nowMs)
 			lost = append(lost, missing...)
 			if grew {
@@ -125,21 +147,18 @@ func (l *Limiter) fly(f *flight, entries []*entry) {
 		}
 		l.requeueFlush(grown)
 		l.heal(lost)
-		f.err = err
 		close(f.done)
 	})
 	if !started {
-		f.err = errStopped
-		close(f.done)
+		f.fail(errStopped, l.nowMs())
 	}
 }
 
-// land ends a failed read: what is known stays, and the next read waits.
-func (e *entry) land(nowMs int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.flight = nil
-	e.retryAt = nowMs + retryPause.Milliseconds()
+// fail ends a read that got no answer: what is known stays, and its keys rest.
+func (f *flight) fail(err error, nowMs int64) {
+	f.err = err
+	f.restUntil.Store(nowMs + retryPause.Milliseconds())
+	close(f.done)
 }
 
 // hydrate merges the totals of two neighbouring cells and ends the read. It returns
@@ -148,7 +167,7 @@ func (e *entry) land(nowMs int64) {
 func (e *entry) hydrate(sequence, previous, current, nowMs int64) (grew bool, missing []Add) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.flight, e.retryAt = nil, 0
+	e.flight = nil
 	for i, total := range [2]int64{previous, current} {
 		s := sequence + int64(i)
 		slot, ok := e.slotLocked(s)
@@ -157,7 +176,7 @@ func (e *entry) hydrate(sequence, previous, current, nowMs int64) (grew bool, mi
 		}
 		more, lost := e.absorbLocked(slot, total, 0)
 		if lost {
-			missing = append(missing, Add{e.cell(s), e.books[slot].confirmed})
+			missing = append(missing, Add{e.cell(s), e.book.cells[slot].confirmed})
 		}
 		grew = grew || more
 	}

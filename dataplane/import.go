@@ -49,19 +49,22 @@ func (l *Limiter) merge(in Imported, nowMs int64) (e *entry, changed, answer boo
 	if in.Cell.Validate() != nil || in.Foreign < 0 || in.Own < 0 {
 		return nil, false, false
 	}
-	current := sequenceAt(nowMs, in.Cell.DurationMs())
+	current := window.Sequence(nowMs, in.Cell.DurationMs())
 	if in.Cell.Sequence != current && in.Cell.Sequence != current-1 {
 		return nil, false, false
 	}
-	if e = l.table.get(in.Cell.Key); e == nil {
+	id := l.table.of(&in.Cell.Key)
+	if e = l.table.get(&id); e == nil {
 		var tracked bool
-		if e, tracked = l.table.add(in.Cell.Key, current, nowMs, &l.table.created.imported); !tracked {
+		if e, tracked = l.table.add(&id, &in.Cell.Key, current, nowMs, &l.table.created.imported); !tracked {
 			return nil, false, false
 		}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.seq.Load() < current && !e.rotateLocked(current) {
+	agedOut, alive := e.rotateLocked(current)
+	l.metrics.dropped[droppedExpired].Add(agedOut)
+	if !alive {
 		return nil, false, false
 	}
 	slot, ok := e.slotLocked(in.Cell.Sequence)
@@ -69,15 +72,15 @@ func (l *Limiter) merge(in Imported, nowMs int64) (e *entry, changed, answer boo
 		return nil, false, false
 	}
 	foreign := min(in.Foreign, countMax)
-	if changed = foreign > e.global[slot].Load(); changed {
-		e.global[slot].Store(foreign)
+	if changed = foreign > e.foreignLocked(slot); changed {
+		e.others[slot].Store(foreign - e.book.cells[slot].credit)
 	}
 	own := min(in.Own, window.LimitMax)
 	if own > e.acceptedLocked(slot) {
 		e.floorLocked(slot, own)
 		changed = true
 	}
-	e.books[slot].flushed = max(e.books[slot].flushed, own) // it is stored already
+	e.book.cells[slot].flushed = max(e.book.cells[slot].flushed, own) // it is stored already
 	_, answer = e.dueLocked(slot, l.settings.Load())
 	return e, changed, answer && foreign > 0
 }

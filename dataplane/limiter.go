@@ -19,6 +19,7 @@ import (
 // about the request itself.
 type Limiter struct {
 	cfg   Config
+	clock *wallClock
 	table *table
 
 	settings atomic.Pointer[settings]
@@ -43,8 +44,9 @@ func New(cfg Config) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Limiter{cfg: cfg, table: newTable(cfg.EntriesMax, cfg.Origin != nil), marks: flagTouched}
-	if cfg.Origin != nil || cfg.Counts != nil {
+	fleet := cfg.Origin != nil || cfg.Counts != nil
+	l := &Limiter{cfg: cfg, clock: newWallClock(cfg.Clock), table: newTable(cfg.EntriesMax, fleet, cfg.Origin != nil), marks: flagTouched}
+	if fleet {
 		l.marks |= flagDirty
 	}
 	l.settings.Store(defaultSettings())
@@ -58,23 +60,21 @@ func New(cfg Config) (*Limiter, error) {
 // loads and one compare-and-swap: no lock, no I/O, no allocation. A cold, stale or
 // strict key asks the origin first, under Config.ReadTimeout and ctx, unless what
 // is known already denies.
-func (l *Limiter) Allow(ctx context.Context, r Request) Decision {
-	now := l.cfg.Clock()
-	d, sampled := l.allow(ctx, now, r)
-	if sampled {
-		l.metrics.decisionSeconds.Observe(l.cfg.Clock().Sub(now).Seconds())
-	}
+func (l *Limiter) Allow(ctx context.Context, r Request) (d Decision) {
+	nowMs, began := l.clock.nowMs()
+	l.decide(ctx, nowMs, began, &r, nil, &d)
 	return d
 }
 
 // AllowAt is Allow at a time of the caller's, at most Config.ClockSkewMax away from
 // the clock's. Times of one key may run backwards a little: the key's cell that is
 // current stays current.
-func (l *Limiter) AllowAt(ctx context.Context, now time.Time, r Request) Decision {
+func (l *Limiter) AllowAt(ctx context.Context, now time.Time, r Request) (d Decision) {
 	if err := l.checkTime(now); err != nil {
 		return Decision{Err: err}
 	}
-	d, _ := l.allow(ctx, now, r)
+	_, began := l.clock.nowMs()
+	l.decide(ctx, now.UnixMilli(), began, &r, nil, &d)
 	return d
 }
 
@@ -85,96 +85,133 @@ func (l *Limiter) Peek(ctx context.Context, r Request) Decision {
 }
 
 func (l *Limiter) checkTime(now time.Time) error {
-	clock := l.cfg.Clock()
-	if skew := now.Sub(clock).Abs(); skew > l.cfg.ClockSkewMax {
+	clockMs, _ := l.clock.nowMs()
+	if skew := now.Sub(time.UnixMilli(clockMs)).Abs(); skew > l.cfg.ClockSkewMax {
 		return fmt.Errorf("%w: now is %v away from the clock (at most %v)", ErrInvalid, skew, l.cfg.ClockSkewMax)
 	}
 	return nil
 }
 
-// allow is the whole request path: validate → override → entry → (refresh) → judge
-// → answer.
-func (l *Limiter) allow(ctx context.Context, now time.Time, r Request) (d Decision, sampled bool) {
-	if err := r.Validate(); err != nil {
-		return Decision{Err: err}, false
-	}
-	set := l.settings.Load()
-	rule := set.resolve(&r)
-	nowMs := now.UnixMilli()
-	key := window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier, Duration: r.Duration}
-	durationMs := key.DurationMs()
+// question is a valid request with everything resolved: what the rest of the path
+// works on. It lives on the caller's stack, and so do the things that it points to.
+type question struct {
+	id         *identity
+	key        *window.Key
+	nowMs      int64
+	durationMs int64
+	limit      int64
+	cost       int64
+	sampled    bool // set by ask: this decision's latency should be measured
+}
 
+// decide is the first half of the request path: validate → override → identity. It
+// changes r if an override says so.
+func (l *Limiter) decide(ctx context.Context, nowMs int64, began time.Duration, r *Request, held *Reservation, d *Decision) {
+	if err := r.Validate(); err != nil {
+		d.Err = err
+		return
+	}
+	by := l.settings.Load().resolve(r)
+	key := r.key()
+	id := l.table.of(&key)
+	q := question{id: &id, key: &key, nowMs: nowMs, durationMs: r.Duration.Milliseconds(), limit: r.Limit, cost: r.Cost}
+	l.ask(ctx, &q, by, l.table.get(&id), held, d)
+	if q.sampled {
+		l.sample(began)
+	}
+}
+
+// sample records how long a decision took that began at this monotonic reading.
+func (l *Limiter) sample(began time.Duration) {
+	_, now := l.clock.nowMs()
+	l.metrics.decisionSeconds.Observe((now - began).Seconds())
+}
+
+// ask is the second half: entry → (refresh) → judge → answer, into d. e is the key's
+// entry if the caller has it; the one that was used is returned. held, if there is
+// one, is told what was counted.
+func (l *Limiter) ask(ctx context.Context, q *question, by rule, e *entry, held *Reservation, d *Decision) *entry {
 	for {
-		e := l.table.get(key)
 		tracked := true
 		if e == nil {
-			if r.Cost > r.Limit {
-				return l.oversized(r, rule, nowMs), false
+			if q.cost > q.limit {
+				l.oversized(q, by, d)
+				return nil
 			}
-			e, tracked = l.table.add(key, sequenceAt(nowMs, durationMs), nowMs, &l.table.created.traffic)
+			e, tracked = l.table.add(q.id, q.key, window.Sequence(q.nowMs, q.durationMs), q.nowMs, &l.table.created.traffic)
 		}
 		source, alive := SourceLocal, true
-		if l.cfg.Origin != nil && e.wantsRefresh(nowMs, set.freshForMs) {
-			source, alive = l.refreshFor(ctx, e, nowMs, r)
+		if l.cfg.Origin != nil && e.wantsRefresh(q.nowMs, l.settings.Load().freshForMs) {
+			source, alive = l.refreshFor(ctx, e, q)
 		}
 		var v verdict
 		if alive {
-			v, alive = e.judge(nowMs, durationMs, r.Limit, r.Cost, true)
+			v, alive = e.judge(q.nowMs, q.durationMs, q.limit, q.cost, true)
 		}
-		if !alive {
-			continue // evicted meanwhile: look the key up again
+		if v.agedOut > 0 {
+			l.metrics.dropped[droppedExpired].Add(v.agedOut)
+		}
+		if !alive { // evicted meanwhile: look the key up again
+			e = l.table.get(q.id)
+			continue
 		}
 		if !v.allowed {
-			l.denied(e, nowMs, r)
-		} else if r.Cost > 0 {
-			l.accepted(e, tracked, v.seq, r)
+			l.denied(e, v.seq, q)
+		} else if q.cost > 0 {
+			l.accepted(e, tracked, &v, q)
+			if held != nil {
+				*held = Reservation{l, *q.id, v.seq, q.cost}
+			}
 		}
-		d, outcome := decide(v, r, nowMs, durationMs).ruled(rule)
-		d.Source = source
-		return d, l.metrics.decided(e.stripe, source, outcome)
+		q.sampled = l.metrics.decided(q.id, source, d.answer(&v, q, by, source))
+		return e
 	}
 }
 
 // oversized answers a cost above the limit on a key that is not held: denied
 // whatever is known elsewhere, and nothing to remember.
-func (l *Limiter) oversized(r Request, by rule, nowMs int64) Decision {
-	durationMs := r.Duration.Milliseconds()
-	v := verdict{seq: sequenceAt(nowMs, durationMs), tMs: nowMs}
-	d, outcome := decide(v, r, nowMs, durationMs).ruled(by)
-	d.Source = SourceLocal
-	l.metrics.decided(0, SourceLocal, outcome)
-	return d
+func (l *Limiter) oversized(q *question, by rule, d *Decision) {
+	v := verdict{seq: window.Sequence(q.nowMs, q.durationMs), tMs: q.nowMs}
+	l.metrics.decided(q.id, SourceLocal, d.answer(&v, q, by, SourceLocal))
 }
 
 // accepted marks an entry whose count has grown. What was accepted on an entry that
 // the full table could not take is answered, but lost to others.
-func (l *Limiter) accepted(e *entry, tracked bool, sequence int64, r Request) {
+func (l *Limiter) accepted(e *entry, tracked bool, v *verdict, q *question) {
 	if !tracked {
-		l.metrics.dropped[droppedFull].Add(r.Cost)
+		l.metrics.dropped[droppedFull].Add(q.cost)
 		return
 	}
-	if r.Limit < e.limitLow[slotOf(sequence)].Load() {
-		e.noteLimit(sequence, r.Limit)
+	if b := e.book; b != nil && q.limit < b.limitLow[slotOf(v.seq)].Load() {
+		b.noteLimit(v.seq, q.limit)
 	}
-	if e.flags.Load()&l.marks != l.marks {
-		l.mark(e, l.marks)
+	marks := l.marks
+	if 2*(v.current+q.cost) >= q.limit {
+		marks |= flagPressed << slotOf(v.seq)
+	}
+	if e.flags.Load()&marks != marks {
+		l.mark(e, marks)
 	}
 }
 
 // denied makes the key strict. A denial changes no count.
-func (l *Limiter) denied(e *entry, nowMs int64, r Request) {
-	if e.flags.Load()&flagTouched == 0 {
-		l.mark(e, flagTouched)
-	}
-	if r.Cost > r.Limit {
+func (l *Limiter) denied(e *entry, sequence int64, q *question) {
+	if q.cost > q.limit {
 		return // would be denied on an empty key too: says nothing about it
+	}
+	marks := uint32(flagTouched | flagPressed<<slotOf(sequence))
+	if e.flags.Load()&marks != marks {
+		l.mark(e, marks)
+	}
+	if e.book == nil {
+		return // nobody to ask
 	}
 	strictMs := l.settings.Load().strictForMs
 	if strictMs == 0 {
-		strictMs = r.Duration.Milliseconds()
+		strictMs = q.durationMs
 	}
-	wasStrict := e.strictUntil.Load() > nowMs
-	if e.beStrict(nowMs+strictMs) && !wasStrict {
+	wasStrict := e.strictUntil.Load() > q.nowMs
+	if e.beStrict(q.nowMs+strictMs) && !wasStrict {
 		l.metrics.strictActivations.Add(1)
 	}
 }
@@ -186,7 +223,7 @@ func (l *Limiter) mark(e *entry, flags uint32) {
 	}
 	for {
 		head := l.dirty.Load()
-		e.next = head
+		e.book.next = head
 		if l.dirty.CompareAndSwap(head, e) {
 			return
 		}
@@ -200,8 +237,8 @@ func (l *Limiter) collect() {
 	l.queues.Lock()
 	defer l.queues.Unlock()
 	for e := l.dirty.Swap(nil); e != nil; {
-		next := e.next
-		e.next = nil
+		next := e.book.next
+		e.book.next = nil
 		l.enqueueLocked(e)
 		e.flags.And(^uint32(flagDirty))
 		e = next
@@ -211,14 +248,29 @@ func (l *Limiter) collect() {
 func (l *Limiter) enqueueLocked(e *entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if l.cfg.Origin != nil && !e.inReplay {
-		e.inReplay = true
+	if l.cfg.Origin != nil {
+		l.queueReplayLocked(e)
+	}
+	if l.cfg.Counts != nil {
+		l.queueFlushLocked(e)
+	}
+}
+
+// queueReplayLocked and queueFlushLocked put an entry into a queue once. Both the
+// queues and the entry are locked.
+func (l *Limiter) queueReplayLocked(e *entry) {
+	if e.flags.Or(flagInReplay)&flagInReplay == 0 {
 		l.queues.replay = append(l.queues.replay, e)
 	}
-	if l.cfg.Counts != nil && !e.inFlush {
-		e.inFlush = true
+}
+
+func (l *Limiter) queueFlushLocked(e *entry) {
+	if e.flags.Or(flagInFlush)&flagInFlush == 0 {
 		l.queues.flush = append(l.queues.flush, e)
 	}
 }
 
-func (l *Limiter) nowMs() int64 { return l.cfg.Clock().UnixMilli() }
+func (l *Limiter) nowMs() int64 {
+	ms, _ := l.clock.nowMs()
+	return ms
+}

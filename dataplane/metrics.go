@@ -104,8 +104,8 @@ func newMetrics(l *Limiter) *metrics {
 }
 
 // decided counts a decision; sampled is true for those whose latency is measured.
-func (m *metrics) decided(on uint32, source Source, out outcome) (sampled bool) {
-	n := m.decisions[on%stripes].decisions[source][out].Add(1)
+func (m *metrics) decided(id *identity, source Source, out outcome) (sampled bool) {
+	n := m.decisions[id[1]%stripes].decisions[source][out].Add(1)
 	return n%sampleEvery == 0
 }
 

@@ -77,30 +77,30 @@ func (l *Limiter) replayOnce(ctx context.Context) error {
 func (l *Limiter) load(e *entry, nowMs int64, adds []Add, parcels []parcel) ([]Add, []parcel, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.inReplay = false
-	l.metrics.dropped[droppedExpired].Add(e.agedOut)
-	e.agedOut = 0
+	e.flags.And(^uint32(flagInReplay))
 	seq := e.seq.Load()
+	durationMs := e.names.durationMs()
 	for _, s := range []int64{seq - 1, seq} {
 		slot := slotOf(s)
+		e.netLocked(slot)
 		cost := e.unsentLocked(slot)
 		if cost <= 0 {
 			continue
 		}
-		if expiredAt(s, e.key.DurationMs(), nowMs) { // nobody can be influenced by it any more
-			e.books[slot].settled += cost
+		if expiredAt(s, durationMs, nowMs) { // nobody can be influenced by it any more
+			e.book.cells[slot].settled += cost
 			l.metrics.dropped[droppedExpired].Add(cost)
 			continue
 		}
-		e.books[slot].inFlight += cost
+		e.book.cells[slot].inFlight += cost
 		adds = append(adds, Add{e.cell(s), cost})
 		parcels = append(parcels, parcel{e, s})
 	}
-	book := &e.books[slotOf(seq-1)]
+	stale := uint32(flagStale) << slotOf(seq-1)
 	grace := 2 * l.settings.Load().tuning.ReplayTick.Std().Milliseconds()
-	settleStale := book.stale && nowMs >= window.Start(seq, e.key.DurationMs())+grace
+	settleStale := e.flags.Load()&stale != 0 && nowMs >= window.Start(seq, durationMs)+grace
 	if settleStale {
-		book.stale = false
+		e.flags.And(^stale)
 	}
 	return adds, parcels, settleStale
 }
@@ -163,7 +163,7 @@ func (e *entry) confirm(sequence, total, sent, nowMs int64) (grew bool, missing 
 	}
 	grew, lost := e.absorbLocked(slot, total, sent)
 	if lost {
-		missing = []Add{{e.cell(sequence), e.books[slot].confirmed}}
+		missing = []Add{{e.cell(sequence), e.book.cells[slot].confirmed}}
 	}
 	if sequence == e.seq.Load() {
 		e.hear(nowMs)
@@ -178,7 +178,7 @@ func (e *entry) takeBack(sequence, sent int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if slot, ok := e.slotLocked(sequence); ok {
-		e.books[slot].inFlight -= sent
+		e.book.cells[slot].inFlight -= sent
 	}
 }
 
@@ -191,10 +191,7 @@ func (l *Limiter) requeue(entries []*entry) {
 	defer l.queues.Unlock()
 	for _, e := range entries {
 		e.mu.Lock()
-		if !e.inReplay {
-			e.inReplay = true
-			l.queues.replay = append(l.queues.replay, e)
-		}
+		l.queueReplayLocked(e)
 		e.mu.Unlock()
 	}
 }
@@ -235,7 +232,7 @@ func (l *Limiter) pendingCost() (cost int64) {
 	defer l.queues.Unlock()
 	for _, e := range l.queues.replay {
 		e.mu.Lock()
-		for slot := range e.books {
+		for slot := range e.book.cells {
 			cost += max(0, e.unsentLocked(slot))
 		}
 		e.mu.Unlock()

@@ -27,11 +27,16 @@ type Request struct {
 }
 
 // Validate reports the first field outside its bounds.
-func (r Request) Validate() error {
-	if err := (window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier, Duration: r.Duration}).Validate(); err != nil {
+func (r *Request) Validate() error {
+	key := r.key()
+	if err := key.Validate(); err != nil {
 		return err
 	}
 	return validateAmounts(r.Limit, r.Cost)
+}
+
+func (r *Request) key() window.Key {
+	return window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier, Duration: r.Duration}
 }
 
 func validateAmounts(limit, cost int64) error {

@@ -1,191 +1,238 @@
 package dataplane
 
 import (
-	"strings"
+	"math/bits"
 	"sync"
 	"sync/atomic"
-
-	"github.com/puzpuzpuz/xsync/v4"
 
 	"github.com/weirhq/weir/shared/window"
 )
 
-// table holds the entries: at most cap of them, found by key without a lock that a
-// sweep or I/O could hold. It is the only file that knows which map is used:
-// xsync's, whose readers never block and which costs about 50 bytes an entry less
-// than sync.Map and a fraction of its garbage collection at a million keys.
+// table holds the entries: at most capacity of them, found by identity. It is the
+// only file that knows how.
 //
-// Beside the map stands a ring of the same entries, for the hand of the sweep:
-// each tick looks at a bounded number of entries, whatever their total, and a full
-// table looks at a few from where the hand stands (CLOCK) to make room for one.
+// A bucket is one cache line: seven pointers to entries, and a word with a byte of
+// each one's hash and a count of the keys that found the bucket full and went on to
+// the next. A look-up of a warm key so touches two lines, the bucket's and the
+// entry's, takes no lock and writes nothing. Inserting, deleting and growing happen
+// under a lock that only first contacts and the sweep take; look-ups go on meanwhile,
+// in the old array if need be: what they miss there they look for again under the lock.
+//
+// The sweep walks the same array with a hand: each tick looks at a bounded number of
+// buckets, whatever the number of entries, and a full table looks at a few from where
+// the hand stands (CLOCK) to make room for one.
 type table struct {
-	byKey *xsync.Map[window.Key, *entry]
-	cap   int
-	sends bool // there is an origin: unsent cost must reach it before its entry may go
+	hasher
+	capacity int
+	fleet    bool // there is an origin or a count store: entries keep books
+	sends    bool // there is an origin: unsent cost must reach it before its entry may go
 
-	mu   sync.Mutex // guards ring and hand; taken for first contacts and sweeps only
-	ring []*entry
-	hand int
+	array atomic.Pointer[array]
+	size  atomic.Int64
 
-	stripes atomic.Uint32
+	mu   sync.Mutex // guards what changes the array, and hand
+	hand uint64     // bucket
+
 	created struct{ traffic, imported atomic.Int64 }
 	evicted struct{ expired, idle atomic.Int64 }
 	full    atomic.Int64 // first contacts that found no room
 }
 
+type array struct {
+	buckets []bucket
+	mask    uint64
+	room    int // entries above which it grows: six of seven slots in use, on average
+}
+
 const (
-	victimProbes = 32   // entries that a first contact may look at to make room
-	sweepBatch   = 4096 // entries that one tick of the sweep looks at
+	slots        = 7
+	overflowUnit = 1 << 56 // of tags: the top byte counts keys that went on
+	overflowMax  = 0xff    // there it sticks
+	bucketsMin   = 16
+
+	victimProbes = 64   // entries that a first contact may look at to make room
+	sweepBuckets = 4096 // buckets that one tick of the sweep looks at
 )
 
-func newTable(capacity int, sends bool) *table {
-	return &table{byKey: xsync.NewMap[window.Key, *entry](), cap: capacity, sends: sends}
+type bucket struct {
+	tags  atomic.Uint64 // bytes 0-6: tags of the slots, 0 for empty; byte 7: overflow
+	slots [slots]atomic.Pointer[entry]
 }
 
-// get returns the entry of key, nil if there is none.
-func (t *table) get(key window.Key) *entry {
-	e, _ := t.byKey.Load(key)
-	return e
+func newTable(capacity int, fleet, sends bool) *table {
+	t := &table{hasher: newHasher(), capacity: capacity, fleet: fleet, sends: sends}
+	t.array.Store(newArray(bucketsMin))
+	return t
 }
 
-func (t *table) len() int { return t.byKey.Size() }
+func newArray(buckets int) *array {
+	return &array{make([]bucket, buckets), uint64(buckets - 1), buckets * (slots - 1)}
+}
+
+func (id *identity) home(a *array) uint64 { return id[0] & a.mask }
+
+// tag is never 0, which marks an empty slot.
+func (id *identity) tag() uint64 { return id[1]>>57 | 0x80 }
+
+const (
+	lowBits  = 0x00_01_01_01_01_01_01_01
+	highBits = 0x00_80_80_80_80_80_80_80
+)
+
+// matches has the top bit of each of the seven low bytes set where tags holds tag;
+// now and then of one above such a byte too, which comparing identities sorts out.
+func matches(tags, tag uint64) uint64 {
+	x := tags&(1<<56-1) ^ tag*lowBits
+	return (x - lowBits) &^ x & highBits
+}
+
+// get returns the entry with this identity, nil if there is none.
+func (t *table) get(id *identity) *entry { return t.array.Load().get(id) }
+
+func (a *array) get(id *identity) *entry {
+	tag := id.tag()
+	for i := id.home(a); ; i = (i + 1) & a.mask {
+		b := &a.buckets[i]
+		tags := b.tags.Load()
+		for m := matches(tags, tag); m != 0; m &= m - 1 {
+			if e := b.slots[bits.TrailingZeros64(m)>>3].Load(); e != nil && e.id == *id {
+				return e
+			}
+		}
+		if tags < overflowUnit {
+			return nil
+		}
+	}
+}
+
+func (t *table) len() int { return int(t.size.Load()) }
 
 // add returns the entry of key, creating it at sequence if need be. tracked is
 // false when the table is full of entries that must stay: the caller gets an entry
 // that nobody else will find, good for one decision.
-func (t *table) add(key window.Key, sequence, nowMs int64, counter *atomic.Int64) (e *entry, tracked bool) {
-	if e, ok := t.byKey.Load(key); ok {
+func (t *table) add(id *identity, key *window.Key, sequence, nowMs int64, counter *atomic.Int64) (e *entry, tracked bool) {
+	if e := t.get(id); e != nil {
 		return e, true
 	}
-	key = cloneKey(key)
-	fresh := newEntry(key, sequence, t.stripes.Add(1))
-
+	fresh := newEntry(id, key, sequence, t.fleet) // outside the lock: it allocates
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.ring) >= t.cap && !t.makeRoomLocked(nowMs) {
+	a := t.array.Load()
+	if e := a.get(id); e != nil {
+		return e, true
+	}
+	if t.len() >= t.capacity && !t.makeRoomLocked(nowMs) {
 		t.full.Add(1)
 		return fresh, false
 	}
-	e, loaded := t.byKey.LoadOrStore(key, fresh)
-	if !loaded {
-		t.ring = append(t.ring, fresh)
-		counter.Add(1)
+	if t.len() >= a.room {
+		a = t.growLocked(a)
 	}
-	return e, true
+	a.insert(fresh)
+	t.size.Add(1)
+	counter.Add(1)
+	return fresh, true
 }
 
-// cloneKey copies the names into one string of their own: an entry outlives the
-// request and must not keep alive whatever the caller's strings are slices of.
-func cloneKey(k window.Key) window.Key {
-	var b strings.Builder
-	b.Grow(len(k.Workspace) + len(k.Namespace) + len(k.Identifier))
-	b.WriteString(k.Workspace)
-	b.WriteString(k.Namespace)
-	b.WriteString(k.Identifier)
-	all, w, n := b.String(), len(k.Workspace), len(k.Namespace)
-	k.Workspace, k.Namespace, k.Identifier = all[:w], all[w:w+n], all[w+n:]
-	return k
+// insert puts e into the first bucket from its home that has room. The pointer comes
+// before the tag: who sees the tag finds the entry.
+func (a *array) insert(e *entry) {
+	for i := e.id.home(a); ; i = (i + 1) & a.mask {
+		b := &a.buckets[i]
+		tags := b.tags.Load()
+		if empty := matches(tags, 0); empty != 0 {
+			s := bits.TrailingZeros64(empty) >> 3
+			b.slots[s].Store(e)
+			b.tags.Store(tags | e.id.tag()<<(8*s))
+			return
+		}
+		if tags>>56 < overflowMax {
+			b.tags.Store(tags + overflowUnit)
+		}
+	}
 }
 
-// makeRoomLocked evicts one entry of the next few under the hand: preferably an
-// expired one, else one that is idle and far from its limit.
+// remove takes e out of slot s of bucket at, and takes back what inserting it added
+// to the overflow of the buckets before. A count that has stuck stays: it only makes
+// look-ups of absent keys longer.
+func (a *array) remove(e *entry, at uint64, s int) {
+	b := &a.buckets[at]
+	b.tags.Store(b.tags.Load() &^ (0xff << (8 * s)))
+	b.slots[s].Store(nil)
+	for i := e.id.home(a); i != at; i = (i + 1) & a.mask {
+		b := &a.buckets[i]
+		if tags := b.tags.Load(); tags>>56 < overflowMax {
+			b.tags.Store(tags - overflowUnit)
+		}
+	}
+}
+
+// growLocked doubles the array. Readers of the old one still find what was in it.
+func (t *table) growLocked(old *array) *array {
+	a := newArray(2 * len(old.buckets))
+	for i := range old.buckets {
+		for s := range old.buckets[i].slots {
+			if e := old.buckets[i].slots[s].Load(); e != nil {
+				a.insert(e)
+			}
+		}
+	}
+	t.hand = 0
+	t.array.Store(a)
+	return a
+}
+
+// makeRoomLocked evicts one of the next entries under the hand: an expired one, or
+// one that is idle and far from its limit.
 func (t *table) makeRoomLocked(nowMs int64) bool {
-	for range min(victimProbes, len(t.ring)) {
-		if t.evictAtHandLocked(nowMs, true) {
-			return true
-		}
-	}
-	return false
+	_, evicted := t.advanceLocked(nowMs, true, victimProbes, len(t.array.Load().buckets))
+	return evicted > 0
 }
 
-// sweep looks at the next entries under the hand and evicts the expired ones. It
-// holds the lock of first contacts for a bounded number of entries at a time.
-func (t *table) sweep(nowMs int64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for range min(sweepBatch, len(t.ring)) {
-		t.evictAtHandLocked(nowMs, false)
+// sweep looks at the next buckets under the hand and evicts what has expired, a few
+// buckets for each time it takes the lock, so that no first contact waits for long.
+// It returns how many entries it looked at.
+func (t *table) sweep(nowMs int64) (looked int) {
+	const turn = 64
+	left := min(sweepBuckets, len(t.array.Load().buckets))
+	for ; left > 0; left -= turn {
+		t.mu.Lock()
+		n, _ := t.advanceLocked(nowMs, false, turn*slots, min(left, turn))
+		t.mu.Unlock()
+		looked += n
 	}
+	return looked
 }
 
-// evictAtHandLocked evicts the entry under the hand if it may go, or else moves the
-// hand on. pressed is true when room is needed.
-func (t *table) evictAtHandLocked(nowMs int64, pressed bool) bool {
-	if t.hand >= len(t.ring) {
-		t.hand = 0
-	}
-	e := t.ring[t.hand]
-	cause := &t.evicted.expired
-	switch gone := e.evict(nowMs, pressed, t.sends); gone {
-	case stays:
-		t.hand++
-		return false
-	case goneIdle:
-		cause = &t.evicted.idle
-	}
-	t.byKey.Delete(e.key)
-	last := len(t.ring) - 1
-	t.ring[t.hand] = t.ring[last]
-	t.ring[last] = nil
-	t.ring = t.ring[:last]
-	cause.Add(1)
-	return true
-}
-
-type eviction int
-
-const (
-	stays eviction = iota
-	goneExpired
-	goneIdle
-)
-
-// evict ends the entry's life if it may go: nothing of it is queued, in flight or
-// unsent, no strict deadline lies ahead, and both its cells have expired; or, when
-// room is needed, it is untouched since the hand last came by and both its cells
-// are below half their limit. A key at its limit stays until its window ends, so
-// that no flood of one-shot identifiers can wash a blocked caller clean.
-func (e *entry) evict(nowMs int64, pressed, sends bool) eviction {
-	flags := e.flags.Load()
-	if flags&flagDirty != 0 || e.strictUntil.Load() > nowMs {
-		return stays
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	seq := e.seq.Load()
-	slot := slotOf(seq)
-	word := e.words[slot].Load()
-	if e.inReplay || e.inFlush || e.flight != nil || e.books[0].reserved+e.books[1].reserved != 0 {
-		return stays
-	}
-	if sends && (e.unsentLocked(slot) > 0 || e.unsentLocked(previousSlot(slot)) > 0) {
-		return stays // accepted, and about to be marked dirty
-	}
-	result := goneExpired
-	if !expiredAt(seq, e.key.DurationMs(), nowMs) {
-		if !pressed {
-			return stays
+// advanceLocked moves the hand over at most so many buckets and entries, and evicts
+// what may go. pressed is true when room is needed: then one is enough.
+func (t *table) advanceLocked(nowMs int64, pressed bool, entries, buckets int) (looked, evicted int) {
+	a := t.array.Load()
+	for ; buckets > 0 && looked < entries; buckets-- {
+		b := &a.buckets[t.hand]
+		for s := range b.slots {
+			e := b.slots[s].Load()
+			if e == nil {
+				continue
+			}
+			looked++
+			gone := e.evict(nowMs, pressed, t.sends)
+			if gone == stays {
+				continue
+			}
+			a.remove(e, t.hand, s)
+			t.size.Add(-1)
+			evicted++
+			if gone == goneIdle {
+				t.evicted.idle.Add(1)
+			} else {
+				t.evicted.expired.Add(1)
+			}
+			if pressed {
+				return looked, evicted
+			}
 		}
-		if flags&flagTouched != 0 {
-			e.flags.And(^uint32(flagTouched))
-			return stays
-		}
-		if e.nearLimitLocked(slot) || e.nearLimitLocked(previousSlot(slot)) {
-			return stays
-		}
-		result = goneIdle
+		t.hand = (t.hand + 1) & a.mask
 	}
-	e.flags.Or(flagDead)
-	if !e.words[slot].CompareAndSwap(word, word|sealed) { // a request came
-		e.flags.And(^uint32(flagDead))
-		return stays
-	}
-	return result
-}
-
-// nearLimitLocked is true from half of the lowest limit that the cell was counted
-// against.
-func (e *entry) nearLimitLocked(slot int) bool {
-	total := wordCount(e.words[slot].Load()) + e.global[slot].Load()
-	return total > 0 && total >= e.limitLow[slot].Load()/2
+	return looked, evicted
 }

@@ -1,0 +1,89 @@
+package dataplane
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Key is a handle on one key, for callers who decide about the same one many times:
+// a connection, a session. It skips what Allow does anew each time, validation,
+// hashing and look-up, and decides the same. It is small, holds its key's entry and
+// follows it when it is evicted and comes back. Safe for concurrent use.
+type Key struct {
+	limiter *Limiter
+	request Request // names and duration
+	target  atomic.Pointer[target]
+}
+
+// target is what a Key's names resolve to under one snapshot of the settings.
+type target struct {
+	set        *settings
+	key        window.Key
+	id         identity
+	durationMs int64
+	rule       rule
+	override   bool
+	limit      int64 // of the override
+	entry      *entry
+}
+
+// Key returns a handle on a key. Errors are those of Request.Validate.
+func (l *Limiter) Key(workspace, namespace, identifier string, duration time.Duration) (*Key, error) {
+	r := Request{Workspace: workspace, Namespace: namespace, Identifier: identifier, Duration: duration}
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	return &Key{limiter: l, request: r}, nil
+}
+
+// Allow is Limiter.Allow for this key.
+func (k *Key) Allow(ctx context.Context, limit, cost int64) (d Decision) {
+	l := k.limiter
+	nowMs, began := l.clock.nowMs()
+	if uint64(limit) > window.LimitMax || uint64(cost) > window.LimitMax {
+		return Decision{Err: validateAmounts(limit, cost)}
+	}
+	t := k.resolve()
+	if t.override {
+		limit = t.limit
+	}
+	q := question{id: &t.id, key: &t.key, nowMs: nowMs, durationMs: t.durationMs, limit: limit, cost: cost}
+	e := t.entry
+	if e == nil || e.flags.Load()&flagDead != 0 {
+		e = l.table.get(&t.id)
+	}
+	if used := l.ask(ctx, &q, t.rule, e, nil, &d); used != t.entry {
+		k.follow(t, used)
+	}
+	if q.sampled {
+		l.sample(began)
+	}
+	return d
+}
+
+// resolve returns the target under the settings in force.
+func (k *Key) resolve() *target {
+	set := k.limiter.settings.Load()
+	if t := k.target.Load(); t != nil && t.set == set {
+		return t
+	}
+	r := k.request
+	r.Limit = -1
+	t := &target{set: set, rule: set.resolve(&r)}
+	t.override, t.limit = r.Limit >= 0, r.Limit
+	t.key = r.key()
+	t.durationMs = t.key.DurationMs()
+	t.id = k.limiter.table.of(&t.key)
+	k.target.Store(t)
+	return t
+}
+
+// follow remembers another entry for the next call.
+func (k *Key) follow(t *target, e *entry) {
+	next := *t
+	next.entry = e
+	k.target.CompareAndSwap(t, &next)
+}

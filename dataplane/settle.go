@@ -1,0 +1,145 @@
+package dataplane
+
+import (
+	"context"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Reservation is cost that was accepted as an estimate and is settled once its true
+// size is known: the tokens of an answer, the bytes of a transfer.
+//
+// What settling does, in the cell of the reservation, while it can still influence a
+// decision:
+//
+//   - More than the estimate is charged at once, even past the limit: it has been
+//     spent. It reaches the other nodes and regions as any accepted cost does.
+//   - Less is given back. What nobody else has been told of yet (the last replay tick,
+//     on a node with an origin) vanishes as if it had never been accepted. What others
+//     know is not taken from them, because their counts only grow; it becomes this
+//     node's credit in that cell: decisions here see it at once, and the next cost that
+//     this node accepts there is paid from it instead of being sent, which brings the
+//     others' counts back to the truth. Credit that is left ends with its cell.
+//
+// So a count is never negative, never below what this node's callers really spent,
+// and nobody's history shrinks below what was confirmed. Other nodes and regions may
+// see up to the credit too much until it is used.
+//
+// The zero Reservation holds nothing. A Reservation must not be copied after Settle,
+// nor settled from two goroutines at once.
+type Reservation struct {
+	limiter  *Limiter
+	id       identity
+	sequence int64
+	held     int64 // cost that was accepted; 0 once settled
+}
+
+// Reserve is Allow for a cost that is an estimate. The Reservation holds nothing
+// when the decision is a denial.
+func (l *Limiter) Reserve(ctx context.Context, r Request) (held Reservation, d Decision) {
+	nowMs, began := l.clock.nowMs()
+	l.decide(ctx, nowMs, began, &r, &held, &d)
+	return held, d
+}
+
+// Held is the cost that waits to be settled.
+func (r *Reservation) Held() int64 { return r.held }
+
+// Settle replaces the estimate by the true cost, 0 to window.LimitMax, once; after
+// that it does nothing. It returns how much was charged on top (> 0), or given back
+// (< 0). That is 0 as well when the reservation's cell has expired: then there is
+// nothing left to correct. A cost out of bounds is an error that wraps ErrInvalid,
+// and settles nothing.
+func (r *Reservation) Settle(cost int64) (change int64, err error) {
+	if r.held == 0 {
+		return 0, nil
+	}
+	if err := validateAmounts(0, cost); err != nil {
+		return 0, err
+	}
+	l := r.limiter
+	change = cost - r.held
+	r.held = 0
+	e := l.table.get(&r.id)
+	if e == nil || change == 0 {
+		return 0, nil
+	}
+	if change < 0 {
+		return -e.giveBack(r.sequence, -change), nil
+	}
+	if change = e.charge(r.sequence, change); change > 0 {
+		l.mark(e, l.marks)
+	}
+	return change, nil
+}
+
+// Refund gives back cost of r's key that was accepted in its current cell, at most
+// what the cell holds, and returns how much that was: for callers who cannot keep a
+// Reservation. r.Cost is the amount; r.Limit does not matter. Semantics as for
+// Reservation.
+func (l *Limiter) Refund(r Request) (refunded int64, err error) {
+	if err := r.Validate(); err != nil {
+		return 0, err
+	}
+	l.settings.Load().resolve(&r)
+	key := r.key()
+	id := l.table.of(&key)
+	e := l.table.get(&id)
+	if e == nil || r.Cost == 0 {
+		return 0, nil
+	}
+	nowMs, _ := l.clock.nowMs()
+	return e.giveBack(window.Sequence(nowMs, key.DurationMs()), r.Cost), nil
+}
+
+// charge adds own cost to a cell whatever its limit.
+func (e *entry) charge(sequence, cost int64) int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	slot, ok := e.slotLocked(sequence)
+	if !ok {
+		return 0
+	}
+	return e.addLocked(slot, cost)
+}
+
+// giveBack takes up to cost back from a cell: first what nobody has been told of,
+// the rest as credit.
+func (e *entry) giveBack(sequence, cost int64) (given int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	slot, ok := e.slotLocked(sequence)
+	if !ok {
+		return 0
+	}
+	if e.book == nil { // all of it is this node's own, and nobody is told
+		given = min(cost, wordCount(e.words[slot].Load()))
+		e.takeLocked(slot, given)
+		return given
+	}
+	given = min(cost, e.untoldLocked(slot))
+	e.takeLocked(slot, given)
+	c := &e.book.cells[slot]
+	credit := min(cost-given, e.acceptedLocked(slot)-c.credit)
+	c.credit += credit
+	e.others[slot].Add(-credit)
+	return given + credit
+}
+
+// netLocked pays what this node has accepted and told nobody of from its credit. The
+// credit goes before the count: a decision in between sees too much, never too little.
+func (e *entry) netLocked(slot int) {
+	c := &e.book.cells[slot]
+	if c.credit == 0 {
+		return
+	}
+	n := min(c.credit, e.untoldLocked(slot))
+	c.credit -= n
+	e.others[slot].Add(n)
+	e.takeLocked(slot, n)
+}
+
+// untoldLocked is own cost that neither the origin nor another region knows of.
+func (e *entry) untoldLocked(slot int) int64 {
+	return max(0, min(e.unsentLocked(slot), e.acceptedLocked(slot)-e.book.cells[slot].flushed))
+}

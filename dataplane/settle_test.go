@@ -1,0 +1,218 @@
+package dataplane_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/window"
+)
+
+func (n *node) reserve(identifier string, cost, limit int64) *dataplane.Reservation {
+	n.w.t.Helper()
+	r, d := n.Reserve(n.w.t.Context(), ask(identifier, cost, limit))
+	if d.Err != nil || !d.Allowed {
+		n.w.t.Fatalf("%+v", d)
+	}
+	return &r
+}
+
+func settle(t testing.TB, r *dataplane.Reservation, cost, want int64) {
+	t.Helper()
+	if got, err := r.Settle(cost); err != nil || got != want {
+		t.Errorf("settled %d, %v; want %d", got, err, want)
+	}
+}
+
+// "What nobody else has been told of yet vanishes as if it had never been accepted."
+func TestSettlingBeforeAnybodyKnows(t *testing.T) {
+	w := newWorld(t)
+	for name, n := range map[string]*node{"alone": w.alone(), "fleet": w.node("eu", "a")} {
+		r := n.reserve("k", 80, 100)
+		settle(t, r, 30, -50)
+		settle(t, r, 0, 0) // once
+		wantAllowed(t, name, n.take("k", 70, 100), true, 0)
+		if got := n.Cell(w.cell("k")).Count; got != 100 {
+			t.Errorf("%s: count %d", name, got)
+		}
+	}
+	n := w.node("eu", "b")
+	settle(t, n.reserve("k2", 80, 100), 30, -50)
+	n.replay()
+	n.flush()
+	if got := w.origin("eu").Totals()[w.cell("k2")]; got != 30 {
+		t.Errorf("origin has %d", got)
+	}
+	if got := w.published("eu", w.cell("k2")); got != 30 {
+		t.Errorf("published %d", got)
+	}
+}
+
+// "What others know is not taken from them; it becomes this node's credit: decisions
+// here see it at once, and the next cost that this node accepts there is paid from it."
+func TestSettlingAfterOthersKnow(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.node("eu", "a"), w.node("eu", "b")
+	us := w.node("us", "c")
+	r := a.reserve("k", 80, 100)
+	a.replay()
+	a.flush()
+	settle(t, r, 30, -50)
+	origin := func() int64 { return w.origin("eu").Totals()[w.cell("k")] }
+	if origin() != 80 || w.published("eu", w.cell("k")) != 80 {
+		t.Fatal("confirmed history shrank")
+	}
+	wantAllowed(t, "here at once", a.take("k", 0, 100), true, 70)
+	wantAllowed(t, "not yet at b", b.take("k", 0, 100), true, 20)
+	a.take("k", 40, 100) // paid from the credit
+	a.replay()
+	a.flush()
+	if origin() != 80 {
+		t.Errorf("origin has %d, want the 80 that it knew", origin())
+	}
+	wantAllowed(t, "30 + 40 spent", a.take("k", 0, 100), true, 30)
+	a.take("k", 20, 100) // 10 of credit are left
+	a.replay()
+	a.flush()
+	if origin() != 90 || w.published("eu", w.cell("k")) != 90 {
+		t.Errorf("origin %d, row %d, want the true 90", origin(), w.published("eu", w.cell("k")))
+	}
+	w.clock.advance(6 * time.Second)
+	us.imports()
+	for name, n := range map[string]*node{"a": a, "b": b, "us": us} {
+		wantAllowed(t, name+" knows the truth", n.take("k", 0, 100), true, 10)
+	}
+}
+
+// "More than the estimate is charged at once, even past the limit."
+func TestSettlingMoreThanTheEstimate(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a")
+	settle(t, n.reserve("k", 10, 100), 150, 140)
+	d := n.take("k", 1, 100)
+	wantAllowed(t, "past the limit", d, false, 0)
+	if want := 80*time.Second + 400*time.Millisecond; d.RetryAfter != want {
+		t.Errorf("retry after %v, want %v: 150 * weight must fall to 99", d.RetryAfter, want)
+	}
+	n.replay()
+	if got := w.origin("eu").Totals()[w.cell("k")]; got != 150 {
+		t.Errorf("origin has %d", got)
+	}
+}
+
+// A reservation is settled in its own cell, while that still weighs, and not after.
+func TestSettlingAcrossCells(t *testing.T) {
+	w := newWorld(t)
+	n := w.alone()
+	r, late := n.reserve("k", 60, 100), n.reserve("k", 40, 100)
+	w.clock.set(time.Minute)
+	wantAllowed(t, "the window has just turned", n.take("k", 1, 100), false, 0)
+	settle(t, r, 10, -50)
+	wantAllowed(t, "the previous cell shrank by 50", n.take("k", 50, 100), true, 0)
+	w.clock.set(2 * time.Minute)
+	n.take("k", 0, 100)
+	settle(t, late, 0, 0)
+	wantAllowed(t, "its cell is gone", n.take("k", 0, 100), true, 50)
+}
+
+func TestSettleAndRefundRefuseBadInput(t *testing.T) {
+	n := newWorld(t).alone()
+	r := n.reserve("k", 5, 10)
+	for _, cost := range []int64{-1, window.LimitMax + 1} {
+		if _, err := r.Settle(cost); !errors.Is(err, dataplane.ErrInvalid) || r.Held() != 5 {
+			t.Errorf("%d: %v, holds %d", cost, err, r.Held())
+		}
+	}
+	if _, err := n.Refund(ask("", 1, 10)); !errors.Is(err, dataplane.ErrInvalid) {
+		t.Error(err)
+	}
+	denied, d := n.Reserve(t.Context(), ask("k", 6, 10))
+	if d.Allowed || denied.Held() != 0 {
+		t.Errorf("%+v", d)
+	}
+	settle(t, &denied, 3, 0)
+	settle(t, &dataplane.Reservation{}, 3, 0)
+}
+
+func TestRefundNeverGoesBelowZero(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a")
+	n.take("k", 7, 10)
+	n.replay()
+	for i, want := range []int64{5, 2, 0} {
+		got, err := n.Refund(ask("k", 5, 10))
+		if err != nil || got != want {
+			t.Errorf("refund %d: %d, %v; want %d", i, got, err, want)
+		}
+	}
+	wantAllowed(t, "all given back", n.take("k", 10, 10), true, 0)
+	if got, err := n.Refund(ask("unknown", 5, 10)); got != 0 || err != nil {
+		t.Errorf("unknown key: %d, %v", got, err)
+	}
+}
+
+// Random histories of reservations, settlements, sends and publications on the nodes of
+// a region: no count is ever negative or below what the origin confirmed, the origin
+// never holds less than was truly spent, and once every credit is used it holds exactly
+// that.
+func TestSettlementsKeepTheTruth(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w := newWorld(t)
+		nodes := []*node{w.node("eu", "a"), w.node("eu", "b")}
+		cell := w.cell("k")
+		var spent int64
+		open := map[*dataplane.Reservation]bool{}
+		const limit = 1 << 40
+		pick := func() *node { return nodes[rapid.IntRange(0, 1).Draw(rt, "node")] }
+		rt.Repeat(map[string]func(*rapid.T){
+			"reserve": func(rt *rapid.T) {
+				cost := rapid.Int64Range(1, 20).Draw(rt, "cost")
+				open[pick().reserve("k", cost, limit)] = true
+				spent += cost
+			},
+			"settle": func(rt *rapid.T) {
+				for r := range open {
+					delete(open, r)
+					held := r.Held()
+					cost := rapid.Int64Range(0, 2*held).Draw(rt, "true cost")
+					change, err := r.Settle(cost)
+					if err != nil || change != cost-held {
+						rt.Fatalf("settled %d, %v; want %d", change, err, cost-held)
+					}
+					spent += change
+					return
+				}
+			},
+			"replay": func(rt *rapid.T) { pick().replay() },
+			"flush":  func(rt *rapid.T) { pick().flush() },
+			"import": func(rt *rapid.T) { pick().imports() },
+			"": func(rt *rapid.T) {
+				var pending int64
+				for i, n := range nodes {
+					s := n.Cell(cell)
+					if s.Held && (s.Credit < 0 || s.Credit > s.Count || s.Settled > s.Count || s.Flushed > s.Count || s.Unsent < 0) {
+						rt.Fatalf("node %d: %+v", i, s)
+					}
+					pending += s.Unsent - s.Credit
+				}
+				if total := w.origin("eu").Totals()[cell]; total+pending != spent {
+					rt.Fatalf("origin %d and %d to come, %d were spent", total, pending, spent)
+				}
+			},
+		})
+		// Each node accepts as much again as its credit: then the origin tells the truth.
+		for _, n := range nodes {
+			if credit := n.Cell(cell).Credit; credit > 0 {
+				n.take("k", credit, limit)
+				spent += credit
+			}
+			n.replay()
+		}
+		if got := w.origin("eu").Totals()[cell]; got != spent {
+			rt.Fatalf("origin has %d, %d were spent", got, spent)
+		}
+	})
+}

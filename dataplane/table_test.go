@@ -1,0 +1,154 @@
+package dataplane
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+	"unsafe"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+func testKey(i int) *window.Key {
+	return &window.Key{Workspace: "w", Namespace: "n", Identifier: fmt.Sprint(i), Duration: time.Minute}
+}
+
+// An entry is two cache lines, and what a node alone reads to decide is the first.
+func TestEntryLayout(t *testing.T) {
+	var e entry
+	if size := unsafe.Sizeof(e); size != 128 {
+		t.Errorf("an entry is %d bytes", size)
+	}
+	if end := unsafe.Offsetof(e.flags) + 4; end > 64 {
+		t.Errorf("a decision reads up to byte %d", end)
+	}
+	if size := unsafe.Sizeof(book{}); size > 128 {
+		t.Errorf("a book is %d bytes", size)
+	}
+	if size := unsafe.Sizeof(bucket{}); size != 64 {
+		t.Errorf("a bucket is %d bytes", size)
+	}
+}
+
+// Random insertions and removals agree with a map, through growth, full buckets and
+// runs that wrap around the array's end.
+func TestTableAgreesWithAMap(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		a := newArray(4)
+		held := map[identity]*entry{}
+		universe := rapid.IntRange(1, 24).Draw(rt, "universe") // 28 slots
+		ids := make([]identity, universe)
+		rnd := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
+		for i := range ids {
+			ids[i] = identity{rnd.Uint64(), rnd.Uint64() & (3 << 57)} // few homes, few tags
+		}
+		for range rapid.IntRange(0, 200).Draw(rt, "steps") {
+			id := ids[rapid.IntRange(0, universe-1).Draw(rt, "id")]
+			if held[id] == nil {
+				e := newEntry(&id, testKey(0), 1, false)
+				a.insert(e)
+				held[id] = e
+			} else {
+				at, s := place(a, held[id])
+				a.remove(held[id], at, s)
+				delete(held, id)
+			}
+			for _, id := range ids {
+				if got := a.get(&id); got != held[id] {
+					rt.Fatalf("%x: %p, want %p", id, got, held[id])
+				}
+			}
+		}
+		for _, e := range held {
+			at, s := place(a, e)
+			a.remove(e, at, s)
+		}
+		for i := range a.buckets {
+			if tags := a.buckets[i].tags.Load(); tags != 0 {
+				rt.Fatalf("bucket %d of an empty table: %x", i, tags)
+			}
+		}
+	})
+}
+
+func place(a *array, e *entry) (at uint64, s int) {
+	for i := range a.buckets {
+		for s := range a.buckets[i].slots {
+			if a.buckets[i].slots[s].Load() == e {
+				return uint64(i), s
+			}
+		}
+	}
+	panic("not held")
+}
+
+func TestTableGrows(t *testing.T) {
+	table := newTable(1<<30, false, false)
+	const keys = 50_000
+	for i := range keys {
+		k := testKey(i)
+		id := table.of(k)
+		if _, tracked := table.add(&id, k, 1, 0, &table.created.traffic); !tracked {
+			t.Fatal("not tracked")
+		}
+	}
+	for i := range keys {
+		k := testKey(i)
+		id := table.of(k)
+		e := table.get(&id)
+		if e == nil || e.names.key() != *k {
+			t.Fatalf("key %d is lost", i)
+		}
+	}
+	if table.len() != keys || table.created.traffic.Load() != keys {
+		t.Errorf("%d entries, %d created", table.len(), table.created.traffic.Load())
+	}
+}
+
+// The sweep looks at a bounded number of entries a tick, whatever their number, and
+// comes round.
+func TestSweepIsBounded(t *testing.T) {
+	table := newTable(1<<30, false, false)
+	const keys = 100_000
+	for i := range keys {
+		k := testKey(i)
+		id := table.of(k)
+		table.add(&id, k, 1, 0, &table.created.traffic)
+	}
+	nowMs := window.ExpiresAt(1, 60_000)
+	for ticks := 0; table.len() > 0; ticks++ {
+		if looked := table.sweep(nowMs); looked > sweepBuckets*slots {
+			t.Fatalf("one tick looked at %d entries", looked)
+		}
+		if ticks > len(table.array.Load().buckets)/sweepBuckets+1 {
+			t.Fatalf("%d entries left after a whole round", table.len())
+		}
+	}
+}
+
+// Different fields are different bytes, whatever the names hold.
+func FuzzIdentity(f *testing.F) {
+	f.Add("a", "b", "c", int64(1), "ab", "", "c", int64(1))
+	f.Add("a\x00", "b", "c", int64(1), "a", "\x00b", "c", int64(1))
+	h := newHasher()
+	f.Fuzz(func(t *testing.T, w1, n1, i1 string, d1 int64, w2, n2, i2 string, d2 int64) {
+		a := window.Key{Workspace: w1, Namespace: n1, Identifier: i1, Duration: time.Duration(d1)}
+		b := window.Key{Workspace: w2, Namespace: n2, Identifier: i2, Duration: time.Duration(d2)}
+		for _, k := range []window.Key{a, b} {
+			if len(k.Workspace) > window.WorkspaceBytesMax || len(k.Namespace) > window.NamespaceBytesMax || len(k.Identifier) > window.IdentifierBytesMax {
+				return
+			}
+		}
+		if got, same := h.of(&a) == h.of(&b), a == b; got != same {
+			t.Errorf("%v and %v: same identity %v", a, b, got)
+		}
+		if d := a.Duration; d >= window.DurationMin && d <= window.DurationMax && d%time.Millisecond == 0 {
+			if n := newNames(&a); n.key() != a {
+				t.Errorf("%v comes back as %v", a, n.key())
+			}
+		}
+	})
+}
