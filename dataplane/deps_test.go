@@ -25,11 +25,11 @@ var forbidden = map[string]string{
 	"net/http/pprof":                        "registers handlers behind an embedder's back",
 }
 
-// Nothing beyond the standard library, shared, the Prometheus client and the map.
+// Nothing beyond the standard library, shared and the Prometheus client.
 var allowed = []string{
 	"github.com/weirhq/weir/dataplane", "github.com/weirhq/weir/shared/",
 	"github.com/prometheus/", "github.com/beorn7/perks", "github.com/cespare/xxhash", "github.com/munnerz/goautoneg", // the client and its own
-	"github.com/puzpuzpuz/xsync/", "google.golang.org/protobuf", "golang.org/x/sys", "go.yaml.in/yaml", "vendor/golang.org/",
+	"google.golang.org/protobuf", "golang.org/x/sys", "go.yaml.in/yaml", "vendor/golang.org/",
 }
 
 func TestDependencyRulesOfTheLibrary(t *testing.T) {

@@ -51,7 +51,7 @@ func TestAHandleDecidesAsThePlainCallDoes(t *testing.T) {
 			default:
 				cost, limit := rapid.Int64Range(0, 4).Draw(rt, "cost"), rapid.Int64Range(0, 12).Draw(rt, "limit")
 				want := plain.take("k", cost, limit)
-				got := want
+				var got dataplane.Decision
 				if rapid.Bool().Draw(rt, "handle") {
 					got = handle.Allow(t.Context(), limit, cost)
 				} else {

@@ -60,8 +60,10 @@ type Node struct {
 	Region, ID string
 }
 
-// URL is where the node serves calls, AdminURL where it serves health and metrics.
-func (n *Node) URL() string      { return "http://" + n.Addrs()[0] }
+// URL is where the node serves calls.
+func (n *Node) URL() string { return "http://" + n.Addrs()[0] }
+
+// AdminURL is where the node serves health, metrics and profiles.
 func (n *Node) AdminURL() string { return "http://" + n.Addrs()[1] }
 
 // API is where operators' tools connect.
