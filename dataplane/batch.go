@@ -46,9 +46,9 @@ type item struct {
 	question
 	rule    rule
 	ident   identity
-	name    window.Key
+	name    Request
 	entry   *entry
-	tracked bool
+	met     contact
 	taken   bool  // its cost is reserved
 	same    int64 // cost of the items before it on the same key
 	verdict verdict
@@ -112,14 +112,14 @@ func (l *Limiter) prepare(items []item, requests []Request, nowMs int64) error {
 	set := l.settings.Load()
 	for i := range items {
 		r, it := requests[i], &items[i]
-		if err := r.Validate(); err != nil {
-			return fmt.Errorf("requests[%d]: %w", i, err)
+		if !r.valid() {
+			return fmt.Errorf("requests[%d]: %w", i, r.Validate())
 		}
 		it.rule = set.resolve(&r)
-		it.name = r.key()
-		it.ident = l.table.of(&it.name)
-		it.id, it.key = &it.ident, &it.name
-		it.nowMs, it.durationMs, it.limit, it.cost = nowMs, it.name.DurationMs(), r.Limit, r.Cost
+		it.name = r
+		it.ident = l.table.of(r.Workspace, r.Namespace, r.Identifier, r.Duration)
+		it.id, it.request = &it.ident, &it.name
+		it.nowMs, it.durationMs, it.limit, it.cost = nowMs, r.Duration.Milliseconds(), r.Limit, r.Cost
 	}
 	addUp(items)
 	return nil
@@ -149,7 +149,12 @@ func addUp(items []item) {
 func (l *Limiter) enter(items []item) {
 	for i := range items {
 		it := &items[i]
-		it.entry, it.tracked = l.table.add(it.id, it.key, window.Sequence(it.nowMs, it.durationMs), it.nowMs, &l.table.created.traffic)
+		if it.entry = l.table.get(it.id); it.entry != nil {
+			it.met = known
+			continue
+		}
+		key := it.name.key()
+		it.entry, it.met = l.table.add(it.id, &key, window.Sequence(it.nowMs, it.durationMs), it.nowMs, &l.table.created.traffic)
 	}
 }
 
@@ -172,7 +177,8 @@ func (l *Limiter) peekMany(items []item) (allowed, alive bool) {
 	for i := range items {
 		it := &items[i]
 		it.source = max(it.source, SourceLocal)
-		v, alive := it.entry.judge(it.nowMs, it.durationMs, it.limit, it.same+it.cost, false)
+		var v verdict
+		alive = it.entry.judge(&v, it.nowMs, it.durationMs, it.limit, it.same+it.cost, false)
 		if v.agedOut > 0 {
 			l.metrics.dropped[droppedExpired].Add(v.agedOut)
 		}
@@ -245,7 +251,7 @@ func (l *Limiter) answerItem(it *item, kept bool, d *Decision) {
 	case !it.verdict.allowed:
 		l.denied(it.entry, it.verdict.seq, &it.question)
 	case kept && it.cost > 0:
-		l.accepted(it.entry, it.tracked, &it.verdict, &it.question)
+		l.accepted(it.entry, it.met, &it.verdict, &it.question)
 	}
 	if !kept {
 		uncovered := window.Start(it.verdict.seq+1, it.durationMs) - it.verdict.tMs

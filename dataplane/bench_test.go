@@ -103,3 +103,20 @@ func BenchmarkHandle(b *testing.B) {
 		}
 	})
 }
+
+// The same for a caller who knows the time.
+func BenchmarkHandleAt(b *testing.B) {
+	ctx := b.Context()
+	l := benchLimiter(b, 0)
+	key, err := l.Key("acme", "api", "user_42", time.Minute)
+	if err != nil {
+		b.Fatal(err)
+	}
+	now := time.Now()
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			key.AllowAt(ctx, now, 1<<50, 1)
+		}
+	})
+}

@@ -39,6 +39,20 @@ func (c *wallClock) nowMs() (unixMs int64, elapsed time.Duration) {
 	return (c.offsetNs.Load() + int64(elapsed)) / int64(time.Millisecond), elapsed
 }
 
+// near reports whether a time is at most max away from the clock as it was last read,
+// or else as it is now. Somebody reads it at least once a second while the limiter runs.
+func (c *wallClock) near(unixMs int64, max time.Duration) (skew time.Duration, ok bool) {
+	if c.source == nil {
+		lastMs := (c.offsetNs.Load() + c.anchorNs.Load()) / int64(time.Millisecond)
+		if skew = milliseconds(unixMs - lastMs).Abs(); skew <= max {
+			return skew, true
+		}
+	}
+	nowMs, _ := c.nowMs()
+	skew = milliseconds(unixMs - nowMs).Abs()
+	return skew, skew <= max
+}
+
 // anchor takes the wall clock's offset. Whoever comes first does it for all.
 func (c *wallClock) anchor(elapsed time.Duration) {
 	was := c.anchorNs.Load()

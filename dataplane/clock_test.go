@@ -37,6 +37,24 @@ func TestClockFollowsAStep(t *testing.T) {
 	})
 }
 
+// A time is compared with the clock as it was last read; one that is far from that,
+// with the clock itself.
+func TestClockNear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newWallClock(nil)
+		time.Sleep(10 * time.Minute) // nobody reads it meanwhile
+		now := time.Now().UnixMilli()
+		if _, ok := c.near(now, time.Minute); !ok {
+			t.Error("the very time is far")
+		}
+		for _, off := range []time.Duration{-time.Minute - time.Millisecond, time.Minute + time.Millisecond} {
+			if skew, ok := c.near(now+off.Milliseconds(), time.Minute); ok || skew != off.Abs() {
+				t.Errorf("%v away is near: %v", off, skew)
+			}
+		}
+	})
+}
+
 func TestClockOfTheConfiguration(t *testing.T) {
 	at := time.UnixMilli(1_735_000_000_123)
 	c := newWallClock(func() time.Time { return at })

@@ -130,33 +130,33 @@ type verdict struct {
 	agedOut  int64 // own cost that was still unsent when its cell made way for this one
 }
 
-// judge decides whether cost fits at tMs, and with count set takes it, as one
+// judge decides whether cost fits at tMs, into v, and with count set takes it, as one
 // atomic step: the swap succeeds only if the word is the one that was judged.
 // alive is false when the entry was evicted; then nothing was decided.
 //
 // A clock that has stepped back past the start of the current cell is taken to
 // stand at that start: closed cells stay closed, and no budget comes back.
-func (e *entry) judge(tMs, durationMs, limit, cost int64, count bool) (v verdict, alive bool) {
-	wanted := window.Sequence(tMs, durationMs)
+func (e *entry) judge(v *verdict, tMs, durationMs, limit, cost int64, count bool) (alive bool) {
 	for {
 		seq := e.seq.Load()
-		if wanted > seq {
-			lost, alive := e.rotate(wanted)
+		v.seq, v.tMs = seq, tMs
+		start := window.Start(seq, durationMs)
+		switch elapsed := tMs - start; {
+		case elapsed < 0:
+			v.tMs = start
+		case elapsed >= durationMs: // the only case that needs a division
+			lost, alive := e.rotate(window.Sequence(tMs, durationMs))
 			v.agedOut += lost
 			if !alive {
-				return v, false
+				return false
 			}
 			continue
-		}
-		v.seq, v.tMs = seq, tMs
-		if wanted < seq {
-			v.tMs = window.Start(seq, durationMs)
 		}
 		slot := slotOf(seq)
 		word := e.words[slot].Load()
 		if !wordIsLive(word, seq) {
 			if !e.settle() {
-				return v, false
+				return false
 			}
 			continue
 		}
@@ -165,15 +165,14 @@ func (e *entry) judge(tMs, durationMs, limit, cost int64, count bool) (v verdict
 		before := previousSlot(slot)
 		v.current = max(0, wordCount(word)+e.others[slot].Load())
 		v.previous = max(0, wordCount(e.words[before].Load())+e.others[before].Load())
-		uncovered := window.Start(seq+1, durationMs) - v.tMs
-		v.allowed = window.Fits(v.current, v.previous, cost, limit, uncovered, durationMs)
+		v.allowed = window.Fits(v.current, v.previous, cost, limit, start+durationMs-v.tMs, durationMs)
 		switch {
 		case v.allowed && count && cost > 0:
 			if e.words[slot].CompareAndSwap(word, word+uint64(cost)) {
-				return v, true
+				return true
 			}
 		case wordIsLive(e.words[slot].Load(), seq): // no rotation came between the reads
-			return v, true
+			return true
 		}
 	}
 }
@@ -312,7 +311,8 @@ func (e *entry) floorLocked(slot int, n int64) {
 // maximum-merge makes each of those permanent.
 func (e *entry) reserve(tMs, durationMs, limit, cost int64) (v verdict, alive bool) {
 	if e.book == nil { // nobody publishes
-		return e.judge(tMs, durationMs, limit, cost, true)
+		alive = e.judge(&v, tMs, durationMs, limit, cost, true)
+		return v, alive
 	}
 	var agedOut int64
 	if wanted := window.Sequence(tMs, durationMs); wanted > e.seq.Load() {
@@ -327,7 +327,7 @@ func (e *entry) reserve(tMs, durationMs, limit, cost int64) (v verdict, alive bo
 	}
 	// Nothing rotates or dies while mu is held, and judge must not try to.
 	tMs = min(tMs, window.Start(e.seq.Load()+1, durationMs)-1)
-	v, _ = e.judge(tMs, durationMs, limit, cost, true)
+	e.judge(&v, tMs, durationMs, limit, cost, true)
 	v.agedOut = agedOut
 	if v.allowed {
 		e.book.cells[slotOf(v.seq)].reserved += cost

@@ -1,5 +1,7 @@
 package dataplane
 
+import "time"
+
 type eviction int
 
 const (
@@ -8,11 +10,21 @@ const (
 	goneIdle
 )
 
+// idleExpiry is how long a key whose window is still open is kept without a word of it
+// from the origin, which holds its counts.
+const idleExpiry = 10 * time.Minute
+
 // evict ends the entry's life if it may go: nothing of it is queued, in flight or
-// unsent, no strict deadline lies ahead, and both its cells have expired; or, when
-// room is needed, it is untouched since the hand last came by and both its cells
-// are below half their limit. A key at its limit stays until its window ends, so
-// that no flood of one-shot identifiers can wash a blocked caller clean.
+// unsent, no strict deadline lies ahead, and
+//
+//   - both its cells have expired; or
+//   - the origin holds all of it, it is below half its limit, and nothing was heard of
+//     it for idleExpiry: whoever comes back reads it anew; or
+//   - room is needed, no second request touched it since the hand last came by, and it
+//     is below half its limit.
+//
+// A key at its limit stays until its window ends, so that no flood of one-shot
+// identifiers can wash a blocked caller clean.
 func (e *entry) evict(nowMs int64, pressed, sends bool) eviction {
 	flags := e.flags.Load()
 	if flags&flagDirty != 0 || e.strictUntil.Load() > nowMs {
@@ -36,14 +48,16 @@ func (e *entry) evict(nowMs int64, pressed, sends bool) eviction {
 	}
 	result := goneExpired
 	if !expiredAt(seq, e.names.durationMs(), nowMs) {
-		if !pressed {
+		heard := e.heardAt.Load()
+		idle := sends && heard > 0 && nowMs-heard >= idleExpiry.Milliseconds()
+		if !pressed && !idle {
 			return stays
 		}
-		if flags&flagTouched != 0 {
+		if !idle && flags&flagTouched != 0 {
 			e.flags.And(^uint32(flagTouched))
 			return stays
 		}
-		if flags&flagPressed != 0 || e.others[0].Load() > 0 || e.others[1].Load() > 0 {
+		if flags&(flagPressed|flagPressed1) != 0 || e.others[0].Load() != 0 || e.others[1].Load() != 0 {
 			return stays
 		}
 		result = goneIdle

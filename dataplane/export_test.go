@@ -54,7 +54,7 @@ func (l *Limiter) Cell(c window.Cell) CellState {
 }
 
 func (l *Limiter) entryOf(k window.Key) *entry {
-	id := l.table.of(&k)
+	id := l.table.ofKey(&k)
 	return l.table.get(&id)
 }
 
@@ -103,5 +103,5 @@ func (h *Hold) Undo()         { h.items[0].entry.undo(h.items[0].verdict.seq, h.
 func (h *Hold) Keep() {
 	it := &h.items[0]
 	it.entry.keep(it.verdict.seq, it.cost)
-	h.limiter.accepted(it.entry, true, &it.verdict, &it.question)
+	h.limiter.accepted(it.entry, known, &it.verdict, &it.question)
 }

@@ -373,3 +373,29 @@ func TestRFCPresetPublishesEveryGrowthPastHalf(t *testing.T) {
 		}
 	}
 }
+
+// An idle key of a long window leaves memory, and comes back whole: the origin has it.
+func TestIdleKeysLeaveAndComeBack(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a")
+	day := func(identifier string, cost int64) dataplane.Decision {
+		r := ask(identifier, cost, 10)
+		r.Duration = 24 * time.Hour
+		return n.Allow(t.Context(), r)
+	}
+	day("idle", 4)
+	day("pressed", 6)
+	n.replay()
+	n.flush()
+	w.clock.advance(9 * time.Minute)
+	n.Sweep()
+	if n.Entries() != 2 {
+		t.Fatal("gone too early")
+	}
+	w.clock.advance(time.Minute)
+	n.Sweep()
+	if n.Entries() != 1 {
+		t.Errorf("%d entries, want the one past half its limit", n.Entries())
+	}
+	wantAllowed(t, "comes back", day("idle", 1), true, 5)
+}

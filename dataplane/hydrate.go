@@ -54,7 +54,8 @@ func (e *entry) wantsRefresh(nowMs, freshForMs int64) bool {
 // merges only raise counts, so what local state denies stays denied, and a flood
 // of requests from a blocked caller costs no I/O at all.
 func (l *Limiter) refreshFor(ctx context.Context, e *entry, q *question) (source Source, alive bool) {
-	v, alive := e.judge(q.nowMs, q.durationMs, q.limit, q.cost, false)
+	var v verdict
+	alive = e.judge(&v, q.nowMs, q.durationMs, q.limit, q.cost, false)
 	l.metrics.dropped[droppedExpired].Add(v.agedOut)
 	if !alive || !v.allowed {
 		return SourceLocal, alive

@@ -53,10 +53,10 @@ func (l *Limiter) merge(in Imported, nowMs int64) (e *entry, changed, answer boo
 	if in.Cell.Sequence != current && in.Cell.Sequence != current-1 {
 		return nil, false, false
 	}
-	id := l.table.of(&in.Cell.Key)
+	id := l.table.ofKey(&in.Cell.Key)
 	if e = l.table.get(&id); e == nil {
-		var tracked bool
-		if e, tracked = l.table.add(&id, &in.Cell.Key, current, nowMs, &l.table.created.imported); !tracked {
+		var met contact
+		if e, met = l.table.add(&id, &in.Cell.Key, current, nowMs, &l.table.created.imported); met == untracked {
 			return nil, false, false
 		}
 	}

@@ -21,7 +21,7 @@ type Key struct {
 // target is what a Key's names resolve to under one snapshot of the settings.
 type target struct {
 	set        *settings
-	key        window.Key
+	request    Request // names and duration
 	id         identity
 	durationMs int64
 	rule       rule
@@ -41,27 +41,41 @@ func (l *Limiter) Key(workspace, namespace, identifier string, duration time.Dur
 
 // Allow is Limiter.Allow for this key.
 func (k *Key) Allow(ctx context.Context, limit, cost int64) (d Decision) {
+	nowMs, began := k.limiter.clock.nowMs()
+	k.decide(ctx, nowMs, began, limit, cost, &d)
+	return d
+}
+
+// AllowAt is Limiter.AllowAt for this key: the quickest way to decide, for callers
+// who know the time anyway. Reading a clock is a third of what Allow does.
+func (k *Key) AllowAt(ctx context.Context, now time.Time, limit, cost int64) (d Decision) {
+	if d.Err = k.limiter.checkTime(now); d.Err == nil {
+		k.decide(ctx, now.UnixMilli(), untimed, limit, cost, &d)
+	}
+	return d
+}
+
+func (k *Key) decide(ctx context.Context, nowMs int64, began time.Duration, limit, cost int64, d *Decision) {
 	l := k.limiter
-	nowMs, began := l.clock.nowMs()
 	if uint64(limit) > window.LimitMax || uint64(cost) > window.LimitMax {
-		return Decision{Err: validateAmounts(limit, cost)}
+		d.Err = validateAmounts(limit, cost)
+		return
 	}
 	t := k.resolve()
 	if t.override {
 		limit = t.limit
 	}
-	q := question{id: &t.id, key: &t.key, nowMs: nowMs, durationMs: t.durationMs, limit: limit, cost: cost}
+	q := question{id: &t.id, request: &t.request, nowMs: nowMs, durationMs: t.durationMs, limit: limit, cost: cost}
 	e := t.entry
 	if e == nil || e.flags.Load()&flagDead != 0 {
 		e = l.table.get(&t.id)
 	}
-	if used := l.ask(ctx, &q, t.rule, e, nil, &d); used != t.entry {
+	if used := l.ask(ctx, &q, t.rule, e, nil, d); used != t.entry {
 		k.follow(t, used)
 	}
 	if q.sampled {
 		l.sample(began)
 	}
-	return d
 }
 
 // resolve returns the target under the settings in force.
@@ -74,9 +88,9 @@ func (k *Key) resolve() *target {
 	r.Limit = -1
 	t := &target{set: set, rule: set.resolve(&r)}
 	t.override, t.limit = r.Limit >= 0, r.Limit
-	t.key = r.key()
-	t.durationMs = t.key.DurationMs()
-	t.id = k.limiter.table.of(&t.key)
+	t.request = r
+	t.durationMs = r.Duration.Milliseconds()
+	t.id = k.limiter.table.of(r.Workspace, r.Namespace, r.Identifier, r.Duration)
 	k.target.Store(t)
 	return t
 }

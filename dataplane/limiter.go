@@ -70,11 +70,9 @@ func (l *Limiter) Allow(ctx context.Context, r Request) (d Decision) {
 // the clock's. Times of one key may run backwards a little: the key's cell that is
 // current stays current.
 func (l *Limiter) AllowAt(ctx context.Context, now time.Time, r Request) (d Decision) {
-	if err := l.checkTime(now); err != nil {
-		return Decision{Err: err}
+	if d.Err = l.checkTime(now); d.Err == nil {
+		l.decide(ctx, now.UnixMilli(), untimed, &r, nil, &d)
 	}
-	_, began := l.clock.nowMs()
-	l.decide(ctx, now.UnixMilli(), began, &r, nil, &d)
 	return d
 }
 
@@ -85,8 +83,7 @@ func (l *Limiter) Peek(ctx context.Context, r Request) Decision {
 }
 
 func (l *Limiter) checkTime(now time.Time) error {
-	clockMs, _ := l.clock.nowMs()
-	if skew := now.Sub(time.UnixMilli(clockMs)).Abs(); skew > l.cfg.ClockSkewMax {
+	if skew, ok := l.clock.near(now.UnixMilli(), l.cfg.ClockSkewMax); !ok {
 		return fmt.Errorf("%w: now is %v away from the clock (at most %v)", ErrInvalid, skew, l.cfg.ClockSkewMax)
 	}
 	return nil
@@ -96,7 +93,7 @@ func (l *Limiter) checkTime(now time.Time) error {
 // works on. It lives on the caller's stack, and so do the things that it points to.
 type question struct {
 	id         *identity
-	key        *window.Key
+	request    *Request // its names and duration; limit and cost are here
 	nowMs      int64
 	durationMs int64
 	limit      int64
@@ -107,22 +104,28 @@ type question struct {
 // decide is the first half of the request path: validate → override → identity. It
 // changes r if an override says so.
 func (l *Limiter) decide(ctx context.Context, nowMs int64, began time.Duration, r *Request, held *Reservation, d *Decision) {
-	if err := r.Validate(); err != nil {
-		d.Err = err
+	if !r.valid() {
+		d.Err = r.Validate()
 		return
 	}
 	by := l.settings.Load().resolve(r)
-	key := r.key()
-	id := l.table.of(&key)
-	q := question{id: &id, key: &key, nowMs: nowMs, durationMs: r.Duration.Milliseconds(), limit: r.Limit, cost: r.Cost}
+	id := l.table.of(r.Workspace, r.Namespace, r.Identifier, r.Duration)
+	q := question{id: &id, request: r, nowMs: nowMs, durationMs: r.Duration.Milliseconds(), limit: r.Limit, cost: r.Cost}
 	l.ask(ctx, &q, by, l.table.get(&id), held, d)
 	if q.sampled {
 		l.sample(began)
 	}
 }
 
+// untimed is the beginning of a decision whose latency is not measured: its caller
+// has read the clock, so nobody else needs to.
+const untimed = -1
+
 // sample records how long a decision took that began at this monotonic reading.
 func (l *Limiter) sample(began time.Duration) {
+	if began == untimed {
+		return
+	}
 	_, now := l.clock.nowMs()
 	l.metrics.decisionSeconds.Observe((now - began).Seconds())
 }
@@ -132,13 +135,14 @@ func (l *Limiter) sample(began time.Duration) {
 // one, is told what was counted.
 func (l *Limiter) ask(ctx context.Context, q *question, by rule, e *entry, held *Reservation, d *Decision) *entry {
 	for {
-		tracked := true
+		met := known
 		if e == nil {
 			if q.cost > q.limit {
 				l.oversized(q, by, d)
 				return nil
 			}
-			e, tracked = l.table.add(q.id, q.key, window.Sequence(q.nowMs, q.durationMs), q.nowMs, &l.table.created.traffic)
+			key := q.request.key()
+			e, met = l.table.add(q.id, &key, window.Sequence(q.nowMs, q.durationMs), q.nowMs, &l.table.created.traffic)
 		}
 		source, alive := SourceLocal, true
 		if l.cfg.Origin != nil && e.wantsRefresh(q.nowMs, l.settings.Load().freshForMs) {
@@ -146,7 +150,7 @@ func (l *Limiter) ask(ctx context.Context, q *question, by rule, e *entry, held 
 		}
 		var v verdict
 		if alive {
-			v, alive = e.judge(q.nowMs, q.durationMs, q.limit, q.cost, true)
+			alive = e.judge(&v, q.nowMs, q.durationMs, q.limit, q.cost, true)
 		}
 		if v.agedOut > 0 {
 			l.metrics.dropped[droppedExpired].Add(v.agedOut)
@@ -158,7 +162,7 @@ func (l *Limiter) ask(ctx context.Context, q *question, by rule, e *entry, held 
 		if !v.allowed {
 			l.denied(e, v.seq, q)
 		} else if q.cost > 0 {
-			l.accepted(e, tracked, &v, q)
+			l.accepted(e, met, &v, q)
 			if held != nil {
 				*held = Reservation{l, *q.id, v.seq, q.cost}
 			}
@@ -177,8 +181,8 @@ func (l *Limiter) oversized(q *question, by rule, d *Decision) {
 
 // accepted marks an entry whose count has grown. What was accepted on an entry that
 // the full table could not take is answered, but lost to others.
-func (l *Limiter) accepted(e *entry, tracked bool, v *verdict, q *question) {
-	if !tracked {
+func (l *Limiter) accepted(e *entry, met contact, v *verdict, q *question) {
+	if met == untracked {
 		l.metrics.dropped[droppedFull].Add(q.cost)
 		return
 	}
@@ -186,6 +190,9 @@ func (l *Limiter) accepted(e *entry, tracked bool, v *verdict, q *question) {
 		b.noteLimit(v.seq, q.limit)
 	}
 	marks := l.marks
+	if met == created {
+		marks &^= flagTouched // only a second contact tells a caller from a one-shot
+	}
 	if 2*(v.current+q.cost) >= q.limit {
 		marks |= flagPressed << slotOf(v.seq)
 	}

@@ -35,6 +35,16 @@ func (r *Request) Validate() error {
 	return validateAmounts(r.Limit, r.Cost)
 }
 
+// valid is Validate for the way of a request: no error is made, and most requests
+// need nothing else.
+func (r *Request) valid() bool {
+	return uint(len(r.Workspace)-1) < window.WorkspaceBytesMax &&
+		uint(len(r.Namespace)-1) < window.NamespaceBytesMax &&
+		uint(len(r.Identifier)-1) < window.IdentifierBytesMax &&
+		uint64(r.Limit) <= window.LimitMax && uint64(r.Cost) <= window.LimitMax &&
+		r.Duration >= window.DurationMin && r.Duration <= window.DurationMax && r.Duration%time.Millisecond == 0
+}
+
 func (r *Request) key() window.Key {
 	return window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier, Duration: r.Duration}
 }

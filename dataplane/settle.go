@@ -83,7 +83,7 @@ func (l *Limiter) Refund(r Request) (refunded int64, err error) {
 	}
 	l.settings.Load().resolve(&r)
 	key := r.key()
-	id := l.table.of(&key)
+	id := l.table.ofKey(&key)
 	e := l.table.get(&id)
 	if e == nil || r.Cost == 0 {
 		return 0, nil

@@ -60,7 +60,8 @@ type bucket struct {
 }
 
 func newTable(capacity int, fleet, sends bool) *table {
-	t := &table{hasher: newHasher(), capacity: capacity, fleet: fleet, sends: sends}
+	t := &table{capacity: capacity, fleet: fleet, sends: sends}
+	t.init()
 	t.array.Store(newArray(bucketsMin))
 	return t
 }
@@ -107,23 +108,31 @@ func (a *array) get(id *identity) *entry {
 
 func (t *table) len() int { return int(t.size.Load()) }
 
-// add returns the entry of key, creating it at sequence if need be. tracked is
-// false when the table is full of entries that must stay: the caller gets an entry
-// that nobody else will find, good for one decision.
-func (t *table) add(id *identity, key *window.Key, sequence, nowMs int64, counter *atomic.Int64) (e *entry, tracked bool) {
+// contact is how a key was met.
+type contact uint8
+
+const (
+	known     contact = iota
+	created           // for the first time
+	untracked         // the table is full of entries that must stay
+)
+
+// add returns the entry of key, creating it at sequence if need be. Of an untracked
+// key the caller gets an entry that nobody else will find, good for one decision.
+func (t *table) add(id *identity, key *window.Key, sequence, nowMs int64, counter *atomic.Int64) (e *entry, c contact) {
 	if e := t.get(id); e != nil {
-		return e, true
+		return e, known
 	}
 	fresh := newEntry(id, key, sequence, t.fleet) // outside the lock: it allocates
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a := t.array.Load()
 	if e := a.get(id); e != nil {
-		return e, true
+		return e, known
 	}
 	if t.len() >= t.capacity && !t.makeRoomLocked(nowMs) {
 		t.full.Add(1)
-		return fresh, false
+		return fresh, untracked
 	}
 	if t.len() >= a.room {
 		a = t.growLocked(a)
@@ -131,7 +140,7 @@ func (t *table) add(id *identity, key *window.Key, sequence, nowMs int64, counte
 	a.insert(fresh)
 	t.size.Add(1)
 	counter.Add(1)
-	return fresh, true
+	return fresh, created
 }
 
 // insert puts e into the first bucket from its home that has room. The pointer comes

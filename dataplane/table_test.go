@@ -90,14 +90,14 @@ func TestTableGrows(t *testing.T) {
 	const keys = 50_000
 	for i := range keys {
 		k := testKey(i)
-		id := table.of(k)
-		if _, tracked := table.add(&id, k, 1, 0, &table.created.traffic); !tracked {
-			t.Fatal("not tracked")
+		id := table.ofKey(k)
+		if _, met := table.add(&id, k, 1, 0, &table.created.traffic); met != created {
+			t.Fatal("not created")
 		}
 	}
 	for i := range keys {
 		k := testKey(i)
-		id := table.of(k)
+		id := table.ofKey(k)
 		e := table.get(&id)
 		if e == nil || e.names.key() != *k {
 			t.Fatalf("key %d is lost", i)
@@ -115,7 +115,7 @@ func TestSweepIsBounded(t *testing.T) {
 	const keys = 100_000
 	for i := range keys {
 		k := testKey(i)
-		id := table.of(k)
+		id := table.ofKey(k)
 		table.add(&id, k, 1, 0, &table.created.traffic)
 	}
 	nowMs := window.ExpiresAt(1, 60_000)
@@ -129,20 +129,55 @@ func TestSweepIsBounded(t *testing.T) {
 	}
 }
 
+// Nobody can make two keys meet by spelling one's workspace and namespace, as they are
+// packed for hashing, in another's identifier.
+func TestIdentitiesDoNotCancelOut(t *testing.T) {
+	var h hasher
+	h.init()
+	packed := func(workspace, namespace string) string {
+		return string(pack(make([]byte, 1024), workspace, namespace, time.Minute))
+	}
+	p := h.of("w1", "n1", packed("w2", "n2"), time.Minute)
+	q := h.of("w2", "n2", packed("w1", "n1"), time.Minute)
+	if p == q || p[0] == q[0] || p[1] == q[1] {
+		t.Errorf("%x and %x meet", p, q)
+	}
+	if self := h.of("w1", "n1", packed("w1", "n1"), time.Minute); self[0] == 0 || self[1] == 0 {
+		t.Errorf("cancels out: %x", self)
+	}
+}
+
+// What is remembered of a prefix is what would be computed again.
+func TestRememberedPrefixesChangeNothing(t *testing.T) {
+	var h, fresh hasher
+	h.init()
+	for i := range 10_000 {
+		workspace, namespace := fmt.Sprint("w", i%300), fmt.Sprint("n", i%70)
+		fresh.a, fresh.b, fresh.c, fresh.d = h.a, h.b, h.c, h.d
+		for j := range fresh.recent {
+			fresh.recent[j].Store(nil)
+		}
+		if h.of(workspace, namespace, "i", time.Minute) != fresh.of(workspace, namespace, "i", time.Minute) {
+			t.Fatalf("%s/%s", workspace, namespace)
+		}
+	}
+}
+
 // Different fields are different bytes, whatever the names hold.
 func FuzzIdentity(f *testing.F) {
 	f.Add("a", "b", "c", int64(1), "ab", "", "c", int64(1))
 	f.Add("a\x00", "b", "c", int64(1), "a", "\x00b", "c", int64(1))
-	h := newHasher()
+	var h hasher
+	h.init()
 	f.Fuzz(func(t *testing.T, w1, n1, i1 string, d1 int64, w2, n2, i2 string, d2 int64) {
 		a := window.Key{Workspace: w1, Namespace: n1, Identifier: i1, Duration: time.Duration(d1)}
 		b := window.Key{Workspace: w2, Namespace: n2, Identifier: i2, Duration: time.Duration(d2)}
 		for _, k := range []window.Key{a, b} {
-			if len(k.Workspace) > window.WorkspaceBytesMax || len(k.Namespace) > window.NamespaceBytesMax || len(k.Identifier) > window.IdentifierBytesMax {
+			if k.Workspace == "" || k.Namespace == "" || len(k.Workspace) > window.WorkspaceBytesMax || len(k.Namespace) > window.NamespaceBytesMax || len(k.Identifier) > window.IdentifierBytesMax {
 				return
 			}
 		}
-		if got, same := h.of(&a) == h.of(&b), a == b; got != same {
+		if got, same := h.ofKey(&a) == h.ofKey(&b), a == b; got != same {
 			t.Errorf("%v and %v: same identity %v", a, b, got)
 		}
 		if d := a.Duration; d >= window.DurationMin && d <= window.DurationMax && d%time.Millisecond == 0 {
