@@ -31,7 +31,7 @@ type table struct {
 	size  atomic.Int64
 
 	mu   sync.Mutex // guards what changes the array, and hand
-	hand uint64     // bucket
+	hand uint64     // buckets visited
 
 	created struct{ traffic, imported atomic.Int64 }
 	evicted struct{ expired, idle atomic.Int64 }
@@ -41,7 +41,7 @@ type table struct {
 type array struct {
 	buckets []bucket
 	mask    uint64
-	room    int // entries above which it grows: six of seven slots in use, on average
+	room    int // entries above which it grows: five of seven slots in use, on average
 }
 
 const (
@@ -50,8 +50,9 @@ const (
 	overflowMax  = 0xff    // there it sticks
 	bucketsMin   = 16
 
-	victimProbes = 64   // entries that a first contact may look at to make room
-	sweepBuckets = 4096 // buckets that one tick of the sweep looks at
+	handStride   = 0x9e3779b97f4a7c15 // odd, so the hand visits every bucket in a round; 2^64 over the golden ratio, so never a neighbour
+	victimProbes = 64                 // entries that a first contact may look at to make room
+	sweepBuckets = 4096               // buckets that one tick of the sweep looks at
 )
 
 type bucket struct {
@@ -67,7 +68,7 @@ func newTable(capacity int, fleet, sends bool) *table {
 }
 
 func newArray(buckets int) *array {
-	return &array{make([]bucket, buckets), uint64(buckets - 1), buckets * (slots - 1)}
+	return &array{make([]bucket, buckets), uint64(buckets - 1), buckets * (slots - 2)}
 }
 
 func (id *identity) home(a *array) uint64 { return id[0] & a.mask }
@@ -92,7 +93,8 @@ func (t *table) get(id *identity) *entry { return t.array.Load().get(id) }
 
 func (a *array) get(id *identity) *entry {
 	tag := id.tag()
-	for i := id.home(a); ; i = (i + 1) & a.mask {
+	home := id.home(a)
+	for i := home; ; {
 		b := &a.buckets[i]
 		tags := b.tags.Load()
 		for m := matches(tags, tag); m != 0; m &= m - 1 {
@@ -100,7 +102,7 @@ func (a *array) get(id *identity) *entry {
 				return e
 			}
 		}
-		if tags < overflowUnit {
+		if i = (i + 1) & a.mask; tags < overflowUnit || i == home {
 			return nil
 		}
 	}
@@ -186,7 +188,6 @@ func (t *table) growLocked(old *array) *array {
 			}
 		}
 	}
-	t.hand = 0
 	t.array.Store(a)
 	return a
 }
@@ -214,12 +215,18 @@ func (t *table) sweep(nowMs int64) (looked int) {
 }
 
 // advanceLocked moves the hand over at most so many buckets and entries, and evicts
-// what may go. pressed is true when room is needed: then one is enough.
+// what may go. pressed is true when room is needed: then one is enough, and the hand
+// moves on to another bucket and begins with another slot, so that evictions thin the
+// array evenly. A hand that emptied bucket after bucket would leave those ahead of it
+// twice as full as the average, and look-ups there would run on and on.
 func (t *table) advanceLocked(nowMs int64, pressed bool, entries, buckets int) (looked, evicted int) {
 	a := t.array.Load()
 	for ; buckets > 0 && looked < entries; buckets-- {
-		b := &a.buckets[t.hand]
-		for s := range b.slots {
+		t.hand++
+		at := t.hand * handStride & a.mask
+		b := &a.buckets[at]
+		for i := range uint64(slots) {
+			s := int((t.hand + i) % slots)
 			e := b.slots[s].Load()
 			if e == nil {
 				continue
@@ -229,7 +236,7 @@ func (t *table) advanceLocked(nowMs int64, pressed bool, entries, buckets int) (
 			if gone == stays {
 				continue
 			}
-			a.remove(e, t.hand, s)
+			a.remove(e, at, s)
 			t.size.Add(-1)
 			evicted++
 			if gone == goneIdle {
@@ -241,7 +248,6 @@ func (t *table) advanceLocked(nowMs int64, pressed bool, entries, buckets int) (
 				return looked, evicted
 			}
 		}
-		t.hand = (t.hand + 1) & a.mask
 	}
 	return looked, evicted
 }

@@ -187,3 +187,39 @@ func FuzzIdentity(f *testing.F) {
 		}
 	})
 }
+
+// A flood of one-shot keys through a full table leaves it as even as it was: look-ups
+// stay short however long it lasts.
+func TestAFloodDoesNotClusterTheTable(t *testing.T) {
+	const capacity = 20_000
+	table := newTable(capacity, false, false)
+	for i := range 15 * capacity {
+		k := testKey(i)
+		id := table.ofKey(k)
+		if _, met := table.add(&id, k, 1, 0, &table.created.traffic); met != created {
+			t.Fatalf("key %d: no room", i)
+		}
+	}
+	if table.len() != capacity {
+		t.Errorf("%d entries", table.len())
+	}
+	a := table.array.Load()
+	var passed uint64
+	for i := range a.buckets {
+		passed += a.buckets[i].tags.Load() >> 56
+	}
+	if perBucket := float64(passed) / float64(len(a.buckets)); perBucket > 3 {
+		t.Errorf("%.1f keys have gone on from each bucket", perBucket)
+	}
+}
+
+// Whatever the counts of overflow say, looking for an absent key ends.
+func TestLookingForAnAbsentKeyEnds(t *testing.T) {
+	a := newArray(4)
+	for i := range a.buckets {
+		a.buckets[i].tags.Store(overflowMax * overflowUnit)
+	}
+	if a.get(&identity{1, 2}) != nil {
+		t.Error("found")
+	}
+}
