@@ -26,20 +26,20 @@ const idleExpiry = 10 * time.Minute
 // A key at its limit stays until its window ends, so that no flood of one-shot
 // identifiers can wash a blocked caller clean.
 func (e *entry) evict(nowMs int64, pressed, sends bool) eviction {
-	flags := e.flags.Load()
-	if flags&flagDirty != 0 || e.strictUntil.Load() > nowMs {
-		return stays
+	if e.flags.Load()&flagDirty != 0 || e.strictUntil.Load() > nowMs {
+		return stays // without the lock: most entries that stay do so here
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if flags&(flagInReplay|flagInFlush) != 0 || e.readingLocked(nowMs) {
+	flags := e.flags.Load()
+	if flags&(flagDirty|flagInReplay|flagInFlush) != 0 || e.readingLocked(nowMs) {
 		return stays
 	}
 	seq := e.seq.Load()
 	slot := slotOf(seq)
 	word := e.words[slot].Load()
 	if b := e.book; b != nil {
-		if b.cells[0].reserved+b.cells[1].reserved != 0 {
+		if b.cells[0].reserved+b.cells[1].reserved != 0 || b.cells[0].inFlight+b.cells[1].inFlight != 0 {
 			return stays
 		}
 		if sends && (e.unsentLocked(slot) > 0 || e.unsentLocked(previousSlot(slot)) > 0) {

@@ -70,7 +70,7 @@ func (k *Key) decide(ctx context.Context, nowMs int64, began time.Duration, limi
 	if e == nil || e.flags.Load()&flagDead != 0 {
 		e = l.table.get(&t.id)
 	}
-	if used := l.ask(ctx, &q, t.rule, e, nil, d); used != t.entry {
+	if used := l.ask(ctx, &q, t.rule, e, nil, d); used != nil && used != t.entry {
 		k.follow(t, used)
 	}
 	if q.sampled {

@@ -131,8 +131,8 @@ func (l *Limiter) sample(began time.Duration) {
 }
 
 // ask is the second half: entry → (refresh) → judge → answer, into d. e is the key's
-// entry if the caller has it; the one that was used is returned. held, if there is
-// one, is told what was counted.
+// entry if the caller has it; the one that was used is returned if the table holds it.
+// held, if there is one, is told what was counted.
 func (l *Limiter) ask(ctx context.Context, q *question, by rule, e *entry, held *Reservation, d *Decision) *entry {
 	for {
 		met := known
@@ -163,11 +163,14 @@ func (l *Limiter) ask(ctx context.Context, q *question, by rule, e *entry, held 
 			l.denied(e, v.seq, q)
 		} else if q.cost > 0 {
 			l.accepted(e, met, &v, q)
-			if held != nil {
+			if held != nil && met != untracked {
 				*held = Reservation{l, *q.id, v.seq, q.cost}
 			}
 		}
 		q.sampled = l.metrics.decided(q.id, source, d.answer(&v, q, by, source))
+		if met == untracked {
+			return nil
+		}
 		return e
 	}
 }

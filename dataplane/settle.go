@@ -100,6 +100,7 @@ func (e *entry) charge(sequence, cost int64) int64 {
 	if !ok {
 		return 0
 	}
+	e.flags.Or(flagPressed << slot) // it may be past its limit now: no flood must wash that away
 	return e.addLocked(slot, cost)
 }
 
