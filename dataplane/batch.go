@@ -50,6 +50,7 @@ type item struct {
 	entry   *entry
 	met     contact
 	taken   bool  // its cost is reserved
+	first   int   // index of the first item on the same key
 	same    int64 // cost of the items before it on the same key
 	verdict verdict
 	source  Source
@@ -125,30 +126,43 @@ func (l *Limiter) prepare(items []item, requests []Request, nowMs int64) error {
 	return nil
 }
 
-// addUp finds for each item the cost of those before it on the same key.
+// addUp finds for each item those before it on the same key, and their cost.
 func addUp(items []item) {
 	if len(items) > fewItems {
-		total := make(map[identity]int64, len(items))
+		last := make(map[identity]int, len(items))
 		for i := range items {
-			items[i].same = total[items[i].ident]
-			total[items[i].ident] += items[i].cost
+			items[i].first = i
+			if j, ok := last[items[i].ident]; ok {
+				items[i].follow(&items[j])
+			}
+			last[items[i].ident] = i
 		}
 		return
 	}
 	for i := range items {
+		items[i].first = i
 		for j := i - 1; j >= 0; j-- {
 			if items[j].ident == items[i].ident {
-				items[i].same = items[j].same + items[j].cost
+				items[i].follow(&items[j])
 				break
 			}
 		}
 	}
 }
 
-// enter finds or makes every item's entry.
+func (it *item) follow(before *item) {
+	it.first, it.same = before.first, before.same+before.cost
+}
+
+// enter finds or makes every item's entry: one for a key, also where the table has no
+// room for it.
 func (l *Limiter) enter(items []item) {
 	for i := range items {
 		it := &items[i]
+		if it.first != i {
+			it.entry, it.met = items[it.first].entry, items[it.first].met
+			continue
+		}
 		if it.entry = l.table.get(it.id); it.entry != nil {
 			it.met = known
 			continue

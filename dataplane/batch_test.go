@@ -159,3 +159,17 @@ func TestSinglesAndBatchesAreExactTogether(t *testing.T) {
 		}
 	}
 }
+
+// Duplicates add up also on a key for which a full table has no room.
+func TestDuplicatesOfAnUntrackedKeyAddUp(t *testing.T) {
+	n := newWorld(t).alone(func(c *dataplane.Config) { c.EntriesMax = 1 })
+	n.take("k", 10, 10) // at its limit: stays
+	b := n.AllowMany(t.Context(), []dataplane.Request{ask("other", 6, 10), ask("other", 5, 10)})
+	if b.Allowed || !b.Decisions[0].Allowed || b.Decisions[1].Allowed {
+		t.Errorf("%+v", b)
+	}
+	b = n.AllowMany(t.Context(), []dataplane.Request{ask("other", 6, 10), ask("other", 4, 10)})
+	if !b.Allowed || b.Decisions[1].Remaining != 0 {
+		t.Errorf("%+v", b)
+	}
+}
