@@ -1,0 +1,330 @@
+package dataplane_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// 42: "Cap 10,000 entries, 1,000,000 one-shot identifiers → memory stays bounded, every
+// request is answered, a key at its limit before the flood is still denied after it."
+func TestAFloodOfOneShotIdentifiers(t *testing.T) {
+	const entriesMax, identifiers = 10_000, 1_000_000
+	w := newWorld(t)
+	before := heapInUse()
+	n := w.alone(func(c *dataplane.Config) { c.EntriesMax = entriesMax })
+	for i := range 100 {
+		n.take(fmt.Sprint("full", i), 10, 10)
+	}
+	for i := range identifiers {
+		if d := n.take(strconv.Itoa(i), 1, 100); !d.Allowed || d.Remaining != 99 {
+			t.Fatalf("identifier %d: %+v", i, d)
+		}
+		if got := n.Entries(); got > entriesMax {
+			t.Fatalf("%d entries after %d identifiers", got, i)
+		}
+	}
+	for i := range 100 {
+		wantAllowed(t, "a key at its limit before the flood", n.take(fmt.Sprint("full", i), 1, 10), false, 0)
+	}
+	// "about EntriesMax * (300 B + the names' bytes)"; these have 14 bytes.
+	if grown := heapInUse() - before; grown > entriesMax*(300+14) {
+		t.Errorf("%d bytes for %d entries", grown, n.Entries())
+	} else {
+		t.Logf("%d bytes an entry", grown/int64(n.Entries()))
+	}
+	runtime.KeepAlive(n)
+}
+
+func heapInUse() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what a pool held
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// "[Eviction] never drops … a key at or over its limit before its window ends":
+// however it got there, in whichever cell, and in the next window too while the
+// previous cell weighs.
+func TestAKeyAtItsLimitOutlivesAFlood(t *testing.T) {
+	for how, fill := range map[string]func(n *node){
+		"single": func(n *node) { n.take("full", 10, 10) },
+		"denied": func(n *node) { n.take("full", 4, 1000); n.take("full", 7, 10) },
+		"batch": func(n *node) {
+			n.AllowMany(context.Background(), []dataplane.Request{ask("full", 4, 10), ask("full", 6, 10)})
+		},
+		"handle":  func(n *node) { n.handle("full").Allow(context.Background(), 10, 10) },
+		"charged": func(n *node) { held, _ := n.Reserve(context.Background(), ask("full", 1, 10)); mustSettle(n, held, 10) },
+	} {
+		for _, minute := range []int{0, 1} { // either slot of an entry
+			t.Run(fmt.Sprint(how, minute), func(t *testing.T) {
+				w := newWorld(t)
+				w.clock.set(time.Duration(minute) * time.Minute)
+				n := w.alone(func(c *dataplane.Config) { c.EntriesMax = 200 })
+				fill(n)
+				denied := n.Cell(w.cell("full")).Count
+				for _, when := range []string{"in its window", "in the next"} {
+					n.flood(10_000)
+					if d := n.take("full", 11-denied, 10); d.Allowed {
+						t.Errorf("%s: %+v", when, d)
+					}
+					w.clock.set(time.Duration(minute+1) * time.Minute)
+				}
+			})
+		}
+	}
+}
+
+func mustSettle(n *node, held dataplane.Reservation, cost int64) {
+	if change, err := held.Settle(cost); err != nil || change == 0 {
+		n.w.t.Fatalf("settled %d: %v", change, err)
+	}
+}
+
+func (n *node) handle(identifier string) *dataplane.Key {
+	k, err := n.Key("acme", "api", identifier, time.Minute)
+	if err != nil {
+		n.w.t.Fatal(err)
+	}
+	return k
+}
+
+// flood asks once for each of many new keys, and touches half of them again: those
+// that come back should not be the only ones to stay.
+func (n *node) flood(keys int) {
+	for i := range keys {
+		n.take(fmt.Sprint("flood", i), 1, 1000)
+		if i%2 == 0 {
+			n.take(fmt.Sprint("flood", i), 0, 1000)
+		}
+	}
+}
+
+// What another region has reported is not washed out either: it comes again only with
+// the next import.
+func TestAnImportedKeyOutlivesAFlood(t *testing.T) {
+	for _, minute := range []int{0, 1} {
+		w := newWorld(t)
+		w.clock.set(time.Duration(minute) * time.Minute)
+		other, n := w.node("eu", "a"), w.node("us", "b", func(c *dataplane.Config) { c.EntriesMax, c.Origin = 200, nil })
+		other.take("full", 10, 10)
+		other.flush()
+		n.imports()
+		for range 10 {
+			n.flood(1_000)
+			n.flush() // what waits for a flush stays
+		}
+		wantAllowed(t, "a key at its limit elsewhere", n.take("full", 1, 10), false, 0)
+	}
+}
+
+// "It never drops unsent cost (send first)": a key far from its limit stays until the
+// origin knows its cost; then it may go, and comes back with it.
+func TestUnsentCostIsNotEvicted(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a", func(c *dataplane.Config) { c.Counts, c.EntriesMax = nil, 64 })
+	n.take("k", 5, 100)
+	peek := func() { // a flood without cost: all of it may go at once
+		for i := range 2000 {
+			n.take(fmt.Sprint("flood", i), 0, 100)
+			n.take(fmt.Sprint("flood", i), 101, 100) // can never pass, but is a second touch
+		}
+	}
+	w.origin("eu").Faults.Fail(errDown)
+	for range 3 {
+		peek()
+		if err := n.ReplayOnce(t.Context()); err == nil {
+			t.Fatal("the origin is down")
+		}
+		if s := n.Cell(w.cell("k")); !s.Held || s.Unsent != 5 {
+			t.Fatalf("before it was sent: %+v", s)
+		}
+	}
+	w.origin("eu").Faults.Fail(nil)
+	n.replay()
+	peek()
+	if n.Cell(w.cell("k")).Held {
+		t.Error("idle, sent and far from its limit, and still held: the flood proves nothing")
+	}
+	wantAllowed(t, "when it comes back", n.take("k", 1, 100), true, 94)
+	if got := w.origin("eu").Totals()[w.cell("k")]; got != 5 {
+		t.Errorf("the origin has %d", got)
+	}
+}
+
+// "An imported cell unknown here creates an entry, counted apart from traffic's", but
+// not past the cap, nor in the place of what must stay.
+func TestImportedKeysStayUnderTheCap(t *testing.T) {
+	const entriesMax, imported = 500, 3000
+	w := newWorld(t)
+	n := w.node("us", "a", func(c *dataplane.Config) { c.Origin, c.EntriesMax = nil, entriesMax })
+	for i := range 10 {
+		n.take(fmt.Sprint("full", i), 10, 10)
+	}
+	n.flush()
+	var rows []dataplane.Count
+	for i := range imported {
+		cell := w.cell(fmt.Sprintf("imported%04d", i))
+		if rows = append(rows, dataplane.Count{Cell: cell, Count: 7}); len(rows) == dataplane.PublishRowsMax {
+			if err := w.counts.Publish(t.Context(), "eu", rows); err != nil {
+				t.Fatal(err)
+			}
+			rows = nil
+		}
+	}
+	for range 3 {
+		n.imports()
+		if got := n.Entries(); got != entriesMax {
+			t.Errorf("%d entries, want %d", got, entriesMax)
+		}
+	}
+	for i := range 10 {
+		wantAllowed(t, "a key at its limit", n.take(fmt.Sprint("full", i), 1, 10), false, 0)
+	}
+	if d := n.take("new", 1, 10); !d.Allowed {
+		t.Errorf("with a table full of imports: %+v", d)
+	}
+}
+
+// "each tick looks at a bounded number of entries, whatever their total", and after
+// enough ticks at all of them.
+func TestASweepTickIsBounded(t *testing.T) {
+	const tickMax = 4096 * 7 // buckets, and entries in each
+	for _, entries := range []int{1000, 20_000, 160_000} {
+		w := newWorld(t)
+		n := w.alone()
+		for i := range entries {
+			r := ask(strconv.Itoa(i), 1, 10)
+			if i%16 == 0 {
+				r.Duration = time.Second
+			}
+			n.Allow(t.Context(), r)
+		}
+		w.clock.advance(2 * time.Second) // one in sixteen is over
+		looked, ticks := 0, 0
+		for ; looked < 2*entries; ticks++ { // twice, whatever the hand stood at
+			tick := n.SweepTick()
+			if tick > tickMax || tick == 0 {
+				t.Fatalf("one tick looked at %d of %d entries", tick, entries)
+			}
+			looked += tick
+		}
+		if got, want := n.Entries(), entries-(entries+15)/16; got != want {
+			t.Errorf("%d entries after %d ticks, want %d", got, ticks, want)
+		}
+		if most := 4*entries/(4096*4) + 4; ticks > most {
+			t.Errorf("%d ticks for %d entries, want at most %d", ticks, entries, most)
+		}
+	}
+}
+
+// Eviction racing with requests, sends and reads loses nothing: what was accepted is at
+// the origin, but for what the full table could not take and said so.
+func TestEvictionLosesNothing(t *testing.T) {
+	const entriesMax, keys, workers = 48, 64, 8
+	w := newWorld(t)
+	n := w.node("eu", "a", func(c *dataplane.Config) {
+		c.Counts, c.EntriesMax, c.Clock = nil, entriesMax, func() time.Time { return epoch }
+	})
+	var accepted [keys]atomic.Int64
+	var all atomic.Int64
+	var stop atomic.Bool
+	deadline := time.Now().Add(1500 * time.Millisecond)
+	handles := make([]*dataplane.Key, keys)
+	for i := range handles {
+		handles[i] = n.handle(fmt.Sprint("k", i))
+	}
+	together(workers+2, func(worker int) {
+		switch worker {
+		case workers:
+			for !stop.Load() {
+				if err := n.ReplayOnce(context.Background()); err != nil {
+					t.Error(err)
+				}
+				runtime.Gosched()
+			}
+			return
+		case workers + 1:
+			for !stop.Load() {
+				if got := n.Entries(); got > entriesMax {
+					t.Errorf("%d entries", got)
+				}
+				n.SweepTick()
+			}
+			return
+		}
+		defer stop.Store(true)
+		for i := worker; time.Now().Before(deadline); i += 7 {
+			k, other := i%keys, (i*i+worker)%keys
+			switch i % 3 {
+			case 0:
+				if handles[k].Allow(context.Background(), window.LimitMax, 1).Allowed {
+					accepted[k].Add(1)
+				}
+			case 1:
+				n.take(fmt.Sprint("k", k), 2, window.LimitMax)
+				accepted[k].Add(2)
+			default:
+				n.AllowMany(context.Background(), []dataplane.Request{
+					ask(fmt.Sprint("k", k), 1, window.LimitMax), ask(fmt.Sprint("k", other), 3, window.LimitMax)})
+				accepted[k].Add(1)
+				accepted[other].Add(3)
+			}
+		}
+	})
+	n.AwaitCalls()
+	n.replay()
+	var total int64
+	totals := w.origin("eu").Totals()
+	for i := range keys {
+		at := totals[w.cell(fmt.Sprint("k", i))]
+		if at > accepted[i].Load() {
+			t.Errorf("k%d: the origin has %d of %d", i, at, accepted[i].Load())
+		}
+		all.Add(accepted[i].Load())
+		total += at
+	}
+	h := n.Health()
+	if total != all.Load()-h.DroppedCost || h.PendingCost != 0 {
+		t.Errorf("the origin has %d of %d accepted; %d were dropped, %d are pending", total, all.Load(), h.DroppedCost, h.PendingCost)
+	}
+	t.Logf("%d accepted, %d dropped", all.Load(), h.DroppedCost)
+}
+
+// 20: "A cold batch of 100 keys costs one origin round trip (a pipeline), not 200."
+func TestAColdBatchIsOneRoundTrip(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a")
+	n.take("k7", 1, 100) // warm
+	before := w.origin("eu").Stats()
+	var requests []dataplane.Request
+	for i := range 101 {
+		requests = append(requests, ask(fmt.Sprint("k", i), 1, 100), ask(fmt.Sprint("k", i), 1, 100))
+	}
+	b := n.AllowMany(t.Context(), requests)
+	after := w.origin("eu").Stats()
+	if !b.Allowed || after.Calls()-before.Calls() != 1 || after.CellsRead-before.CellsRead != 200 {
+		t.Errorf("allowed %v by %d calls for %d cells, want 1 for the 200 of 100 keys", b.Allowed, after.Calls()-before.Calls(), after.CellsRead-before.CellsRead)
+	}
+	for i, d := range b.Decisions {
+		want := dataplane.SourceOrigin
+		if i/2 == 7 {
+			want = dataplane.SourceLocal
+		}
+		if d.Source != want {
+			t.Errorf("item %d: source %v, want %v", i, d.Source, want)
+		}
+	}
+	n.AllowMany(t.Context(), requests)
+	if got := w.origin("eu").Stats().Calls(); got != after.Calls() {
+		t.Errorf("%d calls for a batch of warm keys", got-after.Calls())
+	}
+}

@@ -1,0 +1,389 @@
+package dataplane_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/shared/tuning"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// The invariants of doc.go, by number, under real concurrency.
+
+// 1. "With nothing foreign, the cost accepted by one process in a cell plus the
+// weighted previous cell never exceeds the limit, under any concurrency." More than
+// that: each unit of a limit is handed out once. What an answer says remains tells
+// which units it got, and all of a cell's must lie side by side, from 0 on, without a
+// gap or an overlap, while the clock runs and windows roll over.
+func TestEveryUnitIsHandedOutOnce(t *testing.T) {
+	const limit, windows, workers = 300, 80, 4
+	type share struct{ atMs, remaining, cost int64 }
+	var requests atomic.Int64
+	startMs := epoch.UnixMilli()
+	elapsedMs := func() int64 { return requests.Load() / 16 } // requests make the time pass
+	w := newWorld(t)
+	n := w.alone(func(c *dataplane.Config) { c.Clock = func() time.Time { return time.UnixMilli(startMs + elapsedMs()) } })
+	handle, err := n.Key("acme", "api", "k", time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shares [workers][windows + 2][]share
+	together(workers, func(worker int) {
+		rnd := rand.New(rand.NewPCG(uint64(worker), 3))
+		for at := elapsedMs(); at < windows*1000; at = elapsedMs() {
+			requests.Add(1)
+			now, cost := time.UnixMilli(startMs+at), 1+rnd.Int64N(3)
+			r := ask("k", cost, limit)
+			r.Duration = time.Second
+			var d dataplane.Decision
+			if rnd.IntN(2) == 0 {
+				d = n.AllowAt(context.Background(), now, r)
+			} else {
+				d = handle.AllowAt(context.Background(), now, limit, cost)
+			}
+			if d.Allowed {
+				cell := (d.ResetAt.UnixMilli()-startMs)/1000 - 1
+				shares[worker][cell] = append(shares[worker][cell], share{max(at, cell*1000), d.Remaining, cost})
+			}
+		}
+	})
+	previous, all := int64(0), int64(0)
+	for cell := range int64(windows + 2) {
+		type units struct{ from, to int64 }
+		var got []units
+		for worker := range shares {
+			for _, s := range shares[worker][cell] {
+				carried := previous * ((cell+1)*1000 - s.atMs) / 1000
+				to := limit - carried - s.remaining
+				got = append(got, units{to - s.cost, to})
+			}
+		}
+		slices.SortFunc(got, func(a, b units) int { return cmp.Compare(a.from, b.from) })
+		count := int64(0)
+		for _, u := range got {
+			if u.from != count {
+				t.Fatalf("cell %d: units %d to %d were handed out after the first %d", cell, u.from, u.to, count)
+			}
+			count = u.to
+		}
+		previous, all = count, all+count
+	}
+	if all < limit { // a busy machine gets little done, but not nothing
+		t.Errorf("only %d accepted", all)
+	}
+}
+
+// 2. "C … is never below what the origin has confirmed", with 19: "Concurrent failing
+// batches and origin merges: the regional count never falls below the highest merged
+// origin value." Nor does a caller ever see less.
+func TestCountsNeverFallBelowTheOrigins(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a", func(c *dataplane.Config) {
+		c.Counts, c.Clock = nil, func() time.Time { return epoch }
+	})
+	ctx, cell := context.Background(), w.cell("k")
+	n.take("k", 1, heldLimit)
+	n.take("full", 10, 10)
+	var merged atomic.Int64
+	var stop atomic.Bool
+	deadline := time.Now().Add(time.Second)
+	steps := []func(){
+		func() { n.HoldOne(ask("k", 1000, heldLimit)).Undo() },
+		func() { n.AllowMany(ctx, []dataplane.Request{ask("k", 7, heldLimit), ask("full", 1, 10)}) },
+		func() {
+			added := w.origin("eu").Add(ctx, []dataplane.Add{{Cell: cell, Cost: 5}}) // another node's
+			n.Allow(ctx, ask("k", 1, heldLimit))
+			if err := n.ReplayOnce(ctx); err != nil {
+				t.Error(err)
+			}
+			merged.Store(added[0].Total)
+		},
+		func() {
+			least := merged.Load()
+			if got := n.Accepted(cell); got < least {
+				t.Errorf("%d, the origin had confirmed %d", got, least)
+			}
+			least = merged.Load()
+			if got := n.Allow(ctx, ask("k", 0, heldLimit)).Current; got < float64(least) {
+				t.Errorf("a caller sees %v, the origin had confirmed %d", got, least)
+			}
+			if time.Now().After(deadline) || t.Failed() {
+				stop.Store(true)
+			}
+		},
+	}
+	together(len(steps), func(i int) {
+		for !stop.Load() {
+			steps[i]()
+		}
+	})
+	n.replay()
+	if s, total := n.Cell(cell), w.origin("eu").Totals()[cell]; s.Count != total || s.Reserved != 0 || merged.Load() < 100 {
+		t.Errorf("%+v, the origin has %d, merged %d", s, total, merged.Load())
+	}
+}
+
+// 2 to 7, together: two nodes of one region and one of another, each asked, replaying,
+// flushing, importing and swept at the same time, while the clock runs over several
+// windows and every third call to an origin fails. While it lasts, what each layer holds of a region stays between what the
+// callers there were told and what they have asked for; in the end all of it agrees.
+func TestConcurrentHistoriesKeepTheInvariants(t *testing.T) {
+	w := newWorld(t)
+	w.counts = memstore.NewCounts(memstore.CountsOptions{Clock: w.clock.Now, Keep: 24 * time.Hour})
+	w.tune(func(set *tuning.Tuning) { set.Floor, set.Step = 0, 0 })
+	c := &commotion{w: w, start: w.cell("k0").Sequence}
+	c.nodes = []*node{w.node("eu", "e1"), w.node("eu", "e2"), w.node("us", "u1")}
+	steps := []func(){c.watching()}
+	for i := range c.nodes {
+		steps = append(steps, c.asking(i, 0), c.asking(i, 1), c.turning(i))
+	}
+	c.turns = make([]atomic.Int64, len(steps))
+	var calls atomic.Int64
+	for _, region := range []string{"eu", "us"} {
+		w.origin(region).Faults.Hook(func(memstore.Op) error {
+			if calls.Add(1)%3 == 0 {
+				return errDown // "certainly not applied"
+			}
+			return nil
+		})
+	}
+	together(len(steps)+1, func(i int) {
+		if i == len(steps) {
+			c.pass()
+			return
+		}
+		for !c.over.Load() {
+			steps[i]()
+			c.turns[i].Add(1)
+			runtime.Gosched() // or the others wait for the end of a time slice
+		}
+	})
+	for _, region := range []string{"eu", "us"} {
+		w.origin(region).Faults.Hook(nil)
+	}
+	c.settle(t)
+	for _, what := range c.wrong.all() {
+		t.Error(what)
+	}
+}
+
+const (
+	commotionKeys    = 4
+	commotionWindows = 8
+	commotionLimit   = 2000
+)
+
+// commotion keeps the books about what callers ask for and are told, by region and cell.
+type commotion struct {
+	w     *world
+	nodes []*node
+	start int64 // sequence of the first cell
+	over  atomic.Bool
+	turns []atomic.Int64 // of everybody
+	wrong complaints
+
+	begun, finished [2][commotionKeys][commotionWindows + 3]atomic.Int64 // eu, us
+}
+
+func regionOf(node int) int { return node / 2 }
+
+func (c *commotion) cell(key int, window int64) window.Cell {
+	cell := c.w.cell(fmt.Sprint("k", key))
+	cell.Sequence = c.start + window
+	return cell
+}
+
+// asking spends on random keys, in singles and batches. Where a cost was counted is
+// known from the answer only: until then it may be in the cell of its time or the next.
+func (c *commotion) asking(node, seed int) func() {
+	rnd := rand.New(rand.NewPCG(uint64(node), uint64(seed)))
+	n, region := c.nodes[node], regionOf(node)
+	return func() {
+		now := c.w.clock.Now()
+		at := now.Sub(epoch).Milliseconds() / 60_000
+		items := make([]spend, 1+rnd.IntN(3))
+		requests := make([]dataplane.Request, len(items))
+		for i := range items {
+			items[i] = spend{rnd.IntN(commotionKeys), rnd.Int64N(3)}
+			requests[i] = ask(fmt.Sprint("k", items[i].key), items[i].cost, commotionLimit)
+			c.begun[region][items[i].key][at].Add(items[i].cost)
+			c.begun[region][items[i].key][at+1].Add(items[i].cost)
+		}
+		var decisions []dataplane.Decision
+		allowed := false
+		if len(items) == 1 {
+			d := n.AllowAt(context.Background(), now, requests[0])
+			decisions, allowed = []dataplane.Decision{d}, d.Allowed
+		} else {
+			b := n.AllowManyAt(context.Background(), now, requests)
+			decisions, allowed = b.Decisions, b.Allowed
+		}
+		for i, it := range items {
+			in := decisions[i].ResetAt.Sub(epoch).Milliseconds()/60_000 - 1
+			if allowed {
+				c.finished[region][it.key][in].Add(it.cost)
+			}
+			for _, maybe := range []int64{at, at + 1} {
+				if !allowed || maybe != in {
+					c.begun[region][it.key][maybe].Add(-it.cost)
+				}
+			}
+		}
+	}
+}
+
+// turning is a node's loops, one after the other and as fast as they go.
+func (c *commotion) turning(node int) func() {
+	n, ctx := c.nodes[node], context.Background()
+	return func() {
+		for _, step := range []func(context.Context) error{n.ReplayOnce, n.FlushOnce, n.ImportOnce} {
+			if err := step(ctx); err != nil && !errors.Is(err, errDown) {
+				c.wrong.add("node %d: %v", node, err)
+			}
+		}
+		n.Sweep()
+	}
+}
+
+// pass moves the clock on, again and again, each time everybody has had two turns: so
+// nobody is caught in one for longer than two moves.
+func (c *commotion) pass() {
+	defer c.over.Store(true)
+	for c.w.clock.Now().Before(epoch.Add(commotionWindows * time.Minute)) {
+		until := make([]int64, len(c.turns))
+		for i := range until {
+			until[i] = c.turns[i].Load() + 2
+		}
+		for i := range until {
+			for c.turns[i].Load() < until[i] {
+				runtime.Gosched()
+			}
+		}
+		c.w.clock.advance(5 * time.Second)
+	}
+}
+
+// watching looks at all layers, over and over.
+func (c *commotion) watching() func() {
+	type place struct {
+		node int
+		cell window.Cell
+	}
+	last := map[place]dataplane.CellState{}
+	return func() {
+		now := c.w.clock.Now().Sub(epoch).Milliseconds() / 60_000
+		for key := range commotionKeys {
+			for in := max(0, now-2); in <= now; in++ {
+				cell := c.cell(key, in)
+				for i, n := range c.nodes {
+					s := n.Cell(cell)
+					if !s.Held {
+						continue
+					}
+					c.checkBooks(i, cell, last[place{i, cell}], s)
+					last[place{i, cell}] = s
+					c.checkBounds(fmt.Sprint("node ", i), regionOf(i), key, in, s.Count-s.Reserved)
+					c.checkBounds(fmt.Sprint("abroad of node ", i), 1-regionOf(i), key, in, s.Global)
+				}
+				for region, name := range []string{"eu", "us"} {
+					total, row := c.w.origin(name).Totals()[cell], c.w.published(name, cell)
+					c.checkBounds("origin of "+name, region, key, in, total)
+					c.checkBounds("row of "+name, region, key, in, row)
+				}
+			}
+		}
+	}
+}
+
+// checkBooks holds one look at a cell to its invariants, and to the look before.
+func (c *commotion) checkBooks(node int, cell window.Cell, before, now dataplane.CellState) {
+	accepted := now.Count - now.Reserved
+	switch {
+	case now.InFlight < 0 || now.Unsent < 0:
+		c.wrong.add("node %d, %v: 0 <= inFlight <= C - reserved - settled: %+v", node, cell, now)
+	case now.Flushed > accepted:
+		c.wrong.add("node %d, %v: flushed <= C - reserved: %+v", node, cell, now)
+	case accepted < before.Count-before.Reserved, now.Global < before.Global, now.Settled < before.Settled, now.Flushed < before.Flushed:
+		c.wrong.add("node %d, %v: %+v, and before %+v", node, cell, now, before)
+	}
+}
+
+// checkBounds is why a count may be where it is: nobody knows of more than was begun.
+func (c *commotion) checkBounds(who string, region, key int, in, count int64) {
+	if most := c.begun[region][key][in].Load(); count > most {
+		c.wrong.add("%s: %d in key %d, window %d, and %d were begun", who, count, key, in, most)
+	}
+}
+
+// settle lets everything arrive, and compares.
+func (c *commotion) settle(t *testing.T) {
+	for range 3 {
+		for _, n := range c.nodes {
+			n.AwaitCalls()
+			n.replay()
+			n.flush()
+			n.imports()
+		}
+	}
+	w := c.w
+	var total int64
+	for key := range commotionKeys {
+		for in := range int64(commotionWindows) {
+			cell := c.cell(key, in)
+			for region, name := range []string{"eu", "us"} {
+				accepted := c.finished[region][key][in].Load()
+				total += accepted
+				if begun := c.begun[region][key][in].Load(); begun != accepted {
+					t.Errorf("the test's own books: %d begun, %d finished", begun, accepted)
+				}
+				if row := w.published(name, cell); row != accepted {
+					t.Errorf("%s published %d of %d in key %d, window %d", name, row, accepted, key, in)
+				}
+				if got := w.origin(name).Totals()[cell]; got != accepted && cell.ExpiresAtMs() > w.clock.Now().UnixMilli() {
+					t.Errorf("the origin of %s has %d of %d in key %d, window %d", name, got, accepted, key, in)
+				}
+			}
+		}
+	}
+	for i, n := range c.nodes {
+		if h := n.Health(); h.PendingCost != 0 || h.DroppedCost != 0 {
+			t.Errorf("node %d: %d pending, %d dropped", i, h.PendingCost, h.DroppedCost)
+		}
+	}
+	if total < commotionKeys*commotionLimit {
+		t.Errorf("only %d accepted", total)
+	}
+	t.Logf("%d accepted", total)
+}
+
+// complaints keeps the first few of many.
+type complaints struct {
+	count atomic.Int64
+	first [5]atomic.Pointer[string]
+}
+
+func (c *complaints) add(format string, args ...any) {
+	if i := c.count.Add(1) - 1; i < int64(len(c.first)) {
+		text := fmt.Sprintf(format, args...)
+		c.first[i].Store(&text)
+	}
+}
+
+func (c *complaints) all() (texts []string) {
+	for i := range c.first {
+		if text := c.first[i].Load(); text != nil {
+			texts = append(texts, *text)
+		}
+	}
+	return texts
+}

@@ -1,0 +1,157 @@
+package dataplane_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// 10: "Retry-after: advancing the clock by exactly that much makes the same request
+// pass; by one millisecond less, not." Whatever the counts consist of (this node's own,
+// the region's, other regions', in both cells), whether the moment falls in this window
+// or the next or the one after, for singles and for items of a batch.
+func TestRetryAfterIsExactWhateverTheCountsAre(t *testing.T) {
+	cells := [3]int{} // denials whose moment falls in this window, the next, the one after
+	rapid.Check(t, func(rt *rapid.T) {
+		c := newCrowd(t, rt)
+		r := c.ask(rapid.Int64Range(0, 60).Draw(rt, "limit"), rapid.Int64Range(0, 60).Draw(rt, "cost"))
+		d := c.n.Allow(t.Context(), r)
+		if d.Allowed || r.Cost > r.Limit {
+			if d.RetryAfter != 0 {
+				rt.Fatalf("%+v: retry after %v, of what passes now or never", r, d.RetryAfter)
+			}
+			return
+		}
+		cells[c.windowsAhead(d.RetryAfter)]++
+		c.wantExact(rt, r, d)
+	})
+	t.Logf("in this window %d, in the next %d, after it %d", cells[0], cells[1], cells[2])
+	if cells[0] == 0 || cells[1] == 0 {
+		t.Error("not both windows were tried")
+	}
+}
+
+// Each item of a batch that is denied has a retry-after of its own, as if the items
+// before it had been counted: a single that finds them counted gets the same.
+func TestRetryAfterOfItemsIsExact(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		c := newCrowd(t, rt)
+		limit, before := rapid.Int64Range(0, 60).Draw(rt, "limit"), rapid.Int64Range(0, 60).Draw(rt, "before")
+		r := c.ask(limit, rapid.Int64Range(0, 60).Draw(rt, "cost"))
+		free := c.ask(window.LimitMax, 1)
+		free.Identifier = "free"
+		requests := []dataplane.Request{free, c.ask(window.LimitMax, before), free, r}
+		b := c.n.AllowMany(t.Context(), requests)
+		d := b.Decisions[3]
+		if !b.Allowed { // nothing was counted: count what stood before the item
+			c.n.AllowMany(t.Context(), requests[:3])
+		}
+		for i := range 3 {
+			if got := b.Decisions[i]; !got.Allowed || got.RetryAfter != 0 {
+				rt.Fatalf("item %d passes, and should not be tried again after %v", i, got.RetryAfter)
+			}
+		}
+		switch {
+		case d.Allowed || r.Cost > r.Limit:
+			if d.RetryAfter != 0 {
+				rt.Fatalf("%+v: retry after %v, of what passes now or never", r, d.RetryAfter)
+			}
+		default:
+			if single := c.n.Allow(t.Context(), r); single.RetryAfter != d.RetryAfter {
+				rt.Fatalf("the item may be tried again after %v, a single after %v", d.RetryAfter, single.RetryAfter)
+			}
+			c.wantExact(rt, r, d)
+		}
+	})
+}
+
+// crowd is a node that knows of cost from everywhere in the current and the previous
+// cell of one key.
+type crowd struct {
+	w        *world
+	n        *node
+	duration time.Duration
+}
+
+func newCrowd(t *testing.T, rt *rapid.T) *crowd {
+	ms := rapid.OneOf(rapid.Int64Range(1000, 5000), rapid.Int64Range(1000, window.DurationMax.Milliseconds()), rapid.Just[int64](60_000)).Draw(rt, "duration")
+	c := &crowd{w: newWorld(t), duration: time.Duration(ms) * time.Millisecond}
+	c.n = c.w.node("eu", "a")
+	into := func(sequence, elapsedMs int64) {
+		c.w.clock.advance(time.UnixMilli(sequence*ms + elapsedMs).Sub(c.w.clock.Now()))
+	}
+	previous := window.Sequence(c.w.clock.Now().UnixMilli(), ms) + 1
+	into(previous, 0)
+	c.fill(rt, previous)
+	into(previous+1, rapid.Int64Range(0, ms-1).Draw(rt, "elapsed"))
+	c.fill(rt, previous+1)
+	c.n.imports()
+	// A denial makes the key strict, and a strict key asks before it allows: now the node
+	// has heard all that there is to hear.
+	c.n.Allow(t.Context(), c.ask(0, 0))
+	c.n.Allow(t.Context(), c.ask(window.LimitMax, 0))
+	return c
+}
+
+// fill counts cost in the clock's cell: the node's own, the region's, other regions'.
+func (c *crowd) fill(rt *rapid.T, sequence int64) {
+	draw := func(who string) int64 { return rapid.Int64Range(0, 25).Draw(rt, who) }
+	cell := window.Cell{Key: c.key(), Sequence: sequence}
+	if cost := draw("own"); cost > 0 {
+		c.n.Allow(context.Background(), c.ask(window.LimitMax, cost))
+	}
+	if rapid.Bool().Draw(rt, "sent") {
+		c.n.replay()
+	}
+	if cost := draw("region"); cost > 0 {
+		c.w.origin("eu").Add(context.Background(), []dataplane.Add{{Cell: cell, Cost: cost}})
+	}
+	for _, region := range []string{"us", "ap"} {
+		if err := c.w.counts.Publish(context.Background(), region, []dataplane.Count{{Cell: cell, Count: draw(region)}}); err != nil {
+			rt.Fatal(err)
+		}
+	}
+}
+
+func (c *crowd) key() window.Key {
+	return window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: c.duration}
+}
+
+func (c *crowd) ask(limit, cost int64) dataplane.Request {
+	return dataplane.Request{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: c.duration, Limit: limit, Cost: cost}
+}
+
+func (c *crowd) windowsAhead(after time.Duration) int64 {
+	nowMs, ms := c.w.clock.Now().UnixMilli(), c.duration.Milliseconds()
+	return window.Sequence(nowMs+after.Milliseconds(), ms) - window.Sequence(nowMs, ms)
+}
+
+// wantExact tries r again at moments before it may pass, the last of them a
+// millisecond too early, and then in time.
+func (c *crowd) wantExact(rt *rapid.T, r dataplane.Request, d dataplane.Decision) {
+	at := c.w.clock.Now().Add(d.RetryAfter)
+	if d.RetryAfter < time.Millisecond {
+		rt.Fatalf("%+v: retry after %v", r, d.RetryAfter)
+	}
+	for range 3 {
+		if left := at.Sub(c.w.clock.Now()) - time.Millisecond; left > 0 {
+			c.w.clock.advance(time.Duration(rapid.Int64Range(0, left.Milliseconds()).Draw(rt, "early ms")) * time.Millisecond)
+		}
+		if d := c.n.Allow(context.Background(), r); d.Allowed || !c.w.clock.Now().Add(d.RetryAfter).Equal(at) {
+			rt.Fatalf("%+v at %v: %+v, expected to pass at %v", r, c.w.clock.Now(), d, at)
+		}
+	}
+	c.w.clock.advance(at.Sub(c.w.clock.Now()) - time.Millisecond)
+	if d := c.n.Allow(context.Background(), r); d.Allowed || d.RetryAfter != time.Millisecond {
+		rt.Fatalf("%+v a millisecond too early: %+v", r, d)
+	}
+	c.w.clock.advance(time.Millisecond)
+	if d := c.n.Allow(context.Background(), r); !d.Allowed {
+		rt.Fatalf("%+v in time: %+v", r, d)
+	}
+}
