@@ -18,9 +18,9 @@ import (
 // under a lock that only first contacts and the sweep take; look-ups go on meanwhile,
 // in the old array if need be: what they miss there they look for again under the lock.
 //
-// The sweep walks the same array with a hand: each tick looks at a bounded number of
-// buckets, whatever the number of entries, and a full table looks at a few from where
-// the hand stands (CLOCK) to make room for one.
+// The sweep walks the same array: each tick looks at a bounded number of buckets,
+// whatever the number of entries. A full table looks at a few entries from where a hand
+// stands (CLOCK) to make room for one.
 type table struct {
 	hasher
 	capacity int
@@ -30,8 +30,9 @@ type table struct {
 	array atomic.Pointer[array]
 	size  atomic.Int64
 
-	mu   sync.Mutex // guards what changes the array, and hand
-	hand uint64     // buckets visited
+	mu    sync.Mutex // guards what changes the array, hand and broom
+	hand  uint64     // places that first contacts have looked at for room
+	broom uint64     // bucket that the sweep came to
 
 	created struct{ traffic, imported atomic.Int64 }
 	evicted struct{ expired, idle atomic.Int64 }
@@ -52,6 +53,7 @@ const (
 
 	handStride   = 0x9e3779b97f4a7c15 // odd, so the hand visits every bucket in a round; 2^64 over the golden ratio, so never a neighbour
 	victimProbes = 64                 // entries that a first contact may look at to make room
+	slotProbes   = 512                // places it may look at to find them
 	sweepBuckets = 4096               // buckets that one tick of the sweep looks at
 )
 
@@ -193,61 +195,73 @@ func (t *table) growLocked(old *array) *array {
 }
 
 // makeRoomLocked evicts one of the next entries under the hand: an expired one, or
-// one that is idle and far from its limit.
+// one that is idle and far from its limit. The hand leaps from bucket to bucket and
+// looks at one slot in each, so that evictions thin the array as evenly as insertions
+// fill it. (Emptying bucket after bucket would leave those ahead of the hand twice as
+// full as the average, and taking one entry from each would let some fill up for good;
+// look-ups would run on and on.) Since 7 divides neither a power of two nor one more
+// than it, every slot has its turn once in seven rounds.
 func (t *table) makeRoomLocked(nowMs int64) bool {
-	_, evicted := t.advanceLocked(nowMs, true, victimProbes, len(t.array.Load().buckets))
-	return evicted > 0
+	a := t.array.Load()
+	buckets := uint64(len(a.buckets))
+	looked := 0
+	for range min(slots*buckets, slotProbes) {
+		t.hand++
+		at, s := t.hand*handStride&a.mask, int((t.hand+t.hand/buckets)%slots)
+		e := a.buckets[at].slots[s].Load()
+		if e == nil {
+			continue
+		}
+		if t.tryEvictLocked(a, e, at, s, nowMs, true) {
+			return true
+		}
+		if looked++; looked == victimProbes {
+			break
+		}
+	}
+	return false
 }
 
-// sweep looks at the next buckets under the hand and evicts what has expired, a few
-// buckets for each time it takes the lock, so that no first contact waits for long.
-// It returns how many entries it looked at.
+// tryEvictLocked evicts e from its place if it may go.
+func (t *table) tryEvictLocked(a *array, e *entry, at uint64, s int, nowMs int64, pressed bool) bool {
+	gone := e.evict(nowMs, pressed, t.sends)
+	if gone == stays {
+		return false
+	}
+	a.remove(e, at, s)
+	t.size.Add(-1)
+	if gone == goneIdle {
+		t.evicted.idle.Add(1)
+	} else {
+		t.evicted.expired.Add(1)
+	}
+	return true
+}
+
+// sweep looks at the next buckets and evicts what has expired, a few for each time it
+// takes the lock, so that no first contact waits for long. It returns how many entries
+// it looked at.
 func (t *table) sweep(nowMs int64) (looked int) {
 	const turn = 64
-	left := min(sweepBuckets, len(t.array.Load().buckets))
-	for ; left > 0; left -= turn {
-		t.mu.Lock()
-		n, _ := t.advanceLocked(nowMs, false, turn*slots, min(left, turn))
-		t.mu.Unlock()
-		looked += n
+	for left := min(sweepBuckets, len(t.array.Load().buckets)); left > 0; left -= turn {
+		looked += t.sweepTurn(nowMs, min(left, turn))
 	}
 	return looked
 }
 
-// advanceLocked moves the hand over at most so many buckets and entries, and evicts
-// what may go. pressed is true when room is needed: then one is enough, and the hand
-// moves on to another bucket and begins with another slot, so that evictions thin the
-// array evenly. A hand that emptied bucket after bucket would leave those ahead of it
-// twice as full as the average, and look-ups there would run on and on.
-func (t *table) advanceLocked(nowMs int64, pressed bool, entries, buckets int) (looked, evicted int) {
+func (t *table) sweepTurn(nowMs int64, buckets int) (looked int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	a := t.array.Load()
-	for ; buckets > 0 && looked < entries; buckets-- {
-		t.hand++
-		at := t.hand * handStride & a.mask
-		b := &a.buckets[at]
-		for i := range uint64(slots) {
-			s := int((t.hand + i) % slots)
-			e := b.slots[s].Load()
-			if e == nil {
-				continue
-			}
-			looked++
-			gone := e.evict(nowMs, pressed, t.sends)
-			if gone == stays {
-				continue
-			}
-			a.remove(e, at, s)
-			t.size.Add(-1)
-			evicted++
-			if gone == goneIdle {
-				t.evicted.idle.Add(1)
-			} else {
-				t.evicted.expired.Add(1)
-			}
-			if pressed {
-				return looked, evicted
+	for range buckets {
+		t.broom = (t.broom + 1) & a.mask
+		b := &a.buckets[t.broom]
+		for s := range b.slots {
+			if e := b.slots[s].Load(); e != nil {
+				looked++
+				t.tryEvictLocked(a, e, t.broom, s, nowMs, false)
 			}
 		}
 	}
-	return looked, evicted
+	return looked
 }
