@@ -1,0 +1,35 @@
+package benchmarks
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/benchmarks/workload"
+)
+
+// floor does what no limiter can do without, and nothing else: it finds the
+// identifier's counter, adds to it and asks for the time. It never denies.
+var floor = workload.Limiter{Name: "floor", Floor: true, New: func(int64) (workload.Decide, func()) {
+	var counters sync.Map
+	return func(identifier string) bool {
+		now := time.Now().UnixNano()
+		counter, ok := counters.Load(identifier)
+		if !ok {
+			counter, _ = counters.LoadOrStore(identifier, new(atomic.Int64))
+		}
+		return counter.(*atomic.Int64).Add(1) > 0 && now > 0
+	}, func() {}
+}}
+
+// floorLeast is the same of the cheapest parts that Go has: the map that its
+// keyless rivals are put into, and a clock that does not know the time of day. To
+// number windows by it takes a little more than this.
+var floorLeast = workload.Limiter{Name: "floor-least", Floor: true, New: func(int64) (workload.Decide, func()) {
+	counters := lockedMap[*atomic.Int64]{make: func() *atomic.Int64 { return new(atomic.Int64) }}
+	started := time.Now()
+	return func(identifier string) bool {
+		now := time.Since(started)
+		return counters.get(identifier).Add(1) > 0 && now >= 0
+	}, func() {}
+}}
