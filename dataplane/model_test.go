@@ -64,7 +64,6 @@ type history struct {
 
 	known   map[window.Key]*dumbKey // held in memory
 	entries map[window.Key]any      // and where
-	atMs    int64                   // the time of the step
 	dropped int64                   // accepted cost that will never reach the origin
 	lossy   bool                    // the origin loses replies
 }
