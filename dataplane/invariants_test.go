@@ -26,13 +26,16 @@ import (
 // which units it got, and all of a cell's must lie side by side, from 0 on, without a
 // gap or an overlap, while the clock runs and windows roll over.
 func TestEveryUnitIsHandedOutOnce(t *testing.T) {
-	const limit, windows, workers = 300, 80, 4
+	const limit, windows, workers = 2500, 400, 4
 	type share struct{ atMs, remaining, cost int64 }
 	var requests atomic.Int64
 	startMs := epoch.UnixMilli()
-	elapsedMs := func() int64 { return requests.Load() / 16 } // requests make the time pass
+	elapsedMs := func() int64 { return requests.Load() / 2 } // requests make the time pass
 	w := newWorld(t)
-	n := w.alone(func(c *dataplane.Config) { c.Clock = func() time.Time { return time.UnixMilli(startMs + elapsedMs()) } })
+	n := w.alone(func(c *dataplane.Config) {
+		c.Clock = func() time.Time { return time.UnixMilli(startMs + elapsedMs()) }
+		c.ClockSkewMax = windows * time.Second // for those who were kept waiting with theirs
+	})
 	handle, err := n.Key("acme", "api", "k", time.Second)
 	if err != nil {
 		t.Fatal(err)

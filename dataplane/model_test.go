@@ -178,7 +178,7 @@ func (h *history) handle(key window.Key) *dataplane.Key {
 func (h *history) batch(rt *rapid.T) {
 	h.rt = rt
 	keys := h.keys
-	if h.full {
+	if h.full { // its own keys could push each other out
 		keys = keys[:1]
 	}
 	var requests []dataplane.Request
@@ -498,7 +498,7 @@ func (h *history) publish(region string, cell window.Cell, count int64) {
 }
 
 func (h *history) faults(rt *rapid.T) {
-	switch rapid.SampledFrom([]string{"heal", "heal", "origin", "replies", "counts", "wipe"}).Draw(rt, "fault") {
+	switch rapid.SampledFrom([]string{"heal", "heal", "origin", "replies", "counts", "wipe origin", "wipe counts"}).Draw(rt, "fault") {
 	case "heal":
 		h.setFaults(false, false, false)
 	case "origin":
@@ -507,8 +507,10 @@ func (h *history) faults(rt *rapid.T) {
 		h.setFaults(false, true, false)
 	case "counts":
 		h.setFaults(false, false, true)
-	case "wipe":
+	case "wipe origin":
 		h.w.origin("eu").Wipe()
+	case "wipe counts":
+		h.w.counts.Wipe()
 	}
 }
 
