@@ -68,7 +68,9 @@
 //     R * floor * limit before anybody notices.
 //   - A lost reply of the origin counts a tick's cost twice, on the safe side.
 //   - A node that is killed loses at most one replay tick of its own accepted cost.
-//   - A full table forgets idle keys that are below half their limits.
+//   - A full table forgets idle keys that are below half their limits. One that is full
+//     of keys that must stay, pressed or unsent, decides about new ones without
+//     remembering them: weir_table_full_total counts those.
 //   - Keys are told apart by 128 bits of keyed hash; see identity.go for the odds.
 //
 // # When not to use it

@@ -2,6 +2,7 @@ package servers
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"os"
 	"os/signal"
@@ -89,7 +90,7 @@ func TestAProgramThatIsNeverReadyIsAnError(t *testing.T) {
 		},
 		Ready: func(addrs []string) string { return "http://" + addrs[0] + "/nowhere" },
 	})
-	if err == nil || !strings.Contains(err.Error(), "404") {
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "start program: not ready") {
 		t.Errorf("%v", err)
 	}
 }
