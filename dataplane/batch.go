@@ -79,6 +79,8 @@ func (w *workspace) put(used []item) {
 	workspaces.Put(w)
 }
 
+const enterRoundsMax = 3 // after which a batch whose keys push each other out of a full table makes do with untracked ones
+
 const fewItems = 8 // up to which pairs are compared; above, a map is made
 
 func (l *Limiter) allowMany(ctx context.Context, nowMs int64, decisions []Decision, requests []Request) Batch {
@@ -94,8 +96,8 @@ func (l *Limiter) allowMany(ctx context.Context, nowMs int64, decisions []Decisi
 	if cap(decisions)-len(decisions) < len(items) {
 		decisions = slices.Grow(decisions, len(items))
 	}
-	for {
-		l.enter(items)
+	for round := 0; ; round++ {
+		l.enter(items, round >= enterRoundsMax)
 		allowed, alive := l.judgeMany(ctx, items)
 		if !alive {
 			continue // an entry was evicted meanwhile: look all keys up again
@@ -156,7 +158,7 @@ func (it *item) follow(before *item) {
 
 // enter finds or makes every item's entry: one for a key, also where the table has no
 // room for it.
-func (l *Limiter) enter(items []item) {
+func (l *Limiter) enter(items []item, crowded bool) {
 	for i := range items {
 		it := &items[i]
 		if it.first != i {
@@ -168,6 +170,10 @@ func (l *Limiter) enter(items []item) {
 			continue
 		}
 		key := it.name.key()
+		if crowded {
+			it.entry, it.met = newEntry(it.id, &key, window.Sequence(it.nowMs, it.durationMs), l.table.fleet), untracked
+			continue
+		}
 		it.entry, it.met = l.table.add(it.id, &key, window.Sequence(it.nowMs, it.durationMs), it.nowMs, &l.table.created.traffic)
 	}
 }

@@ -104,7 +104,9 @@ type cellBook struct {
 	confirmed int64 // largest total the origin itself has named
 	reserved  int64 // batches not yet decided; part of the word, never replayed or flushed
 	flushed   int64 // largest value known to be in the count store as this region's component
+	offered   int64 // largest value ever handed to the count store: it may be stored, whatever became of the call
 	credit    int64 // refunded here after others had been told; see Reservation
+	netted    int64 // own cost that credit has paid for: it stays in the word, and is told to nobody
 }
 
 func newEntry(id *identity, key *window.Key, sequence int64, fleet bool) *entry {
@@ -260,7 +262,8 @@ func (e *entry) takeLocked(slot int, n int64) { e.words[slot].Add(-uint64(n)) }
 
 // acceptedLocked is what may be told to others: the count without reservations.
 func (e *entry) acceptedLocked(slot int) int64 {
-	return wordCount(e.words[slot].Load()) - e.book.cells[slot].reserved
+	c := &e.book.cells[slot]
+	return wordCount(e.words[slot].Load()) - c.reserved - c.netted
 }
 
 // unsentLocked is this node's own accepted cost that the origin has not confirmed
@@ -272,7 +275,8 @@ func (e *entry) unsentLocked(slot int) int64 {
 
 // foreignLocked is what all other regions have reported for the cell.
 func (e *entry) foreignLocked(slot int) int64 {
-	return e.others[slot].Load() + e.book.cells[slot].credit
+	c := &e.book.cells[slot]
+	return e.others[slot].Load() + c.credit + c.netted
 }
 
 // absorbLocked merges the origin's total for a cell, in answer to a send of sent

@@ -166,12 +166,12 @@ func (k *dumbKey) alive() []int64 { return []int64{k.latest - 1, k.latest} }
 // mayGo is true when the key may be forgotten: no strict deadline lies ahead (which
 // means nothing to a node alone), nothing is unsent, and its cells are over, or nobody
 // has reached a limit in them.
-func (k *dumbKey) mayGo(nowMs int64, alone, origin bool) bool {
+func (k *dumbKey) mayGo(seenFromMs, nowMs int64, alone, origin bool) bool {
 	if k.strictMs > nowMs && !alone {
 		return false
 	}
 	for _, s := range k.alive() {
-		if origin && k.unsent(s) != 0 || k.reached[s] && !k.over(k.latest, nowMs) {
+		if origin && k.unsent(s) != 0 || k.reached[s] && !k.over(k.latest, seenFromMs) {
 			return false
 		}
 	}

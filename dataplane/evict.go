@@ -25,7 +25,7 @@ const idleExpiry = 10 * time.Minute
 //
 // A key at its limit stays until its window ends, so that no flood of one-shot
 // identifiers can wash a blocked caller clean.
-func (e *entry) evict(nowMs int64, pressed, sends bool) eviction {
+func (e *entry) evict(nowMs, graceMs int64, pressed, sends bool) eviction {
 	if e.flags.Load()&flagDirty != 0 || e.strictUntil.Load() > nowMs {
 		return stays // without the lock: most entries that stay do so here
 	}
@@ -47,7 +47,7 @@ func (e *entry) evict(nowMs int64, pressed, sends bool) eviction {
 		}
 	}
 	result := goneExpired
-	if !expiredAt(seq, e.names.durationMs(), nowMs) {
+	if !expiredAt(seq, e.names.durationMs(), nowMs-graceMs) {
 		heard := e.heardAt.Load()
 		idle := sends && heard > 0 && nowMs-heard >= idleExpiry.Milliseconds()
 		if !pressed && !idle {

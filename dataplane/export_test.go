@@ -47,6 +47,7 @@ func (l *Limiter) Cell(c window.Cell) CellState {
 	s := CellState{Held: true, Count: wordCount(e.words[slot].Load()), Global: e.others[slot].Load()}
 	if e.book != nil {
 		b := e.book.cells[slot]
+		s.Count -= b.netted
 		s.Global = e.foreignLocked(slot)
 		s.Reserved, s.Settled, s.InFlight, s.Flushed, s.Credit, s.Unsent = b.reserved, b.settled, b.inFlight, b.flushed, b.credit, e.unsentLocked(slot)
 	}
@@ -92,7 +93,7 @@ func (l *Limiter) HoldOne(r Request) *Hold {
 	if err := l.prepare(h.items[:], []Request{r}, l.nowMs()); err != nil {
 		panic(err)
 	}
-	l.enter(h.items[:])
+	l.enter(h.items[:], false)
 	it := &h.items[0]
 	it.verdict, _ = it.entry.reserve(it.nowMs, it.durationMs, it.limit, it.cost)
 	return h

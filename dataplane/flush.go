@@ -80,6 +80,7 @@ func (e *entry) publish(set *settings, nowMs int64, hotOnly bool) (rows []public
 	for _, s := range []int64{seq - 1, seq} {
 		slot := slotOf(s)
 		if count, due := e.dueLocked(slot, set); due && !expiredAt(s, e.names.durationMs(), nowMs) {
+			e.book.cells[slot].offered = max(e.book.cells[slot].offered, count)
 			rows = append(rows, publication{Count{e.cell(s), count}, e})
 		}
 	}
@@ -108,7 +109,7 @@ func (e *entry) dueLocked(slot int, set *settings) (count int64, due bool) {
 }
 
 func (e *entry) hotLocked(slot int) bool {
-	total := e.acceptedLocked(slot) + e.others[slot].Load()
+	total := e.acceptedLocked(slot) + e.book.cells[slot].netted + e.others[slot].Load()
 	return float64(total) >= hotShare*float64(e.book.limitLow[slot].Load())
 }
 

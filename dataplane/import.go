@@ -73,7 +73,8 @@ func (l *Limiter) merge(in Imported, nowMs int64) (e *entry, changed, answer boo
 	}
 	foreign := min(in.Foreign, countMax)
 	if changed = foreign > e.foreignLocked(slot); changed {
-		e.others[slot].Store(foreign - e.book.cells[slot].credit)
+		c := &e.book.cells[slot]
+		e.others[slot].Store(foreign - c.credit - c.netted)
 	}
 	own := min(in.Own, window.LimitMax)
 	if own > e.acceptedLocked(slot) {

@@ -45,7 +45,7 @@ func New(cfg Config) (*Limiter, error) {
 		return nil, err
 	}
 	fleet := cfg.Origin != nil || cfg.Counts != nil
-	l := &Limiter{cfg: cfg, clock: newWallClock(cfg.Clock), table: newTable(cfg.EntriesMax, fleet, cfg.Origin != nil), marks: flagTouched}
+	l := &Limiter{cfg: cfg, clock: newWallClock(cfg.Clock), table: newTable(cfg.EntriesMax, cfg.ClockSkewMax.Milliseconds(), fleet, cfg.Origin != nil), marks: flagTouched}
 	if fleet {
 		l.marks |= flagDirty
 	}

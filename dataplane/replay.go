@@ -45,6 +45,7 @@ func (l *Limiter) replayOnce(ctx context.Context) error {
 	var stale []*entry
 	sent := 0
 	down := false
+	var again []*entry
 	for len(queue) > 0 && sent < replayTickMax && !down {
 		adds, parcels, stale = adds[:0], parcels[:0], stale[:0]
 		for len(queue) > 0 && len(adds) < replayChunk-1 {
@@ -60,11 +61,13 @@ func (l *Limiter) replayOnce(ctx context.Context) error {
 		if len(adds) > 0 {
 			failed, err := l.ship(ctx, adds, parcels)
 			firstErr = cmpErr(firstErr, err)
-			down = failed == len(adds) // no use in trying the rest now
+			down = len(failed) == len(adds) // no use in trying the rest now
+			again = append(again, failed...)
 		}
 		l.readStale(nowMs, stale)
 	}
-	l.requeue(queue)
+	l.putBack(queue)
+	l.requeue(again) // behind the rest: what always fails must not keep others from being tried
 	if firstErr == nil && len(queue) == 0 {
 		l.metrics.replayedAtMs.Store(nowMs)
 	}
@@ -107,7 +110,7 @@ func (l *Limiter) load(e *entry, nowMs int64, adds []Add, parcels []parcel) ([]A
 
 // ship sends one chunk and merges the answers. It returns how many failed, and the
 // first error.
-func (l *Limiter) ship(ctx context.Context, adds []Add, parcels []parcel) (int, error) {
+func (l *Limiter) ship(ctx context.Context, adds []Add, parcels []parcel) ([]*entry, error) {
 	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
 	began := time.Now()
@@ -127,7 +130,9 @@ func (l *Limiter) ship(ctx context.Context, adds []Add, parcels []parcel) (int, 
 			if errors.Is(answer.Err, ErrMaybeApplied) {
 				l.metrics.ambiguous.Add(adds[i].Cost)
 			}
-			p.entry.takeBack(p.sequence, adds[i].Cost)
+			if !p.entry.takeBack(p.sequence, adds[i].Cost) {
+				l.metrics.dropped[droppedExpired].Add(adds[i].Cost)
+			}
 			failed = append(failed, p.entry)
 			continue
 		}
@@ -139,10 +144,9 @@ func (l *Limiter) ship(ctx context.Context, adds []Add, parcels []parcel) (int, 
 	}
 	l.metrics.origin(opAdd, time.Since(began), firstErr)
 	l.metrics.replayedCells.Add(int64(len(adds) - len(failed)))
-	l.requeue(failed)
 	l.requeueFlush(grown)
 	l.heal(lost)
-	return len(failed), firstErr
+	return failed, firstErr
 }
 
 func cmpErr(first, next error) error {
@@ -165,7 +169,7 @@ func (e *entry) confirm(sequence, total, sent, nowMs int64) (grew bool, missing 
 	if lost {
 		missing = []Add{{e.cell(sequence), e.book.cells[slot].confirmed}}
 	}
-	if sequence == e.seq.Load() {
+	if sequence == e.seq.Load() && e.heardAt.Load() != 0 { // a reply is no hydration: it does not tell of the previous cell
 		e.hear(nowMs)
 	}
 	return grew, missing
@@ -174,12 +178,25 @@ func (e *entry) confirm(sequence, total, sent, nowMs int64) (grew bool, missing 
 // takeBack ends a send that failed: the cost is unsent again. If the reply was lost
 // it may have been applied, and will then count twice: at most one tick's cost, on
 // the safe side.
-func (e *entry) takeBack(sequence, sent int64) {
+func (e *entry) takeBack(sequence, sent int64) (kept bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if slot, ok := e.slotLocked(sequence); ok {
+	slot, ok := e.slotLocked(sequence)
+	if ok {
 		e.book.cells[slot].inFlight -= sent
 	}
+	return ok
+}
+
+// putBack returns what a tick has not got to: entries that were never taken off the
+// queue, by their flags.
+func (l *Limiter) putBack(rest []*entry) {
+	if len(rest) == 0 {
+		return
+	}
+	l.queues.Lock()
+	defer l.queues.Unlock()
+	l.queues.replay = append(rest, l.queues.replay...)
 }
 
 // requeue puts entries back for the next tick.

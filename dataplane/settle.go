@@ -127,20 +127,19 @@ func (e *entry) giveBack(sequence, cost int64) (given int64) {
 	return given + credit
 }
 
-// netLocked pays what this node has accepted and told nobody of from its credit. The
-// credit goes before the count: a decision in between sees too much, never too little.
+// netLocked pays what this node has accepted and told nobody of from its credit. What a
+// decision reads stays as it is: taking the cost out of the word instead, and the credit
+// out of others, would let a word come back to an earlier value while others has
+// changed, and a decision that was judged before count after.
 func (e *entry) netLocked(slot int) {
 	c := &e.book.cells[slot]
-	if c.credit == 0 {
-		return
-	}
 	n := min(c.credit, e.untoldLocked(slot))
 	c.credit -= n
-	e.others[slot].Add(n)
-	e.takeLocked(slot, n)
+	c.netted += n
 }
 
 // untoldLocked is own cost that neither the origin nor another region knows of.
 func (e *entry) untoldLocked(slot int) int64 {
-	return max(0, min(e.unsentLocked(slot), e.acceptedLocked(slot)-e.book.cells[slot].flushed))
+	c := &e.book.cells[slot]
+	return max(0, min(e.unsentLocked(slot), e.acceptedLocked(slot)-max(c.flushed, c.offered)))
 }

@@ -24,8 +24,9 @@ import (
 type table struct {
 	hasher
 	capacity int
-	fleet    bool // there is an origin or a count store: entries keep books
-	sends    bool // there is an origin: unsent cost must reach it before its entry may go
+	fleet    bool  // there is an origin or a count store: entries keep books
+	graceMs  int64 // Config.ClockSkewMax: requests so far back still see what has expired
+	sends    bool  // there is an origin: unsent cost must reach it before its entry may go
 
 	array atomic.Pointer[array]
 	size  atomic.Int64
@@ -62,8 +63,8 @@ type bucket struct {
 	slots [slots]atomic.Pointer[entry]
 }
 
-func newTable(capacity int, fleet, sends bool) *table {
-	t := &table{capacity: capacity, fleet: fleet, sends: sends}
+func newTable(capacity int, graceMs int64, fleet, sends bool) *table {
+	t := &table{graceMs: graceMs, capacity: capacity, fleet: fleet, sends: sends}
 	t.init()
 	t.array.Store(newArray(bucketsMin))
 	return t
@@ -224,7 +225,7 @@ func (t *table) makeRoomLocked(nowMs int64) bool {
 
 // tryEvictLocked evicts e from its place if it may go.
 func (t *table) tryEvictLocked(a *array, e *entry, at uint64, s int, nowMs int64, pressed bool) bool {
-	gone := e.evict(nowMs, pressed, t.sends)
+	gone := e.evict(nowMs, t.graceMs, pressed, t.sends)
 	if gone == stays {
 		return false
 	}

@@ -25,7 +25,7 @@ func TestEntryLayout(t *testing.T) {
 	if end := unsafe.Offsetof(e.flags) + 4; end > 64 {
 		t.Errorf("a decision reads up to byte %d", end)
 	}
-	if size := unsafe.Sizeof(book{}); size > 128 {
+	if size := unsafe.Sizeof(book{}); size > 160 {
 		t.Errorf("a book is %d bytes", size)
 	}
 	if size := unsafe.Sizeof(bucket{}); size != 64 {
@@ -86,7 +86,7 @@ func place(a *array, e *entry) (at uint64, s int) {
 }
 
 func TestTableGrows(t *testing.T) {
-	table := newTable(1<<30, false, false)
+	table := newTable(1<<30, 0, false, false)
 	const keys = 50_000
 	for i := range keys {
 		k := testKey(i)
@@ -111,7 +111,7 @@ func TestTableGrows(t *testing.T) {
 // The sweep looks at a bounded number of entries a tick, whatever their number, and
 // comes round.
 func TestSweepIsBounded(t *testing.T) {
-	table := newTable(1<<30, false, false)
+	table := newTable(1<<30, 0, false, false)
 	const keys = 100_000
 	for i := range keys {
 		k := testKey(i)
@@ -192,7 +192,7 @@ func FuzzIdentity(f *testing.F) {
 // stay short however long it lasts.
 func TestAFloodDoesNotClusterTheTable(t *testing.T) {
 	const capacity = 20_000
-	table := newTable(capacity, false, false)
+	table := newTable(capacity, 0, false, false)
 	for i := range 15 * capacity {
 		k := testKey(i)
 		id := table.ofKey(k)
