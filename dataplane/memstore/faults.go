@@ -16,6 +16,7 @@ type Op string
 const (
 	OpRead      Op = "read"
 	OpAdd       Op = "add"
+	OpClaim     Op = "claim"
 	OpRaise     Op = "raise"
 	OpPublish   Op = "publish"
 	OpImport    Op = "import"
@@ -29,8 +30,8 @@ const (
 // A call is a journey: it leaves, and there Hook and Fail can keep it from arriving;
 // it travels for half of Delay; it is applied; it travels back for the other half;
 // and there LoseReplies can swallow the reply. A caller whose ctx ends while its
-// call travels gets ctx's error, and an Add that has left is applied all the same,
-// and reported as dataplane.ErrMaybeApplied: as over a network.
+// call travels gets ctx's error, and an Add or a Claim that has left is applied all
+// the same, and reported as dataplane.ErrMaybeApplied: as over a network.
 type Faults struct {
 	mu          sync.Mutex
 	hook        func(Op) error
@@ -129,11 +130,15 @@ func (f *Faults) roundTrip(ctx context.Context, op Op, apply func(journey) error
 	if err != nil {
 		return err
 	}
+	return j.roundTrip(ctx, apply)
+}
+
+func (j journey) roundTrip(ctx context.Context, apply func(journey) error) error {
 	if err := j.travel(ctx); err != nil {
 		return err
 	}
 	if err := apply(j); err != nil {
-		return opError(op, err)
+		return opError(j.op, err)
 	}
 	return j.comeBack(ctx)
 }

@@ -3,6 +3,8 @@ package memstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +31,9 @@ func calls(o *memstore.Origin, c *memstore.Counts) map[memstore.Op]func(context.
 		memstore.OpRead: func(ctx context.Context) error { _, err := o.Read(ctx, []window.Cell{cell}); return err },
 		memstore.OpAdd: func(ctx context.Context) error {
 			return o.Add(ctx, []dataplane.Add{{Cell: cell, Cost: 1}})[0].Err
+		},
+		memstore.OpClaim: func(ctx context.Context) error {
+			return o.Claim(ctx, []dataplane.Claim{{Cell: cell, Cost: 1, AtMost: 1}})[0].Err
 		},
 		memstore.OpRaise: func(ctx context.Context) error { return o.Raise(ctx, []dataplane.Add{{Cell: cell, Cost: 1}}) },
 		memstore.OpPublish: func(ctx context.Context) error {
@@ -127,7 +132,7 @@ func TestDelayIsHowLongACallTakes(t *testing.T) {
 				if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != patience {
 					t.Errorf("%s with %v to wait: %v after %v", op, patience, err, time.Since(began))
 				}
-				if maybe := errors.Is(err, dataplane.ErrMaybeApplied); maybe != (op == memstore.OpAdd) {
+				if maybe := errors.Is(err, dataplane.ErrMaybeApplied); maybe != (op == memstore.OpAdd || op == memstore.OpClaim) {
 					t.Errorf("%s with %v to wait: %v", op, patience, err)
 				}
 			}
@@ -158,4 +163,79 @@ func TestRefusedRowsAreStoredNever(t *testing.T) {
 	if s := c.Stats(); s.Publishes != 3 || s.ChunksRefused != 1 || s.RowsPublished != 2 || s.RowsGrown != 2 {
 		t.Errorf("stats: %+v", s)
 	}
+}
+
+// oneInEach is a cell of each shard.
+func oneInEach(o *memstore.Origin) []window.Cell {
+	cells := make([]window.Cell, o.Shards())
+	for found, i := 0, 0; found < len(cells); i++ {
+		c := minuteCell(fmt.Sprint(i))
+		if shard := o.ShardOf(&c.Key); cells[shard] == (window.Cell{}) {
+			cells[shard], found = c, found+1
+		}
+	}
+	return cells
+}
+
+// "One that is down or slow concerns its own keys only."
+func TestShardFaultsConcernOneShard(t *testing.T) {
+	o := memstore.NewOrigin(memstore.OriginOptions{Shards: 3})
+	cells := oneInEach(o)
+	adds, claims := make([]dataplane.Add, 3), make([]dataplane.Claim, 3)
+	for i, c := range cells {
+		adds[i], claims[i] = dataplane.Add{Cell: c, Cost: 1}, dataplane.Claim{Cell: c, Cost: 1, AtMost: 9}
+	}
+	o.ShardFaults(1).Fail(errDown)
+	for i, a := range o.Add(t.Context(), adds) {
+		if errors.Is(a.Err, errDown) != (i == 1) || errors.Is(a.Err, dataplane.ErrMaybeApplied) {
+			t.Errorf("add to shard %d: %+v", i, a)
+		}
+	}
+	for i, c := range o.Claim(t.Context(), claims) {
+		if errors.Is(c.Err, errDown) != (i == 1) || c.Added == (i == 1) {
+			t.Errorf("claim from shard %d: %+v", i, c)
+		}
+	}
+	for i := range cells {
+		if _, err := o.Read(t.Context(), cells[i:i+1]); errors.Is(err, errDown) != (i == 1) {
+			t.Errorf("read from shard %d: %v", i, err)
+		}
+	}
+	if totals, err := o.Read(t.Context(), cells); !errors.Is(err, errDown) || totals != nil {
+		t.Errorf("a read of all shards: %v, %v", totals, err)
+	}
+	if err := o.Raise(t.Context(), adds); !errors.Is(err, errDown) {
+		t.Errorf("raise in all shards: %v", err)
+	}
+	want := memstore.OriginStats{Reads: 6, Adds: 3, Claims: 3, Raises: 3, CellsRead: 4, CellsAdded: 2, CellsClaimed: 2}
+	if got := o.Stats(); got != want {
+		t.Errorf("stats are %+v, want %+v", got, want)
+	}
+
+	o.ShardFaults(1).Fail(nil)
+	o.ShardFaults(2).LoseReplies(true)
+	for i, a := range o.Add(t.Context(), adds) {
+		if errors.Is(a.Err, dataplane.ErrMaybeApplied) != (i == 2) {
+			t.Errorf("add to shard %d: %+v", i, a)
+		}
+	}
+	if got, want := o.Totals(), map[window.Cell]int64{cells[0]: 3, cells[1]: 1, cells[2]: 3}; !maps.Equal(got, want) {
+		t.Errorf("totals are %v, want %v", got, want)
+	}
+}
+
+// A call to several shards takes as long as the slowest, not as all together.
+func TestShardsAreCalledAtTheSameTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := memstore.NewOrigin(memstore.OriginOptions{Shards: 3})
+		o.Faults.Delay(time.Second)
+		o.ShardFaults(0).Delay(2 * time.Second)
+		began := time.Now()
+		if _, err := o.Read(t.Context(), oneInEach(o)); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took != 3*time.Second {
+			t.Errorf("took %v", took)
+		}
+	})
 }

@@ -1,12 +1,8 @@
 package memstore
 
 import (
-	"context"
-	"fmt"
 	"hash/fnv"
 	"maps"
-	"math"
-	"slices"
 	"sync"
 	"time"
 
@@ -22,16 +18,21 @@ type OriginOptions struct {
 	// Grace is how long a cell stays after it has expired, 30 s unless set: nodes
 	// whose clocks are behind may still ask for it.
 	Grace time.Duration
+
+	// Shards is how many there are, 1 unless set.
+	Shards int
 }
 
 // Origin is a dataplane.Origin in memory: one region's totals. Several limiters of a
 // process that share one are a region.
 type Origin struct {
-	// Faults make it fail; see there.
+	// Faults make it fail; see there. They hold for all shards: a call that concerns
+	// several is a journey to each. See ShardFaults for one alone.
 	Faults Faults
 
-	clock func() time.Time
-	grace time.Duration
+	clock       func() time.Time
+	grace       time.Duration
+	shardFaults []Faults // one for each shard
 
 	mu      sync.Mutex
 	totals  map[window.Cell]total
@@ -48,12 +49,14 @@ type total struct {
 
 // OriginStats count what was asked of an Origin since it was made.
 type OriginStats struct {
-	Reads, Adds, Raises                int64 // calls, one round trip each, failed ones included
-	CellsRead, CellsAdded, CellsRaised int64 // what arrived; for raises, what they changed
+	Reads, Adds, Claims, Raises int64 // round trips, one for each shard concerned, failed ones included
+
+	// What arrived; for raises and claims, what they changed.
+	CellsRead, CellsAdded, CellsClaimed, CellsRaised int64
 }
 
 // Calls is the number of round trips of any kind.
-func (s OriginStats) Calls() int64 { return s.Reads + s.Adds + s.Raises }
+func (s OriginStats) Calls() int64 { return s.Reads + s.Adds + s.Claims + s.Raises }
 
 const (
 	defaultGrace = 30 * time.Second
@@ -68,83 +71,13 @@ func NewOrigin(o OriginOptions) *Origin {
 	if o.Grace <= 0 {
 		o.Grace = defaultGrace
 	}
-	return &Origin{clock: o.Clock, grace: o.Grace, totals: make(map[window.Cell]total), sweepAt: sweepMin}
-}
-
-// Read implements dataplane.Origin.
-func (o *Origin) Read(ctx context.Context, cells []window.Cell) ([]int64, error) {
-	o.count(func(s *OriginStats) { s.Reads++ })
-	totals := make([]int64, len(cells))
-	err := o.Faults.roundTrip(ctx, OpRead, func(journey) error {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.stats.CellsRead += int64(len(cells))
-		nowMs := o.clock().UnixMilli()
-		for i, c := range cells {
-			totals[i] = o.aliveLocked(c, nowMs).count
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
+	return &Origin{
+		clock:       o.Clock,
+		grace:       o.Grace,
+		shardFaults: make([]Faults, max(1, o.Shards)),
+		totals:      make(map[window.Cell]total),
+		sweepAt:     sweepMin,
 	}
-	return totals, nil
-}
-
-// Add implements dataplane.Origin.
-func (o *Origin) Add(ctx context.Context, adds []dataplane.Add) []dataplane.Added {
-	o.count(func(s *OriginStats) { s.Adds++ })
-	j, err := o.Faults.depart(ctx, OpAdd)
-	if err != nil {
-		return slices.Repeat([]dataplane.Added{{Err: err}}, len(adds))
-	}
-	lost := j.travel(ctx)
-	added := o.add(adds)
-	if lost == nil {
-		lost = j.comeBack(ctx)
-	}
-	if lost != nil {
-		return slices.Repeat([]dataplane.Added{{Err: fmt.Errorf("%w: %w", dataplane.ErrMaybeApplied, lost)}}, len(adds))
-	}
-	return added
-}
-
-func (o *Origin) add(adds []dataplane.Add) []dataplane.Added {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	added := make([]dataplane.Added, len(adds))
-	nowMs := o.clock().UnixMilli()
-	for i, a := range adds {
-		count := o.aliveLocked(a.Cell, nowMs).count
-		switch {
-		case a.Cost <= 0:
-			added[i].Err = opError(OpAdd, fmt.Errorf("cost of %v is %d, want > 0", a.Cell, a.Cost))
-		case a.Cost > math.MaxInt64-count:
-			added[i].Err = opError(OpAdd, fmt.Errorf("total of %v would overflow", a.Cell))
-		default:
-			o.stats.CellsAdded++
-			o.putLocked(a.Cell, count+a.Cost, nowMs)
-			added[i].Total = count + a.Cost
-		}
-	}
-	return added
-}
-
-// Raise implements dataplane.Origin.
-func (o *Origin) Raise(ctx context.Context, totals []dataplane.Add) error {
-	o.count(func(s *OriginStats) { s.Raises++ })
-	return o.Faults.roundTrip(ctx, OpRaise, func(journey) error {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		nowMs := o.clock().UnixMilli()
-		for _, t := range totals {
-			if t.Cost > o.aliveLocked(t.Cell, nowMs).count {
-				o.stats.CellsRaised++
-				o.putLocked(t.Cell, t.Cost, nowMs)
-			}
-		}
-		return nil
-	})
 }
 
 // Wipe forgets everything, as a server does that restarts without its data.
@@ -177,12 +110,6 @@ func (o *Origin) Rows() []Row {
 // Totals is what is there, by cell.
 func (o *Origin) Totals() map[window.Cell]int64 { return sumRows(o.Rows()) }
 
-func (o *Origin) count(change func(*OriginStats)) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	change(&o.stats)
-}
-
 func (o *Origin) aliveLocked(c window.Cell, nowMs int64) total {
 	if t := o.totals[c]; t.forgottenMs > nowMs {
 		return t
@@ -209,10 +136,14 @@ func (o *Origin) sweepLocked(nowMs int64) {
 // jitter spreads the ends of keys whose cells end together over a tenth of their
 // duration, at most a minute; a key's own is always the same.
 func jitter(c window.Cell) time.Duration {
+	return time.Duration(hashNames(&c.Key) % uint64(min(c.Duration/10, time.Minute)+1))
+}
+
+func hashNames(key *window.Key) uint64 {
 	h := fnv.New64a()
-	for _, name := range []string{c.Workspace, c.Namespace, c.Identifier} {
+	for _, name := range []string{key.Workspace, key.Namespace, key.Identifier} {
 		_, _ = h.Write([]byte(name)) // a hash's Write cannot fail
 		_, _ = h.Write([]byte{0})
 	}
-	return time.Duration(h.Sum64() % uint64(min(c.Duration/10, time.Minute)+1))
+	return h.Sum64()
 }

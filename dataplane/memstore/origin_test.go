@@ -98,3 +98,26 @@ func TestOriginCountsCalls(t *testing.T) {
 		t.Errorf("after a wipe: %v", rows)
 	}
 }
+
+func TestShardedOriginKeepsTheContract(t *testing.T) {
+	storetest.TestOrigin(t, func(testing.TB) dataplane.Origin {
+		return memstore.NewOrigin(memstore.OriginOptions{Shards: 3})
+	})
+}
+
+func TestKeysSpreadOverShards(t *testing.T) {
+	if n := memstore.NewOrigin(memstore.OriginOptions{}).Shards(); n != 1 {
+		t.Errorf("%d shards unless set", n)
+	}
+	o := memstore.NewOrigin(memstore.OriginOptions{Shards: 4})
+	keys := make([]int, o.Shards())
+	for i := range 4000 {
+		c := minuteCell(fmt.Sprint("user-", i))
+		keys[o.ShardOf(&c.Key)]++
+	}
+	for shard, n := range keys {
+		if n < 800 || n > 1200 {
+			t.Errorf("shard %d has %d of 4,000 keys", shard, n)
+		}
+	}
+}

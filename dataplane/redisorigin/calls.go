@@ -8,58 +8,125 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // callKeysMax bounds the keys of one command, and with them how long a server can do
 // nothing else: some 0.6 ms.
 const callKeysMax = 500
 
-// The scripts, sent whole each time: there is nothing to load first, and no server
-// that has forgotten them. They take, for each key, a number and when the key expires
-// (Unix ms). Numbers go in as text and, from 2^53 on, come out as text, since Lua's
-// are float64.
-//
-// addScript's errors are values of single keys: once it has written, it does not
-// fail as a whole. Where the expiry cannot be set (not permitted, say) it takes the
-// increment back, so that no key is left without one.
-//
-// raiseScript may fail halfway, as it may be repeated.
-const (
-	addScript = `
-local totals = {}
-for i, key in ipairs(KEYS) do
-	local cost = ARGV[2*i-1]
-	local total = redis.pcall('INCRBY', key, cost)
-	if type(total) == 'number' then
-		local exact = total
-		if total >= 9007199254740992 then exact = redis.pcall('GET', key) end
-		local set = redis.pcall('PEXPIREAT', key, ARGV[2*i])
-		if type(set) == 'table' then
-			redis.pcall('DECRBY', key, cost)
-			if redis.pcall('GET', key) == '0' then redis.pcall('DEL', key) end
-			exact = set
-		end
-		total = exact
-	end
-	totals[i] = total
-end
-return totals`
+// shard is one partition: what all calls that concern it go through.
+type shard struct {
+	*layout
+	name    string // of the partition; "" for the only one
+	where   string // the name and the address, for errors
+	client  redis.UniversalClient
+	cluster bool // keys of one command must share a slot
+}
 
-	raiseScript = `
-local function less(a, b) return #a < #b or #a == #b and a < b end
-for i, key in ipairs(KEYS) do
-	local count = ARGV[2*i-1]
-	local stored = redis.pcall('GET', key)
-	if type(stored) == 'table' and string.find(stored.err, 'WRONGTYPE', 1, true) then stored = '' end
-	if type(stored) == 'table' then return stored end
-	if not stored or not string.find(stored, '^[1-9]%d*$') or less('9223372036854775807', stored) then stored = '0' end
-	if less(stored, count) then
-		local set = redis.pcall('SET', key, count, 'PXAT', ARGV[2*i])
-		if set.err then return set end
-	end
-end
-return #KEYS`
-)
+// failed says what was attempted, on how many cells, and where.
+func (s *shard) failed(what string, cells int, err error) error {
+	return fmt.Errorf("redisorigin: %s %d cells at %s: %w", what, cells, s.where, err)
+}
+
+func (s *shard) read(ctx context.Context, cells []window.Cell, totals []int64) error {
+	if err := ctx.Err(); err != nil {
+		return s.failed("read", len(cells), err)
+	}
+	keys := make([]string, len(cells))
+	for i, c := range cells {
+		keys[i] = s.keys.key(c)
+	}
+	values, err := s.get(ctx, keys)
+	if err != nil {
+		return s.failed("read", len(cells), err)
+	}
+	for i, v := range values {
+		if v != nil {
+			totals[i] = s.count(keys[i], v)
+		}
+	}
+	return nil
+}
+
+func (s *shard) add(ctx context.Context, adds []dataplane.Add, added []dataplane.Added) {
+	s.send(ctx, "add to", addScript, len(adds),
+		func(i int) (*window.Cell, int64) { return &adds[i].Cell, adds[i].Cost },
+		func(args []any, i int, expiresAtMs int64) []any { return append(args, adds[i].Cost, expiresAtMs) },
+		func(i int, reply any) { added[i] = addedOf(reply) },
+		func(i int, err error) { added[i] = dataplane.Added{Err: err} })
+}
+
+func (s *shard) claim(ctx context.Context, claims []dataplane.Claim, claimed []dataplane.Claimed) {
+	s.send(ctx, "claim from", claimScript, len(claims),
+		func(i int) (*window.Cell, int64) { return &claims[i].Cell, claims[i].Cost },
+		func(args []any, i int, expiresAtMs int64) []any {
+			return append(args, claims[i].Cost, roomFor(claims[i]), expiresAtMs)
+		},
+		func(i int, reply any) { claimed[i] = claimedOf(reply) },
+		func(i int, err error) { claimed[i] = dataplane.Claimed{Err: err} })
+}
+
+// roomFor is the largest total that a claim's cost can be added to, -1 if there is
+// none: here, because Lua cannot subtract such numbers exactly.
+func roomFor(c dataplane.Claim) int64 {
+	if c.AtMost < c.Cost {
+		return -1
+	}
+	return c.AtMost - c.Cost
+}
+
+func (s *shard) raise(ctx context.Context, totals []dataplane.Add) error {
+	if err := ctx.Err(); err != nil {
+		return s.failed("raise", len(totals), err)
+	}
+	calls := s.eval(ctx, raiseScript, len(totals),
+		func(i int) *window.Cell { return &totals[i].Cell },
+		func(args []any, i int, expiresAtMs int64) []any { return append(args, totals[i].Cost, expiresAtMs) })
+	var errs []error
+	for _, c := range calls {
+		if c.err != nil {
+			errs = append(errs, s.failed("raise", c.to-c.from, c.err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// send runs a script that increments: what may be sent is, and each cell is told how
+// it went, by its part of the reply or by an error.
+func (s *shard) send(ctx context.Context, what, script string, n int, ask func(i int) (*window.Cell, int64),
+	args func(args []any, i int, expiresAtMs int64) []any, answer func(i int, reply any), fail func(i int, err error)) {
+	if err := ctx.Err(); err != nil {
+		for i := range n {
+			fail(i, s.failed(what, n, err))
+		}
+		return
+	}
+	places := make([]int, 0, n)
+	for i := range n {
+		if c, cost := ask(i); cost <= 0 {
+			fail(i, fmt.Errorf("redisorigin: %s %v: cost is %d, want > 0", what, *c, cost))
+			continue
+		}
+		places = append(places, i)
+	}
+	calls := s.eval(ctx, script, len(places),
+		func(i int) *window.Cell { c, _ := ask(places[i]); return c },
+		func(list []any, i int, expiresAtMs int64) []any { return args(list, places[i], expiresAtMs) })
+	for _, c := range calls {
+		replies, err := c.replies()
+		if err != nil {
+			err = sendError(s.failed(what, c.to-c.from, err))
+		}
+		for i := c.from; i < c.to; i++ {
+			if err != nil {
+				fail(places[i], err)
+			} else {
+				answer(places[i], replies[i-c.from])
+			}
+		}
+	}
+}
 
 // call is one command for the cells from..to of what its caller was given, with its
 // reply or its error.
@@ -70,23 +137,37 @@ type call struct {
 	err      error
 }
 
-// eval runs a script over all cells, in one round trip. Each call has its own fate.
-func (o *Origin) eval(ctx context.Context, script string, adds []dataplane.Add) []call {
-	if len(adds) == 0 {
+// replies are the call's, one for each cell.
+func (c call) replies() ([]any, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	list, _ := c.reply.([]any)
+	if len(list) != c.to-c.from {
+		return nil, fmt.Errorf("the reply is %.100q", fmt.Sprint(c.reply))
+	}
+	return list, nil
+}
+
+// eval runs a script over n cells, in one round trip. Each call has its own fate.
+func (s *shard) eval(ctx context.Context, script string, n int, cell func(i int) *window.Cell,
+	args func(args []any, i int, expiresAtMs int64) []any) []call {
+	if n == 0 {
 		return nil
 	}
 	var calls []call
-	pipe := o.client.Pipeline()
-	for from := 0; from < len(adds); {
-		to := o.together(adds, from)
+	pipe := s.client.Pipeline()
+	for from := 0; from < n; {
+		to := s.together(n, from, cell)
 		keys := make([]string, 0, to-from)
-		args := make([]any, 0, 2*(to-from))
-		for _, a := range adds[from:to] {
-			key := o.keys.key(a.Cell)
+		list := make([]any, 0, 3*(to-from))
+		for i := from; i < to; i++ {
+			c := *cell(i)
+			key := s.keys.key(c)
 			keys = append(keys, key)
-			args = append(args, a.Cost, o.expiresAtMs(a.Cell, key))
+			list = args(list, i, s.expiresAtMs(c, key))
 		}
-		calls = append(calls, call{from: from, to: to, cmd: pipe.Eval(ctx, script, keys, args...)})
+		calls = append(calls, call{from: from, to: to, cmd: pipe.Eval(ctx, script, keys, list...)})
 		from = to
 	}
 	_, err := pipe.Exec(ctx)
@@ -96,78 +177,25 @@ func (o *Origin) eval(ctx context.Context, script string, adds []dataplane.Add) 
 	return calls
 }
 
-// replyOf tells replies from errors as go-redis does not quite: a command that was
-// answered before the connection broke has both, and one that was not sent because
-// the server refused the connection (a wrong password, say) has neither, and only
-// the pipeline has the error.
-func replyOf(cmd *redis.Cmd, pipelineErr error) (any, error) {
-	reply, err := cmd.Val(), cmd.Err()
-	switch list, isList := reply.([]any); {
-	case reply != nil && (!isList || len(list) > 0):
-		return reply, nil
-	case err != nil:
-		return nil, err
-	case pipelineErr != nil:
-		return nil, pipelineErr
-	}
-	return nil, errNoReply
-}
-
-var errNoReply = errors.New("no reply")
-
 // together is the end of the run of cells from `from` on that one command may name: on
 // a Cluster, those of one slot.
-func (o *Origin) together(adds []dataplane.Add, from int) (to int) {
+func (s *shard) together(n, from int, cell func(i int) *window.Cell) (to int) {
 	to = from + 1
-	for to < len(adds) && to-from < callKeysMax && (!o.cluster || adds[to].Cell.Key == adds[from].Cell.Key) {
+	for to < n && to-from < callKeysMax && (!s.cluster || cell(to).Key == cell(from).Key) {
 		to++
 	}
 	return to
 }
 
-// added tells each of the call's increments how it went.
-func (c call) added(tell func(i int, a dataplane.Added)) {
-	totals, _ := c.reply.([]any)
-	err := c.err
-	if err == nil && len(totals) != c.to-c.from {
-		err = fmt.Errorf("the reply is %.100q", fmt.Sprint(c.reply))
-	}
-	if err != nil {
-		err = addError(fmt.Errorf("redisorigin: add to %d cells: %w", c.to-c.from, err))
-	}
-	for i := c.from; i < c.to; i++ {
-		if err != nil {
-			tell(i, dataplane.Added{Err: err})
-		} else {
-			tell(i, addedOf(totals[i-c.from]))
-		}
-	}
-}
-
-// addedOf reads one answer of the add script.
-func addedOf(v any) dataplane.Added {
-	switch v := v.(type) {
-	case int64:
-		return dataplane.Added{Total: v}
-	case string:
-		if n, ok := parseCount(v); ok {
-			return dataplane.Added{Total: n}
-		}
-	case error:
-		return dataplane.Added{Err: fmt.Errorf("redisorigin: add: %w", v)}
-	}
-	return dataplane.Added{Err: fmt.Errorf("%w: redisorigin: add: the total is %q", dataplane.ErrMaybeApplied, fmt.Sprint(v))}
-}
-
 // get is the values of keys, nil where there is none, in one round trip.
-func (o *Origin) get(ctx context.Context, keys []string) ([]any, error) {
+func (s *shard) get(ctx context.Context, keys []string) ([]any, error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
-	if o.cluster {
-		return o.getEach(ctx, keys)
+	if s.cluster {
+		return s.getEach(ctx, keys)
 	}
-	pipe := o.client.Pipeline()
+	pipe := s.client.Pipeline()
 	var cmds []*redis.SliceCmd
 	for from := 0; from < len(keys); from += callKeysMax {
 		cmds = append(cmds, pipe.MGet(ctx, keys[from:min(from+callKeysMax, len(keys))]...))
@@ -186,8 +214,8 @@ func (o *Origin) get(ctx context.Context, keys []string) ([]any, error) {
 }
 
 // getEach asks for each key by itself, so that the client can send each to its node.
-func (o *Origin) getEach(ctx context.Context, keys []string) ([]any, error) {
-	pipe := o.client.Pipeline()
+func (s *shard) getEach(ctx context.Context, keys []string) ([]any, error) {
+	pipe := s.client.Pipeline()
 	cmds := make([]*redis.StringCmd, len(keys))
 	for i, key := range keys {
 		cmds[i] = pipe.Get(ctx, key)

@@ -22,11 +22,7 @@ func Open(rawURL string, o Options) (*Origin, error) {
 	if err != nil {
 		return nil, err
 	}
-	logger := o.Logger
-	if logger == nil {
-		logger = slog.Default()
-	}
-	redis.SetLogger(libraryLogger{logger})
+	redis.SetLogger(libraryLogger{o.logger()})
 	client := redis.NewUniversalClient(options)
 	origin, err := New(client, o)
 	if err != nil {

@@ -56,16 +56,21 @@ func (k keyspace) key(c window.Cell) string {
 	const numbers = 2*20 + len("::}:")
 	b := make([]byte, 0, len(k.head)+len(c.Workspace)+len(c.Namespace)+len(c.Identifier)+numbers+8)
 	b = append(b, k.head...)
-	b = appendEscaped(b, c.Workspace)
-	b = append(b, ':')
-	b = appendEscaped(b, c.Namespace)
-	b = append(b, ':')
-	b = appendEscaped(b, c.Identifier)
-	b = append(b, ':')
-	b = strconv.AppendInt(b, c.DurationMs(), 10)
+	b = appendIdentity(b, &c.Key)
 	b = append(b, '}', ':')
 	b = strconv.AppendInt(b, c.Sequence, 10)
 	return string(b)
+}
+
+// appendIdentity appends what is the same of all cells of a key.
+func appendIdentity(b []byte, key *window.Key) []byte {
+	b = appendEscaped(b, key.Workspace)
+	b = append(b, ':')
+	b = appendEscaped(b, key.Namespace)
+	b = append(b, ':')
+	b = appendEscaped(b, key.Identifier)
+	b = append(b, ':')
+	return strconv.AppendInt(b, key.DurationMs(), 10)
 }
 
 var errForeignKey = errors.New("not a key of this origin")

@@ -29,7 +29,7 @@ func (c collector) Describe(descs chan<- *prometheus.Desc) {
 }
 
 func (c collector) Collect(metrics chan<- prometheus.Metric) {
-	s := c.origin.client.PoolStats()
+	s := c.origin.shards[0].client.PoolStats()
 	counter := func(d *prometheus.Desc, v uint32) {
 		metrics <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v))
 	}

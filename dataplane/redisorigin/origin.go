@@ -35,52 +35,65 @@ type Options struct {
 
 const graceDefault = 30 * time.Second
 
-// Origin is a dataplane.Origin in Redis. It is safe for concurrent use and starts no
-// goroutine of its own.
+// Origin is a dataplane.Origin in Redis. It is safe for concurrent use; goroutines
+// that it starts, for a call to several partitions, end with the call.
 type Origin struct {
-	client  redis.UniversalClient
-	keys    keyspace
-	grace   time.Duration
-	cluster bool // keys of one command must share a slot
-	owned   bool // the client is closed with the Origin
-	logger  *slog.Logger
+	*layout
+	shards []*shard // by name
+	seeds  []uint64 // of the names, see ShardOf
+	owned  bool     // the clients are closed with the Origin
+}
+
+var _ dataplane.Origin = (*Origin)(nil)
+
+// layout is what is the same in all partitions: how cells are kept.
+type layout struct {
+	keys   keyspace
+	grace  time.Duration
+	logger *slog.Logger
 
 	garbage     atomic.Int64 // values read that were no counts
 	garbageOnce sync.Once    // the first of them is logged
 }
 
-var _ dataplane.Origin = (*Origin)(nil)
+func newLayout(o Options) (*layout, error) {
+	keys, err := newKeyspace(o.Prefix, o.Mode)
+	if err != nil {
+		return nil, err
+	}
+	if o.Grace < 0 {
+		return nil, fmt.Errorf("Grace is %v, less than 0", o.Grace)
+	}
+	if o.Grace == 0 {
+		o.Grace = graceDefault
+	}
+	return &layout{keys: keys, grace: o.Grace, logger: o.logger()}, nil
+}
+
+func (o Options) logger() *slog.Logger {
+	if o.Logger == nil {
+		return slog.Default()
+	}
+	return o.Logger
+}
 
 // New returns an Origin on a client that stays the caller's. It must be one that
 // sends every command once and obeys ctx's deadline, as a client made of
 // ClientOptions does; any other is an error.
 func New(client redis.UniversalClient, o Options) (*Origin, error) {
-	cluster, err := suitable(client)
-	if err != nil {
-		return nil, fmt.Errorf("redisorigin: %w", err)
-	}
-	keys, err := newKeyspace(o.Prefix, o.Mode)
-	if err != nil {
-		return nil, fmt.Errorf("redisorigin: %w", err)
-	}
-	if o.Grace < 0 {
-		return nil, fmt.Errorf("redisorigin: Grace is %v, less than 0", o.Grace)
-	}
-	if o.Grace == 0 {
-		o.Grace = graceDefault
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
-	return &Origin{client: client, keys: keys, grace: o.Grace, cluster: cluster, logger: o.Logger}, nil
+	return NewPartitions([]Partition{{Client: client}}, o)
 }
 
-// Close closes the client if Open made it.
+// Close closes the clients if Open or OpenPartitions made them.
 func (o *Origin) Close() error {
 	if !o.owned {
 		return nil
 	}
-	return o.client.Close()
+	var errs []error
+	for _, s := range o.shards {
+		errs = append(errs, s.client.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // Key is the key of a cell, for who looks into the server.
@@ -92,72 +105,37 @@ func (o *Origin) Cell(key string) (window.Cell, error) { return o.keys.cell(key)
 // Read implements dataplane.Origin. A value that is no count is read as 0, counted
 // and, the first time, logged; Raise replaces it.
 func (o *Origin) Read(ctx context.Context, cells []window.Cell) ([]int64, error) {
-	totals := make([]int64, len(cells))
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("redisorigin: read %d cells: %w", len(cells), err)
-	}
-	keys := make([]string, len(cells))
-	for i, c := range cells {
-		keys[i] = o.keys.key(c)
-	}
-	values, err := o.get(ctx, keys)
-	if err != nil {
-		return nil, fmt.Errorf("redisorigin: read %d cells: %w", len(cells), err)
-	}
-	for i, v := range values {
-		if v != nil {
-			totals[i] = o.count(keys[i], v)
-		}
+	var failures failures
+	totals := inShards(o, cells, func(c *window.Cell) *window.Key { return &c.Key },
+		func(s *shard, cells []window.Cell, totals []int64) { failures.add(s.read(ctx, cells, totals)) })
+	if err := failures.join(); err != nil {
+		return nil, err
 	}
 	return totals, nil
 }
 
 // Add implements dataplane.Origin.
 func (o *Origin) Add(ctx context.Context, adds []dataplane.Add) []dataplane.Added {
-	added := make([]dataplane.Added, len(adds))
-	if err := ctx.Err(); err != nil {
-		err = fmt.Errorf("redisorigin: add to %d cells: %w", len(adds), err)
-		for i := range added {
-			added[i].Err = err
-		}
-		return added
-	}
-	valid, places := positive(adds, added)
-	for _, call := range o.eval(ctx, addScript, valid) {
-		call.added(func(i int, a dataplane.Added) { added[places[i]] = a })
-	}
-	return added
+	return inShards(o, adds, func(a *dataplane.Add) *window.Key { return &a.Cell.Key },
+		func(s *shard, adds []dataplane.Add, added []dataplane.Added) { s.add(ctx, adds, added) })
 }
 
-// positive is the adds that may be sent, and where they were; the others get their
-// error here.
-func positive(adds []dataplane.Add, added []dataplane.Added) (valid []dataplane.Add, places []int) {
-	valid, places = make([]dataplane.Add, 0, len(adds)), make([]int, 0, len(adds))
-	for i, a := range adds {
-		if a.Cost <= 0 {
-			added[i].Err = fmt.Errorf("redisorigin: add to %v: cost is %d, want > 0", a.Cell, a.Cost)
-			continue
-		}
-		valid, places = append(valid, a), append(places, i)
-	}
-	return valid, places
+// Claim implements dataplane.Origin. Nothing can be claimed from a value that is no
+// count.
+func (o *Origin) Claim(ctx context.Context, claims []dataplane.Claim) []dataplane.Claimed {
+	return inShards(o, claims, func(c *dataplane.Claim) *window.Key { return &c.Cell.Key },
+		func(s *shard, claims []dataplane.Claim, claimed []dataplane.Claimed) { s.claim(ctx, claims, claimed) })
 }
 
 // Raise implements dataplane.Origin. It also replaces values that are no counts.
 func (o *Origin) Raise(ctx context.Context, totals []dataplane.Add) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("redisorigin: raise %d cells: %w", len(totals), err)
-	}
-	var errs []error
-	for _, call := range o.eval(ctx, raiseScript, totals) {
-		if call.err != nil {
-			errs = append(errs, fmt.Errorf("redisorigin: raise %d cells: %w", call.to-call.from, call.err))
-		}
-	}
-	return errors.Join(errs...)
+	var failures failures
+	inShards(o, totals, func(a *dataplane.Add) *window.Key { return &a.Cell.Key },
+		func(s *shard, totals []dataplane.Add, _ []struct{}) { failures.add(s.raise(ctx, totals)) })
+	return failures.join()
 }
 
 // expiresAtMs is when a cell's key is forgotten, in Unix milliseconds.
-func (o *Origin) expiresAtMs(c window.Cell, key string) int64 {
-	return c.ExpiresAtMs() + (o.grace + jitter(key, c.Duration)).Milliseconds()
+func (l *layout) expiresAtMs(c window.Cell, key string) int64 {
+	return c.ExpiresAtMs() + (l.grace + jitter(key, c.Duration)).Milliseconds()
 }

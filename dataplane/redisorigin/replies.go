@@ -12,9 +12,9 @@ import (
 	"github.com/weirhq/weir/dataplane"
 )
 
-// addError marks the error of a call as dataplane.ErrMaybeApplied, unless it is
+// sendError marks the error of a call that increments as dataplane.ErrMaybeApplied, unless it is
 // certain that nothing was applied.
-func addError(err error) error {
+func sendError(err error) error {
 	if neverSent(err) || refused(err) {
 		return err
 	}
@@ -42,6 +42,71 @@ func refused(err error) bool {
 	return errors.As(err, &reply)
 }
 
+// replyOf tells replies from errors as go-redis does not quite: a command that was
+// answered before the connection broke has both, and one that was not sent because
+// the server refused the connection (a wrong password, say) has neither, and only
+// the pipeline has the error.
+func replyOf(cmd *redis.Cmd, pipelineErr error) (any, error) {
+	reply, err := cmd.Val(), cmd.Err()
+	switch list, isList := reply.([]any); {
+	case reply != nil && (!isList || len(list) > 0):
+		return reply, nil
+	case err != nil:
+		return nil, err
+	case pipelineErr != nil:
+		return nil, pipelineErr
+	}
+	return nil, errNoReply
+}
+
+var errNoReply = errors.New("no reply")
+
+// addedOf reads one answer of addScript.
+func addedOf(reply any) dataplane.Added {
+	total, err := totalOf(reply)
+	return dataplane.Added{Total: total, Err: err}
+}
+
+// claimedOf reads one answer of claimScript.
+func claimedOf(reply any) dataplane.Claimed {
+	pair, _ := reply.([]any)
+	if len(pair) != 2 {
+		_, err := totalOf(reply) // an error, or something that is none of the script's
+		if err == nil {
+			err = strangeReply(reply)
+		}
+		return dataplane.Claimed{Err: err}
+	}
+	total, err := totalOf(pair[0])
+	switch added := pair[1]; {
+	case err != nil:
+		return dataplane.Claimed{Err: err}
+	case added == int64(0), added == int64(1):
+		return dataplane.Claimed{Total: total, Added: added == int64(1)}
+	}
+	return dataplane.Claimed{Err: strangeReply(reply)}
+}
+
+// totalOf reads a total, or the error that stands in its place.
+func totalOf(v any) (int64, error) {
+	switch v := v.(type) {
+	case int64:
+		return v, nil
+	case string:
+		if n, ok := parseCount(v); ok {
+			return n, nil
+		}
+	case error:
+		return 0, fmt.Errorf("redisorigin: increment: %w", v)
+	}
+	return 0, strangeReply(v)
+}
+
+// strangeReply says nothing about what was applied.
+func strangeReply(v any) error {
+	return fmt.Errorf("%w: redisorigin: increment: the reply is %.100q", dataplane.ErrMaybeApplied, fmt.Sprint(v))
+}
+
 // parseCount reads a stored total: an integer >= 0 as Redis itself writes it.
 func parseCount(s string) (int64, bool) {
 	n, err := strconv.ParseInt(s, 10, 64)
@@ -52,13 +117,13 @@ func parseCount(s string) (int64, bool) {
 }
 
 // count is the total that a value stands for, 0 if it is no count.
-func (o *Origin) count(key string, value any) int64 {
+func (l *layout) count(key string, value any) int64 {
 	s, _ := value.(string)
 	n, ok := parseCount(s)
 	if !ok {
-		o.garbage.Add(1)
-		o.garbageOnce.Do(func() {
-			o.logger.Error("a value at the origin is no count and is read as 0; further ones are only counted", "key", key)
+		l.garbage.Add(1)
+		l.garbageOnce.Do(func() {
+			l.logger.Error("a value at the origin is no count and is read as 0; further ones are only counted", "key", key)
 		})
 	}
 	return n

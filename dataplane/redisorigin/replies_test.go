@@ -18,10 +18,10 @@ func TestAnsweredBeforeTheConnectionBroke(t *testing.T) {
 	for _, cmd := range cmds {
 		cmd.SetErr(io.EOF)
 	}
-	added := make([]dataplane.Added, 5)
+	added := make([]dataplane.Added, 0, 5)
 	for i, c := range []call{{from: 0, to: 3, cmd: cmds[0]}, {from: 3, to: 5, cmd: cmds[1]}} {
 		c.reply, c.err = replyOf(cmds[i], io.EOF)
-		c.added(func(i int, a dataplane.Added) { added[i] = a })
+		added = append(added, answersOf(c)...)
 	}
 	if added[0] != (dataplane.Added{Total: 7}) || added[2] != (dataplane.Added{Total: 9007199254740993}) {
 		t.Errorf("answered: %+v and %+v", added[0], added[2])
@@ -36,6 +36,44 @@ func TestAnsweredBeforeTheConnectionBroke(t *testing.T) {
 	}
 }
 
+// answersOf is what a call's cells are told.
+func answersOf(c call) []dataplane.Added {
+	added := make([]dataplane.Added, c.to-c.from)
+	replies, err := c.replies()
+	for i := range added {
+		if err != nil {
+			added[i].Err = sendError(err)
+		} else {
+			added[i] = addedOf(replies[i])
+		}
+	}
+	return added
+}
+
+func TestClaimReplies(t *testing.T) {
+	refusal := errors.New("ERR value is no count")
+	for _, c := range []struct {
+		reply any
+		want  dataplane.Claimed
+	}{
+		{[]any{int64(7), int64(1)}, dataplane.Claimed{Total: 7, Added: true}},
+		{[]any{"7", int64(0)}, dataplane.Claimed{Total: 7}},
+		{[]any{"9007199254740993", int64(1)}, dataplane.Claimed{Total: 9007199254740993, Added: true}},
+	} {
+		if got := claimedOf(c.reply); got != c.want {
+			t.Errorf("reply %#v: %+v, want %+v", c.reply, got, c.want)
+		}
+	}
+	if got := claimedOf(refusal); !errors.Is(got.Err, refusal) || errors.Is(got.Err, dataplane.ErrMaybeApplied) || got.Added {
+		t.Errorf("a refusal: %+v", got)
+	}
+	for _, reply := range []any{nil, int64(7), "7", []any{}, []any{int64(7)}, []any{int64(7), int64(2)}, []any{int64(7), "1"}, []any{"x", int64(1)}, []any{nil, nil}} {
+		if got := claimedOf(reply); !errors.Is(got.Err, dataplane.ErrMaybeApplied) || got.Added || got.Total != 0 {
+			t.Errorf("reply %#v: %+v", reply, got)
+		}
+	}
+}
+
 // A reply that makes no sense says nothing about what was applied.
 func TestStrangeReplies(t *testing.T) {
 	for _, reply := range []any{nil, int64(1), "OK", []any{}, []any{int64(1)}, []any{int64(1), int64(2), int64(3)}, []any{"x", nil}, []any{1.5, "-1"}} {
@@ -43,15 +81,10 @@ func TestStrangeReplies(t *testing.T) {
 		cmd.SetVal(reply)
 		c := call{from: 0, to: 2, cmd: cmd}
 		c.reply, c.err = replyOf(cmd, nil)
-		told := 0
-		c.added(func(_ int, a dataplane.Added) {
-			told++
+		for _, a := range answersOf(c) {
 			if !errors.Is(a.Err, dataplane.ErrMaybeApplied) || a.Total != 0 {
 				t.Errorf("reply %#v: %+v", reply, a)
 			}
-		})
-		if told != 2 {
-			t.Errorf("reply %#v: %d answers for 2 cells", reply, told)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func TestEveryFaultIsFound(t *testing.T) {
 		for fault, subtest := range faults {
 			t.Run(subject+"/"+fault, func(t *testing.T) {
 				child := exec.CommandContext(t.Context(), os.Args[0],
-					"-test.run=^"+subject+"$/^"+strings.ReplaceAll(subtest, "/", "$/^"))
+					"-rapid.nofailfile", "-test.run=^"+subject+"$/^"+strings.ReplaceAll(subtest, "/", "$/^"))
 				child.Env = append(os.Environ(), faultVariable+"="+fault, "GORACE=atexit_sleep_ms=0") // or each takes a second
 				out, err := child.CombinedOutput()
 				if err == nil {
@@ -136,6 +136,22 @@ var originFaults = map[string]string{
 	"counts in floats":                           "Add/totals_are_exact",
 	"adds 1000 cells at most":                    "Add/takes_as_many_cells",
 	"loses updates":                              "Add/may_run_concurrently",
+	"claims past AtMost":                         "Claim/adds_each_cost",
+	"claims less than AtMost":                    "Claim/adds_each_cost",
+	"a claim without room answers with 0":        "Claim/adds_each_cost",
+	"a claim without room is an error":           "Claim/adds_each_cost",
+	"claims are decided together":                "Claim/adds_each_cost",
+	"a claim without room leaves its cost":       "Claim/one_that_finds_no_room",
+	"claims what is not positive":                "Claim/a_cost_that_is_not_positive",
+	"claims in floats":                           "Claim/is_exact",
+	"claims wrap":                                "Claim/is_exact",
+	"claims 1000 cells at most":                  "Claim/takes_as_many_cells",
+	"claims read and then write":                 "Claim/never_exceeds",
+	"a claim overwrites what is added meanwhile": "Claim/does_not_lose",
+	"a shard out of range":                       "a_key_has_one_shard",
+	"shards change":                              "a_key_has_one_shard",
+	"no shards":                                  "a_key_has_one_shard",
+	"shards by the address of the key":           "a_key_has_one_shard",
 	"raises only what is there":                  "Raise/lifts",
 	"raising adds":                               "Raise/doing_it_twice",
 	"raising lowers":                             "Raise/never_lowers",

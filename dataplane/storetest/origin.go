@@ -39,6 +39,18 @@ func TestOrigin(t *testing.T, open func(t testing.TB) dataplane.Origin) {
 		run("takes as many cells as it is given", testAddMany)
 		run("may run concurrently and loses nothing", testAddConcurrently)
 	})
+	t.Run("Claim", func(t *testing.T) {
+		run := func(name string, f func(t *testing.T, o dataplane.Origin)) {
+			t.Run(name, func(t *testing.T) { f(t, open(t)) })
+		}
+		run("adds each cost only up to AtMost and returns the total in either case", testClaimTotals)
+		run("one that finds no room changes and creates nothing", testClaimRefusedChangesNothing)
+		run("a cost that is not positive is not applied", testClaimNotPositive)
+		run("is exact for the largest counts", testClaimBig)
+		run("takes as many cells as it is given", testClaimMany)
+		run("never exceeds AtMost and wastes no room, however many claim at once", testClaimConcurrently)
+		run("does not lose what is added meanwhile", testClaimBesideAdds)
+	})
 	t.Run("Raise", func(t *testing.T) {
 		run := func(name string, f func(t *testing.T, o dataplane.Origin)) {
 			t.Run(name, func(t *testing.T) { f(t, open(t)) })
@@ -49,6 +61,7 @@ func TestOrigin(t *testing.T, open func(t testing.TB) dataplane.Origin) {
 		run("is exact for the largest counts", testRaiseBig)
 		run("does not lose what is added meanwhile", testRaiseConcurrently)
 	})
+	run("a key has one shard, which is always the same", testShards)
 	run("forgets a cell some time after it has expired", testOriginForgets)
 	run("names with any bytes never collide", func(t *testing.T, o dataplane.Origin) {
 		testOriginDistinct(t, o, lookalikeCells(freshWorkspace()))
@@ -236,6 +249,8 @@ func testOriginForgets(t *testing.T, o dataplane.Origin) {
 	wantTotals(t, o, []window.Cell{alive, expired}, 3, 0)
 	raise(t, o, dataplane.Add{Cell: alive, Cost: 4}, dataplane.Add{Cell: expired, Cost: 4})
 	wantTotals(t, o, []window.Cell{alive, expired}, 4, 0)
+	claim(t, o, dataplane.Claim{Cell: alive, Cost: 1, AtMost: 9}, dataplane.Claim{Cell: expired, Cost: 1, AtMost: 9})
+	wantTotals(t, o, []window.Cell{alive, expired}, 5, 0)
 }
 
 func testOriginContext(t *testing.T, o dataplane.Origin) {
@@ -245,6 +260,7 @@ func testOriginContext(t *testing.T, o dataplane.Origin) {
 	defer cancelLate()
 	c := liveCells(2)
 	adds := []dataplane.Add{{Cell: c[0], Cost: 1}, {Cell: c[1], Cost: 2}}
+	claims := []dataplane.Claim{{Cell: c[0], Cost: 1, AtMost: 9}, {Cell: c[1], Cost: 2, AtMost: 9}}
 
 	for _, ended := range []struct {
 		name string
@@ -266,6 +282,16 @@ func testOriginContext(t *testing.T, o dataplane.Origin) {
 				notApplied(t, "Add with "+ended.name, a)
 				if !errors.Is(a.Err, ended.want) {
 					t.Errorf("Add with %s: %v", ended.name, a.Err)
+				}
+			}
+			claimed := o.Claim(ended.ctx, claims)
+			if len(claimed) != len(claims) {
+				t.Fatalf("Claim with %s: %d answers to %d claims", ended.name, len(claimed), len(claims))
+			}
+			for _, a := range claimed {
+				notClaimed(t, "Claim with "+ended.name, a)
+				if !errors.Is(a.Err, ended.want) {
+					t.Errorf("Claim with %s: %v", ended.name, a.Err)
 				}
 			}
 		})

@@ -47,9 +47,12 @@ func testOriginKeepsNothing(t *testing.T, o dataplane.Origin) {
 	adds := []dataplane.Add{{Cell: c[0], Cost: 1}, {Cell: c[1], Cost: 2}}
 	totals := add(t, o, adds...)
 	adds[0], adds[1], totals[0] = adds[1], adds[0], 99
-	raised := []dataplane.Add{{Cell: c[0], Cost: 5}}
+	raised := []dataplane.Add{{Cell: c[0], Cost: 4}}
 	raise(t, o, raised...)
 	raised[0].Cost = 77
+	claims := []dataplane.Claim{{Cell: c[0], Cost: 1, AtMost: 5}, {Cell: c[1], Cost: 1, AtMost: 2}}
+	claimed := claim(t, o, claims...)
+	claims[0], claims[1], claimed[0] = claims[1], claims[0], dataplane.Claimed{}
 	cells := slices.Clone(c)
 	got := read(t, o, cells...)
 	cells[0], got[1] = c[1], 99
@@ -73,6 +76,23 @@ func testOriginHistories(t *testing.T, o dataplane.Origin) {
 					model[adds[i].Cell] += adds[i].Cost
 					if want := model[adds[i].Cell]; got != want {
 						rt.Fatalf("total %d of %v is %d, want %d", i, adds[i].Cell, got, want)
+					}
+				}
+			},
+			"claim": func(rt *rapid.T) {
+				var claims []dataplane.Claim
+				for _, a := range adds.Draw(rt, "claims") {
+					claims = append(claims, dataplane.Claim{Cell: a.Cell, Cost: a.Cost,
+						AtMost: model[a.Cell] + rapid.Int64Range(-window.LimitMax, 2*window.LimitMax).Draw(rt, "room")})
+				}
+				for i, got := range claim(rt, o, claims...) {
+					c := claims[i]
+					fits := model[c.Cell]+c.Cost <= c.AtMost
+					if fits {
+						model[c.Cell] += c.Cost
+					}
+					if want := (dataplane.Claimed{Total: model[c.Cell], Added: fits}); got != want {
+						rt.Fatalf("claim %d of %v: %+v, want %+v", i, c, got, want)
 					}
 				}
 			},

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/shared/window"
@@ -23,6 +24,30 @@ type originSubject struct {
 	mu      sync.Mutex
 	totals  map[string]int64
 	answers []int64
+	asked   int // times that ShardOf was called
+}
+
+func (o *originSubject) Shards() int {
+	if o.fault == "no shards" {
+		return 0
+	}
+	return 3
+}
+
+func (o *originSubject) ShardOf(key *window.Key) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.asked++
+	switch n := len(key.Identifier) % 3; o.fault {
+	case "a shard out of range":
+		return n + 1
+	case "shards change":
+		return (n + o.asked/100) % 3
+	case "shards by the address of the key":
+		return int(uintptr(unsafe.Pointer(key)) / unsafe.Sizeof(*key) % 3)
+	default:
+		return n
+	}
 }
 
 func (o *originSubject) ended(ctx context.Context) error {
@@ -112,6 +137,66 @@ func (o *originSubject) Add(ctx context.Context, adds []dataplane.Add) []datapla
 		}
 	}
 	return added
+}
+
+func (o *originSubject) Claim(ctx context.Context, claims []dataplane.Claim) []dataplane.Claimed {
+	if err := o.ended(ctx); err != nil {
+		return slices.Repeat([]dataplane.Claimed{{Err: err}}, len(claims))
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	claimed := make([]dataplane.Claimed, len(claims))
+	found := make(map[string]int64)
+	for i, c := range claims {
+		if i >= 1000 && o.fault == "claims 1000 cells at most" {
+			return claimed[:1000]
+		}
+		id := identity(o.fault, c.Cell)
+		before := o.totals[id]
+		if c.Cost <= 0 && o.fault != "claims what is not positive" {
+			claimed[i].Err = errors.New("cannot claim")
+			continue
+		}
+		if first, ok := found[id]; ok && o.fault == "claims are decided together" {
+			before = first
+		}
+		found[id] = before
+		fits := c.Cost <= c.AtMost && before <= c.AtMost-c.Cost
+		switch o.fault {
+		case "claims past AtMost":
+			fits = before < c.AtMost
+		case "claims less than AtMost":
+			fits = c.Cost < c.AtMost && before < c.AtMost-c.Cost
+		case "claims in floats":
+			fits = float64(before)+float64(c.Cost) <= float64(c.AtMost)
+		case "claims wrap":
+			fits = before+c.Cost <= c.AtMost
+		case "claims read and then write":
+			o.mu.Unlock()
+			runtime.Gosched()
+			o.mu.Lock()
+			if fits {
+				before = o.totals[id] // the increment is atomic, the condition is not
+			}
+		case "a claim overwrites what is added meanwhile":
+			o.mu.Unlock()
+			runtime.Gosched()
+			o.mu.Lock()
+		}
+		claimed[i] = dataplane.Claimed{Total: before, Added: fits}
+		switch {
+		case fits:
+			o.put(id, c.Cell, before+c.Cost)
+			claimed[i].Total = before + c.Cost
+		case o.fault == "a claim without room answers with 0":
+			claimed[i].Total = 0
+		case o.fault == "a claim without room is an error":
+			claimed[i] = dataplane.Claimed{Err: errors.New("no room")}
+		case o.fault == "a claim without room leaves its cost":
+			o.put(id, c.Cell, before+c.Cost)
+		}
+	}
+	return claimed
 }
 
 func (o *originSubject) Raise(ctx context.Context, totals []dataplane.Add) error {

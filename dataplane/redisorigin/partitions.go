@@ -1,0 +1,189 @@
+package redisorigin
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Partition is one of several independent servers (or Clusters), each of which holds
+// a fixed part of the keys.
+type Partition struct {
+	// Name chooses the partition's keys, and must stay what it is when the server
+	// moves. 1 to 64 letters, digits, '.', '_' and '-'; it may be empty where there
+	// is only one partition.
+	Name string
+
+	// Client is as New wants it, and stays the caller's.
+	Client redis.UniversalClient
+}
+
+// NewPartitions returns an Origin on several servers that do not know of each other,
+// one shard each. A key's partition follows from its names and the partitions' by
+// rendezvous hashing: their order, addresses and health play no part in it. So a
+// server that is down concerns its own keys only, and where one partition is added to
+// n, about 1/(n+1) of the keys move to it and none between the others. All nodes of
+// a region must name the same partitions.
+func NewPartitions(partitions []Partition, o Options) (*Origin, error) {
+	layout, err := newLayout(o)
+	if err != nil {
+		return nil, fmt.Errorf("redisorigin: %w", err)
+	}
+	if err := checkNames(partitions, func(p Partition) string { return p.Name }); err != nil {
+		return nil, fmt.Errorf("redisorigin: %w", err)
+	}
+	origin := &Origin{layout: layout}
+	for _, p := range partitions {
+		cluster, err := suitable(p.Client)
+		if err != nil {
+			return nil, fmt.Errorf("redisorigin: %w", wrapName(p.Name, err))
+		}
+		origin.shards = append(origin.shards, &shard{layout: layout, name: p.Name, where: whereIs(p), client: p.Client, cluster: cluster})
+	}
+	slices.SortFunc(origin.shards, func(a, b *shard) int { return cmp.Compare(a.name, b.name) })
+	for _, s := range origin.shards {
+		origin.seeds = append(origin.seeds, xxhash.Sum64String(s.name))
+	}
+	return origin, nil
+}
+
+// Shards implements dataplane.Origin: the number of partitions.
+func (o *Origin) Shards() int { return len(o.shards) }
+
+// ShardOf implements dataplane.Origin: the partition whose name, mixed with the key's
+// names, hashes highest. Partitions are numbered in the order of their names.
+func (o *Origin) ShardOf(key *window.Key) int {
+	if len(o.seeds) == 1 {
+		return 0
+	}
+	var buffer [512]byte // longer identities are allocated
+	h := xxhash.Sum64(appendIdentity(buffer[:0], key))
+	best, highest := 0, uint64(0)
+	for i, seed := range o.seeds {
+		if score := mix(h ^ seed); score > highest {
+			best, highest = i, score
+		}
+	}
+	return best
+}
+
+// mix is the finalizer of SplitMix64: each bit of x changes half of the result's.
+func mix(x uint64) uint64 {
+	x ^= x >> 30
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 27
+	x *= 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// PartitionName is the name of a shard's partition, for who looks for a key.
+func (o *Origin) PartitionName(shard int) string { return o.shards[shard].name }
+
+const nameBytesMax = 64
+
+func checkNames[P any](partitions []P, nameOf func(P) string) error {
+	if len(partitions) == 0 {
+		return errors.New("there is no Redis: at least one is needed")
+	}
+	seen := make(map[string]bool)
+	for i, p := range partitions {
+		switch name := nameOf(p); {
+		case name == "" && len(partitions) > 1:
+			return fmt.Errorf("partition %d of %d has no name: its keys would move with its address", i+1, len(partitions))
+		case len(name) > nameBytesMax || strings.ContainsFunc(name, notInName):
+			return fmt.Errorf("partition %d of %d has a name of %d bytes that is not 1 to %d letters, digits, '.', '_' and '-'", i+1, len(partitions), len(name), nameBytesMax)
+		case seen[name]:
+			return fmt.Errorf("two partitions are called %q", name)
+		default:
+			seen[name] = true
+		}
+	}
+	return nil
+}
+
+func notInName(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("._-", r))
+}
+
+func wrapName(name string, err error) error {
+	if name == "" {
+		return err
+	}
+	return fmt.Errorf("partition %s: %w", name, err)
+}
+
+// whereIs is how errors call a partition.
+func whereIs(p Partition) string {
+	var addresses string
+	switch c := p.Client.(type) {
+	case *redis.Client:
+		addresses = c.Options().Addr
+	case *redis.ClusterClient:
+		addresses = strings.Join(c.Options().Addrs, ",")
+	}
+	if p.Name == "" {
+		return addresses
+	}
+	return p.Name + " (" + addresses + ")"
+}
+
+// inShards makes one call into a call to each shard that is concerned, all at the
+// same time, and puts their results where the arguments were. With no arguments it is
+// a call to the first, which knows what that means.
+func inShards[T, R any](o *Origin, in []T, keyOf func(*T) *window.Key, call func(s *shard, in []T, out []R)) []R {
+	out := make([]R, len(in))
+	if len(o.shards) == 1 || len(in) == 0 {
+		call(o.shards[0], in, out)
+		return out
+	}
+	places := make([][]int, len(o.shards))
+	for i := range in {
+		n := o.ShardOf(keyOf(&in[i]))
+		places[n] = append(places[n], i)
+	}
+	var calls sync.WaitGroup
+	for n, s := range o.shards {
+		switch len(places[n]) {
+		case 0:
+		case len(in):
+			call(s, in, out)
+		default:
+			calls.Go(func() {
+				partIn, partOut := make([]T, len(places[n])), make([]R, len(places[n]))
+				for j, i := range places[n] {
+					partIn[j] = in[i]
+				}
+				call(s, partIn, partOut)
+				for j, i := range places[n] {
+					out[i] = partOut[j]
+				}
+			})
+		}
+	}
+	calls.Wait()
+	return out
+}
+
+// failures are errors from several shards.
+type failures struct {
+	mu   sync.Mutex
+	errs []error
+}
+
+func (f *failures) add(err error) {
+	if err != nil {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.errs = append(f.errs, err)
+	}
+}
+
+func (f *failures) join() error { return errors.Join(f.errs...) }
