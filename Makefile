@@ -49,7 +49,7 @@ run: setup build ## Run everything on this machine: two regions, real servers (A
 .PHONY: test
 test: setup ## Run every test; a skipped one is a failure
 	$(GO) vet ./...
-	$(GO) run ./.ci/gotest \
+	WEIR_LONG=1 $(GO) run ./.ci/gotest \
 	  -- -race -vet=off -timeout 10m ./.ci/gotest $$($(GO) list ./... | grep -v /deploy/e2e) \
 	  $(if $(UNRACED),-- -vet=off -timeout 10m $(UNRACED)) \
 	  $(foreach module,$(MODULES),-- -C $(module) -timeout 10m ./...) \

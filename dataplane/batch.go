@@ -14,13 +14,12 @@ import (
 // or none is. Each gets its own verdict too, as if the items before it had been
 // counted, so that the same key twice counts twice.
 //
-// A batch first looks without touching anything; only if every item would pass are
-// the costs reserved, one after another, and kept if all of them still pass. A
-// reservation is never replayed or published. For the moment between reserving and
-// taking back, which only happens when another caller took the last room in
-// between, other requests on the same keys see less room than there is.
+// The batch is decided at one instant: no request, nobody who publishes and no other
+// batch ever sees a part of it. Requests on its keys wait for it meanwhile, some
+// hundred nanoseconds.
 //
-// Cold keys of a batch are read from the origin in one round trip.
+// Cold keys of a batch are read from the origin in one round trip, unless what is
+// known already denies it.
 func (l *Limiter) AllowMany(ctx context.Context, requests []Request) Batch {
 	return l.AppendMany(ctx, nil, requests)
 }
@@ -46,14 +45,12 @@ type item struct {
 	question
 	rule    rule
 	ident   identity
-	name    Request
-	entry   *entry
+	entry   *entry // nil for a cost above the limit on a key that is not held
 	met     contact
-	taken   bool  // its cost is reserved
-	first   int   // index of the first item on the same key
-	same    int64 // cost of the items before it on the same key
-	verdict verdict
 	source  Source
+	first   int   // index of the first item on the same key
+	before  int64 // of the first: cost of the key's items judged so far
+	verdict verdict
 }
 
 // passes is true when the item does not stand in the batch's way. In a namespace in
@@ -61,21 +58,24 @@ type item struct {
 func (it *item) passes() bool { return it.verdict.allowed || it.rule.shadow }
 
 // workspace is what one batch works on, kept for the next one.
-type workspace struct{ items []item }
+type workspace struct {
+	items []item
+	order []int // of the items that are the first on their keys, by identity
+}
 
 var workspaces = sync.Pool{New: func() any { return new(workspace) }}
 
-// take returns n zero items.
-func (w *workspace) take(n int) []item {
+// take makes room for n zero items.
+func (w *workspace) take(n int) {
 	if cap(w.items) < n {
-		w.items = make([]item, n)
+		w.items, w.order = make([]item, n), make([]int, n)
 	}
-	return w.items[:n]
+	w.items, w.order = w.items[:n], w.order[:0]
 }
 
 // put clears the items, which hold on to entries and names, and keeps the space.
-func (w *workspace) put(used []item) {
-	clear(used)
+func (w *workspace) put() {
+	clear(w.items)
 	workspaces.Put(w)
 }
 
@@ -87,194 +87,237 @@ func (l *Limiter) allowMany(ctx context.Context, nowMs int64, decisions []Decisi
 	if len(requests) == 0 || len(requests) > BatchMax {
 		return Batch{Err: fmt.Errorf("%w: requests holds %d items (1 to %d)", ErrInvalid, len(requests), BatchMax)}
 	}
-	space := workspaces.Get().(*workspace)
-	items := space.take(len(requests))
-	defer space.put(items)
-	if err := l.prepare(items, requests, nowMs); err != nil {
+	w := workspaces.Get().(*workspace)
+	w.take(len(requests))
+	defer w.put()
+	if err := l.prepare(w, requests, nowMs); err != nil {
 		return Batch{Err: err}
 	}
-	if cap(decisions)-len(decisions) < len(items) {
-		decisions = slices.Grow(decisions, len(items))
+	if cap(decisions)-len(decisions) < len(requests) {
+		decisions = slices.Grow(decisions, len(requests))
 	}
 	for round := 0; ; round++ {
-		l.enter(items, round >= enterRoundsMax)
-		allowed, alive := l.judgeMany(ctx, items)
+		l.enter(w.items, round >= enterRoundsMax)
+		allowed, alive := l.judgeMany(ctx, w)
 		if !alive {
 			continue // an entry was evicted meanwhile: look all keys up again
 		}
-		for i := range items {
-			decisions = append(decisions, Decision{})
-			l.answerItem(&items[i], allowed, &decisions[len(decisions)-1])
-		}
-		return Batch{Allowed: allowed, Decisions: decisions}
+		return Batch{Allowed: allowed, Decisions: l.answerMany(w.items, allowed, decisions)}
 	}
 }
 
-// prepare validates a batch, applies overrides, and adds up the costs on the same key.
-func (l *Limiter) prepare(items []item, requests []Request, nowMs int64) error {
+// prepare validates a batch, applies overrides, and finds items on the same key.
+func (l *Limiter) prepare(w *workspace, requests []Request, nowMs int64) error {
 	set := l.settings.Load()
-	for i := range items {
-		r, it := requests[i], &items[i]
+	for i := range w.items {
+		it, r := &w.items[i], requests[i]
 		if !r.valid() {
 			return fmt.Errorf("requests[%d]: %w", i, r.Validate())
 		}
 		it.rule = set.resolve(&r)
-		it.name = r
 		it.ident = l.table.of(r.Workspace, r.Namespace, r.Identifier, r.Duration)
-		it.id, it.request = &it.ident, &it.name
+		it.id, it.request = &it.ident, &requests[i]
 		it.nowMs, it.durationMs, it.limit, it.cost = nowMs, r.Duration.Milliseconds(), r.Limit, r.Cost
 	}
-	addUp(items)
+	w.sort()
 	return nil
 }
 
-// addUp finds for each item those before it on the same key, and their cost.
-func addUp(items []item) {
-	if len(items) > fewItems {
-		last := make(map[identity]int, len(items))
-		for i := range items {
-			items[i].first = i
-			if j, ok := last[items[i].ident]; ok {
-				items[i].follow(&items[j])
-			}
-			last[items[i].ident] = i
-		}
+// sort finds for each item the first one on its key, and the order of those.
+func (w *workspace) sort() {
+	if len(w.items) > fewItems {
+		w.sortMany()
 		return
 	}
-	for i := range items {
-		items[i].first = i
-		for j := i - 1; j >= 0; j-- {
-			if items[j].ident == items[i].ident {
-				items[i].follow(&items[j])
+	for i := range w.items {
+		it := &w.items[i]
+		it.first = i
+		for j := range i {
+			if w.items[j].ident == it.ident {
+				it.first = j
 				break
 			}
 		}
+		if it.first != i {
+			continue
+		}
+		at := len(w.order)
+		w.order = append(w.order, i)
+		for ; at > 0 && it.ident.less(&w.items[w.order[at-1]].ident); at-- {
+			w.order[at] = w.order[at-1]
+		}
+		w.order[at] = i
 	}
 }
 
-func (it *item) follow(before *item) {
-	it.first, it.same = before.first, before.same+before.cost
+func (w *workspace) sortMany() {
+	firsts := make(map[identity]int, len(w.items))
+	for i := range w.items {
+		it := &w.items[i]
+		if j, ok := firsts[it.ident]; ok {
+			it.first = j
+			continue
+		}
+		it.first, firsts[it.ident] = i, i
+		w.order = append(w.order, i)
+	}
+	slices.SortFunc(w.order, func(i, j int) int { return slices.Compare(w.items[i].ident[:], w.items[j].ident[:]) })
 }
 
 // enter finds or makes every item's entry: one for a key, also where the table has no
-// room for it.
+// room for it; none for a key that is not held and of which only costs above their
+// limits are asked.
 func (l *Limiter) enter(items []item, crowded bool) {
 	for i := range items {
 		it := &items[i]
-		if it.first != i {
-			it.entry, it.met = items[it.first].entry, items[it.first].met
-			continue
+		first := &items[it.first]
+		if it.first == i {
+			it.entry, it.met = l.table.get(it.id), known
 		}
-		if it.entry = l.table.get(it.id); it.entry != nil {
-			it.met = known
-			continue
+		if first.entry == nil && it.cost <= it.limit {
+			l.create(first, crowded)
 		}
-		key := it.name.key()
-		if crowded {
-			it.entry, it.met = newEntry(it.id, &key, window.Sequence(it.nowMs, it.durationMs), l.table.fleet), untracked
-			continue
-		}
-		it.entry, it.met = l.table.add(it.id, &key, window.Sequence(it.nowMs, it.durationMs), it.nowMs, &l.table.created.traffic)
 	}
 }
 
-// judgeMany looks, refreshes what wants it, looks again, and reserves.
-func (l *Limiter) judgeMany(ctx context.Context, items []item) (allowed, alive bool) {
-	if allowed, alive = l.peekMany(items); !allowed || !alive {
-		return allowed, alive // what local state denies stays denied: no I/O
+func (l *Limiter) create(it *item, crowded bool) {
+	key := it.key()
+	sequence := window.Sequence(it.nowMs, it.durationMs)
+	if crowded {
+		it.entry, it.met = newEntry(it.id, l.table.names(&key), sequence, l.table.fleet), untracked
+		return
 	}
-	if l.refreshMany(ctx, items) {
-		if allowed, alive = l.peekMany(items); !allowed || !alive {
+	it.entry, it.met = l.table.add(it.id, &key, sequence, it.nowMs, &l.table.created.traffic)
+}
+
+// judgeMany decides the batch, after hearing from the origin what it should, unless
+// what is known denies it: that costs no I/O.
+func (l *Limiter) judgeMany(ctx context.Context, w *workspace) (allowed, alive bool) {
+	if wanting := l.wantingRefresh(w); len(wanting) > 0 {
+		if allowed, alive = l.holdMany(w, false); !allowed || !alive {
 			return allowed, alive
 		}
+		l.refreshMany(ctx, w.items, wanting)
 	}
-	return l.reserveMany(items)
+	return l.holdMany(w, true)
 }
 
-// peekMany gives every item its verdict and changes nothing.
-func (l *Limiter) peekMany(items []item) (allowed, alive bool) {
-	allowed = true
-	for i := range items {
-		it := &items[i]
-		it.source = max(it.source, SourceLocal)
-		var v verdict
-		alive = it.entry.judge(&v, it.nowMs, it.durationMs, it.limit, it.same+it.cost, false)
-		if v.agedOut > 0 {
-			l.metrics.dropped[droppedExpired].Add(v.agedOut)
+// holdMany judges the batch at one instant and, with count set, counts it if all items
+// pass.
+func (l *Limiter) holdMany(w *workspace, count bool) (allowed, alive bool) {
+	for n, i := range w.order {
+		it := &w.items[i]
+		it.before = 0
+		if it.entry == nil {
+			continue
+		}
+		agedOut, alive := it.entry.hold(it.nowMs, it.durationMs)
+		if agedOut > 0 {
+			l.metrics.dropped[droppedExpired].Add(agedOut)
 		}
 		if !alive {
+			w.release(w.order[:n], false)
 			return false, false
 		}
-		v.current += it.same
-		it.verdict = v
+	}
+	allowed = true
+	for i := range w.items {
+		it := &w.items[i]
+		it.judge(&w.items[it.first])
 		allowed = allowed && it.passes()
 	}
+	w.release(w.order, allowed && count)
 	return allowed, true
 }
 
-// refreshMany asks the origin about all keys that want it, in one round trip, and
-// reports whether it asked.
-func (l *Limiter) refreshMany(ctx context.Context, items []item) bool {
-	if l.cfg.Origin == nil {
-		return false
+// judge gives the item its verdict, as if the items before it on its key, of which first
+// is the first, had been counted; those that shadow mode lets pass are not.
+func (it *item) judge(first *item) {
+	it.source = max(it.source, SourceLocal)
+	it.ahead = first.before
+	if first.entry == nil {
+		it.verdict = verdict{seq: window.Sequence(it.nowMs, it.durationMs), tMs: it.nowMs}
+	} else {
+		first.entry.judgeHeld(&it.verdict, it.nowMs, it.durationMs, it.limit, it.ahead+it.cost)
 	}
-	freshForMs := l.settings.Load().freshForMs
-	var wanting []*entry
-	var at []int
-	for i := range items {
-		if it := &items[i]; it.entry.wantsRefresh(it.nowMs, freshForMs) {
-			wanting, at = append(wanting, it.entry), append(at, i)
-		}
+	if it.verdict.allowed || !it.rule.shadow {
+		first.before = min(first.before+it.cost, aheadMax)
 	}
-	if len(wanting) == 0 {
-		return false
-	}
-	for i, f := range l.readMany(items[0].nowMs, wanting) {
-		items[at[i]].source = SourceDegraded
-		if l.wait(ctx, f) {
-			items[at[i]].source = SourceOrigin
-		}
-	}
-	return true
 }
 
-// reserveMany takes every cost, in order, then keeps all or takes all back.
-func (l *Limiter) reserveMany(items []item) (allowed, alive bool) {
-	allowed, alive = true, true
-	for i := range items {
-		it := &items[i]
-		it.verdict, alive = it.entry.reserve(it.nowMs, it.durationMs, it.limit, it.cost)
-		l.metrics.dropped[droppedExpired].Add(it.verdict.agedOut)
-		it.taken = alive && it.verdict.allowed
-		if allowed = alive && it.passes(); !allowed {
-			break
+const aheadMax = 2 * window.LimitMax // more than any limit; sums stay far from overflow
+
+// release lets go of keys and, with count set, counts what was judged of each.
+func (w *workspace) release(order []int, count bool) {
+	for _, i := range order {
+		switch it := &w.items[i]; {
+		case it.entry == nil:
+		case count:
+			it.entry.release(it.before)
+		default:
+			it.entry.release(0)
 		}
 	}
-	for i := range items {
-		it := &items[i]
-		switch {
-		case it.taken && allowed:
-			it.entry.keep(it.verdict.seq, it.cost)
-		case it.taken:
-			it.entry.undo(it.verdict.seq, it.cost)
-		}
-		it.taken = false
+}
+
+// wantingRefresh lists the keys that should hear from the origin before they decide.
+func (l *Limiter) wantingRefresh(w *workspace) (wanting []int) {
+	if l.cfg.Origin == nil {
+		return nil
 	}
-	return allowed, alive
+	freshForMs := l.settings.Load().freshForMs
+	for i := range w.items {
+		if it := &w.items[i]; it.first == i && it.entry != nil && it.entry.wantsRefresh(it.nowMs, freshForMs) {
+			wanting = append(wanting, i)
+		}
+	}
+	return wanting
+}
+
+// refreshMany asks the origin about keys in one round trip.
+func (l *Limiter) refreshMany(ctx context.Context, items []item, wanting []int) {
+	entries := make([]*entry, len(wanting))
+	for n, i := range wanting {
+		entries[n] = items[i].entry
+	}
+	for n, f := range l.readMany(items[0].nowMs, entries) {
+		source := SourceDegraded
+		if l.wait(ctx, f) {
+			source = SourceOrigin
+		}
+		for i := range items {
+			if items[i].first == wanting[n] {
+				items[i].source = source
+			}
+		}
+	}
+}
+
+// answerMany words every item's verdict.
+func (l *Limiter) answerMany(items []item, kept bool, decisions []Decision) []Decision {
+	var tally [sources][outcomes]int64
+	for i := range items {
+		decisions = append(decisions, Decision{})
+		tally[items[i].source][l.answerItem(&items[i], kept, &items[items[i].first], &decisions[len(decisions)-1])]++
+	}
+	l.metrics.decidedMany(items[0].id, &tally)
+	return decisions
 }
 
 // answerItem words one item's verdict. In a batch that failed nothing was counted,
 // so what remains is what was there before.
-func (l *Limiter) answerItem(it *item, kept bool, d *Decision) {
-	l.metrics.decided(it.id, it.source, d.answer(&it.verdict, &it.question, it.rule, it.source))
+func (l *Limiter) answerItem(it *item, kept bool, first *item, d *Decision) outcome {
+	out := d.answer(&it.verdict, &it.question, it.rule, it.source)
 	switch {
+	case first.entry == nil:
 	case !it.verdict.allowed:
-		l.denied(it.entry, it.verdict.seq, &it.question)
+		l.denied(first.entry, it.verdict.seq, &it.question)
 	case kept && it.cost > 0:
-		l.accepted(it.entry, it.met, &it.verdict, &it.question)
+		l.accepted(first.entry, first.met, &it.verdict, &it.question)
 	}
 	if !kept {
 		uncovered := window.Start(it.verdict.seq+1, it.durationMs) - it.verdict.tMs
-		d.Remaining = window.Remaining(it.verdict.current-it.same, it.verdict.previous, it.limit, uncovered, it.durationMs)
+		d.Remaining = window.Remaining(it.verdict.current, it.verdict.previous, it.limit, uncovered, it.durationMs)
 	}
+	return out
 }

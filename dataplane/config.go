@@ -28,7 +28,7 @@ type Config struct {
 	Counts CountStore
 
 	// EntriesMax bounds the keys held in memory; 0 is 300,000. Memory is about
-	// EntriesMax * (300 B + the names' bytes). A full table forgets idle keys far
+	// EntriesMax * (200 B + the identifiers' bytes). A full table forgets idle keys far
 	// from their limits first.
 	EntriesMax int
 

@@ -224,7 +224,7 @@ func TestNodesConvergeToWhatWasAccepted(t *testing.T) {
 			for i, n := range nodes {
 				for _, k := range keys {
 					s := n.Cell(w.cell(k))
-					if s.Held && (s.Unsent < 0 || s.InFlight != 0 || s.Settled < 0 || s.Settled > s.Count) {
+					if s.Held && (s.Unsent < 0 || s.Sending || s.Settled < 0 || s.Settled > s.Count) {
 						rt.Fatalf("node %d, %s: %+v", i, k, s)
 					}
 					if s.Count > accepted[w.cell(k)] {

@@ -12,8 +12,8 @@ func (d *Decision) answer(v *verdict, q *question, by rule, source Source) outco
 	end := window.Start(v.seq+1, q.durationMs)
 	uncovered := end - v.tMs
 	d.Source, d.Limit, d.Override = source, q.limit, by.pattern
-	d.Current = float64(v.current + q.cost)
-	d.Remaining = q.limit - v.current
+	d.Current = float64(v.current + q.ahead + q.cost)
+	d.Remaining = q.limit - v.current - q.ahead
 	if v.previous != 0 {
 		d.Current += float64(v.previous) * float64(uncovered) / float64(q.durationMs)
 		d.Remaining -= window.Carried(v.previous, uncovered, q.durationMs)
@@ -29,7 +29,7 @@ func (d *Decision) answer(v *verdict, q *question, by rule, source Source) outco
 		d.Allowed, d.Shadowed = true, true
 		return outcomeShadowed
 	}
-	if at, ok := window.PassesAt(v.current, v.previous, q.cost, q.limit, v.tMs, q.durationMs); ok {
+	if at, ok := window.PassesAt(v.current, v.previous, q.ahead+q.cost, q.limit, v.tMs, q.durationMs); ok {
 		d.RetryAfter = milliseconds(at - q.nowMs)
 	}
 	return outcomeDenied

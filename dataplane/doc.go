@@ -44,9 +44,13 @@
 //  1. With nothing foreign, the cost accepted by one process in a cell plus the
 //     weighted previous cell never exceeds the limit, under any concurrency; singles
 //     and batches together. TestOneProcessIsExact, TestSinglesAndBatchesAreExactTogether
-//  2. C only grows, but for a batch taking back its own reservation, and is never
-//     below what the origin has confirmed. TestNodesConvergeToWhatWasAccepted
-//  3. A reservation is never replayed or published. TestPublishersNeverSeeReservations
+//  2. C only grows, but for refunds of own cost that nobody else knows of, and is never
+//     below what the origin has confirmed. TestCountsNeverFallBelowTheOrigins,
+//     TestNodesConvergeToWhatWasAccepted
+//  3. A batch is counted whole or not at all, at one instant: no part of one that is
+//     still being decided, or was denied, is ever replayed, published or seen by a
+//     request. TestPublishersNeverSeeReservations, TestSinglesAndBatchesAreLinearizable,
+//     TestSoakPublishersReadExactlyWhatWasAccepted
 //  4. What other regions reported is never published again. TestImportTakesOnlyWhatMatters,
 //     TestARemoteRowSeenMeansMineIsFlushedToo
 //  5. A denial changes no count anywhere. TestDenialsChangeNothing

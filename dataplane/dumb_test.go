@@ -91,8 +91,8 @@ func (k *dumbKey) judge(nowMs, limit, before, cost int64) opinion {
 		allowed: k.fits(atMs, before, cost, limit), current: current, resetMs: (k.latest + 1) * k.durationMs,
 		remainingBefore: k.remaining(atMs, 0, limit), remainingAfter: k.remaining(atMs, before+cost, limit),
 	}
-	if !o.allowed && cost <= limit {
-		o.retryAfterMs = k.passesAt(atMs, before, cost, limit) - nowMs
+	if !o.allowed && before+cost <= limit { // both have to pass together
+		o.retryAfterMs = k.passesAt(atMs, before+cost, limit) - nowMs
 	}
 	return o
 }
@@ -105,10 +105,10 @@ func (k *dumbKey) remaining(atMs, extra, limit int64) int64 {
 
 // passesAt is the first millisecond at which cost fits: what fits goes on fitting, so
 // halving finds it.
-func (k *dumbKey) passesAt(fromMs, before, cost, limit int64) int64 {
+func (k *dumbKey) passesAt(fromMs, cost, limit int64) int64 {
 	low, high := fromMs, (k.latest+2)*k.durationMs
 	for low < high {
-		if middle := low + (high-low)/2; k.fits(middle, before, cost, limit) {
+		if middle := low + (high-low)/2; k.fits(middle, 0, cost, limit) {
 			high = middle
 		} else {
 			low = middle + 1

@@ -32,16 +32,16 @@ func (e *entry) evict(nowMs, graceMs int64, pressed, sends bool) eviction {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	flags := e.flags.Load()
-	if flags&(flagDirty|flagInReplay|flagInFlush) != 0 || e.readingLocked(nowMs) {
+	if flags&(flagDirty|flagInReplay|flagInFlush|flagSending|flagSending1) != 0 || e.readingLocked(nowMs) {
 		return stays
 	}
 	seq := e.seq.Load()
 	slot := slotOf(seq)
 	word := e.words[slot].Load()
-	if b := e.book; b != nil {
-		if b.cells[0].reserved+b.cells[1].reserved != 0 || b.cells[0].inFlight+b.cells[1].inFlight != 0 {
-			return stays
-		}
+	if word&held != 0 {
+		return stays
+	}
+	if e.book != nil {
 		if sends && (e.unsentLocked(slot) > 0 || e.unsentLocked(previousSlot(slot)) > 0) {
 			return stays // accepted, and about to be marked dirty
 		}

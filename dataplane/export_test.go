@@ -28,8 +28,8 @@ func (l *Limiter) AwaitCalls() { l.calls.running.Wait() }
 
 // CellState is what a limiter holds of one cell.
 type CellState struct {
-	Held                                                                bool
-	Count, Global, Reserved, Settled, InFlight, Flushed, Credit, Unsent int64
+	Held, Sending                                          bool
+	Count, Global, Settled, Named, Flushed, Credit, Unsent int64
 }
 
 // Cell looks into a cell.
@@ -45,11 +45,12 @@ func (l *Limiter) Cell(c window.Cell) CellState {
 		return CellState{}
 	}
 	s := CellState{Held: true, Count: wordCount(e.words[slot].Load()), Global: e.others[slot].Load()}
-	if e.book != nil {
-		b := e.book.cells[slot]
-		s.Count -= b.netted
+	if b := e.book; b != nil {
+		s.Count -= b.netted(slot)
 		s.Global = e.foreignLocked(slot)
-		s.Reserved, s.Settled, s.InFlight, s.Flushed, s.Credit, s.Unsent = b.reserved, b.settled, b.inFlight, b.flushed, b.credit, e.unsentLocked(slot)
+		s.Sending = e.flags.Load()&(flagSending<<slot) != 0
+		s.Settled, s.Named, s.Flushed = b.cells[slot].settled, e.namedLocked(slot), b.cells[slot].flushed
+		s.Credit, s.Unsent = b.credit(slot), e.unsentLocked(slot)
 	}
 	return s
 }
@@ -76,33 +77,32 @@ func (l *Limiter) Created() (traffic, imported int64) {
 }
 
 // Accepted is what a publisher would read of a cell at this moment.
-func (l *Limiter) Accepted(c window.Cell) int64 {
-	s := l.Cell(c)
-	return s.Count - s.Reserved
-}
+func (l *Limiter) Accepted(c window.Cell) int64 { return l.Cell(c).Count }
 
-// Hold is one item of a batch between reserving and deciding.
+// Hold is a batch of one between judging and letting go.
 type Hold struct {
-	items   [1]item
+	w       workspace
 	limiter *Limiter
 }
 
 // HoldOne does the first half of a batch of one.
 func (l *Limiter) HoldOne(r Request) *Hold {
 	h := &Hold{limiter: l}
-	if err := l.prepare(h.items[:], []Request{r}, l.nowMs()); err != nil {
+	h.w.take(1)
+	if err := l.prepare(&h.w, []Request{r}, l.nowMs()); err != nil {
 		panic(err)
 	}
-	l.enter(h.items[:], false)
-	it := &h.items[0]
-	it.verdict, _ = it.entry.reserve(it.nowMs, it.durationMs, it.limit, it.cost)
+	l.enter(h.w.items, false)
+	it := &h.w.items[0]
+	it.entry.hold(it.nowMs, it.durationMs)
+	it.judge(it)
 	return h
 }
 
-func (h *Hold) Allowed() bool { return h.items[0].verdict.allowed }
-func (h *Hold) Undo()         { h.items[0].entry.undo(h.items[0].verdict.seq, h.items[0].cost) }
+func (h *Hold) Allowed() bool { return h.w.items[0].verdict.allowed }
+func (h *Hold) Undo()         { h.w.release(h.w.order, false) }
 func (h *Hold) Keep() {
-	it := &h.items[0]
-	it.entry.keep(it.verdict.seq, it.cost)
+	it := &h.w.items[0]
+	h.w.release(h.w.order, true)
 	h.limiter.accepted(it.entry, known, &it.verdict, &it.question)
 }

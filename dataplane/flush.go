@@ -80,7 +80,7 @@ func (e *entry) publish(set *settings, nowMs int64, hotOnly bool) (rows []public
 	for _, s := range []int64{seq - 1, seq} {
 		slot := slotOf(s)
 		if count, due := e.dueLocked(slot, set); due && !expiredAt(s, e.names.durationMs(), nowMs) {
-			e.book.cells[slot].offered = max(e.book.cells[slot].offered, count)
+			e.flags.Or(flagOffered << slot)
 			rows = append(rows, publication{Count{e.cell(s), count}, e})
 		}
 	}
@@ -97,7 +97,7 @@ func (e *entry) dueLocked(slot int, set *settings) (count int64, due bool) {
 	if grown <= 0 || e.flags.Load()&(flagRefused<<slot) != 0 {
 		return 0, false
 	}
-	limit := e.book.limitLow[slot].Load()
+	limit := e.lows.get(slot)
 	if limit == math.MaxInt64 { // nothing was accepted here: the count came from elsewhere
 		return 0, false
 	}
@@ -109,8 +109,8 @@ func (e *entry) dueLocked(slot int, set *settings) (count int64, due bool) {
 }
 
 func (e *entry) hotLocked(slot int) bool {
-	total := e.acceptedLocked(slot) + e.book.cells[slot].netted + e.others[slot].Load()
-	return float64(total) >= hotShare*float64(e.book.limitLow[slot].Load())
+	total := e.acceptedLocked(slot) + e.book.netted(slot) + e.others[slot].Load()
+	return float64(total) >= hotShare*float64(e.lows.get(slot))
 }
 
 // publishChunk publishes one chunk and moves the flushed marks, each to the value
@@ -162,6 +162,7 @@ func (e *entry) published(c Count) {
 	defer e.mu.Unlock()
 	if slot, ok := e.slotLocked(c.Cell.Sequence); ok {
 		e.book.cells[slot].flushed = max(e.book.cells[slot].flushed, c.Count)
+		e.flags.And(^uint32(flagOffered << slot)) // nothing larger was ever offered: flushes take turns
 	}
 }
 

@@ -175,9 +175,9 @@ func (e *entry) hydrate(sequence, previous, current, nowMs int64) (grew bool, mi
 		if !ok {
 			continue
 		}
-		more, lost := e.absorbLocked(slot, total, 0)
+		more, lost := e.absorbLocked(slot, total, false)
 		if lost {
-			missing = append(missing, Add{e.cell(s), e.book.cells[slot].confirmed})
+			missing = append(missing, Add{e.cell(s), e.namedLocked(slot)})
 		}
 		grew = grew || more
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unique"
 
 	"github.com/weirhq/weir/shared/window"
 )
@@ -19,10 +20,16 @@ import (
 // a probability of 10^-27.
 type identity [2]uint64
 
+// less orders identities, so that whoever needs several keys at once takes them in the
+// same order as everybody else.
+func (id *identity) less(other *identity) bool {
+	return id[0] < other[0] || id[0] == other[0] && id[1] < other[1]
+}
+
 // hasher makes identities. Its zero value is not usable.
 //
 // The part of a key that many requests share, workspace, namespace and duration, is
-// hashed once and remembered; an identifier is hashed by two seeds, without being
+// hashed once and remembered, with its family; an identifier is hashed by two seeds, without being
 // copied anywhere, and added. Two keys meet only if both sums do.
 //
 // Prefixes have seeds of their own. With the same ones, an identifier that spells the
@@ -40,6 +47,7 @@ type prefix struct {
 	workspace, namespace string
 	duration             time.Duration
 	sum                  identity
+	family               unique.Handle[family]
 }
 
 const (
@@ -54,15 +62,21 @@ func (h *hasher) init() {
 
 // of hashes a valid key.
 func (h *hasher) of(workspace, namespace, identifier string, duration time.Duration) identity {
-	// A place that costs nothing to find; which one it is matters only for speed.
-	at := uint(len(workspace))*7 + uint(len(namespace))*5 + uint(workspace[0]) + uint(namespace[len(namespace)-1])*3 + uint(duration>>30)
+	at := placeOf(workspace, namespace, duration)
 	a, b := maphash.String(h.a, identifier), maphash.String(h.b, identifier)
-	p := h.recent[at%recentPrefixes].Load()
+	p := h.recent[at].Load()
 	if p != nil && p.duration == duration && p.namespace == namespace && p.workspace == workspace {
 		return identity{p.sum[0] ^ a, p.sum[1] ^ b}
 	}
-	sum := h.prefix(at%recentPrefixes, workspace, namespace, duration)
+	sum := h.prefix(at, workspace, namespace, duration)
 	return identity{sum[0] ^ a, sum[1] ^ b}
+}
+
+// placeOf is a place in recent that costs nothing to find; which one it is matters only
+// for speed.
+func placeOf(workspace, namespace string, duration time.Duration) uint {
+	at := uint(len(workspace))*7 + uint(len(namespace))*5 + uint(workspace[0]) + uint(namespace[len(namespace)-1])*3 + uint(duration>>30)
+	return at % recentPrefixes
 }
 
 func (h *hasher) ofKey(k *window.Key) identity {
@@ -75,7 +89,9 @@ func (h *hasher) prefix(at uint, workspace, namespace string, duration time.Dura
 	packed := pack(buf[:], workspace, namespace, duration)
 	sum := identity{maphash.Bytes(h.c, packed), maphash.Bytes(h.d, packed)}
 	if h.missed.Add(1)%rememberEvery == 1 || h.recent[at].Load() == nil {
-		h.recent[at].Store(&prefix{strings.Clone(workspace), strings.Clone(namespace), duration, sum})
+		shared := newFamily(workspace, namespace, duration)
+		f := shared.Value() // its strings are copies
+		h.recent[at].Store(&prefix{f.workspace, f.namespace, duration, sum, shared})
 	}
 	return sum
 }
@@ -93,26 +109,35 @@ func pack(buf []byte, workspace, namespace string, duration time.Duration) []byt
 	return buf[:n]
 }
 
-// names are a key's fields in the least space: the three names as one string of its
-// own, and their lengths and the duration in one word. An entry outlives the request,
-// so it must not keep alive whatever the caller's strings are slices of.
+// names are a key's fields in the least space. What many keys share is held once for
+// all of them, as long as one is left. An entry outlives the request, so it must not
+// keep alive whatever the caller's strings are slices of.
 type names struct {
-	text  string
-	shape uint64 // duration in ms << 16 | length of namespace << 8 | length of workspace
+	family     unique.Handle[family]
+	identifier string
 }
 
-func newNames(k *window.Key) names {
-	text := make([]byte, 0, len(k.Workspace)+len(k.Namespace)+len(k.Identifier))
-	text = append(append(append(text, k.Workspace...), k.Namespace...), k.Identifier...)
-	return names{string(text), uint64(k.DurationMs())<<16 | uint64(len(k.Namespace))<<8 | uint64(len(k.Workspace))}
+// family is what the identifiers of one limit have in common.
+type family struct {
+	workspace, namespace string
+	durationMs           int64
 }
 
-func (n *names) durationMs() int64 { return int64(n.shape >> 16) }
+func newFamily(workspace, namespace string, duration time.Duration) unique.Handle[family] {
+	return unique.Make(family{workspace, namespace, duration.Milliseconds()})
+}
+
+func (h *hasher) names(k *window.Key) names {
+	if p := h.recent[placeOf(k.Workspace, k.Namespace, k.Duration)].Load(); p != nil &&
+		p.duration == k.Duration && p.namespace == k.Namespace && p.workspace == k.Workspace {
+		return names{p.family, strings.Clone(k.Identifier)}
+	}
+	return names{newFamily(k.Workspace, k.Namespace, k.Duration), strings.Clone(k.Identifier)}
+}
+
+func (n *names) durationMs() int64 { return n.family.Value().durationMs }
 
 func (n *names) key() window.Key {
-	w, ns := int(n.shape&0xff), int(n.shape>>8&0xff)
-	return window.Key{
-		Workspace: n.text[:w], Namespace: n.text[w : w+ns], Identifier: n.text[w+ns:],
-		Duration: milliseconds(n.durationMs()),
-	}
+	f := n.family.Value()
+	return window.Key{Workspace: f.workspace, Namespace: f.namespace, Identifier: n.identifier, Duration: milliseconds(f.durationMs)}
 }

@@ -73,8 +73,7 @@ func (l *Limiter) merge(in Imported, nowMs int64) (e *entry, changed, answer boo
 	}
 	foreign := min(in.Foreign, countMax)
 	if changed = foreign > e.foreignLocked(slot); changed {
-		c := &e.book.cells[slot]
-		e.others[slot].Store(foreign - c.credit - c.netted)
+		e.others[slot].Store(foreign - e.book.credit(slot) - e.book.netted(slot))
 	}
 	own := min(in.Own, window.LimitMax)
 	if own > e.acceptedLocked(slot) {

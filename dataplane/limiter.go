@@ -93,12 +93,19 @@ func (l *Limiter) checkTime(now time.Time) error {
 // works on. It lives on the caller's stack, and so do the things that it points to.
 type question struct {
 	id         *identity
-	request    *Request // its names and duration; limit and cost are here
+	request    *Request // its names; everything else is here
 	nowMs      int64
 	durationMs int64
 	limit      int64
 	cost       int64
-	sampled    bool // set by ask: this decision's latency should be measured
+	ahead      int64 // in a batch: cost of the items before on the same key
+	sampled    bool  // set by ask: this decision's latency should be measured
+}
+
+func (q *question) key() window.Key {
+	k := q.request.key()
+	k.Duration = milliseconds(q.durationMs)
+	return k
 }
 
 // decide is the first half of the request path: validate → override → identity. It
@@ -141,7 +148,7 @@ func (l *Limiter) ask(ctx context.Context, q *question, by rule, e *entry, held 
 				l.oversized(q, by, d)
 				return nil
 			}
-			key := q.request.key()
+			key := q.key()
 			e, met = l.table.add(q.id, &key, window.Sequence(q.nowMs, q.durationMs), q.nowMs, &l.table.created.traffic)
 		}
 		source, alive := SourceLocal, true
@@ -189,14 +196,14 @@ func (l *Limiter) accepted(e *entry, met contact, v *verdict, q *question) {
 		l.metrics.dropped[droppedFull].Add(q.cost)
 		return
 	}
-	if b := e.book; b != nil && q.limit < b.limitLow[slotOf(v.seq)].Load() {
-		b.noteLimit(v.seq, q.limit)
+	if e.book != nil && q.limit < e.lows.get(slotOf(v.seq)) {
+		e.lows.note(slotOf(v.seq), q.limit)
 	}
 	marks := l.marks
 	if met == created {
 		marks &^= flagTouched // only a second contact tells a caller from a one-shot
 	}
-	if 2*(v.current+q.cost) >= q.limit {
+	if 2*(v.current+q.ahead+q.cost) >= q.limit {
 		marks |= flagPressed << slotOf(v.seq)
 	}
 	if e.flags.Load()&marks != marks {
@@ -206,7 +213,7 @@ func (l *Limiter) accepted(e *entry, met contact, v *verdict, q *question) {
 
 // denied makes the key strict. A denial changes no count.
 func (l *Limiter) denied(e *entry, sequence int64, q *question) {
-	if q.cost > q.limit {
+	if q.ahead+q.cost > q.limit {
 		return // would be denied on an empty key too: says nothing about it
 	}
 	marks := uint32(flagTouched | flagPressed<<slotOf(sequence))

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,38 +18,27 @@ import (
 // all of them, in which each stands somewhere between its call and its return, that a
 // limiter deciding one at a time could have produced. The clock stands still, so a key
 // is one cell.
-//
-// With the one exception that AllowMany documents: "For the moment between reserving
-// and taking back, which only happens when another caller took the last room in
-// between, other requests on the same keys see less room than there is." So a denial
-// may also be explained by the costs of denied batches that ran at the same time. Never
-// is anything allowed that there was no room for.
 func TestSinglesAndBatchesAreLinearizable(t *testing.T) {
 	for _, fleet := range []bool{false, true} {
 		t.Run(fmt.Sprintf("fleet %v", fleet), func(t *testing.T) {
 			var n *node
-			histories, excepted := 0, 0
+			histories := 0
 			for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); histories++ {
 				if histories%10_000 == 0 { // or its table would be full one day
 					n = timeless(t, fleet)
 				}
 				h := newSpending(uint64(histories))
 				h.run(func(items []spend) bool { return n.spend(histories, items) })
-				if porcupine.CheckOperations(spendingModel, h.operations(false)) {
-					continue
-				}
-				excepted++
-				if !porcupine.CheckOperations(spendingModel, h.operations(true)) {
+				if !porcupine.CheckOperations(spendingModel, h.operations()) {
 					t.Fatalf("no order explains history %d:\n%s", histories, h)
 				}
 			}
-			t.Logf("%d histories, %d of them by the exception", histories, excepted)
+			t.Logf("%d histories", histories)
 		})
 	}
 }
 
-// timeless is a node whose clock stands still. In a fleet it keeps the reservations of
-// batches from publishers, under a lock; alone it has nobody to keep them from.
+// timeless is a node whose clock stands still.
 func timeless(t *testing.T, fleet bool) *node {
 	w := newWorld(t)
 	return w.alone(func(c *dataplane.Config) {
@@ -79,7 +67,7 @@ func TestLookingFirstIsNotLinearizable(t *testing.T) {
 			}
 			return true
 		})
-		if !porcupine.CheckOperations(spendingModel, h.operations(true)) {
+		if !porcupine.CheckOperations(spendingModel, h.operations()) {
 			return
 		}
 	}
@@ -152,39 +140,16 @@ func (h *spending) run(decide func([]spend) bool) {
 	})
 }
 
-// question is what the model is asked: the items, and what batches that were denied at
-// the same time may have held of each key.
-type question struct {
-	items []spend
-	held  [spendKeys]int64
-}
 
-func (h *spending) operations(excepting bool) []porcupine.Operation {
+func (h *spending) operations() []porcupine.Operation {
 	var ops []porcupine.Operation
 	for c := range h.clients {
 		for i := range h.clients[c] {
 			s := &h.clients[c][i]
-			q := question{items: s.items}
-			if excepting {
-				q.held = h.heldDuring(s)
-			}
-			ops = append(ops, porcupine.Operation{ClientId: c, Input: q, Output: s.allowed, Call: s.called, Return: s.returned})
+			ops = append(ops, porcupine.Operation{ClientId: c, Input: s.items, Output: s.allowed, Call: s.called, Return: s.returned})
 		}
 	}
 	return ops
-}
-
-func (h *spending) heldDuring(s *spent) (held [spendKeys]int64) {
-	for _, other := range slices.Concat(h.clients...) {
-		denied := !other.allowed && len(other.items) > 1
-		if !denied || other.called == s.called || other.returned < s.called || s.returned < other.called {
-			continue
-		}
-		for _, it := range other.items {
-			held[it.key] += it.cost
-		}
-	}
-	return held
 }
 
 func (h *spending) String() (text string) {
@@ -200,16 +165,14 @@ func (h *spending) String() (text string) {
 var spendingModel = porcupine.Model{
 	Init: func() any { return [spendKeys]int64{} },
 	Step: func(state, input, output any) (bool, any) {
-		counts, q := state.([spendKeys]int64), input.(question)
-		fits, fitsDespite := true, true
-		for _, it := range q.items {
+		counts, fits := state.([spendKeys]int64), true
+		for _, it := range input.([]spend) {
 			counts[it.key] += it.cost
 			fits = fits && counts[it.key] <= spendLimit
-			fitsDespite = fitsDespite && counts[it.key]+q.held[it.key] <= spendLimit
 		}
 		if output.(bool) {
 			return fits, counts
 		}
-		return !fitsDespite, state
+		return !fits, state
 	},
 }

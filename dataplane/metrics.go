@@ -109,6 +109,18 @@ func (m *metrics) decided(id *identity, source Source, out outcome) (sampled boo
 	return n%sampleEvery == 0
 }
 
+// decidedMany counts a batch's decisions.
+func (m *metrics) decidedMany(id *identity, tally *[sources][outcomes]int64) {
+	s := &m.decisions[id[1]%stripes]
+	for source := range tally {
+		for out, n := range tally[source] {
+			if n > 0 {
+				s.decisions[source][out].Add(n)
+			}
+		}
+	}
+}
+
 func (m *metrics) eachDecision(f func(Source, outcome, int64)) {
 	for source := SourceLocal; source < sources; source++ {
 		for out := range outcomes {

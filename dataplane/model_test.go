@@ -161,7 +161,7 @@ func (h *history) single(rt *rapid.T) {
 		h.wantReads(nil)
 	}
 	h.compare("single", d, o, source, o.allowed)
-	h.count(k, held, atMs, r, o.allowed, o.allowed)
+	h.count(k, held, atMs, r, 0, o.allowed, o.allowed)
 }
 
 // handle is the key's handle, made when it is first used and kept over evictions.
@@ -226,7 +226,7 @@ func (h *history) batch(rt *rapid.T) {
 	}
 	for i, key := range of {
 		h.compare(fmt.Sprint("item ", i), b.Decisions[i], all[i], max(sources[key], dataplane.SourceLocal), allowed)
-		h.count(ks[i], h.known[key] != nil, atMs, requests[i], all[i].allowed, allowed)
+		h.count(ks[i], h.known[key] != nil, atMs, requests[i], before[i], all[i].allowed, allowed)
 	}
 }
 
@@ -312,10 +312,10 @@ func (h *history) compare(what string, d dataplane.Decision, o opinion, source d
 
 // count takes in what became of a request: counted on its key, or lost with it where
 // the table had no room, or denied.
-func (h *history) count(k *dumbKey, held bool, atMs int64, r dataplane.Request, allowed, kept bool) {
+func (h *history) count(k *dumbKey, held bool, atMs int64, r dataplane.Request, before int64, allowed, kept bool) {
 	switch {
 	case !allowed:
-		k.deny(atMs, r.Limit, r.Cost)
+		k.deny(atMs, r.Limit, before+r.Cost)
 	case kept && !held:
 		h.dropped += r.Cost
 	case kept:
@@ -540,7 +540,7 @@ func (h *history) check(rt *rapid.T) {
 	for key, k := range h.known {
 		for _, s := range k.alive() {
 			got := h.n.Cell(window.Cell{Key: key, Sequence: s})
-			if !got.Held || got.Count != k.regional(s) || got.Global != k.foreign[s] || got.Reserved != 0 || got.InFlight != 0 {
+			if !got.Held || got.Count != k.regional(s) || got.Global != k.foreign[s] || got.Sending {
 				rt.Fatalf("%s, cell %d: %+v, the dumb limiter has %d and %d of others", key.Identifier, s, got, k.regional(s), k.foreign[s])
 			}
 			if h.origin != nil {

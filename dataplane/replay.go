@@ -95,7 +95,7 @@ func (l *Limiter) load(e *entry, nowMs int64, adds []Add, parcels []parcel) ([]A
 			l.metrics.dropped[droppedExpired].Add(cost)
 			continue
 		}
-		e.book.cells[slot].inFlight += cost
+		e.sendLocked(slot, cost)
 		adds = append(adds, Add{e.cell(s), cost})
 		parcels = append(parcels, parcel{e, s})
 	}
@@ -136,7 +136,7 @@ func (l *Limiter) ship(ctx context.Context, adds []Add, parcels []parcel) ([]*en
 			failed = append(failed, p.entry)
 			continue
 		}
-		grew, missing := p.entry.confirm(p.sequence, answer.Total, adds[i].Cost, nowMs)
+		grew, missing := p.entry.confirm(p.sequence, answer.Total, nowMs)
 		lost = append(lost, missing...)
 		if grew {
 			grown = append(grown, p.entry)
@@ -158,16 +158,16 @@ func cmpErr(first, next error) error {
 
 // confirm merges the answer to a send. It returns whether others had contributed,
 // and what the origin should be told because it has lost it.
-func (e *entry) confirm(sequence, total, sent, nowMs int64) (grew bool, missing []Add) {
+func (e *entry) confirm(sequence, total, nowMs int64) (grew bool, missing []Add) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slot, ok := e.slotLocked(sequence)
 	if !ok {
 		return false, nil
 	}
-	grew, lost := e.absorbLocked(slot, total, sent)
+	grew, lost := e.absorbLocked(slot, total, true)
 	if lost {
-		missing = []Add{{e.cell(sequence), e.book.cells[slot].confirmed}}
+		missing = []Add{{e.cell(sequence), e.namedLocked(slot)}}
 	}
 	if sequence == e.seq.Load() && e.heardAt.Load() != 0 { // a reply is no hydration: it does not tell of the previous cell
 		e.hear(nowMs)
@@ -175,15 +175,13 @@ func (e *entry) confirm(sequence, total, sent, nowMs int64) (grew bool, missing 
 	return grew, missing
 }
 
-// takeBack ends a send that failed: the cost is unsent again. If the reply was lost
-// it may have been applied, and will then count twice: at most one tick's cost, on
-// the safe side.
+// takeBack ends a send that failed: the cost is unsent again.
 func (e *entry) takeBack(sequence, sent int64) (kept bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slot, ok := e.slotLocked(sequence)
 	if ok {
-		e.book.cells[slot].inFlight -= sent
+		e.returnLocked(slot, sent)
 	}
 	return ok
 }

@@ -116,7 +116,8 @@ type Decision struct {
 
 	// RetryAfter is how long until this same cost would pass if nothing else were
 	// counted, exact to the millisecond: by one millisecond less it would not. It is
-	// 0 when the request was allowed, and when it never will pass (cost > limit).
+	// 0 when the request was allowed, and when it never will pass (cost > limit). In a
+	// batch: until the items before it on its key and this one would pass together.
 	RetryAfter time.Duration
 
 	// Override is the pattern of the override that applied, "" for none.

@@ -36,8 +36,9 @@ func TestRetryAfterIsExactWhateverTheCountsAre(t *testing.T) {
 	}
 }
 
-// Each item of a batch that is denied has a retry-after of its own, as if the items
-// before it had been counted: a single that finds them counted gets the same.
+// "In a batch: until the items before it on its key and this one would pass together."
+// So a batch that was denied passes when the longest of its items' times is over, and
+// not a millisecond before; an item that has none never will.
 func TestRetryAfterOfItemsIsExact(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		c := newCrowd(t, rt)
@@ -48,24 +49,27 @@ func TestRetryAfterOfItemsIsExact(t *testing.T) {
 		requests := []dataplane.Request{free, c.ask(window.LimitMax, before), free, r}
 		b := c.n.AllowMany(t.Context(), requests)
 		d := b.Decisions[3]
-		if !b.Allowed { // nothing was counted: count what stood before the item
-			c.n.AllowMany(t.Context(), requests[:3])
-		}
 		for i := range 3 {
 			if got := b.Decisions[i]; !got.Allowed || got.RetryAfter != 0 {
 				rt.Fatalf("item %d passes, and should not be tried again after %v", i, got.RetryAfter)
 			}
 		}
-		switch {
-		case d.Allowed || r.Cost > r.Limit:
+		if d.Allowed || before+r.Cost > r.Limit {
 			if d.RetryAfter != 0 {
 				rt.Fatalf("%+v: retry after %v, of what passes now or never", r, d.RetryAfter)
 			}
-		default:
-			if single := c.n.Allow(t.Context(), r); single.RetryAfter != d.RetryAfter {
-				rt.Fatalf("the item may be tried again after %v, a single after %v", d.RetryAfter, single.RetryAfter)
-			}
-			c.wantExact(rt, r, d)
+			return
+		}
+		if d.RetryAfter < time.Millisecond {
+			rt.Fatalf("%+v: retry after %v", r, d.RetryAfter)
+		}
+		c.w.clock.advance(d.RetryAfter - time.Millisecond)
+		if early := c.n.AllowMany(t.Context(), requests); early.Allowed || early.Decisions[3].RetryAfter != time.Millisecond {
+			rt.Fatalf("%+v a millisecond too early: %+v", r, early.Decisions[3])
+		}
+		c.w.clock.advance(time.Millisecond)
+		if !c.n.AllowMany(t.Context(), requests).Allowed {
+			rt.Fatalf("%+v is denied in time", r)
 		}
 	})
 }

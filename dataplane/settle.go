@@ -120,11 +120,12 @@ func (e *entry) giveBack(sequence, cost int64) (given int64) {
 	}
 	given = min(cost, e.untoldLocked(slot))
 	e.takeLocked(slot, given)
-	c := &e.book.cells[slot]
-	credit := min(cost-given, e.acceptedLocked(slot)-c.credit)
-	c.credit += credit
-	e.others[slot].Add(-credit)
-	return given + credit
+	if credit := min(cost-given, e.acceptedLocked(slot)-e.book.credit(slot)); credit > 0 {
+		e.book.rarely().credit[slot] += credit
+		e.others[slot].Add(-credit)
+		given += credit
+	}
+	return given
 }
 
 // netLocked pays what this node has accepted and told nobody of from its credit. What a
@@ -132,14 +133,16 @@ func (e *entry) giveBack(sequence, cost int64) (given int64) {
 // out of others, would let a word come back to an earlier value while others has
 // changed, and a decision that was judged before count after.
 func (e *entry) netLocked(slot int) {
-	c := &e.book.cells[slot]
-	n := min(c.credit, e.untoldLocked(slot))
-	c.credit -= n
-	c.netted += n
+	if n := min(e.book.credit(slot), e.untoldLocked(slot)); n > 0 {
+		e.book.rare.credit[slot] -= n
+		e.book.rare.netted[slot] += n
+	}
 }
 
-// untoldLocked is own cost that neither the origin nor another region knows of.
+// untoldLocked is own cost that certainly neither the origin nor another region knows of.
 func (e *entry) untoldLocked(slot int) int64 {
-	c := &e.book.cells[slot]
-	return max(0, min(e.unsentLocked(slot), e.acceptedLocked(slot)-max(c.flushed, c.offered)))
+	if e.flags.Load()&(flagOffered<<slot) != 0 {
+		return 0
+	}
+	return max(0, min(e.unsentLocked(slot), e.acceptedLocked(slot)-e.book.cells[slot].flushed))
 }

@@ -128,7 +128,7 @@ func (t *table) add(id *identity, key *window.Key, sequence, nowMs int64, counte
 	if e := t.get(id); e != nil {
 		return e, known
 	}
-	fresh := newEntry(id, key, sequence, t.fleet) // outside the lock: it allocates
+	fresh := newEntry(id, t.names(key), sequence, t.fleet) // outside the lock: it allocates
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	a := t.array.Load()

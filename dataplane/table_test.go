@@ -48,7 +48,7 @@ func TestTableAgreesWithAMap(t *testing.T) {
 		for range rapid.IntRange(0, 200).Draw(rt, "steps") {
 			id := ids[rapid.IntRange(0, universe-1).Draw(rt, "id")]
 			if held[id] == nil {
-				e := newEntry(&id, testKey(0), 1, false)
+				e := newEntry(&id, names{}, 1, false)
 				a.insert(e)
 				held[id] = e
 			} else {
@@ -181,7 +181,7 @@ func FuzzIdentity(f *testing.F) {
 			t.Errorf("%v and %v: same identity %v", a, b, got)
 		}
 		if d := a.Duration; d >= window.DurationMin && d <= window.DurationMax && d%time.Millisecond == 0 {
-			if n := newNames(&a); n.key() != a {
+			if n := h.names(&a); n.key() != a {
 				t.Errorf("%v comes back as %v", a, n.key())
 			}
 		}

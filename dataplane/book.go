@@ -1,0 +1,153 @@
+package dataplane
+
+// book is what a fleet needs beside the counts. Guarded by entry.mu.
+type book struct {
+	cells [2]cellBook
+	next  *entry // dirty list; belongs to whoever owns flagDirty, then to the collector
+	rare  *rare  // nil on nearly every key
+}
+
+// cellBook is the background's part of a cell. With C for the word's count, U for
+// rare.unnamed and N for rare.netted, both nearly always 0:
+//
+//	0 <= settled - U         what the origin has named, or is being told
+//	settled <= C - N         own cost not yet on its way: never negative
+//	0 <= flushed <= C - N    nothing is published that was not accepted
+type cellBook struct {
+	settled int64 // part of the count that needs no sending: own cost confirmed or on its way, and others' cost
+	flushed int64 // largest value known to be in the count store as this region's component
+}
+
+// rare is what few keys ever have: those that were refunded after others had been
+// told, or raised by their region's own row. By slot.
+type rare struct {
+	unnamed [2]int64 // part of settled that the origin has not named: the region's own row has
+	credit  [2]int64 // refunded here after others had been told; see Reservation
+	netted  [2]int64 // own cost that credit has paid for: it stays in the word, and is told to nobody
+}
+
+func (b *book) unnamed(slot int) int64 {
+	if b.rare == nil {
+		return 0
+	}
+	return b.rare.unnamed[slot]
+}
+
+func (b *book) credit(slot int) int64 {
+	if b.rare == nil {
+		return 0
+	}
+	return b.rare.credit[slot]
+}
+
+func (b *book) netted(slot int) int64 {
+	if b.rare == nil {
+		return 0
+	}
+	return b.rare.netted[slot]
+}
+
+func (b *book) rarely() *rare {
+	if b.rare == nil {
+		b.rare = &rare{}
+	}
+	return b.rare
+}
+
+// reset forgets a cell, and rare with the last cell that needed it.
+func (b *book) reset(slot int) {
+	b.cells[slot] = cellBook{}
+	if r := b.rare; r != nil {
+		r.unnamed[slot], r.credit[slot], r.netted[slot] = 0, 0, 0
+		if *r == (rare{}) {
+			b.rare = nil
+		}
+	}
+}
+
+// addLocked adds to a cell's count, sealed or held or not, and stops at mergedMax.
+func (e *entry) addLocked(slot int, n int64) (added int64) {
+	for {
+		word := e.words[slot].Load()
+		added = min(n, max(0, mergedMax-wordCount(word)))
+		if e.words[slot].CompareAndSwap(word, word+uint64(added)) {
+			return added
+		}
+	}
+}
+
+// takeLocked takes n away from a cell's count, which must hold as much: no borrow
+// reaches the tag.
+func (e *entry) takeLocked(slot int, n int64) { e.words[slot].Add(-uint64(n)) }
+
+// acceptedLocked is what may be told to others.
+func (e *entry) acceptedLocked(slot int) int64 {
+	return wordCount(e.words[slot].Load()) - e.book.netted(slot)
+}
+
+// unsentLocked is this node's own accepted cost that the origin has not confirmed
+// and that is not on its way.
+func (e *entry) unsentLocked(slot int) int64 {
+	return e.acceptedLocked(slot) - e.book.cells[slot].settled
+}
+
+// foreignLocked is what all other regions have reported for the cell.
+func (e *entry) foreignLocked(slot int) int64 {
+	return e.others[slot].Load() + e.book.credit(slot) + e.book.netted(slot)
+}
+
+// sendLocked puts n of the unsent cost on its way; returnLocked takes it back: the
+// send has failed. If its reply was lost it may have been applied, and will then count
+// twice: at most one tick's cost, on the safe side.
+func (e *entry) sendLocked(slot int, n int64) {
+	e.flags.Or(flagSending << slot)
+	e.book.cells[slot].settled += n
+}
+
+func (e *entry) returnLocked(slot int, n int64) {
+	e.flags.And(^uint32(flagSending << slot))
+	e.book.cells[slot].settled -= n
+}
+
+// absorbLocked merges the origin's total for a cell, in answer to a send, which it
+// ends, or to a read. Whatever is in the total beyond what is settled was contributed
+// by others: what is on its way is settled already, whether or not this total holds
+// it. Plain max(count, total) would lose what this node accepted between sending and
+// answer, and at hydration what it accepted before.
+//
+// grew is true when others had contributed. lost is true when the total is smaller
+// than what the origin has named before and what was added since: it has lost data.
+// A read that meets a send cannot tell. (An answer that was overtaken by a later one
+// can look like a loss; healing an origin that needs none changes nothing.)
+func (e *entry) absorbLocked(slot int, total int64, sent bool) (grew, lost bool) {
+	b := e.book
+	c := &b.cells[slot]
+	sending := e.flags.Load()&(flagSending<<slot) != 0
+	if sent {
+		e.flags.And(^uint32(flagSending << slot))
+	}
+	if others := total - c.settled; others > 0 {
+		c.settled += e.addLocked(slot, others)
+		grew = true
+	}
+	if unnamed := b.unnamed(slot); unnamed > 0 && total > c.settled-unnamed {
+		b.rare.unnamed[slot] = max(0, c.settled-total)
+	}
+	return grew, total < c.settled-b.unnamed(slot) && (sent || !sending)
+}
+
+// namedLocked is the largest total that the origin has named, and what it has
+// confirmed since.
+func (e *entry) namedLocked(slot int) int64 {
+	return e.book.cells[slot].settled - e.book.unnamed(slot)
+}
+
+// floorLocked raises the count to at least n: the region is known to have counted
+// so much. It is no word of the origin's, and does not make an entry fresh.
+func (e *entry) floorLocked(slot int, n int64) {
+	if missing := n - e.acceptedLocked(slot); missing > 0 {
+		added := e.addLocked(slot, missing)
+		e.book.cells[slot].settled += added
+		e.book.rarely().unnamed[slot] += added
+	}
+}

@@ -1,0 +1,73 @@
+package dataplane
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// A batch decides on all of its keys at one instant: it holds every key's word, judges,
+// counts all or nothing, and lets go. Nobody counts on a held word, so no request ever
+// sees half a batch, and no publisher a cost that is not going to stay.
+//
+// Holds are taken in the order of identities, so that batches never wait in a circle,
+// and only released by who took them, some hundred nanoseconds later: between the first
+// and the last there is no I/O, no lock and no allocation.
+
+// hold takes the current word of the entry for a batch; alive is false, and nothing is
+// held, when the entry was evicted. While it is held the entry stays in its cell.
+func (e *entry) hold(tMs, durationMs int64) (agedOut int64, alive bool) {
+	for {
+		seq := e.seq.Load()
+		if tMs-window.Start(seq, durationMs) >= durationMs {
+			lost, alive := e.rotate(window.Sequence(tMs, durationMs))
+			agedOut += lost
+			if !alive {
+				return agedOut, false
+			}
+			continue
+		}
+		slot := slotOf(seq)
+		word := e.words[slot].Load()
+		if wordIsLive(word, seq) {
+			if e.words[slot].CompareAndSwap(word, word|held) {
+				return agedOut, true
+			}
+			continue
+		}
+		if !e.settle(slot) {
+			return agedOut, false
+		}
+	}
+}
+
+// judgeHeld is judge for who holds the entry; it counts nothing.
+func (e *entry) judgeHeld(v *verdict, tMs, durationMs, limit, cost int64) {
+	v.seq = e.seq.Load()
+	start := window.Start(v.seq, durationMs)
+	v.tMs = max(tMs, start)
+	slot := slotOf(v.seq)
+	e.weigh(v, slot, e.words[slot].Load(), limit, cost, start+durationMs-v.tMs, durationMs)
+}
+
+// release counts cost and lets go, in one step.
+func (e *entry) release(cost int64) {
+	e.words[slotOf(e.seq.Load())].Add(uint64(cost) - held)
+}
+
+// awaitRelease waits while a batch holds the word. It takes some turns at once, and
+// then leaves the processor to others; only a holder that its operating system has put
+// aside is slept for.
+func (e *entry) awaitRelease(slot int) {
+	const spins, yields = 64, 64
+	for n := 0; e.words[slot].Load()&held != 0; n++ {
+		switch {
+		case n < spins:
+		case n < spins+yields:
+			runtime.Gosched()
+		default:
+			time.Sleep(20 * time.Microsecond)
+		}
+	}
+}
