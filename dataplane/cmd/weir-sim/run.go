@@ -1,0 +1,175 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/weirhq/weir/dataplane/sim"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// Exit codes.
+const (
+	exitOK       = 0
+	exitFailed   = 1 // could not simulate, or could not write
+	exitUsage    = 2 // what was asked for is at fault
+	exitViolated = 3 // the simulation ran, and a promise was broken
+)
+
+type cli struct {
+	Run  runCommand  `cmd:"" help:"Simulate a scenario."`
+	List listCommand `cmd:"" help:"Describe the scenarios."`
+}
+
+type runCommand struct {
+	Scenario string        `arg:"" help:"Name of the scenario: see weir-sim list."`
+	Seed     uint64        `default:"1" help:"Seed of everything that is drawn: the same seed, the same run."`
+	JSON     bool          `name:"json" help:"Print one JSON object instead of a table."`
+	Tuning   string        `placeholder:"FILE" help:"Tuning document for the fleet, or preset:NAME (default, rfc)."`
+	Compare  string        `placeholder:"FILE" help:"Another one, run with the same seed and printed beside it."`
+	Duration time.Duration `placeholder:"DURATION" help:"How long there is traffic, 1s to 24h. Left out: as long as the scenario says."`
+	Jitter   bool          `help:"Keep the limiters' own jitter: closer to a fleet, and no two runs are the same."`
+}
+
+type listCommand struct {
+	Names bool `help:"Print only the names."`
+}
+
+// console is where commands write to.
+type console struct{ stdout, stderr io.Writer }
+
+var errViolated = errors.New("a promise was broken")
+
+func run(args []string, stdout, stderr io.Writer) int {
+	var c cli
+	exited := -1
+	parser, err := kong.New(&c, kong.Name("weir-sim"), kong.Writers(stdout, stderr), kong.Exit(func(code int) { exited = code }),
+		kong.Description("Regions of real limiters in virtual time: overshoot, convergence and load of a scenario, by seed."))
+	if err != nil {
+		fmt.Fprintf(stderr, "weir-sim: %v\n", err)
+		return exitFailed
+	}
+	command, err := parser.Parse(args)
+	if exited >= 0 {
+		return exited // --help has been printed
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "weir-sim: %v\n", err)
+		return exitUsage
+	}
+	err = command.Run(&console{stdout, stderr})
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errViolated):
+		return exitViolated
+	}
+	fmt.Fprintf(stderr, "weir-sim: %v\n", err)
+	if errors.Is(err, sim.ErrInvalid) || errors.Is(err, tuning.ErrInvalid) {
+		return exitUsage
+	}
+	return exitFailed
+}
+
+// Run simulates, once or side by side.
+func (r runCommand) Run(c *console) error {
+	scenario, err := sim.Lookup(r.Scenario)
+	if err != nil {
+		return err
+	}
+	reports := make([]sim.Report, 0, 2)
+	for _, name := range []string{r.Tuning, r.Compare} {
+		if name == "" && len(reports) == 1 {
+			break
+		}
+		report, err := r.simulate(scenario, name)
+		if err != nil {
+			return err
+		}
+		reports = append(reports, report)
+	}
+	if err := r.print(c.stdout, reports); err != nil {
+		return err
+	}
+	for _, report := range reports {
+		if len(report.Violations) > 0 {
+			return errViolated
+		}
+	}
+	return nil
+}
+
+func (r runCommand) simulate(s sim.Scenario, name string) (sim.Report, error) {
+	o := sim.Options{Seed: r.Seed, Duration: r.Duration, KeepJitter: r.Jitter}
+	if name != "" {
+		set, err := readTuning(name)
+		if err != nil {
+			return sim.Report{}, err
+		}
+		o.Tuning, o.TuningName = &set, name
+	}
+	return sim.Run(s, o)
+}
+
+// readTuning reads a document from a file, or a preset.
+func readTuning(name string) (tuning.Tuning, error) {
+	if preset, ok := strings.CutPrefix(name, "preset:"); ok {
+		return tuning.Preset(preset)
+	}
+	document, err := os.ReadFile(name)
+	if err != nil {
+		return tuning.Tuning{}, fmt.Errorf("tuning: %w", err)
+	}
+	set, err := tuning.Parse(document)
+	if err != nil {
+		return tuning.Tuning{}, fmt.Errorf("tuning %s: %w", name, err)
+	}
+	return set, nil
+}
+
+func (r runCommand) print(w io.Writer, reports []sim.Report) error {
+	var err error
+	switch {
+	case r.JSON && len(reports) == 1:
+		err = writeJSON(w, reports[0])
+	case r.JSON:
+		err = writeJSON(w, sim.Compare(reports[0], reports[1]))
+	case len(reports) == 1:
+		err = reports[0].WriteTable(w)
+	default:
+		err = sim.Compare(reports[0], reports[1]).WriteTable(w)
+	}
+	if err != nil {
+		return fmt.Errorf("print the report: %w", err)
+	}
+	return nil
+}
+
+func writeJSON(w io.Writer, v any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(v)
+}
+
+// Run describes the scenarios.
+func (l listCommand) Run(c *console) error {
+	for i, s := range sim.Scenarios() {
+		if l.Names {
+			fmt.Fprintln(c.stdout, s.Name)
+			continue
+		}
+		if i > 0 {
+			fmt.Fprintln(c.stdout)
+		}
+		fmt.Fprintf(c.stdout, "%s: %s\n    %v of traffic. %s\n", s.Name, s.Summary, s.Duration, s.Doc)
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package sim
+
+import (
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"reflect"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// errNoBubble means that the standard library's test runner did not run what it was
+// given: another flag of `go test` than those this file knows selects tests.
+var errNoBubble = errors.New("sim: the simulation was not run")
+
+var bubbles sync.Mutex // the runner of package testing is one a process
+
+// inBubble runs f in a testing/synctest bubble: its time is virtual, and passes when
+// every goroutine that f started waits. It returns when all of them have ended.
+//
+// A bubble belongs to a *testing.T, and the only public way to one is the runner of
+// package testing; outside of `go test` it has to be primed first. f must not fail
+// through t: there is nobody to read it.
+func inBubble(f func()) error {
+	bubbles.Lock()
+	defer bubbles.Unlock()
+	if !testing.Testing() {
+		primeOnce.Do(prime)
+		if !flag.Parsed() { // the runner looks; a program that parses later still can
+			_ = flag.CommandLine.Parse(nil)
+		}
+	}
+	ran := false
+	all := func(string, string) (bool, error) { return true, nil }
+	testing.RunTests(all, []testing.InternalTest{{Name: "sim", F: func(t *testing.T) {
+		synctest.Test(t, func(*testing.T) { f() })
+		ran = true
+	}}})
+	if !ran {
+		return errNoBubble
+	}
+	return nil
+}
+
+var primeOnce sync.Once
+
+// prime lets the runner read its flags, all at their defaults, by running no test. The
+// flags go into a set of their own, so that the program's command line does not grow,
+// and its words ("no tests to run", "PASS") go nowhere.
+func prime() {
+	nowhere, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		return // then it says its words
+	}
+	defer func() { _ = nowhere.Close() }()
+	flags, stdout, stderr := flag.CommandLine, os.Stdout, os.Stderr
+	defer func() { flag.CommandLine, os.Stdout, os.Stderr = flags, stdout, stderr }()
+	flag.CommandLine, os.Stdout, os.Stderr = flag.NewFlagSet("", flag.ContinueOnError), nowhere, nowhere
+	testing.Init()
+	_ = flag.CommandLine.Parse(nil) // nothing to parse, nothing to fail
+	testing.MainStart(noDeps{}, nil, nil, nil, nil).Run()
+}
+
+// noDeps is what the runner wants to be given for profiles, coverage and fuzzing. None
+// of them is on.
+type noDeps struct{}
+
+// corpusEntry is spelled out in package testing, under this name but not exported.
+type corpusEntry = struct {
+	Parent     string
+	Path       string
+	Data       []byte
+	Values     []any
+	Generation int
+	IsSeed     bool
+}
+
+func (noDeps) ImportPath() string                                       { return "" }
+func (noDeps) ModulePath() string                                       { return "" }
+func (noDeps) MatchString(string, string) (bool, error)                 { return true, nil }
+func (noDeps) SetPanicOnExit0(bool)                                     {}
+func (noDeps) StartCPUProfile(io.Writer) error                          { return nil }
+func (noDeps) StopCPUProfile()                                          {}
+func (noDeps) StartTestLog(io.Writer)                                   {}
+func (noDeps) StopTestLog() error                                       { return nil }
+func (noDeps) WriteProfileTo(string, io.Writer, int) error              { return nil }
+func (noDeps) RunFuzzWorker(func(corpusEntry) error) error              { return nil }
+func (noDeps) ReadCorpus(string, []reflect.Type) ([]corpusEntry, error) { return nil, nil }
+func (noDeps) CheckCorpus([]any, []reflect.Type) error                  { return nil }
+func (noDeps) ResetCoverage()                                           {}
+func (noDeps) SnapshotCoverage()                                        {}
+func (noDeps) CoordinateFuzzing(time.Duration, int64, time.Duration, int64, int, []corpusEntry, []reflect.Type, string, string) error {
+	return nil
+}
+func (noDeps) InitRuntimeCoverage() (mode string, tearDown func(string, string) (string, error), snapcov func() float64) {
+	return "", nil, nil
+}

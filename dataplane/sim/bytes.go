@@ -1,0 +1,84 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Bounds of the table that is weighed: small ones weigh their parts, large ones take long.
+const (
+	weighedMin = 20_000
+	weighedMax = 100_000
+)
+
+// bytesPerKey weighs a node's table: the heap that a limiter with so many keys keeps
+// alive, by key, once all is sent.
+func bytesPerKey(keys int) (float64, error) {
+	keys = min(max(keys, weighedMin), weighedMax)
+	var perKey float64
+	var err error
+	bubbleErr := inBubble(func() { perKey, err = weigh(keys) })
+	if bubbleErr != nil {
+		return 0, bubbleErr
+	}
+	return perKey, err
+}
+
+func weigh(keys int) (float64, error) {
+	before := liveHeap()
+	l, err := dataplane.New(dataplane.Config{
+		Region: "eu", NodeID: "a",
+		Origin: nowhere{memstore.NewOrigin(memstore.OriginOptions{})},
+		Counts: memstore.NewCounts(memstore.CountsOptions{}),
+	})
+	if err != nil {
+		return 0, fmt.Errorf("weigh a limiter: %w", err)
+	}
+	ctx := context.Background()
+	if err := l.Start(ctx); err != nil {
+		return 0, fmt.Errorf("weigh a limiter: %w", err)
+	}
+	for i := range keys {
+		r := request(fmt.Sprintf("user_%d", i), 100, time.Minute)
+		r.Cost = 1
+		l.Allow(ctx, r)
+	}
+	time.Sleep(30 * time.Second) // everything is sent, and no queue is left
+	after := liveHeap()
+	held := l.Health().Entries
+	if err := l.Stop(ctx); err != nil {
+		return 0, fmt.Errorf("weigh a limiter: %w", err)
+	}
+	return round(float64(after-before)/float64(held), 1), nil
+}
+
+func liveHeap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what finalizers and pools let go of
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// nowhere is an origin that remembers nothing, so that only the limiter is weighed.
+type nowhere struct{ dataplane.Origin }
+
+func (nowhere) Read(_ context.Context, cells []window.Cell) ([]int64, error) {
+	return make([]int64, len(cells)), nil
+}
+
+func (nowhere) Add(_ context.Context, adds []dataplane.Add) []dataplane.Added {
+	added := make([]dataplane.Added, len(adds))
+	for i, a := range adds {
+		added[i].Total = a.Cost
+	}
+	return added
+}
+
+func (nowhere) Raise(context.Context, []dataplane.Add) error { return nil }

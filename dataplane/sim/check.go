@@ -1,0 +1,147 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// violation names a promise that was broken.
+type violation string
+
+// The promises that can be seen from outside.
+const (
+	violationPublished violation = "published more than accepted" // invariants 3, 4 and 6
+	violationCounted   violation = "counted more than accepted"   // invariant 5, and "never sent twice after a definite answer"
+	violationError     violation = "a decision failed"            // whatever is down
+	violationTable     violation = "table larger than its bound"
+	violationLost      violation = "lost accepted cost" // invariant 7, where nothing was killed or wiped
+)
+
+// breach is how often a promise was broken, and the first time in words.
+type breach struct {
+	times int64
+	first string
+}
+
+// Violation is a promise that was broken in a run.
+type Violation struct {
+	Promise string `json:"promise"`
+	Times   int64  `json:"times"`
+	First   string `json:"first"`
+}
+
+func (w *world) violate(v violation, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.violations[v] == nil {
+		w.violations[v] = &breach{first: fmt.Sprintf("at %v: ", time.Since(w.began)) + fmt.Sprintf(format, args...)}
+	}
+	w.violations[v].times++
+}
+
+func (w *world) broken() []Violation {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	list := []Violation{}
+	for v, b := range w.violations {
+		list = append(list, Violation{string(v), b.times, b.first})
+	}
+	slices.SortFunc(list, func(a, b Violation) int { return compareStrings(a.Promise, b.Promise) })
+	return list
+}
+
+func compareStrings(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// checkTables holds every node to the bound of its table.
+func (w *world) checkTables() {
+	if w.shape.EntriesMax == 0 {
+		return
+	}
+	for _, n := range w.nodes {
+		if held := n.limiter.Load().Health().Entries; held > int64(w.shape.EntriesMax) {
+			w.violate(violationTable, "node %d holds %d keys of %d", n.index, held, w.shape.EntriesMax)
+		}
+	}
+}
+
+// auditAfter is how long after a cell has expired the books on it are compared: nodes
+// have sent or given up by then. Origins keep cells for longer than that.
+const auditAfter = 30 * time.Second
+
+// balance is what the audits found.
+type balance struct {
+	lost    int64 // accepted, and not at the region's origin
+	doubled int64 // at the origin, and never accepted
+}
+
+// audit compares the books with the origins for every cell that is over, and closes
+// them. At the end of a run all are over.
+func (w *world) audit(end bool) balance {
+	w.ledger.mu.Lock()
+	defer w.ledger.mu.Unlock()
+	dueMs := time.Now().Add(-auditAfter).UnixMilli()
+	open := make([]auditBatch, len(w.regions))
+	for _, a := range w.ledger.order {
+		for len(a.cells) > 0 {
+			c := a.cells[0]
+			if !end && window.ExpiresAt(c.sequence, a.key.DurationMs()) > dueMs {
+				break
+			}
+			a.cells = a.cells[1:]
+			for i := range open {
+				if c.accepted[i] > 0 {
+					open[i].cells = append(open[i].cells, window.Cell{Key: a.key, Sequence: c.sequence})
+					open[i].accepted = append(open[i].accepted, c)
+				}
+			}
+			w.ledger.missed(a, c, w.nodesOf)
+		}
+	}
+	var b balance
+	for i := range open {
+		w.compare(i, &open[i], &b)
+	}
+	return b
+}
+
+type auditBatch struct {
+	cells    []window.Cell
+	accepted []*cellAccount
+}
+
+func (w *world) compare(region int, batch *auditBatch, b *balance) {
+	totals, err := w.regions[region].origin.Read(context.Background(), batch.cells) // no network in between
+	if err != nil {
+		w.violate(violationError, "the audit could not read the origin: %v", err)
+		return
+	}
+	for i, total := range totals {
+		c := batch.accepted[i]
+		accepted := c.accepted[region]
+		b.lost += max(0, accepted-total)
+		b.doubled += max(0, total-accepted)
+		if most := accepted + c.twice[region]; total > most {
+			w.violate(violationCounted, "the origin of %s holds %d of %v, cell %d, and at most %d can have been sent", w.regions[region].name, total, batch.cells[i].Key, c.sequence, most)
+		}
+	}
+}
+
+func (w *world) nodesOf(region int) []int {
+	var indexes []int
+	for _, n := range w.regions[region].nodes {
+		indexes = append(indexes, n.index)
+	}
+	return indexes
+}

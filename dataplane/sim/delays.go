@@ -1,0 +1,59 @@
+package sim
+
+import (
+	"math"
+	"time"
+)
+
+// delays is a histogram of whole milliseconds, exact up to delayMax. The zero value is
+// empty.
+type delays struct {
+	byMs    []int64
+	known   int64
+	unknown int64 // never known at all
+}
+
+const delayMax = time.Hour
+
+func (d *delays) add(delay time.Duration) {
+	ms := int(min(max(0, delay), delayMax).Milliseconds())
+	if ms >= len(d.byMs) {
+		grown := make([]int64, max(ms+1, 2*len(d.byMs)))
+		copy(grown, d.byMs)
+		d.byMs = grown
+	}
+	d.byMs[ms]++
+	d.known++
+}
+
+// quantile is the smallest delay that a share q of the known ones does not exceed.
+func (d *delays) quantile(q float64) int64 {
+	need := int64(math.Ceil(q * float64(d.known)))
+	for ms, n := range d.byMs {
+		if need -= n; need <= 0 {
+			return int64(ms)
+		}
+	}
+	return 0
+}
+
+// DelaysMs sums up how long news took.
+type DelaysMs struct {
+	P50 int64 `json:"p50"`
+	P99 int64 `json:"p99"`
+
+	// Samples are pairs of an accepted cost and a node elsewhere that got to know it.
+	Samples int64 `json:"samples"`
+
+	// UnknownShare is the share of pairs where the node was never told. Below the floor
+	// that is meant to be so.
+	UnknownShare float64 `json:"unknown_share"`
+}
+
+func (d *delays) summary() DelaysMs {
+	s := DelaysMs{P50: d.quantile(0.5), P99: d.quantile(0.99), Samples: d.known}
+	if all := d.known + d.unknown; all > 0 {
+		s.UnknownShare = float64(d.unknown) / float64(all)
+	}
+	return s
+}

@@ -1,0 +1,232 @@
+package sim
+
+import (
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// ledger is the truth: what was asked and what was admitted, by key, cell and region,
+// written down outside of the limiters. Every figure and every check compares with it.
+type ledger struct {
+	mu       sync.Mutex
+	began    time.Time
+	nodes    int // in the world: receivers of news
+	accounts map[window.Key]*account
+	order    []*account // as they were opened
+
+	all, hot delays
+}
+
+// account is what one key asked for and got.
+type account struct {
+	key     window.Key
+	limit   int64
+	group   string
+	regions []int  // where it has traffic, when that is more than one: there news of it matter
+	homes   []bool // by region: the same
+
+	cells []*cellAccount // those that are not settled yet, oldest first
+
+	offered, admitted int64 // cost
+	denied            int64 // requests
+	peak              float64
+}
+
+// cellAccount is one cell of an account.
+type cellAccount struct {
+	sequence int64
+	total    int64
+	accepted []int64 // by region
+	twice    []int64 // by region: cost the origin applied without the node hearing of it; it may come again
+	lines    []line  // by region, of keys with traffic in several
+}
+
+// line is when a region accepted what, and how much of it each node elsewhere knows.
+type line struct {
+	marks []mark
+	known []int32 // by node: marks it has heard of
+}
+
+type mark struct {
+	upTo int64 // accepted by the region in this cell, this mark included
+	at   time.Duration
+	hot  bool // the key was past hotShare of its limit
+}
+
+// hotShare is where a key begins to be close to its limit, in all regions together.
+const hotShare = 0.8
+
+func newLedger(began time.Time, nodes int) *ledger {
+	return &ledger{began: began, nodes: nodes, accounts: make(map[window.Key]*account)}
+}
+
+// open begins an account for requests like r. homes are the regions with traffic.
+func (l *ledger) open(group string, r dataplane.Request, regions int, homes ...int) *account {
+	a := &account{
+		key:   window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier, Duration: r.Duration},
+		limit: r.Limit, group: group,
+	}
+	if len(homes) > 1 {
+		a.regions, a.homes = homes, make([]bool, regions)
+		for _, h := range homes {
+			a.homes[h] = true
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.accounts[a.key] = a
+	l.order = append(l.order, a)
+	return a
+}
+
+// enter records a decision. The cell is the one that the node decided in, by its own
+// clock; the moment is the true one.
+func (l *ledger) enter(a *account, region, regions int, cost int64, d *dataplane.Decision) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a.offered += cost
+	if !d.Allowed {
+		a.denied++
+		return
+	}
+	now := time.Now()
+	durationMs := a.key.DurationMs()
+	c := a.cell(d.ResetAt.UnixMilli()/durationMs-1, regions)
+	a.admitted += cost
+	c.total += cost
+	c.accepted[region] += cost
+
+	effective := float64(c.total)
+	if before := a.find(c.sequence - 1); before != nil {
+		elapsed := min(max(0, now.UnixMilli()-window.Start(c.sequence, durationMs)), durationMs)
+		effective += float64(before.total) * float64(durationMs-elapsed) / float64(durationMs)
+	}
+	share := effective / float64(max(1, a.limit))
+	a.peak = max(a.peak, share)
+	if a.homes != nil {
+		ln := &c.lines[region]
+		ln.marks = append(ln.marks, mark{c.accepted[region], now.Sub(l.began), share >= hotShare})
+	}
+}
+
+func (a *account) find(sequence int64) *cellAccount {
+	for i := len(a.cells) - 1; i >= 0; i-- {
+		if a.cells[i].sequence == sequence {
+			return a.cells[i]
+		}
+	}
+	return nil
+}
+
+func (a *account) cell(sequence int64, regions int) *cellAccount {
+	if c := a.find(sequence); c != nil {
+		return c
+	}
+	c := &cellAccount{sequence: sequence, accepted: make([]int64, regions), twice: make([]int64, regions)}
+	if a.homes != nil {
+		c.lines = make([]line, regions)
+	}
+	a.cells = append(a.cells, c)
+	return c
+}
+
+// repeatable notes that an increment was applied and its reply lost: the node cannot
+// know, and sends it again.
+func (l *ledger) repeatable(region int, adds []dataplane.Add) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, add := range adds {
+		if a := l.accounts[add.Cell.Key]; a != nil {
+			if c := a.find(add.Cell.Sequence); c != nil {
+				c.twice[region] += add.Cost
+			}
+		}
+	}
+}
+
+// ceiling is the most that a region may publish of a cell.
+func (l *ledger) ceiling(region int, cell window.Cell) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a := l.accounts[cell.Key]; a != nil {
+		if c := a.find(cell.Sequence); c != nil {
+			return c.accepted[region] + c.twice[region]
+		}
+	}
+	return 0
+}
+
+// shared is true for keys of which news from other regions matter.
+func (l *ledger) shared(key window.Key) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.accounts[key]
+	return a != nil && a.homes != nil
+}
+
+// told records that a node of region has been handed the other regions' components of
+// a cell: whatever they cover is known there from now on.
+func (l *ledger) told(node, region int, cell window.Cell, components []int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.accounts[cell.Key]
+	if a == nil || a.homes == nil || !a.homes[region] {
+		return
+	}
+	c := a.find(cell.Sequence)
+	if c == nil {
+		return
+	}
+	now := time.Since(l.began)
+	for from, count := range components {
+		if from == region {
+			continue
+		}
+		ln := &c.lines[from]
+		if len(ln.marks) == 0 {
+			continue
+		}
+		if ln.known == nil {
+			ln.known = make([]int32, l.nodes)
+		}
+		i := int(ln.known[node])
+		for ; i < len(ln.marks) && ln.marks[i].upTo <= count; i++ {
+			l.observe(ln.marks[i].hot, now-ln.marks[i].at)
+		}
+		ln.known[node] = int32(i)
+	}
+}
+
+func (l *ledger) observe(hot bool, d time.Duration) {
+	l.all.add(d)
+	if hot {
+		l.hot.add(d)
+	}
+}
+
+// missed counts what nodes elsewhere were never told of a cell that is over.
+func (l *ledger) missed(a *account, c *cellAccount, nodesOf func(region int) []int) {
+	for from := range c.lines {
+		ln := &c.lines[from]
+		for _, to := range a.regions {
+			if to == from {
+				continue
+			}
+			for _, node := range nodesOf(to) {
+				first := 0
+				if ln.known != nil {
+					first = int(ln.known[node])
+				}
+				for _, m := range ln.marks[first:] {
+					l.all.unknown++
+					if m.hot {
+						l.hot.unknown++
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// Profile is how a way through the network behaves.
+type Profile struct {
+	Delay   time.Duration // round trip, 2 µs at least: what is sent and what comes of it are never one moment
+	Jitter  time.Duration // added to it, 0 to this, evenly
+	Loss    float64       // share of calls that get lost, request or reply at even odds
+	Refused float64       // share of calls that fail at once, for certain
+}
+
+var (
+	errRefused = errors.New("network: connection refused")
+	errLost    = errors.New("network: no answer")
+)
+
+// hangMax is how long a call without a deadline waits for an answer that will not come.
+const hangMax = time.Minute
+
+// link is one node's way to one server. Its draws come from a stream of its own.
+type link struct {
+	mu      sync.Mutex
+	profile Profile
+	random  *rand.Rand
+	cut     bool // partition: nothing arrives, nothing is refused
+	dead    bool // the node was killed
+}
+
+// voyage is one call.
+type voyage struct {
+	there, back time.Duration
+	sunk        bool // the request never arrives
+	mute        bool // the reply never arrives
+}
+
+// embark decides a call's fate.
+func (l *link) embark(op string) (voyage, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	trip := max(l.profile.Delay, 2*time.Microsecond)
+	if l.profile.Jitter > 0 {
+		trip += time.Duration(l.random.Int64N(int64(l.profile.Jitter) + 1))
+	}
+	v := voyage{there: trip / 2, back: trip - trip/2}
+	switch {
+	case l.dead, l.profile.Refused > 0 && l.random.Float64() < l.profile.Refused:
+		return v, fmt.Errorf("%s: %w", op, errRefused)
+	case l.cut:
+		v.sunk = true
+	case l.profile.Loss > 0 && l.random.Float64() < l.profile.Loss:
+		v.sunk = l.random.IntN(2) == 0
+		v.mute = !v.sunk
+	}
+	return v, nil
+}
+
+// outward is the way there.
+func (v voyage) outward(ctx context.Context, op string) error {
+	if v.sunk {
+		return v.wreck(ctx, op)
+	}
+	return pause(ctx, v.there, op)
+}
+
+// homeward is the way back.
+func (v voyage) homeward(ctx context.Context, op string) error {
+	if v.mute {
+		return v.wreck(ctx, op)
+	}
+	return pause(ctx, v.back, op)
+}
+
+func (v voyage) wreck(ctx context.Context, op string) error {
+	if err := pause(ctx, hangMax, op); err != nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", op, errLost)
+}
+
+func pause(ctx context.Context, d time.Duration, op string) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w", op, ctx.Err())
+	case <-timer.C:
+		return nil
+	}
+}
+
+func (l *link) set(change func(*link)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change(l)
+}
+
+// open is true while calls can arrive.
+func (l *link) open() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.cut && !l.dead
+}

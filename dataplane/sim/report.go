@@ -1,0 +1,169 @@
+package sim
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// Report is what a run showed. Its JSON form is meant for programs: fields are only
+// ever added.
+type Report struct {
+	Scenario  string       `json:"scenario"`
+	Summary   string       `json:"summary"`
+	Seed      uint64       `json:"seed"`
+	Tuning    TuningReport `json:"tuning"`
+	Simulated Simulated    `json:"simulated"`
+
+	// AdmittedOverLimit is the largest (admitted in the cell + admitted in the cell
+	// before * weight) / limit that any key reached at any moment, over all regions: 1
+	// is exact. AdmittedOverLimitMean is the mean of the keys' own largest, over the keys
+	// that reached their limits.
+	AdmittedOverLimit     float64 `json:"admitted_over_limit"`
+	AdmittedOverLimitMean float64 `json:"admitted_over_limit_mean"`
+
+	// AdmittedRateOverLimit is what keys that reached their limits were admitted in the
+	// whole run, over what their limits allow in it: the mean.
+	AdmittedRateOverLimit float64 `json:"admitted_rate_over_limit"`
+
+	// ConvergenceDelayMs is how long after a region accepted cost a node of another
+	// region with traffic on the key was handed it. The second is for cost that took
+	// its key past 80 % of its limit.
+	ConvergenceDelayMs    DelaysMs `json:"convergence_delay_ms"`
+	ConvergenceDelayHotMs DelaysMs `json:"convergence_delay_hot_ms"`
+
+	MySQLRowsReadPerS    float64 `json:"mysql_rows_read_per_s"`    // component rows that imports summed
+	MySQLRowsWrittenPerS float64 `json:"mysql_rows_written_per_s"` // rows in upserts, changed or not
+	MySQLStatementsPerS  float64 `json:"mysql_statements_per_s"`   // of any kind
+	RedisCommandsPerS    float64 `json:"redis_commands_per_s"`     // GET a cell read; INCRBY and PEXPIREAT a cell added
+	RedisRoundTripsPerS  float64 `json:"redis_round_trips_per_s"`
+	OriginReadsPerTick   float64 `json:"origin_reads_per_tick"` // keys read, a node and replay tick
+
+	LostCost      int64 `json:"lost_cost"`      // accepted, and not at the origin when the cell was over
+	DoubledCost   int64 `json:"doubled_cost"`   // at the origin, and never accepted
+	AmbiguousCost int64 `json:"ambiguous_cost"` // applied by an origin whose reply was lost
+
+	BytesPerKey float64 `json:"bytes_per_key"` // of heap, the key's names included
+
+	Groups     []GroupReport `json:"groups"`
+	Violations []Violation   `json:"violations"`
+}
+
+// TuningReport says what the fleet ran.
+type TuningReport struct {
+	Name     string        `json:"name"`
+	Document tuning.Tuning `json:"document"`
+}
+
+// Simulated says how much was simulated.
+type Simulated struct {
+	Regions   int     `json:"regions"`
+	Nodes     int     `json:"nodes"`
+	Keys      int     `json:"keys"`
+	DurationS float64 `json:"duration_s"` // of traffic
+	MeasuredS float64 `json:"measured_s"` // at its end, for the figures a second
+
+	Allowed      int64 `json:"allowed"`
+	Denied       int64 `json:"denied"`
+	Degraded     int64 `json:"degraded"` // decided without the answer that was wanted
+	OfferedCost  int64 `json:"offered_cost"`
+	AdmittedCost int64 `json:"admitted_cost"`
+}
+
+// GroupReport is the share of one kind of keys in the figures.
+type GroupReport struct {
+	Name                  string  `json:"name"`
+	Keys                  int     `json:"keys"`
+	KeysAtLimit           int     `json:"keys_at_limit"`
+	AdmittedOverLimit     float64 `json:"admitted_over_limit"`
+	AdmittedOverLimitMean float64 `json:"admitted_over_limit_mean"`
+	AdmittedRateOverLimit float64 `json:"admitted_rate_over_limit"`
+	OfferedCost           int64   `json:"offered_cost"`
+	AdmittedCost          int64   `json:"admitted_cost"`
+}
+
+// reading is the meters at one moment.
+type reading struct{ commands, trips, reads, statements, read, written int64 }
+
+func (w *world) read() reading {
+	m := &w.meters
+	return reading{m.redisCommands.Load(), m.redisTrips.Load(), m.originReads.Load(), m.mysqlStatements.Load(), m.mysqlRead.Load(), m.mysqlWritten.Load()}
+}
+
+func (w *world) rates(r *Report, from, to reading, span time.Duration) {
+	perS := func(n int64) float64 { return round(float64(n)/span.Seconds(), 2) }
+	r.RedisCommandsPerS = perS(to.commands - from.commands)
+	r.RedisRoundTripsPerS = perS(to.trips - from.trips)
+	r.MySQLStatementsPerS = perS(to.statements - from.statements)
+	r.MySQLRowsReadPerS = perS(to.read - from.read)
+	r.MySQLRowsWrittenPerS = perS(to.written - from.written)
+	ticks := float64(len(w.nodes)) * span.Seconds() / r.Tuning.Document.ReplayTick.Std().Seconds()
+	r.OriginReadsPerTick = round(float64(to.reads-from.reads)/ticks, 3)
+}
+
+// sum fills in what the books and the meters say at the end.
+func (w *world) sum(r *Report) {
+	d := &w.decisions
+	s := &r.Simulated
+	s.Regions, s.Nodes, s.Keys = len(w.regions), len(w.nodes), len(w.ledger.order)
+	s.Allowed, s.Denied, s.Degraded = d.allowed.Load(), d.denied.Load(), d.degraded.Load()
+	s.OfferedCost, s.AdmittedCost = d.offeredCost.Load(), d.admittedCost.Load()
+	r.AmbiguousCost = w.meters.ambiguousCost.Load()
+	r.ConvergenceDelayMs, r.ConvergenceDelayHotMs = w.ledger.all.summary(), w.ledger.hot.summary()
+
+	all := tally{}
+	groups := make(map[string]*tally)
+	for _, a := range w.ledger.order {
+		g := groups[a.group]
+		if g == nil {
+			g = &tally{}
+			groups[a.group] = g
+		}
+		g.add(a, s.DurationS)
+		all.add(a, s.DurationS)
+	}
+	total := all.report("")
+	r.AdmittedOverLimit, r.AdmittedOverLimitMean, r.AdmittedRateOverLimit = total.AdmittedOverLimit, total.AdmittedOverLimitMean, total.AdmittedRateOverLimit
+	for name, g := range groups {
+		r.Groups = append(r.Groups, g.report(name))
+	}
+	slices.SortFunc(r.Groups, func(a, b GroupReport) int { return cmp.Compare(a.Name, b.Name) })
+	r.Violations = w.broken()
+}
+
+// tally adds up accounts.
+type tally struct {
+	keys, atLimit      int
+	worst, peaks, rate float64
+	offered, admitted  int64
+}
+
+func (t *tally) add(a *account, durationS float64) {
+	t.keys++
+	t.offered += a.offered
+	t.admitted += a.admitted
+	t.worst = max(t.worst, a.peak)
+	if a.denied == 0 && a.peak < 1 {
+		return
+	}
+	t.atLimit++
+	t.peaks += a.peak
+	t.rate += float64(a.admitted) / (float64(max(1, a.limit)) * max(1, durationS/a.key.Duration.Seconds()))
+}
+
+func (t *tally) report(name string) GroupReport {
+	g := GroupReport{Name: name, Keys: t.keys, KeysAtLimit: t.atLimit, AdmittedOverLimit: round(t.worst, 4), OfferedCost: t.offered, AdmittedCost: t.admitted}
+	if t.atLimit > 0 {
+		g.AdmittedOverLimitMean = round(t.peaks/float64(t.atLimit), 4)
+		g.AdmittedRateOverLimit = round(t.rate/float64(t.atLimit), 4)
+	}
+	return g
+}
+
+func round(v float64, digits int) float64 {
+	scale := math.Pow10(digits)
+	return math.Round(v*scale) / scale
+}

@@ -1,0 +1,185 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// ErrInvalid is wrapped by every error about what was asked to be simulated: the
+// message names the field and its bound.
+var ErrInvalid = errors.New("invalid simulation")
+
+// Bounds of a run.
+const (
+	DurationMin = time.Second
+	DurationMax = 24 * time.Hour
+)
+
+// Options are how a scenario is run. The zero value is a good one.
+type Options struct {
+	// Seed decides everything that is drawn: the same seed, the same run, but for what
+	// the package's documentation lists.
+	Seed uint64
+
+	// Tuning is what the fleet runs; nil is the default with the scenario's changes.
+	// TuningName is what the report calls it.
+	Tuning     *tuning.Tuning
+	TuningName string
+
+	// Duration is how long there is traffic, DurationMin to DurationMax; 0 is the
+	// scenario's.
+	Duration time.Duration
+
+	// KeepJitter leaves the limiters' own jitter on: closer to a fleet, and no two runs
+	// are the same. Without it intervals are exact, and nodes start at moments drawn
+	// from the seed.
+	KeepJitter bool
+}
+
+// Run simulates a scenario in a bubble of its own. Runs take turns: there is one at a
+// time in a process. Inside of a bubble, use Simulate.
+func Run(s Scenario, o Options) (Report, error) {
+	var report Report
+	var err error
+	if bubbleErr := inBubble(func() { report, err = Simulate(s, o) }); bubbleErr != nil {
+		return Report{}, bubbleErr
+	}
+	if err == nil {
+		report.BytesPerKey, err = bytesPerKey(report.Simulated.Keys)
+	}
+	return report, err
+}
+
+// Simulate runs a scenario in the testing/synctest bubble that it is called in. It does
+// not measure BytesPerKey.
+func Simulate(s Scenario, o Options) (Report, error) {
+	set, name, err := o.tuning(s)
+	if err != nil {
+		return Report{}, err
+	}
+	duration := o.Duration
+	if duration == 0 {
+		duration = s.Duration
+	}
+	if duration < DurationMin || duration > DurationMax {
+		return Report{}, fmt.Errorf("%w: duration is %v (%v to %v)", ErrInvalid, duration, DurationMin, DurationMax)
+	}
+	report := Report{Scenario: s.Name, Summary: s.Summary, Seed: o.Seed, Tuning: TuningReport{name, set}}
+	if !o.KeepJitter {
+		set.Jitter = 0
+	}
+	document, err := set.Document()
+	if err != nil {
+		return Report{}, err
+	}
+	w := newWorld(s.Shape, document, firstTraffic(set), rest(set)+3*auditAfter, o.Seed)
+	if err := w.live(s, duration, set, &report); err != nil {
+		return Report{}, err
+	}
+	return report, nil
+}
+
+// firstTraffic is the first full minute at which every node has started and has read
+// its settings: there windows begin.
+func firstTraffic(set tuning.Tuning) time.Time {
+	const settle = 5 * time.Second
+	return time.Now().Add(set.SlowInterval.Std() + settle).Truncate(time.Minute).Add(time.Minute)
+}
+
+func (o Options) tuning(s Scenario) (tuning.Tuning, string, error) {
+	if o.Tuning != nil {
+		return *o.Tuning, o.TuningName, o.Tuning.Validate()
+	}
+	set, name := tuning.Default(), "default"
+	if s.Tune != nil {
+		s.Tune(&set)
+		name = "default for " + s.Name
+	}
+	return set, name, nil
+}
+
+// rest is how long counts go on travelling after the last request: flushes and imports
+// have had their turns by then.
+func rest(set tuning.Tuning) time.Duration { return 3*set.SlowInterval.Std() + time.Second }
+
+// live is a world's life: start, traffic, rest, stop, and the books.
+func (w *world) live(s Scenario, duration time.Duration, set tuning.Tuning, report *Report) error {
+	if err := w.bootAll(set); err != nil {
+		return err
+	}
+	w.traffic(s, duration, report)
+
+	// Traffic is over. Counts still travel for a while, and then nodes stop as they should.
+	time.Sleep(rest(set))
+	w.requests.Wait()
+	w.stopAll()
+	b := w.audit(true)
+	report.LostCost += b.lost
+	report.DoubledCost += b.doubled
+	if report.LostCost > 0 && !s.LosesCost {
+		w.violate(violationLost, "cost %d never reached an origin", report.LostCost)
+	}
+	w.sum(report)
+	return nil
+}
+
+// traffic plays the scenario, and measures what it asks of the servers once it is warm.
+func (w *world) traffic(s Scenario, duration time.Duration, report *Report) {
+	g := s.plan(w, duration)
+	warmup := s.Warmup
+	if warmup >= duration {
+		warmup = 0
+	}
+	var before reading
+	g.at(warmup, func() { before = w.read() })
+	g.push(event{time.Second, &recurrent{time.Second, w.checkTables}})
+	g.push(event{auditAfter, &recurrent{auditAfter, func() {
+		b := w.audit(false)
+		report.LostCost += b.lost
+		report.DoubledCost += b.doubled
+		w.components.forget(time.Now().Add(-auditAfter).UnixMilli())
+	}}})
+	w.play(g, duration)
+	w.rates(report, before, w.read(), duration-warmup)
+	report.Simulated.DurationS = duration.Seconds()
+	report.Simulated.MeasuredS = (duration - warmup).Seconds()
+}
+
+// bootAll starts the nodes, at moments spread over a slow interval, as a fleet's are,
+// and returns when the first traffic is due.
+func (w *world) bootAll(set tuning.Tuning) error {
+	random := w.stream("starts", 0)
+	failed := make([]error, len(w.nodes))
+	var starting sync.WaitGroup
+	for i, n := range w.nodes {
+		wait := time.Duration(random.Float64() * float64(set.SlowInterval.Std()))
+		starting.Go(func() {
+			time.Sleep(wait)
+			failed[i] = w.boot(n)
+		})
+	}
+	starting.Wait()
+	time.Sleep(time.Until(w.began))
+	return errors.Join(failed...)
+}
+
+// stopTimeout is how long a node may take to send what is left.
+const stopTimeout = 20 * time.Second
+
+func (w *world) stopAll() {
+	var stopping sync.WaitGroup
+	for _, n := range w.nodes {
+		stopping.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+			defer cancel()
+			_ = n.limiter.Load().Stop(ctx) // what it could not send is found by the audit
+		})
+	}
+	stopping.Wait()
+	w.retired.Wait()
+}

@@ -1,0 +1,53 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// Scenario is a world, who sends requests in it, and what befalls it.
+type Scenario struct {
+	Name    string
+	Summary string // one line
+	Doc     string // what is assumed, and what to look at
+
+	Duration time.Duration // of the traffic, unless told otherwise
+	Warmup   time.Duration // at the beginning, left out of the figures a second
+	Shape    Shape
+
+	// Tune changes the default tuning where the scenario is about certain values; a
+	// tuning that was asked for is taken as it is.
+	Tune func(*tuning.Tuning)
+
+	// LosesCost is true where nodes are killed or data is wiped: there cost may be lost,
+	// and elsewhere that is a violation.
+	LosesCost bool
+
+	// plan opens accounts and returns who acts when.
+	plan func(w *world, duration time.Duration) agenda
+}
+
+// Scenarios lists all of them.
+func Scenarios() []Scenario {
+	return []Scenario{
+		steadyScenario(), burstScenario(), surgeScenario(), spreadScenario(),
+		rfcScenario("rfc", 1, 2*time.Minute), rfcScenario("rfc10x", 10, 90*time.Second),
+		zipfScenario(), diurnalScenario(), rotationScenario(), twoNodesScenario(),
+		partitionScenario(), crashScenario(), wipeScenario(), slowDatabaseScenario(), lossyScenario(), skewScenario(),
+	}
+}
+
+// Lookup finds a scenario by its name.
+func Lookup(name string) (Scenario, error) {
+	var names []string
+	for _, s := range Scenarios() {
+		if s.Name == name {
+			return s, nil
+		}
+		names = append(names, s.Name)
+	}
+	return Scenario{}, fmt.Errorf("%w: scenario %q is unknown (%s)", ErrInvalid, name, strings.Join(names, ", "))
+}

@@ -1,0 +1,130 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+)
+
+// shared is the load of the scenarios in which something fails: callers with limits of
+// 100 a minute in all regions, at some share of their limits in all.
+func (w *world) shared(callers int, offered float64) (g agenda) {
+	var homes []int
+	for i := range w.regions {
+		homes = append(homes, i)
+	}
+	for i := range callers {
+		a := w.ledger.open(fmt.Sprintf("offered %gx", offered), request(fmt.Sprintf("caller-%d-%g", i, offered), 100, time.Minute), len(w.regions), homes...)
+		g.push(w.caller(a, i, homes, offered*100, 1))
+	}
+	return g
+}
+
+func (g *agenda) at(when time.Duration, do func()) { g.push(event{when, &incident{when, do}}) }
+
+func partitionScenario() Scenario {
+	return Scenario{
+		Name:    "partition",
+		Summary: "a region cut off from MySQL, then a node from its Redis, and both healed",
+		Doc: "3 regions of 2 nodes, 100 callers in all of them at twice their limits. From a quarter to half of the run the first region does not reach MySQL; from half to three quarters one of its nodes does not reach Redis. " +
+			"Nothing is refused, answers just do not come. Each part goes on with what it knows, and what was accepted meanwhile is told afterwards.",
+		Duration: 4 * time.Minute,
+		Shape:    Shape{Nodes: each(3, 2), Origin: nearRedis, Counts: farMySQL},
+		// A send into a partition may be given up after its cell has expired.
+		plan: func(w *world, duration time.Duration) agenda {
+			g := w.shared(100, 2)
+			cut := func(l func(*node) *link, nodes []*node, cut bool) func() {
+				return func() {
+					for _, n := range nodes {
+						l(n).set(func(l *link) { l.cut = cut })
+					}
+				}
+			}
+			first := w.regions[0].nodes
+			toCounts, toOrigin := func(n *node) *link { return n.toCounts }, func(n *node) *link { return n.toOrigin }
+			g.at(duration/4, cut(toCounts, first, true))
+			g.at(duration/2, cut(toCounts, first, false))
+			g.at(duration/2, cut(toOrigin, first[:1], true))
+			g.at(duration*3/4, cut(toOrigin, first[:1], false))
+			return g
+		},
+	}
+}
+
+func crashScenario() Scenario {
+	return Scenario{
+		Name:     "crash",
+		Summary:  "a node killed every ten seconds, and another in its place",
+		Doc:      "2 regions of 3 nodes, 100 callers in both at twice their limits. Every 10 s a node is killed as by kill -9, and a fresh one starts under its address. It loses what it had accepted since its last replay: see lost_cost.",
+		Duration: 2 * time.Minute, LosesCost: true,
+		Shape: Shape{Nodes: each(2, 3), Origin: nearRedis, Counts: farMySQL},
+		plan: func(w *world, _ time.Duration) agenda {
+			g := w.shared(100, 2)
+			random := w.stream("crashes", 0)
+			const every = 10 * time.Second
+			g.push(event{every, &recurrent{every, func() {
+				n := w.nodes[random.IntN(len(w.nodes))]
+				w.kill(n)
+				if err := w.boot(n); err != nil {
+					w.violate(violationError, "%v", err)
+				}
+			}}})
+			return g
+		},
+	}
+}
+
+func wipeScenario() Scenario {
+	return Scenario{
+		Name:     "wipe",
+		Summary:  "a region's Redis loses everything, twice",
+		Doc:      "2 regions of 2 nodes, 100 callers in both at twice their limits. The first region's Redis restarts empty after a third and after two thirds of the run. Nodes that remember more than it answers heal it; budget must not come back.",
+		Duration: 2 * time.Minute, LosesCost: true,
+		Shape: Shape{Nodes: each(2, 2), Origin: nearRedis, Counts: farMySQL},
+		plan: func(w *world, duration time.Duration) agenda {
+			g := w.shared(100, 2)
+			g.at(duration/3, w.regions[0].origin.Wipe)
+			g.at(duration*2/3, w.regions[0].origin.Wipe)
+			return g
+		},
+	}
+}
+
+func slowDatabaseScenario() Scenario {
+	return Scenario{
+		Name:     "slowdb",
+		Summary:  "a MySQL that takes seconds to answer, then fails every other statement",
+		Doc:      "3 regions of 2 nodes, 100 callers in all of them at 1.5 times their limits. From a quarter of the run MySQL takes 3 s a statement, from half to three quarters it fails every second one. Regions learn of each other later; nothing else changes.",
+		Duration: 4 * time.Minute,
+		Shape:    Shape{Nodes: each(3, 2), Origin: nearRedis, Counts: farMySQL},
+		plan: func(w *world, duration time.Duration) agenda {
+			g := w.shared(100, 1.5)
+			random := w.stream("database", 0)
+			g.at(duration/4, func() { w.database.set(Profile{Delay: 3 * time.Second}, nil) })
+			g.at(duration/2, func() { w.database.set(Profile{}, func() bool { return random.IntN(2) == 0 }) })
+			g.at(duration*3/4, func() { w.database.set(Profile{}, nil) })
+			return g
+		},
+	}
+}
+
+func lossyScenario() Scenario {
+	return Scenario{
+		Name:     "lossy",
+		Summary:  "one call to Redis in fifty gets lost, there or back",
+		Doc:      "1 region of 3 nodes, 100 callers at twice their limits. 2 % of the calls to Redis get lost, half of them after they were applied: such cost may be counted twice, see doubled_cost, and is never lost.",
+		Duration: 2 * time.Minute,
+		Shape:    Shape{Nodes: []int{3}, Origin: Profile{Delay: time.Millisecond, Loss: 0.02}, Counts: farMySQL},
+		plan:     func(w *world, _ time.Duration) agenda { return w.shared(100, 2) },
+	}
+}
+
+func skewScenario() Scenario {
+	return Scenario{
+		Name:     "skew",
+		Summary:  "clocks that are wrong by up to half a second",
+		Doc:      "3 regions of 2 nodes, 100 callers in all of them at 1.5 times their limits, every node's clock up to 500 ms ahead or behind. Cells are numbered, so skew shifts weights and never identities.",
+		Duration: 2 * time.Minute, Warmup: time.Minute,
+		Shape: Shape{Nodes: each(3, 2), Origin: nearRedis, Counts: farMySQL, Skew: 500 * time.Millisecond},
+		plan:  func(w *world, _ time.Duration) agenda { return w.shared(100, 1.5) },
+	}
+}

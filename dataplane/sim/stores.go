@@ -1,0 +1,266 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// meters count what the servers are asked for, all nodes together.
+type meters struct {
+	redisCommands, redisTrips, originReads   atomic.Int64
+	mysqlStatements, mysqlRead, mysqlWritten atomic.Int64
+	ambiguousCost                            atomic.Int64
+}
+
+// remoteOrigin is a region's origin as one node sees it: behind a link, and metered.
+// What it does not override goes straight through.
+type remoteOrigin struct {
+	dataplane.Origin
+	link   *link
+	meters *meters
+	ledger *ledger
+	region int
+}
+
+func (o *remoteOrigin) Read(ctx context.Context, cells []window.Cell) ([]int64, error) {
+	v, err := o.link.embark("origin read")
+	if err != nil {
+		return nil, err
+	}
+	if err := v.outward(ctx, "origin read"); err != nil {
+		return nil, err
+	}
+	o.meters.redisTrips.Add(1)
+	o.meters.redisCommands.Add(int64(len(cells)))
+	o.meters.originReads.Add(int64(len(cells)+1) / 2) // a key is read with both its cells
+	totals, err := o.Origin.Read(ctx, cells)
+	if err != nil {
+		return nil, err
+	}
+	return totals, v.homeward(ctx, "origin read")
+}
+
+func (o *remoteOrigin) Add(ctx context.Context, adds []dataplane.Add) []dataplane.Added {
+	v, err := o.link.embark("origin add")
+	if err != nil {
+		return slices.Repeat([]dataplane.Added{{Err: err}}, len(adds))
+	}
+	adds = slices.Clone(adds)
+	gone := v.outward(ctx, "origin add")
+	if v.sunk {
+		return ambiguous(gone, len(adds))
+	}
+	o.meters.redisTrips.Add(1)
+	o.meters.redisCommands.Add(2 * int64(len(adds))) // INCRBY and PEXPIREAT
+	added := o.Origin.Add(context.WithoutCancel(ctx), adds)
+	if gone == nil {
+		gone = v.homeward(ctx, "origin add")
+	}
+	if gone != nil {
+		o.ledger.repeatable(o.region, adds)
+		for _, a := range adds {
+			o.meters.ambiguousCost.Add(a.Cost)
+		}
+		return ambiguous(gone, len(adds))
+	}
+	return added
+}
+
+func ambiguous(err error, n int) []dataplane.Added {
+	return slices.Repeat([]dataplane.Added{{Err: fmt.Errorf("%w: %w", dataplane.ErrMaybeApplied, err)}}, n)
+}
+
+func (o *remoteOrigin) Raise(ctx context.Context, totals []dataplane.Add) error {
+	v, err := o.link.embark("origin raise")
+	if err != nil {
+		return err
+	}
+	totals = slices.Clone(totals)
+	if err := v.outward(ctx, "origin raise"); err != nil {
+		return err
+	}
+	o.meters.redisTrips.Add(1)
+	o.meters.redisCommands.Add(2 * int64(len(totals)))
+	if err := o.Origin.Raise(ctx, totals); err != nil {
+		return err
+	}
+	return v.homeward(ctx, "origin raise")
+}
+
+// components are the stored counts of all regions, as the simulator saw them arrive.
+type components struct {
+	mu    sync.Mutex
+	cells map[window.Cell]*component
+}
+
+// component is what is stored of one cell.
+type component struct {
+	byRegion []int64 // -1 where there is no row
+	rows     int64   // of the table
+	shared   bool    // there is traffic on the key in several regions
+}
+
+// raise merges a row.
+func (c *components) raise(region int, row dataplane.Count, l *ledger, regions int) {
+	stored := c.cells[row.Cell]
+	if stored == nil {
+		stored = &component{byRegion: slices.Repeat([]int64{-1}, regions), shared: l.shared(row.Cell.Key)}
+		c.cells[row.Cell] = stored
+	}
+	if stored.byRegion[region] < 0 {
+		stored.rows++
+	}
+	stored.byRegion[region] = max(stored.byRegion[region], row.Count)
+}
+
+// forget drops cells that nobody reads any more.
+func (c *components) forget(beforeMs int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.cells, func(cell window.Cell, _ *component) bool { return cell.ExpiresAtMs() < beforeMs })
+}
+
+// remoteCounts is the count store as one node sees it.
+type remoteCounts struct {
+	dataplane.CountStore
+	link   *link
+	world  *world
+	region int
+	node   int
+	asked  atomic.Bool // for settings
+}
+
+// call is one statement's way there and back around what it does.
+func (c *remoteCounts) call(ctx context.Context, op string, do func() error) error {
+	v, err := c.link.embark(op)
+	if err != nil {
+		return err
+	}
+	if err := v.outward(ctx, op); err != nil {
+		return err
+	}
+	if err := c.world.database.embark(ctx, op); err != nil {
+		return err
+	}
+	c.world.meters.mysqlStatements.Add(1)
+	if err := do(); err != nil {
+		return err
+	}
+	return v.homeward(ctx, op)
+}
+
+func (c *remoteCounts) Publish(ctx context.Context, region string, counts []dataplane.Count) error {
+	counts = slices.Clone(counts)
+	return c.call(ctx, "publish", func() error {
+		if err := c.CountStore.Publish(ctx, region, counts); err != nil {
+			return err
+		}
+		w := c.world
+		w.meters.mysqlWritten.Add(int64(len(counts)))
+		w.components.mu.Lock()
+		defer w.components.mu.Unlock()
+		for _, row := range counts {
+			w.components.raise(c.region, row, w.ledger, len(w.regions))
+			if most := w.ledger.ceiling(c.region, row.Cell); row.Count > most {
+				w.violate(violationPublished, "%s published %d of %v, cell %d, and had accepted %d", region, row.Count, row.Cell.Key, row.Cell.Sequence, most)
+			}
+		}
+		return nil
+	})
+}
+
+// news is one imported cell, with the components it was summed from if anybody cares.
+type news struct {
+	dataplane.Imported
+	from []int64
+}
+
+func (c *remoteCounts) Import(ctx context.Context, region string, nowMs int64, yield func(dataplane.Imported)) error {
+	var found []news
+	err := c.call(ctx, "import", func() error {
+		return c.CountStore.Import(ctx, region, nowMs, func(in dataplane.Imported) {
+			found = append(found, c.news(in))
+		})
+	})
+	if err != nil {
+		return err
+	}
+	for _, n := range found {
+		yield(n.Imported)
+		if n.from != nil {
+			c.world.ledger.told(c.node, c.region, n.Cell, n.from)
+		}
+	}
+	return nil
+}
+
+func (c *remoteCounts) news(in dataplane.Imported) news {
+	all := &c.world.components
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	stored := all.cells[in.Cell]
+	if stored == nil { // nothing that a node has published here
+		return news{Imported: in}
+	}
+	c.world.meters.mysqlRead.Add(stored.rows)
+	if in.Foreign == 0 || !stored.shared {
+		return news{Imported: in}
+	}
+	return news{in, slices.Clone(stored.byRegion)}
+}
+
+// Settings are there a moment after a node has begun to ask for them: then its loops
+// have begun with the default intervals, and go on with the tuned ones, in every run.
+func (c *remoteCounts) Settings(ctx context.Context, region string) (found dataplane.SettingsRows, err error) {
+	if c.asked.CompareAndSwap(false, true) && c.link.open() {
+		time.Sleep(time.Nanosecond)
+		return c.CountStore.Settings(ctx, region)
+	}
+	err = c.call(ctx, "settings", func() error {
+		found, err = c.CountStore.Settings(ctx, region)
+		return err
+	})
+	return found, err
+}
+
+func (c *remoteCounts) Heartbeat(ctx context.Context, beat heartbeat.Beat) error {
+	return c.call(ctx, "heartbeat", func() error { return c.CountStore.Heartbeat(ctx, beat) })
+}
+
+var errDatabase = errors.New("mysql: server has gone away")
+
+// database is how the one MySQL behaves, whoever calls.
+type database struct {
+	mu     sync.Mutex
+	failed func() bool // draws whether a statement fails
+	slow   Profile
+}
+
+func (d *database) embark(ctx context.Context, op string) error {
+	d.mu.Lock()
+	failed, slow := d.failed, d.slow
+	d.mu.Unlock()
+	if failed != nil && failed() {
+		return fmt.Errorf("%s: %w", op, errDatabase)
+	}
+	if slow.Delay == 0 {
+		return nil
+	}
+	return pause(ctx, slow.Delay, op)
+}
+
+func (d *database) set(slow Profile, failed func() bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.slow, d.failed = slow, failed
+}

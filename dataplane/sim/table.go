@@ -1,0 +1,116 @@
+package sim
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// figure is one of a report's, for tables: how it is called, and its value.
+type figure struct {
+	name  string
+	value func(*Report) float64
+}
+
+// figures are what reports are compared by. Names are those of the JSON form.
+var figures = []figure{
+	{"admitted_over_limit", func(r *Report) float64 { return r.AdmittedOverLimit }},
+	{"admitted_over_limit_mean", func(r *Report) float64 { return r.AdmittedOverLimitMean }},
+	{"admitted_rate_over_limit", func(r *Report) float64 { return r.AdmittedRateOverLimit }},
+	{"convergence_delay_ms.p50", func(r *Report) float64 { return float64(r.ConvergenceDelayMs.P50) }},
+	{"convergence_delay_ms.p99", func(r *Report) float64 { return float64(r.ConvergenceDelayMs.P99) }},
+	{"convergence_delay_ms.unknown_share", func(r *Report) float64 { return r.ConvergenceDelayMs.UnknownShare }},
+	{"convergence_delay_hot_ms.p50", func(r *Report) float64 { return float64(r.ConvergenceDelayHotMs.P50) }},
+	{"convergence_delay_hot_ms.p99", func(r *Report) float64 { return float64(r.ConvergenceDelayHotMs.P99) }},
+	{"convergence_delay_hot_ms.unknown_share", func(r *Report) float64 { return r.ConvergenceDelayHotMs.UnknownShare }},
+	{"mysql_rows_read_per_s", func(r *Report) float64 { return r.MySQLRowsReadPerS }},
+	{"mysql_rows_written_per_s", func(r *Report) float64 { return r.MySQLRowsWrittenPerS }},
+	{"mysql_statements_per_s", func(r *Report) float64 { return r.MySQLStatementsPerS }},
+	{"redis_commands_per_s", func(r *Report) float64 { return r.RedisCommandsPerS }},
+	{"redis_round_trips_per_s", func(r *Report) float64 { return r.RedisRoundTripsPerS }},
+	{"origin_reads_per_tick", func(r *Report) float64 { return r.OriginReadsPerTick }},
+	{"lost_cost", func(r *Report) float64 { return float64(r.LostCost) }},
+	{"doubled_cost", func(r *Report) float64 { return float64(r.DoubledCost) }},
+	{"bytes_per_key", func(r *Report) float64 { return r.BytesPerKey }},
+}
+
+// Comparison is the same scenario and seed under two tunings.
+type Comparison struct {
+	First  Report `json:"first"`
+	Second Report `json:"second"`
+
+	// Ratios are the second's figures over the first's, by their names in the JSON form;
+	// a figure that is 0 in the first has none.
+	Ratios map[string]float64 `json:"ratios"`
+}
+
+// Compare puts two reports side by side.
+func Compare(first, second Report) Comparison {
+	c := Comparison{First: first, Second: second, Ratios: make(map[string]float64)}
+	for _, f := range figures {
+		if v := f.value(&first); v != 0 {
+			c.Ratios[f.name] = round(f.value(&second)/v, 4)
+		}
+	}
+	return c
+}
+
+// WriteTable writes the report for people.
+func (r Report) WriteTable(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	r.writeHead(t)
+	for _, f := range figures {
+		fmt.Fprintf(t, "%s\t%s\n", f.name, digits(f.value(&r)))
+	}
+	fmt.Fprintf(t, "\nKEYS\tCOUNT\tAT LIMIT\tADMITTED/LIMIT\tMEAN\tRATE/LIMIT\tOFFERED\tADMITTED\n")
+	for _, g := range r.Groups {
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%s\t%d\t%d\n", g.Name, g.Keys, g.KeysAtLimit,
+			digits(g.AdmittedOverLimit), digits(g.AdmittedOverLimitMean), digits(g.AdmittedRateOverLimit), g.OfferedCost, g.AdmittedCost)
+	}
+	r.writeViolations(t)
+	return t.Flush()
+}
+
+func (r *Report) writeHead(w io.Writer) {
+	s := &r.Simulated
+	fmt.Fprintf(w, "%s, seed %d, tuning %s\n%s\n", r.Scenario, r.Seed, r.Tuning.Name, r.Summary)
+	fmt.Fprintf(w, "%d nodes in %d regions, %d keys, %g s of traffic of which %g s are measured; %d requests allowed, %d denied, %d decided without an answer that was wanted\n\n",
+		s.Nodes, s.Regions, s.Keys, s.DurationS, s.MeasuredS, s.Allowed, s.Denied, s.Degraded)
+}
+
+func (r *Report) writeViolations(w io.Writer) {
+	for _, v := range r.Violations {
+		fmt.Fprintf(w, "\nVIOLATED: %s, %d times, first %s\n", v.Promise, v.Times, v.First)
+	}
+}
+
+// WriteTable writes both reports' figures, and how they relate.
+func (c Comparison) WriteTable(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	c.First.writeHead(t)
+	fmt.Fprintf(t, "\t%s\t%s\tRATIO\n", strings.ToUpper(c.First.Tuning.Name), strings.ToUpper(c.Second.Tuning.Name))
+	for _, f := range figures {
+		ratio := "-"
+		if v, ok := c.Ratios[f.name]; ok {
+			ratio = digits(v)
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", f.name, digits(f.value(&c.First)), digits(f.value(&c.Second)), ratio)
+	}
+	c.First.writeViolations(t)
+	c.Second.writeViolations(t)
+	return t.Flush()
+}
+
+// digits writes a figure with as many digits as tell something.
+func digits(v float64) string {
+	switch {
+	case v == float64(int64(v)):
+		return fmt.Sprintf("%d", int64(v))
+	case v >= 100:
+		return fmt.Sprintf("%.0f", v)
+	case v >= 10:
+		return fmt.Sprintf("%.1f", v)
+	}
+	return fmt.Sprintf("%.3g", v)
+}

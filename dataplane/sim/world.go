@@ -1,0 +1,181 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Shape is the world that a scenario takes place in.
+type Shape struct {
+	Nodes      []int         // by region: how many nodes it has
+	Origin     Profile       // every node's way to its region's Redis
+	Counts     Profile       // every node's way to MySQL
+	EntriesMax int           // of each node's table; 0 is the limiter's default
+	Skew       time.Duration // nodes' clocks are wrong by up to this, either way
+}
+
+// regionNames are where the simulated regions stand, as many as there can be.
+var regionNames = []string{
+	"eu-west", "us-east", "ap-south", "us-west", "eu-north", "ap-east", "sa-east", "me-south", "af-south", "ca-central",
+}
+
+// world is regions of nodes over one count store. Everything in it lives in one bubble.
+type world struct {
+	seed    uint64
+	began   time.Time // of traffic
+	shape   Shape
+	regions []*region
+	nodes   []*node
+
+	counts     *memstore.Counts
+	components components
+	database   database
+	meters     meters
+	ledger     *ledger
+
+	requests  sync.WaitGroup // on their way
+	decisions decisions
+
+	mu         sync.Mutex
+	violations map[violation]*breach
+	retired    sync.WaitGroup // killed limiters that are coming to rest
+}
+
+type region struct {
+	index  int
+	name   string
+	origin *memstore.Origin
+	nodes  []*node
+}
+
+// node is one machine: a limiter and its ways to the servers. When it is killed another
+// takes its place, under the same index.
+type node struct {
+	index   int
+	region  *region
+	lives   int
+	skew    atomic.Int64 // ns that its clock is ahead
+	limiter atomic.Pointer[dataplane.Limiter]
+
+	toOrigin, toCounts *link
+}
+
+// decisions count what was decided.
+type decisions struct {
+	allowed, denied, degraded, offeredCost, admittedCost atomic.Int64
+}
+
+func newWorld(shape Shape, document []byte, began time.Time, grace time.Duration, seed uint64) *world {
+	w := &world{
+		seed: seed, began: began, shape: shape,
+		counts:     memstore.NewCounts(memstore.CountsOptions{}),
+		components: components{cells: make(map[window.Cell]*component)},
+		violations: make(map[violation]*breach),
+	}
+	w.counts.SetTuning("", 1, document)
+	total := 0
+	for _, n := range shape.Nodes {
+		total += n
+	}
+	w.ledger = newLedger(w.began, total)
+	for i, n := range shape.Nodes {
+		r := &region{index: i, name: regionNames[i], origin: memstore.NewOrigin(memstore.OriginOptions{Grace: grace})}
+		w.regions = append(w.regions, r)
+		for range n {
+			nd := &node{index: len(w.nodes), region: r}
+			if shape.Skew > 0 {
+				nd.skew.Store(w.stream("skew", nd.index).Int64N(int64(2*shape.Skew)+1) - int64(shape.Skew))
+			}
+			r.nodes = append(r.nodes, nd)
+			w.nodes = append(w.nodes, nd)
+		}
+	}
+	return w
+}
+
+// stream is a source of random numbers of its own for each purpose and index, so that
+// what one actor draws changes nothing for the others.
+func (w *world) stream(purpose string, index int) *rand.Rand {
+	h := fnv.New64a()
+	_, _ = fmt.Fprintf(h, "%s/%d", purpose, index)
+	return rand.New(rand.NewPCG(w.seed, h.Sum64()))
+}
+
+// boot starts a limiter on a node. The node before it under this index, if there was
+// one, has been killed or stopped.
+func (w *world) boot(n *node) error {
+	n.lives++
+	random := func(to string) *rand.Rand { return w.stream(fmt.Sprint("link to ", to, " ", n.lives), n.index) }
+	n.toOrigin = &link{profile: w.shape.Origin, random: random("origin")}
+	n.toCounts = &link{profile: w.shape.Counts, random: random("counts")}
+	limiter, err := dataplane.New(dataplane.Config{
+		Region: n.region.name,
+		NodeID: fmt.Sprintf("%s-%d.%d", n.region.name, n.index, n.lives),
+		Origin: &remoteOrigin{Origin: n.region.origin, link: n.toOrigin, meters: &w.meters, ledger: w.ledger, region: n.region.index},
+		Counts: &remoteCounts{CountStore: w.counts, link: n.toCounts, world: w, region: n.region.index, node: n.index},
+
+		EntriesMax: w.shape.EntriesMax,
+		Clock:      func() time.Time { return time.Now().Add(time.Duration(n.skew.Load())) },
+	})
+	if err != nil {
+		return fmt.Errorf("start a node of %s: %w", n.region.name, err)
+	}
+	n.limiter.Store(limiter)
+	return limiter.Start(context.Background())
+}
+
+// kill ends a node as kill -9 does: nothing is sent any more, and what had not been
+// sent is gone. The loops of its limiter are ended too, without anybody to talk to.
+func (w *world) kill(n *node) {
+	limiter := n.limiter.Load()
+	for _, l := range []*link{n.toOrigin, n.toCounts} {
+		l.set(func(l *link) { l.dead = true })
+	}
+	w.retired.Go(func() {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = limiter.Stop(ctx) // says what it could not send, which is the point
+	})
+}
+
+// ask sends one request to a node and writes down what came of it.
+func (w *world) ask(n *node, a *account, cost int64) {
+	w.requests.Go(func() { w.decide(n, a, cost) })
+}
+
+func (w *world) decide(n *node, a *account, cost int64) dataplane.Decision {
+	k := &a.key
+	d := n.limiter.Load().Allow(context.Background(), dataplane.Request{
+		Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier, Duration: k.Duration, Limit: a.limit, Cost: cost,
+	})
+	w.note(n, a, cost, &d)
+	return d
+}
+
+func (w *world) note(n *node, a *account, cost int64, d *dataplane.Decision) {
+	if d.Err != nil {
+		w.violate(violationError, "a decision on %v failed: %v", a.key, d.Err)
+		return
+	}
+	t := &w.decisions
+	t.offeredCost.Add(cost)
+	if d.Allowed {
+		t.allowed.Add(1)
+		t.admittedCost.Add(cost)
+	} else {
+		t.denied.Add(1)
+	}
+	if d.Source == dataplane.SourceDegraded {
+		t.degraded.Add(1)
+	}
+	w.ledger.enter(a, n.region.index, len(w.regions), cost, d)
+}
