@@ -1,36 +1,14 @@
 package redisorigin
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
-
-// Open returns an Origin on a client of its own, made of ClientOptions. It does not
-// wait for the server: a node starts, and decides, without it.
-//
-// The client library has one logger for the whole process; Open sets it to o.Logger,
-// at level debug: what the library reports, a call's error says too.
-func Open(rawURL string, o Options) (*Origin, error) {
-	options, err := ClientOptions(rawURL)
-	if err != nil {
-		return nil, err
-	}
-	redis.SetLogger(libraryLogger{o.logger()})
-	client := redis.NewUniversalClient(options)
-	origin, err := New(client, o)
-	if err != nil {
-		return nil, errors.Join(err, client.Close())
-	}
-	origin.owned = true
-	return origin, nil
-}
 
 // Timeouts unless the URL has others. Calls have shorter deadlines of their own;
 // these are for what has none, and for connections that are made ahead of need.
@@ -48,8 +26,17 @@ const (
 //	redis://host?master=name[&addr=host2:port]           by Sentinels
 //	unix://[user:password@]/path/to/socket
 //
+// and parameters:
+//
+//	password_file           holds the password; it is read for each connection, so that it can be changed
+//	sentinel_username, sentinel_password_file            for the Sentinels, read once
+//	tls_ca_file             trusts the certificates that these (PEM) have signed, and no others; read once
+//	tls_cert_file, tls_key_file                          a certificate of this client; read for each connection
+//	tls_server_name         the name in the server's certificate, if it is not the host
+//
 // and go-redis's own parameters, such as pool_size, min_idle_conns, dial_timeout and
-// read_timeout; but not max_retries, as every command is sent once. Errors never
+// read_timeout; but neither max_retries, as every command is sent once, nor
+// skip_verify. Files that cannot be read are an error, a FileError. Errors never
 // hold the password.
 func ClientOptions(rawURL string) (*redis.UniversalOptions, error) {
 	u, err := url.Parse(rawURL)
@@ -57,38 +44,41 @@ func ClientOptions(rawURL string) (*redis.UniversalOptions, error) {
 		return nil, errors.New("redisorigin: the Redis URL cannot be parsed") // why would quote it, password and all
 	}
 	q := u.Query()
-	addresses, cluster, master := q["addr"], q.Get("cluster"), q.Get("master")
-	if q.Has("max_retries") {
-		return nil, errors.New("redisorigin: the Redis URL has max_retries: commands are sent once, as counts would double")
-	}
-	if cluster != "" && cluster != "true" && cluster != "false" {
-		return nil, fmt.Errorf("redisorigin: the Redis URL has cluster=%q (true or false)", cluster)
-	}
-	for _, ours := range []string{"addr", "cluster", "master"} {
-		q.Del(ours)
+	p, err := takeParameters(q)
+	if err != nil {
+		return nil, fmt.Errorf("redisorigin: the Redis URL has %w", err)
 	}
 	u.RawQuery = q.Encode()
 	o, err := redis.ParseURL(u.String())
 	if err != nil {
 		return nil, fmt.Errorf("redisorigin: the Redis URL: %w", err)
 	}
-	if o.TLSConfig != nil && (len(addresses) > 0 || cluster == "true" || master != "") {
+	if o.TLSConfig != nil && p.severalServers() {
 		o.TLSConfig.ServerName = "" // each connection checks the name of its own server
 	}
+	if err := p.secure(o); err != nil {
+		return nil, fmt.Errorf("redisorigin: the Redis URL: %w", err)
+	}
+	dialTimeout := or(o.DialTimeout, dialTimeout)
 	return &redis.UniversalOptions{
-		Addrs:         append([]string{o.Addr}, addresses...),
-		IsClusterMode: cluster == "true",
-		MasterName:    master,
+		Addrs:         append([]string{o.Addr}, p.addresses...),
+		IsClusterMode: p.cluster,
+		MasterName:    p.master,
 		Username:      o.Username,
 		Password:      o.Password,
 		DB:            o.DB,
 		TLSConfig:     o.TLSConfig,
 		ClientName:    o.ClientName,
 
+		CredentialsProviderContext: o.CredentialsProviderContext,
+		SentinelUsername:           p.sentinelUsername,
+		SentinelPassword:           p.sentinelPassword,
+
 		MaxRetries:            -1, // see New
 		MaxRedirects:          -1, // go-redis repeats a Cluster's lost calls as it follows redirections
 		ContextTimeoutEnabled: true,
-		DialTimeout:           or(o.DialTimeout, dialTimeout),
+		Dialer:                dialer(dialTimeout, o.TLSConfig),
+		DialTimeout:           dialTimeout,
 		DialerRetries:         1, // a dead server is told at once, the next tick tries again
 		ReadTimeout:           or(o.ReadTimeout, ioTimeout),
 		WriteTimeout:          or(o.WriteTimeout, ioTimeout),
@@ -147,14 +137,4 @@ func misfit(repeats int, deadlines bool) error {
 		return errDeadline
 	}
 	return nil
-}
-
-// libraryLogger is go-redis's logger.
-type libraryLogger struct{ *slog.Logger }
-
-// Printf is called by the library.
-func (l libraryLogger) Printf(ctx context.Context, format string, v ...any) {
-	if l.Enabled(ctx, slog.LevelDebug) {
-		l.DebugContext(ctx, fmt.Sprintf(format, v...), "library", "go-redis")
-	}
 }

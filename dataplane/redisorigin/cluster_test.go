@@ -126,7 +126,7 @@ func TestClusterKeepsTheContract(t *testing.T) {
 		if got := read(t, o, list, word, sound); !slices.Equal(got, []int64{0, 0, 3}) {
 			t.Errorf("totals are %v", got)
 		}
-		if n := gathered(t, o)["weir_redis_garbage_values_total"]; n != 2 {
+		if n := gathered(t, o)["weir_origin_garbage_values_total"]; n != 2 {
 			t.Errorf("counted %v garbage values", n)
 		}
 		healGarbage(t, o, list, "a list")

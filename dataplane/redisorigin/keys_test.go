@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/shared/window"
@@ -160,6 +161,30 @@ func TestJitterIsBoundedStableAndSpread(t *testing.T) {
 	for i, n := range tenths {
 		if n < 800 || n > 1200 {
 			t.Errorf("%d of 10,000 keys fall into tenth %d: %v", n, i, tenths)
+		}
+	}
+}
+
+// Conformance (estimate) 16: "a stable per-key jitter that is not correlated with the
+// shard choice": keys of one partition expire as spread as all keys do.
+func TestJitterIsNotThePartition(t *testing.T) {
+	const partitions, keys = 4, 20_000
+	o := &Origin{layout: &layout{keys: keyspaceOf(t, "", "")}, seeds: make([]uint64, partitions)}
+	for n := range o.seeds {
+		o.seeds[n] = xxhash.Sum64String(fmt.Sprint("redis-", n))
+	}
+	var tenths [partitions][10]int
+	for i := range keys {
+		c := cellOf("acme", "api", fmt.Sprint("user-", i), time.Hour, 489001)
+		tenth := min(9, jitter(o.Key(c), c.Duration)/(6*time.Second))
+		tenths[o.ShardOf(&c.Key)][tenth]++
+	}
+	const ideal = keys / partitions / 10
+	for n := range tenths {
+		for _, held := range tenths[n] {
+			if held < ideal*8/10 || held > ideal*12/10 {
+				t.Fatalf("keys of each partition by tenths of the jitter, want about %d: %v", ideal, tenths)
+			}
 		}
 	}
 }

@@ -27,7 +27,7 @@ func openURL(t testing.TB, rawURL string, o redisorigin.Options) *redisorigin.Or
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	origin, err := redisorigin.Open(rawURL, o)
+	origin, err := redisorigin.OpenPartitions([]string{rawURL}, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,46 +1,61 @@
 package redisorigin
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+)
 
-// Collector is what only the Origin can see: its pool of connections, and values that
-// are no counts. Calls, their duration and their errors are the limiter's metrics.
+// Collector is what only the Origin can see: its pools of connections, one for each
+// partition (the label is its name, and empty where there is only one without), and
+// values that are no counts. Calls, their duration and their errors are the limiter's
+// metrics.
+//
+//	weir_origin_pool_hits_total{partition}
+//	weir_origin_pool_misses_total{partition}
+//	weir_origin_pool_timeouts_total{partition}
+//	weir_origin_pool_stale_connections_total{partition}
+//	weir_origin_pool_connections{partition}
+//	weir_origin_pool_idle_connections{partition}
+//	weir_origin_garbage_values_total
 func (o *Origin) Collector() prometheus.Collector { return collector{o} }
 
 type collector struct{ origin *Origin }
 
-func describe(name, help string) *prometheus.Desc {
-	return prometheus.NewDesc("weir_redis_"+name, help, nil, nil)
+// poolMetric is one figure of a pool.
+type poolMetric struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	read func(*redis.PoolStats) uint32
 }
 
-var (
-	hitsDesc     = describe("pool_hits_total", "Calls that found an idle connection.")
-	missesDesc   = describe("pool_misses_total", "Calls that found none.")
-	timeoutsDesc = describe("pool_timeouts_total", "Calls that waited for a connection in vain.")
-	staleDesc    = describe("pool_stale_connections_total", "Connections that were removed because they were too old or broken.")
-	totalDesc    = describe("pool_connections", "Open connections.")
-	idleDesc     = describe("pool_idle_connections", "Open connections that nobody uses.")
-	garbageDesc  = describe("garbage_values_total", "Values that were read and were no counts.")
-)
+func poolFigure(kind prometheus.ValueType, name, help string, read func(*redis.PoolStats) uint32) poolMetric {
+	return poolMetric{prometheus.NewDesc("weir_origin_pool_"+name, help, []string{"partition"}, nil), kind, read}
+}
+
+var poolMetrics = []poolMetric{
+	poolFigure(prometheus.CounterValue, "hits_total", "Calls that found an idle connection.", func(s *redis.PoolStats) uint32 { return s.Hits }),
+	poolFigure(prometheus.CounterValue, "misses_total", "Calls that found none.", func(s *redis.PoolStats) uint32 { return s.Misses }),
+	poolFigure(prometheus.CounterValue, "timeouts_total", "Calls that waited for a connection in vain.", func(s *redis.PoolStats) uint32 { return s.Timeouts }),
+	poolFigure(prometheus.CounterValue, "stale_connections_total", "Connections that were removed because they were too old or broken.", func(s *redis.PoolStats) uint32 { return s.StaleConns }),
+	poolFigure(prometheus.GaugeValue, "connections", "Open connections.", func(s *redis.PoolStats) uint32 { return s.TotalConns }),
+	poolFigure(prometheus.GaugeValue, "idle_connections", "Open connections that nobody uses.", func(s *redis.PoolStats) uint32 { return s.IdleConns }),
+}
+
+var garbageDesc = prometheus.NewDesc("weir_origin_garbage_values_total", "Values that were read and were no counts.", nil, nil)
 
 func (c collector) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{hitsDesc, missesDesc, timeoutsDesc, staleDesc, totalDesc, idleDesc, garbageDesc} {
-		descs <- d
+	for _, m := range poolMetrics {
+		descs <- m.desc
 	}
+	descs <- garbageDesc
 }
 
 func (c collector) Collect(metrics chan<- prometheus.Metric) {
-	s := c.origin.shards[0].client.PoolStats()
-	counter := func(d *prometheus.Desc, v uint32) {
-		metrics <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v))
+	for _, s := range c.origin.shards {
+		stats := s.client.PoolStats()
+		for _, m := range poolMetrics {
+			metrics <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(m.read(stats)), s.name)
+		}
 	}
-	gauge := func(d *prometheus.Desc, v uint32) {
-		metrics <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v))
-	}
-	counter(hitsDesc, s.Hits)
-	counter(missesDesc, s.Misses)
-	counter(timeoutsDesc, s.Timeouts)
-	counter(staleDesc, s.StaleConns)
-	gauge(totalDesc, s.TotalConns)
-	gauge(idleDesc, s.IdleConns)
 	metrics <- prometheus.MustNewConstMetric(garbageDesc, prometheus.CounterValue, float64(c.origin.garbage.Load()))
 }

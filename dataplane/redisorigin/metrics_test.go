@@ -32,15 +32,43 @@ func TestCollectorShowsThePool(t *testing.T) {
 		read(t, o, cellNow("x", 1e9))
 	}
 	got := gathered(t, o)
-	if got["weir_redis_pool_connections"] < 1 || got["weir_redis_pool_idle_connections"] < 1 {
+	if got["weir_origin_pool_connections"] < 1 || got["weir_origin_pool_idle_connections"] < 1 {
 		t.Errorf("no connection after five reads: %v", got)
 	}
-	if got["weir_redis_pool_hits_total"]+got["weir_redis_pool_misses_total"] < 5 {
+	if got["weir_origin_pool_hits_total"]+got["weir_origin_pool_misses_total"] < 5 {
 		t.Errorf("less than five calls after five reads: %v", got)
 	}
 	for _, name := range []string{"pool_timeouts_total", "pool_stale_connections_total", "garbage_values_total"} {
-		if v, ok := got["weir_redis_"+name]; !ok || v != 0 {
+		if v, ok := got["weir_origin_"+name]; !ok || v != 0 {
 			t.Errorf("%s is %v, %v", name, v, ok)
 		}
 	}
+}
+
+// Each partition has a pool of its own, and its name is the label.
+func TestCollectorTellsPartitionsApart(t *testing.T) {
+	_, urls := partitionsForTest(t)
+	o := openPartitions(t, urls)
+	read(t, o, oneInEach(o)...)
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(o.Collector())
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != "weir_origin_pool_connections" {
+			continue
+		}
+		for i, m := range f.GetMetric() {
+			if label := m.GetLabel()[0]; label.GetName() != "partition" || label.GetValue() != letters(3)[i] || m.GetGauge().GetValue() < 1 {
+				t.Errorf("%v", m)
+			}
+		}
+		if n := len(f.GetMetric()); n != 3 {
+			t.Errorf("%d pools", n)
+		}
+		return
+	}
+	t.Error("no connections are counted")
 }

@@ -198,7 +198,7 @@ func TestGarbage(t *testing.T) {
 	if lines := strings.Count(log.String(), "no count"); lines != 1 {
 		t.Errorf("logged %d times:\n%s", lines, log.String())
 	}
-	if n := gathered(t, o)["weir_redis_garbage_values_total"]; n != 11 { // MGET takes a list for nothing
+	if n := gathered(t, o)["weir_origin_garbage_values_total"]; n != 11 { // MGET takes a list for nothing
 		t.Errorf("counted %v garbage values", n)
 	}
 }

@@ -31,7 +31,9 @@ func neverSent(err error) bool {
 		errors.Is(err, context.DeadlineExceeded) ||
 		errors.Is(err, redis.ErrPoolTimeout) ||
 		errors.Is(err, redis.ErrPoolExhausted) ||
-		errors.Is(err, redis.ErrClosed)
+		errors.Is(err, redis.ErrClosed) ||
+		errors.As(err, new(*handshakeError)) ||
+		errors.As(err, new(*FileError)) // no password, no connection
 }
 
 // refused reports whether the server answered, and with an error: LOADING, READONLY,

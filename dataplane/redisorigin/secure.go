@@ -1,0 +1,154 @@
+package redisorigin
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// FileError is a file named in a Redis URL that is of no use. It never holds what the
+// file holds.
+type FileError struct {
+	Parameter string // of the URL, such as "tls_ca_file"
+	Err       error  // names the file
+}
+
+func (e *FileError) Error() string { return e.Parameter + ": " + e.Err.Error() }
+
+// Unwrap returns what is wrong with the file.
+func (e *FileError) Unwrap() error { return e.Err }
+
+// parameters are those of a Redis URL that go-redis does not know.
+type parameters struct {
+	addresses []string
+	cluster   bool
+	master    string
+
+	passwordFile                       string
+	sentinelUsername, sentinelPassword string
+	caFile, certFile, keyFile          string
+	serverName                         string
+}
+
+// takeParameters takes ours out of q, and leaves go-redis's.
+func takeParameters(q url.Values) (p parameters, err error) {
+	take := func(name string) string {
+		defer q.Del(name)
+		return q.Get(name)
+	}
+	switch {
+	case q.Has("max_retries"):
+		return p, errors.New("max_retries: commands are sent once, as counts would double")
+	case q.Has("skip_verify"):
+		return p, errors.New("skip_verify: name whom to trust with tls_ca_file, and what the server calls itself with tls_server_name")
+	}
+	p.addresses = q["addr"]
+	q.Del("addr")
+	switch cluster := take("cluster"); cluster {
+	case "true":
+		p.cluster = true
+	case "", "false":
+	default:
+		return p, fmt.Errorf("cluster=%q (true or false)", cluster)
+	}
+	p.master = take("master")
+	p.passwordFile = take("password_file")
+	p.sentinelUsername = take("sentinel_username")
+	if path := take("sentinel_password_file"); path != "" {
+		if p.sentinelPassword, err = readSecret("sentinel_password_file", path); err != nil {
+			return p, fmt.Errorf("a bad file: %w", err)
+		}
+	}
+	p.caFile, p.certFile, p.keyFile = take("tls_ca_file"), take("tls_cert_file"), take("tls_key_file")
+	p.serverName = take("tls_server_name")
+	return p, nil
+}
+
+func (p parameters) severalServers() bool { return len(p.addresses) > 0 || p.cluster || p.master != "" }
+
+// secure makes o authenticate, both ways, as the files say.
+func (p parameters) secure(o *redis.Options) error {
+	if err := p.secureTLS(o.TLSConfig); err != nil {
+		return err
+	}
+	if p.passwordFile == "" {
+		return nil
+	}
+	if o.Password != "" {
+		return errors.New("a password and a password_file: give one")
+	}
+	if _, err := readSecret("password_file", p.passwordFile); err != nil {
+		return err
+	}
+	username, path := o.Username, p.passwordFile
+	o.CredentialsProviderContext = func(context.Context) (string, string, error) {
+		password, err := readSecret("password_file", path)
+		return username, password, err
+	}
+	return nil
+}
+
+func (p parameters) secureTLS(config *tls.Config) error {
+	if config == nil {
+		for name, value := range map[string]string{"tls_ca_file": p.caFile, "tls_cert_file": p.certFile, "tls_key_file": p.keyFile, "tls_server_name": p.serverName} {
+			if value != "" {
+				return fmt.Errorf("%s without TLS: it begins with rediss://", name)
+			}
+		}
+		return nil
+	}
+	config.MinVersion = tls.VersionTLS12
+	if p.serverName != "" {
+		config.ServerName = p.serverName
+	}
+	if p.caFile != "" {
+		pem, err := os.ReadFile(p.caFile)
+		if err != nil {
+			return &FileError{"tls_ca_file", err}
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return &FileError{"tls_ca_file", fmt.Errorf("%s holds no certificate", p.caFile)}
+		}
+	}
+	if (p.certFile == "") != (p.keyFile == "") {
+		return errors.New("tls_cert_file and tls_key_file belong together: give both")
+	}
+	if p.certFile == "" {
+		return nil
+	}
+	if _, err := p.certificate(nil); err != nil {
+		return err
+	}
+	config.GetClientCertificate = p.certificate
+	return nil
+}
+
+// certificate reads this client's certificate anew, since certificates end and are
+// replaced.
+func (p parameters) certificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(p.certFile, p.keyFile)
+	if err != nil {
+		return nil, &FileError{"tls_cert_file", fmt.Errorf("%s with %s: %w", p.certFile, p.keyFile, err)}
+	}
+	return &pair, nil
+}
+
+func readSecret(parameter, path string) (string, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return "", &FileError{parameter, err}
+	}
+	secret := strings.TrimRight(string(content), "\r\n")
+	if secret == "" {
+		return "", &FileError{parameter, fmt.Errorf("%s is empty", path)}
+	}
+	return secret, nil
+}

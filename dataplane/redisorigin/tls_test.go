@@ -1,0 +1,305 @@
+package redisorigin_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/shared/servers"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// authority signs certificates of a test.
+type authority struct {
+	t    testing.TB
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	file string
+}
+
+func newAuthority(t testing.TB) authority {
+	a := authority{t: t, key: newKey(t)}
+	a.cert = &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test authority"},
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, &a.key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.file = pemFile(t, "CERTIFICATE", der)
+	return a
+}
+
+func newKey(t testing.TB) *ecdsa.PrivateKey {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// issue signs a certificate for a server of that name on this machine, and for a client.
+func (a authority) issue(name string) (certFile, keyFile string) {
+	a.t.Helper()
+	key := newKey(a.t)
+	cert := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+		DNSNames: []string{name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+	der, err := x509.CreateCertificate(rand.Reader, cert, a.cert, &key.PublicKey, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return pemFile(a.t, "CERTIFICATE", der), pemFile(a.t, "EC PRIVATE KEY", keyDER)
+}
+
+func pemFile(t testing.TB, kind string, der []byte) string {
+	return textFile(t, string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})))
+}
+
+func textFile(t testing.TB, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file.pem")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// tlsRedis is a Redis that speaks TLS at the address returned, as redis.test.
+func tlsRedis(t testing.TB, a authority, args ...string) (addr string, raw *redis.Client) {
+	t.Helper()
+	certFile, keyFile := a.issue("redis.test")
+	port := freePort(t)
+	server, err := servers.StartRedis(t.Context(), servers.Options{Args: append([]string{
+		"--tls-port", port, "--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", a.file}, args...)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return net.JoinHostPort("127.0.0.1", port), rawClient(t, server.Addr())
+}
+
+// certain expects an error of all calls that says these words, holds no secret, and
+// of those that increment that nothing was applied.
+func certain(t *testing.T, o *redisorigin.Origin, words ...string) {
+	t.Helper()
+	c := cellNow("x", time.Minute)
+	hurried(t, func(ctx context.Context) {
+		_, readErr := o.Read(ctx, []window.Cell{c})
+		addErr := addOne(ctx, o, c, 1)
+		claimErr := o.Claim(ctx, []dataplane.Claim{{Cell: c, Cost: 1, AtMost: 1}})[0].Err
+		raiseErr := o.Raise(ctx, []dataplane.Add{{Cell: c, Cost: 1}})
+		for what, err := range map[string]error{"read": readErr, "add": addErr, "claim": claimErr, "raise": raiseErr} {
+			if err == nil {
+				t.Errorf("%s: no error, want one that says %q", what, words)
+				continue
+			}
+			if errors.Is(err, dataplane.ErrMaybeApplied) {
+				t.Errorf("%s is said to be maybe applied: %v", what, err)
+			}
+			for _, word := range append(words, "redisorigin: "+what) {
+				if !strings.Contains(err.Error(), word) {
+					t.Errorf("%s: %q does not say %q", what, err, word)
+				}
+			}
+			if strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "PRIVATE") {
+				t.Errorf("%s: %q holds a secret", what, err)
+			}
+		}
+	})
+}
+
+func parameters(pairs ...string) string {
+	q := url.Values{}
+	for i := 0; i < len(pairs); i += 2 {
+		q.Set(pairs[i], pairs[i+1])
+	}
+	return "?" + q.Encode()
+}
+
+func TestTLS(t *testing.T) {
+	ours, other := newAuthority(t), newAuthority(t)
+	addr, _ := tlsRedis(t, ours, "--tls-auth-clients", "no")
+	c := cellNow("tls", time.Minute)
+	for _, rawURL := range []string{
+		"rediss://" + addr + parameters("tls_ca_file", ours.file, "tls_server_name", "redis.test"),
+		"a=rediss://" + addr + parameters("tls_ca_file", ours.file, "tls_server_name", "redis.test"),
+	} {
+		before := read(t, openURL(t, rawURL, redisorigin.Options{}), c)[0]
+		if got := add(t, openURL(t, rawURL, redisorigin.Options{}), dataplane.Add{Cell: c, Cost: 1})[0]; got != before+1 {
+			t.Errorf("total over TLS: %d after %d", got, before)
+		}
+	}
+	for name, f := range map[string]struct {
+		parameters string
+		says       []string
+	}{
+		"an authority that has not signed it": {parameters("tls_ca_file", other.file, "tls_server_name", "redis.test"), []string{addr, "certificate"}},
+		"the machine's authorities":           {parameters("tls_server_name", "redis.test"), []string{addr, "certificate"}},
+		"another name":                        {parameters("tls_ca_file", ours.file, "tls_server_name", "other.test"), []string{addr, "other.test"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			certain(t, openURL(t, "rediss://"+addr+f.parameters, redisorigin.Options{}), f.says...)
+		})
+	}
+	t.Run("TLS to a server that has none", func(t *testing.T) {
+		plain := servers.RedisForTest(t).Addr()
+		certain(t, openURL(t, "rediss://"+plain+parameters("tls_ca_file", ours.file), redisorigin.Options{}), plain)
+	})
+	t.Run("a server that accepts and never answers", func(t *testing.T) {
+		silent := servers.ProxyForTest(t, addr)
+		silent.BlackHole(true)
+		certain(t, openURL(t, "rediss://"+silent.Addr()+parameters("tls_ca_file", ours.file, "tls_server_name", "redis.test"), redisorigin.Options{}),
+			silent.Addr())
+	})
+}
+
+// A client's certificate is asked for, and read for each connection.
+func TestMutualTLS(t *testing.T) {
+	ours, other := newAuthority(t), newAuthority(t)
+	addr, _ := tlsRedis(t, ours, "--tls-auth-clients", "yes")
+	certFile, keyFile := ours.issue("weir.test")
+	trusting := []string{"tls_ca_file", ours.file, "tls_server_name", "redis.test"}
+	with := func(certFile, keyFile string) string {
+		return "rediss://" + addr + parameters(append(trusting, "tls_cert_file", certFile, "tls_key_file", keyFile)...)
+	}
+	c := cellNow("mtls", time.Minute)
+	if got := add(t, openURL(t, with(certFile, keyFile), redisorigin.Options{}), dataplane.Add{Cell: c, Cost: 1})[0]; got != 1 {
+		t.Errorf("total over mutual TLS: %d", got)
+	}
+	foreignCert, foreignKey := other.issue("weir.test")
+	for name, rawURL := range map[string]string{
+		"no certificate":      "rediss://" + addr + parameters(trusting...),
+		"another authority's": with(foreignCert, foreignKey),
+	} {
+		t.Run(name, func(t *testing.T) {
+			certain(t, openURL(t, rawURL, redisorigin.Options{}), addr, "TLS handshake")
+		})
+	}
+	t.Run("a certificate that is replaced", func(t *testing.T) {
+		o := openURL(t, with(foreignCert, foreignKey), redisorigin.Options{})
+		for from, to := range map[string]string{certFile: foreignCert, keyFile: foreignKey} {
+			content, err := os.ReadFile(from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(to, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, "the new certificate is used", func() bool { return addOne(t.Context(), o, c, 1) == nil })
+	})
+}
+
+func TestPasswords(t *testing.T) {
+	server := servers.RedisForTest(t)
+	raw := rawClient(t, server.Addr())
+	command(t, raw, "ACL", "SETUSER", "weir", "on", ">hunter2", "~weir:*", "+@all")
+	command(t, raw, "ACL", "SETUSER", "default", "resetpass", ">hunter22", "on")
+	c := cellNow("x", time.Minute)
+	file := func(content string) string { return parameters("password_file", textFile(t, content)) }
+
+	for name, rawURL := range map[string]string{
+		"a user in the URL":                "redis://weir:hunter2@" + server.Addr(),
+		"a password in the URL":            "redis://:hunter22@" + server.Addr(),
+		"a user and a file":                "redis://weir@" + server.Addr() + file("hunter2\n"),
+		"a file alone":                     "redis://" + server.Addr() + file("hunter22"),
+		"a partition with a user and file": "a=redis://weir@" + server.Addr() + file("hunter2\r\n"),
+	} {
+		t.Run(name, func(t *testing.T) { read(t, openURL(t, rawURL, redisorigin.Options{}), c) })
+	}
+	for name, rawURL := range map[string]string{
+		"a wrong password in the URL": "redis://weir:hunter2x@" + server.Addr(),
+		"a wrong password in a file":  "redis://weir@" + server.Addr() + file("hunter2x"),
+		"no such user":                "redis://nobody:hunter2@" + server.Addr(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			certain(t, openURL(t, rawURL, redisorigin.Options{}), server.Addr(), "WRONGPASS")
+		})
+	}
+	t.Run("no password", func(t *testing.T) {
+		certain(t, openURL(t, "redis://"+server.Addr(), redisorigin.Options{}), server.Addr(), "NOAUTH")
+	})
+	t.Run("a file that is replaced, and removed", func(t *testing.T) {
+		path := textFile(t, "hunter2x")
+		rawURL := "redis://weir@" + server.Addr() + parameters("password_file", path)
+		o := openURL(t, rawURL, redisorigin.Options{})
+		certain(t, o, "WRONGPASS")
+		if err := os.WriteFile(path, []byte("hunter2"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the new password is used", func() bool { return addOne(t.Context(), o, c, 1) == nil })
+
+		unlucky := openURL(t, rawURL, redisorigin.Options{})
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		command(t, raw, "CLIENT", "KILL", "USER", "weir") // the connections that were made ahead of need
+		certain(t, unlucky, server.Addr(), "password_file", path)
+	})
+}
+
+// "Files that cannot be read are an error, a FileError", and what does not fit is said
+// before anything is connected to.
+func TestSecurityParametersThatAreRefused(t *testing.T) {
+	ours := newAuthority(t)
+	certFile, keyFile := ours.issue("weir.test")
+	_, otherKey := ours.issue("weir.test")
+	empty := textFile(t, "\n")
+	for _, c := range []struct {
+		scheme string
+		q      string
+		says   string
+		file   bool
+	}{
+		{"rediss", parameters("tls_ca_file", "/no/such/ca.pem"), "tls_ca_file: open /no/such/ca.pem", true},
+		{"rediss", parameters("tls_ca_file", empty), "holds no certificate", true},
+		{"rediss", parameters("tls_cert_file", certFile), "give both", false},
+		{"rediss", parameters("tls_key_file", keyFile), "give both", false},
+		{"rediss", parameters("tls_cert_file", certFile, "tls_key_file", otherKey), certFile, true},
+		{"rediss", parameters("tls_cert_file", certFile, "tls_key_file", "/no/such/key"), "/no/such/key", true},
+		{"rediss", "?skip_verify=true", "tls_ca_file", false},
+		{"redis", parameters("tls_ca_file", ours.file), "rediss://", false},
+		{"redis", parameters("tls_server_name", "x"), "rediss://", false},
+		{"redis", parameters("password_file", "/no/such/password"), "password_file: open /no/such/password", true},
+		{"redis", parameters("password_file", empty), "is empty", true},
+		{"redis", parameters("master", "m", "sentinel_password_file", "/no/such/password"), "sentinel_password_file: open", true},
+	} {
+		_, err := redisorigin.ClientOptions(c.scheme + "://host" + c.q)
+		if err == nil || !strings.Contains(err.Error(), c.says) || errors.As(err, new(*redisorigin.FileError)) != c.file {
+			t.Errorf("%s: %v, want an error about %q", c.q, err, c.says)
+		}
+	}
+	_, err := redisorigin.ClientOptions("redis://u:hunter2@host" + parameters("password_file", textFile(t, "x")))
+	if err == nil || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("two passwords: %v", err)
+	}
+	o, err := redisorigin.ClientOptions("rediss://host" + parameters("master", "m", "sentinel_username", "s", "sentinel_password_file", textFile(t, "pw\n")))
+	if err != nil || o.SentinelUsername != "s" || o.SentinelPassword != "pw" || o.TLSConfig.MinVersion != tls.VersionTLS12 {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
