@@ -81,6 +81,7 @@ generate: ## Write shared/gen anew from schema/, queries/ and shared/proto/
 	rm -rf shared/gen/sql
 	$(SQLC) generate
 	$(BUF) generate shared/proto --template shared/proto/buf.gen.yaml --output shared/gen/proto
+	$(BUF) generate shared/proto --template shared/proto/buf.gen.grpc.yaml --output shared/gen/proto --path shared/proto/weir/v1
 
 .PHONY: verify
 verify: generate ## Check that what is committed is generated, formatted, tidy and vetted

@@ -28,8 +28,8 @@ func BenchmarkLimit(b *testing.B) {
 			})
 		})
 	}
-	b.Run("gRPC by grpc-go", func(b *testing.B) {
-		c := dialGRPC(b, h)
+	b.Run("gRPC by grpc-go on its own port", func(b *testing.B) {
+		c := dialGRPC(b, h.GRPCAddr())
 		b.ReportAllocs()
 		b.RunParallel(func(pb *testing.PB) {
 			response := new(weirv1.LimitResponse)

@@ -1,13 +1,15 @@
 // Package node is a limiter as a server.
 //
 // One port speaks weir.v1.RateLimitService to whoever comes: gRPC and Connect
-// over HTTP/2 without TLS (h2c), gRPC-Web, and plain JSON over HTTP/1.1. It also
-// answers grpc.health.v1 and reflection, as gRPC clients expect. A second port is
-// for the people who run the node: liveness, readiness, metrics, profiles.
+// over HTTP/2 without TLS (h2c), gRPC-Web, and plain JSON over HTTP/1.1. Another
+// speaks gRPC alone, at a third of the cost. Both answer grpc.health.v1 and
+// reflection, as gRPC clients expect. One more is for the people who run the node:
+// liveness, readiness, metrics, profiles.
 //
-// A call walks through four files, in this order:
+// A call walks through these files, in this order:
 //
-//	gate.go      counts it, sheds it when too many are in flight, bounds its body, survives its panic
+//	gate.go      counts it, sheds it when too many are in flight, bounds its body, survives its panic;
+//	             grpc.go does so on the port for gRPC, stream.go for the requests of a stream
 //	codec.go     reads and writes JSON with every field shown and none unknown
 //	validate.go  holds every field to its bound, and names it by its name on the wire
 //	service.go   asks the limiter, and writes down the decision

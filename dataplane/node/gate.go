@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -28,6 +29,10 @@ type gate struct {
 	metrics  *metrics
 	errors   *connect.ErrorWriter
 	logger   *slog.Logger
+	ending   chan struct{}  // closed when streams are to end
+	readers  sync.WaitGroup // goroutines that read from streams
+	closing  sync.Mutex
+	closed   bool // guarded by closing: idle holds all slots, for good
 }
 
 // shedRetryAfterSeconds is short: a slot is free again after a cold read's
@@ -42,6 +47,7 @@ func newGate(next http.Handler, slots int, m *metrics, logger *slog.Logger) *gat
 		metrics:  m,
 		errors:   connect.NewErrorWriter(),
 		logger:   logger,
+		ending:   make(chan struct{}),
 	}
 }
 
@@ -52,15 +58,22 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
+	if procedure == streamProcedure { // takes a slot for each of its requests
+		g.serve(w, r, call, func() { withoutDeadlines(w) })
+		return
+	}
 	if !g.slots.TryAcquire(1) {
-		g.shed(w, r)
+		g.write(w, r, g.full())
 		call.count(connect.CodeUnavailable.String())
 		return
 	}
 	defer g.slots.Release(1)
 	g.metrics.inFlight.Inc()
 	defer g.metrics.inFlight.Dec()
+	g.serve(w, r, call, func() { boundBody(w, r, procedure) })
+}
 
+func (g *gate) serve(w http.ResponseWriter, r *http.Request, call callMetrics, bound func()) {
 	start := time.Now()
 	answer := &answer{ResponseWriter: w}
 	defer func() {
@@ -68,20 +81,21 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			g.panicked(answer, r, p)
 		}
 		call.count(answerCode(w.Header(), answer.statusSent()))
-		call.observe(time.Since(start))
+		call.observe(start)
 		if answer.broken {
 			panic(http.ErrAbortHandler)
 		}
 	}()
-	boundBody(w, r, procedure)
+	bound()
 	g.next.ServeHTTP(answer, r)
 	answer.explain()
 }
 
-func (g *gate) shed(w http.ResponseWriter, r *http.Request) {
+// full is what a shed call is told.
+func (g *gate) full() *connect.Error {
 	err := connect.NewError(connect.CodeUnavailable, fmt.Errorf("more than %d calls in flight on this node", g.slotsMax))
 	err.Meta().Set("Retry-After", shedRetryAfterSeconds)
-	g.write(w, r, err)
+	return err
 }
 
 // panicked answers a call whose handler panicked; where the answer had begun
@@ -91,13 +105,20 @@ func (g *gate) panicked(answer *answer, r *http.Request, p any) {
 		answer.broken = true
 		return
 	}
-	g.metrics.panics.Inc()
-	g.logger.ErrorContext(r.Context(), "panic in a call", "procedure", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	internal := g.recovered(r.Context(), r.URL.Path, p)
 	if answer.status != 0 {
 		answer.broken = true
 		return
 	}
-	g.write(answer, r, connect.NewError(connect.CodeInternal, errors.New("internal error, see this node's log")))
+	g.write(answer, r, internal)
+}
+
+// recovered counts and logs a panic, and returns what the caller is told of it. It
+// is to be called while the panic's stack is still there.
+func (g *gate) recovered(ctx context.Context, procedure string, p any) *connect.Error {
+	g.metrics.panics.Inc()
+	g.logger.ErrorContext(ctx, "panic in a call", "procedure", procedure, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	return connect.NewError(connect.CodeInternal, errors.New("internal error, see this node's log"))
 }
 
 func (g *gate) write(w http.ResponseWriter, r *http.Request, err error) {
@@ -108,9 +129,15 @@ func (g *gate) write(w http.ResponseWriter, r *http.Request, err error) {
 
 // idle waits until no call is in flight. No call is let in afterwards.
 func (g *gate) idle(ctx context.Context) error {
+	g.closing.Lock()
+	defer g.closing.Unlock()
+	if g.closed {
+		return nil
+	}
 	if err := g.slots.Acquire(ctx, g.slotsMax); err != nil {
 		return fmt.Errorf("wait for calls in flight: %w", err)
 	}
+	g.closed = true
 	return nil
 }
 

@@ -239,11 +239,11 @@ func TestCallsAreCounted(t *testing.T) {
 			return dataplane.Decision{}
 		},
 	})
-	if got := testutil.CollectAndCount(h.registry, "weir_rpc_requests_total"); got != 3*len(codesPublished) {
-		t.Errorf("%d series at the start, want %d", got, 3*len(codesPublished))
+	if got := testutil.CollectAndCount(h.registry, "weir_rpc_requests_total"); got != 5*len(codesPublished) {
+		t.Errorf("%d series at the start, want %d", got, 5*len(codesPublished))
 	}
-	if got := testutil.CollectAndCount(h.registry, "weir_rpc_seconds"); got != 3 {
-		t.Errorf("%d histograms at the start, want 3", got)
+	if got := testutil.CollectAndCount(h.registry, "weir_rpc_seconds"); got != 4 {
+		t.Errorf("%d histograms at the start, want 4", got)
 	}
 	for _, door := range doors {
 		client := door.open(t, h)
@@ -265,6 +265,8 @@ func TestCallsAreCounted(t *testing.T) {
 		return h.count("Peek", "invalid_argument") == 2 && h.count("Peek", "unimplemented") == 2 && h.count("Peek", "deadline_exceeded") == 1 && h.count("Peek", "ok") == 0
 	})
 }
+
+func (h *harness) streamed() float64 { return testutil.ToFloat64(h.gate.metrics.streamed) }
 
 func (h *harness) count(method, code string) float64 {
 	path := "/" + weirv1connect.RateLimitServiceName + "/" + method

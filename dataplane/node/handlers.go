@@ -21,12 +21,14 @@ const compressBytesMin = 8 << 10
 
 // callHandler is the service behind its gate, and the path both live under.
 func (s *Server) callHandler(m *metrics) (string, http.Handler) {
-	path, handler := weirv1connect.NewRateLimitServiceHandler(service{s.limiter},
+	wire := &connectService{service: service{s.limiter}}
+	path, handler := weirv1connect.NewRateLimitServiceHandler(wire,
 		jsonCodecs(),
 		boundMessages(),
 		connect.WithCompressMinBytes(compressBytesMin),
 	)
 	s.gate = newGate(handler, s.config.MaxInFlight, m, s.logger)
+	wire.gate = s.gate
 	return path, s.gate
 }
 
@@ -53,17 +55,21 @@ func handleHealth(mux *http.ServeMux, ready *readiness) {
 		grpcreflect.NewHandlerV1, grpcreflect.NewHandlerV1Alpha,
 	} {
 		path, handler := newHandler(reflector)
-		mux.Handle(path, withoutDeadlines(handler))
+		mux.Handle(path, keptOpen(handler))
 	}
 }
 
-// withoutDeadlines frees a handler of streams, which people keep open, from the
-// deadlines of a server of calls.
-func withoutDeadlines(next http.Handler) http.Handler {
+// keptOpen serves streams, which people keep open, on a server of calls.
+func keptOpen(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		stream := http.NewResponseController(w)
-		_ = stream.SetReadDeadline(time.Time{})
-		_ = stream.SetWriteDeadline(time.Time{})
+		withoutDeadlines(w)
 		next.ServeHTTP(w, r)
 	})
+}
+
+// withoutDeadlines frees a call from the deadlines of its server.
+func withoutDeadlines(w http.ResponseWriter) {
+	stream := http.NewResponseController(w)
+	_ = stream.SetReadDeadline(time.Time{})
+	_ = stream.SetWriteDeadline(time.Time{})
 }

@@ -27,6 +27,7 @@ type scripted struct {
 	allow func(context.Context, dataplane.Request) dataplane.Decision
 	peek  func(context.Context, dataplane.Request) dataplane.Decision
 	many  func(context.Context, []dataplane.Request) dataplane.Batch
+	back  func(dataplane.Request) (int64, error)
 	stop  func(context.Context) error
 }
 
@@ -51,6 +52,13 @@ func (s scripted) AllowMany(ctx context.Context, r []dataplane.Request) dataplan
 	return s.many(ctx, r)
 }
 
+func (s scripted) Refund(r dataplane.Request) (int64, error) {
+	if s.back == nil {
+		return 0, nil
+	}
+	return s.back(r)
+}
+
 func (s scripted) Start(context.Context) error { return nil }
 
 func (s scripted) Stop(ctx context.Context) error {
@@ -63,9 +71,9 @@ func (s scripted) Stop(ctx context.Context) error {
 // harness is a running server on loopback, and its log.
 type harness struct {
 	*Server
-	base, adminBase string
-	log             *lockedBuffer
-	registry        *prometheus.Registry
+	base, grpcBase, adminBase string
+	log                       *lockedBuffer
+	registry                  *prometheus.Registry
 }
 
 // prepare makes a server that listens nowhere yet.
@@ -75,6 +83,7 @@ func prepare(t testing.TB, limiter Limiter, adjust ...func(*Config)) *harness {
 	config := Config{
 		Limiter:      limiter,
 		Listen:       "127.0.0.1:0",
+		GRPCListen:   "127.0.0.1:0",
 		AdminListen:  "127.0.0.1:0",
 		Registry:     h.registry,
 		Logger:       slog.New(slog.NewJSONHandler(h.log, nil)),
@@ -103,8 +112,8 @@ func (h *harness) serve(t testing.TB) {
 	if err := h.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { h.calls.close(); h.admin.close(); h.running.Wait() })
-	h.base, h.adminBase = "http://"+h.Addr().String(), "http://"+h.AdminAddr().String()
+	t.Cleanup(func() { h.close(); h.running.Wait(); h.gate.readers.Wait() })
+	h.base, h.grpcBase, h.adminBase = "http://"+h.Addr().String(), "http://"+h.GRPCAddr().String(), "http://"+h.AdminAddr().String()
 }
 
 // door is one of the ways a call can come in.
@@ -112,20 +121,27 @@ type door struct {
 	name    string
 	client  func(testing.TB) *http.Client
 	options []connect.ClientOption
+	grpcGo  bool // served by grpc-go, on its own port
 }
 
 var doors = []door{
-	{"gRPC", http2Client, []connect.ClientOption{connect.WithGRPC()}},
-	{"gRPC-Web over HTTP/1.1", http1Client, []connect.ClientOption{connect.WithGRPCWeb()}},
-	{"gRPC-Web over h2c", http2Client, []connect.ClientOption{connect.WithGRPCWeb()}},
-	{"Connect over h2c", http2Client, nil},
-	{"Connect over HTTP/1.1, compressed", http1Client, []connect.ClientOption{connect.WithSendGzip()}},
-	{"JSON over HTTP/1.1", http1Client, []connect.ClientOption{connect.WithProtoJSON()}},
-	{"JSON over h2c", http2Client, []connect.ClientOption{connect.WithProtoJSON()}},
+	{"gRPC", http2Client, []connect.ClientOption{connect.WithGRPC()}, false},
+	{"gRPC-Web over HTTP/1.1", http1Client, []connect.ClientOption{connect.WithGRPCWeb()}, false},
+	{"gRPC-Web over h2c", http2Client, []connect.ClientOption{connect.WithGRPCWeb()}, false},
+	{"Connect over h2c", http2Client, nil, false},
+	{"Connect over HTTP/1.1, compressed", http1Client, []connect.ClientOption{connect.WithSendGzip()}, false},
+	{"JSON over HTTP/1.1", http1Client, []connect.ClientOption{connect.WithProtoJSON()}, false},
+	{"JSON over h2c", http2Client, []connect.ClientOption{connect.WithProtoJSON()}, false},
+	{"gRPC on its own port", http2Client, []connect.ClientOption{connect.WithGRPC()}, true},
+	{"gRPC on its own port, compressed", http2Client, []connect.ClientOption{connect.WithGRPC(), connect.WithSendGzip()}, true},
 }
 
 func (d door) open(t testing.TB, h *harness) weirv1connect.RateLimitServiceClient {
-	return weirv1connect.NewRateLimitServiceClient(d.client(t), h.base, d.options...)
+	base := h.base
+	if d.grpcGo {
+		base = h.grpcBase
+	}
+	return weirv1connect.NewRateLimitServiceClient(d.client(t), base, d.options...)
 }
 
 func http1Client(t testing.TB) *http.Client { return httpClient(t, (*http.Protocols).SetHTTP1) }

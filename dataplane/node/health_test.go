@@ -20,7 +20,7 @@ import (
 // Both ports answer grpc.health.v1, for the process and for the service.
 func TestHealth(t *testing.T) {
 	h := start(t, scripted{})
-	for _, address := range []string{h.Addr().String(), h.AdminAddr().String()} {
+	for _, address := range []string{h.Addr().String(), h.GRPCAddr().String(), h.AdminAddr().String()} {
 		conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
@@ -98,7 +98,7 @@ func TestMetricsAreServedAndExplained(t *testing.T) {
 			names = append(names, fields[2])
 		}
 	}
-	want := []string{"weir_rpc_in_flight", "weir_rpc_panics_total", "weir_rpc_requests_total", "weir_rpc_seconds"}
+	want := []string{"weir_rpc_in_flight", "weir_rpc_panics_total", "weir_rpc_requests_total", "weir_rpc_seconds", "weir_rpc_stream_requests_total"}
 	if !slices.Equal(names, want) {
 		t.Errorf("/metrics has %v, want %v", names, want)
 	}

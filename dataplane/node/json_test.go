@@ -124,7 +124,7 @@ func TestNoCallAtAll(t *testing.T) {
 	if status, answer := get(t, h.base+weirv1connect.RateLimitServiceLimitProcedure); status != 405 || answer != "method must be POST\n" {
 		t.Errorf("GET: status %d %q", status, answer)
 	}
-	if status, _ := get(t, h.base+"/weir.v1.RateLimitService/Refund"); status != 404 {
+	if status, _ := get(t, h.base+"/weir.v1.RateLimitService/Nonsense"); status != 404 {
 		t.Errorf("a procedure that does not exist: status %d", status)
 	}
 }

@@ -38,6 +38,7 @@ var durationBuckets = []float64{0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025,
 type metrics struct {
 	inFlight prometheus.Gauge
 	panics   prometheus.Counter
+	streamed prometheus.Counter
 	calls    map[string]callMetrics // by path of the procedure
 }
 
@@ -65,9 +66,13 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "weir_rpc_panics_total",
 			Help: "Calls that ended in a panic and were answered as internal.",
 		}),
+		streamed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "weir_rpc_stream_requests_total",
+			Help: "Requests answered within streams; weir_rpc_requests_total counts the streams.",
+		}),
 		calls: make(map[string]callMetrics),
 	}
-	for _, collector := range []prometheus.Collector{requests, seconds, m.inFlight, m.panics} {
+	for _, collector := range []prometheus.Collector{requests, seconds, m.inFlight, m.panics, m.streamed} {
 		if err := registerer.Register(collector); err != nil {
 			return nil, err
 		}
@@ -76,8 +81,13 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		weirv1connect.RateLimitServiceLimitProcedure:     "Limit",
 		weirv1connect.RateLimitServiceLimitManyProcedure: "LimitMany",
 		weirv1connect.RateLimitServicePeekProcedure:      "Peek",
+		weirv1connect.RateLimitServiceRefundProcedure:    "Refund",
+		streamProcedure: "LimitStream",
 	} {
-		call := callMetrics{seconds: seconds.WithLabelValues(method), byCode: make(map[string]prometheus.Counter)}
+		call := callMetrics{byCode: make(map[string]prometheus.Counter)}
+		if path != streamProcedure { // a stream takes as long as its caller likes
+			call.seconds = seconds.WithLabelValues(method)
+		}
 		for _, code := range codesPublished {
 			call.byCode[code] = requests.WithLabelValues(method, code)
 		}
@@ -94,7 +104,12 @@ func (c callMetrics) count(code string) {
 	counter.Inc()
 }
 
-func (c callMetrics) observe(took time.Duration) { c.seconds.Observe(took.Seconds()) }
+// observe does nothing for streams.
+func (c callMetrics) observe(start time.Time) {
+	if c.seconds != nil {
+		c.seconds.Observe(time.Since(start).Seconds())
+	}
+}
 
 // answerCode reads from an HTTP answer how the call ended, as the caller will
 // read it: gRPC's status if there is one, else HTTP's. (gRPC-Web puts the status
@@ -125,7 +140,8 @@ func httpCode(status int) string {
 		return codeOK
 	case http.StatusBadRequest:
 		return connect.CodeInvalidArgument.String()
-	case http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusNotImplemented:
+	case http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusNotImplemented,
+		http.StatusHTTPVersionNotSupported: // a stream over HTTP/1.1
 		return connect.CodeUnimplemented.String()
 	case http.StatusTooManyRequests:
 		return connect.CodeResourceExhausted.String()

@@ -17,14 +17,15 @@ import (
 
 // Limiter makes the decisions. *dataplane.Limiter is one.
 //
-// Allow, Peek and AllowMany may run concurrently, obey ctx's deadline, and report
-// only requests that are themselves at fault, in the answer's Err. Start returns
+// Allow, Peek, AllowMany and Refund may run concurrently, obey ctx's deadline, and
+// report only requests that are themselves at fault, in the answer's Err. Start returns
 // when the limiter runs; Stop when all it had accepted is where it belongs, or ctx
 // is done.
 type Limiter interface {
 	Allow(ctx context.Context, request dataplane.Request) dataplane.Decision
 	Peek(ctx context.Context, request dataplane.Request) dataplane.Decision
 	AllowMany(ctx context.Context, requests []dataplane.Request) dataplane.Batch
+	Refund(request dataplane.Request) (refunded int64, err error)
 	Start(ctx context.Context) error
 	Stop(ctx context.Context) error
 }
@@ -34,8 +35,10 @@ type Config struct {
 	// Limiter is started and stopped by the server.
 	Limiter Limiter
 
-	// Listen and AdminListen are host:port; port 0 takes any free one.
-	Listen, AdminListen string
+	// Listen, GRPCListen and AdminListen are host:port; port 0 takes any free one.
+	// GRPCListen may be empty: then plain gRPC is served on Listen alone, at three
+	// times the cost.
+	Listen, GRPCListen, AdminListen string
 
 	// Registry is what /metrics shows. The server adds its own metrics to it.
 	Registry *prometheus.Registry
@@ -63,7 +66,7 @@ const (
 	DrainTimeoutDefault = 20 * time.Second
 )
 
-// Server serves a Limiter on two ports. Its life is New, Start, Wait, Drain, each
+// Server serves a Limiter on its ports. Its life is New, Start, Wait, Drain, each
 // once. Start fails if a port is taken; afterwards the server runs until Drain.
 type Server struct {
 	limiter Limiter
@@ -72,13 +75,14 @@ type Server struct {
 	ready   readiness
 	gate    *gate
 	calls   endpoint
+	grpc    *grpcEndpoint // nil without GRPCListen
 	admin   endpoint
 	running sync.WaitGroup
 	failed  chan error
 	abandon context.CancelFunc // cancels the context of every call still in flight
 }
 
-// New registers the server's metrics and prepares both ports.
+// New registers the server's metrics and prepares its ports.
 func New(config Config) (*Server, error) {
 	if config.MaxInFlight == 0 {
 		config.MaxInFlight = MaxInFlightDefault
@@ -94,7 +98,7 @@ func New(config Config) (*Server, error) {
 		limiter: config.Limiter,
 		config:  config,
 		logger:  config.Logger,
-		failed:  make(chan error, 2), // one for each port
+		failed:  make(chan error, 3), // one for each port
 	}
 	base, abandon := context.WithCancel(context.Background())
 	s.abandon = abandon
@@ -103,37 +107,76 @@ func New(config Config) (*Server, error) {
 	mux.Handle(s.callHandler(m))
 	handleHealth(mux, &s.ready)
 	s.calls = endpoint{name: "service", address: config.Listen, server: callServer(base, mux, s.logger)}
+	if config.GRPCListen != "" {
+		s.grpc = newGRPCEndpoint(config.GRPCListen, describe(service{s.limiter}, s.gate))
+	}
 	s.admin = endpoint{name: "admin", address: config.AdminListen, server: adminServer(adminMux(&s.ready, config.Registry), s.logger)}
 	return s, nil
 }
 
-// Start takes both ports, starts the limiter and serves. It returns when the node
+// port is what Server needs to know of each of its ports.
+type port interface {
+	listen(ctx context.Context) error
+	serve() error
+	close() // drops the port and every connection, whatever they are doing
+}
+
+func (s *Server) ports() []port {
+	if s.grpc == nil {
+		return []port{&s.calls, &s.admin}
+	}
+	return []port{&s.calls, s.grpc, &s.admin}
+}
+
+// Start takes all ports, starts the limiter and serves. It returns when the node
 // is ready. The limiter outlives ctx: it runs until Drain.
 func (s *Server) Start(ctx context.Context) error {
-	for _, e := range []*endpoint{&s.calls, &s.admin} {
-		if err := e.listen(ctx); err != nil {
-			s.calls.close()
+	for _, p := range s.ports() {
+		if err := p.listen(ctx); err != nil {
+			s.close()
 			return err
 		}
 	}
 	if err := s.limiter.Start(context.WithoutCancel(ctx)); err != nil {
-		s.calls.close()
-		s.admin.close()
+		s.close()
 		return fmt.Errorf("start the limiter: %w", err)
 	}
-	for _, e := range []*endpoint{&s.calls, &s.admin} {
+	for _, p := range s.ports() {
 		s.running.Go(func() {
-			if err := e.serve(); err != nil {
+			if err := p.serve(); err != nil {
 				s.failed <- err
 			}
 		})
 	}
-	s.ready.set(serving)
+	s.enter(serving)
 	return nil
+}
+
+// enter moves the server to its next phase, in all forms in which it is asked for.
+func (s *Server) enter(p phase) {
+	s.ready.set(p)
+	if s.grpc != nil {
+		s.grpc.enter(p)
+	}
+}
+
+func (s *Server) close() {
+	for _, p := range s.ports() {
+		p.close()
+	}
 }
 
 // Addr is the address that calls are served on. Valid after Start.
 func (s *Server) Addr() net.Addr { return s.calls.listener.Addr() }
+
+// GRPCAddr is the address that gRPC alone is served on; nil without GRPCListen.
+// Valid after Start.
+func (s *Server) GRPCAddr() net.Addr {
+	if s.grpc == nil {
+		return nil
+	}
+	return s.grpc.listener.Addr()
+}
 
 // AdminAddr is the address of health, metrics and profiles. Valid after Start.
 func (s *Server) AdminAddr() net.Addr { return s.admin.listener.Addr() }
@@ -153,7 +196,7 @@ func (s *Server) Wait(ctx context.Context) error {
 // they were allowed, and only then closes the port on which all of that can be
 // watched. It returns an error if anything had to be cut short.
 func (s *Server) Drain() error {
-	s.ready.set(draining)
+	s.enter(draining)
 	s.logger.Info("draining", "delay", s.config.DrainDelay.String(), "timeout", s.config.DrainTimeout.String())
 	<-time.After(s.config.DrainDelay)
 
@@ -162,15 +205,27 @@ func (s *Server) Drain() error {
 	err := errors.Join(s.finishCalls(ctx), s.stopLimiter(ctx))
 	s.admin.close()
 	s.running.Wait()
+	s.gate.readers.Wait()
 	return err
 }
 
+// finishCalls ends streams between two of their requests, and waits for all other
+// calls.
 func (s *Server) finishCalls(ctx context.Context) error {
 	defer s.abandon()
 	patience, cancel := context.WithTimeout(ctx, s.config.DrainTimeout/2)
 	defer cancel()
-	if err := s.calls.server.Shutdown(patience); err != nil {
-		s.calls.close()
+	s.gate.endStreams()
+
+	var finishing sync.WaitGroup
+	var cut [2]error
+	finishing.Go(func() { cut[0] = s.calls.server.Shutdown(patience) })
+	if s.grpc != nil {
+		finishing.Go(func() { cut[1] = s.grpc.shutdown(patience, s.gate) })
+	}
+	finishing.Wait()
+	s.calls.close()
+	if err := errors.Join(cut[:]...); err != nil {
 		s.abandon()
 		return errors.Join(fmt.Errorf("calls in flight were cut off: %w", err), s.gate.idle(ctx))
 	}

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"connectrpc.com/connect"
@@ -12,27 +11,25 @@ import (
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
 
-// service is weir.v1.RateLimitService over a Limiter.
+// service is weir.v1.RateLimitService over a Limiter, whatever the wire: connect.go
+// and grpc.go put it on theirs. Errors are connect's, with their details.
 type service struct{ limiter Limiter }
 
-func (s service) Limit(ctx context.Context, call *connect.Request[weirv1.LimitRequest]) (*connect.Response[weirv1.LimitResponse], error) {
-	request, err := readLimit(call.Msg)
+// limit also returns the decision, for wires that can say more than the message.
+func (s service) limit(ctx context.Context, m *weirv1.LimitRequest) (*weirv1.LimitResponse, dataplane.Decision, error) {
+	request, err := readLimit(m)
 	if err != nil {
-		return nil, err
+		return nil, dataplane.Decision{}, err
 	}
 	decision := s.limiter.Allow(ctx, request)
 	if decision.Err != nil {
-		return nil, refusal(decision.Err)
+		return nil, decision, refusal(decision.Err)
 	}
-	answer := connect.NewResponse(writeDecision(decision))
-	if seconds := retryAfterSeconds(decision); seconds > 0 && call.Peer().Protocol == connect.ProtocolConnect {
-		answer.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
-	}
-	return answer, nil
+	return writeDecision(decision), decision, nil
 }
 
-func (s service) LimitMany(ctx context.Context, call *connect.Request[weirv1.LimitManyRequest]) (*connect.Response[weirv1.LimitManyResponse], error) {
-	requests, err := readLimitMany(call.Msg)
+func (s service) limitMany(ctx context.Context, m *weirv1.LimitManyRequest) (*weirv1.LimitManyResponse, error) {
+	requests, err := readLimitMany(m)
 	if err != nil {
 		return nil, err
 	}
@@ -47,11 +44,11 @@ func (s service) LimitMany(ctx context.Context, call *connect.Request[weirv1.Lim
 	for i, decision := range batch.Decisions {
 		answer.Responses[i] = writeDecision(decision)
 	}
-	return connect.NewResponse(answer), nil
+	return answer, nil
 }
 
-func (s service) Peek(ctx context.Context, call *connect.Request[weirv1.PeekRequest]) (*connect.Response[weirv1.PeekResponse], error) {
-	request, err := readPeek(call.Msg)
+func (s service) peek(ctx context.Context, m *weirv1.PeekRequest) (*weirv1.PeekResponse, error) {
+	request, err := readPeek(m)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +56,19 @@ func (s service) Peek(ctx context.Context, call *connect.Request[weirv1.PeekRequ
 	if decision.Err != nil {
 		return nil, refusal(decision.Err)
 	}
-	return connect.NewResponse(&weirv1.PeekResponse{Response: writeDecision(decision)}), nil
+	return &weirv1.PeekResponse{Response: writeDecision(decision)}, nil
+}
+
+func (s service) refund(_ context.Context, m *weirv1.RefundRequest) (*weirv1.RefundResponse, error) {
+	request, err := readRefund(m)
+	if err != nil {
+		return nil, err
+	}
+	refunded, err := s.limiter.Refund(request)
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return &weirv1.RefundResponse{Refunded: refunded}, nil
 }
 
 // refusal is the limiter's own word against a request. Validation here leaves it

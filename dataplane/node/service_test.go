@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -69,11 +71,16 @@ func TestEveryDoorLeadsToTheSameLimiter(t *testing.T) {
 			}
 			return batch
 		},
+		back: func(r dataplane.Request) (int64, error) {
+			r.Limit = asked.Limit // a refund knows of none
+			return 5, expect(r, asked).Err
+		},
 	})
 	for _, door := range doors {
 		t.Run(door.name, func(t *testing.T) { askEverything(t, connectCaller{door.open(t, h)}) })
 	}
-	t.Run("gRPC by grpc-go", func(t *testing.T) { askEverything(t, dialGRPC(t, h)) })
+	t.Run("gRPC by grpc-go on its own port", func(t *testing.T) { askEverything(t, dialGRPC(t, h.GRPCAddr())) })
+	t.Run("gRPC by grpc-go", func(t *testing.T) { askEverything(t, dialGRPC(t, h.Addr())) })
 }
 
 // caller is a client of any kind.
@@ -103,6 +110,11 @@ func askEverything(t *testing.T, c caller) {
 	err = c.call(t.Context(), weirv1connect.RateLimitServicePeekProcedure,
 		&weirv1.PeekRequest{Workspace: "acme", Namespace: "api", Identifier: "üser:42", Limit: 1<<53 - 1, DurationMs: 60_000}, peek)
 	same(peek, &weirv1.PeekResponse{Response: decidedOnTheWire}, err)
+
+	back := new(weirv1.RefundResponse)
+	err = c.call(t.Context(), weirv1connect.RateLimitServiceRefundProcedure,
+		&weirv1.RefundRequest{Workspace: "acme", Namespace: "api", Identifier: "üser:42", DurationMs: 60_000, Cost: 7}, back)
+	same(back, &weirv1.RefundResponse{Refunded: 5}, err)
 }
 
 // A cost that is left out is 1; a cost of 0 is 0, a peek.
@@ -158,7 +170,7 @@ func TestDenialSaysRetryAfter(t *testing.T) {
 		}
 	}
 	next = dataplane.Decision{RetryAfter: time.Second}
-	for _, door := range doors[:3] { // gRPC has no such field of its own; the answer's retry_after_ms is all there
+	for _, door := range slices.Concat(doors[:3], doors[7:]) { // gRPC has no such field of its own; the answer's retry_after_ms is all there
 		response, err := door.open(t, h).Limit(t.Context(), connect.NewRequest(askedOnTheWire))
 		if err != nil || response.Header().Get("Retry-After") != "" {
 			t.Errorf("%s: header %v, error %v", door.name, response.Header(), err)
@@ -254,6 +266,12 @@ func (c connectCaller) call(ctx context.Context, _ string, request, response pro
 			return err
 		}
 		answer = r.Msg
+	case *weirv1.RefundRequest:
+		r, err := c.client.Refund(ctx, connect.NewRequest(m))
+		if err != nil {
+			return err
+		}
+		answer = r.Msg
 	case *weirv1.PeekRequest:
 		r, err := c.client.Peek(ctx, connect.NewRequest(m))
 		if err != nil {
@@ -268,8 +286,8 @@ func (c connectCaller) call(ctx context.Context, _ string, request, response pro
 // grpcCaller calls through grpc-go, which shares no code with the server.
 type grpcCaller struct{ conn *grpc.ClientConn }
 
-func dialGRPC(t testing.TB, h *harness) grpcCaller {
-	conn, err := grpc.NewClient(h.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+func dialGRPC(t testing.TB, address net.Addr) grpcCaller {
+	conn, err := grpc.NewClient(address.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,6 +39,13 @@ func readPeek(m *weirv1.PeekRequest) (dataplane.Request, error) {
 	return request, found.err()
 }
 
+func readRefund(m *weirv1.RefundRequest) (dataplane.Request, error) {
+	var found violations
+	request := found.readKey(m.GetWorkspace(), m.GetNamespace(), m.GetIdentifier(), m.GetDurationMs())
+	request.Cost = found.amount("cost", m.GetCost())
+	return request, found.err()
+}
+
 func readLimitMany(m *weirv1.LimitManyRequest) ([]dataplane.Request, error) {
 	var found violations
 	items := m.GetRequests()

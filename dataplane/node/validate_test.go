@@ -58,7 +58,7 @@ func TestEveryFieldIsHeldToItsBound(t *testing.T) {
 		peek:  func(context.Context, dataplane.Request) dataplane.Decision { panic("an invalid request got through") },
 		many:  func(context.Context, []dataplane.Request) dataplane.Batch { panic("an invalid request got through") },
 	})
-	callers := map[string]caller{"gRPC by grpc-go": dialGRPC(t, h)}
+	callers := map[string]caller{"gRPC by grpc-go": dialGRPC(t, h.Addr()), "gRPC by grpc-go on its own port": dialGRPC(t, h.GRPCAddr())}
 	for _, door := range doors {
 		callers[door.name] = connectCaller{door.open(t, h)}
 	}

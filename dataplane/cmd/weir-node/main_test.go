@@ -40,7 +40,7 @@ type process struct {
 func begin(t *testing.T, env ...string) *process {
 	t.Helper()
 	p := &process{Cmd: exec.CommandContext(t.Context(), os.Args[0]), log: new(lines), ended: make(chan struct{})}
-	p.Env = append(env, "BE_WEIR_NODE=1", "WEIR_LISTEN=127.0.0.1:0", "WEIR_ADMIN_LISTEN=127.0.0.1:0", "PATH="+os.Getenv("PATH"))
+	p.Env = append(env, "BE_WEIR_NODE=1", "WEIR_LISTEN=127.0.0.1:0", "WEIR_GRPC_LISTEN=127.0.0.1:0", "WEIR_ADMIN_LISTEN=127.0.0.1:0", "PATH="+os.Getenv("PATH"))
 	p.Stderr = p.log
 	stdout, err := p.StdoutPipe()
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 // environment, the environment over the file, the file over the default.
 type Config struct {
 	Listen      string `default:"127.0.0.1:7001" help:"Where calls are served: gRPC, gRPC-Web, Connect and JSON."`
+	GRPCListen  string `name:"grpc-listen" default:"127.0.0.1:7002" help:"Where plain gRPC is served as cheaply as can be; empty: only with the rest."`
 	AdminListen string `default:"127.0.0.1:7101" help:"Where health, metrics and profiles are served."`
 
 	Region string `placeholder:"NAME" help:"Name of this node's region, 1 to 48 bytes. Required with Redis or MySQL."`
@@ -78,7 +79,10 @@ func (c Config) check() error {
 	var problems []error
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 
-	for _, l := range []struct{ name, address string }{{"listen", c.Listen}, {"admin-listen", c.AdminListen}} {
+	for _, l := range []struct{ name, address string }{{"listen", c.Listen}, {"grpc-listen", c.GRPCListen}, {"admin-listen", c.AdminListen}} {
+		if l.name == "grpc-listen" && l.address == "" {
+			continue
+		}
 		if err := c.checkAddress(l.address); err != nil {
 			problem("%s is %q: %w", l.name, l.address, err)
 		}

@@ -46,7 +46,7 @@ func TestNoConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Config{Listen: "127.0.0.1:7001", AdminListen: "127.0.0.1:7101", EntriesMax: 300_000, ReadTimeout: 50 * time.Millisecond, MaxInFlight: 1024, DrainTimeout: 20 * time.Second, LogLevel: "info"}
+	want := Config{Listen: "127.0.0.1:7001", GRPCListen: "127.0.0.1:7002", AdminListen: "127.0.0.1:7101", EntriesMax: 300_000, ReadTimeout: 50 * time.Millisecond, MaxInFlight: 1024, DrainTimeout: 20 * time.Second, LogLevel: "info"}
 	if config != want || !config.embedded() {
 		t.Errorf("configuration is\n%+v\nwant\n%+v", config, want)
 	}
@@ -134,7 +134,7 @@ func TestFileFaults(t *testing.T) {
 // unless somebody has said that they know.
 func TestPublicAddressesAreRefused(t *testing.T) {
 	for _, address := range []string{":7001", "0.0.0.0:7001", "[::]:7001", "10.1.2.3:7001", "192.0.2.1:7001", "weir.internal:7001", "localhost.evil.example:7001"} {
-		for _, flag := range []string{"--listen", "--admin-listen"} {
+		for _, flag := range []string{"--listen", "--grpc-listen", "--admin-listen"} {
 			_, _, err := parse(flag, address)
 			wantError(t, err, flag[2:]+" is", address, "no authentication", "--insecure-public")
 			if _, _, err := parse(flag, address, "--insecure-public"); err != nil {

@@ -86,6 +86,7 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 	server, err := node.New(node.Config{
 		Limiter:      limiter,
 		Listen:       config.Listen,
+		GRPCListen:   config.GRPCListen,
 		AdminListen:  config.AdminListen,
 		Registry:     registry,
 		Logger:       logger,
@@ -101,7 +102,7 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 	if err := server.Start(ctx); err != nil {
 		return err
 	}
-	logger.Info("serving", "listen", server.Addr().String(), "admin_listen", server.AdminAddr().String())
+	logger.Info("serving", "listen", server.Addr().String(), "grpc_listen", fmt.Sprint(server.GRPCAddr()), "admin_listen", server.AdminAddr().String())
 	if config.embedded() {
 		invite(stdout, server.Addr())
 	}

@@ -34,7 +34,7 @@ func begin(t *testing.T, args ...string) *command {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	c := &command{stop: stop, code: make(chan int, 1)}
-	args = append(args, "--listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0")
+	args = append(args, "--listen=127.0.0.1:0", "--grpc-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0")
 	go func() { c.code <- Main(ctx, args, &c.stdout, &c.stderr) }()
 	t.Cleanup(stop)
 	eventually(t, "the log says where it serves", func() bool {
@@ -154,7 +154,7 @@ func TestTakenPort(t *testing.T) {
 	c := begin(t)
 	var stdout, stderr lockedBuffer
 	taken := strings.TrimPrefix(c.listen, "http://")
-	if code := Main(t.Context(), []string{"--listen=" + taken, "--admin-listen=127.0.0.1:0"}, &stdout, &stderr); code != 1 || !strings.Contains(stderr.String(), taken) {
+	if code := Main(t.Context(), []string{"--listen=" + taken, "--grpc-listen=", "--admin-listen=127.0.0.1:0"}, &stdout, &stderr); code != 1 || !strings.Contains(stderr.String(), taken) {
 		t.Errorf("exit code %d\n%s", code, &stderr)
 	}
 	if stdout.String() != "" {

@@ -168,16 +168,16 @@ func (s *Stack) startNodes(ctx context.Context) error {
 func (s *Stack) startNode(ctx context.Context, region string, r, i int) (*Node, error) {
 	o := s.options
 	id := fmt.Sprintf("%s-%d", region, i+1)
-	ports := []int{0, 0}
+	ports := []int{0, 0, 0}
 	if o.Ports.Node != nil {
-		ports = []int{o.Ports.Node(r, i), o.Ports.NodeAdmin(r, i)}
+		ports = []int{o.Ports.Node(r, i), o.Ports.NodeAdmin(r, i), 0}
 	}
 	p, err := servers.StartProgram(ctx, servers.ProgramOptions{
 		Name: "weir-node-" + id, Path: filepath.Join(o.Bin, "weir-node"),
 		Options: servers.Options{Dir: s.dir("node-" + id)},
 		Ports:   ports,
 		Args: func(addrs []string) []string {
-			return []string{"--listen=" + addrs[0], "--admin-listen=" + addrs[1], "--region=" + region, "--node-id=" + id}
+			return []string{"--listen=" + addrs[0], "--admin-listen=" + addrs[1], "--grpc-listen=" + addrs[2], "--region=" + region, "--node-id=" + id}
 		},
 		Env:   []string{"WEIR_REDIS_URL=redis://" + s.Redis[region].Addr(), "WEIR_MYSQL_DSN=" + s.DSN()},
 		Ready: func(addrs []string) string { return "http://" + addrs[1] + "/readyz" },

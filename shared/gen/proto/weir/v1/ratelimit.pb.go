@@ -488,6 +488,279 @@ func (x *PeekResponse) GetResponse() *LimitResponse {
 	return nil
 }
 
+// RefundRequest names a key as LimitRequest does. The count of its current cell
+// shrinks by at most what it holds; what other nodes were told already becomes this
+// node's credit.
+type RefundRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`                      // 1 to 191 bytes
+	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`                      // 1 to 255 bytes
+	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`                    // 1 to 255 bytes
+	DurationMs    int64                  `protobuf:"varint,4,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"` // 1000 to 31622400000 (366 days)
+	Cost          int64                  `protobuf:"varint,5,opt,name=cost,proto3" json:"cost,omitempty"`                               // 0 to 2^53 - 1
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RefundRequest) Reset() {
+	*x = RefundRequest{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefundRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefundRequest) ProtoMessage() {}
+
+func (x *RefundRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefundRequest.ProtoReflect.Descriptor instead.
+func (*RefundRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RefundRequest) GetWorkspace() string {
+	if x != nil {
+		return x.Workspace
+	}
+	return ""
+}
+
+func (x *RefundRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *RefundRequest) GetIdentifier() string {
+	if x != nil {
+		return x.Identifier
+	}
+	return ""
+}
+
+func (x *RefundRequest) GetDurationMs() int64 {
+	if x != nil {
+		return x.DurationMs
+	}
+	return 0
+}
+
+func (x *RefundRequest) GetCost() int64 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
+}
+
+type RefundResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Refunded      int64                  `protobuf:"varint,1,opt,name=refunded,proto3" json:"refunded,omitempty"` // at most the cost
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RefundResponse) Reset() {
+	*x = RefundResponse{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefundResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefundResponse) ProtoMessage() {}
+
+func (x *RefundResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefundResponse.ProtoReflect.Descriptor instead.
+func (*RefundResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RefundResponse) GetRefunded() int64 {
+	if x != nil {
+		return x.Refunded
+	}
+	return 0
+}
+
+type LimitStreamRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Request       *LimitRequest          `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LimitStreamRequest) Reset() {
+	*x = LimitStreamRequest{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LimitStreamRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LimitStreamRequest) ProtoMessage() {}
+
+func (x *LimitStreamRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LimitStreamRequest.ProtoReflect.Descriptor instead.
+func (*LimitStreamRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *LimitStreamRequest) GetRequest() *LimitRequest {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+// LimitStreamResponse answers one request of a stream.
+type LimitStreamResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Response      *LimitResponse         `protobuf:"bytes,1,opt,name=response,proto3" json:"response,omitempty"`     // left out when the request was at fault
+	Violations    []*FieldViolation      `protobuf:"bytes,2,rep,name=violations,proto3" json:"violations,omitempty"` // what is wrong with it; then nothing was counted
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LimitStreamResponse) Reset() {
+	*x = LimitStreamResponse{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LimitStreamResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LimitStreamResponse) ProtoMessage() {}
+
+func (x *LimitStreamResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LimitStreamResponse.ProtoReflect.Descriptor instead.
+func (*LimitStreamResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *LimitStreamResponse) GetResponse() *LimitResponse {
+	if x != nil {
+		return x.Response
+	}
+	return nil
+}
+
+func (x *LimitStreamResponse) GetViolations() []*FieldViolation {
+	if x != nil {
+		return x.Violations
+	}
+	return nil
+}
+
+// FieldViolation tells one thing that is wrong with a request.
+type FieldViolation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Field         string                 `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`             // its name in this file
+	Description   string                 `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"` // the value, and the bound
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FieldViolation) Reset() {
+	*x = FieldViolation{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FieldViolation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FieldViolation) ProtoMessage() {}
+
+func (x *FieldViolation) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FieldViolation.ProtoReflect.Descriptor instead.
+func (*FieldViolation) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *FieldViolation) GetField() string {
+	if x != nil {
+		return x.Field
+	}
+	return ""
+}
+
+func (x *FieldViolation) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
 var File_weir_v1_ratelimit_proto protoreflect.FileDescriptor
 
 const file_weir_v1_ratelimit_proto_rawDesc = "" +
@@ -529,16 +802,39 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\vduration_ms\x18\x05 \x01(\x03R\n" +
 	"durationMs\"B\n" +
 	"\fPeekResponse\x122\n" +
-	"\bresponse\x18\x01 \x01(\v2\x16.weir.v1.LimitResponseR\bresponse*Z\n" +
+	"\bresponse\x18\x01 \x01(\v2\x16.weir.v1.LimitResponseR\bresponse\"\xa0\x01\n" +
+	"\rRefundRequest\x12\x1c\n" +
+	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1e\n" +
+	"\n" +
+	"identifier\x18\x03 \x01(\tR\n" +
+	"identifier\x12\x1f\n" +
+	"\vduration_ms\x18\x04 \x01(\x03R\n" +
+	"durationMs\x12\x12\n" +
+	"\x04cost\x18\x05 \x01(\x03R\x04cost\",\n" +
+	"\x0eRefundResponse\x12\x1a\n" +
+	"\brefunded\x18\x01 \x01(\x03R\brefunded\"E\n" +
+	"\x12LimitStreamRequest\x12/\n" +
+	"\arequest\x18\x01 \x01(\v2\x15.weir.v1.LimitRequestR\arequest\"\x82\x01\n" +
+	"\x13LimitStreamResponse\x122\n" +
+	"\bresponse\x18\x01 \x01(\v2\x16.weir.v1.LimitResponseR\bresponse\x127\n" +
+	"\n" +
+	"violations\x18\x02 \x03(\v2\x17.weir.v1.FieldViolationR\n" +
+	"violations\"H\n" +
+	"\x0eFieldViolation\x12\x14\n" +
+	"\x05field\x18\x01 \x01(\tR\x05field\x12 \n" +
+	"\vdescription\x18\x02 \x01(\tR\vdescription*Z\n" +
 	"\x06Source\x12\x16\n" +
 	"\x12SOURCE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSOURCE_LOCAL\x10\x01\x12\x11\n" +
 	"\rSOURCE_ORIGIN\x10\x02\x12\x13\n" +
-	"\x0fSOURCE_DEGRADED\x10\x032\xc3\x01\n" +
+	"\x0fSOURCE_DEGRADED\x10\x032\xcc\x02\n" +
 	"\x10RateLimitService\x126\n" +
 	"\x05Limit\x12\x15.weir.v1.LimitRequest\x1a\x16.weir.v1.LimitResponse\x12B\n" +
 	"\tLimitMany\x12\x19.weir.v1.LimitManyRequest\x1a\x1a.weir.v1.LimitManyResponse\x123\n" +
-	"\x04Peek\x12\x14.weir.v1.PeekRequest\x1a\x15.weir.v1.PeekResponseB8Z6github.com/weirhq/weir/shared/gen/proto/weir/v1;weirv1b\x06proto3"
+	"\x04Peek\x12\x14.weir.v1.PeekRequest\x1a\x15.weir.v1.PeekResponse\x129\n" +
+	"\x06Refund\x12\x16.weir.v1.RefundRequest\x1a\x17.weir.v1.RefundResponse\x12L\n" +
+	"\vLimitStream\x12\x1b.weir.v1.LimitStreamRequest\x1a\x1c.weir.v1.LimitStreamResponse(\x010\x01B8Z6github.com/weirhq/weir/shared/gen/proto/weir/v1;weirv1b\x06proto3"
 
 var (
 	file_weir_v1_ratelimit_proto_rawDescOnce sync.Once
@@ -553,32 +849,44 @@ func file_weir_v1_ratelimit_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_v1_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
+var file_weir_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_weir_v1_ratelimit_proto_goTypes = []any{
-	(Source)(0),               // 0: weir.v1.Source
-	(*LimitRequest)(nil),      // 1: weir.v1.LimitRequest
-	(*LimitResponse)(nil),     // 2: weir.v1.LimitResponse
-	(*LimitManyRequest)(nil),  // 3: weir.v1.LimitManyRequest
-	(*LimitManyResponse)(nil), // 4: weir.v1.LimitManyResponse
-	(*PeekRequest)(nil),       // 5: weir.v1.PeekRequest
-	(*PeekResponse)(nil),      // 6: weir.v1.PeekResponse
+	(Source)(0),                 // 0: weir.v1.Source
+	(*LimitRequest)(nil),        // 1: weir.v1.LimitRequest
+	(*LimitResponse)(nil),       // 2: weir.v1.LimitResponse
+	(*LimitManyRequest)(nil),    // 3: weir.v1.LimitManyRequest
+	(*LimitManyResponse)(nil),   // 4: weir.v1.LimitManyResponse
+	(*PeekRequest)(nil),         // 5: weir.v1.PeekRequest
+	(*PeekResponse)(nil),        // 6: weir.v1.PeekResponse
+	(*RefundRequest)(nil),       // 7: weir.v1.RefundRequest
+	(*RefundResponse)(nil),      // 8: weir.v1.RefundResponse
+	(*LimitStreamRequest)(nil),  // 9: weir.v1.LimitStreamRequest
+	(*LimitStreamResponse)(nil), // 10: weir.v1.LimitStreamResponse
+	(*FieldViolation)(nil),      // 11: weir.v1.FieldViolation
 }
 var file_weir_v1_ratelimit_proto_depIdxs = []int32{
-	0, // 0: weir.v1.LimitResponse.source:type_name -> weir.v1.Source
-	1, // 1: weir.v1.LimitManyRequest.requests:type_name -> weir.v1.LimitRequest
-	2, // 2: weir.v1.LimitManyResponse.responses:type_name -> weir.v1.LimitResponse
-	2, // 3: weir.v1.PeekResponse.response:type_name -> weir.v1.LimitResponse
-	1, // 4: weir.v1.RateLimitService.Limit:input_type -> weir.v1.LimitRequest
-	3, // 5: weir.v1.RateLimitService.LimitMany:input_type -> weir.v1.LimitManyRequest
-	5, // 6: weir.v1.RateLimitService.Peek:input_type -> weir.v1.PeekRequest
-	2, // 7: weir.v1.RateLimitService.Limit:output_type -> weir.v1.LimitResponse
-	4, // 8: weir.v1.RateLimitService.LimitMany:output_type -> weir.v1.LimitManyResponse
-	6, // 9: weir.v1.RateLimitService.Peek:output_type -> weir.v1.PeekResponse
-	7, // [7:10] is the sub-list for method output_type
-	4, // [4:7] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	0,  // 0: weir.v1.LimitResponse.source:type_name -> weir.v1.Source
+	1,  // 1: weir.v1.LimitManyRequest.requests:type_name -> weir.v1.LimitRequest
+	2,  // 2: weir.v1.LimitManyResponse.responses:type_name -> weir.v1.LimitResponse
+	2,  // 3: weir.v1.PeekResponse.response:type_name -> weir.v1.LimitResponse
+	1,  // 4: weir.v1.LimitStreamRequest.request:type_name -> weir.v1.LimitRequest
+	2,  // 5: weir.v1.LimitStreamResponse.response:type_name -> weir.v1.LimitResponse
+	11, // 6: weir.v1.LimitStreamResponse.violations:type_name -> weir.v1.FieldViolation
+	1,  // 7: weir.v1.RateLimitService.Limit:input_type -> weir.v1.LimitRequest
+	3,  // 8: weir.v1.RateLimitService.LimitMany:input_type -> weir.v1.LimitManyRequest
+	5,  // 9: weir.v1.RateLimitService.Peek:input_type -> weir.v1.PeekRequest
+	7,  // 10: weir.v1.RateLimitService.Refund:input_type -> weir.v1.RefundRequest
+	9,  // 11: weir.v1.RateLimitService.LimitStream:input_type -> weir.v1.LimitStreamRequest
+	2,  // 12: weir.v1.RateLimitService.Limit:output_type -> weir.v1.LimitResponse
+	4,  // 13: weir.v1.RateLimitService.LimitMany:output_type -> weir.v1.LimitManyResponse
+	6,  // 14: weir.v1.RateLimitService.Peek:output_type -> weir.v1.PeekResponse
+	8,  // 15: weir.v1.RateLimitService.Refund:output_type -> weir.v1.RefundResponse
+	10, // 16: weir.v1.RateLimitService.LimitStream:output_type -> weir.v1.LimitStreamResponse
+	12, // [12:17] is the sub-list for method output_type
+	7,  // [7:12] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_ratelimit_proto_init() }
@@ -593,7 +901,7 @@ func file_weir_v1_ratelimit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_ratelimit_proto_rawDesc), len(file_weir_v1_ratelimit_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   6,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -42,6 +42,11 @@ const (
 	RateLimitServiceLimitManyProcedure = "/weir.v1.RateLimitService/LimitMany"
 	// RateLimitServicePeekProcedure is the fully-qualified name of the RateLimitService's Peek RPC.
 	RateLimitServicePeekProcedure = "/weir.v1.RateLimitService/Peek"
+	// RateLimitServiceRefundProcedure is the fully-qualified name of the RateLimitService's Refund RPC.
+	RateLimitServiceRefundProcedure = "/weir.v1.RateLimitService/Refund"
+	// RateLimitServiceLimitStreamProcedure is the fully-qualified name of the RateLimitService's
+	// LimitStream RPC.
+	RateLimitServiceLimitStreamProcedure = "/weir.v1.RateLimitService/LimitStream"
 )
 
 // RateLimitServiceClient is a client for the weir.v1.RateLimitService service.
@@ -53,6 +58,13 @@ type RateLimitServiceClient interface {
 	LimitMany(context.Context, *connect.Request[v1.LimitManyRequest]) (*connect.Response[v1.LimitManyResponse], error)
 	// Peek answers as Limit would, and counts nothing.
 	Peek(context.Context, *connect.Request[v1.PeekRequest]) (*connect.Response[v1.PeekResponse], error)
+	// Refund gives back cost that was accepted and turned out not to be spent.
+	Refund(context.Context, *connect.Request[v1.RefundRequest]) (*connect.Response[v1.RefundResponse], error)
+	// LimitStream is Limit for callers with many requests, one after another: each is
+	// answered in its turn. A request at fault is answered with its violations, and
+	// harms no other. A node that stops ends the stream with unavailable; what was not
+	// answered by then was not decided.
+	LimitStream(context.Context) *connect.BidiStreamForClient[v1.LimitStreamRequest, v1.LimitStreamResponse]
 }
 
 // NewRateLimitServiceClient constructs a client for the weir.v1.RateLimitService service. By
@@ -84,14 +96,28 @@ func NewRateLimitServiceClient(httpClient connect.HTTPClient, baseURL string, op
 			connect.WithSchema(rateLimitServiceMethods.ByName("Peek")),
 			connect.WithClientOptions(opts...),
 		),
+		refund: connect.NewClient[v1.RefundRequest, v1.RefundResponse](
+			httpClient,
+			baseURL+RateLimitServiceRefundProcedure,
+			connect.WithSchema(rateLimitServiceMethods.ByName("Refund")),
+			connect.WithClientOptions(opts...),
+		),
+		limitStream: connect.NewClient[v1.LimitStreamRequest, v1.LimitStreamResponse](
+			httpClient,
+			baseURL+RateLimitServiceLimitStreamProcedure,
+			connect.WithSchema(rateLimitServiceMethods.ByName("LimitStream")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // rateLimitServiceClient implements RateLimitServiceClient.
 type rateLimitServiceClient struct {
-	limit     *connect.Client[v1.LimitRequest, v1.LimitResponse]
-	limitMany *connect.Client[v1.LimitManyRequest, v1.LimitManyResponse]
-	peek      *connect.Client[v1.PeekRequest, v1.PeekResponse]
+	limit       *connect.Client[v1.LimitRequest, v1.LimitResponse]
+	limitMany   *connect.Client[v1.LimitManyRequest, v1.LimitManyResponse]
+	peek        *connect.Client[v1.PeekRequest, v1.PeekResponse]
+	refund      *connect.Client[v1.RefundRequest, v1.RefundResponse]
+	limitStream *connect.Client[v1.LimitStreamRequest, v1.LimitStreamResponse]
 }
 
 // Limit calls weir.v1.RateLimitService.Limit.
@@ -109,6 +135,16 @@ func (c *rateLimitServiceClient) Peek(ctx context.Context, req *connect.Request[
 	return c.peek.CallUnary(ctx, req)
 }
 
+// Refund calls weir.v1.RateLimitService.Refund.
+func (c *rateLimitServiceClient) Refund(ctx context.Context, req *connect.Request[v1.RefundRequest]) (*connect.Response[v1.RefundResponse], error) {
+	return c.refund.CallUnary(ctx, req)
+}
+
+// LimitStream calls weir.v1.RateLimitService.LimitStream.
+func (c *rateLimitServiceClient) LimitStream(ctx context.Context) *connect.BidiStreamForClient[v1.LimitStreamRequest, v1.LimitStreamResponse] {
+	return c.limitStream.CallBidiStream(ctx)
+}
+
 // RateLimitServiceHandler is an implementation of the weir.v1.RateLimitService service.
 type RateLimitServiceHandler interface {
 	// Limit decides one request, and counts its cost if it is allowed. A denial is
@@ -118,6 +154,13 @@ type RateLimitServiceHandler interface {
 	LimitMany(context.Context, *connect.Request[v1.LimitManyRequest]) (*connect.Response[v1.LimitManyResponse], error)
 	// Peek answers as Limit would, and counts nothing.
 	Peek(context.Context, *connect.Request[v1.PeekRequest]) (*connect.Response[v1.PeekResponse], error)
+	// Refund gives back cost that was accepted and turned out not to be spent.
+	Refund(context.Context, *connect.Request[v1.RefundRequest]) (*connect.Response[v1.RefundResponse], error)
+	// LimitStream is Limit for callers with many requests, one after another: each is
+	// answered in its turn. A request at fault is answered with its violations, and
+	// harms no other. A node that stops ends the stream with unavailable; what was not
+	// answered by then was not decided.
+	LimitStream(context.Context, *connect.BidiStream[v1.LimitStreamRequest, v1.LimitStreamResponse]) error
 }
 
 // NewRateLimitServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -145,6 +188,18 @@ func NewRateLimitServiceHandler(svc RateLimitServiceHandler, opts ...connect.Han
 		connect.WithSchema(rateLimitServiceMethods.ByName("Peek")),
 		connect.WithHandlerOptions(opts...),
 	)
+	rateLimitServiceRefundHandler := connect.NewUnaryHandler(
+		RateLimitServiceRefundProcedure,
+		svc.Refund,
+		connect.WithSchema(rateLimitServiceMethods.ByName("Refund")),
+		connect.WithHandlerOptions(opts...),
+	)
+	rateLimitServiceLimitStreamHandler := connect.NewBidiStreamHandler(
+		RateLimitServiceLimitStreamProcedure,
+		svc.LimitStream,
+		connect.WithSchema(rateLimitServiceMethods.ByName("LimitStream")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/weir.v1.RateLimitService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case RateLimitServiceLimitProcedure:
@@ -153,6 +208,10 @@ func NewRateLimitServiceHandler(svc RateLimitServiceHandler, opts ...connect.Han
 			rateLimitServiceLimitManyHandler.ServeHTTP(w, r)
 		case RateLimitServicePeekProcedure:
 			rateLimitServicePeekHandler.ServeHTTP(w, r)
+		case RateLimitServiceRefundProcedure:
+			rateLimitServiceRefundHandler.ServeHTTP(w, r)
+		case RateLimitServiceLimitStreamProcedure:
+			rateLimitServiceLimitStreamHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -172,4 +231,12 @@ func (UnimplementedRateLimitServiceHandler) LimitMany(context.Context, *connect.
 
 func (UnimplementedRateLimitServiceHandler) Peek(context.Context, *connect.Request[v1.PeekRequest]) (*connect.Response[v1.PeekResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.RateLimitService.Peek is not implemented"))
+}
+
+func (UnimplementedRateLimitServiceHandler) Refund(context.Context, *connect.Request[v1.RefundRequest]) (*connect.Response[v1.RefundResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.RateLimitService.Refund is not implemented"))
+}
+
+func (UnimplementedRateLimitServiceHandler) LimitStream(context.Context, *connect.BidiStream[v1.LimitStreamRequest, v1.LimitStreamResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.RateLimitService.LimitStream is not implemented"))
 }

@@ -1,0 +1,51 @@
+package node
+
+import (
+	"context"
+	"strconv"
+
+	"connectrpc.com/connect"
+
+	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+)
+
+// connectService is the service on every wire that connect speaks.
+type connectService struct {
+	service
+	gate *gate
+}
+
+func (s *connectService) Limit(ctx context.Context, call *connect.Request[weirv1.LimitRequest]) (*connect.Response[weirv1.LimitResponse], error) {
+	message, decision, err := s.limit(ctx, call.Msg)
+	if err != nil {
+		return nil, err
+	}
+	answer := connect.NewResponse(message)
+	if seconds := retryAfterSeconds(decision); seconds > 0 && call.Peer().Protocol == connect.ProtocolConnect {
+		answer.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
+	}
+	return answer, nil
+}
+
+func (s *connectService) LimitMany(ctx context.Context, call *connect.Request[weirv1.LimitManyRequest]) (*connect.Response[weirv1.LimitManyResponse], error) {
+	return respond(s.limitMany(ctx, call.Msg))
+}
+
+func (s *connectService) Peek(ctx context.Context, call *connect.Request[weirv1.PeekRequest]) (*connect.Response[weirv1.PeekResponse], error) {
+	return respond(s.peek(ctx, call.Msg))
+}
+
+func (s *connectService) Refund(ctx context.Context, call *connect.Request[weirv1.RefundRequest]) (*connect.Response[weirv1.RefundResponse], error) {
+	return respond(s.refund(ctx, call.Msg))
+}
+
+func (s *connectService) LimitStream(ctx context.Context, stream *connect.BidiStream[weirv1.LimitStreamRequest, weirv1.LimitStreamResponse]) error {
+	return s.gate.converse(ctx, &conversation{service: s.service, receive: stream.Receive, send: stream.Send})
+}
+
+func respond[T any](message *T, err error) (*connect.Response[T], error) {
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(message), nil
+}

@@ -1,0 +1,115 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"path"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
+)
+
+// describe puts the service on grpc-go. It takes the place of generated code and of
+// interceptors: a call goes through the gate and to the service in one step, and a
+// message that cannot be read is the caller's fault here as on the other wires.
+func describe(s service, g *gate) *grpc.ServiceDesc {
+	return &grpc.ServiceDesc{
+		ServiceName: weirv1connect.RateLimitServiceName,
+		Metadata:    "weir/v1/ratelimit.proto",
+		Methods: []grpc.MethodDesc{
+			unary(g, weirv1connect.RateLimitServiceLimitProcedure, func(ctx context.Context, m *weirv1.LimitRequest) (*weirv1.LimitResponse, error) {
+				response, _, err := s.limit(ctx, m)
+				return response, err
+			}),
+			unary(g, weirv1connect.RateLimitServiceLimitManyProcedure, s.limitMany),
+			unary(g, weirv1connect.RateLimitServicePeekProcedure, s.peek),
+			unary(g, weirv1connect.RateLimitServiceRefundProcedure, s.refund),
+		},
+		Streams: []grpc.StreamDesc{stream(s, g)},
+	}
+}
+
+// unary is a method of a service: what gate.ServeHTTP is to the other wires.
+func unary[Request, Response any](g *gate, procedure string, do func(context.Context, *Request) (*Response, error)) grpc.MethodDesc {
+	call := g.metrics.calls[procedure]
+	handle := func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (answer any, err error) {
+		if !g.slots.TryAcquire(1) {
+			call.count(connect.CodeUnavailable.String())
+			return nil, grpcError(g.full())
+		}
+		defer g.slots.Release(1)
+		g.metrics.inFlight.Inc()
+		defer g.metrics.inFlight.Dec()
+		start := time.Now()
+		defer func() {
+			if p := recover(); p != nil {
+				answer, err = nil, grpcError(g.recovered(ctx, procedure, p))
+			}
+			call.count(codeOf(err))
+			call.observe(start)
+		}()
+		request := new(Request)
+		if err := decode(request); err != nil {
+			return nil, unreadable(err)
+		}
+		response, err := do(ctx, request)
+		if err != nil {
+			return nil, grpcError(err)
+		}
+		return response, nil
+	}
+	return grpc.MethodDesc{MethodName: path.Base(procedure), Handler: handle}
+}
+
+func stream(s service, g *gate) grpc.StreamDesc {
+	call := g.metrics.calls[streamProcedure]
+	handle := func(_ any, raw grpc.ServerStream) (err error) {
+		defer func() { call.count(codeOf(err)) }()
+		stream := &grpc.GenericServerStream[weirv1.LimitStreamRequest, weirv1.LimitStreamResponse]{ServerStream: raw}
+		err = g.converse(raw.Context(), &conversation{service: s, receive: stream.Recv, send: stream.Send})
+		return grpcError(err)
+	}
+	return grpc.StreamDesc{StreamName: path.Base(streamProcedure), Handler: handle, ServerStreams: true, ClientStreams: true}
+}
+
+// grpcError is a service's error as grpc-go sends it, details included.
+func grpcError(err error) error {
+	var e *connect.Error
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &e):
+		return status.FromContextError(err).Err() // itself, if it is a status
+	}
+	s := &spb.Status{Code: int32(e.Code()), Message: e.Message()}
+	for _, d := range e.Details() {
+		s.Details = append(s.Details, &anypb.Any{TypeUrl: "type.googleapis.com/" + d.Type(), Value: d.Bytes()})
+	}
+	return status.ErrorProto(s)
+}
+
+// unreadable is the fault of whoever sent the bytes; grpc-go calls it internal.
+func unreadable(err error) error {
+	_, reason, found := strings.Cut(status.Convert(err).Message(), "unmarshalling request: ")
+	if !found {
+		return err
+	}
+	return status.Error(codes.InvalidArgument, "unmarshal message: "+reason)
+}
+
+// codeOf is a label of weir_rpc_requests_total.
+func codeOf(err error) string {
+	if err == nil {
+		return codeOK
+	}
+	return connect.Code(status.Code(err)).String()
+}

@@ -1,0 +1,124 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"runtime"
+	"time"
+
+	"google.golang.org/grpc"
+	_ "google.golang.org/grpc/encoding/gzip" // for callers who compress
+	"google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+)
+
+// What grpc-go's port allows a connection, beside what endpoint.go does. The windows
+// are fixed: measuring each connection's bandwidth, as grpc-go does otherwise, costs
+// more than messages of some hundred bytes can gain from it.
+const (
+	streamWindowBytes     = 64 << 10
+	connectionWindowBytes = 1 << 20
+	handshakeTimeout      = 5 * time.Second
+	pingEveryMin          = 10 * time.Second // a peer that pings more often is cut off
+	lingerMax             = 500 * time.Millisecond
+)
+
+// grpcEndpoint is a port for gRPC alone, served by grpc-go.
+//
+// Why a port of its own: which of the two servers a call is for shows only in its
+// headers, and one HTTP/2 connection (a proxy's, say) may carry calls for both. A
+// connection cannot be given to a server before it is known what all of its calls
+// will be, and handing single calls over, as grpc-go's ServeHTTP does, costs what
+// the change of server would save.
+type grpcEndpoint struct {
+	address  string
+	services []*grpc.ServiceDesc
+	server   *grpc.Server // made by listen, because it begins with goroutines
+	health   *health.Server
+	listener net.Listener
+}
+
+func newGRPCEndpoint(address string, services ...*grpc.ServiceDesc) *grpcEndpoint {
+	e := &grpcEndpoint{address: address, services: services, health: health.NewServer()}
+	e.enter(starting)
+	return e
+}
+
+func (e *grpcEndpoint) listen(ctx context.Context) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", e.address)
+	if err != nil {
+		return fmt.Errorf("listen for gRPC: %w", err)
+	}
+	e.listener = listener
+	e.server = grpc.NewServer(
+		grpc.MaxRecvMsgSize(batchBodyBytesMax),
+		grpc.MaxHeaderListSize(headerBytesMax),
+		grpc.MaxConcurrentStreams(streamsMax),
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.StaticStreamWindowSize(streamWindowBytes),
+		grpc.StaticConnWindowSize(connectionWindowBytes),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEveryMin, PermitWithoutStream: true}),
+		// Goroutines that live on keep the stacks that decoding has grown.
+		grpc.NumStreamWorkers(uint32(runtime.GOMAXPROCS(0))),
+		grpc.SharedWriteBuffer(true),
+	)
+	for _, service := range e.services {
+		e.server.RegisterService(service, nil)
+	}
+	healthv1.RegisterHealthServer(e.server, e.health)
+	reflection.Register(e.server)
+	return nil
+}
+
+func (e *grpcEndpoint) serve() error {
+	if err := e.server.Serve(e.listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("serve gRPC on %s: %w", e.listener.Addr(), err)
+	}
+	return nil
+}
+
+// enter tells whoever asks, or watches, grpc.health.v1 on this port.
+func (e *grpcEndpoint) enter(p phase) {
+	now := healthv1.HealthCheckResponse_NOT_SERVING
+	if p == serving {
+		now = healthv1.HealthCheckResponse_SERVING
+	}
+	e.health.SetServingStatus("", now)
+	for _, service := range e.services {
+		e.health.SetServingStatus(service.ServiceName, now)
+	}
+}
+
+// shutdown takes no more calls and waits for those in flight until ctx is done. Where
+// nothing but the streams of others is left after a moment (reflection, watched
+// health: their callers were told to leave, and most do), it cuts those. It returns
+// an error if a call was cut.
+func (e *grpcEndpoint) shutdown(ctx context.Context, g *gate) error {
+	gone := make(chan struct{})
+	go func() { e.server.GracefulStop(); close(gone) }()
+	defer func() { e.close(); <-gone }()
+
+	linger := time.NewTimer(lingerMax)
+	defer linger.Stop()
+	select {
+	case <-gone:
+		return nil
+	case <-linger.C:
+		return g.idle(ctx)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (e *grpcEndpoint) close() {
+	if e.listener == nil {
+		return
+	}
+	_ = e.listener.Close() // Serve may not have been called
+	e.server.Stop()
+}
