@@ -81,7 +81,7 @@ func (e *entry) publish(set *settings, nowMs int64, hotOnly bool) (rows []public
 		slot := slotOf(s)
 		if count, due := e.dueLocked(slot, set); due && !expiredAt(s, e.names.durationMs(), nowMs) {
 			e.flags.Or(flagOffered << slot)
-			rows = append(rows, publication{Count{e.cell(s), count}, e})
+			rows = append(rows, publication{Count{Cell: e.cell(s), Count: count}, e})
 		}
 	}
 	return rows, false

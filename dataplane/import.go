@@ -13,7 +13,12 @@ const (
 	settingsTimeout = 5 * time.Second
 )
 
-// importOnce reads what all regions have published about cells that still matter.
+// fullImportEvery is how many imports there are from one that reads everything to the
+// next: a minute at the slow interval's default.
+const fullImportEvery = 12
+
+// importOnce reads what all regions have published about cells that still matter:
+// everything the first time and every fullImportEvery times, otherwise what changed.
 func (l *Limiter) importOnce(ctx context.Context) error {
 	l.importing.Lock()
 	defer l.importing.Unlock()
@@ -23,7 +28,11 @@ func (l *Limiter) importOnce(ctx context.Context) error {
 	nowMs := l.nowMs()
 	var rows, applied int64
 	var answering []*entry
-	err := l.cfg.Counts.Import(ctx, l.cfg.Region, nowMs, func(in Imported) {
+	after := l.importedTo
+	if l.imports%fullImportEvery == 0 {
+		after = 0
+	}
+	cursor, err := l.cfg.Counts.Import(ctx, l.cfg.Region, nowMs, after, func(in Imported) {
 		rows++
 		e, changed, answer := l.merge(in, nowMs)
 		if changed {
@@ -36,6 +45,9 @@ func (l *Limiter) importOnce(ctx context.Context) error {
 	l.requeueFlush(answering)
 	if err != nil {
 		err = fmt.Errorf("import: %w", err)
+	} else {
+		l.importedTo = cursor
+		l.imports++
 	}
 	l.metrics.imported(time.Since(began), rows, applied, err, nowMs)
 	return err

@@ -32,6 +32,9 @@ type Limiter struct {
 	}
 	replaying, flushing, importing sync.Mutex // one step of each at a time
 
+	importedTo Cursor // what importOnce continues from, and
+	imports    int    // how many have succeeded; both under importing
+
 	metrics *metrics
 	loops   lifecycle
 	calls   callGroup // to the origin, on behalf of decisions

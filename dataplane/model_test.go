@@ -601,12 +601,12 @@ type heardCounts struct {
 	row  func(in dataplane.Imported, merge func())
 }
 
-func (c *heardCounts) Import(ctx context.Context, region string, nowMs int64, yield func(dataplane.Imported)) error {
+func (c *heardCounts) Import(ctx context.Context, region string, nowMs int64, after dataplane.Cursor, yield func(dataplane.Imported)) (dataplane.Cursor, error) {
 	var rows []dataplane.Imported
-	err := c.Counts.Import(ctx, region, nowMs, func(in dataplane.Imported) { rows = append(rows, in) })
+	next, err := c.Counts.Import(ctx, region, nowMs, after, func(in dataplane.Imported) { rows = append(rows, in) })
 	slices.SortFunc(rows, func(a, b dataplane.Imported) int { return a.Cell.Compare(b.Cell) })
 	for _, in := range rows {
 		c.row(in, func() { yield(in) })
 	}
-	return err
+	return next, err
 }

@@ -101,15 +101,38 @@ type CountStore interface {
 	// Publish raises region's own components to the given counts; a smaller count
 	// than the stored one changes nothing. Counts must be sorted by
 	// window.Cell.Compare, without duplicates, at most PublishRowsMax; they go out
-	// as one statement. After nil all are stored. An error that wraps ErrRefused
-	// means that none is stored and at least one row never will be; after any other
-	// error the caller may repeat the same call with no harm done.
+	// as one statement. After nil all are stored, and every later Import tells of
+	// them. An error that wraps ErrRefused means that none is stored and at least one
+	// row never will be; after any other error the caller may repeat the same call
+	// with no harm done.
 	Publish(ctx context.Context, region string, counts []Count) error
 
-	// Import calls yield once for each cell that expires after nowMs (Unix
-	// milliseconds) and has a component from any region, in no particular order.
-	// yield must not block. After an error, what was yielded is still true.
-	Import(ctx context.Context, region string, nowMs int64, yield func(Imported)) error
+	// Import calls yield at most once for each cell that expires after nowMs (Unix
+	// milliseconds) and has a component from any region, in no particular order:
+	// with the zero Cursor for all of them, otherwise for those of which another
+	// region's component was raised by a Publish since the Import that returned
+	// after, and for a few more. Each is yielded whole: all its regions' components
+	// are in it, as they are now. yield must not block.
+	//
+	// It returns the Cursor for the next call. After an error that is after itself,
+	// and what was yielded is still true.
+	//
+	// What it leaves out unless all are asked for: a component of region itself that
+	// was raised alone, as the region has its own ways to know, and the counts of a
+	// Publish that did not return nil and was never repeated. So ask for all now and
+	// then.
+	Import(ctx context.Context, region string, nowMs int64, after Cursor, yield func(Imported)) (Cursor, error)
+
+	// PublishDigest replaces what a node of region last said of the keys it sees. One
+	// that has not changed need not be published again before it is about to expire.
+	// ErrRefused is for one that will never be stored.
+	PublishDigest(ctx context.Context, region string, d Digest) error
+
+	// Digests calls yield for each digest of another region that expires after nowMs:
+	// with the zero Cursor for all, otherwise for those replaced since the call that
+	// returned after, and for a few more. yield may keep the Digest. It returns the
+	// Cursor for the next call; after an error that is after itself.
+	Digests(ctx context.Context, region string, nowMs int64, after Cursor, yield func(Digest)) (Cursor, error)
 
 	// Settings reads what operators have set: the newest tuning for the region, or
 	// the fleet's where the region has none, and all namespaces and overrides.
@@ -122,10 +145,23 @@ type CountStore interface {
 // PublishRowsMax is how many rows one Publish may carry.
 const PublishRowsMax = 500
 
+// Cursor is a moment on the clock of a CountStore, in a form of its own: callers keep
+// it and hand it back. Zero is before everything.
+type Cursor int64
+
 // Count is a region's count in one cell.
 type Count struct {
 	Cell  window.Cell
 	Count int64
+
+	// CountedAtMs is when the newest cost in Count was accepted, in Unix milliseconds
+	// by the publisher's clock; 0 is unknown. It is stored with the count that it came
+	// with, and not at all with one that is not larger than the stored one.
+	CountedAtMs int64
+
+	// Shared tells that the publisher knows of another region that uses this key.
+	// Once stored as true it stays.
+	Shared bool
 }
 
 // Imported is what a CountStore holds of one cell, seen from a region.
@@ -133,7 +169,26 @@ type Imported struct {
 	Cell    window.Cell
 	Foreign int64 // sum of all other regions' components
 	Own     int64 // the region's own component: a lower bound of its true count
+
+	// The foreign component with the youngest cost in it, and when that was accepted
+	// by its publisher's clock; of several as young, the one whose region is the
+	// greatest as bytes. "" and 0 without a foreign component.
+	NewestRegion string
+	NewestAtMs   int64
 }
+
+// Digest is which keys a node sees active at all, as a filter that only those who
+// build and ask it can read.
+type Digest struct {
+	Region, Node string // 1 to 48 and 1 to 64 bytes; PublishDigest takes its own region's word
+	Keys         int    // how many keys are in Filter
+	Filter       []byte // at most DigestBytesMax
+	MadeAtMs     int64  // Unix milliseconds by the node's clock
+	ExpiresAtMs  int64  // Unix milliseconds by the node's clock
+}
+
+// DigestBytesMax is how long a digest's filter may be.
+const DigestBytesMax = 1 << 20
 
 // SettingsRows are the stored settings, unread: the limiter parses and validates
 // them, and keeps its last good ones if it cannot.
@@ -144,11 +199,19 @@ type SettingsRows struct {
 	Overrides      []OverrideRow
 }
 
-// NamespaceRow is what an operator has set for a namespace.
+// NamespaceRow is what an operator has set for a namespace. Where text is empty, the
+// first of its values stands.
 type NamespaceRow struct {
 	Workspace, Namespace string
-	Shadow               bool // decide and count, but let denied requests pass
+	Shadow               bool   // decide and count, but let denied requests pass
+	Mode                 string // "exact" or "estimate"
+	Outage               string // "local", "open" or "closed"
+	Headroom             string // "kick" or "wait"
+	Estimate             string // knobs of the estimate mode as JSON, at most EstimateBytesMax; empty for their defaults
 }
+
+// EstimateBytesMax is how long NamespaceRow.Estimate may be.
+const EstimateBytesMax = 4096
 
 // OverrideRow replaces the limit, and the duration too where DurationMs > 0, of
 // every identifier that Pattern matches. A pattern is compared as bytes; each '*'

@@ -89,6 +89,40 @@ func TestTablesAreRepeatableAndExplicit(t *testing.T) {
 	}
 }
 
+// created is how many of the migrations make a table.
+func created(t *testing.T) (n int) {
+	t.Helper()
+	for _, m := range migrations(t) {
+		n += strings.Count(m.statements, "CREATE TABLE")
+	}
+	return n
+}
+
+// "An ALTER that runs again after a crash ends in an error that says its work is done":
+// what else an ALTER may do would not, or not on both engines.
+func TestAlterationsOnlyAdd(t *testing.T) {
+	altered := 0
+	for _, m := range migrations(t) {
+		if !strings.Contains(m.statements, "ALTER TABLE") {
+			continue
+		}
+		altered++
+		adds := regexp.MustCompile(`(?s)^ALTER TABLE ratelimit_\w+\s+ADD (COLUMN|KEY) `)
+		if s := strings.TrimSpace(m.statements); !adds.MatchString(s) {
+			t.Errorf("%s: %q does not add columns or a key", m.name, s)
+		}
+		if regexp.MustCompile(`(?i)\b(DROP|MODIFY|CHANGE|RENAME)\b`).MatchString(quoted.ReplaceAllString(m.statements, "''")) {
+			t.Errorf("%s: does more than to add", m.name)
+		}
+		if strings.Contains(m.statements, "ADD COLUMN") && strings.Count(m.statements, "NOT NULL DEFAULT") != strings.Count(m.statements, "ADD COLUMN") {
+			t.Errorf("%s: a column without a default stops the writers of the release before", m.name)
+		}
+	}
+	if all, versions, err := alterations(); err != nil || len(all) != altered || len(versions) != altered {
+		t.Errorf("%d alterations are run as such, %v; want %d", len(all), err, altered)
+	}
+}
+
 // "Statements keep to what MySQL 8 and 9 and MariaDB all take": the words below are
 // known to only one of them, or removed from one. It is a list of known traps and no
 // proof; the other half is that sqlc's parser, which is TiDB's, reads every file when

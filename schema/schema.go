@@ -18,8 +18,8 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
-	"path"
 
 	"github.com/go-sql-driver/mysql"
 	"github.com/pressly/goose/v3"
@@ -59,7 +59,7 @@ func Migrate(ctx context.Context, db *sql.DB, log *slog.Logger) error {
 		applied = stopped.Applied
 	}
 	for _, m := range applied {
-		log.InfoContext(ctx, "migration applied", "file", path.Base(m.Source.Path), "took", m.Duration)
+		log.InfoContext(ctx, "migration applied", "file", fileOf(m.Source.Version), "took", m.Duration)
 	}
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
@@ -97,6 +97,15 @@ func Latest() int64 {
 	return v
 }
 
+// fileOf is the name of a migration's file: the library knows it of some only.
+func fileOf(version int64) string {
+	names, err := fs.Glob(files, fmt.Sprintf("%05d_*.sql", version))
+	if err != nil || len(names) != 1 {
+		return fmt.Sprint(version)
+	}
+	return names[0]
+}
+
 // begin makes VersionTable and its first row, in two steps that can be repeated and
 // raced for. The library takes a table without the row for a broken one, for good, and
 // a crash between the two would leave just that.
@@ -118,7 +127,13 @@ func begin(ctx context.Context, db *sql.DB, log *slog.Logger) (*goose.Provider, 
 	if err != nil {
 		return nil, fmt.Errorf("begin %s: %w", VersionTable, err)
 	}
+	altering, altered, err := alterations()
+	if err != nil {
+		return nil, fmt.Errorf("read the migrations: %w", err)
+	}
 	return goose.NewProvider(database.DialectCustom, db, files,
+		goose.WithExcludeVersions(altered), // as files: they come as functions
+		goose.WithGoMigrations(altering...),
 		goose.WithStore(versions),
 		goose.WithSessionLocker(locker{log}),
 		goose.WithDisableGlobalRegistry(true),

@@ -27,7 +27,7 @@ func Example() {
 
 	_ = counts.Publish(ctx, "eu", []dataplane.Count{{Cell: cell, Count: 6}})
 	_ = counts.Publish(ctx, "us", []dataplane.Count{{Cell: cell, Count: 3}})
-	_ = counts.Import(ctx, "eu", now.UnixMilli(), func(i dataplane.Imported) {
+	_, _ = counts.Import(ctx, "eu", now.UnixMilli(), 0, func(i dataplane.Imported) {
 		fmt.Println("eu has published", i.Own, "and the others", i.Foreign)
 	})
 	// Output:

@@ -22,6 +22,9 @@ const (
 	OpImport    Op = "import"
 	OpSettings  Op = "settings"
 	OpHeartbeat Op = "heartbeat"
+
+	OpPublishDigest Op = "publish digest"
+	OpDigests       Op = "digests"
 )
 
 // Faults are what a store does besides working. The zero value does nothing; every
@@ -39,6 +42,7 @@ type Faults struct {
 	delay       time.Duration
 	loseReplies bool
 	refuse      func(dataplane.Count) bool
+	slowCommits func() time.Duration
 }
 
 // Hook calls f at the beginning of every call; an error of it fails the call before
@@ -59,6 +63,11 @@ func (f *Faults) LoseReplies(lose bool) { f.set(func() { f.loseReplies = lose })
 // row for which refuse is true. It has no meaning for an Origin.
 func (f *Faults) RefuseRow(refuse func(dataplane.Count) bool) { f.set(func() { f.refuse = refuse }) }
 
+// SlowCommits makes what a Publish writes visible only some time after it was stamped:
+// delay is asked for each statement, of which a Publish that was slow needs several. nil
+// removes it. It has no meaning for an Origin.
+func (f *Faults) SlowCommits(delay func() time.Duration) { f.set(func() { f.slowCommits = delay }) }
+
 func (f *Faults) set(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -72,6 +81,15 @@ type journey struct {
 	delay       time.Duration
 	loseReplies bool
 	refuse      func(dataplane.Count) bool
+	slowCommits func() time.Duration
+}
+
+// commit is how long the next statement takes to become visible.
+func (j journey) commit() time.Duration {
+	if j.slowCommits == nil {
+		return 0
+	}
+	return j.slowCommits()
 }
 
 // depart returns an error if the call never leaves.
@@ -92,7 +110,7 @@ func (f *Faults) depart(ctx context.Context, op Op) (journey, error) {
 	if f.err != nil {
 		return journey{}, opError(op, f.err)
 	}
-	return journey{op, f.delay, f.loseReplies, f.refuse}, nil
+	return journey{op, f.delay, f.loseReplies, f.refuse, f.slowCommits}, nil
 }
 
 // travel is the way there. After an error the caller is gone, the call is not.

@@ -40,7 +40,8 @@ func calls(o *memstore.Origin, c *memstore.Counts) map[memstore.Op]func(context.
 			return c.Publish(ctx, "eu", []dataplane.Count{{Cell: cell, Count: 1}})
 		},
 		memstore.OpImport: func(ctx context.Context) error {
-			return c.Import(ctx, "eu", 0, func(dataplane.Imported) {})
+			_, err := c.Import(ctx, "eu", 0, 0, func(dataplane.Imported) {})
+			return err
 		},
 		memstore.OpSettings:  func(ctx context.Context) error { _, err := c.Settings(ctx, "eu"); return err },
 		memstore.OpHeartbeat: func(ctx context.Context) error { return c.Heartbeat(ctx, heartbeat.Beat{NodeID: "n"}) },

@@ -41,7 +41,7 @@ func (c *Counts) SetOverrides(rows ...dataplane.OverrideRow) {
 
 // Settings implements dataplane.CountStore.
 func (c *Counts) Settings(ctx context.Context, region string) (dataplane.SettingsRows, error) {
-	c.count(func(s *CountsStats) { s.SettingsReads++ })
+	c.count(func(s *CountsStats) { s.SettingsReads++; s.Statements += 3 })
 	var rows dataplane.SettingsRows
 	err := c.Faults.roundTrip(ctx, OpSettings, func(journey) error {
 		c.mu.Lock()
@@ -66,7 +66,7 @@ func (c *Counts) Settings(ctx context.Context, region string) (dataplane.Setting
 
 // Heartbeat implements dataplane.CountStore.
 func (c *Counts) Heartbeat(ctx context.Context, beat heartbeat.Beat) error {
-	c.count(func(s *CountsStats) { s.Heartbeats++ })
+	c.count(func(s *CountsStats) { s.Heartbeats++; s.Statements++ })
 	return c.Faults.roundTrip(ctx, OpHeartbeat, func(journey) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()

@@ -52,7 +52,7 @@ func BenchmarkImport(b *testing.B) {
 	for b.Loop() {
 		n++
 		got := 0
-		if err := c.Import(b.Context(), "eu", began.UnixMilli(), func(dataplane.Imported) { got++ }); err != nil || got != cellsStored {
+		if _, err := c.Import(b.Context(), "eu", began.UnixMilli(), 0, func(dataplane.Imported) { got++ }); err != nil || got != cellsStored {
 			b.Fatalf("%d cells, %v", got, err)
 		}
 	}
@@ -65,7 +65,7 @@ func BenchmarkUpsertStatement(b *testing.B) {
 	counts := countsOf(1, cells(dataplane.PublishRowsMax)...)
 	b.ReportAllocs()
 	for b.Loop() {
-		if upsertStatement(len(counts)) == "" || len(upsertArgs("eu", counts)) == 0 {
+		if upsertRow.statement(len(counts)) == "" || len(upsertArgs("eu", counts)) == 0 {
 			b.Fatal("nothing built")
 		}
 	}

@@ -14,25 +14,28 @@ import (
 // multiRow is a one-row INSERT taken apart: head, one VALUES tuple, tail.
 type multiRow struct{ head, tuple, tail string }
 
-var upsert = mustSplit(dataplanedb.WindowCountUpsert)
+var (
+	upsertRow = mustSplit(dataplanedb.WindowCountUpsert)
+	touchRow  = mustSplit(dataplanedb.WindowCountTouch)
+)
 
-// upsertStatement takes rows rows, at least one.
-func upsertStatement(rows int) string {
+// statement takes rows rows, at least one.
+func (m multiRow) statement(rows int) string {
 	var b strings.Builder
-	b.Grow(len(upsert.head) + len(upsert.tail) + rows*(len(upsert.tuple)+1))
-	b.WriteString(upsert.head)
-	b.WriteString(upsert.tuple)
+	b.Grow(len(m.head) + len(m.tail) + rows*(len(m.tuple)+1))
+	b.WriteString(m.head)
+	b.WriteString(m.tuple)
 	for range rows - 1 {
 		b.WriteByte(',')
-		b.WriteString(upsert.tuple)
+		b.WriteString(m.tuple)
 	}
-	b.WriteString(upsert.tail)
+	b.WriteString(m.tail)
 	return b.String()
 }
 
 // upsertColumns is how many arguments a row takes, in the order of
 // dataplanedb.WindowCountUpsertParams. A prepared statement takes 65,535.
-const upsertColumns = 8
+const upsertColumns = 10
 
 // upsertArgs passes names as []byte: the driver then writes them as binary literals,
 // which no charset on the way can refuse or change.
@@ -42,7 +45,8 @@ func upsertArgs(region string, counts []dataplane.Count) []any {
 	for _, n := range counts {
 		args = append(args,
 			[]byte(n.Cell.Workspace), []byte(n.Cell.Namespace), []byte(n.Cell.Identifier),
-			n.Cell.DurationMs(), n.Cell.Sequence, regionBytes, n.Count, n.Cell.ExpiresAtMs())
+			n.Cell.DurationMs(), n.Cell.Sequence, regionBytes,
+			n.Count, max(n.CountedAtMs, 0), n.Shared, n.Cell.ExpiresAtMs())
 	}
 	return args
 }

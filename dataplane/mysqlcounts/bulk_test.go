@@ -11,21 +11,26 @@ import (
 
 // "Made of the very text of the one-row statement": for one row it is that text.
 func TestUpsertOfOneRowIsTheCheckedStatement(t *testing.T) {
-	if got := upsertStatement(1); got != dataplanedb.WindowCountUpsert {
-		t.Errorf("got\n%s\nwant\n%s", got, dataplanedb.WindowCountUpsert)
+	for want, m := range map[string]multiRow{dataplanedb.WindowCountUpsert: upsertRow, dataplanedb.WindowCountTouch: touchRow} {
+		if got := m.statement(1); got != want {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
+	}
+	if upsertRow.head[strings.Index(upsertRow.head, "INSERT"):] != touchRow.head[strings.Index(touchRow.head, "INSERT"):] || upsertRow.tuple != touchRow.tuple {
+		t.Error("a touch takes other arguments than an upsert")
 	}
 }
 
 func TestUpsertRepeatsTheTuple(t *testing.T) {
 	for _, rows := range []int{1, 2, 3, dataplane.PublishRowsMax} {
-		got := upsertStatement(rows)
-		if n := strings.Count(got, upsert.tuple); n != rows {
+		got := upsertRow.statement(rows)
+		if n := strings.Count(got, upsertRow.tuple); n != rows {
 			t.Errorf("%d rows: %d tuples", rows, n)
 		}
 		if n := strings.Count(got, "?"); n != rows*upsertColumns || n > 65535 {
 			t.Errorf("%d rows: %d placeholders, want %d", rows, n, rows*upsertColumns)
 		}
-		if tail := got[len(got)-len(upsert.tail):]; tail != upsert.tail || !strings.HasPrefix(tail, "\nON DUPLICATE KEY UPDATE") {
+		if tail := got[len(got)-len(upsertRow.tail):]; tail != upsertRow.tail || !strings.HasPrefix(tail, "\nON DUPLICATE KEY UPDATE") {
 			t.Errorf("%d rows: ends with %q", rows, tail)
 		}
 	}
@@ -38,8 +43,8 @@ func TestUpsertRepeatsTheTuple(t *testing.T) {
 // they would pass here, and MySQL would refuse those that are not UTF-8.
 func TestUpsertArgs(t *testing.T) {
 	x := cell("x")
-	row := []any{[]byte("w"), []byte("n"), []byte("x"), x.DurationMs(), x.Sequence, []byte("eu"), int64(5), x.ExpiresAtMs()}
-	if got := upsertArgs("eu", countsOf(5, x)); !reflect.DeepEqual(got, row) {
+	row := []any{[]byte("w"), []byte("n"), []byte("x"), x.DurationMs(), x.Sequence, []byte("eu"), int64(5), int64(99), true, x.ExpiresAtMs()}
+	if got := upsertArgs("eu", []dataplane.Count{{Cell: x, Count: 5, CountedAtMs: 99, Shared: true}}); !reflect.DeepEqual(got, row) {
 		t.Errorf("got %#v, want %#v", got, row)
 	}
 	if n := len(upsertArgs("eu", countsOf(1, cells(7)...))); n != 7*upsertColumns {

@@ -13,7 +13,7 @@ import (
 func TestContract(t *testing.T) {
 	db := open(t, migrated(t))
 	storetest.TestCountStore(t, func(t testing.TB) storetest.Store {
-		for _, table := range []string{rowsTable, "ratelimit_tuning", "ratelimit_nodes", "ratelimit_namespaces", "ratelimit_overrides"} {
+		for _, table := range []string{rowsTable, "ratelimit_tuning", "ratelimit_nodes", "ratelimit_namespaces", "ratelimit_overrides", "ratelimit_digests"} {
 			exec(t, db, "DELETE FROM "+table)
 		}
 		return operated(db)
@@ -30,8 +30,8 @@ func operated(db *sql.DB) storetest.Store {
 		},
 		PutNamespaces: func(t testing.TB, rows ...dataplane.NamespaceRow) {
 			for _, r := range rows {
-				exec(t, db, `INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, updated_at) VALUES (?, ?, ?, 1)`,
-					[]byte(r.Workspace), []byte(r.Namespace), r.Shadow)
+				exec(t, db, `INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at)
+					VALUES (?, ?, ?, ?, ?, ?, ?, 1)`, []byte(r.Workspace), []byte(r.Namespace), r.Shadow, r.Mode, r.Outage, r.Headroom, r.Estimate)
 			}
 		},
 		PutOverrides: func(t testing.TB, rows ...dataplane.OverrideRow) {

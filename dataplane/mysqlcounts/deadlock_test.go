@@ -110,8 +110,8 @@ func collide(ctx context.Context, a, b *Counts, enough func(failed error) bool) 
 	for round := int64(1); ; round++ {
 		var wg sync.WaitGroup
 		var errs [2]error
-		wg.Go(func() { errs[0] = a.upsert(ctx, "eu", unsorted(round, up)) })
-		wg.Go(func() { errs[1] = b.upsert(ctx, "eu", unsorted(round, down)) })
+		wg.Go(func() { errs[0] = a.upsert(ctx, upsertRow, "eu", unsorted(round, up)) })
+		wg.Go(func() { errs[1] = b.upsert(ctx, upsertRow, "eu", unsorted(round, down)) })
 		wg.Wait()
 		if failed := errors.Join(errs[:]...); enough(failed) || ctx.Err() != nil {
 			return failed

@@ -51,7 +51,8 @@ func TestServerTroubleIsTransient(t *testing.T) {
 	x := countsOf(1, cell("x"))
 	exec(t, db, "RENAME TABLE ratelimit_window_counts TO away")
 	wantTransient(t, store.Publish(t.Context(), "eu", x))
-	wantTransient(t, store.Import(t.Context(), "eu", 0, func(dataplane.Imported) {}))
+	_, err := store.Import(t.Context(), "eu", 0, 0, func(dataplane.Imported) {})
+	wantTransient(t, err)
 	exec(t, db, "RENAME TABLE away TO ratelimit_window_counts")
 	publish(t, store, "eu", x...)
 

@@ -73,7 +73,8 @@ func TestExplain(t *testing.T) {
 		exec(t, db, `CREATE TABLE ratelimit_window_counts (
 			workspace_id VARBINARY(191) NOT NULL, namespace VARBINARY(255) NOT NULL, identifier VARBINARY(255) NOT NULL,
 			duration_ms BIGINT UNSIGNED NOT NULL, sequence BIGINT NOT NULL, region VARBINARY(48) NOT NULL,
-			count BIGINT UNSIGNED NOT NULL, expires_at BIGINT UNSIGNED NOT NULL, updated_at BIGINT UNSIGNED NOT NULL, `+layout.keys+")")
+			count BIGINT UNSIGNED NOT NULL, expires_at BIGINT UNSIGNED NOT NULL, updated_at BIGINT UNSIGNED NOT NULL,
+			counted_at BIGINT UNSIGNED NOT NULL DEFAULT 0, shared BOOLEAN NOT NULL DEFAULT FALSE, `+layout.keys+")")
 		m.layouts = append(m.layouts, &explained{Counts: New(db, Options{}), t: t, name: layout.name, grow: 1, ids: identifiers})
 	}
 	m.fill()
@@ -149,11 +150,11 @@ func (m *measurement) fill() {
 func (m *measurement) imports(windowsLive int) {
 	nowMs := window.ExpiresAt(thisHour+int64(windowsStored-windowsLive)-1, time.Hour.Milliseconds())
 	what := fmt.Sprintf("import, %g %% live", 100*float64(windowsLive)/windowsStored)
-	m.plans(what, dataplanedb.WindowCountsImport, []byte("eu-west-1"), []byte("eu-west-1"), nowMs)
+	m.plans(what, dataplanedb.WindowCountsImport, []byte("eu-west-1"), []byte("eu-west-1"), []byte("eu-west-1"), nowMs)
 	m.median(what+", ms", 7, func(e *explained) time.Duration {
 		cells := 0
 		start := time.Now()
-		if err := e.Import(e.t.Context(), "eu-west-1", nowMs, func(dataplane.Imported) { cells++ }); err != nil || cells != windowsLive*identifiers {
+		if _, err := e.Import(e.t.Context(), "eu-west-1", nowMs, 0, func(dataplane.Imported) { cells++ }); err != nil || cells != windowsLive*identifiers {
 			e.t.Fatalf("%d cells, %v", cells, err)
 		}
 		return time.Since(start)

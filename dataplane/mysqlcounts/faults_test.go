@@ -153,7 +153,17 @@ func calls(c *Counts) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Publish": func(ctx context.Context) error { return c.Publish(ctx, "eu", countsOf(2, cell("x"))) },
 		"Import": func(ctx context.Context) error {
-			return c.Import(ctx, "eu", began.UnixMilli(), func(dataplane.Imported) {})
+			_, err := c.Import(ctx, "eu", began.UnixMilli(), 0, func(dataplane.Imported) {})
+			return err
+		},
+		"Import after a cursor": func(ctx context.Context) error {
+			_, err := c.Import(ctx, "eu", began.UnixMilli(), 1, func(dataplane.Imported) {})
+			return err
+		},
+		"PublishDigest": func(ctx context.Context) error { return c.PublishDigest(ctx, "eu", dataplane.Digest{Node: "n"}) },
+		"Digests": func(ctx context.Context) error {
+			_, err := c.Digests(ctx, "eu", began.UnixMilli(), 0, func(dataplane.Digest) {})
+			return err
 		},
 		"Settings": func(ctx context.Context) error {
 			_, err := c.Settings(ctx, "eu")

@@ -13,16 +13,31 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
+// pauseMax is how old a cursor may be: by then most of what lives has changed, and it
+// is cheaper to read all of it in order.
+const pauseMax = 5 * time.Minute
+
 // Import implements dataplane.CountStore. It yields while the database is still
 // sending, and so never holds more than a row. Rows that no data plane can have written
 // are left out and counted (weir_mysql_invalid_rows_total).
-func (c *Counts) Import(ctx context.Context, region string, nowMs int64, yield func(dataplane.Imported)) (err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("import as %q: %w", region, err)
+func (c *Counts) Import(ctx context.Context, region string, nowMs int64, after dataplane.Cursor, yield func(dataplane.Imported)) (next dataplane.Cursor, err error) {
+	next = after
+	err = c.read(ctx, region, func(s snapshot) error {
+		if err := c.importFrom(ctx, s, region, nowMs, after, yield); err != nil {
+			return err
 		}
-	}()
-	rows, err := c.db.QueryContext(ctx, dataplanedb.WindowCountsImport, []byte(region), []byte(region), max(nowMs, 0))
+		next = s.cursor()
+		return nil
+	})
+	if err != nil {
+		return after, fmt.Errorf("import as %q: %w", region, err)
+	}
+	return next, nil
+}
+
+func (c *Counts) importFrom(ctx context.Context, s snapshot, region string, nowMs int64, after dataplane.Cursor, yield func(dataplane.Imported)) (err error) {
+	query, args := c.importQuery(s, []byte(region), max(nowMs, 0), after)
+	rows, err := s.conn.QueryContext(ctx, query, args...)
 	if err != nil {
 		return err
 	}
@@ -42,18 +57,47 @@ func (c *Counts) Import(ctx context.Context, region string, nowMs int64, yield f
 	return rows.Err()
 }
 
+func (c *Counts) importQuery(s snapshot, region []byte, nowMs int64, after dataplane.Cursor) (query string, args []any) {
+	since, full := c.since(s, after)
+	if full != "" {
+		c.totals.fullImports.WithLabelValues(full).Inc()
+		return dataplanedb.WindowCountsImport, []any{region, region, region, nowMs}
+	}
+	unchanged := region
+	if c.ownRows {
+		unchanged = nil // no region has an empty name
+	}
+	return dataplanedb.WindowCountsImportSince, []any{region, region, region, since, unchanged, nowMs}
+}
+
+// since is the stamp from which an import that continues at after must read, or why it
+// must read everything.
+func (c *Counts) since(s snapshot, after dataplane.Cursor) (sinceMs int64, full string) {
+	switch {
+	case after <= 0:
+		return 0, "asked"
+	case s.nowMs < int64(after): // what was stamped since may be anywhere before it
+		return 0, "clock"
+	case s.nowMs-int64(after) > pauseMax.Milliseconds():
+		return 0, "pause"
+	}
+	return max(int64(after)-c.overlap.Milliseconds(), 0), ""
+}
+
 // importRow is read again and again into the same memory. Rows come in the order of
 // the primary key more often than not, where names repeat from row to row: a string
 // is only made for a name that differs from the last one.
 type importRow struct {
 	workspace, namespace, identifier   sql.RawBytes
 	durationMs, sequence, foreign, own any
+	newest                             sql.RawBytes // NULL without a foreign component
 
-	last window.Key
+	last       window.Key
+	lastRegion string
 }
 
 func (r *importRow) scan(rows *sql.Rows) error {
-	return rows.Scan(&r.workspace, &r.namespace, &r.identifier, &r.durationMs, &r.sequence, &r.foreign, &r.own)
+	return rows.Scan(&r.workspace, &r.namespace, &r.identifier, &r.durationMs, &r.sequence, &r.foreign, &r.own, &r.newest)
 }
 
 // imported is ok if the row is one that a data plane can have written.
@@ -70,7 +114,25 @@ func (r *importRow) imported() (i dataplane.Imported, ok bool) {
 	keep(&r.last.Identifier, r.identifier)
 	r.last.Duration = time.Duration(durationMs) * time.Millisecond
 	i = dataplane.Imported{Cell: window.Cell{Key: r.last, Sequence: sequence}, Foreign: foreign, Own: own}
+	if i.NewestRegion, i.NewestAtMs, ok = r.youngest(); !ok {
+		return i, false
+	}
 	return i, checkCell(i.Cell) == nil && checkCount(foreign) == nil && checkCount(own) == nil
+}
+
+// momentDigits is how the moment is written that comes before a region in newest.
+const momentDigits = 20
+
+func (r *importRow) youngest() (region string, atMs int64, ok bool) {
+	if r.newest == nil {
+		return "", 0, true
+	}
+	if len(r.newest) <= momentDigits {
+		return "", 0, false
+	}
+	atMs, err := strconv.ParseInt(string(r.newest[:momentDigits]), 10, 64)
+	keep(&r.lastRegion, r.newest[momentDigits:])
+	return r.lastRegion, atMs, err == nil
 }
 
 func keep(name *string, raw sql.RawBytes) {

@@ -20,7 +20,8 @@ func TestImportLeavesOutInvalidRows(t *testing.T) {
 	c, db := store(t)
 	good := cells(3)
 	publish(t, c, "us", countsOf(7, good...)...)
-	const insert = `INSERT INTO ratelimit_window_counts VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1)`
+	const insert = `INSERT INTO ratelimit_window_counts (workspace_id, namespace, identifier, duration_ms, sequence, region, count, expires_at, updated_at)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, 1)`
 	const alive = math.MaxInt64
 	hour := int64(3_600_000)
 	for _, row := range [][]any{
@@ -91,7 +92,7 @@ func TestImportedNamesAreTheirOwn(t *testing.T) {
 	publish(t, c, "us", countsOf(1, all...)...)
 	var got []window.Cell
 	collect := func(i dataplane.Imported) { got = append(got, i.Cell) }
-	if err := c.Import(t.Context(), "eu", began.UnixMilli(), collect); err != nil {
+	if _, err := c.Import(t.Context(), "eu", began.UnixMilli(), 0, collect); err != nil {
 		t.Fatal(err)
 	}
 	slices.SortFunc(got, window.Cell.Compare)
@@ -102,7 +103,7 @@ func TestImportedNamesAreTheirOwn(t *testing.T) {
 	// Prepared statements answer in binary, where integers have other Go types.
 	prepared := New(openPlain(t, dsnOf(t, db)+"&interpolateParams=false"), Options{})
 	got = nil
-	if err := prepared.Import(t.Context(), "eu", began.UnixMilli(), collect); err != nil {
+	if _, err := prepared.Import(t.Context(), "eu", began.UnixMilli(), 0, collect); err != nil {
 		t.Fatal(err)
 	}
 	slices.SortFunc(got, window.Cell.Compare)
@@ -117,14 +118,14 @@ func TestImportedNamesAreTheirOwn(t *testing.T) {
 func TestImportStreams(t *testing.T) {
 	const rows = 20_000
 	dsn := migrated(t)
-	exec(t, open(t, dsn), `INSERT INTO ratelimit_window_counts
+	exec(t, open(t, dsn), `INSERT INTO ratelimit_window_counts (workspace_id, namespace, identifier, duration_ms, sequence, region, count, expires_at, updated_at)
 		SELECT REPEAT('w', 191), REPEAT('n', 255), CONCAT(REPEAT('i', 249), LPAD(seq, 6, '0')), 3600000, ?, 'us', seq, ?, 1 FROM seq_1_to_20000`,
 		thisHour, cell("x").ExpiresAtMs())
 
 	proxy := servers.ProxyForTest(t, servers.SharedMariaDB(t).Addr())
 	c := New(open(t, through(t, dsn, proxy)), Options{})
 	yielded := 0
-	err := c.Import(t.Context(), "eu", began.UnixMilli(), func(i dataplane.Imported) {
+	_, err := c.Import(t.Context(), "eu", began.UnixMilli(), 0, func(i dataplane.Imported) {
 		if yielded++; yielded == 1 {
 			proxy.Cut()
 		}

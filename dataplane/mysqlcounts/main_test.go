@@ -135,7 +135,7 @@ func publish(t testing.TB, c *Counts, region string, counts ...dataplane.Count) 
 func imported(t testing.TB, c *Counts, region string) map[window.Cell]dataplane.Imported {
 	t.Helper()
 	got := make(map[window.Cell]dataplane.Imported)
-	if err := c.Import(t.Context(), region, began.UnixMilli(), func(i dataplane.Imported) { got[i.Cell] = i }); err != nil {
+	if _, err := c.Import(t.Context(), region, began.UnixMilli(), 0, func(i dataplane.Imported) { got[i.Cell] = i }); err != nil {
 		t.Fatal(err)
 	}
 	return got

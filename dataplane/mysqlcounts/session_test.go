@@ -98,7 +98,7 @@ func TestPublishNeedsRoomForAChunk(t *testing.T) {
 	exec(t, openPlain(t, dsn), "SET GLOBAL max_allowed_packet = ?", packetBytesMin/2)
 	err := New(open(t, dsn), Options{}).Publish(t.Context(), "eu", countsOf(1, cell("x")))
 	wantTransient(t, err)
-	if err == nil || !strings.Contains(err.Error(), "max_allowed_packet is 524288, want at least 1048576") {
+	if err == nil || !strings.Contains(err.Error(), "max_allowed_packet is 2097152, want at least 4194304") {
 		t.Errorf("%v", err)
 	}
 }

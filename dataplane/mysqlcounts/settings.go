@@ -40,6 +40,7 @@ func (c *Counts) readNamespaces(ctx context.Context, s *dataplane.SettingsRows) 
 	for _, r := range rows {
 		s.Namespaces = append(s.Namespaces, dataplane.NamespaceRow{
 			Workspace: string(r.WorkspaceID), Namespace: string(r.Namespace), Shadow: r.Shadow != 0,
+			Mode: r.Mode, Outage: r.Outage, Headroom: r.Headroom, Estimate: r.Estimate,
 		})
 	}
 	return err

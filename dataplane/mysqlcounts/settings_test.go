@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -13,7 +14,7 @@ import (
 // limiter judges them, so what is too large stays too large.
 func TestSettingsOfAnyNumber(t *testing.T) {
 	c, db := store(t)
-	exec(t, db, "INSERT INTO ratelimit_namespaces VALUES ('w', 'two', 2, 1), ('w', 'minus', -1, 1), ('w', 'off', 0, 1)")
+	exec(t, db, "INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, updated_at) VALUES ('w', 'two', 2, 1), ('w', 'minus', -1, 1), ('w', 'off', 0, 1)")
 	exec(t, db, "INSERT INTO ratelimit_overrides VALUES ('w', 'n', 'p', ?, ?, 1)", uint64(math.MaxUint64), uint64(math.MaxInt64)+1)
 	s, err := c.Settings(t.Context(), "eu")
 	if err != nil {
@@ -22,6 +23,10 @@ func TestSettingsOfAnyNumber(t *testing.T) {
 	for _, n := range s.Namespaces {
 		if n.Shadow != (n.Namespace != "off") {
 			t.Errorf("%+v", n)
+		}
+		// "A row of the release before has the defaults."
+		if n.Mode != "exact" || n.Outage != "local" || n.Headroom != "kick" || n.Estimate != "" {
+			t.Errorf("the defaults are %+v", n)
 		}
 	}
 	if len(s.Namespaces) != 3 || len(s.Overrides) != 1 || s.Overrides[0].Limit != math.MaxInt64 || s.Overrides[0].DurationMs != math.MaxInt64 {
@@ -33,7 +38,7 @@ func TestSettingsOfAnyNumber(t *testing.T) {
 func TestSettingsAreWholeOrNone(t *testing.T) {
 	for _, table := range []string{"ratelimit_tuning", "ratelimit_namespaces", "ratelimit_overrides"} {
 		c, db := store(t)
-		exec(t, db, "INSERT INTO ratelimit_namespaces VALUES ('w', 'n', 1, 1)")
+		exec(t, db, "INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, updated_at) VALUES ('w', 'n', 1, 1)")
 		exec(t, db, "DROP TABLE "+table)
 		s, err := c.Settings(t.Context(), "eu")
 		wantTransient(t, err)
@@ -98,7 +103,9 @@ func TestColumnsAreAsWideAsTheBounds(t *testing.T) {
 		"ratelimit_window_counts.workspace_id": window.WorkspaceBytesMax, "ratelimit_window_counts.namespace": window.NamespaceBytesMax,
 		"ratelimit_window_counts.identifier": window.IdentifierBytesMax, "ratelimit_window_counts.region": regionBytesMax,
 		"ratelimit_nodes.region": regionBytesMax, "ratelimit_nodes.node_id": nodeIDBytesMax, "ratelimit_nodes.build": buildBytesMax,
-		"ratelimit_tuning.region":           regionBytesMax,
+		"ratelimit_tuning.region":  regionBytesMax,
+		"ratelimit_digests.region": regionBytesMax, "ratelimit_digests.node_id": nodeIDBytesMax,
+		"ratelimit_namespaces.estimate":     dataplane.EstimateBytesMax,
 		"ratelimit_namespaces.workspace_id": window.WorkspaceBytesMax, "ratelimit_namespaces.namespace": window.NamespaceBytesMax,
 		"ratelimit_overrides.workspace_id": window.WorkspaceBytesMax, "ratelimit_overrides.namespace": window.NamespaceBytesMax,
 		"ratelimit_overrides.pattern": window.IdentifierBytesMax,

@@ -61,7 +61,21 @@ func TestCountStore(t *testing.T, open func(t testing.TB) Store) {
 		run("yields each cell that expires after nowMs", testImportExpiry)
 		run("sums are exact for the largest counts", testImportBigCounts)
 		run("after an error what was yielded is still true", testImportInterrupted)
+		run("names the foreign component with the youngest cost", testImportNewest)
+		run("the age of a count is stored with the count that it came with", testImportNewestStaysWithItsCount)
 	})
+	t.Run("Import after a Cursor", func(t *testing.T) {
+		run := func(name string, f func(t *testing.T, s Store)) {
+			t.Run(name, func(t *testing.T) { f(t, open(t)) })
+		}
+		run("yields what another region raised since, whole", testImportSinceWhole)
+		run("leaves out what has long been told", testImportSinceLeavesOut)
+		run("leaves out expired cells", testImportSinceExpiry)
+		run("misses nothing while others publish", testImportSinceConcurrently)
+		run("after an error the cursor is the one before it", testImportSinceError)
+		run("equals a full import at every step of a history", testImportSinceHistories)
+	})
+	t.Run("Digests", func(t *testing.T) { testDigests(t, open) })
 	run("names with any bytes never collide", testCountNames)
 	run("regions with any bytes never collide", testCountRegions)
 	run("names of the longest lengths are kept whole", testCountLongNames)
@@ -96,7 +110,7 @@ func publish(t reporter, s dataplane.CountStore, region string, counts ...datapl
 func imported(t reporter, s dataplane.CountStore, region string, nowMs int64, workspacePrefix string) map[window.Cell]dataplane.Imported {
 	t.Helper()
 	got := make(map[window.Cell]dataplane.Imported)
-	err := s.Import(t.Context(), region, nowMs, func(i dataplane.Imported) {
+	_, err := s.Import(t.Context(), region, nowMs, 0, func(i dataplane.Imported) {
 		if !strings.HasPrefix(i.Cell.Workspace, workspacePrefix) {
 			return
 		}
@@ -117,7 +131,7 @@ func wantImported(t reporter, s dataplane.CountStore, region string, want ...dat
 	for _, w := range want {
 		if g, ok := got[w.Cell]; !ok {
 			t.Errorf("as %q: %v/%d is missing", region, w.Cell, w.Cell.Sequence)
-		} else if g != w {
+		} else if g.Foreign != w.Foreign || g.Own != w.Own {
 			t.Errorf("as %q: %v/%d is foreign %d, own %d; want foreign %d, own %d",
 				region, w.Cell, w.Cell.Sequence, g.Foreign, g.Own, w.Foreign, w.Own)
 		}

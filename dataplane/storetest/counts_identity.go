@@ -62,7 +62,7 @@ func testCountIdentity(t *testing.T, s Store) {
 }
 
 // components is the counter as mathematics has it: a map, merged by max.
-type components map[component]int64
+type components map[component]dataplane.Count
 
 type component struct {
 	cell   window.Cell
@@ -72,7 +72,9 @@ type component struct {
 func (m components) publish(region string, counts []dataplane.Count) {
 	for _, c := range counts {
 		k := component{c.Cell, region}
-		m[k] = max(m[k], c.Count)
+		if was, ok := m[k]; !ok || c.Count > was.Count {
+			m[k] = c
+		}
 	}
 }
 
@@ -85,13 +87,35 @@ func (m components) imported(region string, nowMs int64) map[window.Cell]datapla
 		i := out[k.cell]
 		i.Cell = k.cell
 		if k.region == region {
-			i.Own = n
+			i.Own = n.Count
 		} else {
-			i.Foreign += n
+			i.Foreign += n.Count
+			if i.NewestRegion == "" || n.CountedAtMs > i.NewestAtMs || n.CountedAtMs == i.NewestAtMs && k.region > i.NewestRegion {
+				i.NewestRegion, i.NewestAtMs = k.region, n.CountedAtMs
+			}
 		}
 		out[k.cell] = i
 	}
 	return out
+}
+
+// drawPublication is what a region may send: now and then an earlier publication again.
+func drawPublication(rt *rapid.T, workspace string, regions []string, history []publication) publication {
+	if len(history) > 0 && rapid.IntRange(0, 3).Draw(rt, "repeat an earlier one") == 0 {
+		return rapid.SampledFrom(history).Draw(rt, "earlier")
+	}
+	p := publication{region: rapid.SampledFrom(regions).Draw(rt, "region")}
+	p.counts = sortedCounts(rapid.MapOfN(drawCell(workspace), rapid.Int64Range(1, window.LimitMax), 1, 8).Draw(rt, "rows"))
+	for i := range p.counts {
+		p.counts[i].CountedAtMs = began.UnixMilli() + rapid.Int64Range(0, 3).Draw(rt, "counted at")
+		p.counts[i].Shared = rapid.Bool().Draw(rt, "shared")
+	}
+	return p
+}
+
+type publication struct {
+	region string
+	counts []dataplane.Count
 }
 
 // Publications by several regions, in any order and any number of times, leave what
@@ -101,25 +125,14 @@ func testCountHistories(t *testing.T, s Store) {
 	rapid.Check(t, func(rt *rapid.T) {
 		workspace := freshWorkspace()
 		model := make(components)
-		var history []struct {
-			region string
-			counts []dataplane.Count
-		}
+		var history []publication
 		for range rapid.IntRange(1, 12).Draw(rt, "publications") {
-			region := rapid.SampledFrom(regions).Draw(rt, "region")
-			counts := sortedCounts(rapid.MapOfN(drawCell(workspace), rapid.Int64Range(1, window.LimitMax), 1, 8).Draw(rt, "rows"))
-			if len(history) > 0 && rapid.IntRange(0, 3).Draw(rt, "repeat an earlier one") == 0 {
-				old := rapid.SampledFrom(history).Draw(rt, "earlier")
-				region, counts = old.region, old.counts
+			p := drawPublication(rt, workspace, regions, history)
+			if err := s.Publish(t.Context(), p.region, p.counts); err != nil {
+				rt.Fatalf("publish %v as %q: %v", p.counts, p.region, err)
 			}
-			if err := s.Publish(t.Context(), region, counts); err != nil {
-				rt.Fatalf("publish %v as %q: %v", counts, region, err)
-			}
-			model.publish(region, counts)
-			history = append(history, struct {
-				region string
-				counts []dataplane.Count
-			}{region, counts})
+			model.publish(p.region, p.counts)
+			history = append(history, p)
 		}
 		nowMs := began.UnixMilli() + rapid.SampledFrom([]int64{0, time.Hour.Milliseconds(), 25 * time.Hour.Milliseconds(), 3 * window.DurationMax.Milliseconds()}).Draw(rt, "later")
 		for _, region := range append([]string{"elsewhere"}, regions...) {

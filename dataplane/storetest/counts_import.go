@@ -77,8 +77,8 @@ func testImportInterrupted(t *testing.T, s Store) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	yielded := 0
-	err := s.Import(ctx, "eu", began.UnixMilli(), func(i dataplane.Imported) {
-		if want := (dataplane.Imported{Cell: i.Cell, Foreign: rows[i.Cell]}); i != want {
+	_, err := s.Import(ctx, "eu", began.UnixMilli(), 0, func(i dataplane.Imported) {
+		if want := (dataplane.Imported{Cell: i.Cell, Foreign: rows[i.Cell], NewestRegion: "us"}); i != want {
 			t.Errorf("yielded %+v, want %+v", i, want)
 		}
 		if yielded++; yielded == 10 {

@@ -74,11 +74,16 @@ func testTuning(t *testing.T, s Store) {
 func testNamespaces(t *testing.T, s Store) {
 	var want []dataplane.NamespaceRow
 	for i, name := range lookalikes {
-		want = append(want, dataplane.NamespaceRow{Workspace: "w", Namespace: name, Shadow: i%2 == 0})
+		row := dataplane.NamespaceRow{Workspace: "w", Namespace: name, Shadow: i%2 == 0, Mode: "exact", Outage: "closed", Headroom: "wait"}
+		if i%3 == 0 {
+			row.Mode, row.Outage, row.Headroom, row.Estimate = "estimate", "open", "kick", fmt.Sprintf(`{"count":"offered 🙂","n":%d}`, i)
+		}
+		want = append(want, row)
 	}
 	want = append(want,
 		dataplane.NamespaceRow{Workspace: "W", Namespace: "n"},
-		dataplane.NamespaceRow{Workspace: strings.Repeat("w", window.WorkspaceBytesMax), Namespace: strings.Repeat("\xff", window.NamespaceBytesMax), Shadow: true})
+		dataplane.NamespaceRow{Workspace: strings.Repeat("w", window.WorkspaceBytesMax), Namespace: strings.Repeat("\xff", window.NamespaceBytesMax), Shadow: true,
+			Mode: "of a newer build", Outage: "no such thing", Headroom: "whatever", Estimate: strings.Repeat("x", dataplane.EstimateBytesMax)})
 	want = withoutRepeats(want)
 	s.PutNamespaces(t, want...)
 	if got := settings(t, s, "eu").Namespaces; !sameRows(got, want) {
@@ -215,7 +220,17 @@ func testCountContext(t *testing.T, s Store) {
 			return s.Publish(ctx, "eu", []dataplane.Count{{Cell: c, Count: 1}})
 		}},
 		{"Import", func(ctx context.Context) error {
-			return s.Import(ctx, "eu", began.UnixMilli(), func(dataplane.Imported) {})
+			_, err := s.Import(ctx, "eu", began.UnixMilli(), 0, func(dataplane.Imported) {})
+			return err
+		}},
+		{"Import after a cursor", func(ctx context.Context) error {
+			_, err := s.Import(ctx, "eu", began.UnixMilli(), 1, func(dataplane.Imported) {})
+			return err
+		}},
+		{"PublishDigest", func(ctx context.Context) error { return s.PublishDigest(ctx, "eu", dataplane.Digest{Node: "n"}) }},
+		{"Digests", func(ctx context.Context) error {
+			_, err := s.Digests(ctx, "eu", began.UnixMilli(), 0, func(dataplane.Digest) {})
+			return err
 		}},
 		{"Settings", func(ctx context.Context) error {
 			_, err := s.Settings(ctx, "eu")

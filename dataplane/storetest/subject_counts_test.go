@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // countsSubject is the simplest CountStore that keeps the contract, but for the one
@@ -24,11 +25,14 @@ type countsSubject struct {
 	namespaces []dataplane.NamespaceRow
 	overrides  []dataplane.OverrideRow
 	beats      []heartbeat.Beat
+	digests    []digestRow
+	version    dataplane.Cursor // of the last change
 }
 
 type countsComponent struct {
-	region string
-	row    *dataplane.Count
+	region  string
+	row     *dataplane.Count
+	changed dataplane.Cursor
 }
 
 type tuningRow struct {
@@ -102,13 +106,22 @@ func (s *countsSubject) store(region string, counts []dataplane.Count) {
 		if !ok {
 			row := counts[i]
 			s.index[id] = len(s.components)
-			s.components = append(s.components, countsComponent{region, &row})
+			s.version++
+			row.CountedAtMs = max(row.CountedAtMs, 0)
+			s.components = append(s.components, countsComponent{region, &row, s.version})
 			if s.fault == "keeps a reference to the rows" {
 				s.components[len(s.components)-1].row = &counts[i]
 			}
 			continue
 		}
 		row := s.components[place].row
+		if counts[i].Count > row.Count || s.fault == "stamps what has not grown" {
+			s.version++
+			s.components[place].changed = s.version
+		}
+		if counts[i].Count > row.Count || s.fault == "the age moves without the count" {
+			row.CountedAtMs = max(counts[i].CountedAtMs, 0)
+		}
 		switch stored := row.Count; s.fault {
 		case "the last writer wins":
 			row.Count = counts[i].Count
@@ -142,52 +155,84 @@ func (s *countsSubject) readFirst(region string, counts []dataplane.Count) []int
 	return before
 }
 
-func (s *countsSubject) Import(ctx context.Context, region string, nowMs int64, yield func(dataplane.Imported)) error {
+func (s *countsSubject) Import(ctx context.Context, region string, nowMs int64, after dataplane.Cursor, yield func(dataplane.Imported)) (dataplane.Cursor, error) {
 	if err := s.ended(ctx); err != nil {
-		return err
+		if s.fault == "an error moves the cursor" {
+			after++
+		}
+		return after, err
 	}
-	var found []dataplane.Imported
-	s.mu.Lock()
-	for _, c := range s.components {
-		i := dataplane.Imported{Cell: c.row.Cell}
-		expires := c.row.Cell.ExpiresAtMs()
-		if s.fault == "yields what expires at nowMs" {
-			expires++
-		}
-		if expires <= nowMs && s.fault != "yields expired cells" {
-			continue
-		}
-		if c.region == region {
-			i.Own = c.row.Count
-		} else {
-			i.Foreign = c.row.Count
-		}
-		found = s.merge(found, i, c.region == region)
-	}
-	s.mu.Unlock()
+	found, next := s.find(region, nowMs, after)
 	for n, i := range found {
 		if s.fault == "yields half before an error" && ctx.Err() != nil {
 			i.Foreign /= 2
 		} else if s.fault == "stops without an error" && ctx.Err() != nil {
-			return nil //nolint:nilerr // this is the fault
+			return next, nil //nolint:nilerr // this is the fault
 		} else if err := ctx.Err(); err != nil && n > 0 && s.fault != "never looks at ctx" {
-			return err
+			return after, err
 		}
 		if i.Foreign == 0 && s.fault == "leaves out what only the region has" {
 			continue
 		}
 		yield(i)
 	}
-	return nil
+	return next, nil
 }
 
-func (s *countsSubject) merge(found []dataplane.Imported, i dataplane.Imported, own bool) []dataplane.Imported {
+// find returns what Import yields, and the cursor for what comes after it. A cursor is
+// one more than the last change that was seen, as zero is before everything.
+func (s *countsSubject) find(region string, nowMs int64, after dataplane.Cursor) (found []dataplane.Imported, next dataplane.Cursor) {
+	s.mu.Lock()
+	next = s.version + 1
+	raised := make(map[window.Cell]bool)
+	places := make(map[window.Cell]int) // in found
+	for _, c := range s.components {
+		if c.changed >= after && (c.region != region || after == 0) && (s.fault != "misses some" || c.changed%5 != 4 || after == 0) {
+			raised[c.row.Cell] = true
+		}
+	}
+	for _, c := range s.components {
+		i := dataplane.Imported{Cell: c.row.Cell}
+		expires := c.row.Cell.ExpiresAtMs()
+		if s.fault == "yields what expires at nowMs" {
+			expires++
+		}
+		if expires <= nowMs && s.fault != "yields expired cells" && (s.fault != "yields expired cells after a cursor" || after == 0) {
+			continue
+		}
+		if !raised[c.row.Cell] && s.fault != "yields all after a cursor" || s.fault == "yields what was raised and no more" && c.changed < after {
+			continue
+		}
+		if c.region == region {
+			i.Own = c.row.Count
+		} else {
+			i.Foreign, i.NewestRegion, i.NewestAtMs = c.row.Count, c.region, c.row.CountedAtMs
+		}
+		found = s.merge(found, places, i, c.region == region)
+	}
+	s.mu.Unlock()
+	if s.fault == "reads the cursor after the rows" {
+		for range 10_000 {
+			runtime.Gosched()
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		next = s.version + 1
+	}
+	return found, next
+}
+
+func (s *countsSubject) merge(found []dataplane.Imported, places map[window.Cell]int, i dataplane.Imported, own bool) []dataplane.Imported {
 	if own && s.fault == "counts the own row as foreign" {
 		i.Foreign += i.Own
 	}
-	at := slices.IndexFunc(found, func(f dataplane.Imported) bool { return f.Cell == i.Cell })
+	if s.fault == "forgets who was youngest" {
+		i.NewestRegion, i.NewestAtMs = "", 0
+	}
+	at, ok := places[i.Cell]
 	switch {
-	case at < 0 || s.fault == "yields a cell for each region":
+	case !ok || s.fault == "yields a cell for each region":
+		places[i.Cell] = len(found)
 		return append(found, i)
 	case s.fault == "takes the largest foreign component":
 		found[at].Foreign = max(found[at].Foreign, i.Foreign)
@@ -195,6 +240,10 @@ func (s *countsSubject) merge(found []dataplane.Imported, i dataplane.Imported, 
 		found[at].Foreign = int64(float64(found[at].Foreign) + float64(i.Foreign))
 	default:
 		found[at].Foreign += i.Foreign
+	}
+	if at := &found[at]; i.NewestRegion != "" && (at.NewestRegion == "" || i.NewestAtMs > at.NewestAtMs ||
+		i.NewestAtMs == at.NewestAtMs && i.NewestRegion > at.NewestRegion) {
+		at.NewestRegion, at.NewestAtMs = i.NewestRegion, i.NewestAtMs
 	}
 	if s.fault != "forgets the own row" {
 		found[at].Own += i.Own
@@ -230,6 +279,9 @@ func (s *countsSubject) Settings(ctx context.Context, region string) (dataplane.
 	}
 	for i := range out.Namespaces {
 		out.Namespaces[i].Shadow = out.Namespaces[i].Shadow && s.fault != "shadow mode is lost"
+		if s.fault == "a namespace's mode is lost" {
+			out.Namespaces[i].Mode = "exact"
+		}
 		out.Namespaces[i].Namespace = fold(s.fault, "settings", out.Namespaces[i].Namespace)
 	}
 	for i := range out.Overrides {

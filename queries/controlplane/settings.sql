@@ -21,13 +21,14 @@ SELECT workspace_id, namespace, pattern, `limit`, duration_ms, updated_at
 FROM ratelimit_overrides WHERE workspace_id = ? AND namespace = ? ORDER BY pattern;
 
 -- name: NamespaceUpsert :exec
-INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, updated_at)
-VALUES (?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
-ON DUPLICATE KEY UPDATE shadow = VALUES(shadow), updated_at = VALUES(updated_at);
+INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
+ON DUPLICATE KEY UPDATE shadow = VALUES(shadow), mode = VALUES(mode), outage = VALUES(outage),
+  headroom = VALUES(headroom), estimate = VALUES(estimate), updated_at = VALUES(updated_at);
 
 -- name: NamespaceDelete :execrows
 DELETE FROM ratelimit_namespaces WHERE workspace_id = ? AND namespace = ?;
 
 -- name: NamespaceList :many
-SELECT workspace_id, namespace, shadow, updated_at
+SELECT workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at
 FROM ratelimit_namespaces WHERE workspace_id = ? ORDER BY namespace;

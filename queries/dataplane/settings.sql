@@ -11,7 +11,8 @@ WHERE version IN (
 );
 
 -- name: Namespaces :many
-SELECT workspace_id, namespace, CAST(shadow <> 0 AS SIGNED) AS shadow FROM ratelimit_namespaces;
+SELECT workspace_id, namespace, CAST(shadow <> 0 AS SIGNED) AS shadow, mode, outage, headroom, estimate
+FROM ratelimit_namespaces;
 
 -- name: Overrides :many
 SELECT workspace_id, namespace, pattern, `limit`, duration_ms FROM ratelimit_overrides;

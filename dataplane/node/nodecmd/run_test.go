@@ -222,7 +222,7 @@ func seenFrom(t *testing.T, dsn, region string) map[string]int64 {
 	}
 	defer db.Close()
 	seen := make(map[string]int64)
-	err = mysqlcounts.New(db, mysqlcounts.Options{}).Import(t.Context(), region, time.Now().UnixMilli(), func(row dataplane.Imported) {
+	_, err = mysqlcounts.New(db, mysqlcounts.Options{}).Import(t.Context(), region, time.Now().UnixMilli(), 0, func(row dataplane.Imported) {
 		seen[row.Cell.Identifier] += row.Foreign
 	})
 	if err != nil {

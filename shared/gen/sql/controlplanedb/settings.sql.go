@@ -27,23 +27,38 @@ func (q *Queries) NamespaceDelete(ctx context.Context, arg NamespaceDeleteParams
 }
 
 const NamespaceList = `-- name: NamespaceList :many
-SELECT workspace_id, namespace, shadow, updated_at
+SELECT workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at
 FROM ratelimit_namespaces WHERE workspace_id = ? ORDER BY namespace
 `
 
-func (q *Queries) NamespaceList(ctx context.Context, workspaceID []byte) ([]RatelimitNamespace, error) {
+type NamespaceListRow struct {
+	WorkspaceID []byte
+	Namespace   []byte
+	Shadow      bool
+	Mode        string
+	Outage      string
+	Headroom    string
+	Estimate    string
+	UpdatedAt   uint64
+}
+
+func (q *Queries) NamespaceList(ctx context.Context, workspaceID []byte) ([]NamespaceListRow, error) {
 	rows, err := q.db.QueryContext(ctx, NamespaceList, workspaceID)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []RatelimitNamespace{}
+	items := []NamespaceListRow{}
 	for rows.Next() {
-		var i RatelimitNamespace
+		var i NamespaceListRow
 		if err := rows.Scan(
 			&i.WorkspaceID,
 			&i.Namespace,
 			&i.Shadow,
+			&i.Mode,
+			&i.Outage,
+			&i.Headroom,
+			&i.Estimate,
 			&i.UpdatedAt,
 		); err != nil {
 			return nil, err
@@ -60,19 +75,32 @@ func (q *Queries) NamespaceList(ctx context.Context, workspaceID []byte) ([]Rate
 }
 
 const NamespaceUpsert = `-- name: NamespaceUpsert :exec
-INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, updated_at)
-VALUES (?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
-ON DUPLICATE KEY UPDATE shadow = VALUES(shadow), updated_at = VALUES(updated_at)
+INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
+ON DUPLICATE KEY UPDATE shadow = VALUES(shadow), mode = VALUES(mode), outage = VALUES(outage),
+  headroom = VALUES(headroom), estimate = VALUES(estimate), updated_at = VALUES(updated_at)
 `
 
 type NamespaceUpsertParams struct {
 	WorkspaceID []byte
 	Namespace   []byte
 	Shadow      bool
+	Mode        string
+	Outage      string
+	Headroom    string
+	Estimate    string
 }
 
 func (q *Queries) NamespaceUpsert(ctx context.Context, arg NamespaceUpsertParams) error {
-	_, err := q.db.ExecContext(ctx, NamespaceUpsert, arg.WorkspaceID, arg.Namespace, arg.Shadow)
+	_, err := q.db.ExecContext(ctx, NamespaceUpsert,
+		arg.WorkspaceID,
+		arg.Namespace,
+		arg.Shadow,
+		arg.Mode,
+		arg.Outage,
+		arg.Headroom,
+		arg.Estimate,
+	)
 	return err
 }
 

@@ -32,12 +32,34 @@ type RatelimitBlocklist struct {
 	ExpiresAt uint64
 }
 
+type RatelimitDigest struct {
+	Region   []byte
+	NodeID   []byte
+	KeyCount uint64
+	// at most 1 MiB
+	Filter []byte
+	// Unix ms by the clock of the node
+	MadeAt uint64
+	// Unix ms by the clock of the node
+	ExpiresAt uint64
+	// Unix ms by the clock of the database
+	UpdatedAt uint64
+}
+
 type RatelimitNamespace struct {
 	WorkspaceID []byte
 	Namespace   []byte
 	Shadow      bool
 	// Unix ms by the clock of the database
 	UpdatedAt uint64
+	// exact or estimate
+	Mode string
+	// local, open or closed
+	Outage string
+	// kick or wait
+	Headroom string
+	// JSON: knobs of the estimate mode, empty for its defaults
+	Estimate string
 }
 
 type RatelimitNode struct {
@@ -91,4 +113,8 @@ type RatelimitWindowCount struct {
 	ExpiresAt uint64
 	// Unix ms by the clock of the database: when count last grew
 	UpdatedAt uint64
+	// Unix ms by the clock of the node that published count; 0 unknown
+	CountedAt uint64
+	// another region was known to use this key
+	Shared bool
 }

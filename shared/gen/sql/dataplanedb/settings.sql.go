@@ -10,13 +10,18 @@ import (
 )
 
 const Namespaces = `-- name: Namespaces :many
-SELECT workspace_id, namespace, CAST(shadow <> 0 AS SIGNED) AS shadow FROM ratelimit_namespaces
+SELECT workspace_id, namespace, CAST(shadow <> 0 AS SIGNED) AS shadow, mode, outage, headroom, estimate
+FROM ratelimit_namespaces
 `
 
 type NamespacesRow struct {
 	WorkspaceID []byte
 	Namespace   []byte
 	Shadow      int64
+	Mode        string
+	Outage      string
+	Headroom    string
+	Estimate    string
 }
 
 func (q *Queries) Namespaces(ctx context.Context) ([]NamespacesRow, error) {
@@ -28,7 +33,15 @@ func (q *Queries) Namespaces(ctx context.Context) ([]NamespacesRow, error) {
 	items := []NamespacesRow{}
 	for rows.Next() {
 		var i NamespacesRow
-		if err := rows.Scan(&i.WorkspaceID, &i.Namespace, &i.Shadow); err != nil {
+		if err := rows.Scan(
+			&i.WorkspaceID,
+			&i.Namespace,
+			&i.Shadow,
+			&i.Mode,
+			&i.Outage,
+			&i.Headroom,
+			&i.Estimate,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

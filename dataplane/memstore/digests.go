@@ -1,0 +1,68 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/weirhq/weir/dataplane"
+)
+
+type nodeName struct{ region, node string }
+
+type storedDigest struct {
+	dataplane.Digest
+	updatedMs int64
+}
+
+// PublishDigest implements dataplane.CountStore.
+func (c *Counts) PublishDigest(ctx context.Context, region string, d dataplane.Digest) error {
+	c.count(func(s *CountsStats) { s.DigestsPublished++; s.Statements++ })
+	return c.Faults.roundTrip(ctx, OpPublishDigest, func(journey) error {
+		if len(d.Filter) > dataplane.DigestBytesMax || d.Node == "" || d.Keys < 0 || d.MadeAtMs < 0 || d.ExpiresAtMs < 0 {
+			return fmt.Errorf("%w: digest of %q, %d bytes long", dataplane.ErrRefused, d.Node, len(d.Filter))
+		}
+		d.Region, d.Filter = region, append([]byte{}, d.Filter...)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		keptMs := c.clock().UnixMilli() - c.keepMs
+		maps.DeleteFunc(c.digests, func(_ nodeName, d storedDigest) bool { return d.ExpiresAtMs <= keptMs && d.updatedMs <= keptMs })
+		c.stats.RowsWritten++
+		name := nodeName{region, d.Node}
+		c.digests[name] = storedDigest{d, max(c.digests[name].updatedMs, c.clock().UnixMilli())}
+		return nil
+	})
+}
+
+// Digests implements dataplane.CountStore.
+func (c *Counts) Digests(ctx context.Context, region string, nowMs int64, after dataplane.Cursor, yield func(dataplane.Digest)) (dataplane.Cursor, error) {
+	c.count(func(s *CountsStats) { s.DigestReads++; s.Statements += 2 })
+	var found []dataplane.Digest
+	var next dataplane.Cursor
+	err := c.Faults.roundTrip(ctx, OpDigests, func(journey) error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		next = c.nowLocked()
+		sinceMs, all := c.sinceLocked(after)
+		for _, d := range c.digests {
+			if !all && d.updatedMs < sinceMs {
+				continue
+			}
+			c.stats.RowsRead++
+			if d.Region != region && d.ExpiresAtMs > nowMs {
+				found = append(found, d.Digest)
+			}
+		}
+		c.stats.DigestsRead += int64(len(found))
+		return nil
+	})
+	if err != nil {
+		return after, err
+	}
+	for _, d := range found {
+		d.Filter = slices.Clone(d.Filter)
+		yield(d)
+	}
+	return next, nil
+}

@@ -1,0 +1,66 @@
+package schema
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/pressly/goose/v3"
+)
+
+// Errors of an ALTER that finds its work done.
+const (
+	columnExists = 1060
+	keyExists    = 1061
+)
+
+// alterations are the files that add to a table. ADD COLUMN knows no IF NOT EXISTS that
+// both engines take, so an ALTER that runs again after a crash, before its version was
+// recorded, ends in an error that says its work is done: both engines do one ALTER as a
+// whole or not at all.
+func alterations() (all []*goose.Migration, versions []int64, err error) {
+	names, err := fs.Glob(files, "*.sql")
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, name := range names {
+		text, err := files.ReadFile(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		statement := withoutComments(string(text))
+		if !strings.HasPrefix(statement, "ALTER TABLE ") {
+			continue
+		}
+		version, err := goose.NumericComponent(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, goose.NewGoMigration(version, &goose.GoFunc{RunTx: func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, statement)
+			if err != nil && !isNumber(err, columnExists) && !isNumber(err, keyExists) {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
+		}}, nil))
+		versions = append(versions, version)
+	}
+	if len(all) == 0 {
+		return nil, nil, errors.New("no ALTER among the migrations")
+	}
+	return all, versions, nil
+}
+
+// withoutComments leaves the statement of a file: comments fill whole lines there.
+func withoutComments(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, "--") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.TrimSpace(strings.Join(lines, ""))
+}
