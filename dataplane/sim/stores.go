@@ -185,15 +185,16 @@ type news struct {
 	from []int64
 }
 
-func (c *remoteCounts) Import(ctx context.Context, region string, nowMs int64, yield func(dataplane.Imported)) error {
+func (c *remoteCounts) Import(ctx context.Context, region string, nowMs int64, after dataplane.Cursor, yield func(dataplane.Imported)) (next dataplane.Cursor, err error) {
 	var found []news
-	err := c.call(ctx, "import", func() error {
-		return c.CountStore.Import(ctx, region, nowMs, func(in dataplane.Imported) {
+	err = c.call(ctx, "import", func() error {
+		next, err = c.CountStore.Import(ctx, region, nowMs, after, func(in dataplane.Imported) {
 			found = append(found, c.news(in))
 		})
+		return err
 	})
 	if err != nil {
-		return err
+		return after, err
 	}
 	for _, n := range found {
 		yield(n.Imported)
@@ -201,7 +202,26 @@ func (c *remoteCounts) Import(ctx context.Context, region string, nowMs int64, y
 			c.world.ledger.told(c.node, c.region, n.Cell, n.from)
 		}
 	}
-	return nil
+	return next, nil
+}
+
+func (c *remoteCounts) PublishDigest(ctx context.Context, region string, d dataplane.Digest) error {
+	return c.call(ctx, "publish digest", func() error { return c.CountStore.PublishDigest(ctx, region, d) })
+}
+
+func (c *remoteCounts) Digests(ctx context.Context, region string, nowMs int64, after dataplane.Cursor, yield func(dataplane.Digest)) (next dataplane.Cursor, err error) {
+	var found []dataplane.Digest
+	err = c.call(ctx, "digests", func() error {
+		next, err = c.CountStore.Digests(ctx, region, nowMs, after, func(d dataplane.Digest) { found = append(found, d) })
+		return err
+	})
+	if err != nil {
+		return after, err
+	}
+	for _, d := range found {
+		yield(d)
+	}
+	return next, nil
 }
 
 func (c *remoteCounts) news(in dataplane.Imported) news {
