@@ -18,7 +18,7 @@ func (l *Limiter) LoadSettings(ctx context.Context) error {
 
 // Sweep sweeps the whole table once.
 func (l *Limiter) Sweep() {
-	for range len(l.table.array.Load().buckets)/sweepBuckets + 1 {
+	for range l.table.sweepTicks() {
 		l.table.sweep(l.nowMs())
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // 42: "Cap 10,000 entries, 1,000,000 one-shot identifiers → memory stays bounded, every
@@ -38,13 +39,66 @@ func TestAFloodOfOneShotIdentifiers(t *testing.T) {
 	for i := range 100 {
 		wantAllowed(t, "a key at its limit before the flood", n.take(fmt.Sprint("full", i), 1, 10), false, 0)
 	}
-	// "about EntriesMax * (300 B + the names' bytes)"; these have 14 bytes.
-	if grown := heapInUse() - before; grown > entriesMax*(300+14) {
+	// "about EntriesMax * (200 B + the identifiers' bytes)"; these have 14 bytes.
+	if grown := heapInUse() - before; grown > entriesMax*(200+14+2) {
 		t.Errorf("%d bytes for %d entries", grown, n.Entries())
 	} else {
 		t.Logf("%d bytes an entry", grown/int64(n.Entries()))
 	}
 	runtime.KeepAlive(n)
+}
+
+// "≤ 200 B an identifier besides its own bytes, both cells and all bookkeeping included":
+// of a node in a fleet too, when its keys have been read, sent and confirmed.
+func TestBytesAnIdentifier(t *testing.T) {
+	const keys = 20_000
+	for name, config := range map[string]dataplane.Config{
+		"alone":      {},
+		"in a fleet": {Region: "eu", Origin: emptyOrigin{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config.EntriesMax, config.Clock = keys, func() time.Time { return epoch }
+			before := heapInUse()
+			l, err := dataplane.New(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, own := ask("", 1, 100), 0
+			for i := range 19 * keys / 20 { // or some parts would be full, and evict
+				r.Identifier = fmt.Sprintf("user_%d", i)
+				own += 16 // the size that such a name is kept in
+				l.Allow(context.Background(), r)
+			}
+			if config.Origin != nil {
+				l.AwaitCalls()
+				if err := l.ReplayOnce(context.Background()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			each := (heapInUse() - before - int64(own)) / int64(l.Entries())
+			t.Logf("%d bytes", each)
+			if each > 200 {
+				t.Errorf("%d bytes an identifier besides its own", each)
+			}
+			runtime.KeepAlive(l)
+		})
+	}
+}
+
+// emptyOrigin answers at once and remembers nothing.
+type emptyOrigin struct{ dataplane.Origin }
+
+func (emptyOrigin) Shards() int             { return 1 }
+func (emptyOrigin) ShardOf(*window.Key) int { return 0 }
+func (emptyOrigin) Read(_ context.Context, cells []window.Cell) ([]int64, error) {
+	return make([]int64, len(cells)), nil
+}
+func (emptyOrigin) Add(_ context.Context, adds []dataplane.Add) []dataplane.Added {
+	added := make([]dataplane.Added, len(adds))
+	for i, a := range adds {
+		added[i].Total = a.Cost
+	}
+	return added
 }
 
 func heapInUse() int64 {

@@ -18,26 +18,36 @@ import (
 // under a lock that only first contacts and the sweep take; look-ups go on meanwhile,
 // in the old array if need be: what they miss there they look for again under the lock.
 //
-// The sweep walks the same array: each tick looks at a bounded number of buckets,
-// whatever the number of entries. A full table looks at a few entries from where a hand
+// A large table is made of 64 parts, each with an array and a lock of its own, so that
+// first contacts seldom meet, and growing holds up few of them and not for long. Each has
+// its share of the capacity; identities fall evenly, so one is full when nearly all are.
+//
+// The sweep walks the same arrays: each tick looks at a bounded number of buckets,
+// whatever the number of entries. A full part looks at a few entries from where a hand
 // stands (CLOCK) to make room for one.
 type table struct {
 	hasher
-	capacity int
-	fleet    bool  // there is an origin or a count store: entries keep books
-	graceMs  int64 // Config.ClockSkewMax: requests so far back still see what has expired
-	sends    bool  // there is an origin: unsent cost must reach it before its entry may go
-
-	array atomic.Pointer[array]
-	size  atomic.Int64
-
-	mu    sync.Mutex // guards what changes the array, hand and broom
-	hand  uint64     // places that first contacts have looked at for room
-	broom uint64     // bucket that the sweep came to
+	parts   []part
+	fleet   bool  // there is an origin or a count store: entries keep books
+	graceMs int64 // Config.ClockSkewMax: requests so far back still see what has expired
+	sends   bool  // there is an origin: unsent cost must reach it before its entry may go
 
 	created struct{ traffic, imported atomic.Int64 }
 	evicted struct{ expired, idle atomic.Int64 }
 	full    atomic.Int64 // first contacts that found no room
+}
+
+// part is a table of its own, on cache lines of its own.
+type part struct {
+	array atomic.Pointer[array]
+	size  atomic.Int64
+
+	capacity int        // constant
+	mu       sync.Mutex // guards what changes the array, hand and broom
+	hand     uint64     // places that first contacts have looked at for room
+	broom    uint64     // bucket that the sweep came to
+
+	_ [128 - 48]byte
 }
 
 type array struct {
@@ -56,6 +66,9 @@ const (
 	victimProbes = 64                 // entries that a first contact may look at to make room
 	slotProbes   = 512                // places it may look at to find them
 	sweepBuckets = 4096               // buckets that one tick of the sweep looks at
+
+	partsMax    = 64   // a power of two
+	partEntries = 4096 // capacity below which a part is not worth having
 )
 
 type bucket struct {
@@ -64,11 +77,21 @@ type bucket struct {
 }
 
 func newTable(capacity int, graceMs int64, fleet, sends bool) *table {
-	t := &table{graceMs: graceMs, capacity: capacity, fleet: fleet, sends: sends}
+	parts := 1
+	for parts < partsMax && capacity/(2*parts) >= partEntries {
+		parts *= 2
+	}
+	t := &table{graceMs: graceMs, parts: make([]part, parts), fleet: fleet, sends: sends}
 	t.init()
-	t.array.Store(newArray(bucketsMin))
+	for i := range t.parts {
+		t.parts[i].capacity = capacity / parts
+		t.parts[i].array.Store(newArray(bucketsMin))
+	}
 	return t
 }
+
+// part is where a key lives: by bits of its identity that nothing else goes by.
+func (t *table) part(id *identity) *part { return &t.parts[id[0]>>58&uint64(len(t.parts)-1)] }
 
 func newArray(buckets int) *array {
 	return &array{make([]bucket, buckets), uint64(buckets - 1), buckets * (slots - 2)}
@@ -92,7 +115,7 @@ func matches(tags, tag uint64) uint64 {
 }
 
 // get returns the entry with this identity, nil if there is none.
-func (t *table) get(id *identity) *entry { return t.array.Load().get(id) }
+func (t *table) get(id *identity) *entry { return t.part(id).array.Load().get(id) }
 
 func (a *array) get(id *identity) *entry {
 	tag := id.tag()
@@ -111,7 +134,12 @@ func (a *array) get(id *identity) *entry {
 	}
 }
 
-func (t *table) len() int { return int(t.size.Load()) }
+func (t *table) len() (entries int) {
+	for i := range t.parts {
+		entries += int(t.parts[i].size.Load())
+	}
+	return entries
+}
 
 // contact is how a key was met.
 type contact uint8
@@ -129,21 +157,22 @@ func (t *table) add(id *identity, key *window.Key, sequence, nowMs int64, counte
 		return e, known
 	}
 	fresh := newEntry(id, t.names(key), sequence, t.fleet) // outside the lock: it allocates
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	a := t.array.Load()
+	p := t.part(id)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.array.Load()
 	if e := a.get(id); e != nil {
 		return e, known
 	}
-	if t.len() >= t.capacity && !t.makeRoomLocked(nowMs) {
+	if int(p.size.Load()) >= p.capacity && !t.makeRoomLocked(p, nowMs) {
 		t.full.Add(1)
 		return fresh, untracked
 	}
-	if t.len() >= a.room {
-		a = t.growLocked(a)
+	if int(p.size.Load()) >= a.room {
+		a = p.growLocked(a)
 	}
 	a.insert(fresh)
-	t.size.Add(1)
+	p.size.Add(1)
 	counter.Add(1)
 	return fresh, created
 }
@@ -182,7 +211,7 @@ func (a *array) remove(e *entry, at uint64, s int) {
 }
 
 // growLocked doubles the array. Readers of the old one still find what was in it.
-func (t *table) growLocked(old *array) *array {
+func (p *part) growLocked(old *array) *array {
 	a := newArray(2 * len(old.buckets))
 	for i := range old.buckets {
 		for s := range old.buckets[i].slots {
@@ -191,7 +220,7 @@ func (t *table) growLocked(old *array) *array {
 			}
 		}
 	}
-	t.array.Store(a)
+	p.array.Store(a)
 	return a
 }
 
@@ -202,18 +231,18 @@ func (t *table) growLocked(old *array) *array {
 // full as the average, and taking one entry from each would let some fill up for good;
 // look-ups would run on and on.) Since 7 divides neither a power of two nor one more
 // than it, every slot has its turn once in seven rounds.
-func (t *table) makeRoomLocked(nowMs int64) bool {
-	a := t.array.Load()
+func (t *table) makeRoomLocked(p *part, nowMs int64) bool {
+	a := p.array.Load()
 	buckets := uint64(len(a.buckets))
 	looked := 0
 	for range min(slots*buckets, slotProbes) {
-		t.hand++
-		at, s := t.hand*handStride&a.mask, int((t.hand+t.hand/buckets)%slots)
+		p.hand++
+		at, s := p.hand*handStride&a.mask, int((p.hand+p.hand/buckets)%slots)
 		e := a.buckets[at].slots[s].Load()
 		if e == nil {
 			continue
 		}
-		if t.tryEvictLocked(a, e, at, s, nowMs, true) {
+		if t.tryEvictLocked(p, a, e, at, s, nowMs, true) {
 			return true
 		}
 		if looked++; looked == victimProbes {
@@ -224,13 +253,13 @@ func (t *table) makeRoomLocked(nowMs int64) bool {
 }
 
 // tryEvictLocked evicts e from its place if it may go.
-func (t *table) tryEvictLocked(a *array, e *entry, at uint64, s int, nowMs int64, pressed bool) bool {
+func (t *table) tryEvictLocked(p *part, a *array, e *entry, at uint64, s int, nowMs int64, pressed bool) bool {
 	gone := e.evict(nowMs, t.graceMs, pressed, t.sends)
 	if gone == stays {
 		return false
 	}
 	a.remove(e, at, s)
-	t.size.Add(-1)
+	p.size.Add(-1)
 	if gone == goneIdle {
 		t.evicted.idle.Add(1)
 	} else {
@@ -239,30 +268,41 @@ func (t *table) tryEvictLocked(a *array, e *entry, at uint64, s int, nowMs int64
 	return true
 }
 
-// sweep looks at the next buckets and evicts what has expired, a few for each time it
-// takes the lock, so that no first contact waits for long. It returns how many entries
-// it looked at.
+// sweep looks at the next buckets of each part and evicts what has expired, a few for
+// each time it takes a lock, so that no first contact waits for long. It returns how many
+// entries it looked at.
 func (t *table) sweep(nowMs int64) (looked int) {
 	const turn = 64
-	for left := min(sweepBuckets, len(t.array.Load().buckets)); left > 0; left -= turn {
-		looked += t.sweepTurn(nowMs, min(left, turn))
+	for i := range t.parts {
+		p := &t.parts[i]
+		for left := min(sweepBuckets/len(t.parts), len(p.array.Load().buckets)); left > 0; left -= turn {
+			looked += t.sweepTurn(p, nowMs, min(left, turn))
+		}
 	}
 	return looked
 }
 
-func (t *table) sweepTurn(nowMs int64, buckets int) (looked int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	a := t.array.Load()
+func (t *table) sweepTurn(p *part, nowMs int64, buckets int) (looked int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := p.array.Load()
 	for range buckets {
-		t.broom = (t.broom + 1) & a.mask
-		b := &a.buckets[t.broom]
+		p.broom = (p.broom + 1) & a.mask
+		b := &a.buckets[p.broom]
 		for s := range b.slots {
 			if e := b.slots[s].Load(); e != nil {
 				looked++
-				t.tryEvictLocked(a, e, t.broom, s, nowMs, false)
+				t.tryEvictLocked(p, a, e, p.broom, s, nowMs, false)
 			}
 		}
 	}
 	return looked
+}
+
+// sweepTicks is how many ticks the sweep takes to see everything once.
+func (t *table) sweepTicks() (ticks int) {
+	for i := range t.parts {
+		ticks = max(ticks, len(t.parts[i].array.Load().buckets)*len(t.parts)/sweepBuckets+1)
+	}
+	return ticks
 }

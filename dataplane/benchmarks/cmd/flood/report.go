@@ -26,7 +26,7 @@ type bounds struct {
 }
 
 const (
-	entryBytesMax = 300 + 24 // what dataplane.Config promises, with the names sent here
+	entryBytesMax = 200 + 24 // what dataplane.Config promises, with the names sent here
 	programBytes  = 16 << 20 // of everything else in this process, histograms and metrics included
 
 	// Go lets the heap grow to twice what is live before it has collected again.
