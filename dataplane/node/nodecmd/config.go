@@ -24,8 +24,8 @@ type Config struct {
 	Region string `placeholder:"NAME" help:"Name of this node's region, 1 to 48 bytes. Required with Redis or MySQL."`
 	NodeID string `placeholder:"NAME" help:"Name of this node, 1 to 64 bytes, unique in the fleet. Left out: the host's name and a random suffix."`
 
-	RedisURL     string `placeholder:"URL" help:"The region's Redis: redis://[user:password@]host:port[/db], rediss:// for TLS, ?cluster=true for a cluster. With a password: by environment or file only."`
-	RedisURLFile string `placeholder:"PATH" help:"File that holds the Redis URL."`
+	RedisURL     string `placeholder:"URL" help:"The region's Redis: redis://[user:password@]host:port[/db], rediss:// for TLS, ?cluster=true for a cluster; several independent servers as name=URL each, separated by spaces. With a password: by environment or file only."`
+	RedisURLFile string `placeholder:"PATH" help:"File that holds the Redis URL, or several, one a line."`
 	MySQLDSN     string `name:"mysql-dsn" placeholder:"DSN" help:"The global MySQL: user:password@tcp(host:3306)/database. With a password: by environment or file only."`
 	MySQLDSNFile string `name:"mysql-dsn-file" placeholder:"PATH" help:"File that holds the MySQL DSN."`
 

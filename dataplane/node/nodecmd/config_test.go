@@ -176,6 +176,10 @@ func TestBounds(t *testing.T) {
 		{"--drain-timeout", "0s", "drain-timeout is 0s (100ms to 10m0s)"},
 		{"--redis-url", "127.0.0.1:6379", "redis-url cannot be read: want redis://"},
 		{"--redis-url", "redis://127.0.0.1/x", "redis-url cannot be read: want redis://"},
+		{"--redis-url", "redis://127.0.0.1:1 redis://127.0.0.1:2", "separated by spaces, all names different"},
+		{"--redis-url", "a=redis://127.0.0.1:1 a=redis://127.0.0.1:2", "separated by spaces, all names different"},
+		{"--redis-url", "redis://weir@127.0.0.1:1?password_file=/no/such/file", "redis-url names a file that cannot be used: password_file: open /no/such/file"},
+		{"--redis-url", "rediss://127.0.0.1:1?tls_ca_file=/no/such/ca", "redis-url names a file that cannot be used: tls_ca_file: open /no/such/ca"},
 		{"--mysql-dsn", "weir@tcp(127.0.0.1:3306)/", "mysql-dsn cannot be read: want user:password@tcp"},
 	} {
 		_, _, err := parse(step.flag+"="+step.value, "--region="+strings.Repeat("r", 48))
@@ -225,6 +229,38 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
+// Several servers are one a word, or one a line of the file; their passwords are
+// hidden, their names and addresses shown.
+func TestSeveralRedisServers(t *testing.T) {
+	lines := "a=redis://weir:" + secret + "@10.0.0.1:6379\nb=rediss://:" + secret + "@10.0.0.2:6379?cluster=true\n"
+	for name, args := range map[string][]string{
+		"environment": nil,
+		"secret file": {"--redis-url-file", file(t, lines)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if args == nil {
+				t.Setenv("WEIR_REDIS_URL", strings.ReplaceAll(lines, "\n", " "))
+			}
+			config, printed, err := parse(append(args, "--region=eu", "--print-config")...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			shown := mask("redis-url", config.RedisURL)
+			if shown != "a=redis://weir:xxxxx@10.0.0.1:6379 b=rediss://:xxxxx@10.0.0.2:6379?cluster=true" {
+				t.Errorf("shown as %q", shown)
+			}
+			if strings.Contains(printed, secret) || args == nil && !strings.Contains(printed, "redis-url: a=redis://weir:xxxxx@") {
+				t.Errorf("printed:\n%s", printed)
+			}
+		})
+	}
+	_, printed, err := parse("--region=eu", "--print-config", "--redis-url=a=redis://h:1 b=redis://:"+secret+"@h:2")
+	wantError(t, err, "--redis-url holds a password")
+	if strings.Contains(fmt.Sprint(err, printed), secret) {
+		t.Errorf("the refusal repeats the password: %v %s", err, printed)
+	}
+}
+
 // A password on the command line is refused, and not repeated in saying so.
 func TestPasswordOnTheCommandLine(t *testing.T) {
 	for flag, value := range map[string]string{
@@ -247,6 +283,10 @@ func TestErrorsDoNotQuoteSecrets(t *testing.T) {
 		"http://weir:" + secret + "@host:6379",
 		"redis://weir:" + secret + "@host:6379?" + secret + "=1",
 		"redis://weir:" + secret + "%zz@host:6379",
+		"a=redis://h:1 redis://weir:" + secret + "@host:6379",
+		"a=redis://h:1 a=redis://weir:" + secret + "@host:6379",
+		"redis://weir:" + secret + " x@host:6379",
+		secret + "=redis://h:1 " + secret + "=redis://h:1",
 		"weir:" + secret,
 		"weir:" + secret + "@" + secret + "(h)/db",
 		"mysql://weir:" + secret + "@host:3306/db",

@@ -2,7 +2,10 @@ package nodecmd
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
+	"slices"
+	"strings"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -12,7 +15,7 @@ import (
 // The libraries' errors quote what they could not read, passwords included. Ours
 // say what it should have looked like.
 var (
-	errRedisURL = errors.New("cannot be read: want redis://[user:password@]host:port[/db], or rediss:// for TLS, ?cluster=true for a cluster; max_retries must not be set")
+	errRedisURL = errors.New("cannot be read: want redis://[user:password@]host:port[/db], or rediss:// for TLS, ?cluster=true for a cluster; several servers as name=redis://… each, separated by spaces, all names different; max_retries and skip_verify must not be set")
 	errMySQLDSN = errors.New("cannot be read: want user:password@tcp(host:3306)/database")
 )
 
@@ -20,11 +23,22 @@ var (
 // url's word for one.
 const masked = "xxxxx"
 
-func checkRedisURL(rawURL string) error {
-	if _, err := redisorigin.ClientOptions(rawURL); err != nil {
-		return errRedisURL
+// redisURLs are the partitions that redis-url lists, one to a word.
+func redisURLs(list string) []string { return strings.Fields(list) }
+
+func checkRedisURL(list string) error { return redisURLError(redisorigin.CheckURLs(redisURLs(list))) }
+
+// redisURLError is what may be told of an error about redis-url: which file is of no
+// use, or else what it should have looked like.
+func redisURLError(err error) error {
+	var file *redisorigin.FileError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &file):
+		return fmt.Errorf("names a file that cannot be used: %w", file)
 	}
-	return nil
+	return errRedisURL
 }
 
 func parseMySQLDSN(dsn string) (*mysql.Config, error) {
@@ -41,11 +55,7 @@ func mask(name, value string) string {
 	case value == "":
 		return ""
 	case name == "redis-url":
-		if err := checkRedisURL(value); err != nil {
-			return masked // whatever part of it the password is
-		}
-		u, _ := url.Parse(value)
-		return u.Redacted()
+		return maskRedisURL(value)
 	case name == "mysql-dsn":
 		config, err := parseMySQLDSN(value)
 		if err != nil {
@@ -59,17 +69,39 @@ func mask(name, value string) string {
 	return value
 }
 
+func maskRedisURL(list string) string {
+	if err := checkRedisURL(list); errors.Is(err, errRedisURL) {
+		return masked // whatever part of it the password is
+	}
+	shown := redisURLs(list)
+	for i, nameAndURL := range shown {
+		name, rawURL := redisorigin.SplitName(nameAndURL)
+		u, err := url.Parse(rawURL)
+		if err != nil {
+			return masked
+		}
+		shown[i] = u.Redacted()
+		if name != "" {
+			shown[i] = name + "=" + shown[i]
+		}
+	}
+	return strings.Join(shown, " ")
+}
+
 // holdsPassword reports whether a secret is one. What cannot be read is refused
 // anyway, for that.
 func holdsPassword(name, value string) bool {
 	switch name {
 	case "redis-url":
-		u, err := url.Parse(value)
-		if err != nil {
-			return false
-		}
-		_, ok := u.User.Password()
-		return ok
+		return slices.ContainsFunc(redisURLs(value), func(nameAndURL string) bool {
+			_, rawURL := redisorigin.SplitName(nameAndURL)
+			u, err := url.Parse(rawURL)
+			if err != nil {
+				return false
+			}
+			_, ok := u.User.Password()
+			return ok
+		})
 	case "mysql-dsn":
 		config, err := mysql.ParseDSN(value)
 		return err == nil && config.Passwd != ""

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,9 +31,9 @@ type stores struct {
 func openStores(config Config, logger *slog.Logger) (*stores, error) {
 	s := new(stores)
 	if config.RedisURL != "" {
-		origin, err := redisorigin.Open(config.RedisURL, redisorigin.Options{Logger: logger})
+		origin, err := redisorigin.OpenPartitions(redisURLs(config.RedisURL), redisorigin.Options{Logger: logger})
 		if err != nil {
-			return nil, fmt.Errorf("redis-url %w", errRedisURL)
+			return nil, fmt.Errorf("redis-url %w", redisURLError(err))
 		}
 		s.origin = origin
 		s.collectors = append(s.collectors, origin.Collector())
@@ -60,19 +62,34 @@ func (s *stores) close() {
 // probeTimeout is how long Redis may take for a first sign of life.
 const probeTimeout = 3 * time.Second
 
-// probed is a cell that nobody adds to.
-var probed = window.Cell{Key: window.Key{Workspace: "weir", Namespace: "probe", Identifier: "probe", Duration: time.Second}}
-
-// probe warns of a Redis that does not answer; otherwise only traffic would find
-// out. (A MySQL that does not, the limiter finds at once: it asks it for the
-// settings.)
+// probe warns of a Redis that does not answer, of each by itself; otherwise only
+// traffic would find out. (A MySQL that does not, the limiter finds at once: it asks
+// it for the settings.)
 func (s *stores) probe(ctx context.Context, logger *slog.Logger) {
 	if s.origin == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	if _, err := s.origin.Read(ctx, []window.Cell{probed}); err != nil && !errors.Is(err, context.Canceled) {
-		logger.Warn("Redis does not answer; deciding from this node's own counts until it does", "error", err)
+	var probes sync.WaitGroup
+	for _, cell := range probed(s.origin) {
+		probes.Go(func() {
+			if _, err := s.origin.Read(ctx, []window.Cell{cell}); err != nil && !errors.Is(err, context.Canceled) {
+				logger.Warn("Redis does not answer; deciding from this node's own counts until it does", "error", err)
+			}
+		})
 	}
+	probes.Wait()
+}
+
+// probed is a cell of each shard that nobody adds to.
+func probed(origin dataplane.Origin) []window.Cell {
+	cells := make([]window.Cell, origin.Shards())
+	for found, i := 0, 0; found < len(cells); i++ {
+		c := window.Cell{Key: window.Key{Workspace: "weir", Namespace: "probe", Identifier: strconv.Itoa(i), Duration: time.Second}}
+		if n := origin.ShardOf(&c.Key); cells[n] == (window.Cell{}) {
+			cells[n], found = c, found+1
+		}
+	}
+	return cells
 }
