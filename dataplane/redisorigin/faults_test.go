@@ -96,10 +96,13 @@ func TestLostReply(t *testing.T) {
 			o := openAt(t, proxy.Addr(), redisorigin.Options{})
 			direct := openAt(t, server.Addr(), redisorigin.Options{})
 			var adds []dataplane.Add
+			var claims []dataplane.Claim
 			for i := range 700 { // two commands
 				adds = append(adds, dataplane.Add{Cell: cellNow(fmt.Sprint(i), time.Hour), Cost: 2})
+				claims = append(claims, dataplane.Claim{Cell: cellNow(fmt.Sprint("claim", i), time.Hour), Cost: 2, AtMost: 4})
 			}
 			add(t, o, adds...)
+			o.Claim(t.Context(), claims)
 
 			var cut sync.WaitGroup
 			lose(proxy, &cut)
@@ -113,6 +116,24 @@ func TestLostReply(t *testing.T) {
 			cut.Wait()
 			if err := proxy.Heal(); err != nil {
 				t.Fatal(err)
+			}
+			eventually(t, "claims pass again", func() bool { return o.Claim(t.Context(), claims[:1])[0].Err == nil })
+			lose(proxy, &cut)
+			hurried(t, func(ctx context.Context) {
+				for i, c := range o.Claim(ctx, claims[1:]) {
+					if !errors.Is(c.Err, dataplane.ErrMaybeApplied) || c.Total != 0 || c.Added {
+						t.Fatalf("claim %d: %+v", i, c)
+					}
+				}
+			})
+			cut.Wait()
+			if err := proxy.Heal(); err != nil {
+				t.Fatal(err)
+			}
+			for i, c := range claims[1:] {
+				if total := read(t, direct, c.Cell)[0]; total != 4 {
+					t.Fatalf("total %d is %d: claimed %d times", i, total, total/2-1)
+				}
 			}
 			for i, a := range adds {
 				if total := read(t, direct, a.Cell)[0]; total != 4 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -75,4 +76,15 @@ func read(t testing.TB, o *redisorigin.Origin, cells ...window.Cell) []int64 {
 // addOne is one increment's error and nothing else.
 func addOne(ctx context.Context, o *redisorigin.Origin, c window.Cell, cost int64) error {
 	return o.Add(ctx, []dataplane.Add{{Cell: c, Cost: cost}})[0].Err
+}
+
+func isMaybe(err error) bool { return errors.Is(err, dataplane.ErrMaybeApplied) }
+
+func splitAddr(t testing.TB, addr string) (host, port string) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return host, port
 }

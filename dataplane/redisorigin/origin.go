@@ -62,7 +62,7 @@ func newLayout(o Options) (*layout, error) {
 		return nil, err
 	}
 	if o.Grace < 0 {
-		return nil, fmt.Errorf("Grace is %v, less than 0", o.Grace)
+		return nil, fmt.Errorf("option Grace is %v, less than 0", o.Grace)
 	}
 	if o.Grace == 0 {
 		o.Grace = graceDefault

@@ -62,6 +62,20 @@ func TestEveryKeyExpires(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	// Claims, on cells that are there and on others.
+	var claims []dataplane.Claim
+	for i := range 40 {
+		c := cellNow(fmt.Sprint("claim", i), time.Hour)
+		adds = append(adds, dataplane.Add{Cell: c})
+		claims = append(claims, dataplane.Claim{Cell: c, Cost: 1, AtMost: 1}, dataplane.Claim{Cell: adds[i].Cell, Cost: 1, AtMost: 100},
+			dataplane.Claim{Cell: cellNow(fmt.Sprint("refused", i), time.Hour), Cost: 2, AtMost: 1})
+	}
+	for i, c := range o.Claim(t.Context(), claims) {
+		if c.Err != nil || c.Added == (i%3 == 2) {
+			t.Fatalf("claim %d: %+v", i, c)
+		}
+	}
+
 	ends := make(map[int64]int)
 	for _, a := range adds {
 		key := o.Key(a.Cell)
@@ -78,8 +92,8 @@ func TestEveryKeyExpires(t *testing.T) {
 			ends[expiresMs]++
 		}
 	}
-	if len(ends) < 35 { // of 40 in a minute
-		t.Errorf("keys of 40 cells that end together expire at %d moments only", len(ends))
+	if len(ends) < 70 { // of 80 in a minute
+		t.Errorf("keys of 80 cells that end together expire at %d moments only", len(ends))
 	}
 	if n := raw.DBSize(t.Context()).Val(); n != int64(len(adds)) {
 		t.Errorf("%d keys for %d cells", n, len(adds))
@@ -99,6 +113,11 @@ func TestNoExpiryNoCount(t *testing.T) {
 	for _, a := range limited.Add(t.Context(), []dataplane.Add{{Cell: c, Cost: 1}, {Cell: other, Cost: math.MaxInt64 / 2}}) {
 		if a.Err == nil || errors.Is(a.Err, dataplane.ErrMaybeApplied) {
 			t.Errorf("add without the right to set an expiry: %+v", a)
+		}
+	}
+	for _, a := range limited.Claim(t.Context(), []dataplane.Claim{{Cell: c, Cost: 1, AtMost: 9}, {Cell: other, Cost: 1, AtMost: 9}}) {
+		if a.Err == nil || errors.Is(a.Err, dataplane.ErrMaybeApplied) || a.Added {
+			t.Errorf("claim without the right to set an expiry: %+v", a)
 		}
 	}
 	if got := read(t, o, c, other); got[0] != 7 || got[1] != 0 {
@@ -126,13 +145,16 @@ func TestEveryCallIsOneRoundTrip(t *testing.T) {
 	}
 	var cells []window.Cell
 	var adds []dataplane.Add
+	var claims []dataplane.Claim
 	for i := range 2 * dataplane.BatchMax {
 		cells = append(cells, cellNow(fmt.Sprint(i), time.Hour))
 		adds = append(adds, dataplane.Add{Cell: cells[i], Cost: 1})
+		claims = append(claims, dataplane.Claim{Cell: cells[i], Cost: 1, AtMost: 2})
 	}
 	for name, call := range map[string]func(){
 		"Read":  func() { read(t, o, cells...) },
 		"Add":   func() { add(t, o, adds...) },
+		"Claim": func() { o.Claim(t.Context(), claims) },
 		"Raise": func() { _ = o.Raise(t.Context(), adds) },
 	} {
 		*trips = tripCounter{}
@@ -205,6 +227,10 @@ func TestGarbage(t *testing.T) {
 
 func healGarbage(t *testing.T, o *redisorigin.Origin, c window.Cell, what string) {
 	t.Helper()
+	claimed := o.Claim(t.Context(), []dataplane.Claim{{Cell: c, Cost: 1, AtMost: math.MaxInt64}})[0]
+	if claimed.Err == nil || claimed.Added || errors.Is(claimed.Err, dataplane.ErrMaybeApplied) {
+		t.Errorf("claiming from %q: %+v", what, claimed)
+	}
 	if err := o.Raise(t.Context(), []dataplane.Add{{Cell: c, Cost: 4}}); err != nil {
 		t.Errorf("raising %q: %v", what, err)
 	}

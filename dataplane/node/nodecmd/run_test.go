@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -135,6 +136,44 @@ func TestServersComeUpLater(t *testing.T) {
 	}
 	if c.stdout.String() != "" {
 		t.Errorf("stdout of a configured node: %q", &c.stdout)
+	}
+}
+
+// One of two independent servers is down: it is told by name, its keys are decided
+// here, the others' there, and each has its own series.
+func TestOneOfTwoRedisServersIsDown(t *testing.T) {
+	down := servers.ProxyForTest(t, servers.RedisForTest(t).Addr())
+	down.Cut()
+	up := servers.RedisForTest(t)
+	c := begin(t, "--region=eu", "--redis-url=left=redis://"+down.Addr()+" right=redis://"+up.Addr())
+	eventually(t, "the log names the server that is down", func() bool {
+		return strings.Contains(c.stderr.String(), "Redis does not answer") && strings.Contains(c.stderr.String(), "left ("+down.Addr()+")")
+	})
+	if strings.Contains(c.stderr.String(), "right ("+up.Addr()+")") {
+		t.Errorf("the other one is complained of:\n%s", &c.stderr)
+	}
+	sources := make(map[weirv1.Source]int)
+	for i := range 20 {
+		answer := c.ask(t, fmt.Sprint("user-", i), 1)
+		if !answer.Allowed {
+			t.Errorf("user-%d is denied", i)
+		}
+		sources[answer.Source]++
+	}
+	if sources[weirv1.Source_SOURCE_ORIGIN] == 0 || sources[weirv1.Source_SOURCE_DEGRADED] == 0 {
+		t.Errorf("decisions came from %v, want both some of Redis and some without", sources)
+	}
+	_, metrics := c.get(t, "/metrics")
+	for _, name := range []string{"left", "right"} {
+		if !strings.Contains(metrics, `weir_origin_pool_connections{partition="`+name+`"}`) {
+			t.Errorf("/metrics lacks the pool of %s", name)
+		}
+	}
+	if err := down.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	if code := c.end(); code != 0 {
+		t.Errorf("exit code %d\n%s", code, &c.stderr)
 	}
 }
 
