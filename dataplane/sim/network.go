@@ -32,6 +32,7 @@ type link struct {
 	random  *rand.Rand
 	cut     bool // partition: nothing arrives, nothing is refused
 	dead    bool // the node was killed
+	down    bool // whoever calls is refused
 }
 
 // voyage is one call.
@@ -51,7 +52,7 @@ func (l *link) embark(op string) (voyage, error) {
 	}
 	v := voyage{there: trip / 2, back: trip - trip/2}
 	switch {
-	case l.dead, l.profile.Refused > 0 && l.random.Float64() < l.profile.Refused:
+	case l.dead, l.down, l.profile.Refused > 0 && l.random.Float64() < l.profile.Refused:
 		return v, fmt.Errorf("%s: %w", op, errRefused)
 	case l.cut:
 		v.sunk = true
@@ -106,5 +107,5 @@ func (l *link) set(change func(*link)) {
 func (l *link) open() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.cut && !l.dead
+	return !l.cut && !l.dead && !l.down
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -39,6 +40,14 @@ type Options struct {
 	// are the same. Without it intervals are exact, and nodes start at moments drawn
 	// from the seed.
 	KeepJitter bool
+
+	plant plant
+}
+
+// plant puts faults where there must be none, to see that the checks find them.
+type plant struct {
+	origin func(dataplane.Origin) dataplane.Origin
+	counts func(dataplane.CountStore) dataplane.CountStore
 }
 
 // Run simulates a scenario in a bubble of its own. Runs take turns: there is one at a
@@ -78,6 +87,7 @@ func Simulate(s Scenario, o Options) (Report, error) {
 		return Report{}, err
 	}
 	w := newWorld(s.Shape, document, firstTraffic(set), rest(set)+3*auditAfter, o.Seed)
+	w.plant = o.plant
 	if err := w.live(s, duration, set, &report); err != nil {
 		return Report{}, err
 	}

@@ -21,6 +21,8 @@ type Shape struct {
 	Counts     Profile       // every node's way to MySQL
 	EntriesMax int           // of each node's table; 0 is the limiter's default
 	Skew       time.Duration // nodes' clocks are wrong by up to this, either way
+
+	names []string // of the regions; nil for the usual ones
 }
 
 // regionNames are where the simulated regions stand, as many as there can be.
@@ -41,6 +43,8 @@ type world struct {
 	database   database
 	meters     meters
 	ledger     *ledger
+	curtain    *curtain // nil but in a transcript
+	plant      plant
 
 	requests  sync.WaitGroup // on their way
 	decisions decisions
@@ -82,13 +86,17 @@ func newWorld(shape Shape, document []byte, began time.Time, grace time.Duration
 		violations: make(map[violation]*breach),
 	}
 	w.counts.SetTuning("", 1, document)
+	names := shape.names
+	if names == nil {
+		names = regionNames
+	}
 	total := 0
 	for _, n := range shape.Nodes {
 		total += n
 	}
 	w.ledger = newLedger(w.began, total)
 	for i, n := range shape.Nodes {
-		r := &region{index: i, name: regionNames[i], origin: memstore.NewOrigin(memstore.OriginOptions{Grace: grace})}
+		r := &region{index: i, name: names[i], origin: memstore.NewOrigin(memstore.OriginOptions{Grace: grace})}
 		w.regions = append(w.regions, r)
 		for range n {
 			nd := &node{index: len(w.nodes), region: r}
@@ -117,11 +125,18 @@ func (w *world) boot(n *node) error {
 	random := func(to string) *rand.Rand { return w.stream(fmt.Sprint("link to ", to, " ", n.lives), n.index) }
 	n.toOrigin = &link{profile: w.shape.Origin, random: random("origin")}
 	n.toCounts = &link{profile: w.shape.Counts, random: random("counts")}
+	origin, counts := dataplane.Origin(n.region.origin), dataplane.CountStore(w.counts)
+	if w.plant.origin != nil {
+		origin = w.plant.origin(origin)
+	}
+	if w.plant.counts != nil {
+		counts = w.plant.counts(counts)
+	}
 	limiter, err := dataplane.New(dataplane.Config{
 		Region: n.region.name,
 		NodeID: fmt.Sprintf("%s-%d.%d", n.region.name, n.index, n.lives),
-		Origin: &remoteOrigin{Origin: n.region.origin, link: n.toOrigin, meters: &w.meters, ledger: w.ledger, region: n.region.index},
-		Counts: &remoteCounts{CountStore: w.counts, link: n.toCounts, world: w, region: n.region.index, node: n.index},
+		Origin: &remoteOrigin{Origin: origin, link: n.toOrigin, meters: &w.meters, ledger: w.ledger, region: n.region.index},
+		Counts: &remoteCounts{CountStore: counts, link: n.toCounts, world: w, region: n.region.index, node: n.index},
 
 		EntriesMax: w.shape.EntriesMax,
 		Clock:      func() time.Time { return time.Now().Add(time.Duration(n.skew.Load())) },

@@ -15,88 +15,6 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// meters count what the servers are asked for, all nodes together.
-type meters struct {
-	redisCommands, redisTrips, originReads   atomic.Int64
-	mysqlStatements, mysqlRead, mysqlWritten atomic.Int64
-	ambiguousCost                            atomic.Int64
-}
-
-// remoteOrigin is a region's origin as one node sees it: behind a link, and metered.
-// What it does not override goes straight through.
-type remoteOrigin struct {
-	dataplane.Origin
-	link   *link
-	meters *meters
-	ledger *ledger
-	region int
-}
-
-func (o *remoteOrigin) Read(ctx context.Context, cells []window.Cell) ([]int64, error) {
-	v, err := o.link.embark("origin read")
-	if err != nil {
-		return nil, err
-	}
-	if err := v.outward(ctx, "origin read"); err != nil {
-		return nil, err
-	}
-	o.meters.redisTrips.Add(1)
-	o.meters.redisCommands.Add(int64(len(cells)))
-	o.meters.originReads.Add(int64(len(cells)+1) / 2) // a key is read with both its cells
-	totals, err := o.Origin.Read(ctx, cells)
-	if err != nil {
-		return nil, err
-	}
-	return totals, v.homeward(ctx, "origin read")
-}
-
-func (o *remoteOrigin) Add(ctx context.Context, adds []dataplane.Add) []dataplane.Added {
-	v, err := o.link.embark("origin add")
-	if err != nil {
-		return slices.Repeat([]dataplane.Added{{Err: err}}, len(adds))
-	}
-	adds = slices.Clone(adds)
-	gone := v.outward(ctx, "origin add")
-	if v.sunk {
-		return ambiguous(gone, len(adds))
-	}
-	o.meters.redisTrips.Add(1)
-	o.meters.redisCommands.Add(2 * int64(len(adds))) // INCRBY and PEXPIREAT
-	added := o.Origin.Add(context.WithoutCancel(ctx), adds)
-	if gone == nil {
-		gone = v.homeward(ctx, "origin add")
-	}
-	if gone != nil {
-		o.ledger.repeatable(o.region, adds)
-		for _, a := range adds {
-			o.meters.ambiguousCost.Add(a.Cost)
-		}
-		return ambiguous(gone, len(adds))
-	}
-	return added
-}
-
-func ambiguous(err error, n int) []dataplane.Added {
-	return slices.Repeat([]dataplane.Added{{Err: fmt.Errorf("%w: %w", dataplane.ErrMaybeApplied, err)}}, n)
-}
-
-func (o *remoteOrigin) Raise(ctx context.Context, totals []dataplane.Add) error {
-	v, err := o.link.embark("origin raise")
-	if err != nil {
-		return err
-	}
-	totals = slices.Clone(totals)
-	if err := v.outward(ctx, "origin raise"); err != nil {
-		return err
-	}
-	o.meters.redisTrips.Add(1)
-	o.meters.redisCommands.Add(2 * int64(len(totals)))
-	if err := o.Origin.Raise(ctx, totals); err != nil {
-		return err
-	}
-	return v.homeward(ctx, "origin raise")
-}
-
 // components are the stored counts of all regions, as the simulator saw them arrive.
 type components struct {
 	mu    sync.Mutex
@@ -162,7 +80,9 @@ func (c *remoteCounts) call(ctx context.Context, op string, do func() error) err
 func (c *remoteCounts) Publish(ctx context.Context, region string, counts []dataplane.Count) error {
 	counts = slices.Clone(counts)
 	return c.call(ctx, "publish", func() error {
-		if err := c.CountStore.Publish(ctx, region, counts); err != nil {
+		if c.world.curtain != nil {
+			c.world.curtain.hold(c.region, counts)
+		} else if err := c.CountStore.Publish(ctx, region, counts); err != nil {
 			return err
 		}
 		w := c.world
@@ -187,7 +107,12 @@ type news struct {
 
 func (c *remoteCounts) Import(ctx context.Context, region string, nowMs int64, after dataplane.Cursor, yield func(dataplane.Imported)) (next dataplane.Cursor, err error) {
 	var found []news
+	curtain := c.world.curtain
 	err = c.call(ctx, "import", func() error {
+		if curtain != nil && !curtain.isOpen(c.node) {
+			next = after
+			return nil
+		}
 		next, err = c.CountStore.Import(ctx, region, nowMs, after, func(in dataplane.Imported) {
 			found = append(found, c.news(in))
 		})
@@ -198,6 +123,9 @@ func (c *remoteCounts) Import(ctx context.Context, region string, nowMs int64, a
 	}
 	for _, n := range found {
 		yield(n.Imported)
+		if curtain != nil {
+			curtain.handed(c.node, n.Imported)
+		}
 		if n.from != nil {
 			c.world.ledger.told(c.node, c.region, n.Cell, n.from)
 		}
@@ -212,6 +140,10 @@ func (c *remoteCounts) PublishDigest(ctx context.Context, region string, d datap
 func (c *remoteCounts) Digests(ctx context.Context, region string, nowMs int64, after dataplane.Cursor, yield func(dataplane.Digest)) (next dataplane.Cursor, err error) {
 	var found []dataplane.Digest
 	err = c.call(ctx, "digests", func() error {
+		if curtain := c.world.curtain; curtain != nil && !curtain.isOpen(c.node) {
+			next = after
+			return nil
+		}
 		next, err = c.CountStore.Digests(ctx, region, nowMs, after, func(d dataplane.Digest) { found = append(found, d) })
 		return err
 	})

@@ -1,0 +1,336 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/tuning"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// curtain keeps what nodes flush and import from each other until a transcript says so.
+// Loops run all the time, and nothing ever fails on its account: what is published waits
+// for "flush", and what is imported is nothing new until "import".
+type curtain struct {
+	mu     sync.Mutex
+	outbox []map[window.Cell]int64 // by region
+	open   []bool                  // by node: it may import
+	global []map[window.Cell]int64 // by node: what it was last handed of others' cost
+}
+
+func newCurtain(regions, nodes int) *curtain {
+	c := &curtain{outbox: make([]map[window.Cell]int64, regions), open: make([]bool, nodes), global: make([]map[window.Cell]int64, nodes)}
+	for i := range c.outbox {
+		c.outbox[i] = make(map[window.Cell]int64)
+	}
+	for i := range c.global {
+		c.global[i] = make(map[window.Cell]int64)
+	}
+	return c
+}
+
+func (c *curtain) hold(region int, counts []dataplane.Count) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, row := range counts {
+		c.outbox[region][row.Cell] = max(c.outbox[region][row.Cell], row.Count)
+	}
+}
+
+// release is what a region has published since the last time, in a table's order.
+func (c *curtain) release(region int) []dataplane.Count {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var counts []dataplane.Count
+	for cell, count := range c.outbox[region] {
+		counts = append(counts, dataplane.Count{Cell: cell, Count: count})
+	}
+	clear(c.outbox[region])
+	slices.SortFunc(counts, func(a, b dataplane.Count) int { return a.Cell.Compare(b.Cell) })
+	return counts
+}
+
+func (c *curtain) lift(nodes []*node, open bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range nodes {
+		c.open[n.index] = open
+	}
+}
+
+func (c *curtain) isOpen(node int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.open[node]
+}
+
+func (c *curtain) handed(node int, in dataplane.Imported) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.global[node][in.Cell] = max(c.global[node][in.Cell], in.Foreign)
+}
+
+func (c *curtain) handedTo(node int, cell window.Cell) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.global[node][cell]
+}
+
+const (
+	// stageInterval is how often the loops of a transcript's nodes flush and import, and
+	// stageTurn within which time each has done so.
+	stageInterval = 100 * time.Millisecond
+	stageTurn     = 3 * stageInterval
+)
+
+// stage is where a transcript plays.
+type stage struct {
+	*world
+	script *Transcript
+	ctx    context.Context
+}
+
+// Play runs a transcript in a bubble of its own: see PlayHere.
+func Play(t *Transcript) (mismatches []string, err error) {
+	if bubbleErr := inBubble(func() { mismatches, err = PlayHere(t) }); bubbleErr != nil {
+		return nil, bubbleErr
+	}
+	return mismatches, err
+}
+
+// PlayHere runs a transcript in the testing/synctest bubble that it is called in, and
+// returns every line where something else came of it than the transcript says, and
+// every promise that was broken.
+func PlayHere(t *Transcript) (mismatches []string, err error) {
+	set := tuning.Default()
+	set.Floor, set.Step, set.Jitter = t.Floor, t.Step, 0
+	set.SlowInterval, set.FastInterval = tuning.Duration(stageInterval), tuning.Duration(stageInterval)
+	document, err := set.Document()
+	if err != nil {
+		return nil, err
+	}
+	w := newWorld(Shape{Nodes: each(len(t.Regions), t.Nodes), names: t.Regions}, document, firstTraffic(set), transcriptAtMax, 1)
+	w.began = w.began.Truncate(t.Duration).Add(t.Duration) // 0s is the start of a window
+	w.ledger.began = w.began
+	w.curtain = newCurtain(len(w.regions), len(w.nodes))
+	if err := w.bootAll(set); err != nil {
+		return nil, err
+	}
+	s := &stage{world: w, script: t, ctx: context.Background()}
+	for _, scene := range t.Scenes {
+		if wait := scene.At - time.Since(w.began); wait > 0 {
+			time.Sleep(wait)
+		}
+		got, err := s.act(&scene)
+		if err != nil {
+			mismatches = append(mismatches, fmt.Sprintf("line %d: %s: %v", scene.Line, scene.String(), err))
+		} else if scene.Want != "" && got != scene.Want {
+			mismatches = append(mismatches, fmt.Sprintf("line %d: %s, and not: %s", scene.Line, scene.String(), got))
+		}
+	}
+	w.stopAll()
+	for _, v := range w.broken() {
+		mismatches = append(mismatches, fmt.Sprintf("%s: %s", v.Promise, v.First))
+	}
+	return mismatches, nil
+}
+
+// cast is who a scene means.
+func (s *stage) cast(sc *Scene) (nodes []*node) {
+	for _, r := range s.regions {
+		if sc.Region != "*" && sc.Region != r.name {
+			continue
+		}
+		for i, n := range r.nodes {
+			if sc.Node == 0 || sc.Node == i+1 {
+				nodes = append(nodes, n)
+			}
+		}
+	}
+	return nodes
+}
+
+func (s *stage) act(sc *Scene) (got string, err error) {
+	nodes := s.cast(sc)
+	switch sc.Verb {
+	case "allow":
+		return s.allow(nodes[0], sc)
+	case "peek":
+		d := nodes[0].limiter.Load().Peek(s.ctx, s.request(sc.Items[0]))
+		return fmt.Sprintf("%d left", d.Remaining), d.Err
+	case "batch":
+		return s.batch(nodes[0], sc)
+	case "replay":
+		time.Sleep(stageTurn)
+		return s.list(nodes, sc, s.atOrigin)
+	case "flush":
+		return s.flush(nodes, sc)
+	case "import":
+		s.curtain.lift(nodes, true)
+		time.Sleep(stageTurn)
+		s.curtain.lift(nodes, false)
+		return s.list(nodes, sc, s.atNode)
+	default:
+		return "", s.befall(nodes, sc)
+	}
+}
+
+func (s *stage) request(i Item) dataplane.Request {
+	r := request(i.Key, s.script.Limit, s.script.Duration)
+	r.Cost = i.Cost
+	return r
+}
+
+func (s *stage) account(key string) *account {
+	r := s.request(Item{Key: key})
+	s.ledger.mu.Lock()
+	a := s.ledger.accounts[window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: key, Duration: r.Duration}]
+	s.ledger.mu.Unlock()
+	if a == nil {
+		a = s.ledger.open("all", r, len(s.regions))
+	}
+	return a
+}
+
+func (s *stage) allow(n *node, sc *Scene) (string, error) {
+	item := sc.Items[0]
+	var admitted int64
+	any := false
+	for range sc.Times {
+		d := s.decide(n, s.account(item.Key), item.Cost)
+		if d.Err != nil {
+			return "", d.Err
+		}
+		if d.Allowed {
+			admitted += item.Cost
+			any = true
+		}
+	}
+	if !any {
+		return "denied", nil
+	}
+	return fmt.Sprintf("%d allowed", admitted), nil
+}
+
+func (s *stage) batch(n *node, sc *Scene) (string, error) {
+	var requests []dataplane.Request
+	for _, i := range sc.Items {
+		requests = append(requests, s.request(i))
+	}
+	b := n.limiter.Load().AllowMany(s.ctx, requests)
+	if b.Err != nil {
+		return "", b.Err
+	}
+	if !b.Allowed {
+		return "denied", nil
+	}
+	for i, item := range sc.Items {
+		s.note(n, s.account(item.Key), item.Cost, &b.Decisions[i])
+	}
+	return "allowed", nil
+}
+
+// flush lets the loops run once more, and shows the rest what regions have published.
+func (s *stage) flush(nodes []*node, sc *Scene) (string, error) {
+	time.Sleep(stageTurn)
+	for _, r := range regionsOf(nodes) {
+		counts := s.curtain.release(r.index)
+		for chunk := range slices.Chunk(counts, dataplane.PublishRowsMax) {
+			if err := s.counts.Publish(s.ctx, r.name, chunk); err != nil {
+				return "", err
+			}
+		}
+	}
+	return s.list(nodes, sc, s.inStore)
+}
+
+func regionsOf(nodes []*node) (regions []*region) {
+	for _, n := range nodes {
+		if !slices.Contains(regions, n.region) {
+			regions = append(regions, n.region)
+		}
+	}
+	return regions
+}
+
+// list says of each region what is asked for, in the words of the expectation: a region
+// that it does not mention is left out.
+func (s *stage) list(nodes []*node, sc *Scene, of func(*node, window.Cell) string) (string, error) {
+	if sc.Want == "" {
+		return "", nil
+	}
+	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: defaultKey, Duration: s.script.Duration}
+	cell := window.Cell{Key: key, Sequence: window.Sequence(time.Now().UnixMilli(), key.DurationMs())}
+	var parts []string
+	for _, r := range regionsOf(nodes) {
+		seen := make(map[string]bool) // nodes of a region that agree are one
+		for _, n := range nodes {
+			if n.region == r {
+				seen[of(n, cell)] = true
+			}
+		}
+		for _, one := range slices.Sorted(maps.Keys(seen)) {
+			if part := strings.TrimSpace(r.name + " " + one); strings.Contains(sc.Want, r.name) {
+				parts = append(parts, part)
+			}
+		}
+	}
+	return strings.Join(parts, ", "), nil
+}
+
+func (s *stage) atOrigin(n *node, c window.Cell) string { return some(n.region.origin.Totals()[c]) }
+func (s *stage) atNode(n *node, c window.Cell) string {
+	return "global " + some(s.curtain.handedTo(n.index, c))
+}
+
+func (s *stage) inStore(n *node, c window.Cell) string {
+	for _, row := range s.counts.Rows() {
+		if row.Cell == c && row.Region == n.region.name {
+			return some(row.Count)
+		}
+	}
+	return some(0)
+}
+
+func some(n int64) string {
+	if n == 0 {
+		return "none"
+	}
+	return fmt.Sprint(n)
+}
+
+// befall is what happens to nodes, and not through them.
+func (s *stage) befall(nodes []*node, sc *Scene) error {
+	var errs []error
+	for _, n := range nodes {
+		switch sc.Verb {
+		case "cut", "heal":
+			way := n.toOrigin
+			if sc.Server == "mysql" {
+				way = n.toCounts
+			}
+			way.set(func(l *link) { l.down = sc.Verb == "cut" })
+		case "wipe":
+			n.region.origin.Wipe()
+		case "clock":
+			n.skew.Add(int64(sc.Shift))
+		case "crash":
+			s.kill(n)
+			errs = append(errs, s.boot(n))
+		case "restart":
+			ctx, cancel := context.WithTimeout(s.ctx, stopTimeout)
+			_ = n.limiter.Load().Stop(ctx) // what it could not send is what the next lines are about
+			cancel()
+			errs = append(errs, s.boot(n))
+		}
+	}
+	time.Sleep(time.Millisecond) // those that start have their settings
+	return errors.Join(errs...)
+}

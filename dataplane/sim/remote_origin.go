@@ -1,0 +1,129 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// meters count what the servers are asked for, all nodes together.
+type meters struct {
+	redisCommands, redisTrips, originReads   atomic.Int64
+	mysqlStatements, mysqlRead, mysqlWritten atomic.Int64
+	ambiguousCost                            atomic.Int64
+}
+
+// remoteOrigin is a region's origin as one node sees it: behind a link, and metered.
+// What it does not override goes straight through.
+type remoteOrigin struct {
+	dataplane.Origin
+	link   *link
+	meters *meters
+	ledger *ledger
+	region int
+}
+
+func (o *remoteOrigin) Read(ctx context.Context, cells []window.Cell) ([]int64, error) {
+	v, err := o.link.embark("origin read")
+	if err != nil {
+		return nil, err
+	}
+	if err := v.outward(ctx, "origin read"); err != nil {
+		return nil, err
+	}
+	o.meters.redisTrips.Add(1)
+	o.meters.redisCommands.Add(int64(len(cells)))
+	o.meters.originReads.Add(int64(len(cells)+1) / 2) // a key is read with both its cells
+	totals, err := o.Origin.Read(ctx, cells)
+	if err != nil {
+		return nil, err
+	}
+	return totals, v.homeward(ctx, "origin read")
+}
+
+func (o *remoteOrigin) Add(ctx context.Context, adds []dataplane.Add) []dataplane.Added {
+	v, err := o.link.embark("origin add")
+	if err != nil {
+		return slices.Repeat([]dataplane.Added{{Err: err}}, len(adds))
+	}
+	adds = slices.Clone(adds)
+	gone := v.outward(ctx, "origin add")
+	if v.sunk {
+		return ambiguous(gone, len(adds))
+	}
+	o.meters.redisTrips.Add(1)
+	o.meters.redisCommands.Add(2 * int64(len(adds))) // INCRBY and PEXPIREAT
+	added := o.Origin.Add(context.WithoutCancel(ctx), adds)
+	if gone == nil {
+		gone = v.homeward(ctx, "origin add")
+	}
+	if gone != nil {
+		o.unheard(adds)
+		return ambiguous(gone, len(adds))
+	}
+	return added
+}
+
+func ambiguous(err error, n int) []dataplane.Added {
+	return slices.Repeat([]dataplane.Added{{Err: maybeApplied(err)}}, n)
+}
+
+func (o *remoteOrigin) Claim(ctx context.Context, claims []dataplane.Claim) []dataplane.Claimed {
+	v, err := o.link.embark("origin claim")
+	if err != nil {
+		return slices.Repeat([]dataplane.Claimed{{Err: err}}, len(claims))
+	}
+	claims = slices.Clone(claims)
+	gone := v.outward(ctx, "origin claim")
+	if v.sunk {
+		return slices.Repeat([]dataplane.Claimed{{Err: maybeApplied(gone)}}, len(claims))
+	}
+	o.meters.redisTrips.Add(1)
+	o.meters.redisCommands.Add(2 * int64(len(claims)))
+	claimed := o.Origin.Claim(context.WithoutCancel(ctx), claims)
+	if gone == nil {
+		gone = v.homeward(ctx, "origin claim")
+	}
+	if gone != nil {
+		var adds []dataplane.Add
+		for i, c := range claimed {
+			if c.Added {
+				adds = append(adds, dataplane.Add{Cell: claims[i].Cell, Cost: claims[i].Cost})
+			}
+		}
+		o.unheard(adds)
+		return slices.Repeat([]dataplane.Claimed{{Err: maybeApplied(gone)}}, len(claims))
+	}
+	return claimed
+}
+
+// unheard notes what was applied without the node hearing of it.
+func (o *remoteOrigin) unheard(adds []dataplane.Add) {
+	o.ledger.repeatable(o.region, adds)
+	for _, a := range adds {
+		o.meters.ambiguousCost.Add(a.Cost)
+	}
+}
+
+func maybeApplied(err error) error { return fmt.Errorf("%w: %w", dataplane.ErrMaybeApplied, err) }
+
+func (o *remoteOrigin) Raise(ctx context.Context, totals []dataplane.Add) error {
+	v, err := o.link.embark("origin raise")
+	if err != nil {
+		return err
+	}
+	totals = slices.Clone(totals)
+	if err := v.outward(ctx, "origin raise"); err != nil {
+		return err
+	}
+	o.meters.redisTrips.Add(1)
+	o.meters.redisCommands.Add(2 * int64(len(totals)))
+	if err := o.Origin.Raise(ctx, totals); err != nil {
+		return err
+	}
+	return v.homeward(ctx, "origin raise")
+}
