@@ -24,7 +24,6 @@ type components struct {
 // component is what is stored of one cell.
 type component struct {
 	byRegion []int64 // -1 where there is no row
-	rows     int64   // of the table
 	shared   bool    // there is traffic on the key in several regions
 }
 
@@ -34,9 +33,6 @@ func (c *components) raise(region int, row dataplane.Count, l *ledger, regions i
 	if stored == nil {
 		stored = &component{byRegion: slices.Repeat([]int64{-1}, regions), shared: l.shared(row.Cell.Key)}
 		c.cells[row.Cell] = stored
-	}
-	if stored.byRegion[region] < 0 {
-		stored.rows++
 	}
 	stored.byRegion[region] = max(stored.byRegion[region], row.Count)
 }
@@ -70,7 +66,6 @@ func (c *remoteCounts) call(ctx context.Context, op string, do func() error) err
 	if err := c.world.database.embark(ctx, op); err != nil {
 		return err
 	}
-	c.world.meters.mysqlStatements.Add(1)
 	if err := do(); err != nil {
 		return err
 	}
@@ -86,7 +81,6 @@ func (c *remoteCounts) Publish(ctx context.Context, region string, counts []data
 			return err
 		}
 		w := c.world
-		w.meters.mysqlWritten.Add(int64(len(counts)))
 		w.components.mu.Lock()
 		defer w.components.mu.Unlock()
 		for _, row := range counts {
@@ -157,15 +151,14 @@ func (c *remoteCounts) Digests(ctx context.Context, region string, nowMs int64, 
 }
 
 func (c *remoteCounts) news(in dataplane.Imported) news {
+	if in.Foreign == 0 {
+		return news{Imported: in}
+	}
 	all := &c.world.components
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	stored := all.cells[in.Cell]
-	if stored == nil { // nothing that a node has published here
-		return news{Imported: in}
-	}
-	c.world.meters.mysqlRead.Add(stored.rows)
-	if in.Foreign == 0 || !stored.shared {
+	if stored == nil || !stored.shared { // nil: not of a node here
 		return news{Imported: in}
 	}
 	return news{in, slices.Clone(stored.byRegion)}

@@ -10,11 +10,11 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// meters count what the servers are asked for, all nodes together.
+// meters count what the origins are asked for, all nodes together. (The count store has
+// its own, in the terms of a database.)
 type meters struct {
-	redisCommands, redisTrips, originReads   atomic.Int64
-	mysqlStatements, mysqlRead, mysqlWritten atomic.Int64
-	ambiguousCost                            atomic.Int64
+	commands, trips, keysRead atomic.Int64
+	ambiguousCost             atomic.Int64
 }
 
 // remoteOrigin is a region's origin as one node sees it: behind a link, and metered.
@@ -35,9 +35,9 @@ func (o *remoteOrigin) Read(ctx context.Context, cells []window.Cell) ([]int64, 
 	if err := v.outward(ctx, "origin read"); err != nil {
 		return nil, err
 	}
-	o.meters.redisTrips.Add(1)
-	o.meters.redisCommands.Add(int64(len(cells)))
-	o.meters.originReads.Add(int64(len(cells)+1) / 2) // a key is read with both its cells
+	o.meters.trips.Add(1)
+	o.meters.commands.Add(int64(len(cells)))
+	o.meters.keysRead.Add(int64(len(cells)+1) / 2) // a key is read with both its cells
 	totals, err := o.Origin.Read(ctx, cells)
 	if err != nil {
 		return nil, err
@@ -55,8 +55,8 @@ func (o *remoteOrigin) Add(ctx context.Context, adds []dataplane.Add) []dataplan
 	if v.sunk {
 		return ambiguous(gone, len(adds))
 	}
-	o.meters.redisTrips.Add(1)
-	o.meters.redisCommands.Add(2 * int64(len(adds))) // INCRBY and PEXPIREAT
+	o.meters.trips.Add(1)
+	o.meters.commands.Add(2 * int64(len(adds))) // INCRBY and PEXPIREAT
 	added := o.Origin.Add(context.WithoutCancel(ctx), adds)
 	if gone == nil {
 		gone = v.homeward(ctx, "origin add")
@@ -82,8 +82,8 @@ func (o *remoteOrigin) Claim(ctx context.Context, claims []dataplane.Claim) []da
 	if v.sunk {
 		return slices.Repeat([]dataplane.Claimed{{Err: maybeApplied(gone)}}, len(claims))
 	}
-	o.meters.redisTrips.Add(1)
-	o.meters.redisCommands.Add(2 * int64(len(claims)))
+	o.meters.trips.Add(1)
+	o.meters.commands.Add(2 * int64(len(claims)))
 	claimed := o.Origin.Claim(context.WithoutCancel(ctx), claims)
 	if gone == nil {
 		gone = v.homeward(ctx, "origin claim")
@@ -120,8 +120,8 @@ func (o *remoteOrigin) Raise(ctx context.Context, totals []dataplane.Add) error 
 	if err := v.outward(ctx, "origin raise"); err != nil {
 		return err
 	}
-	o.meters.redisTrips.Add(1)
-	o.meters.redisCommands.Add(2 * int64(len(totals)))
+	o.meters.trips.Add(1)
+	o.meters.commands.Add(2 * int64(len(totals)))
 	if err := o.Origin.Raise(ctx, totals); err != nil {
 		return err
 	}

@@ -35,8 +35,8 @@ type Report struct {
 	ConvergenceDelayMs    DelaysMs `json:"convergence_delay_ms"`
 	ConvergenceDelayHotMs DelaysMs `json:"convergence_delay_hot_ms"`
 
-	MySQLRowsReadPerS    float64 `json:"mysql_rows_read_per_s"`    // component rows that imports summed
-	MySQLRowsWrittenPerS float64 `json:"mysql_rows_written_per_s"` // rows in upserts, changed or not
+	MySQLRowsReadPerS    float64 `json:"mysql_rows_read_per_s"`    // rows and index entries examined for imports and digests
+	MySQLRowsWrittenPerS float64 `json:"mysql_rows_written_per_s"` // rows of counts and digests changed on disk
 	MySQLStatementsPerS  float64 `json:"mysql_statements_per_s"`   // of any kind
 	RedisCommandsPerS    float64 `json:"redis_commands_per_s"`     // GET a cell read; INCRBY and PEXPIREAT a cell added
 	RedisRoundTripsPerS  float64 `json:"redis_round_trips_per_s"`
@@ -86,11 +86,11 @@ type GroupReport struct {
 }
 
 // reading is the meters at one moment.
-type reading struct{ commands, trips, reads, statements, read, written int64 }
+type reading struct{ commands, trips, keysRead, statements, rowsRead, rowsWritten int64 }
 
 func (w *world) read() reading {
-	m := &w.meters
-	return reading{m.redisCommands.Load(), m.redisTrips.Load(), m.originReads.Load(), m.mysqlStatements.Load(), m.mysqlRead.Load(), m.mysqlWritten.Load()}
+	m, s := &w.meters, w.counts.Stats()
+	return reading{m.commands.Load(), m.trips.Load(), m.keysRead.Load(), s.Statements, s.RowsRead, s.RowsWritten}
 }
 
 func (w *world) rates(r *Report, from, to reading, span time.Duration) {
@@ -98,10 +98,10 @@ func (w *world) rates(r *Report, from, to reading, span time.Duration) {
 	r.RedisCommandsPerS = perS(to.commands - from.commands)
 	r.RedisRoundTripsPerS = perS(to.trips - from.trips)
 	r.MySQLStatementsPerS = perS(to.statements - from.statements)
-	r.MySQLRowsReadPerS = perS(to.read - from.read)
-	r.MySQLRowsWrittenPerS = perS(to.written - from.written)
+	r.MySQLRowsReadPerS = perS(to.rowsRead - from.rowsRead)
+	r.MySQLRowsWrittenPerS = perS(to.rowsWritten - from.rowsWritten)
 	ticks := float64(len(w.nodes)) * span.Seconds() / r.Tuning.Document.ReplayTick.Std().Seconds()
-	r.OriginReadsPerTick = round(float64(to.reads-from.reads)/ticks, 3)
+	r.OriginReadsPerTick = round(float64(to.keysRead-from.keysRead)/ticks, 3)
 }
 
 // sum fills in what the books and the meters say at the end.
