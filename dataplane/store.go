@@ -118,9 +118,10 @@ type CountStore interface {
 	// and what was yielded is still true.
 	//
 	// What it leaves out unless all are asked for: a component of region itself that
-	// was raised alone, as the region has its own ways to know, and the counts of a
-	// Publish that did not return nil and was never repeated. So ask for all now and
-	// then.
+	// was raised alone, as the region has its own ways to know; the counts of a
+	// Publish that did not return nil and was never repeated; and perhaps what a
+	// store stored that is too slow to be in time again and again. So ask for all now
+	// and then.
 	Import(ctx context.Context, region string, nowMs int64, after Cursor, yield func(Imported)) (Cursor, error)
 
 	// PublishDigest replaces what a node of region last said of the keys it sees. One

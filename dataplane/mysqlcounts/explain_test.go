@@ -3,8 +3,6 @@
 package mysqlcounts
 
 import (
-	"context"
-	"database/sql"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -216,35 +214,6 @@ func (e *explained) sizes() string {
 		e.t.Fatal(err)
 	}
 	return fmt.Sprintf("%d + %d", data>>20, index>>20)
-}
-
-func planOf(ctx context.Context, db *sql.DB, query string, args ...any) (string, error) {
-	rows, err := db.QueryContext(ctx, "EXPLAIN "+query, args...)
-	if err != nil {
-		return "", err
-	}
-	defer rows.Close()
-	columns, err := rows.Columns()
-	if err != nil {
-		return "", err
-	}
-	values := make([]sql.NullString, len(columns))
-	into := make([]any, len(columns))
-	for i := range values {
-		into[i] = &values[i]
-	}
-	var plan []string
-	for rows.Next() {
-		if err := rows.Scan(into...); err != nil {
-			return "", err
-		}
-		for i, name := range columns {
-			if v := values[i].String; v != "" && slices.Contains([]string{"type", "key", "rows", "Extra"}, name) {
-				plan = append(plan, v)
-			}
-		}
-	}
-	return strings.Join(plan, ", "), rows.Err()
 }
 
 // table has the form that the README wants.

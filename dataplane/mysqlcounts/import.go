@@ -65,7 +65,7 @@ func (c *Counts) importQuery(s snapshot, region []byte, nowMs int64, after datap
 	}
 	unchanged := region
 	if c.ownRows {
-		unchanged = nil // no region has an empty name
+		unchanged = []byte{} // no region has this name; NULL would be none at all
 	}
 	return dataplanedb.WindowCountsImportSince, []any{region, region, region, since, unchanged, nowMs}
 }

@@ -1,0 +1,234 @@
+package mysqlcounts
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/storetest"
+	"github.com/weirhq/weir/shared/window"
+)
+
+const shortOverlap = 100 * time.Millisecond
+
+// follower imports what changed, as a node does.
+type follower struct {
+	c      *Counts
+	cursor dataplane.Cursor
+	seen   map[window.Cell]int64
+}
+
+func (f *follower) pull(t testing.TB) {
+	t.Helper()
+	next, err := f.c.Import(t.Context(), "eu", began.UnixMilli(), f.cursor, func(i dataplane.Imported) { f.seen[i.Cell] = i.Foreign })
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.cursor = next
+}
+
+// heldBack publishes a and z as us while another session holds z's row, and lets it go
+// once a follower has imported what there was so long ago that no overlap reaches back.
+func heldBack(t *testing.T, c *Counts, db *sql.DB, f *follower, a, z window.Cell, ctx context.Context, count int64) (published error) {
+	t.Helper()
+	holder, err := openPlain(t, dsnOf(t, db)).BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holder.ExecContext(t.Context(), "UPDATE ratelimit_window_counts SET expires_at = expires_at WHERE identifier = ?", z.Identifier); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- c.Publish(ctx, "us", countsOf(count, a, z)) }()
+	eventually(t, "the publish has arrived", func() bool { // and cannot but wait for the row
+		return one[int](t, db, `SELECT COUNT(*) FROM information_schema.PROCESSLIST
+			WHERE DB = DATABASE() AND ID <> CONNECTION_ID() AND INFO LIKE '%ON DUPLICATE KEY%'`) > 0
+	})
+	waiting := aMomentAgo(t, c)
+	eventually(t, "the overlap is over", func() bool {
+		f.pull(t)
+		return f.cursor > waiting+dataplane.Cursor(2*shortOverlap.Milliseconds())
+	})
+	if f.seen[a] == count {
+		t.Fatal("what was held back is seen")
+	}
+	if ctx.Err() == nil && ctx.Done() != nil && ctx != t.Context() {
+		<-ctx.Done()
+	}
+	if err := holder.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	return <-done
+}
+
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(20 * time.Second); !condition(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+// Conformance 40, with a commit that was held back: the rows were stamped long before
+// the imports that could not see them, and are stamped anew.
+func TestHeldBackCommitIsNotOverlooked(t *testing.T) {
+	db := open(t, migrated(t))
+	c := New(db, Options{Overlap: shortOverlap})
+	a, z := cell("a"), cell("z")
+	publish(t, c, "us", countsOf(1, a, z)...)
+	f := &follower{c: c, seen: make(map[window.Cell]int64)}
+	f.pull(t)
+	for count := int64(2); count < 5; count++ {
+		late := testutil.ToFloat64(c.totals.touched)
+		if err := heldBack(t, c, db, f, a, z, t.Context(), count); err != nil {
+			t.Fatal(err)
+		}
+		f.pull(t)
+		if f.seen[a] != count || f.seen[z] != count {
+			t.Errorf("an import after the publish has a %d and z %d, want %d", f.seen[a], f.seen[z], count)
+		}
+		if testutil.ToFloat64(c.totals.touched) == late {
+			t.Error("the publish was not counted as late: this proves nothing")
+		}
+	}
+}
+
+// The same when the publisher has given up: the database goes on and stores the rows
+// under their old stamp. Publishing them again raises nothing, and is told all the same.
+func TestHeldBackCommitOfAPublisherThatGaveUp(t *testing.T) {
+	db := open(t, migrated(t))
+	c := New(db, Options{Overlap: shortOverlap})
+	a, z := cell("a"), cell("z")
+	publish(t, c, "us", countsOf(1, a, z)...)
+	f := &follower{c: c, seen: make(map[window.Cell]int64)}
+	f.pull(t)
+	err := heldBack(t, c, db, f, a, z, within(t, 600*time.Millisecond), 2)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("the publisher did not give up: %v", err)
+	}
+	eventually(t, "the database goes on", func() bool {
+		return one[int](t, db, "SELECT COUNT(*) FROM ratelimit_window_counts WHERE count = 2") == 2
+	})
+	f.pull(t)
+	if f.seen[a] != 1 {
+		t.Error("what was stored late is seen without more: this proves nothing")
+	}
+	publish(t, c, "us", countsOf(2, a, z)...)
+	f.pull(t)
+	if f.seen[a] != 2 || f.seen[z] != 2 {
+		t.Errorf("after the same again: %v", f.seen)
+	}
+	// And once settled, the same again is no news.
+	stamp := func() int64 { return one[int64](t, db, "SELECT MAX(updated_at) FROM ratelimit_window_counts") }
+	before := stamp()
+	publish(t, c, "us", countsOf(2, a, z)...)
+	if stamp() != before {
+		t.Error("a publish that raises nothing has stamped its rows")
+	}
+}
+
+// timely's bounds, by a clock of the test's own.
+func TestTimely(t *testing.T) {
+	for _, step := range []struct {
+		name  string
+		takes []time.Duration // each statement; the last one's again and again
+		sent  int
+		ok    bool
+	}{
+		{"at once", []time.Duration{0}, 1, true},
+		{"just in time", []time.Duration{400 * time.Millisecond}, 1, true},
+		{"just too late", []time.Duration{401 * time.Millisecond, 400 * time.Millisecond}, 2, true},
+		{"late three times", []time.Duration{time.Hour, time.Second, time.Second, 0}, 4, true},
+		{"always late", []time.Duration{time.Second}, 4, false},
+	} {
+		now := began
+		c := New(nil, Options{})
+		c.clock = func() time.Time { return now }
+		var sent []string
+		send := func(what string) func(context.Context) error {
+			return func(context.Context) error {
+				now = now.Add(step.takes[min(len(sent), len(step.takes)-1)])
+				sent = append(sent, what)
+				return nil
+			}
+		}
+		ok, err := c.timely(t.Context(), send("write"), send("touch"))
+		if err != nil || ok != step.ok || len(sent) != step.sent {
+			t.Errorf("%s: %v, %v after %v", step.name, ok, err, sent)
+		}
+		for i, what := range sent {
+			if (what == "write") != (i == 0) {
+				t.Errorf("%s: sent %v", step.name, sent)
+			}
+		}
+	}
+}
+
+// Doubts are bounded, and end with what they were about.
+func TestDoubts(t *testing.T) {
+	var d doubts
+	x := countsOf(1, cells(3)...)
+	if d.about(x) {
+		t.Error("a doubt without a reason")
+	}
+	d.add(x[:2])
+	if !d.about(x) || d.about(x[2:]) {
+		t.Error("not about what was added")
+	}
+	d.settle(x[:1], began.UnixMilli())
+	if d.about(x[:1]) || !d.about(x[1:2]) {
+		t.Error("settling one settles another")
+	}
+	d.add(countsOf(1, cells(doubtsMax+10)...))
+	if len(d.cells) != doubtsMax {
+		t.Errorf("%d doubts", len(d.cells))
+	}
+	d.settle(nil, x[0].Cell.ExpiresAtMs())
+	if len(d.cells) != 0 {
+		t.Errorf("%d doubts about what has expired", len(d.cells))
+	}
+}
+
+// A clock that goes back stamps what is new as old, and a long pause makes reading all
+// the cheaper way: both end in a full import.
+func TestImportReadsAllWhenItMust(t *testing.T) {
+	c, _ := store(t)
+	publish(t, c, "us", countsOf(1, cells(5)...)...)
+	now := aMomentAgo(t, c)
+	asked := func(cause string) float64 { return testutil.ToFloat64(c.totals.fullImports.WithLabelValues(cause)) }
+	for cause, after := range map[string]dataplane.Cursor{
+		"asked": 0, "clock": now + 60_000, "pause": now - dataplane.Cursor(pauseMax.Milliseconds()) - 1000,
+	} {
+		before := asked(cause)
+		if got := importAfter(t, c, "eu", after); got != 5 || asked(cause) != before+1 {
+			t.Errorf("%s: %d cells, counted %v times", cause, got, asked(cause)-before)
+		}
+	}
+}
+
+// With OwnRows the contract holds as well, and the region's own component is news.
+func TestContractWithOwnRows(t *testing.T) {
+	db := open(t, migrated(t))
+	own := New(db, Options{OwnRows: true})
+	after := aMomentAgo(t, own)
+	publish(t, own, "eu", countsOf(1, cell("x"))...)
+	if importAfter(t, own, "eu", after) != 1 || importAfter(t, New(db, Options{}), "eu", after) != 0 {
+		t.Error("own rows are news to those who did not ask, or none to those who did")
+	}
+	storetest.TestCountStore(t, func(t testing.TB) storetest.Store {
+		for _, table := range []string{rowsTable, "ratelimit_nodes", "ratelimit_digests", "ratelimit_namespaces", "ratelimit_overrides", "ratelimit_tuning"} {
+			exec(t, db, "DELETE FROM "+table)
+		}
+		s := operated(db)
+		s.CountStore = own
+		return s
+	})
+}
