@@ -12,7 +12,7 @@ import (
 )
 
 // callKeysMax bounds the keys of one command, and with them how long a server can do
-// nothing else: some 0.6 ms.
+// nothing else: under 1 ms for increments, half as long again for claims.
 const callKeysMax = 500
 
 // shard is one partition: what all calls that concern it go through.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -42,6 +43,10 @@ func ClientOptions(rawURL string) (*redis.UniversalOptions, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		return nil, errors.New("redisorigin: the Redis URL cannot be parsed") // why would quote it, password and all
+	}
+	if delimiters := strings.Count(rawURL, "@"); u.Fragment != "" || delimiters > 1 || delimiters == 1 && u.User == nil {
+		// What follows would quote parts of a password that has ended too early.
+		return nil, errors.New("redisorigin: the Redis URL cannot be parsed: '@', '#', '?', '/' and '%' in names and passwords are written %40, %23, %3F, %2F and %25")
 	}
 	q := u.Query()
 	p, err := takeParameters(q)

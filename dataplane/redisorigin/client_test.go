@@ -52,6 +52,10 @@ func TestURLsThatAreRefused(t *testing.T) {
 		"redis://u:secret@host?colour=blue":      "colour",
 		"redis://u:secret/x@host:port:6379":      "cannot be parsed",
 		"redis://u:secret@ho st":                 "cannot be parsed",
+		"redis://u:12/secret@host":               "cannot be parsed: '@'",
+		"redis://u:12?secret=1&x=@host":          "cannot be parsed: '@'",
+		"redis://u:12#secret@host":               "cannot be parsed: '@'",
+		"redis://u:@x/secret@host":               "cannot be parsed: '@'",
 		"redis://u:secret@host?read_timeout=soo": "read_timeout",
 	} {
 		_, err := redisorigin.Open(rawURL, redisorigin.Options{})
@@ -117,4 +121,25 @@ func (l *lockedBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
+}
+
+// "Errors never hold the password", whatever is in it, escaped or not, and whatever
+// they are about.
+func FuzzErrorsHoldNoPassword(f *testing.F) {
+	for _, around := range [][2]string{{"", ""}, {"12/", ""}, {"12?", "=1&c="}, {"12#", ""}, {"@x/", ""}, {"@", "@"}, {"%zz", ""}, {":", ":"}, {"a=", ""}, {"[", "]"}, {" ", "\n"}} {
+		f.Add("redis://u:", around[0], around[1], "@host:6379/0?cluster=x")
+		f.Add("a=rediss://", around[0], around[1], "@host:port?tls_ca_file=/no/such/file&colour=blue")
+	}
+	f.Fuzz(func(t *testing.T, head, before, after, tail string) {
+		if !strings.HasPrefix(tail, "@") || strings.Contains(head, "?") {
+			return // what is outside of a password is no secret
+		}
+		const secret = "hunter2"
+		if strings.Contains(head+tail, secret) || !strings.Contains(head, "://") {
+			return
+		}
+		if err := redisorigin.CheckURLs([]string{head + before + secret + after + tail}); err != nil && strings.Contains(err.Error(), secret) {
+			t.Fatalf("%s: %v", head+before+secret+after+tail, err)
+		}
+	})
 }

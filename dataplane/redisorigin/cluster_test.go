@@ -132,6 +132,18 @@ func TestClusterKeepsTheContract(t *testing.T) {
 		healGarbage(t, o, list, "a list")
 	})
 
+	t.Run("the README's user", func(t *testing.T) {
+		rights := append(readmeRights(t), "+cluster|slots", "+cluster|shards", "+command", "+readonly")
+		for _, node := range nodes {
+			command(t, node, rights...)
+		}
+		o := openURL(t, strings.Replace(url, "redis://", "redis://weir:password@", 1), redisorigin.Options{})
+		c := cellNow("allowed", time.Minute)
+		if got := add(t, o, dataplane.Add{Cell: c, Cost: 2})[0]; got != 2 || read(t, o, c)[0] != 2 {
+			t.Errorf("total is %d", got)
+		}
+	})
+
 	// go-redis follows a Cluster's redirections by repeating calls, those with a lost
 	// reply too; "It never retries by itself".
 	t.Run("a lost reply", func(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// "A user that may do this and no more": with each right it works, and with any one
-// less it does not.
-func TestREADMEsUserMayDoWhatIsNeeded(t *testing.T) {
+// readmeRights is the README's ACL SETUSER.
+func readmeRights(t testing.TB) (words []any) {
+	t.Helper()
 	readme, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
@@ -24,13 +24,18 @@ func TestREADMEsUserMayDoWhatIsNeeded(t *testing.T) {
 	if line == nil {
 		t.Fatal("README has no ACL SETUSER")
 	}
-	server := servers.RedisForTest(t)
-	raw := rawClient(t, server.Addr())
-	var words []any
 	for word := range strings.FieldsSeq(string(line[1])) {
 		words = append(words, word)
 	}
-	command(t, raw, words...)
+	return words
+}
+
+// "A user that may do this and no more": with each right it works, and with any one
+// less it does not.
+func TestREADMEsUserMayDoWhatIsNeeded(t *testing.T) {
+	server := servers.RedisForTest(t)
+	raw := rawClient(t, server.Addr())
+	command(t, raw, readmeRights(t)...)
 	c := cellNow("x", time.Minute)
 	use := func() []error {
 		o := openURL(t, "redis://weir:password@"+server.Addr()+"/1", redisorigin.Options{})
