@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ const (
 
 type cli struct {
 	Run  runCommand  `cmd:"" help:"Simulate a scenario."`
+	Play playCommand `cmd:"" help:"Play a transcript, and tell where something else comes of it."`
 	List listCommand `cmd:"" help:"Describe the scenarios."`
 }
 
@@ -34,6 +36,7 @@ type runCommand struct {
 	JSON     bool          `name:"json" help:"Print one JSON object instead of a table."`
 	Tuning   string        `placeholder:"FILE" help:"Tuning document for the fleet, or preset:NAME (default, rfc)."`
 	Compare  string        `placeholder:"FILE" help:"Another one, run with the same seed and printed beside it."`
+	Plot     string        `placeholder:"FILE.svg" help:"Draw overshoot against floor and load against interval, around the tuning: a dozen runs more."`
 	Duration time.Duration `placeholder:"DURATION" help:"How long there is traffic, 1s to 24h. Left out: as long as the scenario says."`
 	Jitter   bool          `help:"Keep the limiters' own jitter: closer to a fleet, and no two runs are the same."`
 }
@@ -84,6 +87,9 @@ func (r runCommand) Run(c *console) error {
 	if err != nil {
 		return err
 	}
+	if r.Plot != "" && !strings.HasSuffix(r.Plot, ".svg") {
+		return fmt.Errorf("%w: plot is %s (a file that ends in .svg)", sim.ErrInvalid, r.Plot)
+	}
 	reports := make([]sim.Report, 0, 2)
 	for _, name := range []string{r.Tuning, r.Compare} {
 		if name == "" && len(reports) == 1 {
@@ -98,6 +104,9 @@ func (r runCommand) Run(c *console) error {
 	if err := r.print(c.stdout, reports); err != nil {
 		return err
 	}
+	if err := r.plot(c, scenario); err != nil {
+		return err
+	}
 	for _, report := range reports {
 		if len(report.Violations) > 0 {
 			return errViolated
@@ -107,15 +116,46 @@ func (r runCommand) Run(c *console) error {
 }
 
 func (r runCommand) simulate(s sim.Scenario, name string) (sim.Report, error) {
+	o, err := r.options(name)
+	if err != nil {
+		return sim.Report{}, err
+	}
+	return sim.Run(s, o)
+}
+
+func (r runCommand) options(name string) (sim.Options, error) {
 	o := sim.Options{Seed: r.Seed, Duration: r.Duration, KeepJitter: r.Jitter}
 	if name != "" {
 		set, err := readTuning(name)
 		if err != nil {
-			return sim.Report{}, err
+			return sim.Options{}, err
 		}
 		o.Tuning, o.TuningName = &set, name
 	}
-	return sim.Run(s, o)
+	return o, nil
+}
+
+// plot draws the picture that was asked for, and says on standard error how far it is.
+func (r runCommand) plot(c *console, s sim.Scenario) error {
+	if r.Plot == "" {
+		return nil
+	}
+	o, err := r.options(r.Tuning)
+	if err != nil {
+		return err
+	}
+	curves, err := sim.Sweep(s, o, func(done, of int) { fmt.Fprintf(c.stderr, "weir-sim: point %d of %d\n", done+1, of) })
+	if err != nil {
+		return err
+	}
+	var picture bytes.Buffer
+	if err := curves.WriteSVG(&picture); err != nil {
+		return err
+	}
+	if err := os.WriteFile(r.Plot, picture.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("plot: %w", err)
+	}
+	return nil
 }
 
 // readTuning reads a document from a file, or a preset.
@@ -171,5 +211,33 @@ func (l listCommand) Run(c *console) error {
 		}
 		fmt.Fprintf(c.stdout, "%s: %s\n    %v of traffic. %s\n", s.Name, s.Summary, s.Duration, s.Doc)
 	}
+	return nil
+}
+
+type playCommand struct {
+	Transcript string `arg:"" placeholder:"FILE" help:"The transcript: see dataplane/sim/README.md."`
+}
+
+// Run plays a transcript.
+func (p playCommand) Run(c *console) error {
+	text, err := os.ReadFile(p.Transcript)
+	if err != nil {
+		return fmt.Errorf("transcript: %w", err)
+	}
+	script, err := sim.ParseTranscript(string(text))
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.Transcript, err)
+	}
+	mismatches, err := sim.Play(script)
+	if err != nil {
+		return err
+	}
+	for _, mismatch := range mismatches {
+		fmt.Fprintln(c.stdout, mismatch)
+	}
+	if len(mismatches) > 0 {
+		return errViolated
+	}
+	fmt.Fprintf(c.stdout, "%s: as written\n", p.Transcript)
 	return nil
 }
