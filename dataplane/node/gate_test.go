@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirhq/weir/dataplane"
@@ -239,11 +240,11 @@ func TestCallsAreCounted(t *testing.T) {
 			return dataplane.Decision{}
 		},
 	})
-	if got := testutil.CollectAndCount(h.registry, "weir_rpc_requests_total"); got != 5*len(codesPublished) {
-		t.Errorf("%d series at the start, want %d", got, 5*len(codesPublished))
+	if got := testutil.CollectAndCount(h.registry, "weir_rpc_requests_total"); got != 6*len(codesPublished) {
+		t.Errorf("%d series at the start, want %d", got, 6*len(codesPublished))
 	}
-	if got := testutil.CollectAndCount(h.registry, "weir_rpc_seconds"); got != 4 {
-		t.Errorf("%d histograms at the start, want 4", got)
+	if got := testutil.CollectAndCount(h.registry, "weir_rpc_seconds"); got != 5 {
+		t.Errorf("%d histograms at the start, want 5", got)
 	}
 	for _, door := range doors {
 		client := door.open(t, h)
@@ -265,6 +266,8 @@ func TestCallsAreCounted(t *testing.T) {
 		return h.count("Peek", "invalid_argument") == 2 && h.count("Peek", "unimplemented") == 2 && h.count("Peek", "deadline_exceeded") == 1 && h.count("Peek", "ok") == 0
 	})
 }
+
+func value(c prometheus.Collector) float64 { return testutil.ToFloat64(c) }
 
 func (h *harness) streamed() float64 { return testutil.ToFloat64(h.gate.metrics.streamed) }
 

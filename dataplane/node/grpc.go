@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/weirhq/weir/dataplane/node/rls"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
@@ -35,6 +37,15 @@ func describe(s service, g *gate) *grpc.ServiceDesc {
 			unary(g, weirv1connect.RateLimitServiceRefundProcedure, s.refund),
 		},
 		Streams: []grpc.StreamDesc{stream(s, g)},
+	}
+}
+
+// describeRLS puts Envoy's service on grpc-go.
+func describeRLS(s *rls.Service, g *gate) *grpc.ServiceDesc {
+	return &grpc.ServiceDesc{
+		ServiceName: rlsv3.RateLimitService_ServiceDesc.ServiceName,
+		Metadata:    rlsv3.RateLimitService_ServiceDesc.Metadata,
+		Methods:     []grpc.MethodDesc{unary(g, rls.Procedure, s.ShouldRateLimit)},
 	}
 }
 
@@ -87,8 +98,11 @@ func grpcError(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case !errors.As(err, &e):
-		return status.FromContextError(err).Err() // itself, if it is a status
+	case errors.As(err, &e):
+	case status.Code(err) != codes.Unknown:
+		return err
+	default:
+		return status.FromContextError(err).Err()
 	}
 	s := &spb.Status{Code: int32(e.Code()), Message: e.Message()}
 	for _, d := range e.Details() {

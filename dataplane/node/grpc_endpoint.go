@@ -65,7 +65,6 @@ func (e *grpcEndpoint) listen(ctx context.Context) error {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEveryMin, PermitWithoutStream: true}),
 		// Goroutines that live on keep the stacks that decoding has grown.
 		grpc.NumStreamWorkers(uint32(runtime.GOMAXPROCS(0))),
-		grpc.SharedWriteBuffer(true),
 	)
 	for _, service := range e.services {
 		e.server.RegisterService(service, nil)

@@ -112,7 +112,7 @@ func (h *harness) serve(t testing.TB) {
 	if err := h.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { h.close(); h.running.Wait(); h.gate.readers.Wait() })
+	t.Cleanup(func() { h.abandon(); h.close(); h.running.Wait(); h.gate.readers.Wait() })
 	h.base, h.grpcBase, h.adminBase = "http://"+h.Addr().String(), "http://"+h.GRPCAddr().String(), "http://"+h.AdminAddr().String()
 }
 

@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirhq/weir/dataplane/node/rls"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
@@ -39,6 +40,7 @@ type metrics struct {
 	inFlight prometheus.Gauge
 	panics   prometheus.Counter
 	streamed prometheus.Counter
+	reloads  *prometheus.CounterVec
 	calls    map[string]callMetrics // by path of the procedure
 }
 
@@ -70,9 +72,13 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "weir_rpc_stream_requests_total",
 			Help: "Requests answered within streams; weir_rpc_requests_total counts the streams.",
 		}),
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "weir_reloads_total",
+			Help: "Changes of files noticed, by what they hold and by outcome: error keeps the last good ones.",
+		}, []string{"what", "outcome"}),
 		calls: make(map[string]callMetrics),
 	}
-	for _, collector := range []prometheus.Collector{requests, seconds, m.inFlight, m.panics, m.streamed} {
+	for _, collector := range []prometheus.Collector{requests, seconds, m.inFlight, m.panics, m.streamed, m.reloads} {
 		if err := registerer.Register(collector); err != nil {
 			return nil, err
 		}
@@ -82,6 +88,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		weirv1connect.RateLimitServiceLimitManyProcedure: "LimitMany",
 		weirv1connect.RateLimitServicePeekProcedure:      "Peek",
 		weirv1connect.RateLimitServiceRefundProcedure:    "Refund",
+		rls.Procedure:   "ShouldRateLimit",
 		streamProcedure: "LimitStream",
 	} {
 		call := callMetrics{byCode: make(map[string]prometheus.Counter)}

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/node/rls"
 )
 
 // Limiter makes the decisions. *dataplane.Limiter is one.
@@ -50,6 +52,12 @@ type Config struct {
 	// batch is up to 5 MiB), longer waits instead of quick refusals.
 	MaxInFlight int
 
+	// RLS is Envoy's rate limit service, on the port for gRPC; nil: it is not served.
+	RLS *rls.Service
+
+	// Reloads are checked every few seconds while the server runs.
+	Reloads []Reload
+
 	// DrainDelay is how long a draining node that has said so (/readyz) goes on
 	// serving, so that load balancers can take note.
 	DrainDelay time.Duration
@@ -72,6 +80,7 @@ type Server struct {
 	limiter Limiter
 	config  Config
 	logger  *slog.Logger
+	metrics *metrics
 	ready   readiness
 	gate    *gate
 	calls   endpoint
@@ -80,6 +89,7 @@ type Server struct {
 	running sync.WaitGroup
 	failed  chan error
 	abandon context.CancelFunc // cancels the context of every call still in flight
+	life    context.Context    // ends with abandon
 }
 
 // New registers the server's metrics and prepares its ports.
@@ -98,17 +108,22 @@ func New(config Config) (*Server, error) {
 		limiter: config.Limiter,
 		config:  config,
 		logger:  config.Logger,
+		metrics: m,
 		failed:  make(chan error, 3), // one for each port
 	}
 	base, abandon := context.WithCancel(context.Background())
-	s.abandon = abandon
+	s.life, s.abandon = base, abandon
 
 	mux := http.NewServeMux()
 	mux.Handle(s.callHandler(m))
 	handleHealth(mux, &s.ready)
 	s.calls = endpoint{name: "service", address: config.Listen, server: callServer(base, mux, s.logger)}
 	if config.GRPCListen != "" {
-		s.grpc = newGRPCEndpoint(config.GRPCListen, describe(service{s.limiter}, s.gate))
+		services := []*grpc.ServiceDesc{describe(service{s.limiter}, s.gate)}
+		if config.RLS != nil {
+			services = append(services, describeRLS(config.RLS, s.gate))
+		}
+		s.grpc = newGRPCEndpoint(config.GRPCListen, services...)
 	}
 	s.admin = endpoint{name: "admin", address: config.AdminListen, server: adminServer(adminMux(&s.ready, config.Registry), s.logger)}
 	return s, nil
@@ -148,6 +163,7 @@ func (s *Server) Start(ctx context.Context) error {
 			}
 		})
 	}
+	s.running.Go(func() { s.reload(s.life, reloadEvery) })
 	s.enter(serving)
 	return nil
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"strings"
 	"time"
+
+	"github.com/weirhq/weir/shared/window"
 )
 
 // Config is what is this node's own: addresses, names, secrets and bounds. What
@@ -32,6 +34,10 @@ type Config struct {
 	EntriesMax  int           `default:"300000" help:"Keys held in memory at most (about 300 B and the names each)."`
 	ReadTimeout time.Duration `default:"50ms" help:"How long a decision may wait for Redis, 1ms to 10s."`
 	MaxInFlight int           `default:"1024" help:"Calls in flight above which further ones are shed."`
+
+	RLSRules     string `name:"rls-rules" placeholder:"PATH" help:"Rules for Envoy's rate limit service: a file, or a folder of *.yaml, one domain each, as envoyproxy/ratelimit has them. Read again when they change."`
+	RLSWorkspace string `name:"rls-workspace" default:"envoy" help:"Workspace of Envoy's keys; each domain is a namespace in it."`
+	RLSHeaders   string `name:"rls-headers" default:"denied" enum:"denied,always,never" help:"Answers that Envoy is to add RateLimit fields to: denied, always or never."`
 
 	DrainDelay   time.Duration `default:"0s" help:"How long a node that was told to stop goes on serving, unready, so that load balancers can take note."`
 	DrainTimeout time.Duration `default:"20s" help:"How long it may then take to finish calls and to send its last counts."`
@@ -105,6 +111,9 @@ func (c Config) check() error {
 		if _, err := parseMySQLDSN(c.MySQLDSN); err != nil {
 			problem("mysql-dsn %w", err)
 		}
+	}
+	if n := len(c.RLSWorkspace); n < 1 || n > window.WorkspaceBytesMax {
+		problem("rls-workspace is %d bytes long (1 to %d)", n, window.WorkspaceBytesMax)
 	}
 	if c.EntriesMax < 1 || c.EntriesMax > entriesMaxMax {
 		problem("entries-max is %d (1 to %d)", c.EntriesMax, entriesMaxMax)

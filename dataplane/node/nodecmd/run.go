@@ -83,6 +83,10 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 	if err != nil {
 		return err
 	}
+	envoy, err := newRLS(config, limiter)
+	if err != nil {
+		return err
+	}
 	server, err := node.New(node.Config{
 		Limiter:      limiter,
 		Listen:       config.Listen,
@@ -91,6 +95,8 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 		Registry:     registry,
 		Logger:       logger,
 		MaxInFlight:  config.MaxInFlight,
+		RLS:          envoy,
+		Reloads:      []node.Reload{{Name: "rules", Check: envoy.Rules.Check}},
 		DrainDelay:   config.DrainDelay,
 		DrainTimeout: config.DrainTimeout,
 	})

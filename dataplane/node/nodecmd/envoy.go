@@ -1,0 +1,26 @@
+package nodecmd
+
+import (
+	"fmt"
+
+	"github.com/weirhq/weir/dataplane/node/rls"
+)
+
+// newRLS is Envoy's service. Without rules it decides what carries its own limit.
+func newRLS(config Config, limiter rls.Limiter) (*rls.Service, error) {
+	s := &rls.Service{
+		Limiter:   limiter,
+		Rules:     new(rls.Source),
+		Workspace: config.RLSWorkspace,
+		Headers:   map[string]rls.Headers{"denied": rls.HeadersOnDenial, "always": rls.HeadersAlways, "never": rls.HeadersNever}[config.RLSHeaders],
+	}
+	if config.RLSRules == "" {
+		return s, nil
+	}
+	rules, err := rls.OpenRules(config.RLSRules)
+	if err != nil {
+		return nil, fmt.Errorf("rls-rules: %w", err)
+	}
+	s.Rules = rules
+	return s, nil
+}

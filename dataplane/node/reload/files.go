@@ -1,0 +1,126 @@
+// Package reload keeps what was read from files up to date while a process runs:
+// certificates, tokens, rules. It compares contents, not times, by reading the files
+// again every few seconds: that sees what editors, renames and Kubernetes' swapped
+// symbolic links do, on every file system, and the files are small.
+package reload
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// BytesMax bounds each file.
+const BytesMax = 4 << 20
+
+// File is a file's path and its whole content.
+type File struct {
+	Path    string
+	Content []byte
+}
+
+// Files are read together and applied together. Check may be called from one
+// goroutine at a time; nil Files never change.
+type Files struct {
+	paths []string
+	apply func([]File) error
+
+	mu   sync.Mutex
+	last []File // as they were when apply last saw them
+}
+
+// Open reads the files and applies them; an error says that they are not in force. A
+// path that is a folder stands for its *.yaml and *.yml files. apply must keep what
+// it had when it returns an error.
+func Open(paths []string, apply func([]File) error) (*Files, error) {
+	f := &Files{paths: paths, apply: apply}
+	if _, err := f.Check(); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// Check reads the files again, and applies them if one of them is another than last
+// time. An error is returned once for each change: contents that were refused are not
+// tried again.
+func (f *Files) Check() (changed bool, err error) {
+	if f == nil {
+		return false, nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now, err := f.read()
+	if err != nil {
+		return false, err
+	}
+	if slices.EqualFunc(now, f.last, func(a, b File) bool { return a.Path == b.Path && bytes.Equal(a.Content, b.Content) }) {
+		return false, nil
+	}
+	f.last = now
+	return true, f.apply(now)
+}
+
+func (f *Files) read() ([]File, error) {
+	var files []File
+	for _, path := range f.paths {
+		inside, err := list(path)
+		if err != nil {
+			return nil, err
+		}
+		for _, path := range inside {
+			content, err := readBounded(path)
+			if err != nil {
+				return nil, err
+			}
+			files = append(files, File{path, content})
+		}
+	}
+	return files, nil
+}
+
+// list is the path itself, or the YAML files of a folder in their order.
+func list(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		return []string{path}, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, err
+	}
+	var inside []string
+	for _, entry := range entries {
+		name := entry.Name()
+		if !strings.HasPrefix(name, ".") && (strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml")) {
+			inside = append(inside, filepath.Join(path, name))
+		}
+	}
+	if len(inside) == 0 {
+		return nil, fmt.Errorf("%s holds no *.yaml file", path)
+	}
+	return inside, nil
+}
+
+func readBounded(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, BytesMax+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	if len(content) > BytesMax {
+		return nil, fmt.Errorf("%s is longer than %d bytes", path, BytesMax)
+	}
+	return content, nil
+}

@@ -1,0 +1,85 @@
+package rls
+
+import (
+	"strings"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+)
+
+// match returns the limit of the rule that a descriptor leads to, or nil. Its entries
+// are followed from level to level, all of them: a rule matches descriptors of its own
+// depth. On each level a key with its very value goes before a pattern, the first
+// pattern before the others, and a pattern before the key alone.
+//
+// shared tells whether one of the rules on the way has its values share a count; then
+// sharedPattern says which.
+func (r *Rules) match(domain string, entries []*ratelimitv3.RateLimitDescriptor_Entry) (limit *Limit, shared bool) {
+	if r == nil {
+		return nil, false
+	}
+	at := r.domains[domain]
+	for i, entry := range entries {
+		found := at.find(entry.GetKey(), entry.GetValue())
+		if found == nil {
+			return nil, false
+		}
+		shared = shared || found.share
+		if i == len(entries)-1 {
+			return found.limit, shared
+		}
+		at = found.next
+	}
+	return nil, false
+}
+
+// sharedPatterns returns, for each entry of a descriptor that matches, the pattern
+// whose values share one count, or "".
+func (r *Rules) sharedPatterns(domain string, entries []*ratelimitv3.RateLimitDescriptor_Entry) []string {
+	patterns := make([]string, len(entries))
+	at := r.domains[domain]
+	for i, entry := range entries {
+		found := at.find(entry.GetKey(), entry.GetValue())
+		if found.share {
+			patterns[i] = found.pattern
+		}
+		at = found.next
+	}
+	return patterns
+}
+
+// find may be called on nil.
+func (l *level) find(key, value string) *rule {
+	if l == nil {
+		return nil
+	}
+	if value != "" {
+		if found := l.pairs[pair{key, value}]; found != nil {
+			return found
+		}
+	}
+	for i := range l.wildcards {
+		if w := &l.wildcards[i]; w.key == key && matches(w.parts, value) {
+			return w.rule
+		}
+	}
+	return l.keys[key]
+}
+
+// matches tells whether value is the parts, in order, with anything between them:
+// parts are a pattern split at each '*', so there are at least two.
+func matches(parts []string, value string) bool {
+	first, last := parts[0], parts[len(parts)-1]
+	if len(value) < len(first)+len(last) || !strings.HasPrefix(value, first) || !strings.HasSuffix(value, last) {
+		return false
+	}
+	rest := value[len(first) : len(value)-len(last)]
+	for _, part := range parts[1 : len(parts)-1] {
+		// The leftmost place leaves the most for those that follow.
+		_, after, found := strings.Cut(rest, part)
+		if !found {
+			return false
+		}
+		rest = after
+	}
+	return true
+}

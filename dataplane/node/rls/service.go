@@ -1,0 +1,263 @@
+package rls
+
+import (
+	"context"
+	"math"
+	"time"
+
+	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/weirhq/weir/dataplane"
+)
+
+// Procedure is the path of ShouldRateLimit.
+const Procedure = rlsv3.RateLimitService_ShouldRateLimit_FullMethodName
+
+// Limiter makes the decisions; *dataplane.Limiter is one. All methods may run
+// concurrently.
+type Limiter interface {
+	Allow(ctx context.Context, request dataplane.Request) dataplane.Decision
+	Peek(ctx context.Context, request dataplane.Request) dataplane.Decision
+	AllowMany(ctx context.Context, requests []dataplane.Request) dataplane.Batch
+	Refund(request dataplane.Request) (refunded int64, err error)
+}
+
+// Service answers ShouldRateLimit. Its methods may run concurrently.
+type Service struct {
+	Limiter   Limiter
+	Rules     *Source
+	Workspace string // of all keys; a domain is a namespace in it
+	Headers   Headers
+}
+
+// item is a descriptor on its way to its status.
+type item struct {
+	limit    *Limit // nil: nothing limits it
+	request  dataplane.Request
+	refund   bool // gives hits back instead of taking them
+	decision dataplane.Decision
+	over     bool
+}
+
+// strict items deny the call when they are over; all of them are decided as one.
+func (i *item) strict() bool { return i.limited() && !i.limit.Shadow && !i.limit.Quota && !i.refund }
+
+func (i *item) limited() bool { return i.limit != nil && !i.limit.Unlimited }
+
+// ShouldRateLimit decides all descriptors of a call as one: if one of them is over its
+// limit none is charged. Shadowed rules and quotas are charged if the others let the
+// call pass. An error is about the call itself.
+func (s *Service) ShouldRateLimit(ctx context.Context, call *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
+	if err := check(call); err != nil {
+		return nil, err
+	}
+	items := make([]item, len(call.GetDescriptors()))
+	s.resolve(call, items)
+	denied, err := s.decide(ctx, items)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	return s.answer(items, denied), nil
+}
+
+// resolve finds what limits each descriptor.
+func (s *Service) resolve(call *rlsv3.RateLimitRequest, items []item) {
+	rules := s.Rules.now.Load()
+	replacing := false
+	for i, d := range call.Descriptors {
+		it := &items[i]
+		var patterns []string
+		if o := d.GetLimit(); o != nil {
+			it.limit = override(o)
+		} else {
+			var shared bool
+			it.limit, shared = rules.match(call.Domain, d.GetEntries())
+			if shared && it.limited() {
+				patterns = rules.sharedPatterns(call.Domain, d.GetEntries())
+			}
+		}
+		if !it.limited() {
+			replacing = replacing || it.limit != nil && it.limit.replaces != nil
+			continue
+		}
+		replacing = replacing || it.limit.replaces != nil
+		it.refund = d.GetIsNegativeHits()
+		it.request = dataplane.Request{
+			Workspace:  s.Workspace,
+			Namespace:  call.Domain,
+			Identifier: identifier(d.GetEntries(), patterns),
+			Limit:      it.limit.limit,
+			Duration:   it.limit.duration,
+			Cost:       hits(call, d),
+		}
+	}
+	if replacing {
+		replace(items)
+	}
+}
+
+// hits is what a descriptor costs: its own word, 0 included, or else the call's, where
+// 0 is how "not said" looks, or else 1.
+func hits(call *rlsv3.RateLimitRequest, d *ratelimitv3.RateLimitDescriptor) int64 {
+	if own := d.GetHitsAddend(); own != nil {
+		return int64(own.GetValue()) // check has bounded it
+	}
+	return int64(max(1, call.GetHitsAddend()))
+}
+
+// replace drops the rules whose names another rule of the call replaces.
+func replace(items []item) {
+	names := make(map[string]bool)
+	for i := range items {
+		if items[i].limit != nil {
+			for _, name := range items[i].limit.replaces {
+				names[name] = true
+			}
+		}
+	}
+	for i := range items {
+		if l := items[i].limit; l != nil && !l.Unlimited && l.name != "" && names[l.name] {
+			items[i].limit = nil
+		}
+	}
+}
+
+// decide fills in the items' decisions, and says whether the call is denied.
+func (s *Service) decide(ctx context.Context, items []item) (denied bool, err error) {
+	if len(items) == 1 && items[0].strict() { // nearly every call
+		it := &items[0]
+		it.decision = s.Limiter.Allow(ctx, it.request)
+		it.over = !it.decision.Allowed
+		return it.over, it.decision.Err
+	}
+	var strict []dataplane.Request
+	lenient, quotas, quotasOver := false, 0, 0
+	for i := range items {
+		it := &items[i]
+		switch {
+		case !it.limited():
+		case it.strict():
+			strict = append(strict, it.request)
+		default:
+			lenient = true
+			it.look(s.Limiter.Peek(ctx, it.request))
+			if it.limit.Quota && !it.limit.Shadow && !it.refund {
+				quotas++
+				if it.over {
+					quotasOver++
+				}
+			}
+		}
+	}
+	if quotas > 0 && quotasOver == quotas {
+		denied = true
+		for i := range items {
+			if items[i].strict() {
+				items[i].look(s.Limiter.Peek(ctx, items[i].request))
+			}
+		}
+	} else if len(strict) > 0 {
+		batch := s.Limiter.AllowMany(ctx, strict)
+		if batch.Err != nil {
+			return false, batch.Err
+		}
+		denied = !batch.Allowed
+		n := 0
+		for i := range items {
+			if items[i].strict() {
+				items[i].decision = batch.Decisions[n]
+				items[i].over = !batch.Decisions[n].Allowed
+				n++
+			}
+		}
+	}
+	if lenient && !denied {
+		return false, s.chargeLenient(ctx, items)
+	}
+	return denied, firstError(items)
+}
+
+// look takes a peek for a decision: over, if the cost would not pass.
+func (i *item) look(peeked dataplane.Decision) {
+	i.decision = peeked
+	i.over = !i.refund && peeked.Remaining < i.request.Cost || !peeked.Allowed && !i.refund
+}
+
+// chargeLenient counts what denies nothing by itself, for a call that passes.
+func (s *Service) chargeLenient(ctx context.Context, items []item) error {
+	for i := range items {
+		it := &items[i]
+		switch {
+		case !it.limited() || it.strict():
+		case it.refund:
+			if _, err := s.Limiter.Refund(it.request); err != nil {
+				return err
+			}
+			it.look(s.Limiter.Peek(ctx, it.request))
+		default:
+			it.decision = s.Limiter.Allow(ctx, it.request)
+			it.over = !it.decision.Allowed
+		}
+	}
+	return firstError(items)
+}
+
+func firstError(items []item) error {
+	for i := range items {
+		if err := items[i].decision.Err; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Service) answer(items []item, denied bool) *rlsv3.RateLimitResponse {
+	response := &rlsv3.RateLimitResponse{
+		OverallCode: rlsv3.RateLimitResponse_OK,
+		Statuses:    make([]*rlsv3.RateLimitResponse_DescriptorStatus, len(items)),
+	}
+	if denied {
+		response.OverallCode = rlsv3.RateLimitResponse_OVER_LIMIT
+	}
+	now := time.Now()
+	for i := range items {
+		response.Statuses[i] = items[i].status(now)
+	}
+	if s.Headers == HeadersAlways || denied && s.Headers == HeadersOnDenial {
+		response.ResponseHeadersToAdd = headers(items, denied, now)
+	}
+	return response
+}
+
+func (i *item) status(now time.Time) *rlsv3.RateLimitResponse_DescriptorStatus {
+	if i.limit == nil {
+		return &rlsv3.RateLimitResponse_DescriptorStatus{Code: rlsv3.RateLimitResponse_OK}
+	}
+	if i.limit.Unlimited {
+		return &rlsv3.RateLimitResponse_DescriptorStatus{Code: rlsv3.RateLimitResponse_OK, LimitRemaining: math.MaxUint32}
+	}
+	status := &rlsv3.RateLimitResponse_DescriptorStatus{
+		Code:               rlsv3.RateLimitResponse_OK,
+		CurrentLimit:       i.limit.onTheWire,
+		LimitRemaining:     saturated(i.decision.Remaining),
+		DurationUntilReset: durationpb.New(max(0, i.decision.ResetAt.Sub(now))),
+	}
+	if i.over && !i.limit.Shadow {
+		status.Code = rlsv3.RateLimitResponse_OVER_LIMIT
+	}
+	if i.decision.Limit != i.limit.limit { // an operator's override
+		status.CurrentLimit = &rlsv3.RateLimitResponse_RateLimit{
+			Name:            i.limit.name,
+			RequestsPerUnit: saturated(i.decision.Limit),
+			Unit:            i.limit.onTheWire.Unit,
+			UnitMultiplier:  i.limit.onTheWire.UnitMultiplier,
+		}
+	}
+	return status
+}
+
+func saturated(n int64) uint32 { return uint32(min(n, math.MaxUint32)) }

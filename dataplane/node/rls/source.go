@@ -1,0 +1,43 @@
+package rls
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/weirhq/weir/dataplane/node/reload"
+)
+
+// Source is the rules in force. They may be replaced while calls are decided: each
+// call sees either all old ones or all new ones. The zero Source holds none.
+type Source struct {
+	*reload.Files // Check reads the files again, and keeps the rules in force if they are at fault
+
+	now atomic.Pointer[Rules]
+}
+
+// OpenRules reads rules from files, each of one domain; a folder stands for its *.yaml
+// and *.yml files.
+func OpenRules(paths ...string) (*Source, error) {
+	s := new(Source)
+	files, err := reload.Open(paths, func(files []reload.File) error {
+		rules, err := Parse(files)
+		if err == nil {
+			s.now.Store(rules)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open rules: %w", err)
+	}
+	s.Files = files
+	return s, nil
+}
+
+// Domains is how many there are rules for.
+func (s *Source) Domains() int {
+	rules := s.now.Load()
+	if rules == nil {
+		return 0
+	}
+	return len(rules.domains)
+}
