@@ -45,7 +45,7 @@ func upsertArgs(region string, counts []dataplane.Count) []any {
 	for _, n := range counts {
 		args = append(args,
 			[]byte(n.Cell.Workspace), []byte(n.Cell.Namespace), []byte(n.Cell.Identifier),
-			n.Cell.DurationMs(), n.Cell.Sequence, regionBytes,
+			storedDuration(&n.Cell.Key), n.Cell.Sequence, regionBytes,
 			n.Count, max(n.CountedAtMs, 0), n.Shared, n.Cell.ExpiresAtMs())
 	}
 	return args

@@ -85,7 +85,7 @@ func TestClientsThatAreRefused(t *testing.T) {
 			}
 		}
 	}
-	for says, o := range map[string]redisorigin.Options{"Prefix": {Prefix: "{"}, "Mode": {Mode: ":"}, "Grace": {Grace: -1}} {
+	for says, o := range map[string]redisorigin.Options{"Prefix": {Prefix: "{"}, "Grace": {Grace: -1}} {
 		if _, err := redisorigin.Open("redis://127.0.0.1:1", o); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("want an error about %s: %v", says, err)
 		}

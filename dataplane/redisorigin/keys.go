@@ -19,26 +19,23 @@ import (
 // themselves, those of UTF-8 included. A cell has exactly one key, and a key at most
 // one cell.
 type keyspace struct {
-	head string // "weir:exact:{"
+	heads [window.Modes]string // "weir:exact:{"
 }
 
-func newKeyspace(prefix, mode string) (keyspace, error) {
+func newKeyspace(prefix string) (k keyspace, err error) {
 	if prefix == "" {
 		prefix = "weir"
-	}
-	if mode == "" {
-		mode = "exact"
 	}
 	if err := plain("Prefix", prefix, "{}"); err != nil {
 		return keyspace{}, err
 	}
-	if err := plain("Mode", mode, "{}:"); err != nil {
-		return keyspace{}, err
+	for mode := range k.heads {
+		k.heads[mode] = prefix + ":" + window.Mode(mode).String() + ":{"
 	}
-	return keyspace{head: prefix + ":" + mode + ":{"}, nil
+	return k, nil
 }
 
-const partBytesMax = 64 // of Prefix and of Mode
+const partBytesMax = 64 // of Prefix
 
 func plain(field, s, forbidden string) error {
 	if len(s) > partBytesMax {
@@ -54,8 +51,9 @@ func plain(field, s, forbidden string) error {
 
 func (k keyspace) key(c window.Cell) string {
 	const numbers = 2*20 + len("::}:")
-	b := make([]byte, 0, len(k.head)+len(c.Workspace)+len(c.Namespace)+len(c.Identifier)+numbers+8)
-	b = append(b, k.head...)
+	head := k.heads[c.Mode]
+	b := make([]byte, 0, len(head)+len(c.Workspace)+len(c.Namespace)+len(c.Identifier)+numbers+8)
+	b = append(b, head...)
 	b = appendIdentity(b, &c.Key)
 	b = append(b, '}', ':')
 	b = strconv.AppendInt(b, c.Sequence, 10)
@@ -77,7 +75,7 @@ var errForeignKey = errors.New("not a key of this origin")
 
 // cell is the inverse of key.
 func (k keyspace) cell(key string) (window.Cell, error) {
-	tail, ok := strings.CutPrefix(key, k.head)
+	mode, tail, ok := k.modeOf(key)
 	if !ok {
 		return window.Cell{}, fmt.Errorf("%q: %w", key, errForeignKey)
 	}
@@ -96,11 +94,21 @@ func (k keyspace) cell(key string) (window.Cell, error) {
 		Namespace:  unescaped(parts[1]),
 		Identifier: unescaped(parts[2]),
 		Duration:   time.Duration(durationMs) * time.Millisecond,
+		Mode:       mode,
 	}, Sequence: n}
 	if k.key(c) != key { // something that this would write otherwise, or not at all
 		return window.Cell{}, fmt.Errorf("%q: %w", key, errForeignKey)
 	}
 	return c, nil
+}
+
+func (k keyspace) modeOf(key string) (mode window.Mode, tail string, ok bool) {
+	for mode, head := range k.heads {
+		if tail, ok := strings.CutPrefix(key, head); ok {
+			return window.Mode(mode), tail, true
+		}
+	}
+	return 0, "", false
 }
 
 func special(c byte) bool {

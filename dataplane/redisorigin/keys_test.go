@@ -19,9 +19,9 @@ func cellOf(workspace, namespace, identifier string, d time.Duration, sequence i
 	return window.Cell{Key: window.Key{Workspace: workspace, Namespace: namespace, Identifier: identifier, Duration: d}, Sequence: sequence}
 }
 
-func keyspaceOf(t testing.TB, prefix, mode string) keyspace {
+func keyspaceOf(t testing.TB, prefix string) keyspace {
 	t.Helper()
-	k, err := newKeyspace(prefix, mode)
+	k, err := newKeyspace(prefix)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func keyspaceOf(t testing.TB, prefix, mode string) keyspace {
 
 // Keys are what operators see, and what nodes of different builds must agree on.
 func TestKeysAreTheDocumentedOnes(t *testing.T) {
-	k := keyspaceOf(t, "", "")
+	k := keyspaceOf(t, "")
 	for want, c := range map[string]window.Cell{
 		"weir:exact:{acme:api:alice:60000}:29340112":     cellOf("acme", "api", "alice", time.Minute, 29340112),
 		"weir:exact:{a%3Ab:c/d:e@f.g-h_i:1000}:-1":       cellOf("a:b", "c/d", "e@f.g-h_i", time.Second, -1),
@@ -44,13 +44,20 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 			t.Errorf("cell of %q is %v, %v", want, got, err)
 		}
 	}
-	if got := keyspaceOf(t, "prod:weir", "estimate").key(cellOf("w", "n", "i", time.Second, 1)); got != "prod:weir:estimate:{w:n:i:1000}:1" {
-		t.Errorf("with a prefix and a mode of its own: %q", got)
+	estimated := cellOf("w", "n", "i", time.Second, 1)
+	estimated.Mode = window.Estimate
+	k = keyspaceOf(t, "prod:weir")
+	const want = "prod:weir:estimate:{w:n:i:1000}:1"
+	if got := k.key(estimated); got != want {
+		t.Errorf("with a prefix, in the other mode: %q", got)
+	}
+	if got, err := k.cell(want); err != nil || got != estimated {
+		t.Errorf("cell of %q is %v, %v", want, got, err)
 	}
 }
 
 func TestForeignKeysAreRefused(t *testing.T) {
-	k := keyspaceOf(t, "", "")
+	k := keyspaceOf(t, "")
 	for _, key := range []string{
 		"", "x", "weir:exact:", "weir:exact:{a:b:c:1000}", "weir:exact:{a:b:c:1000}:", "weir:exact:{a:b:c}:1", "weir:exact:{a:b:c:1000}:1:2",
 		"weir:other:{a:b:c:1000}:1", "weir:exact:{a:b:c:d:1000}:1", "weir:exact:{a:b:c:x}:1", "weir:exact:{a:b:c:1000}:x",
@@ -64,13 +71,12 @@ func TestForeignKeysAreRefused(t *testing.T) {
 	}
 }
 
-func TestPrefixAndModeAreChecked(t *testing.T) {
-	for _, c := range []struct{ prefix, mode, says string }{
-		{"a{", "", "Prefix"}, {"a b", "", "Prefix"}, {"é", "", "Prefix"}, {strings.Repeat("p", 65), "", "65 bytes"},
-		{"", "a:b", "Mode"}, {"", "}", "Mode"}, {"", "\x00", "Mode"}, {"", strings.Repeat("m", 65), "65 bytes"},
+func TestPrefixIsChecked(t *testing.T) {
+	for _, c := range []struct{ prefix, says string }{
+		{"a{", "Prefix"}, {"a b", "Prefix"}, {"é", "Prefix"}, {"\x00", "Prefix"}, {strings.Repeat("p", 65), "65 bytes"},
 	} {
-		if _, err := newKeyspace(c.prefix, c.mode); err == nil || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("prefix %q, mode %q: %v", c.prefix, c.mode, err)
+		if _, err := newKeyspace(c.prefix); err == nil || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("prefix %q: %v", c.prefix, err)
 		}
 	}
 }
@@ -83,7 +89,7 @@ func FuzzKey(f *testing.F) {
 	f.Add("{", "}", "{}", int64(1000), int64(-1))
 	f.Add("%3A", "%", "%%", int64(1), int64(math.MaxInt64))
 	f.Add("\x00", "\xff", "é", int64(31622400000), int64(math.MinInt64))
-	k := keyspaceOf(f, "", "")
+	k := keyspaceOf(f, "")
 	f.Fuzz(func(t *testing.T, workspace, namespace, identifier string, durationMs, sequence int64) {
 		if durationMs < 0 || durationMs > math.MaxInt64/int64(time.Millisecond) {
 			durationMs = 1000
@@ -119,7 +125,7 @@ func hashTag(key string) string {
 func FuzzForeignKey(f *testing.F) {
 	f.Add("weir:exact:{acme:api:alice:60000}:29340112")
 	f.Add("weir:exact:{%3a:%:%00:1000}:1")
-	k := keyspaceOf(f, "", "")
+	k := keyspaceOf(f, "")
 	f.Fuzz(func(t *testing.T, key string) {
 		if c, err := k.cell(key); err == nil && k.key(c) != key {
 			t.Fatalf("%q is read as %v, whose key is %q", key, c, k.key(c))
@@ -169,7 +175,7 @@ func TestJitterIsBoundedStableAndSpread(t *testing.T) {
 // shard choice": keys of one partition expire as spread as all keys do.
 func TestJitterIsNotThePartition(t *testing.T) {
 	const partitions, keys = 4, 20_000
-	o := &Origin{layout: &layout{keys: keyspaceOf(t, "", "")}, seeds: make([]uint64, partitions)}
+	o := &Origin{layout: &layout{keys: keyspaceOf(t, "")}, seeds: make([]uint64, partitions)}
 	for n := range o.seeds {
 		o.seeds[n] = xxhash.Sum64String(fmt.Sprint("redis-", n))
 	}

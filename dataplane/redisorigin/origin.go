@@ -21,10 +21,6 @@ type Options struct {
 	// server. 1 to 64 printable ASCII characters, no braces.
 	Prefix string
 
-	// Mode is the next part of all keys, "exact" unless set: namespaces of different
-	// modes never share cells. As Prefix, and no colons.
-	Mode string
-
 	// Grace is how long a key stays after its cell has expired, 30 s unless set: it
 	// must exceed how far the nodes' clocks and the server's may be apart.
 	Grace time.Duration
@@ -57,7 +53,7 @@ type layout struct {
 }
 
 func newLayout(o Options) (*layout, error) {
-	keys, err := newKeyspace(o.Prefix, o.Mode)
+	keys, err := newKeyspace(o.Prefix)
 	if err != nil {
 		return nil, err
 	}

@@ -239,12 +239,12 @@ func healGarbage(t *testing.T, o *redisorigin.Origin, c window.Cell, what string
 	}
 }
 
-// Origins of different prefixes and modes share a server and no cell.
-func TestPrefixesAndModesAreApart(t *testing.T) {
+// Origins of different prefixes share a server and no cell.
+func TestPrefixesAreApart(t *testing.T) {
 	server := servers.RedisForTest(t)
 	c := cellNow("x", time.Minute)
 	var origins []*redisorigin.Origin
-	for _, o := range []redisorigin.Options{{}, {Prefix: "other"}, {Mode: "estimate"}, {Prefix: "weir:exact", Mode: "exact"}} {
+	for _, o := range []redisorigin.Options{{}, {Prefix: "other"}, {Prefix: "weir:exact"}} {
 		origins = append(origins, openAt(t, server.Addr(), o))
 	}
 	for i, o := range origins {

@@ -51,14 +51,19 @@ func testCountRegions(t *testing.T, s Store) {
 
 // Conformance 5: "Same identifier, other duration → independent. Other limit, same
 // duration → the same counter." Conformance 6: "The same namespace in two
-// workspaces → isolated."
+// workspaces → isolated." And two modes never share cells.
 func testCountIdentity(t *testing.T, s Store) {
 	hour, other, day := liveCell("w", "x"), liveCell("w2", "x"), liveCell("w", "x")
 	day.Duration, day.Sequence = 24*time.Hour, sequenceNow(24*time.Hour)
-	publish(t, s, "eu",
-		dataplane.Count{Cell: hour, Count: 1}, dataplane.Count{Cell: other, Count: 2}, dataplane.Count{Cell: day, Count: 4})
-	wantImported(t, s, "us",
-		dataplane.Imported{Cell: hour, Foreign: 1}, dataplane.Imported{Cell: other, Foreign: 2}, dataplane.Imported{Cell: day, Foreign: 4})
+	estimate, estimateDay := hour, day
+	estimate.Mode, estimateDay.Mode = window.Estimate, window.Estimate
+	rows := map[window.Cell]int64{hour: 1, other: 2, day: 4, estimate: 8, estimateDay: 16}
+	publish(t, s, "eu", sortedCounts(rows)...)
+	var want []dataplane.Imported
+	for c, n := range rows {
+		want = append(want, dataplane.Imported{Cell: c, Foreign: n})
+	}
+	wantImported(t, s, "us", want...)
 }
 
 // components is the counter as mathematics has it: a map, merged by max.

@@ -33,13 +33,16 @@ func testOriginDistinct(t *testing.T, o dataplane.Origin, cells []window.Cell) {
 }
 
 // Conformance 5: "Same identifier, other duration → independent." Conformance 6:
-// "The same namespace in two workspaces → isolated."
+// "The same namespace in two workspaces → isolated." And two modes never share cells.
 func testOriginIdentity(t *testing.T, o dataplane.Origin) {
 	hour, other, day, next := liveCell("w", "x"), liveCell("w2", "x"), liveCell("w", "x"), liveCell("w", "x")
 	day.Duration, day.Sequence = 24*time.Hour, sequenceNow(24*time.Hour)
 	next.Sequence++
-	add(t, o, dataplane.Add{Cell: hour, Cost: 1}, dataplane.Add{Cell: other, Cost: 2}, dataplane.Add{Cell: day, Cost: 4}, dataplane.Add{Cell: next, Cost: 8})
-	wantTotals(t, o, []window.Cell{hour, other, day, next}, 1, 2, 4, 8)
+	estimate := hour
+	estimate.Mode = window.Estimate
+	add(t, o, dataplane.Add{Cell: hour, Cost: 1}, dataplane.Add{Cell: other, Cost: 2}, dataplane.Add{Cell: day, Cost: 4}, dataplane.Add{Cell: next, Cost: 8},
+		dataplane.Add{Cell: estimate, Cost: 16})
+	wantTotals(t, o, []window.Cell{hour, other, day, next, estimate}, 1, 2, 4, 8, 16)
 }
 
 func testOriginKeepsNothing(t *testing.T, o dataplane.Origin) {

@@ -12,6 +12,9 @@ func identity(fault string, c window.Cell) string {
 	name := func(s string) string { return fmt.Sprintf("%q", fold(fault, "names", s)) }
 	ws, ns, id := name(c.Workspace), name(c.Namespace), name(c.Identifier)
 	d, seq := fmt.Sprint(c.DurationMs()), fmt.Sprint(c.Sequence)
+	if fault != "names: modes are one" {
+		d = fmt.Sprint(c.Mode, " ", d)
+	}
 	switch fault {
 	case "names: are joined by colons":
 		return strings.Join([]string{c.Workspace, c.Namespace, c.Identifier, d, seq}, ":")

@@ -56,6 +56,7 @@ type Key struct {
 	Namespace  string
 	Identifier string
 	Duration   time.Duration // whole milliseconds, DurationMin to DurationMax
+	Mode       Mode          // of the namespace
 }
 
 // DurationMs is the key's duration in milliseconds.
@@ -82,6 +83,8 @@ func (k Key) Validate() error {
 		return fmt.Errorf("%w: duration is %v (%v to %v)", ErrInvalid, k.Duration, DurationMin, DurationMax)
 	case k.Duration%time.Millisecond != 0:
 		return fmt.Errorf("%w: duration is %v (whole milliseconds only)", ErrInvalid, k.Duration)
+	case k.Mode >= Modes:
+		return fmt.Errorf("%w: mode is %d (0 to %d)", ErrInvalid, k.Mode, Modes-1)
 	}
 	return nil
 }
@@ -99,6 +102,10 @@ func tooLong(field, value string, bytesMax int) error {
 func (k Key) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%q/%q/%q/%v", k.Workspace, k.Namespace, k.Identifier, k.Duration)
+	if k.Mode != Exact {
+		b.WriteByte('/')
+		b.WriteString(k.Mode.String())
+	}
 	return b.String()
 }
 
@@ -112,7 +119,7 @@ type Cell struct {
 func (c Cell) ExpiresAtMs() int64 { return ExpiresAt(c.Sequence, c.DurationMs()) }
 
 // Compare orders cells as the primary key of their table does: by bytes of
-// workspace, namespace, identifier, then duration, then sequence. Every writer
+// workspace, namespace, identifier, then mode, duration and sequence. Every writer
 // uses this order, so that writers of the same rows never wait in a circle.
 func (c Cell) Compare(d Cell) int {
 	if n := strings.Compare(c.Workspace, d.Workspace); n != 0 {
@@ -125,6 +132,10 @@ func (c Cell) Compare(d Cell) int {
 		return n
 	}
 	switch {
+	case c.Mode != d.Mode && c.Mode < d.Mode:
+		return -1
+	case c.Mode != d.Mode:
+		return 1
 	case c.Duration != d.Duration && c.Duration < d.Duration:
 		return -1
 	case c.Duration != d.Duration:

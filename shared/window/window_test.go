@@ -185,7 +185,7 @@ func TestValidateNamesFieldAndBound(t *testing.T) {
 // The order of writers is the order of the table's primary key.
 func TestCompareIsTheOrderOfThePrimaryKey(t *testing.T) {
 	cell := func(w, n, i string, d time.Duration, s int64) Cell {
-		return Cell{Key{w, n, i, d}, s}
+		return Cell{Key{Workspace: w, Namespace: n, Identifier: i, Duration: d}, s}
 	}
 	sorted := []Cell{
 		cell("A", "z", "z", 9e9, 9), cell("a", "a", "a", 1e9, -1), cell("a", "a", "a", 1e9, 3), cell("a", "a", "a", 2e9, 0),
