@@ -8,6 +8,7 @@ import (
 
 const (
 	nodeRowsMax = 1000            // heartbeat rows one run deletes
+	digestsMax  = 500             // digests one run deletes: up to 1 MiB each
 	nodesMin    = 1 * time.Minute // a node is not dead because it is late
 	graceMost   = 7 * 24 * time.Hour
 	deadMost    = 90 * 24 * time.Hour
@@ -64,6 +65,8 @@ type CleanupStore interface {
 	DeleteExpired(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
 	// DeleteDeadNodes deletes at most rows heartbeats last seen before cutoff.
 	DeleteDeadNodes(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
+	// DeleteExpiredDigests deletes at most rows digests with expires_at < cutoff.
+	DeleteExpiredDigests(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
 }
 
 // CleanupPlan is what a run decides before its first batch, and keeps to.
@@ -158,7 +161,9 @@ func (c *Cleanup) DeleteExpired(ctx context.Context, cutoffMs int64, rows int) (
 	return batch, nil
 }
 
-// DeleteDeadNodes deletes the heartbeats of nodes that are long gone.
+// DeleteDeadNodes deletes what nodes have left behind: the heartbeats of those that are
+// long gone, and the digests that have expired, as a node that lives replaces its own.
+// It counts the heartbeats.
 func (c *Cleanup) DeleteDeadNodes(ctx context.Context, cutoffMs int64) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
 	defer cancel()
@@ -167,7 +172,21 @@ func (c *Cleanup) DeleteDeadNodes(ctx context.Context, cutoffMs int64) (int64, e
 		return 0, fmt.Errorf("delete heartbeats of nodes not seen since %d: %w", cutoffMs, err)
 	}
 	c.metrics.deadNodes(deleted)
+	if err := c.deleteExpiredDigests(ctx); err != nil {
+		return deleted, err
+	}
 	return deleted, nil
+}
+
+func (c *Cleanup) deleteExpiredDigests(ctx context.Context) error {
+	now, err := c.store.Now(ctx)
+	if err != nil {
+		return fmt.Errorf("delete expired digests: %w", err)
+	}
+	if _, err := c.store.DeleteExpiredDigests(ctx, now.Add(-c.config.Grace), digestsMax); err != nil {
+		return fmt.Errorf("delete digests expired before %d: %w", now.Add(-c.config.Grace).UnixMilli(), err)
+	}
+	return nil
 }
 
 // Lag is how long ago the oldest expired row should have gone: 0 when none is left

@@ -20,6 +20,7 @@ type table struct {
 	now      time.Time
 	expiries []time.Time
 	seen     []time.Time
+	digests  []time.Time // expiries
 	batches  []int
 	err      error // of the next DeleteExpired
 }
@@ -50,6 +51,12 @@ func (s *table) DeleteExpired(ctx context.Context, cutoff time.Time, rows int) (
 func (s *table) DeleteDeadNodes(_ context.Context, cutoff time.Time, rows int) (int64, error) {
 	var n int
 	s.seen, n = without(s.seen, cutoff, rows)
+	return int64(n), nil
+}
+
+func (s *table) DeleteExpiredDigests(_ context.Context, cutoff time.Time, rows int) (int64, error) {
+	var n int
+	s.digests, n = without(s.digests, cutoff, rows)
 	return int64(n), nil
 }
 
@@ -262,5 +269,28 @@ func wantInvalid(t *testing.T, err error, words string) {
 	t.Helper()
 	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), words) {
 		t.Errorf("error %v; want one that is ErrInvalid and says %q", err, words)
+	}
+}
+
+// What nodes have left behind goes with their heartbeats: expired digests, a bounded
+// number a run, and none that a node with a slow clock may still count on.
+func TestExpiredDigestsGo(t *testing.T) {
+	s := &table{now: day}
+	grace := DefaultCleanupConfig().Grace
+	for range digestsMax + 1 {
+		s.digests = append(s.digests, day.Add(-grace-time.Millisecond))
+	}
+	s.digests = append(s.digests, day.Add(-grace), day.Add(time.Hour))
+	cleanup, err := NewCleanup(DefaultCleanupConfig(), s, NewMetrics())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for run, want := range []int{3, 2, 2} {
+		if _, err := cleanup.DeleteDeadNodes(t.Context(), day.UnixMilli()); err != nil {
+			t.Fatal(err)
+		}
+		if len(s.digests) != want {
+			t.Errorf("after run %d: %d digests are left, want %d", run+1, len(s.digests), want)
+		}
 	}
 }

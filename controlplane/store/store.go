@@ -5,13 +5,13 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
+	"github.com/weirhq/weir/shared/mysqldsn"
 )
 
 const (
@@ -41,9 +41,9 @@ func New(db *sql.DB) *Store {
 // It does not connect, so that a process may start before its database does. An error
 // is about the form of dsn and does not repeat it: it may hold a password.
 func Open(dsn string) (*sql.DB, error) {
-	config, err := mysql.ParseDSN(dsn)
+	config, err := mysqldsn.Parse(dsn)
 	if err != nil {
-		return nil, fmt.Errorf("the MySQL DSN cannot be read, want user:password@tcp(host:port)/database: %s", withoutValues(err))
+		return nil, err
 	}
 	if config.DBName == "" {
 		return nil, errors.New("the MySQL DSN names no database, want user:password@tcp(host:port)/database")
@@ -59,22 +59,13 @@ func Open(dsn string) (*sql.DB, error) {
 	config.Params["time_zone"] = "'+00:00'"
 	connector, err := mysql.NewConnector(config)
 	if err != nil {
-		return nil, fmt.Errorf("the MySQL DSN cannot be used: %s", withoutValues(err))
+		return nil, errors.New("the MySQL DSN cannot be used") // the driver's error may quote it
 	}
 	db := sql.OpenDB(connector)
 	db.SetMaxOpenConns(connectionsMax)
 	db.SetMaxIdleConns(idleMax)
 	db.SetConnMaxIdleTime(idleTime)
 	return db, nil
-}
-
-// withoutValues keeps those of the driver's errors that are fixed sentences. The
-// others quote what they could not read.
-func withoutValues(err error) string {
-	if text := err.Error(); strings.HasPrefix(text, "invalid DSN: ") {
-		return text
-	}
-	return "a parameter after the database's name is not understood"
 }
 
 // Now is the clock of the database.
@@ -122,7 +113,7 @@ func unixMs(t time.Time) uint64 { return uint64(max(0, t.UnixMilli())) }
 
 // MaskDSN is dsn for people to read: without the password.
 func MaskDSN(dsn string) string {
-	config, err := mysql.ParseDSN(dsn)
+	config, err := mysqldsn.Parse(dsn)
 	if err != nil {
 		return "(set, but not readable)"
 	}

@@ -5,10 +5,13 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/weirhq/weir/shared/mysqldsn"
 )
 
 // What Open sets unless the DSN does. A call's own ctx usually ends it earlier.
@@ -42,7 +45,8 @@ const sessionSettings = "SET " +
 	"SESSION innodb_lock_wait_timeout = 5"
 
 // Open prepares a pool of connections for New, of a DSN in the form of go-sql-driver
-// (user:password@tcp(host:port)/database?tls=true). It connects when first used. The
+// (user:password@tcp(host:port)/database?tls=true) with the parameters for files of TLS
+// that package mysqldsn adds. No error holds the password. It connects when first used. The
 // caller closes it, and may change the pool's bounds.
 //
 // It sets timeouts where the DSN has none, and what the statements rely on wherever
@@ -50,9 +54,9 @@ const sessionSettings = "SET " +
 // one round trip instead of three; names are binary literals there. A server that has
 // become read-only is left for another connection.
 func Open(dsn string) (*sql.DB, error) {
-	config, err := mysql.ParseDSN(dsn)
+	config, err := mysqldsn.Parse(dsn)
 	if err != nil {
-		return nil, fmt.Errorf("parse the data source name: %w", err)
+		return nil, err
 	}
 	config.Timeout = cmp.Or(config.Timeout, dialTimeout)
 	config.ReadTimeout = cmp.Or(config.ReadTimeout, readTimeout)
@@ -63,7 +67,7 @@ func Open(dsn string) (*sql.DB, error) {
 
 	c, err := mysql.NewConnector(config)
 	if err != nil {
-		return nil, fmt.Errorf("use the data source name: %w", err)
+		return nil, errors.New("the MySQL DSN cannot be used") // the driver's error may quote it
 	}
 	db := sql.OpenDB(connector{c})
 	db.SetMaxOpenConns(connsMax)

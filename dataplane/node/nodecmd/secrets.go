@@ -2,6 +2,7 @@ package nodecmd
 
 import (
 	"errors"
+	"io/fs"
 	"fmt"
 	"net/url"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/shared/mysqldsn"
 )
 
 // The libraries' errors quote what they could not read, passwords included. Ours
@@ -42,7 +44,10 @@ func redisURLError(err error) error {
 }
 
 func parseMySQLDSN(dsn string) (*mysql.Config, error) {
-	config, err := mysql.ParseDSN(dsn)
+	config, err := mysqldsn.Parse(dsn)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return nil, err // of a file that it names
+	}
 	if err != nil || config.DBName == "" || config.Net != "tcp" && config.Net != "unix" {
 		return nil, errMySQLDSN
 	}
@@ -103,7 +108,7 @@ func holdsPassword(name, value string) bool {
 			return ok
 		})
 	case "mysql-dsn":
-		config, err := mysql.ParseDSN(value)
+		config, err := mysqldsn.Parse(value)
 		return err == nil && config.Passwd != ""
 	}
 	return false

@@ -43,7 +43,7 @@ func openStores(config Config, logger *slog.Logger) (*stores, error) {
 		db, err := mysqlcounts.Open(config.MySQLDSN)
 		if err != nil {
 			s.close()
-			return nil, fmt.Errorf("mysql-dsn %w", errMySQLDSN)
+			return nil, fmt.Errorf("mysql-dsn: %w", err)
 		}
 		counts := mysqlcounts.New(db, mysqlcounts.Options{})
 		s.counts = counts

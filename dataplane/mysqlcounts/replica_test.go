@@ -1,0 +1,184 @@
+package mysqlcounts
+
+import (
+	"context"
+	"database/sql"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/servers"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// replicated is a primary and a replica that applies what the primary has when it is
+// told to, and not before.
+type replicated struct {
+	t       *testing.T
+	primary *sql.DB
+	replica *sql.DB
+	*Counts
+	f *follower
+}
+
+func replicate(t *testing.T, lagMax time.Duration) *replicated {
+	t.Helper()
+	r := &replicated{t: t, primary: open(t, migrated(t)), replica: open(t, migrated(t))}
+	r.Counts = New(r.primary, Options{Replica: r.replica, ReplicaLagMax: lagMax, Overlap: shortOverlap})
+	r.f = &follower{c: r.Counts, seen: make(map[window.Cell]int64)}
+	return r
+}
+
+func (r *replicated) apply() {
+	r.t.Helper()
+	from, to := one[string](r.t, r.primary, "SELECT DATABASE()"), one[string](r.t, r.replica, "SELECT DATABASE()")
+	for _, table := range []string{rowsTable, "ratelimit_nodes", "ratelimit_digests"} {
+		exec(r.t, r.primary, "REPLACE INTO `"+to+"`."+table+" SELECT * FROM `"+from+"`."+table)
+	}
+}
+
+func (r *replicated) beat() {
+	r.t.Helper()
+	if err := r.Heartbeat(r.t.Context(), heartbeat.Beat{NodeID: "n", Region: "eu"}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *replicated) left(why string) float64 {
+	return testutil.ToFloat64(r.totals.replicaLeft.WithLabelValues(why))
+}
+
+// "Being behind delays what it tells of and never loses it": the replica applies changes
+// in its own time, imports come in between, and the cursor waits for what is not there.
+func TestReplicaThatLagsLosesNothing(t *testing.T) {
+	r := replicate(t, time.Hour)
+	x, y := cell("x"), cell("y")
+	publish(t, r.Counts, "us", countsOf(1, x)...)
+	r.apply()
+	r.f.pull(t)
+	for count := int64(2); count < 5; count++ {
+		publish(t, r.Counts, "us", countsOf(count, x)...)
+		published := aMomentAgo(t, r.Counts)
+		eventually(t, "the overlap is over", func() bool {
+			r.f.pull(t)
+			return aMomentAgo(t, r.Counts) > published+dataplane.Cursor(2*shortOverlap.Milliseconds())
+		})
+		if r.f.seen[x] != count-1 {
+			t.Fatalf("x is %d before the replica has it", r.f.seen[x])
+		}
+		r.apply()
+		publish(t, r.Counts, "us", countsOf(count, y)...)
+		r.f.pull(t)
+		if r.f.seen[x] != count {
+			t.Errorf("x is %d, want %d: what came late was overlooked", r.f.seen[x], count)
+		}
+	}
+	r.apply()
+	if r.f.pull(t); r.f.seen[y] != 4 {
+		t.Errorf("y is %d", r.f.seen[y])
+	}
+	if r.left("lag") != 0 || r.left("error") != 0 {
+		t.Error("the primary was read")
+	}
+}
+
+// "One that is too far behind is left alone", and taken again once it has caught up. A
+// cursor of the one is good for the other.
+func TestReplicaTooFarBehindIsLeft(t *testing.T) {
+	r := replicate(t, 300*time.Millisecond)
+	x := cell("x")
+	publish(t, r.Counts, "us", countsOf(1, x)...)
+	if r.f.pull(t); r.f.seen[x] != 1 || r.left("lag") != 1 {
+		t.Errorf("of a replica that has nothing: x is %d, left %v times", r.f.seen[x], r.left("lag"))
+	}
+	if lag := testutil.ToFloat64(r.totals.replicaLag); lag < 0.3 {
+		t.Errorf("the lag is %v s", lag)
+	}
+	eventually(t, "the replica is taken again", func() bool {
+		r.beat()
+		r.apply()
+		before := r.left("lag")
+		r.f.pull(t)
+		return r.left("lag") == before
+	})
+	if lag := testutil.ToFloat64(r.totals.replicaLag); lag > 0.3 {
+		t.Errorf("the lag is %v s", lag)
+	}
+	publish(t, r.Counts, "us", countsOf(2, x)...)
+	eventually(t, "it is left again", func() bool {
+		before := r.left("lag")
+		r.f.pull(t)
+		return r.left("lag") > before
+	})
+	if r.f.seen[x] != 2 {
+		t.Errorf("x is %d", r.f.seen[x])
+	}
+}
+
+// A fleet without traffic has its heartbeats, and does not read its last rows for ever.
+func TestReplicaPositionMovesWithHeartbeats(t *testing.T) {
+	r := replicate(t, time.Hour)
+	publish(t, r.Counts, "us", countsOf(1, cell("x"))...)
+	r.apply()
+	r.f.pull(t)
+	before := r.f.cursor
+	eventually(t, "the cursor has moved on", func() bool {
+		r.beat()
+		r.apply()
+		r.f.pull(t)
+		return r.f.cursor > before+dataplane.Cursor(2*shortOverlap.Milliseconds())
+	})
+	if n := importAfter(t, r.Counts, "eu", r.f.cursor); n != 0 {
+		t.Errorf("%d cells are told again", n)
+	}
+	// A stamp from the future says nothing.
+	exec(t, r.replica, "UPDATE ratelimit_window_counts SET updated_at = updated_at + 3600000")
+	r.f.pull(t)
+	if now := aMomentAgo(t, r.Counts); r.f.cursor > now {
+		t.Errorf("the cursor is %d ms ahead of the primary", r.f.cursor-now)
+	}
+}
+
+// Either of the two may be gone.
+func TestReplicaOrPrimaryIsGone(t *testing.T) {
+	dsn, server := migrated(t), servers.SharedMariaDB(t).Addr()
+	toPrimary, toReplica := servers.ProxyForTest(t, server), servers.ProxyForTest(t, server)
+	c := New(open(t, through(t, dsn, toPrimary)), Options{Replica: open(t, through(t, dsn, toReplica)), ReplicaLagMax: time.Hour})
+	publish(t, c, "us", countsOf(3, cell("x"))...)
+	if err := c.PublishDigest(t.Context(), "us", dataplane.Digest{Node: "n", ExpiresAtMs: began.Add(time.Hour).UnixMilli()}); err != nil {
+		t.Fatal(err)
+	}
+	wantBoth := func(what string) {
+		t.Helper()
+		ctx := within(t, 10*time.Second)
+		cells, digests := 0, 0
+		if _, err := c.Import(ctx, "eu", began.UnixMilli(), 0, func(dataplane.Imported) { cells++ }); err != nil || cells != 1 {
+			t.Errorf("%s: %d cells, %v", what, cells, err)
+		}
+		if _, err := c.Digests(ctx, "eu", began.UnixMilli(), 0, func(dataplane.Digest) { digests++ }); err != nil || digests != 1 {
+			t.Errorf("%s: %d digests, %v", what, digests, err)
+		}
+	}
+	wantBoth("both there")
+	toReplica.Cut()
+	wantBoth("without the replica")
+	if n := testutil.ToFloat64(c.totals.replicaLeft.WithLabelValues("error")); n != 2 {
+		t.Errorf("%v reads went to the primary, want 2", n)
+	}
+	if err := toReplica.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	toPrimary.Cut()
+	wantBoth("without the primary")
+	toReplica.Cut()
+	_, err := c.Import(within(t, 10*time.Second), "eu", 0, 0, func(dataplane.Imported) {})
+	wantTransient(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Import(ctx, "eu", 0, 0, func(dataplane.Imported) {}); err == nil {
+		t.Error("no error with a cancelled ctx")
+	}
+}
