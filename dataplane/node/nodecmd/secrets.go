@@ -2,8 +2,8 @@ package nodecmd
 
 import (
 	"errors"
-	"io/fs"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"slices"
 	"strings"
