@@ -19,7 +19,7 @@
 // to do (unavailable) and for callers out of time (deadline_exceeded). A Redis or
 // MySQL that is down is never an error: the limiter goes on from what it knows.
 //
-// There is no authentication and no TLS: whoever reaches the ports may spend
-// anybody's budget and read the process's profiles. Listen on loopback, or in a
-// network that only your own services reach.
+// Whoever reaches the ports may spend anybody's budget and read the process's
+// profiles, unless Config names callers by tokens or certificates. Without, listen on
+// loopback, or in a network that only your own services reach.
 package node

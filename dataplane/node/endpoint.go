@@ -44,7 +44,11 @@ func (e *endpoint) listen(ctx context.Context) error {
 }
 
 func (e *endpoint) serve() error {
-	if err := e.server.Serve(e.listener); !errors.Is(err, http.ErrServerClosed) {
+	serve := e.server.Serve
+	if e.server.TLSConfig != nil {
+		serve = func(l net.Listener) error { return e.server.ServeTLS(l, "", "") }
+	}
+	if err := serve(e.listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s on %s: %w", e.name, e.listener.Addr(), err)
 	}
 	return nil
@@ -74,6 +78,7 @@ func adminServer(handler http.Handler, logger *slog.Logger) *http.Server {
 func newServer(handler http.Handler, logger *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true) // with TLS; without it:
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
 		Handler:           handler,

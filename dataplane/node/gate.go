@@ -16,7 +16,7 @@ import (
 )
 
 // gate stands before the service, for every protocol alike. It counts what the
-// caller was answered, whoever answered; sheds calls beyond its slots before it
+// caller was answered, whoever answered; asks for a token where there are any; sheds calls beyond its slots before it
 // has read a byte of their bodies; bounds those bodies; and turns a panic into
 // an answer.
 //
@@ -28,6 +28,7 @@ type gate struct {
 	slotsMax int64
 	metrics  *metrics
 	errors   *connect.ErrorWriter
+	tokens   *Tokens
 	logger   *slog.Logger
 	ending   chan struct{}  // closed when streams are to end
 	readers  sync.WaitGroup // goroutines that read from streams
@@ -39,13 +40,14 @@ type gate struct {
 // deadline at the latest.
 const shedRetryAfterSeconds = "1"
 
-func newGate(next http.Handler, slots int, m *metrics, logger *slog.Logger) *gate {
+func newGate(next http.Handler, slots int, tokens *Tokens, m *metrics, logger *slog.Logger) *gate {
 	return &gate{
 		next:     next,
 		slots:    semaphore.NewWeighted(int64(slots)),
 		slotsMax: int64(slots),
 		metrics:  m,
 		errors:   connect.NewErrorWriter(),
+		tokens:   tokens,
 		logger:   logger,
 		ending:   make(chan struct{}),
 	}
@@ -56,6 +58,11 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	call, known := g.metrics.calls[procedure]
 	if !known {
 		http.NotFound(w, r)
+		return
+	}
+	if err := g.tokens.admit(r.Header.Get("Authorization")); err != nil {
+		g.write(w, r, err)
+		call.count(connect.CodeUnauthenticated.String())
 		return
 	}
 	if procedure == streamProcedure { // takes a slot for each of its requests

@@ -12,6 +12,7 @@ import (
 	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -53,6 +54,10 @@ func describeRLS(s *rls.Service, g *gate) *grpc.ServiceDesc {
 func unary[Request, Response any](g *gate, procedure string, do func(context.Context, *Request) (*Response, error)) grpc.MethodDesc {
 	call := g.metrics.calls[procedure]
 	handle := func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (answer any, err error) {
+		if err := admit(ctx, g.tokens); err != nil {
+			call.count(connect.CodeUnauthenticated.String())
+			return nil, err
+		}
 		if !g.slots.TryAcquire(1) {
 			call.count(connect.CodeUnavailable.String())
 			return nil, grpcError(g.full())
@@ -90,6 +95,17 @@ func stream(s service, g *gate) grpc.StreamDesc {
 		return grpcError(err)
 	}
 	return grpc.StreamDesc{StreamName: path.Base(streamProcedure), Handler: handle, ServerStreams: true, ClientStreams: true}
+}
+
+func admit(ctx context.Context, tokens *Tokens) error {
+	if tokens == nil {
+		return nil
+	}
+	authorization := ""
+	if values := metadata.ValueFromIncomingContext(ctx, "authorization"); len(values) > 0 {
+		authorization = values[0]
+	}
+	return grpcError(tokens.admit(authorization))
 }
 
 // grpcError is a service's error as grpc-go sends it, details included.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	_ "google.golang.org/grpc/encoding/gzip" // for callers who compress
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
@@ -36,14 +37,16 @@ const (
 // the change of server would save.
 type grpcEndpoint struct {
 	address  string
+	tokens   *Tokens
+	tls      *TLS
 	services []*grpc.ServiceDesc
 	server   *grpc.Server // made by listen, because it begins with goroutines
 	health   *health.Server
 	listener net.Listener
 }
 
-func newGRPCEndpoint(address string, services ...*grpc.ServiceDesc) *grpcEndpoint {
-	e := &grpcEndpoint{address: address, services: services, health: health.NewServer()}
+func newGRPCEndpoint(address string, tokens *Tokens, tls *TLS, services ...*grpc.ServiceDesc) *grpcEndpoint {
+	e := &grpcEndpoint{address: address, tokens: tokens, tls: tls, services: services, health: health.NewServer()}
 	e.enter(starting)
 	return e
 }
@@ -54,7 +57,7 @@ func (e *grpcEndpoint) listen(ctx context.Context) error {
 		return fmt.Errorf("listen for gRPC: %w", err)
 	}
 	e.listener = listener
-	e.server = grpc.NewServer(
+	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(batchBodyBytesMax),
 		grpc.MaxHeaderListSize(headerBytesMax),
 		grpc.MaxConcurrentStreams(streamsMax),
@@ -65,13 +68,28 @@ func (e *grpcEndpoint) listen(ctx context.Context) error {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEveryMin, PermitWithoutStream: true}),
 		// Goroutines that live on keep the stacks that decoding has grown.
 		grpc.NumStreamWorkers(uint32(runtime.GOMAXPROCS(0))),
-	)
+		grpc.StreamInterceptor(e.admitStream),
+	}
+	if e.tls != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(following(&e.tls.grpc))))
+	}
+	e.server = grpc.NewServer(options...)
 	for _, service := range e.services {
 		e.server.RegisterService(service, nil)
 	}
 	healthv1.RegisterHealthServer(e.server, e.health)
 	reflection.Register(e.server)
 	return nil
+}
+
+// admitStream asks for a token before a stream that is not health's begins.
+func (e *grpcEndpoint) admitStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if info.FullMethod != healthv1.Health_Watch_FullMethodName {
+		if err := admit(stream.Context(), e.tokens); err != nil {
+			return err
+		}
+	}
+	return next(srv, stream)
 }
 
 func (e *grpcEndpoint) serve() error {

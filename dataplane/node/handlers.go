@@ -27,35 +27,40 @@ func (s *Server) callHandler(m *metrics) (string, http.Handler) {
 		boundMessages(),
 		connect.WithCompressMinBytes(compressBytesMin),
 	)
-	s.gate = newGate(handler, s.config.MaxInFlight, m, s.logger)
+	s.gate = newGate(handler, s.config.MaxInFlight, s.config.Tokens, m, s.logger)
 	wire.gate = s.gate
 	return path, s.gate
 }
 
-// adminMux is what the second port serves.
-func adminMux(ready *readiness, registry *prometheus.Registry) *http.ServeMux {
+// adminMux is what the port for operators serves. Health is for whoever asks, all
+// else for who has a token, where there are any.
+func adminMux(ready *readiness, registry *prometheus.Registry, tokens *Tokens) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", live)
 	mux.Handle("/readyz", ready)
-	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry}))
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	handleHealth(mux, ready)
+	mux.Handle("/metrics", tokens.guard(promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry})))
+	for path, handler := range map[string]http.HandlerFunc{
+		"/debug/pprof/":        pprof.Index,
+		"/debug/pprof/cmdline": pprof.Cmdline,
+		"/debug/pprof/profile": pprof.Profile,
+		"/debug/pprof/symbol":  pprof.Symbol,
+		"/debug/pprof/trace":   pprof.Trace,
+	} {
+		mux.Handle(path, tokens.guard(handler))
+	}
+	handleHealth(mux, ready, tokens)
 	return mux
 }
 
 // handleHealth serves grpc.health.v1 and reflection; both ports do.
-func handleHealth(mux *http.ServeMux, ready *readiness) {
+func handleHealth(mux *http.ServeMux, ready *readiness, tokens *Tokens) {
 	reflector := grpcreflect.NewStaticReflector(weirv1connect.RateLimitServiceName, grpchealth.HealthV1ServiceName)
 	mux.Handle(grpchealth.NewHandler(ready))
 	for _, newHandler := range []func(*grpcreflect.Reflector, ...connect.HandlerOption) (string, http.Handler){
 		grpcreflect.NewHandlerV1, grpcreflect.NewHandlerV1Alpha,
 	} {
 		path, handler := newHandler(reflector)
-		mux.Handle(path, keptOpen(handler))
+		mux.Handle(path, tokens.guard(keptOpen(handler)))
 	}
 }
 

@@ -27,7 +27,8 @@ var codesPublished = []string{
 	connect.CodeResourceExhausted.String(), // a message longer than it may be, said by gRPC
 	connect.CodeUnimplemented.String(),     // wrong HTTP method, media type or compression
 	connect.CodeInternal.String(),
-	connect.CodeUnavailable.String(), // shed
+	connect.CodeUnauthenticated.String(), // no token, or an unknown one
+	connect.CodeUnavailable.String(),     // shed
 }
 
 // durationBuckets are seconds: from a decision out of memory to a cold read that
@@ -150,6 +151,8 @@ func httpCode(status int) string {
 	case http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusNotImplemented,
 		http.StatusHTTPVersionNotSupported: // a stream over HTTP/1.1
 		return connect.CodeUnimplemented.String()
+	case http.StatusUnauthorized:
+		return connect.CodeUnauthenticated.String()
 	case http.StatusTooManyRequests:
 		return connect.CodeResourceExhausted.String()
 	case 499:

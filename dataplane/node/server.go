@@ -52,6 +52,14 @@ type Config struct {
 	// batch is up to 5 MiB), longer waits instead of quick refusals.
 	MaxInFlight int
 
+	// Tokens are asked for by every call, metrics and profiles; not by health. Nil: not
+	// by anybody.
+	Tokens *Tokens
+
+	// TLS is what calls are served with, on both of their ports. The port for operators
+	// has none.
+	TLS *TLS
+
 	// RLS is Envoy's rate limit service, on the port for gRPC; nil: it is not served.
 	RLS *rls.Service
 
@@ -116,16 +124,19 @@ func New(config Config) (*Server, error) {
 
 	mux := http.NewServeMux()
 	mux.Handle(s.callHandler(m))
-	handleHealth(mux, &s.ready)
+	handleHealth(mux, &s.ready, config.Tokens)
 	s.calls = endpoint{name: "service", address: config.Listen, server: callServer(base, mux, s.logger)}
+	if config.TLS != nil {
+		s.calls.server.TLSConfig = following(&config.TLS.http)
+	}
 	if config.GRPCListen != "" {
 		services := []*grpc.ServiceDesc{describe(service{s.limiter}, s.gate)}
 		if config.RLS != nil {
 			services = append(services, describeRLS(config.RLS, s.gate))
 		}
-		s.grpc = newGRPCEndpoint(config.GRPCListen, services...)
+		s.grpc = newGRPCEndpoint(config.GRPCListen, config.Tokens, config.TLS, services...)
 	}
-	s.admin = endpoint{name: "admin", address: config.AdminListen, server: adminServer(adminMux(&s.ready, config.Registry), s.logger)}
+	s.admin = endpoint{name: "admin", address: config.AdminListen, server: adminServer(adminMux(&s.ready, config.Registry, config.Tokens), s.logger)}
 	return s, nil
 }
 

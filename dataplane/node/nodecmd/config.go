@@ -35,6 +35,11 @@ type Config struct {
 	ReadTimeout time.Duration `default:"50ms" help:"How long a decision may wait for Redis, 1ms to 10s."`
 	MaxInFlight int           `default:"1024" help:"Calls in flight above which further ones are shed."`
 
+	TLSCertFile     string `name:"tls-cert-file" placeholder:"PATH" help:"Certificate for calls, with its chain, in PEM. Read again when it changes."`
+	TLSKeyFile      string `name:"tls-key-file" placeholder:"PATH" help:"Key of that certificate."`
+	TLSClientCAFile string `name:"tls-client-ca-file" placeholder:"PATH" help:"Authorities that must have signed callers' certificates."`
+	TokensFile      string `placeholder:"PATH" help:"Who may call: SHA-256 hashes of bearer tokens, one a line, as sha256sum prints them. Read again when it changes."`
+
 	RLSRules     string `name:"rls-rules" placeholder:"PATH" help:"Rules for Envoy's rate limit service: a file, or a folder of *.yaml, one domain each, as envoyproxy/ratelimit has them. Read again when they change."`
 	RLSWorkspace string `name:"rls-workspace" default:"envoy" help:"Workspace of Envoy's keys; each domain is a namespace in it."`
 	RLSHeaders   string `name:"rls-headers" default:"denied" enum:"denied,always,never" help:"Answers that Envoy is to add RateLimit fields to: denied, always or never."`
@@ -44,7 +49,7 @@ type Config struct {
 
 	LogLevel string `default:"info" enum:"debug,info,warn,error" help:"Least severe log lines to write: debug, info, warn or error."`
 
-	InsecurePublic bool `help:"Listen on addresses that other machines can reach, though there is no authentication yet."`
+	InsecurePublic bool `help:"Listen on addresses that other machines can reach, though callers need not say who they are."`
 }
 
 // embedded reports whether the node is on its own: one process, in memory.
@@ -89,9 +94,16 @@ func (c Config) check() error {
 		if l.name == "grpc-listen" && l.address == "" {
 			continue
 		}
-		if err := c.checkAddress(l.address); err != nil {
+		named := c.TokensFile != "" || c.TLSClientCAFile != "" && l.name != "admin-listen"
+		if err := c.checkAddress(l.address, named); err != nil {
 			problem("%s is %q: %w", l.name, l.address, err)
 		}
+	}
+	if (c.TLSCertFile == "") != (c.TLSKeyFile == "") {
+		problem("tls-cert-file and tls-key-file: give both, or neither")
+	}
+	if c.TLSClientCAFile != "" && c.TLSCertFile == "" {
+		problem("tls-client-ca-file needs tls-cert-file and tls-key-file")
 	}
 	switch {
 	case len(c.Region) > regionBytesMax:
@@ -143,15 +155,17 @@ const (
 	inFlightMaxMax = 1_000_000
 )
 
-func (c Config) checkAddress(address string) error {
+// checkAddress refuses what other machines can reach, unless callers are named: they
+// have to show a token or a certificate.
+func (c Config) checkAddress(address string, named bool) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return errors.New("want host:port")
 	}
-	if c.InsecurePublic || isLoopback(host) {
+	if named || c.InsecurePublic || isLoopback(host) {
 		return nil
 	}
-	return errors.New("other machines can reach it, and there is no authentication yet: whoever connects may spend anybody's budget and read this process's profiles. Use 127.0.0.1, or --insecure-public if only your own services can connect")
+	return errors.New("other machines can reach it, and there is no authentication: whoever connects may spend anybody's budget or read this process's profiles. Set tokens-file (or tls-client-ca-file, for calls alone), use 127.0.0.1, or --insecure-public if only your own services can connect")
 }
 
 // isLoopback does not ask a name server: what a name means may change.

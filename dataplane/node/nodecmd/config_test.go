@@ -151,6 +151,27 @@ func TestPublicAddressesAreRefused(t *testing.T) {
 	wantError(t, err, `listen is "7001": want host:port`)
 }
 
+// Whoever tells callers from others may listen where they are: with tokens on every
+// port, with certificates on those for calls.
+func TestPublicAddressesWithNamedCallers(t *testing.T) {
+	tokens := []string{"--tokens-file=/tokens"}
+	certificates := []string{"--tls-cert-file=/c", "--tls-key-file=/k", "--tls-client-ca-file=/ca"}
+	for _, flag := range []string{"--listen=:1", "--grpc-listen=:2", "--admin-listen=:3"} {
+		if _, _, err := parse(append(tokens, flag)...); err != nil {
+			t.Errorf("%s with tokens: %v", flag, err)
+		}
+		if _, _, err := parse(append(certificates, flag)...); (err == nil) != (flag != "--admin-listen=:3") {
+			t.Errorf("%s with certificates: %v", flag, err)
+		}
+		_, _, err := parse("--tls-cert-file=/c", "--tls-key-file=/k", flag) // encrypted, but open to all
+		wantError(t, err, "no authentication")
+	}
+	_, _, err := parse("--tls-cert-file=/c")
+	wantError(t, err, "give both, or neither")
+	_, _, err = parse("--tls-client-ca-file=/ca")
+	wantError(t, err, "tls-client-ca-file needs tls-cert-file")
+}
+
 // As soon as counts are shared, they are shared under a region's name.
 func TestRegionIsRequired(t *testing.T) {
 	for _, args := range [][]string{{"--redis-url", "redis://127.0.0.1:6379"}, {"--mysql-dsn", "weir@tcp(127.0.0.1:3306)/weir"}} {

@@ -87,6 +87,10 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 	if err != nil {
 		return err
 	}
+	access, err := openAccess(config)
+	if err != nil {
+		return err
+	}
 	server, err := node.New(node.Config{
 		Limiter:      limiter,
 		Listen:       config.Listen,
@@ -96,7 +100,9 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 		Logger:       logger,
 		MaxInFlight:  config.MaxInFlight,
 		RLS:          envoy,
-		Reloads:      []node.Reload{{Name: "rules", Check: envoy.Rules.Check}},
+		Tokens:       access.tokens,
+		TLS:          access.tls,
+		Reloads:      append(access.reloads, node.Reload{Name: "rules", Check: envoy.Rules.Check}),
 		DrainDelay:   config.DrainDelay,
 		DrainTimeout: config.DrainTimeout,
 	})
@@ -109,7 +115,7 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 		return err
 	}
 	logger.Info("serving", "listen", server.Addr().String(), "grpc_listen", fmt.Sprint(server.GRPCAddr()), "admin_listen", server.AdminAddr().String())
-	if config.embedded() {
+	if config.embedded() && access.open() {
 		invite(stdout, server.Addr())
 	}
 	var probing sync.WaitGroup

@@ -1,0 +1,312 @@
+package node
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirhq/weir/dataplane"
+	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
+)
+
+func store(t testing.TB, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func hashed(token string) string { return fmt.Sprintf("%x  -\n", sha256.Sum256([]byte(token))) }
+
+// Without a known token no call gets through any door, and no metrics or profile; with
+// one every call does. Health needs none.
+func TestTokens(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens")
+	store(t, path, "# the gateway's\n"+hashed("first")+"\n"+strings.ToUpper(hashed("second")))
+	tokens, err := OpenTokens(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := start(t, scripted{allow: func(context.Context, dataplane.Request) dataplane.Decision { return dataplane.Decision{Allowed: true} }},
+		func(c *Config) { c.Tokens = tokens })
+
+	for _, step := range []struct {
+		authorization string
+		want          connect.Code
+	}{
+		{"", connect.CodeUnauthenticated},
+		{"Bearer ", connect.CodeUnauthenticated},
+		{"Bearer third", connect.CodeUnauthenticated},
+		{"Basic first", connect.CodeUnauthenticated},
+		{"Bearer first ", connect.CodeUnauthenticated},
+		{"Bearer first", 0},
+		{"bearer second", 0},
+	} {
+		for _, door := range doors {
+			call := connect.NewRequest(askedOnTheWire)
+			call.Header().Set("Authorization", step.authorization)
+			_, err := door.open(t, h).Limit(t.Context(), call)
+			if got := connect.CodeOf(err); err != nil && got != step.want || err == nil && step.want != 0 {
+				if !strings.HasSuffix(step.authorization, " ") { // HTTP trims the header's end
+					t.Errorf("%s with %q: %v", door.name, step.authorization, err)
+				}
+			}
+		}
+		for _, door := range streamDoors() {
+			stream := door.open(t, h).LimitStream(t.Context())
+			stream.RequestHeader().Set("Authorization", step.authorization)
+			_ = stream.Send(&weirv1.LimitStreamRequest{Request: numbered(1)})
+			_, err := stream.Receive()
+			if got := connect.CodeOf(err); (err == nil) != (step.want == 0) || err != nil && got != step.want {
+				if !strings.HasSuffix(step.authorization, " ") {
+					t.Errorf("stream, %s with %q: %v", door.name, step.authorization, err)
+				}
+			}
+			_ = stream.CloseRequest()
+			_ = stream.CloseResponse()
+		}
+	}
+
+	status, header, answer := curl(t, h.base+weirv1connect.RateLimitServiceLimitProcedure, minimal)
+	if status != 401 || header.Get("WWW-Authenticate") != "Bearer" || answer != `{"code":"unauthenticated","message":"no bearer token"}` {
+		t.Errorf("curl: %d %v %s", status, header, answer)
+	}
+	for path, want := range map[string]int{"/metrics": 401, "/debug/pprof/": 401, "/debug/pprof/cmdline": 401, "/healthz": 200, "/readyz": 200} {
+		if status, _ := get(t, h.adminBase+path); status != want {
+			t.Errorf("%s without a token: %d, want %d", path, status, want)
+		}
+	}
+	if status, _, _ := curl(t, h.adminBase+"/metrics", "", "Authorization", "Bearer first"); status != 200 {
+		t.Errorf("/metrics with a token: %d", status)
+	}
+
+	store(t, path, hashed("third"))
+	if changed, err := tokens.Check(); !changed || err != nil {
+		t.Fatalf("changed %v, error %v", changed, err)
+	}
+	if tokens.admit("Bearer third") != nil || tokens.admit("Bearer first") == nil {
+		t.Error("changed tokens are not in force")
+	}
+}
+
+// Health needs no token on the port for gRPC, reflection does.
+func TestHealthNeedsNoToken(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens")
+	store(t, path, hashed("first"))
+	tokens, err := OpenTokens(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := start(t, scripted{}, func(c *Config) { c.Tokens = tokens })
+	conn, err := grpc.NewClient(h.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := healthv1.NewHealthClient(conn).Check(t.Context(), &healthv1.HealthCheckRequest{}); err != nil {
+		t.Errorf("health: %v", err)
+	}
+	reflect := func(ctx context.Context) error {
+		stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")
+		if err != nil {
+			return err
+		}
+		_ = stream.CloseSend()
+		return stream.RecvMsg(new(weirv1.LimitRequest))
+	}
+	if err := reflect(t.Context()); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("reflection without a token: %v", err)
+	}
+	if err := reflect(metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer first")); status.Code(err) == codes.Unauthenticated {
+		t.Errorf("reflection with one: %v", err)
+	}
+}
+
+// A file of tokens that could not let anybody in is refused, without a word of it.
+func TestFaultyTokens(t *testing.T) {
+	for content, want := range map[string]string{
+		"":                                "there are 0 (1 to 1000)",
+		"# nothing\n":                     "there are 0",
+		"hunter2\n":                       "line 1 does not begin with a SHA-256",
+		hashed("a") + hashed("b")[:60]:    "line 2 does not begin",
+		strings.Repeat("g", 64):           "line 1 does not begin",
+		strings.Repeat(hashed("a"), 1001): "there are 1001",
+	} {
+		path := filepath.Join(t.TempDir(), "tokens")
+		store(t, path, content)
+		if _, err := OpenTokens(path); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%.20q: %v, want %q", content, err, want)
+		}
+	}
+}
+
+// authority signs certificates for 127.0.0.1.
+type authority struct {
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+	pem         string
+}
+
+func newAuthority(t testing.TB) authority {
+	key, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, _ := x509.ParseCertificate(der)
+	return authority{certificate, key, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))}
+}
+
+func (a authority) sign(t testing.TB, serial int64) (certificate, key string) {
+	private, _ := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, &private.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encoded, _ := x509.MarshalPKCS8PrivateKey(private)
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}))
+}
+
+func (a authority) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.certificate)
+	return pool
+}
+
+// overTLS asks both ports once, over a new connection each, and returns the serial
+// numbers of the certificates they showed.
+func overTLS(t testing.TB, h *harness, config *tls.Config) (serials [3]int64, errs [3]error) {
+	t.Helper()
+	for i, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		protocols := new(http.Protocols)
+		protocols.SetHTTP1(i == 0)
+		protocols.SetHTTP2(i == 1)
+		transport := &http.Transport{Protocols: protocols, TLSClientConfig: config.Clone()}
+		response, err := (&http.Client{Transport: transport}).Post("https://"+h.Addr().String()+weirv1connect.RateLimitServiceLimitProcedure, "application/json", strings.NewReader(minimal))
+		errs[i] = err
+		if err == nil {
+			if response.StatusCode != 200 || response.Proto != protocol {
+				t.Errorf("%s: status %d over %q", protocol, response.StatusCode, response.Proto)
+			}
+			serials[i] = response.TLS.PeerCertificates[0].SerialNumber.Int64()
+			_ = response.Body.Close()
+		}
+		transport.CloseIdleConnections()
+	}
+	seen := config.Clone()
+	seen.VerifyConnection = func(s tls.ConnectionState) error {
+		serials[2] = s.PeerCertificates[0].SerialNumber.Int64()
+		return nil
+	}
+	conn, err := grpc.NewClient(h.GRPCAddr().String(), grpc.WithTransportCredentials(credentials.NewTLS(seen)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	errs[2] = conn.Invoke(t.Context(), weirv1connect.RateLimitServiceLimitProcedure, askedOnTheWire, new(weirv1.LimitResponse))
+	return serials, errs
+}
+
+// Calls are served over TLS on both ports; a certificate that changes is shown to the
+// next connection, and one at fault is not.
+func TestTLS(t *testing.T) {
+	ours, folder := newAuthority(t), t.TempDir()
+	certPath, keyPath := filepath.Join(folder, "cert"), filepath.Join(folder, "key")
+	put := func(serial int64) {
+		certificate, key := ours.sign(t, serial)
+		store(t, certPath, certificate)
+		store(t, keyPath, key)
+	}
+	put(10)
+	files, err := OpenTLS(certPath, keyPath, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := start(t, scripted{}, func(c *Config) { c.TLS = files })
+	expect := func(serial int64) {
+		t.Helper()
+		serials, errs := overTLS(t, h, &tls.Config{RootCAs: ours.pool()})
+		if serials != [3]int64{serial, serial, serial} || errs != [3]error{} {
+			t.Errorf("certificates %v, errors %v; want number %d", serials, errs, serial)
+		}
+	}
+	expect(10)
+	put(11)
+	if changed, err := files.Check(); !changed || err != nil {
+		t.Fatalf("changed %v, error %v", changed, err)
+	}
+	expect(11)
+	store(t, keyPath, "no key")
+	if _, err := files.Check(); err == nil || !strings.Contains(err.Error(), keyPath) {
+		t.Errorf("a faulty key: %v", err)
+	}
+	expect(11)
+	if status, _, answer := curl(t, h.base+weirv1connect.RateLimitServiceLimitProcedure, minimal); status != 400 || strings.Contains(answer, "allowed") {
+		t.Errorf("plain HTTP on a port with TLS: %d %s", status, answer)
+	}
+}
+
+// With authorities for callers, only their certificates open a connection.
+func TestMutualTLS(t *testing.T) {
+	ours, others, folder := newAuthority(t), newAuthority(t), t.TempDir()
+	certificate, key := ours.sign(t, 10)
+	paths := []string{filepath.Join(folder, "cert"), filepath.Join(folder, "key"), filepath.Join(folder, "ca")}
+	for i, content := range []string{certificate, key, ours.pem} {
+		store(t, paths[i], content)
+	}
+	files, err := OpenTLS(paths[0], paths[1], paths[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := start(t, scripted{}, func(c *Config) { c.TLS = files })
+	for name, step := range map[string]struct {
+		by *authority
+		ok bool
+	}{"signed": {&ours, true}, "signed by others": {&others, false}, "none": {nil, false}} {
+		config := &tls.Config{RootCAs: ours.pool()}
+		if step.by != nil {
+			pair, err := tls.X509KeyPair(func() ([]byte, []byte) { c, k := step.by.sign(t, 20); return []byte(c), []byte(k) }())
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.Certificates = []tls.Certificate{pair}
+		}
+		_, errs := overTLS(t, h, config)
+		for i, err := range errs {
+			if (err == nil) != step.ok {
+				t.Errorf("%s certificate, way %d: %v", name, i, err)
+			}
+		}
+	}
+	store(t, paths[2], "no authority")
+	if _, err := OpenTLS(paths[0], paths[1], paths[2]); err == nil || !strings.Contains(err.Error(), "holds no certificate of an authority") {
+		t.Errorf("faulty authorities: %v", err)
+	}
+}

@@ -1,0 +1,33 @@
+package nodecmd
+
+import (
+	"fmt"
+
+	"github.com/weirhq/weir/dataplane/node"
+)
+
+// access is who may call, and how they are told from others.
+type access struct {
+	tokens  *node.Tokens // nil: tokens are not asked for
+	tls     *node.TLS    // nil: connections are not encrypted
+	reloads []node.Reload
+}
+
+func openAccess(config Config) (a access, err error) {
+	if config.TokensFile != "" {
+		if a.tokens, err = node.OpenTokens(config.TokensFile); err != nil {
+			return a, fmt.Errorf("tokens-file: %w", err)
+		}
+		a.reloads = append(a.reloads, node.Reload{Name: "tokens", Check: a.tokens.Check})
+	}
+	if config.TLSCertFile != "" {
+		if a.tls, err = node.OpenTLS(config.TLSCertFile, config.TLSKeyFile, config.TLSClientCAFile); err != nil {
+			return a, fmt.Errorf("tls-cert-file: %w", err)
+		}
+		a.reloads = append(a.reloads, node.Reload{Name: "certificates", Check: a.tls.Check})
+	}
+	return a, nil
+}
+
+// open tells whether anybody with curl may call.
+func (a access) open() bool { return a.tokens == nil && a.tls == nil }
