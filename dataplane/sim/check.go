@@ -86,6 +86,16 @@ type balance struct {
 	doubled int64 // at the origin, and never accepted
 }
 
+// checkLost holds what is missing against what the nodes say that they have dropped.
+func (w *world) checkLost(r *Report) {
+	for _, n := range w.nodes {
+		r.DroppedCost += n.limiter.Load().Health().DroppedCost
+	}
+	if r.LostCost > r.DroppedCost && !w.losesCost {
+		w.violate(violationLost, "cost %d never reached an origin, and nodes count %d as dropped: first %s", r.LostCost, r.DroppedCost, w.firstLost)
+	}
+}
+
 // audit compares the books with the origins for every cell that is over, and closes
 // them. At the end of a run all are over.
 func (w *world) audit(end bool) balance {
@@ -132,6 +142,9 @@ func (w *world) compare(region int, batch *auditBatch, b *balance) {
 		accepted := c.accepted[region]
 		b.lost += max(0, accepted-total)
 		b.doubled += max(0, total-accepted)
+		if total < accepted && w.firstLost == "" {
+			w.firstLost = fmt.Sprintf("the origin of %s holds %d of %v, cell %d, and %d were accepted", w.regions[region].name, total, batch.cells[i].Key, c.sequence, accepted)
+		}
 		if most := accepted + c.twice[region]; total > most {
 			w.violate(violationCounted, "the origin of %s holds %d of %v, cell %d, and at most %d can have been sent", w.regions[region].name, total, batch.cells[i].Key, c.sequence, most)
 		}

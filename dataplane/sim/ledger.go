@@ -31,6 +31,7 @@ type account struct {
 	cells []*cellAccount // those that are not settled yet, oldest first
 
 	offered, admitted int64 // cost
+	warm              int64 // of admitted: before the figures are measured
 	denied            int64 // requests
 	peak              float64
 }
@@ -109,6 +110,15 @@ func (l *ledger) enter(a *account, region, regions int, cost int64, d *dataplane
 	if a.homes != nil {
 		ln := &c.lines[region]
 		ln.marks = append(ln.marks, mark{c.accepted[region], now.Sub(l.began), share >= hotShare})
+	}
+}
+
+// warmedUp marks the moment from which figures are measured.
+func (l *ledger) warmedUp() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, a := range l.order {
+		a.warm = a.admitted
 	}
 }
 

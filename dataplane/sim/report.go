@@ -26,7 +26,7 @@ type Report struct {
 	AdmittedOverLimitMean float64 `json:"admitted_over_limit_mean"`
 
 	// AdmittedRateOverLimit is what keys that reached their limits were admitted in the
-	// whole run, over what their limits allow in it: the mean.
+	// time that is measured, over what their limits allow in it: the mean.
 	AdmittedRateOverLimit float64 `json:"admitted_rate_over_limit"`
 
 	// ConvergenceDelayMs is how long after a region accepted cost a node of another
@@ -44,6 +44,7 @@ type Report struct {
 
 	LostCost      int64 `json:"lost_cost"`      // accepted, and not at the origin when the cell was over
 	DoubledCost   int64 `json:"doubled_cost"`   // at the origin, and never accepted
+	DroppedCost   int64 `json:"dropped_cost"`   // given up by nodes that live, as they say themselves: expired unsent, or the table was full
 	AmbiguousCost int64 `json:"ambiguous_cost"` // applied by an origin whose reply was lost
 
 	BytesPerKey float64 `json:"bytes_per_key"` // of heap, the key's names included
@@ -122,8 +123,8 @@ func (w *world) sum(r *Report) {
 			g = &tally{}
 			groups[a.group] = g
 		}
-		g.add(a, s.DurationS)
-		all.add(a, s.DurationS)
+		g.add(a, s.MeasuredS)
+		all.add(a, s.MeasuredS)
 	}
 	total := all.report("")
 	r.AdmittedOverLimit, r.AdmittedOverLimitMean, r.AdmittedRateOverLimit = total.AdmittedOverLimit, total.AdmittedOverLimitMean, total.AdmittedRateOverLimit
@@ -141,7 +142,7 @@ type tally struct {
 	offered, admitted  int64
 }
 
-func (t *tally) add(a *account, durationS float64) {
+func (t *tally) add(a *account, measuredS float64) {
 	t.keys++
 	t.offered += a.offered
 	t.admitted += a.admitted
@@ -151,7 +152,7 @@ func (t *tally) add(a *account, durationS float64) {
 	}
 	t.atLimit++
 	t.peaks += a.peak
-	t.rate += float64(a.admitted) / (float64(max(1, a.limit)) * max(1, durationS/a.key.Duration.Seconds()))
+	t.rate += float64(a.admitted-a.warm) / (float64(max(1, a.limit)) * max(1, measuredS/a.key.Duration.Seconds()))
 }
 
 func (t *tally) report(name string) GroupReport {

@@ -87,7 +87,7 @@ func Simulate(s Scenario, o Options) (Report, error) {
 		return Report{}, err
 	}
 	w := newWorld(s.Shape, document, firstTraffic(set), rest(set)+3*auditAfter, o.Seed)
-	w.plant = o.plant
+	w.plant, w.losesCost = o.plant, s.LosesCost
 	if err := w.live(s, duration, set, &report); err != nil {
 		return Report{}, err
 	}
@@ -131,9 +131,7 @@ func (w *world) live(s Scenario, duration time.Duration, set tuning.Tuning, repo
 	b := w.audit(true)
 	report.LostCost += b.lost
 	report.DoubledCost += b.doubled
-	if report.LostCost > 0 && !s.LosesCost {
-		w.violate(violationLost, "cost %d never reached an origin", report.LostCost)
-	}
+	w.checkLost(report)
 	w.sum(report)
 	return nil
 }
@@ -146,7 +144,10 @@ func (w *world) traffic(s Scenario, duration time.Duration, report *Report) {
 		warmup = 0
 	}
 	var before reading
-	g.at(warmup, func() { before = w.read() })
+	g.at(warmup, func() {
+		before = w.read()
+		w.ledger.warmedUp()
+	})
 	g.push(event{time.Second, &recurrent{time.Second, w.checkTables}})
 	g.push(event{auditAfter, &recurrent{auditAfter, func() {
 		b := w.audit(false)

@@ -135,8 +135,9 @@ func spreadScenario() Scenario {
 	}
 }
 
-// rfcScenario is the load that Weir's convergence is tuned for, times a factor in keys.
-func rfcScenario(name string, factor int, duration time.Duration) Scenario {
+// rfcScenario is the load that Weir's convergence is tuned for, times a factor in keys. A
+// larger cost makes as much of it out of fewer requests.
+func rfcScenario(name string, factor int, cost int64, duration time.Duration) Scenario {
 	const (
 		regions = 10
 		keys    = 24_000
@@ -146,7 +147,7 @@ func rfcScenario(name string, factor int, duration time.Duration) Scenario {
 		Name:    name,
 		Summary: fmt.Sprintf("33 nodes in 10 regions, %d active keys, 5 %% of them in two regions", factor*keys),
 		Doc: fmt.Sprintf("33 nodes in 10 regions (3 regions of 4, 7 of 3). %d keys are active in every window of 60 s, with limits of %d. ", factor*keys, limit) +
-			"Assumed: 95 % of the keys belong to one region and 5 % to two, at even odds for each request; a region's requests go to its nodes at random; arrivals are Poisson processes of cost 1. " +
+			"Assumed: 95 % of the keys belong to one region and 5 % to two, at even odds for each request; a region's requests go to its nodes at random; arrivals are Poisson processes of " + fmt.Sprintf("cost %d. ", cost) +
 			"10 % of the keys are hot, at 0.55 to 1.5 times their limits (evenly distributed, so that about half of them are over the limit); the rest is at 0.01 to 0.3 times. " +
 			"Redis answers after 1 to 1.5 ms, MySQL after 60 to 120 ms. Nothing fails.",
 		Duration: duration, Warmup: time.Minute,
@@ -163,7 +164,7 @@ func rfcScenario(name string, factor int, duration time.Duration) Scenario {
 					rate, group = 0.55+0.95*random.Float64(), "hot"
 				}
 				a := w.ledger.open(fmt.Sprintf("%s, %d regions", group, len(homes)), request(fmt.Sprintf("user_%d", i), limit, time.Minute), regions, homes...)
-				g.push(w.caller(a, i, homes, rate*limit, 1))
+				g.push(w.caller(a, i, homes, rate*limit/float64(cost), cost))
 			}
 			return g
 		},

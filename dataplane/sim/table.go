@@ -31,6 +31,7 @@ var figures = []figure{
 	{"redis_round_trips_per_s", func(r *Report) float64 { return r.RedisRoundTripsPerS }},
 	{"origin_reads_per_tick", func(r *Report) float64 { return r.OriginReadsPerTick }},
 	{"lost_cost", func(r *Report) float64 { return float64(r.LostCost) }},
+	{"dropped_cost", func(r *Report) float64 { return float64(r.DroppedCost) }},
 	{"doubled_cost", func(r *Report) float64 { return float64(r.DoubledCost) }},
 	{"bytes_per_key", func(r *Report) float64 { return r.BytesPerKey }},
 }

@@ -45,6 +45,8 @@ type world struct {
 	ledger     *ledger
 	curtain    *curtain // nil but in a transcript
 	plant      plant
+	losesCost  bool   // no wonder here: see Scenario
+	firstLost  string // the first cell of which something is missing
 
 	requests  sync.WaitGroup // on their way
 	decisions decisions
