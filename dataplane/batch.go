@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -27,17 +28,18 @@ func (l *Limiter) AllowMany(ctx context.Context, requests []Request) Batch {
 // AppendMany is AllowMany for callers who keep a slice for the decisions: they are
 // appended to decisions, and Batch.Decisions is the result. With room for them, warm
 // keys and at most eight requests, nothing is allocated.
-func (l *Limiter) AppendMany(ctx context.Context, decisions []Decision, requests []Request) Batch {
-	nowMs, _ := l.clock.nowMs()
-	return l.allowMany(ctx, nowMs, decisions, requests)
+func (l *Limiter) AppendMany(ctx context.Context, decisions []Decision, requests []Request) (b Batch) {
+	nowMs, told := l.clock.nowMs()
+	l.allowMany(ctx, nowMs, told, decisions, requests, &b)
+	return b
 }
 
 // AllowManyAt is AllowMany at a time of the caller's; see AllowAt.
-func (l *Limiter) AllowManyAt(ctx context.Context, now time.Time, requests []Request) Batch {
-	if err := l.checkTime(now); err != nil {
-		return Batch{Err: err}
+func (l *Limiter) AllowManyAt(ctx context.Context, now time.Time, requests []Request) (b Batch) {
+	if b.Err = l.checkTime(now); b.Err == nil {
+		l.allowMany(ctx, now.UnixMilli(), false, nil, requests, &b)
 	}
-	return l.allowMany(ctx, now.UnixMilli(), nil, requests)
+	return b
 }
 
 // item is one request of a batch on its way.
@@ -83,26 +85,38 @@ const enterRoundsMax = 3 // after which a batch whose keys push each other out o
 
 const fewItems = 8 // up to which pairs are compared; above, a map is made
 
-func (l *Limiter) allowMany(ctx context.Context, nowMs int64, decisions []Decision, requests []Request) Batch {
+func (l *Limiter) allowMany(ctx context.Context, nowMs int64, told bool, decisions []Decision, requests []Request, b *Batch) {
 	if len(requests) == 0 || len(requests) > BatchMax {
-		return Batch{Err: fmt.Errorf("%w: requests holds %d items (1 to %d)", ErrInvalid, len(requests), BatchMax)}
+		b.Err = fmt.Errorf("%w: requests holds %d items (1 to %d)", ErrInvalid, len(requests), BatchMax)
+		return
 	}
 	w := workspaces.Get().(*workspace)
 	w.take(len(requests))
-	defer w.put()
-	if err := l.prepare(w, requests, nowMs); err != nil {
-		return Batch{Err: err}
+	if b.Err = l.prepare(w, requests, nowMs); b.Err == nil {
+		b.Allowed = l.decideMany(ctx, w, told)
+		b.Decisions = l.answerMany(w.items, b.Allowed, decisions)
 	}
-	if cap(decisions)-len(decisions) < len(requests) {
-		decisions = slices.Grow(decisions, len(requests))
-	}
+	w.put()
+}
+
+func (l *Limiter) decideMany(ctx context.Context, w *workspace, told bool) (allowed bool) {
 	for round := 0; ; round++ {
 		l.enter(w.items, round >= enterRoundsMax)
 		allowed, alive := l.judgeMany(ctx, w)
-		if !alive {
-			continue // an entry was evicted meanwhile: look all keys up again
+		switch {
+		case !alive: // an entry was evicted meanwhile: look all keys up again
+		case !allowed && told: // the clock may be a little further: see soon
+			told = false
+			w.setTime(max(w.items[0].nowMs, l.nowMs()))
+		default:
+			return allowed
 		}
-		return Batch{Allowed: allowed, Decisions: l.answerMany(w.items, allowed, decisions)}
+	}
+}
+
+func (w *workspace) setTime(nowMs int64) {
+	for i := range w.items {
+		w.items[i].nowMs = nowMs
 	}
 }
 
@@ -110,11 +124,15 @@ func (l *Limiter) allowMany(ctx context.Context, nowMs int64, decisions []Decisi
 func (l *Limiter) prepare(w *workspace, requests []Request, nowMs int64) error {
 	set := l.settings.Load()
 	for i := range w.items {
-		it, r := &w.items[i], requests[i]
+		it, r := &w.items[i], &requests[i]
 		if !r.valid() {
 			return fmt.Errorf("requests[%d]: %w", i, r.Validate())
 		}
-		it.rule = set.resolve(&r)
+		if len(set.spaces) > 0 { // the caller's slice is not ours to change
+			own := *r
+			it.rule = set.resolve(&own)
+			r = &own
+		}
 		it.ident = l.table.of(r.Workspace, r.Namespace, r.Identifier, r.Duration)
 		it.id, it.request = &it.ident, &requests[i]
 		it.nowMs, it.durationMs, it.limit, it.cost = nowMs, r.Duration.Milliseconds(), r.Limit, r.Cost
@@ -161,7 +179,10 @@ func (w *workspace) sortMany() {
 		it.first, firsts[it.ident] = i, i
 		w.order = append(w.order, i)
 	}
-	slices.SortFunc(w.order, func(i, j int) int { return slices.Compare(w.items[i].ident[:], w.items[j].ident[:]) })
+	slices.SortFunc(w.order, func(i, j int) int {
+		a, b := &w.items[i].ident, &w.items[j].ident
+		return cmp.Or(cmp.Compare(a.a, b.a), cmp.Compare(a.b, b.b))
+	})
 }
 
 // enter finds or makes every item's entry: one for a key, also where the table has no
@@ -295,18 +316,35 @@ func (l *Limiter) refreshMany(ctx context.Context, items []item, wanting []int) 
 
 // answerMany words every item's verdict.
 func (l *Limiter) answerMany(items []item, kept bool, decisions []Decision) []Decision {
-	var tally [sources][outcomes]int64
-	for i := range items {
-		decisions = append(decisions, Decision{})
-		tally[items[i].source][l.answerItem(&items[i], kept, &items[items[i].first], &decisions[len(decisions)-1])]++
+	at := len(decisions)
+	if cap(decisions)-at < len(items) {
+		decisions = slices.Grow(decisions, len(items))
 	}
-	l.metrics.decidedMany(items[0].id, &tally)
+	decisions = decisions[:at+len(items)]
+	clear(decisions[at:])
+	counts := l.metrics.stripe(&items[0].question)
+	var n int64 // of the same source and outcome in a row, for the metrics
+	var source Source
+	var out outcome
+	for i := range items {
+		it := &items[i]
+		result := l.answerItem(it, kept, &items[it.first], &decisions[at+i])
+		if n > 0 && (it.source != source || result != out) {
+			counts.decided(source, out, n)
+			n = 0
+		}
+		source, out, n = it.source, result, n+1
+	}
+	counts.decided(source, out, n)
 	return decisions
 }
 
 // answerItem words one item's verdict. In a batch that failed nothing was counted,
 // so what remains is what was there before.
 func (l *Limiter) answerItem(it *item, kept bool, first *item, d *Decision) outcome {
+	if !it.verdict.allowed && first.entry != nil {
+		it.verdict.tellRetry(&it.question)
+	}
 	out := d.answer(&it.verdict, &it.question, it.rule, it.source)
 	switch {
 	case first.entry == nil:

@@ -1,6 +1,7 @@
 package dataplane_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -15,6 +16,10 @@ func benchLimiter(b *testing.B, entriesMax int) *dataplane.Limiter {
 	if err != nil {
 		b.Fatal(err)
 	}
+	if err := l.Start(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = l.Stop(context.Background()) }) // sends nothing to anybody
 	return l
 }
 

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +13,7 @@ func TestClockFollowsTheWall(t *testing.T) {
 		c := newWallClock(nil)
 		for _, step := range []time.Duration{0, time.Millisecond, 99 * time.Millisecond, time.Second, time.Hour, 400 * 24 * time.Hour} {
 			time.Sleep(step)
-			if got, _ := c.nowMs(); got != time.Now().UnixMilli() {
+			if got := c.readMs(); got != time.Now().UnixMilli() {
 				t.Errorf("after %v: %d, the wall says %d", step, got, time.Now().UnixMilli())
 			}
 		}
@@ -26,11 +27,11 @@ func TestClockFollowsAStep(t *testing.T) {
 		for _, step := range []time.Duration{time.Hour, -time.Hour} {
 			c.offsetNs.Add(-int64(step)) // as if the wall had stepped by that much since
 			time.Sleep(anchorEvery - time.Millisecond)
-			if got, _ := c.nowMs(); got != time.Now().Add(-step).UnixMilli() {
+			if got := c.readMs(); got != time.Now().Add(-step).UnixMilli() {
 				t.Errorf("before the anchor: %d", got)
 			}
 			time.Sleep(time.Millisecond)
-			if got, _ := c.nowMs(); got != time.Now().UnixMilli() {
+			if got := c.readMs(); got != time.Now().UnixMilli() {
 				t.Errorf("after the anchor: %d, the wall says %d", got, time.Now().UnixMilli())
 			}
 		}
@@ -58,7 +59,96 @@ func TestClockNear(t *testing.T) {
 func TestClockOfTheConfiguration(t *testing.T) {
 	at := time.UnixMilli(1_735_000_000_123)
 	c := newWallClock(func() time.Time { return at })
-	if got, _ := c.nowMs(); got != at.UnixMilli() {
+	if got := c.readMs(); got != at.UnixMilli() {
 		t.Errorf("%d", got)
 	}
+}
+
+// While it is asked, the clock is told every millisecond; when nobody asks, whoever tells
+// it sleeps, and the next one who asks reads it.
+func TestClockIsToldWhileAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newWallClock(nil)
+		ctx, stop := context.WithCancel(t.Context())
+		go c.tell(ctx)
+		synctest.Wait()
+		if ms, told := c.nowMs(); told || ms != time.Now().UnixMilli() {
+			t.Errorf("told %v, %d ms late, before anybody has asked", told, time.Now().UnixMilli()-ms)
+		}
+		for range 1000 {
+			time.Sleep(tellEvery / 4)
+			synctest.Wait()
+			if ms, told := c.nowMs(); !told || time.Now().UnixMilli()-ms > 1 {
+				t.Fatalf("told %v, %d ms late", told, time.Now().UnixMilli()-ms)
+			}
+		}
+		time.Sleep((idleTells + 2) * tellEvery)
+		if ms, told := c.nowMs(); told || ms != time.Now().UnixMilli() {
+			t.Errorf("told %v, %d ms late, after nobody asked for a while", told, time.Now().UnixMilli()-ms)
+		}
+		synctest.Wait()
+		if _, told := c.nowMs(); !told {
+			t.Error("asked again, and not told")
+		}
+		stop()
+		synctest.Wait()
+		if ms, told := c.nowMs(); told || ms != time.Now().UnixMilli() {
+			t.Error("told after the end")
+		}
+	})
+}
+
+// A measured decision tells the time for a teller that is late, and never for one that
+// has gone.
+func TestClockIsToldByWhoMeasures(t *testing.T) {
+	c := newWallClock(nil)
+	c.toldMs.Store(1)
+	c.elapsed()
+	if ms, told := c.nowMs(); !told || time.Now().UnixMilli()-ms > 10_000 {
+		t.Errorf("told %v: %d", told, ms)
+	}
+	c.toldMs.Store(0)
+	c.elapsed()
+	if _, told := c.nowMs(); told {
+		t.Error("told after the end")
+	}
+}
+
+// "Retry-after exact to the millisecond": whoever comes back in time is let in, also when
+// the time that is told is late.
+func TestATimeToldLateDeniesNobodyWhoIsInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := New(Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := Request{Workspace: "acme", Namespace: "api", Identifier: "k", Limit: 10, Duration: time.Second, Cost: 10}
+		for _, ask := range map[string]func() (allowed bool, after time.Duration){
+			"single": func() (bool, time.Duration) { d := l.Allow(t.Context(), r); return d.Allowed, d.RetryAfter },
+			"batch": func() (bool, time.Duration) {
+				b := l.AllowMany(t.Context(), []Request{r})
+				return b.Allowed, b.Decisions[0].RetryAfter
+			},
+		} {
+			for allowed, after := ask(); !allowed; allowed, after = ask() {
+				time.Sleep(after)
+			}
+			for range 3 {
+				_, after := ask()
+				for _, late := range []time.Duration{time.Millisecond, staleMax - time.Millisecond} {
+					time.Sleep(after - time.Millisecond)
+					l.clock.toldMs.Store(time.Now().Add(-late).UnixMilli())
+					if allowed, after := ask(); allowed || after != time.Millisecond {
+						t.Fatalf("a millisecond early: %v, again after %v", allowed, after)
+					}
+					time.Sleep(time.Millisecond)
+					if allowed, after := ask(); !allowed {
+						t.Fatalf("in time by a time %v late: again after %v", late, after)
+					}
+					l.clock.toldMs.Store(0)
+					_, after = ask()
+				}
+			}
+		}
+	})
 }

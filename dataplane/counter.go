@@ -112,6 +112,8 @@ type verdict struct {
 	current  int64 // regional + global in the cell, without the cost
 	previous int64 // the same of the cell before
 	agedOut  int64 // own cost that was still unsent when its cell made way for this one
+
+	passesAtMs int64 // of a denial: when the cost would pass if nothing else were counted; 0: never
 }
 
 // judge decides whether cost fits at tMs, into v, and with count set takes it, as one

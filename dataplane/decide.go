@@ -29,8 +29,13 @@ func (d *Decision) answer(v *verdict, q *question, by rule, source Source) outco
 		d.Allowed, d.Shadowed = true, true
 		return outcomeShadowed
 	}
-	if at, ok := window.PassesAt(v.current, v.previous, q.ahead+q.cost, q.limit, v.tMs, q.durationMs); ok {
-		d.RetryAfter = milliseconds(at - q.nowMs)
+	if v.passesAtMs > 0 {
+		d.RetryAfter = milliseconds(v.passesAtMs - q.nowMs)
 	}
 	return outcomeDenied
+}
+
+// tellRetry sets passesAtMs of a denial.
+func (v *verdict) tellRetry(q *question) {
+	v.passesAtMs, _ = window.PassesAt(v.current, v.previous, q.ahead+q.cost, q.limit, v.tMs, q.durationMs)
 }

@@ -64,6 +64,9 @@
 // # Precision given up
 //
 //   - The previous cell's cost is taken to be spread evenly over it.
+//   - A limiter that runs (Start) judges by a time that is up to a millisecond old, or
+//     some milliseconds where no processor is idle; a denial that would be over in less
+//     than 20 ms is judged again by the clock itself, so a retry time stays exact.
 //   - Nodes of a region learn of each other within a replay tick and a round trip;
 //     what they accept meanwhile adds up. A burst that lands on n nodes at once can be
 //     admitted up to n times.

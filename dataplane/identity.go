@@ -18,12 +18,12 @@ import (
 // The keys are drawn at random by each process, so nobody outside can construct two
 // keys that meet; by chance, among a million keys held at once, two of them do with
 // a probability of 10^-27.
-type identity [2]uint64
+type identity struct{ a, b uint64 }
 
 // less orders identities, so that whoever needs several keys at once takes them in the
 // same order as everybody else.
 func (id *identity) less(other *identity) bool {
-	return id[0] < other[0] || id[0] == other[0] && id[1] < other[1]
+	return id.a < other.a || id.a == other.a && id.b < other.b
 }
 
 // hasher makes identities. Its zero value is not usable.
@@ -66,10 +66,10 @@ func (h *hasher) of(workspace, namespace, identifier string, duration time.Durat
 	a, b := maphash.String(h.a, identifier), maphash.String(h.b, identifier)
 	p := h.recent[at].Load()
 	if p != nil && p.duration == duration && p.namespace == namespace && p.workspace == workspace {
-		return identity{p.sum[0] ^ a, p.sum[1] ^ b}
+		return identity{p.sum.a ^ a, p.sum.b ^ b}
 	}
 	sum := h.prefix(at, workspace, namespace, duration)
-	return identity{sum[0] ^ a, sum[1] ^ b}
+	return identity{sum.a ^ a, sum.b ^ b}
 }
 
 // placeOf is a place in recent that costs nothing to find; which one it is matters only

@@ -64,8 +64,8 @@ func New(cfg Config) (*Limiter, error) {
 // strict key asks the origin first, under Config.ReadTimeout and ctx, unless what
 // is known already denies.
 func (l *Limiter) Allow(ctx context.Context, r Request) (d Decision) {
-	nowMs, began := l.clock.nowMs()
-	l.decide(ctx, nowMs, began, &r, nil, &d)
+	nowMs, told := l.clock.nowMs()
+	l.decide(ctx, nowMs, told, &r, nil, &d)
 	return d
 }
 
@@ -74,7 +74,7 @@ func (l *Limiter) Allow(ctx context.Context, r Request) (d Decision) {
 // current stays current.
 func (l *Limiter) AllowAt(ctx context.Context, now time.Time, r Request) (d Decision) {
 	if d.Err = l.checkTime(now); d.Err == nil {
-		l.decide(ctx, now.UnixMilli(), untimed, &r, nil, &d)
+		l.decide(ctx, now.UnixMilli(), false, &r, nil, &d)
 	}
 	return d
 }
@@ -102,7 +102,8 @@ type question struct {
 	limit      int64
 	cost       int64
 	ahead      int64 // in a batch: cost of the items before on the same key
-	sampled    bool  // set by ask: this decision's latency should be measured
+	counts     *stripe
+	told       bool // nowMs is the clock's as last told, and may be a little late
 }
 
 func (q *question) key() window.Key {
@@ -113,31 +114,27 @@ func (q *question) key() window.Key {
 
 // decide is the first half of the request path: validate → override → identity. It
 // changes r if an override says so.
-func (l *Limiter) decide(ctx context.Context, nowMs int64, began time.Duration, r *Request, held *Reservation, d *Decision) {
+func (l *Limiter) decide(ctx context.Context, nowMs int64, told bool, r *Request, held *Reservation, d *Decision) {
 	if !r.valid() {
 		d.Err = r.Validate()
 		return
 	}
 	by := l.settings.Load().resolve(r)
 	id := l.table.of(r.Workspace, r.Namespace, r.Identifier, r.Duration)
-	q := question{id: &id, request: r, nowMs: nowMs, durationMs: r.Duration.Milliseconds(), limit: r.Limit, cost: r.Cost}
-	l.ask(ctx, &q, by, l.table.get(&id), held, d)
-	if q.sampled {
-		l.sample(began)
-	}
-}
-
-// untimed is the beginning of a decision whose latency is not measured: its caller
-// has read the clock, so nobody else needs to.
-const untimed = -1
-
-// sample records how long a decision took that began at this monotonic reading.
-func (l *Limiter) sample(began time.Duration) {
-	if began == untimed {
+	var q question // set field by field: a literal would be made elsewhere and copied
+	q.id, q.request, q.nowMs, q.told = &id, r, nowMs, told
+	q.durationMs, q.limit, q.cost = r.Duration.Milliseconds(), r.Limit, r.Cost
+	if q.counts = l.metrics.stripe(&q); q.counts.samples() {
+		l.askTimed(ctx, &q, by, held, d)
 		return
 	}
-	_, now := l.clock.nowMs()
-	l.metrics.decisionSeconds.Observe((now - began).Seconds())
+	l.ask(ctx, &q, by, l.table.get(&id), held, d)
+}
+
+func (l *Limiter) askTimed(ctx context.Context, q *question, by rule, held *Reservation, d *Decision) {
+	began := l.clock.elapsed()
+	l.ask(ctx, q, by, l.table.get(q.id), held, d)
+	l.metrics.decisionSeconds.Observe((l.clock.elapsed() - began).Seconds())
 }
 
 // ask is the second half: entry → (refresh) → judge → answer, into d. e is the key's
@@ -170,6 +167,10 @@ func (l *Limiter) ask(ctx context.Context, q *question, by rule, e *entry, held 
 			continue
 		}
 		if !v.allowed {
+			v.tellRetry(q)
+			if q.told && l.soon(&v, q) {
+				continue
+			}
 			l.denied(e, v.seq, q)
 		} else if q.cost > 0 {
 			l.accepted(e, met, &v, q)
@@ -177,7 +178,7 @@ func (l *Limiter) ask(ctx context.Context, q *question, by rule, e *entry, held 
 				*held = Reservation{l, *q.id, v.seq, q.cost}
 			}
 		}
-		q.sampled = l.metrics.decided(q.id, source, d.answer(&v, q, by, source))
+		q.counts.decided(source, d.answer(&v, q, by, source), 1)
 		if met == untracked {
 			return nil
 		}
@@ -185,11 +186,24 @@ func (l *Limiter) ask(ctx context.Context, q *question, by rule, e *entry, held 
 	}
 }
 
+// soon is true when a denial by a told time would be over within staleMax, and the clock,
+// which it sets q to, is already further: whoever comes back after exactly the time that
+// they were told is let in.
+func (l *Limiter) soon(v *verdict, q *question) bool {
+	q.told = false
+	if v.passesAtMs == 0 || v.passesAtMs-q.nowMs > staleMax.Milliseconds() {
+		return false
+	}
+	before := q.nowMs
+	q.nowMs = max(before, l.clock.readMs())
+	return q.nowMs > before
+}
+
 // oversized answers a cost above the limit on a key that is not held: denied
 // whatever is known elsewhere, and nothing to remember.
 func (l *Limiter) oversized(q *question, by rule, d *Decision) {
 	v := verdict{seq: window.Sequence(q.nowMs, q.durationMs), tMs: q.nowMs}
-	l.metrics.decided(q.id, SourceLocal, d.answer(&v, q, by, SourceLocal))
+	q.counts.decided(SourceLocal, d.answer(&v, q, by, SourceLocal), 1)
 }
 
 // accepted marks an entry whose count has grown. What was accepted on an entry that
@@ -291,6 +305,5 @@ func (l *Limiter) queueFlushLocked(e *entry) {
 }
 
 func (l *Limiter) nowMs() int64 {
-	ms, _ := l.clock.nowMs()
-	return ms
+	return l.clock.readMs()
 }

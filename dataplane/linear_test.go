@@ -140,7 +140,6 @@ func (h *spending) run(decide func([]spend) bool) {
 	})
 }
 
-
 func (h *spending) operations() []porcupine.Operation {
 	var ops []porcupine.Operation
 	for c := range h.clients {

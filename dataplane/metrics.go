@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -47,9 +48,9 @@ const (
 	sampleEvery = 256 // decisions of a stripe and outcome for each latency sample; a power of two
 )
 
-// stripe is one share of the decision counters, on cache lines of its own. A key
-// always counts on the same one, so two processors only meet there when they meet
-// on the key's word anyway.
+// stripe is one share of the decision counters, on cache lines of its own. A goroutine
+// nearly always counts on the same one, so two processors seldom meet there, even when
+// they decide about the same key.
 type stripe struct {
 	decisions [sources][outcomes]atomic.Int64
 	_         [128 - sources*int(outcomes)*8%128]byte
@@ -103,23 +104,22 @@ func newMetrics(l *Limiter) *metrics {
 	return m
 }
 
-// decided counts a decision; sampled is true for those whose latency is measured.
-func (m *metrics) decided(id *identity, source Source, out outcome) (sampled bool) {
-	n := m.decisions[id[1]%stripes].decisions[source][out].Add(1)
-	return n%sampleEvery == 0
+// stripe is where the calling goroutine counts. local is any variable on its stack: which
+// stripe it is only matters for speed, so it does no harm that stacks can move.
+func (m *metrics) stripe(local *question) *stripe {
+	at := uintptr(unsafe.Pointer(local))
+	return &m.decisions[(at>>11^at>>17)%stripes]
 }
 
-// decidedMany counts a batch's decisions.
-func (m *metrics) decidedMany(id *identity, tally *[sources][outcomes]int64) {
-	s := &m.decisions[id[1]%stripes]
-	for source := range tally {
-		for out, n := range tally[source] {
-			if n > 0 {
-				s.decisions[source][out].Add(n)
-			}
-		}
-	}
+// samples is true when the latency of the goroutine's next decision should be measured:
+// of those that need nobody else, about one in sampleEvery.
+func (s *stripe) samples() bool {
+	local := &s.decisions[SourceLocal]
+	return (local[outcomeAllowed].Load()+local[outcomeDenied].Load())%sampleEvery == sampleEvery-1
 }
+
+// decided counts n decisions.
+func (s *stripe) decided(source Source, out outcome, n int64) { s.decisions[source][out].Add(n) }
 
 func (m *metrics) eachDecision(f func(Source, outcome, int64)) {
 	for source := SourceLocal; source < sources; source++ {

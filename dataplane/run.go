@@ -23,6 +23,7 @@ func (l *Limiter) Start(ctx context.Context) error {
 	if !ok {
 		return ErrStarted
 	}
+	l.loops.running.Go(func() { l.clock.tell(ctx) })
 	l.loop(ctx, l.at(func(s *settings) time.Duration { return sweepInterval }), func(context.Context) {
 		l.table.sweep(l.nowMs())
 	})

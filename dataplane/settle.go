@@ -37,8 +37,8 @@ type Reservation struct {
 // Reserve is Allow for a cost that is an estimate. The Reservation holds nothing
 // when the decision is a denial.
 func (l *Limiter) Reserve(ctx context.Context, r Request) (held Reservation, d Decision) {
-	nowMs, began := l.clock.nowMs()
-	l.decide(ctx, nowMs, began, &r, &held, &d)
+	nowMs, told := l.clock.nowMs()
+	l.decide(ctx, nowMs, told, &r, &held, &d)
 	return held, d
 }
 
@@ -88,7 +88,7 @@ func (l *Limiter) Refund(r Request) (refunded int64, err error) {
 	if e == nil || r.Cost == 0 {
 		return 0, nil
 	}
-	nowMs, _ := l.clock.nowMs()
+	nowMs := l.nowMs()
 	return e.giveBack(window.Sequence(nowMs, key.DurationMs()), r.Cost), nil
 }
 

@@ -91,16 +91,16 @@ func newTable(capacity int, graceMs int64, fleet, sends bool) *table {
 }
 
 // part is where a key lives: by bits of its identity that nothing else goes by.
-func (t *table) part(id *identity) *part { return &t.parts[id[0]>>58&uint64(len(t.parts)-1)] }
+func (t *table) part(id *identity) *part { return &t.parts[id.a>>58&uint64(len(t.parts)-1)] }
 
 func newArray(buckets int) *array {
 	return &array{make([]bucket, buckets), uint64(buckets - 1), buckets * (slots - 2)}
 }
 
-func (id *identity) home(a *array) uint64 { return id[0] & a.mask }
+func (id *identity) home(a *array) uint64 { return id.a & a.mask }
 
 // tag is never 0, which marks an empty slot.
-func (id *identity) tag() uint64 { return id[1]>>57 | 0x80 }
+func (id *identity) tag() uint64 { return id.b>>57 | 0x80 }
 
 const (
 	lowBits  = 0x00_01_01_01_01_01_01_01

@@ -139,10 +139,10 @@ func TestIdentitiesDoNotCancelOut(t *testing.T) {
 	}
 	p := h.of("w1", "n1", packed("w2", "n2"), time.Minute)
 	q := h.of("w2", "n2", packed("w1", "n1"), time.Minute)
-	if p == q || p[0] == q[0] || p[1] == q[1] {
+	if p == q || p.a == q.a || p.b == q.b {
 		t.Errorf("%x and %x meet", p, q)
 	}
-	if self := h.of("w1", "n1", packed("w1", "n1"), time.Minute); self[0] == 0 || self[1] == 0 {
+	if self := h.of("w1", "n1", packed("w1", "n1"), time.Minute); self.a == 0 || self.b == 0 {
 		t.Errorf("cancels out: %x", self)
 	}
 }

@@ -39,7 +39,12 @@ var weirBatch = workload.Limiter{Name: "weir", New: func(limit int64) (workload.
 	for i := range batch {
 		batch[i] = ask(workload.Identifier(i), limit)
 	}
-	return func(string) bool { return l.AllowMany(background, batch).Allowed }, stop
+	var decisions []dataplane.Decision
+	return func(string) bool {
+		b := l.AppendMany(background, decisions[:0], batch)
+		decisions = b.Decisions
+		return b.Allowed
+	}, stop
 }}
 
 var weirHandle = workload.Limiter{Name: "weir", New: func(limit int64) (workload.Decide, func()) {
