@@ -29,7 +29,7 @@ UNRACED = $(filter-out $(MODULES:%=./%%),$(shell git grep --untracked -l \
 
 .PHONY: help
 help: ## List the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: setup
 setup: ## Install what the tests and make run need: MariaDB, Redis, Restate
@@ -72,6 +72,10 @@ bench: ## Run the benchmarks (BENCH=regexp COUNT=n BASE=file-to-compare-with)
 	  $(GO) test -C $$module -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $$packages || exit; \
 	done >out/bench.txt || { cat out/bench.txt; exit 1; }
 	$(BENCHSTAT) $(BASE) out/bench.txt
+
+.PHONY: bench-node
+bench-node: ## Measure a server's CPU a decision, by each way into weir-node (ARGS=...)
+	$(GO) -C dataplane/benchmarks/node run . $(ARGS)
 
 # sqlc leaves the output of a removed statement file behind, so its folder is emptied
 # first, once the statements are known to compile.
