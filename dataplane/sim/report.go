@@ -26,7 +26,8 @@ type Report struct {
 	AdmittedOverLimitMean float64 `json:"admitted_over_limit_mean"`
 
 	// AdmittedRateOverLimit is what keys that reached their limits were admitted in the
-	// time that is measured, over what their limits allow in it: the mean.
+	// time that is measured, over what their limits allow in so much time: the mean. Of
+	// times shorter than a window it says little.
 	AdmittedRateOverLimit float64 `json:"admitted_rate_over_limit"`
 
 	// ConvergenceDelayMs is how long after a region accepted cost a node of another
@@ -152,7 +153,7 @@ func (t *tally) add(a *account, measuredS float64) {
 	}
 	t.atLimit++
 	t.peaks += a.peak
-	t.rate += float64(a.admitted-a.warm) / (float64(max(1, a.limit)) * max(1, measuredS/a.key.Duration.Seconds()))
+	t.rate += float64(a.admitted-a.warm) / (float64(max(1, a.limit)) * measuredS / a.key.Duration.Seconds())
 }
 
 func (t *tally) report(name string) GroupReport {

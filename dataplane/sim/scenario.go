@@ -34,7 +34,7 @@ type Scenario struct {
 func Scenarios() []Scenario {
 	return []Scenario{
 		steadyScenario(), burstScenario(), surgeScenario(), spreadScenario(),
-		rfcScenario("rfc", 1, 1, 2*time.Minute), rfcScenario("rfc10x", 10, 5, 90*time.Second),
+		rfcScenario("rfc", 1, 1, 2*time.Minute), rfcScenario("rfc10x", 10, 5, 75*time.Second),
 		zipfScenario(), diurnalScenario(), rotationScenario(), twoNodesScenario(),
 		partitionScenario(), crashScenario(), wipeScenario(), slowDatabaseScenario(), lossyScenario(), skewScenario(),
 	}

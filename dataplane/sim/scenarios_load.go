@@ -150,7 +150,7 @@ func rfcScenario(name string, factor int, cost int64, duration time.Duration) Sc
 			"Assumed: 95 % of the keys belong to one region and 5 % to two, at even odds for each request; a region's requests go to its nodes at random; arrivals are Poisson processes of " + fmt.Sprintf("cost %d. ", cost) +
 			"10 % of the keys are hot, at 0.55 to 1.5 times their limits (evenly distributed, so that about half of them are over the limit); the rest is at 0.01 to 0.3 times. " +
 			"Redis answers after 1 to 1.5 ms, MySQL after 60 to 120 ms. Nothing fails.",
-		Duration: duration, Warmup: time.Minute,
+		Duration: duration, Warmup: min(time.Minute, duration*3/5),
 		Shape: Shape{Nodes: []int{4, 4, 4, 3, 3, 3, 3, 3, 3, 3}, Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, _ time.Duration) (g agenda) {
 			random := w.stream("population", 0)
