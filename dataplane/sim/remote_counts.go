@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -187,25 +188,30 @@ var errDatabase = errors.New("mysql: server has gone away")
 // database is how the one MySQL behaves, whoever calls.
 type database struct {
 	mu     sync.Mutex
-	failed func() bool // draws whether a statement fails
-	slow   Profile
+	delay  time.Duration // of every statement, besides the way
+	failed float64       // share of statements that fail
+	random *rand.Rand
 }
 
 func (d *database) embark(ctx context.Context, op string) error {
-	d.mu.Lock()
-	failed, slow := d.failed, d.slow
-	d.mu.Unlock()
-	if failed != nil && failed() {
+	delay, failed := d.draw()
+	if failed {
 		return fmt.Errorf("%s: %w", op, errDatabase)
 	}
-	if slow.Delay == 0 {
+	if delay == 0 {
 		return nil
 	}
-	return pause(ctx, slow.Delay, op)
+	return pause(ctx, delay, op)
 }
 
-func (d *database) set(slow Profile, failed func() bool) {
+func (d *database) draw() (delay time.Duration, failed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.slow, d.failed = slow, failed
+	return d.delay, d.failed > 0 && d.random.Float64() < d.failed
+}
+
+func (d *database) set(delay time.Duration, failed float64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.delay, d.failed = delay, failed
 }

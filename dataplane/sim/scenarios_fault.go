@@ -97,10 +97,9 @@ func slowDatabaseScenario() Scenario {
 		Shape:    Shape{Nodes: each(3, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, duration time.Duration) agenda {
 			g := w.shared(100, 1.5)
-			random := w.stream("database", 0)
-			g.at(duration/4, func() { w.database.set(Profile{Delay: 3 * time.Second}, nil) })
-			g.at(duration/2, func() { w.database.set(Profile{}, func() bool { return random.IntN(2) == 0 }) })
-			g.at(duration*3/4, func() { w.database.set(Profile{}, nil) })
+			g.at(duration/4, func() { w.database.set(3*time.Second, 0) })
+			g.at(duration/2, func() { w.database.set(0, 0.5) })
+			g.at(duration*3/4, func() { w.database.set(0, 0) })
 			return g
 		},
 	}

@@ -88,6 +88,7 @@ func newWorld(shape Shape, document []byte, began time.Time, grace time.Duration
 		violations: make(map[violation]*breach),
 	}
 	w.counts.SetTuning("", 1, document)
+	w.database.random = w.stream("database", 0)
 	names := shape.names
 	if names == nil {
 		names = regionNames
