@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -50,18 +51,8 @@ func (w *world) broken() []Violation {
 	for v, b := range w.violations {
 		list = append(list, Violation{string(v), b.times, b.first})
 	}
-	slices.SortFunc(list, func(a, b Violation) int { return compareStrings(a.Promise, b.Promise) })
+	slices.SortFunc(list, func(a, b Violation) int { return cmp.Compare(a.Promise, b.Promise) })
 	return list
-}
-
-func compareStrings(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // checkTables holds every node to the bound of its table.

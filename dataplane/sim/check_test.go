@@ -116,12 +116,12 @@ func (c inflating) Import(ctx context.Context, region string, nowMs int64, after
 // What a node may publish ends with what its region accepted and what may have been
 // sent twice.
 func TestCeiling(t *testing.T) {
-	l := newLedger(time.Now(), 2)
+	l := newLedger(time.Now(), 2, 2)
 	r := request("a", 100, time.Minute)
-	a := l.open("all", r, 2, 0, 1)
+	a := l.open("all", r, 0, 1)
 	reset := time.Now().Truncate(time.Minute).Add(time.Minute)
-	l.enter(a, 0, 2, 7, &dataplane.Decision{Allowed: true, ResetAt: reset})
-	l.enter(a, 0, 2, 7, &dataplane.Decision{Allowed: false, ResetAt: reset})
+	l.enter(a, 0, 7, &dataplane.Decision{Allowed: true, ResetAt: reset})
+	l.enter(a, 0, 7, &dataplane.Decision{Allowed: false, ResetAt: reset})
 	cell := window.Cell{Key: a.key, Sequence: reset.UnixMilli()/60_000 - 1}
 	if got := l.ceiling(0, cell); got != 7 {
 		t.Errorf("the ceiling is %d of 7 accepted", got)
@@ -138,11 +138,11 @@ func TestCeiling(t *testing.T) {
 // A delay is what passed between a region's accepting and another's node being handed
 // as much; what is never handed over is counted as unknown.
 func TestDelaysAreMeasured(t *testing.T) {
-	l := newLedger(time.Now().Add(-10*time.Second), 2)
-	a := l.open("all", request("a", 10, time.Minute), 2, 0, 1)
+	l := newLedger(time.Now().Add(-10*time.Second), 2, 2)
+	a := l.open("all", request("a", 10, time.Minute), 0, 1)
 	reset := time.Now().Truncate(time.Minute).Add(time.Minute)
 	for range 9 {
-		l.enter(a, 0, 2, 1, &dataplane.Decision{Allowed: true, ResetAt: reset})
+		l.enter(a, 0, 1, &dataplane.Decision{Allowed: true, ResetAt: reset})
 	}
 	c := a.cells[0]
 	for i := range c.lines[0].marks {
@@ -156,7 +156,7 @@ func TestDelaysAreMeasured(t *testing.T) {
 		t.Errorf("%+v of three units, 10, 9 and 8 s old", all)
 	}
 	l.missed(a, c, func(region int) []int { return []int{region} })
-	if all = l.all.summary(); all.UnknownShare != 6.0/9 {
+	if all = l.all.summary(); all.UnknownShare != 0.6667 {
 		t.Errorf("unknown share %v of 6 in 9", all.UnknownShare)
 	}
 	if hot := l.hot.summary(); hot.Samples != 0 || hot.UnknownShare != 1 {

@@ -53,7 +53,7 @@ type DelaysMs struct {
 func (d *delays) summary() DelaysMs {
 	s := DelaysMs{P50: d.quantile(0.5), P99: d.quantile(0.99), Samples: d.known}
 	if all := d.known + d.unknown; all > 0 {
-		s.UnknownShare = float64(d.unknown) / float64(all)
+		s.UnknownShare = round(float64(d.unknown)/float64(all), 4)
 	}
 	return s
 }

@@ -13,7 +13,8 @@ import (
 type ledger struct {
 	mu       sync.Mutex
 	began    time.Time
-	nodes    int // in the world: receivers of news
+	regions  int // in the world
+	nodes    int // the same: receivers of news
 	accounts map[window.Key]*account
 	order    []*account // as they were opened
 
@@ -60,18 +61,18 @@ type mark struct {
 // hotShare is where a key begins to be close to its limit, in all regions together.
 const hotShare = 0.8
 
-func newLedger(began time.Time, nodes int) *ledger {
-	return &ledger{began: began, nodes: nodes, accounts: make(map[window.Key]*account)}
+func newLedger(began time.Time, regions, nodes int) *ledger {
+	return &ledger{began: began, regions: regions, nodes: nodes, accounts: make(map[window.Key]*account)}
 }
 
 // open begins an account for requests like r. homes are the regions with traffic.
-func (l *ledger) open(group string, r dataplane.Request, regions int, homes ...int) *account {
+func (l *ledger) open(group string, r dataplane.Request, homes ...int) *account {
 	a := &account{
 		key:   window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier, Duration: r.Duration},
 		limit: r.Limit, group: group,
 	}
 	if len(homes) > 1 {
-		a.regions, a.homes = homes, make([]bool, regions)
+		a.regions, a.homes = homes, make([]bool, l.regions)
 		for _, h := range homes {
 			a.homes[h] = true
 		}
@@ -85,7 +86,7 @@ func (l *ledger) open(group string, r dataplane.Request, regions int, homes ...i
 
 // enter records a decision. The cell is the one that the node decided in, by its own
 // clock; the moment is the true one.
-func (l *ledger) enter(a *account, region, regions int, cost int64, d *dataplane.Decision) {
+func (l *ledger) enter(a *account, region int, cost int64, d *dataplane.Decision) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a.offered += cost
@@ -95,7 +96,7 @@ func (l *ledger) enter(a *account, region, regions int, cost int64, d *dataplane
 	}
 	now := time.Now()
 	durationMs := a.key.DurationMs()
-	c := a.cell(d.ResetAt.UnixMilli()/durationMs-1, regions)
+	c := a.cell(d.ResetAt.UnixMilli()/durationMs-1, l.regions)
 	a.admitted += cost
 	c.total += cost
 	c.accepted[region] += cost

@@ -194,7 +194,7 @@ func (s *stage) account(key string) *account {
 	a := s.ledger.accounts[window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: key, Duration: r.Duration}]
 	s.ledger.mu.Unlock()
 	if a == nil {
-		a = s.ledger.open("all", r, len(s.regions))
+		a = s.ledger.open("all", r)
 	}
 	return a
 }

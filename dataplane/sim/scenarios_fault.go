@@ -13,7 +13,7 @@ func (w *world) shared(callers int, offered float64) (g agenda) {
 		homes = append(homes, i)
 	}
 	for i := range callers {
-		a := w.ledger.open(fmt.Sprintf("offered %gx", offered), request(fmt.Sprintf("caller-%d-%g", i, offered), 100, time.Minute), len(w.regions), homes...)
+		a := w.ledger.open(fmt.Sprintf("offered %gx", offered), request(fmt.Sprintf("caller-%d-%g", i, offered), 100, time.Minute), homes...)
 		g.push(w.caller(a, i, homes, offered*100, 1))
 	}
 	return g

@@ -45,7 +45,7 @@ func steadyScenario() Scenario {
 			for i := range 300 {
 				rate := []float64{0.5, 1, 2}[i%3]
 				homes := [][]int{{0}, {1}, {0, 1}}[i/3%3]
-				a := w.ledger.open(fmt.Sprintf("offered %gx, %d regions", rate, len(homes)), request(fmt.Sprintf("steady-%d", i), 100, time.Minute), 2, homes...)
+				a := w.ledger.open(fmt.Sprintf("offered %gx, %d regions", rate, len(homes)), request(fmt.Sprintf("steady-%d", i), 100, time.Minute), homes...)
 				g.push(w.caller(a, i, homes, rate*100, 1))
 			}
 			return g
@@ -75,7 +75,7 @@ func burstScenario() Scenario {
 			for _, kind := range []struct{ limit, cost int64 }{{10, 1}, {100, 1}, {10_000, 1}, {10_000, 100}} {
 				for i := range 8 {
 					a := w.ledger.open(fmt.Sprintf("limit %d, cost %d", kind.limit, kind.cost),
-						request(fmt.Sprintf("burst-%d-%d-%d", kind.limit, kind.cost, i), kind.limit, time.Minute), 1, 0)
+						request(fmt.Sprintf("burst-%d-%d-%d", kind.limit, kind.cost, i), kind.limit, time.Minute), 0)
 					g.push(event{soon(random, 50*time.Second), &burst{account: a, region: w.regions[0], cost: kind.cost,
 						requests: int(kind.limit / kind.cost), connections: 64, again: 61 * time.Second}})
 				}
@@ -97,7 +97,7 @@ func surgeScenario() Scenario {
 			random := w.stream("surges", 0)
 			for _, limit := range []int64{10, 100, 10_000} {
 				for i := range 8 {
-					a := w.ledger.open(fmt.Sprintf("limit %d", limit), request(fmt.Sprintf("surge-%d-%d", limit, i), limit, time.Minute), 1, 0)
+					a := w.ledger.open(fmt.Sprintf("limit %d", limit), request(fmt.Sprintf("surge-%d-%d", limit, i), limit, time.Minute), 0)
 					begin := soon(random, 50*time.Second)
 					g.push(event{begin, &crowd{random: w.stream("surge", int(limit)+i), region: w.regions[0], every: per(float64(nodes*limit), time.Second),
 						pick: func(*rand.Rand) *account { return a }, cost: 1, until: begin + time.Second}})
@@ -124,7 +124,7 @@ func spreadScenario() Scenario {
 			}
 			for i := range 30 {
 				rate := []float64{1.5, 3, 10}[i%3]
-				a := w.ledger.open(fmt.Sprintf("offered %gx", rate), request(fmt.Sprintf("spread-%d", i), 1000, time.Minute), regions, homes...)
+				a := w.ledger.open(fmt.Sprintf("offered %gx", rate), request(fmt.Sprintf("spread-%d", i), 1000, time.Minute), homes...)
 				e := w.caller(a, i, homes, rate*1000, 1)
 				c := e.actor.(*caller)
 				c.even, c.turns = true, true
@@ -163,7 +163,7 @@ func rfcScenario(name string, factor int, cost int64, duration time.Duration) Sc
 				if random.IntN(10) == 0 {
 					rate, group = 0.55+0.95*random.Float64(), "hot"
 				}
-				a := w.ledger.open(fmt.Sprintf("%s, %d regions", group, len(homes)), request(fmt.Sprintf("user_%d", i), limit, time.Minute), regions, homes...)
+				a := w.ledger.open(fmt.Sprintf("%s, %d regions", group, len(homes)), request(fmt.Sprintf("user_%d", i), limit, time.Minute), homes...)
 				g.push(w.caller(a, i, homes, rate*limit/float64(cost), cost))
 			}
 			return g
@@ -183,14 +183,14 @@ func zipfScenario() Scenario {
 			accounts := make([][]*account, regions)
 			for i := range keys {
 				if i < keys/20 {
-					a := w.ledger.open("in all regions", request(fmt.Sprintf("zipf-%d", i), 200, time.Minute), regions, 0, 1, 2)
+					a := w.ledger.open("in all regions", request(fmt.Sprintf("zipf-%d", i), 200, time.Minute), 0, 1, 2)
 					for r := range accounts {
 						accounts[r] = append(accounts[r], a)
 					}
 					continue
 				}
 				for r := range accounts {
-					accounts[r] = append(accounts[r], w.ledger.open("in one region", request(fmt.Sprintf("zipf-%d-%d", r, i), 200, time.Minute), regions, r))
+					accounts[r] = append(accounts[r], w.ledger.open("in one region", request(fmt.Sprintf("zipf-%d-%d", r, i), 200, time.Minute), r))
 				}
 			}
 			for r := range accounts {
@@ -214,7 +214,7 @@ func diurnalScenario() Scenario {
 		Shape:    Shape{Nodes: each(3, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, _ time.Duration) (g agenda) {
 			for i := range 300 {
-				a := w.ledger.open("all", request(fmt.Sprintf("diurnal-%d", i), 100, time.Minute), 3, 0, 1, 2)
+				a := w.ledger.open("all", request(fmt.Sprintf("diurnal-%d", i), 100, time.Minute), 0, 1, 2)
 				for r := range w.regions {
 					e := w.caller(a, 3*i+r, []int{r}, 80, 1)
 					e.actor.(*caller).pace = func(at time.Duration) float64 {
@@ -239,14 +239,14 @@ func rotationScenario() Scenario {
 		Shape:    Shape{Nodes: []int{2}, Origin: nearRedis, Counts: farMySQL, EntriesMax: entries},
 		plan: func(w *world, _ time.Duration) (g agenda) {
 			for i := range 20 {
-				a := w.ledger.open("blocked callers", request(fmt.Sprintf("blocked-%d", i), 100, time.Minute), 1, 0)
+				a := w.ledger.open("blocked callers", request(fmt.Sprintf("blocked-%d", i), 100, time.Minute), 0)
 				g.push(w.caller(a, i, []int{0}, 300, 1))
 			}
 			n := 0
 			g.push(event{5 * time.Second, &crowd{random: w.stream("flood", 0), region: w.regions[0], every: per(2000, time.Second), cost: 1,
 				pick: func(*rand.Rand) *account {
 					n++
-					return w.ledger.open("one-shot", request(fmt.Sprintf("once-%d", n), 100, time.Minute), 1, 0)
+					return w.ledger.open("one-shot", request(fmt.Sprintf("once-%d", n), 100, time.Minute), 0)
 				}}})
 			return g
 		},
@@ -262,7 +262,7 @@ func twoNodesScenario() Scenario {
 		Shape: Shape{Nodes: []int{2}, Origin: Profile{Delay: time.Millisecond}, Counts: farMySQL},
 		Tune:  func(t *tuning.Tuning) { t.ReplayTick = tuning.Duration(200 * time.Millisecond) },
 		plan: func(w *world, _ time.Duration) (g agenda) {
-			a := w.ledger.open("all", request("twonodes", 500, time.Second), 1, 0)
+			a := w.ledger.open("all", request("twonodes", 500, time.Second), 0)
 			for i, n := range w.regions[0].nodes {
 				c := &caller{account: a, random: w.stream("caller", i), regions: []*region{{nodes: []*node{n}}}, every: per(400, time.Second), cost: 1, even: true}
 				g.push(event{soon(c.random, c.every), c})

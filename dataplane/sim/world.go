@@ -97,7 +97,7 @@ func newWorld(shape Shape, document []byte, began time.Time, grace time.Duration
 	for _, n := range shape.Nodes {
 		total += n
 	}
-	w.ledger = newLedger(w.began, total)
+	w.ledger = newLedger(w.began, len(shape.Nodes), total)
 	for i, n := range shape.Nodes {
 		r := &region{index: i, name: names[i], origin: memstore.NewOrigin(memstore.OriginOptions{Grace: grace})}
 		w.regions = append(w.regions, r)
@@ -195,5 +195,5 @@ func (w *world) note(n *node, a *account, cost int64, d *dataplane.Decision) {
 	if d.Source == dataplane.SourceDegraded {
 		t.degraded.Add(1)
 	}
-	w.ledger.enter(a, n.region.index, len(w.regions), cost, d)
+	w.ledger.enter(a, n.region.index, cost, d)
 }
