@@ -24,6 +24,7 @@ import (
 // nothing was counted against any limit, and another node may have room.
 type gate struct {
 	next     http.Handler
+	limiter  Limiter // of the calls that quick answers; nil: next answers all
 	slots    *semaphore.Weighted
 	slotsMax int64
 	metrics  *metrics
@@ -40,9 +41,10 @@ type gate struct {
 // deadline at the latest.
 const shedRetryAfterSeconds = "1"
 
-func newGate(next http.Handler, slots int, tokens *Tokens, m *metrics, logger *slog.Logger) *gate {
+func newGate(next http.Handler, limiter Limiter, slots int, tokens *Tokens, m *metrics, logger *slog.Logger) *gate {
 	return &gate{
 		next:     next,
+		limiter:  limiter,
 		slots:    semaphore.NewWeighted(int64(slots)),
 		slotsMax: int64(slots),
 		metrics:  m,
@@ -93,6 +95,9 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, call callMetrics, b
 			panic(http.ErrAbortHandler)
 		}
 	}()
+	if g.quick(answer, r) {
+		return
+	}
 	bound()
 	g.next.ServeHTTP(answer, r)
 	answer.explain()

@@ -100,6 +100,7 @@ func TestPanic(t *testing.T) {
 // A panic with half an answer out cuts the connection: nobody takes half for the whole.
 func TestPanicInTheMiddleOfAnAnswer(t *testing.T) {
 	h := start(t, scripted{})
+	h.gate.limiter = nil
 	h.gate.next = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"allowed":`)
 		_ = http.NewResponseController(w).Flush()

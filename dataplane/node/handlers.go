@@ -27,7 +27,7 @@ func (s *Server) callHandler(m *metrics) (string, http.Handler) {
 		boundMessages(),
 		connect.WithCompressMinBytes(compressBytesMin),
 	)
-	s.gate = newGate(handler, s.config.MaxInFlight, s.config.Tokens, m, s.logger)
+	s.gate = newGate(handler, s.limiter, s.config.MaxInFlight, s.config.Tokens, m, s.logger)
 	wire.gate = s.gate
 	return path, s.gate
 }

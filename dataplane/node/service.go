@@ -87,7 +87,7 @@ func writeDecision(d dataplane.Decision) *weirv1.LimitResponse {
 		Limit:        d.Limit,
 		Remaining:    d.Remaining,
 		ResetAtMs:    d.ResetAt.UnixMilli(),
-		RetryAfterMs: roundUp(d.RetryAfter, time.Millisecond),
+		RetryAfterMs: retryAfterMs(d),
 		Current:      d.Current,
 		Source:       writeSource(d.Source),
 		Shadowed:     d.Shadowed,
@@ -116,6 +116,8 @@ func retryAfterSeconds(d dataplane.Decision) int64 {
 	}
 	return roundUp(d.RetryAfter, time.Second)
 }
+
+func retryAfterMs(d dataplane.Decision) int64 { return roundUp(d.RetryAfter, time.Millisecond) }
 
 func roundUp(d, unit time.Duration) int64 {
 	return int64((d + unit - 1) / unit)

@@ -1,0 +1,136 @@
+package node
+
+import (
+	"github.com/weirhq/weir/dataplane"
+)
+
+// quickRequest is a LimitRequest in its plainest JSON: one object of known fields, each
+// at most once; strings of printable ASCII without escapes; whole numbers in digits, in
+// quotes or not.
+type quickRequest struct {
+	dataplane.Request
+	durationMs int64
+	seen       uint8 // one bit for each field
+}
+
+// readQuick reads body and holds it to the service's bounds; ok is false for whatever
+// it does not take, right or wrong.
+func readQuick(body []byte) (q quickRequest, ok bool) {
+	var workspace, namespace, identifier []byte
+	q.Cost = 1
+	p := scanner{body}
+	if !p.take('{') {
+		return q, false
+	}
+	for first := true; !p.take('}'); first = false {
+		if !first && !p.take(',') {
+			return q, false
+		}
+		name, ok := p.text()
+		if !ok || !p.take(':') {
+			return q, false
+		}
+		var bit uint8
+		switch string(name) {
+		case "workspace":
+			bit = 1
+			workspace, ok = p.text()
+		case "namespace":
+			bit = 2
+			namespace, ok = p.text()
+		case "identifier":
+			bit = 4
+			identifier, ok = p.text()
+		case "limit":
+			bit = 8
+			q.Limit, ok = p.number()
+		case "duration_ms", "durationMs":
+			bit = 16
+			q.durationMs, ok = p.number()
+		case "cost":
+			bit = 32
+			q.Cost, ok = p.number()
+		default:
+			return q, false
+		}
+		if !ok || q.seen&bit != 0 {
+			return q, false
+		}
+		q.seen |= bit
+	}
+	if p.space(); len(p.rest) > 0 {
+		return q, false
+	}
+	var found violations
+	limit, cost := q.Limit, q.Cost
+	q.Request = found.readKey(string(workspace), string(namespace), string(identifier), q.durationMs)
+	q.Limit, q.Cost = found.amount("limit", limit), found.amount("cost", cost)
+	return q, len(found) == 0
+}
+
+// scanner takes JSON from the front of rest.
+type scanner struct{ rest []byte }
+
+func (p *scanner) space() {
+	for len(p.rest) > 0 && (p.rest[0] == ' ' || p.rest[0] == '\n' || p.rest[0] == '\t' || p.rest[0] == '\r') {
+		p.rest = p.rest[1:]
+	}
+}
+
+// take takes white space and c, if c is next.
+func (p *scanner) take(c byte) bool {
+	p.space()
+	if len(p.rest) == 0 || p.rest[0] != c {
+		return false
+	}
+	p.rest = p.rest[1:]
+	return true
+}
+
+// text takes a string, without its quotes.
+func (p *scanner) text() ([]byte, bool) {
+	if !p.take('"') {
+		return nil, false
+	}
+	for i, c := range p.rest {
+		if c == '"' {
+			text := p.rest[:i]
+			p.rest = p.rest[i+1:]
+			return text, true
+		}
+		if c < ' ' || c > '~' || c == '\\' {
+			return nil, false
+		}
+	}
+	return nil, false
+}
+
+// digitsMax keeps a number from overflowing; bounds are checked later.
+const digitsMax = 18
+
+// number takes digits, in quotes or not.
+func (p *scanner) number() (n int64, ok bool) {
+	quoted := p.take('"')
+	if !quoted {
+		p.space()
+	}
+	digits := 0
+	for digits < len(p.rest) && p.rest[digits] >= '0' && p.rest[digits] <= '9' {
+		n = 10*n + int64(p.rest[digits]-'0')
+		if digits++; digits > digitsMax {
+			return 0, false
+		}
+	}
+	if digits == 0 || digits > 1 && p.rest[0] == '0' {
+		return 0, false
+	}
+	p.rest = p.rest[digits:]
+	if !quoted {
+		return n, true // what follows must be a comma or a brace
+	}
+	if len(p.rest) == 0 || p.rest[0] != '"' {
+		return 0, false
+	}
+	p.rest = p.rest[1:]
+	return n, true
+}
