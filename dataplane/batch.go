@@ -53,6 +53,7 @@ type item struct {
 	first   int   // index of the first item on the same key
 	before  int64 // of the first: cost of the key's items judged so far
 	verdict verdict
+	refusal time.Duration // > 0: the outage policy denies it, for so long
 }
 
 // passes is true when the item does not stand in the batch's way. In a namespace in
@@ -215,6 +216,7 @@ func (l *Limiter) create(it *item, crowded bool) {
 // what is known denies it: that costs no I/O.
 func (l *Limiter) judgeMany(ctx context.Context, w *workspace) (allowed, alive bool) {
 	if wanting := l.wantingRefresh(w); len(wanting) > 0 {
+		l.foresee(w.items, wanting)
 		if allowed, alive = l.holdMany(w, false); !allowed || !alive {
 			return allowed, alive
 		}
@@ -256,10 +258,17 @@ func (l *Limiter) holdMany(w *workspace, count bool) (allowed, alive bool) {
 func (it *item) judge(first *item) {
 	it.source = max(it.source, SourceLocal)
 	it.ahead = first.before
+	it.verdict.refused = false
 	if first.entry == nil {
 		it.verdict = verdict{seq: window.Sequence(it.nowMs, it.durationMs), tMs: it.nowMs}
 	} else {
 		first.entry.judgeHeld(&it.verdict, it.nowMs, it.durationMs, it.limit, it.ahead+it.cost)
+	}
+	switch {
+	case it.source == SourceDegradedClosed:
+		it.verdict.refuse(it.nowMs, it.refusal)
+	case it.source == SourceDegradedOpen && it.ahead+it.cost <= it.limit:
+		it.verdict.allowed = true
 	}
 	if it.verdict.allowed || !it.rule.shadow {
 		first.before = min(first.before+it.cost, aheadMax)
@@ -295,6 +304,21 @@ func (l *Limiter) wantingRefresh(w *workspace) (wanting []int) {
 	return wanting
 }
 
+// foresee lets the items of open namespaces pass what is known, where an outage is
+// known of.
+func (l *Limiter) foresee(items []item, wanting []int) {
+	for _, n := range wanting {
+		if it := &items[n]; it.rule.outage != outageOpen || !l.outOf(it.entry, it.nowMs) {
+			continue
+		}
+		for i := range items {
+			if items[i].first == n {
+				items[i].source = SourceDegradedOpen
+			}
+		}
+	}
+}
+
 // refreshMany asks the origin about keys in one round trip.
 func (l *Limiter) refreshMany(ctx context.Context, items []item, wanting []int) {
 	entries := make([]*entry, len(wanting))
@@ -302,13 +326,17 @@ func (l *Limiter) refreshMany(ctx context.Context, items []item, wanting []int) 
 		entries[n] = items[i].entry
 	}
 	for n, f := range l.readMany(items[0].nowMs, entries) {
-		source := SourceDegraded
-		if l.wait(ctx, f) {
-			source = SourceOrigin
+		it := &items[wanting[n]]
+		source, refusal := SourceOrigin, time.Duration(0)
+		if !l.wait(ctx, f) {
+			source = it.rule.outage.source()
+		}
+		if source == SourceDegradedClosed {
+			refusal = l.refusal(it.entry, it.nowMs)
 		}
 		for i := range items {
 			if items[i].first == wanting[n] {
-				items[i].source = source
+				items[i].source, items[i].refusal = source, refusal
 			}
 		}
 	}
@@ -347,7 +375,7 @@ func (l *Limiter) answerItem(it *item, kept bool, first *item, d *Decision) outc
 	}
 	out := d.answer(&it.verdict, &it.question, it.rule, it.source)
 	switch {
-	case first.entry == nil:
+	case first.entry == nil, it.verdict.refused:
 	case !it.verdict.allowed:
 		l.denied(first.entry, it.verdict.seq, &it.question)
 	case kept && it.cost > 0:

@@ -36,6 +36,9 @@ type Config struct {
 	// at most 10 s. A caller's own deadline counts too.
 	ReadTimeout time.Duration
 
+	// Breaker says when a shard of Origin that fails is left alone, and for how long.
+	Breaker Breaker
+
 	// ClockSkewMax is how far AllowAt's time may lie from Clock's before it is an
 	// error; 0 is one minute.
 	ClockSkewMax time.Duration
@@ -85,6 +88,13 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.ClockSkewMax < 0 {
 		return c, fmt.Errorf("%w: Config.ClockSkewMax is %v (0 for %v, or more)", ErrInvalid, c.ClockSkewMax, clockSkewMaxDefault)
+	}
+	if c.Origin != nil && c.Origin.Shards() < 1 {
+		return c, fmt.Errorf("%w: Config.Origin has %d shards (1 or more)", ErrInvalid, c.Origin.Shards())
+	}
+	var err error
+	if c.Breaker, err = c.Breaker.withDefaults(); err != nil {
+		return c, err
 	}
 	if c.EntriesMax == 0 {
 		c.EntriesMax = entriesMaxDefault

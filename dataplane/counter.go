@@ -114,6 +114,7 @@ type verdict struct {
 	agedOut  int64 // own cost that was still unsent when its cell made way for this one
 
 	passesAtMs int64 // of a denial: when the cost would pass if nothing else were counted; 0: never
+	refused    bool  // the counts would allow it, the outage policy does not
 }
 
 // judge decides whether cost fits at tMs, into v, and with count set takes it, as one

@@ -35,7 +35,10 @@ func (d *Decision) answer(v *verdict, q *question, by rule, source Source) outco
 	return outcomeDenied
 }
 
-// tellRetry sets passesAtMs of a denial.
+// tellRetry sets passesAtMs of a denial by the counts.
 func (v *verdict) tellRetry(q *question) {
+	if v.refused {
+		return
+	}
 	v.passesAtMs, _ = window.PassesAt(v.current, v.previous, q.ahead+q.cost, q.limit, v.tMs, q.durationMs)
 }

@@ -75,6 +75,7 @@ func (k *dumbKey) fits(atMs, extra, cost, limit int64) bool {
 // opinion is a decision's worth of answers.
 type opinion struct {
 	allowed         bool
+	refused         bool    // by the outage policy
 	current         float64 // with before and cost
 	remainingBefore int64   // without either
 	remainingAfter  int64   // with both

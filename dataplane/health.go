@@ -14,7 +14,7 @@ func (l *Limiter) Health() heartbeat.Health {
 		Entries:        int64(l.table.len()),
 		PendingCost:    l.pendingCost(),
 		ReplayErrors:   m.originErrors[opAdd].Load(),
-		ReplayedAtMs:   m.replayedAtMs.Load(),
+		ReplayedAtMs:   l.replayedAtMs(),
 		FlushedRows:    m.flushedRows.Load(),
 		FlushErrors:    m.flushErrors.Load(),
 		FlushedAtMs:    m.flushedAtMs.Load(),
@@ -25,6 +25,11 @@ func (l *Limiter) Health() heartbeat.Health {
 		SettingsErrors: m.settingsErrors.Load(),
 		SettingsAtMs:   m.settingsAtMs.Load(),
 	}
+	for _, sh := range l.shards {
+		if sh.breaker.state() != breakerClosed {
+			h.BreakersOpen++
+		}
+	}
 	for cause := range m.dropped {
 		h.DroppedCost += m.dropped[cause].Load()
 	}
@@ -32,7 +37,7 @@ func (l *Limiter) Health() heartbeat.Health {
 		h.SettingsProblem = *problem
 	}
 	m.eachDecision(func(source Source, out outcome, n int64) {
-		if source == SourceDegraded {
+		if source.Degraded() {
 			h.DegradedTotal += n
 		}
 		switch out {

@@ -22,7 +22,10 @@ type flight struct {
 	done      chan struct{} // closed when the answer is merged, or has failed
 	err       error         // read after done
 	restUntil atomic.Int64  // Unix ms before which its keys try no new read; 0 unless it failed
+	end       func(error)   // tells the breaker; nil where it was not asked
 }
+
+func newFlight(end func(error)) *flight { return &flight{done: make(chan struct{}), end: end} }
 
 // readingLocked is true while a read is in flight, or rested from.
 func (e *entry) readingLocked(nowMs int64) bool {
@@ -52,51 +55,76 @@ func (e *entry) wantsRefresh(nowMs, freshForMs int64) bool {
 
 // refreshFor asks the origin about e, unless what is known already denies r:
 // merges only raise counts, so what local state denies stays denied, and a flood
-// of requests from a blocked caller costs no I/O at all.
-func (l *Limiter) refreshFor(ctx context.Context, e *entry, q *question) (source Source, alive bool) {
+// of requests from a blocked caller costs no I/O at all. (In a namespace that is open
+// in an outage, not even then is anything read, but an outage that is known of lets
+// it pass.)
+func (l *Limiter) refreshFor(ctx context.Context, e *entry, q *question, outage outagePolicy) (source Source, alive bool) {
 	var v verdict
 	alive = e.judge(&v, q.nowMs, q.durationMs, q.limit, q.cost, false)
 	l.metrics.dropped[droppedExpired].Add(v.agedOut)
+	if alive && !v.allowed && outage == outageOpen && l.outOf(e, q.nowMs) {
+		return SourceDegradedOpen, true
+	}
 	if !alive || !v.allowed {
 		return SourceLocal, alive
 	}
 	if l.wait(ctx, l.read(q.nowMs, e)) {
 		return SourceOrigin, true
 	}
-	return SourceDegraded, true
+	return outage.source(), true
 }
 
-// read joins the read in flight of e or starts one; nil while e rests after a
-// failed one.
+// read joins the read in flight of e or starts one; nil while e rests after a failed
+// one, and while its shard's breaker is open.
 func (l *Limiter) read(nowMs int64, e *entry) *flight {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if f, started := e.joinLocked(nowMs); started {
 		return f
 	}
-	e.flight = &flight{done: make(chan struct{})}
+	end, ok := l.shardOf(e).breaker.begin()
+	if !ok {
+		return nil
+	}
+	e.flight = newFlight(end)
 	l.fly(e.flight, []*entry{e})
 	return e.flight
 }
 
-// readMany is read for several keys, in one round trip for all that are not in
-// flight yet. It returns one flight for each entry.
+// readMany is read for several keys, at the same time and in one round trip a shard
+// for all that are not in flight yet. It returns one flight for each entry.
 func (l *Limiter) readMany(nowMs int64, entries []*entry) []*flight {
 	flights := make([]*flight, len(entries))
-	shared := &flight{done: make(chan struct{})}
-	var mine []*entry
+	type voyage struct {
+		shared *flight // nil: the breaker is open
+		mine   []*entry
+	}
+	voyages := make(map[*shard]*voyage, 1)
 	for i, e := range entries {
+		sh := l.shardOf(e)
 		e.mu.Lock()
 		f, started := e.joinLocked(nowMs)
 		if !started {
-			f, e.flight = shared, shared
-			mine = append(mine, e)
+			v := voyages[sh]
+			if v == nil {
+				v = &voyage{}
+				voyages[sh] = v
+				if end, ok := sh.breaker.begin(); ok {
+					v.shared = newFlight(end)
+				}
+			}
+			if f = v.shared; f != nil {
+				e.flight = f
+				v.mine = append(v.mine, e)
+			}
 		}
 		flights[i] = f
 		e.mu.Unlock()
 	}
-	if len(mine) > 0 {
-		l.fly(shared, mine)
+	for _, v := range voyages {
+		if v.shared != nil {
+			l.fly(v.shared, v.mine)
+		}
 	}
 	return flights
 }
@@ -131,6 +159,7 @@ func (l *Limiter) fly(f *flight, entries []*entry) {
 		if err == nil && len(totals) != len(cells) {
 			err = errShortAnswer
 		}
+		f.end(err)
 		l.metrics.origin(opRead, time.Since(began), err)
 		nowMs := l.nowMs()
 		var grown []*entry
@@ -151,6 +180,7 @@ func (l *Limiter) fly(f *flight, entries []*entry) {
 		close(f.done)
 	})
 	if !started {
+		f.end(nil)
 		f.fail(errStopped, l.nowMs())
 	}
 }

@@ -27,10 +27,11 @@ type Limiter struct {
 	marks    uint32                // flags that a request leaves on its entry; constant
 
 	queues struct {
-		sync.Mutex
-		replay, flush []*entry
+		sync.Mutex // the shards' queues too
+		flush      []*entry
 	}
-	replaying, flushing, importing sync.Mutex // one step of each at a time
+	flushing, importing sync.Mutex // one step of each at a time
+	shards              []*shard   // of the origin; constant
 
 	importedTo Cursor // what importOnce continues from, and
 	imports    int    // how many have succeeded; both under importing
@@ -52,6 +53,7 @@ func New(cfg Config) (*Limiter, error) {
 	if fleet {
 		l.marks |= flagDirty
 	}
+	l.shards = newShards(cfg.Origin, cfg.Breaker)
 	l.settings.Store(defaultSettings())
 	l.metrics = newMetrics(l)
 	return l, nil
@@ -153,10 +155,14 @@ func (l *Limiter) ask(ctx context.Context, q *question, by rule, e *entry, held 
 		}
 		source, alive := SourceLocal, true
 		if l.cfg.Origin != nil && e.wantsRefresh(q.nowMs, l.settings.Load().freshForMs) {
-			source, alive = l.refreshFor(ctx, e, q)
+			source, alive = l.refreshFor(ctx, e, q, by.outage)
 		}
 		var v verdict
-		if alive {
+		switch {
+		case !alive:
+		case source.Degraded() && source != SourceDegraded:
+			alive = l.judgeOut(&v, e, q, source)
+		default:
 			alive = e.judge(&v, q.nowMs, q.durationMs, q.limit, q.cost, true)
 		}
 		if v.agedOut > 0 {
@@ -166,7 +172,9 @@ func (l *Limiter) ask(ctx context.Context, q *question, by rule, e *entry, held 
 			e = l.table.get(q.id)
 			continue
 		}
-		if !v.allowed {
+		if !v.allowed && v.refused {
+			// It says nothing about the key.
+		} else if !v.allowed {
 			v.tellRetry(q)
 			if q.told && l.soon(&v, q) {
 				continue
@@ -283,7 +291,7 @@ func (l *Limiter) enqueueLocked(e *entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if l.cfg.Origin != nil {
-		l.queueReplayLocked(e)
+		l.queueReplayLocked(l.shardOf(e), e)
 	}
 	if l.cfg.Counts != nil {
 		l.queueFlushLocked(e)
@@ -292,9 +300,9 @@ func (l *Limiter) enqueueLocked(e *entry) {
 
 // queueReplayLocked and queueFlushLocked put an entry into a queue once. Both the
 // queues and the entry are locked.
-func (l *Limiter) queueReplayLocked(e *entry) {
+func (l *Limiter) queueReplayLocked(sh *shard, e *entry) {
 	if e.flags.Or(flagInReplay)&flagInReplay == 0 {
-		l.queues.replay = append(l.queues.replay, e)
+		sh.queue = append(sh.queue, e)
 	}
 }
 

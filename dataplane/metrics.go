@@ -43,7 +43,7 @@ const (
 )
 
 const (
-	sources     = 4   // Source values
+	sources     = 6   // Source values
 	stripes     = 64  // of the decision counters; a power of two
 	sampleEvery = 256 // decisions of a stripe and outcome for each latency sample; a power of two
 )
@@ -71,7 +71,6 @@ type metrics struct {
 	originErrors  [originOps]atomic.Int64
 	originSeconds [originOps]prometheus.Histogram
 	replayedCells atomic.Int64
-	replayedAtMs  atomic.Int64
 	ambiguous     atomic.Int64
 	healed        atomic.Int64
 	dropped       [droppedCauses]atomic.Int64
@@ -199,6 +198,8 @@ var (
 
 	descOriginErrors = desc("weir_origin_errors_total", "Calls to the origin that failed, in whole or in part.", "op")
 	descReplayed     = desc("weir_replay_cells_total", "Increments that the origin confirmed.")
+	descBreaker      = desc("weir_origin_breaker_state", "State of the breaker of each shard of the origin: 0 closed, 1 half-open, 2 open.", "shard")
+	descPendingSync  = desc("weir_origin_pending_sync", "Keys that wait to be sent to a shard of the origin.", "shard")
 	descPending      = desc("weir_replay_pending_cost", "Accepted cost that the origin has not confirmed yet.")
 	descReplayedAt   = desc("weir_replay_last_success_timestamp_seconds", "When everything pending was last confirmed; 0 for never.")
 	descAmbiguous    = desc("weir_replay_ambiguous_cost_total", "Cost whose confirmation was lost and that was sent again: it may count twice.")
@@ -233,7 +234,9 @@ func (l *Limiter) Collect(ch chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, v int64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
-	gauge := func(d *prometheus.Desc, v float64) { ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v) }
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
 
 	m.eachDecision(func(source Source, out outcome, n int64) { counter(descDecisions, n, source.String(), out.String()) })
 	m.decisionSeconds.Collect(ch)
@@ -249,9 +252,13 @@ func (l *Limiter) Collect(ch chan<- prometheus.Metric) {
 		m.originSeconds[op].Collect(ch)
 		counter(descOriginErrors, m.originErrors[op].Load(), originOp(op).String())
 	}
+	for _, sh := range l.shards {
+		gauge(descBreaker, float64(sh.breaker.state()), sh.label)
+		gauge(descPendingSync, float64(l.pendingKeys(sh)), sh.label)
+	}
 	counter(descReplayed, m.replayedCells.Load())
 	gauge(descPending, float64(l.pendingCost()))
-	gauge(descReplayedAt, float64(m.replayedAtMs.Load())/1000)
+	gauge(descReplayedAt, float64(l.replayedAtMs())/1000)
 	counter(descAmbiguous, m.ambiguous.Load())
 	counter(descHealed, m.healed.Load())
 	counter(descDropped, m.dropped[droppedExpired].Load(), "expired")

@@ -58,7 +58,8 @@ type history struct {
 	origin *heardOrigin // nil for none
 	counts *heardCounts // nil for none
 	keys   []window.Key
-	full   bool // the table has no room for all keys
+	full   bool   // the table has no room for all keys
+	outage string // what is set for the namespace
 
 	handles map[window.Key]*dataplane.Key
 
@@ -78,6 +79,10 @@ func newHistory(t *testing.T, rt *rapid.T) *history {
 	entriesMax := rapid.SampledFrom([]int{100, 100, 2, 4}).Draw(rt, "entries max")
 	h.full = entriesMax < len(h.keys)
 	withOrigin, withCounts := rapid.Bool().Draw(rt, "origin"), rapid.Bool().Draw(rt, "counts")
+	if withOrigin && withCounts {
+		h.outage = rapid.SampledFrom([]string{"", "open", "closed"}).Draw(rt, "outage")
+		h.w.counts.SetNamespaces(dataplane.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: h.outage})
+	}
 	h.n = h.w.node("eu", "a", func(c *dataplane.Config) {
 		c.EntriesMax, c.Origin, c.Counts = entriesMax, nil, nil
 		if withOrigin {
@@ -153,15 +158,50 @@ func (h *history) single(rt *rapid.T) {
 	}
 	k.reach(atMs)
 	o := k.judge(atMs, r.Limit, 0, r.Cost)
-	source := dataplane.SourceLocal
+	source := h.foreseen(k, atMs)
+	o = h.byPolicy(o, source, k, atMs, r.Limit, r.Cost)
 	if o.allowed {
 		source = h.refreshed(atMs, []window.Key{key}, []*dumbKey{k})[key]
-		o = k.judge(atMs, r.Limit, 0, r.Cost)
+		o = h.byPolicy(k.judge(atMs, r.Limit, 0, r.Cost), source, k, atMs, r.Limit, r.Cost)
 	} else {
 		h.wantReads(nil)
 	}
 	h.compare("single", d, o, source, o.allowed)
-	h.count(k, held, atMs, r, 0, o.allowed, o.allowed)
+	h.count(k, held, atMs, r, 0, o, o.allowed)
+}
+
+// foreseen is the source of a decision that local state would deny: an open namespace
+// does not ask, but knows that nobody would answer.
+func (h *history) foreseen(k *dumbKey, atMs int64) dataplane.Source {
+	if h.origin != nil && h.outage == "open" && k.wantsOrigin(atMs) && atMs < k.restMs {
+		return dataplane.SourceDegradedOpen
+	}
+	return dataplane.SourceLocal
+}
+
+// byPolicy is what the outage policy makes of an opinion.
+func (h *history) byPolicy(o opinion, source dataplane.Source, k *dumbKey, atMs, limit, cost int64) opinion {
+	switch {
+	case source == dataplane.SourceDegradedOpen && cost <= limit:
+		o.allowed, o.retryAfterMs = true, 0
+	case source == dataplane.SourceDegradedClosed && o.allowed:
+		o.allowed, o.refused, o.retryAfterMs = false, true, k.restMs-atMs
+		if o.retryAfterMs <= 0 {
+			o.retryAfterMs = 300
+		}
+	}
+	return o
+}
+
+// degraded is the source of a decision that got no answer.
+func (h *history) degraded() dataplane.Source {
+	switch h.outage {
+	case "open":
+		return dataplane.SourceDegradedOpen
+	case "closed":
+		return dataplane.SourceDegradedClosed
+	}
+	return dataplane.SourceDegraded
 }
 
 // handle is the key's handle, made when it is first used and kept over evictions.
@@ -205,16 +245,20 @@ func (h *history) batch(rt *rapid.T) {
 		same[key] += requests[i].Cost
 		ks[i].reach(atMs)
 	}
+	sources := map[window.Key]dataplane.Source{}
+	for i, key := range of {
+		sources[key] = h.foreseen(ks[i], atMs)
+	}
 	judge := func() (all []opinion, allowed bool) {
 		allowed = true
 		for i, r := range requests {
 			o := ks[i].judge(atMs, r.Limit, before[i], r.Cost)
+			o = h.byPolicy(o, sources[of[i]], ks[i], atMs, r.Limit, before[i]+r.Cost)
 			all, allowed = append(all, o), allowed && o.allowed
 		}
 		return all, allowed
 	}
 	all, allowed := judge()
-	sources := map[window.Key]dataplane.Source{}
 	if allowed {
 		sources = h.refreshed(atMs, of, ks)
 		all, allowed = judge()
@@ -226,7 +270,7 @@ func (h *history) batch(rt *rapid.T) {
 	}
 	for i, key := range of {
 		h.compare(fmt.Sprint("item ", i), b.Decisions[i], all[i], max(sources[key], dataplane.SourceLocal), allowed)
-		h.count(ks[i], h.known[key] != nil, atMs, requests[i], before[i], all[i].allowed, allowed)
+		h.count(ks[i], h.known[key] != nil, atMs, requests[i], before[i], all[i], allowed)
 	}
 }
 
@@ -242,7 +286,7 @@ func (h *history) refreshed(atMs int64, of []window.Key, ks []*dumbKey) map[wind
 		case !k.wantsOrigin(atMs):
 			sources[key] = dataplane.SourceLocal
 		case atMs < k.restMs:
-			sources[key] = dataplane.SourceDegraded
+			sources[key] = h.degraded()
 		default:
 			sources[key] = dataplane.SourceOrigin
 			asked = append(asked, window.Cell{Key: key, Sequence: k.latest - 1}, window.Cell{Key: key, Sequence: k.latest})
@@ -253,7 +297,7 @@ func (h *history) refreshed(atMs int64, of []window.Key, ks []*dumbKey) map[wind
 	if len(asked) > 0 {
 		if answer := h.origin.reads[0]; !h.heard(answer, asking) {
 			for _, c := range asked {
-				sources[c.Key] = dataplane.SourceDegraded
+				sources[c.Key] = h.degraded()
 			}
 		}
 	}
@@ -312,9 +356,10 @@ func (h *history) compare(what string, d dataplane.Decision, o opinion, source d
 
 // count takes in what became of a request: counted on its key, or lost with it where
 // the table had no room, or denied.
-func (h *history) count(k *dumbKey, held bool, atMs int64, r dataplane.Request, before int64, allowed, kept bool) {
+func (h *history) count(k *dumbKey, held bool, atMs int64, r dataplane.Request, before int64, o opinion, kept bool) {
 	switch {
-	case !allowed:
+	case o.refused:
+	case !o.allowed:
 		k.deny(atMs, r.Limit, before+r.Cost)
 	case kept && !held:
 		h.dropped += r.Cost

@@ -27,57 +27,81 @@ type parcel struct {
 	sequence int64
 }
 
-// replayOnce sends what is unsent, once. It returns the first error; what failed
-// stays in its entries and in the queue.
+// replayOnce sends what is unsent, once, to all shards at the same time.
 func (l *Limiter) replayOnce(ctx context.Context) error {
-	l.replaying.Lock()
-	defer l.replaying.Unlock()
-	l.collect()
-	l.queues.Lock()
-	queue := l.queues.replay
-	l.queues.replay = nil
-	l.queues.Unlock()
+	errs := make([]error, len(l.shards))
+	l.eachShard(func(sh *shard) { errs[sh.index] = l.replayShard(ctx, sh) })
+	return errors.Join(errs...)
+}
 
+// replayShard sends what is unsent to one shard, once. It returns the first error;
+// what failed stays in its entries and in the queue.
+func (l *Limiter) replayShard(ctx context.Context, sh *shard) error {
+	sh.replaying.Lock()
+	defer sh.replaying.Unlock()
+	l.collect()
+	queue := l.takeQueue(sh)
 	nowMs := l.nowMs()
 	var firstErr error
-	var adds []Add
-	var parcels []parcel
-	var stale []*entry
-	sent := 0
-	down := false
 	var again []*entry
-	for len(queue) > 0 && sent < replayTickMax && !down {
-		adds, parcels, stale = adds[:0], parcels[:0], stale[:0]
-		for len(queue) > 0 && len(adds) < replayChunk-1 {
-			e := queue[0]
-			queue = queue[1:]
-			var settleStale bool
-			adds, parcels, settleStale = l.load(e, nowMs, adds, parcels)
-			if settleStale {
-				stale = append(stale, e)
+	var c chunk
+	for sent := 0; len(queue) > 0 && sent < replayTickMax; sent += len(c.adds) {
+		if sh.breaker.state() == breakerOpen {
+			firstErr = cmpErr(firstErr, errBreakerOpen)
+			break
+		}
+		queue = l.pack(&c, queue, nowMs)
+		if len(c.adds) > 0 {
+			failed, err := l.ship(ctx, sh, &c)
+			firstErr = cmpErr(firstErr, err)
+			again = append(again, failed...)
+			if len(failed) == len(c.adds) { // no use in trying the rest now
+				break
 			}
 		}
-		sent += len(adds)
-		if len(adds) > 0 {
-			failed, err := l.ship(ctx, adds, parcels)
-			firstErr = cmpErr(firstErr, err)
-			down = len(failed) == len(adds) // no use in trying the rest now
-			again = append(again, failed...)
-		}
-		l.readStale(nowMs, stale)
+		l.readStale(nowMs, c.stale)
 	}
-	l.putBack(queue)
-	l.requeue(again) // behind the rest: what always fails must not keep others from being tried
+	l.putBack(sh, queue)
+	l.requeue(sh, again) // behind the rest: what always fails must not keep others from being tried
 	if firstErr == nil && len(queue) == 0 {
-		l.metrics.replayedAtMs.Store(nowMs)
+		sh.replayedAtMs.Store(nowMs)
 	}
 	return firstErr
+}
+
+// takeQueue takes what is to be sent.
+func (l *Limiter) takeQueue(sh *shard) []*entry {
+	l.queues.Lock()
+	defer l.queues.Unlock()
+	queue := sh.queue
+	sh.queue = nil
+	return queue
+}
+
+// chunk is one call's worth.
+type chunk struct {
+	adds    []Add
+	parcels []parcel
+	stale   []*entry // whose previous cell should be read once more
+}
+
+// pack fills a chunk from the queue, and returns the rest of that.
+func (l *Limiter) pack(c *chunk, queue []*entry, nowMs int64) []*entry {
+	*c = chunk{c.adds[:0], c.parcels[:0], c.stale[:0]}
+	for len(queue) > 0 && len(c.adds) < replayChunk-1 {
+		e := queue[0]
+		queue = queue[1:]
+		if l.load(c, e, nowMs) {
+			c.stale = append(c.stale, e)
+		}
+	}
+	return queue
 }
 
 // load takes an entry off the queue and puts its unsent cost, if any, on the way.
 // settleStale is true when the previous cell should be read once more: others may
 // have added to it after the origin last spoke of it here.
-func (l *Limiter) load(e *entry, nowMs int64, adds []Add, parcels []parcel) ([]Add, []parcel, bool) {
+func (l *Limiter) load(c *chunk, e *entry, nowMs int64) (settleStale bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.flags.And(^uint32(flagInReplay))
@@ -96,31 +120,56 @@ func (l *Limiter) load(e *entry, nowMs int64, adds []Add, parcels []parcel) ([]A
 			continue
 		}
 		e.sendLocked(slot, cost)
-		adds = append(adds, Add{e.cell(s), cost})
-		parcels = append(parcels, parcel{e, s})
+		c.adds = append(c.adds, Add{e.cell(s), cost})
+		c.parcels = append(c.parcels, parcel{e, s})
 	}
 	stale := uint32(flagStale) << slotOf(seq-1)
 	grace := 2 * l.settings.Load().tuning.ReplayTick.Std().Milliseconds()
-	settleStale := e.flags.Load()&stale != 0 && nowMs >= window.Start(seq, durationMs)+grace
+	settleStale = e.flags.Load()&stale != 0 && nowMs >= window.Start(seq, durationMs)+grace
 	if settleStale {
 		e.flags.And(^stale)
 	}
-	return adds, parcels, settleStale
+	return settleStale
 }
 
-// ship sends one chunk and merges the answers. It returns how many failed, and the
-// first error.
-func (l *Limiter) ship(ctx context.Context, adds []Add, parcels []parcel) ([]*entry, error) {
+// ship sends one chunk and merges the answers. It returns whose cost stays unsent, and
+// the first error.
+func (l *Limiter) ship(ctx context.Context, sh *shard, c *chunk) ([]*entry, error) {
+	end, ok := sh.breaker.begin()
+	if !ok {
+		return l.unload(c, errBreakerOpen)
+	}
 	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
 	began := time.Now()
-	answers := l.cfg.Origin.Add(ctx, adds)
-	nowMs := l.nowMs()
+	answers := l.cfg.Origin.Add(ctx, c.adds)
+	failed, err := l.unpack(c, answers)
+	if len(failed) == len(c.adds) {
+		end(err)
+	} else {
+		end(nil) // the shard is there, whatever it thinks of some cells
+	}
+	l.metrics.origin(opAdd, time.Since(began), err)
+	l.metrics.replayedCells.Add(int64(len(c.adds) - len(failed)))
+	return failed, err
+}
 
+// unload takes a chunk back that was never sent.
+func (l *Limiter) unload(c *chunk, err error) ([]*entry, error) {
+	answers := make([]Added, len(c.adds))
+	for i := range answers {
+		answers[i].Err = err
+	}
+	return l.unpack(c, answers)
+}
+
+// unpack merges the answers to a chunk.
+func (l *Limiter) unpack(c *chunk, answers []Added) ([]*entry, error) {
+	nowMs := l.nowMs()
 	var failed, grown []*entry
 	var lost []Add
 	var firstErr error
-	for i, p := range parcels {
+	for i, p := range c.parcels {
 		answer := Added{Err: errShortAnswer}
 		if i < len(answers) {
 			answer = answers[i]
@@ -128,10 +177,10 @@ func (l *Limiter) ship(ctx context.Context, adds []Add, parcels []parcel) ([]*en
 		if answer.Err != nil {
 			firstErr = cmpErr(firstErr, answer.Err)
 			if errors.Is(answer.Err, ErrMaybeApplied) {
-				l.metrics.ambiguous.Add(adds[i].Cost)
+				l.metrics.ambiguous.Add(c.adds[i].Cost)
 			}
-			if !p.entry.takeBack(p.sequence, adds[i].Cost) {
-				l.metrics.dropped[droppedExpired].Add(adds[i].Cost)
+			if !p.entry.takeBack(p.sequence, c.adds[i].Cost) {
+				l.metrics.dropped[droppedExpired].Add(c.adds[i].Cost)
 			}
 			failed = append(failed, p.entry)
 			continue
@@ -142,8 +191,6 @@ func (l *Limiter) ship(ctx context.Context, adds []Add, parcels []parcel) ([]*en
 			grown = append(grown, p.entry)
 		}
 	}
-	l.metrics.origin(opAdd, time.Since(began), firstErr)
-	l.metrics.replayedCells.Add(int64(len(adds) - len(failed)))
 	l.requeueFlush(grown)
 	l.heal(lost)
 	return failed, firstErr
@@ -188,17 +235,17 @@ func (e *entry) takeBack(sequence, sent int64) (kept bool) {
 
 // putBack returns what a tick has not got to: entries that were never taken off the
 // queue, by their flags.
-func (l *Limiter) putBack(rest []*entry) {
+func (l *Limiter) putBack(sh *shard, rest []*entry) {
 	if len(rest) == 0 {
 		return
 	}
 	l.queues.Lock()
 	defer l.queues.Unlock()
-	l.queues.replay = append(rest, l.queues.replay...)
+	sh.queue = append(rest, sh.queue...)
 }
 
 // requeue puts entries back for the next tick.
-func (l *Limiter) requeue(entries []*entry) {
+func (l *Limiter) requeue(sh *shard, entries []*entry) {
 	if len(entries) == 0 {
 		return
 	}
@@ -206,7 +253,7 @@ func (l *Limiter) requeue(entries []*entry) {
 	defer l.queues.Unlock()
 	for _, e := range entries {
 		e.mu.Lock()
-		l.queueReplayLocked(e)
+		l.queueReplayLocked(sh, e)
 		e.mu.Unlock()
 	}
 }
@@ -219,22 +266,37 @@ func (l *Limiter) readStale(nowMs int64, entries []*entry) {
 }
 
 // heal tells the origin what it has lost, by maximum: another increment would count
-// twice once the others do the same.
+// twice once the others do the same. What the breaker keeps back is found lost again.
 func (l *Limiter) heal(lost []Add) {
 	if len(lost) == 0 {
 		return
 	}
-	lost = slices.Clone(lost)
-	l.calls.start(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), replayTimeout)
-		defer cancel()
-		began := time.Now()
-		err := l.cfg.Origin.Raise(ctx, lost)
-		l.metrics.origin(opRaise, time.Since(began), err)
-		if err == nil {
-			l.metrics.healed.Add(int64(len(lost)))
+	byShard := make([][]Add, len(l.shards))
+	for _, a := range lost {
+		i := l.cfg.Origin.ShardOf(&a.Cell.Key)
+		byShard[i] = append(byShard[i], a)
+	}
+	for i, cells := range byShard {
+		if len(cells) > 0 {
+			l.calls.start(func() { l.raise(l.shards[i], cells) })
 		}
-	})
+	}
+}
+
+func (l *Limiter) raise(sh *shard, lost []Add) {
+	end, ok := sh.breaker.begin()
+	if !ok {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), replayTimeout)
+	defer cancel()
+	began := time.Now()
+	err := l.cfg.Origin.Raise(ctx, lost)
+	end(err)
+	l.metrics.origin(opRaise, time.Since(began), err)
+	if err == nil {
+		l.metrics.healed.Add(int64(len(lost)))
+	}
 }
 
 // pendingCost is the accepted cost that the origin has not confirmed.
@@ -243,9 +305,16 @@ func (l *Limiter) pendingCost() (cost int64) {
 		return 0
 	}
 	l.collect()
+	for _, sh := range l.shards {
+		cost += l.pendingIn(sh)
+	}
+	return cost
+}
+
+func (l *Limiter) pendingIn(sh *shard) (cost int64) {
 	l.queues.Lock()
 	defer l.queues.Unlock()
-	for _, e := range l.queues.replay {
+	for _, e := range sh.queue {
 		e.mu.Lock()
 		for slot := range e.book.cells {
 			cost += max(0, e.unsentLocked(slot))
@@ -253,4 +322,11 @@ func (l *Limiter) pendingCost() (cost int64) {
 		e.mu.Unlock()
 	}
 	return cost
+}
+
+// pendingKeys is how many keys wait for their turn.
+func (l *Limiter) pendingKeys(sh *shard) int {
+	l.queues.Lock()
+	defer l.queues.Unlock()
+	return len(sh.queue)
 }

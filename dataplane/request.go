@@ -73,7 +73,16 @@ const (
 	// SourceDegraded is a decision that wanted the origin's answer, did not get it
 	// in time, and was made from this node's own state.
 	SourceDegraded
+	// SourceDegradedOpen is SourceDegraded in a namespace whose outage policy is open:
+	// the request passed whatever this node knows, unless its cost is above the limit.
+	SourceDegradedOpen
+	// SourceDegradedClosed is SourceDegraded in a namespace whose outage policy is
+	// closed: the request was denied whatever this node knows.
+	SourceDegradedClosed
 )
+
+// Degraded is true when the decision wanted the origin's answer and did not get it.
+func (s Source) Degraded() bool { return s >= SourceDegraded && s <= SourceDegradedClosed }
 
 // String is the name used on the wire and in metrics.
 func (s Source) String() string {
@@ -84,6 +93,10 @@ func (s Source) String() string {
 		return "origin"
 	case SourceDegraded:
 		return "degraded"
+	case SourceDegradedOpen:
+		return "degraded-open"
+	case SourceDegradedClosed:
+		return "degraded-closed"
 	}
 	return "none"
 }
@@ -117,7 +130,8 @@ type Decision struct {
 	// RetryAfter is how long until this same cost would pass if nothing else were
 	// counted, exact to the millisecond: by one millisecond less it would not. It is
 	// 0 when the request was allowed, and when it never will pass (cost > limit). In a
-	// batch: until the items before it on its key and this one would pass together.
+	// batch: until the items before it on its key and this one would pass together. With
+	// SourceDegradedClosed: until the origin is asked again.
 	RetryAfter time.Duration
 
 	// Override is the pattern of the override that applied, "" for none.

@@ -15,7 +15,7 @@ const (
 // ErrStarted is returned by Start on a limiter that was started or stopped before.
 var ErrStarted = errors.New("dataplane: limiter was started before")
 
-// Start begins the loops: sweep, and with an origin replay, and with a count store
+// Start begins the loops: sweep, with an origin a replay for each of its shards, and with a count store
 // flush, import, settings and heartbeats. It returns at once and waits for no
 // server; ctx gives the loops its values, not its end. Stop ends them.
 func (l *Limiter) Start(ctx context.Context) error {
@@ -27,12 +27,12 @@ func (l *Limiter) Start(ctx context.Context) error {
 	l.loop(ctx, l.at(func(s *settings) time.Duration { return sweepInterval }), func(context.Context) {
 		l.table.sweep(l.nowMs())
 	})
-	if l.cfg.Origin != nil {
-		tick := func(s *settings) time.Duration { return s.tuning.ReplayTick.Std() }
-		l.loop(ctx, l.at(tick), l.watched("replay", func(ctx context.Context) error {
+	tick := func(s *settings) time.Duration { return s.tuning.ReplayTick.Std() }
+	for _, sh := range l.shards {
+		l.loop(ctx, l.at(tick), l.watched("replay to shard "+sh.label, func(ctx context.Context) error {
 			// Stop must not cut a send short: its increments may have been applied, and
 			// would be sent again. replayTimeout bounds the wait.
-			return l.replayOnce(context.WithoutCancel(ctx))
+			return l.replayShard(context.WithoutCancel(ctx), sh)
 		}))
 	}
 	if l.cfg.Counts == nil {
@@ -78,17 +78,28 @@ func (l *Limiter) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// drainReplay sends until nothing is left or ctx ends.
+// drainReplay sends until nothing is left or ctx ends, to all shards at the same time:
+// one that is gone keeps nothing from the others.
 func (l *Limiter) drainReplay(ctx context.Context) error {
+	errs := make([]error, len(l.shards))
+	l.eachShard(func(sh *shard) {
+		sh.breaker.turnOff() // it is now or never
+		errs[sh.index] = l.drainShard(ctx, sh)
+	})
+	return errors.Join(errs...)
+}
+
+func (l *Limiter) drainShard(ctx context.Context, sh *shard) error {
 	var last error // of an attempt that ctx did not cut short
 	for {
-		err := l.replayOnce(ctx)
-		pending := l.pendingCost()
+		err := l.replayShard(ctx, sh)
+		l.collect()
+		pending := l.pendingIn(sh)
 		switch {
 		case pending == 0:
 			return nil
 		case ctx.Err() != nil:
-			return fmt.Errorf("final replay: cost %d was not confirmed: %w", pending, errors.Join(last, ctx.Err()))
+			return fmt.Errorf("final replay to shard %d: cost %d was not confirmed: %w", sh.index, pending, errors.Join(last, ctx.Err()))
 		case err == nil:
 			continue // more than one tick's worth
 		}

@@ -28,6 +28,7 @@ type spaceName struct{ workspace, namespace string }
 // space is what is set for one namespace.
 type space struct {
 	shadow    bool
+	outage    outagePolicy
 	exact     map[string]override
 	wildcards []wildcard // most specific first
 }
@@ -47,6 +48,7 @@ type wildcard struct {
 type rule struct {
 	pattern string // of the override that applied
 	shadow  bool
+	outage  outagePolicy
 }
 
 func defaultSettings() *settings { return newSettings(tuning.Default(), 0) }
@@ -69,7 +71,7 @@ func (s *settings) resolve(r *Request) rule {
 	if sp == nil {
 		return rule{}
 	}
-	by := rule{shadow: sp.shadow}
+	by := rule{shadow: sp.shadow, outage: sp.outage}
 	o, ok := sp.exact[r.Identifier]
 	if !ok {
 		o, ok = sp.match(r.Identifier)
@@ -129,7 +131,12 @@ func compile(rows SettingsRows, last *settings) (*settings, error) {
 	}
 	next.spaces = make(map[spaceName]*space)
 	for _, n := range rows.Namespaces {
-		next.space(n.Workspace, n.Namespace).shadow = n.Shadow
+		sp := next.space(n.Workspace, n.Namespace)
+		sp.shadow = n.Shadow
+		var err error
+		if sp.outage, err = parseOutage(n.Outage); err != nil {
+			problems = append(problems, fmt.Errorf("namespace %q/%q: %w", n.Workspace, n.Namespace, err))
+		}
 	}
 	for _, o := range rows.Overrides {
 		if err := next.override(o); err != nil {

@@ -101,7 +101,7 @@ func writeSource(s dataplane.Source) weirv1.Source {
 		return weirv1.Source_SOURCE_LOCAL
 	case dataplane.SourceOrigin:
 		return weirv1.Source_SOURCE_ORIGIN
-	case dataplane.SourceDegraded:
+	case dataplane.SourceDegraded, dataplane.SourceDegradedOpen, dataplane.SourceDegradedClosed:
 		return weirv1.Source_SOURCE_DEGRADED
 	}
 	return weirv1.Source_SOURCE_UNSPECIFIED

@@ -192,7 +192,7 @@ func (w *world) note(n *node, a *account, cost int64, d *dataplane.Decision) {
 	} else {
 		t.denied.Add(1)
 	}
-	if d.Source == dataplane.SourceDegraded {
+	if d.Source.Degraded() {
 		t.degraded.Add(1)
 	}
 	w.ledger.enter(a, n.region.index, cost, d)

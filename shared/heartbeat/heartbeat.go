@@ -27,6 +27,7 @@ type Health struct {
 	DroppedCost     int64  `json:"dropped_cost_total"`
 	ReplayErrors    int64  `json:"replay_errors_total"`
 	ReplayedAtMs    int64  `json:"replayed_at_ms"` // last replay that the origin confirmed in full
+	BreakersOpen    int64  `json:"breakers_open"`  // shards of the origin that are not called, or only probed
 	FlushedRows     int64  `json:"flushed_rows_total"`
 	FlushErrors     int64  `json:"flush_errors_total"`
 	FlushedAtMs     int64  `json:"flushed_at_ms"` // last flush pass without an error

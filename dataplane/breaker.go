@@ -1,0 +1,157 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+)
+
+// Breaker says when the limiter stops calling a shard of the origin, and when it tries
+// again. Each shard has a breaker of its own: it opens when calls fail, and then
+// nothing is read or sent there, decisions are made at once, and unsent cost stays in
+// its entries. After a while it is half-open: a few calls go through, and if all
+// succeed it closes. The first one that fails opens it again.
+//
+// The zero value is a good breaker.
+type Breaker struct {
+	// FailureRatio is the share of calls within Interval that must have failed for it
+	// to open, more than 0 and at most 1; 0 is 0.5. Lower: one bad second cuts the
+	// nodes of a region off from each other. Higher: more decisions wait in vain.
+	FailureRatio float64
+
+	// CallsMin is how many calls there must have been within Interval before their
+	// ratio means anything; 0 is 5, at most 1,000,000. A shard that hangs is called about once
+	// a second by replay alone: many more than that within Interval would never be.
+	CallsMin int
+
+	// Interval is how far back calls count, in ten steps; 0 is 10 s, otherwise 100 ms to
+	// one hour.
+	Interval time.Duration
+
+	// OpenFor is how long it stays open; 0 is 1 s, otherwise 10 ms to one hour. Replay
+	// probes at its next tick after that.
+	OpenFor time.Duration
+
+	// HalfOpenCalls is how many calls go through when it is half-open, all of which
+	// must succeed; 0 is 3, at most 1,000.
+	HalfOpenCalls int
+}
+
+const (
+	breakerRatioDefault    = 0.5
+	breakerCallsMinDefault = 5
+	breakerCallsMinMax     = 1_000_000
+	breakerInterval        = 10 * time.Second
+	breakerIntervalMin     = 100 * time.Millisecond
+	breakerOpenFor         = time.Second
+	breakerOpenForMin      = 10 * time.Millisecond
+	breakerTimeMax         = time.Hour
+	breakerHalfOpenCalls   = 3
+	breakerHalfOpenMax     = 1_000
+	breakerSteps           = 10 // of Interval
+)
+
+func (b Breaker) withDefaults() (Breaker, error) {
+	switch {
+	case !(b.FailureRatio >= 0 && b.FailureRatio <= 1): // NaN too
+		return b, fmt.Errorf("%w: Config.Breaker.FailureRatio is %v (more than 0, at most 1; 0 for %v)", ErrInvalid, b.FailureRatio, breakerRatioDefault)
+	case b.CallsMin < 0 || b.CallsMin > breakerCallsMinMax:
+		return b, fmt.Errorf("%w: Config.Breaker.CallsMin is %d (1 to %d, 0 for %d)", ErrInvalid, b.CallsMin, breakerCallsMinMax, breakerCallsMinDefault)
+	case b.HalfOpenCalls < 0 || b.HalfOpenCalls > breakerHalfOpenMax:
+		return b, fmt.Errorf("%w: Config.Breaker.HalfOpenCalls is %d (1 to %d, 0 for %d)", ErrInvalid, b.HalfOpenCalls, breakerHalfOpenMax, breakerHalfOpenCalls)
+	}
+	for _, d := range []struct {
+		name       string
+		value      *time.Duration
+		least, def time.Duration
+	}{
+		{"Interval", &b.Interval, breakerIntervalMin, breakerInterval}, {"OpenFor", &b.OpenFor, breakerOpenForMin, breakerOpenFor},
+	} {
+		if *d.value == 0 {
+			*d.value = d.def
+		}
+		if *d.value < d.least || *d.value > breakerTimeMax {
+			return b, fmt.Errorf("%w: Config.Breaker.%s is %v (%v to %v, 0 for %v)", ErrInvalid, d.name, *d.value, d.least, breakerTimeMax, d.def)
+		}
+	}
+	if b.FailureRatio == 0 {
+		b.FailureRatio = breakerRatioDefault
+	}
+	if b.CallsMin == 0 {
+		b.CallsMin = breakerCallsMinDefault
+	}
+	if b.HalfOpenCalls == 0 {
+		b.HalfOpenCalls = breakerHalfOpenCalls
+	}
+	return b, nil
+}
+
+// errBreakerOpen stands for a call that was not made.
+var errBreakerOpen = errors.New("dataplane: the origin's breaker is open")
+
+// breakerState is the state of a shard's breaker, as its metric gives it.
+type breakerState int
+
+const (
+	breakerClosed breakerState = iota
+	breakerHalfOpen
+	breakerOpen
+)
+
+// breaker guards the calls to one shard. A call that reaches somebody, for at least
+// one of its cells, is a success. It goes by time.Now, whatever Config.Clock says:
+// waiting is on real time.
+type breaker struct {
+	steps       *gobreaker.TwoStepCircuitBreaker[struct{}]
+	openUntilNs atomic.Int64 // Unix ns; of the last time it opened
+	off         atomic.Bool  // everything goes through
+}
+
+func newBreaker(cfg Breaker) *breaker {
+	b := &breaker{}
+	b.steps = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		MaxRequests:  uint32(cfg.HalfOpenCalls),
+		Interval:     cfg.Interval,
+		BucketPeriod: cfg.Interval / breakerSteps,
+		Timeout:      cfg.OpenFor,
+		ReadyToTrip: func(c gobreaker.Counts) bool {
+			return int(c.Requests) >= cfg.CallsMin && float64(c.TotalFailures) >= cfg.FailureRatio*float64(c.Requests)
+		},
+		OnStateChange: func(_ string, _, to gobreaker.State) {
+			if to == gobreaker.StateOpen {
+				b.openUntilNs.Store(time.Now().Add(cfg.OpenFor).UnixNano())
+			}
+		},
+	})
+	return b
+}
+
+// begin asks leave for a call; end must be told what became of it, exactly once.
+func (b *breaker) begin() (end func(error), ok bool) {
+	if b.off.Load() {
+		return func(error) {}, true
+	}
+	end, err := b.steps.Allow()
+	return end, err == nil
+}
+
+func (b *breaker) state() breakerState {
+	if b.off.Load() {
+		return breakerClosed
+	}
+	return breakerState(b.steps.State())
+}
+
+// turnOff lets everything through: for the last send of a node that stops.
+func (b *breaker) turnOff() { b.off.Store(true) }
+
+// opensFor is how long it stays open, 0 if it is not.
+func (b *breaker) opensFor() time.Duration {
+	if b.state() != breakerOpen {
+		return 0
+	}
+	return max(0, time.Duration(b.openUntilNs.Load()-time.Now().UnixNano()))
+}

@@ -1,0 +1,100 @@
+package dataplane
+
+import (
+	"fmt"
+	"time"
+)
+
+// outagePolicy is what a namespace does with a decision that wanted the origin's
+// answer and did not get it: because the read failed or took too long, its key rests
+// after one that did, or the breaker of its shard is open.
+type outagePolicy uint8
+
+const (
+	// outageLocal decides from what this node knows.
+	outageLocal outagePolicy = iota
+
+	// outageOpen lets every cost pass that its limit could ever hold, also past what
+	// this node knows. It is counted here and sent when the origin is back, so that
+	// the counts tell the truth afterwards.
+	outageOpen
+
+	// outageClosed denies, whatever this node knows, and changes nothing.
+	outageClosed
+)
+
+func parseOutage(text string) (outagePolicy, error) {
+	switch text {
+	case "", "local":
+		return outageLocal, nil
+	case "open":
+		return outageOpen, nil
+	case "closed":
+		return outageClosed, nil
+	}
+	return outageLocal, fmt.Errorf("%w: outage is %q (local, open or closed)", ErrInvalid, text)
+}
+
+// source is what such a decision tells of itself.
+func (p outagePolicy) source() Source {
+	return [...]Source{outageLocal: SourceDegraded, outageOpen: SourceDegradedOpen, outageClosed: SourceDegradedClosed}[p]
+}
+
+// outOf is true when a decision about e that wants the origin would not get it, as far
+// as is known without trying.
+func (l *Limiter) outOf(e *entry, nowMs int64) bool {
+	return e.restsFor(nowMs) > 0 || l.shardOf(e).breaker.state() != breakerClosed
+}
+
+// refusal is how long a closed namespace tells its callers to stay away: until the
+// origin is tried again.
+func (l *Limiter) refusal(e *entry, nowMs int64) time.Duration {
+	wait := max(e.restsFor(nowMs), l.shardOf(e).breaker.opensFor().Round(time.Millisecond))
+	if wait <= 0 {
+		return retryPause // its read is still out
+	}
+	return wait
+}
+
+// restsFor is how long e tries no new read.
+func (e *entry) restsFor(nowMs int64) time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.flight == nil {
+		return 0
+	}
+	return max(0, milliseconds(e.flight.restUntil.Load()-nowMs))
+}
+
+// judgeOut is judge for a decision that goes by an outage policy other than local.
+func (l *Limiter) judgeOut(v *verdict, e *entry, q *question, source Source) (alive bool) {
+	if source == SourceDegradedClosed {
+		alive = e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, false)
+		v.refuse(q.nowMs, l.refusal(e, q.nowMs))
+		return alive
+	}
+	alive = e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, true)
+	if alive && !v.allowed && q.cost <= q.limit {
+		v.allowed = true
+		return q.cost == 0 || e.force(v.seq, q.cost)
+	}
+	return alive
+}
+
+// refuse denies what the counts would have allowed.
+func (v *verdict) refuse(nowMs int64, wait time.Duration) {
+	if v.allowed {
+		v.allowed, v.refused, v.passesAtMs = false, true, nowMs+wait.Milliseconds()
+	}
+}
+
+// force counts cost in a cell whatever its limit; false if the entry has moved on.
+func (e *entry) force(sequence, cost int64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	slot, ok := e.slotLocked(sequence)
+	if ok {
+		e.addLocked(slot, cost)
+	}
+	return ok
+}
