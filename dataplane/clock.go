@@ -49,24 +49,26 @@ func newWallClock(source func() time.Time) *wallClock {
 
 // nowMs is Unix milliseconds, as last told; told is false when it was read.
 func (c *wallClock) nowMs() (unixMs int64, told bool) {
-	if ms := c.toldMs.Load(); ms != 0 {
-		if c.asked.Load() == 0 {
-			c.asked.Store(1)
-		}
+	if ms := c.toldMs.Load(); ms != 0 && c.asked.Load() != 0 {
 		return ms, true
 	}
-	return c.ask(), false
+	return c.ask()
 }
 
-// ask reads the clock for somebody who found nothing told, and wakes who tells.
-func (c *wallClock) ask() int64 {
+// ask is nowMs for the first one to ask since the teller last looked, and for whoever
+// finds nothing told: reads the clock, and wakes who tells.
+func (c *wallClock) ask() (unixMs int64, told bool) {
+	c.asked.Store(1)
+	if ms := c.toldMs.Load(); ms != 0 {
+		return ms, true
+	}
 	if c.runs.Load() {
 		select {
 		case c.wake <- struct{}{}:
 		default:
 		}
 	}
-	return c.readMs()
+	return c.readMs(), false
 }
 
 // readMs is Unix milliseconds, read now.

@@ -60,7 +60,10 @@ func (k *Key) decide(ctx context.Context, nowMs int64, told bool, limit, cost in
 		d.Err = validateAmounts(limit, cost)
 		return
 	}
-	t := k.resolve()
+	t := k.target.Load()
+	if t == nil || t.set != l.settings.Load() {
+		t = k.resolve()
+	}
 	if t.override {
 		limit = t.limit
 	}
@@ -69,7 +72,7 @@ func (k *Key) decide(ctx context.Context, nowMs int64, told bool, limit, cost in
 	q.durationMs, q.limit, q.cost = t.durationMs, limit, cost
 	q.counts = l.metrics.stripe(&q)
 	e := t.entry
-	if e == nil || e.flags.Load()&flagDead != 0 {
+	if e == nil {
 		e = l.table.get(&t.id)
 	}
 	if used := l.ask(ctx, &q, t.rule, e, nil, d); used != nil && used != t.entry {
@@ -77,12 +80,9 @@ func (k *Key) decide(ctx context.Context, nowMs int64, told bool, limit, cost in
 	}
 }
 
-// resolve returns the target under the settings in force.
+// resolve makes the target under the settings in force.
 func (k *Key) resolve() *target {
 	set := k.limiter.settings.Load()
-	if t := k.target.Load(); t != nil && t.set == set {
-		return t
-	}
 	r := k.request
 	r.Limit = -1
 	t := &target{set: set, rule: set.resolve(&r)}

@@ -15,7 +15,8 @@ const (
 	// Estimate decides at once by what is known, however old, and never asks first.
 	Estimate
 
-	Modes // how many there are
+	// Modes is how many there are.
+	Modes
 )
 
 // String is the name used in settings, in Redis and in logs.

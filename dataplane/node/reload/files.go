@@ -114,7 +114,7 @@ func readBounded(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }() // it was only read
 	content, err := io.ReadAll(io.LimitReader(file, BytesMax+1))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
