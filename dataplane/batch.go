@@ -54,6 +54,8 @@ type item struct {
 	before  int64 // of the first: cost of the key's items judged so far
 	verdict verdict
 	refusal time.Duration // > 0: the outage policy denies it, for so long
+	level   level         // of the estimate mode, as is
+	leaky   bool
 }
 
 // passes is true when the item does not stand in the batch's way. In a namespace in
@@ -134,7 +136,8 @@ func (l *Limiter) prepare(w *workspace, requests []Request, nowMs int64) error {
 			it.rule = set.resolve(&own)
 			r = &own
 		}
-		it.ident = l.table.of(r.Workspace, r.Namespace, r.Identifier, r.Duration)
+		it.mode = it.rule.mode()
+		it.ident = l.table.of(r.Workspace, r.Namespace, r.Identifier, r.Duration, it.mode)
 		it.id, it.request = &it.ident, &requests[i]
 		it.nowMs, it.durationMs, it.limit, it.cost = nowMs, r.Duration.Milliseconds(), r.Limit, r.Cost
 	}
@@ -196,7 +199,7 @@ func (l *Limiter) enter(items []item, crowded bool) {
 		if it.first == i {
 			it.entry, it.met = l.table.get(it.id), known
 		}
-		if first.entry == nil && it.cost <= it.limit {
+		if first.entry == nil && (it.cost <= it.limit || it.rule.estimate != nil) {
 			l.create(first, crowded)
 		}
 	}
@@ -206,7 +209,7 @@ func (l *Limiter) create(it *item, crowded bool) {
 	key := it.key()
 	sequence := window.Sequence(it.nowMs, it.durationMs)
 	if crowded {
-		it.entry, it.met = newEntry(it.id, l.table.names(&key), sequence, l.table.fleet), untracked
+		it.entry, it.met = l.table.newEntry(it.id, &key, sequence), untracked
 		return
 	}
 	it.entry, it.met = l.table.add(it.id, &key, sequence, it.nowMs, &l.table.created.traffic)
@@ -236,10 +239,10 @@ func (l *Limiter) holdMany(w *workspace, count bool) (allowed, alive bool) {
 		}
 		agedOut, alive := it.entry.hold(it.nowMs, it.durationMs)
 		if agedOut > 0 {
-			l.metrics.dropped[droppedExpired].Add(agedOut)
+			l.forgot(it.entry, agedOut)
 		}
 		if !alive {
-			w.release(w.order[:n], false)
+			w.release(w.order[:n], false, false)
 			return false, false
 		}
 	}
@@ -249,7 +252,7 @@ func (l *Limiter) holdMany(w *workspace, count bool) (allowed, alive bool) {
 		it.judge(&w.items[it.first])
 		allowed = allowed && it.passes()
 	}
-	w.release(w.order, allowed && count)
+	w.release(w.order, allowed && count, count || !allowed)
 	return allowed, true
 }
 
@@ -259,9 +262,12 @@ func (it *item) judge(first *item) {
 	it.source = max(it.source, SourceLocal)
 	it.ahead = first.before
 	it.verdict.refused = false
-	if first.entry == nil {
+	switch {
+	case it.rule.estimate != nil:
+		it.estimate(first)
+	case first.entry == nil:
 		it.verdict = verdict{seq: window.Sequence(it.nowMs, it.durationMs), tMs: it.nowMs}
-	} else {
+	default:
 		first.entry.judgeHeld(&it.verdict, it.nowMs, it.durationMs, it.limit, it.ahead+it.cost)
 	}
 	switch {
@@ -270,18 +276,21 @@ func (it *item) judge(first *item) {
 	case it.source == SourceDegradedOpen && it.ahead+it.cost <= it.limit:
 		it.verdict.allowed = true
 	}
-	if it.verdict.allowed || !it.rule.shadow {
+	if it.verdict.allowed || !it.rule.shadow || it.rule.offered() {
 		first.before = min(first.before+it.cost, aheadMax)
 	}
 }
 
 const aheadMax = 2 * window.LimitMax // more than any limit; sums stay far from overflow
 
-// release lets go of keys and, with count set, counts what was judged of each.
-func (w *workspace) release(order []int, count bool) {
+// release lets go of keys and, with count set, counts what was judged of each; with
+// offered set, of those that count whatever is asked for.
+func (w *workspace) release(order []int, count, offered bool) {
 	for _, i := range order {
 		switch it := &w.items[i]; {
 		case it.entry == nil:
+		case it.rule.estimate != nil && (count || offered && it.rule.offered()):
+			it.entry.release(min(it.before, it.entry.room()))
 		case count:
 			it.entry.release(it.before)
 		default:
@@ -297,7 +306,7 @@ func (l *Limiter) wantingRefresh(w *workspace) (wanting []int) {
 	}
 	freshForMs := l.settings.Load().freshForMs
 	for i := range w.items {
-		if it := &w.items[i]; it.first == i && it.entry != nil && it.entry.wantsRefresh(it.nowMs, freshForMs) {
+		if it := &w.items[i]; it.first == i && it.rule.estimate == nil && it.entry != nil && it.entry.wantsRefresh(it.nowMs, freshForMs) {
 			wanting = append(wanting, i)
 		}
 	}
@@ -356,6 +365,10 @@ func (l *Limiter) answerMany(items []item, kept bool, decisions []Decision) []De
 	var out outcome
 	for i := range items {
 		it := &items[i]
+		if it.rule.estimate != nil {
+			l.answerEstimated(it, kept, &items[it.first], counts, &decisions[at+i])
+			continue
+		}
 		result := l.answerItem(it, kept, &items[it.first], &decisions[at+i])
 		if n > 0 && (it.source != source || result != out) {
 			counts.decided(source, out, n)
@@ -363,7 +376,9 @@ func (l *Limiter) answerMany(items []item, kept bool, decisions []Decision) []De
 		}
 		source, out, n = it.source, result, n+1
 	}
-	counts.decided(source, out, n)
+	if n > 0 {
+		counts.decided(source, out, n)
+	}
 	return decisions
 }
 

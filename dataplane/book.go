@@ -19,12 +19,17 @@ type cellBook struct {
 }
 
 // rare is what few keys ever have: those that were refunded after others had been
-// told, or raised by their region's own row. By slot.
+// told, or raised by their region's own row. By slot. And all of the estimate mode.
 type rare struct {
 	unnamed [2]int64 // part of settled that the origin has not named: the region's own row has
 	credit  [2]int64 // refunded here after others had been told; see Reservation
 	netted  [2]int64 // own cost that credit has paid for: it stays in the word, and is told to nobody
+
+	metered *meter // of the estimate mode: constant, and keeps this rare for the entry's life
 }
+
+// meter may be asked for without a lock, of entries with flagEstimate.
+func (b *book) meter() *meter { return b.rare.metered }
 
 func (b *book) unnamed(slot int) int64 {
 	if b.rare == nil {

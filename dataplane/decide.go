@@ -42,3 +42,37 @@ func (v *verdict) tellRetry(q *question) {
 	}
 	v.passesAtMs, _ = window.PassesAt(v.current, v.previous, q.ahead+q.cost, q.limit, v.tMs, q.durationMs)
 }
+
+// answerEstimate is answer in the estimate mode.
+func (d *Decision) answerEstimate(v *estimated, q *question, by rule) outcome {
+	below := by.estimate.below
+	d.Source, d.Limit, d.Override = SourceLocal, q.limit, by.pattern
+	d.Current = v.level.float(q.durationMs) + float64(q.ahead+q.cost)
+	d.Remaining = v.level.remaining(q.limit, q.durationMs, below)
+	d.ResetAt = time.UnixMilli(window.Start(v.seq+1, q.durationMs))
+	if v.allowed {
+		d.Allowed = true
+		d.Remaining = max(0, d.Remaining-q.ahead-q.cost)
+		return outcomeAllowed
+	}
+	d.Remaining = max(0, d.Remaining-q.ahead)
+	if by.shadow {
+		d.Allowed, d.Shadowed = true, true
+		return outcomeShadowed
+	}
+	if v.passesAtMs > 0 {
+		d.RetryAfter = milliseconds(v.passesAtMs - q.nowMs)
+	}
+	return outcomeDenied
+}
+
+// tellRetry sets passesAtMs of a denial, exactly by the formula that the level was found by.
+func (v *estimated) tellRetry(q *question, k *knobs) {
+	cost := q.ahead + q.cost
+	v.passesAtMs = 0
+	if !v.leaky {
+		v.passesAtMs, _ = cellsPassAt(v.current, v.previous, cost, q.limit, v.tMs, q.durationMs, k.below)
+	} else if ms, ok := v.level.leaksAway(cost, q.limit, q.durationMs, k.below); ok {
+		v.passesAtMs = v.tMs + ms
+	}
+}

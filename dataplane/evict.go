@@ -23,6 +23,9 @@ const idleExpiry = 10 * time.Minute
 //   - room is needed, no second request touched it since the hand last came by, and it
 //     is below half its limit.
 //
+// In the estimate mode, where the origin hears of a key only now and then, it may go with
+// unsent cost that no sync is wanted for: less than its floor.
+//
 // A key at its limit stays until its window ends, so that no flood of one-shot
 // identifiers can wash a blocked caller clean.
 func (e *entry) evict(nowMs, graceMs int64, pressed, sends bool) eviction {
@@ -32,7 +35,7 @@ func (e *entry) evict(nowMs, graceMs int64, pressed, sends bool) eviction {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	flags := e.flags.Load()
-	if flags&(flagDirty|flagInReplay|flagInFlush|flagSending|flagSending1) != 0 || e.readingLocked(nowMs) {
+	if flags&(flagDirty|flagInReplay|flagInFlush|flagSending|flagSending1|flagAsked) != 0 || e.readingLocked(nowMs) {
 		return stays
 	}
 	seq := e.seq.Load()
@@ -41,7 +44,7 @@ func (e *entry) evict(nowMs, graceMs int64, pressed, sends bool) eviction {
 	if word&held != 0 {
 		return stays
 	}
-	if e.book != nil {
+	if e.book != nil && flags&flagEstimate == 0 {
 		if sends && (e.unsentLocked(slot) > 0 || e.unsentLocked(previousSlot(slot)) > 0) {
 			return stays // accepted, and about to be marked dirty
 		}
@@ -49,7 +52,7 @@ func (e *entry) evict(nowMs, graceMs int64, pressed, sends bool) eviction {
 	result := goneExpired
 	if !expiredAt(seq, e.names.durationMs(), nowMs-graceMs) {
 		heard := e.heardAt.Load()
-		idle := sends && heard > 0 && nowMs-heard >= idleExpiry.Milliseconds()
+		idle := sends && flags&flagEstimate == 0 && heard > 0 && nowMs-heard >= idleExpiry.Milliseconds()
 		if !pressed && !idle {
 			return stays
 		}

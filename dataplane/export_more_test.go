@@ -1,6 +1,10 @@
 package dataplane
 
-import "github.com/weirhq/weir/shared/window"
+import (
+	"context"
+
+	"github.com/weirhq/weir/shared/window"
+)
 
 // Entry stands for the memory that holds a key at this moment, nil for none. It is
 // equal to an earlier one only if the key was not forgotten in between.
@@ -19,4 +23,21 @@ func (l *Limiter) BreakersOff() {
 	for _, sh := range l.shards {
 		sh.breaker.turnOff()
 	}
+}
+
+// SyncOnce syncs the keys of the estimate mode that wait, in all shards.
+func (l *Limiter) SyncOnce(ctx context.Context) error { return l.syncOnce(ctx) }
+
+// Waiting is how many keys wait for a sync, and how many were not taken.
+func (l *Limiter) Waiting() (keys int, refused int64) {
+	for _, sh := range l.shards {
+		keys += sh.syncs.size()
+	}
+	return keys, l.syncs.refused.Load()
+}
+
+// Asked is true while a key waits for a sync.
+func (l *Limiter) Asked(k window.Key) bool {
+	e := l.entryOf(k)
+	return e != nil && e.flags.Load()&flagAsked != 0
 }

@@ -100,9 +100,9 @@ func (l *Limiter) HoldOne(r Request) *Hold {
 }
 
 func (h *Hold) Allowed() bool { return h.w.items[0].verdict.allowed }
-func (h *Hold) Undo()         { h.w.release(h.w.order, false) }
+func (h *Hold) Undo()         { h.w.release(h.w.order, false, false) }
 func (h *Hold) Keep() {
 	it := &h.w.items[0]
-	h.w.release(h.w.order, true)
+	h.w.release(h.w.order, true, true)
 	h.limiter.accepted(it.entry, known, &it.verdict, &it.question)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// gather returns every counter and gauge by its name and labels, as a scrape shows them.
+// gather returns every counter, gauge and histogram's count by its name and labels, as a scrape shows them.
 func gather(t testing.TB, l *dataplane.Limiter) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
@@ -31,7 +31,7 @@ func gather(t testing.TB, l *dataplane.Limiter) map[string]float64 {
 			if len(labels) > 0 {
 				name += "{" + strings.Join(labels, ",") + "}"
 			}
-			values[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			values[name] = m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
 	}
 	return values

@@ -41,11 +41,17 @@ type hasher struct {
 	missed atomic.Uint32
 }
 
-// prefix is what is remembered of a workspace, namespace and duration. The names are
+// tagged is a duration with the mode of its key in the bits above all durations, so that
+// the two are hashed and compared as one.
+type tagged int64
+
+func tag(d time.Duration, mode window.Mode) tagged { return tagged(d) | tagged(mode)<<56 }
+
+// prefix is what is remembered of a workspace, namespace, duration and mode. The names are
 // copies, so no caller's buffer is kept alive.
 type prefix struct {
 	workspace, namespace string
-	duration             time.Duration
+	duration             tagged
 	sum                  identity
 	family               unique.Handle[family]
 }
@@ -61,7 +67,8 @@ func (h *hasher) init() {
 }
 
 // of hashes a valid key.
-func (h *hasher) of(workspace, namespace, identifier string, duration time.Duration) identity {
+func (h *hasher) of(workspace, namespace, identifier string, d time.Duration, mode window.Mode) identity {
+	duration := tag(d, mode)
 	at := placeOf(workspace, namespace, duration)
 	a, b := maphash.String(h.a, identifier), maphash.String(h.b, identifier)
 	p := h.recent[at].Load()
@@ -74,17 +81,17 @@ func (h *hasher) of(workspace, namespace, identifier string, duration time.Durat
 
 // placeOf is a place in recent that costs nothing to find; which one it is matters only
 // for speed.
-func placeOf(workspace, namespace string, duration time.Duration) uint {
+func placeOf(workspace, namespace string, duration tagged) uint {
 	at := uint(len(workspace))*7 + uint(len(namespace))*5 + uint(workspace[0]) + uint(namespace[len(namespace)-1])*3 + uint(duration>>30)
 	return at % recentPrefixes
 }
 
 func (h *hasher) ofKey(k *window.Key) identity {
-	return h.of(k.Workspace, k.Namespace, k.Identifier, k.Duration)
+	return h.of(k.Workspace, k.Namespace, k.Identifier, k.Duration, k.Mode)
 }
 
 //go:noinline
-func (h *hasher) prefix(at uint, workspace, namespace string, duration time.Duration) identity {
+func (h *hasher) prefix(at uint, workspace, namespace string, duration tagged) identity {
 	var buf [prefixHeader + window.WorkspaceBytesMax + window.NamespaceBytesMax]byte
 	packed := pack(buf[:], workspace, namespace, duration)
 	sum := identity{maphash.Bytes(h.c, packed), maphash.Bytes(h.d, packed)}
@@ -96,11 +103,11 @@ func (h *hasher) prefix(at uint, workspace, namespace string, duration time.Dura
 	return sum
 }
 
-const prefixHeader = 16 // duration, length of the workspace
+const prefixHeader = 16 // duration and mode, length of the workspace
 
 // pack writes the fields so that different ones are different bytes: "ab"+"c" is not
 // "a"+"bc".
-func pack(buf []byte, workspace, namespace string, duration time.Duration) []byte {
+func pack(buf []byte, workspace, namespace string, duration tagged) []byte {
 	binary.LittleEndian.PutUint64(buf, uint64(duration))
 	binary.LittleEndian.PutUint64(buf[8:], uint64(len(workspace)))
 	n := prefixHeader
@@ -121,23 +128,30 @@ type names struct {
 type family struct {
 	workspace, namespace string
 	durationMs           int64
+	mode                 window.Mode
 }
 
-func newFamily(workspace, namespace string, duration time.Duration) unique.Handle[family] {
-	return unique.Make(family{workspace, namespace, duration.Milliseconds()})
+func newFamily(workspace, namespace string, duration tagged) unique.Handle[family] {
+	d, mode := duration.split()
+	return unique.Make(family{workspace, namespace, d.Milliseconds(), mode})
+}
+
+func (t tagged) split() (time.Duration, window.Mode) {
+	return time.Duration(t & (1<<56 - 1)), window.Mode(t >> 56)
 }
 
 func (h *hasher) names(k *window.Key) names {
-	if p := h.recent[placeOf(k.Workspace, k.Namespace, k.Duration)].Load(); p != nil &&
-		p.duration == k.Duration && p.namespace == k.Namespace && p.workspace == k.Workspace {
+	duration := tag(k.Duration, k.Mode)
+	if p := h.recent[placeOf(k.Workspace, k.Namespace, duration)].Load(); p != nil &&
+		p.duration == duration && p.namespace == k.Namespace && p.workspace == k.Workspace {
 		return names{p.family, strings.Clone(k.Identifier)}
 	}
-	return names{newFamily(k.Workspace, k.Namespace, k.Duration), strings.Clone(k.Identifier)}
+	return names{newFamily(k.Workspace, k.Namespace, duration), strings.Clone(k.Identifier)}
 }
 
 func (n *names) durationMs() int64 { return n.family.Value().durationMs }
 
 func (n *names) key() window.Key {
 	f := n.family.Value()
-	return window.Key{Workspace: f.workspace, Namespace: f.namespace, Identifier: n.identifier, Duration: milliseconds(f.durationMs)}
+	return window.Key{Workspace: f.workspace, Namespace: f.namespace, Identifier: n.identifier, Duration: milliseconds(f.durationMs), Mode: f.mode}
 }

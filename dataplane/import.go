@@ -75,7 +75,7 @@ func (l *Limiter) merge(in Imported, nowMs int64) (e *entry, changed, answer boo
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	agedOut, alive := e.rotateLocked(current)
-	l.metrics.dropped[droppedExpired].Add(agedOut)
+	l.forgot(e, agedOut)
 	if !alive {
 		return nil, false, false
 	}

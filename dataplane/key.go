@@ -69,7 +69,7 @@ func (k *Key) decide(ctx context.Context, nowMs int64, told bool, limit, cost in
 	}
 	var q question // set field by field: a literal would be made elsewhere and copied
 	q.id, q.request, q.nowMs, q.told = &t.id, &t.request, nowMs, told
-	q.durationMs, q.limit, q.cost = t.durationMs, limit, cost
+	q.durationMs, q.limit, q.cost, q.mode = t.durationMs, limit, cost, t.rule.mode()
 	q.counts = l.metrics.stripe(&q)
 	e := t.entry
 	if e == nil {
@@ -89,7 +89,7 @@ func (k *Key) resolve() *target {
 	t.override, t.limit = r.Limit >= 0, r.Limit
 	t.request = r
 	t.durationMs = r.Duration.Milliseconds()
-	t.id = k.limiter.table.of(r.Workspace, r.Namespace, r.Identifier, r.Duration)
+	t.id = k.limiter.table.of(r.Workspace, r.Namespace, r.Identifier, r.Duration, t.rule.mode())
 	k.target.Store(t)
 	return t
 }

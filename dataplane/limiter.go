@@ -32,6 +32,7 @@ type Limiter struct {
 	}
 	flushing, importing sync.Mutex // one step of each at a time
 	shards              []*shard   // of the origin; constant
+	syncs               syncCounts // of the estimate mode
 
 	importedTo Cursor // what importOnce continues from, and
 	imports    int    // how many have succeeded; both under importing
@@ -103,6 +104,7 @@ type question struct {
 	durationMs int64
 	limit      int64
 	cost       int64
+	mode       window.Mode
 	ahead      int64 // in a batch: cost of the items before on the same key
 	counts     *stripe
 	told       bool // nowMs is the clock's as last told, and may be a little late
@@ -110,7 +112,7 @@ type question struct {
 
 func (q *question) key() window.Key {
 	k := q.request.key()
-	k.Duration = milliseconds(q.durationMs)
+	k.Duration, k.Mode = milliseconds(q.durationMs), q.mode
 	return k
 }
 
@@ -122,8 +124,9 @@ func (l *Limiter) decide(ctx context.Context, nowMs int64, told bool, r *Request
 		return
 	}
 	by := l.settings.Load().resolve(r)
-	id := l.table.of(r.Workspace, r.Namespace, r.Identifier, r.Duration)
 	var q question // set field by field: a literal would be made elsewhere and copied
+	q.mode = by.mode()
+	id := l.table.of(r.Workspace, r.Namespace, r.Identifier, r.Duration, q.mode)
 	q.id, q.request, q.nowMs, q.told = &id, r, nowMs, told
 	q.durationMs, q.limit, q.cost = r.Duration.Milliseconds(), r.Limit, r.Cost
 	if q.counts = l.metrics.stripe(&q); q.counts.samples() {
@@ -143,6 +146,9 @@ func (l *Limiter) askTimed(ctx context.Context, q *question, by rule, held *Rese
 // entry if the caller has it; the one that was used is returned if the table holds it.
 // held, if there is one, is told what was counted.
 func (l *Limiter) ask(ctx context.Context, q *question, by rule, e *entry, held *Reservation, d *Decision) *entry {
+	if by.estimate != nil {
+		return l.askEstimate(q, by, e, held, d)
+	}
 	for {
 		met := known
 		if e == nil {
@@ -290,7 +296,7 @@ func (l *Limiter) collect() {
 func (l *Limiter) enqueueLocked(e *entry) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if l.cfg.Origin != nil {
+	if l.cfg.Origin != nil && e.flags.Load()&flagEstimate == 0 {
 		l.queueReplayLocked(l.shardOf(e), e)
 	}
 	if l.cfg.Counts != nil {

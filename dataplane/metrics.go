@@ -53,7 +53,9 @@ const (
 // they decide about the same key.
 type stripe struct {
 	decisions [sources][outcomes]atomic.Int64
-	_         [128 - sources*int(outcomes)*8%128]byte
+	estimates [outcomes]atomic.Int64 // of the estimate mode, all local
+	misses    atomic.Int64           // estimates that met a key for the first time
+	_         [128 - ((sources+1)*int(outcomes)+1)*8%128]byte
 }
 
 // metrics are plain atomics that the loops and the request path own; Collect turns
@@ -79,12 +81,15 @@ type metrics struct {
 	importedRows, importErrors, importApplied, rowsLastPoll, importedAtMs atomic.Int64
 	flushSeconds, importSeconds                                           prometheus.Histogram
 
+	estimateMetrics
+
 	settingsErrors, settingsAtMs atomic.Int64
 	settingsProblem              atomic.Pointer[string]
 }
 
 func newMetrics(l *Limiter) *metrics {
 	m := &metrics{limiter: l, startedAtMs: l.nowMs()}
+	m.estimateMetrics.init()
 	m.decisionSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "weir_decision_seconds", Help: "Time one decision took; one in 256 is measured.",
 		Buckets: []float64{100e-9, 200e-9, 500e-9, 1e-6, 2e-6, 5e-6, 10e-6, 50e-6, 100e-6, 500e-6, 1e-3, 5e-3, 10e-3, 50e-3, 100e-3},
@@ -114,16 +119,21 @@ func (m *metrics) stripe(local *question) *stripe {
 // of those that need nobody else, about one in sampleEvery.
 func (s *stripe) samples() bool {
 	local := &s.decisions[SourceLocal]
-	return (local[outcomeAllowed].Load()+local[outcomeDenied].Load())%sampleEvery == sampleEvery-1
+	return (local[outcomeAllowed].Load()+local[outcomeDenied].Load()+
+		s.estimates[outcomeAllowed].Load()+s.estimates[outcomeDenied].Load())%sampleEvery == sampleEvery-1
 }
 
 // decided counts n decisions.
 func (s *stripe) decided(source Source, out outcome, n int64) { s.decisions[source][out].Add(n) }
 
 func (m *metrics) eachDecision(f func(Source, outcome, int64)) {
+	estimates, _ := m.estimates()
 	for source := SourceLocal; source < sources; source++ {
 		for out := range outcomes {
 			var n int64
+			if source == SourceLocal {
+				n = estimates[out]
+			}
 			for i := range m.decisions {
 				n += m.decisions[i].decisions[source][out].Load()
 			}
@@ -199,7 +209,7 @@ var (
 	descOriginErrors = desc("weir_origin_errors_total", "Calls to the origin that failed, in whole or in part.", "op")
 	descReplayed     = desc("weir_replay_cells_total", "Increments that the origin confirmed.")
 	descBreaker      = desc("weir_origin_breaker_state", "State of the breaker of each shard of the origin: 0 closed, 1 half-open, 2 open.", "shard")
-	descPendingSync  = desc("weir_origin_pending_sync", "Keys that wait to be sent to a shard of the origin.", "shard")
+	descPendingSync  = desc("weir_origin_pending_sync", "Keys that wait to be sent to a shard of the origin, or for a sync with it.", "shard")
 	descPending      = desc("weir_replay_pending_cost", "Accepted cost that the origin has not confirmed yet.")
 	descReplayedAt   = desc("weir_replay_last_success_timestamp_seconds", "When everything pending was last confirmed; 0 for never.")
 	descAmbiguous    = desc("weir_replay_ambiguous_cost_total", "Cost whose confirmation was lost and that was sent again: it may count twice.")
@@ -254,7 +264,7 @@ func (l *Limiter) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, sh := range l.shards {
 		gauge(descBreaker, float64(sh.breaker.state()), sh.label)
-		gauge(descPendingSync, float64(l.pendingKeys(sh)), sh.label)
+		gauge(descPendingSync, float64(l.pendingKeys(sh)+sh.syncs.size()), sh.label)
 	}
 	counter(descReplayed, m.replayedCells.Load())
 	gauge(descPending, float64(l.pendingCost()))
@@ -278,4 +288,5 @@ func (l *Limiter) Collect(ch chan<- prometheus.Metric) {
 
 	gauge(descTuning, float64(l.settings.Load().version))
 	counter(descSettingsErrors, m.settingsErrors.Load())
+	l.collectEstimate(ch)
 }

@@ -34,6 +34,9 @@ func (l *Limiter) Start(ctx context.Context) error {
 			// would be sent again. replayTimeout bounds the wait.
 			return l.replayShard(context.WithoutCancel(ctx), sh)
 		}))
+		l.loop(ctx, l.at(tick), l.watched("sync with shard "+sh.label, func(ctx context.Context) error {
+			return l.syncShard(context.WithoutCancel(ctx), sh)
+		}))
 	}
 	if l.cfg.Counts == nil {
 		return nil
@@ -65,6 +68,7 @@ func (l *Limiter) Stop(ctx context.Context) error {
 	l.calls.stop()
 	var errs []error
 	if l.cfg.Origin != nil {
+		l.askAll()
 		errs = append(errs, l.drainReplay(ctx))
 	}
 	if l.cfg.Counts != nil {
@@ -84,22 +88,23 @@ func (l *Limiter) drainReplay(ctx context.Context) error {
 	errs := make([]error, len(l.shards))
 	l.eachShard(func(sh *shard) {
 		sh.breaker.turnOff() // it is now or never
-		errs[sh.index] = l.drainShard(ctx, sh)
+		errs[sh.index] = errors.Join(
+			l.drainShard(ctx, sh, "final replay", l.replayShard, func() int64 { l.collect(); return l.pendingIn(sh) }),
+			l.drainShard(ctx, sh, "final sync", l.syncShard, func() int64 { return l.unsyncedIn(sh) }))
 	})
 	return errors.Join(errs...)
 }
 
-func (l *Limiter) drainShard(ctx context.Context, sh *shard) error {
+func (l *Limiter) drainShard(ctx context.Context, sh *shard, what string, step func(context.Context, *shard) error, left func() int64) error {
 	var last error // of an attempt that ctx did not cut short
 	for {
-		err := l.replayShard(ctx, sh)
-		l.collect()
-		pending := l.pendingIn(sh)
+		err := step(ctx, sh)
+		pending := left()
 		switch {
 		case pending == 0:
 			return nil
 		case ctx.Err() != nil:
-			return fmt.Errorf("final replay to shard %d: cost %d was not confirmed: %w", sh.index, pending, errors.Join(last, ctx.Err()))
+			return fmt.Errorf("%s to shard %d: cost %d was not confirmed: %w", what, sh.index, pending, errors.Join(last, ctx.Err()))
 		case err == nil:
 			continue // more than one tick's worth
 		}

@@ -29,6 +29,7 @@ type spaceName struct{ workspace, namespace string }
 type space struct {
 	shadow    bool
 	outage    outagePolicy
+	estimate  *knobs // nil in the exact mode
 	exact     map[string]override
 	wildcards []wildcard // most specific first
 }
@@ -46,9 +47,19 @@ type wildcard struct {
 
 // rule is what the settings say about one request.
 type rule struct {
-	pattern string // of the override that applied
-	shadow  bool
-	outage  outagePolicy
+	pattern  string // of the override that applied
+	shadow   bool
+	outage   outagePolicy
+	estimate *knobs // nil in the exact mode
+}
+
+func (r *rule) offered() bool { return r.estimate != nil && r.estimate.offered }
+
+func (r *rule) mode() window.Mode {
+	if r.estimate != nil {
+		return window.Estimate
+	}
+	return window.Exact
 }
 
 func defaultSettings() *settings { return newSettings(tuning.Default(), 0) }
@@ -71,7 +82,7 @@ func (s *settings) resolve(r *Request) rule {
 	if sp == nil {
 		return rule{}
 	}
-	by := rule{shadow: sp.shadow, outage: sp.outage}
+	by := rule{shadow: sp.shadow, outage: sp.outage, estimate: sp.estimate}
 	o, ok := sp.exact[r.Identifier]
 	if !ok {
 		o, ok = sp.match(r.Identifier)
@@ -80,6 +91,10 @@ func (s *settings) resolve(r *Request) rule {
 		by.pattern, r.Limit = o.pattern, o.limit
 		if o.duration > 0 {
 			r.Duration = o.duration
+		}
+	} else if sp.estimate != nil {
+		if limit, ok := sp.estimate.overrides[r.Identifier]; ok {
+			by.pattern, r.Limit = r.Identifier, limit
 		}
 	}
 	return by
@@ -136,6 +151,9 @@ func compile(rows SettingsRows, last *settings) (*settings, error) {
 		var err error
 		if sp.outage, err = parseOutage(n.Outage); err != nil {
 			problems = append(problems, fmt.Errorf("namespace %q/%q: %w", n.Workspace, n.Namespace, err))
+		}
+		if err := sp.setMode(&n, last.spaces[spaceName{n.Workspace, n.Namespace}]); err != nil {
+			problems = append(problems, err)
 		}
 	}
 	for _, o := range rows.Overrides {

@@ -81,8 +81,9 @@ func (l *Limiter) Refund(r Request) (refunded int64, err error) {
 	if err := r.Validate(); err != nil {
 		return 0, err
 	}
-	l.settings.Load().resolve(&r)
+	by := l.settings.Load().resolve(&r)
 	key := r.key()
+	key.Mode = by.mode()
 	id := l.table.ofKey(&key)
 	e := l.table.get(&id)
 	if e == nil || r.Cost == 0 {

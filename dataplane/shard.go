@@ -16,6 +16,7 @@ type shard struct {
 
 	replaying sync.Mutex // one step of replay at a time
 	queue     []*entry   // to be sent at the next tick, each once; under Limiter.queues
+	syncs     syncSet    // of the estimate mode
 
 	replayedAtMs atomic.Int64 // when all of it was last confirmed
 }

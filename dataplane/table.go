@@ -35,6 +35,7 @@ type table struct {
 	created struct{ traffic, imported atomic.Int64 }
 	evicted struct{ expired, idle atomic.Int64 }
 	full    atomic.Int64 // first contacts that found no room
+	tiers   tierCounts   // of the estimate mode
 }
 
 // part is a table of its own, on cache lines of its own.
@@ -156,7 +157,7 @@ func (t *table) add(id *identity, key *window.Key, sequence, nowMs int64, counte
 	if e := t.get(id); e != nil {
 		return e, known
 	}
-	fresh := newEntry(id, t.names(key), sequence, t.fleet) // outside the lock: it allocates
+	fresh := t.newEntry(id, key, sequence) // outside the lock: it allocates
 	p := t.part(id)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -174,7 +175,34 @@ func (t *table) add(id *identity, key *window.Key, sequence, nowMs int64, counte
 	a.insert(fresh)
 	p.size.Add(1)
 	counter.Add(1)
+	if key.Mode == window.Estimate {
+		t.tiers.keys[tierIdle].Add(1)
+	}
 	return fresh, created
+}
+
+func (t *table) newEntry(id *identity, key *window.Key, sequence int64) *entry {
+	e := newEntry(id, t.names(key), sequence, t.fleet)
+	if key.Mode == window.Estimate && t.sends {
+		e.beEstimate()
+	}
+	return e
+}
+
+// each visits all entries of a part at a time, under its lock.
+func (t *table) each(visit func(*entry)) {
+	for i := range t.parts {
+		p := &t.parts[i]
+		p.mu.Lock()
+		for b := range p.array.Load().buckets {
+			for s := range p.array.Load().buckets[b].slots {
+				if e := p.array.Load().buckets[b].slots[s].Load(); e != nil {
+					visit(e)
+				}
+			}
+		}
+		p.mu.Unlock()
+	}
 }
 
 // insert puts e into the first bucket from its home that has room. The pointer comes
@@ -260,6 +288,9 @@ func (t *table) tryEvictLocked(p *part, a *array, e *entry, at uint64, s int, no
 	}
 	a.remove(e, at, s)
 	p.size.Add(-1)
+	if e.names.family.Value().mode == window.Estimate {
+		t.tiers.keys[e.tier()].Add(-1)
+	}
 	if gone == goneIdle {
 		t.evicted.idle.Add(1)
 	} else {

@@ -135,14 +135,14 @@ func TestIdentitiesDoNotCancelOut(t *testing.T) {
 	var h hasher
 	h.init()
 	packed := func(workspace, namespace string) string {
-		return string(pack(make([]byte, 1024), workspace, namespace, time.Minute))
+		return string(pack(make([]byte, 1024), workspace, namespace, tag(time.Minute, window.Exact)))
 	}
-	p := h.of("w1", "n1", packed("w2", "n2"), time.Minute)
-	q := h.of("w2", "n2", packed("w1", "n1"), time.Minute)
+	p := h.of("w1", "n1", packed("w2", "n2"), time.Minute, window.Exact)
+	q := h.of("w2", "n2", packed("w1", "n1"), time.Minute, window.Exact)
 	if p == q || p.a == q.a || p.b == q.b {
 		t.Errorf("%x and %x meet", p, q)
 	}
-	if self := h.of("w1", "n1", packed("w1", "n1"), time.Minute); self.a == 0 || self.b == 0 {
+	if self := h.of("w1", "n1", packed("w1", "n1"), time.Minute, window.Exact); self.a == 0 || self.b == 0 {
 		t.Errorf("cancels out: %x", self)
 	}
 }
@@ -157,7 +157,7 @@ func TestRememberedPrefixesChangeNothing(t *testing.T) {
 		for j := range fresh.recent {
 			fresh.recent[j].Store(nil)
 		}
-		if h.of(workspace, namespace, "i", time.Minute) != fresh.of(workspace, namespace, "i", time.Minute) {
+		if h.of(workspace, namespace, "i", time.Minute, window.Exact) != fresh.of(workspace, namespace, "i", time.Minute, window.Exact) {
 			t.Fatalf("%s/%s", workspace, namespace)
 		}
 	}

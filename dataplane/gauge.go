@@ -1,0 +1,263 @@
+package dataplane
+
+import (
+	"sync/atomic"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// The estimate mode's half of the request path. It decides at once by what is known,
+// whatever its age, and at most leaves a note that the key should hear from the origin:
+// no request ever waits, reads or sends.
+
+// meter is what a key has in the estimate mode on a node with an origin.
+type meter struct {
+	reading     atomic.Pointer[reading] // what the origin last told; nil: never
+	wantSinceMs atomic.Int64            // since when a sync is wanted, 0 for not
+	limit       atomic.Int64            // that the key was judged by when it wanted one
+}
+
+// reading is what a node knows of a key after a sync. Immutable.
+type reading struct {
+	sequence int64    // of the cell that was current
+	atMs     int64    // Unix ms
+	known    u128     // the level by two cells, * duration
+	covered  [2]int64 // by slot: the part of each cell's count that is in known
+}
+
+// estimated is a verdict and the level that it was passed on.
+type estimated struct {
+	verdict
+	level   level // without the cost
+	leaky   bool  // what level was found by
+	counted int64 // of the cost: all or nothing of it, unless the counter is full
+}
+
+// askEstimate is ask in the estimate mode. Its source is always local.
+func (l *Limiter) askEstimate(q *question, by rule, e *entry, held *Reservation, d *Decision) *entry {
+	for {
+		met := known
+		if e == nil {
+			key := q.key()
+			e, met = l.table.add(q.id, &key, window.Sequence(q.nowMs, q.durationMs), q.nowMs, &l.table.created.traffic)
+		}
+		var v estimated
+		alive := e.estimate(&v, q, by.estimate)
+		if v.agedOut > 0 {
+			l.forgot(e, v.agedOut)
+		}
+		if !alive {
+			e = l.table.get(q.id)
+			continue
+		}
+		if !v.allowed {
+			v.tellRetry(q, by.estimate)
+			if v.counted == 0 && q.told && l.soon(&v.verdict, q) {
+				continue
+			}
+		}
+		if held != nil && v.allowed && v.counted > 0 && met != untracked {
+			*held = Reservation{l, *q.id, v.seq, v.counted}
+		}
+		out := d.answerEstimate(&v, q, by)
+		q.counts.estimated(out, met)
+		if met == untracked {
+			l.metrics.dropped[droppedFull].Add(v.counted)
+			return nil
+		}
+		l.pressed(e, met, &v, q, by.estimate)
+		return e
+	}
+}
+
+// estimate is judge in the estimate mode: it judges q, and counts its cost if it is
+// allowed or if all that is offered counts, as one atomic step. alive is false when the
+// entry was evicted; then nothing was decided.
+func (e *entry) estimate(v *estimated, q *question, k *knobs) (alive bool) {
+	for {
+		seq := e.seq.Load()
+		v.seq, v.tMs = seq, q.nowMs
+		start := window.Start(seq, q.durationMs)
+		switch elapsed := q.nowMs - start; {
+		case elapsed < 0:
+			v.tMs = start
+		case elapsed >= q.durationMs:
+			lost, alive := e.rotate(window.Sequence(q.nowMs, q.durationMs))
+			v.agedOut += lost
+			if !alive {
+				return false
+			}
+			continue
+		}
+		slot := slotOf(seq)
+		word := e.words[slot].Load()
+		if !wordIsLive(word, seq) {
+			if !e.settle(slot) {
+				return false
+			}
+			continue
+		}
+		e.gauge(v, slot, word, q.limit, q.cost, q.durationMs, k)
+		if v.counted = 0; v.allowed || k.offered {
+			v.counted = min(q.cost, roomIn(word))
+		}
+		switch {
+		case v.counted > 0:
+			if e.words[slot].CompareAndSwap(word, word+uint64(v.counted)) {
+				return true
+			}
+		case wordIsLive(e.words[slot].Load(), seq):
+			return true
+		}
+	}
+}
+
+// estimateHeld is estimate for a batch that holds the entry; it counts nothing.
+func (e *entry) estimateHeld(v *estimated, tMs, durationMs, limit, cost int64, k *knobs) {
+	v.seq = e.seq.Load()
+	v.tMs = max(tMs, window.Start(v.seq, durationMs))
+	slot := slotOf(v.seq)
+	e.gauge(v, slot, e.words[slot].Load(), limit, cost, durationMs, k)
+}
+
+// room is roomIn of the current cell, for who holds it.
+func (e *entry) room() int64 { return roomIn(e.words[slotOf(e.seq.Load())].Load()) }
+
+// roomIn is how much more a cell can count. Nothing bounds what is offered.
+func roomIn(word uint64) int64 { return max(0, mergedMax-wordCount(word)) }
+
+// gauge is the arithmetic of an estimate on the cell whose word was read. A sync that
+// comes in between its reads can make the level too high, by what it brings, for this
+// one decision.
+func (e *entry) gauge(v *estimated, slot int, word uint64, limit, cost, durationMs int64, k *knobs) {
+	before := previousSlot(slot)
+	v.current = max(0, wordCount(word)+e.others[slot].Load())
+	v.previous = max(0, wordCount(e.words[before].Load())+e.others[before].Load())
+	metered := e.flags.Load()&flagEstimate != 0
+	unknown := false
+	if metered && k.leaky {
+		v.leaky = true
+		unknown = e.leak(v, slot, limit, durationMs, k)
+	} else {
+		v.level = cellsLevel(v.current, v.previous, window.Start(v.seq+1, durationMs)-v.tMs)
+		unknown = metered && v.current == 0 && v.previous == 0 && e.heardAt.Load() == 0
+	}
+	v.allowed = unknown && limit > 0 || v.level.fits(cost, limit, durationMs, k.below)
+}
+
+// leak is the leaky level. Without any word from the origin it is all local cost, and
+// says nothing about the region: unknown.
+func (e *entry) leak(v *estimated, slot int, limit, durationMs int64, k *knobs) (unknown bool) {
+	m := e.book.meter()
+	r := m.reading.Load()
+	if r == nil {
+		v.level = level{fixed: v.current + v.previous}
+		return true
+	}
+	pending := v.current + v.previous
+	switch v.seq - r.sequence {
+	case 0:
+		pending -= r.covered[slot] + r.covered[previousSlot(slot)]
+	case 1: // what was current then is previous now
+		pending -= r.covered[previousSlot(slot)]
+	}
+	if since := m.wantSinceMs.Load(); since != 0 && v.tMs-since >= k.outageOf(durationMs) {
+		pending = 0 // nobody has drained it: it would cut off an innocent key for the whole outage
+	}
+	v.level = leakyLevel(r.known, v.tMs-r.atMs, max(0, pending), limit)
+	return false
+}
+
+func (k *knobs) outageOf(durationMs int64) int64 {
+	if k.outageMs == 0 {
+		return durationMs
+	}
+	return k.outageMs
+}
+
+// pressed leaves on the entry what a decision means for those who come later: marks for
+// the sweep and the flush, its tier, and whether it should hear from the origin.
+func (l *Limiter) pressed(e *entry, met contact, v *estimated, q *question, k *knobs) {
+	flags := e.flags.Load()
+	var marks uint32
+	if met == known {
+		marks = flagTouched
+	}
+	if v.counted > 0 && l.cfg.Counts != nil {
+		marks |= flagDirty
+		if q.limit < e.lows.get(slotOf(v.seq)) {
+			e.lows.note(slotOf(v.seq), q.limit)
+		}
+	}
+	v.level.fixed += q.ahead + v.counted
+	t := tierOf(v.level.float(q.durationMs), q.limit)
+	if t >= tierNormal || !v.allowed {
+		marks |= flagPressed << slotOf(v.seq)
+	}
+	if flags&marks != marks {
+		l.mark(e, marks)
+	}
+	if flags&flagEstimate == 0 {
+		return
+	}
+	if was := tier(flags >> tierShift); was != t {
+		if was = e.moveTier(t); was != t {
+			l.table.tiers.move(was, t)
+		}
+	}
+	if flags&flagAsked != 0 {
+		return
+	}
+	if heardMs := e.heardAt.Load(); t.overdue(q.nowMs, heardMs, k.syncBaseMs) &&
+		(!t.costly(heardMs) || e.pending() >= effectiveFloor(k.floor, q.limit)) {
+		l.askSync(e, q, k)
+	}
+}
+
+// pending is local cost that no sync has covered, roughly: it takes no lock.
+func (e *entry) pending() int64 {
+	seq := e.seq.Load()
+	slot := slotOf(seq)
+	r := e.book.meter().reading.Load()
+	pending := wordCount(e.words[slot].Load()) + e.others[slot].Load() +
+		wordCount(e.words[previousSlot(slot)].Load()) + e.others[previousSlot(slot)].Load()
+	switch {
+	case r == nil:
+	case r.sequence == seq:
+		pending -= r.covered[0] + r.covered[1]
+	case r.sequence == seq-1:
+		pending -= r.covered[previousSlot(slot)]
+	}
+	return pending
+}
+
+// estimate is judge's part for an item of the estimate mode.
+func (it *item) estimate(first *item) {
+	v := estimated{}
+	first.entry.estimateHeld(&v, it.nowMs, it.durationMs, it.limit, it.ahead+it.cost, it.rule.estimate)
+	it.verdict, it.level, it.leaky = v.verdict, v.level, v.leaky
+}
+
+// answerEstimated words one item's verdict in the estimate mode.
+func (l *Limiter) answerEstimated(it *item, kept bool, first *item, counts *stripe, d *Decision) {
+	v := estimated{verdict: it.verdict, level: it.level, leaky: it.leaky}
+	if !v.allowed {
+		v.tellRetry(&it.question, it.rule.estimate)
+	}
+	out := d.answerEstimate(&v, &it.question, it.rule)
+	if !kept {
+		d.Remaining = v.level.remaining(it.limit, it.durationMs, it.rule.estimate.below)
+	}
+	switch {
+	case it.rule.estimate.offered, kept && it.verdict.allowed:
+		v.counted = it.cost
+	case !kept:
+		it.ahead = 0 // was not counted either
+	}
+	counts.estimated(out, first.met)
+	if first.met == untracked {
+		l.metrics.dropped[droppedFull].Add(v.counted)
+		return
+	}
+	l.pressed(first.entry, first.met, &v, &it.question, it.rule.estimate)
+}

@@ -1,0 +1,272 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"math/big"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Behaviour 1 is package window's TestSequence. Behaviour 2: "Weighted count (prev, cur,
+// t, W)".
+func TestWeightedCount(t *testing.T) {
+	for _, c := range []struct {
+		prev, cur, t int64
+		want         float64
+	}{
+		{100, 0, 60, 100}, {100, 0, 90, 50}, {100, 50, 90, 100}, {0, 100, 90, 100}, {0, 0, 90, 0}, {100, 100, 60, 200},
+	} {
+		if got := cellsLevel(c.cur, c.prev, window.Uncovered(c.t, 60)).float(60); got != c.want {
+			t.Errorf("(%d, %d, %d, 60) = %v, want %v", c.prev, c.cur, c.t, got, c.want)
+		}
+	}
+}
+
+// Behaviour 3: "Level (known, dt, pending, rate)", with a window of a second and its rate
+// as the limit.
+func TestLeakyLevel(t *testing.T) {
+	for _, c := range []struct{ known, dt, pending, rate, want int64 }{
+		{100, 0, 0, 10, 100}, {100, 10, 0, 10, 0}, {100, 5, 0, 10, 50}, {100, 0, 50, 10, 150},
+		{100, 5, 30, 10, 80}, {10, 20, 0, 10, 0}, {10, 20, 5, 10, 5},
+	} {
+		got := leakyLevel(mul(c.known, 1000), c.dt*1000, c.pending, c.rate)
+		if got.float(1000) != float64(c.want) || got.whole(1000) != c.want {
+			t.Errorf("(%d, %d, %d, %d) = %v, %d, want %d", c.known, c.dt, c.pending, c.rate, got.float(1000), got.whole(1000), c.want)
+		}
+	}
+}
+
+// Behaviour 4: "0, .05, .09 → idle; .1, .25, .49 → low; .5, .75, .79 → normal; .8, .95,
+// 1, 1.5 → hot. Left-closed."
+func TestTiers(t *testing.T) {
+	for want, pressures := range map[tier][]float64{
+		tierIdle: {0, .05, .09}, tierLow: {.1, .25, .49}, tierNormal: {.5, .75, .79}, tierHot: {.8, .95, 1, 1.5},
+	} {
+		for _, p := range pressures {
+			if got := tierOf(p*100, 100); got != want {
+				t.Errorf("pressure %v is %v, want %v", p, got, want)
+			}
+		}
+	}
+	if got := tierOf(0, 0); got != tierIdle {
+		t.Errorf("nothing of a limit of 0 is %v", got)
+	}
+}
+
+// Behaviour 5: "Interval at S = 15 s: low 60 s, normal 15 s, hot 7.5 s; idle: none below
+// the floor, 60 s above it."
+func TestIntervals(t *testing.T) {
+	for tier, wantMs := range map[tier]int64{tierIdle: 60_000, tierLow: 60_000, tierNormal: 15_000, tierHot: 7_500} {
+		if got := tier.intervalMs(15_000); got != wantMs {
+			t.Errorf("%v: %d ms, want %d", tier, got, wantMs)
+		}
+		if tier.overdue(1_000_000+wantMs-1, 1_000_000, 15_000) || !tier.overdue(1_000_000+wantMs, 1_000_000, 15_000) {
+			t.Errorf("%v is not overdue at exactly %d ms", tier, wantMs)
+		}
+		if got := tier.costly(1_000_000); got != (tier == tierIdle) {
+			t.Errorf("%v has a floor: %v", tier, got)
+		}
+	}
+}
+
+// Behaviour 13: "effective floor = min(floor, max(L/100, 1)): (floor 5, cost 1) not asked,
+// (5,5) asked; (10, L 100, 1) asked; (10, L 500, 4) not, 5 asked."
+func TestFloor(t *testing.T) {
+	for _, c := range []struct {
+		floor, limit, cost int64
+		asked              bool
+	}{
+		{5, 10_000, 1, false}, {5, 10_000, 5, true}, {10, 100, 1, true}, {10, 500, 4, false}, {10, 500, 5, true}, {10, 10, 1, true},
+	} {
+		if got := c.cost >= effectiveFloor(c.floor, c.limit); got != c.asked {
+			t.Errorf("%+v: asked %v", c, got)
+		}
+	}
+}
+
+// The level's arithmetic agrees with rational numbers, for both drains and both tests:
+// what fits, what remains, and when it will fit, to the millisecond.
+func TestLevelsAgreeWithRationals(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		count := func(name string) int64 {
+			return rapid.OneOf(rapid.Int64Range(0, 50), rapid.Int64Range(0, window.LimitMax)).Draw(t, name)
+		}
+		durationMs := rapid.SampledFrom([]int64{1000, 60_000, 86_400_000, window.DurationMax.Milliseconds()}).Draw(t, "duration")
+		limit, cost, fixed, known := count("limit"), count("cost"), count("fixed"), count("known")
+		below := rapid.Bool().Draw(t, "below")
+		elapsed := rapid.Int64Range(0, durationMs).Draw(t, "elapsed")
+		rest := func(elapsedMs int64) *big.Rat { // of known, after so long
+			r := new(big.Rat).Sub(big.NewRat(known, 1), new(big.Rat).Mul(big.NewRat(limit, durationMs), big.NewRat(elapsedMs, 1)))
+			if r.Sign() < 0 {
+				r.SetInt64(0)
+			}
+			return r
+		}
+		fits := func(elapsedMs int64) bool {
+			sum := new(big.Rat).Add(rest(elapsedMs), big.NewRat(fixed, 1))
+			switch cmp := sum.Add(sum, big.NewRat(cost, 1)).Cmp(big.NewRat(limit, 1)); {
+			case below:
+				return cmp < 0
+			default:
+				return cmp <= 0
+			}
+		}
+		v := leakyLevel(mul(known, durationMs), elapsed, fixed, limit)
+		if got := v.fits(cost, limit, durationMs, below); got != fits(elapsed) {
+			t.Fatalf("fits: %v, want %v", got, !got)
+		}
+		ms, ok := v.leaksAway(cost, limit, durationMs, below)
+		if ms == retryMsMax {
+			return // more than a time.Duration holds
+		}
+		drains := limit > 0 || fits(elapsed)
+		if possible := drains && (cost < limit || !below && cost == limit); ok != possible {
+			t.Fatalf("passes some time: %v, want %v", ok, possible)
+		}
+		if room := limit - fixed - cost; ok && (room > 0 || room == 0 && !below) {
+			if !fits(elapsed+ms) || ms > 0 && fits(elapsed+ms-1) {
+				t.Fatalf("after %d ms: %v, a millisecond before: %v", ms, fits(elapsed+ms), fits(elapsed+ms-1))
+			}
+		}
+	})
+}
+
+// The retry time of a limit that must not be reached: at that moment and not before.
+func TestPassingBelowALimitIsExact(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		count := func(name string, most int64) int64 {
+			return rapid.OneOf(rapid.Int64Range(0, 50), rapid.Int64Range(0, most)).Draw(t, name)
+		}
+		durationMs := rapid.SampledFrom([]int64{1000, 60_000, 86_400_000}).Draw(t, "duration")
+		current, previous := count("current", window.LimitMax), count("previous", window.LimitMax)
+		limit, cost := count("limit", window.LimitMax), count("cost", window.LimitMax)
+		tMs := 7*durationMs + rapid.Int64Range(0, durationMs-1).Draw(t, "t")
+		fits := func(atMs int64) bool {
+			switch uncovered := window.Uncovered(atMs, durationMs); window.Sequence(atMs, durationMs) {
+			case 7:
+				return cellsLevel(current, previous, uncovered).fits(cost, limit, durationMs, true)
+			case 8:
+				return cellsLevel(0, current, uncovered).fits(cost, limit, durationMs, true)
+			}
+			return cost < limit
+		}
+		at, ok := cellsPassAt(current, previous, cost, limit, tMs, durationMs, true)
+		if ok != (cost < limit) {
+			t.Fatalf("passes some time: %v", ok)
+		}
+		if ok && (!fits(at) || at > tMs && fits(at-1)) {
+			t.Fatalf("at %d: %v, a millisecond before: %v", at-tMs, fits(at), fits(at-1))
+		}
+	})
+}
+
+// Behaviour 10: "split on ',', then the first '='; both sides trimmed; malformed parts
+// are logged and skipped; later wins; 0 allowed".
+func TestOverridesText(t *testing.T) {
+	limits, err := parseOverrides(" a = 5 ,b=0,c=1=2,=7,d,e=-1,f=x,a=6,,g=9007199254740992")
+	if want := "map[a:6 b:0]"; fmt.Sprint(limits) != want {
+		t.Errorf("%v, want %v", limits, want)
+	}
+	for _, part := range []string{`"c=1=2"`, `"=7"`, `"d"`, `"e=-1"`, `"f=x"`, "1 more"} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%v does not name %s", err, part)
+		}
+	}
+	if limits, err := parseOverrides(""); limits != nil || err != nil {
+		t.Errorf("nothing is %v, %v", limits, err)
+	}
+}
+
+// Whatever the text, what is taken is within bounds, and each limit is one that some part
+// of the text spells.
+func FuzzOverridesText(f *testing.F) {
+	for _, s := range []string{"a=1,b=2", "=,=", "a==1", " a = 1 ", "a=99999999999999999999", ",,,", "\x00=1", "a=1,a=0"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		limits, err := parseOverrides(text)
+		if err != nil && !errors.Is(err, ErrInvalid) {
+			t.Fatal(err)
+		}
+		for key, limit := range limits {
+			if key == "" || len(key) > window.IdentifierBytesMax || strings.TrimSpace(key) != key || limit < 0 || limit > window.LimitMax {
+				t.Fatalf("%q=%d", key, limit)
+			}
+			again, err := parseOverrides(fmt.Sprintf("%s=%d", key, limit))
+			if err != nil || again[key] != limit {
+				t.Fatalf("%q=%d is read back as %v, %v", key, limit, again, err)
+			}
+		}
+	})
+}
+
+func TestKnobs(t *testing.T) {
+	k, err := parseKnobs("")
+	if err != nil || k.leaky || k.offered || k.below || k.syncBaseMs != 15_000 || k.floor != 10 || k.pendingMax != 10_000 || k.outageOf(60_000) != 60_000 {
+		t.Errorf("defaults: %+v, %v", k, err)
+	}
+	k, err = parseKnobs(`{"preset":"posthog","sync_base_ms":1000,"floor":0,"pending_max":2,"batch_max":10,"max_read_outage_ms":5000,"overrides":"a=1"}`)
+	if err != nil || !k.leaky || !k.offered || !k.below || k.syncBaseMs != 1000 || k.floor != 0 || k.pendingMax != 2 || k.batchMax != 10 ||
+		k.outageOf(60_000) != 5000 || k.overrides["a"] != 1 {
+		t.Errorf("posthog: %+v, %v", k, err)
+	}
+	k, err = parseKnobs(`{"preset":"posthog","drain":"cells","count":"accepted","test":">"}`)
+	if err != nil || k.leaky || k.offered || k.below {
+		t.Errorf("posthog but for everything: %+v, %v", k, err)
+	}
+	for document, says := range map[string][]string{
+		`{"drian":"cells"}`:              {"drian"},
+		`{"drain":"drip"}`:               {"drain", "drip", "leaky"},
+		`{"preset":"other"}`:             {"preset", "posthog"},
+		`{"sync_base_ms":999}`:           {"sync_base_ms", "999", "1000 to 600000"},
+		`{"batch_max":0,"floor":-1}`:     {"batch_max", "1 to 20000", "floor", "-1"},
+		`{"pending_max":"many"}`:         {"pending_max"},
+		`{} {}`:                          {"after the document"},
+		`{`:                              {"unexpected"},
+		`{"max_read_outage_ms":1e12}`:    {"max_read_outage_ms"},
+		strings.Repeat(" ", 4097) + "{}": {"4096"},
+	} {
+		k, err := parseKnobs(document)
+		if k != nil || !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s is %+v, %v", document, k, err)
+			continue
+		}
+		for _, word := range says {
+			if !strings.Contains(err.Error(), word) {
+				t.Errorf("%s: %v does not say %s", document, err, word)
+			}
+		}
+	}
+}
+
+// "A bad document keeps what was in force, or the defaults, and is reported."
+func TestBadKnobsKeepWhatWasInForce(t *testing.T) {
+	row := NamespaceRow{Workspace: "w", Namespace: "n", Mode: "estimate", Estimate: `{"floor":3}`}
+	name := spaceName{"w", "n"}
+	good, err := compile(SettingsRows{Namespaces: []NamespaceRow{row}}, defaultSettings())
+	if err != nil || good.spaces[name].estimate.floor != 3 {
+		t.Fatalf("%+v, %v", good.spaces[name], err)
+	}
+	for what, row := range map[string]NamespaceRow{
+		"knobs": {Workspace: "w", Namespace: "n", Mode: "estimate", Estimate: `{"floor":-3}`},
+		"mode":  {Workspace: "w", Namespace: "n", Mode: "guess"},
+	} {
+		next, err := compile(SettingsRows{Namespaces: []NamespaceRow{row}}, good)
+		if err == nil || !strings.Contains(err.Error(), `"w"/"n"`) || next.spaces[name].estimate != good.spaces[name].estimate {
+			t.Errorf("bad %s: %+v, %v", what, next.spaces[name], err)
+		}
+		first, err := compile(SettingsRows{Namespaces: []NamespaceRow{row}}, defaultSettings())
+		if err == nil || (first.spaces[name].estimate != nil) != (what == "knobs") {
+			t.Errorf("bad %s at the start: %+v, %v", what, first.spaces[name], err)
+		}
+	}
+	again, err := compile(SettingsRows{Namespaces: []NamespaceRow{row}}, good)
+	if err != nil || again.spaces[name].estimate.waiting != good.spaces[name].estimate.waiting {
+		t.Error("keys that wait are counted anew with each reading of the settings")
+	}
+}

@@ -1,0 +1,365 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Syncs of the estimate mode. A request that finds its key due puts it into the set of
+// those that wait; each replay tick takes some of them and sends their cost. The reply of
+// an increment is the region's total, and is used as such: only a cell that had nothing
+// to send is read.
+
+// syncSet holds the keys of a shard that wait for a sync, each at most once.
+type syncSet struct {
+	running sync.Mutex // one step at a time
+
+	mu      sync.Mutex // never held across I/O
+	waiting []wanted   // in the order in which they asked
+}
+
+// wanted is a key that waits, and the knobs that it asked under.
+type wanted struct {
+	entry *entry
+	knobs *knobs
+}
+
+type syncCounts struct {
+	queued  atomic.Int64
+	refused atomic.Int64 // a namespace's pending_max was reached
+}
+
+func (s *syncSet) add(w ...wanted) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = append(s.waiting, w...)
+}
+
+// take removes the first keys of each namespace, as many as its batch_max; the rest is
+// carried over.
+func (s *syncSet) take() (batch []wanted) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) == 0 {
+		return nil
+	}
+	taken := make(map[*atomic.Int64]int) // by namespace
+	kept := s.waiting[:0]
+	for _, w := range s.waiting {
+		if taken[w.knobs.waiting] < w.knobs.batchMax {
+			taken[w.knobs.waiting]++
+			batch = append(batch, w)
+		} else {
+			kept = append(kept, w)
+		}
+	}
+	clear(s.waiting[len(kept):])
+	s.waiting = kept
+	return batch
+}
+
+func (s *syncSet) size() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiting)
+}
+
+// askSync puts a key into the set, unless its namespace has too many there: then it may
+// ask again with its next request.
+func (l *Limiter) askSync(e *entry, q *question, k *knobs) {
+	m := e.book.meter()
+	m.wantSinceMs.CompareAndSwap(0, q.nowMs)
+	m.limit.Store(q.limit)
+	if e.flags.Or(flagAsked)&flagAsked != 0 {
+		return
+	}
+	if k.waiting.Add(1) > k.pendingMax {
+		k.waiting.Add(-1)
+		e.flags.And(^uint32(flagAsked))
+		l.syncs.refused.Add(1)
+		return
+	}
+	l.syncs.queued.Add(1)
+	l.shardOf(e).syncs.add(wanted{e, k})
+}
+
+// syncShard syncs the keys of a shard that wait, once. What failed waits for the next
+// tick, behind the others.
+func (l *Limiter) syncShard(ctx context.Context, sh *shard) error {
+	s := &sh.syncs
+	s.running.Lock()
+	defer s.running.Unlock()
+	if sh.breaker.state() == breakerOpen {
+		return nil // replay says so already
+	}
+	batch := s.take()
+	var firstErr error
+	for len(batch) > 0 {
+		n := min(len(batch), replayChunk/2)
+		failed, err := l.syncChunk(ctx, sh, batch[:n])
+		firstErr = cmpErr(firstErr, err)
+		s.add(failed...)
+		if batch = batch[n:]; len(failed) == n { // no use in trying the rest now
+			s.add(batch...)
+			break
+		}
+	}
+	return firstErr
+}
+
+// exchange is one key's part in a sync.
+type exchange struct {
+	wanted
+	sequence int64
+	before   float64 // the level that requests were judged by until now
+	failed   bool
+	dead     bool
+}
+
+// syncChunk is one increment and one read at most, for all keys that are given.
+func (l *Limiter) syncChunk(ctx context.Context, sh *shard, batch []wanted) (failed []wanted, err error) {
+	nowMs := l.nowMs()
+	exchanges := make([]exchange, len(batch))
+	var writes chunk
+	var reads inquiry
+	for i, w := range batch {
+		exchanges[i].wanted = w
+		l.prepareSync(&exchanges[i], nowMs, &writes, &reads)
+	}
+	if len(writes.adds) > 0 {
+		var lost []*entry
+		lost, err = l.ship(ctx, sh, &writes)
+		markFailed(exchanges, lost)
+	}
+	if len(reads.cells) > 0 {
+		err = cmpErr(err, l.readCells(ctx, sh, &reads))
+	}
+	nowMs = l.nowMs()
+	for i := range exchanges {
+		if x := &exchanges[i]; x.failed {
+			failed = append(failed, x.wanted)
+		} else {
+			l.finishSync(x, nowMs)
+		}
+	}
+	return failed, err
+}
+
+func markFailed(exchanges []exchange, lost []*entry) {
+	if len(lost) == 0 {
+		return
+	}
+	of := make(map[*entry]bool, len(lost))
+	for _, e := range lost {
+		of[e] = true
+	}
+	for i := range exchanges {
+		exchanges[i].failed = of[exchanges[i].entry]
+	}
+}
+
+// prepareSync puts a key's unsent cost on its way, and lists what has to be read. A cell
+// that is over is not written: its cost cannot influence anybody any more.
+func (l *Limiter) prepareSync(x *exchange, nowMs int64, writes *chunk, reads *inquiry) {
+	e := x.entry
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	durationMs := e.names.durationMs()
+	agedOut, alive := e.rotateLocked(window.Sequence(nowMs, durationMs))
+	l.forgot(e, agedOut)
+	if !alive {
+		x.dead = true
+		return
+	}
+	x.sequence = e.seq.Load()
+	x.before = e.levelLocked(nowMs, x.knobs)
+	for _, s := range [2]int64{x.sequence - 1, x.sequence} {
+		slot := slotOf(s)
+		e.netLocked(slot)
+		if cost := e.unsentLocked(slot); cost > 0 {
+			e.sendLocked(slot, cost)
+			writes.adds = append(writes.adds, Add{e.cell(s), cost})
+			writes.parcels = append(writes.parcels, parcel{e, s})
+		} else if s == x.sequence || !e.settledFor(x.sequence, durationMs, x.knobs) {
+			reads.cells = append(reads.cells, e.cell(s))
+			reads.of = append(reads.of, x)
+		}
+	}
+}
+
+// settledFor is true once the origin has told of the previous cell so late that every
+// other node must have sent what it had for it: the slowest interval after its end.
+func (e *entry) settledFor(sequence, durationMs int64, k *knobs) bool {
+	r := e.book.meter().reading.Load()
+	return r != nil && r.atMs >= window.Start(sequence, durationMs)+tierLow.intervalMs(k.syncBaseMs)+replayTimeout.Milliseconds()
+}
+
+// inquiry is the cells that one call reads, and whose they are.
+type inquiry struct {
+	cells []window.Cell
+	of    []*exchange
+}
+
+// readCells reads the cells that nothing was sent for, and merges them.
+func (l *Limiter) readCells(ctx context.Context, sh *shard, r *inquiry) error {
+	totals, err := l.readTotals(ctx, sh, r.cells)
+	if err != nil {
+		for _, x := range r.of {
+			x.failed = true
+		}
+		return err
+	}
+	var grown []*entry
+	var lost []Add
+	for i, x := range r.of {
+		grew, missing := x.entry.hearOf(r.cells[i].Sequence, totals[i])
+		lost = append(lost, missing...)
+		if grew {
+			grown = append(grown, x.entry)
+		}
+	}
+	l.requeueFlush(grown)
+	l.heal(lost)
+	return nil
+}
+
+func (l *Limiter) readTotals(ctx context.Context, sh *shard, cells []window.Cell) ([]int64, error) {
+	end, ok := sh.breaker.begin()
+	if !ok {
+		return nil, errBreakerOpen
+	}
+	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
+	defer cancel()
+	began := time.Now()
+	totals, err := l.cfg.Origin.Read(ctx, cells)
+	if err == nil && len(totals) != len(cells) {
+		err = errShortAnswer
+	}
+	end(err)
+	l.metrics.origin(opRead, time.Since(began), err)
+	return totals, err
+}
+
+// hearOf merges the origin's total of one cell.
+func (e *entry) hearOf(sequence, total int64) (grew bool, missing []Add) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	slot, ok := e.slotLocked(sequence)
+	if !ok {
+		return false, nil
+	}
+	grew, lost := e.absorbLocked(slot, total, false)
+	if lost {
+		missing = []Add{{e.cell(sequence), e.namedLocked(slot)}}
+	}
+	return grew, missing
+}
+
+// finishSync takes the reading that requests are judged by from now on. A sync whose
+// answer came after its cell was over has told too little of the one that is current:
+// the key asks again.
+func (l *Limiter) finishSync(x *exchange, nowMs int64) {
+	e := x.entry
+	x.knobs.waiting.Add(-1)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !x.dead && e.seq.Load() == x.sequence {
+		last := e.heardAt.Load()
+		e.takeReadingLocked(nowMs)
+		m := e.book.meter()
+		if limit := m.limit.Load(); last > 0 && limit > 0 {
+			l.metrics.drift.Observe(math.Abs(e.levelLocked(nowMs, x.knobs)-x.before) / float64(limit))
+			l.metrics.staleness.Observe(float64(nowMs-last) / 1000)
+		}
+		m.wantSinceMs.Store(0)
+	}
+	e.flags.And(^uint32(flagAsked))
+}
+
+// takeReadingLocked makes a reading of what is known now. Only cost that the origin has
+// confirmed is covered by it: what came in during the round trip stays pending.
+func (e *entry) takeReadingLocked(nowMs int64) {
+	seq, durationMs := e.seq.Load(), e.names.durationMs()
+	r := &reading{sequence: seq, atMs: max(nowMs, window.Start(seq, durationMs))}
+	for slot := range r.covered {
+		r.covered[slot] = max(0, wordCount(e.words[slot].Load())+e.others[slot].Load()-max(0, e.unsentLocked(slot)))
+	}
+	slot := slotOf(seq)
+	uncovered := window.Start(seq+1, durationMs) - r.atMs
+	r.known = mul(r.covered[slot], durationMs).plus(mul(r.covered[previousSlot(slot)], max(0, uncovered)))
+	e.book.meter().reading.Store(r)
+	e.hear(nowMs)
+}
+
+// levelLocked is the level that a request would be judged by.
+func (e *entry) levelLocked(nowMs int64, k *knobs) float64 {
+	durationMs := e.names.durationMs()
+	var v estimated
+	e.estimateHeld(&v, nowMs, durationMs, e.book.meter().limit.Load(), 0, k)
+	return v.level.float(durationMs)
+}
+
+// beEstimate gives a new entry what the estimate mode needs, in one piece of memory.
+func (e *entry) beEstimate() {
+	whole := &struct {
+		book  book
+		rare  rare
+		meter meter
+	}{}
+	whole.rare.metered = &whole.meter
+	whole.book.rare = &whole.rare
+	e.book = &whole.book
+	e.flags.Or(flagEstimate)
+}
+
+// forgot counts own cost that its cell has taken along unsent. In the estimate mode that
+// is how cost below the floor ends, and no loss.
+func (l *Limiter) forgot(e *entry, cost int64) {
+	if flags := e.flags.Load(); flags&flagEstimate != 0 && flags&flagAsked == 0 {
+		l.metrics.unsynced.Add(cost)
+		return
+	}
+	l.metrics.dropped[droppedExpired].Add(cost)
+}
+
+// askAll makes all unsent cost of the estimate mode wait for a sync, below its floor or
+// not: for a node that stops.
+func (l *Limiter) askAll() {
+	k, _ := parseKnobs("")
+	l.table.each(func(e *entry) {
+		if e.flags.Load()&flagEstimate == 0 {
+			return
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.unsentLocked(0)+e.unsentLocked(1) > 0 && e.flags.Or(flagAsked)&flagAsked == 0 {
+			k.waiting.Add(1)
+			l.shardOf(e).syncs.add(wanted{e, k})
+		}
+	})
+}
+
+// unsyncedIn is the cost of the keys that wait for a sync.
+func (l *Limiter) unsyncedIn(sh *shard) (cost int64) {
+	sh.syncs.mu.Lock()
+	defer sh.syncs.mu.Unlock()
+	for _, w := range sh.syncs.waiting {
+		w.entry.mu.Lock()
+		cost += max(0, w.entry.unsentLocked(0)) + max(0, w.entry.unsentLocked(1))
+		w.entry.mu.Unlock()
+	}
+	return cost
+}
+
+// syncOnce syncs what waits, in all shards at the same time.
+func (l *Limiter) syncOnce(ctx context.Context) error {
+	errs := make([]error, len(l.shards))
+	l.eachShard(func(sh *shard) { errs[sh.index] = l.syncShard(ctx, sh) })
+	return errors.Join(errs...)
+}

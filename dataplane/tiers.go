@@ -1,0 +1,89 @@
+package dataplane
+
+import "sync/atomic"
+
+// tier is how near a key is to its limit: what decides how often it talks to the origin.
+type tier uint8
+
+const (
+	tierIdle   tier = iota // below a tenth of the limit
+	tierLow                // below half
+	tierNormal             // below four fifths
+	tierHot
+	tiers
+)
+
+func (t tier) String() string { return [...]string{"idle", "low", "normal", "hot"}[t] }
+
+// tierOf is left-closed: half the limit is normal.
+func tierOf(level float64, limit int64) tier {
+	switch pressure := level / float64(limit); {
+	case pressure >= 0.8:
+		return tierHot
+	case pressure >= 0.5:
+		return tierNormal
+	case pressure >= 0.1:
+		return tierLow
+	}
+	return tierIdle // of a limit of 0 too: nothing that the origin could say matters
+}
+
+// intervalMs is how long ago a key of the tier must have been synced to be synced
+// again. What is idle and below its floor is not synced at all.
+func (t tier) intervalMs(baseMs int64) int64 {
+	switch t {
+	case tierHot:
+		return baseMs / 2
+	case tierNormal:
+		return baseMs
+	}
+	return 4 * baseMs
+}
+
+// effectiveFloor is how much local cost an idle key gathers before it is worth a sync:
+// the floor, but no more than a hundredth of the limit.
+func effectiveFloor(floor, limit int64) int64 { return min(floor, max(limit/100, 1)) }
+
+// overdue reports whether a key that was last synced at heardMs, 0 for never, may sync
+// again.
+func (t tier) overdue(nowMs, heardMs, baseMs int64) bool {
+	return heardMs == 0 || nowMs-heardMs >= t.intervalMs(baseMs)
+}
+
+// costly is true of keys that only sync once their local cost has reached the floor.
+func (t tier) costly(heardMs int64) bool { return heardMs == 0 || t == tierIdle }
+
+// tierCounts are how many keys are in each tier, and how they got there.
+type tierCounts struct {
+	keys  [tiers]atomic.Int64
+	moves [tiers][tiers]atomic.Int64
+}
+
+func (c *tierCounts) move(from, to tier) {
+	c.keys[from].Add(-1)
+	c.keys[to].Add(1)
+	c.moves[from][to].Add(1)
+}
+
+// Flags of an entry in the estimate mode, above all others.
+const (
+	flagEstimate = 1 << 28 // it has a meter
+	flagAsked    = 1 << 29 // it waits for a sync, or is in one
+	tierShift    = 30      // two bits
+	flagsOfTier  = 3 << tierShift
+)
+
+func (e *entry) tier() tier { return tier(e.flags.Load() >> tierShift) }
+
+// moveTier returns where the key was. One that was evicted stays where it was counted.
+func (e *entry) moveTier(to tier) (from tier) {
+	for {
+		flags := e.flags.Load()
+		if flags&flagDead != 0 {
+			return to
+		}
+		if e.flags.CompareAndSwap(flags, flags&^uint32(flagsOfTier)|uint32(to)<<tierShift) {
+			return tier(flags >> tierShift)
+		}
+	}
+}
