@@ -102,7 +102,7 @@ type CountStore interface {
 	// than the stored one changes nothing. Counts must be sorted by
 	// window.Cell.Compare, without duplicates, at most PublishRowsMax; they go out
 	// as one statement. After nil all are stored, and every later Import tells of
-	// them. An error that wraps ErrRefused means that none is stored and at least one
+	// those that are not Quiet. An error that wraps ErrRefused means that none is stored and at least one
 	// row never will be; after any other error the caller may repeat the same call
 	// with no harm done.
 	Publish(ctx context.Context, region string, counts []Count) error
@@ -110,8 +110,8 @@ type CountStore interface {
 	// Import calls yield at most once for each cell that expires after nowMs (Unix
 	// milliseconds) and has a component from any region, in no particular order:
 	// with the zero Cursor for all of them, otherwise for those of which another
-	// region's component was raised by a Publish since the Import that returned
-	// after, and for a few more. Each is yielded whole: all its regions' components
+	// region's component was raised by a Publish, not quietly, since the Import that
+	// returned after, and for a few more. Each is yielded whole: all its regions' components
 	// are in it, as they are now. yield must not block.
 	//
 	// It returns the Cursor for the next call. After an error that is after itself,
@@ -163,6 +163,12 @@ type Count struct {
 	// Shared tells that the publisher knows of another region that uses this key.
 	// Once stored as true it stays.
 	Shared bool
+
+	// Quiet tells that no other region needs to know yet: no Import has to tell of it
+	// that does not ask for all. A row that was only ever raised quietly is told of with
+	// the first Publish that is not quiet, whether that raises it or not; any other row
+	// when it is next raised by one.
+	Quiet bool
 }
 
 // Imported is what a CountStore holds of one cell, seen from a region.

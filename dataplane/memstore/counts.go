@@ -58,7 +58,7 @@ var _ dataplane.CountStore = (*Counts)(nil)
 type component struct {
 	count, countedAtMs int64
 	shared             bool
-	updatedMs          int64 // when count last grew, or the row was stamped anew
+	updatedMs          int64 // when count last grew, or the row was stamped anew; 0 if only ever quietly
 	late               bool  // became visible so long after updatedMs that an Import may have missed it
 }
 

@@ -77,7 +77,7 @@ func (c *Counts) raiseLocked(region string, row dataplane.Count, by stamp) {
 		now.count, now.countedAtMs = row.Count, max(row.CountedAtMs, 0)
 		c.stats.RowsGrown++
 	}
-	if grows || by.anew || was.late {
+	if !row.Quiet && (grows || by.anew || was.late || was.updatedMs == 0) {
 		now.updatedMs, now.late = max(was.updatedMs, by.atMs), by.late
 	}
 	now.shared = was.shared || row.Shared
@@ -86,7 +86,7 @@ func (c *Counts) raiseLocked(region string, row dataplane.Count, by stamp) {
 	}
 	c.stats.RowsWritten++
 	regions[region] = now
-	if !ok || now.updatedMs != was.updatedMs {
+	if now.updatedMs != was.updatedMs {
 		c.changes.add(change{now.updatedMs, row.Cell, region}, c.cells)
 	}
 }

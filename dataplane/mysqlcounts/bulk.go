@@ -35,7 +35,7 @@ func (m multiRow) statement(rows int) string {
 
 // upsertColumns is how many arguments a row takes, in the order of
 // dataplanedb.WindowCountUpsertParams. A prepared statement takes 65,535.
-const upsertColumns = 10
+const upsertColumns = 11
 
 // upsertArgs passes names as []byte: the driver then writes them as binary literals,
 // which no charset on the way can refuse or change.
@@ -46,7 +46,7 @@ func upsertArgs(region string, counts []dataplane.Count) []any {
 		args = append(args,
 			[]byte(n.Cell.Workspace), []byte(n.Cell.Namespace), []byte(n.Cell.Identifier),
 			storedDuration(&n.Cell.Key), n.Cell.Sequence, regionBytes,
-			n.Count, max(n.CountedAtMs, 0), n.Shared, n.Cell.ExpiresAtMs())
+			n.Count, max(n.CountedAtMs, 0), n.Shared, n.Cell.ExpiresAtMs(), n.Quiet)
 	}
 	return args
 }

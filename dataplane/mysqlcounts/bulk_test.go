@@ -43,8 +43,8 @@ func TestUpsertRepeatsTheTuple(t *testing.T) {
 // they would pass here, and MySQL would refuse those that are not UTF-8.
 func TestUpsertArgs(t *testing.T) {
 	x := cell("x")
-	row := []any{[]byte("w"), []byte("n"), []byte("x"), x.DurationMs(), x.Sequence, []byte("eu"), int64(5), int64(99), true, x.ExpiresAtMs()}
-	if got := upsertArgs("eu", []dataplane.Count{{Cell: x, Count: 5, CountedAtMs: 99, Shared: true}}); !reflect.DeepEqual(got, row) {
+	row := []any{[]byte("w"), []byte("n"), []byte("x"), x.DurationMs(), x.Sequence, []byte("eu"), int64(5), int64(99), true, x.ExpiresAtMs(), true}
+	if got := upsertArgs("eu", []dataplane.Count{{Cell: x, Count: 5, CountedAtMs: 99, Shared: true, Quiet: true}}); !reflect.DeepEqual(got, row) {
 		t.Errorf("got %#v, want %#v", got, row)
 	}
 	if n := len(upsertArgs("eu", countsOf(1, cells(7)...))); n != 7*upsertColumns {

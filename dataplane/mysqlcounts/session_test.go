@@ -141,7 +141,7 @@ func TestClockKnowsNoTimeZone(t *testing.T) {
 			}
 			q := dataplanedb.New(conn)
 			if err := q.WindowCountUpsert(t.Context(), dataplanedb.WindowCountUpsertParams{
-				WorkspaceID: []byte(zone), Namespace: []byte("n"), Identifier: []byte("i"), Region: []byte("eu"), Sequence: now}); err != nil {
+				WorkspaceID: []byte(zone), Namespace: []byte("n"), Identifier: []byte("i"), Region: []byte("eu"), Sequence: now, Quiet: false}); err != nil {
 				t.Fatal(err)
 			}
 			if err := q.NodeBeat(t.Context(), dataplanedb.NodeBeatParams{NodeID: []byte("n"), Region: []byte("eu")}); err != nil {

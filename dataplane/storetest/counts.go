@@ -70,6 +70,7 @@ func TestCountStore(t *testing.T, open func(t testing.TB) Store) {
 		}
 		run("yields what another region raised since, whole", testImportSinceWhole)
 		run("leaves out what has long been told", testImportSinceLeavesOut)
+		run("leaves out what is quiet, until it is not", testImportSinceQuiet)
 		run("leaves out expired cells", testImportSinceExpiry)
 		run("misses nothing while others publish", testImportSinceConcurrently)
 		run("after an error the cursor is the one before it", testImportSinceError)

@@ -166,6 +166,48 @@ func testImportSinceLeavesOut(t *testing.T, s Store) {
 	}
 }
 
+// "No Import has to tell of it that does not ask for all. A row that was only ever raised
+// quietly is told of with the first Publish that is not quiet, whether that raises it or
+// not; any other row when it is next raised by one."
+func testImportSinceQuiet(t *testing.T, s Store) {
+	c := liveCell("w", "x")
+	f := follow("eu")
+	f.pull(t, s, "")
+	quiet := func(n int64) dataplane.Count { return dataplane.Count{Cell: c, Count: n, Quiet: true} }
+	loud := func(n int64) dataplane.Count { return dataplane.Count{Cell: c, Count: n} }
+	settle := func() {
+		t.Helper()
+		deadline := time.Now().Add(quietWithin)
+		for f.pull(t, s, "") > 0 {
+			if time.Now().After(deadline) {
+				t.Fatal("what was told before is told again and again")
+			}
+		}
+	}
+	for _, step := range []struct {
+		what   string
+		row    dataplane.Count
+		stored int64
+		told   int
+	}{
+		{"new and quiet", quiet(5), 5, 0},
+		{"raised quietly", quiet(6), 6, 0},
+		{"the same, not quiet", loud(6), 6, 1},
+		{"raised quietly once more", quiet(7), 7, 0},
+		{"the same, quiet", quiet(7), 7, 0},
+		{"raised, not quiet", loud(8), 8, 1},
+	} {
+		settle()
+		publish(t, s, "us", step.row)
+		if n := f.pull(t, s, ""); n != step.told {
+			t.Errorf("%s: %d cells told, want %d", step.what, n, step.told)
+		}
+		if got := imported(t, s, "eu", began.UnixMilli(), "")[c].Foreign; got != step.stored {
+			t.Errorf("%s: %d is stored, want %d", step.what, got, step.stored)
+		}
+	}
+}
+
 func testImportSinceExpiry(t *testing.T, s Store) {
 	c := liveCell("w", "x")
 	f := follow("eu")

@@ -91,6 +91,8 @@ var countsFaults = map[string]string{
 	"the age moves without the count":      "Import/the_age_of_a_count",
 	"yields what was raised and no more":   "Import_after_a_Cursor/yields_what_another_region_raised",
 	"yields all after a cursor":            "Import_after_a_Cursor/leaves_out_what_has_long",
+	"tells of quiet rows":                  "Import_after_a_Cursor/leaves_out_what_is_quiet",
+	"forgets to tell of what was quiet":    "Import_after_a_Cursor/leaves_out_what_is_quiet",
 	"stamps what has not grown":            "Import_after_a_Cursor/leaves_out_what_has_long",
 	"yields expired cells after a cursor":  "Import_after_a_Cursor/leaves_out_expired",
 	"reads the cursor after the rows":      "Import_after_a_Cursor/misses_nothing",

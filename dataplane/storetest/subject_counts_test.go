@@ -32,8 +32,10 @@ type countsSubject struct {
 type countsComponent struct {
 	region  string
 	row     *dataplane.Count
-	changed dataplane.Cursor
+	changed dataplane.Cursor // neverTold while it was only ever raised quietly
 }
+
+const neverTold = -1
 
 type tuningRow struct {
 	region   string
@@ -108,14 +110,19 @@ func (s *countsSubject) store(region string, counts []dataplane.Count) {
 			s.index[id] = len(s.components)
 			s.version++
 			row.CountedAtMs = max(row.CountedAtMs, 0)
-			s.components = append(s.components, countsComponent{region, &row, s.version})
+			changed := s.version
+			if counts[i].Quiet && s.fault != "tells of quiet rows" {
+				changed = neverTold
+			}
+			s.components = append(s.components, countsComponent{region, &row, changed})
 			if s.fault == "keeps a reference to the rows" {
 				s.components[len(s.components)-1].row = &counts[i]
 			}
 			continue
 		}
 		row := s.components[place].row
-		if counts[i].Count > row.Count || s.fault == "stamps what has not grown" {
+		woken := s.components[place].changed == neverTold && s.fault != "forgets to tell of what was quiet"
+		if (counts[i].Count > row.Count || woken || s.fault == "stamps what has not grown") && (!counts[i].Quiet || s.fault == "tells of quiet rows") {
 			s.version++
 			s.components[place].changed = s.version
 		}
@@ -187,7 +194,7 @@ func (s *countsSubject) find(region string, nowMs int64, after dataplane.Cursor)
 	raised := make(map[window.Cell]bool)
 	places := make(map[window.Cell]int) // in found
 	for _, c := range s.components {
-		if c.changed >= after && (c.region != region || after == 0) && (s.fault != "misses some" || c.changed%5 != 4 || after == 0) {
+		if (c.changed >= after || after == 0) && (c.region != region || after == 0) && (s.fault != "misses some" || c.changed%5 != 4 || after == 0) {
 			raised[c.row.Cell] = true
 		}
 	}

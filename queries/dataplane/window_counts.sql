@@ -7,12 +7,15 @@
 -- The multi-row form in mysqlcounts repeats this statement's VALUES tuple.
 -- The clock is seconds since 1970, which know no time zone, and the milliseconds of
 -- the same instant: NOW() alone is read back wrong in the hour that a zone has twice.
--- A clock that has gone back lowers no stamp.
+-- A clock that has gone back lowers no stamp. A quiet row has the stamp 0, which no
+-- import by cursor comes to; the first one that is not quiet stamps it, raised or not.
 INSERT INTO ratelimit_window_counts
   (workspace_id, namespace, identifier, duration_ms, sequence, region, count, counted_at, shared, expires_at, updated_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
+VALUES (sqlc.arg(workspace_id), sqlc.arg(namespace), sqlc.arg(identifier), sqlc.arg(duration_ms), sqlc.arg(sequence),
+  sqlc.arg(region), sqlc.arg(count), sqlc.arg(counted_at), sqlc.arg(shared), sqlc.arg(expires_at),
+  IF(sqlc.arg(quiet), 0, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000))
 ON DUPLICATE KEY UPDATE
-  updated_at = IF(VALUES(count) > count, GREATEST(updated_at, VALUES(updated_at)), updated_at),
+  updated_at = IF(VALUES(count) > count OR updated_at = 0, GREATEST(updated_at, VALUES(updated_at)), updated_at),
   counted_at = IF(VALUES(count) > count, VALUES(counted_at), counted_at),
   shared = GREATEST(shared, VALUES(shared)),
   count = GREATEST(count, VALUES(count));
@@ -22,7 +25,9 @@ ON DUPLICATE KEY UPDATE
 -- became visible so long after their stamp that an import may have overlooked them.
 INSERT INTO ratelimit_window_counts
   (workspace_id, namespace, identifier, duration_ms, sequence, region, count, counted_at, shared, expires_at, updated_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
+VALUES (sqlc.arg(workspace_id), sqlc.arg(namespace), sqlc.arg(identifier), sqlc.arg(duration_ms), sqlc.arg(sequence),
+  sqlc.arg(region), sqlc.arg(count), sqlc.arg(counted_at), sqlc.arg(shared), sqlc.arg(expires_at),
+  IF(sqlc.arg(quiet), 0, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000))
 ON DUPLICATE KEY UPDATE
   updated_at = GREATEST(updated_at, VALUES(updated_at)),
   counted_at = IF(VALUES(count) > count, VALUES(counted_at), counted_at),

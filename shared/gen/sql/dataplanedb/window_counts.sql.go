@@ -44,7 +44,9 @@ func (q *Queries) ReplicaPosition(ctx context.Context, arg ReplicaPositionParams
 const WindowCountTouch = `-- name: WindowCountTouch :exec
 INSERT INTO ratelimit_window_counts
   (workspace_id, namespace, identifier, duration_ms, sequence, region, count, counted_at, shared, expires_at, updated_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
+VALUES (?, ?, ?, ?, ?,
+  ?, ?, ?, ?, ?,
+  IF(?, 0, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000))
 ON DUPLICATE KEY UPDATE
   updated_at = GREATEST(updated_at, VALUES(updated_at)),
   counted_at = IF(VALUES(count) > count, VALUES(counted_at), counted_at),
@@ -63,6 +65,7 @@ type WindowCountTouchParams struct {
 	CountedAt   uint64
 	Shared      bool
 	ExpiresAt   uint64
+	Quiet       interface{}
 }
 
 // The same, and the row is stamped anew whether its count grows or not: for rows that
@@ -79,6 +82,7 @@ func (q *Queries) WindowCountTouch(ctx context.Context, arg WindowCountTouchPara
 		arg.CountedAt,
 		arg.Shared,
 		arg.ExpiresAt,
+		arg.Quiet,
 	)
 	return err
 }
@@ -87,9 +91,11 @@ const WindowCountUpsert = `-- name: WindowCountUpsert :exec
 
 INSERT INTO ratelimit_window_counts
   (workspace_id, namespace, identifier, duration_ms, sequence, region, count, counted_at, shared, expires_at, updated_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
+VALUES (?, ?, ?, ?, ?,
+  ?, ?, ?, ?, ?,
+  IF(?, 0, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000))
 ON DUPLICATE KEY UPDATE
-  updated_at = IF(VALUES(count) > count, GREATEST(updated_at, VALUES(updated_at)), updated_at),
+  updated_at = IF(VALUES(count) > count OR updated_at = 0, GREATEST(updated_at, VALUES(updated_at)), updated_at),
   counted_at = IF(VALUES(count) > count, VALUES(counted_at), counted_at),
   shared = GREATEST(shared, VALUES(shared)),
   count = GREATEST(count, VALUES(count))
@@ -106,6 +112,7 @@ type WindowCountUpsertParams struct {
 	CountedAt   uint64
 	Shared      bool
 	ExpiresAt   uint64
+	Quiet       interface{}
 }
 
 // Statements on the counts that regions share, as nodes run them.
@@ -115,7 +122,8 @@ type WindowCountUpsertParams struct {
 // The multi-row form in mysqlcounts repeats this statement's VALUES tuple.
 // The clock is seconds since 1970, which know no time zone, and the milliseconds of
 // the same instant: NOW() alone is read back wrong in the hour that a zone has twice.
-// A clock that has gone back lowers no stamp.
+// A clock that has gone back lowers no stamp. A quiet row has the stamp 0, which no
+// import by cursor comes to; the first one that is not quiet stamps it, raised or not.
 func (q *Queries) WindowCountUpsert(ctx context.Context, arg WindowCountUpsertParams) error {
 	_, err := q.db.ExecContext(ctx, WindowCountUpsert,
 		arg.WorkspaceID,
@@ -128,6 +136,7 @@ func (q *Queries) WindowCountUpsert(ctx context.Context, arg WindowCountUpsertPa
 		arg.CountedAt,
 		arg.Shared,
 		arg.ExpiresAt,
+		arg.Quiet,
 	)
 	return err
 }
