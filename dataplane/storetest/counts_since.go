@@ -230,28 +230,25 @@ func testImportSinceExpiry(t *testing.T, s Store) {
 // Conformance 40, with everything at once: regions publish, a node follows, and once
 // they are done one more import has everything.
 func testImportSinceConcurrently(t *testing.T, s Store) {
-	const rounds, cells = 40, 30
-	var wg sync.WaitGroup
-	for p := range 4 {
-		region := []string{"us", "ap"}[p%2]
-		wg.Go(func() {
-			for r := range rounds {
-				rows := make(map[window.Cell]int64)
-				for i := r % 3; i < cells; i += 3 {
-					rows[liveCell("w", fmt.Sprint("id-", i))] = int64(r*4 + p + 1)
+	const rounds, publishers, cells = 40, 4, 10
+	f := follow("eu")
+	for r := range rounds {
+		var wg sync.WaitGroup
+		for p := range publishers {
+			region := []string{"us", "ap"}[p%2]
+			wg.Go(func() {
+				rows := make(map[window.Cell]int64) // raised once: no later raise tells of them again
+				for i := range cells {
+					rows[liveCell("w", fmt.Sprint("id-", r, "-", p/2*cells+i))] = int64(p + 1)
 				}
 				if err := s.Publish(t.Context(), region, sortedCounts(rows)); err != nil {
 					t.Errorf("publisher %d: %v", p, err)
-					return
 				}
-			}
-		})
-	}
-	f := follow("eu")
-	for range rounds {
+			})
+		}
 		f.pull(t, s, "")
+		wg.Wait()
 	}
-	wg.Wait()
 	f.pull(t, s, "")
 	f.wantAll(t, s, "")
 }

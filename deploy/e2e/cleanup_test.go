@@ -19,7 +19,7 @@ func TestTheCronDeletesExactlyTheExpired(t *testing.T) {
 			rows[i] = "('acme', 'api', ?, 60000, 1, 'eu', 7, ?, 1)"
 			args = append(args, fmt.Sprintf("%s_%03d", kind, i), expires.UnixMilli())
 		}
-		if _, err := db.ExecContext(t.Context(), "INSERT INTO ratelimit_window_counts VALUES "+strings.Join(rows, ","), args...); err != nil {
+		if _, err := db.ExecContext(t.Context(), "INSERT INTO ratelimit_window_counts (workspace_id, namespace, identifier, duration_ms, sequence, region, count, expires_at, updated_at) VALUES "+strings.Join(rows, ","), args...); err != nil {
 			t.Fatal(err)
 		}
 	}

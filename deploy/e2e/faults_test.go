@@ -129,7 +129,8 @@ func originTotal(t *testing.T, s *stack.Stack, region, prefix string) (sum int64
 func recovered(t *testing.T, s *stack.Stack) {
 	t.Helper()
 	db := database(t, s)
-	if _, err := db.ExecContext(t.Context(), "INSERT INTO ratelimit_window_counts VALUES ('acme','api','old',60000,1,'eu',7,?,1)",
+	if _, err := db.ExecContext(t.Context(), "INSERT INTO ratelimit_window_counts "+
+		"(workspace_id, namespace, identifier, duration_ms, sequence, region, count, expires_at, updated_at) VALUES ('acme','api','old',60000,1,'eu',7,?,1)",
 		time.Now().Add(-time.Hour).UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
