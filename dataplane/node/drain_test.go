@@ -10,8 +10,12 @@ import (
 
 	"connectrpc.com/connect"
 	"connectrpc.com/grpchealth"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
 // A drain, step by step: the node says that it wants no more calls; goes on
@@ -159,5 +163,34 @@ func TestWaitReportsABrokenPort(t *testing.T) {
 	end()
 	if err := h.Wait(ended); err != nil {
 		t.Errorf("wait after its context ended: %v", err)
+	}
+}
+
+// Whoever watches health is told that the node is leaving, and does not keep it from
+// doing so; nothing that was decided is reported as cut off.
+func TestDrainDoesNotWaitForWatchers(t *testing.T) {
+	h := start(t, scripted{})
+	conn, err := grpc.NewClient(h.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	watch, err := healthv1.NewHealthClient(conn).Watch(t.Context(), &healthv1.HealthCheckRequest{Service: weirv1connect.RateLimitServiceName})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now, err := watch.Recv(); err != nil || now.Status != healthv1.HealthCheckResponse_SERVING {
+		t.Fatalf("at first: %v, %v", now, err)
+	}
+	drained := make(chan error)
+	go func() { drained <- h.Drain() }()
+	if now, err := watch.Recv(); err != nil || now.Status != healthv1.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("while draining: %v, %v", now, err)
+	}
+	if err := <-drained; err != nil {
+		t.Errorf("drain: %v", err)
+	}
+	if _, err := watch.Recv(); err == nil {
+		t.Error("the watch outlives the node")
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"runtime"
 	"time"
 
 	"google.golang.org/grpc"
@@ -40,7 +39,7 @@ type grpcEndpoint struct {
 	tokens   *Tokens
 	tls      *TLS
 	services []*grpc.ServiceDesc
-	server   *grpc.Server // made by listen, because it begins with goroutines
+	server   *grpc.Server // made by listen
 	health   *health.Server
 	listener net.Listener
 }
@@ -66,8 +65,6 @@ func (e *grpcEndpoint) listen(ctx context.Context) error {
 		grpc.StaticConnWindowSize(connectionWindowBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEveryMin, PermitWithoutStream: true}),
-		// Goroutines that live on keep the stacks that decoding has grown.
-		grpc.NumStreamWorkers(uint32(runtime.GOMAXPROCS(0))),
 		grpc.StreamInterceptor(e.admitStream),
 	}
 	if e.tls != nil {
