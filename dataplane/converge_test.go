@@ -96,6 +96,22 @@ func TestAWipedOriginIsHealed(t *testing.T) {
 	}
 }
 
+// A node's last send is its last chance to find a loss, and to heal it.
+func TestAWipeThatStopFindsIsHealed(t *testing.T) {
+	w := newWorld(t)
+	a := w.node("eu", "a")
+	a.take("k", 6, 100)
+	a.replay()
+	w.origin("eu").Wipe()
+	a.take("k", 1, 100)
+	if err := a.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.origin("eu").Totals()[w.cell("k")]; got != 7 {
+		t.Errorf("origin has %d after the last node has left, want 7", got)
+	}
+}
+
 // A lost reply may count twice, never less than once; the metric says so.
 func TestALostReplyErrsOnTheSafeSide(t *testing.T) {
 	w := newWorld(t)

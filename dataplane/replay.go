@@ -277,8 +277,12 @@ func (l *Limiter) heal(lost []Add) {
 		byShard[i] = append(byShard[i], a)
 	}
 	for i, cells := range byShard {
-		if len(cells) > 0 {
-			l.calls.start(func() { l.raise(l.shards[i], cells) })
+		if len(cells) == 0 {
+			continue
+		}
+		tell := func() { l.raise(l.shards[i], cells) }
+		if !l.calls.start(tell) {
+			tell() // this is the last send before the end: nobody here will find it lost again
 		}
 	}
 }

@@ -1,0 +1,10 @@
+// Package faults holds the tests of a fleet on real servers that break: several
+// regions of several limiters in one process, a Redis for each region, one MariaDB for
+// all, and between each node and its servers a proxy that can cut, silence, delay and
+// forget. There is nothing in it but tests; README.md has what they measured.
+//
+// Each test keeps a load going, breaks something, heals it, and holds the fleet to what
+// no fault may change: callers see neither an error nor a wait past ReadTimeout, and at
+// the end what Redis and MySQL hold is what was accepted, but for what the nodes' own
+// metrics name as dropped or ambiguous.
+package faults

@@ -1,0 +1,208 @@
+package faults
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/mysqlcounts"
+	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/shared/servers"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// plan is how a fleet differs from two regions with two nodes each on the shared
+// MariaDB, with quick tuning and true clocks.
+type plan struct {
+	regions []string
+	nodes   int // of each region
+	tuning  tuning.Tuning
+	mysql   *servers.MariaDB                        // of the test's own, if it is to be killed
+	skew    func(region string, node int) time.Duration // of a node's clock
+	counts  mysqlcounts.Options
+	replica bool // imports read a second database, which the test brings up to date
+}
+
+// quick publishes every growth, and soon: so rows can be compared with what was
+// accepted, to the unit.
+func quick() tuning.Tuning {
+	t := tuning.Default()
+	t.Floor, t.Step = 0, 0
+	t.SlowInterval, t.FastInterval = tuning.Duration(400*time.Millisecond), tuning.Duration(200*time.Millisecond)
+	t.MinGlobalDuration = tuning.Duration(time.Second)
+	return t
+}
+
+// fleet is several regions in one process.
+type fleet struct {
+	t       *testing.T
+	plan    plan
+	server  *servers.MariaDB
+	dsn     string
+	db      *sql.DB // past all proxies
+	replica string  // its DSN, if there is one
+	regions []*region
+	began   time.Time
+}
+
+// region is a Redis of its own, its nodes, and what their callers were granted.
+type region struct {
+	fleet   *fleet
+	name    string
+	redis   *servers.Redis
+	truth   *redisorigin.Origin // past all proxies
+	nodes   []*node
+	ledger  *ledger
+	started int // nodes, ever
+}
+
+func newFleet(t *testing.T, p plan) *fleet {
+	t.Helper()
+	if p.regions == nil {
+		p.regions = []string{"eu", "us"}
+	}
+	if p.nodes == 0 {
+		p.nodes = 2
+	}
+	if p.tuning == (tuning.Tuning{}) {
+		p.tuning = quick()
+	}
+	f := &fleet{t: t, plan: p, server: p.mysql, began: time.Now()}
+	if f.server == nil {
+		f.server = servers.SharedMariaDB(t)
+	}
+	f.dsn = f.server.DatabaseForTest(t)
+	f.db = migrated(t, f.dsn)
+	if p.replica {
+		f.replica = f.server.DatabaseForTest(t)
+		migrated(t, f.replica)
+	}
+	f.storeTuning(p.tuning)
+	for _, name := range p.regions {
+		r := &region{fleet: f, name: name, redis: servers.RedisForTest(t), ledger: newLedger()}
+		r.truth = originAt(t, r.redis.Addr())
+		f.regions = append(f.regions, r)
+		for range p.nodes {
+			r.start()
+		}
+	}
+	for _, n := range f.nodes() {
+		eventually(t, 20*time.Second, n.id+" has its tuning and has imported", n.ready)
+	}
+	return f
+}
+
+// migrated opens a database and makes our tables in it.
+func migrated(t *testing.T, dsn string) *sql.DB {
+	t.Helper()
+	db := openDB(t, dsn)
+	must(t, schema.Migrate(t.Context(), db, slog.New(slog.DiscardHandler)))
+	return db
+}
+
+func openDB(t *testing.T, dsn string) *sql.DB {
+	t.Helper()
+	db, err := mysqlcounts.Open(dsn)
+	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) })
+	return db
+}
+
+func originAt(t *testing.T, addr string) *redisorigin.Origin {
+	t.Helper()
+	o, err := redisorigin.Open("redis://"+addr, redisorigin.Options{Logger: slog.New(slog.DiscardHandler)})
+	must(t, err)
+	t.Cleanup(func() { must(t, o.Close()) })
+	return o
+}
+
+func (f *fleet) storeTuning(tun tuning.Tuning) {
+	document, err := tun.Document()
+	must(f.t, err)
+	f.exec("INSERT INTO ratelimit_tuning (region, document, actor, reason, created_at) VALUES ('', ?, 'test', 'test', 0)", document)
+}
+
+func (f *fleet) exec(statement string, args ...any) {
+	f.t.Helper()
+	if _, err := f.db.ExecContext(f.t.Context(), statement, args...); err != nil {
+		f.t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// nodes are those that run.
+func (f *fleet) nodes() (all []*node) {
+	for _, r := range f.regions {
+		all = append(all, r.nodes...)
+	}
+	return all
+}
+
+// region is the one of that name.
+func (f *fleet) region(name string) *region {
+	for _, r := range f.regions {
+		if r.name == name {
+			return r
+		}
+	}
+	panic("no region " + name)
+}
+
+// stop stops all nodes in good order, while their servers are up.
+func (f *fleet) stop() {
+	f.t.Helper()
+	for _, n := range f.nodes() {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		if err := n.Stop(ctx); err != nil {
+			f.t.Errorf("stop %s: %v", n.id, err)
+		}
+		cancel()
+	}
+}
+
+// metric is the sum over a region's nodes.
+func (r *region) metric(name string, labels ...string) (sum int64) {
+	for _, n := range r.nodes {
+		sum += n.metric(name, labels...)
+	}
+	return sum
+}
+
+// metric is the sum over all nodes.
+func (f *fleet) metric(name string, labels ...string) (sum int64) {
+	for _, r := range f.regions {
+		sum += r.metric(name, labels...)
+	}
+	return sum
+}
+
+// toRedis and toMySQL do something to every way of a region to its servers.
+func (r *region) toRedis(f func(*servers.Proxy)) {
+	for _, n := range r.nodes {
+		f(n.toRedis)
+	}
+}
+
+func (r *region) toMySQL(f func(*servers.Proxy)) {
+	for _, n := range r.nodes {
+		f(n.toMySQL)
+	}
+}
+
+// heal ends every fault of every way, and returns when.
+func (f *fleet) heal() time.Time {
+	f.t.Helper()
+	for _, n := range f.nodes() {
+		must(f.t, n.toRedis.Heal())
+		must(f.t, n.toMySQL.Heal())
+	}
+	return time.Now()
+}
+
+func (r *region) nextID() string {
+	r.started++
+	return fmt.Sprintf("%s-%d", r.name, r.started)
+}

@@ -1,0 +1,54 @@
+package faults
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weirhq/weir/shared/servers"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(servers.ShareMariaDB(m)) }
+
+// soak chooses between the short form of a test and the long one, which make soak runs.
+func soak[T any](short, long T) T {
+	if os.Getenv("WEIR_SOAK") != "" {
+		return long
+	}
+	return short
+}
+
+// eventually polls until f is true, at most for within, and returns how long it took.
+func eventually(t *testing.T, within time.Duration, what string, f func() bool) time.Duration {
+	t.Helper()
+	began := time.Now()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !f() {
+		if time.Since(began) > within {
+			t.Fatalf("not within %v: %s", within, what)
+		}
+		<-tick.C
+	}
+	return time.Since(began)
+}
+
+// pause lets time pass on real servers, while a load goes on: a fault has to last.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,150 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/mysqlcounts"
+	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+// node is a limiter with a way of its own to each server.
+type node struct {
+	*dataplane.Limiter
+	id               string
+	toRedis, toMySQL *servers.Proxy
+	redisAt          atomic.Pointer[string] // where new connections go: a failover changes it
+	registry         *prometheus.Registry
+	skew             time.Duration
+	callers          sync.RWMutex // each holds it while it waits for a decision
+	drained          bool         // callers turn elsewhere; under callers
+}
+
+// start adds a node to the region, and runs it until the test ends or stops it.
+func (r *region) start() *node {
+	t := r.fleet.t
+	t.Helper()
+	n := &node{id: r.nextID(), registry: prometheus.NewRegistry()}
+	n.toRedis = servers.ProxyForTest(t, r.redis.Addr())
+	n.toMySQL = servers.ProxyForTest(t, r.fleet.server.Addr())
+	addr := n.toRedis.Addr()
+	n.redisAt.Store(&addr)
+
+	options := r.fleet.plan.counts
+	if r.fleet.replica != "" {
+		options.Replica = openDB(t, r.fleet.replica)
+	}
+	counts := mysqlcounts.New(openDB(t, through(r.fleet.dsn, n.toMySQL)), options)
+	config := dataplane.Config{
+		Region: r.name, NodeID: n.id,
+		Origin: n.origin(r.fleet), Counts: &tunedFirst{CountStore: counts, tuned: make(chan struct{})},
+	}
+	if r.fleet.plan.skew != nil {
+		n.skew = r.fleet.plan.skew(r.name, r.started)
+		config.Clock = func() time.Time { return time.Now().Add(n.skew) }
+	}
+	limiter, err := dataplane.New(config)
+	must(t, err)
+	n.Limiter = limiter
+	must(t, errors.Join(n.registry.Register(limiter), n.registry.Register(counts)))
+	must(t, limiter.Start(t.Context()))
+	t.Cleanup(func() { // a node that the test has stopped is not stopped again
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		_ = limiter.Stop(ctx) // the servers may be down, and the test over
+	})
+	r.nodes = append(r.nodes, n)
+	return n
+}
+
+// origin is as redisorigin.Open makes it, but for where it connects to.
+func (n *node) origin(f *fleet) *redisorigin.Origin {
+	f.t.Helper()
+	options, err := redisorigin.ClientOptions("redis://" + n.toRedis.Addr())
+	must(f.t, err)
+	options.Dialer = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		dialer := net.Dialer{Timeout: time.Second}
+		return dialer.DialContext(ctx, network, *n.redisAt.Load())
+	}
+	client := redis.NewUniversalClient(options)
+	f.t.Cleanup(func() { must(f.t, client.Close()) })
+	origin, err := redisorigin.New(client, redisorigin.Options{Logger: slog.New(slog.DiscardHandler)})
+	must(f.t, err)
+	return origin
+}
+
+// through is the DSN of the same database by way of a proxy.
+func through(dsn string, p *servers.Proxy) string {
+	config, err := mysql.ParseDSN(dsn)
+	if err != nil {
+		panic(err)
+	}
+	config.Addr = p.Addr()
+	return config.FormatDSN()
+}
+
+// tunedFirst holds imports back until the settings were read: the first pause between
+// two imports is then the test's, and not the five seconds of the default.
+type tunedFirst struct {
+	dataplane.CountStore
+	tuned chan struct{}
+	once  sync.Once
+}
+
+func (c *tunedFirst) Settings(ctx context.Context, region string) (dataplane.SettingsRows, error) {
+	rows, err := c.CountStore.Settings(ctx, region)
+	c.once.Do(func() { close(c.tuned) })
+	return rows, err
+}
+
+func (c *tunedFirst) Import(ctx context.Context, region string, nowMs int64, after dataplane.Cursor, yield func(dataplane.Imported)) (dataplane.Cursor, error) {
+	select {
+	case <-c.tuned:
+	case <-ctx.Done():
+	}
+	return c.CountStore.Import(ctx, region, nowMs, after, yield)
+}
+
+func (n *node) ready() bool {
+	return n.metric("weir_tuning_version") > 0 && n.Health().ImportedAtMs > 0
+}
+
+// now is the node's clock.
+func (n *node) now() time.Time { return time.Now().Add(n.skew) }
+
+// metric is a counter or gauge of the node's, summed over all its labels that hold the
+// given values.
+func (n *node) metric(name string, values ...string) (sum int64) {
+	families, err := n.registry.Gather()
+	if err != nil {
+		panic(err)
+	}
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			var has []string
+			for _, label := range m.GetLabel() {
+				has = append(has, label.GetValue())
+			}
+			if !slices.ContainsFunc(values, func(v string) bool { return !slices.Contains(has, v) }) {
+				sum += int64(m.GetCounter().GetValue() + m.GetGauge().GetValue())
+			}
+		}
+		return sum
+	}
+	panic("no metric " + name)
+}

@@ -1,0 +1,191 @@
+package faults
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirhq/weir/shared/servers"
+)
+
+// A reply that is lost after INCRBY: the increment may have been applied, is sent
+// again, and is named as ambiguous. What counts twice is no more than that.
+func TestSoakLostReplies(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, plan{})
+	l := load{perSecond: 300, keys: 100}
+	stop := l.start(t, f.regions...)
+	stopWatch := f.watch()
+	eu := f.region("eu")
+	for range soak(2, 20) {
+		pause(t.Context(), 500*time.Millisecond)
+		before := eu.metric("weir_replay_ambiguous_cost_total")
+		eu.toRedis(func(p *servers.Proxy) { p.DropReplies(true) })
+		eventually(t, 10*time.Second, "a reply was lost", func() bool { return eu.metric("weir_replay_ambiguous_cost_total") > before })
+		f.heal()
+	}
+	took := f.recovered(f.heal(), 0)
+	stop()
+	stopWatch()
+	if f.region("us").metric("weir_replay_ambiguous_cost_total") != 0 {
+		t.Error("us lost replies too")
+	}
+	f.settle("lost replies", took, allowance{})
+}
+
+// victims are keys at their limit before a fault, whose callers never give up.
+var victims = load{perSecond: 100, keys: 20, prefix: "victim", limit: 40}
+
+// exhaust drives the victims to their limits, until every node of the fleet says no.
+func (f *fleet) exhaust() {
+	f.t.Helper()
+	eventually(f.t, 20*time.Second, "every node denies the victims", func() bool {
+		denied := true
+		for _, r := range f.regions {
+			for _, n := range r.nodes {
+				for i := range victims.keys {
+					denied = !r.ask(n, victims.key(i), victims.limit).Allowed && denied
+				}
+			}
+		}
+		return denied
+	})
+}
+
+// granted is what the victims were given so far.
+func (f *fleet) granted() (n int64) {
+	for _, r := range f.regions {
+		for i := range victims.keys {
+			n += r.ledger.of(victims.key(i))
+		}
+	}
+	return n
+}
+
+// The origin loses its data: it is killed and comes back empty. What nodes know heals
+// it, by maximum, and a key at its limit stays denied: on the nodes that knew, and on
+// one that starts afterwards.
+//
+// What two nodes sent to the empty server before either had healed it is one sum where
+// it should have been two; that is the cost that may be lost.
+func TestSoakRedisLosesItsData(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, plan{})
+	f.exhaust()
+	before := f.granted()
+	l := load{perSecond: 300, keys: 100}
+	stop, stopVictims := l.start(t, f.regions...), victims.start(t, f.regions...)
+	eu := f.region("eu")
+	var since time.Time
+	for range soak(1, 10) {
+		pause(t.Context(), time.Second)
+		must(t, eu.redis.Kill())
+		pause(t.Context(), time.Second)
+		must(t, eu.redis.Restart(t.Context()))
+		since = time.Now()
+	}
+	forgiven := f.inflight(l) * soak[int64](1, 10)
+	took := f.recovered(since, forgiven)
+	stop()
+	stopVictims()
+	l.touch(f.regions...) // a key that nobody touches is not healed
+	if more := f.granted() - before; more != 0 {
+		t.Errorf("keys at their limit were given %d more", more)
+	}
+	f.newcomerDenies(eu)
+	f.settle("Redis killed, back empty after 1 s", took, allowance{lost: forgiven})
+}
+
+// inflight is what a region's nodes accept from one word with the origin to the next,
+// about all keys of a load: a tick, or as long as it takes until a key's turn.
+func (f *fleet) inflight(l load) int64 {
+	return int64(f.plan.nodes*l.perSecond) + int64(f.plan.nodes*l.keys)
+}
+
+// newcomerDenies starts a node without a past and asks it, once it has heard from MySQL,
+// for what its region has used up.
+func (f *fleet) newcomerDenies(r *region) {
+	f.t.Helper()
+	n := r.start()
+	eventually(f.t, 20*time.Second, "the new node has imported", n.ready)
+	for i := range victims.keys {
+		if d := r.ask(n, victims.key(i), victims.limit); d.Allowed {
+			f.t.Errorf("a new node of %s gives %s a fresh budget: %+v", r.name, victims.key(i), d)
+		}
+	}
+}
+
+// A failover to a replica that lacks the last second's writes.
+func TestSoakReplicaIsPromotedThatLacksASecond(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, plan{})
+	eu := f.region("eu")
+	host, port, _ := strings.Cut(eu.redis.Addr(), ":")
+	replica, err := servers.StartRedis(t.Context(), servers.Options{Args: []string{"--replicaof", host, port}})
+	must(t, err)
+	t.Cleanup(func() { must(t, replica.Stop()) })
+	admin := redis.NewClient(&redis.Options{Addr: replica.Addr()})
+	t.Cleanup(func() { must(t, admin.Close()) })
+	eventually(t, 20*time.Second, "the replica follows", func() bool {
+		return strings.Contains(admin.Info(t.Context(), "replication").Val(), "master_link_status:up")
+	})
+
+	f.exhaust()
+	before := f.granted()
+	l := load{perSecond: 300, keys: 100}
+	stop, stopVictims := l.start(t, f.regions...), victims.start(t, f.regions...)
+	pause(t.Context(), time.Second)
+	must(t, admin.ReplicaOf(t.Context(), "NO", "ONE").Err()) // from here on it misses what is written
+	pause(t.Context(), time.Second)
+	must(t, eu.redis.Kill())
+	pause(t.Context(), 300*time.Millisecond)
+	since := eu.failOver(replica)
+	forgiven := f.inflight(l)
+	took := f.recovered(since, forgiven)
+	stop()
+	stopVictims()
+	l.touch(f.regions...)
+	if more := f.granted() - before; more != 0 {
+		t.Errorf("keys at their limit were given %d more", more)
+	}
+	f.settle("Redis failed over, a second lost", took, allowance{lost: forgiven})
+}
+
+// failOver points the region's nodes at another server.
+func (r *region) failOver(to *servers.Redis) time.Time {
+	for _, n := range r.nodes {
+		n.toRedis = servers.ProxyForTest(r.fleet.t, to.Addr())
+		addr := n.toRedis.Addr()
+		n.redisAt.Store(&addr)
+	}
+	r.redis, r.truth = to, originAt(r.fleet.t, to.Addr())
+	return time.Now()
+}
+
+// Redis is killed at any moment of a replay, again and again. With one node nobody else
+// can have known more: nothing at all is lost.
+func TestSoakRedisKilledDuringReplay(t *testing.T) {
+	t.Parallel()
+	const seed = 7
+	random := rand.New(rand.NewPCG(seed, 0))
+	f := newFleet(t, plan{nodes: 1})
+	l := load{perSecond: 2000, keys: 600} // hundreds of dirty keys at each tick, all of them after a pause
+	stop := l.start(t, f.regions...)
+	rounds := soak(4, 60)
+	var since time.Time
+	for range rounds {
+		pause(t.Context(), time.Duration(300+random.IntN(400))*time.Millisecond)
+		must(t, f.region("eu").redis.Kill())
+		pause(t.Context(), time.Duration(random.IntN(300))*time.Millisecond)
+		must(t, f.region("eu").redis.Restart(t.Context()))
+		since = time.Now()
+	}
+	took := f.recovered(since, 0)
+	stop()
+	l.touch(f.regions...)
+	f.settle(fmt.Sprintf("Redis killed %d times during replay", rounds), took, allowance{})
+}
