@@ -33,3 +33,27 @@ func TestWarmDecisionsDoNotAllocate(t *testing.T) {
 		}
 	}
 }
+
+// The same in the estimate mode, synced or not.
+func TestWarmEstimatesDoNotAllocate(t *testing.T) {
+	for _, knobs := range []string{"", posthog} {
+		w := newWorld(t)
+		w.estimates(knobs)
+		n := w.node("eu", "a")
+		n.known("full", 20, 10)
+		n.known("synced", 20_000_000_000, 1<<40)
+		ctx := t.Context()
+		for name, r := range map[string]dataplane.Request{
+			"allowed":  ask("k", 1, 1<<40),
+			"synced":   ask("synced", 1, 1<<40),
+			"peek":     ask("k", 0, 1<<40),
+			"limited":  ask("full", 1, 10),
+			"too much": ask("synced", 1<<41, 1<<40),
+		} {
+			n.Allow(ctx, r)
+			if got := testing.AllocsPerRun(1000, func() { n.Allow(ctx, r) }); got != 0 {
+				t.Errorf("%q, %s: %v allocations a decision", knobs, name, got)
+			}
+		}
+	}
+}

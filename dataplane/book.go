@@ -132,8 +132,12 @@ func (e *entry) absorbLocked(slot int, total int64, sent bool) (grew, lost bool)
 		e.flags.And(^uint32(flagSending << slot))
 	}
 	if others := total - c.settled; others > 0 {
-		c.settled += e.addLocked(slot, others)
+		added := e.addLocked(slot, others)
+		c.settled += added
 		grew = true
+		if b.rare != nil && b.rare.metered != nil {
+			b.rare.metered.cover(e.seq.Load(), slot, added)
+		}
 	}
 	if unnamed := b.unnamed(slot); unnamed > 0 && total > c.settled-unnamed {
 		b.rare.unnamed[slot] = max(0, c.settled-total)

@@ -47,7 +47,8 @@ func (v *verdict) tellRetry(q *question) {
 func (d *Decision) answerEstimate(v *estimated, q *question, by rule) outcome {
 	below := by.estimate.below
 	d.Source, d.Limit, d.Override = SourceLocal, q.limit, by.pattern
-	d.Current = v.level.float(q.durationMs) + float64(q.ahead+q.cost)
+	v.at = v.level.float(q.durationMs)
+	d.Current = v.at + float64(q.ahead+q.cost)
 	d.Remaining = v.level.remaining(q.limit, q.durationMs, below)
 	d.ResetAt = time.UnixMilli(window.Start(v.seq+1, q.durationMs))
 	if v.allowed {

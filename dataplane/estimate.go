@@ -31,6 +31,9 @@ func (v level) fits(cost, limit, durationMs int64, below bool) bool {
 	if room < 0 || below && room == 0 {
 		return false
 	}
+	if v.draining == (u128{}) {
+		return true
+	}
 	most := mul(room, durationMs)
 	if below {
 		return v.draining.less(most)
@@ -48,7 +51,10 @@ func (v level) float(durationMs int64) float64 {
 
 // whole is floor(level).
 func (v level) whole(durationMs int64) int64 {
-	if v.draining.hi >= uint64(durationMs) {
+	switch {
+	case v.draining == (u128{}):
+		return v.fixed
+	case v.draining.hi >= uint64(durationMs):
 		return math.MaxInt64 / 2
 	}
 	q, _ := bits.Div64(v.draining.hi, v.draining.lo, uint64(durationMs))

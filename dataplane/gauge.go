@@ -17,20 +17,54 @@ type meter struct {
 	limit       atomic.Int64            // that the key was judged by when it wanted one
 }
 
+// want notes that a sync is wanted, and by which limit; first is false if one was already.
+func (m *meter) want(q *question) (first bool) {
+	if m.wantSinceMs.Load() != 0 || !m.wantSinceMs.CompareAndSwap(0, q.nowMs) {
+		return false
+	}
+	m.limit.Store(q.limit)
+	return true
+}
+
 // reading is what a node knows of a key after a sync. Immutable.
 type reading struct {
 	sequence int64    // of the cell that was current
 	atMs     int64    // Unix ms
 	known    u128     // the level by two cells, * duration
-	covered  [2]int64 // by slot: the part of each cell's count that is in known
+	covered  [2]int64 // by slot: the part of each cell's count that is in known, or the others'
+}
+
+// at is the reading once a later cell has become current: it covers nothing of that.
+func (r *reading) at(sequence int64) reading {
+	next := *r
+	next.sequence = sequence
+	switch sequence - r.sequence {
+	case 0:
+	case 1:
+		next.covered[slotOf(sequence)] = 0
+	default:
+		next.covered = [2]int64{}
+	}
+	return next
+}
+
+// cover keeps cost of others that a reply has brought between two readings apart from the
+// local cost.
+func (m *meter) cover(sequence int64, slot int, cost int64) {
+	if r := m.reading.Load(); r != nil {
+		next := r.at(sequence)
+		next.covered[slot] += cost
+		m.reading.Store(&next)
+	}
 }
 
 // estimated is a verdict and the level that it was passed on.
 type estimated struct {
 	verdict
-	level   level // without the cost
-	leaky   bool  // what level was found by
-	counted int64 // of the cost: all or nothing of it, unless the counter is full
+	level   level   // without the cost
+	leaky   bool    // what level was found by
+	at      float64 // the level as answered
+	counted int64   // of the cost: all or nothing of it, unless the counter is full
 }
 
 // askEstimate is ask in the estimate mode. Its source is always local.
@@ -154,13 +188,8 @@ func (e *entry) leak(v *estimated, slot int, limit, durationMs int64, k *knobs) 
 		v.level = level{fixed: v.current + v.previous}
 		return true
 	}
-	pending := v.current + v.previous
-	switch v.seq - r.sequence {
-	case 0:
-		pending -= r.covered[slot] + r.covered[previousSlot(slot)]
-	case 1: // what was current then is previous now
-		pending -= r.covered[previousSlot(slot)]
-	}
+	covered := r.at(v.seq).covered
+	pending := v.current + v.previous - covered[0] - covered[1]
 	if since := m.wantSinceMs.Load(); since != 0 && v.tMs-since >= k.outageOf(durationMs) {
 		pending = 0 // nobody has drained it: it would cut off an innocent key for the whole outage
 	}
@@ -189,8 +218,7 @@ func (l *Limiter) pressed(e *entry, met contact, v *estimated, q *question, k *k
 			e.lows.note(slotOf(v.seq), q.limit)
 		}
 	}
-	v.level.fixed += q.ahead + v.counted
-	t := tierOf(v.level.float(q.durationMs), q.limit)
+	t := tierOf(v.at+float64(q.ahead+v.counted), q.limit)
 	if t >= tierNormal || !v.allowed {
 		marks |= flagPressed << slotOf(v.seq)
 	}
@@ -205,12 +233,17 @@ func (l *Limiter) pressed(e *entry, met contact, v *estimated, q *question, k *k
 			l.table.tiers.move(was, t)
 		}
 	}
-	if flags&flagAsked != 0 {
-		return
-	}
-	if heardMs := e.heardAt.Load(); t.overdue(q.nowMs, heardMs, k.syncBaseMs) &&
-		(!t.costly(heardMs) || e.pending() >= effectiveFloor(k.floor, q.limit)) {
-		l.askSync(e, q, k)
+	heardMs := e.heardAt.Load()
+	switch {
+	case t.overdue(q.nowMs, heardMs, k.syncBaseMs) && (!t.costly(heardMs) || e.pending() >= effectiveFloor(k.floor, q.limit)):
+		if e.book.meter().want(q) {
+			l.syncs.queued.Add(1)
+		}
+		if flags&flagAsked == 0 {
+			l.askSync(e, k)
+		}
+	case flags&flagAsked == 0 && v.counted > 0 && (t == tierHot || passesStep(v.current+q.ahead, v.counted, k.floor, q.limit)):
+		l.askSync(e, k) // only to send it: the others' readings depend on it
 	}
 }
 
@@ -221,12 +254,9 @@ func (e *entry) pending() int64 {
 	r := e.book.meter().reading.Load()
 	pending := wordCount(e.words[slot].Load()) + e.others[slot].Load() +
 		wordCount(e.words[previousSlot(slot)].Load()) + e.others[previousSlot(slot)].Load()
-	switch {
-	case r == nil:
-	case r.sequence == seq:
-		pending -= r.covered[0] + r.covered[1]
-	case r.sequence == seq-1:
-		pending -= r.covered[previousSlot(slot)]
+	if r != nil {
+		covered := r.at(seq).covered
+		pending -= covered[0] + covered[1]
 	}
 	return pending
 }

@@ -270,3 +270,23 @@ func TestBadKnobsKeepWhatWasInForce(t *testing.T) {
 		t.Error("keys that wait are counted anew with each reading of the settings")
 	}
 }
+
+// A count that is sent whenever it passes a step is never unsent by more than one, and the
+// step is at most a fiftieth of the limit, or the floor.
+func TestStepsBoundWhatIsUnsent(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limit, floor := rapid.Int64Range(1, 100_000).Draw(t, "limit"), rapid.Int64Range(0, 100).Draw(t, "floor")
+		count, unsent := int64(0), int64(0)
+		for range rapid.IntRange(1, 200).Draw(t, "requests") {
+			cost := rapid.Int64Range(1, max(1, limit/20)).Draw(t, "cost")
+			unsent += cost
+			if passesStep(count, cost, floor, limit) {
+				unsent = 0
+			}
+			count += cost
+			if most := max(effectiveFloor(floor, limit), limit/50, 1); unsent >= most && unsent > 0 && most > 1 {
+				t.Fatalf("%d of limit %d are unsent, more than %d", unsent, limit, most)
+			}
+		}
+	})
+}

@@ -15,6 +15,10 @@ import (
 // those that wait; each replay tick takes some of them and sends their cost. The reply of
 // an increment is the region's total, and is used as such: only a cell that had nothing
 // to send is read.
+//
+// Sending is one thing and hearing another. What a hot key has counted is sent with every
+// tick, and what others have when it passes a step, so that readings are true when they
+// are taken; when that is, the tier says.
 
 // syncSet holds the keys of a shard that wait for a sync, each at most once.
 type syncSet struct {
@@ -72,10 +76,7 @@ func (s *syncSet) size() int {
 
 // askSync puts a key into the set, unless its namespace has too many there: then it may
 // ask again with its next request.
-func (l *Limiter) askSync(e *entry, q *question, k *knobs) {
-	m := e.book.meter()
-	m.wantSinceMs.CompareAndSwap(0, q.nowMs)
-	m.limit.Store(q.limit)
+func (l *Limiter) askSync(e *entry, k *knobs) {
 	if e.flags.Or(flagAsked)&flagAsked != 0 {
 		return
 	}
@@ -85,7 +86,6 @@ func (l *Limiter) askSync(e *entry, q *question, k *knobs) {
 		l.syncs.refused.Add(1)
 		return
 	}
-	l.syncs.queued.Add(1)
 	l.shardOf(e).syncs.add(wanted{e, k})
 }
 
@@ -118,6 +118,7 @@ type exchange struct {
 	wanted
 	sequence int64
 	before   float64 // the level that requests were judged by until now
+	full     bool    // a sync is wanted, and not only that the key's cost is sent
 	failed   bool
 	dead     bool
 }
@@ -178,6 +179,7 @@ func (l *Limiter) prepareSync(x *exchange, nowMs int64, writes *chunk, reads *in
 		return
 	}
 	x.sequence = e.seq.Load()
+	x.full = e.book.meter().wantSinceMs.Load() != 0
 	x.before = e.levelLocked(nowMs, x.knobs)
 	for _, s := range [2]int64{x.sequence - 1, x.sequence} {
 		slot := slotOf(s)
@@ -186,7 +188,7 @@ func (l *Limiter) prepareSync(x *exchange, nowMs int64, writes *chunk, reads *in
 			e.sendLocked(slot, cost)
 			writes.adds = append(writes.adds, Add{e.cell(s), cost})
 			writes.parcels = append(writes.parcels, parcel{e, s})
-		} else if s == x.sequence || !e.settledFor(x.sequence, durationMs, x.knobs) {
+		} else if x.full && (s == x.sequence || !e.settledFor(x.sequence, durationMs, x.knobs)) {
 			reads.cells = append(reads.cells, e.cell(s))
 			reads.of = append(reads.of, x)
 		}
@@ -269,7 +271,7 @@ func (l *Limiter) finishSync(x *exchange, nowMs int64) {
 	x.knobs.waiting.Add(-1)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !x.dead && e.seq.Load() == x.sequence {
+	if x.full && !x.dead && e.seq.Load() == x.sequence {
 		last := e.heardAt.Load()
 		e.takeReadingLocked(nowMs)
 		m := e.book.meter()

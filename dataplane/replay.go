@@ -216,7 +216,7 @@ func (e *entry) confirm(sequence, total, nowMs int64) (grew bool, missing []Add)
 	if lost {
 		missing = []Add{{e.cell(sequence), e.namedLocked(slot)}}
 	}
-	if sequence == e.seq.Load() && e.heardAt.Load() != 0 { // a reply is no hydration: it does not tell of the previous cell
+	if sequence == e.seq.Load() && e.heardAt.Load() != 0 && e.flags.Load()&flagEstimate == 0 { // a reply is no hydration: it does not tell of the previous cell
 		e.hear(nowMs)
 	}
 	return grew, missing

@@ -1,6 +1,9 @@
 package dataplane
 
-import "sync/atomic"
+import (
+	"math/bits"
+	"sync/atomic"
+)
 
 // tier is how near a key is to its limit: what decides how often it talks to the origin.
 type tier uint8
@@ -15,17 +18,19 @@ const (
 
 func (t tier) String() string { return [...]string{"idle", "low", "normal", "hot"}[t] }
 
-// tierOf is left-closed: half the limit is normal.
+// tierOf is left-closed: half the limit is normal. It multiplies, which is quicker than
+// to divide, and exact where the level is whole.
 func tierOf(level float64, limit int64) tier {
-	switch pressure := level / float64(limit); {
-	case pressure >= 0.8:
-		return tierHot
-	case pressure >= 0.5:
-		return tierNormal
-	case pressure >= 0.1:
+	most := float64(limit)
+	switch {
+	case 10*level < most || limit == 0: // of 0, nothing that the origin could say matters
+		return tierIdle
+	case 2*level < most:
 		return tierLow
+	case 5*level < 4*most:
+		return tierNormal
 	}
-	return tierIdle // of a limit of 0 too: nothing that the origin could say matters
+	return tierHot
 }
 
 // intervalMs is how long ago a key of the tier must have been synced to be synced
@@ -52,6 +57,16 @@ func (t tier) overdue(nowMs, heardMs, baseMs int64) bool {
 
 // costly is true of keys that only sync once their local cost has reached the floor.
 func (t tier) costly(heardMs int64) bool { return heardMs == 0 || t == tierIdle }
+
+// passesStep is true when a count that grows by cost passes a multiple of a step, which
+// is the power of two from a hundredth to a fiftieth of the limit, or the floor where that
+// is more: then what was counted is sent, whatever the tier. It bounds what n nodes
+// can keep from each other to n steps, and needs to remember nothing.
+func passesStep(count, cost, floor, limit int64) bool {
+	step := max(effectiveFloor(floor, limit), limit/50, 1)
+	shift := bits.Len64(uint64(step)) - 1
+	return count>>shift != (count+cost)>>shift
+}
 
 // tierCounts are how many keys are in each tier, and how they got there.
 type tierCounts struct {

@@ -1,0 +1,162 @@
+package dataplane_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/big"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// dumbEstimate is all that one node can know about one key in the estimate mode, in
+// rational numbers and maps that nothing ever leaves.
+type dumbEstimate struct {
+	leaky, offered, below bool
+	durationMs, outageMs  int64
+	latest                int64 // the cell that is open
+
+	own, sent, others map[int64]int64 // by sequence, as in dumbKey
+	since             map[int64]int64 // own cost since the last sync
+
+	known   *big.Rat // the level at the last sync; nil for never
+	knownMs int64
+	limit   int64
+	downMs  int64 // since when a sync was wanted and failed; 0 for not
+}
+
+func (k *dumbEstimate) count(s int64) int64 { return k.own[s] + k.others[s] }
+
+// cells is the level by two cells.
+func (k *dumbEstimate) cells(nowMs int64) *big.Rat {
+	v := big.NewRat((k.latest+1)*k.durationMs-nowMs, k.durationMs)
+	v.Mul(v, big.NewRat(k.count(k.latest-1), 1))
+	return v.Add(v, big.NewRat(k.count(k.latest), 1))
+}
+
+func (k *dumbEstimate) level(nowMs, limit int64) *big.Rat {
+	pending := k.since[k.latest] + k.since[k.latest-1]
+	switch {
+	case !k.leaky:
+		return k.cells(nowMs)
+	case k.known == nil:
+		return big.NewRat(pending, 1)
+	}
+	drained := big.NewRat(limit, k.durationMs)
+	v := new(big.Rat).Sub(k.known, drained.Mul(drained, big.NewRat(max(0, nowMs-k.knownMs), 1)))
+	if v.Sign() < 0 {
+		v.SetInt64(0)
+	}
+	if k.downMs != 0 && nowMs-k.downMs >= k.outageMs {
+		return v
+	}
+	return v.Add(v, big.NewRat(pending, 1))
+}
+
+// take decides, and counts.
+func (k *dumbEstimate) take(nowMs, limit, cost int64) (allowed bool, current float64) {
+	k.latest = max(k.latest, window.Sequence(nowMs, k.durationMs))
+	atMs := max(nowMs, k.latest*k.durationMs)
+	v := k.level(atMs, limit)
+	unknown := k.known == nil && (k.leaky || k.count(k.latest)+k.count(k.latest-1) == 0)
+	v.Add(v, big.NewRat(cost, 1))
+	cmp := v.Cmp(big.NewRat(limit, 1))
+	allowed = unknown && limit > 0 || cmp < 0 || cmp == 0 && !k.below
+	if allowed || k.offered {
+		k.own[k.latest] += cost
+		k.since[k.latest] += cost
+	}
+	current, _ = v.Float64()
+	return allowed, current
+}
+
+// hear is a sync, or only a send, of which the origin's totals are all there is to know.
+func (k *dumbEstimate) hear(nowMs int64, full bool, totals map[window.Cell]int64, cell window.Cell) {
+	for _, s := range [2]int64{k.latest - 1, k.latest} {
+		wrote := k.own[s] > k.sent[s]
+		k.sent[s] = k.own[s]
+		if cell.Sequence = s; wrote || full {
+			k.others[s] = max(k.others[s], totals[cell]-k.own[s])
+		}
+	}
+	if full {
+		atMs := max(nowMs, k.latest*k.durationMs)
+		k.known, k.knownMs, k.downMs = k.cells(atMs), atMs, 0
+		clear(k.since)
+	}
+}
+
+// The limiter agrees with the dumb one on every decision and every level, over any
+// history of requests, syncs, outages, other nodes' cost and steps of the clock.
+func TestEstimatesAgreeWithTheDumbOne(t *testing.T) {
+	for _, knobs := range []string{"", posthog, `{"drain":"leaky"}`, `{"count":"offered"}`, `{"test":">="}`} {
+		t.Run(knobs, func(t *testing.T) {
+			rapid.Check(t, func(rt *rapid.T) { estimateHistory(t, rt, knobs) })
+		})
+	}
+}
+
+func estimateHistory(t *testing.T, rt *rapid.T, knobs string) {
+	const durationMs = 60_000
+	w := newWorld(t)
+	w.estimates(knobs)
+	n := w.node("eu", "a", func(c *dataplane.Config) { c.Counts = w.counts })
+	n.BreakersOff()
+	origin := w.origin("eu")
+	k := &dumbEstimate{
+		leaky: knobs == posthog || knobs == `{"drain":"leaky"}`, offered: knobs == posthog || knobs == `{"count":"offered"}`, below: knobs == posthog || knobs == `{"test":">="}`,
+		durationMs: durationMs, outageMs: durationMs, latest: math.MinInt32, // before the first request
+		own: map[int64]int64{}, sent: map[int64]int64{}, others: map[int64]int64{}, since: map[int64]int64{},
+	}
+	limit := rapid.SampledFrom([]int64{0, 10, 1000}).Draw(rt, "limit")
+	down := false
+	for range rapid.IntRange(1, 40).Draw(rt, "steps") {
+		nowMs := w.clock.Now().UnixMilli()
+		switch rapid.IntRange(0, 9).Draw(rt, "step") {
+		default:
+			cost := rapid.Int64Range(0, max(2, limit/4)).Draw(rt, "cost")
+			d := n.take("k", cost, limit)
+			allowed, current := k.take(nowMs, limit, cost)
+			if d.Allowed != allowed || math.Abs(d.Current-current) > 1e-6 {
+				rt.Fatalf("cost %d of %d: allowed %v at %v, want %v at %v", cost, limit, d.Allowed, d.Current, allowed, current)
+			}
+			if k.downMs == 0 && n.asked("k") {
+				k.downMs = nowMs
+			}
+		case 5: // another node of the region
+			if !down {
+				w.others(w.estimateCell("k", 0), rapid.Int64Range(1, max(2, limit/3)).Draw(rt, "others"))
+			}
+		case 6:
+			w.clock.advance(time.Duration(rapid.Int64Range(0, 2*durationMs).Draw(rt, "ms")) * time.Millisecond)
+		case 7:
+			w.clock.advance(time.Duration(rapid.Int64Range(-5_000, 15_000).Draw(rt, "ms")) * time.Millisecond)
+		case 8:
+			down = !down
+			origin.Faults.Fail(map[bool]error{true: errors.New("down")}[down])
+		case 9:
+			waits, full := n.waits("k"), n.asked("k")
+			if waits { // a sync moves the key on to the cell of its time
+				k.latest = max(k.latest, window.Sequence(nowMs, durationMs))
+			}
+			if err := n.SyncOnce(context.Background()); (err != nil) != (down && waits && (full || k.unsent())) {
+				rt.Fatalf("sync: %v, down %v, waits %v", err, down, waits)
+			}
+			n.AwaitCalls()
+			if waits && !down {
+				k.hear(nowMs, full, origin.Totals(), w.estimateCell("k", 0))
+			}
+		}
+	}
+}
+
+func (k *dumbEstimate) unsent() bool {
+	return k.own[k.latest] > k.sent[k.latest] || k.own[k.latest-1] > k.sent[k.latest-1]
+}
+
+func (n *node) waits(identifier string) bool { return n.Waits(n.w.estimateCell(identifier, 0).Key) }
