@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -115,17 +116,14 @@ type recovery struct {
 	heard  time.Duration // known to a node of each other region
 }
 
-// recovered waits for that. forgiven is how much may be lost for good.
+// recovered waits for that. forgiven is how much may be lost for good, but for what is
+// not healed at all.
 func (f *fleet) recovered(since time.Time, forgiven int64) (took recovery) {
 	f.t.Helper()
 	const within = 60 * time.Second
 	wants := make(map[*region]totals)
-	all := make(totals)
 	for _, r := range f.regions {
-		wants[r] = r.ledger.snapshot()
-		for c, n := range wants[r] {
-			all[c] += n
-		}
+		wants[r] = f.healed(r.ledger.snapshot())
 	}
 	complete := func(held func(*region) (totals, error)) func() bool {
 		return func() bool {
@@ -145,7 +143,7 @@ func (f *fleet) recovered(since time.Time, forgiven int64) (took recovery) {
 	}{
 		"the origins hold what was accepted": {&took.origin, complete(func(r *region) (totals, error) { return r.atOrigin(f.t.Context(), wants[r]) })},
 		"MySQL has what was accepted":        {&took.rows, complete(func(r *region) (totals, error) { return r.published(f.t.Context()) })},
-		"every region has heard of it":       {&took.heard, func() bool { return f.heard(all, int64(len(f.regions))*forgiven) }},
+		"every region has heard of it":       {&took.heard, func() bool { return f.heard(wants, forgiven) }},
 	} {
 		waiting.Go(func() {
 			tick := time.NewTicker(20 * time.Millisecond)
@@ -163,13 +161,18 @@ func (f *fleet) recovered(since time.Time, forgiven int64) (took recovery) {
 	return took
 }
 
-// heard is true when a node of each region counts at least as much of everything.
-func (f *fleet) heard(want totals, forgiven int64) bool {
+// heard is true when a node of each region counts at least as much of what the other
+// regions have to themselves.
+func (f *fleet) heard(wants map[*region]totals, forgiven int64) bool {
 	for _, r := range f.regions {
 		n := r.nodes[len(r.nodes)-1]
 		var missing int64
-		for c, count := range want {
-			missing += max(0, count-n.knows(c.identifier, r.ledger.duration))
+		for other, want := range wants {
+			for c, count := range want {
+				if other != r && other.owns(c.identifier) {
+					missing += max(0, count-n.knows(c.identifier, r.ledger.duration))
+				}
+			}
 		}
 		if missing > forgiven {
 			return false
@@ -183,6 +186,13 @@ func (n *node) knows(identifier string, duration time.Duration) int64 {
 	d := n.Peek(context.Background(), dataplane.Request{
 		Workspace: workspace, Namespace: namespace, Identifier: identifier, Limit: plenty, Duration: duration})
 	return int64(d.Current)
+}
+
+// healed is cells without those of keys at their limit, if an origin has lost them:
+// nobody may add to them, so nobody finds them lost.
+func (f *fleet) healed(all totals) totals {
+	maps.DeleteFunc(all, func(c cell, _ int64) bool { return f.wiped && strings.HasPrefix(c.identifier, victims.prefix) })
+	return all
 }
 
 // allowance is what a fault may cost, beyond what the nodes' metrics name.
@@ -202,11 +212,12 @@ func (f *fleet) settle(fault string, took recovery, a allowance) {
 	var worst time.Duration
 	for _, r := range f.regions {
 		r.ledger.check(t.Errorf, r.name)
-		want := r.ledger.snapshot()
+		want := f.healed(r.ledger.snapshot())
 		held, err := r.atOrigin(t.Context(), want)
 		must(t, err)
 		rows, err := r.published(t.Context())
 		must(t, err)
+		rows = f.healed(rows)
 
 		maybe, dropped := r.metric("weir_replay_ambiguous_cost_total"), r.metric("weir_dropped_cost_total")
 		regionLost, regionOver := drift(want, held)

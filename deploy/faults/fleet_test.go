@@ -21,7 +21,7 @@ type plan struct {
 	regions []string
 	nodes   int // of each region
 	tuning  tuning.Tuning
-	mysql   *servers.MariaDB                        // of the test's own, if it is to be killed
+	mysql   *servers.MariaDB                            // of the test's own, if it is to be killed
 	skew    func(region string, node int) time.Duration // of a node's clock
 	counts  mysqlcounts.Options
 	replica bool // imports read a second database, which the test brings up to date
@@ -46,6 +46,7 @@ type fleet struct {
 	db      *sql.DB // past all proxies
 	replica string  // its DSN, if there is one
 	regions []*region
+	wiped   bool // an origin has lost data
 	began   time.Time
 }
 

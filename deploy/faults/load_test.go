@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +14,7 @@ import (
 
 const (
 	workspace, namespace = "acme", "api"
-	plenty               = 1 << 40            // a limit that nobody reaches
+	plenty               = 1 << 40             // a limit that nobody reaches
 	oneCell              = 30 * 24 * time.Hour // a window that outlasts every test
 	readTimeout          = 50 * time.Millisecond
 	// slack is what a loaded machine may add to a decision before it counts as having
@@ -100,12 +101,14 @@ func (r *region) ask(n *node, identifier string, limit int64) dataplane.Decision
 	return d
 }
 
-// load is a steady stream of requests of cost 1 to every node.
+// load is a steady stream of requests of cost 1 to every node. Every other key is a
+// region's own, unless all are shared: what others count there, they have heard.
 type load struct {
 	perSecond int // and node
 	keys      int
 	prefix    string
 	limit     int64 // 0 is plenty
+	shared    bool
 }
 
 const workersPerNode = 2
@@ -147,7 +150,7 @@ func (l load) run(ctx context.Context, r *region, n *node, random *rand.Rand) {
 			last = now
 		}
 		for ; due >= 1 && ctx.Err() == nil; due-- {
-			l.one(r, n, l.key(random.IntN(l.keys)))
+			l.one(r, n, l.at(r, random.IntN(l.keys)))
 		}
 	}
 }
@@ -170,13 +173,24 @@ func (n *node) drain() {
 
 func (l load) key(i int) string { return fmt.Sprintf("%s%05d", l.prefix, i) }
 
+// at is the key as callers of a region have it.
+func (l load) at(r *region, i int) string {
+	if l.shared || i%2 == 0 {
+		return l.key(i)
+	}
+	return l.key(i) + "@" + r.name
+}
+
+// owns is true of a key that only callers of the region use.
+func (r *region) owns(identifier string) bool { return strings.HasSuffix(identifier, "@"+r.name) }
+
 // touch sends one request for every key to every node, so that each has had a word with
 // the origin about it.
 func (l load) touch(regions ...*region) {
 	for _, r := range regions {
 		for _, n := range r.nodes {
 			for i := range l.keys {
-				r.ask(n, l.key(i), plenty)
+				r.ask(n, l.at(r, i), plenty)
 			}
 		}
 	}

@@ -38,7 +38,7 @@ func TestSoakLostReplies(t *testing.T) {
 }
 
 // victims are keys at their limit before a fault, whose callers never give up.
-var victims = load{perSecond: 100, keys: 20, prefix: "victim", limit: 40}
+var victims = load{perSecond: 100, keys: 20, prefix: "victim", limit: 40, shared: true}
 
 // exhaust drives the victims to their limits, until every node of the fleet says no.
 func (f *fleet) exhaust() {
@@ -81,6 +81,7 @@ func TestSoakRedisLosesItsData(t *testing.T) {
 	stop, stopVictims := l.start(t, f.regions...), victims.start(t, f.regions...)
 	eu := f.region("eu")
 	var since time.Time
+	f.wiped = true
 	for range soak(1, 10) {
 		pause(t.Context(), time.Second)
 		must(t, eu.redis.Kill())
@@ -139,6 +140,7 @@ func TestSoakReplicaIsPromotedThatLacksASecond(t *testing.T) {
 	l := load{perSecond: 300, keys: 100}
 	stop, stopVictims := l.start(t, f.regions...), victims.start(t, f.regions...)
 	pause(t.Context(), time.Second)
+	f.wiped = true
 	must(t, admin.ReplicaOf(t.Context(), "NO", "ONE").Err()) // from here on it misses what is written
 	pause(t.Context(), time.Second)
 	must(t, eu.redis.Kill())

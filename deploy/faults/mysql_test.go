@@ -1,0 +1,162 @@
+package faults
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/shared/servers"
+)
+
+// MySQL is killed and away for longer than anybody waits: nothing is marked as
+// published that was not, and when it is back everything that was missed is published,
+// and imports go on from where they were. A key at its limit stays denied everywhere
+// meanwhile, and what one region used up without the other's knowing is known again.
+func TestSoakMySQLIsDown(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, plan{mysql: servers.MariaDBForTest(t)})
+	eu, us := f.region("eu"), f.region("us")
+	f.exhaust()
+	before := f.granted()
+	l := load{perSecond: 300, keys: 700} // all of them unpublished in the end: two statements
+	stop, stopVictims := l.start(t, f.regions...), victims.start(t, f.regions...)
+	stopWatch := f.watch()
+	pause(t.Context(), time.Second)
+
+	must(t, f.server.Kill())
+	imports := f.metric("weir_mysql_full_imports_total")
+	eventually(t, 20*time.Second, "flushes fail", func() bool { return f.flushesFailed() })
+	written := f.metric("weir_global_writes_total")
+	const late = "late"
+	for eu.ask(eu.nodes[0], late, 100).Allowed { // us cannot know
+		continue
+	}
+	pause(t.Context(), soak(4*time.Second, 5*time.Minute))
+	if now := f.metric("weir_global_writes_total"); now != written {
+		t.Errorf("%d rows were marked as published while nobody was there", now-written)
+	}
+	must(t, f.server.Restart(t.Context()))
+	since := time.Now()
+	took := f.recovered(since, 0)
+	denied := eventually(t, 20*time.Second, "the other region denies as well", func() bool {
+		return us.nodes[0].knows(late, oneCell) >= 100
+	})
+	if d := us.ask(us.nodes[0], late, 100); d.Allowed {
+		t.Errorf("a full budget for the other region: %+v", d)
+	}
+	stop()
+	stopVictims()
+	stopWatch()
+	if more := f.granted() - before; more != 0 {
+		t.Errorf("keys at their limit were given %d more", more)
+	}
+	if n := f.metric("weir_mysql_full_imports_total", "pause") + f.metric("weir_mysql_full_imports_total", "clock"); n != soak[int64](0, n) {
+		t.Errorf("%d imports began anew", n)
+	}
+	t.Logf("%d full imports after the outage; the late key was denied %v after the rest", f.metric("weir_mysql_full_imports_total")-imports, denied)
+	f.settle(soak("MySQL killed, back after 4 s", "MySQL killed, back after 5 min"), took, allowance{})
+}
+
+// flushesFailed is true when every node has noticed.
+func (f *fleet) flushesFailed() bool {
+	for _, n := range f.nodes() {
+		if n.metric("weir_global_write_errors_total") == 0 || n.metric("weir_global_sync_errors_total") == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Somebody else updates the same rows in the opposite order, and holds them: flushes
+// lose, are repeated, and nothing is lost.
+func TestSoakForeignWriterDeadlocks(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, plan{})
+	l := load{perSecond: 1000, keys: 600}
+	stop := l.start(t, f.regions...)
+	stopWatch := f.watch()
+	// InnoDB lets the transaction win that has written more: this one has.
+	f.exec("CREATE TABLE heavy (n INT PRIMARY KEY) AS SELECT seq AS n FROM seq_1_to_20000")
+	deadlocks := func() int64 { return f.metric("weir_mysql_retries_total", "deadlock") }
+	fought, began := 0, time.Now()
+	for ; deadlocks() < soak[int64](2, 20) && time.Since(began) < 30*time.Second; fought++ {
+		f.fight()
+	}
+	if deadlocks() == 0 {
+		t.Errorf("no flush ever lost, in %d transactions", fought)
+	}
+	if waits := f.waitOut(); waits == 0 {
+		t.Error("no flush waited in vain for a row")
+	}
+	took := f.recovered(time.Now(), 0)
+	stop()
+	stopWatch()
+	t.Logf("%d deadlocks with %d foreign transactions, %d lock waits that timed out", deadlocks(), fought, f.metric("weir_mysql_retries_total", "lock_wait"))
+	f.settle("rows locked, and in the opposite order", took, allowance{})
+}
+
+// fight is one foreign transaction over every tenth row, from the last to the first. It
+// may be the one that loses: then it is over.
+func (f *fleet) fight() {
+	t := f.t
+	t.Helper()
+	rows, err := f.regions[0].published(t.Context())
+	must(t, err)
+	tx, err := f.db.BeginTx(t.Context(), nil)
+	must(t, err)
+	defer func() { must(t, tx.Rollback()) }()
+	if _, err := tx.ExecContext(t.Context(), "UPDATE heavy SET n = -n"); err != nil {
+		t.Fatal(err)
+	}
+	const update = "UPDATE ratelimit_window_counts SET shared = 1 - shared WHERE workspace_id = ? AND namespace = ? AND identifier = ? AND duration_ms = ? AND sequence = ? AND region = ?"
+	for i := range 60 {
+		identifier := load{}.key(598 - 10*i)
+		for c := range rows {
+			if c.identifier != identifier {
+				continue
+			}
+			if _, err := tx.ExecContext(t.Context(), update, workspace, namespace, identifier, oneCell.Milliseconds(), c.sequence, f.regions[0].name); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// waitOut holds all rows of a region until a flush has given one up.
+func (f *fleet) waitOut() int64 {
+	t := f.t
+	t.Helper()
+	tx, err := f.db.BeginTx(t.Context(), nil)
+	must(t, err)
+	defer func() { must(t, tx.Rollback()) }()
+	for {
+		if _, err = tx.ExecContext(t.Context(), "UPDATE ratelimit_window_counts SET shared = 1 - shared WHERE region = ?", f.regions[0].name); err == nil {
+			break
+		}
+		must(t, tx.Rollback()) // a deadlock
+		tx, err = f.db.BeginTx(t.Context(), nil)
+		must(t, err)
+	}
+	waits := func() int64 { return f.metric("weir_mysql_retries_total", "lock_wait") }
+	before := waits()
+	eventually(t, 30*time.Second, "a flush gives up waiting for a row", func() bool { return waits() > before })
+	return waits() - before
+}
+
+// A row that the database refuses blocks no other row, and is counted once.
+func TestRefusedRow(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, plan{nodes: 1})
+	f.exec("ALTER TABLE ratelimit_window_counts ADD CONSTRAINT no_poison CHECK (identifier <> 'poison00000')")
+	l, poison := load{perSecond: 500, keys: 600}, load{perSecond: 50, keys: 1, prefix: "poison"}
+	stop, stopPoison := l.start(t, f.regions...), poison.start(t, f.region("eu"))
+	eventually(t, 20*time.Second, "a row is refused", func() bool { return f.metric("weir_global_refused_rows_total") > 0 })
+	pause(t.Context(), 1500*time.Millisecond) // flushes that could try it again
+	if n := f.metric("weir_global_refused_rows_total"); n != 1 {
+		t.Errorf("%d rows were refused, one is at fault", n)
+	}
+	stopPoison()
+	refused := f.region("eu").ledger.of(poison.key(0))
+	took := f.recovered(time.Now(), refused)
+	stop()
+	f.settle("a row that MySQL refuses", took, allowance{missing: refused})
+}
