@@ -37,6 +37,52 @@
 // what all other regions have reported, and weight is the covered share. Only
 // accepted cost is counted; a denial changes nothing.
 //
+// # Two modes
+//
+// A namespace is in the exact mode or, where NamespaceRow.Mode says so, in the estimate
+// mode: for very high volumes, where no request may ever wait. The modes share the table,
+// the origin and the count store, and no cell: an identity, a key in Redis and a row in
+// MySQL have the mode in them, so a namespace that changes its mode starts from nothing.
+//
+//	                     exact                       estimate
+//	first contact        reads the origin            is allowed, and asks for a sync
+//	I/O before deciding  cold, stale or strict keys  never
+//	counts               accepted                    accepted, or offered ("count")
+//	between syncs        cells and weight            the same, or a leaky drain ("drain")
+//	own cost is sent     every tick                  every tick from 80 % of the limit, else once
+//	                                                 it passes a step (1–2 % of the limit)
+//	hears of others      every tick                  by pressure, below
+//	long outage          decides by its own count    leaky: local cost is left out after a window
+//
+// With a base interval of 15 s a key hears from the origin every 60 s from 10 % of its limit, 15 s
+// from 50 %, 7.5 s from 80 %; below 10 % every 60 s if it has gathered cost of
+// min(10, 1 % of the limit) since, and else not at all. The reply of an increment is the
+// region's total, so cells that were written are not read. The leaky level is
+//
+//	max(0, known - elapsed * limit/duration) + all local cost since
+//
+// where known is the level by two cells at the last sync. The preset "posthog" is leaky,
+// counts what is offered, and denies a level that reaches the limit: a cut-off rather than
+// a throttle. Other regions' counts are part of the level in both modes, and the own ones
+// are published in both.
+//
+// NamespaceRow.Estimate is a JSON document of these fields; what is left out is the
+// preset's:
+//
+//	preset              "default", or "posthog": leaky, offered, >=
+//	drain               "cells" (default) or "leaky"
+//	count               "accepted" (default) or "offered"
+//	test                ">" (default) denies what exceeds the limit, ">=" what reaches it
+//	sync_base_ms        1,000 to 600,000, default 15,000. Lower: closer to the truth, more
+//	                    commands
+//	floor               0 or more, default 10: the cost in min(10, 1 % of the limit) above
+//	pending_max         1 to 1,000,000, default 10,000: keys that may wait for a sync; those
+//	                    beyond ask again with their next requests
+//	batch_max           1 to 20,000, default 1,000: keys that a tick syncs, of each shard
+//	max_read_outage_ms  0 (one window, the default) to a day: how long a sync may be wanting
+//	                    before local cost is left out of a leaky level
+//	overrides           "key=limit,key=limit": limits of identifiers without a stored override of their own
+//
 // # Invariants
 //
 // For a cell, with C its count, as tests hold them:
@@ -53,7 +99,8 @@
 //     TestSoakPublishersReadExactlyWhatWasAccepted
 //  4. What other regions reported is never published again. TestImportTakesOnlyWhatMatters,
 //     TestARemoteRowSeenMeansMineIsFlushedToo
-//  5. A denial changes no count anywhere. TestDenialsChangeNothing
+//  5. A denial changes no count anywhere, but where all that is offered counts.
+//     TestDenialsChangeNothing, TestOfferedCostReachesTheOrigin
 //  6. What is marked as published was accepted. TestFlushWritesWhatChangedAndRepeatsWhatFailed
 //  7. Own cost that the origin has not confirmed is neither lost nor, after a definite
 //     answer, sent twice. TestNodesConvergeToWhatWasAccepted, TestStopSendsEverything
@@ -70,6 +117,9 @@
 //   - Nodes of a region learn of each other within a replay tick and a round trip;
 //     what they accept meanwhile adds up. A burst that lands on n nodes at once can be
 //     admitted up to n times.
+//   - In the estimate mode nodes learn of each other at their next sync: every half base
+//     interval near the limit. A first contact is allowed whatever its cost. What a node
+//     has counted of a key below its floor nobody else ever hears of.
 //   - Regions learn of each other within a flush and an import interval, and only of
 //     cells past the floor: a caller who spreads evenly over R regions can take up to
 //     R * floor * limit before anybody notices.

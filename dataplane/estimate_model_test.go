@@ -26,7 +26,6 @@ type dumbEstimate struct {
 
 	known   *big.Rat // the level at the last sync; nil for never
 	knownMs int64
-	limit   int64
 	downMs  int64 // since when a sync was wanted and failed; 0 for not
 }
 

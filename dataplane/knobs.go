@@ -30,20 +30,7 @@ type knobs struct {
 	waiting *atomic.Int64 // keys that wait for a sync; the same for all settings of a namespace
 }
 
-// estimateDocument is NamespaceRow.Estimate. What is left out is the preset's.
-//
-//	preset              "default", or "posthog": leaky, offered, >=
-//	drain               "cells" (default) or "leaky"
-//	count               "accepted" (default) or "offered"
-//	test                ">" (default) denies what exceeds the limit, ">=" what reaches it
-//	sync_base_ms        1,000 to 600,000, default 15,000: a key syncs every base at half its
-//	                    limit, every half from 80 %, every fourfold below. Lower: closer to the
-//	                    truth, more commands
-//	floor               0 to window.LimitMax, default 10: see effectiveFloor
-//	pending_max         1 to 1,000,000, default 10,000 keys that may wait for a sync
-//	batch_max           1 to 20,000, default 1,000 keys that a tick syncs, of each shard
-//	max_read_outage_ms  0 (one window, the default) to a day: leaky only
-//	overrides           "key=limit,key=limit": limits of single identifiers, at most 4096 bytes
+// estimateDocument is NamespaceRow.Estimate; the package documentation has its fields.
 type estimateDocument struct {
 	Preset       string `json:"preset"`
 	Drain        string `json:"drain"`
@@ -159,7 +146,7 @@ func (sp *space) setMode(row *NamespaceRow, last *space) error {
 	name := fmt.Sprintf("namespace %q/%q", row.Workspace, row.Namespace)
 	mode, err := window.ParseMode(row.Mode)
 	if err != nil {
-		sp.estimate = last.estimate
+		sp.estimateBy(last.estimate)
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	if mode == window.Exact {
@@ -176,9 +163,20 @@ func (sp *space) setMode(row *NamespaceRow, last *space) error {
 	default:
 		k, _ = parseKnobs("")
 	}
-	sp.estimate = k
+	sp.estimateBy(k)
 	if err != nil {
 		return fmt.Errorf("%s: estimate: %w", name, err)
 	}
 	return nil
+}
+
+// estimateBy comes before the stored overrides are applied: of one identifier they win.
+func (sp *space) estimateBy(k *knobs) {
+	sp.estimate = k
+	if k == nil {
+		return
+	}
+	for identifier, limit := range k.overrides {
+		sp.exact[identifier] = override{pattern: identifier, limit: limit}
+	}
 }

@@ -92,10 +92,6 @@ func (s *settings) resolve(r *Request) rule {
 		if o.duration > 0 {
 			r.Duration = o.duration
 		}
-	} else if sp.estimate != nil {
-		if limit, ok := sp.estimate.overrides[r.Identifier]; ok {
-			by.pattern, r.Limit = r.Identifier, limit
-		}
 	}
 	return by
 }

@@ -63,9 +63,13 @@ func (t tier) costly(heardMs int64) bool { return heardMs == 0 || t == tierIdle 
 // is more: then what was counted is sent, whatever the tier. It bounds what n nodes
 // can keep from each other to n steps, and needs to remember nothing.
 func passesStep(count, cost, floor, limit int64) bool {
+	flips := uint64(count ^ (count + cost))
+	return flips > uint64(limit)/128 && flips >= stepOf(floor, limit) // the first is quick, and true of all that pass
+}
+
+func stepOf(floor, limit int64) uint64 {
 	step := max(effectiveFloor(floor, limit), limit/50, 1)
-	shift := bits.Len64(uint64(step)) - 1
-	return count>>shift != (count+cost)>>shift
+	return 1 << (bits.Len64(uint64(step)) - 1)
 }
 
 // tierCounts are how many keys are in each tier, and how they got there.
