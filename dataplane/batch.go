@@ -225,6 +225,12 @@ func (l *Limiter) judgeMany(ctx context.Context, w *workspace) (allowed, alive b
 		}
 		l.refreshMany(ctx, w.items, wanting)
 	}
+	if l.shards != nil && w.anyWaits() {
+		if allowed, alive = l.holdMany(w, false); !allowed || !alive {
+			return allowed, alive
+		}
+		l.shareMany(ctx, w)
+	}
 	return l.holdMany(w, true)
 }
 
@@ -299,6 +305,16 @@ func (w *workspace) release(order []int, count, offered bool) {
 	}
 }
 
+// anyWaits is true when an item's namespace waits for its share.
+func (w *workspace) anyWaits() bool {
+	for _, i := range w.order {
+		if r := &w.items[i].rule; r.waits && r.estimate == nil {
+			return true
+		}
+	}
+	return false
+}
+
 // wantingRefresh lists the keys that should hear from the origin before they decide.
 func (l *Limiter) wantingRefresh(w *workspace) (wanting []int) {
 	if l.cfg.Origin == nil {
@@ -328,6 +344,15 @@ func (l *Limiter) foresee(items []item, wanting []int) {
 	}
 }
 
+// sourceOf tells all items of a key, of which first is the first, what they go by.
+func sourceOf(items []item, first int, source Source, refusal time.Duration) {
+	for i := range items {
+		if items[i].first == first {
+			items[i].source, items[i].refusal = source, refusal
+		}
+	}
+}
+
 // refreshMany asks the origin about keys in one round trip.
 func (l *Limiter) refreshMany(ctx context.Context, items []item, wanting []int) {
 	entries := make([]*entry, len(wanting))
@@ -343,11 +368,7 @@ func (l *Limiter) refreshMany(ctx context.Context, items []item, wanting []int) 
 		if source == SourceDegradedClosed {
 			refusal = l.refusal(it.entry, it.nowMs)
 		}
-		for i := range items {
-			if items[i].first == wanting[n] {
-				items[i].source, items[i].refusal = source, refusal
-			}
-		}
+		sourceOf(items, wanting[n], source, refusal)
 	}
 }
 

@@ -1,5 +1,7 @@
 package dataplane
 
+import "sync/atomic"
+
 // book is what a fleet needs beside the counts. Guarded by entry.mu.
 type book struct {
 	cells [2]cellBook
@@ -14,18 +16,21 @@ type book struct {
 //	settled <= C - N         own cost not yet on its way: never negative
 //	0 <= flushed <= C - N    nothing is published that was not accepted
 type cellBook struct {
-	settled int64 // part of the count that needs no sending: own cost confirmed or on its way, and others' cost
-	flushed int64 // largest value known to be in the count store as this region's component
+	settled atomic.Int64 // part of the count that needs no sending: own cost confirmed or on its way, and others' cost
+	flushed int64        // largest value known to be in the count store as this region's component
 }
 
 // rare is what few keys ever have: those that were refunded after others had been
-// told, or raised by their region's own row. By slot. And all of the estimate mode.
+// told, or raised by their region's own row, or are near their limits in a namespace
+// that waits for its share. By slot. And all of the estimate mode.
 type rare struct {
 	unnamed [2]int64 // part of settled that the origin has not named: the region's own row has
 	credit  [2]int64 // refunded here after others had been told; see Reservation
 	netted  [2]int64 // own cost that credit has paid for: it stays in the word, and is told to nobody
 
-	metered *meter // of the estimate mode: constant, and keeps this rare for the entry's life
+	metered  *meter   // of the estimate mode: constant, and keeps this rare for the entry's life
+	inFlight [2]int64 // own cost on its way in a send; of keys with flagShared
+	claiming [2]int64 // cost on its way in claims: not in the count, and perhaps in the totals
 }
 
 // meter may be asked for without a lock, of entries with flagEstimate.
@@ -52,6 +57,20 @@ func (b *book) netted(slot int) int64 {
 	return b.rare.netted[slot]
 }
 
+func (b *book) inFlight(slot int) int64 {
+	if b.rare == nil {
+		return 0
+	}
+	return b.rare.inFlight[slot]
+}
+
+func (b *book) claiming(slot int) int64 {
+	if b.rare == nil {
+		return 0
+	}
+	return b.rare.claiming[slot]
+}
+
 func (b *book) rarely() *rare {
 	if b.rare == nil {
 		b.rare = &rare{}
@@ -61,9 +80,10 @@ func (b *book) rarely() *rare {
 
 // reset forgets a cell, and rare with the last cell that needed it.
 func (b *book) reset(slot int) {
-	b.cells[slot] = cellBook{}
+	b.cells[slot].settled.Store(0)
+	b.cells[slot].flushed = 0
 	if r := b.rare; r != nil {
-		r.unnamed[slot], r.credit[slot], r.netted[slot] = 0, 0, 0
+		r.unnamed[slot], r.credit[slot], r.netted[slot], r.inFlight[slot], r.claiming[slot] = 0, 0, 0, 0, 0
 		if *r == (rare{}) {
 			b.rare = nil
 		}
@@ -93,7 +113,7 @@ func (e *entry) acceptedLocked(slot int) int64 {
 // unsentLocked is this node's own accepted cost that the origin has not confirmed
 // and that is not on its way.
 func (e *entry) unsentLocked(slot int) int64 {
-	return e.acceptedLocked(slot) - e.book.cells[slot].settled
+	return e.acceptedLocked(slot) - e.book.cells[slot].settled.Load()
 }
 
 // foreignLocked is what all other regions have reported for the cell.
@@ -105,13 +125,23 @@ func (e *entry) foreignLocked(slot int) int64 {
 // send has failed. If its reply was lost it may have been applied, and will then count
 // twice: at most one tick's cost, on the safe side.
 func (e *entry) sendLocked(slot int, n int64) {
-	e.flags.Or(flagSending << slot)
-	e.book.cells[slot].settled += n
+	if e.flags.Or(flagSending<<slot)&flagShared != 0 {
+		e.book.rarely().inFlight[slot] = n
+	}
+	e.book.cells[slot].settled.Add(n)
 }
 
 func (e *entry) returnLocked(slot int, n int64) {
+	e.arriveLocked(slot)
+	e.book.cells[slot].settled.Add(-n)
+}
+
+// arriveLocked ends a send.
+func (e *entry) arriveLocked(slot int) {
 	e.flags.And(^uint32(flagSending << slot))
-	e.book.cells[slot].settled -= n
+	if e.book.rare != nil {
+		e.book.rare.inFlight[slot] = 0
+	}
 }
 
 // absorbLocked merges the origin's total for a cell, in answer to a send, which it
@@ -119,6 +149,9 @@ func (e *entry) returnLocked(slot int, n int64) {
 // by others: what is on its way is settled already, whether or not this total holds
 // it. Plain max(count, total) would lose what this node accepted between sending and
 // answer, and at hydration what it accepted before.
+//
+// Of claims on their way nobody knows whether a total holds them. It is taken to: what
+// others have contributed is then found a little later, and not twice.
 //
 // grew is true when others had contributed. lost is true when the total is smaller
 // than what the origin has named before and what was added since: it has lost data.
@@ -129,26 +162,26 @@ func (e *entry) absorbLocked(slot int, total int64, sent bool) (grew, lost bool)
 	c := &b.cells[slot]
 	sending := e.flags.Load()&(flagSending<<slot) != 0
 	if sent {
-		e.flags.And(^uint32(flagSending << slot))
+		e.arriveLocked(slot)
 	}
-	if others := total - c.settled; others > 0 {
+	if others := total - c.settled.Load() - b.claiming(slot); others > 0 {
 		added := e.addLocked(slot, others)
-		c.settled += added
+		c.settled.Add(added)
 		grew = true
 		if b.rare != nil && b.rare.metered != nil {
 			b.rare.metered.cover(e.seq.Load(), slot, added)
 		}
 	}
-	if unnamed := b.unnamed(slot); unnamed > 0 && total > c.settled-unnamed {
-		b.rare.unnamed[slot] = max(0, c.settled-total)
+	if unnamed := b.unnamed(slot); unnamed > 0 && total > c.settled.Load()-unnamed {
+		b.rare.unnamed[slot] = max(0, c.settled.Load()-total)
 	}
-	return grew, total < c.settled-b.unnamed(slot) && (sent || !sending)
+	return grew, total < c.settled.Load()-b.unnamed(slot) && (sent || !sending)
 }
 
 // namedLocked is the largest total that the origin has named, and what it has
 // confirmed since.
 func (e *entry) namedLocked(slot int) int64 {
-	return e.book.cells[slot].settled - e.book.unnamed(slot)
+	return e.book.cells[slot].settled.Load() - e.book.unnamed(slot)
 }
 
 // floorLocked raises the count to at least n: the region is known to have counted
@@ -156,7 +189,7 @@ func (e *entry) namedLocked(slot int) int64 {
 func (e *entry) floorLocked(slot int, n int64) {
 	if missing := n - e.acceptedLocked(slot); missing > 0 {
 		added := e.addLocked(slot, missing)
-		e.book.cells[slot].settled += added
+		e.book.cells[slot].settled.Add(added)
 		e.book.rarely().unnamed[slot] += added
 	}
 }

@@ -39,6 +39,11 @@ type Config struct {
 	// Breaker says when a shard of Origin that fails is left alone, and for how long.
 	Breaker Breaker
 
+	// RegionNodes is how many nodes share Origin, 1 to 10,000; 0 goes by the
+	// heartbeats in Counts, and is 1 without them. More make each node's share of what
+	// is left of a limit smaller, and let it send sooner.
+	RegionNodes int
+
 	// ClockSkewMax is how far AllowAt's time may lie from Clock's before it is an
 	// error; 0 is one minute.
 	ClockSkewMax time.Duration
@@ -88,6 +93,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.ClockSkewMax < 0 {
 		return c, fmt.Errorf("%w: Config.ClockSkewMax is %v (0 for %v, or more)", ErrInvalid, c.ClockSkewMax, clockSkewMaxDefault)
+	}
+	if c.RegionNodes < 0 || c.RegionNodes > regionNodesMax {
+		return c, fmt.Errorf("%w: Config.RegionNodes is %d (1 to %d, 0 for as many as send heartbeats)", ErrInvalid, c.RegionNodes, regionNodesMax)
 	}
 	if c.Origin != nil && c.Origin.Shards() < 1 {
 		return c, fmt.Errorf("%w: Config.Origin has %d shards (1 or more)", ErrInvalid, c.Origin.Shards())

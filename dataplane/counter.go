@@ -54,6 +54,8 @@ const (
 	flagSending1
 	flagOffered // slot 0: the count store may hold more than flushed: a call's fate is open or unknown; under mu
 	flagOffered1
+	flagKicked // among those that are sent at once
+	flagShared // asked about in a namespace that waits for its share
 
 	flagsOfSlot = flagPressed | flagRefused | flagStale | flagSending | flagOffered
 )

@@ -107,6 +107,13 @@
 //  8. Settling a reservation never makes a count negative or smaller than what the
 //     origin confirmed, and what was truly spent is never under-counted.
 //     TestSettlementsKeepTheTruth
+//  9. In a namespace that waits for its share, a limit of up to 2n costs, n nodes and
+//     nothing foreign, is exact across the nodes of a region: a cost that the origin
+//     added is counted and settled in one step. TestSmallLimitsAreExactAcrossNodes
+//  10. A shard of the origin that fails or hangs delays no other, and nothing is lost
+//     to an open breaker. TestASlowShardDelaysNoOther, TestABreakerSparesADeadOrigin
+//  11. What an open namespace lets pass in an outage is counted and sent; what a closed
+//     one refuses leaves no trace. TestOutagePolicies
 //
 // # Precision given up
 //
@@ -116,7 +123,8 @@
 //     than 20 ms is judged again by the clock itself, so a retry time stays exact.
 //   - Nodes of a region learn of each other within a replay tick and a round trip;
 //     what they accept meanwhile adds up. A burst that lands on n nodes at once can be
-//     admitted up to n times.
+//     admitted up to n times; in a namespace that waits for its share (headroom.go) up
+//     to about 1.05 times. A batch there decides by totals that are a round trip old.
 //   - In the estimate mode nodes learn of each other at their next sync: every half base
 //     interval near the limit. A first contact is allowed whatever its cost. What a node
 //     has counted of a key below its floor nobody else ever hears of.

@@ -35,7 +35,7 @@ func (e *entry) evict(nowMs, graceMs int64, pressed, sends bool) eviction {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	flags := e.flags.Load()
-	if flags&(flagDirty|flagInReplay|flagInFlush|flagSending|flagSending1|flagAsked) != 0 || e.readingLocked(nowMs) {
+	if flags&(flagDirty|flagInReplay|flagKicked|flagInFlush|flagSending|flagSending1|flagAsked) != 0 || e.readingLocked(nowMs) {
 		return stays
 	}
 	seq := e.seq.Load()

@@ -49,7 +49,7 @@ func (l *Limiter) Cell(c window.Cell) CellState {
 		s.Count -= b.netted(slot)
 		s.Global = e.foreignLocked(slot)
 		s.Sending = e.flags.Load()&(flagSending<<slot) != 0
-		s.Settled, s.Named, s.Flushed = b.cells[slot].settled, e.namedLocked(slot), b.cells[slot].flushed
+		s.Settled, s.Named, s.Flushed = b.cells[slot].settled.Load(), e.namedLocked(slot), b.cells[slot].flushed
 		s.Credit, s.Unsent = b.credit(slot), e.unsentLocked(slot)
 	}
 	return s

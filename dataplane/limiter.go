@@ -34,6 +34,9 @@ type Limiter struct {
 	shards              []*shard   // of the origin; constant
 	syncs               syncCounts // of the estimate mode
 
+	nodes    atomic.Int64  // of the region, >= 1
+	farShift atomic.Uint32 // a cost below limit >> farShift is far from its share
+
 	importedTo Cursor // what importOnce continues from, and
 	imports    int    // how many have succeeded; both under importing
 
@@ -55,7 +58,7 @@ func New(cfg Config) (*Limiter, error) {
 		l.marks |= flagDirty
 	}
 	l.shards = newShards(cfg.Origin, cfg.Breaker)
-	l.settings.Store(defaultSettings())
+	l.apply(defaultSettings())
 	l.metrics = newMetrics(l)
 	return l, nil
 }
@@ -166,6 +169,8 @@ func (l *Limiter) ask(ctx context.Context, q *question, by rule, e *entry, held 
 		var v verdict
 		switch {
 		case !alive:
+		case by.waits && l.shards != nil && met != untracked && !source.Degraded():
+			source, alive = l.share(ctx, &v, e, q, source, by.outage)
 		case source.Degraded() && source != SourceDegraded:
 			alive = l.judgeOut(&v, e, q, source)
 		default:
@@ -239,6 +244,9 @@ func (l *Limiter) accepted(e *entry, met contact, v *verdict, q *question) {
 	}
 	if e.flags.Load()&marks != marks {
 		l.mark(e, marks)
+	}
+	if l.shards != nil && v.current+q.ahead+q.cost >= q.limit>>l.farShift.Load() {
+		l.crowds(e, v, q)
 	}
 }
 

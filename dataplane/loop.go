@@ -60,6 +60,12 @@ func (g *callGroup) start(f func()) bool {
 	return true
 }
 
+func (g *callGroup) isStopped() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.stopped
+}
+
 func (g *callGroup) stop() {
 	g.mu.Lock()
 	g.stopped = true

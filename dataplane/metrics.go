@@ -29,11 +29,27 @@ type originOp uint8
 const (
 	opRead originOp = iota
 	opAdd
+	opClaim
 	opRaise
 	originOps
 )
 
-func (o originOp) String() string { return [...]string{"read", "add", "raise"}[o] }
+func (o originOp) String() string { return [...]string{"read", "add", "claim", "raise"}[o] }
+
+// What became of a decision that waited for its share.
+const (
+	waitReplied = iota
+	waitOutage  // no reply in time, or none to be expected
+	waitResults
+)
+
+// What became of a claim.
+const (
+	claimAdded = iota
+	claimRefused
+	claimFailed
+	claimResults
+)
 
 // Causes for which accepted cost never reaches the origin.
 const (
@@ -75,6 +91,9 @@ type metrics struct {
 	replayedCells atomic.Int64
 	ambiguous     atomic.Int64
 	healed        atomic.Int64
+	kicks         atomic.Int64
+	waits         [waitResults]atomic.Int64
+	claims        [claimResults]atomic.Int64
 	dropped       [droppedCauses]atomic.Int64
 
 	flushedRows, flushErrors, refusedRows, flushedAtMs                    atomic.Int64
@@ -213,6 +232,9 @@ var (
 	descPending      = desc("weir_replay_pending_cost", "Accepted cost that the origin has not confirmed yet.")
 	descReplayedAt   = desc("weir_replay_last_success_timestamp_seconds", "When everything pending was last confirmed; 0 for never.")
 	descAmbiguous    = desc("weir_replay_ambiguous_cost_total", "Cost whose confirmation was lost and that was sent again: it may count twice.")
+	descKicks        = desc("weir_headroom_kicks_total", "Times a key was sent at once because its unsent cost was past half its share.")
+	descWaits        = desc("weir_headroom_waits_total", "Decisions that waited for the reply to what was unsent.", "result")
+	descClaims       = desc("weir_origin_claims_total", "Costs that were decided at the origin.", "result")
 	descHealed       = desc("weir_origin_healed_cells_total", "Cells raised again after the origin had lost them.")
 	descDropped      = desc("weir_dropped_cost_total", "Accepted cost that never reached the origin.", "cause")
 
@@ -266,6 +288,12 @@ func (l *Limiter) Collect(ch chan<- prometheus.Metric) {
 		gauge(descBreaker, float64(sh.breaker.state()), sh.label)
 		gauge(descPendingSync, float64(l.pendingKeys(sh)+sh.syncs.size()), sh.label)
 	}
+	counter(descKicks, m.kicks.Load())
+	counter(descWaits, m.waits[waitReplied].Load(), "replied")
+	counter(descWaits, m.waits[waitOutage].Load(), "outage")
+	counter(descClaims, m.claims[claimAdded].Load(), "added")
+	counter(descClaims, m.claims[claimRefused].Load(), "refused")
+	counter(descClaims, m.claims[claimFailed].Load(), "failed")
 	counter(descReplayed, m.replayedCells.Load())
 	gauge(descPending, float64(l.pendingCost()))
 	gauge(descReplayedAt, float64(l.replayedAtMs())/1000)

@@ -37,36 +37,70 @@ func (l *Limiter) replayOnce(ctx context.Context) error {
 // replayShard sends what is unsent to one shard, once. It returns the first error;
 // what failed stays in its entries and in the queue.
 func (l *Limiter) replayShard(ctx context.Context, sh *shard) error {
-	sh.replaying.Lock()
-	defer sh.replaying.Unlock()
+	sh.begin()
+	defer sh.end()
 	l.collect()
 	queue := l.takeQueue(sh)
 	nowMs := l.nowMs()
+	queue, err := l.sendLocked(ctx, sh, queue, nowMs)
+	if err == nil && len(queue) == 0 {
+		sh.replayedAtMs.Store(nowMs)
+	}
+	return err
+}
+
+// replayKicked sends what is kicked, and nothing else.
+func (l *Limiter) replayKicked(ctx context.Context, sh *shard) {
+	sh.begin()
+	defer sh.end()
+	_, _ = l.sendLocked(ctx, sh, nil, l.nowMs()) // what failed is in the queue, and the tick reports it
+}
+
+// sendLocked sends what is kicked, and a queue; each chunk takes what was kicked
+// meanwhile first. It returns what it has not got to, which is in the shard's queue.
+func (l *Limiter) sendLocked(ctx context.Context, sh *shard, queue []*entry, nowMs int64) ([]*entry, error) {
 	var firstErr error
 	var again []*entry
 	var c chunk
-	for sent := 0; len(queue) > 0 && sent < replayTickMax; sent += len(c.adds) {
-		if sh.breaker.state() == breakerOpen {
-			firstErr = cmpErr(firstErr, errBreakerOpen)
+	for sent := 0; sent < replayTickMax; sent += len(c.adds) {
+		kicked := sh.takeKicked(replayChunk / 2)
+		if len(kicked)+len(queue) == 0 {
 			break
 		}
-		queue = l.pack(&c, queue, nowMs)
+		if sh.breaker.state() == breakerOpen {
+			firstErr = cmpErr(firstErr, errBreakerOpen)
+			l.forgo(sh, kicked)
+			break
+		}
+		queue = l.pack(&c, kicked, queue, nowMs)
+		var failed []*entry
+		var err error
 		if len(c.adds) > 0 {
-			failed, err := l.ship(ctx, sh, &c)
+			failed, err = l.ship(ctx, sh, &c)
 			firstErr = cmpErr(firstErr, err)
 			again = append(again, failed...)
-			if len(failed) == len(c.adds) { // no use in trying the rest now
-				break
-			}
+		}
+		sh.answer(kicked, failed, err)
+		if err != nil && len(failed) == len(c.adds) { // no use in trying the rest now
+			break
 		}
 		l.readStale(nowMs, c.stale)
 	}
 	l.putBack(sh, queue)
 	l.requeue(sh, again) // behind the rest: what always fails must not keep others from being tried
-	if firstErr == nil && len(queue) == 0 {
-		sh.replayedAtMs.Store(nowMs)
+	return queue, firstErr
+}
+
+// forgo lets what is kicked wait for its tick.
+func (l *Limiter) forgo(sh *shard, kicked []*entry) {
+	for len(kicked) > 0 {
+		for _, e := range kicked {
+			e.flags.And(^uint32(flagKicked))
+		}
+		l.requeue(sh, kicked)
+		sh.answer(kicked, kicked, errBreakerOpen)
+		kicked = sh.takeKicked(replayChunk)
 	}
-	return firstErr
 }
 
 // takeQueue takes what is to be sent.
@@ -85,26 +119,30 @@ type chunk struct {
 	stale   []*entry // whose previous cell should be read once more
 }
 
-// pack fills a chunk from the queue, and returns the rest of that.
-func (l *Limiter) pack(c *chunk, queue []*entry, nowMs int64) []*entry {
+// pack fills a chunk with what is kicked and from the queue, and returns the rest of
+// that. Few enough are kicked to fit.
+func (l *Limiter) pack(c *chunk, kicked, queue []*entry, nowMs int64) []*entry {
 	*c = chunk{c.adds[:0], c.parcels[:0], c.stale[:0]}
+	for _, e := range kicked {
+		l.load(c, e, nowMs, flagKicked)
+	}
 	for len(queue) > 0 && len(c.adds) < replayChunk-1 {
 		e := queue[0]
 		queue = queue[1:]
-		if l.load(c, e, nowMs) {
+		if l.load(c, e, nowMs, flagInReplay) {
 			c.stale = append(c.stale, e)
 		}
 	}
 	return queue
 }
 
-// load takes an entry off the queue and puts its unsent cost, if any, on the way.
+// load takes an entry off the queue, or off those that are kicked, and puts its unsent cost, if any, on the way.
 // settleStale is true when the previous cell should be read once more: others may
 // have added to it after the origin last spoke of it here.
-func (l *Limiter) load(c *chunk, e *entry, nowMs int64) (settleStale bool) {
+func (l *Limiter) load(c *chunk, e *entry, nowMs int64, from uint32) (settleStale bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.flags.And(^uint32(flagInReplay))
+	e.flags.And(^from)
 	seq := e.seq.Load()
 	durationMs := e.names.durationMs()
 	for _, s := range []int64{seq - 1, seq} {
@@ -115,13 +153,16 @@ func (l *Limiter) load(c *chunk, e *entry, nowMs int64) (settleStale bool) {
 			continue
 		}
 		if expiredAt(s, durationMs, nowMs) { // nobody can be influenced by it any more
-			e.book.cells[slot].settled += cost
+			e.book.cells[slot].settled.Add(cost)
 			l.metrics.dropped[droppedExpired].Add(cost)
 			continue
 		}
 		e.sendLocked(slot, cost)
 		c.adds = append(c.adds, Add{e.cell(s), cost})
 		c.parcels = append(c.parcels, parcel{e, s})
+	}
+	if from == flagKicked {
+		return false
 	}
 	stale := uint32(flagStale) << slotOf(seq-1)
 	grace := 2 * l.settings.Load().tuning.ReplayTick.Std().Milliseconds()

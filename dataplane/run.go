@@ -38,6 +38,9 @@ func (l *Limiter) Start(ctx context.Context) error {
 			return l.syncShard(context.WithoutCancel(ctx), sh)
 		}))
 	}
+	for _, sh := range l.shards {
+		l.loops.running.Go(func() { l.sendKicked(ctx, sh) })
+	}
 	if l.cfg.Counts == nil {
 		return nil
 	}
@@ -55,6 +58,18 @@ func (l *Limiter) Start(ctx context.Context) error {
 		every(ctx, l.at(slow), tend)
 	})
 	return nil
+}
+
+// sendKicked sends what is kicked as soon as it is, until ctx ends.
+func (l *Limiter) sendKicked(ctx context.Context, sh *shard) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-sh.wake:
+			l.replayKicked(context.WithoutCancel(ctx), sh)
+		}
+	}
 }
 
 // Stop ends the loops, then sends what is left: the last accepted cost to the

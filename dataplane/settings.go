@@ -19,6 +19,7 @@ type settings struct {
 	tuning  tuning.Tuning
 	version int64 // of the tuning document; 0 is the built-in default
 	spaces  map[spaceName]*space
+	nodes   int // alive in the region, as the count store knows; 0: unknown
 
 	freshForMs, strictForMs int64 // from tuning, in the unit of the request path
 }
@@ -30,6 +31,7 @@ type space struct {
 	shadow    bool
 	outage    outagePolicy
 	estimate  *knobs // nil in the exact mode
+	waits     bool   // for its share; see headroom.go
 	exact     map[string]override
 	wildcards []wildcard // most specific first
 }
@@ -50,6 +52,7 @@ type rule struct {
 	pattern  string // of the override that applied
 	shadow   bool
 	outage   outagePolicy
+	waits    bool   // for its share
 	estimate *knobs // nil in the exact mode
 }
 
@@ -82,7 +85,7 @@ func (s *settings) resolve(r *Request) rule {
 	if sp == nil {
 		return rule{}
 	}
-	by := rule{shadow: sp.shadow, outage: sp.outage, estimate: sp.estimate}
+	by := rule{shadow: sp.shadow, outage: sp.outage, waits: sp.waits, estimate: sp.estimate}
 	o, ok := sp.exact[r.Identifier]
 	if !ok {
 		o, ok = sp.match(r.Identifier)
@@ -140,12 +143,16 @@ func compile(rows SettingsRows, last *settings) (*settings, error) {
 			next = newSettings(t, rows.TuningVersion)
 		}
 	}
+	next.nodes = rows.NodesLive
 	next.spaces = make(map[spaceName]*space)
 	for _, n := range rows.Namespaces {
 		sp := next.space(n.Workspace, n.Namespace)
 		sp.shadow = n.Shadow
 		var err error
 		if sp.outage, err = parseOutage(n.Outage); err != nil {
+			problems = append(problems, fmt.Errorf("namespace %q/%q: %w", n.Workspace, n.Namespace, err))
+		}
+		if sp.waits, err = parseHeadroom(n.Headroom); err != nil {
 			problems = append(problems, fmt.Errorf("namespace %q/%q: %w", n.Workspace, n.Namespace, err))
 		}
 		if err := sp.setMode(&n, last.spaces[spaceName{n.Workspace, n.Namespace}]); err != nil {
@@ -209,6 +216,12 @@ func joinFirst(errs []error, most int) error {
 	return errors.Join(errs...)
 }
 
+// apply puts settings in force.
+func (l *Limiter) apply(next *settings) {
+	l.settings.Store(next)
+	l.setNodes(next)
+}
+
 // loadSettings reads and applies what is stored. On any failure what is in force
 // stays in force.
 func (l *Limiter) loadSettings(ctx context.Context) error {
@@ -222,7 +235,7 @@ func (l *Limiter) loadSettings(ctx context.Context) error {
 	}
 	last := l.settings.Load()
 	next, err := compile(rows, last)
-	l.settings.Store(next)
+	l.apply(next)
 	if next.version != last.version {
 		l.cfg.Logger.Info("tuning applied", "version", next.version, "was", last.version)
 	}

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -14,11 +15,19 @@ type shard struct {
 	label   string // of metrics
 	breaker *breaker
 
-	replaying sync.Mutex // one step of replay at a time
-	queue     []*entry   // to be sent at the next tick, each once; under Limiter.queues
-	syncs     syncSet    // of the estimate mode
+	replaying chan struct{} // holds one while a step of replay runs, I/O and all: no mutex
+	queue     []*entry      // to be sent at the next tick, each once; under Limiter.queues
+	syncs     syncSet       // of the estimate mode
 
 	replayedAtMs atomic.Int64 // when all of it was last confirmed
+
+	wake chan struct{} // something is kicked
+
+	mu        sync.Mutex         // of what follows; nothing else is locked under it
+	kicked    []*entry           // to be sent at once, each once: see flagKicked
+	awaited   map[*entry]*flight // closed when the reply to a kick is merged
+	claimants []*claimant        // that no call has taken yet
+	claiming  bool               // somebody sees to the calls
 }
 
 func newShards(origin Origin, cfg Breaker) []*shard {
@@ -27,10 +36,15 @@ func newShards(origin Origin, cfg Breaker) []*shard {
 	}
 	shards := make([]*shard, origin.Shards())
 	for i := range shards {
-		shards[i] = &shard{index: i, label: strconv.Itoa(i), breaker: newBreaker(cfg)}
+		shards[i] = &shard{index: i, label: strconv.Itoa(i), breaker: newBreaker(cfg),
+			replaying: make(chan struct{}, 1), wake: make(chan struct{}, 1), awaited: make(map[*entry]*flight)}
 	}
 	return shards
 }
+
+// begin waits for the step of replay that runs, if one does; end lets the next one run.
+func (sh *shard) begin() { sh.replaying <- struct{}{} }
+func (sh *shard) end()   { <-sh.replaying }
 
 // shardOf is the shard of an entry's key. It is asked when an entry is queued or
 // about to be read, never for a decision from memory, so no entry carries it.
@@ -63,4 +77,110 @@ func (l *Limiter) replayedAtMs() (ms int64) {
 		}
 	}
 	return ms
+}
+
+// kick puts an entry among those to be sent at once, and wakes who sends them.
+func (sh *shard) kick(e *entry) {
+	sh.mu.Lock()
+	sh.kicked = append(sh.kicked, e)
+	sh.mu.Unlock()
+	sh.rouse()
+}
+
+func (sh *shard) rouse() {
+	select {
+	case sh.wake <- struct{}{}:
+	default:
+	}
+}
+
+// takeKicked takes at most n of the kicked entries, the first ones.
+func (sh *shard) takeKicked(n int) []*entry {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	n = min(n, len(sh.kicked))
+	taken := sh.kicked[:n:n]
+	if sh.kicked = sh.kicked[n:]; len(sh.kicked) == 0 {
+		sh.kicked = nil
+	}
+	return taken
+}
+
+// await returns what is closed when the reply to the next send of e is merged, or when
+// there will be none.
+func (sh *shard) await(e *entry) *flight {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	f := sh.awaited[e]
+	if f == nil {
+		f = newFlight(nil)
+		sh.awaited[e] = f
+	}
+	return f
+}
+
+// answer tells those who wait for kicked entries; err of an entry in failed.
+func (sh *shard) answer(kicked, failed []*entry, err error) {
+	if len(kicked) == 0 {
+		return
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for _, e := range kicked {
+		if f := sh.awaited[e]; f != nil {
+			delete(sh.awaited, e)
+			if slices.Contains(failed, e) {
+				f.err = err
+			}
+			close(f.done)
+		}
+	}
+}
+
+// enter lets a claimant wait; lead is true for the one who has to see to the calls.
+func (sh *shard) enter(c *claimant) (lead bool) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.claimants = append(sh.claimants, c)
+	lead = !sh.claiming
+	sh.claiming = true
+	return lead
+}
+
+// leave takes back a claimant that nobody has taken yet.
+func (sh *shard) leave(c *claimant) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if i := slices.Index(sh.claimants, c); i >= 0 {
+		sh.claimants = slices.Delete(sh.claimants, i, i+1)
+	}
+}
+
+// takeClaims takes all who wait; none means that nobody leads any more.
+func (sh *shard) takeClaims() []*claimant {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	taken := sh.claimants
+	sh.claimants = nil
+	sh.claiming = len(taken) > 0
+	return taken
+}
+
+func (sh *shard) putBackClaims(later []*claimant) {
+	if len(later) == 0 {
+		return
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.claimants = append(later, sh.claimants...)
+}
+
+// abandon sends all who wait away: the limiter is stopped.
+func (sh *shard) abandon() {
+	for _, c := range sh.takeClaims() {
+		c.finish(wayBroken)
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.claiming = false
 }

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
@@ -204,7 +205,16 @@ type SettingsRows struct {
 	TuningDocument []byte // see package tuning; nil when TuningVersion is 0
 	Namespaces     []NamespaceRow
 	Overrides      []OverrideRow
+
+	// NodesLive is how many nodes of the region have sent a heartbeat within
+	// NodeLiveFor, by the store's clock; 0 is unknown.
+	NodesLive int
 }
+
+// NodeLiveFor is how long a heartbeat stands for its node: twelve of those that
+// nodes send by the default tuning. A node that is gone makes the shares of the others a
+// little smaller for so long; see headroom.go.
+const NodeLiveFor = time.Minute
 
 // NamespaceRow is what an operator has set for a namespace. Where text is empty, the
 // first of its values stands.

@@ -50,6 +50,7 @@ type Counts struct {
 	namespaces []dataplane.NamespaceRow
 	overrides  []dataplane.OverrideRow
 	beats      map[string]heartbeat.Beat // by node
+	seen       map[string]time.Time      // by node: when its beat came
 }
 
 var _ dataplane.CountStore = (*Counts)(nil)
@@ -88,6 +89,7 @@ func NewCounts(o CountsOptions) *Counts {
 		sweepAt: sweepMin,
 		tunings: make(map[string]tuningRow),
 		beats:   make(map[string]heartbeat.Beat),
+		seen:    make(map[string]time.Time),
 	}
 }
 

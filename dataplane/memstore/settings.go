@@ -41,7 +41,7 @@ func (c *Counts) SetOverrides(rows ...dataplane.OverrideRow) {
 
 // Settings implements dataplane.CountStore.
 func (c *Counts) Settings(ctx context.Context, region string) (dataplane.SettingsRows, error) {
-	c.count(func(s *CountsStats) { s.SettingsReads++; s.Statements += 3 })
+	c.count(func(s *CountsStats) { s.SettingsReads++; s.Statements += 4 })
 	var rows dataplane.SettingsRows
 	err := c.Faults.roundTrip(ctx, OpSettings, func(journey) error {
 		c.mu.Lock()
@@ -55,6 +55,7 @@ func (c *Counts) Settings(ctx context.Context, region string) (dataplane.Setting
 			TuningDocument: slices.Clone(tuning.document),
 			Namespaces:     slices.Clone(c.namespaces),
 			Overrides:      slices.Clone(c.overrides),
+			NodesLive:      c.nodesLiveLocked(region),
 		}
 		return nil
 	})
@@ -64,6 +65,16 @@ func (c *Counts) Settings(ctx context.Context, region string) (dataplane.Setting
 	return rows, nil
 }
 
+func (c *Counts) nodesLiveLocked(region string) (nodes int) {
+	since := c.clock().Add(-dataplane.NodeLiveFor)
+	for id, beat := range c.beats {
+		if beat.Region == region && c.seen[id].After(since) {
+			nodes++
+		}
+	}
+	return nodes
+}
+
 // Heartbeat implements dataplane.CountStore.
 func (c *Counts) Heartbeat(ctx context.Context, beat heartbeat.Beat) error {
 	c.count(func(s *CountsStats) { s.Heartbeats++; s.Statements++ })
@@ -71,6 +82,7 @@ func (c *Counts) Heartbeat(ctx context.Context, beat heartbeat.Beat) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.beats[beat.NodeID] = beat
+		c.seen[beat.NodeID] = c.clock()
 		return nil
 	})
 }

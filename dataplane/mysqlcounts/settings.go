@@ -6,9 +6,10 @@ import (
 	"math"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 )
 
-// Settings implements dataplane.CountStore. The three tables are read one after the
+// Settings implements dataplane.CountStore. The four tables are read one after the
 // other, not as of one moment: nothing in one refers to another.
 func (c *Counts) Settings(ctx context.Context, region string) (dataplane.SettingsRows, error) {
 	var s dataplane.SettingsRows
@@ -21,6 +22,13 @@ func (c *Counts) Settings(ctx context.Context, region string) (dataplane.Setting
 	if err := c.readOverrides(ctx, &s); err != nil {
 		return dataplane.SettingsRows{}, fmt.Errorf("read the overrides: %w", err)
 	}
+	live, err := c.queries.NodesLive(ctx, dataplanedb.NodesLiveParams{
+		Region: []byte(region), WithinMs: dataplane.NodeLiveFor.Milliseconds(),
+	})
+	if err != nil {
+		return dataplane.SettingsRows{}, fmt.Errorf("count the nodes of %q: %w", region, err)
+	}
+	s.NodesLive = int(live)
 	return s, nil
 }
 

@@ -6,3 +6,8 @@ VALUES (?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000
 ON DUPLICATE KEY UPDATE
   region = VALUES(region), build = VALUES(build), tuning_version = VALUES(tuning_version),
   started_at = VALUES(started_at), sent_at = VALUES(sent_at), seen_at = VALUES(seen_at), health = VALUES(health);
+
+-- name: NodesLive :one
+-- How many nodes of a region were heard of lately; region_idx answers it by itself.
+SELECT CAST(COUNT(*) AS SIGNED) AS nodes FROM ratelimit_nodes
+WHERE region = ? AND seen_at > UNIX_TIMESTAMP() * 1000 - CAST(sqlc.arg(within_ms) AS SIGNED);

@@ -41,3 +41,21 @@ func (q *Queries) NodeBeat(ctx context.Context, arg NodeBeatParams) error {
 	)
 	return err
 }
+
+const NodesLive = `-- name: NodesLive :one
+SELECT CAST(COUNT(*) AS SIGNED) AS nodes FROM ratelimit_nodes
+WHERE region = ? AND seen_at > UNIX_TIMESTAMP() * 1000 - CAST(? AS SIGNED)
+`
+
+type NodesLiveParams struct {
+	Region   []byte
+	WithinMs int64
+}
+
+// How many nodes of a region were heard of lately; region_idx answers it by itself.
+func (q *Queries) NodesLive(ctx context.Context, arg NodesLiveParams) (int64, error) {
+	row := q.db.QueryRowContext(ctx, NodesLive, arg.Region, arg.WithinMs)
+	var nodes int64
+	err := row.Scan(&nodes)
+	return nodes, err
+}

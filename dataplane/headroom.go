@@ -1,0 +1,299 @@
+package dataplane
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Headroom bounds what other nodes cannot know: the cost that a node has accepted and
+// the origin has not confirmed. With n nodes in the region, a key's share of what is
+// left of its limit is
+//
+//	share = max(cost, (limit - confirmed) / 2n)
+//
+// so that all nodes together stay within half of what is left, and within all of it
+// while a share holds one cost. Past half its share a key is kicked: it is sent at
+// once, not at the next tick. Past its share a namespace set to "wait" lets the next
+// decision wait for that reply; and once a share would not hold more than the cost, the
+// decision is made where the count is, by a claim at the origin. A limit of up to 2n
+// costs is so exact from its first cost to its last.
+//
+// A key far from its limit, below 1/4n of it, costs a shift and a comparison.
+
+// regionNodesMax bounds n; more would leave no share worth having.
+const regionNodesMax = 10_000
+
+func parseHeadroom(text string) (waits bool, err error) {
+	switch text {
+	case "", "kick":
+		return false, nil
+	case "wait":
+		return true, nil
+	}
+	return false, fmt.Errorf("%w: headroom is %q (kick or wait)", ErrInvalid, text)
+}
+
+// nodesOf is how many nodes the region has, by its heartbeats or by configuration.
+func (l *Limiter) nodesOf(set *settings) int64 {
+	n := l.cfg.RegionNodes
+	if n == 0 {
+		n = set.nodes
+	}
+	return int64(min(max(1, n), regionNodesMax))
+}
+
+// setNodes takes the settings' number of nodes into what decisions go by.
+func (l *Limiter) setNodes(set *settings) {
+	n := l.nodesOf(set)
+	l.nodes.Store(n)
+	l.farShift.Store(uint32(bits.Len64(uint64(4*n - 1)))) // 2^shift >= 4n
+}
+
+// crowds kicks a key whose unsent cost is past half its share. It is called for costs
+// past 1/4n of the limit only.
+func (l *Limiter) crowds(e *entry, v *verdict, q *question) {
+	slot := slotOf(v.seq)
+	if e.flags.Load()&(flagKicked|flagSending<<slot) != 0 {
+		return
+	}
+	unsent := wordCount(e.words[slot].Load()) - e.book.cells[slot].settled.Load()
+	left := q.limit - (v.current + q.ahead + q.cost - unsent) - v.carried(q.durationMs)
+	if 2*unsent > max(q.cost, left/(2*l.nodes.Load())) {
+		l.kick(l.shardOf(e), e)
+	}
+}
+
+// carried is what the previous cell still weighs.
+func (v *verdict) carried(durationMs int64) int64 {
+	if v.previous == 0 {
+		return 0
+	}
+	return window.Carried(v.previous, window.Start(v.seq+1, durationMs)-v.tMs, durationMs)
+}
+
+// kick has e sent at once, with whatever else is kicked meanwhile.
+func (l *Limiter) kick(sh *shard, e *entry) {
+	if e.flags.Or(flagKicked)&flagKicked != 0 {
+		return // it is about to be
+	}
+	l.metrics.kicks.Add(1)
+	sh.kick(e)
+}
+
+// way is how a decision in a namespace that waits is to be made.
+type way uint8
+
+const (
+	wayMade   way = iota // it is: the verdict stands, and was counted if it allows
+	wayReply             // once the reply to what is unsent is here
+	wayClaim             // at the origin
+	wayBroken            // by the outage policy: the origin does not answer
+)
+
+// share decides in a namespace that waits, into v, and counts.
+func (l *Limiter) share(ctx context.Context, v *verdict, e *entry, q *question, source Source, outage outagePolicy) (Source, bool) {
+	if e.flags.Load()&flagShared == 0 {
+		e.flags.Or(flagShared)
+	}
+	n := l.nodes.Load()
+	if alive := e.judge(v, q.nowMs, q.durationMs, max(0, q.limit/(2*n)-1), q.cost, true); !alive || v.allowed {
+		return source, alive // far from the limit, or the entry is gone
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.ReadTimeout)
+	defer cancel()
+	for {
+		w, alive := e.judgeShare(v, q, n)
+		switch {
+		case !alive:
+			return source, false
+		case w == wayReply:
+			w = l.awaitReply(ctx, e, q.nowMs)
+		case w == wayClaim:
+			w = l.claim(ctx, v, e, q)
+		default:
+			return source, true
+		}
+		switch w {
+		case wayMade:
+			return SourceOrigin, true
+		case wayBroken:
+			return l.shareBroken(v, e, q, outage)
+		}
+		source = SourceOrigin
+	}
+}
+
+// shareBroken decides by the outage policy.
+func (l *Limiter) shareBroken(v *verdict, e *entry, q *question, outage outagePolicy) (source Source, alive bool) {
+	source = outage.source()
+	if outage != outageLocal {
+		return source, l.judgeOut(v, e, q, source)
+	}
+	return source, e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, true)
+}
+
+// judgeShare judges, and counts what fits both the limit and the node's share: in one
+// step for all who wait for their share, and against other requests by the word's
+// compare-and-swap.
+func (e *entry) judgeShare(v *verdict, q *question, nodes int64) (w way, alive bool) {
+	for {
+		if !e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, false) {
+			return wayMade, false
+		}
+		if !v.allowed || q.cost == 0 {
+			return wayMade, true
+		}
+		e.mu.Lock()
+		w, done := e.shareLocked(v, q, nodes)
+		e.mu.Unlock()
+		if done {
+			return w, true
+		}
+	}
+}
+
+func (e *entry) shareLocked(v *verdict, q *question, nodes int64) (w way, done bool) {
+	slot, ok := e.slotLocked(v.seq)
+	if !ok || v.seq != e.seq.Load() {
+		return wayMade, false
+	}
+	word := e.words[slot].Load()
+	if !wordIsLive(word, v.seq) {
+		e.awaitRelease(slot)
+		return wayMade, false
+	}
+	uncovered := window.Start(v.seq+1, q.durationMs) - v.tMs
+	e.weigh(v, slot, word, q.limit, q.cost, uncovered, q.durationMs)
+	if !v.allowed {
+		return wayMade, true
+	}
+	w = e.wayLocked(v, slot, word, q.limit, q.cost, q.durationMs, nodes)
+	if w == wayMade && !e.words[slot].CompareAndSwap(word, word+uint64(q.cost)) {
+		return wayMade, false
+	}
+	return w, true
+}
+
+// wayLocked is the way of a cost that fits the limit.
+func (e *entry) wayLocked(v *verdict, slot int, word uint64, limit, cost, durationMs, nodes int64) way {
+	unconfirmed := e.unconfirmedLocked(slot, word)
+	left := limit - (v.current - unconfirmed) - v.carried(durationMs)
+	switch share := left / (2 * nodes); {
+	case share > cost && unconfirmed+cost <= share:
+		return wayMade
+	case share > cost, unconfirmed > 0:
+		return wayReply
+	}
+	return wayClaim
+}
+
+// unconfirmedLocked is own cost that the origin has not confirmed, on its way or not.
+func (e *entry) unconfirmedLocked(slot int, word uint64) int64 {
+	return max(0, wordCount(word)-e.book.netted(slot)-e.book.cells[slot].settled.Load()) + e.book.inFlight(slot)
+}
+
+// awaitReply has e sent, and waits for the reply.
+func (l *Limiter) awaitReply(ctx context.Context, e *entry, nowMs int64) way {
+	if l.calls.isStopped() || l.outOf(e, nowMs) {
+		l.metrics.waits[waitOutage].Add(1)
+		return wayBroken
+	}
+	sh := l.shardOf(e)
+	f := sh.await(e)
+	l.kick(sh, e)
+	return l.replied(ctx, f, e, nowMs)
+}
+
+// replied waits for a reply. A key that got none in time rests, as after a read.
+func (l *Limiter) replied(ctx context.Context, f *flight, e *entry, nowMs int64) way {
+	if l.wait(ctx, f) {
+		l.metrics.waits[waitReplied].Add(1)
+		return wayReply
+	}
+	l.metrics.waits[waitOutage].Add(1)
+	e.rest(nowMs)
+	return wayBroken
+}
+
+// rest keeps e from asking the origin for a while.
+func (e *entry) rest(nowMs int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.readingLocked(nowMs) {
+		e.flight = &flight{}
+		e.flight.restUntil.Store(nowMs + retryPause.Milliseconds())
+	}
+}
+
+// shareMany lets a batch wait for fresh totals of those of its keys that are past their
+// shares: for the reply to what is unsent, or, where too little is left to share, for
+// a read. Claims it cannot make: they would be several, and a batch is all or nothing.
+// So it decides from memory, by totals that are a round trip old.
+func (l *Limiter) shareMany(ctx context.Context, w *workspace) {
+	var waiting, reading []int
+	for _, i := range w.order {
+		it := &w.items[i]
+		if !it.rule.waits || it.rule.estimate != nil || it.entry == nil || it.met == untracked || it.source.Degraded() {
+			continue
+		}
+		switch l.wayOfKey(w, it) {
+		case wayReply:
+			waiting = append(waiting, i)
+		case wayClaim:
+			reading = append(reading, i)
+		}
+	}
+	if len(waiting)+len(reading) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.cfg.ReadTimeout)
+	defer cancel()
+	flights := make([]*flight, len(waiting))
+	for n, i := range waiting { // all of them before any is waited for
+		e := w.items[i].entry
+		sh := l.shardOf(e)
+		flights[n] = sh.await(e)
+		l.kick(sh, e)
+	}
+	if len(reading) > 0 {
+		l.refreshMany(ctx, w.items, reading)
+	}
+	for n, i := range waiting {
+		it := &w.items[i]
+		source, refusal := SourceOrigin, time.Duration(0)
+		if l.replied(ctx, flights[n], it.entry, it.nowMs) == wayBroken {
+			source = it.rule.outage.source()
+			refusal = l.refusal(it.entry, it.nowMs)
+		}
+		sourceOf(w.items, i, source, refusal)
+	}
+}
+
+// wayOfKey is the way of all that a batch asks of one key.
+func (l *Limiter) wayOfKey(w *workspace, first *item) way {
+	e := first.entry
+	if e.flags.Load()&flagShared == 0 {
+		e.flags.Or(flagShared)
+	}
+	cost := int64(0)
+	for i := range w.items {
+		if w.items[i].ident == first.ident {
+			cost += min(w.items[i].cost, window.LimitMax)
+		}
+	}
+	var v verdict
+	if cost == 0 || !e.judge(&v, first.nowMs, first.durationMs, first.limit, 0, false) {
+		return wayMade
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	slot, ok := e.slotLocked(v.seq)
+	if !ok {
+		return wayMade
+	}
+	return e.wayLocked(&v, slot, e.words[slot].Load(), first.limit, cost, first.durationMs, l.nodes.Load())
+}
