@@ -125,6 +125,9 @@ func TestSoakReplicaIsPromotedThatLacksASecond(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, plan{})
 	eu := f.region("eu")
+	primary := redis.NewClient(&redis.Options{Addr: eu.redis.Addr()})
+	t.Cleanup(func() { must(t, primary.Close()) })
+	must(t, primary.ConfigSet(t.Context(), "repl-diskless-sync-delay", "0").Err()) // it would wait for more replicas
 	host, port, _ := strings.Cut(eu.redis.Addr(), ":")
 	replica, err := servers.StartRedis(t.Context(), servers.Options{Args: []string{"--replicaof", host, port}})
 	must(t, err)
