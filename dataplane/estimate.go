@@ -31,9 +31,10 @@ func (v level) fits(cost, limit, durationMs int64, below bool) bool {
 	if room < 0 || below && room == 0 {
 		return false
 	}
-	if v.draining == (u128{}) {
-		return true
-	}
+	return v.draining == (u128{}) || v.drainsWithin(room, durationMs, below)
+}
+
+func (v level) drainsWithin(room, durationMs int64, below bool) bool {
 	most := mul(room, durationMs)
 	if below {
 		return v.draining.less(most)

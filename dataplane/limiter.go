@@ -136,6 +136,10 @@ func (l *Limiter) decide(ctx context.Context, nowMs int64, told bool, r *Request
 		l.askTimed(ctx, &q, by, held, d)
 		return
 	}
+	if by.estimate != nil { // ask would find it out too, a call later
+		l.askEstimate(&q, by, l.table.get(&id), held, d)
+		return
+	}
 	l.ask(ctx, &q, by, l.table.get(&id), held, d)
 }
 
