@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
 )
 
 func benchLimiter(b *testing.B, entriesMax int) *dataplane.Limiter {
@@ -131,4 +132,35 @@ func BenchmarkHandleAt(b *testing.B) {
 			key.AllowAt(ctx, now, 1<<50, 1)
 		}
 	})
+}
+
+// One warm key of a node with an origin: far from its limit, where headroom costs a
+// comparison, and past 1/4n of it, where it is looked at.
+func BenchmarkFleetHotKey(b *testing.B) {
+	ctx := b.Context()
+	for name, limit := range map[string]int64{"far": 1 << 50, "near": 4 * 1_000_000_000} {
+		b.Run(name, func(b *testing.B) {
+			l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: memstore.NewOrigin(memstore.OriginOptions{})})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := l.Start(ctx); err != nil {
+				b.Fatal(err)
+			}
+			defer func() { _ = l.Stop(context.Background()) }()
+			r := benchRequest("user_42", limit)
+			if name == "near" {
+				fill := r
+				fill.Cost = limit / 2
+				l.Allow(ctx, fill)
+			}
+			l.Allow(ctx, r)
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					l.Allow(ctx, r)
+				}
+			})
+		})
+	}
 }

@@ -50,6 +50,9 @@ func (l *Limiter) nodesOf(set *settings) int64 {
 func (l *Limiter) setNodes(set *settings) {
 	n := l.nodesOf(set)
 	l.nodes.Store(n)
+	if l.shards == nil {
+		return
+	}
 	l.farShift.Store(uint32(bits.Len64(uint64(4*n - 1)))) // 2^shift >= 4n
 }
 

@@ -25,6 +25,8 @@ type Limiter struct {
 	settings atomic.Pointer[settings]
 	dirty    atomic.Pointer[entry] // stack of entries whose counts changed, newest first
 	marks    uint32                // flags that a request leaves on its entry; constant
+	farShift atomic.Uint32         // a cost below limit >> farShift is far from its share; 0: with no origin all are
+	nodes    atomic.Int64          // of the region, >= 1
 
 	queues struct {
 		sync.Mutex // the shards' queues too
@@ -33,9 +35,6 @@ type Limiter struct {
 	flushing, importing sync.Mutex // one step of each at a time
 	shards              []*shard   // of the origin; constant
 	syncs               syncCounts // of the estimate mode
-
-	nodes    atomic.Int64  // of the region, >= 1
-	farShift atomic.Uint32 // a cost below limit >> farShift is far from its share
 
 	importedTo Cursor // what importOnce continues from, and
 	imports    int    // how many have succeeded; both under importing
@@ -249,7 +248,7 @@ func (l *Limiter) accepted(e *entry, met contact, v *verdict, q *question) {
 	if e.flags.Load()&marks != marks {
 		l.mark(e, marks)
 	}
-	if l.shards != nil && v.current+q.ahead+q.cost >= q.limit>>l.farShift.Load() {
+	if shift := l.farShift.Load(); shift != 0 && v.current+q.ahead+q.cost >= q.limit>>shift {
 		l.crowds(e, v, q)
 	}
 }
