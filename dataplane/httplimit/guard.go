@@ -1,0 +1,219 @@
+package httplimit
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Guard holds calls to policies. Make one with New. Safe for concurrent use.
+type Guard struct {
+	config   Config
+	policies []Policy
+	fixed    string // RateLimit-Policy, where all quotas are known beforehand
+	outcomes sync.Pool
+}
+
+// New makes a Guard. Errors name the policy and the field at fault.
+func New(config Config) (*Guard, error) {
+	config.Policies = slices.Clone(config.Policies)
+	for i := range config.Policies {
+		if p := &config.Policies[i]; p.Namespace == "" {
+			p.Namespace = p.Name
+		}
+	}
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	if config.Clock == nil {
+		config.Clock = time.Now
+	}
+	g := &Guard{config: config, policies: config.Policies}
+	g.outcomes.New = func() any { return new(Outcome) }
+	var fixed []byte
+	for i := range g.policies {
+		p := &g.policies[i]
+		if p.QuotaFor != nil {
+			fixed = nil
+			break
+		}
+		fixed = AppendPolicy(fixed, p.Name, p.Quota)
+	}
+	g.fixed = string(fixed)
+	return g, nil
+}
+
+// Outcome is what became of one call.
+type Outcome struct {
+	// Allowed is true when the call may go on.
+	Allowed bool
+
+	// Fault is why the call was not decided at all: FaultNone if it was.
+	Fault Fault
+
+	// Faulty is the policy at fault; nil without a fault.
+	Faulty *Policy
+
+	// Standings are the policies that the call was held to, in the Guard's order.
+	Standings []Standing
+
+	guard     *Guard
+	now       time.Time
+	jitter    time.Duration
+	requests  []dataplane.Request
+	decisions []dataplane.Decision
+	text      []byte
+}
+
+// Standing is what one policy says of a call.
+type Standing struct {
+	Policy   *Policy
+	Quota    Quota // as it was asked for; Decision.Limit is what was applied
+	Decision dataplane.Decision
+}
+
+// Fault is why a policy could not be applied to a call.
+type Fault int
+
+const (
+	// FaultNone is none.
+	FaultNone Fault = iota
+	// FaultNoKey is that Key found none: the caller's fault.
+	FaultNoKey
+	// FaultBounds is that QuotaFor or Cost answered out of bounds: the policy's.
+	FaultBounds
+)
+
+// Check holds a call to all policies as one, and counts it if it passes. ctx bounds
+// what waiting for the limiter's origin there may be.
+func (g *Guard) Check(ctx context.Context, call Call) *Outcome {
+	o := new(Outcome)
+	g.check(ctx, call, o)
+	return o
+}
+
+func (g *Guard) check(ctx context.Context, call Call, o *Outcome) {
+	o.reset(g)
+	for i := range g.policies {
+		fault := o.ask(&g.policies[i], call)
+		if fault == FaultNone || g.policies[i].Open {
+			continue
+		}
+		o.Fault, o.Faulty = fault, &g.policies[i]
+		return
+	}
+	o.decide(ctx)
+	if g.config.Jitter > 0 && !o.Allowed {
+		o.jitter = rand.N(g.config.Jitter + 1)
+	}
+}
+
+// ask adds what a policy wants to know of the limiter.
+func (o *Outcome) ask(p *Policy, call Call) Fault {
+	identifier, found := p.Key(call)
+	if !found || identifier == "" {
+		return FaultNoKey
+	}
+	quota, limited := p.Quota, true
+	if p.QuotaFor != nil {
+		if quota, limited = p.QuotaFor(call, identifier); !limited {
+			return FaultNone
+		}
+	}
+	request := dataplane.Request{
+		Workspace: p.Workspace, Namespace: p.Namespace, Identifier: bounded(identifier),
+		Limit: quota.Limit, Duration: quota.Duration, Cost: 1,
+	}
+	if p.Cost != nil {
+		request.Cost = p.Cost(call)
+	}
+	if err := request.Validate(); err != nil {
+		o.guard.config.Logger.Error("policy cannot be applied", "policy", p.Name, "path", call.Path(), "error", err)
+		return FaultBounds
+	}
+	o.requests = append(o.requests, request)
+	o.Standings = append(o.Standings, Standing{Policy: p, Quota: quota})
+	return FaultNone
+}
+
+// decide asks the limiter, which finds nothing wrong with what was validated.
+func (o *Outcome) decide(ctx context.Context) {
+	switch len(o.requests) {
+	case 0:
+		o.Allowed = true
+	case 1:
+		d := &o.Standings[0].Decision
+		*d = o.guard.config.Limiter.Allow(ctx, o.requests[0])
+		o.Allowed = d.Allowed
+	default:
+		batch := o.guard.config.Limiter.AppendMany(ctx, o.decisions[:0], o.requests)
+		o.Allowed, o.decisions = batch.Allowed, batch.Decisions
+		for i := range batch.Decisions {
+			o.Standings[i].Decision = batch.Decisions[i]
+		}
+	}
+}
+
+func (o *Outcome) reset(g *Guard) {
+	clear(o.requests)
+	clear(o.Standings)
+	*o = Outcome{
+		guard: g, now: g.config.Clock(),
+		Standings: o.Standings[:0], requests: o.requests[:0], decisions: o.decisions[:0], text: o.text[:0],
+	}
+}
+
+// bounded is a name that a key may have. Its hash stands for a longer one.
+func bounded(identifier string) string {
+	if len(identifier) <= window.IdentifierBytesMax {
+		return identifier
+	}
+	hash := sha256.Sum256([]byte(identifier))
+	return "sha256:" + hex.EncodeToString(hash[:])
+}
+
+// Explain says in a line for people why a call did not pass; "" if it did.
+func (o *Outcome) Explain() string {
+	switch {
+	case o.Fault == FaultNoKey:
+		return fmt.Sprintf("the request names nobody that policy %q could count", o.Faulty.Name)
+	case o.Fault == FaultBounds:
+		return fmt.Sprintf("policy %q could not be applied", o.Faulty.Name)
+	case o.Allowed:
+		return ""
+	case o.Unknown():
+		return "the limiter cannot know at the moment whether this request may pass"
+	}
+	return "the quota is used up"
+}
+
+// Unknown is true when a call was denied only because the limiter's origin cannot be
+// asked, by the outage policy of its namespaces.
+func (o *Outcome) Unknown() bool {
+	if o.Fault != FaultNone || o.Allowed {
+		return false
+	}
+	for i := range o.Standings {
+		if s := &o.Standings[i]; s.denied() && s.Decision.Source != dataplane.SourceDegradedClosed {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Standing) denied() bool { return !s.Decision.Allowed }
+
+// passesNever is true when waiting does not help: the cost is above the limit.
+func (s *Standing) passesNever() bool { return s.denied() && s.Decision.RetryAfter <= 0 }

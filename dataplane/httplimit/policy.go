@@ -1,0 +1,149 @@
+package httplimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+)
+
+// Limiter makes the decisions. *dataplane.Limiter is one.
+type Limiter interface {
+	Allow(ctx context.Context, request dataplane.Request) dataplane.Decision
+	AppendMany(ctx context.Context, decisions []dataplane.Decision, requests []dataplane.Request) dataplane.Batch
+}
+
+// Call is what the functions of a policy see of a request, whatever the protocol it
+// came by. It is good until they return.
+type Call interface {
+	Context() context.Context
+	Header() http.Header
+	RemoteAddr() string // of the connection's other end, "host:port"
+	Path() string       // of the URL; with RPC the procedure, which is the same
+}
+
+// Quota is how much cost may pass in any window of a duration.
+type Quota struct {
+	Limit    int64         // 0 (blocks) to window.LimitMax
+	Duration time.Duration // 1 s to 366 days, whole milliseconds
+}
+
+// Policy is one limit that requests are held to. Its functions run on every request,
+// concurrently, and must not block.
+type Policy struct {
+	// Name is what callers know the policy by: 1 to 64 characters of printable ASCII,
+	// different from all other policies of a Guard.
+	Name string
+
+	// Workspace and Namespace are where its keys live. Namespace "" is Name.
+	Workspace, Namespace string
+
+	// Key finds whom to count, or false. Required. One that is longer than 255 bytes is
+	// counted under its hash, so nobody escapes by a long name.
+	Key func(Call) (identifier string, found bool)
+
+	// Quota is for everybody, unless QuotaFor is set: false from it means that the
+	// policy does not concern this call.
+	Quota    Quota
+	QuotaFor func(Call, string) (quota Quota, limited bool)
+
+	// Cost is what a call spends, 0 or more; nil is 1 for each.
+	Cost func(Call) int64
+
+	// Open lets calls pass this policy that it cannot be applied to, because no key was
+	// found, or because QuotaFor or Cost answered out of bounds. Otherwise they are
+	// refused: with 400 in the first case, as the caller's fault, and 500 in the others.
+	Open bool
+}
+
+// Legacy is a dialect of the X-RateLimit fields.
+type Legacy int
+
+// They differ in X-RateLimit-Reset. All speak of the policy that matters most: of a
+// denied call the one to be waited for longest, of another the one with least left.
+const (
+	LegacyNone  Legacy = iota // no such fields
+	LegacyEpoch               // Reset is Unix time in seconds
+	LegacyDelta               // Reset is seconds from now
+)
+
+// Config is what a Guard does.
+type Config struct {
+	Limiter  Limiter
+	Policies []Policy // 1 to PoliciesMax
+
+	// Quiet leaves RateLimit-Policy and RateLimit off answers to calls that pass.
+	Quiet bool
+
+	// Legacy adds the X-RateLimit fields wherever RateLimit is.
+	Legacy Legacy
+
+	// Jitter spreads the times that denied callers are told, up to so much later, so that
+	// they do not return all at once. 0 to an hour.
+	Jitter time.Duration
+
+	// Denied answers a denied call instead of the built-in problem: the fields are set,
+	// WriteHeader and body are its own. Nil: the built-in. (net/http alone.)
+	Denied func(http.ResponseWriter, *http.Request, *Outcome)
+
+	// Logger takes a line for each call that a policy could not be applied to through a
+	// fault of its own; nil is silent.
+	Logger *slog.Logger
+
+	// Clock tells the time that the fields count from; nil is time.Now. It must be the
+	// limiter's.
+	Clock func() time.Time
+}
+
+// PoliciesMax is how many policies a Guard may hold calls to.
+const PoliciesMax = 8
+
+const (
+	nameBytesMax = 64
+	jitterMax    = time.Hour
+)
+
+func (c *Config) validate() error {
+	if c.Limiter == nil {
+		return errors.New("httplimit: Config.Limiter is nil")
+	}
+	if n := len(c.Policies); n < 1 || n > PoliciesMax {
+		return fmt.Errorf("httplimit: Config.Policies has %d items (1 to %d)", n, PoliciesMax)
+	}
+	if c.Jitter < 0 || c.Jitter > jitterMax {
+		return fmt.Errorf("httplimit: Config.Jitter is %v (0 to %v)", c.Jitter, jitterMax)
+	}
+	if c.Legacy < LegacyNone || c.Legacy > LegacyDelta {
+		return fmt.Errorf("httplimit: Config.Legacy is %d (LegacyNone, LegacyEpoch or LegacyDelta)", c.Legacy)
+	}
+	names := make(map[string]bool)
+	for i := range c.Policies {
+		p := &c.Policies[i]
+		if err := p.validate(); err != nil {
+			return fmt.Errorf("httplimit: policy %d (%q): %w", i, p.Name, err)
+		}
+		if names[p.Name] {
+			return fmt.Errorf("httplimit: policy %d (%q): the name is another policy's", i, p.Name)
+		}
+		names[p.Name] = true
+	}
+	return nil
+}
+
+func (p *Policy) validate() error {
+	if n := len(p.Name); n < 1 || n > nameBytesMax || !printable(p.Name) {
+		return fmt.Errorf("the name must be 1 to %d characters of printable ASCII", nameBytesMax)
+	}
+	if p.Key == nil {
+		return errors.New("Key is nil")
+	}
+	probe := dataplane.Request{Workspace: p.Workspace, Namespace: p.Namespace, Identifier: "x", Limit: p.Quota.Limit, Duration: p.Quota.Duration}
+	if p.QuotaFor != nil {
+		probe.Limit, probe.Duration = 0, time.Second
+	}
+	return probe.Validate()
+}
