@@ -1,0 +1,140 @@
+// Package connectlimit holds calls of Connect, gRPC and gRPC-Web to limits: an
+// interceptor for handlers, with the policies and the fields of package httplimit.
+//
+// A denied call ends as resource_exhausted, or as unavailable where the limiter itself
+// says that it cannot know; its metadata holds RateLimit-Policy, RateLimit and
+// Retry-After, and its details say the same in Google's words (QuotaFailure,
+// RetryInfo), which gRPC clients read. A call that passes gets the fields with the
+// header of its answer, unless its handler fails.
+//
+// A stream is held to the policies once, when it begins.
+package connectlimit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/weirhq/weir/dataplane/httplimit"
+)
+
+// New makes an interceptor for handlers; clients' calls it leaves alone. Errors are
+// httplimit.New's. Config.Denied is of no use here.
+func New(config httplimit.Config) (connect.Interceptor, error) {
+	if config.Denied != nil {
+		return nil, errors.New("connectlimit: Config.Denied is for net/http alone")
+	}
+	guard, err := httplimit.New(config)
+	if err != nil {
+		return nil, err
+	}
+	return interceptor{guard}, nil
+}
+
+// Message is the message of a call, for quota and cost functions; nil for a stream,
+// which has none yet, and for calls by other protocols.
+func Message(c httplimit.Call) any {
+	if c, ok := c.(call); ok {
+		return c.message
+	}
+	return nil
+}
+
+type interceptor struct{ guard *httplimit.Guard }
+
+func (i interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, request connect.AnyRequest) (connect.AnyResponse, error) {
+		if request.Spec().IsClient {
+			return next(ctx, request)
+		}
+		outcome := i.guard.Check(ctx, call{ctx, request.Header(), request.Peer(), request.Spec(), request.Any()})
+		if !outcome.Allowed {
+			return nil, refusal(outcome)
+		}
+		answer, err := next(ctx, request)
+		if err != nil {
+			return nil, err // which may be shared between calls: nothing is added to it
+		}
+		outcome.WriteFields(answer.Header())
+		return answer, nil
+	}
+}
+
+func (i interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, stream connect.StreamingHandlerConn) error {
+		outcome := i.guard.Check(ctx, call{ctx, stream.RequestHeader(), stream.Peer(), stream.Spec(), nil})
+		if !outcome.Allowed {
+			return refusal(outcome)
+		}
+		outcome.WriteFields(stream.ResponseHeader())
+		return next(ctx, stream)
+	}
+}
+
+// WrapStreamingClient leaves clients' streams alone.
+func (i interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+// call is a call of Connect as httplimit sees it.
+type call struct {
+	ctx     context.Context
+	header  http.Header
+	peer    connect.Peer
+	spec    connect.Spec
+	message any
+}
+
+func (c call) Context() context.Context { return c.ctx }
+func (c call) Header() http.Header      { return c.header }
+func (c call) RemoteAddr() string       { return c.peer.Addr }
+func (c call) Path() string             { return c.spec.Procedure }
+
+// refusal is the error of a call that did not pass.
+func refusal(o *httplimit.Outcome) *connect.Error {
+	err := connect.NewError(code(o), errors.New(o.Explain()))
+	o.WriteFields(err.Meta())
+	if failure := quotaFailure(o); failure != nil {
+		addDetail(err, failure)
+	}
+	if seconds, ok := o.RetryAfterSeconds(); ok {
+		addDetail(err, &errdetails.RetryInfo{RetryDelay: durationpb.New(time.Duration(seconds) * time.Second)})
+	}
+	return err
+}
+
+func code(o *httplimit.Outcome) connect.Code {
+	switch {
+	case o.Fault == httplimit.FaultNoKey:
+		return connect.CodeInvalidArgument
+	case o.Fault != httplimit.FaultNone:
+		return connect.CodeInternal
+	case o.Unknown():
+		return connect.CodeUnavailable
+	}
+	return connect.CodeResourceExhausted
+}
+
+// quotaFailure names the violated policies; nil where no quota is used up.
+func quotaFailure(o *httplimit.Outcome) *errdetails.QuotaFailure {
+	if code(o) != connect.CodeResourceExhausted {
+		return nil
+	}
+	failure := new(errdetails.QuotaFailure)
+	for _, name := range o.Violated() {
+		failure.Violations = append(failure.Violations, &errdetails.QuotaFailure_Violation{Subject: name, Description: "the quota is used up"})
+	}
+	return failure
+}
+
+func addDetail(err *connect.Error, message proto.Message) {
+	if detail, detailErr := connect.NewErrorDetail(message); detailErr == nil {
+		err.AddDetail(detail)
+	}
+}
