@@ -213,7 +213,7 @@ func (f *fleet) settle(fault string, took recovery, a allowance) {
 	var decisions, degraded, lost, over, ambiguous int64
 	var worst time.Duration
 	for _, r := range f.regions {
-		r.ledger.check(t.Errorf, r.name)
+		r.ledger.check(t.Errorf, r.name, f.machine.worst())
 		want := f.healed(r.ledger.snapshot())
 		held, err := r.atOrigin(t.Context(), want)
 		must(t, err)
@@ -239,15 +239,16 @@ func (f *fleet) settle(fault string, took recovery, a allowance) {
 		ms(took.origin), ms(took.rows), ms(took.heard), lost, over, ambiguous, ms(worst), degraded, float64(decisions)/time.Since(f.began).Seconds())
 }
 
-// check holds the callers' side to what no fault may change.
-func (l *ledger) check(errorf func(string, ...any), region string) {
+// check holds the callers' side to what no fault may change. stalled is how long the
+// machine itself kept a goroutine waiting that had nothing to wait for.
+func (l *ledger) check(errorf func(string, ...any), region string, stalled time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.firstErr != nil {
 		errorf("%s: a caller saw an error: %v", region, l.firstErr)
 	}
-	if l.worst > readTimeout+slack {
-		errorf("%s: a decision took %v", region, l.worst)
+	if l.worst > readTimeout+slack+stalled {
+		errorf("%s: a decision took %v, on a machine that stalled for %v at most", region, l.worst, stalled)
 	}
 	if l.decisions == 0 {
 		errorf("%s: nothing was decided", region)

@@ -48,6 +48,7 @@ type fleet struct {
 	regions []*region
 	wiped   bool // an origin has lost data
 	began   time.Time
+	machine *canary
 }
 
 // region is a Redis of its own, its nodes, and what their callers were granted.
@@ -72,7 +73,7 @@ func newFleet(t *testing.T, p plan) *fleet {
 	if p.tuning == (tuning.Tuning{}) {
 		p.tuning = quick()
 	}
-	f := &fleet{t: t, plan: p, server: p.mysql, began: time.Now()}
+	f := &fleet{t: t, plan: p, server: p.mysql, began: time.Now(), machine: newCanary(t)}
 	if f.server == nil {
 		f.server = servers.SharedMariaDB(t)
 	}

@@ -80,6 +80,7 @@ func TestSoakRedisLosesItsData(t *testing.T) {
 	l := load{perSecond: 300, keys: 100}
 	stop, stopVictims := l.start(t, f.regions...), victims.start(t, f.regions...)
 	eu := f.region("eu")
+	stopWatch := f.watch()
 	var since time.Time
 	f.wiped = true
 	for range soak(1, 10) {
@@ -93,6 +94,7 @@ func TestSoakRedisLosesItsData(t *testing.T) {
 	took := f.recovered(since, forgiven)
 	stop()
 	stopVictims()
+	stopWatch()
 	l.touch(f.regions...) // a key that nobody touches is not healed
 	if more := f.granted() - before; more != 0 {
 		t.Errorf("keys at their limit were given %d more", more)
@@ -180,6 +182,7 @@ func TestSoakRedisKilledDuringReplay(t *testing.T) {
 	f := newFleet(t, plan{nodes: 1})
 	l := load{perSecond: 2000, keys: 600} // hundreds of dirty keys at each tick, all of them after a pause
 	stop := l.start(t, f.regions...)
+	stopWatch := f.watch()
 	rounds := soak(4, 60)
 	var since time.Time
 	for range rounds {
@@ -191,6 +194,7 @@ func TestSoakRedisKilledDuringReplay(t *testing.T) {
 	}
 	took := f.recovered(since, 0)
 	stop()
+	stopWatch()
 	l.touch(f.regions...)
 	f.settle(fmt.Sprintf("Redis killed %d times during replay", rounds), took, allowance{})
 }
