@@ -22,11 +22,14 @@ type cellBook struct {
 
 // rare is what few keys ever have: those that were refunded after others had been
 // told, or raised by their region's own row, or are near their limits in a namespace
-// that waits for its share. By slot. And all of the estimate mode.
+// that waits for its share, and those that several regions use. By slot. And all of the
+// estimate mode.
 type rare struct {
 	unnamed [2]int64 // part of settled that the origin has not named: the region's own row has
 	credit  [2]int64 // refunded here after others had been told; see Reservation
 	netted  [2]int64 // own cost that credit has paid for: it stays in the word, and is told to nobody
+	told    [2]int64 // largest count that a bulletin has told, or is about to
+	news    [2]news  // of another region's cost, until a decision uses it
 
 	metered  *meter   // of the estimate mode: constant, and keeps this rare for the entry's life
 	inFlight [2]int64 // own cost on its way in a send; of keys with flagShared
@@ -71,6 +74,13 @@ func (b *book) claiming(slot int) int64 {
 	return b.rare.claiming[slot]
 }
 
+func (b *book) told(slot int) int64 {
+	if b.rare == nil {
+		return 0
+	}
+	return b.rare.told[slot]
+}
+
 func (b *book) rarely() *rare {
 	if b.rare == nil {
 		b.rare = &rare{}
@@ -84,6 +94,7 @@ func (b *book) reset(slot int) {
 	b.cells[slot].flushed = 0
 	if r := b.rare; r != nil {
 		r.unnamed[slot], r.credit[slot], r.netted[slot], r.inFlight[slot], r.claiming[slot] = 0, 0, 0, 0, 0
+		r.told[slot], r.news[slot] = 0, news{}
 		if *r == (rare{}) {
 			b.rare = nil
 		}

@@ -154,7 +154,11 @@ func (l *Limiter) claimed(c *claimant, answer Claimed, nowMs int64) (grew bool, 
 		l.metrics.claims[claimRefused].Add(1)
 		c.way = wayReply
 	}
-	return c.entry.mergeClaim(c, answer, nowMs)
+	grew, lost = c.entry.mergeClaim(c, answer, nowMs)
+	if answer.Added && c.entry.cross(c.v.seq, answer.Total-c.cost, answer.Total, l.settings.Load().tuning.Floor) {
+		grew = true // so its row is looked at
+	}
+	return grew, lost
 }
 
 // prepareClaim puts a claim on its way, if it still is one.

@@ -56,8 +56,13 @@ const (
 	flagOffered1
 	flagKicked // among those that are sent at once
 	flagShared // asked about in a namespace that waits for its share
+	flagNews   // slot 0: no decision has used yet what another region has told
+	flagNews1
+	flagCrossed // slot 0: an increment of this node took the region's count past a mark; under mu
+	flagCrossed1
+	flagInTell // in the queue of what to tell of, which keeps no entry alive; under mu
 
-	flagsOfSlot = flagPressed | flagRefused | flagStale | flagSending | flagOffered
+	flagsOfSlot = flagPressed | flagRefused | flagStale | flagSending | flagOffered | flagNews | flagCrossed
 )
 
 // entry is all that a node knows about one key: the current cell and the one

@@ -38,16 +38,21 @@ func (l *Limiter) flushOnce(ctx context.Context, hotOnly bool) error {
 	began := time.Now()
 	set := l.settings.Load()
 	nowMs := l.nowMs()
+	covered := l.elsewhere.covered(nowMs)
 	var due []publication
-	var later []*entry
-	for _, e := range queue {
-		if rows, wait := e.publish(set, nowMs, hotOnly); wait {
-			later = append(later, e)
+	var later []queued
+	for _, q := range queue {
+		how := loud
+		if covered {
+			how = l.quietness(q.entry)
+		}
+		if rows, wait := q.publish(set, nowMs, hotOnly, how); wait {
+			later = append(later, q)
 		} else {
 			due = append(due, rows...)
 		}
 	}
-	l.requeueFlush(later)
+	l.queueAgain(later)
 	slices.SortFunc(due, func(a, b publication) int { return a.Cell.Compare(b.Cell) })
 
 	var err error
@@ -58,15 +63,32 @@ func (l *Limiter) flushOnce(ctx context.Context, hotOnly bool) error {
 		}
 	}
 	for _, p := range due {
-		l.requeueFlush([]*entry{p.entry})
+		l.queueAgain([]queued{{p.entry, p.CountedAtMs}})
 	}
 	l.metrics.flush(time.Since(began), err, nowMs)
 	return err
 }
 
+// loudness is who is to hear of a row.
+type loudness uint8
+
+const (
+	loud       loudness = iota // every node that imports
+	quiet                      // nobody, and one node of the region stores it
+	quietAlone                 // nobody, and this node cannot know whether another stores it
+)
+
+func (l *Limiter) quietness(e *entry) loudness {
+	if l.cfg.Origin == nil || l.shardOf(e).breaker.state() != breakerClosed {
+		return quietAlone
+	}
+	return quiet
+}
+
 // publish takes an entry off the queue and returns its rows that are due; wait is
 // true when it should stay for the next slow turn.
-func (e *entry) publish(set *settings, nowMs int64, hotOnly bool) (rows []publication, wait bool) {
+func (q queued) publish(set *settings, nowMs int64, hotOnly bool, how loudness) (rows []publication, wait bool) {
+	e := q.entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.flags.And(^uint32(flagInFlush))
@@ -79,9 +101,10 @@ func (e *entry) publish(set *settings, nowMs int64, hotOnly bool) (rows []public
 	}
 	for _, s := range []int64{seq - 1, seq} {
 		slot := slotOf(s)
-		if count, due := e.dueLocked(slot, set); due && !expiredAt(s, e.names.durationMs(), nowMs) {
+		if count, due := e.dueLocked(slot, set, how); due && !expiredAt(s, e.names.durationMs(), nowMs) {
 			e.flags.Or(flagOffered << slot)
-			rows = append(rows, publication{Count{Cell: e.cell(s), Count: count}, e})
+			shared := e.foreignLocked(slot) > 0
+			rows = append(rows, publication{Count{Cell: e.cell(s), Count: count, CountedAtMs: q.sinceMs, Shared: shared, Quiet: how != loud}, e})
 		}
 	}
 	return rows, false
@@ -89,8 +112,10 @@ func (e *entry) publish(set *settings, nowMs int64, hotOnly bool) (rows []public
 
 // dueLocked applies the filters in their order: own cost in the cell → the floor, or
 // another region has published the cell, then everyone does → grown by a step since
-// last published, or at all once within a step of the limit.
-func (e *entry) dueLocked(slot int, set *settings) (count int64, due bool) {
+// last published, or at all once within a step of the limit. quiet: everybody who needs to
+// know is told by bulletins, and the row is but a lower bound for when this region's
+// origin is wiped.
+func (e *entry) dueLocked(slot int, set *settings, how loudness) (count int64, due bool) {
 	e.netLocked(slot)
 	count = e.acceptedLocked(slot)
 	grown := count - e.book.cells[slot].flushed
@@ -101,11 +126,60 @@ func (e *entry) dueLocked(slot int, set *settings) (count int64, due bool) {
 	if limit == math.MaxInt64 { // nothing was accepted here: the count came from elsewhere
 		return 0, false
 	}
+	if how != loud {
+		return count, e.dueQuietlyLocked(slot, count, limit, set.tuning.Floor, how == quietAlone)
+	}
 	if e.foreignLocked(slot) == 0 && float64(count) < set.tuning.Floor*float64(limit) {
 		return 0, false
 	}
 	step := max(1, int64(math.Ceil(set.tuning.Step*float64(limit))))
 	return count, grown >= step || count > limit-step
+}
+
+// Marks are the shares of its limit at which a region's count is stored when nobody is
+// waiting for it: quietFloor, or the floor if that is higher, hotShare, the limit, and each
+// doubling after that.
+const quietFloor = 0.5
+
+// markOf is how many marks a count has passed.
+func markOf(count, limit int64, floor float64) (marks int) {
+	share := float64(count) / float64(max(1, limit))
+	for _, mark := range [...]float64{max(floor, quietFloor), hotShare, 1} {
+		if count > 0 && share >= mark {
+			marks++
+		}
+	}
+	for doubled := 2.0; share >= doubled; doubled *= 2 {
+		marks++
+	}
+	return marks
+}
+
+// dueQuietlyLocked is true when the count has passed a mark since it was last stored, and
+// this node should store it. All nodes of a region see the count; the one whose increment
+// passed the mark stores it. If it dies before, the next mark's node does. Who has no
+// origin, or gets no answer from it, cannot know, and stores it.
+func (e *entry) dueQuietlyLocked(slot int, count, limit int64, floor float64, alone bool) bool {
+	if markOf(count, limit, floor) <= markOf(e.book.cells[slot].flushed, limit, floor) {
+		return false
+	}
+	return alone || e.flags.Load()&(flagEstimate|flagCrossed<<slot) != 0
+}
+
+// cross notes that an increment of this node's took the region's count past a mark.
+func (e *entry) cross(sequence, before, after int64, floor float64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	slot, ok := e.slotLocked(sequence)
+	if !ok {
+		return false
+	}
+	limit := e.lows.get(slot)
+	if limit == math.MaxInt64 || markOf(after, limit, floor) <= markOf(before, limit, floor) {
+		return false
+	}
+	e.flags.Or(flagCrossed << slot)
+	return true
 }
 
 func (e *entry) hotLocked(slot int) bool {
@@ -166,8 +240,7 @@ func (e *entry) published(c Count) {
 	}
 }
 
-// requeueFlush puts entries in the queue, or back: their counts grew by a merge, or
-// could not be written.
+// requeueFlush puts entries in the queue whose counts grew by a merge.
 func (l *Limiter) requeueFlush(entries []*entry) {
 	if l.cfg.Counts == nil || len(entries) == 0 {
 		return
@@ -176,7 +249,30 @@ func (l *Limiter) requeueFlush(entries []*entry) {
 	defer l.queues.Unlock()
 	for _, e := range entries {
 		e.mu.Lock()
-		l.queueFlushLocked(e)
+		l.queueFlushLocked(e, 0)
+		e.mu.Unlock()
+	}
+}
+
+// queueAgain puts back what could not be published yet.
+func (l *Limiter) queueAgain(again []queued) {
+	l.queues.Lock()
+	defer l.queues.Unlock()
+	for _, q := range again {
+		q.entry.mu.Lock()
+		l.queueFlushLocked(q.entry, q.sinceMs)
+		q.entry.mu.Unlock()
+	}
+}
+
+// answer has other regions told of entries, as one of them has told of their cells.
+func (l *Limiter) answer(entries []*entry) {
+	l.requeueFlush(entries)
+	l.queues.Lock()
+	defer l.queues.Unlock()
+	for _, e := range entries {
+		e.mu.Lock()
+		l.queueTellLocked(e, 0)
 		e.mu.Unlock()
 	}
 }

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/weirhq/weir/shared/window"
@@ -13,12 +14,39 @@ const (
 	settingsTimeout = 5 * time.Second
 )
 
-// fullImportEvery is how many imports there are from one that reads everything to the
-// next: a minute at the slow interval's default.
-const fullImportEvery = 12
+// importState is where an import continues.
+type importState struct {
+	to        Cursor
+	fullAt    time.Time // when everything was last read; zero for never
+	jitter    float64   // of the time until it is again
+	healed    int64     // weir_origin_healed_cells_total then
+	uncovered bool      // digests were missing in between
+}
+
+const (
+	// healedFullEvery and uncoveredFullEvery are how often everything is read while the
+	// origin is losing data, and while regions go over from digests to rows that wake, or
+	// back: what was quiet before is found by nobody else.
+	healedFullEvery    = 30 * time.Second
+	uncoveredFullEvery = time.Minute
+)
+
+// full is true when everything is to be read.
+func (s *importState) full(set *settings, healed int64) bool {
+	since := time.Since(s.fullAt)
+	switch {
+	case s.fullAt.IsZero(), s.to == 0:
+		return true
+	case healed != s.healed && since >= healedFullEvery, s.uncovered && since >= uncoveredFullEvery:
+		return true
+	}
+	due := time.Duration(float64(set.tuning.FullInterval.Std()) * (1 + s.jitter))
+	return since >= due-set.tuning.FastInterval.Std()/2
+}
 
 // importOnce reads what all regions have published about cells that still matter:
-// everything the first time and every fullImportEvery times, otherwise what changed.
+// everything the first time, every full interval and when there is reason to believe that
+// the origin has lost something; otherwise what changed.
 func (l *Limiter) importOnce(ctx context.Context) error {
 	l.importing.Lock()
 	defer l.importing.Unlock()
@@ -28,8 +56,14 @@ func (l *Limiter) importOnce(ctx context.Context) error {
 	nowMs := l.nowMs()
 	var rows, applied int64
 	var answering []*entry
-	after := l.importedTo
-	if l.imports%fullImportEvery == 0 {
+	set, state := l.settings.Load(), &l.imports
+	healed := l.metrics.healed.Load()
+	if set.tuning.DigestInterval > 0 && l.elsewhere.regions() > 0 && !l.elsewhere.covered(nowMs) {
+		state.uncovered = true
+	}
+	after := state.to
+	full := state.full(set, healed)
+	if full {
 		after = 0
 	}
 	cursor, err := l.cfg.Counts.Import(ctx, l.cfg.Region, nowMs, after, func(in Imported) {
@@ -42,12 +76,14 @@ func (l *Limiter) importOnce(ctx context.Context) error {
 			answering = append(answering, e)
 		}
 	})
-	l.requeueFlush(answering)
+	l.answer(answering)
 	if err != nil {
 		err = fmt.Errorf("import: %w", err)
 	} else {
-		l.importedTo = cursor
-		l.imports++
+		state.to = cursor
+		if full {
+			*state = importState{cursor, time.Now(), set.tuning.Jitter * (2*rand.Float64() - 1), healed, false}
+		}
 	}
 	l.metrics.imported(time.Since(began), rows, applied, err, nowMs)
 	return err
@@ -83,9 +119,11 @@ func (l *Limiter) merge(in Imported, nowMs int64) (e *entry, changed, answer boo
 	if !ok {
 		return nil, false, false
 	}
-	foreign := min(in.Foreign, countMax)
-	if changed = foreign > e.foreignLocked(slot); changed {
-		e.others[slot].Store(foreign - e.book.credit(slot) - e.book.netted(slot))
+	if in.NewestRegion != "" {
+		l.elsewhere.heardOf(in.NewestRegion, nowMs)
+	}
+	if changed = e.learnLocked(slot, in.Foreign); changed {
+		e.newsLocked(slot, l.metrics.delayFrom(in.NewestRegion), in.NewestAtMs)
 	}
 	own := min(in.Own, window.LimitMax)
 	if own > e.acceptedLocked(slot) {
@@ -93,6 +131,6 @@ func (l *Limiter) merge(in Imported, nowMs int64) (e *entry, changed, answer boo
 		changed = true
 	}
 	e.book.cells[slot].flushed = max(e.book.cells[slot].flushed, own) // it is stored already
-	_, answer = e.dueLocked(slot, l.settings.Load())
-	return e, changed, answer && foreign > 0
+	_, due := e.dueLocked(slot, l.settings.Load(), loud)
+	return e, changed, in.Foreign > 0 && (due || changed && e.book.told(slot) == 0 && e.acceptedLocked(slot) > 0)
 }

@@ -30,14 +30,21 @@ type Limiter struct {
 
 	queues struct {
 		sync.Mutex // the shards' queues too
-		flush      []*entry
+		flush      []queued
+		tell       []queued
+
+		collectedMs int64 // when collect last began
 	}
 	flushing, importing sync.Mutex // one step of each at a time
 	shards              []*shard   // of the origin; constant
 	syncs               syncCounts // of the estimate mode
 
-	importedTo Cursor // what importOnce continues from, and
-	imports    int    // how many have succeeded; both under importing
+	imports importState // under importing
+
+	elsewhere                    elsewhere
+	bulletin                     bulletin   // under telling
+	learnedTo                    Cursor     // what learnOnce continues from; under learning
+	digesting, telling, learning sync.Mutex // one step of each at a time
 
 	metrics *metrics
 	loops   lifecycle
@@ -56,6 +63,8 @@ func New(cfg Config) (*Limiter, error) {
 	if fleet {
 		l.marks |= flagDirty
 	}
+	l.elsewhere.init()
+	l.bulletin.cells = make(map[window.Cell]*telling)
 	l.shards = newShards(cfg.Origin, cfg.Breaker)
 	l.apply(defaultSettings())
 	l.metrics = newMetrics(l)
@@ -245,11 +254,15 @@ func (l *Limiter) accepted(e *entry, met contact, v *verdict, q *question) {
 	if 2*(v.current+q.ahead+q.cost) >= q.limit {
 		marks |= flagPressed << slotOf(v.seq)
 	}
-	if e.flags.Load()&marks != marks {
+	flags := e.flags.Load()
+	if flags&marks != marks {
 		l.mark(e, marks)
 	}
 	if shift := l.farShift.Load(); shift != 0 && v.current+q.ahead+q.cost >= q.limit>>shift {
 		l.crowds(e, v, q)
+	}
+	if flags&(flagNews|flagNews1) != 0 {
+		e.useNews(q.nowMs)
 	}
 }
 
@@ -259,8 +272,12 @@ func (l *Limiter) denied(e *entry, sequence int64, q *question) {
 		return // would be denied on an empty key too: says nothing about it
 	}
 	marks := uint32(flagTouched | flagPressed<<slotOf(sequence))
-	if e.flags.Load()&marks != marks {
+	flags := e.flags.Load()
+	if flags&marks != marks {
 		l.mark(e, marks)
+	}
+	if flags&(flagNews|flagNews1) != 0 {
+		e.useNews(q.nowMs)
 	}
 	if e.book == nil {
 		return // nobody to ask
@@ -295,24 +312,36 @@ func (l *Limiter) mark(e *entry, flags uint32) {
 func (l *Limiter) collect() {
 	l.queues.Lock()
 	defer l.queues.Unlock()
+	sinceMs := l.queues.collectedMs
+	l.queues.collectedMs = l.nowMs()
 	for e := l.dirty.Swap(nil); e != nil; {
 		next := e.book.next
 		e.book.next = nil
-		l.enqueueLocked(e)
+		l.enqueueLocked(e, sinceMs)
 		e.flags.And(^uint32(flagDirty))
 		e = next
 	}
 }
 
-func (l *Limiter) enqueueLocked(e *entry) {
+func (l *Limiter) enqueueLocked(e *entry, sinceMs int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if l.cfg.Origin != nil && e.flags.Load()&flagEstimate == 0 {
 		l.queueReplayLocked(l.shardOf(e), e)
 	}
 	if l.cfg.Counts != nil {
-		l.queueFlushLocked(e)
+		l.queueFlushLocked(e, sinceMs)
+		l.queueTellLocked(e, sinceMs)
 	}
+}
+
+// queued is an entry that others should be told of. All entries are collected at once, so
+// what was collected has accepted cost after sinceMs, when the collection before began: a
+// bound of the age of its youngest cost, at most a replay tick too high. 0 is unknown: others'
+// cost made it grow, or nothing did.
+type queued struct {
+	entry   *entry
+	sinceMs int64
 }
 
 // queueReplayLocked and queueFlushLocked put an entry into a queue once. Both the
@@ -323,9 +352,15 @@ func (l *Limiter) queueReplayLocked(sh *shard, e *entry) {
 	}
 }
 
-func (l *Limiter) queueFlushLocked(e *entry) {
+func (l *Limiter) queueFlushLocked(e *entry, sinceMs int64) {
 	if e.flags.Or(flagInFlush)&flagInFlush == 0 {
-		l.queues.flush = append(l.queues.flush, e)
+		l.queues.flush = append(l.queues.flush, queued{e, sinceMs})
+	}
+}
+
+func (l *Limiter) queueTellLocked(e *entry, sinceMs int64) {
+	if e.flags.Or(flagInTell)&flagInTell == 0 {
+		l.queues.tell = append(l.queues.tell, queued{e, sinceMs})
 	}
 }
 

@@ -77,11 +77,15 @@ func (g *callGroup) stop() {
 // apart, and each run is spread by up to jitter (a fraction of the interval) around
 // its target, so that neither a slow step nor the jitter drifts the cadence. A
 // target that has passed is skipped: step never runs twice in a row to catch up.
-// The interval is asked for anew each time, because tuning changes it.
+// The interval is asked for anew each time, because tuning changes it. The first run is not
+// spread: who starts has not read its tuning yet.
 func every(ctx context.Context, cadence func() (interval time.Duration, jitter float64), step func(context.Context)) {
 	target := time.Now()
-	for {
+	for first := true; ; first = false {
 		interval, jitter := cadence()
+		if first {
+			jitter = 0
+		}
 		target = target.Add(interval)
 		if late := time.Since(target); late > 0 {
 			target = target.Add((late/interval + 1) * interval)

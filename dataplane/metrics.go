@@ -102,6 +102,10 @@ type metrics struct {
 
 	estimateMetrics
 
+	digestKeys, digestBytes, digestMatches, digestLeftOut, digestErrors atomic.Int64
+	bulletinCells, bulletinBytes, bulletinApplied                       atomic.Int64
+	delays                                                              delays
+
 	settingsErrors, settingsAtMs atomic.Int64
 	settingsProblem              atomic.Pointer[string]
 }
@@ -189,6 +193,8 @@ func (m *metrics) imported(took time.Duration, rows, applied int64, err error, n
 	m.importedAtMs.Store(nowMs)
 }
 
+func (m *metrics) delayFrom(region string) *delay { return m.delays.from(region) }
+
 func (m *metrics) settings(err error, nowMs int64) {
 	if err != nil {
 		m.settingsErrors.Add(1)
@@ -247,6 +253,14 @@ var (
 	descSyncCreated  = desc("weir_global_entries_created_total", "Keys that an import brought into memory.")
 	descRowsLastPoll = desc("weir_global_rows_last_poll", "Cells that the last import returned.")
 	descImportedAt   = desc("weir_global_import_last_success_timestamp_seconds", "When an import last succeeded; 0 for never.")
+
+	descDigestKeys      = desc("weir_digest_keys", "Keys in the filter that other regions last got of this node.")
+	descDigestBytes     = desc("weir_digest_bytes", "Bytes of what other regions last got of this node.", "kind")
+	descDigestMatches   = desc("weir_digest_matches_total", "Cells that are told of because another region uses the key.")
+	descDigestLeftOut   = desc("weir_digest_left_out_total", "Keys and counts that found no room in a digest; those with the smallest shares of their limits.")
+	descDigestErrors    = desc("weir_digest_errors_total", "Digests that could not be published, read or understood.")
+	descBulletinCells   = desc("weir_bulletin_cells", "Cells that other regions were last told of.")
+	descBulletinApplied = desc("weir_bulletin_cells_applied_total", "Cells told of by other regions that changed something here.")
 
 	descTuning         = desc("weir_tuning_version", "Version of the tuning document in force; 0 is the built-in default.")
 	descSettingsErrors = desc("weir_settings_errors_total", "Reads of the settings that failed or held something unusable.")
@@ -313,6 +327,16 @@ func (l *Limiter) Collect(ch chan<- prometheus.Metric) {
 	gauge(descRowsLastPoll, float64(m.rowsLastPoll.Load()))
 	gauge(descImportedAt, float64(m.importedAtMs.Load())/1000)
 	m.importSeconds.Collect(ch)
+
+	gauge(descDigestKeys, float64(m.digestKeys.Load()))
+	ch <- prometheus.MustNewConstMetric(descDigestBytes, prometheus.GaugeValue, float64(m.digestBytes.Load()), "filter")
+	ch <- prometheus.MustNewConstMetric(descDigestBytes, prometheus.GaugeValue, float64(m.bulletinBytes.Load()), "bulletin")
+	counter(descDigestMatches, m.digestMatches.Load())
+	counter(descDigestLeftOut, m.digestLeftOut.Load())
+	counter(descDigestErrors, m.digestErrors.Load())
+	gauge(descBulletinCells, float64(m.bulletinCells.Load()))
+	counter(descBulletinApplied, m.bulletinApplied.Load())
+	m.delays.collect(ch)
 
 	gauge(descTuning, float64(l.settings.Load().version))
 	counter(descSettingsErrors, m.settingsErrors.Load())

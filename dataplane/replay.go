@@ -206,7 +206,7 @@ func (l *Limiter) unload(c *chunk, err error) ([]*entry, error) {
 
 // unpack merges the answers to a chunk.
 func (l *Limiter) unpack(c *chunk, answers []Added) ([]*entry, error) {
-	nowMs := l.nowMs()
+	nowMs, floor := l.nowMs(), l.settings.Load().tuning.Floor
 	var failed, grown []*entry
 	var lost []Add
 	var firstErr error
@@ -228,7 +228,7 @@ func (l *Limiter) unpack(c *chunk, answers []Added) ([]*entry, error) {
 		}
 		grew, missing := p.entry.confirm(p.sequence, answer.Total, nowMs)
 		lost = append(lost, missing...)
-		if grew {
+		if crossed := p.entry.cross(p.sequence, answer.Total-c.adds[i].Cost, answer.Total, floor); grew || crossed {
 			grown = append(grown, p.entry)
 		}
 	}

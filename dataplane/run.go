@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,8 +51,14 @@ func (l *Limiter) Start(ctx context.Context) error {
 	l.loops.running.Go(func() {
 		importOnce := l.watched("import", l.importOnce)
 		importOnce(ctx)
-		every(ctx, l.at(slow), importOnce)
+		every(ctx, l.at(fast), importOnce)
 	})
+	l.loops.running.Go(func() {
+		digest, learn := l.watched("digest", l.digestOnce), l.watched("reading digests", l.learnOnce)
+		l.loops.running.Go(func() { every(ctx, l.at(digestInterval), digest) })
+		every(ctx, l.at(fast), learn)
+	})
+	l.loop(ctx, l.at(fast), l.watched("bulletin", func(ctx context.Context) error { return l.tellOnce(ctx, false) }))
 	l.loops.running.Go(func() {
 		tend := l.watched("settings", l.tend)
 		tend(ctx)
@@ -87,6 +94,9 @@ func (l *Limiter) Stop(ctx context.Context) error {
 		errs = append(errs, l.drainReplay(ctx))
 	}
 	if l.cfg.Counts != nil {
+		if err := l.tellOnce(ctx, true); err != nil {
+			errs = append(errs, fmt.Errorf("final bulletin: %w", err))
+		}
 		if err := l.flushOnce(ctx, false); err != nil {
 			errs = append(errs, fmt.Errorf("final flush: %w", err))
 		}
@@ -141,6 +151,12 @@ func (l *Limiter) at(interval func(*settings) time.Duration) func() (time.Durati
 		s := l.settings.Load()
 		return interval(s), s.tuning.Jitter
 	}
+}
+
+// digestInterval is that of the tuning; without digests it is still asked for now and
+// then whether there are any now.
+func digestInterval(s *settings) time.Duration {
+	return cmp.Or(s.tuning.DigestInterval.Std(), s.tuning.SlowInterval.Std())
 }
 
 // flushTurns flushes keys near their limit every time, and the rest when the slow

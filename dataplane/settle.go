@@ -145,5 +145,5 @@ func (e *entry) untoldLocked(slot int) int64 {
 	if e.flags.Load()&(flagOffered<<slot) != 0 {
 		return 0
 	}
-	return max(0, min(e.unsentLocked(slot), e.acceptedLocked(slot)-e.book.cells[slot].flushed))
+	return max(0, min(e.unsentLocked(slot), e.acceptedLocked(slot)-max(e.book.cells[slot].flushed, e.book.told(slot))))
 }

@@ -205,6 +205,21 @@ func (t *table) each(visit func(*entry)) {
 	}
 }
 
+// walk visits the entries that it meets, without a lock: those that come and go meanwhile
+// may be left out.
+func (t *table) walk(visit func(*entry)) {
+	for i := range t.parts {
+		a := t.parts[i].array.Load()
+		for b := range a.buckets {
+			for s := range a.buckets[b].slots {
+				if e := a.buckets[b].slots[s].Load(); e != nil {
+					visit(e)
+				}
+			}
+		}
+	}
+}
+
 // insert puts e into the first bucket from its home that has room. The pointer comes
 // before the tag: who sees the tag finds the entry.
 func (a *array) insert(e *entry) {

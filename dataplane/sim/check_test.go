@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -47,7 +48,9 @@ func TestChecksFindPlantedFaults(t *testing.T) {
 					return g
 				}
 			}
-			r := simulate(t, s, Options{Duration: 70 * time.Second, plant: c.plant})
+			set := tuning.Default()
+			set.DigestInterval = 0 // rows are imported as they are published
+			r := simulate(t, s, Options{Duration: 70 * time.Second, plant: c.plant, Tuning: &set})
 			if !promised(r, c.want) {
 				t.Errorf("%q is not found: %+v", c.want, r.Violations)
 			}

@@ -25,11 +25,13 @@ var (
 // hangMax is how long a call without a deadline waits for an answer that will not come.
 const hangMax = time.Minute
 
-// link is one node's way to one server. Its draws come from a stream of its own.
+// link is one node's way to one server. The draws for each kind of call come from a stream
+// of their own: loops that wake in the same moment change nothing for each other.
 type link struct {
 	mu      sync.Mutex
 	profile Profile
-	random  *rand.Rand
+	stream  func(op string) *rand.Rand
+	streams map[string]*rand.Rand
 	cut     bool // partition: nothing arrives, nothing is refused
 	dead    bool // the node was killed
 	down    bool // whoever calls is refused
@@ -46,18 +48,26 @@ type voyage struct {
 func (l *link) embark(op string) (voyage, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	random := l.streams[op]
+	if random == nil {
+		random = l.stream(op)
+		if l.streams == nil {
+			l.streams = make(map[string]*rand.Rand)
+		}
+		l.streams[op] = random
+	}
 	trip := max(l.profile.Delay, 2*time.Microsecond)
 	if l.profile.Jitter > 0 {
-		trip += time.Duration(l.random.Int64N(int64(l.profile.Jitter) + 1))
+		trip += time.Duration(random.Int64N(int64(l.profile.Jitter) + 1))
 	}
 	v := voyage{there: trip / 2, back: trip - trip/2}
 	switch {
-	case l.dead, l.down, l.profile.Refused > 0 && l.random.Float64() < l.profile.Refused:
+	case l.dead, l.down, l.profile.Refused > 0 && random.Float64() < l.profile.Refused:
 		return v, fmt.Errorf("%s: %w", op, errRefused)
 	case l.cut:
 		v.sunk = true
-	case l.profile.Loss > 0 && l.random.Float64() < l.profile.Loss:
-		v.sunk = l.random.IntN(2) == 0
+	case l.profile.Loss > 0 && random.Float64() < l.profile.Loss:
+		v.sunk = random.IntN(2) == 0
 		v.mute = !v.sunk
 	}
 	return v, nil

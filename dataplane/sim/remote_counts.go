@@ -129,7 +129,27 @@ func (c *remoteCounts) Import(ctx context.Context, region string, nowMs int64, a
 }
 
 func (c *remoteCounts) PublishDigest(ctx context.Context, region string, d dataplane.Digest) error {
-	return c.call(ctx, "publish digest", func() error { return c.CountStore.PublishDigest(ctx, region, d) })
+	op := "publish digest"
+	counts, err := d.Counts()
+	if err != nil {
+		c.world.violate(violationError, "digest of %s: %v", d.Node, err)
+	}
+	if len(counts) > 0 {
+		op = "publish bulletin"
+	}
+	return c.call(ctx, op, func() error {
+		if err := c.CountStore.PublishDigest(ctx, region, d); err != nil {
+			return err
+		}
+		w := c.world
+		w.meters.digestBytes.Add(int64(len(d.Filter)))
+		for _, row := range counts {
+			if most := w.ledger.ceiling(c.region, row.Cell); row.Count > most {
+				w.violate(violationPublished, "%s told of %d of %v, cell %d, and had accepted %d", region, row.Count, row.Cell.Key, row.Cell.Sequence, most)
+			}
+		}
+		return nil
+	})
 }
 
 func (c *remoteCounts) Digests(ctx context.Context, region string, nowMs int64, after dataplane.Cursor, yield func(dataplane.Digest)) (next dataplane.Cursor, err error) {
@@ -147,8 +167,24 @@ func (c *remoteCounts) Digests(ctx context.Context, region string, nowMs int64, 
 	}
 	for _, d := range found {
 		yield(d)
+		c.world.meters.digestBytesRead.Add(int64(len(d.Filter)))
+		c.told(d)
 	}
 	return next, nil
+}
+
+// told writes down what a digest has told this node of.
+func (c *remoteCounts) told(d dataplane.Digest) {
+	counts, err := d.Counts()
+	if err != nil {
+		c.world.violate(violationError, "digest of %s: %v", d.Node, err)
+	}
+	from := slices.IndexFunc(c.world.regions, func(r *region) bool { return r.name == d.Region })
+	for _, row := range counts {
+		components := make([]int64, len(c.world.regions))
+		components[from] = row.Count
+		c.world.ledger.told(c.node, c.region, row.Cell, components)
+	}
 }
 
 func (c *remoteCounts) news(in dataplane.Imported) news {

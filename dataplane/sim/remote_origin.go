@@ -15,6 +15,8 @@ import (
 type meters struct {
 	commands, trips, keysRead atomic.Int64
 	ambiguousCost             atomic.Int64
+
+	digestBytes, digestBytesRead atomic.Int64
 }
 
 // remoteOrigin is a region's origin as one node sees it: behind a link, and metered.

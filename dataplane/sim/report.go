@@ -36,12 +36,14 @@ type Report struct {
 	ConvergenceDelayMs    DelaysMs `json:"convergence_delay_ms"`
 	ConvergenceDelayHotMs DelaysMs `json:"convergence_delay_hot_ms"`
 
-	MySQLRowsReadPerS    float64 `json:"mysql_rows_read_per_s"`    // rows and index entries examined for imports and digests
-	MySQLRowsWrittenPerS float64 `json:"mysql_rows_written_per_s"` // rows of counts and digests changed on disk
-	MySQLStatementsPerS  float64 `json:"mysql_statements_per_s"`   // of any kind
-	RedisCommandsPerS    float64 `json:"redis_commands_per_s"`     // GET a cell read; INCRBY and PEXPIREAT a cell added
-	RedisRoundTripsPerS  float64 `json:"redis_round_trips_per_s"`
-	OriginReadsPerTick   float64 `json:"origin_reads_per_tick"` // keys read, a node and replay tick
+	MySQLRowsReadPerS      float64 `json:"mysql_rows_read_per_s"`      // rows and index entries examined for imports and digests
+	MySQLRowsWrittenPerS   float64 `json:"mysql_rows_written_per_s"`   // rows of counts and digests changed on disk
+	MySQLStatementsPerS    float64 `json:"mysql_statements_per_s"`     // of any kind
+	DigestBytesWrittenPerS float64 `json:"digest_bytes_written_per_s"` // of filters and bulletins
+	DigestBytesReadPerS    float64 `json:"digest_bytes_read_per_s"`
+	RedisCommandsPerS      float64 `json:"redis_commands_per_s"` // GET a cell read; INCRBY and PEXPIREAT a cell added
+	RedisRoundTripsPerS    float64 `json:"redis_round_trips_per_s"`
+	OriginReadsPerTick     float64 `json:"origin_reads_per_tick"` // keys read, a node and replay tick
 
 	LostCost      int64 `json:"lost_cost"`      // accepted, and not at the origin when the cell was over
 	DoubledCost   int64 `json:"doubled_cost"`   // at the origin, and never accepted
@@ -88,11 +90,11 @@ type GroupReport struct {
 }
 
 // reading is the meters at one moment.
-type reading struct{ commands, trips, keysRead, statements, rowsRead, rowsWritten int64 }
+type reading struct{ commands, trips, keysRead, statements, rowsRead, rowsWritten, digestBytes, digestBytesRead int64 }
 
 func (w *world) read() reading {
 	m, s := &w.meters, w.counts.Stats()
-	return reading{m.commands.Load(), m.trips.Load(), m.keysRead.Load(), s.Statements, s.RowsRead, s.RowsWritten}
+	return reading{m.commands.Load(), m.trips.Load(), m.keysRead.Load(), s.Statements, s.RowsRead, s.RowsWritten, m.digestBytes.Load(), m.digestBytesRead.Load()}
 }
 
 func (w *world) rates(r *Report, from, to reading, span time.Duration) {
@@ -100,6 +102,8 @@ func (w *world) rates(r *Report, from, to reading, span time.Duration) {
 	r.RedisCommandsPerS = perS(to.commands - from.commands)
 	r.RedisRoundTripsPerS = perS(to.trips - from.trips)
 	r.MySQLStatementsPerS = perS(to.statements - from.statements)
+	r.DigestBytesWrittenPerS = perS(to.digestBytes - from.digestBytes)
+	r.DigestBytesReadPerS = perS(to.digestBytesRead - from.digestBytesRead)
 	r.MySQLRowsReadPerS = perS(to.rowsRead - from.rowsRead)
 	r.MySQLRowsWrittenPerS = perS(to.rowsWritten - from.rowsWritten)
 	ticks := float64(len(w.nodes)) * span.Seconds() / r.Tuning.Document.ReplayTick.Std().Seconds()

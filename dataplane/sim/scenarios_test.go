@@ -68,18 +68,26 @@ func TestAFloodWashesNobodyClean(t *testing.T) {
 	}
 }
 
-// What regions can take unseen grows with the floor: the free zone.
-func TestSpreadGrowsWithTheFloor(t *testing.T) {
+// Without digests, what regions can take unseen grows with the floor: the free zone. With
+// them a caller who spreads evenly is admitted at most 1.25 times the limit, and what arrives
+// within a convergence delay: half the limit in 3 s, of ten times the limit a minute.
+func TestSpread(t *testing.T) {
 	s := lookup(t, "spread")
-	run := func(floor float64) float64 {
+	run := func(floor float64, digests bool) float64 {
 		set, _, err := Options{}.tuning(s)
 		if err != nil {
 			t.Fatal(err)
 		}
 		set.Floor = floor
+		if !digests {
+			set.DigestInterval = 0
+		}
 		return simulate(t, s, Options{Seed: 1, Duration: 30 * time.Second, Tuning: &set}).AdmittedOverLimit
 	}
-	if low, high := run(0.05), run(0.5); low >= high {
-		t.Errorf("a floor of 0.05 lets %v pass, one of 0.5 %v", low, high)
+	if low, high := run(0.05, false), run(0.5, false); low >= high {
+		t.Errorf("without digests a floor of 0.05 lets %v pass, one of 0.5 %v", low, high)
+	}
+	if got := run(0.5, true); got > 1.25+0.5 {
+		t.Errorf("with digests %v passes", got)
 	}
 }

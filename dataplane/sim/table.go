@@ -27,6 +27,8 @@ var figures = []figure{
 	{"mysql_rows_read_per_s", func(r *Report) float64 { return r.MySQLRowsReadPerS }},
 	{"mysql_rows_written_per_s", func(r *Report) float64 { return r.MySQLRowsWrittenPerS }},
 	{"mysql_statements_per_s", func(r *Report) float64 { return r.MySQLStatementsPerS }},
+	{"digest_bytes_written_per_s", func(r *Report) float64 { return r.DigestBytesWrittenPerS }},
+	{"digest_bytes_read_per_s", func(r *Report) float64 { return r.DigestBytesReadPerS }},
 	{"redis_commands_per_s", func(r *Report) float64 { return r.RedisCommandsPerS }},
 	{"redis_round_trips_per_s", func(r *Report) float64 { return r.RedisRoundTripsPerS }},
 	{"origin_reads_per_tick", func(r *Report) float64 { return r.OriginReadsPerTick }},

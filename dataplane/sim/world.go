@@ -125,9 +125,13 @@ func (w *world) stream(purpose string, index int) *rand.Rand {
 // one, has been killed or stopped.
 func (w *world) boot(n *node) error {
 	n.lives++
-	random := func(to string) *rand.Rand { return w.stream(fmt.Sprint("link to ", to, " ", n.lives), n.index) }
-	n.toOrigin = &link{profile: w.shape.Origin, random: random("origin")}
-	n.toCounts = &link{profile: w.shape.Counts, random: random("counts")}
+	stream := func(to string) func(op string) *rand.Rand {
+		return func(op string) *rand.Rand {
+			return w.stream(fmt.Sprint("link to ", to, " ", n.lives, " ", op), n.index)
+		}
+	}
+	n.toOrigin = &link{profile: w.shape.Origin, stream: stream("origin")}
+	n.toCounts = &link{profile: w.shape.Counts, stream: stream("counts")}
 	origin, counts := dataplane.Origin(n.region.origin), dataplane.CountStore(w.counts)
 	if w.plant.origin != nil {
 		origin = w.plant.origin(origin)

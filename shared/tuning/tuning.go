@@ -43,6 +43,18 @@ type Tuning struct {
 	// FastInterval replaces SlowInterval for keys near their limit; at most SlowInterval.
 	FastInterval Duration `json:"fast_interval_ms"`
 
+	// FullInterval is the time between two imports that read every count instead of
+	// what has changed, 100 ms to 24 h, before jitter. They find what no region was told
+	// of: rows of a publisher that died at the wrong moment, and counts of the own region
+	// that its origin has lost. Each costs as many rows as there are, a node.
+	FullInterval Duration `json:"full_interval_ms"`
+
+	// DigestInterval is the time between two digests in which a node tells other regions
+	// which keys it sees at all, 0 or 100 ms to 10 min, before jitter. With all regions'
+	// digests at hand only keys that several of them use need to be told of at once. 0:
+	// no digests, every count past the floor is told to everybody.
+	DigestInterval Duration `json:"digest_interval_ms"`
+
 	// Jitter spreads each node's intervals by up to this fraction either way,
 	// 0 to 0.5, so that nodes do not knock together.
 	Jitter float64 `json:"jitter"`
@@ -72,6 +84,8 @@ func Default() Tuning {
 		Step:              0.05,
 		SlowInterval:      Duration(5 * time.Second),
 		FastInterval:      Duration(time.Second),
+		FullInterval:      Duration(10 * time.Minute),
+		DigestInterval:    Duration(5 * time.Second),
 		Jitter:            0.2,
 		MinGlobalDuration: Duration(time.Minute),
 		ReplayTick:        Duration(100 * time.Millisecond),
@@ -81,11 +95,12 @@ func Default() Tuning {
 }
 
 // RFC is the tuning of the design that Weir grew out of, for comparison: half the
-// limit unseen, ten-second intervals, every growth published.
+// limit unseen, ten-second intervals, every growth published, everything read each time.
 func RFC() Tuning {
 	t := Default()
 	t.Floor, t.Step = 0.5, 0
 	t.SlowInterval, t.FastInterval = Duration(10*time.Second), Duration(10*time.Second)
+	t.FullInterval, t.DigestInterval = Duration(10*time.Second), 0
 	return t
 }
 
@@ -118,6 +133,10 @@ func (t Tuning) Validate() error {
 	fraction("jitter", t.Jitter, 0.5)
 	span("slow_interval_ms", t.SlowInterval, 100*time.Millisecond, 10*time.Minute)
 	span("fast_interval_ms", t.FastInterval, 100*time.Millisecond, 10*time.Minute)
+	span("full_interval_ms", t.FullInterval, 100*time.Millisecond, 24*time.Hour)
+	if t.DigestInterval != 0 {
+		span("digest_interval_ms", t.DigestInterval, 100*time.Millisecond, 10*time.Minute)
+	}
 	span("min_global_duration_ms", t.MinGlobalDuration, time.Second, 24*time.Hour)
 	span("replay_tick_ms", t.ReplayTick, 10*time.Millisecond, 10*time.Second)
 	span("fresh_for_ms", t.FreshFor, 100*time.Millisecond, 10*time.Minute)

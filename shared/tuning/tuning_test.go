@@ -29,7 +29,7 @@ func TestPresetsAreValidAndSurviveARoundTrip(t *testing.T) {
 }
 
 func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
-	const want = `{"floor":0.2,"step":0.05,"slow_interval_ms":5000,"fast_interval_ms":1000,"jitter":0.2,` +
+	const want = `{"floor":0.2,"step":0.05,"slow_interval_ms":5000,"fast_interval_ms":1000,"full_interval_ms":600000,"digest_interval_ms":5000,"jitter":0.2,` +
 		`"min_global_duration_ms":60000,"replay_tick_ms":100,"fresh_for_ms":5000,"strict_for_ms":0}`
 	got, err := Default().Document()
 	if err != nil || string(got) != want {
@@ -57,6 +57,8 @@ func TestParseNamesFieldAndBound(t *testing.T) {
 		`{"jitter":0.6}`:                        {"jitter", "0.5"},
 		`{"slow_interval_ms":99}`:               {"slow_interval_ms is 99", "100 to 600000"},
 		`{"fast_interval_ms":6000}`:             {"fast_interval_ms is 6000, more than slow_interval_ms, 5000"},
+		`{"full_interval_ms":99}`:               {"full_interval_ms is 99", "100 to 86400000"},
+		`{"digest_interval_ms":1}`:              {"digest_interval_ms is 1", "100 to 600000"},
 		`{"replay_tick_ms":9}`:                  {"replay_tick_ms", "10 to 10000"},
 		`{"fresh_for_ms":1}`:                    {"fresh_for_ms"},
 		`{"strict_for_ms":-1}`:                  {"strict_for_ms is -1", "0 to 86400000"},
@@ -86,7 +88,7 @@ func TestParseNamesFieldAndBound(t *testing.T) {
 
 // Every field must be bounded: a document of absurd values names each of them.
 func TestEveryFieldIsBounded(t *testing.T) {
-	absurd := Tuning{Floor: 9, Step: 9, SlowInterval: -1, FastInterval: 1 << 62, Jitter: 9,
+	absurd := Tuning{Floor: 9, Step: 9, SlowInterval: -1, FastInterval: 1 << 62, FullInterval: -1, DigestInterval: -1, Jitter: 9,
 		MinGlobalDuration: -1, ReplayTick: -1, FreshFor: -1, StrictFor: -1}
 	err := absurd.Validate()
 	for i := range reflect.TypeFor[Tuning]().NumField() {

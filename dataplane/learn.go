@@ -1,0 +1,109 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// learnOnce reads the digests of other regions that are new.
+func (l *Limiter) learnOnce(ctx context.Context) error {
+	l.learning.Lock()
+	defer l.learning.Unlock()
+	if l.settings.Load().tuning.DigestInterval == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, digestTimeout)
+	defer cancel()
+	nowMs := l.nowMs()
+	var unreadable error
+	var answering []*entry
+	cursor, err := l.cfg.Counts.Digests(ctx, l.cfg.Region, nowMs, l.learnedTo, func(d Digest) {
+		entries, err := l.learn(&d, nowMs)
+		answering = append(answering, entries...)
+		unreadable = cmpErr(unreadable, err)
+	})
+	l.answer(answering)
+	if err != nil {
+		l.metrics.digestErrors.Add(1)
+		return fmt.Errorf("read digests: %w", err)
+	}
+	l.learnedTo = cursor
+	l.elsewhere.tidy(nowMs)
+	return unreadable
+}
+
+// learn takes one digest in. It returns the entries that the other regions should be told
+// of, now that one of them has spoken of the cell.
+func (l *Limiter) learn(d *Digest, nowMs int64) (answering []*entry, err error) {
+	l.elsewhere.heardOf(d.Region, nowMs)
+	if len(d.Filter) == 0 {
+		return nil, fmt.Errorf("%w: digest of %q is empty", errDigest, d.Node)
+	}
+	if d.Filter[0] == digestFilter {
+		set, err := decodeFilter(d.Filter)
+		if err != nil {
+			l.metrics.digestErrors.Add(1)
+			return nil, fmt.Errorf("digest of %q: %w", d.Node, err)
+		}
+		l.elsewhere.learnFilter(d, &filter{set, d.ExpiresAtMs})
+		return nil, nil
+	}
+	counts, err := d.Counts()
+	if err != nil {
+		l.metrics.digestErrors.Add(1)
+		return nil, err
+	}
+	for i := range counts {
+		if e := l.learnCount(d.Region, &counts[i], nowMs); e != nil {
+			answering = append(answering, e)
+		}
+	}
+	return answering, nil
+}
+
+// learnCount merges a count of a bulletin. A key that is not held here has no traffic
+// here: when it has, tell.go finds what was remembered.
+func (l *Limiter) learnCount(region string, c *Count, nowMs int64) (answering *entry) {
+	current := window.Sequence(nowMs, c.Cell.DurationMs())
+	if c.Cell.Sequence != current && c.Cell.Sequence != current-1 {
+		return nil
+	}
+	foreign, known := l.elsewhere.learnCount(region, c)
+	id := l.table.ofKey(&c.Cell.Key)
+	e := l.table.get(&id)
+	if !known || e == nil {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	agedOut, alive := e.rotateLocked(current)
+	l.metrics.dropped[droppedExpired].Add(agedOut)
+	slot, ok := e.slotLocked(c.Cell.Sequence)
+	if !alive || !ok {
+		return nil
+	}
+	if !e.learnLocked(slot, foreign) {
+		return nil
+	}
+	l.metrics.bulletinApplied.Add(1)
+	e.newsLocked(slot, l.metrics.delayFrom(region), c.CountedAtMs)
+	if told := e.book.told(slot); told == 0 && e.acceptedLocked(slot) > 0 {
+		return e
+	}
+	return nil
+}
+
+// learnLocked raises what all other regions are known to have counted in a cell.
+func (e *entry) learnLocked(slot int, foreign int64) (grew bool) {
+	foreign = min(foreign, countMax)
+	if foreign <= e.foreignLocked(slot) {
+		return false
+	}
+	e.others[slot].Store(foreign - e.book.credit(slot) - e.book.netted(slot))
+	return true
+}
+
+var errBulletinCut = errors.New("dataplane: not all counts fit into a bulletin")

@@ -1,0 +1,111 @@
+package dataplane
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// news is cost of another region that was handed to this node and that no decision has
+// used yet.
+type news struct {
+	from    *delay // nil: none
+	countMs int64  // when its youngest was accepted, by the other node's clock
+}
+
+// newsLocked remembers what a cell was told, for the next decision on it.
+func (e *entry) newsLocked(slot int, from *delay, countedAtMs int64) {
+	if countedAtMs <= 0 || from == nil {
+		return
+	}
+	n := &e.book.rarely().news[slot]
+	if n.from != nil && n.countMs <= countedAtMs {
+		return // what waits is older: the decision that uses both is late by that
+	}
+	*n = news{from, countedAtMs}
+	e.flags.Or(flagNews << slot)
+}
+
+// useNews is for the first decision after newsLocked: it takes note of how old the news
+// is by now.
+func (e *entry) useNews(nowMs int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.flags.And(^uint32(flagNews | flagNews1))
+	if e.book.rare == nil {
+		return
+	}
+	for slot := range e.book.rare.news {
+		if n := &e.book.rare.news[slot]; n.from != nil {
+			n.from.observe(milliseconds(nowMs - n.countMs))
+			*n = news{}
+		}
+	}
+}
+
+// delay is how long after its acceptance cost of one region is used here.
+type delay struct {
+	seconds prometheus.Histogram
+	recent  *recentDelays
+}
+
+func (d *delay) observe(age time.Duration) {
+	age = max(0, age)
+	d.seconds.Observe(age.Seconds())
+	d.recent.add(age)
+}
+
+// delaysMax bounds the regions that are told apart.
+const delaysMax = 64
+
+// delays has one histogram for each region that was heard of.
+type delays struct {
+	mu       sync.Mutex
+	byRegion map[string]*delay
+	recent   recentDelays
+}
+
+// from is the region's, nil for the regions after the first delaysMax.
+func (d *delays) from(region string) *delay {
+	if region == "" {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if known := d.byRegion[region]; known != nil || len(d.byRegion) >= delaysMax {
+		return known
+	}
+	if d.byRegion == nil {
+		d.byRegion = make(map[string]*delay)
+	}
+	made := &delay{recent: &d.recent, seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "weir_convergence_delay_seconds", Help: "Age of the youngest cost of another region when a decision first used it.",
+		ConstLabels: prometheus.Labels{"from": region},
+		Buckets:     []float64{0.1, 0.25, 0.5, 1, 1.5, 2, 3, 5, 10, 20, 60},
+	})}
+	d.byRegion[region] = made
+	return made
+}
+
+func (d *delays) collect(ch chan<- prometheus.Metric) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, known := range d.byRegion {
+		known.seconds.Collect(ch)
+	}
+}
+
+// recentDelays are some of those since it was last asked.
+type recentDelays struct {
+	mu    sync.Mutex
+	ring  [256]time.Duration
+	count int
+}
+
+func (r *recentDelays) add(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ring[r.count%len(r.ring)] = d
+	r.count++
+}
