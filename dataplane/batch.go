@@ -45,7 +45,7 @@ func (l *Limiter) AllowManyAt(ctx context.Context, now time.Time, requests []Req
 // item is one request of a batch on its way.
 type item struct {
 	question
-	rule    rule
+	rule    *rule
 	ident   identity
 	entry   *entry // nil for a cost above the limit on a key that is not held
 	met     contact
@@ -131,6 +131,7 @@ func (l *Limiter) prepare(w *workspace, requests []Request, nowMs int64) error {
 		if !r.valid() {
 			return fmt.Errorf("requests[%d]: %w", i, r.Validate())
 		}
+		it.rule = &noRule
 		if len(set.spaces) > 0 { // the caller's slice is not ours to change
 			own := *r
 			it.rule = set.resolve(&own)
@@ -308,7 +309,7 @@ func (w *workspace) release(order []int, count, offered bool) {
 // anyWaits is true when an item's namespace waits for its share.
 func (w *workspace) anyWaits() bool {
 	for _, i := range w.order {
-		if r := &w.items[i].rule; r.waits && r.estimate == nil {
+		if r := w.items[i].rule; r.waits && r.estimate == nil {
 			return true
 		}
 	}

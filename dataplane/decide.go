@@ -8,7 +8,7 @@ import (
 
 // answer turns what a decision saw, and what operators have set, into what the caller
 // is told. It is pure, and the only place where answers are worded.
-func (d *Decision) answer(v *verdict, q *question, by rule, source Source) outcome {
+func (d *Decision) answer(v *verdict, q *question, by *rule, source Source) outcome {
 	end := window.Start(v.seq+1, q.durationMs)
 	uncovered := end - v.tMs
 	d.Source, d.Limit, d.Override = source, q.limit, by.pattern
@@ -44,7 +44,7 @@ func (v *verdict) tellRetry(q *question) {
 }
 
 // answerEstimate is answer in the estimate mode.
-func (d *Decision) answerEstimate(v *estimated, q *question, by rule) outcome {
+func (d *Decision) answerEstimate(v *estimated, q *question, by *rule) outcome {
 	below := by.estimate.below
 	d.Source, d.Limit, d.Override = SourceLocal, q.limit, by.pattern
 	v.at = v.level.float(q.durationMs)

@@ -68,7 +68,7 @@ type estimated struct {
 }
 
 // askEstimate is ask in the estimate mode. Its source is always local.
-func (l *Limiter) askEstimate(q *question, by rule, e *entry, held *Reservation, d *Decision) *entry {
+func (l *Limiter) askEstimate(q *question, by *rule, e *entry, held *Reservation, d *Decision) *entry {
 	for {
 		met := known
 		if e == nil {

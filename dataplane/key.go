@@ -24,7 +24,7 @@ type target struct {
 	request    Request // names and duration
 	id         identity
 	durationMs int64
-	rule       rule
+	rule       *rule
 	override   bool
 	limit      int64 // of the override
 	entry      *entry

@@ -177,6 +177,6 @@ func (sp *space) estimateBy(k *knobs) {
 		return
 	}
 	for identifier, limit := range k.overrides {
-		sp.exact[identifier] = override{pattern: identifier, limit: limit}
+		sp.exact[identifier] = &override{rule: rule{pattern: identifier}, limit: limit}
 	}
 }

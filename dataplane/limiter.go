@@ -151,7 +151,7 @@ func (l *Limiter) decide(ctx context.Context, nowMs int64, told bool, r *Request
 	l.ask(ctx, &q, by, l.table.get(&id), held, d)
 }
 
-func (l *Limiter) askTimed(ctx context.Context, q *question, by rule, held *Reservation, d *Decision) {
+func (l *Limiter) askTimed(ctx context.Context, q *question, by *rule, held *Reservation, d *Decision) {
 	began := l.clock.elapsed()
 	l.ask(ctx, q, by, l.table.get(q.id), held, d)
 	l.metrics.decisionSeconds.Observe((l.clock.elapsed() - began).Seconds())
@@ -160,7 +160,7 @@ func (l *Limiter) askTimed(ctx context.Context, q *question, by rule, held *Rese
 // ask is the second half: entry → (refresh) → judge → answer, into d. e is the key's
 // entry if the caller has it; the one that was used is returned if the table holds it.
 // held, if there is one, is told what was counted.
-func (l *Limiter) ask(ctx context.Context, q *question, by rule, e *entry, held *Reservation, d *Decision) *entry {
+func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *entry, held *Reservation, d *Decision) *entry {
 	if by.estimate != nil {
 		return l.askEstimate(q, by, e, held, d)
 	}
@@ -174,19 +174,12 @@ func (l *Limiter) ask(ctx context.Context, q *question, by rule, e *entry, held 
 			key := q.key()
 			e, met = l.table.add(q.id, &key, window.Sequence(q.nowMs, q.durationMs), q.nowMs, &l.table.created.traffic)
 		}
-		source, alive := SourceLocal, true
-		if l.cfg.Origin != nil && e.wantsRefresh(q.nowMs, l.settings.Load().freshForMs) {
-			source, alive = l.refreshFor(ctx, e, q, by.outage)
-		}
 		var v verdict
-		switch {
-		case !alive:
-		case by.waits && l.shards != nil && met != untracked && !source.Degraded():
-			source, alive = l.share(ctx, &v, e, q, source, by.outage)
-		case source.Degraded() && source != SourceDegraded:
-			alive = l.judgeOut(&v, e, q, source)
-		default:
+		source, alive := SourceLocal, true
+		if l.shards == nil {
 			alive = e.judge(&v, q.nowMs, q.durationMs, q.limit, q.cost, true)
+		} else {
+			source, alive = l.judgeInFleet(ctx, &v, e, met, q, by)
 		}
 		if v.agedOut > 0 {
 			l.metrics.dropped[droppedExpired].Add(v.agedOut)
@@ -195,15 +188,15 @@ func (l *Limiter) ask(ctx context.Context, q *question, by rule, e *entry, held 
 			e = l.table.get(q.id)
 			continue
 		}
-		if !v.allowed && v.refused {
-			// It says nothing about the key.
-		} else if !v.allowed {
+		switch {
+		case v.refused: // by an outage policy, which says nothing about the key
+		case !v.allowed:
 			v.tellRetry(q)
 			if q.told && l.soon(&v, q) {
 				continue
 			}
 			l.denied(e, v.seq, q)
-		} else if q.cost > 0 {
+		case q.cost > 0:
 			l.accepted(e, met, &v, q)
 			if held != nil && met != untracked {
 				*held = Reservation{l, *q.id, v.seq, q.cost}
@@ -215,6 +208,25 @@ func (l *Limiter) ask(ctx context.Context, q *question, by rule, e *entry, held 
 		}
 		return e
 	}
+}
+
+// judgeInFleet judges and counts on a node with an origin, which it asks first about a
+// key that is cold, stale or strict, and where a namespace waits for its share. What it
+// could not ask is judged by the namespace's outage policy.
+func (l *Limiter) judgeInFleet(ctx context.Context, v *verdict, e *entry, met contact, q *question, by *rule) (source Source, alive bool) {
+	source, alive = SourceLocal, true
+	if e.wantsRefresh(q.nowMs, l.settings.Load().freshForMs) {
+		source, alive = l.refreshFor(ctx, e, q, by.outage)
+	}
+	switch {
+	case !alive:
+		return source, false
+	case by.waits && met != untracked && !source.Degraded():
+		return l.share(ctx, v, e, q, source, by.outage)
+	case source.Degraded() && source != SourceDegraded:
+		return source, l.judgeOut(v, e, q, source)
+	}
+	return source, e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, true)
 }
 
 // soon is true when a denial by a told time would be over within staleMax, and the clock,
@@ -232,7 +244,7 @@ func (l *Limiter) soon(v *verdict, q *question) bool {
 
 // oversized answers a cost above the limit on a key that is not held: denied
 // whatever is known elsewhere, and nothing to remember.
-func (l *Limiter) oversized(q *question, by rule, d *Decision) {
+func (l *Limiter) oversized(q *question, by *rule, d *Decision) {
 	v := verdict{seq: window.Sequence(q.nowMs, q.durationMs), tMs: q.nowMs}
 	q.counts.decided(SourceLocal, d.answer(&v, q, by, SourceLocal), 1)
 }

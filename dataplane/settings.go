@@ -28,16 +28,14 @@ type spaceName struct{ workspace, namespace string }
 
 // space is what is set for one namespace.
 type space struct {
-	shadow    bool
-	outage    outagePolicy
-	estimate  *knobs // nil in the exact mode
-	waits     bool   // for its share; see headroom.go
-	exact     map[string]override
-	wildcards []wildcard // most specific first
+	rule      // of identifiers without an override
+	exact     map[string]*override
+	wildcards []*wildcard // most specific first
 }
 
+// override is the namespace's rule with a limit, and a duration, of its own.
 type override struct {
-	pattern  string
+	rule
 	limit    int64
 	duration time.Duration // 0 keeps the request's
 }
@@ -47,14 +45,17 @@ type wildcard struct {
 	parts []string // what stands between the stars
 }
 
-// rule is what the settings say about one request.
+// rule is what the settings say about one request. Requests are handed a pointer into
+// the snapshot.
 type rule struct {
-	pattern  string // of the override that applied
+	pattern  string // of the override that applied, "" for none
 	shadow   bool
 	outage   outagePolicy
-	waits    bool   // for its share
+	waits    bool   // for its share; see headroom.go
 	estimate *knobs // nil in the exact mode
 }
+
+var noRule rule // of namespaces of which nothing is set
 
 func (r *rule) offered() bool { return r.estimate != nil && r.estimate.offered }
 
@@ -77,35 +78,35 @@ func newSettings(t tuning.Tuning, version int64) *settings {
 
 // resolve finds what is set for r and changes its limit and duration if an override
 // says so. Without any namespace or override stored it costs one comparison.
-func (s *settings) resolve(r *Request) rule {
+func (s *settings) resolve(r *Request) *rule {
 	if len(s.spaces) == 0 {
-		return rule{}
+		return &noRule
 	}
 	sp := s.spaces[spaceName{r.Workspace, r.Namespace}]
 	if sp == nil {
-		return rule{}
+		return &noRule
 	}
-	by := rule{shadow: sp.shadow, outage: sp.outage, waits: sp.waits, estimate: sp.estimate}
-	o, ok := sp.exact[r.Identifier]
-	if !ok {
-		o, ok = sp.match(r.Identifier)
+	o := sp.exact[r.Identifier]
+	if o == nil {
+		o = sp.match(r.Identifier)
 	}
-	if ok {
-		by.pattern, r.Limit = o.pattern, o.limit
-		if o.duration > 0 {
-			r.Duration = o.duration
-		}
+	if o == nil {
+		return &sp.rule
 	}
-	return by
+	r.Limit = o.limit
+	if o.duration > 0 {
+		r.Duration = o.duration
+	}
+	return &o.rule
 }
 
-func (sp *space) match(identifier string) (override, bool) {
-	for i := range sp.wildcards {
-		if w := &sp.wildcards[i]; w.matches(identifier) {
-			return w.override, true
+func (sp *space) match(identifier string) *override {
+	for _, w := range sp.wildcards {
+		if w.matches(identifier) {
+			return &w.override
 		}
 	}
-	return override{}, false
+	return nil
 }
 
 // matches is true when the parts stand in s in their order, the first at its start
@@ -165,15 +166,31 @@ func compile(rows SettingsRows, last *settings) (*settings, error) {
 		}
 	}
 	for _, sp := range next.spaces {
-		slices.SortFunc(sp.wildcards, bySpecificity)
+		sp.settle()
 	}
 	return next, joinFirst(problems, 5)
+}
+
+// settle gives every override what is set for the namespace, once all is known.
+func (sp *space) settle() {
+	slices.SortFunc(sp.wildcards, bySpecificity)
+	inherit := func(o *override) {
+		pattern := o.pattern
+		o.rule = sp.rule
+		o.pattern = pattern
+	}
+	for _, o := range sp.exact {
+		inherit(o)
+	}
+	for _, w := range sp.wildcards {
+		inherit(&w.override)
+	}
 }
 
 func (s *settings) space(workspace, namespace string) *space {
 	name := spaceName{workspace, namespace}
 	if s.spaces[name] == nil {
-		s.spaces[name] = &space{exact: make(map[string]override)}
+		s.spaces[name] = &space{exact: make(map[string]*override)}
 	}
 	return s.spaces[name]
 }
@@ -190,21 +207,21 @@ func (s *settings) override(row OverrideRow) error {
 	if err := probe.Validate(); err != nil {
 		return fmt.Errorf("override %q: %w", row.Pattern, err)
 	}
-	o := override{pattern: row.Pattern, limit: row.Limit, duration: time.Duration(row.DurationMs) * time.Millisecond}
+	o := override{rule: rule{pattern: row.Pattern}, limit: row.Limit, duration: milliseconds(row.DurationMs)}
 	sp := s.space(row.Workspace, row.Namespace)
 	if !strings.Contains(row.Pattern, "*") {
-		sp.exact[row.Pattern] = o
+		sp.exact[row.Pattern] = &o
 		return nil
 	}
-	sp.wildcards = append(sp.wildcards, wildcard{override: o, parts: strings.Split(row.Pattern, "*")})
+	sp.wildcards = append(sp.wildcards, &wildcard{override: o, parts: strings.Split(row.Pattern, "*")})
 	return nil
 }
 
 // bySpecificity puts the pattern with more literal bytes first, then the one with
 // fewer stars, then the smaller one, so that the order is the same on every node.
-func bySpecificity(a, b wildcard) int {
-	stars := func(w wildcard) int { return len(w.parts) - 1 }
-	literal := func(w wildcard) int { return len(w.pattern) - stars(w) }
+func bySpecificity(a, b *wildcard) int {
+	stars := func(w *wildcard) int { return len(w.parts) - 1 }
+	literal := func(w *wildcard) int { return len(w.pattern) - stars(w) }
 	return cmp.Or(cmp.Compare(literal(b), literal(a)), cmp.Compare(stars(a), stars(b)), cmp.Compare(a.pattern, b.pattern))
 }
 
