@@ -175,7 +175,8 @@ func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *entry, held
 			e, met = l.table.add(q.id, &key, window.Sequence(q.nowMs, q.durationMs), q.nowMs, &l.table.created.traffic)
 		}
 		var v verdict
-		source, alive := SourceLocal, true
+		var alive bool
+		source := SourceLocal
 		if l.shards == nil {
 			alive = e.judge(&v, q.nowMs, q.durationMs, q.limit, q.cost, true)
 		} else {
