@@ -34,6 +34,18 @@
 //  4. A run that stopped at BatchesMax or RunTimeMax asks for the next one at once;
 //     one that stopped because the database is slow does not.
 //
+// # Rollout
+//
+// [Rollout] is one document and its transitions, [RolloutWork] the steps, [Guardrails]
+// and [HealthSnapshot] the arithmetic. What must hold:
+//
+//  1. A region is in Touched before anything is written for it, and has its previous
+//     document back before a rollout ends as rolled back or aborted.
+//  2. A write is made once, whoever tries it and whenever: its ID is unique for all time.
+//     A rollback makes the writes it cannot account for, and undoes them in the same
+//     transaction, so that none of them can come later.
+//  3. A rollout has one outcome, and the tuning in force everywhere agrees with it.
+//
 // # Metrics
 //
 // [Metrics] lists every metric of this process. They count what this process did;

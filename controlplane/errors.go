@@ -10,4 +10,11 @@ var (
 	// ErrUnavailable is wrapped by errors about a dependency that does not answer;
 	// the message says which one and what to do. Trying again later may help.
 	ErrUnavailable = errors.New("unavailable")
+
+	// ErrConflict is wrapped by errors about something that cannot be done as things
+	// stand: the message says how they stand, and what can be done.
+	ErrConflict = errors.New("not now")
+
+	// ErrNotFound is wrapped by errors about something that is not there.
+	ErrNotFound = errors.New("not found")
 )

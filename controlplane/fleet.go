@@ -34,6 +34,15 @@ type Node struct {
 	// nothing. The others are there all the same: a node of a newer build is no
 	// less alive.
 	HealthProblem string
+
+	Reported Reported
+}
+
+// Reported are figures that only some builds of nodes have in their health document;
+// nil where they are not there.
+type Reported struct {
+	ConvergenceMs *float64 `json:"convergence_delay_ms"` // age of the youngest foreign count when it was used
+	LatencyUs     *float64 `json:"decision_p99_us"`
 }
 
 // FleetRow is a heartbeat as it is stored.
@@ -68,6 +77,7 @@ func readNode(row FleetRow, now time.Time, liveWithin time.Duration) Node {
 	node.Live = node.Age <= liveWithin
 	node.ClockSkew = time.UnixMilli(row.Beat.SentAtMs).Sub(row.SeenAt)
 	node.Health, node.HealthProblem = readHealth(row.Health)
+	_ = json.Unmarshal([]byte(row.Health), &node.Reported) // what spoils it is told above
 	return node
 }
 

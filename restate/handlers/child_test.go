@@ -18,7 +18,7 @@ import (
 )
 
 // childVariable makes this test binary serve the handlers for a test that kills it:
-// "address dsn".
+// "address dsn", or "address dsn rollouts" for handlers that never get stuck.
 const childVariable = "WEIR_TEST_HANDLERS_CHILD"
 
 // childStuckAt is the batch after which the child says so and goes no further.
@@ -28,20 +28,23 @@ const childStuck = "batch deleted, not journaled"
 
 // childMain serves until it is killed, or its parent is gone.
 func childMain() {
-	address, dsn, _ := strings.Cut(os.Getenv(childVariable), " ")
-	if err := childServe(address, dsn); err != nil {
+	words := strings.Fields(os.Getenv(childVariable))
+	if err := childServe(words[0], words[1], len(words) > 2); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
 }
 
-func childServe(address, dsn string) error {
+func childServe(address, dsn string, rollouts bool) error {
 	db, err := store.Open(dsn)
 	if err != nil {
 		return err
 	}
 	stuck := &stuckStore{Store: store.New(db), at: childStuckAt, reached: make(chan struct{})}
 	options := cleanupOptions(stuck)
+	if rollouts {
+		options = rolloutOptions(stuck.Store)
+	}
 	endpoint, err := NewEndpoint(options)
 	if err != nil {
 		return err
@@ -63,10 +66,10 @@ func childServe(address, dsn string) error {
 }
 
 // startChild starts the child and returns it with its output.
-func startChild(t *testing.T, address, dsn string) (*exec.Cmd, *bufio.Scanner) {
+func startChild(t *testing.T, address, dsn string, more ...string) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	child := exec.Command(os.Args[0])
-	child.Env = append(os.Environ(), childVariable+"="+address+" "+dsn)
+	child.Env = append(os.Environ(), childVariable+"="+strings.Join(append([]string{address, dsn}, more...), " "))
 	in, err := child.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -75,13 +75,22 @@ func (c *Client) classify(ctx context.Context, err error) error {
 	case !errors.As(err, &answered):
 		return fmt.Errorf("%w: Restate's ingress does not answer at %s (is restate-server running? see --restate-ingress): %w", controlplane.ErrUnavailable, c.url, err)
 	case answered.IsInvocationError() && answered.Code() == http.StatusBadRequest:
-		return fmt.Errorf("%w: %s", controlplane.ErrInvalid, strings.TrimPrefix(answered.Message(), controlplane.ErrInvalid.Error()+": "))
+		return said(controlplane.ErrInvalid, answered)
+	case answered.IsInvocationError() && answered.Code() == http.StatusConflict:
+		return said(controlplane.ErrConflict, answered)
+	case answered.IsInvocationError() && answered.Code() == http.StatusNotFound:
+		return said(controlplane.ErrNotFound, answered)
 	case answered.IsInvocationError():
 		return errors.New(firstLine(answered.Message()))
 	case answered.Code() == http.StatusNotFound:
 		return fmt.Errorf("%w: Restate does not know the handlers yet; weir-control registers them by itself within seconds", controlplane.ErrUnavailable)
 	}
 	return fmt.Errorf("%w: Restate refused: %s", controlplane.ErrUnavailable, firstLine(answered.Message()))
+}
+
+// said is a handler's own error, with its kind.
+func said(kind error, answered ingress.Error) error {
+	return fmt.Errorf("%w: %s", kind, strings.TrimPrefix(firstLine(answered.Message()), kind.Error()+": "))
 }
 
 // firstLine leaves out the stack that Restate appends to what it gave up on.

@@ -5,7 +5,7 @@
 //	   │ └────Ensure───► Restate's ingress ─┐
 //	Client ──Pause, …──► Restate's ingress ─┤
 //	                                        ▼
-//	                   Endpoint: WeirCron, WeirAudit ──steps──► package controlplane
+//	                   Endpoint: WeirCron, WeirRollouts, WeirRollout, WeirAudit ──steps──► package controlplane
 //
 // # WeirCron
 //
@@ -23,6 +23,20 @@
 //     it, not Ensure, not a restart, not a new configuration.
 //  5. A chain can die all the same: Restate gives up on an invocation after minutes of
 //     failures. Hence Ensure, which [Keeper] calls for as long as the process lives.
+//
+// # WeirRollouts and WeirRollout
+//
+// One list, which is the fleet's lock, and one object for each rollout, which is
+// controlplane.Rollout made durable: an invocation makes one transition, writes the
+// document down, and sends itself the next timer with the epoch that the document then
+// has. What must hold:
+//
+//  1. A timer of another epoch does nothing. So operators' actions and new builds need
+//     not take timers back.
+//  2. Only the list begins and takes back rollouts, and it does so when none is under
+//     way. The lock is given back by the message that the outcome sends.
+//  3. A step that keeps failing is no transition: it is noted and tried again later. So
+//     nothing is ever given up between two regions.
 //
 // # What a handler may do
 //

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	restate "github.com/restatedev/sdk-go"
@@ -28,12 +29,14 @@ const (
 	invocationType = "application/vnd.restate.invocation.v5"
 )
 
-// Options are what the handlers work with. Cleanup, Audit, Metrics and Log are required.
+// Options are what the handlers work with. Cleanup, Rollouts, Audit, Metrics and Log are
+// required.
 type Options struct {
-	Cleanup *controlplane.Cleanup
-	Audit   controlplane.AuditStore
-	Metrics *controlplane.Metrics
-	Log     *slog.Logger
+	Cleanup  *controlplane.Cleanup
+	Rollouts *controlplane.RolloutWork
+	Audit    controlplane.AuditStore
+	Metrics  *controlplane.Metrics
+	Log      *slog.Logger
 
 	// IdentityKey is the public key (publickeyv1_…) of the Restate whose requests are
 	// taken; all others are refused. Empty: every request is taken, which is only
@@ -43,6 +46,10 @@ type Options struct {
 	// StepRetryMax is how long a failing step is tried again before its run fails;
 	// 0: 1 minute. Meanwhile an operator's pause of the job waits.
 	StepRetryMax time.Duration
+
+	// TroubleRetry is the time between two attempts of a rollout's step, once one has
+	// been tried for StepRetryMax; 0: 10 s.
+	TroubleRetry time.Duration
 
 	// ChainGrace is how late a tick may be, beyond two intervals (or two minutes, if
 	// those are less), before Ensure takes its chain for dead; 0: 10 s. It covers the
@@ -69,9 +76,11 @@ func NewEndpoint(o Options) (*Endpoint, error) {
 }
 
 func newEndpoint(o Options, jobs func(*stepper) map[string]Job) (*Endpoint, error) {
-	e := &Endpoint{steps: &stepper{retryMax: cmp.Or(o.StepRetryMax, defaultStepRetry)}}
+	e := &Endpoint{steps: &stepper{draining: new(atomic.Bool), retryMax: cmp.Or(o.StepRetryMax, defaultStepRetry)}}
 	definitions := []restate.ServiceDefinition{
 		(&cron{jobs: jobs(e.steps), steps: e.steps, grace: cmp.Or(o.ChainGrace, defaultGrace)}).definition(),
+		(&rollouts{work: o.Rollouts, steps: e.steps.within(rolloutStepRetry)}).definition(),
+		(&rollout{work: o.Rollouts, steps: e.steps.within(rolloutStepRetry), retryAfter: cmp.Or(o.TroubleRetry, troubleRetry)}).definition(),
 		(&audit{store: o.Audit, steps: e.steps}).definition(),
 	}
 	handler, err := sdkHandler(definitions, onlyWarnings{o.Log.Handler()}, o.IdentityKey)

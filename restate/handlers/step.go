@@ -14,8 +14,13 @@ var errDraining = errors.New("this process is shutting down; the step is for the
 
 // stepper executes steps.
 type stepper struct {
-	draining atomic.Bool   // no step begins any more
+	draining *atomic.Bool  // no step begins any more
 	retryMax time.Duration // how long a step is tried again before its run fails
+}
+
+// within is a stepper that tries a step again for at most d.
+func (s *stepper) within(d time.Duration) *stepper {
+	return &stepper{draining: s.draining, retryMax: min(s.retryMax, d)}
 }
 
 // step runs fn as one named step: its answer is journaled, and once it is a replay

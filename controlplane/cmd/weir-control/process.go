@@ -72,7 +72,8 @@ func (p *process) build() error {
 		return err
 	}
 	p.endpoint, err = handlers.NewEndpoint(handlers.Options{
-		Cleanup: cleanup, Audit: steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey,
+		Cleanup: cleanup, Rollouts: controlplane.NewRolloutWork(steps, p.config.NodeLiveWithin),
+		Audit: steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey,
 	})
 	if err != nil {
 		return fmt.Errorf("restate-identity-key: %w", err)

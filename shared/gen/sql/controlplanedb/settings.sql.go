@@ -224,15 +224,24 @@ type TuningListParams struct {
 	Limit         int32
 }
 
-func (q *Queries) TuningList(ctx context.Context, arg TuningListParams) ([]RatelimitTuning, error) {
+type TuningListRow struct {
+	Version   uint64
+	Region    []byte
+	Document  string
+	Actor     string
+	Reason    string
+	CreatedAt uint64
+}
+
+func (q *Queries) TuningList(ctx context.Context, arg TuningListParams) ([]TuningListRow, error) {
 	rows, err := q.db.QueryContext(ctx, TuningList, arg.BeforeVersion, arg.Limit)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []RatelimitTuning{}
+	items := []TuningListRow{}
 	for rows.Next() {
-		var i RatelimitTuning
+		var i TuningListRow
 		if err := rows.Scan(
 			&i.Version,
 			&i.Region,

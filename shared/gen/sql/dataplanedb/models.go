@@ -4,6 +4,10 @@
 
 package dataplanedb
 
+import (
+	"database/sql"
+)
+
 type RatelimitAudit struct {
 	ID uint64
 	// Unix ms by the clock of the database
@@ -99,6 +103,8 @@ type RatelimitTuning struct {
 	Reason   string
 	// Unix ms by the clock of the database
 	CreatedAt uint64
+	// rollout, direction and region
+	WriteID sql.NullString
 }
 
 type RatelimitWindowCount struct {

@@ -1,0 +1,231 @@
+package controlplane
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+const (
+	// RolloutIDBytesMax bounds the name of a rollout.
+	RolloutIDBytesMax = 64
+	// RolloutStagesMax bounds the stages of a plan.
+	RolloutStagesMax = 20
+	// RolloutRegionsMax bounds the regions of a fleet that a rollout can lead.
+	RolloutRegionsMax = 500
+
+	regionBytesMax = 48 // column region
+)
+
+// RolloutPlan says in which steps a tuning reaches the fleet, and what stops it.
+// Times are whole milliseconds, since the plan is part of a durable document.
+type RolloutPlan struct {
+	Stages []RolloutStage `json:"stages"` // 1 to RolloutStagesMax
+
+	// BaselineMs is how long the health of a stage's regions is measured before they
+	// get the tuning, 0 to 1 h; default 1 min. 0 leaves the comparison to the
+	// guardrails' fixed bounds.
+	BaselineMs int64 `json:"baseline_ms"`
+
+	// ApplyTimeoutMs is how long the nodes of a stage may take to report the tuning
+	// applied, 1 s to 24 h; default 2 min. Then everything is rolled back.
+	ApplyTimeoutMs int64 `json:"apply_timeout_ms"`
+
+	Guardrails Guardrails `json:"guardrails"`
+}
+
+// RolloutStage is one step of a plan: regions, and how long they are watched. Exactly
+// one of Regions, SharePercent and All says which regions; those that an earlier stage
+// has covered are not covered again.
+type RolloutStage struct {
+	Regions      []string `json:"regions,omitempty"`
+	SharePercent int      `json:"share_percent,omitempty"` // of all regions, earlier stages included, 1 to 100
+	All          bool     `json:"all,omitempty"`           // all the others, and regions to come
+
+	BakeMs   int64 `json:"bake_ms"`            // how long health is watched, 100 ms to 7 days
+	Approval bool  `json:"approval,omitempty"` // a person must approve before the stage begins
+}
+
+// DefaultRolloutPlan is a plan without stages; the rest are the defaults named at the fields.
+func DefaultRolloutPlan() RolloutPlan {
+	return RolloutPlan{
+		BaselineMs:     time.Minute.Milliseconds(),
+		ApplyTimeoutMs: (2 * time.Minute).Milliseconds(),
+		Guardrails:     DefaultGuardrails(),
+	}
+}
+
+// Validate reports the first field outside its bounds.
+func (p RolloutPlan) Validate() error {
+	if n := len(p.Stages); n < 1 || n > RolloutStagesMax {
+		return fmt.Errorf("%w: the plan has %d stages (1 to %d)", ErrInvalid, n, RolloutStagesMax)
+	}
+	for i, s := range p.Stages {
+		if err := s.validate(); err != nil {
+			return fmt.Errorf("stage %d: %w", i+1, err)
+		}
+		if s.All && i < len(p.Stages)-1 {
+			return fmt.Errorf("%w: stage %d covers all regions and is not the last", ErrInvalid, i+1)
+		}
+	}
+	if err := validateMs("baseline_ms", p.BaselineMs, 0, time.Hour); err != nil {
+		return err
+	}
+	if err := validateMs("apply_timeout_ms", p.ApplyTimeoutMs, time.Second, 24*time.Hour); err != nil {
+		return err
+	}
+	return p.Guardrails.Validate()
+}
+
+func (s RolloutStage) validate() error {
+	said := 0
+	for _, b := range []bool{len(s.Regions) > 0, s.SharePercent != 0, s.All} {
+		if b {
+			said++
+		}
+	}
+	if said != 1 {
+		return fmt.Errorf("%w: want exactly one of regions, share_percent and all", ErrInvalid)
+	}
+	if s.SharePercent < 0 || s.SharePercent > 100 {
+		return fmt.Errorf("%w: share_percent is %d (1 to 100)", ErrInvalid, s.SharePercent)
+	}
+	for _, r := range s.Regions {
+		if err := validateText("region", r, regionBytesMax); err != nil {
+			return err
+		}
+	}
+	return validateMs("bake_ms", s.BakeMs, 100*time.Millisecond, 7*24*time.Hour)
+}
+
+func validateMs(field string, ms int64, least, most time.Duration) error {
+	if ms < least.Milliseconds() || ms > most.Milliseconds() {
+		return fmt.Errorf("%w: %s is %d (%d to %d)", ErrInvalid, field, ms, least.Milliseconds(), most.Milliseconds())
+	}
+	return nil
+}
+
+// ValidateRolloutID says what a rollout may be called: letters, digits, '-', '_' and '.'.
+func ValidateRolloutID(id string) error {
+	if err := validateText("id", id, RolloutIDBytesMax); err != nil {
+		return err
+	}
+	odd := func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_.", r)
+	}
+	if i := strings.IndexFunc(id, odd); i >= 0 {
+		return fmt.Errorf("%w: id %q may have letters, digits, '-', '_' and '.' only", ErrInvalid, id)
+	}
+	return nil
+}
+
+// RolloutSpec is what an operator asks for.
+type RolloutSpec struct {
+	Tuning string      `json:"tuning"` // a document of package tuning
+	Plan   RolloutPlan `json:"plan"`
+}
+
+// Validate reports what is wrong with the tuning or the plan.
+func (s RolloutSpec) Validate() error {
+	if _, err := tuning.Parse([]byte(s.Tuning)); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	return s.Plan.Validate()
+}
+
+// document is the tuning with every field present, so that a later change of defaults
+// does not change what was rolled out.
+func (s RolloutSpec) document() (string, error) {
+	t, err := tuning.Parse([]byte(s.Tuning))
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	b, err := t.Document()
+	return string(b), err
+}
+
+// resolve says which regions each stage covers in a fleet of known regions. A stage
+// whose share earlier ones have reached already is left out.
+func (p RolloutPlan) resolve(known []string) ([]StagePlan, error) {
+	known = slices.Compact(slices.Sorted(slices.Values(known)))
+	if len(known) > RolloutRegionsMax {
+		return nil, fmt.Errorf("%w: the fleet has %d regions (at most %d)", ErrInvalid, len(known), RolloutRegionsMax)
+	}
+	var stages []StagePlan
+	var covered []string
+	left := slices.Clone(known)
+	for i, s := range p.Stages {
+		var take []string
+		switch {
+		case s.All:
+			take = left
+		case s.SharePercent > 0:
+			want := (len(known)*s.SharePercent + 99) / 100
+			take = left[:min(max(0, want-len(covered)), len(left))]
+		default:
+			for _, r := range s.Regions {
+				if !slices.Contains(known, r) {
+					return nil, fmt.Errorf("%w: stage %d: region %q has no live node and no tuning of its own (known: %s)", ErrInvalid, i+1, r, strings.Join(known, ", "))
+				}
+				if !slices.Contains(covered, r) && !slices.Contains(take, r) {
+					take = append(take, r)
+				}
+			}
+		}
+		if len(take) == 0 && !s.All {
+			continue
+		}
+		take = slices.Clone(take)
+		left = slices.DeleteFunc(left, func(r string) bool { return slices.Contains(take, r) })
+		stages = append(stages, StagePlan{
+			Scope:  RolloutScope{Regions: take, Rest: s.All, Not: slices.Clone(covered)},
+			BakeMs: s.BakeMs, Approval: s.Approval,
+		})
+		covered = append(covered, take...)
+	}
+	if len(stages) == 0 {
+		return nil, fmt.Errorf("%w: no stage of the plan covers a region", ErrInvalid)
+	}
+	return stages, nil
+}
+
+// StagePlan is a stage in a fleet: its regions by name.
+type StagePlan struct {
+	Scope    RolloutScope `json:"scope"`
+	BakeMs   int64        `json:"bake_ms"`
+	Approval bool         `json:"approval,omitempty"`
+}
+
+// RolloutScope is a set of regions.
+type RolloutScope struct {
+	Regions []string `json:"regions,omitempty"`
+	Rest    bool     `json:"rest,omitempty"` // and every region, known or to come, but Not
+	Not     []string `json:"not,omitempty"`
+}
+
+// Has tells whether a region belongs to the scope.
+func (s RolloutScope) Has(region string) bool {
+	return slices.Contains(s.Regions, region) || s.Rest && !slices.Contains(s.Not, region)
+}
+
+// rows are the regions that get a version of their own; "" is the fleet's.
+func (s RolloutScope) rows() []string {
+	if s.Rest {
+		return append(slices.Clone(s.Regions), "")
+	}
+	return s.Regions
+}
+
+// String names the regions.
+func (s RolloutScope) String() string {
+	switch {
+	case s.Rest && len(s.Not) == 0:
+		return "all regions"
+	case s.Rest:
+		return "all other regions"
+	}
+	return strings.Join(s.Regions, ", ")
+}

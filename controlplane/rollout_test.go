@@ -1,0 +1,608 @@
+package controlplane
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// land is a fleet and its database in memory, in a time of its own. Every node takes a
+// second to take its tuning up, and speaks every second.
+type land struct {
+	now   time.Time
+	nodes []FleetRow
+	rows  []TuningWrite // index + 1 is the version
+	err   error         // of every statement
+	stubborn,
+	silent bool // nodes do not take anything up, or do not speak
+	sick func(*heartbeat.Health, bool) // what a second does to a node, with or without the new tuning
+}
+
+func newLand(regions ...string) *land {
+	l := &land{now: day, sick: func(h *heartbeat.Health, _ bool) { h.AllowedTotal += 90; h.DeniedTotal += 10 }}
+	for _, r := range regions {
+		for _, n := range []string{"1", "2"} {
+			l.nodes = append(l.nodes, FleetRow{Beat: heartbeat.Beat{NodeID: r + n, Region: r, StartedAtMs: 1}})
+		}
+	}
+	l.pass(time.Second)
+	return l
+}
+
+// newest is the version in force for a region, and its document.
+func (l *land) newest(region string) (version int64, document string) {
+	for _, want := range []string{region, ""} {
+		for i, w := range slices.Backward(l.rows) {
+			if w.Region == want {
+				return int64(i + 1), w.Document
+			}
+		}
+	}
+	d, _ := tuning.Default().Document()
+	return 0, string(d)
+}
+
+// pass lets time pass, in seconds.
+func (l *land) pass(d time.Duration) {
+	for end := l.now.Add(max(d, time.Millisecond)); l.now.Before(end); {
+		l.now = l.now.Add(min(time.Second, end.Sub(l.now)))
+		for i := range l.nodes {
+			n := &l.nodes[i]
+			if !l.stubborn {
+				n.Beat.TuningVersion, _ = l.newest(n.Beat.Region)
+			}
+			if l.silent {
+				continue
+			}
+			var h heartbeat.Health
+			_ = json.Unmarshal([]byte(n.Health), &h)
+			_, document := l.newest(n.Beat.Region)
+			l.sick(&h, document == string(document30))
+			text, _ := json.Marshal(h)
+			n.Health, n.SeenAt, n.Beat.SentAtMs = string(text), l.now, l.now.UnixMilli()
+		}
+	}
+}
+
+func (l *land) FleetNodes(context.Context, int) (time.Time, []FleetRow, error) {
+	return l.now, slices.Clone(l.nodes), l.err
+}
+
+func (l *land) NewestTunings(context.Context) (newest []RegionTuning, err error) {
+	seen := map[string]bool{}
+	for i, w := range slices.Backward(l.rows) {
+		if !seen[w.Region] {
+			seen[w.Region] = true
+			newest = append(newest, RegionTuning{Region: w.Region, Version: int64(i + 1), Document: w.Document})
+		}
+	}
+	return newest, l.err
+}
+
+func (l *land) WriteTunings(_ context.Context, writes []TuningWrite) (versions []int64, err error) {
+	if l.err != nil {
+		return nil, l.err
+	}
+	for _, w := range writes {
+		i := slices.IndexFunc(l.rows, func(have TuningWrite) bool { return have.ID == w.ID })
+		if i < 0 {
+			l.rows = append(l.rows, w)
+			i = len(l.rows) - 1
+		}
+		versions = append(versions, int64(i+1))
+	}
+	return versions, nil
+}
+
+// inLand executes steps once each, in the time of the land.
+type inLand struct {
+	*land
+	work *RolloutWork
+}
+
+func (s inLand) NowMs() (int64, error) { return s.now.UnixMilli(), s.err }
+func (s inLand) Previous(regions []string) ([]string, error) {
+	return s.work.Previous(context.Background(), regions)
+}
+func (s inLand) Write(writes []TuningWrite) ([]int64, error) {
+	return s.work.Write(context.Background(), writes)
+}
+func (s inLand) Health(scope RolloutScope, like *HealthSnapshot) (HealthSnapshot, error) {
+	return s.work.Health(context.Background(), scope, like)
+}
+func (s inLand) Applied(scope RolloutScope, versions map[string]int64) (Applied, error) {
+	return s.work.Applied(context.Background(), scope, versions)
+}
+
+var document30 = func() []byte {
+	d, err := mustTuning(`{"floor":0.3}`).Document()
+	if err != nil {
+		panic(err)
+	}
+	return d
+}()
+
+func mustTuning(document string) tuning.Tuning {
+	t, err := tuning.Parse([]byte(document))
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+var ann = By{Actor: "ann", Reason: "fewer rows"}
+
+func spec(stages ...RolloutStage) RolloutSpec {
+	plan := DefaultRolloutPlan()
+	plan.Stages, plan.BaselineMs = stages, 10_000
+	return RolloutSpec{Tuning: `{"floor":0.3}`, Plan: plan}
+}
+
+var (
+	canary = RolloutStage{Regions: []string{"eu"}, BakeMs: 60_000}
+	all    = RolloutStage{All: true, BakeMs: 60_000}
+)
+
+func begin(t testing.TB, l *land, s RolloutSpec) (*Rollout, inLand) {
+	t.Helper()
+	steps := inLand{l, NewRolloutWork(l, 30*time.Second)}
+	regions, err := steps.work.Regions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := NewRollout("r1", s, ann, regions, l.now.UnixMilli())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, steps
+}
+
+// play advances until nothing is due, or until is reached.
+func play(t testing.TB, r *Rollout, steps inLand, until func() bool) {
+	t.Helper()
+	for range 10_000 {
+		if until != nil && until() {
+			return
+		}
+		wait, err := r.Advance(steps)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wait < 0 {
+			return
+		}
+		steps.pass(wait)
+	}
+	t.Fatalf("no end: %+v", r)
+}
+
+func wantFleet(t testing.TB, l *land, document string, regions ...string) {
+	t.Helper()
+	for _, region := range append(regions, "") {
+		if _, got := l.newest(region); got != document {
+			t.Errorf("region %q runs %s, want %s", region, got, document)
+		}
+	}
+}
+
+func defaultDocument() string {
+	d, _ := tuning.Default().Document()
+	return string(d)
+}
+
+// "Per stage: write the tuning version for the stage's regions -> wait until every live
+// node there reports it applied -> bake -> next stage".
+func TestRolloutReachesTheFleetStageByStage(t *testing.T) {
+	l := newLand("eu", "us", "ap")
+	r, steps := begin(t, l, spec(canary, RolloutStage{SharePercent: 60, BakeMs: 60_000}, all))
+	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	for region, want := range map[string]string{"eu": string(document30), "us": defaultDocument(), "ap": defaultDocument()} {
+		if _, got := l.newest(region); got != want {
+			t.Errorf("while the canary bakes %s runs %s", region, got)
+		}
+	}
+	if at := l.now; at.Sub(day) < 10*time.Second {
+		t.Errorf("no baseline was taken: it bakes after %v", at.Sub(day))
+	}
+	play(t, r, steps, nil)
+	if r.Phase != RolloutDone || r.Why != "" || r.EndedMs != l.now.UnixMilli() {
+		t.Errorf("%s, %q", r.Phase, r.Why)
+	}
+	wantFleet(t, l, string(document30), "eu", "us", "ap", "a region to come")
+	var order []string
+	for _, w := range l.rows {
+		order = append(order, w.Region)
+		if w.Actor != "ann" || w.Reason != "rollout r1: fewer rows" {
+			t.Errorf("by %+v", w.By)
+		}
+	}
+	if !slices.Equal(order, []string{"eu", "ap", "us", ""}) {
+		t.Errorf("written in the order %q", order)
+	}
+	if least := 3 * 70 * time.Second; l.now.Sub(day) < least {
+		t.Errorf("three stages of 10 s and 60 s took %v", l.now.Sub(day))
+	}
+}
+
+// "…or roll back every region touched, in reverse, to the previous version", and the
+// status says in one line why.
+func TestRolloutRollsBackOnABreach(t *testing.T) {
+	for name, tc := range map[string]struct {
+		sick func(*heartbeat.Health)
+		why  string
+	}{
+		"errors":   {func(h *heartbeat.Health) { h.FlushErrors++ }, "failed flushes and imports a node and minute: 30, more than 6 (before the stage 0)"},
+		"rows":     {func(h *heartbeat.Health) { h.ImportedRows += 5000 }, "MySQL rows a node and second: 2500, more than 1000 (before the stage 0)"},
+		"denials":  {func(h *heartbeat.Health) { h.DeniedTotal += 300 }, "share of denied decisions: 0.64, off by more than 0.2 (before the stage 0.1)"},
+		"degraded": {func(h *heartbeat.Health) { h.DegradedTotal += 50 }, "share of decisions without the origin: 0.25, more than 0.01 (before the stage 0)"},
+		"dropped":  {func(h *heartbeat.Health) { h.DroppedCost = 3 }, "nodes dropped accepted cost: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLand("eu", "us", "ap")
+			l.rows = []TuningWrite{{Region: "us", Document: string(mustDocument(`{"floor":0.1}`))}}
+			r, steps := begin(t, l, spec(canary, all))
+			play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == RolloutBaking })
+			l.sick = func(h *heartbeat.Health, hasNew bool) {
+				h.AllowedTotal += 90
+				h.DeniedTotal += 10
+				if hasNew {
+					tc.sick(h)
+				}
+			}
+			from := l.now
+			play(t, r, steps, nil)
+			if r.Phase != RolloutRolledBack || !strings.HasPrefix(r.Why, "stage 2 (all other regions): "+tc.why) || strings.Contains(r.Why, "\n") {
+				t.Errorf("%s, %q", r.Phase, r.Why)
+			}
+			if took := l.now.Sub(from); took > time.Minute {
+				t.Errorf("it took %v, more than a bake", took)
+			}
+			wantFleet(t, l, defaultDocument(), "eu", "ap")
+			if _, got := l.newest("us"); got != string(mustDocument(`{"floor":0.1}`)) {
+				t.Errorf("us had a tuning of its own, and now runs %s", got)
+			}
+			var order []string
+			for _, w := range l.rows[5:] {
+				order = append(order, w.Region)
+			}
+			if !slices.Equal(order, []string{"", "us", "ap", "eu"}) {
+				t.Errorf("reverted in the order %q", order)
+			}
+		})
+	}
+}
+
+func mustDocument(document string) []byte {
+	b, err := mustTuning(document).Document()
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// "…reports it applied (or time out)".
+func TestRolloutRollsBackWhatNodesDoNotApply(t *testing.T) {
+	l := newLand("eu", "us")
+	r, steps := begin(t, l, spec(canary, all))
+	l.stubborn = true
+	play(t, r, steps, nil)
+	if r.Phase != RolloutRolledBack || r.Why != "stage 1 (eu): not applied in time: 0 of 2 live nodes have applied it; eu1 in eu runs version 0, not 1" {
+		t.Errorf("%s, %q", r.Phase, r.Why)
+	}
+	wantFleet(t, l, defaultDocument(), "eu", "us")
+}
+
+// Nodes that fall silent while a stage bakes cannot say that all is well.
+func TestRolloutRollsBackWhenNodesFallSilent(t *testing.T) {
+	l := newLand("eu", "us")
+	r, steps := begin(t, l, spec(canary, all))
+	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	l.silent = true
+	play(t, r, steps, nil)
+	if r.Phase != RolloutRolledBack || !strings.Contains(r.Why, "nodes not heard of any more: 2 of 2") {
+		t.Errorf("%s, %q", r.Phase, r.Why)
+	}
+}
+
+// A node that starts anew counts from 0: that is no drop, and no loss.
+func TestRestartsDuringABake(t *testing.T) {
+	l := newLand("eu")
+	r, steps := begin(t, l, spec(canary))
+	play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+	for i := range l.nodes {
+		l.nodes[i].Beat.StartedAtMs, l.nodes[i].Health = 2, `{}`
+	}
+	play(t, r, steps, nil)
+	if r.Phase != RolloutDone {
+		t.Errorf("%s, %q", r.Phase, r.Why)
+	}
+}
+
+// A stage that needs a person stands still until one approves; the one before bakes
+// without.
+func TestRolloutWaitsForApproval(t *testing.T) {
+	l := newLand("eu", "us")
+	gated := all
+	gated.Approval = true
+	r, steps := begin(t, l, spec(canary, gated))
+	if _, err := r.Operate(RolloutApprove, ann, 1); !errors.Is(err, ErrConflict) {
+		t.Errorf("an approval that nobody asked for: %v", err)
+	}
+	play(t, r, steps, nil)
+	if r.Phase != RolloutAwaiting || r.Stage != 1 {
+		t.Fatalf("%s of stage %d", r.Phase, r.Stage)
+	}
+	if _, got := l.newest("us"); got != defaultDocument() {
+		t.Error("applied without an approval")
+	}
+	if wait, err := r.Operate(RolloutApprove, ann, l.now.UnixMilli()); wait != 0 || err != nil {
+		t.Errorf("%v, %v", wait, err)
+	}
+	play(t, r, steps, nil)
+	if r.Phase != RolloutDone {
+		t.Errorf("%s, %q", r.Phase, r.Why)
+	}
+}
+
+// A paused rollout takes no timer; once resumed a stage bakes in full.
+func TestRolloutPause(t *testing.T) {
+	l := newLand("eu", "us")
+	r, steps := begin(t, l, spec(canary, all))
+	play(t, r, steps, func() bool { return r.Phase == RolloutBaking && l.now.Sub(day) > 60*time.Second })
+	if wait, err := r.Operate(RolloutSuspend, ann, l.now.UnixMilli()); wait >= 0 || err != nil || r.Takes(r.Epoch) {
+		t.Errorf("%v, %v", wait, err)
+	}
+	if _, err := r.Operate(RolloutSuspend, ann, 1); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "baking, paused by ann") {
+		t.Errorf("paused twice: %v", err)
+	}
+	l.pass(time.Hour)
+	if wait, err := r.Operate(RolloutResume, ann, l.now.UnixMilli()); wait != 0 || err != nil || !r.Takes(r.Epoch) {
+		t.Errorf("%v, %v", wait, err)
+	}
+	resumed := l.now
+	play(t, r, steps, func() bool { return r.Stage == 1 })
+	if baked := l.now.Sub(resumed); baked < time.Minute {
+		t.Errorf("it baked for %v more", baked)
+	}
+	play(t, r, steps, nil)
+	if r.Phase != RolloutDone {
+		t.Errorf("%s, %q", r.Phase, r.Why)
+	}
+}
+
+// "Exactly one outcome, with the fleet's tuning consistent with it": whatever operators
+// do at whatever moment, whichever steps fail or are executed twice, and however sick
+// nodes become.
+func TestRolloutHasOneOutcome(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := newLand("eu", "us", "ap")
+		gated := all
+		gated.Approval = rapid.Bool().Draw(t, "gated")
+		r, steps := beginRapid(t, l, spec(canary, RolloutStage{SharePercent: 50, BakeMs: 5_000}, gated))
+		outcomes := 0
+		actions := []RolloutAction{"", "", "", "", RolloutApprove, RolloutSuspend, RolloutResume, RolloutAbort, "sick", "stubborn", "fail", "lose"}
+		over := func() bool { return r.Phase.Over() }
+		for range rapid.IntRange(0, 60).Draw(t, "moves") {
+			if over() {
+				break
+			}
+			switch a := rapid.SampledFrom(actions).Draw(t, "action"); a {
+			case "":
+				if r.Takes(r.Epoch) {
+					advance(t, r, steps)
+				}
+			case "sick":
+				l.sick = func(h *heartbeat.Health, hasNew bool) {
+					if hasNew {
+						h.FlushErrors += 10
+					}
+				}
+			case "stubborn":
+				l.stubborn = !l.stubborn
+			case "fail": // nothing is written down of a step that fails
+				l.err = errors.New("MySQL is down")
+				if _, err := clone(t, r).Advance(steps); err == nil && !over() && r.Phase != RolloutAwaiting {
+					t.Fatalf("%s: a failing step went unseen", r.Phase)
+				}
+				l.err = nil
+			case "lose": // executed, and its answer lost
+				if r.Takes(r.Epoch) {
+					_, _ = clone(t, r).Advance(steps)
+				}
+			default:
+				_, _ = r.Operate(a, ann, l.now.UnixMilli())
+			}
+		}
+		for range 5_000 {
+			if over() {
+				break
+			}
+			switch {
+			case r.Paused != nil:
+				_, _ = r.Operate(RolloutResume, ann, l.now.UnixMilli())
+			case r.Phase == RolloutAwaiting:
+				_, _ = r.Operate(RolloutApprove, ann, l.now.UnixMilli())
+			default:
+				advance(t, r, steps)
+			}
+		}
+		for _, e := range r.Events {
+			if RolloutPhase(e.What).Over() {
+				outcomes++
+			}
+		}
+		if !over() || outcomes != 1 {
+			t.Fatalf("%s, with %d outcomes: %+v", r.Phase, outcomes, r.Events)
+		}
+		want := defaultDocument()
+		if r.Phase == RolloutDone {
+			want = string(document30)
+		}
+		for _, region := range []string{"eu", "us", "ap", ""} {
+			if _, got := l.newest(region); got != want {
+				t.Fatalf("%s, and %q runs %s", r.Phase, region, got)
+			}
+		}
+		writes := map[string]bool{}
+		for _, w := range l.rows {
+			if writes[w.ID] {
+				t.Fatalf("%s is written twice", w.ID)
+			}
+			writes[w.ID] = true
+		}
+	})
+}
+
+func beginRapid(t *rapid.T, l *land, s RolloutSpec) (*Rollout, inLand) {
+	r, err := NewRollout("r1", s, ann, []string{"eu", "us", "ap"}, l.now.UnixMilli())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, inLand{l, NewRolloutWork(l, 30*time.Second)}
+}
+
+func advance(t *rapid.T, r *Rollout, steps inLand) {
+	wait, err := r.Advance(steps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Epoch++
+	steps.pass(max(wait, 0))
+	*r = *clone(t, r) // nothing lives but the document
+}
+
+func clone(t *rapid.T, r *Rollout) *Rollout {
+	b, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c Rollout
+	if err := json.Unmarshal(b, &c); err != nil {
+		t.Fatal(err)
+	}
+	return &c
+}
+
+// An attempt at a write that arrives after the rollback changes nothing.
+func TestALateWriteChangesNothing(t *testing.T) {
+	l := newLand("eu", "us")
+	r, steps := begin(t, l, spec(canary, all))
+	play(t, r, steps, func() bool { return r.Phase == RolloutApplying })
+	late := r.applyWrite(r.Touched[0])
+	if _, err := r.Operate(RolloutAbort, ann, l.now.UnixMilli()); err != nil {
+		t.Fatal(err)
+	}
+	play(t, r, steps, nil)
+	if _, err := steps.Write([]TuningWrite{late}); err != nil {
+		t.Fatal(err)
+	}
+	if r.Phase != RolloutAborted || r.Why != "aborted by ann: fewer rows" {
+		t.Errorf("%s, %q", r.Phase, r.Why)
+	}
+	wantFleet(t, l, defaultDocument(), "eu", "us")
+}
+
+func TestAFinishedRolloutIsRolledBack(t *testing.T) {
+	l := newLand("eu", "us")
+	r, steps := begin(t, l, spec(canary, all))
+	play(t, r, steps, nil)
+	if _, err := r.Operate(RolloutAbort, ann, 1); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "take it back with rollback") {
+		t.Errorf("%v", err)
+	}
+	if _, err := r.Operate(RolloutTakeBack, ann, l.now.UnixMilli()); err != nil {
+		t.Fatal(err)
+	}
+	play(t, r, steps, nil)
+	if r.Phase != RolloutRolledBack || r.Why != "rolled back by ann: fewer rows" {
+		t.Errorf("%s, %q", r.Phase, r.Why)
+	}
+	wantFleet(t, l, defaultDocument(), "eu", "us")
+	for _, action := range []RolloutAction{RolloutApprove, RolloutSuspend, RolloutResume, RolloutAbort, RolloutTakeBack} {
+		if _, err := r.Operate(action, ann, 1); !errors.Is(err, ErrConflict) {
+			t.Errorf("%s of one that is rolled back: %v", action, err)
+		}
+	}
+	if _, err := r.Operate("explode", ann, 1); !errors.Is(err, ErrInvalid) {
+		t.Error(err)
+	}
+	if _, err := r.Operate(RolloutResume, By{Actor: "ann"}, 1); !errors.Is(err, ErrInvalid) {
+		t.Error(err)
+	}
+}
+
+func TestRolloutSpecRefusals(t *testing.T) {
+	good := spec(canary, all)
+	for words, change := range map[string]func(*RolloutSpec){
+		"floor is 2":                                 func(s *RolloutSpec) { s.Tuning = `{"floor":2}` },
+		"the plan has 0 stages (1 to 20)":            func(s *RolloutSpec) { s.Plan.Stages = nil },
+		"stage 1: invalid: want exactly one of":      func(s *RolloutSpec) { s.Plan.Stages[0].All = true },
+		"stage 1 covers all regions and is not":      func(s *RolloutSpec) { s.Plan.Stages = []RolloutStage{all, all} },
+		"share_percent is 101 (1 to 100)":            func(s *RolloutSpec) { s.Plan.Stages[0] = RolloutStage{SharePercent: 101} },
+		"bake_ms is 99 (100 to 604800000)":           func(s *RolloutSpec) { s.Plan.Stages[1].BakeMs = 99 },
+		"baseline_ms is -1 (0 to 3600000)":           func(s *RolloutSpec) { s.Plan.BaselineMs = -1 },
+		"apply_timeout_ms is 999 (1000 to 86400000)": func(s *RolloutSpec) { s.Plan.ApplyTimeoutMs = 999 },
+		"guardrail rows_per_second: factor is 0.5":   func(s *RolloutSpec) { s.Plan.Guardrails.RowsPerSecond.Factor = 0.5 },
+		"guardrail latency_us: least is -1":          func(s *RolloutSpec) { s.Plan.Guardrails.LatencyUs.Least = -1 },
+		"denied_share_shift is 1.1 (0 to 1)":         func(s *RolloutSpec) { s.Plan.Guardrails.DeniedShareShift = 1.1 },
+		"nodes_lost_share is -0.1 (0 to 1)":          func(s *RolloutSpec) { s.Plan.Guardrails.NodesLostShare = -0.1 },
+		`stage 1: region "mars" has no live node`:    func(s *RolloutSpec) { s.Plan.Stages[0].Regions = []string{"mars"} },
+	} {
+		bad := good
+		bad.Plan.Stages = slices.Clone(good.Plan.Stages)
+		change(&bad)
+		_, err := NewRollout("r1", bad, ann, []string{"eu", "us"}, 1)
+		wantInvalid(t, err, words)
+	}
+	for _, id := range []string{"", "a/b", "a b", strings.Repeat("x", 65)} {
+		if _, err := NewRollout(id, good, ann, []string{"eu"}, 1); !errors.Is(err, ErrInvalid) {
+			t.Errorf("id %q: %v", id, err)
+		}
+	}
+	if _, err := NewRollout("r1", good, By{}, []string{"eu"}, 1); !errors.Is(err, ErrInvalid) {
+		t.Errorf("by nobody: %v", err)
+	}
+}
+
+// "canary region(s) → share of regions → all": a region is covered once, and a share
+// counts those that have been covered.
+func TestStagesCoverRegionsOnce(t *testing.T) {
+	plan := DefaultRolloutPlan()
+	plan.Stages = []RolloutStage{{Regions: []string{"d"}, BakeMs: 100}, {SharePercent: 10, BakeMs: 100}, {SharePercent: 50, BakeMs: 100}, {All: true, BakeMs: 100}}
+	stages, err := plan.resolve([]string{"e", "d", "c", "b", "a", "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range stages {
+		got = append(got, fmt.Sprint(s.Scope.Regions, s.Scope.rows()))
+	}
+	if want := []string{"[d] [d]", "[a b] [a b]", "[c e] [c e ]"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	last := stages[2].Scope
+	for region, want := range map[string]bool{"a": false, "c": true, "d": false, "to come": true} {
+		if last.Has(region) != want {
+			t.Errorf("the last stage has %s: %v", region, !want)
+		}
+	}
+}
+
+// "A state document that is versioned": one of a newer build is left alone.
+func TestADocumentOfANewerBuild(t *testing.T) {
+	if err := (&Rollout{Version: rolloutVersion}).Check(); err != nil {
+		t.Error(err)
+	}
+	if err := (&Rollout{Version: rolloutVersion + 1}).Check(); err == nil || !strings.Contains(err.Error(), "run the newer weir-control") {
+		t.Error(err)
+	}
+}

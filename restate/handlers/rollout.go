@@ -1,0 +1,313 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	restate "github.com/restatedev/sdk-go"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// RolloutService is the object's name in Restate; its keys are the rollouts' ids.
+const RolloutService = "WeirRollout"
+
+const (
+	rolloutKey = "rollout"
+
+	// rolloutStepRetry is how long a failing step is tried again at once; an operator's
+	// action waits for as long.
+	rolloutStepRetry = 15 * time.Second
+
+	// troubleRetry is the time to the next attempt at a step that has been tried for
+	// long. Meanwhile the object is free for operators.
+	troubleRetry = 10 * time.Second
+)
+
+// The rollout's messages on the wire.
+type (
+	// RolloutBegin makes an object a rollout.
+	RolloutBegin struct {
+		Spec    controlplane.RolloutSpec `json:"spec"`
+		By      controlplane.By          `json:"by"`
+		Regions []string                 `json:"regions"` // of the fleet
+	}
+	// RolloutTimer is the message that keeps a rollout going.
+	RolloutTimer struct {
+		Epoch int64 `json:"epoch"`
+	}
+	// RolloutRequest asks for an operator's action.
+	RolloutRequest struct {
+		Action controlplane.RolloutAction `json:"action"`
+		By     controlplane.By            `json:"by"`
+	}
+)
+
+// rollout is the object: controlplane.Rollout, one transition an invocation. None
+// outlives a transition, so a new build never meets a journal of the old one that is
+// longer than that, and a bake is a message that is on its way.
+type rollout struct {
+	work       *controlplane.RolloutWork
+	steps      *stepper
+	retryAfter time.Duration // troubleRetry, but for tests
+}
+
+// durable is how Restate treats the invocations of rollouts: what cannot be done for an
+// hour is paused, since giving it up would leave a rollout standing, and a person must
+// look.
+func durable(documentation string) []restate.ServiceDefinitionOption {
+	return []restate.ServiceDefinitionOption{
+		restate.WithDocumentation(documentation),
+		restate.WithJournalRetention(24 * time.Hour),
+		restate.WithAbortTimeout(10 * time.Minute),
+		restate.WithInvocationRetryPolicy(
+			restate.WithInitialRetryInterval(200*time.Millisecond),
+			restate.WithRetryIntervalFactor(2),
+			restate.WithMaxRetryInterval(10*time.Second),
+			restate.WithMaxRetryAttempts(360),
+			restate.PauseOnMaxAttempts(),
+		),
+	}
+}
+
+func (o *rollout) definition() restate.ServiceDefinition {
+	private := restate.WithIngressPrivate(true)
+	return restate.NewObject(RolloutService, durable("Rollouts of tuning, one object each. Use weirctl; all but Operate and Status are the objects' own.")...).
+		Handler("Begin", restate.NewObjectHandler(o.begin, private)).
+		Handler("Step", restate.NewObjectHandler(o.step, private)).
+		Handler("TakeBack", restate.NewObjectHandler(o.takeBack, private)).
+		Handler("Operate", restate.NewObjectHandler(o.operate)).
+		Handler("Status", restate.NewObjectSharedHandler(o.status, restate.WithJournalRetention(0)))
+}
+
+// begin is called by the list of rollouts alone, which sees to it that one is under
+// way at a time. The same spec once more changes nothing.
+func (o *rollout) begin(ctx restate.ObjectContext, req RolloutBegin) (controlplane.Rollout, error) {
+	before, err := load(ctx)
+	if err != nil {
+		return controlplane.Rollout{}, err
+	}
+	if before.ID != "" {
+		if !same(before.Spec, req.Spec) {
+			return controlplane.Rollout{}, failed(fmt.Errorf("%w: there is a rollout %s already, of another tuning or plan: choose another id", controlplane.ErrConflict, before.ID))
+		}
+		return before, nil
+	}
+	at, err := now(ctx, o.steps, "now")
+	if err != nil {
+		return controlplane.Rollout{}, err
+	}
+	r, err := controlplane.NewRollout(restate.Key(ctx), req.Spec, req.By, req.Regions, at)
+	if err != nil {
+		return controlplane.Rollout{}, failed(err)
+	}
+	wait := time.Duration(0)
+	if r.Phase == controlplane.RolloutAwaiting {
+		wait = -1
+	}
+	o.settle(ctx, r, wait)
+	return *r, o.audit(ctx, req.By, "start", nil, r)
+}
+
+func same(a, b controlplane.RolloutSpec) bool {
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errX == nil && errY == nil && string(x) == string(y)
+}
+
+// step is what a timer brings: one transition. A stale timer returns at once.
+func (o *rollout) step(ctx restate.ObjectContext, t RolloutTimer) (restate.Void, error) {
+	r, err := load(ctx)
+	if err != nil || !r.Takes(t.Epoch) {
+		return restate.Void{}, err
+	}
+	before := r.Phase
+	wait, err := r.Advance(&durableRollout{ctx: ctx, work: o.work, steps: o.steps})
+	if err != nil {
+		return restate.Void{}, o.later(ctx, err)
+	}
+	r.Trouble = ""
+	o.settle(ctx, &r, wait)
+	if r.Phase != before && (r.Phase == controlplane.RolloutRollingBack || r.Phase.Over()) {
+		itself := controlplane.By{Actor: "weir-control", Reason: "all stages are done"}
+		if r.Why != "" {
+			itself.Reason = clip(r.Why)
+		}
+		return restate.Void{}, o.audit(ctx, itself, string(r.Phase), before, &r)
+	}
+	return restate.Void{}, nil
+}
+
+// later notes what stands in the way of a step and tries it again after a while. Only
+// what the step itself answered is noted; all else is Restate's, which tries at once.
+func (o *rollout) later(ctx restate.ObjectContext, stepErr error) error {
+	if !restate.IsTerminalError(stepErr) {
+		return stepErr
+	}
+	r, err := load(ctx)
+	if err != nil {
+		return err
+	}
+	r.Trouble = clip(firstLine(stepErr.Error()))
+	o.settle(ctx, &r, o.retryAfter)
+	return nil
+}
+
+// operate is an operator's transition.
+func (o *rollout) operate(ctx restate.ObjectContext, req RolloutRequest) (controlplane.Rollout, error) {
+	if req.Action == controlplane.RolloutTakeBack {
+		return controlplane.Rollout{}, failed(fmt.Errorf("%w: a rollback goes through %s", controlplane.ErrInvalid, RolloutsService))
+	}
+	return o.act(ctx, req)
+}
+
+// takeBack is called by the list of rollouts, which knows that no other is under way.
+func (o *rollout) takeBack(ctx restate.ObjectContext, by controlplane.By) (controlplane.Rollout, error) {
+	return o.act(ctx, RolloutRequest{Action: controlplane.RolloutTakeBack, By: by})
+}
+
+func (o *rollout) act(ctx restate.ObjectContext, req RolloutRequest) (controlplane.Rollout, error) {
+	r, err := o.existing(ctx)
+	if err != nil {
+		return r, err
+	}
+	at, err := now(ctx, o.steps, "now")
+	if err != nil {
+		return r, err
+	}
+	before := condition(&r)
+	wait, err := r.Operate(req.Action, req.By, at)
+	if err != nil {
+		return r, failed(err)
+	}
+	r.Trouble = ""
+	o.settle(ctx, &r, wait)
+	return r, o.audit(ctx, req.By, string(req.Action), before, &r)
+}
+
+// status is a snapshot. It waits for nobody.
+func (o *rollout) status(ctx restate.ObjectSharedContext, _ restate.Void) (controlplane.Rollout, error) {
+	return o.existing(ctx)
+}
+
+func (o *rollout) existing(ctx restate.ObjectSharedContext) (controlplane.Rollout, error) {
+	r, err := load(ctx)
+	if err == nil && r.ID == "" {
+		err = failed(fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, restate.Key(ctx)))
+	}
+	return r, err
+}
+
+// settle writes a transition down and sends what follows from it: the next timer, and
+// the outcome to the list. All of it happens, or nothing.
+func (o *rollout) settle(ctx restate.ObjectContext, r *controlplane.Rollout, wait time.Duration) {
+	r.Epoch++
+	if wait >= 0 {
+		restate.ObjectSend(ctx, RolloutService, restate.Key(ctx), "Step").
+			Send(RolloutTimer{Epoch: r.Epoch}, restate.WithDelay(wait))
+	}
+	restate.Set(ctx, rolloutKey, *r)
+	if r.Phase.Over() {
+		restate.ObjectSend(ctx, RolloutsService, rolloutScope, "Ended").Send(r.Summary())
+	}
+}
+
+func (o *rollout) audit(ctx restate.ObjectContext, by controlplane.By, action string, before any, after *controlplane.Rollout) error {
+	e := controlplane.AuditEntry{By: by, Action: "rollout." + action, Subject: "rollout " + restate.Key(ctx)}
+	var err error
+	if e.Before, err = text(before); err != nil {
+		return err
+	}
+	if e.After, err = text(condition(after)); err != nil {
+		return err
+	}
+	restate.ServiceSend(ctx, AuditService, "Write").Send(e)
+	return nil
+}
+
+// rolloutCondition is what the audit log says of a rollout: not its history, nor the
+// figures of nodes.
+type rolloutCondition struct {
+	Phase   controlplane.RolloutPhase `json:"phase"`
+	Stage   int                       `json:"stage"` // from 1
+	Of      int                       `json:"of"`
+	Tuning  json.RawMessage           `json:"tuning"`
+	Touched int                       `json:"regions_touched"`
+	Paused  bool                      `json:"paused,omitempty"`
+	Why     string                    `json:"why,omitempty"`
+}
+
+func condition(r *controlplane.Rollout) rolloutCondition {
+	return rolloutCondition{r.Phase, r.Stage + 1, len(r.Stages), json.RawMessage(r.Document), len(r.Touched), r.Paused != nil, r.Why}
+}
+
+// clip makes a reason for the audit log out of a line.
+func clip(line string) string {
+	const most = controlplane.ReasonBytesMax / 4 // runes
+	if runes := []rune(line); len(runes) > most {
+		return string(runes[:most])
+	}
+	return line
+}
+
+func load(ctx restate.ObjectSharedContext) (controlplane.Rollout, error) {
+	r, terminal := restate.Get[controlplane.Rollout](ctx, rolloutKey)
+	if terminal != nil {
+		return r, terminal
+	}
+	if err := r.Check(); err != nil {
+		return r, failed(err)
+	}
+	return r, nil
+}
+
+// failed is an error for the caller, with the status that Client.classify reads.
+func failed(err error) error {
+	code := restate.Code(http.StatusInternalServerError)
+	switch {
+	case errors.Is(err, controlplane.ErrInvalid):
+		code = http.StatusBadRequest
+	case errors.Is(err, controlplane.ErrNotFound):
+		code = http.StatusNotFound
+	case errors.Is(err, controlplane.ErrConflict):
+		code = http.StatusConflict
+	}
+	return restate.ToTerminalError(err, restate.WithErrorCode(code))
+}
+
+// durableRollout is controlplane.RolloutSteps for one invocation.
+type durableRollout struct {
+	ctx   restate.Context
+	work  *controlplane.RolloutWork
+	steps *stepper
+}
+
+func (d *durableRollout) NowMs() (int64, error) { return now(d.ctx, d.steps, "now") }
+
+func (d *durableRollout) Previous(regions []string) ([]string, error) {
+	return step(d.ctx, d.steps, "read the tuning before", func(ctx context.Context) ([]string, error) {
+		return d.work.Previous(ctx, regions)
+	})
+}
+
+func (d *durableRollout) Write(writes []controlplane.TuningWrite) ([]int64, error) {
+	return step(d.ctx, d.steps, "write "+writes[len(writes)-1].ID, func(ctx context.Context) ([]int64, error) {
+		return d.work.Write(ctx, writes)
+	})
+}
+
+func (d *durableRollout) Health(scope controlplane.RolloutScope, like *controlplane.HealthSnapshot) (controlplane.HealthSnapshot, error) {
+	return step(d.ctx, d.steps, "look at health", func(ctx context.Context) (controlplane.HealthSnapshot, error) {
+		return d.work.Health(ctx, scope, like)
+	})
+}
+
+func (d *durableRollout) Applied(scope controlplane.RolloutScope, versions map[string]int64) (controlplane.Applied, error) {
+	return step(d.ctx, d.steps, "look who has applied it", func(ctx context.Context) (controlplane.Applied, error) {
+		return d.work.Applied(ctx, scope, versions)
+	})
+}

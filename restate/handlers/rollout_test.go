@@ -1,0 +1,387 @@
+package handlers
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
+	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// village is a fleet of nodes that are nothing but heartbeats: each takes up the tuning
+// of its region as real ones do, and speaks every 20 ms.
+type village struct {
+	t    *testing.T
+	db   *sql.DB
+	sick atomic.Value // string: nodes with this tuning fail to flush
+
+	ctx  context.Context
+	stop context.CancelFunc
+	done sync.WaitGroup
+}
+
+var villageRegions = []string{"ap", "eu", "us"}
+
+func newVillage(t *testing.T, db *sql.DB) *village {
+	v := &village{t: t, db: db}
+	v.ctx, v.stop = context.WithCancel(t.Context())
+	v.speak(map[string]*heartbeat.Health{})
+	v.done.Go(func() {
+		totals := map[string]*heartbeat.Health{}
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for v.ctx.Err() == nil {
+			v.speak(totals)
+			select {
+			case <-tick.C:
+			case <-v.ctx.Done():
+			}
+		}
+	})
+	t.Cleanup(func() { v.stop(); v.done.Wait() })
+	return v
+}
+
+func (v *village) speak(totals map[string]*heartbeat.Health) {
+	q := dataplanedb.New(v.db)
+	for _, region := range villageRegions {
+		h := totals[region]
+		if h == nil {
+			h = &heartbeat.Health{}
+			totals[region] = h
+		}
+		version, document := inForce(v.ctx, v.t, v.db, region)
+		h.AllowedTotal += 100
+		if v.sick.Load() == document {
+			h.FlushErrors += 100
+		}
+		text, _ := json.Marshal(h)
+		err := q.NodeBeat(v.ctx, dataplanedb.NodeBeatParams{
+			NodeID: []byte(region + "-1"), Region: []byte(region), Build: "v1", TuningVersion: uint64(version),
+			StartedAt: 1, SentAt: uint64(time.Now().UnixMilli()), Health: string(text),
+		})
+		if err != nil && v.ctx.Err() == nil {
+			v.t.Error(err)
+		}
+	}
+}
+
+// inForce is what a node of a region runs.
+func inForce(ctx context.Context, t *testing.T, db *sql.DB, region string) (version int64, document string) {
+	rows, err := dataplanedb.New(db).TuningForRegion(ctx, []byte(region))
+	if err != nil && ctx.Err() == nil {
+		t.Error(err)
+	}
+	document = oldTuning
+	for _, r := range rows {
+		if string(r.Region) == region || version == 0 {
+			version, document = int64(r.Version), r.Document
+		}
+	}
+	return version, document
+}
+
+var oldTuning, newTuning = documentOf(tuning.Default()), documentOf(tuning.RFC())
+
+func documentOf(t tuning.Tuning) string {
+	b, err := t.Document()
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}
+
+func rolloutOptions(s *store.Store) Options {
+	o := cleanupOptions(s)
+	o.Rollouts = controlplane.NewRolloutWork(s, 30*time.Second)
+	o.StepRetryMax, o.TroubleRetry = time.Second, 100*time.Millisecond
+	return o
+}
+
+func newRolloutCluster(t *testing.T) (*cluster, *village, *sql.DB, string, RolloutClient) {
+	t.Helper()
+	db, dsn := rows(t)
+	v := newVillage(t, db)
+	c := newCluster(t, rolloutOptions(store.New(db)), func(*stepper) map[string]Job { return nil })
+	return c, v, db, dsn, RolloutClient{c.client}
+}
+
+// twoStages are a canary and all others, watched for a moment each.
+func twoStages(bakeMs int64) controlplane.RolloutSpec {
+	plan := controlplane.DefaultRolloutPlan()
+	plan.BaselineMs, plan.ApplyTimeoutMs = 100, 6000
+	plan.Stages = []controlplane.RolloutStage{{Regions: []string{"eu"}, BakeMs: bakeMs}, {All: true, BakeMs: bakeMs}}
+	return controlplane.RolloutSpec{Tuning: newTuning, Plan: plan}
+}
+
+// reaches polls until the rollout is as holds wants it.
+func reaches(t *testing.T, c RolloutClient, id, what string, holds func(controlplane.Rollout) bool) (r controlplane.Rollout) {
+	t.Helper()
+	eventually(t, what, func() (err error) {
+		if r, err = c.Status(t.Context(), id); err == nil && !holds(r) {
+			err = fmt.Errorf("%s of stage %d: %s%s%s", r.Phase, r.Stage+1, r.Why, r.Trouble, r.Waiting)
+		}
+		return err
+	})
+	return r
+}
+
+func in(phase controlplane.RolloutPhase, stage int) func(controlplane.Rollout) bool {
+	return func(r controlplane.Rollout) bool { return r.Phase == phase && r.Stage == stage }
+}
+
+func over(r controlplane.Rollout) bool { return r.Phase.Over() }
+
+func wantInForce(t *testing.T, db *sql.DB, document string) {
+	t.Helper()
+	for _, region := range append([]string{"a region to come"}, villageRegions...) {
+		if _, got := inForce(t.Context(), t, db, region); got != document {
+			t.Errorf("%s runs %s, want %s", region, got, document)
+		}
+	}
+}
+
+// wantUnlocked: the list knows how it ended, once, and the next one may start.
+func wantUnlocked(t *testing.T, c RolloutClient, id string, phase controlplane.RolloutPhase) {
+	t.Helper()
+	eventually(t, "the list says how it ended", func() error {
+		list, err := c.List(t.Context())
+		if err != nil {
+			return err
+		}
+		n := 0
+		for _, s := range list {
+			if s.ID == id && s.Phase == phase && s.EndedMs > 0 {
+				n++
+			}
+		}
+		if n != 1 {
+			return fmt.Errorf("%+v", list)
+		}
+		return nil
+	})
+}
+
+func wantAudited(t *testing.T, db *sql.DB, id string, actions ...string) {
+	t.Helper()
+	eventually(t, "the audit log", func() error {
+		var all sql.NullString
+		err := db.QueryRowContext(t.Context(), `SELECT GROUP_CONCAT(CONCAT(action, ' ', actor) ORDER BY id SEPARATOR ', ') FROM ratelimit_audit WHERE subject = ?`, "rollout "+id).Scan(&all)
+		if err != nil {
+			return err
+		}
+		for _, a := range actions {
+			if !slices.Contains(strings.Split(all.String, ", "), a) {
+				return fmt.Errorf("%q is not in %s", a, all.String)
+			}
+		}
+		return nil
+	})
+}
+
+// Two stages, one after the other; one rollout at a time; the same start twice is one;
+// and what is done can be taken back.
+func TestRolloutHappyPath(t *testing.T) {
+	t.Parallel()
+	_, _, db, _, c := newRolloutCluster(t)
+	if _, err := c.Status(t.Context(), "one"); !errors.Is(err, controlplane.ErrNotFound) {
+		t.Errorf("a rollout that is not there: %v", err)
+	}
+	bad := twoStages(300)
+	bad.Tuning = `{"floor":2}`
+	if _, err := c.Start(t.Context(), "one", bad, operator); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), "floor is 2") {
+		t.Errorf("a tuning out of bounds: %v", err)
+	}
+	bad = twoStages(300)
+	bad.Plan.Stages[0].Regions[0] = "mars"
+	if _, err := c.Start(t.Context(), "one", bad, operator); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), `region "mars" has no live node`) {
+		t.Errorf("a region that is not there: %v", err)
+	}
+	for range 2 {
+		if r, err := c.Start(t.Context(), "one", twoStages(1000), operator); err != nil || r.ID != "one" || len(r.Stages) != 2 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+	}
+	if _, err := c.Start(t.Context(), "one", twoStages(400), operator); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "of another tuning or plan") {
+		t.Errorf("the same id for another plan: %v", err)
+	}
+	if _, err := c.Start(t.Context(), "two", twoStages(300), operator); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout one is under way") {
+		t.Errorf("a second one beside it: %v", err)
+	}
+	reaches(t, c, "one", "the canary bakes", in(controlplane.RolloutBaking, 0))
+	for region, want := range map[string]string{"eu": newTuning, "us": oldTuning, "ap": oldTuning} {
+		if _, got := inForce(t.Context(), t, db, region); got != want {
+			t.Errorf("while the canary bakes %s runs %s", region, got)
+		}
+	}
+	if r := reaches(t, c, "one", "the end", over); r.Phase != controlplane.RolloutDone || r.Why != "" {
+		t.Fatalf("%s %q", r.Phase, r.Why)
+	}
+	wantInForce(t, db, newTuning)
+	wantUnlocked(t, c, "one", controlplane.RolloutDone)
+	wantAudited(t, db, "one", "rollout.start ann", "rollout.done weir-control")
+
+	if _, err := c.Operate(t.Context(), "one", controlplane.RolloutTakeBack, operator); err != nil {
+		t.Fatal(err)
+	}
+	if r := reaches(t, c, "one", "the rollback", over); r.Phase != controlplane.RolloutRolledBack || r.Why != "rolled back by ann: deploy" {
+		t.Errorf("%s %q", r.Phase, r.Why)
+	}
+	wantInForce(t, db, oldTuning)
+	wantUnlocked(t, c, "one", controlplane.RolloutRolledBack)
+	wantAudited(t, db, "one", "rollout.rollback ann", "rollout.rolled_back weir-control")
+	if _, err := c.Start(t.Context(), "two", twoStages(300), operator); err != nil {
+		t.Errorf("the next one: %v", err)
+	}
+}
+
+// "Guardrail breach rolls back on its own within one bake interval, and the status tells
+// why in one line."
+func TestRolloutRollsBackByItself(t *testing.T) {
+	t.Parallel()
+	_, v, db, _, c := newRolloutCluster(t)
+	v.sick.Store(newTuning)
+	const bake = 30_000
+	if _, err := c.Start(t.Context(), "sick", twoStages(bake), operator); err != nil {
+		t.Fatal(err)
+	}
+	r := reaches(t, c, "sick", "the end", over) // within 20 s
+	if r.Phase != controlplane.RolloutRolledBack || !strings.HasPrefix(r.Why, "stage 1 (eu): failed flushes and imports a node and minute: ") || strings.Contains(r.Why, "\n") {
+		t.Errorf("%s %q", r.Phase, r.Why)
+	}
+	wantInForce(t, db, oldTuning)
+	wantUnlocked(t, c, "sick", controlplane.RolloutRolledBack)
+	wantAudited(t, db, "sick", "rollout.rolling_back weir-control", "rollout.rolled_back weir-control")
+}
+
+// Pause, resume, approval and abort, each by somebody and for a reason.
+func TestRolloutByOperators(t *testing.T) {
+	t.Parallel()
+	cl, _, db, _, c := newRolloutCluster(t)
+	spec := twoStages(500)
+	spec.Plan.Stages[1].Approval = true
+	spec.Plan.Stages[1].BakeMs = 60_000
+	if _, err := c.Start(t.Context(), "gated", spec, operator); err != nil {
+		t.Fatal(err)
+	}
+	do := func(action controlplane.RolloutAction) controlplane.Rollout {
+		t.Helper()
+		r, err := c.Operate(t.Context(), "gated", action, operator)
+		if err != nil {
+			t.Fatalf("%s: %v", action, err)
+		}
+		return r
+	}
+	reaches(t, c, "gated", "the canary bakes", in(controlplane.RolloutBaking, 0))
+	paused := do(controlplane.RolloutSuspend)
+	if paused.Paused == nil || paused.Paused.By != operator {
+		t.Errorf("%+v", paused.Paused)
+	}
+	if _, err := c.Operate(t.Context(), "gated", controlplane.RolloutApprove, operator); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout gated is baking, paused by ann") {
+		t.Errorf("%v", err)
+	}
+	// Every timer that was on its way has come and gone: nothing is scheduled, and nothing moved.
+	eventually(t, "its timers are gone", func() error {
+		if n := cl.timers(paused.ID); n > 0 {
+			return fmt.Errorf("%d", n)
+		}
+		return nil
+	})
+	if r, err := c.Status(t.Context(), "gated"); err != nil || r.Epoch != paused.Epoch || r.Phase != controlplane.RolloutBaking {
+		t.Errorf("%+v, %v", r, err)
+	}
+	do(controlplane.RolloutResume)
+	reaches(t, c, "gated", "it waits for an approval", in(controlplane.RolloutAwaiting, 1))
+	if _, got := inForce(t.Context(), t, db, "us"); got != oldTuning {
+		t.Error("us has it without an approval")
+	}
+	do(controlplane.RolloutApprove)
+	reaches(t, c, "gated", "all bake", in(controlplane.RolloutBaking, 1))
+	wantInForce(t, db, newTuning)
+	do(controlplane.RolloutAbort)
+	if r := reaches(t, c, "gated", "the end", over); r.Phase != controlplane.RolloutAborted || r.Why != "aborted by ann: deploy" {
+		t.Errorf("%s %q", r.Phase, r.Why)
+	}
+	wantInForce(t, db, oldTuning)
+	wantUnlocked(t, c, "gated", controlplane.RolloutAborted)
+	wantAudited(t, db, "gated", "rollout.pause ann", "rollout.resume ann", "rollout.approve ann", "rollout.abort ann", "rollout.aborted weir-control")
+}
+
+// timers are those of a rollout that are on their way.
+func (c *cluster) timers(id string) (n int) {
+	c.t.Helper()
+	var answer struct{ Rows []struct{ N int } }
+	c.admin(http.MethodPost, "/query", map[string]string{"query": fmt.Sprintf(`SELECT COUNT(id) AS n FROM sys_invocation
+		WHERE target_service_name = '%s' AND target_service_key = '%s' AND target_handler_name = 'Step' AND status <> 'completed'`, RolloutService, id)}, &answer)
+	return answer.Rows[0].N
+}
+
+// "A redeploy in the middle of a bake with a changed state document goes on": what an
+// older build wrote lacks fields, and what came in between has some that we drop.
+func TestRolloutGoesOnAfterARedeploy(t *testing.T) {
+	t.Parallel()
+	cl, _, db, _, c := newRolloutCluster(t)
+	if _, err := c.Start(t.Context(), "redeploy", twoStages(2000), operator); err != nil {
+		t.Fatal(err)
+	}
+	reaches(t, c, "redeploy", "the canary bakes", in(controlplane.RolloutBaking, 0))
+	cl.down()
+	var document map[string]any
+	eventually(t, "the state", func() error {
+		value := cl.state(RolloutService, "redeploy", rolloutKey)
+		return json.Unmarshal([]byte(value), &document)
+	})
+	for _, field := range []string{"now", "events", "waiting"} {
+		delete(document, field)
+	}
+	document["of_another_build"] = map[string]any{"a": 1}
+	changed, err := json.Marshal(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := make([]int, len(changed)) // the admin API takes bytes as numbers
+	for i, b := range changed {
+		state[i] = int(b)
+	}
+	cl.admin(http.MethodPost, "/services/"+RolloutService+"/state", map[string]any{"object_key": "redeploy", "new_state": map[string]any{rolloutKey: state}}, nil)
+	eventually(t, "the state is another", func() error {
+		if !strings.Contains(cl.state(RolloutService, "redeploy", rolloutKey), "of_another_build") {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	cl.up()
+	if r := reaches(t, c, "redeploy", "the end", over); r.Phase != controlplane.RolloutDone {
+		t.Errorf("%s %q", r.Phase, r.Why)
+	}
+	wantInForce(t, db, newTuning)
+}
+
+// state is one value of an object.
+func (c *cluster) state(service, object, key string) string {
+	c.t.Helper()
+	var answer struct {
+		Rows []struct {
+			Value string `json:"value_utf8"`
+		}
+	}
+	c.admin(http.MethodPost, "/query", map[string]string{"query": fmt.Sprintf(
+		"SELECT value_utf8 FROM state WHERE service_name = '%s' AND service_key = '%s' AND key = '%s'", service, object, key)}, &answer)
+	if len(answer.Rows) != 1 {
+		return ""
+	}
+	return answer.Rows[0].Value
+}

@@ -1,0 +1,168 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	restate "github.com/restatedev/sdk-go"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// RolloutsService is the object's name in Restate. It has one key, rolloutScope: there is
+// one tuning, of one fleet.
+const RolloutsService = "WeirRollouts"
+
+const (
+	rolloutScope     = "fleet"
+	rolloutsKey      = "rollouts"
+	rolloutsVersion  = 1
+	rolloutsListMax  = 100
+	rolloutsStepName = "list regions"
+)
+
+// rolloutList is what the object keeps: the lock of the fleet, and who has had it.
+type rolloutList struct {
+	Version int                           `json:"version"`
+	Active  string                        `json:"active,omitempty"` // id of the rollout that is under way
+	List    []controlplane.RolloutSummary `json:"list,omitempty"`   // newest first, at most rolloutsListMax
+}
+
+// RolloutStart asks for a rollout.
+type RolloutStart struct {
+	ID   string                   `json:"id"`
+	Spec controlplane.RolloutSpec `json:"spec"`
+	By   controlplane.By          `json:"by"`
+}
+
+// RolloutTakeBack asks for a finished rollout to be rolled back.
+type RolloutTakeBack struct {
+	ID string          `json:"id"`
+	By controlplane.By `json:"by"`
+}
+
+// rollouts is the list of rollouts and their lock: whoever is to change the fleet's
+// tuning goes through here, one after the other, and finds none under way.
+type rollouts struct {
+	work  *controlplane.RolloutWork
+	steps *stepper
+}
+
+func (o *rollouts) definition() restate.ServiceDefinition {
+	return restate.NewObject(RolloutsService, durable("The list of rollouts, of which one is under way at a time. Use weirctl.")...).
+		Handler("Start", restate.NewObjectHandler(o.start)).
+		Handler("TakeBack", restate.NewObjectHandler(o.takeBack)).
+		Handler("Ended", restate.NewObjectHandler(o.ended, restate.WithIngressPrivate(true))).
+		Handler("List", restate.NewObjectSharedHandler(o.list, restate.WithJournalRetention(0)))
+}
+
+// start begins a rollout where none is under way. Started again under its id it answers
+// how it stands, so that a caller who got no answer may ask again.
+func (o *rollouts) start(ctx restate.ObjectContext, req RolloutStart) (controlplane.Rollout, error) {
+	l, err := o.load(ctx)
+	if err != nil {
+		return controlplane.Rollout{}, err
+	}
+	if err := validStart(req); err != nil {
+		return controlplane.Rollout{}, failed(err)
+	}
+	known := slices.ContainsFunc(l.List, func(s controlplane.RolloutSummary) bool { return s.ID == req.ID })
+	if l.Active != "" && !known {
+		return controlplane.Rollout{}, failed(fmt.Errorf("%w: rollout %s is under way: wait for it, or abort it", controlplane.ErrConflict, l.Active))
+	}
+	var regions []string
+	if !known {
+		if regions, err = step(ctx, o.steps, rolloutsStepName, func(ctx context.Context) ([]string, error) { return o.work.Regions(ctx) }); err != nil {
+			return controlplane.Rollout{}, err
+		}
+	}
+	r, terminal := restate.Object[controlplane.Rollout](ctx, RolloutService, req.ID, "Begin").
+		Request(RolloutBegin{Spec: req.Spec, By: req.By, Regions: regions})
+	if terminal != nil {
+		return controlplane.Rollout{}, terminal
+	}
+	if !known {
+		l.Active = r.ID
+		l.List = append([]controlplane.RolloutSummary{r.Summary()}, l.List[:min(len(l.List), rolloutsListMax-1)]...)
+		o.save(ctx, l)
+	}
+	return r, nil
+}
+
+func validStart(req RolloutStart) error {
+	if err := controlplane.ValidateRolloutID(req.ID); err != nil {
+		return err
+	}
+	if err := req.By.Validate(); err != nil {
+		return err
+	}
+	return req.Spec.Validate()
+}
+
+// takeBack rolls the newest rollout that is done back. An older one's previous tuning
+// is not what was in force before the newest.
+func (o *rollouts) takeBack(ctx restate.ObjectContext, req RolloutTakeBack) (controlplane.Rollout, error) {
+	l, err := o.load(ctx)
+	if err != nil {
+		return controlplane.Rollout{}, err
+	}
+	if l.Active != "" && l.Active != req.ID {
+		return controlplane.Rollout{}, failed(fmt.Errorf("%w: rollout %s is under way: wait for it, or abort it", controlplane.ErrConflict, l.Active))
+	}
+	newest := slices.IndexFunc(l.List, func(s controlplane.RolloutSummary) bool { return s.Phase == controlplane.RolloutDone })
+	if newest >= 0 && l.List[newest].ID != req.ID && slices.ContainsFunc(l.List[newest:], func(s controlplane.RolloutSummary) bool { return s.ID == req.ID }) {
+		return controlplane.Rollout{}, failed(fmt.Errorf("%w: rollout %s is done since: roll that one back first, or start a rollout of the tuning you want", controlplane.ErrConflict, l.List[newest].ID))
+	}
+	r, terminal := restate.Object[controlplane.Rollout](ctx, RolloutService, req.ID, "TakeBack").Request(req.By)
+	if terminal != nil {
+		return controlplane.Rollout{}, terminal
+	}
+	l.Active = r.ID
+	l.note(r.Summary())
+	o.save(ctx, l)
+	return r, nil
+}
+
+// ended takes the lock back.
+func (o *rollouts) ended(ctx restate.ObjectContext, s controlplane.RolloutSummary) (restate.Void, error) {
+	l, err := o.load(ctx)
+	if err != nil {
+		return restate.Void{}, err
+	}
+	if l.Active == s.ID {
+		l.Active = ""
+	}
+	l.note(s)
+	o.save(ctx, l)
+	return restate.Void{}, nil
+}
+
+// list is a snapshot. It waits for nobody.
+func (o *rollouts) list(ctx restate.ObjectSharedContext, _ restate.Void) ([]controlplane.RolloutSummary, error) {
+	l, err := o.load(ctx)
+	return l.List, err
+}
+
+// note replaces a rollout's line.
+func (l *rolloutList) note(s controlplane.RolloutSummary) {
+	if i := slices.IndexFunc(l.List, func(have controlplane.RolloutSummary) bool { return have.ID == s.ID }); i >= 0 {
+		l.List[i] = s
+	}
+}
+
+func (o *rollouts) load(ctx restate.ObjectSharedContext) (rolloutList, error) {
+	l, terminal := restate.Get[rolloutList](ctx, rolloutsKey)
+	if terminal != nil {
+		return l, terminal
+	}
+	if l.Version > rolloutsVersion {
+		return l, failed(fmt.Errorf("%w: the list of rollouts is version %d and this build knows %d: run the newer weir-control", controlplane.ErrConflict, l.Version, rolloutsVersion))
+	}
+	return l, nil
+}
+
+func (o *rollouts) save(ctx restate.ObjectContext, l rolloutList) {
+	l.Version = rolloutsVersion
+	restate.Set(ctx, rolloutsKey, l)
+}
