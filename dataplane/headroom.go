@@ -22,7 +22,8 @@ import (
 // decision is made where the count is, by a claim at the origin. A limit of up to 2n
 // costs is so exact from its first cost to its last.
 //
-// A key far from its limit, below 1/4n of it, costs a shift and a comparison.
+// A key far from its limit, below 1/4n of it with all of its previous cell, costs a shift
+// and a comparison.
 
 // regionNodesMax bounds n; more would leave no share worth having.
 const regionNodesMax = 10_000
@@ -57,7 +58,8 @@ func (l *Limiter) setNodes(set *settings) {
 }
 
 // crowds kicks a key whose unsent cost is past half its share. It is called for costs
-// past 1/4n of the limit only.
+// past 1/4n of the limit only, the previous cell's included: at the start of a cell it is
+// what leaves little to share.
 func (l *Limiter) crowds(e *entry, v *verdict, q *question) {
 	slot := slotOf(v.seq)
 	if e.flags.Load()&(flagKicked|flagSending<<slot) != 0 {

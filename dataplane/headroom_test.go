@@ -215,6 +215,32 @@ func TestAKeyFarFromItsLimitIsLeftAlone(t *testing.T) {
 	}
 }
 
+// "share = max(cost, (limit - confirmed) / 2n)": what the previous cell still weighs is
+// confirmed too, so that a key that has filled it kicks from its first costs in the next.
+func TestThePreviousCellLeavesASmallShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		nodes := region(t, 2, origin, dataplane.NamespaceRow{}, tick(t, 10*time.Second))
+		defer stopAll(nodes)
+		r := ask("k", 1, 1000)
+		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)))
+		for nodes[0].Allow(t.Context(), r).Allowed {
+		}
+		time.Sleep(time.Minute + 3*time.Second)
+		synctest.Wait()
+		before := gather(t, nodes[0])["weir_headroom_kicks_total"]
+		for range 20 { // of 50 that are left, and so of a share of 12
+			if !nodes[0].Allow(t.Context(), r).Allowed {
+				t.Fatal("denied")
+			}
+			synctest.Wait()
+		}
+		if kicks := gather(t, nodes[0])["weir_headroom_kicks_total"] - before; kicks < 2 {
+			t.Errorf("%v kicks for 20 of 50 that were left", kicks)
+		}
+	})
+}
+
 // Whoever waits for a share in vain goes by the outage policy, and its key rests.
 func TestWaitingInVainIsAnOutage(t *testing.T) {
 	for policy, want := range map[string]dataplane.Source{

@@ -271,7 +271,7 @@ func (l *Limiter) accepted(e *entry, met contact, v *verdict, q *question) {
 	if flags&marks != marks {
 		l.mark(e, marks)
 	}
-	if shift := l.farShift.Load(); shift != 0 && v.current+q.ahead+q.cost >= q.limit>>shift {
+	if shift := l.farShift.Load(); shift != 0 && v.previous+v.current+q.ahead+q.cost >= q.limit>>shift {
 		l.crowds(e, v, q)
 	}
 	if flags&(flagNews|flagNews1) != 0 {

@@ -13,8 +13,9 @@ import (
 type ledger struct {
 	mu       sync.Mutex
 	began    time.Time
-	regions  int // in the world
-	nodes    int // the same: receivers of news
+	regions  int         // in the world
+	nodes    int         // the same: receivers of news
+	mode     window.Mode // of the namespace: part of every key
 	accounts map[window.Key]*account
 	order    []*account // as they were opened
 
@@ -68,7 +69,7 @@ func newLedger(began time.Time, regions, nodes int) *ledger {
 // open begins an account for requests like r. homes are the regions with traffic.
 func (l *ledger) open(group string, r dataplane.Request, homes ...int) *account {
 	a := &account{
-		key:   window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier, Duration: r.Duration},
+		key:   window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier, Mode: l.mode, Duration: r.Duration},
 		limit: r.Limit, group: group,
 	}
 	if len(homes) > 1 {

@@ -88,6 +88,9 @@ func Simulate(s Scenario, o Options) (Report, error) {
 	}
 	w := newWorld(s.Shape, document, firstTraffic(set), rest(set)+3*auditAfter, o.Seed)
 	w.plant, w.losesCost = o.plant, s.LosesCost
+	if err := w.set(s.Namespace); err != nil {
+		return Report{}, err
+	}
 	if err := w.live(s, duration, set, &report); err != nil {
 		return Report{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -22,6 +23,10 @@ type Scenario struct {
 	// tuning that was asked for is taken as it is.
 	Tune func(*tuning.Tuning)
 
+	// Namespace is what is set for the namespace that all requests are in, whose names
+	// need not be filled in: headroom, mode, knobs. The zero value sets nothing.
+	Namespace dataplane.NamespaceRow
+
 	// LosesCost is true where nodes are killed or data is wiped: there cost may be lost,
 	// and elsewhere that is a violation.
 	LosesCost bool
@@ -33,7 +38,8 @@ type Scenario struct {
 // Scenarios lists all of them.
 func Scenarios() []Scenario {
 	return []Scenario{
-		steadyScenario(), burstScenario(), surgeScenario(), spreadScenario(),
+		steadyScenario(), burstScenario("burst", headroomKick), burstScenario("burst-wait", headroomWait),
+		surgeScenario("surge", headroomKick), surgeScenario("surge-wait", headroomWait), spreadScenario(),
 		rfcScenario("rfc", 1, 1, 2*time.Minute), rfcScenario("rfc10x", 10, 5, 75*time.Second),
 		zipfScenario(), diurnalScenario(), rotationScenario(), twoNodesScenario(),
 		partitionScenario(), crashScenario(), wipeScenario(), slowDatabaseScenario(), lossyScenario(), skewScenario(),

@@ -62,52 +62,6 @@ func (w *world) caller(a *account, index int, homes []int, perMinute float64, co
 	return event{soon(c.random, c.every), c}
 }
 
-func burstScenario() Scenario {
-	return Scenario{
-		Name:    "burst",
-		Summary: "everything at once, on all five nodes of a region",
-		Doc: "1 region of 5 nodes, 1 ms from its origin. Callers with limits of 10, 100 and 10,000 a minute, costs of 1 and of 1 % of the limit, send a whole limit's worth to each node in one moment, " +
-			"over at most 64 connections a node; on a cold key, and again 61 s later, when the nodes know it. Without anything shared, 5 times the limit would pass.",
-		Duration: 2 * time.Minute,
-		Shape:    Shape{Nodes: []int{5}, Origin: Profile{Delay: time.Millisecond}, Counts: farMySQL},
-		plan: func(w *world, _ time.Duration) (g agenda) {
-			random := w.stream("bursts", 0)
-			for _, kind := range []struct{ limit, cost int64 }{{10, 1}, {100, 1}, {10_000, 1}, {10_000, 100}} {
-				for i := range 8 {
-					a := w.ledger.open(fmt.Sprintf("limit %d, cost %d", kind.limit, kind.cost),
-						request(fmt.Sprintf("burst-%d-%d-%d", kind.limit, kind.cost, i), kind.limit, time.Minute), 0)
-					g.push(event{soon(random, 50*time.Second), &burst{account: a, region: w.regions[0], cost: kind.cost,
-						requests: int(kind.limit / kind.cost), connections: 64, again: 61 * time.Second}})
-				}
-			}
-			return g
-		},
-	}
-}
-
-func surgeScenario() Scenario {
-	const nodes = 5
-	return Scenario{
-		Name:     "surge",
-		Summary:  "five times the limit within a second, on five nodes of a region",
-		Doc:      "As burst, but spread over one second, so that what nodes tell each other within milliseconds can matter.",
-		Duration: time.Minute,
-		Shape:    Shape{Nodes: []int{nodes}, Origin: Profile{Delay: time.Millisecond}, Counts: farMySQL},
-		plan: func(w *world, _ time.Duration) (g agenda) {
-			random := w.stream("surges", 0)
-			for _, limit := range []int64{10, 100, 10_000} {
-				for i := range 8 {
-					a := w.ledger.open(fmt.Sprintf("limit %d", limit), request(fmt.Sprintf("surge-%d-%d", limit, i), limit, time.Minute), 0)
-					begin := soon(random, 50*time.Second)
-					g.push(event{begin, &crowd{random: w.stream("surge", int(limit)+i), region: w.regions[0], every: per(float64(nodes*limit), time.Second),
-						pick: func(*rand.Rand) *account { return a }, cost: 1, until: begin + time.Second}})
-				}
-			}
-			return g
-		},
-	}
-}
-
 func spreadScenario() Scenario {
 	const regions = 10
 	return Scenario{

@@ -113,6 +113,22 @@ func newWorld(shape Shape, document []byte, began time.Time, grace time.Duration
 	return w
 }
 
+// set stores what is set for the namespace of all requests, before any node reads it.
+func (w *world) set(row dataplane.NamespaceRow) error {
+	mode, err := window.ParseMode(row.Mode)
+	if err != nil {
+		return fmt.Errorf("%w: the scenario's namespace: %w", ErrInvalid, err)
+	}
+	w.ledger.mode = mode
+	if row == (dataplane.NamespaceRow{}) {
+		return nil
+	}
+	names := request("", 0, 0)
+	row.Workspace, row.Namespace = names.Workspace, names.Namespace
+	w.counts.SetNamespaces(row)
+	return nil
+}
+
 // stream is a source of random numbers of its own for each purpose and index, so that
 // what one actor draws changes nothing for the others.
 func (w *world) stream(purpose string, index int) *rand.Rand {

@@ -1,0 +1,47 @@
+package sim
+
+import (
+	"testing"
+	"time"
+)
+
+// "a burst that lands on all nodes at once is admitted up to about the limit with wait":
+// at most 1.2 times, at any limit and cost. With kick it is bounded by nothing but what
+// nodes can decide before they hear of each other, which in a moment is everything; once
+// it takes a second, by a few costs.
+func TestBurstsByHeadroom(t *testing.T) {
+	for _, c := range []struct {
+		scenario    string
+		least, most float64
+		mostOfTen   float64 // where a limit has room for two costs a node
+	}{
+		{"burst", 5, 5, 5},
+		{"burst-wait", 1, 1.2, 1},
+		{"surge", 1, 1.1, 1.6},
+		{"surge-wait", 1, 1.2, 1},
+	} {
+		// One key of each kind has its turn, in the surges two may.
+		r := simulate(t, lookup(t, c.scenario), Options{Seed: 1, Duration: 7100 * time.Millisecond})
+		for _, g := range r.Groups {
+			most := c.most
+			if g.Name == "limit 10, cost 1" {
+				most = c.mostOfTen
+			}
+			if g.KeysAtLimit == 0 || g.AdmittedOverLimit < c.least || g.AdmittedOverLimit > most {
+				t.Errorf("%s, %s: %v of the limit, want %v to %v", c.scenario, g.Name, g.AdmittedOverLimit, c.least, most)
+			}
+		}
+	}
+}
+
+// Two nodes of a region that are offered 1.6 times a limit of 500 a second, and replay
+// every 0.2 s, admit the limit: kicks tell each other in time. Not even for a moment do
+// they admit more than 3 % beyond it.
+func TestTwoNodesShareALimit(t *testing.T) {
+	for seed := uint64(1); seed <= 8; seed++ {
+		r := simulate(t, lookup(t, "twonodes"), Options{Seed: seed, Duration: 12 * time.Second})
+		if v := r.AdmittedRateOverLimit; v < 0.97 || v > 1.03 || r.AdmittedOverLimit > 1.03 {
+			t.Errorf("seed %d: admitted %v of the limit, at most %v in a window", seed, v, r.AdmittedOverLimit)
+		}
+	}
+}
