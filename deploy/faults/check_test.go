@@ -210,7 +210,7 @@ func (f *fleet) settle(fault string, took recovery, a allowance) {
 	t := f.t
 	t.Helper()
 	f.stop()
-	var decisions, degraded, lost, over, ambiguous int64
+	var decisions, lost, over, ambiguous int64
 	var worst time.Duration
 	for _, r := range f.regions {
 		r.ledger.check(t.Errorf, r.name, f.machine.worst())
@@ -233,10 +233,10 @@ func (f *fleet) settle(fault string, took recovery, a allowance) {
 			t.Errorf("%s: of what the origin holds MySQL lacks %d, and has %d beyond it", r.name, fewer, more)
 		}
 		lost, over, ambiguous = lost+regionLost, over+regionOver, ambiguous+maybe
-		decisions, degraded, worst = decisions+r.ledger.decisions, degraded+r.ledger.degraded, max(worst, r.ledger.worst)
+		decisions, worst = decisions+r.ledger.decisions, max(worst, r.ledger.worst)
 	}
-	t.Logf("MEASURED | %s | %s | %s | %s | %d | %d of %d | %s | %d | %.0f |", fault,
-		ms(took.origin), ms(took.rows), ms(took.heard), lost, over, ambiguous, ms(worst), degraded, float64(decisions)/time.Since(f.began).Seconds())
+	t.Logf("MEASURED | %s | %s | %s | %s | %d | %d of %d | %s (%s) | %.0f |", fault,
+		ms(took.origin), ms(took.rows), ms(took.heard), lost, over, ambiguous, ms(worst), ms(f.machine.worst()), float64(decisions)/time.Since(f.began).Seconds())
 }
 
 // check holds the callers' side to what no fault may change. stalled is how long the

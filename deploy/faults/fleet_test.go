@@ -114,9 +114,14 @@ func openDB(t *testing.T, dsn string) *sql.DB {
 	return db
 }
 
+// originOptions keep every cell of a test until its end, however short its window.
+func originOptions() redisorigin.Options {
+	return redisorigin.Options{Logger: slog.New(slog.DiscardHandler), Grace: time.Hour}
+}
+
 func originAt(t *testing.T, addr string) *redisorigin.Origin {
 	t.Helper()
-	o, err := redisorigin.Open("redis://"+addr, redisorigin.Options{Logger: slog.New(slog.DiscardHandler)})
+	o, err := redisorigin.Open("redis://"+addr, originOptions())
 	must(t, err)
 	t.Cleanup(func() { must(t, o.Close()) })
 	return o

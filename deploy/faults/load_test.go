@@ -43,7 +43,6 @@ type ledger struct {
 	accepted  totals
 	duration  time.Duration // of all its keys
 	decisions int64
-	degraded  int64
 	workers   int64 // at most so much may be accepted and not be written down yet
 	worst     time.Duration
 	firstErr  error
@@ -60,9 +59,6 @@ func (l *ledger) write(identifier string, d dataplane.Decision, took time.Durati
 	l.worst = max(l.worst, took)
 	if d.Err != nil && l.firstErr == nil {
 		l.firstErr = d.Err
-	}
-	if d.Source.Degraded() {
-		l.degraded++
 	}
 	if d.Allowed {
 		l.accepted[c]++

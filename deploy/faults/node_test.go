@@ -3,7 +3,6 @@ package faults
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"slices"
 	"sync"
@@ -80,7 +79,7 @@ func (n *node) origin(f *fleet) *redisorigin.Origin {
 	}
 	client := redis.NewUniversalClient(options)
 	f.t.Cleanup(func() { must(f.t, client.Close()) })
-	origin, err := redisorigin.New(client, redisorigin.Options{Logger: slog.New(slog.DiscardHandler)})
+	origin, err := redisorigin.New(client, originOptions())
 	must(f.t, err)
 	return origin
 }

@@ -53,3 +53,28 @@ func (f *fleet) stopUnderLoad() {
 	}
 	stopping.Wait()
 }
+
+// "A rolling restart hands out no fresh budget": a node that starts reads from the
+// region's Redis what its callers have used up, before it decides anything.
+func TestRollingRestart(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, plan{})
+	f.exhaust()
+	l := load{perSecond: 300, keys: 100}
+	for _, r := range f.regions {
+		for _, old := range r.nodes {
+			stop := l.start(t, r)
+			pause(t.Context(), 200*time.Millisecond)
+			old.drain()
+			must(t, old.Stop(t.Context()))
+			n := r.start()
+			for i := range victims.keys {
+				if d := r.ask(n, victims.key(i), victims.limit); d.Allowed && !d.Source.Degraded() { // a busy machine may miss ReadTimeout
+					t.Errorf("a new node of %s gives %s a fresh budget: %+v", r.name, victims.key(i), d)
+				}
+			}
+			stop()
+		}
+	}
+	f.settle("rolling restart", recovery{}, allowance{})
+}
