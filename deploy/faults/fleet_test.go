@@ -27,11 +27,12 @@ type plan struct {
 	replica bool // imports read a second database, which the test brings up to date
 }
 
-// quick publishes every growth, and soon: so rows can be compared with what was
-// accepted, to the unit.
+// quick publishes every growth as a row, and soon: so rows can be compared with what was
+// accepted, to the unit. With digests a row is no more than a lower bound now and then.
 func quick() tuning.Tuning {
 	t := tuning.Default()
 	t.Floor, t.Step = 0, 0
+	t.DigestInterval = 0
 	t.SlowInterval, t.FastInterval = tuning.Duration(400*time.Millisecond), tuning.Duration(200*time.Millisecond)
 	t.MinGlobalDuration = tuning.Duration(time.Second)
 	return t
