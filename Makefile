@@ -32,7 +32,7 @@ help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: setup
-setup: ## Install what the tests and make run need: MariaDB, Redis, Restate
+setup: ## Install what the tests need: MariaDB, Redis, Restate, client packages
 	sh deploy/install/deps.sh
 
 .PHONY: build
@@ -41,7 +41,8 @@ build: ## Build every binary into bin/
 	$(GO) build -o bin/weir-local ./deploy/local
 
 .PHONY: run
-run: setup build ## Run everything on this machine: two regions, real servers (ARGS=...)
+run: build ## Run everything on this machine: two regions, real servers (ARGS=...)
+	sh deploy/install/deps.sh --run
 	exec ./bin/weir-local $(ARGS)
 
 # Every test once under the race detector, those of UNRACED without it as well, then

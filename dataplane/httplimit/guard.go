@@ -126,8 +126,9 @@ func (o *Outcome) ask(p *Policy, call Call) Fault {
 	if !found || identifier == "" {
 		return FaultNoKey
 	}
-	quota, limited := p.Quota, true
+	quota := p.Quota
 	if p.QuotaFor != nil {
+		var limited bool
 		if quota, limited = p.QuotaFor(call, identifier); !limited {
 			return FaultNone
 		}

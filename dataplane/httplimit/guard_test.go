@@ -3,7 +3,7 @@ package httplimit_test
 import (
 	"bytes"
 	"context"
-	"io"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -113,7 +113,7 @@ func TestOwnAnswer(t *testing.T) {
 		Denied: func(w http.ResponseWriter, _ *http.Request, o *httplimit.Outcome) {
 			kept = o
 			w.WriteHeader(http.StatusTeapot)
-			io.WriteString(w, o.Explain())
+			fmt.Fprint(w, o.Explain())
 		},
 	})
 	b.ask("alice")
@@ -174,7 +174,7 @@ func TestConfigAtFault(t *testing.T) {
 		"policy 1 (\"burst\")": {Limiter: limiter, Policies: []httplimit.Policy{good, good}},
 		"printable ASCII":      {Limiter: limiter, Policies: change(func(p *httplimit.Policy) { p.Name = "bürst" })},
 		"1 to 64 characters":   {Limiter: limiter, Policies: change(func(p *httplimit.Policy) { p.Name = strings.Repeat("x", 65) })},
-		"Key is nil":           {Limiter: limiter, Policies: change(func(p *httplimit.Policy) { p.Key = nil })},
+		"no Key":               {Limiter: limiter, Policies: change(func(p *httplimit.Policy) { p.Key = nil })},
 		"workspace":            {Limiter: limiter, Policies: change(func(p *httplimit.Policy) { p.Workspace = "" })},
 		"limit is -1":          {Limiter: limiter, Policies: change(func(p *httplimit.Policy) { p.Quota.Limit = -1 })},
 		"duration":             {Limiter: limiter, Policies: change(func(p *httplimit.Policy) { p.Quota.Duration = time.Millisecond })},

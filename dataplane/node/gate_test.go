@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/node/routes"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
@@ -241,11 +242,12 @@ func TestCallsAreCounted(t *testing.T) {
 			return dataplane.Decision{}
 		},
 	})
-	if got := testutil.CollectAndCount(h.registry, "weir_rpc_requests_total"); got != 6*len(codesPublished) {
-		t.Errorf("%d series at the start, want %d", got, 6*len(codesPublished))
+	methods := 6 + len(routes.Paths)
+	if got := testutil.CollectAndCount(h.registry, "weir_rpc_requests_total"); got != methods*len(codesPublished) {
+		t.Errorf("%d series at the start, want %d", got, methods*len(codesPublished))
 	}
-	if got := testutil.CollectAndCount(h.registry, "weir_rpc_seconds"); got != 5 {
-		t.Errorf("%d histograms at the start, want 5", got)
+	if got := testutil.CollectAndCount(h.registry, "weir_rpc_seconds"); got != methods-1 {
+		t.Errorf("%d histograms at the start, want %d", got, methods-1)
 	}
 	for _, door := range doors {
 		client := door.open(t, h)

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/dataplane/node/rls"
+	"github.com/weirhq/weir/dataplane/node/routes"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
@@ -27,8 +28,10 @@ var codesPublished = []string{
 	connect.CodeResourceExhausted.String(), // a message longer than it may be, said by gRPC
 	connect.CodeUnimplemented.String(),     // wrong HTTP method, media type or compression
 	connect.CodeInternal.String(),
-	connect.CodeUnauthenticated.String(), // no token, or an unknown one
-	connect.CodeUnavailable.String(),     // shed
+	connect.CodeUnauthenticated.String(),  // no token, or an unknown one
+	connect.CodeUnavailable.String(),      // shed
+	connect.CodeNotFound.String(),         // an override that is not there
+	connect.CodePermissionDenied.String(), // overrides on a node that does not change them
 }
 
 // durationBuckets are seconds: from a decision out of memory to a cold read that
@@ -84,14 +87,18 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			return nil, err
 		}
 	}
-	for path, method := range map[string]string{
+	methods := map[string]string{
 		weirv1connect.RateLimitServiceLimitProcedure:     "Limit",
 		weirv1connect.RateLimitServiceLimitManyProcedure: "LimitMany",
 		weirv1connect.RateLimitServicePeekProcedure:      "Peek",
 		weirv1connect.RateLimitServiceRefundProcedure:    "Refund",
 		rls.Procedure:   "ShouldRateLimit",
 		streamProcedure: "LimitStream",
-	} {
+	}
+	for name, path := range routes.Paths {
+		methods[path] = "v2." + name
+	}
+	for path, method := range methods {
 		call := callMetrics{byCode: make(map[string]prometheus.Counter)}
 		if path != streamProcedure { // a stream takes as long as its caller likes
 			call.seconds = seconds.WithLabelValues(method)
@@ -146,13 +153,17 @@ func httpCode(status int) string {
 	switch status {
 	case http.StatusOK:
 		return codeOK
-	case http.StatusBadRequest:
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge:
 		return connect.CodeInvalidArgument.String()
 	case http.StatusMethodNotAllowed, http.StatusUnsupportedMediaType, http.StatusNotImplemented,
 		http.StatusHTTPVersionNotSupported: // a stream over HTTP/1.1
 		return connect.CodeUnimplemented.String()
 	case http.StatusUnauthorized:
 		return connect.CodeUnauthenticated.String()
+	case http.StatusForbidden:
+		return connect.CodePermissionDenied.String()
+	case http.StatusNotFound:
+		return connect.CodeNotFound.String()
 	case http.StatusTooManyRequests:
 		return connect.CodeResourceExhausted.String()
 	case 499:

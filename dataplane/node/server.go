@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/node/rls"
+	"github.com/weirhq/weir/dataplane/node/routes"
 )
 
 // Limiter makes the decisions. *dataplane.Limiter is one.
@@ -62,6 +63,9 @@ type Config struct {
 
 	// RLS is Envoy's rate limit service, on the port for gRPC; nil: it is not served.
 	RLS *rls.Service
+
+	// Routes are the HTTP routes of existing clients; nil: they are not served.
+	Routes *routes.Service
 
 	// Reloads are checked every few seconds while the server runs.
 	Reloads []Reload
@@ -124,6 +128,9 @@ func New(config Config) (*Server, error) {
 
 	mux := http.NewServeMux()
 	mux.Handle(s.callHandler(m))
+	if config.Routes != nil {
+		mux.Handle("/v2/", routesGate{s.gate, config.Routes})
+	}
 	handleHealth(mux, &s.ready, config.Tokens)
 	s.calls = endpoint{name: "service", address: config.Listen, server: callServer(base, mux, s.logger)}
 	if config.TLS != nil {

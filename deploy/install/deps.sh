@@ -1,7 +1,9 @@
 #!/bin/sh
-# Makes sure that the servers of the tests and of `make run` are installed: MariaDB (or MySQL), Redis and Restate.
+# Makes sure that the servers of the tests and of `make run` are installed: MariaDB (or MySQL), Redis and Restate; and the client
+# packages that weir-node is tested with.
 #
-#   deps.sh           installs what is missing: with apt-get on Debian and Ubuntu, with brew on macOS, Restate with npm
+#   deps.sh           installs what is missing: with apt-get on Debian and Ubuntu, with brew on macOS, Restate and clients with npm
+#   deps.sh --run     the same for `make run`: without the clients
 #   deps.sh --check   only says what is missing
 #
 # Exits 0 when all is there, which takes a moment, and else says what to do and exits 1. Starts no daemon.
@@ -9,20 +11,23 @@ set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 restate_home=$(CDPATH='' cd -- "$here/../../restate/server" && pwd)
+clients_home=$(CDPATH='' cd -- "$here/../../dataplane/node/nodecmd/testdata/clients" && pwd)
 PATH=$PATH:/usr/sbin:/usr/libexec # where distributions put mariadbd
 
 main() {
 	install=yes
+	wanted='mariadb redis restate clients'
 	case ${1-} in
 	'') ;;
+	--run) wanted='mariadb redis restate' ;;
 	--check) install=no ;;
 	*)
-		echo "usage: deps.sh [--check]" >&2
+		echo "usage: deps.sh [--check | --run]" >&2
 		exit 2
 		;;
 	esac
 	missing=
-	for server in mariadb redis restate; do
+	for server in $wanted; do
 		if "find_$server"; then
 			say "$server: $found"
 		elif [ $install = yes ] && "install_$server" && "find_$server"; then
@@ -75,6 +80,17 @@ find_restate() {
 	return 1
 }
 
+# The pinned versions, as an installation has left them.
+find_clients() {
+	found=${CLIENT_PACKAGES:-$clients_home/node_modules}
+	[ -z "${CLIENT_PACKAGES-}" ] || { [ -d "$found" ]; return; }
+	for package in api ratelimit; do
+		pin=$(sed -n "s/.*\"@unkey\/$package\": *\"\([^\"]*\)\".*/\1/p" "$clients_home/package.json")
+		installed=$(sed -n 's/^  "version": *"\([^"]*\)".*/\1/p' "$found/@unkey/$package/package.json" 2>/dev/null) || return 1
+		[ "$installed" = "$pin" ] || return 1
+	done
+}
+
 install_mariadb() { install_packages 'mariadb-server-core mariadb-client-core' mariadb; }
 
 install_redis() { install_packages redis-server redis; }
@@ -83,6 +99,12 @@ install_restate() {
 	has npm || install_packages 'nodejs npm' node || return 1
 	say "restate: npm ci in restate/server"
 	quietly npm --prefix "$restate_home" ci --ignore-scripts --no-audit --no-fund
+}
+
+install_clients() {
+	has npm || install_packages 'nodejs npm' node || return 1
+	say "clients: npm ci in dataplane/node/nodecmd/testdata/clients"
+	quietly npm --prefix "$clients_home" ci --ignore-scripts --no-audit --no-fund
 }
 
 # install_packages "DEBIAN NAMES" "BREW NAMES"
@@ -152,9 +174,10 @@ advise() {
 		mariadb) echo "  MariaDB 10.6 or newer: mariadbd, mariadb-install-db (Debian: apt-get install mariadb-server-core mariadb-client-core; macOS: brew install mariadb)" ;;
 		redis) echo "  Redis 7 or newer: redis-server (Debian: apt-get install redis-server; macOS: brew install redis)" ;;
 		restate) echo "  Restate: Node.js 18 or newer with npm, then: cd restate/server && npm ci --ignore-scripts" ;;
+		clients) echo "  client packages, for the tests: Node.js 18 or newer with npm, then: cd dataplane/node/nodecmd/testdata/clients && npm ci --ignore-scripts" ;;
 		esac
 	done >&2
-	echo "or name their programs in MARIADB_SERVER_BIN, REDIS_SERVER_BIN, RESTATE_SERVER_BIN." >&2
+	echo "or name their programs in MARIADB_SERVER_BIN, REDIS_SERVER_BIN, RESTATE_SERVER_BIN (the clients' folder in CLIENT_PACKAGES)." >&2
 }
 
 main "$@"

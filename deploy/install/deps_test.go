@@ -36,7 +36,7 @@ func newMachine(t *testing.T) *machine {
 			t.Fatal(err)
 		}
 	}
-	m.env = []string{"PATH=" + m.bin}
+	m.env = []string{"PATH=" + m.bin, "CLIENT_PACKAGES=" + m.bin}
 	return m
 }
 
@@ -89,7 +89,7 @@ func TestDepsAllThere(t *testing.T) {
 		m.has(program, "exit 1")
 	}
 	output, status := m.run()
-	if status != 0 || strings.Count(output, "\n") != 3 || m.calls() != "" {
+	if status != 0 || strings.Count(output, "\n") != 4 || m.calls() != "" {
 		t.Errorf("status %d, output\n%scalls\n%s", status, output, m.calls())
 	}
 }
@@ -138,6 +138,31 @@ func TestDepsUpdatesUnknownPackages(t *testing.T) {
 	if !strings.Contains(m.calls(), "apt-get update") {
 		t.Errorf("no update; calls\n%s", m.calls())
 	}
+}
+
+// The clients are installed from their lock file where they are wanting, and "for `make
+// run`: without the clients", which are nobody's business but the tests'.
+func TestDepsClients(t *testing.T) {
+	m := newMachine(t)
+	m.set("MARIADB_SERVER_BIN", "REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")
+	m.env = append(m.env, "CLIENT_PACKAGES="+filepath.Join(m.bin, "absent"))
+	m.has("npm", m.mkdir(t, "absent"))
+	if output, status := m.run("--run"); status != 0 || strings.Contains(output, "clients") || m.calls() != "" {
+		t.Errorf("--run: status %d, output\n%scalls\n%s", status, output, m.calls())
+	}
+	output, status := m.run()
+	if status != 0 || !strings.Contains(output, "clients: installed") || !strings.Contains(m.calls(), "testdata/clients ci --ignore-scripts") {
+		t.Errorf("status %d, output\n%scalls\n%s", status, output, m.calls())
+	}
+}
+
+// mkdir is a script that makes a folder beside the programs.
+func (m *machine) mkdir(t *testing.T, name string) string {
+	path, err := exec.LookPath("mkdir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path + " " + filepath.Join(m.bin, name)
 }
 
 // "only says what is missing"

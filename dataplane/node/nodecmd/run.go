@@ -65,6 +65,9 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 		return err
 	}
 	defer stores.close()
+	if config.embedded() && stores.counts != nil && config.Region == "" {
+		config.Region = aloneRegion
+	}
 
 	limiter, err := dataplane.New(dataplane.Config{
 		Region:      config.Region,
@@ -100,6 +103,7 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 		Logger:       logger,
 		MaxInFlight:  config.MaxInFlight,
 		RLS:          envoy,
+		Routes:       newRoutes(config, limiter, stores, logger),
 		Tokens:       access.tokens,
 		TLS:          access.tls,
 		Reloads:      append(access.reloads, node.Reload{Name: "rules", Check: envoy.Rules.Check}),

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/mysqlcounts"
+	"github.com/weirhq/weir/dataplane/node/routes"
 	"github.com/weirhq/weir/dataplane/redisorigin"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -23,6 +24,7 @@ import (
 type stores struct {
 	origin     dataplane.Origin     // nil without Redis
 	counts     dataplane.CountStore // nil without MySQL
+	overrides  routes.Overrides     // nil: the routes do not change any
 	collectors []prometheus.Collector
 	closers    []io.Closer
 }
@@ -49,6 +51,12 @@ func openStores(config Config, logger *slog.Logger) (*stores, error) {
 		s.counts = counts
 		s.collectors = append(s.collectors, counts, collectors.NewDBStatsCollector(db, "weir"))
 		s.closers = append(s.closers, db)
+		if config.V2Overrides {
+			s.overrides = routes.MySQL{DB: db}
+		}
+	} else if config.V2Overrides {
+		memory := new(routes.Memory)
+		s.counts, s.overrides = memory, memory
 	}
 	return s, nil
 }

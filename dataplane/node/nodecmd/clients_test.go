@@ -1,0 +1,145 @@
+package nodecmd
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/dataplane/mysqlcounts"
+	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+// What the npm packages' users are promised, test.js holds the node to; see there for
+// its modes.
+
+const clientToken = "sk_client"
+
+// speak runs the packages against a node.
+func speak(t *testing.T, mode, url string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "node", "testdata/clients/test.js", mode, url, clientToken).CombinedOutput()
+	if err != nil {
+		t.Errorf("%s: %v (without its packages: run `make setup`)\n%s", mode, err, out)
+	}
+}
+
+// tokens lets the packages in, and nobody else.
+func tokens(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(path, fmt.Appendf(nil, "%x clients\n", sha256.Sum256([]byte(clientToken))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return "--tokens-file=" + path
+}
+
+// "A node alone keeps overrides in memory": all routes, and every error that a caller
+// can bring about.
+func TestClientsOfANodeAlone(t *testing.T) {
+	c := begin(t, tokens(t), "--v2-overrides")
+	speak(t, "all", c.listen)
+	if code := c.end(); code != 0 {
+		t.Errorf("exit code %d\n%s", code, &c.stderr)
+	}
+}
+
+// The same in MySQL, by a user with the grants that schema/README.md names and no
+// others. Then MySQL is gone: limits are decided as ever, overrides say so.
+func TestClientsWithMySQL(t *testing.T) {
+	maria := servers.MariaDBForTest(t)
+	grantNode(t, maria, "weir_v2")
+	proxy := servers.ProxyForTest(t, maria.Addr())
+	t.Setenv("WEIR_MYSQL_DSN", "weir_node:change me@tcp("+proxy.Addr()+")/weir_v2")
+	c := begin(t, tokens(t), "--region=eu", "--v2-overrides", "--v2-workspace=acme")
+	speak(t, "all", c.listen)
+	proxy.Cut()
+	speak(t, "down", c.listen)
+	if err := proxy.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	if code := c.end(); code != 0 {
+		t.Errorf("exit code %d\n%s", code, &c.stderr)
+	}
+}
+
+// Without v2-overrides the routes that change them say how to have them.
+func TestClientsWithoutOverrides(t *testing.T) {
+	c := begin(t, tokens(t))
+	speak(t, "off", c.listen)
+	c.end()
+}
+
+// A node without a free slot is 429, by its type and at once.
+func TestClientsOfABusyNode(t *testing.T) {
+	c := begin(t, tokens(t), "--v2-overrides", "--max-in-flight=1")
+	speak(t, "busy", c.listen)
+	c.end()
+}
+
+// Overrides in the memory of one node of several would be another node's surprise.
+func TestOverridesNeedAStore(t *testing.T) {
+	_, _, err := parse("--region=eu", "--redis-url=redis://127.0.0.1:1", "--v2-overrides")
+	wantError(t, err, "v2-overrides", "mysql-dsn")
+	_, _, err = parse("--v2-workspace=" + strings.Repeat("x", 192))
+	wantError(t, err, "v2-workspace", "192 bytes")
+}
+
+// The packages are pinned, and installable from whichever registry npm is configured for.
+func TestClientPackagesArePinned(t *testing.T) {
+	manifest, err := os.ReadFile("testdata/clients/package.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := regexp.MustCompile(`"@unkey/\w+": "\d+\.\d+\.\d+"`).FindAllString(string(manifest), -1); len(got) != 2 {
+		t.Errorf("pinned exactly: %q, want two packages", got)
+	}
+	lock, err := os.ReadFile("testdata/clients/package-lock.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(lock), `"resolved"`) {
+		t.Error("package-lock.json names where packages come from")
+	}
+}
+
+// grantNode makes a database with the tables, and the user of a node that changes
+// overrides.
+func grantNode(t *testing.T, maria *servers.MariaDB, database string) {
+	t.Helper()
+	if err := maria.CreateDatabase(t.Context(), database); err != nil {
+		t.Fatal(err)
+	}
+	db, err := mysqlcounts.Open(maria.DSN(database))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := schema.Migrate(t.Context(), db, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	readme, err := os.ReadFile("../../../schema/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	granted := 0
+	for line := range strings.Lines(string(readme)) {
+		statement := strings.TrimSuffix(strings.TrimSpace(line), ";")
+		if !strings.Contains(statement, "'weir_node'@'%'") {
+			continue
+		}
+		granted++
+		if _, err := db.ExecContext(t.Context(), strings.ReplaceAll(statement, " weir.", " "+database+".")); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+	}
+	if granted != 9 {
+		t.Fatalf("%d statements about weir_node in schema/README.md, want 9", granted)
+	}
+}

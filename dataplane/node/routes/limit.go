@@ -1,0 +1,80 @@
+package routes
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/weirhq/weir/dataplane"
+)
+
+// verdict is the data of limit. Passed and the names are multiLimit's.
+type verdict struct {
+	Success   bool   `json:"success"`
+	Limit     int64  `json:"limit"`
+	Remaining int64  `json:"remaining"`
+	Reset     int64  `json:"reset"` // Unix ms: the end of the fixed window
+	Override  string `json:"overrideId,omitempty"`
+}
+
+type check struct {
+	Namespace  string `json:"namespace"`
+	Identifier string `json:"identifier"`
+	Passed     bool   `json:"passed"`
+	Limit      int64  `json:"limit"`
+	Remaining  int64  `json:"remaining"`
+	Reset      int64  `json:"reset"`
+	Override   string `json:"overrideId,omitempty"`
+}
+
+type checks struct {
+	Passed bool    `json:"passed"`
+	Limits []check `json:"limits"`
+}
+
+func (s *Service) limit(ctx context.Context, body []byte) (answer, *Fault) {
+	var r reader
+	request := r.readLimit("body", body)
+	if fault := r.fault(); fault != nil {
+		return answer{}, fault
+	}
+	request.Workspace = s.Workspace
+	d := s.Limiter.Allow(ctx, request)
+	if d.Err != nil {
+		return answer{}, refusal(d.Err)
+	}
+	return answer{Data: verdict{d.Allowed, d.Limit, d.Remaining, d.ResetAt.UnixMilli(), s.overrideID(request.Namespace, d.Override)}}, nil
+}
+
+// multiLimit decides all checks as one: if one does not pass, none is counted. Each
+// says whether it would have passed together with those before it.
+func (s *Service) multiLimit(ctx context.Context, body []byte) (answer, *Fault) {
+	var r reader
+	requests := r.readMulti(body)
+	if fault := r.fault(); fault != nil {
+		return answer{}, fault
+	}
+	for i := range requests {
+		requests[i].Workspace = s.Workspace
+	}
+	batch := s.Limiter.AllowMany(ctx, requests)
+	if batch.Err != nil {
+		return answer{}, refusal(batch.Err)
+	}
+	all := checks{Passed: batch.Allowed, Limits: make([]check, len(requests))}
+	for i, d := range batch.Decisions {
+		q := &requests[i]
+		all.Limits[i] = check{q.Namespace, q.Identifier, d.Allowed, d.Limit, d.Remaining, d.ResetAt.UnixMilli(), s.overrideID(q.Namespace, d.Override)}
+	}
+	return answer{Data: all}, nil
+}
+
+// refusal is the limiter's own word against a request that was found valid here.
+func refusal(err error) *Fault {
+	if errors.Is(err, dataplane.ErrInvalid) {
+		return NewFault(http.StatusBadRequest, "%v", err)
+	}
+	f := NewFault(http.StatusInternalServerError, "internal error, see this node's log")
+	f.cause = err
+	return f
+}

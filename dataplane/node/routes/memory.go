@@ -1,0 +1,120 @@
+package routes
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// memoryMax is how many overrides Memory holds: each costs the limiter's next snapshot
+// some hundred bytes.
+const memoryMax = 100_000
+
+// Memory is Overrides for a node alone: it keeps them as long as the process lives, and
+// is the limiter's CountStore too, one that knows nothing but settings.
+type Memory struct {
+	mu   sync.Mutex
+	rows []dataplane.OverrideRow // sorted by compareRows
+}
+
+var (
+	_ Overrides            = (*Memory)(nil)
+	_ dataplane.CountStore = (*Memory)(nil)
+)
+
+func compareRows(a, b dataplane.OverrideRow) int {
+	return cmp.Or(cmp.Compare(a.Workspace, b.Workspace), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pattern, b.Pattern))
+}
+
+func (m *Memory) findLocked(workspace, namespace, pattern string) (int, bool) {
+	return slices.BinarySearchFunc(m.rows, dataplane.OverrideRow{Workspace: workspace, Namespace: namespace, Pattern: pattern}, compareRows)
+}
+
+// Set implements Overrides.
+func (m *Memory) Set(_ context.Context, workspace, namespace string, o Override) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	row := dataplane.OverrideRow{Workspace: workspace, Namespace: namespace, Pattern: o.Pattern, Limit: o.Limit, DurationMs: o.DurationMs}
+	i, found := m.findLocked(workspace, namespace, o.Pattern)
+	switch {
+	case found:
+		m.rows[i] = row
+	case len(m.rows) >= memoryMax:
+		return errFull
+	default:
+		m.rows = slices.Insert(m.rows, i, row)
+	}
+	return nil
+}
+
+// Get implements Overrides.
+func (m *Memory) Get(_ context.Context, workspace, namespace, pattern string) (Override, bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i, found := m.findLocked(workspace, namespace, pattern)
+	if !found {
+		return Override{}, false, nil
+	}
+	return Override{pattern, m.rows[i].Limit, m.rows[i].DurationMs}, true, nil
+}
+
+// List implements Overrides.
+func (m *Memory) List(_ context.Context, workspace, namespace, after string, most int) (list []Override, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i, found := m.findLocked(workspace, namespace, after)
+	if found {
+		i++
+	}
+	for ; i < len(m.rows) && len(list) < most; i++ {
+		row := &m.rows[i]
+		if row.Workspace != workspace || row.Namespace != namespace {
+			break
+		}
+		list = append(list, Override{row.Pattern, row.Limit, row.DurationMs})
+	}
+	return list, nil
+}
+
+// Delete implements Overrides.
+func (m *Memory) Delete(_ context.Context, workspace, namespace, pattern string) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	i, found := m.findLocked(workspace, namespace, pattern)
+	if found {
+		m.rows = slices.Delete(m.rows, i, i+1)
+	}
+	return found, nil
+}
+
+// Settings implements dataplane.CountStore.
+func (m *Memory) Settings(context.Context, string) (dataplane.SettingsRows, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return dataplane.SettingsRows{Overrides: slices.Clone(m.rows), NodesLive: 1}, nil
+}
+
+// The rest of dataplane.CountStore: there is nobody else to tell, or to hear of.
+
+// Publish implements dataplane.CountStore.
+func (*Memory) Publish(context.Context, string, []dataplane.Count) error { return nil }
+
+// Import implements dataplane.CountStore.
+func (*Memory) Import(_ context.Context, _ string, _ int64, after dataplane.Cursor, _ func(dataplane.Imported)) (dataplane.Cursor, error) {
+	return after, nil
+}
+
+// PublishDigest implements dataplane.CountStore.
+func (*Memory) PublishDigest(context.Context, string, dataplane.Digest) error { return nil }
+
+// Digests implements dataplane.CountStore.
+func (*Memory) Digests(_ context.Context, _ string, _ int64, after dataplane.Cursor, _ func(dataplane.Digest)) (dataplane.Cursor, error) {
+	return after, nil
+}
+
+// Heartbeat implements dataplane.CountStore.
+func (*Memory) Heartbeat(context.Context, heartbeat.Beat) error { return nil }

@@ -1,0 +1,139 @@
+package routes_test
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/mysqlcounts"
+	"github.com/weirhq/weir/dataplane/node/routes"
+	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+// Both stores do what a sorted map of byte strings would: 'A', 'a', 'a ' and 'ä' are
+// four patterns, in three namespaces and two workspaces that do not see each other.
+func TestMemoryKeepsOverrides(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) { agree(t, new(routes.Memory)) })
+}
+
+func TestMySQLKeepsOverrides(t *testing.T) {
+	maria := servers.MariaDBForTest(t)
+	db, err := mysqlcounts.Open(maria.DatabaseForTest(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := schema.Migrate(t.Context(), db, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, func(r *rapid.T) {
+		if _, err := db.ExecContext(t.Context(), "DELETE FROM ratelimit_overrides"); err != nil {
+			t.Fatal(err)
+		}
+		agree(r, routes.MySQL{DB: db})
+	})
+	// And nodes read what was set.
+	if _, err := db.ExecContext(t.Context(), "DELETE FROM ratelimit_overrides"); err != nil {
+		t.Fatal(err)
+	}
+	if err := (routes.MySQL{DB: db}).Set(t.Context(), "acme", "api", routes.Override{Pattern: "vip-*", Limit: 7, DurationMs: 1000}); err != nil {
+		t.Fatal(err)
+	}
+	settings, err := mysqlcounts.New(db, mysqlcounts.Options{}).Settings(t.Context(), "eu")
+	want := dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "vip-*", Limit: 7, DurationMs: 1000}
+	if err != nil || len(settings.Overrides) != 1 || settings.Overrides[0] != want {
+		t.Errorf("nodes read %+v, %v", settings.Overrides, err)
+	}
+}
+
+type name struct{ workspace, namespace, pattern string }
+
+// agree runs a random history against a store and a map.
+func agree(t *rapid.T, store routes.Overrides) {
+	model := make(map[name]routes.Override)
+	patterns := rapid.SampledFrom([]string{"A", "a", "a ", "ä", "*", "a*", "\x00", "\xff", "%", "_", `\`, "'", strings.Repeat("x", 255)})
+	drawName := func() name {
+		return name{rapid.SampledFrom([]string{"acme", "Acme"}).Draw(t, "workspace"), rapid.SampledFrom([]string{"n", "N", "n "}).Draw(t, "namespace"), patterns.Draw(t, "pattern")}
+	}
+	ctx := t.Context()
+	t.Repeat(map[string]func(*rapid.T){
+		"set": func(t *rapid.T) {
+			n := drawName()
+			o := routes.Override{Pattern: n.pattern, Limit: rapid.Int64Range(0, 1<<53-1).Draw(t, "limit"), DurationMs: rapid.Int64Range(0, 31622400000).Draw(t, "duration")}
+			if err := store.Set(ctx, n.workspace, n.namespace, o); err != nil {
+				t.Fatal(err)
+			}
+			model[n] = o
+		},
+		"delete": func(t *rapid.T) {
+			n := drawName()
+			found, err := store.Delete(ctx, n.workspace, n.namespace, n.pattern)
+			if _, want := model[n]; err != nil || found != want {
+				t.Fatalf("deleted %+v: %v, %v", n, found, err)
+			}
+			delete(model, n)
+		},
+		"get": func(t *rapid.T) {
+			n := drawName()
+			o, found, err := store.Get(ctx, n.workspace, n.namespace, n.pattern)
+			if want, there := model[n]; err != nil || found != there || o != want {
+				t.Fatalf("got %+v: %+v, %v, %v; want %+v", n, o, found, err, want)
+			}
+		},
+		"list": func(t *rapid.T) {
+			n, most := drawName(), rapid.IntRange(1, 8).Draw(t, "most")
+			if rapid.Bool().Draw(t, "from the start") {
+				n.pattern = ""
+			}
+			var want []routes.Override
+			for m, o := range model {
+				if m.workspace == n.workspace && m.namespace == n.namespace && m.pattern > n.pattern {
+					want = append(want, o)
+				}
+			}
+			slices.SortFunc(want, func(a, b routes.Override) int { return strings.Compare(a.Pattern, b.Pattern) })
+			got, err := store.List(ctx, n.workspace, n.namespace, n.pattern, most)
+			if err != nil || !slices.Equal(got, want[:min(most, len(want))]) {
+				t.Fatalf("after %q: %+v, %v; want %+v", n.pattern, got, err, want)
+			}
+		},
+	})
+}
+
+// What is set in memory is what the limiter applies, whoever asks it, within seconds.
+func TestMemoryIsTheLimitersSettings(t *testing.T) {
+	memory := new(routes.Memory)
+	limiter, err := dataplane.New(dataplane.Config{Region: "local", NodeID: "n", Counts: memory})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := memory.Set(t.Context(), "acme", "api", routes.Override{Pattern: "vip-*", Limit: 7}); err != nil {
+		t.Fatal(err)
+	}
+	if err := limiter.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := limiter.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	request := dataplane.Request{Workspace: "acme", Namespace: "api", Identifier: "vip-1", Limit: 1, Duration: time.Minute, Cost: 1}
+	for deadline := time.Now().Add(30 * time.Second); limiter.Peek(t.Context(), request).Override != "vip-*"; <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatal("waited 30 s in vain for the override")
+		}
+	}
+	if d := limiter.Allow(t.Context(), request); d.Limit != 7 || d.Remaining != 6 {
+		t.Errorf("%+v", d)
+	}
+}

@@ -1,0 +1,105 @@
+package routes
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+
+	"github.com/weirhq/weir/dataplane"
+)
+
+// Prefix is the path that all routes begin with.
+const Prefix = "/v2/ratelimit."
+
+// Paths are the routes' by their names.
+var Paths = map[string]string{
+	"limit":          Prefix + "limit",
+	"multiLimit":     Prefix + "multiLimit",
+	"setOverride":    Prefix + "setOverride",
+	"getOverride":    Prefix + "getOverride",
+	"listOverrides":  Prefix + "listOverrides",
+	"deleteOverride": Prefix + "deleteOverride",
+}
+
+// Limiter makes the decisions. *dataplane.Limiter is one.
+type Limiter interface {
+	Allow(ctx context.Context, request dataplane.Request) dataplane.Decision
+	AllowMany(ctx context.Context, requests []dataplane.Request) dataplane.Batch
+}
+
+// Service answers the routes. All callers' keys are in one workspace. The fields are
+// constant once it serves.
+type Service struct {
+	Limiter   Limiter
+	Overrides Overrides // nil: their routes answer 403
+	Workspace string
+	Logger    *slog.Logger
+}
+
+// Bounds of a body. The longest names, every byte of them escaped as \u00xx, make 4.4 KB
+// a request.
+const (
+	bodyBytesMax      = 16 << 10
+	multiBodyBytesMax = 512 << 10
+)
+
+// handle answers one route: data for the envelope, or what is wrong.
+type handle func(s *Service, ctx context.Context, body []byte) (answer, *Fault)
+
+var handles = map[string]struct {
+	handle   handle
+	bytesMax int64
+}{
+	Paths["limit"]:          {(*Service).limit, bodyBytesMax},
+	Paths["multiLimit"]:     {(*Service).multiLimit, multiBodyBytesMax},
+	Paths["setOverride"]:    {(*Service).setOverride, bodyBytesMax},
+	Paths["getOverride"]:    {(*Service).getOverride, bodyBytesMax},
+	Paths["listOverrides"]:  {(*Service).listOverrides, bodyBytesMax},
+	Paths["deleteOverride"]: {(*Service).deleteOverride, bodyBytesMax},
+}
+
+func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	route, known := handles[r.URL.Path]
+	if !known {
+		Refuse(w, notFound("there is no such route"))
+		return
+	}
+	body, fault := read(w, r, route.bytesMax)
+	if fault != nil {
+		Refuse(w, fault)
+		return
+	}
+	answer, fault := route.handle(s, r.Context(), body)
+	if fault != nil {
+		if fault.cause != nil {
+			s.Logger.ErrorContext(r.Context(), "route failed", "path", r.URL.Path, "error", fault.cause)
+		}
+		Refuse(w, fault)
+		return
+	}
+	answer.Meta.RequestID = requestID()
+	write(w, http.StatusOK, "application/json", answer)
+}
+
+// read takes a body of JSON, whole.
+func read(w http.ResponseWriter, r *http.Request, bytesMax int64) ([]byte, *Fault) {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		return nil, NewFault(http.StatusMethodNotAllowed, "method must be POST")
+	}
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return nil, NewFault(http.StatusUnsupportedMediaType, "Content-Type must be application/json")
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, bytesMax))
+	var tooLong *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLong):
+		return nil, NewFault(http.StatusRequestEntityTooLarge, "the body is longer than %d bytes", bytesMax)
+	case err != nil:
+		return nil, NewFault(http.StatusBadRequest, "the body broke off")
+	}
+	return body, nil
+}

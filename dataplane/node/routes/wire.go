@@ -1,0 +1,101 @@
+package routes
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"net/http"
+)
+
+// meta is in every answer. The request's ID is in nobody's log: it names an answer in
+// what a caller writes down.
+type meta struct {
+	RequestID string `json:"requestId"`
+}
+
+// answer is the envelope of what is no error.
+type answer struct {
+	Meta       meta        `json:"meta"`
+	Data       any         `json:"data"`
+	Pagination *pagination `json:"pagination,omitempty"`
+}
+
+type pagination struct {
+	HasMore bool   `json:"hasMore"`
+	Cursor  string `json:"cursor,omitempty"`
+}
+
+// Fault is an answer that is an error.
+type Fault struct {
+	Title  string      `json:"title"`
+	Detail string      `json:"detail"`
+	Status int         `json:"status"`
+	Type   string      `json:"type"`
+	Errors []violation `json:"errors,omitempty"`
+
+	cause error // for the log alone
+}
+
+// violation is what is wrong with one field.
+type violation struct {
+	Location string `json:"location"` // such as body[3].limit
+	Message  string `json:"message"`
+}
+
+// types name what is wrong to programs. They are names, and lead nowhere.
+var types = map[int]string{
+	http.StatusBadRequest:            "urn:weir:error:invalid-request",
+	http.StatusUnauthorized:          "urn:weir:error:unauthorized",
+	http.StatusForbidden:             "urn:weir:error:overrides-off",
+	http.StatusNotFound:              "urn:weir:error:not-found",
+	http.StatusMethodNotAllowed:      "urn:weir:error:method-not-allowed",
+	http.StatusRequestEntityTooLarge: "urn:weir:error:body-too-long",
+	http.StatusUnsupportedMediaType:  "urn:weir:error:media-type",
+	http.StatusTooManyRequests:       "urn:weir:error:too-many-calls",
+	http.StatusInternalServerError:   "urn:weir:error:internal",
+	http.StatusServiceUnavailable:    "urn:weir:error:store-unavailable",
+}
+
+// NewFault is an error of one of the statuses 400, 401, 403, 404, 405, 413, 415, 429,
+// 500 and 503.
+func NewFault(status int, format string, args ...any) *Fault {
+	return &Fault{Title: http.StatusText(status), Detail: fmt.Sprintf(format, args...), Status: status, Type: types[status]}
+}
+
+func notFound(detail string) *Fault { return NewFault(http.StatusNotFound, "%s", detail) }
+
+// Refuse answers with an error. A 400 lists its violations, be there none.
+func Refuse(w http.ResponseWriter, f *Fault) {
+	kind := "application/json"
+	if f.Status == http.StatusTooManyRequests {
+		kind = "application/problem+json"
+	}
+	m := meta{requestID()}
+	if f.Status == http.StatusBadRequest {
+		listed := struct {
+			*Fault
+			Errors []violation `json:"errors"`
+		}{f, append([]violation{}, f.Errors...)}
+		write(w, f.Status, kind, struct {
+			Meta  meta `json:"meta"`
+			Error any  `json:"error"`
+		}{m, listed})
+		return
+	}
+	write(w, f.Status, kind, struct {
+		Meta  meta   `json:"meta"`
+		Error *Fault `json:"error"`
+	}{m, f})
+}
+
+func write(w http.ResponseWriter, status int, kind string, body any) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		panic(err) // strings, integers and booleans
+	}
+	w.Header().Set("Content-Type", kind)
+	w.WriteHeader(status)
+	_, _ = w.Write(append(text, '\n')) // the caller may have gone
+}
+
+func requestID() string { return "req_" + rand.Text() }
