@@ -31,10 +31,9 @@ const (
 func NewHandler(c Config) http.Handler {
 	s := &service{c}
 	mux := http.NewServeMux()
-	mux.Handle(controlv1connect.NewControlServiceHandler(s,
-		connect.WithReadMaxBytes(requestBytesMax),
-		connect.WithRecover(s.recovered),
-	))
+	options := []connect.HandlerOption{connect.WithReadMaxBytes(requestBytesMax), connect.WithRecover(s.recovered)}
+	mux.Handle(controlv1connect.NewControlServiceHandler(s, options...))
+	mux.Handle(controlv1connect.NewRolloutServiceHandler(s, options...))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /readyz", s.ready)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelWarn)}))

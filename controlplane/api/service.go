@@ -35,11 +35,12 @@ type Cleanup interface {
 
 // Config is what the service works with. All but AllowedHosts is required.
 type Config struct {
-	Cleanup Cleanup
-	Lag     func(context.Context) (time.Duration, error)      // of the cleanup
-	Fleet   func(context.Context) (controlplane.Fleet, error) // as its nodes' heartbeats have it
-	Metrics prometheus.Gatherer
-	Log     *slog.Logger
+	Cleanup  Cleanup
+	Rollouts Rollouts
+	Lag      func(context.Context) (time.Duration, error)      // of the cleanup
+	Fleet    func(context.Context) (controlplane.Fleet, error) // as its nodes' heartbeats have it
+	Metrics  prometheus.Gatherer
+	Log      *slog.Logger
 
 	// AllowedHosts are names by which requests may address the service, beside
 	// loopback addresses and localhost: that of a proxy on this machine, say.
@@ -74,7 +75,7 @@ func (s *service) CleanupStatus(ctx context.Context, _ *connect.Request[controlv
 func (s *service) CleanupRun(ctx context.Context, req *connect.Request[controlv1.CleanupRunRequest]) (*connect.Response[controlv1.CleanupRunResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
-	by, err := byOf(req.Msg)
+	by, err := byOf(ctx, req.Msg)
 	if err != nil {
 		return nil, s.fail(ctx, "CleanupRun", err)
 	}
@@ -106,7 +107,7 @@ func (s *service) CleanupResume(ctx context.Context, req *connect.Request[contro
 }
 
 func (s *service) change(ctx context.Context, msg operatorMessage, do func(context.Context, controlplane.By) (controlplane.CleanupStatus, error)) (*controlv1.CleanupStatus, error) {
-	by, err := byOf(msg)
+	by, err := byOf(ctx, msg)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +124,7 @@ type operatorMessage interface {
 	GetReason() string
 }
 
-func byOf(msg operatorMessage) (controlplane.By, error) {
+func byOf(_ context.Context, msg operatorMessage) (controlplane.By, error) {
 	by := controlplane.By{Actor: msg.GetActor(), Reason: msg.GetReason()}
 	return by, by.Validate()
 }
@@ -146,6 +147,10 @@ func (s *service) fail(ctx context.Context, rpc string, err error) error {
 	switch {
 	case errors.Is(err, controlplane.ErrInvalid):
 		return connect.NewError(connect.CodeInvalidArgument, err)
+	case errors.Is(err, controlplane.ErrConflict):
+		return connect.NewError(connect.CodeFailedPrecondition, err)
+	case errors.Is(err, controlplane.ErrNotFound):
+		return connect.NewError(connect.CodeNotFound, err)
 	case errors.Is(err, controlplane.ErrUnavailable):
 		return connect.NewError(connect.CodeUnavailable, err)
 	case errors.Is(err, context.DeadlineExceeded):

@@ -68,11 +68,13 @@ var run = controlplane.CleanupRun{
 // fixture serves the API with everything it needs in memory.
 type fixture struct {
 	schedule *schedule
+	rollouts rollouts
 	lagErr   error
 	fleet    controlplane.Fleet
 	fleetErr error
 	log      bytes.Buffer
 	url      string
+	http     *http.Client
 	client   controlv1connect.ControlServiceClient
 }
 
@@ -82,13 +84,14 @@ func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(controlplane.NewMetrics())
 	server := httptest.NewServer(NewHandler(Config{
-		Cleanup: f.schedule,
-		Lag:     func(context.Context) (time.Duration, error) { return 3 * time.Second, f.lagErr },
-		Fleet:   func(context.Context) (controlplane.Fleet, error) { return f.fleet, f.fleetErr },
-		Metrics: registry, Log: slog.New(slog.NewTextHandler(&f.log, nil)), AllowedHosts: []string{"weir.example"},
+		Cleanup:  f.schedule,
+		Rollouts: &f.rollouts,
+		Lag:      func(context.Context) (time.Duration, error) { return 3 * time.Second, f.lagErr },
+		Fleet:    func(context.Context) (controlplane.Fleet, error) { return f.fleet, f.fleetErr },
+		Metrics:  registry, Log: slog.New(slog.NewTextHandler(&f.log, nil)), AllowedHosts: []string{"weir.example"},
 	}))
 	t.Cleanup(server.Close)
-	f.url = server.URL
+	f.url, f.http = server.URL, server.Client()
 	f.client = controlv1connect.NewControlServiceClient(server.Client(), server.URL, opts...)
 	return f
 }

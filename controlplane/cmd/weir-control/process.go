@@ -82,8 +82,9 @@ func (p *process) build() error {
 	p.restate = &http.Client{Transport: transport}
 	client := handlers.NewClient(p.restate, p.config.RestateIngress)
 	p.api = api.NewServer(api.NewHandler(api.Config{
-		Cleanup: handlers.CleanupClient{Client: client},
-		Lag:     cleanup.Lag,
+		Cleanup:  handlers.CleanupClient{Client: client},
+		Rollouts: handlers.RolloutClient{Client: client},
+		Lag:      cleanup.Lag,
 		Fleet: func(ctx context.Context) (controlplane.Fleet, error) {
 			return controlplane.ListFleet(ctx, steps, p.config.NodeLiveWithin)
 		},

@@ -40,7 +40,7 @@ func writeFleet(w io.Writer, f *controlv1.FleetResponse) {
 			live++
 		}
 		h := n.GetHealth()
-		t.row(n.GetRegion(), n.GetNodeId(), state, span(n.GetAgeMs())+" ago", n.GetBuild(), tuning(n.GetTuningVersion()), span(n.GetClockSkewMs()),
+		t.row(n.GetRegion(), n.GetNodeId(), state, span(n.GetAgeMs())+" ago", n.GetBuild(), tuningVersion(n.GetTuningVersion()), span(n.GetClockSkewMs()),
 			digits(h.GetAllowedTotal()), digits(h.GetDeniedTotal()), digits(h.GetPendingCost()), problems(n))
 	}
 	t.flush()
@@ -50,7 +50,7 @@ func writeFleet(w io.Writer, f *controlv1.FleetResponse) {
 	}
 }
 
-func tuning(version int64) string {
+func tuningVersion(version int64) string {
 	if version == 0 {
 		return "default"
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os/user"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -49,6 +50,16 @@ type cli struct {
 		Pause  cleanupPause  `cmd:"" help:"Stop the schedule until it is resumed. Expired rows pile up meanwhile."`
 		Resume cleanupResume `cmd:"" help:"Start the schedule again, with a run at once."`
 	} `cmd:"" help:"The deletion of expired rows."`
+	Rollout struct {
+		Start    rolloutStart    `cmd:"" help:"Roll a tuning out, stage by stage."`
+		Status   rolloutStatus   `cmd:"" help:"How a rollout stands. With --watch until it is over: exit code 0 when it is done, 1 when it was rolled back or aborted."`
+		Approve  rolloutApprove  `cmd:"" help:"Let the stage begin that waits for an approval."`
+		Pause    rolloutPause    `cmd:"" help:"Stand still, with whatever has been applied."`
+		Resume   rolloutResume   `cmd:"" help:"Go on. The phase that was paused begins again."`
+		Abort    rolloutAbort    `cmd:"" help:"Give up, and roll back what was applied."`
+		Rollback rolloutRollback `cmd:"" help:"Take back the newest rollout that is done."`
+		History  rolloutHistory  `cmd:"" help:"The newest rollouts; of one, what happened when."`
+	} `cmd:"" help:"Staged rollouts of tuning."`
 	Fleet   fleet          `cmd:"" help:"The nodes of all regions, as their heartbeats describe them."`
 	Version versionCommand `cmd:"" help:"Print the version of weirctl."`
 }
@@ -69,9 +80,11 @@ type terminal struct {
 // call is what a command needs to do its work.
 type call struct {
 	terminal
-	ctx  context.Context
-	api  controlv1connect.ControlServiceClient
-	json bool
+	ctx      context.Context // done after --timeout
+	patient  context.Context // not, for commands that watch
+	api      controlv1connect.ControlServiceClient
+	rollouts controlv1connect.RolloutServiceClient
+	json     bool
 }
 
 // exited is what kong's own way out (--help) is turned into.
@@ -102,13 +115,19 @@ func run(ctx context.Context, args []string, t terminal) (code int) {
 	if err != nil {
 		return t.fail(err, exitUsage, "See weirctl --help.")
 	}
+	patient := ctx
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	client := &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
 	defer client.CloseIdleConnections()
-	err = command.Run(&call{terminal: t, ctx: ctx, api: controlv1connect.NewControlServiceClient(client, c.API), json: c.JSON})
+	err = command.Run(&call{
+		terminal: t, ctx: ctx, patient: patient, json: c.JSON,
+		api:      controlv1connect.NewControlServiceClient(client, c.API),
+		rollouts: controlv1connect.NewRolloutServiceClient(client, c.API),
+	})
 	if err != nil {
-		code, hint := explain(ctx, err, c.API)
+		area, _, _ := strings.Cut(command.Command(), " ")
+		code, hint := explain(ctx, err, c.API, area)
 		return t.fail(err, code, hint)
 	}
 	return exitOK
@@ -130,13 +149,27 @@ func (t terminal) fail(err error, code int, hint string) int {
 // errRunFailed is a run that was made, and did not go well.
 var errRunFailed = errors.New("the cleanup ended in an error")
 
+// told is an error of a command that knows its exit code and what to do next.
+type told struct {
+	error
+	code int
+	hint string
+}
+
+// look are the commands that show what there is.
+var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout status"}
+
 // explain gives an error its exit code, and says what to do next.
-func explain(ctx context.Context, err error, api string) (code int, hint string) {
+func explain(ctx context.Context, err error, api, area string) (code int, hint string) {
+	var known *told
+	if errors.As(err, &known) {
+		return known.code, known.hint
+	}
 	var rpc *connect.Error
 	if !errors.As(err, &rpc) {
 		return exitFailure, "It will be tried again on schedule; see weirctl cleanup status."
 	}
-	const afterwards = "What was asked for may still happen: see weirctl cleanup status."
+	afterwards := "What was asked for may still happen: see weirctl " + area + " status."
 	switch rpc.Code() {
 	case connect.CodeInvalidArgument:
 		return exitUsage, "Correct it and try again; see weirctl --help."
@@ -154,6 +187,8 @@ func explain(ctx context.Context, err error, api string) (code int, hint string)
 		return exitUnreachable, fmt.Sprintf("The API at %s cannot be reached: start weir-control there, or name another with --api or WEIR_API.", api)
 	case connect.CodePermissionDenied:
 		return exitFailure, "weir-control takes requests for loopback addresses only; let it allow the name of a proxy with --api-allowed-hosts."
+	case connect.CodeFailedPrecondition, connect.CodeNotFound:
+		return exitFailure, "Nothing has changed. See what is there: weirctl " + look[area] + "."
 	case connect.CodeUnimplemented:
 		return exitFailure, fmt.Sprintf("Either %s is not the API of a weir-control, or that one is older than this weirctl: correct --api, or upgrade it.", api)
 	}

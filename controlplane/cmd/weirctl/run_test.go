@@ -55,6 +55,7 @@ type world struct {
 	lag      time.Duration
 	lagErr   error
 	fleet    controlplane.Fleet
+	rollouts rollouts
 	url      string
 
 	stdout, stderr bytes.Buffer
@@ -64,11 +65,12 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{}
 	server := httptest.NewServer(api.NewHandler(api.Config{
-		Cleanup: &w.schedule,
-		Lag:     func(context.Context) (time.Duration, error) { return w.lag, w.lagErr },
-		Fleet:   func(context.Context) (controlplane.Fleet, error) { return w.fleet, w.schedule.err },
-		Metrics: prometheus.NewRegistry(),
-		Log:     slog.New(slog.DiscardHandler),
+		Cleanup:  &w.schedule,
+		Rollouts: &w.rollouts,
+		Lag:      func(context.Context) (time.Duration, error) { return w.lag, w.lagErr },
+		Fleet:    func(context.Context) (controlplane.Fleet, error) { return w.fleet, w.schedule.err },
+		Metrics:  prometheus.NewRegistry(),
+		Log:      slog.New(slog.DiscardHandler),
 	}))
 	t.Cleanup(server.Close)
 	w.url = server.URL

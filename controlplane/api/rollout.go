@@ -1,0 +1,131 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirhq/weir/controlplane"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+)
+
+// Rollouts are staged rollouts of tuning. Errors wrap controlplane.ErrInvalid,
+// ErrConflict, ErrNotFound, ErrUnavailable or the context's. All methods may be called
+// at once.
+type Rollouts interface {
+	Start(ctx context.Context, id string, spec controlplane.RolloutSpec, by controlplane.By) (controlplane.Rollout, error)
+	Operate(ctx context.Context, id string, action controlplane.RolloutAction, by controlplane.By) (controlplane.Rollout, error)
+	Status(ctx context.Context, id string) (controlplane.Rollout, error)
+	List(ctx context.Context) ([]controlplane.RolloutSummary, error)
+}
+
+var _ controlv1connect.RolloutServiceHandler = (*service)(nil)
+
+func (s *service) StartRollout(ctx context.Context, req *connect.Request[controlv1.StartRolloutRequest]) (*connect.Response[controlv1.StartRolloutResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
+	r, err := s.startRollout(ctx, req.Msg)
+	if err != nil {
+		return nil, s.fail(ctx, "StartRollout", err)
+	}
+	return connect.NewResponse(&controlv1.StartRolloutResponse{Rollout: rolloutAnswer(r)}), nil
+}
+
+func (s *service) startRollout(ctx context.Context, msg *controlv1.StartRolloutRequest) (r controlplane.Rollout, err error) {
+	by, err := byOf(ctx, msg)
+	if err != nil {
+		return r, err
+	}
+	spec := controlplane.RolloutSpec{Tuning: msg.GetTuning(), Plan: rolloutPlan(msg.GetPlan())}
+	if err := spec.Validate(); err != nil {
+		return r, err
+	}
+	id := msg.GetId()
+	if id == "" {
+		id = time.Now().UTC().Format("20060102-150405-") + strings.ToLower(rand.Text()[:6])
+	}
+	return s.Rollouts.Start(ctx, id, spec, by)
+}
+
+func (s *service) RolloutStatus(ctx context.Context, req *connect.Request[controlv1.RolloutStatusRequest]) (*connect.Response[controlv1.RolloutStatusResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	r, err := s.rolloutStatus(ctx, req.Msg.GetId())
+	if err != nil {
+		return nil, s.fail(ctx, "RolloutStatus", err)
+	}
+	return connect.NewResponse(&controlv1.RolloutStatusResponse{Rollout: rolloutAnswer(r)}), nil
+}
+
+func (s *service) rolloutStatus(ctx context.Context, id string) (r controlplane.Rollout, err error) {
+	if id == "" {
+		list, err := s.Rollouts.List(ctx)
+		if err != nil {
+			return r, err
+		}
+		if len(list) == 0 {
+			return r, fmt.Errorf("%w: there has been no rollout yet", controlplane.ErrNotFound)
+		}
+		id = list[0].ID
+	}
+	return s.Rollouts.Status(ctx, id)
+}
+
+var rolloutActions = map[controlv1.RolloutAction]controlplane.RolloutAction{
+	controlv1.RolloutAction_ROLLOUT_ACTION_APPROVE:  controlplane.RolloutApprove,
+	controlv1.RolloutAction_ROLLOUT_ACTION_PAUSE:    controlplane.RolloutSuspend,
+	controlv1.RolloutAction_ROLLOUT_ACTION_RESUME:   controlplane.RolloutResume,
+	controlv1.RolloutAction_ROLLOUT_ACTION_ABORT:    controlplane.RolloutAbort,
+	controlv1.RolloutAction_ROLLOUT_ACTION_ROLLBACK: controlplane.RolloutTakeBack,
+}
+
+func (s *service) OperateRollout(ctx context.Context, req *connect.Request[controlv1.OperateRolloutRequest]) (*connect.Response[controlv1.OperateRolloutResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
+	r, err := s.operateRollout(ctx, req.Msg)
+	if err != nil {
+		return nil, s.fail(ctx, "OperateRollout", err)
+	}
+	return connect.NewResponse(&controlv1.OperateRolloutResponse{Rollout: rolloutAnswer(r)}), nil
+}
+
+func (s *service) operateRollout(ctx context.Context, msg *controlv1.OperateRolloutRequest) (r controlplane.Rollout, err error) {
+	by, err := byOf(ctx, msg)
+	if err != nil {
+		return r, err
+	}
+	action, ok := rolloutActions[msg.GetAction()]
+	if !ok {
+		return r, fmt.Errorf("%w: action is %s (approve, pause, resume, abort or rollback)", controlplane.ErrInvalid, msg.GetAction())
+	}
+	if err := controlplane.ValidateRolloutID(msg.GetId()); err != nil {
+		return r, err
+	}
+	return s.Rollouts.Operate(ctx, msg.GetId(), action, by)
+}
+
+func (s *service) ListRollouts(ctx context.Context, _ *connect.Request[controlv1.ListRolloutsRequest]) (*connect.Response[controlv1.ListRolloutsResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	list, err := s.Rollouts.List(ctx)
+	if err != nil {
+		return nil, s.fail(ctx, "ListRollouts", err)
+	}
+	if len(list) > 0 && list[0].EndedMs == 0 { // its line is from its start
+		if r, err := s.Rollouts.Status(ctx, list[0].ID); err == nil {
+			list[0] = r.Summary()
+		}
+	}
+	answer := &controlv1.ListRolloutsResponse{}
+	for _, r := range list {
+		answer.Rollouts = append(answer.Rollouts, &controlv1.RolloutSummary{
+			Id: r.ID, Actor: r.By.Actor, Reason: r.By.Reason, StartedAtMs: r.StartedMs, EndedAtMs: r.EndedMs, Phase: string(r.Phase), Why: valid(r.Why),
+		})
+	}
+	return connect.NewResponse(answer), nil
+}

@@ -1,0 +1,96 @@
+package api
+
+import (
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+// bakeDefault is how long a stage bakes that does not say.
+const bakeDefault = 5 * time.Minute
+
+// rolloutPlan reads a plan; what it leaves out has its default.
+func rolloutPlan(p *controlv1.RolloutPlan) controlplane.RolloutPlan {
+	plan := controlplane.DefaultRolloutPlan()
+	set(&plan.BaselineMs, p.GetBaselineMs(), p != nil && p.BaselineMs != nil)
+	set(&plan.ApplyTimeoutMs, p.GetApplyTimeoutMs(), p != nil && p.ApplyTimeoutMs != nil)
+	for _, s := range p.GetStages() {
+		stage := controlplane.RolloutStage{
+			Regions: s.GetRegions(), SharePercent: int(s.GetSharePercent()), All: s.GetAll(),
+			BakeMs: bakeDefault.Milliseconds(), Approval: s.GetApproval(),
+		}
+		set(&stage.BakeMs, s.GetBakeMs(), s.BakeMs != nil)
+		plan.Stages = append(plan.Stages, stage)
+	}
+	g := p.GetGuardrails()
+	if g == nil {
+		return plan
+	}
+	rails := &plan.Guardrails
+	for to, from := range map[*controlplane.Ceiling]*controlv1.RolloutCeiling{
+		&rails.ErrorsPerMinute: g.GetErrorsPerMinute(),
+		&rails.RowsPerSecond:   g.GetRowsPerSecond(),
+		&rails.DegradedShare:   g.GetDegradedShare(),
+		&rails.ConvergenceMs:   g.GetConvergenceMs(),
+		&rails.LatencyUs:       g.GetLatencyUs(),
+	} {
+		if from != nil {
+			to.Off = from.GetOff()
+			set(&to.Factor, from.GetFactor(), from.Factor != nil)
+			set(&to.Least, from.GetLeast(), from.Least != nil)
+		}
+	}
+	set(&rails.DeniedShareShift, g.GetDeniedShareShift(), g.DeniedShareShift != nil)
+	set(&rails.NodesLostShare, g.GetNodesLostShare(), g.NodesLostShare != nil)
+	return plan
+}
+
+// set is *to = value where it was given.
+func set[T any](to *T, value T, given bool) {
+	if given {
+		*to = value
+	}
+}
+
+func rolloutAnswer(r controlplane.Rollout) *controlv1.Rollout {
+	answer := &controlv1.Rollout{
+		Id: r.ID, Actor: r.By.Actor, Reason: r.By.Reason, StartedAtMs: r.StartedMs, EndedAtMs: r.EndedMs,
+		Phase: string(r.Phase), Stage: int32(r.Stage + 1), DueAtMs: r.DueMs,
+		Why: valid(r.Why), Trouble: valid(r.Trouble), Waiting: valid(r.Waiting),
+		Tuning: r.Document, Baseline: rolloutRates(r.Baseline), Now: rolloutRates(r.Now),
+	}
+	if p := r.Paused; p != nil {
+		answer.PausedBy, answer.PausedReason, answer.PausedAtMs = p.Actor, p.Reason, p.AtMs
+	}
+	for i, s := range r.Stages {
+		answer.Stages = append(answer.Stages, &controlv1.RolloutProgress{
+			Regions: s.Scope.Regions, Rest: s.Scope.Rest, BakeMs: s.BakeMs, Approval: s.Approval, State: stageState(r, i),
+		})
+	}
+	for _, t := range r.Touched {
+		answer.Regions = append(answer.Regions, &controlv1.RolloutRegion{Region: t.Region, AppliedVersion: t.Applied, RevertedVersion: t.Reverted})
+	}
+	for _, e := range r.Events {
+		answer.Events = append(answer.Events, &controlv1.RolloutEvent{AtMs: e.AtMs, Actor: e.Actor, What: e.What, Text: valid(e.Text)})
+	}
+	return answer
+}
+
+func stageState(r controlplane.Rollout, stage int) string {
+	switch {
+	case r.Phase == controlplane.RolloutDone || stage < r.Stage:
+		return "done"
+	case stage > r.Stage:
+		return "waiting"
+	}
+	return "active"
+}
+
+func rolloutRates(h controlplane.HealthRates) *controlv1.RolloutRates {
+	return &controlv1.RolloutRates{
+		Nodes: int32(h.Nodes), NodesLost: int32(h.NodesLost),
+		ErrorsPerMinute: h.ErrorsPerMinute, RowsPerSecond: h.RowsPerSecond, DegradedShare: h.DegradedShare,
+		DeniedShare: h.DeniedShare, ConvergenceMs: h.ConvergenceMs, LatencyUs: h.LatencyUs,
+	}
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+const (
+	fileBytesMax = 64 << 10
+	watchEvery   = 2 * time.Second
+	callTimeout  = 15 * time.Second // of one look, while watching
+)
+
+type rolloutStart struct {
+	Tuning   string        `required:"" placeholder:"FILE" help:"JSON document of the tuning; fields that are left out have their defaults. - is stdin, and default and rfc are built in."`
+	Plan     string        `xor:"plan" placeholder:"FILE" help:"JSON document of the plan: stages, baseline_ms, apply_timeout_ms, guardrails."`
+	Stage    []string      `xor:"plan" sep:"none" placeholder:"WHERE" help:"A stage of the plan, in order: regions (eu,us), a share of all (50%), or all; with :approval behind it, it waits for a person."`
+	Bake     time.Duration `default:"5m" help:"How long each --stage is watched."`
+	Baseline time.Duration `default:"1m" help:"How long health is measured before each --stage."`
+	ID       string        `name:"id" placeholder:"NAME" help:"Name of the rollout. Started again under its name, it is not started twice."`
+	Watch    bool          `help:"Watch it until it is over, as status --watch does."`
+	by
+}
+
+// Run starts a rollout.
+func (r rolloutStart) Run(c *call) error {
+	actor, err := c.actor(r.Actor)
+	if err != nil {
+		return err
+	}
+	document, err := tuningDocument(r.Tuning)
+	if err != nil {
+		return wrong(err)
+	}
+	plan, err := r.plan()
+	if err != nil {
+		return wrong(err)
+	}
+	answer, err := c.rollouts.StartRollout(c.ctx, connect.NewRequest(&controlv1.StartRolloutRequest{Actor: actor, Reason: r.Reason, Id: r.ID, Tuning: document, Plan: plan}))
+	if err != nil {
+		return err
+	}
+	if r.Watch {
+		return c.watch(answer.Msg.GetRollout().GetId(), watchEvery)
+	}
+	return c.print(answer.Msg, func(w io.Writer) {
+		c.writeRollout(w, answer.Msg.GetRollout())
+		_, _ = fmt.Fprintf(w, "\nFollow it with: weirctl rollout status --watch %s\n", plain(answer.Msg.GetRollout().GetId()))
+	})
+}
+
+// wrong is an error of a file or a flag.
+func wrong(err error) error {
+	return &told{err, exitUsage, "Correct it and try again; see weirctl rollout start --help."}
+}
+
+// tuningDocument reads a file, stdin, or a built-in document.
+func tuningDocument(name string) (string, error) {
+	if preset, err := tuning.Preset(name); err == nil {
+		b, err := preset.Document()
+		return string(b), err
+	}
+	text, err := readFile(name)
+	return string(text), err
+}
+
+func readFile(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(io.LimitReader(os.Stdin, fileBytesMax))
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	return io.ReadAll(io.LimitReader(f, fileBytesMax))
+}
+
+func (r rolloutStart) plan() (*controlv1.RolloutPlan, error) {
+	plan := &controlv1.RolloutPlan{}
+	if r.Plan != "" {
+		text, err := readFile(r.Plan)
+		if err != nil {
+			return nil, err
+		}
+		if err := protojson.Unmarshal(text, plan); err != nil {
+			return nil, fmt.Errorf("plan %s: %w", r.Plan, err)
+		}
+		return plan, nil
+	}
+	if len(r.Stage) == 0 {
+		return nil, errors.New("no stage is named: say where it begins with --stage REGION, and --stage all where it ends, or give a --plan")
+	}
+	bakeMs, baselineMs := r.Bake.Milliseconds(), r.Baseline.Milliseconds()
+	plan.BaselineMs = &baselineMs
+	for _, text := range r.Stage {
+		stage, err := parseStage(text)
+		if err != nil {
+			return nil, err
+		}
+		stage.BakeMs = &bakeMs
+		plan.Stages = append(plan.Stages, stage)
+	}
+	return plan, nil
+}
+
+// parseStage reads "eu,us", "50%" or "all", with or without ":approval".
+func parseStage(text string) (*controlv1.RolloutStage, error) {
+	where, approval := strings.CutSuffix(text, ":approval")
+	stage := &controlv1.RolloutStage{Approval: approval}
+	share, isShare := strings.CutSuffix(where, "%")
+	switch {
+	case where == "all":
+		stage.All = true
+	case isShare:
+		percent, err := strconv.ParseInt(share, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("stage %q: %q is not a whole number of percent", text, share)
+		}
+		stage.SharePercent = int32(percent)
+	default:
+		stage.Regions = strings.Split(where, ",")
+	}
+	return stage, nil
+}
+
+type rolloutStatus struct {
+	ID    string        `arg:"" optional:"" name:"id" help:"The rollout; default: the newest."`
+	Watch bool          `help:"Look again and again, until it is over."`
+	Every time.Duration `default:"2s" help:"Time between two looks of --watch."`
+}
+
+// Run shows a rollout.
+func (r rolloutStatus) Run(c *call) error {
+	if r.Watch {
+		return c.watch(r.ID, max(r.Every, 10*time.Millisecond))
+	}
+	answer, err := c.rollouts.RolloutStatus(c.ctx, connect.NewRequest(&controlv1.RolloutStatusRequest{Id: r.ID}))
+	if err != nil {
+		return err
+	}
+	return c.print(answer.Msg, func(w io.Writer) { c.writeRollout(w, answer.Msg.GetRollout()) })
+}
+
+// on is the rollout that an action is about. It is named: the newest may be another by now.
+type on struct {
+	ID string `arg:"" name:"id" help:"The rollout."`
+	by
+}
+
+func (o on) operate(c *call, action controlv1.RolloutAction) error {
+	actor, err := c.actor(o.Actor)
+	if err != nil {
+		return err
+	}
+	answer, err := c.rollouts.OperateRollout(c.ctx, connect.NewRequest(&controlv1.OperateRolloutRequest{Actor: actor, Reason: o.Reason, Id: o.ID, Action: action}))
+	if err != nil {
+		return err
+	}
+	return c.print(answer.Msg, func(w io.Writer) { c.writeRollout(w, answer.Msg.GetRollout()) })
+}
+
+type (
+	rolloutApprove  struct{ on }
+	rolloutPause    struct{ on }
+	rolloutResume   struct{ on }
+	rolloutAbort    struct{ on }
+	rolloutRollback struct{ on }
+)
+
+// Run approves.
+func (r rolloutApprove) Run(c *call) error {
+	return r.operate(c, controlv1.RolloutAction_ROLLOUT_ACTION_APPROVE)
+}
+
+// Run pauses.
+func (r rolloutPause) Run(c *call) error {
+	return r.operate(c, controlv1.RolloutAction_ROLLOUT_ACTION_PAUSE)
+}
+
+// Run resumes.
+func (r rolloutResume) Run(c *call) error {
+	return r.operate(c, controlv1.RolloutAction_ROLLOUT_ACTION_RESUME)
+}
+
+// Run aborts.
+func (r rolloutAbort) Run(c *call) error {
+	return r.operate(c, controlv1.RolloutAction_ROLLOUT_ACTION_ABORT)
+}
+
+// Run rolls back.
+func (r rolloutRollback) Run(c *call) error {
+	return r.operate(c, controlv1.RolloutAction_ROLLOUT_ACTION_ROLLBACK)
+}
+
+type rolloutHistory struct {
+	ID string `arg:"" optional:"" name:"id" help:"What happened in one rollout; default: the list of them."`
+}
+
+// Run lists rollouts, or what happened in one.
+func (r rolloutHistory) Run(c *call) error {
+	if r.ID != "" {
+		answer, err := c.rollouts.RolloutStatus(c.ctx, connect.NewRequest(&controlv1.RolloutStatusRequest{Id: r.ID}))
+		if err != nil {
+			return err
+		}
+		return c.print(answer.Msg, func(w io.Writer) { writeEvents(w, answer.Msg.GetRollout()) })
+	}
+	answer, err := c.rollouts.ListRollouts(c.ctx, connect.NewRequest(&controlv1.ListRolloutsRequest{}))
+	if err != nil {
+		return err
+	}
+	return c.print(answer.Msg, func(w io.Writer) { writeRollouts(w, answer.Msg) })
+}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+// watch shows a rollout whenever it has moved, until it is over. What does not answer
+// for a while is looked for again: the rollout goes on without us.
+func (c *call) watch(id string, every time.Duration) error {
+	last, troubled := "", 0
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		r, err := c.lookAt(id)
+		switch {
+		case err == nil:
+			troubled = 0
+		case connect.CodeOf(err) == connect.CodeUnavailable && troubled < 10 && last != "":
+			troubled++
+		default:
+			return err
+		}
+		if err == nil {
+			id = r.GetId()
+			if moved := standing(r); moved != last {
+				last = moved
+				if err := c.printMove(r, moved); err != nil {
+					return err
+				}
+			}
+			if r.GetEndedAtMs() > 0 {
+				return outcome(r)
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-c.patient.Done():
+			return &told{c.patient.Err(), exitFailure, "The rollout goes on: see weirctl rollout status."}
+		}
+	}
+}
+
+func (c *call) lookAt(id string) (*controlv1.Rollout, error) {
+	ctx, cancel := context.WithTimeout(c.patient, callTimeout)
+	defer cancel()
+	answer, err := c.rollouts.RolloutStatus(ctx, connect.NewRequest(&controlv1.RolloutStatusRequest{Id: id}))
+	if err != nil {
+		return nil, err
+	}
+	return answer.Msg.GetRollout(), nil
+}
+
+func (c *call) printMove(r *controlv1.Rollout, moved string) error {
+	return c.print(&controlv1.RolloutStatusResponse{Rollout: r}, func(w io.Writer) {
+		_, _ = fmt.Fprintf(w, "%s  %s\n", moment(c.now().UnixMilli()), plain(moved))
+	})
+}
+
+// outcome fails the command unless the rollout is done.
+func outcome(r *controlv1.Rollout) error {
+	if r.GetPhase() == "done" {
+		return nil
+	}
+	return &told{fmt.Errorf("rollout %s is %s: %s", r.GetId(), words(r.GetPhase()), r.GetWhy()), exitFailure,
+		"All regions have their previous tuning back. What happened: weirctl rollout history " + plain(r.GetId()) + "."}
+}
+
+func words(phase string) string { return strings.ReplaceAll(phase, "_", " ") }
+
+// standing is where a rollout stands, in a line.
+func standing(r *controlv1.Rollout) string {
+	var b strings.Builder
+	if r.GetEndedAtMs() == 0 {
+		_, _ = fmt.Fprintf(&b, "stage %d of %d: ", r.GetStage(), len(r.GetStages()))
+	}
+	b.WriteString(words(r.GetPhase()))
+	if by := r.GetPausedBy(); by != "" {
+		_, _ = fmt.Fprintf(&b, ", paused by %s: %s", by, r.GetPausedReason())
+	}
+	for _, more := range []string{r.GetWhy(), r.GetWaiting(), trouble(r)} {
+		if more != "" {
+			b.WriteString(": " + more)
+		}
+	}
+	return b.String()
+}
+
+func trouble(r *controlv1.Rollout) string {
+	if r.GetTrouble() == "" {
+		return ""
+	}
+	return "trouble, tried again: " + r.GetTrouble()
+}
+
+func (c *call) writeRollout(w io.Writer, r *controlv1.Rollout) {
+	_, _ = fmt.Fprintf(w, "rollout %s, %s\n", plain(r.GetId()), plain(standing(r)))
+	t := newTable(w)
+	t.row("started", fmt.Sprintf("%s by %s: %s", c.ago(r.GetStartedAtMs()), r.GetActor(), r.GetReason()))
+	if at := r.GetEndedAtMs(); at > 0 {
+		t.row("ended", c.ago(at))
+	} else if at := r.GetDueAtMs(); at > 0 && r.GetPausedBy() == "" {
+		t.row("due", c.in(at))
+	}
+	t.row("tuning", r.GetTuning())
+	t.flush()
+
+	_, _ = fmt.Fprintln(w)
+	t = newTable(w)
+	t.row("STAGE", "REGIONS", "BAKE", "APPROVAL", "STATE")
+	for i, s := range r.GetStages() {
+		t.row(fmt.Sprint(i+1), regions(s), span(s.GetBakeMs()), yes(s.GetApproval()), s.GetState())
+	}
+	t.flush()
+	c.writeRates(w, r)
+	switch {
+	case r.GetPhase() == "awaiting_approval":
+		_, _ = fmt.Fprintf(w, "\nLet it go on with: weirctl rollout approve %s --reason TEXT\n", plain(r.GetId()))
+	case r.GetPausedBy() != "":
+		_, _ = fmt.Fprintf(w, "\nLet it go on with: weirctl rollout resume %s --reason TEXT\n", plain(r.GetId()))
+	}
+}
+
+// writeRates shows what guardrails compare, once there is something to compare.
+func (c *call) writeRates(w io.Writer, r *controlv1.Rollout) {
+	before, now := r.GetBaseline(), r.GetNow()
+	if before.GetNodes() == 0 && now.GetNodes() == 0 && now.GetNodesLost() == 0 {
+		return
+	}
+	_, _ = fmt.Fprintln(w)
+	t := newTable(w)
+	t.row("HEALTH OF STAGE "+fmt.Sprint(r.GetStage()), "BEFORE", "NOW")
+	t.row("nodes heard of", fmt.Sprint(before.GetNodes()), fmt.Sprint(now.GetNodes()))
+	t.row("nodes lost", fmt.Sprint(before.GetNodesLost()), fmt.Sprint(now.GetNodesLost()))
+	for _, f := range []struct {
+		name        string
+		before, now *float64
+	}{
+		{"errors a node and minute", before.ErrorsPerMinute, now.ErrorsPerMinute},
+		{"MySQL rows a node and second", before.RowsPerSecond, now.RowsPerSecond},
+		{"share denied", before.DeniedShare, now.DeniedShare},
+		{"share without the origin", before.DegradedShare, now.DegradedShare},
+		{"convergence delay, ms", before.ConvergenceMs, now.ConvergenceMs},
+		{"decision latency, µs", before.LatencyUs, now.LatencyUs},
+	} {
+		t.row(f.name, measured(f.before), measured(f.now))
+	}
+	t.flush()
+}
+
+func measured(v *float64) string {
+	if v == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.4g", *v)
+}
+
+func regions(s *controlv1.RolloutProgress) string {
+	names := strings.Join(s.GetRegions(), ", ")
+	switch {
+	case s.GetRest() && names != "":
+		return names + " and regions to come"
+	case s.GetRest():
+		return "regions to come"
+	}
+	return names
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "-"
+}
+
+func writeRollouts(w io.Writer, list *controlv1.ListRolloutsResponse) {
+	if len(list.GetRollouts()) == 0 {
+		_, _ = fmt.Fprintln(w, "there has been no rollout yet: see weirctl rollout start --help")
+		return
+	}
+	t := newTable(w)
+	t.row("ID", "STARTED", "BY", "REASON", "TOOK", "RESULT")
+	for _, r := range list.GetRollouts() {
+		took, result := "-", words(r.GetPhase())
+		if at := r.GetEndedAtMs(); at > 0 {
+			took = span(at - r.GetStartedAtMs())
+		}
+		if r.GetWhy() != "" {
+			result += ": " + r.GetWhy()
+		}
+		t.row(r.GetId(), moment(r.GetStartedAtMs()), r.GetActor(), r.GetReason(), took, result)
+	}
+	t.flush()
+}
+
+func writeEvents(w io.Writer, r *controlv1.Rollout) {
+	t := newTable(w)
+	t.row("AT", "BY", "WHAT", "")
+	for _, e := range r.GetEvents() {
+		t.row(moment(e.GetAtMs()), e.GetActor(), words(e.GetWhat()), e.GetText())
+	}
+	t.flush()
+}

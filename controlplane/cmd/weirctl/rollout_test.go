@@ -1,0 +1,240 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// rollouts are rollouts in memory. Each look takes the next of phases.
+type rollouts struct {
+	list   []controlplane.Rollout
+	phases []controlplane.RolloutPhase
+	by     controlplane.By
+	err    error
+}
+
+func (s *rollouts) Start(_ context.Context, id string, spec controlplane.RolloutSpec, by controlplane.By) (controlplane.Rollout, error) {
+	if s.err != nil {
+		return controlplane.Rollout{}, s.err
+	}
+	r, err := controlplane.NewRollout(id, spec, by, []string{"eu", "us"}, now.UnixMilli())
+	if err != nil {
+		return controlplane.Rollout{}, err
+	}
+	s.list, s.by = append([]controlplane.Rollout{*r}, s.list...), by
+	return *r, nil
+}
+
+func (s *rollouts) Operate(_ context.Context, id string, action controlplane.RolloutAction, by controlplane.By) (controlplane.Rollout, error) {
+	r, err := s.Status(context.Background(), id)
+	if err != nil {
+		return r, err
+	}
+	s.by = by
+	_, err = r.Operate(action, by, now.UnixMilli())
+	return r, err
+}
+
+func (s *rollouts) Status(_ context.Context, id string) (controlplane.Rollout, error) {
+	for i := range s.list {
+		r := &s.list[i]
+		if r.ID != id {
+			continue
+		}
+		if len(s.phases) > 0 {
+			r.Phase, s.phases = s.phases[0], s.phases[1:]
+			if r.Phase.Over() {
+				r.EndedMs = now.UnixMilli()
+			}
+		}
+		return *r, s.err
+	}
+	return controlplane.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
+}
+
+func (s *rollouts) List(context.Context) ([]controlplane.RolloutSummary, error) {
+	var list []controlplane.RolloutSummary
+	for _, r := range s.list {
+		list = append(list, r.Summary())
+	}
+	return list, s.err
+}
+
+func path(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "file.json")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+var document30 = func() string {
+	t := tuning.Default()
+	t.Floor = 0.3
+	b, err := t.Document()
+	if err != nil {
+		panic(err)
+	}
+	return string(b)
+}()
+
+func TestRolloutStartAndStatus(t *testing.T) {
+	w := newWorld(t)
+	file := path(t, `{"floor":0.3}`)
+	w.want(t, w.run(t, "rollout", "start", "--tuning", file, "--stage", "eu", "--stage", "all:approval", "--bake", "10m", "--id", "r1", "--reason", "fewer rows"), exitOK, `
+rollout r1, stage 1 of 2: measuring
+started  0s ago by os-user: fewer rows
+tuning   `+document30+`
+
+STAGE  REGIONS                 BAKE  APPROVAL  STATE
+1      eu                      10m   -         active
+2      us and regions to come  10m   yes       waiting
+
+Follow it with: weirctl rollout status --watch r1
+`)
+	if want := (controlplane.By{Actor: "os-user", Reason: "fewer rows"}); w.rollouts.by != want {
+		t.Errorf("by %+v", w.rollouts.by)
+	}
+	r := &w.rollouts.list[0]
+	share, least := 0.25, 7.0
+	r.Phase, r.Stage, r.DueMs = controlplane.RolloutBaking, 1, now.Add(90*time.Second).UnixMilli()
+	r.Baseline, r.Now = controlplane.HealthRates{Nodes: 2}, controlplane.HealthRates{Nodes: 1, NodesLost: 1, DeniedShare: &share, ErrorsPerMinute: &least}
+	r.Trouble = "MySQL does not\nanswer"
+	w.want(t, w.run(t, "rollout", "status"), exitOK, `
+rollout r1, stage 2 of 2: baking: trouble, tried again: MySQL does not answer
+started  0s ago by os-user: fewer rows
+due      in 1m30s
+tuning   `+document30+`
+
+STAGE  REGIONS                 BAKE  APPROVAL  STATE
+1      eu                      10m   -         done
+2      us and regions to come  10m   yes       active
+
+HEALTH OF STAGE 2             BEFORE  NOW
+nodes heard of                2       1
+nodes lost                    0       1
+errors a node and minute      -       7
+MySQL rows a node and second  -       -
+share denied                  -       0.25
+share without the origin      -       -
+convergence delay, ms         -       -
+decision latency, µs          -       -
+`)
+	if code := w.run(t, "rollout", "status", "r1", "--json"); code != exitOK || !json.Valid(w.stdout.Bytes()) || !strings.Contains(w.stdout.String(), `"phase": "baking"`) {
+		t.Errorf("exit %d, %s", code, w.stdout.String())
+	}
+}
+
+// A plan from a file, whatever it leaves out being the default.
+func TestRolloutPlanFile(t *testing.T) {
+	w := newWorld(t)
+	plan := path(t, `{"stages":[{"sharePercent":50,"bakeMs":"1000"},{"all":true}],"baselineMs":"0","guardrails":{"errorsPerMinute":{"least":60},"latencyUs":{"off":true},"deniedShareShift":0}}`)
+	if code := w.run(t, "rollout", "start", "--tuning", "rfc", "--plan", plan, "--id", "r1", "--reason", "x"); code != exitOK {
+		t.Fatalf("exit %d, %s", code, w.stderr.String())
+	}
+	want := controlplane.DefaultRolloutPlan()
+	want.BaselineMs = 0
+	want.Stages = []controlplane.RolloutStage{{SharePercent: 50, BakeMs: 1000}, {All: true, BakeMs: 300_000}}
+	want.Guardrails.ErrorsPerMinute.Least, want.Guardrails.LatencyUs.Off, want.Guardrails.DeniedShareShift = 60, true, 0
+	if got := w.rollouts.list[0].Spec.Plan; fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%+v\nwant %+v", got, want)
+	}
+}
+
+func TestRolloutActions(t *testing.T) {
+	w := newWorld(t)
+	w.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "all:approval", "--id", "r1", "--reason", "x")
+	for _, tc := range []struct {
+		action string
+		phase  controlplane.RolloutPhase
+		says   string
+	}{
+		{"approve", controlplane.RolloutAwaiting, "rollout r1, stage 1 of 1: measuring\n"},
+		{"pause", controlplane.RolloutBaking, "rollout r1, stage 1 of 1: baking, paused by ann: because\n"},
+		{"resume", controlplane.RolloutBaking, "rollout r1, stage 1 of 1: baking\n"},
+		{"abort", controlplane.RolloutBaking, "rollout r1, stage 1 of 1: rolling back: aborted by ann: because\n"},
+		{"rollback", controlplane.RolloutDone, "rollout r1, stage 1 of 1: rolling back: rolled back by ann: because\n"},
+	} {
+		w.rollouts.list[0].Phase = tc.phase
+		if code := w.run(t, "rollout", tc.action, "r1", "--reason", "because", "--actor", "ann"); code != exitOK || !strings.HasPrefix(w.stdout.String(), tc.says) {
+			t.Errorf("%s: exit %d, %s%s", tc.action, code, w.stdout.String(), w.stderr.String())
+		}
+		if w.rollouts.by.Reason != "because" {
+			t.Errorf("%s: by %+v", tc.action, w.rollouts.by)
+		}
+	}
+	w.rollouts.list[0].Phase = controlplane.RolloutDone
+	if code := w.run(t, "rollout", "abort", "r1", "--reason", "x"); code != exitFailure || !strings.Contains(w.stderr.String(), "rollout r1 is done: take it back with rollback") || !strings.Contains(w.stderr.String(), "weirctl rollout status") {
+		t.Errorf("exit %d, %s", code, w.stderr.String())
+	}
+	if code := w.run(t, "rollout", "abort", "r2", "--reason", "x"); code != exitFailure || !strings.Contains(w.stderr.String(), `there is no rollout "r2"`) {
+		t.Errorf("exit %d, %s", code, w.stderr.String())
+	}
+}
+
+// "status --watch": a line a move, until it is over; the exit code is the outcome.
+func TestRolloutWatch(t *testing.T) {
+	w := newWorld(t)
+	w.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "all", "--id", "r1", "--reason", "x")
+	w.rollouts.phases = []controlplane.RolloutPhase{controlplane.RolloutMeasuring, controlplane.RolloutBaking, controlplane.RolloutBaking, controlplane.RolloutDone}
+	w.want(t, w.run(t, "rollout", "status", "--watch", "--every", "10ms", "r1", "--timeout", "1ns"), exitOK, `
+2026-01-02 15:04:05Z  stage 1 of 1: measuring
+2026-01-02 15:04:05Z  stage 1 of 1: baking
+2026-01-02 15:04:05Z  done
+`)
+	w.rollouts.list[0].EndedMs, w.rollouts.list[0].Why = 0, "stage 1 (eu): errors"
+	w.rollouts.phases = []controlplane.RolloutPhase{controlplane.RolloutRollingBack, controlplane.RolloutRolledBack}
+	w.want(t, w.run(t, "rollout", "status", "--watch", "--every", "10ms", "r1"), exitFailure, `
+2026-01-02 15:04:05Z  stage 1 of 1: rolling back: stage 1 (eu): errors
+2026-01-02 15:04:05Z  rolled back: stage 1 (eu): errors
+`)
+	if want := "weirctl: rollout r1 is rolled back: stage 1 (eu): errors\nAll regions have their previous tuning back. What happened: weirctl rollout history r1.\n"; w.stderr.String() != want {
+		t.Errorf("%q", w.stderr.String())
+	}
+}
+
+func TestRolloutHistory(t *testing.T) {
+	w := newWorld(t)
+	w.want(t, w.run(t, "rollout", "history"), exitOK, "there has been no rollout yet: see weirctl rollout start --help\n")
+	if code := w.run(t, "rollout", "status"); code != exitFailure || !strings.Contains(w.stderr.String(), "there has been no rollout yet") {
+		t.Errorf("exit %d, %s", code, w.stderr.String())
+	}
+	w.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "all", "--id", "r1", "--reason", "x")
+	r := &w.rollouts.list[0]
+	r.Phase, r.EndedMs, r.Why = controlplane.RolloutRolledBack, now.Add(time.Hour).UnixMilli(), "stage 1 (eu): errors"
+	w.want(t, w.run(t, "rollout", "history"), exitOK, `
+ID  STARTED               BY       REASON  TOOK  RESULT
+r1  2026-01-02 15:04:05Z  os-user  x       1h    rolled back: stage 1 (eu): errors
+`)
+	w.want(t, w.run(t, "rollout", "history", "r1"), exitOK, `
+AT                    BY       WHAT   
+2026-01-02 15:04:05Z  os-user  start  x
+`)
+}
+
+func TestRolloutStartRefusals(t *testing.T) {
+	w := newWorld(t)
+	for says, args := range map[string][]string{
+		"no stage is named":                {"--tuning", "rfc"},
+		"no such file":                     {"--tuning", "/does/not/exist", "--stage", "all"},
+		"is not a whole number of percent": {"--tuning", "rfc", "--stage", "half%"},
+		"unknown field":                    {"--tuning", "rfc", "--plan", path(t, `{"stage":[]}`)},
+		"floor is 2 (0 to 1)":              {"--tuning", path(t, `{"floor":2}`), "--stage", "all"},
+		"share_percent is 101":             {"--tuning", "rfc", "--stage", "101%"},
+		`region "mars" has no live node`:   {"--tuning", "rfc", "--stage", "mars"},
+	} {
+		if code := w.run(t, append([]string{"rollout", "start", "--reason", "x"}, args...)...); code != exitUsage || !strings.Contains(w.stderr.String(), says) {
+			t.Errorf("%v: exit %d, %s", args, code, w.stderr.String())
+		}
+	}
+}
