@@ -77,6 +77,11 @@ type balance struct {
 	doubled int64 // at the origin, and never accepted
 }
 
+func (b *balance) add(c balance) {
+	b.lost += c.lost
+	b.doubled += c.doubled
+}
+
 // checkLost holds what is missing against what the nodes say that they have dropped.
 func (w *world) checkLost(r *Report) {
 	for _, n := range w.nodes {
@@ -105,6 +110,7 @@ func (w *world) audit(end bool) balance {
 				if c.accepted[i] > 0 {
 					open[i].cells = append(open[i].cells, window.Cell{Key: a.key, Sequence: c.sequence})
 					open[i].accepted = append(open[i].accepted, c)
+					open[i].accounts = append(open[i].accounts, a)
 				}
 			}
 			w.ledger.missed(a, c, w.nodesOf)
@@ -120,6 +126,7 @@ func (w *world) audit(end bool) balance {
 type auditBatch struct {
 	cells    []window.Cell
 	accepted []*cellAccount
+	accounts []*account
 }
 
 func (w *world) compare(region int, batch *auditBatch, b *balance) {
@@ -131,8 +138,9 @@ func (w *world) compare(region int, batch *auditBatch, b *balance) {
 	for i, total := range totals {
 		c := batch.accepted[i]
 		accepted := c.accepted[region]
-		b.lost += max(0, accepted-total)
-		b.doubled += max(0, total-accepted)
+		found := balance{max(0, accepted-total), max(0, total-accepted)}
+		b.add(found)
+		batch.accounts[i].books.add(found)
 		if total < accepted && w.firstLost == "" {
 			w.firstLost = fmt.Sprintf("the origin of %s holds %d of %v, cell %d, and %d were accepted", w.regions[region].name, total, batch.cells[i].Key, c.sequence, accepted)
 		}

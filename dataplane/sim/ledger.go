@@ -32,9 +32,10 @@ type account struct {
 
 	cells []*cellAccount // those that are not settled yet, oldest first
 
-	offered, admitted int64 // cost
-	warm              int64 // of admitted: before the figures are measured
-	denied            int64 // requests
+	offered, admitted int64   // cost
+	warm              int64   // of admitted: before the figures are measured
+	denied, degraded  int64   // requests
+	books             balance // of the cells that are settled
 	peak              float64
 }
 
@@ -66,12 +67,13 @@ func newLedger(began time.Time, regions, nodes int) *ledger {
 	return &ledger{began: began, regions: regions, nodes: nodes, accounts: make(map[window.Key]*account)}
 }
 
+func (l *ledger) key(r dataplane.Request) window.Key {
+	return window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier, Mode: l.mode, Duration: r.Duration}
+}
+
 // open begins an account for requests like r. homes are the regions with traffic.
 func (l *ledger) open(group string, r dataplane.Request, homes ...int) *account {
-	a := &account{
-		key:   window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier, Mode: l.mode, Duration: r.Duration},
-		limit: r.Limit, group: group,
-	}
+	a := &account{key: l.key(r), limit: r.Limit, group: group}
 	if len(homes) > 1 {
 		a.regions, a.homes = homes, make([]bool, l.regions)
 		for _, h := range homes {
@@ -91,6 +93,9 @@ func (l *ledger) enter(a *account, region int, cost int64, d *dataplane.Decision
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a.offered += cost
+	if d.Source.Degraded() {
+		a.degraded++
+	}
 	if !d.Allowed {
 		a.denied++
 		return

@@ -35,6 +35,13 @@ type link struct {
 	cut     bool // partition: nothing arrives, nothing is refused
 	dead    bool // the node was killed
 	down    bool // whoever calls is refused
+	parts   map[int]part
+}
+
+// part is what is wrong with one shard of the server, behind a link that is not.
+type part struct {
+	cut, down bool    // as of the link
+	mute      float64 // share of replies that get lost
 }
 
 // voyage is one call.
@@ -45,27 +52,37 @@ type voyage struct {
 }
 
 // embark decides a call's fate.
-func (l *link) embark(op string) (voyage, error) {
+func (l *link) embark(op string) (voyage, error) { return l.embarkTo(op, 0) }
+
+// embarkTo is embark to one of a server's shards.
+func (l *link) embarkTo(op string, shard int) (voyage, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	random := l.streams[op]
+	way := op
+	if shard > 0 { // shards' loops wake in the same moment too
+		way = fmt.Sprint(op, " ", shard)
+	}
+	random := l.streams[way]
 	if random == nil {
-		random = l.stream(op)
+		random = l.stream(way)
 		if l.streams == nil {
 			l.streams = make(map[string]*rand.Rand)
 		}
-		l.streams[op] = random
+		l.streams[way] = random
 	}
+	there := l.parts[shard]
 	trip := max(l.profile.Delay, 2*time.Microsecond)
 	if l.profile.Jitter > 0 {
 		trip += time.Duration(random.Int64N(int64(l.profile.Jitter) + 1))
 	}
 	v := voyage{there: trip / 2, back: trip - trip/2}
 	switch {
-	case l.dead, l.down, l.profile.Refused > 0 && random.Float64() < l.profile.Refused:
+	case l.dead, l.down, there.down, l.profile.Refused > 0 && random.Float64() < l.profile.Refused:
 		return v, fmt.Errorf("%s: %w", op, errRefused)
-	case l.cut:
+	case l.cut, there.cut:
 		v.sunk = true
+	case there.mute > 0 && random.Float64() < there.mute:
+		v.mute = true
 	case l.profile.Loss > 0 && random.Float64() < l.profile.Loss:
 		v.sunk = random.IntN(2) == 0
 		v.mute = !v.sunk

@@ -13,8 +13,9 @@ import (
 // meters count what the origins are asked for, all nodes together. (The count store has
 // its own, in the terms of a database.)
 type meters struct {
-	commands, trips, keysRead atomic.Int64
-	ambiguousCost             atomic.Int64
+	commands, trips      atomic.Int64
+	keysRead, increments atomic.Int64
+	ambiguousCost        atomic.Int64
 
 	digestBytes, digestBytesRead atomic.Int64
 }
@@ -29,8 +30,11 @@ type remoteOrigin struct {
 	region int
 }
 
+// shard is where a call goes. Nodes have a worker for each shard: one call, one shard.
+func (o *remoteOrigin) shard(cell *window.Cell) int { return o.ShardOf(&cell.Key) }
+
 func (o *remoteOrigin) Read(ctx context.Context, cells []window.Cell) ([]int64, error) {
-	v, err := o.link.embark("origin read")
+	v, err := o.link.embarkTo("origin read", o.shard(&cells[0]))
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +43,7 @@ func (o *remoteOrigin) Read(ctx context.Context, cells []window.Cell) ([]int64, 
 	}
 	o.meters.trips.Add(1)
 	o.meters.commands.Add(int64(len(cells)))
-	o.meters.keysRead.Add(int64(len(cells)+1) / 2) // a key is read with both its cells
+	o.meters.keysRead.Add(keysOf(cells))
 	totals, err := o.Origin.Read(ctx, cells)
 	if err != nil {
 		return nil, err
@@ -47,8 +51,18 @@ func (o *remoteOrigin) Read(ctx context.Context, cells []window.Cell) ([]int64, 
 	return totals, v.homeward(ctx, "origin read")
 }
 
+// keysOf is how many keys cells are of. A key's cells stand together.
+func keysOf(cells []window.Cell) (keys int64) {
+	for i := range cells {
+		if i == 0 || cells[i].Key != cells[i-1].Key {
+			keys++
+		}
+	}
+	return keys
+}
+
 func (o *remoteOrigin) Add(ctx context.Context, adds []dataplane.Add) []dataplane.Added {
-	v, err := o.link.embark("origin add")
+	v, err := o.link.embarkTo("origin add", o.shard(&adds[0].Cell))
 	if err != nil {
 		return slices.Repeat([]dataplane.Added{{Err: err}}, len(adds))
 	}
@@ -59,6 +73,7 @@ func (o *remoteOrigin) Add(ctx context.Context, adds []dataplane.Add) []dataplan
 	}
 	o.meters.trips.Add(1)
 	o.meters.commands.Add(2 * int64(len(adds))) // INCRBY and PEXPIREAT
+	o.meters.increments.Add(int64(len(adds)))
 	added := o.Origin.Add(context.WithoutCancel(ctx), adds)
 	if gone == nil {
 		gone = v.homeward(ctx, "origin add")
@@ -75,7 +90,7 @@ func ambiguous(err error, n int) []dataplane.Added {
 }
 
 func (o *remoteOrigin) Claim(ctx context.Context, claims []dataplane.Claim) []dataplane.Claimed {
-	v, err := o.link.embark("origin claim")
+	v, err := o.link.embarkTo("origin claim", o.shard(&claims[0].Cell))
 	if err != nil {
 		return slices.Repeat([]dataplane.Claimed{{Err: err}}, len(claims))
 	}
@@ -114,7 +129,7 @@ func (o *remoteOrigin) unheard(adds []dataplane.Add) {
 func maybeApplied(err error) error { return fmt.Errorf("%w: %w", dataplane.ErrMaybeApplied, err) }
 
 func (o *remoteOrigin) Raise(ctx context.Context, totals []dataplane.Add) error {
-	v, err := o.link.embark("origin raise")
+	v, err := o.link.embarkTo("origin raise", o.shard(&totals[0].Cell))
 	if err != nil {
 		return err
 	}

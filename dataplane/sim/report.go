@@ -45,6 +45,13 @@ type Report struct {
 	RedisRoundTripsPerS    float64 `json:"redis_round_trips_per_s"`
 	OriginReadsPerTick     float64 `json:"origin_reads_per_tick"` // keys read, a node and replay tick
 
+	OriginIncrementsPerTick float64 `json:"origin_increments_per_tick"` // cells added to, a node and replay tick
+
+	// OriginReadsPerTickUntiered is arithmetic and nothing that was run: what a node would
+	// read if every key were read once in each of the scenario's intervals between syncs,
+	// whatever its pressure. 0 where the scenario names none.
+	OriginReadsPerTickUntiered float64 `json:"origin_reads_per_tick_untiered,omitempty"`
+
 	LostCost      int64 `json:"lost_cost"`      // accepted, and not at the origin when the cell was over
 	DoubledCost   int64 `json:"doubled_cost"`   // at the origin, and never accepted
 	DroppedCost   int64 `json:"dropped_cost"`   // given up by nodes that live, as they say themselves: expired unsent, or the table was full
@@ -87,14 +94,17 @@ type GroupReport struct {
 	AdmittedRateOverLimit float64 `json:"admitted_rate_over_limit"`
 	OfferedCost           int64   `json:"offered_cost"`
 	AdmittedCost          int64   `json:"admitted_cost"`
+	Degraded              int64   `json:"degraded"`
+	LostCost              int64   `json:"lost_cost"`
+	DoubledCost           int64   `json:"doubled_cost"`
 }
 
 // reading is the meters at one moment.
-type reading struct{ commands, trips, keysRead, statements, rowsRead, rowsWritten, digestBytes, digestBytesRead int64 }
+type reading struct{ commands, trips, keysRead, increments, statements, rowsRead, rowsWritten, digestBytes, digestBytesRead int64 }
 
 func (w *world) read() reading {
 	m, s := &w.meters, w.counts.Stats()
-	return reading{m.commands.Load(), m.trips.Load(), m.keysRead.Load(), s.Statements, s.RowsRead, s.RowsWritten, m.digestBytes.Load(), m.digestBytesRead.Load()}
+	return reading{m.commands.Load(), m.trips.Load(), m.keysRead.Load(), m.increments.Load(), s.Statements, s.RowsRead, s.RowsWritten, m.digestBytes.Load(), m.digestBytesRead.Load()}
 }
 
 func (w *world) rates(r *Report, from, to reading, span time.Duration) {
@@ -108,6 +118,7 @@ func (w *world) rates(r *Report, from, to reading, span time.Duration) {
 	r.MySQLRowsWrittenPerS = perS(to.rowsWritten - from.rowsWritten)
 	ticks := float64(len(w.nodes)) * span.Seconds() / r.Tuning.Document.ReplayTick.Std().Seconds()
 	r.OriginReadsPerTick = round(float64(to.keysRead-from.keysRead)/ticks, 3)
+	r.OriginIncrementsPerTick = round(float64(to.increments-from.increments)/ticks, 3)
 }
 
 // sum fills in what the books and the meters say at the end.
@@ -145,12 +156,16 @@ type tally struct {
 	keys, atLimit      int
 	worst, peaks, rate float64
 	offered, admitted  int64
+	degraded           int64
+	books              balance
 }
 
 func (t *tally) add(a *account, measuredS float64) {
 	t.keys++
 	t.offered += a.offered
 	t.admitted += a.admitted
+	t.degraded += a.degraded
+	t.books.add(a.books)
 	t.worst = max(t.worst, a.peak)
 	if a.denied == 0 && a.peak < 1 {
 		return
@@ -161,7 +176,8 @@ func (t *tally) add(a *account, measuredS float64) {
 }
 
 func (t *tally) report(name string) GroupReport {
-	g := GroupReport{Name: name, Keys: t.keys, KeysAtLimit: t.atLimit, AdmittedOverLimit: round(t.worst, 4), OfferedCost: t.offered, AdmittedCost: t.admitted}
+	g := GroupReport{Name: name, Keys: t.keys, KeysAtLimit: t.atLimit, AdmittedOverLimit: round(t.worst, 4), OfferedCost: t.offered, AdmittedCost: t.admitted,
+		Degraded: t.degraded, LostCost: t.books.lost, DoubledCost: t.books.doubled}
 	if t.atLimit > 0 {
 		g.AdmittedOverLimitMean = round(t.peaks/float64(t.atLimit), 4)
 		g.AdmittedRateOverLimit = round(t.rate/float64(t.atLimit), 4)

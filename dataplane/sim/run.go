@@ -160,6 +160,10 @@ func (w *world) traffic(s Scenario, duration time.Duration, report *Report) {
 	}}})
 	w.play(g, duration)
 	w.rates(report, before, w.read(), duration-warmup)
+	if s.SyncedEvery > 0 {
+		ticks := s.SyncedEvery.Seconds() / report.Tuning.Document.ReplayTick.Std().Seconds()
+		report.OriginReadsPerTickUntiered = round(float64(len(w.ledger.order))/ticks, 3)
+	}
 	report.Simulated.DurationS = duration.Seconds()
 	report.Simulated.MeasuredS = (duration - warmup).Seconds()
 }

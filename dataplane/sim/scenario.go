@@ -27,6 +27,10 @@ type Scenario struct {
 	// need not be filled in: headroom, mode, knobs. The zero value sets nothing.
 	Namespace dataplane.NamespaceRow
 
+	// SyncedEvery is the interval between two syncs of a key of normal pressure in the
+	// estimate mode, for the arithmetic of Report.OriginReadsPerTickUntiered; 0 for none.
+	SyncedEvery time.Duration
+
 	// LosesCost is true where nodes are killed or data is wiped: there cost may be lost,
 	// and elsewhere that is a violation.
 	LosesCost bool
@@ -41,8 +45,11 @@ func Scenarios() []Scenario {
 		steadyScenario(), burstScenario("burst", headroomKick), burstScenario("burst-wait", headroomWait),
 		surgeScenario("surge", headroomKick), surgeScenario("surge-wait", headroomWait), spreadScenario(),
 		rfcScenario("rfc", 1, 1, 2*time.Minute), rfcScenario("rfc10x", 10, 5, 75*time.Second),
+		tiersScenario("tiers", tiersKeys, 0), tiersScenario("tiers-counting", tiersKeys, 1),
+		replayScenario("replay-1ms", time.Millisecond, replayKeys), replayScenario("replay-10ms", 10*time.Millisecond, replayKeys),
+		replayScenario("replay-50ms", 50*time.Millisecond, replayKeys),
 		zipfScenario(), diurnalScenario(), rotationScenario(), twoNodesScenario(),
-		partitionScenario(), crashScenario(), wipeScenario(), slowDatabaseScenario(), lossyScenario(), skewScenario(),
+		partitionScenario(), shardsScenario(), crashScenario(), wipeScenario(), slowDatabaseScenario(), lossyScenario(), skewScenario(),
 	}
 }
 

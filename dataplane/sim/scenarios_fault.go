@@ -49,6 +49,37 @@ func partitionScenario() Scenario {
 	}
 }
 
+func shardsScenario() Scenario {
+	const shards = 4
+	return Scenario{
+		Name:    "shards",
+		Summary: "four shards of a region's Redis: one hangs, one is gone, one loses replies",
+		Doc: "1 region of 3 nodes whose Redis has 4 shards, 200 callers at twice their limits, in groups by the shard that their keys are on. At a quarter of the run, for a sixth of it, shard 1 hangs, shard 2 refuses, and shard 3 loses every tenth reply. " +
+			"Keys of shard 0 must not notice: none of their decisions is degraded, and none of their cost lost or counted twice. The cuts are shorter than a window, so that the cost that waits is sent afterwards: lost_cost must be 0 on all shards. " +
+			"Only shard 3 may count twice, at most what was ambiguous.",
+		Duration: 2 * time.Minute,
+		Shape:    Shape{Nodes: []int{3}, Origin: Profile{Delay: time.Millisecond}, Counts: farMySQL, Shards: shards},
+		plan: func(w *world, duration time.Duration) (g agenda) {
+			for i := range 200 {
+				r := request(fmt.Sprintf("sharded-%d", i), 100, time.Minute)
+				key := w.ledger.key(r)
+				a := w.ledger.open(fmt.Sprintf("shard %d", w.regions[0].origin.ShardOf(&key)), r, 0)
+				g.push(w.caller(a, i, []int{0}, 200, 1))
+			}
+			suffer := func(parts map[int]part) func() {
+				return func() {
+					for _, n := range w.nodes {
+						n.toOrigin.set(func(l *link) { l.parts = parts })
+					}
+				}
+			}
+			g.at(duration/4, suffer(map[int]part{1: {cut: true}, 2: {down: true}, 3: {mute: 0.1}}))
+			g.at(duration/4+duration/6, suffer(nil))
+			return g
+		},
+	}
+}
+
 func crashScenario() Scenario {
 	return Scenario{
 		Name:     "crash",

@@ -42,7 +42,7 @@ func TestReportHasItsFields(t *testing.T) {
 	}
 	for _, field := range []string{
 		"scenario", "seed", "tuning", "simulated", "admitted_over_limit", `convergence_delay_ms":{"p50`, `"p99`, "mysql_rows_read_per_s",
-		"mysql_rows_written_per_s", "redis_commands_per_s", "origin_reads_per_tick", "lost_cost", "bytes_per_key", `"violations":[]`,
+		"mysql_rows_written_per_s", "redis_commands_per_s", "origin_reads_per_tick", "origin_increments_per_tick", "lost_cost", "bytes_per_key", `"violations":[]`,
 	} {
 		if !strings.Contains(string(text), field) {
 			t.Errorf("no %s in %s", field, text)

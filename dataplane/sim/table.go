@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -11,31 +12,44 @@ import (
 type figure struct {
 	name  string
 	value func(*Report) float64
+	some  bool // only some scenarios have it: not shown where it is 0
+}
+
+// shown leaves out the figures that none of the reports has.
+func shown(reports ...*Report) (list []figure) {
+	for _, f := range figures {
+		if !f.some || slices.ContainsFunc(reports, func(r *Report) bool { return f.value(r) != 0 }) {
+			list = append(list, f)
+		}
+	}
+	return list
 }
 
 // figures are what reports are compared by. Names are those of the JSON form.
 var figures = []figure{
-	{"admitted_over_limit", func(r *Report) float64 { return r.AdmittedOverLimit }},
-	{"admitted_over_limit_mean", func(r *Report) float64 { return r.AdmittedOverLimitMean }},
-	{"admitted_rate_over_limit", func(r *Report) float64 { return r.AdmittedRateOverLimit }},
-	{"convergence_delay_ms.p50", func(r *Report) float64 { return float64(r.ConvergenceDelayMs.P50) }},
-	{"convergence_delay_ms.p99", func(r *Report) float64 { return float64(r.ConvergenceDelayMs.P99) }},
-	{"convergence_delay_ms.unknown_share", func(r *Report) float64 { return r.ConvergenceDelayMs.UnknownShare }},
-	{"convergence_delay_hot_ms.p50", func(r *Report) float64 { return float64(r.ConvergenceDelayHotMs.P50) }},
-	{"convergence_delay_hot_ms.p99", func(r *Report) float64 { return float64(r.ConvergenceDelayHotMs.P99) }},
-	{"convergence_delay_hot_ms.unknown_share", func(r *Report) float64 { return r.ConvergenceDelayHotMs.UnknownShare }},
-	{"mysql_rows_read_per_s", func(r *Report) float64 { return r.MySQLRowsReadPerS }},
-	{"mysql_rows_written_per_s", func(r *Report) float64 { return r.MySQLRowsWrittenPerS }},
-	{"mysql_statements_per_s", func(r *Report) float64 { return r.MySQLStatementsPerS }},
-	{"digest_bytes_written_per_s", func(r *Report) float64 { return r.DigestBytesWrittenPerS }},
-	{"digest_bytes_read_per_s", func(r *Report) float64 { return r.DigestBytesReadPerS }},
-	{"redis_commands_per_s", func(r *Report) float64 { return r.RedisCommandsPerS }},
-	{"redis_round_trips_per_s", func(r *Report) float64 { return r.RedisRoundTripsPerS }},
-	{"origin_reads_per_tick", func(r *Report) float64 { return r.OriginReadsPerTick }},
-	{"lost_cost", func(r *Report) float64 { return float64(r.LostCost) }},
-	{"dropped_cost", func(r *Report) float64 { return float64(r.DroppedCost) }},
-	{"doubled_cost", func(r *Report) float64 { return float64(r.DoubledCost) }},
-	{"bytes_per_key", func(r *Report) float64 { return r.BytesPerKey }},
+	{name: "admitted_over_limit", value: func(r *Report) float64 { return r.AdmittedOverLimit }},
+	{name: "admitted_over_limit_mean", value: func(r *Report) float64 { return r.AdmittedOverLimitMean }},
+	{name: "admitted_rate_over_limit", value: func(r *Report) float64 { return r.AdmittedRateOverLimit }},
+	{name: "convergence_delay_ms.p50", value: func(r *Report) float64 { return float64(r.ConvergenceDelayMs.P50) }},
+	{name: "convergence_delay_ms.p99", value: func(r *Report) float64 { return float64(r.ConvergenceDelayMs.P99) }},
+	{name: "convergence_delay_ms.unknown_share", value: func(r *Report) float64 { return r.ConvergenceDelayMs.UnknownShare }},
+	{name: "convergence_delay_hot_ms.p50", value: func(r *Report) float64 { return float64(r.ConvergenceDelayHotMs.P50) }},
+	{name: "convergence_delay_hot_ms.p99", value: func(r *Report) float64 { return float64(r.ConvergenceDelayHotMs.P99) }},
+	{name: "convergence_delay_hot_ms.unknown_share", value: func(r *Report) float64 { return r.ConvergenceDelayHotMs.UnknownShare }},
+	{name: "mysql_rows_read_per_s", value: func(r *Report) float64 { return r.MySQLRowsReadPerS }},
+	{name: "mysql_rows_written_per_s", value: func(r *Report) float64 { return r.MySQLRowsWrittenPerS }},
+	{name: "mysql_statements_per_s", value: func(r *Report) float64 { return r.MySQLStatementsPerS }},
+	{name: "digest_bytes_written_per_s", value: func(r *Report) float64 { return r.DigestBytesWrittenPerS }},
+	{name: "digest_bytes_read_per_s", value: func(r *Report) float64 { return r.DigestBytesReadPerS }},
+	{name: "redis_commands_per_s", value: func(r *Report) float64 { return r.RedisCommandsPerS }},
+	{name: "redis_round_trips_per_s", value: func(r *Report) float64 { return r.RedisRoundTripsPerS }},
+	{name: "origin_reads_per_tick", value: func(r *Report) float64 { return r.OriginReadsPerTick }},
+	{name: "origin_increments_per_tick", value: func(r *Report) float64 { return r.OriginIncrementsPerTick }},
+	{name: "origin_reads_per_tick_untiered", value: func(r *Report) float64 { return r.OriginReadsPerTickUntiered }, some: true},
+	{name: "lost_cost", value: func(r *Report) float64 { return float64(r.LostCost) }},
+	{name: "dropped_cost", value: func(r *Report) float64 { return float64(r.DroppedCost) }},
+	{name: "doubled_cost", value: func(r *Report) float64 { return float64(r.DoubledCost) }},
+	{name: "bytes_per_key", value: func(r *Report) float64 { return r.BytesPerKey }},
 }
 
 // Comparison is the same scenario and seed under two tunings.
@@ -63,13 +77,13 @@ func Compare(first, second Report) Comparison {
 func (r Report) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	r.writeHead(t)
-	for _, f := range figures {
+	for _, f := range shown(&r) {
 		fmt.Fprintf(t, "%s\t%s\n", f.name, digits(f.value(&r)))
 	}
-	fmt.Fprintf(t, "\nKEYS\tCOUNT\tAT LIMIT\tADMITTED/LIMIT\tMEAN\tRATE/LIMIT\tOFFERED\tADMITTED\n")
+	fmt.Fprintf(t, "\nKEYS\tCOUNT\tAT LIMIT\tADMITTED/LIMIT\tMEAN\tRATE/LIMIT\tOFFERED\tADMITTED\tDEGRADED\tLOST\tDOUBLED\n")
 	for _, g := range r.Groups {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%s\t%d\t%d\n", g.Name, g.Keys, g.KeysAtLimit,
-			digits(g.AdmittedOverLimit), digits(g.AdmittedOverLimitMean), digits(g.AdmittedRateOverLimit), g.OfferedCost, g.AdmittedCost)
+		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\n", g.Name, g.Keys, g.KeysAtLimit,
+			digits(g.AdmittedOverLimit), digits(g.AdmittedOverLimitMean), digits(g.AdmittedRateOverLimit), g.OfferedCost, g.AdmittedCost, g.Degraded, g.LostCost, g.DoubledCost)
 	}
 	r.writeViolations(t)
 	return t.Flush()
@@ -93,7 +107,7 @@ func (c Comparison) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	c.First.writeHead(t)
 	fmt.Fprintf(t, "\t%s\t%s\tRATIO\n", strings.ToUpper(c.First.Tuning.Name), strings.ToUpper(c.Second.Tuning.Name))
-	for _, f := range figures {
+	for _, f := range shown(&c.First, &c.Second) {
 		ratio := "-"
 		if v, ok := c.Ratios[f.name]; ok {
 			ratio = digits(v)

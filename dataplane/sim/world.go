@@ -19,6 +19,7 @@ type Shape struct {
 	Nodes      []int         // by region: how many nodes it has
 	Origin     Profile       // every node's way to its region's Redis
 	Counts     Profile       // every node's way to MySQL
+	Shards     int           // of each region's Redis; 0 is 1
 	EntriesMax int           // of each node's table; 0 is the limiter's default
 	Skew       time.Duration // nodes' clocks are wrong by up to this, either way
 
@@ -99,7 +100,7 @@ func newWorld(shape Shape, document []byte, began time.Time, grace time.Duration
 	}
 	w.ledger = newLedger(w.began, len(shape.Nodes), total)
 	for i, n := range shape.Nodes {
-		r := &region{index: i, name: names[i], origin: memstore.NewOrigin(memstore.OriginOptions{Grace: grace})}
+		r := &region{index: i, name: names[i], origin: memstore.NewOrigin(memstore.OriginOptions{Grace: grace, Shards: shape.Shards})}
 		w.regions = append(w.regions, r)
 		for range n {
 			nd := &node{index: len(w.nodes), region: r}

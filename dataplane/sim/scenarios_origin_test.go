@@ -1,0 +1,73 @@
+package sim
+
+import (
+	"testing"
+	"time"
+)
+
+// "Simulated population 100,000 keys (90/8/1.5/0.5 % at 5/30/65/90 % pressure, each touched
+// once a second, tick 1 s): reads a tick without tiers 6,250–6,667; with tiers 287–300."
+//
+// Here with a 25th of the keys. Touches come at any moment of a second, and a sync at the
+// next tick after one that finds it due: an interval lasts up to a second longer than in
+// that arithmetic, and 283 are read. Where touches count nothing is read at all.
+func TestTiersSpareTheOrigin(t *testing.T) {
+	const scale = 25
+	r := simulate(t, tiersScenario("tiers", tiersKeys/scale, 0), Options{Seed: 1})
+	if v := scale * r.OriginReadsPerTickUntiered; v < 6250 || v > 6667 {
+		t.Errorf("without tiers %v reads a tick", v)
+	}
+	if v := scale * r.OriginReadsPerTick; v < 275 || v > 300 || r.OriginIncrementsPerTick != 0 {
+		t.Errorf("with tiers %v reads and %v increments a tick", v, r.OriginIncrementsPerTick)
+	}
+	// 500 hot keys with every tick, 1,500 idle ones above their floor once in 60 s, 228 of
+	// the tiers between, and one of 1,024 touches of the others passes a step.
+	r = simulate(t, tiersScenario("tiers-counting", tiersKeys/scale, 1), Options{Seed: 1})
+	if v := scale * r.OriginIncrementsPerTick; v < 2100 || v > 2500 || scale*r.OriginReadsPerTick > 5 || r.LostCost != 0 {
+		t.Errorf("counting: %v increments and %v reads a tick, cost lost %d", v, scale*r.OriginReadsPerTick, r.LostCost)
+	}
+}
+
+// 20,000 accepted a second reach the origin whole at any latency, by one increment a tick
+// and active key.
+func TestReplayGoesWithActiveKeys(t *testing.T) {
+	for _, c := range []struct {
+		delay time.Duration
+		keys  int
+	}{{time.Millisecond, 250}, {10 * time.Millisecond, 250}, {50 * time.Millisecond, 250}, {50 * time.Millisecond, 500}} {
+		r := simulate(t, replayScenario("replay", c.delay, c.keys), Options{Seed: 1, Duration: 4 * time.Second})
+		const ticks = 10 // a second, of which one more or less may fall into two
+		want := float64(2 * ticks * c.keys)
+		if v := r.RedisCommandsPerS; v < 0.94*want || v > 1.06*want {
+			t.Errorf("%d keys at %v: %v commands a second, want %v", c.keys, c.delay, v, want)
+		}
+		if r.LostCost != 0 || r.DoubledCost != 0 || r.Simulated.Denied != 0 || r.Simulated.AdmittedCost < 75_000 {
+			t.Errorf("%d keys at %v: lost %d, doubled %d, %+v", c.keys, c.delay, r.LostCost, r.DoubledCost, r.Simulated)
+		}
+	}
+}
+
+// "one down degrades its keys only": a shard that hangs, one that refuses and one that
+// loses replies concern nobody elsewhere; what waited for them is sent afterwards, and
+// only lost replies are counted twice.
+func TestADeadShardConcernsItsKeysOnly(t *testing.T) {
+	r := simulate(t, lookup(t, "shards"), Options{Seed: 1, Duration: 80 * time.Second})
+	if len(r.Groups) != 4 {
+		t.Fatalf("%d groups, want one a shard", len(r.Groups))
+	}
+	for i, g := range r.Groups {
+		hangs, refuses, mutters := i == 1, i == 2, i == 3
+		if g.LostCost != 0 {
+			t.Errorf("%s: cost %d is lost", g.Name, g.LostCost)
+		}
+		if (g.Degraded > 0) != (hangs || refuses) && !mutters {
+			t.Errorf("%s: %d degraded decisions", g.Name, g.Degraded)
+		}
+		if (g.DoubledCost > 0) != mutters || g.DoubledCost > r.AmbiguousCost {
+			t.Errorf("%s: cost %d is doubled, of %d that may be", g.Name, g.DoubledCost, r.AmbiguousCost)
+		}
+	}
+	for _, v := range r.Violations {
+		t.Errorf("%s: %s", v.Promise, v.First)
+	}
+}
