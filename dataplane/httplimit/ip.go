@@ -35,8 +35,8 @@ const (
 // the proxies that are trusted: what stands left of the first address that is not is
 // that caller's own word, and not read. If all are trusted, the leftmost is the caller.
 //
-// There is no key where a trusted proxy reports what is no address, or nothing and is
-// no caller itself, such as on a Unix socket.
+// A trusted proxy that names nobody is the caller itself. There is no key where it names
+// what is no address, or where the connection itself has none, as on a Unix socket.
 func ClientIP(config IPConfig) (func(Call) (string, bool), error) {
 	if config.Header == "" {
 		config.Header = "X-Forwarded-For"

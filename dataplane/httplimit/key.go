@@ -3,6 +3,7 @@ package httplimit
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
 )
 
@@ -36,7 +37,7 @@ func First(keys ...func(Call) (string, bool)) func(Call) (string, bool) {
 	return func(c Call) (string, bool) {
 		for i, key := range keys {
 			if identifier, found := key(c); found && identifier != "" {
-				return string(rune('0'+i)) + ":" + identifier, true
+				return strconv.Itoa(i) + ":" + identifier, true
 			}
 		}
 		return "", false

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/weirhq/weir/dataplane/httplimit"
 )
 
 // Headers says to which answers Envoy is to add the fields that HTTP clients know.
@@ -36,18 +38,18 @@ func headers(items []item, denied bool, now time.Time) []*corev3.HeaderValue {
 	if worst == nil {
 		return nil
 	}
-	name := quoted(worst.limit.name)
-	again := seconds(worst.decision.ResetAt.Sub(now))
-	retry := seconds(worst.decision.RetryAfter)
+	name := shown(worst.limit.name)
+	again := httplimit.Seconds(worst.decision.ResetAt.Sub(now))
+	retry := httplimit.Seconds(worst.decision.RetryAfter)
 	if denied && retry > 0 {
 		again = retry // not earlier than Retry-After, nor later
 	}
 	added := []*corev3.HeaderValue{
-		header("RateLimit-Policy", name+";q="+decimal(worst.decision.Limit)+";w="+decimal(seconds(worst.limit.duration))),
-		header("RateLimit", name+";r="+decimal(worst.decision.Remaining)+";t="+decimal(again)),
+		header("RateLimit-Policy", string(httplimit.AppendPolicy(nil, name, httplimit.Quota{Limit: worst.decision.Limit, Duration: worst.limit.duration}))),
+		header("RateLimit", string(httplimit.AppendStanding(nil, name, worst.decision.Remaining, again))),
 	}
 	if denied && retry > 0 {
-		added = append(added, header("Retry-After", decimal(retry)))
+		added = append(added, header("Retry-After", strconv.FormatInt(retry, 10)))
 	}
 	return added
 }
@@ -65,15 +67,11 @@ func header(name, value string) *corev3.HeaderValue {
 	return &corev3.HeaderValue{Key: name, Value: value}
 }
 
-// quoted is a rule's name as a structured field's string, which holds printable ASCII.
-func quoted(name string) string {
+// shown is a rule's name where a structured field's string, which is printable ASCII,
+// can hold it.
+func shown(name string) string {
 	if name == "" || strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return `"default"`
+		return "default"
 	}
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(name) + `"`
+	return name
 }
-
-// seconds are whole, and never too few.
-func seconds(d time.Duration) int64 { return int64(max(0, d+time.Second-1) / time.Second) }
-
-func decimal(n int64) string { return strconv.FormatInt(n, 10) }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/httplimit"
 )
 
 // newService serves the rules from a file, over a real limiter.
@@ -87,7 +89,7 @@ func verdicts(r *rlsv3.RateLimitResponse) string {
 	for _, s := range r.Statuses {
 		w := word(s.Code)
 		if s.CurrentLimit != nil {
-			w += " " + decimal(int64(s.LimitRemaining))
+			w += " " + strconv.FormatInt(int64(s.LimitRemaining), 10)
 		}
 		words = append(words, w)
 	}
@@ -251,8 +253,8 @@ func TestHeaders(t *testing.T) {
 		t.Errorf("fields never: %s", got)
 	}
 	for name, want := range map[string]string{"": `"default"`, "a b": `"a b"`, `a"\`: `"a\"\\"`, "ä": `"default"`, "a\nb": `"default"`} {
-		if got := quoted(name); got != want {
-			t.Errorf("%q is quoted as %s, want %s", name, got, want)
+		if got := string(httplimit.AppendStanding(nil, shown(name), 1, 2)); got != want+";r=1;t=2" {
+			t.Errorf("%q is shown as %s, want %s", name, got, want)
 		}
 	}
 }
