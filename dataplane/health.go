@@ -33,6 +33,7 @@ func (l *Limiter) Health() heartbeat.Health {
 	for cause := range m.dropped {
 		h.DroppedCost += m.dropped[cause].Load()
 	}
+	h.ConvergenceSamples, h.ConvergenceP50Ms, h.ConvergenceP99Ms = m.delays.recent.summary()
 	if problem := m.settingsProblem.Load(); problem != nil {
 		h.SettingsProblem = *problem
 	}
@@ -68,5 +69,6 @@ func (l *Limiter) beat(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}
+	l.metrics.delays.recent.forget()
 	return nil
 }

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -96,7 +97,7 @@ func (d *delays) collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// recentDelays are some of those since it was last asked.
+// recentDelays are the last of those since it was last told to forget.
 type recentDelays struct {
 	mu    sync.Mutex
 	ring  [256]time.Duration
@@ -108,4 +109,23 @@ func (r *recentDelays) add(d time.Duration) {
 	defer r.mu.Unlock()
 	r.ring[r.count%len(r.ring)] = d
 	r.count++
+}
+
+// summary is how many there are, and two quantiles of them.
+func (r *recentDelays) summary() (samples, p50Ms, p99Ms int64) {
+	r.mu.Lock()
+	sorted := slices.Clone(r.ring[:min(r.count, len(r.ring))])
+	r.mu.Unlock()
+	if len(sorted) == 0 {
+		return 0, 0, 0
+	}
+	slices.Sort(sorted)
+	at := func(q float64) int64 { return sorted[int(q*float64(len(sorted)-1)+0.5)].Milliseconds() }
+	return int64(len(sorted)), at(0.5), at(0.99)
+}
+
+func (r *recentDelays) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.count = 0
 }

@@ -18,24 +18,30 @@ type Beat struct {
 // node's clock, 0 for never. Stored as JSON: readers must accept rows of older
 // and newer builds, so fields are only ever added.
 type Health struct {
-	AllowedTotal    int64  `json:"allowed_total"`
-	DeniedTotal     int64  `json:"denied_total"`
-	ShadowedTotal   int64  `json:"shadowed_total"`
-	DegradedTotal   int64  `json:"degraded_total"` // decisions made without the origin answer they wanted
-	Entries         int64  `json:"entries"`
-	PendingCost     int64  `json:"pending_cost"` // accepted, not yet confirmed by the origin
-	DroppedCost     int64  `json:"dropped_cost_total"`
-	ReplayErrors    int64  `json:"replay_errors_total"`
-	ReplayedAtMs    int64  `json:"replayed_at_ms"` // last replay that the origin confirmed in full
-	BreakersOpen    int64  `json:"breakers_open"`  // shards of the origin that are not called, or only probed
-	FlushedRows     int64  `json:"flushed_rows_total"`
-	FlushErrors     int64  `json:"flush_errors_total"`
-	FlushedAtMs     int64  `json:"flushed_at_ms"` // last flush pass without an error
-	RefusedRows     int64  `json:"refused_rows_total"`
-	ImportedRows    int64  `json:"imported_rows_total"`
-	ImportErrors    int64  `json:"import_errors_total"`
-	ImportedAtMs    int64  `json:"imported_at_ms"` // last import without an error
-	SettingsErrors  int64  `json:"settings_errors_total"`
-	SettingsAtMs    int64  `json:"settings_at_ms"`             // last settings read that was applied or found unchanged
-	SettingsProblem string `json:"settings_problem,omitempty"` // why the newest settings are not in force
+	AllowedTotal  int64 `json:"allowed_total"`
+	DeniedTotal   int64 `json:"denied_total"`
+	ShadowedTotal int64 `json:"shadowed_total"`
+	DegradedTotal int64 `json:"degraded_total"` // decisions made without the origin answer they wanted
+	Entries       int64 `json:"entries"`
+	PendingCost   int64 `json:"pending_cost"` // accepted, not yet confirmed by the origin
+	DroppedCost   int64 `json:"dropped_cost_total"`
+	ReplayErrors  int64 `json:"replay_errors_total"`
+	ReplayedAtMs  int64 `json:"replayed_at_ms"` // last replay that the origin confirmed in full
+	BreakersOpen  int64 `json:"breakers_open"`  // shards of the origin that are not called, or only probed
+	FlushedRows   int64 `json:"flushed_rows_total"`
+	FlushErrors   int64 `json:"flush_errors_total"`
+	FlushedAtMs   int64 `json:"flushed_at_ms"` // last flush pass without an error
+	RefusedRows   int64 `json:"refused_rows_total"`
+	ImportedRows  int64 `json:"imported_rows_total"`
+	ImportErrors  int64 `json:"import_errors_total"`
+	ImportedAtMs  int64 `json:"imported_at_ms"` // last import without an error
+	// Convergence is how long after its acceptance cost of other regions was first used
+	// by a decision here, in milliseconds, of some of those since the last beat:
+	// ConvergenceSamples of them.
+	ConvergenceP50Ms   int64  `json:"convergence_p50_ms"`
+	ConvergenceP99Ms   int64  `json:"convergence_p99_ms"`
+	ConvergenceSamples int64  `json:"convergence_samples"`
+	SettingsErrors     int64  `json:"settings_errors_total"`
+	SettingsAtMs       int64  `json:"settings_at_ms"`             // last settings read that was applied or found unchanged
+	SettingsProblem    string `json:"settings_problem,omitempty"` // why the newest settings are not in force
 }

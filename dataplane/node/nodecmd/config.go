@@ -31,6 +31,9 @@ type Config struct {
 	MySQLDSN     string `name:"mysql-dsn" placeholder:"DSN" help:"The global MySQL: user:password@tcp(host:3306)/database. With a password: by environment or file only."`
 	MySQLDSNFile string `name:"mysql-dsn-file" placeholder:"PATH" help:"File that holds the MySQL DSN."`
 
+	MySQLReplicaDSN     string `name:"mysql-replica-dsn" placeholder:"DSN" help:"A replica of the global MySQL, from which counts of other regions are read as long as it keeps up; written as mysql-dsn is, which is needed too."`
+	MySQLReplicaDSNFile string `name:"mysql-replica-dsn-file" placeholder:"PATH" help:"File that holds the replica's DSN."`
+
 	EntriesMax  int           `default:"300000" help:"Keys held in memory at most (about 300 B and the names each)."`
 	ReadTimeout time.Duration `default:"50ms" help:"How long a decision may wait for Redis, 1ms to 10s."`
 	MaxInFlight int           `default:"1024" help:"Calls in flight above which further ones are shed."`
@@ -67,6 +70,7 @@ func (c *Config) readSecretFiles() error {
 	}{
 		{"redis-url", c.RedisURLFile, &c.RedisURL},
 		{"mysql-dsn", c.MySQLDSNFile, &c.MySQLDSN},
+		{"mysql-replica-dsn", c.MySQLReplicaDSNFile, &c.MySQLReplicaDSN},
 	} {
 		if secret.path == "" {
 			continue
@@ -125,6 +129,14 @@ func (c Config) check() error {
 	if c.MySQLDSN != "" {
 		if _, err := parseMySQLDSN(c.MySQLDSN); err != nil {
 			problem("mysql-dsn %w", err)
+		}
+	}
+	if c.MySQLReplicaDSN != "" {
+		if _, err := parseMySQLDSN(c.MySQLReplicaDSN); err != nil {
+			problem("mysql-replica-dsn %w", err)
+		}
+		if c.MySQLDSN == "" {
+			problem("mysql-replica-dsn is set and mysql-dsn is not: a replica is only read")
 		}
 	}
 	if n := len(c.RLSWorkspace); n < 1 || n > window.WorkspaceBytesMax {

@@ -140,7 +140,8 @@ func announce(config Config, logger *slog.Logger) {
 	}
 	logger.Info("starting",
 		"build", Build(), "region", config.Region, "node_id", config.NodeID,
-		"redis", mask("redis-url", config.RedisURL), "mysql", mask("mysql-dsn", config.MySQLDSN))
+		"redis", mask("redis-url", config.RedisURL), "mysql", mask("mysql-dsn", config.MySQLDSN),
+		"mysql_replica", mask("mysql-replica-dsn", config.MySQLReplicaDSN))
 }
 
 // invite is one line for the person who has just tried this.

@@ -47,10 +47,20 @@ func openStores(config Config, logger *slog.Logger) (*stores, error) {
 			s.close()
 			return nil, fmt.Errorf("mysql-dsn: %w", err)
 		}
-		counts := mysqlcounts.New(db, mysqlcounts.Options{})
-		s.counts = counts
-		s.collectors = append(s.collectors, counts, collectors.NewDBStatsCollector(db, "weir"))
 		s.closers = append(s.closers, db)
+		s.collectors = append(s.collectors, collectors.NewDBStatsCollector(db, "weir"))
+		var options mysqlcounts.Options
+		if config.MySQLReplicaDSN != "" {
+			if options.Replica, err = mysqlcounts.Open(config.MySQLReplicaDSN); err != nil {
+				s.close()
+				return nil, fmt.Errorf("mysql-replica-dsn: %w", err)
+			}
+			s.closers = append(s.closers, options.Replica)
+			s.collectors = append(s.collectors, collectors.NewDBStatsCollector(options.Replica, "weir_replica"))
+		}
+		counts := mysqlcounts.New(db, options)
+		s.counts = counts
+		s.collectors = append(s.collectors, counts)
 		if config.V2Overrides {
 			s.overrides = routes.MySQL{DB: db}
 		}
