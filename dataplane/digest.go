@@ -19,7 +19,7 @@ import (
 // each replace the one before:
 //
 //	filter    which keys it has accepted cost on, in the current cell or the one before:
-//	          18 bits a key, one in 65,000 others taken for one. Every digest interval.
+//	          18 to 23 bits a key, one in 65,000 others taken for one. Every digest interval.
 //	bulletin  its region's counts of the cells that other regions should know of now.
 //	          See tell.go.
 //

@@ -47,3 +47,49 @@ func (l *Limiter) Waits(k window.Key) bool {
 	e := l.entryOf(k)
 	return e != nil && e.flags.Load()&flagAsked != 0
 }
+
+// The steps of the digests' loops, for tests that turn them by hand.
+
+func (l *Limiter) DigestOnce(ctx context.Context) error { return l.digestOnce(ctx) }
+func (l *Limiter) LearnOnce(ctx context.Context) error  { return l.learnOnce(ctx) }
+func (l *Limiter) TellOnce(ctx context.Context) error   { return l.tellOnce(ctx, false) }
+
+// Covered is true when all regions' digests are at hand.
+func (l *Limiter) Covered() bool { return l.elsewhere.covered(l.nowMs()) }
+
+// FilterKeysMax is filterKeysMax.
+const FilterKeysMax = filterKeysMax
+
+// EncodeBulletin is encodeBulletin.
+func EncodeBulletin(counts []Count, madeAtMs int64) (payload []byte, told int) {
+	return encodeBulletin(counts, madeAtMs)
+}
+
+// FilterOf makes the payload of a filter that holds the keys.
+func FilterOf(keys []window.Key) []byte {
+	var h hasher
+	h.init()
+	hashes := make([]uint64, len(keys))
+	for i := range keys {
+		n := h.names(&keys[i])
+		hashes[i] = fleetHash(&n)
+	}
+	f, err := newFilter(hashes)
+	if err != nil {
+		panic(err)
+	}
+	return encodeFilter(f)
+}
+
+// FilterHolds asks a filter's payload for a key.
+func FilterHolds(payload []byte, key window.Key) (bool, error) {
+	set, err := decodeFilter(payload)
+	if err != nil {
+		return false, err
+	}
+	var h hasher
+	h.init()
+	n := h.names(&key)
+	f := filter{set: set}
+	return f.has(fleetHash(&n)), nil
+}
