@@ -17,6 +17,7 @@ type elsewhere struct {
 	ownComplete bool       // no key was left out of own
 	mute        bool       // the last bulletin could not be published, or not whole
 	filters     map[nodeOf]*filter
+	fresh       []*filter                   // of filters: those that are new since takeFresh
 	cells       map[window.Cell][]component // that bulletins tell of
 	heardAtMs   map[string]int64            // by region: when last heard of, by digest or by a count
 }
@@ -35,6 +36,8 @@ const (
 	regionHeldMs = 10 * 60 * 1000
 	// toldCellsMax bounds the cells that are remembered of bulletins.
 	toldCellsMax = 200_000
+	// freshMax bounds the filters that wait to be looked at: a turn's of a large fleet.
+	freshMax = 1000
 )
 
 func (w *elsewhere) init() {
@@ -67,6 +70,16 @@ func (w *elsewhere) learnFilter(d *Digest, f *filter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.filters[nodeOf{d.Region, d.Node}] = f
+	if len(w.fresh) < freshMax {
+		w.fresh = append(w.fresh, f)
+	}
+}
+
+func (w *elsewhere) takeFresh() (fresh []*filter) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	fresh, w.fresh = w.fresh, nil
+	return fresh
 }
 
 // learnCount merges one count of a bulletin. known is false when there is no room to

@@ -64,7 +64,7 @@ func New(cfg Config) (*Limiter, error) {
 		l.marks |= flagDirty
 	}
 	l.elsewhere.init()
-	l.bulletin.cells = make(map[window.Cell]*telling)
+	l.bulletin.cells, l.bulletin.watched = make(map[window.Cell]*telling), make(map[*entry]watched)
 	l.shards = newShards(cfg.Origin, cfg.Breaker)
 	l.apply(defaultSettings())
 	l.metrics = newMetrics(l)

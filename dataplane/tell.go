@@ -38,6 +38,7 @@ const (
 type bulletin struct {
 	cells     map[window.Cell]*telling
 	announced int // of cells: those of new keys
+	watched   map[*entry]watched
 
 	changed, urgent bool // since it was published
 	publishedAtMs   int64
@@ -63,10 +64,10 @@ func (l *Limiter) tellOnce(ctx context.Context, final bool) error {
 	l.queues.tell = nil
 	l.queues.Unlock()
 	set, nowMs := l.settings.Load(), l.nowMs()
-	for _, q := range queue {
+	b := &l.bulletin
+	for _, q := range append(queue, b.found(l.elsewhere.takeFresh(), nowMs)...) {
 		l.tell(q, set, nowMs)
 	}
-	b := &l.bulletin
 	for cell, t := range b.cells {
 		if cell.ExpiresAtMs() <= nowMs {
 			if t.announced {
@@ -107,19 +108,31 @@ func (l *Limiter) tell(q queued, set *settings, nowMs int64) {
 	hash := fleetHash(&e.names)
 	users := l.elsewhere.users(hash, nowMs)
 	seq := e.seq.Load()
+	was, watching := l.bulletin.watched[e]
+	if q.sinceMs == 0 {
+		q.sinceMs = was.sinceMs
+	}
+	watch := false
 	for _, s := range []int64{seq - 1, seq} {
 		if limit := e.lows.get(slotOf(s)); limit != math.MaxInt64 && !expiredAt(s, durationMs, nowMs) {
-			l.tellCell(e, s, limit, nowMs, q.sinceMs, hash, users)
+			watch = l.tellCell(e, s, limit, nowMs, q.sinceMs, hash, users) || watch
 		}
+	}
+	if watch {
+		l.bulletin.watched[e] = watched{hash, q.sinceMs}
+	} else if watching {
+		delete(l.bulletin.watched, e)
 	}
 }
 
-func (l *Limiter) tellCell(e *entry, sequence, limit, nowMs, sinceMs int64, hash uint64, users int) {
+// tellCell takes one cell in. watch is true when it is told to nobody, and would be if
+// another region used the key.
+func (l *Limiter) tellCell(e *entry, sequence, limit, nowMs, sinceMs int64, hash uint64, users int) (watch bool) {
 	slot := slotOf(sequence)
 	e.netLocked(slot)
 	count := e.acceptedLocked(slot)
 	if count <= 0 {
-		return
+		return false
 	}
 	b, cell := &l.bulletin, e.cell(sequence)
 	foreign, regions := l.elsewhere.of(&cell)
@@ -131,7 +144,7 @@ func (l *Limiter) tellCell(e *entry, sequence, limit, nowMs, sinceMs int64, hash
 	if t == nil {
 		shared := e.foreignLocked(slot) > 0 || users > 0 && (hot || share*float64(users) >= unseenShare)
 		if !shared && (share < announceShare || b.announced >= announcedMax || l.elsewhere.announced(hash)) {
-			return
+			return hot || share >= unseenShare
 		}
 		t = &telling{announced: !shared}
 		if t.announced {
@@ -144,7 +157,7 @@ func (l *Limiter) tellCell(e *entry, sequence, limit, nowMs, sinceMs int64, hash
 	}
 	t.limit = limit
 	if count <= t.count {
-		return
+		return false
 	}
 	t.count, t.countedAtMs = count, sinceMs
 	e.book.rarely().told[slot] = count
@@ -152,6 +165,31 @@ func (l *Limiter) tellCell(e *entry, sequence, limit, nowMs, sinceMs int64, hash
 	if hot || float64(count-t.told)*float64(users) >= unseenShare*float64(limit) {
 		b.urgent = b.urgent || users > 0 || e.foreignLocked(slot) > 0
 	}
+	return false
+}
+
+// watched is an entry that nobody needs to be told of yet.
+type watched struct {
+	hash    uint64
+	sinceMs int64 // as queued has it
+}
+
+// found returns the watched entries that one of some filters holds, and ends watching what
+// is over. A key can have its traffic here before it has any elsewhere.
+func (b *bulletin) found(filters []*filter, nowMs int64) (found []queued) {
+	if len(filters) == 0 {
+		return nil
+	}
+	for e, w := range b.watched {
+		if expiredAt(e.seq.Load(), e.names.durationMs(), nowMs) {
+			delete(b.watched, e)
+			continue
+		}
+		if slices.ContainsFunc(filters, func(f *filter) bool { return f.has(w.hash) }) {
+			found = append(found, queued{e, w.sinceMs})
+		}
+	}
+	return found
 }
 
 // effectiveLocked is what a decision in a cell would go by now.

@@ -92,6 +92,30 @@ func TestANewKeyIsAnnounced(t *testing.T) {
 	}
 }
 
+// A key that had its traffic here before it has any elsewhere is told of when another
+// region's filter comes to hold it, though nothing more is accepted here.
+func TestAKeyIsToldWhenItTurnsUpElsewhere(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.node("eu", "a"), w.node("us", "b")
+	a.take("k", 100, 100)
+	acquaint(t, a, b)
+	a.tell()
+	b.learn()
+	b.take("k", 1, 100)
+	b.tell()
+	if got := b.Cell(w.cell("k")).Global; got != 0 {
+		t.Fatalf("us was told of a key that it did not use: %d", got)
+	}
+	w.clock.advance(5 * time.Second)
+	b.digest()
+	a.learn()
+	a.tell()
+	b.learn()
+	if got := b.Cell(w.cell("k")).Global; got != 100 {
+		t.Errorf("us knows of %d, want 100", got)
+	}
+}
+
 // What a bulletin told of a key without traffic is not forgotten when traffic comes.
 func TestABulletinIsRememberedForKeysThatCome(t *testing.T) {
 	w := newWorld(t)
