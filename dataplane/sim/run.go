@@ -100,8 +100,14 @@ func Simulate(s Scenario, o Options) (Report, error) {
 // firstTraffic is the first full minute at which every node has started and has read
 // its settings: there windows begin.
 func firstTraffic(set tuning.Tuning) time.Time {
+	return time.Now().Add(bootTime(set)).Truncate(time.Minute).Add(time.Minute)
+}
+
+// bootTime is what nodes need before traffic: all start within one slow interval, and
+// then know each other.
+func bootTime(set tuning.Tuning) time.Duration {
 	const settle = 5 * time.Second
-	return time.Now().Add(set.SlowInterval.Std() + settle).Truncate(time.Minute).Add(time.Minute)
+	return set.SlowInterval.Std() + settle
 }
 
 func (o Options) tuning(s Scenario) (tuning.Tuning, string, error) {
@@ -171,6 +177,7 @@ func (w *world) traffic(s Scenario, duration time.Duration, report *Report) {
 // bootAll starts the nodes, at moments spread over a slow interval, as a fleet's are,
 // and returns when the first traffic is due.
 func (w *world) bootAll(set tuning.Tuning) error {
+	time.Sleep(time.Until(w.began.Add(-bootTime(set)))) // idle loops would take time, too
 	random := w.stream("starts", 0)
 	failed := make([]error, len(w.nodes))
 	var starting sync.WaitGroup
