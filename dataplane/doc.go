@@ -128,9 +128,17 @@
 //   - In the estimate mode nodes learn of each other at their next sync: every half base
 //     interval near the limit. A first contact is allowed whatever its cost. What a node
 //     has counted of a key below its floor nobody else ever hears of.
-//   - Regions learn of each other within a flush and an import interval, and only of
-//     cells past the floor: a caller who spreads evenly over R regions can take up to
-//     R * floor * limit before anybody notices.
+//   - Regions learn of each other's cost on a key that several of them use within some 3 s
+//     at the default intervals, once all that is known of it comes to 60 % of its limit.
+//     Before that what the others have not told a region yet is at most a tenth of the
+//     limit, all of them together, but for what arrives within an interval (tell.go). That a region has begun to use a key at
+//     all is known after a digest interval, or at a tenth of the limit if that is sooner.
+//   - Without digests (tuning digest_interval_ms 0, or while those of a region are missing)
+//     regions learn within a flush and an import interval, and only of cells past the
+//     floor: a caller who spreads evenly over R regions can take up to R * floor * limit
+//     before anybody notices.
+//   - With digests a region that loses its origin, and all nodes that remember, gets back
+//     what its rows hold: each count as it was at half the limit, 80 % or the limit.
 //   - A lost reply of the origin counts a tick's cost twice, on the safe side.
 //   - A node that is killed loses at most one replay tick of its own accepted cost.
 //   - A full table forgets idle keys that are below half their limits. One that is full

@@ -185,11 +185,11 @@ type Imported struct {
 	NewestAtMs   int64
 }
 
-// Digest is which keys a node sees active at all, as a filter that only those who
-// build and ask it can read.
+// Digest is what a node tells of the keys it sees: which ones at all, or the counts of
+// some (see Digest.Counts), in a form that only those who make and ask it can read.
 type Digest struct {
 	Region, Node string // 1 to 48 and 1 to 64 bytes; PublishDigest takes its own region's word
-	Keys         int    // how many keys are in Filter
+	Keys         int    // how many keys or counts are in Filter
 	Filter       []byte // at most DigestBytesMax
 	MadeAtMs     int64  // Unix milliseconds by the node's clock
 	ExpiresAtMs  int64  // Unix milliseconds by the node's clock
