@@ -42,6 +42,22 @@ func TestNoKey(t *testing.T) {
 	}
 }
 
+// A key that one of two policies lacks: neither counts, and nothing is told of the other.
+func TestNoKeyForOneOfTwo(t *testing.T) {
+	first, second := policy("first", 1, time.Minute), policy("second", 1, time.Minute)
+	second.Key = httplimit.Header("X-Tenant")
+	b := newBench(t, httplimit.Config{Policies: []httplimit.Policy{first, second}, Legacy: httplimit.LegacyDelta})
+	for range 3 {
+		w := b.ask("alice")
+		if h := w.Header(); w.Code != http.StatusBadRequest || h.Get("RateLimit") != "" || h.Get("X-RateLimit-Limit") != "" || h.Get("Retry-After") != "" {
+			t.Errorf("status %d, fields %v", w.Code, h)
+		}
+	}
+	if w := b.ask("alice", "X-Tenant", "acme"); w.Code != http.StatusOK {
+		t.Errorf("counted meanwhile: status %d", w.Code)
+	}
+}
+
 // A policy whose functions answer out of bounds is logged, and closed or open.
 func TestPolicyAtFault(t *testing.T) {
 	var log bytes.Buffer
