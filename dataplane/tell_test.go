@@ -163,6 +163,25 @@ func TestRowsAreQuietWhileDigestsAreAtHand(t *testing.T) {
 	}
 }
 
+// A region that publishes rows and no digests uses any key; one of which only old rows are
+// left, of a window that is long, is there no more.
+func TestWhoIsThere(t *testing.T) {
+	for ageMin, want := range map[int64]bool{1: false, 11: true} {
+		w := newWorld(t)
+		a, b := w.node("eu", "a"), w.node("us", "b")
+		acquaint(t, a, b)
+		day := window.Cell{Key: window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: 24 * time.Hour}, Sequence: window.Sequence(w.clock.Now().UnixMilli(), 86_400_000)}
+		row := dataplane.Count{Cell: day, Count: 5, CountedAtMs: w.clock.Now().UnixMilli() - ageMin*60_000}
+		if err := w.counts.Publish(t.Context(), "ap", []dataplane.Count{row}); err != nil {
+			t.Fatal(err)
+		}
+		a.imports()
+		if got := a.Covered(); got != want {
+			t.Errorf("with a row %d min old: covered %v, want %v", ageMin, got, want)
+		}
+	}
+}
+
 // A node that cannot tell others which keys it uses publishes rows that everybody sees.
 func TestRowsAreLoudWhenTellingFails(t *testing.T) {
 	w := newWorld(t)
