@@ -8,11 +8,11 @@ import (
 // "Simulated population 100,000 keys (90/8/1.5/0.5 % at 5/30/65/90 % pressure, each touched
 // once a second, tick 1 s): reads a tick without tiers 6,250–6,667; with tiers 287–300."
 //
-// Here with a 25th of the keys. Touches come at any moment of a second, and a sync at the
+// Here with a hundredth of the keys. Touches come at any moment of a second, and a sync at the
 // next tick after one that finds it due: an interval lasts up to a second longer than in
 // that arithmetic, and 283 are read. Where touches count nothing is read at all.
 func TestTiersSpareTheOrigin(t *testing.T) {
-	const scale = 25
+	const scale = 100
 	r := simulate(t, tiersScenario("tiers", tiersKeys/scale, 0), Options{Seed: 1})
 	if v := scale * r.OriginReadsPerTickUntiered; v < 6250 || v > 6667 {
 		t.Errorf("without tiers %v reads a tick", v)

@@ -142,9 +142,10 @@ func (w *world) stream(purpose string, index int) *rand.Rand {
 // one, has been killed or stopped.
 func (w *world) boot(n *node) error {
 	n.lives++
+	life := n.lives // a link may still draw when its node lives again
 	stream := func(to string) func(op string) *rand.Rand {
 		return func(op string) *rand.Rand {
-			return w.stream(fmt.Sprint("link to ", to, " ", n.lives, " ", op), n.index)
+			return w.stream(fmt.Sprint("link to ", to, " ", life, " ", op), n.index)
 		}
 	}
 	n.toOrigin = &link{profile: w.shape.Origin, stream: stream("origin")}
