@@ -10,9 +10,9 @@ import (
 )
 
 // Breaker says when the limiter stops calling a shard of the origin, and when it tries
-// again. Each shard has a breaker of its own: it opens when calls fail, and then
-// nothing is read or sent there, decisions are made at once, and unsent cost stays in
-// its entries. After a while it is half-open: a few calls go through, and if all
+// again. Each shard has two: one for what decisions wait for, so that they are made at
+// once while it is open, and one for what the loops send, so that unsent cost stays in
+// its entries. A breaker opens when calls fail, and then none is made. After a while it is half-open: a few calls go through, and if all
 // succeed it closes. The first one that fails opens it again.
 //
 // The zero value is a good breaker.

@@ -13,10 +13,10 @@ import (
 	"github.com/weirhq/weir/dataplane/memstore"
 )
 
-// breakerState reads weir_origin_breaker_state of a shard.
-func breakerState(t *testing.T, l *dataplane.Limiter, shard int) string {
+// breakerState reads weir_origin_breaker_state of a shard, for a kind of call.
+func breakerState(t *testing.T, l *dataplane.Limiter, shard int, calls string) string {
 	t.Helper()
-	state := gather(t, l)[fmt.Sprintf(`weir_origin_breaker_state{shard="%d"}`, shard)]
+	state := gather(t, l)[fmt.Sprintf(`weir_origin_breaker_state{calls="%s",shard="%d"}`, calls, shard)]
 	return map[float64]string{0: "closed", 1: "half-open", 2: "open"}[state]
 }
 
@@ -45,7 +45,7 @@ func TestABreakerSparesADeadOrigin(t *testing.T) {
 		}
 		want := func(when, state string) {
 			t.Helper()
-			if got := breakerState(t, l, 0); got != state {
+			if got := breakerState(t, l, 0, "asks"); got != state {
 				t.Errorf("%s: the breaker is %s, want %s", when, got, state)
 			}
 		}
@@ -110,11 +110,17 @@ func TestAnOpenBreakerMakesNobodyWait(t *testing.T) {
 		if !b.Allowed || b.Decisions[1].Source != dataplane.SourceDegraded {
 			t.Errorf("%+v", b)
 		}
-		if err := l.ReplayOnce(t.Context()); err == nil {
-			t.Error("replay did not say that it sent nothing")
-		}
 		if took := time.Since(began); took != 0 || origin.Stats().Calls() != calls {
 			t.Errorf("waited %v, %d calls", took, origin.Stats().Calls()-calls)
+		}
+		for range 5 {
+			if err := l.ReplayOnce(t.Context()); err == nil {
+				t.Error("replay did not say that it sent nothing")
+			}
+		}
+		calls = origin.Stats().Calls()
+		if err := l.ReplayOnce(t.Context()); err == nil || origin.Stats().Calls() != calls {
+			t.Errorf("a send past the breaker: %v", err)
 		}
 		if got := l.Health().PendingCost; got != 107 {
 			t.Errorf("%d pending, want 107", got)
@@ -137,7 +143,7 @@ func TestOneRefusedCellOpensNoBreaker(t *testing.T) {
 				t.Fatal("a refused increment was not reported")
 			}
 		}
-		if got := breakerState(t, l, 0); got != "closed" {
+		if got := breakerState(t, l, 0, "sends"); got != "closed" {
 			t.Errorf("the breaker is %s", got)
 		}
 	})
@@ -156,4 +162,33 @@ func TestBreakerBounds(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
+}
+
+// An origin that is slower than decisions wait holds up none of them for long, and is
+// still told of what they accept.
+func TestASlowOriginIsStillSentTo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		origin.Faults.Delay(200 * time.Millisecond)
+		l := started(t, "eu", "a", origin, nil)
+		for i := range 100 {
+			if d := l.Allow(t.Context(), ask(fmt.Sprint("k", i), 1, 10)); !d.Allowed || d.Source != dataplane.SourceDegraded {
+				t.Fatalf("%+v", d)
+			}
+		}
+		time.Sleep(2 * time.Second)
+		if got := breakerState(t, l, 0, "asks"); got == "closed" {
+			t.Error("reads that all took too long have opened no breaker")
+		}
+		if got := breakerState(t, l, 0, "sends"); got != "closed" {
+			t.Errorf("the breaker of sends is %s", got)
+		}
+		if got := len(origin.Totals()); got != 100 {
+			t.Errorf("%d cells have arrived, of 100", got)
+		}
+		origin.Faults.Delay(0)
+		if err := l.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -110,7 +110,7 @@ func (l *Limiter) claimOnce(sh *shard, waiting []*claimant) (later []*claimant) 
 
 // sendClaims makes the call. An error means that none of it left.
 func (l *Limiter) sendClaims(sh *shard, claims []Claim) ([]Claimed, error) {
-	end, ok := sh.breaker.begin()
+	end, ok := sh.asks.begin()
 	if !ok {
 		return nil, errBreakerOpen
 	}

@@ -21,7 +21,8 @@ func (l *Limiter) SweepTick() (looked int) { return l.table.sweep(l.nowMs()) }
 // BreakersOff lets every call to the origin through.
 func (l *Limiter) BreakersOff() {
 	for _, sh := range l.shards {
-		sh.breaker.turnOff()
+		sh.asks.turnOff()
+		sh.sends.turnOff()
 	}
 }
 

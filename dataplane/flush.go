@@ -79,7 +79,7 @@ const (
 )
 
 func (l *Limiter) quietness(e *entry) loudness {
-	if l.cfg.Origin == nil || l.shardOf(e).breaker.state() != breakerClosed {
+	if l.cfg.Origin == nil || l.shardOf(e).sends.state() != breakerClosed {
 		return quietAlone
 	}
 	return quiet

@@ -364,7 +364,7 @@ func TestHeadroomFiguresAndBounds(t *testing.T) {
 	n := w.node("eu", "a")
 	m := gather(t, n.Limiter)
 	for _, name := range []string{
-		`weir_origin_breaker_state{shard="0"}`, `weir_origin_pending_sync{shard="0"}`, "weir_headroom_kicks_total",
+		`weir_origin_breaker_state{calls="asks",shard="0"}`, `weir_origin_breaker_state{calls="sends",shard="0"}`, `weir_origin_pending_sync{shard="0"}`, "weir_headroom_kicks_total",
 		`weir_headroom_waits_total{result="replied"}`, `weir_headroom_waits_total{result="outage"}`,
 		`weir_origin_claims_total{result="added"}`, `weir_origin_claims_total{result="refused"}`, `weir_origin_claims_total{result="failed"}`,
 	} {

@@ -26,7 +26,7 @@ func (l *Limiter) Health() heartbeat.Health {
 		SettingsAtMs:   m.settingsAtMs.Load(),
 	}
 	for _, sh := range l.shards {
-		if sh.breaker.state() != breakerClosed {
+		if sh.asks.state() != breakerClosed || sh.sends.state() != breakerClosed {
 			h.BreakersOpen++
 		}
 	}

@@ -75,14 +75,14 @@ func (l *Limiter) refreshFor(ctx context.Context, e *entry, q *question, outage 
 }
 
 // read joins the read in flight of e or starts one; nil while e rests after a failed
-// one, and while its shard's breaker is open.
+// one, and while the breaker of its shard's reads is open.
 func (l *Limiter) read(nowMs int64, e *entry) *flight {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if f, started := e.joinLocked(nowMs); started {
 		return f
 	}
-	end, ok := l.shardOf(e).breaker.begin()
+	end, ok := l.shardOf(e).asks.begin()
 	if !ok {
 		return nil
 	}
@@ -109,7 +109,7 @@ func (l *Limiter) readMany(nowMs int64, entries []*entry) []*flight {
 			if v == nil {
 				v = &voyage{}
 				voyages[sh] = v
-				if end, ok := sh.breaker.begin(); ok {
+				if end, ok := sh.asks.begin(); ok {
 					v.shared = newFlight(end)
 				}
 			}

@@ -233,7 +233,7 @@ var (
 
 	descOriginErrors = desc("weir_origin_errors_total", "Calls to the origin that failed, in whole or in part.", "op")
 	descReplayed     = desc("weir_replay_cells_total", "Increments that the origin confirmed.")
-	descBreaker      = desc("weir_origin_breaker_state", "State of the breaker of each shard of the origin: 0 closed, 1 half-open, 2 open.", "shard")
+	descBreaker      = desc("weir_origin_breaker_state", "State of the breakers of each shard of the origin, for what decisions wait for (asks) and for what loops send: 0 closed, 1 half-open, 2 open.", "shard", "calls")
 	descPendingSync  = desc("weir_origin_pending_sync", "Keys that wait to be sent to a shard of the origin, or for a sync with it.", "shard")
 	descPending      = desc("weir_replay_pending_cost", "Accepted cost that the origin has not confirmed yet.")
 	descReplayedAt   = desc("weir_replay_last_success_timestamp_seconds", "When everything pending was last confirmed; 0 for never.")
@@ -299,7 +299,8 @@ func (l *Limiter) Collect(ch chan<- prometheus.Metric) {
 		counter(descOriginErrors, m.originErrors[op].Load(), originOp(op).String())
 	}
 	for _, sh := range l.shards {
-		gauge(descBreaker, float64(sh.breaker.state()), sh.label)
+		gauge(descBreaker, float64(sh.asks.state()), sh.label, "asks")
+		gauge(descBreaker, float64(sh.sends.state()), sh.label, "sends")
 		gauge(descPendingSync, float64(l.pendingKeys(sh)+sh.syncs.size()), sh.label)
 	}
 	counter(descKicks, m.kicks.Load())

@@ -43,13 +43,13 @@ func (p outagePolicy) source() Source {
 // outOf is true when a decision about e that wants the origin would not get it, as far
 // as is known without trying.
 func (l *Limiter) outOf(e *entry, nowMs int64) bool {
-	return e.restsFor(nowMs) > 0 || l.shardOf(e).breaker.state() != breakerClosed
+	return e.restsFor(nowMs) > 0 || l.shardOf(e).asks.state() != breakerClosed
 }
 
 // refusal is how long a closed namespace tells its callers to stay away: until the
 // origin is tried again.
 func (l *Limiter) refusal(e *entry, nowMs int64) time.Duration {
-	wait := max(e.restsFor(nowMs), l.shardOf(e).breaker.opensFor().Round(time.Millisecond))
+	wait := max(e.restsFor(nowMs), l.shardOf(e).asks.opensFor().Round(time.Millisecond))
 	if wait <= 0 {
 		return retryPause // its read is still out
 	}

@@ -39,7 +39,7 @@ func (l *Limiter) syncShard(ctx context.Context, sh *shard) error {
 	s := &sh.syncs
 	s.running.Lock()
 	defer s.running.Unlock()
-	if sh.breaker.state() == breakerOpen {
+	if sh.sends.state() == breakerOpen {
 		return nil // replay says so already
 	}
 	batch := s.take()
@@ -176,7 +176,7 @@ func (l *Limiter) readCells(ctx context.Context, sh *shard, r *inquiry) error {
 }
 
 func (l *Limiter) readTotals(ctx context.Context, sh *shard, cells []window.Cell) ([]int64, error) {
-	end, ok := sh.breaker.begin()
+	end, ok := sh.sends.begin()
 	if !ok {
 		return nil, errBreakerOpen
 	}

@@ -67,7 +67,7 @@ func (l *Limiter) sendLocked(ctx context.Context, sh *shard, queue []*entry, now
 		if len(kicked)+len(queue) == 0 {
 			break
 		}
-		if sh.breaker.state() == breakerOpen {
+		if sh.sends.state() == breakerOpen {
 			firstErr = cmpErr(firstErr, errBreakerOpen)
 			l.forgo(sh, kicked)
 			break
@@ -176,7 +176,7 @@ func (l *Limiter) load(c *chunk, e *entry, nowMs int64, from uint32) (settleStal
 // ship sends one chunk and merges the answers. It returns whose cost stays unsent, and
 // the first error.
 func (l *Limiter) ship(ctx context.Context, sh *shard, c *chunk) ([]*entry, error) {
-	end, ok := sh.breaker.begin()
+	end, ok := sh.sends.begin()
 	if !ok {
 		return l.unload(c, errBreakerOpen)
 	}
@@ -329,7 +329,7 @@ func (l *Limiter) heal(lost []Add) {
 }
 
 func (l *Limiter) raise(sh *shard, lost []Add) {
-	end, ok := sh.breaker.begin()
+	end, ok := sh.sends.begin()
 	if !ok {
 		return
 	}

@@ -112,7 +112,8 @@ func (l *Limiter) Stop(ctx context.Context) error {
 func (l *Limiter) drainReplay(ctx context.Context) error {
 	errs := make([]error, len(l.shards))
 	l.eachShard(func(sh *shard) {
-		sh.breaker.turnOff() // it is now or never
+		sh.asks.turnOff() // it is now or never
+		sh.sends.turnOff()
 		errs[sh.index] = errors.Join(
 			l.drainShard(ctx, sh, "final replay", l.replayShard, func() int64 { l.collect(); return l.pendingIn(sh) }),
 			l.drainShard(ctx, sh, "final sync", l.syncShard, func() int64 { return l.unsyncedIn(sh) }))

@@ -9,11 +9,15 @@ import (
 
 // shard is what the limiter keeps for one of the origin's shards, so that one that is
 // slow or dead delays nobody else's keys: what is to be sent there, one step of
-// replay at a time, and a breaker.
+// replay at a time, and breakers.
 type shard struct {
 	index   int
 	label   string // of metrics
-	breaker *breaker
+
+	// An origin that answers later than decisions may wait can still take what they
+	// have accepted: a breaker for each kind of call.
+	asks  *breaker // reads and claims, which decisions wait for, under Config.ReadTimeout
+	sends *breaker // what the loops send, under replayTimeout
 
 	replaying chan struct{} // holds one while a step of replay runs, I/O and all: no mutex
 	queue     []*entry      // to be sent at the next tick, each once; under Limiter.queues
@@ -36,7 +40,7 @@ func newShards(origin Origin, cfg Breaker) []*shard {
 	}
 	shards := make([]*shard, origin.Shards())
 	for i := range shards {
-		shards[i] = &shard{index: i, label: strconv.Itoa(i), breaker: newBreaker(cfg),
+		shards[i] = &shard{index: i, label: strconv.Itoa(i), asks: newBreaker(cfg), sends: newBreaker(cfg),
 			replaying: make(chan struct{}, 1), wake: make(chan struct{}, 1), awaited: make(map[*entry]*flight)}
 	}
 	return shards

@@ -58,7 +58,7 @@ func TestASlowShardDelaysNoOther(t *testing.T) {
 			}
 		}
 		time.Sleep(20 * time.Second)
-		if got := []string{breakerState(t, l, 0), breakerState(t, l, 1), breakerState(t, l, 2)}; got[0] != "closed" || got[1] == "closed" || got[2] != "closed" {
+		if got := []string{breakerState(t, l, 0, "sends"), breakerState(t, l, 1, "sends"), breakerState(t, l, 2, "sends")}; got[0] != "closed" || got[1] == "closed" || got[2] != "closed" {
 			t.Errorf("breakers: %v", got)
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
