@@ -46,6 +46,12 @@
 //     transaction, so that none of them can come later.
 //  3. A rollout has one outcome, and the tuning in force everywhere agrees with it.
 //
+// # Settings and tokens
+//
+// [Settings] are overrides and namespaces: rows that nodes read with their next import
+// of settings, each changed in one transaction with its audit row. [Tokens] are who may
+// do all this, by [Role].
+//
 // # Metrics
 //
 // [Metrics] lists every metric of this process. They count what this process did;

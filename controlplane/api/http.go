@@ -31,13 +31,19 @@ const (
 func NewHandler(c Config) http.Handler {
 	s := &service{c}
 	mux := http.NewServeMux()
-	options := []connect.HandlerOption{connect.WithReadMaxBytes(requestBytesMax), connect.WithRecover(s.recovered)}
+	options := []connect.HandlerOption{connect.WithReadMaxBytes(requestBytesMax), connect.WithRecover(s.recovered), connect.WithInterceptors(s.authenticated())}
 	mux.Handle(controlv1connect.NewControlServiceHandler(s, options...))
 	mux.Handle(controlv1connect.NewRolloutServiceHandler(s, options...))
+	mux.Handle(controlv1connect.NewTokenServiceHandler(s, options...))
+	mux.Handle(controlv1connect.NewSettingsServiceHandler(s, options...))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /readyz", s.ready)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelWarn)}))
-	return onlyKnownHosts(c.AllowedHosts, http.NewCrossOriginProtection().Handler(mux))
+	handler := http.NewCrossOriginProtection().Handler(mux)
+	if c.RequireTokens {
+		return handler
+	}
+	return onlyKnownHosts(c.AllowedHosts, handler)
 }
 
 // NewServer bounds what a connection can cost. Connect and gRPC both come in on one

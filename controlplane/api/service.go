@@ -33,17 +33,25 @@ type Cleanup interface {
 	Resume(ctx context.Context, by controlplane.By) (controlplane.CleanupStatus, error)
 }
 
-// Config is what the service works with. All but AllowedHosts is required.
+// Config is what the service works with. All but RequireTokens and
+// AllowedHosts is required.
 type Config struct {
 	Cleanup  Cleanup
 	Rollouts Rollouts
+	Tokens   Tokens
+	Settings Settings
 	Lag      func(context.Context) (time.Duration, error)      // of the cleanup
 	Fleet    func(context.Context) (controlplane.Fleet, error) // as its nodes' heartbeats have it
 	Metrics  prometheus.Gatherer
 	Log      *slog.Logger
 
+	// RequireTokens asks every call for a token whose role suffices. Without it, whoever
+	// reaches the service may do everything, under any name.
+	RequireTokens bool
+
 	// AllowedHosts are names by which requests may address the service, beside
-	// loopback addresses and localhost: that of a proxy on this machine, say.
+	// loopback addresses and localhost: that of a proxy on this machine, say. With
+	// RequireTokens any will do: no browser has a token to send by itself.
 	AllowedHosts []string
 }
 
@@ -116,17 +124,6 @@ func (s *service) change(ctx context.Context, msg operatorMessage, do func(conte
 		return nil, err
 	}
 	return s.withLag(ctx, status), nil
-}
-
-// operatorMessage is a request that says who and why.
-type operatorMessage interface {
-	GetActor() string
-	GetReason() string
-}
-
-func byOf(_ context.Context, msg operatorMessage) (controlplane.By, error) {
-	by := controlplane.By{Actor: msg.GetActor(), Reason: msg.GetReason()}
-	return by, by.Validate()
 }
 
 // withLag adds the lag, or leaves it out when MySQL does not answer: how the schedule

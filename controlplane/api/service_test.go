@@ -69,6 +69,7 @@ var run = controlplane.CleanupRun{
 type fixture struct {
 	schedule *schedule
 	rollouts rollouts
+	settings settings
 	lagErr   error
 	fleet    controlplane.Fleet
 	fleetErr error
@@ -86,6 +87,7 @@ func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
 	server := httptest.NewServer(NewHandler(Config{
 		Cleanup:  f.schedule,
 		Rollouts: &f.rollouts,
+		Settings: &f.settings,
 		Lag:      func(context.Context) (time.Duration, error) { return 3 * time.Second, f.lagErr },
 		Fleet:    func(context.Context) (controlplane.Fleet, error) { return f.fleet, f.fleetErr },
 		Metrics:  registry, Log: slog.New(slog.NewTextHandler(&f.log, nil)), AllowedHosts: []string{"weir.example"},

@@ -11,7 +11,14 @@ var _ controlplane.AuditStore = (*Store)(nil)
 
 // InsertAudit adds a row to the audit log.
 func (s *Store) InsertAudit(ctx context.Context, e controlplane.AuditEntry) error {
-	err := s.queries.AuditInsert(ctx, controlplanedb.AuditInsertParams{
+	if err := insertAudit(ctx, s.queries, e); err != nil {
+		return explain(err)
+	}
+	return nil
+}
+
+func insertAudit(ctx context.Context, q *queries, e controlplane.AuditEntry) error {
+	return q.AuditInsert(ctx, controlplanedb.AuditInsertParams{
 		Actor:       e.Actor,
 		Action:      e.Action,
 		Subject:     []byte(e.Subject),
@@ -19,8 +26,4 @@ func (s *Store) InsertAudit(ctx context.Context, e controlplane.AuditEntry) erro
 		BeforeState: e.Before,
 		AfterState:  e.After,
 	})
-	if err != nil {
-		return explain(err)
-	}
-	return nil
 }

@@ -67,6 +67,9 @@ func (s *Store) inTransaction(ctx context.Context, run func(*queries) error) err
 	}
 	if err := run(s.queries.WithTx(tx)); err != nil {
 		_ = tx.Rollback() // the statement's own error says more
+		if errors.Is(err, controlplane.ErrConflict) || errors.Is(err, controlplane.ErrNotFound) || errors.Is(err, controlplane.ErrInvalid) {
+			return err // ours, and no word about MySQL
+		}
 		return explain(err)
 	}
 	if err := tx.Commit(); err != nil {

@@ -18,7 +18,13 @@ DELETE FROM ratelimit_overrides WHERE workspace_id = ? AND namespace = ? AND pat
 
 -- name: OverrideList :many
 SELECT workspace_id, namespace, pattern, `limit`, duration_ms, updated_at
-FROM ratelimit_overrides WHERE workspace_id = ? AND namespace = ? ORDER BY pattern;
+FROM ratelimit_overrides WHERE workspace_id = ? AND namespace = ? AND pattern > sqlc.arg(after_pattern)
+ORDER BY pattern LIMIT ?;
+
+-- name: OverrideGet :many
+-- None or one. Whoever reads it to change it comes one after the other.
+SELECT `limit`, duration_ms FROM ratelimit_overrides
+WHERE workspace_id = ? AND namespace = ? AND pattern = ? FOR UPDATE;
 
 -- name: NamespaceUpsert :exec
 INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at)
@@ -28,6 +34,11 @@ ON DUPLICATE KEY UPDATE shadow = VALUES(shadow), mode = VALUES(mode), outage = V
 
 -- name: NamespaceDelete :execrows
 DELETE FROM ratelimit_namespaces WHERE workspace_id = ? AND namespace = ?;
+
+-- name: NamespaceGet :many
+-- None or one, as OverrideGet.
+SELECT shadow, mode, outage, headroom, estimate FROM ratelimit_namespaces
+WHERE workspace_id = ? AND namespace = ? FOR UPDATE;
 
 -- name: NamespaceList :many
 SELECT workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at

@@ -23,8 +23,10 @@ type config struct {
 	PrintConfig bool             `env:"-" help:"Print the settings in force as YAML, secrets masked, and exit."`
 	Version     kong.VersionFlag `env:"-" help:"Print the version and exit."`
 
-	APIListen       string   `name:"api-listen" default:"127.0.0.1:7080" help:"Where operators' calls, /healthz, /readyz and /metrics are served. Loopback only."`
-	APIAllowedHosts []string `name:"api-allowed-hosts" placeholder:"NAME,…" help:"Names, beside loopback ones, by which requests may address the API: that of a proxy on this machine."`
+	APIListen         string   `name:"api-listen" default:"127.0.0.1:7080" help:"Where operators' calls, /healthz, /readyz and /metrics are served. Anything but loopback takes --api-auth=token."`
+	APIAuth           string   `name:"api-auth" default:"none" enum:"none,token" help:"What the API asks callers for: none, or a token (weirctl token create)."`
+	APIAdminTokenFile string   `name:"api-admin-token-file" placeholder:"FILE" help:"File that holds an admin's token, with which the first others are made."`
+	APIAllowedHosts   []string `name:"api-allowed-hosts" placeholder:"NAME,…" help:"Names, beside loopback ones, by which requests may address the API: that of a proxy on this machine."`
 
 	HandlersListen string `default:"127.0.0.1:9080" help:"Where Restate calls the durable handlers."`
 	HandlersURL    string `name:"handlers-url" placeholder:"URL" help:"The address of the handlers as Restate reaches it. Default: http:// and handlers-listen."`
@@ -76,8 +78,8 @@ func (c *config) validate() error {
 	if c.HandlersURL != "" {
 		bad = append(bad, validURL("handlers-url", c.HandlersURL))
 	}
-	if !loopback(c.APIListen) {
-		bad = append(bad, fmt.Errorf("api-listen %s is not a loopback address, and the API has no authentication yet: bind it to 127.0.0.1 and let a proxy on this machine, or ssh, let people in", c.APIListen))
+	if !loopback(c.APIListen) && c.APIAuth == "none" {
+		bad = append(bad, fmt.Errorf("api-listen %s is not a loopback address, and whoever reaches it could do everything: set api-auth to token, or bind it to 127.0.0.1", c.APIListen))
 	}
 	if !loopback(c.HandlersListen) {
 		if c.RestateIdentityKey == "" {
@@ -103,6 +105,22 @@ func (c *config) dsn() (string, error) {
 		return "", fmt.Errorf("mysql-dsn-file: %w", err)
 	}
 	return strings.TrimSpace(string(b)), nil
+}
+
+// adminToken is the token of the file, empty without one.
+func (c *config) adminToken() (string, error) {
+	if c.APIAdminTokenFile == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(c.APIAdminTokenFile)
+	if err != nil {
+		return "", fmt.Errorf("api-admin-token-file: %w", err)
+	}
+	token := strings.TrimSpace(string(b))
+	if token == "" {
+		return "", fmt.Errorf("api-admin-token-file: %s is empty: openssl rand -hex 32 makes a token", c.APIAdminTokenFile)
+	}
+	return token, nil
 }
 
 func validListen(flag, address string) error {

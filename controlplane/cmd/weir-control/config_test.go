@@ -36,7 +36,8 @@ func TestConfigRefusals(t *testing.T) {
 		args []string
 		says []string
 	}{
-		"API for everybody":      {[]string{"--api-listen", "0.0.0.0:7080"}, []string{"api-listen 0.0.0.0:7080 is not a loopback address, and the API has no authentication yet", "127.0.0.1"}},
+		"API for everybody":      {[]string{"--api-listen", "0.0.0.0:7080"}, []string{"api-listen 0.0.0.0:7080 is not a loopback address", "set api-auth to token, or bind it to 127.0.0.1"}},
+		"API for friends":        {[]string{"--api-auth", "friends"}, []string{"none", "token", "friends"}},
 		"API on all interfaces":  {[]string{"--api-listen", ":7080"}, []string{"is not a loopback address"}},
 		"API by a name":          {[]string{"--api-listen", "example.com:7080"}, []string{"is not a loopback address"}},
 		"handlers for everybody": {[]string{"--handlers-listen", "10.0.0.1:9080"}, []string{"set restate-identity-key", "handlers-url is required"}},
@@ -94,6 +95,8 @@ func TestPrintConfig(t *testing.T) {
 	code, stdout, stderr := tried(t, "--config", path, "--cleanup-batches", "10", "--cleanup-run-time=9s", "--print-config")
 	want := `# WEIR_MYSQL_DSN: weir:***@tcp(db:3306)/weir
 api-listen: 127.0.0.1:7080
+api-auth: none
+api-admin-token-file: ""
 api-allowed-hosts:
     - a.example
     - b.example

@@ -78,13 +78,23 @@ func (p *process) build() error {
 	if err != nil {
 		return fmt.Errorf("restate-identity-key: %w", err)
 	}
+	adminToken, err := p.config.adminToken()
+	if err != nil {
+		return err
+	}
+	tokens, err := controlplane.NewTokens(steps, adminToken)
+	if err != nil {
+		return fmt.Errorf("api-admin-token-file: %w", err)
+	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	p.restate = &http.Client{Transport: transport}
 	client := handlers.NewClient(p.restate, p.config.RestateIngress)
 	p.api = api.NewServer(api.NewHandler(api.Config{
 		Cleanup:  handlers.CleanupClient{Client: client},
 		Rollouts: handlers.RolloutClient{Client: client},
-		Lag:      cleanup.Lag,
+		Settings: controlplane.NewSettings(steps),
+		Tokens:   tokens, RequireTokens: p.config.APIAuth == "token",
+		Lag: cleanup.Lag,
 		Fleet: func(ctx context.Context) (controlplane.Fleet, error) {
 			return controlplane.ListFleet(ctx, steps, p.config.NodeLiveWithin)
 		},

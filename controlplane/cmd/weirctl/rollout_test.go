@@ -174,7 +174,7 @@ func TestRolloutActions(t *testing.T) {
 		}
 	}
 	w.rollouts.list[0].Phase = controlplane.RolloutDone
-	if code := w.run(t, "rollout", "abort", "r1", "--reason", "x"); code != exitFailure || !strings.Contains(w.stderr.String(), "rollout r1 is done: take it back with rollback") || !strings.Contains(w.stderr.String(), "weirctl rollout status") {
+	if code := w.run(t, "rollout", "abort", "r1", "--reason", "x"); code != exitFailure || !strings.Contains(w.stderr.String(), "rollout r1 is done: take it back with rollback") || !strings.Contains(w.stderr.String(), "weirctl rollout history") {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
 	}
 	if code := w.run(t, "rollout", "abort", "r2", "--reason", "x"); code != exitFailure || !strings.Contains(w.stderr.String(), `there is no rollout "r2"`) {

@@ -44,6 +44,8 @@ type cli struct {
 	JSON    bool          `name:"json" help:"Print the API's answer as JSON, for programs."`
 	Timeout time.Duration `default:"150s" help:"How long to wait for the answer."`
 
+	TokenFile string `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"File that holds the token to call with. Default: the environment's WEIR_TOKEN."`
+
 	Cleanup struct {
 		Status cleanupStatus `cmd:"" help:"How the deletion of expired rows is doing, and what it did lately."`
 		Run    cleanupRun    `cmd:"" help:"Run one cleanup now, paused or not, and wait for it."`
@@ -60,6 +62,20 @@ type cli struct {
 		Rollback rolloutRollback `cmd:"" help:"Take back the newest rollout that is done."`
 		History  rolloutHistory  `cmd:"" help:"The newest rollouts; of one, what happened when."`
 	} `cmd:"" help:"Staged rollouts of tuning."`
+	Override struct {
+		Set    overrideSet    `cmd:"" help:"Set the limit of an identifier, or of all that a pattern matches."`
+		List   overrideList   `cmd:"" help:"A namespace's overrides."`
+		Delete overrideDelete `cmd:"" help:"Take an override away."`
+	} `cmd:"" help:"Limits of single identifiers."`
+	Namespace struct {
+		Set  namespaceSet  `cmd:"" help:"Change how a namespace decides. What is not given stays."`
+		List namespaceList `cmd:"" help:"A workspace's namespaces that have settings."`
+	} `cmd:"" help:"How namespaces decide."`
+	Token struct {
+		Create tokenCreate `cmd:"" help:"Make a token and print it, once."`
+		Revoke tokenRevoke `cmd:"" help:"End a token."`
+		List   tokenList   `cmd:"" help:"All tokens, revoked ones too."`
+	} `cmd:"" help:"Who may call the API, and as what."`
 	Fleet   fleet          `cmd:"" help:"The nodes of all regions, as their heartbeats describe them."`
 	Version versionCommand `cmd:"" help:"Print the version of weirctl."`
 }
@@ -84,6 +100,8 @@ type call struct {
 	patient  context.Context // not, for commands that watch
 	api      controlv1connect.ControlServiceClient
 	rollouts controlv1connect.RolloutServiceClient
+	tokens   controlv1connect.TokenServiceClient
+	settings controlv1connect.SettingsServiceClient
 	json     bool
 }
 
@@ -118,12 +136,19 @@ func run(ctx context.Context, args []string, t terminal) (code int) {
 	patient := ctx
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	client := &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
-	defer client.CloseIdleConnections()
+	token, err := secret(c.TokenFile)
+	if err != nil {
+		return t.fail(err, exitUsage, "See weirctl --help.")
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: bearer{transport, token}}
 	err = command.Run(&call{
 		terminal: t, ctx: ctx, patient: patient, json: c.JSON,
 		api:      controlv1connect.NewControlServiceClient(client, c.API),
 		rollouts: controlv1connect.NewRolloutServiceClient(client, c.API),
+		tokens:   controlv1connect.NewTokenServiceClient(client, c.API),
+		settings: controlv1connect.NewSettingsServiceClient(client, c.API),
 	})
 	if err != nil {
 		area, _, _ := strings.Cut(command.Command(), " ")
@@ -157,7 +182,7 @@ type told struct {
 }
 
 // look are the commands that show what there is.
-var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout status"}
+var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout history", "token": "token list", "override": "override list", "namespace": "namespace list", "fleet": "fleet"}
 
 // explain gives an error its exit code, and says what to do next.
 func explain(ctx context.Context, err error, api, area string) (code int, hint string) {
@@ -169,7 +194,7 @@ func explain(ctx context.Context, err error, api, area string) (code int, hint s
 	if !errors.As(err, &rpc) {
 		return exitFailure, "It will be tried again on schedule; see weirctl cleanup status."
 	}
-	afterwards := "What was asked for may still happen: see weirctl " + area + " status."
+	afterwards := "What was asked for may still happen: see weirctl " + look[area] + "."
 	switch rpc.Code() {
 	case connect.CodeInvalidArgument:
 		return exitUsage, "Correct it and try again; see weirctl --help."
@@ -185,7 +210,12 @@ func explain(ctx context.Context, err error, api, area string) (code int, hint s
 			return exitUnavailable, fmt.Sprintf("weir-control itself answers; %s/readyz shows what does not.", api)
 		}
 		return exitUnreachable, fmt.Sprintf("The API at %s cannot be reached: start weir-control there, or name another with --api or WEIR_API.", api)
+	case connect.CodeUnauthenticated:
+		return exitFailure, "Set WEIR_TOKEN or --token-file to a token that is in force; an admin makes one with weirctl token create."
 	case connect.CodePermissionDenied:
+		if connect.IsWireError(err) {
+			return exitFailure, "Use a token of that role; an admin makes one with weirctl token create."
+		}
 		return exitFailure, "weir-control takes requests for loopback addresses only; let it allow the name of a proxy with --api-allowed-hosts."
 	case connect.CodeFailedPrecondition, connect.CodeNotFound:
 		return exitFailure, "Nothing has changed. See what is there: weirctl " + look[area] + "."

@@ -56,17 +56,26 @@ type world struct {
 	lagErr   error
 	fleet    controlplane.Fleet
 	rollouts rollouts
+	shelf    shelf
 	url      string
 
 	stdout, stderr bytes.Buffer
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *world { return newWorldThat(t, false) }
+
+// newGuardedWorld asks for a token.
+func newGuardedWorld(t *testing.T) *world { return newWorldThat(t, true) }
+
+func newWorldThat(t *testing.T, asks bool) *world {
 	t.Helper()
+	t.Setenv("WEIR_TOKEN", "")
 	w := &world{}
 	server := httptest.NewServer(api.NewHandler(api.Config{
 		Cleanup:  &w.schedule,
 		Rollouts: &w.rollouts,
+		Tokens:   &w.shelf, RequireTokens: asks,
+		Settings: &w.shelf,
 		Lag:      func(context.Context) (time.Duration, error) { return w.lag, w.lagErr },
 		Fleet:    func(context.Context) (controlplane.Fleet, error) { return w.fleet, w.schedule.err },
 		Metrics:  prometheus.NewRegistry(),

@@ -26,6 +26,54 @@ func (q *Queries) NamespaceDelete(ctx context.Context, arg NamespaceDeleteParams
 	return result.RowsAffected()
 }
 
+const NamespaceGet = `-- name: NamespaceGet :many
+SELECT shadow, mode, outage, headroom, estimate FROM ratelimit_namespaces
+WHERE workspace_id = ? AND namespace = ? FOR UPDATE
+`
+
+type NamespaceGetParams struct {
+	WorkspaceID []byte
+	Namespace   []byte
+}
+
+type NamespaceGetRow struct {
+	Shadow   bool
+	Mode     string
+	Outage   string
+	Headroom string
+	Estimate string
+}
+
+// None or one, as OverrideGet.
+func (q *Queries) NamespaceGet(ctx context.Context, arg NamespaceGetParams) ([]NamespaceGetRow, error) {
+	rows, err := q.db.QueryContext(ctx, NamespaceGet, arg.WorkspaceID, arg.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []NamespaceGetRow{}
+	for rows.Next() {
+		var i NamespaceGetRow
+		if err := rows.Scan(
+			&i.Shadow,
+			&i.Mode,
+			&i.Outage,
+			&i.Headroom,
+			&i.Estimate,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const NamespaceList = `-- name: NamespaceList :many
 SELECT workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at
 FROM ratelimit_namespaces WHERE workspace_id = ? ORDER BY namespace
@@ -122,18 +170,66 @@ func (q *Queries) OverrideDelete(ctx context.Context, arg OverrideDeleteParams) 
 	return result.RowsAffected()
 }
 
+const OverrideGet = `-- name: OverrideGet :many
+SELECT ` + "`" + `limit` + "`" + `, duration_ms FROM ratelimit_overrides
+WHERE workspace_id = ? AND namespace = ? AND pattern = ? FOR UPDATE
+`
+
+type OverrideGetParams struct {
+	WorkspaceID []byte
+	Namespace   []byte
+	Pattern     []byte
+}
+
+type OverrideGetRow struct {
+	Limit      uint64
+	DurationMs uint64
+}
+
+// None or one. Whoever reads it to change it comes one after the other.
+func (q *Queries) OverrideGet(ctx context.Context, arg OverrideGetParams) ([]OverrideGetRow, error) {
+	rows, err := q.db.QueryContext(ctx, OverrideGet, arg.WorkspaceID, arg.Namespace, arg.Pattern)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OverrideGetRow{}
+	for rows.Next() {
+		var i OverrideGetRow
+		if err := rows.Scan(&i.Limit, &i.DurationMs); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const OverrideList = `-- name: OverrideList :many
 SELECT workspace_id, namespace, pattern, ` + "`" + `limit` + "`" + `, duration_ms, updated_at
-FROM ratelimit_overrides WHERE workspace_id = ? AND namespace = ? ORDER BY pattern
+FROM ratelimit_overrides WHERE workspace_id = ? AND namespace = ? AND pattern > ?
+ORDER BY pattern LIMIT ?
 `
 
 type OverrideListParams struct {
-	WorkspaceID []byte
-	Namespace   []byte
+	WorkspaceID  []byte
+	Namespace    []byte
+	AfterPattern []byte
+	Limit        int32
 }
 
 func (q *Queries) OverrideList(ctx context.Context, arg OverrideListParams) ([]RatelimitOverride, error) {
-	rows, err := q.db.QueryContext(ctx, OverrideList, arg.WorkspaceID, arg.Namespace)
+	rows, err := q.db.QueryContext(ctx, OverrideList,
+		arg.WorkspaceID,
+		arg.Namespace,
+		arg.AfterPattern,
+		arg.Limit,
+	)
 	if err != nil {
 		return nil, err
 	}

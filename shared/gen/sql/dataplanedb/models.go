@@ -93,6 +93,20 @@ type RatelimitOverride struct {
 	UpdatedAt uint64
 }
 
+type RatelimitToken struct {
+	// the actor in the audit log
+	Name []byte
+	// SHA-256 of the token
+	Hash []byte
+	// viewer, operator or admin
+	Role      string
+	CreatedBy string
+	// Unix ms by the clock of the database
+	CreatedAt uint64
+	// Unix ms by the clock of the database; 0 in force
+	RevokedAt uint64
+}
+
 type RatelimitTuning struct {
 	Version uint64
 	// empty: the whole fleet

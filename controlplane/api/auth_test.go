@@ -1,0 +1,181 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/weirhq/weir/controlplane"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+)
+
+// ring holds a token for each role, whose secret is the role's name.
+type ring struct {
+	by  controlplane.By
+	err error
+}
+
+func (r *ring) Authenticate(_ context.Context, secret string) (controlplane.Identity, error) {
+	role := controlplane.Role(secret)
+	if r.err == nil && !role.May(controlplane.RoleViewer) {
+		return controlplane.Identity{}, fmt.Errorf("%w: the token is unknown or revoked", controlplane.ErrUnauthenticated)
+	}
+	return controlplane.Identity{Name: "bot-" + secret, Role: role}, r.err
+}
+
+func (r *ring) Create(_ context.Context, name string, _ controlplane.Role, by controlplane.By) (string, error) {
+	r.by = by
+	return "secret of " + name, nil
+}
+
+func (r *ring) Revoke(_ context.Context, _ string, by controlplane.By) error {
+	r.by = by
+	return nil
+}
+
+func (r *ring) List(context.Context) ([]controlplane.Token, error) {
+	return []controlplane.Token{{Name: "ci", Role: controlplane.RoleViewer, CreatedBy: "ann", CreatedAt: at}}, nil
+}
+
+// guarded serves an API that asks for tokens.
+func guarded(t *testing.T) (*fixture, *ring) {
+	t.Helper()
+	f, r := &fixture{schedule: &schedule{}}, &ring{}
+	server := httptest.NewServer(NewHandler(Config{
+		Cleanup: f.schedule, Rollouts: &f.rollouts, Tokens: r, Settings: &f.settings, RequireTokens: true,
+		Lag:     func(context.Context) (time.Duration, error) { return 0, nil },
+		Fleet:   func(context.Context) (controlplane.Fleet, error) { return controlplane.Fleet{}, nil },
+		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+	}))
+	t.Cleanup(server.Close)
+	f.url, f.http = server.URL, server.Client()
+	return f, r
+}
+
+func (f *fixture) post(t *testing.T, procedure, token, body string) (status int, answer string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, f.url+procedure, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	return do(t, req)
+}
+
+// "API enforces roles per procedure": each RPC of each service has a role of its own, and
+// is refused to nobody, to strangers and to lesser roles, before anything else is looked at.
+func TestEveryProcedureHasARole(t *testing.T) {
+	f, _ := guarded(t)
+	procedures := procedures(t)
+	for _, procedure := range procedures {
+		role, ok := needs[procedure]
+		if !ok {
+			t.Errorf("%s has no role", procedure)
+			continue
+		}
+		for token, want := range map[string]int{
+			"":         http.StatusUnauthorized,
+			"stranger": http.StatusUnauthorized,
+			"viewer":   allowedFor(controlplane.RoleViewer, role),
+			"operator": allowedFor(controlplane.RoleOperator, role),
+			"admin":    allowedFor(controlplane.RoleAdmin, role),
+		} {
+			status, answer := f.post(t, procedure, token, "{}")
+			refused := status == http.StatusUnauthorized || status == http.StatusForbidden
+			if want == 0 && refused || want != 0 && status != want {
+				t.Errorf("%s with %q: %d %s", procedure, token, status, answer)
+			}
+		}
+	}
+	if len(procedures) != len(needs) {
+		t.Errorf("%d procedures, and %d with a role", len(procedures), len(needs))
+	}
+}
+
+// procedures are all of the package's, as its files describe them.
+func procedures(t *testing.T) (all []string) {
+	t.Helper()
+	protoregistry.GlobalFiles.RangeFilesByPackage("weir.control.v1", func(file protoreflect.FileDescriptor) bool {
+		for i := range file.Services().Len() {
+			s := file.Services().Get(i)
+			for j := range s.Methods().Len() {
+				m := s.Methods().Get(j)
+				if m.IsStreamingClient() || m.IsStreamingServer() {
+					t.Errorf("%s: streams pass by the interceptor", m.FullName())
+				}
+				all = append(all, fmt.Sprintf("/%s/%s", s.FullName(), m.Name()))
+			}
+		}
+		return true
+	})
+	return all
+}
+
+// allowedFor is 0 where a role suffices.
+func allowedFor(has, needs controlplane.Role) int {
+	if has.May(needs) {
+		return 0
+	}
+	return http.StatusForbidden
+}
+
+// "The actor in the audit log is the token's name", whatever the request says.
+func TestTheActorIsTheToken(t *testing.T) {
+	f, r := guarded(t)
+	if status, answer := f.post(t, controlv1connect.ControlServiceCleanupRunProcedure, "operator", `{"actor":"somebody else","reason":"x"}`); status != http.StatusOK || f.schedule.runBy != (controlplane.By{Actor: "bot-operator", Reason: "x"}) {
+		t.Errorf("%d %s, by %+v", status, answer, f.schedule.runBy)
+	}
+	if status, answer := f.post(t, controlv1connect.TokenServiceCreateTokenProcedure, "admin", `{"reason":"x","name":"ci","role":"viewer"}`); status != http.StatusOK || answer != `{"secret":"secret of ci"}` || r.by.Actor != "bot-admin" {
+		t.Errorf("%d %s, by %+v", status, answer, r.by)
+	}
+	if status, _ := f.post(t, controlv1connect.TokenServiceRevokeTokenProcedure, "admin", `{"reason":"x","name":"ci"}`); status != http.StatusOK {
+		t.Errorf("%d", status)
+	}
+	if status, answer := f.post(t, controlv1connect.TokenServiceListTokensProcedure, "admin", `{}`); status != http.StatusOK || !strings.Contains(answer, `"createdBy":"ann"`) {
+		t.Errorf("%d %s", status, answer)
+	}
+}
+
+// What cannot be checked is not let in, and is no word about the token; health and
+// metrics ask for nothing; and a guarded API may be called by any name.
+func TestGuarded(t *testing.T) {
+	f, r := guarded(t)
+	r.err = fmt.Errorf("%w: MySQL does not answer", controlplane.ErrUnavailable)
+	if status, answer := f.post(t, controlv1connect.ControlServiceFleetProcedure, "admin", `{}`); status != http.StatusServiceUnavailable || !strings.Contains(answer, "MySQL does not answer") {
+		t.Errorf("%d %s", status, answer)
+	}
+	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+		if status, _ := get(t, f.url+path, nil); status != http.StatusOK {
+			t.Errorf("%s: %d", path, status)
+		}
+	}
+	r.err = nil
+	client := controlv1connect.NewControlServiceClient(f.http, f.url)
+	req := connect.NewRequest(&controlv1.FleetRequest{})
+	req.Header().Set("Authorization", "Bearer viewer")
+	if _, err := client.Fleet(t.Context(), req); err != nil {
+		t.Error(err)
+	}
+	elsewhere, err := http.NewRequestWithContext(t.Context(), http.MethodGet, f.url+"/healthz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	elsewhere.Host = "weir.example:7080"
+	if status, answer := do(t, elsewhere); status != http.StatusOK {
+		t.Errorf("%d %s", status, answer)
+	}
+}

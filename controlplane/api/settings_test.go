@@ -1,0 +1,77 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+)
+
+// settings keeps what it was asked for.
+type settings struct {
+	override  controlplane.Override
+	namespace controlplane.Namespace
+	change    controlplane.NamespaceChange
+	by        controlplane.By
+}
+
+func (s *settings) SetOverride(_ context.Context, o controlplane.Override, by controlplane.By) error {
+	s.override, s.by = o, by
+	return o.Validate()
+}
+
+func (s *settings) DeleteOverride(_ context.Context, _, _, pattern string, by controlplane.By) error {
+	if s.override.Pattern != pattern {
+		return fmt.Errorf("%w: there is no override %q", controlplane.ErrNotFound, pattern)
+	}
+	s.override, s.by = controlplane.Override{}, by
+	return nil
+}
+
+func (s *settings) Overrides(_ context.Context, _, _, after string) ([]controlplane.Override, bool, error) {
+	o := s.override
+	o.UpdatedAt = at
+	return []controlplane.Override{o}, after == "", nil
+}
+
+func (s *settings) SetNamespace(_ context.Context, workspace, namespace string, change controlplane.NamespaceChange, by controlplane.By) (controlplane.Namespace, error) {
+	s.namespace, s.change, s.by = controlplane.DefaultNamespace(workspace, namespace), change, by
+	return s.namespace, nil
+}
+
+func (s *settings) Namespaces(context.Context, string) ([]controlplane.Namespace, error) {
+	return []controlplane.Namespace{s.namespace}, nil
+}
+
+func TestSettingsCalls(t *testing.T) {
+	f := serve(t)
+	for _, tc := range []struct {
+		procedure, body string
+		status          int
+		says            string
+	}{
+		{controlv1connect.SettingsServiceSetOverrideProcedure, `{"actor":"ann","reason":"x","override":{"workspace":"acme","namespace":"api","pattern":"u*","limit":"0","durationMs":"60000"}}`, http.StatusOK, `{}`},
+		{controlv1connect.SettingsServiceListOverridesProcedure, `{"workspace":"acme","namespace":"api"}`, http.StatusOK, `"pattern":"u*", "durationMs":"60000", "updatedAtMs":"1700000000000"}], "hasMore":true}`},
+		{controlv1connect.SettingsServiceSetOverrideProcedure, `{"actor":"ann","override":{"limit":"1"}}`, http.StatusBadRequest, "reason is empty"},
+		{controlv1connect.SettingsServiceDeleteOverrideProcedure, `{"actor":"ann","reason":"x","workspace":"acme","namespace":"api","pattern":"v"}`, http.StatusNotFound, `there is no override \"v\"`},
+		{controlv1connect.SettingsServiceDeleteOverrideProcedure, `{"actor":"ann","reason":"x","workspace":"acme","namespace":"api","pattern":"u*"}`, http.StatusOK, `{}`},
+		{controlv1connect.SettingsServiceSetNamespaceProcedure, `{"actor":"ann","reason":"x","workspace":"acme","namespace":"api","shadow":false,"estimate":""}`, http.StatusOK, `"mode":"exact"`},
+		{controlv1connect.SettingsServiceListNamespacesProcedure, `{"workspace":"acme"}`, http.StatusOK, `"outage":"local"`},
+	} {
+		status, answer := f.post(t, tc.procedure, "", tc.body)
+		if status != tc.status || !strings.Contains(strings.ReplaceAll(answer, ", ", ","), strings.ReplaceAll(tc.says, ", ", ",")) {
+			t.Errorf("%s %s: %d %s", tc.procedure, tc.body, status, answer)
+		}
+	}
+	c := f.settings.change
+	if c.Shadow == nil || *c.Shadow || c.Estimate == nil || *c.Estimate != "" || c.Mode != nil || c.Outage != nil || c.Headroom != nil {
+		t.Errorf("%+v: what was given is not what arrived", c)
+	}
+	if f.settings.by != (controlplane.By{Actor: "ann", Reason: "x"}) {
+		t.Errorf("by %+v", f.settings.by)
+	}
+}

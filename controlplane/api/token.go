@@ -1,0 +1,66 @@
+package api
+
+import (
+	"context"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirhq/weir/controlplane"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+)
+
+// Tokens tell who holds a token, and make them. Errors wrap controlplane.ErrInvalid,
+// ErrConflict, ErrNotFound, ErrUnauthenticated, ErrUnavailable or the context's. All
+// methods may be called at once.
+type Tokens interface {
+	Authenticate(ctx context.Context, secret string) (controlplane.Identity, error)
+	Create(ctx context.Context, name string, role controlplane.Role, by controlplane.By) (secret string, err error)
+	Revoke(ctx context.Context, name string, by controlplane.By) error
+	List(ctx context.Context) ([]controlplane.Token, error)
+}
+
+var _ controlv1connect.TokenServiceHandler = (*service)(nil)
+
+func (s *service) CreateToken(ctx context.Context, req *connect.Request[controlv1.CreateTokenRequest]) (*connect.Response[controlv1.CreateTokenResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	by, err := byOf(ctx, req.Msg)
+	if err != nil {
+		return nil, s.fail(ctx, "CreateToken", err)
+	}
+	secret, err := s.Tokens.Create(ctx, req.Msg.GetName(), controlplane.Role(req.Msg.GetRole()), by)
+	if err != nil {
+		return nil, s.fail(ctx, "CreateToken", err)
+	}
+	return connect.NewResponse(&controlv1.CreateTokenResponse{Secret: secret}), nil
+}
+
+func (s *service) RevokeToken(ctx context.Context, req *connect.Request[controlv1.RevokeTokenRequest]) (*connect.Response[controlv1.RevokeTokenResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	by, err := byOf(ctx, req.Msg)
+	if err == nil {
+		err = s.Tokens.Revoke(ctx, req.Msg.GetName(), by)
+	}
+	if err != nil {
+		return nil, s.fail(ctx, "RevokeToken", err)
+	}
+	return connect.NewResponse(&controlv1.RevokeTokenResponse{}), nil
+}
+
+func (s *service) ListTokens(ctx context.Context, _ *connect.Request[controlv1.ListTokensRequest]) (*connect.Response[controlv1.ListTokensResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	tokens, err := s.Tokens.List(ctx)
+	if err != nil {
+		return nil, s.fail(ctx, "ListTokens", err)
+	}
+	answer := &controlv1.ListTokensResponse{}
+	for _, t := range tokens {
+		answer.Tokens = append(answer.Tokens, &controlv1.Token{
+			Name: valid(t.Name), Role: string(t.Role), CreatedBy: t.CreatedBy, CreatedAtMs: unixMs(t.CreatedAt), RevokedAtMs: unixMs(t.RevokedAt),
+		})
+	}
+	return connect.NewResponse(answer), nil
+}

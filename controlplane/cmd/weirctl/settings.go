@@ -1,0 +1,146 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"connectrpc.com/connect"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+// space is a namespace.
+type space struct {
+	Workspace string `arg:"" help:"The workspace."`
+	Namespace string `arg:"" help:"The namespace in it."`
+}
+
+type overrideSet struct {
+	space
+	Pattern  string        `arg:"" help:"An identifier, or a pattern with * for any bytes. The most specific one applies."`
+	Limit    int64         `required:"" help:"The limit; 0 blocks."`
+	Duration time.Duration `help:"The window (1s to 8784h). Default: that of the request."`
+	by
+}
+
+// Run sets an override.
+func (o overrideSet) Run(c *call) error {
+	actor, err := c.actor(o.Actor)
+	if err != nil {
+		return err
+	}
+	answer, err := c.settings.SetOverride(c.ctx, connect.NewRequest(&controlv1.SetOverrideRequest{Actor: actor, Reason: o.Reason, Override: &controlv1.Override{
+		Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern, Limit: o.Limit, DurationMs: o.Duration.Milliseconds(),
+	}}))
+	if err != nil {
+		return err
+	}
+	return c.print(answer.Msg, func(w io.Writer) { _, _ = fmt.Fprintln(w, "set; nodes have it within an import of settings") })
+}
+
+type overrideDelete struct {
+	space
+	Pattern string `arg:"" help:"The identifier or pattern, as it was set."`
+	by
+}
+
+// Run deletes an override.
+func (o overrideDelete) Run(c *call) error {
+	actor, err := c.actor(o.Actor)
+	if err != nil {
+		return err
+	}
+	answer, err := c.settings.DeleteOverride(c.ctx, connect.NewRequest(&controlv1.DeleteOverrideRequest{
+		Actor: actor, Reason: o.Reason, Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern,
+	}))
+	if err != nil {
+		return err
+	}
+	return c.print(answer.Msg, func(w io.Writer) { _, _ = fmt.Fprintln(w, "deleted; nodes have it within an import of settings") })
+}
+
+type overrideList struct {
+	space
+	After string `placeholder:"PATTERN" help:"Begin behind this one: where the last page ended."`
+}
+
+// Run lists a namespace's overrides.
+func (o overrideList) Run(c *call) error {
+	answer, err := c.settings.ListOverrides(c.ctx, connect.NewRequest(&controlv1.ListOverridesRequest{Workspace: o.Workspace, Namespace: o.Namespace, After: o.After}))
+	if err != nil {
+		return err
+	}
+	return c.print(answer.Msg, func(w io.Writer) {
+		t := newTable(w)
+		t.row("PATTERN", "LIMIT", "DURATION", "SET")
+		last := ""
+		for _, o := range answer.Msg.GetOverrides() {
+			limit, duration := digits(o.GetLimit()), "of the request"
+			if o.GetLimit() == 0 {
+				limit = "0 (blocks)"
+			}
+			if ms := o.GetDurationMs(); ms > 0 {
+				duration = span(ms)
+			}
+			t.row(o.GetPattern(), limit, duration, moment(o.GetUpdatedAtMs()))
+			last = o.GetPattern()
+		}
+		t.flush()
+		if answer.Msg.GetHasMore() {
+			_, _ = fmt.Fprintf(w, "\nThere are more: --after %q\n", last)
+		}
+	})
+}
+
+type namespaceSet struct {
+	space
+	Shadow   *bool   `negatable:"" help:"Decide, count and report, but let everything pass."`
+	Mode     *string `enum:"exact,estimate" help:"How it counts: ${enum}."`
+	Outage   *string `enum:"local,open,closed" help:"What it does without an answer from Redis: ${enum}."`
+	Headroom *string `enum:"kick,wait" help:"What it does with unsent cost past its share: ${enum}."`
+	Estimate *string `placeholder:"JSON" help:"Knobs of the estimate mode; empty for its defaults."`
+	by
+}
+
+// Run changes what is given, and keeps the rest.
+func (n namespaceSet) Run(c *call) error {
+	actor, err := c.actor(n.Actor)
+	if err != nil {
+		return err
+	}
+	answer, err := c.settings.SetNamespace(c.ctx, connect.NewRequest(&controlv1.SetNamespaceRequest{
+		Actor: actor, Reason: n.Reason, Workspace: n.Workspace, Namespace: n.Namespace,
+		Shadow: n.Shadow, Mode: n.Mode, Outage: n.Outage, Headroom: n.Headroom, Estimate: n.Estimate,
+	}))
+	if err != nil {
+		return err
+	}
+	return c.print(answer.Msg, func(w io.Writer) { writeNamespaces(w, []*controlv1.Namespace{answer.Msg.GetNamespace()}) })
+}
+
+type namespaceList struct {
+	Workspace string `arg:"" help:"The workspace."`
+}
+
+// Run lists a workspace's namespaces.
+func (n namespaceList) Run(c *call) error {
+	answer, err := c.settings.ListNamespaces(c.ctx, connect.NewRequest(&controlv1.ListNamespacesRequest{Workspace: n.Workspace}))
+	if err != nil {
+		return err
+	}
+	return c.print(answer.Msg, func(w io.Writer) { writeNamespaces(w, answer.Msg.GetNamespaces()) })
+}
+
+func writeNamespaces(w io.Writer, namespaces []*controlv1.Namespace) {
+	t := newTable(w)
+	t.row("NAMESPACE", "MODE", "OUTAGE", "HEADROOM", "SHADOW", "ESTIMATE")
+	for _, n := range namespaces {
+		estimate := n.GetEstimate()
+		if estimate == "" {
+			estimate = "-"
+		}
+		t.row(n.GetNamespace(), n.GetMode(), n.GetOutage(), n.GetHeadroom(), yes(n.GetShadow()), estimate)
+	}
+	t.flush()
+}

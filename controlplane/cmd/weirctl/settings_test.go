@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// shelf keeps one override, one namespace and one token in memory.
+type shelf struct {
+	override  controlplane.Override
+	namespace controlplane.Namespace
+	by        controlplane.By
+	secret    string // the token that is asked for
+}
+
+func (s *shelf) SetOverride(_ context.Context, o controlplane.Override, by controlplane.By) error {
+	o.UpdatedAt = now
+	s.override, s.by = o, by
+	return o.Validate()
+}
+
+func (s *shelf) DeleteOverride(_ context.Context, _, _, _ string, by controlplane.By) error {
+	s.by = by
+	return nil
+}
+
+func (s *shelf) Overrides(context.Context, string, string, string) ([]controlplane.Override, bool, error) {
+	return []controlplane.Override{s.override}, true, nil
+}
+
+func (s *shelf) SetNamespace(_ context.Context, workspace, namespace string, change controlplane.NamespaceChange, by controlplane.By) (controlplane.Namespace, error) {
+	s.namespace, s.by = controlplane.DefaultNamespace(workspace, namespace), by
+	if change.Shadow != nil {
+		s.namespace.Shadow = *change.Shadow
+	}
+	if change.Outage != nil {
+		s.namespace.Outage = *change.Outage
+	}
+	return s.namespace, nil
+}
+
+func (s *shelf) Namespaces(context.Context, string) ([]controlplane.Namespace, error) {
+	return []controlplane.Namespace{s.namespace}, nil
+}
+
+func (s *shelf) Authenticate(_ context.Context, secret string) (controlplane.Identity, error) {
+	if secret != s.secret {
+		return controlplane.Identity{}, controlplane.ErrUnauthenticated
+	}
+	return controlplane.Identity{Name: "bot", Role: controlplane.RoleOperator}, nil
+}
+
+func (s *shelf) Create(_ context.Context, name string, role controlplane.Role, by controlplane.By) (string, error) {
+	s.by = by
+	return "weir_" + name + "_" + string(role), nil
+}
+
+func (s *shelf) Revoke(_ context.Context, _ string, by controlplane.By) error {
+	s.by = by
+	return nil
+}
+
+func (s *shelf) List(context.Context) ([]controlplane.Token, error) {
+	return []controlplane.Token{{Name: "ci", Role: controlplane.RoleViewer, CreatedBy: "ann", CreatedAt: now}, {Name: "old", Role: controlplane.RoleAdmin, CreatedBy: "ann", CreatedAt: now, RevokedAt: now}}, nil
+}
+
+func TestOverrideCommands(t *testing.T) {
+	w := newWorld(t)
+	w.want(t, w.run(t, "override", "set", "acme", "api", "user_*", "--limit", "0", "--duration", "1m", "--reason", "abuse"), exitOK, "set; nodes have it within an import of settings\n")
+	if o := w.shelf.override; o.Pattern != "user_*" || o.Limit != 0 || o.DurationMs != 60_000 || w.shelf.by != (controlplane.By{Actor: "os-user", Reason: "abuse"}) {
+		t.Errorf("%+v by %+v", o, w.shelf.by)
+	}
+	w.want(t, w.run(t, "override", "list", "acme", "api"), exitOK, `
+PATTERN  LIMIT       DURATION  SET
+user_*   0 (blocks)  1m        2026-01-02 15:04:05Z
+
+There are more: --after "user_*"
+`)
+	w.want(t, w.run(t, "override", "delete", "acme", "api", "user_*", "--reason", "over"), exitOK, "deleted; nodes have it within an import of settings\n")
+	if code := w.run(t, "override", "set", "acme", "api", "u", "--limit=-1", "--reason", "x"); code != exitUsage || !strings.Contains(w.stderr.String(), "limit is -1 (0 to 9007199254740991; 0 blocks)") {
+		t.Errorf("exit %d, %s", code, w.stderr.String())
+	}
+}
+
+func TestNamespaceCommands(t *testing.T) {
+	w := newWorld(t)
+	const want = `
+NAMESPACE  MODE   OUTAGE  HEADROOM  SHADOW  ESTIMATE
+api        exact  closed  kick      yes     -
+`
+	w.want(t, w.run(t, "namespace", "set", "acme", "api", "--shadow", "--outage", "closed", "--reason", "trial"), exitOK, want)
+	w.want(t, w.run(t, "namespace", "list", "acme"), exitOK, want)
+	if code := w.run(t, "namespace", "set", "acme", "api", "--no-shadow", "--reason", "x"); code != exitOK || w.shelf.namespace.Shadow {
+		t.Errorf("exit %d, %+v", code, w.shelf.namespace)
+	}
+	if code := w.run(t, "namespace", "set", "acme", "api", "--mode", "guess", "--reason", "x"); code != exitUsage {
+		t.Errorf("exit %d", code)
+	}
+}
+
+func TestTokenCommands(t *testing.T) {
+	w := newWorld(t)
+	w.want(t, w.run(t, "token", "create", "ci", "--role", "viewer", "--reason", "pipeline"), exitOK, "weir_ci_viewer\n")
+	if !strings.Contains(w.stderr.String(), "the only time that it is shown") {
+		t.Errorf("stderr %q", w.stderr.String())
+	}
+	w.want(t, w.run(t, "token", "list"), exitOK, `
+NAME  ROLE    CREATED               BY   REVOKED
+ci    viewer  2026-01-02 15:04:05Z  ann  -
+old   admin   2026-01-02 15:04:05Z  ann  2026-01-02 15:04:05Z
+`)
+	w.want(t, w.run(t, "token", "revoke", "ci", "--reason", "leaked"), exitOK, "token ci opens nothing any more\n")
+	if code := w.run(t, "token", "create", "ci", "--role", "root", "--reason", "x"); code != exitUsage {
+		t.Errorf("exit %d", code)
+	}
+}
+
+// The token comes from the environment or a file, and what it lacks is said.
+func TestCallsWithAToken(t *testing.T) {
+	w := newGuardedWorld(t)
+	w.shelf.secret = "weir_s3cret"
+	if code := w.run(t, "fleet"); code != exitFailure || !strings.Contains(w.stderr.String(), "asks for a token") || !strings.Contains(w.stderr.String(), "Set WEIR_TOKEN") {
+		t.Errorf("exit %d, %s", code, w.stderr.String())
+	}
+	t.Setenv("WEIR_TOKEN", "weir_other")
+	if code := w.run(t, "fleet"); code != exitFailure || strings.Contains(w.stderr.String(), "weir_other") {
+		t.Errorf("exit %d, %s", code, w.stderr.String())
+	}
+	t.Setenv("WEIR_TOKEN", "weir_s3cret\n")
+	if code := w.run(t, "fleet"); code != exitOK {
+		t.Errorf("exit %d, %s", code, w.stderr.String())
+	}
+	if err := os.Unsetenv("WEIR_TOKEN"); err != nil {
+		t.Fatal(err)
+	}
+	if code := w.run(t, "cleanup", "pause", "--reason", "x", "--token-file", path(t, "weir_s3cret\n")); code != exitOK || w.schedule.by.Actor != "bot" {
+		t.Errorf("exit %d, %s, by %+v", code, w.stderr.String(), w.schedule.by)
+	}
+	if code := w.run(t, "token", "list", "--token-file", path(t, "weir_s3cret")); code != exitFailure || !strings.Contains(w.stderr.String(), "token bot has the role operator; this takes the role admin") {
+		t.Errorf("exit %d, %s", code, w.stderr.String())
+	}
+	if code := w.run(t, "fleet", "--token-file", "/does/not/exist"); code != exitUsage {
+		t.Errorf("exit %d", code)
+	}
+}

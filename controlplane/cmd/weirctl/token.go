@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+type tokenCreate struct {
+	Name string `arg:"" help:"Who will hold it: the actor in the audit log."`
+	Role string `required:"" enum:"viewer,operator,admin" help:"viewer looks, operator changes, admin makes tokens."`
+	by
+}
+
+// Run makes a token and prints it.
+func (t tokenCreate) Run(c *call) error {
+	actor, err := c.actor(t.Actor)
+	if err != nil {
+		return err
+	}
+	answer, err := c.tokens.CreateToken(c.ctx, connect.NewRequest(&controlv1.CreateTokenRequest{Actor: actor, Reason: t.Reason, Name: t.Name, Role: t.Role}))
+	if err != nil {
+		return err
+	}
+	return c.print(answer.Msg, func(w io.Writer) {
+		_, _ = fmt.Fprintln(w, answer.Msg.GetSecret())
+		_, _ = fmt.Fprintf(c.stderr, "This is the only time that it is shown. Use it with WEIR_TOKEN or --token-file.\n")
+	})
+}
+
+type tokenRevoke struct {
+	Name string `arg:"" help:"The token."`
+	by
+}
+
+// Run revokes a token.
+func (t tokenRevoke) Run(c *call) error {
+	actor, err := c.actor(t.Actor)
+	if err != nil {
+		return err
+	}
+	answer, err := c.tokens.RevokeToken(c.ctx, connect.NewRequest(&controlv1.RevokeTokenRequest{Actor: actor, Reason: t.Reason, Name: t.Name}))
+	if err != nil {
+		return err
+	}
+	return c.print(answer.Msg, func(w io.Writer) { _, _ = fmt.Fprintf(w, "token %s opens nothing any more\n", plain(t.Name)) })
+}
+
+type tokenList struct{}
+
+// Run lists tokens.
+func (tokenList) Run(c *call) error {
+	answer, err := c.tokens.ListTokens(c.ctx, connect.NewRequest(&controlv1.ListTokensRequest{}))
+	if err != nil {
+		return err
+	}
+	return c.print(answer.Msg, func(w io.Writer) {
+		t := newTable(w)
+		t.row("NAME", "ROLE", "CREATED", "BY", "REVOKED")
+		for _, token := range answer.Msg.GetTokens() {
+			revoked := "-"
+			if at := token.GetRevokedAtMs(); at > 0 {
+				revoked = moment(at)
+			}
+			t.row(token.GetName(), token.GetRole(), moment(token.GetCreatedAtMs()), token.GetCreatedBy(), revoked)
+		}
+		t.flush()
+	})
+}
+
+// secret is the token to call with, if any. It has no flag: lists of processes show
+// flags to everybody.
+func secret(file string) (string, error) {
+	if file == "" {
+		return strings.TrimSpace(os.Getenv("WEIR_TOKEN")), nil
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// bearer adds a token to every request.
+type bearer struct {
+	http.RoundTripper
+	secret string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (b bearer) RoundTrip(req *http.Request) (*http.Response, error) {
+	if b.secret != "" {
+		req = req.Clone(req.Context())
+		req.Header.Set("Authorization", "Bearer "+b.secret)
+	}
+	return b.RoundTripper.RoundTrip(req)
+}

@@ -1,0 +1,228 @@
+package controlplane
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+const (
+	// OverridesPageMax is the most overrides that one listing holds.
+	OverridesPageMax = 1000
+	// EstimateBytesMax bounds Namespace.Estimate.
+	EstimateBytesMax = 4096
+)
+
+// Override is the limit of an identifier, or of all that a pattern with '*' matches.
+type Override struct {
+	Workspace  string    `json:"workspace"`
+	Namespace  string    `json:"namespace"`
+	Pattern    string    `json:"pattern"`
+	Limit      int64     `json:"limit"`       // 0 blocks
+	DurationMs int64     `json:"duration_ms"` // 0 keeps the request's
+	UpdatedAt  time.Time `json:"-"`           // of a listing
+}
+
+// Validate reports the first field that nodes would refuse.
+func (o Override) Validate() error {
+	if err := validateKey(o.Workspace, o.Namespace, o.Pattern); err != nil {
+		return err
+	}
+	if o.Limit < 0 || o.Limit > window.LimitMax {
+		return fmt.Errorf("%w: limit is %d (0 to %d; 0 blocks)", ErrInvalid, o.Limit, int64(window.LimitMax))
+	}
+	if least, most := window.DurationMin.Milliseconds(), window.DurationMax.Milliseconds(); o.DurationMs != 0 && (o.DurationMs < least || o.DurationMs > most) {
+		return fmt.Errorf("%w: duration_ms is %d (0, or %d to %d)", ErrInvalid, o.DurationMs, least, most)
+	}
+	return nil
+}
+
+func validateKey(workspace, namespace, pattern string) error {
+	if err := validateSpace(workspace, namespace); err != nil {
+		return err
+	}
+	return validateText("pattern", pattern, window.IdentifierBytesMax)
+}
+
+func validateSpace(workspace, namespace string) error {
+	if err := validateText("workspace", workspace, window.WorkspaceBytesMax); err != nil {
+		return err
+	}
+	return validateText("namespace", namespace, window.NamespaceBytesMax)
+}
+
+// Namespace is what is set for a namespace; one that has no row runs DefaultNamespace.
+type Namespace struct {
+	Workspace string    `json:"workspace"`
+	Namespace string    `json:"namespace"`
+	Shadow    bool      `json:"shadow"`
+	Mode      string    `json:"mode"`     // exact or estimate
+	Outage    string    `json:"outage"`   // local, open or closed
+	Headroom  string    `json:"headroom"` // kick or wait
+	Estimate  string    `json:"estimate"` // JSON: knobs of the estimate mode; empty for its defaults
+	UpdatedAt time.Time `json:"-"`        // of a listing
+}
+
+// DefaultNamespace is a namespace without settings.
+func DefaultNamespace(workspace, namespace string) Namespace {
+	return Namespace{Workspace: workspace, Namespace: namespace, Mode: "exact", Outage: "local", Headroom: "kick"}
+}
+
+// Validate reports the first field that nodes would refuse.
+func (n Namespace) Validate() error {
+	if err := validateSpace(n.Workspace, n.Namespace); err != nil {
+		return err
+	}
+	for _, f := range []struct {
+		name, value string
+		choices     []string
+	}{
+		{"mode", n.Mode, []string{"exact", "estimate"}},
+		{"outage", n.Outage, []string{"local", "open", "closed"}},
+		{"headroom", n.Headroom, []string{"kick", "wait"}},
+	} {
+		if err := validateChoice(f.name, f.value, f.choices); err != nil {
+			return err
+		}
+	}
+	return validateEstimate(n.Estimate)
+}
+
+func validateChoice(field, value string, choices []string) error {
+	if !slices.Contains(choices, value) {
+		return fmt.Errorf("%w: %s is %q (%s)", ErrInvalid, field, value, strings.Join(choices, ", "))
+	}
+	return nil
+}
+
+// NamespaceChange is what of a namespace's settings is to change; nil stays as it is.
+type NamespaceChange struct {
+	Shadow   *bool
+	Mode     *string
+	Outage   *string
+	Headroom *string
+	Estimate *string
+}
+
+func (c NamespaceChange) apply(n *Namespace) {
+	given(&n.Shadow, c.Shadow)
+	given(&n.Mode, c.Mode)
+	given(&n.Outage, c.Outage)
+	given(&n.Headroom, c.Headroom)
+	given(&n.Estimate, c.Estimate)
+}
+
+func given[T any](to *T, value *T) {
+	if value != nil {
+		*to = *value
+	}
+}
+
+// SettingsStore keeps what operators set. A change and its audit row are one; change is
+// told what was there before, nil for nothing, and an error of its undoes both. All
+// methods may be called at once.
+type SettingsStore interface {
+	ChangeOverride(ctx context.Context, workspace, namespace, pattern string, change func(before *Override) (after *Override, e AuditEntry, err error)) error
+	Overrides(ctx context.Context, workspace, namespace, after string, rows int) ([]Override, error)
+	ChangeNamespace(ctx context.Context, workspace, namespace string, change func(before *Namespace) (after Namespace, e AuditEntry, err error)) error
+	Namespaces(ctx context.Context, workspace string) ([]Namespace, error)
+}
+
+// Settings changes overrides and namespaces. Nodes have a change within one import of
+// settings.
+type Settings struct{ store SettingsStore }
+
+// NewSettings returns settings kept in store.
+func NewSettings(store SettingsStore) *Settings { return &Settings{store} }
+
+// SetOverride sets an override, whatever was there.
+func (s *Settings) SetOverride(ctx context.Context, o Override, by By) error {
+	if err := errors.Join(by.Validate(), o.Validate()); err != nil {
+		return err
+	}
+	return s.store.ChangeOverride(ctx, o.Workspace, o.Namespace, o.Pattern, func(before *Override) (*Override, AuditEntry, error) {
+		e, err := settingEntry(by, "override.set", overrideSubject(o.Workspace, o.Namespace, o.Pattern), before, &o)
+		return &o, e, err
+	})
+}
+
+// DeleteOverride takes an override away; ErrNotFound where there is none.
+func (s *Settings) DeleteOverride(ctx context.Context, workspace, namespace, pattern string, by By) error {
+	if err := errors.Join(by.Validate(), validateKey(workspace, namespace, pattern)); err != nil {
+		return err
+	}
+	return s.store.ChangeOverride(ctx, workspace, namespace, pattern, func(before *Override) (*Override, AuditEntry, error) {
+		if before == nil {
+			return nil, AuditEntry{}, fmt.Errorf("%w: there is no override %q of %s/%s", ErrNotFound, pattern, workspace, namespace)
+		}
+		e, err := settingEntry(by, "override.delete", overrideSubject(workspace, namespace, pattern), before, (*Override)(nil))
+		return nil, e, err
+	})
+}
+
+// Overrides are those of a namespace behind a pattern, at most OverridesPageMax, by
+// pattern; more tells whether there are others behind them.
+func (s *Settings) Overrides(ctx context.Context, workspace, namespace, after string) (overrides []Override, more bool, err error) {
+	if err := validateSpace(workspace, namespace); err != nil {
+		return nil, false, err
+	}
+	overrides, err = s.store.Overrides(ctx, workspace, namespace, after, OverridesPageMax+1)
+	if len(overrides) > OverridesPageMax {
+		return overrides[:OverridesPageMax], true, err
+	}
+	return overrides, false, err
+}
+
+// SetNamespace changes a namespace's settings, and answers all of them.
+func (s *Settings) SetNamespace(ctx context.Context, workspace, namespace string, change NamespaceChange, by By) (after Namespace, err error) {
+	if err := errors.Join(by.Validate(), validateSpace(workspace, namespace)); err != nil {
+		return after, err
+	}
+	err = s.store.ChangeNamespace(ctx, workspace, namespace, func(before *Namespace) (Namespace, AuditEntry, error) {
+		after = DefaultNamespace(workspace, namespace)
+		if before != nil {
+			after = *before
+		}
+		change.apply(&after)
+		if err := after.Validate(); err != nil {
+			return after, AuditEntry{}, err
+		}
+		e, err := settingEntry(by, "namespace.set", fmt.Sprintf("namespace %s/%s", workspace, namespace), before, &after)
+		return after, e, err
+	})
+	return after, err
+}
+
+// Namespaces are those of a workspace that have settings, by name.
+func (s *Settings) Namespaces(ctx context.Context, workspace string) ([]Namespace, error) {
+	if err := validateText("workspace", workspace, window.WorkspaceBytesMax); err != nil {
+		return nil, err
+	}
+	return s.store.Namespaces(ctx, workspace)
+}
+
+func overrideSubject(workspace, namespace, pattern string) string {
+	return fmt.Sprintf("override %s/%s/%s", workspace, namespace, pattern)
+}
+
+// settingEntry is the audit row of a change; nil is nothing there.
+func settingEntry[T any](by By, action, subject string, before, after *T) (e AuditEntry, err error) {
+	e = AuditEntry{By: by, Action: action, Subject: subject}
+	for to, v := range map[*string]*T{&e.Before: before, &e.After: after} {
+		if v == nil {
+			continue
+		}
+		b, err := json.Marshal(v)
+		if err != nil {
+			return e, err
+		}
+		*to = string(b)
+	}
+	return e, e.Validate()
+}

@@ -1,0 +1,111 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
+)
+
+var _ controlplane.SettingsStore = (*Store)(nil)
+
+// ChangeOverride reads an override, and writes what change makes of it and its audit
+// row, as one; nil deletes it.
+func (s *Store) ChangeOverride(ctx context.Context, workspace, namespace, pattern string,
+	change func(*controlplane.Override) (*controlplane.Override, controlplane.AuditEntry, error),
+) error {
+	return s.inTransaction(ctx, func(q *queries) error {
+		rows, err := q.OverrideGet(ctx, controlplanedb.OverrideGetParams{WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Pattern: []byte(pattern)})
+		if err != nil {
+			return fmt.Errorf("read the override: %w", err)
+		}
+		var before *controlplane.Override
+		for _, r := range rows {
+			before = &controlplane.Override{Workspace: workspace, Namespace: namespace, Pattern: pattern, Limit: int64(r.Limit), DurationMs: int64(r.DurationMs)}
+		}
+		after, e, err := change(before)
+		if err != nil {
+			return err
+		}
+		if after == nil {
+			_, err = q.OverrideDelete(ctx, controlplanedb.OverrideDeleteParams{WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Pattern: []byte(pattern)})
+		} else {
+			err = q.OverrideUpsert(ctx, controlplanedb.OverrideUpsertParams{
+				WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Pattern: []byte(pattern),
+				Limit: uint64(after.Limit), DurationMs: uint64(after.DurationMs),
+			})
+		}
+		if err != nil {
+			return fmt.Errorf("write the override: %w", err)
+		}
+		return insertAudit(ctx, q, e)
+	})
+}
+
+// Overrides are at most rows of a namespace behind a pattern, by pattern.
+func (s *Store) Overrides(ctx context.Context, workspace, namespace, after string, rows int) ([]controlplane.Override, error) {
+	found, err := s.queries.OverrideList(ctx, controlplanedb.OverrideListParams{
+		WorkspaceID: []byte(workspace), Namespace: []byte(namespace), AfterPattern: []byte(after), Limit: int32(rows),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list overrides: %w", explain(err))
+	}
+	var overrides []controlplane.Override
+	for _, r := range found {
+		overrides = append(overrides, controlplane.Override{
+			Workspace: workspace, Namespace: namespace, Pattern: string(r.Pattern),
+			Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
+		})
+	}
+	return overrides, nil
+}
+
+// ChangeNamespace reads a namespace, and writes what change makes of it and its audit
+// row, as one.
+func (s *Store) ChangeNamespace(ctx context.Context, workspace, namespace string,
+	change func(*controlplane.Namespace) (controlplane.Namespace, controlplane.AuditEntry, error),
+) error {
+	return s.inTransaction(ctx, func(q *queries) error {
+		rows, err := q.NamespaceGet(ctx, controlplanedb.NamespaceGetParams{WorkspaceID: []byte(workspace), Namespace: []byte(namespace)})
+		if err != nil {
+			return fmt.Errorf("read the namespace: %w", err)
+		}
+		var before *controlplane.Namespace
+		for _, r := range rows {
+			before = &controlplane.Namespace{
+				Workspace: workspace, Namespace: namespace, Shadow: r.Shadow,
+				Mode: r.Mode, Outage: r.Outage, Headroom: r.Headroom, Estimate: r.Estimate,
+			}
+		}
+		after, e, err := change(before)
+		if err != nil {
+			return err
+		}
+		err = q.NamespaceUpsert(ctx, controlplanedb.NamespaceUpsertParams{
+			WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Shadow: after.Shadow,
+			Mode: after.Mode, Outage: after.Outage, Headroom: after.Headroom, Estimate: after.Estimate,
+		})
+		if err != nil {
+			return fmt.Errorf("write the namespace: %w", err)
+		}
+		return insertAudit(ctx, q, e)
+	})
+}
+
+// Namespaces are those of a workspace that have settings, by name.
+func (s *Store) Namespaces(ctx context.Context, workspace string) ([]controlplane.Namespace, error) {
+	rows, err := s.queries.NamespaceList(ctx, []byte(workspace))
+	if err != nil {
+		return nil, fmt.Errorf("list namespaces: %w", explain(err))
+	}
+	var namespaces []controlplane.Namespace
+	for _, r := range rows {
+		namespaces = append(namespaces, controlplane.Namespace{
+			Workspace: workspace, Namespace: string(r.Namespace), Shadow: r.Shadow,
+			Mode: r.Mode, Outage: r.Outage, Headroom: r.Headroom, Estimate: r.Estimate, UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
+		})
+	}
+	return namespaces, nil
+}

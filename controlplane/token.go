@@ -1,0 +1,189 @@
+package controlplane
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// TokenNameBytesMax bounds the name of a token.
+	TokenNameBytesMax = 64
+	// AdminTokenName is the actor that the token of weir-control's own file stands for.
+	AdminTokenName = "admin-token-file"
+
+	// TokenPrefix begins every token, so that searches for leaked secrets find it.
+	TokenPrefix = "weir_"
+
+	tokenBytes    = 32
+	secretLeast   = 32              // bytes of a token that somebody else made
+	rememberFor   = 5 * time.Minute // without MySQL
+	remembersMost = 1000
+)
+
+// Role is what a token may do. Each may do what those before it may.
+type Role string
+
+// The roles.
+const (
+	RoleViewer   Role = "viewer"   // look
+	RoleOperator Role = "operator" // change what is under way, and what is set
+	RoleAdmin    Role = "admin"    // make and revoke tokens
+)
+
+var rank = map[Role]int{RoleViewer: 1, RoleOperator: 2, RoleAdmin: 3}
+
+// May tells whether a role suffices for what needs another.
+func (r Role) May(needs Role) bool { return rank[r] > 0 && rank[needs] > 0 && rank[r] >= rank[needs] }
+
+// Identity is who makes a call.
+type Identity struct {
+	Name string // the actor in the audit log
+	Role Role
+}
+
+// Token is a token as it is kept: without its secret.
+type Token struct {
+	Name      string
+	Role      Role
+	CreatedBy string
+	CreatedAt time.Time
+	RevokedAt time.Time // zero: in force
+}
+
+// TokenHash is what is kept of a secret. Secrets are random and long, so that one round
+// of SHA-256 is as good as any number.
+type TokenHash [sha256.Size]byte
+
+// HashToken hashes a secret.
+func HashToken(secret string) TokenHash { return sha256.Sum256([]byte(secret)) }
+
+// TokenStore keeps tokens. Changes and their audit rows are one. All methods may be
+// called at once.
+type TokenStore interface {
+	// InsertToken adds a token. A name that was ever used is ErrConflict.
+	InsertToken(ctx context.Context, t Token, hash TokenHash, e AuditEntry) error
+	// TokenByHash finds a token in force; ErrNotFound without one.
+	TokenByHash(ctx context.Context, hash TokenHash) (Identity, error)
+	// RevokeToken revokes a token in force; ErrNotFound without one.
+	RevokeToken(ctx context.Context, name string, e AuditEntry) error
+	// Tokens are all of them, by name.
+	Tokens(ctx context.Context) ([]Token, error)
+}
+
+// ErrUnauthenticated is wrapped by errors about a token that opens nothing.
+var ErrUnauthenticated = errors.New("not authenticated")
+
+// Tokens make tokens and tell who holds one.
+//
+// A revoked token is refused at once. While MySQL does not answer, tokens that it has
+// vouched for within the last five minutes are still taken: that is when operators are
+// needed.
+type Tokens struct {
+	store TokenStore
+	admin *TokenHash // of the secret in a file; nil: none
+
+	mu    sync.Mutex
+	known map[TokenHash]vouched
+}
+
+type vouched struct {
+	Identity
+	at time.Time
+}
+
+// NewTokens returns tokens kept in store. adminSecret is taken as an admin's beside
+// them, so that the first token can be made; empty: none.
+func NewTokens(store TokenStore, adminSecret string) (*Tokens, error) {
+	t := &Tokens{store: store, known: map[TokenHash]vouched{}}
+	if adminSecret != "" {
+		if len(adminSecret) < secretLeast {
+			return nil, fmt.Errorf("%w: the admin token is %d bytes long (%d or more: openssl rand -hex 32)", ErrInvalid, len(adminSecret), secretLeast)
+		}
+		hash := HashToken(adminSecret)
+		t.admin = &hash
+	}
+	return t, nil
+}
+
+// Authenticate tells who holds a secret. Errors wrap ErrUnauthenticated or ErrUnavailable.
+func (t *Tokens) Authenticate(ctx context.Context, secret string) (Identity, error) {
+	hash := HashToken(secret)
+	if t.admin != nil && subtle.ConstantTimeCompare(hash[:], t.admin[:]) == 1 {
+		return Identity{Name: AdminTokenName, Role: RoleAdmin}, nil
+	}
+	identity, err := t.store.TokenByHash(ctx, hash)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case err == nil:
+		if len(t.known) >= remembersMost {
+			clear(t.known)
+		}
+		t.known[hash] = vouched{identity, time.Now()}
+		return identity, nil
+	case errors.Is(err, ErrNotFound):
+		delete(t.known, hash)
+		return Identity{}, fmt.Errorf("%w: the token is unknown or revoked", ErrUnauthenticated)
+	}
+	if last, ok := t.known[hash]; ok && time.Since(last.at) < rememberFor && errors.Is(err, ErrUnavailable) {
+		return last.Identity, nil
+	}
+	return Identity{}, fmt.Errorf("check the token: %w", err)
+}
+
+// Create makes a token and answers its secret, which is kept nowhere.
+func (t *Tokens) Create(ctx context.Context, name string, role Role, by By) (secret string, err error) {
+	if err := validateTokenName(name); err != nil {
+		return "", err
+	}
+	if rank[role] == 0 {
+		return "", fmt.Errorf("%w: role is %q (viewer, operator or admin)", ErrInvalid, role)
+	}
+	random := make([]byte, tokenBytes)
+	_, _ = rand.Read(random) // never fails
+	secret = TokenPrefix + base64.RawURLEncoding.EncodeToString(random)
+	e := AuditEntry{By: by, Action: "token.create", Subject: "token " + name, After: fmt.Sprintf(`{"role":%q}`, role)}
+	if err := e.Validate(); err != nil {
+		return "", err
+	}
+	if err := t.store.InsertToken(ctx, Token{Name: name, Role: role, CreatedBy: by.Actor}, HashToken(secret), e); err != nil {
+		return "", fmt.Errorf("create token %s: %w", name, err)
+	}
+	return secret, nil
+}
+
+// Revoke ends a token.
+func (t *Tokens) Revoke(ctx context.Context, name string, by By) error {
+	if err := validateTokenName(name); err != nil {
+		return err
+	}
+	e := AuditEntry{By: by, Action: "token.revoke", Subject: "token " + name}
+	if err := e.Validate(); err != nil {
+		return err
+	}
+	if err := t.store.RevokeToken(ctx, name, e); err != nil {
+		return fmt.Errorf("revoke token %s: %w", name, err)
+	}
+	return nil
+}
+
+// List is all tokens, by name.
+func (t *Tokens) List(ctx context.Context) ([]Token, error) { return t.store.Tokens(ctx) }
+
+func validateTokenName(name string) error {
+	if err := validateText("token name", name, TokenNameBytesMax); err != nil {
+		return err
+	}
+	if name == AdminTokenName || strings.HasPrefix(name, TokenPrefix) || name == rolloutItself {
+		return fmt.Errorf("%w: token name %q is taken", ErrInvalid, name)
+	}
+	return nil
+}

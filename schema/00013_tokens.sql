@@ -1,0 +1,14 @@
+-- +goose Up
+-- Who may call the operators' API. A token itself is kept nowhere: it is random, so a
+-- hash of it tells nothing. Rows stay when a token is revoked, since the audit log names
+-- them.
+CREATE TABLE IF NOT EXISTS ratelimit_tokens (
+  name       VARBINARY(64)   NOT NULL COMMENT 'the actor in the audit log',
+  hash       VARBINARY(32)   NOT NULL COMMENT 'SHA-256 of the token',
+  role       VARCHAR(16)     NOT NULL COMMENT 'viewer, operator or admin',
+  created_by VARCHAR(191)    NOT NULL,
+  created_at BIGINT UNSIGNED NOT NULL COMMENT 'Unix ms by the clock of the database',
+  revoked_at BIGINT UNSIGNED NOT NULL DEFAULT 0 COMMENT 'Unix ms by the clock of the database; 0 in force',
+  PRIMARY KEY (name),
+  UNIQUE KEY hash_idx (hash)
+) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;
