@@ -25,7 +25,7 @@ func TestMigrateAfterACrashAtEveryStatement(t *testing.T) {
 			t.Error(closeErr)
 		}
 		if err == nil {
-			if survived < 3*Latest() {
+			if survived < 2*Latest() { // each migration's own, and the one that records it
 				t.Fatalf("only %d statements were seen", survived)
 			}
 			return
