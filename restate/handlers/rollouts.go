@@ -130,12 +130,24 @@ func (o *rollouts) ended(ctx restate.ObjectContext, s controlplane.RolloutSummar
 	if err != nil {
 		return restate.Void{}, err
 	}
+	if l.end(s) {
+		o.save(ctx, l)
+	}
+	return restate.Void{}, nil
+}
+
+// end takes the lock back from a rollout that is over. One that was done when it sent
+// this, and is being rolled back by now, keeps it until it says so again.
+func (l *rolloutList) end(s controlplane.RolloutSummary) (changed bool) {
+	i := slices.IndexFunc(l.List, func(have controlplane.RolloutSummary) bool { return have.ID == s.ID })
+	if i >= 0 && l.List[i].Phase == controlplane.RolloutRollingBack && s.Phase == controlplane.RolloutDone {
+		return false
+	}
 	if l.Active == s.ID {
 		l.Active = ""
 	}
 	l.note(s)
-	o.save(ctx, l)
-	return restate.Void{}, nil
+	return true
 }
 
 // list is a snapshot. It waits for nobody.
