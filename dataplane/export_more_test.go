@@ -2,6 +2,9 @@ package dataplane
 
 import (
 	"context"
+	"encoding/binary"
+
+	"github.com/cespare/xxhash/v2"
 
 	"github.com/weirhq/weir/shared/window"
 )
@@ -64,6 +67,23 @@ const FilterKeysMax = filterKeysMax
 // EncodeBulletin is encodeBulletin.
 func EncodeBulletin(counts []Count, madeAtMs int64) (payload []byte, told int) {
 	return encodeBulletin(counts, madeAtMs)
+}
+
+// FilterTakes is how many of so many keys that a filter does not hold it takes for its own.
+func FilterTakes(payload []byte, others int) (taken int) {
+	set, err := decodeFilter(payload)
+	if err != nil {
+		panic(err)
+	}
+	f := filter{set: set}
+	var buf [8]byte
+	for i := range others {
+		binary.LittleEndian.PutUint64(buf[:], uint64(i))
+		if f.has(xxhash.Sum64(buf[:])) {
+			taken++
+		}
+	}
+	return taken
 }
 
 // FilterOf makes the payload of a filter that holds the keys.

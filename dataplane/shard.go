@@ -11,8 +11,8 @@ import (
 // slow or dead delays nobody else's keys: what is to be sent there, one step of
 // replay at a time, and breakers.
 type shard struct {
-	index   int
-	label   string // of metrics
+	index int
+	label string // of metrics
 
 	// An origin that answers later than decisions may wait can still take what they
 	// have accepted: a breaker for each kind of call.
