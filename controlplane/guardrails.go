@@ -127,4 +127,9 @@ func (g Guardrails) Breach(baseline, now HealthRates) string {
 }
 
 // figure is a number with the precision that people want of it.
-func figure(v float64) string { return fmt.Sprintf("%.4g", v) }
+func figure(v float64) string {
+	if v >= 1000 {
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.4g", v)
+}

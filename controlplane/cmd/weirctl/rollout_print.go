@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"time"
 
@@ -158,6 +159,9 @@ func (c *call) writeRates(w io.Writer, r *controlv1.Rollout) {
 func measured(v *float64) string {
 	if v == nil {
 		return "-"
+	}
+	if *v >= 1000 {
+		return digits(int64(math.Round(*v)))
 	}
 	return fmt.Sprintf("%.4g", *v)
 }
