@@ -1,7 +1,6 @@
 package handlers
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -277,37 +276,4 @@ func failed(err error) error {
 		code = http.StatusConflict
 	}
 	return restate.ToTerminalError(err, restate.WithErrorCode(code))
-}
-
-// durableRollout is controlplane.RolloutSteps for one invocation.
-type durableRollout struct {
-	ctx   restate.Context
-	work  *controlplane.RolloutWork
-	steps *stepper
-}
-
-func (d *durableRollout) NowMs() (int64, error) { return now(d.ctx, d.steps, "now") }
-
-func (d *durableRollout) Previous(regions []string) ([]string, error) {
-	return step(d.ctx, d.steps, "read the tuning before", func(ctx context.Context) ([]string, error) {
-		return d.work.Previous(ctx, regions)
-	})
-}
-
-func (d *durableRollout) Write(writes []controlplane.TuningWrite) ([]int64, error) {
-	return step(d.ctx, d.steps, "write "+writes[len(writes)-1].ID, func(ctx context.Context) ([]int64, error) {
-		return d.work.Write(ctx, writes)
-	})
-}
-
-func (d *durableRollout) Health(scope controlplane.RolloutScope, like *controlplane.HealthSnapshot) (controlplane.HealthSnapshot, error) {
-	return step(d.ctx, d.steps, "look at health", func(ctx context.Context) (controlplane.HealthSnapshot, error) {
-		return d.work.Health(ctx, scope, like)
-	})
-}
-
-func (d *durableRollout) Applied(scope controlplane.RolloutScope, versions map[string]int64) (controlplane.Applied, error) {
-	return step(d.ctx, d.steps, "look who has applied it", func(ctx context.Context) (controlplane.Applied, error) {
-		return d.work.Applied(ctx, scope, versions)
-	})
 }
