@@ -38,10 +38,9 @@ type Node struct {
 	Reported Reported
 }
 
-// Reported are figures that only some builds of nodes have in their health document;
-// nil where they are not there.
+// Reported are figures that not every heartbeat has: nil where they are not there.
 type Reported struct {
-	ConvergenceMs *float64 `json:"convergence_delay_ms"` // age of the youngest foreign count when it was used
+	ConvergenceMs *float64 `json:"-"` // p99 of the age of foreign counts when they were first used; nil when none was
 	LatencyUs     *float64 `json:"decision_p99_us"`
 }
 
@@ -78,6 +77,10 @@ func readNode(row FleetRow, now time.Time, liveWithin time.Duration) Node {
 	node.ClockSkew = time.UnixMilli(row.Beat.SentAtMs).Sub(row.SeenAt)
 	node.Health, node.HealthProblem = readHealth(row.Health)
 	_ = json.Unmarshal([]byte(row.Health), &node.Reported) // what spoils it is told above
+	if node.Health.ConvergenceSamples > 0 {
+		p99 := float64(node.Health.ConvergenceP99Ms)
+		node.Reported.ConvergenceMs = &p99
+	}
 	return node
 }
 

@@ -42,11 +42,11 @@ func TestRates(t *testing.T) {
 
 // What nodes report beside the rest is held to its ceiling; what they do not, is not.
 func TestReportedFigures(t *testing.T) {
-	row := FleetRow{Health: `{"convergence_delay_ms":40000.25,"decision_p99_us":12}`, SeenAt: day}
+	row := FleetRow{Health: `{"convergence_p99_ms":40000,"convergence_samples":3,"decision_p99_us":12}`, SeenAt: day}
 	row.Beat.NodeID, row.Beat.Region = "n", "eu"
 	node := readNode(row, day, 0)
 	s := TakeHealth(Fleet{Nodes: []Node{node, {Live: true, Beat: node.Beat}}}, RolloutScope{Rest: true}, nil)
-	if s.ConvergenceMs == nil || *s.ConvergenceMs != 40000.25 || s.LatencyUs == nil || *s.LatencyUs != 12 {
+	if s.ConvergenceMs == nil || *s.ConvergenceMs != 40000 || s.LatencyUs == nil || *s.LatencyUs != 12 {
 		t.Fatalf("%+v", s)
 	}
 	g := DefaultGuardrails()
