@@ -257,7 +257,7 @@ func (l *Limiter) accepted(e *entry, met contact, v *verdict, q *question) {
 		l.metrics.dropped[droppedFull].Add(q.cost)
 		return
 	}
-	if e.book != nil && q.limit < e.lows.get(slotOf(v.seq)) {
+	if l.table.fleet && q.limit < e.lows.get(slotOf(v.seq)) { // not e.book: that is another line to fetch
 		e.lows.note(slotOf(v.seq), q.limit)
 	}
 	marks := l.marks
@@ -292,7 +292,7 @@ func (l *Limiter) denied(e *entry, sequence int64, q *question) {
 	if flags&(flagNews|flagNews1) != 0 {
 		e.useNews(q.nowMs)
 	}
-	if e.book == nil {
+	if !l.table.fleet {
 		return // nobody to ask
 	}
 	strictMs := l.settings.Load().strictForMs

@@ -101,8 +101,12 @@ func writeSource(s dataplane.Source) weirv1.Source {
 		return weirv1.Source_SOURCE_LOCAL
 	case dataplane.SourceOrigin:
 		return weirv1.Source_SOURCE_ORIGIN
-	case dataplane.SourceDegraded, dataplane.SourceDegradedOpen, dataplane.SourceDegradedClosed:
+	case dataplane.SourceDegraded:
 		return weirv1.Source_SOURCE_DEGRADED
+	case dataplane.SourceDegradedOpen:
+		return weirv1.Source_SOURCE_DEGRADED_OPEN
+	case dataplane.SourceDegradedClosed:
+		return weirv1.Source_SOURCE_DEGRADED_CLOSED
 	}
 	return weirv1.Source_SOURCE_UNSPECIFIED
 }

@@ -31,6 +31,10 @@ const (
 	Source_SOURCE_LOCAL       Source = 1 // this node's own state, fresh enough, or enough to deny
 	Source_SOURCE_ORIGIN      Source = 2 // the region's origin was asked first
 	Source_SOURCE_DEGRADED    Source = 3 // the origin was wanted and did not answer in time
+	// The same, where the namespace's policy for outages decided: let pass what the node's own
+	// state may have denied, or deny what it may have let pass.
+	Source_SOURCE_DEGRADED_OPEN   Source = 4
+	Source_SOURCE_DEGRADED_CLOSED Source = 5
 )
 
 // Enum value maps for Source.
@@ -40,12 +44,16 @@ var (
 		1: "SOURCE_LOCAL",
 		2: "SOURCE_ORIGIN",
 		3: "SOURCE_DEGRADED",
+		4: "SOURCE_DEGRADED_OPEN",
+		5: "SOURCE_DEGRADED_CLOSED",
 	}
 	Source_value = map[string]int32{
-		"SOURCE_UNSPECIFIED": 0,
-		"SOURCE_LOCAL":       1,
-		"SOURCE_ORIGIN":      2,
-		"SOURCE_DEGRADED":    3,
+		"SOURCE_UNSPECIFIED":     0,
+		"SOURCE_LOCAL":           1,
+		"SOURCE_ORIGIN":          2,
+		"SOURCE_DEGRADED":        3,
+		"SOURCE_DEGRADED_OPEN":   4,
+		"SOURCE_DEGRADED_CLOSED": 5,
 	}
 )
 
@@ -823,12 +831,14 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"violations\"H\n" +
 	"\x0eFieldViolation\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12 \n" +
-	"\vdescription\x18\x02 \x01(\tR\vdescription*Z\n" +
+	"\vdescription\x18\x02 \x01(\tR\vdescription*\x90\x01\n" +
 	"\x06Source\x12\x16\n" +
 	"\x12SOURCE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSOURCE_LOCAL\x10\x01\x12\x11\n" +
 	"\rSOURCE_ORIGIN\x10\x02\x12\x13\n" +
-	"\x0fSOURCE_DEGRADED\x10\x032\xcc\x02\n" +
+	"\x0fSOURCE_DEGRADED\x10\x03\x12\x18\n" +
+	"\x14SOURCE_DEGRADED_OPEN\x10\x04\x12\x1a\n" +
+	"\x16SOURCE_DEGRADED_CLOSED\x10\x052\xcc\x02\n" +
 	"\x10RateLimitService\x126\n" +
 	"\x05Limit\x12\x15.weir.v1.LimitRequest\x1a\x16.weir.v1.LimitResponse\x12B\n" +
 	"\tLimitMany\x12\x19.weir.v1.LimitManyRequest\x1a\x1a.weir.v1.LimitManyResponse\x123\n" +
