@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/shared/estimate"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -16,7 +17,7 @@ const (
 	// OverridesPageMax is the most overrides that one listing holds.
 	OverridesPageMax = 1000
 	// EstimateBytesMax bounds Namespace.Estimate.
-	EstimateBytesMax = 4096
+	EstimateBytesMax = estimate.DocumentBytesMax
 )
 
 // Override is the limit of an identifier, or of all that a pattern with '*' matches.

@@ -45,7 +45,7 @@ func TestNamespaceValidate(t *testing.T) {
 		`mode is "" (exact, estimate)`:                     func(n *Namespace) { n.Mode = "" },
 		`outage is "maybe" (local, open, closed)`:          func(n *Namespace) { n.Outage = "maybe" },
 		`headroom is "x" (kick, wait)`:                     func(n *Namespace) { n.Headroom = "x" },
-		"estimate is 4097 bytes long (at most 4096)":       func(n *Namespace) { n.Estimate = strings.Repeat(" ", 4097) },
+		"the document is 4097 bytes long (at most 4096)":   func(n *Namespace) { n.Estimate = strings.Repeat(" ", 4097) },
 		`unknown field "flor"`:                             func(n *Namespace) { n.Estimate = `{"flor":1}` },
 		"text after the document's end":                    func(n *Namespace) { n.Estimate = `{} {}` },
 		`estimate: preset is "x" (default, posthog)`:       func(n *Namespace) { n.Estimate = `{"preset":"x"}` },

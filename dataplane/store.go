@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/weirhq/weir/shared/estimate"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -228,7 +229,7 @@ type NamespaceRow struct {
 }
 
 // EstimateBytesMax is how long NamespaceRow.Estimate may be.
-const EstimateBytesMax = 4096
+const EstimateBytesMax = estimate.DocumentBytesMax
 
 // OverrideRow replaces the limit, and the duration too where DurationMs > 0, of
 // every identifier that Pattern matches. A pattern is compared as bytes; each '*'

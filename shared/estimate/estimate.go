@@ -1,0 +1,149 @@
+// Package estimate is what an operator can set for a namespace in the estimate mode, and
+// its form as a document: nodes run by it, and the control plane refuses what they would.
+package estimate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// ErrInvalid is wrapped by every error about a document; the message names the field and
+// its bound.
+var ErrInvalid = errors.New("estimate")
+
+// DocumentBytesMax bounds a document.
+const DocumentBytesMax = 4096
+
+// Knobs are a document's settings, those that it leaves out at their defaults.
+type Knobs struct {
+	Leaky   bool // the level drains by limit/duration between syncs, not by cells
+	Offered bool // what was refused is counted too
+	Below   bool // the limit must not be reached, instead of not exceeded
+
+	SyncBaseMs   int64 // what the tiers' intervals are multiples of, 1,000 to 600,000
+	Floor        int64 // local cost below which an idle key is not synced, 0 to window.LimitMax
+	ReadOutageMs int64 // how long a sync may be wanting before local cost is left out, to a day; 0 is one window
+	PendingMax   int64 // keys that may wait for a sync, 1 to 1,000,000
+	BatchMax     int   // keys that one tick syncs, 1 to 20,000
+
+	Overrides map[string]int64 // limits of single identifiers
+}
+
+// document is the JSON form.
+type document struct {
+	Preset       string `json:"preset"`
+	Drain        string `json:"drain"`
+	Count        string `json:"count"`
+	Test         string `json:"test"`
+	SyncBaseMs   *int64 `json:"sync_base_ms"`
+	Floor        *int64 `json:"floor"`
+	PendingMax   *int64 `json:"pending_max"`
+	BatchMax     *int64 `json:"batch_max"`
+	ReadOutageMs *int64 `json:"max_read_outage_ms"`
+	Overrides    string `json:"overrides"`
+}
+
+const (
+	syncBaseMsDefault = 15_000
+	floorDefault      = 10
+	pendingMaxDefault = 10_000
+	batchMaxDefault   = 1_000
+
+	overrideErrorsMax = 5 // that are told in full
+)
+
+// Parse reads a document strictly: an unknown field, a value out of its bounds or text
+// behind the end are errors that wrap ErrInvalid, and no Knobs. "" is all defaults.
+// Where only parts of the overrides make no sense, the Knobs without them come with the error.
+func Parse(text string) (*Knobs, error) {
+	var d document
+	if len(text) > DocumentBytesMax {
+		return nil, fmt.Errorf("%w: the document is %d bytes long (at most %d)", ErrInvalid, len(text), DocumentBytesMax)
+	}
+	if text != "" {
+		dec := json.NewDecoder(strings.NewReader(text))
+		dec.DisallowUnknownFields()
+		if err := dec.Decode(&d); err != nil {
+			return nil, fmt.Errorf("%w: %v", ErrInvalid, err) //nolint:errorlint // the parser's error is text for people
+		}
+		if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("%w: text after the document's end", ErrInvalid)
+		}
+	}
+	return d.knobs()
+}
+
+func (d *document) knobs() (*Knobs, error) {
+	var bad []error
+	choose := func(field, value, no, yes string, preset bool) bool {
+		switch value {
+		case "":
+			return preset
+		case no, yes:
+			return value == yes
+		}
+		bad = append(bad, fmt.Errorf("%w: %s is %q (%s, %s)", ErrInvalid, field, value, no, yes))
+		return preset
+	}
+	number := func(field string, value *int64, otherwise, least, most int64) int64 {
+		if value == nil {
+			return otherwise
+		}
+		if *value < least || *value > most {
+			bad = append(bad, fmt.Errorf("%w: %s is %d (%d to %d)", ErrInvalid, field, *value, least, most))
+		}
+		return *value
+	}
+	preset := choose("preset", d.Preset, "default", "posthog", false)
+	k := &Knobs{
+		Leaky:        choose("drain", d.Drain, "cells", "leaky", preset),
+		Offered:      choose("count", d.Count, "accepted", "offered", preset),
+		Below:        choose("test", d.Test, ">", ">=", preset),
+		SyncBaseMs:   number("sync_base_ms", d.SyncBaseMs, syncBaseMsDefault, 1_000, 600_000),
+		Floor:        number("floor", d.Floor, floorDefault, 0, window.LimitMax),
+		PendingMax:   number("pending_max", d.PendingMax, pendingMaxDefault, 1, 1_000_000),
+		BatchMax:     int(number("batch_max", d.BatchMax, batchMaxDefault, 1, 20_000)),
+		ReadOutageMs: number("max_read_outage_ms", d.ReadOutageMs, 0, 0, (24 * time.Hour).Milliseconds()),
+	}
+	if len(bad) > 0 {
+		return nil, errors.Join(bad...)
+	}
+	var err error
+	k.Overrides, err = ParseOverrides(d.Overrides)
+	return k, err
+}
+
+// ParseOverrides reads "key=limit,key=limit": parts between commas, the key before the
+// first '=', both sides trimmed. A later part wins. What is no key and limit is left
+// out, and the error names it; the rest is returned beside it.
+func ParseOverrides(text string) (map[string]int64, error) {
+	var limits map[string]int64
+	var bad []error
+	for part := range strings.SplitSeq(text, ",") {
+		if strings.TrimSpace(part) == "" {
+			continue
+		}
+		key, value, found := strings.Cut(part, "=")
+		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		limit, err := strconv.ParseInt(value, 10, 64)
+		if !found || key == "" || len(key) > window.IdentifierBytesMax || err != nil || limit < 0 || limit > window.LimitMax {
+			bad = append(bad, fmt.Errorf("%w: overrides has %q (identifier=limit, limit 0 to %d)", ErrInvalid, part, int64(window.LimitMax)))
+			continue
+		}
+		if limits == nil {
+			limits = make(map[string]int64)
+		}
+		limits[key] = limit
+	}
+	if len(bad) > overrideErrorsMax {
+		bad = append(bad[:overrideErrorsMax:overrideErrorsMax], fmt.Errorf("and %d more", len(bad)-overrideErrorsMax))
+	}
+	return limits, errors.Join(bad...)
+}
