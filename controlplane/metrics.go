@@ -12,17 +12,18 @@ import (
 // Counters start at 0 with the process and are there from its start, so that an alert
 // on their rate needs no first failure.
 type Metrics struct {
-	lagSeconds     prometheus.Gauge
-	rowsDeleted    prometheus.Counter
-	batchSeconds   prometheus.Histogram
-	batchErrors    prometheus.Counter
-	nodesDeleted   prometheus.Counter
-	runs           prometheus.Counter
-	runErrors      prometheus.Counter
-	paused         prometheus.Gauge
-	mysqlUp        prometheus.Gauge
-	restateUp      prometheus.Gauge
-	chainRepairs   prometheus.Counter
+	lagSeconds   prometheus.Gauge
+	rowsDeleted  prometheus.Counter
+	batchSeconds prometheus.Histogram
+	batchErrors  prometheus.Counter
+	nodesDeleted prometheus.Counter
+	runs         prometheus.Counter
+	runErrors    prometheus.Counter
+	paused       prometheus.Gauge
+	mysqlUp      prometheus.Gauge
+	restateUp    prometheus.Gauge
+	chainRepairs prometheus.Counter
+	fleetMetrics
 	everyCollector []prometheus.Collector
 }
 
@@ -57,7 +58,8 @@ func NewMetrics() *Metrics {
 	}, []string{"dependency"})
 	m.mysqlUp, m.restateUp = up.WithLabelValues("mysql"), up.WithLabelValues("restate")
 	m.chainRepairs = counter("weir_control_chain_repairs_total", "Schedules that had died and were started again.")
-	m.everyCollector = append(m.everyCollector, m.batchSeconds, up)
+	m.fleetMetrics = newFleetMetrics()
+	m.everyCollector = append(append(m.everyCollector, m.batchSeconds, up), m.fleetMetrics.all()...)
 	return m
 }
 

@@ -17,6 +17,11 @@ const reloadEvery = 5 * time.Second
 
 // reload checks all files until ctx is done.
 func (s *Server) reload(ctx context.Context, every time.Duration) {
+	for _, r := range s.config.Reloads {
+		for _, outcome := range []string{"ok", "error"} {
+			s.metrics.reloads.WithLabelValues(r.Name, outcome) // at 0, so that an alert sees the first
+		}
+	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {

@@ -23,7 +23,7 @@ import (
 
 const (
 	keepEvery  = 15 * time.Second // see handlers.Keeper
-	watchEvery = 15 * time.Second // MySQL and the lag
+	watchEvery = 15 * time.Second // MySQL and the lag, the fleet, the rollout under way
 
 	// apiDrainShare is the part of the drain that operators' calls may take: what is
 	// left belongs to the handlers, whose work their calls may be waiting for.
@@ -122,6 +122,8 @@ func (p *process) build() error {
 		}
 		watchMySQL(p.ctx, cleanup, metrics, p.log)
 	})
+	p.work.Go(func() { watchFleet(p.ctx, p.config.NodeLiveWithin, steps, metrics) })
+	p.work.Go(func() { watchRollouts(p.ctx, handlers.RolloutClient{Client: client}, metrics) })
 	p.log.Info("serving", "api", p.apiListener.Addr().String(), "handlers", p.handlersListener.Addr().String(), "version", version())
 	return nil
 }

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/restate/handlers"
+)
+
+// watchTimeout bounds one look.
+const watchTimeout = 10 * time.Second
+
+// watchFleet keeps the metrics of the nodes. That it cannot look is told by whoever
+// watches MySQL.
+func watchFleet(ctx context.Context, liveWithin time.Duration, steps *store.Store, metrics *controlplane.Metrics) {
+	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, watchTimeout)
+		defer cancel()
+		fleet, err := controlplane.ListFleet(ctx, steps, liveWithin)
+		if err == nil {
+			metrics.FleetSeen(fleet)
+		}
+		return err
+	})
+}
+
+// watchRollouts keeps the metrics of the rollout under way; at most one is. That it
+// cannot look is told by whoever keeps the schedules.
+func watchRollouts(ctx context.Context, rollouts handlers.RolloutClient, metrics *controlplane.Metrics) {
+	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, watchTimeout)
+		defer cancel()
+		underWay, err := rolloutUnderWay(ctx, rollouts)
+		if err == nil {
+			metrics.RolloutSeen(underWay)
+		}
+		return err
+	})
+}
+
+func rolloutUnderWay(ctx context.Context, rollouts handlers.RolloutClient) (*controlplane.Rollout, error) {
+	newest, err := rollouts.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, summary := range newest {
+		if summary.Phase.Over() {
+			continue
+		}
+		r, err := rollouts.Status(ctx, summary.ID)
+		if err != nil || !r.Phase.Over() {
+			return &r, err
+		}
+	}
+	return nil, nil
+}

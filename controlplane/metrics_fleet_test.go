@@ -1,0 +1,64 @@
+package controlplane
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// "Nodes by region and by whether they were heard of lately", the largest skew "in either
+// direction" of those that live, and nothing of a region that is gone.
+func TestFleetMetrics(t *testing.T) {
+	m := NewMetrics()
+	m.FleetSeen(Fleet{Nodes: []Node{{Beat: heartbeat.Beat{Region: "gone"}, Live: true}}})
+	m.FleetSeen(Fleet{Nodes: []Node{
+		{Beat: heartbeat.Beat{Region: "eu", TuningVersion: 1}, Live: true, ClockSkew: -3 * time.Second},
+		{Beat: heartbeat.Beat{Region: "eu", TuningVersion: 2}, Live: true, ClockSkew: time.Second},
+		{Beat: heartbeat.Beat{Region: "eu", TuningVersion: 9}, ClockSkew: time.Hour},
+		{Beat: heartbeat.Beat{Region: "us", TuningVersion: 7}},
+	}})
+	want := `
+		# HELP weir_fleet_clock_skew_seconds Largest difference between the clock of a region's live node and the database's, in either direction.
+		# TYPE weir_fleet_clock_skew_seconds gauge
+		weir_fleet_clock_skew_seconds{region="eu"} 3
+		# HELP weir_fleet_nodes Nodes by region and by whether they were heard of lately: live or silent. One that has ended is silent until its row is deleted.
+		# TYPE weir_fleet_nodes gauge
+		weir_fleet_nodes{region="eu",state="live"} 2
+		weir_fleet_nodes{region="eu",state="silent"} 1
+		weir_fleet_nodes{region="us",state="live"} 0
+		weir_fleet_nodes{region="us",state="silent"} 1
+		# HELP weir_fleet_tuning_versions Different versions of the tuning that live nodes run.
+		# TYPE weir_fleet_tuning_versions gauge
+		weir_fleet_tuning_versions 2
+	`
+	if err := testutil.CollectAndCompare(m, strings.NewReader(want), "weir_fleet_nodes", "weir_fleet_clock_skew_seconds", "weir_fleet_tuning_versions"); err != nil {
+		t.Error(err)
+	}
+}
+
+// "1 for the phase of the rollout that is under way", and all at 0 without one.
+func TestRolloutMetrics(t *testing.T) {
+	m := NewMetrics()
+	for _, step := range []struct {
+		rollout         *Rollout
+		baking, trouble float64
+	}{
+		{nil, 0, 0},
+		{&Rollout{Phase: RolloutBaking}, 1, 0},
+		{&Rollout{Phase: RolloutBaking, Trouble: "MySQL does not answer"}, 1, 1},
+		{&Rollout{Phase: RolloutDone, Trouble: "of long ago"}, 0, 0},
+		{nil, 0, 0},
+	} {
+		m.RolloutSeen(step.rollout)
+		if baking, trouble := testutil.ToFloat64(m.rolloutPhase.WithLabelValues("baking")), testutil.ToFloat64(m.rolloutTrouble); baking != step.baking || trouble != step.trouble {
+			t.Errorf("%+v: baking %v, trouble %v; want %v, %v", step.rollout, baking, trouble, step.baking, step.trouble)
+		}
+	}
+	if n := testutil.CollectAndCount(m, "weir_rollout_phase"); n != 6 {
+		t.Errorf("%d phases, want 6", n)
+	}
+}
