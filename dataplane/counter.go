@@ -60,15 +60,19 @@ const (
 	flagNews1
 	flagCrossed // slot 0: an increment of this node took the region's count past a mark; under mu
 	flagCrossed1
+	flagForeign // slot 0: others is, or is about to be, more or less than nothing
+	flagForeign1
+	flagStrict // strictUntil is set; ends with the entry
 	flagInTell // in the queue of what to tell of, which keeps no entry alive; under mu
 
-	flagsOfSlot = flagPressed | flagRefused | flagStale | flagSending | flagOffered | flagNews | flagCrossed
+	flagsOfSlot = flagPressed | flagRefused | flagStale | flagSending | flagOffered | flagNews | flagCrossed | flagForeign
 )
 
 // entry is all that a node knows about one key: the current cell and the one
 // before it, in two slots (slot = sequence mod 2), so that a decision is one look-up.
-// It is 128 bytes long and so aligned; what a decision reads is the first line, and of
-// a node with an origin the second. What only a fleet needs is in book, 48 bytes more.
+// It is one cache line, and all that most decisions read: of a key that other regions use
+// too, or that was denied, they read the line behind it as well. What only a fleet needs is
+// in book, 48 bytes more.
 //
 // Who writes what, and which way it moves:
 //
@@ -78,29 +82,35 @@ const (
 //	seq          rotate                 grows
 //	lows         requests (down); rotate (back to none)
 //	heardAt      hydrate, replay        grows
-//	strictUntil  whoever was denied     grows
+//	strictUntil  whoever was denied     grows; flagStrict is set before it is looked at
 //	book         background and refunds, under mu
 //
 // The slot of a cell is reset when the sequence moves two on; a late write to the
 // old cell finds another sequence and does nothing.
 type entry struct {
-	id     identity // constant
-	words  [2]atomic.Uint64
-	others [2]atomic.Int64 // all other regions' cost in the cell, less credit: added to the count when judging
-	seq    atomic.Int64    // sequence of the current cell
-	flags  atomic.Uint32
-	lows   lowLimits // lowest limits that were counted against
+	id      identity // constant
+	words   [2]atomic.Uint64
+	seq     atomic.Int64 // sequence of the current cell
+	flags   atomic.Uint32
+	lows    lowLimits    // lowest limits that were counted against
+	heardAt atomic.Int64 // Unix ms of the origin's last word on the current cell; 0: never
+	*behind              // constant
+}
 
-	heardAt     atomic.Int64 // Unix ms of the origin's last word on the current cell; 0: never
-	strictUntil atomic.Int64 // Unix ms; survives the sequence's rollover
-	names       names        // constant
-	book        *book        // constant; nil on a node alone
-	flight      *flight      // the read in flight, or the last one if it failed; under mu
-	mu          sync.Mutex   // never held across I/O or a wait for anything but a batch's hold
+// behind is the part of an entry that most decisions can do without. Apart from the rest,
+// because lines that are read lie twice as close without it: with many keys, a decision costs
+// what the misses of cache and address translation cost.
+type behind struct {
+	others      [2]atomic.Int64 // all other regions' cost in the cell, less credit: added to the count when judging; 0 without flagForeign
+	strictUntil atomic.Int64    // Unix ms; survives the sequence's rollover; 0 without flagStrict
+	names       names           // constant
+	book        *book           // constant; nil on a node alone
+	flight      *flight         // the read in flight, or the last one if it failed; under mu
+	mu          sync.Mutex      // never held across I/O or a wait for anything but a batch's hold
 }
 
 func newEntry(id *identity, names names, sequence int64, fleet bool) *entry {
-	e := &entry{id: *id, names: names}
+	e := &entry{id: *id, behind: &behind{names: names}}
 	e.seq.Store(sequence)
 	e.words[slotOf(sequence)].Store(liveWord(sequence, 0))
 	e.words[slotOf(sequence-1)].Store(liveWord(sequence-1, 0) | sealed)
@@ -171,8 +181,11 @@ func (e *entry) weigh(v *verdict, slot int, word uint64, limit, cost, uncoveredM
 	// Of each cell first the word, then the others: whoever moves cost from one to
 	// the other adds before it takes away, so that none is overlooked.
 	before := previousSlot(slot)
-	v.current = max(0, wordCount(word)+e.others[slot].Load())
-	v.previous = max(0, wordCount(e.words[before].Load())+e.others[before].Load())
+	v.current, v.previous = wordCount(word), wordCount(e.words[before].Load())
+	if e.flags.Load()&(flagForeign|flagForeign1) != 0 {
+		v.current = max(0, v.current+e.others[slot].Load())
+		v.previous = max(0, v.previous+e.others[before].Load())
+	}
 	v.allowed = window.Fits(v.current, v.previous, cost, limit, uncoveredMs, durationMs)
 }
 
@@ -249,7 +262,22 @@ func (e *entry) slotLocked(sequence int64) (slot int, ok bool) {
 
 // beStrict makes the key's decisions ask the origin first until untilMs. An
 // earlier moment never replaces a later one.
-func (e *entry) beStrict(untilMs int64) (entered bool) { return raise(&e.strictUntil, untilMs) }
+func (e *entry) beStrict(untilMs int64) (entered bool) {
+	if e.flags.Load()&flagStrict == 0 {
+		e.flags.Or(flagStrict)
+	}
+	return raise(&e.strictUntil, untilMs)
+}
+
+func (e *entry) isStrict(nowMs int64) bool {
+	return e.flags.Load()&flagStrict != 0 && nowMs < e.strictUntil.Load()
+}
+
+// foreign makes decisions look at others, before whoever calls it changes that.
+func (e *entry) foreign(slot int) *atomic.Int64 {
+	e.flags.Or(flagForeign << slot)
+	return &e.others[slot]
+}
 
 // hear records that the origin has spoken about the current cell.
 func (e *entry) hear(nowMs int64) { raise(&e.heardAt, nowMs) }

@@ -51,7 +51,7 @@ func fleetHash(n *names) uint64 {
 	b = append(b, byte(f.mode), byte(len(f.workspace)), byte(len(f.namespace)))
 	b = append(b, f.workspace...)
 	b = append(b, f.namespace...)
-	return xxhash.Sum64(append(b, n.identifier...))
+	return xxhash.Sum64(append(b, n.identifier()...))
 }
 
 // filter is a set of keys of one node of another region.

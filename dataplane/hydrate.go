@@ -50,7 +50,7 @@ func (e *entry) joinLocked(nowMs int64) (f *flight, started bool) {
 
 // wantsRefresh is true when a decision should hear from the origin first.
 func (e *entry) wantsRefresh(nowMs, freshForMs int64) bool {
-	return nowMs-e.heardAt.Load() >= freshForMs || nowMs < e.strictUntil.Load()
+	return nowMs-e.heardAt.Load() >= freshForMs || e.isStrict(nowMs)
 }
 
 // refreshFor asks the origin about e, unless what is known already denies r:

@@ -3,10 +3,10 @@ package dataplane
 import (
 	"encoding/binary"
 	"hash/maphash"
-	"strings"
 	"sync/atomic"
 	"time"
 	"unique"
+	"unsafe"
 
 	"github.com/weirhq/weir/shared/window"
 )
@@ -120,8 +120,23 @@ func pack(buf []byte, workspace, namespace string, duration tagged) []byte {
 // all of them, as long as one is left. An entry outlives the request, so it must not
 // keep alive whatever the caller's strings are slices of.
 type names struct {
-	family     unique.Handle[family]
-	identifier string
+	family unique.Handle[family]
+	packed *byte // the identifier's length, and its bytes: half of what a string would take
+}
+
+// cloneOf packs a copy of an identifier, of at most window.IdentifierBytesMax bytes.
+func cloneOf(identifier string) *byte {
+	b := make([]byte, 1+len(identifier))
+	b[0] = byte(len(identifier))
+	copy(b[1:], identifier)
+	return &b[0]
+}
+
+func (n *names) identifier() string {
+	if *n.packed == 0 {
+		return "" // there is no byte to point at
+	}
+	return unsafe.String((*byte)(unsafe.Add(unsafe.Pointer(n.packed), 1)), int(*n.packed))
 }
 
 // family is what the identifiers of one limit have in common.
@@ -144,14 +159,14 @@ func (h *hasher) names(k *window.Key) names {
 	duration := tag(k.Duration, k.Mode)
 	if p := h.recent[placeOf(k.Workspace, k.Namespace, duration)].Load(); p != nil &&
 		p.duration == duration && p.namespace == k.Namespace && p.workspace == k.Workspace {
-		return names{p.family, strings.Clone(k.Identifier)}
+		return names{p.family, cloneOf(k.Identifier)}
 	}
-	return names{newFamily(k.Workspace, k.Namespace, duration), strings.Clone(k.Identifier)}
+	return names{newFamily(k.Workspace, k.Namespace, duration), cloneOf(k.Identifier)}
 }
 
 func (n *names) durationMs() int64 { return n.family.Value().durationMs }
 
 func (n *names) key() window.Key {
 	f := n.family.Value()
-	return window.Key{Workspace: f.workspace, Namespace: f.namespace, Identifier: n.identifier, Duration: milliseconds(f.durationMs), Mode: f.mode}
+	return window.Key{Workspace: f.workspace, Namespace: f.namespace, Identifier: n.identifier(), Duration: milliseconds(f.durationMs), Mode: f.mode}
 }

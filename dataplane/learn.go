@@ -102,7 +102,7 @@ func (e *entry) learnLocked(slot int, foreign int64) (grew bool) {
 	if foreign <= e.foreignLocked(slot) {
 		return false
 	}
-	e.others[slot].Store(foreign - e.book.credit(slot) - e.book.netted(slot))
+	e.foreign(slot).Store(foreign - e.book.credit(slot) - e.book.netted(slot))
 	return true
 }
 

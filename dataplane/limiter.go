@@ -299,7 +299,7 @@ func (l *Limiter) denied(e *entry, sequence int64, q *question) {
 	if strictMs == 0 {
 		strictMs = q.durationMs
 	}
-	wasStrict := e.strictUntil.Load() > q.nowMs
+	wasStrict := e.isStrict(q.nowMs)
 	if e.beStrict(q.nowMs+strictMs) && !wasStrict {
 		l.metrics.strictActivations.Add(1)
 	}

@@ -123,7 +123,7 @@ func (e *entry) giveBack(sequence, cost int64) (given int64) {
 	e.takeLocked(slot, given)
 	if credit := min(cost-given, e.acceptedLocked(slot)-e.book.credit(slot)); credit > 0 {
 		e.book.rarely().credit[slot] += credit
-		e.others[slot].Add(-credit)
+		e.foreign(slot).Add(-credit)
 		given += credit
 	}
 	return given
