@@ -31,12 +31,28 @@ var needs = map[string]controlplane.Role{
 	controlv1connect.SettingsServiceDeleteOverrideProcedure: controlplane.RoleOperator,
 	controlv1connect.SettingsServiceSetNamespaceProcedure:   controlplane.RoleOperator,
 
+	controlv1connect.TokenServiceWhoAmIProcedure:      controlplane.RoleViewer,
 	controlv1connect.TokenServiceCreateTokenProcedure: controlplane.RoleAdmin,
 	controlv1connect.TokenServiceRevokeTokenProcedure: controlplane.RoleAdmin,
 	controlv1connect.TokenServiceListTokensProcedure:  controlplane.RoleAdmin,
 }
 
-type identityKey struct{}
+type (
+	identityKey struct{}
+	holderKey   struct{}
+)
+
+// WithHolder is a context in which calls made in this process are those of whoever holds
+// a token, of which its hash is known. No request from outside has such a context.
+func WithHolder(ctx context.Context, token controlplane.TokenHash) context.Context {
+	return context.WithValue(ctx, holderKey{}, token)
+}
+
+// WithIdentity is a context in which calls made in this process are those of a part of
+// it, without a token.
+func WithIdentity(ctx context.Context, identity controlplane.Identity) context.Context {
+	return context.WithValue(ctx, identityKey{}, identity)
+}
 
 // authenticated asks every call for a token of a role that suffices, and remembers whose
 // it is. Without Config.RequireTokens it asks for nothing.
@@ -58,11 +74,7 @@ func (s *service) authenticated() connect.UnaryInterceptorFunc {
 func (s *service) identify(ctx context.Context, authorization, procedure string) (controlplane.Identity, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	scheme, secret, _ := strings.Cut(authorization, " ")
-	if !strings.EqualFold(scheme, "bearer") || secret == "" {
-		return controlplane.Identity{}, connect.NewError(connect.CodeUnauthenticated, errors.New("this API asks for a token: Authorization: Bearer …"))
-	}
-	identity, err := s.Tokens.Authenticate(ctx, strings.TrimSpace(secret))
+	identity, err := s.holder(ctx, authorization)
 	if errors.Is(err, controlplane.ErrUnauthenticated) {
 		return identity, connect.NewError(connect.CodeUnauthenticated, err)
 	}
@@ -77,6 +89,21 @@ func (s *service) identify(ctx context.Context, authorization, procedure string)
 		return identity, connect.NewError(connect.CodePermissionDenied, fmt.Errorf("token %s has the role %s; this takes the role %s", identity.Name, identity.Role, role))
 	}
 	return identity, nil
+}
+
+// holder is who a call is made by: as its context has it, or else its token.
+func (s *service) holder(ctx context.Context, authorization string) (controlplane.Identity, error) {
+	if identity, ok := ctx.Value(identityKey{}).(controlplane.Identity); ok {
+		return identity, nil
+	}
+	if hash, ok := ctx.Value(holderKey{}).(controlplane.TokenHash); ok {
+		return s.Tokens.Holder(ctx, hash)
+	}
+	scheme, secret, _ := strings.Cut(authorization, " ")
+	if !strings.EqualFold(scheme, "bearer") || secret == "" {
+		return controlplane.Identity{}, fmt.Errorf("%w: this API asks for a token: Authorization: Bearer …", controlplane.ErrUnauthenticated)
+	}
+	return s.Tokens.Authenticate(ctx, strings.TrimSpace(secret))
 }
 
 // operatorMessage is a request that says who and why.

@@ -34,6 +34,15 @@ func (r *ring) Authenticate(_ context.Context, secret string) (controlplane.Iden
 	return controlplane.Identity{Name: "bot-" + secret, Role: role}, r.err
 }
 
+func (r *ring) Holder(ctx context.Context, hash controlplane.TokenHash) (controlplane.Identity, error) {
+	for _, role := range []string{"viewer", "operator", "admin"} {
+		if controlplane.HashToken(role) == hash {
+			return r.Authenticate(ctx, role)
+		}
+	}
+	return r.Authenticate(ctx, "")
+}
+
 func (r *ring) Create(_ context.Context, name string, _ controlplane.Role, by controlplane.By) (string, error) {
 	r.by = by
 	return "secret of " + name, nil
@@ -176,6 +185,43 @@ func TestGuarded(t *testing.T) {
 	}
 	elsewhere.Host = "weir.example:7080"
 	if status, answer := do(t, elsewhere); status != http.StatusOK {
+		t.Errorf("%d %s", status, answer)
+	}
+}
+
+// "No request from outside has such a context": in this process a call is made by the
+// holder of a hash, or by a part of the process, and its role counts as any other.
+func TestCallsOfThisProcess(t *testing.T) {
+	tokens := controlplane.HashToken("viewer")
+	for name, tc := range map[string]struct {
+		with func(context.Context) context.Context
+		who  string
+		may  bool
+	}{
+		"holder of a hash": {func(ctx context.Context) context.Context { return WithHolder(ctx, tokens) }, "bot-viewer", false},
+		"a part of ours": {func(ctx context.Context) context.Context {
+			return WithIdentity(ctx, controlplane.Identity{Name: "us", Role: controlplane.RoleOperator})
+		}, "us", true},
+		"nobody":            {func(ctx context.Context) context.Context { return ctx }, "", false},
+		"an unknown holder": {func(ctx context.Context) context.Context { return WithHolder(ctx, controlplane.HashToken("x")) }, "", false},
+	} {
+		s := &service{Config{Tokens: &ring{}, RequireTokens: true, Log: slog.New(slog.DiscardHandler)}}
+		who, err := s.identify(tc.with(t.Context()), "", controlv1connect.TokenServiceWhoAmIProcedure)
+		if (err == nil) != (tc.who != "") || who.Name != tc.who {
+			t.Errorf("%s: %+v, %v", name, who, err)
+		}
+		if _, err := s.identify(tc.with(t.Context()), "", controlv1connect.ControlServiceCleanupPauseProcedure); (err == nil) != tc.may {
+			t.Errorf("%s changes: %v", name, err)
+		}
+	}
+}
+
+func TestWhoAmI(t *testing.T) {
+	f, _ := guarded(t)
+	if status, answer := f.post(t, controlv1connect.TokenServiceWhoAmIProcedure, "operator", `{}`); status != http.StatusOK || answer != `{"name":"bot-operator","role":"operator","tokensRequired":true}` {
+		t.Errorf("%d %s", status, answer)
+	}
+	if status, answer := serve(t).post(t, controlv1connect.TokenServiceWhoAmIProcedure, "", `{}`); status != http.StatusOK || answer != `{"role":"admin"}` {
 		t.Errorf("%d %s", status, answer)
 	}
 }

@@ -84,6 +84,10 @@ func nodeHealth(h heartbeat.Health) *controlv1.NodeHealth {
 		SettingsErrorsTotal: h.SettingsErrors,
 		SettingsAtMs:        h.SettingsAtMs,
 		SettingsProblem:     valid(h.SettingsProblem),
+		ConvergenceP50Ms:    h.ConvergenceP50Ms,
+		ConvergenceP99Ms:    h.ConvergenceP99Ms,
+		ConvergenceSamples:  h.ConvergenceSamples,
+		BreakersOpen:        h.BreakersOpen,
 	}
 }
 

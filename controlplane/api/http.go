@@ -28,6 +28,7 @@ const (
 //	/healthz  200 as long as the process serves
 //	/readyz   200 when MySQL and Restate answer, else 503; the body says which does not
 //	/metrics  Prometheus
+//	/console/ the web console, where there is one
 func NewHandler(c Config) http.Handler {
 	s := &service{c}
 	mux := http.NewServeMux()
@@ -39,6 +40,10 @@ func NewHandler(c Config) http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /readyz", s.ready)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelWarn)}))
+	if c.Console != nil {
+		mux.Handle("/console/", c.Console(mux))
+		mux.Handle("GET /{$}", http.RedirectHandler("/console/", http.StatusFound))
+	}
 	handler := http.NewCrossOriginProtection().Handler(mux)
 	if c.RequireTokens {
 		return handler

@@ -59,6 +59,7 @@ func rolloutAnswer(r controlplane.Rollout) *controlv1.Rollout {
 		Phase: string(r.Phase), Stage: int32(r.Stage + 1), DueAtMs: r.DueMs,
 		Why: valid(r.Why), Trouble: valid(r.Trouble), Waiting: valid(r.Waiting),
 		Tuning: r.Document, Baseline: rolloutRates(r.Baseline), Now: rolloutRates(r.Now),
+		Guardrails: rolloutGuardrails(r.Spec.Plan.Guardrails),
 	}
 	if p := r.Paused; p != nil {
 		answer.PausedBy, answer.PausedReason, answer.PausedAtMs = p.Actor, p.Reason, p.AtMs
@@ -75,6 +76,18 @@ func rolloutAnswer(r controlplane.Rollout) *controlv1.Rollout {
 		answer.Events = append(answer.Events, &controlv1.RolloutEvent{AtMs: e.AtMs, Actor: e.Actor, What: e.What, Text: valid(e.Text)})
 	}
 	return answer
+}
+
+func rolloutGuardrails(g controlplane.Guardrails) *controlv1.RolloutGuardrails {
+	return &controlv1.RolloutGuardrails{
+		ErrorsPerMinute: rolloutCeiling(g.ErrorsPerMinute), RowsPerSecond: rolloutCeiling(g.RowsPerSecond), DegradedShare: rolloutCeiling(g.DegradedShare),
+		ConvergenceMs: rolloutCeiling(g.ConvergenceMs), LatencyUs: rolloutCeiling(g.LatencyUs),
+		DeniedShareShift: &g.DeniedShareShift, NodesLostShare: &g.NodesLostShare,
+	}
+}
+
+func rolloutCeiling(c controlplane.Ceiling) *controlv1.RolloutCeiling {
+	return &controlv1.RolloutCeiling{Factor: &c.Factor, Least: &c.Least, Off: c.Off}
 }
 
 func stageState(r controlplane.Rollout, stage int) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"connectrpc.com/connect"
@@ -33,7 +34,7 @@ type Cleanup interface {
 	Resume(ctx context.Context, by controlplane.By) (controlplane.CleanupStatus, error)
 }
 
-// Config is what the service works with. All but RequireTokens and
+// Config is what the service works with. All but Console, RequireTokens and
 // AllowedHosts is required.
 type Config struct {
 	Cleanup  Cleanup
@@ -44,6 +45,10 @@ type Config struct {
 	Fleet    func(context.Context) (controlplane.Fleet, error) // as its nodes' heartbeats have it
 	Metrics  prometheus.Gatherer
 	Log      *slog.Logger
+
+	// Console makes the web console, which calls the service in this process; nil: none.
+	// It lets people in by itself.
+	Console func(service http.Handler) http.Handler
 
 	// RequireTokens asks every call for a token whose role suffices. Without it, whoever
 	// reaches the service may do everything, under any name.

@@ -15,6 +15,7 @@ import (
 // methods may be called at once.
 type Tokens interface {
 	Authenticate(ctx context.Context, secret string) (controlplane.Identity, error)
+	Holder(ctx context.Context, hash controlplane.TokenHash) (controlplane.Identity, error)
 	Create(ctx context.Context, name string, role controlplane.Role, by controlplane.By) (secret string, err error)
 	Revoke(ctx context.Context, name string, by controlplane.By) error
 	List(ctx context.Context) ([]controlplane.Token, error)
@@ -61,6 +62,15 @@ func (s *service) ListTokens(ctx context.Context, _ *connect.Request[controlv1.L
 		answer.Tokens = append(answer.Tokens, &controlv1.Token{
 			Name: valid(t.Name), Role: string(t.Role), CreatedBy: t.CreatedBy, CreatedAtMs: unixMs(t.CreatedAt), RevokedAtMs: unixMs(t.RevokedAt),
 		})
+	}
+	return connect.NewResponse(answer), nil
+}
+
+// WhoAmI tells who makes the call. Without RequireTokens everybody may do everything.
+func (s *service) WhoAmI(ctx context.Context, _ *connect.Request[controlv1.WhoAmIRequest]) (*connect.Response[controlv1.WhoAmIResponse], error) {
+	answer := &controlv1.WhoAmIResponse{Role: string(controlplane.RoleAdmin), TokensRequired: s.RequireTokens}
+	if identity, ok := ctx.Value(identityKey{}).(controlplane.Identity); ok {
+		answer.Name, answer.Role = identity.Name, string(identity.Role)
 	}
 	return connect.NewResponse(answer), nil
 }

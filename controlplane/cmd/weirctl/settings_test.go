@@ -54,6 +54,13 @@ func (s *shelf) Authenticate(_ context.Context, secret string) (controlplane.Ide
 	return controlplane.Identity{Name: "bot", Role: controlplane.RoleOperator}, nil
 }
 
+func (s *shelf) Holder(ctx context.Context, hash controlplane.TokenHash) (controlplane.Identity, error) {
+	if hash != controlplane.HashToken(s.secret) {
+		return controlplane.Identity{}, controlplane.ErrUnauthenticated
+	}
+	return s.Authenticate(ctx, s.secret)
+}
+
 func (s *shelf) Create(_ context.Context, name string, role controlplane.Role, by controlplane.By) (string, error) {
 	s.by = by
 	return "weir_" + name + "_" + string(role), nil

@@ -266,6 +266,10 @@ type NodeHealth struct {
 	SettingsErrorsTotal int64                  `protobuf:"varint,17,opt,name=settings_errors_total,json=settingsErrorsTotal,proto3" json:"settings_errors_total,omitempty"`
 	SettingsAtMs        int64                  `protobuf:"varint,18,opt,name=settings_at_ms,json=settingsAtMs,proto3" json:"settings_at_ms,omitempty"`
 	SettingsProblem     string                 `protobuf:"bytes,19,opt,name=settings_problem,json=settingsProblem,proto3" json:"settings_problem,omitempty"`
+	ConvergenceP50Ms    int64                  `protobuf:"varint,20,opt,name=convergence_p50_ms,json=convergenceP50Ms,proto3" json:"convergence_p50_ms,omitempty"` // age of other regions' cost when it was first used here
+	ConvergenceP99Ms    int64                  `protobuf:"varint,21,opt,name=convergence_p99_ms,json=convergenceP99Ms,proto3" json:"convergence_p99_ms,omitempty"`
+	ConvergenceSamples  int64                  `protobuf:"varint,22,opt,name=convergence_samples,json=convergenceSamples,proto3" json:"convergence_samples,omitempty"` // since the last heartbeat; 0: the two above say nothing
+	BreakersOpen        int64                  `protobuf:"varint,23,opt,name=breakers_open,json=breakersOpen,proto3" json:"breakers_open,omitempty"`                   // shards of the origin that are not called, or only probed
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -431,6 +435,34 @@ func (x *NodeHealth) GetSettingsProblem() string {
 		return x.SettingsProblem
 	}
 	return ""
+}
+
+func (x *NodeHealth) GetConvergenceP50Ms() int64 {
+	if x != nil {
+		return x.ConvergenceP50Ms
+	}
+	return 0
+}
+
+func (x *NodeHealth) GetConvergenceP99Ms() int64 {
+	if x != nil {
+		return x.ConvergenceP99Ms
+	}
+	return 0
+}
+
+func (x *NodeHealth) GetConvergenceSamples() int64 {
+	if x != nil {
+		return x.ConvergenceSamples
+	}
+	return 0
+}
+
+func (x *NodeHealth) GetBreakersOpen() int64 {
+	if x != nil {
+		return x.BreakersOpen
+	}
+	return 0
 }
 
 type CleanupStatusRequest struct {
@@ -1073,7 +1105,7 @@ const file_weir_control_v1_control_proto_rawDesc = "" +
 	"\rclock_skew_ms\x18\t \x01(\x03R\vclockSkewMs\x123\n" +
 	"\x06health\x18\n" +
 	" \x01(\v2\x1b.weir.control.v1.NodeHealthR\x06health\x12%\n" +
-	"\x0ehealth_problem\x18\v \x01(\tR\rhealthProblem\"\x9c\x06\n" +
+	"\x0ehealth_problem\x18\v \x01(\tR\rhealthProblem\"\xce\a\n" +
 	"\n" +
 	"NodeHealth\x12#\n" +
 	"\rallowed_total\x18\x01 \x01(\x03R\fallowedTotal\x12!\n" +
@@ -1095,7 +1127,11 @@ const file_weir_control_v1_control_proto_rawDesc = "" +
 	"\x0eimported_at_ms\x18\x10 \x01(\x03R\fimportedAtMs\x122\n" +
 	"\x15settings_errors_total\x18\x11 \x01(\x03R\x13settingsErrorsTotal\x12$\n" +
 	"\x0esettings_at_ms\x18\x12 \x01(\x03R\fsettingsAtMs\x12)\n" +
-	"\x10settings_problem\x18\x13 \x01(\tR\x0fsettingsProblem\"\x16\n" +
+	"\x10settings_problem\x18\x13 \x01(\tR\x0fsettingsProblem\x12,\n" +
+	"\x12convergence_p50_ms\x18\x14 \x01(\x03R\x10convergenceP50Ms\x12,\n" +
+	"\x12convergence_p99_ms\x18\x15 \x01(\x03R\x10convergenceP99Ms\x12/\n" +
+	"\x13convergence_samples\x18\x16 \x01(\x03R\x12convergenceSamples\x12#\n" +
+	"\rbreakers_open\x18\x17 \x01(\x03R\fbreakersOpen\"\x16\n" +
 	"\x14CleanupStatusRequest\"O\n" +
 	"\x15CleanupStatusResponse\x126\n" +
 	"\x06status\x18\x01 \x01(\v2\x1e.weir.control.v1.CleanupStatusR\x06status\"\xd9\x03\n" +

@@ -896,10 +896,11 @@ type Rollout struct {
 	PausedAtMs    int64              `protobuf:"varint,14,opt,name=paused_at_ms,json=pausedAtMs,proto3" json:"paused_at_ms,omitempty"`
 	Tuning        string             `protobuf:"bytes,15,opt,name=tuning,proto3" json:"tuning,omitempty"` // JSON, every field present
 	Stages        []*RolloutProgress `protobuf:"bytes,16,rep,name=stages,proto3" json:"stages,omitempty"`
-	Baseline      *RolloutRates      `protobuf:"bytes,17,opt,name=baseline,proto3" json:"baseline,omitempty"` // of the stage, before it
-	Now           *RolloutRates      `protobuf:"bytes,18,opt,name=now,proto3" json:"now,omitempty"`           // of the stage, since it bakes
-	Regions       []*RolloutRegion   `protobuf:"bytes,19,rep,name=regions,proto3" json:"regions,omitempty"`   // in the order in which they got it
-	Events        []*RolloutEvent    `protobuf:"bytes,20,rep,name=events,proto3" json:"events,omitempty"`     // oldest first, bounded
+	Baseline      *RolloutRates      `protobuf:"bytes,17,opt,name=baseline,proto3" json:"baseline,omitempty"`     // of the stage, before it
+	Now           *RolloutRates      `protobuf:"bytes,18,opt,name=now,proto3" json:"now,omitempty"`               // of the stage, since it bakes
+	Regions       []*RolloutRegion   `protobuf:"bytes,19,rep,name=regions,proto3" json:"regions,omitempty"`       // in the order in which they got it
+	Events        []*RolloutEvent    `protobuf:"bytes,20,rep,name=events,proto3" json:"events,omitempty"`         // oldest first, bounded
+	Guardrails    *RolloutGuardrails `protobuf:"bytes,21,opt,name=guardrails,proto3" json:"guardrails,omitempty"` // every field present
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1070,6 +1071,13 @@ func (x *Rollout) GetRegions() []*RolloutRegion {
 func (x *Rollout) GetEvents() []*RolloutEvent {
 	if x != nil {
 		return x.Events
+	}
+	return nil
+}
+
+func (x *Rollout) GetGuardrails() *RolloutGuardrails {
+	if x != nil {
+		return x.Guardrails
 	}
 	return nil
 }
@@ -1450,7 +1458,7 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\x05least\x18\x02 \x01(\x01H\x01R\x05least\x88\x01\x01\x12\x10\n" +
 	"\x03off\x18\x03 \x01(\bR\x03offB\t\n" +
 	"\a_factorB\b\n" +
-	"\x06_least\"\xac\x05\n" +
+	"\x06_least\"\xf0\x05\n" +
 	"\aRollout\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05actor\x18\x02 \x01(\tR\x05actor\x12\x16\n" +
@@ -1473,7 +1481,10 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\bbaseline\x18\x11 \x01(\v2\x1d.weir.control.v1.RolloutRatesR\bbaseline\x12/\n" +
 	"\x03now\x18\x12 \x01(\v2\x1d.weir.control.v1.RolloutRatesR\x03now\x128\n" +
 	"\aregions\x18\x13 \x03(\v2\x1e.weir.control.v1.RolloutRegionR\aregions\x125\n" +
-	"\x06events\x18\x14 \x03(\v2\x1d.weir.control.v1.RolloutEventR\x06events\"\x8a\x01\n" +
+	"\x06events\x18\x14 \x03(\v2\x1d.weir.control.v1.RolloutEventR\x06events\x12B\n" +
+	"\n" +
+	"guardrails\x18\x15 \x01(\v2\".weir.control.v1.RolloutGuardrailsR\n" +
+	"guardrails\"\x8a\x01\n" +
 	"\x0fRolloutProgress\x12\x18\n" +
 	"\aregions\x18\x01 \x03(\tR\aregions\x12\x12\n" +
 	"\x04rest\x18\x02 \x01(\bR\x04rest\x12\x17\n" +
@@ -1573,19 +1584,20 @@ var file_weir_control_v1_rollout_proto_depIdxs = []int32{
 	17, // 15: weir.control.v1.Rollout.now:type_name -> weir.control.v1.RolloutRates
 	16, // 16: weir.control.v1.Rollout.regions:type_name -> weir.control.v1.RolloutRegion
 	18, // 17: weir.control.v1.Rollout.events:type_name -> weir.control.v1.RolloutEvent
-	1,  // 18: weir.control.v1.RolloutService.StartRollout:input_type -> weir.control.v1.StartRolloutRequest
-	3,  // 19: weir.control.v1.RolloutService.RolloutStatus:input_type -> weir.control.v1.RolloutStatusRequest
-	5,  // 20: weir.control.v1.RolloutService.OperateRollout:input_type -> weir.control.v1.OperateRolloutRequest
-	7,  // 21: weir.control.v1.RolloutService.ListRollouts:input_type -> weir.control.v1.ListRolloutsRequest
-	2,  // 22: weir.control.v1.RolloutService.StartRollout:output_type -> weir.control.v1.StartRolloutResponse
-	4,  // 23: weir.control.v1.RolloutService.RolloutStatus:output_type -> weir.control.v1.RolloutStatusResponse
-	6,  // 24: weir.control.v1.RolloutService.OperateRollout:output_type -> weir.control.v1.OperateRolloutResponse
-	8,  // 25: weir.control.v1.RolloutService.ListRollouts:output_type -> weir.control.v1.ListRolloutsResponse
-	22, // [22:26] is the sub-list for method output_type
-	18, // [18:22] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	12, // 18: weir.control.v1.Rollout.guardrails:type_name -> weir.control.v1.RolloutGuardrails
+	1,  // 19: weir.control.v1.RolloutService.StartRollout:input_type -> weir.control.v1.StartRolloutRequest
+	3,  // 20: weir.control.v1.RolloutService.RolloutStatus:input_type -> weir.control.v1.RolloutStatusRequest
+	5,  // 21: weir.control.v1.RolloutService.OperateRollout:input_type -> weir.control.v1.OperateRolloutRequest
+	7,  // 22: weir.control.v1.RolloutService.ListRollouts:input_type -> weir.control.v1.ListRolloutsRequest
+	2,  // 23: weir.control.v1.RolloutService.StartRollout:output_type -> weir.control.v1.StartRolloutResponse
+	4,  // 24: weir.control.v1.RolloutService.RolloutStatus:output_type -> weir.control.v1.RolloutStatusResponse
+	6,  // 25: weir.control.v1.RolloutService.OperateRollout:output_type -> weir.control.v1.OperateRolloutResponse
+	8,  // 26: weir.control.v1.RolloutService.ListRollouts:output_type -> weir.control.v1.ListRolloutsResponse
+	23, // [23:27] is the sub-list for method output_type
+	19, // [19:23] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_weir_control_v1_rollout_proto_init() }

@@ -387,6 +387,102 @@ func (x *Token) GetRevokedAtMs() int64 {
 	return 0
 }
 
+type WhoAmIRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WhoAmIRequest) Reset() {
+	*x = WhoAmIRequest{}
+	mi := &file_weir_control_v1_token_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WhoAmIRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WhoAmIRequest) ProtoMessage() {}
+
+func (x *WhoAmIRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_token_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WhoAmIRequest.ProtoReflect.Descriptor instead.
+func (*WhoAmIRequest) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_token_proto_rawDescGZIP(), []int{7}
+}
+
+type WhoAmIResponse struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Name           string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // the actor of changes; empty where no tokens are asked for
+	Role           string                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"` // viewer, operator or admin
+	TokensRequired bool                   `protobuf:"varint,3,opt,name=tokens_required,json=tokensRequired,proto3" json:"tokens_required,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *WhoAmIResponse) Reset() {
+	*x = WhoAmIResponse{}
+	mi := &file_weir_control_v1_token_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WhoAmIResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WhoAmIResponse) ProtoMessage() {}
+
+func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_token_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
+func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_token_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *WhoAmIResponse) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *WhoAmIResponse) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *WhoAmIResponse) GetTokensRequired() bool {
+	if x != nil {
+		return x.TokensRequired
+	}
+	return false
+}
+
 var File_weir_control_v1_token_proto protoreflect.FileDescriptor
 
 const file_weir_control_v1_token_proto_rawDesc = "" +
@@ -413,12 +509,18 @@ const file_weir_control_v1_token_proto_rawDesc = "" +
 	"\n" +
 	"created_by\x18\x03 \x01(\tR\tcreatedBy\x12\"\n" +
 	"\rcreated_at_ms\x18\x04 \x01(\x03R\vcreatedAtMs\x12\"\n" +
-	"\rrevoked_at_ms\x18\x05 \x01(\x03R\vrevokedAtMs2\x99\x02\n" +
+	"\rrevoked_at_ms\x18\x05 \x01(\x03R\vrevokedAtMs\"\x0f\n" +
+	"\rWhoAmIRequest\"a\n" +
+	"\x0eWhoAmIResponse\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\tR\x04role\x12'\n" +
+	"\x0ftokens_required\x18\x03 \x01(\bR\x0etokensRequired2\xe4\x02\n" +
 	"\fTokenService\x12X\n" +
 	"\vCreateToken\x12#.weir.control.v1.CreateTokenRequest\x1a$.weir.control.v1.CreateTokenResponse\x12X\n" +
 	"\vRevokeToken\x12#.weir.control.v1.RevokeTokenRequest\x1a$.weir.control.v1.RevokeTokenResponse\x12U\n" +
 	"\n" +
-	"ListTokens\x12\".weir.control.v1.ListTokensRequest\x1a#.weir.control.v1.ListTokensResponseBCZAgithub.com/weirhq/weir/shared/gen/proto/weir/control/v1;controlv1b\x06proto3"
+	"ListTokens\x12\".weir.control.v1.ListTokensRequest\x1a#.weir.control.v1.ListTokensResponse\x12I\n" +
+	"\x06WhoAmI\x12\x1e.weir.control.v1.WhoAmIRequest\x1a\x1f.weir.control.v1.WhoAmIResponseBCZAgithub.com/weirhq/weir/shared/gen/proto/weir/control/v1;controlv1b\x06proto3"
 
 var (
 	file_weir_control_v1_token_proto_rawDescOnce sync.Once
@@ -432,7 +534,7 @@ func file_weir_control_v1_token_proto_rawDescGZIP() []byte {
 	return file_weir_control_v1_token_proto_rawDescData
 }
 
-var file_weir_control_v1_token_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_weir_control_v1_token_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_weir_control_v1_token_proto_goTypes = []any{
 	(*CreateTokenRequest)(nil),  // 0: weir.control.v1.CreateTokenRequest
 	(*CreateTokenResponse)(nil), // 1: weir.control.v1.CreateTokenResponse
@@ -441,17 +543,21 @@ var file_weir_control_v1_token_proto_goTypes = []any{
 	(*ListTokensRequest)(nil),   // 4: weir.control.v1.ListTokensRequest
 	(*ListTokensResponse)(nil),  // 5: weir.control.v1.ListTokensResponse
 	(*Token)(nil),               // 6: weir.control.v1.Token
+	(*WhoAmIRequest)(nil),       // 7: weir.control.v1.WhoAmIRequest
+	(*WhoAmIResponse)(nil),      // 8: weir.control.v1.WhoAmIResponse
 }
 var file_weir_control_v1_token_proto_depIdxs = []int32{
 	6, // 0: weir.control.v1.ListTokensResponse.tokens:type_name -> weir.control.v1.Token
 	0, // 1: weir.control.v1.TokenService.CreateToken:input_type -> weir.control.v1.CreateTokenRequest
 	2, // 2: weir.control.v1.TokenService.RevokeToken:input_type -> weir.control.v1.RevokeTokenRequest
 	4, // 3: weir.control.v1.TokenService.ListTokens:input_type -> weir.control.v1.ListTokensRequest
-	1, // 4: weir.control.v1.TokenService.CreateToken:output_type -> weir.control.v1.CreateTokenResponse
-	3, // 5: weir.control.v1.TokenService.RevokeToken:output_type -> weir.control.v1.RevokeTokenResponse
-	5, // 6: weir.control.v1.TokenService.ListTokens:output_type -> weir.control.v1.ListTokensResponse
-	4, // [4:7] is the sub-list for method output_type
-	1, // [1:4] is the sub-list for method input_type
+	7, // 4: weir.control.v1.TokenService.WhoAmI:input_type -> weir.control.v1.WhoAmIRequest
+	1, // 5: weir.control.v1.TokenService.CreateToken:output_type -> weir.control.v1.CreateTokenResponse
+	3, // 6: weir.control.v1.TokenService.RevokeToken:output_type -> weir.control.v1.RevokeTokenResponse
+	5, // 7: weir.control.v1.TokenService.ListTokens:output_type -> weir.control.v1.ListTokensResponse
+	8, // 8: weir.control.v1.TokenService.WhoAmI:output_type -> weir.control.v1.WhoAmIResponse
+	5, // [5:9] is the sub-list for method output_type
+	1, // [1:5] is the sub-list for method input_type
 	1, // [1:1] is the sub-list for extension type_name
 	1, // [1:1] is the sub-list for extension extendee
 	0, // [0:1] is the sub-list for field type_name
@@ -468,7 +574,7 @@ func file_weir_control_v1_token_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_control_v1_token_proto_rawDesc), len(file_weir_control_v1_token_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -43,6 +43,8 @@ const (
 	TokenServiceRevokeTokenProcedure = "/weir.control.v1.TokenService/RevokeToken"
 	// TokenServiceListTokensProcedure is the fully-qualified name of the TokenService's ListTokens RPC.
 	TokenServiceListTokensProcedure = "/weir.control.v1.TokenService/ListTokens"
+	// TokenServiceWhoAmIProcedure is the fully-qualified name of the TokenService's WhoAmI RPC.
+	TokenServiceWhoAmIProcedure = "/weir.control.v1.TokenService/WhoAmI"
 )
 
 // TokenServiceClient is a client for the weir.control.v1.TokenService service.
@@ -53,6 +55,8 @@ type TokenServiceClient interface {
 	RevokeToken(context.Context, *connect.Request[v1.RevokeTokenRequest]) (*connect.Response[v1.RevokeTokenResponse], error)
 	// ListTokens lists tokens by name, revoked ones too.
 	ListTokens(context.Context, *connect.Request[v1.ListTokensRequest]) (*connect.Response[v1.ListTokensResponse], error)
+	// WhoAmI tells who makes the call, and what they may do.
+	WhoAmI(context.Context, *connect.Request[v1.WhoAmIRequest]) (*connect.Response[v1.WhoAmIResponse], error)
 }
 
 // NewTokenServiceClient constructs a client for the weir.control.v1.TokenService service. By
@@ -84,6 +88,12 @@ func NewTokenServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(tokenServiceMethods.ByName("ListTokens")),
 			connect.WithClientOptions(opts...),
 		),
+		whoAmI: connect.NewClient[v1.WhoAmIRequest, v1.WhoAmIResponse](
+			httpClient,
+			baseURL+TokenServiceWhoAmIProcedure,
+			connect.WithSchema(tokenServiceMethods.ByName("WhoAmI")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -92,6 +102,7 @@ type tokenServiceClient struct {
 	createToken *connect.Client[v1.CreateTokenRequest, v1.CreateTokenResponse]
 	revokeToken *connect.Client[v1.RevokeTokenRequest, v1.RevokeTokenResponse]
 	listTokens  *connect.Client[v1.ListTokensRequest, v1.ListTokensResponse]
+	whoAmI      *connect.Client[v1.WhoAmIRequest, v1.WhoAmIResponse]
 }
 
 // CreateToken calls weir.control.v1.TokenService.CreateToken.
@@ -109,6 +120,11 @@ func (c *tokenServiceClient) ListTokens(ctx context.Context, req *connect.Reques
 	return c.listTokens.CallUnary(ctx, req)
 }
 
+// WhoAmI calls weir.control.v1.TokenService.WhoAmI.
+func (c *tokenServiceClient) WhoAmI(ctx context.Context, req *connect.Request[v1.WhoAmIRequest]) (*connect.Response[v1.WhoAmIResponse], error) {
+	return c.whoAmI.CallUnary(ctx, req)
+}
+
 // TokenServiceHandler is an implementation of the weir.control.v1.TokenService service.
 type TokenServiceHandler interface {
 	// CreateToken makes a token. The answer is the only place where it is ever told.
@@ -117,6 +133,8 @@ type TokenServiceHandler interface {
 	RevokeToken(context.Context, *connect.Request[v1.RevokeTokenRequest]) (*connect.Response[v1.RevokeTokenResponse], error)
 	// ListTokens lists tokens by name, revoked ones too.
 	ListTokens(context.Context, *connect.Request[v1.ListTokensRequest]) (*connect.Response[v1.ListTokensResponse], error)
+	// WhoAmI tells who makes the call, and what they may do.
+	WhoAmI(context.Context, *connect.Request[v1.WhoAmIRequest]) (*connect.Response[v1.WhoAmIResponse], error)
 }
 
 // NewTokenServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -144,6 +162,12 @@ func NewTokenServiceHandler(svc TokenServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(tokenServiceMethods.ByName("ListTokens")),
 		connect.WithHandlerOptions(opts...),
 	)
+	tokenServiceWhoAmIHandler := connect.NewUnaryHandler(
+		TokenServiceWhoAmIProcedure,
+		svc.WhoAmI,
+		connect.WithSchema(tokenServiceMethods.ByName("WhoAmI")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/weir.control.v1.TokenService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case TokenServiceCreateTokenProcedure:
@@ -152,6 +176,8 @@ func NewTokenServiceHandler(svc TokenServiceHandler, opts ...connect.HandlerOpti
 			tokenServiceRevokeTokenHandler.ServeHTTP(w, r)
 		case TokenServiceListTokensProcedure:
 			tokenServiceListTokensHandler.ServeHTTP(w, r)
+		case TokenServiceWhoAmIProcedure:
+			tokenServiceWhoAmIHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -171,4 +197,8 @@ func (UnimplementedTokenServiceHandler) RevokeToken(context.Context, *connect.Re
 
 func (UnimplementedTokenServiceHandler) ListTokens(context.Context, *connect.Request[v1.ListTokensRequest]) (*connect.Response[v1.ListTokensResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.TokenService.ListTokens is not implemented"))
+}
+
+func (UnimplementedTokenServiceHandler) WhoAmI(context.Context, *connect.Request[v1.WhoAmIRequest]) (*connect.Response[v1.WhoAmIResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.TokenService.WhoAmI is not implemented"))
 }
