@@ -19,10 +19,11 @@ const (
 // before and after. The time is the database's, at the insert.
 type AuditEntry struct {
 	By
-	Action  string `json:"action"`  // e.g. "cleanup.pause"
-	Subject string `json:"subject"` // what it was done to
-	Before  string `json:"before"`  // JSON, empty for none
-	After   string `json:"after"`   // JSON, empty for none
+	ID      string `json:"id,omitempty"` // of the message that brought it; empty: it is written once by other means
+	Action  string `json:"action"`       // e.g. "cleanup.pause"
+	Subject string `json:"subject"`      // what it was done to
+	Before  string `json:"before"`       // JSON, empty for none
+	After   string `json:"after"`        // JSON, empty for none
 }
 
 // Validate reports the first field that the audit table would refuse or cut.
@@ -49,8 +50,8 @@ func (e AuditEntry) Validate() error {
 
 // AuditStore keeps the log. Rows are only ever added.
 type AuditStore interface {
-	// InsertAudit adds a row. Called twice it adds two: whoever retries it after an
-	// unknown outcome may leave the same change twice in the log, never none.
+	// InsertAudit adds a row. Called twice with the same ID it adds one; without an ID it
+	// adds two.
 	InsertAudit(ctx context.Context, e AuditEntry) error
 }
 

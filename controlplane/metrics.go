@@ -24,6 +24,7 @@ type Metrics struct {
 	restateUp    prometheus.Gauge
 	chainRepairs prometheus.Counter
 	fleetMetrics
+	retirementMetrics
 	everyCollector []prometheus.Collector
 }
 
@@ -59,6 +60,7 @@ func NewMetrics() *Metrics {
 	m.mysqlUp, m.restateUp = up.WithLabelValues("mysql"), up.WithLabelValues("restate")
 	m.chainRepairs = counter("weir_control_chain_repairs_total", "Schedules that had died and were started again.")
 	m.fleetMetrics = newFleetMetrics()
+	m.retirementMetrics = newRetirementMetrics(counter, gauge)
 	m.everyCollector = append(append(m.everyCollector, m.batchSeconds, up), m.fleetMetrics.all()...)
 	return m
 }

@@ -63,6 +63,46 @@ func TestGrants(t *testing.T) {
 	}
 }
 
+// "Grant it for the time it takes": with the README's statements the control plane's user
+// can rename the table there and back and drop it, and without them none of it, nor tell
+// whether the dated name is there.
+func TestRetirementGrants(t *testing.T) {
+	server := servers.MariaDBForTest(t)
+	if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
+		t.Fatal(err)
+	}
+	root := connect(t, server.DSN("weir"))
+	migrate(t, root)
+	for _, statement := range readmeGrants(t)["weir_control"] {
+		exec(t, root, statement)
+	}
+	const old, dated = "ratelimit_blocklist", "ratelimit_blocklist_retired_20260102_150405"
+	control := connect(t, strings.Replace(server.DSN("weir"), "root@", "weir_control:change me@", 1))
+	statements := []string{
+		"SELECT 1 FROM " + dated + " LIMIT 0", "RENAME TABLE " + old + " TO " + dated,
+		"RENAME TABLE " + dated + " TO " + old, "DROP TABLE IF EXISTS " + dated,
+	}
+	for _, statement := range statements {
+		wantDenied(t, control, statement)
+	}
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	grants := regexp.MustCompile(`(?m)^    (GRANT .*ratelimit_blocklist.*);$`).FindAllStringSubmatch(string(text), -1)
+	if len(grants) != 2 {
+		t.Fatalf("%d statements", len(grants))
+	}
+	for _, g := range grants {
+		exec(t, root, g[1])
+	}
+	for _, statement := range append(statements[1:3:3], statements[1], statements[0], statements[3]) {
+		if _, err := control.ExecContext(t.Context(), statement); err != nil {
+			t.Errorf("%s: %v", statement, err)
+		}
+	}
+}
+
 // readmeGrants are the statements of the README's SQL blocks, by the user they name.
 func readmeGrants(t *testing.T) map[string][]string {
 	t.Helper()

@@ -39,6 +39,7 @@ func (a *audit) definition() restate.ServiceDefinition {
 }
 
 func (a *audit) write(ctx restate.Context, e controlplane.AuditEntry) (restate.Void, error) {
+	e.ID = ctx.Request().ID // the same at every attempt
 	err := restate.RunVoid(ctx, func(rc restate.RunContext) error {
 		if a.steps.draining.Load() {
 			return errDraining

@@ -7,11 +7,12 @@ package controlplanedb
 
 import (
 	"context"
+	"database/sql"
 )
 
 const AuditInsert = `-- name: AuditInsert :exec
-INSERT INTO ratelimit_audit (at, actor, action, subject, reason, before_state, after_state)
-VALUES (UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000, ?, ?, ?, ?, ?, ?)
+INSERT INTO ratelimit_audit (at, actor, action, subject, reason, before_state, after_state, write_id)
+VALUES (UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000, ?, ?, ?, ?, ?, ?, ?)
 `
 
 type AuditInsertParams struct {
@@ -21,8 +22,10 @@ type AuditInsertParams struct {
 	Reason      string
 	BeforeState string
 	AfterState  string
+	WriteID     sql.NullString
 }
 
+// Fails on write_idx when this very entry has been written before.
 func (q *Queries) AuditInsert(ctx context.Context, arg AuditInsertParams) error {
 	_, err := q.db.ExecContext(ctx, AuditInsert,
 		arg.Actor,
@@ -31,6 +34,7 @@ func (q *Queries) AuditInsert(ctx context.Context, arg AuditInsertParams) error 
 		arg.Reason,
 		arg.BeforeState,
 		arg.AfterState,
+		arg.WriteID,
 	)
 	return err
 }
@@ -45,15 +49,26 @@ type AuditListParams struct {
 	Limit    int32
 }
 
-func (q *Queries) AuditList(ctx context.Context, arg AuditListParams) ([]RatelimitAudit, error) {
+type AuditListRow struct {
+	ID          uint64
+	At          uint64
+	Actor       string
+	Action      string
+	Subject     []byte
+	Reason      string
+	BeforeState string
+	AfterState  string
+}
+
+func (q *Queries) AuditList(ctx context.Context, arg AuditListParams) ([]AuditListRow, error) {
 	rows, err := q.db.QueryContext(ctx, AuditList, arg.BeforeID, arg.Limit)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []RatelimitAudit{}
+	items := []AuditListRow{}
 	for rows.Next() {
-		var i RatelimitAudit
+		var i AuditListRow
 		if err := rows.Scan(
 			&i.ID,
 			&i.At,

@@ -22,6 +22,8 @@ type RatelimitAudit struct {
 	BeforeState string
 	// JSON, empty for none
 	AfterState string
+	// of the message that brought the entry
+	WriteID sql.NullString
 }
 
 type RatelimitBlocklist struct {
@@ -91,6 +93,12 @@ type RatelimitOverride struct {
 	DurationMs uint64
 	// Unix ms by the clock of the database
 	UpdatedAt uint64
+}
+
+type RatelimitRetirement struct {
+	// of the table that is retired
+	Name  []byte
+	Fence uint64
 }
 
 type RatelimitToken struct {

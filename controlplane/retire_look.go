@@ -1,0 +1,106 @@
+package controlplane
+
+import (
+	"fmt"
+	"slices"
+)
+
+// RetirementLook is how a table and the fleet are at one moment.
+type RetirementLook struct {
+	Table  *TableFigures    `json:"table"` // nil: nothing has the name
+	Dated  *TableFigures    `json:"dated"`
+	Health RetirementHealth `json:"health"`
+}
+
+// TableFigures are of a table of the blocklist's form.
+type TableFigures struct {
+	Rows int64     `json:"rows"` // counted to TableRowsCounted
+	Mark TableMark `json:"mark"`
+}
+
+// TableRowsCounted is where counting rows ends: the rest is "more".
+const TableRowsCounted = 100_000
+
+// TableMark is how far a table has been written. Deleting rows lowers it; only a write
+// raises any of it. Each shows writes that the others may not: a row that came and went,
+// one that was there already, and one that was given a later end.
+type TableMark struct {
+	NextKey      int64 `json:"next_key"` // of AUTO_INCREMENT, which writes of rows that are there use up too
+	LastKey      int64 `json:"last_key"`
+	LastExpiryMs int64 `json:"last_expiry_ms"`
+}
+
+// Above tells whether something was written since a mark.
+func (m TableMark) Above(before TableMark) bool { return m.Max(before) != before }
+
+// Max is the higher of both in everything.
+func (m TableMark) Max(b TableMark) TableMark {
+	return TableMark{max(m.NextKey, b.NextKey), max(m.LastKey, b.LastKey), max(m.LastExpiryMs, b.LastExpiryMs)}
+}
+
+// RetirementHealth is whether counts are shared in every region: what a blocklist was for.
+type RetirementHealth struct {
+	Regions int    `json:"regions"`
+	Nodes   int    `json:"nodes"`             // live
+	Problem string `json:"problem,omitempty"` // of one region or node; empty: healthy
+}
+
+// RetirementEvidence is what a person decides by.
+type RetirementEvidence struct {
+	AtMs           int64 `json:"at_ms"`
+	Rows           int64 `json:"rows"` // left
+	LastExpiryMs   int64 `json:"last_expiry_ms,omitempty"`
+	QuietSinceMs   int64 `json:"quiet_since_ms"`
+	HealthySinceMs int64 `json:"healthy_since_ms,omitempty"` // 0: it is not
+	RetirementHealth
+}
+
+// JudgeCounts tells whether every region that was heard of lately has a live node, and
+// every live node has flushed and imported, without an error, within withinMs before its
+// last heartbeat. Both times are by the node's own clock.
+func JudgeCounts(fleet Fleet, withinMs int64) RetirementHealth {
+	var h RetirementHealth
+	var regions, served []string
+	for _, n := range fleet.Nodes {
+		regions = append(regions, n.Region)
+		if !n.Live {
+			continue
+		}
+		h.Nodes++
+		served = append(served, n.Region)
+		if h.Problem == "" {
+			h.Problem = countsProblem(n, withinMs)
+		}
+	}
+	slices.Sort(regions)
+	regions = slices.Compact(regions)
+	h.Regions = len(regions)
+	for _, region := range regions {
+		if h.Problem == "" && !slices.Contains(served, region) {
+			h.Problem = fmt.Sprintf("region %s has no live node", region)
+		}
+	}
+	switch {
+	case h.Nodes == 0 && h.Problem == "":
+		h.Problem = "no node reports itself"
+	case fleet.Truncated && h.Problem == "":
+		h.Problem = fmt.Sprintf("there are more than %d nodes, and the others were not looked at", FleetNodesMax)
+	}
+	h.Problem = cut(h.Problem, ReasonBytesMax)
+	return h
+}
+
+func countsProblem(n Node, withinMs int64) string {
+	for _, f := range []struct {
+		what string
+		atMs int64
+	}{{"flushed", n.Health.FlushedAtMs}, {"imported", n.Health.ImportedAtMs}} {
+		switch age := n.SentAtMs - f.atMs; {
+		case f.atMs == 0:
+			return fmt.Sprintf("%s in %s has not %s yet", n.NodeID, n.Region, f.what)
+		case age > withinMs:
+			return fmt.Sprintf("%s in %s has not %s for %s", n.NodeID, n.Region, f.what, milliseconds(age))
+		}
+	}
+	return ""
+}

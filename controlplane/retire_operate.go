@@ -1,0 +1,94 @@
+package controlplane
+
+import (
+	"fmt"
+	"time"
+)
+
+// ApproveRename lets the table be renamed, if the evidence holds in the very look that is
+// given. wait is as of Advance. With an error that wraps ErrConflict r may have changed
+// all the same: a write that comes to light sends it back to observing.
+func (r *Retirement) ApproveRename(by By, look RetirementLook, nowMs int64) (wait time.Duration, err error) {
+	if err := by.Validate(); err != nil {
+		return 0, err
+	}
+	if r.Phase != RetirementAwaiting {
+		return 0, r.conflict("the rename is approved while it is awaiting_approval")
+	}
+	if problem := r.unfit(look, nowMs); problem != "" {
+		return r.back(nowMs, problem), r.conflict("the evidence does not hold any more: " + problem)
+	}
+	if problem := r.Evidence.Problem; problem != "" {
+		return 0, r.conflict("counts are not healthy: " + problem)
+	}
+	r.Rename = &RetirementApproval{By: by, AtMs: nowMs}
+	r.raiseFence(nowMs)
+	r.Phase, r.Waiting = RetirementRenaming, ""
+	r.event(nowMs, by.Actor, "approve rename", by.Reason)
+	return 0, nil
+}
+
+// ApproveDrop lets the renamed table be dropped. It is a second approval, at the end of
+// the soak, whoever gives it; otherwise it is as ApproveRename.
+func (r *Retirement) ApproveDrop(by By, look RetirementLook, nowMs int64) (wait time.Duration, err error) {
+	if err := by.Validate(); err != nil {
+		return 0, err
+	}
+	if r.Phase != RetirementAwaitingFinal {
+		return 0, r.conflict("the drop is approved while it is awaiting_final_approval")
+	}
+	switch problem, fatal := r.unfitDated(look, nowMs); {
+	case fatal:
+		return r.turn(RetirementObserving, nowMs, problem), r.conflict("the evidence does not hold any more: " + problem)
+	case problem != "":
+		return 0, r.conflict(problem)
+	case r.Evidence.Problem != "":
+		return 0, r.conflict("counts are not healthy: " + r.Evidence.Problem)
+	}
+	r.Drop = &RetirementApproval{By: by, AtMs: nowMs}
+	r.raiseFence(nowMs)
+	r.Phase, r.Waiting = RetirementDropping, ""
+	r.event(nowMs, by.Actor, "approve drop", by.Reason)
+	return 0, nil
+}
+
+// Abort gives up. The table gets its name back, unless the drop was faster or somebody
+// has made the name anew.
+func (r *Retirement) Abort(by By, nowMs int64) (wait time.Duration, err error) {
+	if err := by.Validate(); err != nil {
+		return 0, err
+	}
+	why := cut(fmt.Sprintf("aborted by %s: %s", by.Actor, by.Reason), ReasonBytesMax)
+	switch {
+	case !r.UnderWay():
+		return 0, r.conflict("nothing is left to abort")
+	case r.Phase == RetirementRestoring && r.Next == RetirementAborted:
+		return 0, r.conflict("it is being aborted")
+	}
+	r.event(nowMs, by.Actor, "abort", by.Reason)
+	switch r.Phase {
+	case RetirementObserving, RetirementDraining, RetirementAwaiting:
+		r.Why = why
+		return r.end(nowMs, RetirementAborted, by.Actor), nil
+	}
+	return r.turn(RetirementAborted, nowMs, why), nil
+}
+
+func (r *Retirement) conflict(what string) error {
+	return fmt.Errorf("%w: the retirement of %s is %s: %s", ErrConflict, r.Table, r.Phase, what)
+}
+
+// RetirementSummary is a line of the list of retirements.
+type RetirementSummary struct {
+	ID        string          `json:"id"`
+	By        By              `json:"by"`
+	StartedMs int64           `json:"started_ms"`
+	EndedMs   int64           `json:"ended_ms,omitempty"`
+	Phase     RetirementPhase `json:"phase"`
+	Why       string          `json:"why,omitempty"`
+}
+
+// Summary is the retirement's line.
+func (r *Retirement) Summary() RetirementSummary {
+	return RetirementSummary{ID: r.ID, By: r.By, StartedMs: r.StartedMs, EndedMs: r.EndedMs, Phase: r.Phase, Why: r.Why}
+}

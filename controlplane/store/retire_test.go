@@ -1,0 +1,197 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+const blocklist, dated = controlplane.Blocklist, controlplane.Blocklist + "_retired_20260102_150405"
+
+func figures(t *testing.T, s *Store, name string) controlplane.TableFigures {
+	t.Helper()
+	f, err := s.TableFigures(t.Context(), name)
+	if err != nil || f == nil {
+		t.Fatalf("%s: %v, %v", name, f, err)
+	}
+	return *f
+}
+
+// "Deleting rows lowers it; only a write raises any of it", and each write raises some.
+func TestTableMarkShowsEveryWrite(t *testing.T) {
+	s, db := migrated(t)
+	early, late := time.UnixMilli(2000), time.UnixMilli(3000)
+	mark := figures(t, s, blocklist).Mark
+	for _, step := range []struct {
+		what  string
+		do    func() error
+		wrote bool
+		rows  int64
+	}{
+		{"nothing", func() error { return nil }, false, 0},
+		{"a new row", func() error { return s.UpsertBlocklist(t.Context(), []BlockedKey{blocked(1, early)}) }, true, 1},
+		{"the same row again", func() error { return s.UpsertBlocklist(t.Context(), []BlockedKey{blocked(1, early)}) }, true, 1},
+		{"a later end", func() error {
+			_, err := db.ExecContext(t.Context(), `UPDATE ratelimit_blocklist SET expires_at = ?`, late.UnixMilli())
+			return err
+		}, true, 1},
+		{"a delete", func() error { _, err := s.DeleteExpiredBlocklist(t.Context(), time.Now(), 10); return err }, false, 0},
+		{"a row that came and went", func() error {
+			if err := s.UpsertBlocklist(t.Context(), []BlockedKey{blocked(2, early)}); err != nil {
+				return err
+			}
+			_, err := s.DeleteExpiredBlocklist(t.Context(), time.Now(), 10)
+			return err
+		}, true, 0},
+		{"a rename there", func() error { _, err := s.RenameTable(t.Context(), blocklist, blocklist, dated, 1); return err }, false, -1},
+		{"and back", func() error { _, err := s.RenameTable(t.Context(), blocklist, dated, blocklist, 2); return err }, false, 0},
+	} {
+		if err := step.do(); err != nil {
+			t.Fatalf("%s: %v", step.what, err)
+		}
+		name := blocklist
+		if step.rows < 0 {
+			name, step.rows = dated, 0
+		}
+		f := figures(t, s, name)
+		if f.Rows != step.rows || f.Mark.Above(mark) != step.wrote {
+			t.Errorf("%s: %d rows, %+v after %+v", step.what, f.Rows, f.Mark, mark)
+		}
+		mark = mark.Max(f.Mark)
+	}
+	if f, err := s.TableFigures(t.Context(), dated); f != nil || err != nil {
+		t.Errorf("one that is not there: %v, %v", f, err)
+	}
+}
+
+// "If there is one of the first name and none of the other", as often as it is tried.
+func TestRenameTable(t *testing.T) {
+	s, db := migrated(t)
+	if err := s.UpsertBlocklist(t.Context(), []BlockedKey{blocked(1, time.UnixMilli(5000))}); err != nil {
+		t.Fatal(err)
+	}
+	there := func(what string, from, to string, fence int64, want controlplane.TableNames) {
+		t.Helper()
+		if got, err := s.RenameTable(t.Context(), blocklist, from, to, fence); err != nil || got != want {
+			t.Errorf("%s: %+v, %v; want %+v", what, got, err, want)
+		}
+	}
+	there("there", blocklist, dated, 1, controlplane.TableNames{Dated: true})
+	there("there again", blocklist, dated, 1, controlplane.TableNames{Dated: true})
+	there("back", dated, blocklist, 2, controlplane.TableNames{Table: true})
+	there("back again", dated, blocklist, 2, controlplane.TableNames{Table: true})
+	there("there", blocklist, dated, 3, controlplane.TableNames{Dated: true})
+	exec(t, db, "CREATE TABLE ratelimit_blocklist (a INT)")
+	there("back to a name that was made anew", dated, blocklist, 4, controlplane.TableNames{Table: true, Dated: true})
+	if n := count(t, db, "SELECT COUNT(*) FROM "+dated); n != 1 {
+		t.Errorf("%d rows", n)
+	}
+	exec(t, db, "DROP TABLE ratelimit_blocklist, "+dated)
+	there("nothing", dated, blocklist, 4, controlplane.TableNames{})
+}
+
+// "An attempt that was given up does nothing": one with a lower fence than one before it.
+func TestStaleAttemptsDoNothing(t *testing.T) {
+	s, _ := migrated(t)
+	if _, err := s.RenameTable(t.Context(), blocklist, dated, blocklist, 7); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.RenameTable(t.Context(), blocklist, blocklist, dated, 6); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "was given up") {
+		t.Errorf("a late rename: %v", err)
+	}
+	if _, err := s.RenameTable(t.Context(), blocklist, blocklist, dated, 8); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.DropTable(t.Context(), blocklist, dated, 7); !errors.Is(err, controlplane.ErrConflict) {
+		t.Errorf("a late drop: %v", err)
+	}
+	figures(t, s, dated)
+}
+
+// "If it is empty and nothing has the table's name."
+func TestDropTable(t *testing.T) {
+	s, db := migrated(t)
+	if err := s.UpsertBlocklist(t.Context(), []BlockedKey{blocked(1, time.UnixMilli(5000))}); err != nil {
+		t.Fatal(err)
+	}
+	drop := func(what string, want controlplane.TableDrop) {
+		t.Helper()
+		if got, err := s.DropTable(t.Context(), blocklist, dated, 2); err != nil || got != want {
+			t.Errorf("%s: %+v, %v; want %+v", what, got, err, want)
+		}
+	}
+	drop("not renamed", controlplane.TableDrop{TableNames: controlplane.TableNames{Table: true}})
+	if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_blocklist"); n != 1 {
+		t.Fatalf("%d rows", n)
+	}
+	if _, err := s.RenameTable(t.Context(), blocklist, blocklist, dated, 2); err != nil {
+		t.Fatal(err)
+	}
+	drop("a row", controlplane.TableDrop{TableNames: controlplane.TableNames{Dated: true}, Rows: 1})
+	exec(t, db, "DELETE FROM "+dated)
+	exec(t, db, "CREATE TABLE ratelimit_blocklist (a INT)")
+	drop("made anew", controlplane.TableDrop{TableNames: controlplane.TableNames{Table: true, Dated: true}})
+	exec(t, db, "DROP TABLE ratelimit_blocklist")
+	drop("empty", controlplane.TableDrop{})
+	drop("again", controlplane.TableDrop{})
+}
+
+// Nobody decides what is there while a rename is still on its way: attempts at the same
+// moment take turns, and one that waits for a statement on the table is given up by the
+// server itself.
+func TestAttemptsTakeTurns(t *testing.T) {
+	s, db := migrated(t)
+	var attempts sync.WaitGroup
+	for i := range 6 {
+		from, to := blocklist, dated
+		if i%2 == 1 {
+			from, to = dated, blocklist
+		}
+		attempts.Go(func() {
+			if names, err := s.RenameTable(t.Context(), blocklist, from, to, 9); err != nil || names.Table == names.Dated {
+				t.Errorf("%+v, %v", names, err)
+			}
+		})
+	}
+	attempts.Wait()
+
+	holder, err := db.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = holder.Close() }()
+	if err := lockTable(t.Context(), holder, blocklist); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.RenameTable(t.Context(), blocklist, blocklist, dated, 10); !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "another attempt is under way") {
+		t.Errorf("%v", err)
+	}
+}
+
+// An entry of one ID is one row, however often it is written.
+func TestAuditEntriesAreWrittenOnce(t *testing.T) {
+	s, db := migrated(t)
+	e := controlplane.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "x"}, Action: "a.b", Subject: "s"}
+	for _, id := range []string{"one", "one", "two", "", ""} {
+		e.ID = id
+		if err := s.InsertAudit(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_audit"); n != 4 {
+		t.Errorf("%d rows", n)
+	}
+}
+
+func exec(t *testing.T, db *sql.DB, statement string) {
+	t.Helper()
+	if _, err := db.ExecContext(context.WithoutCancel(t.Context()), statement); err != nil {
+		t.Fatal(err)
+	}
+}
