@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"time"
 
 	"github.com/weirhq/weir/shared/window"
 )
@@ -15,6 +16,9 @@ func (l *Limiter) ImportOnce(ctx context.Context) error { return l.importOnce(ct
 func (l *Limiter) LoadSettings(ctx context.Context) error {
 	return l.loadSettings(ctx)
 }
+
+// MeasureShape measures what callers are like, at a time.
+func (l *Limiter) MeasureShape(now time.Time) { l.measureShape(l.settings.Load(), now.UnixMilli()) }
 
 // Sweep sweeps the whole table once.
 func (l *Limiter) Sweep() {

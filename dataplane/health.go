@@ -34,6 +34,15 @@ func (l *Limiter) Health() heartbeat.Health {
 		h.DroppedCost += m.dropped[cause].Load()
 	}
 	h.ConvergenceSamples, h.ConvergenceP50Ms, h.ConvergenceP99Ms = m.delays.recent.summary()
+	if s := l.shape.Load(); s != nil {
+		h.ActiveKeys, h.HotKeys = s.keys, s.hot
+		if s.sharedKnown {
+			h.SharedKeys = &s.shared
+		}
+	}
+	if l.probe != nil {
+		h.DecisionP99Us = l.probe.p99Us()
+	}
 	if problem := m.settingsProblem.Load(); problem != nil {
 		h.SettingsProblem = *problem
 	}

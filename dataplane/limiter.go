@@ -47,6 +47,8 @@ type Limiter struct {
 	digesting, telling, learning sync.Mutex // one step of each at a time
 
 	metrics *metrics
+	shape   atomic.Pointer[shape]
+	probe   *probe // constant; nil without a count store, which takes its figure
 	loops   lifecycle
 	calls   callGroup // to the origin, on behalf of decisions
 }
@@ -68,6 +70,11 @@ func New(cfg Config) (*Limiter, error) {
 	l.shards = newShards(cfg.Origin, cfg.Breaker)
 	l.apply(defaultSettings())
 	l.metrics = newMetrics(l)
+	if cfg.Counts != nil {
+		if l.probe, err = newProbe(cfg.Clock); err != nil {
+			return nil, err
+		}
+	}
 	return l, nil
 }
 

@@ -47,6 +47,7 @@ func (l *Limiter) Start(ctx context.Context) error {
 	}
 	fast := func(s *settings) time.Duration { return s.tuning.FastInterval.Std() }
 	slow := func(s *settings) time.Duration { return s.tuning.SlowInterval.Std() }
+	l.loop(ctx, l.at(func(*settings) time.Duration { return probeEvery }), l.probe.turn)
 	l.loop(ctx, l.at(fast), l.watched("flush", l.flushTurns()))
 	l.loops.running.Go(func() {
 		importOnce := l.watched("import", l.importOnce)
@@ -176,7 +177,9 @@ func (l *Limiter) flushTurns() func(context.Context) error {
 
 // tend applies new settings and reports this node.
 func (l *Limiter) tend(ctx context.Context) error {
-	return errors.Join(l.loadSettings(ctx), l.beat(ctx))
+	err := l.loadSettings(ctx)
+	l.measureShape(l.settings.Load(), l.nowMs())
+	return errors.Join(err, l.beat(ctx))
 }
 
 // watched runs a step and logs when it starts to fail and when it works again: one

@@ -22,6 +22,7 @@ var needs = map[string]controlplane.Role{
 
 	controlv1connect.RolloutServiceRolloutStatusProcedure:  controlplane.RoleViewer,
 	controlv1connect.RolloutServiceListRolloutsProcedure:   controlplane.RoleViewer,
+	controlv1connect.RolloutServicePreviewRolloutProcedure: controlplane.RoleViewer,
 	controlv1connect.RolloutServiceStartRolloutProcedure:   controlplane.RoleOperator,
 	controlv1connect.RolloutServiceOperateRolloutProcedure: controlplane.RoleOperator,
 

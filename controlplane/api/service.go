@@ -34,11 +34,12 @@ type Cleanup interface {
 	Resume(ctx context.Context, by controlplane.By) (controlplane.CleanupStatus, error)
 }
 
-// Config is what the service works with. All but Console, RequireTokens and
+// Config is what the service works with. All but Console, Previews, RequireTokens and
 // AllowedHosts is required.
 type Config struct {
 	Cleanup  Cleanup
 	Rollouts Rollouts
+	Previews Previews // nil: there are none
 	Tokens   Tokens
 	Settings Settings
 	Lag      func(context.Context) (time.Duration, error)      // of the cleanup

@@ -29,6 +29,7 @@ func (c *Counts) PublishDigest(ctx context.Context, region string, d dataplane.D
 		keptMs := c.clock().UnixMilli() - c.keepMs
 		maps.DeleteFunc(c.digests, func(_ nodeName, d storedDigest) bool { return d.ExpiresAtMs <= keptMs && d.updatedMs <= keptMs })
 		c.stats.RowsWritten++
+		c.stats.DigestRowsWritten++
 		name := nodeName{region, d.Node}
 		c.digests[name] = storedDigest{d, max(c.digests[name].updatedMs, c.clock().UnixMilli())}
 		return nil
@@ -50,6 +51,7 @@ func (c *Counts) Digests(ctx context.Context, region string, nowMs int64, after 
 				continue
 			}
 			c.stats.RowsRead++
+			c.stats.DigestRowsRead++
 			if d.Region != region && d.ExpiresAtMs > nowMs {
 				found = append(found, d.Digest)
 			}

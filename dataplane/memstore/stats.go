@@ -19,6 +19,7 @@ type CountsStats struct {
 	// database examines for imports and digests; rows of counts and digests that it
 	// changes on disk.
 	Statements, RowsRead, RowsWritten int64
+	DigestRowsRead, DigestRowsWritten int64 // the part of both that is digests
 }
 
 // Stats is a snapshot.

@@ -38,6 +38,8 @@ type Report struct {
 
 	MySQLRowsReadPerS      float64 `json:"mysql_rows_read_per_s"`      // rows and index entries examined for imports and digests
 	MySQLRowsWrittenPerS   float64 `json:"mysql_rows_written_per_s"`   // rows of counts and digests changed on disk
+	DigestRowsReadPerS     float64 `json:"digest_rows_read_per_s"`     // the part of both that is digests: it grows with
+	DigestRowsWrittenPerS  float64 `json:"digest_rows_written_per_s"`  // nodes and not with keys
 	MySQLStatementsPerS    float64 `json:"mysql_statements_per_s"`     // of any kind
 	DigestBytesWrittenPerS float64 `json:"digest_bytes_written_per_s"` // of filters and bulletins
 	DigestBytesReadPerS    float64 `json:"digest_bytes_read_per_s"`
@@ -100,11 +102,11 @@ type GroupReport struct {
 }
 
 // reading is the meters at one moment.
-type reading struct{ commands, trips, keysRead, increments, statements, rowsRead, rowsWritten, digestBytes, digestBytesRead int64 }
+type reading struct{ commands, trips, keysRead, increments, statements, rowsRead, rowsWritten, digestRowsRead, digestRowsWritten, digestBytes, digestBytesRead int64 }
 
 func (w *world) read() reading {
 	m, s := &w.meters, w.counts.Stats()
-	return reading{m.commands.Load(), m.trips.Load(), m.keysRead.Load(), m.increments.Load(), s.Statements, s.RowsRead, s.RowsWritten, m.digestBytes.Load(), m.digestBytesRead.Load()}
+	return reading{m.commands.Load(), m.trips.Load(), m.keysRead.Load(), m.increments.Load(), s.Statements, s.RowsRead, s.RowsWritten, s.DigestRowsRead, s.DigestRowsWritten, m.digestBytes.Load(), m.digestBytesRead.Load()}
 }
 
 func (w *world) rates(r *Report, from, to reading, span time.Duration) {
@@ -116,6 +118,8 @@ func (w *world) rates(r *Report, from, to reading, span time.Duration) {
 	r.DigestBytesReadPerS = perS(to.digestBytesRead - from.digestBytesRead)
 	r.MySQLRowsReadPerS = perS(to.rowsRead - from.rowsRead)
 	r.MySQLRowsWrittenPerS = perS(to.rowsWritten - from.rowsWritten)
+	r.DigestRowsReadPerS = perS(to.digestRowsRead - from.digestRowsRead)
+	r.DigestRowsWrittenPerS = perS(to.digestRowsWritten - from.digestRowsWritten)
 	ticks := float64(len(w.nodes)) * span.Seconds() / r.Tuning.Document.ReplayTick.Std().Seconds()
 	r.OriginReadsPerTick = round(float64(to.keysRead-from.keysRead)/ticks, 3)
 	r.OriginIncrementsPerTick = round(float64(to.increments-from.increments)/ticks, 3)

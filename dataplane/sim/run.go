@@ -41,6 +41,9 @@ type Options struct {
 	// from the seed.
 	KeepJitter bool
 
+	// Unweighed leaves Report.BytesPerKey at 0, which takes time of its own to measure.
+	Unweighed bool
+
 	plant plant
 }
 
@@ -58,7 +61,7 @@ func Run(s Scenario, o Options) (Report, error) {
 	if bubbleErr := inBubble(func() { report, err = Simulate(s, o) }); bubbleErr != nil {
 		return Report{}, bubbleErr
 	}
-	if err == nil {
+	if err == nil && !o.Unweighed {
 		report.BytesPerKey, err = bytesPerKey(report.Simulated.Keys)
 	}
 	return report, err

@@ -38,6 +38,8 @@ var figures = []figure{
 	{name: "convergence_delay_hot_ms.unknown_share", value: func(r *Report) float64 { return r.ConvergenceDelayHotMs.UnknownShare }},
 	{name: "mysql_rows_read_per_s", value: func(r *Report) float64 { return r.MySQLRowsReadPerS }},
 	{name: "mysql_rows_written_per_s", value: func(r *Report) float64 { return r.MySQLRowsWrittenPerS }},
+	{name: "digest_rows_read_per_s", value: func(r *Report) float64 { return r.DigestRowsReadPerS }, some: true},
+	{name: "digest_rows_written_per_s", value: func(r *Report) float64 { return r.DigestRowsWrittenPerS }, some: true},
 	{name: "mysql_statements_per_s", value: func(r *Report) float64 { return r.MySQLStatementsPerS }},
 	{name: "digest_bytes_written_per_s", value: func(r *Report) float64 { return r.DigestBytesWrittenPerS }},
 	{name: "digest_bytes_read_per_s", value: func(r *Report) float64 { return r.DigestBytesReadPerS }},

@@ -38,10 +38,23 @@ type Health struct {
 	// Convergence is how long after its acceptance cost of other regions was first used
 	// by a decision here, in milliseconds, of some of those since the last beat:
 	// ConvergenceSamples of them.
-	ConvergenceP50Ms   int64  `json:"convergence_p50_ms"`
-	ConvergenceP99Ms   int64  `json:"convergence_p99_ms"`
-	ConvergenceSamples int64  `json:"convergence_samples"`
-	SettingsErrors     int64  `json:"settings_errors_total"`
-	SettingsAtMs       int64  `json:"settings_at_ms"`             // last settings read that was applied or found unchanged
-	SettingsProblem    string `json:"settings_problem,omitempty"` // why the newest settings are not in force
+	ConvergenceP50Ms   int64 `json:"convergence_p50_ms"`
+	ConvergenceP99Ms   int64 `json:"convergence_p99_ms"`
+	ConvergenceSamples int64 `json:"convergence_samples"`
+	// DecisionP99Us is the 99th percentile of what a decision from memory took lately, in
+	// µs, as a probe on a key of its own sees it: waits for processors and for garbage
+	// collection are in it, waits for the origin are not. 0: not measured yet.
+	DecisionP99Us float64 `json:"decision_p99_us,omitempty"`
+
+	// What callers are like, for predictions, of windows long enough to be shared: keys that
+	// cost was accepted on here in the current cell or the one before; of them those past
+	// half their limits; of them those that other regions use too, nil where that is not
+	// known. Measured now and then; all 0: not yet.
+	ActiveKeys int64  `json:"active_keys,omitempty"`
+	HotKeys    int64  `json:"hot_keys,omitempty"`
+	SharedKeys *int64 `json:"shared_keys,omitempty"`
+
+	SettingsErrors  int64  `json:"settings_errors_total"`
+	SettingsAtMs    int64  `json:"settings_at_ms"`             // last settings read that was applied or found unchanged
+	SettingsProblem string `json:"settings_problem,omitempty"` // why the newest settings are not in force
 }

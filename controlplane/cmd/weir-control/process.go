@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/controlplane/cmd/weir-control/preview"
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/restate/handlers"
 	"github.com/weirhq/weir/schema"
@@ -71,8 +72,13 @@ func (p *process) build() error {
 	if err != nil {
 		return err
 	}
+	rollouts := controlplane.NewRolloutWork(steps, p.config.NodeLiveWithin)
+	simulator, err := preview.NewRunner("")
+	if err != nil {
+		return err
+	}
 	p.endpoint, err = handlers.NewEndpoint(handlers.Options{
-		Cleanup: cleanup, Rollouts: controlplane.NewRolloutWork(steps, p.config.NodeLiveWithin),
+		Cleanup: cleanup, Rollouts: rollouts,
 		Audit: steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey,
 	})
 	if err != nil {
@@ -92,6 +98,7 @@ func (p *process) build() error {
 	p.api = api.NewServer(api.NewHandler(api.Config{
 		Cleanup:  handlers.CleanupClient{Client: client},
 		Rollouts: handlers.RolloutClient{Client: client},
+		Previews: controlplane.NewPreview(simulator, rollouts),
 		Settings: controlplane.NewSettings(steps),
 		Tokens:   tokens, RequireTokens: p.config.APIAuth == "token",
 		Lag: cleanup.Lag,

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"runtime/debug"
+	"slices"
 
+	"github.com/weirhq/weir/controlplane/cmd/weir-control/preview"
 	"github.com/weirhq/weir/controlplane/store"
 )
 
@@ -19,6 +22,13 @@ const (
 // run is the program. It returns its exit code when ctx is done and everything that
 // it started has ended.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if slices.Equal(args, []string{preview.Argument}) { // called by ourselves
+		if err := preview.Work(os.Stdin, stdout); err != nil {
+			_, _ = fmt.Fprintf(stderr, "weir-control: %v\n", err)
+			return exitFailure
+		}
+		return exitOK
+	}
 	c, model, done, err := parse(args, stdout, stderr, version())
 	if done && err == nil {
 		return exitOK

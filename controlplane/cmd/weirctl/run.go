@@ -53,6 +53,7 @@ type cli struct {
 		Resume cleanupResume `cmd:"" help:"Start the schedule again, with a run at once."`
 	} `cmd:"" help:"The deletion of expired rows."`
 	Rollout struct {
+		Preview  rolloutPreview  `cmd:"" help:"Predict, by simulation, what a tuning would do to this fleet."`
 		Start    rolloutStart    `cmd:"" help:"Roll a tuning out, stage by stage."`
 		Status   rolloutStatus   `cmd:"" help:"How a rollout stands. With --watch until it is over: exit code 0 when it is done, 1 when it was rolled back or aborted."`
 		Approve  rolloutApprove  `cmd:"" help:"Let the stage begin that waits for an approval."`
@@ -76,8 +77,9 @@ type cli struct {
 		Revoke tokenRevoke `cmd:"" help:"End a token."`
 		List   tokenList   `cmd:"" help:"All tokens, revoked ones too."`
 	} `cmd:"" help:"Who may call the API, and as what."`
-	Fleet   fleet          `cmd:"" help:"The nodes of all regions, as their heartbeats describe them."`
-	Version versionCommand `cmd:"" help:"Print the version of weirctl."`
+	Simulate simulate       `cmd:"" help:"Predict what a tuning would do to a fleet of any shape."`
+	Fleet    fleet          `cmd:"" help:"The nodes of all regions, as their heartbeats describe them."`
+	Version  versionCommand `cmd:"" help:"Print the version of weirctl."`
 }
 
 // by is who makes a change, and why: both end up in the audit log.
@@ -182,7 +184,7 @@ type told struct {
 }
 
 // look are the commands that show what there is.
-var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout history", "token": "token list", "override": "override list", "namespace": "namespace list", "fleet": "fleet"}
+var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout history", "simulate": "rollout history", "token": "token list", "override": "override list", "namespace": "namespace list", "fleet": "fleet"}
 
 // explain gives an error its exit code, and says what to do next.
 func explain(ctx context.Context, err error, api, area string) (code int, hint string) {

@@ -56,6 +56,7 @@ type world struct {
 	lagErr   error
 	fleet    controlplane.Fleet
 	rollouts rollouts
+	previews previews
 	shelf    shelf
 	url      string
 
@@ -74,6 +75,7 @@ func newWorldThat(t *testing.T, asks bool) *world {
 	server := httptest.NewServer(api.NewHandler(api.Config{
 		Cleanup:  &w.schedule,
 		Rollouts: &w.rollouts,
+		Previews: &w.previews,
 		Tokens:   &w.shelf, RequireTokens: asks,
 		Settings: &w.shelf,
 		Lag:      func(context.Context) (time.Duration, error) { return w.lag, w.lagErr },

@@ -1389,6 +1389,408 @@ func (x *RolloutEvent) GetText() string {
 	return ""
 }
 
+type PreviewRolloutRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tuning        string                 `protobuf:"bytes,1,opt,name=tuning,proto3" json:"tuning,omitempty"`                                  // JSON document; fields that are left out have their defaults
+	OldTuning     string                 `protobuf:"bytes,2,opt,name=old_tuning,json=oldTuning,proto3" json:"old_tuning,omitempty"`           // the same, to compare with; empty: the one in force
+	WithoutFleet  bool                   `protobuf:"varint,3,opt,name=without_fleet,json=withoutFleet,proto3" json:"without_fleet,omitempty"` // take nothing from the fleet: for shapes that do not exist
+	Shape         *PreviewShape          `protobuf:"bytes,4,opt,name=shape,proto3" json:"shape,omitempty"`                                    // what is left out comes from the fleet's heartbeats, and else is assumed
+	TimeMaxMs     int64                  `protobuf:"varint,5,opt,name=time_max_ms,json=timeMaxMs,proto3" json:"time_max_ms,omitempty"`        // real time, 1 s to 1 min; 0: 10 s
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreviewRolloutRequest) Reset() {
+	*x = PreviewRolloutRequest{}
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreviewRolloutRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreviewRolloutRequest) ProtoMessage() {}
+
+func (x *PreviewRolloutRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreviewRolloutRequest.ProtoReflect.Descriptor instead.
+func (*PreviewRolloutRequest) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *PreviewRolloutRequest) GetTuning() string {
+	if x != nil {
+		return x.Tuning
+	}
+	return ""
+}
+
+func (x *PreviewRolloutRequest) GetOldTuning() string {
+	if x != nil {
+		return x.OldTuning
+	}
+	return ""
+}
+
+func (x *PreviewRolloutRequest) GetWithoutFleet() bool {
+	if x != nil {
+		return x.WithoutFleet
+	}
+	return false
+}
+
+func (x *PreviewRolloutRequest) GetShape() *PreviewShape {
+	if x != nil {
+		return x.Shape
+	}
+	return nil
+}
+
+func (x *PreviewRolloutRequest) GetTimeMaxMs() int64 {
+	if x != nil {
+		return x.TimeMaxMs
+	}
+	return 0
+}
+
+// PreviewShape is a fleet in the few figures that predictions start from.
+type PreviewShape struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Regions        *int32                 `protobuf:"varint,1,opt,name=regions,proto3,oneof" json:"regions,omitempty"`                                       // 1 to 500
+	NodesPerRegion *int32                 `protobuf:"varint,2,opt,name=nodes_per_region,json=nodesPerRegion,proto3,oneof" json:"nodes_per_region,omitempty"` // 1 to 10,000 in all regions
+	Keys           *int64                 `protobuf:"varint,3,opt,name=keys,proto3,oneof" json:"keys,omitempty"`                                             // active in one window, 1 to 1,000,000,000
+	HotShare       *float64               `protobuf:"fixed64,4,opt,name=hot_share,json=hotShare,proto3,oneof" json:"hot_share,omitempty"`                    // of the keys: near or above their limits, 0 to 1
+	OverlapShare   *float64               `protobuf:"fixed64,5,opt,name=overlap_share,json=overlapShare,proto3,oneof" json:"overlap_share,omitempty"`        // of the keys: used by several regions, 0 to 1
+	Limit          *int64                 `protobuf:"varint,6,opt,name=limit,proto3,oneof" json:"limit,omitempty"`                                           // of every key, 1 to 1,000,000
+	WindowMs       *int64                 `protobuf:"varint,7,opt,name=window_ms,json=windowMs,proto3,oneof" json:"window_ms,omitempty"`                     // of every key, 1 s to 1 h
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *PreviewShape) Reset() {
+	*x = PreviewShape{}
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreviewShape) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreviewShape) ProtoMessage() {}
+
+func (x *PreviewShape) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreviewShape.ProtoReflect.Descriptor instead.
+func (*PreviewShape) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *PreviewShape) GetRegions() int32 {
+	if x != nil && x.Regions != nil {
+		return *x.Regions
+	}
+	return 0
+}
+
+func (x *PreviewShape) GetNodesPerRegion() int32 {
+	if x != nil && x.NodesPerRegion != nil {
+		return *x.NodesPerRegion
+	}
+	return 0
+}
+
+func (x *PreviewShape) GetKeys() int64 {
+	if x != nil && x.Keys != nil {
+		return *x.Keys
+	}
+	return 0
+}
+
+func (x *PreviewShape) GetHotShare() float64 {
+	if x != nil && x.HotShare != nil {
+		return *x.HotShare
+	}
+	return 0
+}
+
+func (x *PreviewShape) GetOverlapShare() float64 {
+	if x != nil && x.OverlapShare != nil {
+		return *x.OverlapShare
+	}
+	return 0
+}
+
+func (x *PreviewShape) GetLimit() int64 {
+	if x != nil && x.Limit != nil {
+		return *x.Limit
+	}
+	return 0
+}
+
+func (x *PreviewShape) GetWindowMs() int64 {
+	if x != nil && x.WindowMs != nil {
+		return *x.WindowMs
+	}
+	return 0
+}
+
+type PreviewRolloutResponse struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Shape          *PreviewShape          `protobuf:"bytes,1,opt,name=shape,proto3" json:"shape,omitempty"`     // that was predicted for, every field present
+	Nodes          int32                  `protobuf:"varint,2,opt,name=nodes,proto3" json:"nodes,omitempty"`    // in all regions
+	Assumed        []string               `protobuf:"bytes,3,rep,name=assumed,proto3" json:"assumed,omitempty"` // fields of the shape that neither the request nor the fleet told
+	Old            *PreviewPrediction     `protobuf:"bytes,4,opt,name=old,proto3" json:"old,omitempty"`
+	New            *PreviewPrediction     `protobuf:"bytes,5,opt,name=new,proto3" json:"new,omitempty"`
+	Curve          []*PreviewPrediction   `protobuf:"bytes,6,rep,name=curve,proto3" json:"curve,omitempty"` // the new tuning with other floors, by floor: as many as there was time for
+	KeysSimulated  int64                  `protobuf:"varint,7,opt,name=keys_simulated,json=keysSimulated,proto3" json:"keys_simulated,omitempty"`
+	NodesSimulated int32                  `protobuf:"varint,8,opt,name=nodes_simulated,json=nodesSimulated,proto3" json:"nodes_simulated,omitempty"`
+	Notes          []string               `protobuf:"bytes,9,rep,name=notes,proto3" json:"notes,omitempty"` // how figures were scaled, and what is not in them
+	TookMs         int64                  `protobuf:"varint,10,opt,name=took_ms,json=tookMs,proto3" json:"took_ms,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *PreviewRolloutResponse) Reset() {
+	*x = PreviewRolloutResponse{}
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreviewRolloutResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreviewRolloutResponse) ProtoMessage() {}
+
+func (x *PreviewRolloutResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreviewRolloutResponse.ProtoReflect.Descriptor instead.
+func (*PreviewRolloutResponse) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *PreviewRolloutResponse) GetShape() *PreviewShape {
+	if x != nil {
+		return x.Shape
+	}
+	return nil
+}
+
+func (x *PreviewRolloutResponse) GetNodes() int32 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
+func (x *PreviewRolloutResponse) GetAssumed() []string {
+	if x != nil {
+		return x.Assumed
+	}
+	return nil
+}
+
+func (x *PreviewRolloutResponse) GetOld() *PreviewPrediction {
+	if x != nil {
+		return x.Old
+	}
+	return nil
+}
+
+func (x *PreviewRolloutResponse) GetNew() *PreviewPrediction {
+	if x != nil {
+		return x.New
+	}
+	return nil
+}
+
+func (x *PreviewRolloutResponse) GetCurve() []*PreviewPrediction {
+	if x != nil {
+		return x.Curve
+	}
+	return nil
+}
+
+func (x *PreviewRolloutResponse) GetKeysSimulated() int64 {
+	if x != nil {
+		return x.KeysSimulated
+	}
+	return 0
+}
+
+func (x *PreviewRolloutResponse) GetNodesSimulated() int32 {
+	if x != nil {
+		return x.NodesSimulated
+	}
+	return 0
+}
+
+func (x *PreviewRolloutResponse) GetNotes() []string {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
+}
+
+func (x *PreviewRolloutResponse) GetTookMs() int64 {
+	if x != nil {
+		return x.TookMs
+	}
+	return 0
+}
+
+// PreviewPrediction is what the whole fleet is expected to do under one tuning.
+type PreviewPrediction struct {
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	Tuning              string                 `protobuf:"bytes,1,opt,name=tuning,proto3" json:"tuning,omitempty"` // JSON, every field present; empty in the curve
+	Floor               float64                `protobuf:"fixed64,2,opt,name=floor,proto3" json:"floor,omitempty"`
+	RowsWrittenPerS     float64                `protobuf:"fixed64,3,opt,name=rows_written_per_s,json=rowsWrittenPerS,proto3" json:"rows_written_per_s,omitempty"` // to MySQL
+	RowsReadPerS        float64                `protobuf:"fixed64,4,opt,name=rows_read_per_s,json=rowsReadPerS,proto3" json:"rows_read_per_s,omitempty"`          // from MySQL
+	ConvergenceP50Ms    int64                  `protobuf:"varint,5,opt,name=convergence_p50_ms,json=convergenceP50Ms,proto3" json:"convergence_p50_ms,omitempty"` // from a decision to its cost being known in another region that uses the key
+	ConvergenceP99Ms    int64                  `protobuf:"varint,6,opt,name=convergence_p99_ms,json=convergenceP99Ms,proto3" json:"convergence_p99_ms,omitempty"`
+	ConvergenceHotP99Ms int64                  `protobuf:"varint,7,opt,name=convergence_hot_p99_ms,json=convergenceHotP99Ms,proto3" json:"convergence_hot_p99_ms,omitempty"` // of keys past 80 % of their limits
+	UnknownShare        float64                `protobuf:"fixed64,8,opt,name=unknown_share,json=unknownShare,proto3" json:"unknown_share,omitempty"`                         // of such cost: never told of, 0 to 1
+	Overshoot           float64                `protobuf:"fixed64,9,opt,name=overshoot,proto3" json:"overshoot,omitempty"`                                                   // the most that a caller is admitted over its limit who spreads over all regions; 1 is exact
+	OrdinaryOvershoot   float64                `protobuf:"fixed64,10,opt,name=ordinary_overshoot,json=ordinaryOvershoot,proto3" json:"ordinary_overshoot,omitempty"`         // the same of ordinary callers
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
+}
+
+func (x *PreviewPrediction) Reset() {
+	*x = PreviewPrediction{}
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreviewPrediction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreviewPrediction) ProtoMessage() {}
+
+func (x *PreviewPrediction) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreviewPrediction.ProtoReflect.Descriptor instead.
+func (*PreviewPrediction) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *PreviewPrediction) GetTuning() string {
+	if x != nil {
+		return x.Tuning
+	}
+	return ""
+}
+
+func (x *PreviewPrediction) GetFloor() float64 {
+	if x != nil {
+		return x.Floor
+	}
+	return 0
+}
+
+func (x *PreviewPrediction) GetRowsWrittenPerS() float64 {
+	if x != nil {
+		return x.RowsWrittenPerS
+	}
+	return 0
+}
+
+func (x *PreviewPrediction) GetRowsReadPerS() float64 {
+	if x != nil {
+		return x.RowsReadPerS
+	}
+	return 0
+}
+
+func (x *PreviewPrediction) GetConvergenceP50Ms() int64 {
+	if x != nil {
+		return x.ConvergenceP50Ms
+	}
+	return 0
+}
+
+func (x *PreviewPrediction) GetConvergenceP99Ms() int64 {
+	if x != nil {
+		return x.ConvergenceP99Ms
+	}
+	return 0
+}
+
+func (x *PreviewPrediction) GetConvergenceHotP99Ms() int64 {
+	if x != nil {
+		return x.ConvergenceHotP99Ms
+	}
+	return 0
+}
+
+func (x *PreviewPrediction) GetUnknownShare() float64 {
+	if x != nil {
+		return x.UnknownShare
+	}
+	return 0
+}
+
+func (x *PreviewPrediction) GetOvershoot() float64 {
+	if x != nil {
+		return x.Overshoot
+	}
+	return 0
+}
+
+func (x *PreviewPrediction) GetOrdinaryOvershoot() float64 {
+	if x != nil {
+		return x.OrdinaryOvershoot
+	}
+	return 0
+}
+
 var File_weir_control_v1_rollout_proto protoreflect.FileDescriptor
 
 const file_weir_control_v1_rollout_proto_rawDesc = "" +
@@ -1516,19 +1918,69 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12\x14\n" +
 	"\x05actor\x18\x02 \x01(\tR\x05actor\x12\x12\n" +
 	"\x04what\x18\x03 \x01(\tR\x04what\x12\x12\n" +
-	"\x04text\x18\x04 \x01(\tR\x04text*\xb7\x01\n" +
+	"\x04text\x18\x04 \x01(\tR\x04text\"\xc8\x01\n" +
+	"\x15PreviewRolloutRequest\x12\x16\n" +
+	"\x06tuning\x18\x01 \x01(\tR\x06tuning\x12\x1d\n" +
+	"\n" +
+	"old_tuning\x18\x02 \x01(\tR\toldTuning\x12#\n" +
+	"\rwithout_fleet\x18\x03 \x01(\bR\fwithoutFleet\x123\n" +
+	"\x05shape\x18\x04 \x01(\v2\x1d.weir.control.v1.PreviewShapeR\x05shape\x12\x1e\n" +
+	"\vtime_max_ms\x18\x05 \x01(\x03R\ttimeMaxMs\"\xe0\x02\n" +
+	"\fPreviewShape\x12\x1d\n" +
+	"\aregions\x18\x01 \x01(\x05H\x00R\aregions\x88\x01\x01\x12-\n" +
+	"\x10nodes_per_region\x18\x02 \x01(\x05H\x01R\x0enodesPerRegion\x88\x01\x01\x12\x17\n" +
+	"\x04keys\x18\x03 \x01(\x03H\x02R\x04keys\x88\x01\x01\x12 \n" +
+	"\thot_share\x18\x04 \x01(\x01H\x03R\bhotShare\x88\x01\x01\x12(\n" +
+	"\roverlap_share\x18\x05 \x01(\x01H\x04R\foverlapShare\x88\x01\x01\x12\x19\n" +
+	"\x05limit\x18\x06 \x01(\x03H\x05R\x05limit\x88\x01\x01\x12 \n" +
+	"\twindow_ms\x18\a \x01(\x03H\x06R\bwindowMs\x88\x01\x01B\n" +
+	"\n" +
+	"\b_regionsB\x13\n" +
+	"\x11_nodes_per_regionB\a\n" +
+	"\x05_keysB\f\n" +
+	"\n" +
+	"_hot_shareB\x10\n" +
+	"\x0e_overlap_shareB\b\n" +
+	"\x06_limitB\f\n" +
+	"\n" +
+	"_window_ms\"\xa2\x03\n" +
+	"\x16PreviewRolloutResponse\x123\n" +
+	"\x05shape\x18\x01 \x01(\v2\x1d.weir.control.v1.PreviewShapeR\x05shape\x12\x14\n" +
+	"\x05nodes\x18\x02 \x01(\x05R\x05nodes\x12\x18\n" +
+	"\aassumed\x18\x03 \x03(\tR\aassumed\x124\n" +
+	"\x03old\x18\x04 \x01(\v2\".weir.control.v1.PreviewPredictionR\x03old\x124\n" +
+	"\x03new\x18\x05 \x01(\v2\".weir.control.v1.PreviewPredictionR\x03new\x128\n" +
+	"\x05curve\x18\x06 \x03(\v2\".weir.control.v1.PreviewPredictionR\x05curve\x12%\n" +
+	"\x0ekeys_simulated\x18\a \x01(\x03R\rkeysSimulated\x12'\n" +
+	"\x0fnodes_simulated\x18\b \x01(\x05R\x0enodesSimulated\x12\x14\n" +
+	"\x05notes\x18\t \x03(\tR\x05notes\x12\x17\n" +
+	"\atook_ms\x18\n" +
+	" \x01(\x03R\x06tookMs\"\x98\x03\n" +
+	"\x11PreviewPrediction\x12\x16\n" +
+	"\x06tuning\x18\x01 \x01(\tR\x06tuning\x12\x14\n" +
+	"\x05floor\x18\x02 \x01(\x01R\x05floor\x12+\n" +
+	"\x12rows_written_per_s\x18\x03 \x01(\x01R\x0frowsWrittenPerS\x12%\n" +
+	"\x0frows_read_per_s\x18\x04 \x01(\x01R\frowsReadPerS\x12,\n" +
+	"\x12convergence_p50_ms\x18\x05 \x01(\x03R\x10convergenceP50Ms\x12,\n" +
+	"\x12convergence_p99_ms\x18\x06 \x01(\x03R\x10convergenceP99Ms\x123\n" +
+	"\x16convergence_hot_p99_ms\x18\a \x01(\x03R\x13convergenceHotP99Ms\x12#\n" +
+	"\runknown_share\x18\b \x01(\x01R\funknownShare\x12\x1c\n" +
+	"\tovershoot\x18\t \x01(\x01R\tovershoot\x12-\n" +
+	"\x12ordinary_overshoot\x18\n" +
+	" \x01(\x01R\x11ordinaryOvershoot*\xb7\x01\n" +
 	"\rRolloutAction\x12\x1e\n" +
 	"\x1aROLLOUT_ACTION_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16ROLLOUT_ACTION_APPROVE\x10\x01\x12\x18\n" +
 	"\x14ROLLOUT_ACTION_PAUSE\x10\x02\x12\x19\n" +
 	"\x15ROLLOUT_ACTION_RESUME\x10\x03\x12\x18\n" +
 	"\x14ROLLOUT_ACTION_ABORT\x10\x04\x12\x1b\n" +
-	"\x17ROLLOUT_ACTION_ROLLBACK\x10\x052\x8d\x03\n" +
+	"\x17ROLLOUT_ACTION_ROLLBACK\x10\x052\xf0\x03\n" +
 	"\x0eRolloutService\x12[\n" +
 	"\fStartRollout\x12$.weir.control.v1.StartRolloutRequest\x1a%.weir.control.v1.StartRolloutResponse\x12^\n" +
 	"\rRolloutStatus\x12%.weir.control.v1.RolloutStatusRequest\x1a&.weir.control.v1.RolloutStatusResponse\x12a\n" +
 	"\x0eOperateRollout\x12&.weir.control.v1.OperateRolloutRequest\x1a'.weir.control.v1.OperateRolloutResponse\x12[\n" +
-	"\fListRollouts\x12$.weir.control.v1.ListRolloutsRequest\x1a%.weir.control.v1.ListRolloutsResponseBCZAgithub.com/weirhq/weir/shared/gen/proto/weir/control/v1;controlv1b\x06proto3"
+	"\fListRollouts\x12$.weir.control.v1.ListRolloutsRequest\x1a%.weir.control.v1.ListRolloutsResponse\x12a\n" +
+	"\x0ePreviewRollout\x12&.weir.control.v1.PreviewRolloutRequest\x1a'.weir.control.v1.PreviewRolloutResponseBCZAgithub.com/weirhq/weir/shared/gen/proto/weir/control/v1;controlv1b\x06proto3"
 
 var (
 	file_weir_control_v1_rollout_proto_rawDescOnce sync.Once
@@ -1543,7 +1995,7 @@ func file_weir_control_v1_rollout_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_control_v1_rollout_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_control_v1_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_weir_control_v1_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_weir_control_v1_rollout_proto_goTypes = []any{
 	(RolloutAction)(0),             // 0: weir.control.v1.RolloutAction
 	(*StartRolloutRequest)(nil),    // 1: weir.control.v1.StartRolloutRequest
@@ -1564,6 +2016,10 @@ var file_weir_control_v1_rollout_proto_goTypes = []any{
 	(*RolloutRegion)(nil),          // 16: weir.control.v1.RolloutRegion
 	(*RolloutRates)(nil),           // 17: weir.control.v1.RolloutRates
 	(*RolloutEvent)(nil),           // 18: weir.control.v1.RolloutEvent
+	(*PreviewRolloutRequest)(nil),  // 19: weir.control.v1.PreviewRolloutRequest
+	(*PreviewShape)(nil),           // 20: weir.control.v1.PreviewShape
+	(*PreviewRolloutResponse)(nil), // 21: weir.control.v1.PreviewRolloutResponse
+	(*PreviewPrediction)(nil),      // 22: weir.control.v1.PreviewPrediction
 }
 var file_weir_control_v1_rollout_proto_depIdxs = []int32{
 	10, // 0: weir.control.v1.StartRolloutRequest.plan:type_name -> weir.control.v1.RolloutPlan
@@ -1585,19 +2041,26 @@ var file_weir_control_v1_rollout_proto_depIdxs = []int32{
 	16, // 16: weir.control.v1.Rollout.regions:type_name -> weir.control.v1.RolloutRegion
 	18, // 17: weir.control.v1.Rollout.events:type_name -> weir.control.v1.RolloutEvent
 	12, // 18: weir.control.v1.Rollout.guardrails:type_name -> weir.control.v1.RolloutGuardrails
-	1,  // 19: weir.control.v1.RolloutService.StartRollout:input_type -> weir.control.v1.StartRolloutRequest
-	3,  // 20: weir.control.v1.RolloutService.RolloutStatus:input_type -> weir.control.v1.RolloutStatusRequest
-	5,  // 21: weir.control.v1.RolloutService.OperateRollout:input_type -> weir.control.v1.OperateRolloutRequest
-	7,  // 22: weir.control.v1.RolloutService.ListRollouts:input_type -> weir.control.v1.ListRolloutsRequest
-	2,  // 23: weir.control.v1.RolloutService.StartRollout:output_type -> weir.control.v1.StartRolloutResponse
-	4,  // 24: weir.control.v1.RolloutService.RolloutStatus:output_type -> weir.control.v1.RolloutStatusResponse
-	6,  // 25: weir.control.v1.RolloutService.OperateRollout:output_type -> weir.control.v1.OperateRolloutResponse
-	8,  // 26: weir.control.v1.RolloutService.ListRollouts:output_type -> weir.control.v1.ListRolloutsResponse
-	23, // [23:27] is the sub-list for method output_type
-	19, // [19:23] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	20, // 19: weir.control.v1.PreviewRolloutRequest.shape:type_name -> weir.control.v1.PreviewShape
+	20, // 20: weir.control.v1.PreviewRolloutResponse.shape:type_name -> weir.control.v1.PreviewShape
+	22, // 21: weir.control.v1.PreviewRolloutResponse.old:type_name -> weir.control.v1.PreviewPrediction
+	22, // 22: weir.control.v1.PreviewRolloutResponse.new:type_name -> weir.control.v1.PreviewPrediction
+	22, // 23: weir.control.v1.PreviewRolloutResponse.curve:type_name -> weir.control.v1.PreviewPrediction
+	1,  // 24: weir.control.v1.RolloutService.StartRollout:input_type -> weir.control.v1.StartRolloutRequest
+	3,  // 25: weir.control.v1.RolloutService.RolloutStatus:input_type -> weir.control.v1.RolloutStatusRequest
+	5,  // 26: weir.control.v1.RolloutService.OperateRollout:input_type -> weir.control.v1.OperateRolloutRequest
+	7,  // 27: weir.control.v1.RolloutService.ListRollouts:input_type -> weir.control.v1.ListRolloutsRequest
+	19, // 28: weir.control.v1.RolloutService.PreviewRollout:input_type -> weir.control.v1.PreviewRolloutRequest
+	2,  // 29: weir.control.v1.RolloutService.StartRollout:output_type -> weir.control.v1.StartRolloutResponse
+	4,  // 30: weir.control.v1.RolloutService.RolloutStatus:output_type -> weir.control.v1.RolloutStatusResponse
+	6,  // 31: weir.control.v1.RolloutService.OperateRollout:output_type -> weir.control.v1.OperateRolloutResponse
+	8,  // 32: weir.control.v1.RolloutService.ListRollouts:output_type -> weir.control.v1.ListRolloutsResponse
+	21, // 33: weir.control.v1.RolloutService.PreviewRollout:output_type -> weir.control.v1.PreviewRolloutResponse
+	29, // [29:34] is the sub-list for method output_type
+	24, // [24:29] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_weir_control_v1_rollout_proto_init() }
@@ -1610,13 +2073,14 @@ func file_weir_control_v1_rollout_proto_init() {
 	file_weir_control_v1_rollout_proto_msgTypes[11].OneofWrappers = []any{}
 	file_weir_control_v1_rollout_proto_msgTypes[12].OneofWrappers = []any{}
 	file_weir_control_v1_rollout_proto_msgTypes[16].OneofWrappers = []any{}
+	file_weir_control_v1_rollout_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_control_v1_rollout_proto_rawDesc), len(file_weir_control_v1_rollout_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   18,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

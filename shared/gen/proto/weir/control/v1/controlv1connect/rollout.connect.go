@@ -47,6 +47,9 @@ const (
 	// RolloutServiceListRolloutsProcedure is the fully-qualified name of the RolloutService's
 	// ListRollouts RPC.
 	RolloutServiceListRolloutsProcedure = "/weir.control.v1.RolloutService/ListRollouts"
+	// RolloutServicePreviewRolloutProcedure is the fully-qualified name of the RolloutService's
+	// PreviewRollout RPC.
+	RolloutServicePreviewRolloutProcedure = "/weir.control.v1.RolloutService/PreviewRollout"
 )
 
 // RolloutServiceClient is a client for the weir.control.v1.RolloutService service.
@@ -60,6 +63,9 @@ type RolloutServiceClient interface {
 	OperateRollout(context.Context, *connect.Request[v1.OperateRolloutRequest]) (*connect.Response[v1.OperateRolloutResponse], error)
 	// ListRollouts lists the newest rollouts, newest first.
 	ListRollouts(context.Context, *connect.Request[v1.ListRolloutsRequest]) (*connect.Response[v1.ListRolloutsResponse], error)
+	// PreviewRollout predicts, by simulation, what a tuning would do to the fleet or to a
+	// shape that is given. It changes nothing. One is under way at a time.
+	PreviewRollout(context.Context, *connect.Request[v1.PreviewRolloutRequest]) (*connect.Response[v1.PreviewRolloutResponse], error)
 }
 
 // NewRolloutServiceClient constructs a client for the weir.control.v1.RolloutService service. By
@@ -97,6 +103,12 @@ func NewRolloutServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(rolloutServiceMethods.ByName("ListRollouts")),
 			connect.WithClientOptions(opts...),
 		),
+		previewRollout: connect.NewClient[v1.PreviewRolloutRequest, v1.PreviewRolloutResponse](
+			httpClient,
+			baseURL+RolloutServicePreviewRolloutProcedure,
+			connect.WithSchema(rolloutServiceMethods.ByName("PreviewRollout")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -106,6 +118,7 @@ type rolloutServiceClient struct {
 	rolloutStatus  *connect.Client[v1.RolloutStatusRequest, v1.RolloutStatusResponse]
 	operateRollout *connect.Client[v1.OperateRolloutRequest, v1.OperateRolloutResponse]
 	listRollouts   *connect.Client[v1.ListRolloutsRequest, v1.ListRolloutsResponse]
+	previewRollout *connect.Client[v1.PreviewRolloutRequest, v1.PreviewRolloutResponse]
 }
 
 // StartRollout calls weir.control.v1.RolloutService.StartRollout.
@@ -128,6 +141,11 @@ func (c *rolloutServiceClient) ListRollouts(ctx context.Context, req *connect.Re
 	return c.listRollouts.CallUnary(ctx, req)
 }
 
+// PreviewRollout calls weir.control.v1.RolloutService.PreviewRollout.
+func (c *rolloutServiceClient) PreviewRollout(ctx context.Context, req *connect.Request[v1.PreviewRolloutRequest]) (*connect.Response[v1.PreviewRolloutResponse], error) {
+	return c.previewRollout.CallUnary(ctx, req)
+}
+
 // RolloutServiceHandler is an implementation of the weir.control.v1.RolloutService service.
 type RolloutServiceHandler interface {
 	// StartRollout begins a rollout, if none is under way. The same start under the same
@@ -139,6 +157,9 @@ type RolloutServiceHandler interface {
 	OperateRollout(context.Context, *connect.Request[v1.OperateRolloutRequest]) (*connect.Response[v1.OperateRolloutResponse], error)
 	// ListRollouts lists the newest rollouts, newest first.
 	ListRollouts(context.Context, *connect.Request[v1.ListRolloutsRequest]) (*connect.Response[v1.ListRolloutsResponse], error)
+	// PreviewRollout predicts, by simulation, what a tuning would do to the fleet or to a
+	// shape that is given. It changes nothing. One is under way at a time.
+	PreviewRollout(context.Context, *connect.Request[v1.PreviewRolloutRequest]) (*connect.Response[v1.PreviewRolloutResponse], error)
 }
 
 // NewRolloutServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -172,6 +193,12 @@ func NewRolloutServiceHandler(svc RolloutServiceHandler, opts ...connect.Handler
 		connect.WithSchema(rolloutServiceMethods.ByName("ListRollouts")),
 		connect.WithHandlerOptions(opts...),
 	)
+	rolloutServicePreviewRolloutHandler := connect.NewUnaryHandler(
+		RolloutServicePreviewRolloutProcedure,
+		svc.PreviewRollout,
+		connect.WithSchema(rolloutServiceMethods.ByName("PreviewRollout")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/weir.control.v1.RolloutService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case RolloutServiceStartRolloutProcedure:
@@ -182,6 +209,8 @@ func NewRolloutServiceHandler(svc RolloutServiceHandler, opts ...connect.Handler
 			rolloutServiceOperateRolloutHandler.ServeHTTP(w, r)
 		case RolloutServiceListRolloutsProcedure:
 			rolloutServiceListRolloutsHandler.ServeHTTP(w, r)
+		case RolloutServicePreviewRolloutProcedure:
+			rolloutServicePreviewRolloutHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -205,4 +234,8 @@ func (UnimplementedRolloutServiceHandler) OperateRollout(context.Context, *conne
 
 func (UnimplementedRolloutServiceHandler) ListRollouts(context.Context, *connect.Request[v1.ListRolloutsRequest]) (*connect.Response[v1.ListRolloutsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.RolloutService.ListRollouts is not implemented"))
+}
+
+func (UnimplementedRolloutServiceHandler) PreviewRollout(context.Context, *connect.Request[v1.PreviewRolloutRequest]) (*connect.Response[v1.PreviewRolloutResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.RolloutService.PreviewRollout is not implemented"))
 }

@@ -1,0 +1,71 @@
+package api
+
+import (
+	"context"
+	"errors"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirhq/weir/controlplane"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+// Previews predict what tunings would do. Errors are those of controlplane.Preview.
+type Previews interface {
+	Preview(ctx context.Context, req controlplane.PreviewRequest) (controlplane.PreviewAnswer, error)
+}
+
+func (s *service) PreviewRollout(ctx context.Context, req *connect.Request[controlv1.PreviewRolloutRequest]) (*connect.Response[controlv1.PreviewRolloutResponse], error) {
+	if s.Previews == nil {
+		return nil, connect.NewError(connect.CodeUnimplemented, errors.New("this control plane has no simulator"))
+	}
+	ctx, cancel := context.WithTimeout(ctx, runTimeout) // the request's own time is less
+	defer cancel()
+	msg := req.Msg
+	shape := msg.GetShape()
+	ask := controlplane.PreviewRequest{Old: msg.GetOldTuning(), New: msg.GetTuning(), NoFleet: msg.GetWithoutFleet(), TimeMaxMs: msg.GetTimeMaxMs()}
+	if shape != nil {
+		ask.Given = controlplane.GivenShape{
+			Regions: shape.Regions, NodesPerRegion: shape.NodesPerRegion, Keys: shape.Keys, Limit: shape.Limit, WindowMs: shape.WindowMs,
+			HotShare: shape.HotShare, OverlapShare: shape.OverlapShare,
+		}
+	}
+	answer, err := s.Previews.Preview(ctx, ask)
+	if err != nil {
+		return nil, s.fail(ctx, "PreviewRollout", err)
+	}
+	return connect.NewResponse(previewAnswer(answer)), nil
+}
+
+func previewAnswer(a controlplane.PreviewAnswer) *controlv1.PreviewRolloutResponse {
+	nodes := 0
+	for _, n := range a.Shape.Nodes {
+		nodes += n
+	}
+	regions := len(a.Shape.Nodes)
+	answer := &controlv1.PreviewRolloutResponse{
+		Shape: &controlv1.PreviewShape{
+			Regions: narrow(regions), NodesPerRegion: narrow((nodes + regions - 1) / max(1, regions)), Keys: &a.Shape.Keys,
+			HotShare: &a.Shape.HotShare, OverlapShare: &a.Shape.OverlapShare, Limit: &a.Shape.Limit, WindowMs: &a.Shape.WindowMs,
+		},
+		Nodes: *narrow(nodes), Assumed: a.Shape.Assumed, Old: prediction(a.Old, a.OldText), New: prediction(a.New, a.NewText),
+		KeysSimulated: a.KeysSimulated, NodesSimulated: *narrow(a.NodesSimulated), Notes: a.Notes, TookMs: a.TookMs,
+	}
+	for _, p := range a.Curve {
+		answer.Curve = append(answer.Curve, prediction(p, ""))
+	}
+	return answer
+}
+
+func narrow(n int) *int32 {
+	v := int32(n)
+	return &v
+}
+
+func prediction(p controlplane.Prediction, tuning string) *controlv1.PreviewPrediction {
+	return &controlv1.PreviewPrediction{
+		Tuning: tuning, Floor: p.Floor, RowsWrittenPerS: p.RowsWrittenPerS, RowsReadPerS: p.RowsReadPerS,
+		ConvergenceP50Ms: p.ConvergenceP50Ms, ConvergenceP99Ms: p.ConvergenceP99Ms, ConvergenceHotP99Ms: p.HotConvergeP99Ms,
+		UnknownShare: p.UnknownShare, Overshoot: p.Overshoot, OrdinaryOvershoot: p.OrdinaryOvershoot,
+	}
+}

@@ -1,0 +1,138 @@
+package preview
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// Argument is what the program is called with, alone, to be a worker: its main then
+// calls Work.
+const Argument = "preview-worker"
+
+const (
+	killDelay    = 2 * time.Second // between the end of a worker's time and that of its process
+	lineBytesMax = 64 << 10
+	stderrMax    = 8 << 10
+)
+
+// Runner is a controlplane.Previewer. Preview may be called at once; each call is a process.
+type Runner struct {
+	program string
+}
+
+// NewRunner returns a runner whose worker is the program that runs, or another one.
+func NewRunner(program string) (*Runner, error) {
+	if program != "" {
+		return &Runner{program}, nil
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find the program that previews run in: %w", err)
+	}
+	return &Runner{program}, nil
+}
+
+// Preview implements controlplane.Previewer. Its time counts from the start of the
+// process; a worker that is not done then is ended, and what it has told is the answer if
+// both tunings are in it.
+func (r *Runner) Preview(ctx context.Context, ask controlplane.PreviewAsk) (controlplane.Predictions, error) {
+	caller := ctx
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(ask.TimeMaxMs)*time.Millisecond)
+	defer cancel()
+	request, err := json.Marshal(ask)
+	if err != nil {
+		return controlplane.Predictions{}, err
+	}
+	worker := exec.CommandContext(ctx, r.program, Argument)
+	worker.Env = append(os.Environ(), "GOMAXPROCS=1") // the rest of the machine is the control plane's
+	worker.Stdin = bytes.NewReader(request)
+	worker.WaitDelay = killDelay
+	var problems head
+	worker.Stderr = &problems
+	stdout, err := worker.StdoutPipe()
+	if err != nil {
+		return controlplane.Predictions{}, err
+	}
+	if err := worker.Start(); err != nil {
+		return controlplane.Predictions{}, fmt.Errorf("start a simulation: %w", err)
+	}
+	answer, told := read(stdout)
+	ended := worker.Wait()
+	switch {
+	case caller.Err() != nil:
+		return answer, fmt.Errorf("preview: %w", caller.Err())
+	case told == nil:
+		slices.SortFunc(answer.Curve, func(a, b controlplane.Prediction) int { return cmp.Compare(a.Floor, b.Floor) })
+		if ctx.Err() != nil {
+			answer.Notes = append(answer.Notes, "the curve is not complete: time was up")
+		}
+		return answer, nil
+	case errors.Is(told, errFewer) && ctx.Err() != nil:
+		return answer, fmt.Errorf("%w: the simulation was not done within %v: allow it more time (at most %v)", controlplane.ErrInvalid,
+			time.Duration(ask.TimeMaxMs)*time.Millisecond, controlplane.PreviewTimeMax)
+	case errors.Is(told, errFewer):
+		return answer, fmt.Errorf("the simulation ended early: %w: %s", errors.Join(ended, told), &problems)
+	}
+	return answer, told
+}
+
+var errFewer = errors.New("fewer lines than expected")
+
+// read takes lines until there are no more.
+func read(stdout io.Reader) (answer controlplane.Predictions, err error) {
+	in := bufio.NewScanner(stdout)
+	in.Buffer(nil, lineBytesMax)
+	var was, is bool
+	for in.Scan() {
+		var l line
+		if json.Unmarshal(in.Bytes(), &l) != nil {
+			continue // cut off
+		}
+		switch {
+		case l.Error != "":
+			return answer, errors.New(l.Error)
+		case l.Scale != nil:
+			answer.KeysSimulated, answer.NodesSimulated, answer.Notes = int64(l.Scale.Keys), l.Scale.Nodes, l.Scale.Notes
+		case l.Old != nil:
+			answer.Old, was = *l.Old, true
+		case l.New != nil:
+			answer.New, is = *l.New, true
+		case l.Point != nil:
+			answer.Curve = append(answer.Curve, *l.Point)
+		}
+	}
+	if !was || !is {
+		return answer, errFewer
+	}
+	return answer, nil
+}
+
+// head keeps the beginning of what is written: of a panic, that is the cause.
+type head struct{ bytes.Buffer }
+
+// Write implements io.Writer.
+func (t *head) Write(b []byte) (int, error) {
+	if left := stderrMax - t.Len(); left > 0 {
+		t.Buffer.Write(b[:min(left, len(b))])
+	}
+	return len(b), nil
+}
+
+// String is the first line.
+func (t *head) String() string {
+	first, _, _ := strings.Cut(t.Buffer.String(), "\n")
+	return first
+}

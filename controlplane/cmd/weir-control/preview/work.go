@@ -1,0 +1,179 @@
+package preview
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/dataplane/sim"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+const (
+	seed = 1 // the same for all tunings, so that they meet the same callers
+
+	requestsMax = 20_000 // of one run: about a third of a second
+	keysMin     = 100
+	nodesMax    = 40
+	regionsMax  = 10
+)
+
+// floors are where the curve is measured, in the order in which they tell most.
+var floors = []float64{0.5, 0.05, 0.75, 0.2, 0.1, 0.35, 1, 0.02}
+
+// line is what the worker writes: one of its fields.
+type line struct {
+	Scale *scale                   `json:"scale,omitempty"`
+	Old   *controlplane.Prediction `json:"old,omitempty"`
+	New   *controlplane.Prediction `json:"new,omitempty"`
+	Point *controlplane.Prediction `json:"point,omitempty"`
+	Error string                   `json:"error,omitempty"`
+}
+
+// scale is how a shape became small enough to be simulated.
+type scale struct {
+	Keys  int      `json:"keys"`
+	Nodes int      `json:"nodes"`
+	Notes []string `json:"notes"`
+
+	byKeys, byNodes float64 // the shape's over the simulated
+}
+
+// Work reads a PreviewAsk and answers it, until everything is told or time is up.
+func Work(stdin io.Reader, stdout io.Writer) error {
+	began := time.Now()
+	var ask controlplane.PreviewAsk
+	if err := json.NewDecoder(stdin).Decode(&ask); err != nil {
+		return fmt.Errorf("read what to preview: %w", err)
+	}
+	out := json.NewEncoder(stdout)
+	if err := work(ask, floors, began, out.Encode); err != nil {
+		return out.Encode(line{Error: err.Error()})
+	}
+	return nil
+}
+
+func work(ask controlplane.PreviewAsk, floors []float64, began time.Time, tell func(any) error) error {
+	last, err := tuning.Parse([]byte(ask.Old))
+	if err != nil {
+		return err
+	}
+	next, err := tuning.Parse([]byte(ask.New))
+	if err != nil {
+		return err
+	}
+	population, by := shrink(ask.Shape)
+	if err := tell(line{Scale: &by}); err != nil {
+		return err
+	}
+	was, err := predict(population, by, last)
+	if err != nil {
+		return err
+	}
+	if err := tell(line{Old: &was}); err != nil {
+		return err
+	}
+	is, err := predict(population, by, next)
+	if err != nil {
+		return err
+	}
+	if err := tell(line{New: &is}); err != nil {
+		return err
+	}
+	each := time.Since(began) / 2
+	for _, floor := range floors {
+		if left := time.Duration(ask.TimeMaxMs)*time.Millisecond - time.Since(began); left < each*3/2 {
+			break
+		}
+		if floor == next.Floor {
+			continue // it is there
+		}
+		point := next
+		point.Floor = floor
+		p, err := predict(population, by, point)
+		if err != nil {
+			return err
+		}
+		if err := tell(line{Point: &p}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shrink makes a population out of a shape that can be simulated many times over.
+func shrink(shape controlplane.FleetShape) (sim.Population, scale) {
+	p := sim.Population{
+		Nodes: slices.Clone(shape.Nodes), HotShare: shape.HotShare, OverlapShare: shape.OverlapShare,
+		Limit: shape.Limit, Window: time.Duration(shape.WindowMs) * time.Millisecond, Keys: 1,
+	}
+	nodes := sum(p.Nodes)
+	p.Nodes = p.Nodes[:min(len(p.Nodes), regionsMax)]
+	for sum(p.Nodes) > max(nodesMax, len(p.Nodes)) {
+		i := largest(p.Nodes)
+		p.Nodes[i] = max(1, p.Nodes[i]/2)
+	}
+	p.Keys = min(max(keysMin, int(requestsMax/(1.5*max(p.Requests(), 0.01)))), int(shape.Keys))
+	s := scale{Keys: p.Keys, Nodes: sum(p.Nodes)}
+	s.byKeys, s.byNodes = float64(shape.Keys)/float64(s.Keys), float64(nodes)/float64(s.Nodes)
+	if s.byKeys > 1 {
+		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d keys were simulated: rows of counts are multiplied by %.4g, rows of digests are not, since they go by nodes", s.Keys, shape.Keys, s.byKeys))
+	}
+	if s.byNodes > 1 {
+		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d nodes in %d of %d regions were simulated: all rows are multiplied by %.4g, which is more than is written and about what is read; overshoot grows with regions that were left out",
+			s.Nodes, nodes, len(p.Nodes), len(shape.Nodes), s.byNodes))
+	}
+	s.Notes = append(s.Notes,
+		"assumed of callers: hot keys are offered 0.55 to 1.5 times their limits and others 0.01 to 0.3 times; Redis answers in 1 ms, MySQL in 60 to 120 ms, and nothing fails",
+		"overshoot is that of callers who spread evenly over all regions at up to 10 times their limits, who are alone then")
+	return p, s
+}
+
+func sum(nodes []int) (n int) {
+	for _, m := range nodes {
+		n += m
+	}
+	return n
+}
+
+func largest(nodes []int) (at int) {
+	for i, n := range nodes {
+		if n > nodes[at] {
+			at = i
+		}
+	}
+	return at
+}
+
+// predict runs ordinary traffic and the worst under a tuning.
+func predict(p sim.Population, by scale, set tuning.Tuning) (controlplane.Prediction, error) {
+	o := sim.Options{Seed: seed, Tuning: &set, Unweighed: true}
+	load, err := sim.Run(p.Load(), o)
+	if err != nil {
+		return controlplane.Prediction{}, err
+	}
+	worst, err := sim.Run(p.Worst(), o)
+	if err != nil {
+		return controlplane.Prediction{}, err
+	}
+	rows := func(all, digests float64) float64 {
+		return ((all-digests)*by.byKeys + digests) * by.byNodes
+	}
+	return controlplane.Prediction{
+		Floor:              set.Floor,
+		RowsWrittenPerS:    rows(load.MySQLRowsWrittenPerS, load.DigestRowsWrittenPerS),
+		RowsReadPerS:       rows(load.MySQLRowsReadPerS, load.DigestRowsReadPerS),
+		ConvergenceP50Ms:   load.ConvergenceDelayMs.P50,
+		ConvergenceP99Ms:   load.ConvergenceDelayMs.P99,
+		HotConvergeP99Ms:   load.ConvergenceDelayHotMs.P99,
+		UnknownShare:       load.ConvergenceDelayMs.UnknownShare,
+		Overshoot:          max(worst.AdmittedOverLimit, load.AdmittedOverLimit),
+		OrdinaryOvershoot:  load.AdmittedOverLimit,
+		SimulatedDecisions: decided(load) + decided(worst),
+	}, nil
+}
+
+func decided(r sim.Report) int64 { return r.Simulated.Allowed + r.Simulated.Denied }

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+// shapeFlags say what the fleet is like.
+type shapeFlags struct {
+	Regions *int32         `placeholder:"N" help:"Regions."`
+	Nodes   *int32         `placeholder:"N" help:"Nodes of each region."`
+	Keys    *int64         `placeholder:"N" help:"Keys that are active in one window."`
+	Hot     *float64       `placeholder:"SHARE" help:"Share of the keys near or above their limits, 0 to 1."`
+	Overlap *float64       `placeholder:"SHARE" help:"Share of the keys that several regions use, 0 to 1."`
+	Limit   *int64         `placeholder:"N" help:"Limit of every key."`
+	Window  *time.Duration `placeholder:"DURATION" help:"Window of every key, 1s to 1h."`
+	Within  time.Duration  `default:"10s" help:"Time for it, 1s to 1m: more of it is a curve of more points."`
+}
+
+func (f shapeFlags) shape() *controlv1.PreviewShape {
+	shape := &controlv1.PreviewShape{Regions: f.Regions, NodesPerRegion: f.Nodes, Keys: f.Keys, HotShare: f.Hot, OverlapShare: f.Overlap, Limit: f.Limit}
+	if f.Window != nil {
+		ms := f.Window.Milliseconds()
+		shape.WindowMs = &ms
+	}
+	return shape
+}
+
+type rolloutPreview struct {
+	Tuning string `required:"" placeholder:"FILE" help:"JSON document of the tuning, as of rollout start."`
+	Old    string `placeholder:"FILE" help:"Another one to compare with. Default: the tuning in force."`
+	shapeFlags
+}
+
+// Run predicts what a rollout would do to the fleet.
+func (r rolloutPreview) Run(c *call) error { return c.preview(r.Tuning, r.Old, false, r.shapeFlags) }
+
+type simulate struct {
+	Tuning string `default:"default" placeholder:"FILE" help:"JSON document of a tuning; - is stdin, and default and rfc are built in (default ${default})."`
+	Old    string `default:"rfc" placeholder:"FILE" help:"Another one, shown beside it (default ${default})."`
+	shapeFlags
+}
+
+// Run predicts for a fleet that need not exist.
+func (s simulate) Run(c *call) error { return c.preview(s.Tuning, s.Old, true, s.shapeFlags) }
+
+func (c *call) preview(tuning, old string, withoutFleet bool, f shapeFlags) error {
+	req := &controlv1.PreviewRolloutRequest{WithoutFleet: withoutFleet, Shape: f.shape(), TimeMaxMs: f.Within.Milliseconds()}
+	var err error
+	if req.Tuning, err = tuningDocument(tuning); err != nil {
+		return wrong(err)
+	}
+	if old != "" {
+		if req.OldTuning, err = tuningDocument(old); err != nil {
+			return wrong(err)
+		}
+	}
+	answer, err := c.rollouts.PreviewRollout(c.ctx, connect.NewRequest(req))
+	if err != nil {
+		return err
+	}
+	return c.print(answer.Msg, func(w io.Writer) { writePreview(w, answer.Msg) })
+}
+
+func writePreview(w io.Writer, a *controlv1.PreviewRolloutResponse) {
+	s := a.GetShape()
+	_, _ = fmt.Fprintf(w, "%s in %s; %s active in a window of %s, with limits of %s; %.3g %% hot, %.3g %% in several regions\n",
+		plural(int64(a.GetNodes()), "node"), plural(int64(s.GetRegions()), "region"), plural(s.GetKeys(), "key"),
+		span(s.GetWindowMs()), digits(s.GetLimit()), 100*s.GetHotShare(), 100*s.GetOverlapShare())
+	if assumed := a.GetAssumed(); len(assumed) > 0 {
+		_, _ = fmt.Fprintf(w, "assumed, since nobody told: %s\n", plain(strings.Join(assumed, ", ")))
+	}
+	_, _ = fmt.Fprintln(w)
+	t := newTable(w)
+	t.row("PREDICTED", "OLD", "NEW", "NEW/OLD")
+	for _, f := range []struct {
+		name   string
+		of     func(*controlv1.PreviewPrediction) float64
+		format string
+	}{
+		{"MySQL rows written a second", (*controlv1.PreviewPrediction).GetRowsWrittenPerS, ""},
+		{"MySQL rows read a second", (*controlv1.PreviewPrediction).GetRowsReadPerS, ""},
+		{"convergence delay, median", func(p *controlv1.PreviewPrediction) float64 { return float64(p.GetConvergenceP50Ms()) }, "ms"},
+		{"convergence delay, 99 %", func(p *controlv1.PreviewPrediction) float64 { return float64(p.GetConvergenceP99Ms()) }, "ms"},
+		{"  of keys near their limit", func(p *controlv1.PreviewPrediction) float64 { return float64(p.GetConvergenceHotP99Ms()) }, "ms"},
+		{"share never told elsewhere", (*controlv1.PreviewPrediction).GetUnknownShare, ""},
+		{"admitted/limit, at the worst", (*controlv1.PreviewPrediction).GetOvershoot, ""},
+		{"admitted/limit, ordinarily", (*controlv1.PreviewPrediction).GetOrdinaryOvershoot, ""},
+	} {
+		was, is := f.of(a.GetOld()), f.of(a.GetNew())
+		show := func(v float64) string {
+			if f.format == "ms" {
+				return span(int64(v))
+			}
+			return measured(&v)
+		}
+		ratio := "-"
+		if was > 0 {
+			ratio = fmt.Sprintf("%.3g", is/was)
+		}
+		t.row(f.name, show(was), show(is), ratio)
+	}
+	t.flush()
+	_, _ = fmt.Fprintln(w)
+	writeCurve(w, a)
+	_, _ = fmt.Fprintln(w)
+	for _, n := range a.GetNotes() {
+		_, _ = fmt.Fprintf(w, "- %s\n", plain(n))
+	}
+	_, _ = fmt.Fprintf(w, "- simulated in %s\n", span(a.GetTookMs()))
+}
+
+const curveWidth, curveHeight = 60, 12
+
+// writeCurve draws overshoot against rows: the new tuning with other floors, and where
+// the two stand.
+func writeCurve(w io.Writer, a *controlv1.PreviewRolloutResponse) {
+	points := append([]*controlv1.PreviewPrediction{a.GetOld(), a.GetNew()}, a.GetCurve()...)
+	rows := (*controlv1.PreviewPrediction).GetRowsWrittenPerS
+	over := (*controlv1.PreviewPrediction).GetOvershoot
+	x0, x1, y0, y1 := math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)
+	for _, p := range points {
+		x0, x1 = min(x0, rows(p)), max(x1, rows(p))
+		y0, y1 = min(y0, over(p)), max(y1, over(p))
+	}
+	grid := make([][]rune, curveHeight)
+	for i := range grid {
+		grid[i] = []rune(strings.Repeat(" ", curveWidth))
+	}
+	put := func(p *controlv1.PreviewPrediction, mark rune) {
+		x, y := along(rows(p), x0, x1, curveWidth), along(over(p), y0, y1, curveHeight)
+		cell := &grid[curveHeight-1-y][x]
+		if (*cell == 'O' && mark == 'N') || (*cell == 'N' && mark == 'O') {
+			mark = 'B'
+		}
+		*cell = mark
+	}
+	for _, p := range a.GetCurve() {
+		put(p, '*')
+	}
+	put(a.GetOld(), 'O')
+	put(a.GetNew(), 'N')
+	_, _ = fmt.Fprintln(w, "admitted/limit at the worst, against MySQL rows written a second")
+	for i, line := range grid {
+		label := ""
+		switch i {
+		case 0:
+			label = fmt.Sprintf("%.3g", y1)
+		case curveHeight - 1:
+			label = fmt.Sprintf("%.3g", y0)
+		}
+		_, _ = fmt.Fprintf(w, "%8s |%s\n", label, strings.TrimRight(string(line), " "))
+	}
+	_, _ = fmt.Fprintf(w, "%8s +%s\n", "", strings.Repeat("-", curveWidth))
+	left := measured(&x0)
+	_, _ = fmt.Fprintf(w, "%10s%s%*s\n", "", left, curveWidth-len(left), measured(&x1))
+	_, _ = fmt.Fprintln(w, "O old   N new   B both   * new with other floors")
+}
+
+// along is where v lies between from and to, on cells.
+func along(v, from, to float64, cells int) int {
+	if !(to > from) { // also NaN
+		return 0
+	}
+	return min(max(0, int(math.Round((v-from)/(to-from)*float64(cells-1)))), cells-1)
+}

@@ -1,0 +1,144 @@
+package controlplane
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+func beatOf(region, node string, h heartbeat.Health, now time.Time) FleetRow {
+	text, err := json.Marshal(h)
+	if err != nil {
+		panic(err)
+	}
+	return FleetRow{Beat: heartbeat.Beat{NodeID: node, Region: region}, SeenAt: now, Health: string(text)}
+}
+
+// previewed keeps what it was asked, and waits if it is to.
+type previewed struct {
+	ask   PreviewAsk
+	began chan struct{}
+}
+
+func (p *previewed) Preview(ctx context.Context, ask PreviewAsk) (Predictions, error) {
+	p.ask = ask
+	if p.began != nil {
+		close(p.began)
+		<-ctx.Done()
+		return Predictions{}, ctx.Err()
+	}
+	return Predictions{New: Prediction{Floor: 0.3}}, nil
+}
+
+// previewLand is a fleet of given heartbeats.
+type previewLand struct {
+	*land
+	rows []FleetRow
+}
+
+func (l previewLand) FleetNodes(context.Context, int) (time.Time, []FleetRow, error) {
+	return l.now, l.rows, nil
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// "On the fleet's own recorded shape: from heartbeats where they have it, else from flags
+// with honest defaults which the output names as assumed."
+func TestPreviewTakesTheFleetsShape(t *testing.T) {
+	l := newLand()
+	shared := int64(300)
+	rows := []FleetRow{
+		beatOf("eu", "eu-1", heartbeat.Health{ActiveKeys: 1000, HotKeys: 100, SharedKeys: &shared}, l.now),
+		beatOf("eu", "eu-2", heartbeat.Health{ActiveKeys: 900, HotKeys: 80, SharedKeys: &shared}, l.now),
+		beatOf("us", "us-1", heartbeat.Health{ActiveKeys: 500, HotKeys: 50, SharedKeys: &shared}, l.now),
+		beatOf("us", "us-dead", heartbeat.Health{ActiveKeys: 90_000}, l.now.Add(-time.Hour)),
+	}
+	older := []FleetRow{beatOf("eu", "eu-1", heartbeat.Health{}, l.now)}
+	for _, c := range []struct {
+		what string
+		rows []FleetRow
+		req  PreviewRequest
+		want FleetShape
+	}{
+		{
+			"all from heartbeats: 600 of 1,500 keys are told of by two regions, which makes 300 of 1,200", rows, PreviewRequest{},
+			FleetShape{Nodes: []int{2, 1}, Keys: 1200, HotShare: 0.1, OverlapShare: 0.25, Limit: 100, WindowMs: 60_000, Assumed: []string{"limit", "window_ms"}},
+		},
+		{
+			"a node of an older build tells nothing of its keys", older, PreviewRequest{},
+			FleetShape{Nodes: []int{1}, Keys: 24_000, HotShare: 0.1, OverlapShare: 0.05, Limit: 100, WindowMs: 60_000, Assumed: []string{"keys", "hot_share", "overlap_share", "limit", "window_ms"}},
+		},
+		{
+			"what is given comes first", rows, PreviewRequest{Given: GivenShape{Regions: ptr(int32(3)), Keys: ptr(int64(7)), Limit: ptr(int64(5))}},
+			FleetShape{Nodes: []int{2, 2, 2}, Keys: 7, HotShare: 0.1, OverlapShare: 0.25, Limit: 5, WindowMs: 60_000, Assumed: []string{"window_ms"}},
+		},
+		{
+			"no fleet", rows, PreviewRequest{NoFleet: true, Given: GivenShape{Regions: ptr(int32(1)), HotShare: ptr(0.0)}},
+			FleetShape{Nodes: []int{3}, Keys: 24_000, HotShare: 0, OverlapShare: 0.05, Limit: 100, WindowMs: 60_000, Assumed: []string{"nodes_per_region", "keys", "overlap_share", "limit", "window_ms"}},
+		},
+	} {
+		p := &previewed{}
+		c.req.New = `{"floor":0.3}`
+		a, err := NewPreview(p, NewRolloutWork(previewLand{l, c.rows}, 30*time.Second)).Preview(t.Context(), c.req)
+		if err != nil {
+			t.Errorf("%s: %v", c.what, err)
+			continue
+		}
+		s := a.Shape
+		if !slices.Equal(s.Nodes, c.want.Nodes) || s.Keys != c.want.Keys || s.HotShare != c.want.HotShare || s.OverlapShare != c.want.OverlapShare ||
+			s.Limit != c.want.Limit || s.WindowMs != c.want.WindowMs || !slices.Equal(s.Assumed, c.want.Assumed) {
+			t.Errorf("%s: %+v, want %+v", c.what, s, c.want)
+		}
+		if p.ask.Old != defaultDocument() || !strings.Contains(p.ask.New, `"floor":0.3`) || p.ask.TimeMaxMs != 10_000 {
+			t.Errorf("%s: asked %+v", c.what, p.ask)
+		}
+	}
+}
+
+// "One at a time: a second caller gets a clear error", and the first one's end frees it.
+func TestPreviewsTakeTurns(t *testing.T) {
+	p := &previewed{began: make(chan struct{})}
+	previews := NewPreview(p, NewRolloutWork(newLand("eu"), 30*time.Second))
+	ctx, cancel := context.WithCancel(t.Context())
+	first := make(chan error, 1)
+	go func() { _, err := previews.Preview(ctx, PreviewRequest{New: `{}`}); first <- err }()
+	<-p.began
+	if _, err := previews.Preview(t.Context(), PreviewRequest{New: `{}`}); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "another preview is under way") {
+		t.Errorf("the second: %v", err)
+	}
+	cancel()
+	if err := <-first; !errors.Is(err, context.Canceled) {
+		t.Errorf("the first, cancelled: %v", err)
+	}
+	p.began = nil
+	if _, err := previews.Preview(t.Context(), PreviewRequest{New: `{}`}); err != nil {
+		t.Errorf("the third: %v", err)
+	}
+}
+
+func TestPreviewRefusals(t *testing.T) {
+	previews := NewPreview(&previewed{}, NewRolloutWork(newLand("eu"), 30*time.Second))
+	for want, req := range map[string]PreviewRequest{
+		"floor is 2":                {New: `{"floor":2}`},
+		"step is 3":                 {New: `{}`, Old: `{"step":3}`},
+		"time_max_ms is 999 ":       {New: `{}`, TimeMaxMs: 999},
+		"time_max_ms is 60001":      {New: `{}`, TimeMaxMs: 60_001},
+		"regions is 0":              {New: `{}`, Given: GivenShape{Regions: ptr(int32(0))}},
+		"nodes_per_region is 20000": {New: `{}`, Given: GivenShape{NodesPerRegion: ptr(int32(20_000))}},
+		"keys is 0":                 {New: `{}`, Given: GivenShape{Keys: ptr(int64(0))}},
+		"hot_share is 1.5":          {New: `{}`, Given: GivenShape{HotShare: ptr(1.5)}},
+		"overlap_share is -1":       {New: `{}`, Given: GivenShape{OverlapShare: ptr(-1.0)}},
+		"limit is -4":               {New: `{}`, Given: GivenShape{Limit: ptr(int64(-4))}},
+		"window_ms is 10":           {New: `{}`, Given: GivenShape{WindowMs: ptr(int64(10))}},
+	} {
+		if _, err := previews.Preview(t.Context(), req); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q: %v", want, err)
+		}
+	}
+}
