@@ -41,23 +41,28 @@ func (l *Limiter) Key(workspace, namespace, identifier string, duration time.Dur
 
 // Allow is Limiter.Allow for this key.
 func (k *Key) Allow(ctx context.Context, limit, cost int64) (d Decision) {
-	nowMs, told := k.limiter.clock.nowMs()
-	k.decide(ctx, nowMs, told, limit, cost, &d)
+	var q question // set field by field: a literal would be made elsewhere and copied
+	q.limit, q.cost = limit, cost
+	q.nowMs, q.told = k.limiter.clock.nowMs()
+	k.decide(ctx, &q, &d)
 	return d
 }
 
 // AllowAt is Limiter.AllowAt for this key, for callers who know the time.
 func (k *Key) AllowAt(ctx context.Context, now time.Time, limit, cost int64) (d Decision) {
 	if d.Err = k.limiter.checkTime(now); d.Err == nil {
-		k.decide(ctx, now.UnixMilli(), false, limit, cost, &d)
+		var q question
+		q.limit, q.cost, q.nowMs = limit, cost, now.UnixMilli()
+		k.decide(ctx, &q, &d)
 	}
 	return d
 }
 
-func (k *Key) decide(ctx context.Context, nowMs int64, told bool, limit, cost int64, d *Decision) {
+// decide completes a question about an amount and a time, and answers it.
+func (k *Key) decide(ctx context.Context, q *question, d *Decision) {
 	l := k.limiter
-	if uint64(limit) > window.LimitMax || uint64(cost) > window.LimitMax {
-		d.Err = validateAmounts(limit, cost)
+	if uint64(q.limit) > window.LimitMax || uint64(q.cost) > window.LimitMax {
+		d.Err = validateAmounts(q.limit, q.cost)
 		return
 	}
 	t := k.target.Load()
@@ -65,17 +70,15 @@ func (k *Key) decide(ctx context.Context, nowMs int64, told bool, limit, cost in
 		t = k.resolve()
 	}
 	if t.override {
-		limit = t.limit
+		q.limit = t.limit
 	}
-	var q question // set field by field: a literal would be made elsewhere and copied
-	q.id, q.request, q.nowMs, q.told = &t.id, &t.request, nowMs, told
-	q.durationMs, q.limit, q.cost, q.mode = t.durationMs, limit, cost, t.rule.mode()
-	q.counts = l.metrics.stripe(&q)
+	q.id, q.request, q.durationMs, q.mode = &t.id, &t.request, t.durationMs, t.rule.mode()
+	q.counts = l.metrics.stripe(q)
 	e := t.entry
 	if e == nil {
 		e = l.table.get(&t.id)
 	}
-	if used := l.ask(ctx, &q, t.rule, e, nil, d); used != nil && used != t.entry {
+	if used := l.ask(ctx, q, t.rule, e, nil, d); used != nil && used != t.entry {
 		k.follow(t, used)
 	}
 }
