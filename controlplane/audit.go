@@ -1,8 +1,11 @@
 package controlplane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
+	"time"
 	"unicode/utf8"
 )
 
@@ -64,4 +67,37 @@ func WriteAudit(ctx context.Context, store AuditStore, e AuditEntry) error {
 		return fmt.Errorf("audit %s of %s by %s: %w", e.Action, e.Subject, e.Actor, err)
 	}
 	return nil
+}
+
+const (
+	// AuditPageMax bounds a page of the log.
+	AuditPageMax     = 500
+	auditPageDefault = 50
+)
+
+// AuditRecord is an entry as the log has it.
+type AuditRecord struct {
+	AuditEntry
+	Row int64     // its id in the table
+	At  time.Time // by the clock of the database
+}
+
+// AuditLog reads the log.
+type AuditLog interface {
+	// Audit returns at most rows entries with an id below before, newest first.
+	Audit(ctx context.Context, before int64, rows int) ([]AuditRecord, error)
+}
+
+// ListAudit is a page of the log: at most limit entries (0: 50) before one (0: the newest).
+func ListAudit(ctx context.Context, log AuditLog, before int64, limit int) ([]AuditRecord, error) {
+	if limit < 0 || limit > AuditPageMax {
+		return nil, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", ErrInvalid, limit, AuditPageMax, auditPageDefault)
+	}
+	if before < 0 {
+		return nil, fmt.Errorf("%w: before_id is %d (0 for the newest entries, or an entry's id)", ErrInvalid, before)
+	}
+	if before == 0 {
+		before = math.MaxInt64
+	}
+	return log.Audit(ctx, before, cmp.Or(limit, auditPageDefault))
 }

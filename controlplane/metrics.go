@@ -23,6 +23,9 @@ type Metrics struct {
 	mysqlUp      prometheus.Gauge
 	restateUp    prometheus.Gauge
 	chainRepairs prometheus.Counter
+	findings     map[FindingKind]prometheus.Gauge
+	overall      prometheus.Gauge
+	lookedAt     prometheus.Gauge
 	fleetMetrics
 	retirementMetrics
 	everyCollector []prometheus.Collector
@@ -59,9 +62,19 @@ func NewMetrics() *Metrics {
 	}, []string{"dependency"})
 	m.mysqlUp, m.restateUp = up.WithLabelValues("mysql"), up.WithLabelValues("restate")
 	m.chainRepairs = counter("weir_control_chain_repairs_total", "Schedules that had died and were started again.")
+	findings := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "weir_watch_findings",
+		Help: "What the watch finds wrong at the moment, by kind.",
+	}, []string{"kind"})
+	m.findings = make(map[FindingKind]prometheus.Gauge, len(FindingKinds))
+	for _, kind := range FindingKinds {
+		m.findings[kind] = findings.WithLabelValues(string(kind))
+	}
+	m.overall = gauge("weir_watch_severity", "The worst of the watch's findings: 0 none, 1 warning, 2 critical.")
+	m.lookedAt = gauge("weir_watch_looked_at_seconds", "Unix time of the look that the watch's findings are from; 0 before the first.")
 	m.fleetMetrics = newFleetMetrics()
 	m.retirementMetrics = newRetirementMetrics(counter, gauge)
-	m.everyCollector = append(append(m.everyCollector, m.batchSeconds, up), m.fleetMetrics.all()...)
+	m.everyCollector = append(append(m.everyCollector, m.batchSeconds, up, findings), m.fleetMetrics.all()...)
 	return m
 }
 
@@ -97,6 +110,19 @@ func (m *Metrics) CleanupRun(failed bool) {
 	if failed {
 		m.runErrors.Inc()
 	}
+}
+
+// Health records what the watch finds.
+func (m *Metrics) Health(d HealthDocument) {
+	found := map[FindingKind]int{}
+	for _, f := range d.Findings {
+		found[f.Kind]++
+	}
+	for kind, gauge := range m.findings { // a kind of a newer build has none
+		gauge.Set(float64(found[kind]))
+	}
+	m.overall.Set(float64(max(0, d.Overall.rank())))
+	m.lookedAt.Set(float64(d.AtMs) / 1000)
 }
 
 func (m *Metrics) batch(b Batch, err error) {

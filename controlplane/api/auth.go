@@ -20,6 +20,10 @@ var needs = map[string]controlplane.Role{
 	controlv1connect.ControlServiceCleanupPauseProcedure:  controlplane.RoleOperator,
 	controlv1connect.ControlServiceCleanupResumeProcedure: controlplane.RoleOperator,
 
+	controlv1connect.HealthServiceGetHealthProcedure: controlplane.RoleViewer,
+	controlv1connect.HealthServiceDiagnoseProcedure:  controlplane.RoleOperator,
+	controlv1connect.AuditServiceListAuditProcedure:  controlplane.RoleViewer,
+
 	controlv1connect.RolloutServiceRolloutStatusProcedure:  controlplane.RoleViewer,
 	controlv1connect.RolloutServiceListRolloutsProcedure:   controlplane.RoleViewer,
 	controlv1connect.RolloutServicePreviewRolloutProcedure: controlplane.RoleViewer,

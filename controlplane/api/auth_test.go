@@ -63,9 +63,12 @@ func guarded(t *testing.T) (*fixture, *ring) {
 	f, r := &fixture{schedule: &schedule{}}, &ring{}
 	server := httptest.NewServer(NewHandler(Config{
 		Cleanup: f.schedule, Rollouts: &f.rollouts, Tokens: r, Settings: &f.settings, RequireTokens: true,
-		Lag:     func(context.Context) (time.Duration, error) { return 0, nil },
-		Fleet:   func(context.Context) (controlplane.Fleet, error) { return controlplane.Fleet{}, nil },
-		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Lag:      func(context.Context) (time.Duration, error) { return 0, nil },
+		Fleet:    func(context.Context) (controlplane.Fleet, error) { return controlplane.Fleet{}, nil },
+		Audit:    f,
+		Health:   func(context.Context) controlplane.HealthDocument { return controlplane.HealthDocument{} },
+		Diagnose: func(context.Context) []controlplane.Check { return nil },
+		Metrics:  prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 	}))
 	t.Cleanup(server.Close)
 	f.url, f.http = server.URL, server.Client()
@@ -218,7 +221,7 @@ func TestCallsOfThisProcess(t *testing.T) {
 
 func TestWhoAmI(t *testing.T) {
 	f, _ := guarded(t)
-	if status, answer := f.post(t, controlv1connect.TokenServiceWhoAmIProcedure, "operator", `{}`); status != http.StatusOK || answer != `{"name":"bot-operator","role":"operator","tokensRequired":true}` {
+	if status, answer := f.post(t, controlv1connect.TokenServiceWhoAmIProcedure, "operator", `{}`); status != http.StatusOK || strings.ReplaceAll(answer, " ", "") != `{"name":"bot-operator","role":"operator","tokensRequired":true}` {
 		t.Errorf("%d %s", status, answer)
 	}
 	if status, answer := serve(t).post(t, controlv1connect.TokenServiceWhoAmIProcedure, "", `{}`); status != http.StatusOK || answer != `{"role":"admin"}` {

@@ -37,6 +37,8 @@ func NewHandler(c Config) http.Handler {
 	mux.Handle(controlv1connect.NewRolloutServiceHandler(s, options...))
 	mux.Handle(controlv1connect.NewTokenServiceHandler(s, options...))
 	mux.Handle(controlv1connect.NewSettingsServiceHandler(s, options...))
+	mux.Handle(controlv1connect.NewHealthServiceHandler(s, options...))
+	mux.Handle(controlv1connect.NewAuditServiceHandler(s, options...))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("GET /readyz", s.ready)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelWarn)}))

@@ -44,6 +44,9 @@ type Config struct {
 	Settings Settings
 	Lag      func(context.Context) (time.Duration, error)      // of the cleanup
 	Fleet    func(context.Context) (controlplane.Fleet, error) // as its nodes' heartbeats have it
+	Health   func(context.Context) controlplane.HealthDocument // as the watch has it
+	Diagnose func(context.Context) []controlplane.Check        // of how all is set up
+	Audit    controlplane.AuditLog
 	Metrics  prometheus.Gatherer
 	Log      *slog.Logger
 

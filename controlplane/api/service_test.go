@@ -67,16 +67,26 @@ var run = controlplane.CleanupRun{
 
 // fixture serves the API with everything it needs in memory.
 type fixture struct {
-	schedule *schedule
-	rollouts rollouts
-	settings settings
-	lagErr   error
-	fleet    controlplane.Fleet
-	fleetErr error
-	log      bytes.Buffer
-	url      string
-	http     *http.Client
-	client   controlv1connect.ControlServiceClient
+	health controlplane.HealthDocument
+	checks []controlplane.Check
+
+	auditAsked [2]int64
+	schedule   *schedule
+	rollouts   rollouts
+	settings   settings
+	lagErr     error
+	fleet      controlplane.Fleet
+	fleetErr   error
+	log        bytes.Buffer
+	url        string
+	http       *http.Client
+	client     controlv1connect.ControlServiceClient
+}
+
+// Audit implements controlplane.AuditLog.
+func (f *fixture) Audit(_ context.Context, before int64, rows int) ([]controlplane.AuditRecord, error) {
+	f.auditAsked = [2]int64{before, int64(rows)}
+	return []controlplane.AuditRecord{{Row: 9, At: at, AuditEntry: controlplane.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "r"}, Action: "cleanup.pause", Subject: "job\xfe", Before: "{}", After: "[]"}}}, f.fleetErr
 }
 
 func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
@@ -90,6 +100,9 @@ func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
 		Settings: &f.settings,
 		Lag:      func(context.Context) (time.Duration, error) { return 3 * time.Second, f.lagErr },
 		Fleet:    func(context.Context) (controlplane.Fleet, error) { return f.fleet, f.fleetErr },
+		Audit:    f,
+		Health:   func(context.Context) controlplane.HealthDocument { return f.health },
+		Diagnose: func(context.Context) []controlplane.Check { return f.checks },
 		Metrics:  registry, Log: slog.New(slog.NewTextHandler(&f.log, nil)), AllowedHosts: []string{"weir.example"},
 	}))
 	t.Cleanup(server.Close)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -11,7 +13,10 @@ import (
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 )
 
-var _ controlplane.AuditStore = (*Store)(nil)
+var (
+	_ controlplane.AuditStore = (*Store)(nil)
+	_ controlplane.AuditLog   = (*Store)(nil)
+)
 
 // InsertAudit adds a row to the audit log, unless one with the same ID is there.
 func (s *Store) InsertAudit(ctx context.Context, e controlplane.AuditEntry) error {
@@ -36,4 +41,23 @@ func insertAudit(ctx context.Context, q *queries, e controlplane.AuditEntry) err
 		AfterState:  e.After,
 		WriteID:     sql.NullString{String: e.ID, Valid: e.ID != ""},
 	})
+}
+
+// Audit returns at most rows entries with an id below before, newest first.
+func (s *Store) Audit(ctx context.Context, before int64, rows int) ([]controlplane.AuditRecord, error) {
+	found, err := s.queries.AuditList(ctx, controlplanedb.AuditListParams{BeforeID: uint64(before), Limit: int32(rows)})
+	if err != nil {
+		return nil, fmt.Errorf("read the audit log: %w", explain(err))
+	}
+	var records []controlplane.AuditRecord
+	for _, f := range found {
+		records = append(records, controlplane.AuditRecord{
+			Row: int64(f.ID), At: time.UnixMilli(int64(f.At)),
+			AuditEntry: controlplane.AuditEntry{
+				By:     controlplane.By{Actor: f.Actor, Reason: f.Reason},
+				Action: f.Action, Subject: string(f.Subject), Before: f.BeforeState, After: f.AfterState,
+			},
+		})
+	}
+	return records, nil
 }

@@ -65,6 +65,27 @@ func TestInsertAuditKeepsEveryByte(t *testing.T) {
 	}
 }
 
+// The log is read newest first, in pages.
+func TestAudit(t *testing.T) {
+	store, _ := migrated(t)
+	var want []controlplane.AuditEntry
+	for _, subject := range []string{"a", "b", "c"} {
+		e := controlplane.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "because"}, Action: "cleanup.pause", Subject: subject, Before: "{}", After: "[]"}
+		if err := store.InsertAudit(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+		want = append([]controlplane.AuditEntry{e}, want...)
+	}
+	first, err := controlplane.ListAudit(t.Context(), store, 0, 2)
+	if err != nil || len(first) != 2 || first[0].AuditEntry != want[0] || first[1].AuditEntry != want[1] || time.Since(first[0].At).Abs() > time.Minute {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	rest, err := controlplane.ListAudit(t.Context(), store, first[1].Row, 2)
+	if err != nil || len(rest) != 1 || rest[0].AuditEntry != want[2] {
+		t.Errorf("%+v, %v", rest, err)
+	}
+}
+
 // An error about the DSN "does not repeat it: it may hold a password".
 func TestOpenRefusesABadDSNWithoutRepeatingIt(t *testing.T) {
 	for _, dsn := range []string{"weir:s3cret@tcp(127.0.0.1:3306", "weir:s3cret@tcp(127.0.0.1:3306)/", "weir:s3cret@127.0.0.1/weir", "weir:s3cret@tcp(h)/weir?tls=s3cret", "weir:s3cret@tcp(h)/weir?timeout=s3cret", "s3cret"} {

@@ -25,7 +25,7 @@ const (
 // steps is journaled.
 func cleanupJob(cleanup *controlplane.Cleanup, steps *stepper, metrics *controlplane.Metrics) Job {
 	return Job{
-		Run: func(ctx restate.Context) (Report, error) {
+		Run: func(ctx restate.ObjectContext) (Report, error) {
 			r, err := controlplane.RunCleanup(&durableCleanup{ctx: ctx, steps: steps, cleanup: cleanup})
 			return Report{
 				Counts:   map[string]int64{countRows: r.Rows, countBatches: int64(r.Batches), countDeadNodes: r.DeadNodes},

@@ -13,7 +13,10 @@ import (
 // CronService is the object's name in Restate; its keys are names of jobs.
 const CronService = "WeirCron"
 
-const stateKey = "state"
+const (
+	stateKey    = "state"
+	documentKey = "document" // what a job keeps for itself
+)
 
 // The job's intervals and clocks on the wire.
 type (
@@ -56,7 +59,8 @@ func (c *cron) definition() restate.ServiceDefinition {
 		Handler("Resume", restate.NewObjectHandler(c.resume)).
 		Handler("TriggerNow", restate.NewObjectHandler(c.triggerNow)).
 		Handler("Tick", restate.NewObjectHandler(c.tick, restate.WithIngressPrivate(true))).
-		Handler("Status", restate.NewObjectSharedHandler(c.status, restate.WithJournalRetention(0)))
+		Handler("Status", restate.NewObjectSharedHandler(c.status, restate.WithJournalRetention(0))).
+		Handler("Document", restate.NewObjectSharedHandler(c.document, restate.WithJournalRetention(0)))
 }
 
 // start begins a chain where there is none, or one with another interval. On a paused
@@ -181,6 +185,21 @@ func (c *cron) tick(ctx restate.ObjectContext, t Tick) (restate.Void, error) {
 // status is a snapshot. It waits for nobody.
 func (c *cron) status(ctx restate.ObjectSharedContext, _ restate.Void) (State, error) {
 	return c.load(ctx)
+}
+
+// document is what the job keeps for itself, null before there is one.
+func (c *cron) document(ctx restate.ObjectSharedContext, _ restate.Void) (json.RawMessage, error) {
+	if _, err := c.load(ctx); err != nil {
+		return nil, err
+	}
+	document, terminal := restate.Get[json.RawMessage](ctx, documentKey)
+	if terminal != nil {
+		return nil, terminal
+	}
+	if document == nil {
+		return json.RawMessage("null"), nil
+	}
+	return document, nil
 }
 
 // run runs the job. An error is for Restate, to try again; the job's own is in the run.

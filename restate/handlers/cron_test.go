@@ -112,7 +112,7 @@ func TestWorkLeftBehindIsDoneAtOnce(t *testing.T) {
 	c := newCluster(t, Options{}, func(s *stepper) map[string]Job {
 		job := n.job(s)
 		run := job.Run
-		job.Run = func(ctx restate.Context) (Report, error) {
+		job.Run = func(ctx restate.ObjectContext) (Report, error) {
 			r, err := run(ctx)
 			left, err2 := step(ctx, s, "is work left", func(context.Context) (bool, error) { return n.count() < 4, nil })
 			r.More = left
@@ -228,7 +228,7 @@ func TestErrorsAreRecorded(t *testing.T) {
 	finished := make(chan bool, 100)
 	c := newCluster(t, Options{StepRetryMax: 300 * time.Millisecond}, func(s *stepper) map[string]Job {
 		return map[string]Job{"n": {
-			Run: func(ctx restate.Context) (Report, error) {
+			Run: func(ctx restate.ObjectContext) (Report, error) {
 				_, err := step(ctx, s, "fail", func(context.Context) (int, error) { return 0, errors.New("table is gone") })
 				return Report{Counts: map[string]int64{"rows": 3}, More: true}, err
 			},

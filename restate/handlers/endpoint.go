@@ -29,10 +29,11 @@ const (
 	invocationType = "application/vnd.restate.invocation.v5"
 )
 
-// Options are what the handlers work with. Cleanup, Rollouts, Audit, Metrics and Log are
-// required.
+// Options are what the handlers work with. Cleanup, Watch, Rollouts, Audit, Metrics and
+// Log are required.
 type Options struct {
 	Cleanup  *controlplane.Cleanup
+	Watch    *controlplane.Watch
 	Rollouts *controlplane.RolloutWork
 	Audit    controlplane.AuditStore
 	Metrics  *controlplane.Metrics
@@ -71,7 +72,10 @@ type Endpoint struct {
 // NewEndpoint returns the handlers, not yet served.
 func NewEndpoint(o Options) (*Endpoint, error) {
 	return newEndpoint(o, func(steps *stepper) map[string]Job {
-		return map[string]Job{CleanupJob: cleanupJob(o.Cleanup, steps, o.Metrics)}
+		return map[string]Job{
+			CleanupJob: cleanupJob(o.Cleanup, steps, o.Metrics),
+			WatchJob:   watchJob(o.Watch, steps),
+		}
 	})
 }
 

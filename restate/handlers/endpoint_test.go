@@ -143,7 +143,7 @@ func TestRegisteredOptions(t *testing.T) {
 	for _, h := range cron.Handlers {
 		open[h.Name] = h.Public
 	}
-	want := map[string]bool{"Start": true, "Ensure": true, "Pause": true, "Resume": true, "TriggerNow": true, "Status": true, "Tick": false}
+	want := map[string]bool{"Start": true, "Ensure": true, "Pause": true, "Resume": true, "TriggerNow": true, "Status": true, "Document": true, "Tick": false}
 	if !maps.Equal(open, want) {
 		t.Errorf("handlers %v, want %v", open, want)
 	}

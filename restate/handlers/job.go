@@ -8,7 +8,8 @@ import (
 type Job struct {
 	// Run does the work. It is a handler: see the package's documentation. A terminal
 	// error is recorded beside the report; any other makes Restate run it again.
-	Run func(ctx restate.Context) (Report, error)
+	// It may keep one document of its own in the object, under documentKey.
+	Run func(ctx restate.ObjectContext) (Report, error)
 
 	// Finished is called when a run is over: once, or more often after a crash. May be nil.
 	Finished func(failed bool)

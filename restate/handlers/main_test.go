@@ -227,7 +227,7 @@ type counter struct {
 }
 
 func (n *counter) job(s *stepper) Job {
-	return Job{Run: func(ctx restate.Context) (Report, error) {
+	return Job{Run: func(ctx restate.ObjectContext) (Report, error) {
 		_, err := step(ctx, s, "count", func(context.Context) (int, error) {
 			n.mu.Lock()
 			defer n.mu.Unlock()

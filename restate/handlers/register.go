@@ -1,24 +1,14 @@
 package handlers
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
-	"strings"
-
-	"github.com/weirhq/weir/controlplane"
 )
 
-const (
-	// fingerprintKey is where a deployment's metadata in Restate keeps the fingerprint
-	// of the handlers that were discovered.
-	fingerprintKey = "weir-handlers"
-
-	adminAnswerBytesMax = 4 << 20
-)
+// fingerprintKey is where a deployment's metadata in Restate keeps the fingerprint of
+// the handlers that were discovered.
+const fingerprintKey = "weir-handlers"
 
 // Registered is what a registration did.
 type Registered string
@@ -42,16 +32,15 @@ const (
 //
 // Not safe for use by several goroutines.
 type Registrar struct {
-	admin       string // URL of the admin API, without a slash at the end
+	admin       *Admin
 	uri         string
 	fingerprint string
-	client      *http.Client
 	settled     bool
 }
 
 // NewRegistrar returns a registrar for the endpoint that Restate reaches at uri.
 func NewRegistrar(client *http.Client, admin, uri, fingerprint string) *Registrar {
-	return &Registrar{admin: strings.TrimRight(admin, "/"), uri: uri, fingerprint: fingerprint, client: client}
+	return &Registrar{admin: NewAdmin(client, admin), uri: uri, fingerprint: fingerprint}
 }
 
 type registration struct {
@@ -100,34 +89,6 @@ func (r *Registrar) post(ctx context.Context, force bool, answer *deployment) (s
 	}, answer)
 }
 
-// call makes one call of the admin API. Every answer but 2xx is an error.
 func (r *Registrar) call(ctx context.Context, method, path string, in, out any) (status int, err error) {
-	var body bytes.Buffer
-	if in != nil {
-		if err := json.NewEncoder(&body).Encode(in); err != nil {
-			return 0, err
-		}
-	}
-	req, err := http.NewRequestWithContext(ctx, method, r.admin+path, &body)
-	if err != nil {
-		return 0, fmt.Errorf("call Restate's admin API: %w", err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json")
-	res, err := r.client.Do(req)
-	if err != nil {
-		return 0, fmt.Errorf("%w: Restate's admin API does not answer (is restate-server running? see --restate-admin): %w", controlplane.ErrUnavailable, err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(res.Body, adminAnswerBytesMax))
-	if err != nil {
-		return 0, fmt.Errorf("%w: read the answer of Restate's admin API: %w", controlplane.ErrUnavailable, err)
-	}
-	if res.StatusCode/100 != 2 {
-		return 0, fmt.Errorf("restate's admin API refused to register %s (can Restate reach it? see --handlers-url): %s: %.500s", r.uri, res.Status, text)
-	}
-	if err := json.Unmarshal(text, out); err != nil {
-		return 0, fmt.Errorf("read the answer of Restate's admin API: %w", err)
-	}
-	return res.StatusCode, nil
+	return r.admin.call(ctx, fmt.Sprintf("to register %s (can Restate reach it? see --handlers-url)", r.uri), method, path, in, out)
 }

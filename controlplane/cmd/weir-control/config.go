@@ -45,6 +45,8 @@ type config struct {
 	CleanupBatchSlow time.Duration `default:"500ms" help:"A DELETE that takes longer halves the next (1ms to 1m)."`
 	CleanupRunTime   time.Duration `default:"30s" help:"Time in DELETEs after which a cleanup makes no more (1s to 10m)."`
 
+	WatchInterval time.Duration `default:"30s" help:"Time between two looks at the health of the fleet and of what it stands on (1s to 10m)."`
+
 	NodeLiveWithin time.Duration `default:"30s" help:"A node not heard of for longer is listed as not live (1s to 24h)."`
 	NodeDeadAfter  time.Duration `default:"24h" help:"The heartbeat of a node not heard of for longer is deleted (1m to 2160h)."`
 
@@ -71,6 +73,7 @@ func (c *config) validate() error {
 		validURL("restate-ingress", c.RestateIngress),
 		validURL("restate-admin", c.RestateAdmin),
 		validSpan("cleanup-interval", c.CleanupInterval, time.Second, time.Hour),
+		validSpan("watch-interval", c.WatchInterval, time.Second, 10*time.Minute),
 		validSpan("node-live-within", c.NodeLiveWithin, time.Second, 24*time.Hour),
 		validSpan("drain-timeout", c.DrainTimeout, 0, 10*time.Minute),
 		c.cleanup().Validate(),

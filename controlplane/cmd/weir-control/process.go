@@ -72,13 +72,25 @@ func (p *process) build() error {
 	if err != nil {
 		return err
 	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	p.restate = &http.Client{Transport: transport}
+	client := handlers.NewClient(p.restate, p.config.RestateIngress)
+	fleet := func(ctx context.Context) (controlplane.Fleet, error) {
+		return controlplane.ListFleet(ctx, steps, p.config.NodeLiveWithin)
+	}
+	watch := controlplane.NewWatch(controlplane.DefaultWatchConfig(), controlplane.WatchSources{
+		Fleet: fleet, Tunings: steps.NewestTunings, Lag: cleanup.Lag,
+		Cleanup:     handlers.CleanupClient{Client: client}.Status,
+		Rollout:     handlers.RolloutClient{Client: client}.UnderWay,
+		Invocations: handlers.NewAdmin(p.restate, p.config.RestateAdmin).Troubled,
+	})
 	rollouts := controlplane.NewRolloutWork(steps, p.config.NodeLiveWithin)
 	simulator, err := preview.NewRunner("")
 	if err != nil {
 		return err
 	}
 	p.endpoint, err = handlers.NewEndpoint(handlers.Options{
-		Cleanup: cleanup, Rollouts: rollouts,
+		Cleanup: cleanup, Watch: watch, Rollouts: rollouts,
 		Audit: steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey,
 	})
 	if err != nil {
@@ -92,18 +104,18 @@ func (p *process) build() error {
 	if err != nil {
 		return fmt.Errorf("api-admin-token-file: %w", err)
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	p.restate = &http.Client{Transport: transport}
-	client := handlers.NewClient(p.restate, p.config.RestateIngress)
+	health := &controlplane.HealthReader{Stored: client.Health, Watch: watch, Every: p.config.WatchInterval, Now: time.Now}
 	p.api = api.NewServer(api.NewHandler(api.Config{
 		Cleanup:  handlers.CleanupClient{Client: client},
 		Rollouts: handlers.RolloutClient{Client: client},
 		Previews: controlplane.NewPreview(simulator, rollouts),
 		Settings: controlplane.NewSettings(steps),
 		Tokens:   tokens, RequireTokens: p.config.APIAuth == "token",
-		Lag: cleanup.Lag,
-		Fleet: func(ctx context.Context) (controlplane.Fleet, error) {
-			return controlplane.ListFleet(ctx, steps, p.config.NodeLiveWithin)
+		Lag: cleanup.Lag, Fleet: fleet, Health: health.Health, Audit: steps,
+		Diagnose: func(ctx context.Context) []controlplane.Check {
+			return controlplane.Diagnose(ctx, map[string]controlplane.Examiner{
+				"nodes": controlplane.ExamineNodes(fleet, controlplane.DefaultWatchConfig()),
+			})
 		},
 		Metrics: registry, Log: p.log, AllowedHosts: p.config.APIAllowedHosts,
 	}), p.log)
@@ -114,7 +126,7 @@ func (p *process) build() error {
 	keeper := &handlers.Keeper{
 		Registrar: handlers.NewRegistrar(p.restate, p.config.RestateAdmin, p.handlersURL(), p.endpoint.Fingerprint()),
 		Client:    client,
-		Jobs:      map[string]time.Duration{handlers.CleanupJob: p.config.CleanupInterval},
+		Jobs:      map[string]time.Duration{handlers.CleanupJob: p.config.CleanupInterval, handlers.WatchJob: p.config.WatchInterval},
 		Every:     keepEvery,
 		Metrics:   metrics,
 		Log:       p.log,
@@ -131,6 +143,7 @@ func (p *process) build() error {
 	})
 	p.work.Go(func() { watchFleet(p.ctx, p.config.NodeLiveWithin, steps, metrics) })
 	p.work.Go(func() { watchRollouts(p.ctx, handlers.RolloutClient{Client: client}, metrics) })
+	p.work.Go(func() { watchHealth(p.ctx, health, metrics, p.log) })
 	p.log.Info("serving", "api", p.apiListener.Addr().String(), "handlers", p.handlersListener.Addr().String(), "version", version())
 	return nil
 }
@@ -232,5 +245,23 @@ func watchMySQL(ctx context.Context, cleanup *controlplane.Cleanup, metrics *con
 		}
 		down = err != nil
 		return err
+	})
+}
+
+// watchHealth keeps the metrics of the watch's findings, and logs each change for the
+// worse or the better of the whole once.
+func watchHealth(ctx context.Context, health *controlplane.HealthReader, metrics *controlplane.Metrics, log *slog.Logger) {
+	was := controlplane.SeverityOK
+	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
+		d := health.Health(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		metrics.Health(d)
+		if d.Overall != was {
+			was = d.Overall
+			log.Info("health has changed", "overall", d.Overall, "findings", len(d.Findings), "see", "weirctl health")
+		}
+		return nil
 	})
 }

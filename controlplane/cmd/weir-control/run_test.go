@@ -33,6 +33,7 @@ type running struct {
 	stop   context.CancelFunc
 	exited chan int
 	url    string
+	http   *http.Client
 	client controlv1connect.ControlServiceClient
 
 	mu  sync.Mutex
@@ -79,7 +80,8 @@ func startControl(t *testing.T, args ...string) *running {
 	})
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	r.client = controlv1connect.NewControlServiceClient(&http.Client{Transport: transport}, r.url)
+	r.http = &http.Client{Transport: transport}
+	r.client = controlv1connect.NewControlServiceClient(r.http, r.url)
 	return r
 }
 
@@ -144,7 +146,7 @@ func TestServesBeforeWhatItNeeds(t *testing.T) {
 		}
 	}
 	t.Setenv("WEIR_MYSQL_DSN", mysql.DSN("weir"))
-	r := startControl(t, "--restate-ingress", restate.IngressURL(), "--restate-admin", restate.AdminURL(), "--cleanup-interval", "1s")
+	r := startControl(t, "--restate-ingress", restate.IngressURL(), "--restate-admin", restate.AdminURL(), "--cleanup-interval", "1s", "--watch-interval", "1s")
 
 	status := func() (*controlv1.CleanupStatus, error) {
 		answer, err := r.client.CleanupStatus(t.Context(), connect.NewRequest(&controlv1.CleanupStatusRequest{}))
@@ -162,6 +164,9 @@ func TestServesBeforeWhatItNeeds(t *testing.T) {
 	if code, body := r.ready(); code != http.StatusServiceUnavailable || strings.Contains(body, `"ok"`) {
 		t.Errorf("ready with both down: %d %s", code, body)
 	}
+	wantHealth(t, r, func(h *controlv1.Health) bool {
+		return h.GetLive() && h.GetOverall() == "critical" && strings.Contains(fmt.Sprint(h), "mysql_down") && strings.Contains(fmt.Sprint(h), "restate_down")
+	})
 
 	if err := restate.Restart(t.Context()); err != nil {
 		t.Fatal(err)
@@ -189,6 +194,7 @@ func TestServesBeforeWhatItNeeds(t *testing.T) {
 		}
 		return err
 	})
+	wantHealth(t, r, func(h *controlv1.Health) bool { return !h.GetLive() && h.GetOverall() == "ok" })
 	if _, err := r.client.CleanupPause(t.Context(), connect.NewRequest(&controlv1.CleanupPauseRequest{Actor: "ann", Reason: "deploy"})); err != nil {
 		t.Fatal(err)
 	}
@@ -223,6 +229,19 @@ func TestServesBeforeWhatItNeeds(t *testing.T) {
 	if log := r.logged(); strings.Contains(log, mysql.DSN("weir")) {
 		t.Errorf("the DSN is in the log:\n%s", log)
 	}
+}
+
+// wantHealth waits for a health document.
+func wantHealth(t *testing.T, r *running, holds func(*controlv1.Health) bool) {
+	t.Helper()
+	client := controlv1connect.NewHealthServiceClient(r.http, r.url)
+	eventually(t, "the health", func() error {
+		answer, err := client.GetHealth(t.Context(), connect.NewRequest(&controlv1.GetHealthRequest{}))
+		if err == nil && !holds(answer.Msg.GetHealth()) {
+			err = fmt.Errorf("%v", answer.Msg.GetHealth())
+		}
+		return err
+	})
 }
 
 // migrated waits for the tables and returns a handle.

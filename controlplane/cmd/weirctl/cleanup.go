@@ -9,15 +9,17 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-type cleanupStatus struct{}
+type cleanupStatus struct{ again }
 
 // Run shows the schedule and its history.
-func (cleanupStatus) Run(c *call) error {
-	answer, err := c.api.CleanupStatus(c.ctx, connect.NewRequest(&controlv1.CleanupStatusRequest{}))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) { c.writeStatus(w, answer.Msg.GetStatus()) })
+func (s cleanupStatus) Run(c *call) error {
+	return s.look(c, func(c *call) error {
+		answer, err := c.api.CleanupStatus(c.ctx, connect.NewRequest(&controlv1.CleanupStatusRequest{}))
+		if err != nil {
+			return err
+		}
+		return c.print(answer.Msg, func(w io.Writer) { c.writeStatus(w, answer.Msg.GetStatus()) })
+	})
 }
 
 type cleanupRun struct{ by }

@@ -13,15 +13,17 @@ import (
 // skewWorthTellingMs is a difference of clocks that decisions start to feel.
 const skewWorthTellingMs = 1000
 
-type fleet struct{}
+type fleet struct{ again }
 
 // Run lists the nodes.
-func (fleet) Run(c *call) error {
-	answer, err := c.api.Fleet(c.ctx, connect.NewRequest(&controlv1.FleetRequest{}))
-	if err != nil {
-		return err
-	}
-	return c.print(answer.Msg, func(w io.Writer) { writeFleet(w, answer.Msg) })
+func (f fleet) Run(c *call) error {
+	return f.look(c, func(c *call) error {
+		answer, err := c.api.Fleet(c.ctx, connect.NewRequest(&controlv1.FleetRequest{}))
+		if err != nil {
+			return err
+		}
+		return c.print(answer.Msg, func(w io.Writer) { writeFleet(w, answer.Msg) })
+	})
 }
 
 func writeFleet(w io.Writer, f *controlv1.FleetResponse) {

@@ -23,6 +23,8 @@ const (
 	exitUsage       = 2
 	exitUnreachable = 3
 	exitUnavailable = 4
+	exitWarning     = 5
+	exitCritical    = 6
 )
 
 const description = `Shows and steers a Weir fleet through the API of weir-control.
@@ -34,6 +36,8 @@ Exit codes:
   2  the command or one of its values is wrong
   3  the API cannot be reached: is weir-control running, is --api right?
   4  the API answers, but MySQL or Restate behind it does not
+  5  health or doctor found something that needs a look
+  6  health or doctor found something that does not work
 
 With --json the answer is the API's own, in its JSON form: numbers of 64 bits are
 strings, times are Unix milliseconds. Errors go to stderr in either form.`
@@ -77,6 +81,9 @@ type cli struct {
 		Revoke tokenRevoke `cmd:"" help:"End a token."`
 		List   tokenList   `cmd:"" help:"All tokens, revoked ones too."`
 	} `cmd:"" help:"Who may call the API, and as what."`
+	Health   health         `cmd:"" help:"What is wrong with the fleet and what it stands on, since when, and what to do. The exit code is the worst of it."`
+	Doctor   doctor         `cmd:"" help:"Check how MySQL, Redis, Restate and the nodes are set up. The exit code is the worst of it."`
+	Audit    auditList      `cmd:"" help:"What was changed, by whom and why, newest first."`
 	Simulate simulate       `cmd:"" help:"Predict what a tuning would do to a fleet of any shape."`
 	Fleet    fleet          `cmd:"" help:"The nodes of all regions, as their heartbeats describe them."`
 	Version  versionCommand `cmd:"" help:"Print the version of weirctl."`
@@ -104,6 +111,8 @@ type call struct {
 	rollouts controlv1connect.RolloutServiceClient
 	tokens   controlv1connect.TokenServiceClient
 	settings controlv1connect.SettingsServiceClient
+	health   controlv1connect.HealthServiceClient
+	audit    controlv1connect.AuditServiceClient
 	json     bool
 }
 
@@ -151,6 +160,8 @@ func run(ctx context.Context, args []string, t terminal) (code int) {
 		rollouts: controlv1connect.NewRolloutServiceClient(client, c.API),
 		tokens:   controlv1connect.NewTokenServiceClient(client, c.API),
 		settings: controlv1connect.NewSettingsServiceClient(client, c.API),
+		health:   controlv1connect.NewHealthServiceClient(client, c.API),
+		audit:    controlv1connect.NewAuditServiceClient(client, c.API),
 	})
 	if err != nil {
 		area, _, _ := strings.Cut(command.Command(), " ")
@@ -183,8 +194,11 @@ type told struct {
 	hint string
 }
 
+// Unwrap is the error that is told.
+func (t *told) Unwrap() error { return t.error }
+
 // look are the commands that show what there is.
-var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout history", "simulate": "rollout history", "token": "token list", "override": "override list", "namespace": "namespace list", "fleet": "fleet"}
+var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout history", "simulate": "rollout history", "token": "token list", "override": "override list", "namespace": "namespace list", "fleet": "fleet", "health": "health", "doctor": "doctor", "audit": "audit"}
 
 // explain gives an error its exit code, and says what to do next.
 func explain(ctx context.Context, err error, api, area string) (code int, hint string) {

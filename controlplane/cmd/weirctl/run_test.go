@@ -58,6 +58,9 @@ type world struct {
 	rollouts rollouts
 	previews previews
 	shelf    shelf
+	health   controlplane.HealthDocument
+	checks   []controlplane.Check
+	audit    []controlplane.AuditRecord
 	url      string
 
 	stdout, stderr bytes.Buffer
@@ -80,12 +83,25 @@ func newWorldThat(t *testing.T, asks bool) *world {
 		Settings: &w.shelf,
 		Lag:      func(context.Context) (time.Duration, error) { return w.lag, w.lagErr },
 		Fleet:    func(context.Context) (controlplane.Fleet, error) { return w.fleet, w.schedule.err },
+		Health:   func(context.Context) controlplane.HealthDocument { return w.health },
+		Diagnose: func(context.Context) []controlplane.Check { return w.checks },
+		Audit:    w,
 		Metrics:  prometheus.NewRegistry(),
 		Log:      slog.New(slog.DiscardHandler),
 	}))
 	t.Cleanup(server.Close)
 	w.url = server.URL
 	return w
+}
+
+// Audit implements controlplane.AuditLog.
+func (w *world) Audit(_ context.Context, before int64, rows int) (page []controlplane.AuditRecord, err error) {
+	for _, r := range w.audit {
+		if r.Row < before && len(page) < rows {
+			page = append(page, r)
+		}
+	}
+	return page, nil
 }
 
 // run runs weirctl as os-user.
@@ -270,7 +286,7 @@ func TestHelpDocumentsExitCodes(t *testing.T) {
 	if code := w.run(t, "--help"); code != exitOK {
 		t.Errorf("exit %d", code)
 	}
-	for _, words := range []string{"0  done", "1  it failed", "2  the command", "3  the API cannot be reached", "4  the API answers", "http://127.0.0.1:7080", "WEIR_API"} {
+	for _, words := range []string{"0  done", "1  it failed", "2  the command", "3  the API cannot be reached", "4  the API answers", "5  health or doctor", "6  health or doctor", "http://127.0.0.1:7080", "WEIR_API"} {
 		if !strings.Contains(w.stdout.String(), words) {
 			t.Errorf("--help does not say %q:\n%s", words, w.stdout.String())
 		}

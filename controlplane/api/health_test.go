@@ -1,0 +1,36 @@
+package api
+
+import (
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirhq/weir/controlplane"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+)
+
+// Every field of a finding and of a check is told, in text that protobuf takes.
+func TestHealthCalls(t *testing.T) {
+	f := serve(t)
+	f.health = controlplane.HealthDocument{
+		AtMs: 7, Overall: controlplane.SeverityCritical, LeftOut: 2, Live: true,
+		Findings: []controlplane.Finding{{Kind: controlplane.FindingRegionDark, Subject: "e\xfe", Severity: controlplane.SeverityCritical, What: "w", SinceMs: 5, Do: "d"}},
+		Settling: []controlplane.Finding{{Kind: controlplane.FindingTuningSkew}},
+	}
+	f.checks = []controlplane.Check{{Area: "mysql", Name: "version", Result: controlplane.CheckWarn, What: "w", Do: "d"}}
+	client := controlv1connect.NewHealthServiceClient(f.http, f.url)
+	health, err := client.GetHealth(t.Context(), connect.NewRequest(&controlv1.GetHealthRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantText(t, health.Msg, &controlv1.GetHealthResponse{Health: &controlv1.Health{
+		Overall: "critical", AtMs: 7, LeftOut: 2, Live: true,
+		Findings: []*controlv1.Finding{{Kind: "region_dark", Subject: "e\uFFFD", Severity: "critical", What: "w", SinceMs: 5, Advice: "d"}},
+	}})
+	checks, err := client.Diagnose(t.Context(), connect.NewRequest(&controlv1.DiagnoseRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantText(t, checks.Msg, &controlv1.DiagnoseResponse{Checks: []*controlv1.Check{{Area: "mysql", Name: "version", Result: "warn", What: "w", Advice: "d"}}})
+}

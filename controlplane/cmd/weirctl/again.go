@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"connectrpc.com/connect"
+)
+
+// troubledMax is how many looks in a row may go unanswered, while watching.
+const troubledMax = 10
+
+// again is whether a command looks once or until it is interrupted.
+type again struct {
+	Watch bool          `help:"Look again and again, until interrupted."`
+	Every time.Duration `default:"5s" help:"Time between two looks of --watch."`
+}
+
+// look shows once, or again and again. What does not answer for a while is looked for
+// again, unless it is the first look: then something is wrong with how it is called. An
+// interrupt ends as the last look did.
+func (a again) look(c *call, show func(*call) error) error {
+	if !a.Watch {
+		return show(c)
+	}
+	tick := time.NewTicker(max(a.Every, 10*time.Millisecond))
+	defer tick.Stop()
+	for looks, troubled := 0, 0; ; looks++ {
+		if looks > 0 && !c.json {
+			_, _ = fmt.Fprintf(c.stdout, "\n%s\n", moment(c.now().UnixMilli()))
+		}
+		err := a.once(c, show)
+		switch {
+		case c.patient.Err() != nil && !verdict(err):
+			return nil
+		case connect.CodeOf(err) == connect.CodeUnavailable && troubled < troubledMax && looks > 0:
+			troubled++
+			c.fail(err, exitUnreachable, "")
+		case err != nil && !verdict(err):
+			return err
+		default:
+			troubled = 0
+		}
+		select {
+		case <-tick.C:
+		case <-c.patient.Done():
+			if verdict(err) {
+				return err
+			}
+			return nil
+		}
+	}
+}
+
+// once is one look, with a time limit of its own.
+func (a again) once(c *call, show func(*call) error) error {
+	ctx, cancel := context.WithTimeout(c.patient, callTimeout)
+	defer cancel()
+	one := *c
+	one.ctx = ctx
+	return show(&one)
+}
+
+// head writes a line that says how things stand, before a table.
+func head(w io.Writer, format string, args ...any) {
+	_, _ = fmt.Fprintf(w, format+"\n", args...)
+}

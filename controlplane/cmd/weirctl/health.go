@@ -1,0 +1,103 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"connectrpc.com/connect"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+type health struct{ again }
+
+// Run shows what the watch finds wrong. The exit code is the worst of it.
+func (h health) Run(c *call) error {
+	return h.look(c, func(c *call) error {
+		answer, err := c.health.GetHealth(c.ctx, connect.NewRequest(&controlv1.GetHealthRequest{}))
+		if err != nil {
+			return err
+		}
+		d := answer.Msg.GetHealth()
+		if err := c.print(answer.Msg, func(w io.Writer) { c.writeHealth(w, d) }); err != nil {
+			return err
+		}
+		return judge(d.GetOverall(), "the health of the fleet is "+d.GetOverall(), "What to do stands below each finding.")
+	})
+}
+
+// errFound is wrapped by what a command found, as opposed to what went wrong with it.
+var errFound = errors.New("found")
+
+// found is a verdict with its exit code.
+type found struct{ text string }
+
+func (f found) Error() string { return f.text }
+func (f found) Unwrap() error { return errFound }
+
+// verdict tells whether a command did its work and found something.
+func verdict(err error) bool { return errors.Is(err, errFound) }
+
+// judge gives a finding its exit code.
+func judge(severity, text, hint string) error {
+	switch severity {
+	case "ok":
+		return nil
+	case "warning", "warn":
+		return &told{found{text}, exitWarning, hint}
+	}
+	return &told{found{text}, exitCritical, hint}
+}
+
+func (c *call) writeHealth(w io.Writer, d *controlv1.Health) {
+	head(w, "%s, looked at %s", plain(d.GetOverall()), c.ago(d.GetAtMs()))
+	if d.GetLive() {
+		head(w, "The watch on Restate has no fresh document: weir-control looked for this answer itself.")
+	}
+	for _, f := range d.GetFindings() {
+		subject := ""
+		if f.GetSubject() != "" {
+			subject = " " + plain(f.GetSubject())
+		}
+		_, _ = fmt.Fprintf(w, "\n%s  %s%s, since %s (%s)\n", plain(f.GetSeverity()), plain(f.GetKind()), subject, moment(f.GetSinceMs()), c.ago(f.GetSinceMs()))
+		_, _ = fmt.Fprintf(w, "  %s\n  -> %s\n", plain(f.GetWhat()), plain(f.GetAdvice()))
+	}
+	if n := d.GetLeftOut(); n > 0 {
+		head(w, "\n%s more than an answer holds are left out.", plural(n, "finding"))
+	}
+}
+
+type doctor struct{}
+
+// Run shows how everything is set up. The exit code is the worst of it.
+func (doctor) Run(c *call) error {
+	answer, err := c.health.Diagnose(c.ctx, connect.NewRequest(&controlv1.DiagnoseRequest{}))
+	if err != nil {
+		return err
+	}
+	worst := "ok"
+	for _, check := range answer.Msg.GetChecks() {
+		if r := check.GetResult(); r == "fail" || r == "warn" && worst == "ok" {
+			worst = r
+		}
+	}
+	if err := c.print(answer.Msg, func(w io.Writer) { writeChecks(w, answer.Msg.GetChecks()) }); err != nil {
+		return err
+	}
+	return judge(worst, "the doctor's worst result is "+worst, "What to do stands below the table.")
+}
+
+func writeChecks(w io.Writer, checks []*controlv1.Check) {
+	t := newTable(w)
+	t.row("RESULT", "AREA", "CHECK", "FOUND")
+	for _, check := range checks {
+		t.row(check.GetResult(), check.GetArea(), check.GetName(), check.GetWhat())
+	}
+	t.flush()
+	for _, check := range checks {
+		if check.GetAdvice() != "" {
+			_, _ = fmt.Fprintf(w, "\n%s  %s, %s\n  -> %s\n", plain(check.GetResult()), plain(check.GetArea()), plain(check.GetName()), plain(check.GetAdvice()))
+		}
+	}
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// The findings with since when and what to do; the worst is the exit code.
+func TestHealth(t *testing.T) {
+	w := newWorld(t)
+	w.health = controlplane.HealthDocument{Overall: controlplane.SeverityOK, AtMs: now.Add(-4 * time.Second).UnixMilli()}
+	w.want(t, w.run(t, "health"), exitOK, "ok, looked at 4s ago\n")
+	w.health = controlplane.HealthDocument{Overall: controlplane.SeverityCritical, AtMs: now.UnixMilli(), Live: true, LeftOut: 1, Findings: []controlplane.Finding{
+		{Kind: controlplane.FindingRegionDark, Subject: "eu", Severity: controlplane.SeverityCritical, What: "no node of eu is heard of", SinceMs: now.Add(-time.Minute).UnixMilli(), Do: "Look."},
+		{Kind: controlplane.FindingMySQLDown, Severity: controlplane.SeverityWarning, What: "a\nb", SinceMs: now.UnixMilli(), Do: "Start it."},
+	}}
+	w.want(t, w.run(t, "health"), exitCritical, `
+critical, looked at 0s ago
+The watch on Restate has no fresh document: weir-control looked for this answer itself.
+
+critical  region_dark eu, since 2026-01-02 15:03:05Z (1m ago)
+  no node of eu is heard of
+  -> Look.
+
+warning  mysql_down, since 2026-01-02 15:04:05Z (0s ago)
+  a b
+  -> Start it.
+
+1 finding more than an answer holds are left out.
+`)
+	w.health.Overall = controlplane.SeverityWarning
+	if code := w.run(t, "health", "--json"); code != exitWarning || !json.Valid(w.stdout.Bytes()) {
+		t.Errorf("exit %d, %s", code, w.stdout.String())
+	}
+}
+
+// The checks as a table, and what to do about those that are not ok.
+func TestDoctor(t *testing.T) {
+	w := newWorld(t)
+	w.checks = []controlplane.Check{{Area: "mysql", Name: "version", Result: controlplane.CheckOK, What: "10.11"}}
+	w.want(t, w.run(t, "doctor"), exitOK, `
+RESULT  AREA   CHECK    FOUND
+ok      mysql  version  10.11
+`)
+	w.checks = append(w.checks, controlplane.Check{Area: "redis", Name: "eviction", Result: controlplane.CheckWarn, What: "allkeys-lru", Do: "CONFIG SET maxmemory-policy noeviction."})
+	w.want(t, w.run(t, "doctor"), exitWarning, `
+RESULT  AREA   CHECK     FOUND
+ok      mysql  version   10.11
+warn    redis  eviction  allkeys-lru
+
+warn  redis, eviction
+  -> CONFIG SET maxmemory-policy noeviction.
+`)
+	w.checks = append(w.checks, controlplane.Check{Area: "mysql", Name: "x", Result: controlplane.CheckFail, What: "y", Do: "z"})
+	if code := w.run(t, "doctor", "--json"); code != exitCritical || !json.Valid(w.stdout.Bytes()) {
+		t.Errorf("exit %d, %s", code, w.stdout.String())
+	}
+}
+
+// interrupter ends a run at its nth write of a word.
+type interrupter struct {
+	bytes.Buffer
+	word string
+	left int
+	end  context.CancelFunc
+}
+
+func (i *interrupter) Write(b []byte) (int, error) {
+	if i.left -= strings.Count(string(b), i.word); i.left <= 0 {
+		i.end()
+	}
+	return i.Buffer.Write(b)
+}
+
+// "--watch looks again and again, until interrupted", and ends as the last look did;
+// an error at the first look ends it at once.
+func TestWatchLooksAgain(t *testing.T) {
+	w := newWorld(t)
+	w.health = controlplane.HealthDocument{Overall: controlplane.SeverityWarning, AtMs: now.UnixMilli()}
+	for word, tc := range map[string]struct {
+		args []string
+		code int
+	}{
+		"looked at":   {[]string{"health"}, exitWarning},
+		"no node has": {[]string{"fleet"}, exitOK},
+		"not started": {[]string{"cleanup", "status"}, exitOK},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		out := &interrupter{word: word, left: 3, end: cancel}
+		code := run(ctx, append([]string{"--api", w.url}, append(tc.args, "--watch", "--every", "10ms")...), terminal{stdout: out, stderr: &w.stderr, now: func() time.Time { return now }})
+		cancel()
+		if n := strings.Count(out.String(), word); code != tc.code || n < 3 || strings.Count(out.String(), "2026-01-02 15:04:05Z\n") < 2 {
+			t.Errorf("%v: exit %d, %d looks\n%s", tc.args, code, n, out.String())
+		}
+	}
+	w.schedule.err = fmt.Errorf("%w: away", controlplane.ErrUnavailable)
+	if code := w.run(t, "fleet", "--watch"); code != exitUnavailable {
+		t.Errorf("exit %d, %s", code, w.stderr.String())
+	}
+	w.schedule.err = errors.New("odd")
+	if code := w.run(t, "fleet", "--watch"); code != exitFailure {
+		t.Errorf("exit %d, %s", code, w.stderr.String())
+	}
+}

@@ -1,0 +1,102 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// CheckResult is what a check came to.
+type CheckResult string
+
+// Results, from the best to the worst.
+const (
+	CheckOK   CheckResult = "ok"
+	CheckWarn CheckResult = "warn" // it works, and will hurt some day
+	CheckFail CheckResult = "fail" // it does not work, or is open to others
+)
+
+// Check is one thing about how the system is set up.
+type Check struct {
+	Area   string // mysql, redis, restate, nodes or control
+	Name   string
+	Result CheckResult
+	What   string // what was found
+	Do     string // what to do; empty when it is ok
+}
+
+// Examiner checks one area. It never fails: what does not answer is what it finds.
+type Examiner func(context.Context) []Check
+
+// examineTimeout bounds an area: one that hangs must not hide the others.
+const examineTimeout = 10 * time.Second
+
+// Diagnose asks all examiners at once and answers in their order. An area that does
+// not answer in time is a failed check.
+func Diagnose(ctx context.Context, examiners map[string]Examiner) []Check {
+	ctx, cancel := context.WithTimeout(ctx, examineTimeout)
+	defer cancel()
+	var areas []string
+	for area := range examiners {
+		areas = append(areas, area)
+	}
+	slices.Sort(areas)
+	found := make([][]Check, len(areas))
+	var asking sync.WaitGroup
+	for i, area := range areas {
+		asking.Go(func() {
+			for _, c := range examiners[area](ctx) {
+				c.Area, c.What, c.Do = area, clip(c.What), clip(c.Do)
+				found[i] = append(found[i], c)
+			}
+		})
+	}
+	asking.Wait()
+	return slices.Concat(found...)
+}
+
+// ok is a check that found nothing to do.
+func ok(name, format string, args ...any) Check {
+	return Check{Name: name, Result: CheckOK, What: fmt.Sprintf(format, args...)}
+}
+
+// ExamineNodes checks clocks and builds by the nodes' heartbeats.
+func ExamineNodes(list func(context.Context) (Fleet, error), config WatchConfig) Examiner {
+	return func(ctx context.Context) []Check {
+		fleet, err := list(ctx)
+		if err != nil {
+			return []Check{{Name: "heartbeats", Result: CheckFail, What: err.Error(), Do: "See the checks of mysql."}}
+		}
+		live := filter(fleet.Nodes, func(n Node) bool { return n.Live })
+		if len(live) == 0 {
+			return []Check{{Name: "heartbeats", Result: CheckWarn, What: "no node is heard of", Do: "Start nodes with WEIR_MYSQL_DSN; they write a heartbeat within seconds of their start."}}
+		}
+		checks := []Check{ok("heartbeats", "%s heard of", countOf(len(live), "node is", "nodes are"))}
+		skew := worst(live, func(n Node) time.Duration { return n.ClockSkew.Abs() })
+		clocks := ok("clock skew", "at most %v between a node and the database", skew)
+		if skew >= config.SkewWarning {
+			off := filter(live, func(n Node) bool { return n.ClockSkew.Abs() >= config.SkewWarning })
+			clocks = Check{Name: "clock skew", Result: CheckWarn, What: fmt.Sprintf("up to %v between the database and %s", skew, names(off)), Do: "Let NTP run there, and on the database's machine if all nodes differ."}
+			if skew >= config.SkewCritical {
+				clocks.Result = CheckFail
+			}
+		}
+		return append(checks, clocks, buildCheck(live))
+	}
+}
+
+func buildCheck(live []Node) Check {
+	var builds []string
+	for _, n := range live {
+		if !slices.Contains(builds, n.Build) {
+			builds = append(builds, n.Build)
+		}
+	}
+	slices.Sort(builds)
+	if len(builds) <= 1 {
+		return ok("builds", "all nodes run %s", builds[0])
+	}
+	return Check{Name: "builds", Result: CheckWarn, What: fmt.Sprintf("nodes run %d builds: %.200q", len(builds), builds), Do: "Finish the upgrade: neighbouring versions understand each other, others need not."}
+}

@@ -1,0 +1,243 @@
+package controlplane
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// lookTimeout bounds a look.
+const lookTimeout = 6 * time.Second
+
+// WatchConfig says from where on something is a finding.
+type WatchConfig struct {
+	// LagWarning and LagCritical are how far behind the cleanup may be; default 15 min
+	// and 2 h.
+	LagWarning, LagCritical time.Duration
+	// DeadTold is how long a node that is gone is told of while others of its region
+	// live; default 1 h. One that was taken away for good looks the same.
+	DeadTold time.Duration
+	// SkewWarning and SkewCritical are how far a node's clock may be from the
+	// database's; default 1 s and 10 s.
+	SkewWarning, SkewCritical time.Duration
+	// StalledMin is how long a node may go without a flush or an import at least; the
+	// tuning's intervals can make it longer. Default 1 min.
+	StalledMin time.Duration
+	// RetriesMin is how often an invocation has failed before it is told of; default 3.
+	RetriesMin int
+}
+
+// DefaultWatchConfig are the defaults named at the fields.
+func DefaultWatchConfig() WatchConfig {
+	return WatchConfig{
+		LagWarning: 15 * time.Minute, LagCritical: 2 * time.Hour, DeadTold: time.Hour,
+		SkewWarning: time.Second, SkewCritical: 10 * time.Second, StalledMin: time.Minute, RetriesMin: 3,
+	}
+}
+
+// Invocation is one that Restate has trouble with.
+type Invocation struct {
+	ID      string
+	Target  string // service/key/handler
+	Paused  bool   // given up until a person resumes it; else it is backing off
+	Retries int
+	SinceMs int64 // when Restate last changed it
+	Failure string
+}
+
+// WatchSources are what a look asks. Each may fail: that is a finding, too. All
+// methods may be called at once.
+type WatchSources struct {
+	Fleet       func(context.Context) (Fleet, error)
+	Tunings     func(context.Context) ([]RegionTuning, error)
+	Lag         func(context.Context) (time.Duration, error)
+	Cleanup     func(context.Context) (CleanupStatus, error)
+	Rollout     func(context.Context) (*Rollout, error) // the one under way, or nil
+	Invocations func(context.Context) ([]Invocation, error)
+}
+
+// Watch looks at everything that a person would look at.
+type Watch struct {
+	config  WatchConfig
+	sources WatchSources
+}
+
+// NewWatch returns a watch.
+func NewWatch(config WatchConfig, sources WatchSources) *Watch {
+	return &Watch{config: config, sources: sources}
+}
+
+// Look never fails: what does not answer is what it finds. It asks everybody at once,
+// each for a bounded time.
+func (w *Watch) Look(ctx context.Context, now time.Time) Look {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	parts := []func(context.Context, *Look) error{w.lookAtNodes, w.lookAtCleanup, w.lookAtRollout, w.lookAtInvocations}
+	seen := make([]Look, len(parts))
+	var asking sync.WaitGroup
+	for i, part := range parts {
+		asking.Go(func() {
+			if err := part(ctx, &seen[i]); err != nil {
+				seen[i].add(troubleOf(err))
+			}
+		})
+	}
+	asking.Wait()
+	look := Look{AtMs: now.UnixMilli()}
+	for _, part := range seen {
+		look.Blind = append(look.Blind, part.Blind...)
+		for _, f := range part.Findings[:min(len(part.Findings), findingsMax)] {
+			f.What, f.Do = clip(f.What), clip(f.Do)
+			look.add(f)
+		}
+	}
+	return look
+}
+
+// sourceError is an error of a source that is not MySQL.
+type sourceError struct {
+	kind FindingKind
+	error
+}
+
+func troubleOf(err error) Finding {
+	var source sourceError
+	switch {
+	case errors.As(err, &source) && source.kind == FindingRestateAdminDown:
+		return Finding{
+			Kind: FindingRestateAdminDown, Severity: SeverityWarning, What: err.Error(),
+			Do: "Start restate-server, or correct --restate-admin of weir-control; invocations in trouble are not seen meanwhile.",
+		}
+	case errors.As(err, &source):
+		return restateDown(err)
+	}
+	return Finding{
+		Kind: FindingMySQLDown, Severity: SeverityCritical, What: err.Error(),
+		Do: "Start MySQL, or let this machine reach it. Nodes go on deciding by their region's counts; regions do not hear of one another meanwhile.",
+	}
+}
+
+func restateDown(err error) Finding {
+	return Finding{
+		Kind: FindingRestateDown, Severity: SeverityCritical, What: err.Error(),
+		Do: "Start restate-server, or correct --restate-ingress of weir-control. Nodes go on deciding; cleanup and rollouts stand still meanwhile.",
+	}
+}
+
+func (l *Look) add(f Finding) { l.Findings = append(l.Findings, f) }
+
+func (l *Look) blind(kinds ...FindingKind) { l.Blind = append(l.Blind, kinds...) }
+
+func (w *Watch) lookAtNodes(ctx context.Context, look *Look) error {
+	fleet, err := w.sources.Fleet(ctx)
+	if err == nil {
+		look.Findings = append(look.Findings, nodeFindings(fleet, w.config)...)
+		var tunings []RegionTuning
+		if tunings, err = w.sources.Tunings(ctx); err == nil {
+			look.Findings = append(look.Findings, tuningFindings(fleet, tunings, w.config)...)
+			return nil
+		}
+	} else {
+		look.blind(FindingNodesDead, FindingRegionDark, FindingOriginDown, FindingCostDropped, FindingSettingsRefused, FindingClockSkew)
+	}
+	look.blind(FindingTuningSkew, FindingImportStalled, FindingFlushStalled)
+	return err
+}
+
+func (w *Watch) lookAtCleanup(ctx context.Context, look *Look) error {
+	status, err := w.sources.Cleanup(ctx)
+	if err != nil {
+		look.blind(FindingCleanupPaused)
+		look.add(restateDown(err))
+	} else if p := status.Paused; p != nil {
+		look.add(Finding{
+			Kind: FindingCleanupPaused, Subject: "cleanup", Severity: SeverityWarning, SinceMs: p.At.UnixMilli(),
+			What: fmt.Sprintf("the cleanup is paused by %s: %s", p.Actor, p.Reason),
+			Do:   "Expired rows pile up. When the reason is gone: weirctl cleanup resume --reason TEXT.",
+		})
+	}
+	lag, err := w.sources.Lag(ctx)
+	if err != nil {
+		look.blind(FindingCleanupLag)
+		return err
+	}
+	if lag >= w.config.LagWarning {
+		f := Finding{
+			Kind: FindingCleanupLag, Subject: "cleanup", Severity: SeverityWarning,
+			What: fmt.Sprintf("the oldest expired row should have gone %v ago", lag.Round(time.Second)),
+			Do:   "See weirctl cleanup status: whether it is paused, runs into errors or stops at a bound.",
+		}
+		if lag >= w.config.LagCritical {
+			f.Severity = SeverityCritical
+		}
+		look.add(f)
+	}
+	return nil
+}
+
+func (w *Watch) lookAtRollout(ctx context.Context, look *Look) error {
+	r, err := w.sources.Rollout(ctx)
+	if err != nil {
+		look.blind(FindingRolloutTrouble, FindingRolloutWaits)
+		return sourceError{FindingRestateDown, err}
+	}
+	if r == nil || r.Phase.Over() {
+		return nil
+	}
+	if r.Trouble != "" {
+		look.add(Finding{
+			Kind: FindingRolloutTrouble, Subject: r.ID, Severity: SeverityCritical,
+			What: fmt.Sprintf("rollout %s cannot go on: %s", r.ID, r.Trouble),
+			Do:   fmt.Sprintf("It is tried again by itself. Mend what it names, or: weirctl rollout abort %s --reason TEXT.", r.ID),
+		})
+	}
+	switch {
+	case r.Phase == RolloutRollingBack:
+		look.add(Finding{
+			Kind: FindingRolloutTrouble, Subject: r.ID + " rolls back", Severity: SeverityWarning,
+			What: fmt.Sprintf("rollout %s is being rolled back: %s", r.ID, cmp.Or(r.Why, "no reason is known")),
+			Do:   fmt.Sprintf("Nothing, until it is over: weirctl rollout status --watch %s.", r.ID),
+		})
+	case r.Paused != nil:
+		look.add(Finding{
+			Kind: FindingRolloutWaits, Subject: r.ID, Severity: SeverityWarning, SinceMs: r.Paused.AtMs,
+			What: fmt.Sprintf("rollout %s is paused by %s: %s", r.ID, r.Paused.Actor, r.Paused.Reason),
+			Do:   fmt.Sprintf("The fleet runs two tunings meanwhile: weirctl rollout resume %s, or abort.", r.ID),
+		})
+	case r.Phase == RolloutAwaiting:
+		look.add(Finding{
+			Kind: FindingRolloutWaits, Subject: r.ID, Severity: SeverityWarning,
+			What: fmt.Sprintf("rollout %s waits for an approval of stage %d", r.ID, r.Stage+1),
+			Do:   fmt.Sprintf("Look at weirctl rollout status %s, then weirctl rollout approve, or abort.", r.ID),
+		})
+	}
+	return nil
+}
+
+func (w *Watch) lookAtInvocations(ctx context.Context, look *Look) error {
+	invocations, err := w.sources.Invocations(ctx)
+	if err != nil {
+		look.blind(FindingInvocationPaused, FindingInvocationBackoff)
+		return sourceError{FindingRestateAdminDown, err}
+	}
+	for _, i := range invocations {
+		switch {
+		case i.Paused:
+			look.add(Finding{
+				Kind: FindingInvocationPaused, Subject: i.ID, Severity: SeverityCritical, SinceMs: i.SinceMs,
+				What: fmt.Sprintf("%s is paused after %d attempts: %s", i.Target, i.Retries, cmp.Or(i.Failure, "no failure is recorded")),
+				Do:   fmt.Sprintf("Mend the cause, then resume it at Restate's admin API: curl -X PATCH …/invocations/%s/resume.", i.ID),
+			})
+		case i.Retries >= w.config.RetriesMin:
+			look.add(Finding{
+				Kind: FindingInvocationBackoff, Subject: i.ID, Severity: SeverityWarning,
+				What: fmt.Sprintf("%s has failed %d times: %s", i.Target, i.Retries, cmp.Or(i.Failure, "no failure is recorded")),
+				Do:   "It is tried again by itself; mend what the failure names.",
+			})
+		}
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package controlplane
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// namesTold is how many nodes a finding names.
+const namesTold = 3
+
+// region is a region's nodes as a look sees them.
+type region struct {
+	name       string
+	live, dead []Node
+}
+
+// regionsOf sorts a fleet's nodes, which come by region.
+func regionsOf(fleet Fleet) (regions []region) {
+	for _, n := range fleet.Nodes {
+		if len(regions) == 0 || regions[len(regions)-1].name != n.Region {
+			regions = append(regions, region{name: n.Region})
+		}
+		r := &regions[len(regions)-1]
+		if n.Live {
+			r.live = append(r.live, n)
+		} else {
+			r.dead = append(r.dead, n)
+		}
+	}
+	return regions
+}
+
+// nodeFindings are those that heartbeats alone tell.
+func nodeFindings(fleet Fleet, c WatchConfig) (findings []Finding) {
+	for _, r := range regionsOf(fleet) {
+		findings = append(findings, r.silence(fleet.Now, c)...)
+		some := func(kind FindingKind, severity Severity, has func(Node) bool, what, do string) {
+			if which := filter(r.live, has); len(which) > 0 {
+				findings = append(findings, Finding{
+					Kind: kind, Subject: r.name, Severity: severity,
+					What: fmt.Sprintf("%s in %s: %s", names(which), r.name, what), Do: do,
+				})
+			}
+		}
+		down := SeverityWarning
+		if count(r.live, originDown) == len(r.live) {
+			down = SeverityCritical
+		}
+		some(FindingOriginDown, down, originDown, "no answer from the region's Redis, or from a part of it",
+			"Start that Redis, or let the nodes reach it. They decide by their own counts meanwhile, as their namespaces' outage policy has it.")
+		some(FindingCostDropped, SeverityWarning, func(n Node) bool { return n.Health.DroppedCost > 0 }, "accepted cost was dropped before the region's Redis had it",
+			"Look for weir_dropped_cost_total and its cause: a Redis that was away for long, or too small a bound. It is told until these nodes restart.")
+		some(FindingSettingsRefused, SeverityWarning, func(n Node) bool { return n.Health.SettingsProblem != "" }, "the newest settings are not in force: "+firstProblem(r.live),
+			"Correct what it names (weirctl rollout, override or namespace), or upgrade these nodes.")
+		skew := func(n Node) time.Duration { return n.ClockSkew.Abs() }
+		severity := SeverityWarning
+		if slices.ContainsFunc(r.live, func(n Node) bool { return skew(n) >= c.SkewCritical }) {
+			severity = SeverityCritical
+		}
+		some(FindingClockSkew, severity, func(n Node) bool { return skew(n) >= c.SkewWarning }, fmt.Sprintf("the clock differs from the database's by up to %v", worst(r.live, skew)),
+			"Let NTP run there, and on the database's machine if all nodes differ: windows begin and end by the node's clock.")
+	}
+	return findings
+}
+
+// silence is about nodes that are not heard of.
+func (r region) silence(now time.Time, c WatchConfig) []Finding {
+	if len(r.dead) == 0 {
+		return nil
+	}
+	since := func(nodes []Node, pick func(a, b Node) int) int64 {
+		return slices.MinFunc(nodes, pick).SeenAt.UnixMilli()
+	}
+	if len(r.live) == 0 {
+		return []Finding{{
+			Kind: FindingRegionDark, Subject: r.name, Severity: SeverityCritical,
+			SinceMs: since(r.dead, func(a, b Node) int { return b.SeenAt.Compare(a.SeenAt) }), // since the last one fell silent
+			What:    fmt.Sprintf("no node of %s is heard of any more: %s", r.name, names(r.dead)),
+			Do:      "See whether the nodes run and reach MySQL. Nodes that cannot reach it still decide, by their region's counts.",
+		}}
+	}
+	lately := filter(r.dead, func(n Node) bool { return now.Sub(n.SeenAt) <= c.DeadTold })
+	if len(lately) == 0 {
+		return nil
+	}
+	return []Finding{{
+		Kind: FindingNodesDead, Subject: r.name, Severity: SeverityWarning,
+		SinceMs: since(lately, func(a, b Node) int { return a.SeenAt.Compare(b.SeenAt) }),
+		What:    fmt.Sprintf("in %s %s not heard of any more: %s", r.name, countOf(len(lately), "node is", "nodes are"), names(lately)),
+		Do:      fmt.Sprintf("See whether it runs and reaches MySQL. One that was taken away on purpose is forgotten after %v.", c.DeadTold),
+	}}
+}
+
+// tuningFindings hold nodes against the tuning that their region should have.
+func tuningFindings(fleet Fleet, tunings []RegionTuning, c WatchConfig) (findings []Finding) {
+	for _, r := range regionsOf(fleet) {
+		version, stalled := inForce(tunings, r.name, c.StalledMin)
+		if others := filter(r.live, func(n Node) bool { return n.TuningVersion != version }); len(others) > 0 {
+			findings = append(findings, Finding{
+				Kind: FindingTuningSkew, Subject: r.name, Severity: SeverityWarning,
+				What: fmt.Sprintf("%s in %s: another tuning than version %d, which is the region's", names(others), r.name, version),
+				Do:   "See weirctl fleet: whether these nodes read settings (settings_at) and what they refuse.",
+			})
+		}
+		findings = append(findings, r.stalled(FindingImportStalled, "import", stalled, func(n Node) int64 { return n.Health.ImportedAtMs })...)
+		findings = append(findings, r.stalled(FindingFlushStalled, "flush", stalled, func(n Node) int64 { return n.Health.FlushedAtMs })...)
+	}
+	return findings
+}
+
+// inForce is the version that a region's nodes should run, and how long they may go
+// without a flush or an import under it.
+func inForce(tunings []RegionTuning, name string, least time.Duration) (version int64, stalled time.Duration) {
+	t := tuning.Default()
+	for _, of := range []string{"", name} {
+		if i := slices.IndexFunc(tunings, func(t RegionTuning) bool { return t.Region == of }); i >= 0 {
+			version = tunings[i].Version
+			if parsed, err := tuning.Parse([]byte(tunings[i].Document)); err == nil {
+				t = parsed
+			}
+		}
+	}
+	return version, max(least, time.Duration(3*(1+t.Jitter)*float64(t.SlowInterval)))
+}
+
+// stalled is about live nodes whose last success is too long ago, by their own clock.
+func (r region) stalled(kind FindingKind, what string, after time.Duration, lastMs func(Node) int64) []Finding {
+	late := func(n Node) bool {
+		return time.Duration(n.SentAtMs-max(lastMs(n), n.StartedAtMs))*time.Millisecond > after
+	}
+	which := filter(r.live, late)
+	if len(which) == 0 {
+		return nil
+	}
+	f := Finding{
+		Kind: kind, Subject: r.name, Severity: SeverityWarning,
+		What: fmt.Sprintf("%s in %s: no %s has succeeded for more than %v", names(which), r.name, what, after),
+		Do:   "Look at these nodes' log and at MySQL: what other regions and this one know of each other is getting old.",
+	}
+	if len(which) == len(r.live) {
+		f.Severity = SeverityCritical
+	}
+	return []Finding{f}
+}
+
+func originDown(n Node) bool { return n.Health.BreakersOpen > 0 }
+
+func firstProblem(nodes []Node) string {
+	for _, n := range nodes {
+		if n.Health.SettingsProblem != "" {
+			return n.Health.SettingsProblem
+		}
+	}
+	return ""
+}
+
+func worst(nodes []Node, of func(Node) time.Duration) (d time.Duration) {
+	for _, n := range nodes {
+		d = max(d, of(n))
+	}
+	return d
+}
+
+func filter(nodes []Node, has func(Node) bool) (found []Node) {
+	for _, n := range nodes {
+		if has(n) {
+			found = append(found, n)
+		}
+	}
+	return found
+}
+
+func count(nodes []Node, has func(Node) bool) int { return len(filter(nodes, has)) }
+
+// names names some nodes.
+func names(nodes []Node) string {
+	var some []string
+	for _, n := range nodes[:min(len(nodes), namesTold)] {
+		some = append(some, n.NodeID)
+	}
+	text := strings.Join(some, ", ")
+	if more := len(nodes) - len(some); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+func countOf(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

@@ -1,0 +1,244 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+var watchNow = time.UnixMilli(1_700_000_000_000)
+
+// watched is what a watch asks, in memory.
+type watched struct {
+	fleet       Fleet
+	tunings     []RegionTuning
+	lag         time.Duration
+	cleanup     CleanupStatus
+	rollout     *Rollout
+	invocations []Invocation
+
+	mysql, restate, admin error
+}
+
+func (w *watched) watch() *Watch {
+	return NewWatch(DefaultWatchConfig(), WatchSources{
+		Fleet:       func(context.Context) (Fleet, error) { return w.fleet, w.mysql },
+		Tunings:     func(context.Context) ([]RegionTuning, error) { return w.tunings, w.mysql },
+		Lag:         func(context.Context) (time.Duration, error) { return w.lag, w.mysql },
+		Cleanup:     func(context.Context) (CleanupStatus, error) { return w.cleanup, w.restate },
+		Rollout:     func(context.Context) (*Rollout, error) { return w.rollout, w.restate },
+		Invocations: func(context.Context) ([]Invocation, error) { return w.invocations, w.admin },
+	})
+}
+
+// node is a live one with nothing wrong.
+func node(name, region string) Node {
+	ms := watchNow.UnixMilli()
+	return Node{Beat: heartbeat.Beat{
+		NodeID: name, Region: region, Build: "v1", StartedAtMs: ms - 3_600_000, SentAtMs: ms,
+		Health: heartbeat.Health{FlushedAtMs: ms - 1000, ImportedAtMs: ms - 1000},
+	}, SeenAt: watchNow, Live: true}
+}
+
+func with(n Node, change func(*Node)) Node {
+	change(&n)
+	return n
+}
+
+func silent(n Node, ago time.Duration) Node {
+	n.SeenAt, n.Age, n.Live = watchNow.Add(-ago), ago, false
+	return n
+}
+
+// Each thing that a person should know of is one finding, of its kind and severity, and
+// says what to do. A look at a healthy fleet finds nothing.
+func TestLook(t *testing.T) {
+	slow := tuning.Default()
+	slow.SlowInterval = tuning.Duration(10 * time.Minute)
+	document, err := slow.Document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ms := watchNow.UnixMilli()
+	for name, tc := range map[string]struct {
+		world watched
+		want  string // "severity kind subject", by line
+		says  string
+	}{
+		"healthy":                               {watched{fleet: Fleet{Nodes: []Node{node("n1", "eu"), node("n2", "us")}}}, "", ""},
+		"no nodes":                              {watched{}, "", ""},
+		"a node silent":                         {watched{fleet: Fleet{Nodes: []Node{node("n1", "eu"), silent(node("n2", "eu"), time.Minute)}}}, "warning nodes_dead eu", "in eu 1 node is not heard of any more: n2"},
+		"a node silent for long was taken away": {watched{fleet: Fleet{Nodes: []Node{node("n1", "eu"), silent(node("n2", "eu"), 2*time.Hour)}}}, "", ""},
+		"a region silent":                       {watched{fleet: Fleet{Nodes: []Node{silent(node("n1", "eu"), 2*time.Hour), node("n2", "us")}}}, "critical region_dark eu", "no node of eu"},
+		"one node does not import": {watched{fleet: Fleet{Nodes: []Node{
+			with(node("n1", "eu"), func(n *Node) { n.Health.ImportedAtMs = ms - 300_000 }), node("n2", "eu"),
+		}}}, "warning import_stalled eu", "n1 in eu: no import has succeeded for more than 1m0s"},
+		"a region does not flush":      {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.FlushedAtMs = 0 })}}}, "critical flush_stalled eu", "no flush"},
+		"a node that has just started": {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health, n.StartedAtMs = heartbeat.Health{}, ms-5000 })}}}, "", ""},
+		"intervals of the tuning count": {watched{
+			tunings: []RegionTuning{{Region: "eu", Version: 3, Document: string(document)}},
+			fleet:   Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.ImportedAtMs, n.TuningVersion = ms-900_000, 3 })}},
+		}, "", ""},
+		"another tuning": {watched{
+			tunings: []RegionTuning{{Version: 2, Document: "{}"}, {Region: "eu", Version: 3, Document: "{}"}},
+			fleet: Fleet{Nodes: []Node{
+				with(node("n1", "eu"), func(n *Node) { n.TuningVersion = 2 }), with(node("n2", "eu"), func(n *Node) { n.TuningVersion = 3 }), with(node("n3", "us"), func(n *Node) { n.TuningVersion = 2 }),
+			}},
+		}, "warning tuning_skew eu", "n1 in eu: another tuning than version 3"},
+		"a clock":            {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.ClockSkew = -1500 * time.Millisecond })}}}, "warning clock_skew eu", "1.5s"},
+		"a clock far off":    {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.ClockSkew = time.Minute })}}}, "critical clock_skew eu", "1m0s"},
+		"Redis of a region":  {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.BreakersOpen = 1 })}}}, "critical origin_down eu", "Redis"},
+		"Redis for one node": {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.BreakersOpen = 1 }), node("n2", "eu")}}}, "warning origin_down eu", "n1 in eu"},
+		"dropped cost":       {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.DroppedCost = 1 })}}}, "warning cost_dropped eu", "dropped"},
+		"settings refused":   {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.SettingsProblem = "floor is 2" })}}}, "warning settings_refused eu", "floor is 2"},
+		"cleanup late":       {watched{lag: 20 * time.Minute}, "warning cleanup_lag cleanup", "20m0s"},
+		"cleanup very late":  {watched{lag: 3 * time.Hour}, "critical cleanup_lag cleanup", "3h0m0s"},
+		"cleanup paused":     {watched{cleanup: CleanupStatus{Paused: &Pause{By: By{Actor: "ann", Reason: "deploy"}, At: watchNow}}}, "warning cleanup_paused cleanup", "paused by ann: deploy"},
+		"rollout in trouble": {watched{rollout: &Rollout{ID: "r1", Phase: RolloutApplying, Trouble: "table is locked"}}, "critical rollout_trouble r1", "table is locked"},
+		"rollout rolls back": {watched{rollout: &Rollout{ID: "r1", Phase: RolloutRollingBack, Why: "errors"}}, "warning rollout_trouble r1 rolls back", "errors"},
+		"rollout paused":     {watched{rollout: &Rollout{ID: "r1", Phase: RolloutBaking, Paused: &RolloutPause{By: By{Actor: "ann", Reason: "lunch"}}}}, "warning rollout_waits r1", "lunch"},
+		"rollout waits":      {watched{rollout: &Rollout{ID: "r1", Phase: RolloutAwaiting}}, "warning rollout_waits r1", "approval of stage 1"},
+		"rollout over":       {watched{rollout: &Rollout{ID: "r1", Phase: RolloutDone, Trouble: "old"}}, "", ""},
+		"invocations": {watched{invocations: []Invocation{
+			{ID: "inv_1", Target: "WeirAudit/Write", Paused: true, Retries: 500, Failure: "denied"}, {ID: "inv_2", Target: "WeirCron/cleanup/Tick", Retries: 3}, {ID: "inv_3", Retries: 2},
+		}}, "critical invocation_paused inv_1\nwarning invocation_backing_off inv_2", "denied"},
+		"MySQL down":           {watched{mysql: errors.New("MySQL does not answer")}, "critical mysql_down ", "MySQL does not answer"},
+		"Restate down":         {watched{restate: errors.New("ingress is away")}, "critical restate_down ", "ingress is away"},
+		"Restate's admin down": {watched{admin: errors.New("admin is away")}, "warning restate_admin_down ", "admin is away"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.world.fleet.Now = watchNow
+			d := HealthDocument{}.Next(tc.world.watch().Look(t.Context(), watchNow))
+			// What settles is let settle.
+			d = d.Next(tc.world.watch().Look(t.Context(), watchNow.Add(time.Hour)))
+			var got []string
+			for _, f := range d.Findings {
+				got = append(got, fmt.Sprintf("%s %s %s", f.Severity, f.Kind, f.Subject))
+				if f.What == "" || f.Do == "" || f.SinceMs == 0 {
+					t.Errorf("%+v does not say what, since when and what to do", f)
+				}
+			}
+			if strings.Join(got, "\n") != tc.want {
+				t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), tc.want)
+			}
+			if tc.says != "" && !strings.Contains(fmt.Sprint(d.Findings), tc.says) {
+				t.Errorf("%+v does not say %q", d.Findings, tc.says)
+			}
+		})
+	}
+}
+
+// "A finding that goes on keeps its Since", also through looks that cannot tell; what
+// ends is gone, and begins anew; what must settle is told only then.
+func TestHealthDocumentOverTime(t *testing.T) {
+	w := watched{fleet: Fleet{Now: watchNow, Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.TuningVersion = 1 })}}}
+	var d HealthDocument
+	for i, step := range []struct {
+		after time.Duration
+		do    func()
+		want  string // "kind since", by line
+	}{
+		{0, func() { w.lag = time.Hour }, "cleanup_lag 0s"},
+		{30 * time.Second, func() {}, "cleanup_lag 0s"},
+		{60 * time.Second, func() { w.mysql = errors.New("down") }, "mysql_down 1m0s\ncleanup_lag 0s"},
+		{90 * time.Second, func() {}, "mysql_down 1m0s\ncleanup_lag 0s"},
+		{120 * time.Second, func() { w.mysql, w.lag = nil, 0 }, "tuning_skew 0s"}, // seen since 0s, told after 2m
+		{150 * time.Second, func() { w.fleet.Nodes = nil }, ""},
+		{180 * time.Second, func() { w.lag = time.Hour }, "cleanup_lag 3m0s"},
+	} {
+		step.do()
+		d = d.Next(w.watch().Look(t.Context(), watchNow.Add(step.after)))
+		var got []string
+		for _, f := range d.Findings {
+			got = append(got, fmt.Sprintf("%s %v", f.Kind, time.UnixMilli(f.SinceMs).Sub(watchNow)))
+		}
+		if strings.Join(got, "\n") != step.want {
+			t.Errorf("step %d:\n%s\nwant\n%s", i, strings.Join(got, "\n"), step.want)
+		}
+	}
+}
+
+// "One document … bounded": a thousand dark regions are a hundred findings, and a count.
+func TestHealthDocumentIsBounded(t *testing.T) {
+	w := watched{fleet: Fleet{Now: watchNow}, lag: time.Hour}
+	for i := range 1000 {
+		w.fleet.Nodes = append(w.fleet.Nodes, silent(node(strings.Repeat("é", 2000), fmt.Sprint("r", i)), time.Minute))
+	}
+	look := w.watch().Look(t.Context(), watchNow)
+	look.Findings = append(look.Findings, look.Findings[0], Finding{Kind: FindingClockSkew, Severity: SeverityWarning})
+	d := HealthDocument{}.Next(look)
+	if len(d.Findings) != findingsMax || d.LeftOut != 2 || d.Overall != SeverityCritical || len(d.Findings[0].What) > findingTextMax+3 || d.Findings[findingsMax-1].Severity != SeverityCritical {
+		t.Errorf("%d findings, %d left out, %s, %+v", len(d.Findings), d.LeftOut, d.Overall, d.Findings[0])
+	}
+	if err := (HealthDocument{Version: healthVersion + 1}).Check(); !errors.Is(err, ErrConflict) {
+		t.Errorf("a newer document: %v", err)
+	}
+}
+
+// "Answers with the document of the watch on Restate, and looks itself where there is no
+// fresh one", going on from what it last knew.
+func TestHealthReader(t *testing.T) {
+	w := &watched{fleet: Fleet{Now: watchNow}, lag: time.Hour}
+	now := watchNow
+	stored, storedErr := HealthDocument{}, error(nil)
+	r := &HealthReader{Watch: w.watch(), Every: 30 * time.Second, Now: func() time.Time { return now },
+		Stored: func(context.Context) (HealthDocument, error) { return stored, storedErr }}
+	for i, step := range []struct {
+		after time.Duration
+		do    func()
+		live  bool
+		want  string
+	}{
+		{0, func() {}, true, "cleanup_lag 0s"}, // the watch has not looked yet: it has a minute
+		{time.Minute, func() {}, true, "cleanup_lag 0s watch_late 0s"},
+		{time.Minute, func() {
+			stored = HealthDocument{}.Next(w.watch().Look(t.Context(), now.Add(time.Minute)))
+		}, false, "cleanup_lag 2m0s"},
+		{time.Minute, func() { storedErr = fmt.Errorf("%w: away", ErrUnavailable); w.restate = storedErr }, true, "restate_down 3m0s cleanup_lag 2m0s"},
+		{time.Minute, func() { storedErr = errors.New("unreadable"); w.restate = nil }, true, "cleanup_lag 2m0s"},
+		{time.Minute, func() { storedErr = nil }, true, "cleanup_lag 2m0s watch_late 4m0s"},
+	} {
+		step.do()
+		now = now.Add(step.after)
+		if i == 0 {
+			now = watchNow
+		}
+		d := r.Health(t.Context())
+		var got []string
+		for _, f := range d.Findings {
+			got = append(got, fmt.Sprintf("%s %v", f.Kind, time.UnixMilli(f.SinceMs).Sub(watchNow)))
+		}
+		if strings.Join(got, " ") != step.want || d.Live != step.live {
+			t.Errorf("step %d: live %v, %s; want %v, %s", i, d.Live, strings.Join(got, " "), step.live, step.want)
+		}
+	}
+}
+
+// "Published at 0 from the start", one for each kind and none for others.
+func TestFindingsMetric(t *testing.T) {
+	m, registry := NewMetrics(), prometheus.NewRegistry()
+	registry.MustRegister(m)
+	if n, err := testutil.GatherAndCount(registry, "weir_watch_findings"); err != nil || n != len(FindingKinds) {
+		t.Errorf("%d series, %v", n, err)
+	}
+	m.Health(HealthDocument{Overall: SeverityCritical, AtMs: 5000, Findings: []Finding{{Kind: FindingClockSkew, Subject: "eu"}, {Kind: FindingClockSkew, Subject: "us"}, {Kind: "of a newer build"}}})
+	if n, err := testutil.GatherAndCount(registry, "weir_watch_findings"); err != nil || n != len(FindingKinds) {
+		t.Errorf("%d series, %v", n, err)
+	}
+	if got := testutil.ToFloat64(m.findings[FindingClockSkew]); got != 2 || testutil.ToFloat64(m.overall) != 2 || testutil.ToFloat64(m.lookedAt) != 5 {
+		t.Errorf("%v, %v, %v", got, testutil.ToFloat64(m.overall), testutil.ToFloat64(m.lookedAt))
+	}
+	m.Health(HealthDocument{Overall: SeverityOK})
+	if got := testutil.ToFloat64(m.findings[FindingClockSkew]); got != 0 {
+		t.Errorf("%v after it is over", got)
+	}
+}

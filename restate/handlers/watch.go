@@ -1,0 +1,60 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	restate "github.com/restatedev/sdk-go"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// WatchJob is the watch's key in CronService.
+const WatchJob = "watch"
+
+// watchJob is the watch as a job: one look, and what it makes of the document. The look
+// is one step, as it changes nothing; its answer is bounded, and never an error.
+func watchJob(watch *controlplane.Watch, steps *stepper) Job {
+	return Job{Run: func(ctx restate.ObjectContext) (Report, error) {
+		look, err := step(ctx, steps, "look", func(ctx context.Context) (controlplane.Look, error) {
+			return watch.Look(ctx, time.Now()), nil
+		})
+		if err != nil {
+			return Report{}, err
+		}
+		before, terminal := restate.Get[controlplane.HealthDocument](ctx, documentKey)
+		if terminal != nil {
+			return Report{}, terminal
+		}
+		if err := before.Check(); err != nil {
+			return Report{}, failed(err)
+		}
+		after := before.Next(look)
+		restate.Set(ctx, documentKey, after)
+		return Report{Readings: map[string]int64{"findings": int64(len(after.Findings))}, Note: string(after.Overall)}, nil
+	}}
+}
+
+// Health is the watch's newest document, the zero one before there is any.
+func (c *Client) Health(ctx context.Context) (d controlplane.HealthDocument, err error) {
+	text, err := request[restate.Void, json.RawMessage](ctx, c, WatchJob, "Document", restate.Void{})
+	if err != nil {
+		return d, err
+	}
+	if err := json.Unmarshal(text, &d); err != nil {
+		return d, fmt.Errorf("read the health document: %w", err)
+	}
+	return d, d.Check()
+}
+
+// UnderWay is the rollout that is under way, or nil.
+func (c RolloutClient) UnderWay(ctx context.Context) (*controlplane.Rollout, error) {
+	list, err := c.List(ctx)
+	if err != nil || len(list) == 0 || list[0].EndedMs != 0 {
+		return nil, err
+	}
+	r, err := c.Status(ctx, list[0].ID)
+	return &r, err
+}

@@ -1,0 +1,139 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	restate "github.com/restatedev/sdk-go"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// newWatchCluster watches a world whose lag is set by the test and that has nothing else.
+func newWatchCluster(t *testing.T, lag *atomic.Int64) *cluster {
+	t.Helper()
+	watch := controlplane.NewWatch(controlplane.DefaultWatchConfig(), controlplane.WatchSources{
+		Fleet:       func(context.Context) (controlplane.Fleet, error) { return controlplane.Fleet{}, nil },
+		Tunings:     func(context.Context) ([]controlplane.RegionTuning, error) { return nil, nil },
+		Lag:         func(context.Context) (time.Duration, error) { return time.Duration(lag.Load()), nil },
+		Cleanup:     func(context.Context) (controlplane.CleanupStatus, error) { return controlplane.CleanupStatus{}, nil },
+		Rollout:     func(context.Context) (*controlplane.Rollout, error) { return nil, nil },
+		Invocations: func(context.Context) ([]controlplane.Invocation, error) { return nil, nil },
+	})
+	return newCluster(t, Options{}, func(s *stepper) map[string]Job { return map[string]Job{WatchJob: watchJob(watch, s)} })
+}
+
+// The watch keeps one document in its object: what goes on keeps its since from tick to
+// tick, over a kill -9 of Restate and another process of the handlers.
+func TestWatchKeepsADocument(t *testing.T) {
+	t.Parallel()
+	var lag atomic.Int64
+	c := newWatchCluster(t, &lag)
+	if d, err := c.client.Health(t.Context()); err != nil || d.AtMs != 0 {
+		t.Errorf("before the first look: %+v, %v", d, err)
+	}
+	lag.Store(int64(3 * time.Hour))
+	if _, err := c.client.Start(t.Context(), WatchJob, intervalMin); err != nil {
+		t.Fatal(err)
+	}
+	after := func(atMs int64) (d controlplane.HealthDocument) {
+		t.Helper()
+		eventually(t, "a newer look", func() (err error) {
+			if d, err = c.client.Health(t.Context()); err == nil && d.AtMs <= atMs {
+				err = fmt.Errorf("%+v", d)
+			}
+			return err
+		})
+		return d
+	}
+	first := after(0)
+	if first.Overall != controlplane.SeverityCritical || len(first.Findings) != 1 || first.Findings[0].Kind != controlplane.FindingCleanupLag || first.Findings[0].SinceMs != first.AtMs {
+		t.Fatalf("%+v", first)
+	}
+	c.crash()
+	c.down()
+	c.up()
+	second := after(first.AtMs)
+	if second.Findings[0].SinceMs != first.Findings[0].SinceMs {
+		t.Errorf("since %d, want %d", second.Findings[0].SinceMs, first.Findings[0].SinceMs)
+	}
+	lag.Store(0)
+	eventually(t, "it is over", func() error {
+		if d := after(0); d.Overall != controlplane.SeverityOK {
+			return fmt.Errorf("%+v", d)
+		}
+		return nil
+	})
+	if s := c.status(WatchJob); s.Errors != 0 || len(s.History) == 0 || s.History[0].Report.Note != "ok" {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Restate tells which invocations back off, how often they have failed and why; those
+// that go well and those of others are left out.
+func TestTroubledInvocations(t *testing.T) {
+	t.Parallel()
+	healthy := make(chan struct{})
+	c := newCluster(t, Options{}, func(s *stepper) map[string]Job {
+		return map[string]Job{
+			"sick": {Run: func(restate.ObjectContext) (Report, error) {
+				select {
+				case <-healthy:
+					return Report{}, nil
+				default:
+					return Report{}, errors.New("table is gone")
+				}
+			}},
+		}
+	})
+	admin := NewAdmin(c.http, c.restate.AdminURL()+"/")
+	if troubled, err := admin.Troubled(t.Context()); err != nil || len(troubled) != 0 {
+		t.Errorf("%+v, %v", troubled, err)
+	}
+	if _, err := c.client.Start(t.Context(), "sick", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it backs off", func() error {
+		troubled, err := admin.Troubled(t.Context())
+		if err != nil || len(troubled) != 1 || troubled[0].Retries < 3 {
+			return fmt.Errorf("%+v, %w", troubled, err)
+		}
+		if i := troubled[0]; i.ID == "" || i.Paused || i.Target != "WeirCron/sick/Tick" || i.SinceMs == 0 || !strings.Contains(i.Failure, "table is gone") {
+			t.Fatalf("%+v", i)
+		}
+		return nil
+	})
+	close(healthy)
+	eventually(t, "it is over", func() error {
+		if troubled, err := admin.Troubled(t.Context()); err != nil || len(troubled) != 0 {
+			return fmt.Errorf("%+v, %w", troubled, err)
+		}
+		return nil
+	})
+}
+
+// A document of a newer build is refused.
+func TestWatchRefusesANewerDocument(t *testing.T) {
+	t.Parallel()
+	var lag atomic.Int64
+	c := newWatchCluster(t, &lag)
+	c.down()
+	c.jobs = func(s *stepper) map[string]Job {
+		return map[string]Job{WatchJob: {Run: func(ctx restate.ObjectContext) (Report, error) {
+			restate.Set(ctx, documentKey, controlplane.HealthDocument{Version: 99})
+			return Report{}, nil
+		}}}
+	}
+	c.up()
+	if _, err := c.client.TriggerNow(t.Context(), WatchJob, operator); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.client.Health(t.Context()); !errors.Is(err, controlplane.ErrConflict) {
+		t.Errorf("%v", err)
+	}
+}
