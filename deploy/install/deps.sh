@@ -1,9 +1,9 @@
 #!/bin/sh
-# Makes sure that the servers of the tests and of `make run` are installed: MariaDB (or MySQL), Redis and Restate; and the client
-# packages that weir-node is tested with.
+# Makes sure that the servers of the tests and of `make run` are installed: MariaDB (or MySQL), Redis and Restate; and what only
+# tests need: the client packages that weir-node is tested with, and promtool, which comes with Prometheus, for the alerts.
 #
 #   deps.sh           installs what is missing: with apt-get on Debian and Ubuntu, with brew on macOS, Restate and clients with npm
-#   deps.sh --run     the same for `make run`: without the clients
+#   deps.sh --run     the same for `make run`: the servers alone
 #   deps.sh --check   only says what is missing
 #
 # Exits 0 when all is there, which takes a moment, and else says what to do and exits 1. Starts no daemon.
@@ -16,7 +16,7 @@ PATH=$PATH:/usr/sbin:/usr/libexec # where distributions put mariadbd
 
 main() {
 	install=yes
-	wanted='mariadb redis restate clients'
+	wanted='mariadb redis restate clients promtool'
 	case ${1-} in
 	'') ;;
 	--run) wanted='mariadb redis restate' ;;
@@ -67,6 +67,11 @@ find_redis() {
 	has "$found"
 }
 
+find_promtool() {
+	found=${PROMTOOL_BIN:-$(command -v promtool)}
+	has "$found"
+}
+
 # The pinned version, and not just any: data and configuration are made for it.
 find_restate() {
 	found=${RESTATE_SERVER_BIN-}
@@ -94,6 +99,8 @@ find_clients() {
 install_mariadb() { install_packages 'mariadb-server-core mariadb-client-core' mariadb; }
 
 install_redis() { install_packages redis-server redis; }
+
+install_promtool() { install_packages prometheus prometheus; }
 
 install_restate() {
 	has npm || install_packages 'nodejs npm' node || return 1
@@ -174,10 +181,11 @@ advise() {
 		mariadb) echo "  MariaDB 10.6 or newer: mariadbd, mariadb-install-db (Debian: apt-get install mariadb-server-core mariadb-client-core; macOS: brew install mariadb)" ;;
 		redis) echo "  Redis 7 or newer: redis-server (Debian: apt-get install redis-server; macOS: brew install redis)" ;;
 		restate) echo "  Restate: Node.js 18 or newer with npm, then: cd restate/server && npm ci --ignore-scripts" ;;
+		promtool) echo "  promtool, for the tests of the alerts (Debian: apt-get install prometheus; macOS: brew install prometheus)" ;;
 		clients) echo "  client packages, for the tests: Node.js 18 or newer with npm, then: cd dataplane/node/nodecmd/testdata/clients && npm ci --ignore-scripts" ;;
 		esac
 	done >&2
-	echo "or name their programs in MARIADB_SERVER_BIN, REDIS_SERVER_BIN, RESTATE_SERVER_BIN (the clients' folder in CLIENT_PACKAGES)." >&2
+	echo "or name their programs in MARIADB_SERVER_BIN, REDIS_SERVER_BIN, RESTATE_SERVER_BIN, PROMTOOL_BIN (the clients' folder in CLIENT_PACKAGES)." >&2
 }
 
 main "$@"

@@ -1,0 +1,136 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/weirhq/weir/deploy/local/stack"
+)
+
+// published are the metrics of a fleet: by name, by label, the values seen.
+type published map[string]map[string]map[string]bool
+
+// scrapeFleet starts everything that is scraped, two regions that know of each other, and
+// reads what it publishes.
+func scrapeFleet(t *testing.T) published {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	s, err := stack.Start(ctx, stack.Options{Bin: bin, Data: t.TempDir(), NodesPerRegion: 1, CleanupInterval: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	}()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		for _, node := range s.Nodes {
+			decide(ctx, t, node.URL())
+		}
+		seen := make(published)
+		for _, node := range s.Nodes {
+			seen.scrape(ctx, t, node.AdminURL())
+		}
+		seen.scrape(ctx, t, s.API())
+		// What a region publishes of another, and the control plane of both, is there
+		// once they have heard of each other.
+		if seen["weir_convergence_delay_seconds_bucket"] != nil && seen["weir_fleet_clock_skew_seconds"] != nil {
+			return seen
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatal("the regions have not heard of each other within two minutes")
+		}
+	}
+}
+
+// decide asks for a key that all regions use.
+func decide(ctx context.Context, t *testing.T, url string) {
+	t.Helper()
+	body := strings.NewReader(`{"workspace":"acme","namespace":"api","identifier":"user_42","limit":10,"duration_ms":600000}`)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/weir.v1.RateLimitService/Limit", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if answer, err := io.ReadAll(response.Body); err != nil || response.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s %s %v", url, response.Status, answer, err)
+	}
+}
+
+func (p published) scrape(ctx context.Context, t *testing.T, url string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+	families, err := parser.TextToMetricFamilies(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, family := range families {
+		for _, m := range family.GetMetric() {
+			labels := make(map[string]string)
+			for _, pair := range m.GetLabel() {
+				labels[pair.GetName()] = pair.GetValue()
+			}
+			p.add(name, labels, "", "")
+			if h := m.GetHistogram(); h != nil {
+				for _, bucket := range h.GetBucket() {
+					p.add(name+"_bucket", labels, "le", fmt.Sprint(bucket.GetUpperBound()))
+				}
+			}
+			for _, q := range m.GetSummary().GetQuantile() {
+				p.add(name, labels, "quantile", fmt.Sprint(q.GetQuantile()))
+			}
+			if m.GetHistogram() != nil || m.GetSummary() != nil {
+				p.add(name+"_sum", labels, "", "")
+				p.add(name+"_count", labels, "", "")
+			}
+		}
+	}
+}
+
+// add notes one series, with a label that its kind of metric brings, and those that
+// Prometheus adds itself.
+func (p published) add(name string, labels map[string]string, label, value string) {
+	if p[name] == nil {
+		p[name] = map[string]map[string]bool{"job": {}, "instance": {}}
+	}
+	note := func(label, value string) {
+		if p[name][label] == nil {
+			p[name][label] = make(map[string]bool)
+		}
+		p[name][label][value] = true
+	}
+	for label, value := range labels {
+		note(label, value)
+	}
+	if label != "" {
+		note(label, value)
+	}
+}
