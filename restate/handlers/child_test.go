@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ import (
 )
 
 // childVariable makes this test binary serve the handlers for a test that kills it:
-// "address dsn", or "address dsn rollouts" for handlers that never get stuck.
+// "address dsn", or "address dsn rollouts" (or retirement) for handlers that never get stuck.
 const childVariable = "WEIR_TEST_HANDLERS_CHILD"
 
 // childStuckAt is the batch after which the child says so and goes no further.
@@ -29,21 +30,24 @@ const childStuck = "batch deleted, not journaled"
 // childMain serves until it is killed, or its parent is gone.
 func childMain() {
 	words := strings.Fields(os.Getenv(childVariable))
-	if err := childServe(words[0], words[1], len(words) > 2); err != nil {
+	if err := childServe(words[0], words[1], words[2:]...); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
 }
 
-func childServe(address, dsn string, rollouts bool) error {
+func childServe(address, dsn string, what ...string) error {
 	db, err := store.Open(dsn)
 	if err != nil {
 		return err
 	}
 	stuck := &stuckStore{Store: store.New(db), at: childStuckAt, reached: make(chan struct{})}
 	options := cleanupOptions(stuck)
-	if rollouts {
+	switch {
+	case slices.Contains(what, "rollouts"):
 		options = rolloutOptions(stuck.Store)
+	case slices.Contains(what, "retirement"):
+		options = retirementOptions(stuck.Store)
 	}
 	endpoint, err := NewEndpoint(options)
 	if err != nil {

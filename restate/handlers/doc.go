@@ -5,7 +5,7 @@
 //	   │ └────Ensure───► Restate's ingress ─┐
 //	Client ──Pause, …──► Restate's ingress ─┤
 //	                                        ▼
-//	                   Endpoint: WeirCron, WeirRollouts, WeirRollout, WeirAudit ──steps──► package controlplane
+//	                   Endpoint: WeirCron, WeirRollouts, WeirRollout, WeirRetirement, WeirAudit ──steps──► package controlplane
 //
 // # WeirCron
 //
@@ -37,6 +37,15 @@
 //     way. The lock is given back by the message that the outcome sends.
 //  3. A step that keeps failing is no transition: it is noted and tried again later. So
 //     nothing is ever given up between two regions.
+//
+// # WeirRetirement
+//
+// An object for each table that can be retired, which is controlplane.Retirement made
+// durable as a rollout is. What must hold beyond that:
+//
+//  1. Each of the two approvals names what it approves, and takes a look of its own: a
+//     request that is repeated, or late, approves nothing else.
+//  2. A rename that is given up is fenced off by the one that takes it back.
 //
 // # What a handler may do
 //

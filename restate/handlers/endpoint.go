@@ -29,15 +29,16 @@ const (
 	invocationType = "application/vnd.restate.invocation.v5"
 )
 
-// Options are what the handlers work with. Cleanup, Watch, Rollouts, Audit, Metrics and
-// Log are required.
+// Options are what the handlers work with. Cleanup, Watch, Rollouts, Retirement, Audit,
+// Metrics and Log are required.
 type Options struct {
-	Cleanup  *controlplane.Cleanup
-	Watch    *controlplane.Watch
-	Rollouts *controlplane.RolloutWork
-	Audit    controlplane.AuditStore
-	Metrics  *controlplane.Metrics
-	Log      *slog.Logger
+	Cleanup    *controlplane.Cleanup
+	Watch      *controlplane.Watch
+	Rollouts   *controlplane.RolloutWork
+	Retirement *controlplane.RetirementWork
+	Audit      controlplane.AuditStore
+	Metrics    *controlplane.Metrics
+	Log        *slog.Logger
 
 	// IdentityKey is the public key (publickeyv1_…) of the Restate whose requests are
 	// taken; all others are refused. Empty: every request is taken, which is only
@@ -48,8 +49,8 @@ type Options struct {
 	// 0: 1 minute. Meanwhile an operator's pause of the job waits.
 	StepRetryMax time.Duration
 
-	// TroubleRetry is the time between two attempts of a rollout's step, once one has
-	// been tried for StepRetryMax; 0: 10 s.
+	// TroubleRetry is the time between two attempts of a rollout's or a retirement's step,
+	// once one has been tried for StepRetryMax; 0: 10 s.
 	TroubleRetry time.Duration
 
 	// ChainGrace is how late a tick may be, beyond two intervals (or two minutes, if
@@ -85,6 +86,10 @@ func newEndpoint(o Options, jobs func(*stepper) map[string]Job) (*Endpoint, erro
 		(&cron{jobs: jobs(e.steps), steps: e.steps, grace: cmp.Or(o.ChainGrace, defaultGrace)}).definition(),
 		(&rollouts{work: o.Rollouts, steps: e.steps.within(rolloutStepRetry)}).definition(),
 		(&rollout{work: o.Rollouts, steps: e.steps.within(rolloutStepRetry), retryAfter: cmp.Or(o.TroubleRetry, troubleRetry)}).definition(),
+		(&retirement{
+			work: o.Retirement, steps: e.steps.within(rolloutStepRetry),
+			retryAfter: cmp.Or(o.TroubleRetry, troubleRetry), grace: cmp.Or(o.ChainGrace, retirementGrace),
+		}).definition(),
 		(&audit{store: o.Audit, steps: e.steps}).definition(),
 	}
 	handler, err := sdkHandler(definitions, onlyWarnings{o.Log.Handler()}, o.IdentityKey)

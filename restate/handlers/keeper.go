@@ -3,6 +3,7 @@ package handlers
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -20,6 +21,7 @@ type Keeper struct {
 	Registrar *Registrar
 	Client    *Client
 	Jobs      map[string]time.Duration // interval of each job
+	Retiring  []string                 // tables whose retirements are looked after
 	Every     time.Duration            // time between two rounds; sooner while something is wrong
 	Grace     time.Duration            // as Options.ChainGrace; 0: its default
 	Metrics   *controlplane.Metrics
@@ -55,6 +57,36 @@ func (k *Keeper) Once(ctx context.Context) error {
 			return err
 		}
 	}
+	for _, table := range k.Retiring {
+		if err := k.ensureRetirement(ctx, table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ensureRetirement looks first, as ensure does.
+func (k *Keeper) ensureRetirement(ctx context.Context, table string) error {
+	client := RetirementClient{k.Client}
+	r, err := client.Status(ctx, table)
+	if errors.Is(err, controlplane.ErrNotFound) {
+		return nil // it has never been retired
+	}
+	if err != nil {
+		return err
+	}
+	if r.Overdue(time.Now().UnixMilli(), cmp.Or(k.Grace, retirementGrace)) {
+		after, err := client.Ensure(ctx, table)
+		if err != nil {
+			return err
+		}
+		if after.Epoch != r.Epoch {
+			k.Log.Info("retirement goes on", "table", table, "phase", string(after.Phase))
+			k.Metrics.ChainRepaired()
+		}
+		r = after
+	}
+	k.Metrics.Retirement(&r)
 	return nil
 }
 

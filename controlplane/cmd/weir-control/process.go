@@ -91,7 +91,8 @@ func (p *process) build() error {
 	}
 	p.endpoint, err = handlers.NewEndpoint(handlers.Options{
 		Cleanup: cleanup, Watch: watch, Rollouts: rollouts,
-		Audit: steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey,
+		Retirement: controlplane.NewRetirementWork(steps, p.config.NodeLiveWithin, p.config.CleanupGrace, metrics),
+		Audit:      steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey,
 	})
 	if err != nil {
 		return fmt.Errorf("restate-identity-key: %w", err)
@@ -127,6 +128,7 @@ func (p *process) build() error {
 		Registrar: handlers.NewRegistrar(p.restate, p.config.RestateAdmin, p.handlersURL(), p.endpoint.Fingerprint()),
 		Client:    client,
 		Jobs:      map[string]time.Duration{handlers.CleanupJob: p.config.CleanupInterval, handlers.WatchJob: p.config.WatchInterval},
+		Retiring:  []string{controlplane.Blocklist},
 		Every:     keepEvery,
 		Metrics:   metrics,
 		Log:       p.log,

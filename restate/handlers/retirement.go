@@ -1,0 +1,298 @@
+package handlers
+
+import (
+	"fmt"
+	"time"
+
+	restate "github.com/restatedev/sdk-go"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// RetirementService is the object's name in Restate; its keys are the tables' names.
+const RetirementService = "WeirRetirement"
+
+const (
+	retirementKey     = "retirement"
+	retirementPastKey = "past" // summaries of those before, newest first
+	retirementPastMax = 50
+
+	// retirementGrace is how late a timer may be before Ensure takes it for lost. A step
+	// that fails is tried for rolloutStepRetry, and the object is busy for as long.
+	retirementGrace = 2 * rolloutStepRetry
+)
+
+// The retirement's messages on the wire.
+type (
+	// RetirementStart makes a retirement begin.
+	RetirementStart struct {
+		Spec controlplane.RetirementSpec `json:"spec"`
+		By   controlplane.By             `json:"by"`
+	}
+	// RetirementApprove approves one of the two things that take an approval. It is named:
+	// the same request once more, whose answer was lost, must not approve the other.
+	RetirementApprove struct {
+		Drop bool            `json:"drop"` // else the rename
+		By   controlplane.By `json:"by"`
+	}
+	// RetirementTimer is the message that keeps a retirement going.
+	RetirementTimer struct {
+		Epoch int64 `json:"epoch"`
+	}
+)
+
+// retirement is the object: controlplane.Retirement, one transition an invocation, as
+// rollout is.
+type retirement struct {
+	work       *controlplane.RetirementWork
+	steps      *stepper
+	retryAfter time.Duration // troubleRetry, but for tests
+	grace      time.Duration // retirementGrace, but for tests
+}
+
+func (o *retirement) definition() restate.ServiceDefinition {
+	return restate.NewObject(RetirementService, durable("Retirement of a table, one object each. Use weirctl; Step is the object's own.")...).
+		Handler("Start", restate.NewObjectHandler(o.start)).
+		Handler("Approve", restate.NewObjectHandler(o.approve)).
+		Handler("Abort", restate.NewObjectHandler(o.abort)).
+		Handler("Ensure", restate.NewObjectHandler(o.ensure)).
+		Handler("Step", restate.NewObjectHandler(o.step, restate.WithIngressPrivate(true))).
+		Handler("Status", restate.NewObjectSharedHandler(o.status, restate.WithJournalRetention(0))).
+		Handler("List", restate.NewObjectSharedHandler(o.list, restate.WithJournalRetention(0)))
+}
+
+// start begins a retirement. While one is under way it answers how that stands, so that a
+// caller who got no answer may ask again.
+func (o *retirement) start(ctx restate.ObjectContext, req RetirementStart) (controlplane.Retirement, error) {
+	before, err := loadRetirement(ctx)
+	if err != nil {
+		return before, err
+	}
+	if before.UnderWay() {
+		if before.Spec != req.Spec {
+			return before, failed(fmt.Errorf("%w: %s is being retired already, otherwise than asked for: see weirctl retire status", controlplane.ErrConflict, before.Table))
+		}
+		return before, nil
+	}
+	table := restate.Key(ctx)
+	if err := controlplane.ValidateRetirable(table); err != nil {
+		return before, failed(err)
+	}
+	d := &durableRetirement{ctx: ctx, work: o.work, steps: o.steps, spec: req.Spec}
+	at, err := d.NowMs()
+	if err != nil {
+		return before, err
+	}
+	look, err := d.Look(table, controlplane.DatedName(table, at))
+	if err != nil {
+		return before, err
+	}
+	r, err := controlplane.NewRetirement(table, req.Spec, req.By, look, at)
+	if err != nil {
+		return before, failed(err)
+	}
+	if before.ID != "" {
+		if err := o.remember(ctx, before.Summary()); err != nil {
+			return before, err
+		}
+	}
+	r.Epoch, r.Fence = before.Epoch, before.Fence
+	o.settle(ctx, r, at, 0)
+	return *r, o.audit(ctx, req.By, "start", nil, r)
+}
+
+func (o *retirement) remember(ctx restate.ObjectContext, s controlplane.RetirementSummary) error {
+	past, terminal := restate.Get[[]controlplane.RetirementSummary](ctx, retirementPastKey)
+	if terminal != nil {
+		return terminal
+	}
+	restate.Set(ctx, retirementPastKey, append([]controlplane.RetirementSummary{s}, past[:min(len(past), retirementPastMax-1)]...))
+	return nil
+}
+
+// step is what a timer brings: one transition. A stale timer returns at once.
+func (o *retirement) step(ctx restate.ObjectContext, t RetirementTimer) (restate.Void, error) {
+	r, err := loadRetirement(ctx)
+	if err != nil || !r.Takes(t.Epoch) {
+		return restate.Void{}, err
+	}
+	before := retirementConditionOf(&r)
+	d := &durableRetirement{ctx: ctx, work: o.work, steps: o.steps, spec: r.Spec}
+	wait, err := r.Advance(d)
+	if err != nil {
+		return restate.Void{}, o.later(ctx, d.at, err)
+	}
+	r.Trouble = ""
+	o.settle(ctx, &r, d.at, wait)
+	if r.Phase == before.Phase {
+		return restate.Void{}, nil
+	}
+	itself := controlplane.By{Actor: "weir-control", Reason: r.Events[len(r.Events)-1].Text}
+	if itself.Reason == "" {
+		itself.Reason = string(r.Phase)
+	}
+	return restate.Void{}, o.audit(ctx, itself, string(r.Phase), before, &r)
+}
+
+// later notes what stands in the way of a step, and tries it again after a while.
+func (o *retirement) later(ctx restate.ObjectContext, atMs int64, stepErr error) error {
+	if !restate.IsTerminalError(stepErr) {
+		return stepErr
+	}
+	r, err := loadRetirement(ctx)
+	if err != nil {
+		return err
+	}
+	r.Trouble = clip(firstLine(stepErr.Error()))
+	o.settle(ctx, &r, max(atMs, r.TimerMs), o.retryAfter)
+	return nil
+}
+
+// approve takes a look of its own: whoever approves does so by what was there when they
+// looked, and it must still be so.
+func (o *retirement) approve(ctx restate.ObjectContext, req RetirementApprove) (controlplane.Retirement, error) {
+	action, operate := "approve_rename", (*controlplane.Retirement).ApproveRename
+	if req.Drop {
+		action, operate = "approve_drop", (*controlplane.Retirement).ApproveDrop
+	}
+	r, err := existingRetirement(ctx)
+	if err != nil {
+		return r, err
+	}
+	d := &durableRetirement{ctx: ctx, work: o.work, steps: o.steps, spec: r.Spec}
+	at, err := d.NowMs()
+	if err != nil {
+		return r, err
+	}
+	look, err := d.Look(r.Table, r.Dated)
+	if err != nil {
+		return r, err
+	}
+	before := retirementConditionOf(&r)
+	wait, refused := operate(&r, req.By, look, at)
+	if refused != nil && r.Phase == before.Phase {
+		return r, failed(refused)
+	}
+	r.Trouble = ""
+	o.settle(ctx, &r, at, wait)
+	if refused != nil { // what came to light has sent it back
+		itself := controlplane.By{Actor: "weir-control", Reason: clip(firstLine(refused.Error()))}
+		if err := o.audit(ctx, itself, string(r.Phase), before, &r); err != nil {
+			return r, err
+		}
+		return r, failed(refused)
+	}
+	return r, o.audit(ctx, req.By, action, before, &r)
+}
+
+// abort gives up.
+func (o *retirement) abort(ctx restate.ObjectContext, by controlplane.By) (controlplane.Retirement, error) {
+	r, err := existingRetirement(ctx)
+	if err != nil {
+		return r, err
+	}
+	at, err := now(ctx, o.steps, "now")
+	if err != nil {
+		return r, err
+	}
+	before := retirementConditionOf(&r)
+	wait, err := r.Abort(by, at)
+	if err != nil {
+		return r, failed(err)
+	}
+	r.Trouble = ""
+	o.settle(ctx, &r, at, wait)
+	return r, o.audit(ctx, by, "abort", before, &r)
+}
+
+// ensure sends the timer again that is lost: Restate gives up on an invocation when a
+// person tells it to.
+func (o *retirement) ensure(ctx restate.ObjectContext, _ restate.Void) (controlplane.Retirement, error) {
+	r, err := loadRetirement(ctx)
+	if err != nil || !r.UnderWay() {
+		return r, err
+	}
+	at, err := now(ctx, o.steps, "now")
+	if err != nil {
+		return r, err
+	}
+	if r.Overdue(at, o.grace) {
+		o.settle(ctx, &r, at, 0)
+	}
+	return r, nil
+}
+
+// status is a snapshot. It waits for nobody.
+func (o *retirement) status(ctx restate.ObjectSharedContext, _ restate.Void) (controlplane.Retirement, error) {
+	return existingRetirement(ctx)
+}
+
+// list is a snapshot, newest first.
+func (o *retirement) list(ctx restate.ObjectSharedContext, _ restate.Void) ([]controlplane.RetirementSummary, error) {
+	r, err := loadRetirement(ctx)
+	if err != nil || r.ID == "" {
+		return nil, err
+	}
+	past, terminal := restate.Get[[]controlplane.RetirementSummary](ctx, retirementPastKey)
+	if terminal != nil {
+		return nil, terminal
+	}
+	return append([]controlplane.RetirementSummary{r.Summary()}, past...), nil
+}
+
+// settle writes a transition down and sends the next timer: both, or neither.
+func (o *retirement) settle(ctx restate.ObjectContext, r *controlplane.Retirement, nowMs int64, wait time.Duration) {
+	r.Settle(nowMs, wait)
+	if r.UnderWay() {
+		restate.ObjectSend(ctx, RetirementService, restate.Key(ctx), "Step").
+			Send(RetirementTimer{Epoch: r.Epoch}, restate.WithDelay(max(0, wait)))
+	}
+	restate.Set(ctx, retirementKey, *r)
+}
+
+func (o *retirement) audit(ctx restate.ObjectContext, by controlplane.By, action string, before any, after *controlplane.Retirement) error {
+	e := controlplane.AuditEntry{By: by, Action: "retirement." + action, Subject: "table " + restate.Key(ctx)}
+	var err error
+	if e.Before, err = text(before); err != nil {
+		return err
+	}
+	if e.After, err = text(retirementConditionOf(after)); err != nil {
+		return err
+	}
+	restate.ServiceSend(ctx, AuditService, "Write").Send(e)
+	return nil
+}
+
+// retirementCondition is what the audit log says of a retirement: not its history.
+type retirementCondition struct {
+	ID          string                          `json:"id"`
+	Phase       controlplane.RetirementPhase    `json:"phase"`
+	Dated       string                          `json:"dated"`
+	Why         string                          `json:"why,omitempty"`
+	RowsDeleted int64                           `json:"rows_deleted"`
+	LastWriteMs int64                           `json:"last_write_ms,omitempty"`
+	Evidence    controlplane.RetirementEvidence `json:"evidence"`
+}
+
+func retirementConditionOf(r *controlplane.Retirement) retirementCondition {
+	return retirementCondition{r.ID, r.Phase, r.Dated, r.Why, r.RowsDeleted, r.LastWriteMs, r.Evidence}
+}
+
+func loadRetirement(ctx restate.ObjectSharedContext) (controlplane.Retirement, error) {
+	r, terminal := restate.Get[controlplane.Retirement](ctx, retirementKey)
+	if terminal != nil {
+		return r, terminal
+	}
+	if err := r.Check(); err != nil {
+		return r, failed(err)
+	}
+	return r, nil
+}
+
+func existingRetirement(ctx restate.ObjectSharedContext) (controlplane.Retirement, error) {
+	r, err := loadRetirement(ctx)
+	if err == nil && r.ID == "" {
+		err = failed(fmt.Errorf("%w: %q has never been retired: see weirctl retire start --help", controlplane.ErrNotFound, restate.Key(ctx)))
+	}
+	return r, err
+}

@@ -1,0 +1,61 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+
+	restate "github.com/restatedev/sdk-go"
+	"github.com/restatedev/sdk-go/ingress"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// RetirementClient is retirements for the operators' API. Errors are those of Client, and
+// wrap controlplane.ErrConflict or controlplane.ErrNotFound besides.
+type RetirementClient struct{ *Client }
+
+// Start begins a retirement. The same once more, while it is under way, changes nothing.
+func (c RetirementClient) Start(ctx context.Context, table string, spec controlplane.RetirementSpec, by controlplane.By) (controlplane.Retirement, error) {
+	return askRetirement[RetirementStart, controlplane.Retirement](ctx, c.Client, table, "Start", RetirementStart{Spec: spec, By: by})
+}
+
+// ApproveRename lets the table be renamed.
+func (c RetirementClient) ApproveRename(ctx context.Context, table string, by controlplane.By) (controlplane.Retirement, error) {
+	return askRetirement[RetirementApprove, controlplane.Retirement](ctx, c.Client, table, "Approve", RetirementApprove{By: by})
+}
+
+// ApproveDrop lets the renamed table be dropped.
+func (c RetirementClient) ApproveDrop(ctx context.Context, table string, by controlplane.By) (controlplane.Retirement, error) {
+	return askRetirement[RetirementApprove, controlplane.Retirement](ctx, c.Client, table, "Approve", RetirementApprove{Drop: true, By: by})
+}
+
+// Abort gives up, and gives the table its name back.
+func (c RetirementClient) Abort(ctx context.Context, table string, by controlplane.By) (controlplane.Retirement, error) {
+	return askRetirement[controlplane.By, controlplane.Retirement](ctx, c.Client, table, "Abort", by)
+}
+
+// Ensure revives a retirement whose timer was lost.
+func (c RetirementClient) Ensure(ctx context.Context, table string) (controlplane.Retirement, error) {
+	return askRetirement[restate.Void, controlplane.Retirement](ctx, c.Client, table, "Ensure", restate.Void{})
+}
+
+// Status is how a table's newest retirement stands.
+func (c RetirementClient) Status(ctx context.Context, table string) (controlplane.Retirement, error) {
+	return askRetirement[restate.Void, controlplane.Retirement](ctx, c.Client, table, "Status", restate.Void{})
+}
+
+// List is a table's retirements, newest first.
+func (c RetirementClient) List(ctx context.Context, table string) ([]controlplane.RetirementSummary, error) {
+	return askRetirement[restate.Void, []controlplane.RetirementSummary](ctx, c.Client, table, "List", restate.Void{})
+}
+
+// askRetirement calls a handler of a table that can be retired: it becomes part of a URL.
+func askRetirement[I, O any](ctx context.Context, c *Client, table, handler string, in I) (out O, err error) {
+	if err := controlplane.ValidateRetirable(table); err != nil {
+		return out, err
+	}
+	if out, err = ingress.Object[I, O](c.ingress, RetirementService, table, handler).Request(ctx, in); err != nil {
+		return out, fmt.Errorf("retirement: %w", c.classify(ctx, err))
+	}
+	return out, nil
+}

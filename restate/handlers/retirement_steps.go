@@ -1,0 +1,47 @@
+package handlers
+
+import (
+	"context"
+
+	restate "github.com/restatedev/sdk-go"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// durableRetirement is controlplane.RetirementSteps for one invocation.
+type durableRetirement struct {
+	ctx   restate.Context
+	work  *controlplane.RetirementWork
+	steps *stepper
+	spec  controlplane.RetirementSpec
+	at    int64 // what NowMs answered
+}
+
+func (d *durableRetirement) NowMs() (at int64, err error) {
+	d.at, err = now(d.ctx, d.steps, "now")
+	return d.at, err
+}
+
+func (d *durableRetirement) Look(table, dated string) (controlplane.RetirementLook, error) {
+	return step(d.ctx, d.steps, "look", func(ctx context.Context) (controlplane.RetirementLook, error) {
+		return d.work.Look(ctx, table, dated, d.spec)
+	})
+}
+
+func (d *durableRetirement) Drain(table string, rows int) (controlplane.Batch, error) {
+	return step(d.ctx, d.steps, "delete expired rows", func(ctx context.Context) (controlplane.Batch, error) {
+		return d.work.Drain(ctx, table, rows)
+	})
+}
+
+func (d *durableRetirement) Rename(table, from, to string, fence int64) (controlplane.TableNames, error) {
+	return step(d.ctx, d.steps, "rename "+from, func(ctx context.Context) (controlplane.TableNames, error) {
+		return d.work.Rename(ctx, table, from, to, fence)
+	})
+}
+
+func (d *durableRetirement) Drop(table, dated string, fence int64) (controlplane.TableDrop, error) {
+	return step(d.ctx, d.steps, "drop "+dated, func(ctx context.Context) (controlplane.TableDrop, error) {
+		return d.work.Drop(ctx, table, dated, fence)
+	})
+}
