@@ -387,6 +387,7 @@ func (l *Limiter) answerMany(items []item, kept bool, decisions []Decision) []De
 	var out outcome
 	for i := range items {
 		it := &items[i]
+		it.counts = counts
 		if it.rule.estimate != nil {
 			l.answerEstimated(it, kept, &items[it.first], counts, &decisions[at+i])
 			continue
@@ -409,6 +410,9 @@ func (l *Limiter) answerMany(items []item, kept bool, decisions []Decision) []De
 func (l *Limiter) answerItem(it *item, kept bool, first *item, d *Decision) outcome {
 	if !it.verdict.allowed && first.entry != nil {
 		it.verdict.tellRetry(&it.question)
+	}
+	if !it.verdict.allowed && !it.verdict.refused {
+		l.tally(first.entry, &it.question)
 	}
 	out := d.answer(&it.verdict, &it.question, it.rule, it.source)
 	switch {

@@ -20,6 +20,8 @@ func (l *Limiter) LoadSettings(ctx context.Context) error {
 // MeasureShape measures what callers are like, at a time.
 func (l *Limiter) MeasureShape(now time.Time) { l.measureShape(l.settings.Load(), now.UnixMilli()) }
 
+func (l *Limiter) Beat(ctx context.Context) error { return l.beat(ctx) }
+
 // Sweep sweeps the whole table once.
 func (l *Limiter) Sweep() {
 	for range l.table.sweepTicks() {

@@ -89,6 +89,7 @@ func (l *Limiter) askEstimate(q *question, by *rule, e *entry, held *Reservation
 			if v.counted == 0 && q.told && l.soon(&v.verdict, q) {
 				continue
 			}
+			l.tally(e, q)
 		}
 		if held != nil && v.allowed && v.counted > 0 && met != untracked {
 			*held = Reservation{l, *q.id, v.seq, v.counted}
@@ -273,6 +274,7 @@ func (l *Limiter) answerEstimated(it *item, kept bool, first *item, counts *stri
 	v := estimated{verdict: it.verdict, level: it.level, leaky: it.leaky}
 	if !v.allowed {
 		v.tellRetry(&it.question, it.rule.estimate)
+		l.tally(first.entry, &it.question)
 	}
 	out := d.answerEstimate(&v, &it.question, it.rule)
 	if !kept {

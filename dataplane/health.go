@@ -66,17 +66,26 @@ func (l *Limiter) Health() heartbeat.Health {
 func (l *Limiter) beat(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
 	defer cancel()
+	nowMs := l.nowMs()
+	report := ""
+	if nowMs-l.top.reportedMs.Load() >= reportEvery.Milliseconds() {
+		report = l.topReport()
+	}
 	err := l.cfg.Counts.Heartbeat(ctx, heartbeat.Beat{
 		NodeID:        l.cfg.NodeID,
 		Region:        l.cfg.Region,
 		Build:         l.cfg.Build,
 		TuningVersion: l.settings.Load().version,
 		StartedAtMs:   l.metrics.startedAtMs,
-		SentAtMs:      l.nowMs(),
+		SentAtMs:      nowMs,
 		Health:        l.Health(),
+		Top:           report,
 	})
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
+	}
+	if report != "" {
+		l.top.reportedMs.Store(nowMs)
 	}
 	l.metrics.delays.recent.forget()
 	return nil

@@ -49,6 +49,7 @@ type Limiter struct {
 	metrics *metrics
 	shape   atomic.Pointer[shape]
 	probe   *probe // constant; nil without a count store, which takes its figure
+	top     top
 	loops   lifecycle
 	calls   callGroup // to the origin, on behalf of decisions
 }
@@ -203,6 +204,7 @@ func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *entry, held
 			if q.told && l.soon(&v, q) {
 				continue
 			}
+			l.tally(e, q)
 			l.denied(e, v.seq, q)
 		case q.cost > 0:
 			l.accepted(e, met, &v, q)
@@ -254,6 +256,7 @@ func (l *Limiter) soon(v *verdict, q *question) bool {
 // whatever is known elsewhere, and nothing to remember.
 func (l *Limiter) oversized(q *question, by *rule, d *Decision) {
 	v := verdict{seq: window.Sequence(q.nowMs, q.durationMs), tMs: q.nowMs}
+	l.tally(nil, q)
 	q.counts.decided(SourceLocal, d.answer(&v, q, by, SourceLocal), 1)
 }
 

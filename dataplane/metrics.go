@@ -71,7 +71,12 @@ type stripe struct {
 	decisions [sources][outcomes]atomic.Int64
 	estimates [outcomes]atomic.Int64 // of the estimate mode, all local
 	misses    atomic.Int64           // estimates that met a key for the first time
-	_         [128 - ((sources+1)*int(outcomes)+1)*8%128]byte
+
+	// Of denials, shadowed ones too; see denials.go.
+	denied, deniedMs, exactTo atomic.Int64
+	sampled                   int64 // under top.mu
+
+	_ [128 - ((sources+1)*int(outcomes)+5)*8%128]byte
 }
 
 // metrics are plain atomics that the loops and the request path own; Collect turns

@@ -81,6 +81,9 @@ func (c *Counts) Heartbeat(ctx context.Context, beat heartbeat.Beat) error {
 	return c.Faults.roundTrip(ctx, OpHeartbeat, func(journey) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		if beat.Top == "" {
+			beat.Top = c.beats[beat.NodeID].Top
+		}
 		c.beats[beat.NodeID] = beat
 		c.seen[beat.NodeID] = c.clock()
 		return nil

@@ -46,7 +46,7 @@ func operated(db *sql.DB) storetest.Store {
 
 func beats(t testing.TB, db *sql.DB) []heartbeat.Beat {
 	t.Helper()
-	rows, err := db.QueryContext(t.Context(), `SELECT node_id, region, build, tuning_version, started_at, sent_at, health FROM ratelimit_nodes`)
+	rows, err := db.QueryContext(t.Context(), `SELECT node_id, region, build, tuning_version, started_at, sent_at, health, COALESCE(top_keys, '') FROM ratelimit_nodes`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func beats(t testing.TB, db *sql.DB) []heartbeat.Beat {
 	for rows.Next() {
 		var b heartbeat.Beat
 		var health []byte
-		if err := rows.Scan(&b.NodeID, &b.Region, &b.Build, &b.TuningVersion, &b.StartedAtMs, &b.SentAtMs, &health); err != nil {
+		if err := rows.Scan(&b.NodeID, &b.Region, &b.Build, &b.TuningVersion, &b.StartedAtMs, &b.SentAtMs, &health, &b.Top); err != nil {
 			t.Fatal(err)
 		}
 		if err := json.Unmarshal(health, &b.Health); err != nil {

@@ -2,6 +2,7 @@ package mysqlcounts
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -17,8 +18,8 @@ import (
 const problemBytesMax = 2000
 
 // Heartbeat implements dataplane.CountStore. Text for people (Build and
-// Health.SettingsProblem) is cut where it is too long, as a node that says too much is
-// still alive; what identifies the node is not.
+// Health.SettingsProblem) is cut where it is too long, and Top is left out, as a node that
+// says too much is still alive; what identifies the node is not.
 func (c *Counts) Heartbeat(ctx context.Context, b heartbeat.Beat) error {
 	row, err := beatRow(b)
 	if err != nil {
@@ -49,7 +50,7 @@ func beatRow(b heartbeat.Beat) (row dataplanedb.NodeBeatParams, err error) {
 	return dataplanedb.NodeBeatParams{
 		NodeID: []byte(b.NodeID), Region: []byte(b.Region), Build: cut(b.Build, buildBytesMax),
 		TuningVersion: uint64(b.TuningVersion), StartedAt: uint64(b.StartedAtMs), SentAt: uint64(b.SentAtMs),
-		Health: string(health),
+		Health: string(health), TopKeys: sql.NullString{String: b.Top, Valid: b.Top != "" && len(b.Top) <= heartbeat.TopBytesMax},
 	}, nil
 }
 

@@ -139,6 +139,7 @@ var countsFaults = map[string]string{
 	"a health figure is lost":              "Heartbeat/records",
 	"heartbeats pile up":                   "Heartbeat/replaces",
 	"the first heartbeat stays":            "Heartbeat/replaces",
+	"top keys are lost":                    "Heartbeat/keeps_its_top_keys",
 	"nodes: letter case is lost":           "Heartbeat/nodes_are_apart",
 	"nodes: spaces are trimmed":            "Heartbeat/nodes_are_apart",
 }

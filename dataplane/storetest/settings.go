@@ -156,6 +156,21 @@ func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
 		beat(t, s, later)
 		wantBeats(t, s, later)
 	})
+	t.Run("keeps its top keys until it tells of others", func(t *testing.T) {
+		s := open(t)
+		later, after := full, full
+		later.SentAtMs, later.Top = full.SentAtMs+1, `{"hot":[{"w":"/w=="}]}`
+		after.SentAtMs = full.SentAtMs + 2
+		beat(t, s, full)
+		wantBeats(t, s, full)
+		beat(t, s, later)
+		beat(t, s, after)
+		after.Top = later.Top
+		wantBeats(t, s, after)
+		after.Top = `{"hot":[]}`
+		beat(t, s, after)
+		wantBeats(t, s, after)
+	})
 	t.Run("nodes are apart", func(t *testing.T) {
 		s := open(t)
 		var want []heartbeat.Beat

@@ -310,6 +310,9 @@ func (s *countsSubject) Heartbeat(ctx context.Context, beat heartbeat.Beat) erro
 	at := slices.IndexFunc(s.beats, func(b heartbeat.Beat) bool {
 		return fold(s.fault, "nodes", b.NodeID) == fold(s.fault, "nodes", beat.NodeID)
 	})
+	if at >= 0 && beat.Top == "" && s.fault != "top keys are lost" {
+		beat.Top = s.beats[at].Top
+	}
 	switch {
 	case at < 0 || s.fault == "heartbeats pile up":
 		s.beats = append(s.beats, beat)

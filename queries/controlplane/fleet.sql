@@ -4,5 +4,13 @@ SELECT node_id, region, build, tuning_version, started_at, sent_at, seen_at, hea
        CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS now_ms
 FROM ratelimit_nodes ORDER BY region, node_id LIMIT ?;
 
+-- name: FleetTopKeys :many
+-- The keys that nodes reported of which was heard lately, the newest word first.
+SELECT node_id, region, seen_at, top_keys,
+       CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS now_ms
+FROM ratelimit_nodes
+WHERE top_keys IS NOT NULL AND seen_at > UNIX_TIMESTAMP() * 1000 - CAST(sqlc.arg(within_ms) AS SIGNED)
+ORDER BY seen_at DESC, node_id LIMIT ?;
+
 -- name: DatabaseNow :one
 SELECT CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS now_ms;

@@ -1,11 +1,13 @@
 -- name: NodeBeat :exec
--- A node's word about itself, replacing its earlier one.
+-- A node's word about itself, replacing its earlier one; top keys only where it has some
+-- to tell.
 INSERT INTO ratelimit_nodes
-  (node_id, region, build, tuning_version, started_at, sent_at, seen_at, health)
-VALUES (?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000, ?)
+  (node_id, region, build, tuning_version, started_at, sent_at, seen_at, health, top_keys)
+VALUES (?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000, ?, ?)
 ON DUPLICATE KEY UPDATE
   region = VALUES(region), build = VALUES(build), tuning_version = VALUES(tuning_version),
-  started_at = VALUES(started_at), sent_at = VALUES(sent_at), seen_at = VALUES(seen_at), health = VALUES(health);
+  started_at = VALUES(started_at), sent_at = VALUES(sent_at), seen_at = VALUES(seen_at), health = VALUES(health),
+  top_keys = COALESCE(VALUES(top_keys), top_keys);
 
 -- name: NodesLive :one
 -- How many nodes of a region were heard of lately; region_idx answers it by itself.

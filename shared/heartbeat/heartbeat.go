@@ -11,6 +11,10 @@ type Beat struct {
 	StartedAtMs   int64  // Unix milliseconds by the node's clock
 	SentAtMs      int64  // Unix milliseconds by the node's clock; beside the database's own stamp it shows skew
 	Health        Health
+
+	// Top is a document of Top, at most TopBytesMax; empty: nothing new, the node's
+	// earlier one stands.
+	Top string
 }
 
 // Health is a snapshot of a node's own figures. `…Total` only grow while the

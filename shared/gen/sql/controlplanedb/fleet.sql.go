@@ -7,6 +7,7 @@ package controlplanedb
 
 import (
 	"context"
+	"database/sql"
 )
 
 const DatabaseNow = `-- name: DatabaseNow :one
@@ -57,6 +58,57 @@ func (q *Queries) FleetNodes(ctx context.Context, limit int32) ([]FleetNodesRow,
 			&i.SentAt,
 			&i.SeenAt,
 			&i.Health,
+			&i.NowMs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const FleetTopKeys = `-- name: FleetTopKeys :many
+SELECT node_id, region, seen_at, top_keys,
+       CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS now_ms
+FROM ratelimit_nodes
+WHERE top_keys IS NOT NULL AND seen_at > UNIX_TIMESTAMP() * 1000 - CAST(? AS SIGNED)
+ORDER BY seen_at DESC, node_id LIMIT ?
+`
+
+type FleetTopKeysParams struct {
+	WithinMs int64
+	Limit    int32
+}
+
+type FleetTopKeysRow struct {
+	NodeID  []byte
+	Region  []byte
+	SeenAt  uint64
+	TopKeys sql.NullString
+	NowMs   int64
+}
+
+// The keys that nodes reported of which was heard lately, the newest word first.
+func (q *Queries) FleetTopKeys(ctx context.Context, arg FleetTopKeysParams) ([]FleetTopKeysRow, error) {
+	rows, err := q.db.QueryContext(ctx, FleetTopKeys, arg.WithinMs, arg.Limit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []FleetTopKeysRow{}
+	for rows.Next() {
+		var i FleetTopKeysRow
+		if err := rows.Scan(
+			&i.NodeID,
+			&i.Region,
+			&i.SeenAt,
+			&i.TopKeys,
 			&i.NowMs,
 		); err != nil {
 			return nil, err

@@ -81,6 +81,8 @@ type RatelimitNode struct {
 	SeenAt uint64
 	// JSON, see package heartbeat
 	Health string
+	// JSON, see package heartbeat; at most 16 KiB
+	TopKeys sql.NullString
 }
 
 type RatelimitOverride struct {

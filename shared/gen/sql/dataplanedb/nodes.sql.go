@@ -7,15 +7,17 @@ package dataplanedb
 
 import (
 	"context"
+	"database/sql"
 )
 
 const NodeBeat = `-- name: NodeBeat :exec
 INSERT INTO ratelimit_nodes
-  (node_id, region, build, tuning_version, started_at, sent_at, seen_at, health)
-VALUES (?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000, ?)
+  (node_id, region, build, tuning_version, started_at, sent_at, seen_at, health, top_keys)
+VALUES (?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000, ?, ?)
 ON DUPLICATE KEY UPDATE
   region = VALUES(region), build = VALUES(build), tuning_version = VALUES(tuning_version),
-  started_at = VALUES(started_at), sent_at = VALUES(sent_at), seen_at = VALUES(seen_at), health = VALUES(health)
+  started_at = VALUES(started_at), sent_at = VALUES(sent_at), seen_at = VALUES(seen_at), health = VALUES(health),
+  top_keys = COALESCE(VALUES(top_keys), top_keys)
 `
 
 type NodeBeatParams struct {
@@ -26,9 +28,11 @@ type NodeBeatParams struct {
 	StartedAt     uint64
 	SentAt        uint64
 	Health        string
+	TopKeys       sql.NullString
 }
 
-// A node's word about itself, replacing its earlier one.
+// A node's word about itself, replacing its earlier one; top keys only where it has some
+// to tell.
 func (q *Queries) NodeBeat(ctx context.Context, arg NodeBeatParams) error {
 	_, err := q.db.ExecContext(ctx, NodeBeat,
 		arg.NodeID,
@@ -38,6 +42,7 @@ func (q *Queries) NodeBeat(ctx context.Context, arg NodeBeatParams) error {
 		arg.StartedAt,
 		arg.SentAt,
 		arg.Health,
+		arg.TopKeys,
 	)
 	return err
 }

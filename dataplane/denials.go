@@ -1,0 +1,132 @@
+package dataplane
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A denial leaves no count behind, so denials are sampled on their own way out, for
+// TopDenied. Each stripe takes the first few of a millisecond as they are, and of a flood
+// one in deniedSampleEvery, which then stands for all since the one before. Samples go
+// into a sketch of deniedKeys keys; see there for what it may miss.
+
+const (
+	deniedKeys        = 512
+	deniedSampleEvery = 61 // a prime: callers who take turns are not in step with it
+	deniedExact       = 16 // of a stripe and millisecond
+	deniedSpan        = time.Minute
+)
+
+// top is what a limiter keeps for TopKeys.
+type top struct {
+	walking sync.Mutex
+	restEnd time.Time // under walking
+
+	mu             sync.Mutex // held for some hundred nanoseconds, or by TopKeys for some microseconds; denials never wait for it
+	recent, before *sketch[identity, denials]
+	recentMs       int64 // when recent began; 0: never
+	beforeMs       int64
+
+	reportedMs atomic.Int64 // when a heartbeat last told of keys
+}
+
+// denials is what is remembered of a denied key.
+type denials struct {
+	names names
+	limit int64
+}
+
+// tally takes note of a denial, of e if the key is held.
+func (l *Limiter) tally(e *entry, q *question) {
+	s := q.counts
+	n := s.denied.Add(1)
+	if s.deniedMs.Load() != q.nowMs {
+		s.deniedMs.Store(q.nowMs)
+		s.exactTo.Store(n + deniedExact)
+	}
+	if n%deniedSampleEvery == 0 || n < s.exactTo.Load() {
+		l.sample(e, q, n)
+	}
+}
+
+// sample counts a denial for all of its stripe since the last sample. Where the sketch is
+// busy a later one stands for this one too.
+func (l *Limiter) sample(e *entry, q *question, n int64) {
+	t := &l.top
+	if !t.mu.TryLock() {
+		return
+	}
+	defer t.mu.Unlock()
+	weight := n - q.counts.sampled
+	if weight <= 0 { // another goroutine on the stripe was faster
+		return
+	}
+	q.counts.sampled = n
+	t.turnLocked(q.nowMs)
+	d, fresh := t.recent.add(*q.id, weight)
+	d.limit = q.limit
+	if !fresh {
+		return
+	}
+	if e != nil {
+		d.names = e.names
+		return
+	}
+	key := q.key()
+	d.names = l.table.names(&key)
+}
+
+// turnLocked begins a new span when the recent one is over.
+func (t *top) turnLocked(nowMs int64) {
+	span := deniedSpan.Milliseconds()
+	switch age := nowMs - t.recentMs; {
+	case t.recent == nil:
+		t.recent, t.before = newSketch[identity, denials](deniedKeys), newSketch[identity, denials](deniedKeys)
+		t.recentMs, t.beforeMs = nowMs, nowMs
+	case age >= 2*span:
+		t.recent.clear()
+		t.before.clear()
+		t.recentMs, t.beforeMs = nowMs, nowMs
+	case age >= span:
+		t.recent, t.before = t.before, t.recent
+		t.recent.clear()
+		t.beforeMs, t.recentMs = t.recentMs, nowMs
+	}
+}
+
+func (t *top) denied(q *TopQuery, nowMs int64) TopKeys {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	answer := TopKeys{At: time.UnixMilli(nowMs), Since: time.UnixMilli(nowMs)}
+	if t.recent == nil {
+		return answer
+	}
+	t.turnLocked(nowMs)
+	answer.Since = time.UnixMilli(t.beforeMs)
+	found := ranking{limit: q.Limit}
+	add := func(c *counted[identity, denials], other *sketch[identity, denials], once bool) {
+		f := c.value.names.family.Value()
+		if !q.wants(&f) {
+			return
+		}
+		count, more := c.count-c.over, c.over
+		if i, both := other.at[c.key]; !both {
+			more += other.least()
+		} else if o := &other.heap[i]; once {
+			return
+		} else {
+			count, more = count+o.count-o.over, more+o.over
+		}
+		found.add(TopKey{Workspace: f.workspace, Namespace: f.namespace, Identifier: c.value.names.identifier(),
+			Duration: milliseconds(f.durationMs), Limit: c.value.limit, Count: count, More: more})
+	}
+	for i := range t.recent.heap {
+		add(&t.recent.heap[i], t.before, false)
+	}
+	for i := range t.before.heap {
+		add(&t.before.heap[i], t.recent, true)
+	}
+	answer.Keys = found.keys
+	return answer
+}

@@ -1,0 +1,72 @@
+package dataplane
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// "Every key that came more than n/capacity times has a counter; true <= count, and
+// count - over <= true; over <= n/capacity": for any stream.
+func TestSketchKeepsItsBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		capacity := rapid.IntRange(1, 20).Draw(t, "capacity")
+		s := newSketch[string, string](capacity)
+		truth := make(map[string]int64)
+		var n int64
+		few, many := rapid.IntRange(0, 5), rapid.IntRange(0, 60)
+		for range rapid.IntRange(0, 400).Draw(t, "length") {
+			of := many
+			if rapid.Bool().Draw(t, "skewed") {
+				of = few
+			}
+			key, weight := fmt.Sprint(of.Draw(t, "key")), rapid.Int64Range(1, 9).Draw(t, "weight")
+			value, fresh := s.add(key, weight)
+			if fresh != (*value == "") {
+				t.Fatalf("%s: fresh %v, with the value %q", key, fresh, *value)
+			}
+			*value = "value of " + key
+			truth[key] += weight
+			n += weight
+		}
+		if len(s.heap) > capacity || len(s.at) != len(s.heap) {
+			t.Fatalf("%d counters, %d keys, of %d", len(s.heap), len(s.at), capacity)
+		}
+		bound := n / int64(capacity)
+		held := make(map[string]bool)
+		for i, c := range s.heap {
+			held[c.key] = true
+			if s.at[c.key] != i || c.value != "value of "+c.key {
+				t.Errorf("%s is at %d, taken to be at %d, with %q", c.key, i, s.at[c.key], c.value)
+			}
+			if true := truth[c.key]; c.count < true || c.count-c.over > true || c.over > bound {
+				t.Errorf("%s came %d times: counted %d, of which up to %d of others, at most %d", c.key, true, c.count, c.over, bound)
+			}
+		}
+		for key, times := range truth {
+			if times > bound && !held[key] {
+				t.Errorf("%s came %d times, more than %d, and has no counter", key, times, bound)
+			}
+			if !held[key] && times > s.least() {
+				t.Errorf("%s came %d times, without a counter at most %d", key, times, s.least())
+			}
+		}
+	})
+}
+
+// A sketch that was cleared is a new one.
+func TestSketchForgets(t *testing.T) {
+	s := newSketch[string, int](2)
+	for _, key := range []string{"a", "b", "b", "c"} {
+		value, _ := s.add(key, 1)
+		*value = 7
+	}
+	s.clear()
+	if s.least() != 0 || len(s.at) != 0 {
+		t.Errorf("least %d, %d keys", s.least(), len(s.at))
+	}
+	if value, fresh := s.add("b", 3); !fresh || *value != 0 || s.heap[0].count != 3 || s.heap[0].over != 0 {
+		t.Errorf("fresh %v, %+v", fresh, s.heap[0])
+	}
+}

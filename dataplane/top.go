@@ -1,0 +1,182 @@
+package dataplane
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Which keys are hot, and which are denied. An allowed request does nothing for it: the
+// hot keys are found by a walk over the table, which holds their counts already.
+// A denial leaves no count behind; see denials.go.
+
+// TopBy is what keys are ranked by.
+type TopBy uint8
+
+const (
+	// TopHot ranks by the cost in a key's sliding window, of all regions, as this node
+	// knows it.
+	TopHot TopBy = iota
+	// TopDenied ranks by the requests that this node has denied, or that only shadow mode
+	// let pass, for the last minute or two.
+	TopDenied
+)
+
+// TopKeysMax is the most keys that one TopKeys returns.
+const TopKeysMax = 100
+
+// ErrTopBusy is returned by TopKeys while another walk is under way, or the last one was
+// so long and so recent that the next would take more than a tenth of a processor.
+var ErrTopBusy = errors.New("dataplane: the keys are being walked, or were just now: ask again in a second")
+
+// TopQuery asks for keys.
+type TopQuery struct {
+	Workspace string // "" for all
+	Namespace string // "" for all
+	By        TopBy
+	Limit     int // 1 to TopKeysMax
+}
+
+// TopKeys answers a TopQuery.
+type TopKeys struct {
+	At    time.Time
+	Since time.Time // of TopDenied: what was denied before is not in it
+	Keys  []TopKey  // largest Count first
+}
+
+// TopKey is one key of a TopKeys.
+type TopKey struct {
+	Workspace, Namespace, Identifier string
+	Duration                         time.Duration
+
+	// Limit of a hot key is the lowest that its cost was counted against, rounded down by
+	// less than a thousandth, or -1 where that is unknown: on a node without anybody to
+	// share counts with. Of a denied key it is the one of its last sample.
+	Limit int64
+
+	Count    int64 // of a hot key cost, rounded down; of a denied one requests, at least
+	Regional int64 // of a hot key: the part of Count that is this region's own
+	More     int64 // of a denied key: how many more it may be, sampling apart
+}
+
+// TopKeys tells which keys are hot or denied. What it sees and misses: of hot keys
+// those in memory, so not one that a full table could not take, and in the estimate mode
+// the cost that this node knows of; of denied ones every key with more than a share of
+// 1/512 in this node's denials. It blocks no decision. Errors wrap ErrInvalid, or are
+// ErrTopBusy.
+func (l *Limiter) TopKeys(q TopQuery) (TopKeys, error) {
+	if q.Limit < 1 || q.Limit > TopKeysMax {
+		return TopKeys{}, fmt.Errorf("%w: limit is %d (1 to %d)", ErrInvalid, q.Limit, TopKeysMax)
+	}
+	switch q.By {
+	case TopHot:
+		return l.hottest(&q, false)
+	case TopDenied:
+		return l.top.denied(&q, l.nowMs()), nil
+	}
+	return TopKeys{}, fmt.Errorf("%w: by is %d (0 or 1)", ErrInvalid, q.By)
+}
+
+func (q *TopQuery) wants(f *family) bool {
+	return (q.Workspace == "" || q.Workspace == f.workspace) && (q.Namespace == "" || q.Namespace == f.namespace)
+}
+
+const (
+	walkRest = 9 // times as long as a walk took nobody walks again
+	walkFree = time.Millisecond
+)
+
+// hottest walks the table, and sees to it that walks leave time for others, but for those
+// that are due.
+func (l *Limiter) hottest(q *TopQuery, due bool) (TopKeys, error) {
+	t := &l.top
+	if !t.walking.TryLock() {
+		return TopKeys{}, ErrTopBusy
+	}
+	defer t.walking.Unlock()
+	began := time.Now()
+	if !due && began.Before(t.restEnd) {
+		return TopKeys{}, ErrTopBusy
+	}
+	nowMs := l.nowMs()
+	found := ranking{limit: q.Limit}
+	l.table.walk(func(e *entry) {
+		k := TopKey{Limit: -1}
+		if k.Count, k.Regional = e.inWindow(nowMs); k.Count == 0 || !found.ranks(k.Count) {
+			return
+		}
+		f := e.names.family.Value()
+		if !q.wants(&f) {
+			return
+		}
+		k.Workspace, k.Namespace, k.Identifier, k.Duration = f.workspace, f.namespace, e.names.identifier(), milliseconds(f.durationMs)
+		k.Limit = e.lowest()
+		found.add(k)
+	})
+	if took := time.Since(began); took > walkFree {
+		t.restEnd = began.Add((walkRest + 1) * took)
+	}
+	return TopKeys{At: time.UnixMilli(nowMs), Keys: found.keys}, nil
+}
+
+// inWindow is the cost in the sliding window that ends at nowMs, and the region's own part
+// of it. It takes no lock: cost that moves meanwhile may be missed, or seen twice.
+func (e *entry) inWindow(nowMs int64) (count, regional int64) {
+	durationMs := e.names.durationMs()
+	seq := e.seq.Load()
+	current, previous := slotOf(seq), slotOf(seq-1)
+	elapsed := max(0, nowMs-window.Start(seq, durationMs))
+	sum := func(slot int, uncoveredMs int64) {
+		if uncoveredMs <= 0 {
+			return
+		}
+		own := wordCount(e.words[slot].Load())
+		all := max(0, own+e.others[slot].Load())
+		count += window.Carried(all, uncoveredMs, durationMs)
+		regional += window.Carried(min(own, all), uncoveredMs, durationMs)
+	}
+	sum(current, min(durationMs, 2*durationMs-elapsed))
+	sum(previous, durationMs-elapsed)
+	if e.seq.Load() != seq { // others decide about it right now
+		return e.inWindow(nowMs)
+	}
+	return count, regional
+}
+
+// lowest is the lowest limit that was counted against, -1 if none is known.
+func (e *entry) lowest() int64 {
+	if limit := min(e.lows.get(0), e.lows.get(1)); limit <= window.LimitMax {
+		return limit
+	}
+	return -1
+}
+
+// ranking keeps the largest.
+type ranking struct {
+	limit int
+	keys  []TopKey
+}
+
+func (r *ranking) ranks(count int64) bool {
+	return len(r.keys) < r.limit || count >= r.keys[len(r.keys)-1].Count
+}
+
+func (r *ranking) add(k TopKey) {
+	if !r.ranks(k.Count) {
+		return
+	}
+	at, _ := slices.BinarySearchFunc(r.keys, k, byCount)
+	r.keys = slices.Insert(r.keys, at, k)
+	r.keys = r.keys[:min(len(r.keys), r.limit)]
+}
+
+// byCount has the largest first; of the same count, names decide, so that an answer does
+// not depend on where keys lie.
+func byCount(a, b TopKey) int {
+	return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Workspace, b.Workspace), cmp.Compare(a.Namespace, b.Namespace),
+		cmp.Compare(a.Identifier, b.Identifier), cmp.Compare(a.Duration, b.Duration))
+}
