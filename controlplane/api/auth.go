@@ -30,6 +30,13 @@ var needs = map[string]controlplane.Role{
 	controlv1connect.RolloutServiceStartRolloutProcedure:   controlplane.RoleOperator,
 	controlv1connect.RolloutServiceOperateRolloutProcedure: controlplane.RoleOperator,
 
+	controlv1connect.RetirementServiceRetirementStatusProcedure: controlplane.RoleViewer,
+	controlv1connect.RetirementServiceListRetirementsProcedure:  controlplane.RoleViewer,
+	controlv1connect.RetirementServiceStartRetirementProcedure:  controlplane.RoleOperator,
+	controlv1connect.RetirementServiceApproveRenameProcedure:    controlplane.RoleOperator,
+	controlv1connect.RetirementServiceAbortRetirementProcedure:  controlplane.RoleOperator,
+	controlv1connect.RetirementServiceApproveDropProcedure:      controlplane.RoleAdmin,
+
 	controlv1connect.SettingsServiceListOverridesProcedure:  controlplane.RoleViewer,
 	controlv1connect.SettingsServiceListNamespacesProcedure: controlplane.RoleViewer,
 	controlv1connect.SettingsServiceSetOverrideProcedure:    controlplane.RoleOperator,

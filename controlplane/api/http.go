@@ -35,6 +35,7 @@ func NewHandler(c Config) http.Handler {
 	options := []connect.HandlerOption{connect.WithReadMaxBytes(requestBytesMax), connect.WithRecover(s.recovered), connect.WithInterceptors(s.authenticated())}
 	mux.Handle(controlv1connect.NewControlServiceHandler(s, options...))
 	mux.Handle(controlv1connect.NewRolloutServiceHandler(s, options...))
+	mux.Handle(controlv1connect.NewRetirementServiceHandler(s, options...))
 	mux.Handle(controlv1connect.NewTokenServiceHandler(s, options...))
 	mux.Handle(controlv1connect.NewSettingsServiceHandler(s, options...))
 	mux.Handle(controlv1connect.NewHealthServiceHandler(s, options...))

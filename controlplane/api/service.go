@@ -37,18 +37,19 @@ type Cleanup interface {
 // Config is what the service works with. All but Console, Previews, RequireTokens and
 // AllowedHosts is required.
 type Config struct {
-	Cleanup  Cleanup
-	Rollouts Rollouts
-	Previews Previews // nil: there are none
-	Tokens   Tokens
-	Settings Settings
-	Lag      func(context.Context) (time.Duration, error)      // of the cleanup
-	Fleet    func(context.Context) (controlplane.Fleet, error) // as its nodes' heartbeats have it
-	Health   func(context.Context) controlplane.HealthDocument // as the watch has it
-	Diagnose func(context.Context) []controlplane.Check        // of how all is set up
-	Audit    controlplane.AuditLog
-	Metrics  prometheus.Gatherer
-	Log      *slog.Logger
+	Cleanup     Cleanup
+	Rollouts    Rollouts
+	Retirements Retirements
+	Previews    Previews // nil: there are none
+	Tokens      Tokens
+	Settings    Settings
+	Lag         func(context.Context) (time.Duration, error)      // of the cleanup
+	Fleet       func(context.Context) (controlplane.Fleet, error) // as its nodes' heartbeats have it
+	Health      func(context.Context) controlplane.HealthDocument // as the watch has it
+	Diagnose    func(context.Context) []controlplane.Check        // of how all is set up
+	Audit       controlplane.AuditLog
+	Metrics     prometheus.Gatherer
+	Log         *slog.Logger
 
 	// Console makes the web console, which calls the service in this process; nil: none.
 	// It lets people in by itself.

@@ -70,17 +70,18 @@ type fixture struct {
 	health controlplane.HealthDocument
 	checks []controlplane.Check
 
-	auditAsked [2]int64
-	schedule   *schedule
-	rollouts   rollouts
-	settings   settings
-	lagErr     error
-	fleet      controlplane.Fleet
-	fleetErr   error
-	log        bytes.Buffer
-	url        string
-	http       *http.Client
-	client     controlv1connect.ControlServiceClient
+	auditAsked  [2]int64
+	schedule    *schedule
+	rollouts    rollouts
+	retirements retirements
+	settings    settings
+	lagErr      error
+	fleet       controlplane.Fleet
+	fleetErr    error
+	log         bytes.Buffer
+	url         string
+	http        *http.Client
+	client      controlv1connect.ControlServiceClient
 }
 
 // Audit implements controlplane.AuditLog.
@@ -95,15 +96,16 @@ func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(controlplane.NewMetrics())
 	server := httptest.NewServer(NewHandler(Config{
-		Cleanup:  f.schedule,
-		Rollouts: &f.rollouts,
-		Settings: &f.settings,
-		Lag:      func(context.Context) (time.Duration, error) { return 3 * time.Second, f.lagErr },
-		Fleet:    func(context.Context) (controlplane.Fleet, error) { return f.fleet, f.fleetErr },
-		Audit:    f,
-		Health:   func(context.Context) controlplane.HealthDocument { return f.health },
-		Diagnose: func(context.Context) []controlplane.Check { return f.checks },
-		Metrics:  registry, Log: slog.New(slog.NewTextHandler(&f.log, nil)), AllowedHosts: []string{"weir.example"},
+		Cleanup:     f.schedule,
+		Rollouts:    &f.rollouts,
+		Retirements: &f.retirements,
+		Settings:    &f.settings,
+		Lag:         func(context.Context) (time.Duration, error) { return 3 * time.Second, f.lagErr },
+		Fleet:       func(context.Context) (controlplane.Fleet, error) { return f.fleet, f.fleetErr },
+		Audit:       f,
+		Health:      func(context.Context) controlplane.HealthDocument { return f.health },
+		Diagnose:    func(context.Context) []controlplane.Check { return f.checks },
+		Metrics:     registry, Log: slog.New(slog.NewTextHandler(&f.log, nil)), AllowedHosts: []string{"weir.example"},
 	}))
 	t.Cleanup(server.Close)
 	f.url, f.http = server.URL, server.Client()

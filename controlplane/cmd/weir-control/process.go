@@ -107,11 +107,12 @@ func (p *process) build() error {
 	}
 	health := &controlplane.HealthReader{Stored: client.Health, Watch: watch, Every: p.config.WatchInterval, Now: time.Now}
 	p.api = api.NewServer(api.NewHandler(api.Config{
-		Cleanup:  handlers.CleanupClient{Client: client},
-		Rollouts: handlers.RolloutClient{Client: client},
-		Previews: controlplane.NewPreview(simulator, rollouts),
-		Settings: controlplane.NewSettings(steps),
-		Tokens:   tokens, RequireTokens: p.config.APIAuth == "token",
+		Cleanup:     handlers.CleanupClient{Client: client},
+		Rollouts:    handlers.RolloutClient{Client: client},
+		Retirements: handlers.RetirementClient{Client: client},
+		Previews:    controlplane.NewPreview(simulator, rollouts),
+		Settings:    controlplane.NewSettings(steps),
+		Tokens:      tokens, RequireTokens: p.config.APIAuth == "token",
 		Lag: cleanup.Lag, Fleet: fleet, Health: health.Health, Audit: steps,
 		Diagnose: func(ctx context.Context) []controlplane.Check {
 			return controlplane.Diagnose(ctx, map[string]controlplane.Examiner{

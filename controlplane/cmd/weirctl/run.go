@@ -67,6 +67,13 @@ type cli struct {
 		Rollback rolloutRollback `cmd:"" help:"Take back the newest rollout that is done."`
 		History  rolloutHistory  `cmd:"" help:"The newest rollouts; of one, what happened when."`
 	} `cmd:"" help:"Staged rollouts of tuning."`
+	Retire struct {
+		Start   retireStart   `cmd:"" help:"Begin to retire the table: it observes, deletes what has expired, and then waits for you."`
+		Status  retireStatus  `cmd:"" help:"How the retirement stands. With --watch until it is over: exit code 0 when the table is dropped, 1 when it was aborted."`
+		Approve retireApprove `cmd:"" help:"Let the table be renamed, or, a second step, dropped."`
+		Abort   retireAbort   `cmd:"" help:"Give up, and give the table its name back."`
+		History retireHistory `cmd:"" help:"All retirements of the table; with --events, what happened in the newest."`
+	} `cmd:"" help:"The way out of the table that verdicts were shared through."`
 	Override struct {
 		Set    overrideSet    `cmd:"" help:"Set the limit of an identifier, or of all that a pattern matches."`
 		List   overrideList   `cmd:"" help:"A namespace's overrides."`
@@ -105,15 +112,16 @@ type terminal struct {
 // call is what a command needs to do its work.
 type call struct {
 	terminal
-	ctx      context.Context // done after --timeout
-	patient  context.Context // not, for commands that watch
-	api      controlv1connect.ControlServiceClient
-	rollouts controlv1connect.RolloutServiceClient
-	tokens   controlv1connect.TokenServiceClient
-	settings controlv1connect.SettingsServiceClient
-	health   controlv1connect.HealthServiceClient
-	audit    controlv1connect.AuditServiceClient
-	json     bool
+	ctx         context.Context // done after --timeout
+	patient     context.Context // not, for commands that watch
+	api         controlv1connect.ControlServiceClient
+	rollouts    controlv1connect.RolloutServiceClient
+	retirements controlv1connect.RetirementServiceClient
+	tokens      controlv1connect.TokenServiceClient
+	settings    controlv1connect.SettingsServiceClient
+	health      controlv1connect.HealthServiceClient
+	audit       controlv1connect.AuditServiceClient
+	json        bool
 }
 
 // exited is what kong's own way out (--help) is turned into.
@@ -156,12 +164,13 @@ func run(ctx context.Context, args []string, t terminal) (code int) {
 	client := &http.Client{Transport: bearer{transport, token}}
 	err = command.Run(&call{
 		terminal: t, ctx: ctx, patient: patient, json: c.JSON,
-		api:      controlv1connect.NewControlServiceClient(client, c.API),
-		rollouts: controlv1connect.NewRolloutServiceClient(client, c.API),
-		tokens:   controlv1connect.NewTokenServiceClient(client, c.API),
-		settings: controlv1connect.NewSettingsServiceClient(client, c.API),
-		health:   controlv1connect.NewHealthServiceClient(client, c.API),
-		audit:    controlv1connect.NewAuditServiceClient(client, c.API),
+		api:         controlv1connect.NewControlServiceClient(client, c.API),
+		rollouts:    controlv1connect.NewRolloutServiceClient(client, c.API),
+		retirements: controlv1connect.NewRetirementServiceClient(client, c.API),
+		tokens:      controlv1connect.NewTokenServiceClient(client, c.API),
+		settings:    controlv1connect.NewSettingsServiceClient(client, c.API),
+		health:      controlv1connect.NewHealthServiceClient(client, c.API),
+		audit:       controlv1connect.NewAuditServiceClient(client, c.API),
 	})
 	if err != nil {
 		area, _, _ := strings.Cut(command.Command(), " ")
@@ -198,7 +207,7 @@ type told struct {
 func (t *told) Unwrap() error { return t.error }
 
 // look are the commands that show what there is.
-var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout history", "simulate": "rollout history", "token": "token list", "override": "override list", "namespace": "namespace list", "fleet": "fleet", "health": "health", "doctor": "doctor", "audit": "audit"}
+var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout history", "retire": "retire status", "simulate": "rollout history", "token": "token list", "override": "override list", "namespace": "namespace list", "fleet": "fleet", "health": "health", "doctor": "doctor", "audit": "audit"}
 
 // explain gives an error its exit code, and says what to do next.
 func explain(ctx context.Context, err error, api, area string) (code int, hint string) {

@@ -51,17 +51,18 @@ func (s *schedule) Resume(_ context.Context, by controlplane.By) (controlplane.C
 
 // world is the API of a fleet in memory, and what a command printed.
 type world struct {
-	schedule schedule
-	lag      time.Duration
-	lagErr   error
-	fleet    controlplane.Fleet
-	rollouts rollouts
-	previews previews
-	shelf    shelf
-	health   controlplane.HealthDocument
-	checks   []controlplane.Check
-	audit    []controlplane.AuditRecord
-	url      string
+	schedule    schedule
+	lag         time.Duration
+	lagErr      error
+	fleet       controlplane.Fleet
+	rollouts    rollouts
+	retirements retirements
+	previews    previews
+	shelf       shelf
+	health      controlplane.HealthDocument
+	checks      []controlplane.Check
+	audit       []controlplane.AuditRecord
+	url         string
 
 	stdout, stderr bytes.Buffer
 }
@@ -76,10 +77,11 @@ func newWorldThat(t *testing.T, asks bool) *world {
 	t.Setenv("WEIR_TOKEN", "")
 	w := &world{}
 	server := httptest.NewServer(api.NewHandler(api.Config{
-		Cleanup:  &w.schedule,
-		Rollouts: &w.rollouts,
-		Previews: &w.previews,
-		Tokens:   &w.shelf, RequireTokens: asks,
+		Cleanup:     &w.schedule,
+		Rollouts:    &w.rollouts,
+		Retirements: &w.retirements,
+		Previews:    &w.previews,
+		Tokens:      &w.shelf, RequireTokens: asks,
 		Settings: &w.shelf,
 		Lag:      func(context.Context) (time.Duration, error) { return w.lag, w.lagErr },
 		Fleet:    func(context.Context) (controlplane.Fleet, error) { return w.fleet, w.schedule.err },

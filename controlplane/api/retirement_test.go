@@ -1,0 +1,120 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirhq/weir/controlplane"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+)
+
+// retirements keeps what it was asked for.
+type retirements struct {
+	asked []string
+	spec  controlplane.RetirementSpec
+	err   error
+}
+
+func (s *retirements) ask(what, table string, by controlplane.By) (controlplane.Retirement, error) {
+	s.asked = append(s.asked, strings.TrimSpace(fmt.Sprint(what, " ", table, " ", by.Actor)))
+	return controlplane.Retirement{
+		ID: "20260102-150405", Table: table, Dated: "other", Phase: controlplane.RetirementAwaitingFinal, Spec: s.spec,
+		Rename:   &controlplane.RetirementApproval{By: by, AtMs: 7},
+		Evidence: controlplane.RetirementEvidence{Rows: 3, RetirementHealth: controlplane.RetirementHealth{Regions: 2, Problem: "x"}},
+		Events:   []controlplane.RetirementEvent{{AtMs: 1, Actor: "ann", What: "start"}},
+	}, s.err
+}
+
+func (s *retirements) Start(_ context.Context, table string, spec controlplane.RetirementSpec, by controlplane.By) (controlplane.Retirement, error) {
+	s.spec = spec
+	return s.ask("start", table, by)
+}
+
+func (s *retirements) ApproveRename(_ context.Context, table string, by controlplane.By) (controlplane.Retirement, error) {
+	return s.ask("rename", table, by)
+}
+
+func (s *retirements) ApproveDrop(_ context.Context, table string, by controlplane.By) (controlplane.Retirement, error) {
+	return s.ask("drop", table, by)
+}
+
+func (s *retirements) Abort(_ context.Context, table string, by controlplane.By) (controlplane.Retirement, error) {
+	return s.ask("abort", table, by)
+}
+
+func (s *retirements) Status(_ context.Context, table string) (controlplane.Retirement, error) {
+	return s.ask("status", table, controlplane.By{})
+}
+
+func (s *retirements) List(_ context.Context, table string) ([]controlplane.RetirementSummary, error) {
+	r, err := s.ask("list", table, controlplane.By{})
+	return []controlplane.RetirementSummary{r.Summary()}, err
+}
+
+// Each call reaches what it names, about the one table when none is named, and the answer
+// has what a person decides by.
+func TestRetirementCalls(t *testing.T) {
+	f := serve(t)
+	client := controlv1connect.NewRetirementServiceClient(f.http, f.url)
+	quiet := int64(1000)
+	began, err := client.StartRetirement(t.Context(), connect.NewRequest(&controlv1.StartRetirementRequest{Actor: "ann", Reason: "x", QuietMs: &quiet}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := controlplane.DefaultRetirementSpec()
+	want.QuietMs = 1000
+	if f.retirements.spec != want {
+		t.Errorf("%+v", f.retirements.spec)
+	}
+	r := began.Msg.GetRetirement()
+	if r.GetPhase() != "awaiting_final_approval" || r.GetTable() != controlplane.Blocklist || r.GetDated() != "other" || r.GetRenameApproval().GetActor() != "ann" || r.GetDropApproval() != nil ||
+		r.GetEvidence().GetRows() != 3 || r.GetEvidence().GetHealthProblem() != "x" || len(r.GetEvents()) != 1 {
+		t.Errorf("%v", r)
+	}
+	_, rename := client.ApproveRename(t.Context(), connect.NewRequest(&controlv1.ApproveRenameRequest{Actor: "ann", Reason: "x"}))
+	_, drop := client.ApproveDrop(t.Context(), connect.NewRequest(&controlv1.ApproveDropRequest{Actor: "bob", Reason: "x", Table: "other"}))
+	_, abort := client.AbortRetirement(t.Context(), connect.NewRequest(&controlv1.AbortRetirementRequest{Actor: "ann", Reason: "x"}))
+	_, status := client.RetirementStatus(t.Context(), connect.NewRequest(&controlv1.RetirementStatusRequest{}))
+	list, err := client.ListRetirements(t.Context(), connect.NewRequest(&controlv1.ListRetirementsRequest{}))
+	if rename != nil || drop != nil || abort != nil || status != nil || err != nil || len(list.Msg.GetRetirements()) != 1 {
+		t.Errorf("%v, %v, %v, %v, %v", rename, drop, abort, status, err)
+	}
+	const table = controlplane.Blocklist
+	if got, want := strings.Join(f.retirements.asked, ", "), "start "+table+" ann, rename "+table+" ann, drop other bob, abort "+table+" ann, status "+table+", list "+table; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	long := int64(1e18)
+	for says, req := range map[string]*controlv1.StartRetirementRequest{
+		"reason is empty":                        {Actor: "ann"},
+		"soak_ms is 1000000000000000000 (100 to": {Actor: "ann", Reason: "x", SoakMs: &long},
+	} {
+		if _, err := client.StartRetirement(t.Context(), connect.NewRequest(req)); connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), says) {
+			t.Errorf("%v, want %q", err, says)
+		}
+	}
+	f.retirements.err = fmt.Errorf("%w: counts are not healthy", controlplane.ErrConflict)
+	if _, err := client.ApproveDrop(t.Context(), connect.NewRequest(&controlv1.ApproveDropRequest{Actor: "ann", Reason: "x"})); connect.CodeOf(err) != connect.CodeFailedPrecondition {
+		t.Errorf("%v", err)
+	}
+}
+
+// What cannot be undone takes an admin; all else an operator, and a look a viewer.
+func TestRetirementRoles(t *testing.T) {
+	for procedure, role := range map[string]controlplane.Role{
+		controlv1connect.RetirementServiceRetirementStatusProcedure: controlplane.RoleViewer,
+		controlv1connect.RetirementServiceListRetirementsProcedure:  controlplane.RoleViewer,
+		controlv1connect.RetirementServiceStartRetirementProcedure:  controlplane.RoleOperator,
+		controlv1connect.RetirementServiceApproveRenameProcedure:    controlplane.RoleOperator,
+		controlv1connect.RetirementServiceAbortRetirementProcedure:  controlplane.RoleOperator,
+		controlv1connect.RetirementServiceApproveDropProcedure:      controlplane.RoleAdmin,
+	} {
+		if needs[procedure] != role {
+			t.Errorf("%s takes %s", procedure, needs[procedure])
+		}
+	}
+}

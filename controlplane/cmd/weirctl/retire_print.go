@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+// watchRetirement shows a retirement whenever it has moved, until it is over. What does
+// not answer for a while is looked for again: the retirement goes on without us.
+func (c *call) watchRetirement(table string, every time.Duration) error {
+	last, troubled := "", 0
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		r, err := c.lookAtRetirement(table)
+		switch {
+		case err == nil:
+			troubled = 0
+		case connect.CodeOf(err) == connect.CodeUnavailable && troubled < 10 && last != "":
+			troubled++
+		default:
+			return err
+		}
+		if err == nil {
+			if moved := retirementStanding(r); moved != last {
+				last = moved
+				err := c.print(&controlv1.RetirementStatusResponse{Retirement: r}, func(w io.Writer) {
+					_, _ = fmt.Fprintf(w, "%s  %s\n", moment(c.now().UnixMilli()), plain(moved))
+				})
+				if err != nil {
+					return err
+				}
+			}
+			if r.GetEndedAtMs() > 0 {
+				return retirementOutcome(r)
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-c.patient.Done():
+			return &told{c.patient.Err(), exitFailure, "The retirement goes on: see weirctl retire status."}
+		}
+	}
+}
+
+func (c *call) lookAtRetirement(table string) (*controlv1.Retirement, error) {
+	ctx, cancel := context.WithTimeout(c.patient, callTimeout)
+	defer cancel()
+	answer, err := c.retirements.RetirementStatus(ctx, connect.NewRequest(&controlv1.RetirementStatusRequest{Table: table}))
+	if err != nil {
+		return nil, err
+	}
+	return answer.Msg.GetRetirement(), nil
+}
+
+// retirementOutcome fails the command unless the table is dropped.
+func retirementOutcome(r *controlv1.Retirement) error {
+	if r.GetPhase() == "dropped" {
+		return nil
+	}
+	return &told{fmt.Errorf("the retirement of %s is %s: %s", r.GetTable(), words(r.GetPhase()), r.GetWhy()), exitFailure,
+		"What happened: weirctl retire history --events."}
+}
+
+// retirementStanding is where a retirement stands, in a line.
+func retirementStanding(r *controlv1.Retirement) string {
+	var b strings.Builder
+	b.WriteString(words(r.GetPhase()))
+	more := []string{r.GetWhy(), r.GetWaiting(), ""}
+	if r.GetTrouble() != "" {
+		more[2] = "trouble, tried again: " + r.GetTrouble()
+	}
+	for _, text := range more {
+		if text != "" {
+			b.WriteString(": " + text)
+		}
+	}
+	return b.String()
+}
+
+// retirementNext is what a person can do now.
+var retirementNext = map[string]string{
+	"awaiting_approval":       "Let it be renamed with: weirctl retire approve rename --reason TEXT",
+	"renamed":                 "If anybody misses it: weirctl retire abort --reason TEXT",
+	"awaiting_final_approval": "Let it be dropped, which cannot be undone, with: weirctl retire approve drop --reason TEXT",
+}
+
+func (c *call) writeRetirement(w io.Writer, r *controlv1.Retirement) {
+	_, _ = fmt.Fprintf(w, "retirement of %s, %s\n", plain(r.GetTable()), plain(retirementStanding(r)))
+	t := newTable(w)
+	t.row("started", fmt.Sprintf("%s by %s: %s", c.ago(r.GetStartedAtMs()), r.GetActor(), r.GetReason()))
+	if at := r.GetEndedAtMs(); at > 0 {
+		t.row("ended", c.ago(at))
+	} else if at := r.GetDueAtMs(); at > 0 {
+		t.row("due", c.in(at))
+	}
+	t.row("other name", r.GetDated())
+	t.row("quiet, soak", span(r.GetQuietMs())+", "+span(r.GetSoakMs()))
+	c.retirementApproval(t, "rename", r.GetRenameApproval())
+	c.retirementApproval(t, "drop", r.GetDropApproval())
+	t.flush()
+	_, _ = fmt.Fprintln(w)
+	c.writeEvidence(w, r)
+	if next := retirementNext[r.GetPhase()]; next != "" {
+		_, _ = fmt.Fprintf(w, "\n%s\n", next)
+	}
+}
+
+func (c *call) retirementApproval(t table, what string, a *controlv1.RetirementApproval) {
+	if a != nil {
+		t.row(what+" approved", fmt.Sprintf("%s by %s: %s", c.ago(a.GetAtMs()), a.GetActor(), a.GetReason()))
+	}
+}
+
+// writeEvidence shows what a person decides by.
+func (c *call) writeEvidence(w io.Writer, r *controlv1.Retirement) {
+	e := r.GetEvidence()
+	t := newTable(w)
+	t.row("EVIDENCE", "looked at "+c.ago(e.GetAtMs()))
+	lastWrite := "none since the start"
+	if at := r.GetLastWriteAtMs(); at > 0 {
+		lastWrite = c.ago(at)
+	}
+	t.row("last write", lastWrite)
+	t.row("quiet for", span(max(0, e.GetAtMs()-e.GetQuietSinceMs())))
+	left := digits(e.GetRows())
+	if at := e.GetLastExpiryMs(); e.GetRows() > 0 && at > 0 {
+		left += ", the last of which expires at " + moment(at)
+	}
+	t.row("rows left", left)
+	t.row("rows deleted", digits(r.GetRowsDeleted()))
+	health := e.GetHealthProblem()
+	if health == "" {
+		health = fmt.Sprintf("healthy in %s, %s, for %s", plural(int64(e.GetRegions()), "region"), plural(int64(e.GetNodes()), "node"), span(max(0, e.GetAtMs()-e.GetHealthySinceMs())))
+	}
+	t.row("counts", health)
+	t.flush()
+}
+
+func writeRetirements(w io.Writer, list *controlv1.ListRetirementsResponse) {
+	if len(list.GetRetirements()) == 0 {
+		_, _ = fmt.Fprintln(w, "it has never been retired: see weirctl retire start --help")
+		return
+	}
+	t := newTable(w)
+	t.row("STARTED", "BY", "REASON", "TOOK", "RESULT")
+	for _, r := range list.GetRetirements() {
+		took, result := "-", words(r.GetPhase())
+		if at := r.GetEndedAtMs(); at > 0 {
+			took = span(at - r.GetStartedAtMs())
+		}
+		if r.GetWhy() != "" {
+			result += ": " + r.GetWhy()
+		}
+		t.row(moment(r.GetStartedAtMs()), r.GetActor(), r.GetReason(), took, result)
+	}
+	t.flush()
+}
+
+func writeRetirementEvents(w io.Writer, r *controlv1.Retirement) {
+	t := newTable(w)
+	t.row("AT", "BY", "WHAT", "")
+	for _, e := range r.GetEvents() {
+		t.row(moment(e.GetAtMs()), e.GetActor(), words(e.GetWhat()), e.GetText())
+	}
+	t.flush()
+}
