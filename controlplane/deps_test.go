@@ -10,12 +10,15 @@ import (
 func TestDependencies(t *testing.T) {
 	const module = "github.com/weirhq/weir/"
 	rules := []struct{ packages, forbidden, why string }{
-		{". ./store ./api ./cmd/weirctl", module + "dataplane", "the planes do not know each other; weir-control's main hands the simulator to previews"},
+		{". ./store ./api ./console ./cmd/weirctl", module + "dataplane", "the planes do not know each other; weir-control's main hands the simulator to previews and a limiter to the console"},
 		{". ./store ./api", "github.com/restatedev/", "steps must run and be tested without Restate; restate/handlers is its only importer"},
 		{". ./store ./api", "github.com/tetratelabs/wazero", "comes with Restate's SDK and nothing else"},
 		{". ./store ./api", module + "restate", "handlers know steps, not the other way round; mains wire them"},
 		{". ./api", "github.com/go-sql-driver/mysql", "statements are the store's business"},
 		{". ./api", module + "shared/gen/sql", "statements are the store's business"},
+		{"./console", "github.com/restatedev/", "the console speaks to the API only"},
+		{"./console", "github.com/go-sql-driver/mysql", "the console speaks to the API only"},
+		{"./console", module + "controlplane/store", "the console speaks to the API only"},
 		{"./cmd/weirctl", "github.com/restatedev/", "weirctl speaks to the API only"},
 		{"./cmd/weirctl", "github.com/go-sql-driver/mysql", "weirctl speaks to the API only"},
 		{"./cmd/weirctl", module + "controlplane/store", "weirctl speaks to the API only"},

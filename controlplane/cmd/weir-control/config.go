@@ -28,6 +28,8 @@ type config struct {
 	APIAdminTokenFile string   `name:"api-admin-token-file" placeholder:"FILE" help:"File that holds an admin's token, with which the first others are made."`
 	APIAllowedHosts   []string `name:"api-allowed-hosts" placeholder:"NAME,…" help:"Names, beside loopback ones, by which requests may address the API: that of a proxy on this machine."`
 
+	Console bool `default:"true" negatable:"" help:"Serve the web console at /console/ of api-listen. It asks for a token where the API does."`
+
 	HandlersListen string `default:"127.0.0.1:9080" help:"Where Restate calls the durable handlers."`
 	HandlersURL    string `name:"handlers-url" placeholder:"URL" help:"The address of the handlers as Restate reaches it. Default: http:// and handlers-listen."`
 

@@ -100,6 +100,7 @@ api-admin-token-file: ""
 api-allowed-hosts:
     - a.example
     - b.example
+console: true
 handlers-listen: 127.0.0.1:9080
 handlers-url: ""
 restate-ingress: http://127.0.0.1:8080

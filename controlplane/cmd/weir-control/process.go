@@ -106,7 +106,7 @@ func (p *process) build() error {
 		return fmt.Errorf("api-admin-token-file: %w", err)
 	}
 	health := &controlplane.HealthReader{Stored: client.Health, Watch: watch, Every: p.config.WatchInterval, Now: time.Now}
-	p.api = api.NewServer(api.NewHandler(api.Config{
+	service := api.Config{
 		Cleanup:     handlers.CleanupClient{Client: client},
 		Rollouts:    handlers.RolloutClient{Client: client},
 		Retirements: handlers.RetirementClient{Client: client},
@@ -120,11 +120,14 @@ func (p *process) build() error {
 			})
 		},
 		Metrics: registry, Log: p.log, AllowedHosts: p.config.APIAllowedHosts,
-	}), p.log)
-
+	}
 	if err := p.listen(); err != nil {
 		return err
 	}
+	if err := p.consoleOf(&service); err != nil {
+		return errors.Join(fmt.Errorf("console: %w", err), p.apiListener.Close(), p.handlersListener.Close())
+	}
+	p.api = api.NewServer(api.NewHandler(service), p.log)
 	keeper := &handlers.Keeper{
 		Registrar: handlers.NewRegistrar(p.restate, p.config.RestateAdmin, p.handlersURL(), p.endpoint.Fingerprint()),
 		Client:    client,

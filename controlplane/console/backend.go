@@ -1,0 +1,134 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+
+	"connectrpc.com/connect"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+)
+
+type fleetAnswer = controlv1.FleetResponse
+
+// backend is the operators' API, called in process by its own clients.
+type backend struct {
+	control  controlv1connect.ControlServiceClient
+	rollouts controlv1connect.RolloutServiceClient
+	settings controlv1connect.SettingsServiceClient
+	tokens   controlv1connect.TokenServiceClient
+}
+
+func newBackend(service http.Handler) backend {
+	client := &http.Client{Transport: inProcess{service}}
+	const base = "http://weir-control"
+	return backend{
+		control:  controlv1connect.NewControlServiceClient(client, base),
+		rollouts: controlv1connect.NewRolloutServiceClient(client, base),
+		settings: controlv1connect.NewSettingsServiceClient(client, base),
+		tokens:   controlv1connect.NewTokenServiceClient(client, base),
+	}
+}
+
+// whoAmI asks as the context's caller, or as the holder of a token.
+func (b backend) whoAmI(ctx context.Context, token string) (*controlv1.WhoAmIResponse, error) {
+	req := connect.NewRequest(&controlv1.WhoAmIRequest{})
+	if token != "" {
+		req.Header().Set("Authorization", "Bearer "+token)
+	}
+	return answer(b.tokens.WhoAmI(ctx, req))
+}
+
+func (b backend) fleet(ctx context.Context) (*fleetAnswer, error) {
+	return answer(b.control.Fleet(ctx, connect.NewRequest(&controlv1.FleetRequest{})))
+}
+
+// answer is the message of an answer.
+func answer[T any](res *connect.Response[T], err error) (*T, error) {
+	if err != nil {
+		return nil, err
+	}
+	return res.Msg, nil
+}
+
+// ask calls an RPC.
+func ask[Q, A any](ctx context.Context, rpc func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), msg *Q) (*A, error) {
+	return answer(rpc(ctx, connect.NewRequest(msg)))
+}
+
+// inProcess is a transport without a wire: contexts arrive as they are, and with them who
+// makes the call.
+type inProcess struct{ service http.Handler }
+
+// RoundTrip implements http.RoundTripper.
+func (t inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
+	in := r.Clone(r.Context())
+	in.RequestURI, in.Host, in.RemoteAddr = r.URL.RequestURI(), r.URL.Host, "127.0.0.1:0"
+	if in.Body == nil {
+		in.Body = http.NoBody
+	}
+	defer func() { _ = in.Body.Close() }()
+	out := &recorder{header: make(http.Header)}
+	t.service.ServeHTTP(out, in)
+	out.WriteHeader(http.StatusOK)
+	return &http.Response{
+		Status: http.StatusText(out.status), StatusCode: out.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: out.header, Body: io.NopCloser(&out.body), ContentLength: int64(out.body.Len()), Request: r,
+	}, nil
+}
+
+// recorder keeps an answer.
+type recorder struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (r *recorder) Header() http.Header { return r.header }
+
+func (r *recorder) WriteHeader(status int) {
+	if r.status == 0 {
+		r.status = status
+	}
+}
+
+func (r *recorder) Write(b []byte) (int, error) {
+	r.WriteHeader(http.StatusOK)
+	return r.body.Write(b)
+}
+
+// statuses are those that an answer of ours has for one of the API's.
+var statuses = map[connect.Code]int{
+	connect.CodeInvalidArgument:    http.StatusBadRequest,
+	connect.CodeOutOfRange:         http.StatusBadRequest,
+	connect.CodeUnauthenticated:    http.StatusUnauthorized,
+	connect.CodePermissionDenied:   http.StatusForbidden,
+	connect.CodeNotFound:           http.StatusNotFound,
+	connect.CodeFailedPrecondition: http.StatusConflict,
+	connect.CodeAlreadyExists:      http.StatusConflict,
+	connect.CodeAborted:            http.StatusConflict,
+	connect.CodeUnavailable:        http.StatusServiceUnavailable,
+	connect.CodeDeadlineExceeded:   http.StatusGatewayTimeout,
+	connect.CodeUnimplemented:      http.StatusNotImplemented,
+}
+
+func status(err error) int {
+	if s, ok := statuses[connect.CodeOf(err)]; ok {
+		return s
+	}
+	return http.StatusInternalServerError
+}
+
+// words are the API's own, without the name of the code before them.
+func words(err error) string {
+	if wire := new(connect.Error); errors.As(err, &wire) && wire.Message() != "" {
+		return wire.Message()
+	}
+	return err.Error()
+}
+
+func unauthenticated(err error) bool { return connect.CodeOf(err) == connect.CodeUnauthenticated }

@@ -1,0 +1,110 @@
+package console
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/api"
+)
+
+// Gate bounds how often somebody may try to sign in. All methods may be called at once.
+type Gate interface {
+	// Allow takes one attempt from an address, and tells when the next one will do if
+	// this one is too many.
+	Allow(ctx context.Context, address string) (ok bool, retryAfter time.Duration)
+}
+
+// Config is what a console works with. All of it is required.
+type Config struct {
+	Service http.Handler // the operators' API, called in process
+	Gate    Gate         // of the sign-in
+	Log     *slog.Logger
+	Version string // of the build, told at the foot of each page
+}
+
+// Console serves everything below /console/.
+type Console struct {
+	Config
+	backend  backend
+	sessions *sessions
+	pulse    *Pulse
+	streams  chan struct{} // one place for each open stream
+	over     chan struct{} // closed when Run has ended
+	forgery  string        // the token against forgery where there are no sessions
+	mux      *http.ServeMux
+}
+
+const (
+	formBytesMax = 64 << 10
+	streamsMax   = 64
+	pageTimeout  = 15 * time.Second
+)
+
+// itself is what the pulse asks for the fleet as.
+var itself = controlplane.Identity{Name: "console", Role: controlplane.RoleViewer}
+
+// New returns a console, which serves at once. Figures move by themselves while it runs.
+func New(c Config) *Console {
+	con := &Console{Config: c, backend: newBackend(c.Service), sessions: newSessions(), streams: make(chan struct{}, streamsMax), over: make(chan struct{}), forgery: random(), mux: http.NewServeMux()}
+	con.pulse = newPulse(func(ctx context.Context) (*fleetAnswer, error) {
+		return con.backend.fleet(api.WithIdentity(ctx, itself))
+	})
+	con.routes()
+	return con
+}
+
+// Run keeps live figures live until ctx is done, and then ends all streams, so that the
+// server can drain. It is to be called once.
+func (c *Console) Run(ctx context.Context) {
+	defer close(c.over)
+	c.pulse.run(ctx)
+}
+
+// routes is the whole map. What is open asks for no session; a look asks for one; a
+// change also for proof that a page of ours made it.
+func (c *Console) routes() {
+	open := func(pattern string, h http.HandlerFunc) { c.mux.HandleFunc(pattern, h) }
+	look := func(pattern string, h page) { c.mux.HandleFunc("GET "+pattern, c.signedIn(h)) }
+	change := func(pattern string, h page) { c.mux.HandleFunc("POST "+pattern, c.ours(c.signedIn(c.meant(h)))) }
+
+	open("GET /console/static/", c.asset)
+	open("GET /console/sign-in", c.signInPage)
+	open("POST /console/sign-in", c.ours(c.signIn))
+	change("/console/sign-out", c.signOut)
+
+	look("/console/{$}", c.fleetPage)
+	look("/console/regions/{region}", c.regionPage)
+	look("/console/events", c.events)
+
+	look("/console/rollouts", c.rolloutsPage)
+	look("/console/rollouts/new", c.newRolloutPage)
+	change("/console/rollouts/new", c.startRollout)
+	look("/console/rollouts/at/{id}", c.rolloutPage)
+	change("/console/rollouts/at/{id}", c.operateRollout)
+
+	look("/console/jobs", c.jobsPage)
+	change("/console/jobs/cleanup", c.operateCleanup)
+
+	look("/console/limits", c.limitsPage)
+	look("/console/limits/namespace", c.namespacePage)
+	change("/console/limits/namespace", c.changeNamespace)
+	change("/console/limits/override", c.changeOverride)
+
+	look("/console/", c.notFound)
+}
+
+// ServeHTTP implements http.Handler.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		if p := recover(); p != nil && p != http.ErrAbortHandler { //nolint:errorlint // what was panicked is compared, as net/http does
+			c.Log.ErrorContext(r.Context(), "console panicked", "path", r.URL.Path, "panic", p)
+			http.Error(w, "A fault of ours, now in the log of weir-control.", http.StatusInternalServerError)
+		}
+	}()
+	secure(w.Header())
+	r.Body = http.MaxBytesReader(w, r.Body, formBytesMax)
+	c.mux.ServeHTTP(w, r)
+}

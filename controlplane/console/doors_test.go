@@ -1,0 +1,301 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// everyChange is each form's address.
+var everyChange = []string{
+	"/console/sign-out", "/console/rollouts/new", "/console/rollouts/at/r1", "/console/jobs/cleanup", "/console/limits/namespace", "/console/limits/override",
+}
+
+// Whoever has not signed in sees the sign-in and our static files, and nothing else.
+func TestWithoutASession(t *testing.T) {
+	w := full(t)
+	b := w.visit()
+	for _, path := range append(everyPage, "/console/events", "/console/events?topic=fleet", "/console/nowhere") {
+		a := b.get(path)
+		signIn := a.status == http.StatusSeeOther && strings.HasPrefix(a.header.Get("Location"), "/console/sign-in")
+		if !signIn && a.status != http.StatusUnauthorized || strings.Contains(a.body, "<main") {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+	for _, path := range everyChange {
+		if a := b.post(path, url.Values{"actor": {"eve"}, "reason": {"x"}, "forgery": {w.console.forgery}}); a.status != http.StatusUnauthorized {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+	for _, path := range []string{"/console/sign-in", "/console/static/console.css"} {
+		if a := b.get(path); a.status != http.StatusOK {
+			t.Errorf("%s: %d", path, a.status)
+		}
+	}
+	if a := b.get("/"); a.status != http.StatusFound || a.header.Get("Location") != "/console/" {
+		t.Errorf("/: %d %v", a.status, a.header)
+	}
+}
+
+// A change comes from a page of ours: by its Origin and by the token of its session.
+func TestForgery(t *testing.T) {
+	w := full(t)
+	b := w.as("operator")
+	token := b.forgery("/console/jobs")
+	for name, tc := range map[string]struct {
+		origin, token string
+	}{
+		"no Origin":              {"", token},
+		"another site's":         {"https://evil.example", token},
+		"nobody's":               {"null", token},
+		"no token":               {w.url, ""},
+		"another session's":      {w.url, w.as("operator").forgery("/console/jobs")},
+		"that of open consoles'": {w.url, w.console.forgery},
+	} {
+		for _, path := range everyChange {
+			r := b.request(http.MethodPost, path, url.Values{"do": {"run"}, "reason": {"x"}, "forgery": {tc.token}})
+			if tc.origin != "" {
+				r.Header.Set("Origin", tc.origin)
+			}
+			if a := b.do(r); a.status != http.StatusForbidden {
+				t.Errorf("%s, %s: %d %s", name, path, a.status, a.body)
+			}
+		}
+	}
+	if w.by != (controlplane.By{}) {
+		t.Errorf("something was changed by %+v", w.by)
+	}
+	if a := b.post("/console/jobs/cleanup", url.Values{"do": {"run"}, "reason": {"backlog"}, "forgery": {token}}); a.status != http.StatusSeeOther || w.by != (controlplane.By{Actor: "bot-operator", Reason: "backlog"}) {
+		t.Errorf("a page of ours: %d, by %+v", a.status, w.by)
+	}
+}
+
+// "A button that is missing for a viewer is a courtesy; the API is what refuses."
+func TestAViewerChangesNothing(t *testing.T) {
+	w := full(t)
+	viewer, operator := w.as("viewer"), w.as("operator")
+	for _, path := range everyPage {
+		if a := viewer.get(path); strings.Contains(a.body, `name="reason"`) {
+			t.Errorf("%s has a form for a viewer", path)
+		}
+	}
+	if a := operator.get("/console/jobs"); !strings.Contains(a.body, `name="reason"`) {
+		t.Error("an operator has no form")
+	}
+	for path, form := range map[string]url.Values{
+		"/console/jobs/cleanup":     {"do": {"pause"}},
+		"/console/rollouts/at/r1":   {"do": {"abort"}},
+		"/console/rollouts/new":     {"regions.1": {"all"}},
+		"/console/limits/namespace": {"workspace": {"acme"}, "namespace": {"api"}},
+		"/console/limits/override":  {"workspace": {"acme"}, "namespace": {"api"}, "pattern": {"u"}, "limit": {"1"}},
+	} {
+		for _, k := range knobs {
+			form.Set("tuning."+k.Name, "1")
+		}
+		form.Set("reason", "x")
+		a := viewer.send("/console/", path, form)
+		if a.status != http.StatusForbidden || !strings.Contains(a.body, "this takes the role operator") {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+	if w.by != (controlplane.By{}) {
+		t.Errorf("something was changed by %+v", w.by)
+	}
+}
+
+// Sessions end: by hand, when idle, with age, and with their token.
+func TestSessionsEnd(t *testing.T) {
+	w := start(t, false)
+	clock := time.Now()
+	w.console.sessions.now = func() time.Time { return clock }
+	in := func(b *browser) bool { return b.get("/console/jobs").status == http.StatusOK }
+
+	b := w.as("viewer")
+	for range 5 {
+		clock = clock.Add(sessionIdle - time.Second)
+		if !in(b) {
+			t.Fatal("a session in use has ended")
+		}
+	}
+	clock = clock.Add(sessionIdle)
+	if in(b) {
+		t.Error("an idle session goes on")
+	}
+
+	b = w.as("viewer")
+	for range int(sessionLifetime/time.Hour) - 1 {
+		clock = clock.Add(time.Hour)
+		if !in(b) {
+			t.Fatal("a session has ended early")
+		}
+	}
+	clock = clock.Add(time.Hour)
+	if in(b) {
+		t.Error("a session outlives its time")
+	}
+
+	b = w.as("viewer")
+	if a := b.send("/console/", "/console/sign-out", url.Values{}); a.status != http.StatusSeeOther || in(b) {
+		t.Errorf("signed out: %d", a.status)
+	}
+
+	b = w.as("viewer")
+	w.set(func() { w.revoked = true })
+	if in(b) {
+		t.Error("a revoked token's session goes on")
+	}
+	w.set(func() { w.revoked = false })
+	if in(b) {
+		t.Error("the session of a token that was revoked comes back")
+	}
+}
+
+// The number of sessions is bounded: the one longest not seen makes room.
+func TestSessionsAreBounded(t *testing.T) {
+	s := newSessions()
+	clock := time.Now()
+	s.now = func() time.Time { return clock }
+	first := s.begin(controlplane.HashToken("a"))
+	second := s.begin(controlplane.HashToken("b"))
+	clock = clock.Add(time.Second)
+	if _, ok := s.find(first); !ok {
+		t.Fatal("it is not there")
+	}
+	for range sessionsMax - 1 {
+		s.begin(controlplane.HashToken("c"))
+	}
+	if _, ok := s.find(second); ok || len(s.all) != sessionsMax {
+		t.Errorf("%d sessions, the idle one is there: %v", len(s.all), ok)
+	}
+	if _, ok := s.find(first); !ok {
+		t.Error("one that was seen has made room")
+	}
+}
+
+// A sign-in makes a new id, in a cookie that scripts and other sites have no part in; no
+// secret is kept or logged.
+func TestSignIn(t *testing.T) {
+	w := start(t, false)
+	b := w.visit()
+	if a := b.get("/console/limits?workspace=acme"); a.header.Get("Location") != "/console/sign-in?next=%2Fconsole%2Flimits%3Fworkspace%3Dacme" {
+		t.Errorf("%v", a.header)
+	}
+	if a := b.post("/console/sign-in", url.Values{"token": {"stranger"}}); a.status != http.StatusUnauthorized || !strings.Contains(a.body, "unknown or revoked") || a.header.Get("Set-Cookie") != "" {
+		t.Errorf("a stranger: %d %v", a.status, a.header)
+	}
+	if a := b.post("/console/sign-in", url.Values{"token": {" "}}); a.status != http.StatusBadRequest {
+		t.Errorf("nothing: %d", a.status)
+	}
+	a := b.post("/console/sign-in", url.Values{"token": {" operator\n"}, "next": {"/console/limits?workspace=acme"}})
+	cookie := a.header.Get("Set-Cookie")
+	for _, words := range []string{cookieLoopback + "=", "HttpOnly", "SameSite=Strict", "Path=/"} {
+		if !strings.Contains(cookie, words) {
+			t.Errorf("%q has no %s", cookie, words)
+		}
+	}
+	if a.header.Get("Location") != "/console/limits?workspace=acme" || strings.Contains(cookie, "operator") {
+		t.Errorf("%v", a.header)
+	}
+	again := b.post("/console/sign-in", url.Values{"token": {"viewer"}})
+	if again.header.Get("Set-Cookie") == cookie || len(w.console.sessions.all) != 1 {
+		t.Errorf("%d sessions", len(w.console.sessions.all))
+	}
+	if log := w.log.String(); strings.Contains(log, "token=") || !strings.Contains(log, "name=bot-operator") {
+		t.Errorf("log %s", log)
+	}
+	if a := b.get("/console/sign-in?next=/console/jobs"); a.status != http.StatusSeeOther || a.header.Get("Location") != "/console/jobs" {
+		t.Errorf("signed in already: %d %v", a.status, a.header)
+	}
+}
+
+// Over TLS the cookie is bound to it by its name; over plain HTTP from elsewhere no token
+// is taken.
+func TestSignInFromElsewhere(t *testing.T) {
+	w := start(t, false)
+	b := w.visit()
+	sign := func(proto string) answered {
+		r := b.request(http.MethodPost, "/console/sign-in", url.Values{"token": {"viewer"}})
+		r.Host = "weir.example"
+		r.Header.Set("Origin", "https://weir.example")
+		if proto != "" {
+			r.Header.Set("X-Forwarded-Proto", proto)
+		}
+		return b.do(r)
+	}
+	if a := sign(""); a.status != http.StatusForbidden || !strings.Contains(a.body, "plain HTTP") || a.header.Get("Set-Cookie") != "" {
+		t.Errorf("plain: %d %v", a.status, a.header)
+	}
+	if cookie := sign("https").header.Get("Set-Cookie"); !strings.HasPrefix(cookie, cookieSecure+"=") || !strings.Contains(cookie, "; Secure") || strings.Contains(cookie, "Domain") {
+		t.Errorf("TLS: %q", cookie)
+	}
+}
+
+func TestSignInIsLimited(t *testing.T) {
+	w := start(t, false)
+	w.set(func() { w.denied = 1500 * time.Millisecond })
+	a := w.visit().post("/console/sign-in", url.Values{"token": {"viewer"}})
+	if a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") != "2" || a.header.Get("Set-Cookie") != "" {
+		t.Errorf("%d %v", a.status, a.header)
+	}
+}
+
+// Attempts are counted for who connects, or whom a proxy on this machine speaks for.
+func TestAddress(t *testing.T) {
+	for _, tc := range []struct{ remote, forwarded, want string }{
+		{"192.0.2.1:99", "", "192.0.2.1"},
+		{"192.0.2.1:99", "198.51.100.7", "192.0.2.1"},
+		{"127.0.0.1:99", "198.51.100.7, 203.0.113.9", "203.0.113.9"},
+		{"[::1]:99", "2001:db8::1", "2001:db8::1"},
+		{"127.0.0.1:99", "someone", "127.0.0.1"},
+		{"127.0.0.1:99", "", "127.0.0.1"},
+	} {
+		r := &http.Request{RemoteAddr: tc.remote, Header: http.Header{}}
+		if tc.forwarded != "" {
+			r.Header.Set("X-Forwarded-For", tc.forwarded)
+		}
+		if got := address(r); got != tc.want {
+			t.Errorf("%+v: %s", tc, got)
+		}
+	}
+}
+
+// After the sign-in people go on to a page of ours and nowhere else.
+func TestNextIsLocal(t *testing.T) {
+	for next, want := range map[string]string{
+		"/console/jobs": "/console/jobs", "/console/limits?workspace=a%26b": "/console/limits?workspace=a%26b",
+		"": "/console/", "https://evil.example/console/": "/console/", "//evil.example/console/": "/console/", `/\evil.example/console/`: "/console/",
+		"/console/../readyz": "/console/", "/readyz": "/console/", "/console/sign-out": "/console/", "javascript:alert(1)": "/console/", "/console/%0d%0aX: y": "/console/%0D%0AX:%20y",
+	} {
+		if got := local(next); got != want {
+			t.Errorf("%q: %q, want %q", next, got, want)
+		}
+	}
+}
+
+// Where the API asks for no tokens nobody signs in, every page says so, and a change asks
+// who makes it.
+func TestWithoutTokens(t *testing.T) {
+	w := start(t, true)
+	b := w.visit()
+	for _, path := range []string{"/console/", "/console/jobs", "/console/limits"} {
+		if a := b.get(path); a.status != http.StatusOK || !strings.Contains(a.body, "This console asks nobody to sign in") {
+			t.Errorf("%s: %d", path, a.status)
+		}
+	}
+	if a := b.send("/console/jobs", "/console/jobs/cleanup", url.Values{"do": {"pause"}, "actor": {"ann"}, "reason": {"deploy"}}); a.status != http.StatusSeeOther || w.by != (controlplane.By{Actor: "ann", Reason: "deploy"}) {
+		t.Errorf("%d, by %+v", a.status, w.by)
+	}
+	if a := b.get("/console/jobs"); !strings.Contains(a.body, `value="ann"`) {
+		t.Error("the name is asked for again")
+	}
+	if a := b.send("/console/jobs", "/console/jobs/cleanup", url.Values{"do": {"pause"}, "reason": {"deploy"}}); a.status != http.StatusBadRequest || !strings.Contains(a.body, "actor is empty") {
+		t.Errorf("nobody: %d %s", a.status, a.body)
+	}
+	if a := b.get("/console/sign-in"); a.status != http.StatusSeeOther {
+		t.Errorf("the sign-in: %d", a.status)
+	}
+}

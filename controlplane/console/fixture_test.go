@@ -1,0 +1,349 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a console before the real API, with what is below that in memory.
+type world struct {
+	t       *testing.T
+	console *Console
+	url     string
+	log     *strings.Builder
+
+	mu       sync.Mutex
+	down     error // of everything below the API
+	fleet    controlplane.Fleet
+	cleanup  controlplane.CleanupStatus
+	one      *controlplane.Rollout
+	settings []controlplane.Override
+	by       controlplane.By
+	revoked  bool
+	denied   time.Duration // what the gate says
+}
+
+// start serves a console; open is one that asks for no tokens.
+func start(t *testing.T, open bool) *world {
+	t.Helper()
+	w := &world{t: t, log: &strings.Builder{}}
+	ctx, stop := context.WithCancel(context.Background())
+	var ran sync.WaitGroup
+	service := api.NewHandler(api.Config{
+		Cleanup: schedule{w}, Rollouts: rollouts{w}, Settings: settings{w}, Tokens: ring{w}, RequireTokens: !open,
+		Lag: func(context.Context) (time.Duration, error) { return 3 * time.Second, w.failure() },
+		Fleet: func(context.Context) (controlplane.Fleet, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.fleet, w.down
+		},
+		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Console: func(service http.Handler) http.Handler {
+			w.console = New(Config{Service: service, Gate: w, Log: slog.New(slog.NewTextHandler(w.log, nil)), Version: "v1.2.3"})
+			ran.Go(func() { w.console.Run(ctx) })
+			return w.console
+		},
+	})
+	server := httptest.NewServer(service)
+	w.url = server.URL
+	t.Cleanup(func() {
+		stop()
+		ran.Wait()
+		server.Close()
+	})
+	return w
+}
+
+func (w *world) failure() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.down
+}
+
+func (w *world) set(change func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	change()
+}
+
+func (w *world) Allow(context.Context, string) (bool, time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.denied == 0, w.denied
+}
+
+type schedule struct{ *world }
+
+func (s schedule) Status(context.Context) (controlplane.CleanupStatus, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cleanup, s.down
+}
+
+func (s schedule) RunNow(_ context.Context, by controlplane.By) (controlplane.CleanupRun, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.by = by
+	return controlplane.CleanupRun{}, s.down
+}
+
+func (s schedule) Pause(_ context.Context, by controlplane.By) (controlplane.CleanupStatus, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.by = by
+	s.cleanup.Running, s.cleanup.Paused = false, &controlplane.Pause{By: by, At: time.UnixMilli(1_700_000_000_000)}
+	return s.cleanup, s.down
+}
+
+func (s schedule) Resume(_ context.Context, by controlplane.By) (controlplane.CleanupStatus, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.by = by
+	s.cleanup.Running, s.cleanup.Paused = true, nil
+	return s.cleanup, s.down
+}
+
+type rollouts struct{ *world }
+
+func (s rollouts) Start(_ context.Context, id string, spec controlplane.RolloutSpec, by controlplane.By) (controlplane.Rollout, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.one != nil {
+		return controlplane.Rollout{}, fmt.Errorf("%w: rollout %s is under way", controlplane.ErrConflict, s.one.ID)
+	}
+	r, err := controlplane.NewRollout(id, spec, by, []string{"eu", "us"}, time.Now().UnixMilli())
+	if err != nil {
+		return controlplane.Rollout{}, err
+	}
+	s.one, s.by = r, by
+	return *r, s.down
+}
+
+func (s rollouts) Operate(_ context.Context, id string, action controlplane.RolloutAction, by controlplane.By) (controlplane.Rollout, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.one == nil || s.one.ID != id {
+		return controlplane.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
+	}
+	s.by = by
+	return *s.one, s.down
+}
+
+func (s rollouts) Status(_ context.Context, id string) (controlplane.Rollout, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.one == nil || s.one.ID != id {
+		return controlplane.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
+	}
+	return *s.one, s.down
+}
+
+func (s rollouts) List(context.Context) (list []controlplane.RolloutSummary, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.one != nil {
+		list = append(list, s.one.Summary())
+	}
+	return list, s.down
+}
+
+type settings struct{ *world }
+
+func (s settings) SetOverride(_ context.Context, o controlplane.Override, by controlplane.By) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	s.world.settings, s.by = append(s.world.settings, o), by
+	return s.down
+}
+
+func (s settings) DeleteOverride(_ context.Context, _, _, pattern string, by controlplane.By) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, o := range s.world.settings {
+		if o.Pattern == pattern {
+			s.world.settings, s.by = append(s.world.settings[:i], s.world.settings[i+1:]...), by
+			return s.down
+		}
+	}
+	return fmt.Errorf("%w: there is no override %q", controlplane.ErrNotFound, pattern)
+}
+
+func (s settings) Overrides(_ context.Context, _, _, after string) (page []controlplane.Override, more bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.world.settings {
+		if o.Pattern > after {
+			page = append(page, o)
+		}
+	}
+	return page[:min(len(page), 1000)], len(page) > 1000, s.down
+}
+
+func (s settings) SetNamespace(_ context.Context, workspace, namespace string, _ controlplane.NamespaceChange, by controlplane.By) (controlplane.Namespace, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.by = by
+	return controlplane.DefaultNamespace(workspace, namespace), s.down
+}
+
+func (s settings) Namespaces(_ context.Context, workspace string) ([]controlplane.Namespace, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return []controlplane.Namespace{controlplane.DefaultNamespace(workspace, "api")}, s.down
+}
+
+// ring holds a token for each role, whose secret is the role's name.
+type ring struct{ *world }
+
+func (r ring) Authenticate(ctx context.Context, secret string) (controlplane.Identity, error) {
+	return r.Holder(ctx, controlplane.HashToken(secret))
+}
+
+func (r ring) Holder(_ context.Context, hash controlplane.TokenHash) (controlplane.Identity, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, role := range []controlplane.Role{controlplane.RoleViewer, controlplane.RoleOperator, controlplane.RoleAdmin} {
+		if hash == controlplane.HashToken(string(role)) && !r.revoked {
+			return controlplane.Identity{Name: "bot-" + string(role), Role: role}, nil
+		}
+	}
+	return controlplane.Identity{}, fmt.Errorf("%w: the token is unknown or revoked", controlplane.ErrUnauthenticated)
+}
+
+func (r ring) Create(context.Context, string, controlplane.Role, controlplane.By) (string, error) {
+	return "", nil
+}
+func (r ring) Revoke(context.Context, string, controlplane.By) error { return nil }
+func (r ring) List(context.Context) ([]controlplane.Token, error)    { return nil, nil }
+
+// browser is somebody before the console, with cookies and without scripts.
+type browser struct {
+	w      *world
+	client *http.Client
+}
+
+// visit is a browser that nobody has signed in with.
+func (w *world) visit() *browser {
+	w.t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	transport := &http.Transport{}
+	w.t.Cleanup(transport.CloseIdleConnections)
+	return &browser{w, &http.Client{Transport: transport, Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
+}
+
+// as is a browser signed in with the token of a role.
+func (w *world) as(role string) *browser {
+	w.t.Helper()
+	b := w.visit()
+	if a := b.post("/console/sign-in", url.Values{"token": {role}}); a.status != http.StatusSeeOther {
+		w.t.Fatalf("sign in as %s: %d %s", role, a.status, a.body)
+	}
+	return b
+}
+
+type answered struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (b *browser) get(path string) answered {
+	b.w.t.Helper()
+	return b.do(b.request(http.MethodGet, path, nil))
+}
+
+// post sends a form as a page of ours would, without the token against forgery.
+func (b *browser) post(path string, form url.Values) answered {
+	b.w.t.Helper()
+	r := b.request(http.MethodPost, path, form)
+	r.Header.Set("Origin", b.w.url)
+	return b.do(r)
+}
+
+// send sends the form that a page holds, with what is filled in.
+func (b *browser) send(page, path string, form url.Values) answered {
+	b.w.t.Helper()
+	form.Set("forgery", b.forgery(page))
+	return b.post(path, form)
+}
+
+var forgery = regexp.MustCompile(`name="forgery" value="([^"]+)"`)
+
+func (b *browser) forgery(page string) string {
+	b.w.t.Helper()
+	found := forgery.FindStringSubmatch(b.get(page).body)
+	if found == nil {
+		b.w.t.Fatalf("%s has no form", page)
+	}
+	return found[1]
+}
+
+func (b *browser) request(method, path string, form url.Values) *http.Request {
+	b.w.t.Helper()
+	r, err := http.NewRequestWithContext(b.w.t.Context(), method, b.w.url+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		b.w.t.Fatal(err)
+	}
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	return r
+}
+
+func (b *browser) do(r *http.Request) answered {
+	b.w.t.Helper()
+	res, err := b.client.Do(r)
+	if err != nil {
+		b.w.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		b.w.t.Fatal(err)
+	}
+	return answered{res.StatusCode, res.Header, string(body)}
+}
+
+// populous is a fleet of regions with nodes each, in all states.
+func populous(regions, nodes int, now time.Time) controlplane.Fleet {
+	fleet := controlplane.Fleet{Now: now}
+	for r := range regions {
+		for n := range nodes {
+			at := now.Add(-time.Second).UnixMilli()
+			node := controlplane.Node{
+				Beat: heartbeat.Beat{NodeID: fmt.Sprintf("node-%02d-%03d", r, n), Region: fmt.Sprintf("region-%02d", r), Build: "v1.2.3", TuningVersion: int64(n % 2), StartedAtMs: at - 60_000,
+					Health: heartbeat.Health{AllowedTotal: int64(1000 * n), DeniedTotal: int64(10 * n), FlushedAtMs: at, ImportedAtMs: at, ReplayedAtMs: at, SettingsAtMs: at,
+						ConvergenceP50Ms: 900, ConvergenceP99Ms: int64(100 * n), ConvergenceSamples: 10}},
+				SeenAt: now.Add(-time.Second), Age: time.Second, Live: n%10 != 9,
+			}
+			fleet.Nodes = append(fleet.Nodes, node)
+		}
+	}
+	return fleet
+}

@@ -1,0 +1,305 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+// From when on something is late: well past what any tuning's default brings about, and
+// where the default guardrail of a rollout would stop it.
+const (
+	convergenceLate = 10 * time.Second
+	convergenceBad  = 30 * time.Second
+	syncLate        = time.Minute // since a flush, an import or a replay went well
+	skewLate        = 500 * time.Millisecond
+)
+
+// fleetView is the fleet in the words and figures of its page.
+type fleetView struct {
+	Problem  string // why figures are not the newest
+	Read     time.Time
+	Empty    bool
+	Nodes    int
+	Live     int
+	Now      rates
+	Regions  []regionView
+	Findings []finding
+	Builds   []tally
+	Tunings  []tally
+	Revision string // changes when more than figures has changed
+	Partial  bool   // there are more nodes than an answer holds
+}
+
+// regionView is one region.
+type regionView struct {
+	Name     string
+	Nodes    []nodeView
+	Live     int
+	Now      rates
+	Delay    delay // of the slowest node
+	Builds   []tally
+	Tunings  []tally
+	Breakers int64
+	Imported int64 // ms since the import that is longest ago
+	State    string
+}
+
+// nodeView is one node. State is "ok", "late" or "bad"; Why has the words.
+type nodeView struct {
+	*controlv1.Node
+	Now   rates
+	State string
+	Why   []string
+	Delay delay
+}
+
+// delay is a convergence delay: how old other regions' cost was when it was first used.
+type delay struct {
+	Known    bool
+	P50, P99 int64
+	State    string // ok, late, bad
+}
+
+// Scale is a place on the drawing, which is 300 wide and ends at the bad end.
+func (d delay) Scale(ms int64) int64 {
+	return min(300, ms*300/convergenceBad.Milliseconds())
+}
+
+// tally is how many nodes run the same.
+type tally struct {
+	Name  string
+	Nodes int
+}
+
+// finding is something that needs attention, in words.
+type finding struct {
+	State  string // late or bad
+	Where  string // a node or a region
+	Link   string
+	Text   string
+	Advice string
+}
+
+// describe finds the words for a reading.
+func describe(r reading) fleetView {
+	v := fleetView{Problem: r.Problem, Read: r.Read, Empty: len(r.Fleet.GetNodes()) == 0, Partial: r.Fleet.GetTruncated()}
+	builds, tunings := map[string]int{}, map[string]int{}
+	for _, n := range r.Fleet.GetNodes() {
+		if len(v.Regions) == 0 || v.Regions[len(v.Regions)-1].Name != n.GetRegion() {
+			v.Regions = append(v.Regions, regionView{Name: n.GetRegion(), State: "ok"})
+		}
+		region := &v.Regions[len(v.Regions)-1]
+		one := nodeView{Node: n, Now: r.Rates[n.GetNodeId()], Delay: delayOf(n)}
+		one.judge(r.Fleet.GetNowMs())
+		region.Nodes = append(region.Nodes, one)
+		v.Nodes++
+		if !n.GetLive() {
+			continue
+		}
+		v.Live++
+		region.Live++
+		region.Now.add(one.Now)
+		v.Now.add(one.Now)
+		region.Breakers += n.GetHealth().GetBreakersOpen()
+		if one.Delay.Known && (!region.Delay.Known || one.Delay.P99 > region.Delay.P99) {
+			region.Delay = one.Delay
+		}
+		if at := n.GetHealth().GetImportedAtMs(); at > 0 {
+			region.Imported = max(region.Imported, sinceNode(n, r.Fleet.GetNowMs(), at))
+		}
+		builds[n.GetBuild()]++
+		tunings[tuningName(n.GetTuningVersion())]++
+	}
+	v.Builds, v.Tunings = tallies(builds), tallies(tunings)
+	for i := range v.Regions {
+		region := &v.Regions[i]
+		builds, tunings = map[string]int{}, map[string]int{}
+		for _, n := range region.Nodes {
+			region.State = worse(region.State, n.State)
+			if n.GetLive() {
+				builds[n.GetBuild()]++
+				tunings[tuningName(n.GetTuningVersion())]++
+			}
+		}
+		region.Builds, region.Tunings = tallies(builds), tallies(tunings)
+		v.Findings = append(v.Findings, region.findings()...)
+	}
+	slices.SortStableFunc(v.Findings, func(a, b finding) int { return cmp.Compare(a.State, b.State) }) // bad before late
+	v.Revision = v.revision()
+	return v
+}
+
+// judge says what is wrong with a node, if anything.
+func (n *nodeView) judge(nowMs int64) {
+	n.State = "ok"
+	say := func(state, format string, args ...any) {
+		n.State = worse(n.State, state)
+		n.Why = append(n.Why, fmt.Sprintf(format, args...))
+	}
+	if !n.GetLive() {
+		say("bad", "not heard of since %s (%s)", clock(n.GetSeenAtMs()), span(time.Duration(n.GetAgeMs())*time.Millisecond))
+		return
+	}
+	h := n.GetHealth()
+	if open := h.GetBreakersOpen(); open > 0 {
+		say("bad", "decides without its Redis: %s not called", plural(open, "shard is", "shards are"))
+	}
+	if h.GetDroppedCostTotal() > 0 {
+		say("bad", "has lost accepted cost: %s", count(h.GetDroppedCostTotal()))
+	}
+	if h.GetPendingCost() > 0 {
+		n.late(say, nowMs, h.GetReplayedAtMs(), "its accepted cost has not reached Redis")
+	}
+	n.late(say, nowMs, h.GetFlushedAtMs(), "has not written to MySQL")
+	n.late(say, nowMs, h.GetImportedAtMs(), "has not read other regions' counts")
+	n.late(say, nowMs, h.GetSettingsAtMs(), "has not read tuning and overrides")
+	if n.Delay.State != "ok" && n.Delay.Known {
+		say(n.Delay.State, "other regions' counts arrive late: %s in the slowest of a hundred", span(time.Duration(n.Delay.P99)*time.Millisecond))
+	}
+	if p := h.GetSettingsProblem(); p != "" {
+		say("late", "does not run the newest settings: %s", p)
+	}
+	if skew := time.Duration(n.GetClockSkewMs()) * time.Millisecond; skew.Abs() > skewLate {
+		say("late", "its clock is off by %s from MySQL's", span(skew.Abs()))
+	}
+	if p := n.GetHealthProblem(); p != "" {
+		say("late", "its figures cannot all be read: %s", p)
+	}
+}
+
+// late says since when something has not gone well. A node that has only just started
+// has done nothing yet.
+func (n *nodeView) late(say func(state, format string, args ...any), nowMs, atMs int64, what string) {
+	since := atMs
+	if since == 0 {
+		since = n.GetStartedAtMs()
+	}
+	ago := time.Duration(sinceNode(n.Node, nowMs, since)) * time.Millisecond
+	if ago > syncLate {
+		say("late", "%s since %s (%s)", what, clock(since), span(ago))
+	}
+}
+
+// sinceNode is how long ago a moment by a node's clock is.
+func sinceNode(n *controlv1.Node, nowMs, atMs int64) int64 {
+	return max(0, nowMs+n.GetClockSkewMs()-atMs)
+}
+
+func delayOf(n *controlv1.Node) delay {
+	h := n.GetHealth()
+	d := delay{Known: h.GetConvergenceSamples() > 0, P50: h.GetConvergenceP50Ms(), P99: h.GetConvergenceP99Ms(), State: "ok"}
+	switch p99 := time.Duration(d.P99) * time.Millisecond; {
+	case p99 > convergenceBad:
+		d.State = "bad"
+	case p99 > convergenceLate:
+		d.State = "late"
+	}
+	return d
+}
+
+// findings are a region's: the region's own where all of its nodes say the same, and
+// otherwise each node's.
+func (r *regionView) findings() (found []finding) {
+	link := "/console/regions/" + r.Name
+	if r.Live == 0 {
+		return []finding{{"bad", r.Name, link, "no node of this region is heard of", "Callers there get no decisions from these nodes: look at their processes and at their way to MySQL."}}
+	}
+	const most = 3
+	odd := 0
+	for _, n := range r.Nodes {
+		if n.State == "ok" {
+			continue
+		}
+		if odd++; odd <= most {
+			found = append(found, finding{State: n.State, Where: n.GetNodeId() + " in " + r.Name, Link: link, Text: strings.Join(n.Why, "; ")})
+		}
+	}
+	if odd > most {
+		found = append(found, finding{State: r.State, Where: r.Name, Link: link, Text: fmt.Sprintf("and %s more of its nodes", count(odd-most))})
+	}
+	return found
+}
+
+func tuningName(version int64) string {
+	if version == 0 {
+		return "built-in"
+	}
+	return "version " + count(version)
+}
+
+// tallies are sorted by how many run it.
+func tallies(nodes map[string]int) (out []tally) {
+	for name, n := range nodes {
+		out = append(out, tally{name, n})
+	}
+	slices.SortFunc(out, func(a, b tally) int { return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Name, b.Name)) })
+	return out
+}
+
+// worse is the worse of two states.
+func worse(a, b string) string {
+	rank := map[string]int{"ok": 0, "late": 1, "bad": 2}
+	if rank[b] > rank[a] {
+		return b
+	}
+	return a
+}
+
+func (v *fleetView) revision() string {
+	h := fnv.New64a()
+	put := func(words ...any) { _, _ = fmt.Fprintln(h, words...) }
+	put(v.Problem, v.Nodes, v.Live, v.Builds, v.Tunings)
+	for _, r := range v.Regions {
+		put(r.Name, r.State, r.Live, r.Breakers, r.Delay.State, r.Builds, r.Tunings)
+		for _, n := range r.Nodes {
+			put(n.GetNodeId(), n.State)
+		}
+	}
+	return fmt.Sprintf("%x", h.Sum64())
+}
+
+func (c *Console) fleetPage(w http.ResponseWriter, r *http.Request, v *viewer) {
+	reading := c.pulse.look(r.Context())
+	if reading.Fleet == nil {
+		c.render(w, r, v, http.StatusServiceUnavailable, "broken", "Fleet", reading.Problem)
+		return
+	}
+	c.render(w, r, v, http.StatusOK, "fleet", "Fleet", describe(reading))
+}
+
+// regionNodesMax is how many nodes of a region one page shows.
+const regionNodesMax = 200
+
+// regionPageView is one region with a page of its nodes, those with trouble first.
+type regionPageView struct {
+	regionView
+	Shown []nodeView
+	Read  time.Time
+}
+
+func (c *Console) regionPage(w http.ResponseWriter, r *http.Request, v *viewer) {
+	reading := c.pulse.look(r.Context())
+	fleet := describe(reading)
+	name := r.PathValue("region")
+	i := slices.IndexFunc(fleet.Regions, func(region regionView) bool { return region.Name == name })
+	switch {
+	case reading.Fleet == nil:
+		c.render(w, r, v, http.StatusServiceUnavailable, "broken", name, reading.Problem)
+	case i < 0:
+		c.render(w, r, v, http.StatusNotFound, "broken", name, fmt.Sprintf("No node of a region %q has been heard of. Names are as the nodes' WEIR_REGION has them.", name))
+	default:
+		page := regionPageView{regionView: fleet.Regions[i], Read: fleet.Read}
+		page.Shown = slices.Clone(page.Nodes)
+		rank := map[string]int{"bad": 0, "late": 1, "ok": 2}
+		slices.SortStableFunc(page.Shown, func(a, b nodeView) int { return cmp.Compare(rank[a.State], rank[b.State]) })
+		page.Shown = page.Shown[:min(len(page.Shown), regionNodesMax)]
+		c.render(w, r, v, http.StatusOK, "region", name, page)
+	}
+}

@@ -1,0 +1,165 @@
+package console
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/api"
+)
+
+// policy lets pages load our own files, talk to us, and nothing else.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// secure sets what every answer carries.
+func secure(h http.Header) {
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
+	h.Set("Cache-Control", "no-store")
+}
+
+// viewer is who looks at a page, with a context in which the API is called as them.
+type viewer struct {
+	Name    string
+	Role    controlplane.Role
+	Open    bool   // the API asks for no tokens
+	Forgery string // what the forms of the page carry
+	session string
+	ctx     context.Context
+}
+
+// May tells whether a button is worth showing.
+func (v *viewer) May(role string) bool { return v.Role.May(controlplane.Role(role)) }
+
+// page handles a request of somebody who may look.
+type page func(w http.ResponseWriter, r *http.Request, v *viewer)
+
+// signedIn finds out who is there, by asking the API each time: a token may have been
+// revoked since.
+func (c *Console) signedIn(next page) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		v, err := c.viewer(r)
+		switch {
+		case err != nil && unauthenticated(err):
+			c.turnAway(w, r)
+		case err != nil:
+			c.broken(w, r, &viewer{ctx: r.Context()}, err)
+		default:
+			next(w, r, v)
+		}
+	}
+}
+
+// viewer is who makes a request: the holder of its session, or anybody where the API asks
+// for no tokens.
+func (c *Console) viewer(r *http.Request) (*viewer, error) {
+	ctx := r.Context()
+	v := &viewer{Forgery: c.forgery}
+	if s, ok := c.sessions.find(cookieValue(r)); ok {
+		ctx = api.WithHolder(ctx, s.token)
+		v.session, v.Forgery = s.key, s.forgery
+	}
+	who, err := c.backend.whoAmI(ctx, "")
+	if err != nil {
+		if v.session != "" && unauthenticated(err) {
+			c.sessions.end(v.session)
+		}
+		return nil, err
+	}
+	v.Name, v.Role, v.Open, v.ctx = who.GetName(), controlplane.Role(who.GetRole()), !who.GetTokensRequired(), ctx
+	return v, nil
+}
+
+// turnAway sends people to the sign-in, and back where they wanted to be; programs get a
+// status.
+func (c *Console) turnAway(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet || r.URL.Path == "/console/events" {
+		http.Error(w, "Not signed in.", http.StatusUnauthorized)
+		return
+	}
+	to := "/console/sign-in"
+	if r.URL.Path != "/console/" {
+		to += "?" + url.Values{"next": {r.URL.RequestURI()}}.Encode()
+	}
+	http.Redirect(w, r, to, http.StatusSeeOther)
+}
+
+// ours refuses a POST that no page of ours has made. Browsers send Origin with every one.
+func (c *Console) ours(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		origin, err := url.Parse(r.Header.Get("Origin"))
+		if err != nil || origin.Host == "" || !strings.EqualFold(origin.Host, r.Host) {
+			http.Error(w, "This request comes from no page of this console (Origin). A proxy before it must pass the Host header on.", http.StatusForbidden)
+			return
+		}
+		next(w, r)
+	}
+}
+
+// meant refuses a POST without the token that our forms carry.
+func (c *Console) meant(next page) page {
+	return func(w http.ResponseWriter, r *http.Request, v *viewer) {
+		if err := r.ParseForm(); err != nil {
+			http.Error(w, "The form could not be read: "+err.Error(), http.StatusBadRequest)
+			return
+		}
+		if subtle.ConstantTimeCompare([]byte(r.PostForm.Get("forgery")), []byte(v.Forgery)) != 1 {
+			http.Error(w, "This form is out of date: go back, load the page again, and send it once more.", http.StatusForbidden)
+			return
+		}
+		next(w, r, v)
+	}
+}
+
+// encrypted tells whether nobody between the browser and us can read along: over TLS that
+// a proxy has ended, or within this machine.
+func encrypted(r *http.Request) bool { return overTLS(r) || loopbackHost(r.Host) }
+
+func overTLS(r *http.Request) bool {
+	return r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https")
+}
+
+func loopbackHost(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+}
+
+// address is whom attempts to sign in are counted for: who connects, or whom a proxy on
+// this machine says it speaks for.
+func address(r *http.Request) string {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		return r.RemoteAddr
+	}
+	if !loopbackHost(host) {
+		return host
+	}
+	hops := r.Header.Values("X-Forwarded-For")
+	if len(hops) == 0 {
+		return host
+	}
+	last := hops[len(hops)-1]
+	if i := strings.LastIndexByte(last, ','); i >= 0 {
+		last = last[i+1:]
+	}
+	if ip := net.ParseIP(strings.TrimSpace(last)); ip != nil {
+		return ip.String()
+	}
+	return host
+}
+
+// random is 130 bits of it, as text.
+func random() string { return rand.Text() }

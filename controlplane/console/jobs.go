@@ -1,0 +1,93 @@
+package console
+
+import (
+	"context"
+	"net/http"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+// jobsView is the durable jobs. What one of them cannot tell does not hide the others.
+type jobsView struct {
+	Cleanup *cleanupView
+	Problem string // why the cleanup's status cannot be had
+}
+
+// cleanupView is the cleanup with its history drawn, oldest run first.
+type cleanupView struct {
+	*controlv1.CleanupStatus
+	Bars []bar
+	Most int64 // rows, of the highest bar
+}
+
+// bar is a run on a drawing 100 high.
+type bar struct {
+	X, Height int64
+	Width     int64
+	Failed    bool
+	Run       *controlv1.CleanupRunRecord
+}
+
+func (c *Console) jobsPage(w http.ResponseWriter, r *http.Request, v *viewer) {
+	c.showJobs(w, r, v, http.StatusOK, "")
+}
+
+func (c *Console) showJobs(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string) {
+	var page jobsView
+	if found, err := ask(v.ctx, c.backend.control.CleanupStatus, &controlv1.CleanupStatusRequest{}); err != nil {
+		page.Problem = words(err)
+	} else {
+		page.Cleanup = describeCleanup(found.GetStatus())
+	}
+	c.renderWith(w, r, v, code, "jobs", "Jobs", problem, page)
+}
+
+func describeCleanup(s *controlv1.CleanupStatus) *cleanupView {
+	v := &cleanupView{CleanupStatus: s, Most: 1}
+	runs := s.GetHistory()
+	for _, run := range runs {
+		v.Most = max(v.Most, run.GetRowsDeleted())
+	}
+	const width, high = 600, 90
+	step := int64(width / max(len(runs), 20))
+	for i := range runs {
+		run := runs[len(runs)-1-i]
+		height := run.GetRowsDeleted() * high / v.Most
+		if run.GetError() != "" {
+			height = high
+		}
+		v.Bars = append(v.Bars, bar{X: int64(i) * step, Width: max(1, step-2), Height: max(2, height), Failed: run.GetError() != "", Run: run})
+	}
+	return v
+}
+
+// Y is where the bar begins on a drawing 100 high.
+func (b bar) Y() int64 { return 100 - b.Height }
+
+func (c *Console) operateCleanup(w http.ResponseWriter, r *http.Request, v *viewer) {
+	actor, reason := by(w, r, v)
+	do := r.PostForm.Get("do")
+	change, ok := map[string]func(context.Context) error{
+		"run": func(ctx context.Context) error {
+			_, err := ask(ctx, c.backend.control.CleanupRun, &controlv1.CleanupRunRequest{Actor: actor, Reason: reason})
+			return err
+		},
+		"pause": func(ctx context.Context) error {
+			_, err := ask(ctx, c.backend.control.CleanupPause, &controlv1.CleanupPauseRequest{Actor: actor, Reason: reason})
+			return err
+		},
+		"resume": func(ctx context.Context) error {
+			_, err := ask(ctx, c.backend.control.CleanupResume, &controlv1.CleanupResumeRequest{Actor: actor, Reason: reason})
+			return err
+		},
+	}[do]
+	if !ok {
+		c.showJobs(w, r, v, http.StatusBadRequest, "There is no such thing to do with the cleanup.")
+		return
+	}
+	if err := change(v.ctx); err != nil {
+		c.showJobs(w, r, v, status(err), words(err))
+		return
+	}
+	done(w, r, "/console/jobs", "cleanup."+do, nil)
+}

@@ -1,0 +1,158 @@
+package console
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"strings"
+)
+
+//go:embed templates static
+var files embed.FS
+
+// templates are the pages by name, each with the frame around it.
+var templates = parseTemplates()
+
+func parseTemplates() map[string]*template.Template {
+	frame := template.Must(template.New("frame.html").Funcs(funcs).ParseFS(files, "templates/frame.html", "templates/parts.html"))
+	pages, err := fs.Glob(files, "templates/*.html")
+	if err != nil {
+		panic(err) // the pattern is wrong
+	}
+	parsed := make(map[string]*template.Template)
+	for _, path := range pages {
+		name := strings.TrimSuffix(strings.TrimPrefix(path, "templates/"), ".html")
+		if name != "frame" && name != "parts" {
+			parsed[name] = template.Must(template.Must(frame.Clone()).ParseFS(files, path))
+		}
+	}
+	return parsed
+}
+
+// view is what the frame shows around a page.
+type view struct {
+	*viewer
+	Page    string // the template
+	Title   string
+	Section string // of the navigation
+	Theme   string // "light" or "dark"; empty: the system's
+	Actor   string // who was named last, where the API does not know
+	Did     string // what has just been done
+	Problem string // why what was asked for was not done
+	Version string
+	Assets  string // changes with every change of the static files
+	Data    any
+}
+
+// sections are the navigation's, by page.
+var sections = map[string]string{
+	"fleet": "fleet", "region": "fleet",
+	"rollouts": "rollouts", "rollout": "rollouts", "rollout-new": "rollouts",
+	"jobs":   "jobs",
+	"limits": "limits", "namespace": "limits",
+	"keys": "keys",
+}
+
+// dids tell people that it is done, by the key that a redirect carries.
+var dids = map[string]string{
+	"cleanup.pause":    "The cleanup's schedule is paused.",
+	"cleanup.resume":   "The cleanup's schedule goes on, with a run at once.",
+	"cleanup.run":      "The cleanup has run; its line is the first in the history.",
+	"rollout.start":    "The rollout has started.",
+	"rollout.approve":  "Approved: the stage begins.",
+	"rollout.pause":    "The rollout stands still until it is resumed.",
+	"rollout.resume":   "The rollout goes on.",
+	"rollout.abort":    "The rollout is given up: what was applied is rolled back.",
+	"rollout.rollback": "The rollout is being rolled back.",
+	"override.set":     "The override is set. Nodes have it within one import.",
+	"override.delete":  "The override is gone. Nodes follow within one import.",
+	"namespace.set":    "The settings are changed. Nodes have them within one import.",
+}
+
+// render shows a page. It is rendered as a whole before the first byte is sent, so that
+// a fault is an error and not half a page.
+func (c *Console) render(w http.ResponseWriter, r *http.Request, v *viewer, code int, page, title string, data any) {
+	c.renderWith(w, r, v, code, page, title, "", data)
+}
+
+// renderWith shows a page that says why what was asked for was not done.
+func (c *Console) renderWith(w http.ResponseWriter, r *http.Request, v *viewer, code int, page, title, problem string, data any) {
+	out := view{
+		viewer: v, Page: page, Title: title, Section: sections[page], Theme: theme(r), Actor: actorOf(r),
+		Did: dids[r.URL.Query().Get("did")], Problem: problem, Version: c.Version, Assets: assetsVersion, Data: data,
+	}
+	var b bytes.Buffer
+	if err := templates[page].ExecuteTemplate(&b, "frame.html", out); err != nil {
+		c.Log.ErrorContext(r.Context(), "a page cannot be rendered", "page", page, "error", err)
+		http.Error(w, "A fault of ours, now in the log of weir-control.", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = w.Write(b.Bytes()) // to whoever is still there
+}
+
+// broken is the page in place of one that cannot be had.
+func (c *Console) broken(w http.ResponseWriter, r *http.Request, v *viewer, err error) {
+	c.render(w, r, v, status(err), "broken", "Not available", words(err))
+}
+
+func (c *Console) notFound(w http.ResponseWriter, r *http.Request, v *viewer) {
+	c.render(w, r, v, http.StatusNotFound, "broken", "No such page", "There is no page at this address.")
+}
+
+// theme is what was chosen in this browser, if anything was.
+func theme(r *http.Request) string {
+	if chosen, err := r.Cookie("weir_theme"); err == nil && (chosen.Value == "dark" || chosen.Value == "light") {
+		return chosen.Value
+	}
+	return ""
+}
+
+// assetsVersion makes addresses of static files change with their content.
+var assetsVersion = func() string {
+	sum := sha256.New()
+	err := fs.WalkDir(files, "static", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := files.ReadFile(path)
+		sum.Write(b)
+		return err
+	})
+	if err != nil {
+		panic(err) // they are embedded
+	}
+	return hex.EncodeToString(sum.Sum(nil))[:12]
+}()
+
+// asset serves a static file. An address with a version never changes its content. The
+// module's imports have none, and are asked for again.
+func (c *Console) asset(w http.ResponseWriter, r *http.Request) {
+	path := strings.TrimPrefix(r.URL.Path, "/console/")
+	b, err := files.ReadFile(path)
+	if err != nil {
+		http.NotFound(w, r)
+		return
+	}
+	for suffix, kind := range map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", "LICENSE": "text/plain; charset=utf-8"} {
+		if strings.HasSuffix(path, suffix) {
+			w.Header().Set("Content-Type", kind)
+		}
+	}
+	etag := `"` + assetsVersion + `"`
+	w.Header().Set("ETag", etag)
+	w.Header().Set("Cache-Control", "no-cache")
+	if r.URL.Query().Get("v") == assetsVersion {
+		w.Header().Set("Cache-Control", "public, max-age=31536000, immutable")
+	}
+	if r.Header.Get("If-None-Match") == etag {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	_, _ = w.Write(b)
+}

@@ -1,0 +1,248 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// everyPage is each page that can be looked at.
+var everyPage = []string{
+	"/console/", "/console/regions/region-00", "/console/rollouts", "/console/rollouts/new", "/console/rollouts/at/r1",
+	"/console/jobs", "/console/limits", "/console/limits?workspace=acme", "/console/limits/namespace?workspace=acme&namespace=api",
+}
+
+// "No page without data says nothing": empty, each page says what to do.
+func TestEveryPageEmpty(t *testing.T) {
+	b := start(t, false).as("operator")
+	for path, says := range map[string]string{
+		"/console/":               "No nodes have reported yet",
+		"/console/regions/eu":     "No node of a region &#34;eu&#34; has been heard of",
+		"/console/rollouts":       "There has been no rollout yet",
+		"/console/rollouts/new":   "Begins with what is built in",
+		"/console/rollouts/at/r1": "there is no rollout &#34;r1&#34;",
+		"/console/jobs":           "It has not run yet",
+		"/console/limits":         "Name a workspace",
+		"/console/limits/namespace?workspace=a&namespace=n": "No identifier of this namespace has a limit of its own",
+		"/console/nowhere": "There is no page at this address",
+	} {
+		if a := b.get(path); !strings.Contains(a.body, says) || !strings.Contains(a.body, "</html>") {
+			t.Errorf("%s does not say %q: %d\n%s", path, says, a.status, a.body)
+		}
+	}
+}
+
+// With everything below the API down each page says so in the API's words, and how to
+// find out more.
+func TestEveryPageWithEverythingDown(t *testing.T) {
+	w := start(t, false)
+	b := w.as("operator")
+	w.set(func() {
+		w.down = fmt.Errorf("%w: MySQL does not answer: look at it", controlplane.ErrUnavailable)
+		w.one, _ = controlplane.NewRollout("r1", controlplane.RolloutSpec{Tuning: "{}", Plan: plan()}, controlplane.By{Actor: "ann", Reason: "x"}, []string{"eu"}, 1)
+	})
+	for _, path := range everyPage {
+		a := b.get(path)
+		if path == "/console/limits" || path == "/console/rollouts/new" {
+			if a.status != http.StatusOK {
+				t.Errorf("%s needs nothing to be there: %d", path, a.status)
+			}
+			continue
+		}
+		if !strings.Contains(a.body, "MySQL does not answer: look at it") || !strings.Contains(a.body, "</html>") {
+			t.Errorf("%s: %d\n%s", path, a.status, a.body)
+		}
+	}
+}
+
+// Figures that were there stay, and say that they are old.
+func TestTheFleetStaysWhenMySQLGoes(t *testing.T) {
+	w := start(t, false)
+	clock := time.Now()
+	w.console.pulse.now = func() time.Time { return clock }
+	w.set(func() { w.fleet = populous(2, 3, clock) })
+	b := w.as("viewer")
+	if a := b.get("/console/"); !strings.Contains(a.body, "region-01") {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	w.set(func() { w.down = fmt.Errorf("%w: MySQL does not answer", controlplane.ErrUnavailable) })
+	clock = clock.Add(time.Minute)
+	if a := b.get("/console/"); a.status != http.StatusOK || !strings.Contains(a.body, "These figures are old: ") || !strings.Contains(a.body, "region-01") {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+func plan() controlplane.RolloutPlan {
+	p := controlplane.DefaultRolloutPlan()
+	p.Stages = []controlplane.RolloutStage{{Regions: []string{"eu"}, BakeMs: 60_000}, {All: true, BakeMs: 60_000, Approval: true}}
+	return p
+}
+
+// full is a world with a lot of everything.
+func full(t *testing.T) *world {
+	t.Helper()
+	w := start(t, false)
+	now := time.Now()
+	w.fleet = populous(20, 50, now)
+	for i := range 10_000 {
+		w.settings = append(w.settings, controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("user_%05d", i), Limit: int64(i), UpdatedAt: now})
+	}
+	for i := range 50 {
+		w.cleanup.History = append(w.cleanup.History, controlplane.CleanupRun{StartedAt: now, Took: time.Second, Trigger: "schedule", CleanupReport: controlplane.CleanupReport{Rows: int64(i)}})
+	}
+	w.cleanup.Running, w.cleanup.Interval = true, time.Minute
+	r, err := controlplane.NewRollout("r1", controlplane.RolloutSpec{Tuning: `{"floor":0.5}`, Plan: plan()}, controlplane.By{Actor: "ann", Reason: "fewer rows"}, []string{"eu", "us"}, now.UnixMilli())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.one = r
+	return w
+}
+
+// 1,000 nodes in 20 regions and 10,000 overrides: pages have an end, and everything that
+// people would miss is on them.
+func TestEveryPageFull(t *testing.T) {
+	b := full(t).as("operator")
+	for path, says := range map[string][]string{
+		"/console/":                  {"900 of 1\u2009000 nodes in 20 regions live", "region-19", "node-00-009 in region-00", "and 2 more of its nodes"},
+		"/console/regions/region-00": {"45 of 50 nodes live", "node-00-049", "not heard of since"},
+		"/console/rollouts":          {"fewer rows", "r1"},
+		"/console/rollouts/at/r1":    {"Guardrails", "Convergence delay", "at most 30\u2009000", "Pause", "0.5", "default 0.2"},
+		"/console/jobs":              {"Rows deleted by each of the last 50 runs", "every 60 s", "Pause the schedule"},
+		"/console/limits/namespace?workspace=acme&namespace=api":                  {"user_00099", "blocked", "after=user_00099"},
+		"/console/limits/namespace?workspace=acme&namespace=api&after=user_09950": {"user_09999", "First page"},
+	} {
+		a := b.get(path)
+		for _, words := range says {
+			if a.status != http.StatusOK || !strings.Contains(a.body, words) {
+				t.Errorf("%s does not say %q: %d", path, words, a.status)
+			}
+		}
+		if len(a.body) > 400_000 {
+			t.Errorf("%s is %d bytes long", path, len(a.body))
+		}
+	}
+}
+
+// Names are whatever nodes and callers send, and never become markup.
+func TestNamesAreEscaped(t *testing.T) {
+	const evil = `<img src=x onerror=alert(1)>"'`
+	w := start(t, false)
+	w.fleet = controlplane.Fleet{Now: time.Now(), Nodes: []controlplane.Node{{Beat: heartbeat.Beat{NodeID: evil, Region: evil, Build: evil, Health: heartbeat.Health{SettingsProblem: evil}}, Live: true}}}
+	w.settings = []controlplane.Override{{Workspace: "acme", Namespace: "api", Pattern: evil}}
+	b := w.as("operator")
+	for _, path := range append(everyPage, "/console/regions/"+url.PathEscape(evil), "/console/sign-in?next="+url.QueryEscape(evil), "/console/limits/namespace?"+url.Values{"workspace": {evil}, "namespace": {evil}, "after": {evil}, "pattern": {evil}}.Encode()) {
+		if a := b.get(path); strings.Contains(a.body, "<img") {
+			t.Errorf("%s: %s", path, a.body)
+		}
+	}
+	if a := b.send("/console/jobs", "/console/rollouts/new", url.Values{"id": {evil}, "regions.1": {evil}, "tuning.floor": {evil}}); strings.Contains(a.body, "<img") || a.status != http.StatusBadRequest {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// "No inline script, no inline style": nothing on a page needs what the policy forbids.
+func TestPagesKeepToThePolicy(t *testing.T) {
+	b := full(t).as("operator")
+	inline := regexp.MustCompile(`(?i)<style|\sstyle=|\son[a-z]+=|<script[^>]*>[^<]|javascript:`)
+	for _, path := range append(everyPage, "/console/sign-in") {
+		a := b.get(path)
+		if found := inline.FindString(a.body); found != "" {
+			t.Errorf("%s has %q", path, found)
+		}
+		for header, want := range map[string]string{
+			"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
+			"Referrer-Policy": "same-origin", "Cache-Control": "no-store",
+		} {
+			if got := a.header.Get(header); got != want {
+				t.Errorf("%s: %s is %q", path, header, got)
+			}
+		}
+	}
+	for _, forbidden := range []string{"unsafe", "*", "http:", "https:"} {
+		if strings.Contains(policy, forbidden) {
+			t.Errorf("the policy has %q", forbidden)
+		}
+	}
+}
+
+// A page names our own files only, and each of them is there.
+func TestPagesNameTheirOwnFiles(t *testing.T) {
+	b := start(t, false).as("viewer")
+	named := regexp.MustCompile(`(?:src|href)="([^"]+)"`)
+	for _, m := range named.FindAllStringSubmatch(b.get("/console/").body, -1) {
+		if !strings.HasPrefix(m[1], "/") && !strings.HasPrefix(m[1], "#") {
+			t.Errorf("%q is not ours", m[1])
+		}
+		if strings.HasPrefix(m[1], "/console/static/") {
+			if a := b.get(m[1]); a.status != http.StatusOK || !strings.Contains(a.header.Get("Cache-Control"), "immutable") {
+				t.Errorf("%s: %d, %q", m[1], a.status, a.header.Get("Cache-Control"))
+			}
+		}
+	}
+	for path, want := range map[string]int{
+		"/console/static/uplot/uPlot.esm.js": http.StatusOK, "/console/static/uplot/LICENSE": http.StatusOK,
+		"/console/static/": http.StatusNotFound, "/console/static/%2e%2e/templates/frame.html": http.StatusNotFound, "/console/static/none": http.StatusNotFound,
+	} {
+		if a := b.get(path); a.status != want {
+			t.Errorf("%s: %d, want %d", path, a.status, want)
+		}
+	}
+}
+
+// Each error of the API has its status and its words.
+func TestErrorsOfTheAPI(t *testing.T) {
+	w := start(t, false)
+	b := w.as("operator")
+	for _, tc := range []struct {
+		err  error
+		want int
+	}{
+		{fmt.Errorf("%w: reason is too long", controlplane.ErrInvalid), http.StatusBadRequest},
+		{fmt.Errorf("%w: another one is under way", controlplane.ErrConflict), http.StatusConflict},
+		{fmt.Errorf("%w: there is none", controlplane.ErrNotFound), http.StatusNotFound},
+		{fmt.Errorf("%w: Restate does not answer", controlplane.ErrUnavailable), http.StatusServiceUnavailable},
+		{errors.New("odd"), http.StatusInternalServerError},
+	} {
+		form := url.Values{"do": {"pause"}, "reason": {"x"}}
+		form.Set("forgery", b.forgery("/console/jobs"))
+		w.set(func() { w.down = tc.err })
+		a := b.post("/console/jobs/cleanup", form)
+		w.set(func() { w.down = nil })
+		if a.status != tc.want || !strings.Contains(a.body, `role="alert"`) || tc.want != http.StatusInternalServerError && !strings.Contains(a.body, tc.err.Error()) {
+			t.Errorf("%v: %d\n%s", tc.err, a.status, a.body)
+		}
+	}
+}
+
+// How long pages of a large fleet take: under 200 ms is what people take for at once.
+func BenchmarkFleetPage(b *testing.B) {
+	service := api.NewHandler(api.Config{
+		Fleet:   func(context.Context) (controlplane.Fleet, error) { return populous(20, 50, time.Now()), nil },
+		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+	})
+	con := New(Config{Service: service, Log: slog.New(slog.DiscardHandler)})
+	for b.Loop() {
+		con.pulse.last.At = time.Time{} // old: it asks again
+		r := httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/console/", nil)
+		out := httptest.NewRecorder()
+		con.ServeHTTP(out, r)
+		if out.Code != http.StatusOK {
+			b.Fatal(out.Code, out.Body)
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package console
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"time"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+const (
+	beatEvery   = 2 * time.Second
+	beatTimeout = 10 * time.Second
+	beatsKept   = 450             // a quarter of an hour
+	wantedFor   = 5 * time.Minute // after somebody has looked
+)
+
+// Pulse keeps the newest figures of the fleet, and those of the last quarter of an hour,
+// for all who watch. It asks while somebody does. All methods may be called at once.
+type Pulse struct {
+	ask func(context.Context) (*fleetAnswer, error)
+	now func() time.Time
+
+	beating sync.Mutex // held while one beat asks
+
+	mu     sync.Mutex
+	wanted time.Time // when somebody last looked
+	last   reading
+	before map[string]node // each node's heartbeat before its newest
+	newest map[string]node // each node's newest heartbeat
+	points []point         // oldest first, at most beatsKept
+	beat   chan struct{}   // closed by the next beat
+}
+
+// reading is what one beat found. It never changes.
+type reading struct {
+	At      time.Time
+	Fleet   *fleetAnswer // the newest there is, nil before the first
+	Read    time.Time    // when Fleet was read
+	Problem string       // why there is no newer one
+	Rates   map[string]rates
+}
+
+// rates are decisions a second.
+type rates struct {
+	Allowed  float64 `json:"allowed"`
+	Denied   float64 `json:"denied"`
+	Shadowed float64 `json:"shadowed"`
+	Degraded float64 `json:"degraded"`
+}
+
+func (r *rates) add(o rates) {
+	r.Allowed += o.Allowed
+	r.Denied += o.Denied
+	r.Shadowed += o.Shadowed
+	r.Degraded += o.Degraded
+}
+
+// point is a beat in the history, by region.
+type point struct {
+	AtMs    int64            `json:"at"`
+	Regions map[string]rates `json:"regions"`
+}
+
+// node is what a heartbeat said, as rates are taken from it.
+type node struct {
+	startedMs, seenMs                   int64
+	allowed, denied, shadowed, degraded int64
+}
+
+func newPulse(ask func(context.Context) (*fleetAnswer, error)) *Pulse {
+	return &Pulse{ask: ask, now: time.Now, newest: map[string]node{}, before: map[string]node{}, beat: make(chan struct{})}
+}
+
+// run beats while somebody watches, until ctx is done.
+func (p *Pulse) run(ctx context.Context) {
+	tick := time.NewTicker(beatEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			p.mu.Lock()
+			wanted := p.now().Sub(p.wanted) < wantedFor
+			p.mu.Unlock()
+			if wanted {
+				p.step(ctx)
+			}
+		}
+	}
+}
+
+// look is the newest reading. It asks if that is older than a beat or two.
+func (p *Pulse) look(ctx context.Context) reading {
+	p.mu.Lock()
+	p.wanted = p.now()
+	last := p.last
+	p.mu.Unlock()
+	if p.now().Sub(last.At) < 2*beatEvery {
+		return last
+	}
+	p.step(ctx)
+	last, _, _ = p.watch()
+	return last
+}
+
+// watch is the newest reading, the history, and a channel that the next beat closes.
+func (p *Pulse) watch() (last reading, points []point, next <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wanted = p.now()
+	return p.last, p.points, p.beat
+}
+
+// step is one beat. Of several at once only one asks.
+func (p *Pulse) step(ctx context.Context) {
+	p.beating.Lock()
+	defer p.beating.Unlock()
+	now := p.now()
+	p.mu.Lock()
+	fresh := now.Sub(p.last.At) < beatEvery/2
+	p.mu.Unlock()
+	if fresh {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, beatTimeout)
+	defer cancel()
+	fleet, err := p.ask(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next := reading{At: now, Fleet: p.last.Fleet, Read: p.last.Read, Rates: p.last.Rates}
+	if err != nil {
+		next.Problem = words(err)
+	} else {
+		next.Fleet, next.Read, next.Rates = fleet, now, p.took(fleet)
+		points := append([]point(nil), p.points...) // who watches holds the old ones
+		p.points = append(points[max(0, len(points)-beatsKept+1):], point{now.UnixMilli(), byRegion(fleet, next.Rates)})
+	}
+	p.last = next
+	close(p.beat)
+	p.beat = make(chan struct{})
+}
+
+// took is each node's rate between its two newest heartbeats. One that is not live
+// decides nothing that we know of.
+func (p *Pulse) took(fleet *fleetAnswer) map[string]rates {
+	out := make(map[string]rates, len(fleet.GetNodes()))
+	seen := make(map[string]bool, len(fleet.GetNodes()))
+	for _, n := range fleet.GetNodes() {
+		id := n.GetNodeId()
+		seen[id] = true
+		h := n.GetHealth()
+		is := node{n.GetStartedAtMs(), n.GetSeenAtMs(), h.GetAllowedTotal(), h.GetDeniedTotal(), h.GetShadowedTotal(), h.GetDegradedTotal()}
+		if was, ok := p.newest[id]; ok && was.seenMs != is.seenMs {
+			p.before[id] = was
+		}
+		p.newest[id] = is
+		if was, ok := p.before[id]; ok && n.GetLive() {
+			out[id] = is.since(was)
+		}
+	}
+	maps.DeleteFunc(p.newest, func(id string, _ node) bool { return !seen[id] })
+	maps.DeleteFunc(p.before, func(id string, _ node) bool { return !seen[id] })
+	return out
+}
+
+// since is what a node did a second since an earlier heartbeat. A process that has been
+// started anew counts from 0.
+func (n node) since(was node) rates {
+	seconds := float64(n.seenMs-was.seenMs) / 1000
+	if seconds <= 0 {
+		return rates{}
+	}
+	if n.startedMs != was.startedMs {
+		was = node{}
+	}
+	per := func(is, was int64) float64 { return float64(max(0, is-was)) / seconds }
+	return rates{per(n.allowed, was.allowed), per(n.denied, was.denied), per(n.shadowed, was.shadowed), per(n.degraded, was.degraded)}
+}
+
+func byRegion(fleet *controlv1.FleetResponse, each map[string]rates) map[string]rates {
+	sums := make(map[string]rates)
+	for _, n := range fleet.GetNodes() {
+		sum := sums[n.GetRegion()]
+		sum.add(each[n.GetNodeId()])
+		sums[n.GetRegion()] = sum
+	}
+	return sums
+}

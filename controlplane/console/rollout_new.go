@@ -1,0 +1,221 @@
+package console
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// stagesShown is how many stages the form has; a plan of more is weirctl's.
+const stagesShown = 4
+
+// knob is a field of a tuning document, for people.
+type knob struct{ Name, Label, Unit, Help string }
+
+var knobs = []knob{
+	{"floor", "Floor", "of the limit", "Below it a region keeps a count to itself. Higher: fewer rows, more that a caller who spreads evenly takes unseen."},
+	{"step", "Step", "of the limit", "By how much a count must have grown to be told again. Higher: fewer rows, staler counts."},
+	{"slow_interval_ms", "Slow interval", "ms", "Between two publications and two imports."},
+	{"fast_interval_ms", "Fast interval", "ms", "The same, for keys near their limit."},
+	{"full_interval_ms", "Full interval", "ms", "Between two imports that read everything."},
+	{"digest_interval_ms", "Digest interval", "ms", "Between two digests of which keys a node sees. 0: none."},
+	{"jitter", "Jitter", "of an interval", "By which nodes keep apart."},
+	{"min_global_duration_ms", "Shortest shared window", "ms", "Shorter windows stay within their region."},
+	{"replay_tick_ms", "Replay tick", "ms", "Between two sends to Redis; what a killed node loses at the most."},
+	{"fresh_for_ms", "Fresh for", "ms", "How long a key is decided without hearing from Redis."},
+	{"strict_for_ms", "Strict for", "ms", "After a denial, decisions ask Redis first. 0: one window."},
+}
+
+// tuned is a field with its value. Changed is against the default.
+type tuned struct {
+	knob
+	Value   string
+	Default string
+}
+
+// Changed tells whether the value is not the default.
+func (t tuned) Changed() bool { return t.Value != t.Default }
+
+// tunedFrom reads a document; what it does not have has its default.
+func tunedFrom(document string) []tuned {
+	values := numbers(document)
+	standard, err := tuning.Default().Document()
+	if err != nil {
+		panic(err) // the default is valid
+	}
+	defaults := numbers(string(standard))
+	var out []tuned
+	for _, k := range knobs {
+		one := tuned{knob: k, Value: defaults[k.Name], Default: defaults[k.Name]}
+		if value, ok := values[k.Name]; ok {
+			one.Value = value
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+// numbers are a document's fields, as they are written.
+func numbers(document string) map[string]string {
+	var fields map[string]json.Number
+	dec := json.NewDecoder(bytes.NewReader([]byte(document)))
+	dec.UseNumber()
+	_ = dec.Decode(&fields) // what is no document has no fields
+	out := make(map[string]string, len(fields))
+	for name, number := range fields {
+		out[name] = number.String()
+	}
+	return out
+}
+
+// planForm is the form that starts a rollout.
+type planForm struct {
+	ID      string
+	Tuning  []tuned
+	From    string // the rollout whose tuning the form began with
+	Stages  []stageForm
+	Regions []string
+	Reason  string
+}
+
+type stageForm struct {
+	N        int
+	Regions  string // names, a percentage, or "all"
+	Bake     string
+	Approval bool
+}
+
+func (c *Console) newRolloutPage(w http.ResponseWriter, r *http.Request, v *viewer) {
+	form := planForm{Regions: c.regions(r), From: r.URL.Query().Get("from")}
+	if form.From == "" {
+		if list, err := ask(v.ctx, c.backend.rollouts.ListRollouts, &controlv1.ListRolloutsRequest{}); err == nil {
+			form.From = newest(list.GetRollouts())
+		}
+	}
+	document := ""
+	if form.From != "" {
+		if from, err := ask(v.ctx, c.backend.rollouts.RolloutStatus, &controlv1.RolloutStatusRequest{Id: form.From}); err == nil {
+			document = from.GetRollout().GetTuning()
+		}
+	}
+	form.Tuning = tunedFrom(document)
+	form.Stages = firstPlan(form.Regions)
+	c.render(w, r, v, http.StatusOK, "rollout-new", "New rollout", form)
+}
+
+// firstPlan is what a careful operator would do: one region, half of them, all.
+func firstPlan(regions []string) []stageForm {
+	plan := []stageForm{{Regions: "all", Bake: "5m", Approval: true}}
+	if len(regions) > 1 {
+		plan = []stageForm{{Regions: regions[0], Bake: "5m"}, {Regions: "all", Bake: "5m", Approval: true}}
+	}
+	if len(regions) > 3 {
+		plan = []stageForm{{Regions: regions[0], Bake: "5m"}, {Regions: "50%", Bake: "10m"}, {Regions: "all", Bake: "10m", Approval: true}}
+	}
+	for len(plan) < stagesShown {
+		plan = append(plan, stageForm{})
+	}
+	for i := range plan {
+		plan[i].N = i + 1
+	}
+	return plan
+}
+
+func (c *Console) regions(r *http.Request) (names []string) {
+	for _, region := range describe(c.pulse.look(r.Context())).Regions {
+		names = append(names, region.Name)
+	}
+	return names
+}
+
+func (c *Console) startRollout(w http.ResponseWriter, r *http.Request, v *viewer) {
+	form := readPlanForm(r.PostForm)
+	form.Regions = c.regions(r)
+	msg, err := form.request()
+	if err != nil {
+		c.renderWith(w, r, v, http.StatusBadRequest, "rollout-new", "New rollout", err.Error(), form)
+		return
+	}
+	msg.Actor, msg.Reason = by(w, r, v)
+	started, err := ask(v.ctx, c.backend.rollouts.StartRollout, msg)
+	if err != nil {
+		c.renderWith(w, r, v, status(err), "rollout-new", "New rollout", words(err), form)
+		return
+	}
+	done(w, r, "/console/rollouts/at/"+started.GetRollout().GetId(), "rollout.start", nil)
+}
+
+func readPlanForm(values url.Values) planForm {
+	form := planForm{ID: strings.TrimSpace(values.Get("id")), From: values.Get("from"), Reason: values.Get("reason"), Tuning: tunedFrom("")}
+	for i := range form.Tuning {
+		form.Tuning[i].Value = strings.TrimSpace(values.Get("tuning." + form.Tuning[i].Name))
+	}
+	for n := 1; n <= stagesShown; n++ {
+		at := strconv.Itoa(n)
+		form.Stages = append(form.Stages, stageForm{N: n, Regions: strings.TrimSpace(values.Get("regions." + at)), Bake: strings.TrimSpace(values.Get("bake." + at)), Approval: values.Get("approval."+at) != ""})
+	}
+	return form
+}
+
+// request is what the form asks for. Its errors name the field.
+func (f *planForm) request() (*controlv1.StartRolloutRequest, error) {
+	fields := make(map[string]json.Number)
+	for _, t := range f.Tuning {
+		if _, err := strconv.ParseFloat(t.Value, 64); err != nil {
+			return nil, fmt.Errorf("%s is %q, want a number", t.Label, t.Value)
+		}
+		fields[t.Name] = json.Number(t.Value)
+	}
+	document, err := json.Marshal(fields)
+	if err != nil {
+		return nil, fmt.Errorf("the tuning's fields are not all numbers as JSON has them: %w", err)
+	}
+	plan := &controlv1.RolloutPlan{}
+	for _, s := range f.Stages {
+		if s.Regions == "" {
+			continue
+		}
+		stage, err := s.stage()
+		if err != nil {
+			return nil, err
+		}
+		plan.Stages = append(plan.Stages, stage)
+	}
+	return &controlv1.StartRolloutRequest{Id: f.ID, Tuning: string(document), Plan: plan}, nil
+}
+
+func (s stageForm) stage() (*controlv1.RolloutStage, error) {
+	stage := &controlv1.RolloutStage{Approval: s.Approval}
+	share, isShare := strings.CutSuffix(s.Regions, "%")
+	switch {
+	case s.Regions == "all":
+		stage.All = true
+	case isShare:
+		percent, err := strconv.ParseInt(strings.TrimSpace(share), 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("stage %d: %q is no share of regions, want something like 50%%", s.N, s.Regions)
+		}
+		stage.SharePercent = int32(percent)
+	default:
+		for name := range strings.SplitSeq(s.Regions, ",") {
+			stage.Regions = append(stage.Regions, strings.TrimSpace(name))
+		}
+	}
+	if s.Bake != "" {
+		bake, err := time.ParseDuration(s.Bake)
+		if err != nil {
+			return nil, fmt.Errorf("stage %d: bake time %q, want something like 90s, 10m or 2h", s.N, s.Bake)
+		}
+		ms := bake.Milliseconds()
+		stage.BakeMs = &ms
+	}
+	return stage, nil
+}

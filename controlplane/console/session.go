@@ -1,0 +1,142 @@
+package console
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+const (
+	sessionsMax     = 1000
+	sessionIdle     = 2 * time.Hour  // since the last request; a stream is not one
+	sessionLifetime = 12 * time.Hour // since the sign-in, whatever happens
+
+	cookieSecure   = "__Host-weir" // bound to this host and to TLS by its name
+	cookieLoopback = "weir_session"
+)
+
+// session is what is kept of somebody who has signed in: no secret.
+type session struct {
+	key     string // the hash of its id, which only the browser has
+	token   controlplane.TokenHash
+	forgery string
+	began   time.Time
+	seen    time.Time
+}
+
+// sessions are those under way. All methods may be called at once.
+type sessions struct {
+	now func() time.Time
+
+	mu  sync.Mutex
+	all map[string]*session // at most sessionsMax, by key
+}
+
+func newSessions() *sessions {
+	return &sessions{now: time.Now, all: make(map[string]*session)}
+}
+
+// begin makes a session and answers its id, which is kept nowhere here. Where there are
+// too many, the one longest not seen ends.
+func (s *sessions) begin(token controlplane.TokenHash) (id string) {
+	id = random() + random()
+	now := s.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expire(now)
+	if len(s.all) >= sessionsMax {
+		var oldest *session
+		for _, o := range s.all {
+			if oldest == nil || o.seen.Before(oldest.seen) {
+				oldest = o
+			}
+		}
+		delete(s.all, oldest.key)
+	}
+	key := sessionKey(id)
+	s.all[key] = &session{key: key, token: token, forgery: random(), began: now, seen: now}
+	return id
+}
+
+// find is the session of an id, if it is under way, and marks it as seen.
+func (s *sessions) find(id string) (session, bool) {
+	return s.get(sessionKey(id), true)
+}
+
+// lives tells whether a session is still under way, without marking it.
+func (s *sessions) lives(key string) bool {
+	_, ok := s.get(key, false)
+	return ok
+}
+
+func (s *sessions) get(key string, mark bool) (session, bool) {
+	now := s.now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found, ok := s.all[key]
+	if !ok {
+		return session{}, false
+	}
+	if found.over(now) {
+		delete(s.all, key)
+		return session{}, false
+	}
+	if mark {
+		found.seen = now
+	}
+	return *found, true
+}
+
+func (s *sessions) end(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, key)
+}
+
+func (s *sessions) expire(now time.Time) {
+	for key, o := range s.all {
+		if o.over(now) {
+			delete(s.all, key)
+		}
+	}
+}
+
+func (s *session) over(now time.Time) bool {
+	return now.Sub(s.seen) >= sessionIdle || now.Sub(s.began) >= sessionLifetime
+}
+
+// sessionKey is what a session is looked up by: nothing that a lookup's time could tell
+// is of use as a cookie.
+func sessionKey(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:])
+}
+
+// cookie carries a session's id; an empty one ends it in the browser.
+func cookie(r *http.Request, id string) *http.Cookie {
+	c := &http.Cookie{Name: cookieName(r), Value: id, Path: "/", HttpOnly: true, Secure: overTLS(r), SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLifetime.Seconds())}
+	if id == "" {
+		c.MaxAge = -1
+	}
+	return c
+}
+
+// cookieName is the strict one wherever browsers take it: over TLS.
+func cookieName(r *http.Request) string {
+	if overTLS(r) {
+		return cookieSecure
+	}
+	return cookieLoopback
+}
+
+func cookieValue(r *http.Request) string {
+	c, err := r.Cookie(cookieName(r))
+	if err != nil {
+		return ""
+	}
+	return c.Value
+}

@@ -1,0 +1,81 @@
+package console
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// signInForm is what the sign-in page shows.
+type signInForm struct {
+	Next      string
+	Problem   string
+	Plaintext bool // the token would travel where others can read it
+}
+
+func (c *Console) signInPage(w http.ResponseWriter, r *http.Request) {
+	next := local(r.URL.Query().Get("next"))
+	if _, err := c.viewer(r); err == nil {
+		http.Redirect(w, r, next, http.StatusSeeOther)
+		return
+	}
+	c.showSignIn(w, r, http.StatusOK, signInForm{Next: next, Plaintext: !encrypted(r)})
+}
+
+// signIn begins a session for whoever shows a token in force.
+func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
+	if ok, wait := c.Gate.Allow(r.Context(), address(r)); !ok {
+		seconds := max(1, int(math.Ceil(wait.Seconds())))
+		w.Header().Set("Retry-After", strconv.Itoa(seconds))
+		c.showSignIn(w, r, http.StatusTooManyRequests, signInForm{Next: local(r.FormValue("next")), Problem: fmt.Sprintf("Too many attempts from your address: try again in %d s.", seconds)})
+		return
+	}
+	form := signInForm{Next: local(r.PostFormValue("next")), Plaintext: !encrypted(r)}
+	if form.Plaintext {
+		c.showSignIn(w, r, http.StatusForbidden, form)
+		return
+	}
+	secret := strings.TrimSpace(r.PostFormValue("token"))
+	if secret == "" {
+		form.Problem = "Paste your token: the field was empty."
+		c.showSignIn(w, r, http.StatusBadRequest, form)
+		return
+	}
+	who, err := c.backend.whoAmI(r.Context(), secret)
+	if err != nil {
+		form.Problem = words(err)
+		c.showSignIn(w, r, status(err), form)
+		return
+	}
+	if old, ok := c.sessions.find(cookieValue(r)); ok {
+		c.sessions.end(old.key)
+	}
+	http.SetCookie(w, cookie(r, c.sessions.begin(controlplane.HashToken(secret))))
+	c.Log.InfoContext(r.Context(), "signed in to the console", "name", who.GetName(), "role", who.GetRole(), "address", address(r))
+	http.Redirect(w, r, form.Next, http.StatusSeeOther)
+}
+
+func (c *Console) signOut(w http.ResponseWriter, r *http.Request, v *viewer) {
+	c.sessions.end(v.session)
+	http.SetCookie(w, cookie(r, ""))
+	http.Redirect(w, r, "/console/sign-in", http.StatusSeeOther)
+}
+
+func (c *Console) showSignIn(w http.ResponseWriter, r *http.Request, code int, form signInForm) {
+	c.render(w, r, &viewer{}, code, "sign-in", "Sign in", form)
+}
+
+// local is a page of ours to go on to, and the first one for anything else.
+func local(next string) string {
+	u, err := url.Parse(next)
+	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(path.Clean(u.Path)+"/", "/console/") || strings.Contains(next, "\\") || strings.HasPrefix(u.Path, "/console/sign-") {
+		return "/console/"
+	}
+	return u.RequestURI()
+}

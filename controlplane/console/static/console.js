@@ -1,0 +1,169 @@
+// What moves on the console's pages. Everything works without it but live figures,
+// charts and the choice of a theme.
+import uPlot from "./uplot/uPlot.esm.js";
+
+const page = document.body.dataset.page;
+const link = document.getElementById("link");
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const say = (words) => { if (link && link.textContent !== words) link.textContent = words; };
+
+// The theme: the system's, until somebody chooses. The server reads the cookie, so that
+// no page flashes in the wrong one.
+const toggle = document.getElementById("theme");
+const dark = () => {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+};
+toggle.hidden = false;
+toggle.addEventListener("click", () => {
+  const next = dark() ? "light" : "dark";
+  document.documentElement.dataset.theme = next;
+  document.cookie = `weir_theme=${next}; path=/console/; max-age=31536000; samesite=strict`;
+  redraw();
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraw());
+
+// Figures, as the server writes them.
+const count = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, "\u2009");
+const rate = (v) => (v >= 99.95 ? count(v) : v === 0 ? "0" : v.toFixed(1));
+
+// refresh fetches the page anew and swaps the parts that are marked as live, but none in
+// which somebody is at work.
+let refreshing = false;
+async function refresh() {
+  if (refreshing) return;
+  refreshing = true;
+  try {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" }, redirect: "error" });
+    if (!answer.ok) return;
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    for (const part of document.querySelectorAll("[data-live]")) {
+      const with_ = fresh.querySelector(`[data-live="${CSS.escape(part.dataset.live)}"]`);
+      const busy = part.contains(document.activeElement) || part.querySelector("details[open]");
+      if (with_ && !busy && part.innerHTML !== with_.innerHTML) {
+        part.className = with_.className;
+        part.replaceChildren(...with_.childNodes);
+      }
+    }
+  } catch {
+    say("connection lost: these figures are old");
+  } finally {
+    refreshing = false;
+  }
+}
+
+// watch opens the page's stream. The browser connects again by itself when it breaks.
+function watch(topic, handlers) {
+  const source = new EventSource(`/console/events?topic=${topic}`);
+  source.onopen = () => say("live");
+  source.onerror = () => say(source.readyState === EventSource.CLOSED ? "not live: load the page again" : "connecting…");
+  for (const [event, handle] of Object.entries(handlers)) {
+    source.addEventListener(event, (e) => handle(JSON.parse(e.data)));
+  }
+  addEventListener("pagehide", () => source.close());
+}
+
+// Charts.
+const keep = 450;
+const points = []; // {at, regions}
+const charts = [];
+let redrawing = () => {};
+function redraw() { redrawing(); }
+
+function series(name) {
+  const x = [], allowed = [], denied = [], shadowed = [];
+  for (const p of points) {
+    const r = { allowed: 0, denied: 0, shadowed: 0 };
+    for (const [region, v] of Object.entries(p.regions)) {
+      if (name && region !== name) continue;
+      r.allowed += v.allowed; r.denied += v.denied; r.shadowed += v.shadowed;
+    }
+    x.push(p.at / 1000); allowed.push(r.allowed); denied.push(r.denied); shadowed.push(r.shadowed);
+  }
+  return [x, allowed, denied, shadowed];
+}
+
+const line = (label, colour, fill) => ({ label, stroke: css(colour), width: 2, points: { show: false }, fill: fill ? css(colour) + "22" : undefined, value: (_, v) => (v == null ? "–" : rate(v)) });
+
+function draw(into, name, big) {
+  into.replaceChildren();
+  const axis = { stroke: css("--faint"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line") }, font: "12px system-ui" };
+  const chart = new uPlot({
+    width: into.clientWidth, height: big ? 200 : 40,
+    tzDate: (ts) => uPlot.tzDate(new Date(ts * 1e3), "Etc/UTC"),
+    cursor: { show: big, drag: { x: false, y: false } }, legend: { show: big, live: big },
+    padding: big ? undefined : [2, 0, 2, 0],
+    scales: { y: { range: (_, __, most) => [0, Math.max(1, most * 1.1)] } },
+    axes: big ? [{ ...axis, values: "{HH}:{mm}:{ss}", space: 80 }, { ...axis, size: 52, values: (_, vs) => vs.map(rate) }] : [{ show: false }, { show: false }],
+    series: [{ label: "time", value: (_, v) => (v == null ? "–" : new Date(v * 1e3).toISOString().slice(11, 19)) }, line("allowed", "--allowed", true), line("denied", "--denied"), line("shadowed", "--shadowed")],
+  }, series(name), into);
+  charts.push({ chart, into, name, big });
+}
+
+function drawAll() {
+  for (const { chart } of charts.splice(0)) chart.destroy();
+  if (points.length < 2 || !document.getElementById("chart")) return;
+  draw(document.getElementById("chart"), "", true);
+  for (const into of document.querySelectorAll("[data-spark]")) draw(into, into.dataset.spark, false);
+}
+
+function fleet() {
+  if (!document.getElementById("chart") && page === "fleet") { setInterval(refreshOrReload, 3000); }
+  redrawing = drawAll;
+  let revision = null, refreshed = Date.now();
+  watch("fleet", {
+    history: (all) => { points.splice(0, points.length, ...(all ?? [])); drawAll(); },
+    fleet: (now) => {
+      const put = (key, v) => {
+        for (const e of document.querySelectorAll(`[data-rate="${CSS.escape(key)}"]`)) {
+          const text = rate(v);
+          if (e.textContent !== text) e.textContent = text;
+        }
+      };
+      for (const k of ["allowed", "denied", "shadowed", "degraded"]) {
+        put(k, now.total[k]);
+        for (const [name, r] of Object.entries(now.regions)) put(`${name}.${k}`, r[k]);
+      }
+      if (!now.problem && (!points.length || points.at(-1).at < now.at)) {
+        points.push({ at: now.at, regions: now.regions });
+        if (points.length > keep) points.shift();
+        if (charts.length) for (const c of charts) c.chart.setData(series(c.name));
+        else drawAll();
+      }
+      say(now.problem ? "these figures are old" : "live");
+      if (now.revision !== revision || Date.now() - refreshed > 8000) {
+        if (revision !== null) { refreshed = Date.now(); refresh(); }
+        revision = now.revision;
+      }
+    },
+  });
+  let timer;
+  addEventListener("resize", () => { clearTimeout(timer); timer = setTimeout(() => { for (const c of charts) c.chart.setSize({ width: c.into.clientWidth, height: c.big ? 200 : 40 }); }, 100); });
+}
+
+// An empty fleet has no charts to fill: the first node brings a page of another form.
+async function refreshOrReload() {
+  const answer = await fetch(location.href).catch(() => null);
+  if (answer?.ok && (await answer.text()).includes('id="chart"')) location.reload();
+}
+
+// The rollout's form marks what differs from the default while it is typed.
+function form() {
+  for (const input of document.querySelectorAll("[data-default]")) {
+    input.addEventListener("input", () => input.closest("label").classList.toggle("changed", input.value !== input.dataset.default));
+  }
+}
+
+const changed = { changed: refresh, watching: () => {} };
+switch (page) {
+  case "fleet": case "region": fleet(); break;
+  case "rollout": {
+    watch(`rollout&id=${encodeURIComponent(decodeURIComponent(location.pathname.split("/").pop()))}`, changed);
+    setInterval(refresh, 5000); // what is left of a phase
+    break;
+  }
+  case "rollouts": watch("rollouts", changed); break;
+  case "jobs": watch("jobs", changed); break;
+  case "rollout-new": form(); say("not live: a form"); break;
+  default: say("not live: load the page again for newer figures");
+}

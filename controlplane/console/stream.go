@@ -1,0 +1,203 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+const (
+	streamLifetime = 30 * time.Minute // browsers connect again by themselves
+	streamWrite    = 10 * time.Second // for one event, to a reader that is slow
+	changesEvery   = 2 * time.Second
+	vouchEvery     = 30 * time.Second // that the session and its token are still in force
+)
+
+// events is the one stream of a page. The topic says which:
+//
+//	fleet            history once, then figures with each beat of the pulse
+//	rollout (id)     changed, whenever what the page shows has changed
+//	rollouts, jobs   the same
+func (c *Console) events(w http.ResponseWriter, r *http.Request, v *viewer) {
+	select {
+	case c.streams <- struct{}{}:
+		defer func() { <-c.streams }()
+	default:
+		w.Header().Set("Retry-After", "30")
+		http.Error(w, "Too many pages are being watched: this one shows what it showed when it was loaded.", http.StatusServiceUnavailable)
+		return
+	}
+	ctx, cancel := context.WithTimeout(v.ctx, streamLifetime)
+	defer cancel()
+	s := &stream{w: w, control: http.NewResponseController(w)}
+	if err := s.begin(); err != nil {
+		c.Log.WarnContext(ctx, "a stream cannot begin", "error", err)
+		return
+	}
+	if r.FormValue("topic") == "fleet" {
+		c.streamFleet(ctx, s, v)
+		return
+	}
+	c.streamChanges(ctx, s, v, r.FormValue("topic"), r.FormValue("id"))
+}
+
+// inForce tells whether who watches still may.
+func (c *Console) inForce(ctx context.Context, v *viewer) bool {
+	if v.session != "" && !c.sessions.lives(v.session) {
+		return false
+	}
+	_, err := c.backend.whoAmI(ctx, "")
+	return err == nil || !unauthenticated(err)
+}
+
+// live is what the fleet page is told with each beat.
+type live struct {
+	At       int64                 `json:"at"`
+	Problem  string                `json:"problem,omitempty"`
+	Total    rates                 `json:"total"`
+	Regions  map[string]liveRegion `json:"regions"`
+	Revision string                `json:"revision"`
+}
+
+type liveRegion struct {
+	rates
+	Live  int   `json:"live"`
+	Nodes int   `json:"nodes"`
+	P99   int64 `json:"p99"`
+}
+
+func (c *Console) streamFleet(ctx context.Context, s *stream, v *viewer) {
+	c.pulse.look(ctx)
+	_, points, _ := c.pulse.watch()
+	if s.send("history", points) != nil {
+		return
+	}
+	vouch := time.NewTicker(vouchEvery)
+	defer vouch.Stop()
+	for {
+		last, _, next := c.pulse.watch()
+		if s.send("fleet", liveOf(last)) != nil {
+			return
+		}
+		select {
+		case <-next:
+		case <-vouch.C:
+			if !c.inForce(ctx, v) {
+				return
+			}
+		case <-ctx.Done():
+			return
+		case <-c.over:
+			return
+		}
+	}
+}
+
+func liveOf(r reading) live {
+	fleet := describe(r)
+	l := live{At: r.At.UnixMilli(), Problem: fleet.Problem, Total: fleet.Now, Regions: make(map[string]liveRegion), Revision: fleet.Revision}
+	for _, region := range fleet.Regions {
+		l.Regions[region.Name] = liveRegion{region.Now, region.Live, len(region.Nodes), region.Delay.P99}
+	}
+	return l
+}
+
+// streamChanges says when what a topic's page shows has changed. What cannot be had is a
+// change too, and so is its return.
+func (c *Console) streamChanges(ctx context.Context, s *stream, v *viewer, topic, id string) {
+	look, ok := map[string]func(context.Context) (proto.Message, error){
+		"rollout": func(ctx context.Context) (proto.Message, error) {
+			return ask(ctx, c.backend.rollouts.RolloutStatus, &controlv1.RolloutStatusRequest{Id: id})
+		},
+		"rollouts": func(ctx context.Context) (proto.Message, error) {
+			return ask(ctx, c.backend.rollouts.ListRollouts, &controlv1.ListRolloutsRequest{})
+		},
+		"jobs": func(ctx context.Context) (proto.Message, error) {
+			return ask(ctx, c.backend.control.CleanupStatus, &controlv1.CleanupStatusRequest{})
+		},
+	}[topic]
+	if !ok {
+		return
+	}
+	tick, vouch := time.NewTicker(changesEvery), time.NewTicker(vouchEvery)
+	defer tick.Stop()
+	defer vouch.Stop()
+	known := ""
+	for {
+		now := fingerprint(look(ctx))
+		if known != "" && now != known && s.send("changed", map[string]string{"topic": topic}) != nil {
+			return
+		}
+		if known == "" && s.send("watching", map[string]string{"topic": topic}) != nil {
+			return
+		}
+		known = now
+		select {
+		case <-tick.C:
+		case <-vouch.C:
+			if !c.inForce(ctx, v) {
+				return
+			}
+		case <-ctx.Done():
+			return
+		case <-c.over:
+			return
+		}
+	}
+}
+
+// fingerprint tells answers apart.
+func fingerprint(m proto.Message, err error) string {
+	if err != nil {
+		return "error: " + words(err)
+	}
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	h := fnv.New64a()
+	_, _ = h.Write(b)
+	return fmt.Sprintf("%x", h.Sum64())
+}
+
+// stream writes server-sent events.
+type stream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+}
+
+// begin makes the request outlive what the server bounds others by: each event has a
+// deadline of its own.
+func (s *stream) begin() error {
+	if err := s.control.SetReadDeadline(time.Time{}); err != nil {
+		return fmt.Errorf("lift the deadline: %w", err)
+	}
+	s.w.Header().Set("Content-Type", "text/event-stream")
+	s.w.Header().Set("X-Accel-Buffering", "no")
+	return s.write("retry: 3000\n\n")
+}
+
+func (s *stream) send(event string, data any) error {
+	b, err := json.Marshal(data)
+	if err != nil {
+		return fmt.Errorf("encode an event: %w", err)
+	}
+	return s.write("event: " + event + "\ndata: " + string(b) + "\n\n")
+}
+
+func (s *stream) write(text string) error {
+	if err := s.control.SetWriteDeadline(time.Now().Add(streamWrite)); err != nil {
+		return fmt.Errorf("set a deadline: %w", err)
+	}
+	if _, err := s.w.Write([]byte(text)); err != nil {
+		return fmt.Errorf("send an event: %w", err)
+	}
+	return s.control.Flush()
+}
