@@ -46,6 +46,18 @@
 //     transaction, so that none of them can come later.
 //  3. A rollout has one outcome, and the tuning in force everywhere agrees with it.
 //
+// # Retirement
+//
+// [Retirement] is one document and its transitions, [RetirementWork] the steps, [TableMark]
+// how a write is noticed. What must hold:
+//
+//  1. Nothing is dropped that was not renamed before, without an approval of the rename
+//     and one of the drop, and with a row in it.
+//  2. Until the drop an abort gives the table its name back, and nothing is renamed over
+//     what has that name.
+//  3. Rows that have not expired are never deleted.
+//  4. An effect that was given up does nothing once another has come: each has a fence.
+//
 // # Settings and tokens
 //
 // [Settings] are overrides and namespaces: rows that nodes read with their next import

@@ -186,7 +186,7 @@ func listen(t *testing.T, address string) net.Listener {
 // eventually polls until what holds.
 func eventually(t *testing.T, what string, holds func() error) {
 	t.Helper()
-	deadline, poll := time.After(20*time.Second), time.NewTicker(10*time.Millisecond)
+	deadline, poll := time.After(time.Minute), time.NewTicker(10*time.Millisecond)
 	defer poll.Stop()
 	for {
 		err := holds()

@@ -1,0 +1,268 @@
+package handlers
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+// "Exactly one outcome, never dropped without both approvals, rows that have not expired
+// never touched, each action once in the audit log": retirements, some of them upset by a
+// write or aborted, while the handlers' process, Restate and MySQL are killed at random
+// steps. WEIR_SOAK=1 plays 50 rounds instead of 5.
+func TestSoakRetirementsSurviveKills(t *testing.T) {
+	t.Parallel()
+	rounds := 5
+	if os.Getenv("WEIR_SOAK") != "" {
+		rounds = 50
+	}
+	k := newRetirementKiller(t, 11)
+	outcomes := map[controlplane.RetirementPhase]int{}
+	for round := range rounds {
+		outcomes[k.round(round)]++
+		if t.Failed() {
+			r, err := k.client.Status(t.Context(), retired)
+			t.Fatalf("round %d: %+v, %v", round, r.Events, err)
+		}
+	}
+	t.Logf("%d rounds with %d kills of the handlers, %d of Restate and %d of MySQL: %v", rounds, k.kills[0], k.kills[1], k.kills[2], outcomes)
+	if slices.Contains(k.kills[:], 0) || len(outcomes) < 2 {
+		t.Error("nothing was proven")
+	}
+}
+
+// retirementKiller kills one of the three processes at a random step, and starts it again.
+type retirementKiller struct {
+	t       *testing.T
+	cluster *cluster
+	client  RetirementClient
+	mysql   *servers.MariaDB
+	db      *sql.DB
+	dsn     string
+	random  *rand.Rand
+	child   *exec.Cmd
+	lines   *bufio.Scanner
+
+	kills   [3]int // of the handlers, Restate, MySQL
+	audited int64  // rows of the audit log before this round
+}
+
+func newRetirementKiller(t *testing.T, seed uint64) *retirementKiller {
+	t.Helper()
+	server := servers.MariaDBForTest(t)
+	if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
+		t.Fatal(err)
+	}
+	db, err := store.Open(server.DSN("weir"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	k := &retirementKiller{t: t, mysql: server, db: db, dsn: server.DSN("weir"), random: rand.New(rand.NewPCG(seed, 12))}
+	k.try("the tables", func(ctx context.Context) error { return schema.Migrate(ctx, db, slog.New(slog.DiscardHandler)) })
+	newHamlet(t, db)
+	k.cluster = newCluster(t, retirementOptions(store.New(db)), func(*stepper) map[string]Job { return nil })
+	k.client = RetirementClient{k.cluster.client}
+	k.cluster.down() // the child serves at its address
+	k.handlersUp()
+	return k
+}
+
+func (k *retirementKiller) handlersUp() {
+	k.child, k.lines = startChild(k.t, k.cluster.address, k.dsn, "retirement")
+}
+
+// try does something that may meet a process that is just coming back.
+func (k *retirementKiller) try(what string, do func(context.Context) error) {
+	k.t.Helper()
+	eventually(k.t, what, func() error {
+		ctx, cancel := context.WithTimeout(k.t.Context(), 10*time.Second)
+		defer cancel()
+		return do(ctx)
+	})
+}
+
+// round is one retirement from a table with rows to its outcome.
+func (k *retirementKiller) round(n int) controlplane.RetirementPhase {
+	t := k.t
+	t.Helper()
+	k.try("the table", func(ctx context.Context) error {
+		text, err := os.ReadFile("../../schema/00002_blocklist.sql")
+		if err == nil {
+			_, err = k.db.ExecContext(ctx, string(text))
+		}
+		return err
+	})
+	live := time.Now().Add(3 * time.Second)
+	k.try("rows", func(ctx context.Context) error {
+		if err := block(ctx, k.db, "old", 25, -time.Minute); err != nil {
+			return err
+		}
+		return block(ctx, k.db, "live", 10, time.Until(live))
+	})
+	k.try("the audit log", func(ctx context.Context) error {
+		return k.db.QueryRowContext(ctx, "SELECT COALESCE(MAX(id), 0) FROM ratelimit_audit").Scan(&k.audited)
+	})
+	k.try("the start", func(ctx context.Context) error {
+		_, err := k.client.Start(ctx, retired, briefly(), operator)
+		return err
+	})
+	aborts, after := n%3 == 1, n/3%3 // after so many approvals
+	for approved := 0; ; {
+		k.killOne()
+		r := k.settled()
+		k.wantLive(live)
+		k.wantApproved(r)
+		switch {
+		case r.Phase.Over():
+			return k.over(r)
+		case aborts && approved >= after:
+			_, _ = k.client.Abort(t.Context(), retired, operator) // the answer may be lost
+		case r.Phase == controlplane.RetirementAwaiting:
+			if n%5 == 2 && approved == 0 {
+				k.try("a write", func(ctx context.Context) error { return block(ctx, k.db, fmt.Sprint("late", n), 1, -time.Second) })
+			}
+			_, _ = k.client.ApproveRename(t.Context(), retired, operator)
+			approved++
+		case r.Phase == controlplane.RetirementAwaitingFinal:
+			_, _ = k.client.ApproveDrop(t.Context(), retired, operator)
+		}
+	}
+}
+
+// settled waits until a person is asked or it is over, or now and then does not.
+func (k *retirementKiller) settled() (r controlplane.Retirement) {
+	k.t.Helper()
+	hasty := k.random.IntN(3) == 0
+	return retires(k.t, k.client, "a person is asked", func(r controlplane.Retirement) bool {
+		return hasty || r.Phase.Over() || r.Phase == controlplane.RetirementAwaiting || r.Phase == controlplane.RetirementAwaitingFinal
+	})
+}
+
+// killOne waits for a random number of transitions, or the end.
+func (k *retirementKiller) killOne() {
+	k.t.Helper()
+	from, most := int64(-1), int64(k.random.IntN(8))
+	retires(k.t, k.client, "some transitions more", func(r controlplane.Retirement) bool {
+		if from < 0 {
+			from = r.Epoch
+		}
+		return r.Phase.Over() || r.Epoch >= from+most
+	})
+	which := k.random.IntN(5)
+	switch which {
+	case 0:
+		k.cluster.crash()
+	case 1:
+		if err := k.mysql.Kill(); err != nil {
+			k.t.Fatal(err)
+		}
+		if err := k.mysql.Restart(k.t.Context()); err != nil {
+			k.t.Fatal(err)
+		}
+	default:
+		if err := k.child.Process.Kill(); err != nil {
+			k.t.Fatal(err)
+		}
+		_ = k.child.Wait()
+		k.handlersUp()
+	}
+	k.kills[map[int]int{0: 1, 1: 2}[which]]++
+}
+
+// wantLive: before they expire, all the rows are there, by whatever name.
+func (k *retirementKiller) wantLive(until time.Time) {
+	k.t.Helper()
+	var rows int
+	k.try("the rows", func(ctx context.Context) error {
+		err := k.db.QueryRowContext(ctx, `SELECT COUNT(*) FROM ratelimit_blocklist WHERE identifier LIKE 'live%'`).Scan(&rows)
+		var answered *mysql.MySQLError
+		if errors.As(err, &answered) && answered.Number == 1146 { // no such table, and so no row
+			return nil
+		}
+		return err
+	})
+	if rows != 10 && time.Now().Before(until) {
+		k.t.Errorf("%d rows of 10 that have not expired", rows)
+	}
+}
+
+// wantApproved: the table has the name that it may have by the approvals there are.
+func (k *retirementKiller) wantApproved(r controlplane.Retirement) {
+	k.t.Helper()
+	names := blocklistTables(k.t, k.db)
+	switch {
+	case names == retired, names == "" && r.Drop != nil, names == r.Dated && r.Rename != nil:
+	default:
+		if now, err := k.client.Status(k.t.Context(), retired); err != nil || now.Epoch == r.Epoch {
+			k.t.Errorf("%s with tables %q, approvals %v %v, %v", r.Phase, names, r.Rename, r.Drop, err)
+		}
+	}
+}
+
+// over: the tables agree with the outcome, of which there is one, and the audit log has
+// all that happened once.
+func (k *retirementKiller) over(r controlplane.Retirement) controlplane.RetirementPhase {
+	k.t.Helper()
+	want := map[controlplane.RetirementPhase]string{controlplane.RetirementDropped: "", controlplane.RetirementAborted: retired}[r.Phase]
+	if names := blocklistTables(k.t, k.db); names != want {
+		k.t.Errorf("%s with tables %q", r.Phase, names)
+	}
+	if r.Phase == controlplane.RetirementDropped && (r.Rename == nil || r.Drop == nil) {
+		k.t.Error("dropped without both approvals")
+	}
+	ends := 0
+	var did []string
+	for _, e := range r.Events {
+		if controlplane.RetirementPhase(e.What).Over() {
+			ends++
+		}
+		if e.Actor != "weir-control" && e.What != "aborted" {
+			did = append(did, strings.ReplaceAll(e.What, " ", "_"))
+		}
+	}
+	if ends != 1 {
+		k.t.Errorf("%d outcomes", ends)
+	}
+	k.wantAudited(did)
+	return r.Phase
+}
+
+// wantAudited: what operators did is in the audit log, each once.
+func (k *retirementKiller) wantAudited(did []string) {
+	k.t.Helper()
+	slices.Sort(did)
+	want := strings.Join(did, ",")
+	k.try("the audit log", func(ctx context.Context) error {
+		var got sql.NullString
+		err := k.db.QueryRowContext(ctx, `SELECT GROUP_CONCAT(SUBSTR(action, 12) ORDER BY SUBSTR(action, 12)) FROM ratelimit_audit WHERE id > ? AND actor = ?`, k.audited, operator.Actor).Scan(&got)
+		if err == nil && got.String != want {
+			err = fmt.Errorf("%q, want %q", got.String, want)
+		}
+		return err
+	})
+	var twice int
+	k.try("the audit log", func(ctx context.Context) error {
+		return k.db.QueryRowContext(ctx, `SELECT COUNT(*) - COUNT(DISTINCT action, after_state) FROM ratelimit_audit WHERE id > ?`, k.audited).Scan(&twice)
+	})
+	if twice != 0 {
+		k.t.Errorf("%d entries of the audit log are there twice", twice)
+	}
+}
