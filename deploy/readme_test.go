@@ -25,39 +25,3 @@ func TestTheReadmesCodeIsTheExample(t *testing.T) {
 		t.Errorf("not in dataplane/readme_test.go:\n%s", block)
 	}
 }
-
-// Every test that the README calls as a witness exists.
-func TestTheReadmesWitnessesExist(t *testing.T) {
-	readme, err := os.ReadFile("../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var source strings.Builder
-	for _, dir := range []string{"../dataplane", "e2e"} {
-		files, err := os.ReadDir(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range files {
-			if strings.HasSuffix(f.Name(), "_test.go") {
-				text, err := os.ReadFile(dir + "/" + f.Name())
-				if err != nil {
-					t.Fatal(err)
-				}
-				source.Write(text)
-			}
-		}
-	}
-	named := 0
-	for _, word := range strings.FieldsFunc(string(readme), func(r rune) bool { return r == '`' || r == ' ' || r == ',' || r == '|' }) {
-		if strings.HasPrefix(word, "Test") {
-			named++
-			if !strings.Contains(source.String(), "func "+word+"(") {
-				t.Errorf("the README calls %s, which does not exist", word)
-			}
-		}
-	}
-	if named < 5 {
-		t.Errorf("only %d tests are named", named)
-	}
-}
