@@ -101,6 +101,10 @@ lint: ## Run the linters (.golangci.yml, shared/proto/buf.yaml)
 	$(BUF) breaking shared/proto --against ".git#tag=$$release,subdir=shared/proto"
 	$(GOLANGCI_LINT) run ./... ./.ci/gotest
 
+.PHONY: release
+release: ## Build what is published into out/release: programs, checksums, bills of materials
+	$(GO) run ./deploy/release
+
 .PHONY: clean
 clean: ## Remove what was built here; Go's caches stay
 	rm -rf bin out

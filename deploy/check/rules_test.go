@@ -44,13 +44,19 @@ func rules(t *testing.T) (all []rule) {
 	return all
 }
 
-// Each alert fires in the state that it is for, and is silent in a healthy one: by
-// Prometheus' own evaluation of deploy/prometheus/tests.
-func TestAlerts(t *testing.T) {
-	promtool, err := exec.LookPath(cmp.Or(os.Getenv("PROMTOOL_BIN"), "promtool"))
+func promtool(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath(cmp.Or(os.Getenv("PROMTOOL_BIN"), "promtool"))
 	if err != nil {
 		t.Fatalf("%v (run `make setup`)", err)
 	}
+	return path
+}
+
+// Each alert fires in the state that it is for, and is silent in a healthy one: by
+// Prometheus' own evaluation of deploy/prometheus/tests.
+func TestAlerts(t *testing.T) {
+	promtool := promtool(t)
 	for _, args := range [][]string{
 		append([]string{"check", "rules"}, files(t, "deploy/prometheus/rules/*.yml")...),
 		append([]string{"test", "rules"}, files(t, "deploy/prometheus/tests/*.yml")...),
