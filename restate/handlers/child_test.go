@@ -19,7 +19,8 @@ import (
 )
 
 // childVariable makes this test binary serve the handlers for a test that kills it:
-// "address dsn", or "address dsn rollouts" (or retirement) for handlers that never get stuck.
+// "address dsn", or "address dsn rollouts" (or retirement) for handlers
+// that never get stuck, or "address dsn stuck-retirement" for such as stuckTables.
 const childVariable = "WEIR_TEST_HANDLERS_CHILD"
 
 // childStuckAt is the batch after which the child says so and goes no further.
@@ -48,6 +49,9 @@ func childServe(address, dsn string, what ...string) error {
 		options = rolloutOptions(stuck.Store)
 	case slices.Contains(what, "retirement"):
 		options = retirementOptions(stuck.Store)
+	case slices.Contains(what, "stuck-retirement"):
+		options = retirementOptions(stuck.Store)
+		options.Retirement = controlplane.NewRetirementWork(stuckTables{stuck.Store}, 30*time.Second, 0, options.Metrics)
 	}
 	endpoint, err := NewEndpoint(options)
 	if err != nil {
@@ -123,6 +127,27 @@ func (s *stuckStore) DeleteExpired(ctx context.Context, cutoff time.Time, rows i
 		<-s.letGo
 	}
 	return n, err
+}
+
+// stuckTables renames and drops, says so, and never answers.
+type stuckTables struct{ *store.Store }
+
+const childStuckTables = "table changed, not journaled"
+
+func (s stuckTables) RenameTable(ctx context.Context, table, from, to string, fence int64) (controlplane.TableNames, error) {
+	if names, err := s.Store.RenameTable(ctx, table, from, to, fence); err != nil {
+		return names, err
+	}
+	fmt.Println(childStuckTables)
+	select {}
+}
+
+func (s stuckTables) DropTable(ctx context.Context, table, dated string, fence int64) (controlplane.TableDrop, error) {
+	if did, err := s.Store.DropTable(ctx, table, dated, fence); err != nil {
+		return did, err
+	}
+	fmt.Println(childStuckTables)
+	select {}
 }
 
 // cleanupOptions are handlers whose cleanup deletes ten rows a batch, and those that

@@ -288,3 +288,43 @@ func TestRetirementWhoseTimerIsLost(t *testing.T) {
 	}
 	retires(t, c, "it goes on", func(now controlplane.Retirement) bool { return now.Epoch >= r.Epoch+2 && now.TimerMs > r.TimerMs })
 }
+
+// "Kill between the rename and its record": the process dies after MySQL has renamed, and
+// after it has dropped, and before anybody knows. The next process finds it done.
+func TestRetirementKilledBeforeItIsRecorded(t *testing.T) {
+	t.Parallel()
+	cl, db, dsn, c := newRetirementCluster(t)
+	if _, err := c.Start(t.Context(), retired, briefly(), operator); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		waits   controlplane.RetirementPhase
+		approve func(context.Context, string, controlplane.By) (controlplane.Retirement, error)
+		then    controlplane.RetirementPhase
+	}{
+		{controlplane.RetirementAwaiting, c.ApproveRename, controlplane.RetirementAwaitingFinal},
+		{controlplane.RetirementAwaitingFinal, c.ApproveDrop, controlplane.RetirementDropped},
+	} {
+		r := retires(t, c, "a person is asked", at(tc.waits))
+		before := blocklistTables(t, db)
+		cl.down()
+		child, lines := startChild(t, cl.address, dsn, "stuck-retirement")
+		if _, err := tc.approve(t.Context(), retired, operator); err != nil {
+			t.Fatal(err)
+		}
+		expectLine(t, lines, childStuckTables)
+		if names := blocklistTables(t, db); names == before {
+			t.Errorf("%s: tables %q", r.Phase, names)
+		}
+		if err := child.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = child.Wait()
+		cl.up()
+		retires(t, c, "it goes on", at(tc.then))
+	}
+	if names := blocklistTables(t, db); names != "" {
+		t.Errorf("tables %q", names)
+	}
+	wantAuditOf(t, db, "ann start, weir-control draining, weir-control awaiting_approval, ann approve_rename, weir-control renamed, weir-control awaiting_final_approval, ann approve_drop, weir-control dropped")
+}
