@@ -177,7 +177,12 @@ func (p *Preview) old(ctx context.Context, req PreviewRequest, fleet Fleet) (str
 			most = d
 		}
 	}
-	return (RolloutSpec{Tuning: most}).document()
+	set, err := tuning.Read([]byte(most)) // stored, perhaps by another build
+	if err != nil {
+		return "", err
+	}
+	b, err := set.Document()
+	return string(b), err
 }
 
 // What a shape is taken to be where nobody says: the load that the defaults of the

@@ -181,10 +181,17 @@ func TestTuningIsAppliedAndKept(t *testing.T) {
 		if h := l.Health(); !strings.Contains(h.SettingsProblem, "floor is 7 (0 to 1)") || h.SettingsErrors == 0 {
 			t.Errorf("the problem is not reported: %+v", h)
 		}
-		counts.SetTuning("eu", 5, []byte(`{"floor":0.7}`))
+		counts.SetTuning("eu", 5, []byte(`{"floor":0.6,"of_a_newer_build":1,"requires":["of_a_newer_build"]}`))
+		if got := version(); got != 3 {
+			t.Errorf("version %d after one that takes a newer build, want 3", got)
+		}
+		if h := l.Health(); !strings.Contains(h.SettingsProblem, `requires "of_a_newer_build"`) {
+			t.Errorf("the problem is not reported: %q", h.SettingsProblem)
+		}
+		counts.SetTuning("eu", 6, []byte(`{"floor":0.7,"of_a_newer_build":0}`))
 		time.Sleep(20 * time.Second)
-		if got := version(); got != 5 {
-			t.Errorf("version %d, want the region's 5", got)
+		if got := version(); got != 6 {
+			t.Errorf("version %d, want the region's 6", got)
 		}
 		if h := l.Health(); h.SettingsProblem != "" {
 			t.Errorf("the problem stays: %q", h.SettingsProblem)

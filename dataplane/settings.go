@@ -138,7 +138,7 @@ func compile(rows SettingsRows, last *settings) (*settings, error) {
 	case rows.TuningVersion == 0:
 		next = defaultSettings()
 	case rows.TuningVersion != last.version:
-		if t, err := tuning.Parse(rows.TuningDocument); err != nil {
+		if t, err := tuning.Read(rows.TuningDocument); err != nil {
 			problems = append(problems, fmt.Errorf("tuning version %d: %w", rows.TuningVersion, err))
 		} else {
 			next = newSettings(t, rows.TuningVersion)

@@ -1,13 +1,5 @@
 -- What operators set.
 
--- name: TuningInsert :execlastid
-INSERT INTO ratelimit_tuning (region, document, actor, reason, created_at)
-VALUES (?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000);
-
--- name: TuningList :many
-SELECT version, region, document, actor, reason, created_at
-FROM ratelimit_tuning WHERE version < sqlc.arg(before_version) ORDER BY version DESC LIMIT ?;
-
 -- name: OverrideUpsert :exec
 INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, `limit`, duration_ms, updated_at)
 VALUES (?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)

@@ -7,11 +7,9 @@
 package tuning
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 )
 
@@ -146,39 +144,6 @@ func (t Tuning) Validate() error {
 			time.Duration(t.FastInterval).Milliseconds(), time.Duration(t.SlowInterval).Milliseconds()))
 	}
 	return errors.Join(bad...)
-}
-
-// Parse reads a document. Fields that are left out keep their defaults; unknown
-// fields, trailing text and values outside their bounds are errors.
-func Parse(document []byte) (Tuning, error) {
-	if len(document) > DocumentBytesMax {
-		return Tuning{}, fmt.Errorf("%w: the document is %d bytes long (at most %d)", ErrInvalid, len(document), DocumentBytesMax)
-	}
-	t := Default()
-	dec := json.NewDecoder(bytes.NewReader(document))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&t); err != nil {
-		return Tuning{}, fmt.Errorf("%w: %v", ErrInvalid, err) //nolint:errorlint // the parser's error is text for people
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return Tuning{}, fmt.Errorf("%w: text after the document's end", ErrInvalid)
-	}
-	if err := t.Validate(); err != nil {
-		return Tuning{}, err
-	}
-	return t, nil
-}
-
-// Document writes t in the form that Parse reads, every field present.
-func (t Tuning) Document() ([]byte, error) {
-	if err := t.Validate(); err != nil {
-		return nil, err
-	}
-	b, err := json.Marshal(t)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrInvalid, err) //nolint:errorlint // see Parse
-	}
-	return b, nil
 }
 
 // Duration is a time.Duration that is whole milliseconds in JSON.

@@ -259,6 +259,7 @@ func (q *Queries) OverrideList(ctx context.Context, arg OverrideListParams) ([]R
 }
 
 const OverrideUpsert = `-- name: OverrideUpsert :exec
+
 INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, ` + "`" + `limit` + "`" + `, duration_ms, updated_at)
 VALUES (?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
 ON DUPLICATE KEY UPDATE ` + "`" + `limit` + "`" + ` = VALUES(` + "`" + `limit` + "`" + `), duration_ms = VALUES(duration_ms), updated_at = VALUES(updated_at)
@@ -272,6 +273,7 @@ type OverrideUpsertParams struct {
 	DurationMs  uint64
 }
 
+// What operators set.
 func (q *Queries) OverrideUpsert(ctx context.Context, arg OverrideUpsertParams) error {
 	_, err := q.db.ExecContext(ctx, OverrideUpsert,
 		arg.WorkspaceID,
@@ -281,80 +283,4 @@ func (q *Queries) OverrideUpsert(ctx context.Context, arg OverrideUpsertParams) 
 		arg.DurationMs,
 	)
 	return err
-}
-
-const TuningInsert = `-- name: TuningInsert :execlastid
-
-INSERT INTO ratelimit_tuning (region, document, actor, reason, created_at)
-VALUES (?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
-`
-
-type TuningInsertParams struct {
-	Region   []byte
-	Document string
-	Actor    string
-	Reason   string
-}
-
-// What operators set.
-func (q *Queries) TuningInsert(ctx context.Context, arg TuningInsertParams) (int64, error) {
-	result, err := q.db.ExecContext(ctx, TuningInsert,
-		arg.Region,
-		arg.Document,
-		arg.Actor,
-		arg.Reason,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.LastInsertId()
-}
-
-const TuningList = `-- name: TuningList :many
-SELECT version, region, document, actor, reason, created_at
-FROM ratelimit_tuning WHERE version < ? ORDER BY version DESC LIMIT ?
-`
-
-type TuningListParams struct {
-	BeforeVersion uint64
-	Limit         int32
-}
-
-type TuningListRow struct {
-	Version   uint64
-	Region    []byte
-	Document  string
-	Actor     string
-	Reason    string
-	CreatedAt uint64
-}
-
-func (q *Queries) TuningList(ctx context.Context, arg TuningListParams) ([]TuningListRow, error) {
-	rows, err := q.db.QueryContext(ctx, TuningList, arg.BeforeVersion, arg.Limit)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []TuningListRow{}
-	for rows.Next() {
-		var i TuningListRow
-		if err := rows.Scan(
-			&i.Version,
-			&i.Region,
-			&i.Document,
-			&i.Actor,
-			&i.Reason,
-			&i.CreatedAt,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
 }

@@ -1,0 +1,125 @@
+package tuning
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Documents travel between builds: weir-control writes what nodes of the version before
+// and of the one after read. A field that a build does not know is of one of two kinds,
+// and only the writer can tell which:
+//
+//   - at its neutral value it asks for what builds without the field do anyway, and may
+//     be ignored;
+//   - at any other value it changes what a node does. To ignore it would be to run
+//     something else than was rolled out, and to report it applied.
+//
+// So a document lists the fields of the second kind in "requires", and whoever does not
+// know one of those refuses the whole: a node keeps the last good version, and says why
+// in its heartbeat.
+
+// requiresMax bounds the fields that a document requires.
+const requiresMax = 64
+
+// neutral are the fields that were added after the first release, each with the JSON of
+// the value at which a build without the field does the same.
+var neutral = map[string]string{}
+
+// document is the stored form.
+type document struct {
+	*Tuning
+	Requires []string `json:"requires,omitempty"`
+}
+
+// Parse reads a document that somebody has written: fields that are left out keep their
+// defaults; unknown fields, trailing text and values outside their bounds are errors.
+func Parse(text []byte) (Tuning, error) { return parse(text, true) }
+
+// Read reads a document that a control plane has stored, of this build or another: as
+// Parse, but fields that are unknown are ignored unless the document requires them.
+func Read(text []byte) (Tuning, error) { return parse(text, false) }
+
+func parse(text []byte, strict bool) (Tuning, error) {
+	if len(text) > DocumentBytesMax {
+		return Tuning{}, fmt.Errorf("%w: the document is %d bytes long (at most %d)", ErrInvalid, len(text), DocumentBytesMax)
+	}
+	t := Default()
+	d := document{Tuning: &t}
+	dec := json.NewDecoder(bytes.NewReader(text))
+	if strict {
+		dec.DisallowUnknownFields()
+	}
+	if err := dec.Decode(&d); err != nil {
+		return Tuning{}, fmt.Errorf("%w: %v", ErrInvalid, err) //nolint:errorlint // the parser's error is text for people
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return Tuning{}, fmt.Errorf("%w: text after the document's end", ErrInvalid)
+	}
+	if err := checkRequires(d.Requires); err != nil {
+		return Tuning{}, err
+	}
+	if err := t.Validate(); err != nil {
+		return Tuning{}, err
+	}
+	return t, nil
+}
+
+func checkRequires(fields []string) error {
+	if len(fields) > requiresMax {
+		return fmt.Errorf("%w: requires has %d fields (at most %d)", ErrInvalid, len(fields), requiresMax)
+	}
+	for _, f := range fields {
+		if !slices.Contains(Fields(), f) {
+			return fmt.Errorf("%w: the document requires %.64q, which this build does not know: upgrade it first", ErrInvalid, f)
+		}
+	}
+	return nil
+}
+
+// Fields are the names of all fields, in their order.
+func Fields() (names []string) {
+	t := reflect.TypeFor[Tuning]()
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return names
+}
+
+// Document writes t in the form that Parse reads: every field present, so that another
+// build's defaults do not change it, and those listed that must not be ignored.
+func (t Tuning) Document() ([]byte, error) {
+	if err := t.Validate(); err != nil {
+		return nil, err
+	}
+	b, err := json.Marshal(t)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %v", ErrInvalid, err) //nolint:errorlint // see Parse
+	}
+	required, err := required(b, neutral)
+	if err != nil || len(required) == 0 {
+		return b, err
+	}
+	return json.Marshal(document{&t, required})
+}
+
+// required are the fields of a document that are not at their neutral values.
+func required(text []byte, neutral map[string]string) (fields []string, err error) {
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(text, &values); err != nil {
+		return nil, fmt.Errorf("%w: %v", ErrInvalid, err) //nolint:errorlint // see Parse
+	}
+	for field, value := range neutral {
+		if string(values[field]) != value {
+			fields = append(fields, field)
+		}
+	}
+	slices.Sort(fields)
+	return fields, nil
+}
