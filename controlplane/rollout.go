@@ -64,6 +64,11 @@ type Rollout struct {
 	Trouble string        `json:"trouble,omitempty"` // what stands in the way of the next step, tried again
 	Waiting string        `json:"waiting,omitempty"` // what the phase waits for
 
+	// MovedMs is the clock of the last transition and TimerMs when the timer of the next one
+	// is due; 0: there is none. See Dead.
+	MovedMs int64 `json:"moved_ms,omitempty"`
+	TimerMs int64 `json:"timer_ms,omitempty"`
+
 	// Of the phase: when it is over at the earliest (baseline, bake) or the latest
 	// (converging), and the snapshot that its health is measured from.
 	DueMs  int64           `json:"due_ms,omitempty"`
@@ -150,7 +155,7 @@ func NewRollout(id string, spec RolloutSpec, by By, regions []string, nowMs int6
 	if err != nil {
 		return nil, err
 	}
-	r := &Rollout{Version: rolloutVersion, ID: id, Spec: spec, Document: document, Stages: stages, By: by, StartedMs: nowMs}
+	r := &Rollout{Version: rolloutVersion, ID: id, Spec: spec, Document: document, Stages: stages, By: by, StartedMs: nowMs, MovedMs: nowMs}
 	r.event(nowMs, by.Actor, "start", by.Reason)
 	r.enter(0)
 	return r, nil
@@ -170,6 +175,26 @@ func (r *Rollout) Takes(epoch int64) bool {
 	return epoch == r.Epoch && r.Paused == nil && !r.Phase.Over()
 }
 
+// Settle ends a transition: timers of before are stale, and the next one is due after
+// wait; less than 0: not before an operator acts.
+func (r *Rollout) Settle(wait time.Duration) {
+	r.Epoch++
+	r.TimerMs = 0
+	if wait >= 0 {
+		r.TimerMs = r.MovedMs + wait.Milliseconds()
+	}
+}
+
+// Dead tells whether the timer has been lost, since it is more than late past due: whoever
+// ran it was killed or given up. Of a document that an older build wrote it is not known
+// when it is due, and one timer too many does no harm.
+func (r *Rollout) Dead(nowMs int64, late time.Duration) bool {
+	if r.ID == "" || r.Phase.Over() || r.Phase == RolloutAwaiting || r.Paused != nil {
+		return false
+	}
+	return nowMs > r.TimerMs+late.Milliseconds()
+}
+
 // Advance makes the transition that is due, and answers after how long the next one is;
 // less than 0: not before an operator acts. After an error r is to be thrown away: what
 // was done is done again, to the same effect, from the document before.
@@ -178,6 +203,7 @@ func (r *Rollout) Advance(steps RolloutSteps) (wait time.Duration, err error) {
 	if err != nil {
 		return 0, err
 	}
+	r.MovedMs = nowMs
 	switch r.Phase {
 	case RolloutMeasuring:
 		return r.measure(steps, nowMs)

@@ -24,6 +24,7 @@ func (r *Rollout) Operate(action RolloutAction, by By, nowMs int64) (wait time.D
 	if err := by.Validate(); err != nil {
 		return 0, err
 	}
+	r.MovedMs = nowMs
 	switch action {
 	case RolloutApprove:
 		return r.approve(by, nowMs)
@@ -64,8 +65,15 @@ func (r *Rollout) pause(by By, nowMs int64) (time.Duration, error) {
 	return -1, nil
 }
 
+// Revive goes on with a rollout whose timer was lost, from where it stands.
+func (r *Rollout) Revive(nowMs int64) (wait time.Duration) {
+	r.MovedMs = nowMs
+	r.event(nowMs, rolloutItself, "revive", "its timer was lost")
+	return 0
+}
+
 // resume goes on. On a rollout that is not paused it only looks at once whether
-// something is due, which is also what revives one whose timer was lost.
+// something is due.
 func (r *Rollout) resume(by By, nowMs int64) (time.Duration, error) {
 	if r.Phase.Over() {
 		return 0, r.conflict("it is over")

@@ -606,3 +606,45 @@ func TestADocumentOfANewerBuild(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A timer is lost when it is later than can be explained; what waits for a person, or is
+// over, has none to lose.
+func TestRolloutIsDeadWhenItsTimerIsLate(t *testing.T) {
+	l := newLand("eu")
+	r, steps := begin(t, l, spec(RolloutStage{All: true, BakeMs: 1000}))
+	at := l.now.UnixMilli()
+	wait, err := r.Advance(steps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	epoch := r.Epoch
+	r.Settle(wait)
+	if r.Epoch != epoch+1 || r.TimerMs != at+wait.Milliseconds() {
+		t.Errorf("epoch %d after %d, timer at %d", r.Epoch, epoch, r.TimerMs)
+	}
+	for _, c := range []struct {
+		what   string
+		change func(*Rollout)
+		afterS int64
+		want   bool
+	}{
+		{"due", func(*Rollout) {}, 0, false},
+		{"a little late", func(*Rollout) {}, 10, false},
+		{"too late", func(*Rollout) {}, 11, true},
+		{"paused", func(r *Rollout) { r.Paused = &RolloutPause{} }, 11, false},
+		{"waits for a person", func(r *Rollout) { r.Phase = RolloutAwaiting }, 11, false},
+		{"over", func(r *Rollout) { r.Phase = RolloutDone }, 11, false},
+		{"written by an older build", func(r *Rollout) { r.TimerMs = 0 }, 0, true},
+	} {
+		one := *r
+		c.change(&one)
+		if got := one.Dead(r.TimerMs+1000*c.afterS, 10*time.Second); got != c.want {
+			t.Errorf("%s: dead is %v", c.what, got)
+		}
+	}
+	r.Revive(at + 99)
+	r.Settle(0)
+	if last := r.Events[len(r.Events)-1]; last.What != "revive" || r.TimerMs != at+99 {
+		t.Errorf("%+v, timer at %d", last, r.TimerMs)
+	}
+}

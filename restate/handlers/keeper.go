@@ -15,7 +15,7 @@ import (
 const keepTimeout = 20 * time.Second
 
 // Keeper sees to it, from outside Restate, that Restate knows our handlers and that
-// every job's chain is alive: at the start of the process and for as long as it lives.
+// every job's chain and the rollout under way are alive: at the start of the process and for as long as it lives.
 // Restate may be down for any time, come back empty, or have given up on a chain.
 type Keeper struct {
 	Registrar *Registrar
@@ -30,6 +30,7 @@ type Keeper struct {
 	// Of the last round, so that an outage is two lines in the log.
 	problem    string
 	registered Registered
+	revived    revival
 }
 
 // Run makes rounds until ctx is done.
@@ -62,7 +63,7 @@ func (k *Keeper) Once(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return k.ensureRollout(ctx)
 }
 
 // ensureRetirement looks first, as ensure does.

@@ -20,7 +20,7 @@ import (
 
 func (c *cluster) keeper(jobs map[string]time.Duration) *Keeper {
 	return &Keeper{
-		Registrar: c.registrar(), Client: c.client, Jobs: jobs, Every: 300 * time.Millisecond, Grace: 100 * time.Millisecond,
+		Registrar: c.registrar(), Client: c.client, Jobs: jobs, Every: 300 * time.Millisecond, Grace: 3 * time.Second, // more than a busy machine is late
 		Metrics: c.options.Metrics, Log: slog.New(slog.DiscardHandler),
 	}
 }
@@ -30,7 +30,7 @@ func (c *cluster) keeper(jobs map[string]time.Duration) *Keeper {
 func TestKeeperRevivesADeadChain(t *testing.T) {
 	t.Parallel()
 	var n counter
-	c := newCluster(t, Options{ChainGrace: 100 * time.Millisecond}, func(s *stepper) map[string]Job { return map[string]Job{"n": n.job(s)} })
+	c := newCluster(t, Options{ChainGrace: 3 * time.Second}, func(s *stepper) map[string]Job { return map[string]Job{"n": n.job(s)} })
 	k := c.keeper(map[string]time.Duration{"n": 200 * time.Millisecond})
 	if err := k.Once(t.Context()); err != nil {
 		t.Fatal(err)

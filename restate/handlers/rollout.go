@@ -75,10 +75,11 @@ func durable(documentation string) []restate.ServiceDefinitionOption {
 
 func (o *rollout) definition() restate.ServiceDefinition {
 	private := restate.WithIngressPrivate(true)
-	return restate.NewObject(RolloutService, durable("Rollouts of tuning, one object each. Use weirctl; all but Operate and Status are the objects' own.")...).
+	return restate.NewObject(RolloutService, durable("Rollouts of tuning, one object each. Use weirctl; all but Ensure, Operate and Status are the objects' own.")...).
 		Handler("Begin", restate.NewObjectHandler(o.begin, private)).
 		Handler("Step", restate.NewObjectHandler(o.step, private)).
 		Handler("TakeBack", restate.NewObjectHandler(o.takeBack, private)).
+		Handler("Ensure", restate.NewObjectHandler(o.ensure)).
 		Handler("Operate", restate.NewObjectHandler(o.operate)).
 		Handler("Status", restate.NewObjectSharedHandler(o.status, restate.WithJournalRetention(0)))
 }
@@ -151,9 +152,36 @@ func (o *rollout) later(ctx restate.ObjectContext, stepErr error) error {
 	if err != nil {
 		return err
 	}
+	if r.MovedMs, err = now(ctx, o.steps, "now, after trouble"); err != nil {
+		return err
+	}
 	r.Trouble = clip(firstLine(stepErr.Error()))
 	o.settle(ctx, &r, o.retryAfter)
 	return nil
+}
+
+// ensure revives a rollout that stands at the epoch at which [Keeper] took it for dead.
+// One that has moved since is not dead; of one that is over it says so once more to the
+// list, which may not have heard.
+func (o *rollout) ensure(ctx restate.ObjectContext, t RolloutTimer) (restate.Void, error) {
+	r, err := load(ctx)
+	switch {
+	case err != nil:
+		return restate.Void{}, err
+	case r.ID == "" || r.Epoch != t.Epoch:
+		return restate.Void{}, nil
+	case r.Phase.Over():
+		restate.ObjectSend(ctx, RolloutsService, rolloutScope, "Ended").Send(r.Summary())
+		return restate.Void{}, nil
+	case !r.Takes(t.Epoch) || r.Phase == controlplane.RolloutAwaiting:
+		return restate.Void{}, nil
+	}
+	at, err := now(ctx, o.steps, "now")
+	if err != nil {
+		return restate.Void{}, err
+	}
+	o.settle(ctx, &r, r.Revive(at))
+	return restate.Void{}, nil
 }
 
 // operate is an operator's transition.
@@ -204,7 +232,7 @@ func (o *rollout) existing(ctx restate.ObjectSharedContext) (controlplane.Rollou
 // settle writes a transition down and sends what follows from it: the next timer, and
 // the outcome to the list. All of it happens, or nothing.
 func (o *rollout) settle(ctx restate.ObjectContext, r *controlplane.Rollout, wait time.Duration) {
-	r.Epoch++
+	r.Settle(wait)
 	if wait >= 0 {
 		restate.ObjectSend(ctx, RolloutService, restate.Key(ctx), "Step").
 			Send(RolloutTimer{Epoch: r.Epoch}, restate.WithDelay(wait))

@@ -43,6 +43,17 @@ func (c RolloutClient) List(ctx context.Context) ([]controlplane.RolloutSummary,
 	return askRollout[restate.Void, []controlplane.RolloutSummary](ctx, c.Client, RolloutsService, rolloutScope, "List", restate.Void{})
 }
 
+// Ensure revives a rollout that stands at an epoch, in its turn: it does not wait for
+// it. Asked again at the same epoch it is asked once.
+func (c RolloutClient) Ensure(ctx context.Context, id string, epoch int64) error {
+	_, err := ingress.ObjectSend[RolloutTimer](c.ingress, RolloutService, id, "Ensure").
+		Send(ctx, RolloutTimer{Epoch: epoch}, restate.WithIdempotencyKey(fmt.Sprintf("ensure-%d", epoch)))
+	if err != nil {
+		return fmt.Errorf("revive rollout %s: %w", id, c.classify(ctx, err))
+	}
+	return nil
+}
+
 // askRollout calls a handler of a rollout's.
 func askRollout[I, O any](ctx context.Context, c *Client, service, key, handler string, in I) (O, error) {
 	out, err := ingress.Object[I, O](c.ingress, service, key, handler).Request(ctx, in)

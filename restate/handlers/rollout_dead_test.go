@@ -1,0 +1,80 @@
+package handlers
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// "A rollout whose delayed self-send was lost (invocation killed) is noticed and revived
+// by the keeper": once, and it goes on from where it stood.
+func TestKeeperRevivesARollout(t *testing.T) {
+	t.Parallel()
+	cl, _, db, _, c := newRolloutCluster(t)
+	k := cl.keeper(nil)
+	if err := k.Once(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const bake = 20_000 // a look every 2 s
+	if _, err := c.Start(t.Context(), "lost", twoStages(bake), operator); err != nil {
+		t.Fatal(err)
+	}
+	reaches(t, c, "lost", "the canary bakes", in(controlplane.RolloutBaking, 0))
+	var dead controlplane.Rollout
+	eventually(t, "its timers are killed", func() (err error) {
+		for _, id := range cl.stepIDs("lost") {
+			cl.admin(http.MethodPatch, "/invocations/"+id+"/kill", nil, nil)
+		}
+		if n := cl.timers("lost"); n > 0 {
+			return fmt.Errorf("%d are left", n)
+		}
+		dead, err = c.Status(t.Context(), "lost")
+		return err
+	})
+	if !dead.Dead(dead.TimerMs+10_001, 10*time.Second) || dead.Dead(dead.TimerMs, 0) {
+		t.Errorf("dead at %d, whose timer was due at %d?", dead.TimerMs+10_001, dead.TimerMs)
+	}
+	var alive controlplane.Rollout
+	eventually(t, "the keeper revives it", func() (err error) {
+		if err = k.Once(t.Context()); err != nil {
+			return err
+		}
+		if alive, err = c.Status(t.Context(), "lost"); err == nil && alive.Epoch < dead.Epoch+3 {
+			err = fmt.Errorf("epoch %d, after %d", alive.Epoch, dead.Epoch)
+		}
+		return err
+	})
+	revived := 0
+	for _, e := range alive.Events {
+		if e.What == "revive" {
+			revived++
+		}
+	}
+	if revived != 1 || alive.Phase != controlplane.RolloutBaking || cl.timers("lost") > 1 {
+		t.Errorf("revived %d times, %s, %d timers", revived, alive.Phase, cl.timers("lost"))
+	}
+	if repairs := metric(t, cl.options.Metrics, "weir_control_chain_repairs_total", ""); repairs != 1 {
+		t.Errorf("weir_control_chain_repairs_total is %v", repairs)
+	}
+	if _, err := c.Operate(t.Context(), "lost", controlplane.RolloutAbort, operator); err != nil {
+		t.Fatal(err)
+	}
+	reaches(t, c, "lost", "the end", over)
+	wantInForce(t, db, oldTuning)
+	wantUnlocked(t, c, "lost", controlplane.RolloutAborted)
+}
+
+// stepIDs are the invocations of a rollout's timers that are on their way.
+func (c *cluster) stepIDs(id string) (ids []string) {
+	c.t.Helper()
+	var answer struct{ Rows []struct{ ID string } }
+	c.admin(http.MethodPost, "/query", map[string]string{"query": fmt.Sprintf(`SELECT id FROM sys_invocation
+		WHERE target_service_name = '%s' AND target_service_key = '%s' AND target_handler_name = 'Step' AND status <> 'completed'`, RolloutService, id)}, &answer)
+	for _, r := range answer.Rows {
+		ids = append(ids, r.ID)
+	}
+	return ids
+}
