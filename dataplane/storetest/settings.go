@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
@@ -192,6 +193,9 @@ func fill(t *testing.T, h *heartbeat.Health) {
 		switch f := v.Field(i); f.Kind() {
 		case reflect.Int64:
 			f.SetInt(window.LimitMax - int64(i))
+		case reflect.Pointer:
+			n := window.LimitMax - int64(i)
+			f.Set(reflect.ValueOf(&n))
 		case reflect.String:
 			f.SetString(`tuning 8: "floor" is 1.1 (0 to 1) 🙂`)
 		case reflect.Float64:
@@ -213,9 +217,23 @@ func beat(t testing.TB, s dataplane.CountStore, b heartbeat.Beat) {
 
 func wantBeats(t testing.TB, s Store, want ...heartbeat.Beat) {
 	t.Helper()
-	if got := s.Beats(t); !sameRows(got, want) {
-		t.Errorf("beats:\n got %+v\nwant %+v", got, want)
+	if got, want := worded(t, s.Beats(t)), worded(t, want); !sameRows(got, want) {
+		t.Errorf("beats:\n got %s\nwant %s", strings.Join(got, "\n     "), strings.Join(want, "\n     "))
 	}
+}
+
+// worded is beats in a form that can be compared, whatever they point at.
+func worded(t testing.TB, beats []heartbeat.Beat) (all []string) {
+	t.Helper()
+	for _, b := range beats {
+		health, err := json.Marshal(b.Health)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Health = heartbeat.Health{}
+		all = append(all, fmt.Sprintf("%+q %s", fmt.Sprintf("%+v", b), health))
+	}
+	return all
 }
 
 // "All methods may run concurrently and obey ctx's deadline."
