@@ -67,6 +67,8 @@ type CleanupStore interface {
 	DeleteDeadNodes(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
 	// DeleteExpiredDigests deletes at most rows digests with expires_at < cutoff.
 	DeleteExpiredDigests(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
+	// DeleteExpiredResets deletes at most rows resets of keys with expires_at < cutoff.
+	DeleteExpiredResets(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
 }
 
 // CleanupPlan is what a run decides before its first batch, and keeps to.
@@ -163,7 +165,7 @@ func (c *Cleanup) DeleteExpired(ctx context.Context, cutoffMs int64, rows int) (
 
 // DeleteDeadNodes deletes what nodes have left behind: the heartbeats of those that are
 // long gone, and the digests that have expired, as a node that lives replaces its own.
-// It counts the heartbeats.
+// With them go resets of keys from before which nothing is left. It counts the heartbeats.
 func (c *Cleanup) DeleteDeadNodes(ctx context.Context, cutoffMs int64) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
 	defer cancel()
@@ -172,19 +174,22 @@ func (c *Cleanup) DeleteDeadNodes(ctx context.Context, cutoffMs int64) (int64, e
 		return 0, fmt.Errorf("delete heartbeats of nodes not seen since %d: %w", cutoffMs, err)
 	}
 	c.metrics.deadNodes(deleted)
-	if err := c.deleteExpiredDigests(ctx); err != nil {
+	if err := c.deleteExpired(ctx); err != nil {
 		return deleted, err
 	}
 	return deleted, nil
 }
 
-func (c *Cleanup) deleteExpiredDigests(ctx context.Context) error {
+func (c *Cleanup) deleteExpired(ctx context.Context) error {
 	now, err := c.store.Now(ctx)
 	if err != nil {
-		return fmt.Errorf("delete expired digests: %w", err)
+		return fmt.Errorf("delete expired digests and resets: %w", err)
 	}
 	if _, err := c.store.DeleteExpiredDigests(ctx, now.Add(-c.config.Grace), digestsMax); err != nil {
 		return fmt.Errorf("delete digests expired before %d: %w", now.Add(-c.config.Grace).UnixMilli(), err)
+	}
+	if _, err := c.store.DeleteExpiredResets(ctx, now.Add(-resetGrace), resetsRun); err != nil {
+		return fmt.Errorf("delete resets expired before %d: %w", now.Add(-resetGrace).UnixMilli(), err)
 	}
 	return nil
 }

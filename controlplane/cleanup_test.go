@@ -21,6 +21,7 @@ type table struct {
 	expiries []time.Time
 	seen     []time.Time
 	digests  []time.Time // expiries
+	resets   []time.Time // expiries
 	batches  []int
 	err      error // of the next DeleteExpired
 }
@@ -57,6 +58,12 @@ func (s *table) DeleteDeadNodes(_ context.Context, cutoff time.Time, rows int) (
 func (s *table) DeleteExpiredDigests(_ context.Context, cutoff time.Time, rows int) (int64, error) {
 	var n int
 	s.digests, n = without(s.digests, cutoff, rows)
+	return int64(n), nil
+}
+
+func (s *table) DeleteExpiredResets(_ context.Context, cutoff time.Time, rows int) (int64, error) {
+	var n int
+	s.resets, n = without(s.resets, cutoff, rows)
 	return int64(n), nil
 }
 

@@ -133,9 +133,10 @@ type SettingsStore interface {
 	Overrides(ctx context.Context, workspace, namespace, after string, rows int) ([]Override, error)
 	ChangeNamespace(ctx context.Context, workspace, namespace string, change func(before *Namespace) (after Namespace, e AuditEntry, err error)) error
 	Namespaces(ctx context.Context, workspace string) ([]Namespace, error)
+	ResetStore
 }
 
-// Settings changes overrides and namespaces. Nodes have a change within one import of
+// Settings changes overrides and namespaces, and resets keys. Nodes have a change within one import of
 // settings.
 type Settings struct{ store SettingsStore }
 

@@ -15,6 +15,7 @@ func TestWarmDecisionsDoNotAllocate(t *testing.T) {
 	w.counts.SetOverrides(
 		dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "vip_*", Limit: 1 << 40},
 		dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "blocked", Limit: 0})
+	w.counts.SetResets(w.reset("reset", 7))
 	n := w.node("eu", "a")
 	ctx := t.Context()
 	for name, r := range map[string]dataplane.Request{
@@ -24,6 +25,7 @@ func TestWarmDecisionsDoNotAllocate(t *testing.T) {
 		"oversized":  ask("k", 1<<41, 1<<40),
 		"overridden": ask("vip_7", 1, 10),
 		"blocked":    ask("blocked", 1, 10),
+		"reset":      ask("reset", 1, 1<<40),
 	} {
 		n.take("full", 0, 10)
 		n.Allow(ctx, ask("full", 10, 10))

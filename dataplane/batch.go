@@ -139,6 +139,9 @@ func (l *Limiter) prepare(w *workspace, requests []Request, nowMs int64) error {
 		}
 		it.mode = it.rule.mode()
 		it.ident = l.table.of(r.Workspace, r.Namespace, r.Identifier, r.Duration, it.mode)
+		if it.rule.reset != nil {
+			it.ident.renew(it.rule.reset)
+		}
 		it.id, it.request = &it.ident, &requests[i]
 		it.nowMs, it.durationMs, it.limit, it.cost = nowMs, r.Duration.Milliseconds(), r.Limit, r.Cost
 	}
@@ -210,10 +213,10 @@ func (l *Limiter) create(it *item, crowded bool) {
 	key := it.key()
 	sequence := window.Sequence(it.nowMs, it.durationMs)
 	if crowded {
-		it.entry, it.met = l.table.newEntry(it.id, &key, sequence), untracked
+		it.entry, it.met = l.table.newEntry(it.id, &key, it.rule.reset, sequence), untracked
 		return
 	}
-	it.entry, it.met = l.table.add(it.id, &key, sequence, it.nowMs, &l.table.created.traffic)
+	it.entry, it.met = l.table.add(it.id, &key, it.rule.reset, sequence, it.nowMs, &l.table.created.traffic)
 }
 
 // judgeMany decides the batch, after hearing from the origin what it should, unless

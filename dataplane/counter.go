@@ -296,5 +296,5 @@ func raise(v *atomic.Int64, n int64) bool {
 }
 
 func (e *entry) cell(sequence int64) window.Cell {
-	return window.Cell{Key: e.names.key(), Sequence: sequence}
+	return e.names.cell(sequence)
 }

@@ -74,7 +74,7 @@ func (l *Limiter) sample(e *entry, q *question, n int64) {
 		return
 	}
 	key := q.key()
-	d.names = l.table.names(&key)
+	d.names = l.table.names(&key, nil)
 }
 
 // turnLocked begins a new span when the recent one is over.

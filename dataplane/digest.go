@@ -129,6 +129,9 @@ func (l *Limiter) activeKeys(set *settings, nowMs int64) (hashes []uint64, leftO
 		if milliseconds(durationMs) < set.tuning.MinGlobalDuration.Std() {
 			return
 		}
+		if set.superseded(&e.names) { // its successor speaks for the key
+			return
+		}
 		if share := e.activeShare(window.Sequence(nowMs, durationMs)); share > 0 {
 			all = append(all, active{fleetHash(&e.names), share})
 		}

@@ -83,6 +83,16 @@
 //	                    before local cost is left out of a leaky level
 //	overrides           "key=limit,key=limit": limits of identifiers without a stored override of their own
 //
+// # Resets
+//
+// An operator may forget what was counted of an identifier, in all of its windows
+// (ResetRow). Nodes have it with their next settings, and decide from then on by an empty
+// count; what they accept until they have it is forgotten with the rest, but for what falls
+// into the next cell. The cell of the reset goes on under another name, of the reset's
+// generation, in the origin and the count store; the next cell has its own again. So a
+// fleet of which a part does not know resets is of one count again two windows later.
+// reset.go has the rest.
+//
 // # Invariants
 //
 // For a cell, with C its count, as tests hold them:
@@ -114,6 +124,10 @@
 //     to an open breaker. TestASlowShardDelaysNoOther, TestABreakerSparesADeadOrigin
 //  11. What an open namespace lets pass in an outage is counted and sent; what a closed
 //     one refuses leaves no trace. TestOutagePolicies
+//  12. Of what was counted before a reset of its key, in the cell of the reset or before
+//     it, a node that has read the reset never counts anything again, whoever still
+//     sends, publishes or replays it. TestAResetLetsPassInAllRegions,
+//     TestResetsAgreeWithAMap, TestResetsOnlyRise
 //
 // # Precision given up
 //
@@ -139,6 +153,8 @@
 //     before anybody notices.
 //   - With digests a region that loses its origin, and all nodes that remember, gets back
 //     what its rows hold: each count as it was at half the limit, 80 % or the limit.
+//   - In the window in which a key was reset, regions tell each other of it by rows alone,
+//     as without digests.
 //   - A lost reply of the origin counts a tick's cost twice, on the safe side.
 //   - A node that is killed loses at most one replay tick of its own accepted cost.
 //   - A full table forgets idle keys that are below half their limits. One that is full

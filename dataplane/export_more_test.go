@@ -92,7 +92,7 @@ func FilterOf(keys []window.Key) []byte {
 	h.init()
 	hashes := make([]uint64, len(keys))
 	for i := range keys {
-		n := h.names(&keys[i])
+		n := h.names(&keys[i], nil)
 		hashes[i] = fleetHash(&n)
 	}
 	f, err := newFilter(hashes)
@@ -110,7 +110,7 @@ func FilterHolds(payload []byte, key window.Key) (bool, error) {
 	}
 	var h hasher
 	h.init()
-	n := h.names(&key)
+	n := h.names(&key, nil)
 	f := filter{set: set}
 	return f.has(fleetHash(&n)), nil
 }

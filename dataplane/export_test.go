@@ -13,6 +13,10 @@ func (l *Limiter) ReplayOnce(ctx context.Context) error { return l.replayOnce(ct
 func (l *Limiter) FlushOnce(ctx context.Context) error  { return l.flushOnce(ctx, false) }
 func (l *Limiter) FlushHot(ctx context.Context) error   { return l.flushOnce(ctx, true) }
 func (l *Limiter) ImportOnce(ctx context.Context) error { return l.importOnce(ctx) }
+
+// ForgetImport lets the next import read everything.
+func (l *Limiter) ForgetImport() { l.imports = importState{} }
+
 func (l *Limiter) LoadSettings(ctx context.Context) error {
 	return l.loadSettings(ctx)
 }
@@ -62,7 +66,7 @@ func (l *Limiter) Cell(c window.Cell) CellState {
 }
 
 func (l *Limiter) entryOf(k window.Key) *entry {
-	id := l.table.ofKey(&k)
+	id := l.table.ofKey(&k, l.settings.Load().resetOf(&k))
 	return l.table.get(&id)
 }
 

@@ -92,7 +92,7 @@ func (q queued) publish(set *settings, nowMs int64, hotOnly bool, how loudness) 
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.flags.And(^uint32(flagInFlush))
-	if milliseconds(e.names.durationMs()) < set.tuning.MinGlobalDuration.Std() || e.flags.Load()&flagDead != 0 {
+	if milliseconds(e.names.durationMs()) < set.tuning.MinGlobalDuration.Std() || e.flags.Load()&flagDead != 0 || set.superseded(&e.names) {
 		return nil, false
 	}
 	seq := e.seq.Load()
@@ -100,7 +100,10 @@ func (q queued) publish(set *settings, nowMs int64, hotOnly bool, how loudness) 
 		return nil, true
 	}
 	for _, s := range []int64{seq - 1, seq} {
-		slot := slotOf(s)
+		slot, how := slotOf(s), how
+		if e.names.generation(s) != 0 {
+			how = loud // no bulletin tells of it
+		}
 		if count, due := e.dueLocked(slot, set, how); due && !expiredAt(s, e.names.durationMs(), nowMs) {
 			e.flags.Or(flagOffered << slot)
 			shared := e.foreignLocked(slot) > 0

@@ -73,7 +73,7 @@ func (l *Limiter) askEstimate(q *question, by *rule, e *entry, held *Reservation
 		met := known
 		if e == nil {
 			key := q.key()
-			e, met = l.table.add(q.id, &key, window.Sequence(q.nowMs, q.durationMs), q.nowMs, &l.table.created.traffic)
+			e, met = l.table.add(q.id, &key, by.reset, window.Sequence(q.nowMs, q.durationMs), q.nowMs, &l.table.created.traffic)
 		}
 		var v estimated
 		alive := e.estimate(&v, q, by.estimate)

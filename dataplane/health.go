@@ -24,6 +24,7 @@ func (l *Limiter) Health() heartbeat.Health {
 		ImportedAtMs:   m.importedAtMs.Load(),
 		SettingsErrors: m.settingsErrors.Load(),
 		SettingsAtMs:   m.settingsAtMs.Load(),
+		ResetAtMs:      l.settings.Load().resets.atMs,
 	}
 	for _, sh := range l.shards {
 		if sh.asks.state() != breakerClosed || sh.sends.state() != breakerClosed {

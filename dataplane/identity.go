@@ -86,8 +86,21 @@ func placeOf(workspace, namespace string, duration tagged) uint {
 	return at % recentPrefixes
 }
 
-func (h *hasher) ofKey(k *window.Key) identity {
-	return h.of(k.Workspace, k.Namespace, k.Identifier, k.Duration, k.Mode)
+// ofKey hashes a valid key, and its reset; nil is none. Its generation does not matter.
+func (h *hasher) ofKey(k *window.Key, reset *window.Reset) identity {
+	id := h.of(k.Workspace, k.Namespace, k.Identifier, k.Duration, k.Mode)
+	if reset != nil {
+		id.renew(reset)
+	}
+	return id
+}
+
+// renew makes the identity of a key that was never reset that of the key since a reset:
+// another one for each, with an entry of its own that begins empty.
+func (id *identity) renew(reset *window.Reset) {
+	n := uint64(reset.Generation)
+	id.a ^= n * 0x9e3779b97f4a7c15 // odd: no two generations are the same
+	id.b ^= n * 0xd6e8feb86659fd93
 }
 
 //go:noinline
@@ -144,18 +157,22 @@ type family struct {
 	workspace, namespace string
 	durationMs           int64
 	mode                 window.Mode
+	reset                window.Reset // of its one identifier; zero for none
 }
 
 func newFamily(workspace, namespace string, duration tagged) unique.Handle[family] {
 	d, mode := duration.split()
-	return unique.Make(family{workspace, namespace, d.Milliseconds(), mode})
+	return unique.Make(family{workspace, namespace, d.Milliseconds(), mode, window.Reset{}})
 }
 
 func (t tagged) split() (time.Duration, window.Mode) {
 	return time.Duration(t & (1<<56 - 1)), window.Mode(t >> 56)
 }
 
-func (h *hasher) names(k *window.Key) names {
+func (h *hasher) names(k *window.Key, reset *window.Reset) names {
+	if reset != nil {
+		return names{unique.Make(family{k.Workspace, k.Namespace, k.DurationMs(), k.Mode, *reset}), cloneOf(k.Identifier)}
+	}
 	duration := tag(k.Duration, k.Mode)
 	if p := h.recent[placeOf(k.Workspace, k.Namespace, duration)].Load(); p != nil &&
 		p.duration == duration && p.namespace == k.Namespace && p.workspace == k.Workspace {
@@ -166,7 +183,20 @@ func (h *hasher) names(k *window.Key) names {
 
 func (n *names) durationMs() int64 { return n.family.Value().durationMs }
 
+// key is the names' key, with generation 0; cell has its cells.
 func (n *names) key() window.Key {
 	f := n.family.Value()
 	return window.Key{Workspace: f.workspace, Namespace: f.namespace, Identifier: n.identifier(), Duration: milliseconds(f.durationMs), Mode: f.mode}
+}
+
+// cell is a cell of the key by the name that others know it by.
+func (n *names) cell(sequence int64) window.Cell {
+	c := window.Cell{Key: n.key(), Sequence: sequence}
+	c.Generation = n.generation(sequence)
+	return c
+}
+
+func (n *names) generation(sequence int64) window.Generation {
+	f := n.family.Value()
+	return f.reset.GenerationOf(sequence, f.durationMs)
 }

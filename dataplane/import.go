@@ -21,12 +21,15 @@ type importState struct {
 	jitter    float64   // of the time until it is again
 	healed    int64     // weir_origin_healed_cells_total then
 	uncovered bool      // digests were missing in between
+	resets    int64     // resets taken in then
 }
 
 const (
 	// healedFullEvery and uncoveredFullEvery are how often everything is read while the
 	// origin is losing data, and while regions go over from digests to rows that wake, or
-	// back: what was quiet before is found by nobody else.
+	// back: what was quiet before is found by nobody else. resetFullEvery is the same after
+	// a reset: what others told of the key since is not in the entry that it has now.
+	resetFullEvery     = 10 * time.Second
 	healedFullEvery    = 30 * time.Second
 	uncoveredFullEvery = time.Minute
 )
@@ -37,7 +40,7 @@ func (s *importState) full(set *settings, healed int64) bool {
 	switch {
 	case s.fullAt.IsZero(), s.to == 0:
 		return true
-	case healed != s.healed && since >= healedFullEvery, s.uncovered && since >= uncoveredFullEvery:
+	case healed != s.healed && since >= healedFullEvery, s.uncovered && since >= uncoveredFullEvery, set.resets.taken != s.resets && since >= resetFullEvery:
 		return true
 	}
 	due := time.Duration(float64(set.tuning.FullInterval.Std()) * (1 + s.jitter))
@@ -82,7 +85,7 @@ func (l *Limiter) importOnce(ctx context.Context) error {
 	} else {
 		state.to = cursor
 		if full {
-			*state = importState{cursor, time.Now(), set.tuning.Jitter * (2*rand.Float64() - 1), healed, false}
+			*state = importState{cursor, time.Now(), set.tuning.Jitter * (2*rand.Float64() - 1), healed, false, set.resets.taken}
 		}
 	}
 	l.metrics.imported(time.Since(began), rows, applied, err, nowMs)
@@ -101,10 +104,14 @@ func (l *Limiter) merge(in Imported, nowMs int64) (e *entry, changed, answer boo
 	if in.Cell.Sequence != current && in.Cell.Sequence != current-1 {
 		return nil, false, false
 	}
-	id := l.table.ofKey(&in.Cell.Key)
+	reset, ok := l.settings.Load().inForce(&in.Cell)
+	if !ok {
+		return nil, false, false
+	}
+	id := l.table.ofKey(&in.Cell.Key, reset)
 	if e = l.table.get(&id); e == nil {
 		var met contact
-		if e, met = l.table.add(&id, &in.Cell.Key, current, nowMs, &l.table.created.imported); met == untracked {
+		if e, met = l.table.add(&id, &in.Cell.Key, reset, current, nowMs, &l.table.created.imported); met == untracked {
 			return nil, false, false
 		}
 	}

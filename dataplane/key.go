@@ -93,6 +93,9 @@ func (k *Key) resolve() *target {
 	t.request = r
 	t.durationMs = r.Duration.Milliseconds()
 	t.id = k.limiter.table.of(r.Workspace, r.Namespace, r.Identifier, r.Duration, t.rule.mode())
+	if t.rule.reset != nil {
+		t.id.renew(t.rule.reset)
+	}
 	k.target.Store(t)
 	return t
 }

@@ -72,7 +72,11 @@ func (l *Limiter) learnCount(region string, c *Count, nowMs int64) (answering *e
 		return nil
 	}
 	foreign, known := l.elsewhere.learnCount(region, c)
-	id := l.table.ofKey(&c.Cell.Key)
+	reset, ok := l.settings.Load().inForce(&c.Cell)
+	if !ok {
+		return nil
+	}
+	id := l.table.ofKey(&c.Cell.Key, reset)
 	e := l.table.get(&id)
 	if !known || e == nil {
 		return nil

@@ -207,7 +207,7 @@ func TestKnobs(t *testing.T) {
 func TestBadKnobsKeepWhatWasInForce(t *testing.T) {
 	row := NamespaceRow{Workspace: "w", Namespace: "n", Mode: "estimate", Estimate: `{"floor":3}`}
 	name := spaceName{"w", "n"}
-	good, err := compile(SettingsRows{Namespaces: []NamespaceRow{row}}, defaultSettings())
+	good, err := compile(SettingsRows{Namespaces: []NamespaceRow{row}}, defaultSettings(), 0)
 	if err != nil || good.spaces[name].estimate.floor != 3 {
 		t.Fatalf("%+v, %v", good.spaces[name], err)
 	}
@@ -215,16 +215,16 @@ func TestBadKnobsKeepWhatWasInForce(t *testing.T) {
 		"knobs": {Workspace: "w", Namespace: "n", Mode: "estimate", Estimate: `{"floor":-3}`},
 		"mode":  {Workspace: "w", Namespace: "n", Mode: "guess"},
 	} {
-		next, err := compile(SettingsRows{Namespaces: []NamespaceRow{row}}, good)
+		next, err := compile(SettingsRows{Namespaces: []NamespaceRow{row}}, good, 0)
 		if err == nil || !strings.Contains(err.Error(), `"w"/"n"`) || next.spaces[name].estimate != good.spaces[name].estimate {
 			t.Errorf("bad %s: %+v, %v", what, next.spaces[name], err)
 		}
-		first, err := compile(SettingsRows{Namespaces: []NamespaceRow{row}}, defaultSettings())
+		first, err := compile(SettingsRows{Namespaces: []NamespaceRow{row}}, defaultSettings(), 0)
 		if err == nil || (first.spaces[name].estimate != nil) != (what == "knobs") {
 			t.Errorf("bad %s at the start: %+v, %v", what, first.spaces[name], err)
 		}
 	}
-	again, err := compile(SettingsRows{Namespaces: []NamespaceRow{row}}, good)
+	again, err := compile(SettingsRows{Namespaces: []NamespaceRow{row}}, good, 0)
 	if err != nil || again.spaces[name].estimate.waiting != good.spaces[name].estimate.waiting {
 		t.Error("keys that wait are counted anew with each reading of the settings")
 	}

@@ -146,6 +146,9 @@ func (l *Limiter) decide(ctx context.Context, nowMs int64, told bool, r *Request
 	var q question // set field by field: a literal would be made elsewhere and copied
 	q.mode = by.mode()
 	id := l.table.of(r.Workspace, r.Namespace, r.Identifier, r.Duration, q.mode)
+	if by.reset != nil {
+		id.renew(by.reset)
+	}
 	q.id, q.request, q.nowMs, q.told = &id, r, nowMs, told
 	q.durationMs, q.limit, q.cost = r.Duration.Milliseconds(), r.Limit, r.Cost
 	if q.counts = l.metrics.stripe(&q); q.counts.samples() {
@@ -180,7 +183,7 @@ func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *entry, held
 				return nil
 			}
 			key := q.key()
-			e, met = l.table.add(q.id, &key, window.Sequence(q.nowMs, q.durationMs), q.nowMs, &l.table.created.traffic)
+			e, met = l.table.add(q.id, &key, by.reset, window.Sequence(q.nowMs, q.durationMs), q.nowMs, &l.table.created.traffic)
 		}
 		var v verdict
 		var alive bool

@@ -19,6 +19,7 @@ type settings struct {
 	tuning  tuning.Tuning
 	version int64 // of the tuning document; 0 is the built-in default
 	spaces  map[spaceName]*space
+	resets  resets
 	nodes   int // alive in the region, as the count store knows; 0: unknown
 
 	freshForMs, strictForMs int64 // from tuning, in the unit of the request path
@@ -36,7 +37,7 @@ type space struct {
 // override is the namespace's rule with a limit, and a duration, of its own.
 type override struct {
 	rule
-	limit    int64
+	limit    int64         // keep: the request's
 	duration time.Duration // 0 keeps the request's
 }
 
@@ -51,8 +52,9 @@ type rule struct {
 	pattern  string // of the override that applied, "" for none
 	shadow   bool
 	outage   outagePolicy
-	waits    bool   // for its share; see headroom.go
-	estimate *knobs // nil in the exact mode
+	waits    bool          // for its share; see headroom.go
+	estimate *knobs        // nil in the exact mode
+	reset    *window.Reset // of the one identifier; nil for none
 }
 
 var noRule rule // of namespaces of which nothing is set
@@ -93,7 +95,9 @@ func (s *settings) resolve(r *Request) *rule {
 	if o == nil {
 		return &sp.rule
 	}
-	r.Limit = o.limit
+	if o.limit != keep {
+		r.Limit = o.limit
+	}
 	if o.duration > 0 {
 		r.Duration = o.duration
 	}
@@ -130,8 +134,9 @@ func (w *wildcard) matches(s string) bool {
 
 // compile turns stored rows into a snapshot. A tuning document that cannot be read
 // or is out of bounds leaves the last good one in force, and a row that makes no
-// sense is left out; either way the error says so and the snapshot is usable.
-func compile(rows SettingsRows, last *settings) (*settings, error) {
+// sense is left out; either way the error says so and the snapshot is usable. Resets that
+// have expired at nowMs are left out, too.
+func compile(rows SettingsRows, last *settings, nowMs int64) (*settings, error) {
 	next := newSettings(last.tuning, last.version)
 	var problems []error
 	switch {
@@ -167,6 +172,9 @@ func compile(rows SettingsRows, last *settings) (*settings, error) {
 	}
 	for _, sp := range next.spaces {
 		sp.settle()
+	}
+	if err := next.setResets(rows.Resets, last, nowMs); err != nil {
+		problems = append(problems, err)
 	}
 	return next, joinFirst(problems, 5)
 }
@@ -251,7 +259,7 @@ func (l *Limiter) loadSettings(ctx context.Context) error {
 		return err
 	}
 	last := l.settings.Load()
-	next, err := compile(rows, last)
+	next, err := compile(rows, last, l.nowMs())
 	l.apply(next)
 	if next.version != last.version {
 		l.cfg.Logger.Info("tuning applied", "version", next.version, "was", last.version)

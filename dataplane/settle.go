@@ -84,7 +84,7 @@ func (l *Limiter) Refund(r Request) (refunded int64, err error) {
 	by := l.settings.Load().resolve(&r)
 	key := r.key()
 	key.Mode = by.mode()
-	id := l.table.ofKey(&key)
+	id := l.table.ofKey(&key, by.reset)
 	e := l.table.get(&id)
 	if e == nil || r.Cost == 0 {
 		return 0, nil

@@ -138,7 +138,7 @@ type CountStore interface {
 	Digests(ctx context.Context, region string, nowMs int64, after Cursor, yield func(Digest)) (Cursor, error)
 
 	// Settings reads what operators have set: the newest tuning for the region, or
-	// the fleet's where the region has none, and all namespaces and overrides.
+	// the fleet's where the region has none, and all namespaces, overrides and resets.
 	Settings(ctx context.Context, region string) (SettingsRows, error)
 
 	// Heartbeat records what a node says of itself, replacing its earlier word.
@@ -206,6 +206,7 @@ type SettingsRows struct {
 	TuningDocument []byte // see package tuning; nil when TuningVersion is 0
 	Namespaces     []NamespaceRow
 	Overrides      []OverrideRow
+	Resets         []ResetRow
 
 	// NodesLive is how many nodes of the region have sent a heartbeat within
 	// NodeLiveFor, by the store's clock; 0 is unknown.
@@ -238,4 +239,13 @@ type OverrideRow struct {
 	Workspace, Namespace, Pattern string
 	Limit                         int64
 	DurationMs                    int64 // 0 keeps the request's
+}
+
+// ResetRow forgets what was counted of an identifier before; see reset.go. Of two rows of
+// one identifier the higher Generation stands.
+type ResetRow struct {
+	Workspace, Namespace, Identifier string
+	Generation                       int64 // 1 to window.GenerationMax
+	AtMs                             int64 // when it was made: Unix milliseconds by the store's clock
+	ExpiresAtMs                      int64 // when nothing from before it can matter any more
 }

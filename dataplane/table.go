@@ -153,11 +153,11 @@ const (
 
 // add returns the entry of key, creating it at sequence if need be. Of an untracked
 // key the caller gets an entry that nobody else will find, good for one decision.
-func (t *table) add(id *identity, key *window.Key, sequence, nowMs int64, counter *atomic.Int64) (e *entry, c contact) {
+func (t *table) add(id *identity, key *window.Key, reset *window.Reset, sequence, nowMs int64, counter *atomic.Int64) (e *entry, c contact) {
 	if e := t.get(id); e != nil {
 		return e, known
 	}
-	fresh := t.newEntry(id, key, sequence) // outside the lock: it allocates
+	fresh := t.newEntry(id, key, reset, sequence) // outside the lock: it allocates
 	p := t.part(id)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -181,8 +181,8 @@ func (t *table) add(id *identity, key *window.Key, sequence, nowMs int64, counte
 	return fresh, created
 }
 
-func (t *table) newEntry(id *identity, key *window.Key, sequence int64) *entry {
-	e := newEntry(id, t.names(key), sequence, t.fleet)
+func (t *table) newEntry(id *identity, key *window.Key, reset *window.Reset, sequence int64) *entry {
+	e := newEntry(id, t.names(key, reset), sequence, t.fleet)
 	if key.Mode == window.Estimate && t.sends {
 		e.beEstimate()
 	}

@@ -90,14 +90,14 @@ func TestTableGrows(t *testing.T) {
 	const keys = 50_000
 	for i := range keys {
 		k := testKey(i)
-		id := table.ofKey(k)
-		if _, met := table.add(&id, k, 1, 0, &table.created.traffic); met != created {
+		id := table.ofKey(k, nil)
+		if _, met := table.add(&id, k, nil, 1, 0, &table.created.traffic); met != created {
 			t.Fatal("not created")
 		}
 	}
 	for i := range keys {
 		k := testKey(i)
-		id := table.ofKey(k)
+		id := table.ofKey(k, nil)
 		e := table.get(&id)
 		if e == nil || e.names.key() != *k {
 			t.Fatalf("key %d is lost", i)
@@ -115,8 +115,8 @@ func TestSweepIsBounded(t *testing.T) {
 	const keys = 100_000
 	for i := range keys {
 		k := testKey(i)
-		id := table.ofKey(k)
-		table.add(&id, k, 1, 0, &table.created.traffic)
+		id := table.ofKey(k, nil)
+		table.add(&id, k, nil, 1, 0, &table.created.traffic)
 	}
 	nowMs := window.ExpiresAt(1, 60_000)
 	for ticks := 0; table.len() > 0; ticks++ {
@@ -177,11 +177,11 @@ func FuzzIdentity(f *testing.F) {
 				return
 			}
 		}
-		if got, same := h.ofKey(&a) == h.ofKey(&b), a == b; got != same {
+		if got, same := h.ofKey(&a, nil) == h.ofKey(&b, nil), a == b; got != same {
 			t.Errorf("%v and %v: same identity %v", a, b, got)
 		}
 		if d := a.Duration; d >= window.DurationMin && d <= window.DurationMax && d%time.Millisecond == 0 {
-			if n := h.names(&a); n.key() != a {
+			if n := h.names(&a, nil); n.key() != a {
 				t.Errorf("%v comes back as %v", a, n.key())
 			}
 		}
@@ -195,8 +195,8 @@ func TestAFloodDoesNotClusterTheTable(t *testing.T) {
 	table := newTable(capacity, 0, false, false)
 	for i := range 15 * capacity {
 		k := testKey(i)
-		id := table.ofKey(k)
-		if _, met := table.add(&id, k, 1, 0, &table.created.traffic); met != created {
+		id := table.ofKey(k, nil)
+		if _, met := table.add(&id, k, nil, 1, 0, &table.created.traffic); met != created {
 			t.Fatalf("key %d: no room", i)
 		}
 	}

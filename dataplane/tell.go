@@ -102,7 +102,7 @@ func (l *Limiter) tell(q queued, set *settings, nowMs int64) {
 	defer e.mu.Unlock()
 	e.flags.And(^uint32(flagInTell))
 	durationMs := e.names.durationMs()
-	if set.tuning.DigestInterval == 0 || milliseconds(durationMs) < set.tuning.MinGlobalDuration.Std() {
+	if set.tuning.DigestInterval == 0 || milliseconds(durationMs) < set.tuning.MinGlobalDuration.Std() || set.superseded(&e.names) {
 		return
 	}
 	hash := fleetHash(&e.names)
@@ -114,7 +114,7 @@ func (l *Limiter) tell(q queued, set *settings, nowMs int64) {
 	}
 	watch := false
 	for _, s := range []int64{seq - 1, seq} {
-		if limit := e.lows.get(slotOf(s)); limit != math.MaxInt64 && !expiredAt(s, durationMs, nowMs) {
+		if limit := e.lows.get(slotOf(s)); limit != math.MaxInt64 && !expiredAt(s, durationMs, nowMs) && e.names.generation(s) == 0 {
 			watch = l.tellCell(e, s, limit, nowMs, q.sinceMs, hash, users) || watch
 		}
 	}

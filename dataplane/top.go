@@ -110,7 +110,7 @@ func (l *Limiter) hottest(q *TopQuery, due bool) (TopKeys, error) {
 			return
 		}
 		f := e.names.family.Value()
-		if !q.wants(&f) {
+		if !q.wants(&f) || l.settings.Load().superseded(&e.names) {
 			return
 		}
 		k.Workspace, k.Namespace, k.Identifier, k.Duration = f.workspace, f.namespace, e.names.identifier(), milliseconds(f.durationMs)

@@ -51,7 +51,7 @@ func TestGrants(t *testing.T) {
 			wantDenied(t, db, "CREATE TABLE "+table+" (a INT)")
 		}
 	}
-	for _, table := range []string{"ratelimit_tuning", "ratelimit_namespaces", "ratelimit_overrides"} {
+	for _, table := range []string{"ratelimit_tuning", "ratelimit_namespaces", "ratelimit_overrides", "ratelimit_resets"} {
 		wantDenied(t, node, "INSERT INTO "+table+" () VALUES ()")
 	}
 	wantDenied(t, node, "SELECT * FROM ratelimit_audit")

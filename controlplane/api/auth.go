@@ -39,7 +39,9 @@ var needs = map[string]controlplane.Role{
 
 	controlv1connect.SettingsServiceListOverridesProcedure:  controlplane.RoleViewer,
 	controlv1connect.SettingsServiceListNamespacesProcedure: controlplane.RoleViewer,
+	controlv1connect.SettingsServiceListResetsProcedure:     controlplane.RoleViewer,
 	controlv1connect.SettingsServiceSetOverrideProcedure:    controlplane.RoleOperator,
+	controlv1connect.SettingsServiceResetKeyProcedure:       controlplane.RoleOperator,
 	controlv1connect.SettingsServiceDeleteOverrideProcedure: controlplane.RoleOperator,
 	controlv1connect.SettingsServiceSetNamespaceProcedure:   controlplane.RoleOperator,
 

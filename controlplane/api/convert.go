@@ -83,6 +83,7 @@ func nodeHealth(h heartbeat.Health) *controlv1.NodeHealth {
 		ImportedAtMs:        h.ImportedAtMs,
 		SettingsErrorsTotal: h.SettingsErrors,
 		SettingsAtMs:        h.SettingsAtMs,
+		ResetAtMs:           h.ResetAtMs,
 		SettingsProblem:     valid(h.SettingsProblem),
 		ConvergenceP50Ms:    h.ConvergenceP50Ms,
 		ConvergenceP99Ms:    h.ConvergenceP99Ms,

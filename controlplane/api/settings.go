@@ -2,6 +2,8 @@ package api
 
 import (
 	"context"
+	"math"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -10,7 +12,7 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
 
-// Settings are overrides and namespaces. Errors wrap controlplane.ErrInvalid,
+// Settings are overrides, namespaces and resets of keys. Errors wrap controlplane.ErrInvalid,
 // ErrNotFound, ErrUnavailable or the context's. All methods may be called at once.
 type Settings interface {
 	SetOverride(ctx context.Context, o controlplane.Override, by controlplane.By) error
@@ -18,6 +20,8 @@ type Settings interface {
 	Overrides(ctx context.Context, workspace, namespace, after string) (overrides []controlplane.Override, more bool, err error)
 	SetNamespace(ctx context.Context, workspace, namespace string, change controlplane.NamespaceChange, by controlplane.By) (controlplane.Namespace, error)
 	Namespaces(ctx context.Context, workspace string) ([]controlplane.Namespace, error)
+	ResetKey(ctx context.Context, workspace, namespace, identifier string, longest time.Duration, by controlplane.By) (controlplane.Reset, error)
+	Resets(ctx context.Context, workspace, namespace string) ([]controlplane.Reset, error)
 }
 
 var _ controlv1connect.SettingsServiceHandler = (*service)(nil)
@@ -101,5 +105,41 @@ func namespaceAnswer(n controlplane.Namespace) *controlv1.Namespace {
 	return &controlv1.Namespace{
 		Workspace: n.Workspace, Namespace: valid(n.Namespace), Shadow: n.Shadow, Mode: valid(n.Mode), Outage: valid(n.Outage),
 		Headroom: valid(n.Headroom), Estimate: valid(n.Estimate), UpdatedAtMs: unixMs(n.UpdatedAt),
+	}
+}
+
+func (s *service) ResetKey(ctx context.Context, req *connect.Request[controlv1.ResetKeyRequest]) (*connect.Response[controlv1.ResetKeyResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	by, err := byOf(ctx, req.Msg)
+	var reset controlplane.Reset
+	if err == nil {
+		longest := time.Duration(min(req.Msg.GetLongestWindowMs(), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+		reset, err = s.Settings.ResetKey(ctx, req.Msg.GetWorkspace(), req.Msg.GetNamespace(), req.Msg.GetIdentifier(), longest, by)
+	}
+	if err != nil {
+		return nil, s.fail(ctx, "ResetKey", err)
+	}
+	return connect.NewResponse(&controlv1.ResetKeyResponse{Reset_: resetAnswer(reset)}), nil
+}
+
+func (s *service) ListResets(ctx context.Context, req *connect.Request[controlv1.ListResetsRequest]) (*connect.Response[controlv1.ListResetsResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	resets, err := s.Settings.Resets(ctx, req.Msg.GetWorkspace(), req.Msg.GetNamespace())
+	if err != nil {
+		return nil, s.fail(ctx, "ListResets", err)
+	}
+	answer := &controlv1.ListResetsResponse{}
+	for _, r := range resets {
+		answer.Resets = append(answer.Resets, resetAnswer(r))
+	}
+	return connect.NewResponse(answer), nil
+}
+
+func resetAnswer(r controlplane.Reset) *controlv1.Reset {
+	return &controlv1.Reset{
+		Workspace: valid(r.Workspace), Namespace: valid(r.Namespace), Identifier: valid(r.Identifier),
+		Generation: r.Generation, SetAtMs: unixMs(r.SetAt), ExpiresAtMs: unixMs(r.ExpiresAt),
 	}
 }

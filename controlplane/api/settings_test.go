@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
@@ -17,6 +18,7 @@ type settings struct {
 	namespace controlplane.Namespace
 	change    controlplane.NamespaceChange
 	by        controlplane.By
+	longest   time.Duration
 }
 
 func (s *settings) SetOverride(_ context.Context, o controlplane.Override, by controlplane.By) error {
@@ -47,6 +49,15 @@ func (s *settings) Namespaces(context.Context, string) ([]controlplane.Namespace
 	return []controlplane.Namespace{s.namespace}, nil
 }
 
+func (s *settings) ResetKey(_ context.Context, workspace, namespace, identifier string, longest time.Duration, by controlplane.By) (controlplane.Reset, error) {
+	s.longest, s.by = longest, by
+	return controlplane.Reset{Workspace: workspace, Namespace: namespace, Identifier: identifier, Generation: 2, SetAt: at, ExpiresAt: at}, nil
+}
+
+func (s *settings) Resets(_ context.Context, workspace, namespace string) ([]controlplane.Reset, error) {
+	return []controlplane.Reset{{Workspace: workspace, Namespace: namespace, Identifier: "u1", Generation: 1, SetAt: at, ExpiresAt: at}}, nil
+}
+
 func TestSettingsCalls(t *testing.T) {
 	f := serve(t)
 	for _, tc := range []struct {
@@ -61,6 +72,9 @@ func TestSettingsCalls(t *testing.T) {
 		{controlv1connect.SettingsServiceDeleteOverrideProcedure, `{"actor":"ann","reason":"x","workspace":"acme","namespace":"api","pattern":"u*"}`, http.StatusOK, `{}`},
 		{controlv1connect.SettingsServiceSetNamespaceProcedure, `{"actor":"ann","reason":"x","workspace":"acme","namespace":"api","shadow":false,"estimate":""}`, http.StatusOK, `"mode":"exact"`},
 		{controlv1connect.SettingsServiceListNamespacesProcedure, `{"workspace":"acme"}`, http.StatusOK, `"outage":"local"`},
+		{controlv1connect.SettingsServiceResetKeyProcedure, `{"actor":"ann","workspace":"acme","namespace":"api","identifier":"u1"}`, http.StatusBadRequest, "reason is empty"},
+		{controlv1connect.SettingsServiceResetKeyProcedure, `{"actor":"ann","reason":"x","workspace":"acme","namespace":"api","identifier":"u1","longestWindowMs":"60000"}`, http.StatusOK, `"identifier":"u1", "generation":"2", "setAtMs":"1700000000000"`},
+		{controlv1connect.SettingsServiceListResetsProcedure, `{"workspace":"acme","namespace":"api"}`, http.StatusOK, `"generation":"1"`},
 	} {
 		status, answer := f.post(t, tc.procedure, "", tc.body)
 		if status != tc.status || !strings.Contains(strings.ReplaceAll(answer, ", ", ","), strings.ReplaceAll(tc.says, ", ", ",")) {
@@ -70,6 +84,9 @@ func TestSettingsCalls(t *testing.T) {
 	c := f.settings.change
 	if c.Shadow == nil || *c.Shadow || c.Estimate == nil || *c.Estimate != "" || c.Mode != nil || c.Outage != nil || c.Headroom != nil {
 		t.Errorf("%+v: what was given is not what arrived", c)
+	}
+	if f.settings.longest != time.Minute {
+		t.Errorf("longest window %v", f.settings.longest)
 	}
 	if f.settings.by != (controlplane.By{Actor: "ann", Reason: "x"}) {
 		t.Errorf("by %+v", f.settings.by)

@@ -28,7 +28,7 @@ type CountsOptions struct {
 }
 
 // Counts is a dataplane.CountStore in memory: the counts of all regions, beside
-// what operators set (SetTuning, SetNamespaces, SetOverrides) and nodes report
+// what operators set (SetTuning, SetNamespaces, SetOverrides, SetResets) and nodes report
 // (Beats).
 type Counts struct {
 	// Faults make it fail; see there.
@@ -49,6 +49,7 @@ type Counts struct {
 	tunings    map[string]tuningRow // by region, "" the fleet: its newest version
 	namespaces []dataplane.NamespaceRow
 	overrides  []dataplane.OverrideRow
+	resets     []dataplane.ResetRow
 	beats      map[string]heartbeat.Beat // by node
 	seen       map[string]time.Time      // by node: when its beat came
 }

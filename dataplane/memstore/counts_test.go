@@ -23,6 +23,7 @@ func TestCountsKeepTheContract(t *testing.T) {
 			},
 			PutNamespaces: func(_ testing.TB, rows ...dataplane.NamespaceRow) { c.SetNamespaces(rows...) },
 			PutOverrides:  func(_ testing.TB, rows ...dataplane.OverrideRow) { c.SetOverrides(rows...) },
+			PutResets:     func(_ testing.TB, rows ...dataplane.ResetRow) { c.SetResets(rows...) },
 			Beats:         func(testing.TB) []heartbeat.Beat { return c.Beats() },
 		}
 	})

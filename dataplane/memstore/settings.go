@@ -39,9 +39,17 @@ func (c *Counts) SetOverrides(rows ...dataplane.OverrideRow) {
 	c.overrides = slices.Clone(rows)
 }
 
+// SetResets replaces all resets. Nodes that know of one that is not among them go by it
+// all the same, until it expires.
+func (c *Counts) SetResets(rows ...dataplane.ResetRow) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.resets = slices.Clone(rows)
+}
+
 // Settings implements dataplane.CountStore.
 func (c *Counts) Settings(ctx context.Context, region string) (dataplane.SettingsRows, error) {
-	c.count(func(s *CountsStats) { s.SettingsReads++; s.Statements += 4 })
+	c.count(func(s *CountsStats) { s.SettingsReads++; s.Statements += 5 })
 	var rows dataplane.SettingsRows
 	err := c.Faults.roundTrip(ctx, OpSettings, func(journey) error {
 		c.mu.Lock()
@@ -55,6 +63,7 @@ func (c *Counts) Settings(ctx context.Context, region string) (dataplane.Setting
 			TuningDocument: slices.Clone(tuning.document),
 			Namespaces:     slices.Clone(c.namespaces),
 			Overrides:      slices.Clone(c.overrides),
+			Resets:         slices.Clone(c.resets),
 			NodesLive:      c.nodesLiveLocked(region),
 		}
 		return nil

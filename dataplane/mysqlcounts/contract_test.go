@@ -40,6 +40,12 @@ func operated(db *sql.DB) storetest.Store {
 					[]byte(r.Workspace), []byte(r.Namespace), []byte(r.Pattern), r.Limit, r.DurationMs)
 			}
 		},
+		PutResets: func(t testing.TB, rows ...dataplane.ResetRow) {
+			for _, r := range rows {
+				exec(t, db, "INSERT INTO ratelimit_resets (workspace_id, namespace, identifier, generation, set_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)",
+					[]byte(r.Workspace), []byte(r.Namespace), []byte(r.Identifier), r.Generation, r.AtMs, r.ExpiresAtMs)
+			}
+		},
 		Beats: func(t testing.TB) []heartbeat.Beat { return beats(t, db) },
 	}
 }

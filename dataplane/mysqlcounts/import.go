@@ -106,14 +106,13 @@ func (r *importRow) imported() (i dataplane.Imported, ok bool) {
 	sequence, ok2 := integer(r.sequence)
 	foreign, ok3 := integer(r.foreign)
 	own, ok4 := integer(r.own)
-	duration, mode, ok5 := keyDuration(durationMs)
+	ok5 := keyDuration(durationMs, &r.last)
 	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 {
 		return i, false
 	}
 	keep(&r.last.Workspace, r.workspace)
 	keep(&r.last.Namespace, r.namespace)
 	keep(&r.last.Identifier, r.identifier)
-	r.last.Duration, r.last.Mode = duration, mode
 	i = dataplane.Imported{Cell: window.Cell{Key: r.last, Sequence: sequence}, Foreign: foreign, Own: own}
 	if i.NewestRegion, i.NewestAtMs, ok = r.youngest(); !ok {
 		return i, false

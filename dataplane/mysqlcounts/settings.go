@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 )
 
-// Settings implements dataplane.CountStore. The four tables are read one after the
+// Settings implements dataplane.CountStore. The tables are read one after the
 // other, not as of one moment: nothing in one refers to another.
 func (c *Counts) Settings(ctx context.Context, region string) (dataplane.SettingsRows, error) {
 	var s dataplane.SettingsRows
@@ -21,6 +21,9 @@ func (c *Counts) Settings(ctx context.Context, region string) (dataplane.Setting
 	}
 	if err := c.readOverrides(ctx, &s); err != nil {
 		return dataplane.SettingsRows{}, fmt.Errorf("read the overrides: %w", err)
+	}
+	if err := c.readResets(ctx, &s); err != nil {
+		return dataplane.SettingsRows{}, fmt.Errorf("read the resets: %w", err)
 	}
 	live, err := c.queries.NodesLive(ctx, dataplanedb.NodesLiveParams{
 		Region: []byte(region), WithinMs: dataplane.NodeLiveFor.Milliseconds(),
@@ -60,6 +63,17 @@ func (c *Counts) readOverrides(ctx context.Context, s *dataplane.SettingsRows) e
 		s.Overrides = append(s.Overrides, dataplane.OverrideRow{
 			Workspace: string(r.WorkspaceID), Namespace: string(r.Namespace), Pattern: string(r.Pattern),
 			Limit: saturate(r.Limit), DurationMs: saturate(r.DurationMs),
+		})
+	}
+	return err
+}
+
+func (c *Counts) readResets(ctx context.Context, s *dataplane.SettingsRows) error {
+	rows, err := c.queries.Resets(ctx, dataplane.ResetsMax)
+	for _, r := range rows {
+		s.Resets = append(s.Resets, dataplane.ResetRow{
+			Workspace: string(r.WorkspaceID), Namespace: string(r.Namespace), Identifier: string(r.Identifier),
+			Generation: int64(r.Generation), AtMs: saturate(r.SetAt), ExpiresAtMs: saturate(r.ExpiresAt),
 		})
 	}
 	return err

@@ -11,7 +11,7 @@ import (
 )
 
 // keyspace is how cells are named in Redis: {prefix}:{mode}:{identity}:{sequence},
-// where identity, in braces that are really there, is workspace, namespace,
+// with another :{generation} of cells that have one, and where identity, in braces that are really there, is workspace, namespace,
 // identifier and milliseconds, joined by colons.
 //
 // The names are escaped: each byte that is a delimiter here (colon, braces,
@@ -50,13 +50,17 @@ func plain(field, s, forbidden string) error {
 }
 
 func (k keyspace) key(c window.Cell) string {
-	const numbers = 2*20 + len("::}:")
+	const numbers = 3*20 + len("::}::")
 	head := k.heads[c.Mode]
 	b := make([]byte, 0, len(head)+len(c.Workspace)+len(c.Namespace)+len(c.Identifier)+numbers+8)
 	b = append(b, head...)
 	b = appendIdentity(b, &c.Key)
 	b = append(b, '}', ':')
 	b = strconv.AppendInt(b, c.Sequence, 10)
+	if c.Generation != 0 {
+		b = append(b, ':')
+		b = strconv.AppendUint(b, uint64(c.Generation), 10)
+	}
 	return string(b)
 }
 
@@ -79,14 +83,19 @@ func (k keyspace) cell(key string) (window.Cell, error) {
 	if !ok {
 		return window.Cell{}, fmt.Errorf("%q: %w", key, errForeignKey)
 	}
-	identity, sequence, ok := strings.Cut(tail, "}:")
+	identity, rest, ok := strings.Cut(tail, "}:")
+	sequence, generation, since := strings.Cut(rest, ":")
+	if !since {
+		generation = "0"
+	}
 	parts := strings.Split(identity, ":")
 	if !ok || len(parts) != 4 {
 		return window.Cell{}, fmt.Errorf("%q: %w", key, errForeignKey)
 	}
 	durationMs, err1 := strconv.ParseInt(parts[3], 10, 64)
 	n, err2 := strconv.ParseInt(sequence, 10, 64)
-	if err := errors.Join(err1, err2); err != nil {
+	g, err3 := strconv.ParseUint(generation, 10, 16)
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return window.Cell{}, fmt.Errorf("%q: %w: %w", key, errForeignKey, err)
 	}
 	c := window.Cell{Key: window.Key{
@@ -95,6 +104,7 @@ func (k keyspace) cell(key string) (window.Cell, error) {
 		Identifier: unescaped(parts[2]),
 		Duration:   time.Duration(durationMs) * time.Millisecond,
 		Mode:       mode,
+		Generation: window.Generation(g),
 	}, Sequence: n}
 	if k.key(c) != key { // something that this would write otherwise, or not at all
 		return window.Cell{}, fmt.Errorf("%q: %w", key, errForeignKey)

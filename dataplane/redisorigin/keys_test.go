@@ -44,6 +44,15 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 			t.Errorf("cell of %q is %v, %v", want, got, err)
 		}
 	}
+	reset := cellOf("w", "n", "i", time.Second, 1)
+	reset.Generation = window.GenerationMax
+	const since = "weir:exact:{w:n:i:1000}:1:32767"
+	if got := k.key(reset); got != since {
+		t.Errorf("since a reset: %q", got)
+	}
+	if got, err := k.cell(since); err != nil || got != reset {
+		t.Errorf("cell of %q is %v, %v", since, got, err)
+	}
 	estimated := cellOf("w", "n", "i", time.Second, 1)
 	estimated.Mode = window.Estimate
 	k = keyspaceOf(t, "prod:weir")
@@ -59,7 +68,7 @@ func TestKeysAreTheDocumentedOnes(t *testing.T) {
 func TestForeignKeysAreRefused(t *testing.T) {
 	k := keyspaceOf(t, "")
 	for _, key := range []string{
-		"", "x", "weir:exact:", "weir:exact:{a:b:c:1000}", "weir:exact:{a:b:c:1000}:", "weir:exact:{a:b:c}:1", "weir:exact:{a:b:c:1000}:1:2",
+		"", "x", "weir:exact:", "weir:exact:{a:b:c:1000}", "weir:exact:{a:b:c:1000}:", "weir:exact:{a:b:c}:1", "weir:exact:{a:b:c:1000}:1:0", "weir:exact:{a:b:c:1000}:1:", "weir:exact:{a:b:c:1000}:1:02", "weir:exact:{a:b:c:1000}:1:65536", "weir:exact:{a:b:c:1000}:1:2:3",
 		"weir:other:{a:b:c:1000}:1", "weir:exact:{a:b:c:d:1000}:1", "weir:exact:{a:b:c:x}:1", "weir:exact:{a:b:c:1000}:x",
 		"weir:exact:{a:b:c:1000}:01", "weir:exact:{a:b:c:+1000}:1", // other spellings
 		"weir:exact:{%61:b:c:1000}:1", "weir:exact:{%3a:b:c:1000}:1", "weir:exact:{%:b:c:1000}:1", "weir:exact:{%zz:b:c:1000}:1", "weir:exact:{a b:b:c:1000}:1",

@@ -22,9 +22,10 @@ type Store struct {
 	// PutTuning stores a version of the tuning document; region "" is the fleet.
 	PutTuning func(t testing.TB, region string, version int64, document []byte)
 
-	// PutNamespaces and PutOverrides add rows to what operators have set.
+	// PutNamespaces, PutOverrides and PutResets add rows to what operators have set.
 	PutNamespaces func(t testing.TB, rows ...dataplane.NamespaceRow)
 	PutOverrides  func(t testing.TB, rows ...dataplane.OverrideRow)
+	PutResets     func(t testing.TB, rows ...dataplane.ResetRow)
 
 	// Beats lists the stored heartbeats, in any order.
 	Beats func(t testing.TB) []heartbeat.Beat

@@ -51,13 +51,15 @@ func testCountRegions(t *testing.T, s Store) {
 
 // Conformance 5: "Same identifier, other duration → independent. Other limit, same
 // duration → the same counter." Conformance 6: "The same namespace in two
-// workspaces → isolated." And two modes never share cells.
+// workspaces → isolated." And two modes never share cells, nor do two generations.
 func testCountIdentity(t *testing.T, s Store) {
 	hour, other, day := liveCell("w", "x"), liveCell("w2", "x"), liveCell("w", "x")
 	day.Duration, day.Sequence = 24*time.Hour, sequenceNow(24*time.Hour)
 	estimate, estimateDay := hour, day
 	estimate.Mode, estimateDay.Mode = window.Estimate, window.Estimate
-	rows := map[window.Cell]int64{hour: 1, other: 2, day: 4, estimate: 8, estimateDay: 16}
+	reset, last := hour, estimateDay
+	reset.Generation, last.Generation = 1, window.GenerationMax
+	rows := map[window.Cell]int64{hour: 1, other: 2, day: 4, estimate: 8, estimateDay: 16, reset: 32, last: 64}
 	publish(t, s, "eu", sortedCounts(rows)...)
 	var want []dataplane.Imported
 	for c, n := range rows {

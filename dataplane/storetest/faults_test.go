@@ -47,6 +47,7 @@ func TestCountsSubject(t *testing.T) {
 			},
 			PutNamespaces: func(_ testing.TB, rows ...dataplane.NamespaceRow) { s.namespaces = append(s.namespaces, rows...) },
 			PutOverrides:  func(_ testing.TB, rows ...dataplane.OverrideRow) { s.overrides = append(s.overrides, rows...) },
+			PutResets:     func(_ testing.TB, rows ...dataplane.ResetRow) { s.resets = append(s.resets, rows...) },
 			Beats:         func(testing.TB) []heartbeat.Beat { return s.beats },
 		}
 	})
@@ -120,7 +121,9 @@ var countsFaults = map[string]string{
 	"names: workspaces are one":            "durations_and_workspaces",
 	"names: namespaces are one":            "names_with_any_bytes",
 	"names: durations are one":             "durations_and_workspaces",
+	"names: generations are one":           "durations_and_workspaces",
 	"names: modes are one":                 "durations_and_workspaces",
+	"a reset's generation is lost":         "Settings/all_resets",
 	"names: sequences are one":             "Import/yields_each_cell_that_expires_after_nowMs",
 	"regions: letter case is lost":         "regions_with_any_bytes",
 	"regions: spaces are trimmed":          "regions_with_any_bytes",
@@ -193,6 +196,7 @@ var originFaults = map[string]string{
 	"names: are cut at 190 bytes":                "names_of_the_longest",
 	"names: workspaces are one":                  "durations_and_workspaces",
 	"names: durations are one":                   "durations_and_workspaces",
+	"names: generations are one":                 "durations_and_workspaces",
 	"names: modes are one":                       "durations_and_workspaces",
 	"names: sequences are one":                   "durations_and_workspaces",
 	"answers again with what it answered before": "keeps_no_reference",

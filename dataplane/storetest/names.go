@@ -114,6 +114,7 @@ func drawCell(workspace string) *rapid.Generator[window.Cell] {
 				Namespace:  rapid.SampledFrom([]string{"n", "N", "n:"}).Draw(t, "namespace"),
 				Identifier: rapid.SampledFrom([]string{"a", "A", "a ", "\xff", "é"}).Draw(t, "identifier"),
 				Duration:   d,
+				Generation: rapid.SampledFrom([]window.Generation{0, 0, 0, 1, window.GenerationMax}).Draw(t, "generation"),
 			},
 			Sequence: sequenceNow(d) + rapid.Int64Range(0, 1).Draw(t, "sequence"),
 		}

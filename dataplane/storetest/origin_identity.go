@@ -33,16 +33,22 @@ func testOriginDistinct(t *testing.T, o dataplane.Origin, cells []window.Cell) {
 }
 
 // Conformance 5: "Same identifier, other duration → independent." Conformance 6:
-// "The same namespace in two workspaces → isolated." And two modes never share cells.
+// "The same namespace in two workspaces → isolated." And two modes never share cells,
+// nor do two generations, which share their key's shard.
 func testOriginIdentity(t *testing.T, o dataplane.Origin) {
 	hour, other, day, next := liveCell("w", "x"), liveCell("w2", "x"), liveCell("w", "x"), liveCell("w", "x")
 	day.Duration, day.Sequence = 24*time.Hour, sequenceNow(24*time.Hour)
 	next.Sequence++
 	estimate := hour
 	estimate.Mode = window.Estimate
+	reset, again := hour, estimate
+	reset.Generation, again.Generation = 1, window.GenerationMax
+	if n := o.ShardOf(&hour.Key); o.ShardOf(&reset.Key) != n {
+		t.Errorf("a reset moves the key from shard %d", n)
+	}
 	add(t, o, dataplane.Add{Cell: hour, Cost: 1}, dataplane.Add{Cell: other, Cost: 2}, dataplane.Add{Cell: day, Cost: 4}, dataplane.Add{Cell: next, Cost: 8},
-		dataplane.Add{Cell: estimate, Cost: 16})
-	wantTotals(t, o, []window.Cell{hour, other, day, next, estimate}, 1, 2, 4, 8, 16)
+		dataplane.Add{Cell: estimate, Cost: 16}, dataplane.Add{Cell: reset, Cost: 32}, dataplane.Add{Cell: again, Cost: 64})
+	wantTotals(t, o, []window.Cell{hour, other, day, next, estimate, reset, again}, 1, 2, 4, 8, 16, 32, 64)
 }
 
 func testOriginKeepsNothing(t *testing.T, o dataplane.Origin) {

@@ -42,6 +42,9 @@ func testSettings(t *testing.T, open func(t testing.TB) Store) {
 	if hooks.PutOverrides != nil {
 		t.Run("all overrides", func(t *testing.T) { testOverrides(t, open(t)) })
 	}
+	if hooks.PutResets != nil {
+		t.Run("all resets", func(t *testing.T) { testResets(t, open(t)) })
+	}
 }
 
 func testTuning(t *testing.T, s Store) {
@@ -107,6 +110,20 @@ func testOverrides(t *testing.T, s Store) {
 	s.PutOverrides(t, want...)
 	if got := settings(t, s, "eu").Overrides; !sameRows(got, want) {
 		t.Errorf("overrides:\n got %#v\nwant %#v", got, want)
+	}
+}
+
+func testResets(t *testing.T, s Store) {
+	want := []dataplane.ResetRow{
+		{Workspace: "w", Namespace: "n", Identifier: "user-1", Generation: 1, AtMs: 1_700_000_000_000, ExpiresAtMs: 1_700_000_120_000},
+		{Workspace: "W", Namespace: "n", Identifier: strings.Repeat("\xff", window.IdentifierBytesMax), Generation: int64(window.GenerationMax), AtMs: 1, ExpiresAtMs: 1 << 50},
+	}
+	for i, name := range lookalikes {
+		want = append(want, dataplane.ResetRow{Workspace: "v", Namespace: "n", Identifier: name, Generation: int64(i + 1), AtMs: 5, ExpiresAtMs: 6})
+	}
+	s.PutResets(t, want...)
+	if got := settings(t, s, "eu").Resets; !sameRows(got, want) {
+		t.Errorf("resets:\n got %#v\nwant %#v", got, want)
 	}
 }
 

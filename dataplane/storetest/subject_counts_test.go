@@ -24,6 +24,7 @@ type countsSubject struct {
 	tunings    []tuningRow
 	namespaces []dataplane.NamespaceRow
 	overrides  []dataplane.OverrideRow
+	resets     []dataplane.ResetRow
 	beats      []heartbeat.Beat
 	digests    []digestRow
 	version    dataplane.Cursor // of the last change
@@ -262,7 +263,7 @@ func (s *countsSubject) Settings(ctx context.Context, region string) (dataplane.
 	if err := s.ended(ctx); err != nil {
 		return dataplane.SettingsRows{}, err
 	}
-	out := dataplane.SettingsRows{Namespaces: slices.Clone(s.namespaces), Overrides: slices.Clone(s.overrides)}
+	out := dataplane.SettingsRows{Namespaces: slices.Clone(s.namespaces), Overrides: slices.Clone(s.overrides), Resets: slices.Clone(s.resets)}
 	if s.fault == "documents are never nil" {
 		out.TuningDocument = []byte{}
 	}
@@ -295,6 +296,11 @@ func (s *countsSubject) Settings(ctx context.Context, region string) (dataplane.
 		out.Overrides[i].Pattern = fold(s.fault, "settings", out.Overrides[i].Pattern)
 		if s.fault == "an override's duration is lost" {
 			out.Overrides[i].DurationMs = 0
+		}
+	}
+	if s.fault == "a reset's generation is lost" {
+		for i := range out.Resets {
+			out.Resets[i].Generation = 1
 		}
 	}
 	return out, nil

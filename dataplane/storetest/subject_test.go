@@ -15,6 +15,9 @@ func identity(fault string, c window.Cell) string {
 	if fault != "names: modes are one" {
 		d = fmt.Sprint(c.Mode, " ", d)
 	}
+	if fault != "names: generations are one" {
+		d = fmt.Sprint(c.Generation, " ", d)
+	}
 	switch fault {
 	case "names: are joined by colons":
 		return strings.Join([]string{c.Workspace, c.Namespace, c.Identifier, d, seq}, ":")

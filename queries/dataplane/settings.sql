@@ -16,3 +16,8 @@ FROM ratelimit_namespaces;
 
 -- name: Overrides :many
 SELECT workspace_id, namespace, pattern, `limit`, duration_ms FROM ratelimit_overrides;
+
+-- name: Resets :many
+-- The newest first, so that of too many the oldest are left out.
+SELECT workspace_id, namespace, identifier, generation, set_at, expires_at FROM ratelimit_resets
+ORDER BY set_at DESC LIMIT ?;

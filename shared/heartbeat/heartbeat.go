@@ -60,5 +60,6 @@ type Health struct {
 
 	SettingsErrors  int64  `json:"settings_errors_total"`
 	SettingsAtMs    int64  `json:"settings_at_ms"`             // last settings read that was applied or found unchanged
+	ResetAtMs       int64  `json:"reset_at_ms"`                // when the newest reset of a key that is in force was made, by the count store's clock
 	SettingsProblem string `json:"settings_problem,omitempty"` // why the newest settings are not in force
 }

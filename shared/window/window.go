@@ -57,6 +57,7 @@ type Key struct {
 	Identifier string
 	Duration   time.Duration // whole milliseconds, DurationMin to DurationMax
 	Mode       Mode          // of the namespace
+	Generation Generation    // 0 unless an operator has reset the key; see there
 }
 
 // DurationMs is the key's duration in milliseconds.
@@ -85,6 +86,8 @@ func (k Key) Validate() error {
 		return fmt.Errorf("%w: duration is %v (whole milliseconds only)", ErrInvalid, k.Duration)
 	case k.Mode >= Modes:
 		return fmt.Errorf("%w: mode is %d (0 to %d)", ErrInvalid, k.Mode, Modes-1)
+	case k.Generation > GenerationMax:
+		return fmt.Errorf("%w: generation is %d (0 to %d)", ErrInvalid, k.Generation, GenerationMax)
 	}
 	return nil
 }
@@ -106,6 +109,9 @@ func (k Key) String() string {
 		b.WriteByte('/')
 		b.WriteString(k.Mode.String())
 	}
+	if k.Generation != 0 {
+		fmt.Fprintf(&b, "/reset %d", k.Generation)
+	}
 	return b.String()
 }
 
@@ -119,7 +125,7 @@ type Cell struct {
 func (c Cell) ExpiresAtMs() int64 { return ExpiresAt(c.Sequence, c.DurationMs()) }
 
 // Compare orders cells as the primary key of their table does: by bytes of
-// workspace, namespace, identifier, then mode, duration and sequence. Every writer
+// workspace, namespace, identifier, then generation, mode, duration and sequence. Every writer
 // uses this order, so that writers of the same rows never wait in a circle.
 func (c Cell) Compare(d Cell) int {
 	if n := strings.Compare(c.Workspace, d.Workspace); n != 0 {
@@ -132,6 +138,10 @@ func (c Cell) Compare(d Cell) int {
 		return n
 	}
 	switch {
+	case c.Generation != d.Generation && c.Generation < d.Generation:
+		return -1
+	case c.Generation != d.Generation:
+		return 1
 	case c.Mode != d.Mode && c.Mode < d.Mode:
 		return -1
 	case c.Mode != d.Mode:

@@ -92,6 +92,8 @@ type cli struct {
 	Doctor   doctor         `cmd:"" help:"Check how MySQL, Redis, Restate and the nodes are set up. The exit code is the worst of it."`
 	Audit    auditList      `cmd:"" help:"What was changed, by whom and why, newest first."`
 	Simulate simulate       `cmd:"" help:"Predict what a tuning would do to a fleet of any shape."`
+	Reset    resetSet       `cmd:"" help:"Forget what was counted of an identifier, in every region: let a customer back in."`
+	Resets   resetList      `cmd:"" help:"A namespace's resets, the newest first."`
 	Fleet    fleet          `cmd:"" help:"The nodes of all regions, as their heartbeats describe them."`
 	Version  versionCommand `cmd:"" help:"Print the version of weirctl."`
 }
@@ -207,7 +209,7 @@ type told struct {
 func (t *told) Unwrap() error { return t.error }
 
 // look are the commands that show what there is.
-var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout history", "retire": "retire status", "simulate": "rollout history", "token": "token list", "override": "override list", "namespace": "namespace list", "fleet": "fleet", "health": "health", "doctor": "doctor", "audit": "audit"}
+var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout history", "retire": "retire status", "simulate": "rollout history", "token": "token list", "override": "override list", "namespace": "namespace list", "reset": "resets", "fleet": "fleet", "health": "health", "doctor": "doctor", "audit": "audit"}
 
 // explain gives an error its exit code, and says what to do next.
 func explain(ctx context.Context, err error, api, area string) (code int, hint string) {

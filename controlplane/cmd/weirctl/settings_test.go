@@ -5,6 +5,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirhq/weir/controlplane"
 )
@@ -14,6 +15,7 @@ type shelf struct {
 	override  controlplane.Override
 	namespace controlplane.Namespace
 	by        controlplane.By
+	reset     controlplane.Reset
 	secret    string // the token that is asked for
 }
 
@@ -73,6 +75,16 @@ func (s *shelf) Revoke(_ context.Context, _ string, by controlplane.By) error {
 
 func (s *shelf) List(context.Context) ([]controlplane.Token, error) {
 	return []controlplane.Token{{Name: "ci", Role: controlplane.RoleViewer, CreatedBy: "ann", CreatedAt: now}, {Name: "old", Role: controlplane.RoleAdmin, CreatedBy: "ann", CreatedAt: now, RevokedAt: now}}, nil
+}
+
+func (s *shelf) ResetKey(_ context.Context, workspace, namespace, identifier string, longest time.Duration, by controlplane.By) (controlplane.Reset, error) {
+	s.by = by
+	s.reset = controlplane.Reset{Workspace: workspace, Namespace: namespace, Identifier: identifier, Generation: 2, SetAt: now, ExpiresAt: now.Add(2 * longest)}
+	return s.reset, nil
+}
+
+func (s *shelf) Resets(context.Context, string, string) ([]controlplane.Reset, error) {
+	return []controlplane.Reset{s.reset}, nil
 }
 
 func TestOverrideCommands(t *testing.T) {

@@ -97,6 +97,18 @@ type RatelimitOverride struct {
 	UpdatedAt uint64
 }
 
+type RatelimitReset struct {
+	WorkspaceID []byte
+	Namespace   []byte
+	Identifier  []byte
+	// 1 to 32767: how many resets so far
+	Generation uint16
+	// Unix ms by the clock of the database
+	SetAt uint64
+	// Unix ms by the clock of the database
+	ExpiresAt uint64
+}
+
 type RatelimitRetirement struct {
 	// of the table that is retired
 	Name  []byte

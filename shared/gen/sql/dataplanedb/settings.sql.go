@@ -96,6 +96,42 @@ func (q *Queries) Overrides(ctx context.Context) ([]OverridesRow, error) {
 	return items, nil
 }
 
+const Resets = `-- name: Resets :many
+SELECT workspace_id, namespace, identifier, generation, set_at, expires_at FROM ratelimit_resets
+ORDER BY set_at DESC LIMIT ?
+`
+
+// The newest first, so that of too many the oldest are left out.
+func (q *Queries) Resets(ctx context.Context, limit int32) ([]RatelimitReset, error) {
+	rows, err := q.db.QueryContext(ctx, Resets, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []RatelimitReset{}
+	for rows.Next() {
+		var i RatelimitReset
+		if err := rows.Scan(
+			&i.WorkspaceID,
+			&i.Namespace,
+			&i.Identifier,
+			&i.Generation,
+			&i.SetAt,
+			&i.ExpiresAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const TuningForRegion = `-- name: TuningForRegion :many
 
 SELECT version, region, document FROM ratelimit_tuning

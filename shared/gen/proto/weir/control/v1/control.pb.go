@@ -270,6 +270,7 @@ type NodeHealth struct {
 	ConvergenceP99Ms    int64                  `protobuf:"varint,21,opt,name=convergence_p99_ms,json=convergenceP99Ms,proto3" json:"convergence_p99_ms,omitempty"`
 	ConvergenceSamples  int64                  `protobuf:"varint,22,opt,name=convergence_samples,json=convergenceSamples,proto3" json:"convergence_samples,omitempty"` // since the last heartbeat; 0: the two above say nothing
 	BreakersOpen        int64                  `protobuf:"varint,23,opt,name=breakers_open,json=breakersOpen,proto3" json:"breakers_open,omitempty"`                   // shards of the origin that are not called, or only probed
+	ResetAtMs           int64                  `protobuf:"varint,24,opt,name=reset_at_ms,json=resetAtMs,proto3" json:"reset_at_ms,omitempty"`                          // when the newest reset of a key in force was made, by the clock of the database
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -461,6 +462,13 @@ func (x *NodeHealth) GetConvergenceSamples() int64 {
 func (x *NodeHealth) GetBreakersOpen() int64 {
 	if x != nil {
 		return x.BreakersOpen
+	}
+	return 0
+}
+
+func (x *NodeHealth) GetResetAtMs() int64 {
+	if x != nil {
+		return x.ResetAtMs
 	}
 	return 0
 }
@@ -1105,7 +1113,7 @@ const file_weir_control_v1_control_proto_rawDesc = "" +
 	"\rclock_skew_ms\x18\t \x01(\x03R\vclockSkewMs\x123\n" +
 	"\x06health\x18\n" +
 	" \x01(\v2\x1b.weir.control.v1.NodeHealthR\x06health\x12%\n" +
-	"\x0ehealth_problem\x18\v \x01(\tR\rhealthProblem\"\xce\a\n" +
+	"\x0ehealth_problem\x18\v \x01(\tR\rhealthProblem\"\xee\a\n" +
 	"\n" +
 	"NodeHealth\x12#\n" +
 	"\rallowed_total\x18\x01 \x01(\x03R\fallowedTotal\x12!\n" +
@@ -1131,7 +1139,8 @@ const file_weir_control_v1_control_proto_rawDesc = "" +
 	"\x12convergence_p50_ms\x18\x14 \x01(\x03R\x10convergenceP50Ms\x12,\n" +
 	"\x12convergence_p99_ms\x18\x15 \x01(\x03R\x10convergenceP99Ms\x12/\n" +
 	"\x13convergence_samples\x18\x16 \x01(\x03R\x12convergenceSamples\x12#\n" +
-	"\rbreakers_open\x18\x17 \x01(\x03R\fbreakersOpen\"\x16\n" +
+	"\rbreakers_open\x18\x17 \x01(\x03R\fbreakersOpen\x12\x1e\n" +
+	"\vreset_at_ms\x18\x18 \x01(\x03R\tresetAtMs\"\x16\n" +
 	"\x14CleanupStatusRequest\"O\n" +
 	"\x15CleanupStatusResponse\x126\n" +
 	"\x06status\x18\x01 \x01(\v2\x1e.weir.control.v1.CleanupStatusR\x06status\"\xd9\x03\n" +

@@ -769,6 +769,318 @@ func (x *Namespace) GetUpdatedAtMs() int64 {
 	return 0
 }
 
+type ResetKeyRequest struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Actor      string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason     string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Workspace  string                 `protobuf:"bytes,3,opt,name=workspace,proto3" json:"workspace,omitempty"`   // 1 to 191 bytes
+	Namespace  string                 `protobuf:"bytes,4,opt,name=namespace,proto3" json:"namespace,omitempty"`   // 1 to 255 bytes
+	Identifier string                 `protobuf:"bytes,5,opt,name=identifier,proto3" json:"identifier,omitempty"` // 1 to 255 bytes; not a pattern
+	// longest_window_ms is the longest window that the identifier is limited by, 1 s to
+	// 366 days; 0 is 366 days. The reset is remembered for two of them. With less than the
+	// truth, what was counted before may come back after that time.
+	LongestWindowMs int64 `protobuf:"varint,6,opt,name=longest_window_ms,json=longestWindowMs,proto3" json:"longest_window_ms,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *ResetKeyRequest) Reset() {
+	*x = ResetKeyRequest{}
+	mi := &file_weir_control_v1_settings_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResetKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResetKeyRequest) ProtoMessage() {}
+
+func (x *ResetKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_settings_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResetKeyRequest.ProtoReflect.Descriptor instead.
+func (*ResetKeyRequest) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ResetKeyRequest) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *ResetKeyRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ResetKeyRequest) GetWorkspace() string {
+	if x != nil {
+		return x.Workspace
+	}
+	return ""
+}
+
+func (x *ResetKeyRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *ResetKeyRequest) GetIdentifier() string {
+	if x != nil {
+		return x.Identifier
+	}
+	return ""
+}
+
+func (x *ResetKeyRequest) GetLongestWindowMs() int64 {
+	if x != nil {
+		return x.LongestWindowMs
+	}
+	return 0
+}
+
+type ResetKeyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Reset_        *Reset                 `protobuf:"bytes,1,opt,name=reset,proto3" json:"reset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResetKeyResponse) Reset() {
+	*x = ResetKeyResponse{}
+	mi := &file_weir_control_v1_settings_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResetKeyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResetKeyResponse) ProtoMessage() {}
+
+func (x *ResetKeyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_settings_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResetKeyResponse.ProtoReflect.Descriptor instead.
+func (*ResetKeyResponse) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ResetKeyResponse) GetReset_() *Reset {
+	if x != nil {
+		return x.Reset_
+	}
+	return nil
+}
+
+// Reset is the newest reset of an identifier.
+type Reset struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`
+	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`
+	Generation    int64                  `protobuf:"varint,4,opt,name=generation,proto3" json:"generation,omitempty"`                        // how many there were so far
+	SetAtMs       int64                  `protobuf:"varint,5,opt,name=set_at_ms,json=setAtMs,proto3" json:"set_at_ms,omitempty"`             // Unix ms by the clock of the database
+	ExpiresAtMs   int64                  `protobuf:"varint,6,opt,name=expires_at_ms,json=expiresAtMs,proto3" json:"expires_at_ms,omitempty"` // when nothing from before it can matter any more
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reset) Reset() {
+	*x = Reset{}
+	mi := &file_weir_control_v1_settings_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reset) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reset) ProtoMessage() {}
+
+func (x *Reset) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_settings_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reset.ProtoReflect.Descriptor instead.
+func (*Reset) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *Reset) GetWorkspace() string {
+	if x != nil {
+		return x.Workspace
+	}
+	return ""
+}
+
+func (x *Reset) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *Reset) GetIdentifier() string {
+	if x != nil {
+		return x.Identifier
+	}
+	return ""
+}
+
+func (x *Reset) GetGeneration() int64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *Reset) GetSetAtMs() int64 {
+	if x != nil {
+		return x.SetAtMs
+	}
+	return 0
+}
+
+func (x *Reset) GetExpiresAtMs() int64 {
+	if x != nil {
+		return x.ExpiresAtMs
+	}
+	return 0
+}
+
+type ListResetsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`
+	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListResetsRequest) Reset() {
+	*x = ListResetsRequest{}
+	mi := &file_weir_control_v1_settings_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListResetsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListResetsRequest) ProtoMessage() {}
+
+func (x *ListResetsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_settings_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListResetsRequest.ProtoReflect.Descriptor instead.
+func (*ListResetsRequest) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ListResetsRequest) GetWorkspace() string {
+	if x != nil {
+		return x.Workspace
+	}
+	return ""
+}
+
+func (x *ListResetsRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+type ListResetsResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Resets        []*Reset               `protobuf:"bytes,1,rep,name=resets,proto3" json:"resets,omitempty"` // at most 1000
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListResetsResponse) Reset() {
+	*x = ListResetsResponse{}
+	mi := &file_weir_control_v1_settings_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListResetsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListResetsResponse) ProtoMessage() {}
+
+func (x *ListResetsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_settings_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListResetsResponse.ProtoReflect.Descriptor instead.
+func (*ListResetsResponse) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ListResetsResponse) GetResets() []*Reset {
+	if x != nil {
+		return x.Resets
+	}
+	return nil
+}
+
 var File_weir_control_v1_settings_proto protoreflect.FileDescriptor
 
 const file_weir_control_v1_settings_proto_rawDesc = "" +
@@ -832,11 +1144,41 @@ const file_weir_control_v1_settings_proto_rawDesc = "" +
 	"\x06outage\x18\x05 \x01(\tR\x06outage\x12\x1a\n" +
 	"\bheadroom\x18\x06 \x01(\tR\bheadroom\x12\x1a\n" +
 	"\bestimate\x18\a \x01(\tR\bestimate\x12\"\n" +
-	"\rupdated_at_ms\x18\b \x01(\x03R\vupdatedAtMs2\xee\x03\n" +
+	"\rupdated_at_ms\x18\b \x01(\x03R\vupdatedAtMs\"\xc7\x01\n" +
+	"\x0fResetKeyRequest\x12\x14\n" +
+	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1c\n" +
+	"\tworkspace\x18\x03 \x01(\tR\tworkspace\x12\x1c\n" +
+	"\tnamespace\x18\x04 \x01(\tR\tnamespace\x12\x1e\n" +
+	"\n" +
+	"identifier\x18\x05 \x01(\tR\n" +
+	"identifier\x12*\n" +
+	"\x11longest_window_ms\x18\x06 \x01(\x03R\x0flongestWindowMs\"@\n" +
+	"\x10ResetKeyResponse\x12,\n" +
+	"\x05reset\x18\x01 \x01(\v2\x16.weir.control.v1.ResetR\x05reset\"\xc3\x01\n" +
+	"\x05Reset\x12\x1c\n" +
+	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1e\n" +
+	"\n" +
+	"identifier\x18\x03 \x01(\tR\n" +
+	"identifier\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x04 \x01(\x03R\n" +
+	"generation\x12\x1a\n" +
+	"\tset_at_ms\x18\x05 \x01(\x03R\asetAtMs\x12\"\n" +
+	"\rexpires_at_ms\x18\x06 \x01(\x03R\vexpiresAtMs\"O\n" +
+	"\x11ListResetsRequest\x12\x1c\n" +
+	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\"D\n" +
+	"\x12ListResetsResponse\x12.\n" +
+	"\x06resets\x18\x01 \x03(\v2\x16.weir.control.v1.ResetR\x06resets2\x96\x05\n" +
 	"\x0fSettingsService\x12X\n" +
 	"\vSetOverride\x12#.weir.control.v1.SetOverrideRequest\x1a$.weir.control.v1.SetOverrideResponse\x12a\n" +
 	"\x0eDeleteOverride\x12&.weir.control.v1.DeleteOverrideRequest\x1a'.weir.control.v1.DeleteOverrideResponse\x12^\n" +
-	"\rListOverrides\x12%.weir.control.v1.ListOverridesRequest\x1a&.weir.control.v1.ListOverridesResponse\x12[\n" +
+	"\rListOverrides\x12%.weir.control.v1.ListOverridesRequest\x1a&.weir.control.v1.ListOverridesResponse\x12O\n" +
+	"\bResetKey\x12 .weir.control.v1.ResetKeyRequest\x1a!.weir.control.v1.ResetKeyResponse\x12U\n" +
+	"\n" +
+	"ListResets\x12\".weir.control.v1.ListResetsRequest\x1a#.weir.control.v1.ListResetsResponse\x12[\n" +
 	"\fSetNamespace\x12$.weir.control.v1.SetNamespaceRequest\x1a%.weir.control.v1.SetNamespaceResponse\x12a\n" +
 	"\x0eListNamespaces\x12&.weir.control.v1.ListNamespacesRequest\x1a'.weir.control.v1.ListNamespacesResponseBCZAgithub.com/weirhq/weir/shared/gen/proto/weir/control/v1;controlv1b\x06proto3"
 
@@ -852,7 +1194,7 @@ func file_weir_control_v1_settings_proto_rawDescGZIP() []byte {
 	return file_weir_control_v1_settings_proto_rawDescData
 }
 
-var file_weir_control_v1_settings_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_weir_control_v1_settings_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_weir_control_v1_settings_proto_goTypes = []any{
 	(*Override)(nil),               // 0: weir.control.v1.Override
 	(*SetOverrideRequest)(nil),     // 1: weir.control.v1.SetOverrideRequest
@@ -866,27 +1208,38 @@ var file_weir_control_v1_settings_proto_goTypes = []any{
 	(*ListNamespacesRequest)(nil),  // 9: weir.control.v1.ListNamespacesRequest
 	(*ListNamespacesResponse)(nil), // 10: weir.control.v1.ListNamespacesResponse
 	(*Namespace)(nil),              // 11: weir.control.v1.Namespace
+	(*ResetKeyRequest)(nil),        // 12: weir.control.v1.ResetKeyRequest
+	(*ResetKeyResponse)(nil),       // 13: weir.control.v1.ResetKeyResponse
+	(*Reset)(nil),                  // 14: weir.control.v1.Reset
+	(*ListResetsRequest)(nil),      // 15: weir.control.v1.ListResetsRequest
+	(*ListResetsResponse)(nil),     // 16: weir.control.v1.ListResetsResponse
 }
 var file_weir_control_v1_settings_proto_depIdxs = []int32{
 	0,  // 0: weir.control.v1.SetOverrideRequest.override:type_name -> weir.control.v1.Override
 	0,  // 1: weir.control.v1.ListOverridesResponse.overrides:type_name -> weir.control.v1.Override
 	11, // 2: weir.control.v1.SetNamespaceResponse.namespace:type_name -> weir.control.v1.Namespace
 	11, // 3: weir.control.v1.ListNamespacesResponse.namespaces:type_name -> weir.control.v1.Namespace
-	1,  // 4: weir.control.v1.SettingsService.SetOverride:input_type -> weir.control.v1.SetOverrideRequest
-	3,  // 5: weir.control.v1.SettingsService.DeleteOverride:input_type -> weir.control.v1.DeleteOverrideRequest
-	5,  // 6: weir.control.v1.SettingsService.ListOverrides:input_type -> weir.control.v1.ListOverridesRequest
-	7,  // 7: weir.control.v1.SettingsService.SetNamespace:input_type -> weir.control.v1.SetNamespaceRequest
-	9,  // 8: weir.control.v1.SettingsService.ListNamespaces:input_type -> weir.control.v1.ListNamespacesRequest
-	2,  // 9: weir.control.v1.SettingsService.SetOverride:output_type -> weir.control.v1.SetOverrideResponse
-	4,  // 10: weir.control.v1.SettingsService.DeleteOverride:output_type -> weir.control.v1.DeleteOverrideResponse
-	6,  // 11: weir.control.v1.SettingsService.ListOverrides:output_type -> weir.control.v1.ListOverridesResponse
-	8,  // 12: weir.control.v1.SettingsService.SetNamespace:output_type -> weir.control.v1.SetNamespaceResponse
-	10, // 13: weir.control.v1.SettingsService.ListNamespaces:output_type -> weir.control.v1.ListNamespacesResponse
-	9,  // [9:14] is the sub-list for method output_type
-	4,  // [4:9] is the sub-list for method input_type
-	4,  // [4:4] is the sub-list for extension type_name
-	4,  // [4:4] is the sub-list for extension extendee
-	0,  // [0:4] is the sub-list for field type_name
+	14, // 4: weir.control.v1.ResetKeyResponse.reset:type_name -> weir.control.v1.Reset
+	14, // 5: weir.control.v1.ListResetsResponse.resets:type_name -> weir.control.v1.Reset
+	1,  // 6: weir.control.v1.SettingsService.SetOverride:input_type -> weir.control.v1.SetOverrideRequest
+	3,  // 7: weir.control.v1.SettingsService.DeleteOverride:input_type -> weir.control.v1.DeleteOverrideRequest
+	5,  // 8: weir.control.v1.SettingsService.ListOverrides:input_type -> weir.control.v1.ListOverridesRequest
+	12, // 9: weir.control.v1.SettingsService.ResetKey:input_type -> weir.control.v1.ResetKeyRequest
+	15, // 10: weir.control.v1.SettingsService.ListResets:input_type -> weir.control.v1.ListResetsRequest
+	7,  // 11: weir.control.v1.SettingsService.SetNamespace:input_type -> weir.control.v1.SetNamespaceRequest
+	9,  // 12: weir.control.v1.SettingsService.ListNamespaces:input_type -> weir.control.v1.ListNamespacesRequest
+	2,  // 13: weir.control.v1.SettingsService.SetOverride:output_type -> weir.control.v1.SetOverrideResponse
+	4,  // 14: weir.control.v1.SettingsService.DeleteOverride:output_type -> weir.control.v1.DeleteOverrideResponse
+	6,  // 15: weir.control.v1.SettingsService.ListOverrides:output_type -> weir.control.v1.ListOverridesResponse
+	13, // 16: weir.control.v1.SettingsService.ResetKey:output_type -> weir.control.v1.ResetKeyResponse
+	16, // 17: weir.control.v1.SettingsService.ListResets:output_type -> weir.control.v1.ListResetsResponse
+	8,  // 18: weir.control.v1.SettingsService.SetNamespace:output_type -> weir.control.v1.SetNamespaceResponse
+	10, // 19: weir.control.v1.SettingsService.ListNamespaces:output_type -> weir.control.v1.ListNamespacesResponse
+	13, // [13:20] is the sub-list for method output_type
+	6,  // [6:13] is the sub-list for method input_type
+	6,  // [6:6] is the sub-list for extension type_name
+	6,  // [6:6] is the sub-list for extension extendee
+	0,  // [0:6] is the sub-list for field type_name
 }
 
 func init() { file_weir_control_v1_settings_proto_init() }
@@ -901,7 +1254,7 @@ func file_weir_control_v1_settings_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_control_v1_settings_proto_rawDesc), len(file_weir_control_v1_settings_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -44,6 +44,12 @@ const (
 	// SettingsServiceListOverridesProcedure is the fully-qualified name of the SettingsService's
 	// ListOverrides RPC.
 	SettingsServiceListOverridesProcedure = "/weir.control.v1.SettingsService/ListOverrides"
+	// SettingsServiceResetKeyProcedure is the fully-qualified name of the SettingsService's ResetKey
+	// RPC.
+	SettingsServiceResetKeyProcedure = "/weir.control.v1.SettingsService/ResetKey"
+	// SettingsServiceListResetsProcedure is the fully-qualified name of the SettingsService's
+	// ListResets RPC.
+	SettingsServiceListResetsProcedure = "/weir.control.v1.SettingsService/ListResets"
 	// SettingsServiceSetNamespaceProcedure is the fully-qualified name of the SettingsService's
 	// SetNamespace RPC.
 	SettingsServiceSetNamespaceProcedure = "/weir.control.v1.SettingsService/SetNamespace"
@@ -60,6 +66,11 @@ type SettingsServiceClient interface {
 	DeleteOverride(context.Context, *connect.Request[v1.DeleteOverrideRequest]) (*connect.Response[v1.DeleteOverrideResponse], error)
 	// ListOverrides lists a namespace's overrides by pattern.
 	ListOverrides(context.Context, *connect.Request[v1.ListOverridesRequest]) (*connect.Response[v1.ListOverridesResponse], error)
+	// ResetKey forgets what was counted of an identifier, in every region: to let a
+	// customer back in before the window is over. Nodes have it within an import of settings.
+	ResetKey(context.Context, *connect.Request[v1.ResetKeyRequest]) (*connect.Response[v1.ResetKeyResponse], error)
+	// ListResets lists a namespace's resets that still matter, the newest first.
+	ListResets(context.Context, *connect.Request[v1.ListResetsRequest]) (*connect.Response[v1.ListResetsResponse], error)
 	// SetNamespace changes the settings of a namespace that are given, and keeps the others.
 	SetNamespace(context.Context, *connect.Request[v1.SetNamespaceRequest]) (*connect.Response[v1.SetNamespaceResponse], error)
 	// ListNamespaces lists a workspace's namespaces that have settings, by name.
@@ -95,6 +106,18 @@ func NewSettingsServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 			connect.WithSchema(settingsServiceMethods.ByName("ListOverrides")),
 			connect.WithClientOptions(opts...),
 		),
+		resetKey: connect.NewClient[v1.ResetKeyRequest, v1.ResetKeyResponse](
+			httpClient,
+			baseURL+SettingsServiceResetKeyProcedure,
+			connect.WithSchema(settingsServiceMethods.ByName("ResetKey")),
+			connect.WithClientOptions(opts...),
+		),
+		listResets: connect.NewClient[v1.ListResetsRequest, v1.ListResetsResponse](
+			httpClient,
+			baseURL+SettingsServiceListResetsProcedure,
+			connect.WithSchema(settingsServiceMethods.ByName("ListResets")),
+			connect.WithClientOptions(opts...),
+		),
 		setNamespace: connect.NewClient[v1.SetNamespaceRequest, v1.SetNamespaceResponse](
 			httpClient,
 			baseURL+SettingsServiceSetNamespaceProcedure,
@@ -115,6 +138,8 @@ type settingsServiceClient struct {
 	setOverride    *connect.Client[v1.SetOverrideRequest, v1.SetOverrideResponse]
 	deleteOverride *connect.Client[v1.DeleteOverrideRequest, v1.DeleteOverrideResponse]
 	listOverrides  *connect.Client[v1.ListOverridesRequest, v1.ListOverridesResponse]
+	resetKey       *connect.Client[v1.ResetKeyRequest, v1.ResetKeyResponse]
+	listResets     *connect.Client[v1.ListResetsRequest, v1.ListResetsResponse]
 	setNamespace   *connect.Client[v1.SetNamespaceRequest, v1.SetNamespaceResponse]
 	listNamespaces *connect.Client[v1.ListNamespacesRequest, v1.ListNamespacesResponse]
 }
@@ -132,6 +157,16 @@ func (c *settingsServiceClient) DeleteOverride(ctx context.Context, req *connect
 // ListOverrides calls weir.control.v1.SettingsService.ListOverrides.
 func (c *settingsServiceClient) ListOverrides(ctx context.Context, req *connect.Request[v1.ListOverridesRequest]) (*connect.Response[v1.ListOverridesResponse], error) {
 	return c.listOverrides.CallUnary(ctx, req)
+}
+
+// ResetKey calls weir.control.v1.SettingsService.ResetKey.
+func (c *settingsServiceClient) ResetKey(ctx context.Context, req *connect.Request[v1.ResetKeyRequest]) (*connect.Response[v1.ResetKeyResponse], error) {
+	return c.resetKey.CallUnary(ctx, req)
+}
+
+// ListResets calls weir.control.v1.SettingsService.ListResets.
+func (c *settingsServiceClient) ListResets(ctx context.Context, req *connect.Request[v1.ListResetsRequest]) (*connect.Response[v1.ListResetsResponse], error) {
+	return c.listResets.CallUnary(ctx, req)
 }
 
 // SetNamespace calls weir.control.v1.SettingsService.SetNamespace.
@@ -152,6 +187,11 @@ type SettingsServiceHandler interface {
 	DeleteOverride(context.Context, *connect.Request[v1.DeleteOverrideRequest]) (*connect.Response[v1.DeleteOverrideResponse], error)
 	// ListOverrides lists a namespace's overrides by pattern.
 	ListOverrides(context.Context, *connect.Request[v1.ListOverridesRequest]) (*connect.Response[v1.ListOverridesResponse], error)
+	// ResetKey forgets what was counted of an identifier, in every region: to let a
+	// customer back in before the window is over. Nodes have it within an import of settings.
+	ResetKey(context.Context, *connect.Request[v1.ResetKeyRequest]) (*connect.Response[v1.ResetKeyResponse], error)
+	// ListResets lists a namespace's resets that still matter, the newest first.
+	ListResets(context.Context, *connect.Request[v1.ListResetsRequest]) (*connect.Response[v1.ListResetsResponse], error)
 	// SetNamespace changes the settings of a namespace that are given, and keeps the others.
 	SetNamespace(context.Context, *connect.Request[v1.SetNamespaceRequest]) (*connect.Response[v1.SetNamespaceResponse], error)
 	// ListNamespaces lists a workspace's namespaces that have settings, by name.
@@ -183,6 +223,18 @@ func NewSettingsServiceHandler(svc SettingsServiceHandler, opts ...connect.Handl
 		connect.WithSchema(settingsServiceMethods.ByName("ListOverrides")),
 		connect.WithHandlerOptions(opts...),
 	)
+	settingsServiceResetKeyHandler := connect.NewUnaryHandler(
+		SettingsServiceResetKeyProcedure,
+		svc.ResetKey,
+		connect.WithSchema(settingsServiceMethods.ByName("ResetKey")),
+		connect.WithHandlerOptions(opts...),
+	)
+	settingsServiceListResetsHandler := connect.NewUnaryHandler(
+		SettingsServiceListResetsProcedure,
+		svc.ListResets,
+		connect.WithSchema(settingsServiceMethods.ByName("ListResets")),
+		connect.WithHandlerOptions(opts...),
+	)
 	settingsServiceSetNamespaceHandler := connect.NewUnaryHandler(
 		SettingsServiceSetNamespaceProcedure,
 		svc.SetNamespace,
@@ -203,6 +255,10 @@ func NewSettingsServiceHandler(svc SettingsServiceHandler, opts ...connect.Handl
 			settingsServiceDeleteOverrideHandler.ServeHTTP(w, r)
 		case SettingsServiceListOverridesProcedure:
 			settingsServiceListOverridesHandler.ServeHTTP(w, r)
+		case SettingsServiceResetKeyProcedure:
+			settingsServiceResetKeyHandler.ServeHTTP(w, r)
+		case SettingsServiceListResetsProcedure:
+			settingsServiceListResetsHandler.ServeHTTP(w, r)
 		case SettingsServiceSetNamespaceProcedure:
 			settingsServiceSetNamespaceHandler.ServeHTTP(w, r)
 		case SettingsServiceListNamespacesProcedure:
@@ -226,6 +282,14 @@ func (UnimplementedSettingsServiceHandler) DeleteOverride(context.Context, *conn
 
 func (UnimplementedSettingsServiceHandler) ListOverrides(context.Context, *connect.Request[v1.ListOverridesRequest]) (*connect.Response[v1.ListOverridesResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.SettingsService.ListOverrides is not implemented"))
+}
+
+func (UnimplementedSettingsServiceHandler) ResetKey(context.Context, *connect.Request[v1.ResetKeyRequest]) (*connect.Response[v1.ResetKeyResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.SettingsService.ResetKey is not implemented"))
+}
+
+func (UnimplementedSettingsServiceHandler) ListResets(context.Context, *connect.Request[v1.ListResetsRequest]) (*connect.Response[v1.ListResetsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.SettingsService.ListResets is not implemented"))
 }
 
 func (UnimplementedSettingsServiceHandler) SetNamespace(context.Context, *connect.Request[v1.SetNamespaceRequest]) (*connect.Response[v1.SetNamespaceResponse], error) {

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+// resetLook is how often the fleet is looked at until all of it has a reset.
+const resetLook = time.Second
+
+type resetSet struct {
+	space
+	Identifier    string        `arg:"" help:"The identifier; not a pattern."`
+	LongestWindow time.Duration `placeholder:"DURATION" help:"The longest window that it is limited by (1s to 8784h): how long the reset is remembered. Default: any."`
+	Watch         bool          `help:"Wait until every live node has it, at most as long as --timeout."`
+	by
+}
+
+// Run resets a key.
+func (r resetSet) Run(c *call) error {
+	actor, err := c.actor(r.Actor)
+	if err != nil {
+		return err
+	}
+	answer, err := c.settings.ResetKey(c.ctx, connect.NewRequest(&controlv1.ResetKeyRequest{
+		Actor: actor, Reason: r.Reason, Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier,
+		LongestWindowMs: r.LongestWindow.Milliseconds(),
+	}))
+	if err != nil {
+		return err
+	}
+	err = c.print(answer.Msg, func(w io.Writer) {
+		_, _ = fmt.Fprintf(w, "reset, generation %d; nodes have it within an import of settings\n", answer.Msg.GetReset_().GetGeneration())
+	})
+	if err != nil || !r.Watch {
+		return err
+	}
+	return c.watchReset(answer.Msg.GetReset_())
+}
+
+// watchReset tells how many nodes have a reset, until all that live do. A node tells in its
+// heartbeats; one of a build that knows no resets never will.
+func (c *call) watchReset(reset *controlv1.Reset) error {
+	said, missing := "", []string(nil)
+	for {
+		fleet, err := c.api.Fleet(c.ctx, connect.NewRequest(&controlv1.FleetRequest{}))
+		if c.ctx.Err() != nil {
+			return notHeardOf(missing)
+		}
+		if err != nil {
+			return err
+		}
+		have := 0
+		have, missing = resetProgress(fleet.Msg.GetNodes(), reset.GetSetAtMs())
+		if text := fmt.Sprintf("%d of %s that live have it", have, plural(int64(have+len(missing)), "node")); text != said && !c.json {
+			_, _ = fmt.Fprintln(c.stdout, text)
+			said = text
+		}
+		if len(missing) == 0 {
+			return nil
+		}
+		select {
+		case <-c.ctx.Done():
+			return notHeardOf(missing)
+		case <-time.After(resetLook):
+		}
+	}
+}
+
+func notHeardOf(missing []string) error {
+	return &told{errors.New("the reset is set, and not heard of yet from " + strings.Join(missing, ", ")), exitFailure,
+		"They have it with their next import of settings: see weirctl fleet."}
+}
+
+// resetProgress is how many live nodes have what was set then, and which have not.
+func resetProgress(nodes []*controlv1.Node, setAtMs int64) (have int, missing []string) {
+	for _, n := range nodes {
+		switch {
+		case !n.GetLive():
+		case n.GetHealth().GetResetAtMs() >= setAtMs:
+			have++
+		default:
+			missing = append(missing, n.GetNodeId())
+		}
+	}
+	return have, missing
+}
+
+type resetList struct{ space }
+
+// Run lists a namespace's resets.
+func (r resetList) Run(c *call) error {
+	answer, err := c.settings.ListResets(c.ctx, connect.NewRequest(&controlv1.ListResetsRequest{Workspace: r.Workspace, Namespace: r.Namespace}))
+	if err != nil {
+		return err
+	}
+	return c.print(answer.Msg, func(w io.Writer) {
+		t := newTable(w)
+		t.row("IDENTIFIER", "GENERATION", "SET", "FORGOTTEN")
+		for _, r := range answer.Msg.GetResets() {
+			t.row(r.GetIdentifier(), digits(r.GetGeneration()), moment(r.GetSetAtMs()), moment(r.GetExpiresAtMs()))
+		}
+		t.flush()
+	})
+}

@@ -1,0 +1,101 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+const (
+	// ResetsPageMax is the most resets that one listing holds.
+	ResetsPageMax = 1000
+	// ResetsMax is how many resets there may be at a time: every node reads all of them
+	// with each import of settings.
+	ResetsMax = 100_000
+
+	resetGrace = 24 * time.Hour // that a row outlives its expiry, for clocks that are behind
+	resetsRun  = 1000           // rows one run of the cleanup deletes
+)
+
+// Reset forgets what was counted of an identifier before it was made, in all regions.
+type Reset struct {
+	Workspace  string    `json:"workspace"`
+	Namespace  string    `json:"namespace"`
+	Identifier string    `json:"identifier"`
+	Generation int64     `json:"generation"` // how many there were so far; only rises
+	SetAt      time.Time `json:"set_at"`     // by the clock of the database
+	ExpiresAt  time.Time `json:"expires_at"` // when nothing from before it can matter any more
+}
+
+// next is the reset after r, made at now, of limits whose windows are at most longest.
+func (r Reset) next(now time.Time, longest time.Duration) (Reset, error) {
+	if r.Generation >= int64(window.GenerationMax) {
+		return r, fmt.Errorf("%w: %q was reset %d times since %s, which is as often as can be", ErrConflict, r.Identifier, r.Generation, r.SetAt.UTC().Format(time.DateOnly))
+	}
+	r.Generation++
+	if now.After(r.SetAt) { // else the clock of the database has gone back
+		r.SetAt = now
+	}
+	if at := r.SetAt.Add(2 * longest); at.After(r.ExpiresAt) {
+		r.ExpiresAt = at
+	}
+	return r, nil
+}
+
+// ResetStore keeps resets. A change and its audit row are one, and so are its reads: live is
+// how many resets there are, before is nil where there is none of the identifier.
+type ResetStore interface {
+	ChangeReset(ctx context.Context, workspace, namespace, identifier string, change func(before *Reset, live int64, now time.Time) (Reset, AuditEntry, error)) error
+	Resets(ctx context.Context, workspace, namespace string, rows int) ([]Reset, error)
+}
+
+// ResetKey has all nodes forget, within one import of settings, what was counted of an
+// identifier. longest is the longest window that it is limited by, 0 for any: so long the
+// reset is remembered, and a smaller one than the truth lets old counts come back.
+func (s *Settings) ResetKey(ctx context.Context, workspace, namespace, identifier string, longest time.Duration, by By) (reset Reset, err error) {
+	if longest == 0 {
+		longest = window.DurationMax
+	}
+	if err := errors.Join(by.Validate(), validateReset(workspace, namespace, identifier, longest)); err != nil {
+		return reset, err
+	}
+	err = s.store.ChangeReset(ctx, workspace, namespace, identifier, func(before *Reset, live int64, now time.Time) (Reset, AuditEntry, error) {
+		reset = Reset{Workspace: workspace, Namespace: namespace, Identifier: identifier}
+		if before != nil {
+			reset = *before
+		} else if live >= ResetsMax {
+			return reset, AuditEntry{}, fmt.Errorf("%w: there are %d resets, and %d is the most; name the longest window so that they expire sooner", ErrConflict, live, ResetsMax)
+		}
+		if reset, err = reset.next(now, longest); err != nil {
+			return reset, AuditEntry{}, err
+		}
+		e, err := settingEntry(by, "key.reset", fmt.Sprintf("key %s/%s/%s", workspace, namespace, identifier), before, &reset)
+		return reset, e, err
+	})
+	return reset, err
+}
+
+func validateReset(workspace, namespace, identifier string, longest time.Duration) error {
+	if err := validateSpace(workspace, namespace); err != nil {
+		return err
+	}
+	if err := validateText("identifier", identifier, window.IdentifierBytesMax); err != nil {
+		return err
+	}
+	if strings.Contains(identifier, "*") {
+		return fmt.Errorf("%w: identifier is %q (one identifier, not a pattern)", ErrInvalid, identifier)
+	}
+	return validateSpan("longest window", longest, window.DurationMin, window.DurationMax)
+}
+
+// Resets are those of a namespace that still matter, the newest first, at most ResetsPageMax.
+func (s *Settings) Resets(ctx context.Context, workspace, namespace string) ([]Reset, error) {
+	if err := validateSpace(workspace, namespace); err != nil {
+		return nil, err
+	}
+	return s.store.Resets(ctx, workspace, namespace, ResetsPageMax)
+}

@@ -1,0 +1,74 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
+)
+
+// ChangeReset reads the reset of an identifier, and writes what change makes of it and its
+// audit row, as one.
+func (s *Store) ChangeReset(ctx context.Context, workspace, namespace, identifier string,
+	change func(before *controlplane.Reset, live int64, now time.Time) (controlplane.Reset, controlplane.AuditEntry, error),
+) error {
+	return s.inTransaction(ctx, func(q *queries) error {
+		rows, err := q.ResetGet(ctx, controlplanedb.ResetGetParams{WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Identifier: []byte(identifier)})
+		if err != nil {
+			return fmt.Errorf("read the reset: %w", err)
+		}
+		var before *controlplane.Reset
+		for _, r := range rows {
+			before = new(resetOf([]byte(workspace), []byte(namespace), []byte(identifier), r.Generation, r.SetAt, r.ExpiresAt))
+		}
+		live, err := q.ResetsCount(ctx)
+		if err != nil {
+			return fmt.Errorf("count the resets: %w", err)
+		}
+		nowMs, err := q.DatabaseNow(ctx) // now that the row is locked: so of two resets the later one is later
+		if err != nil {
+			return fmt.Errorf("read the clock of the database: %w", err)
+		}
+		after, e, err := change(before, live, time.UnixMilli(nowMs))
+		if err != nil {
+			return err
+		}
+		err = q.ResetUpsert(ctx, controlplanedb.ResetUpsertParams{
+			WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Identifier: []byte(identifier),
+			Generation: uint16(after.Generation), SetAt: unixMs(after.SetAt), ExpiresAt: unixMs(after.ExpiresAt),
+		})
+		if err != nil {
+			return fmt.Errorf("write the reset: %w", err)
+		}
+		return insertAudit(ctx, q, e)
+	})
+}
+
+// Resets are at most rows of a namespace, the newest first.
+func (s *Store) Resets(ctx context.Context, workspace, namespace string, rows int) ([]controlplane.Reset, error) {
+	found, err := s.queries.ResetList(ctx, controlplanedb.ResetListParams{WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Limit: int32(rows)})
+	if err != nil {
+		return nil, fmt.Errorf("list resets: %w", explain(err))
+	}
+	var resets []controlplane.Reset
+	for _, r := range found {
+		resets = append(resets, resetOf(r.WorkspaceID, r.Namespace, r.Identifier, r.Generation, r.SetAt, r.ExpiresAt))
+	}
+	return resets, nil
+}
+
+func resetOf(workspace, namespace, identifier []byte, generation uint16, setAt, expiresAt uint64) controlplane.Reset {
+	return controlplane.Reset{
+		Workspace: string(workspace), Namespace: string(namespace), Identifier: string(identifier),
+		Generation: int64(generation), SetAt: time.UnixMilli(int64(setAt)), ExpiresAt: time.UnixMilli(int64(expiresAt)),
+	}
+}
+
+// DeleteExpiredResets deletes at most rows resets with expires_at < cutoff, oldest first.
+func (s *Store) DeleteExpiredResets(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
+	return s.deleting(ctx, func(q *queries) (int64, error) {
+		return q.ResetsDeleteExpired(ctx, controlplanedb.ResetsDeleteExpiredParams{CutoffMs: unixMs(cutoff), Limit: int32(rows)})
+	})
+}

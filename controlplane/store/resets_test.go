@@ -1,0 +1,76 @@
+package store
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// "A generation number on the key, replicated like an override": it rises with each reset,
+// at a moment of the database's clock, with before and after in the audit log.
+func TestResets(t *testing.T) {
+	s, db := migrated(t)
+	settings := controlplane.NewSettings(s)
+	before, err := s.Now(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last controlplane.Reset
+	for n := int64(1); n <= 3; n++ {
+		r, err := settings.ResetKey(t.Context(), "acme", "api", "user_1", time.Hour, operator)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Generation != n || r.SetAt.Before(before) || r.SetAt.Before(last.SetAt) || r.ExpiresAt != r.SetAt.Add(2*time.Hour) {
+			t.Errorf("reset %d: %+v after %+v", n, r, last)
+		}
+		last = r
+	}
+	rows, err := dataplanedb.New(db).Resets(t.Context(), 10)
+	if err != nil || len(rows) != 1 || rows[0].Generation != 3 || int64(rows[0].SetAt) != last.SetAt.UnixMilli() || int64(rows[0].ExpiresAt) != last.ExpiresAt.UnixMilli() {
+		t.Errorf("nodes see %+v, %v", rows, err)
+	}
+	if list, err := settings.Resets(t.Context(), "acme", "api"); err != nil || len(list) != 1 || list[0] != last {
+		t.Errorf("listed: %+v, %v; want %+v", list, err, last)
+	}
+	wantAudit(t, s, [][3]string{
+		{"key.reset", "", `"generation":1`}, {"key.reset", `"generation":1`, `"generation":2`}, {"key.reset", `"generation":2`, `"generation":3`},
+	})
+
+	// It is never remembered for less than it was.
+	short, err := settings.ResetKey(t.Context(), "acme", "api", "user_1", time.Second, operator)
+	if err != nil || short.ExpiresAt != last.ExpiresAt {
+		t.Errorf("after a shorter window: %+v, %v", short, err)
+	}
+	if r, err := settings.ResetKey(t.Context(), "acme", "api", "any", 0, operator); err != nil || r.ExpiresAt.Sub(r.SetAt) != 2*window.DurationMax {
+		t.Errorf("of any window: %+v, %v", r, err)
+	}
+	if _, err := db.ExecContext(t.Context(), "UPDATE ratelimit_resets SET generation = 32767"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := settings.ResetKey(t.Context(), "acme", "api", "any", 0, operator); !errors.Is(err, controlplane.ErrConflict) {
+		t.Errorf("the 32768th: %v", err)
+	}
+	for _, identifier := range []string{"", "user_*"} {
+		if _, err := settings.ResetKey(t.Context(), "acme", "api", identifier, 0, operator); !errors.Is(err, controlplane.ErrInvalid) {
+			t.Errorf("of %q: %v", identifier, err)
+		}
+	}
+	if _, err := settings.ResetKey(t.Context(), "acme", "api", "any", time.Millisecond, operator); !errors.Is(err, controlplane.ErrInvalid) {
+		t.Errorf("a window of 1 ms: %v", err)
+	}
+
+	// The cleanup takes those that have expired.
+	for at, want := range map[time.Time]int64{short.ExpiresAt: 0, short.ExpiresAt.Add(time.Millisecond): 1} {
+		if n, err := s.DeleteExpiredResets(t.Context(), at, 10); want == 0 && n != 0 || err != nil {
+			t.Errorf("%d went before %v, %v", n, at, err)
+		}
+	}
+	if got := count(t, db, "SELECT COUNT(*) FROM ratelimit_resets"); got != 1 {
+		t.Errorf("%d are left, want the one that has not expired", got)
+	}
+}

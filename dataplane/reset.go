@@ -1,0 +1,150 @@
+package dataplane
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// A reset forgets what was counted of an identifier ("let this customer back in"). It is
+// a row of the settings: who and when, and a number, its generation. A node that reads it
+// decides about the identifier's keys by new entries, which begin empty. Nothing is
+// deleted anywhere; what was counted before is under names that nobody asks for:
+//
+//	cell of the key            before       after reset g, made in cell 7
+//	…, 6, 7                    key:7        key:7 of generation g
+//	8, 9, …                    key:8        key:8
+//
+// So a node that does not know of the reset yet, or never will, as its build is older,
+// goes on adding to cells 6 and 7 of generation 0, which no other reads, and meets all
+// others again in cell 8. That one holds nothing from before the reset.
+//
+// An entry of before stays until its window ends: it sends what it still has to the
+// origin, which is what others need of cell 8, and tells other regions nothing. A
+// Reservation made before the reset is settled there.
+//
+// While cells have a generation regions tell each other of them by rows and not by
+// bulletins, whose form older builds must understand.
+
+// ResetsMax is how many resets a node heeds; more are left out.
+const ResetsMax = 100_000
+
+const keep = -1 // as override.limit: that of the request
+
+type resetName struct{ workspace, namespace, identifier string }
+
+// resets are those that a node knows of.
+type resets struct {
+	known map[resetName]knownReset
+	taken int64 // resets taken in so far: it has changed when there is a new one
+	atMs  int64 // of the newest
+}
+
+type knownReset struct {
+	window.Reset
+	expiresAtMs int64
+}
+
+// setResets applies resets to settings that are otherwise complete. Generations only rise:
+// a row that is older than what is known, or missing, changes nothing until the known one
+// expires. So rows may be read twice, late, or from a store that was restored.
+func (s *settings) setResets(rows []ResetRow, last *settings, nowMs int64) error {
+	s.resets.taken = last.resets.taken
+	s.resets.known = make(map[resetName]knownReset, len(rows))
+	for name, r := range last.resets.known {
+		if r.expiresAtMs > nowMs {
+			s.resets.known[name] = r
+		}
+	}
+	var problems []error
+	for i := range rows {
+		if err := s.resets.take(&rows[i], nowMs); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	for name, r := range s.resets.known {
+		s.resets.atMs = max(s.resets.atMs, r.AtMs)
+		s.space(name.workspace, name.namespace).reset(name.identifier, r.Reset)
+	}
+	return joinFirst(problems, 5)
+}
+
+func (s *resets) take(row *ResetRow, nowMs int64) error {
+	if err := row.validate(); err != nil {
+		return fmt.Errorf("reset of %q in %q/%q: %w", row.Identifier, row.Workspace, row.Namespace, err)
+	}
+	name := resetName{row.Workspace, row.Namespace, row.Identifier}
+	was, ok := s.known[name]
+	switch {
+	case row.ExpiresAtMs <= nowMs, int64(was.Generation) >= row.Generation:
+		return nil
+	case !ok && len(s.known) >= ResetsMax:
+		return fmt.Errorf("%w: there are more than %d resets", ErrInvalid, ResetsMax)
+	}
+	s.known[name] = knownReset{window.Reset{Generation: window.Generation(row.Generation), AtMs: row.AtMs}, row.ExpiresAtMs}
+	s.taken++
+	return nil
+}
+
+func (row *ResetRow) validate() error {
+	probe := window.Key{Workspace: row.Workspace, Namespace: row.Namespace, Identifier: row.Identifier, Duration: time.Second}
+	switch {
+	case row.Generation < 1 || row.Generation > int64(window.GenerationMax):
+		return fmt.Errorf("%w: generation is %d (1 to %d)", ErrInvalid, row.Generation, window.GenerationMax)
+	case row.AtMs < 0:
+		return fmt.Errorf("%w: it was made at %d ms", ErrInvalid, row.AtMs)
+	}
+	return probe.Validate()
+}
+
+// reset gives an identifier a rule of its own: whatever stands for it otherwise, and
+// the reset.
+func (sp *space) reset(identifier string, r window.Reset) {
+	o := sp.exact[identifier]
+	switch {
+	case o != nil:
+	case sp.match(identifier) != nil:
+		o = new(*sp.match(identifier))
+	default:
+		o = &override{rule: sp.rule, limit: keep}
+	}
+	o.rule.reset = &r
+	sp.exact[strings.Clone(identifier)] = o
+}
+
+// resetOf is the reset that is in force for a key; nil for none.
+func (s *settings) resetOf(k *window.Key) *window.Reset {
+	if len(s.resets.known) == 0 {
+		return nil
+	}
+	if o := s.spaces[spaceName{k.Workspace, k.Namespace}]; o != nil && o.exact[k.Identifier] != nil {
+		return o.exact[k.Identifier].reset
+	}
+	return nil
+}
+
+// inForce finds the reset of a cell's key, by the name that others know the cell by. ok
+// is false when it counts no more, or not yet: its generation is not the one that
+// this node goes by.
+func (s *settings) inForce(c *window.Cell) (reset *window.Reset, ok bool) {
+	if reset = s.resetOf(&c.Key); reset == nil {
+		return nil, c.Generation == 0
+	}
+	return reset, c.Generation == reset.GenerationOf(c.Sequence, c.DurationMs())
+}
+
+// superseded is true of an entry from before its key was reset, or from before a reset of
+// it expired: another one speaks for the key.
+func (s *settings) superseded(n *names) bool {
+	f := n.family.Value()
+	if len(s.resets.known) == 0 {
+		return f.reset.Generation != 0
+	}
+	reset := s.resetOf(&window.Key{Workspace: f.workspace, Namespace: f.namespace, Identifier: n.identifier()})
+	if reset == nil {
+		return f.reset.Generation != 0
+	}
+	return reset.Generation != f.reset.Generation
+}

@@ -1,0 +1,236 @@
+package dataplane_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/tuning"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// reset is a row for ask's keys, made now.
+func (w *world) reset(identifier string, generation int64) dataplane.ResetRow {
+	nowMs := w.clock.Now().UnixMilli()
+	return dataplane.ResetRow{Workspace: "acme", Namespace: "api", Identifier: identifier, Generation: generation,
+		AtMs: nowMs, ExpiresAtMs: nowMs + 2*window.DurationMax.Milliseconds()}
+}
+
+func (n *node) loadSettings() {
+	n.w.t.Helper()
+	if err := n.LoadSettings(context.Background()); err != nil {
+		n.w.t.Fatal(err)
+	}
+}
+
+// everyone sends, publishes and imports all there is.
+func everyone(nodes ...*node) {
+	for range 2 {
+		for _, n := range nodes {
+			n.replay()
+			n.flush()
+		}
+		for _, n := range nodes {
+			n.ForgetImport() // so that it reads everything
+			n.imports()
+		}
+	}
+}
+
+// "Cells of older generations stop counting everywhere": within an import of settings the
+// key passes in every region, and neither the origin, nor a full import, nor a node that
+// still counts by the generation before brings anything back.
+func TestAResetLetsPassInAllRegions(t *testing.T) {
+	w := newWorld(t)
+	w.tune(func(set *tuning.Tuning) { set.Floor, set.DigestInterval = 0, 0 })
+	eu, slow, us := w.node("eu", "a"), w.node("eu", "slow"), w.node("us", "b")
+	for _, n := range []*node{eu, us} {
+		wantAllowed(t, "before", n.take("k", 5, 10), true, 5)
+		n.take("other", 5, 10)
+	}
+	everyone(eu, us)
+	wantAllowed(t, "all is spent", us.take("k", 1, 10), false, 0)
+
+	w.clock.advance(time.Second)
+	w.counts.SetResets(w.reset("k", 1))
+	wantAllowed(t, "not read yet", eu.take("k", 1, 10), false, 0)
+	eu.loadSettings()
+	us.loadSettings()
+	slow.take("k", 0, 10)
+	everyone(eu, slow, us)
+	wantAllowed(t, "eu", eu.take("k", 4, 10), true, 6)
+	everyone(eu, slow, us)
+	wantAllowed(t, "us knows of 4", us.take("k", 6, 10), true, 0)
+	everyone(eu, slow, us)
+	wantAllowed(t, "and eu of 6", eu.take("k", 1, 10), false, 0)
+	wantAllowed(t, "another key is not touched", eu.take("other", 1, 10), false, 0)
+	wantAllowed(t, "who does not know goes by the old counts", slow.take("k", 1, 10), false, 0)
+
+	// In the next window nothing tells the key from any other, and what is left of the
+	// one before is what was counted since the reset.
+	w.clock.set(90 * time.Second)
+	wantAllowed(t, "half of 10 is left", us.take("k", 5, 10), true, 0)
+	everyone(eu, us)
+	if got := w.published("us", w.cell("k")); got != 5 {
+		t.Errorf("the next cell has the name that it always had, and holds %d, want 5", got)
+	}
+	slow.loadSettings()
+	w.clock.set(3*time.Minute - time.Millisecond)
+	slow.take("k", 0, 10)
+	w.clock.set(3 * time.Minute)
+	wantAllowed(t, "and two windows later all have the same", slow.take("k", 10, 10), true, 0)
+	slow.replay()
+	wantAllowed(t, "as eu hears from its origin", eu.take("k", 1, 10), false, 0)
+}
+
+// Generation 0 keeps the names it has; only the cell of the reset has others.
+func TestAResetRenamesOnlyItsCell(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a")
+	w.counts.SetResets(w.reset("k", 3))
+	n.loadSettings()
+	n.take("k", 2, 10)
+	n.replay()
+	since := w.cell("k")
+	since.Generation = 3
+	w.clock.advance(time.Minute)
+	n.take("k", 1, 10)
+	n.replay()
+	for c, want := range map[window.Cell]int64{since: 2, w.cell("k"): 1} {
+		if got := w.origin("eu").Totals()[c]; got != want {
+			t.Errorf("%v: %d, want %d", c, got, want)
+		}
+	}
+}
+
+// "Generations only rise": rows may be read twice, out of order, or not at all.
+func TestResetsOnlyRise(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a")
+	first := w.reset("k", 1)
+	w.clock.advance(time.Second)
+	second := w.reset("k", 2)
+	load := func(rows ...dataplane.ResetRow) {
+		w.counts.SetResets(rows...)
+		n.loadSettings()
+	}
+	n.take("k", 10, 10)
+	load(second)
+	wantAllowed(t, "the second", n.take("k", 7, 10), true, 3)
+	for what, rows := range map[string][]dataplane.ResetRow{"again": {second}, "an older one": {first}, "none": nil, "both": {second, first}} {
+		load(rows...)
+		wantAllowed(t, what, n.take("k", 0, 10), true, 3)
+	}
+	expired := second
+	expired.Identifier, expired.ExpiresAtMs = "old", w.clock.Now().UnixMilli()
+	n.take("old", 10, 10)
+	load(expired)
+	wantAllowed(t, "one that has expired", n.take("old", 1, 10), false, 0)
+	for _, bad := range []dataplane.ResetRow{{}, {Workspace: "acme", Namespace: "api", Identifier: "k", Generation: 1 << 15}, {Workspace: "acme", Namespace: "api", Identifier: "k", Generation: 1, AtMs: -1}} {
+		w.counts.SetResets(bad, second)
+		if err := n.LoadSettings(t.Context()); err == nil {
+			t.Errorf("%+v is taken", bad)
+		}
+		wantAllowed(t, "beside a row that makes no sense", n.take("k", 0, 10), true, 3)
+	}
+}
+
+// Handles and batches see a reset with the settings; a reservation made before one is
+// settled against the count that it was made in.
+func TestResetOfWhatIsHeld(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a")
+	w.counts.SetOverrides(dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k*", Limit: 10})
+	n.loadSettings()
+	key, err := n.Key("acme", "api", "k", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held, d := n.Reserve(t.Context(), ask("k", 8, 99))
+	wantAllowed(t, "reserved", d, true, 2)
+	w.counts.SetResets(w.reset("k", 1))
+	n.loadSettings()
+	wantAllowed(t, "by the handle", key.Allow(t.Context(), 99, 3), true, 7)
+	b := n.AllowMany(t.Context(), []dataplane.Request{ask("k", 2, 99), ask("k", 2, 99)})
+	wantAllowed(t, "the batch", b.Decisions[1], b.Allowed, 3)
+	if change, err := held.Settle(2); err != nil || change > 0 {
+		t.Errorf("settled: %d, %v", change, err)
+	}
+	wantAllowed(t, "which is nothing to the key now", n.take("k", 0, 99), true, 3)
+	if got, err := n.Refund(ask("k", 99, 99)); err != nil || got != 7 {
+		t.Errorf("refunded %d, %v; want the 7 since the reset", got, err)
+	}
+	if d = n.take("k", 0, 99); d.Override != "k*" || d.Remaining != 10 {
+		t.Errorf("the override of the pattern: %+v", d)
+	}
+}
+
+// A reset ends the strict deadline with the denials that made it, and means the same in
+// the estimate mode.
+func TestResetInTheEstimateMode(t *testing.T) {
+	for _, knobs := range []string{"", posthog} {
+		w := newWorld(t)
+		w.estimates(knobs)
+		n := w.node("eu", "a")
+		n.known("k", 20, 10)
+		wantAllowed(t, "limited", n.take("k", 1, 10), false, 0)
+		w.counts.SetResets(w.reset("k", 1))
+		n.loadSettings()
+		if d := n.take("k", 1, 10); !d.Allowed || d.Current != 1 {
+			t.Errorf("%q: after the reset: %+v", knobs, d)
+		}
+	}
+}
+
+// Any history with resets agrees with a map from cell to cost: a reset takes out of it
+// the cell that it was made in and those before.
+func TestResetsAgreeWithAMap(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w := newWorld(t)
+		w.tune(func(set *tuning.Tuning) { set.Floor, set.DigestInterval = 0, 0 })
+		n := w.node("eu", "a")
+		counted := map[int64]int64{}
+		var newest dataplane.ResetRow
+		rt.Repeat(map[string]func(*rapid.T){
+			"take": func(rt *rapid.T) {
+				cost := rapid.Int64Range(0, 12).Draw(rt, "cost")
+				nowMs := w.clock.Now().UnixMilli()
+				seq := window.Sequence(nowMs, 60_000)
+				uncovered := window.Uncovered(nowMs, 60_000)
+				want := window.Fits(counted[seq], counted[seq-1], cost, 20, uncovered, 60_000)
+				if want {
+					counted[seq] += cost
+				}
+				d := n.take("k", cost, 20)
+				if left := window.Remaining(counted[seq], counted[seq-1], 20, uncovered, 60_000); d.Allowed != want || d.Remaining != left {
+					rt.Fatalf("cost %d: %+v; the map says %v, %d left", cost, d, want, left)
+				}
+			},
+			"pass": func(rt *rapid.T) {
+				w.clock.advance(time.Duration(rapid.IntRange(1, 70_000).Draw(rt, "ms")) * time.Millisecond)
+			},
+			"spread": func(*rapid.T) { everyone(n) },
+			"reset": func(rt *rapid.T) {
+				n.replay() // what is unsent in a later cell than the reset's is known a tick later
+				row := w.reset("k", newest.Generation+1)
+				row.AtMs = max(newest.AtMs, row.AtMs-rapid.Int64Range(0, 30_000).Draw(rt, "ms ago"))
+				newest = row
+				w.counts.SetResets(newest)
+				n.loadSettings()
+				n.take("k", 0, 20) // hears from the origin what it has of a later cell, before a row tells half of it
+				for seq := range counted {
+					if seq <= window.Sequence(newest.AtMs, 60_000) {
+						delete(counted, seq)
+					}
+				}
+			},
+			"lose the row": func(*rapid.T) {
+				w.counts.SetResets()
+				n.loadSettings()
+			},
+		})
+	})
+}

@@ -1,0 +1,25 @@
+-- Resets of keys.
+
+-- name: ResetGet :many
+-- None or one. Whoever reads it to change it comes one after the other.
+SELECT generation, set_at, expires_at FROM ratelimit_resets
+WHERE workspace_id = ? AND namespace = ? AND identifier = ? FOR UPDATE;
+
+-- name: ResetUpsert :exec
+-- The generation only rises.
+INSERT INTO ratelimit_resets (workspace_id, namespace, identifier, generation, set_at, expires_at)
+VALUES (?, ?, ?, ?, ?, ?)
+ON DUPLICATE KEY UPDATE
+  set_at = IF(VALUES(generation) > generation, VALUES(set_at), set_at),
+  expires_at = GREATEST(expires_at, VALUES(expires_at)),
+  generation = GREATEST(generation, VALUES(generation));
+
+-- name: ResetList :many
+SELECT workspace_id, namespace, identifier, generation, set_at, expires_at
+FROM ratelimit_resets WHERE workspace_id = ? AND namespace = ? ORDER BY set_at DESC LIMIT ?;
+
+-- name: ResetsCount :one
+SELECT CAST(COUNT(*) AS SIGNED) AS resets FROM ratelimit_resets;
+
+-- name: ResetsDeleteExpired :execrows
+DELETE FROM ratelimit_resets WHERE expires_at < sqlc.arg(cutoff_ms) ORDER BY expires_at LIMIT ?;
