@@ -37,6 +37,9 @@ type config struct {
 	RestateAdmin       string `name:"restate-admin" default:"http://127.0.0.1:9070" help:"URL of Restate's admin API."`
 	RestateIdentityKey string `name:"restate-identity-key" placeholder:"publickeyv1_…" help:"Public key that Restate's requests must be signed with. Required where handlers-listen is not loopback."`
 
+	RedisURL          map[string]string `name:"redis-url" placeholder:"REGION=URL;…" help:"The regions' Redis, for weirctl doctor alone: redis://host:port, without a password."`
+	RedisPasswordFile string            `name:"redis-password-file" placeholder:"FILE" help:"File that holds the password for those."`
+
 	MySQLDSNFile string `name:"mysql-dsn-file" placeholder:"FILE" help:"File that holds the MySQL DSN, user:password@tcp(host:port)/database. The environment's WEIR_MYSQL_DSN comes before it."`
 	Migrate      bool   `default:"true" negatable:"" help:"Create and upgrade the tables at the start."`
 
@@ -79,6 +82,9 @@ func (c *config) validate() error {
 		validSpan("node-live-within", c.NodeLiveWithin, time.Second, 24*time.Hour),
 		validSpan("drain-timeout", c.DrainTimeout, 0, 10*time.Minute),
 		c.cleanup().Validate(),
+	}
+	for region, url := range c.RedisURL {
+		bad = append(bad, validRedisURL(region, url))
 	}
 	if c.HandlersURL != "" {
 		bad = append(bad, validURL("handlers-url", c.HandlersURL))

@@ -106,6 +106,8 @@ handlers-url: ""
 restate-ingress: http://127.0.0.1:8080
 restate-admin: http://127.0.0.1:9070
 restate-identity-key: ""
+redis-url: {}
+redis-password-file: ""
 mysql-dsn-file: ""
 migrate: false
 cleanup-interval: 1m0s
@@ -114,6 +116,7 @@ cleanup-batch-rows: 2000
 cleanup-batches: 10
 cleanup-batch-slow: 500ms
 cleanup-run-time: 9s
+watch-interval: 30s
 node-live-within: 30s
 node-dead-after: 24h0m0s
 drain-timeout: 25s

@@ -102,7 +102,15 @@ func (s settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, 
 		}
 		return strings.Join(words, ","), nil
 	case settings: // what YAML makes of a mapping within one
-		return nil, fmt.Errorf("a mapping is not a value")
+		if !flag.IsMap() {
+			return nil, fmt.Errorf("a mapping is not a value")
+		}
+		words := make([]string, 0, len(value))
+		for k, v := range value {
+			words = append(words, fmt.Sprintf("%s=%v", k, v))
+		}
+		slices.Sort(words)
+		return strings.Join(words, ";"), nil
 	default:
 		return fmt.Sprint(value), nil
 	}

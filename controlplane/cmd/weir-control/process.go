@@ -114,12 +114,8 @@ func (p *process) build() error {
 		Settings:    controlplane.NewSettings(steps),
 		Tokens:      tokens, RequireTokens: p.config.APIAuth == "token",
 		Lag: cleanup.Lag, Fleet: fleet, Health: health.Health, Audit: steps,
-		Diagnose: func(ctx context.Context) []controlplane.Check {
-			return controlplane.Diagnose(ctx, map[string]controlplane.Examiner{
-				"nodes": controlplane.ExamineNodes(fleet, controlplane.DefaultWatchConfig()),
-			})
-		},
-		Metrics: registry, Log: p.log, AllowedHosts: p.config.APIAllowedHosts,
+		Diagnose: p.doctor(steps, client, fleet),
+		Metrics:  registry, Log: p.log, AllowedHosts: p.config.APIAllowedHosts,
 	}
 	if err := p.listen(); err != nil {
 		return err

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"context"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/restate/handlers"
+	"github.com/weirhq/weir/schema"
+)
+
+// doctor is what weirctl doctor is answered with. The examiners live with what they
+// examine; Redis, which the control plane does not use, is known to this program alone.
+func (p *process) doctor(steps *store.Store, client *handlers.Client, fleet func(context.Context) (controlplane.Fleet, error)) func(context.Context) []controlplane.Check {
+	restate := handlers.Examine{
+		Client: client, Admin: handlers.NewAdmin(p.restate, p.config.RestateAdmin),
+		URI: p.handlersURL, Fingerprint: p.endpoint.Fingerprint(), Signed: p.config.RestateIdentityKey != "",
+	}
+	examiners := map[string]controlplane.Examiner{
+		"mysql":   steps.Examine(store.SchemaCheck{Version: schema.Version, Latest: schema.Latest(), Migrates: p.config.Migrate}),
+		"nodes":   controlplane.ExamineNodes(fleet, controlplane.DefaultWatchConfig()),
+		"redis":   examineRedis(p.config.RedisURL, p.config.RedisPasswordFile),
+		"restate": restate.Checks,
+	}
+	return func(ctx context.Context) []controlplane.Check { return controlplane.Diagnose(ctx, examiners) }
+}

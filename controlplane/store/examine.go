@@ -1,0 +1,193 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// needed is what the control plane does with which table: the grants of
+// schema/README.md.
+var needed = map[string]string{
+	"ratelimit_window_counts":  "SELECT,DELETE",
+	"ratelimit_digests":        "SELECT,DELETE",
+	"ratelimit_nodes":          "SELECT,DELETE",
+	"ratelimit_tuning":         "SELECT,INSERT",
+	"ratelimit_namespaces":     "SELECT,INSERT,UPDATE,DELETE",
+	"ratelimit_overrides":      "SELECT,INSERT,UPDATE,DELETE",
+	"ratelimit_tokens":         "SELECT,INSERT,UPDATE",
+	"ratelimit_audit":          "SELECT,INSERT",
+	"ratelimit_blocklist":      "SELECT,INSERT,UPDATE,DELETE",
+	"ratelimit_retirements":    "SELECT,INSERT,UPDATE",
+	"ratelimit_schema_version": "SELECT",
+}
+
+// How far the database's clock may be from this machine's.
+const (
+	skewWarn = time.Second
+	skewFail = 10 * time.Second
+)
+
+// SchemaCheck is how the tables' version is known, and the one that this build has.
+type SchemaCheck struct {
+	Version func(context.Context, *sql.DB) (int64, error)
+	Latest  int64
+	// Migrates says that this process creates and upgrades the tables, with whatever
+	// rights in its database that takes.
+	Migrates bool
+}
+
+// Examine checks how MySQL is set up for the control plane. It changes nothing.
+func (s *Store) Examine(schema SchemaCheck) controlplane.Examiner {
+	return func(ctx context.Context) []controlplane.Check {
+		var version, user string
+		if err := s.db.QueryRowContext(ctx, `SELECT VERSION(), CURRENT_USER()`).Scan(&version, &user); err != nil {
+			return []controlplane.Check{fail("reachable", explain(err).Error(), "Start MySQL, let this machine reach it, or correct WEIR_MYSQL_DSN.")}
+		}
+		checks := []controlplane.Check{pass("reachable", "as "+user), versionCheck(version)}
+		for _, examine := range []func(context.Context) ([]controlplane.Check, error){
+			func(ctx context.Context) ([]controlplane.Check, error) { return s.examineSchema(ctx, schema) },
+			func(ctx context.Context) ([]controlplane.Check, error) { return s.examineGrants(ctx, schema.Migrates) },
+			s.examineVariables, s.examineClock,
+		} {
+			found, err := examine(ctx)
+			if err != nil {
+				found = []controlplane.Check{fail("answers", explain(err).Error(), "See what MySQL's own log says.")}
+			}
+			checks = append(checks, found...)
+		}
+		return checks
+	}
+}
+
+func pass(name, what string) controlplane.Check {
+	return controlplane.Check{Name: name, Result: controlplane.CheckOK, What: what}
+}
+
+func warn(name, what, do string) controlplane.Check {
+	return controlplane.Check{Name: name, Result: controlplane.CheckWarn, What: what, Do: do}
+}
+
+func fail(name, what, do string) controlplane.Check {
+	return controlplane.Check{Name: name, Result: controlplane.CheckFail, What: what, Do: do}
+}
+
+// versionCheck judges what VERSION() says: "8.0.36-log", "10.11.19-MariaDB-deb12".
+func versionCheck(text string) controlplane.Check {
+	product, least := "MySQL", [3]int{8, 0, 19}
+	if strings.Contains(text, "TiDB") { // its first numbers are those of a MySQL that it stands in for
+		return pass("version", fmt.Sprintf("%.80s", text))
+	}
+	if strings.Contains(strings.ToLower(text), "mariadb") {
+		product, least = "MariaDB", [3]int{10, 6, 0}
+	}
+	have, ok := readVersion(text)
+	if !ok {
+		return warn("version", fmt.Sprintf("%.80q is not a version that is known here", text), "Weir is made for MySQL 8.0.19 and MariaDB 10.6, and what is compatible with them.")
+	}
+	if slices.Compare(have[:], least[:]) < 0 {
+		return fail("version", fmt.Sprintf("%s %.80s", product, text), fmt.Sprintf("Upgrade to %s %d.%d.%d or newer.", product, least[0], least[1], least[2]))
+	}
+	return pass("version", fmt.Sprintf("%s %.80s", product, text))
+}
+
+// readVersion reads the three numbers that a version begins with.
+func readVersion(text string) (v [3]int, ok bool) {
+	number, _, _ := strings.Cut(text, "-")
+	parts := strings.Split(number, ".")
+	if len(parts) < 3 {
+		return v, false
+	}
+	for i := range v {
+		n, err := strconv.Atoi(parts[i])
+		if err != nil || n < 0 {
+			return v, false
+		}
+		v[i] = n
+	}
+	return v, true
+}
+
+func (s *Store) examineSchema(ctx context.Context, schema SchemaCheck) ([]controlplane.Check, error) {
+	version, err := schema.Version(ctx, s.db)
+	if err != nil {
+		return []controlplane.Check{fail("schema", err.Error(), "Grant SELECT on ratelimit_schema_version, see schema/README.md.")}, nil
+	}
+	what := fmt.Sprintf("version %d, this build has %d", version, schema.Latest)
+	switch {
+	case version < schema.Latest:
+		return []controlplane.Check{fail("schema", what, "Let weir-control migrate (do not set --no-migrate), or run the migrations as a user that may.")}, nil
+	case version > schema.Latest:
+		return []controlplane.Check{warn("schema", what, "A newer build has migrated: upgrade this weir-control.")}, nil
+	}
+	return []controlplane.Check{pass("schema", what)}, nil
+}
+
+func (s *Store) examineVariables(ctx context.Context) (checks []controlplane.Check, err error) {
+	rows, err := s.db.QueryContext(ctx, `SHOW SESSION VARIABLES WHERE Variable_name IN ('sql_mode', 'transaction_isolation', 'tx_isolation', 'read_only', 'time_zone')`)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var name, value string
+		if err := rows.Scan(&name, &value); err != nil {
+			return nil, err
+		}
+		checks = append(checks, variableCheck(name, value))
+	}
+	return checks, rows.Err()
+}
+
+// variableCheck judges one setting of the session's.
+func variableCheck(name, value string) controlplane.Check {
+	switch name {
+	case "sql_mode":
+		if !strings.Contains(value, "STRICT_TRANS_TABLES") && !strings.Contains(value, "STRICT_ALL_TABLES") {
+			return warn(name, fmt.Sprintf("%.200q is not strict: values that do not fit are cut without an error", value), "Add STRICT_TRANS_TABLES to the server's sql_mode.")
+		}
+	case "transaction_isolation", "tx_isolation":
+		if value != "REPEATABLE-READ" && value != "READ-COMMITTED" {
+			return warn("isolation", value+": nodes' writes wait for each other, or read what is not committed", "Set the server's transaction_isolation to REPEATABLE-READ or READ-COMMITTED.")
+		}
+		name = "isolation"
+	case "read_only":
+		if value != "OFF" && value != "0" {
+			return fail(name, "the server takes no writes", "Let WEIR_MYSQL_DSN name the primary.")
+		}
+	case "time_zone":
+		if value != "+00:00" {
+			return warn(name, value+" in a session that asked for +00:00", "See whether a proxy before MySQL drops session settings.")
+		}
+	}
+	return pass(name, value)
+}
+
+func (s *Store) examineClock(ctx context.Context) ([]controlplane.Check, error) {
+	before := time.Now()
+	now, err := s.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	took := time.Since(before)
+	return []controlplane.Check{clockCheck(now.Sub(before.Add(took/2)), took)}, nil
+}
+
+// clockCheck judges a difference that was measured with an uncertainty of half of took.
+func clockCheck(skew, took time.Duration) controlplane.Check {
+	what := fmt.Sprintf("%v from this machine's", skew.Round(time.Millisecond))
+	const do = "Let NTP run on both machines: rows expire by the database's clock, windows begin by the nodes'."
+	switch off := skew.Abs() - took/2; {
+	case off >= skewFail:
+		return fail("clock", what, do)
+	case off >= skewWarn:
+		return warn("clock", what, do)
+	}
+	return pass("clock", what)
+}

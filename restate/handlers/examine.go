@@ -1,0 +1,116 @@
+package handlers
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// Examine is what the doctor checks of Restate: whether it answers, knows our handlers
+// as they are, and is where others do not reach it.
+type Examine struct {
+	Client      *Client // of the ingress
+	Admin       *Admin
+	URI         func() string // of the handlers, as they are registered
+	Fingerprint string
+	Signed      bool // the handlers take only what Restate signed
+}
+
+// Checks implements controlplane.Examiner.
+func (e Examine) Checks(ctx context.Context) []controlplane.Check {
+	return []controlplane.Check{
+		e.ingress(ctx), e.registered(ctx),
+		exposure(ctx, "ingress's address", e.Client.url, "ingress.bind-port and bind-ip"),
+		exposure(ctx, "admin's address", e.Admin.url, "admin.bind-port and bind-ip"),
+		e.identity(),
+	}
+}
+
+func (e Examine) ingress(ctx context.Context) controlplane.Check {
+	const name = "ingress"
+	if _, err := e.Client.Status(ctx, CleanupJob); err != nil {
+		return controlplane.Check{Name: name, Result: controlplane.CheckFail, What: err.Error(), Do: "Start restate-server, or correct --restate-ingress."}
+	}
+	return controlplane.Check{Name: name, Result: controlplane.CheckOK, What: "answers for an object at " + e.Client.url}
+}
+
+func (e Examine) registered(ctx context.Context) controlplane.Check {
+	const name = "handlers"
+	var answer struct {
+		Deployments []struct {
+			URI      string            `json:"uri"`
+			Metadata map[string]string `json:"metadata"`
+		} `json:"deployments"`
+	}
+	if _, err := e.Admin.call(ctx, "to list deployments", http.MethodGet, "/deployments", nil, &answer); err != nil {
+		return controlplane.Check{Name: name, Result: controlplane.CheckFail, What: err.Error(), Do: "Start restate-server, or correct --restate-admin."}
+	}
+	for _, d := range answer.Deployments {
+		if !sameURL(d.URI, e.URI()) {
+			continue
+		}
+		if have := d.Metadata[fingerprintKey]; have != e.Fingerprint {
+			return controlplane.Check{
+				Name: name, Result: controlplane.CheckFail, What: fmt.Sprintf("Restate has those of another build at %s (%.40q, ours are %s)", d.URI, have, e.Fingerprint),
+				Do: "Stop the other weir-control at that address, then restart this one: it registers its own.",
+			}
+		}
+		return controlplane.Check{Name: name, Result: controlplane.CheckOK, What: "registered at " + d.URI + ", fingerprint " + e.Fingerprint}
+	}
+	return controlplane.Check{
+		Name: name, Result: controlplane.CheckFail, What: "Restate does not know " + e.URI(),
+		Do: "weir-control registers within seconds; if this stays, its log says why. See --handlers-url.",
+	}
+}
+
+// sameURL compares as Restate does, which adds a slash to what has no path.
+func sameURL(a, b string) bool {
+	ua, errA := url.Parse(a)
+	ub, errB := url.Parse(b)
+	if errA != nil || errB != nil {
+		return a == b
+	}
+	return *ua.JoinPath("/") == *ub.JoinPath("/")
+}
+
+func (e Examine) identity() controlplane.Check {
+	if e.Signed {
+		return controlplane.Check{Name: "request identity", Result: controlplane.CheckOK, What: "only requests that Restate signed are taken"}
+	}
+	return controlplane.Check{
+		Name: "request identity", Result: controlplane.CheckWarn, What: "whoever reaches the handlers' port may run them",
+		Do: "Make a key with weir-control identity-key, and set restate-identity-key here and request-identity-private-key-pem-file at Restate.",
+	}
+}
+
+// exposure tells, as far as an address can, whether strangers reach a port that asks
+// nobody for anything.
+func exposure(ctx context.Context, name, text, settings string) controlplane.Check {
+	u, err := url.Parse(text)
+	if err != nil {
+		return controlplane.Check{Name: name, Result: controlplane.CheckFail, What: "it is not a URL", Do: "Correct it."}
+	}
+	addresses, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
+	if err != nil {
+		return controlplane.Check{Name: name, Result: controlplane.CheckFail, What: err.Error(), Do: "Correct its name, or the resolver."}
+	}
+	for _, a := range addresses {
+		if public(a) {
+			return controlplane.Check{
+				Name: name, Result: controlplane.CheckFail, What: fmt.Sprintf("%s is a public address, and Restate asks nobody who they are", a.Unmap()),
+				Do: "Bind Restate to loopback or a private network (" + settings + "), and let a firewall close the port.",
+			}
+		}
+	}
+	return controlplane.Check{Name: name, Result: controlplane.CheckOK, What: u.Host + " is on loopback or a private network"}
+}
+
+func public(a netip.Addr) bool {
+	a = a.Unmap()
+	return !a.IsLoopback() && !a.IsPrivate() && !a.IsLinkLocalUnicast() && !netip.MustParsePrefix("100.64.0.0/10").Contains(a)
+}
