@@ -32,7 +32,7 @@ help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: setup
-setup: ## Install what the tests need: MariaDB, Redis, Restate, client packages
+setup: ## Install what the tests need: MariaDB, Redis, Restate, client packages, Chromium
 	sh deploy/install/deps.sh
 
 .PHONY: build

@@ -21,7 +21,7 @@ func count[T int | int32 | int64](v T) string {
 	s := strconv.FormatInt(int64(v), 10)
 	digits := strings.TrimPrefix(s, "-")
 	for i := len(digits) - 3; i > 0; i -= 3 {
-		digits = digits[:i] + "\u2009" + digits[i:]
+		digits = digits[:i] + "\u202f" + digits[i:]
 	}
 	if v < 0 {
 		return "−" + digits

@@ -118,10 +118,10 @@ func full(t *testing.T) *world {
 func TestEveryPageFull(t *testing.T) {
 	b := full(t).as("operator")
 	for path, says := range map[string][]string{
-		"/console/":                  {"900 of 1\u2009000 nodes in 20 regions live", "region-19", "node-00-009 in region-00", "and 2 more of its nodes"},
+		"/console/":                  {"900 of 1\u202f000 nodes in 20 regions live", "region-19", "node-00-009 in region-00", "and 2 more of its nodes"},
 		"/console/regions/region-00": {"45 of 50 nodes live", "node-00-049", "not heard of since"},
 		"/console/rollouts":          {"fewer rows", "r1"},
-		"/console/rollouts/at/r1":    {"Guardrails", "Convergence delay", "at most 30\u2009000", "Pause", "0.5", "default 0.2"},
+		"/console/rollouts/at/r1":    {"Guardrails", "Convergence delay", "at most 30\u202f000", "Pause", "0.5", "default 0.2"},
 		"/console/jobs":              {"Rows deleted by each of the last 50 runs", "every 60 s", "Pause the schedule"},
 		"/console/limits/namespace?workspace=acme&namespace=api":                  {"user_00099", "blocked", "after=user_00099"},
 		"/console/limits/namespace?workspace=acme&namespace=api&after=user_09950": {"user_09999", "First page"},

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes sure that the servers of the tests and of `make run` are installed: MariaDB (or MySQL), Redis and Restate; and what only
-# tests need: the client packages that weir-node is tested with, and promtool, which comes with Prometheus, for the alerts.
+# tests need: the client packages that weir-node is tested with, promtool, which comes with Prometheus, for the
+# alerts; and Chromium, with what drives it, for the console.
 #
 #   deps.sh           installs what is missing: with apt-get on Debian and Ubuntu, with brew on macOS, Restate and clients with npm
 #   deps.sh --run     the same for `make run`: the servers alone
@@ -11,12 +12,13 @@ set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
 restate_home=$(CDPATH='' cd -- "$here/../../restate/server" && pwd)
+driver_home=$(CDPATH='' cd -- "$here/../e2e/console/browser" && pwd)
 clients_home=$(CDPATH='' cd -- "$here/../../dataplane/node/nodecmd/testdata/clients" && pwd)
 PATH=$PATH:/usr/sbin:/usr/libexec # where distributions put mariadbd
 
 main() {
 	install=yes
-	wanted='mariadb redis restate clients promtool'
+	wanted='mariadb redis restate clients promtool chromium driver'
 	case ${1-} in
 	'') ;;
 	--run) wanted='mariadb redis restate' ;;
@@ -96,6 +98,19 @@ find_clients() {
 	done
 }
 
+find_chromium() {
+	found=${CHROMIUM_BIN:-$(command -v chromium)}
+	has "$found"
+}
+
+find_driver() {
+	found=${BROWSER_DRIVER:-$driver_home/node_modules}
+	[ -z "${BROWSER_DRIVER-}" ] || { [ -d "$found" ]; return; }
+	pin=$(sed -n 's/.*"playwright-core": *"\([^"]*\)".*/\1/p' "$driver_home/package.json")
+	installed=$(sed -n 's/^  "version": *"\([^"]*\)".*/\1/p' "$found/playwright-core/package.json" 2>/dev/null) || return 1
+	[ "$installed" = "$pin" ]
+}
+
 install_mariadb() { install_packages 'mariadb-server-core mariadb-client-core' mariadb; }
 
 install_redis() { install_packages redis-server redis; }
@@ -112,6 +127,14 @@ install_clients() {
 	has npm || install_packages 'nodejs npm' node || return 1
 	say "clients: npm ci in dataplane/node/nodecmd/testdata/clients"
 	quietly npm --prefix "$clients_home" ci --ignore-scripts --no-audit --no-fund
+}
+
+install_chromium() { install_packages chromium '--cask chromium'; }
+
+install_driver() {
+	has npm || install_packages 'nodejs npm' node || return 1
+	say "driver: npm ci in deploy/e2e/console/browser"
+	quietly npm --prefix "$driver_home" ci --ignore-scripts --no-audit --no-fund
 }
 
 # install_packages "DEBIAN NAMES" "BREW NAMES"
@@ -183,9 +206,11 @@ advise() {
 		restate) echo "  Restate: Node.js 18 or newer with npm, then: cd restate/server && npm ci --ignore-scripts" ;;
 		promtool) echo "  promtool, for the tests of the alerts (Debian: apt-get install prometheus; macOS: brew install prometheus)" ;;
 		clients) echo "  client packages, for the tests: Node.js 18 or newer with npm, then: cd dataplane/node/nodecmd/testdata/clients && npm ci --ignore-scripts" ;;
+		chromium) echo "  Chromium, for the tests of the console (Debian: apt-get install chromium; macOS: brew install --cask chromium)" ;;
+		driver) echo "  what drives it: Node.js 20 or newer with npm, then: cd deploy/e2e/console/browser && npm ci --ignore-scripts" ;;
 		esac
 	done >&2
-	echo "or name their programs in MARIADB_SERVER_BIN, REDIS_SERVER_BIN, RESTATE_SERVER_BIN, PROMTOOL_BIN (the clients' folder in CLIENT_PACKAGES)." >&2
+	echo "or name their programs in MARIADB_SERVER_BIN, REDIS_SERVER_BIN, RESTATE_SERVER_BIN, PROMTOOL_BIN, CHROMIUM_BIN (folders of packages in CLIENT_PACKAGES, BROWSER_DRIVER)." >&2
 }
 
 main "$@"

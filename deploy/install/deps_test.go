@@ -36,7 +36,8 @@ func newMachine(t *testing.T) *machine {
 			t.Fatal(err)
 		}
 	}
-	m.env = []string{"PATH=" + m.bin, "CLIENT_PACKAGES=" + m.bin}
+	m.env = []string{"PATH=" + m.bin, "CLIENT_PACKAGES=" + m.bin, "BROWSER_DRIVER=" + m.bin, "CHROMIUM_BIN=" + filepath.Join(m.bin, "chromium")}
+	m.has("chromium", "")
 	m.has("promtool", "")
 	return m
 }
@@ -90,7 +91,7 @@ func TestDepsAllThere(t *testing.T) {
 		m.has(program, "exit 1")
 	}
 	output, status := m.run()
-	if status != 0 || strings.Count(output, "\n") != 5 || m.calls() != "" {
+	if status != 0 || strings.Count(output, "\n") != 7 || m.calls() != "" {
 		t.Errorf("status %d, output\n%scalls\n%s", status, output, m.calls())
 	}
 }
@@ -153,6 +154,22 @@ func TestDepsClients(t *testing.T) {
 	}
 	output, status := m.run()
 	if status != 0 || !strings.Contains(output, "clients: installed") || !strings.Contains(m.calls(), "testdata/clients ci --ignore-scripts") {
+		t.Errorf("status %d, output\n%scalls\n%s", status, output, m.calls())
+	}
+}
+
+// The same for the console's tests: a browser and its driver.
+func TestDepsBrowser(t *testing.T) {
+	m := newMachine(t)
+	m.set("MARIADB_SERVER_BIN", "REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")
+	absent := filepath.Join(m.bin, "absent")
+	m.env = append(m.env, "BROWSER_DRIVER="+absent, "CHROMIUM_BIN="+absent)
+	m.has("npm", m.mkdir(t, "absent"))
+	if output, status := m.run("--run"); status != 0 || strings.Contains(output, "driver") || strings.Contains(output, "chromium") || m.calls() != "" {
+		t.Errorf("--run: status %d, output\n%scalls\n%s", status, output, m.calls())
+	}
+	output, status := m.run()
+	if status != 1 || !strings.Contains(output, "driver: installed") || !strings.Contains(m.calls(), "deploy/e2e/console/browser ci --ignore-scripts") || !strings.Contains(output, "apt-get install chromium") {
 		t.Errorf("status %d, output\n%scalls\n%s", status, output, m.calls())
 	}
 }

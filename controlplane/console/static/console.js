@@ -24,7 +24,7 @@ toggle.addEventListener("click", () => {
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => redraw());
 
 // Figures, as the server writes them.
-const count = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, "\u2009");
+const count = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 const rate = (v) => (v >= 99.95 ? count(v) : v === 0 ? "0" : v.toFixed(1));
 
 // refresh fetches the page anew and swaps the parts that are marked as live, but none in

@@ -28,6 +28,8 @@ type Options struct {
 	// CleanupInterval is how often expired rows are deleted; 0 is the control plane's
 	// default.
 	CleanupInterval time.Duration
+
+	ControlArgs []string // further flags of weir-control
 }
 
 // Ports are TCP ports on 127.0.0.1; 0 is a free one each.
@@ -141,7 +143,7 @@ func (s *Stack) startControl(ctx context.Context) (err error) {
 			if o.CleanupInterval > 0 {
 				args = append(args, "--cleanup-interval="+o.CleanupInterval.String())
 			}
-			return args
+			return append(args, o.ControlArgs...)
 		},
 		Env:   []string{"WEIR_MYSQL_DSN=" + s.DSN()},
 		Ready: func(addrs []string) string { return "http://" + addrs[0] + "/readyz" },

@@ -1,0 +1,258 @@
+// Drives Chromium through the console. Called by the Go tests beside it:
+//
+//   node drive.js SCENARIO '{"chromium": …, "url": …, "tokens": {…}, "nodes": […], "shots": …}'
+//
+// Exits 0 when everything was as it should be, and else says what was not.
+import assert from "node:assert/strict";
+import { mkdirSync } from "node:fs";
+import { chromium } from "playwright-core";
+
+const [scenario, json] = process.argv.slice(2);
+const world = JSON.parse(json);
+const patience = 60_000; // for what has to happen at all; it happens within seconds
+
+const browser = await chromium.launch({
+  executablePath: world.chromium,
+  args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
+});
+
+// A fault is anything that a console of a browser would show in red.
+const faults = [];
+
+// someone is a browser of their own, signed in with the token of a role.
+async function someone(role, options = {}) {
+  const context = await browser.newContext({ baseURL: world.url, viewport: { width: 1280, height: 800 }, timezoneId: "UTC", ...options });
+  context.setDefaultTimeout(patience);
+  const page = await context.newPage();
+  const here = () => page.url().replace(world.url, "");
+  page.expected = [];
+  page.on("console", (m) => m.type() === "error" && !page.expected.some((e) => m.text().includes(e)) && faults.push(`${here()}: ${m.text()}`));
+  page.on("pageerror", (e) => faults.push(`${here()}: ${e}`));
+  page.on("response", (r) => r.status() >= 500 && faults.push(`${r.url()}: ${r.status()}`));
+  if (role) {
+    await page.goto("/console/");
+    await page.getByLabel("API token").fill(world.tokens[role]);
+    await page.getByRole("button", { name: "Sign in" }).click();
+    await page.getByRole("heading", { name: "Fleet", level: 1 }).waitFor();
+  }
+  return page;
+}
+
+// traffic asks nodes until it is told to stop, and answers how to stop it.
+function traffic(limit, identifiers = 20) {
+  let going = true;
+  const ask = async (url) => {
+    for (let i = 0; going; i++) {
+      await fetch(`${url}/weir.v1.RateLimitService/Limit`, {
+        method: "POST", headers: { "Content-Type": "application/json" },
+        body: JSON.stringify({ workspace: "acme", namespace: "api", identifier: `user_${i % identifiers}`, limit, duration_ms: 60000 }),
+      }).catch(() => {});
+      await new Promise((go) => setTimeout(go, 10));
+    }
+  };
+  const all = world.nodes.map(ask);
+  return async () => { going = false; await Promise.all(all); };
+}
+
+// rpc calls the operators' API, as weirctl does.
+async function rpc(role, procedure, body) {
+  const answer = await fetch(`${world.url}/weir.control.v1.${procedure}`, { method: "POST", headers: { "Content-Type": "application/json", Authorization: `Bearer ${world.tokens[role]}` }, body: JSON.stringify(body) });
+  const text = await answer.text();
+  assert.ok(answer.ok, `${procedure}: ${answer.status} ${text}`);
+  return JSON.parse(text);
+}
+
+const text = (page, selector) => page.locator(selector).first().innerText();
+const number = async (page, selector) => Number((await text(page, selector)).replaceAll("\u202f", ""));
+
+// until polls a condition: nothing here goes by the time it takes.
+async function until(what, condition) {
+  const end = Date.now() + patience;
+  for (;;) {
+    const found = await condition();
+    if (found) return found;
+    assert.ok(Date.now() < end, `not within ${patience} ms: ${what}`);
+    await new Promise((go) => setTimeout(go, 200));
+  }
+}
+
+const act = async (page, name, reason) => {
+  await page.locator("summary", { hasText: name }).first().click();
+  const form = page.locator("details[open] form").first();
+  await form.getByLabel("Reason").fill(reason);
+  await form.getByRole("button", { name }).click();
+};
+
+const scenarios = {
+  // Every page, in light, dark and on a phone: no error, nothing wider than the screen.
+  async tour() {
+    const looks = { light: { colorScheme: "light" }, dark: { colorScheme: "dark" }, phone: { colorScheme: "light", viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true } };
+    for (const [look, options] of Object.entries(looks)) {
+      const shots = `${world.shots}/${look}`;
+      mkdirSync(shots, { recursive: true });
+      const stranger = await someone(null, options);
+      await stranger.goto("/console/sign-in");
+      await stranger.screenshot({ path: `${shots}/sign-in.png`, fullPage: true });
+      await stranger.context().close();
+      const page = await someone("operator", options);
+      for (const [name, path] of Object.entries(world.pages)) {
+        page.expected = name === "not-found" ? ["404"] : [];
+        await page.goto(path);
+        await page.locator("main h1").waitFor();
+        if (name === "fleet") await page.locator("#chart canvas").waitFor();
+        const [wide, screen] = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]);
+        assert.ok(wide <= screen, `${look}, ${name}: ${wide} px on a screen of ${screen}`);
+        await page.screenshot({ path: `${shots}/${name}.png`, fullPage: true });
+        for (const summary of await page.locator("main summary").all()) await summary.click();
+        if (await page.locator("main summary").count()) {
+          const open = await page.evaluate(() => document.documentElement.scrollWidth);
+          assert.ok(open <= screen, `${look}, ${name} with all forms open: ${open} px on a screen of ${screen}`);
+          await page.screenshot({ path: `${shots}/${name}-open.png`, fullPage: true });
+        }
+      }
+      await page.context().close();
+    }
+  },
+
+  // The fleet page moves by itself when traffic comes.
+  async live() {
+    const page = await someone("viewer");
+    const stop = traffic(1_000_000);
+    const first = await until("decisions are shown", async () => (await number(page, '[data-rate="allowed"]')) || 0);
+    await until("the figure changes", async () => (await number(page, '[data-rate="allowed"]')) !== first);
+    await until("a region has its own", async () => (await number(page, `[data-rate="${world.regions[0]}.allowed"]`)) > 0);
+    await page.locator("#chart canvas").waitFor();
+    assert.equal(await text(page, "#link"), "live");
+    await stop();
+    await until("the figure falls to 0", async () => (await number(page, '[data-rate="allowed"]')) === 0);
+  },
+
+  // An operator approves a rollout in the browser; a shift of denials breaks a guardrail,
+  // and the page that is open shows it without being loaded again.
+  async breach() {
+    const calm = traffic(1_000_000);
+    const stage = { all: true, approval: true, bakeMs: 120_000 };
+    await rpc("operator", "RolloutService/StartRollout", { id: "breach", reason: "try a lower floor", tuning: '{"floor":0.1}', plan: { baselineMs: 8000, stages: [stage] } });
+    const page = await someone("operator");
+    await page.goto("/console/rollouts");
+    await page.getByRole("link", { name: "breach" }).click();
+    await page.getByText("Waits for a person to approve the stage.").waitFor();
+    await act(page, "Approve stage 1", "the canary looks well");
+    await page.getByText("Approved: the stage begins.").waitFor();
+    await page.goto("/console/rollouts/at/breach");
+    await page.evaluate(() => { globalThis.same = true; });
+    await page.getByText("Bakes: health is held against the baseline.").waitFor();
+    await until("figures of the stage are shown", async () => (await text(page, ".rails")).includes("now "));
+    await page.screenshot({ path: `${world.shots}/rollout-baking.png`, fullPage: true });
+    await calm();
+    const denied = traffic(0);
+    await page.locator(".phase", { hasText: "rolled back" }).waitFor();
+    assert.match(await text(page, '[data-live="now"]'), /share of denied decisions/);
+    assert.ok(await page.evaluate(() => globalThis.same), "the page was loaded again");
+    await denied();
+    await page.screenshot({ path: `${world.shots}/rollout-breach.png`, fullPage: true });
+  },
+
+  // A viewer sees a rollout and has nothing to approve it with; forced, it is refused.
+  async viewer() {
+    await rpc("operator", "RolloutService/StartRollout", { id: "guarded", reason: "fewer rows", tuning: "{}", plan: { stages: [{ all: true, approval: true }] } });
+    const page = await someone("viewer");
+    await page.goto("/console/rollouts/at/guarded");
+    await page.getByText("you look as a viewer").waitFor();
+    assert.equal(await page.getByRole("button", { name: /approve/i }).count(), 0);
+    assert.equal(await page.locator("main form").count(), 0);
+    page.expected = ["403"];
+    const [status, words] = await page.evaluate(async () => {
+      const forgery = document.querySelector('[name="forgery"]').value;
+      const answer = await fetch(location.href, { method: "POST", body: new URLSearchParams({ do: "approve", reason: "x", forgery }) });
+      return [answer.status, await answer.text()];
+    });
+    assert.equal(status, 403);
+    assert.match(words, /this takes the role operator/);
+    const { rollout } = await rpc("viewer", "RolloutService/RolloutStatus", { id: "guarded" });
+    assert.equal(rollout.phase, "awaiting_approval");
+    await rpc("operator", "RolloutService/OperateRollout", { id: "guarded", reason: "done", action: "ROLLOUT_ACTION_ABORT" });
+  },
+
+  // A plan is started by its form, field by field, and abandoned.
+  async plan() {
+    const page = await someone("operator");
+    await page.goto("/console/rollouts/new");
+    await page.getByLabel("Floor").fill("lots");
+    await page.getByLabel("Reason").fill("fewer rows");
+    await page.getByLabel("Name").fill("by-form");
+    page.expected = ["400"];
+    await page.getByRole("button", { name: "Start the rollout" }).click();
+    await page.getByRole("alert").filter({ hasText: 'Floor is "lots", want a number' }).waitFor();
+    page.expected = [];
+    assert.equal(await page.getByLabel("Name").inputValue(), "by-form");
+    await page.getByLabel("Floor").fill("0.3");
+    await page.getByLabel("Reason").fill("fewer rows");
+    await page.getByRole("button", { name: "Start the rollout" }).click();
+    await page.getByText("The rollout has started.").waitFor();
+    await act(page, "Abort", "only a try");
+    await page.locator(".phase", { hasText: /aborted|rolled back/ }).waitFor();
+    const { rollout } = await rpc("viewer", "RolloutService/RolloutStatus", { id: "by-form" });
+    assert.match(rollout.tuning, /"floor":0.3/);
+  },
+
+  // An override is set, has its limit, and is deleted; the keyboard is enough for it.
+  async limits() {
+    const page = await someone("operator");
+    await page.goto("/console/limits?workspace=acme&namespace=api");
+    await page.locator("summary", { hasText: "Set an override" }).focus();
+    await page.keyboard.press("Enter");
+    await page.keyboard.press("Tab");
+    await page.keyboard.type("blocked_*");
+    await page.keyboard.press("Tab");
+    await page.keyboard.type("0");
+    await page.keyboard.press("Tab");
+    await page.keyboard.press("Tab");
+    await page.keyboard.type("abuse");
+    await page.keyboard.press("Enter");
+    await page.getByText("The override is set.").waitFor();
+    await page.getByRole("row", { name: /blocked_\*/ }).waitFor();
+    await page.screenshot({ path: `${world.shots}/override-set.png`, fullPage: true });
+    await act(page, "Delete", "it was a try");
+    await page.getByText("The override is gone.").waitFor();
+  },
+
+  // The cleanup is paused, says by whom, and goes on.
+  async jobs() {
+    const page = await someone("operator");
+    await page.goto("/console/jobs");
+    await act(page, "Pause the schedule", "a deploy");
+    await page.getByText("The cleanup's schedule is paused.").waitFor();
+    await page.locator('[data-live="cleanup"]', { hasText: "a deploy" }).waitFor();
+    await act(page, "Resume the schedule", "it is over");
+    await page.locator('[data-live="cleanup"]', { hasText: "The next run is due" }).waitFor();
+  },
+
+  // What was chosen stays; without a choice it is the system's. The skip link comes first.
+  async theme() {
+    const page = await someone("viewer", { colorScheme: "light" });
+    const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+    const light = await ground();
+    await page.getByRole("button", { name: "Change between light and dark" }).click();
+    const dark = await ground();
+    assert.notEqual(dark, light);
+    await page.goto("/console/jobs");
+    assert.equal(await ground(), dark);
+    await page.keyboard.press("Tab");
+    assert.equal(await page.evaluate(() => document.activeElement.textContent), "Skip to content");
+    await page.getByRole("button", { name: "Sign out" }).click();
+    await page.getByLabel("API token").waitFor();
+    await page.goto("/console/jobs");
+    await page.getByLabel("API token").waitFor();
+  },
+};
+
+try {
+  await scenarios[scenario]();
+  assert.deepEqual(faults, [], "errors in the browser's console");
+} catch (e) {
+  console.error(e, faults);
+  process.exitCode = 1;
+} finally {
+  await browser.close();
+}
