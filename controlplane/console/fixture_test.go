@@ -50,7 +50,7 @@ func start(t *testing.T, open bool) *world {
 	ctx, stop := context.WithCancel(context.Background())
 	var ran sync.WaitGroup
 	service := api.NewHandler(api.Config{
-		Cleanup: schedule{w}, Rollouts: rollouts{w}, Settings: settings{w}, Tokens: ring{w}, RequireTokens: !open,
+		Cleanup: schedule{world: w}, Rollouts: rollouts{world: w}, Settings: settings{world: w}, Tokens: ring{world: w}, RequireTokens: !open,
 		Lag: func(context.Context) (time.Duration, error) { return 3 * time.Second, w.failure() },
 		Fleet: func(context.Context) (controlplane.Fleet, error) {
 			w.mu.Lock()
@@ -92,7 +92,11 @@ func (w *world) Allow(context.Context, string) (bool, time.Duration) {
 	return w.denied == 0, w.denied
 }
 
-type schedule struct{ *world }
+// What the API asks for and a test does not is in the embedded interfaces, which are nil.
+type schedule struct {
+	api.Cleanup
+	*world
+}
 
 func (s schedule) Status(context.Context) (controlplane.CleanupStatus, error) {
 	s.mu.Lock()
@@ -123,7 +127,10 @@ func (s schedule) Resume(_ context.Context, by controlplane.By) (controlplane.Cl
 	return s.cleanup, s.down
 }
 
-type rollouts struct{ *world }
+type rollouts struct {
+	api.Rollouts
+	*world
+}
 
 func (s rollouts) Start(_ context.Context, id string, spec controlplane.RolloutSpec, by controlplane.By) (controlplane.Rollout, error) {
 	s.mu.Lock()
@@ -167,7 +174,10 @@ func (s rollouts) List(context.Context) (list []controlplane.RolloutSummary, err
 	return list, s.down
 }
 
-type settings struct{ *world }
+type settings struct {
+	api.Settings
+	*world
+}
 
 func (s settings) SetOverride(_ context.Context, o controlplane.Override, by controlplane.By) error {
 	s.mu.Lock()
@@ -216,7 +226,10 @@ func (s settings) Namespaces(_ context.Context, workspace string) ([]controlplan
 }
 
 // ring holds a token for each role, whose secret is the role's name.
-type ring struct{ *world }
+type ring struct {
+	api.Tokens
+	*world
+}
 
 func (r ring) Authenticate(ctx context.Context, secret string) (controlplane.Identity, error) {
 	return r.Holder(ctx, controlplane.HashToken(secret))
@@ -232,12 +245,6 @@ func (r ring) Holder(_ context.Context, hash controlplane.TokenHash) (controlpla
 	}
 	return controlplane.Identity{}, fmt.Errorf("%w: the token is unknown or revoked", controlplane.ErrUnauthenticated)
 }
-
-func (r ring) Create(context.Context, string, controlplane.Role, controlplane.By) (string, error) {
-	return "", nil
-}
-func (r ring) Revoke(context.Context, string, controlplane.By) error { return nil }
-func (r ring) List(context.Context) ([]controlplane.Token, error)    { return nil, nil }
 
 // browser is somebody before the console, with cookies and without scripts.
 type browser struct {
