@@ -138,6 +138,16 @@ func (b *breaker) begin() (end func(error), ok bool) {
 	return end, err == nil
 }
 
+func (s breakerState) String() string {
+	switch s {
+	case breakerClosed:
+		return "closed"
+	case breakerOpen:
+		return "open"
+	}
+	return "half-open"
+}
+
 func (b *breaker) state() breakerState {
 	if b.off.Load() {
 		return breakerClosed

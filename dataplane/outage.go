@@ -35,6 +35,11 @@ func parseOutage(text string) (outagePolicy, error) {
 	return outageLocal, fmt.Errorf("%w: outage is %q (local, open or closed)", ErrInvalid, text)
 }
 
+// String is the inverse of parseOutage.
+func (p outagePolicy) String() string {
+	return [...]string{outageLocal: "local", outageOpen: "open", outageClosed: "closed"}[p]
+}
+
 // source is what such a decision tells of itself.
 func (p outagePolicy) source() Source {
 	return [...]Source{outageLocal: SourceDegraded, outageOpen: SourceDegradedOpen, outageClosed: SourceDegradedClosed}[p]

@@ -1,0 +1,191 @@
+package dataplane
+
+import (
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Explanation is each term of a decision: what it is, where it is from and how old. It
+// describes one moment of one node.
+type Explanation struct {
+	At  time.Time
+	Key window.Key // what is counted: its duration is the one in force
+
+	// Decision is what Allow would answer now by what this node knows, without asking
+	// the origin. Nothing is counted.
+	Decision Decision
+
+	// Overridden tells that an override set the limit; Decision.Override is its pattern.
+	Overridden       bool
+	Shadow           bool         // the namespace lets pass what is over its limit
+	Outage, Headroom string       // the namespace's policies
+	Reset            window.Reset // of the identifier, that is in force; zero for none
+
+	// Known tells that this node holds the key. Of one that it does not, no count is
+	// known here; a decision would ask the origin, and Explain does not.
+	Known             bool
+	Current, Previous ExplainedCell
+	Weight            float64 // of Previous, in (0, 1]
+	UsedElsewhere     int     // other regions whose digests hold the key
+	Covered           bool    // every region's digests are here: none that is not in UsedElsewhere uses the key
+
+	HeardAt     time.Time // when the origin last spoke of the current cell; zero: never
+	StrictUntil time.Time // decisions ask the origin first until then; zero: they need not
+	AsksOrigin  bool      // a decision now would, unless it is denied by what is known
+	RestsFor    time.Duration
+	Asks, Sends string // breakers of the key's shard: "closed", "half-open", "open"; "" without an origin
+	Nodes       int64  // of the region, that a share of what is left is reckoned for
+
+	ImportedAt     time.Time // last import of other regions' rows; zero: never
+	TuningVersion  int64
+	SettingsAt     time.Time // last settings read; zero: never
+	SettingsResets int       // resets of keys that this node knows of
+}
+
+// ExplainedCell is one cell of a key, as this node knows it.
+type ExplainedCell struct {
+	Sequence   int64
+	Start      time.Time
+	Generation window.Generation // in its name; not 0 only in the cell of a reset, and before
+
+	Held      bool  // this node has counts of it; otherwise all of them are 0
+	Regional  int64 // accepted in this region, as far as this node knows
+	Confirmed int64 // of Regional: known to the origin, or on its way there
+	Unsent    int64 // of Regional: this node's own, that the origin has not been told of
+	Global    int64 // reported by all other regions
+	Credit    int64 // refunded here after others were told: taken off when deciding
+	Published int64 // of Regional: in the count store
+	Told      int64 // of Regional: in this node's bulletin
+	Counts    int64 // what decisions here go by: Regional + Global - Credit
+	Refused   bool  // the count store will not have its row
+}
+
+// Explain tells why r would be answered as it would. It counts nothing, brings no key into
+// memory, and asks nobody. It may wait for the key's lock, which no decision waits for; it is
+// for people, and costs some microseconds.
+func (l *Limiter) Explain(r Request) (x Explanation, err error) {
+	if err := r.Validate(); err != nil {
+		return x, err
+	}
+	set, nowMs := l.settings.Load(), l.nowMs()
+	named := r.key()
+	by := set.resolve(&r)
+	q := question{request: &r, nowMs: nowMs, durationMs: r.Duration.Milliseconds(), limit: r.Limit, cost: r.Cost, mode: by.mode()}
+	id := l.table.of(named.Workspace, named.Namespace, named.Identifier, r.Duration, q.mode)
+	if by.reset != nil {
+		id.renew(by.reset)
+		x.Reset = *by.reset
+	}
+	x.At, x.Key = time.UnixMilli(nowMs), q.key()
+	x.Overridden, x.Shadow = by.pattern != "", by.shadow
+	x.Outage, x.Headroom = by.outage.String(), headroomName(by.waits)
+	x.Nodes, x.TuningVersion, x.SettingsResets = l.nodes.Load(), set.version, len(set.resets.known)
+	x.ImportedAt, x.SettingsAt = moment(l.metrics.importedAtMs.Load()), moment(l.metrics.settingsAtMs.Load())
+
+	v := verdict{seq: window.Sequence(nowMs, q.durationMs), tMs: nowMs}
+	e := l.table.get(&id)
+	if e != nil {
+		l.explainEntry(&x, e, &v, &q, set)
+	}
+	x.Current.place(v.seq, &q, x.Reset)
+	x.Previous.place(v.seq-1, &q, x.Reset)
+	uncovered := window.Start(v.seq+1, q.durationMs) - v.tMs
+	x.Weight = float64(uncovered) / float64(q.durationMs)
+	v.current, v.previous = max(0, x.Current.Counts), max(0, x.Previous.Counts)
+	if by.estimate != nil {
+		l.explainEstimate(&x.Decision, e, &v, &q, by)
+		x.AsksOrigin = false
+		return x, nil
+	}
+	v.allowed = window.Fits(v.current, v.previous, q.cost, q.limit, uncovered, q.durationMs)
+	if !v.allowed {
+		v.tellRetry(&q)
+	}
+	x.Decision.answer(&v, &q, by, SourceLocal)
+	if l.shards != nil {
+		x.AsksOrigin = v.allowed && (e == nil || e.wantsRefresh(nowMs, set.freshForMs))
+	}
+	return x, nil
+}
+
+func (l *Limiter) explainEntry(x *Explanation, e *entry, v *verdict, q *question, set *settings) {
+	x.Known = true
+	if l.shards != nil {
+		sh := l.shardOf(e)
+		x.Asks, x.Sends = sh.asks.state().String(), sh.sends.state().String()
+		x.RestsFor = e.restsFor(q.nowMs)
+	}
+	if set.tuning.DigestInterval > 0 {
+		x.UsedElsewhere, x.Covered = l.elsewhere.users(fleetHash(&e.names), q.nowMs), l.elsewhere.covered(q.nowMs)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if seq := e.seq.Load(); seq >= v.seq { // a clock that has stepped back stands at the start of the current cell
+		v.seq, v.tMs = seq, max(v.tMs, window.Start(seq, q.durationMs))
+		x.HeardAt = moment(e.heardAt.Load())
+	}
+	x.Current.read(e, v.seq)
+	x.Previous.read(e, v.seq-1)
+	if e.isStrict(q.nowMs) {
+		x.StrictUntil = moment(e.strictUntil.Load())
+	}
+}
+
+// read is called under the entry's lock. A request may count meanwhile: what is told is what
+// was there at some moment of the call.
+func (c *ExplainedCell) read(e *entry, sequence int64) {
+	slot, ok := e.slotLocked(sequence)
+	if !ok {
+		return
+	}
+	c.Held = true
+	others := e.others[slot].Load()
+	c.Regional = wordCount(e.words[slot].Load())
+	c.Counts = c.Regional + others
+	if e.book == nil {
+		return
+	}
+	cell := &e.book.cells[slot]
+	c.Regional -= e.book.netted(slot)
+	c.Confirmed = min(c.Regional, cell.settled.Load())
+	c.Unsent = c.Regional - c.Confirmed
+	c.Global, c.Credit = e.foreignLocked(slot), e.book.credit(slot)
+	c.Published, c.Told = cell.flushed, e.book.told(slot)
+	c.Refused = e.flags.Load()&(flagRefused<<slot) != 0
+}
+
+func (c *ExplainedCell) place(sequence int64, q *question, reset window.Reset) {
+	c.Sequence, c.Start = sequence, time.UnixMilli(window.Start(sequence, q.durationMs))
+	c.Generation = reset.GenerationOf(sequence, q.durationMs)
+}
+
+// explainEstimate is the verdict of the estimate mode, where a first contact is allowed.
+func (l *Limiter) explainEstimate(d *Decision, e *entry, v *verdict, q *question, by *rule) {
+	est := estimated{verdict: *v}
+	est.level = cellsLevel(v.current, v.previous, window.Start(v.seq+1, q.durationMs)-v.tMs)
+	unknown := l.table.sends && v.current == 0 && v.previous == 0 && (e == nil || e.heardAt.Load() == 0)
+	if e != nil && by.estimate.leaky && e.flags.Load()&flagEstimate != 0 {
+		est.leaky = true
+		unknown = e.leak(&est, slotOf(v.seq), q.limit, q.durationMs, by.estimate)
+	}
+	est.allowed = unknown && q.limit > 0 || est.level.fits(q.cost, q.limit, q.durationMs, by.estimate.below)
+	if !est.allowed {
+		est.tellRetry(q, by.estimate)
+	}
+	d.answerEstimate(&est, q, by)
+}
+
+func moment(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}
+
+func headroomName(waits bool) string {
+	if waits {
+		return "wait"
+	}
+	return "kick"
+}

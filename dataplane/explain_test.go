@@ -1,0 +1,87 @@
+package dataplane_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+func (n *node) explain(r dataplane.Request) dataplane.Explanation {
+	n.w.t.Helper()
+	x, err := n.Explain(r)
+	if err != nil {
+		n.w.t.Fatal(err)
+	}
+	return x
+}
+
+// Explain returns each term: own, others' in the region, other regions', and the weight.
+func TestExplainTellsEveryTerm(t *testing.T) {
+	w := newWorld(t)
+	w.tune(func(set *tuning.Tuning) { set.Floor, set.DigestInterval = 0, 0 })
+	w.counts.SetOverrides(dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k*", Limit: 10})
+	a, b, us := w.node("eu", "a"), w.node("eu", "b"), w.node("us", "c")
+	a.take("k", 4, 99)
+	everyone(a)
+	w.clock.set(90 * time.Second)
+	for n, cost := range map[*node]int64{a: 1, b: 2, us: 3} {
+		n.take("k", cost, 99)
+	}
+	everyone(b, us, a)
+	everyone(b, us, a)
+	a.take("k", 1, 99)
+	x := a.explain(ask("k", 2, 99))
+	now, before := x.Current, x.Previous
+	if now.Regional != 4 || now.Confirmed != 3 || now.Unsent != 1 || now.Global != 3 || now.Published != 3 || now.Counts != 7 || before.Counts != 4 || x.Weight != 0.5 {
+		t.Errorf("%+v", x)
+	}
+	if d := x.Decision; d.Allowed || d.Current != 11 || d.Limit != 10 || d.Remaining != 1 || !x.Overridden || d.Override != "k*" || d.RetryAfter != 15*time.Second {
+		t.Errorf("%+v", d)
+	}
+	for _, says := range []string{`"k" in "acme"/"api" would be denied: 11 of 10 in any 1m0s`, "it would pass in 15s", `the override "k*"`, "accepted 4 (1 of it not sent", "others report 3", "4 counts by 50 %"} {
+		if text := x.String(); !strings.Contains(text, says) {
+			t.Errorf("%s\nsays nothing of %q", text, says)
+		}
+	}
+	w.counts.SetResets(w.reset("k", 2))
+	a.loadSettings()
+	if x = a.explain(ask("k", 2, 99)); x.Reset.Generation != 2 || x.Known || x.Current.Generation != 2 || !x.Decision.Allowed || !strings.Contains(x.String(), "for the 2nd time") {
+		t.Errorf("after a reset: %s %+v", x, x)
+	}
+	if _, err := a.Explain(dataplane.Request{}); err == nil {
+		t.Error("an empty request is explained")
+	}
+}
+
+// "Never changes anything": it brings no key in, counts nothing, and agrees with the
+// decision that is made next, in both modes, at any time.
+func TestExplainAgreesWithTheNextDecision(t *testing.T) {
+	for _, knobs := range []string{"exact", "", posthog} {
+		rapid.Check(t, func(rt *rapid.T) {
+			w := newWorld(t)
+			if knobs != "exact" {
+				w.estimates(knobs)
+			}
+			n := w.node("eu", "a")
+			for range rapid.IntRange(1, 20).Draw(rt, "steps") {
+				r := ask("k", rapid.Int64Range(0, 12).Draw(rt, "cost"), 10)
+				held := n.Entries()
+				x := n.explain(r)
+				if n.Entries() != held || x.Known != (held > 0) {
+					rt.Fatalf("%d keys before, %d after: %+v", held, n.Entries(), x)
+				}
+				d := n.take("k", r.Cost, r.Limit)
+				d.Source = x.Decision.Source
+				if d != x.Decision {
+					rt.Fatalf("%q: decided %+v\nexplained %+v", knobs, d, x.Decision)
+				}
+				w.clock.advance(time.Duration(rapid.IntRange(0, 50_000).Draw(rt, "ms")) * time.Millisecond)
+			}
+		})
+	}
+}

@@ -1,0 +1,70 @@
+package dataplane
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// String is the explanation in words, as one paragraph.
+func (x Explanation) String() string {
+	var b strings.Builder
+	d := &x.Decision
+	say := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
+	verdict := "denied"
+	switch {
+	case d.Shadowed:
+		verdict = "over the limit, and let pass because its namespace is in shadow mode"
+	case d.Allowed:
+		verdict = "allowed"
+	}
+	say("%q in %q/%q would be %s: %.4g of %d in any %v, with this request", x.Key.Identifier, x.Key.Workspace, x.Key.Namespace, verdict, d.Current, d.Limit, x.Key.Duration)
+	if d.RetryAfter > 0 {
+		say("; it would pass in %v if nothing else came", d.RetryAfter)
+	}
+	if x.Overridden {
+		say(". The limit is that of the override %q", d.Override)
+	} else {
+		say(". The limit is that of the request")
+	}
+	if !x.Known {
+		say(". This node does not hold the key, so nothing is known of it here; a decision would bring it in")
+	} else {
+		say(". In this window its region has accepted %d (%d of it not sent to the origin yet) and others report %d; of the window before %d counts by %.0f %%",
+			x.Current.Regional, x.Current.Unsent, x.Current.Global, max(0, x.Previous.Counts), 100*x.Weight)
+	}
+	if x.Key.Mode == window.Estimate {
+		say(". The namespace estimates: it decides at once by what is known")
+	}
+	if x.AsksOrigin {
+		say(". A decision would ask the origin first")
+	}
+	if !x.StrictUntil.IsZero() {
+		say(". It was denied lately, and asks the origin before it passes until %s", x.StrictUntil.UTC().Format(time.TimeOnly))
+	}
+	if x.Asks != "" && (x.Asks != breakerClosed.String() || x.Sends != breakerClosed.String()) {
+		say(". The origin is in trouble (breakers: asks %s, sends %s), and the namespace is %s then", x.Asks, x.Sends, x.Outage)
+	}
+	if x.Reset.Generation != 0 {
+		say(". An operator reset it at %s, for the %s time: nothing from before counts", time.UnixMilli(x.Reset.AtMs).UTC().Format(time.RFC3339), ordinal(int64(x.Reset.Generation)))
+	}
+	say(".")
+	return b.String()
+}
+
+func ordinal(n int64) string {
+	suffix := "th"
+	if n%100/10 != 1 {
+		switch n % 10 {
+		case 1:
+			suffix = "st"
+		case 2:
+			suffix = "nd"
+		case 3:
+			suffix = "rd"
+		}
+	}
+	return fmt.Sprint(n, suffix)
+}
