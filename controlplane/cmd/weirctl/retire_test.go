@@ -143,7 +143,7 @@ func TestRetireActions(t *testing.T) {
 		}
 	}
 	w.retirements.err = fmt.Errorf("%w: the evidence does not hold any more", controlplane.ErrConflict)
-	if code := w.run(t, "retire", "approve", "rename", "--reason", "x"); code != exitFailure || !strings.Contains(w.stderr.String(), "does not hold") || !strings.Contains(w.stderr.String(), "weirctl retire status") {
+	if code := w.run(t, "retire", "approve", "rename", "--reason", "x"); code != exitFailure || !strings.Contains(w.stderr.String(), "does not hold") || !strings.Contains(w.stderr.String(), "It was not done. See how it stands: weirctl retire status.") {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
 	}
 }

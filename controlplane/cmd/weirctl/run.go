@@ -245,6 +245,9 @@ func explain(ctx context.Context, err error, api, area string) (code int, hint s
 		}
 		return exitFailure, "weir-control takes requests for loopback addresses only; let it allow the name of a proxy with --api-allowed-hosts."
 	case connect.CodeFailedPrecondition, connect.CodeNotFound:
+		if area == "retire" { // an approval that comes too late sends it back
+			return exitFailure, "It was not done. See how it stands: weirctl " + look[area] + "."
+		}
 		return exitFailure, "Nothing has changed. See what is there: weirctl " + look[area] + "."
 	case connect.CodeUnimplemented:
 		return exitFailure, fmt.Sprintf("Either %s is not the API of a weir-control, or that one is older than this weirctl: correct --api, or upgrade it.", api)
