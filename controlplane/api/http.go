@@ -55,10 +55,11 @@ func NewHandler(c Config) http.Handler {
 }
 
 // NewServer bounds what a connection can cost. Connect and gRPC both come in on one
-// port without TLS.
+// port, with TLS and without.
 func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
+	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
 		Handler:           h,

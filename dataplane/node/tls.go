@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/weirhq/weir/dataplane/node/reload"
+	"github.com/weirhq/weir/shared/reload"
 )
 
 // TLS is a certificate, and if callers need one too, who must have signed theirs. New

@@ -13,7 +13,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/weirhq/weir/dataplane/node/reload"
+	"github.com/weirhq/weir/shared/reload"
 )
 
 // tokensMax bounds what each call is compared with.

@@ -84,7 +84,7 @@ func (e Examine) identity() controlplane.Check {
 	}
 	return controlplane.Check{
 		Name: "request identity", Result: controlplane.CheckWarn, What: "whoever reaches the handlers' port may run them",
-		Do: "Make a key with weir-control identity-key, and set restate-identity-key here and request-identity-private-key-pem-file at Restate.",
+		Do: "openssl genpkey -algorithm ed25519 makes a key: set request-identity-private-key-pem-file at Restate and, as its log then names it, restate-identity-key here.",
 	}
 }
 

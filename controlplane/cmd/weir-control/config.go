@@ -23,10 +23,14 @@ type config struct {
 	PrintConfig bool             `env:"-" help:"Print the settings in force as YAML, secrets masked, and exit."`
 	Version     kong.VersionFlag `env:"-" help:"Print the version and exit."`
 
-	APIListen         string   `name:"api-listen" default:"127.0.0.1:7080" help:"Where operators' calls, /healthz, /readyz and /metrics are served. Anything but loopback takes --api-auth=token."`
-	APIAuth           string   `name:"api-auth" default:"none" enum:"none,token" help:"What the API asks callers for: none, or a token (weirctl token create)."`
-	APIAdminTokenFile string   `name:"api-admin-token-file" placeholder:"FILE" help:"File that holds an admin's token, with which the first others are made."`
-	APIAllowedHosts   []string `name:"api-allowed-hosts" placeholder:"NAME,…" help:"Names, beside loopback ones, by which requests may address the API: that of a proxy on this machine."`
+	APIListen         string `name:"api-listen" default:"127.0.0.1:7080" help:"Where operators' calls, /healthz, /readyz and /metrics are served. Anything but loopback takes --api-auth=token."`
+	APIAuth           string `name:"api-auth" default:"none" enum:"none,token" help:"What the API asks callers for: none, or a token (weirctl token create)."`
+	APIAdminTokenFile string `name:"api-admin-token-file" placeholder:"FILE" help:"File that holds an admin's token, with which the first others are made."`
+	APITLSCert        string `name:"api-tls-cert" placeholder:"FILE" help:"PEM file with the API's certificate and its chain: callers then speak https. Read again when it changes."`
+	APITLSKey         string `name:"api-tls-key" placeholder:"FILE" help:"PEM file with its key."`
+	APIClientCA       string `name:"api-client-ca" placeholder:"FILE" help:"PEM file with the authorities of callers' certificates: callers must then show one, beside a token."`
+
+	APIAllowedHosts []string `name:"api-allowed-hosts" placeholder:"NAME,…" help:"Names, beside loopback ones, by which requests may address the API: that of a proxy on this machine."`
 
 	Console bool `default:"true" negatable:"" help:"Serve the web console at /console/ of api-listen. It asks for a token where the API does."`
 
@@ -82,6 +86,12 @@ func (c *config) validate() error {
 		validSpan("node-live-within", c.NodeLiveWithin, time.Second, 24*time.Hour),
 		validSpan("drain-timeout", c.DrainTimeout, 0, 10*time.Minute),
 		c.cleanup().Validate(),
+	}
+	if (c.APITLSCert == "") != (c.APITLSKey == "") {
+		bad = append(bad, errors.New("api-tls-cert and api-tls-key go together: set both, or neither"))
+	}
+	if c.APIClientCA != "" && c.APITLSCert == "" {
+		bad = append(bad, errors.New("api-client-ca takes api-tls-cert and api-tls-key: without TLS no caller shows a certificate"))
 	}
 	for region, url := range c.RedisURL {
 		bad = append(bad, validRedisURL(region, url))

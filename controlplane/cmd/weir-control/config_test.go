@@ -46,6 +46,9 @@ func TestConfigRefusals(t *testing.T) {
 		"no URL":                 {[]string{"--restate-admin", "127.0.0.1:9070", "--restate-ingress", "ftp://x"}, []string{"restate-admin is not a URL", "restate-ingress is not a URL"}},
 		"out of bounds": {[]string{"--cleanup-interval", "100ms", "--node-live-within", "25h", "--drain-timeout", "11m", "--cleanup-batches", "0"},
 			[]string{"cleanup-interval is 100ms (1s to 1h0m0s)", "node-live-within is 25h0m0s (1s to 24h0m0s)", "drain-timeout is 11m0s (0s to 10m0s)", "cleanup batches is 0 (1 to 10000)"}},
+		"half of TLS":      {[]string{"--api-tls-cert", "c.pem"}, []string{"api-tls-cert and api-tls-key go together"}},
+		"callers, no TLS":  {[]string{"--api-client-ca", "c.pem"}, []string{"api-client-ca takes api-tls-cert"}},
+		"a Redis password": {[]string{"--redis-url", "eu=redis://:s3cret@h:1"}, []string{"put it into redis-password-file"}},
 		"unknown flag":     {[]string{"--bogus"}, []string{"unknown flag --bogus"}},
 		"unknown level":    {[]string{"--log-level", "loud"}, []string{"debug", "loud"}},
 		"not a duration":   {[]string{"--cleanup-grace", "soon"}, []string{"soon"}},
@@ -97,6 +100,9 @@ func TestPrintConfig(t *testing.T) {
 api-listen: 127.0.0.1:7080
 api-auth: none
 api-admin-token-file: ""
+api-tls-cert: ""
+api-tls-key: ""
+api-client-ca: ""
 api-allowed-hosts:
     - a.example
     - b.example

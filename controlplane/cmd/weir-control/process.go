@@ -120,6 +120,9 @@ func (p *process) build() error {
 	if err := p.listen(); err != nil {
 		return err
 	}
+	if err := p.secure(); err != nil {
+		return errors.Join(err, p.apiListener.Close(), p.handlersListener.Close())
+	}
 	if err := p.consoleOf(&service); err != nil {
 		return errors.Join(fmt.Errorf("console: %w", err), p.apiListener.Close(), p.handlersListener.Close())
 	}

@@ -48,6 +48,10 @@ type cli struct {
 	JSON    bool          `name:"json" help:"Print the API's answer as JSON, for programs."`
 	Timeout time.Duration `default:"150s" help:"How long to wait for the answer."`
 
+	CA   string `name:"ca" env:"WEIR_CA" placeholder:"FILE" help:"PEM file with the authorities of the API's certificate. Default: those of this machine."`
+	Cert string `env:"WEIR_CERT" placeholder:"FILE" help:"PEM file with a certificate to show to the API."`
+	Key  string `env:"WEIR_KEY" placeholder:"FILE" help:"PEM file with its key."`
+
 	TokenFile string `env:"WEIR_TOKEN_FILE" placeholder:"FILE" help:"File that holds the token to call with. Default: the environment's WEIR_TOKEN."`
 
 	Cleanup struct {
@@ -162,6 +166,9 @@ func run(ctx context.Context, args []string, t terminal) (code int) {
 		return t.fail(err, exitUsage, "See weirctl --help.")
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
+	if transport.TLSClientConfig, err = c.tls(); err != nil {
+		return t.fail(err, exitUsage, "Correct --ca, --cert or --key.")
+	}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: bearer{transport, token}}
 	err = command.Run(&call{
@@ -249,6 +256,10 @@ func explain(ctx context.Context, err error, api, area string) (code int, hint s
 			return exitFailure, "It was not done. See how it stands: weirctl " + look[area] + "."
 		}
 		return exitFailure, "Nothing has changed. See what is there: weirctl " + look[area] + "."
+	case connect.CodeUnknown:
+		if !connect.IsWireError(err) { // the connection broke under the call
+			return exitUnreachable, fmt.Sprintf("The connection to %s broke. If it asks callers for certificates, see --cert and --key. %s", api, afterwards)
+		}
 	case connect.CodeUnimplemented:
 		return exitFailure, fmt.Sprintf("Either %s is not the API of a weir-control, or that one is older than this weirctl: correct --api, or upgrade it.", api)
 	}

@@ -51,6 +51,7 @@ func (s *schedule) Resume(_ context.Context, by controlplane.By) (controlplane.C
 
 // world is the API of a fleet in memory, and what a command printed.
 type world struct {
+	handler     http.Handler
 	schedule    schedule
 	lag         time.Duration
 	lagErr      error
@@ -76,7 +77,7 @@ func newWorldThat(t *testing.T, asks bool) *world {
 	t.Helper()
 	t.Setenv("WEIR_TOKEN", "")
 	w := &world{}
-	server := httptest.NewServer(api.NewHandler(api.Config{
+	w.handler = api.NewHandler(api.Config{
 		Cleanup:     &w.schedule,
 		Rollouts:    &w.rollouts,
 		Retirements: &w.retirements,
@@ -90,7 +91,8 @@ func newWorldThat(t *testing.T, asks bool) *world {
 		Audit:    w,
 		Metrics:  prometheus.NewRegistry(),
 		Log:      slog.New(slog.DiscardHandler),
-	}))
+	})
+	server := httptest.NewServer(w.handler)
 	t.Cleanup(server.Close)
 	w.url = server.URL
 	return w

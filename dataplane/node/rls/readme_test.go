@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/weirhq/weir/dataplane/node/reload"
+	"github.com/weirhq/weir/shared/reload"
 )
 
 // The README's rules are rules, and its filters are what Envoy's protos say they are.

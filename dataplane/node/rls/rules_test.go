@@ -10,7 +10,7 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	"pgregory.net/rapid"
 
-	"github.com/weirhq/weir/dataplane/node/reload"
+	"github.com/weirhq/weir/shared/reload"
 	"github.com/weirhq/weir/shared/window"
 )
 

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/weirhq/weir/dataplane/node/reload"
+	"github.com/weirhq/weir/shared/reload"
 )
 
 // Source is the rules in force. They may be replaced while calls are decided: each

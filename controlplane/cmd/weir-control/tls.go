@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/api"
+)
+
+// reloadEvery bounds how long a changed certificate goes unnoticed.
+const reloadEvery = 5 * time.Second
+
+// secure puts TLS on the API's listener, where it is configured.
+func (p *process) secure() error {
+	if p.config.APITLSCert == "" {
+		return nil
+	}
+	certificate, err := api.OpenTLS(p.config.APITLSCert, p.config.APITLSKey, p.config.APIClientCA)
+	if err != nil {
+		return fmt.Errorf("api-tls-cert: %w", err)
+	}
+	p.apiListener = certificate.Listener(p.apiListener)
+	p.work.Go(func() {
+		controlplane.Every(p.ctx, reloadEvery, func(context.Context) error {
+			switch changed, err := certificate.Check(); {
+			case err != nil:
+				p.log.Error("the API's changed certificate is not in force; going on with the last good one", "error", err)
+			case changed:
+				p.log.Info("the API's changed certificate is in force")
+			}
+			return nil
+		})
+	})
+	return nil
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane/api"
+)
+
+// issue writes a certificate for loopback with its key, signed by itself: it is its own
+// authority.
+func issue(t *testing.T, certificate, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "weir"}, NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, block := range map[string]*pem.Block{certificate: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: pkcs8}} {
+		if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The API over TLS with certificates on both sides: who does not know it, or is not
+// known, is refused; another certificate is in force for the next connection, and one
+// that cannot be used is not.
+func TestTLS(t *testing.T) {
+	w := newWorld(t)
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	issue(t, path("api.pem"), path("api.key"))
+	issue(t, path("ann.pem"), path("ann.key"))
+	certificate, err := api.OpenTLS(path("api.pem"), path("api.key"), path("ann.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := api.NewServer(w.handler, slog.New(slog.DiscardHandler))
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(certificate.Listener(l)) }()
+	t.Cleanup(func() { _ = server.Close(); <-served })
+	w.url = "https://" + l.Addr().String()
+	const refused = -1 // a caller learns it with the handshake or with its first write
+	try := func(name string, code int, says string, args ...string) {
+		t.Helper()
+		if got := w.run(t, append([]string{"fleet"}, args...)...); got != code && !(code == refused && got != exitOK) || !strings.Contains(w.stderr.String(), says) {
+			t.Errorf("%s: exit %d, want %d; %s", name, got, code, w.stderr.String())
+		}
+	}
+	known := []string{"--ca", path("api.pem"), "--cert", path("ann.pem"), "--key", path("ann.key")}
+	try("both known", exitOK, "", known...)
+	try("an API that is not known", exitUnreachable, "certificate", "--cert", path("ann.pem"), "--key", path("ann.key"))
+	try("a caller without a certificate", refused, "", "--ca", path("api.pem"))
+	try("a caller of another authority", refused, "", "--ca", path("api.pem"), "--cert", path("api.pem"), "--key", path("api.key"))
+	try("half of a pair", exitUsage, "--cert and --key go together", "--cert", path("ann.pem"))
+	try("no file", exitUsage, "--ca: open", "--ca", path("none"))
+	try("no certificate", exitUsage, "holds no certificate", "--ca", path("ann.key"))
+
+	issue(t, path("api.pem"), path("api.key"))
+	if changed, err := certificate.Check(); !changed || err != nil {
+		t.Fatalf("changed %v, %v", changed, err)
+	}
+	try("the new certificate", exitOK, "", known...)
+	if err := os.WriteFile(path("api.key"), []byte("not a key"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := certificate.Check(); err == nil || !strings.Contains(err.Error(), "api.key") {
+		t.Errorf("%v", err)
+	}
+	try("the last good one", exitOK, "", known...)
+	if res, err := http.Get("http://" + l.Addr().String() + "/healthz"); err == nil && res.StatusCode == http.StatusOK {
+		t.Error("it is served without TLS")
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
