@@ -27,14 +27,18 @@ func (a again) look(c *call, show func(*call) error) error {
 	}
 	tick := time.NewTicker(max(a.Every, 10*time.Millisecond))
 	defer tick.Stop()
+	var last error // what the last look that was answered found
 	for looks, troubled := 0, 0; ; looks++ {
 		if looks > 0 && !c.json {
 			_, _ = fmt.Fprintf(c.stdout, "\n%s\n", moment(c.now().UnixMilli()))
 		}
 		err := a.once(c, show)
+		if err == nil || verdict(err) {
+			last = err
+		}
 		switch {
-		case c.patient.Err() != nil && !verdict(err):
-			return nil
+		case c.patient.Err() != nil:
+			return last
 		case connect.CodeOf(err) == connect.CodeUnavailable && troubled < troubledMax && looks > 0:
 			troubled++
 			c.fail(err, exitUnreachable, "")
@@ -46,10 +50,7 @@ func (a again) look(c *call, show func(*call) error) error {
 		select {
 		case <-tick.C:
 		case <-c.patient.Done():
-			if verdict(err) {
-				return err
-			}
-			return nil
+			return last
 		}
 	}
 }
