@@ -1,0 +1,131 @@
+package check
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// hardening is what each unit has, and nobody takes away by mistake.
+var hardening = map[string]string{
+	"DynamicUser": "yes", "UMask": "0077", "CapabilityBoundingSet": "", "AmbientCapabilities": "", "NoNewPrivileges": "yes",
+	"ProtectSystem": "strict", "ProtectHome": "yes", "ProtectProc": "invisible", "ProtectClock": "yes", "ProtectHostname": "yes",
+	"ProtectControlGroups": "yes", "ProtectKernelLogs": "yes", "ProtectKernelModules": "yes", "ProtectKernelTunables": "yes",
+	"PrivateDevices": "yes", "PrivateTmp": "yes", "PrivateUsers": "yes", "RestrictAddressFamilies": "AF_INET AF_INET6 AF_UNIX",
+	"RestrictNamespaces": "yes", "RestrictRealtime": "yes", "RestrictSUIDSGID": "yes", "LockPersonality": "yes", "SystemCallArchitectures": "native",
+}
+
+// otherKeys are all further ones that units use.
+var otherKeys = []string{"Description", "Documentation", "Wants", "After", "StartLimitIntervalSec", "Type", "ExecStart", "LoadCredential", "Environment",
+	"Restart", "RestartSec", "RestartPreventExitStatus", "TimeoutStopSec", "LimitNOFILE", "StateDirectory", "StateDirectoryMode", "WorkingDirectory",
+	"MemoryDenyWriteExecute", "SystemCallFilter", "SystemCallErrorNumber", "WantedBy"}
+
+// unit is a unit file: by key, the values in their order.
+type unit map[string][]string
+
+func readUnit(t *testing.T, path string) unit {
+	t.Helper()
+	u := make(unit)
+	section := ""
+	for line := range strings.Lines(string(read(t, path))) {
+		line = strings.TrimSpace(line)
+		key, value, ok := strings.Cut(line, "=")
+		switch {
+		case line == "", strings.HasPrefix(line, "#"):
+		case strings.HasPrefix(line, "["):
+			section = line
+		case !ok || section == "":
+			t.Errorf("%s: %q is no setting", path, line)
+		default:
+			if _, hard := hardening[key]; !hard && !slices.Contains(otherKeys, key) {
+				t.Errorf("%s: the key %s is not known", path, key)
+			}
+			u[key] = append(u[key], value)
+		}
+	}
+	return u
+}
+
+// Each unit is restricted, restarts what fails but not what is configured wrongly, gets
+// its secrets as credentials alone, and starts its program with options that it takes.
+func TestUnits(t *testing.T) {
+	for _, path := range files(t, "deploy/systemd/*.service") {
+		u := readUnit(t, path)
+		for key, value := range hardening {
+			if !slices.Equal(u[key], []string{value}) {
+				t.Errorf("%s: %s is %q, want %q", path, key, u[key], value)
+			}
+		}
+		words := strings.Fields(u["ExecStart"][0])
+		program := filepath.Base(words[0])
+		if program == "restate-server" {
+			continue
+		}
+		if !slices.Equal(u["RestartPreventExitStatus"], []string{"2"}) {
+			t.Errorf("%s: is restarted with a configuration at fault", path)
+		}
+		dir := t.TempDir()
+		credentials := credentials(t, path, u, dir)
+		env := make(map[string]string)
+		for _, assignment := range u["Environment"] {
+			name, value, _ := strings.Cut(assignment, "=")
+			if file, ok := strings.CutPrefix(value, "%d/"); ok && !credentials[file] {
+				t.Errorf("%s: %s: there is no such credential", path, assignment)
+			}
+			env[name] = strings.Replace(value, "%d", dir, 1)
+		}
+		var args []string
+		for _, word := range words[1:] {
+			args = append(args, strings.Replace(word, "/etc/weir", filepath.Join(root, "deploy/systemd"), 1))
+		}
+		checkProgram(t, path, program, args, env, dir)
+	}
+}
+
+// credentials writes the files that systemd would hand over.
+func credentials(t *testing.T, path string, u unit, dir string) map[string]bool {
+	t.Helper()
+	content := map[string]string{"redis-url": "redis://:x@redis:6379", "mysql-dsn": "weir:x@tcp(mysql:3306)/weir", "tokens": "", "admin-token": "x"}
+	made := make(map[string]bool)
+	for _, credential := range u["LoadCredential"] {
+		name, from, _ := strings.Cut(credential, ":")
+		text, known := content[name]
+		if !known || !strings.HasPrefix(from, "/etc/weir/secrets/") {
+			t.Errorf("%s: the credential %s", path, credential)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		made[name] = true
+	}
+	return made
+}
+
+// systemd itself finds nothing to say about the units, where it is installed.
+func TestUnitsVerify(t *testing.T) {
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Log("no systemd here: TestUnits has read the units, and that is all")
+		return
+	}
+	dir := t.TempDir()
+	var paths []string
+	for _, path := range files(t, "deploy/systemd/*.service") {
+		text := string(read(t, path))
+		for _, program := range []string{"weir-node", "weir-control", "restate-server"} {
+			text = strings.ReplaceAll(text, "/usr/local/bin/"+program, "/bin/sh") // it has to be there
+		}
+		copied := filepath.Join(dir, filepath.Base(path))
+		if err := os.WriteFile(copied, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, copied)
+	}
+	out, err := exec.CommandContext(t.Context(), analyze, append([]string{"verify", "--man=no"}, paths...)...).CombinedOutput()
+	if err != nil || strings.Contains(string(out), dir) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
