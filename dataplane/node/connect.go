@@ -39,6 +39,10 @@ func (s *connectService) Refund(ctx context.Context, call *connect.Request[weirv
 	return respond(s.refund(ctx, call.Msg))
 }
 
+func (s *connectService) Explain(ctx context.Context, call *connect.Request[weirv1.ExplainRequest]) (*connect.Response[weirv1.ExplainResponse], error) {
+	return respond(s.explain(ctx, call.Msg))
+}
+
 func (s *connectService) LimitStream(ctx context.Context, stream *connect.BidiStream[weirv1.LimitStreamRequest, weirv1.LimitStreamResponse]) error {
 	return s.gate.converse(ctx, &conversation{service: s.service, receive: stream.Receive, send: stream.Send})
 }

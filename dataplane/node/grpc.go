@@ -36,6 +36,7 @@ func describe(s service, g *gate) *grpc.ServiceDesc {
 			unary(g, weirv1connect.RateLimitServiceLimitManyProcedure, s.limitMany),
 			unary(g, weirv1connect.RateLimitServicePeekProcedure, s.peek),
 			unary(g, weirv1connect.RateLimitServiceRefundProcedure, s.refund),
+			unary(g, weirv1connect.RateLimitServiceExplainProcedure, s.explain),
 		},
 		Streams: []grpc.StreamDesc{stream(s, g)},
 	}

@@ -63,6 +63,10 @@ func (s scripted) Refund(r dataplane.Request) (int64, error) {
 	return s.back(r)
 }
 
+func (s scripted) Explain(dataplane.Request) (dataplane.Explanation, error) {
+	return dataplane.Explanation{}, nil
+}
+
 func (s scripted) Start(context.Context) error { return nil }
 
 func (s scripted) Stop(ctx context.Context) error {

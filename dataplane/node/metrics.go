@@ -92,6 +92,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		weirv1connect.RateLimitServiceLimitManyProcedure: "LimitMany",
 		weirv1connect.RateLimitServicePeekProcedure:      "Peek",
 		weirv1connect.RateLimitServiceRefundProcedure:    "Refund",
+		weirv1connect.RateLimitServiceExplainProcedure:   "Explain",
 		rls.Procedure:   "ShouldRateLimit",
 		streamProcedure: "LimitStream",
 	}

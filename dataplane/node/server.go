@@ -20,7 +20,7 @@ import (
 
 // Limiter makes the decisions. *dataplane.Limiter is one.
 //
-// Allow, Peek, AllowMany and Refund may run concurrently, obey ctx's deadline, and
+// Allow, Peek, AllowMany, Refund and Explain may run concurrently, obey ctx's deadline, and
 // report only requests that are themselves at fault, in the answer's Err. Start returns
 // when the limiter runs; Stop when all it had accepted is where it belongs, or ctx
 // is done.
@@ -29,6 +29,7 @@ type Limiter interface {
 	Peek(ctx context.Context, request dataplane.Request) dataplane.Decision
 	AllowMany(ctx context.Context, requests []dataplane.Request) dataplane.Batch
 	Refund(request dataplane.Request) (refunded int64, err error)
+	Explain(request dataplane.Request) (dataplane.Explanation, error)
 	Start(ctx context.Context) error
 	Stop(ctx context.Context) error
 }

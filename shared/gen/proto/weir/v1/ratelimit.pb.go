@@ -769,6 +769,436 @@ func (x *FieldViolation) GetDescription() string {
 	return ""
 }
 
+type ExplainRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Request       *LimitRequest          `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainRequest) Reset() {
+	*x = ExplainRequest{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainRequest) ProtoMessage() {}
+
+func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
+func (*ExplainRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ExplainRequest) GetRequest() *LimitRequest {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+// ExplainResponse is what one node knew at one moment. Times are Unix ms, 0 for never.
+type ExplainResponse struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Summary         string                 `protobuf:"bytes,1,opt,name=summary,proto3" json:"summary,omitempty"`   // all of it in words
+	Decision        *LimitResponse         `protobuf:"bytes,2,opt,name=decision,proto3" json:"decision,omitempty"` // without asking the origin
+	AtMs            int64                  `protobuf:"varint,3,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
+	DurationMs      int64                  `protobuf:"varint,4,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"` // of the window in force
+	Mode            string                 `protobuf:"bytes,5,opt,name=mode,proto3" json:"mode,omitempty"`                                // exact or estimate
+	Overridden      bool                   `protobuf:"varint,6,opt,name=overridden,proto3" json:"overridden,omitempty"`                   // decision.override is the pattern, and set the limit
+	Shadow          bool                   `protobuf:"varint,7,opt,name=shadow,proto3" json:"shadow,omitempty"`
+	Outage          string                 `protobuf:"bytes,8,opt,name=outage,proto3" json:"outage,omitempty"`                                            // local, open or closed
+	Headroom        string                 `protobuf:"bytes,9,opt,name=headroom,proto3" json:"headroom,omitempty"`                                        // kick or wait
+	ResetGeneration int64                  `protobuf:"varint,10,opt,name=reset_generation,json=resetGeneration,proto3" json:"reset_generation,omitempty"` // of the reset in force; 0 for none
+	ResetAtMs       int64                  `protobuf:"varint,11,opt,name=reset_at_ms,json=resetAtMs,proto3" json:"reset_at_ms,omitempty"`
+	Known           bool                   `protobuf:"varint,12,opt,name=known,proto3" json:"known,omitempty"` // this node holds the key
+	Current         *ExplainedCell         `protobuf:"bytes,13,opt,name=current,proto3" json:"current,omitempty"`
+	Previous        *ExplainedCell         `protobuf:"bytes,14,opt,name=previous,proto3" json:"previous,omitempty"`
+	Weight          float64                `protobuf:"fixed64,15,opt,name=weight,proto3" json:"weight,omitempty"`                                     // of previous
+	UsedElsewhere   int64                  `protobuf:"varint,16,opt,name=used_elsewhere,json=usedElsewhere,proto3" json:"used_elsewhere,omitempty"`   // other regions whose digests hold the key
+	Covered         bool                   `protobuf:"varint,17,opt,name=covered,proto3" json:"covered,omitempty"`                                    // every region's digests are here
+	HeardAtMs       int64                  `protobuf:"varint,18,opt,name=heard_at_ms,json=heardAtMs,proto3" json:"heard_at_ms,omitempty"`             // the origin's last word on the current cell
+	StrictUntilMs   int64                  `protobuf:"varint,19,opt,name=strict_until_ms,json=strictUntilMs,proto3" json:"strict_until_ms,omitempty"` // decisions ask the origin first until then
+	AsksOrigin      bool                   `protobuf:"varint,20,opt,name=asks_origin,json=asksOrigin,proto3" json:"asks_origin,omitempty"`            // a decision now would
+	RestsForMs      int64                  `protobuf:"varint,21,opt,name=rests_for_ms,json=restsForMs,proto3" json:"rests_for_ms,omitempty"`          // after a read that failed
+	Asks            string                 `protobuf:"bytes,22,opt,name=asks,proto3" json:"asks,omitempty"`                                           // breaker of what decisions wait for: closed, half-open or open
+	Sends           string                 `protobuf:"bytes,23,opt,name=sends,proto3" json:"sends,omitempty"`                                         // breaker of what loops send
+	RegionNodes     int64                  `protobuf:"varint,24,opt,name=region_nodes,json=regionNodes,proto3" json:"region_nodes,omitempty"`
+	ImportedAtMs    int64                  `protobuf:"varint,25,opt,name=imported_at_ms,json=importedAtMs,proto3" json:"imported_at_ms,omitempty"`
+	TuningVersion   int64                  `protobuf:"varint,26,opt,name=tuning_version,json=tuningVersion,proto3" json:"tuning_version,omitempty"`
+	SettingsAtMs    int64                  `protobuf:"varint,27,opt,name=settings_at_ms,json=settingsAtMs,proto3" json:"settings_at_ms,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *ExplainResponse) Reset() {
+	*x = ExplainResponse{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainResponse) ProtoMessage() {}
+
+func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
+func (*ExplainResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ExplainResponse) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
+}
+
+func (x *ExplainResponse) GetDecision() *LimitResponse {
+	if x != nil {
+		return x.Decision
+	}
+	return nil
+}
+
+func (x *ExplainResponse) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
+func (x *ExplainResponse) GetDurationMs() int64 {
+	if x != nil {
+		return x.DurationMs
+	}
+	return 0
+}
+
+func (x *ExplainResponse) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *ExplainResponse) GetOverridden() bool {
+	if x != nil {
+		return x.Overridden
+	}
+	return false
+}
+
+func (x *ExplainResponse) GetShadow() bool {
+	if x != nil {
+		return x.Shadow
+	}
+	return false
+}
+
+func (x *ExplainResponse) GetOutage() string {
+	if x != nil {
+		return x.Outage
+	}
+	return ""
+}
+
+func (x *ExplainResponse) GetHeadroom() string {
+	if x != nil {
+		return x.Headroom
+	}
+	return ""
+}
+
+func (x *ExplainResponse) GetResetGeneration() int64 {
+	if x != nil {
+		return x.ResetGeneration
+	}
+	return 0
+}
+
+func (x *ExplainResponse) GetResetAtMs() int64 {
+	if x != nil {
+		return x.ResetAtMs
+	}
+	return 0
+}
+
+func (x *ExplainResponse) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
+func (x *ExplainResponse) GetCurrent() *ExplainedCell {
+	if x != nil {
+		return x.Current
+	}
+	return nil
+}
+
+func (x *ExplainResponse) GetPrevious() *ExplainedCell {
+	if x != nil {
+		return x.Previous
+	}
+	return nil
+}
+
+func (x *ExplainResponse) GetWeight() float64 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+func (x *ExplainResponse) GetUsedElsewhere() int64 {
+	if x != nil {
+		return x.UsedElsewhere
+	}
+	return 0
+}
+
+func (x *ExplainResponse) GetCovered() bool {
+	if x != nil {
+		return x.Covered
+	}
+	return false
+}
+
+func (x *ExplainResponse) GetHeardAtMs() int64 {
+	if x != nil {
+		return x.HeardAtMs
+	}
+	return 0
+}
+
+func (x *ExplainResponse) GetStrictUntilMs() int64 {
+	if x != nil {
+		return x.StrictUntilMs
+	}
+	return 0
+}
+
+func (x *ExplainResponse) GetAsksOrigin() bool {
+	if x != nil {
+		return x.AsksOrigin
+	}
+	return false
+}
+
+func (x *ExplainResponse) GetRestsForMs() int64 {
+	if x != nil {
+		return x.RestsForMs
+	}
+	return 0
+}
+
+func (x *ExplainResponse) GetAsks() string {
+	if x != nil {
+		return x.Asks
+	}
+	return ""
+}
+
+func (x *ExplainResponse) GetSends() string {
+	if x != nil {
+		return x.Sends
+	}
+	return ""
+}
+
+func (x *ExplainResponse) GetRegionNodes() int64 {
+	if x != nil {
+		return x.RegionNodes
+	}
+	return 0
+}
+
+func (x *ExplainResponse) GetImportedAtMs() int64 {
+	if x != nil {
+		return x.ImportedAtMs
+	}
+	return 0
+}
+
+func (x *ExplainResponse) GetTuningVersion() int64 {
+	if x != nil {
+		return x.TuningVersion
+	}
+	return 0
+}
+
+func (x *ExplainResponse) GetSettingsAtMs() int64 {
+	if x != nil {
+		return x.SettingsAtMs
+	}
+	return 0
+}
+
+// ExplainedCell is one fixed window of the key.
+type ExplainedCell struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Sequence      int64                  `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	StartMs       int64                  `protobuf:"varint,2,opt,name=start_ms,json=startMs,proto3" json:"start_ms,omitempty"`
+	Generation    int64                  `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"` // in its name; 0 unless the key was reset in it or after
+	Held          bool                   `protobuf:"varint,4,opt,name=held,proto3" json:"held,omitempty"`             // false: all that follows is 0
+	Regional      int64                  `protobuf:"varint,5,opt,name=regional,proto3" json:"regional,omitempty"`     // accepted in this region, as far as this node knows
+	Confirmed     int64                  `protobuf:"varint,6,opt,name=confirmed,proto3" json:"confirmed,omitempty"`   // of it: the origin knows, or is being told
+	Unsent        int64                  `protobuf:"varint,7,opt,name=unsent,proto3" json:"unsent,omitempty"`         // of it: this node's own, not told yet
+	Global        int64                  `protobuf:"varint,8,opt,name=global,proto3" json:"global,omitempty"`         // reported by all other regions
+	Credit        int64                  `protobuf:"varint,9,opt,name=credit,proto3" json:"credit,omitempty"`         // refunded after others were told
+	Published     int64                  `protobuf:"varint,10,opt,name=published,proto3" json:"published,omitempty"`  // of regional: in the count store
+	Told          int64                  `protobuf:"varint,11,opt,name=told,proto3" json:"told,omitempty"`            // of regional: in this node's bulletin
+	Counts        int64                  `protobuf:"varint,12,opt,name=counts,proto3" json:"counts,omitempty"`        // what decisions go by: regional + global - credit
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainedCell) Reset() {
+	*x = ExplainedCell{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainedCell) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainedCell) ProtoMessage() {}
+
+func (x *ExplainedCell) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainedCell.ProtoReflect.Descriptor instead.
+func (*ExplainedCell) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ExplainedCell) GetSequence() int64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *ExplainedCell) GetStartMs() int64 {
+	if x != nil {
+		return x.StartMs
+	}
+	return 0
+}
+
+func (x *ExplainedCell) GetGeneration() int64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *ExplainedCell) GetHeld() bool {
+	if x != nil {
+		return x.Held
+	}
+	return false
+}
+
+func (x *ExplainedCell) GetRegional() int64 {
+	if x != nil {
+		return x.Regional
+	}
+	return 0
+}
+
+func (x *ExplainedCell) GetConfirmed() int64 {
+	if x != nil {
+		return x.Confirmed
+	}
+	return 0
+}
+
+func (x *ExplainedCell) GetUnsent() int64 {
+	if x != nil {
+		return x.Unsent
+	}
+	return 0
+}
+
+func (x *ExplainedCell) GetGlobal() int64 {
+	if x != nil {
+		return x.Global
+	}
+	return 0
+}
+
+func (x *ExplainedCell) GetCredit() int64 {
+	if x != nil {
+		return x.Credit
+	}
+	return 0
+}
+
+func (x *ExplainedCell) GetPublished() int64 {
+	if x != nil {
+		return x.Published
+	}
+	return 0
+}
+
+func (x *ExplainedCell) GetTold() int64 {
+	if x != nil {
+		return x.Told
+	}
+	return 0
+}
+
+func (x *ExplainedCell) GetCounts() int64 {
+	if x != nil {
+		return x.Counts
+	}
+	return 0
+}
+
 var File_weir_v1_ratelimit_proto protoreflect.FileDescriptor
 
 const file_weir_v1_ratelimit_proto_rawDesc = "" +
@@ -831,19 +1261,72 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"violations\"H\n" +
 	"\x0eFieldViolation\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12 \n" +
-	"\vdescription\x18\x02 \x01(\tR\vdescription*\x90\x01\n" +
+	"\vdescription\x18\x02 \x01(\tR\vdescription\"A\n" +
+	"\x0eExplainRequest\x12/\n" +
+	"\arequest\x18\x01 \x01(\v2\x15.weir.v1.LimitRequestR\arequest\"\x80\a\n" +
+	"\x0fExplainResponse\x12\x18\n" +
+	"\asummary\x18\x01 \x01(\tR\asummary\x122\n" +
+	"\bdecision\x18\x02 \x01(\v2\x16.weir.v1.LimitResponseR\bdecision\x12\x13\n" +
+	"\x05at_ms\x18\x03 \x01(\x03R\x04atMs\x12\x1f\n" +
+	"\vduration_ms\x18\x04 \x01(\x03R\n" +
+	"durationMs\x12\x12\n" +
+	"\x04mode\x18\x05 \x01(\tR\x04mode\x12\x1e\n" +
+	"\n" +
+	"overridden\x18\x06 \x01(\bR\n" +
+	"overridden\x12\x16\n" +
+	"\x06shadow\x18\a \x01(\bR\x06shadow\x12\x16\n" +
+	"\x06outage\x18\b \x01(\tR\x06outage\x12\x1a\n" +
+	"\bheadroom\x18\t \x01(\tR\bheadroom\x12)\n" +
+	"\x10reset_generation\x18\n" +
+	" \x01(\x03R\x0fresetGeneration\x12\x1e\n" +
+	"\vreset_at_ms\x18\v \x01(\x03R\tresetAtMs\x12\x14\n" +
+	"\x05known\x18\f \x01(\bR\x05known\x120\n" +
+	"\acurrent\x18\r \x01(\v2\x16.weir.v1.ExplainedCellR\acurrent\x122\n" +
+	"\bprevious\x18\x0e \x01(\v2\x16.weir.v1.ExplainedCellR\bprevious\x12\x16\n" +
+	"\x06weight\x18\x0f \x01(\x01R\x06weight\x12%\n" +
+	"\x0eused_elsewhere\x18\x10 \x01(\x03R\rusedElsewhere\x12\x18\n" +
+	"\acovered\x18\x11 \x01(\bR\acovered\x12\x1e\n" +
+	"\vheard_at_ms\x18\x12 \x01(\x03R\theardAtMs\x12&\n" +
+	"\x0fstrict_until_ms\x18\x13 \x01(\x03R\rstrictUntilMs\x12\x1f\n" +
+	"\vasks_origin\x18\x14 \x01(\bR\n" +
+	"asksOrigin\x12 \n" +
+	"\frests_for_ms\x18\x15 \x01(\x03R\n" +
+	"restsForMs\x12\x12\n" +
+	"\x04asks\x18\x16 \x01(\tR\x04asks\x12\x14\n" +
+	"\x05sends\x18\x17 \x01(\tR\x05sends\x12!\n" +
+	"\fregion_nodes\x18\x18 \x01(\x03R\vregionNodes\x12$\n" +
+	"\x0eimported_at_ms\x18\x19 \x01(\x03R\fimportedAtMs\x12%\n" +
+	"\x0etuning_version\x18\x1a \x01(\x03R\rtuningVersion\x12$\n" +
+	"\x0esettings_at_ms\x18\x1b \x01(\x03R\fsettingsAtMs\"\xc6\x02\n" +
+	"\rExplainedCell\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12\x19\n" +
+	"\bstart_ms\x18\x02 \x01(\x03R\astartMs\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x03 \x01(\x03R\n" +
+	"generation\x12\x12\n" +
+	"\x04held\x18\x04 \x01(\bR\x04held\x12\x1a\n" +
+	"\bregional\x18\x05 \x01(\x03R\bregional\x12\x1c\n" +
+	"\tconfirmed\x18\x06 \x01(\x03R\tconfirmed\x12\x16\n" +
+	"\x06unsent\x18\a \x01(\x03R\x06unsent\x12\x16\n" +
+	"\x06global\x18\b \x01(\x03R\x06global\x12\x16\n" +
+	"\x06credit\x18\t \x01(\x03R\x06credit\x12\x1c\n" +
+	"\tpublished\x18\n" +
+	" \x01(\x03R\tpublished\x12\x12\n" +
+	"\x04told\x18\v \x01(\x03R\x04told\x12\x16\n" +
+	"\x06counts\x18\f \x01(\x03R\x06counts*\x90\x01\n" +
 	"\x06Source\x12\x16\n" +
 	"\x12SOURCE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSOURCE_LOCAL\x10\x01\x12\x11\n" +
 	"\rSOURCE_ORIGIN\x10\x02\x12\x13\n" +
 	"\x0fSOURCE_DEGRADED\x10\x03\x12\x18\n" +
 	"\x14SOURCE_DEGRADED_OPEN\x10\x04\x12\x1a\n" +
-	"\x16SOURCE_DEGRADED_CLOSED\x10\x052\xcc\x02\n" +
+	"\x16SOURCE_DEGRADED_CLOSED\x10\x052\x8a\x03\n" +
 	"\x10RateLimitService\x126\n" +
 	"\x05Limit\x12\x15.weir.v1.LimitRequest\x1a\x16.weir.v1.LimitResponse\x12B\n" +
 	"\tLimitMany\x12\x19.weir.v1.LimitManyRequest\x1a\x1a.weir.v1.LimitManyResponse\x123\n" +
 	"\x04Peek\x12\x14.weir.v1.PeekRequest\x1a\x15.weir.v1.PeekResponse\x129\n" +
-	"\x06Refund\x12\x16.weir.v1.RefundRequest\x1a\x17.weir.v1.RefundResponse\x12L\n" +
+	"\x06Refund\x12\x16.weir.v1.RefundRequest\x1a\x17.weir.v1.RefundResponse\x12<\n" +
+	"\aExplain\x12\x17.weir.v1.ExplainRequest\x1a\x18.weir.v1.ExplainResponse\x12L\n" +
 	"\vLimitStream\x12\x1b.weir.v1.LimitStreamRequest\x1a\x1c.weir.v1.LimitStreamResponse(\x010\x01B8Z6github.com/weirhq/weir/shared/gen/proto/weir/v1;weirv1b\x06proto3"
 
 var (
@@ -859,7 +1342,7 @@ func file_weir_v1_ratelimit_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_v1_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_weir_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_weir_v1_ratelimit_proto_goTypes = []any{
 	(Source)(0),                 // 0: weir.v1.Source
 	(*LimitRequest)(nil),        // 1: weir.v1.LimitRequest
@@ -873,6 +1356,9 @@ var file_weir_v1_ratelimit_proto_goTypes = []any{
 	(*LimitStreamRequest)(nil),  // 9: weir.v1.LimitStreamRequest
 	(*LimitStreamResponse)(nil), // 10: weir.v1.LimitStreamResponse
 	(*FieldViolation)(nil),      // 11: weir.v1.FieldViolation
+	(*ExplainRequest)(nil),      // 12: weir.v1.ExplainRequest
+	(*ExplainResponse)(nil),     // 13: weir.v1.ExplainResponse
+	(*ExplainedCell)(nil),       // 14: weir.v1.ExplainedCell
 }
 var file_weir_v1_ratelimit_proto_depIdxs = []int32{
 	0,  // 0: weir.v1.LimitResponse.source:type_name -> weir.v1.Source
@@ -882,21 +1368,27 @@ var file_weir_v1_ratelimit_proto_depIdxs = []int32{
 	1,  // 4: weir.v1.LimitStreamRequest.request:type_name -> weir.v1.LimitRequest
 	2,  // 5: weir.v1.LimitStreamResponse.response:type_name -> weir.v1.LimitResponse
 	11, // 6: weir.v1.LimitStreamResponse.violations:type_name -> weir.v1.FieldViolation
-	1,  // 7: weir.v1.RateLimitService.Limit:input_type -> weir.v1.LimitRequest
-	3,  // 8: weir.v1.RateLimitService.LimitMany:input_type -> weir.v1.LimitManyRequest
-	5,  // 9: weir.v1.RateLimitService.Peek:input_type -> weir.v1.PeekRequest
-	7,  // 10: weir.v1.RateLimitService.Refund:input_type -> weir.v1.RefundRequest
-	9,  // 11: weir.v1.RateLimitService.LimitStream:input_type -> weir.v1.LimitStreamRequest
-	2,  // 12: weir.v1.RateLimitService.Limit:output_type -> weir.v1.LimitResponse
-	4,  // 13: weir.v1.RateLimitService.LimitMany:output_type -> weir.v1.LimitManyResponse
-	6,  // 14: weir.v1.RateLimitService.Peek:output_type -> weir.v1.PeekResponse
-	8,  // 15: weir.v1.RateLimitService.Refund:output_type -> weir.v1.RefundResponse
-	10, // 16: weir.v1.RateLimitService.LimitStream:output_type -> weir.v1.LimitStreamResponse
-	12, // [12:17] is the sub-list for method output_type
-	7,  // [7:12] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	1,  // 7: weir.v1.ExplainRequest.request:type_name -> weir.v1.LimitRequest
+	2,  // 8: weir.v1.ExplainResponse.decision:type_name -> weir.v1.LimitResponse
+	14, // 9: weir.v1.ExplainResponse.current:type_name -> weir.v1.ExplainedCell
+	14, // 10: weir.v1.ExplainResponse.previous:type_name -> weir.v1.ExplainedCell
+	1,  // 11: weir.v1.RateLimitService.Limit:input_type -> weir.v1.LimitRequest
+	3,  // 12: weir.v1.RateLimitService.LimitMany:input_type -> weir.v1.LimitManyRequest
+	5,  // 13: weir.v1.RateLimitService.Peek:input_type -> weir.v1.PeekRequest
+	7,  // 14: weir.v1.RateLimitService.Refund:input_type -> weir.v1.RefundRequest
+	12, // 15: weir.v1.RateLimitService.Explain:input_type -> weir.v1.ExplainRequest
+	9,  // 16: weir.v1.RateLimitService.LimitStream:input_type -> weir.v1.LimitStreamRequest
+	2,  // 17: weir.v1.RateLimitService.Limit:output_type -> weir.v1.LimitResponse
+	4,  // 18: weir.v1.RateLimitService.LimitMany:output_type -> weir.v1.LimitManyResponse
+	6,  // 19: weir.v1.RateLimitService.Peek:output_type -> weir.v1.PeekResponse
+	8,  // 20: weir.v1.RateLimitService.Refund:output_type -> weir.v1.RefundResponse
+	13, // 21: weir.v1.RateLimitService.Explain:output_type -> weir.v1.ExplainResponse
+	10, // 22: weir.v1.RateLimitService.LimitStream:output_type -> weir.v1.LimitStreamResponse
+	17, // [17:23] is the sub-list for method output_type
+	11, // [11:17] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_ratelimit_proto_init() }
@@ -911,7 +1403,7 @@ func file_weir_v1_ratelimit_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_ratelimit_proto_rawDesc), len(file_weir_v1_ratelimit_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   11,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,6 +25,7 @@ const (
 	RateLimitService_LimitMany_FullMethodName   = "/weir.v1.RateLimitService/LimitMany"
 	RateLimitService_Peek_FullMethodName        = "/weir.v1.RateLimitService/Peek"
 	RateLimitService_Refund_FullMethodName      = "/weir.v1.RateLimitService/Refund"
+	RateLimitService_Explain_FullMethodName     = "/weir.v1.RateLimitService/Explain"
 	RateLimitService_LimitStream_FullMethodName = "/weir.v1.RateLimitService/LimitStream"
 )
 
@@ -44,6 +45,10 @@ type RateLimitServiceClient interface {
 	Peek(ctx context.Context, in *PeekRequest, opts ...grpc.CallOption) (*PeekResponse, error)
 	// Refund gives back cost that was accepted and turned out not to be spent.
 	Refund(ctx context.Context, in *RefundRequest, opts ...grpc.CallOption) (*RefundResponse, error)
+	// Explain tells each term of the answer that Limit would give now by what this node
+	// knows, where it is from and how old it is. It counts nothing, brings no key into
+	// memory and asks nobody: it is for people who wonder about a verdict.
+	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
 	// LimitStream is Limit for callers with many requests, one after another: each is
 	// answered in its turn. A request at fault is answered with its violations, and
 	// harms no other. A node that stops ends the stream with unavailable; what was not
@@ -99,6 +104,16 @@ func (c *rateLimitServiceClient) Refund(ctx context.Context, in *RefundRequest, 
 	return out, nil
 }
 
+func (c *rateLimitServiceClient) Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainResponse)
+	err := c.cc.Invoke(ctx, RateLimitService_Explain_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *rateLimitServiceClient) LimitStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[LimitStreamRequest, LimitStreamResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &RateLimitService_ServiceDesc.Streams[0], RateLimitService_LimitStream_FullMethodName, cOpts...)
@@ -128,6 +143,10 @@ type RateLimitServiceServer interface {
 	Peek(context.Context, *PeekRequest) (*PeekResponse, error)
 	// Refund gives back cost that was accepted and turned out not to be spent.
 	Refund(context.Context, *RefundRequest) (*RefundResponse, error)
+	// Explain tells each term of the answer that Limit would give now by what this node
+	// knows, where it is from and how old it is. It counts nothing, brings no key into
+	// memory and asks nobody: it is for people who wonder about a verdict.
+	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
 	// LimitStream is Limit for callers with many requests, one after another: each is
 	// answered in its turn. A request at fault is answered with its violations, and
 	// harms no other. A node that stops ends the stream with unavailable; what was not
@@ -154,6 +173,9 @@ func (UnimplementedRateLimitServiceServer) Peek(context.Context, *PeekRequest) (
 }
 func (UnimplementedRateLimitServiceServer) Refund(context.Context, *RefundRequest) (*RefundResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Refund not implemented")
+}
+func (UnimplementedRateLimitServiceServer) Explain(context.Context, *ExplainRequest) (*ExplainResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Explain not implemented")
 }
 func (UnimplementedRateLimitServiceServer) LimitStream(grpc.BidiStreamingServer[LimitStreamRequest, LimitStreamResponse]) error {
 	return status.Error(codes.Unimplemented, "method LimitStream not implemented")
@@ -251,6 +273,24 @@ func _RateLimitService_Refund_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _RateLimitService_Explain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RateLimitServiceServer).Explain(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RateLimitService_Explain_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RateLimitServiceServer).Explain(ctx, req.(*ExplainRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _RateLimitService_LimitStream_Handler(srv interface{}, stream grpc.ServerStream) error {
 	return srv.(RateLimitServiceServer).LimitStream(&grpc.GenericServerStream[LimitStreamRequest, LimitStreamResponse]{ServerStream: stream})
 }
@@ -280,6 +320,10 @@ var RateLimitService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Refund",
 			Handler:    _RateLimitService_Refund_Handler,
+		},
+		{
+			MethodName: "Explain",
+			Handler:    _RateLimitService_Explain_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

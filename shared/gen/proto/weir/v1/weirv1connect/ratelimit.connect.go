@@ -44,6 +44,9 @@ const (
 	RateLimitServicePeekProcedure = "/weir.v1.RateLimitService/Peek"
 	// RateLimitServiceRefundProcedure is the fully-qualified name of the RateLimitService's Refund RPC.
 	RateLimitServiceRefundProcedure = "/weir.v1.RateLimitService/Refund"
+	// RateLimitServiceExplainProcedure is the fully-qualified name of the RateLimitService's Explain
+	// RPC.
+	RateLimitServiceExplainProcedure = "/weir.v1.RateLimitService/Explain"
 	// RateLimitServiceLimitStreamProcedure is the fully-qualified name of the RateLimitService's
 	// LimitStream RPC.
 	RateLimitServiceLimitStreamProcedure = "/weir.v1.RateLimitService/LimitStream"
@@ -60,6 +63,10 @@ type RateLimitServiceClient interface {
 	Peek(context.Context, *connect.Request[v1.PeekRequest]) (*connect.Response[v1.PeekResponse], error)
 	// Refund gives back cost that was accepted and turned out not to be spent.
 	Refund(context.Context, *connect.Request[v1.RefundRequest]) (*connect.Response[v1.RefundResponse], error)
+	// Explain tells each term of the answer that Limit would give now by what this node
+	// knows, where it is from and how old it is. It counts nothing, brings no key into
+	// memory and asks nobody: it is for people who wonder about a verdict.
+	Explain(context.Context, *connect.Request[v1.ExplainRequest]) (*connect.Response[v1.ExplainResponse], error)
 	// LimitStream is Limit for callers with many requests, one after another: each is
 	// answered in its turn. A request at fault is answered with its violations, and
 	// harms no other. A node that stops ends the stream with unavailable; what was not
@@ -102,6 +109,12 @@ func NewRateLimitServiceClient(httpClient connect.HTTPClient, baseURL string, op
 			connect.WithSchema(rateLimitServiceMethods.ByName("Refund")),
 			connect.WithClientOptions(opts...),
 		),
+		explain: connect.NewClient[v1.ExplainRequest, v1.ExplainResponse](
+			httpClient,
+			baseURL+RateLimitServiceExplainProcedure,
+			connect.WithSchema(rateLimitServiceMethods.ByName("Explain")),
+			connect.WithClientOptions(opts...),
+		),
 		limitStream: connect.NewClient[v1.LimitStreamRequest, v1.LimitStreamResponse](
 			httpClient,
 			baseURL+RateLimitServiceLimitStreamProcedure,
@@ -117,6 +130,7 @@ type rateLimitServiceClient struct {
 	limitMany   *connect.Client[v1.LimitManyRequest, v1.LimitManyResponse]
 	peek        *connect.Client[v1.PeekRequest, v1.PeekResponse]
 	refund      *connect.Client[v1.RefundRequest, v1.RefundResponse]
+	explain     *connect.Client[v1.ExplainRequest, v1.ExplainResponse]
 	limitStream *connect.Client[v1.LimitStreamRequest, v1.LimitStreamResponse]
 }
 
@@ -140,6 +154,11 @@ func (c *rateLimitServiceClient) Refund(ctx context.Context, req *connect.Reques
 	return c.refund.CallUnary(ctx, req)
 }
 
+// Explain calls weir.v1.RateLimitService.Explain.
+func (c *rateLimitServiceClient) Explain(ctx context.Context, req *connect.Request[v1.ExplainRequest]) (*connect.Response[v1.ExplainResponse], error) {
+	return c.explain.CallUnary(ctx, req)
+}
+
 // LimitStream calls weir.v1.RateLimitService.LimitStream.
 func (c *rateLimitServiceClient) LimitStream(ctx context.Context) *connect.BidiStreamForClient[v1.LimitStreamRequest, v1.LimitStreamResponse] {
 	return c.limitStream.CallBidiStream(ctx)
@@ -156,6 +175,10 @@ type RateLimitServiceHandler interface {
 	Peek(context.Context, *connect.Request[v1.PeekRequest]) (*connect.Response[v1.PeekResponse], error)
 	// Refund gives back cost that was accepted and turned out not to be spent.
 	Refund(context.Context, *connect.Request[v1.RefundRequest]) (*connect.Response[v1.RefundResponse], error)
+	// Explain tells each term of the answer that Limit would give now by what this node
+	// knows, where it is from and how old it is. It counts nothing, brings no key into
+	// memory and asks nobody: it is for people who wonder about a verdict.
+	Explain(context.Context, *connect.Request[v1.ExplainRequest]) (*connect.Response[v1.ExplainResponse], error)
 	// LimitStream is Limit for callers with many requests, one after another: each is
 	// answered in its turn. A request at fault is answered with its violations, and
 	// harms no other. A node that stops ends the stream with unavailable; what was not
@@ -194,6 +217,12 @@ func NewRateLimitServiceHandler(svc RateLimitServiceHandler, opts ...connect.Han
 		connect.WithSchema(rateLimitServiceMethods.ByName("Refund")),
 		connect.WithHandlerOptions(opts...),
 	)
+	rateLimitServiceExplainHandler := connect.NewUnaryHandler(
+		RateLimitServiceExplainProcedure,
+		svc.Explain,
+		connect.WithSchema(rateLimitServiceMethods.ByName("Explain")),
+		connect.WithHandlerOptions(opts...),
+	)
 	rateLimitServiceLimitStreamHandler := connect.NewBidiStreamHandler(
 		RateLimitServiceLimitStreamProcedure,
 		svc.LimitStream,
@@ -210,6 +239,8 @@ func NewRateLimitServiceHandler(svc RateLimitServiceHandler, opts ...connect.Han
 			rateLimitServicePeekHandler.ServeHTTP(w, r)
 		case RateLimitServiceRefundProcedure:
 			rateLimitServiceRefundHandler.ServeHTTP(w, r)
+		case RateLimitServiceExplainProcedure:
+			rateLimitServiceExplainHandler.ServeHTTP(w, r)
 		case RateLimitServiceLimitStreamProcedure:
 			rateLimitServiceLimitStreamHandler.ServeHTTP(w, r)
 		default:
@@ -235,6 +266,10 @@ func (UnimplementedRateLimitServiceHandler) Peek(context.Context, *connect.Reque
 
 func (UnimplementedRateLimitServiceHandler) Refund(context.Context, *connect.Request[v1.RefundRequest]) (*connect.Response[v1.RefundResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.RateLimitService.Refund is not implemented"))
+}
+
+func (UnimplementedRateLimitServiceHandler) Explain(context.Context, *connect.Request[v1.ExplainRequest]) (*connect.Response[v1.ExplainResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.RateLimitService.Explain is not implemented"))
 }
 
 func (UnimplementedRateLimitServiceHandler) LimitStream(context.Context, *connect.BidiStream[v1.LimitStreamRequest, v1.LimitStreamResponse]) error {

@@ -1,0 +1,50 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+)
+
+func (s service) explain(_ context.Context, m *weirv1.ExplainRequest) (*weirv1.ExplainResponse, error) {
+	request, err := readLimit(cmp.Or(m.GetRequest(), &weirv1.LimitRequest{}))
+	if err != nil {
+		return nil, err
+	}
+	x, err := s.limiter.Explain(request)
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return writeExplanation(&x), nil
+}
+
+func writeExplanation(x *dataplane.Explanation) *weirv1.ExplainResponse {
+	return &weirv1.ExplainResponse{
+		Summary: x.String(), Decision: writeDecision(x.Decision), AtMs: x.At.UnixMilli(), DurationMs: x.Key.DurationMs(),
+		Mode: x.Key.Mode.String(), Overridden: x.Overridden, Shadow: x.Shadow, Outage: x.Outage, Headroom: x.Headroom,
+		ResetGeneration: int64(x.Reset.Generation), ResetAtMs: x.Reset.AtMs, Known: x.Known,
+		Current: writeCell(&x.Current), Previous: writeCell(&x.Previous), Weight: x.Weight,
+		UsedElsewhere: int64(x.UsedElsewhere), Covered: x.Covered,
+		HeardAtMs: momentMs(x.HeardAt), StrictUntilMs: momentMs(x.StrictUntil), AsksOrigin: x.AsksOrigin, RestsForMs: x.RestsFor.Milliseconds(),
+		Asks: x.Asks, Sends: x.Sends, RegionNodes: x.Nodes,
+		ImportedAtMs: momentMs(x.ImportedAt), TuningVersion: x.TuningVersion, SettingsAtMs: momentMs(x.SettingsAt),
+	}
+}
+
+func writeCell(c *dataplane.ExplainedCell) *weirv1.ExplainedCell {
+	return &weirv1.ExplainedCell{
+		Sequence: c.Sequence, StartMs: c.Start.UnixMilli(), Generation: int64(c.Generation), Held: c.Held,
+		Regional: c.Regional, Confirmed: c.Confirmed, Unsent: c.Unsent, Global: c.Global, Credit: c.Credit,
+		Published: c.Published, Told: c.Told, Counts: c.Counts,
+	}
+}
+
+func momentMs(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
