@@ -37,6 +37,9 @@ type Guardrails struct {
 	// NodesLostShare bounds the share of nodes that are not heard of any more, 0 to 1;
 	// default 0.5, and 1 turns it off. Cost that nodes dropped is never borne.
 	NodesLostShare float64 `json:"nodes_lost_share"`
+
+	// Queries are what a Prometheus measures beside heartbeats; default none.
+	Queries []QueryRail `json:"queries,omitempty"` // at most QueryRailsMax
 }
 
 // Ceiling bounds a figure: it is broken by more than Factor times the baseline, unless
@@ -76,7 +79,7 @@ func (g Guardrails) Validate() error {
 	if !(g.NodesLostShare >= 0 && g.NodesLostShare <= 1) {
 		return fmt.Errorf("%w: guardrail nodes_lost_share is %v (0 to 1)", ErrInvalid, g.NodesLostShare)
 	}
-	return nil
+	return validateQueries(g.Queries)
 }
 
 // held is a ceiling with the figures that are held against it; nil is not measured.

@@ -77,6 +77,11 @@ type Rollout struct {
 	Baseline HealthRates `json:"baseline"` // of the stage
 	Now      HealthRates `json:"now"`      // of the stage since it bakes
 
+	// What the queries of the plan answered before the stage, and since it bakes.
+	QueriesBefore []QueryValue `json:"queries_before,omitempty"`
+	QueriesNow    []QueryValue `json:"queries_now,omitempty"`
+	BlindMs       int64        `json:"blind_ms,omitempty"` // since when a required one has no value; 0: all have
+
 	// Touched are the regions that have, or may have, the new tuning, in the order in
 	// which they got it. A region is here before it is written.
 	Touched []Touched    `json:"touched,omitempty"`
@@ -117,6 +122,8 @@ type RolloutSteps interface {
 	Write(writes []TuningWrite) ([]int64, error)
 	// Health is a snapshot of the scope's nodes, or of those in like.
 	Health(scope RolloutScope, like *HealthSnapshot) (HealthSnapshot, error)
+	// Queries are what a Prometheus says of the scope. It is asked only if there are rails.
+	Queries(scope RolloutScope, rails []QueryRail) ([]QueryValue, error)
 	// Applied tells how far the scope's live nodes have taken up versions, by region.
 	Applied(scope RolloutScope, versions map[string]int64) (Applied, error)
 }
@@ -225,6 +232,7 @@ func (r *Rollout) stage() StagePlan { return r.Stages[r.Stage] }
 func (r *Rollout) enter(stage int) (wait time.Duration) {
 	r.Stage, r.Phase = stage, RolloutMeasuring
 	r.Sample, r.Baseline, r.Now, r.DueMs, r.Waiting = nil, HealthRates{}, HealthRates{}, 0, ""
+	r.QueriesBefore, r.QueriesNow, r.BlindMs = nil, nil, 0
 	if r.stage().Approval {
 		r.Phase = RolloutAwaiting
 		return -1
@@ -251,6 +259,12 @@ func (r *Rollout) measure(steps RolloutSteps, nowMs int64) (time.Duration, error
 			return r.poll(), nil
 		}
 	}
+	if r.QueriesBefore, err = r.ask(steps); err != nil {
+		return 0, err
+	}
+	if wait, blind := r.blind(nowMs, r.QueriesBefore); blind {
+		return wait, nil
+	}
 	rows := r.stage().Scope.rows()
 	previous, err := steps.Previous(rows)
 	if err != nil {
@@ -259,7 +273,7 @@ func (r *Rollout) measure(steps RolloutSteps, nowMs int64) (time.Duration, error
 	for i, region := range rows {
 		r.Touched = append(r.Touched, Touched{Region: region, Previous: previous[i]})
 	}
-	r.Phase, r.Sample, r.DueMs = RolloutApplying, nil, 0
+	r.Phase, r.Sample, r.DueMs, r.Waiting = RolloutApplying, nil, 0, ""
 	return 0, nil
 }
 
@@ -327,6 +341,15 @@ func (r *Rollout) bake(steps RolloutSteps, nowMs int64) (time.Duration, error) {
 	if breach := r.Spec.Plan.Guardrails.Breach(r.Baseline, r.Now); breach != "" {
 		return r.fail(nowMs, breach), nil
 	}
+	if r.QueriesNow, err = r.ask(steps); err != nil {
+		return 0, err
+	}
+	if breach := r.Spec.Plan.Guardrails.breachOfQueries(r.QueriesBefore, r.QueriesNow); breach != "" {
+		return r.fail(nowMs, breach), nil
+	}
+	if wait, blind := r.blind(nowMs, r.QueriesNow); blind {
+		return wait, nil
+	}
 	if nowMs < r.DueMs {
 		return r.checkIn(nowMs), nil
 	}
@@ -340,6 +363,34 @@ func (r *Rollout) bake(steps RolloutSteps, nowMs int64) (time.Duration, error) {
 		return r.enter(r.Stage + 1), nil
 	}
 	return r.end(nowMs, RolloutDone, rolloutItself), nil
+}
+
+// ask is what the queries of the plan answer now.
+func (r *Rollout) ask(steps RolloutSteps) ([]QueryValue, error) {
+	rails := r.Spec.Plan.Guardrails.Queries
+	if len(rails) == 0 {
+		return nil, nil
+	}
+	return steps.Queries(r.stage().Scope, rails)
+}
+
+// blind waits while a required query has no value, and gives up after a time.
+func (r *Rollout) blind(nowMs int64, values []QueryValue) (wait time.Duration, blind bool) {
+	why := r.Spec.Plan.Guardrails.blind(values)
+	if why == "" {
+		if r.BlindMs > 0 {
+			r.BlindMs, r.Waiting = 0, ""
+		}
+		return 0, false
+	}
+	if r.BlindMs == 0 {
+		r.BlindMs = nowMs
+	}
+	if nowMs-r.BlindMs >= r.Spec.Plan.ApplyTimeoutMs {
+		return r.fail(nowMs, why), true
+	}
+	r.Waiting = why
+	return r.poll(), true
 }
 
 // fail turns the rollout around, by itself.

@@ -79,7 +79,7 @@ func (r *Rollout) resume(by By, nowMs int64) (time.Duration, error) {
 		return 0, r.conflict("it is over")
 	}
 	if r.Paused != nil {
-		r.Paused = nil
+		r.Paused, r.BlindMs = nil, 0
 		switch r.Phase {
 		case RolloutMeasuring, RolloutBaking:
 			r.Sample, r.DueMs = nil, 0

@@ -120,6 +120,9 @@ func (s inLand) Write(writes []TuningWrite) ([]int64, error) {
 func (s inLand) Health(scope RolloutScope, like *HealthSnapshot) (HealthSnapshot, error) {
 	return s.work.Health(context.Background(), scope, like)
 }
+func (s inLand) Queries(scope RolloutScope, rails []QueryRail) ([]QueryValue, error) {
+	return s.work.Queries(context.Background(), scope, rails)
+}
 func (s inLand) Applied(scope RolloutScope, versions map[string]int64) (Applied, error) {
 	return s.work.Applied(context.Background(), scope, versions)
 }

@@ -33,6 +33,7 @@ type RolloutStore interface {
 type RolloutWork struct {
 	store      RolloutStore
 	liveWithin time.Duration
+	prometheus Prometheus // nil: none
 }
 
 // NewRolloutWork returns the steps. A node not heard of for longer than liveWithin is

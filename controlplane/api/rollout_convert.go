@@ -43,6 +43,7 @@ func rolloutPlan(p *controlv1.RolloutPlan) controlplane.RolloutPlan {
 	}
 	set(&rails.DeniedShareShift, g.GetDeniedShareShift(), g.DeniedShareShift != nil)
 	set(&rails.NodesLostShare, g.GetNodesLostShare(), g.NodesLostShare != nil)
+	rails.Queries = planQueries(g.GetQueries())
 	return plan
 }
 
@@ -59,7 +60,7 @@ func rolloutAnswer(r controlplane.Rollout) *controlv1.Rollout {
 		Phase: string(r.Phase), Stage: int32(r.Stage + 1), DueAtMs: r.DueMs,
 		Why: valid(r.Why), Trouble: valid(r.Trouble), Waiting: valid(r.Waiting),
 		Tuning: r.Document, Baseline: rolloutRates(r.Baseline), Now: rolloutRates(r.Now),
-		Guardrails: rolloutGuardrails(r.Spec.Plan.Guardrails),
+		Guardrails: rolloutGuardrails(r.Spec.Plan.Guardrails), Queries: queryValues(r),
 	}
 	if p := r.Paused; p != nil {
 		answer.PausedBy, answer.PausedReason, answer.PausedAtMs = p.Actor, p.Reason, p.AtMs
@@ -82,7 +83,7 @@ func rolloutGuardrails(g controlplane.Guardrails) *controlv1.RolloutGuardrails {
 	return &controlv1.RolloutGuardrails{
 		ErrorsPerMinute: rolloutCeiling(g.ErrorsPerMinute), RowsPerSecond: rolloutCeiling(g.RowsPerSecond), DegradedShare: rolloutCeiling(g.DegradedShare),
 		ConvergenceMs: rolloutCeiling(g.ConvergenceMs), LatencyUs: rolloutCeiling(g.LatencyUs),
-		DeniedShareShift: &g.DeniedShareShift, NodesLostShare: &g.NodesLostShare,
+		DeniedShareShift: &g.DeniedShareShift, NodesLostShare: &g.NodesLostShare, Queries: queryRails(g.Queries),
 	}
 }
 

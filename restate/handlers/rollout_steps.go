@@ -35,6 +35,12 @@ func (d *durableRollout) Health(scope controlplane.RolloutScope, like *controlpl
 	})
 }
 
+func (d *durableRollout) Queries(scope controlplane.RolloutScope, rails []controlplane.QueryRail) ([]controlplane.QueryValue, error) {
+	return step(d.ctx, d.steps, "ask Prometheus", func(ctx context.Context) ([]controlplane.QueryValue, error) {
+		return d.work.Queries(ctx, scope, rails)
+	})
+}
+
 func (d *durableRollout) Applied(scope controlplane.RolloutScope, versions map[string]int64) (controlplane.Applied, error) {
 	return step(d.ctx, d.steps, "look who has applied it", func(ctx context.Context) (controlplane.Applied, error) {
 		return d.work.Applied(ctx, scope, versions)

@@ -76,6 +76,9 @@ func (o *rollouts) start(ctx restate.ObjectContext, req RolloutStart) (controlpl
 		if regions, err = step(ctx, o.steps, rolloutsStepName, func(ctx context.Context) ([]string, error) { return o.work.Regions(ctx) }); err != nil {
 			return controlplane.Rollout{}, err
 		}
+		if err = o.checkQueries(ctx, req.Spec.Plan.Guardrails.Queries); err != nil {
+			return controlplane.Rollout{}, err
+		}
 	}
 	r, terminal := restate.Object[controlplane.Rollout](ctx, RolloutService, req.ID, "Begin").
 		Request(RolloutBegin{Spec: req.Spec, By: req.By, Regions: regions})
@@ -88,6 +91,17 @@ func (o *rollouts) start(ctx restate.ObjectContext, req RolloutStart) (controlpl
 		o.save(ctx, l)
 	}
 	return r, nil
+}
+
+func (o *rollouts) checkQueries(ctx restate.ObjectContext, rails []controlplane.QueryRail) error {
+	if len(rails) == 0 {
+		return nil
+	}
+	problem, err := step(ctx, o.steps, "check queries", func(ctx context.Context) (string, error) { return o.work.CheckQueries(ctx, rails) })
+	if err == nil && problem != "" {
+		err = failed(fmt.Errorf("%w: %s", controlplane.ErrInvalid, problem))
+	}
+	return err
 }
 
 func validStart(req RolloutStart) error {

@@ -59,6 +59,8 @@ type config struct {
 	NodeLiveWithin time.Duration `default:"30s" help:"A node not heard of for longer is listed as not live (1s to 24h)."`
 	NodeDeadAfter  time.Duration `default:"24h" help:"The heartbeat of a node not heard of for longer is deleted (1m to 2160h)."`
 
+	PrometheusURL string `name:"prometheus-url" placeholder:"URL" help:"Prometheus that the queries of rollouts' guardrails are asked of. Default: none."`
+
 	DrainTimeout time.Duration `default:"25s" help:"How long calls and steps under way are waited for on SIGTERM (0s to 10m)."`
 	LogLevel     string        `default:"info" enum:"debug,info,warn,error" help:"One of ${enum}. Logs are JSON lines on stderr."`
 }
@@ -95,6 +97,9 @@ func (c *config) validate() error {
 	}
 	for region, url := range c.RedisURL {
 		bad = append(bad, validRedisURL(region, url))
+	}
+	if c.PrometheusURL != "" {
+		bad = append(bad, validURL("prometheus-url", c.PrometheusURL))
 	}
 	if c.HandlersURL != "" {
 		bad = append(bad, validURL("handlers-url", c.HandlersURL))

@@ -125,6 +125,7 @@ cleanup-run-time: 9s
 watch-interval: 30s
 node-live-within: 30s
 node-dead-after: 24h0m0s
+prometheus-url: ""
 drain-timeout: 25s
 log-level: info
 `

@@ -85,6 +85,9 @@ func (p *process) build() error {
 		Invocations: handlers.NewAdmin(p.restate, p.config.RestateAdmin).Troubled,
 	})
 	rollouts := controlplane.NewRolloutWork(steps, p.config.NodeLiveWithin)
+	if url := p.config.PrometheusURL; url != "" {
+		rollouts = rollouts.WithPrometheus(controlplane.NewPrometheusClient(&http.Client{}, url))
+	}
 	simulator, err := preview.NewRunner("")
 	if err != nil {
 		return err

@@ -121,6 +121,7 @@ func (c *call) writeRollout(w io.Writer, r *controlv1.Rollout) {
 	}
 	t.flush()
 	c.writeRates(w, r)
+	writeQueries(w, r)
 	switch {
 	case r.GetPhase() == "awaiting_approval":
 		_, _ = fmt.Fprintf(w, "\nLet it go on with: weirctl rollout approve %s --reason TEXT\n", plain(r.GetId()))
@@ -152,6 +153,24 @@ func (c *call) writeRates(w io.Writer, r *controlv1.Rollout) {
 		{"decision latency, µs", before.LatencyUs, now.LatencyUs},
 	} {
 		t.row(f.name, measured(f.before), measured(f.now))
+	}
+	t.flush()
+}
+
+// writeQueries shows what the queries of the plan answered.
+func writeQueries(w io.Writer, r *controlv1.Rollout) {
+	if len(r.GetQueries()) == 0 {
+		return
+	}
+	_, _ = fmt.Fprintln(w)
+	t := newTable(w)
+	t.row("QUERY", "REGION", "BEFORE", "NOW", "WANT", "")
+	for _, q := range r.GetQueries() {
+		region := q.GetRegion()
+		if region == "" {
+			region = "-"
+		}
+		t.row(q.GetName(), region, measured(q.Before), measured(q.Now), q.GetBound(), q.GetProblem())
 	}
 	t.flush()
 }

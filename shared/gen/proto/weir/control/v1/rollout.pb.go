@@ -731,6 +731,7 @@ type RolloutGuardrails struct {
 	LatencyUs        *RolloutCeiling        `protobuf:"bytes,5,opt,name=latency_us,json=latencyUs,proto3" json:"latency_us,omitempty"`                                // of the slowest node, where nodes report it
 	DeniedShareShift *float64               `protobuf:"fixed64,6,opt,name=denied_share_shift,json=deniedShareShift,proto3,oneof" json:"denied_share_shift,omitempty"` // either way, 0 to 1, default 0.2
 	NodesLostShare   *float64               `protobuf:"fixed64,7,opt,name=nodes_lost_share,json=nodesLostShare,proto3,oneof" json:"nodes_lost_share,omitempty"`       // 0 to 1, default 0.5
+	Queries          []*RolloutQuery        `protobuf:"bytes,8,rep,name=queries,proto3" json:"queries,omitempty"`                                                     // of the Prometheus that weir-control is configured with; at most 20
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -814,6 +815,99 @@ func (x *RolloutGuardrails) GetNodesLostShare() float64 {
 	return 0
 }
 
+func (x *RolloutGuardrails) GetQueries() []*RolloutQuery {
+	if x != nil {
+		return x.Queries
+	}
+	return nil
+}
+
+// RolloutQuery is a guardrail that a Prometheus measures. Exactly one of above, below and
+// times_baseline says what breaks it; any element of a vector may.
+type RolloutQuery struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`   // 1 to 64 bytes
+	Query         string                 `protobuf:"bytes,2,opt,name=query,proto3" json:"query,omitempty"` // PromQL, 1 to 2000 bytes; {{region}} stands for each of the stage's regions
+	Above         *float64               `protobuf:"fixed64,3,opt,name=above,proto3,oneof" json:"above,omitempty"`
+	Below         *float64               `protobuf:"fixed64,4,opt,name=below,proto3,oneof" json:"below,omitempty"`
+	TimesBaseline *float64               `protobuf:"fixed64,5,opt,name=times_baseline,json=timesBaseline,proto3,oneof" json:"times_baseline,omitempty"` // of the value before the stage, 0.01 to 1000
+	Required      bool                   `protobuf:"varint,6,opt,name=required,proto3" json:"required,omitempty"`                                       // without a value the stage waits, and after apply_timeout_ms is rolled back
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloutQuery) Reset() {
+	*x = RolloutQuery{}
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutQuery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutQuery) ProtoMessage() {}
+
+func (x *RolloutQuery) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutQuery.ProtoReflect.Descriptor instead.
+func (*RolloutQuery) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *RolloutQuery) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RolloutQuery) GetQuery() string {
+	if x != nil {
+		return x.Query
+	}
+	return ""
+}
+
+func (x *RolloutQuery) GetAbove() float64 {
+	if x != nil && x.Above != nil {
+		return *x.Above
+	}
+	return 0
+}
+
+func (x *RolloutQuery) GetBelow() float64 {
+	if x != nil && x.Below != nil {
+		return *x.Below
+	}
+	return 0
+}
+
+func (x *RolloutQuery) GetTimesBaseline() float64 {
+	if x != nil && x.TimesBaseline != nil {
+		return *x.TimesBaseline
+	}
+	return 0
+}
+
+func (x *RolloutQuery) GetRequired() bool {
+	if x != nil {
+		return x.Required
+	}
+	return false
+}
+
 // RolloutCeiling is broken by more than factor times the baseline, unless that is not
 // more than least.
 type RolloutCeiling struct {
@@ -827,7 +921,7 @@ type RolloutCeiling struct {
 
 func (x *RolloutCeiling) Reset() {
 	*x = RolloutCeiling{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[12]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -839,7 +933,7 @@ func (x *RolloutCeiling) String() string {
 func (*RolloutCeiling) ProtoMessage() {}
 
 func (x *RolloutCeiling) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[12]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -852,7 +946,7 @@ func (x *RolloutCeiling) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutCeiling.ProtoReflect.Descriptor instead.
 func (*RolloutCeiling) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{12}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RolloutCeiling) GetFactor() float64 {
@@ -885,29 +979,30 @@ type Rollout struct {
 	EndedAtMs   int64                  `protobuf:"varint,5,opt,name=ended_at_ms,json=endedAtMs,proto3" json:"ended_at_ms,omitempty"` // 0: under way
 	// awaiting_approval, measuring, applying, converging, baking, rolling_back; or an
 	// outcome: done, rolled_back, aborted.
-	Phase         string             `protobuf:"bytes,6,opt,name=phase,proto3" json:"phase,omitempty"`
-	Stage         int32              `protobuf:"varint,7,opt,name=stage,proto3" json:"stage,omitempty"`                      // from 1
-	DueAtMs       int64              `protobuf:"varint,8,opt,name=due_at_ms,json=dueAtMs,proto3" json:"due_at_ms,omitempty"` // when the phase is over: measured, baked, or given up waiting for nodes; 0: not known
-	Why           string             `protobuf:"bytes,9,opt,name=why,proto3" json:"why,omitempty"`                           // one line: why it is or was rolled back
-	Trouble       string             `protobuf:"bytes,10,opt,name=trouble,proto3" json:"trouble,omitempty"`                  // what stands in the way of the next step, which is tried again
-	Waiting       string             `protobuf:"bytes,11,opt,name=waiting,proto3" json:"waiting,omitempty"`                  // what the phase waits for
-	PausedBy      string             `protobuf:"bytes,12,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`
-	PausedReason  string             `protobuf:"bytes,13,opt,name=paused_reason,json=pausedReason,proto3" json:"paused_reason,omitempty"`
-	PausedAtMs    int64              `protobuf:"varint,14,opt,name=paused_at_ms,json=pausedAtMs,proto3" json:"paused_at_ms,omitempty"`
-	Tuning        string             `protobuf:"bytes,15,opt,name=tuning,proto3" json:"tuning,omitempty"` // JSON, every field present
-	Stages        []*RolloutProgress `protobuf:"bytes,16,rep,name=stages,proto3" json:"stages,omitempty"`
-	Baseline      *RolloutRates      `protobuf:"bytes,17,opt,name=baseline,proto3" json:"baseline,omitempty"`     // of the stage, before it
-	Now           *RolloutRates      `protobuf:"bytes,18,opt,name=now,proto3" json:"now,omitempty"`               // of the stage, since it bakes
-	Regions       []*RolloutRegion   `protobuf:"bytes,19,rep,name=regions,proto3" json:"regions,omitempty"`       // in the order in which they got it
-	Events        []*RolloutEvent    `protobuf:"bytes,20,rep,name=events,proto3" json:"events,omitempty"`         // oldest first, bounded
-	Guardrails    *RolloutGuardrails `protobuf:"bytes,21,opt,name=guardrails,proto3" json:"guardrails,omitempty"` // every field present
+	Phase         string               `protobuf:"bytes,6,opt,name=phase,proto3" json:"phase,omitempty"`
+	Stage         int32                `protobuf:"varint,7,opt,name=stage,proto3" json:"stage,omitempty"`                      // from 1
+	DueAtMs       int64                `protobuf:"varint,8,opt,name=due_at_ms,json=dueAtMs,proto3" json:"due_at_ms,omitempty"` // when the phase is over: measured, baked, or given up waiting for nodes; 0: not known
+	Why           string               `protobuf:"bytes,9,opt,name=why,proto3" json:"why,omitempty"`                           // one line: why it is or was rolled back
+	Trouble       string               `protobuf:"bytes,10,opt,name=trouble,proto3" json:"trouble,omitempty"`                  // what stands in the way of the next step, which is tried again
+	Waiting       string               `protobuf:"bytes,11,opt,name=waiting,proto3" json:"waiting,omitempty"`                  // what the phase waits for
+	PausedBy      string               `protobuf:"bytes,12,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`
+	PausedReason  string               `protobuf:"bytes,13,opt,name=paused_reason,json=pausedReason,proto3" json:"paused_reason,omitempty"`
+	PausedAtMs    int64                `protobuf:"varint,14,opt,name=paused_at_ms,json=pausedAtMs,proto3" json:"paused_at_ms,omitempty"`
+	Tuning        string               `protobuf:"bytes,15,opt,name=tuning,proto3" json:"tuning,omitempty"` // JSON, every field present
+	Stages        []*RolloutProgress   `protobuf:"bytes,16,rep,name=stages,proto3" json:"stages,omitempty"`
+	Baseline      *RolloutRates        `protobuf:"bytes,17,opt,name=baseline,proto3" json:"baseline,omitempty"`     // of the stage, before it
+	Now           *RolloutRates        `protobuf:"bytes,18,opt,name=now,proto3" json:"now,omitempty"`               // of the stage, since it bakes
+	Regions       []*RolloutRegion     `protobuf:"bytes,19,rep,name=regions,proto3" json:"regions,omitempty"`       // in the order in which they got it
+	Events        []*RolloutEvent      `protobuf:"bytes,20,rep,name=events,proto3" json:"events,omitempty"`         // oldest first, bounded
+	Guardrails    *RolloutGuardrails   `protobuf:"bytes,21,opt,name=guardrails,proto3" json:"guardrails,omitempty"` // every field present
+	Queries       []*RolloutQueryValue `protobuf:"bytes,22,rep,name=queries,proto3" json:"queries,omitempty"`       // what the guardrails' queries answered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Rollout) Reset() {
 	*x = Rollout{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[13]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -919,7 +1014,7 @@ func (x *Rollout) String() string {
 func (*Rollout) ProtoMessage() {}
 
 func (x *Rollout) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[13]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -932,7 +1027,7 @@ func (x *Rollout) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollout.ProtoReflect.Descriptor instead.
 func (*Rollout) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{13}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Rollout) GetId() string {
@@ -1082,6 +1177,13 @@ func (x *Rollout) GetGuardrails() *RolloutGuardrails {
 	return nil
 }
 
+func (x *Rollout) GetQueries() []*RolloutQueryValue {
+	if x != nil {
+		return x.Queries
+	}
+	return nil
+}
+
 // RolloutProgress is a stage with its regions by name.
 type RolloutProgress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1096,7 +1198,7 @@ type RolloutProgress struct {
 
 func (x *RolloutProgress) Reset() {
 	*x = RolloutProgress{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[14]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1108,7 +1210,7 @@ func (x *RolloutProgress) String() string {
 func (*RolloutProgress) ProtoMessage() {}
 
 func (x *RolloutProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[14]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1121,7 +1223,7 @@ func (x *RolloutProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutProgress.ProtoReflect.Descriptor instead.
 func (*RolloutProgress) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{14}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RolloutProgress) GetRegions() []string {
@@ -1171,7 +1273,7 @@ type RolloutRegion struct {
 
 func (x *RolloutRegion) Reset() {
 	*x = RolloutRegion{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[15]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1183,7 +1285,7 @@ func (x *RolloutRegion) String() string {
 func (*RolloutRegion) ProtoMessage() {}
 
 func (x *RolloutRegion) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[15]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1196,7 +1298,7 @@ func (x *RolloutRegion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutRegion.ProtoReflect.Descriptor instead.
 func (*RolloutRegion) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{15}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RolloutRegion) GetRegion() string {
@@ -1237,7 +1339,7 @@ type RolloutRates struct {
 
 func (x *RolloutRates) Reset() {
 	*x = RolloutRates{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[16]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1249,7 +1351,7 @@ func (x *RolloutRates) String() string {
 func (*RolloutRates) ProtoMessage() {}
 
 func (x *RolloutRates) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[16]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1262,7 +1364,7 @@ func (x *RolloutRates) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutRates.ProtoReflect.Descriptor instead.
 func (*RolloutRates) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{16}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RolloutRates) GetNodes() int32 {
@@ -1321,6 +1423,92 @@ func (x *RolloutRates) GetLatencyUs() float64 {
 	return 0
 }
 
+// RolloutQueryValue is what a query answered before the stage and since it bakes; absent:
+// nothing.
+type RolloutQueryValue struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Region        string                 `protobuf:"bytes,2,opt,name=region,proto3" json:"region,omitempty"` // empty: the query is not about one
+	Bound         string                 `protobuf:"bytes,3,opt,name=bound,proto3" json:"bound,omitempty"`   // for people: at most 0.01
+	Before        *float64               `protobuf:"fixed64,4,opt,name=before,proto3,oneof" json:"before,omitempty"`
+	Now           *float64               `protobuf:"fixed64,5,opt,name=now,proto3,oneof" json:"now,omitempty"`
+	Problem       string                 `protobuf:"bytes,6,opt,name=problem,proto3" json:"problem,omitempty"` // why there is no value
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RolloutQueryValue) Reset() {
+	*x = RolloutQueryValue{}
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RolloutQueryValue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RolloutQueryValue) ProtoMessage() {}
+
+func (x *RolloutQueryValue) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RolloutQueryValue.ProtoReflect.Descriptor instead.
+func (*RolloutQueryValue) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *RolloutQueryValue) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RolloutQueryValue) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *RolloutQueryValue) GetBound() string {
+	if x != nil {
+		return x.Bound
+	}
+	return ""
+}
+
+func (x *RolloutQueryValue) GetBefore() float64 {
+	if x != nil && x.Before != nil {
+		return *x.Before
+	}
+	return 0
+}
+
+func (x *RolloutQueryValue) GetNow() float64 {
+	if x != nil && x.Now != nil {
+		return *x.Now
+	}
+	return 0
+}
+
+func (x *RolloutQueryValue) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
 type RolloutEvent struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	AtMs          int64                  `protobuf:"varint,1,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
@@ -1333,7 +1521,7 @@ type RolloutEvent struct {
 
 func (x *RolloutEvent) Reset() {
 	*x = RolloutEvent{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[17]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1345,7 +1533,7 @@ func (x *RolloutEvent) String() string {
 func (*RolloutEvent) ProtoMessage() {}
 
 func (x *RolloutEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[17]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1358,7 +1546,7 @@ func (x *RolloutEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RolloutEvent.ProtoReflect.Descriptor instead.
 func (*RolloutEvent) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{17}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RolloutEvent) GetAtMs() int64 {
@@ -1402,7 +1590,7 @@ type PreviewRolloutRequest struct {
 
 func (x *PreviewRolloutRequest) Reset() {
 	*x = PreviewRolloutRequest{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[18]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1414,7 +1602,7 @@ func (x *PreviewRolloutRequest) String() string {
 func (*PreviewRolloutRequest) ProtoMessage() {}
 
 func (x *PreviewRolloutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[18]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1427,7 +1615,7 @@ func (x *PreviewRolloutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewRolloutRequest.ProtoReflect.Descriptor instead.
 func (*PreviewRolloutRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{18}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *PreviewRolloutRequest) GetTuning() string {
@@ -1481,7 +1669,7 @@ type PreviewShape struct {
 
 func (x *PreviewShape) Reset() {
 	*x = PreviewShape{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[19]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1493,7 +1681,7 @@ func (x *PreviewShape) String() string {
 func (*PreviewShape) ProtoMessage() {}
 
 func (x *PreviewShape) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[19]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1506,7 +1694,7 @@ func (x *PreviewShape) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewShape.ProtoReflect.Descriptor instead.
 func (*PreviewShape) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{19}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PreviewShape) GetRegions() int32 {
@@ -1576,7 +1764,7 @@ type PreviewRolloutResponse struct {
 
 func (x *PreviewRolloutResponse) Reset() {
 	*x = PreviewRolloutResponse{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[20]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1588,7 +1776,7 @@ func (x *PreviewRolloutResponse) String() string {
 func (*PreviewRolloutResponse) ProtoMessage() {}
 
 func (x *PreviewRolloutResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[20]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1601,7 +1789,7 @@ func (x *PreviewRolloutResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewRolloutResponse.ProtoReflect.Descriptor instead.
 func (*PreviewRolloutResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{20}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PreviewRolloutResponse) GetShape() *PreviewShape {
@@ -1693,7 +1881,7 @@ type PreviewPrediction struct {
 
 func (x *PreviewPrediction) Reset() {
 	*x = PreviewPrediction{}
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[21]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +1893,7 @@ func (x *PreviewPrediction) String() string {
 func (*PreviewPrediction) ProtoMessage() {}
 
 func (x *PreviewPrediction) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_rollout_proto_msgTypes[21]
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +1906,7 @@ func (x *PreviewPrediction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewPrediction.ProtoReflect.Descriptor instead.
 func (*PreviewPrediction) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{21}
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PreviewPrediction) GetTuning() string {
@@ -1843,7 +2031,7 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\abake_ms\x18\x04 \x01(\x03H\x00R\x06bakeMs\x88\x01\x01\x12\x1a\n" +
 	"\bapproval\x18\x05 \x01(\bR\bapprovalB\n" +
 	"\n" +
-	"\b_bake_ms\"\x87\x04\n" +
+	"\b_bake_ms\"\xc0\x04\n" +
 	"\x11RolloutGuardrails\x12K\n" +
 	"\x11errors_per_minute\x18\x01 \x01(\v2\x1f.weir.control.v1.RolloutCeilingR\x0ferrorsPerMinute\x12G\n" +
 	"\x0frows_per_second\x18\x02 \x01(\v2\x1f.weir.control.v1.RolloutCeilingR\rrowsPerSecond\x12F\n" +
@@ -1852,15 +2040,26 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\n" +
 	"latency_us\x18\x05 \x01(\v2\x1f.weir.control.v1.RolloutCeilingR\tlatencyUs\x121\n" +
 	"\x12denied_share_shift\x18\x06 \x01(\x01H\x00R\x10deniedShareShift\x88\x01\x01\x12-\n" +
-	"\x10nodes_lost_share\x18\a \x01(\x01H\x01R\x0enodesLostShare\x88\x01\x01B\x15\n" +
+	"\x10nodes_lost_share\x18\a \x01(\x01H\x01R\x0enodesLostShare\x88\x01\x01\x127\n" +
+	"\aqueries\x18\b \x03(\v2\x1d.weir.control.v1.RolloutQueryR\aqueriesB\x15\n" +
 	"\x13_denied_share_shiftB\x13\n" +
-	"\x11_nodes_lost_share\"o\n" +
+	"\x11_nodes_lost_share\"\xdd\x01\n" +
+	"\fRolloutQuery\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05query\x18\x02 \x01(\tR\x05query\x12\x19\n" +
+	"\x05above\x18\x03 \x01(\x01H\x00R\x05above\x88\x01\x01\x12\x19\n" +
+	"\x05below\x18\x04 \x01(\x01H\x01R\x05below\x88\x01\x01\x12*\n" +
+	"\x0etimes_baseline\x18\x05 \x01(\x01H\x02R\rtimesBaseline\x88\x01\x01\x12\x1a\n" +
+	"\brequired\x18\x06 \x01(\bR\brequiredB\b\n" +
+	"\x06_aboveB\b\n" +
+	"\x06_belowB\x11\n" +
+	"\x0f_times_baseline\"o\n" +
 	"\x0eRolloutCeiling\x12\x1b\n" +
 	"\x06factor\x18\x01 \x01(\x01H\x00R\x06factor\x88\x01\x01\x12\x19\n" +
 	"\x05least\x18\x02 \x01(\x01H\x01R\x05least\x88\x01\x01\x12\x10\n" +
 	"\x03off\x18\x03 \x01(\bR\x03offB\t\n" +
 	"\a_factorB\b\n" +
-	"\x06_least\"\xf0\x05\n" +
+	"\x06_least\"\xae\x06\n" +
 	"\aRollout\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05actor\x18\x02 \x01(\tR\x05actor\x12\x16\n" +
@@ -1886,7 +2085,8 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\x06events\x18\x14 \x03(\v2\x1d.weir.control.v1.RolloutEventR\x06events\x12B\n" +
 	"\n" +
 	"guardrails\x18\x15 \x01(\v2\".weir.control.v1.RolloutGuardrailsR\n" +
-	"guardrails\"\x8a\x01\n" +
+	"guardrails\x12<\n" +
+	"\aqueries\x18\x16 \x03(\v2\".weir.control.v1.RolloutQueryValueR\aqueries\"\x8a\x01\n" +
 	"\x0fRolloutProgress\x12\x18\n" +
 	"\aregions\x18\x01 \x03(\tR\aregions\x12\x12\n" +
 	"\x04rest\x18\x02 \x01(\bR\x04rest\x12\x17\n" +
@@ -1913,7 +2113,16 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\x0f_degraded_shareB\x0f\n" +
 	"\r_denied_shareB\x11\n" +
 	"\x0f_convergence_msB\r\n" +
-	"\v_latency_us\"a\n" +
+	"\v_latency_us\"\xb6\x01\n" +
+	"\x11RolloutQueryValue\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06region\x18\x02 \x01(\tR\x06region\x12\x14\n" +
+	"\x05bound\x18\x03 \x01(\tR\x05bound\x12\x1b\n" +
+	"\x06before\x18\x04 \x01(\x01H\x00R\x06before\x88\x01\x01\x12\x15\n" +
+	"\x03now\x18\x05 \x01(\x01H\x01R\x03now\x88\x01\x01\x12\x18\n" +
+	"\aproblem\x18\x06 \x01(\tR\aproblemB\t\n" +
+	"\a_beforeB\x06\n" +
+	"\x04_now\"a\n" +
 	"\fRolloutEvent\x12\x13\n" +
 	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12\x14\n" +
 	"\x05actor\x18\x02 \x01(\tR\x05actor\x12\x12\n" +
@@ -1995,7 +2204,7 @@ func file_weir_control_v1_rollout_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_control_v1_rollout_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_control_v1_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_weir_control_v1_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_weir_control_v1_rollout_proto_goTypes = []any{
 	(RolloutAction)(0),             // 0: weir.control.v1.RolloutAction
 	(*StartRolloutRequest)(nil),    // 1: weir.control.v1.StartRolloutRequest
@@ -2010,57 +2219,61 @@ var file_weir_control_v1_rollout_proto_goTypes = []any{
 	(*RolloutPlan)(nil),            // 10: weir.control.v1.RolloutPlan
 	(*RolloutStage)(nil),           // 11: weir.control.v1.RolloutStage
 	(*RolloutGuardrails)(nil),      // 12: weir.control.v1.RolloutGuardrails
-	(*RolloutCeiling)(nil),         // 13: weir.control.v1.RolloutCeiling
-	(*Rollout)(nil),                // 14: weir.control.v1.Rollout
-	(*RolloutProgress)(nil),        // 15: weir.control.v1.RolloutProgress
-	(*RolloutRegion)(nil),          // 16: weir.control.v1.RolloutRegion
-	(*RolloutRates)(nil),           // 17: weir.control.v1.RolloutRates
-	(*RolloutEvent)(nil),           // 18: weir.control.v1.RolloutEvent
-	(*PreviewRolloutRequest)(nil),  // 19: weir.control.v1.PreviewRolloutRequest
-	(*PreviewShape)(nil),           // 20: weir.control.v1.PreviewShape
-	(*PreviewRolloutResponse)(nil), // 21: weir.control.v1.PreviewRolloutResponse
-	(*PreviewPrediction)(nil),      // 22: weir.control.v1.PreviewPrediction
+	(*RolloutQuery)(nil),           // 13: weir.control.v1.RolloutQuery
+	(*RolloutCeiling)(nil),         // 14: weir.control.v1.RolloutCeiling
+	(*Rollout)(nil),                // 15: weir.control.v1.Rollout
+	(*RolloutProgress)(nil),        // 16: weir.control.v1.RolloutProgress
+	(*RolloutRegion)(nil),          // 17: weir.control.v1.RolloutRegion
+	(*RolloutRates)(nil),           // 18: weir.control.v1.RolloutRates
+	(*RolloutQueryValue)(nil),      // 19: weir.control.v1.RolloutQueryValue
+	(*RolloutEvent)(nil),           // 20: weir.control.v1.RolloutEvent
+	(*PreviewRolloutRequest)(nil),  // 21: weir.control.v1.PreviewRolloutRequest
+	(*PreviewShape)(nil),           // 22: weir.control.v1.PreviewShape
+	(*PreviewRolloutResponse)(nil), // 23: weir.control.v1.PreviewRolloutResponse
+	(*PreviewPrediction)(nil),      // 24: weir.control.v1.PreviewPrediction
 }
 var file_weir_control_v1_rollout_proto_depIdxs = []int32{
 	10, // 0: weir.control.v1.StartRolloutRequest.plan:type_name -> weir.control.v1.RolloutPlan
-	14, // 1: weir.control.v1.StartRolloutResponse.rollout:type_name -> weir.control.v1.Rollout
-	14, // 2: weir.control.v1.RolloutStatusResponse.rollout:type_name -> weir.control.v1.Rollout
+	15, // 1: weir.control.v1.StartRolloutResponse.rollout:type_name -> weir.control.v1.Rollout
+	15, // 2: weir.control.v1.RolloutStatusResponse.rollout:type_name -> weir.control.v1.Rollout
 	0,  // 3: weir.control.v1.OperateRolloutRequest.action:type_name -> weir.control.v1.RolloutAction
-	14, // 4: weir.control.v1.OperateRolloutResponse.rollout:type_name -> weir.control.v1.Rollout
+	15, // 4: weir.control.v1.OperateRolloutResponse.rollout:type_name -> weir.control.v1.Rollout
 	9,  // 5: weir.control.v1.ListRolloutsResponse.rollouts:type_name -> weir.control.v1.RolloutSummary
 	11, // 6: weir.control.v1.RolloutPlan.stages:type_name -> weir.control.v1.RolloutStage
 	12, // 7: weir.control.v1.RolloutPlan.guardrails:type_name -> weir.control.v1.RolloutGuardrails
-	13, // 8: weir.control.v1.RolloutGuardrails.errors_per_minute:type_name -> weir.control.v1.RolloutCeiling
-	13, // 9: weir.control.v1.RolloutGuardrails.rows_per_second:type_name -> weir.control.v1.RolloutCeiling
-	13, // 10: weir.control.v1.RolloutGuardrails.degraded_share:type_name -> weir.control.v1.RolloutCeiling
-	13, // 11: weir.control.v1.RolloutGuardrails.convergence_ms:type_name -> weir.control.v1.RolloutCeiling
-	13, // 12: weir.control.v1.RolloutGuardrails.latency_us:type_name -> weir.control.v1.RolloutCeiling
-	15, // 13: weir.control.v1.Rollout.stages:type_name -> weir.control.v1.RolloutProgress
-	17, // 14: weir.control.v1.Rollout.baseline:type_name -> weir.control.v1.RolloutRates
-	17, // 15: weir.control.v1.Rollout.now:type_name -> weir.control.v1.RolloutRates
-	16, // 16: weir.control.v1.Rollout.regions:type_name -> weir.control.v1.RolloutRegion
-	18, // 17: weir.control.v1.Rollout.events:type_name -> weir.control.v1.RolloutEvent
-	12, // 18: weir.control.v1.Rollout.guardrails:type_name -> weir.control.v1.RolloutGuardrails
-	20, // 19: weir.control.v1.PreviewRolloutRequest.shape:type_name -> weir.control.v1.PreviewShape
-	20, // 20: weir.control.v1.PreviewRolloutResponse.shape:type_name -> weir.control.v1.PreviewShape
-	22, // 21: weir.control.v1.PreviewRolloutResponse.old:type_name -> weir.control.v1.PreviewPrediction
-	22, // 22: weir.control.v1.PreviewRolloutResponse.new:type_name -> weir.control.v1.PreviewPrediction
-	22, // 23: weir.control.v1.PreviewRolloutResponse.curve:type_name -> weir.control.v1.PreviewPrediction
-	1,  // 24: weir.control.v1.RolloutService.StartRollout:input_type -> weir.control.v1.StartRolloutRequest
-	3,  // 25: weir.control.v1.RolloutService.RolloutStatus:input_type -> weir.control.v1.RolloutStatusRequest
-	5,  // 26: weir.control.v1.RolloutService.OperateRollout:input_type -> weir.control.v1.OperateRolloutRequest
-	7,  // 27: weir.control.v1.RolloutService.ListRollouts:input_type -> weir.control.v1.ListRolloutsRequest
-	19, // 28: weir.control.v1.RolloutService.PreviewRollout:input_type -> weir.control.v1.PreviewRolloutRequest
-	2,  // 29: weir.control.v1.RolloutService.StartRollout:output_type -> weir.control.v1.StartRolloutResponse
-	4,  // 30: weir.control.v1.RolloutService.RolloutStatus:output_type -> weir.control.v1.RolloutStatusResponse
-	6,  // 31: weir.control.v1.RolloutService.OperateRollout:output_type -> weir.control.v1.OperateRolloutResponse
-	8,  // 32: weir.control.v1.RolloutService.ListRollouts:output_type -> weir.control.v1.ListRolloutsResponse
-	21, // 33: weir.control.v1.RolloutService.PreviewRollout:output_type -> weir.control.v1.PreviewRolloutResponse
-	29, // [29:34] is the sub-list for method output_type
-	24, // [24:29] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	14, // 8: weir.control.v1.RolloutGuardrails.errors_per_minute:type_name -> weir.control.v1.RolloutCeiling
+	14, // 9: weir.control.v1.RolloutGuardrails.rows_per_second:type_name -> weir.control.v1.RolloutCeiling
+	14, // 10: weir.control.v1.RolloutGuardrails.degraded_share:type_name -> weir.control.v1.RolloutCeiling
+	14, // 11: weir.control.v1.RolloutGuardrails.convergence_ms:type_name -> weir.control.v1.RolloutCeiling
+	14, // 12: weir.control.v1.RolloutGuardrails.latency_us:type_name -> weir.control.v1.RolloutCeiling
+	13, // 13: weir.control.v1.RolloutGuardrails.queries:type_name -> weir.control.v1.RolloutQuery
+	16, // 14: weir.control.v1.Rollout.stages:type_name -> weir.control.v1.RolloutProgress
+	18, // 15: weir.control.v1.Rollout.baseline:type_name -> weir.control.v1.RolloutRates
+	18, // 16: weir.control.v1.Rollout.now:type_name -> weir.control.v1.RolloutRates
+	17, // 17: weir.control.v1.Rollout.regions:type_name -> weir.control.v1.RolloutRegion
+	20, // 18: weir.control.v1.Rollout.events:type_name -> weir.control.v1.RolloutEvent
+	12, // 19: weir.control.v1.Rollout.guardrails:type_name -> weir.control.v1.RolloutGuardrails
+	19, // 20: weir.control.v1.Rollout.queries:type_name -> weir.control.v1.RolloutQueryValue
+	22, // 21: weir.control.v1.PreviewRolloutRequest.shape:type_name -> weir.control.v1.PreviewShape
+	22, // 22: weir.control.v1.PreviewRolloutResponse.shape:type_name -> weir.control.v1.PreviewShape
+	24, // 23: weir.control.v1.PreviewRolloutResponse.old:type_name -> weir.control.v1.PreviewPrediction
+	24, // 24: weir.control.v1.PreviewRolloutResponse.new:type_name -> weir.control.v1.PreviewPrediction
+	24, // 25: weir.control.v1.PreviewRolloutResponse.curve:type_name -> weir.control.v1.PreviewPrediction
+	1,  // 26: weir.control.v1.RolloutService.StartRollout:input_type -> weir.control.v1.StartRolloutRequest
+	3,  // 27: weir.control.v1.RolloutService.RolloutStatus:input_type -> weir.control.v1.RolloutStatusRequest
+	5,  // 28: weir.control.v1.RolloutService.OperateRollout:input_type -> weir.control.v1.OperateRolloutRequest
+	7,  // 29: weir.control.v1.RolloutService.ListRollouts:input_type -> weir.control.v1.ListRolloutsRequest
+	21, // 30: weir.control.v1.RolloutService.PreviewRollout:input_type -> weir.control.v1.PreviewRolloutRequest
+	2,  // 31: weir.control.v1.RolloutService.StartRollout:output_type -> weir.control.v1.StartRolloutResponse
+	4,  // 32: weir.control.v1.RolloutService.RolloutStatus:output_type -> weir.control.v1.RolloutStatusResponse
+	6,  // 33: weir.control.v1.RolloutService.OperateRollout:output_type -> weir.control.v1.OperateRolloutResponse
+	8,  // 34: weir.control.v1.RolloutService.ListRollouts:output_type -> weir.control.v1.ListRolloutsResponse
+	23, // 35: weir.control.v1.RolloutService.PreviewRollout:output_type -> weir.control.v1.PreviewRolloutResponse
+	31, // [31:36] is the sub-list for method output_type
+	26, // [26:31] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_weir_control_v1_rollout_proto_init() }
@@ -2072,15 +2285,17 @@ func file_weir_control_v1_rollout_proto_init() {
 	file_weir_control_v1_rollout_proto_msgTypes[10].OneofWrappers = []any{}
 	file_weir_control_v1_rollout_proto_msgTypes[11].OneofWrappers = []any{}
 	file_weir_control_v1_rollout_proto_msgTypes[12].OneofWrappers = []any{}
-	file_weir_control_v1_rollout_proto_msgTypes[16].OneofWrappers = []any{}
-	file_weir_control_v1_rollout_proto_msgTypes[19].OneofWrappers = []any{}
+	file_weir_control_v1_rollout_proto_msgTypes[13].OneofWrappers = []any{}
+	file_weir_control_v1_rollout_proto_msgTypes[17].OneofWrappers = []any{}
+	file_weir_control_v1_rollout_proto_msgTypes[18].OneofWrappers = []any{}
+	file_weir_control_v1_rollout_proto_msgTypes[21].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_control_v1_rollout_proto_rawDesc), len(file_weir_control_v1_rollout_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   22,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

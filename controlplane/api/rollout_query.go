@@ -1,0 +1,52 @@
+package api
+
+import (
+	"github.com/weirhq/weir/controlplane"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+func planQueries(queries []*controlv1.RolloutQuery) (rails []controlplane.QueryRail) {
+	for _, q := range queries {
+		rails = append(rails, controlplane.QueryRail{
+			Name: q.GetName(), Query: q.GetQuery(), Above: q.Above, Below: q.Below, TimesBaseline: q.TimesBaseline, Required: q.GetRequired(),
+		})
+	}
+	return rails
+}
+
+func queryRails(rails []controlplane.QueryRail) (queries []*controlv1.RolloutQuery) {
+	for _, q := range rails {
+		queries = append(queries, &controlv1.RolloutQuery{
+			Name: q.Name, Query: q.Query, Above: q.Above, Below: q.Below, TimesBaseline: q.TimesBaseline, Required: q.Required,
+		})
+	}
+	return queries
+}
+
+// queryValues puts what was answered before the stage beside what is answered now.
+func queryValues(r controlplane.Rollout) (values []*controlv1.RolloutQueryValue) {
+	for _, q := range r.Spec.Plan.Guardrails.Queries {
+		byRegion := map[string]*controlv1.RolloutQueryValue{}
+		row := func(v controlplane.QueryValue) *controlv1.RolloutQueryValue {
+			have := byRegion[v.Region]
+			if have == nil {
+				have = &controlv1.RolloutQueryValue{Name: q.Name, Region: valid(v.Region), Bound: q.Bound()}
+				byRegion[v.Region] = have
+				values = append(values, have)
+			}
+			have.Problem = valid(v.Problem)
+			return have
+		}
+		for _, v := range r.QueriesBefore {
+			if v.Name == q.Name {
+				row(v).Before = v.Value
+			}
+		}
+		for _, v := range r.QueriesNow {
+			if v.Name == q.Name {
+				row(v).Now = v.Value
+			}
+		}
+	}
+	return values
+}

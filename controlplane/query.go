@@ -1,0 +1,254 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+)
+
+const (
+	// QueryRailsMax bounds the queries of a plan.
+	QueryRailsMax = 20
+	// QueryBytesMax bounds one of them.
+	QueryBytesMax = 2000
+
+	queryRegionsMax  = 50 // of a stage, for which a query with RegionPlaceholder is asked
+	queryNameMax     = 64
+	queryProblemMax  = 200
+	queryFactorLeast = 0.01
+	queryFactorMost  = 1000
+)
+
+// RegionPlaceholder stands for a region's name in a query, within double quotes:
+// {region="{{region}}"}.
+const RegionPlaceholder = "{{region}}"
+
+// QueryRail is a guardrail that a Prometheus measures: exactly one of Above, Below and
+// TimesBaseline says what breaks it. A query with RegionPlaceholder is asked once for
+// each region that the stage names, at most queryRegionsMax; any region may break it.
+type QueryRail struct {
+	Name  string `json:"name"`  // 1 to 64 bytes
+	Query string `json:"query"` // PromQL, a scalar or a vector, of which any element may break it
+
+	Above         *float64 `json:"above,omitempty"`
+	Below         *float64 `json:"below,omitempty"`
+	TimesBaseline *float64 `json:"times_baseline,omitempty"` // of the value before the stage, 0.01 to 1,000
+
+	// Required makes a stage wait for a value, and after apply_timeout_ms without one
+	// roll back. Otherwise a Prometheus that does not answer breaks nothing.
+	Required bool `json:"required,omitempty"`
+}
+
+// Prometheus answers queries. An error that wraps ErrInvalid is about the query itself.
+type Prometheus interface {
+	Query(ctx context.Context, query string) (values []float64, err error)
+}
+
+// QueryValue is what a query answered: its worst element.
+type QueryValue struct {
+	Name    string   `json:"name"`
+	Region  string   `json:"region,omitempty"`
+	Value   *float64 `json:"value,omitempty"`   // nil: nothing was answered
+	Problem string   `json:"problem,omitempty"` // why not
+}
+
+func validateQueries(rails []QueryRail) error {
+	if len(rails) > QueryRailsMax {
+		return fmt.Errorf("%w: guardrails have %d queries (at most %d)", ErrInvalid, len(rails), QueryRailsMax)
+	}
+	names := map[string]bool{}
+	for i, q := range rails {
+		if err := q.validate(); err != nil {
+			return fmt.Errorf("query %d: %w", i+1, err)
+		}
+		if names[q.Name] {
+			return fmt.Errorf("%w: two queries are called %q", ErrInvalid, q.Name)
+		}
+		names[q.Name] = true
+	}
+	return nil
+}
+
+func (q QueryRail) validate() error {
+	if err := validateText("name", q.Name, queryNameMax); err != nil {
+		return err
+	}
+	if n := len(q.Query); n < 1 || n > QueryBytesMax {
+		return fmt.Errorf("%w: query of %s is %d bytes long (1 to %d)", ErrInvalid, q.Name, n, QueryBytesMax)
+	}
+	said := 0
+	for _, bound := range []*float64{q.Above, q.Below, q.TimesBaseline} {
+		if bound == nil {
+			continue
+		}
+		said++
+		if math.IsNaN(*bound) || math.IsInf(*bound, 0) {
+			return fmt.Errorf("%w: the bound of %s is %v", ErrInvalid, q.Name, *bound)
+		}
+	}
+	if said != 1 {
+		return fmt.Errorf("%w: %s: want exactly one of above, below and times_baseline", ErrInvalid, q.Name)
+	}
+	if f := q.TimesBaseline; f != nil && !(*f >= queryFactorLeast && *f <= queryFactorMost) {
+		return fmt.Errorf("%w: times_baseline of %s is %v (%v to %v)", ErrInvalid, q.Name, *f, queryFactorLeast, queryFactorMost)
+	}
+	return nil
+}
+
+// Bound is the rail's, for people.
+func (q QueryRail) Bound() string {
+	switch {
+	case q.Above != nil:
+		return "at most " + figure(*q.Above)
+	case q.Below != nil:
+		return "at least " + figure(*q.Below)
+	case q.TimesBaseline != nil:
+		return "at most " + figure(*q.TimesBaseline) + " times before"
+	}
+	return ""
+}
+
+// of is the query of a region.
+func (q QueryRail) of(region string) string {
+	escaped := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(region)
+	return strings.ReplaceAll(q.Query, RegionPlaceholder, escaped)
+}
+
+func (q QueryRail) worst(values []float64) (worst *float64) {
+	for _, v := range values {
+		if math.IsNaN(v) || math.IsInf(v, 0) { // of nothing, or by nothing
+			continue
+		}
+		if worst == nil || q.Below == nil && v > *worst || q.Below != nil && v < *worst {
+			worst = &v
+		}
+	}
+	return worst
+}
+
+// broken says in one line by what a value breaks the rail; empty: it does not.
+func (q QueryRail) broken(was, is QueryValue) string {
+	if is.Value == nil {
+		return ""
+	}
+	v, broken, before := *is.Value, false, ""
+	switch {
+	case q.Above != nil:
+		broken = v > *q.Above
+	case q.Below != nil:
+		broken = v < *q.Below
+	case q.TimesBaseline != nil && was.Value != nil:
+		broken = v > *q.TimesBaseline*(*was.Value)
+		before = fmt.Sprintf(" (before the stage %s)", figure(*was.Value))
+	}
+	if !broken {
+		return ""
+	}
+	where := ""
+	if is.Region != "" {
+		where = " in " + is.Region
+	}
+	return fmt.Sprintf("%s%s is %s, want %s%s", q.Name, where, figure(v), q.Bound(), before)
+}
+
+// breachOfQueries says which rail is broken, and by what; empty: none.
+func (g Guardrails) breachOfQueries(before, now []QueryValue) string {
+	for _, q := range g.Queries {
+		for _, is := range now {
+			if is.Name != q.Name {
+				continue
+			}
+			if why := q.broken(find(before, is), is); why != "" {
+				return why
+			}
+		}
+	}
+	return ""
+}
+
+func find(values []QueryValue, like QueryValue) QueryValue {
+	for _, v := range values {
+		if v.Name == like.Name && v.Region == like.Region {
+			return v
+		}
+	}
+	return QueryValue{}
+}
+
+// blind names a required rail that has no value; empty: there is none.
+func (g Guardrails) blind(values []QueryValue) string {
+	for _, q := range g.Queries {
+		if !q.Required {
+			continue
+		}
+		for _, v := range values {
+			if v.Name == q.Name && v.Value == nil {
+				return fmt.Sprintf("guardrail %s has no value: %s", q.Name, v.Problem)
+			}
+		}
+	}
+	return ""
+}
+
+// Queries asks all rails of a stage. What is not answered is in the values: an outage of
+// Prometheus is no trouble of the rollout's.
+func (w *RolloutWork) Queries(ctx context.Context, scope RolloutScope, rails []QueryRail) ([]QueryValue, error) {
+	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
+	defer cancel()
+	var values []QueryValue
+	for _, q := range rails {
+		regions := []string{""}
+		if strings.Contains(q.Query, RegionPlaceholder) {
+			regions = scope.Regions[:min(len(scope.Regions), queryRegionsMax)]
+		}
+		for _, region := range regions {
+			values = append(values, w.query(ctx, q, region))
+		}
+	}
+	return values, nil
+}
+
+func (w *RolloutWork) query(ctx context.Context, q QueryRail, region string) QueryValue {
+	v := QueryValue{Name: q.Name, Region: region}
+	if w.prometheus == nil {
+		v.Problem = "weir-control has no --prometheus-url"
+		return v
+	}
+	values, err := w.prometheus.Query(ctx, q.of(region))
+	if err != nil {
+		v.Problem = cut(err.Error(), queryProblemMax)
+		return v
+	}
+	if v.Value = q.worst(values); v.Value == nil {
+		v.Problem = "the query has no result"
+	}
+	return v
+}
+
+// CheckQueries says what Prometheus finds wrong with the queries of a plan; empty:
+// nothing, or it does not answer, which a stage will find out.
+func (w *RolloutWork) CheckQueries(ctx context.Context, rails []QueryRail) (problem string, err error) {
+	if len(rails) == 0 {
+		return "", nil
+	}
+	if w.prometheus == nil {
+		return "the plan has queries, and weir-control has no --prometheus-url to ask", nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
+	defer cancel()
+	for _, q := range rails {
+		if _, err := w.prometheus.Query(ctx, q.of("region")); errors.Is(err, ErrInvalid) {
+			return fmt.Sprintf("query of %s: %s", q.Name, cut(err.Error(), 2*queryProblemMax)), nil
+		}
+	}
+	return "", nil
+}
+
+// WithPrometheus returns the steps with a Prometheus to ask.
+func (w *RolloutWork) WithPrometheus(p Prometheus) *RolloutWork {
+	with := *w
+	with.prometheus = p
+	return &with
+}

@@ -1,0 +1,206 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// oracle is a Prometheus whose answers are a test's.
+type oracle struct {
+	answers map[string][]float64 // by query
+	down    bool
+	asked   []string
+}
+
+func (o *oracle) Query(_ context.Context, query string) ([]float64, error) {
+	o.asked = append(o.asked, query)
+	if o.down {
+		return nil, fmt.Errorf("%w: Prometheus does not answer", ErrUnavailable)
+	}
+	if strings.Contains(query, "((") {
+		return nil, fmt.Errorf("%w: Prometheus: bad_data: unclosed left parenthesis", ErrInvalid)
+	}
+	return o.answers[query], nil
+}
+
+func guarded(rails ...QueryRail) RolloutSpec {
+	s := spec(RolloutStage{Regions: []string{"eu"}, BakeMs: 60_000}, RolloutStage{All: true, BakeMs: 60_000})
+	s.Plan.Guardrails.Queries = rails
+	return s
+}
+
+func playGuarded(t *testing.T, o *oracle, change func(*Rollout), rails ...QueryRail) *Rollout {
+	t.Helper()
+	l := newLand("eu", "us")
+	r, steps := begin(t, l, guarded(rails...))
+	steps.work = steps.work.WithPrometheus(o)
+	play(t, r, steps, func() bool { change(r); return r.Phase.Over() })
+	return r
+}
+
+// "Guardrails from a Prometheus: absolute or baseline ratio, per region", and the status
+// says why in one line.
+func TestQueriesRollBack(t *testing.T) {
+	const query = `errors{region="{{region}}"}`
+	for _, c := range []struct {
+		what string
+		rail QueryRail
+		bad  []float64
+		why  string // empty: it is done
+	}{
+		{"above", QueryRail{Name: "errors", Query: query, Above: ptr(0.5)}, []float64{0.1, 0.7}, "stage 1 (eu): errors in eu is 0.7, want at most 0.5"},
+		{"below", QueryRail{Name: "hits", Query: query, Below: ptr(0.05)}, []float64{0.1, 0.01}, "stage 1 (eu): hits in eu is 0.01, want at least 0.05"},
+		{"times", QueryRail{Name: "errors", Query: query, TimesBaseline: ptr(3.0)}, []float64{0.4}, "stage 1 (eu): errors in eu is 0.4, want at most 3 times before (before the stage 0.1)"},
+		{"within", QueryRail{Name: "errors", Query: query, TimesBaseline: ptr(3.0)}, []float64{0.3}, ""},
+		{"nothing", QueryRail{Name: "errors", Query: query, Above: ptr(0.5)}, nil, ""},
+	} {
+		o := &oracle{answers: map[string][]float64{`errors{region="eu"}`: {0.1}, `errors{region="us"}`: {0.1}}}
+		r := playGuarded(t, o, func(r *Rollout) {
+			if r.Phase == RolloutBaking {
+				o.answers[`errors{region="eu"}`] = c.bad
+			}
+		}, c.rail)
+		if r.Why != c.why || (r.Phase == RolloutDone) != (c.why == "") {
+			t.Errorf("%s: %s %q, want %q", c.what, r.Phase, r.Why, c.why)
+		}
+		if c.why == "" && !slices.Contains(o.asked, `errors{region="us"}`) {
+			t.Errorf("%s: asked %v", c.what, o.asked)
+		}
+	}
+}
+
+// "Not held against the rollout by default, or required: the stage waits, and rolls back
+// after a time."
+func TestPrometheusIsDown(t *testing.T) {
+	rail := QueryRail{Name: "errors", Query: "errors", Above: ptr(0.5)}
+	from := func(o *oracle, phase RolloutPhase) func(*Rollout) {
+		return func(r *Rollout) { o.down = o.down || r.Phase == phase }
+	}
+	answers := map[string][]float64{"errors": {0}}
+	o := &oracle{answers: answers}
+	if r := playGuarded(t, o, from(o, RolloutMeasuring), rail); r.Phase != RolloutDone {
+		t.Errorf("not required: %s %q", r.Phase, r.Why)
+	}
+	rail.Required = true
+	for _, c := range []struct {
+		phase   RolloutPhase
+		touched int
+	}{{RolloutMeasuring, 0}, {RolloutBaking, 1}} {
+		o = &oracle{answers: answers}
+		waited := false
+		r := playGuarded(t, o, func(r *Rollout) {
+			from(o, c.phase)(r)
+			waited = waited || strings.Contains(r.Waiting, "guardrail errors has no value: unavailable: Prometheus does not answer")
+		}, rail)
+		if r.Phase != RolloutRolledBack || !strings.Contains(r.Why, "guardrail errors has no value") || len(r.Touched) != c.touched || !waited {
+			t.Errorf("required, down when %s: %s %q, %d touched, waited %v", c.phase, r.Phase, r.Why, len(r.Touched), waited)
+		}
+	}
+	o = &oracle{answers: answers}
+	looks := 0
+	if r := playGuarded(t, o, func(r *Rollout) {
+		if r.Phase == RolloutBaking {
+			looks++
+			o.down = looks > 1 && looks < 4
+		}
+	}, rail); r.Phase != RolloutDone || r.BlindMs != 0 {
+		t.Errorf("required, back in time: %s %q", r.Phase, r.Why)
+	}
+}
+
+func TestQueriesAreCheckedAtTheStart(t *testing.T) {
+	bad := QueryRail{Name: "errors", Query: "sum((", Above: ptr(0.5)}
+	w := NewRolloutWork(newLand("eu"), 30*time.Second)
+	if problem, err := w.CheckQueries(t.Context(), []QueryRail{bad}); err != nil || !strings.Contains(problem, "no --prometheus-url") {
+		t.Errorf("%q, %v", problem, err)
+	}
+	o := &oracle{}
+	w = w.WithPrometheus(o)
+	if problem, err := w.CheckQueries(t.Context(), []QueryRail{bad}); err != nil || !strings.Contains(problem, "query of errors: invalid: Prometheus: bad_data: unclosed left parenthesis") {
+		t.Errorf("%q, %v", problem, err)
+	}
+	o.down = true
+	if problem, err := w.CheckQueries(t.Context(), []QueryRail{bad}); err != nil || problem != "" {
+		t.Errorf("down: %q, %v", problem, err)
+	}
+	for want, q := range map[string]QueryRail{
+		"name is empty":                           {Query: "x", Above: ptr(1.0)},
+		"query of a is 0 bytes long (1 to 2000)":  {Name: "a", Above: ptr(1.0)},
+		"exactly one of above, below and times":   {Name: "a", Query: "x"},
+		"a: want exactly one of above":            {Name: "a", Query: "x", Above: ptr(1.0), Below: ptr(1.0)},
+		"times_baseline of a is 0 (0.01 to 1000)": {Name: "a", Query: "x", TimesBaseline: ptr(0.0)},
+	} {
+		if err := guarded(q).Validate(); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("want %q: %v", want, err)
+		}
+	}
+	one := QueryRail{Name: "a", Query: "x", Above: ptr(1.0)}
+	if err := guarded(one, one).Validate(); err == nil || !strings.Contains(err.Error(), `two queries are called "a"`) {
+		t.Error(err)
+	}
+	if err := guarded(slices.Repeat([]QueryRail{one}, 21)...).Validate(); err == nil || !strings.Contains(err.Error(), "21 queries (at most 20)") {
+		t.Error(err)
+	}
+	if got := (QueryRail{Query: `x{region="{{region}}"}`}).of("a\"b\\\n"); got != `x{region="a\"b\\\n"}` {
+		t.Errorf("a region's name ends its string: %s", got)
+	}
+}
+
+// The instant-query API, as its documentation has it.
+func TestPrometheusClient(t *testing.T) {
+	status, body := http.StatusOK, ""
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/prom/api/v1/query" || r.FormValue("query") != `up{a="b&c"}` {
+			t.Errorf("%s %q", r.URL, r.FormValue("query"))
+		}
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(body))
+	}))
+	defer server.Close()
+	client := NewPrometheusClient(server.Client(), server.URL+"/prom/")
+	for _, c := range []struct {
+		status int
+		body   string
+		want   []float64
+		err    error
+	}{
+		{200, `{"status":"success","data":{"resultType":"scalar","result":[1.5,"2.5"]}}`, []float64{2.5}, nil},
+		{200, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{"a":"b"},"value":[1,"1"]},{"metric":{},"value":[1,"+Inf"]}]}}`, nil, nil},
+		{200, `{"status":"success","data":{"resultType":"vector","result":[]}}`, nil, nil},
+		{200, `{"status":"success","data":{"resultType":"matrix","result":[]}}`, nil, ErrInvalid},
+		{200, `{"status":"success","data":{"resultType":"scalar","result":[1]}}`, nil, ErrUnavailable},
+		{400, `{"status":"error","errorType":"bad_data","error":"parse error"}`, nil, ErrInvalid},
+		{503, `{"status":"error","errorType":"timeout","error":"too slow"}`, nil, ErrUnavailable},
+		{502, `<html>`, nil, ErrUnavailable},
+		{200, `"` + strings.Repeat("x", prometheusBytesMax) + `"`, nil, ErrUnavailable},
+	} {
+		status, body = c.status, c.body
+		got, err := client.Query(t.Context(), `up{a="b&c"}`)
+		if !errors.Is(err, c.err) || c.want != nil && !slices.Equal(got, c.want) {
+			t.Errorf("%.80s: %v, %v", c.body, got, err)
+		}
+	}
+	server.Close()
+	if _, err := client.Query(t.Context(), "up"); !errors.Is(err, ErrUnavailable) {
+		t.Error(err)
+	}
+}
+
+func FuzzPrometheusAnswer(f *testing.F) {
+	f.Add(200, []byte(`{"status":"success","data":{"resultType":"scalar","result":[1.5,"2.5"]}}`))
+	f.Add(400, []byte(`{"status":"error","errorType":"bad_data","error":"x"}`))
+	f.Fuzz(func(t *testing.T, status int, body []byte) {
+		values, err := parseAnswer(status, body)
+		if err != nil && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrUnavailable) {
+			t.Fatalf("untyped error %v", err)
+		}
+		(QueryRail{Name: "x"}).worst(values)
+	})
+}
