@@ -45,6 +45,8 @@ var needs = map[string]controlplane.Role{
 	controlv1connect.SettingsServiceDeleteOverrideProcedure: controlplane.RoleOperator,
 	controlv1connect.SettingsServiceSetNamespaceProcedure:   controlplane.RoleOperator,
 
+	controlv1connect.TopKeysServiceTopKeysProcedure: controlplane.RoleViewer,
+
 	controlv1connect.TokenServiceWhoAmIProcedure:      controlplane.RoleViewer,
 	controlv1connect.TokenServiceCreateTokenProcedure: controlplane.RoleAdmin,
 	controlv1connect.TokenServiceRevokeTokenProcedure: controlplane.RoleAdmin,

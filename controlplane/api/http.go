@@ -38,6 +38,7 @@ func NewHandler(c Config) http.Handler {
 	mux.Handle(controlv1connect.NewRetirementServiceHandler(s, options...))
 	mux.Handle(controlv1connect.NewTokenServiceHandler(s, options...))
 	mux.Handle(controlv1connect.NewSettingsServiceHandler(s, options...))
+	mux.Handle(controlv1connect.NewTopKeysServiceHandler(s, options...))
 	mux.Handle(controlv1connect.NewHealthServiceHandler(s, options...))
 	mux.Handle(controlv1connect.NewAuditServiceHandler(s, options...))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })

@@ -50,6 +50,7 @@ type Config struct {
 	Audit       controlplane.AuditLog
 	Metrics     prometheus.Gatherer
 	Log         *slog.Logger
+	TopKeys     func(context.Context, controlplane.TopQuery) (controlplane.TopKeys, error)
 
 	// Console makes the web console, which calls the service in this process; nil: none.
 	// It lets people in by itself.

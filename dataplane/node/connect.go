@@ -43,6 +43,10 @@ func (s *connectService) Explain(ctx context.Context, call *connect.Request[weir
 	return respond(s.explain(ctx, call.Msg))
 }
 
+func (s *connectService) TopKeys(ctx context.Context, call *connect.Request[weirv1.TopKeysRequest]) (*connect.Response[weirv1.TopKeysResponse], error) {
+	return respond(s.topKeys(ctx, call.Msg))
+}
+
 func (s *connectService) LimitStream(ctx context.Context, stream *connect.BidiStream[weirv1.LimitStreamRequest, weirv1.LimitStreamResponse]) error {
 	return s.gate.converse(ctx, &conversation{service: s.service, receive: stream.Receive, send: stream.Send})
 }

@@ -242,7 +242,7 @@ func TestCallsAreCounted(t *testing.T) {
 			return dataplane.Decision{}
 		},
 	})
-	methods := 6 + len(routes.Paths)
+	methods := 8 + len(routes.Paths)
 	if got := testutil.CollectAndCount(h.registry, "weir_rpc_requests_total"); got != methods*len(codesPublished) {
 		t.Errorf("%d series at the start, want %d", got, methods*len(codesPublished))
 	}

@@ -37,6 +37,7 @@ func describe(s service, g *gate) *grpc.ServiceDesc {
 			unary(g, weirv1connect.RateLimitServicePeekProcedure, s.peek),
 			unary(g, weirv1connect.RateLimitServiceRefundProcedure, s.refund),
 			unary(g, weirv1connect.RateLimitServiceExplainProcedure, s.explain),
+			unary(g, weirv1connect.RateLimitServiceTopKeysProcedure, s.topKeys),
 		},
 		Streams: []grpc.StreamDesc{stream(s, g)},
 	}

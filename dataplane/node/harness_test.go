@@ -32,6 +32,7 @@ type scripted struct {
 	peek  func(context.Context, dataplane.Request) dataplane.Decision
 	many  func(context.Context, []dataplane.Request) dataplane.Batch
 	back  func(dataplane.Request) (int64, error)
+	top   func(dataplane.TopQuery) (dataplane.TopKeys, error)
 	stop  func(context.Context) error
 }
 
@@ -65,6 +66,13 @@ func (s scripted) Refund(r dataplane.Request) (int64, error) {
 
 func (s scripted) Explain(dataplane.Request) (dataplane.Explanation, error) {
 	return dataplane.Explanation{}, nil
+}
+
+func (s scripted) TopKeys(q dataplane.TopQuery) (dataplane.TopKeys, error) {
+	if s.top == nil {
+		return dataplane.TopKeys{}, nil
+	}
+	return s.top(q)
 }
 
 func (s scripted) Start(context.Context) error { return nil }

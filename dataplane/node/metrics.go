@@ -93,6 +93,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		weirv1connect.RateLimitServicePeekProcedure:      "Peek",
 		weirv1connect.RateLimitServiceRefundProcedure:    "Refund",
 		weirv1connect.RateLimitServiceExplainProcedure:   "Explain",
+		weirv1connect.RateLimitServiceTopKeysProcedure:   "TopKeys",
 		rls.Procedure:   "ShouldRateLimit",
 		streamProcedure: "LimitStream",
 	}

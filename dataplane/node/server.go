@@ -30,6 +30,7 @@ type Limiter interface {
 	AllowMany(ctx context.Context, requests []dataplane.Request) dataplane.Batch
 	Refund(request dataplane.Request) (refunded int64, err error)
 	Explain(request dataplane.Request) (dataplane.Explanation, error)
+	TopKeys(query dataplane.TopQuery) (dataplane.TopKeys, error)
 	Start(ctx context.Context) error
 	Stop(ctx context.Context) error
 }

@@ -116,6 +116,9 @@ func (p *process) build() error {
 		Previews:    controlplane.NewPreview(simulator, rollouts),
 		Settings:    controlplane.NewSettings(steps),
 		Tokens:      tokens, RequireTokens: p.config.APIAuth == "token",
+		TopKeys: func(ctx context.Context, q controlplane.TopQuery) (controlplane.TopKeys, error) {
+			return controlplane.ListTopKeys(ctx, steps, q, p.config.NodeLiveWithin)
+		},
 		Lag: cleanup.Lag, Fleet: fleet, Health: health.Health, Audit: steps,
 		Diagnose: p.doctor(steps, client, fleet),
 		Metrics:  registry, Log: p.log, AllowedHosts: p.config.APIAllowedHosts,

@@ -87,6 +87,9 @@ type cli struct {
 		Set  namespaceSet  `cmd:"" help:"Change how a namespace decides. What is not given stays."`
 		List namespaceList `cmd:"" help:"A workspace's namespaces that have settings."`
 	} `cmd:"" help:"How namespaces decide."`
+	Keys struct {
+		Top keysTop `cmd:"" help:"The keys with most cost in their windows, or those most denied, over all regions."`
+	} `cmd:"" help:"What keys are doing."`
 	Token struct {
 		Create tokenCreate `cmd:"" help:"Make a token and print it, once."`
 		Revoke tokenRevoke `cmd:"" help:"End a token."`
@@ -125,6 +128,7 @@ type call struct {
 	retirements controlv1connect.RetirementServiceClient
 	tokens      controlv1connect.TokenServiceClient
 	settings    controlv1connect.SettingsServiceClient
+	keys        controlv1connect.TopKeysServiceClient
 	health      controlv1connect.HealthServiceClient
 	audit       controlv1connect.AuditServiceClient
 	json        bool
@@ -178,6 +182,7 @@ func run(ctx context.Context, args []string, t terminal) (code int) {
 		retirements: controlv1connect.NewRetirementServiceClient(client, c.API),
 		tokens:      controlv1connect.NewTokenServiceClient(client, c.API),
 		settings:    controlv1connect.NewSettingsServiceClient(client, c.API),
+		keys:        controlv1connect.NewTopKeysServiceClient(client, c.API),
 		health:      controlv1connect.NewHealthServiceClient(client, c.API),
 		audit:       controlv1connect.NewAuditServiceClient(client, c.API),
 	})
@@ -216,7 +221,7 @@ type told struct {
 func (t *told) Unwrap() error { return t.error }
 
 // look are the commands that show what there is.
-var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout history", "retire": "retire status", "simulate": "rollout history", "token": "token list", "override": "override list", "namespace": "namespace list", "reset": "resets", "fleet": "fleet", "health": "health", "doctor": "doctor", "audit": "audit"}
+var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout history", "retire": "retire status", "simulate": "rollout history", "token": "token list", "override": "override list", "namespace": "namespace list", "keys": "keys top", "reset": "resets", "fleet": "fleet", "health": "health", "doctor": "doctor", "audit": "audit"}
 
 // explain gives an error its exit code, and says what to do next.
 func explain(ctx context.Context, err error, api, area string) (code int, hint string) {

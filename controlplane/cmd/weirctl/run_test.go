@@ -56,6 +56,8 @@ type world struct {
 	lag         time.Duration
 	lagErr      error
 	fleet       controlplane.Fleet
+	top         controlplane.TopKeys
+	topQuery    controlplane.TopQuery
 	rollouts    rollouts
 	retirements retirements
 	previews    previews
@@ -89,8 +91,12 @@ func newWorldThat(t *testing.T, asks bool) *world {
 		Health:   func(context.Context) controlplane.HealthDocument { return w.health },
 		Diagnose: func(context.Context) []controlplane.Check { return w.checks },
 		Audit:    w,
-		Metrics:  prometheus.NewRegistry(),
-		Log:      slog.New(slog.DiscardHandler),
+		TopKeys: func(_ context.Context, q controlplane.TopQuery) (controlplane.TopKeys, error) {
+			w.topQuery = q
+			return w.top, w.schedule.err
+		},
+		Metrics: prometheus.NewRegistry(),
+		Log:     slog.New(slog.DiscardHandler),
 	})
 	server := httptest.NewServer(w.handler)
 	t.Cleanup(server.Close)

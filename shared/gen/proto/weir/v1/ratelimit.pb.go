@@ -84,6 +84,56 @@ func (Source) EnumDescriptor() ([]byte, []int) {
 	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{0}
 }
 
+// TopBy is what keys are ranked by.
+type TopBy int32
+
+const (
+	TopBy_TOP_BY_UNSPECIFIED TopBy = 0
+	TopBy_TOP_BY_HOT         TopBy = 1 // cost in the sliding window, of all regions
+	TopBy_TOP_BY_DENIED      TopBy = 2 // requests denied, or let pass by shadow mode alone, in the last minute or two
+)
+
+// Enum value maps for TopBy.
+var (
+	TopBy_name = map[int32]string{
+		0: "TOP_BY_UNSPECIFIED",
+		1: "TOP_BY_HOT",
+		2: "TOP_BY_DENIED",
+	}
+	TopBy_value = map[string]int32{
+		"TOP_BY_UNSPECIFIED": 0,
+		"TOP_BY_HOT":         1,
+		"TOP_BY_DENIED":      2,
+	}
+)
+
+func (x TopBy) Enum() *TopBy {
+	p := new(TopBy)
+	*p = x
+	return p
+}
+
+func (x TopBy) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TopBy) Descriptor() protoreflect.EnumDescriptor {
+	return file_weir_v1_ratelimit_proto_enumTypes[1].Descriptor()
+}
+
+func (TopBy) Type() protoreflect.EnumType {
+	return &file_weir_v1_ratelimit_proto_enumTypes[1]
+}
+
+func (x TopBy) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TopBy.Descriptor instead.
+func (TopBy) EnumDescriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{1}
+}
+
 // LimitRequest asks for leave to spend a cost on a key. The key is (workspace,
 // namespace, identifier, duration_ms); names are compared as bytes.
 type LimitRequest struct {
@@ -1199,6 +1249,234 @@ func (x *ExplainedCell) GetCounts() int64 {
 	return 0
 }
 
+type TopKeysRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"` // at most 191 bytes; empty: all
+	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"` // at most 255 bytes; empty: all
+	By            TopBy                  `protobuf:"varint,3,opt,name=by,proto3,enum=weir.v1.TopBy" json:"by,omitempty"`
+	Limit         int32                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"` // 1 to 100; 0 is 20
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopKeysRequest) Reset() {
+	*x = TopKeysRequest{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopKeysRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopKeysRequest) ProtoMessage() {}
+
+func (x *TopKeysRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopKeysRequest.ProtoReflect.Descriptor instead.
+func (*TopKeysRequest) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *TopKeysRequest) GetWorkspace() string {
+	if x != nil {
+		return x.Workspace
+	}
+	return ""
+}
+
+func (x *TopKeysRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *TopKeysRequest) GetBy() TopBy {
+	if x != nil {
+		return x.By
+	}
+	return TopBy_TOP_BY_UNSPECIFIED
+}
+
+func (x *TopKeysRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type TopKeysResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AtMs          int64                  `protobuf:"varint,1,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`          // Unix ms
+	SinceMs       int64                  `protobuf:"varint,2,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"` // of denied keys, Unix ms: what was denied before is not in it
+	Keys          []*TopKey              `protobuf:"bytes,3,rep,name=keys,proto3" json:"keys,omitempty"`                       // largest count first
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopKeysResponse) Reset() {
+	*x = TopKeysResponse{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopKeysResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopKeysResponse) ProtoMessage() {}
+
+func (x *TopKeysResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopKeysResponse.ProtoReflect.Descriptor instead.
+func (*TopKeysResponse) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *TopKeysResponse) GetAtMs() int64 {
+	if x != nil {
+		return x.AtMs
+	}
+	return 0
+}
+
+func (x *TopKeysResponse) GetSinceMs() int64 {
+	if x != nil {
+		return x.SinceMs
+	}
+	return 0
+}
+
+func (x *TopKeysResponse) GetKeys() []*TopKey {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+type TopKey struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`
+	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`
+	DurationMs    int64                  `protobuf:"varint,4,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
+	Limit         *int64                 `protobuf:"varint,5,opt,name=limit,proto3,oneof" json:"limit,omitempty"` // of hot keys the lowest that was counted against; left out where it is unknown
+	Count         int64                  `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`       // of hot keys cost, of denied ones requests
+	Regional      int64                  `protobuf:"varint,7,opt,name=regional,proto3" json:"regional,omitempty"` // of hot keys: the part of count that is the region's own
+	More          int64                  `protobuf:"varint,8,opt,name=more,proto3" json:"more,omitempty"`         // of denied keys: how many more it may be
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TopKey) Reset() {
+	*x = TopKey{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TopKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TopKey) ProtoMessage() {}
+
+func (x *TopKey) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TopKey.ProtoReflect.Descriptor instead.
+func (*TopKey) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *TopKey) GetWorkspace() string {
+	if x != nil {
+		return x.Workspace
+	}
+	return ""
+}
+
+func (x *TopKey) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *TopKey) GetIdentifier() string {
+	if x != nil {
+		return x.Identifier
+	}
+	return ""
+}
+
+func (x *TopKey) GetDurationMs() int64 {
+	if x != nil {
+		return x.DurationMs
+	}
+	return 0
+}
+
+func (x *TopKey) GetLimit() int64 {
+	if x != nil && x.Limit != nil {
+		return *x.Limit
+	}
+	return 0
+}
+
+func (x *TopKey) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *TopKey) GetRegional() int64 {
+	if x != nil {
+		return x.Regional
+	}
+	return 0
+}
+
+func (x *TopKey) GetMore() int64 {
+	if x != nil {
+		return x.More
+	}
+	return 0
+}
+
 var File_weir_v1_ratelimit_proto protoreflect.FileDescriptor
 
 const file_weir_v1_ratelimit_proto_rawDesc = "" +
@@ -1313,21 +1591,49 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\tpublished\x18\n" +
 	" \x01(\x03R\tpublished\x12\x12\n" +
 	"\x04told\x18\v \x01(\x03R\x04told\x12\x16\n" +
-	"\x06counts\x18\f \x01(\x03R\x06counts*\x90\x01\n" +
+	"\x06counts\x18\f \x01(\x03R\x06counts\"\x82\x01\n" +
+	"\x0eTopKeysRequest\x12\x1c\n" +
+	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1e\n" +
+	"\x02by\x18\x03 \x01(\x0e2\x0e.weir.v1.TopByR\x02by\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x05R\x05limit\"f\n" +
+	"\x0fTopKeysResponse\x12\x13\n" +
+	"\x05at_ms\x18\x01 \x01(\x03R\x04atMs\x12\x19\n" +
+	"\bsince_ms\x18\x02 \x01(\x03R\asinceMs\x12#\n" +
+	"\x04keys\x18\x03 \x03(\v2\x0f.weir.v1.TopKeyR\x04keys\"\xf0\x01\n" +
+	"\x06TopKey\x12\x1c\n" +
+	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1e\n" +
+	"\n" +
+	"identifier\x18\x03 \x01(\tR\n" +
+	"identifier\x12\x1f\n" +
+	"\vduration_ms\x18\x04 \x01(\x03R\n" +
+	"durationMs\x12\x19\n" +
+	"\x05limit\x18\x05 \x01(\x03H\x00R\x05limit\x88\x01\x01\x12\x14\n" +
+	"\x05count\x18\x06 \x01(\x03R\x05count\x12\x1a\n" +
+	"\bregional\x18\a \x01(\x03R\bregional\x12\x12\n" +
+	"\x04more\x18\b \x01(\x03R\x04moreB\b\n" +
+	"\x06_limit*\x90\x01\n" +
 	"\x06Source\x12\x16\n" +
 	"\x12SOURCE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fSOURCE_LOCAL\x10\x01\x12\x11\n" +
 	"\rSOURCE_ORIGIN\x10\x02\x12\x13\n" +
 	"\x0fSOURCE_DEGRADED\x10\x03\x12\x18\n" +
 	"\x14SOURCE_DEGRADED_OPEN\x10\x04\x12\x1a\n" +
-	"\x16SOURCE_DEGRADED_CLOSED\x10\x052\x8a\x03\n" +
+	"\x16SOURCE_DEGRADED_CLOSED\x10\x05*B\n" +
+	"\x05TopBy\x12\x16\n" +
+	"\x12TOP_BY_UNSPECIFIED\x10\x00\x12\x0e\n" +
+	"\n" +
+	"TOP_BY_HOT\x10\x01\x12\x11\n" +
+	"\rTOP_BY_DENIED\x10\x022\xc8\x03\n" +
 	"\x10RateLimitService\x126\n" +
 	"\x05Limit\x12\x15.weir.v1.LimitRequest\x1a\x16.weir.v1.LimitResponse\x12B\n" +
 	"\tLimitMany\x12\x19.weir.v1.LimitManyRequest\x1a\x1a.weir.v1.LimitManyResponse\x123\n" +
 	"\x04Peek\x12\x14.weir.v1.PeekRequest\x1a\x15.weir.v1.PeekResponse\x129\n" +
 	"\x06Refund\x12\x16.weir.v1.RefundRequest\x1a\x17.weir.v1.RefundResponse\x12<\n" +
 	"\aExplain\x12\x17.weir.v1.ExplainRequest\x1a\x18.weir.v1.ExplainResponse\x12L\n" +
-	"\vLimitStream\x12\x1b.weir.v1.LimitStreamRequest\x1a\x1c.weir.v1.LimitStreamResponse(\x010\x01B8Z6github.com/weirhq/weir/shared/gen/proto/weir/v1;weirv1b\x06proto3"
+	"\vLimitStream\x12\x1b.weir.v1.LimitStreamRequest\x1a\x1c.weir.v1.LimitStreamResponse(\x010\x01\x12<\n" +
+	"\aTopKeys\x12\x17.weir.v1.TopKeysRequest\x1a\x18.weir.v1.TopKeysResponseB8Z6github.com/weirhq/weir/shared/gen/proto/weir/v1;weirv1b\x06proto3"
 
 var (
 	file_weir_v1_ratelimit_proto_rawDescOnce sync.Once
@@ -1341,54 +1647,62 @@ func file_weir_v1_ratelimit_proto_rawDescGZIP() []byte {
 	return file_weir_v1_ratelimit_proto_rawDescData
 }
 
-var file_weir_v1_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_weir_v1_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_weir_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_weir_v1_ratelimit_proto_goTypes = []any{
 	(Source)(0),                 // 0: weir.v1.Source
-	(*LimitRequest)(nil),        // 1: weir.v1.LimitRequest
-	(*LimitResponse)(nil),       // 2: weir.v1.LimitResponse
-	(*LimitManyRequest)(nil),    // 3: weir.v1.LimitManyRequest
-	(*LimitManyResponse)(nil),   // 4: weir.v1.LimitManyResponse
-	(*PeekRequest)(nil),         // 5: weir.v1.PeekRequest
-	(*PeekResponse)(nil),        // 6: weir.v1.PeekResponse
-	(*RefundRequest)(nil),       // 7: weir.v1.RefundRequest
-	(*RefundResponse)(nil),      // 8: weir.v1.RefundResponse
-	(*LimitStreamRequest)(nil),  // 9: weir.v1.LimitStreamRequest
-	(*LimitStreamResponse)(nil), // 10: weir.v1.LimitStreamResponse
-	(*FieldViolation)(nil),      // 11: weir.v1.FieldViolation
-	(*ExplainRequest)(nil),      // 12: weir.v1.ExplainRequest
-	(*ExplainResponse)(nil),     // 13: weir.v1.ExplainResponse
-	(*ExplainedCell)(nil),       // 14: weir.v1.ExplainedCell
+	(TopBy)(0),                  // 1: weir.v1.TopBy
+	(*LimitRequest)(nil),        // 2: weir.v1.LimitRequest
+	(*LimitResponse)(nil),       // 3: weir.v1.LimitResponse
+	(*LimitManyRequest)(nil),    // 4: weir.v1.LimitManyRequest
+	(*LimitManyResponse)(nil),   // 5: weir.v1.LimitManyResponse
+	(*PeekRequest)(nil),         // 6: weir.v1.PeekRequest
+	(*PeekResponse)(nil),        // 7: weir.v1.PeekResponse
+	(*RefundRequest)(nil),       // 8: weir.v1.RefundRequest
+	(*RefundResponse)(nil),      // 9: weir.v1.RefundResponse
+	(*LimitStreamRequest)(nil),  // 10: weir.v1.LimitStreamRequest
+	(*LimitStreamResponse)(nil), // 11: weir.v1.LimitStreamResponse
+	(*FieldViolation)(nil),      // 12: weir.v1.FieldViolation
+	(*ExplainRequest)(nil),      // 13: weir.v1.ExplainRequest
+	(*ExplainResponse)(nil),     // 14: weir.v1.ExplainResponse
+	(*ExplainedCell)(nil),       // 15: weir.v1.ExplainedCell
+	(*TopKeysRequest)(nil),      // 16: weir.v1.TopKeysRequest
+	(*TopKeysResponse)(nil),     // 17: weir.v1.TopKeysResponse
+	(*TopKey)(nil),              // 18: weir.v1.TopKey
 }
 var file_weir_v1_ratelimit_proto_depIdxs = []int32{
 	0,  // 0: weir.v1.LimitResponse.source:type_name -> weir.v1.Source
-	1,  // 1: weir.v1.LimitManyRequest.requests:type_name -> weir.v1.LimitRequest
-	2,  // 2: weir.v1.LimitManyResponse.responses:type_name -> weir.v1.LimitResponse
-	2,  // 3: weir.v1.PeekResponse.response:type_name -> weir.v1.LimitResponse
-	1,  // 4: weir.v1.LimitStreamRequest.request:type_name -> weir.v1.LimitRequest
-	2,  // 5: weir.v1.LimitStreamResponse.response:type_name -> weir.v1.LimitResponse
-	11, // 6: weir.v1.LimitStreamResponse.violations:type_name -> weir.v1.FieldViolation
-	1,  // 7: weir.v1.ExplainRequest.request:type_name -> weir.v1.LimitRequest
-	2,  // 8: weir.v1.ExplainResponse.decision:type_name -> weir.v1.LimitResponse
-	14, // 9: weir.v1.ExplainResponse.current:type_name -> weir.v1.ExplainedCell
-	14, // 10: weir.v1.ExplainResponse.previous:type_name -> weir.v1.ExplainedCell
-	1,  // 11: weir.v1.RateLimitService.Limit:input_type -> weir.v1.LimitRequest
-	3,  // 12: weir.v1.RateLimitService.LimitMany:input_type -> weir.v1.LimitManyRequest
-	5,  // 13: weir.v1.RateLimitService.Peek:input_type -> weir.v1.PeekRequest
-	7,  // 14: weir.v1.RateLimitService.Refund:input_type -> weir.v1.RefundRequest
-	12, // 15: weir.v1.RateLimitService.Explain:input_type -> weir.v1.ExplainRequest
-	9,  // 16: weir.v1.RateLimitService.LimitStream:input_type -> weir.v1.LimitStreamRequest
-	2,  // 17: weir.v1.RateLimitService.Limit:output_type -> weir.v1.LimitResponse
-	4,  // 18: weir.v1.RateLimitService.LimitMany:output_type -> weir.v1.LimitManyResponse
-	6,  // 19: weir.v1.RateLimitService.Peek:output_type -> weir.v1.PeekResponse
-	8,  // 20: weir.v1.RateLimitService.Refund:output_type -> weir.v1.RefundResponse
-	13, // 21: weir.v1.RateLimitService.Explain:output_type -> weir.v1.ExplainResponse
-	10, // 22: weir.v1.RateLimitService.LimitStream:output_type -> weir.v1.LimitStreamResponse
-	17, // [17:23] is the sub-list for method output_type
-	11, // [11:17] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	2,  // 1: weir.v1.LimitManyRequest.requests:type_name -> weir.v1.LimitRequest
+	3,  // 2: weir.v1.LimitManyResponse.responses:type_name -> weir.v1.LimitResponse
+	3,  // 3: weir.v1.PeekResponse.response:type_name -> weir.v1.LimitResponse
+	2,  // 4: weir.v1.LimitStreamRequest.request:type_name -> weir.v1.LimitRequest
+	3,  // 5: weir.v1.LimitStreamResponse.response:type_name -> weir.v1.LimitResponse
+	12, // 6: weir.v1.LimitStreamResponse.violations:type_name -> weir.v1.FieldViolation
+	2,  // 7: weir.v1.ExplainRequest.request:type_name -> weir.v1.LimitRequest
+	3,  // 8: weir.v1.ExplainResponse.decision:type_name -> weir.v1.LimitResponse
+	15, // 9: weir.v1.ExplainResponse.current:type_name -> weir.v1.ExplainedCell
+	15, // 10: weir.v1.ExplainResponse.previous:type_name -> weir.v1.ExplainedCell
+	1,  // 11: weir.v1.TopKeysRequest.by:type_name -> weir.v1.TopBy
+	18, // 12: weir.v1.TopKeysResponse.keys:type_name -> weir.v1.TopKey
+	2,  // 13: weir.v1.RateLimitService.Limit:input_type -> weir.v1.LimitRequest
+	4,  // 14: weir.v1.RateLimitService.LimitMany:input_type -> weir.v1.LimitManyRequest
+	6,  // 15: weir.v1.RateLimitService.Peek:input_type -> weir.v1.PeekRequest
+	8,  // 16: weir.v1.RateLimitService.Refund:input_type -> weir.v1.RefundRequest
+	13, // 17: weir.v1.RateLimitService.Explain:input_type -> weir.v1.ExplainRequest
+	10, // 18: weir.v1.RateLimitService.LimitStream:input_type -> weir.v1.LimitStreamRequest
+	16, // 19: weir.v1.RateLimitService.TopKeys:input_type -> weir.v1.TopKeysRequest
+	3,  // 20: weir.v1.RateLimitService.Limit:output_type -> weir.v1.LimitResponse
+	5,  // 21: weir.v1.RateLimitService.LimitMany:output_type -> weir.v1.LimitManyResponse
+	7,  // 22: weir.v1.RateLimitService.Peek:output_type -> weir.v1.PeekResponse
+	9,  // 23: weir.v1.RateLimitService.Refund:output_type -> weir.v1.RefundResponse
+	14, // 24: weir.v1.RateLimitService.Explain:output_type -> weir.v1.ExplainResponse
+	11, // 25: weir.v1.RateLimitService.LimitStream:output_type -> weir.v1.LimitStreamResponse
+	17, // 26: weir.v1.RateLimitService.TopKeys:output_type -> weir.v1.TopKeysResponse
+	20, // [20:27] is the sub-list for method output_type
+	13, // [13:20] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_ratelimit_proto_init() }
@@ -1397,13 +1711,14 @@ func file_weir_v1_ratelimit_proto_init() {
 		return
 	}
 	file_weir_v1_ratelimit_proto_msgTypes[0].OneofWrappers = []any{}
+	file_weir_v1_ratelimit_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_ratelimit_proto_rawDesc), len(file_weir_v1_ratelimit_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   14,
+			NumEnums:      2,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

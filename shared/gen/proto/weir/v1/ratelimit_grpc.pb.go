@@ -27,6 +27,7 @@ const (
 	RateLimitService_Refund_FullMethodName      = "/weir.v1.RateLimitService/Refund"
 	RateLimitService_Explain_FullMethodName     = "/weir.v1.RateLimitService/Explain"
 	RateLimitService_LimitStream_FullMethodName = "/weir.v1.RateLimitService/LimitStream"
+	RateLimitService_TopKeys_FullMethodName     = "/weir.v1.RateLimitService/TopKeys"
 )
 
 // RateLimitServiceClient is the client API for RateLimitService service.
@@ -54,6 +55,9 @@ type RateLimitServiceClient interface {
 	// harms no other. A node that stops ends the stream with unavailable; what was not
 	// answered by then was not decided.
 	LimitStream(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[LimitStreamRequest, LimitStreamResponse], error)
+	// TopKeys tells which keys are hot or denied, as this node sees them. Unavailable when
+	// the keys were walked just now.
+	TopKeys(ctx context.Context, in *TopKeysRequest, opts ...grpc.CallOption) (*TopKeysResponse, error)
 }
 
 type rateLimitServiceClient struct {
@@ -127,6 +131,16 @@ func (c *rateLimitServiceClient) LimitStream(ctx context.Context, opts ...grpc.C
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RateLimitService_LimitStreamClient = grpc.BidiStreamingClient[LimitStreamRequest, LimitStreamResponse]
 
+func (c *rateLimitServiceClient) TopKeys(ctx context.Context, in *TopKeysRequest, opts ...grpc.CallOption) (*TopKeysResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TopKeysResponse)
+	err := c.cc.Invoke(ctx, RateLimitService_TopKeys_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // RateLimitServiceServer is the server API for RateLimitService service.
 // All implementations must embed UnimplementedRateLimitServiceServer
 // for forward compatibility.
@@ -152,6 +166,9 @@ type RateLimitServiceServer interface {
 	// harms no other. A node that stops ends the stream with unavailable; what was not
 	// answered by then was not decided.
 	LimitStream(grpc.BidiStreamingServer[LimitStreamRequest, LimitStreamResponse]) error
+	// TopKeys tells which keys are hot or denied, as this node sees them. Unavailable when
+	// the keys were walked just now.
+	TopKeys(context.Context, *TopKeysRequest) (*TopKeysResponse, error)
 	mustEmbedUnimplementedRateLimitServiceServer()
 }
 
@@ -179,6 +196,9 @@ func (UnimplementedRateLimitServiceServer) Explain(context.Context, *ExplainRequ
 }
 func (UnimplementedRateLimitServiceServer) LimitStream(grpc.BidiStreamingServer[LimitStreamRequest, LimitStreamResponse]) error {
 	return status.Error(codes.Unimplemented, "method LimitStream not implemented")
+}
+func (UnimplementedRateLimitServiceServer) TopKeys(context.Context, *TopKeysRequest) (*TopKeysResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method TopKeys not implemented")
 }
 func (UnimplementedRateLimitServiceServer) mustEmbedUnimplementedRateLimitServiceServer() {}
 func (UnimplementedRateLimitServiceServer) testEmbeddedByValue()                          {}
@@ -298,6 +318,24 @@ func _RateLimitService_LimitStream_Handler(srv interface{}, stream grpc.ServerSt
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type RateLimitService_LimitStreamServer = grpc.BidiStreamingServer[LimitStreamRequest, LimitStreamResponse]
 
+func _RateLimitService_TopKeys_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TopKeysRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(RateLimitServiceServer).TopKeys(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: RateLimitService_TopKeys_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(RateLimitServiceServer).TopKeys(ctx, req.(*TopKeysRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // RateLimitService_ServiceDesc is the grpc.ServiceDesc for RateLimitService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -324,6 +362,10 @@ var RateLimitService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Explain",
 			Handler:    _RateLimitService_Explain_Handler,
+		},
+		{
+			MethodName: "TopKeys",
+			Handler:    _RateLimitService_TopKeys_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -50,6 +50,9 @@ const (
 	// RateLimitServiceLimitStreamProcedure is the fully-qualified name of the RateLimitService's
 	// LimitStream RPC.
 	RateLimitServiceLimitStreamProcedure = "/weir.v1.RateLimitService/LimitStream"
+	// RateLimitServiceTopKeysProcedure is the fully-qualified name of the RateLimitService's TopKeys
+	// RPC.
+	RateLimitServiceTopKeysProcedure = "/weir.v1.RateLimitService/TopKeys"
 )
 
 // RateLimitServiceClient is a client for the weir.v1.RateLimitService service.
@@ -72,6 +75,9 @@ type RateLimitServiceClient interface {
 	// harms no other. A node that stops ends the stream with unavailable; what was not
 	// answered by then was not decided.
 	LimitStream(context.Context) *connect.BidiStreamForClient[v1.LimitStreamRequest, v1.LimitStreamResponse]
+	// TopKeys tells which keys are hot or denied, as this node sees them. Unavailable when
+	// the keys were walked just now.
+	TopKeys(context.Context, *connect.Request[v1.TopKeysRequest]) (*connect.Response[v1.TopKeysResponse], error)
 }
 
 // NewRateLimitServiceClient constructs a client for the weir.v1.RateLimitService service. By
@@ -121,6 +127,12 @@ func NewRateLimitServiceClient(httpClient connect.HTTPClient, baseURL string, op
 			connect.WithSchema(rateLimitServiceMethods.ByName("LimitStream")),
 			connect.WithClientOptions(opts...),
 		),
+		topKeys: connect.NewClient[v1.TopKeysRequest, v1.TopKeysResponse](
+			httpClient,
+			baseURL+RateLimitServiceTopKeysProcedure,
+			connect.WithSchema(rateLimitServiceMethods.ByName("TopKeys")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -132,6 +144,7 @@ type rateLimitServiceClient struct {
 	refund      *connect.Client[v1.RefundRequest, v1.RefundResponse]
 	explain     *connect.Client[v1.ExplainRequest, v1.ExplainResponse]
 	limitStream *connect.Client[v1.LimitStreamRequest, v1.LimitStreamResponse]
+	topKeys     *connect.Client[v1.TopKeysRequest, v1.TopKeysResponse]
 }
 
 // Limit calls weir.v1.RateLimitService.Limit.
@@ -164,6 +177,11 @@ func (c *rateLimitServiceClient) LimitStream(ctx context.Context) *connect.BidiS
 	return c.limitStream.CallBidiStream(ctx)
 }
 
+// TopKeys calls weir.v1.RateLimitService.TopKeys.
+func (c *rateLimitServiceClient) TopKeys(ctx context.Context, req *connect.Request[v1.TopKeysRequest]) (*connect.Response[v1.TopKeysResponse], error) {
+	return c.topKeys.CallUnary(ctx, req)
+}
+
 // RateLimitServiceHandler is an implementation of the weir.v1.RateLimitService service.
 type RateLimitServiceHandler interface {
 	// Limit decides one request, and counts its cost if it is allowed. A denial is
@@ -184,6 +202,9 @@ type RateLimitServiceHandler interface {
 	// harms no other. A node that stops ends the stream with unavailable; what was not
 	// answered by then was not decided.
 	LimitStream(context.Context, *connect.BidiStream[v1.LimitStreamRequest, v1.LimitStreamResponse]) error
+	// TopKeys tells which keys are hot or denied, as this node sees them. Unavailable when
+	// the keys were walked just now.
+	TopKeys(context.Context, *connect.Request[v1.TopKeysRequest]) (*connect.Response[v1.TopKeysResponse], error)
 }
 
 // NewRateLimitServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -229,6 +250,12 @@ func NewRateLimitServiceHandler(svc RateLimitServiceHandler, opts ...connect.Han
 		connect.WithSchema(rateLimitServiceMethods.ByName("LimitStream")),
 		connect.WithHandlerOptions(opts...),
 	)
+	rateLimitServiceTopKeysHandler := connect.NewUnaryHandler(
+		RateLimitServiceTopKeysProcedure,
+		svc.TopKeys,
+		connect.WithSchema(rateLimitServiceMethods.ByName("TopKeys")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/weir.v1.RateLimitService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case RateLimitServiceLimitProcedure:
@@ -243,6 +270,8 @@ func NewRateLimitServiceHandler(svc RateLimitServiceHandler, opts ...connect.Han
 			rateLimitServiceExplainHandler.ServeHTTP(w, r)
 		case RateLimitServiceLimitStreamProcedure:
 			rateLimitServiceLimitStreamHandler.ServeHTTP(w, r)
+		case RateLimitServiceTopKeysProcedure:
+			rateLimitServiceTopKeysHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -274,4 +303,8 @@ func (UnimplementedRateLimitServiceHandler) Explain(context.Context, *connect.Re
 
 func (UnimplementedRateLimitServiceHandler) LimitStream(context.Context, *connect.BidiStream[v1.LimitStreamRequest, v1.LimitStreamResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.RateLimitService.LimitStream is not implemented"))
+}
+
+func (UnimplementedRateLimitServiceHandler) TopKeys(context.Context, *connect.Request[v1.TopKeysRequest]) (*connect.Response[v1.TopKeysResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.v1.RateLimitService.TopKeys is not implemented"))
 }

@@ -1,0 +1,59 @@
+package api
+
+import (
+	"context"
+	"fmt"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirhq/weir/controlplane"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+)
+
+// topKeysDefault is how many keys are told where a caller does not say.
+const topKeysDefault = 20
+
+var _ controlv1connect.TopKeysServiceHandler = (*service)(nil)
+
+func (s *service) TopKeys(ctx context.Context, req *connect.Request[controlv1.TopKeysRequest]) (*connect.Response[controlv1.TopKeysResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	q := controlplane.TopQuery{Workspace: req.Msg.GetWorkspace(), Namespace: req.Msg.GetNamespace(), Limit: int(req.Msg.GetLimit())}
+	if q.Limit == 0 {
+		q.Limit = topKeysDefault
+	}
+	switch req.Msg.GetBy() {
+	case controlv1.TopBy_TOP_BY_HOT:
+	case controlv1.TopBy_TOP_BY_DENIED:
+		q.Denied = true
+	default:
+		return nil, s.fail(ctx, "TopKeys", fmt.Errorf("%w: by is %d (TOP_BY_HOT or TOP_BY_DENIED)", controlplane.ErrInvalid, req.Msg.GetBy()))
+	}
+	found, err := s.Config.TopKeys(ctx, q)
+	if err != nil {
+		return nil, s.fail(ctx, "TopKeys", err)
+	}
+	return connect.NewResponse(topKeysResponse(found)), nil
+}
+
+func topKeysResponse(found controlplane.TopKeys) *controlv1.TopKeysResponse {
+	answer := &controlv1.TopKeysResponse{
+		NowMs: unixMs(found.Now), Nodes: int32(found.Nodes), NodesUnreadable: int32(found.Unreadable), Truncated: found.Truncated,
+		OldestMs: found.Oldest.Milliseconds(), Total: found.Total,
+	}
+	for _, k := range found.Keys {
+		key := &controlv1.TopKey{
+			Workspace: valid(k.Workspace), Namespace: valid(k.Namespace), Identifier: valid(k.Identifier),
+			DurationMs: k.DurationMs, Count: k.Count, More: k.More,
+		}
+		if k.Limit >= 0 {
+			key.Limit = &k.Limit
+		}
+		for _, r := range k.Regions {
+			key.Regions = append(key.Regions, &controlv1.TopKeyRegion{Region: valid(r.Region), Count: r.Count})
+		}
+		answer.Keys = append(answer.Keys, key)
+	}
+	return answer
+}

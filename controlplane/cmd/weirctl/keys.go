@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+type keysTop struct {
+	Hot       bool   `xor:"by" help:"Those with most cost in their windows (the default)."`
+	Denied    bool   `xor:"by" help:"Those most often denied in the last minute or two, or let pass by shadow mode alone."`
+	Workspace string `placeholder:"NAME" help:"Of one workspace. Default: of all."`
+	Namespace string `placeholder:"NAME" help:"Of one namespace. Default: of all."`
+	Limit     int32  `default:"20" help:"How many (1 to 100)."`
+}
+
+// Run lists keys.
+func (k keysTop) Run(c *call) error {
+	by := controlv1.TopBy_TOP_BY_HOT
+	if k.Denied {
+		by = controlv1.TopBy_TOP_BY_DENIED
+	}
+	answer, err := c.keys.TopKeys(c.ctx, connect.NewRequest(&controlv1.TopKeysRequest{Workspace: k.Workspace, Namespace: k.Namespace, By: by, Limit: k.Limit}))
+	if err != nil {
+		return err
+	}
+	return c.print(answer.Msg, func(w io.Writer) { writeTopKeys(w, answer.Msg, k.Denied) })
+}
+
+func writeTopKeys(w io.Writer, answer *controlv1.TopKeysResponse, denied bool) {
+	if len(answer.GetKeys()) == 0 {
+		_, _ = fmt.Fprintf(w, "no keys; %s reported\n", plural(int64(answer.GetNodes()), "node"))
+		return
+	}
+	t := newTable(w)
+	counted := "COST"
+	if denied {
+		counted = "DENIED"
+	}
+	t.row("WORKSPACE", "NAMESPACE", "IDENTIFIER", counted, "SHARE", "LIMIT", "REGIONS")
+	for _, k := range answer.GetKeys() {
+		count := digits(k.GetCount())
+		if k.GetMore() > 0 {
+			count += fmt.Sprintf(" (to %s)", digits(k.GetCount()+k.GetMore()))
+		}
+		share := float64(k.GetCount()) / float64(max(1, answer.GetTotal()))
+		t.row(k.GetWorkspace(), k.GetNamespace(), k.GetIdentifier(), count, fmt.Sprintf("%.1f %%", 100*share), topLimit(k), topRegions(k))
+	}
+	t.flush()
+	_, _ = fmt.Fprintf(w, "\nshares are of all that %s reported, up to %s ago\n", plural(int64(answer.GetNodes()), "node"), span(answer.GetOldestMs()))
+	if n := answer.GetNodesUnreadable(); n > 0 {
+		_, _ = fmt.Fprintf(w, "the reports of %s could not be read\n", plural(int64(n), "node"))
+	}
+	if answer.GetTruncated() {
+		_, _ = fmt.Fprintln(w, "there are more nodes than one answer takes in; these are the ones last heard of")
+	}
+}
+
+func topLimit(k *controlv1.TopKey) string {
+	if k.Limit == nil {
+		return "unknown"
+	}
+	return digits(k.GetLimit()) + " per " + span(k.GetDurationMs())
+}
+
+func topRegions(k *controlv1.TopKey) string {
+	var parts []string
+	for _, r := range k.GetRegions() {
+		parts = append(parts, r.GetRegion()+" "+digits(r.GetCount()))
+	}
+	if len(parts) == 0 {
+		return "-"
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,29 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
+)
+
+var _ controlplane.TopStore = (*Store)(nil)
+
+// TopReports returns at most rows nodes' reports, the newest first, and the clock of the
+// database.
+func (s *Store) TopReports(ctx context.Context, within time.Duration, rows int) (now time.Time, reports []controlplane.TopReport, err error) {
+	found, err := s.queries.FleetTopKeys(ctx, controlplanedb.FleetTopKeysParams{WithinMs: within.Milliseconds(), Limit: int32(rows)})
+	if err != nil {
+		return time.Time{}, nil, fmt.Errorf("read top keys: %w", explain(err))
+	}
+	if len(found) == 0 { // no row to carry the clock
+		now, err = s.Now(ctx)
+		return now, nil, err
+	}
+	for _, f := range found {
+		reports = append(reports, controlplane.TopReport{Region: string(f.Region), SeenAt: time.UnixMilli(int64(f.SeenAt)), Document: []byte(f.TopKeys.String)})
+	}
+	return time.UnixMilli(found[0].NowMs), reports, nil
+}

@@ -1,0 +1,103 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// topReports is a TopStore in memory.
+type topReports []TopReport
+
+func (r topReports) TopReports(_ context.Context, _ time.Duration, rows int) (time.Time, []TopReport, error) {
+	return time.UnixMilli(100_000), r[:min(rows, len(r))], nil
+}
+
+func reportOf(t *testing.T, region string, atMs int64, top heartbeat.Top) TopReport {
+	t.Helper()
+	document, err := top.Document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return TopReport{Region: region, SeenAt: time.UnixMilli(atMs), Document: []byte(document)}
+}
+
+func hot(identifier string, count, regional, limit int64) heartbeat.TopKey {
+	return heartbeat.TopKey{Workspace: []byte("w"), Namespace: []byte("n"), Identifier: []byte(identifier), DurationMs: 1000, Limit: limit, Count: count, Regional: regional}
+}
+
+func ranked(keys []TopKey) (got []string) {
+	for _, k := range keys {
+		got = append(got, fmt.Sprint(k.Identifier, " ", k.Count, " of ", k.Limit, " ", k.Regions))
+	}
+	return got
+}
+
+// "The largest word of a region stands for it, regions add up, and no node has seen less
+// of all than it says"; denials add up.
+func TestTopKeysAreMergedOverNodes(t *testing.T) {
+	store := topReports{
+		reportOf(t, "eu", 99_000, heartbeat.Top{
+			Hot:    []heartbeat.TopKey{hot("a", 12, 9, 20), hot("b", 7, 7, -1)},
+			Denied: []heartbeat.TopKey{hot("x", 5, 0, 10)}}),
+		reportOf(t, "eu", 98_000, heartbeat.Top{
+			Hot:    []heartbeat.TopKey{hot("a", 10, 8, 25)},
+			Denied: []heartbeat.TopKey{hot("x", 6, 0, 10), hot("y", 1, 0, 0)}}),
+		reportOf(t, "us", 97_000, heartbeat.Top{
+			Hot:    []heartbeat.TopKey{hot("a", 5, 5, 20), hot("c", 30, 2, 100)},
+			Denied: []heartbeat.TopKey{hot("x", 2, 0, 10)}}),
+		{Region: "us", Document: []byte("{")},
+	}
+	for denied, want := range map[bool][]string{
+		false: {"c 30 of 100 [{us 2}]", "a 14 of 20 [{eu 9} {us 5}]", "b 7 of -1 [{eu 7}]"},
+		true:  {"x 13 of 10 [{eu 11} {us 2}]", "y 1 of 0 [{eu 1}]"},
+	} {
+		got, err := ListTopKeys(t.Context(), store, TopQuery{Denied: denied, Limit: 10}, time.Minute)
+		if err != nil || !reflect.DeepEqual(ranked(got.Keys), want) {
+			t.Errorf("denied %v: %q, %v; want %q", denied, ranked(got.Keys), err, want)
+		}
+		if got.Nodes != 3 || got.Unreadable != 1 || got.Oldest != 3*time.Second || got.Truncated {
+			t.Errorf("%+v", got)
+		}
+	}
+	got, _ := ListTopKeys(t.Context(), store, TopQuery{Limit: 1}, time.Minute)
+	if len(got.Keys) != 1 || got.Total != 51 {
+		t.Errorf("one key of all: %+v", got)
+	}
+	if got, _ = ListTopKeys(t.Context(), store, TopQuery{Namespace: "other", Limit: 1}, time.Minute); len(got.Keys) != 0 || got.Total != 0 {
+		t.Errorf("another namespace: %+v", got)
+	}
+}
+
+// Sums stop where counts do.
+func TestTopKeysDoNotOverflow(t *testing.T) {
+	const most = 1<<62 - 1
+	var store topReports
+	for i := range 5 {
+		store = append(store, reportOf(t, fmt.Sprint("r", i), 1, heartbeat.Top{Hot: []heartbeat.TopKey{hot("a", most, most, 1)}, Denied: []heartbeat.TopKey{hot("a", most, 0, 1)}}))
+	}
+	for _, denied := range []bool{false, true} {
+		if got, err := ListTopKeys(t.Context(), store, TopQuery{Denied: denied, Limit: 1}, time.Minute); err != nil || got.Keys[0].Count != most || got.Total != most {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+}
+
+func TestTopQueryNamesWhatIsWrong(t *testing.T) {
+	for says, q := range map[string]TopQuery{
+		"limit is 0":       {},
+		"limit is 101":     {Limit: 101},
+		"workspace is 192": {Workspace: strings.Repeat("w", 192), Limit: 1},
+		"namespace is 256": {Namespace: strings.Repeat("n", 256), Limit: 1},
+	} {
+		if _, err := ListTopKeys(t.Context(), topReports{}, q, time.Minute); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%+v: %v, want %q", q, err, says)
+		}
+	}
+}
