@@ -56,6 +56,10 @@ func TestReportedFigures(t *testing.T) {
 	if got := g.Breach(HealthRates{ConvergenceMs: s.ConvergenceMs}, HealthRates{ConvergenceMs: s.ConvergenceMs}); got != "" {
 		t.Errorf("as before: %q", got)
 	}
+	quick, noise := 1.0, 900.0
+	if got := g.Breach(HealthRates{LatencyUs: &quick}, HealthRates{LatencyUs: &noise}); got != "" {
+		t.Errorf("noise below a millisecond: %q", got)
+	}
 	g.ConvergenceMs.Off = true
 	if got := g.Breach(HealthRates{}, HealthRates{ConvergenceMs: s.ConvergenceMs}); got != "" {
 		t.Errorf("turned off: %q", got)

@@ -248,6 +248,7 @@ func TestRolloutRollsBackOnABreach(t *testing.T) {
 		"rows":     {func(h *heartbeat.Health) { h.ImportedRows += 5000 }, "MySQL rows a node and second: 2500, more than 1000 (before the stage 0)"},
 		"denials":  {func(h *heartbeat.Health) { h.DeniedTotal += 300 }, "share of denied decisions: 0.64, off by more than 0.2 (before the stage 0.1)"},
 		"degraded": {func(h *heartbeat.Health) { h.DegradedTotal += 50 }, "share of decisions without the origin: 0.25, more than 0.01 (before the stage 0)"},
+		"slow":     {func(h *heartbeat.Health) { h.DecisionP99Us = 5000 }, "decision latency in µs: 5000, more than 1000 (before the stage 0)"},
 		"dropped":  {func(h *heartbeat.Health) { h.DroppedCost = 3 }, "nodes dropped accepted cost: "},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -67,6 +67,36 @@ func TestKeeperRevivesARollout(t *testing.T) {
 	wantUnlocked(t, c, "lost", controlplane.RolloutAborted)
 }
 
+// "A redeploy in the middle of a bake": another build, at an address of its own, takes the
+// timers that are on their way, and the one before goes once it has nothing left to do.
+func TestRolloutMovesToAnotherDeployment(t *testing.T) {
+	t.Parallel()
+	cl, _, db, _, c := newRolloutCluster(t)
+	if _, err := c.Start(t.Context(), "moves", twoStages(4000), operator); err != nil {
+		t.Fatal(err)
+	}
+	before := reaches(t, c, "moves", "the canary bakes", in(controlplane.RolloutBaking, 0))
+	last, served, address := cl.endpoint, cl.served, cl.address
+	cl.address = "" // any other
+	cl.up()
+	cl.register()
+	if cl.address == address {
+		t.Fatal("the same address")
+	}
+	reaches(t, c, "moves", "some transitions at the new address", func(r controlplane.Rollout) bool { return r.Epoch >= before.Epoch+3 })
+	if err := last.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	if r := reaches(t, c, "moves", "the end", over); r.Phase != controlplane.RolloutDone {
+		t.Errorf("%s %q", r.Phase, r.Why)
+	}
+	wantInForce(t, db, newTuning)
+	wantUnlocked(t, c, "moves", controlplane.RolloutDone)
+}
+
 // stepIDs are the invocations of a rollout's timers that are on their way.
 func (c *cluster) stepIDs(id string) (ids []string) {
 	c.t.Helper()
