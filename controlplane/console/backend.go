@@ -21,6 +21,10 @@ type backend struct {
 	rollouts controlv1connect.RolloutServiceClient
 	settings controlv1connect.SettingsServiceClient
 	tokens   controlv1connect.TokenServiceClient
+	health   controlv1connect.HealthServiceClient
+	audit    controlv1connect.AuditServiceClient
+
+	retirements controlv1connect.RetirementServiceClient
 }
 
 func newBackend(service http.Handler) backend {
@@ -31,6 +35,10 @@ func newBackend(service http.Handler) backend {
 		rollouts: controlv1connect.NewRolloutServiceClient(client, base),
 		settings: controlv1connect.NewSettingsServiceClient(client, base),
 		tokens:   controlv1connect.NewTokenServiceClient(client, base),
+		health:   controlv1connect.NewHealthServiceClient(client, base),
+		audit:    controlv1connect.NewAuditServiceClient(client, base),
+
+		retirements: controlv1connect.NewRetirementServiceClient(client, base),
 	}
 }
 

@@ -82,11 +82,19 @@ func (c *Console) routes() {
 	look("/console/rollouts", c.rolloutsPage)
 	look("/console/rollouts/new", c.newRolloutPage)
 	change("/console/rollouts/new", c.startRollout)
+	change("/console/rollouts/preview", c.previewRollout)
 	look("/console/rollouts/at/{id}", c.rolloutPage)
 	change("/console/rollouts/at/{id}", c.operateRollout)
 
 	look("/console/jobs", c.jobsPage)
 	change("/console/jobs/cleanup", c.operateCleanup)
+	change("/console/jobs/retirement", c.operateRetirement)
+
+	look("/console/health", c.healthPage)
+	look("/console/audit", c.auditPage)
+
+	look("/console/keys", c.keysPage)
+	change("/console/keys", c.resetKey)
 
 	look("/console/limits", c.limitsPage)
 	look("/console/limits/namespace", c.namespacePage)

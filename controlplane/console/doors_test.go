@@ -13,6 +13,7 @@ import (
 // everyChange is each form's address.
 var everyChange = []string{
 	"/console/sign-out", "/console/rollouts/new", "/console/rollouts/at/r1", "/console/jobs/cleanup", "/console/limits/namespace", "/console/limits/override",
+	"/console/rollouts/preview", "/console/jobs/retirement", "/console/keys",
 }
 
 // Whoever has not signed in sees the sign-in and our static files, and nothing else.
@@ -91,6 +92,8 @@ func TestAViewerChangesNothing(t *testing.T) {
 		"/console/rollouts/at/r1":   {"do": {"abort"}},
 		"/console/rollouts/new":     {"regions.1": {"all"}},
 		"/console/limits/namespace": {"workspace": {"acme"}, "namespace": {"api"}},
+		"/console/keys":             {"workspace": {"acme"}, "namespace": {"api"}, "identifier": {"u"}},
+		"/console/jobs/retirement":  {"do": {"rename"}},
 		"/console/limits/override":  {"workspace": {"acme"}, "namespace": {"api"}, "pattern": {"u"}, "limit": {"1"}},
 	} {
 		for _, k := range knobs {
@@ -297,5 +300,77 @@ func TestWithoutTokens(t *testing.T) {
 	}
 	if a := b.get("/console/sign-in"); a.status != http.StatusSeeOther {
 		t.Errorf("the sign-in: %d", a.status)
+	}
+}
+
+// What cannot be undone takes an admin, here as anywhere.
+func TestADropTakesAnAdmin(t *testing.T) {
+	w := full(t)
+	w.set(func() { w.retire.Phase = "awaiting_final_approval" })
+	operator, admin := w.as("operator"), w.as("admin")
+	if a := operator.get("/console/jobs"); !strings.Contains(a.body, "The drop takes the role admin") || strings.Contains(a.body, `value="drop"`) {
+		t.Error("an operator has a button")
+	}
+	form := url.Values{"do": {"drop"}, "reason": {"unused"}}
+	if a := operator.send("/console/jobs", "/console/jobs/retirement", form); a.status != http.StatusForbidden {
+		t.Errorf("an operator: %d %s", a.status, a.body)
+	}
+	if a := admin.get("/console/jobs"); !strings.Contains(a.body, `value="drop"`) {
+		t.Error("an admin has none")
+	}
+	if a := admin.send("/console/jobs", "/console/jobs/retirement", form); a.status != http.StatusSeeOther || w.by.Actor != "bot-admin" {
+		t.Errorf("an admin: %d, by %+v", a.status, w.by)
+	}
+}
+
+// What people do by forms arrives as it was meant, and the page says that it is done.
+func TestForms(t *testing.T) {
+	w := start(t, false)
+	b := w.as("operator")
+	plan := url.Values{"id": {"r1"}, "regions.1": {"eu"}, "bake.1": {"90s"}, "regions.2": {"50%"}, "regions.3": {"all"}, "approval.3": {"on"}, "reason": {"fewer rows"}}
+	for _, k := range tunedFrom("") {
+		plan.Set("tuning."+k.Name, k.Value)
+	}
+	plan.Set("tuning.floor", "0.5")
+	if a := b.send("/console/rollouts/new", "/console/rollouts/preview", plan); a.status != http.StatusOK || !strings.Contains(a.body, "What it would do") || !strings.Contains(a.body, "nobody told hot_share") || !strings.Contains(a.body, `value="0.5"`) || w.one != nil {
+		t.Errorf("preview: %d\n%s", a.status, a.body)
+	}
+	a := b.send("/console/rollouts/new", "/console/rollouts/new", plan)
+	if a.status != http.StatusSeeOther || w.one == nil || !strings.Contains(b.get(a.header.Get("Location")).body, "The rollout has started.") {
+		t.Fatalf("start: %d %v", a.status, a.header)
+	}
+	stages := w.one.Spec.Plan.Stages
+	if len(stages) != 3 || stages[0].Regions[0] != "eu" || stages[0].BakeMs != 90_000 || stages[1].SharePercent != 50 || !stages[2].All || !stages[2].Approval || !strings.Contains(w.one.Document, `"floor":0.5`) {
+		t.Errorf("%+v, %s", stages, w.one.Document)
+	}
+	if a := b.send("/console/rollouts/new", "/console/rollouts/new", plan); a.status != http.StatusConflict || !strings.Contains(a.body, "is under way") || !strings.Contains(a.body, `value="90s"`) {
+		t.Errorf("a second one: %d", a.status)
+	}
+	for field, tc := range map[string]struct{ value, says string }{
+		"tuning.step": {"x", "Step is"}, "bake.1": {"soon", "stage 1: bake time"}, "regions.2": {"half%", "stage 2"}, "tuning.floor": {"NaN", "not all numbers"},
+	} {
+		was := plan.Get(field)
+		plan.Set(field, tc.value)
+		if a := b.send("/console/rollouts/new", "/console/rollouts/new", plan); a.status != http.StatusBadRequest || !strings.Contains(a.body, tc.says) {
+			t.Errorf("%s: %d", field, a.status)
+		}
+		plan.Set(field, was)
+	}
+
+	override := url.Values{"do": {"set"}, "workspace": {"acme"}, "namespace": {"api"}, "pattern": {"user_*"}, "limit": {"5"}, "duration": {"1m"}, "reason": {"abuse"}}
+	if a := b.send("/console/jobs", "/console/limits/override", override); a.status != http.StatusSeeOther || len(w.settings) != 1 || w.settings[0].Limit != 5 || w.settings[0].DurationMs != 60_000 {
+		t.Errorf("override: %d %+v", a.status, w.settings)
+	}
+	override.Set("limit", "many")
+	if a := b.send("/console/jobs", "/console/limits/override", override); a.status != http.StatusBadRequest || !strings.Contains(a.body, "limit is &#34;many&#34;") || !strings.Contains(a.body, `value="many"`) {
+		t.Errorf("a limit that is none: %d", a.status)
+	}
+	override.Set("do", "delete")
+	if a := b.send("/console/jobs", "/console/limits/override", override); a.status != http.StatusSeeOther || len(w.settings) != 0 {
+		t.Errorf("delete: %d %+v", a.status, w.settings)
+	}
+	reset := url.Values{"workspace": {"acme"}, "namespace": {"api"}, "identifier": {"user_7"}, "window": {"24h"}, "reason": {"let back in"}}
+	if a := b.send("/console/jobs", "/console/keys", reset); a.status != http.StatusSeeOther || len(w.resets) != 1 || !strings.Contains(b.get(a.header.Get("Location")).body, "It was reset") {
+		t.Errorf("reset: %d %+v", a.status, w.resets)
 	}
 }

@@ -31,6 +31,7 @@ type world struct {
 	console *Console
 	url     string
 	log     *strings.Builder
+	stop    func() // Run's end
 
 	mu       sync.Mutex
 	down     error // of everything below the API
@@ -40,17 +41,30 @@ type world struct {
 	settings []controlplane.Override
 	by       controlplane.By
 	revoked  bool
+	retire   *controlplane.Retirement
+	found    []controlplane.Finding
+	audit    []controlplane.AuditRecord
+	resets   []controlplane.Reset
 	denied   time.Duration // what the gate says
 }
 
 // start serves a console; open is one that asks for no tokens.
 func start(t *testing.T, open bool) *world {
 	t.Helper()
-	w := &world{t: t, log: &strings.Builder{}}
 	ctx, stop := context.WithCancel(context.Background())
+	w := &world{t: t, log: &strings.Builder{}, stop: stop}
 	var ran sync.WaitGroup
 	service := api.NewHandler(api.Config{
 		Cleanup: schedule{world: w}, Rollouts: rollouts{world: w}, Settings: settings{world: w}, Tokens: ring{world: w}, RequireTokens: !open,
+		Retirements: retirements{world: w}, Previews: previews{w}, Audit: auditLog{w},
+		Health: func(context.Context) controlplane.HealthDocument {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return controlplane.HealthDocument{Overall: controlplane.SeverityCritical, AtMs: 1_700_000_000_000, Findings: w.found}
+		},
+		Diagnose: func(context.Context) []controlplane.Check {
+			return []controlplane.Check{{Area: "mysql", Name: "version", Result: controlplane.CheckOK, What: "10.11"}, {Area: "redis", Name: "policy", Result: "fail", What: "evicts", Do: "set noeviction"}}
+		},
 		Lag: func(context.Context) (time.Duration, error) { return 3 * time.Second, w.failure() },
 		Fleet: func(context.Context) (controlplane.Fleet, error) {
 			w.mu.Lock()
@@ -223,6 +237,74 @@ func (s settings) Namespaces(_ context.Context, workspace string) ([]controlplan
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return []controlplane.Namespace{controlplane.DefaultNamespace(workspace, "api")}, s.down
+}
+
+func (s settings) ResetKey(_ context.Context, workspace, namespace, identifier string, _ time.Duration, by controlplane.By) (controlplane.Reset, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reset := controlplane.Reset{Workspace: workspace, Namespace: namespace, Identifier: identifier, Generation: 1, SetAt: time.UnixMilli(1_700_000_000_000)}
+	s.resets, s.by = append(s.resets, reset), by
+	return reset, s.down
+}
+
+func (s settings) Resets(context.Context, string, string) ([]controlplane.Reset, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.resets, s.down
+}
+
+type retirements struct {
+	api.Retirements
+	*world
+}
+
+func (s retirements) Status(context.Context, string) (controlplane.Retirement, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down != nil {
+		return controlplane.Retirement{}, s.down
+	}
+	if s.retire == nil {
+		return controlplane.Retirement{}, fmt.Errorf("%w: there has been no retirement", controlplane.ErrNotFound)
+	}
+	return *s.retire, nil
+}
+
+func (s retirements) ApproveRename(_ context.Context, _ string, by controlplane.By) (controlplane.Retirement, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.by = by
+	return *s.retire, s.down
+}
+
+func (s retirements) ApproveDrop(_ context.Context, _ string, by controlplane.By) (controlplane.Retirement, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.by = by
+	return *s.retire, s.down
+}
+
+type auditLog struct{ *world }
+
+func (s auditLog) Audit(_ context.Context, before int64, rows int) (page []controlplane.AuditRecord, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, e := range s.audit {
+		if before == 0 || e.Row < before {
+			page = append(page, e)
+		}
+	}
+	return page[:min(len(page), rows)], s.down
+}
+
+type previews struct{ *world }
+
+func (s previews) Preview(_ context.Context, r controlplane.PreviewRequest) (controlplane.PreviewAnswer, error) {
+	one := controlplane.Prediction{Floor: 0.2, RowsWrittenPerS: 100, RowsReadPerS: 900, ConvergenceP99Ms: 2900, Overshoot: 0.26}
+	two := one
+	two.Floor, two.RowsReadPerS, two.Overshoot = 0.5, 450, 0.6
+	return controlplane.PreviewAnswer{OldText: "{}", NewText: r.New, Shape: controlplane.FleetShape{Nodes: []int{3, 3}, Keys: 1000, Assumed: []string{"hot_share"}},
+		Predictions: controlplane.Predictions{Old: one, New: two, Curve: []controlplane.Prediction{one, two}, Notes: []string{"scaled by 10"}}}, s.failure()
 }
 
 // ring holds a token for each role, whose secret is the role's name.

@@ -48,7 +48,10 @@ func figure(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-func percent(v float64) string { return strconv.FormatFloat(100*v, 'f', 1, 64) + " %" }
+func percent(v float64) string { return tenths(100*v) + "\u202f%" }
+
+// tenths is a figure with one decimal place, if there is anything in it.
+func tenths(v float64) string { return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0") }
 
 // span is a length of time in its largest units, two at the most.
 func span(d time.Duration) string {
@@ -59,7 +62,7 @@ func span(d time.Duration) string {
 	case d < time.Second:
 		return fmt.Sprintf("%d ms", d.Milliseconds())
 	case d < 10*time.Second:
-		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + " s"
+		return tenths(d.Seconds()) + " s"
 	case d < 2*time.Minute:
 		return fmt.Sprintf("%d s", int(d.Seconds()))
 	case d < time.Hour:

@@ -9,8 +9,9 @@ import (
 
 // jobsView is the durable jobs. What one of them cannot tell does not hide the others.
 type jobsView struct {
-	Cleanup *cleanupView
-	Problem string // why the cleanup's status cannot be had
+	Cleanup    *cleanupView
+	Problem    string // why the cleanup's status cannot be had
+	Retirement retirementView
 }
 
 // cleanupView is the cleanup with its history drawn, oldest run first.
@@ -39,11 +40,12 @@ func (c *Console) showJobs(w http.ResponseWriter, r *http.Request, v *viewer, co
 	} else {
 		page.Cleanup = describeCleanup(found.GetStatus())
 	}
+	page.Retirement = c.retirement(v.ctx)
 	c.renderWith(w, r, v, code, "jobs", "Jobs", problem, page)
 }
 
 func describeCleanup(s *controlv1.CleanupStatus) *cleanupView {
-	v := &cleanupView{CleanupStatus: s, Most: 1}
+	v := &cleanupView{CleanupStatus: s}
 	runs := s.GetHistory()
 	for _, run := range runs {
 		v.Most = max(v.Most, run.GetRowsDeleted())
@@ -52,7 +54,7 @@ func describeCleanup(s *controlv1.CleanupStatus) *cleanupView {
 	step := int64(width / max(len(runs), 20))
 	for i := range runs {
 		run := runs[len(runs)-1-i]
-		height := run.GetRowsDeleted() * high / v.Most
+		height := run.GetRowsDeleted() * high / max(1, v.Most)
 		if run.GetError() != "" {
 			height = high
 		}

@@ -54,23 +54,30 @@ var sections = map[string]string{
 	"rollouts": "rollouts", "rollout": "rollouts", "rollout-new": "rollouts",
 	"jobs":   "jobs",
 	"limits": "limits", "namespace": "limits",
-	"keys": "keys",
+	"keys":   "keys",
+	"health": "health",
+	"audit":  "audit",
 }
 
 // dids tell people that it is done, by the key that a redirect carries.
 var dids = map[string]string{
-	"cleanup.pause":    "The cleanup's schedule is paused.",
-	"cleanup.resume":   "The cleanup's schedule goes on, with a run at once.",
-	"cleanup.run":      "The cleanup has run; its line is the first in the history.",
-	"rollout.start":    "The rollout has started.",
-	"rollout.approve":  "Approved: the stage begins.",
-	"rollout.pause":    "The rollout stands still until it is resumed.",
-	"rollout.resume":   "The rollout goes on.",
-	"rollout.abort":    "The rollout is given up: what was applied is rolled back.",
-	"rollout.rollback": "The rollout is being rolled back.",
-	"override.set":     "The override is set. Nodes have it within one import.",
-	"override.delete":  "The override is gone. Nodes follow within one import.",
-	"namespace.set":    "The settings are changed. Nodes have them within one import.",
+	"cleanup.pause":     "The cleanup's schedule is paused.",
+	"cleanup.resume":    "The cleanup's schedule goes on, with a run at once.",
+	"cleanup.run":       "The cleanup has run; its line is the first in the history.",
+	"rollout.start":     "The rollout has started.",
+	"rollout.approve":   "Approved: the stage begins.",
+	"rollout.pause":     "The rollout stands still until it is resumed.",
+	"rollout.resume":    "The rollout goes on.",
+	"rollout.abort":     "The rollout is given up: what was applied is rolled back.",
+	"rollout.rollback":  "The rollout is being rolled back.",
+	"key.reset":         "What was counted of the identifier is forgotten. Nodes have it within one import.",
+	"retirement.start":  "The retirement has begun: it observes first.",
+	"retirement.rename": "Approved: the table gets its other name.",
+	"retirement.drop":   "Approved: the table is dropped.",
+	"retirement.abort":  "Given up: the table keeps its name, or gets it back.",
+	"override.set":      "The override is set. Nodes have it within one import.",
+	"override.delete":   "The override is gone. Nodes follow within one import.",
+	"namespace.set":     "The settings are changed. Nodes have them within one import.",
 }
 
 // render shows a page. It is rendered as a whole before the first byte is sent, so that

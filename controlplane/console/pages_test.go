@@ -24,6 +24,7 @@ import (
 var everyPage = []string{
 	"/console/", "/console/regions/region-00", "/console/rollouts", "/console/rollouts/new", "/console/rollouts/at/r1",
 	"/console/jobs", "/console/limits", "/console/limits?workspace=acme", "/console/limits/namespace?workspace=acme&namespace=api",
+	"/console/keys", "/console/keys?workspace=acme&namespace=api&identifier=user_1", "/console/health", "/console/health?check=1", "/console/audit",
 }
 
 // "No page without data says nothing": empty, each page says what to do.
@@ -38,6 +39,10 @@ func TestEveryPageEmpty(t *testing.T) {
 		"/console/jobs":           "It has not run yet",
 		"/console/limits":         "Name a workspace",
 		"/console/limits/namespace?workspace=a&namespace=n": "No identifier of this namespace has a limit of its own",
+		"/console/keys": "Name a key",
+		"/console/keys?workspace=a&namespace=n&identifier=i": "No override matches",
+		"/console/health":  "Nothing was found",
+		"/console/audit":   "Nothing has been changed yet",
 		"/console/nowhere": "There is no page at this address",
 	} {
 		if a := b.get(path); !strings.Contains(a.body, says) || !strings.Contains(a.body, "</html>") {
@@ -57,7 +62,7 @@ func TestEveryPageWithEverythingDown(t *testing.T) {
 	})
 	for _, path := range everyPage {
 		a := b.get(path)
-		if path == "/console/limits" || path == "/console/rollouts/new" {
+		if path == "/console/limits" || path == "/console/rollouts/new" || path == "/console/keys" || strings.HasPrefix(path, "/console/health") {
 			if a.status != http.StatusOK {
 				t.Errorf("%s needs nothing to be there: %d", path, a.status)
 			}
@@ -110,6 +115,15 @@ func full(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.one = r
+	w.retire, err = controlplane.NewRetirement(controlplane.Blocklist, controlplane.DefaultRetirementSpec(), controlplane.By{Actor: "ann", Reason: "unused"}, controlplane.RetirementLook{Table: &controlplane.TableFigures{Rows: 7}}, now.UnixMilli())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.found = []controlplane.Finding{{Severity: controlplane.SeverityCritical, Subject: "eu", What: "no node of it is live", Do: "start one", SinceMs: now.UnixMilli()}}
+	w.resets = []controlplane.Reset{{Workspace: "acme", Namespace: "api", Identifier: "user_1", Generation: 3, SetAt: now, ExpiresAt: now}}
+	for i := range int64(120) {
+		w.audit = append(w.audit, controlplane.AuditRecord{Row: 120 - i, At: now, AuditEntry: controlplane.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "deploy"}, Action: "override.set", Subject: fmt.Sprint("entry ", 120-i), After: "{}"}})
+	}
 	return w
 }
 
@@ -122,7 +136,14 @@ func TestEveryPageFull(t *testing.T) {
 		"/console/regions/region-00": {"45 of 50 nodes live", "node-00-049", "not heard of since"},
 		"/console/rollouts":          {"fewer rows", "r1"},
 		"/console/rollouts/at/r1":    {"Guardrails", "Convergence delay", "at most 30\u202f000", "Pause", "0.5", "default 0.2"},
-		"/console/jobs":              {"Rows deleted by each of the last 50 runs", "every 60 s", "Pause the schedule"},
+		"/console/jobs":              {"Rows deleted by each of the last 50 runs", "every 60 s", "Pause the schedule", "Watches for writes", "Give up"},
+		"/console/keys?workspace=acme&namespace=api&identifier=user_00007": {"The override <code>user_00007</code> applies", "<b>7</b>", "No reset of it matters", "Reset it"},
+		"/console/keys?workspace=acme&namespace=api&identifier=user_1":     {"It was reset", "reset number 3"},
+		"/console/health":          {"no node of it is live", "start one", "critical", "Check now"},
+		"/console/health?check=1":  {"set noeviction", "fails", "Check again"},
+		"/console/audit":           {"entry 120", "entry 71", "before=71"},
+		"/console/audit?before=71": {"entry 70", "Newest", "before=21"},
+		"/console/audit?before=21": {"entry 20", "entry 1<"},
 		"/console/limits/namespace?workspace=acme&namespace=api":                  {"user_00099", "blocked", "after=user_00099"},
 		"/console/limits/namespace?workspace=acme&namespace=api&after=user_09950": {"user_09999", "First page"},
 	} {

@@ -84,6 +84,7 @@ type planForm struct {
 	Stages  []stageForm
 	Regions []string
 	Reason  string
+	Preview *previewView // nil: none was asked for
 }
 
 type stageForm struct {
@@ -165,18 +166,27 @@ func readPlanForm(values url.Values) planForm {
 	return form
 }
 
-// request is what the form asks for. Its errors name the field.
-func (f *planForm) request() (*controlv1.StartRolloutRequest, error) {
+// document is the tuning that the form has. Its errors name the field.
+func (f *planForm) document() (string, error) {
 	fields := make(map[string]json.Number)
 	for _, t := range f.Tuning {
 		if _, err := strconv.ParseFloat(t.Value, 64); err != nil {
-			return nil, fmt.Errorf("%s is %q, want a number", t.Label, t.Value)
+			return "", fmt.Errorf("%s is %q, want a number", t.Label, t.Value)
 		}
 		fields[t.Name] = json.Number(t.Value)
 	}
 	document, err := json.Marshal(fields)
 	if err != nil {
-		return nil, fmt.Errorf("the tuning's fields are not all numbers as JSON has them: %w", err)
+		return "", fmt.Errorf("the tuning's fields are not all numbers as JSON has them: %w", err)
+	}
+	return string(document), nil
+}
+
+// request is what the form asks for. Its errors name the field.
+func (f *planForm) request() (*controlv1.StartRolloutRequest, error) {
+	document, err := f.document()
+	if err != nil {
+		return nil, err
 	}
 	plan := &controlv1.RolloutPlan{}
 	for _, s := range f.Stages {
@@ -189,7 +199,7 @@ func (f *planForm) request() (*controlv1.StartRolloutRequest, error) {
 		}
 		plan.Stages = append(plan.Stages, stage)
 	}
-	return &controlv1.StartRolloutRequest{Id: f.ID, Tuning: string(document), Plan: plan}, nil
+	return &controlv1.StartRolloutRequest{Id: f.ID, Tuning: document, Plan: plan}, nil
 }
 
 func (s stageForm) stage() (*controlv1.RolloutStage, error) {

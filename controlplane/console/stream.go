@@ -24,7 +24,7 @@ const (
 //
 //	fleet            history once, then figures with each beat of the pulse
 //	rollout (id)     changed, whenever what the page shows has changed
-//	rollouts, jobs   the same
+//	rollouts, jobs, retirement, health: the same
 func (c *Console) events(w http.ResponseWriter, r *http.Request, v *viewer) {
 	select {
 	case c.streams <- struct{}{}:
@@ -121,6 +121,16 @@ func (c *Console) streamChanges(ctx context.Context, s *stream, v *viewer, topic
 		},
 		"jobs": func(ctx context.Context) (proto.Message, error) {
 			return ask(ctx, c.backend.control.CleanupStatus, &controlv1.CleanupStatusRequest{})
+		},
+		"retirement": func(ctx context.Context) (proto.Message, error) {
+			return ask(ctx, c.backend.retirements.RetirementStatus, &controlv1.RetirementStatusRequest{})
+		},
+		"health": func(ctx context.Context) (proto.Message, error) {
+			found, err := ask(ctx, c.backend.health.GetHealth, &controlv1.GetHealthRequest{})
+			if h := found.GetHealth(); h != nil {
+				h.AtMs = 0 // that it was looked at again is no change
+			}
+			return found, err
 		},
 	}[topic]
 	if !ok {

@@ -163,7 +163,8 @@ switch (page) {
     break;
   }
   case "rollouts": watch("rollouts", changed); break;
-  case "jobs": watch("jobs", changed); break;
+  case "jobs": watch("jobs", changed); watch("retirement", changed); break;
+  case "health": if (!location.search) watch("health", changed); break;
   case "rollout-new": form(); say("not live: a form"); break;
   default: say("not live: load the page again for newer figures");
 }

@@ -1,0 +1,108 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+// previewView is what a tuning is expected to do, beside what the fleet runs.
+type previewView struct {
+	*controlv1.PreviewRolloutResponse
+	Rows  []comparison
+	Curve []curvePoint
+	Line  string // through the curve, as SVG has it
+	Old   curvePoint
+	New   curvePoint
+	MostX float64
+	MostY float64
+}
+
+// comparison is one figure of both, drawn as bars at most 300 wide.
+type comparison struct {
+	Name, Unit   string
+	Old, New     float64
+	OldAt, NewAt int
+	Words        string // of the change
+}
+
+// curvePoint is a tuning on the drawing of load against overshoot, 600 by 260.
+type curvePoint struct {
+	X, Y  int
+	Floor string
+}
+
+// previewRollout shows the form again, with what it would do.
+func (c *Console) previewRollout(w http.ResponseWriter, r *http.Request, v *viewer) {
+	form := readPlanForm(r.PostForm)
+	form.Regions = c.regions(r)
+	document, err := form.document()
+	if err != nil {
+		c.renderWith(w, r, v, http.StatusBadRequest, "rollout-new", "New rollout", err.Error(), form)
+		return
+	}
+	answer, err := ask(v.ctx, c.backend.rollouts.PreviewRollout, &controlv1.PreviewRolloutRequest{Tuning: document})
+	if err != nil {
+		c.renderWith(w, r, v, status(err), "rollout-new", "New rollout", words(err), form)
+		return
+	}
+	form.Preview = describePreview(answer)
+	c.render(w, r, v, http.StatusOK, "rollout-new", "New rollout", form)
+}
+
+func describePreview(p *controlv1.PreviewRolloutResponse) *previewView {
+	v := &previewView{PreviewRolloutResponse: p}
+	was, is := p.GetOld(), p.GetNew()
+	v.compare("Rows written to MySQL", "a second", was.GetRowsWrittenPerS(), is.GetRowsWrittenPerS())
+	v.compare("Rows read from MySQL", "a second", was.GetRowsReadPerS(), is.GetRowsReadPerS())
+	v.compare("Convergence, half of the cost", "ms", float64(was.GetConvergenceP50Ms()), float64(is.GetConvergenceP50Ms()))
+	v.compare("Convergence, 99 of a hundred", "ms", float64(was.GetConvergenceP99Ms()), float64(is.GetConvergenceP99Ms()))
+	v.compare("Overshoot of the worst caller", "of the limit; 1 is exact", was.GetOvershoot(), is.GetOvershoot())
+	v.compare("Overshoot of ordinary callers", "of the limit", was.GetOrdinaryOvershoot(), is.GetOrdinaryOvershoot())
+	points := append([]*controlv1.PreviewPrediction{was, is}, p.GetCurve()...)
+	for _, point := range points {
+		v.MostX, v.MostY = max(v.MostX, load(point)), max(v.MostY, point.GetOvershoot())
+	}
+	v.Old, v.New = v.point(was), v.point(is)
+	var line []string
+	for _, point := range p.GetCurve() {
+		at := v.point(point)
+		v.Curve = append(v.Curve, at)
+		line = append(line, fmt.Sprintf("%d,%d", at.X, at.Y))
+	}
+	v.Line = strings.Join(line, " ")
+	return v
+}
+
+// load is what a tuning costs MySQL.
+func load(p *controlv1.PreviewPrediction) float64 {
+	return p.GetRowsWrittenPerS() + p.GetRowsReadPerS()
+}
+
+func (v *previewView) point(p *controlv1.PreviewPrediction) curvePoint {
+	const left, right, top, bottom = 50, 580, 15, 215
+	at := curvePoint{X: left, Y: bottom, Floor: figure(p.GetFloor())}
+	if v.MostX > 0 {
+		at.X += int(load(p) / v.MostX * (right - left))
+	}
+	if v.MostY > 0 {
+		at.Y -= int(p.GetOvershoot() / v.MostY * (bottom - top))
+	}
+	return at
+}
+
+func (v *previewView) compare(name, unit string, was, is float64) {
+	c := comparison{Name: name, Unit: unit, Old: was, New: is}
+	if most := max(was, is); most > 0 {
+		c.OldAt, c.NewAt = int(300*was/most), int(300*is/most)
+	}
+	switch {
+	case was == is:
+		c.Words = "the same"
+	case was > 0:
+		c.Words = fmt.Sprintf("%s times", figure(is/was))
+	}
+	v.Rows = append(v.Rows, c)
+}

@@ -1,0 +1,131 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+func beat(id string, startedMs, seenMs, allowed int64, live bool) *controlv1.Node {
+	return &controlv1.Node{NodeId: id, Region: "eu", StartedAtMs: startedMs, SeenAtMs: seenMs, Live: live, Health: &controlv1.NodeHealth{AllowedTotal: allowed}}
+}
+
+// Rates are taken between heartbeats, whenever somebody asks.
+func TestRates(t *testing.T) {
+	var fleet *fleetAnswer
+	var down error
+	asked := 0
+	p := newPulse(func(context.Context) (*fleetAnswer, error) { asked++; return fleet, down })
+	clock := time.UnixMilli(1_700_000_000_000)
+	p.now = func() time.Time { return clock }
+	for _, step := range []struct {
+		name string
+		node *controlv1.Node
+		want float64
+		none bool // no rate is known
+	}{
+		{"the first heartbeat", beat("a", 1, 10_000, 1000, true), 0, true},
+		{"no newer one", beat("a", 1, 10_000, 1000, true), 0, true},
+		{"5 s later", beat("a", 1, 15_000, 1500, true), 100, false},
+		{"no newer one: the rate stays", beat("a", 1, 15_000, 1500, true), 100, false},
+		{"nothing was decided", beat("a", 1, 20_000, 1500, true), 0, false},
+		{"started anew, it counts from 0", beat("a", 2, 25_000, 50, true), 10, false},
+		{"not heard of, it decides nothing that we know of", beat("a", 2, 25_000, 50, false), 0, true},
+		{"it is back", beat("a", 2, 30_000, 100, true), 10, false},
+		{"the clock of the database went back", beat("a", 2, 29_000, 120, true), 0, false},
+	} {
+		fleet = &fleetAnswer{Nodes: []*controlv1.Node{step.node}}
+		clock = clock.Add(beatEvery)
+		p.step(t.Context())
+		got, known := p.last.Rates["a"]
+		if known == step.none || got.Allowed != step.want {
+			t.Errorf("%s: %+v, known: %v", step.name, got, known)
+		}
+	}
+	points := len(p.points)
+	down = errors.New("MySQL does not answer")
+	clock = clock.Add(beatEvery)
+	p.step(t.Context())
+	if p.last.Problem != "MySQL does not answer" || p.last.Fleet == nil || len(p.points) != points {
+		t.Errorf("an outage: %+v, %d points", p.last, len(p.points))
+	}
+	before := asked
+	p.step(t.Context())
+	if asked != before {
+		t.Error("two beats at one moment ask twice")
+	}
+	fleet, down = &fleetAnswer{}, nil
+	clock = clock.Add(beatEvery)
+	p.step(t.Context())
+	if len(p.newest) != 0 || len(p.before) != 0 || p.last.Problem != "" {
+		t.Errorf("a node that has gone is remembered: %+v", p)
+	}
+	for range beatsKept + 5 {
+		clock = clock.Add(beatEvery)
+		p.step(t.Context())
+	}
+	if len(p.points) != beatsKept {
+		t.Errorf("%d points are kept", len(p.points))
+	}
+}
+
+// What is wrong with a node is said in words, and since when.
+func TestJudge(t *testing.T) {
+	const now = 1_700_000_000_000
+	well := func() *controlv1.Node {
+		return &controlv1.Node{NodeId: "a", Region: "eu", Live: true, StartedAtMs: now - 600_000, SeenAtMs: now - 1000,
+			Health: &controlv1.NodeHealth{FlushedAtMs: now - 5000, ImportedAtMs: now - 5000, ReplayedAtMs: now - 100, SettingsAtMs: now - 5000}}
+	}
+	for name, tc := range map[string]struct {
+		change func(*controlv1.Node)
+		state  string
+		says   string
+	}{
+		"well":           {func(*controlv1.Node) {}, "ok", ""},
+		"silent":         {func(n *controlv1.Node) { n.Live, n.AgeMs = false, 90_000 }, "bad", "not heard of since 22:13:19 (90 s)"},
+		"breaker":        {func(n *controlv1.Node) { n.Health.BreakersOpen = 1 }, "bad", "decides without its Redis: 1 shard is not called"},
+		"dropped":        {func(n *controlv1.Node) { n.Health.DroppedCostTotal = 3 }, "bad", "has lost accepted cost: 3"},
+		"no replay":      {func(n *controlv1.Node) { n.Health.PendingCost, n.Health.ReplayedAtMs = 5, now-120_000 }, "late", "its accepted cost has not reached Redis since 22:11:20 (2 min)"},
+		"nothing to do":  {func(n *controlv1.Node) { n.Health.ReplayedAtMs = now - 120_000 }, "ok", ""},
+		"no import":      {func(n *controlv1.Node) { n.Health.ImportedAtMs = now - 300_000 }, "late", "has not read other regions' counts since 22:08:20 (5 min)"},
+		"never imported": {func(n *controlv1.Node) { n.Health.ImportedAtMs = 0 }, "late", "since 22:03:20 (10 min)"},
+		"just started":   {func(n *controlv1.Node) { n.Health.ImportedAtMs, n.StartedAtMs = 0, now-5000 }, "ok", ""},
+		"clock ahead": {func(n *controlv1.Node) {
+			n.ClockSkewMs, n.Health.ImportedAtMs = 3_600_000, now+3_600_000-5000
+			n.Health.FlushedAtMs, n.Health.SettingsAtMs = now+3_600_000, now+3_600_000
+		}, "late", "its clock is off by 1 h"},
+		"late counts": {func(n *controlv1.Node) { n.Health.ConvergenceSamples, n.Health.ConvergenceP99Ms = 1, 12_000 }, "late", "arrive late: 12 s"},
+		"bad counts":  {func(n *controlv1.Node) { n.Health.ConvergenceSamples, n.Health.ConvergenceP99Ms = 1, 40_000 }, "bad", "arrive late: 40 s"},
+		"settings":    {func(n *controlv1.Node) { n.Health.SettingsProblem = "floor is 7" }, "late", "does not run the newest settings: floor is 7"},
+	} {
+		n := well()
+		tc.change(n)
+		v := describe(reading{Fleet: &fleetAnswer{NowMs: now, Nodes: []*controlv1.Node{n, well()}}})
+		got := v.Regions[0].Nodes[0]
+		said := ""
+		for _, f := range v.Findings {
+			said += f.Text
+		}
+		if got.State != tc.state || (said == "") != (tc.state == "ok") || tc.says != "" && !strings.Contains(said, tc.says) {
+			t.Errorf("%s: %s, %q; want %s, %q", name, got.State, said, tc.state, tc.says)
+		}
+	}
+}
+
+func TestFigures(t *testing.T) {
+	for got, want := range map[string]string{
+		count(0): "0", count(999): "999", count(int64(1_234_567)): "1\u202f234\u202f567", count(-1000): "−1\u202f000",
+		rate(0): "0", rate(3.14): "3.1", rate(1234.5): "1\u202f235", percent(0.2): "20\u202f%", percent(0.125): "12.5\u202f%",
+		span(0): "0 ms", span(2 * time.Second): "2 s", span(90 * time.Second): "90 s", span(150 * time.Second): "2 min 30 s",
+		span(25 * time.Hour): "25 h", span(72*time.Hour + time.Hour): "3 d 1 h", span(-time.Second): "−1 s",
+		clock(0): "never", plural(1, "node", "nodes"): "1 node", plural(0, "node", "nodes"): "0 nodes",
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

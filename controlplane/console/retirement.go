@@ -1,0 +1,111 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+// retirementView is the retirement of the table that nothing needs any more.
+type retirementView struct {
+	*controlv1.Retirement
+	None    bool   // there has been none
+	Problem string // why its status cannot be had
+	Words   string
+	Over    bool
+	Due     time.Duration
+	Steps   []retirementStep
+	Can     []can
+}
+
+// retirementStep is one of the way from observed to dropped. State is done, active or
+// waiting.
+type retirementStep struct{ Name, State string }
+
+// retirementPhases are the phases in order, with what each means.
+var retirementPhases = []struct{ Phase, Step, Words string }{
+	{"observing", "observe", "Watches for writes: none may come for the time that was set, and counts must be healthy everywhere."},
+	{"draining", "drain", "Deletes what has expired, in batches. What has not expired is left alone."},
+	{"awaiting_approval", "approve", "Waits for a person to look at the evidence and approve the rename."},
+	{"renaming", "rename", "Renames the table."},
+	{"renamed", "soak", "Soaks under its other name: it can go back until it is dropped."},
+	{"awaiting_final_approval", "approve the drop", "Waits for an admin to approve the drop. What follows cannot be undone."},
+	{"dropping", "drop", "Drops the table."},
+}
+
+func (c *Console) retirement(ctx context.Context) retirementView {
+	found, err := ask(ctx, c.backend.retirements.RetirementStatus, &controlv1.RetirementStatusRequest{})
+	switch {
+	case err != nil && status(err) == http.StatusNotFound:
+		return retirementView{None: true}
+	case err != nil:
+		return retirementView{Problem: words(err)}
+	}
+	return describeRetirement(found.GetRetirement(), time.Now())
+}
+
+func describeRetirement(r *controlv1.Retirement, now time.Time) retirementView {
+	v := retirementView{Retirement: r, Over: r.GetEndedAtMs() > 0}
+	if due := r.GetDueAtMs(); due > 0 && !v.Over {
+		v.Due = max(0, time.UnixMilli(due).Sub(now).Round(time.Second))
+	}
+	state := "done"
+	for _, p := range retirementPhases {
+		step := retirementStep{p.Step, state}
+		if p.Phase == r.GetPhase() {
+			step.State, state, v.Words = "active", "waiting", p.Words
+		}
+		v.Steps = append(v.Steps, step)
+	}
+	switch phase := r.GetPhase(); phase {
+	case "dropped":
+		v.Words = "The table is gone."
+	case "aborted", "restoring":
+		v.Words = "Given up: the table has its name back, or gets it now."
+		for i := range v.Steps {
+			v.Steps[i].State = "waiting"
+		}
+	case "awaiting_approval":
+		v.Can = append(v.Can, can{"rename", "Approve the rename", "The table gets the name " + r.GetDated() + ". It can go back until it is dropped."})
+	case "awaiting_final_approval":
+		v.Can = append(v.Can, can{"drop", "!Approve the drop", "The table is dropped, and cannot come back. This takes the role admin."})
+	}
+	if !v.Over && r.GetPhase() != "dropping" && r.GetPhase() != "restoring" {
+		v.Can = append(v.Can, can{"abort", "!Give up", "The table keeps its name, or gets it back."})
+	}
+	return v
+}
+
+func (c *Console) operateRetirement(w http.ResponseWriter, r *http.Request, v *viewer) {
+	actor, reason := by(w, r, v)
+	do := r.PostForm.Get("do")
+	change, ok := map[string]func(context.Context) error{
+		"start": func(ctx context.Context) error {
+			_, err := ask(ctx, c.backend.retirements.StartRetirement, &controlv1.StartRetirementRequest{Actor: actor, Reason: reason})
+			return err
+		},
+		"rename": func(ctx context.Context) error {
+			_, err := ask(ctx, c.backend.retirements.ApproveRename, &controlv1.ApproveRenameRequest{Actor: actor, Reason: reason})
+			return err
+		},
+		"drop": func(ctx context.Context) error {
+			_, err := ask(ctx, c.backend.retirements.ApproveDrop, &controlv1.ApproveDropRequest{Actor: actor, Reason: reason})
+			return err
+		},
+		"abort": func(ctx context.Context) error {
+			_, err := ask(ctx, c.backend.retirements.AbortRetirement, &controlv1.AbortRetirementRequest{Actor: actor, Reason: reason})
+			return err
+		},
+	}[do]
+	if !ok {
+		c.showJobs(w, r, v, http.StatusBadRequest, "There is no such thing to do with a retirement.")
+		return
+	}
+	if err := change(v.ctx); err != nil {
+		c.showJobs(w, r, v, status(err), words(err))
+		return
+	}
+	done(w, r, "/console/jobs", "retirement."+do, nil)
+}
