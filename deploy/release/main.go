@@ -4,7 +4,7 @@
 //	release [-out DIR]
 //
 // The same commit and toolchain give the same bytes, wherever they are built. Versions
-// are those of git's tags, as the Go toolchain stamps them. Restate's server is not among
+// are those of git's tags, as the Go toolchain stamps them; without git there is no release. Restate's server is not among
 // the programs: it has a licence of its own, and comes from its own makers.
 package main
 
@@ -54,7 +54,7 @@ func release(ctx context.Context, out string) error {
 	for _, t := range targets {
 		for _, program := range programs {
 			path := filepath.Join(out, fmt.Sprintf("%s-%s-%s", filepath.Base(program), t.os, t.arch))
-			if err := build(ctx, ".", program, path, t); err != nil {
+			if err := build(ctx, ".", program, path, t, "-buildvcs=true"); err != nil {
 				return err
 			}
 			bill, err := writeBill(path)
