@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"log/slog"
 	"math/big"
 	"net"
@@ -68,7 +69,12 @@ func TestTLS(t *testing.T) {
 	server := api.NewServer(w.handler, slog.New(slog.DiscardHandler))
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(certificate.Listener(l)) }()
-	t.Cleanup(func() { _ = server.Close(); <-served })
+	t.Cleanup(func() {
+		_ = server.Close()
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
 	w.url = "https://" + l.Addr().String()
 	const refused = -1 // a caller learns it with the handshake or with its first write
 	try := func(name string, code int, says string, args ...string) {
@@ -98,8 +104,12 @@ func TestTLS(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	try("the last good one", exitOK, "", known...)
-	if res, err := http.Get("http://" + l.Addr().String() + "/healthz"); err == nil && res.StatusCode == http.StatusOK {
-		t.Error("it is served without TLS")
+	res, err := http.Get("http://" + l.Addr().String() + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _ = res.Body.Close(); res.StatusCode != http.StatusBadRequest {
+		t.Errorf("without TLS: %s", res.Status)
 	}
 	http.DefaultClient.CloseIdleConnections()
 }
