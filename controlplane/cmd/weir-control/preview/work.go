@@ -15,7 +15,7 @@ import (
 const (
 	seed = 1 // the same for all tunings, so that they meet the same callers
 
-	requestsMax = 8000 // of one run: what a few seconds have room for a dozen times
+	requestsMax = 8000 // of one run, about: the rest is scaled
 	keysMin     = 100
 	nodesMax    = 40
 	regionsMax  = 10
