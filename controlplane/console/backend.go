@@ -23,6 +23,7 @@ type backend struct {
 	tokens   controlv1connect.TokenServiceClient
 	health   controlv1connect.HealthServiceClient
 	audit    controlv1connect.AuditServiceClient
+	topKeys  controlv1connect.TopKeysServiceClient
 
 	retirements controlv1connect.RetirementServiceClient
 }
@@ -37,6 +38,7 @@ func newBackend(service http.Handler) backend {
 		tokens:   controlv1connect.NewTokenServiceClient(client, base),
 		health:   controlv1connect.NewHealthServiceClient(client, base),
 		audit:    controlv1connect.NewAuditServiceClient(client, base),
+		topKeys:  controlv1connect.NewTopKeysServiceClient(client, base),
 
 		retirements: controlv1connect.NewRetirementServiceClient(client, base),
 	}

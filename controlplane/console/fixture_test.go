@@ -45,6 +45,7 @@ type world struct {
 	found    []controlplane.Finding
 	audit    []controlplane.AuditRecord
 	resets   []controlplane.Reset
+	top      controlplane.TopKeys
 	denied   time.Duration // what the gate says
 }
 
@@ -61,6 +62,11 @@ func start(t *testing.T, open bool) *world {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return controlplane.HealthDocument{Overall: controlplane.SeverityCritical, AtMs: 1_700_000_000_000, Findings: w.found}
+		},
+		TopKeys: func(_ context.Context, q controlplane.TopQuery) (controlplane.TopKeys, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.top, w.down
 		},
 		Diagnose: func(context.Context) []controlplane.Check {
 			return []controlplane.Check{{Area: "mysql", Name: "version", Result: controlplane.CheckOK, What: "10.11"}, {Area: "redis", Name: "policy", Result: "fail", What: "evicts", Do: "set noeviction"}}

@@ -13,7 +13,7 @@ import (
 var funcs = template.FuncMap{
 	"count": func(v any) string { return count(whole(v)) }, "rate": rate, "figure": figure, "span": span, "ms": func(ms int64) string { return span(time.Duration(ms) * time.Millisecond) },
 	"clock": clock, "stamp": stamp, "iso": iso, "percent": percent, "plural": func(n any, one, more string) string { return plural(whole(n), one, more) }, "action": newAction,
-	"join": strings.Join, "add": func(a, b int) int { return a + b }, "dec": func(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) },
+	"join": strings.Join, "add": func(a, b int) int { return a + b }, "add64": func(a int64, b any) int64 { return a + whole(b) },
 }
 
 // count is a whole number with its thousands apart.

@@ -19,6 +19,9 @@ type keyView struct {
 	Reset                            *controlv1.Reset    // of the identifier; nil: none that matters
 	Override                         *controlv1.Override // that applies to it; nil: none
 	Window                           string
+
+	Hot, Denied ranking
+	Seen        []seenKey // the identifier, by its durations, where it is among the hot
 }
 
 func (c *Console) keysPage(w http.ResponseWriter, r *http.Request, v *viewer) {
@@ -27,6 +30,12 @@ func (c *Console) keysPage(w http.ResponseWriter, r *http.Request, v *viewer) {
 }
 
 func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string, page keyView) {
+	page.Hot, page.Denied = c.rank(v, page, controlv1.TopBy_TOP_BY_HOT), c.rank(v, page, controlv1.TopBy_TOP_BY_DENIED)
+	for _, k := range page.Hot.Keys {
+		if page.Identifier != "" && k.GetIdentifier() == page.Identifier {
+			page.Seen = append(page.Seen, see(k.TopKey, page.Hot.GetNowMs()))
+		}
+	}
 	page.Asked = page.Workspace != "" && page.Namespace != ""
 	if page.Asked {
 		if err := c.lookUp(v, &page); err != nil {

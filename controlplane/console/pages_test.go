@@ -267,3 +267,23 @@ func BenchmarkFleetPage(b *testing.B) {
 		}
 	}
 }
+
+// A hot key is drawn with its regions' parts against its limit, and with its window over
+// the two cells at this moment.
+func TestAHotKey(t *testing.T) {
+	w := start(t, false)
+	w.top = controlplane.TopKeys{Now: time.UnixMilli(1_700_000_015_000 / 60_000 * 60_000).Add(15 * time.Second), Nodes: 4, Keys: []controlplane.TopKey{
+		{Workspace: "acme", Namespace: "api", Identifier: "user_1", DurationMs: 60_000, Limit: 100, Count: 90, Regions: []controlplane.TopKeyRegion{{Region: "eu", Count: 60}, {Region: "us", Count: 30}}},
+	}}
+	a := w.as("viewer").get("/console/keys?workspace=acme&namespace=api&identifier=user_1")
+	for _, words := range []string{
+		"100 in 60 s", "<b>90</b> counted of 100", "eu 60", "us 30",
+		"covers 75\u202f% of the previous one", `class="slide" x="75"`, "current cell, 45 s left", // a quarter into the cell
+		`x="0" y="4" width="360"`, `x="360" y="4" width="180"`, // of 600 for the limit
+		"As 4 nodes reported",
+	} {
+		if !strings.Contains(a.body, words) {
+			t.Errorf("it does not say %q:\n%s", words, a.body)
+		}
+	}
+}

@@ -43,13 +43,14 @@ func TestTheConsoleInChromium(t *testing.T) {
 		Pages: map[string]string{
 			"fleet": "/console/", "region": "/console/regions/eu", "rollouts": "/console/rollouts", "rollout-new": "/console/rollouts/new",
 			"rollout": "/console/rollouts/at/breach", "limits": "/console/limits?workspace=acme", "namespace": "/console/limits/namespace?workspace=acme&namespace=api",
+			"keys": "/console/keys?workspace=acme&namespace=api&identifier=user_1", "health": "/console/health?check=1", "audit": "/console/audit",
 			"jobs": "/console/jobs", "not-found": "/console/nowhere",
 		},
 	}
 	for _, n := range s.Nodes {
 		w.Nodes = append(w.Nodes, n.URL())
 	}
-	for _, scenario := range []string{"theme", "live", "jobs", "limits", "viewer", "plan", "breach", "tour"} {
+	for _, scenario := range []string{"theme", "live", "jobs", "limits", "keys", "retirement", "viewer", "plan", "breach", "tour"} {
 		t.Run(scenario, func(t *testing.T) { drive(t, scenario, w) })
 	}
 }

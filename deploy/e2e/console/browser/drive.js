@@ -95,11 +95,15 @@ const scenarios = {
       await stranger.screenshot({ path: `${shots}/sign-in.png`, fullPage: true });
       await stranger.context().close();
       const page = await someone("operator", options);
+      const stop = traffic(200, 5); // of several regions, so that there is something to converge
       for (const [name, path] of Object.entries(world.pages)) {
         page.expected = name === "not-found" ? ["404"] : [];
         await page.goto(path);
         await page.locator("main h1").waitFor();
-        if (name === "fleet") await page.locator("#chart canvas").waitFor();
+        if (name === "fleet") {
+          await page.locator("#chart canvas").waitFor();
+          await page.locator(".scale").first().waitFor();
+        }
         const [wide, screen] = await page.evaluate(() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]);
         assert.ok(wide <= screen, `${look}, ${name}: ${wide} px on a screen of ${screen}`);
         await page.screenshot({ path: `${shots}/${name}.png`, fullPage: true });
@@ -110,6 +114,7 @@ const scenarios = {
           await page.screenshot({ path: `${shots}/${name}-open.png`, fullPage: true });
         }
       }
+      await stop();
       await page.context().close();
     }
   },
@@ -178,7 +183,7 @@ const scenarios = {
   async plan() {
     const page = await someone("operator");
     await page.goto("/console/rollouts/new");
-    await page.getByLabel("Floor").fill("lots");
+    await page.locator('[name="tuning.floor"]').fill("lots");
     await page.getByLabel("Reason").fill("fewer rows");
     await page.getByLabel("Name").fill("by-form");
     page.expected = ["400"];
@@ -186,7 +191,11 @@ const scenarios = {
     await page.getByRole("alert").filter({ hasText: 'Floor is "lots", want a number' }).waitFor();
     page.expected = [];
     assert.equal(await page.getByLabel("Name").inputValue(), "by-form");
-    await page.getByLabel("Floor").fill("0.3");
+    await page.locator('[name="tuning.floor"]').fill("0.3");
+    await page.getByRole("button", { name: "Preview what it would do" }).click();
+    await page.getByRole("heading", { name: "What it would do" }).waitFor();
+    assert.equal(await page.locator('[name="tuning.floor"]').inputValue(), "0.3");
+    await page.screenshot({ path: `${world.shots}/preview.png`, fullPage: true });
     await page.getByLabel("Reason").fill("fewer rows");
     await page.getByRole("button", { name: "Start the rollout" }).click();
     await page.getByText("The rollout has started.").waitFor();
@@ -215,6 +224,38 @@ const scenarios = {
     await page.screenshot({ path: `${world.shots}/override-set.png`, fullPage: true });
     await act(page, "Delete", "it was a try");
     await page.getByText("The override is gone.").waitFor();
+  },
+
+  // A customer who used up a limit is found, and let back in, by a reset.
+  async keys() {
+    const ask = async () => (await fetch(`${world.nodes[0]}/weir.v1.RateLimitService/Limit`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ workspace: "acme", namespace: "api", identifier: "locked_out", limit: 2, duration_ms: 3600000 }) })).json();
+    for (let i = 0; i < 3; i++) await ask();
+    assert.ok(!(await ask()).allowed, "the limit is not used up");
+    const page = await someone("operator");
+    await page.goto("/console/keys");
+    await page.getByLabel("Workspace").fill("acme");
+    await page.getByLabel("Namespace").fill("api");
+    await page.getByLabel("Identifier").fill("locked_out");
+    await page.getByRole("button", { name: "Find" }).click();
+    await page.getByText("No override matches").waitFor();
+    await page.locator("summary", { hasText: "Reset it" }).click();
+    await page.getByLabel("Longest window").fill("1h");
+    await page.getByLabel("Reason").fill("a support case");
+    await page.getByRole("button", { name: "Reset it" }).click();
+    await page.getByText("It was reset").waitFor();
+    await until("the customer is let back in", async () => (await ask()).allowed);
+  },
+
+  // A retirement is begun, shows its evidence, and is given up: the table stays.
+  async retirement() {
+    const page = await someone("operator");
+    await page.goto("/console/jobs");
+    await act(page, "Begin to retire it", "nobody reads it");
+    await page.getByText("Watches for writes").waitFor();
+    await page.getByRole("heading", { name: "Evidence" }).waitFor();
+    await page.screenshot({ path: `${world.shots}/retirement.png`, fullPage: true });
+    await act(page, "Give up", "only a try");
+    await page.getByText("Given up: the table has its name back").waitFor();
   },
 
   // The cleanup is paused, says by whom, and goes on.

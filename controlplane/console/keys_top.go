@@ -1,0 +1,88 @@
+package console
+
+import (
+	"net/url"
+	"time"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// ranking is the hot or the denied keys, drawn against the first of them.
+type ranking struct {
+	*controlv1.TopKeysResponse
+	Problem string
+	Keys    []rankedKey
+}
+
+// rankedKey is a key with its bar, at most 300 wide.
+type rankedKey struct {
+	*controlv1.TopKey
+	At int64
+}
+
+// Link is the address of the key's page.
+func (k rankedKey) Link() string {
+	return "/console/keys?" + url.Values{"workspace": {k.GetWorkspace()}, "namespace": {k.GetNamespace()}, "identifier": {k.GetIdentifier()}}.Encode()
+}
+
+const (
+	keysRanked = 100 // looked through
+	keysShown  = 10
+)
+
+// Shown are the first few.
+func (r ranking) Shown() []rankedKey { return r.Keys[:min(len(r.Keys), keysShown)] }
+
+func (c *Console) rank(v *viewer, page keyView, by controlv1.TopBy) ranking {
+	found, err := ask(v.ctx, c.backend.topKeys.TopKeys, &controlv1.TopKeysRequest{Workspace: page.Workspace, Namespace: page.Namespace, By: by, Limit: keysRanked})
+	if err != nil {
+		return ranking{Problem: words(err)}
+	}
+	r := ranking{TopKeysResponse: found}
+	for _, k := range found.GetKeys() {
+		r.Keys = append(r.Keys, rankedKey{k, 300 * k.GetCount() / max(1, found.GetKeys()[0].GetCount())})
+	}
+	return r
+}
+
+// seenKey is a key as its nodes last reported it, with its window at this moment: two
+// cells, each 300 wide, and the window that slides over them.
+type seenKey struct {
+	*controlv1.TopKey
+	Now     int64 // where the window ends; it begins 300 before
+	Weight  float64
+	Ends    time.Duration // until the current cell is over
+	Parts   []part
+	LimitAt int64 // on a scale 600 wide; 0: not known
+}
+
+// part is a region's part of the count, on the same scale.
+type part struct {
+	Region   string
+	Count    int64
+	X, Width int64
+	Class    int // of its colour
+}
+
+// Begins is where the window begins.
+func (s seenKey) Begins() int64 { return s.Now - 300 }
+
+func see(k *controlv1.TopKey, nowMs int64) seenKey {
+	s := seenKey{TopKey: k, Now: 300}
+	if d := k.GetDurationMs(); d > 0 {
+		passed := nowMs - window.Sequence(nowMs, d)*d
+		s.Now, s.Weight, s.Ends = 300+300*passed/d, window.Weight(nowMs, d), time.Duration(d-passed)*time.Millisecond
+	}
+	most := max(1, k.GetCount(), k.GetLimit())
+	if k.Limit != nil {
+		s.LimitAt = 600 * k.GetLimit() / most
+	}
+	x := int64(0)
+	for i, r := range k.GetRegions() {
+		wide := 600 * r.GetCount() / most
+		s.Parts = append(s.Parts, part{r.GetRegion(), r.GetCount(), x, min(wide, 600-x), i % 4})
+		x += wide
+	}
+	return s
+}
