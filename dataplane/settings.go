@@ -139,6 +139,9 @@ func (w *wildcard) matches(s string) bool {
 func compile(rows SettingsRows, last *settings, nowMs int64) (*settings, error) {
 	next := newSettings(last.tuning, last.version)
 	var problems []error
+	if rows.Problem != nil {
+		problems = append(problems, rows.Problem)
+	}
 	switch {
 	case rows.TuningVersion == 0:
 		next = defaultSettings()

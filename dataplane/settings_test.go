@@ -1,10 +1,17 @@
 package dataplane_test
 
 import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
 )
 
 // "exact or wildcard, most specific wins"; "limit 0 blocks"; "set after delete works".
@@ -83,6 +90,58 @@ func TestASenselessOverrideIsLeftOut(t *testing.T) {
 	if d := n.take("bad", 1, 10); d.Limit != 10 {
 		t.Errorf("%+v", d)
 	}
+}
+
+// partial is a store of which a part cannot be read.
+type partial struct {
+	*memstore.Counts
+	problem atomic.Pointer[error]
+}
+
+func (p *partial) Settings(ctx context.Context, region string) (dataplane.SettingsRows, error) {
+	rows, err := p.Counts.Settings(ctx, region)
+	if problem := p.problem.Load(); problem != nil {
+		rows.Problem = *problem
+	}
+	return rows, err
+}
+
+// "Why a part could not be read, while all else is good": the rest is in force, and the
+// problem is in the heartbeat while it lasts and once in the log.
+func TestSettingsOfWhichAPartIsMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		counts := &partial{Counts: memstore.NewCounts(memstore.CountsOptions{})}
+		problem := errors.New("read the resets: no such table")
+		counts.problem.Store(&problem)
+		counts.SetOverrides(dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k", Limit: 3})
+		var log strings.Builder
+		l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Counts: counts, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if d := l.Allow(t.Context(), ask("k", 1, 10)); d.Limit != 3 {
+			t.Errorf("the limit is %d, want the override's", d.Limit)
+		}
+		beats := counts.Beats()
+		if got := beats[len(beats)-1].Health.SettingsProblem; got != problem.Error() {
+			t.Errorf("the heartbeat says %q", got)
+		}
+		counts.problem.Store(nil)
+		time.Sleep(time.Minute)
+		if err := l.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.Health().SettingsProblem; got != "" {
+			t.Errorf("the problem stays: %q", got)
+		}
+		if n := strings.Count(log.String(), "no such table"); n != 1 {
+			t.Errorf("it is logged %d times:\n%s", n, log.String())
+		}
+	})
 }
 
 // "shadow mode turned a denial into an allow": decided and told, but not counted.

@@ -211,6 +211,10 @@ type SettingsRows struct {
 	// NodesLive is how many nodes of the region have sent a heartbeat within
 	// NodeLiveFor, by the store's clock; 0 is unknown.
 	NodesLive int
+
+	// Problem is why a part could not be read, while all else is good; that part is
+	// empty. nil when nothing is missing.
+	Problem error
 }
 
 // NodeLiveFor is how long a heartbeat stands for its node: twelve of those that

@@ -43,6 +43,17 @@ func isRefusal(e *mysql.MySQLError) bool {
 	return false
 }
 
+// isNotSetUp: the table is not there, or not for this user.
+func isNotSetUp(err error) bool {
+	var e *mysql.MySQLError
+	return errors.As(err, &e) && (e.Number == noSuchTable || e.Number == tableDenied)
+}
+
+const (
+	tableDenied = 1142
+	noSuchTable = 1146
+)
+
 // Why a statement may be sent again as it is: the server has taken it back in full.
 const (
 	lockWaitTimeout = 1205

@@ -10,7 +10,10 @@ import (
 )
 
 // Settings implements dataplane.CountStore. The tables are read one after the
-// other, not as of one moment: nothing in one refers to another.
+// other, not as of one moment: nothing in one refers to another. A part that cannot be read
+// fails the whole, except for resets that the database does not have yet: nodes that are
+// replaced before it is migrated, or their user is granted the table, must not lose all
+// that they had.
 func (c *Counts) Settings(ctx context.Context, region string) (dataplane.SettingsRows, error) {
 	var s dataplane.SettingsRows
 	if err := c.readTuning(ctx, region, &s); err != nil {
@@ -23,7 +26,11 @@ func (c *Counts) Settings(ctx context.Context, region string) (dataplane.Setting
 		return dataplane.SettingsRows{}, fmt.Errorf("read the overrides: %w", err)
 	}
 	if err := c.readResets(ctx, &s); err != nil {
-		return dataplane.SettingsRows{}, fmt.Errorf("read the resets: %w", err)
+		err = fmt.Errorf("read the resets: %w", err)
+		if !isNotSetUp(err) {
+			return dataplane.SettingsRows{}, err
+		}
+		s.Problem = fmt.Errorf("%w; none is heeded until the table is migrated and granted", err)
 	}
 	live, err := c.queries.NodesLive(ctx, dataplanedb.NodesLiveParams{
 		Region: []byte(region), WithinMs: dataplane.NodeLiveFor.Milliseconds(),

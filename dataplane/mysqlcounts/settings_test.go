@@ -1,6 +1,7 @@
 package mysqlcounts
 
 import (
+	"database/sql"
 	"math"
 	"strings"
 	"testing"
@@ -45,6 +46,45 @@ func TestSettingsAreWholeOrNone(t *testing.T) {
 		if s.Namespaces != nil {
 			t.Errorf("without %s: %+v", table, s)
 		}
+	}
+}
+
+// "Nodes that are replaced before the database is migrated, or their user is granted the
+// table, must not lose all that they had": of resets alone, each for its own reason.
+func TestSettingsWithoutResets(t *testing.T) {
+	without := map[string]func(t *testing.T) (*Counts, *sql.DB){
+		"Error 1146": func(t *testing.T) (*Counts, *sql.DB) {
+			c, db := store(t)
+			exec(t, db, "DROP TABLE ratelimit_resets")
+			return c, db
+		},
+		"Error 1142": func(t *testing.T) (*Counts, *sql.DB) {
+			dsn := migrated(t)
+			db := open(t, dsn)
+			exec(t, db, "CREATE USER IF NOT EXISTS 'without_resets'@'%' IDENTIFIED BY 'change me'")
+			for _, table := range []string{"tuning", "namespaces", "overrides", "nodes"} {
+				exec(t, db, "GRANT SELECT ON ratelimit_"+table+" TO 'without_resets'@'%'")
+			}
+			return New(open(t, strings.Replace(dsn, "root@", "without_resets:change me@", 1)), Options{}), db
+		},
+	}
+	for says, start := range without {
+		t.Run(says, func(t *testing.T) {
+			c, db := start(t)
+			exec(t, db, "INSERT INTO ratelimit_tuning (region, document, actor, reason, created_at) VALUES ('', '{}', 'a', 'r', 1)")
+			exec(t, db, "INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, updated_at) VALUES ('w', 'n', 1, 1)")
+			exec(t, db, "INSERT INTO ratelimit_overrides VALUES ('w', 'n', 'p', 5, 0, 1)")
+			s, err := c.Settings(t.Context(), "eu")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if s.TuningVersion != 1 || len(s.Namespaces) != 1 || len(s.Overrides) != 1 || s.Resets != nil {
+				t.Errorf("%+v", s)
+			}
+			if s.Problem == nil || !strings.Contains(s.Problem.Error(), says) || !strings.Contains(s.Problem.Error(), "ratelimit_resets") {
+				t.Errorf("the problem is %v", s.Problem)
+			}
+		})
 	}
 }
 
