@@ -24,7 +24,7 @@ const (
 //
 //	fleet            history once, then figures with each beat of the pulse
 //	rollout (id)     changed, whenever what the page shows has changed
-//	rollouts, jobs, retirement, health: the same
+//	rollouts, jobs, health: the same
 func (c *Console) events(w http.ResponseWriter, r *http.Request, v *viewer) {
 	select {
 	case c.streams <- struct{}{}:
@@ -112,25 +112,23 @@ func liveOf(r reading) live {
 // streamChanges says when what a topic's page shows has changed. What cannot be had is a
 // change too, and so is its return.
 func (c *Console) streamChanges(ctx context.Context, s *stream, v *viewer, topic, id string) {
-	look, ok := map[string]func(context.Context) (proto.Message, error){
-		"rollout": func(ctx context.Context) (proto.Message, error) {
-			return ask(ctx, c.backend.rollouts.RolloutStatus, &controlv1.RolloutStatusRequest{Id: id})
+	look, ok := map[string]func(context.Context) string{
+		"rollout": func(ctx context.Context) string {
+			return fingerprint(ask(ctx, c.backend.rollouts.RolloutStatus, &controlv1.RolloutStatusRequest{Id: id}))
 		},
-		"rollouts": func(ctx context.Context) (proto.Message, error) {
-			return ask(ctx, c.backend.rollouts.ListRollouts, &controlv1.ListRolloutsRequest{})
+		"rollouts": func(ctx context.Context) string {
+			return fingerprint(ask(ctx, c.backend.rollouts.ListRollouts, &controlv1.ListRolloutsRequest{}))
 		},
-		"jobs": func(ctx context.Context) (proto.Message, error) {
-			return ask(ctx, c.backend.control.CleanupStatus, &controlv1.CleanupStatusRequest{})
+		"jobs": func(ctx context.Context) string {
+			return fingerprint(ask(ctx, c.backend.control.CleanupStatus, &controlv1.CleanupStatusRequest{})) +
+				fingerprint(ask(ctx, c.backend.retirements.RetirementStatus, &controlv1.RetirementStatusRequest{}))
 		},
-		"retirement": func(ctx context.Context) (proto.Message, error) {
-			return ask(ctx, c.backend.retirements.RetirementStatus, &controlv1.RetirementStatusRequest{})
-		},
-		"health": func(ctx context.Context) (proto.Message, error) {
+		"health": func(ctx context.Context) string {
 			found, err := ask(ctx, c.backend.health.GetHealth, &controlv1.GetHealthRequest{})
 			if h := found.GetHealth(); h != nil {
 				h.AtMs = 0 // that it was looked at again is no change
 			}
-			return found, err
+			return fingerprint(found, err)
 		},
 	}[topic]
 	if !ok {
@@ -141,7 +139,7 @@ func (c *Console) streamChanges(ctx context.Context, s *stream, v *viewer, topic
 	defer vouch.Stop()
 	known := ""
 	for {
-		now := fingerprint(look(ctx))
+		now := look(ctx)
 		if known != "" && now != known && s.send("changed", map[string]string{"topic": topic}) != nil {
 			return
 		}
@@ -164,7 +162,7 @@ func (c *Console) streamChanges(ctx context.Context, s *stream, v *viewer, topic
 }
 
 // fingerprint tells answers apart.
-func fingerprint(m proto.Message, err error) string {
+func fingerprint[M proto.Message](m M, err error) string {
 	if err != nil {
 		return "error: " + words(err)
 	}

@@ -52,15 +52,28 @@ async function refresh() {
   }
 }
 
-// watch opens the page's stream. The browser connects again by itself when it breaks.
+// watch opens the page's stream, as long as somebody sees the page: a browser has but a
+// few connections for all pages of a server. It connects again by itself when it breaks.
 function watch(topic, handlers) {
-  const source = new EventSource(`/console/events?topic=${topic}`);
-  source.onopen = () => say("live");
-  source.onerror = () => say(source.readyState === EventSource.CLOSED ? "not live: load the page again" : "connecting…");
-  for (const [event, handle] of Object.entries(handlers)) {
-    source.addEventListener(event, (e) => handle(JSON.parse(e.data)));
-  }
-  addEventListener("pagehide", () => source.close());
+  let source = null;
+  const open = () => {
+    source = new EventSource(`/console/events?topic=${topic}`);
+    source.onopen = () => say("live");
+    source.onerror = () => say(source?.readyState === EventSource.CLOSED ? "not live: load the page again" : "connecting…");
+    for (const [event, handle] of Object.entries(handlers)) {
+      source.addEventListener(event, (e) => handle(JSON.parse(e.data)));
+    }
+  };
+  const close = () => { source?.close(); source = null; };
+  document.addEventListener("visibilitychange", () => {
+    close();
+    if (document.hidden) return;
+    open();
+    refresh();
+  });
+  addEventListener("pagehide", close);
+  addEventListener("pageshow", () => { if (!source) open(); });
+  open();
 }
 
 // Charts.
@@ -163,8 +176,11 @@ switch (page) {
     break;
   }
   case "rollouts": watch("rollouts", changed); break;
-  case "jobs": watch("jobs", changed); watch("retirement", changed); break;
-  case "health": if (!location.search) watch("health", changed); break;
+  case "jobs": watch("jobs", changed); break;
+  case "health":
+    if (location.search) say("not live: checks of this moment");
+    else watch("health", changed);
+    break;
   case "rollout-new": form(); say("not live: a form"); break;
   default: say("not live: load the page again for newer figures");
 }
