@@ -32,6 +32,7 @@ type comparison struct {
 type curvePoint struct {
 	X, Y  int
 	Floor string
+	Apart bool // far enough from the one before for a figure of its own
 }
 
 // previewRollout shows the form again, with what it would do.
@@ -61,19 +62,30 @@ func describePreview(p *controlv1.PreviewRolloutResponse) *previewView {
 	v.compare("Convergence, 99 of a hundred", "ms", float64(was.GetConvergenceP99Ms()), float64(is.GetConvergenceP99Ms()))
 	v.compare("Overshoot of the worst caller", "of the limit; 1 is exact", was.GetOvershoot(), is.GetOvershoot())
 	v.compare("Overshoot of ordinary callers", "of the limit", was.GetOrdinaryOvershoot(), is.GetOrdinaryOvershoot())
+	v.MostY = 1 // exact
 	points := append([]*controlv1.PreviewPrediction{was, is}, p.GetCurve()...)
 	for _, point := range points {
 		v.MostX, v.MostY = max(v.MostX, load(point)), max(v.MostY, point.GetOvershoot())
 	}
 	v.Old, v.New = v.point(was), v.point(is)
 	var line []string
+	last := curvePoint{X: -100}
 	for _, point := range p.GetCurve() {
 		at := v.point(point)
+		if at.Apart = far(at, last); at.Apart {
+			last = at
+		}
 		v.Curve = append(v.Curve, at)
 		line = append(line, fmt.Sprintf("%d,%d", at.X, at.Y))
 	}
 	v.Line = strings.Join(line, " ")
 	return v
+}
+
+// far tells whether the figures of two points would not cover one another.
+func far(a, b curvePoint) bool {
+	const wide, high = 34, 16
+	return a.X-b.X > wide || b.X-a.X > wide || a.Y-b.Y > high || b.Y-a.Y > high
 }
 
 // load is what a tuning costs MySQL.
@@ -87,8 +99,8 @@ func (v *previewView) point(p *controlv1.PreviewPrediction) curvePoint {
 	if v.MostX > 0 {
 		at.X += int(load(p) / v.MostX * (right - left))
 	}
-	if v.MostY > 0 {
-		at.Y -= int(p.GetOvershoot() / v.MostY * (bottom - top))
+	if v.MostY > 1 {
+		at.Y -= int(max(0, p.GetOvershoot()-1) / (v.MostY - 1) * (bottom - top))
 	}
 	return at
 }
