@@ -45,6 +45,19 @@ func RestateForTest(t testing.TB) *Restate {
 	return r
 }
 
+// RestateClusterForTest starts three servers for one test, which end with it.
+func RestateClusterForTest(t testing.TB) *RestateCluster {
+	t.Helper()
+	c, err := StartRestateCluster(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range c.Nodes {
+		cleanUp(t, node.Process)
+	}
+	return c
+}
+
 // ProxyForTest starts a proxy for one test, which ends with it.
 func ProxyForTest(t testing.TB, target string) *Proxy {
 	t.Helper()

@@ -63,7 +63,7 @@ var kinds = map[string]func(ctx context.Context, port int) (*Process, error){
 // eventually polls until f answers nil.
 func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
-	const within = 10 * time.Second
+	const within = time.Minute
 	deadline := time.NewTimer(within)
 	defer deadline.Stop()
 	tick := time.NewTicker(5 * time.Millisecond)

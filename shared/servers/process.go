@@ -14,7 +14,7 @@ import (
 
 const (
 	// startTimeout bounds a start whose context has no earlier deadline.
-	startTimeout = 30 * time.Second
+	startTimeout = time.Minute
 	// stopTimeout is how long a server may take to end by itself before it is killed.
 	stopTimeout = 10 * time.Second
 	// probeTimeout bounds one readiness probe, so that a stuck one does not hide that the server has died.

@@ -43,6 +43,11 @@ type RestateOptions struct {
 // StartRestate starts a server and returns when all its partitions answer. ctx bounds the start, not the server's life: end it
 // with Stop.
 func StartRestate(ctx context.Context, o RestateOptions) (*Restate, error) {
+	return startRestate(ctx, o, (*Restate).probe)
+}
+
+// startRestate starts a server and returns when the probe succeeds.
+func startRestate(ctx context.Context, o RestateOptions, probe func(*Restate, context.Context) error) (*Restate, error) {
 	if o.Port != 0 {
 		return nil, errors.New("start restate: Port is set; use IngressPort, AdminPort and FabricPort")
 	}
@@ -66,7 +71,7 @@ func StartRestate(ctx context.Context, o RestateOptions) (*Restate, error) {
 		cmd.Env = r.environment(o)
 		return cmd
 	}
-	p.probe = r.probe
+	p.probe = func(ctx context.Context) error { return probe(r, ctx) }
 	if err := p.start(ctx); err != nil {
 		return nil, errors.Join(err, p.Stop())
 	}
@@ -119,12 +124,22 @@ func (r *Restate) environment(o RestateOptions) []string {
 // probe is stricter than the server's own health checks, which succeed while no partition has a leader and calls hang: it
 // queries all partitions. It asks on two ports of ours; nobody else has both.
 func (r *Restate) probe(ctx context.Context) error {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	if _, err := call(ctx, client, http.MethodGet, r.IngressURL()+"/restate/health", ""); err != nil {
+	if _, err := call(ctx, plainClient(), http.MethodGet, r.IngressURL()+"/restate/health", ""); err != nil {
 		return err
 	}
-	_, err := call(ctx, client, http.MethodPost, r.AdminURL()+"/query", `{"query":"SELECT count(id) FROM sys_invocation"}`)
+	_, err := call(ctx, plainClient(), http.MethodPost, r.AdminURL()+"/query", `{"query":"SELECT count(id) FROM sys_invocation"}`)
 	return err
+}
+
+// probeAlone asks for no more than one node of several can answer.
+func (r *Restate) probeAlone(ctx context.Context) error {
+	_, err := call(ctx, plainClient(), http.MethodGet, r.AdminURL()+"/health", "")
+	return err
+}
+
+// plainClient keeps no connections, which would outlive the test.
+func plainClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 }
 
 // call returns the body of a 2xx answer; any other is an error.

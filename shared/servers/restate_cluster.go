@@ -1,0 +1,213 @@
+package servers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	restateClusterNodes      = 3
+	restateClusterConfigName = "restate.cluster.toml"
+	clusterProbeEvery        = 200 * time.Millisecond
+	clusterProbeTimeout      = 5 * time.Second
+)
+
+// RestateCluster is three Restate servers that keep one another's data: restate/server/restate.cluster.toml of this repository,
+// with what differs from node to node as that folder's README.md says. Each node can be killed and restarted by itself; two of
+// the three must run for calls to be answered.
+type RestateCluster struct {
+	// Nodes are the servers, by node id less one. Their own Restart returns when the process answers; Await, when the cluster does.
+	Nodes []*Restate
+}
+
+// StartRestateCluster starts three servers and returns when each of them answers for all partitions. ctx bounds the start, not
+// the servers' life: end it with Stop.
+func StartRestateCluster(ctx context.Context) (*RestateCluster, error) {
+	home, err := restateHome()
+	if err != nil {
+		return nil, fmt.Errorf("start restate cluster: find the configuration: %w", err)
+	}
+	for attempt := 1; ; attempt++ {
+		c, err := startRestateCluster(ctx, filepath.Join(home, restateClusterConfigName))
+		if err == nil || attempt == portAttempts || !errors.Is(err, errPortTaken) {
+			return c, err
+		}
+	}
+}
+
+func startRestateCluster(ctx context.Context, config string) (*RestateCluster, error) {
+	ports, err := distinctPorts(3 * restateClusterNodes)
+	if err != nil {
+		return nil, fmt.Errorf("start restate cluster: %w", err)
+	}
+	fabric := ports[:restateClusterNodes]
+	c := &RestateCluster{Nodes: make([]*Restate, restateClusterNodes)}
+	ctx, cancel := context.WithCancel(ctx) // none is ready without the others
+	defer cancel()
+	err = c.each(func(i int) error {
+		node, err := startRestate(ctx, RestateOptions{
+			FabricPort: fabric[i], AdminPort: ports[restateClusterNodes+i], IngressPort: ports[2*restateClusterNodes+i],
+			ConfigFile: config, Env: clusterEnvironment(i, fabric),
+		}, (*Restate).probeAlone)
+		if err != nil {
+			cancel()
+			return fmt.Errorf("node %d: %w", i+1, err)
+		}
+		c.Nodes[i] = node
+		return nil
+	})
+	if err == nil {
+		err = c.Await(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start restate cluster: %w", err), c.Stop())
+	}
+	return c, nil
+}
+
+// clusterEnvironment is what differs from node to node.
+func clusterEnvironment(i int, fabric []int) []string {
+	addresses := make([]string, len(fabric))
+	for j, port := range fabric {
+		addresses[j] = fmt.Sprintf("%q", "http://"+newPort(port).addr())
+	}
+	env := []string{
+		"RESTATE_NODE_NAME=weir-" + strconv.Itoa(i+1),
+		"RESTATE_FORCE_NODE_ID=" + strconv.Itoa(i+1),
+		"RESTATE_ADVERTISED_ADDRESS=http://" + newPort(fabric[i]).addr(),
+		"RESTATE_METADATA_CLIENT__ADDRESSES=[" + strings.Join(addresses, ",") + "]",
+	}
+	if i == 0 {
+		env = append(env, "RESTATE_AUTO_PROVISION=true")
+	}
+	return env
+}
+
+// Await returns when every node that runs answers for all partitions, whoever leads them, and all three keep the metadata.
+func (c *RestateCluster) Await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	tick := time.NewTicker(clusterProbeEvery)
+	defer tick.Stop()
+	for {
+		err := c.probe(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("restate cluster is not ready: %w; last probe: %w", ctx.Err(), err)
+		}
+	}
+}
+
+func (c *RestateCluster) probe(ctx context.Context) error {
+	return c.each(func(i int) error {
+		node := c.Nodes[i]
+		select {
+		case <-node.Exited():
+			return nil
+		default:
+		}
+		ctx, cancel := context.WithTimeout(ctx, clusterProbeTimeout)
+		defer cancel()
+		if err := node.probe(ctx); err != nil {
+			return err
+		}
+		return node.keepsMetadata(ctx)
+	})
+}
+
+// keepsMetadata: a cluster is provisioned with one keeper, which the others join. Until they have, its loss stops everything.
+func (r *Restate) keepsMetadata(ctx context.Context) error {
+	text, err := call(ctx, plainClient(), http.MethodGet, r.AdminURL()+"/cluster-health", "")
+	if err != nil {
+		return err
+	}
+	var health struct {
+		Metadata struct {
+			Members []int `json:"members"`
+		} `json:"metadata_cluster_health"`
+	}
+	if err := json.Unmarshal(text, &health); err != nil {
+		return fmt.Errorf("read the cluster's health: %w", err)
+	}
+	if len(health.Metadata.Members) < restateClusterNodes {
+		return fmt.Errorf("nodes %v keep the metadata, want %d", health.Metadata.Members, restateClusterNodes)
+	}
+	return nil
+}
+
+// Leads is how many partitions the server leads.
+func (r *Restate) Leads(ctx context.Context) (int, error) {
+	text, err := call(ctx, plainClient(), http.MethodGet, r.FabricURL()+"/metrics", "")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, "restate_num_active_partition_leaders{"); ok {
+			_, value, _ = strings.Cut(value, "} ")
+			return strconv.Atoi(strings.TrimSpace(value))
+		}
+	}
+	return 0, errors.New("the server's metrics do not say how many partitions it leads")
+}
+
+// IngressURLs are where invocations come in: of all nodes.
+func (c *RestateCluster) IngressURLs() []string { return c.urls((*Restate).IngressURL) }
+
+// AdminURLs are the nodes' admin APIs.
+func (c *RestateCluster) AdminURLs() []string { return c.urls((*Restate).AdminURL) }
+
+func (c *RestateCluster) urls(of func(*Restate) string) (urls []string) {
+	for _, node := range c.Nodes {
+		urls = append(urls, of(node))
+	}
+	return urls
+}
+
+// Stop ends the servers that were started.
+func (c *RestateCluster) Stop() error {
+	return c.each(func(i int) error {
+		if c.Nodes[i] == nil {
+			return nil
+		}
+		return c.Nodes[i].Stop()
+	})
+}
+
+// each does something with all nodes at once.
+func (c *RestateCluster) each(do func(i int) error) error {
+	errs := make([]error, len(c.Nodes))
+	var wg sync.WaitGroup
+	for i := range c.Nodes {
+		wg.Go(func() { errs[i] = do(i) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// distinctPorts are free ones; another process may be faster to take one.
+func distinctPorts(n int) ([]int, error) {
+	var ports []int
+	for drawn := map[int]bool{}; len(ports) < n; {
+		port, err := freePort()
+		if err != nil {
+			return nil, err
+		}
+		if !drawn[port] {
+			drawn[port] = true
+			ports = append(ports, port)
+		}
+	}
+	return ports, nil
+}
