@@ -70,7 +70,7 @@ COUNT ?= 1
 bench: ## Run the benchmarks (BENCH=regexp COUNT=n BASE=file-to-compare-with)
 	mkdir -p out
 	for module in . $(filter dataplane/%,$(MODULES)); do \
-	  case $$module in .) packages=./dataplane/... ;; *) packages=./... ;; esac; \
+	  case $$module in .) packages="./dataplane/... ./deploy/scale" ;; *) packages=./... ;; esac; \
 	  $(GO) test -C $$module -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) $$packages || exit; \
 	done >out/bench.txt || { cat out/bench.txt; exit 1; }
 	$(BENCHSTAT) $(BASE) out/bench.txt

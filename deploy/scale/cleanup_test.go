@@ -1,0 +1,240 @@
+package scale
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/mysqlcounts"
+	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/shared/servers"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// size is how many rows the table has: what is asked for where there is time, and a
+// twentieth of it elsewhere.
+func size() (expired, live int) {
+	if os.Getenv("WEIR_LONG") != "" || os.Getenv("WEIR_SOAK") != "" {
+		return 1_000_000, 100_000
+	}
+	return 50_000, 5_000
+}
+
+// "A test fills 1 M expired rows among live ones and proves none of the live ones is
+// touched", while a region goes on to publish and another to import: all of what was
+// published is there afterwards, and no import has failed.
+func TestCleanupAtScale(t *testing.T) {
+	expired, live := size()
+	d := newTable(t, expired, live)
+	before := d.sum("live")
+	busy := d.traffic(t)
+	report := d.clean(t)
+	publishes, imports := busy()
+	if report.Rows != int64(expired) {
+		t.Errorf("%d rows of %d were deleted", report.Rows, expired)
+	}
+	if got := d.sum("live"); got != before {
+		t.Errorf("the live rows were %+v, and are %+v", before, got)
+	}
+	if got, want := d.sum("busy").rows, len(publishes)*trafficRows; got != want {
+		t.Errorf("%d rows were published meanwhile, %d are there", want, got)
+	}
+	t.Logf("%d rows in %d batches; meanwhile %d publishes and %d imports", report.Rows, report.Batches, len(publishes), len(imports))
+}
+
+// What the cleanup deletes a second, and what that costs nodes meanwhile: how much longer
+// their publishes and imports take at the 99th percentile.
+func BenchmarkCleanup(b *testing.B) {
+	for range b.N {
+		d := newTable(b, 1_000_000, 100_000)
+		busy := d.traffic(b)
+		pause(b.Context(), 5*time.Second)
+		publishes, imports := busy()
+		busy = d.traffic(b)
+		began := time.Now()
+		report := d.clean(b)
+		took := time.Since(began)
+		slowed, delayed := busy()
+		b.ReportMetric(float64(report.Rows)/took.Seconds(), "rows/s")
+		b.ReportMetric(p99(slowed).Seconds()/p99(publishes).Seconds(), "publish-p99-ratio")
+		b.ReportMetric(p99(delayed).Seconds()/p99(imports).Seconds(), "import-p99-ratio")
+		b.ReportMetric(float64(p99(slowed).Microseconds())/1000, "publish-p99-ms")
+		b.ReportMetric(float64(p99(delayed).Microseconds())/1000, "import-p99-ms")
+	}
+}
+
+// table is ratelimit_window_counts in a database of its own, on a server with the memory
+// that such a table is given.
+type table struct {
+	tb  testing.TB
+	dsn string
+	db  *sql.DB
+	now time.Time
+}
+
+func newTable(tb testing.TB, expired, live int) *table {
+	tb.Helper()
+	server, err := servers.StartMariaDB(tb.Context(), servers.Options{Args: []string{"--innodb-buffer-pool-size=1G", "--loose-innodb-log-file-size=256M"}})
+	must(tb, err)
+	tb.Cleanup(func() { must(tb, server.Stop()) })
+	d := &table{tb: tb, dsn: server.DatabaseForTest(tb), now: time.Now()}
+	d.db, err = store.Open(d.dsn)
+	must(tb, err)
+	tb.Cleanup(func() { must(tb, d.db.Close()) })
+	must(tb, schema.Migrate(tb.Context(), d.db, slog.New(slog.DiscardHandler)))
+	// Rows expire in another order than they are stored in, as those of windows do.
+	d.fill("expired", expired, d.now.Add(-2*time.Hour), time.Hour/time.Duration(expired))
+	d.fill("live", live, d.now.Add(time.Hour), time.Millisecond)
+	return d
+}
+
+func (d *table) fill(kind string, rows int, from time.Time, step time.Duration) {
+	d.tb.Helper()
+	const turn = 50_000
+	for at := 0; at < rows; at += turn {
+		_, err := d.db.ExecContext(d.tb.Context(), fmt.Sprintf(`INSERT INTO ratelimit_window_counts
+			(workspace_id, namespace, identifier, duration_ms, sequence, region, count, expires_at, updated_at)
+			SELECT 'acme', ?, SHA1(seq), 60000, seq DIV 1000, 'eu', seq, ? + FLOOR(seq * ?), ? FROM seq_%d_to_%d`,
+			at, min(at+turn, rows)-1), kind, from.UnixMilli(), step.Seconds()*1000, d.now.UnixMilli())
+		must(d.tb, err)
+	}
+}
+
+// sum is what tells a row that was changed or has gone.
+type sum struct {
+	rows     int
+	checksum uint64
+}
+
+func (d *table) sum(namespace string) (s sum) {
+	d.tb.Helper()
+	must(d.tb, d.db.QueryRowContext(d.tb.Context(), `SELECT COUNT(*), COALESCE(BIT_XOR(CRC32(CONCAT_WS(0xff,
+		identifier, duration_ms, sequence, region, count, expires_at, updated_at))), 0) FROM ratelimit_window_counts WHERE namespace = ?`,
+		namespace).Scan(&s.rows, &s.checksum))
+	return s
+}
+
+// clean runs the cleanup until nothing is left to delete.
+func (d *table) clean(tb testing.TB) (total controlplane.CleanupReport) {
+	tb.Helper()
+	cleanup, err := controlplane.NewCleanup(controlplane.DefaultCleanupConfig(), store.New(d.db), controlplane.NewMetrics())
+	must(tb, err)
+	for {
+		r, err := controlplane.RunCleanup(once{tb.Context(), cleanup})
+		must(tb, err)
+		total.Rows += r.Rows
+		total.Batches += r.Batches
+		if r.StoppedBy == controlplane.StoppedByNothing {
+			return total
+		}
+	}
+}
+
+// once executes a run's steps once each.
+type once struct {
+	ctx context.Context
+	*controlplane.Cleanup
+}
+
+func (o once) Plan() (controlplane.CleanupPlan, error) { return o.Cleanup.Plan(o.ctx) }
+func (o once) DeleteExpired(cutoffMs int64, rows int) (controlplane.Batch, error) {
+	return o.Cleanup.DeleteExpired(o.ctx, cutoffMs, rows)
+}
+func (o once) DeleteDeadNodes(cutoffMs int64) (int64, error) {
+	return o.Cleanup.DeleteDeadNodes(o.ctx, cutoffMs)
+}
+
+const (
+	trafficRows  = 200
+	trafficEvery = 20 * time.Millisecond
+)
+
+// traffic publishes rows of one region and imports them in another until the function that
+// it returns is called, which tells how long each took.
+func (d *table) traffic(tb testing.TB) (stop func() (publishes, imports []time.Duration)) {
+	tb.Helper()
+	db, err := mysqlcounts.Open(d.dsn)
+	must(tb, err)
+	counts := mysqlcounts.New(db, mysqlcounts.Options{})
+	ctx, cancel := context.WithCancel(context.Background())
+	var publishes, imports []time.Duration
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		n := time.Now().UnixMicro()
+		publishes = d.every(ctx, "publish", func(ctx context.Context) error {
+			n++
+			return counts.Publish(ctx, "us", d.batch(n))
+		})
+	})
+	wg.Go(func() {
+		var cursor dataplane.Cursor
+		imports = d.every(ctx, "import", func(ctx context.Context) (err error) {
+			cursor, err = counts.Import(ctx, "eu", time.Now().UnixMilli(), cursor, func(dataplane.Imported) {})
+			return err
+		})[1:] // the first one is of everything
+	})
+	return func() ([]time.Duration, []time.Duration) {
+		cancel()
+		wg.Wait()
+		must(tb, db.Close())
+		return publishes, imports
+	}
+}
+
+// every times what f does until ctx ends. What it has begun it ends.
+func (d *table) every(ctx context.Context, what string, f func(context.Context) error) (took []time.Duration) {
+	tick := time.NewTicker(trafficEvery)
+	defer tick.Stop()
+	for {
+		began := time.Now()
+		if err := f(context.WithoutCancel(ctx)); err != nil {
+			d.tb.Errorf("%s: %v", what, err)
+		}
+		took = append(took, time.Since(began))
+		select {
+		case <-ctx.Done():
+			return took
+		case <-tick.C:
+		}
+	}
+}
+
+// batch are the counts of a flush, of keys that nobody has published yet.
+func (d *table) batch(n int64) []dataplane.Count {
+	all := make([]dataplane.Count, trafficRows)
+	for i := range all {
+		key := window.Key{Workspace: "acme", Namespace: "busy", Identifier: fmt.Sprintf("%d_%03d", n, i), Duration: time.Hour}
+		all[i] = dataplane.Count{Cell: window.Cell{Key: key, Sequence: window.Sequence(d.now.UnixMilli(), key.DurationMs())}, Count: 1}
+	}
+	return all
+}
+
+func p99(took []time.Duration) time.Duration {
+	slices.Sort(took)
+	return took[len(took)*99/100]
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
