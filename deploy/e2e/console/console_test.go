@@ -53,6 +53,10 @@ func TestTheConsoleInChromium(t *testing.T) {
 	for _, scenario := range []string{"theme", "live", "jobs", "limits", "keys", "retirement", "viewer", "plan", "breach", "tour"} {
 		t.Run(scenario, func(t *testing.T) { drive(t, scenario, w) })
 	}
+	if err := s.Redis["eu"].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("outage", func(t *testing.T) { drive(t, "outage", w) })
 }
 
 func drive(t *testing.T, scenario string, w world) {
@@ -61,7 +65,7 @@ func drive(t *testing.T, scenario string, w world) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "node", "browser/drive.js", scenario, string(told)).CombinedOutput()
 	if err != nil {

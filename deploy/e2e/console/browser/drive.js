@@ -269,6 +269,16 @@ const scenarios = {
     await page.locator('[data-live="cleanup"]', { hasText: "The next run is due" }).waitFor();
   },
 
+  // A region has lost its Redis: the page that is open says so, in words.
+  async outage() {
+    const page = await someone("viewer");
+    const stop = traffic(200, 5);
+    await page.locator("#attention").waitFor();
+    await until("which region it is", async () => /eu-\d in eu decides without its Redis/.test(await text(page, ".findings")));
+    await page.screenshot({ path: `${world.shots}/outage.png`, fullPage: true });
+    await stop();
+  },
+
   // What was chosen stays; without a choice it is the system's. The skip link comes first.
   async theme() {
     const page = await someone("viewer", { colorScheme: "light" });
