@@ -149,7 +149,11 @@ func (n *nodeView) judge(nowMs int64) {
 	}
 	h := n.GetHealth()
 	if open := h.GetBreakersOpen(); open > 0 {
-		say("bad", "decides without its Redis: %s not called", plural(open, "shard is", "shards are"))
+		since := ""
+		if at := h.GetReplayedAtMs(); at > 0 {
+			since = fmt.Sprintf(", the last full word was at %s (%s ago)", clock(at), span(time.Duration(sinceNode(n.Node, nowMs, at))*time.Millisecond))
+		}
+		say("bad", "decides without its Redis: %s not called%s", plural(open, "shard is", "shards are"), since)
 	}
 	if h.GetDroppedCostTotal() > 0 {
 		say("bad", "has lost accepted cost: %s", count(h.GetDroppedCostTotal()))

@@ -252,11 +252,15 @@ func TestErrorsOfTheAPI(t *testing.T) {
 
 // How long pages of a large fleet take: under 200 ms is what people take for at once.
 func BenchmarkFleetPage(b *testing.B) {
-	service := api.NewHandler(api.Config{
+	var con *Console
+	api.NewHandler(api.Config{
 		Fleet:   func(context.Context) (controlplane.Fleet, error) { return populous(20, 50, time.Now()), nil },
 		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Console: func(service http.Handler) http.Handler {
+			con = New(Config{Service: service, Log: slog.New(slog.DiscardHandler)})
+			return con
+		},
 	})
-	con := New(Config{Service: service, Log: slog.New(slog.DiscardHandler)})
 	for b.Loop() {
 		con.pulse.last.At = time.Time{} // old: it asks again
 		r := httptest.NewRequestWithContext(b.Context(), http.MethodGet, "/console/", nil)

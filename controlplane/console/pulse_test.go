@@ -87,7 +87,7 @@ func TestJudge(t *testing.T) {
 	}{
 		"well":           {func(*controlv1.Node) {}, "ok", ""},
 		"silent":         {func(n *controlv1.Node) { n.Live, n.AgeMs = false, 90_000 }, "bad", "not heard of since 22:13:19 (90 s)"},
-		"breaker":        {func(n *controlv1.Node) { n.Health.BreakersOpen = 1 }, "bad", "decides without its Redis: 1 shard is not called"},
+		"breaker":        {func(n *controlv1.Node) { n.Health.BreakersOpen = 1 }, "bad", "decides without its Redis: 1 shard is not called, the last full word was at 22:13:19 (100 ms ago)"},
 		"dropped":        {func(n *controlv1.Node) { n.Health.DroppedCostTotal = 3 }, "bad", "has lost accepted cost: 3"},
 		"no replay":      {func(n *controlv1.Node) { n.Health.PendingCost, n.Health.ReplayedAtMs = 5, now-120_000 }, "late", "its accepted cost has not reached Redis since 22:11:20 (2 min)"},
 		"nothing to do":  {func(n *controlv1.Node) { n.Health.ReplayedAtMs = now - 120_000 }, "ok", ""},

@@ -107,7 +107,7 @@ function draw(into, name, big) {
     cursor: { show: big, drag: { x: false, y: false } }, legend: { show: big, live: big },
     padding: big ? undefined : [2, 0, 2, 0],
     scales: { y: { range: (_, __, most) => [0, Math.max(1, most * 1.1)] } },
-    axes: big ? [{ ...axis, values: "{HH}:{mm}:{ss}", space: 80 }, { ...axis, size: 52, values: (_, vs) => vs.map(rate) }] : [{ show: false }, { show: false }],
+    axes: big ? [{ ...axis, values: "{HH}:{mm}:{ss}", space: 80, incrs: [1, 5, 10, 15, 30, 60, 300] }, { ...axis, size: 52, values: (_, vs) => vs.map(rate) }] : [{ show: false }, { show: false }],
     series: [{ label: "time", value: (_, v) => (v == null ? "–" : new Date(v * 1e3).toISOString().slice(11, 19)) }, line("allowed", "--allowed", true), line("denied", "--denied"), line("shadowed", "--shadowed")],
   }, series(name), into);
   charts.push({ chart, into, name, big });
