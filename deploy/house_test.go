@@ -34,6 +34,7 @@ var rules = []rule{
 	{module + "restate/", "github.com/redis/", "the origins belong to the nodes"},
 	{module, module + "deploy/", "nothing knows how it is deployed"},
 	{module, module + "shared/servers", "what starts servers is for tests and for deploy"},
+	{module, module + "shared/manual", "what reads the pages is for tests"},
 }
 
 // unless lists what may break a rule, and why.
@@ -41,6 +42,7 @@ var unless = map[string]string{
 	module + "controlplane/cmd/weir-control": "a main: it wires the handlers to the steps",
 	module + "deploy":                        "it is the top of the house",
 	module + "shared/servers":                "itself",
+	module + "shared/manual":                 "itself",
 }
 
 type listed struct {

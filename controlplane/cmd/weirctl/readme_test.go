@@ -1,35 +1,56 @@
 package main
 
 import (
+	"errors"
+	"io"
 	"os"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/weirhq/weir/shared/manual"
 )
 
-// Every example of the README is a command that weirctl takes, every command has an
-// example, and the exit codes are those of --help.
+// Every command that any page shows is one that weirctl takes, every command has an
+// example in the README, and the exit codes are those of --help.
 func TestReadme(t *testing.T) {
+	const page = "controlplane/cmd/weirctl/README.md"
 	text, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var c cli
-	parser, err := kong.New(&c, kong.Name("weirctl"), kong.Exit(func(int) {}))
-	if err != nil {
-		t.Fatal(err)
+	parser := newParser(t)
+	known := map[string]bool{"WEIR_TOKEN": true} // which has no flag
+	for _, flag := range parser.Model.Flags {
+		for _, name := range flag.Envs {
+			known[name] = true
+		}
 	}
 	shown := map[string]bool{}
-	for _, line := range regexp.MustCompile(`(?m)^    (?:WEIR_\w+=\S+ )*weirctl (.*)$`).FindAllStringSubmatch(string(text), -1) {
-		command, _, _ := strings.Cut(line[1], "   #")
-		parsed, err := parser.Parse(shellWords(command))
+	for _, example := range manual.Of(t, "weirctl") {
+		parser := newParser(t)
+		parse := parser.Parse
+		if example.Mentioned { // in a sentence, where what is required is often left out
+			parse = func(args []string) (*kong.Context, error) {
+				traced, err := kong.Trace(parser, args)
+				return traced, errors.Join(err, traced.Error)
+			}
+		}
+		parsed, err := parse(example.Args())
 		if err != nil {
-			t.Errorf("%s: %v", line[0], err)
+			t.Errorf("%s: %v", example, err)
 			continue
 		}
-		shown[strings.Join(named(parsed.Selected()), " ")] = true
+		for _, variable := range example.Env {
+			if name, _, _ := strings.Cut(variable, "="); !known[name] {
+				t.Errorf("%s: weirctl does not read %s", example, name)
+			}
+		}
+		if example.Page == page && !example.Mentioned {
+			shown[strings.Join(named(parsed.Selected()), " ")] = true
+		}
 	}
 	for _, leaf := range parser.Model.Leaves(true) {
 		if name := strings.Join(named(leaf), " "); !shown[name] {
@@ -43,6 +64,16 @@ func TestReadme(t *testing.T) {
 	}
 }
 
+// newParser remembers nothing of another command.
+func newParser(t *testing.T) *kong.Kong {
+	t.Helper()
+	parser, err := kong.New(&cli{}, kong.Name("weirctl"), kong.Exit(func(int) {}), kong.Writers(io.Discard, io.Discard))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parser
+}
+
 // named is a command's words.
 func named(n *kong.Node) (path []string) {
 	for ; n != nil && n.Type != kong.ApplicationNode; n = n.Parent {
@@ -51,12 +82,4 @@ func named(n *kong.Node) (path []string) {
 		}
 	}
 	return path
-}
-
-// shellWords splits as a shell does, as far as the README goes.
-func shellWords(line string) (args []string) {
-	for _, m := range regexp.MustCompile(`(?:[^\s"']|"[^"]*"|'[^']*')+`).FindAllString(line, -1) {
-		args = append(args, strings.NewReplacer(`"`, "", `'`, "").Replace(m))
-	}
-	return args
 }

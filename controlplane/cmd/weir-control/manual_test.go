@@ -1,0 +1,25 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/shared/manual"
+)
+
+// Every command line of weir-control that a page shows is one that it would start with.
+func TestCommandsOfThePagesAreTaken(t *testing.T) {
+	for _, example := range manual.Of(t, "weir-control") {
+		c, _, done, err := parse(example.Args(), io.Discard, io.Discard, "test")
+		if err == nil && !done {
+			err = c.validate()
+		}
+		if err != nil && !(example.Mentioned && strings.Contains(err.Error(), `but got "EOL"`)) {
+			t.Errorf("%s: %v", example, err)
+		}
+		if len(example.Env) > 0 {
+			t.Errorf("%s: nothing here looks whether these variables are read", example)
+		}
+	}
+}
