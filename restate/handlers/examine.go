@@ -84,7 +84,7 @@ func (e Examine) identity() controlplane.Check {
 	}
 	return controlplane.Check{
 		Name: "request identity", Result: controlplane.CheckWarn, What: "whoever reaches the handlers' port may run them",
-		Do: "openssl genpkey -algorithm ed25519 makes a key: set request-identity-private-key-pem-file at Restate and, as its log then names it, restate-identity-key here.",
+		Do: "weir-control identity-key --out FILE makes a key: set request-identity-private-key-pem-file at Restate to the file, and restate-identity-key here to what it prints.",
 	}
 }
 

@@ -31,7 +31,7 @@ func TestExamine(t *testing.T) {
 		want(name, controlplane.CheckOK, "")
 	}
 	e.Signed = false
-	want("request identity", controlplane.CheckWarn, "openssl genpkey")
+	want("request identity", controlplane.CheckWarn, "weir-control identity-key")
 	e.Fingerprint = "of another build"
 	want("handlers", controlplane.CheckFail, "another build")
 	uri = "http://127.0.0.1:1"

@@ -39,7 +39,7 @@ type config struct {
 
 	RestateIngress     string `name:"restate-ingress" default:"http://127.0.0.1:8080" help:"URL of Restate's ingress."`
 	RestateAdmin       string `name:"restate-admin" default:"http://127.0.0.1:9070" help:"URL of Restate's admin API."`
-	RestateIdentityKey string `name:"restate-identity-key" placeholder:"publickeyv1_…" help:"Public key that Restate's requests must be signed with. Required where handlers-listen is not loopback."`
+	RestateIdentityKey string `name:"restate-identity-key" placeholder:"publickeyv1_…" help:"Public key that Restate's requests must be signed with; weir-control identity-key --out FILE makes a pair. Required where handlers-listen is not loopback."`
 
 	RedisURL          map[string]string `name:"redis-url" placeholder:"REGION=URL;…" help:"The regions' Redis, for weirctl doctor alone: redis://host:port, without a password."`
 	RedisPasswordFile string            `name:"redis-password-file" placeholder:"FILE" help:"File that holds the password for those."`

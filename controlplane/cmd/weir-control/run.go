@@ -29,6 +29,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		return exitOK
 	}
+	if len(args) > 0 && args[0] == identityArgument {
+		return identityKey(args[1:], stdout, stderr)
+	}
 	c, model, done, err := parse(args, stdout, stderr, version())
 	if done && err == nil {
 		return exitOK

@@ -8,7 +8,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -53,7 +56,8 @@ type Stack struct {
 	Control *servers.Program
 	Nodes   []*Node // region by region
 
-	options Options
+	options  Options
+	identity string // public half of Restate's key
 }
 
 // Node is one running weir-node.
@@ -103,8 +107,13 @@ func (s *Stack) startServers(ctx context.Context) error {
 		return s.MariaDB.CreateDatabase(ctx, Database)
 	})
 	g.Go(func() (err error) {
+		key, err := s.identityKey(ctx)
+		if err != nil {
+			return err
+		}
 		s.Restate, err = servers.StartRestate(ctx, servers.RestateOptions{Options: servers.Options{Dir: s.dir("restate")},
-			IngressPort: o.Ports.RestateIngress, AdminPort: o.Ports.RestateAdmin, FabricPort: o.Ports.RestateFabric})
+			IngressPort: o.Ports.RestateIngress, AdminPort: o.Ports.RestateAdmin, FabricPort: o.Ports.RestateFabric,
+			Env: []string{"RESTATE_WORKER__INVOKER__REQUEST_IDENTITY_PRIVATE_KEY_PEM_FILE=" + key}})
 		return err
 	})
 	redis := make([]*servers.Redis, len(o.Regions))
@@ -127,6 +136,25 @@ func (s *Stack) startServers(ctx context.Context) error {
 	return err
 }
 
+// identityKey makes the key that Restate signs its requests with, unless there is one,
+// and returns its file. Other programs of this machine reach the handlers' port, too.
+func (s *Stack) identityKey(ctx context.Context) (file string, err error) {
+	if err := os.MkdirAll(s.options.Data, 0o700); err != nil {
+		return "", err
+	}
+	file = s.dir("restate-identity.pem")
+	cmd := exec.CommandContext(ctx, filepath.Join(s.options.Bin, "weir-control"), "identity-key", "--out="+file)
+	public, err := cmd.Output()
+	if err != nil {
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+			err = fmt.Errorf("%w: %s", err, exit.Stderr)
+		}
+		return "", fmt.Errorf("make the key that Restate signs with: %w", err)
+	}
+	s.identity = strings.TrimSpace(string(public))
+	return file, nil
+}
+
 // startControl starts the control plane, which brings the schema up to date.
 func (s *Stack) startControl(ctx context.Context) (err error) {
 	o := s.options
@@ -139,6 +167,7 @@ func (s *Stack) startControl(ctx context.Context) (err error) {
 				"--api-listen=" + addrs[0],
 				"--handlers-listen=" + addrs[1], "--handlers-url=http://" + addrs[1],
 				"--restate-ingress=" + s.Restate.IngressURL(), "--restate-admin=" + s.Restate.AdminURL(),
+				"--restate-identity-key=" + s.identity,
 			}
 			if o.CleanupInterval > 0 {
 				args = append(args, "--cleanup-interval="+o.CleanupInterval.String())
