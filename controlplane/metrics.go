@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -121,7 +122,7 @@ func (m *Metrics) Health(d HealthDocument) {
 	for kind, gauge := range m.findings { // a kind of a newer build has none
 		gauge.Set(float64(found[kind]))
 	}
-	m.overall.Set(float64(max(0, d.Overall.rank())))
+	m.overall.Set(float64(max(0, slices.Index([]Severity{SeverityOK, SeverityWarning, SeverityCritical}, d.Overall))))
 	m.lookedAt.Set(float64(d.AtMs) / 1000)
 }
 

@@ -13,6 +13,7 @@ type Severity string
 // Severities, and what a document without findings is.
 const (
 	SeverityOK       Severity = "ok"
+	SeverityInfo     Severity = "info"     // a person is awaited; nothing is wrong
 	SeverityWarning  Severity = "warning"  // look at it today
 	SeverityCritical Severity = "critical" // look at it now
 )
@@ -39,6 +40,8 @@ const (
 	FindingCleanupPaused     FindingKind = "cleanup_paused"
 	FindingRolloutTrouble    FindingKind = "rollout_trouble"
 	FindingRolloutWaits      FindingKind = "rollout_waits"
+	FindingRetirementTrouble FindingKind = "retirement_trouble"
+	FindingRetirementWaits   FindingKind = "retirement_waits"
 	FindingInvocationPaused  FindingKind = "invocation_paused"
 	FindingInvocationBackoff FindingKind = "invocation_backing_off"
 )
@@ -49,7 +52,7 @@ var FindingKinds = []FindingKind{
 	FindingNodesDead, FindingRegionDark, FindingImportStalled, FindingFlushStalled, FindingOriginDown,
 	FindingCostDropped, FindingSettingsRefused, FindingTuningSkew, FindingClockSkew,
 	FindingCleanupLag, FindingCleanupPaused, FindingRolloutTrouble, FindingRolloutWaits,
-	FindingInvocationPaused, FindingInvocationBackoff,
+	FindingRetirementTrouble, FindingRetirementWaits, FindingInvocationPaused, FindingInvocationBackoff,
 }
 
 // settle is how long something must be seen before it is a finding: what a fleet does
@@ -156,7 +159,7 @@ func (d *HealthDocument) order() {
 	}
 	d.Settling = d.Settling[:min(len(d.Settling), findingsMax)]
 	d.Overall = SeverityOK
-	if len(d.Findings) > 0 {
+	if len(d.Findings) > 0 && d.Findings[0].Severity != SeverityInfo {
 		d.Overall = d.Findings[0].Severity
 	}
 }
@@ -164,7 +167,7 @@ func (d *HealthDocument) order() {
 func (f Finding) id() [2]string { return [2]string{string(f.Kind), f.Subject} }
 
 func (s Severity) rank() int {
-	return slices.Index([]Severity{SeverityOK, SeverityWarning, SeverityCritical}, s)
+	return slices.Index([]Severity{SeverityOK, SeverityInfo, SeverityWarning, SeverityCritical}, s)
 }
 
 // clip bounds a text that may quote what others wrote.

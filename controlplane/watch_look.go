@@ -55,7 +55,8 @@ type WatchSources struct {
 	Tunings     func(context.Context) ([]RegionTuning, error)
 	Lag         func(context.Context) (time.Duration, error)
 	Cleanup     func(context.Context) (CleanupStatus, error)
-	Rollout     func(context.Context) (*Rollout, error) // the one under way, or nil
+	Rollout     func(context.Context) (*Rollout, error)    // the one under way, or nil
+	Retirement  func(context.Context) (*Retirement, error) // the newest, or nil
 	Invocations func(context.Context) ([]Invocation, error)
 }
 
@@ -75,7 +76,7 @@ func NewWatch(config WatchConfig, sources WatchSources) *Watch {
 func (w *Watch) Look(ctx context.Context, now time.Time) Look {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	parts := []func(context.Context, *Look) error{w.lookAtNodes, w.lookAtCleanup, w.lookAtRollout, w.lookAtInvocations}
+	parts := []func(context.Context, *Look) error{w.lookAtNodes, w.lookAtCleanup, w.lookAtRollout, w.lookAtRetirement, w.lookAtInvocations}
 	seen := make([]Look, len(parts))
 	var asking sync.WaitGroup
 	for i, part := range parts {
@@ -209,9 +210,36 @@ func (w *Watch) lookAtRollout(ctx context.Context, look *Look) error {
 		})
 	case r.Phase == RolloutAwaiting:
 		look.add(Finding{
-			Kind: FindingRolloutWaits, Subject: r.ID, Severity: SeverityWarning,
+			Kind: FindingRolloutWaits, Subject: r.ID, Severity: SeverityInfo,
 			What: fmt.Sprintf("rollout %s waits for an approval of stage %d", r.ID, r.Stage+1),
 			Do:   fmt.Sprintf("Look at weirctl rollout status %s, then weirctl rollout approve, or abort.", r.ID),
+		})
+	}
+	return nil
+}
+
+func (w *Watch) lookAtRetirement(ctx context.Context, look *Look) error {
+	r, err := w.sources.Retirement(ctx)
+	if err != nil {
+		look.blind(FindingRetirementTrouble, FindingRetirementWaits)
+		return sourceError{FindingRestateDown, err}
+	}
+	if r == nil || !r.UnderWay() {
+		return nil
+	}
+	if r.Trouble != "" {
+		look.add(Finding{
+			Kind: FindingRetirementTrouble, Subject: r.Table, Severity: SeverityWarning,
+			What: fmt.Sprintf("the retirement of %s cannot go on: %s", r.Table, r.Trouble),
+			Do:   "It is tried again by itself. Mend what it names, or: weirctl retire abort --reason TEXT.",
+		})
+	}
+	step := map[RetirementPhase]string{RetirementAwaiting: "rename", RetirementAwaitingFinal: "drop"}[r.Phase]
+	if step != "" {
+		look.add(Finding{
+			Kind: FindingRetirementWaits, Subject: r.Table, Severity: SeverityInfo,
+			What: fmt.Sprintf("the retirement of %s waits for an approval to %s it", r.Table, step),
+			Do:   fmt.Sprintf("Look at weirctl retire status, then weirctl retire approve %s, or abort.", step),
 		})
 	}
 	return nil

@@ -24,6 +24,7 @@ type watched struct {
 	lag         time.Duration
 	cleanup     CleanupStatus
 	rollout     *Rollout
+	retirement  *Retirement
 	invocations []Invocation
 
 	mysql, restate, admin error
@@ -36,6 +37,7 @@ func (w *watched) watch() *Watch {
 		Lag:         func(context.Context) (time.Duration, error) { return w.lag, w.mysql },
 		Cleanup:     func(context.Context) (CleanupStatus, error) { return w.cleanup, w.restate },
 		Rollout:     func(context.Context) (*Rollout, error) { return w.rollout, w.restate },
+		Retirement:  func(context.Context) (*Retirement, error) { return w.retirement, w.restate },
 		Invocations: func(context.Context) ([]Invocation, error) { return w.invocations, w.admin },
 	})
 }
@@ -94,20 +96,26 @@ func TestLook(t *testing.T) {
 				with(node("n1", "eu"), func(n *Node) { n.TuningVersion = 2 }), with(node("n2", "eu"), func(n *Node) { n.TuningVersion = 3 }), with(node("n3", "us"), func(n *Node) { n.TuningVersion = 2 }),
 			}},
 		}, "warning tuning_skew eu", "n1 in eu: another tuning than version 3"},
-		"a clock":            {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.ClockSkew = -1500 * time.Millisecond })}}}, "warning clock_skew eu", "1.5s"},
-		"a clock far off":    {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.ClockSkew = time.Minute })}}}, "critical clock_skew eu", "1m0s"},
-		"Redis of a region":  {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.BreakersOpen = 1 })}}}, "critical origin_down eu", "Redis"},
-		"Redis for one node": {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.BreakersOpen = 1 }), node("n2", "eu")}}}, "warning origin_down eu", "n1 in eu"},
-		"dropped cost":       {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.DroppedCost = 1 })}}}, "warning cost_dropped eu", "dropped"},
-		"settings refused":   {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.SettingsProblem = "floor is 2" })}}}, "warning settings_refused eu", "floor is 2"},
-		"cleanup late":       {watched{lag: 20 * time.Minute}, "warning cleanup_lag cleanup", "20m0s"},
-		"cleanup very late":  {watched{lag: 3 * time.Hour}, "critical cleanup_lag cleanup", "3h0m0s"},
-		"cleanup paused":     {watched{cleanup: CleanupStatus{Paused: &Pause{By: By{Actor: "ann", Reason: "deploy"}, At: watchNow}}}, "warning cleanup_paused cleanup", "paused by ann: deploy"},
-		"rollout in trouble": {watched{rollout: &Rollout{ID: "r1", Phase: RolloutApplying, Trouble: "table is locked"}}, "critical rollout_trouble r1", "table is locked"},
-		"rollout rolls back": {watched{rollout: &Rollout{ID: "r1", Phase: RolloutRollingBack, Why: "errors"}}, "warning rollout_trouble r1 rolls back", "errors"},
-		"rollout paused":     {watched{rollout: &Rollout{ID: "r1", Phase: RolloutBaking, Paused: &RolloutPause{By: By{Actor: "ann", Reason: "lunch"}}}}, "warning rollout_waits r1", "lunch"},
-		"rollout waits":      {watched{rollout: &Rollout{ID: "r1", Phase: RolloutAwaiting}}, "warning rollout_waits r1", "approval of stage 1"},
-		"rollout over":       {watched{rollout: &Rollout{ID: "r1", Phase: RolloutDone, Trouble: "old"}}, "", ""},
+		"a clock":                {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.ClockSkew = -1500 * time.Millisecond })}}}, "warning clock_skew eu", "1.5s"},
+		"a clock far off":        {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.ClockSkew = time.Minute })}}}, "critical clock_skew eu", "1m0s"},
+		"Redis of a region":      {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.BreakersOpen = 1 })}}}, "critical origin_down eu", "Redis"},
+		"Redis for one node":     {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.BreakersOpen = 1 }), node("n2", "eu")}}}, "warning origin_down eu", "n1 in eu"},
+		"dropped cost":           {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.DroppedCost = 1 })}}}, "warning cost_dropped eu", "dropped"},
+		"settings refused":       {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.SettingsProblem = "floor is 2" })}}}, "warning settings_refused eu", "floor is 2"},
+		"cleanup late":           {watched{lag: 20 * time.Minute}, "warning cleanup_lag cleanup", "20m0s"},
+		"cleanup very late":      {watched{lag: 3 * time.Hour}, "critical cleanup_lag cleanup", "3h0m0s"},
+		"cleanup paused":         {watched{cleanup: CleanupStatus{Paused: &Pause{By: By{Actor: "ann", Reason: "deploy"}, At: watchNow}}}, "warning cleanup_paused cleanup", "paused by ann: deploy"},
+		"rollout in trouble":     {watched{rollout: &Rollout{ID: "r1", Phase: RolloutApplying, Trouble: "table is locked"}}, "critical rollout_trouble r1", "table is locked"},
+		"rollout rolls back":     {watched{rollout: &Rollout{ID: "r1", Phase: RolloutRollingBack, Why: "errors"}}, "warning rollout_trouble r1 rolls back", "errors"},
+		"rollout paused":         {watched{rollout: &Rollout{ID: "r1", Phase: RolloutBaking, Paused: &RolloutPause{By: By{Actor: "ann", Reason: "lunch"}}}}, "warning rollout_waits r1", "lunch"},
+		"rollout waits":          {watched{rollout: &Rollout{ID: "r1", Phase: RolloutAwaiting}}, "info rollout_waits r1", "approval of stage 1"},
+		"retirement waits":       {watched{retirement: &Retirement{ID: "t1", Table: "old", Phase: RetirementAwaiting}}, "info retirement_waits old", "weirctl retire approve rename"},
+		"retirement waits again": {watched{retirement: &Retirement{ID: "t1", Table: "old", Phase: RetirementAwaitingFinal}}, "info retirement_waits old", "weirctl retire approve drop"},
+		"retirement in trouble":  {watched{retirement: &Retirement{ID: "t1", Table: "old", Phase: RetirementRenaming, Trouble: "access denied"}}, "warning retirement_trouble old", "access denied"},
+		"retirement goes on":     {watched{retirement: &Retirement{ID: "t1", Table: "old", Phase: RetirementObserving}}, "", ""},
+		"retirement over":        {watched{retirement: &Retirement{ID: "t1", Table: "old", Phase: RetirementAborted, Trouble: "old"}}, "", ""},
+		"no retirement yet":      {watched{retirement: &Retirement{}}, "", ""},
+		"rollout over":           {watched{rollout: &Rollout{ID: "r1", Phase: RolloutDone, Trouble: "old"}}, "", ""},
 		"invocations": {watched{invocations: []Invocation{
 			{ID: "inv_1", Target: "WeirAudit/Write", Paused: true, Retries: 500, Failure: "denied"}, {ID: "inv_2", Target: "WeirCron/cleanup/Tick", Retries: 3}, {ID: "inv_3", Retries: 2},
 		}}, "critical invocation_paused inv_1\nwarning invocation_backing_off inv_2", "denied"},
@@ -126,6 +134,15 @@ func TestLook(t *testing.T) {
 				if f.What == "" || f.Do == "" || f.SinceMs == 0 {
 					t.Errorf("%+v does not say what, since when and what to do", f)
 				}
+			}
+			wants := SeverityOK // what only awaits a person is not wrong
+			for _, worse := range []Severity{SeverityWarning, SeverityCritical} {
+				if strings.Contains(tc.want, string(worse)+" ") {
+					wants = worse
+				}
+			}
+			if d.Overall != wants {
+				t.Errorf("%s overall, want %s", d.Overall, wants)
 			}
 			if strings.Join(got, "\n") != tc.want {
 				t.Errorf("found\n%s\nwant\n%s", strings.Join(got, "\n"), tc.want)

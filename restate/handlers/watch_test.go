@@ -23,6 +23,7 @@ func newWatchCluster(t *testing.T, lag *atomic.Int64) *cluster {
 		Lag:         func(context.Context) (time.Duration, error) { return time.Duration(lag.Load()), nil },
 		Cleanup:     func(context.Context) (controlplane.CleanupStatus, error) { return controlplane.CleanupStatus{}, nil },
 		Rollout:     func(context.Context) (*controlplane.Rollout, error) { return nil, nil },
+		Retirement:  func(context.Context) (*controlplane.Retirement, error) { return nil, nil },
 		Invocations: func(context.Context) ([]controlplane.Invocation, error) { return nil, nil },
 	})
 	return newCluster(t, Options{}, func(s *stepper) map[string]Job { return map[string]Job{WatchJob: watchJob(watch, s)} })

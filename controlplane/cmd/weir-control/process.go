@@ -80,8 +80,15 @@ func (p *process) build() error {
 	}
 	watch := controlplane.NewWatch(controlplane.DefaultWatchConfig(), controlplane.WatchSources{
 		Fleet: fleet, Tunings: steps.NewestTunings, Lag: cleanup.Lag,
-		Cleanup:     handlers.CleanupClient{Client: client}.Status,
-		Rollout:     handlers.RolloutClient{Client: client}.UnderWay,
+		Cleanup: handlers.CleanupClient{Client: client}.Status,
+		Rollout: handlers.RolloutClient{Client: client}.UnderWay,
+		Retirement: func(ctx context.Context) (*controlplane.Retirement, error) {
+			r, err := handlers.RetirementClient{Client: client}.Status(ctx, controlplane.Blocklist)
+			if errors.Is(err, controlplane.ErrNotFound) {
+				return nil, nil
+			}
+			return &r, err
+		},
 		Invocations: handlers.NewAdmin(p.restate, p.config.RestateAdmin).Troubled,
 	})
 	rollouts := controlplane.NewRolloutWork(steps, p.config.NodeLiveWithin)

@@ -184,7 +184,7 @@ func (x *Health) GetLive() bool {
 type Finding struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`         // e.g. node_dead; new kinds may come
-	Severity      string                 `protobuf:"bytes,2,opt,name=severity,proto3" json:"severity,omitempty"` // warning or critical
+	Severity      string                 `protobuf:"bytes,2,opt,name=severity,proto3" json:"severity,omitempty"` // info, warning or critical
 	Subject       string                 `protobuf:"bytes,3,opt,name=subject,proto3" json:"subject,omitempty"`   // what it is about: a region, a job, an invocation; empty for the whole
 	What          string                 `protobuf:"bytes,4,opt,name=what,proto3" json:"what,omitempty"`
 	SinceMs       int64                  `protobuf:"varint,5,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"` // Unix ms
