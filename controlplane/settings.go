@@ -27,6 +27,8 @@ type Override struct {
 	Pattern    string    `json:"pattern"`
 	Limit      int64     `json:"limit"`       // 0 blocks
 	DurationMs int64     `json:"duration_ms"` // 0 keeps the request's
+	Candidate  int64     `json:"candidate"`   // limit that is judged beside it and decides nothing; 0 for none
+	Shadow     bool      `json:"shadow"`      // lets denied requests pass
 	UpdatedAt  time.Time `json:"-"`           // of a listing
 }
 
@@ -40,6 +42,9 @@ func (o Override) Validate() error {
 	}
 	if least, most := window.DurationMin.Milliseconds(), window.DurationMax.Milliseconds(); o.DurationMs != 0 && (o.DurationMs < least || o.DurationMs > most) {
 		return fmt.Errorf("%w: duration_ms is %d (0, or %d to %d)", ErrInvalid, o.DurationMs, least, most)
+	}
+	if o.Candidate < 0 || o.Candidate > window.LimitMax {
+		return fmt.Errorf("%w: candidate is %d (0 to %d; 0 for none)", ErrInvalid, o.Candidate, int64(window.LimitMax))
 	}
 	return nil
 }

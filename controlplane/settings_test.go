@@ -10,20 +10,22 @@ import (
 
 func TestOverrideValidate(t *testing.T) {
 	good := Override{Workspace: "acme", Namespace: "api", Pattern: "user_*", Limit: 0, DurationMs: 0}
-	for _, o := range []Override{good, {"a", "b", "c", window.LimitMax, 1000, day}, {"a", "b", "*", 1, window.DurationMax.Milliseconds(), day}} {
+	for _, o := range []Override{good, {"a", "b", "c", window.LimitMax, 1000, window.LimitMax, true, day}, {"a", "b", "*", 1, window.DurationMax.Milliseconds(), 1, false, day}} {
 		if err := o.Validate(); err != nil {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
 	for words, change := range map[string]func(*Override){
-		"workspace is empty (1 to 191 bytes)":          func(o *Override) { o.Workspace = "" },
-		"namespace is 256 bytes long (1 to 255)":       func(o *Override) { o.Namespace = strings.Repeat("n", 256) },
-		"pattern is empty":                             func(o *Override) { o.Pattern = "" },
-		"limit is -1 (0 to 9007199254740991; 0 blocks": func(o *Override) { o.Limit = -1 },
-		"limit is 9007199254740992":                    func(o *Override) { o.Limit = window.LimitMax + 1 },
-		"duration_ms is 999 (0, or 1000 to":            func(o *Override) { o.DurationMs = 999 },
-		"duration_ms is -1":                            func(o *Override) { o.DurationMs = -1 },
-		"duration_ms is 31622400001":                   func(o *Override) { o.DurationMs = window.DurationMax.Milliseconds() + 1 },
+		"workspace is empty (1 to 191 bytes)":           func(o *Override) { o.Workspace = "" },
+		"namespace is 256 bytes long (1 to 255)":        func(o *Override) { o.Namespace = strings.Repeat("n", 256) },
+		"pattern is empty":                              func(o *Override) { o.Pattern = "" },
+		"limit is -1 (0 to 9007199254740991; 0 blocks":  func(o *Override) { o.Limit = -1 },
+		"limit is 9007199254740992":                     func(o *Override) { o.Limit = window.LimitMax + 1 },
+		"duration_ms is 999 (0, or 1000 to":             func(o *Override) { o.DurationMs = 999 },
+		"candidate is -1 (0 to 9007199254740991; 0 for": func(o *Override) { o.Candidate = -1 },
+		"candidate is 9007199254740992":                 func(o *Override) { o.Candidate = window.LimitMax + 1 },
+		"duration_ms is -1":                             func(o *Override) { o.DurationMs = -1 },
+		"duration_ms is 31622400001":                    func(o *Override) { o.DurationMs = window.DurationMax.Milliseconds() + 1 },
 	} {
 		bad := good
 		change(&bad)

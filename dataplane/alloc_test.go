@@ -14,7 +14,8 @@ func TestWarmDecisionsDoNotAllocate(t *testing.T) {
 	w := newWorld(t)
 	w.counts.SetOverrides(
 		dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "vip_*", Limit: 1 << 40},
-		dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "blocked", Limit: 0})
+		dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "blocked", Limit: 0},
+		dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "tried*", Limit: 1 << 40, Candidate: 10, Shadow: true})
 	w.counts.SetResets(w.reset("reset", 7))
 	n := w.node("eu", "a")
 	ctx := t.Context()
@@ -26,6 +27,8 @@ func TestWarmDecisionsDoNotAllocate(t *testing.T) {
 		"overridden": ask("vip_7", 1, 10),
 		"blocked":    ask("blocked", 1, 10),
 		"reset":      ask("reset", 1, 1<<40),
+		"candidate":  ask("tried", 1, 10),
+		"shadowed":   ask("tried2", 1<<41, 10),
 	} {
 		n.take("full", 0, 10)
 		n.Allow(ctx, ask("full", 10, 10))

@@ -56,6 +56,7 @@ type item struct {
 	refusal time.Duration // > 0: the outage policy denies it, for so long
 	level   level         // of the estimate mode, as is
 	leaky   bool
+	unknown bool
 }
 
 // passes is true when the item does not stand in the batch's way. In a namespace in
@@ -418,6 +419,7 @@ func (l *Limiter) answerItem(it *item, kept bool, first *item, d *Decision) outc
 		l.tally(first.entry, &it.question)
 	}
 	out := d.answer(&it.verdict, &it.question, it.rule, it.source)
+	it.counts.compared(it.rule, d)
 	switch {
 	case first.entry == nil, it.verdict.refused:
 	case !it.verdict.allowed:

@@ -19,6 +19,9 @@ func (d *Decision) answer(v *verdict, q *question, by *rule, source Source) outc
 		d.Remaining -= window.Carried(v.previous, uncovered, q.durationMs)
 	}
 	d.ResetAt = time.UnixMilli(end)
+	if by.candidate != 0 {
+		d.CandidateDenied = !v.fitsCandidate(q, by.candidate, source)
+	}
 	if v.allowed {
 		d.Allowed = true
 		d.Remaining = max(0, d.Remaining-q.cost)
@@ -33,6 +36,19 @@ func (d *Decision) answer(v *verdict, q *question, by *rule, source Source) outc
 		d.RetryAfter = milliseconds(v.passesAtMs - q.nowMs)
 	}
 	return outcomeDenied
+}
+
+// fitsCandidate is the verdict of a candidate limit on the counts that the live one was
+// judged by. An outage policy that decides without them does so for any limit.
+func (v *verdict) fitsCandidate(q *question, candidate int64, source Source) bool {
+	cost := q.ahead + q.cost
+	switch source {
+	case SourceDegradedClosed:
+		return false
+	case SourceDegradedOpen:
+		return cost <= candidate
+	}
+	return window.Fits(v.current, v.previous, cost, candidate, window.Start(v.seq+1, q.durationMs)-v.tMs, q.durationMs)
 }
 
 // tellRetry sets passesAtMs of a denial by the counts.
@@ -51,6 +67,9 @@ func (d *Decision) answerEstimate(v *estimated, q *question, by *rule) outcome {
 	d.Current = v.at + float64(q.ahead+q.cost)
 	d.Remaining = v.level.remaining(q.limit, q.durationMs, below)
 	d.ResetAt = time.UnixMilli(window.Start(v.seq+1, q.durationMs))
+	if by.candidate != 0 {
+		d.CandidateDenied = !v.unknown && !v.level.fits(q.ahead+q.cost, by.candidate, q.durationMs, below)
+	}
 	if v.allowed {
 		d.Allowed = true
 		d.Remaining = max(0, d.Remaining-q.ahead-q.cost)

@@ -16,7 +16,7 @@ func (x Explanation) String() string {
 	verdict := "denied"
 	switch {
 	case d.Shadowed:
-		verdict = "over the limit, and let pass because its namespace is in shadow mode"
+		verdict = "over the limit, and let pass because its namespace or its override is in shadow mode"
 	case d.Allowed:
 		verdict = "allowed"
 	}
@@ -28,6 +28,13 @@ func (x Explanation) String() string {
 		say(". The limit is that of the override %q", d.Override)
 	} else {
 		say(". The limit is that of the request")
+	}
+	switch {
+	case x.Candidate == 0:
+	case d.CandidateDenied:
+		say(". The candidate limit of %d would deny it", x.Candidate)
+	default:
+		say(". The candidate limit of %d would let it pass", x.Candidate)
 	}
 	if !x.Known {
 		say(". This node does not hold the key, so nothing is known of it here; a decision would bring it in")

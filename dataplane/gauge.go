@@ -63,6 +63,7 @@ type estimated struct {
 	verdict
 	level   level   // without the cost
 	leaky   bool    // what level was found by
+	unknown bool    // nothing is known of the key: it passes
 	at      float64 // the level as answered
 	counted int64   // of the cost: all or nothing of it, unless the counter is full
 }
@@ -96,6 +97,7 @@ func (l *Limiter) askEstimate(q *question, by *rule, e *entry, held *Reservation
 		}
 		out := d.answerEstimate(&v, q, by)
 		q.counts.estimated(out, met)
+		q.counts.compared(by, d)
 		if met == untracked {
 			l.metrics.dropped[droppedFull].Add(v.counted)
 			return nil
@@ -169,15 +171,14 @@ func (e *entry) gauge(v *estimated, slot int, word uint64, limit, cost, duration
 	v.current = max(0, wordCount(word)+e.others[slot].Load())
 	v.previous = max(0, wordCount(e.words[before].Load())+e.others[before].Load())
 	metered := e.flags.Load()&flagEstimate != 0
-	unknown := false
 	if metered && k.leaky {
 		v.leaky = true
-		unknown = e.leak(v, slot, limit, durationMs, k)
+		v.unknown = e.leak(v, slot, limit, durationMs, k)
 	} else {
 		v.level = cellsLevel(v.current, v.previous, window.Start(v.seq+1, durationMs)-v.tMs)
-		unknown = metered && v.current == 0 && v.previous == 0 && e.heardAt.Load() == 0
+		v.unknown = metered && v.current == 0 && v.previous == 0 && e.heardAt.Load() == 0
 	}
-	v.allowed = unknown && limit > 0 || v.level.fits(cost, limit, durationMs, k.below)
+	v.allowed = v.unknown && limit > 0 || v.level.fits(cost, limit, durationMs, k.below)
 }
 
 // leak is the leaky level. Without any word from the origin it is all local cost, and
@@ -266,12 +267,12 @@ func (e *entry) pending() int64 {
 func (it *item) estimate(first *item) {
 	v := estimated{}
 	first.entry.estimateHeld(&v, it.nowMs, it.durationMs, it.limit, it.ahead+it.cost, it.rule.estimate)
-	it.verdict, it.level, it.leaky = v.verdict, v.level, v.leaky
+	it.verdict, it.level, it.leaky, it.unknown = v.verdict, v.level, v.leaky, v.unknown
 }
 
 // answerEstimated words one item's verdict in the estimate mode.
 func (l *Limiter) answerEstimated(it *item, kept bool, first *item, counts *stripe, d *Decision) {
-	v := estimated{verdict: it.verdict, level: it.level, leaky: it.leaky}
+	v := estimated{verdict: it.verdict, level: it.level, leaky: it.leaky, unknown: it.unknown}
 	if !v.allowed {
 		v.tellRetry(&it.question, it.rule.estimate)
 		l.tally(first.entry, &it.question)
@@ -287,6 +288,7 @@ func (l *Limiter) answerEstimated(it *item, kept bool, first *item, counts *stri
 		it.ahead = 0 // was not counted either
 	}
 	counts.estimated(out, first.met)
+	counts.compared(it.rule, d)
 	if first.met == untracked {
 		l.metrics.dropped[droppedFull].Add(v.counted)
 		return

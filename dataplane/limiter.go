@@ -216,6 +216,7 @@ func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *entry, held
 			}
 		}
 		q.counts.decided(source, d.answer(&v, q, by, source), 1)
+		q.counts.compared(by, d)
 		if met == untracked {
 			return nil
 		}
@@ -261,6 +262,7 @@ func (l *Limiter) oversized(q *question, by *rule, d *Decision) {
 	v := verdict{seq: window.Sequence(q.nowMs, q.durationMs), tMs: q.nowMs}
 	l.tally(nil, q)
 	q.counts.decided(SourceLocal, d.answer(&v, q, by, SourceLocal), 1)
+	q.counts.compared(by, d)
 }
 
 // accepted marks an entry whose count has grown. What was accepted on an entry that

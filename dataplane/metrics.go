@@ -72,11 +72,13 @@ type stripe struct {
 	estimates [outcomes]atomic.Int64 // of the estimate mode, all local
 	misses    atomic.Int64           // estimates that met a key for the first time
 
+	candidates [2]atomic.Int64 // that candidate limits would have allowed, and denied
+
 	// Of denials, shadowed ones too; see denials.go.
 	denied, deniedMs, exactTo atomic.Int64
 	sampled                   int64 // under top.mu
 
-	_ [128 - ((sources+1)*int(outcomes)+5)*8%128]byte
+	_ [128 - ((sources+1)*int(outcomes)+7)*8%128]byte
 }
 
 // metrics are plain atomics that the loops and the request path own; Collect turns
@@ -154,6 +156,24 @@ func (s *stripe) samples() bool {
 // decided counts n decisions.
 func (s *stripe) decided(source Source, out outcome, n int64) { s.decisions[source][out].Add(n) }
 
+// compared counts what a candidate limit would have said, where there is one.
+func (s *stripe) compared(by *rule, d *Decision) {
+	switch {
+	case by.candidate == 0:
+	case d.CandidateDenied:
+		s.candidates[outcomeDenied].Add(1)
+	default:
+		s.candidates[outcomeAllowed].Add(1)
+	}
+}
+
+func (m *metrics) comparedAll(out outcome) (n int64) {
+	for i := range m.decisions {
+		n += m.decisions[i].candidates[out].Load()
+	}
+	return n
+}
+
 func (m *metrics) eachDecision(f func(Source, outcome, int64)) {
 	estimates, _ := m.estimates()
 	for source := SourceLocal; source < sources; source++ {
@@ -228,13 +248,14 @@ func errorText(err error) string {
 }
 
 var (
-	descDecisions = desc("weir_decisions_total", "Requests decided.", "source", "outcome")
-	descEntries   = desc("weir_entries", "Keys held in memory.")
-	descCap       = desc("weir_entries_max", "Most keys that may be held in memory.")
-	descEvictions = desc("weir_evictions_total", "Keys forgotten: expired, or idle when room was needed.", "cause")
-	descFull      = desc("weir_table_full_total", "First contacts for which no room could be made.")
-	descWindows   = desc("weir_windows_created_total", "Keys that traffic brought into memory.")
-	descStrict    = desc("weir_strict_mode_activations_total", "Times a key entered strict mode.")
+	descDecisions  = desc("weir_decisions_total", "Requests decided.", "source", "outcome")
+	descCandidates = desc("weir_candidate_decisions_total", "Requests that a candidate limit was judged for beside the live one, by what it would have said.", "outcome")
+	descEntries    = desc("weir_entries", "Keys held in memory.")
+	descCap        = desc("weir_entries_max", "Most keys that may be held in memory.")
+	descEvictions  = desc("weir_evictions_total", "Keys forgotten: expired, or idle when room was needed.", "cause")
+	descFull       = desc("weir_table_full_total", "First contacts for which no room could be made.")
+	descWindows    = desc("weir_windows_created_total", "Keys that traffic brought into memory.")
+	descStrict     = desc("weir_strict_mode_activations_total", "Times a key entered strict mode.")
 
 	descOriginErrors = desc("weir_origin_errors_total", "Calls to the origin that failed, in whole or in part.", "op")
 	descReplayed     = desc("weir_replay_cells_total", "Increments that the origin confirmed.")
@@ -290,6 +311,9 @@ func (l *Limiter) Collect(ch chan<- prometheus.Metric) {
 	}
 
 	m.eachDecision(func(source Source, out outcome, n int64) { counter(descDecisions, n, source.String(), out.String()) })
+	for _, out := range []outcome{outcomeAllowed, outcomeDenied} {
+		counter(descCandidates, m.comparedAll(out), out.String())
+	}
 	m.decisionSeconds.Collect(ch)
 	gauge(descEntries, float64(l.table.len()))
 	gauge(descCap, float64(l.cfg.EntriesMax))

@@ -13,6 +13,12 @@ import (
 // inOutage is a node whose namespace "api" has an outage policy, and its origin.
 func inOutage(t *testing.T, policy string) (*dataplane.Limiter, *memstore.Origin) {
 	t.Helper()
+	l, origin, _ := inOutageWith(t, policy)
+	return l, origin
+}
+
+func inOutageWith(t *testing.T, policy string) (*dataplane.Limiter, *memstore.Origin, *memstore.Counts) {
+	t.Helper()
 	origin, counts := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
 	counts.SetNamespaces(dataplane.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: policy})
 	l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Origin: origin, Counts: counts})
@@ -22,7 +28,7 @@ func inOutage(t *testing.T, policy string) (*dataplane.Limiter, *memstore.Origin
 	if err := l.LoadSettings(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return l, origin
+	return l, origin, counts
 }
 
 // "Outage policy per namespace: local (default: keep deciding from local state), open,

@@ -107,7 +107,7 @@ type Decision struct {
 	Allowed bool
 
 	// Shadowed is true when the request was over its limit and only passes because
-	// its namespace is in shadow mode. Its cost was not counted.
+	// its namespace, or its override, is in shadow mode. Its cost was not counted.
 	Shadowed bool
 
 	// Source tells what the decision was based on.
@@ -133,6 +133,11 @@ type Decision struct {
 	// batch: until the items before it on its key and this one would pass together. With
 	// SourceDegradedClosed: until the origin is asked again.
 	RetryAfter time.Duration
+
+	// CandidateDenied is true when the candidate limit of the override that applied would
+	// have denied the request, by the same counts at the same instant. The candidate
+	// decides nothing; see OverrideRow.
+	CandidateDenied bool
 
 	// Override is the pattern of the override that applied, "" for none.
 	Override string

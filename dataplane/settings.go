@@ -49,12 +49,13 @@ type wildcard struct {
 // rule is what the settings say about one request. Requests are handed a pointer into
 // the snapshot.
 type rule struct {
-	pattern  string // of the override that applied, "" for none
-	shadow   bool
-	outage   outagePolicy
-	waits    bool          // for its share; see headroom.go
-	estimate *knobs        // nil in the exact mode
-	reset    *window.Reset // of the one identifier; nil for none
+	pattern   string // of the override that applied, "" for none
+	shadow    bool
+	candidate int64 // limit that is judged beside the one in force, and decides nothing; 0 for none
+	outage    outagePolicy
+	waits     bool          // for its share; see headroom.go
+	estimate  *knobs        // nil in the exact mode
+	reset     *window.Reset // of the one identifier; nil for none
 }
 
 var noRule rule // of namespaces of which nothing is set
@@ -173,8 +174,10 @@ func compile(rows SettingsRows, last *settings, nowMs int64) (*settings, error) 
 			problems = append(problems, err)
 		}
 	}
-	for _, sp := range next.spaces {
-		sp.settle()
+	for name, sp := range next.spaces {
+		if err := sp.settle(); err != nil {
+			problems = append(problems, fmt.Errorf("namespace %q/%q: %w", name.workspace, name.namespace, err))
+		}
 	}
 	if err := next.setResets(rows.Resets, last, nowMs); err != nil {
 		problems = append(problems, err)
@@ -182,13 +185,19 @@ func compile(rows SettingsRows, last *settings, nowMs int64) (*settings, error) 
 	return next, joinFirst(problems, 5)
 }
 
-// settle gives every override what is set for the namespace, once all is known.
-func (sp *space) settle() {
+// settle gives every override what is set for the namespace, once all is known. The error
+// says which candidates are left out: what a leaky level has drained to depends on the
+// limit that was in force, so no other can be judged by it.
+func (sp *space) settle() error {
 	slices.SortFunc(sp.wildcards, bySpecificity)
+	var left []string
 	inherit := func(o *override) {
-		pattern := o.pattern
+		own := o.rule
 		o.rule = sp.rule
-		o.pattern = pattern
+		o.pattern, o.candidate, o.shadow = own.pattern, own.candidate, own.shadow || sp.shadow
+		if o.candidate != 0 && sp.estimate != nil && sp.estimate.leaky {
+			o.candidate, left = 0, append(left, o.pattern)
+		}
 	}
 	for _, o := range sp.exact {
 		inherit(o)
@@ -196,6 +205,10 @@ func (sp *space) settle() {
 	for _, w := range sp.wildcards {
 		inherit(&w.override)
 	}
+	if len(left) > 0 {
+		return fmt.Errorf("%w: %d candidates are left out, that of %q among them: drain is leaky", ErrInvalid, len(left), slices.Min(left))
+	}
+	return nil
 }
 
 func (s *settings) space(workspace, namespace string) *space {
@@ -218,7 +231,10 @@ func (s *settings) override(row OverrideRow) error {
 	if err := probe.Validate(); err != nil {
 		return fmt.Errorf("override %q: %w", row.Pattern, err)
 	}
-	o := override{rule: rule{pattern: row.Pattern}, limit: row.Limit, duration: milliseconds(row.DurationMs)}
+	if row.Candidate < 0 || row.Candidate > window.LimitMax {
+		return fmt.Errorf("override %q: %w: candidate is %d (0 to %d; 0 for none)", row.Pattern, ErrInvalid, row.Candidate, int64(window.LimitMax))
+	}
+	o := override{rule: rule{pattern: row.Pattern, candidate: row.Candidate, shadow: row.Shadow}, limit: row.Limit, duration: milliseconds(row.DurationMs)}
 	sp := s.space(row.Workspace, row.Namespace)
 	if !strings.Contains(row.Pattern, "*") {
 		sp.exact[row.Pattern] = &o

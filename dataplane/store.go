@@ -243,6 +243,8 @@ type OverrideRow struct {
 	Workspace, Namespace, Pattern string
 	Limit                         int64
 	DurationMs                    int64 // 0 keeps the request's
+	Candidate                     int64 // judged beside Limit, and decides nothing; 0 for none
+	Shadow                        bool  // decide and count, but let denied requests pass
 }
 
 // ResetRow forgets what was counted of an identifier before; see reset.go. Of two rows of

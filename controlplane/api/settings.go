@@ -34,6 +34,7 @@ func (s *service) SetOverride(ctx context.Context, req *connect.Request[controlv
 		o := req.Msg.GetOverride()
 		err = s.Settings.SetOverride(ctx, controlplane.Override{
 			Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(), Limit: o.GetLimit(), DurationMs: o.GetDurationMs(),
+			Candidate: o.GetCandidate(), Shadow: o.GetShadow(),
 		}, by)
 	}
 	if err != nil {
@@ -65,7 +66,8 @@ func (s *service) ListOverrides(ctx context.Context, req *connect.Request[contro
 	answer := &controlv1.ListOverridesResponse{HasMore: more}
 	for _, o := range overrides {
 		answer.Overrides = append(answer.Overrides, &controlv1.Override{
-			Workspace: o.Workspace, Namespace: o.Namespace, Pattern: valid(o.Pattern), Limit: o.Limit, DurationMs: o.DurationMs, UpdatedAtMs: unixMs(o.UpdatedAt),
+			Workspace: o.Workspace, Namespace: o.Namespace, Pattern: valid(o.Pattern), Limit: o.Limit, DurationMs: o.DurationMs,
+			Candidate: o.Candidate, Shadow: o.Shadow, UpdatedAtMs: unixMs(o.UpdatedAt),
 		})
 	}
 	return connect.NewResponse(answer), nil

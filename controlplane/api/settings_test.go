@@ -65,8 +65,8 @@ func TestSettingsCalls(t *testing.T) {
 		status          int
 		says            string
 	}{
-		{controlv1connect.SettingsServiceSetOverrideProcedure, `{"actor":"ann","reason":"x","override":{"workspace":"acme","namespace":"api","pattern":"u*","limit":"0","durationMs":"60000"}}`, http.StatusOK, `{}`},
-		{controlv1connect.SettingsServiceListOverridesProcedure, `{"workspace":"acme","namespace":"api"}`, http.StatusOK, `"pattern":"u*", "durationMs":"60000", "updatedAtMs":"1700000000000"}], "hasMore":true}`},
+		{controlv1connect.SettingsServiceSetOverrideProcedure, `{"actor":"ann","reason":"x","override":{"workspace":"acme","namespace":"api","pattern":"u*","limit":"0","durationMs":"60000","candidate":"7","shadow":true}}`, http.StatusOK, `{}`},
+		{controlv1connect.SettingsServiceListOverridesProcedure, `{"workspace":"acme","namespace":"api"}`, http.StatusOK, `"pattern":"u*", "durationMs":"60000", "updatedAtMs":"1700000000000", "candidate":"7", "shadow":true}], "hasMore":true}`},
 		{controlv1connect.SettingsServiceSetOverrideProcedure, `{"actor":"ann","override":{"limit":"1"}}`, http.StatusBadRequest, "reason is empty"},
 		{controlv1connect.SettingsServiceDeleteOverrideProcedure, `{"actor":"ann","reason":"x","workspace":"acme","namespace":"api","pattern":"v"}`, http.StatusNotFound, `there is no override \"v\"`},
 		{controlv1connect.SettingsServiceDeleteOverrideProcedure, `{"actor":"ann","reason":"x","workspace":"acme","namespace":"api","pattern":"u*"}`, http.StatusOK, `{}`},

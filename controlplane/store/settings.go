@@ -23,7 +23,10 @@ func (s *Store) ChangeOverride(ctx context.Context, workspace, namespace, patter
 		}
 		var before *controlplane.Override
 		for _, r := range rows {
-			before = &controlplane.Override{Workspace: workspace, Namespace: namespace, Pattern: pattern, Limit: int64(r.Limit), DurationMs: int64(r.DurationMs)}
+			before = &controlplane.Override{
+				Workspace: workspace, Namespace: namespace, Pattern: pattern,
+				Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow,
+			}
 		}
 		after, e, err := change(before)
 		if err != nil {
@@ -34,7 +37,7 @@ func (s *Store) ChangeOverride(ctx context.Context, workspace, namespace, patter
 		} else {
 			err = q.OverrideUpsert(ctx, controlplanedb.OverrideUpsertParams{
 				WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Pattern: []byte(pattern),
-				Limit: uint64(after.Limit), DurationMs: uint64(after.DurationMs),
+				Limit: uint64(after.Limit), DurationMs: uint64(after.DurationMs), Candidate: uint64(after.Candidate), Shadow: after.Shadow,
 			})
 		}
 		if err != nil {
@@ -56,7 +59,7 @@ func (s *Store) Overrides(ctx context.Context, workspace, namespace, after strin
 	for _, r := range found {
 		overrides = append(overrides, controlplane.Override{
 			Workspace: workspace, Namespace: namespace, Pattern: string(r.Pattern),
-			Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
+			Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow, UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
 		})
 	}
 	return overrides, nil

@@ -17,7 +17,7 @@ var operator = controlplane.By{Actor: "ann", Reason: "support case"}
 func TestOverrides(t *testing.T) {
 	s, db := migrated(t)
 	settings := controlplane.NewSettings(s)
-	o := controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "user_*", Limit: 10, DurationMs: 60_000}
+	o := controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "user_*", Limit: 10, DurationMs: 60_000, Candidate: 4, Shadow: true}
 	set := func(limit int64) {
 		t.Helper()
 		o.Limit = limit
@@ -33,13 +33,13 @@ func TestOverrides(t *testing.T) {
 		}
 		all := ""
 		for _, r := range rows {
-			all += fmt.Sprintf("%s/%s/%s %d %d;", r.WorkspaceID, r.Namespace, r.Pattern, r.Limit, r.DurationMs)
+			all += fmt.Sprintf("%s/%s/%s %d %d %d %d;", r.WorkspaceID, r.Namespace, r.Pattern, r.Limit, r.DurationMs, r.Candidate, r.Shadow)
 		}
 		return all
 	}
 	set(10)
 	set(0)
-	if got, want := seen(), "acme/api/user_* 0 60000;"; got != want {
+	if got, want := seen(), "acme/api/user_* 0 60000 4 1;"; got != want {
 		t.Errorf("nodes see %q, want %q", got, want)
 	}
 	if err := settings.DeleteOverride(t.Context(), "acme", "api", "user_*", operator); err != nil || seen() != "" {
@@ -49,7 +49,7 @@ func TestOverrides(t *testing.T) {
 		t.Errorf("deleted twice: %v", err)
 	}
 	set(7)
-	if got, want := seen(), "acme/api/user_* 7 60000;"; got != want {
+	if got, want := seen(), "acme/api/user_* 7 60000 4 1;"; got != want {
 		t.Errorf("nodes see %q, want %q", got, want)
 	}
 	wantAudit(t, s, [][3]string{

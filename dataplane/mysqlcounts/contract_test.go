@@ -36,8 +36,8 @@ func operated(db *sql.DB) storetest.Store {
 		},
 		PutOverrides: func(t testing.TB, rows ...dataplane.OverrideRow) {
 			for _, r := range rows {
-				exec(t, db, "INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, `limit`, duration_ms, updated_at) VALUES (?, ?, ?, ?, ?, 1)",
-					[]byte(r.Workspace), []byte(r.Namespace), []byte(r.Pattern), r.Limit, r.DurationMs)
+				exec(t, db, "INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, `limit`, duration_ms, candidate, shadow, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, 1)",
+					[]byte(r.Workspace), []byte(r.Namespace), []byte(r.Pattern), r.Limit, r.DurationMs, r.Candidate, r.Shadow)
 			}
 		},
 		PutResets: func(t testing.TB, rows ...dataplane.ResetRow) {

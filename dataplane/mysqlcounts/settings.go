@@ -69,7 +69,7 @@ func (c *Counts) readOverrides(ctx context.Context, s *dataplane.SettingsRows) e
 	for _, r := range rows {
 		s.Overrides = append(s.Overrides, dataplane.OverrideRow{
 			Workspace: string(r.WorkspaceID), Namespace: string(r.Namespace), Pattern: string(r.Pattern),
-			Limit: saturate(r.Limit), DurationMs: saturate(r.DurationMs),
+			Limit: saturate(r.Limit), DurationMs: saturate(r.DurationMs), Candidate: saturate(r.Candidate), Shadow: r.Shadow != 0,
 		})
 	}
 	return err

@@ -16,7 +16,7 @@ import (
 func TestSettingsOfAnyNumber(t *testing.T) {
 	c, db := store(t)
 	exec(t, db, "INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, updated_at) VALUES ('w', 'two', 2, 1), ('w', 'minus', -1, 1), ('w', 'off', 0, 1)")
-	exec(t, db, "INSERT INTO ratelimit_overrides VALUES ('w', 'n', 'p', ?, ?, 1)", uint64(math.MaxUint64), uint64(math.MaxInt64)+1)
+	exec(t, db, "INSERT INTO ratelimit_overrides VALUES ('w', 'n', 'p', ?, ?, 1, ?, 2)", uint64(math.MaxUint64), uint64(math.MaxInt64)+1, uint64(math.MaxUint64))
 	s, err := c.Settings(t.Context(), "eu")
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +30,8 @@ func TestSettingsOfAnyNumber(t *testing.T) {
 			t.Errorf("the defaults are %+v", n)
 		}
 	}
-	if len(s.Namespaces) != 3 || len(s.Overrides) != 1 || s.Overrides[0].Limit != math.MaxInt64 || s.Overrides[0].DurationMs != math.MaxInt64 {
+	want := dataplane.OverrideRow{Workspace: "w", Namespace: "n", Pattern: "p", Limit: math.MaxInt64, DurationMs: math.MaxInt64, Candidate: math.MaxInt64, Shadow: true}
+	if len(s.Namespaces) != 3 || len(s.Overrides) != 1 || s.Overrides[0] != want {
 		t.Errorf("%+v", s)
 	}
 }
@@ -73,7 +74,7 @@ func TestSettingsWithoutResets(t *testing.T) {
 			c, db := start(t)
 			exec(t, db, "INSERT INTO ratelimit_tuning (region, document, actor, reason, created_at) VALUES ('', '{}', 'a', 'r', 1)")
 			exec(t, db, "INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, updated_at) VALUES ('w', 'n', 1, 1)")
-			exec(t, db, "INSERT INTO ratelimit_overrides VALUES ('w', 'n', 'p', 5, 0, 1)")
+			exec(t, db, "INSERT INTO ratelimit_overrides VALUES ('w', 'n', 'p', 5, 0, 1, 0, FALSE)")
 			s, err := c.Settings(t.Context(), "eu")
 			if err != nil {
 				t.Fatal(err)

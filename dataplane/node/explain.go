@@ -31,6 +31,7 @@ func writeExplanation(x *dataplane.Explanation) *weirv1.ExplainResponse {
 		HeardAtMs: momentMs(x.HeardAt), StrictUntilMs: momentMs(x.StrictUntil), AsksOrigin: x.AsksOrigin, RestsForMs: x.RestsFor.Milliseconds(),
 		Asks: x.Asks, Sends: x.Sends, RegionNodes: x.Nodes,
 		ImportedAtMs: momentMs(x.ImportedAt), TuningVersion: x.TuningVersion, SettingsAtMs: momentMs(x.SettingsAt),
+		Candidate: x.Candidate,
 	}
 }
 

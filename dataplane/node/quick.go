@@ -109,7 +109,9 @@ func appendQuick(b []byte, d dataplane.Decision) []byte {
 	b = strconv.AppendBool(b, d.Shadowed)
 	b = append(b, `,"override":"`...)
 	b = append(b, d.Override...)
-	return append(b, `"}`...)
+	b = append(b, `","candidate_denied":`...)
+	b = strconv.AppendBool(b, d.CandidateDenied)
+	return append(b, '}')
 }
 
 func appendQuoted(b []byte, before string, n int64) []byte {

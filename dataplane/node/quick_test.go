@@ -152,6 +152,8 @@ func TestQuickWritesAsTheCodecDoes(t *testing.T) {
 			ResetAt:    time.UnixMilli(rapid.Int64Range(0, 1<<45).Draw(t, "reset")),
 			RetryAfter: time.Duration(rapid.Int64Range(0, 1<<55).Draw(t, "retry")),
 			Override:   rapid.OneOf(rapid.StringMatching(`[a-z*<>&_]{0,9}`), rapid.String()).Draw(t, "override"),
+
+			CandidateDenied: rapid.Bool().Draw(t, "denied by the candidate"),
 		}
 		want, err := jsonCodec{}.Marshal(writeDecision(d))
 		if got := appendQuick(nil, d); err != nil || string(got) != string(want) {

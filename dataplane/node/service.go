@@ -92,6 +92,8 @@ func writeDecision(d dataplane.Decision) *weirv1.LimitResponse {
 		Source:       writeSource(d.Source),
 		Shadowed:     d.Shadowed,
 		Override:     d.Override,
+
+		CandidateDenied: d.CandidateDenied,
 	}
 }
 

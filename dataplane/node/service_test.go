@@ -34,6 +34,8 @@ var (
 		ResetAt:    time.UnixMilli(1_700_000_040_000),
 		RetryAfter: 1500*time.Microsecond + 1,
 		Override:   "user_*",
+
+		CandidateDenied: true,
 	}
 
 	decidedOnTheWire = &weirv1.LimitResponse{
@@ -46,6 +48,8 @@ var (
 		ResetAtMs:    1_700_000_040_000,
 		RetryAfterMs: 2, // rounded up: by one millisecond less it would not pass
 		Override:     "user_*",
+
+		CandidateDenied: true,
 	}
 )
 

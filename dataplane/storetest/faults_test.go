@@ -139,6 +139,8 @@ var countsFaults = map[string]string{
 	"settings: spaces are trimmed":         "Settings/all_overrides",
 	"settings: invalid UTF-8 is replaced":  "Settings/all_overrides",
 	"an override's duration is lost":       "Settings/all_overrides",
+	"an override's candidate is lost":      "Settings/all_overrides",
+	"an override's shadow mode is lost":    "Settings/all_overrides",
 	"a health figure is lost":              "Heartbeat/records",
 	"heartbeats pile up":                   "Heartbeat/replaces",
 	"the first heartbeat stays":            "Heartbeat/replaces",

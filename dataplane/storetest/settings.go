@@ -98,7 +98,7 @@ func testNamespaces(t *testing.T, s Store) {
 func testOverrides(t *testing.T, s Store) {
 	want := []dataplane.OverrideRow{
 		{Workspace: "w", Namespace: "n", Pattern: "*"},
-		{Workspace: "w", Namespace: "n", Pattern: "user-*", Limit: window.LimitMax},
+		{Workspace: "w", Namespace: "n", Pattern: "user-*", Limit: window.LimitMax, Candidate: window.LimitMax, Shadow: true},
 		{Workspace: "w", Namespace: "n", Pattern: "user-1", Limit: 1, DurationMs: 1000},
 		{Workspace: "w", Namespace: "n", Pattern: "User-1", Limit: 2, DurationMs: window.DurationMax.Milliseconds()},
 		{Workspace: "w", Namespace: "m", Pattern: strings.Repeat("\xff", window.IdentifierBytesMax), Limit: 3},

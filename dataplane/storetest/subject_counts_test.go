@@ -297,6 +297,10 @@ func (s *countsSubject) Settings(ctx context.Context, region string) (dataplane.
 		if s.fault == "an override's duration is lost" {
 			out.Overrides[i].DurationMs = 0
 		}
+		if s.fault == "an override's candidate is lost" {
+			out.Overrides[i].Candidate = 0
+		}
+		out.Overrides[i].Shadow = out.Overrides[i].Shadow && s.fault != "an override's shadow mode is lost"
 	}
 	if s.fault == "a reset's generation is lost" {
 		for i := range out.Resets {

@@ -15,7 +15,8 @@ SELECT workspace_id, namespace, CAST(shadow <> 0 AS SIGNED) AS shadow, mode, out
 FROM ratelimit_namespaces;
 
 -- name: Overrides :many
-SELECT workspace_id, namespace, pattern, `limit`, duration_ms FROM ratelimit_overrides;
+SELECT workspace_id, namespace, pattern, `limit`, duration_ms, candidate, CAST(shadow <> 0 AS SIGNED) AS shadow
+FROM ratelimit_overrides;
 
 -- name: Resets :many
 -- The newest first, so that of too many the oldest are left out.

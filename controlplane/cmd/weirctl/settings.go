@@ -21,6 +21,9 @@ type overrideSet struct {
 	Pattern  string        `arg:"" help:"An identifier, or a pattern with * for any bytes. The most specific one applies."`
 	Limit    int64         `required:"" help:"The limit; 0 blocks."`
 	Duration time.Duration `help:"The window (1s to 8784h). Default: that of the request."`
+
+	Candidate int64 `placeholder:"LIMIT" help:"A limit that is judged beside it, and decides nothing: answers and metrics tell what it would have denied. Default: none."`
+	Shadow    bool  `help:"Decide, count and report, but let everything pass."`
 	by
 }
 
@@ -32,6 +35,7 @@ func (o overrideSet) Run(c *call) error {
 	}
 	answer, err := c.settings.SetOverride(c.ctx, connect.NewRequest(&controlv1.SetOverrideRequest{Actor: actor, Reason: o.Reason, Override: &controlv1.Override{
 		Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern, Limit: o.Limit, DurationMs: o.Duration.Milliseconds(),
+		Candidate: o.Candidate, Shadow: o.Shadow,
 	}}))
 	if err != nil {
 		return err
@@ -73,17 +77,20 @@ func (o overrideList) Run(c *call) error {
 	}
 	return c.print(answer.Msg, func(w io.Writer) {
 		t := newTable(w)
-		t.row("PATTERN", "LIMIT", "DURATION", "SET")
+		t.row("PATTERN", "LIMIT", "DURATION", "CANDIDATE", "SHADOW", "SET")
 		last := ""
 		for _, o := range answer.Msg.GetOverrides() {
-			limit, duration := digits(o.GetLimit()), "of the request"
+			limit, duration, candidate := digits(o.GetLimit()), "of the request", "-"
 			if o.GetLimit() == 0 {
 				limit = "0 (blocks)"
 			}
 			if ms := o.GetDurationMs(); ms > 0 {
 				duration = span(ms)
 			}
-			t.row(o.GetPattern(), limit, duration, moment(o.GetUpdatedAtMs()))
+			if o.GetCandidate() > 0 {
+				candidate = digits(o.GetCandidate())
+			}
+			t.row(o.GetPattern(), limit, duration, candidate, yes(o.GetShadow()), moment(o.GetUpdatedAtMs()))
 			last = o.GetPattern()
 		}
 		t.flush()

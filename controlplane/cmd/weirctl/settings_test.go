@@ -89,13 +89,13 @@ func (s *shelf) Resets(context.Context, string, string) ([]controlplane.Reset, e
 
 func TestOverrideCommands(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, w.run(t, "override", "set", "acme", "api", "user_*", "--limit", "0", "--duration", "1m", "--reason", "abuse"), exitOK, "set; nodes have it within an import of settings\n")
-	if o := w.shelf.override; o.Pattern != "user_*" || o.Limit != 0 || o.DurationMs != 60_000 || w.shelf.by != (controlplane.By{Actor: "os-user", Reason: "abuse"}) {
+	w.want(t, w.run(t, "override", "set", "acme", "api", "user_*", "--limit", "0", "--duration", "1m", "--candidate", "7", "--shadow", "--reason", "abuse"), exitOK, "set; nodes have it within an import of settings\n")
+	if o := w.shelf.override; o.Pattern != "user_*" || o.Limit != 0 || o.DurationMs != 60_000 || o.Candidate != 7 || !o.Shadow || w.shelf.by != (controlplane.By{Actor: "os-user", Reason: "abuse"}) {
 		t.Errorf("%+v by %+v", o, w.shelf.by)
 	}
 	w.want(t, w.run(t, "override", "list", "acme", "api"), exitOK, `
-PATTERN  LIMIT       DURATION  SET
-user_*   0 (blocks)  1m        2026-01-02 15:04:05Z
+PATTERN  LIMIT       DURATION  CANDIDATE  SHADOW  SET
+user_*   0 (blocks)  1m        7          yes     2026-01-02 15:04:05Z
 
 There are more: --after "user_*"
 `)

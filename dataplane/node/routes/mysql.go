@@ -18,7 +18,7 @@ const mysqlTimeout = 5 * time.Second
 // MySQL is Overrides in the table that all nodes read their settings from. Its user
 // needs SELECT, INSERT, UPDATE and DELETE on ratelimit_overrides, which is more than a
 // node has otherwise: see the grants in schema/README.md. Changes made here are in no
-// audit log.
+// audit log, and leave a candidate limit and the shadow mode of an override as they are.
 type MySQL struct{ DB *sql.DB }
 
 var _ Overrides = MySQL{}

@@ -95,6 +95,10 @@ type RatelimitOverride struct {
 	DurationMs uint64
 	// Unix ms by the clock of the database
 	UpdatedAt uint64
+	// limit that is judged beside the other and decides nothing; 0 for none
+	Candidate uint64
+	// lets denied requests pass
+	Shadow bool
 }
 
 type RatelimitReset struct {

@@ -171,7 +171,7 @@ func (q *Queries) OverrideDelete(ctx context.Context, arg OverrideDeleteParams) 
 }
 
 const OverrideGet = `-- name: OverrideGet :many
-SELECT ` + "`" + `limit` + "`" + `, duration_ms FROM ratelimit_overrides
+SELECT ` + "`" + `limit` + "`" + `, duration_ms, candidate, shadow FROM ratelimit_overrides
 WHERE workspace_id = ? AND namespace = ? AND pattern = ? FOR UPDATE
 `
 
@@ -184,6 +184,8 @@ type OverrideGetParams struct {
 type OverrideGetRow struct {
 	Limit      uint64
 	DurationMs uint64
+	Candidate  uint64
+	Shadow     bool
 }
 
 // None or one. Whoever reads it to change it comes one after the other.
@@ -196,7 +198,12 @@ func (q *Queries) OverrideGet(ctx context.Context, arg OverrideGetParams) ([]Ove
 	items := []OverrideGetRow{}
 	for rows.Next() {
 		var i OverrideGetRow
-		if err := rows.Scan(&i.Limit, &i.DurationMs); err != nil {
+		if err := rows.Scan(
+			&i.Limit,
+			&i.DurationMs,
+			&i.Candidate,
+			&i.Shadow,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -211,7 +218,7 @@ func (q *Queries) OverrideGet(ctx context.Context, arg OverrideGetParams) ([]Ove
 }
 
 const OverrideList = `-- name: OverrideList :many
-SELECT workspace_id, namespace, pattern, ` + "`" + `limit` + "`" + `, duration_ms, updated_at
+SELECT workspace_id, namespace, pattern, ` + "`" + `limit` + "`" + `, duration_ms, candidate, shadow, updated_at
 FROM ratelimit_overrides WHERE workspace_id = ? AND namespace = ? AND pattern > ?
 ORDER BY pattern LIMIT ?
 `
@@ -223,7 +230,18 @@ type OverrideListParams struct {
 	Limit        int32
 }
 
-func (q *Queries) OverrideList(ctx context.Context, arg OverrideListParams) ([]RatelimitOverride, error) {
+type OverrideListRow struct {
+	WorkspaceID []byte
+	Namespace   []byte
+	Pattern     []byte
+	Limit       uint64
+	DurationMs  uint64
+	Candidate   uint64
+	Shadow      bool
+	UpdatedAt   uint64
+}
+
+func (q *Queries) OverrideList(ctx context.Context, arg OverrideListParams) ([]OverrideListRow, error) {
 	rows, err := q.db.QueryContext(ctx, OverrideList,
 		arg.WorkspaceID,
 		arg.Namespace,
@@ -234,15 +252,17 @@ func (q *Queries) OverrideList(ctx context.Context, arg OverrideListParams) ([]R
 		return nil, err
 	}
 	defer rows.Close()
-	items := []RatelimitOverride{}
+	items := []OverrideListRow{}
 	for rows.Next() {
-		var i RatelimitOverride
+		var i OverrideListRow
 		if err := rows.Scan(
 			&i.WorkspaceID,
 			&i.Namespace,
 			&i.Pattern,
 			&i.Limit,
 			&i.DurationMs,
+			&i.Candidate,
+			&i.Shadow,
 			&i.UpdatedAt,
 		); err != nil {
 			return nil, err
@@ -260,9 +280,10 @@ func (q *Queries) OverrideList(ctx context.Context, arg OverrideListParams) ([]R
 
 const OverrideUpsert = `-- name: OverrideUpsert :exec
 
-INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, ` + "`" + `limit` + "`" + `, duration_ms, updated_at)
-VALUES (?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
-ON DUPLICATE KEY UPDATE ` + "`" + `limit` + "`" + ` = VALUES(` + "`" + `limit` + "`" + `), duration_ms = VALUES(duration_ms), updated_at = VALUES(updated_at)
+INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, ` + "`" + `limit` + "`" + `, duration_ms, candidate, shadow, updated_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
+ON DUPLICATE KEY UPDATE ` + "`" + `limit` + "`" + ` = VALUES(` + "`" + `limit` + "`" + `), duration_ms = VALUES(duration_ms),
+  candidate = VALUES(candidate), shadow = VALUES(shadow), updated_at = VALUES(updated_at)
 `
 
 type OverrideUpsertParams struct {
@@ -271,6 +292,8 @@ type OverrideUpsertParams struct {
 	Pattern     []byte
 	Limit       uint64
 	DurationMs  uint64
+	Candidate   uint64
+	Shadow      bool
 }
 
 // What operators set.
@@ -281,6 +304,8 @@ func (q *Queries) OverrideUpsert(ctx context.Context, arg OverrideUpsertParams) 
 		arg.Pattern,
 		arg.Limit,
 		arg.DurationMs,
+		arg.Candidate,
+		arg.Shadow,
 	)
 	return err
 }

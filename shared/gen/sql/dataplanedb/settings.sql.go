@@ -56,7 +56,8 @@ func (q *Queries) Namespaces(ctx context.Context) ([]NamespacesRow, error) {
 }
 
 const Overrides = `-- name: Overrides :many
-SELECT workspace_id, namespace, pattern, ` + "`" + `limit` + "`" + `, duration_ms FROM ratelimit_overrides
+SELECT workspace_id, namespace, pattern, ` + "`" + `limit` + "`" + `, duration_ms, candidate, CAST(shadow <> 0 AS SIGNED) AS shadow
+FROM ratelimit_overrides
 `
 
 type OverridesRow struct {
@@ -65,6 +66,8 @@ type OverridesRow struct {
 	Pattern     []byte
 	Limit       uint64
 	DurationMs  uint64
+	Candidate   uint64
+	Shadow      int64
 }
 
 func (q *Queries) Overrides(ctx context.Context) ([]OverridesRow, error) {
@@ -82,6 +85,8 @@ func (q *Queries) Overrides(ctx context.Context) ([]OverridesRow, error) {
 			&i.Pattern,
 			&i.Limit,
 			&i.DurationMs,
+			&i.Candidate,
+			&i.Shadow,
 		); err != nil {
 			return nil, err
 		}

@@ -222,18 +222,19 @@ func (x *LimitRequest) GetCost() int64 {
 
 // LimitResponse is the answer to one request.
 type LimitResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Allowed       bool                   `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
-	Limit         int64                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`                                     // the limit that was applied
-	Remaining     int64                  `protobuf:"varint,3,opt,name=remaining,proto3" json:"remaining,omitempty"`                             // never negative; a denied cost is not subtracted
-	ResetAtMs     int64                  `protobuf:"varint,4,opt,name=reset_at_ms,json=resetAtMs,proto3" json:"reset_at_ms,omitempty"`          // Unix ms: end of the fixed cell of this decision
-	RetryAfterMs  int64                  `protobuf:"varint,5,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"` // exact; 0 when allowed, and when it never will pass (cost > limit)
-	Current       float64                `protobuf:"fixed64,6,opt,name=current,proto3" json:"current,omitempty"`                                // what was compared with the limit, the cost included
-	Source        Source                 `protobuf:"varint,7,opt,name=source,proto3,enum=weir.v1.Source" json:"source,omitempty"`
-	Shadowed      bool                   `protobuf:"varint,8,opt,name=shadowed,proto3" json:"shadowed,omitempty"` // over the limit, and allowed only because of shadow mode
-	Override      string                 `protobuf:"bytes,9,opt,name=override,proto3" json:"override,omitempty"`  // pattern of the override that applied
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Allowed         bool                   `protobuf:"varint,1,opt,name=allowed,proto3" json:"allowed,omitempty"`
+	Limit           int64                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`                                     // the limit that was applied
+	Remaining       int64                  `protobuf:"varint,3,opt,name=remaining,proto3" json:"remaining,omitempty"`                             // never negative; a denied cost is not subtracted
+	ResetAtMs       int64                  `protobuf:"varint,4,opt,name=reset_at_ms,json=resetAtMs,proto3" json:"reset_at_ms,omitempty"`          // Unix ms: end of the fixed cell of this decision
+	RetryAfterMs    int64                  `protobuf:"varint,5,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"` // exact; 0 when allowed, and when it never will pass (cost > limit)
+	Current         float64                `protobuf:"fixed64,6,opt,name=current,proto3" json:"current,omitempty"`                                // what was compared with the limit, the cost included
+	Source          Source                 `protobuf:"varint,7,opt,name=source,proto3,enum=weir.v1.Source" json:"source,omitempty"`
+	Shadowed        bool                   `protobuf:"varint,8,opt,name=shadowed,proto3" json:"shadowed,omitempty"`                                       // over the limit, and allowed only because of shadow mode
+	Override        string                 `protobuf:"bytes,9,opt,name=override,proto3" json:"override,omitempty"`                                        // pattern of the override that applied
+	CandidateDenied bool                   `protobuf:"varint,10,opt,name=candidate_denied,json=candidateDenied,proto3" json:"candidate_denied,omitempty"` // the candidate limit of that override would have denied
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *LimitResponse) Reset() {
@@ -327,6 +328,13 @@ func (x *LimitResponse) GetOverride() string {
 		return x.Override
 	}
 	return ""
+}
+
+func (x *LimitResponse) GetCandidateDenied() bool {
+	if x != nil {
+		return x.CandidateDenied
+	}
+	return false
 }
 
 type LimitManyRequest struct {
@@ -893,6 +901,7 @@ type ExplainResponse struct {
 	ImportedAtMs    int64                  `protobuf:"varint,25,opt,name=imported_at_ms,json=importedAtMs,proto3" json:"imported_at_ms,omitempty"`
 	TuningVersion   int64                  `protobuf:"varint,26,opt,name=tuning_version,json=tuningVersion,proto3" json:"tuning_version,omitempty"`
 	SettingsAtMs    int64                  `protobuf:"varint,27,opt,name=settings_at_ms,json=settingsAtMs,proto3" json:"settings_at_ms,omitempty"`
+	Candidate       int64                  `protobuf:"varint,28,opt,name=candidate,proto3" json:"candidate,omitempty"` // limit judged beside the one in force, see decision.candidate_denied; 0 for none
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1112,6 +1121,13 @@ func (x *ExplainResponse) GetTuningVersion() int64 {
 func (x *ExplainResponse) GetSettingsAtMs() int64 {
 	if x != nil {
 		return x.SettingsAtMs
+	}
+	return 0
+}
+
+func (x *ExplainResponse) GetCandidate() int64 {
+	if x != nil {
+		return x.Candidate
 	}
 	return 0
 }
@@ -1492,7 +1508,7 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\vduration_ms\x18\x05 \x01(\x03R\n" +
 	"durationMs\x12\x17\n" +
 	"\x04cost\x18\x06 \x01(\x03H\x00R\x04cost\x88\x01\x01B\a\n" +
-	"\x05_cost\"\x9e\x02\n" +
+	"\x05_cost\"\xc9\x02\n" +
 	"\rLimitResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x03R\x05limit\x12\x1c\n" +
@@ -1502,7 +1518,9 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\acurrent\x18\x06 \x01(\x01R\acurrent\x12'\n" +
 	"\x06source\x18\a \x01(\x0e2\x0f.weir.v1.SourceR\x06source\x12\x1a\n" +
 	"\bshadowed\x18\b \x01(\bR\bshadowed\x12\x1a\n" +
-	"\boverride\x18\t \x01(\tR\boverride\"E\n" +
+	"\boverride\x18\t \x01(\tR\boverride\x12)\n" +
+	"\x10candidate_denied\x18\n" +
+	" \x01(\bR\x0fcandidateDenied\"E\n" +
 	"\x10LimitManyRequest\x121\n" +
 	"\brequests\x18\x01 \x03(\v2\x15.weir.v1.LimitRequestR\brequests\"c\n" +
 	"\x11LimitManyResponse\x12\x18\n" +
@@ -1541,7 +1559,7 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12 \n" +
 	"\vdescription\x18\x02 \x01(\tR\vdescription\"A\n" +
 	"\x0eExplainRequest\x12/\n" +
-	"\arequest\x18\x01 \x01(\v2\x15.weir.v1.LimitRequestR\arequest\"\x80\a\n" +
+	"\arequest\x18\x01 \x01(\v2\x15.weir.v1.LimitRequestR\arequest\"\x9e\a\n" +
 	"\x0fExplainResponse\x12\x18\n" +
 	"\asummary\x18\x01 \x01(\tR\asummary\x122\n" +
 	"\bdecision\x18\x02 \x01(\v2\x16.weir.v1.LimitResponseR\bdecision\x12\x13\n" +
@@ -1575,7 +1593,8 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\fregion_nodes\x18\x18 \x01(\x03R\vregionNodes\x12$\n" +
 	"\x0eimported_at_ms\x18\x19 \x01(\x03R\fimportedAtMs\x12%\n" +
 	"\x0etuning_version\x18\x1a \x01(\x03R\rtuningVersion\x12$\n" +
-	"\x0esettings_at_ms\x18\x1b \x01(\x03R\fsettingsAtMs\"\xc6\x02\n" +
+	"\x0esettings_at_ms\x18\x1b \x01(\x03R\fsettingsAtMs\x12\x1c\n" +
+	"\tcandidate\x18\x1c \x01(\x03R\tcandidate\"\xc6\x02\n" +
 	"\rExplainedCell\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12\x19\n" +
 	"\bstart_ms\x18\x02 \x01(\x03R\astartMs\x12\x1e\n" +

@@ -26,13 +26,17 @@ const (
 // Override is the limit of an identifier, or of all that a pattern with '*' matches.
 // The most specific one applies.
 type Override struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`                           // 1 to 191 bytes
-	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`                           // 1 to 255 bytes
-	Pattern       string                 `protobuf:"bytes,3,opt,name=pattern,proto3" json:"pattern,omitempty"`                               // 1 to 255 bytes
-	Limit         int64                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`                                  // 0 (blocks) to 2^53-1
-	DurationMs    int64                  `protobuf:"varint,5,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`      // 0 keeps the request's, else 1 s to 366 days
-	UpdatedAtMs   int64                  `protobuf:"varint,6,opt,name=updated_at_ms,json=updatedAtMs,proto3" json:"updated_at_ms,omitempty"` // of an answer
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Workspace   string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`                           // 1 to 191 bytes
+	Namespace   string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`                           // 1 to 255 bytes
+	Pattern     string                 `protobuf:"bytes,3,opt,name=pattern,proto3" json:"pattern,omitempty"`                               // 1 to 255 bytes
+	Limit       int64                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`                                  // 0 (blocks) to 2^53-1
+	DurationMs  int64                  `protobuf:"varint,5,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`      // 0 keeps the request's, else 1 s to 366 days
+	UpdatedAtMs int64                  `protobuf:"varint,6,opt,name=updated_at_ms,json=updatedAtMs,proto3" json:"updated_at_ms,omitempty"` // of an answer
+	// candidate is a limit that is judged beside the other by the same counts and decides
+	// nothing: 0 for none, at most 2^53-1. Answers and metrics tell what it would have denied.
+	Candidate     int64 `protobuf:"varint,7,opt,name=candidate,proto3" json:"candidate,omitempty"`
+	Shadow        bool  `protobuf:"varint,8,opt,name=shadow,proto3" json:"shadow,omitempty"` // decides, counts and reports, but lets everything pass
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -107,6 +111,20 @@ func (x *Override) GetUpdatedAtMs() int64 {
 		return x.UpdatedAtMs
 	}
 	return 0
+}
+
+func (x *Override) GetCandidate() int64 {
+	if x != nil {
+		return x.Candidate
+	}
+	return 0
+}
+
+func (x *Override) GetShadow() bool {
+	if x != nil {
+		return x.Shadow
+	}
+	return false
 }
 
 type SetOverrideRequest struct {
@@ -1085,7 +1103,7 @@ var File_weir_control_v1_settings_proto protoreflect.FileDescriptor
 
 const file_weir_control_v1_settings_proto_rawDesc = "" +
 	"\n" +
-	"\x1eweir/control/v1/settings.proto\x12\x0fweir.control.v1\"\xbb\x01\n" +
+	"\x1eweir/control/v1/settings.proto\x12\x0fweir.control.v1\"\xf1\x01\n" +
 	"\bOverride\x12\x1c\n" +
 	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x18\n" +
@@ -1093,7 +1111,9 @@ const file_weir_control_v1_settings_proto_rawDesc = "" +
 	"\x05limit\x18\x04 \x01(\x03R\x05limit\x12\x1f\n" +
 	"\vduration_ms\x18\x05 \x01(\x03R\n" +
 	"durationMs\x12\"\n" +
-	"\rupdated_at_ms\x18\x06 \x01(\x03R\vupdatedAtMs\"y\n" +
+	"\rupdated_at_ms\x18\x06 \x01(\x03R\vupdatedAtMs\x12\x1c\n" +
+	"\tcandidate\x18\a \x01(\x03R\tcandidate\x12\x16\n" +
+	"\x06shadow\x18\b \x01(\bR\x06shadow\"y\n" +
 	"\x12SetOverrideRequest\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x125\n" +
