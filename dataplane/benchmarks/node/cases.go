@@ -26,15 +26,20 @@ type testCase struct {
 }
 
 var cases = []testCase{
-	{"bare grpc-go", "bare", "", 0, limitBy(toGRPC)},
-	{"bare grpc-go, RLS", "bare", "", 0, shouldRateLimit},
-	{"bare net/http", "bare", "", 0, postJSON},
-	{"grpc", "weir", "bare grpc-go", 0, limitBy(toGRPC)},
-	{"rls", "weir", "bare grpc-go", 0, shouldRateLimit},
-	{"grpc batch of 10", "weir", "bare grpc-go", 10, limitMany},
-	{"grpc stream", "weir", "bare grpc-go", 0, limitStream},
-	{"json", "weir", "bare net/http", 0, postJSON},
-	{"grpc on the port for all", "weir", "bare grpc-go", 0, limitBy(toHTTP)},
+	{"bare grpc-go", bareEcho, "", 0, limitBy(toGRPC)},
+	{"bare grpc-go, RLS", bareEcho, "", 0, shouldRateLimit(1)},
+	{"bare net/http", bareEcho, "", 0, postJSON},
+	{"grpc", weir, "bare grpc-go", 0, limitBy(toGRPC)},
+	{"gubernator", gubernator, "bare grpc-go", 0, getRateLimits(1)},
+	{"rls", weir, "bare grpc-go", 0, shouldRateLimit(1)},
+	{"ratelimit", ratelimit, "bare grpc-go", 0, shouldRateLimit(1)},
+	{"grpc batch of 10", weir, "bare grpc-go", 10, limitMany},
+	{"gubernator batch of 10", gubernator, "bare grpc-go", 10, getRateLimits(10)},
+	{"rls batch of 10", weir, "bare grpc-go", 10, shouldRateLimit(10)},
+	{"ratelimit batch of 10", ratelimit, "bare grpc-go", 10, shouldRateLimit(10)},
+	{"grpc stream", weir, "bare grpc-go", 0, limitStream},
+	{"json", weir, "bare net/http", 0, postJSON},
+	{"grpc on the port for all", weir, "bare grpc-go", 0, limitBy(toHTTP)},
 }
 
 // callers are as many calls as may be made at the same time.
@@ -111,17 +116,22 @@ func limitMany(_ context.Context, s *server, n int) (callers, error) {
 	})
 }
 
-func shouldRateLimit(_ context.Context, s *server, n int) (callers, error) {
-	return dial(s.grpc, n, func(conn *grpc.ClientConn, i int) call {
-		client := rlsv3.NewRateLimitServiceClient(conn)
-		message := &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimitv3.RateLimitDescriptor{{
-			Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "user", Value: fmt.Sprint("user_", i)}},
-		}}}
-		return func(ctx context.Context) error {
-			answer, err := client.ShouldRateLimit(ctx, message)
-			return allowed(answer.GetOverallCode() == rlsv3.RateLimitResponse_OK, err)
-		}
-	})
+// shouldRateLimit asks for as many descriptors in each call.
+func shouldRateLimit(descriptors int) func(context.Context, *server, int) (callers, error) {
+	return func(_ context.Context, s *server, n int) (callers, error) {
+		return dial(s.grpc, n, func(conn *grpc.ClientConn, i int) call {
+			client, message := rlsv3.NewRateLimitServiceClient(conn), &rlsv3.RateLimitRequest{Domain: "edge"}
+			for j := range descriptors {
+				message.Descriptors = append(message.Descriptors, &ratelimitv3.RateLimitDescriptor{
+					Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "user", Value: fmt.Sprint("user_", descriptors*i+j)}},
+				})
+			}
+			return func(ctx context.Context) error {
+				answer, err := client.ShouldRateLimit(ctx, message)
+				return allowed(answer.GetOverallCode() == rlsv3.RateLimitResponse_OK, err)
+			}
+		})
+	}
 }
 
 // limitStream has callers share streams, one for each connection, as those of a

@@ -29,6 +29,7 @@ type options struct {
 	rounds  int
 	callers int
 	rate    float64
+	rivals  string // the folder of their programs
 }
 
 func main() {
@@ -61,7 +62,18 @@ type figures struct {
 	latency   *hdrhistogram.Histogram
 }
 
-func run(ctx context.Context, o options) error {
+func run(ctx context.Context, o options) (err error) {
+	if o.rivals, err = os.MkdirTemp("", "weir-bench-rivals-"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(o.rivals)
+	kinds := make(map[string]bool)
+	for _, c := range cases {
+		kinds[c.server] = kinds[c.server] || o.cases.MatchString(c.name)
+	}
+	if err := buildRivals(ctx, o.rivals, kinds); err != nil {
+		return err
+	}
 	results := make(map[string][]figures)
 	for range o.rounds {
 		for _, c := range cases {
@@ -121,7 +133,7 @@ func median(all []figures) figures {
 const warmUp = 500 * time.Millisecond
 
 func measure(ctx context.Context, c testCase, o options) (figures, error) {
-	server, err := startServer(ctx, c.server)
+	server, err := startServer(ctx, c.server, o.rivals)
 	if err != nil {
 		return figures{}, err
 	}

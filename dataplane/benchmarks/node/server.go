@@ -24,41 +24,101 @@ import (
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/node"
 	"github.com/weirhq/weir/dataplane/node/rls"
+	"github.com/weirhq/weir/dataplane/redisorigin"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+	"github.com/weirhq/weir/shared/servers"
 )
 
-// serverKind is the environment variable that makes this program a server.
-const serverKind = "BENCH_NODE_SERVER"
+const (
+	// serverKind is the environment variable that makes this program a server.
+	serverKind = "BENCH_NODE_SERVER"
+	// serverRedis is where such a server finds its Redis.
+	serverRedis = "BENCH_NODE_REDIS"
+)
 
-// server is a child process. It prints its two addresses, HTTP and gRPC, and then its
-// CPU time for each line it reads.
+// Kinds of servers: those that this program becomes, and rivals.
+const (
+	bareEcho      = "bare"
+	weir          = "weir"
+	weirWithRedis = "weir with Redis"
+	gubernator    = "gubernator"
+	ratelimit     = "ratelimit"
+)
+
+// server is what answers: a process, or one and the Redis behind it.
 type server struct {
-	process    *exec.Cmd
-	stdin      io.WriteCloser
-	stdout     *bufio.Reader
 	http, grpc string
+	cpu        func() (time.Duration, error) // of all of its processes so far, in user and system time
+	stop       func()
+	redis      *servers.Redis // nil for most
 }
 
-func startServer(ctx context.Context, kind string) (*server, error) {
+// startServer starts a server of a kind; rivals is the folder of their programs.
+func startServer(ctx context.Context, kind, rivals string) (*server, error) {
+	switch kind {
+	case gubernator:
+		return startGubernator(ctx, rivals)
+	case ratelimit:
+		return startRatelimit(ctx, rivals)
+	case weirWithRedis:
+		return withRedis(ctx, func(redis *servers.Redis) (*server, error) {
+			return startOwn(ctx, kind, serverRedis+"="+redis.Addr())
+		})
+	}
+	return startOwn(ctx, kind)
+}
+
+// withRedis starts a server that needs a Redis, whose CPU time is then part of its own.
+func withRedis(ctx context.Context, start func(*servers.Redis) (*server, error)) (*server, error) {
+	redis, err := servers.StartRedis(ctx, servers.Options{})
+	if err != nil {
+		return nil, err
+	}
+	s, err := start(redis)
+	if err != nil {
+		return nil, errors.Join(err, redis.Stop())
+	}
+	alone, stop := s.cpu, s.stop
+	s.redis = redis
+	s.cpu = func() (time.Duration, error) {
+		mine, err := alone()
+		behind, redisErr := cpuOf(redis.PID())
+		return mine + behind, errors.Join(err, redisErr)
+	}
+	s.stop = func() {
+		stop()
+		_ = redis.Stop()
+	}
+	return s, nil
+}
+
+// startOwn starts this program again, as a server. The child prints its two addresses, HTTP and gRPC, and then its
+// CPU time for each line it reads.
+func startOwn(ctx context.Context, kind string, environment ...string) (*server, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	s := &server{process: exec.CommandContext(ctx, self)}
-	s.process.Env = append(os.Environ(), serverKind+"="+kind)
-	s.process.Stderr = os.Stderr
-	if s.stdin, err = s.process.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := s.process.StdoutPipe()
+	process := exec.CommandContext(ctx, self)
+	process.Env = append(append(os.Environ(), serverKind+"="+kind), environment...)
+	process.Stderr = os.Stderr
+	stdin, err := process.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
-	s.stdout = bufio.NewReader(out)
-	if err := s.process.Start(); err != nil {
+	out, err := process.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout := bufio.NewReader(out)
+	if err := process.Start(); err != nil {
 		return nil, fmt.Errorf("start the server %s: %w", kind, err)
 	}
-	line, err := s.stdout.ReadString('\n')
+	s := &server{
+		cpu:  func() (time.Duration, error) { return askCPU(stdin, stdout) },
+		stop: func() { _ = stdin.Close(); _ = process.Wait() }, // its input's end is its own
+	}
+	line, err := stdout.ReadString('\n')
 	if _, scanErr := fmt.Sscan(line, &s.http, &s.grpc); err != nil || scanErr != nil {
 		s.stop()
 		return nil, fmt.Errorf("server %s does not say where it is: %q", kind, line)
@@ -66,12 +126,11 @@ func startServer(ctx context.Context, kind string) (*server, error) {
 	return s, nil
 }
 
-// cpu is what the server's process has used so far, in user and system time.
-func (s *server) cpu() (time.Duration, error) {
-	if _, err := io.WriteString(s.stdin, "\n"); err != nil {
+func askCPU(stdin io.Writer, stdout *bufio.Reader) (time.Duration, error) {
+	if _, err := io.WriteString(stdin, "\n"); err != nil {
 		return 0, fmt.Errorf("ask the server for its CPU time: %w", err)
 	}
-	line, err := s.stdout.ReadString('\n')
+	line, err := stdout.ReadString('\n')
 	if err != nil {
 		return 0, fmt.Errorf("read the server's CPU time: %w", err)
 	}
@@ -79,15 +138,9 @@ func (s *server) cpu() (time.Duration, error) {
 	return time.Duration(nanos), err
 }
 
-// stop ends the server by closing its input.
-func (s *server) stop() {
-	_ = s.stdin.Close()
-	_ = s.process.Wait()
-}
-
 // serve is the child: a server of some kind until stdin ends.
 func serve(kind string) error {
-	kinds := map[string]func() (http, grpc net.Addr, err error){"bare": serveBare, "weir": serveWeir}
+	kinds := map[string]func() (http, grpc net.Addr, err error){bareEcho: serveBare, weir: serveWeir, weirWithRedis: serveWeir}
 	start, ok := kinds[kind]
 	if !ok {
 		return fmt.Errorf("no server is called %q", kind)
@@ -154,9 +207,16 @@ descriptors:
   - {key: user, rate_limit: {unit: hour, requests_per_unit: 4000000000}}
 `
 
-// serveWeir is weir-node with its own configuration, in memory.
+// serveWeir is weir-node with its own configuration, in memory or with a Redis.
 func serveWeir() (httpAddr, grpcAddr net.Addr, err error) {
-	limiter, err := dataplane.New(dataplane.Config{})
+	var config dataplane.Config
+	if redis := os.Getenv(serverRedis); redis != "" {
+		config.Region = "eu"
+		if config.Origin, err = redisorigin.Open("redis://"+redis, redisorigin.Options{Logger: slog.New(slog.DiscardHandler)}); err != nil {
+			return nil, nil, err
+		}
+	}
+	limiter, err := dataplane.New(config)
 	if err != nil {
 		return nil, nil, err
 	}

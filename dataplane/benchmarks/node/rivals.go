@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/weirhq/weir/shared/servers"
+)
+
+// rivalPrograms are where each is built: a module that pins it, so that nobody gets another's requirements.
+var rivalPrograms = map[string]struct{ module, program string }{
+	gubernator: {"../gubernator", "./cmd/daemon"},
+	ratelimit:  {"../ratelimit", "github.com/envoyproxy/ratelimit/src/service_cmd"},
+}
+
+// buildRivals puts into a folder what kinds of servers need. It takes minutes once, and then as long as linking.
+func buildRivals(ctx context.Context, folder string, kinds map[string]bool) error {
+	for kind, p := range rivalPrograms {
+		if !kinds[kind] {
+			continue
+		}
+		fmt.Fprintf(os.Stderr, "node: building %s\n", kind)
+		build := exec.CommandContext(ctx, "go", "-C", p.module, "build", "-o", filepath.Join(folder, kind), p.program)
+		build.Stderr = os.Stderr
+		if err := build.Run(); err != nil {
+			return fmt.Errorf("build %s in %s: %w", kind, p.module, err)
+		}
+	}
+	return nil
+}
+
+// startGubernator starts one node that owns every key.
+func startGubernator(ctx context.Context, folder string) (*server, error) {
+	at, err := freeAddresses(2)
+	if err != nil {
+		return nil, err
+	}
+	s := &server{http: at[0], grpc: at[1]}
+	return s, s.startRival(ctx, filepath.Join(folder, gubernator),
+		"GUBER_HTTP_ADDRESS="+at[0], "GUBER_GRPC_ADDRESS="+at[1], "GUBER_LOG_LEVEL=error")
+}
+
+// startRatelimit starts envoyproxy/ratelimit with the rules that weir-node has, and a Redis that is nobody else's. The rest
+// is as it comes, but for statistics, which it would send to a statsd.
+func startRatelimit(ctx context.Context, folder string) (*server, error) {
+	return withRedis(ctx, func(redis *servers.Redis) (*server, error) {
+		at, err := freeAddresses(3)
+		if err != nil {
+			return nil, err
+		}
+		config := filepath.Join(redis.Dir(), "ratelimit", "config")
+		if err := os.MkdirAll(config, 0o700); err != nil {
+			return nil, err
+		}
+		if err := os.WriteFile(filepath.Join(config, "edge.yaml"), []byte(rules), 0o600); err != nil {
+			return nil, err
+		}
+		s := &server{http: at[0], grpc: at[1]}
+		environment := []string{
+			"RUNTIME_ROOT=" + redis.Dir(), "RUNTIME_SUBDIRECTORY=ratelimit", "RUNTIME_WATCH_ROOT=false",
+			"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redis.Addr(), "USE_STATSD=false", "LOG_LEVEL=error",
+		}
+		for i, name := range []string{"", "GRPC_", "DEBUG_"} {
+			host, port, _ := net.SplitHostPort(at[i])
+			environment = append(environment, name+"HOST="+host, name+"PORT="+port)
+		}
+		return s, s.startRival(ctx, filepath.Join(folder, ratelimit), environment...)
+	})
+}
+
+// startRival returns when the process takes connections. The process is killed in the end: nothing of it is kept.
+func (s *server) startRival(ctx context.Context, path string, environment ...string) error {
+	ctx, end := context.WithCancel(ctx)
+	process := exec.CommandContext(ctx, path)
+	process.Env = append(os.Environ(), environment...)
+	var log strings.Builder
+	process.Stdout, process.Stderr = &log, &log
+	if err := process.Start(); err != nil {
+		end()
+		return fmt.Errorf("start %s: %w", path, err)
+	}
+	ended := make(chan struct{})
+	go func() { _ = process.Wait(); close(ended) }()
+	s.cpu = func() (time.Duration, error) { return cpuOf(process.Process.Pid) }
+	s.stop = func() { end(); <-ended }
+	if err := awaitListener(ctx, s.grpc, ended); err != nil {
+		s.stop()
+		return fmt.Errorf("start %s: %w; it says:\n%s", path, err, log.String())
+	}
+	return nil
+}
+
+const rivalStartMax = 30 * time.Second
+
+func awaitListener(ctx context.Context, address string, ended <-chan struct{}) error {
+	ctx, cancel := context.WithTimeout(ctx, rivalStartMax)
+	defer cancel()
+	for {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		if err == nil {
+			return conn.Close()
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			return err
+		}
+		select {
+		case <-ended:
+			return errors.New("it ended")
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// freeAddresses are on loopback, and free a moment ago: rivals cannot be told to choose one and say which.
+func freeAddresses(n int) (addresses []string, err error) {
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		addresses = append(addresses, net.JoinHostPort("127.0.0.1", strconv.Itoa(l.Addr().(*net.TCPAddr).Port)))
+	}
+	return addresses, nil
+}
