@@ -34,13 +34,7 @@ func identityKey(args []string, stdout, stderr io.Writer) (code int) {
 			panic(p)
 		}
 	}()
-	var i identity
-	parser, err := kong.New(&i, kong.Name("weir-control "+identityArgument), kong.Writers(stdout, stderr),
-		kong.Description("Prints the public key that Restate's requests are signed with, for --restate-identity-key."),
-		kong.Exit(func(code int) { panic(exited(code)) }))
-	if err == nil {
-		_, err = parser.Parse(args)
-	}
+	i, err := parseIdentity(args, stdout, stderr)
 	if err != nil {
 		_, _ = fmt.Fprintf(stderr, "weir-control: %v\nTry weir-control %s --help.\n", err, identityArgument)
 		return exitUsage
@@ -52,6 +46,16 @@ func identityKey(args []string, stdout, stderr io.Writer) (code int) {
 	}
 	_, _ = fmt.Fprintln(stdout, public)
 	return exitOK
+}
+
+func parseIdentity(args []string, stdout, stderr io.Writer) (i identity, err error) {
+	parser, err := kong.New(&i, kong.Name("weir-control "+identityArgument), kong.Writers(stdout, stderr),
+		kong.Description("Prints the public key that Restate's requests are signed with, for --restate-identity-key."),
+		kong.Exit(func(code int) { panic(exited(code)) }))
+	if err == nil {
+		_, err = parser.Parse(args)
+	}
+	return i, err
 }
 
 // openIdentity is the public half of the key in a file, in the form that Restate gives

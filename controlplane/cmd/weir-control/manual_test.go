@@ -11,7 +11,14 @@ import (
 // Every command line of weir-control that a page shows is one that it would start with.
 func TestCommandsOfThePagesAreTaken(t *testing.T) {
 	for _, example := range manual.Of(t, "weir-control") {
-		c, _, done, err := parse(example.Args(), io.Discard, io.Discard, "test")
+		args := example.Args()
+		if len(args) > 0 && args[0] == identityArgument {
+			if _, err := parseIdentity(args[1:], io.Discard, io.Discard); err != nil {
+				t.Errorf("%s: %v", example, err)
+			}
+			continue
+		}
+		c, _, done, err := parse(args, io.Discard, io.Discard, "test")
 		if err == nil && !done {
 			err = c.validate()
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -103,6 +104,8 @@ type cli struct {
 	Resets   resetList      `cmd:"" help:"A namespace's resets, the newest first."`
 	Fleet    fleet          `cmd:"" help:"The nodes of all regions, as their heartbeats describe them."`
 	Version  versionCommand `cmd:"" help:"Print the version of weirctl."`
+
+	Completion completion `cmd:"" help:"Print what makes a shell complete weirctl's commands, flags and values."`
 }
 
 // by is who makes a change, and why: both end up in the audit log.
@@ -157,6 +160,12 @@ func run(ctx context.Context, args []string, t terminal) (code int) {
 		kong.Exit(func(code int) { panic(exited(code)) }), kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	if err != nil {
 		return t.fail(err, exitFailure, "")
+	}
+	if len(args) > 0 && args[0] == completeArgument {
+		for _, candidate := range candidates(parser.Model, args[1:]) {
+			_, _ = fmt.Fprintln(t.stdout, candidate)
+		}
+		return exitOK
 	}
 	command, err := parser.Parse(args)
 	if err != nil {
@@ -293,6 +302,9 @@ func (versionCommand) Run(c *call) error {
 	version := "unknown"
 	if info, ok := debug.ReadBuildInfo(); ok {
 		version = info.Main.Version
+	}
+	if c.json {
+		return json.NewEncoder(c.stdout).Encode(map[string]string{"version": version})
 	}
 	_, err := fmt.Fprintln(c.stdout, "weirctl", version)
 	return err

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestMain lets bash run this very binary as weirctl.
+func TestMain(m *testing.M) {
+	if os.Getenv("TEST_WEIRCTL") != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// What bash offers after a line, by the script that weirctl prints and bash's own
+// function call: commands, sub-commands, flags and values. | is between bash's words.
+func TestBashCompletes(t *testing.T) {
+	dir := t.TempDir()
+	executable, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(executable, filepath.Join(dir, "weirctl")); err != nil {
+		t.Fatal(err)
+	}
+	lines := [][2]string{
+		{"weirctl|ro", "rollout"},
+		{"weirctl|re", "reset resets retire"},
+		{"weirctl|cleanup|", "pause resume run status"},
+		{"weirctl|--json|cleanup|r", "resume run"},
+		{"weirctl|--api|http|:|//h|cleanup|", "pause resume run status"}, // bash takes a URL apart
+		{"weirctl|--timeout|1s|rollout|a", "abort approve"},
+		{"weirctl|retire|approve|", "drop rename"},
+		{"weirctl|retire|approve|rename|--re", "--reason"},
+		{"weirctl|token|create|ci|--role|", "admin operator viewer"},
+		{"weirctl|token|create|ci|--role|=|o", "operator"},
+		{"weirctl|token|create|ci|--role|=", "admin operator viewer"},
+		{"weirctl|token|create|ci|--role=v", "--role=viewer"},
+		{"weirctl|namespace|set|acme|api|--no", "--no-shadow"},
+		{"weirctl|namespace|set|acme|api|--outage|", "closed local open"},
+		{"weirctl|rollout|status|--w", "--watch"},
+		{"weirctl|rollout|start|--tuning|", ""}, // a file
+		{"weirctl|completion|", "bash fish zsh"},
+		{"weirctl|_", ""}, // what only shells call
+		{"weirctl|--tok", "--token-file"},
+		{"weirctl|override|set|acme|api|user_*|--limit|5|--d", "--duration"},
+	}
+	script := "set -eu\nsource <(weirctl completion bash)\ncomplete -p weirctl\n"
+	want := "complete -o default -F _weirctl weirctl\n"
+	for _, line := range lines {
+		words := strings.Split(line[0], "|")
+		script += fmt.Sprintf("COMP_WORDS=('%s')\nCOMP_CWORD=%d\n_weirctl\necho '%s -> '\"${COMPREPLY[*]:-}\"\n", strings.Join(words, "' '"), len(words)-1, line[0])
+		want += line[0] + " -> " + line[1] + "\n"
+	}
+	bash := exec.CommandContext(t.Context(), "bash", "--norc", "-c", script)
+	bash.Env = append(os.Environ(), "TEST_WEIRCTL=1", "PATH="+dir+":"+os.Getenv("PATH"))
+	if out, err := bash.CombinedOutput(); err != nil || string(out) != want {
+		t.Errorf("%v\n%s\nwant\n%s", err, out, want)
+	}
+}
+
+// Every shell of the enum has a script, which calls what completes.
+func TestCompletionScripts(t *testing.T) {
+	w := newWorld(t)
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		if code := w.run(t, "completion", shell); code != exitOK || !strings.Contains(w.stdout.String(), completeArgument) {
+			t.Errorf("%s: exit %d, %s", shell, code, w.stdout.String())
+		}
+	}
+	if code := w.run(t, "completion", "csh"); code != exitUsage {
+		t.Errorf("exit %d", code)
+	}
+}
