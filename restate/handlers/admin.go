@@ -20,15 +20,18 @@ const (
 	troubledMax = 50
 )
 
-// Admin calls Restate's admin API. All methods may be called at once.
+// Admin calls Restate's admin API: of a cluster the next node's when one does not
+// answer. All methods may be called at once.
 type Admin struct {
-	url    string // without a slash at the end
+	at     addresses
 	client *http.Client
 }
 
-// NewAdmin returns a client of the admin API at url.
-func NewAdmin(client *http.Client, url string) *Admin {
-	return &Admin{url: strings.TrimRight(url, "/"), client: client}
+// NewAdmin returns a client of the admin API at url, or of a cluster's at several.
+func NewAdmin(client *http.Client, urls ...string) *Admin {
+	a := &Admin{client: client}
+	a.at.set(urls)
+	return a
 }
 
 // Troubled are the invocations of Weir's handlers that are paused or keep failing, the
@@ -63,34 +66,49 @@ func (a *Admin) Troubled(ctx context.Context) ([]controlplane.Invocation, error)
 	return troubled, nil
 }
 
-// call makes one call, for what. Every answer but 2xx is an error.
+// call makes one call, for what. Every answer but 2xx is an error. It may reach two
+// nodes: nothing of what is asked here minds.
 func (a *Admin) call(ctx context.Context, what, method, path string, in, out any) (status int, err error) {
-	var body bytes.Buffer
+	var body []byte
 	if in != nil {
-		if err := json.NewEncoder(&body).Encode(in); err != nil {
+		if body, err = json.Marshal(in); err != nil {
 			return 0, err
 		}
 	}
-	req, err := http.NewRequestWithContext(ctx, method, a.url+path, &body)
+	var text []byte
+	err = a.at.inTurn(ctx, func(ctx context.Context, i int) (bool, error) {
+		status, text, err = a.once(ctx, method, a.at.urls[i]+path, body)
+		return err == nil && status/100 != 5, err
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case status/100 != 2:
+		return 0, fmt.Errorf("restate's admin API refused %s: %d %s: %.500s", what, status, http.StatusText(status), text)
+	}
+	if out == nil {
+		return status, nil
+	}
+	if err := json.Unmarshal(text, out); err != nil {
+		return 0, fmt.Errorf("read the answer of Restate's admin API: %w", err)
+	}
+	return status, nil
+}
+
+func (a *Admin) once(ctx context.Context, method, url string, body []byte) (status int, answer []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
-		return 0, fmt.Errorf("call Restate's admin API: %w", err)
+		return 0, nil, fmt.Errorf("call Restate's admin API: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "application/json")
 	res, err := a.client.Do(req)
 	if err != nil {
-		return 0, fmt.Errorf("%w: Restate's admin API does not answer (is restate-server running? see --restate-admin): %w", controlplane.ErrUnavailable, err)
+		return 0, nil, fmt.Errorf("%w: Restate's admin API does not answer (is restate-server running? see --restate-admin): %w", controlplane.ErrUnavailable, err)
 	}
 	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(res.Body, adminAnswerBytesMax))
-	if err != nil {
-		return 0, fmt.Errorf("%w: read the answer of Restate's admin API: %w", controlplane.ErrUnavailable, err)
+	if answer, err = io.ReadAll(io.LimitReader(res.Body, adminAnswerBytesMax)); err != nil {
+		return 0, nil, fmt.Errorf("%w: read the answer of Restate's admin API: %w", controlplane.ErrUnavailable, err)
 	}
-	if res.StatusCode/100 != 2 {
-		return 0, fmt.Errorf("restate's admin API refused %s: %s: %.500s", what, res.Status, text)
-	}
-	if err := json.Unmarshal(text, out); err != nil {
-		return 0, fmt.Errorf("read the answer of Restate's admin API: %w", err)
-	}
-	return res.StatusCode, nil
+	return res.StatusCode, answer, nil
 }

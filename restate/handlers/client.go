@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/http"
@@ -17,15 +18,23 @@ import (
 // Client calls jobs through Restate's ingress. Errors wrap controlplane.ErrInvalid
 // when the caller is at fault and controlplane.ErrUnavailable when Restate is. A call
 // whose ctx ends is not taken back: what it asked for still happens, in its turn.
+//
+// Of several ingresses, those of a cluster, the next is asked when one does not answer.
+// Each call that changes something then carries a key by which Restate knows it again:
+// whether the first got it or not, it happens once.
 type Client struct {
-	url     string
-	ingress *ingress.Client
+	at        addresses
+	ingresses []*ingress.Client
 }
 
-// NewClient returns a client of the ingress at url.
-func NewClient(client *http.Client, url string) *Client {
-	url = strings.TrimRight(url, "/") // the SDK appends paths as they are
-	return &Client{url: url, ingress: ingress.NewClient(url, ingress.WithHttpClient(client))}
+// NewClient returns a client of the ingress at url, or of a cluster's at several.
+func NewClient(client *http.Client, urls ...string) *Client {
+	c := &Client{}
+	c.at.set(urls) // the SDK appends paths as they are
+	for _, url := range c.at.urls {
+		c.ingresses = append(c.ingresses, ingress.NewClient(url, ingress.WithHttpClient(client)))
+	}
+	return c
 }
 
 // Status is a snapshot of a job's state. It does not wait for a run.
@@ -59,11 +68,33 @@ func (c *Client) TriggerNow(ctx context.Context, job string, by controlplane.By)
 }
 
 func request[I, O any](ctx context.Context, c *Client, job, handler string, in I) (O, error) {
-	out, err := ingress.Object[I, O](c.ingress, CronService, job, handler).Request(ctx, in)
+	out, err := invoke[I, O](ctx, c, CronService, job, handler, in)
 	if err != nil {
 		return out, fmt.Errorf("%s of job %s: %w", strings.ToLower(handler), job, c.classify(ctx, err))
 	}
 	return out, nil
+}
+
+// invoke calls a handler of an object.
+func invoke[I, O any](ctx context.Context, c *Client, service, key, handler string, in I) (out O, err error) {
+	var options []ingress.RequestOption
+	if c.at.several() && !onlyReads[handler] {
+		options = append(options, restate.WithIdempotencyKey(rand.Text()))
+	}
+	err = c.at.inTurn(ctx, func(ctx context.Context, i int) (bool, error) {
+		out, err = ingress.Object[I, O](c.ingresses[i], service, key, handler).Request(ctx, in, options...)
+		return answered(err), err
+	})
+	return out, err
+}
+
+// onlyReads are the handlers that may be called as often as one likes.
+var onlyReads = map[string]bool{"Status": true, "Document": true, "List": true}
+
+// answered tells whether another node would say the same.
+func answered(err error) bool {
+	var said ingress.Error
+	return err == nil || errors.As(err, &said) && (said.IsInvocationError() || said.Code() < http.StatusInternalServerError)
 }
 
 // classify tells whose fault an error is, and what to do about it.
@@ -73,7 +104,7 @@ func (c *Client) classify(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("no answer in time, it is still queued in Restate: %w", ctx.Err())
 	case !errors.As(err, &answered):
-		return fmt.Errorf("%w: Restate's ingress does not answer at %s (is restate-server running? see --restate-ingress): %w", controlplane.ErrUnavailable, c.url, err)
+		return fmt.Errorf("%w: Restate's ingress does not answer at %s (is restate-server running? see --restate-ingress): %w", controlplane.ErrUnavailable, &c.at, err)
 	case answered.IsInvocationError() && answered.Code() == http.StatusBadRequest:
 		return said(controlplane.ErrInvalid, answered)
 	case answered.IsInvocationError() && answered.Code() == http.StatusConflict:

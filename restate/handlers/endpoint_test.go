@@ -56,7 +56,7 @@ func TestRegisterReplacesTheHandlersOfAnOlderBuild(t *testing.T) {
 
 	c.down()
 	old := oldBuild(t, c.address)
-	older := NewRegistrar(c.http, c.restate.AdminURL(), "http://"+c.address, "of the older build")
+	older := NewRegistrar(NewAdmin(c.http, c.restate.AdminURL()), "http://"+c.address, "of the older build")
 	if did, err := older.Register(t.Context()); err != nil || did != RegisteredReplaced {
 		t.Fatalf("the older build: %q, %v", did, err)
 	}
@@ -92,7 +92,7 @@ func TestClientTellsWhatIsDown(t *testing.T) {
 	c := NewClient(hc, r.IngressURL()+"/")
 	_, err := c.Status(t.Context(), "n")
 	wantUnavailable(t, err, "status of job n: unavailable: Restate does not know the handlers yet")
-	registrar := NewRegistrar(hc, r.AdminURL()+"/", "http://127.0.0.1:1", "x")
+	registrar := NewRegistrar(NewAdmin(hc, r.AdminURL()+"/"), "http://127.0.0.1:1", "x")
 	if _, err := registrar.Register(t.Context()); err == nil || !strings.Contains(err.Error(), "refused to register http://127.0.0.1:1 (can Restate reach it? see --handlers-url)") {
 		t.Errorf("handlers that are not served: %v", err)
 	}
@@ -182,7 +182,7 @@ func TestRequestIdentity(t *testing.T) {
 	unsigned.options.IdentityKey = "publickeyv1_" + base58(public)
 	unsigned.up()
 
-	registrar := NewRegistrar(unsigned.http, signing.AdminURL(), "http://"+unsigned.address, unsigned.endpoint.Fingerprint())
+	registrar := NewRegistrar(NewAdmin(unsigned.http, signing.AdminURL()), "http://"+unsigned.address, unsigned.endpoint.Fingerprint())
 	if did, err := registrar.Register(t.Context()); err != nil || did != RegisteredNew {
 		t.Fatalf("%q, %v", did, err)
 	}

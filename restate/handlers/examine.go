@@ -23,12 +23,14 @@ type Examine struct {
 
 // Checks implements controlplane.Examiner.
 func (e Examine) Checks(ctx context.Context) []controlplane.Check {
-	return []controlplane.Check{
-		e.ingress(ctx), e.registered(ctx),
-		exposure(ctx, "ingress's address", e.Client.url, "ingress.bind-port and bind-ip"),
-		exposure(ctx, "admin's address", e.Admin.url, "admin.bind-port and bind-ip"),
-		e.identity(),
+	checks := []controlplane.Check{e.ingress(ctx), e.registered(ctx)}
+	for _, url := range e.Client.at.urls {
+		checks = append(checks, exposure(ctx, "ingress's address", url, "ingress.bind-port and bind-ip"))
 	}
+	for _, url := range e.Admin.at.urls {
+		checks = append(checks, exposure(ctx, "admin's address", url, "admin.bind-port and bind-ip"))
+	}
+	return append(checks, e.identity())
 }
 
 func (e Examine) ingress(ctx context.Context) controlplane.Check {
@@ -36,7 +38,7 @@ func (e Examine) ingress(ctx context.Context) controlplane.Check {
 	if _, err := e.Client.Status(ctx, CleanupJob); err != nil {
 		return controlplane.Check{Name: name, Result: controlplane.CheckFail, What: err.Error(), Do: "Start restate-server, or correct --restate-ingress."}
 	}
-	return controlplane.Check{Name: name, Result: controlplane.CheckOK, What: "answers for an object at " + e.Client.url}
+	return controlplane.Check{Name: name, Result: controlplane.CheckOK, What: "answers for an object at " + e.Client.at.String()}
 }
 
 func (e Examine) registered(ctx context.Context) controlplane.Check {

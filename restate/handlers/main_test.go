@@ -1,11 +1,8 @@
 package handlers
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -33,7 +30,8 @@ func TestMain(m *testing.M) {
 // cluster is a Restate of a test's own, the handlers in this process, and a client.
 type cluster struct {
 	t       *testing.T
-	restate *servers.Restate
+	restate *servers.Restate // the first, where there are several
+	nodes   []*servers.Restate
 	http    *http.Client
 	client  *Client
 	options Options
@@ -47,9 +45,18 @@ type cluster struct {
 // newCluster serves jobs and registers them.
 func newCluster(t *testing.T, o Options, jobs func(*stepper) map[string]Job) *cluster {
 	t.Helper()
-	c := &cluster{t: t, restate: servers.RestateForTest(t), http: &http.Client{Transport: &http.Transport{}}, options: o, jobs: jobs}
+	return newClusterOn(t, []*servers.Restate{servers.RestateForTest(t)}, o, jobs)
+}
+
+func newClusterOn(t *testing.T, nodes []*servers.Restate, o Options, jobs func(*stepper) map[string]Job) *cluster {
+	t.Helper()
+	c := &cluster{t: t, restate: nodes[0], nodes: nodes, http: &http.Client{Transport: &http.Transport{}}, options: o, jobs: jobs}
 	t.Cleanup(c.http.CloseIdleConnections)
-	c.client = NewClient(c.http, c.restate.IngressURL())
+	var ingresses []string
+	for _, node := range nodes {
+		ingresses = append(ingresses, node.IngressURL())
+	}
+	c.client = NewClient(c.http, ingresses...)
 	if c.options.Log == nil {
 		c.options.Log = slog.New(slog.DiscardHandler)
 	}
@@ -94,7 +101,7 @@ func (c *cluster) down() {
 }
 
 func (c *cluster) registrar() *Registrar {
-	return NewRegistrar(c.http, c.restate.AdminURL(), "http://"+c.address, c.endpoint.Fingerprint())
+	return NewRegistrar(c.adminClient(), "http://"+c.address, c.endpoint.Fingerprint())
 }
 
 func (c *cluster) register() {
@@ -141,31 +148,18 @@ func (c *cluster) ticks(job string) []string {
 	return ids
 }
 
+func (c *cluster) adminClient() *Admin {
+	var admins []string
+	for _, node := range c.nodes {
+		admins = append(admins, node.AdminURL())
+	}
+	return NewAdmin(c.http, admins...)
+}
+
 func (c *cluster) admin(method, path string, in, out any) {
 	c.t.Helper()
-	body, err := json.Marshal(in)
-	if err != nil {
+	if _, err := c.adminClient().call(c.t.Context(), "a test's call", method, path, in, out); err != nil {
 		c.t.Fatal(err)
-	}
-	req, err := http.NewRequestWithContext(c.t.Context(), method, c.restate.AdminURL()+path, bytes.NewReader(body))
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json")
-	res, err := c.http.Do(req)
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	answer, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode/100 != 2 {
-		c.t.Fatalf("%s %s: %v %s %s", method, path, err, res.Status, answer)
-	}
-	if out != nil {
-		if err := json.Unmarshal(answer, out); err != nil {
-			c.t.Fatal(err)
-		}
 	}
 }
 

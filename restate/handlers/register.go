@@ -39,8 +39,8 @@ type Registrar struct {
 }
 
 // NewRegistrar returns a registrar for the endpoint that Restate reaches at uri.
-func NewRegistrar(client *http.Client, admin, uri, fingerprint string) *Registrar {
-	return &Registrar{admin: NewAdmin(client, admin), uri: uri, fingerprint: fingerprint}
+func NewRegistrar(admin *Admin, uri, fingerprint string) *Registrar {
+	return &Registrar{admin: admin, uri: uri, fingerprint: fingerprint}
 }
 
 type registration struct {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	restate "github.com/restatedev/sdk-go"
-	"github.com/restatedev/sdk-go/ingress"
 
 	"github.com/weirhq/weir/controlplane"
 )
@@ -54,7 +53,7 @@ func askRetirement[I, O any](ctx context.Context, c *Client, table, handler stri
 	if err := controlplane.ValidateRetirable(table); err != nil {
 		return out, err
 	}
-	if out, err = ingress.Object[I, O](c.ingress, RetirementService, table, handler).Request(ctx, in); err != nil {
+	if out, err = invoke[I, O](ctx, c, RetirementService, table, handler, in); err != nil {
 		return out, fmt.Errorf("retirement: %w", c.classify(ctx, err))
 	}
 	return out, nil

@@ -46,8 +46,11 @@ func (c RolloutClient) List(ctx context.Context) ([]controlplane.RolloutSummary,
 // Ensure revives a rollout that stands at an epoch, in its turn: it does not wait for
 // it. Asked again at the same epoch it is asked once.
 func (c RolloutClient) Ensure(ctx context.Context, id string, epoch int64) error {
-	_, err := ingress.ObjectSend[RolloutTimer](c.ingress, RolloutService, id, "Ensure").
-		Send(ctx, RolloutTimer{Epoch: epoch}, restate.WithIdempotencyKey(fmt.Sprintf("ensure-%d", epoch)))
+	err := c.at.inTurn(ctx, func(ctx context.Context, i int) (bool, error) {
+		_, err := ingress.ObjectSend[RolloutTimer](c.ingresses[i], RolloutService, id, "Ensure").
+			Send(ctx, RolloutTimer{Epoch: epoch}, restate.WithIdempotencyKey(fmt.Sprintf("ensure-%d", epoch)))
+		return answered(err), err
+	})
 	if err != nil {
 		return fmt.Errorf("revive rollout %s: %w", id, c.classify(ctx, err))
 	}
@@ -56,7 +59,7 @@ func (c RolloutClient) Ensure(ctx context.Context, id string, epoch int64) error
 
 // askRollout calls a handler of a rollout's.
 func askRollout[I, O any](ctx context.Context, c *Client, service, key, handler string, in I) (O, error) {
-	out, err := ingress.Object[I, O](c.ingress, service, key, handler).Request(ctx, in)
+	out, err := invoke[I, O](ctx, c, service, key, handler, in)
 	if err != nil {
 		return out, fmt.Errorf("rollouts: %w", c.classify(ctx, err))
 	}

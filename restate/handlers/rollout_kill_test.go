@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"bufio"
+	"database/sql"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -59,10 +60,7 @@ func TestSoakRolloutsSurviveKills(t *testing.T) {
 		wantInForce(t, db, running)
 		wantUnlocked(t, c, id, r.Phase)
 		wantOneOutcome(t, r)
-		var twice int
-		if err := db.QueryRowContext(t.Context(), `SELECT COUNT(*) - COUNT(DISTINCT write_id) FROM ratelimit_tuning`).Scan(&twice); err != nil || twice != 0 {
-			t.Errorf("%s: %d versions were written twice, %v", id, twice, err)
-		}
+		wantWrittenOnce(t, db)
 		if t.Failed() {
 			t.Fatalf("%s: %+v", id, r.Events)
 		}
@@ -83,6 +81,15 @@ func wantOneOutcome(t *testing.T, r controlplane.Rollout) {
 	}
 	if n != 1 {
 		t.Errorf("%s has %d outcomes", r.ID, n)
+	}
+}
+
+// wantWrittenOnce: no version of the tuning was written by two attempts of one step.
+func wantWrittenOnce(t *testing.T, db *sql.DB) {
+	t.Helper()
+	var twice int
+	if err := db.QueryRowContext(t.Context(), `SELECT COUNT(*) - COUNT(DISTINCT write_id) FROM ratelimit_tuning`).Scan(&twice); err != nil || twice != 0 {
+		t.Errorf("%d versions were written twice, %v", twice, err)
 	}
 }
 

@@ -14,6 +14,10 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
+// restateNodesMax bounds how many nodes of a Restate cluster are named: a call that
+// nobody answers tries each.
+const restateNodesMax = 9
+
 // config is everything that can be set: by flag, by environment (WEIR_ and the flag's
 // name in capitals), by a YAML file whose keys are the flags' names, in that order of
 // precedence. The DSN is not here: it has no flag, so that no list of processes shows
@@ -37,9 +41,9 @@ type config struct {
 	HandlersListen string `default:"127.0.0.1:9080" help:"Where Restate calls the durable handlers."`
 	HandlersURL    string `name:"handlers-url" placeholder:"URL" help:"The address of the handlers as Restate reaches it. Default: http:// and handlers-listen."`
 
-	RestateIngress     string `name:"restate-ingress" default:"http://127.0.0.1:8080" help:"URL of Restate's ingress."`
-	RestateAdmin       string `name:"restate-admin" default:"http://127.0.0.1:9070" help:"URL of Restate's admin API."`
-	RestateIdentityKey string `name:"restate-identity-key" placeholder:"publickeyv1_…" help:"Public key that Restate's requests must be signed with; weir-control identity-key --out FILE makes a pair. Required where handlers-listen is not loopback."`
+	RestateIngress     []string `name:"restate-ingress" placeholder:"URL,…" default:"http://127.0.0.1:8080" help:"Restate's ingress. Of a cluster those of all its nodes: when one does not answer, the next is asked."`
+	RestateAdmin       []string `name:"restate-admin" placeholder:"URL,…" default:"http://127.0.0.1:9070" help:"Restate's admin API; of a cluster, all of them."`
+	RestateIdentityKey string   `name:"restate-identity-key" placeholder:"publickeyv1_…" help:"Public key that Restate's requests must be signed with; weir-control identity-key --out FILE makes a pair. Required where handlers-listen is not loopback."`
 
 	RedisURL          map[string]string `name:"redis-url" placeholder:"REGION=URL;…" help:"The regions' Redis, for weirctl doctor alone: redis://host:port, without a password."`
 	RedisPasswordFile string            `name:"redis-password-file" placeholder:"FILE" help:"File that holds the password for those."`
@@ -81,8 +85,8 @@ func (c *config) validate() error {
 	bad := []error{
 		validListen("api-listen", c.APIListen),
 		validListen("handlers-listen", c.HandlersListen),
-		validURL("restate-ingress", c.RestateIngress),
-		validURL("restate-admin", c.RestateAdmin),
+		validURLs("restate-ingress", c.RestateIngress),
+		validURLs("restate-admin", c.RestateAdmin),
 		validSpan("cleanup-interval", c.CleanupInterval, time.Second, time.Hour),
 		validSpan("watch-interval", c.WatchInterval, time.Second, 10*time.Minute),
 		validSpan("node-live-within", c.NodeLiveWithin, time.Second, 24*time.Hour),
@@ -160,6 +164,18 @@ func validURL(flag, text string) error {
 	u, err := url.Parse(text)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.User != nil {
 		return fmt.Errorf("%s is not a URL like http://host:port", flag)
+	}
+	return nil
+}
+
+func validURLs(flag string, texts []string) error {
+	if len(texts) < 1 || len(texts) > restateNodesMax {
+		return fmt.Errorf("%s has %d URLs (1 to %d)", flag, len(texts), restateNodesMax)
+	}
+	for _, text := range texts {
+		if err := validURL(flag, text); err != nil {
+			return err
+		}
 	}
 	return nil
 }

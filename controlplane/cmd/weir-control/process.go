@@ -74,7 +74,7 @@ func (p *process) build() error {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	p.restate = &http.Client{Transport: transport}
-	client := handlers.NewClient(p.restate, p.config.RestateIngress)
+	client, admin := handlers.NewClient(p.restate, p.config.RestateIngress...), handlers.NewAdmin(p.restate, p.config.RestateAdmin...)
 	fleet := func(ctx context.Context) (controlplane.Fleet, error) {
 		return controlplane.ListFleet(ctx, steps, p.config.NodeLiveWithin)
 	}
@@ -89,7 +89,7 @@ func (p *process) build() error {
 			}
 			return &r, err
 		},
-		Invocations: handlers.NewAdmin(p.restate, p.config.RestateAdmin).Troubled,
+		Invocations: admin.Troubled,
 	})
 	rollouts := controlplane.NewRolloutWork(steps, p.config.NodeLiveWithin)
 	if url := p.config.PrometheusURL; url != "" {
@@ -127,7 +127,7 @@ func (p *process) build() error {
 			return controlplane.ListTopKeys(ctx, steps, q, p.config.NodeLiveWithin)
 		},
 		Lag: cleanup.Lag, Fleet: fleet, Health: health.Health, Audit: steps,
-		Diagnose: p.doctor(steps, client, fleet),
+		Diagnose: p.doctor(steps, client, admin, fleet),
 		Metrics:  registry, Log: p.log, AllowedHosts: p.config.APIAllowedHosts,
 	}
 	if err := p.listen(); err != nil {
@@ -141,7 +141,7 @@ func (p *process) build() error {
 	}
 	p.api = api.NewServer(api.NewHandler(service), p.log)
 	keeper := &handlers.Keeper{
-		Registrar: handlers.NewRegistrar(p.restate, p.config.RestateAdmin, p.handlersURL(), p.endpoint.Fingerprint()),
+		Registrar: handlers.NewRegistrar(admin, p.handlersURL(), p.endpoint.Fingerprint()),
 		Client:    client,
 		Jobs:      map[string]time.Duration{handlers.CleanupJob: p.config.CleanupInterval, handlers.WatchJob: p.config.WatchInterval},
 		Retiring:  []string{controlplane.Blocklist},

@@ -1,0 +1,110 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// "One address after the other until one has answered, each once": where calls go, told
+// as steps.
+func TestAddressesInTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := &addresses{}
+		a.set([]string{"a/", "b", "c"})
+		for _, step := range []struct {
+			what  string
+			nodes map[string]string // what is wrong with a node
+			asked []string
+			fails bool
+		}{
+			{"all are well", nil, []string{"a"}, false},
+			{"one refuses", map[string]string{"a": "refuses"}, []string{"a", "b"}, false},
+			{"the next call begins where the last was answered", nil, []string{"b"}, false},
+			{"one is silent", map[string]string{"b": "silent"}, []string{"b", "c"}, false},
+			{"around the corner", map[string]string{"c": "refuses", "a": "silent"}, []string{"c", "a", "b"}, false},
+			{"nobody is there", map[string]string{"a": "refuses", "b": "refuses", "c": "refuses"}, []string{"b", "c", "a"}, true},
+			{"an error that every node would give", map[string]string{"b": "no"}, []string{"b"}, true},
+		} {
+			var asked []string
+			err := a.inTurn(t.Context(), func(ctx context.Context, i int) (bool, error) {
+				asked = append(asked, a.urls[i])
+				switch a.urls[i] + step.nodes[a.urls[i]] {
+				case a.urls[i] + "silent":
+					<-ctx.Done()
+					return false, ctx.Err()
+				case a.urls[i] + "refuses":
+					return false, errors.New("refused")
+				case a.urls[i] + "no":
+					return true, errors.New("no")
+				}
+				return true, nil
+			})
+			if !slices.Equal(asked, step.asked) || (err != nil) != step.fails {
+				t.Errorf("%s: asked %v, %v; want %v", step.what, asked, err, step.asked)
+			}
+		}
+		// A caller who has gone is not asked for again.
+		gone, leave := context.WithCancel(t.Context())
+		calls := 0
+		_ = a.inTurn(gone, func(context.Context, int) (bool, error) {
+			calls++
+			leave()
+			return false, errors.New("refused")
+		})
+		if calls != 1 {
+			t.Errorf("%d calls for nobody", calls)
+		}
+	})
+}
+
+// "Each call that changes something then carries a key by which Restate knows it
+// again": the same at both nodes, another with each call, and none for a look.
+func TestClientNamesItsCalls(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var keys []string
+	node := func(status int) string {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			keys = append(keys, r.Header.Get("Idempotency-Key"))
+			w.WriteHeader(status)
+			_, _ = fmt.Fprint(w, `{}`)
+		}))
+		t.Cleanup(s.Close)
+		return s.URL
+	}
+	hc := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	c := NewClient(hc, node(http.StatusServiceUnavailable), node(http.StatusOK))
+	if _, err := c.Pause(t.Context(), "n", operator); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Resume(t.Context(), "n", operator); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Status(t.Context(), "n"); err != nil {
+		t.Fatal(err)
+	}
+	if len(keys) != 4 || keys[0] == "" || keys[0] != keys[1] || keys[2] == "" || keys[2] == keys[0] || keys[3] != "" {
+		t.Errorf("keys %q: want one for two nodes, another, none", keys)
+	}
+
+	keys = nil
+	if _, err := NewClient(hc, node(http.StatusOK)).Pause(t.Context(), "n", operator); err != nil || keys[0] != "" {
+		t.Errorf("one server alone: keys %q, %v", keys, err)
+	}
+	nobody := NewClient(hc, "http://127.0.0.1:1", "http://127.0.0.1:2")
+	if _, err := nobody.Status(t.Context(), "n"); !errors.Is(err, controlplane.ErrUnavailable) {
+		t.Errorf("nobody there: %v", err)
+	}
+}
