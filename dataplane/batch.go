@@ -59,9 +59,11 @@ type item struct {
 	unknown bool
 }
 
-// passes is true when the item does not stand in the batch's way. In a namespace in
-// shadow mode no item does; one that is over its limit is just not counted.
-func (it *item) passes() bool { return it.verdict.allowed || it.rule.shadow }
+// passes is true when the item does not stand in the batch's way. In shadow mode no item
+// does; one that is over its limit is just not counted.
+func (it *item) passes() bool { return it.verdict.allowed || it.shadow() }
+
+func (it *item) shadow() bool { return it.rule.shadow || it.request.Shadow }
 
 // workspace is what one batch works on, kept for the next one.
 type workspace struct {
@@ -287,7 +289,7 @@ func (it *item) judge(first *item) {
 	case it.source == SourceDegradedOpen && it.ahead+it.cost <= it.limit:
 		it.verdict.allowed = true
 	}
-	if it.verdict.allowed || !it.rule.shadow || it.rule.offered() {
+	if it.verdict.allowed || !it.shadow() || it.rule.offered() {
 		first.before = min(first.before+it.cost, aheadMax)
 	}
 }

@@ -188,7 +188,38 @@ func TestShadowOfAnOverride(t *testing.T) {
 	if b = n.AllowMany(t.Context(), []dataplane.Request{ask("trial-1", 1, 3), ask("trial-7", 1, 3)}); b.Allowed {
 		t.Errorf("a shadowed item has let the others pass: %+v", b)
 	}
-	if x := n.explain(ask("trial-1", 1, 3)); !x.Shadow || !strings.Contains(x.String(), "its override is in shadow mode") {
+	if x := n.explain(ask("trial-1", 1, 3)); !x.Shadow || !strings.Contains(x.String(), "its override or the request is in shadow mode") {
 		t.Errorf("%+v", x)
+	}
+}
+
+// "Lets it pass although it is over its limit": one request's own shadow mode, also in the
+// estimate mode and beside items of a batch that enforce.
+func TestShadowOfARequest(t *testing.T) {
+	for _, mode := range []string{"exact", "estimate"} {
+		t.Run(mode, func(t *testing.T) {
+			w := newWorld(t)
+			if mode == "estimate" {
+				w.estimates("")
+			}
+			n := w.alone(func(c *dataplane.Config) { c.Region, c.NodeID, c.Counts = "eu", "a", w.counts })
+			shadow := ask("k", 2, 3)
+			shadow.Shadow = true
+			for i, want := range []bool{false, true} {
+				if d := n.Allow(t.Context(), shadow); !d.Allowed || d.Shadowed != want {
+					t.Errorf("%d: %+v", i, d)
+				}
+			}
+			b := n.AllowMany(t.Context(), []dataplane.Request{shadow, ask("k", 1, 3)})
+			if !b.Allowed || !b.Decisions[0].Shadowed || b.Decisions[1].Shadowed || b.Decisions[1].Remaining != 0 {
+				t.Errorf("%+v", b)
+			}
+			if b = n.AllowMany(t.Context(), []dataplane.Request{shadow, ask("k", 1, 3)}); b.Allowed || !b.Decisions[0].Shadowed || b.Decisions[1].Allowed {
+				t.Errorf("a shadowed item has let the others pass: %+v", b)
+			}
+			if d := n.Allow(t.Context(), ask("k", 1, 3)); d.Allowed {
+				t.Errorf("the next request inherits it: %+v", d)
+			}
+		})
 	}
 }

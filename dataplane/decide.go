@@ -28,7 +28,7 @@ func (d *Decision) answer(v *verdict, q *question, by *rule, source Source) outc
 		return outcomeAllowed
 	}
 	d.Remaining = max(0, d.Remaining)
-	if by.shadow {
+	if by.shadow || q.request.Shadow {
 		d.Allowed, d.Shadowed = true, true
 		return outcomeShadowed
 	}
@@ -76,7 +76,7 @@ func (d *Decision) answerEstimate(v *estimated, q *question, by *rule) outcome {
 		return outcomeAllowed
 	}
 	d.Remaining = max(0, d.Remaining-q.ahead)
-	if by.shadow {
+	if by.shadow || q.request.Shadow {
 		d.Allowed, d.Shadowed = true, true
 		return outcomeShadowed
 	}

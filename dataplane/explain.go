@@ -19,7 +19,7 @@ type Explanation struct {
 	// Overridden tells that an override set the limit; Decision.Override is its pattern.
 	Overridden       bool
 	Candidate        int64        // limit judged beside it, see Decision.CandidateDenied; 0 for none
-	Shadow           bool         // the namespace, or the override, lets pass what is over its limit
+	Shadow           bool         // the namespace, the override or the request lets pass what is over its limit
 	Outage, Headroom string       // the namespace's policies
 	Reset            window.Reset // of the identifier, that is in force; zero for none
 
@@ -79,7 +79,7 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 		x.Reset = *by.reset
 	}
 	x.At, x.Key = time.UnixMilli(nowMs), q.key()
-	x.Overridden, x.Candidate, x.Shadow = by.pattern != "", by.candidate, by.shadow
+	x.Overridden, x.Candidate, x.Shadow = by.pattern != "", by.candidate, by.shadow || r.Shadow
 	x.Outage, x.Headroom = by.outage.String(), headroomName(by.waits)
 	x.Nodes, x.TuningVersion, x.SettingsResets = l.nodes.Load(), set.version, len(set.resets.known)
 	x.ImportedAt, x.SettingsAt = moment(l.metrics.importedAtMs.Load()), moment(l.metrics.settingsAtMs.Load())

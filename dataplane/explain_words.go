@@ -16,7 +16,7 @@ func (x Explanation) String() string {
 	verdict := "denied"
 	switch {
 	case d.Shadowed:
-		verdict = "over the limit, and let pass because its namespace or its override is in shadow mode"
+		verdict = "over the limit, and let pass because its namespace, its override or the request is in shadow mode"
 	case d.Allowed:
 		verdict = "allowed"
 	}

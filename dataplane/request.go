@@ -24,6 +24,10 @@ type Request struct {
 	Limit      int64         // cost allowed in any Duration, 0 (blocks) to window.LimitMax
 	Duration   time.Duration // 1 s to 366 days, whole milliseconds
 	Cost       int64         // 0 (a peek) to window.LimitMax
+
+	// Shadow lets it pass although it is over its limit, as the shadow mode of a namespace
+	// does: see Decision.Shadowed.
+	Shadow bool
 }
 
 // Validate reports the first field outside its bounds.
@@ -107,7 +111,7 @@ type Decision struct {
 	Allowed bool
 
 	// Shadowed is true when the request was over its limit and only passes because
-	// its namespace, or its override, is in shadow mode. Its cost was not counted.
+	// its namespace, its override or the request itself is in shadow mode. Its cost was not counted.
 	Shadowed bool
 
 	// Source tells what the decision was based on.

@@ -43,14 +43,17 @@ type item struct {
 	over     bool
 }
 
-// strict items deny the call when they are over; all of them are decided as one.
-func (i *item) strict() bool { return i.limited() && !i.limit.Shadow && !i.limit.Quota && !i.refund }
+// strict items are decided as one. They deny the call when they are over, unless they are
+// shadowed: those are just not charged then.
+func (i *item) strict() bool {
+	return i.limited() && (i.limit.Shadow || !i.limit.Quota) && !i.refund
+}
 
 func (i *item) limited() bool { return i.limit != nil && !i.limit.Unlimited }
 
 // ShouldRateLimit decides all descriptors of a call as one: if one of them is over its
-// limit none is charged. Shadowed rules and quotas are charged if the others let the
-// call pass. An error is about the call itself.
+// limit none is charged. Quotas are charged if the others let the call pass, and shadowed
+// rules too unless they are over. An error is about the call itself.
 func (s *Service) ShouldRateLimit(ctx context.Context, call *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
 	if err := check(call); err != nil {
 		return nil, err
@@ -93,6 +96,7 @@ func (s *Service) resolve(call *rlsv3.RateLimitRequest, items []item) {
 			Limit:      it.limit.limit,
 			Duration:   it.limit.duration,
 			Cost:       hits(call, d),
+			Shadow:     it.limit.Shadow,
 		}
 	}
 	if replacing {
@@ -145,7 +149,7 @@ func (s *Service) decide(ctx context.Context, items []item) (denied bool, err er
 		default:
 			lenient = true
 			it.look(s.Limiter.Peek(ctx, it.request))
-			if it.limit.Quota && !it.limit.Shadow && !it.refund {
+			if it.limit.Quota && !it.refund {
 				quotas++
 				if it.over {
 					quotasOver++

@@ -13,6 +13,7 @@ import (
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -166,6 +167,56 @@ func TestShadowMode(t *testing.T) {
 	if got := verdicts(ask(t, s, 0, descriptorOf([]string{"soft", "2"}), b)); got != "over: ok 1 over 0" {
 		t.Errorf("a denied call charged a shadowed rule: %s", got)
 	}
+}
+
+// "What it would have denied" is counted: alone, beside a rule that enforces, and of a
+// quota in shadow mode. Nothing else is counted for it.
+func TestShadowedCallsAreCounted(t *testing.T) {
+	s := newService(t, long+"  - {key: softq, quota_mode: true, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}\n")
+	for i, step := range []struct {
+		words []string
+		want  string
+	}{
+		{[]string{"soft"}, "ok: ok 0"},
+		{[]string{"soft"}, "ok: ok 0"},
+		{[]string{"soft", "b"}, "ok: ok 0 ok 1"},
+		{[]string{"softq"}, "ok: ok 0"},
+		{[]string{"softq"}, "ok: ok 0"},
+	} {
+		var descriptors []*ratelimitv3.RateLimitDescriptor
+		for _, word := range step.words {
+			descriptors = append(descriptors, descriptorOf([]string{word, "1"}))
+		}
+		if got := verdicts(ask(t, s, 0, descriptors...)); got != step.want {
+			t.Errorf("step %d: %s, want %s", i, got, step.want)
+		}
+	}
+	for outcome, want := range map[string]float64{"allowed": 3, "shadowed": 3, "denied": 0} {
+		if got := decisions(t, s, outcome); got != want {
+			t.Errorf("%v decisions are %s, want %v", got, outcome, want)
+		}
+	}
+}
+
+// decisions sums weir_decisions_total of an outcome.
+func decisions(t *testing.T, s *Service, outcome string) (sum float64) {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(s.Limiter.(*dataplane.Limiter))
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if f.GetName() == "weir_decisions_total" && l.GetName() == "outcome" && l.GetValue() == outcome {
+					sum += m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return sum
 }
 
 // Quotas deny a call only when all of them are over; then nothing is charged.
