@@ -171,6 +171,9 @@ func run(ctx context.Context, args []string, t terminal) (code int) {
 	if err != nil {
 		return t.fail(err, exitUsage, "See weirctl --help.")
 	}
+	if !strings.HasPrefix(c.API, "http://") && !strings.HasPrefix(c.API, "https://") {
+		return t.fail(fmt.Errorf("--api is %s, want http://host:port or https://host:port", c.API), exitUsage, "Correct --api or WEIR_API.")
+	}
 	patient := ctx
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
