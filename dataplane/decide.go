@@ -11,7 +11,7 @@ import (
 func (d *Decision) answer(v *verdict, q *question, by *rule, source Source) outcome {
 	end := window.Start(v.seq+1, q.durationMs)
 	uncovered := end - v.tMs
-	d.Source, d.Limit, d.Override = source, q.limit, by.pattern
+	d.Source, d.Limit, d.Duration, d.Override = source, q.limit, milliseconds(q.durationMs), by.pattern
 	d.Current = float64(v.current + q.ahead + q.cost)
 	d.Remaining = q.limit - v.current - q.ahead
 	if v.previous != 0 {
@@ -62,7 +62,7 @@ func (v *verdict) tellRetry(q *question) {
 // answerEstimate is answer in the estimate mode.
 func (d *Decision) answerEstimate(v *estimated, q *question, by *rule) outcome {
 	below := by.estimate.below
-	d.Source, d.Limit, d.Override = SourceLocal, q.limit, by.pattern
+	d.Source, d.Limit, d.Duration, d.Override = SourceLocal, q.limit, milliseconds(q.durationMs), by.pattern
 	v.at = v.level.float(q.durationMs)
 	d.Current = v.at + float64(q.ahead+q.cost)
 	d.Remaining = v.level.remaining(q.limit, q.durationMs, below)

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -123,6 +124,17 @@ func (w *elsewhere) of(c *window.Cell) (foreign int64, regions int) {
 	defer w.mu.Unlock()
 	parts := w.cells[*c]
 	return sumOf(parts), len(parts)
+}
+
+// byRegion is what bulletins have told of a cell.
+func (w *elsewhere) byRegion(c *window.Cell) (told []RegionCount) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.cells[*c] {
+		told = append(told, RegionCount{p.region, p.count, moment(p.countedAtMs)})
+	}
+	slices.SortFunc(told, func(a, b RegionCount) int { return strings.Compare(a.Region, b.Region) })
+	return told
 }
 
 // users is how many other regions' filters hold a key.

@@ -60,6 +60,17 @@ type ExplainedCell struct {
 	Told      int64 // of Regional: in this node's bulletin
 	Counts    int64 // what decisions here go by: Regional + Global - Credit
 	Refused   bool  // the count store will not have its row
+
+	// Bulletins is what those of other regions have told, by region. Rows of the count
+	// store are summed before they come here: Global may hold more.
+	Bulletins []RegionCount
+}
+
+// RegionCount is what another region has accepted in a cell.
+type RegionCount struct {
+	Region    string
+	Count     int64
+	CountedAt time.Time // by that region's clock: since when it had that much to tell
 }
 
 // Explain tells why r would be answered as it would. It counts nothing, brings no key into
@@ -89,8 +100,12 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	if e != nil {
 		l.explainEntry(&x, e, &v, &q, set)
 	}
-	x.Current.place(v.seq, &q, x.Reset)
-	x.Previous.place(v.seq-1, &q, x.Reset)
+	for c, seq := range map[*ExplainedCell]int64{&x.Current: v.seq, &x.Previous: v.seq - 1} {
+		c.place(seq, &q, x.Reset)
+		cell := window.Cell{Key: x.Key, Sequence: seq}
+		cell.Generation = c.Generation
+		c.Bulletins = l.elsewhere.byRegion(&cell)
+	}
 	uncovered := window.Start(v.seq+1, q.durationMs) - v.tMs
 	x.Weight = float64(uncovered) / float64(q.durationMs)
 	v.current, v.previous = max(0, x.Current.Counts), max(0, x.Previous.Counts)

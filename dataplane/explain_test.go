@@ -1,6 +1,7 @@
 package dataplane_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,46 @@ func TestExplainTellsEveryTerm(t *testing.T) {
 	}
 	if _, err := a.Explain(dataplane.Request{}); err == nil {
 		t.Error("an empty request is explained")
+	}
+}
+
+// "What those of other regions have told, by region": nobody has imported a row.
+func TestExplainTellsOfBulletins(t *testing.T) {
+	w := newWorld(t)
+	eu, us := w.node("eu", "a"), w.node("us", "b")
+	regions := []*node{eu, us, w.node("ap", "c")}
+	w.clock.advance(time.Second)
+	for range 3 {
+		for _, n := range regions {
+			n.take("k", 2, 10)
+			n.replay()
+			n.digest()
+			n.learn()
+			n.tell()
+		}
+	}
+	got := eu.explain(ask("k", 1, 10)).Current
+	var regional []string
+	for _, b := range got.Bulletins {
+		if b.Count < 2 || b.Count > got.Global {
+			t.Errorf("%+v of %d", b, got.Global)
+		}
+		regional = append(regional, b.Region)
+	}
+	if !slices.Equal(regional, []string{"ap", "us"}) {
+		t.Errorf("bulletins are of %q: %+v", regional, got)
+	}
+}
+
+// "At most some 3 KB", whatever the names are.
+func TestExplainInWordsIsBounded(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a")
+	r := dataplane.Request{Workspace: strings.Repeat("\xff", 191), Namespace: strings.Repeat("\x01", 255), Identifier: strings.Repeat("é", 127), Limit: 1, Duration: time.Second}
+	w.counts.SetOverrides(dataplane.OverrideRow{Workspace: r.Workspace, Namespace: r.Namespace, Pattern: r.Identifier, Limit: 1<<53 - 1})
+	n.loadSettings()
+	if text := n.explain(r).String(); len(text) > 3000 || !strings.Contains(text, `éé…" in`) || !strings.Contains(text, `the override "éé`) {
+		t.Errorf("%d bytes: %s", len(text), text)
 	}
 }
 

@@ -8,7 +8,11 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// String is the explanation in words, as one paragraph.
+// shownRunes is how much of each name is shown: a thousand bytes of escapes explain nothing.
+const shownRunes = 60
+
+// String is the explanation in words, as one paragraph of at most some 3 KB. Names are cut
+// where they are long.
 func (x Explanation) String() string {
 	var b strings.Builder
 	d := &x.Decision
@@ -20,12 +24,12 @@ func (x Explanation) String() string {
 	case d.Allowed:
 		verdict = "allowed"
 	}
-	say("%q in %q/%q would be %s: %.4g of %d in any %v, with this request", x.Key.Identifier, x.Key.Workspace, x.Key.Namespace, verdict, d.Current, d.Limit, x.Key.Duration)
+	say("%q in %q/%q would be %s: %.4g of %d in any %v, with this request", brief(x.Key.Identifier), brief(x.Key.Workspace), brief(x.Key.Namespace), verdict, d.Current, d.Limit, x.Key.Duration)
 	if d.RetryAfter > 0 {
 		say("; it would pass in %v if nothing else came", d.RetryAfter)
 	}
 	if x.Overridden {
-		say(". The limit is that of the override %q", d.Override)
+		say(". The limit is that of the override %q", brief(d.Override))
 	} else {
 		say(". The limit is that of the request")
 	}
@@ -59,6 +63,16 @@ func (x Explanation) String() string {
 	}
 	say(".")
 	return b.String()
+}
+
+func brief(name string) string {
+	n := 0
+	for i := range name {
+		if n++; n > shownRunes {
+			return name[:i] + "…"
+		}
+	}
+	return name
 }
 
 func ordinal(n int64) string {

@@ -117,8 +117,16 @@ type Decision struct {
 	// Source tells what the decision was based on.
 	Source Source
 
+	// CandidateDenied is true when the candidate limit of the override that applied would
+	// have denied the request, by the same counts at the same instant. The candidate
+	// decides nothing; see OverrideRow.
+	CandidateDenied bool
+
 	// Limit is the limit that was applied: the request's, or an override's.
 	Limit int64
+
+	// Duration is the window that was applied: the request's, or an override's.
+	Duration time.Duration
 
 	// Remaining is limit - floor(current + previous*weight) after this decision,
 	// never negative. A denied cost is not subtracted.
@@ -137,11 +145,6 @@ type Decision struct {
 	// batch: until the items before it on its key and this one would pass together. With
 	// SourceDegradedClosed: until the origin is asked again.
 	RetryAfter time.Duration
-
-	// CandidateDenied is true when the candidate limit of the override that applied would
-	// have denied the request, by the same counts at the same instant. The candidate
-	// decides nothing; see OverrideRow.
-	CandidateDenied bool
 
 	// Override is the pattern of the override that applied, "" for none.
 	Override string

@@ -67,7 +67,7 @@ func TestOverrideOfTheDuration(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := n.take("k", 1, 10)
-	if d.Remaining != 9 || !d.ResetAt.Equal(epoch.Add(time.Hour)) {
+	if d.Duration != time.Hour || d.Remaining != 9 || !d.ResetAt.Equal(epoch.Add(time.Hour)) {
 		t.Errorf("%+v", d)
 	}
 }

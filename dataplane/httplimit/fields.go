@@ -113,7 +113,7 @@ func (o *Outcome) policyField() string {
 	b := o.text[:0]
 	for i := range o.Standings {
 		if s := &o.Standings[i]; !s.Decision.Shadowed {
-			b = AppendPolicy(b, s.Policy.Name, Quota{s.Decision.Limit, s.Quota.Duration})
+			b = AppendPolicy(b, s.Policy.Name, Quota{s.Decision.Limit, s.Decision.Duration})
 		}
 	}
 	o.text = b
@@ -126,7 +126,7 @@ func (o *Outcome) asConfigured() bool {
 		return false
 	}
 	for i := range o.Standings {
-		if d := &o.Standings[i].Decision; d.Shadowed || d.Limit != o.Standings[i].Quota.Limit {
+		if d := &o.Standings[i].Decision; d.Shadowed || (Quota{d.Limit, d.Duration}) != o.Standings[i].Quota {
 			return false
 		}
 	}

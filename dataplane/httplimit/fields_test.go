@@ -115,13 +115,13 @@ func TestJitterSpreadsReturns(t *testing.T) {
 	}
 }
 
-// An override's limit is the one that is told.
+// An override's limit and window are the ones that are told.
 func TestAppliedLimitIsTold(t *testing.T) {
 	limiter := scripted(func(dataplane.Request) dataplane.Decision {
-		return dataplane.Decision{Allowed: true, Limit: 500, Remaining: 499, ResetAt: began.Add(1500 * time.Millisecond), Override: "vip-*"}
+		return dataplane.Decision{Allowed: true, Limit: 500, Duration: time.Hour, Remaining: 499, ResetAt: began.Add(1500 * time.Millisecond), Override: "vip-*"}
 	})
 	w := newBench(t, httplimit.Config{Limiter: limiter, Policies: []httplimit.Policy{policy("burst", 2, time.Minute)}}).ask("alice")
-	if got := w.Header().Get("RateLimit-Policy"); got != `"burst";q=500;w=60` {
+	if got := w.Header().Get("RateLimit-Policy"); got != `"burst";q=500;w=3600` {
 		t.Errorf("RateLimit-Policy: %s", got)
 	}
 	if got := w.Header().Get("RateLimit"); got != `"burst";r=499;t=2` {
@@ -133,7 +133,7 @@ func TestAppliedLimitIsTold(t *testing.T) {
 // slow down.
 func TestShadowModeIsNotShown(t *testing.T) {
 	limiter := scripted(func(r dataplane.Request) dataplane.Decision {
-		return dataplane.Decision{Allowed: true, Shadowed: r.Namespace == "new", Limit: r.Limit, ResetAt: began}
+		return dataplane.Decision{Allowed: true, Shadowed: r.Namespace == "new", Limit: r.Limit, Duration: r.Duration, ResetAt: began}
 	})
 	b := newBench(t, httplimit.Config{Limiter: limiter, Legacy: httplimit.LegacyEpoch, Policies: []httplimit.Policy{policy("new", 1, time.Minute), policy("old", 9, time.Minute)}})
 	w := b.ask("alice")

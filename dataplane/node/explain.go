@@ -36,10 +36,14 @@ func writeExplanation(x *dataplane.Explanation) *weirv1.ExplainResponse {
 }
 
 func writeCell(c *dataplane.ExplainedCell) *weirv1.ExplainedCell {
+	told := make([]*weirv1.RegionCount, len(c.Bulletins))
+	for i, b := range c.Bulletins {
+		told[i] = &weirv1.RegionCount{Region: b.Region, Count: b.Count, CountedAtMs: momentMs(b.CountedAt)}
+	}
 	return &weirv1.ExplainedCell{
 		Sequence: c.Sequence, StartMs: c.Start.UnixMilli(), Generation: int64(c.Generation), Held: c.Held,
 		Regional: c.Regional, Confirmed: c.Confirmed, Unsent: c.Unsent, Global: c.Global, Credit: c.Credit,
-		Published: c.Published, Told: c.Told, Counts: c.Counts,
+		Published: c.Published, Told: c.Told, Counts: c.Counts, Bulletins: told,
 	}
 }
 

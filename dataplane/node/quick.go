@@ -111,7 +111,8 @@ func appendQuick(b []byte, d dataplane.Decision) []byte {
 	b = append(b, d.Override...)
 	b = append(b, `","candidate_denied":`...)
 	b = strconv.AppendBool(b, d.CandidateDenied)
-	return append(b, '}')
+	b = appendQuoted(b, `,"duration_ms":"`, d.Duration.Milliseconds())
+	return append(b, `"}`...)
 }
 
 func appendQuoted(b []byte, before string, n int64) []byte {

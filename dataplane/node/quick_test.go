@@ -151,6 +151,7 @@ func TestQuickWritesAsTheCodecDoes(t *testing.T) {
 			Current:    rapid.OneOf(rapid.Float64(), rapid.Float64Range(0, 1e9), rapid.SampledFrom([]float64{0, math.Copysign(0, -1), 1e-6, 1e-7, 1e20, 1e21, math.Inf(1), math.NaN(), -1})).Draw(t, "current"),
 			ResetAt:    time.UnixMilli(rapid.Int64Range(0, 1<<45).Draw(t, "reset")),
 			RetryAfter: time.Duration(rapid.Int64Range(0, 1<<55).Draw(t, "retry")),
+			Duration:   time.Duration(rapid.Int64().Draw(t, "duration")),
 			Override:   rapid.OneOf(rapid.StringMatching(`[a-z*<>&_]{0,9}`), rapid.String()).Draw(t, "override"),
 
 			CandidateDenied: rapid.Bool().Draw(t, "denied by the candidate"),

@@ -92,6 +92,7 @@ func writeDecision(d dataplane.Decision) *weirv1.LimitResponse {
 		Source:       writeSource(d.Source),
 		Shadowed:     d.Shadowed,
 		Override:     d.Override,
+		DurationMs:   d.Duration.Milliseconds(),
 
 		CandidateDenied: d.CandidateDenied,
 	}

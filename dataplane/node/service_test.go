@@ -29,6 +29,7 @@ var (
 		Shadowed:   true,
 		Source:     dataplane.SourceDegraded,
 		Limit:      1<<53 - 1,
+		Duration:   time.Hour,
 		Remaining:  3,
 		Current:    7.25,
 		ResetAt:    time.UnixMilli(1_700_000_040_000),
@@ -48,6 +49,7 @@ var (
 		ResetAtMs:    1_700_000_040_000,
 		RetryAfterMs: 2, // rounded up: by one millisecond less it would not pass
 		Override:     "user_*",
+		DurationMs:   3_600_000,
 
 		CandidateDenied: true,
 	}

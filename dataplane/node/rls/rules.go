@@ -224,3 +224,14 @@ func unitDuration(unit int32) time.Duration {
 	}
 	return 0
 }
+
+// wholeUnits is a window as so many of the largest unit that fits it: of seconds, rounded
+// up, where none does.
+func wholeUnits(d time.Duration) (rlsv3.RateLimitResponse_RateLimit_Unit, uint32) {
+	for unit := rlsv3.RateLimitResponse_RateLimit_DAY; unit > rlsv3.RateLimitResponse_RateLimit_SECOND; unit-- {
+		if length := unitDuration(int32(unit)); d >= length && d%length == 0 {
+			return unit, uint32(d / length)
+		}
+	}
+	return rlsv3.RateLimitResponse_RateLimit_SECOND, uint32((d + time.Second - 1) / time.Second)
+}

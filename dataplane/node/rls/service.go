@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirhq/weir/dataplane"
 )
@@ -253,15 +254,25 @@ func (i *item) status(now time.Time) *rlsv3.RateLimitResponse_DescriptorStatus {
 	if i.over && !i.limit.Shadow {
 		status.Code = rlsv3.RateLimitResponse_OVER_LIMIT
 	}
-	if i.decision.Limit != i.limit.limit { // an operator's override
-		status.CurrentLimit = &rlsv3.RateLimitResponse_RateLimit{
-			Name:            i.limit.name,
-			RequestsPerUnit: saturated(i.decision.Limit),
-			Unit:            i.limit.onTheWire.Unit,
-			UnitMultiplier:  i.limit.onTheWire.UnitMultiplier,
-		}
+	if i.decision.Limit != i.limit.limit || i.decision.Duration != i.limit.duration { // an operator's override
+		status.CurrentLimit = i.overridden()
 	}
 	return status
+}
+
+func (i *item) overridden() *rlsv3.RateLimitResponse_RateLimit {
+	l := &rlsv3.RateLimitResponse_RateLimit{
+		Name: i.limit.name, RequestsPerUnit: saturated(i.decision.Limit),
+		Unit: i.limit.onTheWire.Unit, UnitMultiplier: i.limit.onTheWire.UnitMultiplier,
+	}
+	if d := i.decision.Duration; d != i.limit.duration {
+		unit, n := wholeUnits(d)
+		l.Unit, l.UnitMultiplier = unit, nil
+		if n > 1 {
+			l.UnitMultiplier = wrapperspb.UInt32(n)
+		}
+	}
+	return l
 }
 
 func saturated(n int64) uint32 { return uint32(min(n, math.MaxUint32)) }

@@ -2,6 +2,7 @@ package rls
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -275,6 +276,33 @@ func TestOverride(t *testing.T) {
 	}
 	if wait := r.Statuses[0].DurationUntilReset.AsDuration(); wait <= 0 || wait > 365*24*time.Hour {
 		t.Errorf("duration_until_reset is %v", wait)
+	}
+}
+
+// An operator's override is what is told: its limit, and its window as units.
+func TestAppliedWindowIsTold(t *testing.T) {
+	rule := &Limit{name: "a", limit: 4, duration: 24 * time.Hour, onTheWire: &rlsv3.RateLimitResponse_RateLimit{Name: "a", RequestsPerUnit: 4, Unit: rlsv3.RateLimitResponse_RateLimit_DAY}}
+	for _, step := range []struct {
+		duration time.Duration
+		want     string
+		w        string
+	}{
+		{24 * time.Hour, "9 DAY 0", "86400"},
+		{48 * time.Hour, "9 DAY 2", "172800"},
+		{time.Hour, "9 HOUR 0", "3600"},
+		{90 * time.Minute, "9 MINUTE 90", "5400"},
+		{time.Second, "9 SECOND 0", "1"},
+		{1500 * time.Millisecond, "9 SECOND 2", "2"},
+		{366 * 24 * time.Hour, "9 DAY 366", "31622400"},
+	} {
+		it := item{limit: rule, decision: dataplane.Decision{Allowed: true, Limit: 9, Duration: step.duration}}
+		got := it.status(time.Now()).CurrentLimit
+		if text := fmt.Sprint(got.RequestsPerUnit, got.Unit, got.UnitMultiplier.GetValue()); text != step.want {
+			t.Errorf("%v: %s, want %s", step.duration, text, step.want)
+		}
+		if got, want := headers([]item{it}, false, time.Now())[0].Value, `"a";q=9;w=`+step.w; got != want {
+			t.Errorf("%v: RateLimit-Policy is %s, want %s", step.duration, got, want)
+		}
 	}
 }
 

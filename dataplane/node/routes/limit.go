@@ -15,6 +15,7 @@ type verdict struct {
 	Remaining int64  `json:"remaining"`
 	Reset     int64  `json:"reset"` // Unix ms: the end of the fixed window
 	Override  string `json:"overrideId,omitempty"`
+	Duration  int64  `json:"duration,omitempty"` // ms: see otherWindow
 }
 
 type check struct {
@@ -25,6 +26,7 @@ type check struct {
 	Remaining  int64  `json:"remaining"`
 	Reset      int64  `json:"reset"`
 	Override   string `json:"overrideId,omitempty"`
+	Duration   int64  `json:"duration,omitempty"`
 }
 
 type checks struct {
@@ -43,7 +45,7 @@ func (s *Service) limit(ctx context.Context, body []byte) (answer, *Fault) {
 	if d.Err != nil {
 		return answer{}, refusal(d.Err)
 	}
-	return answer{Data: verdict{d.Allowed, d.Limit, d.Remaining, d.ResetAt.UnixMilli(), s.overrideID(request.Namespace, d.Override)}}, nil
+	return answer{Data: verdict{d.Allowed, d.Limit, d.Remaining, d.ResetAt.UnixMilli(), s.overrideID(request.Namespace, d.Override), otherWindow(&request, &d)}}, nil
 }
 
 // multiLimit decides all checks as one: if one does not pass, none is counted. Each
@@ -64,9 +66,18 @@ func (s *Service) multiLimit(ctx context.Context, body []byte) (answer, *Fault) 
 	all := checks{Passed: batch.Allowed, Limits: make([]check, len(requests))}
 	for i, d := range batch.Decisions {
 		q := &requests[i]
-		all.Limits[i] = check{q.Namespace, q.Identifier, d.Allowed, d.Limit, d.Remaining, d.ResetAt.UnixMilli(), s.overrideID(q.Namespace, d.Override)}
+		all.Limits[i] = check{q.Namespace, q.Identifier, d.Allowed, d.Limit, d.Remaining, d.ResetAt.UnixMilli(), s.overrideID(q.Namespace, d.Override), otherWindow(q, &d)}
 	}
 	return answer{Data: all}, nil
+}
+
+// otherWindow is the window that an override has set, where it is not the one asked for.
+// Clients that exist know no such field: where nothing sets it they do not meet it.
+func otherWindow(asked *dataplane.Request, d *dataplane.Decision) int64 {
+	if d.Duration == asked.Duration {
+		return 0
+	}
+	return d.Duration.Milliseconds()
 }
 
 // refusal is the limiter's own word against a request that was found valid here.

@@ -40,7 +40,7 @@ func (s scripted) AllowMany(_ context.Context, requests []dataplane.Request) dat
 }
 
 func allowAll(r dataplane.Request) dataplane.Decision {
-	return dataplane.Decision{Allowed: true, Limit: r.Limit, Remaining: r.Limit - r.Cost, ResetAt: time.UnixMilli(1_700_000_000_000)}
+	return dataplane.Decision{Allowed: true, Limit: r.Limit, Duration: r.Duration, Remaining: r.Limit - r.Cost, ResetAt: time.UnixMilli(1_700_000_000_000)}
 }
 
 func newService(limiter routes.Limiter, overrides routes.Overrides) *routes.Service {
@@ -243,6 +243,28 @@ func TestOverrideIDs(t *testing.T) {
 				}
 				seen[id] = workspace + body
 			}
+		}
+	}
+}
+
+// An override's window is told, and no window that is the one asked for.
+func TestOtherWindow(t *testing.T) {
+	limiter := scripted(func(r dataplane.Request) dataplane.Decision {
+		d := allowAll(r)
+		if r.Identifier == "vip" {
+			d.Duration = time.Hour
+		}
+		return d
+	})
+	s := newService(limiter, new(routes.Memory))
+	for identifier, want := range map[string]any{"vip": 3_600_000.0, "k": nil} {
+		body := fmt.Sprintf(`{"namespace":"n","identifier":%q,"limit":1,"duration":1000}`, identifier)
+		if got := data(t, post(t, s, "limit", body))["duration"]; got != want {
+			t.Errorf("limit of %s: duration is %v, want %v", identifier, got, want)
+		}
+		limits, _ := data(t, post(t, s, "multiLimit", "["+body+"]"))["limits"].([]any)
+		if first, _ := limits[0].(map[string]any); first["duration"] != want {
+			t.Errorf("multiLimit of %s: %v, want %v", identifier, first, want)
 		}
 	}
 }

@@ -233,6 +233,7 @@ type LimitResponse struct {
 	Shadowed        bool                   `protobuf:"varint,8,opt,name=shadowed,proto3" json:"shadowed,omitempty"`                                       // over the limit, and allowed only because of shadow mode
 	Override        string                 `protobuf:"bytes,9,opt,name=override,proto3" json:"override,omitempty"`                                        // pattern of the override that applied
 	CandidateDenied bool                   `protobuf:"varint,10,opt,name=candidate_denied,json=candidateDenied,proto3" json:"candidate_denied,omitempty"` // the candidate limit of that override would have denied
+	DurationMs      int64                  `protobuf:"varint,11,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`                // of the window that was applied: an override may change it
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -335,6 +336,13 @@ func (x *LimitResponse) GetCandidateDenied() bool {
 		return x.CandidateDenied
 	}
 	return false
+}
+
+func (x *LimitResponse) GetDurationMs() int64 {
+	if x != nil {
+		return x.DurationMs
+	}
+	return 0
 }
 
 type LimitManyRequest struct {
@@ -1147,6 +1155,7 @@ type ExplainedCell struct {
 	Published     int64                  `protobuf:"varint,10,opt,name=published,proto3" json:"published,omitempty"`  // of regional: in the count store
 	Told          int64                  `protobuf:"varint,11,opt,name=told,proto3" json:"told,omitempty"`            // of regional: in this node's bulletin
 	Counts        int64                  `protobuf:"varint,12,opt,name=counts,proto3" json:"counts,omitempty"`        // what decisions go by: regional + global - credit
+	Bulletins     []*RegionCount         `protobuf:"bytes,13,rep,name=bulletins,proto3" json:"bulletins,omitempty"`   // what bulletins have told; global may have more, from rows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1265,6 +1274,74 @@ func (x *ExplainedCell) GetCounts() int64 {
 	return 0
 }
 
+func (x *ExplainedCell) GetBulletins() []*RegionCount {
+	if x != nil {
+		return x.Bulletins
+	}
+	return nil
+}
+
+// RegionCount is what one other region has accepted in a cell.
+type RegionCount struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Region        string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	Count         int64                  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	CountedAtMs   int64                  `protobuf:"varint,3,opt,name=counted_at_ms,json=countedAtMs,proto3" json:"counted_at_ms,omitempty"` // Unix ms by that region's clock: since when it had that much to tell
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegionCount) Reset() {
+	*x = RegionCount{}
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegionCount) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegionCount) ProtoMessage() {}
+
+func (x *RegionCount) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegionCount.ProtoReflect.Descriptor instead.
+func (*RegionCount) Descriptor() ([]byte, []int) {
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *RegionCount) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *RegionCount) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *RegionCount) GetCountedAtMs() int64 {
+	if x != nil {
+		return x.CountedAtMs
+	}
+	return 0
+}
+
 type TopKeysRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"` // at most 191 bytes; empty: all
@@ -1277,7 +1354,7 @@ type TopKeysRequest struct {
 
 func (x *TopKeysRequest) Reset() {
 	*x = TopKeysRequest{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[14]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1289,7 +1366,7 @@ func (x *TopKeysRequest) String() string {
 func (*TopKeysRequest) ProtoMessage() {}
 
 func (x *TopKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[14]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1302,7 +1379,7 @@ func (x *TopKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKeysRequest.ProtoReflect.Descriptor instead.
 func (*TopKeysRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{14}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TopKeysRequest) GetWorkspace() string {
@@ -1344,7 +1421,7 @@ type TopKeysResponse struct {
 
 func (x *TopKeysResponse) Reset() {
 	*x = TopKeysResponse{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[15]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1356,7 +1433,7 @@ func (x *TopKeysResponse) String() string {
 func (*TopKeysResponse) ProtoMessage() {}
 
 func (x *TopKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[15]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1369,7 +1446,7 @@ func (x *TopKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKeysResponse.ProtoReflect.Descriptor instead.
 func (*TopKeysResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{15}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TopKeysResponse) GetAtMs() int64 {
@@ -1409,7 +1486,7 @@ type TopKey struct {
 
 func (x *TopKey) Reset() {
 	*x = TopKey{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[16]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1421,7 +1498,7 @@ func (x *TopKey) String() string {
 func (*TopKey) ProtoMessage() {}
 
 func (x *TopKey) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[16]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1434,7 +1511,7 @@ func (x *TopKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKey.ProtoReflect.Descriptor instead.
 func (*TopKey) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{16}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TopKey) GetWorkspace() string {
@@ -1508,7 +1585,7 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\vduration_ms\x18\x05 \x01(\x03R\n" +
 	"durationMs\x12\x17\n" +
 	"\x04cost\x18\x06 \x01(\x03H\x00R\x04cost\x88\x01\x01B\a\n" +
-	"\x05_cost\"\xc9\x02\n" +
+	"\x05_cost\"\xea\x02\n" +
 	"\rLimitResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x03R\x05limit\x12\x1c\n" +
@@ -1520,7 +1597,9 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\bshadowed\x18\b \x01(\bR\bshadowed\x12\x1a\n" +
 	"\boverride\x18\t \x01(\tR\boverride\x12)\n" +
 	"\x10candidate_denied\x18\n" +
-	" \x01(\bR\x0fcandidateDenied\"E\n" +
+	" \x01(\bR\x0fcandidateDenied\x12\x1f\n" +
+	"\vduration_ms\x18\v \x01(\x03R\n" +
+	"durationMs\"E\n" +
 	"\x10LimitManyRequest\x121\n" +
 	"\brequests\x18\x01 \x03(\v2\x15.weir.v1.LimitRequestR\brequests\"c\n" +
 	"\x11LimitManyResponse\x12\x18\n" +
@@ -1594,7 +1673,7 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\x0eimported_at_ms\x18\x19 \x01(\x03R\fimportedAtMs\x12%\n" +
 	"\x0etuning_version\x18\x1a \x01(\x03R\rtuningVersion\x12$\n" +
 	"\x0esettings_at_ms\x18\x1b \x01(\x03R\fsettingsAtMs\x12\x1c\n" +
-	"\tcandidate\x18\x1c \x01(\x03R\tcandidate\"\xc6\x02\n" +
+	"\tcandidate\x18\x1c \x01(\x03R\tcandidate\"\xfa\x02\n" +
 	"\rExplainedCell\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12\x19\n" +
 	"\bstart_ms\x18\x02 \x01(\x03R\astartMs\x12\x1e\n" +
@@ -1610,7 +1689,12 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\tpublished\x18\n" +
 	" \x01(\x03R\tpublished\x12\x12\n" +
 	"\x04told\x18\v \x01(\x03R\x04told\x12\x16\n" +
-	"\x06counts\x18\f \x01(\x03R\x06counts\"\x82\x01\n" +
+	"\x06counts\x18\f \x01(\x03R\x06counts\x122\n" +
+	"\tbulletins\x18\r \x03(\v2\x14.weir.v1.RegionCountR\tbulletins\"_\n" +
+	"\vRegionCount\x12\x16\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x03R\x05count\x12\"\n" +
+	"\rcounted_at_ms\x18\x03 \x01(\x03R\vcountedAtMs\"\x82\x01\n" +
 	"\x0eTopKeysRequest\x12\x1c\n" +
 	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1e\n" +
@@ -1667,7 +1751,7 @@ func file_weir_v1_ratelimit_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_v1_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_weir_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_weir_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_weir_v1_ratelimit_proto_goTypes = []any{
 	(Source)(0),                 // 0: weir.v1.Source
 	(TopBy)(0),                  // 1: weir.v1.TopBy
@@ -1685,9 +1769,10 @@ var file_weir_v1_ratelimit_proto_goTypes = []any{
 	(*ExplainRequest)(nil),      // 13: weir.v1.ExplainRequest
 	(*ExplainResponse)(nil),     // 14: weir.v1.ExplainResponse
 	(*ExplainedCell)(nil),       // 15: weir.v1.ExplainedCell
-	(*TopKeysRequest)(nil),      // 16: weir.v1.TopKeysRequest
-	(*TopKeysResponse)(nil),     // 17: weir.v1.TopKeysResponse
-	(*TopKey)(nil),              // 18: weir.v1.TopKey
+	(*RegionCount)(nil),         // 16: weir.v1.RegionCount
+	(*TopKeysRequest)(nil),      // 17: weir.v1.TopKeysRequest
+	(*TopKeysResponse)(nil),     // 18: weir.v1.TopKeysResponse
+	(*TopKey)(nil),              // 19: weir.v1.TopKey
 }
 var file_weir_v1_ratelimit_proto_depIdxs = []int32{
 	0,  // 0: weir.v1.LimitResponse.source:type_name -> weir.v1.Source
@@ -1701,27 +1786,28 @@ var file_weir_v1_ratelimit_proto_depIdxs = []int32{
 	3,  // 8: weir.v1.ExplainResponse.decision:type_name -> weir.v1.LimitResponse
 	15, // 9: weir.v1.ExplainResponse.current:type_name -> weir.v1.ExplainedCell
 	15, // 10: weir.v1.ExplainResponse.previous:type_name -> weir.v1.ExplainedCell
-	1,  // 11: weir.v1.TopKeysRequest.by:type_name -> weir.v1.TopBy
-	18, // 12: weir.v1.TopKeysResponse.keys:type_name -> weir.v1.TopKey
-	2,  // 13: weir.v1.RateLimitService.Limit:input_type -> weir.v1.LimitRequest
-	4,  // 14: weir.v1.RateLimitService.LimitMany:input_type -> weir.v1.LimitManyRequest
-	6,  // 15: weir.v1.RateLimitService.Peek:input_type -> weir.v1.PeekRequest
-	8,  // 16: weir.v1.RateLimitService.Refund:input_type -> weir.v1.RefundRequest
-	13, // 17: weir.v1.RateLimitService.Explain:input_type -> weir.v1.ExplainRequest
-	10, // 18: weir.v1.RateLimitService.LimitStream:input_type -> weir.v1.LimitStreamRequest
-	16, // 19: weir.v1.RateLimitService.TopKeys:input_type -> weir.v1.TopKeysRequest
-	3,  // 20: weir.v1.RateLimitService.Limit:output_type -> weir.v1.LimitResponse
-	5,  // 21: weir.v1.RateLimitService.LimitMany:output_type -> weir.v1.LimitManyResponse
-	7,  // 22: weir.v1.RateLimitService.Peek:output_type -> weir.v1.PeekResponse
-	9,  // 23: weir.v1.RateLimitService.Refund:output_type -> weir.v1.RefundResponse
-	14, // 24: weir.v1.RateLimitService.Explain:output_type -> weir.v1.ExplainResponse
-	11, // 25: weir.v1.RateLimitService.LimitStream:output_type -> weir.v1.LimitStreamResponse
-	17, // 26: weir.v1.RateLimitService.TopKeys:output_type -> weir.v1.TopKeysResponse
-	20, // [20:27] is the sub-list for method output_type
-	13, // [13:20] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	16, // 11: weir.v1.ExplainedCell.bulletins:type_name -> weir.v1.RegionCount
+	1,  // 12: weir.v1.TopKeysRequest.by:type_name -> weir.v1.TopBy
+	19, // 13: weir.v1.TopKeysResponse.keys:type_name -> weir.v1.TopKey
+	2,  // 14: weir.v1.RateLimitService.Limit:input_type -> weir.v1.LimitRequest
+	4,  // 15: weir.v1.RateLimitService.LimitMany:input_type -> weir.v1.LimitManyRequest
+	6,  // 16: weir.v1.RateLimitService.Peek:input_type -> weir.v1.PeekRequest
+	8,  // 17: weir.v1.RateLimitService.Refund:input_type -> weir.v1.RefundRequest
+	13, // 18: weir.v1.RateLimitService.Explain:input_type -> weir.v1.ExplainRequest
+	10, // 19: weir.v1.RateLimitService.LimitStream:input_type -> weir.v1.LimitStreamRequest
+	17, // 20: weir.v1.RateLimitService.TopKeys:input_type -> weir.v1.TopKeysRequest
+	3,  // 21: weir.v1.RateLimitService.Limit:output_type -> weir.v1.LimitResponse
+	5,  // 22: weir.v1.RateLimitService.LimitMany:output_type -> weir.v1.LimitManyResponse
+	7,  // 23: weir.v1.RateLimitService.Peek:output_type -> weir.v1.PeekResponse
+	9,  // 24: weir.v1.RateLimitService.Refund:output_type -> weir.v1.RefundResponse
+	14, // 25: weir.v1.RateLimitService.Explain:output_type -> weir.v1.ExplainResponse
+	11, // 26: weir.v1.RateLimitService.LimitStream:output_type -> weir.v1.LimitStreamResponse
+	18, // 27: weir.v1.RateLimitService.TopKeys:output_type -> weir.v1.TopKeysResponse
+	21, // [21:28] is the sub-list for method output_type
+	14, // [14:21] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_ratelimit_proto_init() }
@@ -1730,14 +1816,14 @@ func file_weir_v1_ratelimit_proto_init() {
 		return
 	}
 	file_weir_v1_ratelimit_proto_msgTypes[0].OneofWrappers = []any{}
-	file_weir_v1_ratelimit_proto_msgTypes[16].OneofWrappers = []any{}
+	file_weir_v1_ratelimit_proto_msgTypes[17].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_ratelimit_proto_rawDesc), len(file_weir_v1_ratelimit_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
