@@ -40,7 +40,9 @@ func TestReadme(t *testing.T) {
 		}
 		parsed, err := parse(example.Args())
 		if err != nil {
-			t.Errorf("%s: %v", example, err)
+			if !(example.Mentioned && strings.Contains(err.Error(), `but got "EOL"`)) { // a flag's name alone
+				t.Errorf("%s: %v", example, err)
+			}
 			continue
 		}
 		for _, variable := range example.Env {
