@@ -33,6 +33,11 @@ type Options struct {
 	CleanupInterval time.Duration
 
 	ControlArgs []string // further flags of weir-control
+	NodeArgs    []string // and of every weir-node
+
+	// Password, if any, is that of the user weir, as whom the programs then call MariaDB
+	// and Redis. Both go on letting in whoever needs none.
+	Password string
 }
 
 // Ports are TCP ports on 127.0.0.1; 0 is a free one each.
@@ -104,7 +109,7 @@ func (s *Stack) startServers(ctx context.Context) error {
 		if s.MariaDB, err = servers.StartMariaDB(ctx, servers.Options{Dir: s.dir("mariadb"), Port: o.Ports.MariaDB}); err != nil {
 			return err
 		}
-		return s.MariaDB.CreateDatabase(ctx, Database)
+		return errors.Join(s.MariaDB.CreateDatabase(ctx, Database), s.createUser(ctx))
 	})
 	g.Go(func() (err error) {
 		key, err := s.identityKey(ctx)
@@ -123,7 +128,7 @@ func (s *Stack) startServers(ctx context.Context) error {
 			if o.Ports.Redis != nil {
 				port = o.Ports.Redis(i)
 			}
-			redis[i], err = servers.StartRedis(ctx, servers.Options{Dir: s.dir("redis-" + region), Port: port})
+			redis[i], err = servers.StartRedis(ctx, servers.Options{Dir: s.dir("redis-" + region), Port: port, Args: s.redisUser()})
 			return err
 		})
 	}
@@ -174,7 +179,7 @@ func (s *Stack) startControl(ctx context.Context) (err error) {
 			}
 			return append(args, o.ControlArgs...)
 		},
-		Env:   []string{"WEIR_MYSQL_DSN=" + s.DSN()},
+		Env:   []string{"WEIR_MYSQL_DSN=" + s.ProgramsDSN()},
 		Ready: func(addrs []string) string { return "http://" + addrs[0] + "/readyz" },
 	})
 	return err
@@ -208,9 +213,9 @@ func (s *Stack) startNode(ctx context.Context, region string, r, i int) (*Node, 
 		Options: servers.Options{Dir: s.dir("node-" + id)},
 		Ports:   ports,
 		Args: func(addrs []string) []string {
-			return []string{"--listen=" + addrs[0], "--admin-listen=" + addrs[1], "--grpc-listen=" + addrs[2], "--region=" + region, "--node-id=" + id}
+			return append([]string{"--listen=" + addrs[0], "--admin-listen=" + addrs[1], "--grpc-listen=" + addrs[2], "--region=" + region, "--node-id=" + id}, o.NodeArgs...)
 		},
-		Env:   []string{"WEIR_REDIS_URL=redis://" + s.Redis[region].Addr(), "WEIR_MYSQL_DSN=" + s.DSN()},
+		Env:   []string{"WEIR_REDIS_URL=" + s.RedisURL(region), "WEIR_MYSQL_DSN=" + s.ProgramsDSN()},
 		Ready: func(addrs []string) string { return "http://" + addrs[1] + "/readyz" },
 	})
 	if err != nil {
