@@ -8,7 +8,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,18 +19,20 @@ import (
 
 	"connectrpc.com/connect"
 	"go.uber.org/goleak"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/node/rls"
+	"github.com/weirhq/weir/dataplane/node/routes"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
 // Whatever bytes come to whichever port, in whatever pieces: the node goes on
 // answering others, nothing panics, no invalid request gets through, and when the
-// callers are gone so is all that served them.
+// callers are gone so is all that served them, memory included.
 func TestSoakNoiseAtEveryPort(t *testing.T) {
 	length := time.Second
-	if os.Getenv("WEIR_SOAK") != "" {
+	if os.Getenv("WEIR_LONG") != "" || os.Getenv("WEIR_SOAK") != "" {
 		length = 10 * time.Second
 	}
 	check := func(r dataplane.Request) dataplane.Decision {
@@ -48,12 +52,14 @@ func TestSoakNoiseAtEveryPort(t *testing.T) {
 			return batch
 		},
 	}
-	h := start(t, limiter, func(c *Config) {
-		c.RLS = &rls.Service{Limiter: limiter, Rules: new(rls.Source), Workspace: "envoy"}
+	rules, _ := writeRules(t, envoyRules+"  - {key: soft, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}\n")
+	h := start(t, limiter, withRoutes(limiter), func(c *Config) {
+		c.RLS = &rls.Service{Limiter: limiter, Rules: rules, Workspace: "envoy"}
+		c.Routes.Overrides = new(routes.Memory)
 	})
 	clients := make([]weirv1connect.RateLimitServiceClient, len(doors))
 	ask := func(i int) error {
-		ctx, done := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, done := context.WithTimeout(t.Context(), 30*time.Second)
 		defer done()
 		_, err := clients[i].Limit(ctx, connect.NewRequest(askedOnTheWire))
 		return err
@@ -64,7 +70,7 @@ func TestSoakNoiseAtEveryPort(t *testing.T) {
 			t.Fatalf("%s, in silence: %v", door.name, err)
 		}
 	}
-	known := goleak.IgnoreCurrent()
+	known, heap := goleak.IgnoreCurrent(), heapBytes()
 
 	ctx, stop := context.WithTimeout(t.Context(), length)
 	defer stop()
@@ -72,6 +78,9 @@ func TestSoakNoiseAtEveryPort(t *testing.T) {
 	for i, address := range []net.Addr{h.Addr(), h.GRPCAddr(), h.AdminAddr()} {
 		for j := range 4 {
 			random := rand.New(rand.NewPCG(uint64(i), uint64(j)))
+			if j == 0 && address != h.AdminAddr() {
+				noise.Go(func() { babble(ctx, t, address, rand.New(rand.NewPCG(uint64(i), 99))) })
+			}
 			noise.Go(func() {
 				for ctx.Err() == nil {
 					shout(ctx, address, utter(random), random)
@@ -93,6 +102,35 @@ func TestSoakNoiseAtEveryPort(t *testing.T) {
 		t.Errorf("%v panics: %s", n, h.log)
 	}
 	eventually(t, "no goroutine is left of it", func() bool { return goleak.Find(known) == nil })
+	if grown := heapBytes() - heap - 4*len(h.log.String()); grown > heapGrownMax {
+		t.Errorf("the heap has grown by %d bytes (at most %d)", grown, heapGrownMax)
+	}
+	for i, door := range doors {
+		if err := ask(i); err != nil {
+			t.Errorf("%s, in silence again: %v", door.name, err)
+		}
+	}
+	if status, _, answer := curl(t, h.base+routes.Paths["limit"], v2Minimal, "Authorization", "Bearer any"); status != http.StatusOK {
+		t.Errorf("the routes, in silence again: %d %s", status, answer)
+	}
+	for _, path := range []string{"/metrics", "/readyz"} {
+		if status, answer := get(t, h.adminBase+path); status != http.StatusOK {
+			t.Errorf("%s, in silence again: %d %s", path, status, answer)
+		}
+	}
+}
+
+// heapGrownMax is far more than what the process keeps for reuse, and far less than what a
+// second of noise sends.
+const heapGrownMax = 32 << 20
+
+// heapBytes is what is in use. Pools are empty after two collections.
+func heapBytes() int {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
 }
 
 // shout sends bytes in a few pieces, and reads what comes back for a moment.
@@ -119,7 +157,8 @@ func shout(ctx context.Context, address net.Addr, bytes []byte, random *rand.Ran
 func utter(random *rand.Rand) []byte {
 	procedures := []string{
 		weirv1connect.RateLimitServiceLimitProcedure, weirv1connect.RateLimitServiceLimitManyProcedure, streamProcedure,
-		rls.Procedure, "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "/metrics",
+		rls.Procedure, reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName, "/metrics", "/readyz", "/",
+		routes.Paths["limit"], routes.Paths["multiLimit"], routes.Paths["setOverride"], routes.Paths["listOverrides"],
 	}
 	types := []string{"application/json", "application/grpc", "application/grpc-web+proto", "application/proto", "application/connect+proto"}
 	var out bytes.Buffer
@@ -130,9 +169,12 @@ func utter(random *rand.Rand) []byte {
 		}
 		return b
 	}
-	head := func(length int) {
-		out.WriteString("POST " + procedures[random.IntN(len(procedures))] + " HTTP/1.1\r\nHost: x\r\nContent-Type: " + types[random.IntN(len(types))] + "\r\nContent-Length: ")
+	headOf := func(procedure, contentType string, length int) {
+		out.WriteString("POST " + procedure + " HTTP/1.1\r\nHost: x\r\nContent-Type: " + contentType + "\r\nContent-Length: ")
 		out.WriteString(strconv.Itoa(length) + "\r\n\r\n")
+	}
+	head := func(length int) {
+		headOf(procedures[random.IntN(len(procedures))], types[random.IntN(len(types))], length)
 	}
 	switch random.IntN(5) {
 	case 0:
@@ -142,9 +184,15 @@ func utter(random *rand.Rand) []byte {
 		head(len(body) + random.IntN(3) - 1)
 		out.Write(body)
 	case 2:
-		body := []byte(plainBody)
+		call := [][2]string{
+			{weirv1connect.RateLimitServiceLimitProcedure, plainBody},
+			{routes.Paths["limit"], v2Minimal},
+			{routes.Paths["setOverride"], v2Minimal},
+			{routes.Paths["multiLimit"], "[" + v2Minimal + "," + v2Minimal + "]"},
+		}[random.IntN(4)]
+		body := []byte(call[1])
 		body[random.IntN(len(body))] = byte(random.Uint32())
-		head(len(body))
+		headOf(call[0], "application/json", len(body))
 		out.Write(body)
 	case 3:
 		out.WriteString("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")

@@ -24,10 +24,9 @@ descriptors:
   - {key: user, rate_limit: {unit: year, requests_per_unit: 2}}
 `
 
-// envoy is a client built from the published protos alone, of a node with these rules.
-func envoy(t *testing.T, rules string) (rlsv3.RateLimitServiceClient, *harness, string) {
+func writeRules(t *testing.T, rules string) (source *rls.Source, path string) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "rules.yaml")
+	path = filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -35,6 +34,13 @@ func envoy(t *testing.T, rules string) (rlsv3.RateLimitServiceClient, *harness, 
 	if err != nil {
 		t.Fatal(err)
 	}
+	return source, path
+}
+
+// envoy is a client built from the published protos alone, of a node with these rules.
+func envoy(t *testing.T, rules string) (rlsv3.RateLimitServiceClient, *harness, string) {
+	t.Helper()
+	source, path := writeRules(t, rules)
 	limiter := newLimiter(t, nil)
 	h := start(t, limiter, func(c *Config) {
 		c.RLS = &rls.Service{Limiter: limiter, Rules: source, Workspace: "envoy"}
