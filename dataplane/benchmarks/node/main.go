@@ -4,8 +4,10 @@
 //
 //	go run . -seconds 3 -rounds 3           closed loop: as many calls as 64 callers make
 //	go run . -rate 5000 -cases grpc         open loop: as many calls as were meant, and their latency
+//	go run . -cases 'redis outage'          weir-node's Redis dies under load: what callers notice
 //
-// Each case starts its server as a process of its own. Rounds take turns among the
+// It runs in its own folder, beside the modules of the rivals that it builds: gubernator, and envoyproxy/ratelimit with
+// its Redis. Each case starts its server as a process of its own. Rounds take turns among the
 // cases, so that whatever else the machine does falls on all of them.
 package main
 
@@ -14,9 +16,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"regexp"
 	"runtime"
 	"slices"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -29,6 +33,7 @@ type options struct {
 	rounds  int
 	callers int
 	rate    float64
+	phase   float64
 	rivals  string // the folder of their programs
 }
 
@@ -42,10 +47,13 @@ func main() {
 	flag.Float64Var(&o.seconds, "seconds", 2, "how long a case is measured in a round")
 	flag.IntVar(&o.rounds, "rounds", 3, "how often each case is measured; the median is shown")
 	flag.IntVar(&o.callers, "callers", 64, "callers at the same time")
-	flag.Float64Var(&o.rate, "rate", 0, "calls a second for an open loop; 0 is a closed loop")
+	flag.Float64Var(&o.rate, "rate", 0, "calls a second for an open loop; 0 is a closed loop (Redis outage: 80 % of what that reaches)")
+	flag.Float64Var(&o.phase, "phase", 4, "how many seconds each phase of the Redis outage takes in a round")
 	flag.Parse()
 	o.cases = regexp.MustCompile(*pattern)
-	fail(run(context.Background(), o))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	fail(run(ctx, o))
 }
 
 func fail(err error) {
@@ -66,7 +74,7 @@ func run(ctx context.Context, o options) (err error) {
 	if o.rivals, err = os.MkdirTemp("", "weir-bench-rivals-"); err != nil {
 		return err
 	}
-	defer os.RemoveAll(o.rivals)
+	defer func() { _ = os.RemoveAll(o.rivals) }()
 	kinds := make(map[string]bool)
 	for _, c := range cases {
 		kinds[c.server] = kinds[c.server] || o.cases.MatchString(c.name)
@@ -74,7 +82,8 @@ func run(ctx context.Context, o options) (err error) {
 	if err := buildRivals(ctx, o.rivals, kinds); err != nil {
 		return err
 	}
-	results := make(map[string][]figures)
+	measured := make(results)
+	var withoutRedis outage
 	for range o.rounds {
 		for _, c := range cases {
 			if !o.cases.MatchString(c.name) {
@@ -84,14 +93,23 @@ func run(ctx context.Context, o options) (err error) {
 			if err != nil {
 				return fmt.Errorf("measure %s: %w", c.name, err)
 			}
-			results[c.name] = append(results[c.name], f)
+			measured[c.name] = append(measured[c.name], f)
+		}
+		if o.cases.MatchString(redisOutage) {
+			if err := withoutRedis.measure(ctx, o); err != nil {
+				return fmt.Errorf("measure %s: %w", redisOutage, err)
+			}
 		}
 	}
-	print(o, results)
+	print(o, measured)
+	if len(withoutRedis.rates) > 0 {
+		withoutRedis.print(os.Stdout, o)
+	}
+	printBars(os.Stdout, append(measured.bars(o), withoutRedis.bars()...))
 	return nil
 }
 
-func print(o options, results map[string][]figures) {
+func print(o options, r results) {
 	loop := "closed loop"
 	if o.rate > 0 {
 		loop = fmt.Sprintf("open loop of %v calls a second", o.rate)
@@ -101,13 +119,13 @@ func print(o options, results map[string][]figures) {
 	fmt.Fprintln(w, "| case\t| server CPU µs/decision\t| beside\t| ratio\t| decisions/s\t| p50 ms\t| p99 ms\t| p99.9 ms\t|")
 	fmt.Fprintln(w, "| ---\t| ---\t| ---\t| ---\t| ---\t| ---\t| ---\t| ---\t|")
 	for _, c := range cases {
-		all := results[c.name]
+		all := r[c.name]
 		if len(all) == 0 {
 			continue
 		}
 		m := median(all)
 		ratio := "–"
-		if bare := results[c.beside]; len(bare) > 0 {
+		if bare := r[c.beside]; len(bare) > 0 {
 			ratio = fmt.Sprintf("%.2f", m.cpuMicros/median(bare).cpuMicros)
 		}
 		ms := func(q float64) float64 { return float64(m.latency.ValueAtQuantile(q)) / 1000 }

@@ -129,7 +129,7 @@ func freeAddresses(n int) (addresses []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close()
+		defer func() { _ = l.Close() }()
 		addresses = append(addresses, net.JoinHostPort("127.0.0.1", strconv.Itoa(l.Addr().(*net.TCPAddr).Port)))
 	}
 	return addresses, nil

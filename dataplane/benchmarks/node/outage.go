@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"google.golang.org/grpc"
+
+	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+// redisOutage is the case in which weir-node's Redis is killed, and later started again: what its callers notice.
+const redisOutage = "redis outage"
+
+const (
+	// outageLoad is the open loop's share of what the closed loop reached.
+	outageLoad = 0.8
+	// spikeMicros is what a healthy run has to exceed for an outage to be allowed to.
+	spikeMicros = 5_000
+	// outageIdentifiers is how many each caller asks about, in turn.
+	outageIdentifiers = 64
+)
+
+// phase is a part of an open loop, with what happens to Redis a quarter into it.
+type phase struct {
+	name   string
+	happen func(context.Context, *servers.Redis) error
+}
+
+var phases = []phase{
+	{"healthy", nil},
+	{"Redis killed", func(_ context.Context, r *servers.Redis) error { return r.Kill() }},
+	{"Redis back, empty", func(ctx context.Context, r *servers.Redis) error { return r.Restart(ctx) }},
+}
+
+// outage is what all rounds showed.
+type outage struct {
+	rates   []float64                 // calls a second, of each round
+	latency []*hdrhistogram.Histogram // of each phase, all rounds together
+}
+
+// measure is one round. A window is as long as a phase, so that each phase has the first calls of one.
+func (a *outage) measure(ctx context.Context, o options) error {
+	server, err := startServer(ctx, weirWithRedis, o.rivals)
+	if err != nil {
+		return err
+	}
+	defer server.stop()
+	length := time.Duration(o.phase * float64(time.Second))
+	callers, err := limitOften(server, o.callers, length)
+	if err != nil {
+		return err
+	}
+	defer callers.close()
+	if _, err := drive(ctx, callers.call, warmUp, 0); err != nil {
+		return err
+	}
+	rate := o.rate
+	if rate == 0 {
+		closed, err := drive(ctx, callers.call, time.Duration(o.seconds*float64(time.Second)), 0)
+		if err != nil {
+			return err
+		}
+		rate = outageLoad * float64(closed.TotalCount()) / o.seconds
+	}
+	a.rates = append(a.rates, rate)
+	for i, p := range phases {
+		var happened error
+		var wait sync.WaitGroup
+		if p.happen != nil {
+			wait.Go(func() {
+				<-time.After(length / 4)
+				happened = p.happen(ctx, server.redis)
+			})
+		}
+		latency, err := drive(ctx, callers.call, length, rate)
+		wait.Wait()
+		if err := errors.Join(err, happened); err != nil {
+			return fmt.Errorf("%s: %w", p.name, err)
+		}
+		if len(a.latency) == i {
+			a.latency = append(a.latency, hdrhistogram.New(1, latencyMicrosMax, 3))
+		}
+		a.latency[i].Merge(latency)
+	}
+	return nil
+}
+
+// limitOften has each caller ask about many identifiers in turn.
+func limitOften(s *server, n int, window time.Duration) (callers, error) {
+	return dial(s.grpc, n, func(conn *grpc.ClientConn, i int) call {
+		client := weirv1.NewRateLimitServiceClient(conn)
+		messages := make([]*weirv1.LimitRequest, outageIdentifiers)
+		for j := range messages {
+			messages[j] = request(outageIdentifiers*i + j)
+			messages[j].DurationMs = window.Milliseconds()
+		}
+		next := 0
+		return func(ctx context.Context) error {
+			next = (next + 1) % len(messages)
+			answer, err := client.Limit(ctx, messages[next])
+			return allowed(answer.GetAllowed(), err)
+		}
+	})
+}
+
+// bars compare each phase of an outage with the healthy one, or with what counts as a spike if that is more.
+func (a *outage) bars() (all []bar) {
+	for i, p := range phases {
+		if p.happen == nil {
+			continue
+		}
+		b := bar{text: fmt.Sprintf("p99.9 ms, %s / the greater of healthy and %d", p.name, spikeMicros/1000), most: 1}
+		if b.found = len(a.latency) == len(phases); b.found {
+			b.got = float64(a.latency[i].ValueAtQuantile(99.9)) / float64(max(spikeMicros, a.latency[0].ValueAtQuantile(99.9)))
+		}
+		all = append(all, b)
+	}
+	return all
+}
+
+func (a *outage) print(out io.Writer, o options) {
+	fmt.Fprintf(out, "\nweir-node with a Redis that is killed and started again: open loop of %.0f calls a second (by round), %v s each phase.\n\n", a.rates, o.phase)
+	w := tabwriter.NewWriter(out, 0, 0, 1, ' ', 0)
+	fmt.Fprintf(w, "| phase\t| calls\t| p50 ms\t| p99 ms\t| p99.9 ms\t| max ms\t| %% over %d ms\t|\n", spikeMicros/1000)
+	fmt.Fprintln(w, "| ---\t| ---\t| ---\t| ---\t| ---\t| ---\t| ---\t|")
+	for i, p := range phases {
+		l := a.latency[i]
+		ms := func(q float64) float64 { return float64(l.ValueAtQuantile(q)) / 1000 }
+		over := int64(0)
+		for _, bar := range l.Distribution() {
+			if bar.From > spikeMicros {
+				over += bar.Count
+			}
+		}
+		fmt.Fprintf(w, "| %s\t| %d\t| %.2f\t| %.2f\t| %.2f\t| %.2f\t| %.2f\t|\n", p.name, l.TotalCount(), ms(50), ms(99), ms(99.9), float64(l.Max())/1000, 100*float64(over)/float64(l.TotalCount()))
+	}
+	_ = w.Flush()
+}
