@@ -83,11 +83,7 @@ func (p *process) build() error {
 		Cleanup: handlers.CleanupClient{Client: client}.Status,
 		Rollout: handlers.RolloutClient{Client: client}.UnderWay,
 		Retirement: func(ctx context.Context) (*controlplane.Retirement, error) {
-			r, err := handlers.RetirementClient{Client: client}.Status(ctx, controlplane.Blocklist)
-			if errors.Is(err, controlplane.ErrNotFound) {
-				return nil, nil
-			}
-			return &r, err
+			return retirementUnderWay(ctx, handlers.RetirementClient{Client: client})
 		},
 		Invocations: admin.Troubled,
 	})

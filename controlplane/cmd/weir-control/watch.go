@@ -56,3 +56,14 @@ func rolloutUnderWay(ctx context.Context, rollouts handlers.RolloutClient) (*con
 	}
 	return nil, nil
 }
+
+// retirementUnderWay asks for the list first: that a table has never been retired is an
+// error of Status, and a line in the log.
+func retirementUnderWay(ctx context.Context, retirements handlers.RetirementClient) (*controlplane.Retirement, error) {
+	newest, err := retirements.List(ctx, controlplane.Blocklist)
+	if err != nil || len(newest) == 0 || newest[0].Phase.Over() {
+		return nil, err
+	}
+	r, err := retirements.Status(ctx, controlplane.Blocklist)
+	return &r, err
+}

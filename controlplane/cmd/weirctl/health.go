@@ -61,7 +61,8 @@ func (c *call) writeHealth(w io.Writer, d *controlv1.Health) {
 			subject = " " + plain(f.GetSubject())
 		}
 		_, _ = fmt.Fprintf(w, "\n%s  %s%s, since %s (%s)\n", plain(f.GetSeverity()), plain(f.GetKind()), subject, moment(f.GetSinceMs()), c.ago(f.GetSinceMs()))
-		_, _ = fmt.Fprintf(w, "  %s\n  -> %s\n", plain(f.GetWhat()), plain(f.GetAdvice()))
+		prose(w, "  ", f.GetWhat())
+		prose(w, "  -> ", f.GetAdvice())
 	}
 	if n := d.GetLeftOut(); n > 0 {
 		head(w, "\n%s more than an answer holds are left out.", plural(n, "finding"))
@@ -92,12 +93,21 @@ func writeChecks(w io.Writer, checks []*controlv1.Check) {
 	t := newTable(w)
 	t.row("RESULT", "AREA", "CHECK", "FOUND")
 	for _, check := range checks {
-		t.row(check.GetResult(), check.GetArea(), check.GetName(), check.GetWhat())
+		what, _ := cell(check.GetWhat())
+		t.row(check.GetResult(), check.GetArea(), check.GetName(), what)
 	}
 	t.flush()
 	for _, check := range checks {
+		_, cut := cell(check.GetWhat())
+		if !cut && check.GetAdvice() == "" {
+			continue
+		}
+		_, _ = fmt.Fprintf(w, "\n%s  %s, %s\n", plain(check.GetResult()), plain(check.GetArea()), plain(check.GetName()))
+		if cut {
+			prose(w, "  ", check.GetWhat())
+		}
 		if check.GetAdvice() != "" {
-			_, _ = fmt.Fprintf(w, "\n%s  %s, %s\n  -> %s\n", plain(check.GetResult()), plain(check.GetArea()), plain(check.GetName()), plain(check.GetAdvice()))
+			prose(w, "  -> ", check.GetAdvice())
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -57,6 +58,38 @@ func plain(text string) string {
 		}
 		return r
 	}, text)
+}
+
+// proseWidth is where sentences are broken, in columns.
+const proseWidth = 120
+
+// prose writes a text that others wrote, its lines after the first as far to the right as
+// the text of the first.
+func prose(w io.Writer, begin, text string) {
+	indent := strings.Repeat(" ", utf8.RuneCountInString(begin))
+	line, empty := begin, true
+	for _, word := range strings.Fields(plain(text)) {
+		if !empty && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > proseWidth {
+			_, _ = fmt.Fprintln(w, line)
+			line, empty = indent, true
+		}
+		if !empty {
+			line += " "
+		}
+		line, empty = line+word, false
+	}
+	_, _ = fmt.Fprintln(w, line)
+}
+
+// cellMax is how much of a sentence stands in a table, in runes.
+const cellMax = 80
+
+// cell is a text for a table, and whether that is not all of it.
+func cell(text string) (short string, cut bool) {
+	if runes := []rune(plain(text)); len(runes) > cellMax {
+		return string(runes[:cellMax-1]) + "…", true
+	}
+	return text, false
 }
 
 func (t table) flush() { _ = t.w.Flush() }
