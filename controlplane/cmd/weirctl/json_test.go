@@ -58,10 +58,12 @@ func TestEveryCommandHasJSON(t *testing.T) {
 				w.rollouts.phases = []controlplane.RolloutPhase{controlplane.RolloutDone, controlplane.RolloutDone}
 			case "retire status", "retire approve", "retire abort", "retire history":
 				run("retire start --reason x")
+			case "explain":
+				t.Setenv("WEIR_NODE", (&oneNode{answer: explained()}).start(t))
 			}
 			args := slices.DeleteFunc(slices.Clone(examples[name]), func(word string) bool { return strings.HasPrefix(word, "http") })
 			args = slices.DeleteFunc(args, func(word string) bool {
-				return slices.Contains([]string{"--api", "--ca", "--token-file", "--cert", "--key"}, word) || strings.HasSuffix(word, ".pem") || strings.HasSuffix(word, ".key") || strings.HasPrefix(word, "/etc/")
+				return slices.Contains([]string{"--api", "--node", "--ca", "--token-file", "--cert", "--key"}, word) || strings.HasSuffix(word, ".pem") || strings.HasSuffix(word, ".key") || strings.HasPrefix(word, "/etc/")
 			})
 			code := w.run(t, append(args, "--json")...)
 			decoder := json.NewDecoder(&w.stdout)

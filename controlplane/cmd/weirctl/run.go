@@ -98,6 +98,7 @@ type cli struct {
 	} `cmd:"" help:"Who may call the API, and as what."`
 	Health   health         `cmd:"" help:"What is wrong with the fleet and what it stands on, since when, and what to do. The exit code is the worst of it."`
 	Doctor   doctor         `cmd:"" help:"Check how MySQL, Redis, Restate and the nodes are set up. The exit code is the worst of it."`
+	Explain  explainKey     `cmd:"" help:"Why nodes would answer a request as they do: every term, where it is from and how old. Asks the nodes themselves."`
 	Audit    auditList      `cmd:"" help:"What was changed, by whom and why, newest first."`
 	Simulate simulate       `cmd:"" help:"Predict what a tuning would do to a fleet of any shape."`
 	Reset    resetSet       `cmd:"" help:"Forget what was counted of an identifier, in every region: let a customer back in."`
@@ -135,6 +136,7 @@ type call struct {
 	health      controlv1connect.HealthServiceClient
 	audit       controlv1connect.AuditServiceClient
 	json        bool
+	transport   http.RoundTripper // without a token
 }
 
 // exited is what kong's own way out (--help) is turned into.
@@ -188,7 +190,7 @@ func run(ctx context.Context, args []string, t terminal) (code int) {
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: bearer{transport, token}}
 	err = command.Run(&call{
-		terminal: t, ctx: ctx, patient: patient, json: c.JSON,
+		terminal: t, ctx: ctx, patient: patient, json: c.JSON, transport: transport,
 		api:         controlv1connect.NewControlServiceClient(client, c.API),
 		rollouts:    controlv1connect.NewRolloutServiceClient(client, c.API),
 		retirements: controlv1connect.NewRetirementServiceClient(client, c.API),

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
+)
+
+// explainKey asks nodes themselves: what a decision goes by is in a node's memory, and the
+// control plane knows no node's address. The token for the API is not shown to them.
+type explainKey struct {
+	space
+	Identifier    string        `arg:"" help:"The identifier."`
+	Limit         int64         `required:"" help:"The limit that callers ask with."`
+	Duration      time.Duration `required:"" help:"The window that callers ask with (1s to 8784h)."`
+	Cost          int64         `default:"1" help:"The cost of the request."`
+	Node          []string      `env:"WEIR_NODE" default:"http://127.0.0.1:7001" placeholder:"URL" help:"Where a node serves calls (default ${default}). Repeat it to see nodes side by side."`
+	NodeTokenFile string        `env:"WEIR_NODE_TOKEN_FILE" placeholder:"FILE" help:"File that holds a token of the nodes' callers. Default: the environment's WEIR_NODE_TOKEN."`
+}
+
+// asked is one node, and what it said.
+type asked struct {
+	node   string
+	answer *weirv1.ExplainResponse
+	err    error
+}
+
+// nodesMax bounds what is asked at once, and told side by side.
+const nodesMax = 16
+
+// Run asks the nodes, and shows what those say that answer.
+func (e explainKey) Run(c *call) error {
+	if len(e.Node) > nodesMax {
+		return &told{fmt.Errorf("%d nodes (1 to %d)", len(e.Node), nodesMax), exitUsage, "Name fewer with --node."}
+	}
+	token, err := e.token()
+	if err != nil {
+		return &told{err, exitUsage, "Correct --node-token-file."}
+	}
+	client := &http.Client{Transport: bearer{c.transport, token}}
+	all := make([]asked, len(e.Node))
+	var asking sync.WaitGroup
+	for i, node := range e.Node {
+		asking.Go(func() { all[i] = e.ask(c.ctx, client, node) })
+	}
+	asking.Wait()
+	var first error
+	var answered []asked
+	for _, a := range all {
+		switch {
+		case a.err == nil:
+			answered = append(answered, a)
+		case first == nil:
+			first = nodeTold(a)
+		default:
+			c.fail(nodeTold(a), 0, "")
+		}
+	}
+	if c.json {
+		err = printNodes(c.stdout, all)
+	} else if len(answered) > 0 {
+		writeExplained(c.stdout, answered)
+	}
+	return errors.Join(first, err)
+}
+
+func (e explainKey) token() (string, error) {
+	if e.NodeTokenFile == "" {
+		return strings.TrimSpace(os.Getenv("WEIR_NODE_TOKEN")), nil
+	}
+	b, err := os.ReadFile(e.NodeTokenFile)
+	if err != nil {
+		return "", fmt.Errorf("--node-token-file: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+func (e explainKey) ask(ctx context.Context, client *http.Client, node string) asked {
+	answer, err := weirv1connect.NewRateLimitServiceClient(client, node, connect.WithReadMaxBytes(1<<20)).Explain(ctx, connect.NewRequest(&weirv1.ExplainRequest{
+		Request: &weirv1.LimitRequest{
+			Workspace: e.Workspace, Namespace: e.Namespace, Identifier: e.Identifier,
+			Limit: e.Limit, DurationMs: e.Duration.Milliseconds(), Cost: &e.Cost,
+		},
+	}))
+	if err != nil {
+		return asked{node: node, err: err}
+	}
+	return asked{node: node, answer: answer.Msg}
+}
+
+// nodeTold says what to do about a node that did not explain.
+func nodeTold(a asked) error {
+	text := a.err.Error()
+	if rpc := (*connect.Error)(nil); errors.As(a.err, &rpc) {
+		text = rpc.Message()
+	}
+	t := &told{fmt.Errorf("%s: %s", a.node, text), exitFailure, "The cause is in the node's log."}
+	switch connect.CodeOf(a.err) {
+	case connect.CodeInvalidArgument:
+		t.code, t.hint = exitUsage, "Correct it and try again; see weirctl explain --help."
+	case connect.CodeUnauthenticated, connect.CodePermissionDenied:
+		t.hint = "Set WEIR_NODE_TOKEN or --node-token-file to a token of the node's tokens-file."
+	case connect.CodeUnimplemented:
+		t.hint = "Either this is no node's address for calls (its listen option), or the node is older than this weirctl."
+	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeUnknown, connect.CodeCanceled:
+		t.code, t.hint = exitUnreachable, "Name the address where the node serves calls with --node or WEIR_NODE; see --ca, --cert and --key where it speaks TLS."
+	}
+	return t
+}
+
+// printNodes prints one document, of one node or of several.
+func printNodes(w io.Writer, all []asked) error {
+	type said struct {
+		Node        string          `json:"node"`
+		Explanation json.RawMessage `json:"explanation,omitempty"`
+		Error       string          `json:"error,omitempty"`
+	}
+	var document struct {
+		Nodes []said `json:"nodes"`
+	}
+	for _, a := range all {
+		s := said{Node: a.node}
+		if a.err != nil {
+			s.Error = a.err.Error()
+		} else {
+			b, err := protojson.MarshalOptions{EmitUnpopulated: true}.Marshal(a.answer)
+			if err != nil {
+				return err
+			}
+			s.Explanation = b
+		}
+		document.Nodes = append(document.Nodes, s)
+	}
+	var b bytes.Buffer
+	out := json.NewEncoder(&b)
+	out.SetEscapeHTML(false)
+	out.SetIndent("", "  ")
+	if err := out.Encode(document); err != nil {
+		return err
+	}
+	_, err := b.WriteTo(w)
+	return err
+}
+
+// writeExplained puts the terms of each node beside those of the others.
+func writeExplained(w io.Writer, nodes []asked) {
+	t := newTable(w)
+	head := []string{"TERM"}
+	for _, n := range nodes {
+		name := "VALUE"
+		if len(nodes) > 1 {
+			name = n.node
+		}
+		head = append(head, name, "AGE")
+	}
+	t.row(append(head, "FROM")...)
+	for _, term := range terms {
+		cells := []string{term.name}
+		for _, n := range nodes {
+			age := "-"
+			if ms := term.atMs(n.answer); ms > 0 {
+				age = span(max(0, n.answer.GetAtMs()-ms))
+			}
+			cells = append(cells, term.value(n.answer), age)
+		}
+		if slices.ContainsFunc(nodes, func(n asked) bool { return term.value(n.answer) != "" }) {
+			t.row(append(cells, term.from)...)
+		}
+	}
+	t.flush()
+	for _, n := range nodes {
+		summary := plain(n.answer.GetSummary())
+		if len(nodes) > 1 {
+			summary = n.node + ": " + summary
+		}
+		_, _ = fmt.Fprintf(w, "\n%s\n", summary)
+	}
+}

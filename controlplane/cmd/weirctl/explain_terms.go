@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+)
+
+// term is one line of an explanation. Where it says nothing of any node it is left out.
+type term struct {
+	name, from string
+	atMs       func(*weirv1.ExplainResponse) int64 // how old it is, 0: not told
+	value      func(*weirv1.ExplainResponse) string
+}
+
+var terms = []term{
+	{"verdict", "this node", asOfNow, func(x *weirv1.ExplainResponse) string {
+		switch d := x.GetDecision(); {
+		case d.GetShadowed():
+			return "over, passes in shadow mode"
+		case d.GetAllowed():
+			return "allowed"
+		}
+		return "denied"
+	}},
+	{"compared", "current + previous by its weight, with the request", asOfNow, func(x *weirv1.ExplainResponse) string {
+		d := x.GetDecision()
+		return fmt.Sprintf("%.4g of %s per %s", d.GetCurrent(), digits(d.GetLimit()), span(x.GetDurationMs()))
+	}},
+	{"passes in", "if nothing else came", never, func(x *weirv1.ExplainResponse) string {
+		if ms := x.GetDecision().GetRetryAfterMs(); ms > 0 {
+			return span(ms)
+		}
+		return ""
+	}},
+	{"override", "settings", settingsAt, func(x *weirv1.ExplainResponse) string { return x.GetDecision().GetOverride() }},
+	{"current, since", "clock", never, func(x *weirv1.ExplainResponse) string { return moment(x.GetCurrent().GetStartMs()) }},
+	{"  of this region", "the region's origin, and this node", heardAt, current((*weirv1.ExplainedCell).GetRegional)},
+	{"  not sent yet", "this node", asOfNow, current((*weirv1.ExplainedCell).GetUnsent)},
+	{"  of other regions", "rows and bulletins of the count store", importedAt, current((*weirv1.ExplainedCell).GetGlobal)},
+	{"  by region", "bulletins", never, func(x *weirv1.ExplainResponse) string {
+		var parts []string
+		for _, r := range x.GetCurrent().GetBulletins() {
+			parts = append(parts, r.GetRegion()+" "+digits(r.GetCount()))
+		}
+		return strings.Join(parts, ", ")
+	}},
+	{"  refunded", "this node", asOfNow, some(current((*weirv1.ExplainedCell).GetCredit))},
+	{"  counts", "this node", asOfNow, current((*weirv1.ExplainedCell).GetCounts)},
+	{"  published", "this node, to the count store", asOfNow, current((*weirv1.ExplainedCell).GetPublished)},
+	{"previous", "as current", never, func(x *weirv1.ExplainResponse) string {
+		return fmt.Sprintf("%s by %.0f %%", digits(x.GetPrevious().GetCounts()), 100*x.GetWeight())
+	}},
+	{"asks the origin", "this node", asOfNow, func(x *weirv1.ExplainResponse) string { return yes(x.GetAsksOrigin()) }},
+	{"strict until", "a denial", never, func(x *weirv1.ExplainResponse) string {
+		if ms := x.GetStrictUntilMs(); ms > 0 {
+			return moment(ms)
+		}
+		return ""
+	}},
+	{"origin", "breakers of what is asked, what is sent", asOfNow, func(x *weirv1.ExplainResponse) string {
+		if x.GetAsks() == "" {
+			return ""
+		}
+		return x.GetAsks() + ", " + x.GetSends()
+	}},
+	{"used in", "digests of other regions", never, func(x *weirv1.ExplainResponse) string {
+		if !x.GetCovered() {
+			return "not known"
+		}
+		return plural(x.GetUsedElsewhere(), "other region")
+	}},
+	{"mode", "settings", settingsAt, func(x *weirv1.ExplainResponse) string {
+		return fmt.Sprintf("%s, outage %s, headroom %s", x.GetMode(), x.GetOutage(), x.GetHeadroom())
+	}},
+	{"tuning", "settings", settingsAt, func(x *weirv1.ExplainResponse) string { return fmt.Sprint("version ", x.GetTuningVersion()) }},
+	{"reset", "settings", func(x *weirv1.ExplainResponse) int64 { return x.GetResetAtMs() }, func(x *weirv1.ExplainResponse) string {
+		if g := x.GetResetGeneration(); g > 0 {
+			return fmt.Sprint("generation ", g)
+		}
+		return ""
+	}},
+	{"key is held", "this node", asOfNow, func(x *weirv1.ExplainResponse) string { return yes(x.GetKnown()) }},
+}
+
+func asOfNow(x *weirv1.ExplainResponse) int64    { return x.GetAtMs() }
+func settingsAt(x *weirv1.ExplainResponse) int64 { return x.GetSettingsAtMs() }
+func heardAt(x *weirv1.ExplainResponse) int64    { return x.GetHeardAtMs() }
+func importedAt(x *weirv1.ExplainResponse) int64 { return x.GetImportedAtMs() }
+func never(*weirv1.ExplainResponse) int64        { return 0 }
+
+func current(count func(*weirv1.ExplainedCell) int64) func(*weirv1.ExplainResponse) string {
+	return func(x *weirv1.ExplainResponse) string { return digits(count(x.GetCurrent())) }
+}
+
+// some leaves a term out where it is 0.
+func some(value func(*weirv1.ExplainResponse) string) func(*weirv1.ExplainResponse) string {
+	return func(x *weirv1.ExplainResponse) string {
+		if v := value(x); v != "0" {
+			return v
+		}
+		return ""
+	}
+}

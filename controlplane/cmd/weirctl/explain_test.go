@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
+)
+
+// oneNode answers Explain, and nothing else.
+type oneNode struct {
+	weirv1connect.UnimplementedRateLimitServiceHandler
+	answer *weirv1.ExplainResponse
+	asked  *weirv1.LimitRequest
+	token  string
+}
+
+func (n *oneNode) Explain(_ context.Context, req *connect.Request[weirv1.ExplainRequest]) (*connect.Response[weirv1.ExplainResponse], error) {
+	n.asked, n.token = req.Msg.GetRequest(), req.Header().Get("Authorization")
+	if n.answer == nil {
+		return nil, connect.NewError(connect.CodeUnauthenticated, errors.New("no such token"))
+	}
+	return connect.NewResponse(n.answer), nil
+}
+
+func (n *oneNode) start(t *testing.T) (url string) {
+	t.Helper()
+	_, handler := weirv1connect.NewRateLimitServiceHandler(n)
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func explained() *weirv1.ExplainResponse {
+	atMs := now.UnixMilli()
+	return &weirv1.ExplainResponse{
+		Summary: "denied\x1b, because", AtMs: atMs, DurationMs: 60_000, Mode: "exact", Outage: "local", Headroom: "kick", Known: true,
+		Decision: &weirv1.LimitResponse{Limit: 10, Current: 11.5, RetryAfterMs: 15_000, Override: "user_*"},
+		Current: &weirv1.ExplainedCell{StartMs: atMs - 5000, Regional: 6, Unsent: 1, Global: 4, Counts: 10, Published: 5,
+			Bulletins: []*weirv1.RegionCount{{Region: "ap", Count: 1}, {Region: "us", Count: 3}}},
+		Previous: &weirv1.ExplainedCell{Counts: 2}, Weight: 0.25, HeardAtMs: atMs - 400, ImportedAtMs: atMs - 3000,
+		Covered: true, UsedElsewhere: 2, Asks: "closed", Sends: "closed", TuningVersion: 7, SettingsAtMs: atMs - 12_000,
+	}
+}
+
+func TestExplain(t *testing.T) {
+	w := newWorld(t)
+	t.Setenv("WEIR_NODE_TOKEN", "")
+	t.Setenv("WEIR_TOKEN", "the API's")
+	eu := &oneNode{answer: explained()}
+	ask := []string{"explain", "acme", "api", "user_42", "--limit=10", "--duration=1m"}
+	w.want(t, w.run(t, append(ask, "--node", eu.start(t))...), exitOK, `
+TERM                VALUE                               AGE    FROM
+verdict             denied                              0s     this node
+compared            11.5 of 10 per 1m                   0s     current + previous by its weight, with the request
+passes in           15s                                 -      if nothing else came
+override            user_*                              12s    settings
+current, since      2026-01-02 15:04:00Z                -      clock
+  of this region    6                                   400ms  the region's origin, and this node
+  not sent yet      1                                   0s     this node
+  of other regions  4                                   3s     rows and bulletins of the count store
+  by region         ap 1, us 3                          -      bulletins
+  counts            10                                  0s     this node
+  published         5                                   0s     this node, to the count store
+previous            2 by 25 %                           -      as current
+asks the origin     -                                   0s     this node
+origin              closed, closed                      0s     breakers of what is asked, what is sent
+used in             2 other regions                     -      digests of other regions
+mode                exact, outage local, headroom kick  12s    settings
+tuning              version 7                           12s    settings
+key is held         yes                                 0s     this node
+
+denied?, because
+`)
+	if eu.token != "" {
+		t.Errorf("the node was shown %q", eu.token)
+	}
+	if a := eu.asked; a.GetWorkspace() != "acme" || a.GetNamespace() != "api" || a.GetIdentifier() != "user_42" || a.GetLimit() != 10 || a.GetDurationMs() != 60_000 || a.GetCost() != 1 {
+		t.Errorf("asked for %v", a)
+	}
+}
+
+// Nodes stand side by side; one that does not answer is told of, and the others are shown.
+func TestExplainOfSeveralNodes(t *testing.T) {
+	w := newWorld(t)
+	t.Setenv("WEIR_NODE_TOKEN", "")
+	other := explained()
+	other.Current.Regional, other.Summary = 9, "allowed elsewhere"
+	eu, us, closed := (&oneNode{answer: explained()}).start(t), (&oneNode{answer: other}).start(t), (&oneNode{}).start(t)
+	ask := []string{"explain", "acme", "api", "k", "--limit=10", "--duration=1m", "--node", eu, "--node", us}
+	if code := w.run(t, ask...); code != exitOK {
+		t.Fatalf("exit %d: %s", code, w.stderr.String())
+	}
+	for _, says := range []string{eu, us, eu + ": denied?, because\n", us + ": allowed elsewhere\n"} {
+		if !strings.Contains(w.stdout.String(), says) {
+			t.Errorf("%q is not in\n%s", says, w.stdout.String())
+		}
+	}
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("a node's\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	guarded := &oneNode{answer: explained()}
+	if code := w.run(t, append(ask, "--node", guarded.start(t), "--node", closed, "--node-token-file", file)...); code != exitFailure || guarded.token != "Bearer a node's" ||
+		!strings.Contains(w.stderr.String(), closed+": no such token") || !strings.Contains(w.stderr.String(), "WEIR_NODE_TOKEN") || !strings.Contains(w.stdout.String(), "allowed elsewhere") {
+		t.Errorf("exit %d, the token was %q\n%s%s", code, guarded.token, w.stdout.String(), w.stderr.String())
+	}
+	if code := w.run(t, append(ask, "--json", "--node", closed)...); code != exitFailure || strings.Count(w.stdout.String(), `"node":`) != 3 || !strings.Contains(w.stdout.String(), `"error": "unauthenticated: no such token"`) {
+		t.Errorf("exit %d\n%s", code, w.stdout.String())
+	}
+	if code := w.run(t, "explain", "acme", "api", "k", "--limit=10", "--duration=1m", "--node", "http://127.0.0.1:1"); code != exitUnreachable || !strings.Contains(w.stderr.String(), "--node") {
+		t.Errorf("nobody there: exit %d, %s", code, w.stderr.String())
+	}
+}
