@@ -19,7 +19,7 @@ import (
 )
 
 // childVariable makes this test binary serve the handlers for a test that kills it:
-// "address dsn", or "address dsn rollouts" (or retirement) for handlers
+// "address dsn", or "address dsn rollouts" (or retirement, or cleanup) for handlers
 // that never get stuck, or "address dsn stuck-retirement" for such as stuckTables.
 const childVariable = "WEIR_TEST_HANDLERS_CHILD"
 
@@ -45,6 +45,8 @@ func childServe(address, dsn string, what ...string) error {
 	stuck := &stuckStore{Store: store.New(db), at: childStuckAt, reached: make(chan struct{})}
 	options := cleanupOptions(stuck)
 	switch {
+	case slices.Contains(what, "cleanup"):
+		options = cleanupOptions(stuck.Store)
 	case slices.Contains(what, "rollouts"):
 		options = rolloutOptions(stuck.Store)
 	case slices.Contains(what, "retirement"):

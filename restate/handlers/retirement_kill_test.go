@@ -1,15 +1,11 @@
 package handlers
 
 import (
-	"bufio"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
-	"log/slog"
-	"math/rand/v2"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -19,8 +15,6 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/store"
-	"github.com/weirhq/weir/schema"
-	"github.com/weirhq/weir/shared/servers"
 )
 
 // "Exactly one outcome, never dropped without both approvals, rows that have not expired
@@ -29,10 +23,7 @@ import (
 // steps. WEIR_SOAK=1 plays 50 rounds instead of 5.
 func TestSoakRetirementsSurviveKills(t *testing.T) {
 	t.Parallel()
-	rounds := 5
-	if os.Getenv("WEIR_SOAK") != "" {
-		rounds = 50
-	}
+	rounds := soakRounds(5, 50)
 	k := newRetirementKiller(t, 11)
 	outcomes := map[controlplane.RetirementPhase]int{}
 	for round := range rounds {
@@ -42,61 +33,27 @@ func TestSoakRetirementsSurviveKills(t *testing.T) {
 			t.Fatalf("round %d: %+v, %v", round, r.Events, err)
 		}
 	}
-	t.Logf("%d rounds with %d kills of the handlers, %d of Restate and %d of MySQL: %v", rounds, k.kills[0], k.kills[1], k.kills[2], outcomes)
-	if slices.Contains(k.kills[:], 0) || len(outcomes) < 2 {
+	k.wantAllKilled(rounds, outcomes)
+	if len(outcomes) < 2 {
 		t.Error("nothing was proven")
 	}
 }
 
-// retirementKiller kills one of the three processes at a random step, and starts it again.
+// retirementKiller is a killer with a table to retire.
 type retirementKiller struct {
-	t       *testing.T
-	cluster *cluster
+	*killer
 	client  RetirementClient
-	mysql   *servers.MariaDB
-	db      *sql.DB
-	dsn     string
-	random  *rand.Rand
-	child   *exec.Cmd
-	lines   *bufio.Scanner
-
-	kills   [3]int // of the handlers, Restate, MySQL
-	audited int64  // rows of the audit log before this round
+	audited int64 // rows of the audit log before this round
 }
 
 func newRetirementKiller(t *testing.T, seed uint64) *retirementKiller {
 	t.Helper()
-	server := servers.MariaDBForTest(t)
-	if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
-		t.Fatal(err)
-	}
-	db, err := store.Open(server.DSN("weir"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	k := &retirementKiller{t: t, mysql: server, db: db, dsn: server.DSN("weir"), random: rand.New(rand.NewPCG(seed, 12))}
-	k.try("the tables", func(ctx context.Context) error { return schema.Migrate(ctx, db, slog.New(slog.DiscardHandler)) })
-	newHamlet(t, db)
-	k.cluster = newCluster(t, retirementOptions(store.New(db)), func(*stepper) map[string]Job { return nil })
-	k.client = RetirementClient{k.cluster.client}
-	k.cluster.down() // the child serves at its address
-	k.handlersUp()
+	k := &retirementKiller{killer: newKiller(t, "retirement", seed)}
+	newHamlet(t, k.db)
+	c := newCluster(t, retirementOptions(store.New(k.db)), func(*stepper) map[string]Job { return nil })
+	k.client = RetirementClient{c.client}
+	k.serve(c)
 	return k
-}
-
-func (k *retirementKiller) handlersUp() {
-	k.child, k.lines = startChild(k.t, k.cluster.address, k.dsn, "retirement")
-}
-
-// try does something that may meet a process that is just coming back.
-func (k *retirementKiller) try(what string, do func(context.Context) error) {
-	k.t.Helper()
-	eventually(k.t, what, func() error {
-		ctx, cancel := context.WithTimeout(k.t.Context(), 10*time.Second)
-		defer cancel()
-		return do(ctx)
-	})
 }
 
 // round is one retirement from a table with rows to its outcome.
@@ -166,25 +123,7 @@ func (k *retirementKiller) killOne() {
 		}
 		return r.Phase.Over() || r.Epoch >= from+most
 	})
-	which := k.random.IntN(5)
-	switch which {
-	case 0:
-		k.cluster.crash()
-	case 1:
-		if err := k.mysql.Kill(); err != nil {
-			k.t.Fatal(err)
-		}
-		if err := k.mysql.Restart(k.t.Context()); err != nil {
-			k.t.Fatal(err)
-		}
-	default:
-		if err := k.child.Process.Kill(); err != nil {
-			k.t.Fatal(err)
-		}
-		_ = k.child.Wait()
-		k.handlersUp()
-	}
-	k.kills[map[int]int{0: 1, 1: 2}[which]]++
+	k.kill()
 }
 
 // wantLive: before they expire, all the rows are there, by whatever name.

@@ -1,30 +1,26 @@
 package handlers
 
 import (
-	"bufio"
 	"database/sql"
 	"fmt"
-	"math/rand/v2"
-	"os"
-	"os/exec"
 	"testing"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/store"
 )
 
 // "Survives kill -9 of every process at every point with exactly one outcome": rollouts,
-// some of them sick and some aborted, while the handlers' process and Restate itself are
-// killed at random moments. WEIR_SOAK=1 plays 60 rounds instead of 5.
+// some of them sick and some aborted, while the handlers' process, Restate and MySQL are
+// killed at random steps. WEIR_SOAK=1 plays 60 rounds instead of 5.
 func TestSoakRolloutsSurviveKills(t *testing.T) {
 	t.Parallel()
-	rounds := 5
-	if os.Getenv("WEIR_SOAK") != "" {
-		rounds = 60
-	}
-	cl, v, db, dsn, c := newRolloutCluster(t)
-	cl.down() // the child serves at its address
-	k := &killer{t: t, cluster: cl, dsn: dsn, random: rand.New(rand.NewPCG(7, 12))}
-	k.handlersUp()
+	rounds := soakRounds(5, 60)
+	k := newKiller(t, "rollouts", 7)
+	v := newVillage(t, k.db)
+	v.outages.Store(true)
+	cl := newCluster(t, rolloutOptions(store.New(k.db)), func(*stepper) map[string]Job { return nil })
+	k.serve(cl)
+	c := RolloutClient{cl.client}
 	running := oldTuning
 	outcomes := map[controlplane.RolloutPhase]int{}
 	for round := range rounds {
@@ -40,7 +36,7 @@ func TestSoakRolloutsSurviveKills(t *testing.T) {
 		}
 		eventually(t, "the start of "+id, func() error { _, err := c.Start(t.Context(), id, spec, operator); return err })
 		for range 1 + k.random.IntN(3) {
-			k.killOne(c, id)
+			k.killDuring(c, id)
 		}
 		if round%4 == 2 {
 			eventually(t, "the abort of "+id, func() error {
@@ -50,23 +46,23 @@ func TestSoakRolloutsSurviveKills(t *testing.T) {
 				}
 				return err
 			})
-			k.killOne(c, id)
+			k.killDuring(c, id)
 		}
 		r := reaches(t, c, id, "the end of "+id, over)
 		outcomes[r.Phase]++
 		if r.Phase == controlplane.RolloutDone {
 			running = r.Document
 		}
-		wantInForce(t, db, running)
+		wantInForce(t, k.db, running)
 		wantUnlocked(t, c, id, r.Phase)
 		wantOneOutcome(t, r)
-		wantWrittenOnce(t, db)
+		wantWrittenOnce(t, k.db)
 		if t.Failed() {
 			t.Fatalf("%s: %+v", id, r.Events)
 		}
 	}
-	t.Logf("%d rounds with %d kills of the handlers and %d of Restate: %v", rounds, k.handlers, k.restates, outcomes)
-	if k.handlers == 0 || k.restates == 0 || len(outcomes) < 2 {
+	k.wantAllKilled(rounds, outcomes)
+	if len(outcomes) < 2 {
 		t.Error("nothing was proven")
 	}
 }
@@ -93,24 +89,8 @@ func wantWrittenOnce(t *testing.T, db *sql.DB) {
 	}
 }
 
-// killer kills one of the two processes at a random point, and starts it again.
-type killer struct {
-	t       *testing.T
-	cluster *cluster
-	dsn     string
-	random  *rand.Rand
-	child   *exec.Cmd
-	lines   *bufio.Scanner
-
-	handlers, restates int
-}
-
-func (k *killer) handlersUp() {
-	k.child, k.lines = startChild(k.t, k.cluster.address, k.dsn, "rollouts")
-}
-
-// killOne waits for a random number of transitions, or the end.
-func (k *killer) killOne(c RolloutClient, id string) {
+// killDuring waits for a random number of transitions, or the end.
+func (k *killer) killDuring(c RolloutClient, id string) {
 	k.t.Helper()
 	from, most := int64(-1), int64(k.random.IntN(12))
 	reaches(k.t, c, id, "some transitions more", func(r controlplane.Rollout) bool {
@@ -119,15 +99,5 @@ func (k *killer) killOne(c RolloutClient, id string) {
 		}
 		return r.Phase.Over() || r.Epoch >= from+most
 	})
-	if k.random.IntN(3) == 0 {
-		k.restates++
-		k.cluster.crash()
-		return
-	}
-	k.handlers++
-	if err := k.child.Process.Kill(); err != nil {
-		k.t.Fatal(err)
-	}
-	_ = k.child.Wait()
-	k.handlersUp()
+	k.kill()
 }
