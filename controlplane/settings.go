@@ -153,10 +153,33 @@ func (s *Settings) SetOverride(ctx context.Context, o Override, by By) error {
 	if err := errors.Join(by.Validate(), o.Validate()); err != nil {
 		return err
 	}
+	if o.Candidate != 0 {
+		if err := s.canJudge(ctx, o.Workspace, o.Namespace); err != nil {
+			return err
+		}
+	}
 	return s.store.ChangeOverride(ctx, o.Workspace, o.Namespace, o.Pattern, func(before *Override) (*Override, AuditEntry, error) {
 		e, err := settingEntry(by, "override.set", overrideSubject(o.Workspace, o.Namespace, o.Pattern), before, &o)
 		return &o, e, err
 	})
+}
+
+// canJudge refuses candidates where nodes cannot judge them. Of a namespace that is changed
+// later, they say so themselves.
+func (s *Settings) canJudge(ctx context.Context, workspace, namespace string) error {
+	all, err := s.store.Namespaces(ctx, workspace)
+	if err != nil {
+		return err
+	}
+	for _, n := range all {
+		if n.Namespace != namespace || n.Mode != "estimate" {
+			continue
+		}
+		if knobs, _ := estimate.Parse(n.Estimate); knobs != nil && knobs.Leaky {
+			return fmt.Errorf("%w: candidate is set, and %s/%s estimates with a leaky drain: what has drained depends on the limit", ErrInvalid, workspace, namespace)
+		}
+	}
+	return nil
 }
 
 // DeleteOverride takes an override away; ErrNotFound where there is none.

@@ -56,12 +56,40 @@ func TestOverrides(t *testing.T) {
 		{"override.set", "", `"limit":10`}, {"override.set", `"limit":10`, `"limit":0`},
 		{"override.delete", `"limit":0`, ""}, {"override.set", "", `"limit":7`},
 	})
+	page, _, err := settings.Overrides(t.Context(), "acme", "api", "")
+	if err != nil || len(page) != 1 || page[0].Candidate != 4 || !page[0].Shadow {
+		t.Errorf("%+v, %v", page, err)
+	}
 	o.Limit = -1
 	if err := settings.SetOverride(t.Context(), o, operator); !errors.Is(err, controlplane.ErrInvalid) {
 		t.Errorf("%v", err)
 	}
 	if got := count(t, db, "SELECT COUNT(*) FROM ratelimit_audit"); got != 4 {
 		t.Errorf("%d audit rows: what was refused is no change", got)
+	}
+}
+
+// "Namespaces that estimate with a leaky drain have no candidates."
+func TestACandidateThatCannotBeJudgedIsRefused(t *testing.T) {
+	s, _ := migrated(t)
+	settings := controlplane.NewSettings(s)
+	for _, step := range []struct {
+		mode, knobs string
+		candidate   int64
+		refused     bool
+	}{
+		{"estimate", `{"drain":"leaky"}`, 5, true},
+		{"estimate", `{"drain":"leaky"}`, 0, false},
+		{"estimate", `{"drain":"cells"}`, 5, false},
+		{"exact", `{"drain":"leaky"}`, 5, false},
+	} {
+		if _, err := settings.SetNamespace(t.Context(), "acme", "api", controlplane.NamespaceChange{Mode: &step.mode, Estimate: &step.knobs}, operator); err != nil {
+			t.Fatal(err)
+		}
+		o := controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "*", Limit: 10, Candidate: step.candidate}
+		if err := settings.SetOverride(t.Context(), o, operator); errors.Is(err, controlplane.ErrInvalid) != step.refused || !step.refused && err != nil {
+			t.Errorf("%+v: %v", step, err)
+		}
 	}
 }
 
