@@ -73,7 +73,12 @@ func (l *ledger) key(r dataplane.Request) window.Key {
 
 // open begins an account for requests like r. homes are the regions with traffic.
 func (l *ledger) open(group string, r dataplane.Request, homes ...int) *account {
-	a := &account{key: l.key(r), limit: r.Limit, group: group}
+	return l.openKey(group, l.key(r), r.Limit, homes...)
+}
+
+// openKey is open for a key that may have a generation.
+func (l *ledger) openKey(group string, key window.Key, limit int64, homes ...int) *account {
+	a := &account{key: key, limit: limit, group: group}
 	if len(homes) > 1 {
 		a.regions, a.homes = homes, make([]bool, l.regions)
 		for _, h := range homes {

@@ -95,6 +95,7 @@ type stage struct {
 	*world
 	script *Transcript
 	ctx    context.Context
+	resets []dataplane.ResetRow
 }
 
 // Play runs a transcript in a bubble of its own: see PlayHere.
@@ -168,6 +169,9 @@ func (s *stage) act(sc *Scene) (got string, err error) {
 		return fmt.Sprintf("%d left", d.Remaining), d.Err
 	case "batch":
 		return s.batch(nodes[0], sc)
+	case "reset":
+		s.reset(sc.Items[0].Key)
+		return "", nil
 	case "replay":
 		time.Sleep(stageTurn)
 		return s.list(nodes, sc, s.atOrigin)
@@ -189,13 +193,17 @@ func (s *stage) request(i Item) dataplane.Request {
 	return r
 }
 
+// account is what is counted of a key since its last reset; before one it is another's.
 func (s *stage) account(key string) *account {
 	r := s.request(Item{Key: key})
+	cell := window.Cell{Key: window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: key, Duration: r.Duration}}
+	cell.Sequence = window.Sequence(time.Now().UnixMilli(), cell.DurationMs())
+	cell.Generation = s.generation(&cell)
 	s.ledger.mu.Lock()
-	a := s.ledger.accounts[window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: key, Duration: r.Duration}]
+	a := s.ledger.accounts[cell.Key]
 	s.ledger.mu.Unlock()
 	if a == nil {
-		a = s.ledger.open("all", r)
+		a = s.ledger.openKey("all", cell.Key, r.Limit)
 	}
 	return a
 }
@@ -238,6 +246,28 @@ func (s *stage) batch(n *node, sc *Scene) (string, error) {
 	return "allowed", nil
 }
 
+// reset stores one, and lets every node read it that can.
+func (s *stage) reset(key string) {
+	r, nowMs := s.request(Item{Key: key}), time.Now().UnixMilli()
+	s.resets = append(s.resets, dataplane.ResetRow{
+		Workspace: r.Workspace, Namespace: r.Namespace, Identifier: key, Generation: int64(len(s.resets)) + 1,
+		AtMs: nowMs, ExpiresAtMs: nowMs + 2*transcriptAtMax.Milliseconds(),
+	})
+	s.counts.SetResets(s.resets...)
+	time.Sleep(stageTurn)
+}
+
+// generation is what nodes that have read every reset know a cell by.
+func (s *stage) generation(c *window.Cell) (g window.Generation) {
+	for _, row := range s.resets {
+		if row.Identifier == c.Identifier {
+			reset := window.Reset{Generation: window.Generation(row.Generation), AtMs: row.AtMs}
+			g = reset.GenerationOf(c.Sequence, c.DurationMs())
+		}
+	}
+	return g
+}
+
 // flush lets the loops run once more, and shows the rest what regions have published.
 func (s *stage) flush(nodes []*node, sc *Scene) (string, error) {
 	time.Sleep(stageTurn)
@@ -269,6 +299,7 @@ func (s *stage) list(nodes []*node, sc *Scene, of func(*node, window.Cell) strin
 	}
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: defaultKey, Duration: s.script.Duration}
 	cell := window.Cell{Key: key, Sequence: window.Sequence(time.Now().UnixMilli(), key.DurationMs())}
+	cell.Generation = s.generation(&cell)
 	var parts []string
 	for _, r := range regionsOf(nodes) {
 		seen := make(map[string]bool) // nodes of a region that agree are one

@@ -31,7 +31,7 @@ type Scene struct {
 	Region string // "*" for all
 	Node   int    // 1 is the first; 0 stands for all nodes, or the first where one acts
 	Verb   string
-	Items  []Item        // of allow, peek and batch
+	Items  []Item        // of allow, peek, batch and reset
 	Times  int           // of allow
 	Server string        // of cut and heal
 	Shift  time.Duration // of clock
@@ -192,6 +192,11 @@ func (s *Scene) parseWhat(verb string, words []string) (err error) {
 		return s.parseAllow(words)
 	case "peek":
 		return s.parseKey(words, 0)
+	case "reset":
+		if s.Region != "*" || s.Node != 0 {
+			return fmt.Errorf("a reset is everybody's: want * reset")
+		}
+		return s.parseKey(words, 0)
 	case "batch":
 		return s.parseBatch(strings.Join(words, " "))
 	case "cut", "heal":
@@ -211,7 +216,7 @@ func (s *Scene) parseWhat(verb string, words []string) (err error) {
 			return fmt.Errorf("%q after %s", words[0], verb)
 		}
 	default:
-		return fmt.Errorf("%q is unknown (allow, batch, peek, replay, flush, import, cut, heal, wipe, crash, restart, clock)", verb)
+		return fmt.Errorf("%q is unknown (allow, batch, peek, reset, replay, flush, import, cut, heal, wipe, crash, restart, clock)", verb)
 	}
 	return nil
 }
@@ -290,8 +295,8 @@ func (s *Scene) String() string {
 	switch s.Verb {
 	case "allow":
 		what = fmt.Sprintf("allow %d x%d %s", s.Items[0].Cost, s.Times, s.Items[0].Key)
-	case "peek":
-		what = "peek " + s.Items[0].Key
+	case "peek", "reset":
+		what += " " + s.Items[0].Key
 	case "batch":
 		var items []string
 		for _, i := range s.Items {
