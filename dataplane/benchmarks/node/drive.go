@@ -56,6 +56,9 @@ func drive(ctx context.Context, calls []call, length time.Duration, rate float64
 		})
 	}
 	callers.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, err // once, and not by every caller
+	}
 	all := hdrhistogram.New(1, latencyMicrosMax, 3)
 	for _, h := range histograms {
 		all.Merge(h)
