@@ -24,6 +24,7 @@ type Metrics struct {
 	mysqlUp      prometheus.Gauge
 	restateUp    prometheus.Gauge
 	chainRepairs prometheus.Counter
+	authFailures map[AuthFailure]prometheus.Counter
 	findings     map[FindingKind]prometheus.Gauge
 	overall      prometheus.Gauge
 	lookedAt     prometheus.Gauge
@@ -63,6 +64,14 @@ func NewMetrics() *Metrics {
 	}, []string{"dependency"})
 	m.mysqlUp, m.restateUp = up.WithLabelValues("mysql"), up.WithLabelValues("restate")
 	m.chainRepairs = counter("weir_control_chain_repairs_total", "Schedules that had died and were started again.")
+	failures := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_control_auth_failures_total",
+		Help: "Calls of the operators' API that were refused for their token, by reason.",
+	}, []string{"reason"})
+	m.authFailures = make(map[AuthFailure]prometheus.Counter, len(AuthFailures))
+	for _, reason := range AuthFailures {
+		m.authFailures[reason] = failures.WithLabelValues(string(reason))
+	}
 	findings := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "weir_watch_findings",
 		Help: "What the watch finds wrong at the moment, by kind.",
@@ -75,7 +84,7 @@ func NewMetrics() *Metrics {
 	m.lookedAt = gauge("weir_watch_looked_at_seconds", "Unix time of the look that the watch's findings are from; 0 before the first.")
 	m.fleetMetrics = newFleetMetrics()
 	m.retirementMetrics = newRetirementMetrics(counter, gauge)
-	m.everyCollector = append(append(m.everyCollector, m.batchSeconds, up, findings), m.fleetMetrics.all()...)
+	m.everyCollector = append(append(m.everyCollector, m.batchSeconds, up, failures, findings), m.fleetMetrics.all()...)
 	return m
 }
 
@@ -101,6 +110,13 @@ func (m *Metrics) RestateUp(up bool) { m.restateUp.Set(oneIf(up)) }
 
 // ChainRepaired counts a schedule that had died.
 func (m *Metrics) ChainRepaired() { m.chainRepairs.Inc() }
+
+// AuthFailed counts a call that was refused for its token.
+func (m *Metrics) AuthFailed(reason AuthFailure) {
+	if counter, ok := m.authFailures[reason]; ok {
+		counter.Inc()
+	}
+}
 
 // CleanupPaused records whether an operator has paused the cleanup.
 func (m *Metrics) CleanupPaused(paused bool) { m.paused.Set(oneIf(paused)) }

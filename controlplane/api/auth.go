@@ -92,6 +92,7 @@ func (s *service) identify(ctx context.Context, authorization, procedure string)
 	defer cancel()
 	identity, err := s.holder(ctx, authorization)
 	if errors.Is(err, controlplane.ErrUnauthenticated) {
+		s.refused(failureOf(ctx, authorization))
 		return identity, connect.NewError(connect.CodeUnauthenticated, err)
 	}
 	if err != nil {
@@ -102,9 +103,24 @@ func (s *service) identify(ctx context.Context, authorization, procedure string)
 		role = controlplane.RoleAdmin
 	}
 	if !identity.Role.May(role) {
+		s.refused(controlplane.AuthRole)
 		return identity, connect.NewError(connect.CodePermissionDenied, fmt.Errorf("token %s has the role %s; this takes the role %s", identity.Name, identity.Role, role))
 	}
 	return identity, nil
+}
+
+// failureOf is why a call without an identity has none.
+func failureOf(ctx context.Context, authorization string) controlplane.AuthFailure {
+	if _, session := ctx.Value(holderKey{}).(controlplane.TokenHash); session || authorization != "" {
+		return controlplane.AuthUnknownToken
+	}
+	return controlplane.AuthNoToken
+}
+
+func (s *service) refused(reason controlplane.AuthFailure) {
+	if s.AuthFailed != nil {
+		s.AuthFailed(reason)
+	}
 }
 
 // holder is who a call is made by: as its context has it, or else its token.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,6 +70,7 @@ func guarded(t *testing.T) (*fixture, *ring) {
 		Health:   func(context.Context) controlplane.HealthDocument { return controlplane.HealthDocument{} },
 		Diagnose: func(context.Context) []controlplane.Check { return nil },
 		Metrics:  prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		AuthFailed: func(reason controlplane.AuthFailure) { f.failures = append(f.failures, reason) },
 	}))
 	t.Cleanup(server.Close)
 	f.url, f.http = server.URL, server.Client()
@@ -143,6 +145,17 @@ func allowedFor(has, needs controlplane.Role) int {
 		return 0
 	}
 	return http.StatusForbidden
+}
+
+// Each refusal is told with its reason, and what is let in is not.
+func TestRefusalsAreTold(t *testing.T) {
+	f, _ := guarded(t)
+	for _, token := range []string{"", "stranger", "viewer", "operator"} {
+		f.post(t, controlv1connect.ControlServiceCleanupRunProcedure, token, "{}")
+	}
+	if want := []controlplane.AuthFailure{controlplane.AuthNoToken, controlplane.AuthUnknownToken, controlplane.AuthRole}; !slices.Equal(f.failures, want) {
+		t.Errorf("told %v, want %v", f.failures, want)
+	}
 }
 
 // "The actor in the audit log is the token's name", whatever the request says.

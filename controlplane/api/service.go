@@ -34,8 +34,8 @@ type Cleanup interface {
 	Resume(ctx context.Context, by controlplane.By) (controlplane.CleanupStatus, error)
 }
 
-// Config is what the service works with. All but Console, Previews, RequireTokens and
-// AllowedHosts is required.
+// Config is what the service works with. All but Console, Previews, RequireTokens,
+// AuthFailed and AllowedHosts is required.
 type Config struct {
 	Cleanup     Cleanup
 	Rollouts    Rollouts
@@ -59,6 +59,9 @@ type Config struct {
 	// RequireTokens asks every call for a token whose role suffices. Without it, whoever
 	// reaches the service may do everything, under any name.
 	RequireTokens bool
+
+	// AuthFailed is told of every call that is refused for its token; nil: nobody is.
+	AuthFailed func(controlplane.AuthFailure)
 
 	// AllowedHosts are names by which requests may address the service, beside
 	// loopback addresses and localhost: that of a proxy on this machine, say. With

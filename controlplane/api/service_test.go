@@ -78,6 +78,7 @@ type fixture struct {
 	lagErr      error
 	fleet       controlplane.Fleet
 	fleetErr    error
+	failures    []controlplane.AuthFailure
 	log         bytes.Buffer
 	url         string
 	http        *http.Client

@@ -17,6 +17,7 @@ var Elsewhere = map[string]string{
 
 	"openssl": "it makes secrets for a real installation; whether the programs take such ones their own tests tell",
 	"cd":      "it goes somewhere",
+	"source":  "it needs a terminal; weirctl's own tests read what it would read",
 	"cp":      "it copies the data of a real installation",
 	"npm":     "it installs from a registry; deploy/install tests what does the same",
 	"sed":     "it changes the rules for another place to keep runbooks",

@@ -43,6 +43,12 @@ func (c Command) Args() (args []string) {
 	return args
 }
 
+// Forgives tells whether what a parser says of the command is only that its last flag has
+// no value, which a sentence may leave out.
+func (c Command) Forgives(err error) bool {
+	return c.Mentioned && (strings.Contains(err.Error(), `but got "EOL"`) || strings.Contains(err.Error(), "missing value"))
+}
+
 // Of returns the commands of one program on all pages.
 func Of(t testing.TB, program string) (all []Command) {
 	t.Helper()

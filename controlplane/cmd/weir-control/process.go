@@ -124,7 +124,7 @@ func (p *process) build() error {
 		},
 		Lag: cleanup.Lag, Fleet: fleet, Health: health.Health, Audit: steps,
 		Diagnose: p.doctor(steps, client, admin, fleet),
-		Metrics:  registry, Log: p.log, AllowedHosts: p.config.APIAllowedHosts,
+		Metrics:  registry, AuthFailed: metrics.AuthFailed, Log: p.log, AllowedHosts: p.config.APIAllowedHosts,
 	}
 	if err := p.listen(); err != nil {
 		return err
