@@ -37,12 +37,12 @@ func TestReadTopNamesWhatIsWrong(t *testing.T) {
 		"{":                      "unexpected end",
 		`{"hot":[{}]}`:           "hot[0]: workspace is 0 bytes",
 		`{"denied":[{"w":"@"}]}`: "illegal base64",
-		`{"hot":[{"w":"YQ==","n":"YQ==","i":"YQ==","d":0}]}`:                 "duration is 0",
-		`{"hot":[{"w":"YQ==","n":"YQ==","i":"YQ==","d":1,"l":-2}]}`:          "limit is -2",
-		`{"denied":[{"w":"YQ==","n":"YQ==","i":"YQ==","d":1,"c":-1}]}`:       "count is -1",
-		fmt.Sprintf(`{"x":"%s"}`, strings.Repeat("x", TopBytesMax)):          "at most 16384",
-		`{"hot":[{"w":"YQ==","n":"YQ==","i":"YQ==","d":1,"r":9000000000000000000}]}`:        "regional",
-		`{"denied":[{"w":"YQ==","n":"YQ==","i":"YQ==","d":1,"m":-9,"c":1}]}`: "more is -9",
+		`{"hot":[{"w":"YQ==","n":"YQ==","i":"YQ==","d":0}]}`:                         "duration is 0",
+		`{"hot":[{"w":"YQ==","n":"YQ==","i":"YQ==","d":1,"l":-2}]}`:                  "limit is -2",
+		`{"denied":[{"w":"YQ==","n":"YQ==","i":"YQ==","d":1,"c":-1}]}`:               "count is -1",
+		fmt.Sprintf(`{"x":"%s"}`, strings.Repeat("x", TopBytesMax)):                  "at most 16384",
+		`{"hot":[{"w":"YQ==","n":"YQ==","i":"YQ==","d":1,"r":9000000000000000000}]}`: "regional",
+		`{"denied":[{"w":"YQ==","n":"YQ==","i":"YQ==","d":1,"m":-9,"c":1}]}`:         "more is -9",
 	} {
 		if _, err := ReadTop([]byte(document)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%.60s: %v, want %q", document, err, says)
