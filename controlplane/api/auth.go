@@ -46,6 +46,7 @@ var needs = map[string]controlplane.Role{
 	controlv1connect.SettingsServiceSetNamespaceProcedure:   controlplane.RoleOperator,
 
 	controlv1connect.TopKeysServiceTopKeysProcedure: controlplane.RoleViewer,
+	controlv1connect.TopKeysServiceGetKeyProcedure:  controlplane.RoleViewer,
 
 	controlv1connect.TokenServiceWhoAmIProcedure:      controlplane.RoleViewer,
 	controlv1connect.TokenServiceCreateTokenProcedure: controlplane.RoleAdmin,

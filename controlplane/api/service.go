@@ -51,6 +51,7 @@ type Config struct {
 	Metrics     prometheus.Gatherer
 	Log         *slog.Logger
 	TopKeys     func(context.Context, controlplane.TopQuery) (controlplane.TopKeys, error)
+	Key         func(context.Context, controlplane.KeyQuery) (controlplane.KeyReport, error)
 
 	// Console makes the web console, which calls the service in this process; nil: none.
 	// It lets people in by itself.

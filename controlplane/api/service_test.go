@@ -71,6 +71,8 @@ type fixture struct {
 	checks []controlplane.Check
 
 	auditAsked  [2]int64
+	key         controlplane.KeyReport
+	keyAsked    controlplane.KeyQuery
 	schedule    *schedule
 	rollouts    rollouts
 	retirements retirements
@@ -104,9 +106,13 @@ func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
 		Lag:         func(context.Context) (time.Duration, error) { return 3 * time.Second, f.lagErr },
 		Fleet:       func(context.Context) (controlplane.Fleet, error) { return f.fleet, f.fleetErr },
 		Audit:       f,
-		Health:      func(context.Context) controlplane.HealthDocument { return f.health },
-		Diagnose:    func(context.Context) []controlplane.Check { return f.checks },
-		Metrics:     registry, Log: slog.New(slog.NewTextHandler(&f.log, nil)), AllowedHosts: []string{"weir.example"},
+		Key: func(_ context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
+			f.keyAsked = q
+			return f.key, f.fleetErr
+		},
+		Health:   func(context.Context) controlplane.HealthDocument { return f.health },
+		Diagnose: func(context.Context) []controlplane.Check { return f.checks },
+		Metrics:  registry, Log: slog.New(slog.NewTextHandler(&f.log, nil)), AllowedHosts: []string{"weir.example"},
 	}))
 	t.Cleanup(server.Close)
 	f.url, f.http = server.URL, server.Client()

@@ -65,10 +65,7 @@ func (s *service) ListOverrides(ctx context.Context, req *connect.Request[contro
 	}
 	answer := &controlv1.ListOverridesResponse{HasMore: more}
 	for _, o := range overrides {
-		answer.Overrides = append(answer.Overrides, &controlv1.Override{
-			Workspace: o.Workspace, Namespace: o.Namespace, Pattern: valid(o.Pattern), Limit: o.Limit, DurationMs: o.DurationMs,
-			Candidate: o.Candidate, Shadow: o.Shadow, UpdatedAtMs: unixMs(o.UpdatedAt),
-		})
+		answer.Overrides = append(answer.Overrides, overrideAnswer(o))
 	}
 	return connect.NewResponse(answer), nil
 }
@@ -137,6 +134,13 @@ func (s *service) ListResets(ctx context.Context, req *connect.Request[controlv1
 		answer.Resets = append(answer.Resets, resetAnswer(r))
 	}
 	return connect.NewResponse(answer), nil
+}
+
+func overrideAnswer(o controlplane.Override) *controlv1.Override {
+	return &controlv1.Override{
+		Workspace: o.Workspace, Namespace: o.Namespace, Pattern: valid(o.Pattern), Limit: o.Limit, DurationMs: o.DurationMs,
+		Candidate: o.Candidate, Shadow: o.Shadow, UpdatedAtMs: unixMs(o.UpdatedAt),
+	}
 }
 
 func resetAnswer(r controlplane.Reset) *controlv1.Reset {

@@ -46,6 +46,8 @@ type world struct {
 	audit    []controlplane.AuditRecord
 	resets   []controlplane.Reset
 	top      controlplane.TopKeys
+	now      time.Time // the database's, of a key
+	rows     []controlplane.KeyRow
 	denied   time.Duration // what the gate says
 }
 
@@ -67,6 +69,14 @@ func start(t *testing.T, open bool) *world {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.top, w.down
+		},
+		Key: func(_ context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.down != nil {
+				return controlplane.KeyReport{}, w.down
+			}
+			return controlplane.GetKey(context.Background(), keyRows{w}, q)
 		},
 		Diagnose: func(context.Context) []controlplane.Check {
 			return []controlplane.Check{{Area: "mysql", Name: "version", Result: controlplane.CheckOK, What: "10.11"}, {Area: "redis", Name: "policy", Result: "fail", What: "evicts", Do: "set noeviction"}}
@@ -257,6 +267,31 @@ func (s settings) Resets(context.Context, string, string) ([]controlplane.Reset,
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.resets, s.down
+}
+
+// keyRows are the rows of every key; the world is locked.
+type keyRows struct{ *world }
+
+func (s keyRows) KeyRows(context.Context, string, string, string, int) (time.Time, []controlplane.KeyRow, error) {
+	return s.now, s.rows, nil
+}
+
+func (s keyRows) KeyReset(_ context.Context, _, _, identifier string) (*controlplane.Reset, error) {
+	for i := range s.resets {
+		if s.resets[i].Identifier == identifier {
+			return &s.resets[i], nil
+		}
+	}
+	return nil, nil
+}
+
+func (s keyRows) Overrides(_ context.Context, _, _, after string, rows int) (page []controlplane.Override, err error) {
+	for _, o := range s.world.settings {
+		if o.Pattern > after {
+			page = append(page, o)
+		}
+	}
+	return page[:min(len(page), rows)], nil
 }
 
 type retirements struct {

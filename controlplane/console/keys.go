@@ -4,29 +4,42 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"connectrpc.com/connect"
 
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// keyView is what operators have set for one identifier.
+// keyView is one identifier: what regions have published of it, and what operators have set.
 type keyView struct {
 	Workspace, Namespace, Identifier string
 	Asked                            bool
 	Problem                          string
 	Resets                           []*controlv1.Reset
-	Reset                            *controlv1.Reset    // of the identifier; nil: none that matters
-	Override                         *controlv1.Override // that applies to it; nil: none
+	Limit, Cost                      string // of the request that wants to pass
+	Key                              *controlv1.GetKeyResponse
+	Cells                            []cellsView
 	Window                           string
 
 	Hot, Denied ranking
-	Seen        []seenKey // the identifier, by its durations, where it is among the hot
+	Seen        []seenKey // the identifier, by its durations, where nodes alone know of it
 }
 
 func (c *Console) keysPage(w http.ResponseWriter, r *http.Request, v *viewer) {
 	q := r.URL.Query()
-	c.showKey(w, r, v, http.StatusOK, "", keyView{Workspace: strings.TrimSpace(q.Get("workspace")), Namespace: strings.TrimSpace(q.Get("namespace")), Identifier: q.Get("identifier")})
+	c.showKey(w, r, v, http.StatusOK, "", keyOf(q))
+}
+
+// keyOf is the key that an address names.
+func keyOf(q url.Values) keyView {
+	return keyView{
+		Workspace: strings.TrimSpace(q.Get("workspace")), Namespace: strings.TrimSpace(q.Get("namespace")), Identifier: q.Get("identifier"),
+		Limit: strings.TrimSpace(q.Get("limit")), Cost: strings.TrimSpace(q.Get("cost")),
+	}
 }
 
 func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string, page keyView) {
@@ -45,40 +58,46 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *viewer, cod
 	c.renderWith(w, r, v, code, "keys", "Keys", problem, page)
 }
 
-// overridesSearched bounds how many overrides are looked through for the one that applies.
-const overridesSearched = 10_000
-
 func (c *Console) lookUp(v *viewer, page *keyView) error {
 	resets, err := ask(v.ctx, c.backend.settings.ListResets, &controlv1.ListResetsRequest{Workspace: page.Workspace, Namespace: page.Namespace})
 	if err != nil {
 		return err
 	}
 	page.Resets = resets.GetResets()
-	for _, reset := range page.Resets {
-		if reset.GetIdentifier() == page.Identifier {
-			page.Reset = reset
-		}
-	}
 	if page.Identifier == "" {
 		return nil
 	}
-	after := ""
-	for range overridesSearched / 1000 {
-		list, err := ask(v.ctx, c.backend.settings.ListOverrides, &controlv1.ListOverridesRequest{Workspace: page.Workspace, Namespace: page.Namespace, After: after})
-		if err != nil {
-			return err
-		}
-		for _, o := range list.GetOverrides() {
-			if matches(o.GetPattern(), page.Identifier) && (page.Override == nil || moreSpecific(o.GetPattern(), page.Override.GetPattern())) {
-				page.Override = o
-			}
-			after = o.GetPattern()
-		}
-		if !list.GetHasMore() {
-			break
-		}
+	msg, err := page.question()
+	if err != nil {
+		return err
+	}
+	if page.Key, err = ask(v.ctx, c.backend.topKeys.GetKey, msg); err != nil {
+		return err
+	}
+	for _, w := range page.Key.GetWindows() {
+		page.Cells = append(page.Cells, drawCells(w, page.Key.GetNowMs(), max(1, msg.GetCost()), page.Seen))
+		page.Seen = slices.DeleteFunc(page.Seen, func(s seenKey) bool { return s.GetDurationMs() == w.GetDurationMs() })
 	}
 	return nil
+}
+
+// question asks for the page's key.
+func (k *keyView) question() (*controlv1.GetKeyRequest, error) {
+	msg := &controlv1.GetKeyRequest{Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier}
+	for _, field := range []struct {
+		name, text string
+		to         *int64
+	}{{"limit", k.Limit, &msg.Limit}, {"cost", k.Cost, &msg.Cost}} {
+		if field.text == "" {
+			continue
+		}
+		n, err := strconv.ParseInt(field.text, 10, 64)
+		if err != nil {
+			return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%s is %q, want a whole number", field.name, field.text))
+		}
+		*field.to = n
+	}
+	return msg, nil
 }
 
 func (c *Console) resetKey(w http.ResponseWriter, r *http.Request, v *viewer) {

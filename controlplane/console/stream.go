@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/http"
+	"net/url"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -24,6 +25,7 @@ const (
 //
 //	fleet            history once, then figures with each beat of the pulse
 //	rollout (id)     changed, whenever what the page shows has changed
+//	key (workspace, namespace, identifier): the same
 //	rollouts, jobs, health: the same
 func (c *Console) events(w http.ResponseWriter, r *http.Request, v *viewer) {
 	select {
@@ -45,7 +47,7 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request, v *viewer) {
 		c.streamFleet(ctx, s, v)
 		return
 	}
-	c.streamChanges(ctx, s, v, r.FormValue("topic"), r.FormValue("id"))
+	c.streamChanges(ctx, s, v, r.FormValue("topic"), r.Form)
 }
 
 // inForce tells whether who watches still may.
@@ -111,10 +113,10 @@ func liveOf(r reading) live {
 
 // streamChanges says when what a topic's page shows has changed. What cannot be had is a
 // change too, and so is its return.
-func (c *Console) streamChanges(ctx context.Context, s *stream, v *viewer, topic, id string) {
+func (c *Console) streamChanges(ctx context.Context, s *stream, v *viewer, topic string, of url.Values) {
 	look, ok := map[string]func(context.Context) string{
 		"rollout": func(ctx context.Context) string {
-			return fingerprint(ask(ctx, c.backend.rollouts.RolloutStatus, &controlv1.RolloutStatusRequest{Id: id}))
+			return fingerprint(ask(ctx, c.backend.rollouts.RolloutStatus, &controlv1.RolloutStatusRequest{Id: of.Get("id")}))
 		},
 		"rollouts": func(ctx context.Context) string {
 			return fingerprint(ask(ctx, c.backend.rollouts.ListRollouts, &controlv1.ListRolloutsRequest{}))
@@ -122,6 +124,17 @@ func (c *Console) streamChanges(ctx context.Context, s *stream, v *viewer, topic
 		"jobs": func(ctx context.Context) string {
 			return fingerprint(ask(ctx, c.backend.control.CleanupStatus, &controlv1.CleanupStatusRequest{})) +
 				fingerprint(ask(ctx, c.backend.retirements.RetirementStatus, &controlv1.RetirementStatusRequest{}))
+		},
+		"key": func(ctx context.Context) string {
+			page := keyOf(of)
+			found, err := ask(ctx, c.backend.topKeys.GetKey, &controlv1.GetKeyRequest{Workspace: page.Workspace, Namespace: page.Namespace, Identifier: page.Identifier})
+			if found != nil {
+				found.NowMs = 0 // that time goes by is no change
+				for _, w := range found.GetWindows() {
+					w.Weight, w.Effective, w.Limit, w.Remaining, w.PassesAtMs = 0, 0, nil, nil, nil
+				}
+			}
+			return fingerprint(found, err)
 		},
 		"health": func(ctx context.Context) string {
 			found, err := ask(ctx, c.backend.health.GetHealth, &controlv1.GetHealthRequest{})

@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // The multi-row upsert, made of the very text of the one-row statement in
@@ -45,7 +46,7 @@ func upsertArgs(region string, counts []dataplane.Count) []any {
 	for _, n := range counts {
 		args = append(args,
 			[]byte(n.Cell.Workspace), []byte(n.Cell.Namespace), []byte(n.Cell.Identifier),
-			storedDuration(&n.Cell.Key), n.Cell.Sequence, regionBytes,
+			window.StoredDuration(&n.Cell.Key), n.Cell.Sequence, regionBytes,
 			n.Count, max(n.CountedAtMs, 0), n.Shared, n.Cell.ExpiresAtMs(), n.Quiet)
 	}
 	return args

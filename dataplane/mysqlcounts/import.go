@@ -106,7 +106,7 @@ func (r *importRow) imported() (i dataplane.Imported, ok bool) {
 	sequence, ok2 := integer(r.sequence)
 	foreign, ok3 := integer(r.foreign)
 	own, ok4 := integer(r.own)
-	ok5 := keyDuration(durationMs, &r.last)
+	ok5 := window.ReadStoredDuration(durationMs, &r.last)
 	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 {
 		return i, false
 	}

@@ -122,6 +122,9 @@ func (p *process) build() error {
 		TopKeys: func(ctx context.Context, q controlplane.TopQuery) (controlplane.TopKeys, error) {
 			return controlplane.ListTopKeys(ctx, steps, q, p.config.NodeLiveWithin)
 		},
+		Key: func(ctx context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
+			return controlplane.GetKey(ctx, steps, q)
+		},
 		Lag: cleanup.Lag, Fleet: fleet, Health: health.Health, Audit: steps,
 		Diagnose: p.doctor(steps, client, admin, fleet),
 		Metrics:  registry, AuthFailed: metrics.AuthFailed, Log: p.log, AllowedHosts: p.config.APIAllowedHosts,

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/window"
 )
 
 func TestKeysTop(t *testing.T) {
@@ -36,5 +37,59 @@ there are more nodes than one answer takes in; these are the ones last heard of
 	}
 	if code := w.run(t, "keys", "top", "--denied", "--hot"); code != exitUsage {
 		t.Errorf("hot and denied: exit %d", code)
+	}
+}
+
+// One key, as regions have published it: two cells with their parts, and when a cost passes.
+func TestKeysShow(t *testing.T) {
+	w := newWorld(t)
+	w.key = controlplane.KeyReport{Now: now}
+	w.want(t, w.run(t, "keys", "show", "acme", "api", "user_42"), exitOK, `
+no region has published any count of it lately
+
+This is what regions have published; a node's Explain tells what it holds back.
+`)
+	if want := (controlplane.KeyQuery{Workspace: "acme", Namespace: "api", Identifier: "user_42", Cost: 1}); w.keyQuery != want {
+		t.Errorf("asked for %+v, want %+v", w.keyQuery, want)
+	}
+	part := func(region string, count int64, ago time.Duration) controlplane.KeyPart {
+		return controlplane.KeyPart{Region: region, Count: count, CountedAt: now.Add(-ago), UpdatedAt: now.Add(-ago / 2)}
+	}
+	start := now.Truncate(time.Minute).UnixMilli()
+	w.key = controlplane.KeyReport{
+		Now:      now,
+		Override: &controlplane.Override{Pattern: "user_*", Limit: 100, DurationMs: 60_000},
+		Reset:    &controlplane.Reset{Generation: 2, SetAt: now.Add(-time.Hour)},
+		Windows: []controlplane.KeyWindow{
+			{
+				DurationMs: 60_000, Weight: 0.25, Effective: 102.5, Judged: true, Limit: 100, Passes: true, PassesAtMs: now.UnixMilli() + 6000,
+				Current:  controlplane.KeyCell{StartMs: start, Count: 90, Parts: []controlplane.KeyPart{part("eu", 60, 4*time.Second), part("us", 30, 2*time.Second)}},
+				Previous: controlplane.KeyCell{StartMs: start - 60_000, Count: 50, Parts: []controlplane.KeyPart{{Region: "eu", Count: 50}}},
+			},
+			{
+				Mode: window.Estimate, DurationMs: 1000, Weight: 1,
+				Current: controlplane.KeyCell{StartMs: start}, Previous: controlplane.KeyCell{StartMs: start - 1000},
+			},
+		},
+	}
+	w.want(t, w.run(t, "keys", "show", "acme", "api", "user_42", "--limit=100", "--cost=5"), exitOK, `
+override "user_*": 100 in 1m
+reset 2026-01-02 14:04:05Z: what was counted before is forgotten
+1m: 102.5 count now, 90 + 50 x 0.250
+  of 100, 0 remain: a cost of 5 passes in 6s, at 2026-01-02 15:04:11Z
+  CELL      FROM                  REGION  COUNT  COUNTED  WRITTEN
+  current   2026-01-02 15:04:00Z  eu      60     4s ago   2s ago
+  current   2026-01-02 15:04:00Z  us      30     2s ago   1s ago
+  previous  2026-01-02 15:03:00Z  eu      50     -        -
+1s (estimate): 0.0 count now, 0 + 0 x 1.000
+  no limit is known here: name one with --limit
+  CELL      FROM                  REGION  COUNT  COUNTED  WRITTEN
+  current   2026-01-02 15:04:00Z  -       0      -        -
+  previous  2026-01-02 15:03:59Z  -       0      -        -
+
+This is what regions have published; a node's Explain tells what it holds back.
+`)
+	if want := (controlplane.KeyQuery{Workspace: "acme", Namespace: "api", Identifier: "user_42", Limit: 100, Cost: 5}); w.keyQuery != want {
+		t.Errorf("asked for %+v, want %+v", w.keyQuery, want)
 	}
 }

@@ -89,7 +89,8 @@ type cli struct {
 		List namespaceList `cmd:"" help:"A workspace's namespaces that have settings."`
 	} `cmd:"" help:"How namespaces decide."`
 	Keys struct {
-		Top keysTop `cmd:"" help:"The keys with most cost in their windows, or those most denied, over all regions."`
+		Top  keysTop  `cmd:"" help:"The keys with most cost in their windows, or those most denied, over all regions."`
+		Show keysShow `cmd:"" help:"One key: its two cells with each region's part, and when a request would pass."`
 	} `cmd:"" help:"What keys are doing."`
 	Token struct {
 		Create tokenCreate `cmd:"" help:"Make a token and print it, once."`

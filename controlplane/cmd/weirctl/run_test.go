@@ -58,6 +58,8 @@ type world struct {
 	fleet       controlplane.Fleet
 	top         controlplane.TopKeys
 	topQuery    controlplane.TopQuery
+	key         controlplane.KeyReport
+	keyQuery    controlplane.KeyQuery
 	rollouts    rollouts
 	retirements retirements
 	previews    previews
@@ -94,6 +96,10 @@ func newWorldThat(t *testing.T, asks bool) *world {
 		TopKeys: func(_ context.Context, q controlplane.TopQuery) (controlplane.TopKeys, error) {
 			w.topQuery = q
 			return w.top, w.schedule.err
+		},
+		Key: func(_ context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
+			w.keyQuery = q
+			return w.key, w.schedule.err
 		},
 		Metrics: prometheus.NewRegistry(),
 		Log:     slog.New(slog.DiscardHandler),

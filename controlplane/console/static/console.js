@@ -177,6 +177,12 @@ switch (page) {
   }
   case "rollouts": watch("rollouts", changed); break;
   case "jobs": watch("jobs", changed); break;
+  case "keys":
+    if (new URLSearchParams(location.search).get("identifier")) {
+      watch(`key&${location.search.slice(1)}`, changed);
+      setInterval(refresh, 5000); // the window slides on
+    } else say("not live: load the page again for newer figures");
+    break;
   case "health":
     if (location.search) say("not live: checks of this moment");
     else watch("health", changed);

@@ -238,11 +238,22 @@ const scenarios = {
     await page.getByLabel("Identifier").fill("locked_out");
     await page.getByRole("button", { name: "Find" }).click();
     await page.getByText("No override matches").waitFor();
+    // Both regions used it: each has its part, and the page that is open fills.
+    const elsewhere = world.nodes.at(-1);
+    await fetch(`${elsewhere}/weir.v1.RateLimitService/Limit`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ workspace: "acme", namespace: "api", identifier: "locked_out", limit: 10, cost: 7, duration_ms: 3600000 }) });
+    const parts = page.locator('[data-live="key"] table');
+    for (const region of world.regions) await parts.getByRole("row", { name: region }).waitFor();
+    await parts.getByRole("row", { name: "us 0 7" }).waitFor();
+    await page.getByLabel("Limit").fill("8");
+    await page.getByRole("button", { name: "Find" }).click();
+    await page.getByText("0 left. A cost of 1 passes in").waitFor();
+    await page.screenshot({ path: `${world.shots}/key.png`, fullPage: true });
     await page.locator("summary", { hasText: "Reset it" }).click();
     await page.getByLabel("Longest window").fill("1h");
     await page.getByLabel("Reason").fill("a support case");
     await page.getByRole("button", { name: "Reset it" }).click();
     await page.getByText("It was reset").waitFor();
+    await page.getByText("Nothing is counted in them.").waitFor();
     await until("the customer is let back in", async () => (await ask()).allowed);
   },
 

@@ -27,6 +27,9 @@ type ListAuditRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	BeforeId      int64                  `protobuf:"varint,1,opt,name=before_id,json=beforeId,proto3" json:"before_id,omitempty"` // only entries with a lower id: the page after that entry; 0: from the newest
 	Limit         int32                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`                       // 1 to 500; 0: 50
+	Actor         string                 `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`                        // only changes by this one; empty: by anybody
+	Workspace     string                 `protobuf:"bytes,4,opt,name=workspace,proto3" json:"workspace,omitempty"`                // only of overrides, settings and keys of this one; empty: of all
+	Namespace     string                 `protobuf:"bytes,5,opt,name=namespace,proto3" json:"namespace,omitempty"`                // only of this namespace of the workspace; empty: of all
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -75,9 +78,33 @@ func (x *ListAuditRequest) GetLimit() int32 {
 	return 0
 }
 
+func (x *ListAuditRequest) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *ListAuditRequest) GetWorkspace() string {
+	if x != nil {
+		return x.Workspace
+	}
+	return ""
+}
+
+func (x *ListAuditRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
 type ListAuditResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Entries       []*AuditEntry          `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Entries []*AuditEntry          `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
+	// searched_to_id is where a call that asks for some entries alone has stopped: it looks
+	// through no more than 5,000, so go on before this one. 0: there are no others.
+	SearchedToId  int64 `protobuf:"varint,2,opt,name=searched_to_id,json=searchedToId,proto3" json:"searched_to_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -117,6 +144,13 @@ func (x *ListAuditResponse) GetEntries() []*AuditEntry {
 		return x.Entries
 	}
 	return nil
+}
+
+func (x *ListAuditResponse) GetSearchedToId() int64 {
+	if x != nil {
+		return x.SearchedToId
+	}
+	return 0
 }
 
 type AuditEntry struct {
@@ -223,12 +257,16 @@ var File_weir_control_v1_audit_proto protoreflect.FileDescriptor
 
 const file_weir_control_v1_audit_proto_rawDesc = "" +
 	"\n" +
-	"\x1bweir/control/v1/audit.proto\x12\x0fweir.control.v1\"E\n" +
+	"\x1bweir/control/v1/audit.proto\x12\x0fweir.control.v1\"\x97\x01\n" +
 	"\x10ListAuditRequest\x12\x1b\n" +
 	"\tbefore_id\x18\x01 \x01(\x03R\bbeforeId\x12\x14\n" +
-	"\x05limit\x18\x02 \x01(\x05R\x05limit\"J\n" +
+	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x14\n" +
+	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x1c\n" +
+	"\tworkspace\x18\x04 \x01(\tR\tworkspace\x12\x1c\n" +
+	"\tnamespace\x18\x05 \x01(\tR\tnamespace\"p\n" +
 	"\x11ListAuditResponse\x125\n" +
-	"\aentries\x18\x01 \x03(\v2\x1b.weir.control.v1.AuditEntryR\aentries\"\xbf\x01\n" +
+	"\aentries\x18\x01 \x03(\v2\x1b.weir.control.v1.AuditEntryR\aentries\x12$\n" +
+	"\x0esearched_to_id\x18\x02 \x01(\x03R\fsearchedToId\"\xbf\x01\n" +
 	"\n" +
 	"AuditEntry\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x13\n" +

@@ -64,6 +64,7 @@ type FleetResponse struct {
 	NowMs         int64                  `protobuf:"varint,1,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"` // Unix ms by the clock of the database
 	Nodes         []*Node                `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`               // by region, then node id
 	Truncated     bool                   `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`      // there are more nodes than an answer holds
+	Pairs         []*ConvergencePair     `protobuf:"bytes,4,rep,name=pairs,proto3" json:"pairs,omitempty"`               // by to, then from; those that were measured
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -119,6 +120,83 @@ func (x *FleetResponse) GetTruncated() bool {
 	return false
 }
 
+func (x *FleetResponse) GetPairs() []*ConvergencePair {
+	if x != nil {
+		return x.Pairs
+	}
+	return nil
+}
+
+// ConvergencePair is how old the cost of one region was when another first used it, in 99
+// of a hundred decisions, as the slowest live node of the other last measured it.
+type ConvergencePair struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	To            string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	P99Ms         int64                  `protobuf:"varint,3,opt,name=p99_ms,json=p99Ms,proto3" json:"p99_ms,omitempty"`
+	Nodes         int32                  `protobuf:"varint,4,opt,name=nodes,proto3" json:"nodes,omitempty"` // that measured it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ConvergencePair) Reset() {
+	*x = ConvergencePair{}
+	mi := &file_weir_control_v1_control_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ConvergencePair) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ConvergencePair) ProtoMessage() {}
+
+func (x *ConvergencePair) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_control_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ConvergencePair.ProtoReflect.Descriptor instead.
+func (*ConvergencePair) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *ConvergencePair) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *ConvergencePair) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *ConvergencePair) GetP99Ms() int64 {
+	if x != nil {
+		return x.P99Ms
+	}
+	return 0
+}
+
+func (x *ConvergencePair) GetNodes() int32 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
 // Node is what a node last said of itself.
 type Node struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -139,7 +217,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_weir_control_v1_control_proto_msgTypes[2]
+	mi := &file_weir_control_v1_control_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -151,7 +229,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_control_proto_msgTypes[2]
+	mi := &file_weir_control_v1_control_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -164,7 +242,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{2}
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Node) GetNodeId() string {
@@ -277,7 +355,7 @@ type NodeHealth struct {
 
 func (x *NodeHealth) Reset() {
 	*x = NodeHealth{}
-	mi := &file_weir_control_v1_control_proto_msgTypes[3]
+	mi := &file_weir_control_v1_control_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -289,7 +367,7 @@ func (x *NodeHealth) String() string {
 func (*NodeHealth) ProtoMessage() {}
 
 func (x *NodeHealth) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_control_proto_msgTypes[3]
+	mi := &file_weir_control_v1_control_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -302,7 +380,7 @@ func (x *NodeHealth) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeHealth.ProtoReflect.Descriptor instead.
 func (*NodeHealth) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{3}
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *NodeHealth) GetAllowedTotal() int64 {
@@ -481,7 +559,7 @@ type CleanupStatusRequest struct {
 
 func (x *CleanupStatusRequest) Reset() {
 	*x = CleanupStatusRequest{}
-	mi := &file_weir_control_v1_control_proto_msgTypes[4]
+	mi := &file_weir_control_v1_control_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -493,7 +571,7 @@ func (x *CleanupStatusRequest) String() string {
 func (*CleanupStatusRequest) ProtoMessage() {}
 
 func (x *CleanupStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_control_proto_msgTypes[4]
+	mi := &file_weir_control_v1_control_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -506,7 +584,7 @@ func (x *CleanupStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupStatusRequest.ProtoReflect.Descriptor instead.
 func (*CleanupStatusRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{4}
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{5}
 }
 
 type CleanupStatusResponse struct {
@@ -518,7 +596,7 @@ type CleanupStatusResponse struct {
 
 func (x *CleanupStatusResponse) Reset() {
 	*x = CleanupStatusResponse{}
-	mi := &file_weir_control_v1_control_proto_msgTypes[5]
+	mi := &file_weir_control_v1_control_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -530,7 +608,7 @@ func (x *CleanupStatusResponse) String() string {
 func (*CleanupStatusResponse) ProtoMessage() {}
 
 func (x *CleanupStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_control_proto_msgTypes[5]
+	mi := &file_weir_control_v1_control_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -543,7 +621,7 @@ func (x *CleanupStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupStatusResponse.ProtoReflect.Descriptor instead.
 func (*CleanupStatusResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{5}
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CleanupStatusResponse) GetStatus() *CleanupStatus {
@@ -574,7 +652,7 @@ type CleanupStatus struct {
 
 func (x *CleanupStatus) Reset() {
 	*x = CleanupStatus{}
-	mi := &file_weir_control_v1_control_proto_msgTypes[6]
+	mi := &file_weir_control_v1_control_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -586,7 +664,7 @@ func (x *CleanupStatus) String() string {
 func (*CleanupStatus) ProtoMessage() {}
 
 func (x *CleanupStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_control_proto_msgTypes[6]
+	mi := &file_weir_control_v1_control_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -599,7 +677,7 @@ func (x *CleanupStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupStatus.ProtoReflect.Descriptor instead.
 func (*CleanupStatus) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{6}
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CleanupStatus) GetRunning() bool {
@@ -704,7 +782,7 @@ type CleanupRunRecord struct {
 
 func (x *CleanupRunRecord) Reset() {
 	*x = CleanupRunRecord{}
-	mi := &file_weir_control_v1_control_proto_msgTypes[7]
+	mi := &file_weir_control_v1_control_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -716,7 +794,7 @@ func (x *CleanupRunRecord) String() string {
 func (*CleanupRunRecord) ProtoMessage() {}
 
 func (x *CleanupRunRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_control_proto_msgTypes[7]
+	mi := &file_weir_control_v1_control_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -729,7 +807,7 @@ func (x *CleanupRunRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupRunRecord.ProtoReflect.Descriptor instead.
 func (*CleanupRunRecord) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{7}
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CleanupRunRecord) GetStartedAtMs() int64 {
@@ -812,7 +890,7 @@ type CleanupRunRequest struct {
 
 func (x *CleanupRunRequest) Reset() {
 	*x = CleanupRunRequest{}
-	mi := &file_weir_control_v1_control_proto_msgTypes[8]
+	mi := &file_weir_control_v1_control_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -824,7 +902,7 @@ func (x *CleanupRunRequest) String() string {
 func (*CleanupRunRequest) ProtoMessage() {}
 
 func (x *CleanupRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_control_proto_msgTypes[8]
+	mi := &file_weir_control_v1_control_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -837,7 +915,7 @@ func (x *CleanupRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupRunRequest.ProtoReflect.Descriptor instead.
 func (*CleanupRunRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{8}
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CleanupRunRequest) GetActor() string {
@@ -863,7 +941,7 @@ type CleanupRunResponse struct {
 
 func (x *CleanupRunResponse) Reset() {
 	*x = CleanupRunResponse{}
-	mi := &file_weir_control_v1_control_proto_msgTypes[9]
+	mi := &file_weir_control_v1_control_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -875,7 +953,7 @@ func (x *CleanupRunResponse) String() string {
 func (*CleanupRunResponse) ProtoMessage() {}
 
 func (x *CleanupRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_control_proto_msgTypes[9]
+	mi := &file_weir_control_v1_control_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -888,7 +966,7 @@ func (x *CleanupRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupRunResponse.ProtoReflect.Descriptor instead.
 func (*CleanupRunResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{9}
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CleanupRunResponse) GetRun() *CleanupRunRecord {
@@ -908,7 +986,7 @@ type CleanupPauseRequest struct {
 
 func (x *CleanupPauseRequest) Reset() {
 	*x = CleanupPauseRequest{}
-	mi := &file_weir_control_v1_control_proto_msgTypes[10]
+	mi := &file_weir_control_v1_control_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -920,7 +998,7 @@ func (x *CleanupPauseRequest) String() string {
 func (*CleanupPauseRequest) ProtoMessage() {}
 
 func (x *CleanupPauseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_control_proto_msgTypes[10]
+	mi := &file_weir_control_v1_control_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -933,7 +1011,7 @@ func (x *CleanupPauseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupPauseRequest.ProtoReflect.Descriptor instead.
 func (*CleanupPauseRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{10}
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CleanupPauseRequest) GetActor() string {
@@ -959,7 +1037,7 @@ type CleanupPauseResponse struct {
 
 func (x *CleanupPauseResponse) Reset() {
 	*x = CleanupPauseResponse{}
-	mi := &file_weir_control_v1_control_proto_msgTypes[11]
+	mi := &file_weir_control_v1_control_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -971,7 +1049,7 @@ func (x *CleanupPauseResponse) String() string {
 func (*CleanupPauseResponse) ProtoMessage() {}
 
 func (x *CleanupPauseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_control_proto_msgTypes[11]
+	mi := &file_weir_control_v1_control_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -984,7 +1062,7 @@ func (x *CleanupPauseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupPauseResponse.ProtoReflect.Descriptor instead.
 func (*CleanupPauseResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{11}
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CleanupPauseResponse) GetStatus() *CleanupStatus {
@@ -1004,7 +1082,7 @@ type CleanupResumeRequest struct {
 
 func (x *CleanupResumeRequest) Reset() {
 	*x = CleanupResumeRequest{}
-	mi := &file_weir_control_v1_control_proto_msgTypes[12]
+	mi := &file_weir_control_v1_control_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1016,7 +1094,7 @@ func (x *CleanupResumeRequest) String() string {
 func (*CleanupResumeRequest) ProtoMessage() {}
 
 func (x *CleanupResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_control_proto_msgTypes[12]
+	mi := &file_weir_control_v1_control_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1029,7 +1107,7 @@ func (x *CleanupResumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupResumeRequest.ProtoReflect.Descriptor instead.
 func (*CleanupResumeRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{12}
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CleanupResumeRequest) GetActor() string {
@@ -1055,7 +1133,7 @@ type CleanupResumeResponse struct {
 
 func (x *CleanupResumeResponse) Reset() {
 	*x = CleanupResumeResponse{}
-	mi := &file_weir_control_v1_control_proto_msgTypes[13]
+	mi := &file_weir_control_v1_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1067,7 +1145,7 @@ func (x *CleanupResumeResponse) String() string {
 func (*CleanupResumeResponse) ProtoMessage() {}
 
 func (x *CleanupResumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_control_proto_msgTypes[13]
+	mi := &file_weir_control_v1_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1080,7 +1158,7 @@ func (x *CleanupResumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupResumeResponse.ProtoReflect.Descriptor instead.
 func (*CleanupResumeResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{13}
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CleanupResumeResponse) GetStatus() *CleanupStatus {
@@ -1095,11 +1173,17 @@ var File_weir_control_v1_control_proto protoreflect.FileDescriptor
 const file_weir_control_v1_control_proto_rawDesc = "" +
 	"\n" +
 	"\x1dweir/control/v1/control.proto\x12\x0fweir.control.v1\"\x0e\n" +
-	"\fFleetRequest\"q\n" +
+	"\fFleetRequest\"\xa9\x01\n" +
 	"\rFleetResponse\x12\x15\n" +
 	"\x06now_ms\x18\x01 \x01(\x03R\x05nowMs\x12+\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x15.weir.control.v1.NodeR\x05nodes\x12\x1c\n" +
-	"\ttruncated\x18\x03 \x01(\bR\ttruncated\"\xe1\x02\n" +
+	"\ttruncated\x18\x03 \x01(\bR\ttruncated\x126\n" +
+	"\x05pairs\x18\x04 \x03(\v2 .weir.control.v1.ConvergencePairR\x05pairs\"b\n" +
+	"\x0fConvergencePair\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\tR\x02to\x12\x15\n" +
+	"\x06p99_ms\x18\x03 \x01(\x03R\x05p99Ms\x12\x14\n" +
+	"\x05nodes\x18\x04 \x01(\x05R\x05nodes\"\xe1\x02\n" +
 	"\x04Node\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
 	"\x06region\x18\x02 \x01(\tR\x06region\x12\x14\n" +
@@ -1212,46 +1296,48 @@ func file_weir_control_v1_control_proto_rawDescGZIP() []byte {
 	return file_weir_control_v1_control_proto_rawDescData
 }
 
-var file_weir_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_weir_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_weir_control_v1_control_proto_goTypes = []any{
 	(*FleetRequest)(nil),          // 0: weir.control.v1.FleetRequest
 	(*FleetResponse)(nil),         // 1: weir.control.v1.FleetResponse
-	(*Node)(nil),                  // 2: weir.control.v1.Node
-	(*NodeHealth)(nil),            // 3: weir.control.v1.NodeHealth
-	(*CleanupStatusRequest)(nil),  // 4: weir.control.v1.CleanupStatusRequest
-	(*CleanupStatusResponse)(nil), // 5: weir.control.v1.CleanupStatusResponse
-	(*CleanupStatus)(nil),         // 6: weir.control.v1.CleanupStatus
-	(*CleanupRunRecord)(nil),      // 7: weir.control.v1.CleanupRunRecord
-	(*CleanupRunRequest)(nil),     // 8: weir.control.v1.CleanupRunRequest
-	(*CleanupRunResponse)(nil),    // 9: weir.control.v1.CleanupRunResponse
-	(*CleanupPauseRequest)(nil),   // 10: weir.control.v1.CleanupPauseRequest
-	(*CleanupPauseResponse)(nil),  // 11: weir.control.v1.CleanupPauseResponse
-	(*CleanupResumeRequest)(nil),  // 12: weir.control.v1.CleanupResumeRequest
-	(*CleanupResumeResponse)(nil), // 13: weir.control.v1.CleanupResumeResponse
+	(*ConvergencePair)(nil),       // 2: weir.control.v1.ConvergencePair
+	(*Node)(nil),                  // 3: weir.control.v1.Node
+	(*NodeHealth)(nil),            // 4: weir.control.v1.NodeHealth
+	(*CleanupStatusRequest)(nil),  // 5: weir.control.v1.CleanupStatusRequest
+	(*CleanupStatusResponse)(nil), // 6: weir.control.v1.CleanupStatusResponse
+	(*CleanupStatus)(nil),         // 7: weir.control.v1.CleanupStatus
+	(*CleanupRunRecord)(nil),      // 8: weir.control.v1.CleanupRunRecord
+	(*CleanupRunRequest)(nil),     // 9: weir.control.v1.CleanupRunRequest
+	(*CleanupRunResponse)(nil),    // 10: weir.control.v1.CleanupRunResponse
+	(*CleanupPauseRequest)(nil),   // 11: weir.control.v1.CleanupPauseRequest
+	(*CleanupPauseResponse)(nil),  // 12: weir.control.v1.CleanupPauseResponse
+	(*CleanupResumeRequest)(nil),  // 13: weir.control.v1.CleanupResumeRequest
+	(*CleanupResumeResponse)(nil), // 14: weir.control.v1.CleanupResumeResponse
 }
 var file_weir_control_v1_control_proto_depIdxs = []int32{
-	2,  // 0: weir.control.v1.FleetResponse.nodes:type_name -> weir.control.v1.Node
-	3,  // 1: weir.control.v1.Node.health:type_name -> weir.control.v1.NodeHealth
-	6,  // 2: weir.control.v1.CleanupStatusResponse.status:type_name -> weir.control.v1.CleanupStatus
-	7,  // 3: weir.control.v1.CleanupStatus.history:type_name -> weir.control.v1.CleanupRunRecord
-	7,  // 4: weir.control.v1.CleanupRunResponse.run:type_name -> weir.control.v1.CleanupRunRecord
-	6,  // 5: weir.control.v1.CleanupPauseResponse.status:type_name -> weir.control.v1.CleanupStatus
-	6,  // 6: weir.control.v1.CleanupResumeResponse.status:type_name -> weir.control.v1.CleanupStatus
-	0,  // 7: weir.control.v1.ControlService.Fleet:input_type -> weir.control.v1.FleetRequest
-	4,  // 8: weir.control.v1.ControlService.CleanupStatus:input_type -> weir.control.v1.CleanupStatusRequest
-	8,  // 9: weir.control.v1.ControlService.CleanupRun:input_type -> weir.control.v1.CleanupRunRequest
-	10, // 10: weir.control.v1.ControlService.CleanupPause:input_type -> weir.control.v1.CleanupPauseRequest
-	12, // 11: weir.control.v1.ControlService.CleanupResume:input_type -> weir.control.v1.CleanupResumeRequest
-	1,  // 12: weir.control.v1.ControlService.Fleet:output_type -> weir.control.v1.FleetResponse
-	5,  // 13: weir.control.v1.ControlService.CleanupStatus:output_type -> weir.control.v1.CleanupStatusResponse
-	9,  // 14: weir.control.v1.ControlService.CleanupRun:output_type -> weir.control.v1.CleanupRunResponse
-	11, // 15: weir.control.v1.ControlService.CleanupPause:output_type -> weir.control.v1.CleanupPauseResponse
-	13, // 16: weir.control.v1.ControlService.CleanupResume:output_type -> weir.control.v1.CleanupResumeResponse
-	12, // [12:17] is the sub-list for method output_type
-	7,  // [7:12] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	3,  // 0: weir.control.v1.FleetResponse.nodes:type_name -> weir.control.v1.Node
+	2,  // 1: weir.control.v1.FleetResponse.pairs:type_name -> weir.control.v1.ConvergencePair
+	4,  // 2: weir.control.v1.Node.health:type_name -> weir.control.v1.NodeHealth
+	7,  // 3: weir.control.v1.CleanupStatusResponse.status:type_name -> weir.control.v1.CleanupStatus
+	8,  // 4: weir.control.v1.CleanupStatus.history:type_name -> weir.control.v1.CleanupRunRecord
+	8,  // 5: weir.control.v1.CleanupRunResponse.run:type_name -> weir.control.v1.CleanupRunRecord
+	7,  // 6: weir.control.v1.CleanupPauseResponse.status:type_name -> weir.control.v1.CleanupStatus
+	7,  // 7: weir.control.v1.CleanupResumeResponse.status:type_name -> weir.control.v1.CleanupStatus
+	0,  // 8: weir.control.v1.ControlService.Fleet:input_type -> weir.control.v1.FleetRequest
+	5,  // 9: weir.control.v1.ControlService.CleanupStatus:input_type -> weir.control.v1.CleanupStatusRequest
+	9,  // 10: weir.control.v1.ControlService.CleanupRun:input_type -> weir.control.v1.CleanupRunRequest
+	11, // 11: weir.control.v1.ControlService.CleanupPause:input_type -> weir.control.v1.CleanupPauseRequest
+	13, // 12: weir.control.v1.ControlService.CleanupResume:input_type -> weir.control.v1.CleanupResumeRequest
+	1,  // 13: weir.control.v1.ControlService.Fleet:output_type -> weir.control.v1.FleetResponse
+	6,  // 14: weir.control.v1.ControlService.CleanupStatus:output_type -> weir.control.v1.CleanupStatusResponse
+	10, // 15: weir.control.v1.ControlService.CleanupRun:output_type -> weir.control.v1.CleanupRunResponse
+	12, // 16: weir.control.v1.ControlService.CleanupPause:output_type -> weir.control.v1.CleanupPauseResponse
+	14, // 17: weir.control.v1.ControlService.CleanupResume:output_type -> weir.control.v1.CleanupResumeResponse
+	13, // [13:18] is the sub-list for method output_type
+	8,  // [8:13] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_weir_control_v1_control_proto_init() }
@@ -1259,14 +1345,14 @@ func file_weir_control_v1_control_proto_init() {
 	if File_weir_control_v1_control_proto != nil {
 		return
 	}
-	file_weir_control_v1_control_proto_msgTypes[6].OneofWrappers = []any{}
+	file_weir_control_v1_control_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_control_v1_control_proto_rawDesc), len(file_weir_control_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -233,15 +233,17 @@ func (x *TopKeysResponse) GetTotal() int64 {
 }
 
 type TopKey struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`
-	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`
-	DurationMs    int64                  `protobuf:"varint,4,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
-	Limit         *int64                 `protobuf:"varint,5,opt,name=limit,proto3,oneof" json:"limit,omitempty"` // left out where no node knows it
-	Count         int64                  `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`       // of hot keys cost, of denied ones requests
-	More          int64                  `protobuf:"varint,7,opt,name=more,proto3" json:"more,omitempty"`         // of denied keys: how many more it may be
-	Regions       []*TopKeyRegion        `protobuf:"bytes,8,rep,name=regions,proto3" json:"regions,omitempty"`    // largest first
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Workspace  string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`
+	Namespace  string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Identifier string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`
+	DurationMs int64                  `protobuf:"varint,4,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
+	// limit is the lowest that cost was counted against lately; left out where no node knows
+	// it. From 1,024 on, limits of hot keys are rounded down, by less than a thousandth.
+	Limit         *int64          `protobuf:"varint,5,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
+	Count         int64           `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`    // of hot keys cost, of denied ones requests
+	More          int64           `protobuf:"varint,7,opt,name=more,proto3" json:"more,omitempty"`      // of denied keys: how many more it may be
+	Regions       []*TopKeyRegion `protobuf:"bytes,8,rep,name=regions,proto3" json:"regions,omitempty"` // largest first
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -385,11 +387,429 @@ func (x *TopKeyRegion) GetCount() int64 {
 	return 0
 }
 
+type GetKeyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`   // 1 to 191 bytes
+	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`   // 1 to 255 bytes
+	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"` // 1 to 255 bytes
+	Limit         int64                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`          // to judge by, at most 2^53-1; 0: the override's, where one applies
+	Cost          int64                  `protobuf:"varint,5,opt,name=cost,proto3" json:"cost,omitempty"`            // of the next request, at most 2^53-1; 0 is 1
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetKeyRequest) Reset() {
+	*x = GetKeyRequest{}
+	mi := &file_weir_control_v1_keys_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetKeyRequest) ProtoMessage() {}
+
+func (x *GetKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_keys_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetKeyRequest.ProtoReflect.Descriptor instead.
+func (*GetKeyRequest) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *GetKeyRequest) GetWorkspace() string {
+	if x != nil {
+		return x.Workspace
+	}
+	return ""
+}
+
+func (x *GetKeyRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *GetKeyRequest) GetIdentifier() string {
+	if x != nil {
+		return x.Identifier
+	}
+	return ""
+}
+
+func (x *GetKeyRequest) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *GetKeyRequest) GetCost() int64 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
+}
+
+type GetKeyResponse struct {
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	NowMs              int64                  `protobuf:"varint,1,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"`                                        // Unix ms by the clock of the database: all moments here are of it
+	Windows            []*KeyWindow           `protobuf:"bytes,2,rep,name=windows,proto3" json:"windows,omitempty"`                                                  // by mode, then duration: those that any region has published lately
+	Truncated          bool                   `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`                                             // there is more than an answer takes in, so counts may be too low
+	Override           *Override              `protobuf:"bytes,4,opt,name=override,proto3" json:"override,omitempty"`                                                // the one that applies; left out: none does
+	OverrideExact      bool                   `protobuf:"varint,5,opt,name=override_exact,json=overrideExact,proto3" json:"override_exact,omitempty"`                // it names the identifier, with no '*'
+	OverridesTruncated bool                   `protobuf:"varint,6,opt,name=overrides_truncated,json=overridesTruncated,proto3" json:"overrides_truncated,omitempty"` // the namespace has more overrides than were looked through
+	Reset_             *Reset                 `protobuf:"bytes,7,opt,name=reset,proto3" json:"reset,omitempty"`                                                      // the newest that still matters; left out: none
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *GetKeyResponse) Reset() {
+	*x = GetKeyResponse{}
+	mi := &file_weir_control_v1_keys_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetKeyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetKeyResponse) ProtoMessage() {}
+
+func (x *GetKeyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_keys_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetKeyResponse.ProtoReflect.Descriptor instead.
+func (*GetKeyResponse) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *GetKeyResponse) GetNowMs() int64 {
+	if x != nil {
+		return x.NowMs
+	}
+	return 0
+}
+
+func (x *GetKeyResponse) GetWindows() []*KeyWindow {
+	if x != nil {
+		return x.Windows
+	}
+	return nil
+}
+
+func (x *GetKeyResponse) GetTruncated() bool {
+	if x != nil {
+		return x.Truncated
+	}
+	return false
+}
+
+func (x *GetKeyResponse) GetOverride() *Override {
+	if x != nil {
+		return x.Override
+	}
+	return nil
+}
+
+func (x *GetKeyResponse) GetOverrideExact() bool {
+	if x != nil {
+		return x.OverrideExact
+	}
+	return false
+}
+
+func (x *GetKeyResponse) GetOverridesTruncated() bool {
+	if x != nil {
+		return x.OverridesTruncated
+	}
+	return false
+}
+
+func (x *GetKeyResponse) GetReset_() *Reset {
+	if x != nil {
+		return x.Reset_
+	}
+	return nil
+}
+
+// KeyWindow is a key's two cells of one duration, as published.
+type KeyWindow struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Mode       string                 `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"` // exact or estimate
+	DurationMs int64                  `protobuf:"varint,2,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
+	Current    *KeyCell               `protobuf:"bytes,3,opt,name=current,proto3" json:"current,omitempty"`
+	Previous   *KeyCell               `protobuf:"bytes,4,opt,name=previous,proto3" json:"previous,omitempty"`
+	Weight     float64                `protobuf:"fixed64,5,opt,name=weight,proto3" json:"weight,omitempty"`       // the share of the previous cell that counts now, above 0 to 1
+	Effective  float64                `protobuf:"fixed64,6,opt,name=effective,proto3" json:"effective,omitempty"` // what is compared with a limit: current + previous * weight
+	// limit is the request's or the override's. Without one the following are left out.
+	Limit     *int64 `protobuf:"varint,7,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
+	Remaining *int64 `protobuf:"varint,8,opt,name=remaining,proto3,oneof" json:"remaining,omitempty"`
+	// passes_at_ms is when a request of the cost passes if nothing else is counted meanwhile:
+	// now_ms for at once; left out where the cost is more than the limit.
+	PassesAtMs    *int64 `protobuf:"varint,9,opt,name=passes_at_ms,json=passesAtMs,proto3,oneof" json:"passes_at_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyWindow) Reset() {
+	*x = KeyWindow{}
+	mi := &file_weir_control_v1_keys_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyWindow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyWindow) ProtoMessage() {}
+
+func (x *KeyWindow) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_keys_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyWindow.ProtoReflect.Descriptor instead.
+func (*KeyWindow) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *KeyWindow) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *KeyWindow) GetDurationMs() int64 {
+	if x != nil {
+		return x.DurationMs
+	}
+	return 0
+}
+
+func (x *KeyWindow) GetCurrent() *KeyCell {
+	if x != nil {
+		return x.Current
+	}
+	return nil
+}
+
+func (x *KeyWindow) GetPrevious() *KeyCell {
+	if x != nil {
+		return x.Previous
+	}
+	return nil
+}
+
+func (x *KeyWindow) GetWeight() float64 {
+	if x != nil {
+		return x.Weight
+	}
+	return 0
+}
+
+func (x *KeyWindow) GetEffective() float64 {
+	if x != nil {
+		return x.Effective
+	}
+	return 0
+}
+
+func (x *KeyWindow) GetLimit() int64 {
+	if x != nil && x.Limit != nil {
+		return *x.Limit
+	}
+	return 0
+}
+
+func (x *KeyWindow) GetRemaining() int64 {
+	if x != nil && x.Remaining != nil {
+		return *x.Remaining
+	}
+	return 0
+}
+
+func (x *KeyWindow) GetPassesAtMs() int64 {
+	if x != nil && x.PassesAtMs != nil {
+		return *x.PassesAtMs
+	}
+	return 0
+}
+
+// KeyCell is a fixed window of a key, without what a reset has made forgotten.
+type KeyCell struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	StartMs       int64                  `protobuf:"varint,1,opt,name=start_ms,json=startMs,proto3" json:"start_ms,omitempty"`
+	Generation    int64                  `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"` // of the reset that it is counted since; 0: none
+	Count         int64                  `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`           // of all regions
+	Parts         []*KeyPart             `protobuf:"bytes,4,rep,name=parts,proto3" json:"parts,omitempty"`            // by region
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyCell) Reset() {
+	*x = KeyCell{}
+	mi := &file_weir_control_v1_keys_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyCell) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyCell) ProtoMessage() {}
+
+func (x *KeyCell) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_keys_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyCell.ProtoReflect.Descriptor instead.
+func (*KeyCell) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *KeyCell) GetStartMs() int64 {
+	if x != nil {
+		return x.StartMs
+	}
+	return 0
+}
+
+func (x *KeyCell) GetGeneration() int64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *KeyCell) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *KeyCell) GetParts() []*KeyPart {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+// KeyPart is what a region has published of a cell.
+type KeyPart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Region        string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
+	Count         int64                  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	CountedAtMs   int64                  `protobuf:"varint,3,opt,name=counted_at_ms,json=countedAtMs,proto3" json:"counted_at_ms,omitempty"` // when its newest cost was accepted, by the node's clock; 0: unknown
+	UpdatedAtMs   int64                  `protobuf:"varint,4,opt,name=updated_at_ms,json=updatedAtMs,proto3" json:"updated_at_ms,omitempty"` // when it last grew in MySQL, by its clock; 0: nobody waited for it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyPart) Reset() {
+	*x = KeyPart{}
+	mi := &file_weir_control_v1_keys_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyPart) ProtoMessage() {}
+
+func (x *KeyPart) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_keys_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyPart.ProtoReflect.Descriptor instead.
+func (*KeyPart) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_keys_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *KeyPart) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *KeyPart) GetCount() int64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *KeyPart) GetCountedAtMs() int64 {
+	if x != nil {
+		return x.CountedAtMs
+	}
+	return 0
+}
+
+func (x *KeyPart) GetUpdatedAtMs() int64 {
+	if x != nil {
+		return x.UpdatedAtMs
+	}
+	return 0
+}
+
 var File_weir_control_v1_keys_proto protoreflect.FileDescriptor
 
 const file_weir_control_v1_keys_proto_rawDesc = "" +
 	"\n" +
-	"\x1aweir/control/v1/keys.proto\x12\x0fweir.control.v1\"\x8a\x01\n" +
+	"\x1aweir/control/v1/keys.proto\x12\x0fweir.control.v1\x1a\x1eweir/control/v1/settings.proto\"\x8a\x01\n" +
 	"\x0eTopKeysRequest\x12\x1c\n" +
 	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12&\n" +
@@ -418,14 +838,59 @@ const file_weir_control_v1_keys_proto_rawDesc = "" +
 	"\x06_limit\"<\n" +
 	"\fTopKeyRegion\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x03R\x05count*B\n" +
+	"\x05count\x18\x02 \x01(\x03R\x05count\"\x95\x01\n" +
+	"\rGetKeyRequest\x12\x1c\n" +
+	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1e\n" +
+	"\n" +
+	"identifier\x18\x03 \x01(\tR\n" +
+	"identifier\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x03R\x05limit\x12\x12\n" +
+	"\x04cost\x18\x05 \x01(\x03R\x04cost\"\xb8\x02\n" +
+	"\x0eGetKeyResponse\x12\x15\n" +
+	"\x06now_ms\x18\x01 \x01(\x03R\x05nowMs\x124\n" +
+	"\awindows\x18\x02 \x03(\v2\x1a.weir.control.v1.KeyWindowR\awindows\x12\x1c\n" +
+	"\ttruncated\x18\x03 \x01(\bR\ttruncated\x125\n" +
+	"\boverride\x18\x04 \x01(\v2\x19.weir.control.v1.OverrideR\boverride\x12%\n" +
+	"\x0eoverride_exact\x18\x05 \x01(\bR\roverrideExact\x12/\n" +
+	"\x13overrides_truncated\x18\x06 \x01(\bR\x12overridesTruncated\x12,\n" +
+	"\x05reset\x18\a \x01(\v2\x16.weir.control.v1.ResetR\x05reset\"\xee\x02\n" +
+	"\tKeyWindow\x12\x12\n" +
+	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x1f\n" +
+	"\vduration_ms\x18\x02 \x01(\x03R\n" +
+	"durationMs\x122\n" +
+	"\acurrent\x18\x03 \x01(\v2\x18.weir.control.v1.KeyCellR\acurrent\x124\n" +
+	"\bprevious\x18\x04 \x01(\v2\x18.weir.control.v1.KeyCellR\bprevious\x12\x16\n" +
+	"\x06weight\x18\x05 \x01(\x01R\x06weight\x12\x1c\n" +
+	"\teffective\x18\x06 \x01(\x01R\teffective\x12\x19\n" +
+	"\x05limit\x18\a \x01(\x03H\x00R\x05limit\x88\x01\x01\x12!\n" +
+	"\tremaining\x18\b \x01(\x03H\x01R\tremaining\x88\x01\x01\x12%\n" +
+	"\fpasses_at_ms\x18\t \x01(\x03H\x02R\n" +
+	"passesAtMs\x88\x01\x01B\b\n" +
+	"\x06_limitB\f\n" +
+	"\n" +
+	"_remainingB\x0f\n" +
+	"\r_passes_at_ms\"\x8a\x01\n" +
+	"\aKeyCell\x12\x19\n" +
+	"\bstart_ms\x18\x01 \x01(\x03R\astartMs\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x03R\n" +
+	"generation\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\x03R\x05count\x12.\n" +
+	"\x05parts\x18\x04 \x03(\v2\x18.weir.control.v1.KeyPartR\x05parts\"\x7f\n" +
+	"\aKeyPart\x12\x16\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x03R\x05count\x12\"\n" +
+	"\rcounted_at_ms\x18\x03 \x01(\x03R\vcountedAtMs\x12\"\n" +
+	"\rupdated_at_ms\x18\x04 \x01(\x03R\vupdatedAtMs*B\n" +
 	"\x05TopBy\x12\x16\n" +
 	"\x12TOP_BY_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
 	"TOP_BY_HOT\x10\x01\x12\x11\n" +
-	"\rTOP_BY_DENIED\x10\x022^\n" +
+	"\rTOP_BY_DENIED\x10\x022\xa9\x01\n" +
 	"\x0eTopKeysService\x12L\n" +
-	"\aTopKeys\x12\x1f.weir.control.v1.TopKeysRequest\x1a .weir.control.v1.TopKeysResponseBCZAgithub.com/weirhq/weir/shared/gen/proto/weir/control/v1;controlv1b\x06proto3"
+	"\aTopKeys\x12\x1f.weir.control.v1.TopKeysRequest\x1a .weir.control.v1.TopKeysResponse\x12I\n" +
+	"\x06GetKey\x12\x1e.weir.control.v1.GetKeyRequest\x1a\x1f.weir.control.v1.GetKeyResponseBCZAgithub.com/weirhq/weir/shared/gen/proto/weir/control/v1;controlv1b\x06proto3"
 
 var (
 	file_weir_control_v1_keys_proto_rawDescOnce sync.Once
@@ -440,25 +905,40 @@ func file_weir_control_v1_keys_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_control_v1_keys_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_control_v1_keys_proto_msgTypes = make([]protoimpl.MessageInfo, 4)
+var file_weir_control_v1_keys_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_weir_control_v1_keys_proto_goTypes = []any{
 	(TopBy)(0),              // 0: weir.control.v1.TopBy
 	(*TopKeysRequest)(nil),  // 1: weir.control.v1.TopKeysRequest
 	(*TopKeysResponse)(nil), // 2: weir.control.v1.TopKeysResponse
 	(*TopKey)(nil),          // 3: weir.control.v1.TopKey
 	(*TopKeyRegion)(nil),    // 4: weir.control.v1.TopKeyRegion
+	(*GetKeyRequest)(nil),   // 5: weir.control.v1.GetKeyRequest
+	(*GetKeyResponse)(nil),  // 6: weir.control.v1.GetKeyResponse
+	(*KeyWindow)(nil),       // 7: weir.control.v1.KeyWindow
+	(*KeyCell)(nil),         // 8: weir.control.v1.KeyCell
+	(*KeyPart)(nil),         // 9: weir.control.v1.KeyPart
+	(*Override)(nil),        // 10: weir.control.v1.Override
+	(*Reset)(nil),           // 11: weir.control.v1.Reset
 }
 var file_weir_control_v1_keys_proto_depIdxs = []int32{
-	0, // 0: weir.control.v1.TopKeysRequest.by:type_name -> weir.control.v1.TopBy
-	3, // 1: weir.control.v1.TopKeysResponse.keys:type_name -> weir.control.v1.TopKey
-	4, // 2: weir.control.v1.TopKey.regions:type_name -> weir.control.v1.TopKeyRegion
-	1, // 3: weir.control.v1.TopKeysService.TopKeys:input_type -> weir.control.v1.TopKeysRequest
-	2, // 4: weir.control.v1.TopKeysService.TopKeys:output_type -> weir.control.v1.TopKeysResponse
-	4, // [4:5] is the sub-list for method output_type
-	3, // [3:4] is the sub-list for method input_type
-	3, // [3:3] is the sub-list for extension type_name
-	3, // [3:3] is the sub-list for extension extendee
-	0, // [0:3] is the sub-list for field type_name
+	0,  // 0: weir.control.v1.TopKeysRequest.by:type_name -> weir.control.v1.TopBy
+	3,  // 1: weir.control.v1.TopKeysResponse.keys:type_name -> weir.control.v1.TopKey
+	4,  // 2: weir.control.v1.TopKey.regions:type_name -> weir.control.v1.TopKeyRegion
+	7,  // 3: weir.control.v1.GetKeyResponse.windows:type_name -> weir.control.v1.KeyWindow
+	10, // 4: weir.control.v1.GetKeyResponse.override:type_name -> weir.control.v1.Override
+	11, // 5: weir.control.v1.GetKeyResponse.reset:type_name -> weir.control.v1.Reset
+	8,  // 6: weir.control.v1.KeyWindow.current:type_name -> weir.control.v1.KeyCell
+	8,  // 7: weir.control.v1.KeyWindow.previous:type_name -> weir.control.v1.KeyCell
+	9,  // 8: weir.control.v1.KeyCell.parts:type_name -> weir.control.v1.KeyPart
+	1,  // 9: weir.control.v1.TopKeysService.TopKeys:input_type -> weir.control.v1.TopKeysRequest
+	5,  // 10: weir.control.v1.TopKeysService.GetKey:input_type -> weir.control.v1.GetKeyRequest
+	2,  // 11: weir.control.v1.TopKeysService.TopKeys:output_type -> weir.control.v1.TopKeysResponse
+	6,  // 12: weir.control.v1.TopKeysService.GetKey:output_type -> weir.control.v1.GetKeyResponse
+	11, // [11:13] is the sub-list for method output_type
+	9,  // [9:11] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_weir_control_v1_keys_proto_init() }
@@ -466,14 +946,16 @@ func file_weir_control_v1_keys_proto_init() {
 	if File_weir_control_v1_keys_proto != nil {
 		return
 	}
+	file_weir_control_v1_settings_proto_init()
 	file_weir_control_v1_keys_proto_msgTypes[2].OneofWrappers = []any{}
+	file_weir_control_v1_keys_proto_msgTypes[6].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_control_v1_keys_proto_rawDesc), len(file_weir_control_v1_keys_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   4,
+			NumMessages:   9,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -37,6 +37,8 @@ const (
 const (
 	// TopKeysServiceTopKeysProcedure is the fully-qualified name of the TopKeysService's TopKeys RPC.
 	TopKeysServiceTopKeysProcedure = "/weir.control.v1.TopKeysService/TopKeys"
+	// TopKeysServiceGetKeyProcedure is the fully-qualified name of the TopKeysService's GetKey RPC.
+	TopKeysServiceGetKeyProcedure = "/weir.control.v1.TopKeysService/GetKey"
 )
 
 // TopKeysServiceClient is a client for the weir.control.v1.TopKeysService service.
@@ -44,6 +46,10 @@ type TopKeysServiceClient interface {
 	// TopKeys merges what nodes last reported of their hot or denied keys: of each node at
 	// most 20 of a kind, some seconds old.
 	TopKeys(context.Context, *connect.Request[v1.TopKeysRequest]) (*connect.Response[v1.TopKeysResponse], error)
+	// GetKey shows what regions have published of one key, and the override and the reset
+	// that apply to it. It is what MySQL has: what a region has accepted since it last wrote,
+	// and cells below the tuning's floor, are not in it. A node's Explain tells the rest.
+	GetKey(context.Context, *connect.Request[v1.GetKeyRequest]) (*connect.Response[v1.GetKeyResponse], error)
 }
 
 // NewTopKeysServiceClient constructs a client for the weir.control.v1.TopKeysService service. By
@@ -63,12 +69,19 @@ func NewTopKeysServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(topKeysServiceMethods.ByName("TopKeys")),
 			connect.WithClientOptions(opts...),
 		),
+		getKey: connect.NewClient[v1.GetKeyRequest, v1.GetKeyResponse](
+			httpClient,
+			baseURL+TopKeysServiceGetKeyProcedure,
+			connect.WithSchema(topKeysServiceMethods.ByName("GetKey")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // topKeysServiceClient implements TopKeysServiceClient.
 type topKeysServiceClient struct {
 	topKeys *connect.Client[v1.TopKeysRequest, v1.TopKeysResponse]
+	getKey  *connect.Client[v1.GetKeyRequest, v1.GetKeyResponse]
 }
 
 // TopKeys calls weir.control.v1.TopKeysService.TopKeys.
@@ -76,11 +89,20 @@ func (c *topKeysServiceClient) TopKeys(ctx context.Context, req *connect.Request
 	return c.topKeys.CallUnary(ctx, req)
 }
 
+// GetKey calls weir.control.v1.TopKeysService.GetKey.
+func (c *topKeysServiceClient) GetKey(ctx context.Context, req *connect.Request[v1.GetKeyRequest]) (*connect.Response[v1.GetKeyResponse], error) {
+	return c.getKey.CallUnary(ctx, req)
+}
+
 // TopKeysServiceHandler is an implementation of the weir.control.v1.TopKeysService service.
 type TopKeysServiceHandler interface {
 	// TopKeys merges what nodes last reported of their hot or denied keys: of each node at
 	// most 20 of a kind, some seconds old.
 	TopKeys(context.Context, *connect.Request[v1.TopKeysRequest]) (*connect.Response[v1.TopKeysResponse], error)
+	// GetKey shows what regions have published of one key, and the override and the reset
+	// that apply to it. It is what MySQL has: what a region has accepted since it last wrote,
+	// and cells below the tuning's floor, are not in it. A node's Explain tells the rest.
+	GetKey(context.Context, *connect.Request[v1.GetKeyRequest]) (*connect.Response[v1.GetKeyResponse], error)
 }
 
 // NewTopKeysServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -96,10 +118,18 @@ func NewTopKeysServiceHandler(svc TopKeysServiceHandler, opts ...connect.Handler
 		connect.WithSchema(topKeysServiceMethods.ByName("TopKeys")),
 		connect.WithHandlerOptions(opts...),
 	)
+	topKeysServiceGetKeyHandler := connect.NewUnaryHandler(
+		TopKeysServiceGetKeyProcedure,
+		svc.GetKey,
+		connect.WithSchema(topKeysServiceMethods.ByName("GetKey")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/weir.control.v1.TopKeysService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case TopKeysServiceTopKeysProcedure:
 			topKeysServiceTopKeysHandler.ServeHTTP(w, r)
+		case TopKeysServiceGetKeyProcedure:
+			topKeysServiceGetKeyHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -111,4 +141,8 @@ type UnimplementedTopKeysServiceHandler struct{}
 
 func (UnimplementedTopKeysServiceHandler) TopKeys(context.Context, *connect.Request[v1.TopKeysRequest]) (*connect.Response[v1.TopKeysResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.TopKeysService.TopKeys is not implemented"))
+}
+
+func (UnimplementedTopKeysServiceHandler) GetKey(context.Context, *connect.Request[v1.GetKeyRequest]) (*connect.Response[v1.GetKeyResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.TopKeysService.GetKey is not implemented"))
 }

@@ -1,0 +1,57 @@
+package api
+
+import (
+	"cmp"
+	"context"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirhq/weir/controlplane"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+func (s *service) GetKey(ctx context.Context, req *connect.Request[controlv1.GetKeyRequest]) (*connect.Response[controlv1.GetKeyResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	m := req.Msg
+	found, err := s.Key(ctx, controlplane.KeyQuery{
+		Workspace: m.GetWorkspace(), Namespace: m.GetNamespace(), Identifier: m.GetIdentifier(), Limit: m.GetLimit(), Cost: cmp.Or(m.GetCost(), 1),
+	})
+	if err != nil {
+		return nil, s.fail(ctx, "GetKey", err)
+	}
+	return connect.NewResponse(keyResponse(found)), nil
+}
+
+func keyResponse(r controlplane.KeyReport) *controlv1.GetKeyResponse {
+	answer := &controlv1.GetKeyResponse{NowMs: unixMs(r.Now), Truncated: r.Truncated, OverridesTruncated: r.OverridesTruncated}
+	if r.Override != nil {
+		answer.Override, answer.OverrideExact = overrideAnswer(*r.Override), !strings.Contains(r.Override.Pattern, "*")
+	}
+	if r.Reset != nil {
+		answer.Reset_ = resetAnswer(*r.Reset)
+	}
+	for _, w := range r.Windows {
+		one := &controlv1.KeyWindow{
+			Mode: w.Mode.String(), DurationMs: w.DurationMs, Current: keyCell(w.Current), Previous: keyCell(w.Previous),
+			Weight: w.Weight, Effective: w.Effective,
+		}
+		if w.Judged {
+			one.Limit, one.Remaining = &w.Limit, &w.Remaining
+		}
+		if w.Passes {
+			one.PassesAtMs = &w.PassesAtMs
+		}
+		answer.Windows = append(answer.Windows, one)
+	}
+	return answer
+}
+
+func keyCell(c controlplane.KeyCell) *controlv1.KeyCell {
+	cell := &controlv1.KeyCell{StartMs: c.StartMs, Generation: c.Generation, Count: c.Count}
+	for _, p := range c.Parts {
+		cell.Parts = append(cell.Parts, &controlv1.KeyPart{Region: valid(p.Region), Count: p.Count, CountedAtMs: unixMs(p.CountedAt), UpdatedAtMs: unixMs(p.UpdatedAt)})
+	}
+	return cell
+}

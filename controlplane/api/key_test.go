@@ -1,0 +1,51 @@
+package api
+
+import (
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirhq/weir/controlplane"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+	"github.com/weirhq/weir/shared/window"
+)
+
+func TestGetKeyCall(t *testing.T) {
+	f := serve(t)
+	client := controlv1connect.NewTopKeysServiceClient(f.http, f.url)
+	f.key = controlplane.KeyReport{
+		Now: at, Truncated: true, OverridesTruncated: true,
+		Override: &controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "user_1", Limit: 100},
+		Reset:    &controlplane.Reset{Workspace: "acme", Namespace: "api", Identifier: "user_1", Generation: 2, SetAt: at, ExpiresAt: at},
+		Windows: []controlplane.KeyWindow{
+			{Mode: window.Estimate, DurationMs: 1000, Weight: 0.5, Effective: 7.5, Judged: true, Limit: 100, Remaining: 93, Passes: true, PassesAtMs: 5,
+				Current: controlplane.KeyCell{StartMs: 9000, Generation: 2, Count: 7, Parts: []controlplane.KeyPart{{Region: "eu\xfe", Count: 7, CountedAt: at, UpdatedAt: at.Add(time.Second)}}}},
+			{DurationMs: 60_000},
+		},
+	}
+	answer, err := client.GetKey(t.Context(), connect.NewRequest(&controlv1.GetKeyRequest{Workspace: "acme", Namespace: "api", Identifier: "user_1", Limit: 9}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (controlplane.KeyQuery{Workspace: "acme", Namespace: "api", Identifier: "user_1", Limit: 9, Cost: 1}); f.keyAsked != want {
+		t.Errorf("asked for %+v, want %+v", f.keyAsked, want)
+	}
+	ms := at.UnixMilli()
+	limit, remaining, passes := int64(100), int64(93), int64(5)
+	wantText(t, answer.Msg, &controlv1.GetKeyResponse{
+		NowMs: ms, Truncated: true, OverridesTruncated: true, OverrideExact: true,
+		Override: &controlv1.Override{Workspace: "acme", Namespace: "api", Pattern: "user_1", Limit: 100},
+		Reset_:   &controlv1.Reset{Workspace: "acme", Namespace: "api", Identifier: "user_1", Generation: 2, SetAtMs: ms, ExpiresAtMs: ms},
+		Windows: []*controlv1.KeyWindow{
+			{Mode: "estimate", DurationMs: 1000, Weight: 0.5, Effective: 7.5, Limit: &limit, Remaining: &remaining, PassesAtMs: &passes, Previous: &controlv1.KeyCell{},
+				Current: &controlv1.KeyCell{StartMs: 9000, Generation: 2, Count: 7, Parts: []*controlv1.KeyPart{{Region: "eu\uFFFD", Count: 7, CountedAtMs: ms, UpdatedAtMs: ms + 1000}}}},
+			{Mode: "exact", DurationMs: 60_000, Current: &controlv1.KeyCell{}, Previous: &controlv1.KeyCell{}},
+		},
+	})
+	f.fleetErr = controlplane.ErrUnavailable
+	if _, err := client.GetKey(t.Context(), connect.NewRequest(&controlv1.GetKeyRequest{})); connect.CodeOf(err) != connect.CodeUnavailable {
+		t.Errorf("with MySQL down: %v", err)
+	}
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"io"
+
+	"connectrpc.com/connect"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+type keysShow struct {
+	Workspace  string `arg:"" help:"The key's workspace."`
+	Namespace  string `arg:"" help:"Its namespace."`
+	Identifier string `arg:"" help:"Its identifier."`
+	Limit      int64  `placeholder:"N" help:"Judge by this limit. Default: the override's, where one applies."`
+	Cost       int64  `default:"1" help:"Cost of the request that wants to pass."`
+}
+
+// Run shows a key.
+func (k keysShow) Run(c *call) error {
+	answer, err := c.keys.GetKey(c.ctx, connect.NewRequest(&controlv1.GetKeyRequest{
+		Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier, Limit: k.Limit, Cost: k.Cost,
+	}))
+	if err != nil {
+		return err
+	}
+	return c.print(answer.Msg, func(w io.Writer) { writeKey(w, answer.Msg, k.Cost) })
+}
+
+func writeKey(w io.Writer, k *controlv1.GetKeyResponse, cost int64) {
+	if o := k.GetOverride(); o != nil {
+		duration := "whatever duration the request has"
+		if o.GetDurationMs() > 0 {
+			duration = span(o.GetDurationMs())
+		}
+		head(w, "override %q: %s in %s", plain(o.GetPattern()), digits(o.GetLimit()), duration)
+	}
+	if r := k.GetReset_(); r != nil {
+		head(w, "reset %s: what was counted before is forgotten", moment(r.GetSetAtMs()))
+	}
+	if k.GetOverridesTruncated() {
+		head(w, "the namespace has more overrides than were looked through: another one may apply")
+	}
+	for _, window := range k.GetWindows() {
+		writeKeyWindow(w, window, k.GetNowMs(), cost)
+	}
+	if len(k.GetWindows()) == 0 {
+		head(w, "no region has published any count of it lately")
+	}
+	if k.GetTruncated() {
+		head(w, "there is more than one answer takes in: counts may be too low")
+	}
+	head(w, "\nThis is what regions have published; a node's Explain tells what it holds back.")
+}
+
+func writeKeyWindow(w io.Writer, k *controlv1.KeyWindow, nowMs, cost int64) {
+	mode := ""
+	if k.GetMode() != "exact" {
+		mode = " (" + k.GetMode() + ")"
+	}
+	head(w, "%s%s: %.1f count now, %s + %s x %.3f", span(k.GetDurationMs()), mode, k.GetEffective(), digits(k.GetCurrent().GetCount()), digits(k.GetPrevious().GetCount()), k.GetWeight())
+	switch {
+	case k.Limit == nil:
+		head(w, "  no limit is known here: name one with --limit")
+	case k.PassesAtMs == nil:
+		head(w, "  a cost of %s never passes a limit of %s", digits(cost), digits(k.GetLimit()))
+	case k.GetPassesAtMs() <= nowMs:
+		head(w, "  of %s, %s remain: a cost of %s passes now", digits(k.GetLimit()), digits(k.GetRemaining()), digits(cost))
+	default:
+		head(w, "  of %s, %s remain: a cost of %s passes in %s, at %s", digits(k.GetLimit()), digits(k.GetRemaining()), digits(cost), span(k.GetPassesAtMs()-nowMs), moment(k.GetPassesAtMs()))
+	}
+	t := newTable(w)
+	t.row("  CELL", "FROM", "REGION", "COUNT", "COUNTED", "WRITTEN")
+	for _, cell := range []struct {
+		name string
+		*controlv1.KeyCell
+	}{{"current", k.GetCurrent()}, {"previous", k.GetPrevious()}} {
+		if len(cell.GetParts()) == 0 {
+			t.row("  "+cell.name, moment(cell.GetStartMs()), "-", "0", "-", "-")
+		}
+		for _, p := range cell.GetParts() {
+			t.row("  "+cell.name, moment(cell.GetStartMs()), p.GetRegion(), digits(p.GetCount()), sinceOr(nowMs, p.GetCountedAtMs()), sinceOr(nowMs, p.GetUpdatedAtMs()))
+		}
+	}
+	t.flush()
+}
+
+// sinceOr is how long ago a moment is; 0 is unknown.
+func sinceOr(nowMs, atMs int64) string {
+	if atMs == 0 {
+		return "-"
+	}
+	return fmt.Sprint(span(max(0, nowMs-atMs)), " ago")
+}

@@ -1,0 +1,146 @@
+package console
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// cellsView is a key's two cells as regions have published them, with the window that
+// slides over them: each cell is 300 wide, and what a region counted is as high.
+type cellsView struct {
+	*controlv1.KeyWindow
+	NowMs   int64
+	Cost    int64
+	Now     int64         // where the window ends; it begins 300 before
+	Ends    time.Duration // until the current cell is over
+	LimitAt int64         // from the top; 0: there is no limit
+	Bars    []cellBar
+	Regions []cellRegion
+	Hearsay bool  // the limit is what nodes reported
+	Nodes   int64 // what nodes last reported of the window; 0: nothing
+}
+
+// cellBar is a region's part in a cell.
+type cellBar struct {
+	Cell, Region string
+	Count        int64
+	X, Y, High   int64
+	Class        int
+}
+
+// cellRegion is a region's line of the table.
+type cellRegion struct {
+	Region             string
+	Class              int
+	Previous, Current  int64
+	Counted, Published int64 // ms ago; 0: unknown
+}
+
+// The drawing's heights.
+const (
+	cellTop  = 10
+	cellHigh = 110
+)
+
+// Begins is where the window begins.
+func (c cellsView) Begins() int64 { return c.Now - 300 }
+
+// Passes says in words when the next request passes.
+func (c cellsView) Passes() string {
+	switch {
+	case c.Limit == nil:
+		return ""
+	case c.PassesAtMs == nil && c.GetLimit() == 0:
+		return "Nothing passes: it is blocked."
+	case c.PassesAtMs == nil:
+		return fmt.Sprintf("A cost of %s never passes: it is more than the limit.", count(c.Cost))
+	case c.GetPassesAtMs() <= c.NowMs:
+		return fmt.Sprintf("A cost of %s passes now.", count(c.Cost))
+	}
+	return fmt.Sprintf("A cost of %s passes in %s, at %s, if nothing else is counted.", count(c.Cost), span(time.Duration(c.GetPassesAtMs()-c.NowMs)*time.Millisecond), clock(c.GetPassesAtMs()))
+}
+
+// drawCells draws a window. Where no limit is known, the one that nodes reported with the
+// key is it.
+func drawCells(w *controlv1.KeyWindow, nowMs, cost int64, seen []seenKey) cellsView {
+	d := w.GetDurationMs()
+	passed := nowMs - window.Sequence(nowMs, d)*d
+	v := cellsView{KeyWindow: w, NowMs: nowMs, Cost: cost, Now: 300 + 300*passed/d, Ends: time.Duration(d-passed) * time.Millisecond}
+	for _, s := range seen {
+		if s.GetDurationMs() != d {
+			continue
+		}
+		v.Nodes = s.GetCount()
+		if w.Limit == nil && s.Limit != nil {
+			v.Hearsay = true
+			v.judge(s.GetLimit())
+		}
+	}
+	most := max(1, w.GetCurrent().GetCount(), w.GetPrevious().GetCount(), w.GetLimit())
+	if w.Limit != nil {
+		v.LimitAt = cellTop + cellHigh - scaled(w.GetLimit(), most)
+	}
+	for _, name := range regionsOf(w) { // in an order that keeps their colours
+		v.Regions = append(v.Regions, cellRegion{Region: name, Class: len(v.Regions) % 4})
+	}
+	v.stack("previous", w.GetPrevious(), 0, most)
+	v.stack("current", w.GetCurrent(), 300, most)
+	return v
+}
+
+func scaled(count, most int64) int64 { return int64(cellHigh * float64(count) / float64(most)) }
+
+// judge is what the API does where it knows a limit.
+func (c *cellsView) judge(limit int64) {
+	current, previous, d := c.GetCurrent().GetCount(), c.GetPrevious().GetCount(), c.GetDurationMs()
+	remaining := window.Remaining(current, previous, limit, window.Uncovered(c.NowMs, d), d)
+	c.Limit, c.Remaining = &limit, &remaining
+	if at, ok := window.PassesAt(current, previous, c.Cost, limit, c.NowMs, d); ok {
+		c.PassesAtMs = &at
+	}
+}
+
+// stack puts a cell's parts one on the other.
+func (c *cellsView) stack(name string, cell *controlv1.KeyCell, x, most int64) {
+	var below int64
+	for _, p := range cell.GetParts() {
+		region := c.region(p.GetRegion())
+		from, to := scaled(below, most), scaled(below+p.GetCount(), most)
+		below += p.GetCount()
+		c.Bars = append(c.Bars, cellBar{Cell: name, Region: p.GetRegion(), Count: p.GetCount(), X: x + 2, Y: cellTop + cellHigh - to, High: max(1, to-from), Class: region.Class})
+		if name == "current" {
+			region.Current = p.GetCount()
+		} else {
+			region.Previous = p.GetCount()
+		}
+		// The current cell comes last: what is newer stays.
+		region.Counted = cmp.Or(c.ago(p.GetCountedAtMs()), region.Counted)
+		region.Published = cmp.Or(c.ago(p.GetUpdatedAtMs()), region.Published)
+	}
+}
+
+// ago is how long ago a moment is, at least 1 ms; 0: it is unknown.
+func (c *cellsView) ago(atMs int64) int64 {
+	if atMs == 0 {
+		return 0
+	}
+	return max(1, c.NowMs-atMs)
+}
+
+func (c *cellsView) region(name string) *cellRegion {
+	return &c.Regions[slices.IndexFunc(c.Regions, func(r cellRegion) bool { return r.Region == name })]
+}
+
+// regionsOf are the regions of both cells, by name.
+func regionsOf(w *controlv1.KeyWindow) (names []string) {
+	for _, p := range slices.Concat(w.GetPrevious().GetParts(), w.GetCurrent().GetParts()) {
+		names = append(names, p.GetRegion())
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}

@@ -1,0 +1,65 @@
+package console
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/window"
+)
+
+const keyPage = "/console/keys?workspace=acme&namespace=api&identifier=user_1"
+
+// "One key's two cells drawn with its sliding weight": each region's part in both, the
+// limit, and when the next request passes; a reset leaves nothing of it.
+func TestAKeysCells(t *testing.T) {
+	w := start(t, false)
+	now := time.UnixMilli(1_700_000_000_000 / 60_000 * 60_000).Add(15 * time.Second)
+	k := window.Key{Duration: time.Minute}
+	row := func(cell int64, region string, count int64, ago time.Duration) controlplane.KeyRow {
+		return controlplane.KeyRow{StoredDuration: window.StoredDuration(&k), Sequence: window.Sequence(now.UnixMilli(), 60_000) - cell,
+			KeyPart: controlplane.KeyPart{Region: region, Count: count, CountedAt: now.Add(-ago)}}
+	}
+	w.set(func() {
+		w.now, w.rows = now, []controlplane.KeyRow{row(1, "us", 40, time.Minute), row(0, "eu", 60, 3*time.Second), row(0, "us", 30, 2*time.Second)}
+	})
+	b := w.as("operator")
+	says := func(path string, all ...string) {
+		t.Helper()
+		a := b.get(path)
+		for _, words := range all {
+			if !strings.Contains(a.body, words) {
+				t.Errorf("%s does not say %q:\n%s", path, words, a.body)
+			}
+		}
+	}
+	says(keyPage, "<b>120</b> counts now. No limit is known here", "previous: 75\u202f% counts", "current: 45 s left", `data-live="key"`)
+	says(keyPage+"&limit=100",
+		"<b>120</b> counts now of 100: 0 left. A cost of 1 passes in 31 s, at 22:13:46", `class="slide" x="75"`,
+		"<title>eu, current cell: 60</title>", "<title>us, current cell: 30</title>", "<title>us, previous cell: 40</title>",
+		`class="part0" x="302" y="54" width="296" height="66"`, // eu, 110 high for the limit
+		`class="part1" x="302" y="21" width="296" height="33"`, // us, on it
+		"3 s ago", "2 s ago")
+	says(keyPage+"&limit=200&cost=5", "80 left. A cost of 5 passes now.")
+	says(keyPage+"&limit=200&cost=201", "A cost of 201 never passes: it is more than the limit.")
+
+	w.set(func() { w.settings = []controlplane.Override{{Pattern: "user_*", Limit: 0}} })
+	says(keyPage, "The override <code>user_*</code> applies", "Nothing passes: it is blocked.")
+	w.set(func() {
+		w.settings = nil
+		w.top = controlplane.TopKeys{Now: now, Nodes: 1, Keys: []controlplane.TopKey{{Workspace: "acme", Namespace: "api", Identifier: "user_1", DurationMs: 60_000, Limit: 300, Count: 133}}}
+	})
+	says(keyPage, "of 300, the limit that nodes report: 180 left. A cost of 1 passes now.", "Nodes last reported 133 in the window.")
+
+	w.set(func() {
+		w.resets = []controlplane.Reset{{Identifier: "user_1", Generation: 1, SetAt: now.Add(-time.Second)}}
+	})
+	says(keyPage, "<b>0</b> counts now", "Nothing is counted in them.")
+	for field, want := range map[string]string{"limit=x": "limit is &#34;x&#34;, want a whole number", "cost=-1": "cost is -1 (1 to"} {
+		if a := b.get(keyPage + "&" + field); a.status != http.StatusBadRequest || !strings.Contains(a.body, want) {
+			t.Errorf("%s: %d, without %q", field, a.status, want)
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// keyStore is a KeyStore in memory, of one key.
+type keyStore struct {
+	now       time.Time
+	rows      []KeyRow
+	reset     *Reset
+	overrides []Override
+}
+
+func (s keyStore) KeyRows(_ context.Context, _, _, _ string, rows int) (time.Time, []KeyRow, error) {
+	return s.now, s.rows[:min(rows, len(s.rows))], nil
+}
+
+func (s keyStore) KeyReset(context.Context, string, string, string) (*Reset, error) {
+	return s.reset, nil
+}
+
+func (s keyStore) Overrides(_ context.Context, _, _, after string, rows int) (page []Override, err error) {
+	for _, o := range s.overrides {
+		if o.Pattern > after && len(page) < rows {
+			page = append(page, o)
+		}
+	}
+	return page, nil
+}
+
+// published is a row of a key of 60 s.
+func published(sequence int64, region string, count int64, of window.Key) KeyRow {
+	if of.Duration == 0 {
+		of.Duration = time.Minute
+	}
+	return KeyRow{StoredDuration: window.StoredDuration(&of), Sequence: sequence, KeyPart: KeyPart{Region: region, Count: count}}
+}
+
+func told(r KeyReport) string {
+	var lines []string
+	for _, w := range r.Windows {
+		line := fmt.Sprintf("%v %d: %d%v + %d%v x %.2f", w.Mode, w.DurationMs/1000, w.Current.Count, parts(w.Current), w.Previous.Count, parts(w.Previous), w.Weight)
+		if w.Judged {
+			line += fmt.Sprintf(", %d of %d left", w.Remaining, w.Limit)
+			if w.Passes {
+				line += fmt.Sprintf(", passes in %d s", (w.PassesAtMs-r.Now.UnixMilli())/1000)
+			}
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+func parts(c KeyCell) (words []string) {
+	for _, p := range c.Parts {
+		words = append(words, fmt.Sprint(p.Region, " ", p.Count))
+	}
+	return words
+}
+
+// "Current and previous cell with each region's part, and when the next request would
+// pass": now is 15 s into cell 10 of 60 s.
+func TestGetKey(t *testing.T) {
+	now := time.UnixMilli(10*60_000 + 15_000)
+	two := []KeyRow{published(9, "us", 40, window.Key{}), published(10, "us", 30, window.Key{}), published(10, "eu", 60, window.Key{})}
+	estimate := window.Key{Mode: window.Estimate}
+	for name, tc := range map[string]struct {
+		store keyStore
+		limit int64
+		cost  int64
+		want  string
+	}{
+		"nothing":                       {keyStore{}, 100, 1, ""},
+		"no limit":                      {keyStore{rows: two}, 0, 1, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75"},
+		"full":                          {keyStore{rows: two}, 100, 1, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75, 0 of 100 left, passes in 31 s"},
+		"room":                          {keyStore{rows: two}, 200, 1, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75, 80 of 200 left, passes in 0 s"},
+		"costs more than the limit":     {keyStore{rows: two}, 100, 101, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75, 0 of 100 left"},
+		"the override":                  {keyStore{rows: two, overrides: []Override{{Pattern: "*", Limit: 1}, {Pattern: "user_1", Limit: 200}}}, 0, 1, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75, 80 of 200 left, passes in 0 s"},
+		"blocked":                       {keyStore{rows: two, overrides: []Override{{Pattern: "user_*"}}}, 0, 1, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75, 0 of 0 left"},
+		"an override of other duration": {keyStore{rows: two, overrides: []Override{{Pattern: "*", Limit: 1, DurationMs: 1000}}}, 0, 1, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75"},
+		"modes apart": {keyStore{rows: append(two[:1:1], published(10, "eu", 5, estimate))}, 0, 1,
+			"exact 60: 0[] + 40[us 40] x 0.75\nestimate 60: 5[eu 5] + 0[] x 0.75"},
+		"cells that are over or to come":  {keyStore{rows: []KeyRow{published(8, "eu", 9, window.Key{}), published(11, "eu", 9, window.Key{})}}, 0, 1, "exact 60: 0[] + 0[] x 0.75"},
+		"what no data plane writes":       {keyStore{rows: []KeyRow{{StoredDuration: 7 << 40, Sequence: 10}, {StoredDuration: 0, Sequence: 10}}}, 0, 1, ""},
+		"reset in this cell":              {keyStore{rows: two, reset: &Reset{Generation: 3, SetAt: now.Add(-time.Second)}}, 100, 1, "exact 60: 0[] + 0[] x 0.75, 100 of 100 left, passes in 0 s"},
+		"reset, and counted again":        {keyStore{rows: append(two[:3:3], published(10, "eu", 2, window.Key{Generation: 3})), reset: &Reset{Generation: 3, SetAt: now.Add(-time.Second)}}, 0, 1, "exact 60: 2[eu 2] + 0[] x 0.75"},
+		"reset in the cell before":        {keyStore{rows: append(two[:3:3], published(9, "eu", 2, window.Key{Generation: 3})), reset: &Reset{Generation: 3, SetAt: now.Add(-time.Minute)}}, 0, 1, "exact 60: 90[eu 60 us 30] + 2[eu 2] x 0.75"},
+		"a reset that nothing is left of": {keyStore{rows: two, reset: &Reset{Generation: 3, SetAt: now.Add(-time.Hour)}}, 0, 1, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75"},
+	} {
+		tc.store.now = now
+		r, err := GetKey(t.Context(), tc.store, KeyQuery{"acme", "api", "user_1", tc.limit, tc.cost})
+		if got := told(r); got != tc.want || err != nil {
+			t.Errorf("%s: %v\n got %s\nwant %s", name, err, got, tc.want)
+		}
+	}
+}
+
+// "Bounded rows": more than that, and more overrides than are looked through, are told.
+func TestGetKeyIsBounded(t *testing.T) {
+	s := keyStore{now: time.UnixMilli(600_000)}
+	for i := range KeyRowsMax + 1 {
+		s.rows = append(s.rows, published(10, fmt.Sprintf("r%04d", i), 1, window.Key{}))
+	}
+	for i := range keyOverridePages*OverridesPageMax + 1 {
+		s.overrides = append(s.overrides, Override{Pattern: fmt.Sprintf("u%06d", i)})
+	}
+	r, err := GetKey(t.Context(), s, KeyQuery{"acme", "api", "user_1", 0, 1})
+	if err != nil || !r.Truncated || !r.OverridesTruncated || r.Windows[0].Current.Count != KeyRowsMax {
+		t.Errorf("%v, %v, %v", r.Truncated, r.OverridesTruncated, err)
+	}
+	for field, q := range map[string]KeyQuery{
+		"workspace": {"", "n", "i", 0, 1}, "namespace": {"w", strings.Repeat("n", 256), "i", 0, 1}, "identifier": {"w", "n", "", 0, 1},
+		"limit": {"w", "n", "i", -1, 1}, "cost": {"w", "n", "i", 1, 0},
+	} {
+		if _, err := GetKey(t.Context(), s, q); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}

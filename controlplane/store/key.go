@@ -1,0 +1,56 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
+	"github.com/weirhq/weir/shared/window"
+)
+
+var _ controlplane.KeyStore = (*Store)(nil)
+
+// KeyRows returns at most rows of a key that have not expired, and the clock of the database.
+func (s *Store) KeyRows(ctx context.Context, workspace, namespace, identifier string, rows int) (now time.Time, found []controlplane.KeyRow, err error) {
+	if now, err = s.Now(ctx); err != nil {
+		return now, nil, err
+	}
+	all, err := s.queries.WindowCountsOfKey(ctx, controlplanedb.WindowCountsOfKeyParams{
+		WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Identifier: []byte(identifier), NowMs: unixMs(now), Limit: int32(rows),
+	})
+	if err != nil {
+		return now, nil, fmt.Errorf("read counts: %w", explain(err))
+	}
+	for _, r := range all {
+		if r.Count > window.LimitMax<<2 { // no data plane has written it
+			continue
+		}
+		found = append(found, controlplane.KeyRow{
+			StoredDuration: int64(r.DurationMs), Sequence: r.Sequence,
+			KeyPart: controlplane.KeyPart{Region: string(r.Region), Count: int64(r.Count), CountedAt: known(r.CountedAt), UpdatedAt: known(r.UpdatedAt)},
+		})
+	}
+	return now, found, nil
+}
+
+// known is a moment, the zero time for 0.
+func known(ms uint64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(ms))
+}
+
+// KeyReset returns the reset of an identifier, nil for none.
+func (s *Store) KeyReset(ctx context.Context, workspace, namespace, identifier string) (*controlplane.Reset, error) {
+	rows, err := s.queries.ResetOfKey(ctx, controlplanedb.ResetOfKeyParams{WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Identifier: []byte(identifier)})
+	if err != nil {
+		return nil, fmt.Errorf("read the reset: %w", explain(err))
+	}
+	for _, r := range rows {
+		return new(resetOf([]byte(workspace), []byte(namespace), []byte(identifier), r.Generation, r.SetAt, r.ExpiresAt)), nil
+	}
+	return nil, nil
+}

@@ -1,0 +1,30 @@
+package window
+
+import "time"
+
+// In the database a key's mode and generation are kept in the bits of duration_ms above
+// all durations: 366 days are less than 2^35 ms. So keys of two modes or generations
+// differ in the primary key, sort as Cell.Compare has it, and need no column that the
+// release before does not know: its nodes leave rows of other modes and of any generation
+// out, as those of a duration beyond their bounds.
+const (
+	modeShift       = 40
+	generationShift = 48
+)
+
+// StoredDuration is a key's duration_ms in the database.
+func StoredDuration(k *Key) int64 {
+	return k.DurationMs() | int64(k.Mode)<<modeShift | int64(k.Generation)<<generationShift
+}
+
+// ReadStoredDuration is the inverse, into k; ok is false for what no data plane can have
+// written.
+func ReadStoredDuration(stored int64, k *Key) (ok bool) {
+	durationMs, mode := stored&(1<<modeShift-1), stored>>modeShift&(1<<(generationShift-modeShift)-1)
+	if stored < 0 || mode >= int64(Modes) || durationMs > DurationMax.Milliseconds() {
+		return false
+	}
+	k.Duration, k.Mode = time.Duration(durationMs)*time.Millisecond, Mode(mode)
+	k.Generation = Generation(stored >> generationShift) // 63 bits: at most GenerationMax
+	return true
+}

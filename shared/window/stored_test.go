@@ -1,0 +1,47 @@
+package window
+
+import (
+	"testing"
+	"time"
+)
+
+// "Generation 0 keys keep exactly today's bytes", and a release that knows modes and no
+// generations leaves the others out: to it they are of a mode that there is not.
+func TestStoredDurations(t *testing.T) {
+	for stored, k := range map[int64]Key{
+		60_000:                      {Duration: time.Minute},
+		60_000 | 1<<40:              {Duration: time.Minute, Mode: Estimate},
+		60_000 | 1<<48:              {Duration: time.Minute, Generation: 1},
+		60_000 | 1<<40 | 32_767<<48: {Duration: time.Minute, Mode: Estimate, Generation: GenerationMax},
+		31_622_400_000 | 32_767<<48: {Duration: DurationMax, Generation: GenerationMax},
+	} {
+		if got := StoredDuration(&k); got != stored {
+			t.Errorf("%v is stored as %d, want %d", k, got, stored)
+		}
+		var back Key
+		if !ReadStoredDuration(stored, &back) || back != k {
+			t.Errorf("%d is read as %v, want %v", stored, back, k)
+		}
+		if mode := stored >> 40; k.Generation > 0 && mode < int64(Modes) {
+			t.Errorf("%d is a row of mode %d to the release before", stored, mode)
+		}
+	}
+	for _, stored := range []int64{-1, 60_000 | 2<<40, 60_000 | 255<<40, 31_622_400_001, 1 << 39} {
+		var k Key
+		if ReadStoredDuration(stored, &k) {
+			t.Errorf("%d is read as %v", stored, k)
+		}
+	}
+}
+
+// What is read is what was written; what cannot have been written is refused.
+func FuzzReadStoredDuration(f *testing.F) {
+	f.Add(int64(60_000))
+	f.Add(int64(60_000 | 1<<40 | 7<<48))
+	f.Fuzz(func(t *testing.T, stored int64) {
+		var k Key
+		if ok := ReadStoredDuration(stored, &k); ok && StoredDuration(&k) != stored {
+			t.Errorf("%d is read as %v, which is written as %d", stored, k, StoredDuration(&k))
+		}
+	})
+}
