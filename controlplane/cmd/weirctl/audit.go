@@ -35,7 +35,7 @@ func (a auditList) Run(c *call) error {
 			t := newTable(w)
 			t.row("ID", "WHEN", "WHO", "WHAT", "ON", "WHY")
 			for _, e := range entries {
-				t.row(fmt.Sprint(e.GetId()), moment(e.GetAtMs()), e.GetActor(), e.GetAction(), e.GetSubject(), e.GetReason())
+				t.long(56, fmt.Sprint(e.GetId()), moment(e.GetAtMs()), e.GetActor(), e.GetAction(), e.GetSubject(), e.GetReason())
 			}
 			t.flush()
 		}

@@ -112,7 +112,7 @@ func writePreview(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 	writeCurve(w, a)
 	_, _ = fmt.Fprintln(w)
 	for _, n := range a.GetNotes() {
-		_, _ = fmt.Fprintf(w, "- %s\n", plain(n))
+		prose(w, "- ", n)
 	}
 	_, _ = fmt.Fprintf(w, "- simulated in %s\n", span(a.GetTookMs()))
 }

@@ -66,19 +66,36 @@ const proseWidth = 120
 // prose writes a text that others wrote, its lines after the first as far to the right as
 // the text of the first.
 func prose(w io.Writer, begin, text string) {
-	indent := strings.Repeat(" ", utf8.RuneCountInString(begin))
-	line, empty := begin, true
-	for _, word := range strings.Fields(plain(text)) {
-		if !empty && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > proseWidth {
-			_, _ = fmt.Fprintln(w, line)
-			line, empty = indent, true
-		}
-		if !empty {
-			line += " "
-		}
-		line, empty = line+word, false
+	for _, line := range broken(text, proseWidth-utf8.RuneCountInString(begin)) {
+		_, _ = fmt.Fprintln(w, begin+line)
+		begin = strings.Repeat(" ", utf8.RuneCountInString(begin))
 	}
-	_, _ = fmt.Fprintln(w, line)
+}
+
+// broken is a text in lines of at most width columns, unless a word is longer.
+func broken(text string, width int) []string {
+	lines := []string{""}
+	for _, word := range strings.Fields(plain(text)) {
+		switch last := &lines[len(lines)-1]; {
+		case *last == "":
+			*last = word
+		case utf8.RuneCountInString(*last)+1+utf8.RuneCountInString(word) <= width:
+			*last += " " + word
+		default:
+			lines = append(lines, word)
+		}
+	}
+	return lines
+}
+
+// long is a row whose last cell is a sentence, which takes further rows where it must.
+func (t table) long(width int, cells ...string) {
+	last := len(cells) - 1
+	for _, line := range broken(cells[last], width) {
+		cells[last] = line
+		t.row(cells...)
+		clear(cells)
+	}
 }
 
 // cellMax is how much of a sentence stands in a table, in runes.

@@ -102,6 +102,10 @@ func (r resetList) Run(c *call) error {
 		return err
 	}
 	return c.print(answer.Msg, func(w io.Writer) {
+		if len(answer.Msg.GetResets()) == 0 {
+			head(w, "nothing has been reset in this namespace")
+			return
+		}
 		t := newTable(w)
 		t.row("IDENTIFIER", "GENERATION", "SET", "FORGOTTEN")
 		for _, r := range answer.Msg.GetResets() {

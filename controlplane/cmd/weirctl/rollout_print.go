@@ -110,7 +110,7 @@ func (c *call) writeRollout(w io.Writer, r *controlv1.Rollout) {
 	} else if at := r.GetDueAtMs(); at > 0 && r.GetPausedBy() == "" {
 		t.row("due", c.in(at))
 	}
-	t.row("tuning", r.GetTuning())
+	t.long(100, "tuning", fields.Replace(r.GetTuning()))
 	t.flush()
 
 	_, _ = fmt.Fprintln(w)
@@ -203,6 +203,9 @@ func yes(b bool) string {
 	return "-"
 }
 
+// fields turns a flat document into a sentence.
+var fields = strings.NewReplacer("{", "", "}", "", `"`, "", ":", " ", ",", ", ")
+
 func writeRollouts(w io.Writer, list *controlv1.ListRolloutsResponse) {
 	if len(list.GetRollouts()) == 0 {
 		_, _ = fmt.Fprintln(w, "there has been no rollout yet: see weirctl rollout start --help")
@@ -218,7 +221,7 @@ func writeRollouts(w io.Writer, list *controlv1.ListRolloutsResponse) {
 		if r.GetWhy() != "" {
 			result += ": " + r.GetWhy()
 		}
-		t.row(r.GetId(), moment(r.GetStartedAtMs()), r.GetActor(), r.GetReason(), took, result)
+		t.long(60, r.GetId(), moment(r.GetStartedAtMs()), r.GetActor(), r.GetReason(), took, result)
 	}
 	t.flush()
 }

@@ -94,7 +94,9 @@ func TestRolloutStartAndStatus(t *testing.T) {
 	w.want(t, w.run(t, "rollout", "start", "--tuning", file, "--stage", "eu", "--stage", "all:approval", "--bake", "10m", "--id", "r1", "--reason", "fewer rows"), exitOK, `
 rollout r1, stage 1 of 2: measuring
 started  0s ago by os-user: fewer rows
-tuning   `+document30+`
+tuning   floor 0.3, step 0.05, slow_interval_ms 5000, fast_interval_ms 1000, full_interval_ms 600000,
+         digest_interval_ms 5000, jitter 0.2, min_global_duration_ms 60000, replay_tick_ms 100, fresh_for_ms
+         5000, strict_for_ms 0
 
 STAGE  REGIONS                 BAKE  APPROVAL  STATE
 1      eu                      10m   -         active
@@ -114,7 +116,9 @@ Follow it with: weirctl rollout status --watch r1
 rollout r1, stage 2 of 2: baking: trouble, tried again: MySQL does not answer
 started  0s ago by os-user: fewer rows
 due      in 1m30s
-tuning   `+document30+`
+tuning   floor 0.3, step 0.05, slow_interval_ms 5000, fast_interval_ms 1000, full_interval_ms 600000,
+         digest_interval_ms 5000, jitter 0.2, min_global_duration_ms 60000, replay_tick_ms 100, fresh_for_ms
+         5000, strict_for_ms 0
 
 STAGE  REGIONS                 BAKE  APPROVAL  STATE
 1      eu                      10m   -         done

@@ -272,6 +272,9 @@ func explain(ctx context.Context, err error, api, area string) (code int, hint s
 		}
 		return exitFailure, "weir-control takes requests for loopback addresses only; let it allow the name of a proxy with --api-allowed-hosts."
 	case connect.CodeFailedPrecondition, connect.CodeNotFound:
+		if area == "retire" && rpc.Code() == connect.CodeNotFound {
+			return exitFailure, "Start one, if the table is still there: see weirctl retire start --help."
+		}
 		if area == "retire" { // an approval that comes too late sends it back
 			return exitFailure, "It was not done. See how it stands: weirctl " + look[area] + "."
 		}

@@ -76,6 +76,10 @@ func (o overrideList) Run(c *call) error {
 		return err
 	}
 	return c.print(answer.Msg, func(w io.Writer) {
+		if len(answer.Msg.GetOverrides()) == 0 {
+			head(w, "no override is set in this namespace")
+			return
+		}
 		t := newTable(w)
 		t.row("PATTERN", "LIMIT", "DURATION", "CANDIDATE", "SHADOW", "SET")
 		last := ""
@@ -140,6 +144,10 @@ func (n namespaceList) Run(c *call) error {
 }
 
 func writeNamespaces(w io.Writer, namespaces []*controlv1.Namespace) {
+	if len(namespaces) == 0 {
+		head(w, "no namespace of this workspace has settings: all decide as they do by default")
+		return
+	}
 	t := newTable(w)
 	t.row("NAMESPACE", "MODE", "OUTAGE", "HEADROOM", "SHADOW", "ESTIMATE")
 	for _, n := range namespaces {

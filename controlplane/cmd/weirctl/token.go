@@ -61,6 +61,10 @@ func (tokenList) Run(c *call) error {
 		return err
 	}
 	return c.print(answer.Msg, func(w io.Writer) {
+		if len(answer.Msg.GetTokens()) == 0 {
+			head(w, "there is no token yet: see weirctl token create --help")
+			return
+		}
 		t := newTable(w)
 		t.row("NAME", "ROLE", "CREATED", "BY", "REVOKED")
 		for _, token := range answer.Msg.GetTokens() {
