@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
-	"github.com/weirhq/weir/shared/tuning"
 )
 
 // rollouts are rollouts in memory. Each look takes the next of phases.
@@ -77,16 +76,6 @@ func path(t *testing.T, text string) string {
 	}
 	return name
 }
-
-var document30 = func() string {
-	t := tuning.Default()
-	t.Floor = 0.3
-	b, err := t.Document()
-	if err != nil {
-		panic(err)
-	}
-	return string(b)
-}()
 
 func TestRolloutStartAndStatus(t *testing.T) {
 	w := newWorld(t)
