@@ -1,0 +1,222 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weirhq/weir/deploy/local/stack"
+)
+
+// Everything that an operator does on a day, with nothing but weirctl, and the way it
+// reads: out/operators-day.txt has all of it.
+func TestAnOperatorsDay(t *testing.T) {
+	s := start(t, func(o *stack.Options) { o.ControlArgs = []string{"--watch-interval=1s"} })
+	d := &day{t: t, api: s.API(), dir: t.TempDir()}
+	t.Cleanup(d.write)
+	d.file("calmer.json", `{"floor": 0.3}`)
+	d.file("canary.json", `{
+  "baseline_ms": 1000,
+  "stages": [{"regions": ["eu"], "approval": true, "bake_ms": 2000}, {"all": true, "bake_ms": 2000}],
+  "guardrails": `+onlyTheOrigin+`
+}`)
+	d.file("careful.json", `{
+  "baseline_ms": 3000,
+  "stages": [{"regions": ["eu"], "bake_ms": 120000}, {"all": true, "bake_ms": 1000}],
+  "guardrails": `+onlyTheOrigin+`
+}`)
+
+	d.says("The first look, at a fleet that has only just begun.")
+	d.until("4 live", "fleet")
+	d.run(0, "version")
+	d.run(anyCode, "doctor")
+	d.run(anyCode, "health")
+	for _, empty := range []string{"rollout history", "override list acme api", "namespace list acme", "resets acme api", "keys top", "token list"} {
+		d.run(0, strings.Fields(empty)...)
+	}
+	d.run(1, "rollout", "status")
+	d.run(1, "retire", "status")
+	d.run(0, "cleanup", "status")
+
+	d.says("A tuning is looked at beforehand, approved, and rolled out.")
+	d.run(0, "rollout", "preview", "--tuning", "calmer.json", "--within", "10s")
+	d.run(0, "rollout", "start", "--id", "calmer", "--tuning", "calmer.json", "--plan", "canary.json", "--reason", "fewer rows in MySQL")
+	d.until("awaiting approval", "rollout", "status", "calmer")
+	d.until("rollout_waits", "health")
+	d.run(0, "rollout", "approve", "calmer", "--reason", "the preview looks well")
+	d.run(0, "rollout", "status", "--watch", "--every", "1s", "calmer")
+
+	d.says("The next one meets an outage: Redis of eu dies under its canary.")
+	callers(t, s)
+	d.run(0, "rollout", "start", "--id", "bolder", "--tuning", "rfc", "--plan", "careful.json", "--reason", "as the RFC has it")
+	d.until("baking", "rollout", "status", "bolder")
+	if err := s.Redis["eu"].Kill(); err != nil {
+		t.Fatal(err)
+	}
+	watched := d.run(1, "rollout", "status", "--watch", "--every", "1s", "bolder")
+	if !strings.Contains(watched, "rolled back: stage 1 (eu): ") {
+		t.Errorf("nothing says why it was rolled back:\n%s", watched)
+	}
+	d.run(anyCode, "health")
+	if err := s.Redis["eu"].Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d.run(0, "rollout", "history")
+	d.run(0, "rollout", "history", "bolder")
+
+	d.says("A customer gets a limit of its own, and loses it again.")
+	decided := func(most int64) func() bool {
+		return func() bool {
+			return limit(t, s.Nodes[3], limitRequest("user_7", 0, 100, time.Hour)).Limit == most
+		}
+	}
+	d.run(0, "override", "set", "acme", "api", "user_7", "--limit", "3", "--duration", "1h", "--reason", "abuse, ticket 7")
+	eventually(t, time.Minute, "a node decides by the override", decided(3))
+	d.run(0, "override", "list", "acme", "api")
+	d.run(0, "override", "delete", "acme", "api", "user_7", "--reason", "they have mended it")
+	eventually(t, time.Minute, "a node decides without the override", decided(100))
+
+	d.says("A customer is let back in.")
+	for range 12 {
+		limit(t, s.Nodes[0], limitRequest("user_42", 1, 10, time.Hour))
+	}
+	d.until("user_42", "keys", "top", "--workspace", "acme")
+	d.run(0, "reset", "acme", "api", "user_42", "--reason", "support case 8")
+	eventually(t, time.Minute, "the customer passes", func() bool {
+		return limit(t, s.Nodes[0], limitRequest("user_42", 0, 10, time.Hour)).Remaining == 10
+	})
+	d.run(0, "resets", "acme", "api")
+
+	d.says("The table of verdicts is retired, but somebody wants it back.")
+	d.run(0, "retire", "start", "--quiet", "100ms", "--soak", "1h", "--reason", "no longer written")
+	d.until("awaiting approval", "retire", "status")
+	d.run(0, "retire", "approve", "rename", "--reason", "nobody writes it")
+	d.until("renamed", "retire", "status")
+	d.run(0, "retire", "abort", "--reason", "a report reads it")
+	d.until("ratelimit_blocklist, aborted", "retire", "status")
+	d.run(0, "retire", "history")
+	d.run(0, "retire", "history", "--events")
+
+	d.says("The end of the day.")
+	d.until("4 live", "fleet")
+	d.run(anyCode, "health")
+	audit := d.until("a report reads it", "audit", "--limit", "50")
+	for _, reason := range d.reasons {
+		if !strings.Contains(audit, reason) {
+			t.Errorf("the audit log does not have %q", reason)
+		}
+	}
+}
+
+// onlyTheOrigin leaves to the guardrails what a loaded machine does not break by itself.
+const onlyTheOrigin = `{"latency_us": {"off": true}, "errors_per_minute": {"off": true}, "rows_per_second": {"off": true}, "convergence_ms": {"off": true}}`
+
+const anyCode = -1
+
+// day is a terminal with its transcript.
+type day struct {
+	t        *testing.T
+	api, dir string
+	text     bytes.Buffer
+	reasons  []string
+}
+
+func (d *day) says(what string) { fmt.Fprintf(&d.text, "# %s\n\n", what) }
+
+func (d *day) file(name, text string) {
+	if err := os.WriteFile(filepath.Join(d.dir, name), []byte(text), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+	fmt.Fprintf(&d.text, "$ cat %s\n%s\n\n", name, text)
+}
+
+// run runs weirctl, holds what it prints to what people can read, and returns it.
+func (d *day) run(code int, args ...string) string {
+	d.t.Helper()
+	out, got := d.call(args)
+	d.record(args, out, got)
+	if code != anyCode && got != code {
+		d.t.Fatalf("weirctl %s: exit %d, want %d\n%s", strings.Join(args, " "), got, code, out)
+	}
+	if i := slices.Index(args, "--reason"); i >= 0 {
+		d.reasons = append(d.reasons, args[i+1])
+	}
+	return out
+}
+
+// until runs weirctl until it says words, and records that time alone.
+func (d *day) until(words string, args ...string) (out string) {
+	d.t.Helper()
+	code := 0
+	defer func() { d.record(args, out, code) }()
+	eventually(d.t, 90*time.Second, fmt.Sprintf("weirctl %s says %q", strings.Join(args, " "), words), func() bool {
+		out, code = d.call(args)
+		return strings.Contains(out, words)
+	})
+	return out
+}
+
+func (d *day) call(args []string) (out string, code int) {
+	d.t.Helper()
+	ctx, cancel := context.WithTimeout(d.t.Context(), 3*time.Minute)
+	defer cancel()
+	weirctl := exec.CommandContext(ctx, filepath.Join(bin, "weirctl"), args...)
+	weirctl.Dir = d.dir
+	weirctl.Env = append(os.Environ(), "WEIR_API="+d.api, "WEIR_ACTOR=ann")
+	b, err := weirctl.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		d.t.Fatal(err)
+	}
+	return string(b), weirctl.ProcessState.ExitCode()
+}
+
+// raw is what only a program should have to read.
+var raw = regexp.MustCompile(`\w+:\{|\{"|"\w+":|<nil>|%!|map\[|\bcode_|0x[0-9a-f]{6}|[^.](awaiting_|rolled_back)`)
+
+func (d *day) record(args []string, out string, code int) {
+	d.t.Helper()
+	words := slices.Clone(args)
+	for i, word := range words {
+		if strings.ContainsAny(word, " *") {
+			words[i] = fmt.Sprintf("%q", word)
+		}
+	}
+	fmt.Fprintf(&d.text, "$ weirctl %s\n%s", strings.Join(words, " "), out)
+	if code != 0 {
+		fmt.Fprintf(&d.text, "(exit %d)\n", code)
+	}
+	d.text.WriteByte('\n')
+	if strings.TrimSpace(out) == "" {
+		d.t.Errorf("weirctl %s says nothing", strings.Join(args, " "))
+	}
+	for line := range strings.Lines(out) {
+		if n := utf8.RuneCountInString(strings.TrimSpace(line)); n > 160 {
+			d.t.Errorf("weirctl %s: a line of %d columns: %s", strings.Join(args, " "), n, line)
+		}
+		if found := raw.FindString(line); found != "" {
+			d.t.Errorf("weirctl %s: %q is not for people: %s", strings.Join(args, " "), found, line)
+		}
+	}
+}
+
+// write leaves the transcript where a person finds it.
+func (d *day) write() {
+	dir := filepath.Join("..", "..", "out")
+	err := os.MkdirAll(dir, 0o755)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "operators-day.txt"), d.text.Bytes(), 0o644)
+	}
+	if err != nil {
+		d.t.Error(err)
+	}
+}
