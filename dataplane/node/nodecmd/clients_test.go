@@ -139,7 +139,7 @@ func grantNode(t *testing.T, maria *servers.MariaDB, database string) {
 			t.Fatalf("%s: %v", statement, err)
 		}
 	}
-	if granted != 9 {
-		t.Fatalf("%d statements about weir_node in schema/README.md, want 9", granted)
+	if granted != 11 {
+		t.Fatalf("%d statements about weir_node in schema/README.md, want 11", granted)
 	}
 }

@@ -16,9 +16,9 @@ var errFull = fmt.Errorf("there are %d overrides, the most that are kept in memo
 const mysqlTimeout = 5 * time.Second
 
 // MySQL is Overrides in the table that all nodes read their settings from. Its user
-// needs SELECT, INSERT, UPDATE and DELETE on ratelimit_overrides, which is more than a
-// node has otherwise: see the grants in schema/README.md. Changes made here are in no
-// audit log, and leave a candidate limit and the shadow mode of an override as they are.
+// needs SELECT, INSERT, UPDATE and DELETE on ratelimit_overrides and INSERT on
+// ratelimit_audit, which is more than a node has otherwise: see the grants in
+// schema/README.md. A change that cannot be audited is not made. Changes leave a candidate limit and the shadow mode of an override as they are.
 type MySQL struct{ DB *sql.DB }
 
 var _ Overrides = MySQL{}
@@ -37,7 +37,7 @@ const (
 func (m MySQL) Set(ctx context.Context, workspace, namespace string, o Override) error {
 	ctx, cancel := context.WithTimeout(ctx, mysqlTimeout)
 	defer cancel()
-	if _, err := m.DB.ExecContext(ctx, overrideSet, []byte(workspace), []byte(namespace), []byte(o.Pattern), o.Limit, o.DurationMs); err != nil {
+	if _, err := m.change(ctx, workspace, namespace, o.Pattern, &o); err != nil {
 		return fmt.Errorf("set an override of %q: %w", namespace, err)
 	}
 	return nil
@@ -85,12 +85,11 @@ func (m MySQL) List(ctx context.Context, workspace, namespace, after string, mos
 func (m MySQL) Delete(ctx context.Context, workspace, namespace, pattern string) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, mysqlTimeout)
 	defer cancel()
-	result, err := m.DB.ExecContext(ctx, overrideDelete, []byte(workspace), []byte(namespace), []byte(pattern))
+	found, err := m.change(ctx, workspace, namespace, pattern, nil)
 	if err != nil {
 		return false, fmt.Errorf("delete an override of %q: %w", namespace, err)
 	}
-	n, err := result.RowsAffected()
-	return n > 0, err
+	return found, nil
 }
 
 // saturate keeps a number that is too large too large.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"net/http"
 
 	"github.com/weirhq/weir/shared/window"
@@ -68,6 +69,9 @@ func (s *Service) off() *Fault {
 // failed is a store that did not answer.
 func failed(err error) *Fault {
 	f := NewFault(http.StatusServiceUnavailable, "the store of overrides does not answer")
+	if errors.Is(err, ErrUnaudited) { // which no repetition mends
+		f = NewFault(http.StatusForbidden, "%v", ErrUnaudited)
+	}
 	f.cause = err
 	return f
 }

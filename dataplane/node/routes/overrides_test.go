@@ -2,7 +2,11 @@ package routes_test
 
 import (
 	"context"
+	"database/sql"
+	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -50,6 +54,76 @@ func TestMySQLKeepsOverrides(t *testing.T) {
 	want := dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "vip-*", Limit: 7, DurationMs: 1000}
 	if err != nil || len(settings.Overrides) != 1 || settings.Overrides[0] != want {
 		t.Errorf("nodes read %+v, %v", settings.Overrides, err)
+	}
+}
+
+// "Both or neither": a change is in the audit log with what was there before, by the hash of
+// the token shown; a user that may not write the log changes nothing.
+func TestMySQLAuditsOverrides(t *testing.T) {
+	dsn := servers.MariaDBForTest(t).DatabaseForTest(t)
+	open := func(dsn string) *sql.DB {
+		db, err := mysqlcounts.Open(dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = db.Close() })
+		return db
+	}
+	root := open(dsn)
+	if err := schema.Migrate(t.Context(), root, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{"CREATE USER IF NOT EXISTS 'unaudited'@'%' IDENTIFIED BY 'change me'", "GRANT SELECT, INSERT, UPDATE, DELETE ON ratelimit_overrides TO 'unaudited'@'%'"} {
+		if _, err := root.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	post := func(db *sql.DB, route, body string) int {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, routes.Paths[route], strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Authorization", "Bearer test")
+		w := httptest.NewRecorder()
+		newService(scripted(allowAll), routes.MySQL{DB: db}).ServeHTTP(w, r)
+		return w.Code
+	}
+	const k = `{"namespace":"n","identifier":"k"}`
+	set := func(limit int) string {
+		return fmt.Sprintf(`{"namespace":"n","identifier":"k","limit":%d,"duration":1000}`, limit)
+	}
+	unaudited := open(strings.Replace(dsn, "root@", "unaudited:change me@", 1))
+	for i, step := range []struct {
+		db          *sql.DB
+		route, body string
+		want        int
+	}{
+		{root, "setOverride", set(1), 200}, {root, "setOverride", set(2), 200}, {unaudited, "setOverride", set(3), 403},
+		{unaudited, "deleteOverride", k, 403}, {root, "deleteOverride", k, 200}, {root, "deleteOverride", k, 404},
+	} {
+		if got := post(step.db, step.route, step.body); got != step.want {
+			t.Errorf("step %d: %d, want %d", i, got, step.want)
+		}
+	}
+	rows, err := root.QueryContext(t.Context(), "SELECT CONCAT_WS(' ', actor, action, subject, reason, before_state, after_state) FROM ratelimit_audit ORDER BY id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	var got []string
+	for rows.Next() {
+		var entry string
+		if err := rows.Scan(&entry); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, entry)
+	}
+	const by, one, two = "token 9f86d081884c ", `{"limit":1,"duration_ms":1000}`, `{"limit":2,"duration_ms":1000}`
+	want := []string{
+		by + "override.set override acme/n/k api /v2/ratelimit.setOverride  " + one,
+		by + "override.set override acme/n/k api /v2/ratelimit.setOverride " + one + " " + two,
+		by + "override.delete override acme/n/k api /v2/ratelimit.deleteOverride " + two + " ",
+	}
+	if err := rows.Err(); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v: the log is\n%s\nwant\n%s", err, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 }
 

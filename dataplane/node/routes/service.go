@@ -72,7 +72,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Refuse(w, fault)
 		return
 	}
-	answer, fault := route.handle(s, r.Context(), body)
+	answer, fault := route.handle(s, withActor(r), body)
 	if fault != nil {
 		if fault.cause != nil {
 			s.Logger.ErrorContext(r.Context(), "route failed", "path", r.URL.Path, "error", fault.cause)

@@ -1,0 +1,108 @@
+package routes
+
+import (
+	"context"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// ErrUnaudited is a change that was not made, as it could not be written down.
+var ErrUnaudited = errors.New("the change was not made: this node's MySQL user may not write the audit log")
+
+type actorKey struct{}
+
+// withActor remembers who asks, for the audit log: the beginning of the hash of the token
+// that was shown, which is how a file of tokens has it.
+func withActor(r *http.Request) context.Context {
+	actor := "caller without a token"
+	if scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") && token != "" {
+		sum := sha256.Sum256([]byte(token))
+		actor = "token " + hex.EncodeToString(sum[:6])
+	}
+	return context.WithValue(r.Context(), actorKey{}, actor)
+}
+
+func actorOf(ctx context.Context) string {
+	if actor, ok := ctx.Value(actorKey{}).(string); ok {
+		return actor
+	}
+	return "node"
+}
+
+const (
+	overrideLock = overrideGet + " FOR UPDATE"
+	auditInsert  = "INSERT INTO ratelimit_audit (at, actor, action, subject, reason, before_state, after_state) " +
+		"VALUES (UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000, ?, ?, ?, ?, ?, ?)"
+)
+
+// attemptsMax bounds how often a change is tried that lost to another one (a deadlock).
+const attemptsMax = 5
+
+// change makes a change and its entry in the audit log, or neither. after is nil for a
+// deletion; found tells that there was an override before.
+func (m MySQL) change(ctx context.Context, workspace, namespace, pattern string, after *Override) (found bool, err error) {
+	for range attemptsMax {
+		found, err = m.changeOnce(ctx, workspace, namespace, pattern, after)
+		if e := (*mysql.MySQLError)(nil); !errors.As(err, &e) || e.Number != 1213 {
+			return found, err
+		}
+	}
+	return found, err
+}
+
+func (m MySQL) changeOnce(ctx context.Context, workspace, namespace, pattern string, after *Override) (found bool, err error) {
+	tx, err := m.DB.BeginTx(ctx, nil)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after Commit
+	var limit, durationMs uint64
+	before, action := "", "override.set"
+	switch err := tx.QueryRowContext(ctx, overrideLock, []byte(workspace), []byte(namespace), []byte(pattern)).Scan(&limit, &durationMs); {
+	case err == nil:
+		found, before = true, state(saturate(limit), saturate(durationMs))
+	case !errors.Is(err, sql.ErrNoRows):
+		return false, err
+	case after == nil:
+		return false, nil
+	}
+	told := ""
+	if after == nil {
+		action = "override.delete"
+		_, err = tx.ExecContext(ctx, overrideDelete, []byte(workspace), []byte(namespace), []byte(pattern))
+	} else {
+		told = state(after.Limit, after.DurationMs)
+		_, err = tx.ExecContext(ctx, overrideSet, []byte(workspace), []byte(namespace), []byte(pattern), after.Limit, after.DurationMs)
+	}
+	if err != nil {
+		return false, err
+	}
+	route := map[string]string{"override.set": Paths["setOverride"], "override.delete": Paths["deleteOverride"]}[action]
+	_, err = tx.ExecContext(ctx, auditInsert, actorOf(ctx), action, []byte("override "+workspace+"/"+namespace+"/"+pattern), "api "+route, before, told)
+	if e := (*mysql.MySQLError)(nil); errors.As(err, &e) && e.Number == 1142 {
+		return false, fmt.Errorf("%w: %w", ErrUnaudited, err)
+	}
+	if err != nil {
+		return false, err
+	}
+	return found, tx.Commit()
+}
+
+func state(limit, durationMs int64) string {
+	b, err := json.Marshal(struct {
+		Limit      int64 `json:"limit"`
+		DurationMs int64 `json:"duration_ms"`
+	}{limit, durationMs})
+	if err != nil {
+		panic(err) // two integers
+	}
+	return string(b)
+}
