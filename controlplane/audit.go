@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -86,6 +88,64 @@ type AuditRecord struct {
 type AuditLog interface {
 	// Audit returns at most rows entries with an id below before, newest first.
 	Audit(ctx context.Context, before int64, rows int) ([]AuditRecord, error)
+}
+
+// AuditFilter asks for some entries alone; the zero value for all.
+type AuditFilter struct {
+	Actor                string
+	Workspace, Namespace string // of overrides, settings and keys
+}
+
+// auditSearched bounds the entries that one call looks through.
+const auditSearched = 10 * AuditPageMax
+
+// SearchAudit is a page of the entries that a filter takes, of the next auditSearched ones;
+// searchedTo is the entry to go on before, 0 when there are no others.
+func SearchAudit(ctx context.Context, log AuditLog, f AuditFilter, before int64, limit int) (page []AuditRecord, searchedTo int64, err error) {
+	if f.Namespace != "" && f.Workspace == "" {
+		return nil, 0, fmt.Errorf("%w: workspace is empty (a namespace is one of a workspace)", ErrInvalid)
+	}
+	if f == (AuditFilter{}) {
+		page, err = ListAudit(ctx, log, before, limit)
+		return page, 0, err
+	}
+	if limit < 0 || limit > AuditPageMax {
+		return nil, 0, fmt.Errorf("%w: limit is %d (1 to %d, 0 for %d)", ErrInvalid, limit, AuditPageMax, auditPageDefault)
+	}
+	limit = cmp.Or(limit, auditPageDefault)
+	for range auditSearched / AuditPageMax {
+		found, err := ListAudit(ctx, log, before, AuditPageMax)
+		if err != nil {
+			return nil, 0, err
+		}
+		for i := range found {
+			before = found[i].Row
+			if f.takes(&found[i]) {
+				if page = append(page, found[i]); len(page) == limit {
+					return page, before, nil
+				}
+			}
+		}
+		if len(found) < AuditPageMax {
+			return page, 0, nil
+		}
+	}
+	return page, before, nil
+}
+
+func (f *AuditFilter) takes(r *AuditRecord) bool {
+	if f.Actor != "" && r.Actor != f.Actor {
+		return false
+	}
+	if f.Workspace == "" {
+		return true
+	}
+	kind, of, _ := strings.Cut(r.Subject, " ")
+	space := f.Workspace + "/"
+	if f.Namespace != "" {
+		space += f.Namespace + "/"
+	}
+	return slices.Contains([]string{"override", "namespace", "key"}, kind) && strings.HasPrefix(of+"/", space)
 }
 
 // ListAudit is a page of the log: at most limit entries (0: 50) before one (0: the newest).

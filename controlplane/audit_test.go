@@ -3,6 +3,7 @@ package controlplane
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -59,5 +60,68 @@ func TestWriteAudit(t *testing.T) {
 	log.err = errors.New("connection lost")
 	if err := WriteAudit(t.Context(), log, ok); !errors.Is(err, log.err) || !strings.Contains(err.Error(), "audit cleanup.pause of cleanup by ann") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// auditRows is an AuditLog of entries by id, newest first.
+type auditRows []AuditRecord
+
+func (a auditRows) Audit(_ context.Context, before int64, rows int) (page []AuditRecord, err error) {
+	for _, r := range a {
+		if r.Row < before && len(page) < rows {
+			page = append(page, r)
+		}
+	}
+	return page, nil
+}
+
+// A search takes what the filter names, looks through a bounded part of the log, and says
+// where to go on.
+func TestSearchAudit(t *testing.T) {
+	var log auditRows
+	add := func(row int64, actor, subject string) {
+		log = append(log, AuditRecord{Row: row, AuditEntry: AuditEntry{By: By{Actor: actor}, Subject: subject}})
+	}
+	add(9003, "ann", "override acme/api/user_*")
+	add(9002, "bob", "namespace acme/api")
+	add(9001, "ann", "key acme/apis/user_1")
+	for row := int64(9000); row > 1; row-- {
+		add(row, "bot", "cleanup")
+	}
+	add(1, "ann", "override acme/api/x")
+	for name, tc := range map[string]struct {
+		f        AuditFilter
+		before   int64
+		limit    int
+		want     []int64
+		searched int64
+	}{
+		"all":             {AuditFilter{}, 0, 2, []int64{9003, 9002}, 0},
+		"an actor":        {AuditFilter{Actor: "ann"}, 0, 10, []int64{9003, 9001}, 4004},
+		"a full page":     {AuditFilter{Actor: "ann"}, 0, 1, []int64{9003}, 9003},
+		"the rest":        {AuditFilter{Actor: "ann"}, 4004, 10, []int64{1}, 0},
+		"a workspace":     {AuditFilter{Workspace: "acme"}, 0, 10, []int64{9003, 9002, 9001}, 4004},
+		"a namespace":     {AuditFilter{Workspace: "acme", Namespace: "api"}, 0, 10, []int64{9003, 9002}, 4004},
+		"nothing of that": {AuditFilter{Workspace: "clean"}, 4004, 10, nil, 0},
+	} {
+		page, searched, err := SearchAudit(t.Context(), log, tc.f, tc.before, tc.limit)
+		var got []int64
+		for _, r := range page {
+			got = append(got, r.Row)
+		}
+		if !slices.Equal(got, tc.want) || searched != tc.searched || err != nil {
+			t.Errorf("%s: %v, %d, %v; want %v, %d", name, got, searched, err, tc.want, tc.searched)
+		}
+	}
+	for field, err := range map[string]error{
+		"workspace": func() error {
+			_, _, err := SearchAudit(t.Context(), log, AuditFilter{Namespace: "api"}, 0, 1)
+			return err
+		}(),
+		"limit": func() error { _, _, err := SearchAudit(t.Context(), log, AuditFilter{Actor: "a"}, 0, 501); return err }(),
+	} {
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: %v", field, err)
+		}
 	}
 }

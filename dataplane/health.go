@@ -35,6 +35,7 @@ func (l *Limiter) Health() heartbeat.Health {
 		h.DroppedCost += m.dropped[cause].Load()
 	}
 	h.ConvergenceSamples, h.ConvergenceP50Ms, h.ConvergenceP99Ms = m.delays.recent.summary()
+	h.ConvergenceFromMs = m.delays.p99ByRegion()
 	if s := l.shape.Load(); s != nil {
 		h.ActiveKeys, h.HotKeys = s.keys, s.hot
 		if s.sharedKnown {
@@ -88,6 +89,6 @@ func (l *Limiter) beat(ctx context.Context) error {
 	if report != "" {
 		l.top.reportedMs.Store(nowMs)
 	}
-	l.metrics.delays.recent.forget()
+	l.metrics.delays.forget()
 	return nil
 }

@@ -1,11 +1,14 @@
 package dataplane
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/shared/heartbeat"
 )
 
 // news is cost of another region that was handed to this node and that no decision has
@@ -48,13 +51,15 @@ func (e *entry) useNews(nowMs int64) {
 // delay is how long after its acceptance cost of one region is used here.
 type delay struct {
 	seconds prometheus.Histogram
-	recent  *recentDelays
+	recent  recentDelays
+	all     *recentDelays // of all regions
 }
 
 func (d *delay) observe(age time.Duration) {
 	age = max(0, age)
 	d.seconds.Observe(age.Seconds())
 	d.recent.add(age)
+	d.all.add(age)
 }
 
 // delaysMax bounds the regions that are told apart.
@@ -80,7 +85,7 @@ func (d *delays) from(region string) *delay {
 	if d.byRegion == nil {
 		d.byRegion = make(map[string]*delay)
 	}
-	made := &delay{recent: &d.recent, seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+	made := &delay{all: &d.recent, seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "weir_convergence_delay_seconds", Help: "Age of the youngest cost of another region when a decision first used it.",
 		ConstLabels: prometheus.Labels{"from": region},
 		Buckets:     []float64{0.1, 0.25, 0.5, 1, 1.5, 2, 3, 5, 10, 20, 60},
@@ -94,6 +99,33 @@ func (d *delays) collect(ch chan<- prometheus.Metric) {
 	defer d.mu.Unlock()
 	for _, known := range d.byRegion {
 		known.seconds.Collect(ch)
+	}
+}
+
+// p99ByRegion is of the regions that some came from lately: the first ones by name.
+func (d *delays) p99ByRegion() (byRegion map[string]int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, region := range slices.Sorted(maps.Keys(d.byRegion)) {
+		samples, _, p99Ms := d.byRegion[region].recent.summary()
+		if samples == 0 || len(byRegion) >= heartbeat.RegionsMax {
+			continue
+		}
+		if byRegion == nil {
+			byRegion = make(map[string]int64)
+		}
+		byRegion[region] = p99Ms
+	}
+	return byRegion
+}
+
+// forget begins anew, once a heartbeat has told what there was.
+func (d *delays) forget() {
+	d.recent.forget()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, known := range d.byRegion {
+		known.recent.forget()
 	}
 }
 

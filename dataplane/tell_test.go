@@ -288,6 +288,9 @@ func TestConvergenceDelayIsMeasured(t *testing.T) {
 		if h.ConvergenceP99Ms < late-60 || h.ConvergenceP99Ms > late+200 || h.ConvergenceP50Ms != h.ConvergenceP99Ms {
 			t.Errorf("measured %d ms, used after %d", h.ConvergenceP99Ms, late)
 		}
+		if len(h.ConvergenceFromMs) != 1 || h.ConvergenceFromMs["eu"] != h.ConvergenceP99Ms {
+			t.Errorf("by region: %v", h.ConvergenceFromMs)
+		}
 		if got := gather(t, us)[`weir_convergence_delay_seconds{from="eu"}`]; got != 1 {
 			t.Errorf("%v observations", got)
 		}

@@ -210,6 +210,8 @@ func fill(t *testing.T, h *heartbeat.Health) {
 		switch f := v.Field(i); f.Kind() {
 		case reflect.Int64:
 			f.SetInt(window.LimitMax - int64(i))
+		case reflect.Map:
+			f.Set(reflect.ValueOf(map[string]int64{"us": window.LimitMax - int64(i)}))
 		case reflect.Pointer:
 			n := window.LimitMax - int64(i)
 			f.Set(reflect.ValueOf(&n))

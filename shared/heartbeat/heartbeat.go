@@ -17,6 +17,9 @@ type Beat struct {
 	Top string
 }
 
+// RegionsMax is the most regions that Health tells apart.
+const RegionsMax = 48
+
 // Health is a snapshot of a node's own figures. `…Total` only grow while the
 // process lives and start at 0 with it; `…AtMs` are Unix milliseconds by the
 // node's clock, 0 for never. Stored as JSON: readers must accept rows of older
@@ -45,6 +48,9 @@ type Health struct {
 	ConvergenceP50Ms   int64 `json:"convergence_p50_ms"`
 	ConvergenceP99Ms   int64 `json:"convergence_p99_ms"`
 	ConvergenceSamples int64 `json:"convergence_samples"`
+	// ConvergenceFromMs is the 99th percentile of the same by the region that the cost is
+	// of, for those that some came from: at most RegionsMax.
+	ConvergenceFromMs map[string]int64 `json:"convergence_from_ms,omitempty"`
 	// DecisionP99Us is the 99th percentile of what a decision from memory took lately, in
 	// µs, as a probe on a key of its own sees it: waits for processors and for garbage
 	// collection are in it, waits for the origin are not. 0: not measured yet.

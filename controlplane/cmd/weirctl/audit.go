@@ -10,14 +10,17 @@ import (
 )
 
 type auditList struct {
-	Limit  int32 `default:"50" help:"How many changes (1 to 500)."`
-	Before int64 `placeholder:"ID" help:"Only changes before this one: the next page."`
-	States bool  `help:"Show how things were before and after."`
+	Limit     int32  `default:"50" help:"How many changes (1 to 500)."`
+	Before    int64  `placeholder:"ID" help:"Only changes before this one: the next page."`
+	By        string `placeholder:"NAME" help:"Only changes by this one."`
+	Workspace string `placeholder:"NAME" help:"Only of overrides, settings and keys of this one."`
+	Namespace string `placeholder:"NAME" help:"Only of this namespace of the workspace."`
+	States    bool   `help:"Show how things were before and after."`
 }
 
 // Run lists changes.
 func (a auditList) Run(c *call) error {
-	answer, err := c.audit.ListAudit(c.ctx, connect.NewRequest(&controlv1.ListAuditRequest{BeforeId: a.Before, Limit: a.Limit}))
+	answer, err := c.audit.ListAudit(c.ctx, connect.NewRequest(&controlv1.ListAuditRequest{BeforeId: a.Before, Limit: a.Limit, Actor: a.By, Workspace: a.Workspace, Namespace: a.Namespace}))
 	if err != nil {
 		return err
 	}
@@ -25,6 +28,9 @@ func (a auditList) Run(c *call) error {
 		entries := answer.Msg.GetEntries()
 		if len(entries) == 0 {
 			head(w, "no change is recorded")
+			if to := answer.Msg.GetSearchedToId(); to > 0 {
+				head(w, "It was looked for among those from %d on. Before them: --before %d", to, to)
+			}
 			return
 		}
 		if a.States {
@@ -39,7 +45,9 @@ func (a auditList) Run(c *call) error {
 			}
 			t.flush()
 		}
-		if len(entries) == int(a.Limit) {
+		if to := answer.Msg.GetSearchedToId(); to > 0 {
+			head(w, "\nIt was looked for among those from %d on. Before them: --before %d", to, to)
+		} else if len(entries) == int(a.Limit) {
 			head(w, "\nOlder ones: weirctl audit --before %d", entries[len(entries)-1].GetId())
 		}
 	})

@@ -13,7 +13,10 @@ import (
 // skewWorthTellingMs is a difference of clocks that decisions start to feel.
 const skewWorthTellingMs = 1000
 
-type fleet struct{ again }
+type fleet struct {
+	again
+	Pairs bool `help:"How late each region uses the cost of each other one, instead of nodes."`
+}
 
 // Run lists the nodes.
 func (f fleet) Run(c *call) error {
@@ -21,6 +24,9 @@ func (f fleet) Run(c *call) error {
 		answer, err := c.api.Fleet(c.ctx, connect.NewRequest(&controlv1.FleetRequest{}))
 		if err != nil {
 			return err
+		}
+		if f.Pairs {
+			return c.print(answer.Msg, func(w io.Writer) { writePairs(w, answer.Msg.GetPairs()) })
 		}
 		return c.print(answer.Msg, func(w io.Writer) { writeFleet(w, answer.Msg) })
 	})
@@ -50,6 +56,19 @@ func writeFleet(w io.Writer, f *controlv1.FleetResponse) {
 	if f.GetTruncated() {
 		_, _ = fmt.Fprintln(w, "there are more nodes than one answer holds; these are the first by region and name")
 	}
+}
+
+func writePairs(w io.Writer, pairs []*controlv1.ConvergencePair) {
+	if len(pairs) == 0 {
+		head(w, "not measured: no node has lately used cost of another region, or all are older than this")
+		return
+	}
+	t := newTable(w)
+	t.row("TO", "FROM", "99 OF 100 WITHIN", "NODES")
+	for _, p := range pairs {
+		t.row(p.GetTo(), p.GetFrom(), span(p.GetP99Ms()), digits(int64(p.GetNodes())))
+	}
+	t.flush()
 }
 
 func tuningVersion(version int64) string {

@@ -1,0 +1,39 @@
+package controlplane
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// Pair is how late the cost of one region is used by another.
+type Pair struct {
+	From, To string
+	P99Ms    int64 // of the slowest node
+	Nodes    int   // that measured it
+}
+
+// Pairs are those that live nodes measured since the heartbeat before their last, by to,
+// then from. Of a node no more than heartbeat.RegionsMax are taken.
+func (f *Fleet) Pairs() (pairs []Pair) {
+	type way struct{ from, to string }
+	found := make(map[way]Pair)
+	for i := range f.Nodes {
+		n := &f.Nodes[i]
+		if !n.Live || len(n.Health.ConvergenceFromMs) > heartbeat.RegionsMax {
+			continue
+		}
+		for from, ms := range n.Health.ConvergenceFromMs {
+			w := way{from, n.Region}
+			p := found[w]
+			found[w] = Pair{from, n.Region, max(p.P99Ms, ms), p.Nodes + 1}
+		}
+	}
+	for _, p := range found {
+		pairs = append(pairs, p)
+	}
+	slices.SortFunc(pairs, func(a, b Pair) int { return cmp.Or(strings.Compare(a.To, b.To), strings.Compare(a.From, b.From)) })
+	return pairs
+}
