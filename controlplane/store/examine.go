@@ -21,6 +21,7 @@ var needed = map[string]string{
 	"ratelimit_tuning":         "SELECT,INSERT",
 	"ratelimit_namespaces":     "SELECT,INSERT,UPDATE,DELETE",
 	"ratelimit_overrides":      "SELECT,INSERT,UPDATE,DELETE",
+	"ratelimit_resets":         "SELECT,INSERT,UPDATE,DELETE",
 	"ratelimit_tokens":         "SELECT,INSERT,UPDATE",
 	"ratelimit_audit":          "SELECT,INSERT",
 	"ratelimit_blocklist":      "SELECT,INSERT,UPDATE,DELETE",
