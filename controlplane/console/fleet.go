@@ -30,6 +30,7 @@ type fleetView struct {
 	Live     int
 	Now      rates
 	Regions  []regionView
+	Pairs    pairsView
 	Findings []finding
 	Builds   []tally
 	Tunings  []tally
@@ -117,6 +118,7 @@ func describe(r reading) fleetView {
 		builds[n.GetBuild()]++
 		tunings[tuningName(n.GetTuningVersion())]++
 	}
+	v.Pairs = pairsOf(r.Fleet)
 	v.Builds, v.Tunings = tallies(builds), tallies(tunings)
 	for i := range v.Regions {
 		region := &v.Regions[i]
@@ -198,13 +200,8 @@ func sinceNode(n *controlv1.Node, nowMs, atMs int64) int64 {
 
 func delayOf(n *controlv1.Node) delay {
 	h := n.GetHealth()
-	d := delay{Known: h.GetConvergenceSamples() > 0, P50: h.GetConvergenceP50Ms(), P99: h.GetConvergenceP99Ms(), State: "ok"}
-	switch p99 := time.Duration(d.P99) * time.Millisecond; {
-	case p99 > convergenceBad:
-		d.State = "bad"
-	case p99 > convergenceLate:
-		d.State = "late"
-	}
+	d := delay{Known: h.GetConvergenceSamples() > 0, P50: h.GetConvergenceP50Ms(), P99: h.GetConvergenceP99Ms()}
+	d.State = lateness(d.P99)
 	return d
 }
 
