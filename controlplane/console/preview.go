@@ -1,8 +1,10 @@
 package console
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
@@ -11,13 +13,14 @@ import (
 // previewView is what a tuning is expected to do, beside what the fleet runs.
 type previewView struct {
 	*controlv1.PreviewRolloutResponse
-	Rows  []comparison
-	Curve []curvePoint
-	Line  string // through the curve, as SVG has it
-	Old   curvePoint
-	New   curvePoint
-	MostX float64
-	MostY float64
+	Guessed []string // what nobody told of the fleet, in words
+	Rows    []comparison
+	Curve   []curvePoint
+	Line    string // through the curve, as SVG has it
+	Old     curvePoint
+	New     curvePoint
+	MostX   float64
+	MostY   float64
 }
 
 // comparison is one figure of both, drawn as bars at most 300 wide.
@@ -32,7 +35,7 @@ type comparison struct {
 type curvePoint struct {
 	X, Y  int
 	Floor string
-	Apart bool // far enough from the one before for a figure of its own
+	Apart bool // far enough from all before it for a figure of its own
 }
 
 // previewRollout shows the form again, with what it would do.
@@ -53,8 +56,22 @@ func (c *Console) previewRollout(w http.ResponseWriter, r *http.Request, v *view
 	c.render(w, r, v, http.StatusOK, "rollout-new", "New rollout", form)
 }
 
+// shapeWords are what the API names by fields.
+var shapeWords = map[string]string{
+	"regions":          "how many regions there are",
+	"nodes_per_region": "how many nodes a region has",
+	"keys":             "how many keys are active",
+	"hot_share":        "how many of them are near their limits",
+	"overlap_share":    "how many of them several regions use",
+	"limit":            "their limits",
+	"window_ms":        "their windows",
+}
+
 func describePreview(p *controlv1.PreviewRolloutResponse) *previewView {
 	v := &previewView{PreviewRolloutResponse: p}
+	for _, field := range p.GetAssumed() {
+		v.Guessed = append(v.Guessed, cmp.Or(shapeWords[field], field))
+	}
 	was, is := p.GetOld(), p.GetNew()
 	v.compare("Rows written to MySQL", "a second", was.GetRowsWrittenPerS(), is.GetRowsWrittenPerS())
 	v.compare("Rows read from MySQL", "a second", was.GetRowsReadPerS(), is.GetRowsReadPerS())
@@ -69,11 +86,11 @@ func describePreview(p *controlv1.PreviewRolloutResponse) *previewView {
 	}
 	v.Old, v.New = v.point(was), v.point(is)
 	var line []string
-	last := curvePoint{X: -100}
+	var told []curvePoint
 	for _, point := range p.GetCurve() {
 		at := v.point(point)
-		if at.Apart = far(at, last); at.Apart {
-			last = at
+		if at.Apart = !slices.ContainsFunc(told, func(other curvePoint) bool { return !far(at, other) }); at.Apart {
+			told = append(told, at)
 		}
 		v.Curve = append(v.Curve, at)
 		line = append(line, fmt.Sprintf("%d,%d", at.X, at.Y))
