@@ -20,7 +20,8 @@ const (
 	idleMax        = 2
 	idleTime       = time.Minute // shorter than what load balancers cut
 
-	noSuchTable = 1146
+	noSuchTable  = 1146
+	noSuchColumn = 1054
 )
 
 // queries are the generated statements.
@@ -102,8 +103,8 @@ func explain(err error) error {
 		return fmt.Errorf("MySQL did not answer in time: %w", err)
 	case !errors.As(err, &answered):
 		return fmt.Errorf("%w: MySQL does not answer (is it running? see WEIR_MYSQL_DSN): %w", controlplane.ErrUnavailable, err)
-	case answered.Number == noSuchTable:
-		return fmt.Errorf("%w: the tables are not there yet; weir-control creates them unless it is told not to: %w", controlplane.ErrUnavailable, err)
+	case answered.Number == noSuchTable, answered.Number == noSuchColumn:
+		return fmt.Errorf("%w: the tables are not there yet, or older than this build; weir-control creates and upgrades them unless it is told not to: %w", controlplane.ErrUnavailable, err)
 	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -43,6 +44,8 @@ type process struct {
 	endpoint *handlers.Endpoint
 
 	apiListener, handlersListener net.Listener
+
+	upgraded atomic.Bool // the tables are those of this build, or are not ours to upgrade
 
 	work   sync.WaitGroup // loops and servers
 	failed chan error     // of a server that ended by itself
@@ -125,7 +128,7 @@ func (p *process) build() error {
 		Key: func(ctx context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
 			return controlplane.GetKey(ctx, steps, q)
 		},
-		Lag: cleanup.Lag, Fleet: fleet, Health: health.Health, Audit: steps,
+		Lag: p.whenUpgraded(cleanup.Lag), Fleet: fleet, Health: health.Health, Audit: steps,
 		Diagnose: p.doctor(steps, client, admin, fleet),
 		Metrics:  registry, AuthFailed: metrics.AuthFailed, Log: p.log, AllowedHosts: p.config.APIAllowedHosts,
 	}
@@ -156,6 +159,7 @@ func (p *process) build() error {
 		if p.config.Migrate {
 			migrate(p.ctx, p.db, p.log)
 		}
+		p.upgraded.Store(true)
 		watchMySQL(p.ctx, cleanup, metrics, p.log)
 	})
 	p.work.Go(func() { watchFleet(p.ctx, p.config.NodeLiveWithin, steps, metrics) })
@@ -224,6 +228,17 @@ func (p *process) drain() error {
 	p.work.Wait()
 	p.restate.CloseIdleConnections()
 	return errors.Join(err, p.db.Close())
+}
+
+// whenUpgraded keeps readiness, which goes by the lag, until the tables are those of this
+// build: before, calls may meet columns that are not there yet.
+func (p *process) whenUpgraded(lag func(context.Context) (time.Duration, error)) func(context.Context) (time.Duration, error) {
+	return func(ctx context.Context) (time.Duration, error) {
+		if !p.upgraded.Load() {
+			return 0, fmt.Errorf("%w: the tables are not created or upgraded yet; the log says what stands in the way", controlplane.ErrUnavailable)
+		}
+		return lag(ctx)
+	}
 }
 
 // migrate tries until it has succeeded once. What stands in its way is told once, and
