@@ -182,6 +182,7 @@ func TestTuningIsAppliedAndKept(t *testing.T) {
 			t.Errorf("the problem is not reported: %+v", h)
 		}
 		counts.SetTuning("eu", 5, []byte(`{"floor":0.6,"of_a_newer_build":1,"requires":["of_a_newer_build"]}`))
+		time.Sleep(20 * time.Second)
 		if got := version(); got != 3 {
 			t.Errorf("version %d after one that takes a newer build, want 3", got)
 		}

@@ -158,7 +158,13 @@ func (c *cluster) adminClient() *Admin {
 
 func (c *cluster) admin(method, path string, in, out any) {
 	c.t.Helper()
-	if _, err := c.adminClient().call(c.t.Context(), "a test's call", method, path, in, out); err != nil {
+	call := func() error {
+		_, err := c.adminClient().call(c.t.Context(), "a test's call", method, path, in, out)
+		return err
+	}
+	if path == "/query" { // which fails while a partition moves from one node to another
+		eventually(c.t, "an answer to a query", call)
+	} else if err := call(); err != nil {
 		c.t.Fatal(err)
 	}
 }

@@ -33,21 +33,25 @@ func TestRestateClusterSurvivesItsNodes(t *testing.T) {
 	}
 }
 
-// mostLed is the node that leads the most partitions.
+// mostLed is the node that leads the most partitions, as soon as nodes say who does.
 func mostLed(t *testing.T, c *RestateCluster) (most int) {
 	t.Helper()
-	leads := make([]int, len(c.Nodes))
-	for i, node := range c.Nodes {
-		var err error
-		leads[i], err = node.Leads(t.Context())
-		must(t, err)
-		if leads[i] > leads[most] {
-			most = i
+	eventually(t, "a leader", func() error {
+		leads := make([]int, len(c.Nodes))
+		for i, node := range c.Nodes {
+			var err error
+			if leads[i], err = node.Leads(t.Context()); err != nil {
+				return err
+			}
+			if leads[i] > leads[most] {
+				most = i
+			}
 		}
-	}
-	if leads[most] == 0 {
-		t.Errorf("nobody leads a partition: %v", leads)
-	}
+		if leads[most] == 0 {
+			return fmt.Errorf("nobody leads a partition: %v", leads)
+		}
+		return nil
+	})
 	return most
 }
 
