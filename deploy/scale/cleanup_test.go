@@ -1,6 +1,7 @@
 package scale
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -72,6 +73,21 @@ func BenchmarkCleanup(b *testing.B) {
 	}
 }
 
+// What bounds the rate: nothing else runs, and batches are of several sizes.
+func BenchmarkCleanupAlone(b *testing.B) {
+	for _, rows := range []int{500, 5_000, 50_000} {
+		b.Run(fmt.Sprint("batch=", rows), func(b *testing.B) {
+			for range b.N {
+				d := newTable(b, 500_000, 50_000)
+				d.batchRowsMax = rows
+				began := time.Now()
+				report := d.clean(b)
+				b.ReportMetric(float64(report.Rows)/time.Since(began).Seconds(), "rows/s")
+			}
+		})
+	}
+}
+
 // table is ratelimit_window_counts in a database of its own, on a server with the memory
 // that such a table is given.
 type table struct {
@@ -79,6 +95,8 @@ type table struct {
 	dsn string
 	db  *sql.DB
 	now time.Time
+
+	batchRowsMax int // of the cleanup; 0: the default
 }
 
 func newTable(tb testing.TB, expired, live int) *table {
@@ -126,7 +144,9 @@ func (d *table) sum(namespace string) (s sum) {
 // clean runs the cleanup until nothing is left to delete.
 func (d *table) clean(tb testing.TB) (total controlplane.CleanupReport) {
 	tb.Helper()
-	cleanup, err := controlplane.NewCleanup(controlplane.DefaultCleanupConfig(), store.New(d.db), controlplane.NewMetrics())
+	config := controlplane.DefaultCleanupConfig()
+	config.Limits.BatchRowsMax = cmp.Or(d.batchRowsMax, config.Limits.BatchRowsMax)
+	cleanup, err := controlplane.NewCleanup(config, store.New(d.db), controlplane.NewMetrics())
 	must(tb, err)
 	for {
 		r, err := controlplane.RunCleanup(once{tb.Context(), cleanup})
