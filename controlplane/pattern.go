@@ -3,6 +3,8 @@ package controlplane
 import (
 	"cmp"
 	"strings"
+
+	"github.com/weirhq/weir/shared/window"
 )
 
 // Which override applies is what nodes decide; the same rule is here in the few lines
@@ -10,23 +12,7 @@ import (
 
 // matches tells whether a pattern, in which each '*' is any text, is of an identifier.
 func matches(pattern, identifier string) bool {
-	parts := strings.Split(pattern, "*")
-	first, last := parts[0], parts[len(parts)-1]
-	if len(parts) == 1 {
-		return pattern == identifier
-	}
-	if len(identifier) < len(first)+len(last) || !strings.HasPrefix(identifier, first) || !strings.HasSuffix(identifier, last) {
-		return false
-	}
-	rest := identifier[len(first) : len(identifier)-len(last)]
-	for _, part := range parts[1 : len(parts)-1] {
-		_, after, found := strings.Cut(rest, part)
-		if !found {
-			return false
-		}
-		rest = after
-	}
-	return true
+	return window.MatchesParts(window.PatternParts(pattern), identifier)
 }
 
 // moreSpecific tells whether of two patterns that match the first one applies: one

@@ -117,21 +117,7 @@ func (sp *space) match(identifier string) *override {
 // matches is true when the parts stand in s in their order, the first at its start
 // and the last at its end. Taking the leftmost place for each part in between is
 // enough: it leaves the most room for the rest.
-func (w *wildcard) matches(s string) bool {
-	first, last := w.parts[0], w.parts[len(w.parts)-1]
-	if len(s) < len(first)+len(last) || !strings.HasPrefix(s, first) || !strings.HasSuffix(s, last) {
-		return false
-	}
-	s = s[len(first) : len(s)-len(last)]
-	for _, part := range w.parts[1 : len(w.parts)-1] {
-		i := strings.Index(s, part)
-		if i < 0 {
-			return false
-		}
-		s = s[i+len(part):]
-	}
-	return true
-}
+func (w *wildcard) matches(s string) bool { return window.MatchesParts(w.parts, s) }
 
 // compile turns stored rows into a snapshot. A tuning document that cannot be read
 // or is out of bounds leaves the last good one in force, and a row that makes no

@@ -1,9 +1,9 @@
 package rls
 
 import (
-	"strings"
-
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+
+	"github.com/weirhq/weir/shared/window"
 )
 
 // match returns the limit of the rule that a descriptor leads to, or nil. Its entries
@@ -58,28 +58,9 @@ func (l *level) find(key, value string) *rule {
 		}
 	}
 	for i := range l.wildcards {
-		if w := &l.wildcards[i]; w.key == key && matches(w.parts, value) {
+		if w := &l.wildcards[i]; w.key == key && window.MatchesParts(w.parts, value) {
 			return w.rule
 		}
 	}
 	return l.keys[key]
-}
-
-// matches tells whether value is the parts, in order, with anything between them:
-// parts are a pattern split at each '*', so there are at least two.
-func matches(parts []string, value string) bool {
-	first, last := parts[0], parts[len(parts)-1]
-	if len(value) < len(first)+len(last) || !strings.HasPrefix(value, first) || !strings.HasSuffix(value, last) {
-		return false
-	}
-	rest := value[len(first) : len(value)-len(last)]
-	for _, part := range parts[1 : len(parts)-1] {
-		// The leftmost place leaves the most for those that follow.
-		_, after, found := strings.Cut(rest, part)
-		if !found {
-			return false
-		}
-		rest = after
-	}
-	return true
 }
