@@ -61,8 +61,8 @@ test: setup ## Run every test; a skipped one is a failure
 	  -- -count=1 -p 1 -vet=off -timeout 15m ./deploy/e2e/...
 
 .PHONY: soak
-soak: setup ## Run the long forms of the tests that have one (up to an hour)
-	WEIR_SOAK=1 $(GO) run ./.ci/gotest -- -run Soak -count=1 -p 1 -timeout 60m ./...
+soak: setup ## Run the long forms of the tests that have one (one takes an hour)
+	WEIR_SOAK=1 $(GO) run ./.ci/gotest -- -run Soak -count=1 -p 1 -timeout 90m ./...
 
 # One run for a look. To compare: make bench COUNT=10, keep out/bench.txt as a.txt,
 # change something, make bench COUNT=10 BASE=a.txt. Modules under dataplane/ are the

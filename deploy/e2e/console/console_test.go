@@ -118,7 +118,7 @@ func tokens(t *testing.T, s *stack.Stack) map[string]string {
 }
 
 // chromium is the browser: what CHROMIUM_BIN names, or what is installed.
-func chromium(t *testing.T) string {
+func chromium(t testing.TB) string {
 	t.Helper()
 	if named := os.Getenv("CHROMIUM_BIN"); named != "" {
 		return named

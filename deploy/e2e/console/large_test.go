@@ -1,0 +1,267 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/controlplane/console"
+	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// large is the operators' API of 1,000 nodes in 20 regions with 10,000 overrides, none of
+// which runs: everything that it tells is a function of the time, and changes each second.
+type large struct {
+	regions   []string
+	overrides []controlplane.Override // by pattern
+	rollout   *controlplane.Rollout
+	retire    *controlplane.Retirement
+}
+
+const (
+	largeRegions   = 20
+	largeNodes     = 1000
+	largeOverrides = 10_000
+)
+
+// largePages are the pages whose figures it changes, by their addresses.
+var largePages = map[string]string{
+	"fleet": "/console/", "region": "/console/regions/region-07", "key": "/console/keys?workspace=acme&namespace=api&identifier=user_00042&limit=60000",
+	"rollouts": "/console/rollouts", "rollout": "/console/rollouts/at/fewer-rows", "jobs": "/console/jobs", "health": "/console/health",
+}
+
+// serveLarge serves its console, which asks nobody to sign in, and answers its address.
+func serveLarge(t testing.TB) (url string) {
+	t.Helper()
+	l := &large{}
+	for r := range largeRegions {
+		l.regions = append(l.regions, fmt.Sprintf("region-%02d", r))
+	}
+	now := time.Now()
+	for i := range largeOverrides {
+		l.overrides = append(l.overrides, controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("user_%05d", i), Limit: int64(100 * i), DurationMs: 60_000, UpdatedAt: now})
+	}
+	by := controlplane.By{Actor: "ann", Reason: "fewer rows"}
+	plan := controlplane.DefaultRolloutPlan()
+	plan.Stages = []controlplane.RolloutStage{{Regions: l.regions[:1], BakeMs: 3_600_000}, {All: true, BakeMs: 3_600_000, Approval: true}}
+	var err error
+	if l.rollout, err = controlplane.NewRollout("fewer-rows", controlplane.RolloutSpec{Tuning: `{"floor":0.5}`, Plan: plan}, by, l.regions, now.UnixMilli()); err != nil {
+		t.Fatal(err)
+	}
+	look := controlplane.RetirementLook{Table: &controlplane.TableFigures{Rows: 7}}
+	if l.retire, err = controlplane.NewRetirement(controlplane.Blocklist, controlplane.DefaultRetirementSpec(), by, look, now.UnixMilli()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ran := make(chan struct{})
+	service := api.NewHandler(api.Config{
+		Cleanup: largeCleanup{large: l}, Rollouts: largeRollouts{large: l}, Settings: largeSettings{large: l}, Retirements: largeRetirements{large: l}, Audit: l,
+		Fleet: l.fleet, Health: l.health, TopKeys: l.topKeys, Lag: func(context.Context) (time.Duration, error) { return 3 * time.Second, nil },
+		Key: func(ctx context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
+			return controlplane.GetKey(ctx, l, q)
+		},
+		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Console: func(service http.Handler) http.Handler {
+			con := console.New(console.Config{Service: service, Log: slog.New(slog.DiscardHandler), Version: "v1.2.3"})
+			go func() { defer close(ran); con.Run(ctx) }()
+			return con
+		},
+	})
+	server := httptest.NewServer(service)
+	t.Cleanup(func() {
+		stop()
+		<-ran
+		server.Close()
+	})
+	return server.URL
+}
+
+// fleet has a heartbeat of each node every two seconds. In turn nodes fall silent and
+// regions are late, so that states change as well as figures.
+func (l *large) fleet(context.Context) (controlplane.Fleet, error) {
+	now := time.Now()
+	seen := now.Truncate(2 * time.Second)
+	at, turn := seen.UnixMilli(), seen.Unix()/10
+	f := controlplane.Fleet{Now: now}
+	for r, region := range l.regions {
+		from := make(map[string]int64, len(l.regions))
+		for o, other := range l.regions {
+			if o != r && (int64(o+r)+turn)%7 != 0 {
+				from[other] = 400 + (int64(o*r)*131+turn*37)%1500
+			}
+		}
+		if (int64(r)+turn)%11 == 0 {
+			from[l.regions[(r+1)%len(l.regions)]] = 12_000
+		}
+		p99 := slices.Max(slices.Collect(maps.Values(from)))
+		for n := range largeNodes / largeRegions {
+			i := int64(r*largeNodes/largeRegions + n)
+			f.Nodes = append(f.Nodes, controlplane.Node{
+				Beat: heartbeat.Beat{NodeID: fmt.Sprintf("node-%02d-%02d", r, n), Region: region, Build: "v1.2.3", TuningVersion: 3, StartedAtMs: 1_700_000_000_000,
+					Health: heartbeat.Health{AllowedTotal: at * (i%9 + 1) / 10, DeniedTotal: at * (i % 5) / 300, ShadowedTotal: at * (turn % 2) / 900, Entries: 10_000 + i*turn%1000,
+						FlushedAtMs: at, ImportedAtMs: at, ReplayedAtMs: at, SettingsAtMs: at,
+						ConvergenceP50Ms: p99 / 3, ConvergenceP99Ms: p99, ConvergenceSamples: 10, ConvergenceFromMs: from}},
+				SeenAt: seen, Age: now.Sub(seen), Live: (i+turn)%97 != 0,
+			})
+		}
+	}
+	return f, nil
+}
+
+func (l *large) health(context.Context) controlplane.HealthDocument {
+	now := time.Now()
+	region := l.regions[now.Unix()/5%largeRegions]
+	return controlplane.HealthDocument{Overall: controlplane.SeverityWarning, AtMs: now.UnixMilli(), Findings: []controlplane.Finding{
+		{Severity: controlplane.SeverityWarning, Subject: region, What: "2 of its 50 nodes are not heard of", Do: "look at their processes", SinceMs: now.Truncate(5 * time.Second).UnixMilli()},
+	}}
+}
+
+func (l *large) topKeys(context.Context, controlplane.TopQuery) (controlplane.TopKeys, error) {
+	now := time.Now()
+	top := controlplane.TopKeys{Now: now, Nodes: largeNodes, Oldest: 2 * time.Second}
+	for i := range int64(100) {
+		key := controlplane.TopKey{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprintf("user_%05d", 41+i), DurationMs: 60_000, Limit: 1000, Count: 10_000 - 50*i + now.Unix()%50}
+		for _, region := range l.regions[:4] {
+			key.Regions = append(key.Regions, controlplane.TopKeyRegion{Region: region, Count: key.Count / 4})
+		}
+		top.Keys = append(top.Keys, key)
+	}
+	return top, nil
+}
+
+// KeyRows are a key's parts of all regions: the current cell fills as time goes by.
+func (l *large) KeyRows(context.Context, string, string, string, int) (now time.Time, rows []controlplane.KeyRow, err error) {
+	now = time.Now()
+	k := window.Key{Duration: time.Minute}
+	d, sequence := k.DurationMs(), window.Sequence(now.UnixMilli(), k.DurationMs())
+	for r, region := range l.regions {
+		most := int64(1000 + 100*r)
+		for _, part := range []struct{ sequence, count int64 }{{sequence - 1, most}, {sequence, most * (now.UnixMilli() - sequence*d) / d}} {
+			rows = append(rows, controlplane.KeyRow{
+				KeyPart:        controlplane.KeyPart{Region: region, Count: part.count, CountedAt: now.Add(-900 * time.Millisecond), UpdatedAt: now.Add(-300 * time.Millisecond)},
+				StoredDuration: window.StoredDuration(&k), Sequence: part.sequence,
+			})
+		}
+	}
+	return now, rows, nil
+}
+
+func (l *large) KeyReset(context.Context, string, string, string) (*controlplane.Reset, error) {
+	return nil, nil
+}
+
+func (l *large) Overrides(_ context.Context, _, _, after string, rows int) ([]controlplane.Override, error) {
+	from, _ := slices.BinarySearchFunc(l.overrides, after+"\x00", func(o controlplane.Override, after string) int {
+		if o.Pattern < after {
+			return -1
+		}
+		return 1
+	})
+	return l.overrides[from:min(len(l.overrides), from+rows)], nil
+}
+
+func (l *large) Audit(_ context.Context, before int64, rows int) (page []controlplane.AuditRecord, err error) {
+	if before == 0 {
+		before = largeOverrides
+	}
+	for row := before - 1; row > 0 && len(page) < rows; row-- {
+		page = append(page, controlplane.AuditRecord{Row: row, At: time.UnixMilli(1_700_000_000_000 + row*1000), AuditEntry: controlplane.AuditEntry{
+			By: controlplane.By{Actor: "ann", Reason: "a contract"}, Action: "override.set", Subject: fmt.Sprintf("acme/api/user_%05d", row), After: `{"limit":100}`}})
+	}
+	return page, nil
+}
+
+// What the API asks of these and no page does is in the embedded interfaces, which are nil.
+type largeCleanup struct {
+	api.Cleanup
+	*large
+}
+
+func (c largeCleanup) Status(context.Context) (controlplane.CleanupStatus, error) {
+	slot := time.Now().Truncate(5 * time.Second)
+	s := controlplane.CleanupStatus{Running: true, Interval: 5 * time.Second, NextAt: slot.Add(5 * time.Second), Runs: slot.Unix() / 5, Rows: slot.Unix() * 100}
+	for i := range 50 {
+		at := slot.Add(time.Duration(-5*i) * time.Second)
+		run := controlplane.CleanupRun{StartedAt: at, Took: 300 * time.Millisecond, Trigger: controlplane.TriggerSchedule, CleanupReport: controlplane.CleanupReport{Rows: at.Unix() / 5 * 7919 % 5000}}
+		if at.Unix()/5%17 == 0 {
+			run.Error = "MySQL does not answer"
+		}
+		s.History = append(s.History, run)
+	}
+	return s, nil
+}
+
+type largeRollouts struct {
+	api.Rollouts
+	*large
+}
+
+// Status is a stage that bakes for ever.
+func (r largeRollouts) Status(context.Context, string) (controlplane.Rollout, error) {
+	now := time.Now()
+	one := *r.rollout
+	one.Phase, one.DueMs = controlplane.RolloutBaking, now.Add(time.Hour).UnixMilli()
+	was, is, rows := 0.2, 0.2+float64(now.Unix()%10)/100, 500+float64(now.Unix()%60)
+	one.Baseline = controlplane.HealthRates{Nodes: 50, DeniedShare: &was, RowsPerSecond: &rows}
+	one.Now = controlplane.HealthRates{Nodes: 50, DeniedShare: &is, RowsPerSecond: &rows}
+	for i := range int64(40) {
+		at := now.Truncate(5 * time.Second).Add(time.Duration(-5*(40-i)) * time.Second)
+		one.Events = append(one.Events, controlplane.RolloutEvent{AtMs: at.UnixMilli(), Actor: "weir", What: "baking", Text: fmt.Sprintf("health was looked at, number %d", at.Unix()/5)})
+	}
+	return one, nil
+}
+
+func (r largeRollouts) List(context.Context) (list []controlplane.RolloutSummary, err error) {
+	turn := time.Now().Unix() / 5
+	for i := range int64(30) {
+		one := *r.rollout
+		one.ID, one.Phase = fmt.Sprintf("rollout-%d", turn-i), controlplane.RolloutDone
+		list = append(list, one.Summary())
+	}
+	return list, nil
+}
+
+type largeSettings struct {
+	api.Settings
+	*large
+}
+
+func (s largeSettings) Overrides(ctx context.Context, workspace, namespace, after string) ([]controlplane.Override, bool, error) {
+	const most = 1000
+	page, err := s.large.Overrides(ctx, workspace, namespace, after, most+1)
+	return page[:min(len(page), most)], len(page) > most, err
+}
+
+func (s largeSettings) Namespaces(_ context.Context, workspace string) (list []controlplane.Namespace, err error) {
+	for i := range 50 {
+		list = append(list, controlplane.DefaultNamespace(workspace, fmt.Sprintf("api-%02d", i)))
+	}
+	return list, nil
+}
+
+func (s largeSettings) Resets(context.Context, string, string) (list []controlplane.Reset, err error) {
+	for i := range 100 {
+		list = append(list, controlplane.Reset{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprintf("user_%05d", 100+i), Generation: 1, SetAt: time.UnixMilli(1_700_000_000_000), ExpiresAt: time.UnixMilli(1_800_000_000_000)})
+	}
+	return list, nil
+}
+
+type largeRetirements struct {
+	api.Retirements
+	*large
+}
+
+func (r largeRetirements) Status(context.Context, string) (controlplane.Retirement, error) {
+	return *r.retire, nil
+}

@@ -1,0 +1,228 @@
+package console
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// "Pages stay live for an hour without growing memory, with 1,000 nodes, 20 regions and
+// 10,000 overrides": with WEIR_SOAK=1 an hour in which every figure changes each second.
+// Otherwise the same in some seconds: each page is left and looked at again, and again,
+// which opens its stream anew, fetches it anew and draws its charts anew.
+func TestSoakOfLivePages(t *testing.T) {
+	every, samples, stirs := time.Duration(0), 12, 2
+	if os.Getenv("WEIR_SOAK") != "" {
+		every, samples, stirs = 30*time.Second, 120, 0
+	}
+	url := serveLarge(t)
+	b := browse(t)
+	s := &soak{t: t, b: b, pages: make(map[string]*watched), series: make(map[string][]float64)}
+	for name, path := range largePages {
+		s.pages[name] = &watched{session: b.open(url + path), changed: time.Now()}
+	}
+	began := time.Now()
+	tick := time.NewTicker(max(every, time.Millisecond))
+	defer tick.Stop()
+	for n := range samples {
+		for range stirs {
+			for _, p := range s.pages {
+				s.stir(p)
+			}
+		}
+		<-tick.C
+		s.sample()
+		t.Logf("%v %s", time.Since(began).Round(time.Second), s.line(n))
+	}
+	s.judge()
+}
+
+// soak is what was measured of pages that stay open, and of the server.
+type soak struct {
+	t      *testing.T
+	b      *devtools
+	pages  map[string]*watched
+	series map[string][]float64 // by figure, a value for each sample
+}
+
+// watched is an open page.
+type watched struct {
+	session string
+	text    string    // what it showed
+	changed time.Time // when that was last something new
+	changes int
+}
+
+// Bounds of what counts as growth, beside a tenth: figures scatter by so much.
+var slack = map[string]float64{"heap_mb": 0.5, "nodes": 200, "listeners": 5, "documents": 2, "server_heap_mb": 8, "server_own_mb": 16, "browser_own_mb": 32, "goroutines": 10}
+
+// stalled is how long a page may show the same: it changes each few seconds.
+const stalled = 90 * time.Second
+
+// stir has a page look away and back, and waits until it has fetched itself.
+func (s *soak) stir(p *watched) {
+	s.t.Helper()
+	if err := s.b.ask(p.session, `(async () => {
+		performance.clearResourceTimings();
+		document.dispatchEvent(new Event("visibilitychange"));
+		while (!performance.getEntriesByType("resource").some((e) => e.initiatorType === "fetch")) await new Promise((go) => setTimeout(go, 5));
+	})()`, nil); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// sample measures everything once, garbage apart.
+func (s *soak) sample() {
+	s.t.Helper()
+	for name, p := range s.pages {
+		for range 2 { // what finalizers let go of is garbage of the next one
+			s.b.do(p.session, "HeapProfiler.collectGarbage", nil, nil)
+		}
+		var found struct {
+			Metrics []struct {
+				Name  string
+				Value float64
+			}
+		}
+		s.b.do(p.session, "Performance.getMetrics", nil, &found)
+		for _, m := range found.Metrics {
+			switch m.Name { // nodes and listeners are counted with those that are on no page any more
+			case "JSHeapUsedSize":
+				s.put(name+" heap_mb", m.Value/(1<<20))
+			case "Nodes":
+				s.put(name+" nodes", m.Value)
+			case "JSEventListeners":
+				s.put(name+" listeners", m.Value)
+			case "Documents":
+				s.put(name+" documents", m.Value)
+			}
+		}
+		s.alive(name, p)
+	}
+	var browser struct{ ProcessInfo []struct{ ID int } }
+	s.b.do("", "SystemInfo.getProcessInfo", nil, &browser)
+	var pids []int
+	for _, p := range browser.ProcessInfo {
+		pids = append(pids, p.ID)
+	}
+	s.put("browser_own_mb", own(pids...))
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	s.put("server_heap_mb", float64(m.HeapAlloc)/(1<<20))
+	s.put("server_own_mb", own(os.Getpid()))
+	s.put("goroutines", float64(runtime.NumGoroutine()))
+}
+
+func (s *soak) put(figure string, v float64) { s.series[figure] = append(s.series[figure], v) }
+
+// alive checks that a page says that it is live, and that what it shows moves.
+func (s *soak) alive(name string, p *watched) {
+	s.t.Helper()
+	s.b.until(p.session, `document.getElementById("link").textContent === "live"`)
+	var text string
+	if err := s.b.ask(p.session, `document.querySelector("main").innerText`, &text); err != nil {
+		s.t.Fatal(err)
+	}
+	if text != p.text {
+		p.text, p.changed = text, time.Now()
+		p.changes++
+	}
+	if still := time.Since(p.changed); still > stalled {
+		s.t.Fatalf("%s has shown the same for %v", name, still)
+	}
+}
+
+// judge compares the end with the time after a quarter of it, by when histories that have
+// a bound (the fleet's is a quarter of an hour) are full.
+func (s *soak) judge() {
+	s.t.Helper()
+	for name, p := range s.pages {
+		if p.changes < 2 {
+			s.t.Errorf("%s never changed", name)
+		}
+	}
+	for _, figure := range slices.Sorted(maps.Keys(s.series)) {
+		early, late, grew := trend(s.series[figure], slack[figure[strings.LastIndexByte(figure, ' ')+1:]])
+		s.t.Logf("%-24s %10.1f %10.1f", figure, early, late)
+		if grew {
+			s.t.Errorf("%s grows: %.1f, then %.1f", figure, early, late)
+		}
+	}
+}
+
+// trend is the median of the values from a quarter of them on (a sixth of all), that of
+// the last sixth, and whether the latter is more by a tenth and then some.
+func trend(values []float64, slack float64) (early, late float64, grew bool) {
+	n := len(values)
+	early, late = median(values[n/4:n/4+n/6]), median(values[n-n/6:])
+	return early, late, late > early*1.1+slack
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[len(sorted)/2]
+}
+
+// line is the newest sample.
+func (s *soak) line(n int) string {
+	var b strings.Builder
+	for _, figure := range slices.SortedFunc(maps.Keys(s.series), func(a, b string) int {
+		return cmp.Or(cmp.Compare(strings.Count(a, " "), strings.Count(b, " ")), cmp.Compare(a, b))
+	}) {
+		if !strings.HasSuffix(figure, "documents") {
+			fmt.Fprintf(&b, "%s=%.1f ", figure, s.series[figure][n])
+		}
+	}
+	return b.String()
+}
+
+// own is the resident memory of processes in MB without files, much of which they share; 0
+// where it cannot be had.
+func own(pids ...int) (mb float64) {
+	for _, pid := range pids {
+		f, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			continue // it has ended, or this is no Linux
+		}
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			if kb, ok := strings.CutPrefix(lines.Text(), "RssAnon:"); ok {
+				n, _ := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(kb), " kB"), 64)
+				mb += n / 1024
+			}
+		}
+		_ = f.Close()
+	}
+	return mb
+}
+
+// What is judged is the trend, and not noise about it nor what fills up first.
+func TestATrendIsFound(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		at   func(i float64) float64
+		grew bool
+	}{
+		{"flat", func(float64) float64 { return 20 }, false},
+		{"noise", func(i float64) float64 { return 20 + float64(int(i)*7919%30)/10 }, false},
+		{"a history that fills up in a quarter", func(i float64) float64 { return min(20, 5+i/2) }, false},
+		{"a slow leak", func(i float64) float64 { return 20 + i/10 }, true},
+		{"a leak that begins in the middle", func(i float64) float64 { return 20 + max(0, i-60)/5 }, true},
+	} {
+		var values []float64
+		for i := range 120 {
+			values = append(values, tc.at(float64(i)))
+		}
+		if early, late, grew := trend(values, 1); grew != tc.grew {
+			t.Errorf("%s: %v, then %v: grew is %v", tc.name, early, late, grew)
+		}
+	}
+}
