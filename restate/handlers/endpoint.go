@@ -23,7 +23,6 @@ import (
 const (
 	defaultStepRetry = time.Minute
 	defaultGrace     = 10 * time.Second
-	warmTimeout      = 30 * time.Second
 
 	manifestType   = "application/vnd.restate.endpointmanifest.v4+json"
 	invocationType = "application/vnd.restate.invocation.v5"
@@ -138,13 +137,22 @@ func (e *Endpoint) Serve(l net.Listener) error {
 	return nil
 }
 
-// Warm makes the SDK compile its core, which takes most of a second, so that the first
-// invocation does not wait for it. It may run beside Serve.
+// Warm makes the SDK compile its core, which takes most of a second (and many on a busy
+// machine), so that the first invocation does not wait for it. It may run beside Serve.
+//
+// It returns when ctx is done, even if the core is not there yet: a process that is to end
+// does not wait for what it will not use. The compiler cannot be stopped, and ends by itself.
 func (e *Endpoint) Warm(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, warmTimeout)
-	defer cancel()
-	// An invocation without a body: the core is there when it is refused.
-	_, _ = ask(ctx, e.warm, http.MethodPost, "/invoke/"+CronService+"/Status", "Content-Type", invocationType)
+	warm := make(chan struct{})
+	go func() {
+		defer close(warm)
+		// An invocation without a body: the core is there when it is refused.
+		_, _ = ask(ctx, e.warm, http.MethodPost, "/invoke/"+CronService+"/Status", "Content-Type", invocationType)
+	}()
+	select {
+	case <-warm:
+	case <-ctx.Done():
+	}
 }
 
 // Shutdown takes no new invocations, lets every running one finish the step it is in,

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"bytes"
+	"context"
 	"crypto/ed25519"
 	"crypto/x509"
 	"encoding/pem"
@@ -274,6 +275,35 @@ func TestHealth(t *testing.T) {
 	}
 	if err := <-served; err != nil {
 		t.Error(err)
+	}
+}
+
+// "A process that is to end does not wait for what it will not use": the core's compiler,
+// which takes no heed of a context.
+func TestWarmEndsWithItsContext(t *testing.T) {
+	compiling, compiled := make(chan struct{}), make(chan struct{})
+	e := &Endpoint{warm: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		close(compiling)
+		<-compiled
+	})}
+	defer close(compiled)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		e.Warm(ctx)
+	}()
+	<-compiling
+	select {
+	case <-ended:
+		t.Error("it does not wait at all")
+	default:
+	}
+	cancel()
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Error("it waits for the compiler")
 	}
 }
 

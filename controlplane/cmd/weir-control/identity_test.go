@@ -87,7 +87,7 @@ func TestRestateSignsItsRequests(t *testing.T) {
 	})
 	args := []string{"--restate-ingress", restate.IngressURL(), "--restate-admin", restate.AdminURL(), "--restate-identity-key"}
 
-	r := startControl(t, append(args, wrong, "--drain-timeout", "2s")...)
+	r := startControl(t, append(args, wrong)...)
 	migrated(t, mysql.DSN("weir"))
 	eventually(t, "what is signed with another key is refused", func() error {
 		if !strings.Contains(r.logged(), "401") {
@@ -95,8 +95,7 @@ func TestRestateSignsItsRequests(t *testing.T) {
 		}
 		return nil
 	})
-	r.stop()
-	<-r.exited
+	r.drain()
 
 	r = startControl(t, append(args, right)...)
 	eventually(t, "what is signed with the right one is run", func() error {
