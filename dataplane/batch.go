@@ -398,7 +398,15 @@ func (l *Limiter) answerMany(items []item, kept bool, decisions []Decision) []De
 			l.answerEstimated(it, kept, &items[it.first], counts, &decisions[at+i])
 			continue
 		}
-		result := l.answerItem(it, kept, &items[it.first], &decisions[at+i])
+		first := &items[it.first]
+		result := l.answerItem(it, kept, first, &decisions[at+i])
+		switch {
+		case it.verdict.refused:
+			counts.refused.Add(1)
+		case !it.verdict.allowed: // counted by itself, for it is a key's
+			l.tally(first.entry, &it.question, counts.decided(it.source, result, 1))
+			continue
+		}
 		if n > 0 && (it.source != source || result != out) {
 			counts.decided(source, out, n)
 			n = 0
@@ -416,9 +424,6 @@ func (l *Limiter) answerMany(items []item, kept bool, decisions []Decision) []De
 func (l *Limiter) answerItem(it *item, kept bool, first *item, d *Decision) outcome {
 	if !it.verdict.allowed && first.entry != nil {
 		it.verdict.tellRetry(&it.question)
-	}
-	if !it.verdict.allowed && !it.verdict.refused {
-		l.tally(first.entry, &it.question)
 	}
 	out := d.answer(&it.verdict, &it.question, it.rule, it.source)
 	it.counts.compared(it.rule, d)

@@ -56,7 +56,7 @@ func (v *verdict) tellRetry(q *question) {
 	if v.refused {
 		return
 	}
-	v.passesAtMs, _ = window.PassesAt(v.current, v.previous, q.ahead+q.cost, q.limit, v.tMs, q.durationMs)
+	v.passesAtMs, _ = window.PassesAfter(window.Start(v.seq, q.durationMs), v.current, v.previous, q.ahead+q.cost, q.limit, v.tMs, q.durationMs)
 }
 
 // answerEstimate is answer in the estimate mode.

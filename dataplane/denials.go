@@ -13,8 +13,8 @@ import (
 
 const (
 	deniedKeys        = 512
-	deniedSampleEvery = 61 // a prime: callers who take turns are not in step with it
-	deniedExact       = 16 // of a stripe and millisecond
+	deniedSampleEvery = 127 // a prime: callers who take turns are not in step with it
+	deniedExact       = 16  // of a stripe and millisecond
 	deniedSpan        = time.Minute
 )
 
@@ -37,27 +37,31 @@ type denials struct {
 	limit int64
 }
 
-// tally takes note of a denial, of e if the key is held.
-func (l *Limiter) tally(e *entry, q *question) {
+// tally takes note of a denial that has been counted, the nth of its kind on its stripe,
+// of e if the key is held. It writes nothing to memory while a flood is only sampled.
+func (l *Limiter) tally(e *entry, q *question, n int64) {
 	s := q.counts
-	n := s.denied.Add(1)
 	if s.deniedMs.Load() != q.nowMs {
 		s.deniedMs.Store(q.nowMs)
-		s.exactTo.Store(n + deniedExact)
+		s.exactLeft.Store(deniedExact)
 	}
-	if n%deniedSampleEvery == 0 || n < s.exactTo.Load() {
-		l.sample(e, q, n)
+	if left := s.exactLeft.Load(); left > 0 {
+		s.exactLeft.Store(left - 1)
+	} else if n%deniedSampleEvery != 0 {
+		return
 	}
+	l.sample(e, q)
 }
 
 // sample counts a denial for all of its stripe since the last sample. Where the sketch is
 // busy a later one stands for this one too.
-func (l *Limiter) sample(e *entry, q *question, n int64) {
+func (l *Limiter) sample(e *entry, q *question) {
 	t := &l.top
 	if !t.mu.TryLock() {
 		return
 	}
 	defer t.mu.Unlock()
+	n := q.counts.denials()
 	weight := n - q.counts.sampled
 	if weight <= 0 { // another goroutine on the stripe was faster
 		return

@@ -40,3 +40,18 @@ func gather(t testing.TB, l *dataplane.Limiter) map[string]float64 {
 func windowKey(r dataplane.Request) window.Key {
 	return window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier, Duration: r.Duration}
 }
+
+// "Time one decision took; one in 256 is measured", of each kind of decision.
+func TestLatencyIsSampled(t *testing.T) {
+	for name, r := range map[string]dataplane.Request{"allowed": ask("k", 0, 10), "denied": ask("k", 11, 10)} {
+		w := newWorld(t)
+		n := w.alone()
+		for range 20 * 256 {
+			n.Allow(t.Context(), r)
+		}
+		// A moving stack may count on another stripe: of each the last few are not yet a sample's worth.
+		if got := gather(t, n.Limiter)["weir_decision_seconds"]; got < 10 || got > 20 {
+			t.Errorf("%s: %g samples of %d decisions", name, got, 20*256)
+		}
+	}
+}

@@ -90,13 +90,14 @@ func (l *Limiter) askEstimate(q *question, by *rule, e *entry, held *Reservation
 			if v.counted == 0 && q.told && l.soon(&v.verdict, q) {
 				continue
 			}
-			l.tally(e, q)
 		}
 		if held != nil && v.allowed && v.counted > 0 && met != untracked {
 			*held = Reservation{l, *q.id, v.seq, v.counted}
 		}
 		out := d.answerEstimate(&v, q, by)
-		q.counts.estimated(out, met)
+		if n := q.counts.estimated(out, met); out != outcomeAllowed {
+			l.tally(e, q, n)
+		}
 		q.counts.compared(by, d)
 		if met == untracked {
 			l.metrics.dropped[droppedFull].Add(v.counted)
@@ -275,7 +276,6 @@ func (l *Limiter) answerEstimated(it *item, kept bool, first *item, counts *stri
 	v := estimated{verdict: it.verdict, level: it.level, leaky: it.leaky, unknown: it.unknown}
 	if !v.allowed {
 		v.tellRetry(&it.question, it.rule.estimate)
-		l.tally(first.entry, &it.question)
 	}
 	out := d.answerEstimate(&v, &it.question, it.rule)
 	if !kept {
@@ -287,7 +287,9 @@ func (l *Limiter) answerEstimated(it *item, kept bool, first *item, counts *stri
 	case !kept:
 		it.ahead = 0 // was not counted either
 	}
-	counts.estimated(out, first.met)
+	if n := counts.estimated(out, first.met); out != outcomeAllowed {
+		l.tally(first.entry, &it.question, n)
+	}
 	counts.compared(it.rule, d)
 	if first.met == untracked {
 		l.metrics.dropped[droppedFull].Add(v.counted)

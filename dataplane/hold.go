@@ -36,6 +36,10 @@ func (e *entry) hold(tMs, durationMs int64) (agedOut int64, alive bool) {
 			}
 			continue
 		}
+		if word&held != 0 { // by another batch
+			e.awaitRelease(slot)
+			continue
+		}
 		if !e.settle(slot) {
 			return agedOut, false
 		}

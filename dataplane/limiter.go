@@ -207,7 +207,6 @@ func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *entry, held
 			if q.told && l.soon(&v, q) {
 				continue
 			}
-			l.tally(e, q)
 			l.denied(e, v.seq, q)
 		case q.cost > 0:
 			l.accepted(e, met, &v, q)
@@ -215,7 +214,13 @@ func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *entry, held
 				*held = Reservation{l, *q.id, v.seq, q.cost}
 			}
 		}
-		q.counts.decided(source, d.answer(&v, q, by, source), 1)
+		if v.refused {
+			q.counts.refused.Add(1)
+		}
+		out := d.answer(&v, q, by, source)
+		if n := q.counts.decided(source, out, 1); out != outcomeAllowed && !v.refused {
+			l.tally(e, q, n)
+		}
 		q.counts.compared(by, d)
 		if met == untracked {
 			return nil
@@ -260,8 +265,7 @@ func (l *Limiter) soon(v *verdict, q *question) bool {
 // whatever is known elsewhere, and nothing to remember.
 func (l *Limiter) oversized(q *question, by *rule, d *Decision) {
 	v := verdict{seq: window.Sequence(q.nowMs, q.durationMs), tMs: q.nowMs}
-	l.tally(nil, q)
-	q.counts.decided(SourceLocal, d.answer(&v, q, by, SourceLocal), 1)
+	l.tally(nil, q, q.counts.decided(SourceLocal, d.answer(&v, q, by, SourceLocal), 1))
 	q.counts.compared(by, d)
 }
 

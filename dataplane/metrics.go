@@ -68,17 +68,19 @@ const (
 // nearly always counts on the same one, so two processors seldom meet there, even when
 // they decide about the same key.
 type stripe struct {
+	// Of denials, shadowed ones too, as TopDenied samples them; see denials.go.
+	deniedMs, exactLeft atomic.Int64
+
+	timeNext  atomic.Bool // the latency of the next decision is measured
 	decisions [sources][outcomes]atomic.Int64
 	estimates [outcomes]atomic.Int64 // of the estimate mode, all local
 	misses    atomic.Int64           // estimates that met a key for the first time
 
 	candidates [2]atomic.Int64 // that candidate limits would have allowed, and denied
+	refused    atomic.Int64    // denials that say nothing about their key: an outage policy's
+	sampled    int64           // of all other denials, those that TopDenied has; under top.mu
 
-	// Of denials, shadowed ones too; see denials.go.
-	denied, deniedMs, exactTo atomic.Int64
-	sampled                   int64 // under top.mu
-
-	_ [128 - ((sources+1)*int(outcomes)+7)*8%128]byte
+	_ [128 - ((sources+1)*int(outcomes)+8)*8%128]byte
 }
 
 // metrics are plain atomics that the loops and the request path own; Collect turns
@@ -146,15 +148,34 @@ func (m *metrics) stripe(local *question) *stripe {
 }
 
 // samples is true when the latency of the goroutine's next decision should be measured:
-// of those that need nobody else, about one in sampleEvery.
+// once for each sampleEvery decisions of a kind.
 func (s *stripe) samples() bool {
-	local := &s.decisions[SourceLocal]
-	return (local[outcomeAllowed].Load()+local[outcomeDenied].Load()+
-		s.estimates[outcomeAllowed].Load()+s.estimates[outcomeDenied].Load())%sampleEvery == sampleEvery-1
+	if !s.timeNext.Load() {
+		return false
+	}
+	s.timeNext.Store(false)
+	return true
 }
 
-// decided counts n decisions.
-func (s *stripe) decided(source Source, out outcome, n int64) { s.decisions[source][out].Add(n) }
+// decided counts n decisions, and returns how many there have been of their kind.
+func (s *stripe) decided(source Source, out outcome, n int64) (total int64) {
+	total = s.decisions[source][out].Add(n)
+	if uint64(total)%sampleEvery < uint64(n) {
+		s.timeNext.Store(true)
+	}
+	return total
+}
+
+// denials are those so far that say something about their key, shadowed ones too.
+func (s *stripe) denials() (n int64) {
+	for _, out := range []outcome{outcomeDenied, outcomeShadowed} {
+		n += s.estimates[out].Load()
+		for source := range s.decisions {
+			n += s.decisions[source][out].Load()
+		}
+	}
+	return n - s.refused.Load()
+}
 
 // compared counts what a candidate limit would have said, where there is one.
 func (s *stripe) compared(by *rule, d *Decision) {

@@ -26,12 +26,17 @@ func (m *estimateMetrics) init() {
 	})
 }
 
-// estimated counts a decision of the estimate mode.
-func (s *stripe) estimated(out outcome, met contact) {
-	s.estimates[out].Add(1)
+// estimated counts a decision of the estimate mode, and returns how many there have been
+// of its kind.
+func (s *stripe) estimated(out outcome, met contact) (total int64) {
+	total = s.estimates[out].Add(1)
+	if uint64(total)%sampleEvery == 0 {
+		s.timeNext.Store(true)
+	}
 	if met != known {
 		s.misses.Add(1)
 	}
+	return total
 }
 
 // estimates are the estimate mode's decisions so far, and how many met their key for the

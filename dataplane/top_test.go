@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
@@ -126,6 +127,27 @@ func TestDeniedKeysAreThoseMostDenied(t *testing.T) {
 		n.AllowMany(t.Context(), []dataplane.Request{ask("full", 10, 10)})
 		wantTop(t, name, n.top(dataplane.TopQuery{By: dataplane.TopDenied}), "full 4")
 	}
+}
+
+// What an outage policy denies says nothing about its key: it is not among the denied, nor
+// does it weigh on those that are.
+func TestDenialsByAnOutagePolicyAreNobodys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, origin := inOutage(t, "closed")
+		origin.Faults.Fail(errDown)
+		for range 3 {
+			l.Allow(t.Context(), ask("refused", 1, 10))
+			l.AllowMany(t.Context(), []dataplane.Request{ask("refused", 1, 10), ask("beside", 1, 10)})
+		}
+		for range 2 {
+			l.Allow(t.Context(), ask("over", 11, 10))
+		}
+		l.AllowMany(t.Context(), []dataplane.Request{ask("over", 11, 10), ask("refused", 1, 10)})
+		got, err := l.TopKeys(dataplane.TopQuery{By: dataplane.TopDenied, Limit: 10})
+		if err != nil || len(got.Keys) != 1 || got.Keys[0].Identifier != "over" || got.Keys[0].Count != 3 {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
 }
 
 // "For the last minute or two."

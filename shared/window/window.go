@@ -227,17 +227,22 @@ func Remaining(current, previous, limit, uncoveredMs, durationMs int64) int64 {
 // will. It looks through this cell, the next one (where current has become
 // previous), and the one after it (where both are gone).
 func PassesAt(current, previous, cost, limit, tMs, durationMs int64) (atMs int64, ok bool) {
+	return PassesAfter(Start(Sequence(tMs, durationMs), durationMs), current, previous, cost, limit, tMs, durationMs)
+}
+
+// PassesAfter is PassesAt for callers who know when the cell that tMs lies in starts: it
+// saves a division.
+func PassesAfter(startMs, current, previous, cost, limit, tMs, durationMs int64) (atMs int64, ok bool) {
 	if cost > limit {
 		return 0, false
 	}
-	start := Start(Sequence(tMs, durationMs), durationMs)
 	if elapsed, ok := passesWithin(previous, limit-current-cost, durationMs); ok {
-		return max(tMs, start+elapsed), true
+		return max(tMs, startMs+elapsed), true
 	}
 	if elapsed, ok := passesWithin(current, limit-cost, durationMs); ok {
-		return start + durationMs + elapsed, true
+		return startMs + durationMs + elapsed, true
 	}
-	return start + 2*durationMs, true
+	return startMs + 2*durationMs, true
 }
 
 // passesWithin solves previous*(duration-elapsed) <= room*duration for the least
