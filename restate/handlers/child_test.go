@@ -9,8 +9,10 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -78,7 +80,11 @@ func childServe(address, dsn string, what ...string) error {
 // startChild starts the child and returns it with its output.
 func startChild(t *testing.T, address, dsn string, more ...string) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
-	child := exec.Command(os.Args[0])
+	program, err := childProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := exec.Command(program)
 	child.Env = append(os.Environ(), childVariable+"="+strings.Join(append([]string{address, dsn}, more...), " "))
 	in, err := child.StdinPipe()
 	if err != nil {
@@ -100,6 +106,20 @@ func startChild(t *testing.T, address, dsn string, more ...string) (*exec.Cmd, *
 	expectLine(t, lines, "serving")
 	return child, lines
 }
+
+// childProgram is this test binary without the race detector, under which the SDK compiles
+// its core for seconds in each child. A child that is killed does not tell of races anyway.
+var childProgram = sync.OnceValues(func() (string, error) {
+	program := filepath.Join(childDir, "handlers.test")
+	out, err := exec.Command("go", "test", "-c", "-o", program, ".").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("build the process that is killed: %w\n%s", err, out)
+	}
+	return program, err
+})
+
+// childDir is TestMain's, which removes it.
+var childDir string
 
 func expectLine(t *testing.T, lines *bufio.Scanner, want string) {
 	t.Helper()

@@ -24,7 +24,20 @@ func TestMain(m *testing.M) {
 		childMain()
 		return
 	}
-	goleak.VerifyTestMain(servers.ShareMariaDB(m))
+	goleak.VerifyTestMain(withChildDir{servers.ShareMariaDB(m)})
+}
+
+// withChildDir gives the child's program a place for as long as the tests run.
+type withChildDir struct{ tests interface{ Run() int } }
+
+func (w withChildDir) Run() int {
+	dir, err := os.MkdirTemp("", "weir-handlers-")
+	if err != nil {
+		panic(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	childDir = dir
+	return w.tests.Run()
 }
 
 // cluster is a Restate of a test's own, the handlers in this process, and a client.
