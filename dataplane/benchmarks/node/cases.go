@@ -27,16 +27,16 @@ type testCase struct {
 
 var cases = []testCase{
 	{"bare grpc-go", bareEcho, "", 0, limitBy(toGRPC)},
-	{"bare grpc-go, RLS", bareEcho, "", 0, shouldRateLimit(1)},
+	{"bare grpc-go, RLS", bareEcho, "", 0, shouldRateLimit(1, 0)},
 	{"bare net/http", bareEcho, "", 0, postJSON},
 	{"grpc", weir, "bare grpc-go", 0, limitBy(toGRPC)},
 	{"gubernator", gubernator, "bare grpc-go", 0, getRateLimits(1)},
-	{"rls", weir, "bare grpc-go", 0, shouldRateLimit(1)},
-	{"ratelimit", ratelimit, "bare grpc-go", 0, shouldRateLimit(1)},
+	{"rls", weir, "bare grpc-go", 0, shouldRateLimit(1, 1)},
+	{"ratelimit", ratelimit, "bare grpc-go", 0, shouldRateLimit(1, 1)},
 	{"grpc batch of 10", weir, "bare grpc-go", 10, limitMany},
 	{"gubernator batch of 10", gubernator, "bare grpc-go", 10, getRateLimits(10)},
-	{"rls batch of 10", weir, "bare grpc-go", 10, shouldRateLimit(10)},
-	{"ratelimit batch of 10", ratelimit, "bare grpc-go", 10, shouldRateLimit(10)},
+	{"rls batch of 10", weir, "bare grpc-go", 10, shouldRateLimit(10, 10)},
+	{"ratelimit batch of 10", ratelimit, "bare grpc-go", 10, shouldRateLimit(10, 10)},
 	{"grpc stream", weir, "bare grpc-go", 0, limitStream},
 	{"json", weir, "bare net/http", 0, postJSON},
 	{"grpc on the port for all", weir, "bare grpc-go", 0, limitBy(toHTTP)},
@@ -94,42 +94,32 @@ func allowed(yes bool, err error) error {
 func limitBy(address func(*server) string) func(context.Context, *server, int) (callers, error) {
 	return func(_ context.Context, s *server, n int) (callers, error) {
 		return dial(address(s), n, func(conn *grpc.ClientConn, i int) call {
-			client, message := weirv1.NewRateLimitServiceClient(conn), request(i)
-			return func(ctx context.Context) error {
-				answer, err := client.Limit(ctx, message)
-				return allowed(answer.GetAllowed(), err)
-			}
+			return invoke(conn, weirv1.RateLimitService_Limit_FullMethodName, encoded(request(i)), limitAllowed)
 		})
 	}
 }
 
 func limitMany(_ context.Context, s *server, n int) (callers, error) {
 	return dial(s.grpc, n, func(conn *grpc.ClientConn, i int) call {
-		client, message := weirv1.NewRateLimitServiceClient(conn), new(weirv1.LimitManyRequest)
+		message := new(weirv1.LimitManyRequest)
 		for j := range 10 {
 			message.Requests = append(message.Requests, request(10*i+j))
 		}
-		return func(ctx context.Context) error {
-			answer, err := client.LimitMany(ctx, message)
-			return allowed(answer.GetAllowed(), err)
-		}
+		return invoke(conn, weirv1.RateLimitService_LimitMany_FullMethodName, encoded(message), allAllowed(10))
 	})
 }
 
-// shouldRateLimit asks for as many descriptors in each call.
-func shouldRateLimit(descriptors int) func(context.Context, *server, int) (callers, error) {
+// shouldRateLimit asks for as many descriptors in each call, and wants as many statuses.
+func shouldRateLimit(descriptors, statuses int) func(context.Context, *server, int) (callers, error) {
 	return func(_ context.Context, s *server, n int) (callers, error) {
 		return dial(s.grpc, n, func(conn *grpc.ClientConn, i int) call {
-			client, message := rlsv3.NewRateLimitServiceClient(conn), &rlsv3.RateLimitRequest{Domain: "edge"}
+			message := &rlsv3.RateLimitRequest{Domain: "edge"}
 			for j := range descriptors {
 				message.Descriptors = append(message.Descriptors, &ratelimitv3.RateLimitDescriptor{
 					Entries: []*ratelimitv3.RateLimitDescriptor_Entry{{Key: "user", Value: fmt.Sprint("user_", descriptors*i+j)}},
 				})
 			}
-			return func(ctx context.Context) error {
-				answer, err := client.ShouldRateLimit(ctx, message)
-				return allowed(answer.GetOverallCode() == rlsv3.RateLimitResponse_OK, err)
-			}
+			return invoke(conn, rlsv3.RateLimitService_ShouldRateLimit_FullMethodName, encoded(message), withinLimits(statuses))
 		})
 	}
 }
@@ -141,11 +131,11 @@ func limitStream(ctx context.Context, s *server, n int) (callers, error) {
 	var shared []*turns
 	c, err := dial(s.grpc, n, func(conn *grpc.ClientConn, i int) call {
 		if i < connections {
-			stream, err := weirv1.NewRateLimitServiceClient(conn).LimitStream(ctx)
+			stream, err := conn.NewStream(ctx, &weirv1.RateLimitService_ServiceDesc.Streams[0], weirv1.RateLimitService_LimitStream_FullMethodName, grpc.ForceCodecV2(asIs{}))
 			failed = errors.Join(failed, err)
 			shared = append(shared, newTurns(stream))
 		}
-		t, message := shared[i%connections], &weirv1.LimitStreamRequest{Request: request(i)}
+		t, message := shared[i%connections], encoded(&weirv1.LimitStreamRequest{Request: request(i)})
 		return func(context.Context) error { return t.ask(message) }
 	})
 	return c, errors.Join(err, failed)

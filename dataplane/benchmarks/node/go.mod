@@ -7,7 +7,6 @@ replace github.com/weirhq/weir => ../../..
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.2.0
 	github.com/envoyproxy/go-control-plane/envoy v1.40.0
-	github.com/prometheus/client_golang v1.25.0
 	github.com/weirhq/weir v0.0.0-00010101000000-000000000000
 	golang.org/x/sys v0.49.0
 	google.golang.org/grpc v1.85.0
@@ -20,6 +19,7 @@ require (
 	connectrpc.com/grpcreflect v1.3.1 // indirect
 	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/FastFilter/xorfilter v0.5.1 // indirect
+	github.com/alecthomas/kong v1.17.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2 // indirect
@@ -27,6 +27,7 @@ require (
 	github.com/go-sql-driver/mysql v1.10.1 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/planetscale/vtprotobuf v0.6.1-0.20240319094008-0393e58bdf10 // indirect
+	github.com/prometheus/client_golang v1.25.0 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect

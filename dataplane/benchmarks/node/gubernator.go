@@ -2,15 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// gubernator's messages are written and read here by hand: the package that has them has its whole server too, with
-// requirements that ours cannot be had with. What its client saves that way leaves its server the more CPU.
+// gubernator's messages are written here by hand: the package that has them has its whole server too, with requirements
+// that ours cannot be had with.
 
 // getRateLimits asks for as many limits in each call.
 func getRateLimits(limits int) func(context.Context, *server, int) (callers, error) {
@@ -21,14 +20,10 @@ func getRateLimits(limits int) func(context.Context, *server, int) (callers, err
 				message = protowire.AppendTag(message, 1, protowire.BytesType)
 				message = protowire.AppendBytes(message, rateLimitReq(fmt.Sprint("user_", limits*i+j)))
 			}
-			return func(ctx context.Context) error {
-				var answer []byte
-				if err := conn.Invoke(ctx, "/pb.gubernator.V1/GetRateLimits", &message, &answer, grpc.ForceCodec(asIs{})); err != nil {
-					return err
-				}
+			return invoke(conn, "/pb.gubernator.V1/GetRateLimits", message, func(answer []byte) (bool, error) {
 				under, err := underLimit(answer)
-				return allowed(under == limits, err)
-			}
+				return under == limits, err
+			})
 		})
 	}
 }
@@ -61,47 +56,4 @@ func underLimit(answer []byte) (n int, err error) {
 		})
 	})
 	return n, err
-}
-
-var errBadMessage = errors.New("not a message of gubernator")
-
-// eachField calls f with each field of a message: a number, or what is in a string or a message.
-func eachField(message []byte, f func(field protowire.Number, value []byte, number uint64) error) error {
-	for len(message) > 0 {
-		field, kind, n := protowire.ConsumeTag(message)
-		if n < 0 {
-			return fmt.Errorf("%w: %w", errBadMessage, protowire.ParseError(n))
-		}
-		message = message[n:]
-		var value []byte
-		var number uint64
-		switch kind {
-		case protowire.VarintType:
-			number, n = protowire.ConsumeVarint(message)
-		case protowire.BytesType:
-			value, n = protowire.ConsumeBytes(message)
-		default:
-			n = protowire.ConsumeFieldValue(field, kind, message)
-		}
-		if n < 0 {
-			return fmt.Errorf("%w: %w", errBadMessage, protowire.ParseError(n))
-		}
-		if err := f(field, value, number); err != nil {
-			return err
-		}
-		message = message[n:]
-	}
-	return nil
-}
-
-// asIs is a codec whose messages are bytes.
-type asIs struct{}
-
-func (asIs) Name() string { return "proto" }
-
-func (asIs) Marshal(message any) ([]byte, error) { return *message.(*[]byte), nil }
-
-func (asIs) Unmarshal(data []byte, message any) error {
-	*message.(*[]byte) = append([]byte(nil), data...)
-	return nil
 }

@@ -96,17 +96,16 @@ func (a *outage) measure(ctx context.Context, o options) error {
 // limitOften has each caller ask about many identifiers in turn.
 func limitOften(s *server, n int, window time.Duration) (callers, error) {
 	return dial(s.grpc, n, func(conn *grpc.ClientConn, i int) call {
-		client := weirv1.NewRateLimitServiceClient(conn)
-		messages := make([]*weirv1.LimitRequest, outageIdentifiers)
-		for j := range messages {
-			messages[j] = request(outageIdentifiers*i + j)
-			messages[j].DurationMs = window.Milliseconds()
+		asks := make([]call, outageIdentifiers)
+		for j := range asks {
+			message := request(outageIdentifiers*i + j)
+			message.DurationMs = window.Milliseconds()
+			asks[j] = invoke(conn, weirv1.RateLimitService_Limit_FullMethodName, encoded(message), limitAllowed)
 		}
 		next := 0
 		return func(ctx context.Context) error {
-			next = (next + 1) % len(messages)
-			answer, err := client.Limit(ctx, messages[next])
-			return allowed(answer.GetAllowed(), err)
+			next = (next + 1) % len(asks)
+			return asks[next](ctx)
 		}
 	})
 }

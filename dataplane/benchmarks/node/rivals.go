@@ -45,8 +45,37 @@ func startGubernator(ctx context.Context, folder string) (*server, error) {
 		return nil, err
 	}
 	s := &server{http: at[0], grpc: at[1]}
-	return s, s.startRival(ctx, filepath.Join(folder, gubernator),
-		"GUBER_HTTP_ADDRESS="+at[0], "GUBER_GRPC_ADDRESS="+at[1], "GUBER_LOG_LEVEL=error")
+	if err := s.startRival(ctx, filepath.Join(folder, gubernator),
+		"GUBER_HTTP_ADDRESS="+at[0], "GUBER_GRPC_ADDRESS="+at[1], "GUBER_LOG_LEVEL=error"); err != nil {
+		return nil, err
+	}
+	if err := s.awaitAnswer(ctx); err != nil {
+		s.stop()
+		return nil, fmt.Errorf("start %s: %w", gubernator, err)
+	}
+	return s, nil
+}
+
+// awaitAnswer returns when gubernator has found itself: it listens a moment before it knows who owns a key.
+func (s *server) awaitAnswer(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, rivalStartMax)
+	defer cancel()
+	one, err := getRateLimits(1)(ctx, s, 1)
+	if err != nil {
+		return err
+	}
+	defer one.close()
+	for {
+		err := one.call[0](ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
 }
 
 // startRatelimit starts envoyproxy/ratelimit with the rules that weir-node has, and a Redis that is nobody else's. The rest

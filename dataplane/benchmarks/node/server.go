@@ -3,12 +3,13 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,13 +19,9 @@ import (
 	"time"
 
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
-	"github.com/weirhq/weir/dataplane"
-	"github.com/weirhq/weir/dataplane/node"
-	"github.com/weirhq/weir/dataplane/node/rls"
-	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/dataplane/node/nodecmd"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/servers"
 )
@@ -140,12 +137,17 @@ func askCPU(stdin io.Writer, stdout *bufio.Reader) (time.Duration, error) {
 
 // serve is the child: a server of some kind until stdin ends.
 func serve(kind string) error {
-	kinds := map[string]func() (http, grpc net.Addr, err error){bareEcho: serveBare, weir: serveWeir, weirWithRedis: serveWeir}
+	folder, err := os.MkdirTemp("", "weir-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(folder) }()
+	kinds := map[string]func(folder string) (http, grpc net.Addr, err error){bareEcho: serveBare, weir: serveWeir, weirWithRedis: serveWeir}
 	start, ok := kinds[kind]
 	if !ok {
 		return fmt.Errorf("no server is called %q", kind)
 	}
-	httpAddr, grpcAddr, err := start()
+	httpAddr, grpcAddr, err := start(folder)
 	if err != nil {
 		return err
 	}
@@ -178,7 +180,7 @@ func (bareRLS) ShouldRateLimit(context.Context, *rlsv3.RateLimitRequest) (*rlsv3
 	return &rlsv3.RateLimitResponse{OverallCode: rlsv3.RateLimitResponse_OK}, nil
 }
 
-func serveBare() (httpAddr, grpcAddr net.Addr, err error) {
+func serveBare(string) (httpAddr, grpcAddr net.Addr, err error) {
 	forHTTP, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, nil, err
@@ -207,39 +209,40 @@ descriptors:
   - {key: user, rate_limit: {unit: hour, requests_per_unit: 4000000000}}
 `
 
-// serveWeir is weir-node with its own configuration, in memory or with a Redis.
-func serveWeir() (httpAddr, grpcAddr net.Addr, err error) {
-	var config dataplane.Config
+// serveWeir is the command weir-node as it comes, with Envoy's rules: in memory or with a Redis. It ends with the process.
+func serveWeir(folder string) (httpAddr, grpcAddr net.Addr, err error) {
+	path := filepath.Join(folder, "rules.yaml")
+	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
+		return nil, nil, err
+	}
+	args := []string{"--rls-rules=" + path, "--listen=127.0.0.1:0", "--grpc-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"}
 	if redis := os.Getenv(serverRedis); redis != "" {
-		config.Region = "eu"
-		if config.Origin, err = redisorigin.Open("redis://"+redis, redisorigin.Options{Logger: slog.New(slog.DiscardHandler)}); err != nil {
-			return nil, nil, err
+		args = append(args, "--region=eu", "--redis-url=redis://"+redis)
+	}
+	log, stderr := io.Pipe()
+	go func() {
+		code := nodecmd.Main(context.Background(), args, io.Discard, stderr)
+		_ = stderr.CloseWithError(fmt.Errorf("weir-node ended with exit code %d", code))
+	}()
+	return awaitServing(log)
+}
+
+// awaitServing reads a log of weir-node until it says where it serves, and then reads on, so that it never waits.
+func awaitServing(log io.Reader) (httpAddr, grpcAddr net.Addr, err error) {
+	lines := bufio.NewReader(log)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil {
+			return nil, nil, fmt.Errorf("read weir-node's log: %w", err)
+		}
+		var event struct {
+			Msg        string         `json:"msg"`
+			Listen     netip.AddrPort `json:"listen"`
+			GRPCListen netip.AddrPort `json:"grpc_listen"`
+		}
+		if json.Unmarshal(line, &event) == nil && event.Msg == "serving" {
+			go func() { _, _ = io.Copy(io.Discard, lines) }()
+			return net.TCPAddrFromAddrPort(event.Listen), net.TCPAddrFromAddrPort(event.GRPCListen), nil
 		}
 	}
-	limiter, err := dataplane.New(config)
-	if err != nil {
-		return nil, nil, err
-	}
-	folder, err := os.MkdirTemp("", "weir-bench-")
-	if err != nil {
-		return nil, nil, err
-	}
-	path := filepath.Join(folder, "rules.yaml")
-	err = os.WriteFile(path, []byte(rules), 0o600)
-	source, openErr := rls.OpenRules(path)
-	if err := errors.Join(err, openErr, os.RemoveAll(folder)); err != nil {
-		return nil, nil, err
-	}
-	s, err := node.New(node.Config{
-		Limiter: limiter, Listen: "127.0.0.1:0", GRPCListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0",
-		Registry: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler),
-		RLS: &rls.Service{Limiter: limiter, Rules: source, Workspace: "envoy"},
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := s.Start(context.Background()); err != nil {
-		return nil, nil, err
-	}
-	return s.Addr(), s.GRPCAddr(), nil
 }

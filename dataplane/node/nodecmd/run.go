@@ -43,6 +43,7 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	case done:
 		return exitOK
 	}
+	defer leaveGarbage()()
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	context.AfterFunc(ctx, stop) // gives the signals their deadly meaning back
