@@ -114,6 +114,8 @@ type NamespaceChange struct {
 	Outage   *string
 	Headroom *string
 	Estimate *string
+
+	IfUpdatedMs *int64 // as of OverrideChange
 }
 
 func (c NamespaceChange) apply(n *Namespace) {
@@ -131,10 +133,11 @@ func given[T any](to *T, value *T) {
 }
 
 // SettingsStore keeps what operators set. A change and its audit row are one; change is
-// told what was there before, nil for nothing, and an error of its undoes both. All
-// methods may be called at once.
+// told what was there before, nil for nothing, and an error of its undoes both; where
+// others change the same it may be asked again. All methods may be called at once.
 type SettingsStore interface {
 	ChangeOverride(ctx context.Context, workspace, namespace, pattern string, change func(before *Override) (after *Override, e AuditEntry, err error)) error
+	Override(ctx context.Context, workspace, namespace, pattern string) (*Override, error) // nil for none
 	Overrides(ctx context.Context, workspace, namespace, after string, rows int) ([]Override, error)
 	ChangeNamespace(ctx context.Context, workspace, namespace string, change func(before *Namespace) (after Namespace, e AuditEntry, err error)) error
 	Namespaces(ctx context.Context, workspace string) ([]Namespace, error)
@@ -189,7 +192,7 @@ func (s *Settings) DeleteOverride(ctx context.Context, workspace, namespace, pat
 	}
 	return s.store.ChangeOverride(ctx, workspace, namespace, pattern, func(before *Override) (*Override, AuditEntry, error) {
 		if before == nil {
-			return nil, AuditEntry{}, fmt.Errorf("%w: there is no override %q of %s/%s", ErrNotFound, pattern, workspace, namespace)
+			return nil, AuditEntry{}, noOverride(workspace, namespace, pattern)
 		}
 		e, err := settingEntry(by, "override.delete", overrideSubject(workspace, namespace, pattern), before, (*Override)(nil))
 		return nil, e, err
@@ -209,21 +212,27 @@ func (s *Settings) Overrides(ctx context.Context, workspace, namespace, after st
 	return overrides, false, err
 }
 
-// SetNamespace changes a namespace's settings, and answers all of them.
+// SetNamespace changes a namespace's settings, and answers all of them. It is ErrConflict
+// where they are not those that were seen.
 func (s *Settings) SetNamespace(ctx context.Context, workspace, namespace string, change NamespaceChange, by By) (after Namespace, err error) {
 	if err := errors.Join(by.Validate(), validateSpace(workspace, namespace)); err != nil {
 		return after, err
 	}
 	err = s.store.ChangeNamespace(ctx, workspace, namespace, func(before *Namespace) (Namespace, AuditEntry, error) {
 		after = DefaultNamespace(workspace, namespace)
+		seen := time.Time{}
 		if before != nil {
-			after = *before
+			after, seen = *before, before.UpdatedAt
+		}
+		if err := asSeen(namespaceSubject(workspace, namespace), change.IfUpdatedMs, seen); err != nil {
+			return after, AuditEntry{}, err
 		}
 		change.apply(&after)
+		after.UpdatedAt = time.Time{} // the database's to say
 		if err := after.Validate(); err != nil {
 			return after, AuditEntry{}, err
 		}
-		e, err := settingEntry(by, "namespace.set", fmt.Sprintf("namespace %s/%s", workspace, namespace), before, &after)
+		e, err := settingEntry(by, "namespace.set", namespaceSubject(workspace, namespace), before, &after)
 		return after, e, err
 	})
 	return after, err
@@ -239,6 +248,10 @@ func (s *Settings) Namespaces(ctx context.Context, workspace string) ([]Namespac
 
 func overrideSubject(workspace, namespace, pattern string) string {
 	return fmt.Sprintf("override %s/%s/%s", workspace, namespace, pattern)
+}
+
+func namespaceSubject(workspace, namespace string) string {
+	return fmt.Sprintf("namespace %s/%s", workspace, namespace)
 }
 
 // settingEntry is the audit row of a change; nil is nothing there.

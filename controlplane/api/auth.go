@@ -38,9 +38,11 @@ var needs = map[string]controlplane.Role{
 	controlv1connect.RetirementServiceApproveDropProcedure:      controlplane.RoleAdmin,
 
 	controlv1connect.SettingsServiceListOverridesProcedure:  controlplane.RoleViewer,
+	controlv1connect.SettingsServiceGetOverrideProcedure:    controlplane.RoleViewer,
 	controlv1connect.SettingsServiceListNamespacesProcedure: controlplane.RoleViewer,
 	controlv1connect.SettingsServiceListResetsProcedure:     controlplane.RoleViewer,
 	controlv1connect.SettingsServiceSetOverrideProcedure:    controlplane.RoleOperator,
+	controlv1connect.SettingsServiceChangeOverrideProcedure: controlplane.RoleOperator,
 	controlv1connect.SettingsServiceResetKeyProcedure:       controlplane.RoleOperator,
 	controlv1connect.SettingsServiceDeleteOverrideProcedure: controlplane.RoleOperator,
 	controlv1connect.SettingsServiceSetNamespaceProcedure:   controlplane.RoleOperator,

@@ -13,10 +13,12 @@ import (
 )
 
 // Settings are overrides, namespaces and resets of keys. Errors wrap controlplane.ErrInvalid,
-// ErrNotFound, ErrUnavailable or the context's. All methods may be called at once.
+// ErrConflict, ErrNotFound, ErrUnavailable or the context's. All methods may be called at once.
 type Settings interface {
 	SetOverride(ctx context.Context, o controlplane.Override, by controlplane.By) error
+	ChangeOverride(ctx context.Context, workspace, namespace, pattern string, change controlplane.OverrideChange, by controlplane.By) (controlplane.Override, error)
 	DeleteOverride(ctx context.Context, workspace, namespace, pattern string, by controlplane.By) error
+	Override(ctx context.Context, workspace, namespace, pattern string) (controlplane.Override, error)
 	Overrides(ctx context.Context, workspace, namespace, after string) (overrides []controlplane.Override, more bool, err error)
 	SetNamespace(ctx context.Context, workspace, namespace string, change controlplane.NamespaceChange, by controlplane.By) (controlplane.Namespace, error)
 	Namespaces(ctx context.Context, workspace string) ([]controlplane.Namespace, error)
@@ -41,6 +43,32 @@ func (s *service) SetOverride(ctx context.Context, req *connect.Request[controlv
 		return nil, s.fail(ctx, "SetOverride", err)
 	}
 	return connect.NewResponse(&controlv1.SetOverrideResponse{}), nil
+}
+
+func (s *service) ChangeOverride(ctx context.Context, req *connect.Request[controlv1.ChangeOverrideRequest]) (*connect.Response[controlv1.ChangeOverrideResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	by, err := byOf(ctx, req.Msg)
+	var after controlplane.Override
+	if err == nil {
+		after, err = s.Settings.ChangeOverride(ctx, req.Msg.GetWorkspace(), req.Msg.GetNamespace(), req.Msg.GetPattern(), controlplane.OverrideChange{
+			Limit: req.Msg.Limit, DurationMs: req.Msg.DurationMs, Candidate: req.Msg.Candidate, Shadow: req.Msg.Shadow, IfUpdatedMs: req.Msg.IfUpdatedAtMs,
+		}, by)
+	}
+	if err != nil {
+		return nil, s.fail(ctx, "ChangeOverride", err)
+	}
+	return connect.NewResponse(&controlv1.ChangeOverrideResponse{Override: overrideAnswer(after)}), nil
+}
+
+func (s *service) GetOverride(ctx context.Context, req *connect.Request[controlv1.GetOverrideRequest]) (*connect.Response[controlv1.GetOverrideResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	o, err := s.Settings.Override(ctx, req.Msg.GetWorkspace(), req.Msg.GetNamespace(), req.Msg.GetPattern())
+	if err != nil {
+		return nil, s.fail(ctx, "GetOverride", err)
+	}
+	return connect.NewResponse(&controlv1.GetOverrideResponse{Override: overrideAnswer(o)}), nil
 }
 
 func (s *service) DeleteOverride(ctx context.Context, req *connect.Request[controlv1.DeleteOverrideRequest]) (*connect.Response[controlv1.DeleteOverrideResponse], error) {
@@ -78,6 +106,7 @@ func (s *service) SetNamespace(ctx context.Context, req *connect.Request[control
 	if err == nil {
 		after, err = s.Settings.SetNamespace(ctx, req.Msg.GetWorkspace(), req.Msg.GetNamespace(), controlplane.NamespaceChange{
 			Shadow: req.Msg.Shadow, Mode: req.Msg.Mode, Outage: req.Msg.Outage, Headroom: req.Msg.Headroom, Estimate: req.Msg.Estimate,
+			IfUpdatedMs: req.Msg.IfUpdatedAtMs,
 		}, by)
 	}
 	if err != nil {

@@ -17,13 +17,33 @@ type settings struct {
 	override  controlplane.Override
 	namespace controlplane.Namespace
 	change    controlplane.NamespaceChange
-	by        controlplane.By
-	longest   time.Duration
+
+	overrideChange controlplane.OverrideChange
+
+	by      controlplane.By
+	longest time.Duration
 }
 
 func (s *settings) SetOverride(_ context.Context, o controlplane.Override, by controlplane.By) error {
 	s.override, s.by = o, by
 	return o.Validate()
+}
+
+func (s *settings) ChangeOverride(_ context.Context, workspace, namespace, pattern string, change controlplane.OverrideChange, by controlplane.By) (controlplane.Override, error) {
+	s.overrideChange, s.by = change, by
+	if seen := change.IfUpdatedMs; seen != nil && *seen != at.UnixMilli() {
+		return controlplane.Override{}, fmt.Errorf("%w: it was changed", controlplane.ErrConflict)
+	}
+	return controlplane.Override{Workspace: workspace, Namespace: namespace, Pattern: pattern, Limit: *change.Limit, Candidate: 7}, nil
+}
+
+func (s *settings) Override(_ context.Context, _, _, pattern string) (controlplane.Override, error) {
+	if s.override.Pattern != pattern {
+		return controlplane.Override{}, fmt.Errorf("%w: there is no override %q", controlplane.ErrNotFound, pattern)
+	}
+	o := s.override
+	o.UpdatedAt = at
+	return o, nil
 }
 
 func (s *settings) DeleteOverride(_ context.Context, _, _, pattern string, by controlplane.By) error {
@@ -67,10 +87,15 @@ func TestSettingsCalls(t *testing.T) {
 	}{
 		{controlv1connect.SettingsServiceSetOverrideProcedure, `{"actor":"ann","reason":"x","override":{"workspace":"acme","namespace":"api","pattern":"u*","limit":"0","durationMs":"60000","candidate":"7","shadow":true}}`, http.StatusOK, `{}`},
 		{controlv1connect.SettingsServiceListOverridesProcedure, `{"workspace":"acme","namespace":"api"}`, http.StatusOK, `"pattern":"u*", "durationMs":"60000", "updatedAtMs":"1700000000000", "candidate":"7", "shadow":true}], "hasMore":true}`},
+		{controlv1connect.SettingsServiceGetOverrideProcedure, `{"workspace":"acme","namespace":"api","pattern":"u*"}`, http.StatusOK, `"updatedAtMs":"1700000000000", "candidate":"7", "shadow":true}}`},
+		{controlv1connect.SettingsServiceGetOverrideProcedure, `{"workspace":"acme","namespace":"api","pattern":"v"}`, http.StatusNotFound, `there is no override \"v\"`},
+		{controlv1connect.SettingsServiceChangeOverrideProcedure, `{"actor":"ann","workspace":"acme","namespace":"api","pattern":"u*","limit":"5"}`, http.StatusBadRequest, "reason is empty"},
+		{controlv1connect.SettingsServiceChangeOverrideProcedure, `{"actor":"ann","reason":"x","workspace":"acme","namespace":"api","pattern":"u*","limit":"5","ifUpdatedAtMs":"0"}`, http.StatusBadRequest, "it was changed"},
+		{controlv1connect.SettingsServiceChangeOverrideProcedure, `{"actor":"ann","reason":"x","workspace":"acme","namespace":"api","pattern":"u*","limit":"5","durationMs":"0","shadow":false,"ifUpdatedAtMs":"1700000000000"}`, http.StatusOK, `"limit":"5", "candidate":"7"`},
 		{controlv1connect.SettingsServiceSetOverrideProcedure, `{"actor":"ann","override":{"limit":"1"}}`, http.StatusBadRequest, "reason is empty"},
 		{controlv1connect.SettingsServiceDeleteOverrideProcedure, `{"actor":"ann","reason":"x","workspace":"acme","namespace":"api","pattern":"v"}`, http.StatusNotFound, `there is no override \"v\"`},
 		{controlv1connect.SettingsServiceDeleteOverrideProcedure, `{"actor":"ann","reason":"x","workspace":"acme","namespace":"api","pattern":"u*"}`, http.StatusOK, `{}`},
-		{controlv1connect.SettingsServiceSetNamespaceProcedure, `{"actor":"ann","reason":"x","workspace":"acme","namespace":"api","shadow":false,"estimate":""}`, http.StatusOK, `"mode":"exact"`},
+		{controlv1connect.SettingsServiceSetNamespaceProcedure, `{"actor":"ann","reason":"x","workspace":"acme","namespace":"api","shadow":false,"estimate":"","ifUpdatedAtMs":"0"}`, http.StatusOK, `"mode":"exact"`},
 		{controlv1connect.SettingsServiceListNamespacesProcedure, `{"workspace":"acme"}`, http.StatusOK, `"outage":"local"`},
 		{controlv1connect.SettingsServiceResetKeyProcedure, `{"actor":"ann","workspace":"acme","namespace":"api","identifier":"u1"}`, http.StatusBadRequest, "reason is empty"},
 		{controlv1connect.SettingsServiceResetKeyProcedure, `{"actor":"ann","reason":"x","workspace":"acme","namespace":"api","identifier":"u1","longestWindowMs":"60000"}`, http.StatusOK, `"identifier":"u1", "generation":"2", "setAtMs":"1700000000000"`},
@@ -82,7 +107,10 @@ func TestSettingsCalls(t *testing.T) {
 		}
 	}
 	c := f.settings.change
-	if c.Shadow == nil || *c.Shadow || c.Estimate == nil || *c.Estimate != "" || c.Mode != nil || c.Outage != nil || c.Headroom != nil {
+	if c.Shadow == nil || *c.Shadow || c.Estimate == nil || *c.Estimate != "" || c.IfUpdatedMs == nil || *c.IfUpdatedMs != 0 || c.Mode != nil || c.Outage != nil || c.Headroom != nil {
+		t.Errorf("%+v: what was given is not what arrived", c)
+	}
+	if c := f.settings.overrideChange; *c.Limit != 5 || c.DurationMs == nil || *c.DurationMs != 0 || c.Shadow == nil || *c.Shadow || c.Candidate != nil {
 		t.Errorf("%+v: what was given is not what arrived", c)
 	}
 	if f.settings.longest != time.Minute {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -360,6 +361,24 @@ func TestForms(t *testing.T) {
 	override := url.Values{"do": {"set"}, "workspace": {"acme"}, "namespace": {"api"}, "pattern": {"user_*"}, "limit": {"5"}, "duration": {"1m"}, "reason": {"abuse"}}
 	if a := b.send("/console/jobs", "/console/limits/override", override); a.status != http.StatusSeeOther || len(w.settings) != 1 || w.settings[0].Limit != 5 || w.settings[0].DurationMs != 60_000 {
 		t.Errorf("override: %d %+v", a.status, w.settings)
+	}
+	w.settings[0].Candidate, w.settings[0].Shadow = 3, true // another's
+	at := "/console/limits/namespace?workspace=acme&namespace=api&pattern=user_*"
+	for _, holds := range []string{`name="limit" value="5"`, `name="duration" value="1m"`, `name="candidate" value="3"`, `name="shadow" checked> shadow: decide, count and tell`, `name="seen" value="1700000000000"`} {
+		if a := b.get(at); !strings.Contains(a.body, holds) {
+			t.Errorf("the form of what is there has no %s:\n%s", holds, a.body)
+		}
+	}
+	for field, value := range map[string]string{"limit": "6", "candidate": "4", "shadow": "on"} {
+		override.Set(field, value)
+	}
+	a = b.send("/console/jobs", "/console/limits/override", override) // as if it were new
+	if a.status != http.StatusConflict || !strings.Contains(a.body, "It is now a limit of 5 in 1m, with the candidate 3, in shadow mode.") || !strings.Contains(a.body, `name="limit" value="6"`) || w.settings[0].Limit != 5 {
+		t.Errorf("what another has set is overwritten: %d %+v\n%s", a.status, w.settings, a.body)
+	}
+	override.Set("seen", "1700000000000") // as the page has it now
+	if a := b.send("/console/jobs", "/console/limits/override", override); a.status != http.StatusSeeOther || len(w.settings) != 1 || fmt.Sprint(w.settings[0].Limit, w.settings[0].DurationMs, w.settings[0].Candidate, w.settings[0].Shadow) != "6 60000 4 true" {
+		t.Errorf("changed: %d %+v", a.status, w.settings)
 	}
 	override.Set("limit", "many")
 	if a := b.send("/console/jobs", "/console/limits/override", override); a.status != http.StatusBadRequest || !strings.Contains(a.body, "limit is &#34;many&#34;") || !strings.Contains(a.body, `value="many"`) {

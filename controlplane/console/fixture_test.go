@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -209,14 +210,40 @@ type settings struct {
 	*world
 }
 
-func (s settings) SetOverride(_ context.Context, o controlplane.Override, by controlplane.By) error {
+func (s settings) ChangeOverride(_ context.Context, workspace, namespace, pattern string, change controlplane.OverrideChange, by controlplane.By) (controlplane.Override, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := o.Validate(); err != nil {
-		return err
+	at := slices.IndexFunc(s.world.settings, func(o controlplane.Override) bool { return o.Pattern == pattern })
+	o := controlplane.Override{Workspace: workspace, Namespace: namespace, Pattern: pattern}
+	if at >= 0 {
+		o = s.world.settings[at]
 	}
-	s.world.settings, s.by = append(s.world.settings, o), by
-	return s.down
+	if seen := change.IfUpdatedMs; seen == nil || at >= 0 && *seen != o.UpdatedAt.UnixMilli() || at < 0 && *seen != 0 {
+		return o, fmt.Errorf("%w: override %s was changed after it was looked at", controlplane.ErrConflict, pattern)
+	}
+	o.Limit, o.DurationMs, o.Candidate, o.Shadow, o.UpdatedAt = *change.Limit, *change.DurationMs, *change.Candidate, *change.Shadow, o.UpdatedAt.Add(time.Second)
+	if err := o.Validate(); err != nil {
+		return o, err
+	}
+	if at < 0 {
+		o.UpdatedAt = time.UnixMilli(1_700_000_000_000)
+		s.world.settings = append(s.world.settings, o)
+	} else {
+		s.world.settings[at] = o
+	}
+	s.by = by
+	return o, s.down
+}
+
+func (s settings) Override(_ context.Context, _, _, pattern string) (controlplane.Override, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.world.settings {
+		if o.Pattern == pattern {
+			return o, s.down
+		}
+	}
+	return controlplane.Override{}, fmt.Errorf("%w: there is no override %q", controlplane.ErrNotFound, pattern)
 }
 
 func (s settings) DeleteOverride(_ context.Context, _, _, pattern string, by controlplane.By) error {

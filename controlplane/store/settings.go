@@ -2,8 +2,11 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/go-sql-driver/mysql"
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
@@ -11,12 +14,28 @@ import (
 
 var _ controlplane.SettingsStore = (*Store)(nil)
 
+// changesMax is how often a change is begun anew before its error is an answer.
+const changesMax = 5
+
+// changing is inTransaction for what first reads and then writes a row. A row that is
+// there is locked by then; of two who found none, the later one finds it the next time.
+func (s *Store) changing(ctx context.Context, run func(*queries) error) (err error) {
+	for range changesMax {
+		err = s.inTransaction(ctx, run)
+		var answered *mysql.MySQLError
+		if !errors.As(err, &answered) || answered.Number != duplicateKey {
+			return err
+		}
+	}
+	return err
+}
+
 // ChangeOverride reads an override, and writes what change makes of it and its audit
 // row, as one; nil deletes it.
 func (s *Store) ChangeOverride(ctx context.Context, workspace, namespace, pattern string,
 	change func(*controlplane.Override) (*controlplane.Override, controlplane.AuditEntry, error),
 ) error {
-	return s.inTransaction(ctx, func(q *queries) error {
+	return s.changing(ctx, func(q *queries) error {
 		rows, err := q.OverrideGet(ctx, controlplanedb.OverrideGetParams{WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Pattern: []byte(pattern)})
 		if err != nil {
 			return fmt.Errorf("read the override: %w", err)
@@ -25,17 +44,23 @@ func (s *Store) ChangeOverride(ctx context.Context, workspace, namespace, patter
 		for _, r := range rows {
 			before = &controlplane.Override{
 				Workspace: workspace, Namespace: namespace, Pattern: pattern,
-				Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow,
+				Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow, UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
 			}
 		}
 		after, e, err := change(before)
 		if err != nil {
 			return err
 		}
-		if after == nil {
+		switch {
+		case after == nil:
 			_, err = q.OverrideDelete(ctx, controlplanedb.OverrideDeleteParams{WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Pattern: []byte(pattern)})
-		} else {
-			err = q.OverrideUpsert(ctx, controlplanedb.OverrideUpsertParams{
+		case before == nil:
+			err = q.OverrideInsert(ctx, controlplanedb.OverrideInsertParams{
+				WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Pattern: []byte(pattern),
+				Limit: uint64(after.Limit), DurationMs: uint64(after.DurationMs), Candidate: uint64(after.Candidate), Shadow: after.Shadow,
+			})
+		default:
+			err = q.OverrideUpdate(ctx, controlplanedb.OverrideUpdateParams{
 				WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Pattern: []byte(pattern),
 				Limit: uint64(after.Limit), DurationMs: uint64(after.DurationMs), Candidate: uint64(after.Candidate), Shadow: after.Shadow,
 			})
@@ -45,6 +70,21 @@ func (s *Store) ChangeOverride(ctx context.Context, workspace, namespace, patter
 		}
 		return insertAudit(ctx, q, e)
 	})
+}
+
+// Override is the one of exactly this pattern, nil for none.
+func (s *Store) Override(ctx context.Context, workspace, namespace, pattern string) (*controlplane.Override, error) {
+	rows, err := s.queries.OverrideLook(ctx, controlplanedb.OverrideLookParams{WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Pattern: []byte(pattern)})
+	if err != nil {
+		return nil, fmt.Errorf("read the override: %w", explain(err))
+	}
+	for _, r := range rows {
+		return &controlplane.Override{
+			Workspace: workspace, Namespace: namespace, Pattern: pattern,
+			Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow, UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
+		}, nil
+	}
+	return nil, nil
 }
 
 // Overrides are at most rows of a namespace behind a pattern, by pattern.
@@ -70,7 +110,7 @@ func (s *Store) Overrides(ctx context.Context, workspace, namespace, after strin
 func (s *Store) ChangeNamespace(ctx context.Context, workspace, namespace string,
 	change func(*controlplane.Namespace) (controlplane.Namespace, controlplane.AuditEntry, error),
 ) error {
-	return s.inTransaction(ctx, func(q *queries) error {
+	return s.changing(ctx, func(q *queries) error {
 		rows, err := q.NamespaceGet(ctx, controlplanedb.NamespaceGetParams{WorkspaceID: []byte(workspace), Namespace: []byte(namespace)})
 		if err != nil {
 			return fmt.Errorf("read the namespace: %w", err)
@@ -79,17 +119,24 @@ func (s *Store) ChangeNamespace(ctx context.Context, workspace, namespace string
 		for _, r := range rows {
 			before = &controlplane.Namespace{
 				Workspace: workspace, Namespace: namespace, Shadow: r.Shadow,
-				Mode: r.Mode, Outage: r.Outage, Headroom: r.Headroom, Estimate: r.Estimate,
+				Mode: r.Mode, Outage: r.Outage, Headroom: r.Headroom, Estimate: r.Estimate, UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
 			}
 		}
 		after, e, err := change(before)
 		if err != nil {
 			return err
 		}
-		err = q.NamespaceUpsert(ctx, controlplanedb.NamespaceUpsertParams{
-			WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Shadow: after.Shadow,
-			Mode: after.Mode, Outage: after.Outage, Headroom: after.Headroom, Estimate: after.Estimate,
-		})
+		if before == nil {
+			err = q.NamespaceInsert(ctx, controlplanedb.NamespaceInsertParams{
+				WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Shadow: after.Shadow,
+				Mode: after.Mode, Outage: after.Outage, Headroom: after.Headroom, Estimate: after.Estimate,
+			})
+		} else {
+			err = q.NamespaceUpdate(ctx, controlplanedb.NamespaceUpdateParams{
+				WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Shadow: after.Shadow,
+				Mode: after.Mode, Outage: after.Outage, Headroom: after.Headroom, Estimate: after.Estimate,
+			})
+		}
 		if err != nil {
 			return fmt.Errorf("write the namespace: %w", err)
 		}

@@ -69,6 +69,144 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
+// What is not given of an override stays as it is, and the audit log has all of it before
+// and after.
+func TestChangesOfAnOverride(t *testing.T) {
+	s, db := migrated(t)
+	settings := controlplane.NewSettings(s)
+	number := func(n int64) *int64 { return &n }
+	yes, no := true, false
+	for _, step := range []struct {
+		change controlplane.OverrideChange
+		want   string // limit, duration, candidate, shadow
+		err    error
+	}{
+		{controlplane.OverrideChange{Candidate: number(4)}, "", controlplane.ErrInvalid}, // a new one needs a limit
+		{controlplane.OverrideChange{Limit: number(10), DurationMs: number(60_000), Candidate: number(4), Shadow: &yes}, "10 60000 4 true", nil},
+		{controlplane.OverrideChange{Limit: number(12)}, "12 60000 4 true", nil},
+		{controlplane.OverrideChange{}, "12 60000 4 true", controlplane.ErrInvalid},
+		{controlplane.OverrideChange{Candidate: number(-1)}, "12 60000 4 true", controlplane.ErrInvalid},
+		{controlplane.OverrideChange{Candidate: number(0)}, "12 60000 0 true", nil},
+		{controlplane.OverrideChange{Shadow: &no}, "12 60000 0 false", nil},
+		{controlplane.OverrideChange{DurationMs: number(0)}, "12 0 0 false", nil},
+	} {
+		after, err := settings.ChangeOverride(t.Context(), "acme", "api", "user_*", step.change, operator)
+		if !errors.Is(err, step.err) || err == nil && words(after) != step.want {
+			t.Errorf("%+v: %+v, %v", step.change, after, err)
+		}
+		is, err := settings.Override(t.Context(), "acme", "api", "user_*")
+		if step.want == "" && !errors.Is(err, controlplane.ErrNotFound) || step.want != "" && (err != nil || words(is) != step.want) {
+			t.Errorf("%+v left %+v, %v; want %s", step.change, is, err, step.want)
+		}
+	}
+	wantAudit(t, s, [][3]string{
+		{"override.set", "", `"limit":10,"duration_ms":60000,"candidate":4,"shadow":true`},
+		{"override.set", `"limit":10,"duration_ms":60000,"candidate":4,"shadow":true`, `"limit":12,"duration_ms":60000,"candidate":4,"shadow":true`},
+		{"override.set", `"candidate":4,"shadow":true`, `"candidate":0,"shadow":true`},
+		{"override.set", `"candidate":0,"shadow":true`, `"candidate":0,"shadow":false`},
+		{"override.set", `"duration_ms":60000`, `"duration_ms":0`},
+	})
+	if got := count(t, db, "SELECT COUNT(*) FROM ratelimit_audit"); got != 5 {
+		t.Errorf("%d audit rows: what was refused is no change", got)
+	}
+}
+
+func words(o controlplane.Override) string {
+	return fmt.Sprintf("%d %d %d %t", o.Limit, o.DurationMs, o.Candidate, o.Shadow)
+}
+
+// "As seen, or not at all": a change that is meant for what somebody saw is refused once
+// another has come in between, however fast they follow one another.
+func TestChangesOfWhatWasSeen(t *testing.T) {
+	s, _ := migrated(t)
+	settings := controlplane.NewSettings(s)
+	change := func(limit int64, seen *int64) error {
+		_, err := settings.ChangeOverride(t.Context(), "acme", "api", "user_1", controlplane.OverrideChange{Limit: &limit, IfUpdatedMs: seen}, operator)
+		return err
+	}
+	look := func() *int64 {
+		t.Helper()
+		o, err := settings.Override(t.Context(), "acme", "api", "user_1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ms := o.UpdatedAt.UnixMilli()
+		return &ms
+	}
+	nothing := new(int64)
+	refused := func(what string, err error, says string) {
+		t.Helper()
+		if !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want %q", what, err, says)
+		}
+	}
+	if err := change(1, nothing); err != nil {
+		t.Fatal(err)
+	}
+	refused("made twice", change(2, nothing), "override acme/api/user_1 is there already, since ")
+	first := look()
+	for limit := range int64(20) { // many of them within a millisecond
+		seen := look()
+		if err := change(limit, seen); err != nil {
+			t.Fatal(err)
+		}
+		refused("changed twice", change(100, seen), "override acme/api/user_1 was changed at ")
+	}
+	if err := settings.DeleteOverride(t.Context(), "acme", "api", "user_1", operator); err != nil {
+		t.Fatal(err)
+	}
+	refused("deleted", change(3, first), "override acme/api/user_1 is not there any more")
+
+	yes := true
+	if _, err := settings.SetNamespace(t.Context(), "acme", "api", controlplane.NamespaceChange{Shadow: &yes, IfUpdatedMs: nothing}, operator); err != nil {
+		t.Fatal(err)
+	}
+	_, err := settings.SetNamespace(t.Context(), "acme", "api", controlplane.NamespaceChange{Shadow: &yes, IfUpdatedMs: nothing}, operator)
+	refused("a namespace", err, "namespace acme/api is there already, since ")
+}
+
+// Of many who make the same override at once, each having seen none, one does, and those
+// who add to it lose nothing of each other's.
+func TestChangesAtOnce(t *testing.T) {
+	s, db := migrated(t)
+	settings := controlplane.NewSettings(s)
+	together := func(n int, do func(i int64) error) (done int) {
+		errs := make(chan error, n)
+		for i := range n {
+			go func() { errs <- do(int64(i)) }()
+		}
+		for range n {
+			switch err := <-errs; {
+			case err == nil:
+				done++
+			case !errors.Is(err, controlplane.ErrConflict):
+				t.Error(err)
+			}
+		}
+		return done
+	}
+	if done := together(8, func(i int64) error {
+		_, err := settings.ChangeOverride(t.Context(), "acme", "api", "one", controlplane.OverrideChange{Limit: &i, IfUpdatedMs: new(int64)}, operator)
+		return err
+	}); done != 1 {
+		t.Errorf("%d of 8 have made it", done)
+	}
+	yes, limit := true, int64(9)
+	changes := []controlplane.OverrideChange{{Limit: &limit, Candidate: &limit}, {Limit: &limit, Shadow: &yes}} // whichever is first makes the row
+	if done := together(8, func(i int64) error {
+		_, err := settings.ChangeOverride(t.Context(), "acme", "api", "both", changes[i%2], operator)
+		return err
+	}); done != 8 {
+		t.Errorf("%d of 8 were taken", done)
+	}
+	if is, err := settings.Override(t.Context(), "acme", "api", "both"); err != nil || words(is) != "9 0 9 true" {
+		t.Errorf("%+v, %v", is, err)
+	}
+	if got := count(t, db, "SELECT COUNT(*) FROM ratelimit_audit WHERE before_state = ''"); got != 2 {
+		t.Errorf("%d say that they made an override; there are 2", got)
+	}
+}
+
 // "Namespaces that estimate with a leaky drain have no candidates."
 func TestACandidateThatCannotBeJudgedIsRefused(t *testing.T) {
 	s, _ := migrated(t)

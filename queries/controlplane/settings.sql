@@ -1,10 +1,16 @@
 -- What operators set.
 
--- name: OverrideUpsert :exec
+-- name: OverrideInsert :exec
+-- Fails where there is one: of two who saw none, the later one has to look again.
 INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, `limit`, duration_ms, candidate, shadow, updated_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
-ON DUPLICATE KEY UPDATE `limit` = VALUES(`limit`), duration_ms = VALUES(duration_ms),
-  candidate = VALUES(candidate), shadow = VALUES(shadow), updated_at = VALUES(updated_at);
+VALUES (?, ?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000);
+
+-- name: OverrideUpdate :exec
+-- A change is always later than the one before it, however fast it comes: people change
+-- what they have seen, and updated_at is how they say what that was.
+UPDATE ratelimit_overrides SET `limit` = ?, duration_ms = ?, candidate = ?, shadow = ?,
+  updated_at = GREATEST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000, updated_at + 1)
+WHERE workspace_id = ? AND namespace = ? AND pattern = ?;
 
 -- name: OverrideDelete :execrows
 DELETE FROM ratelimit_overrides WHERE workspace_id = ? AND namespace = ? AND pattern = ?;
@@ -16,21 +22,31 @@ ORDER BY pattern LIMIT ?;
 
 -- name: OverrideGet :many
 -- None or one. Whoever reads it to change it comes one after the other.
-SELECT `limit`, duration_ms, candidate, shadow FROM ratelimit_overrides
+SELECT `limit`, duration_ms, candidate, shadow, updated_at FROM ratelimit_overrides
 WHERE workspace_id = ? AND namespace = ? AND pattern = ? FOR UPDATE;
 
--- name: NamespaceUpsert :exec
+-- name: OverrideLook :many
+-- None or one, to show it.
+SELECT `limit`, duration_ms, candidate, shadow, updated_at FROM ratelimit_overrides
+WHERE workspace_id = ? AND namespace = ? AND pattern = ?;
+
+-- name: NamespaceInsert :exec
+-- As OverrideInsert.
 INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
-ON DUPLICATE KEY UPDATE shadow = VALUES(shadow), mode = VALUES(mode), outage = VALUES(outage),
-  headroom = VALUES(headroom), estimate = VALUES(estimate), updated_at = VALUES(updated_at);
+VALUES (?, ?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000);
+
+-- name: NamespaceUpdate :exec
+-- As OverrideUpdate.
+UPDATE ratelimit_namespaces SET shadow = ?, mode = ?, outage = ?, headroom = ?, estimate = ?,
+  updated_at = GREATEST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000, updated_at + 1)
+WHERE workspace_id = ? AND namespace = ?;
 
 -- name: NamespaceDelete :execrows
 DELETE FROM ratelimit_namespaces WHERE workspace_id = ? AND namespace = ?;
 
 -- name: NamespaceGet :many
 -- None or one, as OverrideGet.
-SELECT shadow, mode, outage, headroom, estimate FROM ratelimit_namespaces
+SELECT shadow, mode, outage, headroom, estimate, updated_at FROM ratelimit_namespaces
 WHERE workspace_id = ? AND namespace = ? FOR UPDATE;
 
 -- name: NamespaceList :many

@@ -80,7 +80,7 @@ type cli struct {
 		History retireHistory `cmd:"" help:"All retirements of the table; with --events, what happened in the newest."`
 	} `cmd:"" help:"The way out of the table that verdicts were shared through."`
 	Override struct {
-		Set    overrideSet    `cmd:"" help:"Set the limit of an identifier, or of all that a pattern matches."`
+		Set    overrideSet    `cmd:"" help:"Set the limit of an identifier, or of all that a pattern matches. Of one that is there, what is not given stays."`
 		List   overrideList   `cmd:"" help:"A namespace's overrides."`
 		Delete overrideDelete `cmd:"" help:"Take an override away."`
 	} `cmd:"" help:"Limits of single identifiers."`

@@ -18,29 +18,62 @@ type space struct {
 
 type overrideSet struct {
 	space
-	Pattern  string        `arg:"" help:"An identifier, or a pattern with * for any bytes. The most specific one applies."`
-	Limit    int64         `required:"" help:"The limit; 0 blocks."`
-	Duration time.Duration `help:"The window (1s to 8784h). Default: that of the request."`
+	Pattern  string         `arg:"" help:"An identifier, or a pattern with * for any bytes. The most specific one applies."`
+	Limit    *int64         `help:"The limit; 0 blocks. A new override needs one."`
+	Duration *time.Duration `placeholder:"DURATION" help:"The window (1s to 8784h); 0 is that of the request, as for a new override."`
 
-	Candidate int64 `placeholder:"LIMIT" help:"A limit that is judged beside it, and decides nothing: answers and metrics tell what it would have denied. Default: none."`
-	Shadow    bool  `help:"Decide, count and report, but let everything pass."`
+	Candidate *int64 `placeholder:"LIMIT" help:"A limit that is judged beside it, and decides nothing: answers and metrics tell what it would have denied. 0 takes it away."`
+	Shadow    *bool  `negatable:"" help:"Decide, count and report, but let everything pass. --no-shadow ends it."`
 	by
 }
 
-// Run sets an override.
+// Run makes an override, or changes what is given and keeps the rest.
 func (o overrideSet) Run(c *call) error {
 	actor, err := c.actor(o.Actor)
 	if err != nil {
 		return err
 	}
-	answer, err := c.settings.SetOverride(c.ctx, connect.NewRequest(&controlv1.SetOverrideRequest{Actor: actor, Reason: o.Reason, Override: &controlv1.Override{
-		Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern, Limit: o.Limit, DurationMs: o.Duration.Milliseconds(),
-		Candidate: o.Candidate, Shadow: o.Shadow,
-	}}))
+	change := &controlv1.ChangeOverrideRequest{
+		Actor: actor, Reason: o.Reason, Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern,
+		Limit: o.Limit, Candidate: o.Candidate, Shadow: o.Shadow,
+	}
+	if o.Duration != nil {
+		ms := o.Duration.Milliseconds()
+		change.DurationMs = &ms
+	}
+	answer, err := c.settings.ChangeOverride(c.ctx, connect.NewRequest(change))
 	if err != nil {
 		return err
 	}
-	return c.print(answer.Msg, func(w io.Writer) { _, _ = fmt.Fprintln(w, "set; nodes have it within an import of settings") })
+	return c.print(answer.Msg, func(w io.Writer) {
+		head(w, "set: %s; nodes have it within an import of settings", overrideWords(answer.Msg.GetOverride()))
+	})
+}
+
+// overrideWords are an override in words: all of it, since some of it may have been kept.
+func overrideWords(o *controlv1.Override) string {
+	text := "limit " + overrideLimit(o) + ", window " + overrideWindow(o)
+	if o.GetCandidate() > 0 {
+		text += ", candidate " + digits(o.GetCandidate())
+	}
+	if o.GetShadow() {
+		text += ", shadow"
+	}
+	return text
+}
+
+func overrideLimit(o *controlv1.Override) string {
+	if o.GetLimit() == 0 {
+		return "0 (blocks)"
+	}
+	return digits(o.GetLimit())
+}
+
+func overrideWindow(o *controlv1.Override) string {
+	if ms := o.GetDurationMs(); ms > 0 {
+		return span(ms)
+	}
+	return "of the request"
 }
 
 type overrideDelete struct {
@@ -84,17 +117,11 @@ func (o overrideList) Run(c *call) error {
 		t.row("PATTERN", "LIMIT", "DURATION", "CANDIDATE", "SHADOW", "SET")
 		last := ""
 		for _, o := range answer.Msg.GetOverrides() {
-			limit, duration, candidate := digits(o.GetLimit()), "of the request", "-"
-			if o.GetLimit() == 0 {
-				limit = "0 (blocks)"
-			}
-			if ms := o.GetDurationMs(); ms > 0 {
-				duration = span(ms)
-			}
+			candidate := "-"
 			if o.GetCandidate() > 0 {
 				candidate = digits(o.GetCandidate())
 			}
-			t.row(o.GetPattern(), limit, duration, candidate, yes(o.GetShadow()), moment(o.GetUpdatedAtMs()))
+			t.row(o.GetPattern(), overrideLimit(o), overrideWindow(o), candidate, yes(o.GetShadow()), moment(o.GetUpdatedAtMs()))
 			last = o.GetPattern()
 		}
 		t.flush()

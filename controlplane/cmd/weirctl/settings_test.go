@@ -25,6 +25,23 @@ func (s *shelf) SetOverride(_ context.Context, o controlplane.Override, by contr
 	return o.Validate()
 }
 
+func (s *shelf) ChangeOverride(_ context.Context, workspace, namespace, pattern string, change controlplane.OverrideChange, by controlplane.By) (controlplane.Override, error) {
+	s.override.Workspace, s.override.Namespace, s.override.Pattern, s.override.UpdatedAt, s.by = workspace, namespace, pattern, now, by
+	for to, from := range map[*int64]*int64{&s.override.Limit: change.Limit, &s.override.DurationMs: change.DurationMs, &s.override.Candidate: change.Candidate} {
+		if from != nil {
+			*to = *from
+		}
+	}
+	if change.Shadow != nil {
+		s.override.Shadow = *change.Shadow
+	}
+	return s.override, s.override.Validate()
+}
+
+func (s *shelf) Override(context.Context, string, string, string) (controlplane.Override, error) {
+	return s.override, nil
+}
+
 func (s *shelf) DeleteOverride(_ context.Context, _, _, _ string, by controlplane.By) error {
 	s.by = by
 	return nil
@@ -89,7 +106,7 @@ func (s *shelf) Resets(context.Context, string, string) ([]controlplane.Reset, e
 
 func TestOverrideCommands(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, w.run(t, "override", "set", "acme", "api", "user_*", "--limit", "0", "--duration", "1m", "--candidate", "7", "--shadow", "--reason", "abuse"), exitOK, "set; nodes have it within an import of settings\n")
+	w.want(t, w.run(t, "override", "set", "acme", "api", "user_*", "--limit", "0", "--duration", "1m", "--candidate", "7", "--shadow", "--reason", "abuse"), exitOK, "set: limit 0 (blocks), window 1m, candidate 7, shadow; nodes have it within an import of settings\n")
 	if o := w.shelf.override; o.Pattern != "user_*" || o.Limit != 0 || o.DurationMs != 60_000 || o.Candidate != 7 || !o.Shadow || w.shelf.by != (controlplane.By{Actor: "os-user", Reason: "abuse"}) {
 		t.Errorf("%+v by %+v", o, w.shelf.by)
 	}
@@ -99,6 +116,16 @@ user_*   0 (blocks)  1m        7          yes     2026-01-02 15:04:05Z
 
 There are more: --after "user_*"
 `)
+	for _, step := range []struct{ flags, want string }{ // what is not given stays
+		{"--limit 2000", "limit 2,000, window 1m, candidate 7, shadow"},
+		{"--no-shadow", "limit 2,000, window 1m, candidate 7"},
+		{"--candidate 0", "limit 2,000, window 1m"},
+		{"--duration 0", "limit 2,000, window of the request"},
+		{"--shadow --candidate 9", "limit 2,000, window of the request, candidate 9, shadow"},
+	} {
+		args := append([]string{"override", "set", "acme", "api", "user_*", "--reason", "x"}, strings.Fields(step.flags)...)
+		w.want(t, w.run(t, args...), exitOK, "set: "+step.want+"; nodes have it within an import of settings\n")
+	}
 	w.want(t, w.run(t, "override", "delete", "acme", "api", "user_*", "--reason", "over"), exitOK, "deleted; nodes have it within an import of settings\n")
 	if code := w.run(t, "override", "set", "acme", "api", "u", "--limit=-1", "--reason", "x"); code != exitUsage || !strings.Contains(w.stderr.String(), "limit is -1 (0 to 9007199254740991; 0 blocks)") {
 		t.Errorf("exit %d, %s", code, w.stderr.String())

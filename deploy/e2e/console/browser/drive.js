@@ -205,7 +205,8 @@ const scenarios = {
     assert.match(rollout.tuning, /"floor":0.3/);
   },
 
-  // An override is set, has its limit, and is deleted; the keyboard is enough for it.
+  // An override is set, is changed without losing what is left alone, is not changed over
+  // what another has set meanwhile, and is deleted; the keyboard is enough for it.
   async limits() {
     const page = await someone("operator");
     await page.goto("/console/limits?workspace=acme&namespace=api");
@@ -216,12 +217,40 @@ const scenarios = {
     await page.keyboard.press("Tab");
     await page.keyboard.type("0");
     await page.keyboard.press("Tab");
+    await page.keyboard.type("1m");
+    await page.keyboard.press("Tab");
+    await page.keyboard.type("5");
+    await page.keyboard.press("Tab");
+    await page.keyboard.press("Space");
     await page.keyboard.press("Tab");
     await page.keyboard.type("abuse");
     await page.keyboard.press("Enter");
     await page.getByText("The override is set.").waitFor();
     await page.getByRole("row", { name: /blocked_\*/ }).waitFor();
     await page.screenshot({ path: `${world.shots}/override-set.png`, fullPage: true });
+    const key = { workspace: "acme", namespace: "api", pattern: "blocked_*" };
+    const override = async () => (await rpc("viewer", "SettingsService/GetOverride", key)).override;
+    assert.equal(JSON.stringify([(await override()).limit ?? "0", (await override()).durationMs, (await override()).candidate, (await override()).shadow]), '["0","60000","5",true]');
+    const change = () => page.getByRole("link", { name: "Change blocked_*" }).click();
+    await change();
+    assert.equal(await page.getByLabel("Duration").inputValue(), "1m");
+    await page.getByLabel("Limit", { exact: true }).fill("7");
+    const form = page.locator("#override");
+    await form.getByLabel("Reason").fill("a little, then");
+    await form.getByRole("button", { name: "Set" }).click();
+    await page.getByText("The override is set.").waitFor();
+    assert.equal(JSON.stringify([(await override()).limit, (await override()).durationMs, (await override()).candidate, (await override()).shadow]), '["7","60000","5",true]');
+    await change();
+    await rpc("operator", "SettingsService/ChangeOverride", { ...key, candidate: 6, reason: "another person" });
+    await page.getByLabel("Limit", { exact: true }).fill("8");
+    await form.getByLabel("Reason").fill("more");
+    page.expected = ["409"];
+    await form.getByRole("button", { name: "Set" }).click();
+    await page.getByRole("alert").filter({ hasText: "It is now a limit of 7 in 1m, with the candidate 6, in shadow mode." }).waitFor();
+    page.expected = [];
+    assert.equal(await page.getByLabel("Limit", { exact: true }).inputValue(), "8");
+    assert.equal((await override()).candidate, "6", "overwritten");
+    await page.getByRole("link", { name: "Set another instead" }).click();
     await act(page, "Delete", "it was a try");
     await page.getByText("The override is gone.").waitFor();
   },

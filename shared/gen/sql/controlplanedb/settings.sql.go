@@ -27,7 +27,7 @@ func (q *Queries) NamespaceDelete(ctx context.Context, arg NamespaceDeleteParams
 }
 
 const NamespaceGet = `-- name: NamespaceGet :many
-SELECT shadow, mode, outage, headroom, estimate FROM ratelimit_namespaces
+SELECT shadow, mode, outage, headroom, estimate, updated_at FROM ratelimit_namespaces
 WHERE workspace_id = ? AND namespace = ? FOR UPDATE
 `
 
@@ -37,11 +37,12 @@ type NamespaceGetParams struct {
 }
 
 type NamespaceGetRow struct {
-	Shadow   bool
-	Mode     string
-	Outage   string
-	Headroom string
-	Estimate string
+	Shadow    bool
+	Mode      string
+	Outage    string
+	Headroom  string
+	Estimate  string
+	UpdatedAt uint64
 }
 
 // None or one, as OverrideGet.
@@ -60,6 +61,7 @@ func (q *Queries) NamespaceGet(ctx context.Context, arg NamespaceGetParams) ([]N
 			&i.Outage,
 			&i.Headroom,
 			&i.Estimate,
+			&i.UpdatedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -72,6 +74,35 @@ func (q *Queries) NamespaceGet(ctx context.Context, arg NamespaceGetParams) ([]N
 		return nil, err
 	}
 	return items, nil
+}
+
+const NamespaceInsert = `-- name: NamespaceInsert :exec
+INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
+`
+
+type NamespaceInsertParams struct {
+	WorkspaceID []byte
+	Namespace   []byte
+	Shadow      bool
+	Mode        string
+	Outage      string
+	Headroom    string
+	Estimate    string
+}
+
+// As OverrideInsert.
+func (q *Queries) NamespaceInsert(ctx context.Context, arg NamespaceInsertParams) error {
+	_, err := q.db.ExecContext(ctx, NamespaceInsert,
+		arg.WorkspaceID,
+		arg.Namespace,
+		arg.Shadow,
+		arg.Mode,
+		arg.Outage,
+		arg.Headroom,
+		arg.Estimate,
+	)
+	return err
 }
 
 const NamespaceList = `-- name: NamespaceList :many
@@ -122,32 +153,32 @@ func (q *Queries) NamespaceList(ctx context.Context, workspaceID []byte) ([]Name
 	return items, nil
 }
 
-const NamespaceUpsert = `-- name: NamespaceUpsert :exec
-INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
-ON DUPLICATE KEY UPDATE shadow = VALUES(shadow), mode = VALUES(mode), outage = VALUES(outage),
-  headroom = VALUES(headroom), estimate = VALUES(estimate), updated_at = VALUES(updated_at)
+const NamespaceUpdate = `-- name: NamespaceUpdate :exec
+UPDATE ratelimit_namespaces SET shadow = ?, mode = ?, outage = ?, headroom = ?, estimate = ?,
+  updated_at = GREATEST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000, updated_at + 1)
+WHERE workspace_id = ? AND namespace = ?
 `
 
-type NamespaceUpsertParams struct {
-	WorkspaceID []byte
-	Namespace   []byte
+type NamespaceUpdateParams struct {
 	Shadow      bool
 	Mode        string
 	Outage      string
 	Headroom    string
 	Estimate    string
+	WorkspaceID []byte
+	Namespace   []byte
 }
 
-func (q *Queries) NamespaceUpsert(ctx context.Context, arg NamespaceUpsertParams) error {
-	_, err := q.db.ExecContext(ctx, NamespaceUpsert,
-		arg.WorkspaceID,
-		arg.Namespace,
+// As OverrideUpdate.
+func (q *Queries) NamespaceUpdate(ctx context.Context, arg NamespaceUpdateParams) error {
+	_, err := q.db.ExecContext(ctx, NamespaceUpdate,
 		arg.Shadow,
 		arg.Mode,
 		arg.Outage,
 		arg.Headroom,
 		arg.Estimate,
+		arg.WorkspaceID,
+		arg.Namespace,
 	)
 	return err
 }
@@ -171,7 +202,7 @@ func (q *Queries) OverrideDelete(ctx context.Context, arg OverrideDeleteParams) 
 }
 
 const OverrideGet = `-- name: OverrideGet :many
-SELECT ` + "`" + `limit` + "`" + `, duration_ms, candidate, shadow FROM ratelimit_overrides
+SELECT ` + "`" + `limit` + "`" + `, duration_ms, candidate, shadow, updated_at FROM ratelimit_overrides
 WHERE workspace_id = ? AND namespace = ? AND pattern = ? FOR UPDATE
 `
 
@@ -186,6 +217,7 @@ type OverrideGetRow struct {
 	DurationMs uint64
 	Candidate  uint64
 	Shadow     bool
+	UpdatedAt  uint64
 }
 
 // None or one. Whoever reads it to change it comes one after the other.
@@ -203,6 +235,7 @@ func (q *Queries) OverrideGet(ctx context.Context, arg OverrideGetParams) ([]Ove
 			&i.DurationMs,
 			&i.Candidate,
 			&i.Shadow,
+			&i.UpdatedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -215,6 +248,37 @@ func (q *Queries) OverrideGet(ctx context.Context, arg OverrideGetParams) ([]Ove
 		return nil, err
 	}
 	return items, nil
+}
+
+const OverrideInsert = `-- name: OverrideInsert :exec
+
+INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, ` + "`" + `limit` + "`" + `, duration_ms, candidate, shadow, updated_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
+`
+
+type OverrideInsertParams struct {
+	WorkspaceID []byte
+	Namespace   []byte
+	Pattern     []byte
+	Limit       uint64
+	DurationMs  uint64
+	Candidate   uint64
+	Shadow      bool
+}
+
+// What operators set.
+// Fails where there is one: of two who saw none, the later one has to look again.
+func (q *Queries) OverrideInsert(ctx context.Context, arg OverrideInsertParams) error {
+	_, err := q.db.ExecContext(ctx, OverrideInsert,
+		arg.WorkspaceID,
+		arg.Namespace,
+		arg.Pattern,
+		arg.Limit,
+		arg.DurationMs,
+		arg.Candidate,
+		arg.Shadow,
+	)
+	return err
 }
 
 const OverrideList = `-- name: OverrideList :many
@@ -278,34 +342,82 @@ func (q *Queries) OverrideList(ctx context.Context, arg OverrideListParams) ([]O
 	return items, nil
 }
 
-const OverrideUpsert = `-- name: OverrideUpsert :exec
-
-INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, ` + "`" + `limit` + "`" + `, duration_ms, candidate, shadow, updated_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
-ON DUPLICATE KEY UPDATE ` + "`" + `limit` + "`" + ` = VALUES(` + "`" + `limit` + "`" + `), duration_ms = VALUES(duration_ms),
-  candidate = VALUES(candidate), shadow = VALUES(shadow), updated_at = VALUES(updated_at)
+const OverrideLook = `-- name: OverrideLook :many
+SELECT ` + "`" + `limit` + "`" + `, duration_ms, candidate, shadow, updated_at FROM ratelimit_overrides
+WHERE workspace_id = ? AND namespace = ? AND pattern = ?
 `
 
-type OverrideUpsertParams struct {
+type OverrideLookParams struct {
 	WorkspaceID []byte
 	Namespace   []byte
 	Pattern     []byte
+}
+
+type OverrideLookRow struct {
+	Limit      uint64
+	DurationMs uint64
+	Candidate  uint64
+	Shadow     bool
+	UpdatedAt  uint64
+}
+
+// None or one, to show it.
+func (q *Queries) OverrideLook(ctx context.Context, arg OverrideLookParams) ([]OverrideLookRow, error) {
+	rows, err := q.db.QueryContext(ctx, OverrideLook, arg.WorkspaceID, arg.Namespace, arg.Pattern)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OverrideLookRow{}
+	for rows.Next() {
+		var i OverrideLookRow
+		if err := rows.Scan(
+			&i.Limit,
+			&i.DurationMs,
+			&i.Candidate,
+			&i.Shadow,
+			&i.UpdatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const OverrideUpdate = `-- name: OverrideUpdate :exec
+UPDATE ratelimit_overrides SET ` + "`" + `limit` + "`" + ` = ?, duration_ms = ?, candidate = ?, shadow = ?,
+  updated_at = GREATEST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000, updated_at + 1)
+WHERE workspace_id = ? AND namespace = ? AND pattern = ?
+`
+
+type OverrideUpdateParams struct {
 	Limit       uint64
 	DurationMs  uint64
 	Candidate   uint64
 	Shadow      bool
+	WorkspaceID []byte
+	Namespace   []byte
+	Pattern     []byte
 }
 
-// What operators set.
-func (q *Queries) OverrideUpsert(ctx context.Context, arg OverrideUpsertParams) error {
-	_, err := q.db.ExecContext(ctx, OverrideUpsert,
-		arg.WorkspaceID,
-		arg.Namespace,
-		arg.Pattern,
+// A change is always later than the one before it, however fast it comes: people change
+// what they have seen, and updated_at is how they say what that was.
+func (q *Queries) OverrideUpdate(ctx context.Context, arg OverrideUpdateParams) error {
+	_, err := q.db.ExecContext(ctx, OverrideUpdate,
 		arg.Limit,
 		arg.DurationMs,
 		arg.Candidate,
 		arg.Shadow,
+		arg.WorkspaceID,
+		arg.Namespace,
+		arg.Pattern,
 	)
 	return err
 }

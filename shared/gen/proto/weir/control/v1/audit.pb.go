@@ -30,6 +30,10 @@ type ListAuditRequest struct {
 	Actor         string                 `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`                        // only changes by this one; empty: by anybody
 	Workspace     string                 `protobuf:"bytes,4,opt,name=workspace,proto3" json:"workspace,omitempty"`                // only of overrides, settings and keys of this one; empty: of all
 	Namespace     string                 `protobuf:"bytes,5,opt,name=namespace,proto3" json:"namespace,omitempty"`                // only of this namespace of the workspace; empty: of all
+	Action        string                 `protobuf:"bytes,6,opt,name=action,proto3" json:"action,omitempty"`                      // only this one ("override.set"), or all of a kind ("override")
+	Subject       string                 `protobuf:"bytes,7,opt,name=subject,proto3" json:"subject,omitempty"`                    // only where what was changed has this in its name
+	SinceMs       int64                  `protobuf:"varint,8,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`    // only from this moment on, in Unix ms; 0: from the beginning
+	UntilMs       int64                  `protobuf:"varint,9,opt,name=until_ms,json=untilMs,proto3" json:"until_ms,omitempty"`    // only before this moment; 0: up to now
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -97,6 +101,34 @@ func (x *ListAuditRequest) GetNamespace() string {
 		return x.Namespace
 	}
 	return ""
+}
+
+func (x *ListAuditRequest) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
+func (x *ListAuditRequest) GetSubject() string {
+	if x != nil {
+		return x.Subject
+	}
+	return ""
+}
+
+func (x *ListAuditRequest) GetSinceMs() int64 {
+	if x != nil {
+		return x.SinceMs
+	}
+	return 0
+}
+
+func (x *ListAuditRequest) GetUntilMs() int64 {
+	if x != nil {
+		return x.UntilMs
+	}
+	return 0
 }
 
 type ListAuditResponse struct {
@@ -257,13 +289,17 @@ var File_weir_control_v1_audit_proto protoreflect.FileDescriptor
 
 const file_weir_control_v1_audit_proto_rawDesc = "" +
 	"\n" +
-	"\x1bweir/control/v1/audit.proto\x12\x0fweir.control.v1\"\x97\x01\n" +
+	"\x1bweir/control/v1/audit.proto\x12\x0fweir.control.v1\"\xff\x01\n" +
 	"\x10ListAuditRequest\x12\x1b\n" +
 	"\tbefore_id\x18\x01 \x01(\x03R\bbeforeId\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x05R\x05limit\x12\x14\n" +
 	"\x05actor\x18\x03 \x01(\tR\x05actor\x12\x1c\n" +
 	"\tworkspace\x18\x04 \x01(\tR\tworkspace\x12\x1c\n" +
-	"\tnamespace\x18\x05 \x01(\tR\tnamespace\"p\n" +
+	"\tnamespace\x18\x05 \x01(\tR\tnamespace\x12\x16\n" +
+	"\x06action\x18\x06 \x01(\tR\x06action\x12\x18\n" +
+	"\asubject\x18\a \x01(\tR\asubject\x12\x19\n" +
+	"\bsince_ms\x18\b \x01(\x03R\asinceMs\x12\x19\n" +
+	"\buntil_ms\x18\t \x01(\x03R\auntilMs\"p\n" +
 	"\x11ListAuditResponse\x125\n" +
 	"\aentries\x18\x01 \x03(\v2\x1b.weir.control.v1.AuditEntryR\aentries\x12$\n" +
 	"\x0esearched_to_id\x18\x02 \x01(\x03R\fsearchedToId\"\xbf\x01\n" +

@@ -32,7 +32,7 @@ type Override struct {
 	Pattern     string                 `protobuf:"bytes,3,opt,name=pattern,proto3" json:"pattern,omitempty"`                               // 1 to 255 bytes
 	Limit       int64                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`                                  // 0 (blocks) to 2^53-1
 	DurationMs  int64                  `protobuf:"varint,5,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`      // 0 keeps the request's, else 1 s to 366 days
-	UpdatedAtMs int64                  `protobuf:"varint,6,opt,name=updated_at_ms,json=updatedAtMs,proto3" json:"updated_at_ms,omitempty"` // of an answer
+	UpdatedAtMs int64                  `protobuf:"varint,6,opt,name=updated_at_ms,json=updatedAtMs,proto3" json:"updated_at_ms,omitempty"` // of an answer; every change makes it a later one
 	// candidate is a limit that is judged beside the other by the same counts and decides
 	// nothing: 0 for none, at most 2^53-1. Answers and metrics tell what it would have denied.
 	Candidate     int64 `protobuf:"varint,7,opt,name=candidate,proto3" json:"candidate,omitempty"`
@@ -223,6 +223,272 @@ func (*SetOverrideResponse) Descriptor() ([]byte, []int) {
 	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{2}
 }
 
+type ChangeOverrideRequest struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Actor      string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason     string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Workspace  string                 `protobuf:"bytes,3,opt,name=workspace,proto3" json:"workspace,omitempty"`                            // 1 to 191 bytes
+	Namespace  string                 `protobuf:"bytes,4,opt,name=namespace,proto3" json:"namespace,omitempty"`                            // 1 to 255 bytes
+	Pattern    string                 `protobuf:"bytes,5,opt,name=pattern,proto3" json:"pattern,omitempty"`                                // 1 to 255 bytes
+	Limit      *int64                 `protobuf:"varint,6,opt,name=limit,proto3,oneof" json:"limit,omitempty"`                             // as of Override, all four; left out: stays
+	DurationMs *int64                 `protobuf:"varint,7,opt,name=duration_ms,json=durationMs,proto3,oneof" json:"duration_ms,omitempty"` // 0: that of the request again
+	Candidate  *int64                 `protobuf:"varint,8,opt,name=candidate,proto3,oneof" json:"candidate,omitempty"`                     // 0: none any more
+	Shadow     *bool                  `protobuf:"varint,9,opt,name=shadow,proto3,oneof" json:"shadow,omitempty"`
+	// if_updated_at_ms refuses the change unless the override is the one that was seen: its
+	// updated_at_ms, or 0 for that there was none. Left out: whatever is there.
+	IfUpdatedAtMs *int64 `protobuf:"varint,10,opt,name=if_updated_at_ms,json=ifUpdatedAtMs,proto3,oneof" json:"if_updated_at_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeOverrideRequest) Reset() {
+	*x = ChangeOverrideRequest{}
+	mi := &file_weir_control_v1_settings_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeOverrideRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeOverrideRequest) ProtoMessage() {}
+
+func (x *ChangeOverrideRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_settings_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeOverrideRequest.ProtoReflect.Descriptor instead.
+func (*ChangeOverrideRequest) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ChangeOverrideRequest) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
+}
+
+func (x *ChangeOverrideRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ChangeOverrideRequest) GetWorkspace() string {
+	if x != nil {
+		return x.Workspace
+	}
+	return ""
+}
+
+func (x *ChangeOverrideRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *ChangeOverrideRequest) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
+}
+
+func (x *ChangeOverrideRequest) GetLimit() int64 {
+	if x != nil && x.Limit != nil {
+		return *x.Limit
+	}
+	return 0
+}
+
+func (x *ChangeOverrideRequest) GetDurationMs() int64 {
+	if x != nil && x.DurationMs != nil {
+		return *x.DurationMs
+	}
+	return 0
+}
+
+func (x *ChangeOverrideRequest) GetCandidate() int64 {
+	if x != nil && x.Candidate != nil {
+		return *x.Candidate
+	}
+	return 0
+}
+
+func (x *ChangeOverrideRequest) GetShadow() bool {
+	if x != nil && x.Shadow != nil {
+		return *x.Shadow
+	}
+	return false
+}
+
+func (x *ChangeOverrideRequest) GetIfUpdatedAtMs() int64 {
+	if x != nil && x.IfUpdatedAtMs != nil {
+		return *x.IfUpdatedAtMs
+	}
+	return 0
+}
+
+type ChangeOverrideResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Override      *Override              `protobuf:"bytes,1,opt,name=override,proto3" json:"override,omitempty"` // as it is now, without updated_at_ms
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeOverrideResponse) Reset() {
+	*x = ChangeOverrideResponse{}
+	mi := &file_weir_control_v1_settings_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeOverrideResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeOverrideResponse) ProtoMessage() {}
+
+func (x *ChangeOverrideResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_settings_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeOverrideResponse.ProtoReflect.Descriptor instead.
+func (*ChangeOverrideResponse) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ChangeOverrideResponse) GetOverride() *Override {
+	if x != nil {
+		return x.Override
+	}
+	return nil
+}
+
+type GetOverrideRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`
+	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Pattern       string                 `protobuf:"bytes,3,opt,name=pattern,proto3" json:"pattern,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetOverrideRequest) Reset() {
+	*x = GetOverrideRequest{}
+	mi := &file_weir_control_v1_settings_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetOverrideRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetOverrideRequest) ProtoMessage() {}
+
+func (x *GetOverrideRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_settings_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetOverrideRequest.ProtoReflect.Descriptor instead.
+func (*GetOverrideRequest) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *GetOverrideRequest) GetWorkspace() string {
+	if x != nil {
+		return x.Workspace
+	}
+	return ""
+}
+
+func (x *GetOverrideRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *GetOverrideRequest) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
+}
+
+type GetOverrideResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Override      *Override              `protobuf:"bytes,1,opt,name=override,proto3" json:"override,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetOverrideResponse) Reset() {
+	*x = GetOverrideResponse{}
+	mi := &file_weir_control_v1_settings_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetOverrideResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetOverrideResponse) ProtoMessage() {}
+
+func (x *GetOverrideResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_settings_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetOverrideResponse.ProtoReflect.Descriptor instead.
+func (*GetOverrideResponse) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GetOverrideResponse) GetOverride() *Override {
+	if x != nil {
+		return x.Override
+	}
+	return nil
+}
+
 type DeleteOverrideRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Actor         string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
@@ -236,7 +502,7 @@ type DeleteOverrideRequest struct {
 
 func (x *DeleteOverrideRequest) Reset() {
 	*x = DeleteOverrideRequest{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[3]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -248,7 +514,7 @@ func (x *DeleteOverrideRequest) String() string {
 func (*DeleteOverrideRequest) ProtoMessage() {}
 
 func (x *DeleteOverrideRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[3]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -261,7 +527,7 @@ func (x *DeleteOverrideRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOverrideRequest.ProtoReflect.Descriptor instead.
 func (*DeleteOverrideRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{3}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *DeleteOverrideRequest) GetActor() string {
@@ -307,7 +573,7 @@ type DeleteOverrideResponse struct {
 
 func (x *DeleteOverrideResponse) Reset() {
 	*x = DeleteOverrideResponse{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[4]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -319,7 +585,7 @@ func (x *DeleteOverrideResponse) String() string {
 func (*DeleteOverrideResponse) ProtoMessage() {}
 
 func (x *DeleteOverrideResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[4]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -332,7 +598,7 @@ func (x *DeleteOverrideResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteOverrideResponse.ProtoReflect.Descriptor instead.
 func (*DeleteOverrideResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{4}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{8}
 }
 
 type ListOverridesRequest struct {
@@ -346,7 +612,7 @@ type ListOverridesRequest struct {
 
 func (x *ListOverridesRequest) Reset() {
 	*x = ListOverridesRequest{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[5]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -358,7 +624,7 @@ func (x *ListOverridesRequest) String() string {
 func (*ListOverridesRequest) ProtoMessage() {}
 
 func (x *ListOverridesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[5]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -371,7 +637,7 @@ func (x *ListOverridesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOverridesRequest.ProtoReflect.Descriptor instead.
 func (*ListOverridesRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{5}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListOverridesRequest) GetWorkspace() string {
@@ -405,7 +671,7 @@ type ListOverridesResponse struct {
 
 func (x *ListOverridesResponse) Reset() {
 	*x = ListOverridesResponse{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[6]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -417,7 +683,7 @@ func (x *ListOverridesResponse) String() string {
 func (*ListOverridesResponse) ProtoMessage() {}
 
 func (x *ListOverridesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[6]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -430,7 +696,7 @@ func (x *ListOverridesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOverridesResponse.ProtoReflect.Descriptor instead.
 func (*ListOverridesResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{6}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListOverridesResponse) GetOverrides() []*Override {
@@ -448,23 +714,25 @@ func (x *ListOverridesResponse) GetHasMore() bool {
 }
 
 type SetNamespaceRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Actor         string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	Workspace     string                 `protobuf:"bytes,3,opt,name=workspace,proto3" json:"workspace,omitempty"`
-	Namespace     string                 `protobuf:"bytes,4,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Shadow        *bool                  `protobuf:"varint,5,opt,name=shadow,proto3,oneof" json:"shadow,omitempty"`
-	Mode          *string                `protobuf:"bytes,6,opt,name=mode,proto3,oneof" json:"mode,omitempty"`         // exact or estimate
-	Outage        *string                `protobuf:"bytes,7,opt,name=outage,proto3,oneof" json:"outage,omitempty"`     // local, open or closed
-	Headroom      *string                `protobuf:"bytes,8,opt,name=headroom,proto3,oneof" json:"headroom,omitempty"` // kick or wait
-	Estimate      *string                `protobuf:"bytes,9,opt,name=estimate,proto3,oneof" json:"estimate,omitempty"` // JSON: knobs of the estimate mode; empty: its defaults
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Actor     string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason    string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Workspace string                 `protobuf:"bytes,3,opt,name=workspace,proto3" json:"workspace,omitempty"`
+	Namespace string                 `protobuf:"bytes,4,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Shadow    *bool                  `protobuf:"varint,5,opt,name=shadow,proto3,oneof" json:"shadow,omitempty"`
+	Mode      *string                `protobuf:"bytes,6,opt,name=mode,proto3,oneof" json:"mode,omitempty"`         // exact or estimate
+	Outage    *string                `protobuf:"bytes,7,opt,name=outage,proto3,oneof" json:"outage,omitempty"`     // local, open or closed
+	Headroom  *string                `protobuf:"bytes,8,opt,name=headroom,proto3,oneof" json:"headroom,omitempty"` // kick or wait
+	Estimate  *string                `protobuf:"bytes,9,opt,name=estimate,proto3,oneof" json:"estimate,omitempty"` // JSON: knobs of the estimate mode; empty: its defaults
+	// if_updated_at_ms is as of ChangeOverrideRequest; 0: nothing was set yet.
+	IfUpdatedAtMs *int64 `protobuf:"varint,10,opt,name=if_updated_at_ms,json=ifUpdatedAtMs,proto3,oneof" json:"if_updated_at_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[7]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -476,7 +744,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[7]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -489,7 +757,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{7}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SetNamespaceRequest) GetActor() string {
@@ -555,6 +823,13 @@ func (x *SetNamespaceRequest) GetEstimate() string {
 	return ""
 }
 
+func (x *SetNamespaceRequest) GetIfUpdatedAtMs() int64 {
+	if x != nil && x.IfUpdatedAtMs != nil {
+		return *x.IfUpdatedAtMs
+	}
+	return 0
+}
+
 type SetNamespaceResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Namespace     *Namespace             `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
@@ -564,7 +839,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[8]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -576,7 +851,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[8]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -589,7 +864,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{8}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -608,7 +883,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[9]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -620,7 +895,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[9]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -633,7 +908,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{9}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListNamespacesRequest) GetWorkspace() string {
@@ -652,7 +927,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[10]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -664,7 +939,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[10]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -677,7 +952,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{10}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -703,7 +978,7 @@ type Namespace struct {
 
 func (x *Namespace) Reset() {
 	*x = Namespace{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[11]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -715,7 +990,7 @@ func (x *Namespace) String() string {
 func (*Namespace) ProtoMessage() {}
 
 func (x *Namespace) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[11]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -728,7 +1003,7 @@ func (x *Namespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Namespace.ProtoReflect.Descriptor instead.
 func (*Namespace) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{11}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Namespace) GetWorkspace() string {
@@ -804,7 +1079,7 @@ type ResetKeyRequest struct {
 
 func (x *ResetKeyRequest) Reset() {
 	*x = ResetKeyRequest{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[12]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -816,7 +1091,7 @@ func (x *ResetKeyRequest) String() string {
 func (*ResetKeyRequest) ProtoMessage() {}
 
 func (x *ResetKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[12]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -829,7 +1104,7 @@ func (x *ResetKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetKeyRequest.ProtoReflect.Descriptor instead.
 func (*ResetKeyRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{12}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ResetKeyRequest) GetActor() string {
@@ -883,7 +1158,7 @@ type ResetKeyResponse struct {
 
 func (x *ResetKeyResponse) Reset() {
 	*x = ResetKeyResponse{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[13]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -895,7 +1170,7 @@ func (x *ResetKeyResponse) String() string {
 func (*ResetKeyResponse) ProtoMessage() {}
 
 func (x *ResetKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[13]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -908,7 +1183,7 @@ func (x *ResetKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetKeyResponse.ProtoReflect.Descriptor instead.
 func (*ResetKeyResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{13}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ResetKeyResponse) GetReset_() *Reset {
@@ -933,7 +1208,7 @@ type Reset struct {
 
 func (x *Reset) Reset() {
 	*x = Reset{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[14]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -945,7 +1220,7 @@ func (x *Reset) String() string {
 func (*Reset) ProtoMessage() {}
 
 func (x *Reset) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[14]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -958,7 +1233,7 @@ func (x *Reset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reset.ProtoReflect.Descriptor instead.
 func (*Reset) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{14}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Reset) GetWorkspace() string {
@@ -1013,7 +1288,7 @@ type ListResetsRequest struct {
 
 func (x *ListResetsRequest) Reset() {
 	*x = ListResetsRequest{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[15]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1025,7 +1300,7 @@ func (x *ListResetsRequest) String() string {
 func (*ListResetsRequest) ProtoMessage() {}
 
 func (x *ListResetsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[15]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1038,7 +1313,7 @@ func (x *ListResetsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResetsRequest.ProtoReflect.Descriptor instead.
 func (*ListResetsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{15}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListResetsRequest) GetWorkspace() string {
@@ -1064,7 +1339,7 @@ type ListResetsResponse struct {
 
 func (x *ListResetsResponse) Reset() {
 	*x = ListResetsResponse{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[16]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1076,7 +1351,7 @@ func (x *ListResetsResponse) String() string {
 func (*ListResetsResponse) ProtoMessage() {}
 
 func (x *ListResetsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[16]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1089,7 +1364,7 @@ func (x *ListResetsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResetsResponse.ProtoReflect.Descriptor instead.
 func (*ListResetsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{16}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListResetsResponse) GetResets() []*Reset {
@@ -1118,7 +1393,34 @@ const file_weir_control_v1_settings_proto_rawDesc = "" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x125\n" +
 	"\boverride\x18\x03 \x01(\v2\x19.weir.control.v1.OverrideR\boverride\"\x15\n" +
-	"\x13SetOverrideResponse\"\x9b\x01\n" +
+	"\x13SetOverrideResponse\"\x92\x03\n" +
+	"\x15ChangeOverrideRequest\x12\x14\n" +
+	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1c\n" +
+	"\tworkspace\x18\x03 \x01(\tR\tworkspace\x12\x1c\n" +
+	"\tnamespace\x18\x04 \x01(\tR\tnamespace\x12\x18\n" +
+	"\apattern\x18\x05 \x01(\tR\apattern\x12\x19\n" +
+	"\x05limit\x18\x06 \x01(\x03H\x00R\x05limit\x88\x01\x01\x12$\n" +
+	"\vduration_ms\x18\a \x01(\x03H\x01R\n" +
+	"durationMs\x88\x01\x01\x12!\n" +
+	"\tcandidate\x18\b \x01(\x03H\x02R\tcandidate\x88\x01\x01\x12\x1b\n" +
+	"\x06shadow\x18\t \x01(\bH\x03R\x06shadow\x88\x01\x01\x12,\n" +
+	"\x10if_updated_at_ms\x18\n" +
+	" \x01(\x03H\x04R\rifUpdatedAtMs\x88\x01\x01B\b\n" +
+	"\x06_limitB\x0e\n" +
+	"\f_duration_msB\f\n" +
+	"\n" +
+	"_candidateB\t\n" +
+	"\a_shadowB\x13\n" +
+	"\x11_if_updated_at_ms\"O\n" +
+	"\x16ChangeOverrideResponse\x125\n" +
+	"\boverride\x18\x01 \x01(\v2\x19.weir.control.v1.OverrideR\boverride\"j\n" +
+	"\x12GetOverrideRequest\x12\x1c\n" +
+	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x18\n" +
+	"\apattern\x18\x03 \x01(\tR\apattern\"L\n" +
+	"\x13GetOverrideResponse\x125\n" +
+	"\boverride\x18\x01 \x01(\v2\x19.weir.control.v1.OverrideR\boverride\"\x9b\x01\n" +
 	"\x15DeleteOverrideRequest\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1c\n" +
@@ -1132,7 +1434,7 @@ const file_weir_control_v1_settings_proto_rawDesc = "" +
 	"\x05after\x18\x03 \x01(\tR\x05after\"k\n" +
 	"\x15ListOverridesResponse\x127\n" +
 	"\toverrides\x18\x01 \x03(\v2\x19.weir.control.v1.OverrideR\toverrides\x12\x19\n" +
-	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"\xcd\x02\n" +
+	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"\x90\x03\n" +
 	"\x13SetNamespaceRequest\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1c\n" +
@@ -1142,12 +1444,15 @@ const file_weir_control_v1_settings_proto_rawDesc = "" +
 	"\x04mode\x18\x06 \x01(\tH\x01R\x04mode\x88\x01\x01\x12\x1b\n" +
 	"\x06outage\x18\a \x01(\tH\x02R\x06outage\x88\x01\x01\x12\x1f\n" +
 	"\bheadroom\x18\b \x01(\tH\x03R\bheadroom\x88\x01\x01\x12\x1f\n" +
-	"\bestimate\x18\t \x01(\tH\x04R\bestimate\x88\x01\x01B\t\n" +
+	"\bestimate\x18\t \x01(\tH\x04R\bestimate\x88\x01\x01\x12,\n" +
+	"\x10if_updated_at_ms\x18\n" +
+	" \x01(\x03H\x05R\rifUpdatedAtMs\x88\x01\x01B\t\n" +
 	"\a_shadowB\a\n" +
 	"\x05_modeB\t\n" +
 	"\a_outageB\v\n" +
 	"\t_headroomB\v\n" +
-	"\t_estimate\"P\n" +
+	"\t_estimateB\x13\n" +
+	"\x11_if_updated_at_ms\"P\n" +
 	"\x14SetNamespaceResponse\x128\n" +
 	"\tnamespace\x18\x01 \x01(\v2\x1a.weir.control.v1.NamespaceR\tnamespace\"5\n" +
 	"\x15ListNamespacesRequest\x12\x1c\n" +
@@ -1191,9 +1496,11 @@ const file_weir_control_v1_settings_proto_rawDesc = "" +
 	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\"D\n" +
 	"\x12ListResetsResponse\x12.\n" +
-	"\x06resets\x18\x01 \x03(\v2\x16.weir.control.v1.ResetR\x06resets2\x96\x05\n" +
+	"\x06resets\x18\x01 \x03(\v2\x16.weir.control.v1.ResetR\x06resets2\xd3\x06\n" +
 	"\x0fSettingsService\x12X\n" +
 	"\vSetOverride\x12#.weir.control.v1.SetOverrideRequest\x1a$.weir.control.v1.SetOverrideResponse\x12a\n" +
+	"\x0eChangeOverride\x12&.weir.control.v1.ChangeOverrideRequest\x1a'.weir.control.v1.ChangeOverrideResponse\x12X\n" +
+	"\vGetOverride\x12#.weir.control.v1.GetOverrideRequest\x1a$.weir.control.v1.GetOverrideResponse\x12a\n" +
 	"\x0eDeleteOverride\x12&.weir.control.v1.DeleteOverrideRequest\x1a'.weir.control.v1.DeleteOverrideResponse\x12^\n" +
 	"\rListOverrides\x12%.weir.control.v1.ListOverridesRequest\x1a&.weir.control.v1.ListOverridesResponse\x12O\n" +
 	"\bResetKey\x12 .weir.control.v1.ResetKeyRequest\x1a!.weir.control.v1.ResetKeyResponse\x12U\n" +
@@ -1214,52 +1521,62 @@ func file_weir_control_v1_settings_proto_rawDescGZIP() []byte {
 	return file_weir_control_v1_settings_proto_rawDescData
 }
 
-var file_weir_control_v1_settings_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_weir_control_v1_settings_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_weir_control_v1_settings_proto_goTypes = []any{
 	(*Override)(nil),               // 0: weir.control.v1.Override
 	(*SetOverrideRequest)(nil),     // 1: weir.control.v1.SetOverrideRequest
 	(*SetOverrideResponse)(nil),    // 2: weir.control.v1.SetOverrideResponse
-	(*DeleteOverrideRequest)(nil),  // 3: weir.control.v1.DeleteOverrideRequest
-	(*DeleteOverrideResponse)(nil), // 4: weir.control.v1.DeleteOverrideResponse
-	(*ListOverridesRequest)(nil),   // 5: weir.control.v1.ListOverridesRequest
-	(*ListOverridesResponse)(nil),  // 6: weir.control.v1.ListOverridesResponse
-	(*SetNamespaceRequest)(nil),    // 7: weir.control.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),   // 8: weir.control.v1.SetNamespaceResponse
-	(*ListNamespacesRequest)(nil),  // 9: weir.control.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil), // 10: weir.control.v1.ListNamespacesResponse
-	(*Namespace)(nil),              // 11: weir.control.v1.Namespace
-	(*ResetKeyRequest)(nil),        // 12: weir.control.v1.ResetKeyRequest
-	(*ResetKeyResponse)(nil),       // 13: weir.control.v1.ResetKeyResponse
-	(*Reset)(nil),                  // 14: weir.control.v1.Reset
-	(*ListResetsRequest)(nil),      // 15: weir.control.v1.ListResetsRequest
-	(*ListResetsResponse)(nil),     // 16: weir.control.v1.ListResetsResponse
+	(*ChangeOverrideRequest)(nil),  // 3: weir.control.v1.ChangeOverrideRequest
+	(*ChangeOverrideResponse)(nil), // 4: weir.control.v1.ChangeOverrideResponse
+	(*GetOverrideRequest)(nil),     // 5: weir.control.v1.GetOverrideRequest
+	(*GetOverrideResponse)(nil),    // 6: weir.control.v1.GetOverrideResponse
+	(*DeleteOverrideRequest)(nil),  // 7: weir.control.v1.DeleteOverrideRequest
+	(*DeleteOverrideResponse)(nil), // 8: weir.control.v1.DeleteOverrideResponse
+	(*ListOverridesRequest)(nil),   // 9: weir.control.v1.ListOverridesRequest
+	(*ListOverridesResponse)(nil),  // 10: weir.control.v1.ListOverridesResponse
+	(*SetNamespaceRequest)(nil),    // 11: weir.control.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),   // 12: weir.control.v1.SetNamespaceResponse
+	(*ListNamespacesRequest)(nil),  // 13: weir.control.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil), // 14: weir.control.v1.ListNamespacesResponse
+	(*Namespace)(nil),              // 15: weir.control.v1.Namespace
+	(*ResetKeyRequest)(nil),        // 16: weir.control.v1.ResetKeyRequest
+	(*ResetKeyResponse)(nil),       // 17: weir.control.v1.ResetKeyResponse
+	(*Reset)(nil),                  // 18: weir.control.v1.Reset
+	(*ListResetsRequest)(nil),      // 19: weir.control.v1.ListResetsRequest
+	(*ListResetsResponse)(nil),     // 20: weir.control.v1.ListResetsResponse
 }
 var file_weir_control_v1_settings_proto_depIdxs = []int32{
 	0,  // 0: weir.control.v1.SetOverrideRequest.override:type_name -> weir.control.v1.Override
-	0,  // 1: weir.control.v1.ListOverridesResponse.overrides:type_name -> weir.control.v1.Override
-	11, // 2: weir.control.v1.SetNamespaceResponse.namespace:type_name -> weir.control.v1.Namespace
-	11, // 3: weir.control.v1.ListNamespacesResponse.namespaces:type_name -> weir.control.v1.Namespace
-	14, // 4: weir.control.v1.ResetKeyResponse.reset:type_name -> weir.control.v1.Reset
-	14, // 5: weir.control.v1.ListResetsResponse.resets:type_name -> weir.control.v1.Reset
-	1,  // 6: weir.control.v1.SettingsService.SetOverride:input_type -> weir.control.v1.SetOverrideRequest
-	3,  // 7: weir.control.v1.SettingsService.DeleteOverride:input_type -> weir.control.v1.DeleteOverrideRequest
-	5,  // 8: weir.control.v1.SettingsService.ListOverrides:input_type -> weir.control.v1.ListOverridesRequest
-	12, // 9: weir.control.v1.SettingsService.ResetKey:input_type -> weir.control.v1.ResetKeyRequest
-	15, // 10: weir.control.v1.SettingsService.ListResets:input_type -> weir.control.v1.ListResetsRequest
-	7,  // 11: weir.control.v1.SettingsService.SetNamespace:input_type -> weir.control.v1.SetNamespaceRequest
-	9,  // 12: weir.control.v1.SettingsService.ListNamespaces:input_type -> weir.control.v1.ListNamespacesRequest
-	2,  // 13: weir.control.v1.SettingsService.SetOverride:output_type -> weir.control.v1.SetOverrideResponse
-	4,  // 14: weir.control.v1.SettingsService.DeleteOverride:output_type -> weir.control.v1.DeleteOverrideResponse
-	6,  // 15: weir.control.v1.SettingsService.ListOverrides:output_type -> weir.control.v1.ListOverridesResponse
-	13, // 16: weir.control.v1.SettingsService.ResetKey:output_type -> weir.control.v1.ResetKeyResponse
-	16, // 17: weir.control.v1.SettingsService.ListResets:output_type -> weir.control.v1.ListResetsResponse
-	8,  // 18: weir.control.v1.SettingsService.SetNamespace:output_type -> weir.control.v1.SetNamespaceResponse
-	10, // 19: weir.control.v1.SettingsService.ListNamespaces:output_type -> weir.control.v1.ListNamespacesResponse
-	13, // [13:20] is the sub-list for method output_type
-	6,  // [6:13] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	0,  // 1: weir.control.v1.ChangeOverrideResponse.override:type_name -> weir.control.v1.Override
+	0,  // 2: weir.control.v1.GetOverrideResponse.override:type_name -> weir.control.v1.Override
+	0,  // 3: weir.control.v1.ListOverridesResponse.overrides:type_name -> weir.control.v1.Override
+	15, // 4: weir.control.v1.SetNamespaceResponse.namespace:type_name -> weir.control.v1.Namespace
+	15, // 5: weir.control.v1.ListNamespacesResponse.namespaces:type_name -> weir.control.v1.Namespace
+	18, // 6: weir.control.v1.ResetKeyResponse.reset:type_name -> weir.control.v1.Reset
+	18, // 7: weir.control.v1.ListResetsResponse.resets:type_name -> weir.control.v1.Reset
+	1,  // 8: weir.control.v1.SettingsService.SetOverride:input_type -> weir.control.v1.SetOverrideRequest
+	3,  // 9: weir.control.v1.SettingsService.ChangeOverride:input_type -> weir.control.v1.ChangeOverrideRequest
+	5,  // 10: weir.control.v1.SettingsService.GetOverride:input_type -> weir.control.v1.GetOverrideRequest
+	7,  // 11: weir.control.v1.SettingsService.DeleteOverride:input_type -> weir.control.v1.DeleteOverrideRequest
+	9,  // 12: weir.control.v1.SettingsService.ListOverrides:input_type -> weir.control.v1.ListOverridesRequest
+	16, // 13: weir.control.v1.SettingsService.ResetKey:input_type -> weir.control.v1.ResetKeyRequest
+	19, // 14: weir.control.v1.SettingsService.ListResets:input_type -> weir.control.v1.ListResetsRequest
+	11, // 15: weir.control.v1.SettingsService.SetNamespace:input_type -> weir.control.v1.SetNamespaceRequest
+	13, // 16: weir.control.v1.SettingsService.ListNamespaces:input_type -> weir.control.v1.ListNamespacesRequest
+	2,  // 17: weir.control.v1.SettingsService.SetOverride:output_type -> weir.control.v1.SetOverrideResponse
+	4,  // 18: weir.control.v1.SettingsService.ChangeOverride:output_type -> weir.control.v1.ChangeOverrideResponse
+	6,  // 19: weir.control.v1.SettingsService.GetOverride:output_type -> weir.control.v1.GetOverrideResponse
+	8,  // 20: weir.control.v1.SettingsService.DeleteOverride:output_type -> weir.control.v1.DeleteOverrideResponse
+	10, // 21: weir.control.v1.SettingsService.ListOverrides:output_type -> weir.control.v1.ListOverridesResponse
+	17, // 22: weir.control.v1.SettingsService.ResetKey:output_type -> weir.control.v1.ResetKeyResponse
+	20, // 23: weir.control.v1.SettingsService.ListResets:output_type -> weir.control.v1.ListResetsResponse
+	12, // 24: weir.control.v1.SettingsService.SetNamespace:output_type -> weir.control.v1.SetNamespaceResponse
+	14, // 25: weir.control.v1.SettingsService.ListNamespaces:output_type -> weir.control.v1.ListNamespacesResponse
+	17, // [17:26] is the sub-list for method output_type
+	8,  // [8:17] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_weir_control_v1_settings_proto_init() }
@@ -1267,14 +1584,15 @@ func file_weir_control_v1_settings_proto_init() {
 	if File_weir_control_v1_settings_proto != nil {
 		return
 	}
-	file_weir_control_v1_settings_proto_msgTypes[7].OneofWrappers = []any{}
+	file_weir_control_v1_settings_proto_msgTypes[3].OneofWrappers = []any{}
+	file_weir_control_v1_settings_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_control_v1_settings_proto_rawDesc), len(file_weir_control_v1_settings_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

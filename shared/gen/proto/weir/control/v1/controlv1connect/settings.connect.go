@@ -38,6 +38,12 @@ const (
 	// SettingsServiceSetOverrideProcedure is the fully-qualified name of the SettingsService's
 	// SetOverride RPC.
 	SettingsServiceSetOverrideProcedure = "/weir.control.v1.SettingsService/SetOverride"
+	// SettingsServiceChangeOverrideProcedure is the fully-qualified name of the SettingsService's
+	// ChangeOverride RPC.
+	SettingsServiceChangeOverrideProcedure = "/weir.control.v1.SettingsService/ChangeOverride"
+	// SettingsServiceGetOverrideProcedure is the fully-qualified name of the SettingsService's
+	// GetOverride RPC.
+	SettingsServiceGetOverrideProcedure = "/weir.control.v1.SettingsService/GetOverride"
 	// SettingsServiceDeleteOverrideProcedure is the fully-qualified name of the SettingsService's
 	// DeleteOverride RPC.
 	SettingsServiceDeleteOverrideProcedure = "/weir.control.v1.SettingsService/DeleteOverride"
@@ -60,8 +66,14 @@ const (
 
 // SettingsServiceClient is a client for the weir.control.v1.SettingsService service.
 type SettingsServiceClient interface {
-	// SetOverride sets the limit of an identifier, or of all that a pattern matches.
+	// SetOverride sets the limit of an identifier, or of all that a pattern matches. It
+	// replaces the override that is there: what is left out is 0 from then on.
 	SetOverride(context.Context, *connect.Request[v1.SetOverrideRequest]) (*connect.Response[v1.SetOverrideResponse], error)
+	// ChangeOverride changes what is given of an override, and keeps the rest. Where there
+	// is none it makes one, of which the limit has to be given.
+	ChangeOverride(context.Context, *connect.Request[v1.ChangeOverrideRequest]) (*connect.Response[v1.ChangeOverrideResponse], error)
+	// GetOverride shows the override of exactly this pattern. None is an error.
+	GetOverride(context.Context, *connect.Request[v1.GetOverrideRequest]) (*connect.Response[v1.GetOverrideResponse], error)
 	// DeleteOverride takes an override away. One that is not there is an error.
 	DeleteOverride(context.Context, *connect.Request[v1.DeleteOverrideRequest]) (*connect.Response[v1.DeleteOverrideResponse], error)
 	// ListOverrides lists a namespace's overrides by pattern.
@@ -92,6 +104,18 @@ func NewSettingsServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 			httpClient,
 			baseURL+SettingsServiceSetOverrideProcedure,
 			connect.WithSchema(settingsServiceMethods.ByName("SetOverride")),
+			connect.WithClientOptions(opts...),
+		),
+		changeOverride: connect.NewClient[v1.ChangeOverrideRequest, v1.ChangeOverrideResponse](
+			httpClient,
+			baseURL+SettingsServiceChangeOverrideProcedure,
+			connect.WithSchema(settingsServiceMethods.ByName("ChangeOverride")),
+			connect.WithClientOptions(opts...),
+		),
+		getOverride: connect.NewClient[v1.GetOverrideRequest, v1.GetOverrideResponse](
+			httpClient,
+			baseURL+SettingsServiceGetOverrideProcedure,
+			connect.WithSchema(settingsServiceMethods.ByName("GetOverride")),
 			connect.WithClientOptions(opts...),
 		),
 		deleteOverride: connect.NewClient[v1.DeleteOverrideRequest, v1.DeleteOverrideResponse](
@@ -136,6 +160,8 @@ func NewSettingsServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 // settingsServiceClient implements SettingsServiceClient.
 type settingsServiceClient struct {
 	setOverride    *connect.Client[v1.SetOverrideRequest, v1.SetOverrideResponse]
+	changeOverride *connect.Client[v1.ChangeOverrideRequest, v1.ChangeOverrideResponse]
+	getOverride    *connect.Client[v1.GetOverrideRequest, v1.GetOverrideResponse]
 	deleteOverride *connect.Client[v1.DeleteOverrideRequest, v1.DeleteOverrideResponse]
 	listOverrides  *connect.Client[v1.ListOverridesRequest, v1.ListOverridesResponse]
 	resetKey       *connect.Client[v1.ResetKeyRequest, v1.ResetKeyResponse]
@@ -147,6 +173,16 @@ type settingsServiceClient struct {
 // SetOverride calls weir.control.v1.SettingsService.SetOverride.
 func (c *settingsServiceClient) SetOverride(ctx context.Context, req *connect.Request[v1.SetOverrideRequest]) (*connect.Response[v1.SetOverrideResponse], error) {
 	return c.setOverride.CallUnary(ctx, req)
+}
+
+// ChangeOverride calls weir.control.v1.SettingsService.ChangeOverride.
+func (c *settingsServiceClient) ChangeOverride(ctx context.Context, req *connect.Request[v1.ChangeOverrideRequest]) (*connect.Response[v1.ChangeOverrideResponse], error) {
+	return c.changeOverride.CallUnary(ctx, req)
+}
+
+// GetOverride calls weir.control.v1.SettingsService.GetOverride.
+func (c *settingsServiceClient) GetOverride(ctx context.Context, req *connect.Request[v1.GetOverrideRequest]) (*connect.Response[v1.GetOverrideResponse], error) {
+	return c.getOverride.CallUnary(ctx, req)
 }
 
 // DeleteOverride calls weir.control.v1.SettingsService.DeleteOverride.
@@ -181,8 +217,14 @@ func (c *settingsServiceClient) ListNamespaces(ctx context.Context, req *connect
 
 // SettingsServiceHandler is an implementation of the weir.control.v1.SettingsService service.
 type SettingsServiceHandler interface {
-	// SetOverride sets the limit of an identifier, or of all that a pattern matches.
+	// SetOverride sets the limit of an identifier, or of all that a pattern matches. It
+	// replaces the override that is there: what is left out is 0 from then on.
 	SetOverride(context.Context, *connect.Request[v1.SetOverrideRequest]) (*connect.Response[v1.SetOverrideResponse], error)
+	// ChangeOverride changes what is given of an override, and keeps the rest. Where there
+	// is none it makes one, of which the limit has to be given.
+	ChangeOverride(context.Context, *connect.Request[v1.ChangeOverrideRequest]) (*connect.Response[v1.ChangeOverrideResponse], error)
+	// GetOverride shows the override of exactly this pattern. None is an error.
+	GetOverride(context.Context, *connect.Request[v1.GetOverrideRequest]) (*connect.Response[v1.GetOverrideResponse], error)
 	// DeleteOverride takes an override away. One that is not there is an error.
 	DeleteOverride(context.Context, *connect.Request[v1.DeleteOverrideRequest]) (*connect.Response[v1.DeleteOverrideResponse], error)
 	// ListOverrides lists a namespace's overrides by pattern.
@@ -209,6 +251,18 @@ func NewSettingsServiceHandler(svc SettingsServiceHandler, opts ...connect.Handl
 		SettingsServiceSetOverrideProcedure,
 		svc.SetOverride,
 		connect.WithSchema(settingsServiceMethods.ByName("SetOverride")),
+		connect.WithHandlerOptions(opts...),
+	)
+	settingsServiceChangeOverrideHandler := connect.NewUnaryHandler(
+		SettingsServiceChangeOverrideProcedure,
+		svc.ChangeOverride,
+		connect.WithSchema(settingsServiceMethods.ByName("ChangeOverride")),
+		connect.WithHandlerOptions(opts...),
+	)
+	settingsServiceGetOverrideHandler := connect.NewUnaryHandler(
+		SettingsServiceGetOverrideProcedure,
+		svc.GetOverride,
+		connect.WithSchema(settingsServiceMethods.ByName("GetOverride")),
 		connect.WithHandlerOptions(opts...),
 	)
 	settingsServiceDeleteOverrideHandler := connect.NewUnaryHandler(
@@ -251,6 +305,10 @@ func NewSettingsServiceHandler(svc SettingsServiceHandler, opts ...connect.Handl
 		switch r.URL.Path {
 		case SettingsServiceSetOverrideProcedure:
 			settingsServiceSetOverrideHandler.ServeHTTP(w, r)
+		case SettingsServiceChangeOverrideProcedure:
+			settingsServiceChangeOverrideHandler.ServeHTTP(w, r)
+		case SettingsServiceGetOverrideProcedure:
+			settingsServiceGetOverrideHandler.ServeHTTP(w, r)
 		case SettingsServiceDeleteOverrideProcedure:
 			settingsServiceDeleteOverrideHandler.ServeHTTP(w, r)
 		case SettingsServiceListOverridesProcedure:
@@ -274,6 +332,14 @@ type UnimplementedSettingsServiceHandler struct{}
 
 func (UnimplementedSettingsServiceHandler) SetOverride(context.Context, *connect.Request[v1.SetOverrideRequest]) (*connect.Response[v1.SetOverrideResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.SettingsService.SetOverride is not implemented"))
+}
+
+func (UnimplementedSettingsServiceHandler) ChangeOverride(context.Context, *connect.Request[v1.ChangeOverrideRequest]) (*connect.Response[v1.ChangeOverrideResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.SettingsService.ChangeOverride is not implemented"))
+}
+
+func (UnimplementedSettingsServiceHandler) GetOverride(context.Context, *connect.Request[v1.GetOverrideRequest]) (*connect.Response[v1.GetOverrideResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.SettingsService.GetOverride is not implemented"))
 }
 
 func (UnimplementedSettingsServiceHandler) DeleteOverride(context.Context, *connect.Request[v1.DeleteOverrideRequest]) (*connect.Response[v1.DeleteOverrideResponse], error) {

@@ -1,0 +1,102 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// OverrideChange is what of an override is to change; nil stays as it is.
+type OverrideChange struct {
+	Limit      *int64
+	DurationMs *int64
+	Candidate  *int64
+	Shadow     *bool
+
+	// IfUpdatedMs is the UpdatedAt of the override that the change is meant for, 0 for that
+	// there was none; nil changes whatever is there.
+	IfUpdatedMs *int64
+}
+
+func (c OverrideChange) apply(o *Override) {
+	given(&o.Limit, c.Limit)
+	given(&o.DurationMs, c.DurationMs)
+	given(&o.Candidate, c.Candidate)
+	given(&o.Shadow, c.Shadow)
+}
+
+// ChangeOverride changes an override, or makes it, and answers what it is then. It is
+// ErrConflict where it is not the one that was seen.
+func (s *Settings) ChangeOverride(ctx context.Context, workspace, namespace, pattern string, change OverrideChange, by By) (after Override, err error) {
+	if err := errors.Join(by.Validate(), validateKey(workspace, namespace, pattern)); err != nil {
+		return after, err
+	}
+	if change == (OverrideChange{IfUpdatedMs: change.IfUpdatedMs}) {
+		return after, fmt.Errorf("%w: nothing is given that is to change (limit, duration_ms, candidate or shadow)", ErrInvalid)
+	}
+	if change.Candidate != nil && *change.Candidate != 0 {
+		if err := s.canJudge(ctx, workspace, namespace); err != nil {
+			return after, err
+		}
+	}
+	subject := overrideSubject(workspace, namespace, pattern)
+	err = s.store.ChangeOverride(ctx, workspace, namespace, pattern, func(before *Override) (*Override, AuditEntry, error) {
+		after = Override{Workspace: workspace, Namespace: namespace, Pattern: pattern}
+		seen := time.Time{}
+		if before != nil {
+			after, seen = *before, before.UpdatedAt
+		}
+		if err := asSeen(subject, change.IfUpdatedMs, seen); err != nil {
+			return nil, AuditEntry{}, err
+		}
+		if before == nil && change.Limit == nil {
+			return nil, AuditEntry{}, fmt.Errorf("%w: limit is not given, and there is no override %q of %s/%s that has one (0 to %d; 0 blocks)", ErrInvalid, pattern, workspace, namespace, int64(window.LimitMax))
+		}
+		change.apply(&after)
+		after.UpdatedAt = time.Time{} // the database's to say
+		if err := after.Validate(); err != nil {
+			return nil, AuditEntry{}, err
+		}
+		e, err := settingEntry(by, "override.set", subject, before, &after)
+		return &after, e, err
+	})
+	return after, err
+}
+
+// asSeen refuses to change what has been changed since somebody looked; zero is when
+// nothing was, or is, there.
+func asSeen(subject string, seenMs *int64, is time.Time) error {
+	switch {
+	case seenMs == nil, is.IsZero() && *seenMs == 0, !is.IsZero() && is.UnixMilli() == *seenMs:
+		return nil
+	case is.IsZero():
+		return fmt.Errorf("%w: %s is not there any more", ErrConflict, subject)
+	case *seenMs == 0:
+		return fmt.Errorf("%w: %s is there already, since %s", ErrConflict, subject, clock(is))
+	}
+	return fmt.Errorf("%w: %s was changed at %s, after it was looked at", ErrConflict, subject, clock(is))
+}
+
+func clock(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05.000Z") }
+
+// Override is the override of exactly this pattern; ErrNotFound where there is none.
+func (s *Settings) Override(ctx context.Context, workspace, namespace, pattern string) (o Override, err error) {
+	if err := validateKey(workspace, namespace, pattern); err != nil {
+		return o, err
+	}
+	found, err := s.store.Override(ctx, workspace, namespace, pattern)
+	if err != nil {
+		return o, err
+	}
+	if found == nil {
+		return o, noOverride(workspace, namespace, pattern)
+	}
+	return *found, nil
+}
+
+func noOverride(workspace, namespace, pattern string) error {
+	return fmt.Errorf("%w: there is no override %q of %s/%s", ErrNotFound, pattern, workspace, namespace)
+}
