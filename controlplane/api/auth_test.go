@@ -64,6 +64,7 @@ func guarded(t *testing.T) (*fixture, *ring) {
 	f, r := &fixture{schedule: &schedule{}}, &ring{}
 	server := httptest.NewServer(NewHandler(Config{
 		Cleanup: f.schedule, Rollouts: &f.rollouts, Tokens: r, Settings: &f.settings, RequireTokens: true,
+		Ready:    func(context.Context) error { return nil },
 		Lag:      func(context.Context) (time.Duration, error) { return 0, nil },
 		Fleet:    func(context.Context) (controlplane.Fleet, error) { return controlplane.Fleet{}, nil },
 		Audit:    f,

@@ -26,7 +26,8 @@ const (
 // NewHandler serves the RPCs, and beside them
 //
 //	/healthz  200 as long as the process serves
-//	/readyz   200 when MySQL and Restate answer, else 503; the body says which does not
+//	/readyz   200 when MySQL, with the tables of this build, and Restate answer, else 503;
+//	          the body says which does not
 //	/metrics  Prometheus
 //	/console/ the web console, where there is one
 func NewHandler(c Config) http.Handler {
@@ -83,7 +84,7 @@ func (s *service) recovered(ctx context.Context, spec connect.Spec, _ http.Heade
 func (s *service) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
 	defer cancel()
-	_, mysql := s.Lag(ctx)
+	mysql := s.Ready(ctx)
 	_, restate := s.Cleanup.Status(ctx)
 	w.Header().Set("Content-Type", "application/json")
 	if mysql != nil || restate != nil {

@@ -43,6 +43,7 @@ type Config struct {
 	Previews    Previews // nil: there are none
 	Tokens      Tokens
 	Settings    Settings
+	Ready       func(context.Context) error                       // whether MySQL answers and has the tables that are needed
 	Lag         func(context.Context) (time.Duration, error)      // of the cleanup
 	Fleet       func(context.Context) (controlplane.Fleet, error) // as its nodes' heartbeats have it
 	Health      func(context.Context) controlplane.HealthDocument // as the watch has it

@@ -78,6 +78,7 @@ type fixture struct {
 	retirements retirements
 	settings    settings
 	lagErr      error
+	readyErr    error
 	fleet       controlplane.Fleet
 	fleetErr    error
 	failures    []controlplane.AuthFailure
@@ -103,6 +104,7 @@ func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
 		Rollouts:    &f.rollouts,
 		Retirements: &f.retirements,
 		Settings:    &f.settings,
+		Ready:       func(context.Context) error { return f.readyErr },
 		Lag:         func(context.Context) (time.Duration, error) { return 3 * time.Second, f.lagErr },
 		Fleet:       func(context.Context) (controlplane.Fleet, error) { return f.fleet, f.fleetErr },
 		Audit:       f,
@@ -299,7 +301,7 @@ func TestHealthReadinessAndMetrics(t *testing.T) {
 	if status, body := get(t, f.url+"/readyz", nil); status != http.StatusServiceUnavailable || body != `{"mysql":"ok","restate":"restate is down"}`+"\n" {
 		t.Errorf("Restate down: %d %s", status, body)
 	}
-	f.schedule.err, f.lagErr = nil, errors.New("mysql is down")
+	f.schedule.err, f.readyErr = nil, errors.New("mysql is down")
 	if status, body := get(t, f.url+"/readyz", nil); status != http.StatusServiceUnavailable || body != `{"mysql":"mysql is down","restate":"ok"}`+"\n" {
 		t.Errorf("MySQL down: %d %s", status, body)
 	}

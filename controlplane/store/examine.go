@@ -44,6 +44,20 @@ type SchemaCheck struct {
 	Migrates bool
 }
 
+// Ready is nil when the tables are those of this build or of a newer one, which keeps what
+// ours needs.
+func (s *Store) Ready(ctx context.Context, schema SchemaCheck) error {
+	version, err := schema.Version(ctx, s.db)
+	if err != nil {
+		return explain(err)
+	}
+	if version < schema.Latest {
+		return fmt.Errorf("%w: the tables have version %d, this build needs %d: they are created or upgraded at the start of weir-control (its log says what stands in the way), or with --no-migrate by whoever runs the migrations",
+			controlplane.ErrUnavailable, version, schema.Latest)
+	}
+	return nil
+}
+
 // Examine checks how MySQL is set up for the control plane. It changes nothing.
 func (s *Store) Examine(schema SchemaCheck) controlplane.Examiner {
 	return func(ctx context.Context) []controlplane.Check {

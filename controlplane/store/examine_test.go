@@ -43,6 +43,38 @@ func wantCheck(t *testing.T, checks map[string]controlplane.Check, name string, 
 	}
 }
 
+// "Nil when the tables are those of this build or of a newer one", and else what it takes.
+func TestReady(t *testing.T) {
+	server := servers.MariaDBForTest(t)
+	if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
+		t.Fatal(err)
+	}
+	db, err := Open(server.DSN("weir"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	want := func(says string, latest int64) {
+		t.Helper()
+		err := New(db).Ready(t.Context(), SchemaCheck{Version: schema.Version, Latest: latest})
+		if says == "" && err != nil || says != "" && (!errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), says)) {
+			t.Errorf("build %d: %v, want %q", latest, err, says)
+		}
+	}
+	latest := schema.Latest()
+	want("have version 0, this build needs", latest)
+	if err := schema.Migrate(t.Context(), db, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	want("", latest)
+	want("", latest-1)
+	want("needs", latest+1)
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	want("MySQL does not answer", latest)
+}
+
 // A real server with each fault provoked, one after the other, by users with the grants
 // of schema/README.md, fewer, and more.
 func TestExamine(t *testing.T) {

@@ -6,18 +6,17 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/restate/handlers"
-	"github.com/weirhq/weir/schema"
 )
 
 // doctor is what weirctl doctor is answered with. The examiners live with what they
 // examine; Redis, which the control plane does not use, is known to this program alone.
-func (p *process) doctor(steps *store.Store, client *handlers.Client, admin *handlers.Admin, fleet func(context.Context) (controlplane.Fleet, error)) func(context.Context) []controlplane.Check {
+func (p *process) doctor(steps *store.Store, tables store.SchemaCheck, client *handlers.Client, admin *handlers.Admin, fleet func(context.Context) (controlplane.Fleet, error)) func(context.Context) []controlplane.Check {
 	restate := handlers.Examine{
 		Client: client, Admin: admin,
 		URI: p.handlersURL, Fingerprint: p.endpoint.Fingerprint(), Signed: p.config.RestateIdentityKey != "",
 	}
 	examiners := map[string]controlplane.Examiner{
-		"mysql":   steps.Examine(store.SchemaCheck{Version: schema.Version, Latest: schema.Latest(), Migrates: p.config.Migrate}),
+		"mysql":   steps.Examine(tables),
 		"nodes":   controlplane.ExamineNodes(fleet, controlplane.DefaultWatchConfig()),
 		"redis":   examineRedis(p.config.RedisURL, p.config.RedisPasswordFile),
 		"restate": restate.Checks,

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -45,8 +44,6 @@ type process struct {
 
 	apiListener, handlersListener net.Listener
 
-	upgraded atomic.Bool // the tables are those of this build, or are not ours to upgrade
-
 	work   sync.WaitGroup // loops and servers
 	failed chan error     // of a server that ended by itself
 }
@@ -71,6 +68,7 @@ func (p *process) build() error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	steps := store.New(p.db)
+	tables := store.SchemaCheck{Version: schema.Version, Latest: schema.Latest(), Migrates: p.config.Migrate}
 	cleanup, err := controlplane.NewCleanup(p.config.cleanup(), steps, metrics)
 	if err != nil {
 		return err
@@ -128,8 +126,9 @@ func (p *process) build() error {
 		Key: func(ctx context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
 			return controlplane.GetKey(ctx, steps, q)
 		},
-		Lag: p.whenUpgraded(cleanup.Lag), Fleet: fleet, Health: health.Health, Audit: steps,
-		Diagnose: p.doctor(steps, client, admin, fleet),
+		Ready: func(ctx context.Context) error { return steps.Ready(ctx, tables) },
+		Lag:   cleanup.Lag, Fleet: fleet, Health: health.Health, Audit: steps,
+		Diagnose: p.doctor(steps, tables, client, admin, fleet),
 		Metrics:  registry, AuthFailed: metrics.AuthFailed, Log: p.log, AllowedHosts: p.config.APIAllowedHosts,
 	}
 	if err := p.listen(); err != nil {
@@ -159,7 +158,6 @@ func (p *process) build() error {
 		if p.config.Migrate {
 			migrate(p.ctx, p.db, p.log)
 		}
-		p.upgraded.Store(true)
 		watchMySQL(p.ctx, cleanup, metrics, p.log)
 	})
 	p.work.Go(func() { watchFleet(p.ctx, p.config.NodeLiveWithin, steps, metrics) })
@@ -228,17 +226,6 @@ func (p *process) drain() error {
 	p.work.Wait()
 	p.restate.CloseIdleConnections()
 	return errors.Join(err, p.db.Close())
-}
-
-// whenUpgraded keeps readiness, which goes by the lag, until the tables are those of this
-// build: before, calls may meet columns that are not there yet.
-func (p *process) whenUpgraded(lag func(context.Context) (time.Duration, error)) func(context.Context) (time.Duration, error) {
-	return func(ctx context.Context) (time.Duration, error) {
-		if !p.upgraded.Load() {
-			return 0, fmt.Errorf("%w: the tables are not created or upgraded yet; the log says what stands in the way", controlplane.ErrUnavailable)
-		}
-		return lag(ctx)
-	}
 }
 
 // migrate tries until it has succeeded once. What stands in its way is told once, and

@@ -129,7 +129,7 @@ func (r *running) ready() (status int, body string) {
 
 func eventually(t *testing.T, what string, holds func() error) {
 	t.Helper()
-	deadline, poll := time.After(25*time.Second), time.NewTicker(20*time.Millisecond)
+	deadline, poll := time.After(time.Minute), time.NewTicker(20*time.Millisecond)
 	defer poll.Stop()
 	for {
 		err := holds()
@@ -241,6 +241,35 @@ func TestServesBeforeWhatItNeeds(t *testing.T) {
 	if log := r.logged(); strings.Contains(log, mysql.DSN("weir")) {
 		t.Errorf("the DSN is in the log:\n%s", log)
 	}
+}
+
+// "Or with --no-migrate by whoever runs the migrations": until then it is not ready.
+func TestNotReadyWithoutItsTables(t *testing.T) {
+	mysql, restate := servers.MariaDBForTest(t), servers.RestateForTest(t)
+	if err := mysql.CreateDatabase(t.Context(), "weir"); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("WEIR_MYSQL_DSN", mysql.DSN("weir"))
+	r := startControl(t, "--restate-ingress", restate.IngressURL(), "--restate-admin", restate.AdminURL(), "--no-migrate")
+	eventually(t, "only the tables are missing", func() error {
+		code, body := r.ready()
+		if code != http.StatusServiceUnavailable || !strings.Contains(body, "have version 0") || !strings.Contains(body, `"restate":"ok"`) {
+			return fmt.Errorf("%d %s", code, body)
+		}
+		return nil
+	})
+	db, err := store.Open(mysql.DSN("weir"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if err := schema.Migrate(t.Context(), db, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	if code, body := r.ready(); code != http.StatusOK {
+		t.Errorf("%d %s", code, body)
+	}
+	r.drain()
 }
 
 // wantHealth waits for a health document.
