@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/weirhq/weir/shared/window"
 )
 
 const (
@@ -94,16 +96,49 @@ type AuditLog interface {
 type AuditFilter struct {
 	Actor                string
 	Workspace, Namespace string // of overrides, settings and keys
+	Action               string // the whole ("override.set") or what it is of ("override")
+	Subject              string // a part of it
+	SinceMs, UntilMs     int64  // from the first on, before the other; 0: no bound
 }
 
-// auditSearched bounds the entries that one call looks through.
-const auditSearched = 10 * AuditPageMax
+// Validate reports the first field that no entry can match.
+func (f *AuditFilter) Validate() error {
+	for _, bound := range []struct {
+		field, value string
+		bytesMax     int
+	}{
+		{"actor", f.Actor, ActorBytesMax}, {"action", f.Action, AuditActionBytesMax}, {"subject", f.Subject, AuditSubjectBytesMax},
+		{"workspace", f.Workspace, window.WorkspaceBytesMax}, {"namespace", f.Namespace, window.NamespaceBytesMax},
+	} {
+		if n := len(bound.value); n > bound.bytesMax {
+			return fmt.Errorf("%w: %s is %d bytes long (at most %d)", ErrInvalid, bound.field, n, bound.bytesMax)
+		}
+	}
+	switch {
+	case f.Namespace != "" && f.Workspace == "":
+		return fmt.Errorf("%w: workspace is empty (a namespace is one of a workspace)", ErrInvalid)
+	case f.SinceMs < 0:
+		return fmt.Errorf("%w: since_ms is %d (0 for the beginning, or Unix ms)", ErrInvalid, f.SinceMs)
+	case f.UntilMs < 0, f.UntilMs != 0 && f.UntilMs <= f.SinceMs:
+		return fmt.Errorf("%w: until_ms is %d (0 for now, or Unix ms after since_ms, %d)", ErrInvalid, f.UntilMs, f.SinceMs)
+	}
+	return nil
+}
+
+const (
+	// auditSearched bounds the entries that one call looks through.
+	auditSearched = 10 * AuditPageMax
+
+	// auditDisorder is by how much an entry's time may be before that of an older one:
+	// transactions overtake one another, and clocks are set.
+	auditDisorder = time.Minute
+)
 
 // SearchAudit is a page of the entries that a filter takes, of the next auditSearched ones;
 // searchedTo is the entry to go on before, 0 when there are no others.
 func SearchAudit(ctx context.Context, log AuditLog, f AuditFilter, before int64, limit int) (page []AuditRecord, searchedTo int64, err error) {
-	if f.Namespace != "" && f.Workspace == "" {
-		return nil, 0, fmt.Errorf("%w: workspace is empty (a namespace is one of a workspace)", ErrInvalid)
+	if err := f.Validate(); err != nil {
+		return nil, 0, err
 	}
 	if f == (AuditFilter{}) {
 		page, err = ListAudit(ctx, log, before, limit)
@@ -120,6 +155,9 @@ func SearchAudit(ctx context.Context, log AuditLog, f AuditFilter, before int64,
 		}
 		for i := range found {
 			before = found[i].Row
+			if f.past(&found[i]) {
+				return page, 0, nil
+			}
 			if f.takes(&found[i]) {
 				if page = append(page, found[i]); len(page) == limit {
 					return page, before, nil
@@ -133,8 +171,18 @@ func SearchAudit(ctx context.Context, log AuditLog, f AuditFilter, before int64,
 	return page, before, nil
 }
 
+// past tells that no entry from this one on is wanted.
+func (f *AuditFilter) past(r *AuditRecord) bool {
+	return f.SinceMs > 0 && r.At.Before(time.UnixMilli(f.SinceMs).Add(-auditDisorder))
+}
+
 func (f *AuditFilter) takes(r *AuditRecord) bool {
-	if f.Actor != "" && r.Actor != f.Actor {
+	at := r.At.UnixMilli()
+	switch {
+	case f.Actor != "" && r.Actor != f.Actor,
+		f.Action != "" && r.Action != f.Action && !strings.HasPrefix(r.Action, f.Action+"."),
+		!strings.Contains(r.Subject, f.Subject),
+		at < f.SinceMs, f.UntilMs != 0 && at >= f.UntilMs:
 		return false
 	}
 	if f.Workspace == "" {

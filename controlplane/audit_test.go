@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 type auditLog struct {
@@ -79,8 +80,9 @@ func (a auditRows) Audit(_ context.Context, before int64, rows int) (page []Audi
 // where to go on.
 func TestSearchAudit(t *testing.T) {
 	var log auditRows
-	add := func(row int64, actor, subject string) {
-		log = append(log, AuditRecord{Row: row, AuditEntry: AuditEntry{By: By{Actor: actor}, Subject: subject}})
+	add := func(row int64, actor, subject string) { // a second after the one before it
+		kind, _, _ := strings.Cut(subject, " ")
+		log = append(log, AuditRecord{Row: row, At: time.Unix(row, 0), AuditEntry: AuditEntry{By: By{Actor: actor}, Action: kind + ".set", Subject: subject}})
 	}
 	add(9003, "ann", "override acme/api/user_*")
 	add(9002, "bob", "namespace acme/api")
@@ -102,6 +104,13 @@ func TestSearchAudit(t *testing.T) {
 		"the rest":        {AuditFilter{Actor: "ann"}, 4004, 10, []int64{1}, 0},
 		"a workspace":     {AuditFilter{Workspace: "acme"}, 0, 10, []int64{9003, 9002, 9001}, 4004},
 		"a namespace":     {AuditFilter{Workspace: "acme", Namespace: "api"}, 0, 10, []int64{9003, 9002}, 4004},
+		"an action":       {AuditFilter{Action: "override.set"}, 0, 10, []int64{9003}, 4004},
+		"a kind":          {AuditFilter{Action: "override"}, 0, 10, []int64{9003}, 4004},
+		"a part of one":   {AuditFilter{Action: "over"}, 0, 10, nil, 4004},
+		"an object":       {AuditFilter{Subject: "user_"}, 0, 10, []int64{9003, 9001}, 4004},
+		"from then on":    {AuditFilter{SinceMs: 9002_000}, 0, 10, []int64{9003, 9002}, 0}, // and looks no further
+		"up to then":      {AuditFilter{UntilMs: 9002_000, Actor: "ann"}, 0, 10, []int64{9001}, 4004},
+		"in between":      {AuditFilter{SinceMs: 8999_000, UntilMs: 9001_000}, 0, 10, []int64{9000, 8999}, 0},
 		"nothing of that": {AuditFilter{Workspace: "clean"}, 4004, 10, nil, 0},
 	} {
 		page, searched, err := SearchAudit(t.Context(), log, tc.f, tc.before, tc.limit)
@@ -113,15 +122,18 @@ func TestSearchAudit(t *testing.T) {
 			t.Errorf("%s: %v, %d, %v; want %v, %d", name, got, searched, err, tc.want, tc.searched)
 		}
 	}
-	for field, err := range map[string]error{
-		"workspace": func() error {
-			_, _, err := SearchAudit(t.Context(), log, AuditFilter{Namespace: "api"}, 0, 1)
-			return err
-		}(),
-		"limit": func() error { _, _, err := SearchAudit(t.Context(), log, AuditFilter{Actor: "a"}, 0, 501); return err }(),
+	for words, f := range map[string]AuditFilter{
+		"workspace is empty (a namespace is one of a workspace)":  {Namespace: "api"},
+		"actor is 192 bytes long (at most 191)":                   {Actor: strings.Repeat("a", 192)},
+		"action is 65 bytes long (at most 64)":                    {Action: strings.Repeat("a", 65)},
+		"subject is 801 bytes long (at most 800)":                 {Subject: strings.Repeat("a", 801)},
+		"since_ms is -1 (0 for the beginning, or Unix ms)":        {SinceMs: -1},
+		"until_ms is 1000 (0 for now, or Unix ms after since_ms, 1000)": {SinceMs: 1000, UntilMs: 1000},
+		"until_ms is -1 (0 for now":                               {UntilMs: -1},
 	} {
-		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), field) {
-			t.Errorf("%s: %v", field, err)
-		}
+		_, _, err := SearchAudit(t.Context(), log, f, 0, 1)
+		wantInvalid(t, err, words)
 	}
+	_, _, err := SearchAudit(t.Context(), log, AuditFilter{Actor: "a"}, 0, 501)
+	wantInvalid(t, err, "limit is 501 (1 to 500")
 }

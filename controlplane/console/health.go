@@ -2,7 +2,6 @@ package console
 
 import (
 	"net/http"
-	"strconv"
 
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
@@ -31,30 +30,4 @@ func (c *Console) healthPage(w http.ResponseWriter, r *http.Request, v *viewer) 
 		page.Checks = checks.GetChecks()
 	}
 	c.render(w, r, v, code, "health", "Health", page)
-}
-
-// auditView is a page of what was changed.
-type auditView struct {
-	Entries []*controlv1.AuditEntry
-	Before  int64 // the page comes after this entry; 0: it is the newest
-	Next    int64 // 0: this is the last
-}
-
-const auditShown = 50
-
-func (c *Console) auditPage(w http.ResponseWriter, r *http.Request, v *viewer) {
-	before, err := strconv.ParseInt(r.URL.Query().Get("before"), 10, 64)
-	if err != nil {
-		before = 0 // from the newest
-	}
-	list, err := ask(v.ctx, c.backend.audit.ListAudit, &controlv1.ListAuditRequest{BeforeId: before, Limit: auditShown})
-	if err != nil {
-		c.broken(w, r, v, err)
-		return
-	}
-	page := auditView{Entries: list.GetEntries(), Before: before}
-	if len(page.Entries) == auditShown {
-		page.Next = page.Entries[auditShown-1].GetId()
-	}
-	c.render(w, r, v, http.StatusOK, "audit", "Audit", page)
 }

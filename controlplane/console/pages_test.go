@@ -159,6 +159,45 @@ func TestEveryPageFull(t *testing.T) {
 	}
 }
 
+// The audit's form asks what the API can be asked: its address has the question, pages
+// keep it, and what the API refuses stands by its field.
+func TestAuditForm(t *testing.T) {
+	w := full(t)
+	w.audit[1].Actor, w.audit[1].Action, w.audit[1].Subject = "bob", "namespace.set", "namespace acme/api" // entry 119
+	w.audit[2].At = w.audit[2].At.Add(-48 * time.Hour)
+	b := w.as("viewer")
+	for query, want := range map[string]struct{ says, not string }{
+		"actor=bob":                     {"namespace acme/api", "entry 120"},
+		"action=namespace":              {"namespace acme/api", "entry 120"},
+		"subject=entry+7":               {"entry 79", "entry 80"},
+		"workspace=acme&namespace=api":  {"namespace acme/api", "entry 120"},
+		"actor=eve":                     {"There was no such change", "entry 120"},
+		"until=2001-01-01T00:00":        {"There was no such change", "entry 120"},
+		"actor=ann":                     {"before=70", "namespace acme/api"},
+		"actor=ann&before=70":           {`value="ann"`, "entry 70"},
+		"since=2001-01-01T00:00&actor=": {"entry 120", "entry 60"},
+	} {
+		a := b.get("/console/audit?" + query)
+		if a.status != http.StatusOK || !strings.Contains(a.body, want.says) || strings.Contains(a.body, want.not+"<") {
+			t.Errorf("%s: %d, want %q and not %q\n%s", query, a.status, want.says, want.not, a.body)
+		}
+	}
+	if a := b.get("/console/audit?actor=ann"); !strings.Contains(a.body, `href="/console/audit?actor=ann&amp;before=70"`) {
+		t.Errorf("the next page is about everybody:\n%s", a.body)
+	}
+	for query, want := range map[string][2]string{
+		"namespace=api": {"workspace", "workspace is empty (a namespace is one of a workspace)"},
+		"since=soon":    {"since", "since is &#34;soon&#34;, want a moment like"},
+		"since=2026-01-02T00:00&until=2026-01-01T00:00": {"until", "until is 2026-01-01T00:00, want a moment after 2026-01-02T00:00"},
+		"action=" + strings.Repeat("a", 65):             {"action", "action is 65 bytes long (at most 64)"},
+	} {
+		a := b.get("/console/audit?" + query)
+		if a.status != http.StatusBadRequest || !strings.Contains(a.body, `aria-invalid="true" aria-describedby="wrong-`+want[0]+`"><small class="badtext" id="wrong-`+want[0]+`" role="alert">`+want[1]) {
+			t.Errorf("%s: %d\n%s", query, a.status, a.body)
+		}
+	}
+}
+
 // Names are whatever nodes and callers send, and never become markup.
 func TestNamesAreEscaped(t *testing.T) {
 	const evil = `<img src=x onerror=alert(1)>"'`

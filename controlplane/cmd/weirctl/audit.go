@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -15,12 +16,32 @@ type auditList struct {
 	By        string `placeholder:"NAME" help:"Only changes by this one."`
 	Workspace string `placeholder:"NAME" help:"Only of overrides, settings and keys of this one."`
 	Namespace string `placeholder:"NAME" help:"Only of this namespace of the workspace."`
+	Action    string `placeholder:"WHAT" help:"Only this action (override.set), or all of a kind (override)."`
+	On        string `placeholder:"TEXT" help:"Only where what was changed has this in its name."`
+	Since     string `placeholder:"WHEN" help:"Only from then on: 2026-01-31, 2026-01-31T15:04 (UTC), 2026-01-31T15:04:05+01:00, or so long ago: 36h."`
+	Until     string `placeholder:"WHEN" help:"Only before then, in the same forms."`
 	States    bool   `help:"Show how things were before and after."`
 }
 
 // Run lists changes.
 func (a auditList) Run(c *call) error {
-	answer, err := c.audit.ListAudit(c.ctx, connect.NewRequest(&controlv1.ListAuditRequest{BeforeId: a.Before, Limit: a.Limit, Actor: a.By, Workspace: a.Workspace, Namespace: a.Namespace}))
+	req := &controlv1.ListAuditRequest{
+		BeforeId: a.Before, Limit: a.Limit, Actor: a.By, Workspace: a.Workspace, Namespace: a.Namespace, Action: a.Action, Subject: a.On,
+	}
+	for _, f := range []struct {
+		flag, text string
+		to         *int64
+	}{{"--since", a.Since, &req.SinceMs}, {"--until", a.Until, &req.UntilMs}} {
+		if f.text == "" {
+			continue
+		}
+		at, err := parseWhen(f.text, c.now())
+		if err != nil {
+			return &told{fmt.Errorf("%s: %w", f.flag, err), exitUsage, "Correct it and try again; see weirctl audit --help."}
+		}
+		*f.to = at.UnixMilli()
+	}
+	answer, err := c.audit.ListAudit(c.ctx, connect.NewRequest(req))
 	if err != nil {
 		return err
 	}
@@ -51,6 +72,27 @@ func (a auditList) Run(c *call) error {
 			head(w, "\nOlder ones: weirctl audit --before %d", entries[len(entries)-1].GetId())
 		}
 	})
+}
+
+// whenForms are how people write moments; those without a zone are in UTC, as all that
+// weirctl prints.
+var whenForms = []string{"2006-01-02", "2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339, "2006-01-02 15:04", "2006-01-02 15:04:05", "2006-01-02 15:04:05Z07:00"}
+
+// parseWhen is a moment after 1970, or so long before now.
+func parseWhen(text string, now time.Time) (at time.Time, err error) {
+	ago, err := time.ParseDuration(text)
+	if err == nil && ago >= 0 {
+		at = now.Add(-ago)
+	}
+	for _, form := range whenForms {
+		if moment, err := time.Parse(form, text); err == nil {
+			at = moment
+		}
+	}
+	if at.UnixMilli() <= 0 {
+		return at, fmt.Errorf("%q is no moment after 1970, want something like 2026-01-31T15:04, or 36h for that long ago", text)
+	}
+	return at, nil
 }
 
 func orDash(text string) string {

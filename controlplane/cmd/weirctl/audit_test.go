@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirhq/weir/controlplane"
 )
@@ -27,4 +28,65 @@ Older ones: weirctl audit --before 12
 	if code := w.run(t, "audit", "--limit", "501"); code != exitUsage || !strings.Contains(w.stderr.String(), "1 to 500") {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
 	}
+}
+
+// What is asked for alone, and from when on.
+func TestAuditOfSome(t *testing.T) {
+	w := newWorld(t)
+	add := func(row int64, ago time.Duration, actor, action, subject string) {
+		w.audit = append(w.audit, controlplane.AuditRecord{Row: row, At: now.Add(-ago), AuditEntry: controlplane.AuditEntry{By: controlplane.By{Actor: actor, Reason: "x"}, Action: action, Subject: subject}})
+	}
+	add(4, time.Minute, "ann", "override.set", "override acme/api/user_1")
+	add(3, time.Hour, "ann", "override.delete", "override acme/api/user_2")
+	add(2, 3*time.Hour, "bob", "namespace.set", "namespace acme/api")
+	add(1, 48*time.Hour, "ann", "override.set", "override acme/api/user_1")
+	for flags, want := range map[string]string{
+		"--by ann":                 "4 3 1",
+		"--action override":        "4 3 1",
+		"--action override.set":    "4 1",
+		"--on user_2":              "3",
+		"--since 2h":               "4 3",
+		"--until 2h":               "2 1",
+		"--since 2026-01-02":       "4 3 2",
+		"--until 2026-01-02T00:00": "1",
+		"--since 4h --until 2026-01-02T15:00:00Z": "3 2",
+		"--by eve": "",
+	} {
+		if code := w.run(t, append([]string{"audit"}, strings.Fields(flags)...)...); code != exitOK {
+			t.Fatalf("%s: exit %d, %s", flags, code, w.stderr.String())
+		}
+		var rows []string
+		for _, line := range strings.Split(w.stdout.String(), "\n") {
+			if id, _, _ := strings.Cut(line, " "); id >= "1" && id <= "9" {
+				rows = append(rows, id)
+			}
+		}
+		if got := strings.Join(rows, " "); got != want {
+			t.Errorf("%s: %q, want %q", flags, got, want)
+		}
+	}
+	for flags, says := range map[string]string{
+		"--since soon":          `--since: "soon" is no moment after 1970`,
+		"--until 1969-01-01":    "--until: ",
+		"--since 1h --until 2h": "until_ms is ",
+		"--namespace api":       "workspace is empty",
+	} {
+		if code := w.run(t, append([]string{"audit"}, strings.Fields(flags)...)...); code != exitUsage || !strings.Contains(w.stderr.String(), says) {
+			t.Errorf("%s: exit %d, %s", flags, code, w.stderr.String())
+		}
+	}
+}
+
+// Whatever is typed is a moment that the API takes, or an error that has it.
+func FuzzWhen(f *testing.F) {
+	for _, seed := range []string{"36h", "-1h", "2026-01-31", "2026-01-31T15:04", "2026-01-31 15:04:05Z", "2026-02-30", "9999h", "1969-12-31", "soon", ""} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if at, err := parseWhen(text, now); err == nil && (at.UnixMilli() <= 0 || at.Year() > 9999) {
+			t.Errorf("%q is %v", text, at)
+		} else if err != nil && !strings.Contains(err.Error(), "no moment after 1970") {
+			t.Errorf("%q: %v", text, err)
+		}
+	})
 }

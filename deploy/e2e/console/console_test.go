@@ -50,7 +50,7 @@ func TestTheConsoleInChromium(t *testing.T) {
 	for _, n := range s.Nodes {
 		w.Nodes = append(w.Nodes, n.URL())
 	}
-	for _, scenario := range []string{"theme", "live", "jobs", "limits", "keys", "retirement", "viewer", "plan", "breach", "tour"} {
+	for _, scenario := range []string{"theme", "live", "jobs", "limits", "audit", "keys", "retirement", "viewer", "plan", "breach", "tour"} {
 		t.Run(scenario, func(t *testing.T) { drive(t, scenario, w) })
 	}
 	if err := s.Redis["eu"].Kill(); err != nil {

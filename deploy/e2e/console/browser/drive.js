@@ -255,6 +255,37 @@ const scenarios = {
     await page.getByText("The override is gone.").waitFor();
   },
 
+  // The audit is asked by the keyboard alone; the address has the question, so that it can
+  // be sent to others, and what the API refuses stands by its field.
+  async audit() {
+    const page = await someone("viewer");
+    await page.goto("/console/audit");
+    await page.getByRole("searchbox", { name: "Action" }).focus();
+    await page.keyboard.type("override.delete");
+    await page.keyboard.press("Tab");
+    await page.keyboard.type("blocked_");
+    await page.keyboard.press("Enter");
+    await page.waitForURL(/action=override\.delete&subject=blocked_/);
+    const changes = page.locator(".audit li");
+    assert.equal(await changes.count(), 1);
+    await changes.getByText("it was a try").waitFor();
+    await changes.locator("summary").click();
+    await changes.getByText('"candidate":6').waitFor(); // before
+    await page.reload();
+    assert.equal(await page.getByRole("searchbox", { name: "Object" }).inputValue(), "blocked_");
+    await page.getByLabel("Until (UTC)").fill("2001-01-01T00:00");
+    await page.keyboard.press("Enter");
+    await page.getByText("There was no such change").waitFor();
+    await page.getByRole("link", { name: "All changes" }).click();
+    await page.getByRole("searchbox", { name: "Namespace" }).fill("api");
+    page.expected = ["400"];
+    await page.keyboard.press("Enter");
+    await page.getByRole("alert").filter({ hasText: "workspace is empty" }).waitFor();
+    page.expected = [];
+    assert.equal(await page.getByRole("searchbox", { name: "Workspace" }).getAttribute("aria-invalid"), "true");
+    await page.screenshot({ path: `${world.shots}/audit-form.png`, fullPage: true });
+  },
+
   // A customer who used up a limit is found, and let back in, by a reset.
   async keys() {
     const ask = async () => (await fetch(`${world.nodes[0]}/weir.v1.RateLimitService/Limit`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ workspace: "acme", namespace: "api", identifier: "locked_out", limit: 2, duration_ms: 3600000 }) })).json();
