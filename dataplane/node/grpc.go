@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"path"
-	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -29,15 +28,15 @@ func describe(s service, g *gate) *grpc.ServiceDesc {
 		ServiceName: weirv1connect.RateLimitServiceName,
 		Metadata:    "weir/v1/ratelimit.proto",
 		Methods: []grpc.MethodDesc{
-			unary(g, weirv1connect.RateLimitServiceLimitProcedure, func(ctx context.Context, m *weirv1.LimitRequest) (*weirv1.LimitResponse, error) {
+			unary(g, weirv1connect.RateLimitServiceLimitProcedure, s.quickLimit, func(ctx context.Context, m *weirv1.LimitRequest) (*weirv1.LimitResponse, error) {
 				response, _, err := s.limit(ctx, m)
 				return response, err
 			}),
-			unary(g, weirv1connect.RateLimitServiceLimitManyProcedure, s.limitMany),
-			unary(g, weirv1connect.RateLimitServicePeekProcedure, s.peek),
-			unary(g, weirv1connect.RateLimitServiceRefundProcedure, s.refund),
-			unary(g, weirv1connect.RateLimitServiceExplainProcedure, s.explain),
-			unary(g, weirv1connect.RateLimitServiceTopKeysProcedure, s.topKeys),
+			unary(g, weirv1connect.RateLimitServiceLimitManyProcedure, s.quickMany, s.limitMany),
+			unary(g, weirv1connect.RateLimitServicePeekProcedure, nil, s.peek),
+			unary(g, weirv1connect.RateLimitServiceRefundProcedure, nil, s.refund),
+			unary(g, weirv1connect.RateLimitServiceExplainProcedure, nil, s.explain),
+			unary(g, weirv1connect.RateLimitServiceTopKeysProcedure, nil, s.topKeys),
 		},
 		Streams: []grpc.StreamDesc{stream(s, g)},
 	}
@@ -48,12 +47,13 @@ func describeRLS(s *rls.Service, g *gate) *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{
 		ServiceName: rlsv3.RateLimitService_ServiceDesc.ServiceName,
 		Metadata:    rlsv3.RateLimitService_ServiceDesc.Metadata,
-		Methods:     []grpc.MethodDesc{unary(g, rls.Procedure, s.ShouldRateLimit)},
+		Methods:     []grpc.MethodDesc{unary(g, rls.Procedure, nil, s.ShouldRateLimit)},
 	}
 }
 
-// unary is a method of a service: what gate.ServeHTTP is to the other wires.
-func unary[Request, Response any](g *gate, procedure string, do func(context.Context, *Request) (*Response, error)) grpc.MethodDesc {
+// unary is a method of a service: what gate.ServeHTTP is to the other wires. quick may
+// be nil.
+func unary[Request, Response any](g *gate, procedure string, quick quickly, do func(context.Context, *Request) (*Response, error)) grpc.MethodDesc {
 	call := g.metrics.calls[procedure]
 	handle := func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (answer any, err error) {
 		if err := admit(ctx, g.tokens); err != nil {
@@ -75,9 +75,19 @@ func unary[Request, Response any](g *gate, procedure string, do func(context.Con
 			call.count(codeOf(err))
 			call.observe(start)
 		}()
+		var message arrived
+		if err := decode(&message); err != nil {
+			return nil, err
+		}
+		defer message.free()
+		if quick != nil {
+			if answer, ok := quick(ctx, string(message.buffer.ReadOnlyData())); ok {
+				return answer, nil
+			}
+		}
 		request := new(Request)
-		if err := decode(request); err != nil {
-			return nil, unreadable(err)
+		if err := message.read(request); err != nil {
+			return nil, status.Error(codes.InvalidArgument, "unmarshal message: "+plain(err))
 		}
 		response, err := do(ctx, request)
 		if err != nil {
@@ -127,15 +137,6 @@ func grpcError(err error) error {
 		s.Details = append(s.Details, &anypb.Any{TypeUrl: "type.googleapis.com/" + d.Type(), Value: d.Bytes()})
 	}
 	return status.ErrorProto(s)
-}
-
-// unreadable is the fault of whoever sent the bytes; grpc-go calls it internal.
-func unreadable(err error) error {
-	_, reason, found := strings.Cut(status.Convert(err).Message(), "unmarshalling request: ")
-	if !found {
-		return err
-	}
-	return status.Error(codes.InvalidArgument, "unmarshal message: "+reason)
 }
 
 // codeOf is a label of weir_rpc_requests_total.

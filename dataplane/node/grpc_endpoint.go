@@ -57,6 +57,7 @@ func (e *grpcEndpoint) listen(ctx context.Context) error {
 	}
 	e.listener = listener
 	options := []grpc.ServerOption{
+		grpc.ForceServerCodecV2(newGRPCCodec()),
 		grpc.MaxRecvMsgSize(batchBodyBytesMax),
 		grpc.MaxHeaderListSize(headerBytesMax),
 		grpc.MaxConcurrentStreams(streamsMax),

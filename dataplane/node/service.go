@@ -33,18 +33,11 @@ func (s service) limitMany(ctx context.Context, m *weirv1.LimitManyRequest) (*we
 	if err != nil {
 		return nil, err
 	}
-	batch := s.limiter.AllowMany(ctx, requests)
+	batch := s.limiter.AppendMany(ctx, nil, requests)
 	if batch.Err != nil {
 		return nil, refusal(batch.Err)
 	}
-	answer := &weirv1.LimitManyResponse{
-		Allowed:   batch.Allowed,
-		Responses: make([]*weirv1.LimitResponse, len(batch.Decisions)),
-	}
-	for i, decision := range batch.Decisions {
-		answer.Responses[i] = writeDecision(decision)
-	}
-	return answer, nil
+	return writeMany(batch), nil
 }
 
 func (s service) peek(ctx context.Context, m *weirv1.PeekRequest) (*weirv1.PeekResponse, error) {
@@ -96,6 +89,17 @@ func writeDecision(d dataplane.Decision) *weirv1.LimitResponse {
 
 		CandidateDenied: d.CandidateDenied,
 	}
+}
+
+func writeMany(batch dataplane.Batch) *weirv1.LimitManyResponse {
+	answer := &weirv1.LimitManyResponse{
+		Allowed:   batch.Allowed,
+		Responses: make([]*weirv1.LimitResponse, len(batch.Decisions)),
+	}
+	for i, decision := range batch.Decisions {
+		answer.Responses[i] = writeDecision(decision)
+	}
+	return answer
 }
 
 func writeSource(s dataplane.Source) weirv1.Source {

@@ -23,7 +23,7 @@ const Procedure = rlsv3.RateLimitService_ShouldRateLimit_FullMethodName
 type Limiter interface {
 	Allow(ctx context.Context, request dataplane.Request) dataplane.Decision
 	Peek(ctx context.Context, request dataplane.Request) dataplane.Decision
-	AllowMany(ctx context.Context, requests []dataplane.Request) dataplane.Batch
+	AppendMany(ctx context.Context, decisions []dataplane.Decision, requests []dataplane.Request) dataplane.Batch
 	Refund(request dataplane.Request) (refunded int64, err error)
 }
 
@@ -166,7 +166,7 @@ func (s *Service) decide(ctx context.Context, items []item) (denied bool, err er
 			}
 		}
 	} else if len(strict) > 0 {
-		batch := s.Limiter.AllowMany(ctx, strict)
+		batch := s.Limiter.AppendMany(ctx, nil, strict)
 		if batch.Err != nil {
 			return false, batch.Err
 		}

@@ -59,7 +59,7 @@ func (s *Service) multiLimit(ctx context.Context, body []byte) (answer, *Fault) 
 	for i := range requests {
 		requests[i].Workspace = s.Workspace
 	}
-	batch := s.Limiter.AllowMany(ctx, requests)
+	batch := s.Limiter.AppendMany(ctx, nil, requests)
 	if batch.Err != nil {
 		return answer{}, refusal(batch.Err)
 	}

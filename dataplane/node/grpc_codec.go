@@ -1,0 +1,57 @@
+package node
+
+import (
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+)
+
+// grpcCodec leaves the messages of unary calls as they arrived, for those who read them
+// by hand, and sends what they have written; all else is protobuf's.
+type grpcCodec struct{ encoding.CodecV2 }
+
+// arrived is a message, until it is freed.
+type arrived struct{ buffer mem.Buffer }
+
+func newGRPCCodec() grpcCodec { return grpcCodec{encoding.GetCodecV2("proto")} }
+
+func (c grpcCodec) Unmarshal(data mem.BufferSlice, message any) error {
+	if a, ok := message.(*arrived); ok {
+		a.buffer = data.MaterializeToBuffer(mem.DefaultBufferPool())
+		return nil
+	}
+	return c.CodecV2.Unmarshal(data, message)
+}
+
+func (c grpcCodec) Marshal(message any) (mem.BufferSlice, error) {
+	if written, ok := message.(mem.BufferSlice); ok {
+		return written, nil
+	}
+	return c.CodecV2.Marshal(message)
+}
+
+// read reads it as protobuf does.
+func (a *arrived) read(message any) error {
+	return proto.Unmarshal(a.buffer.ReadOnlyData(), message.(proto.Message))
+}
+
+func (a *arrived) free() {
+	if a.buffer != nil {
+		a.buffer.Free()
+	}
+}
+
+// room is what n bytes are appended to; written gives it back once they are sent.
+func room(n int) *[]byte {
+	if mem.IsBelowBufferPoolingThreshold(n) {
+		b := make([]byte, 0, n)
+		return &b
+	}
+	b := mem.DefaultBufferPool().Get(n)
+	*b = (*b)[:0]
+	return b
+}
+
+func written(b *[]byte) mem.BufferSlice {
+	return mem.BufferSlice{mem.NewBuffer(b, mem.DefaultBufferPool())}
+}

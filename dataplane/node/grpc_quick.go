@@ -1,0 +1,209 @@
+package node
+
+import (
+	"context"
+	"math"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/node/wire"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Limit and LimitMany by gRPC, without a fault, are read and written by hand: a decision
+// costs less than the messages that ask for it and tell it. Everything else is left to
+// protobuf: unknown fields, values out of their bounds. Tests hold the two to the same.
+
+// quickly answers a message, or leaves it to others before anything is decided.
+type quickly func(ctx context.Context, message string) (answer any, ok bool)
+
+func (s service) quickLimit(ctx context.Context, message string) (answer any, ok bool) {
+	var request dataplane.Request
+	if !readQuickLimit(wire.Message(message), &request) {
+		return nil, false
+	}
+	decision := s.limiter.Allow(ctx, request)
+	if decision.Err != nil { // nothing was counted, and nothing will be
+		return nil, false
+	}
+	if !utf8.ValidString(decision.Override) {
+		return writeDecision(decision), true
+	}
+	b := room(decisionBytesMax + len(decision.Override))
+	*b = appendDecision(*b, &decision)
+	return written(b), true
+}
+
+// many is what one batch works on, kept for the next one.
+type many struct {
+	requests  []dataplane.Request
+	decisions []dataplane.Decision
+}
+
+var manies = sync.Pool{New: func() any { return new(many) }}
+
+// keptMax is how many items there may be space for in what is kept.
+const keptMax = 256
+
+func (m *many) put() {
+	if cap(m.requests) > keptMax || cap(m.decisions) > keptMax {
+		return
+	}
+	clear(m.requests)
+	clear(m.decisions)
+	manies.Put(m)
+}
+
+func (s service) quickMany(ctx context.Context, message string) (answer any, ok bool) {
+	m, _ := manies.Get().(*many)
+	defer m.put()
+	if !m.read(wire.Message(message)) {
+		return nil, false
+	}
+	batch := s.limiter.AppendMany(ctx, m.decisions[:0], m.requests)
+	if batch.Err != nil {
+		return nil, false
+	}
+	m.decisions = batch.Decisions
+	n := 2
+	for i := range batch.Decisions {
+		override := batch.Decisions[i].Override
+		if !utf8.ValidString(override) {
+			return writeMany(batch), true
+		}
+		n += responseBytesMax + len(override)
+	}
+	b := room(n)
+	*b = appendMany(*b, &batch)
+	return written(b), true
+}
+
+func (m *many) read(batch wire.Message) (ok bool) {
+	m.requests = m.requests[:0]
+	for len(batch) > 0 {
+		tag, ok := batch.Varint()
+		if !ok || tag != wire.Tag(1, wire.Bytes) || len(m.requests) == dataplane.BatchMax {
+			return false
+		}
+		one, ok := batch.Message()
+		m.requests = append(m.requests, dataplane.Request{})
+		if !ok || !readQuickLimit(one, &m.requests[len(m.requests)-1]) {
+			return false
+		}
+	}
+	return len(m.requests) > 0
+}
+
+// readQuickLimit reads a LimitRequest of known fields within their bounds. It is to be
+// given a zero request.
+func readQuickLimit(m wire.Message, r *dataplane.Request) (ok bool) {
+	var durationMs uint64
+	r.Cost = 1
+	for len(m) > 0 {
+		tag, ok := m.Varint()
+		if !ok {
+			return false
+		}
+		var number uint64
+		switch tag {
+		case wire.Tag(1, wire.Bytes):
+			r.Workspace, ok = m.Text()
+		case wire.Tag(2, wire.Bytes):
+			r.Namespace, ok = m.Text()
+		case wire.Tag(3, wire.Bytes):
+			r.Identifier, ok = m.Text()
+		case wire.Tag(4, wire.Varint):
+			number, ok = m.Varint()
+			r.Limit = int64(number)
+		case wire.Tag(5, wire.Varint):
+			durationMs, ok = m.Varint()
+		case wire.Tag(6, wire.Varint):
+			number, ok = m.Varint()
+			r.Cost = int64(number)
+		default:
+			return false
+		}
+		if !ok {
+			return false
+		}
+	}
+	if durationMs > uint64(durationMsMax) {
+		return false // would overflow
+	}
+	r.Duration = time.Duration(durationMs) * time.Millisecond
+	return uint64(durationMsMin) <= durationMs &&
+		within(r.Workspace, window.WorkspaceBytesMax) && within(r.Namespace, window.NamespaceBytesMax) && within(r.Identifier, window.IdentifierBytesMax) &&
+		uint64(r.Limit) <= window.LimitMax && uint64(r.Cost) <= window.LimitMax
+}
+
+func within(name string, bytesMax int) bool { return len(name) > 0 && len(name) <= bytesMax }
+
+// What a LimitResponse takes at most, but for its override; and as a part of another
+// message, with its tag and its length.
+const (
+	decisionBytesMax = 8*11 + 9 + 3
+	responseBytesMax = 1 + 3 + decisionBytesMax
+)
+
+func appendMany(b []byte, batch *dataplane.Batch) []byte {
+	b = appendBool(b, 1, batch.Allowed)
+	for i := range batch.Decisions {
+		b = append(b, byte(wire.Tag(2, wire.Bytes)), 0)
+		start := len(b)
+		b = appendDecision(b, &batch.Decisions[i])
+		b = withLength(b, start)
+	}
+	return b
+}
+
+// withLength puts the length of what begins at start into the byte before it, or makes
+// room for a longer one.
+func withLength(b []byte, start int) []byte {
+	n := len(b) - start
+	if n < 0x80 {
+		b[start-1] = byte(n)
+		return b
+	}
+	more := protowire.SizeVarint(uint64(n)) - 1
+	b = append(b, make([]byte, more)...)
+	copy(b[start+more:], b[start:start+n])
+	protowire.AppendVarint(b[:start-1], uint64(n))
+	return b
+}
+
+// appendDecision writes what protobuf would write of writeDecision.
+func appendDecision(b []byte, d *dataplane.Decision) []byte {
+	b = appendBool(b, 1, d.Allowed)
+	b = appendNumber(b, 2, d.Limit)
+	b = appendNumber(b, 3, d.Remaining)
+	b = appendNumber(b, 4, d.ResetAt.UnixMilli())
+	b = appendNumber(b, 5, retryAfterMs(*d))
+	if bits := math.Float64bits(d.Current); bits != 0 {
+		b = protowire.AppendFixed64(protowire.AppendTag(b, 6, protowire.Fixed64Type), bits)
+	}
+	b = appendNumber(b, 7, int64(writeSource(d.Source)))
+	b = appendBool(b, 8, d.Shadowed)
+	if d.Override != "" {
+		b = protowire.AppendString(protowire.AppendTag(b, 9, protowire.BytesType), d.Override)
+	}
+	b = appendBool(b, 10, d.CandidateDenied)
+	return appendNumber(b, 11, d.Duration.Milliseconds())
+}
+
+func appendNumber(b []byte, field byte, n int64) []byte {
+	if n == 0 {
+		return b
+	}
+	return protowire.AppendVarint(append(b, field<<3|wire.Varint), uint64(n))
+}
+
+func appendBool(b []byte, field byte, yes bool) []byte {
+	if !yes {
+		return b
+	}
+	return append(b, field<<3|wire.Varint, 1)
+}

@@ -1,0 +1,55 @@
+// Package wire reads protobuf's wire format by hand, for messages that are read more often than
+// any others.
+package wire
+
+import "unicode/utf8"
+
+// Message is what is left to read of one. It is a string, so that strings in it need no copies.
+//
+// A reader knows its fields and their types. Whatever else a message may hold is nothing for
+// it: not read, and left to protobuf, which knows what to make of it.
+type Message string
+
+// Kinds of fields, the low bits of their tags.
+const (
+	Varint = 0
+	Bytes  = 2
+)
+
+// Tag is how a field of a kind begins.
+func Tag(field, kind uint64) uint64 { return field<<3 | kind }
+
+const varintBytesMax = 10
+
+// Varint reads a tag, a number or a length.
+func (m *Message) Varint() (n uint64, ok bool) {
+	s := *m
+	if len(s) > 0 && s[0] < 0x80 { // nearly always
+		*m = s[1:]
+		return uint64(s[0]), true
+	}
+	for i := 0; i < len(s) && i < varintBytesMax; i++ {
+		n |= uint64(s[i]&0x7f) << (7 * i)
+		if s[i] < 0x80 {
+			*m = s[i+1:]
+			return n, i < varintBytesMax-1 || s[i] <= 1
+		}
+	}
+	return 0, false
+}
+
+// Message reads a message within the message.
+func (m *Message) Message() (inner Message, ok bool) {
+	n, ok := m.Varint()
+	if !ok || n > uint64(len(*m)) {
+		return "", false
+	}
+	inner, *m = (*m)[:n], (*m)[n:]
+	return inner, true
+}
+
+// Text reads a string.
+func (m *Message) Text() (text string, ok bool) {
+	inner, ok := m.Message()
+	return string(inner), ok && utf8.ValidString(string(inner))
+}
