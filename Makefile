@@ -43,10 +43,19 @@ build: ## Build every binary into bin/
 	$(GO) build -o bin/ ./dataplane/cmd/... ./controlplane/cmd/...
 	$(GO) build -o bin/weir-local ./deploy/local
 
+# Building keeps the processors busy and installing the network and the disk.
 .PHONY: run
-run: build ## Run everything on this machine: two regions, real servers (ARGS=...)
-	sh deploy/install/deps.sh --run
+run: ## Run everything on this machine: two regions, real servers (ARGS=...)
+	@$(MAKE) --no-print-directory -j2 build servers
 	exec ./bin/weir-local $(ARGS)
+
+.PHONY: servers
+servers:
+	sh deploy/install/deps.sh --run
+
+.PHONY: first-run
+first-run: setup ## Time a new user's first decision and first rollout, on a bare Debian (root, mmdebstrap)
+	$(GO) run ./deploy/firstrun $(ARGS)
 
 # Every test once under the race detector, those of UNRACED without it as well, then
 # the whole system. Packages of the whole system start many processes, so they take turns.

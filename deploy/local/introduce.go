@@ -18,7 +18,7 @@ func introduce(w io.Writer, s *stack.Stack, data, bin string, took time.Duration
 	for _, n := range s.Nodes {
 		say("  node %-5s  %s   metrics %s/metrics", n.ID, n.URL(), n.AdminURL())
 	}
-	say("  operators   %s", s.API())
+	say("  operators   %s/console/", s.API())
 	say("  Restate     %s   (its own user interface)", s.Restate.AdminURL())
 	say("  MariaDB     %s, Redis %s", s.MariaDB.Addr(), redisList(s))
 	say("  data, logs  %s", data)
@@ -40,6 +40,11 @@ func introduce(w io.Writer, s *stack.Stack, data, bin string, took time.Duration
 	say("")
 	say("  %s fleet", weirctl)
 	say("  %s cleanup status", weirctl)
+	say("")
+	say("And change how all of it counts, region by region, approved by you in the browser")
+	say("(30s in \"Bakes for\" is enough here):")
+	say("")
+	say("  %s/console/rollouts/new", s.API())
 }
 
 func redisList(s *stack.Stack) (list string) {
