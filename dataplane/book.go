@@ -168,7 +168,7 @@ func (e *entry) arriveLocked(slot int) {
 // than what the origin has named before and what was added since: it has lost data.
 // A read that meets a send cannot tell. (An answer that was overtaken by a later one
 // can look like a loss; healing an origin that needs none changes nothing.)
-func (e *entry) absorbLocked(slot int, total int64, sent bool) (grew, lost bool) {
+func (e *entry) absorbLocked(m *metrics, slot int, total int64, sent bool) (grew, lost bool) {
 	b := e.book
 	c := &b.cells[slot]
 	sending := e.flags.Load()&(flagSending<<slot) != 0
@@ -179,6 +179,7 @@ func (e *entry) absorbLocked(slot int, total int64, sent bool) (grew, lost bool)
 		added := e.addLocked(slot, others)
 		c.settled.Add(added)
 		grew = true
+		m.exceeded(e, slot, added)
 		if b.rare != nil && b.rare.metered != nil {
 			b.rare.metered.cover(e.seq.Load(), slot, added)
 		}

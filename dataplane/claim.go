@@ -131,7 +131,7 @@ func (l *Limiter) sendClaims(sh *shard, claims []Claim) ([]Claimed, error) {
 	} else {
 		end(nil)
 	}
-	l.metrics.origin(opClaim, time.Since(began), first)
+	l.metrics.origin(opClaim, len(claims), time.Since(began), first)
 	return answers, nil
 }
 
@@ -154,7 +154,7 @@ func (l *Limiter) claimed(c *claimant, answer Claimed, nowMs int64) (grew bool, 
 		l.metrics.claims[claimRefused].Add(1)
 		c.way = wayReply
 	}
-	grew, lost = c.entry.mergeClaim(c, answer, nowMs)
+	grew, lost = c.entry.mergeClaim(l.metrics, c, answer, nowMs)
 	if answer.Added && c.entry.cross(c.v.seq, answer.Total-c.cost, answer.Total, l.settings.Load().tuning.Floor) {
 		grew = true // so its row is looked at
 	}
@@ -213,7 +213,7 @@ func (e *entry) endClaimLocked(slot int, cost int64) {
 
 // mergeClaim merges an answer: a cost that was added is own cost, counted and confirmed
 // in the same step, so that it is never sent.
-func (e *entry) mergeClaim(c *claimant, answer Claimed, nowMs int64) (grew bool, missing []Add) {
+func (e *entry) mergeClaim(m *metrics, c *claimant, answer Claimed, nowMs int64) (grew bool, missing []Add) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slot, ok := e.slotLocked(c.v.seq)
@@ -224,7 +224,7 @@ func (e *entry) mergeClaim(c *claimant, answer Claimed, nowMs int64) (grew bool,
 	if answer.Added {
 		e.book.cells[slot].settled.Add(e.addLocked(slot, c.cost))
 	}
-	grew, lost := e.absorbLocked(slot, answer.Total, false)
+	grew, lost := e.absorbLocked(m, slot, answer.Total, false)
 	if lost {
 		missing = []Add{{e.cell(c.v.seq), e.namedLocked(slot)}}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -52,6 +53,68 @@ func TestLatencyIsSampled(t *testing.T) {
 		// A moving stack may count on another stripe: of each the last few are not yet a sample's worth.
 		if got := gather(t, n.Limiter)["weir_decision_seconds"]; got < 10 || got > 20 {
 			t.Errorf("%s: %g samples of %d decisions", name, got, 20*256)
+		}
+	}
+}
+
+// "overshoot estimate": what turned out to be above the limit when nodes or regions heard
+// of each other is counted, once on each node that counts the key.
+func TestOvershootIsCounted(t *testing.T) {
+	const overshoot = "weir_overshoot_cost_total"
+	w := newWorld(t)
+	a, b, c := w.node("eu", "a"), w.node("eu", "b"), w.node("us", "c")
+	for _, n := range []*node{a, b, c} {
+		n.take("k", 0, 10) // all have asked, and heard of nothing
+	}
+	a.take("k", 6, 10)
+	a.take("k", 6, 10)
+	b.take("k", 6, 10)
+	c.take("k", 3, 10)
+	a.take("fine", 5, 10)
+	b.take("fine", 5, 10)
+	a.replay()
+	b.replay()
+	w.clock.advance(6 * time.Second) // what a knows is no longer fresh
+	a.take("k", 0, 10)
+	a.take("fine", 0, 10)
+	for _, n := range []*node{a, b} {
+		if got := gather(t, n.Limiter)[overshoot]; got != 2 {
+			t.Errorf("6 and 6 of 10 in a region: %g too many", got)
+		}
+	}
+	c.replay()
+	for _, n := range []*node{a, c, a, c} {
+		n.flush()
+		n.imports()
+	}
+	for name, n := range map[string]*node{"a": a, "c": c} {
+		if got := gather(t, n.Limiter)[overshoot]; got != 5 {
+			t.Errorf("6, 6 and 3 of 10 in two regions, on %s: %g too many", name, got)
+		}
+	}
+}
+
+// "origin_pipeline_size{op}", "origin_records_total{op}", "origin_tick_seconds": cells by call, and turns that sent something.
+func TestWhatTheOriginIsSentIsCounted(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a")
+	for _, identifier := range []string{"a", "b", "c"} {
+		n.take(identifier, 1, 10) // hydrates: a call of two cells each
+	}
+	n.replay()
+	n.replay() // has nothing to send
+	got := gather(t, n.Limiter)
+	for name, want := range map[string]float64{
+		`weir_origin_records_total{op="read"}`:    6,
+		`weir_origin_pipeline_size{op="read"}`:    3,
+		`weir_origin_records_total{op="add"}`:     3,
+		`weir_origin_pipeline_size{op="add"}`:     1,
+		`weir_origin_records_total{op="claim"}`:   0,
+		`weir_origin_tick_seconds{loop="replay"}`: 1,
+		`weir_origin_tick_seconds{loop="sync"}`:   0,
+	} {
+		if v, told := got[name]; !told || v != want {
+			t.Errorf("%s is %g, want %g", name, v, want)
 		}
 	}
 }

@@ -160,7 +160,7 @@ func (l *Limiter) fly(f *flight, entries []*entry) {
 			err = errShortAnswer
 		}
 		f.end(err)
-		l.metrics.origin(opRead, time.Since(began), err)
+		l.metrics.origin(opRead, len(cells), time.Since(began), err)
 		nowMs := l.nowMs()
 		var grown []*entry
 		var lost []Add
@@ -169,7 +169,7 @@ func (l *Limiter) fly(f *flight, entries []*entry) {
 			return
 		}
 		for i, e := range entries {
-			grew, missing := e.hydrate(cells[2*i].Sequence, totals[2*i], totals[2*i+1], nowMs)
+			grew, missing := e.hydrate(l.metrics, cells[2*i].Sequence, totals[2*i], totals[2*i+1], nowMs)
 			lost = append(lost, missing...)
 			if grew {
 				grown = append(grown, e)
@@ -195,7 +195,7 @@ func (f *flight) fail(err error, nowMs int64) {
 // hydrate merges the totals of two neighbouring cells and ends the read. It returns
 // whether others had contributed, and what the origin should be told because it has
 // lost it.
-func (e *entry) hydrate(sequence, previous, current, nowMs int64) (grew bool, missing []Add) {
+func (e *entry) hydrate(m *metrics, sequence, previous, current, nowMs int64) (grew bool, missing []Add) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.flight = nil
@@ -205,7 +205,7 @@ func (e *entry) hydrate(sequence, previous, current, nowMs int64) (grew bool, mi
 		if !ok {
 			continue
 		}
-		more, lost := e.absorbLocked(slot, total, false)
+		more, lost := e.absorbLocked(m, slot, total, false)
 		if lost {
 			missing = append(missing, Add{e.cell(s), e.namedLocked(slot)})
 		}

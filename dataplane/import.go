@@ -129,7 +129,7 @@ func (l *Limiter) merge(in Imported, nowMs int64) (e *entry, changed, answer boo
 	if in.NewestAtMs > nowMs-regionHeldMs { // a row of a day's window says little of who is there now
 		l.elsewhere.heardOf(in.NewestRegion, min(in.NewestAtMs, nowMs))
 	}
-	if changed = e.learnLocked(slot, in.Foreign); changed {
+	if changed = e.learnLocked(l.metrics, slot, in.Foreign); changed {
 		e.newsLocked(slot, l.metrics.delayFrom(in.NewestRegion), in.NewestAtMs)
 	}
 	own := min(in.Own, window.LimitMax)

@@ -89,7 +89,7 @@ func (l *Limiter) learnCount(region string, c *Count, nowMs int64) (answering *e
 	if !alive || !ok {
 		return nil
 	}
-	if !e.learnLocked(slot, foreign) {
+	if !e.learnLocked(l.metrics, slot, foreign) {
 		return nil
 	}
 	l.metrics.bulletinApplied.Add(1)
@@ -101,12 +101,14 @@ func (l *Limiter) learnCount(region string, c *Count, nowMs int64) (answering *e
 }
 
 // learnLocked raises what all other regions are known to have counted in a cell.
-func (e *entry) learnLocked(slot int, foreign int64) (grew bool) {
+func (e *entry) learnLocked(m *metrics, slot int, foreign int64) (grew bool) {
 	foreign = min(foreign, countMax)
-	if foreign <= e.foreignLocked(slot) {
+	before := e.foreignLocked(slot)
+	if foreign <= before {
 		return false
 	}
 	e.foreign(slot).Store(foreign - e.book.credit(slot) - e.book.netted(slot))
+	m.exceeded(e, slot, foreign-before)
 	return true
 }
 

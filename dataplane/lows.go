@@ -28,6 +28,15 @@ func (l *lowLimits) get(slot int) int64 {
 	return int64(code&(1<<mantissaBits-1)) << (code >> mantissaBits)
 }
 
+// most is the highest limit that get may stand for.
+func (l *lowLimits) most(slot int) int64 {
+	code := l.pair.Load() >> (16 * slot) & noLimit
+	if code == noLimit {
+		return math.MaxInt64
+	}
+	return l.get(slot) + 1<<(code>>mantissaBits) - 1
+}
+
 // note keeps limit if it is the lowest.
 func (l *lowLimits) note(slot int, limit int64) {
 	for limit < l.get(slot) {

@@ -64,6 +64,17 @@ const (
 	sampleEvery = 256 // decisions of a stripe and outcome for each latency sample; a power of two
 )
 
+// tick is a loop that calls the origin.
+type tick uint8
+
+const (
+	tickReplay tick = iota
+	tickSync
+	ticks
+)
+
+func (t tick) String() string { return [...]string{"replay", "sync"}[t] }
+
 // stripe is one share of the decision counters, on cache lines of its own. A goroutine
 // nearly always counts on the same one, so two processors seldom meet there, even when
 // they decide about the same key.
@@ -96,7 +107,11 @@ type metrics struct {
 	strictActivations atomic.Int64
 
 	originErrors  [originOps]atomic.Int64
+	originRecords [originOps]atomic.Int64
 	originSeconds [originOps]prometheus.Histogram
+	originSize    [originOps]prometheus.Histogram
+	tickSeconds   [ticks]prometheus.Histogram
+	overshoot     atomic.Int64
 	replayedCells atomic.Int64
 	ambiguous     atomic.Int64
 	healed        atomic.Int64
@@ -130,6 +145,18 @@ func newMetrics(l *Limiter) *metrics {
 		m.originSeconds[op] = prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_origin_pipeline_seconds", Help: "Time one call to the origin took, failed ones included.",
 			ConstLabels: prometheus.Labels{"op": originOp(op).String()},
+			Buckets:     prometheus.ExponentialBuckets(100e-6, 2.5, 11),
+		})
+		m.originSize[op] = prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "weir_origin_pipeline_size", Help: "Cells that one call to the origin carried, failed ones included.",
+			ConstLabels: prometheus.Labels{"op": originOp(op).String()},
+			Buckets:     prometheus.ExponentialBuckets(1, 4, 6),
+		})
+	}
+	for t := range m.tickSeconds {
+		m.tickSeconds[t] = prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "weir_origin_tick_seconds", Help: "Time that a turn of a loop with something to send took with one shard of the origin, all its calls together.",
+			ConstLabels: prometheus.Labels{"loop": tick(t).String()},
 			Buckets:     prometheus.ExponentialBuckets(100e-6, 2.5, 11),
 		})
 	}
@@ -211,10 +238,32 @@ func (m *metrics) eachDecision(f func(Source, outcome, int64)) {
 	}
 }
 
-func (m *metrics) origin(op originOp, took time.Duration, err error) {
+// origin takes note of a call to the origin that carried cells.
+func (m *metrics) origin(op originOp, cells int, took time.Duration, err error) {
 	m.originSeconds[op].Observe(took.Seconds())
+	m.originSize[op].Observe(float64(cells))
+	m.originRecords[op].Add(int64(cells))
 	if err != nil {
 		m.originErrors[op].Add(1)
+	}
+}
+
+// ticked takes note of a loop's turn that had something to send.
+func (m *metrics) ticked(t tick, began time.Time) {
+	m.tickSeconds[t].Observe(time.Since(began).Seconds())
+}
+
+// exceeded takes note of others' cost that was merged into a cell, as far as it lies above
+// the lowest limit that cost was counted against there: whoever accepted it did not know of
+// all the rest. The cell before, which weighs on the limit too, is left out, so more may
+// have been accepted than this tells, and not less. Estimates may pass their limits.
+func (m *metrics) exceeded(e *entry, slot int, grown int64) {
+	if e.flags.Load()&flagEstimate != 0 {
+		return
+	}
+	limit := e.lows.most(slot)
+	if over := wordCount(e.words[slot].Load()) + e.others[slot].Load() - limit; over > 0 {
+		m.overshoot.Add(min(over, grown))
 	}
 }
 
@@ -276,6 +325,7 @@ var (
 	descEvictions  = desc("weir_evictions_total", "Keys forgotten: expired, or idle when room was needed.", "cause")
 	descFull       = desc("weir_table_full_total", "First contacts for which no room could be made.")
 	descWindows    = desc("weir_windows_created_total", "Keys that traffic brought into memory.")
+	descOvershoot  = desc("weir_overshoot_cost_total", "Cost that turned out to be above its key's limit when others' counts were merged: at least so much was accepted too much in the fleet. Every node that counts a key sees all of it.")
 	descStrict     = desc("weir_strict_mode_activations_total", "Times a key entered strict mode.")
 
 	descOriginErrors = desc("weir_origin_errors_total", "Calls to the origin that failed, in whole or in part.", "op")
@@ -289,6 +339,7 @@ var (
 	descWaits        = desc("weir_headroom_waits_total", "Decisions that waited for the reply to what was unsent.", "result")
 	descClaims       = desc("weir_origin_claims_total", "Costs that were decided at the origin.", "result")
 	descHealed       = desc("weir_origin_healed_cells_total", "Cells raised again after the origin had lost them.")
+	descRecords      = desc("weir_origin_records_total", "Cells that calls to the origin carried, failed ones included.", "op")
 	descDropped      = desc("weir_dropped_cost_total", "Accepted cost that never reached the origin.", "cause")
 
 	descWrites       = desc("weir_global_writes_total", "Rows published to the other regions.")
@@ -343,10 +394,16 @@ func (l *Limiter) Collect(ch chan<- prometheus.Metric) {
 	counter(descFull, l.table.full.Load())
 	counter(descWindows, l.table.created.traffic.Load())
 	counter(descStrict, m.strictActivations.Load())
+	counter(descOvershoot, m.overshoot.Load())
 
 	for op := range m.originSeconds {
 		m.originSeconds[op].Collect(ch)
+		m.originSize[op].Collect(ch)
+		counter(descRecords, m.originRecords[op].Load(), originOp(op).String())
 		counter(descOriginErrors, m.originErrors[op].Load(), originOp(op).String())
+	}
+	for t := range m.tickSeconds {
+		m.tickSeconds[t].Collect(ch)
 	}
 	for _, sh := range l.shards {
 		gauge(descBreaker, float64(sh.asks.state()), sh.label, "asks")

@@ -43,6 +43,9 @@ func (l *Limiter) syncShard(ctx context.Context, sh *shard) error {
 		return nil // replay says so already
 	}
 	batch := s.take()
+	if len(batch) > 0 {
+		defer l.metrics.ticked(tickSync, time.Now())
+	}
 	var firstErr error
 	for len(batch) > 0 {
 		n := min(len(batch), replayChunk/2)
@@ -164,7 +167,7 @@ func (l *Limiter) readCells(ctx context.Context, sh *shard, r *inquiry) error {
 	var grown []*entry
 	var lost []Add
 	for i, x := range r.of {
-		grew, missing := x.entry.hearOf(r.cells[i].Sequence, totals[i])
+		grew, missing := x.entry.hearOf(l.metrics, r.cells[i].Sequence, totals[i])
 		lost = append(lost, missing...)
 		if grew {
 			grown = append(grown, x.entry)
@@ -188,19 +191,19 @@ func (l *Limiter) readTotals(ctx context.Context, sh *shard, cells []window.Cell
 		err = errShortAnswer
 	}
 	end(err)
-	l.metrics.origin(opRead, time.Since(began), err)
+	l.metrics.origin(opRead, len(cells), time.Since(began), err)
 	return totals, err
 }
 
 // hearOf merges the origin's total of one cell.
-func (e *entry) hearOf(sequence, total int64) (grew bool, missing []Add) {
+func (e *entry) hearOf(m *metrics, sequence, total int64) (grew bool, missing []Add) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slot, ok := e.slotLocked(sequence)
 	if !ok {
 		return false, nil
 	}
-	grew, lost := e.absorbLocked(slot, total, false)
+	grew, lost := e.absorbLocked(m, slot, total, false)
 	if lost {
 		missing = []Add{{e.cell(sequence), e.namedLocked(slot)}}
 	}

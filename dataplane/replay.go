@@ -41,6 +41,9 @@ func (l *Limiter) replayShard(ctx context.Context, sh *shard) error {
 	defer sh.end()
 	l.collect()
 	queue := l.takeQueue(sh)
+	if len(queue) > 0 {
+		defer l.metrics.ticked(tickReplay, time.Now())
+	}
 	nowMs := l.nowMs()
 	queue, err := l.sendLocked(ctx, sh, queue, nowMs)
 	if err == nil && len(queue) == 0 {
@@ -190,7 +193,7 @@ func (l *Limiter) ship(ctx context.Context, sh *shard, c *chunk) ([]*entry, erro
 	} else {
 		end(nil) // the shard is there, whatever it thinks of some cells
 	}
-	l.metrics.origin(opAdd, time.Since(began), err)
+	l.metrics.origin(opAdd, len(c.adds), time.Since(began), err)
 	l.metrics.replayedCells.Add(int64(len(c.adds) - len(failed)))
 	return failed, err
 }
@@ -226,7 +229,7 @@ func (l *Limiter) unpack(c *chunk, answers []Added) ([]*entry, error) {
 			failed = append(failed, p.entry)
 			continue
 		}
-		grew, missing := p.entry.confirm(p.sequence, answer.Total, nowMs)
+		grew, missing := p.entry.confirm(l.metrics, p.sequence, answer.Total, nowMs)
 		lost = append(lost, missing...)
 		if crossed := p.entry.cross(p.sequence, answer.Total-c.adds[i].Cost, answer.Total, floor); grew || crossed {
 			grown = append(grown, p.entry)
@@ -246,14 +249,14 @@ func cmpErr(first, next error) error {
 
 // confirm merges the answer to a send. It returns whether others had contributed,
 // and what the origin should be told because it has lost it.
-func (e *entry) confirm(sequence, total, nowMs int64) (grew bool, missing []Add) {
+func (e *entry) confirm(m *metrics, sequence, total, nowMs int64) (grew bool, missing []Add) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slot, ok := e.slotLocked(sequence)
 	if !ok {
 		return false, nil
 	}
-	grew, lost := e.absorbLocked(slot, total, true)
+	grew, lost := e.absorbLocked(m, slot, total, true)
 	if lost {
 		missing = []Add{{e.cell(sequence), e.namedLocked(slot)}}
 	}
@@ -338,7 +341,7 @@ func (l *Limiter) raise(sh *shard, lost []Add) {
 	began := time.Now()
 	err := l.cfg.Origin.Raise(ctx, lost)
 	end(err)
-	l.metrics.origin(opRaise, time.Since(began), err)
+	l.metrics.origin(opRaise, len(lost), time.Since(began), err)
 	if err == nil {
 		l.metrics.healed.Add(int64(len(lost)))
 	}

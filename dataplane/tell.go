@@ -136,7 +136,7 @@ func (l *Limiter) tellCell(e *entry, sequence, limit, nowMs, sinceMs int64, hash
 	}
 	b, cell := &l.bulletin, e.cell(sequence)
 	foreign, regions := l.elsewhere.of(&cell)
-	e.learnLocked(slot, foreign)
+	e.learnLocked(l.metrics, slot, foreign)
 	users = max(users, regions)
 	share := float64(count) / float64(max(1, limit))
 	hot := e.effectiveLocked(sequence, nowMs) >= tellShare*float64(limit)
