@@ -47,7 +47,14 @@ func describeRLS(s *rls.Service, g *gate) *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{
 		ServiceName: rlsv3.RateLimitService_ServiceDesc.ServiceName,
 		Metadata:    rlsv3.RateLimitService_ServiceDesc.Metadata,
-		Methods:     []grpc.MethodDesc{unary(g, rls.Procedure, nil, s.ShouldRateLimit)},
+		Methods:     []grpc.MethodDesc{unary(g, rls.Procedure, quickRLS(s), s.ShouldRateLimit)},
+	}
+}
+
+func quickRLS(s *rls.Service) quickly {
+	return func(ctx context.Context, message string) (any, bool, error) {
+		answer, ok, err := s.Answer(ctx, message)
+		return written(&answer), ok, err
 	}
 }
 
@@ -81,8 +88,8 @@ func unary[Request, Response any](g *gate, procedure string, quick quickly, do f
 		}
 		defer message.free()
 		if quick != nil {
-			if answer, ok := quick(ctx, string(message.buffer.ReadOnlyData())); ok {
-				return answer, nil
+			if answer, ok, err := quick(ctx, string(message.buffer.ReadOnlyData())); ok {
+				return answer, grpcError(err)
 			}
 		}
 		request := new(Request)

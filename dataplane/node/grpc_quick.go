@@ -19,23 +19,23 @@ import (
 // protobuf: unknown fields, values out of their bounds. Tests hold the two to the same.
 
 // quickly answers a message, or leaves it to others before anything is decided.
-type quickly func(ctx context.Context, message string) (answer any, ok bool)
+type quickly func(ctx context.Context, message string) (answer any, ok bool, err error)
 
-func (s service) quickLimit(ctx context.Context, message string) (answer any, ok bool) {
+func (s service) quickLimit(ctx context.Context, message string) (answer any, ok bool, err error) {
 	var request dataplane.Request
 	if !readQuickLimit(wire.Message(message), &request) {
-		return nil, false
+		return nil, false, nil
 	}
 	decision := s.limiter.Allow(ctx, request)
 	if decision.Err != nil { // nothing was counted, and nothing will be
-		return nil, false
+		return nil, false, nil
 	}
 	if !utf8.ValidString(decision.Override) {
-		return writeDecision(decision), true
+		return writeDecision(decision), true, nil
 	}
 	b := room(decisionBytesMax + len(decision.Override))
 	*b = appendDecision(*b, &decision)
-	return written(b), true
+	return written(b), true, nil
 }
 
 // many is what one batch works on, kept for the next one.
@@ -58,28 +58,28 @@ func (m *many) put() {
 	manies.Put(m)
 }
 
-func (s service) quickMany(ctx context.Context, message string) (answer any, ok bool) {
+func (s service) quickMany(ctx context.Context, message string) (answer any, ok bool, err error) {
 	m, _ := manies.Get().(*many)
 	defer m.put()
 	if !m.read(wire.Message(message)) {
-		return nil, false
+		return nil, false, nil
 	}
 	batch := s.limiter.AppendMany(ctx, m.decisions[:0], m.requests)
 	if batch.Err != nil {
-		return nil, false
+		return nil, false, nil
 	}
 	m.decisions = batch.Decisions
 	n := 2
 	for i := range batch.Decisions {
 		override := batch.Decisions[i].Override
 		if !utf8.ValidString(override) {
-			return writeMany(batch), true
+			return writeMany(batch), true, nil
 		}
 		n += responseBytesMax + len(override)
 	}
 	b := room(n)
 	*b = appendMany(*b, &batch)
-	return written(b), true
+	return written(b), true, nil
 }
 
 func (m *many) read(batch wire.Message) (ok bool) {
@@ -155,23 +155,8 @@ func appendMany(b []byte, batch *dataplane.Batch) []byte {
 		b = append(b, byte(wire.Tag(2, wire.Bytes)), 0)
 		start := len(b)
 		b = appendDecision(b, &batch.Decisions[i])
-		b = withLength(b, start)
+		b = wire.WithLength(b, start)
 	}
-	return b
-}
-
-// withLength puts the length of what begins at start into the byte before it, or makes
-// room for a longer one.
-func withLength(b []byte, start int) []byte {
-	n := len(b) - start
-	if n < 0x80 {
-		b[start-1] = byte(n)
-		return b
-	}
-	more := protowire.SizeVarint(uint64(n)) - 1
-	b = append(b, make([]byte, more)...)
-	copy(b[start+more:], b[start:start+n])
-	protowire.AppendVarint(b[:start-1], uint64(n))
 	return b
 }
 

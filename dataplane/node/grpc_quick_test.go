@@ -164,7 +164,7 @@ func TestBatchAllocations(t *testing.T) {
 	s := service{newLimiter(t, nil)}
 	message := string(wireOf(t, batchOf(10)))
 	allocs := testing.AllocsPerRun(1000, func() {
-		answer, ok := s.quickMany(t.Context(), message)
+		answer, ok, _ := s.quickMany(t.Context(), message)
 		if !ok {
 			t.Fatal("was left to protobuf")
 		}

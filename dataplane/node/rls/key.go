@@ -24,52 +24,50 @@ const (
 // One that is longer than an identifier may be is cut, and ends with '#' and 128 bits
 // of its SHA-256.
 func identifier(entries []*ratelimitv3.RateLimitDescriptor_Entry, patterns []string) string {
-	var name strings.Builder
-	n := len(entries)
-	for _, entry := range entries {
-		n += len(entry.GetKey()) + 1 + len(entry.GetValue())
-	}
-	name.Grow(n)
+	return string(appendIdentifier(nil, entries, patterns))
+}
+
+func appendIdentifier(b []byte, entries []*ratelimitv3.RateLimitDescriptor_Entry, patterns []string) []byte {
+	start := len(b)
 	for i, entry := range entries {
 		if i > 0 {
-			name.WriteByte(',')
+			b = append(b, ',')
 		}
-		escape(&name, entry.GetKey())
-		name.WriteByte('=')
+		b = append(appendEscaped(b, entry.GetKey()), '=')
 		if patterns != nil && patterns[i] != "" {
 			for j, part := range strings.Split(patterns[i], "*") {
 				if j > 0 {
-					name.WriteByte('*')
+					b = append(b, '*')
 				}
-				escape(&name, part)
+				b = appendEscaped(b, part)
 			}
 			continue
 		}
-		escape(&name, entry.GetValue())
+		b = appendEscaped(b, entry.GetValue())
 	}
-	return bounded(name.String())
+	return bounded(b, start)
 }
 
-func escape(name *strings.Builder, s string) {
+func appendEscaped(b []byte, s string) []byte {
 	for {
 		i := strings.IndexAny(s, meant)
 		if i < 0 {
-			name.WriteString(s)
-			return
+			return append(b, s...)
 		}
-		name.WriteString(s[:i])
-		name.WriteByte('%')
-		name.WriteByte(hex16[s[i]>>4])
-		name.WriteByte(hex16[s[i]&15])
+		b = append(b, s[:i]...)
+		b = append(b, '%', hex16[s[i]>>4], hex16[s[i]&15])
 		s = s[i+1:]
 	}
 }
 
-func bounded(name string) string {
+// bounded cuts the name that begins at start, if it is too long.
+func bounded(b []byte, start int) []byte {
+	name := b[start:]
 	if len(name) <= window.IdentifierBytesMax {
-		return name
+		return b
 	}
-	sum := sha256.Sum256([]byte(name))
+	sum := sha256.Sum256(name)
 	end := "#" + hex.EncodeToString(sum[:16])
-	return strings.ToValidUTF8(name[:window.IdentifierBytesMax-len(end)], "") + end
+	whole := strings.ToValidUTF8(string(name[:window.IdentifierBytesMax-len(end)]), "")
+	return append(append(b[:start], whole...), end...)
 }

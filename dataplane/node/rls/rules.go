@@ -11,6 +11,7 @@ import (
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weirhq/weir/dataplane/node/wire"
 	"github.com/weirhq/weir/shared/reload"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -31,6 +32,7 @@ type Limit struct {
 
 	// onTheWire is current_limit of every answer about this rule: nobody writes to it.
 	onTheWire *rlsv3.RateLimitResponse_RateLimit
+	written   []byte // the same, as a status holds it; nil for a limit that a descriptor carries
 }
 
 // level is what may follow a matched entry: the next entry's rules.
@@ -199,6 +201,7 @@ func newLimit(d descriptor) (*Limit, error) {
 		l.replaces = append(l.replaces, replaced.Name)
 	}
 	l.onTheWire = &rlsv3.RateLimitResponse_RateLimit{Name: y.Name, RequestsPerUnit: y.RequestsPerUnit, Unit: unit}
+	l.written = appendMessage(nil, wire.Tag(2, wire.Bytes), l.onTheWire)
 	return l, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	rlsv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
@@ -39,6 +40,7 @@ type Service struct {
 type item struct {
 	limit    *Limit // nil: nothing limits it
 	request  dataplane.Request
+	nameEnd  int  // where its identifier ends in work.names; 0 if it has none
 	refund   bool // gives hits back instead of taking them
 	decision dataplane.Decision
 	over     bool
@@ -56,24 +58,35 @@ func (i *item) limited() bool { return i.limit != nil && !i.limit.Unlimited }
 // limit none is charged. Quotas are charged if the others let the call pass, and shadowed
 // rules too unless they are over. An error is about the call itself.
 func (s *Service) ShouldRateLimit(ctx context.Context, call *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
-	if err := check(call); err != nil {
+	w, _ := works.Get().(*work)
+	defer w.put()
+	denied, err := s.decideCall(ctx, call, w)
+	if err != nil {
 		return nil, err
 	}
-	items := make([]item, len(call.GetDescriptors()))
-	s.resolve(call, items)
-	denied, err := s.decide(ctx, items)
-	if err != nil {
-		return nil, status.Error(codes.InvalidArgument, err.Error())
+	return s.answer(w.items, denied, time.Now()), nil
+}
+
+// decideCall leaves the decisions in w's items.
+func (s *Service) decideCall(ctx context.Context, call *rlsv3.RateLimitRequest, w *work) (denied bool, err error) {
+	if err := check(call); err != nil {
+		return false, err
 	}
-	return s.answer(items, denied), nil
+	w.take(len(call.GetDescriptors()))
+	s.resolve(call, w)
+	denied, err = s.decide(ctx, w)
+	if err != nil {
+		return false, status.Error(codes.InvalidArgument, err.Error())
+	}
+	return denied, nil
 }
 
 // resolve finds what limits each descriptor.
-func (s *Service) resolve(call *rlsv3.RateLimitRequest, items []item) {
+func (s *Service) resolve(call *rlsv3.RateLimitRequest, w *work) {
 	rules := s.Rules.now.Load()
 	replacing := false
 	for i, d := range call.Descriptors {
-		it := &items[i]
+		it := &w.items[i]
 		var patterns []string
 		if o := d.GetLimit(); o != nil {
 			it.limit = override(o)
@@ -90,18 +103,30 @@ func (s *Service) resolve(call *rlsv3.RateLimitRequest, items []item) {
 		}
 		replacing = replacing || it.limit.replaces != nil
 		it.refund = d.GetIsNegativeHits()
+		w.names = appendIdentifier(w.names, d.GetEntries(), patterns)
+		it.nameEnd = len(w.names)
 		it.request = dataplane.Request{
-			Workspace:  s.Workspace,
-			Namespace:  call.Domain,
-			Identifier: identifier(d.GetEntries(), patterns),
-			Limit:      it.limit.limit,
-			Duration:   it.limit.duration,
-			Cost:       hits(call, d),
-			Shadow:     it.limit.Shadow,
+			Workspace: s.Workspace,
+			Namespace: call.Domain,
+			Limit:     it.limit.limit,
+			Duration:  it.limit.duration,
+			Cost:      hits(call, d),
+			Shadow:    it.limit.Shadow,
 		}
 	}
+	w.name()
 	if replacing {
-		replace(items)
+		replace(w.items)
+	}
+}
+
+// name gives the items their identifiers, all slices of one string.
+func (w *work) name() {
+	names, from := string(w.names), 0
+	for i := range w.items {
+		if it := &w.items[i]; it.nameEnd > from {
+			it.request.Identifier, from = names[from:it.nameEnd], it.nameEnd
+		}
 	}
 }
 
@@ -132,21 +157,21 @@ func replace(items []item) {
 }
 
 // decide fills in the items' decisions, and says whether the call is denied.
-func (s *Service) decide(ctx context.Context, items []item) (denied bool, err error) {
+func (s *Service) decide(ctx context.Context, w *work) (denied bool, err error) {
+	items := w.items
 	if len(items) == 1 && items[0].strict() { // nearly every call
 		it := &items[0]
 		it.decision = s.Limiter.Allow(ctx, it.request)
 		it.over = !it.decision.Allowed
 		return it.over, it.decision.Err
 	}
-	var strict []dataplane.Request
 	lenient, quotas, quotasOver := false, 0, 0
 	for i := range items {
 		it := &items[i]
 		switch {
 		case !it.limited():
 		case it.strict():
-			strict = append(strict, it.request)
+			w.strict = append(w.strict, it.request)
 		default:
 			lenient = true
 			it.look(s.Limiter.Peek(ctx, it.request))
@@ -165,8 +190,9 @@ func (s *Service) decide(ctx context.Context, items []item) (denied bool, err er
 				items[i].look(s.Limiter.Peek(ctx, items[i].request))
 			}
 		}
-	} else if len(strict) > 0 {
-		batch := s.Limiter.AppendMany(ctx, nil, strict)
+	} else if len(w.strict) > 0 {
+		batch := s.Limiter.AppendMany(ctx, w.decisions, w.strict)
+		w.decisions = batch.Decisions
 		if batch.Err != nil {
 			return false, batch.Err
 		}
@@ -220,43 +246,80 @@ func firstError(items []item) error {
 	return nil
 }
 
-func (s *Service) answer(items []item, denied bool) *rlsv3.RateLimitResponse {
+func (s *Service) answer(items []item, denied bool, now time.Time) *rlsv3.RateLimitResponse {
 	response := &rlsv3.RateLimitResponse{
-		OverallCode: rlsv3.RateLimitResponse_OK,
-		Statuses:    make([]*rlsv3.RateLimitResponse_DescriptorStatus, len(items)),
+		OverallCode:          overall(denied),
+		Statuses:             make([]*rlsv3.RateLimitResponse_DescriptorStatus, len(items)),
+		ResponseHeadersToAdd: s.headersOf(items, denied, now),
 	}
-	if denied {
-		response.OverallCode = rlsv3.RateLimitResponse_OVER_LIMIT
-	}
-	now := time.Now()
 	for i := range items {
 		response.Statuses[i] = items[i].status(now)
-	}
-	if s.Headers == HeadersAlways || denied && s.Headers == HeadersOnDenial {
-		response.ResponseHeadersToAdd = headers(items, denied, now)
 	}
 	return response
 }
 
-func (i *item) status(now time.Time) *rlsv3.RateLimitResponse_DescriptorStatus {
+func overall(denied bool) rlsv3.RateLimitResponse_Code {
+	if denied {
+		return rlsv3.RateLimitResponse_OVER_LIMIT
+	}
+	return rlsv3.RateLimitResponse_OK
+}
+
+func (s *Service) headersOf(items []item, denied bool, now time.Time) []*corev3.HeaderValue {
+	if s.Headers == HeadersAlways || denied && s.Headers == HeadersOnDenial {
+		return headers(items, denied, now)
+	}
+	return nil
+}
+
+// limitShown is which limit a status tells.
+type limitShown int
+
+const (
+	limitNone limitShown = iota // nothing limits it
+	limitOfRule
+	limitOverridden // by an operator
+)
+
+// outline is what a status says in numbers.
+type outline struct {
+	code      rlsv3.RateLimitResponse_Code
+	remaining uint32
+}
+
+func (i *item) outline() (outline, limitShown) {
+	o := outline{code: rlsv3.RateLimitResponse_OK}
 	if i.limit == nil {
-		return &rlsv3.RateLimitResponse_DescriptorStatus{Code: rlsv3.RateLimitResponse_OK}
+		return o, limitNone
 	}
 	if i.limit.Unlimited {
-		return &rlsv3.RateLimitResponse_DescriptorStatus{Code: rlsv3.RateLimitResponse_OK, LimitRemaining: math.MaxUint32}
+		o.remaining = math.MaxUint32
+		return o, limitNone
 	}
-	status := &rlsv3.RateLimitResponse_DescriptorStatus{
-		Code:               rlsv3.RateLimitResponse_OK,
-		CurrentLimit:       i.limit.onTheWire,
-		LimitRemaining:     saturated(i.decision.Remaining),
-		DurationUntilReset: durationpb.New(max(0, i.decision.ResetAt.Sub(now))),
-	}
+	o.remaining = saturated(i.decision.Remaining)
 	if i.over && !i.limit.Shadow {
-		status.Code = rlsv3.RateLimitResponse_OVER_LIMIT
+		o.code = rlsv3.RateLimitResponse_OVER_LIMIT
 	}
-	if i.decision.Limit != i.limit.limit || i.decision.Duration != i.limit.duration { // an operator's override
+	if i.decision.Limit != i.limit.limit || i.decision.Duration != i.limit.duration {
+		return o, limitOverridden
+	}
+	return o, limitOfRule
+}
+
+func (i *item) untilReset(now time.Time) time.Duration { return max(0, i.decision.ResetAt.Sub(now)) }
+
+func (i *item) status(now time.Time) *rlsv3.RateLimitResponse_DescriptorStatus {
+	o, limit := i.outline()
+	status := &rlsv3.RateLimitResponse_DescriptorStatus{Code: o.code, LimitRemaining: o.remaining}
+	switch limit {
+	case limitNone:
+		return status
+	case limitOfRule:
+		status.CurrentLimit = i.limit.onTheWire
+	case limitOverridden:
 		status.CurrentLimit = i.overridden()
 	}
+	status.DurationUntilReset = durationpb.New(i.untilReset(now))
 	return status
 }
 

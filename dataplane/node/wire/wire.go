@@ -1,8 +1,12 @@
-// Package wire reads protobuf's wire format by hand, for messages that are read more often than
-// any others.
+// Package wire reads and writes protobuf's wire format by hand, for messages that there are more of
+// than of any others.
 package wire
 
-import "unicode/utf8"
+import (
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
 
 // Message is what is left to read of one. It is a string, so that strings in it need no copies.
 //
@@ -52,4 +56,19 @@ func (m *Message) Message() (inner Message, ok bool) {
 func (m *Message) Text() (text string, ok bool) {
 	inner, ok := m.Message()
 	return string(inner), ok && utf8.ValidString(string(inner))
+}
+
+// WithLength puts the length of what has been appended since start into the byte before it,
+// or makes room for a longer one.
+func WithLength(b []byte, start int) []byte {
+	n := len(b) - start
+	if n < 0x80 {
+		b[start-1] = byte(n)
+		return b
+	}
+	more := protowire.SizeVarint(uint64(n)) - 1
+	b = append(b, make([]byte, more)...)
+	copy(b[start+more:], b[start:start+n])
+	protowire.AppendVarint(b[:start-1], uint64(n))
+	return b
 }
