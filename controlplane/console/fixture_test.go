@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // world is a console before the real API, with what is below that in memory.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	console *Console
 	url     string
 	log     *strings.Builder
@@ -53,7 +53,7 @@ type world struct {
 }
 
 // start serves a console; open is one that asks for no tokens.
-func start(t *testing.T, open bool) *world {
+func start(t testing.TB, open bool) *world {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	w := &world{t: t, log: &strings.Builder{}, stop: stop}

@@ -213,17 +213,13 @@ func (r *regionView) findings() (found []finding) {
 		return []finding{{"bad", r.Name, link, "no node of this region is heard of", "Callers there get no decisions from these nodes: look at their processes and at their way to MySQL."}}
 	}
 	const most = 3
-	odd := 0
-	for _, n := range r.Nodes {
-		if n.State == "ok" {
-			continue
-		}
-		if odd++; odd <= most {
-			found = append(found, finding{State: n.State, Where: n.GetNodeId() + " in " + r.Name, Link: link, Text: strings.Join(n.Why, "; ")})
-		}
+	odd := slices.DeleteFunc(slices.Clone(r.Nodes), func(n nodeView) bool { return n.State == "ok" })
+	slices.SortStableFunc(odd, func(a, b nodeView) int { return cmp.Compare(a.State, b.State) }) // bad before late
+	for _, n := range odd[:min(len(odd), most)] {
+		found = append(found, finding{State: n.State, Where: n.GetNodeId() + " in " + r.Name, Link: link, Text: strings.Join(n.Why, "; ")})
 	}
-	if odd > most {
-		found = append(found, finding{State: r.State, Where: r.Name, Link: link, Text: fmt.Sprintf("and %s more of its nodes", count(odd-most))})
+	if len(odd) > most {
+		found = append(found, finding{State: odd[most].State, Where: r.Name, Link: link, Text: fmt.Sprintf("and %s more of its nodes", count(len(odd)-most))})
 	}
 	return found
 }

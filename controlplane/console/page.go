@@ -44,6 +44,7 @@ type view struct {
 	Did     string // what has just been done
 	Problem string // why what was asked for was not done
 	Version string
+	Missing bool   // there is no such page, and nothing is broken
 	Assets  string // changes with every change of the static files
 	Data    any
 }
@@ -90,7 +91,7 @@ func (c *Console) render(w http.ResponseWriter, r *http.Request, v *viewer, code
 func (c *Console) renderWith(w http.ResponseWriter, r *http.Request, v *viewer, code int, page, title, problem string, data any) {
 	out := view{
 		viewer: v, Page: page, Title: title, Section: sections[page], Theme: theme(r), Actor: actorOf(r),
-		Did: dids[r.URL.Query().Get("did")], Problem: problem, Version: c.Version, Assets: assetsVersion, Data: data,
+		Did: dids[r.URL.Query().Get("did")], Problem: problem, Version: c.Version, Missing: code == http.StatusNotFound, Assets: assetsVersion, Data: data,
 	}
 	var b bytes.Buffer
 	if err := templates[page].ExecuteTemplate(&b, "frame.html", out); err != nil {
@@ -137,8 +138,7 @@ var assetsVersion = func() string {
 	return hex.EncodeToString(sum.Sum(nil))[:12]
 }()
 
-// asset serves a static file. An address with a version never changes its content. The
-// module's imports have none, and are asked for again.
+// asset serves a static file. An address with a version never changes its content.
 func (c *Console) asset(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimPrefix(r.URL.Path, "/console/")
 	b, err := files.ReadFile(path)

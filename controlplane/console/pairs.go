@@ -2,6 +2,7 @@ package console
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
@@ -23,6 +24,17 @@ type pairCell struct {
 	Known, Same bool
 	P99         int64
 	State       string // ok, late, bad
+}
+
+// Seconds is the delay without its unit, so that there is room for many.
+func (c pairCell) Seconds() string {
+	switch {
+	case c.P99 < 50:
+		return "<0.1"
+	case c.P99 < 9_950:
+		return strconv.FormatFloat(float64(c.P99)/1000, 'f', 1, 64)
+	}
+	return count((c.P99 + 500) / 1000)
 }
 
 // pairsOf has a row and a column for each region that there is, or was heard from.

@@ -31,11 +31,36 @@ type comparison struct {
 	Words        string // of the change
 }
 
-// curvePoint is a tuning on the drawing of load against overshoot, 600 by 260.
+// curvePoint is a tuning on the drawing of load against overshoot, 400 by 260.
 type curvePoint struct {
 	X, Y  int
 	Floor string
-	Apart bool // far enough from all before it for a figure of its own
+	Apart bool   // far enough from all before it for a figure of its own
+	Last  string // the floor of the last point that is too near for one
+}
+
+// Label is the floor, or those of all points that are here.
+func (p curvePoint) Label() string {
+	if p.Last != "" {
+		return p.Floor + "–" + p.Last
+	}
+	return p.Floor
+}
+
+// LabelY is below the point, or above where the axis has its figures.
+func (p curvePoint) LabelY() int {
+	if p.Y > 190 {
+		return p.Y - 12
+	}
+	return p.Y + 22
+}
+
+// Anchor keeps what is at the right edge on the drawing.
+func (p curvePoint) Anchor() string {
+	if p.X > 350 {
+		return "end"
+	}
+	return "middle"
 }
 
 // previewRollout shows the form again, with what it would do.
@@ -86,11 +111,12 @@ func describePreview(p *controlv1.PreviewRolloutResponse) *previewView {
 	}
 	v.Old, v.New = v.point(was), v.point(is)
 	var line []string
-	var told []curvePoint
 	for _, point := range p.GetCurve() {
 		at := v.point(point)
-		if at.Apart = !slices.ContainsFunc(told, func(other curvePoint) bool { return !far(at, other) }); at.Apart {
-			told = append(told, at)
+		if near := slices.IndexFunc(v.Curve, func(other curvePoint) bool { return other.Apart && !far(at, other) }); near >= 0 {
+			v.Curve[near].Last = at.Floor
+		} else {
+			at.Apart = true
 		}
 		v.Curve = append(v.Curve, at)
 		line = append(line, fmt.Sprintf("%d,%d", at.X, at.Y))
@@ -101,7 +127,7 @@ func describePreview(p *controlv1.PreviewRolloutResponse) *previewView {
 
 // far tells whether the figures of two points would not cover one another.
 func far(a, b curvePoint) bool {
-	const wide, high = 34, 16
+	const wide, high = 60, 18
 	return a.X-b.X > wide || b.X-a.X > wide || a.Y-b.Y > high || b.Y-a.Y > high
 }
 
@@ -111,7 +137,7 @@ func load(p *controlv1.PreviewPrediction) float64 {
 }
 
 func (v *previewView) point(p *controlv1.PreviewPrediction) curvePoint {
-	const left, right, top, bottom = 50, 580, 15, 215
+	const left, right, top, bottom = 50, 380, 15, 215
 	at := curvePoint{X: left, Y: bottom, Floor: figure(p.GetFloor())}
 	if v.MostX > 0 {
 		at.X += int(load(p) / v.MostX * (right - left))

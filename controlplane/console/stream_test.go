@@ -16,7 +16,7 @@ import (
 
 // listening is an open stream.
 type listening struct {
-	t    *testing.T
+	t    testing.TB
 	res  *http.Response
 	scan *bufio.Scanner
 	stop context.CancelFunc

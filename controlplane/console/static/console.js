@@ -1,6 +1,5 @@
 // What moves on the console's pages. Everything works without it but live figures,
 // charts and the choice of a theme.
-import uPlot from "./uplot/uPlot.esm.js";
 
 const page = document.body.dataset.page;
 const link = document.getElementById("link");
@@ -98,6 +97,11 @@ function series(name) {
 
 const line = (label, colour, fill) => ({ label, stroke: css(colour), width: 2, points: { show: false }, fill: fill ? css(colour) + "22" : undefined, value: (_, v) => (v == null ? "–" : rate(v)) });
 
+// The charts' library is for the page that has charts. Its address has our version, so that
+// browsers keep it.
+let uPlot;
+const library = async () => { uPlot ??= (await import(`./uplot/uPlot.esm.js${new URL(import.meta.url).search}`)).default; };
+
 function draw(into, name, big) {
   into.replaceChildren();
   const axis = { stroke: css("--faint"), grid: { stroke: css("--line"), width: 1 }, ticks: { stroke: css("--line") }, font: "12px system-ui" };
@@ -107,7 +111,7 @@ function draw(into, name, big) {
     cursor: { show: big, drag: { x: false, y: false } }, legend: { show: big, live: big },
     padding: big ? undefined : [2, 0, 2, 0],
     scales: { y: { range: (_, __, most) => [0, Math.max(1, most * 1.1)] } },
-    axes: big ? [{ ...axis, values: "{HH}:{mm}:{ss}", space: 80, incrs: [1, 5, 10, 15, 30, 60, 300] }, { ...axis, size: 52, values: (_, vs) => vs.map(rate) }] : [{ show: false }, { show: false }],
+    axes: big ? [{ ...axis, values: "{HH}:{mm}:{ss}", space: 80, incrs: [1, 5, 10, 15, 30, 60, 300] }, { ...axis, size: (_, words) => 16 + 8 * Math.max(3, ...(words ?? []).map((w) => w.length)), values: (_, vs) => vs.map(rate) }] : [{ show: false }, { show: false }],
     series: [{ label: "time", value: (_, v) => (v == null ? "–" : new Date(v * 1e3).toISOString().slice(11, 19)) }, line("allowed", "--allowed", true), line("denied", "--denied"), line("shadowed", "--shadowed")],
   }, series(name), into);
   charts.push({ chart, into, name, big });
@@ -120,7 +124,8 @@ function drawAll() {
   for (const into of document.querySelectorAll("[data-spark]")) draw(into, into.dataset.spark, false);
 }
 
-function fleet() {
+async function fleet() {
+  if (page === "fleet") await library();
   if (!document.getElementById("chart") && page === "fleet") { setInterval(refreshOrReload, 3000); }
   redrawing = drawAll;
   let revision = null, refreshed = Date.now();

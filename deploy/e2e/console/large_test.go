@@ -27,6 +27,8 @@ type large struct {
 	overrides []controlplane.Override // by pattern
 	rollout   *controlplane.Rollout
 	retire    *controlplane.Retirement
+	down      error // of everything below the API
+	empty     bool
 }
 
 const (
@@ -41,10 +43,22 @@ var largePages = map[string]string{
 	"rollouts": "/console/rollouts", "rollout": "/console/rollouts/at/fewer-rows", "jobs": "/console/jobs", "health": "/console/health",
 }
 
-// serveLarge serves its console, which asks nobody to sign in, and answers its address.
-func serveLarge(t testing.TB) (url string) {
+// everyLargePage are all pages.
+var everyLargePage = map[string]string{
+	"rollout-new": "/console/rollouts/new", "limits": "/console/limits?workspace=acme", "namespace": "/console/limits/namespace?workspace=acme&namespace=api",
+	"keys": "/console/keys", "audit": "/console/audit", "not-found": "/console/nowhere",
+}
+
+func init() { maps.Copy(everyLargePage, largePages) }
+
+// serve serves the console of a fleet that is "large", "empty" or, with everything below
+// the API, "down". It asks nobody to sign in. The answer is its address.
+func serve(t testing.TB, state string) (url string) {
 	t.Helper()
-	l := &large{}
+	l := &large{empty: state == "empty"}
+	if state == "down" {
+		l.down = fmt.Errorf("%w: MySQL does not answer: look at /readyz", controlplane.ErrUnavailable)
+	}
 	for r := range largeRegions {
 		l.regions = append(l.regions, fmt.Sprintf("region-%02d", r))
 	}
@@ -91,6 +105,9 @@ func serveLarge(t testing.TB) (url string) {
 // regions are late, so that states change as well as figures.
 func (l *large) fleet(context.Context) (controlplane.Fleet, error) {
 	now := time.Now()
+	if l.empty || l.down != nil {
+		return controlplane.Fleet{Now: now}, l.down
+	}
 	seen := now.Truncate(2 * time.Second)
 	at, turn := seen.UnixMilli(), seen.Unix()/10
 	f := controlplane.Fleet{Now: now}
@@ -109,7 +126,7 @@ func (l *large) fleet(context.Context) (controlplane.Fleet, error) {
 			i := int64(r*largeNodes/largeRegions + n)
 			f.Nodes = append(f.Nodes, controlplane.Node{
 				Beat: heartbeat.Beat{NodeID: fmt.Sprintf("node-%02d-%02d", r, n), Region: region, Build: "v1.2.3", TuningVersion: 3, StartedAtMs: 1_700_000_000_000,
-					Health: heartbeat.Health{AllowedTotal: at * (i%9 + 1) / 10, DeniedTotal: at * (i % 5) / 300, ShadowedTotal: at * (turn % 2) / 900, Entries: 10_000 + i*turn%1000,
+					Health: heartbeat.Health{AllowedTotal: at * (i%9 + 1) / 10, DeniedTotal: at * (i % 5) / 300, ShadowedTotal: at * (i % 3) / 900, Entries: 10_000 + i*turn%1000,
 						FlushedAtMs: at, ImportedAtMs: at, ReplayedAtMs: at, SettingsAtMs: at,
 						ConvergenceP50Ms: p99 / 3, ConvergenceP99Ms: p99, ConvergenceSamples: 10, ConvergenceFromMs: from}},
 				SeenAt: seen, Age: now.Sub(seen), Live: (i+turn)%97 != 0,
@@ -121,6 +138,9 @@ func (l *large) fleet(context.Context) (controlplane.Fleet, error) {
 
 func (l *large) health(context.Context) controlplane.HealthDocument {
 	now := time.Now()
+	if l.empty {
+		return controlplane.HealthDocument{Overall: controlplane.SeverityOK, AtMs: now.UnixMilli()}
+	}
 	region := l.regions[now.Unix()/5%largeRegions]
 	return controlplane.HealthDocument{Overall: controlplane.SeverityWarning, AtMs: now.UnixMilli(), Findings: []controlplane.Finding{
 		{Severity: controlplane.SeverityWarning, Subject: region, What: "2 of its 50 nodes are not heard of", Do: "look at their processes", SinceMs: now.Truncate(5 * time.Second).UnixMilli()},
@@ -129,6 +149,9 @@ func (l *large) health(context.Context) controlplane.HealthDocument {
 
 func (l *large) topKeys(context.Context, controlplane.TopQuery) (controlplane.TopKeys, error) {
 	now := time.Now()
+	if l.empty || l.down != nil {
+		return controlplane.TopKeys{Now: now}, l.down
+	}
 	top := controlplane.TopKeys{Now: now, Nodes: largeNodes, Oldest: 2 * time.Second}
 	for i := range int64(100) {
 		key := controlplane.TopKey{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprintf("user_%05d", 41+i), DurationMs: 60_000, Limit: 1000, Count: 10_000 - 50*i + now.Unix()%50}
@@ -143,6 +166,9 @@ func (l *large) topKeys(context.Context, controlplane.TopQuery) (controlplane.To
 // KeyRows are a key's parts of all regions: the current cell fills as time goes by.
 func (l *large) KeyRows(context.Context, string, string, string, int) (now time.Time, rows []controlplane.KeyRow, err error) {
 	now = time.Now()
+	if l.empty || l.down != nil {
+		return now, nil, l.down
+	}
 	k := window.Key{Duration: time.Minute}
 	d, sequence := k.DurationMs(), window.Sequence(now.UnixMilli(), k.DurationMs())
 	for r, region := range l.regions {
@@ -162,6 +188,9 @@ func (l *large) KeyReset(context.Context, string, string, string) (*controlplane
 }
 
 func (l *large) Overrides(_ context.Context, _, _, after string, rows int) ([]controlplane.Override, error) {
+	if l.empty || l.down != nil {
+		return nil, l.down
+	}
 	from, _ := slices.BinarySearchFunc(l.overrides, after+"\x00", func(o controlplane.Override, after string) int {
 		if o.Pattern < after {
 			return -1
@@ -172,6 +201,9 @@ func (l *large) Overrides(_ context.Context, _, _, after string, rows int) ([]co
 }
 
 func (l *large) Audit(_ context.Context, before int64, rows int) (page []controlplane.AuditRecord, err error) {
+	if l.empty || l.down != nil {
+		return nil, l.down
+	}
 	if before == 0 {
 		before = largeOverrides
 	}
@@ -189,6 +221,9 @@ type largeCleanup struct {
 }
 
 func (c largeCleanup) Status(context.Context) (controlplane.CleanupStatus, error) {
+	if c.empty || c.down != nil {
+		return controlplane.CleanupStatus{}, c.down
+	}
 	slot := time.Now().Truncate(5 * time.Second)
 	s := controlplane.CleanupStatus{Running: true, Interval: 5 * time.Second, NextAt: slot.Add(5 * time.Second), Runs: slot.Unix() / 5, Rows: slot.Unix() * 100}
 	for i := range 50 {
@@ -208,7 +243,10 @@ type largeRollouts struct {
 }
 
 // Status is a stage that bakes for ever.
-func (r largeRollouts) Status(context.Context, string) (controlplane.Rollout, error) {
+func (r largeRollouts) Status(_ context.Context, id string) (controlplane.Rollout, error) {
+	if r.empty {
+		return controlplane.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
+	}
 	now := time.Now()
 	one := *r.rollout
 	one.Phase, one.DueMs = controlplane.RolloutBaking, now.Add(time.Hour).UnixMilli()
@@ -219,10 +257,13 @@ func (r largeRollouts) Status(context.Context, string) (controlplane.Rollout, er
 		at := now.Truncate(5 * time.Second).Add(time.Duration(-5*(40-i)) * time.Second)
 		one.Events = append(one.Events, controlplane.RolloutEvent{AtMs: at.UnixMilli(), Actor: "weir", What: "baking", Text: fmt.Sprintf("health was looked at, number %d", at.Unix()/5)})
 	}
-	return one, nil
+	return one, r.down
 }
 
 func (r largeRollouts) List(context.Context) (list []controlplane.RolloutSummary, err error) {
+	if r.empty || r.down != nil {
+		return nil, r.down
+	}
 	turn := time.Now().Unix() / 5
 	for i := range int64(30) {
 		one := *r.rollout
@@ -244,6 +285,9 @@ func (s largeSettings) Overrides(ctx context.Context, workspace, namespace, afte
 }
 
 func (s largeSettings) Namespaces(_ context.Context, workspace string) (list []controlplane.Namespace, err error) {
+	if s.empty || s.down != nil {
+		return nil, s.down
+	}
 	for i := range 50 {
 		list = append(list, controlplane.DefaultNamespace(workspace, fmt.Sprintf("api-%02d", i)))
 	}
@@ -251,6 +295,9 @@ func (s largeSettings) Namespaces(_ context.Context, workspace string) (list []c
 }
 
 func (s largeSettings) Resets(context.Context, string, string) (list []controlplane.Reset, err error) {
+	if s.empty || s.down != nil {
+		return nil, s.down
+	}
 	for i := range 100 {
 		list = append(list, controlplane.Reset{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprintf("user_%05d", 100+i), Generation: 1, SetAt: time.UnixMilli(1_700_000_000_000), ExpiresAt: time.UnixMilli(1_800_000_000_000)})
 	}
@@ -263,5 +310,8 @@ type largeRetirements struct {
 }
 
 func (r largeRetirements) Status(context.Context, string) (controlplane.Retirement, error) {
-	return *r.retire, nil
+	if r.empty {
+		return controlplane.Retirement{}, fmt.Errorf("%w: there has been no retirement", controlplane.ErrNotFound)
+	}
+	return *r.retire, r.down
 }

@@ -23,7 +23,7 @@ func TestSoakOfLivePages(t *testing.T) {
 	if os.Getenv("WEIR_SOAK") != "" {
 		every, samples, stirs = 30*time.Second, 120, 0
 	}
-	url := serveLarge(t)
+	url := serve(t, "large")
 	b := browse(t)
 	s := &soak{t: t, b: b, pages: make(map[string]*watched), series: make(map[string][]float64)}
 	for name, path := range largePages {

@@ -1,0 +1,84 @@
+package console
+
+import (
+	"encoding/base64"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// looks are what pages are looked at on, and by whom.
+var looks = map[string]struct {
+	scheme     string
+	wide, high int
+	phone      bool
+}{
+	"light": {"light", 1280, 900, false},
+	"dark":  {"dark", 1280, 900, false},
+	"phone": {"light", 390, 844, true},
+	"night": {"dark", 390, 844, true},
+}
+
+// "Nothing overlaps, is cut or says nothing", on a desktop and on a phone, in light and
+// dark, of a fleet that is large, that is empty, and whose dependencies are down. What is
+// looked for is in browser/look.js; pictures are left in out/screenshots.
+func TestEveryPageLooksRight(t *testing.T) {
+	look, err := os.ReadFile("browser/look.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := browse(t)
+	page := b.open("about:blank")
+	for state, seen := range map[string][]string{"large": {"light", "dark", "phone", "night"}, "empty": {"light", "night"}, "down": {"light", "night"}} {
+		url := serve(t, state)
+		for _, name := range seen {
+			on := looks[name]
+			b.do(page, "Emulation.setDeviceMetricsOverride", map[string]any{"width": on.wide, "height": on.high, "deviceScaleFactor": 1, "mobile": on.phone}, nil)
+			b.do(page, "Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": on.scheme}}}, nil)
+			dir := filepath.Join(shots(t), state, name)
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for at, path := range everyLargePage {
+				b.navigate(page, url+path)
+				b.look(page, string(look), state+", "+name+", "+at)
+				b.picture(page, filepath.Join(dir, at+".png"))
+				var forms int
+				if err := b.ask(page, `[...document.querySelectorAll("main details:not([open])")].slice(0, 8).map((d) => { d.open = true; }).length`, &forms); err != nil {
+					t.Fatal(err)
+				}
+				if forms > 0 {
+					b.look(page, string(look), state+", "+name+", "+at+" with its forms open")
+				}
+			}
+		}
+	}
+}
+
+func (b *devtools) look(page, expression, where string) {
+	b.t.Helper()
+	var wrong []string
+	if err := b.ask(page, expression, &wrong); err != nil {
+		b.t.Fatal(err)
+	}
+	for _, words := range wrong {
+		b.t.Errorf("%s: %s", where, words)
+	}
+}
+
+// picture leaves one of the whole page, for people to look at.
+func (b *devtools) picture(page, file string) {
+	b.t.Helper()
+	var size struct{ CSSContentSize map[string]float64 }
+	b.do(page, "Page.getLayoutMetrics", nil, &size)
+	var shot struct{ Data string }
+	clip := map[string]any{"x": 0, "y": 0, "width": size.CSSContentSize["width"], "height": min(9000, size.CSSContentSize["height"]), "scale": 1}
+	b.do(page, "Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": true, "clip": clip}, &shot)
+	png, err := base64.StdEncoding.DecodeString(shot.Data)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(file, png, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
