@@ -123,13 +123,13 @@ func TestSearchAudit(t *testing.T) {
 		}
 	}
 	for words, f := range map[string]AuditFilter{
-		"workspace is empty (a namespace is one of a workspace)":  {Namespace: "api"},
-		"actor is 192 bytes long (at most 191)":                   {Actor: strings.Repeat("a", 192)},
-		"action is 65 bytes long (at most 64)":                    {Action: strings.Repeat("a", 65)},
-		"subject is 801 bytes long (at most 800)":                 {Subject: strings.Repeat("a", 801)},
-		"since_ms is -1 (0 for the beginning, or Unix ms)":        {SinceMs: -1},
+		"workspace is empty (a namespace is one of a workspace)":        {Namespace: "api"},
+		"actor is 192 bytes long (at most 191)":                         {Actor: strings.Repeat("a", 192)},
+		"action is 65 bytes long (at most 64)":                          {Action: strings.Repeat("a", 65)},
+		"subject is 801 bytes long (at most 800)":                       {Subject: strings.Repeat("a", 801)},
+		"since_ms is -1 (0 for the beginning, or Unix ms)":              {SinceMs: -1},
 		"until_ms is 1000 (0 for now, or Unix ms after since_ms, 1000)": {SinceMs: 1000, UntilMs: 1000},
-		"until_ms is -1 (0 for now":                               {UntilMs: -1},
+		"until_ms is -1 (0 for now":                                     {UntilMs: -1},
 	} {
 		_, _, err := SearchAudit(t.Context(), log, f, 0, 1)
 		wantInvalid(t, err, words)
