@@ -14,6 +14,7 @@ import (
 // Bounds of previews.
 const (
 	PreviewTimeDefault = 10 * time.Second
+	PreviewTimeMin     = 5 * time.Second // of less, two regions of a few nodes have no answer
 	PreviewTimeMax     = time.Minute
 
 	previewRegionsMax = RolloutRegionsMax
@@ -119,8 +120,8 @@ func (p *Preview) Preview(ctx context.Context, req PreviewRequest) (answer Previ
 	if req.TimeMaxMs == 0 {
 		timeMax = PreviewTimeDefault
 	}
-	if req.TimeMaxMs < 0 || timeMax > PreviewTimeMax || timeMax < time.Second {
-		return answer, fmt.Errorf("%w: time_max_ms is %d (1000 to %d)", ErrInvalid, req.TimeMaxMs, PreviewTimeMax.Milliseconds())
+	if req.TimeMaxMs < 0 || timeMax > PreviewTimeMax || timeMax < PreviewTimeMin {
+		return answer, fmt.Errorf("%w: time_max_ms is %d (%d to %d)", ErrInvalid, req.TimeMaxMs, PreviewTimeMin.Milliseconds(), PreviewTimeMax.Milliseconds())
 	}
 	if answer.NewText, err = (RolloutSpec{Tuning: req.New}).document(); err != nil {
 		return answer, err

@@ -125,17 +125,17 @@ func TestPreviewsTakeTurns(t *testing.T) {
 func TestPreviewRefusals(t *testing.T) {
 	previews := NewPreview(&previewed{}, NewRolloutWork(newLand("eu"), 30*time.Second))
 	for want, req := range map[string]PreviewRequest{
-		"floor is 2":                {New: `{"floor":2}`},
-		"step is 3":                 {New: `{}`, Old: `{"step":3}`},
-		"time_max_ms is 999 ":       {New: `{}`, TimeMaxMs: 999},
-		"time_max_ms is 60001":      {New: `{}`, TimeMaxMs: 60_001},
-		"regions is 0":              {New: `{}`, Given: GivenShape{Regions: ptr(int32(0))}},
-		"nodes_per_region is 20000": {New: `{}`, Given: GivenShape{NodesPerRegion: ptr(int32(20_000))}},
-		"keys is 0":                 {New: `{}`, Given: GivenShape{Keys: ptr(int64(0))}},
-		"hot_share is 1.5":          {New: `{}`, Given: GivenShape{HotShare: ptr(1.5)}},
-		"overlap_share is -1":       {New: `{}`, Given: GivenShape{OverlapShare: ptr(-1.0)}},
-		"limit is -4":               {New: `{}`, Given: GivenShape{Limit: ptr(int64(-4))}},
-		"window_ms is 10":           {New: `{}`, Given: GivenShape{WindowMs: ptr(int64(10))}},
+		"floor is 2":                          {New: `{"floor":2}`},
+		"step is 3":                           {New: `{}`, Old: `{"step":3}`},
+		"time_max_ms is 4999 (5000 to 60000)": {New: `{}`, TimeMaxMs: 4999},
+		"time_max_ms is 60001":                {New: `{}`, TimeMaxMs: 60_001},
+		"regions is 0":                        {New: `{}`, Given: GivenShape{Regions: ptr(int32(0))}},
+		"nodes_per_region is 20000":           {New: `{}`, Given: GivenShape{NodesPerRegion: ptr(int32(20_000))}},
+		"keys is 0":                           {New: `{}`, Given: GivenShape{Keys: ptr(int64(0))}},
+		"hot_share is 1.5":                    {New: `{}`, Given: GivenShape{HotShare: ptr(1.5)}},
+		"overlap_share is -1":                 {New: `{}`, Given: GivenShape{OverlapShare: ptr(-1.0)}},
+		"limit is -4":                         {New: `{}`, Given: GivenShape{Limit: ptr(int64(-4))}},
+		"window_ms is 10":                     {New: `{}`, Given: GivenShape{WindowMs: ptr(int64(10))}},
 	} {
 		if _, err := previews.Preview(t.Context(), req); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q: %v", want, err)

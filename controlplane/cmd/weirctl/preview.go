@@ -21,7 +21,7 @@ type shapeFlags struct {
 	Overlap *float64       `placeholder:"SHARE" help:"Share of the keys that several regions use, 0 to 1."`
 	Limit   *int64         `placeholder:"N" help:"Limit of every key."`
 	Window  *time.Duration `placeholder:"DURATION" help:"Window of every key, 1s to 1h."`
-	Within  time.Duration  `default:"10s" help:"Time for it, 1s to 1m: more of it is a curve of more points."`
+	Within  time.Duration  `default:"10s" help:"Time for it, 5s to 1m: more of it is a curve of more points."`
 }
 
 func (f shapeFlags) shape() *controlv1.PreviewShape {

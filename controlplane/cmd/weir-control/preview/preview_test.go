@@ -136,7 +136,7 @@ func TestShrinkSaysHow(t *testing.T) {
 func TestPreviewEnds(t *testing.T) {
 	t.Setenv("WEIR_TEST_WORKER", "hangs")
 	ask := controlplane.PreviewAsk{Shape: small(), Old: `{}`, New: `{}`, TimeMaxMs: 1000}
-	if _, err := runner(t).Preview(t.Context(), ask); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), "not done within 1s") {
+	if _, err := runner(t).Preview(t.Context(), ask); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), "not done within 1s: allow it more than 3s (at most 1m0s)") {
 		t.Errorf("time is up: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -144,6 +144,21 @@ func TestPreviewEnds(t *testing.T) {
 	ask.TimeMaxMs = 60_000
 	if _, err := runner(t).Preview(ctx, ask); !errors.Is(err, context.Canceled) {
 		t.Errorf("the caller has gone: %v", err)
+	}
+}
+
+// Who ran out of time is told how much would do.
+func TestOutOfTimeSaysHowMuch(t *testing.T) {
+	for want, tc := range map[string][2]time.Duration{
+		"not done within 10s: allow it more than 25s (at most 1m0s)":                                      {10 * time.Second, 0},
+		"not done within 10s: allow it about 20s (at most 1m0s)":                                          {10 * time.Second, 8 * time.Second},
+		"not done within 5s: allow it about 6s (at most 1m0s)":                                            {5 * time.Second, time.Second}, // the other one takes longer
+		"not done within 30s, and would take more than 1m15s (at most 1m0s): give it a shorter window or": {30 * time.Second, 0},
+		"not done within 1m0s, and would take about 1m40s (at most 1m0s): give":                           {time.Minute, 40 * time.Second},
+	} {
+		if err := outOfTime(tc[0], tc[1]); !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %q", err, want)
+		}
 	}
 }
 

@@ -69,7 +69,8 @@ func (r *Runner) Preview(ctx context.Context, ask controlplane.PreviewAsk) (cont
 	if err := worker.Start(); err != nil {
 		return controlplane.Predictions{}, fmt.Errorf("start a simulation: %w", err)
 	}
-	answer, told := read(stdout)
+	began := time.Now()
+	answer, half, told := read(stdout, func() time.Duration { return time.Since(began) })
 	ended := worker.Wait()
 	switch {
 	case caller.Err() != nil:
@@ -81,8 +82,7 @@ func (r *Runner) Preview(ctx context.Context, ask controlplane.PreviewAsk) (cont
 		}
 		return answer, nil
 	case errors.Is(told, errFewer) && ctx.Err() != nil:
-		return answer, fmt.Errorf("%w: the simulation was not done within %v: allow it more time (at most %v)", controlplane.ErrInvalid,
-			time.Duration(ask.TimeMaxMs)*time.Millisecond, controlplane.PreviewTimeMax)
+		return answer, outOfTime(time.Duration(ask.TimeMaxMs)*time.Millisecond, half)
 	case errors.Is(told, errFewer):
 		return answer, fmt.Errorf("the simulation ended early: %w: %s", errors.Join(ended, told), &problems)
 	}
@@ -91,8 +91,24 @@ func (r *Runner) Preview(ctx context.Context, ask controlplane.PreviewAsk) (cont
 
 var errFewer = errors.New("fewer lines than expected")
 
-// read takes lines until there are no more.
-func read(stdout io.Reader) (answer controlplane.Predictions, err error) {
+// outOfTime says how much time would do, by that of the one half which has been done; 0:
+// not even that was.
+func outOfTime(had, half time.Duration) error {
+	takes, about := had, "more than "
+	if half > 0 {
+		takes, about = half, "about "
+	}
+	enough := (max(2*takes, had) * 5 / 4).Round(time.Second) // with a quarter to spare
+	if enough > controlplane.PreviewTimeMax {
+		return fmt.Errorf("%w: the simulation was not done within %v, and would take %s%v (at most %v): give it a shorter window or fewer nodes",
+			controlplane.ErrInvalid, had, about, enough, controlplane.PreviewTimeMax)
+	}
+	return fmt.Errorf("%w: the simulation was not done within %v: allow it %s%v (at most %v)", controlplane.ErrInvalid, had, about, enough, controlplane.PreviewTimeMax)
+}
+
+// read takes lines until there are no more; half is when the first of the two tunings had
+// been predicted.
+func read(stdout io.Reader, now func() time.Duration) (answer controlplane.Predictions, half time.Duration, err error) {
 	in := bufio.NewScanner(stdout)
 	in.Buffer(nil, lineBytesMax)
 	var was, is bool
@@ -103,11 +119,11 @@ func read(stdout io.Reader) (answer controlplane.Predictions, err error) {
 		}
 		switch {
 		case l.Error != "":
-			return answer, errors.New(l.Error)
+			return answer, half, errors.New(l.Error)
 		case l.Scale != nil:
 			answer.KeysSimulated, answer.NodesSimulated, answer.Notes = int64(l.Scale.Keys), l.Scale.Nodes, l.Scale.Notes
 		case l.Old != nil:
-			answer.Old, was = *l.Old, true
+			answer.Old, was, half = *l.Old, true, now()
 		case l.New != nil:
 			answer.New, is = *l.New, true
 		case l.Point != nil:
@@ -115,9 +131,9 @@ func read(stdout io.Reader) (answer controlplane.Predictions, err error) {
 		}
 	}
 	if !was || !is {
-		return answer, errFewer
+		return answer, half, errFewer
 	}
-	return answer, nil
+	return answer, half, nil
 }
 
 // head keeps the beginning of what is written: of a panic, that is the cause.

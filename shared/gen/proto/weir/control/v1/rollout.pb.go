@@ -1583,7 +1583,7 @@ type PreviewRolloutRequest struct {
 	OldTuning     string                 `protobuf:"bytes,2,opt,name=old_tuning,json=oldTuning,proto3" json:"old_tuning,omitempty"`           // the same, to compare with; empty: the one in force
 	WithoutFleet  bool                   `protobuf:"varint,3,opt,name=without_fleet,json=withoutFleet,proto3" json:"without_fleet,omitempty"` // take nothing from the fleet: for shapes that do not exist
 	Shape         *PreviewShape          `protobuf:"bytes,4,opt,name=shape,proto3" json:"shape,omitempty"`                                    // what is left out comes from the fleet's heartbeats, and else is assumed
-	TimeMaxMs     int64                  `protobuf:"varint,5,opt,name=time_max_ms,json=timeMaxMs,proto3" json:"time_max_ms,omitempty"`        // real time, 1 s to 1 min; 0: 10 s
+	TimeMaxMs     int64                  `protobuf:"varint,5,opt,name=time_max_ms,json=timeMaxMs,proto3" json:"time_max_ms,omitempty"`        // real time, 5 s to 1 min; 0: 10 s
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
