@@ -12,52 +12,16 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// watchRetirement shows a retirement whenever it has moved, until it is over. What does
-// not answer for a while is looked for again: the retirement goes on without us.
+// watchRetirement watches the newest retirement of a table.
 func (c *call) watchRetirement(table string, every time.Duration) error {
-	last, troubled := "", 0
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		r, err := c.lookAtRetirement(table)
-		switch {
-		case err == nil:
-			troubled = 0
-		case connect.CodeOf(err) == connect.CodeUnavailable && troubled < 10 && last != "":
-			troubled++
-		default:
-			return err
+	return c.watch(every, "retire status", func(ctx context.Context) (sight, error) {
+		answer, err := c.retirements.RetirementStatus(ctx, connect.NewRequest(&controlv1.RetirementStatusRequest{Table: table}))
+		if err != nil {
+			return sight{}, err
 		}
-		if err == nil {
-			if moved := retirementStanding(r); moved != last {
-				last = moved
-				err := c.print(&controlv1.RetirementStatusResponse{Retirement: r}, func(w io.Writer) {
-					_, _ = fmt.Fprintf(w, "%s  %s\n", moment(c.now().UnixMilli()), plain(moved))
-				})
-				if err != nil {
-					return err
-				}
-			}
-			if r.GetEndedAtMs() > 0 {
-				return retirementOutcome(r)
-			}
-		}
-		select {
-		case <-tick.C:
-		case <-c.patient.Done():
-			return &told{c.patient.Err(), exitFailure, "The retirement goes on: see weirctl retire status."}
-		}
-	}
-}
-
-func (c *call) lookAtRetirement(table string) (*controlv1.Retirement, error) {
-	ctx, cancel := context.WithTimeout(c.patient, callTimeout)
-	defer cancel()
-	answer, err := c.retirements.RetirementStatus(ctx, connect.NewRequest(&controlv1.RetirementStatusRequest{Table: table}))
-	if err != nil {
-		return nil, err
-	}
-	return answer.Msg.GetRetirement(), nil
+		r := answer.Msg.GetRetirement()
+		return sight{retirementStanding(r), answer.Msg, r.GetEndedAtMs() > 0, retirementOutcome(r)}, nil
+	})
 }
 
 // retirementOutcome fails the command unless the table is dropped.
@@ -65,17 +29,17 @@ func retirementOutcome(r *controlv1.Retirement) error {
 	if r.GetPhase() == "dropped" {
 		return nil
 	}
-	return &told{fmt.Errorf("the retirement of %s is %s: %s", r.GetTable(), words(r.GetPhase()), r.GetWhy()), exitFailure,
+	return &told{fmt.Errorf("the retirement of %s is %s", r.GetTable(), because(r.GetPhase(), r.GetWhy())), exitFailure,
 		"What happened: weirctl retire history --events."}
 }
 
 // retirementStanding is where a retirement stands, in a line.
 func retirementStanding(r *controlv1.Retirement) string {
 	var b strings.Builder
-	b.WriteString(words(r.GetPhase()))
-	more := []string{r.GetWhy(), r.GetWaiting(), ""}
+	b.WriteString(because(r.GetPhase(), r.GetWhy()))
+	more := []string{r.GetWaiting(), ""}
 	if r.GetTrouble() != "" {
-		more[2] = "trouble, tried again: " + r.GetTrouble()
+		more[1] = "trouble, tried again: " + r.GetTrouble()
 	}
 	for _, text := range more {
 		if text != "" {
@@ -152,14 +116,11 @@ func writeRetirements(w io.Writer, list *controlv1.ListRetirementsResponse) {
 	t := newTable(w)
 	t.row("STARTED", "BY", "REASON", "TOOK", "RESULT")
 	for _, r := range list.GetRetirements() {
-		took, result := "-", words(r.GetPhase())
+		took := "-"
 		if at := r.GetEndedAtMs(); at > 0 {
 			took = span(at - r.GetStartedAtMs())
 		}
-		if r.GetWhy() != "" {
-			result += ": " + r.GetWhy()
-		}
-		t.row(moment(r.GetStartedAtMs()), r.GetActor(), r.GetReason(), took, result)
+		t.row(moment(r.GetStartedAtMs()), r.GetActor(), r.GetReason(), took, because(r.GetPhase(), r.GetWhy()))
 	}
 	t.flush()
 }

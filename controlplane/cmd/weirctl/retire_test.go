@@ -162,13 +162,13 @@ func TestRetireWatch(t *testing.T) {
 	w.retirements.phases = []controlplane.RetirementPhase{controlplane.RetirementRestoring, controlplane.RetirementAborted}
 	w.want(t, w.run(t, "retire", "status", "--watch", "--every", "10ms"), exitFailure, `
 2026-01-02 15:04:05Z  restoring: aborted by ann: x
-2026-01-02 15:04:05Z  aborted: aborted by ann: x
+2026-01-02 15:04:05Z  aborted by ann: x
 `)
-	if want := "weirctl: the retirement of ratelimit_blocklist is aborted: aborted by ann: x\nWhat happened: weirctl retire history --events.\n"; w.stderr.String() != want {
+	if want := "weirctl: the retirement of ratelimit_blocklist is aborted by ann: x\nWhat happened: weirctl retire history --events.\n"; w.stderr.String() != want {
 		t.Errorf("%q", w.stderr.String())
 	}
 	w.want(t, w.run(t, "retire", "history"), exitOK, `
 STARTED               BY       REASON  TOOK  RESULT
-2026-01-02 15:04:05Z  os-user  x       0s    aborted: aborted by ann: x
+2026-01-02 15:04:05Z  os-user  x       0s    aborted by ann: x
 `)
 }

@@ -52,7 +52,7 @@ func (r rolloutStart) Run(c *call) error {
 		return err
 	}
 	if r.Watch {
-		return c.watch(answer.Msg.GetRollout().GetId(), watchEvery)
+		return c.watchRollout(answer.Msg.GetRollout().GetId(), watchEvery)
 	}
 	return c.print(answer.Msg, func(w io.Writer) {
 		c.writeRollout(w, answer.Msg.GetRollout())
@@ -144,7 +144,7 @@ type rolloutStatus struct {
 // Run shows a rollout.
 func (r rolloutStatus) Run(c *call) error {
 	if r.Watch {
-		return c.watch(r.ID, max(r.Every, 10*time.Millisecond))
+		return c.watchRollout(r.ID, max(r.Every, 10*time.Millisecond))
 	}
 	answer, err := c.rollouts.RolloutStatus(c.ctx, connect.NewRequest(&controlv1.RolloutStatusRequest{Id: r.ID}))
 	if err != nil {

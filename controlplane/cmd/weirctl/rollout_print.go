@@ -13,55 +13,16 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// watch shows a rollout whenever it has moved, until it is over. What does not answer
-// for a while is looked for again: the rollout goes on without us.
-func (c *call) watch(id string, every time.Duration) error {
-	last, troubled := "", 0
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		r, err := c.lookAt(id)
-		switch {
-		case err == nil:
-			troubled = 0
-		case connect.CodeOf(err) == connect.CodeUnavailable && troubled < 10 && last != "":
-			troubled++
-		default:
-			return err
+// watchRollout watches a rollout, the newest where none is named.
+func (c *call) watchRollout(id string, every time.Duration) error {
+	return c.watch(every, "rollout status", func(ctx context.Context) (sight, error) {
+		answer, err := c.rollouts.RolloutStatus(ctx, connect.NewRequest(&controlv1.RolloutStatusRequest{Id: id}))
+		if err != nil {
+			return sight{}, err
 		}
-		if err == nil {
-			id = r.GetId()
-			if moved := standing(r); moved != last {
-				last = moved
-				if err := c.printMove(r, moved); err != nil {
-					return err
-				}
-			}
-			if r.GetEndedAtMs() > 0 {
-				return outcome(r)
-			}
-		}
-		select {
-		case <-tick.C:
-		case <-c.patient.Done():
-			return &told{c.patient.Err(), exitFailure, "The rollout goes on: see weirctl rollout status."}
-		}
-	}
-}
-
-func (c *call) lookAt(id string) (*controlv1.Rollout, error) {
-	ctx, cancel := context.WithTimeout(c.patient, callTimeout)
-	defer cancel()
-	answer, err := c.rollouts.RolloutStatus(ctx, connect.NewRequest(&controlv1.RolloutStatusRequest{Id: id}))
-	if err != nil {
-		return nil, err
-	}
-	return answer.Msg.GetRollout(), nil
-}
-
-func (c *call) printMove(r *controlv1.Rollout, moved string) error {
-	return c.print(&controlv1.RolloutStatusResponse{Rollout: r}, func(w io.Writer) {
-		_, _ = fmt.Fprintf(w, "%s  %s\n", moment(c.now().UnixMilli()), plain(moved))
+		r := answer.Msg.GetRollout()
+		id = r.GetId() // whatever begins meanwhile
+		return sight{standing(r), answer.Msg, r.GetEndedAtMs() > 0, outcome(r)}, nil
 	})
 }
 
@@ -70,11 +31,9 @@ func outcome(r *controlv1.Rollout) error {
 	if r.GetPhase() == "done" {
 		return nil
 	}
-	return &told{fmt.Errorf("rollout %s is %s: %s", r.GetId(), words(r.GetPhase()), r.GetWhy()), exitFailure,
+	return &told{fmt.Errorf("rollout %s is %s", r.GetId(), because(r.GetPhase(), r.GetWhy())), exitFailure,
 		"All regions have their previous tuning back. What happened: weirctl rollout history " + plain(r.GetId()) + "."}
 }
-
-func words(phase string) string { return strings.ReplaceAll(phase, "_", " ") }
 
 // standing is where a rollout stands, in a line.
 func standing(r *controlv1.Rollout) string {
@@ -82,11 +41,15 @@ func standing(r *controlv1.Rollout) string {
 	if r.GetEndedAtMs() == 0 {
 		_, _ = fmt.Fprintf(&b, "stage %d of %d: ", r.GetStage(), len(r.GetStages()))
 	}
-	b.WriteString(words(r.GetPhase()))
 	if by := r.GetPausedBy(); by != "" {
-		_, _ = fmt.Fprintf(&b, ", paused by %s: %s", by, r.GetPausedReason())
+		_, _ = fmt.Fprintf(&b, "%s, paused by %s: %s", words(r.GetPhase()), by, r.GetPausedReason())
+		if r.GetWhy() != "" {
+			b.WriteString(": " + r.GetWhy())
+		}
+	} else {
+		b.WriteString(because(r.GetPhase(), r.GetWhy()))
 	}
-	for _, more := range []string{r.GetWhy(), r.GetWaiting(), trouble(r)} {
+	for _, more := range []string{r.GetWaiting(), trouble(r)} {
 		if more != "" {
 			b.WriteString(": " + more)
 		}
@@ -214,14 +177,11 @@ func writeRollouts(w io.Writer, list *controlv1.ListRolloutsResponse) {
 	t := newTable(w)
 	t.row("ID", "STARTED", "BY", "REASON", "TOOK", "RESULT")
 	for _, r := range list.GetRollouts() {
-		took, result := "-", words(r.GetPhase())
+		took := "-"
 		if at := r.GetEndedAtMs(); at > 0 {
 			took = span(at - r.GetStartedAtMs())
 		}
-		if r.GetWhy() != "" {
-			result += ": " + r.GetWhy()
-		}
-		t.long(60, r.GetId(), moment(r.GetStartedAtMs()), r.GetActor(), r.GetReason(), took, result)
+		t.long(60, r.GetId(), moment(r.GetStartedAtMs()), r.GetActor(), r.GetReason(), took, because(r.GetPhase(), r.GetWhy()))
 	}
 	t.flush()
 }

@@ -209,6 +209,10 @@ func TestRolloutHistory(t *testing.T) {
 ID  STARTED               BY       REASON  TOOK  RESULT
 r1  2026-01-02 15:04:05Z  os-user  x       1h    rolled back: stage 1 (eu): errors
 `)
+	r.Phase, r.Why = controlplane.RolloutAborted, "aborted by ann: fewer rows"
+	if code := w.run(t, "rollout", "history"); code != exitOK || strings.Count(w.stdout.String(), "aborted") != 1 {
+		t.Errorf("it is said twice: exit %d, %s", code, w.stdout.String())
+	}
 	w.want(t, w.run(t, "rollout", "history", "r1"), exitOK, `
 AT                    BY       WHAT   
 2026-01-02 15:04:05Z  os-user  start  x
