@@ -57,17 +57,23 @@ servers:
 first-run: setup ## Time a new user's first decision and first rollout, on a bare Debian (root, mmdebstrap)
 	$(GO) run ./deploy/firstrun $(ARGS)
 
+# Many tests wait for servers, schedules and timeouts: one more runs at a time than there are
+# cores. Packages begin in the order in which they are named, so the ones that take longest
+# come first, or one of them would end alone.
+AT_ONCE := $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
+LONGEST  = ./restate/handlers ./dataplane ./deploy/scale ./dataplane/sim ./deploy/faults
+
 # Every test once under the race detector, those of UNRACED without it as well, then
-# the whole system. Packages of the whole system start many processes, so they take turns.
+# the whole system, of which each test has all the processes, but two packages find room.
 # Modules below deploy/ read files outside of themselves, of which Go's cache knows nothing.
 .PHONY: test
 test: setup ## Run every test; a skipped one is a failure
 	$(GO) vet ./...
 	WEIR_LONG=1 $(GO) run ./.ci/gotest \
-	  -- -race -vet=off -timeout 10m ./.ci/gotest $$($(GO) list ./... | grep -v /deploy/e2e) \
+	  -- -race -vet=off -p $(AT_ONCE) -parallel $(AT_ONCE) -timeout 15m $(LONGEST) ./.ci/gotest $$($(GO) list ./... | grep -v /deploy/e2e) \
 	  $(if $(UNRACED),-- -vet=off -timeout 10m $(UNRACED)) \
 	  $(foreach module,$(TESTED),-- -C $(module) $(if $(filter deploy/%,$(module)),-count=1) -timeout 10m ./...) \
-	  -- -count=1 -p 1 -vet=off -timeout 15m ./deploy/e2e/...
+	  -- -count=1 -p 2 -vet=off -timeout 15m ./deploy/e2e/...
 
 .PHONY: soak
 soak: setup ## Run the long forms of the tests that have one (one takes an hour)

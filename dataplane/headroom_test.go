@@ -115,11 +115,10 @@ func TestSmallLimitsAreExactAcrossNodes(t *testing.T) {
 			slow := &uneven{Origin: origin, delays: delays}
 			nodes := region(t, 5, slow, dataplane.NamespaceRow{Headroom: "wait", Outage: "closed"})
 			defer stopAll(nodes)
-			time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)))
 			want := limit
-			if cells { // half of it is spent, and weighs for a whole window
+			if cells { // half of it is spent, and where its window ends it weighs in full
 				nodes[0].Allow(context.Background(), ask("k", limit/2, limit))
-				time.Sleep(time.Minute)
+				time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)))
 				want -= limit / 2
 			}
 			var admitted atomic.Int64

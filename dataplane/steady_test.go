@@ -1,3 +1,7 @@
+//go:build !race
+
+// Hours of virtual time in one goroutine: there is nothing to race with.
+
 package dataplane_test
 
 import (
