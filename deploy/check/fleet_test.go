@@ -47,12 +47,33 @@ func scrapeFleet(t *testing.T) published {
 		// What a region publishes of another, and the control plane of both, is there
 		// once they have heard of each other.
 		if seen["weir_convergence_delay_seconds_bucket"] != nil && seen["weir_fleet_clock_skew_seconds"] != nil {
+			seen.scrapeTrouble(ctx, t, s, tick.C)
 			return seen
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			t.Fatal("the regions have not heard of each other within two minutes")
+		}
+	}
+}
+
+// scrapeTrouble adds what Restate publishes, which has a series for what fails once
+// something has: it calls handlers that are gone.
+func (p published) scrapeTrouble(ctx context.Context, t *testing.T, s *stack.Stack, again <-chan time.Time) {
+	t.Helper()
+	if err := s.Control.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		p.scrape(ctx, t, s.Restate.FabricURL())
+		if p["restate_invoker_invocation_tasks_total"]["status"]["failed"] {
+			return
+		}
+		select {
+		case <-again:
+		case <-ctx.Done():
+			t.Fatal("Restate has not called the dead handlers within two minutes")
 		}
 	}
 }
@@ -88,7 +109,11 @@ func (p published) scrape(ctx context.Context, t *testing.T, url string) {
 	}
 	defer response.Body.Close()
 	parser := expfmt.NewTextParser(model.LegacyValidation)
-	families, err := parser.TextToMetricFamilies(response.Body)
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	families, err := parser.TextToMetricFamilies(strings.NewReader(describedOnce(string(body))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,6 +138,21 @@ func (p published) scrape(ctx context.Context, t *testing.T, url string) {
 			}
 		}
 	}
+}
+
+// describedOnce drops repeated comments: Restate writes a metric's for each of its
+// databases, which Prometheus takes and this parser does not.
+func describedOnce(text string) string {
+	var b strings.Builder
+	seen := make(map[string]bool)
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "#") && seen[line] {
+			continue
+		}
+		seen[line] = true
+		b.WriteString(line)
+	}
+	return b.String()
 }
 
 // add notes one series, with a label that its kind of metric brings, and those that

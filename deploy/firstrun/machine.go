@@ -36,7 +36,8 @@ func newMachine(ctx context.Context, root, suite string, node bool) (machine, er
 		return m, fmt.Errorf("where Go is: %w", err)
 	}
 	steps := [][]string{
-		{"mmdebstrap", "--quiet", "--variant=apt", "--include=ca-certificates,curl,git,make", suite, root},
+		// Mounts below it are its own, and are gone whenever it ends.
+		{"unshare", "--mount", "mmdebstrap", "--quiet", "--variant=apt", "--include=ca-certificates,curl,git,make", suite, root},
 		{"cp", "/etc/ssl/certs/ca-certificates.crt", m.at("etc/ssl/certs/ca-certificates.crt")},
 		{"sh", "-c", "echo 127.0.0.1 localhost >" + m.at("etc/hosts")}, // as every installation does
 		{"cp", "-r", strings.TrimSpace(string(goroot)), m.at("usr/local/go")},
