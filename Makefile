@@ -14,6 +14,7 @@ BUF            = $(call tool,buf)
 SQLC           = $(call tool,sqlc)
 GOLANGCI_LINT  = $(call tool,golangci-lint)
 BENCHSTAT      = $(call tool,benchstat)
+HELM           = $(call tool,helm)
 
 folders = sed 's|/[^/]*$$||' | sort -u
 
@@ -119,6 +120,15 @@ lint: ## Run the linters (.golangci.yml, shared/proto/buf.yaml)
 	@release=$$(git describe --tags --abbrev=0 2>/dev/null) || exit 0; set -x; \
 	$(BUF) breaking shared/proto --against ".git#tag=$$release,subdir=shared/proto"
 	$(GOLANGCI_LINT) run ./... ./.ci/gotest
+
+# Not in `make test`: Helm brings Kubernetes' whole client along, minutes to compile.
+chart = deploy/kubernetes/weir
+.PHONY: helm
+helm: ## Lint the chart and render it with Helm itself, for every example
+	set -e; for values in deploy/kubernetes/examples/*.yaml; do \
+	  $(HELM) lint --strict --quiet $(chart) -f $$values; \
+	  $(HELM) template eu $(chart) --namespace limits -f $$values >/dev/null; \
+	done
 
 .PHONY: release
 release: ## Build what is published into out/release: programs, checksums, bills of materials
