@@ -47,7 +47,7 @@ func main() {
 	flag.Float64Var(&o.seconds, "seconds", 2, "how long a case is measured in a round")
 	flag.IntVar(&o.rounds, "rounds", 3, "how often each case is measured; the median is shown")
 	flag.IntVar(&o.callers, "callers", 64, "callers at the same time")
-	flag.Float64Var(&o.rate, "rate", 0, "calls a second for an open loop; 0 is a closed loop (Redis outage: 80 % of what that reaches)")
+	flag.Float64Var(&o.rate, "rate", 0, "calls a second for an open loop; 0 is a closed loop (Redis outage: 80 % of what it keeps up with)")
 	flag.Float64Var(&o.phase, "phase", 4, "how many seconds each phase of the Redis outage takes in a round")
 	flag.Parse()
 	o.cases = regexp.MustCompile(*pattern)

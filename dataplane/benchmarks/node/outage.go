@@ -20,10 +20,18 @@ import (
 const redisOutage = "redis outage"
 
 const (
-	// outageLoad is the open loop's share of what the closed loop reached.
+	// outageLoad is the open loop's share of what a healthy node keeps up with.
 	outageLoad = 0.8
-	// spikeMicros is what a healthy run has to exceed for an outage to be allowed to.
-	spikeMicros = 5_000
+	// spikeMicros is what a call may take, and spikePercent how many more of an outage's calls than of a healthy node's
+	// may take longer.
+	spikeMicros  = 5_000
+	spikePercent = 0.1
+	// healthyPercentMax is how many calls of the healthy phase may: with more the machine did something else, and the outage
+	// shows nothing.
+	healthyPercentMax = 1.0
+	// sustainedTries bounds the search for what a node keeps up with: each asks for sustainedStep of the one before.
+	sustainedTries = 8
+	sustainedStep  = 0.8
 	// outageIdentifiers is how many each caller asks about, in turn.
 	outageIdentifiers = 64
 )
@@ -64,11 +72,11 @@ func (a *outage) measure(ctx context.Context, o options) error {
 	}
 	rate := o.rate
 	if rate == 0 {
-		closed, err := drive(ctx, callers.call, time.Duration(o.seconds*float64(time.Second)), 0)
+		sustained, err := sustainedRate(ctx, callers.call, time.Duration(o.seconds*float64(time.Second)))
 		if err != nil {
 			return err
 		}
-		rate = outageLoad * float64(closed.TotalCount()) / o.seconds
+		rate = outageLoad * sustained
 	}
 	a.rates = append(a.rates, rate)
 	for i, p := range phases {
@@ -93,6 +101,24 @@ func (a *outage) measure(ctx context.Context, o options) error {
 	return nil
 }
 
+// sustainedRate is the highest rate tried at which an open loop has 99 of 100 calls answered in time. What a closed
+// loop reaches is more than that: nothing waits there while the machine does something else, and nobody has to be woken.
+func sustainedRate(ctx context.Context, calls []call, length time.Duration) (rate float64, err error) {
+	closed, err := drive(ctx, calls, length, 0)
+	if err != nil {
+		return 0, err
+	}
+	rate = float64(closed.TotalCount()) / length.Seconds()
+	for range sustainedTries {
+		latency, err := drive(ctx, calls, length, rate)
+		if err != nil || latency.ValueAtQuantile(99) <= spikeMicros {
+			return rate, err
+		}
+		rate *= sustainedStep
+	}
+	return rate, nil
+}
+
 // limitOften has each caller ask about many identifiers in turn.
 func limitOften(s *server, n int, window time.Duration) (callers, error) {
 	return dial(s.grpc, n, func(conn *grpc.ClientConn, i int) call {
@@ -110,36 +136,44 @@ func limitOften(s *server, n int, window time.Duration) (callers, error) {
 	})
 }
 
-// bars compare each phase of an outage with the healthy one, or with what counts as a spike if that is more.
+// bars compare each phase of an outage with the healthy one.
 func (a *outage) bars() (all []bar) {
 	for i, p := range phases {
 		if p.happen == nil {
 			continue
 		}
-		b := bar{text: fmt.Sprintf("p99.9 ms, %s / the greater of healthy and %d", p.name, spikeMicros/1000), most: 1}
-		if b.found = len(a.latency) == len(phases); b.found {
-			b.got = float64(a.latency[i].ValueAtQuantile(99.9)) / float64(max(spikeMicros, a.latency[0].ValueAtQuantile(99.9)))
+		b := bar{text: fmt.Sprintf("%% of calls over %d ms, %s, more than healthy", spikeMicros/1000, p.name), most: spikePercent}
+		if b.found = len(a.latency) == len(phases) && percentOver(a.latency[0]) <= healthyPercentMax; b.found {
+			b.got = max(0, percentOver(a.latency[i])-percentOver(a.latency[0]))
 		}
 		all = append(all, b)
 	}
 	return all
 }
 
+// over counts the calls that took longer than a spike may.
+func over(l *hdrhistogram.Histogram) (n int64) {
+	for _, bar := range l.Distribution() {
+		if bar.From > spikeMicros {
+			n += bar.Count
+		}
+	}
+	return n
+}
+
+func percentOver(l *hdrhistogram.Histogram) float64 {
+	return 100 * float64(over(l)) / float64(max(1, l.TotalCount()))
+}
+
 func (a *outage) print(out io.Writer, o options) {
 	fmt.Fprintf(out, "\nweir-node with a Redis that is killed and started again: open loop of %.0f calls a second (by round), %v s each phase.\n\n", a.rates, o.phase)
 	w := tabwriter.NewWriter(out, 0, 0, 1, ' ', 0)
-	fmt.Fprintf(w, "| phase\t| calls\t| p50 ms\t| p99 ms\t| p99.9 ms\t| max ms\t| %% over %d ms\t|\n", spikeMicros/1000)
-	fmt.Fprintln(w, "| ---\t| ---\t| ---\t| ---\t| ---\t| ---\t| ---\t|")
+	fmt.Fprintf(w, "| phase\t| calls\t| p50 ms\t| p99 ms\t| p99.9 ms\t| max ms\t| over %d ms\t| %%\t|\n", spikeMicros/1000)
+	fmt.Fprintln(w, "| ---\t| ---\t| ---\t| ---\t| ---\t| ---\t| ---\t| ---\t|")
 	for i, p := range phases {
 		l := a.latency[i]
 		ms := func(q float64) float64 { return float64(l.ValueAtQuantile(q)) / 1000 }
-		over := int64(0)
-		for _, bar := range l.Distribution() {
-			if bar.From > spikeMicros {
-				over += bar.Count
-			}
-		}
-		fmt.Fprintf(w, "| %s\t| %d\t| %.2f\t| %.2f\t| %.2f\t| %.2f\t| %.2f\t|\n", p.name, l.TotalCount(), ms(50), ms(99), ms(99.9), float64(l.Max())/1000, 100*float64(over)/float64(l.TotalCount()))
+		fmt.Fprintf(w, "| %s\t| %d\t| %.2f\t| %.2f\t| %.2f\t| %.2f\t| %d\t| %.3f\t|\n", p.name, l.TotalCount(), ms(50), ms(99), ms(99.9), float64(l.Max())/1000, over(l), percentOver(l))
 	}
 	_ = w.Flush()
 }
