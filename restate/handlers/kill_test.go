@@ -57,6 +57,18 @@ func (k *killer) serve(c *cluster) {
 	k.cluster = c
 	c.down()
 	k.handlersUp()
+	k.t.Cleanup(k.tellTroubled)
+}
+
+// tellTroubled says of a test that failed what stood still, and why.
+func (k *killer) tellTroubled() {
+	if !k.t.Failed() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	troubled, err := k.cluster.adminClient().Troubled(ctx)
+	k.t.Logf("after kills %v, in trouble: %+v, %v", k.kills, troubled, err)
 }
 
 func (k *killer) handlersUp() {

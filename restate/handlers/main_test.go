@@ -196,10 +196,19 @@ func listen(t *testing.T, address string) net.Listener {
 	return l
 }
 
+// patience is how long something may take on a machine that does much else; that of a soak
+// has many such moments.
+func patience() time.Duration {
+	if os.Getenv("WEIR_SOAK") != "" {
+		return 5 * time.Minute
+	}
+	return time.Minute
+}
+
 // eventually polls until what holds.
 func eventually(t *testing.T, what string, holds func() error) {
 	t.Helper()
-	deadline, poll := time.After(time.Minute), time.NewTicker(10*time.Millisecond)
+	deadline, poll := time.After(patience()), time.NewTicker(10*time.Millisecond)
 	defer poll.Stop()
 	for {
 		err := holds()
