@@ -27,8 +27,8 @@ func (s service) quickLimit(ctx context.Context, message string) (answer any, ok
 		return nil, false, nil
 	}
 	decision := s.limiter.Allow(ctx, request)
-	if decision.Err != nil { // nothing was counted, and nothing will be
-		return nil, false, nil
+	if decision.Err != nil {
+		return nil, false, nil //nolint:nilerr // nothing was counted, nothing will be, and service.limit says why
 	}
 	if !utf8.ValidString(decision.Override) {
 		return writeDecision(decision), true, nil
