@@ -314,11 +314,11 @@ func (s keyRows) KeyReset(_ context.Context, _, _, identifier string) (*controlp
 
 func (s keyRows) Overrides(_ context.Context, _, _, after string, rows int) (page []controlplane.Override, err error) {
 	for _, o := range s.world.settings {
-		if o.Pattern > after {
+		if o.Pattern > after && len(page) < rows {
 			page = append(page, o)
 		}
 	}
-	return page[:min(len(page), rows)], nil
+	return page, nil
 }
 
 type retirements struct {

@@ -204,7 +204,7 @@ func (l *large) Audit(_ context.Context, before int64, rows int) (page []control
 	if l.empty || l.down != nil {
 		return nil, l.down
 	}
-	if before == 0 {
+	if before == 0 || before > largeOverrides {
 		before = largeOverrides
 	}
 	for row := before - 1; row > 0 && len(page) < rows; row-- {
@@ -225,7 +225,7 @@ func (c largeCleanup) Status(context.Context) (controlplane.CleanupStatus, error
 		return controlplane.CleanupStatus{}, c.down
 	}
 	slot := time.Now().Truncate(5 * time.Second)
-	s := controlplane.CleanupStatus{Running: true, Interval: 5 * time.Second, NextAt: slot.Add(5 * time.Second), Runs: slot.Unix() / 5, Rows: slot.Unix() * 100}
+	s := controlplane.CleanupStatus{Running: true, Interval: 5 * time.Second, NextAt: slot.Add(5 * time.Second), Runs: slot.Unix() / 5 % 1_000_000, Rows: slot.Unix() / 5}
 	for i := range 50 {
 		at := slot.Add(time.Duration(-5*i) * time.Second)
 		run := controlplane.CleanupRun{StartedAt: at, Took: 300 * time.Millisecond, Trigger: controlplane.TriggerSchedule, CleanupReport: controlplane.CleanupReport{Rows: at.Unix() / 5 * 7919 % 5000}}

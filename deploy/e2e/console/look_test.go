@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -51,6 +52,39 @@ func TestEveryPageLooksRight(t *testing.T) {
 					b.look(page, string(look), state+", "+name+", "+at+" with its forms open")
 				}
 			}
+		}
+	}
+}
+
+// A look finds what it looks for, and nothing on a page that is as it should be.
+func TestALookFindsFaults(t *testing.T) {
+	look, err := os.ReadFile("browser/look.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := browse(t)
+	page := b.open("about:blank")
+	for content, want := range map[string]string{
+		`<p>Everything is as it should be here.</p><button>Go</button>`:                                                               "",
+		`<p>Wider than any screen is.</p><div style="width:5000px;height:1px"></div>`:                                                 "the page is 5",
+		`<p style="color:#999">Letters that are too light.</p>`:                                                                       "contrast 2.8",
+		`<p style="background:#000">Dark letters on a dark ground.</p>`:                                                               "contrast 1.0",
+		`<p>One line of text lies here.</p><p style="margin-top:-2.2em">And another one on it.</p>`:                                   "overlap",
+		`<p>A button is too small:</p><button style="width:30px;white-space:nowrap;overflow:hidden">Start the rollout</button>`:       "px of text in",
+		`<p>A drawing that is scaled down:</p><svg viewBox="0 0 600 60" width="200"><text y="20" font-size="12">tiny</text></svg>`:    "px small",
+		`<p>A drawing that is too narrow:</p><svg viewBox="0 0 40 40" width="40"><text y="20" font-size="16">more words</text></svg>`: "cut by its drawing",
+		`<p>Out of it all.</p><p style="position:absolute;left:-60px">Half of this is not there.</p>`:                                 "out of sight",
+		`<p>Hm.</p>`: "says nothing",
+	} {
+		if err := b.ask(page, `document.body.innerHTML = "<main>" + `+quoted(content)+` + "</main>"; true`, nil); err != nil {
+			t.Fatal(err)
+		}
+		var wrong []string
+		if err := b.ask(page, string(look), &wrong); err != nil {
+			t.Fatal(err)
+		}
+		if words := strings.Join(wrong, "; "); want == "" && words != "" || !strings.Contains(words, want) {
+			t.Errorf("%s: %q, want %q", content, words, want)
 		}
 	}
 }

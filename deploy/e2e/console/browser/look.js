@@ -62,6 +62,13 @@
     if (contrast < least && !told.has(words)) { told.add(words); wrong.push(words); }
   };
   for (const e of new Set(texts.map((t) => t.e))) stand(e, getComputedStyle(e), named(e));
-  for (const e of document.querySelectorAll("input[placeholder]")) if (!hidden(e)) stand(e, getComputedStyle(e, "::placeholder"), `placeholder "${e.placeholder}"`);
+  for (const e of document.querySelectorAll("input[placeholder]")) {
+    if (hidden(e)) continue;
+    const style = getComputedStyle(e);
+    stand(e, getComputedStyle(e, "::placeholder"), `placeholder "${e.placeholder}"`);
+    canvas.font = style.font;
+    const needs = canvas.measureText(e.placeholder).width, has = e.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+    if (!e.value && needs > has + 1) wrong.push(`${needs.toFixed()} px of text in ${has}: placeholder "${e.placeholder}"`);
+  }
   return [...new Set(wrong)].slice(0, 20);
 })()
