@@ -82,14 +82,24 @@ func TestAnOperatorsDay(t *testing.T) {
 	}
 	d.run(0, "override", "set", "acme", "api", "user_7", "--limit", "3", "--duration", "1h", "--reason", "abuse, ticket 7")
 	eventually(t, time.Minute, "a node decides by the override", decided(3))
+	if set := d.run(0, "override", "set", "acme", "api", "user_7", "--candidate", "2", "--reason", "would 2 do?"); !strings.Contains(set, "limit 3, window 1h, candidate 2") {
+		t.Errorf("what was not given is not kept:\n%s", set)
+	}
+	explain := func(identifier, limit string) []string {
+		return []string{"explain", "acme", "api", identifier, "--limit", limit, "--duration", "1h", "--node", s.Nodes[0].URL(), "--node", s.Nodes[3].URL()}
+	}
+	if why := d.run(0, explain("user_7", "100")...); !strings.Contains(why, "of 3 per 1h") || !strings.Contains(why, "user_7") {
+		t.Errorf("nothing says that the override applies:\n%s", why)
+	}
 	d.run(0, "override", "list", "acme", "api")
 	d.run(0, "override", "delete", "acme", "api", "user_7", "--reason", "they have mended it")
 	eventually(t, time.Minute, "a node decides without the override", decided(100))
 
-	d.says("A customer is let back in.")
+	d.says("A customer asks why nothing passes, and is let back in.")
 	for range 12 {
 		limit(t, s.Nodes[0], limitRequest("user_42", 1, 10, time.Hour))
 	}
+	d.until("denied", explain("user_42", "10")...)
 	d.until("user_42", "keys", "top", "--workspace", "acme")
 	d.run(0, "reset", "acme", "api", "user_42", "--reason", "support case 8")
 	eventually(t, time.Minute, "the customer passes", func() bool {

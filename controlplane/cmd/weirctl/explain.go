@@ -184,10 +184,11 @@ func writeExplained(w io.Writer, nodes []asked) {
 	}
 	t.flush()
 	for _, n := range nodes {
-		summary := plain(n.answer.GetSummary())
+		begin := ""
 		if len(nodes) > 1 {
-			summary = n.node + ": " + summary
+			begin = n.node + ": "
 		}
-		_, _ = fmt.Fprintf(w, "\n%s\n", summary)
+		_, _ = fmt.Fprintln(w)
+		prose(w, begin, n.answer.GetSummary())
 	}
 }
