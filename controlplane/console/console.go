@@ -98,6 +98,7 @@ func (c *Console) routes() {
 
 	look("/console/limits", c.limitsPage)
 	look("/console/limits/namespace", c.namespacePage)
+	change("/console/rollouts/stages", c.addStage)
 	change("/console/limits/namespace", c.changeNamespace)
 	change("/console/limits/override", c.changeOverride)
 

@@ -14,7 +14,7 @@ import (
 // everyChange is each form's address.
 var everyChange = []string{
 	"/console/sign-out", "/console/rollouts/new", "/console/rollouts/at/r1", "/console/jobs/cleanup", "/console/limits/namespace", "/console/limits/override",
-	"/console/rollouts/preview", "/console/jobs/retirement", "/console/keys",
+	"/console/rollouts/preview", "/console/rollouts/stages", "/console/jobs/retirement", "/console/keys",
 }
 
 // Whoever has not signed in sees the sign-in and our static files, and nothing else.
@@ -339,6 +339,9 @@ func TestForms(t *testing.T) {
 	a := b.send("/console/rollouts/new", "/console/rollouts/new", plan)
 	if a.status != http.StatusSeeOther || w.one == nil || !strings.Contains(b.get(a.header.Get("Location")).body, "The rollout has started.") {
 		t.Fatalf("start: %d %v", a.status, a.header)
+	}
+	if w.one.Spec.Plan.Guardrails.LatencyUs != controlplane.DefaultGuardrails().LatencyUs {
+		t.Errorf("what the form does not have is not the default: %+v", w.one.Spec.Plan.Guardrails)
 	}
 	stages := w.one.Spec.Plan.Stages
 	if len(stages) != 3 || stages[0].Regions[0] != "eu" || stages[0].BakeMs != 90_000 || stages[1].SharePercent != 50 || !stages[2].All || !stages[2].Approval || !strings.Contains(w.one.Document, `"floor":0.5`) {

@@ -37,6 +37,8 @@ type curvePoint struct {
 	Floor string
 	Apart bool   // far enough from all before it for a figure of its own
 	Last  string // the floor of the last point that is too near for one
+
+	Load, Overshoot float64 // the same, in figures
 }
 
 // Label is the floor, or those of all points that are here.
@@ -138,7 +140,7 @@ func load(p *controlv1.PreviewPrediction) float64 {
 
 func (v *previewView) point(p *controlv1.PreviewPrediction) curvePoint {
 	const left, right, top, bottom = 50, 380, 15, 215
-	at := curvePoint{X: left, Y: bottom, Floor: figure(p.GetFloor())}
+	at := curvePoint{X: left, Y: bottom, Floor: figure(p.GetFloor()), Load: load(p), Overshoot: p.GetOvershoot()}
 	if v.MostX > 0 {
 		at.X += int(load(p) / v.MostX * (right - left))
 	}

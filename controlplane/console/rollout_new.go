@@ -14,8 +14,10 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// stagesShown is how many stages the form has; a plan of more is weirctl's.
-const stagesShown = 4
+const (
+	stagesShown = 4  // that the form has at first
+	stagesMax   = 20 // that the API takes
+)
 
 // knob is a field of a tuning document, for people.
 type knob struct{ Name, Label, Unit, Help string }
@@ -84,6 +86,9 @@ type planForm struct {
 	Stages  []stageForm
 	Regions []string
 	Reason  string
+	Rails   []railForm
+	Shift   field        // by how much the share of denied decisions may differ
+	Lost    field        // the share of nodes that may fall silent
 	Preview *previewView // nil: none was asked for
 }
 
@@ -92,6 +97,7 @@ type stageForm struct {
 	Regions  string // names, a percentage, or "all"
 	Bake     string
 	Approval bool
+	New      bool // just added
 }
 
 func (c *Console) newRolloutPage(w http.ResponseWriter, r *http.Request, v *viewer) {
@@ -109,6 +115,7 @@ func (c *Console) newRolloutPage(w http.ResponseWriter, r *http.Request, v *view
 	}
 	form.Tuning = tunedFrom(document)
 	form.Stages = firstPlan(form.Regions)
+	form.readRails(nil)
 	c.render(w, r, v, http.StatusOK, "rollout-new", "New rollout", form)
 }
 
@@ -154,12 +161,26 @@ func (c *Console) startRollout(w http.ResponseWriter, r *http.Request, v *viewer
 	done(w, r, "/console/rollouts/at/"+started.GetRollout().GetId(), "rollout.start", nil)
 }
 
+// addStage shows the form again, with one more stage.
+func (c *Console) addStage(w http.ResponseWriter, r *http.Request, v *viewer) {
+	form := readPlanForm(r.PostForm)
+	form.Regions = c.regions(r)
+	if n := len(form.Stages); n < stagesMax {
+		form.Stages = append(form.Stages, stageForm{N: n + 1, New: true})
+	}
+	c.render(w, r, v, http.StatusOK, "rollout-new", "New rollout", form)
+}
+
+// MoreStages tells whether a plan may have another one.
+func (f planForm) MoreStages() bool { return len(f.Stages) < stagesMax }
+
 func readPlanForm(values url.Values) planForm {
 	form := planForm{ID: strings.TrimSpace(values.Get("id")), From: values.Get("from"), Reason: values.Get("reason"), Tuning: tunedFrom("")}
 	for i := range form.Tuning {
 		form.Tuning[i].Value = strings.TrimSpace(values.Get("tuning." + form.Tuning[i].Name))
 	}
-	for n := 1; n <= stagesShown; n++ {
+	form.readRails(values)
+	for n := 1; n <= stagesShown || n <= stagesMax && values.Has("regions."+strconv.Itoa(n)); n++ {
 		at := strconv.Itoa(n)
 		form.Stages = append(form.Stages, stageForm{N: n, Regions: strings.TrimSpace(values.Get("regions." + at)), Bake: strings.TrimSpace(values.Get("bake." + at)), Approval: values.Get("approval."+at) != ""})
 	}
@@ -198,6 +219,9 @@ func (f *planForm) request() (*controlv1.StartRolloutRequest, error) {
 			return nil, err
 		}
 		plan.Stages = append(plan.Stages, stage)
+	}
+	if plan.Guardrails, err = f.guardrails(); err != nil {
+		return nil, err
 	}
 	return &controlv1.StartRolloutRequest{Id: f.ID, Tuning: document, Plan: plan}, nil
 }

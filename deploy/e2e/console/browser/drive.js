@@ -197,6 +197,15 @@ const scenarios = {
     await page.getByRole("heading", { name: "What it would do" }).waitFor();
     assert.equal(await page.locator('[name="tuning.floor"]').inputValue(), "0.3");
     await page.screenshot({ path: `${world.shots}/preview.png`, fullPage: true });
+    await page.getByText(/What the fleet runs, with floor [0-9.]+, moves/).waitFor();
+    // One more stage and a laxer guardrail, by the keyboard; nothing that was filled in is lost.
+    await page.getByRole("button", { name: "Add a stage" }).focus();
+    await page.keyboard.press("Enter");
+    await page.getByRole("group", { name: "Stage 5" }).waitFor();
+    assert.equal(await page.locator('[name="tuning.floor"]').inputValue(), "0.3");
+    const latency = page.getByRole("group", { name: /Decision latency/ });
+    assert.equal(await latency.getByLabel("Never below").inputValue(), "1000");
+    await latency.getByLabel("Never below").fill("250000");
     await page.getByLabel("Reason").fill("fewer rows");
     await page.getByRole("button", { name: "Start the rollout" }).click();
     await page.getByText("The rollout has started.").waitFor();
@@ -204,6 +213,8 @@ const scenarios = {
     await page.locator(".phase", { hasText: /aborted|rolled back/ }).waitFor();
     const { rollout } = await rpc("viewer", "RolloutService/RolloutStatus", { id: "by-form" });
     assert.match(rollout.tuning, /"floor":0.3/);
+    assert.equal(rollout.guardrails.latencyUs.least, 250000);
+    assert.equal(rollout.guardrails.convergenceMs.least, 30000);
   },
 
   // An override is set, is changed without losing what is left alone, is not changed over

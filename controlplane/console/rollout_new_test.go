@@ -1,0 +1,108 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// someTuning is a filled-in form, without a plan.
+func someTuning() url.Values {
+	form := url.Values{"id": {"r1"}, "reason": {"fewer rows"}}
+	for _, k := range tunedFrom("") {
+		form.Set("tuning."+k.Name, k.Value)
+	}
+	return form
+}
+
+// "Any number of stages that the API admits", each as it was filled in.
+func TestStagesAreAdded(t *testing.T) {
+	w := start(t, false)
+	b := w.as("operator")
+	plan := someTuning()
+	plan.Set("guard.latency_us.off", "on")
+	for n := range stagesShown {
+		plan.Set(fmt.Sprint("regions.", n+1), fmt.Sprint(n+1, "%"))
+	}
+	for n := stagesShown + 1; n <= stagesMax; n++ {
+		a := b.send("/console/rollouts/new", "/console/rollouts/stages", plan)
+		for _, has := range []string{fmt.Sprintf(`name="regions.%d" value="" autocomplete="off" autofocus`, n), `value="4%"`, `name="guard.latency_us.off" checked`} {
+			if a.status != http.StatusOK || !strings.Contains(a.body, has) {
+				t.Fatalf("stage %d: %d, no %s\n%s", n, a.status, has, a.body)
+			}
+		}
+		if !strings.Contains(a.body, `class="plan">`+"\n"+`<button class="unseen" tabindex="-1" aria-hidden="true">Start the rollout</button>`) {
+			t.Error("Enter would add a stage, and not start the rollout")
+		}
+		if more := strings.Contains(a.body, "Add a stage"); more != (n < stagesMax) {
+			t.Errorf("stage %d: another one is offered: %t", n, more)
+		}
+		plan.Set(fmt.Sprint("regions.", n), fmt.Sprint(n, "%"))
+	}
+	plan.Set("regions.20", "all")
+	if a := b.send("/console/rollouts/new", "/console/rollouts/new", plan); a.status != http.StatusSeeOther {
+		t.Fatalf("%d\n%s", a.status, a.body)
+	}
+	if got := w.one.Spec.Plan.Stages; len(got) != controlplane.RolloutStagesMax || got[18].SharePercent != 19 || !got[19].All {
+		t.Errorf("%+v", got)
+	}
+}
+
+// Guardrails begin with the defaults, and arrive as they were changed.
+func TestGuardrailsOfTheForm(t *testing.T) {
+	w := start(t, false)
+	b := w.as("operator")
+	shown := b.get("/console/rollouts/new").body
+	for _, has := range []string{
+		`name="guard.convergence_ms.factor" value="3"`, `name="guard.convergence_ms.least" value="30000"`, `name="guard.degraded_share.least" value="0.01"`,
+		`name="guard.denied_share_shift" value="0.2"`, `name="guard.nodes_lost_share" value="0.5"`,
+	} {
+		if !strings.Contains(shown, has) {
+			t.Errorf("the form has no %s", has)
+		}
+	}
+	plan := someTuning()
+	plan.Set("regions.1", "all")
+	for field, tc := range map[string]struct{ value, says string }{
+		"guard.latency_us.factor":      {"x", "guardrail Decision latency: times is &#34;x&#34;, want a number"},
+		"guard.rows_per_second.factor": {"0.5", "guardrail rows_per_second: factor is 0.5 (1 to 1000)"},
+		"guard.degraded_share.least":   {"-1", "guardrail degraded_share: least is -1 (0 or more)"},
+		"guard.nodes_lost_share":       {"2", "guardrail nodes_lost_share is 2 (0 to 1)"},
+	} {
+		plan.Set(field, tc.value)
+		if a := b.send("/console/rollouts/new", "/console/rollouts/new", plan); a.status != http.StatusBadRequest || !strings.Contains(a.body, tc.says) || !strings.Contains(a.body, `name="`+field+`" value="`+tc.value+`"`) {
+			t.Errorf("%s: %d\n%s", field, a.status, a.body)
+		}
+		plan.Del(field)
+	}
+	for field, value := range map[string]string{"guard.rows_per_second.factor": "5", "guard.rows_per_second.least": "", "guard.latency_us.off": "on", "guard.denied_share_shift": "1"} {
+		plan.Set(field, value)
+	}
+	if a := b.send("/console/rollouts/new", "/console/rollouts/new", plan); a.status != http.StatusSeeOther {
+		t.Fatalf("%d\n%s", a.status, a.body)
+	}
+	want := controlplane.DefaultGuardrails()
+	want.RowsPerSecond.Factor, want.LatencyUs.Off, want.DeniedShareShift = 5, true, 1
+	if got := w.one.Spec.Plan.Guardrails; fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// What the drawing of a preview shows is there in words as well.
+func TestPreviewInWords(t *testing.T) {
+	a := start(t, false).as("operator").send("/console/rollouts/new", "/console/rollouts/preview", someTuning())
+	for _, words := range []string{
+		"What the fleet runs, with floor 0.2, moves <b>1\u202f000</b> MySQL rows a second, and its worst caller gets <b>1.26</b> times the limit.",
+		"The new one, with floor 0.5: <b>550</b> rows, <b>1.6</b> times.",
+		`<tr><th scope="row" class="n">0.5</th><td class="n">550</td><td class="n">1.6</td></tr>`,
+		">MySQL rows a second</text>", ">times the limit, the worst caller</text>",
+	} {
+		if !strings.Contains(a.body, words) {
+			t.Errorf("it does not say %q:\n%s", words, a.body)
+		}
+	}
+}

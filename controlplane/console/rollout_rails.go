@@ -1,0 +1,101 @@
+package console
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/weirhq/weir/controlplane"
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+// railForm is a guardrail that a figure must stay below: so many times what it was before
+// the stage, and whatever that was, so much.
+type railForm struct {
+	Name, Label, Unit string
+	Factor, Least     string // empty: the default
+	Off               bool
+	FactorDefault     string
+	LeastDefault      string
+
+	into func(*controlv1.RolloutGuardrails) **controlv1.RolloutCeiling
+}
+
+// Changed tells whether it is not the default.
+func (r railForm) Changed() bool {
+	return r.Off || r.Factor != r.FactorDefault || r.Least != r.LeastDefault
+}
+
+// railForms are the guardrails with their defaults, as a rollout's page shows them.
+func railForms() (forms []railForm) {
+	standard := controlplane.DefaultGuardrails()
+	add := func(name, label, unit string, c controlplane.Ceiling, into func(*controlv1.RolloutGuardrails) **controlv1.RolloutCeiling) {
+		r := railForm{Name: name, Label: label, Unit: unit, FactorDefault: plainFigure(c.Factor), LeastDefault: plainFigure(c.Least), into: into}
+		r.Factor, r.Least = r.FactorDefault, r.LeastDefault
+		forms = append(forms, r)
+	}
+	add("errors_per_minute", "Failed flushes and imports", "a node and minute", standard.ErrorsPerMinute, func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.ErrorsPerMinute })
+	add("rows_per_second", "MySQL rows", "a node and second", standard.RowsPerSecond, func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.RowsPerSecond })
+	add("degraded_share", "Decisions without Redis", "of all, 0 to 1", standard.DegradedShare, func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.DegradedShare })
+	add("convergence_ms", "Convergence delay", "ms, slowest node", standard.ConvergenceMs, func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.ConvergenceMs })
+	add("latency_us", "Decision latency", "µs, slowest node", standard.LatencyUs, func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.LatencyUs })
+	return forms
+}
+
+// plainFigure is a number as people type it.
+func plainFigure(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+
+// readRails takes the guardrails from what was filled in; nil is a form that nobody has
+// seen, and what a form leaves empty has its default.
+func (f *planForm) readRails(values url.Values) {
+	standard := controlplane.DefaultGuardrails()
+	f.Rails = railForms()
+	f.Shift = field{Name: "guard.denied_share_shift", Label: "Denied decisions may shift by", Hint: plainFigure(standard.DeniedShareShift), Value: plainFigure(standard.DeniedShareShift)}
+	f.Lost = field{Name: "guard.nodes_lost_share", Label: "Nodes that may fall silent", Hint: plainFigure(standard.NodesLostShare), Value: plainFigure(standard.NodesLostShare)}
+	read := func(name string, to *string) {
+		if values.Has(name) {
+			*to = strings.TrimSpace(values.Get(name))
+		}
+	}
+	for i := range f.Rails {
+		r := &f.Rails[i]
+		read("guard."+r.Name+".factor", &r.Factor)
+		read("guard."+r.Name+".least", &r.Least)
+		r.Off = values.Get("guard."+r.Name+".off") != ""
+	}
+	read(f.Shift.Name, &f.Shift.Value)
+	read(f.Lost.Name, &f.Lost.Value)
+}
+
+// guardrails are what the form asks for. Errors name the field; bounds are the API's to say.
+func (f *planForm) guardrails() (*controlv1.RolloutGuardrails, error) {
+	g := &controlv1.RolloutGuardrails{}
+	for _, r := range f.Rails {
+		c := &controlv1.RolloutCeiling{Off: r.Off}
+		if err := number("guardrail "+r.Label+": times", r.Factor, &c.Factor); err != nil {
+			return nil, err
+		}
+		if err := number("guardrail "+r.Label+": never below", r.Least, &c.Least); err != nil {
+			return nil, err
+		}
+		*r.into(g) = c
+	}
+	if err := number("guardrail "+f.Shift.Label, f.Shift.Value, &g.DeniedShareShift); err != nil {
+		return nil, err
+	}
+	return g, number("guardrail "+f.Lost.Label, f.Lost.Value, &g.NodesLostShare)
+}
+
+// number reads one, unless nothing was typed.
+func number(name, text string, to **float64) error {
+	if text == "" {
+		return nil
+	}
+	v, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return fmt.Errorf("%s is %q, want a number", name, text)
+	}
+	*to = &v
+	return nil
+}
