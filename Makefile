@@ -130,6 +130,10 @@ helm: ## Lint the chart and render it with Helm itself, for every example
 	  $(HELM) template eu $(chart) --namespace limits -f $$values >/dev/null; \
 	done
 
+.PHONY: images
+images: ## Build the images and run what is in them (root, buildah)
+	sh deploy/docker/check.sh
+
 .PHONY: release
 release: ## Build what is published into out/release: programs, checksums, bills of materials
 	$(GO) run ./deploy/release
