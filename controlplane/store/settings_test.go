@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/weirhq/weir/controlplane"
@@ -204,6 +205,40 @@ func TestChangesAtOnce(t *testing.T) {
 	}
 	if got := count(t, db, "SELECT COUNT(*) FROM ratelimit_audit WHERE before_state = ''"); got != 2 {
 		t.Errorf("%d say that they made an override; there are 2", got)
+	}
+}
+
+// Two who have both found nothing: the later one finds what the other has made, and
+// neither gets an error of MySQL's.
+func TestTheLaterOfTwoLooksAgain(t *testing.T) {
+	s, _ := migrated(t)
+	var found sync.WaitGroup // both have looked
+	found.Add(2)
+	errs, again := make(chan error, 2), make(chan int64, 2)
+	for i := range int64(2) {
+		go func() {
+			errs <- s.ChangeOverride(t.Context(), "acme", "api", "user_1", func(before *controlplane.Override) (*controlplane.Override, controlplane.AuditEntry, error) {
+				if before == nil {
+					found.Done()
+					found.Wait()
+				} else {
+					again <- before.Limit
+				}
+				return &controlplane.Override{Limit: i + 1}, controlplane.AuditEntry{By: operator, Action: "override.set", Subject: "s"}, nil
+			})
+		}()
+	}
+	for range 2 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if len(again) != 1 {
+		t.Fatalf("%d have looked again, want 1", len(again))
+	}
+	is, err := s.Override(t.Context(), "acme", "api", "user_1")
+	if was := <-again; err != nil || is.Limit+was != 3 {
+		t.Errorf("%d was found, and then there is %+v, %v", was, is, err)
 	}
 }
 
