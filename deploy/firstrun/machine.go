@@ -78,7 +78,8 @@ func (m machine) command(ctx context.Context, words ...string) *exec.Cmd {
 // running is `make run` on the machine.
 type running struct {
 	cmd   *exec.Cmd
-	ended chan error
+	ended chan struct{}
+	err   error // once it has ended
 
 	mu      sync.Mutex
 	printed strings.Builder
@@ -86,7 +87,7 @@ type running struct {
 }
 
 func (m machine) makeRun(ctx context.Context) (*running, error) {
-	r := &running{cmd: m.command(ctx, "sh", "-c", "make run || exit"), ended: make(chan error, 1), more: make(chan struct{}, 1)}
+	r := &running{cmd: m.command(ctx, "sh", "-c", "make run || exit"), ended: make(chan struct{}), more: make(chan struct{}, 1)}
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	r.cmd.Stderr = os.Stderr
 	said, err := r.cmd.StdoutPipe()
@@ -98,7 +99,8 @@ func (m machine) makeRun(ctx context.Context) (*running, error) {
 	}
 	go func() {
 		lines(said, r.heard)
-		r.ended <- r.cmd.Wait()
+		r.err = r.cmd.Wait()
+		close(r.ended)
 	}()
 	return r, nil
 }
@@ -127,9 +129,8 @@ func (r *running) introduced(ctx context.Context) (string, error) {
 		}
 		select {
 		case <-r.more:
-		case err := <-r.ended:
-			r.ended <- err
-			return "", fmt.Errorf("`make run` ended early: %w", err)
+		case <-r.ended:
+			return "", fmt.Errorf("`make run` ended early: %w", r.err)
 		case <-ctx.Done():
 			return "", fmt.Errorf("wait for `make run`: %w", ctx.Err())
 		}
