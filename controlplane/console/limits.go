@@ -46,7 +46,9 @@ type namespaceView struct {
 	Edit      overrideForm
 }
 
-const overridesShown = 100
+// overridesShown are those of a page. Each has a form, and browsers look through all forms
+// before a page counts as loaded.
+const overridesShown = 50
 
 func (c *Console) namespacePage(w http.ResponseWriter, r *http.Request, v *viewer) {
 	q := r.URL.Query()

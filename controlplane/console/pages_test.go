@@ -138,7 +138,7 @@ func TestEveryPageFull(t *testing.T) {
 		"/console/audit":           {"entry 120", "entry 71", "before=71"},
 		"/console/audit?before=71": {"entry 70", "Newest", "before=21"},
 		"/console/audit?before=21": {"entry 20", "entry 1<"},
-		"/console/limits/namespace?workspace=acme&namespace=api":                  {"user_00099", "blocked", "after=user_00099"},
+		"/console/limits/namespace?workspace=acme&namespace=api":                  {"user_00049", "blocked", "after=user_00049"},
 		"/console/limits/namespace?workspace=acme&namespace=api&after=user_09950": {"user_09999", "First page"},
 	} {
 		a := b.get(path)
