@@ -3,6 +3,7 @@
 package dataplane_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/weirhq/weir/dataplane"
@@ -59,6 +60,22 @@ func TestWarmEstimatesDoNotAllocate(t *testing.T) {
 			if got := testing.AllocsPerRun(1000, func() { n.Allow(ctx, r) }); got != 0 {
 				t.Errorf("%q, %s: %v allocations a decision", knobs, name, got)
 			}
+		}
+	}
+}
+
+// "With room for them, warm keys and at most 24 requests, nothing is allocated."
+func TestWarmBatchesDoNotAllocate(t *testing.T) {
+	w := newWorld(t)
+	n := w.alone()
+	for _, size := range []int{1, 4, 24} {
+		var batch []dataplane.Request
+		for i := range size {
+			batch = append(batch, ask(fmt.Sprint("k", i*7%size), 1, 1<<40))
+		}
+		decisions := n.AppendMany(t.Context(), nil, batch).Decisions
+		if got := testing.AllocsPerRun(1000, func() { decisions = n.AppendMany(t.Context(), decisions[:0], batch).Decisions }); got != 0 {
+			t.Errorf("%d requests: %v allocations a batch", size, got)
 		}
 	}
 }

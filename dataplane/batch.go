@@ -27,7 +27,7 @@ func (l *Limiter) AllowMany(ctx context.Context, requests []Request) Batch {
 
 // AppendMany is AllowMany for callers who keep a slice for the decisions: they are
 // appended to decisions, and Batch.Decisions is the result. With room for them, warm
-// keys and at most eight requests, nothing is allocated.
+// keys and at most 24 requests, nothing is allocated.
 func (l *Limiter) AppendMany(ctx context.Context, decisions []Decision, requests []Request) (b Batch) {
 	nowMs, told := l.clock.nowMs()
 	l.allowMany(ctx, nowMs, told, decisions, requests, &b)
@@ -89,7 +89,7 @@ func (w *workspace) put() {
 
 const enterRoundsMax = 3 // after which a batch whose keys push each other out of a full table makes do with untracked ones
 
-const fewItems = 8 // up to which pairs are compared; above, a map is made
+const fewItems = 24 // up to which pairs are compared; above, a map is made
 
 func (l *Limiter) allowMany(ctx context.Context, nowMs int64, told bool, decisions []Decision, requests []Request, b *Batch) {
 	if len(requests) == 0 || len(requests) > BatchMax {

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"time"
@@ -52,6 +53,12 @@ type Config struct {
 	// it, so it must be the wall clock's.
 	Clock func() time.Time
 
+	// Turn, if not nil, is told when a turn of background work begins that has something
+	// to do: "replay", "sync", "flush", "import", "digest", "reading digests", "bulletin", "settings". What it
+	// returns is the turn's context, and is called with what became of it. For traces; no
+	// request ever meets it.
+	Turn func(ctx context.Context, name string) (within context.Context, end func(error))
+
 	// Logger takes one line for each change of health, none for requests; nil is
 	// silent.
 	Logger *slog.Logger
@@ -71,6 +78,9 @@ const (
 func (c Config) withDefaults() (Config, error) {
 	if (c.Origin != nil || c.Counts != nil) && c.Region == "" {
 		return c, ErrRegionRequired
+	}
+	if c.Turn == nil {
+		c.Turn = func(ctx context.Context, _ string) (context.Context, func(error)) { return ctx, func(error) {} }
 	}
 	if c.Counts != nil && c.NodeID == "" {
 		return c, fmt.Errorf("%w: Config.NodeID is empty (1 to %d bytes, required when Counts is set)", ErrInvalid, nodeIDBytesMax)

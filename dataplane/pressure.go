@@ -35,7 +35,7 @@ func (l *Limiter) askSync(e *entry, k *knobs) {
 
 // syncShard syncs the keys of a shard that wait, once. What failed waits for the next
 // tick, behind the others.
-func (l *Limiter) syncShard(ctx context.Context, sh *shard) error {
+func (l *Limiter) syncShard(ctx context.Context, sh *shard) (firstErr error) {
 	s := &sh.syncs
 	s.running.Lock()
 	defer s.running.Unlock()
@@ -44,9 +44,10 @@ func (l *Limiter) syncShard(ctx context.Context, sh *shard) error {
 	}
 	batch := s.take()
 	if len(batch) > 0 {
-		defer l.metrics.ticked(tickSync, time.Now())
+		within, end := l.cfg.Turn(ctx, tickSync.String())
+		ctx = within
+		defer func(began time.Time) { l.metrics.ticked(tickSync, began); end(firstErr) }(time.Now())
 	}
-	var firstErr error
 	for len(batch) > 0 {
 		n := min(len(batch), replayChunk/2)
 		failed, err := l.syncChunk(ctx, sh, batch[:n])

@@ -36,16 +36,18 @@ func (l *Limiter) replayOnce(ctx context.Context) error {
 
 // replayShard sends what is unsent to one shard, once. It returns the first error;
 // what failed stays in its entries and in the queue.
-func (l *Limiter) replayShard(ctx context.Context, sh *shard) error {
+func (l *Limiter) replayShard(ctx context.Context, sh *shard) (err error) {
 	sh.begin()
 	defer sh.end()
 	l.collect()
 	queue := l.takeQueue(sh)
 	if len(queue) > 0 {
-		defer l.metrics.ticked(tickReplay, time.Now())
+		within, end := l.cfg.Turn(ctx, tickReplay.String())
+		ctx = within
+		defer func(began time.Time) { l.metrics.ticked(tickReplay, began); end(err) }(time.Now())
 	}
 	nowMs := l.nowMs()
-	queue, err := l.sendLocked(ctx, sh, queue, nowMs)
+	queue, err = l.sendLocked(ctx, sh, queue, nowMs)
 	if err == nil && len(queue) == 0 {
 		sh.replayedAtMs.Store(nowMs)
 	}

@@ -48,20 +48,20 @@ func (l *Limiter) Start(ctx context.Context) error {
 	fast := func(s *settings) time.Duration { return s.tuning.FastInterval.Std() }
 	slow := func(s *settings) time.Duration { return s.tuning.SlowInterval.Std() }
 	l.loop(ctx, l.at(func(*settings) time.Duration { return probeEvery }), l.probe.turn)
-	l.loop(ctx, l.at(fast), l.watched("flush", l.flushTurns()))
+	l.loop(ctx, l.at(fast), l.background("flush", l.flushTurns()))
 	l.loops.running.Go(func() {
-		importOnce := l.watched("import", l.importOnce)
+		importOnce := l.background("import", l.importOnce)
 		importOnce(ctx)
 		every(ctx, l.at(fast), importOnce)
 	})
 	l.loops.running.Go(func() {
-		digest, learn := l.watched("digest", l.digestOnce), l.watched("reading digests", l.learnOnce)
+		digest, learn := l.background("digest", l.digestOnce), l.background("reading digests", l.learnOnce)
 		l.loops.running.Go(func() { every(ctx, l.at(digestInterval), digest) })
 		every(ctx, l.at(fast), learn)
 	})
-	l.loop(ctx, l.at(fast), l.watched("bulletin", func(ctx context.Context) error { return l.tellOnce(ctx, false) }))
+	l.loop(ctx, l.at(fast), l.background("bulletin", func(ctx context.Context) error { return l.tellOnce(ctx, false) }))
 	l.loops.running.Go(func() {
-		tend := l.watched("settings", l.tend)
+		tend := l.background("settings", l.tend)
 		tend(ctx)
 		every(ctx, l.at(slow), tend)
 	})
@@ -180,6 +180,16 @@ func (l *Limiter) tend(ctx context.Context) error {
 	err := l.loadSettings(ctx)
 	l.measureShape(l.settings.Load(), l.nowMs())
 	return errors.Join(err, l.beat(ctx))
+}
+
+// background is a step that is watched, and of which each turn is told to Config.Turn.
+func (l *Limiter) background(name string, step func(context.Context) error) func(context.Context) {
+	return l.watched(name, func(ctx context.Context) (err error) {
+		ctx, end := l.cfg.Turn(ctx, name)
+		err = step(ctx)
+		end(err)
+		return err
+	})
 }
 
 // watched runs a step and logs when it starts to fail and when it works again: one

@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	_ "google.golang.org/grpc/encoding/gzip" // for callers who compress
@@ -38,14 +39,15 @@ type grpcEndpoint struct {
 	address  string
 	tokens   *Tokens
 	tls      *TLS
+	spans    trace.TracerProvider // nil: no spans
 	services []*grpc.ServiceDesc
 	server   *grpc.Server // made by listen
 	health   *health.Server
 	listener net.Listener
 }
 
-func newGRPCEndpoint(address string, tokens *Tokens, tls *TLS, services ...*grpc.ServiceDesc) *grpcEndpoint {
-	e := &grpcEndpoint{address: address, tokens: tokens, tls: tls, services: services, health: health.NewServer()}
+func newGRPCEndpoint(address string, tokens *Tokens, tls *TLS, spans trace.TracerProvider, services ...*grpc.ServiceDesc) *grpcEndpoint {
+	e := &grpcEndpoint{address: address, tokens: tokens, tls: tls, spans: spans, services: services, health: health.NewServer()}
 	e.enter(starting)
 	return e
 }
@@ -70,6 +72,9 @@ func (e *grpcEndpoint) listen(ctx context.Context) error {
 	}
 	if e.tls != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(following(&e.tls.grpc))))
+	}
+	if e.spans != nil {
+		options = append(options, grpc.StatsHandler(spansOf(e.spans)))
 	}
 	e.server = grpc.NewServer(options...)
 	for _, service := range e.services {

@@ -16,6 +16,7 @@ import (
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/node/rls"
 	"github.com/weirhq/weir/dataplane/node/routes"
+	"github.com/weirhq/weir/shared/traces"
 )
 
 // Limiter makes the decisions. *dataplane.Limiter is one.
@@ -72,6 +73,9 @@ type Config struct {
 
 	// Reloads are checked every few seconds while the server runs.
 	Reloads []Reload
+
+	// Traces makes spans of calls; nil: none.
+	Traces *traces.Traces
 
 	// DrainDelay is how long a draining node that has said so (/readyz) goes on
 	// serving, so that load balancers can take note.
@@ -135,7 +139,7 @@ func New(config Config) (*Server, error) {
 		mux.Handle("/v2/", routesGate{s.gate, config.Routes})
 	}
 	handleHealth(mux, &s.ready, config.Tokens)
-	s.calls = endpoint{name: "service", address: config.Listen, server: callServer(base, mux, s.logger)}
+	s.calls = endpoint{name: "service", address: config.Listen, server: callServer(base, config.Traces.Handler(mux, spanName), s.logger)}
 	if config.TLS != nil {
 		s.calls.server.TLSConfig = following(&config.TLS.http)
 	}
@@ -144,7 +148,7 @@ func New(config Config) (*Server, error) {
 		if config.RLS != nil {
 			services = append(services, describeRLS(config.RLS, s.gate))
 		}
-		s.grpc = newGRPCEndpoint(config.GRPCListen, config.Tokens, config.TLS, services...)
+		s.grpc = newGRPCEndpoint(config.GRPCListen, config.Tokens, config.TLS, config.Traces.Provider(), services...)
 	}
 	s.admin = endpoint{name: "admin", address: config.AdminListen, server: adminServer(adminMux(&s.ready, config.Registry, config.Tokens), s.logger)}
 	return s, nil

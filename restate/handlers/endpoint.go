@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"github.com/restatedev/sdk-go/server"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/traces"
 )
 
 const (
@@ -43,6 +45,10 @@ type Options struct {
 	// taken; all others are refused. Empty: every request is taken, which is only
 	// right on loopback or a network that nobody else reaches.
 	IdentityKey string
+
+	// Traces makes a span of each attempt of an invocation, within Restate's trace where it
+	// has one; nil: none.
+	Traces *traces.Traces
 
 	// StepRetryMax is how long a failing step is tried again before its run fails;
 	// 0: 1 minute. Meanwhile an operator's pause of the job waits.
@@ -105,7 +111,7 @@ func newEndpoint(o Options, jobs func(*stepper) map[string]Job) (*Endpoint, erro
 	protocols.SetHTTP1(true) // health checks
 	protocols.SetUnencryptedHTTP2(true)
 	e.server = &http.Server{
-		Handler:           handler,
+		Handler:           o.Traces.Work(handler, spanName),
 		Protocols:         &protocols,
 		ReadHeaderTimeout: 5 * time.Second,
 		MaxHeaderBytes:    64 << 10,
@@ -123,6 +129,16 @@ func sdkHandler(definitions []restate.ServiceDefinition, log slog.Handler, ident
 		s.WithIdentityV1(identityKey)
 	}
 	return s.Handler()
+}
+
+// spanName is an invocation's handler, whoever sends it: without an identity key, only what
+// reaches this port. Discovery has none.
+func spanName(r *http.Request) string {
+	name, _ := strings.CutPrefix(r.URL.Path, "/invoke/")
+	if name == r.URL.Path {
+		return ""
+	}
+	return name
 }
 
 // Fingerprint identifies what Restate is told about the handlers: names, kinds,

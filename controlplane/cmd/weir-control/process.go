@@ -20,6 +20,7 @@ import (
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/restate/handlers"
 	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/shared/traces"
 )
 
 const (
@@ -37,10 +38,12 @@ type process struct {
 	log    *slog.Logger
 	ctx    context.Context // done: drain
 
-	db       *sql.DB
-	restate  *http.Client
-	api      *http.Server
-	endpoint *handlers.Endpoint
+	db        *sql.DB
+	traces    *traces.Traces
+	transport *http.Transport // under restate
+	restate   *http.Client
+	api       *http.Server
+	endpoint  *handlers.Endpoint
 
 	apiListener, handlersListener net.Listener
 
@@ -55,6 +58,9 @@ func start(ctx context.Context, c *config, dsn string, log *slog.Logger) (*proce
 	var err error
 	if p.db, err = store.Open(dsn); err != nil {
 		return nil, err
+	}
+	if p.traces, err = traces.Open(ctx, traces.Process{Service: "weir-control", Version: version()}, log); err != nil {
+		return nil, errors.Join(err, p.db.Close())
 	}
 	if err := p.build(); err != nil {
 		return nil, errors.Join(err, p.db.Close())
@@ -74,7 +80,8 @@ func (p *process) build() error {
 		return err
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	p.restate = &http.Client{Transport: transport}
+	p.transport = transport
+	p.restate = &http.Client{Transport: p.traces.Transport(transport)}
 	client, admin := handlers.NewClient(p.restate, p.config.RestateIngress...), handlers.NewAdmin(p.restate, p.config.RestateAdmin...)
 	fleet := func(ctx context.Context) (controlplane.Fleet, error) {
 		return controlplane.ListFleet(ctx, steps, p.config.NodeLiveWithin)
@@ -99,7 +106,7 @@ func (p *process) build() error {
 	p.endpoint, err = handlers.NewEndpoint(handlers.Options{
 		Cleanup: cleanup, Watch: watch, Rollouts: rollouts,
 		Retirement: controlplane.NewRetirementWork(steps, p.config.NodeLiveWithin, p.config.CleanupGrace, metrics),
-		Audit:      steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey,
+		Audit:      steps, Metrics: metrics, Log: p.log, IdentityKey: p.config.RestateIdentityKey, Traces: p.traces,
 	})
 	if err != nil {
 		return fmt.Errorf("restate-identity-key: %w", err)
@@ -140,7 +147,7 @@ func (p *process) build() error {
 	if err := p.consoleOf(&service); err != nil {
 		return errors.Join(fmt.Errorf("console: %w", err), p.apiListener.Close(), p.handlersListener.Close())
 	}
-	p.api = api.NewServer(api.NewHandler(service), p.log)
+	p.api = api.NewServer(p.traces.Handler(api.NewHandler(service), spanName), p.log)
 	keeper := &handlers.Keeper{
 		Registrar: handlers.NewRegistrar(admin, p.handlersURL(), p.endpoint.Fingerprint()),
 		Client:    client,
@@ -224,8 +231,8 @@ func (p *process) drain() error {
 		return err // a server failed: its siblings' loops still run, and end with the process
 	}
 	p.work.Wait()
-	p.restate.CloseIdleConnections()
-	return errors.Join(err, p.db.Close())
+	p.transport.CloseIdleConnections()
+	return errors.Join(err, p.traces.Close(ctx), p.db.Close())
 }
 
 // migrate tries until it has succeeded once. What stands in its way is told once, and

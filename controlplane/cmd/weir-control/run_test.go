@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,6 +27,7 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/servers"
+	"github.com/weirhq/weir/shared/traces/tracestest"
 )
 
 // TestMain has the SDK's core compiled first, once for all tests: a process that drains
@@ -158,6 +160,7 @@ func TestServesBeforeWhatItNeeds(t *testing.T) {
 		}
 	}
 	t.Setenv("WEIR_MYSQL_DSN", mysql.DSN("weir"))
+	sink := tracestest.NewSink(t)
 	r := startControl(t, "--restate-ingress", restate.IngressURL(), "--restate-admin", restate.AdminURL(), "--cleanup-interval", "1s", "--watch-interval", "1s")
 
 	status := func() (*controlv1.CleanupStatus, error) {
@@ -207,7 +210,9 @@ func TestServesBeforeWhatItNeeds(t *testing.T) {
 		return err
 	})
 	wantHealth(t, r, func(h *controlv1.Health) bool { return !h.GetLive() && h.GetOverall() == "ok" })
-	if _, err := r.client.CleanupPause(t.Context(), connect.NewRequest(&controlv1.CleanupPauseRequest{Actor: "ann", Reason: "deploy"})); err != nil {
+	pause := connect.NewRequest(&controlv1.CleanupPauseRequest{Actor: "ann", Reason: "deploy"})
+	pause.Header().Set("Traceparent", tracestest.Parent)
+	if _, err := r.client.CleanupPause(t.Context(), pause); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the audit row", func() error {
@@ -218,6 +223,11 @@ func TestServesBeforeWhatItNeeds(t *testing.T) {
 		return nil
 	})
 	r.drain()
+	for _, want := range []string{controlv1connect.ControlServiceCleanupPauseProcedure, "/" + handlers.CronService + "/Tick", "/HTTP POST"} {
+		if !slices.Contains(sink.Names(), want[1:]) {
+			t.Errorf("no span of %s in %q", want, slices.Compact(sink.Names()))
+		}
+	}
 
 	// Another process finds everything as it was left.
 	again := startControl(t, "--restate-ingress", restate.IngressURL(), "--restate-admin", restate.AdminURL(), "--cleanup-interval", "1s", "--no-migrate")

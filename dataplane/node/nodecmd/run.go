@@ -14,12 +14,14 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/node"
+	"github.com/weirhq/weir/shared/traces"
 )
 
 // Exit codes.
@@ -28,6 +30,8 @@ const (
 	exitFailed = 1 // could not serve, or the drain had to be cut short
 	exitUsage  = 2 // the configuration is at fault
 )
+
+const lastSpansTimeout = 3 * time.Second
 
 // Main is the command: it returns the process's exit code when the node has ended.
 // SIGTERM or SIGINT, or the end of ctx, begins the drain; a second signal ends the
@@ -70,6 +74,12 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 		config.Region = aloneRegion
 	}
 
+	spans, err := traces.Open(ctx, traces.Process{Service: "weir-node", Version: Build(), Instance: config.NodeID, Region: config.Region}, logger)
+	if err != nil {
+		return err
+	}
+	defer closeTraces(spans, logger)
+
 	limiter, err := dataplane.New(dataplane.Config{
 		Region:      config.Region,
 		NodeID:      config.NodeID,
@@ -78,6 +88,7 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 		Counts:      stores.counts,
 		EntriesMax:  config.EntriesMax,
 		ReadTimeout: config.ReadTimeout,
+		Turn:        spans.Turn,
 		Logger:      logger,
 	})
 	if err != nil {
@@ -108,6 +119,7 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 		Tokens:       access.tokens,
 		TLS:          access.tls,
 		Reloads:      append(access.reloads, node.Reload{Name: "rules", Check: envoy.Rules.Check}),
+		Traces:       spans,
 		DrainDelay:   config.DrainDelay,
 		DrainTimeout: config.DrainTimeout,
 	})
@@ -130,6 +142,15 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 	err = errors.Join(err, server.Drain())
 	probing.Wait()
 	return err
+}
+
+// closeTraces sends the last spans, for a few seconds at most: nothing depends on them.
+func closeTraces(spans *traces.Traces, logger *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.Background(), lastSpansTimeout)
+	defer cancel()
+	if err := spans.Close(ctx); err != nil {
+		logger.Warn("the last spans are lost", "error", err)
+	}
 }
 
 // announce is the log's first line: what this node is part of.

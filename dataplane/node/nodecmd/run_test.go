@@ -29,6 +29,7 @@ type command struct {
 	stop           context.CancelFunc
 	code           chan int
 	listen, admin  string
+	grpc           string
 }
 
 func begin(t *testing.T, args ...string) *command {
@@ -44,9 +45,10 @@ func begin(t *testing.T, args ...string) *command {
 				Msg    string
 				Listen string
 				Admin  string `json:"admin_listen"`
+				GRPC   string `json:"grpc_listen"`
 			}
 			if json.Unmarshal([]byte(line), &event) == nil && event.Msg == "serving" {
-				c.listen, c.admin = "http://"+event.Listen, "http://"+event.Admin
+				c.listen, c.admin, c.grpc = "http://"+event.Listen, "http://"+event.Admin, event.GRPC
 				return true
 			}
 		}

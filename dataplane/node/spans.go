@@ -1,0 +1,36 @@
+package node
+
+import (
+	"net/http"
+	"strings"
+
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/stats"
+
+	"github.com/weirhq/weir/dataplane/node/routes"
+	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+)
+
+// spanNames are those of the HTTP calls that are served, by their paths: a call's method, as
+// gRPC has it. What is no call (health, paths that nobody serves) has no span.
+var spanNames = func() map[string]string {
+	names := make(map[string]string)
+	methods := weirv1.File_weir_v1_ratelimit_proto.Services().Get(0).Methods()
+	for i := range methods.Len() {
+		name := string(methods.Get(i).Parent().FullName()) + "/" + string(methods.Get(i).Name())
+		names["/"+name] = name
+	}
+	for _, path := range routes.Paths {
+		names[path] = strings.TrimPrefix(path, "/")
+	}
+	return names
+}()
+
+func spanName(r *http.Request) string { return spanNames[r.URL.Path] }
+
+// spansOf makes a span of each call on the port for gRPC.
+func spansOf(provider trace.TracerProvider) stats.Handler {
+	return otelgrpc.NewServerHandler(otelgrpc.WithTracerProvider(provider), otelgrpc.WithPropagators(propagation.TraceContext{}))
+}

@@ -1,0 +1,186 @@
+// Package traces sends OpenTelemetry spans of calls and of background work to a collector,
+// for programs whose environment names one, in the standard way:
+//
+//	OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 weir-node
+//
+// Spans go out by OTLP over HTTP, in the background and in batches; when the collector is
+// slow or gone they are dropped, and nobody waits. Other variables of the standard are
+// heeded too: OTEL_EXPORTER_OTLP_HEADERS and _CERTIFICATE, OTEL_SERVICE_NAME,
+// OTEL_RESOURCE_ATTRIBUTES, OTEL_SDK_DISABLED, OTEL_TRACES_EXPORTER=none and
+// OTEL_TRACES_SAMPLER.
+//
+// Where OTEL_TRACES_SAMPLER is not set, a call is traced if its caller's trace is (the
+// traceparent header says so), and background work always: a rate limiter sees every
+// request of a fleet, and one that began traces by itself would drown them in its own.
+package traces
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync/atomic"
+
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// Traces makes spans. Nil makes none: all methods may be called on it, and cost nothing
+// later on. Safe for concurrent use.
+type Traces struct {
+	provider *sdk.TracerProvider
+	tracer   trace.Tracer
+}
+
+// Process is what spans say of where they come from.
+type Process struct {
+	Service, Version string
+	Instance         string // empty: not told
+	Region           string // empty: not told
+}
+
+// Open reads the environment. It returns nil if spans are wanted nowhere, and an error if
+// they are and the variables do not tell where; it does not call the collector.
+func Open(ctx context.Context, p Process, log *slog.Logger) (*Traces, error) {
+	if !wanted() {
+		return nil, nil
+	}
+	exporter, err := otlptracehttp.New(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_…: %w", err)
+	}
+	from, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(p.attributes()...), resource.WithFromEnv())
+	if err != nil {
+		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
+	}
+	options := []sdk.TracerProviderOption{sdk.WithBatcher(&quietly{SpanExporter: exporter, log: log}), sdk.WithResource(from)}
+	if os.Getenv("OTEL_TRACES_SAMPLER") == "" {
+		options = append(options, sdk.WithSampler(sdk.ParentBased(ownWork{})))
+	}
+	provider := sdk.NewTracerProvider(options...)
+	return &Traces{provider: provider, tracer: provider.Tracer("github.com/weirhq/weir")}, nil
+}
+
+func wanted() bool {
+	if os.Getenv("OTEL_SDK_DISABLED") == "true" || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
+		return false
+	}
+	return os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
+}
+
+func (p *Process) attributes() (all []attribute.KeyValue) {
+	for _, a := range []attribute.KeyValue{
+		attribute.String("service.name", p.Service), attribute.String("service.version", p.Version),
+		attribute.String("service.instance.id", p.Instance), attribute.String("weir.region", p.Region),
+	} {
+		if a.Value.AsString() != "" {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// Handler is h with a span for each call that has a name; calls without one are not traced.
+func (t *Traces) Handler(h http.Handler, name func(*http.Request) string) http.Handler {
+	return t.handler(h, name, trace.SpanKindServer)
+}
+
+// Work is Handler for calls by which a queue or a scheduler hands out work that may begin a
+// trace.
+func (t *Traces) Work(h http.Handler, name func(*http.Request) string) http.Handler {
+	return t.handler(h, name, trace.SpanKindConsumer)
+}
+
+func (t *Traces) handler(h http.Handler, name func(*http.Request) string, kind trace.SpanKind) http.Handler {
+	if t == nil {
+		return h
+	}
+	return otelhttp.NewHandler(h, "", otelhttp.WithSpanOptions(trace.WithSpanKind(kind)),
+		otelhttp.WithTracerProvider(t.provider), otelhttp.WithPropagators(propagation.TraceContext{}),
+		otelhttp.WithFilter(func(r *http.Request) bool { return name(r) != "" }),
+		otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string { return name(r) }))
+}
+
+// Transport is base with a span for each call that is part of a trace, of which it tells the
+// server.
+func (t *Traces) Transport(base http.RoundTripper) http.RoundTripper {
+	if t == nil {
+		return base
+	}
+	return otelhttp.NewTransport(base, otelhttp.WithTracerProvider(t.provider), otelhttp.WithPropagators(propagation.TraceContext{}),
+		otelhttp.WithFilter(func(r *http.Request) bool { return trace.SpanContextFromContext(r.Context()).IsSampled() }))
+}
+
+// Provider is what instrumentation by others takes; nil on nil.
+func (t *Traces) Provider() trace.TracerProvider {
+	if t == nil {
+		return nil
+	}
+	return t.provider
+}
+
+// Turn begins the span of a turn of background work. end is called once, with what became
+// of it.
+func (t *Traces) Turn(ctx context.Context, name string) (within context.Context, end func(error)) {
+	if t == nil {
+		return ctx, func(error) {}
+	}
+	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindInternal))
+	return ctx, func(err error) {
+		if err != nil {
+			span.SetStatus(codes.Error, err.Error())
+		}
+		span.End()
+	}
+}
+
+// Close sends what is left until ctx ends.
+func (t *Traces) Close(ctx context.Context) error {
+	if t == nil {
+		return nil
+	}
+	if err := t.provider.Shutdown(ctx); err != nil {
+		return fmt.Errorf("send the last spans: %w", err)
+	}
+	return nil
+}
+
+// ownWork samples what begins a trace: background work, and no calls.
+type ownWork struct{}
+
+func (ownWork) Description() string { return "OwnWork" }
+
+func (ownWork) ShouldSample(p sdk.SamplingParameters) sdk.SamplingResult {
+	if p.Kind == trace.SpanKindServer {
+		return sdk.SamplingResult{Decision: sdk.Drop}
+	}
+	return sdk.SamplingResult{Decision: sdk.RecordAndSample}
+}
+
+// quietly logs when the collector ceases to take spans and when it takes them again, and
+// nothing between.
+type quietly struct {
+	sdk.SpanExporter
+	log     *slog.Logger
+	failing atomic.Bool
+}
+
+func (q *quietly) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
+	err := q.SpanExporter.ExportSpans(ctx, spans)
+	switch {
+	case errors.Is(err, context.Canceled):
+	case err != nil && !q.failing.Swap(true):
+		q.log.Warn("the collector does not take spans; they are dropped", "error", err)
+	case err == nil && q.failing.Swap(false):
+		q.log.Info("the collector takes spans again")
+	}
+	return nil
+}
