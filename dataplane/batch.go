@@ -426,7 +426,9 @@ func (l *Limiter) answerItem(it *item, kept bool, first *item, d *Decision) outc
 		it.verdict.tellRetry(&it.question)
 	}
 	out := d.answer(&it.verdict, &it.question, it.rule, it.source)
-	it.counts.compared(it.rule, d)
+	if it.rule.candidate != 0 {
+		it.counts.compared(d)
+	}
 	switch {
 	case first.entry == nil, it.verdict.refused:
 	case !it.verdict.allowed:

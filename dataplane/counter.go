@@ -164,7 +164,12 @@ func (e *entry) judge(v *verdict, tMs, durationMs, limit, cost int64, count bool
 			}
 			continue
 		}
-		e.weigh(v, slot, word, limit, cost, start+durationMs-v.tMs, durationMs)
+		v.current, v.previous = wordCount(word), wordCount(e.words[previousSlot(slot)].Load())
+		if e.flags.Load()&(flagForeign|flagForeign1) == 0 { // as weigh, without the call
+			v.allowed = window.Fits(v.current, v.previous, cost, limit, start+durationMs-v.tMs, durationMs)
+		} else {
+			e.weigh(v, slot, word, limit, cost, start+durationMs-v.tMs, durationMs)
+		}
 		switch {
 		case v.allowed && count && cost > 0:
 			if e.words[slot].CompareAndSwap(word, word+uint64(cost)) {

@@ -11,7 +11,10 @@ import (
 func (d *Decision) answer(v *verdict, q *question, by *rule, source Source) outcome {
 	end := window.Start(v.seq+1, q.durationMs)
 	uncovered := end - v.tMs
-	d.Source, d.Limit, d.Duration, d.Override = source, q.limit, milliseconds(q.durationMs), by.pattern
+	d.Source, d.Limit, d.Duration = source, q.limit, milliseconds(q.durationMs)
+	if by.pattern != "" { // d is zero, and a store of a string is dear
+		d.Override = by.pattern
+	}
 	d.Current = float64(v.current + q.ahead + q.cost)
 	d.Remaining = q.limit - v.current - q.ahead
 	if v.previous != 0 {

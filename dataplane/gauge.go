@@ -98,7 +98,9 @@ func (l *Limiter) askEstimate(q *question, by *rule, e *entry, held *Reservation
 		if n := q.counts.estimated(out, met); out != outcomeAllowed {
 			l.tally(e, q, n)
 		}
-		q.counts.compared(by, d)
+		if by.candidate != 0 {
+			q.counts.compared(d)
+		}
 		if met == untracked {
 			l.metrics.dropped[droppedFull].Add(v.counted)
 			return nil
@@ -290,7 +292,9 @@ func (l *Limiter) answerEstimated(it *item, kept bool, first *item, counts *stri
 	if n := counts.estimated(out, first.met); out != outcomeAllowed {
 		l.tally(first.entry, &it.question, n)
 	}
-	counts.compared(it.rule, d)
+	if it.rule.candidate != 0 {
+		counts.compared(d)
+	}
 	if first.met == untracked {
 		l.metrics.dropped[droppedFull].Add(v.counted)
 		return

@@ -41,29 +41,30 @@ func (l *Limiter) Key(workspace, namespace, identifier string, duration time.Dur
 
 // Allow is Limiter.Allow for this key.
 func (k *Key) Allow(ctx context.Context, limit, cost int64) (d Decision) {
-	var q question // set field by field: a literal would be made elsewhere and copied
-	q.limit, q.cost = limit, cost
-	q.nowMs, q.told = k.limiter.clock.nowMs()
-	k.decide(ctx, &q, &d)
+	k.decide(ctx, 0, limit, cost, &d)
 	return d
 }
 
 // AllowAt is Limiter.AllowAt for this key, for callers who know the time.
 func (k *Key) AllowAt(ctx context.Context, now time.Time, limit, cost int64) (d Decision) {
 	if d.Err = k.limiter.checkTime(now); d.Err == nil {
-		var q question
-		q.limit, q.cost, q.nowMs = limit, cost, now.UnixMilli()
-		k.decide(ctx, &q, &d)
+		k.decide(ctx, now.UnixMilli(), limit, cost, &d)
 	}
 	return d
 }
 
-// decide completes a question about an amount and a time, and answers it.
-func (k *Key) decide(ctx context.Context, q *question, d *Decision) {
+// decide answers a question about an amount at a time, or at the clock's if that is 0. It
+// makes the question itself, so that Allow is small enough to become part of its caller.
+func (k *Key) decide(ctx context.Context, unixMs, limit, cost int64, d *Decision) {
 	l := k.limiter
-	if uint64(q.limit) > window.LimitMax || uint64(q.cost) > window.LimitMax {
-		d.Err = validateAmounts(q.limit, q.cost)
+	if uint64(limit) > window.LimitMax || uint64(cost) > window.LimitMax {
+		d.Err = validateAmounts(limit, cost)
 		return
+	}
+	var q question // set field by field: a literal would be made elsewhere and copied
+	q.limit, q.cost, q.nowMs = limit, cost, unixMs
+	if unixMs == 0 {
+		q.nowMs, q.told = l.clock.nowMs()
 	}
 	t := k.target.Load()
 	if t == nil || t.set != l.settings.Load() {
@@ -72,13 +73,14 @@ func (k *Key) decide(ctx context.Context, q *question, d *Decision) {
 	if t.override {
 		q.limit = t.limit
 	}
-	q.id, q.request, q.durationMs, q.mode = &t.id, &t.request, t.durationMs, t.rule.mode()
-	q.counts = l.metrics.stripe(q)
+	counts := l.metrics.stripe(&q)
+	q.id, q.request, q.counts = &t.id, &t.request, counts
+	q.durationMs, q.mode = t.durationMs, t.rule.mode()
 	e := t.entry
 	if e == nil {
 		e = l.table.get(&t.id)
 	}
-	if used := l.ask(ctx, q, t.rule, e, nil, d); used != nil && used != t.entry {
+	if used := l.ask(ctx, &q, t.rule, e, nil, d); used != nil && used != t.entry {
 		k.follow(t, used)
 	}
 }

@@ -221,7 +221,9 @@ func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *entry, held
 		if n := q.counts.decided(source, out, 1); out != outcomeAllowed && !v.refused {
 			l.tally(e, q, n)
 		}
-		q.counts.compared(by, d)
+		if by.candidate != 0 {
+			q.counts.compared(d)
+		}
 		if met == untracked {
 			return nil
 		}
@@ -266,7 +268,9 @@ func (l *Limiter) soon(v *verdict, q *question) bool {
 func (l *Limiter) oversized(q *question, by *rule, d *Decision) {
 	v := verdict{seq: window.Sequence(q.nowMs, q.durationMs), tMs: q.nowMs}
 	l.tally(nil, q, q.counts.decided(SourceLocal, d.answer(&v, q, by, SourceLocal), 1))
-	q.counts.compared(by, d)
+	if by.candidate != 0 {
+		q.counts.compared(d)
+	}
 }
 
 // accepted marks an entry whose count has grown. What was accepted on an entry that

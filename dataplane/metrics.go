@@ -204,13 +204,11 @@ func (s *stripe) denials() (n int64) {
 	return n - s.refused.Load()
 }
 
-// compared counts what a candidate limit would have said, where there is one.
-func (s *stripe) compared(by *rule, d *Decision) {
-	switch {
-	case by.candidate == 0:
-	case d.CandidateDenied:
+// compared counts what a candidate limit would have said.
+func (s *stripe) compared(d *Decision) {
+	if d.CandidateDenied {
 		s.candidates[outcomeDenied].Add(1)
-	default:
+	} else {
 		s.candidates[outcomeAllowed].Add(1)
 	}
 }
