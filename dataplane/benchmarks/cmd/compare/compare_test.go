@@ -47,8 +47,8 @@ func TestSamplesThatWereDisturbedAreLeftOut(t *testing.T) {
 	e := entry{Case: workload.Hot, limiter: weir}
 	r.add(e, samples)
 	r.add(e, samples[:4])
-	if one, _, ok := r.ns(what{"hot", weir, 1}); !ok || one != 100 {
-		t.Errorf("on one CPU %v, not 100", one)
+	if one, _, ok := r.ns(what{"hot", weir, 1}); !ok || one != 90 {
+		t.Errorf("on one CPU %v, not 90", one)
 	}
 	rounds := r[what{"hot", weir, 2}]
 	if len(rounds) != 2 || rounds[0].ns != 60 || rounds[0].disturbed || rounds[1].ns != 100 || !rounds[1].disturbed {
