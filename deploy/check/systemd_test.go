@@ -2,7 +2,6 @@ package check
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -102,30 +101,4 @@ func credentials(t *testing.T, path string, u unit, dir string) map[string]bool 
 		made[name] = true
 	}
 	return made
-}
-
-// systemd itself finds nothing to say about the units, where it is installed.
-func TestUnitsVerify(t *testing.T) {
-	analyze, err := exec.LookPath("systemd-analyze")
-	if err != nil {
-		t.Log("no systemd here: TestUnits has read the units, and that is all")
-		return
-	}
-	dir := t.TempDir()
-	var paths []string
-	for _, path := range files(t, "deploy/systemd/*.service") {
-		text := string(read(t, path))
-		for _, program := range []string{"weir-node", "weir-control", "restate-server"} {
-			text = strings.ReplaceAll(text, "/usr/local/bin/"+program, "/bin/sh") // it has to be there
-		}
-		copied := filepath.Join(dir, filepath.Base(path))
-		if err := os.WriteFile(copied, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		paths = append(paths, copied)
-	}
-	out, err := exec.CommandContext(t.Context(), analyze, append([]string{"verify", "--man=no"}, paths...)...).CombinedOutput()
-	if err != nil || strings.Contains(string(out), dir) {
-		t.Errorf("%v\n%s", err, out)
-	}
 }

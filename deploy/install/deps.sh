@@ -1,7 +1,8 @@
 #!/bin/sh
 # Makes sure that the servers of the tests and of `make run` are installed: MariaDB (or MySQL), Redis and Restate; and what only
-# tests need: the client packages that weir-node is tested with, promtool, which comes with Prometheus, for the
-# alerts; and Chromium, with what drives it, for the console.
+# tests need: the client packages that weir-node is tested with; promtool, which comes with Prometheus, for the
+# alerts; Chromium, with what drives it, for the console; zsh and fish, which complete weirctl; and on Linux
+# systemd-analyze, for the units.
 #
 #   deps.sh           installs what is missing: with apt-get on Debian and Ubuntu, with brew on macOS, Restate and clients with npm
 #   deps.sh --run     the same for `make run`: the servers alone
@@ -18,7 +19,8 @@ PATH=$PATH:/usr/sbin:/usr/libexec # where distributions put mariadbd
 
 main() {
 	install=yes
-	wanted='mariadb redis restate clients promtool chromium driver'
+	wanted='mariadb redis restate clients promtool chromium driver shells'
+	[ "$(uname)" != Linux ] || wanted="$wanted systemd"
 	case ${1-} in
 	'') ;;
 	--run) wanted='mariadb redis restate' ;;
@@ -111,6 +113,14 @@ find_driver() {
 	[ "$installed" = "$pin" ]
 }
 
+find_shells() {
+	found=$(command -v zsh) && has fish
+}
+
+find_systemd() {
+	found=$(command -v systemd-analyze)
+}
+
 install_mariadb() { install_packages 'mariadb-server-core mariadb-client-core' mariadb; }
 
 install_redis() { install_packages redis-server redis; }
@@ -130,6 +140,10 @@ install_clients() {
 }
 
 install_chromium() { install_packages chromium '--cask chromium'; }
+
+install_shells() { install_packages 'zsh fish' 'zsh fish'; }
+
+install_systemd() { has apt-get && install_packages systemd ''; }
 
 install_driver() {
 	has npm || install_packages 'nodejs npm' node || return 1
@@ -207,6 +221,8 @@ advise() {
 		promtool) echo "  promtool, for the tests of the alerts (Debian: apt-get install prometheus; macOS: brew install prometheus)" ;;
 		clients) echo "  client packages, for the tests: Node.js 18 or newer with npm, then: cd dataplane/node/nodecmd/testdata/clients && npm ci --ignore-scripts" ;;
 		chromium) echo "  Chromium, for the tests of the console (Debian: apt-get install chromium; macOS: brew install --cask chromium)" ;;
+		shells) echo "  zsh and fish, for the tests of weirctl's completion (Debian: apt-get install zsh fish; macOS: brew install zsh fish)" ;;
+		systemd) echo "  systemd-analyze, for the tests of the units (Debian: apt-get install systemd)" ;;
 		driver) echo "  what drives it: Node.js 20 or newer with npm, then: cd deploy/e2e/console/browser && npm ci --ignore-scripts" ;;
 		esac
 	done >&2

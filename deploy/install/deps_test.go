@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -27,7 +28,7 @@ func newMachine(t *testing.T) *machine {
 	if err := os.Mkdir(m.bin, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	for _, program := range []string{"dirname", "sed", "env", "cat"} {
+	for _, program := range []string{"dirname", "sed", "env", "cat", "uname"} {
 		path, err := exec.LookPath(program)
 		if err != nil {
 			t.Fatal(err)
@@ -37,8 +38,9 @@ func newMachine(t *testing.T) *machine {
 		}
 	}
 	m.env = []string{"PATH=" + m.bin, "CLIENT_PACKAGES=" + m.bin, "BROWSER_DRIVER=" + m.bin, "CHROMIUM_BIN=" + filepath.Join(m.bin, "chromium")}
-	m.has("chromium", "")
-	m.has("promtool", "")
+	for _, program := range []string{"chromium", "promtool", "zsh", "fish", "systemd-analyze"} {
+		m.has(program, "")
+	}
 	return m
 }
 
@@ -90,8 +92,12 @@ func TestDepsAllThere(t *testing.T) {
 	for _, program := range []string{"apt-get", "apt-cache", "brew", "npm", "sudo", "id"} {
 		m.has(program, "exit 1")
 	}
+	things := 8
+	if runtime.GOOS == "linux" {
+		things++ // systemd's
+	}
 	output, status := m.run()
-	if status != 0 || strings.Count(output, "\n") != 7 || m.calls() != "" {
+	if status != 0 || strings.Count(output, "\n") != things || m.calls() != "" {
 		t.Errorf("status %d, output\n%scalls\n%s", status, output, m.calls())
 	}
 }
@@ -171,6 +177,21 @@ func TestDepsBrowser(t *testing.T) {
 	output, status := m.run()
 	if status != 1 || !strings.Contains(output, "driver: installed") || !strings.Contains(m.calls(), "deploy/e2e/console/browser ci --ignore-scripts") || !strings.Contains(output, "apt-get install chromium") {
 		t.Errorf("status %d, output\n%scalls\n%s", status, output, m.calls())
+	}
+}
+
+// And for what shells and units are tested with.
+func TestDepsShells(t *testing.T) {
+	m := newMachine(t)
+	m.set("MARIADB_SERVER_BIN", "REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")
+	if err := os.Remove(filepath.Join(m.bin, "fish")); err != nil {
+		t.Fatal(err)
+	}
+	if output, status := m.run("--run"); status != 0 || strings.Contains(output, "shells") || strings.Contains(output, "systemd") {
+		t.Errorf("--run: status %d, output\n%s", status, output)
+	}
+	if output, status := m.run("--check"); status != 1 || !strings.Contains(output, "shells: missing") || !strings.Contains(output, "apt-get install zsh fish") || strings.Contains(output, "systemd: missing") {
+		t.Errorf("--check: status %d, output\n%s", status, output)
 	}
 }
 

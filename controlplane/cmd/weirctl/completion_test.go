@@ -17,9 +17,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// What bash offers after a line, by the script that weirctl prints and bash's own
-// function call: commands, sub-commands, flags and values. | is between bash's words.
-func TestBashCompletes(t *testing.T) {
+// onPath is the environment of a shell that finds this binary as weirctl.
+func onPath(t *testing.T) []string {
+	t.Helper()
 	dir := t.TempDir()
 	executable, err := os.Executable()
 	if err != nil {
@@ -28,6 +28,22 @@ func TestBashCompletes(t *testing.T) {
 	if err := os.Symlink(executable, filepath.Join(dir, "weirctl")); err != nil {
 		t.Fatal(err)
 	}
+	return append(os.Environ(), "TEST_WEIRCTL=1", "PATH="+dir+":"+os.Getenv("PATH"), "HOME="+dir, "XDG_CONFIG_HOME="+dir)
+}
+
+// wantOutput runs a script.
+func wantOutput(t *testing.T, want, shell string, args ...string) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), shell, args...)
+	command.Env = onPath(t)
+	if out, err := command.CombinedOutput(); err != nil || string(out) != want {
+		t.Errorf("%v\n%s\nwant\n%s", err, out, want)
+	}
+}
+
+// What bash offers after a line, by the script that weirctl prints and bash's own
+// function call: commands, sub-commands, flags and values. | is between bash's words.
+func TestBashCompletes(t *testing.T) {
 	lines := [][2]string{
 		{"weirctl|ro", "rollout"},
 		{"weirctl|re", "reset resets retire"},
@@ -57,11 +73,44 @@ func TestBashCompletes(t *testing.T) {
 		script += fmt.Sprintf("COMP_WORDS=('%s')\nCOMP_CWORD=%d\n_weirctl\necho '%s -> '\"${COMPREPLY[*]:-}\"\n", strings.Join(words, "' '"), len(words)-1, line[0])
 		want += line[0] + " -> " + line[1] + "\n"
 	}
-	bash := exec.CommandContext(t.Context(), "bash", "--norc", "-c", script)
-	bash.Env = append(os.Environ(), "TEST_WEIRCTL=1", "PATH="+dir+":"+os.Getenv("PATH"))
-	if out, err := bash.CombinedOutput(); err != nil || string(out) != want {
-		t.Errorf("%v\n%s\nwant\n%s", err, out, want)
+	wantOutput(t, want, "bash", "--norc", "-c", script)
+}
+
+// The lines that shells agree on: words that one is typing, and what they can become.
+var completed = [][2]string{
+	{"weirctl ro", "rollout"},
+	{"weirctl cleanup ", "pause resume run status"},
+	{"weirctl --api http://h:1 retire approve ", "drop rename"},
+	{"weirctl token create ci --role ", "admin operator viewer"},
+	{"weirctl namespace set acme api --no", "--no-shadow"},
+	{"weirctl completion ", "bash fish zsh"},
+}
+
+// fish is asked for its own completions of a line.
+func TestFishCompletes(t *testing.T) {
+	script, want := "weirctl completion fish | source\n", ""
+	for _, line := range completed {
+		script += fmt.Sprintf("echo '%s ->' (complete -C '%s')\n", line[0], line[0])
+		want += line[0] + " -> " + line[1] + "\n"
 	}
+	wantOutput(t, want, "fish", "--no-config", "-c", script)
+}
+
+// zsh completes in its line editor alone, so the function is called as that would, with
+// what it calls in turn replaced: compadd prints.
+func TestZshCompletes(t *testing.T) {
+	script := `compdef() { print -- "compdef $*" }
+compadd() { print -- "$line -> ${(P)2}" }
+_files() { print -- "$line -> files" }
+source <(weirctl completion zsh)
+`
+	want := "compdef _weirctl weirctl\n"
+	for _, line := range append(completed, [2]string{"weirctl rollout start --tuning ", "files"}) {
+		words := strings.Split(line[0], " ")
+		script += fmt.Sprintf("line='%s' words=('%s') CURRENT=%d\n_weirctl\n", line[0], strings.Join(words, "' '"), len(words))
+		want += line[0] + " -> " + line[1] + "\n"
+	}
+	wantOutput(t, want, "zsh", "-f", "-c", script)
 }
 
 // Every shell of the enum has a script, which calls what completes.
