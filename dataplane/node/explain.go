@@ -1,7 +1,6 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -10,7 +9,7 @@ import (
 )
 
 func (s service) explain(_ context.Context, m *weirv1.ExplainRequest) (*weirv1.ExplainResponse, error) {
-	request, err := readLimit(cmp.Or(m.GetRequest(), &weirv1.LimitRequest{}))
+	request, err := readLimit(m.GetRequest())
 	if err != nil {
 		return nil, err
 	}

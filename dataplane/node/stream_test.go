@@ -47,8 +47,11 @@ func TestStreamAnswersInOrder(t *testing.T) {
 			const n = 100
 			for i := range n {
 				request := numbered(i)
-				if i == 7 {
+				switch i {
+				case 7:
 					request.Workspace = ""
+				case 8:
+					request = nil // a message of no bytes
 				}
 				if err := stream.Send(&weirv1.LimitStreamRequest{Request: request}); err != nil {
 					t.Fatal(err)
@@ -65,6 +68,12 @@ func TestStreamAnswersInOrder(t *testing.T) {
 				want := &weirv1.LimitStreamResponse{Response: writeDecision(dataplane.Decision{Allowed: true, Limit: int64(i)})}
 				if i == 7 {
 					want = &weirv1.LimitStreamResponse{Violations: []*weirv1.FieldViolation{{Field: "workspace", Description: "is empty (1 to 191 bytes)"}}}
+				}
+				if i == 8 {
+					want = &weirv1.LimitStreamResponse{Violations: answer.GetViolations()}
+					if fields := answer.GetViolations(); len(fields) != 4 || fields[0].GetField() != "workspace" || fields[3].GetField() != "duration_ms" {
+						t.Errorf("a message without a request: %v", fields)
+					}
 				}
 				if !proto.Equal(answer, want) {
 					t.Fatalf("answer %d is %v, want %v", i, answer, want)

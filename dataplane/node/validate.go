@@ -85,7 +85,7 @@ func (v *violations) readLimit(m *weirv1.LimitRequest) dataplane.Request {
 	request := v.readKey(m.GetWorkspace(), m.GetNamespace(), m.GetIdentifier(), m.GetDurationMs())
 	request.Limit = v.amount("limit", m.GetLimit())
 	request.Cost = 1
-	if m.Cost != nil {
+	if m != nil && m.Cost != nil { // a stream's message may hold no request at all
 		request.Cost = v.amount("cost", m.GetCost())
 	}
 	return request
