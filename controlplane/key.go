@@ -142,7 +142,8 @@ func overrideOf(ctx context.Context, store KeyStore, q KeyQuery) (applies *Overr
 		}
 		after = page[len(page)-1].Pattern
 	}
-	return applies, true, nil
+	rest, err := store.Overrides(ctx, q.Workspace, q.Namespace, after, 1)
+	return applies, len(rest) > 0, err
 }
 
 // limit is what a window is judged by. An override with a duration of its own says nothing

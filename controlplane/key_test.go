@@ -116,6 +116,10 @@ func TestGetKeyIsBounded(t *testing.T) {
 	if err != nil || !r.Truncated || !r.OverridesTruncated || r.Windows[0].Current.Count != KeyRowsMax {
 		t.Errorf("%v, %v, %v", r.Truncated, r.OverridesTruncated, err)
 	}
+	s.rows, s.overrides = s.rows[1:], s.overrides[1:] // as many as are looked through
+	if r, err := GetKey(t.Context(), s, KeyQuery{"acme", "api", "user_1", 0, 1}); err != nil || r.Truncated || r.OverridesTruncated {
+		t.Errorf("%v, %v, %v", r.Truncated, r.OverridesTruncated, err)
+	}
 	for field, q := range map[string]KeyQuery{
 		"workspace": {"", "n", "i", 0, 1}, "namespace": {"w", strings.Repeat("n", 256), "i", 0, 1}, "identifier": {"w", "n", "", 0, 1},
 		"limit": {"w", "n", "i", -1, 1}, "cost": {"w", "n", "i", 1, 0},
