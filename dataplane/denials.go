@@ -13,7 +13,7 @@ import (
 
 const (
 	deniedKeys        = 512
-	deniedSampleEvery = 127 // a prime: callers who take turns are not in step with it
+	deniedSampleEvery = 509 // a prime: callers who take turns are not in step with it
 	deniedExact       = 16  // of a stripe and millisecond
 	deniedSpan        = time.Minute
 )
@@ -40,6 +40,12 @@ type denials struct {
 // tally takes note of a denial that has been counted, the nth of its kind on its stripe,
 // of e if the key is held. It writes nothing to memory while a flood is only sampled.
 func (l *Limiter) tally(e *entry, q *question, n int64) {
+	if s := q.counts; s.exactLeft.Load() > 0 || s.deniedMs.Load() != q.nowMs || n%deniedSampleEvery == 0 {
+		l.takeSample(e, q)
+	}
+}
+
+func (l *Limiter) takeSample(e *entry, q *question) {
 	s := q.counts
 	if s.deniedMs.Load() != q.nowMs {
 		s.deniedMs.Store(q.nowMs)
@@ -47,8 +53,6 @@ func (l *Limiter) tally(e *entry, q *question, n int64) {
 	}
 	if left := s.exactLeft.Load(); left > 0 {
 		s.exactLeft.Store(left - 1)
-	} else if n%deniedSampleEvery != 0 {
-		return
 	}
 	l.sample(e, q)
 }
