@@ -34,7 +34,7 @@ func started(t *testing.T, region, id string, origin dataplane.Origin, counts da
 }
 
 // Two regions of two nodes on their own loops: 6 in one, 4 in the other, and the next
-// is denied everywhere; nodes of a region agree within two replay ticks.
+// is denied everywhere.
 func TestLoopsConverge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := memstore.NewCounts(memstore.CountsOptions{})
@@ -64,6 +64,31 @@ func TestLoopsConverge(t *testing.T) {
 		}
 		if got := len(counts.Beats()); got != 4 {
 			t.Errorf("%d nodes reported", got)
+		}
+	})
+}
+
+// Nodes of a region that both have cost to send agree within two replay ticks, of 100 ms and each up to a fifth late:
+// the one that sends second hears of the other in the first, and the other in the second.
+func TestNodesOfARegionAgreeWithinTwoTicks(t *testing.T) {
+	const tick = 120 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		counts, origin := memstore.NewCounts(memstore.CountsOptions{}), memstore.NewOrigin(memstore.OriginOptions{})
+		a, b := started(t, "eu", "e1", origin, counts), started(t, "eu", "e2", origin, counts)
+		both := func(costOfA, costOfB int64) {
+			a.Allow(t.Context(), ask("k", costOfA, 200))
+			b.Allow(t.Context(), ask("k", costOfB, 200))
+		}
+		for round := range int64(20) {
+			both(2, 1)
+			time.Sleep(tick)
+			both(1, 1)
+			time.Sleep(tick)
+			for name, n := range map[string]*dataplane.Limiter{"a": a, "b": b} {
+				if d := n.Allow(t.Context(), ask("k", 0, 200)); d.Current < float64(5*round+3) {
+					t.Errorf("round %d: %s counts %v two ticks after the %d of both", round, name, d.Current, 5*round+3)
+				}
+			}
 		}
 	})
 }

@@ -35,6 +35,7 @@ var rules = []rule{
 	{module, module + "deploy/", "nothing knows how it is deployed"},
 	{module, module + "shared/servers", "what starts servers is for tests and for deploy"},
 	{module, module + "shared/manual", "what reads the pages is for tests"},
+	{module, module + "shared/await", "what waits for conditions is for tests"},
 }
 
 // unless lists what may break a rule, and why.
@@ -43,6 +44,7 @@ var unless = map[string]string{
 	module + "deploy":                        "it is the top of the house",
 	module + "shared/servers":                "itself",
 	module + "shared/manual":                 "itself",
+	module + "shared/await":                  "itself",
 }
 
 type listed struct {

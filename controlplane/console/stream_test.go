@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/await"
 )
 
 // listening is an open stream.
@@ -52,19 +53,6 @@ func (l *listening) next() (event, data string, ok bool) {
 }
 
 func (w *world) streaming() int { return len(w.console.streams) }
-
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	deadline, poll := time.After(time.Minute), time.NewTicker(10*time.Millisecond)
-	defer poll.Stop()
-	for !holds() {
-		select {
-		case <-poll.C:
-		case <-deadline:
-			t.Fatal("not within a minute: " + what)
-		}
-	}
-}
 
 // The fleet's stream begins with its history, and brings figures with each beat.
 func TestTheFleetsStream(t *testing.T) {
@@ -121,14 +109,14 @@ func TestStreamsEnd(t *testing.T) {
 	for range streamsMax {
 		open = append(open, b.listen("topic=fleet"))
 	}
-	eventually(t, "all are open", func() bool { return w.streaming() == streamsMax })
+	await.True(t, "all are open", func() bool { return w.streaming() == streamsMax })
 	if a := b.get("/console/events?topic=fleet"); a.status != http.StatusServiceUnavailable || a.header.Get("Retry-After") == "" {
 		t.Errorf("one too many: %d", a.status)
 	}
 	for _, l := range open[1:] {
 		l.stop()
 	}
-	eventually(t, "readers have gone, and so have their streams", func() bool { return w.streaming() == 1 })
+	await.True(t, "readers have gone, and so have their streams", func() bool { return w.streaming() == 1 })
 	if a := b.get("/console/events?topic=none"); a.status != http.StatusOK || w.streaming() != 1 {
 		t.Errorf("no such topic: %d, %d streams", a.status, w.streaming())
 	}
@@ -138,7 +126,7 @@ func TestStreamsEnd(t *testing.T) {
 			break
 		}
 	}
-	eventually(t, "the process has drained", func() bool { return w.streaming() == 0 })
+	await.True(t, "the process has drained", func() bool { return w.streaming() == 0 })
 }
 
 // A stream is watched by whoever opened it as long as their session and token are in force.

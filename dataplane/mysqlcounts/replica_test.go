@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
@@ -62,7 +63,7 @@ func TestReplicaThatLagsLosesNothing(t *testing.T) {
 	for count := int64(2); count < 5; count++ {
 		publish(t, r.Counts, "us", countsOf(count, x)...)
 		published := aMomentAgo(t, r.Counts)
-		eventually(t, "the overlap is over", func() bool {
+		await.True(t, "the overlap is over", func() bool {
 			r.f.pull(t)
 			return aMomentAgo(t, r.Counts) > published+dataplane.Cursor(2*shortOverlap.Milliseconds())
 		})
@@ -97,7 +98,7 @@ func TestReplicaTooFarBehindIsLeft(t *testing.T) {
 	if lag := testutil.ToFloat64(r.totals.replicaLag); lag < 0.3 {
 		t.Errorf("the lag is %v s", lag)
 	}
-	eventually(t, "the replica is taken again", func() bool {
+	await.True(t, "the replica is taken again", func() bool {
 		r.beat()
 		r.apply()
 		before := r.left("lag")
@@ -108,7 +109,7 @@ func TestReplicaTooFarBehindIsLeft(t *testing.T) {
 		t.Errorf("the lag is %v s", lag)
 	}
 	publish(t, r.Counts, "us", countsOf(2, x)...)
-	eventually(t, "it is left again", func() bool {
+	await.True(t, "it is left again", func() bool {
 		before := r.left("lag")
 		r.f.pull(t)
 		return r.left("lag") > before
@@ -125,7 +126,7 @@ func TestReplicaPositionMovesWithHeartbeats(t *testing.T) {
 	r.apply()
 	r.f.pull(t)
 	before := r.f.cursor
-	eventually(t, "the cursor has moved on", func() bool {
+	await.True(t, "the cursor has moved on", func() bool {
 		r.beat()
 		r.apply()
 		r.f.pull(t)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/storetest"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -45,12 +46,12 @@ func heldBack(t *testing.T, c *Counts, db *sql.DB, f *follower, a, z window.Cell
 	}
 	done := make(chan error, 1)
 	go func() { done <- c.Publish(ctx, "us", countsOf(count, a, z)) }()
-	eventually(t, "the publish has arrived", func() bool { // and cannot but wait for the row
+	await.True(t, "the publish has arrived", func() bool { // and cannot but wait for the row
 		return one[int](t, db, `SELECT COUNT(*) FROM information_schema.PROCESSLIST
 			WHERE DB = DATABASE() AND ID <> CONNECTION_ID() AND INFO LIKE '%ON DUPLICATE KEY%'`) > 0
 	})
 	waiting := aMomentAgo(t, c)
-	eventually(t, "the overlap is over", func() bool {
+	await.True(t, "the overlap is over", func() bool {
 		f.pull(t)
 		return f.cursor > waiting+dataplane.Cursor(2*shortOverlap.Milliseconds())
 	})
@@ -64,17 +65,6 @@ func heldBack(t *testing.T, c *Counts, db *sql.DB, f *follower, a, z window.Cell
 		t.Fatal(err)
 	}
 	return <-done
-}
-
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !condition(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
 }
 
 // Conformance 40, with a commit that was held back: the rows were stamped long before
@@ -114,7 +104,7 @@ func TestHeldBackCommitOfAPublisherThatGaveUp(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("the publisher did not give up: %v", err)
 	}
-	eventually(t, "the database goes on", func() bool {
+	await.True(t, "the database goes on", func() bool {
 		return one[int](t, db, "SELECT COUNT(*) FROM ratelimit_window_counts WHERE count = 2") == 2
 	})
 	f.pull(t)

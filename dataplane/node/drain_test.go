@@ -15,6 +15,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
@@ -46,7 +47,7 @@ func TestDrainInOrder(t *testing.T) {
 	drained := make(chan error)
 	go func() { drained <- h.Drain() }()
 
-	eventually(t, "readiness flips", func() bool {
+	await.True(t, "readiness flips", func() bool {
 		status, answer := get(t, h.adminBase+"/readyz")
 		return status == 503 && answer == "draining\n"
 	})
@@ -58,7 +59,7 @@ func TestDrainInOrder(t *testing.T) {
 	}
 	ask(doors[4]) // a call that comes during the delay is served
 
-	eventually(t, "no further connection is taken", func() bool {
+	await.True(t, "no further connection is taken", func() bool {
 		conn, err := net.Dial("tcp", h.Addr().String())
 		if err == nil {
 			_ = conn.Close()

@@ -18,6 +18,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/node/routes"
+	"github.com/weirhq/weir/shared/await"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
@@ -64,7 +65,7 @@ func TestShedding(t *testing.T) {
 	if err := <-held; err != nil {
 		t.Error(err)
 	}
-	eventually(t, "the slot is free again", func() bool { return testutil.ToFloat64(h.gate.metrics.inFlight) == 1 })
+	await.True(t, "the slot is free again", func() bool { return testutil.ToFloat64(h.gate.metrics.inFlight) == 1 })
 	hold(doors[1])
 	close(out)
 	for range 2 {
@@ -115,7 +116,7 @@ func TestPanicInTheMiddleOfAnAnswer(t *testing.T) {
 	if got, err := io.ReadAll(response.Body); err == nil {
 		t.Errorf("half an answer %q was read without an error", got)
 	}
-	eventually(t, "counted as internal", func() bool { return h.count("Limit", "internal") == 1 })
+	await.True(t, "counted as internal", func() bool { return h.count("Limit", "internal") == 1 })
 }
 
 // A body that is too long is refused by the bound's name, and is not read to its end.
@@ -201,7 +202,7 @@ func TestBodyBreaksOff(t *testing.T) {
 		if len(answer) > 0 && !strings.HasPrefix(string(answer), "HTTP/1.1 4") {
 			t.Errorf("%s: %.40q", name, answer)
 		}
-		eventually(t, name+" is counted as the caller's", func() bool {
+		await.True(t, name+" is counted as the caller's", func() bool {
 			return h.count("Limit", "invalid_argument")+h.count("Limit", "canceled") == before+1
 		})
 	}
@@ -224,7 +225,7 @@ func TestBodyDawdles(t *testing.T) {
 		if response.StatusCode != 504 || !strings.Contains(string(answer), "body did not arrive in time") {
 			t.Errorf("HTTP/%d: status %d %s", response.ProtoMajor, response.StatusCode, answer)
 		}
-		eventually(t, "the slot is free again", func() bool {
+		await.True(t, "the slot is free again", func() bool {
 			status, _, _ := curl(t, h.base+weirv1connect.RateLimitServiceLimitProcedure, minimal)
 			return status == 200
 		})
@@ -255,7 +256,7 @@ func TestCallsAreCounted(t *testing.T) {
 		_, _ = client.Limit(t.Context(), connect.NewRequest(askedOnTheWire))
 		_, _ = client.Limit(t.Context(), connect.NewRequest(&weirv1.LimitRequest{}))
 		_, _ = client.Limit(t.Context(), connect.NewRequest(&weirv1.LimitRequest{Workspace: "a", Namespace: "b", Identifier: "panic", DurationMs: 1000}))
-		eventually(t, door.name+": one ok, one invalid_argument, one internal more", func() bool {
+		await.True(t, door.name+": one ok, one invalid_argument, one internal more", func() bool {
 			return h.count("Limit", "ok") == ok+1 && h.count("Limit", "invalid_argument") == invalid+1 && h.count("Limit", "internal") == internal+1
 		})
 	}
@@ -265,7 +266,7 @@ func TestCallsAreCounted(t *testing.T) {
 	curl(t, url, minimal, "Content-Encoding", "br")
 	curl(t, url, minimal, "Connect-Timeout-Ms", "soon")
 	curl(t, url, minimal, "Connect-Timeout-Ms", "0")
-	eventually(t, "peeks that never reached the service are counted", func() bool {
+	await.True(t, "peeks that never reached the service are counted", func() bool {
 		return h.count("Peek", "invalid_argument") == 2 && h.count("Peek", "unimplemented") == 2 && h.count("Peek", "deadline_exceeded") == 1 && h.count("Peek", "ok") == 0
 	})
 }

@@ -212,18 +212,6 @@ func do(t testing.TB, request *http.Request) (int, http.Header, string) {
 	return response.StatusCode, response.Header, string(answer)
 }
 
-// eventually polls a condition that another goroutine brings about.
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(10 * time.Second); !condition(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited 10 s in vain: %s", what)
-		}
-	}
-}
-
 // lockedBuffer is a log that may be read while it is written.
 type lockedBuffer struct {
 	mu  sync.Mutex

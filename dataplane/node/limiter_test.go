@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/shared/await"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
@@ -70,7 +71,7 @@ func TestDrainUnderLoadLosesNothing(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "there is load", func() bool { return allowed.Load() > 500 })
+	await.True(t, "there is load", func() bool { return allowed.Load() > 500 })
 	if err := h.Drain(); err != nil {
 		t.Errorf("drain: %v", err)
 	}
@@ -132,12 +133,12 @@ func TestServingWithoutItsOrigin(t *testing.T) {
 	}
 	origin.Faults.Fail(nil)
 	n := 0
-	eventually(t, "a new key is read from the origin", func() bool {
+	await.True(t, "a new key is read from the origin", func() bool {
 		n++
 		response, err := ask(t.Context(), client, fmt.Sprint("user_", n), 10)
 		return err == nil && response.Allowed && response.Source == weirv1.Source_SOURCE_ORIGIN
 	})
-	eventually(t, "what was allowed in the meantime arrives", func() bool {
+	await.True(t, "what was allowed in the meantime arrives", func() bool {
 		for cell, total := range origin.Totals() {
 			if cell.Identifier == "user_1" && total > 0 {
 				return true

@@ -24,6 +24,7 @@ import (
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/node/rls"
 	"github.com/weirhq/weir/dataplane/node/routes"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
@@ -101,7 +102,7 @@ func TestSoakNoiseAtEveryPort(t *testing.T) {
 	if n := value(h.gate.metrics.panics); n != 0 {
 		t.Errorf("%v panics: %s", n, h.log)
 	}
-	eventually(t, "no goroutine is left of it", func() bool { return goleak.Find(known) == nil })
+	await.True(t, "no goroutine is left of it", func() bool { return goleak.Find(known) == nil })
 	if grown := heapBytes() - heap - 4*len(h.log.String()); grown > heapGrownMax {
 		t.Errorf("the heap has grown by %d bytes (at most %d)", grown, heapGrownMax)
 	}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirhq/weir/dataplane/node/rls"
+	"github.com/weirhq/weir/shared/await"
 )
 
 const envoyRules = `
@@ -77,7 +78,7 @@ func TestEnvoyIsServed(t *testing.T) {
 	if _, err := client.ShouldRateLimit(t.Context(), &rlsv3.RateLimitRequest{}); status.Code(err) != codes.InvalidArgument || len(status.Convert(err).Details()) != 1 {
 		t.Errorf("a faulty call: %v", err)
 	}
-	eventually(t, "the calls are counted", func() bool {
+	await.True(t, "the calls are counted", func() bool {
 		byCode := h.gate.metrics.calls[rls.Procedure].byCode
 		return value(byCode["ok"]) == 3 && value(byCode["invalid_argument"]) == 1
 	})
@@ -103,7 +104,7 @@ func TestRulesAreReloaded(t *testing.T) {
 		if err := os.Rename(path+".new", path); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the change is noticed: "+step.outcome, func() bool {
+		await.True(t, "the change is noticed: "+step.outcome, func() bool {
 			return value(h.metrics.reloads.WithLabelValues("rules", step.outcome)) == 1
 		})
 		r, err := client.ShouldRateLimit(t.Context(), userCall("1"))
@@ -120,6 +121,6 @@ func TestFailingReloadIsLogged(t *testing.T) {
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	h.running.Go(func() { h.reload(ctx, time.Millisecond) })
-	eventually(t, "it is counted", func() bool { return value(h.metrics.reloads.WithLabelValues("tokens", "error")) > 1 })
+	await.True(t, "it is counted", func() bool { return value(h.metrics.reloads.WithLabelValues("tokens", "error")) > 1 })
 	stop()
 }

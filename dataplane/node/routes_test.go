@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/node/routes"
+	"github.com/weirhq/weir/shared/await"
 )
 
 func withRoutes(limiter Limiter) func(*Config) {
@@ -70,12 +71,12 @@ func TestRoutesAreCountedAndShed(t *testing.T) {
 	if status := <-done; status != 200 {
 		t.Errorf("the call that held the slot: %d", status)
 	}
-	eventually(t, "the slot is free", func() bool { status, _, _ := curl(t, url, v2Minimal); return status == 200 })
+	await.True(t, "the slot is free", func() bool { status, _, _ := curl(t, url, v2Minimal); return status == 200 })
 	curl(t, url, `{}`)
 	curl(t, url, strings.Repeat(" ", 17<<10))
 	curl(t, h.base+routes.Paths["getOverride"], `{}`)
 	limit, get := h.gate.metrics.calls[routes.Paths["limit"]].byCode, h.gate.metrics.calls[routes.Paths["getOverride"]].byCode
-	eventually(t, "all are counted", func() bool {
+	await.True(t, "all are counted", func() bool {
 		return value(limit["ok"]) >= 2 && value(limit["unavailable"]) >= 1 && value(limit["invalid_argument"]) == 2 && value(get["permission_denied"]) == 1
 	})
 }
@@ -116,9 +117,9 @@ func TestRouteBodyBreaksOff(t *testing.T) {
 	if _, err := writer.Write([]byte("{")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the call has the slot", func() bool { return value(h.gate.metrics.inFlight) == 1 })
+	await.True(t, "the call has the slot", func() bool { return value(h.gate.metrics.inFlight) == 1 })
 	cancel()
 	writer.Close()
 	<-gone
-	eventually(t, "the slot is free", func() bool { return value(h.gate.metrics.inFlight) == 0 })
+	await.True(t, "the slot is free", func() bool { return value(h.gate.metrics.inFlight) == 0 })
 }

@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/await"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
 
@@ -23,7 +24,7 @@ func TestTopKeysAtEveryDoor(t *testing.T) {
 		}
 		for _, by := range []weirv1.TopBy{weirv1.TopBy_TOP_BY_HOT, weirv1.TopBy_TOP_BY_DENIED} {
 			var answer *connect.Response[weirv1.TopKeysResponse]
-			eventually(t, "the keys may be walked", func() (ok bool) {
+			await.True(t, "the keys may be walked", func() (ok bool) {
 				var err error
 				answer, err = client.TopKeys(t.Context(), connect.NewRequest(&weirv1.TopKeysRequest{Workspace: "acme", Namespace: "api", By: by}))
 				if err != nil && connect.CodeOf(err) != connect.CodeUnavailable {

@@ -16,6 +16,7 @@ import (
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/redisorigin"
 	"github.com/weirhq/weir/dataplane/storetest"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -51,7 +52,7 @@ func clusterForTest(t *testing.T) []*redis.Client {
 		}
 	}
 	for _, node := range nodes {
-		eventually(t, "the cluster is formed", func() bool {
+		await.True(t, "the cluster is formed", func() bool {
 			info := node.ClusterInfo(t.Context()).Val()
 			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_known_nodes:3")
 		})
@@ -191,7 +192,7 @@ func TestClusterKeepsTheContract(t *testing.T) {
 		}
 
 		total, failures := int64(0), 0
-		eventually(t, "the client has learnt where the slot is", func() bool {
+		await.True(t, "the client has learnt where the slot is", func() bool {
 			added := o.Add(t.Context(), []dataplane.Add{{Cell: c, Cost: 1}})[0]
 			if added.Err == nil {
 				total = added.Total

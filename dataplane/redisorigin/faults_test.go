@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -31,21 +32,6 @@ func hurried(t *testing.T, f func(ctx context.Context)) {
 	f(ctx)
 	if took := time.Since(began); took > patience+slack {
 		t.Errorf("took %v of %v", took, patience)
-	}
-}
-
-// eventually waits for a condition, as long as a recovery may take.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(10 * time.Second)
-	for !ok() {
-		select {
-		case <-deadline:
-			t.Fatalf("not within 10 s: %s", what)
-		case <-tick.C:
-		}
 	}
 }
 
@@ -71,7 +57,7 @@ func TestDeadServer(t *testing.T) {
 	if err := proxy.Heal(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "an increment passes after the server is back", func() bool { return addOne(t.Context(), o, c, 1) == nil })
+	await.True(t, "an increment passes after the server is back", func() bool { return addOne(t.Context(), o, c, 1) == nil })
 	if got := read(t, o, c)[0]; got != 1 {
 		t.Errorf("total after failures that said that nothing was applied: %d", got)
 	}
@@ -117,7 +103,7 @@ func TestLostReply(t *testing.T) {
 			if err := proxy.Heal(); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "claims pass again", func() bool { return o.Claim(t.Context(), claims[:1])[0].Err == nil })
+			await.True(t, "claims pass again", func() bool { return o.Claim(t.Context(), claims[:1])[0].Err == nil })
 			lose(proxy, &cut)
 			hurried(t, func(ctx context.Context) {
 				for i, c := range o.Claim(ctx, claims[1:]) {
@@ -140,7 +126,7 @@ func TestLostReply(t *testing.T) {
 					t.Fatalf("total %d is %d: applied %d times", i, total, total/2-1)
 				}
 			}
-			eventually(t, "increments pass again", func() bool { return addOne(t.Context(), o, adds[0].Cell, 1) == nil })
+			await.True(t, "increments pass again", func() bool { return addOne(t.Context(), o, adds[0].Cell, 1) == nil })
 		})
 	}
 }
@@ -166,7 +152,7 @@ func TestSilentServer(t *testing.T) {
 		})
 	}
 	proxy.BlackHole(false)
-	eventually(t, "reads pass again", func() bool {
+	await.True(t, "reads pass again", func() bool {
 		totals, err := o.Read(t.Context(), []window.Cell{c})
 		return err == nil && totals[0] == 1
 	})
@@ -189,7 +175,7 @@ func TestKilledServerComesBackAndIsHealed(t *testing.T) {
 	if err := server.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "reads pass again", func() bool {
+	await.True(t, "reads pass again", func() bool {
 		_, err := o.Read(t.Context(), []window.Cell{c})
 		return err == nil
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/redisorigin"
 	"github.com/weirhq/weir/dataplane/storetest"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -149,7 +150,7 @@ func TestOneOfThreeServersDies(t *testing.T) {
 	if err := processes[dead].Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the partition is back", func() bool {
+	await.True(t, "the partition is back", func() bool {
 		_, err := o.Read(t.Context(), cells)
 		return err == nil
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -44,7 +45,7 @@ func TestSentinelFailsOver(t *testing.T) {
 	sentinel := sentinelForTest(t, primaryPort)
 	raw := redis.NewSentinelClient(&redis.Options{Addr: sentinel})
 	defer raw.Close()
-	eventually(t, "the sentinel knows the replica", func() bool {
+	await.True(t, "the sentinel knows the replica", func() bool {
 		replicas, err := raw.Replicas(t.Context(), "weir").Result()
 		return err == nil && len(replicas) == 1 && replicas[0]["master-link-status"] == "ok"
 	})
@@ -52,7 +53,7 @@ func TestSentinelFailsOver(t *testing.T) {
 	o := openURL(t, "redis://"+sentinel+"?master=weir", redisorigin.Options{})
 	c := cellNow("x", time.Hour)
 	add(t, o, dataplane.Add{Cell: c, Cost: 5})
-	eventually(t, "the replica has received it", func() bool {
+	await.True(t, "the replica has received it", func() bool {
 		n, err := atReplica.Get(t.Context(), o.Key(c)).Int64()
 		return err == nil && n == 5
 	})
@@ -60,7 +61,7 @@ func TestSentinelFailsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	applied, unknown := int64(0), int64(0)
-	eventually(t, "increments pass at the new primary", func() bool {
+	await.True(t, "increments pass at the new primary", func() bool {
 		switch err := addOne(t.Context(), o, c, 1); {
 		case err == nil:
 			applied++

@@ -23,6 +23,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -211,7 +212,7 @@ func TestMutualTLS(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		eventually(t, "the new certificate is used", func() bool { return addOne(t.Context(), o, c, 1) == nil })
+		await.True(t, "the new certificate is used", func() bool { return addOne(t.Context(), o, c, 1) == nil })
 	})
 }
 
@@ -252,7 +253,7 @@ func TestPasswords(t *testing.T) {
 		if err := os.WriteFile(path, []byte("hunter2"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the new password is used", func() bool { return addOne(t.Context(), o, c, 1) == nil })
+		await.True(t, "the new password is used", func() bool { return addOne(t.Context(), o, c, 1) == nil })
 
 		unlucky := openURL(t, rawURL, redisorigin.Options{})
 		if err := os.Remove(path); err != nil {

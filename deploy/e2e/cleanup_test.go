@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirhq/weir/shared/await"
 )
 
 // "200 expired and 200 live rows → the cron deletes exactly the expired ones."
@@ -31,7 +33,7 @@ func TestTheCronDeletesExactlyTheExpired(t *testing.T) {
 	}
 	insert("live", now.Add(time.Hour))
 	insert("expired", now.Add(-time.Hour))
-	took := eventually(t, 20*time.Second, "the expired rows are gone", func() bool { return count("expired") == 0 })
+	took := await.True(t, "the expired rows are gone", func() bool { return count("expired") == 0 })
 	t.Logf("gone after %v", took.Round(time.Millisecond))
 	if got := count("live"); got != 200 {
 		t.Errorf("%d of 200 live rows are left", got)

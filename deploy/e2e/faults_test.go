@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/redisorigin"
 	"github.com/weirhq/weir/deploy/local/stack"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -88,7 +89,7 @@ func TestAnyProcessMayBeKilled(t *testing.T) {
 				accepted := l.total(region)
 				least, most := accepted-f.lost(region, l), accepted+f.doubled(region, l)
 				var held int64
-				took := eventually(t, 10*time.Second, fmt.Sprintf("the origin of %s holds %d to %d", region, least, most), func() bool {
+				took := await.True(t, fmt.Sprintf("the origin of %s holds %d to %d", region, least, most), func() bool {
 					held = originTotal(t, s, region, prefix)
 					if held > most {
 						t.Fatalf("the origin of %s holds %d, %d were accepted", region, held, accepted)
@@ -134,7 +135,7 @@ func recovered(t *testing.T, s *stack.Stack) {
 		time.Now().Add(-time.Hour).UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, "the cron goes on deleting", func() bool {
+	await.True(t, "the cron goes on deleting", func() bool {
 		var n int
 		if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM ratelimit_window_counts WHERE identifier = 'old'").Scan(&n); err != nil {
 			t.Fatal(err)
@@ -144,7 +145,7 @@ func recovered(t *testing.T, s *stack.Stack) {
 	for i := range 10 {
 		limit(t, s.Nodes[i%2], limitRequest("after", 1, 10, time.Hour))
 	}
-	eventually(t, 20*time.Second, "us denies what eu has used up", func() bool {
+	await.True(t, "us denies what eu has used up", func() bool {
 		return !limit(t, s.Nodes[3], limitRequest("after", 1, 10, time.Hour)).Allowed
 	})
 }
@@ -169,7 +170,7 @@ func TestARollingRestartLosesNothing(t *testing.T) {
 	for region := range s.Redis {
 		accepted := l.total(region)
 		var held int64
-		eventually(t, 10*time.Second, "the origin of "+region+" holds all that was accepted", func() bool {
+		await.True(t, "the origin of "+region+" holds all that was accepted", func() bool {
 			held = originTotal(t, s, region, "rolling_")
 			return held >= accepted
 		})

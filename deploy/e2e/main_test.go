@@ -90,21 +90,6 @@ func showLogs(t *testing.T, data string) {
 	}
 }
 
-// eventually polls until f is true, at most for within, and returns how long it took.
-func eventually(t *testing.T, within time.Duration, what string, f func() bool) time.Duration {
-	t.Helper()
-	began := time.Now()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !f() {
-		if time.Since(began) > within {
-			t.Fatalf("not within %v: %s", within, what)
-		}
-		<-tick.C
-	}
-	return time.Since(began)
-}
-
 // pause lets time pass on real servers: there is no condition to wait for when
 // nothing is supposed to happen, or when a rate is to be kept up.
 func pause(ctx context.Context, d time.Duration) {

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weirhq/weir/deploy/local/stack"
+	"github.com/weirhq/weir/shared/await"
 )
 
 // Everything that an operator does on a day, with nothing but weirctl, and the way it
@@ -81,7 +82,7 @@ func TestAnOperatorsDay(t *testing.T) {
 		}
 	}
 	d.run(0, "override", "set", "acme", "api", "user_7", "--limit", "3", "--duration", "1h", "--reason", "abuse, ticket 7")
-	eventually(t, time.Minute, "a node decides by the override", decided(3))
+	await.True(t, "a node decides by the override", decided(3))
 	if set := d.run(0, "override", "set", "acme", "api", "user_7", "--candidate", "2", "--reason", "would 2 do?"); !strings.Contains(set, "limit 3, window 1h, candidate 2") {
 		t.Errorf("what was not given is not kept:\n%s", set)
 	}
@@ -93,7 +94,7 @@ func TestAnOperatorsDay(t *testing.T) {
 	}
 	d.run(0, "override", "list", "acme", "api")
 	d.run(0, "override", "delete", "acme", "api", "user_7", "--reason", "they have mended it")
-	eventually(t, time.Minute, "a node decides without the override", decided(100))
+	await.True(t, "a node decides without the override", decided(100))
 
 	d.says("A customer asks why nothing passes, and is let back in.")
 	for range 12 {
@@ -102,7 +103,7 @@ func TestAnOperatorsDay(t *testing.T) {
 	d.until("denied", explain("user_42", "10")...)
 	d.until("user_42", "keys", "top", "--workspace", "acme")
 	d.run(0, "reset", "acme", "api", "user_42", "--reason", "support case 8")
-	eventually(t, time.Minute, "the customer passes", func() bool {
+	await.True(t, "the customer passes", func() bool {
 		return limit(t, s.Nodes[0], limitRequest("user_42", 0, 10, time.Hour)).Remaining == 10
 	})
 	d.run(0, "resets", "acme", "api")
@@ -169,7 +170,7 @@ func (d *day) until(words string, args ...string) (out string) {
 	d.t.Helper()
 	code := 0
 	defer func() { d.record(args, out, code) }()
-	eventually(d.t, 90*time.Second, fmt.Sprintf("weirctl %s says %q", strings.Join(args, " "), words), func() bool {
+	await.True(d.t, fmt.Sprintf("weirctl %s says %q", strings.Join(args, " "), words), func() bool {
 		out, code = d.call(args)
 		return strings.Contains(out, words)
 	})

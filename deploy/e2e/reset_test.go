@@ -7,6 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/shared/await"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
@@ -32,7 +33,7 @@ func TestAResetLetsACallerBackIn(t *testing.T) {
 			t.Fatal(r)
 		}
 	}
-	eventually(t, 60*time.Second, "all nodes know of all ten", spent(10))
+	await.True(t, "all nodes know of all ten", spent(10))
 
 	reset, err := settings.ResetKey(t.Context(), connect.NewRequest(&controlv1.ResetKeyRequest{
 		Actor: "ann", Reason: "ticket 7", Workspace: "acme", Namespace: "api", Identifier: "user_42", LongestWindowMs: time.Hour.Milliseconds(),
@@ -40,7 +41,7 @@ func TestAResetLetsACallerBackIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 60*time.Second, "all nodes say that they have the reset", func() bool {
+	await.True(t, "all nodes say that they have the reset", func() bool {
 		f, err := fleet.Fleet(t.Context(), connect.NewRequest(&controlv1.FleetRequest{}))
 		if err != nil {
 			t.Fatal(err)
@@ -63,7 +64,7 @@ func TestAResetLetsACallerBackIn(t *testing.T) {
 			t.Errorf("%s: %v", s.Nodes[n].ID, r)
 		}
 	}
-	eventually(t, 60*time.Second, "all nodes know of the ten since", spent(10))
+	await.True(t, "all nodes know of the ten since", spent(10))
 	var audited int
 	if err := database(t, s).QueryRowContext(t.Context(), "SELECT COUNT(*) FROM ratelimit_audit WHERE action = 'key.reset' AND actor = 'ann' AND reason = 'ticket 7'").Scan(&audited); err != nil || audited != 1 {
 		t.Errorf("%d audit rows, %v", audited, err)

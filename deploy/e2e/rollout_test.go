@@ -15,6 +15,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/deploy/local/stack"
+	"github.com/weirhq/weir/shared/await"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
@@ -41,11 +42,11 @@ func TestTheCanaryRollsBackOnItsOwn(t *testing.T) {
 		}
 		return answer.Msg.GetRollout()
 	}
-	eventually(t, 2*time.Minute, "the canary bakes", func() bool { return look().GetPhase() == "baking" })
+	await.True(t, "the canary bakes", func() bool { return look().GetPhase() == "baking" })
 	if err := s.Redis["eu"].Kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, bake, "it is over", func() bool { return look().GetEndedAtMs() > 0 })
+	await.True(t, "it is over", func() bool { return look().GetEndedAtMs() > 0 })
 	r := look()
 	if r.GetPhase() != "rolled_back" || !strings.HasPrefix(r.GetWhy(), "stage 1 (eu): ") || strings.Contains(r.GetWhy(), "\n") {
 		t.Errorf("%s: %q", r.GetPhase(), r.GetWhy())

@@ -13,9 +13,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirhq/weir/deploy/local/stack"
+	"github.com/weirhq/weir/shared/await"
 )
 
 // printedConfigurations are what --print-config shows of programs that have secrets.
@@ -47,7 +47,7 @@ func journals(t *testing.T, s *stack.Stack, look func(where, text string)) {
 		}
 		return text
 	}
-	eventually(t, time.Minute, "what was told with a token is in a journal", func() bool {
+	await.True(t, "what was told with a token is in a journal", func() bool {
 		return strings.Contains(query("sys_journal"), hex.EncodeToString([]byte(reasonTold)))
 	})
 	for _, table := range []string{"sys_journal", "sys_invocation", "state"} {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -30,7 +31,7 @@ func TestSoakBulletinsAfterMySQLWasAway(t *testing.T) {
 	stop()
 	eu.useUp(l)
 	since := f.heal()
-	eventually(t, 60*time.Second, "the other region has heard of all that was accepted", func() bool { return us.knowsAll(f, l) })
+	await.True(t, "the other region has heard of all that was accepted", func() bool { return us.knowsAll(f, l) })
 	took := recovery{heard: time.Since(since)}
 	stopWatch()
 	for i := range l.keys {

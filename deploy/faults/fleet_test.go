@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/dataplane/mysqlcounts"
 	"github.com/weirhq/weir/dataplane/redisorigin"
 	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -94,7 +95,7 @@ func newFleet(t *testing.T, p plan) *fleet {
 		}
 	}
 	for _, n := range f.nodes() {
-		eventually(t, 20*time.Second, n.id+" has its tuning and has imported", n.ready)
+		await.True(t, n.id+" has its tuning and has imported", n.ready)
 	}
 	return f
 }

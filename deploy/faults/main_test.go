@@ -21,21 +21,6 @@ func soak[T any](short, long T) T {
 	return short
 }
 
-// eventually polls until f is true, at most for within, and returns how long it took.
-func eventually(t *testing.T, within time.Duration, what string, f func() bool) time.Duration {
-	t.Helper()
-	began := time.Now()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !f() {
-		if time.Since(began) > within {
-			t.Fatalf("not within %v: %s", within, what)
-		}
-		<-tick.C
-	}
-	return time.Since(began)
-}
-
 // pause lets time pass on real servers, while a load goes on: a fault has to last.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -24,7 +25,7 @@ func TestSoakMySQLIsDown(t *testing.T) {
 
 	must(t, f.server.Kill())
 	imports := f.metric("weir_mysql_full_imports_total")
-	eventually(t, 20*time.Second, "flushes fail", func() bool { return f.flushesFailed() })
+	await.True(t, "flushes fail", func() bool { return f.flushesFailed() })
 	written := f.metric("weir_global_writes_total")
 	const late = "late"
 	for eu.ask(eu.nodes[0], late, 100).Allowed { // us cannot know
@@ -37,7 +38,7 @@ func TestSoakMySQLIsDown(t *testing.T) {
 	must(t, f.server.Restart(t.Context()))
 	since := time.Now()
 	took := f.recovered(since, 0)
-	denied := eventually(t, 20*time.Second, "the other region denies as well", func() bool {
+	denied := await.True(t, "the other region denies as well", func() bool {
 		return us.nodes[0].knows(late, oneCell) >= 100
 	})
 	if d := us.ask(us.nodes[0], late, 100); d.Allowed {
@@ -138,7 +139,7 @@ func (f *fleet) waitOut() int64 {
 	}
 	waits := func() int64 { return f.metric("weir_mysql_retries_total", "lock_wait") }
 	before := waits()
-	eventually(t, 30*time.Second, "a flush gives up waiting for a row", func() bool { return waits() > before })
+	await.True(t, "a flush gives up waiting for a row", func() bool { return waits() > before })
 	return waits() - before
 }
 
@@ -149,7 +150,7 @@ func TestRefusedRow(t *testing.T) {
 	f.exec("ALTER TABLE ratelimit_window_counts ADD CONSTRAINT no_poison CHECK (identifier <> 'poison00000')")
 	l, poison := load{perSecond: 500, keys: 600}, load{perSecond: 50, keys: 1, prefix: "poison"}
 	stop, stopPoison := l.start(t, f.regions...), poison.start(t, f.region("eu"))
-	eventually(t, 20*time.Second, "a row is refused", func() bool { return f.metric("weir_global_refused_rows_total") > 0 })
+	await.True(t, "a row is refused", func() bool { return f.metric("weir_global_refused_rows_total") > 0 })
 	pause(t.Context(), 1500*time.Millisecond) // flushes that could try it again
 	if n := f.metric("weir_global_refused_rows_total"); n != 1 {
 		t.Errorf("%d rows were refused, one is at fault", n)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -25,7 +26,7 @@ func TestSoakLostReplies(t *testing.T) {
 		pause(t.Context(), 500*time.Millisecond)
 		before := eu.metric("weir_replay_ambiguous_cost_total")
 		eu.toRedis(func(p *servers.Proxy) { p.DropReplies(true) })
-		eventually(t, 10*time.Second, "a reply was lost", func() bool { return eu.metric("weir_replay_ambiguous_cost_total") > before })
+		await.True(t, "a reply was lost", func() bool { return eu.metric("weir_replay_ambiguous_cost_total") > before })
 		f.heal()
 	}
 	took := f.recovered(f.heal(), 0)
@@ -43,7 +44,7 @@ var victims = load{perSecond: 100, keys: 20, prefix: "victim", limit: 40, shared
 // exhaust drives the victims to their limits, until every node of the fleet says no.
 func (f *fleet) exhaust() {
 	f.t.Helper()
-	eventually(f.t, 20*time.Second, "every node denies the victims", func() bool {
+	await.True(f.t, "every node denies the victims", func() bool {
 		denied := true
 		for _, r := range f.regions {
 			for _, n := range r.nodes {
@@ -114,7 +115,7 @@ func (f *fleet) inflight(l load) int64 {
 func (f *fleet) newcomerDenies(r *region) {
 	f.t.Helper()
 	n := r.start()
-	eventually(f.t, 20*time.Second, "the new node has imported", n.ready)
+	await.True(f.t, "the new node has imported", n.ready)
 	for i := range victims.keys {
 		if d := r.ask(n, victims.key(i), victims.limit); d.Allowed {
 			f.t.Errorf("a new node of %s gives %s a fresh budget: %+v", r.name, victims.key(i), d)
@@ -136,7 +137,7 @@ func TestSoakReplicaIsPromotedThatLacksASecond(t *testing.T) {
 	t.Cleanup(func() { must(t, replica.Stop()) })
 	admin := redis.NewClient(&redis.Options{Addr: replica.Addr()})
 	t.Cleanup(func() { must(t, admin.Close()) })
-	eventually(t, 20*time.Second, "the replica follows", func() bool {
+	await.True(t, "the replica follows", func() bool {
 		return strings.Contains(admin.Info(t.Context(), "replication").Val(), "master_link_status:up")
 	})
 

@@ -11,6 +11,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/weirhq/weir/dataplane/mysqlcounts"
+	"github.com/weirhq/weir/shared/await"
 )
 
 // Imports read a replica, which falls behind: they turn to the primary, hear of
@@ -29,7 +30,7 @@ func TestSoakReplicaLags(t *testing.T) {
 		pause(t.Context(), time.Second)
 		return left() == before && f.metric("weir_global_sync_rows_applied_total") > n
 	}
-	eventually(t, 20*time.Second, "the replica is read", settled)
+	await.True(t, "the replica is read", settled)
 	before := left()
 	stopApplying()
 	lagging := time.Now()
@@ -42,7 +43,7 @@ func TestSoakReplicaLags(t *testing.T) {
 
 	defer f.apply(100 * time.Millisecond)()
 	since := time.Now()
-	eventually(t, 20*time.Second, "the replica is read again", settled)
+	await.True(t, "the replica is read again", settled)
 	took := f.recovered(since, 0)
 	stop()
 	stopWatch()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/shared/await"
 )
 
 const (
@@ -73,7 +74,7 @@ func (k *killer) addRows(round int) {
 // cleaned waits until so many of a round's expired rows are gone.
 func (k *killer) cleaned(round, rows int) {
 	k.t.Helper()
-	eventually(k.t, "a round's rows are deleted", func() error {
+	await.NoError(k.t, "a round's rows are deleted", func() error {
 		left := k.count(`SELECT COUNT(*) FROM ratelimit_window_counts WHERE identifier LIKE ?`, fmt.Sprintf("expired-%d-%%", round))
 		if gone := expiredARound - left; gone < rows {
 			return fmt.Errorf("%d of %d", gone, rows)
@@ -85,7 +86,7 @@ func (k *killer) cleaned(round, rows int) {
 // wantOneChain: it was begun once, and has one tick on its way.
 func (k *killer) wantOneChain() {
 	k.t.Helper()
-	eventually(k.t, "one tick on its way", func() error {
+	await.NoError(k.t, "one tick on its way", func() error {
 		s, ids := k.cluster.status(CleanupJob), k.cluster.ticks(CleanupJob)
 		if s.Generation != 1 || len(ids) != 1 || ids[0] != s.NextTick {
 			return fmt.Errorf("generation %d, ticks %v, want %s alone", s.Generation, ids, s.NextTick)

@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -69,7 +70,7 @@ func expiredLeft(t *testing.T, db *sql.DB) (n int) {
 func (c *cluster) lastRun(runs int64) State {
 	c.t.Helper()
 	var s State
-	eventually(c.t, fmt.Sprintf("%d runs", runs), func() error {
+	await.NoError(c.t, fmt.Sprintf("%d runs", runs), func() error {
 		if s = c.status(CleanupJob); s.Runs < runs {
 			return fmt.Errorf("%d runs", s.Runs)
 		}
@@ -119,7 +120,7 @@ func TestCleanup(t *testing.T) {
 	if status, err = cleanup.Resume(t.Context(), operator); err != nil || !status.Running || status.Paused != nil {
 		t.Errorf("resumed: %+v, %v", status, err)
 	}
-	eventually(t, "three audit rows in the table", func() error {
+	await.NoError(t, "three audit rows in the table", func() error {
 		var n int
 		err := db.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM ratelimit_audit WHERE actor = 'ann' AND reason = 'deploy'
 			AND action IN ('cleanup.run', 'cleanup.pause', 'cleanup.resume') AND after_state <> ''`).Scan(&n)

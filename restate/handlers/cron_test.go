@@ -12,6 +12,7 @@ import (
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/await"
 )
 
 // "20 concurrent Starts leave one chain", and a kill -9 of Restate leaves that one.
@@ -35,7 +36,7 @@ func TestTwentyStartsLeaveOneChain(t *testing.T) {
 	oneChain := func() {
 		t.Helper()
 		before := c.status("n")
-		eventually(t, "three more runs", n.reached(n.count()+3))
+		await.NoError(t, "three more runs", n.reached(n.count()+3))
 		if ids := c.ticks("n"); len(ids) > 1 {
 			t.Errorf("%d chains: %v", len(ids), ids)
 		}
@@ -75,11 +76,11 @@ func TestMissedSlotsCoalesce(t *testing.T) {
 	if _, err := c.client.Start(t.Context(), "n", interval); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "two runs", n.reached(2))
+	await.NoError(t, "two runs", n.reached(2))
 	before := c.status("n")
 	c.down()
 	missed := before.SlotMs + 6*interval.Milliseconds()
-	eventually(t, "six missed slots", func() error {
+	await.NoError(t, "six missed slots", func() error {
 		if left := missed - time.Now().UnixMilli(); left > 0 {
 			return fmt.Errorf("%d ms to go", left)
 		}
@@ -87,9 +88,9 @@ func TestMissedSlotsCoalesce(t *testing.T) {
 	})
 	down := n.count()
 	c.up()
-	eventually(t, "a run after the outage", n.reached(down+1))
+	await.NoError(t, "a run after the outage", n.reached(down+1))
 	var after State
-	eventually(t, "its record", func() error {
+	await.NoError(t, "its record", func() error {
 		if after = c.status("n"); after.Sequence == before.Sequence {
 			return errors.New("no tick was taken yet")
 		}
@@ -125,7 +126,7 @@ func TestWorkLeftBehindIsDoneAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	var s State
-	eventually(t, "four runs in a row", func() error {
+	await.NoError(t, "four runs in a row", func() error {
 		if s = c.status("n"); s.Runs != 4 {
 			return fmt.Errorf("%d runs", s.Runs)
 		}
@@ -150,7 +151,7 @@ func TestPause(t *testing.T) {
 	if _, err := c.client.Ensure(t.Context(), "n", interval); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a run", n.reached(1))
+	await.NoError(t, "a run", n.reached(1))
 	paused, err := c.client.Pause(t.Context(), "n", operator)
 	if err != nil || paused.Running || paused.Pause == nil || paused.Pause.By != operator || paused.DueMs != 0 {
 		t.Fatalf("%+v, %v", paused, err)
@@ -197,9 +198,9 @@ func TestPause(t *testing.T) {
 	if again, err := c.client.Resume(t.Context(), "n", operator); err != nil || again.Generation != resumed.Generation {
 		t.Errorf("resumed twice: %+v, %v", again, err)
 	}
-	eventually(t, "it runs again", n.reached(runs+3))
+	await.NoError(t, "it runs again", n.reached(runs+3))
 
-	eventually(t, "three audit rows", func() error {
+	await.NoError(t, "three audit rows", func() error {
 		if rows := log.all(); len(rows) != 3 {
 			return fmt.Errorf("%+v", rows)
 		}
@@ -245,7 +246,7 @@ func TestErrorsAreRecorded(t *testing.T) {
 	if _, err := c.client.Start(t.Context(), "n", intervalMin); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the chain goes on after errors", func() error {
+	await.NoError(t, "the chain goes on after errors", func() error {
 		if s := c.status("n"); s.Errors < 3 || s.History[0].Trigger != controlplane.TriggerSchedule {
 			return fmt.Errorf("%+v", s)
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/restatedev/sdk-go/server"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -81,7 +82,7 @@ func TestRegisterReplacesTheHandlersOfAnOlderBuild(t *testing.T) {
 	if err := start(); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "it runs", n.reached(1))
+	await.NoError(t, "it runs", n.reached(1))
 }
 
 // Before the handlers are registered the error says what is going on.

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -35,8 +36,8 @@ func TestKeeperRevivesADeadChain(t *testing.T) {
 	if err := k.Once(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "two runs", n.reached(2))
-	eventually(t, "a scheduled tick to kill", func() error {
+	await.NoError(t, "two runs", n.reached(2))
+	await.NoError(t, "a scheduled tick to kill", func() error {
 		ids := c.ticks("n")
 		if len(ids) != 1 {
 			return fmt.Errorf("ticks %v", ids)
@@ -52,7 +53,7 @@ func TestKeeperRevivesADeadChain(t *testing.T) {
 		t.Fatalf("%+v", dead)
 	}
 	runs := n.count()
-	eventually(t, "the keeper revives it", func() error {
+	await.NoError(t, "the keeper revives it", func() error {
 		if err := k.Once(t.Context()); err != nil {
 			return err
 		}
@@ -83,7 +84,7 @@ func TestKeeperOutlivesRestate(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { defer close(done); k.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-done })
-	eventually(t, "the outage is told", metricReached(t, c.options.Metrics, "weir_control_dependency_up", "restate", 0))
+	await.NoError(t, "the outage is told", metricReached(t, c.options.Metrics, "weir_control_dependency_up", "restate", 0))
 
 	empty, err := servers.StartRestate(t.Context(), servers.RestateOptions{IngressPort: port(t, c.restate.IngressURL()), AdminPort: port(t, c.restate.AdminURL())})
 	if err != nil {
@@ -94,8 +95,8 @@ func TestKeeperOutlivesRestate(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	eventually(t, "registered, started and running", n.reached(2))
-	eventually(t, "the end of the outage is told", metricReached(t, c.options.Metrics, "weir_control_dependency_up", "restate", 1))
+	await.NoError(t, "registered, started and running", n.reached(2))
+	await.NoError(t, "the end of the outage is told", metricReached(t, c.options.Metrics, "weir_control_dependency_up", "restate", 1))
 }
 
 // metric is the value of a counter or gauge; of one with labels, those of the given value.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -106,7 +107,7 @@ func (k *killer) kill() {
 // try does something that may meet a process that is just coming back.
 func (k *killer) try(what string, do func(context.Context) error) {
 	k.t.Helper()
-	eventually(k.t, what, func() error {
+	await.NoError(k.t, what, func() error {
 		ctx, cancel := context.WithTimeout(k.t.Context(), 10*time.Second)
 		defer cancel()
 		return do(ctx)

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -138,7 +139,7 @@ func (c *cluster) crash() {
 func (c *cluster) status(job string) State {
 	c.t.Helper()
 	var s State
-	eventually(c.t, "the status of "+job, func() error {
+	await.NoError(c.t, "the status of "+job, func() error {
 		var err error
 		s, err = c.client.Status(c.t.Context(), job)
 		return err
@@ -176,7 +177,7 @@ func (c *cluster) admin(method, path string, in, out any) {
 		return err
 	}
 	if path == "/query" { // which fails while a partition moves from one node to another
-		eventually(c.t, "an answer to a query", call)
+		await.NoError(c.t, "an answer to a query", call)
 	} else if err := call(); err != nil {
 		c.t.Fatal(err)
 	}
@@ -189,38 +190,11 @@ func listen(t *testing.T, address string) net.Listener {
 		address = "127.0.0.1:0"
 	}
 	var l net.Listener
-	eventually(t, "listening on "+address, func() (err error) {
+	await.NoError(t, "listening on "+address, func() (err error) {
 		l, err = net.Listen("tcp", address)
 		return err
 	})
 	return l
-}
-
-// patience is how long something may take on a machine that does much else; that of a soak
-// has many such moments.
-func patience() time.Duration {
-	if os.Getenv("WEIR_SOAK") != "" {
-		return 5 * time.Minute
-	}
-	return time.Minute
-}
-
-// eventually polls until what holds.
-func eventually(t *testing.T, what string, holds func() error) {
-	t.Helper()
-	deadline, poll := time.After(patience()), time.NewTicker(10*time.Millisecond)
-	defer poll.Stop()
-	for {
-		err := holds()
-		if err == nil {
-			return
-		}
-		select {
-		case <-poll.C:
-		case <-deadline:
-			t.Fatalf("%s: %v", what, err)
-		}
-	}
 }
 
 // auditRows is an audit log in memory.

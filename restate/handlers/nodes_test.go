@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -27,7 +28,7 @@ func TestLosingNodesOfRestate(t *testing.T) {
 		return map[string]Job{"n": ticks.job(s)}
 	})
 	rollouts := RolloutClient{c.client}
-	eventually(t, "the schedule", func() error { _, err := c.client.Start(t.Context(), "n", 200*time.Millisecond); return err })
+	await.NoError(t, "the schedule", func() error { _, err := c.client.Start(t.Context(), "n", 200*time.Millisecond); return err })
 	for round, victim := range []struct {
 		is   string
 		node func() int
@@ -40,14 +41,14 @@ func TestLosingNodesOfRestate(t *testing.T) {
 		if round%2 == 1 {
 			spec.Tuning = oldTuning
 		}
-		eventually(t, "the start of "+id, func() error { _, err := rollouts.Start(t.Context(), id, spec, operator); return err })
+		await.NoError(t, "the start of "+id, func() error { _, err := rollouts.Start(t.Context(), id, spec, operator); return err })
 		reaches(t, rollouts, id, "the first stage", func(r controlplane.Rollout) bool { return r.Phase == controlplane.RolloutBaking || r.Stage > 0 })
 		looks := lookAt(t, c)
 		before, node := ticks.count(), trio.Nodes[victim.node()]
 		if err := node.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "ticks without "+victim.is, func() error {
+		await.NoError(t, "ticks without "+victim.is, func() error {
 			if got := ticks.count(); got < before+10 {
 				return fmt.Errorf("%d, want %d", got, before+10)
 			}
@@ -73,7 +74,7 @@ func leader(t *testing.T, trio *servers.RestateCluster) (most int) {
 	t.Helper()
 	leads := make([]int, len(trio.Nodes))
 	for i, node := range trio.Nodes {
-		eventually(t, "how many partitions a node leads", func() (err error) { leads[i], err = node.Leads(t.Context()); return err })
+		await.NoError(t, "how many partitions a node leads", func() (err error) { leads[i], err = node.Leads(t.Context()); return err })
 		if leads[i] > leads[most] {
 			most = i
 		}
@@ -147,7 +148,7 @@ func (l *tickLog) wantEachOnce(t *testing.T, c *cluster) {
 	if s := c.status("n"); s.Generation != 1 {
 		t.Errorf("the chain was begun %d times", s.Generation)
 	}
-	eventually(t, "one tick on its way", func() error {
+	await.NoError(t, "one tick on its way", func() error {
 		s := c.status("n")
 		if ids := c.ticks("n"); len(ids) != 1 || ids[0] != s.NextTick {
 			return fmt.Errorf("ticks %v, want %s alone", ids, s.NextTick)
@@ -155,7 +156,7 @@ func (l *tickLog) wantEachOnce(t *testing.T, c *cluster) {
 		return nil
 	})
 	var s State
-	eventually(t, "the pause", func() (err error) { s, err = c.client.Pause(t.Context(), "n", operator); return err })
+	await.NoError(t, "the pause", func() (err error) { s, err = c.client.Pause(t.Context(), "n", operator); return err })
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if taken := s.Sequence - 1; s.Runs != taken || int64(len(l.ids)) != taken || s.Errors != 0 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
@@ -89,7 +90,7 @@ func block(ctx context.Context, db *sql.DB, name string, n int, d time.Duration)
 // retires polls until the retirement is as holds wants it.
 func retires(t *testing.T, c RetirementClient, what string, holds func(controlplane.Retirement) bool) (r controlplane.Retirement) {
 	t.Helper()
-	eventually(t, what, func() (err error) {
+	await.NoError(t, what, func() (err error) {
 		if r, err = c.Status(t.Context(), retired); err == nil && !holds(r) {
 			err = fmt.Errorf("%s: %s%s%s", r.Phase, r.Why, r.Trouble, r.Waiting)
 		}
@@ -105,7 +106,7 @@ func at(phase controlplane.RetirementPhase) func(controlplane.Retirement) bool {
 // blocklistTables are those that have, or had, the blocklist's name.
 func blocklistTables(t *testing.T, db *sql.DB) (names string) {
 	t.Helper()
-	eventually(t, "the tables", func() error {
+	await.NoError(t, "the tables", func() error {
 		return db.QueryRowContext(t.Context(), `SELECT COALESCE(GROUP_CONCAT(TABLE_NAME ORDER BY TABLE_NAME), '') FROM information_schema.TABLES
 			WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME LIKE 'ratelimit\_blocklist%'`).Scan(&names)
 	})
@@ -115,7 +116,7 @@ func blocklistTables(t *testing.T, db *sql.DB) (names string) {
 // wantAuditOf: exactly these actions of the table's, in this order.
 func wantAuditOf(t *testing.T, db *sql.DB, want string) {
 	t.Helper()
-	eventually(t, "the audit log", func() error {
+	await.NoError(t, "the audit log", func() error {
 		var all sql.NullString
 		err := db.QueryRowContext(t.Context(), `SELECT GROUP_CONCAT(CONCAT(actor, ' ', SUBSTR(action, 12)) ORDER BY id SEPARATOR ', ') FROM ratelimit_audit WHERE subject = ?`, "table "+retired).Scan(&all)
 		if err == nil && all.String != want {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/await"
 )
 
 // "A rollout whose delayed self-send was lost (invocation killed) is noticed and revived
@@ -24,7 +25,7 @@ func TestKeeperRevivesARollout(t *testing.T) {
 	}
 	reaches(t, c, "lost", "the canary bakes", in(controlplane.RolloutBaking, 0))
 	var dead controlplane.Rollout
-	eventually(t, "its timers are killed", func() (err error) {
+	await.NoError(t, "its timers are killed", func() (err error) {
 		for _, id := range cl.stepIDs("lost") {
 			cl.admin(http.MethodPatch, "/invocations/"+id+"/kill", nil, nil)
 		}
@@ -38,7 +39,7 @@ func TestKeeperRevivesARollout(t *testing.T) {
 		t.Errorf("dead at %d, whose timer was due at %d?", dead.TimerMs+10_001, dead.TimerMs)
 	}
 	var alive controlplane.Rollout
-	eventually(t, "the keeper revives it", func() (err error) {
+	await.NoError(t, "the keeper revives it", func() (err error) {
 		if err = k.Once(t.Context()); err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/shared/await"
 )
 
 // "Survives kill -9 of every process at every point with exactly one outcome": rollouts,
@@ -34,12 +35,12 @@ func TestSoakRolloutsSurviveKills(t *testing.T) {
 		if round%3 == 1 {
 			v.sick.Store(spec.Tuning)
 		}
-		eventually(t, "the start of "+id, func() error { _, err := c.Start(t.Context(), id, spec, operator); return err })
+		await.NoError(t, "the start of "+id, func() error { _, err := c.Start(t.Context(), id, spec, operator); return err })
 		for range 1 + k.random.IntN(3) {
 			k.killDuring(c, id)
 		}
 		if round%4 == 2 {
-			eventually(t, "the abort of "+id, func() error {
+			await.NoError(t, "the abort of "+id, func() error {
 				_, err := c.Operate(t.Context(), id, controlplane.RolloutAbort, operator)
 				if now, look := c.Status(t.Context(), id); err != nil && look == nil && (now.Phase.Over() || now.Phase == controlplane.RolloutRollingBack) {
 					return nil // it was over before, or the answer was lost

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/tuning"
@@ -148,7 +149,7 @@ func twoStages(bakeMs int64) controlplane.RolloutSpec {
 // reaches polls until the rollout is as holds wants it.
 func reaches(t *testing.T, c RolloutClient, id, what string, holds func(controlplane.Rollout) bool) (r controlplane.Rollout) {
 	t.Helper()
-	eventually(t, what, func() (err error) {
+	await.NoError(t, what, func() (err error) {
 		if r, err = c.Status(t.Context(), id); err == nil && !holds(r) {
 			err = fmt.Errorf("%s of stage %d: %s%s%s", r.Phase, r.Stage+1, r.Why, r.Trouble, r.Waiting)
 		}
@@ -175,7 +176,7 @@ func wantInForce(t *testing.T, db *sql.DB, document string) {
 // wantUnlocked: the list knows how it ended, once, and the next one may start.
 func wantUnlocked(t *testing.T, c RolloutClient, id string, phase controlplane.RolloutPhase) {
 	t.Helper()
-	eventually(t, "the list says how it ended", func() error {
+	await.NoError(t, "the list says how it ended", func() error {
 		list, err := c.List(t.Context())
 		if err != nil {
 			return err
@@ -195,7 +196,7 @@ func wantUnlocked(t *testing.T, c RolloutClient, id string, phase controlplane.R
 
 func wantAudited(t *testing.T, db *sql.DB, id string, actions ...string) {
 	t.Helper()
-	eventually(t, "the audit log", func() error {
+	await.NoError(t, "the audit log", func() error {
 		var all sql.NullString
 		err := db.QueryRowContext(t.Context(), `SELECT GROUP_CONCAT(CONCAT(action, ' ', actor) ORDER BY id SEPARATOR ', ') FROM ratelimit_audit WHERE subject = ?`, "rollout "+id).Scan(&all)
 		if err != nil {
@@ -312,7 +313,7 @@ func TestRolloutByOperators(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	// Every timer that was on its way has come and gone: nothing is scheduled, and nothing moved.
-	eventually(t, "its timers are gone", func() error {
+	await.NoError(t, "its timers are gone", func() error {
 		if n := cl.timers(paused.ID); n > 0 {
 			return fmt.Errorf("%d", n)
 		}
@@ -358,7 +359,7 @@ func TestRolloutGoesOnAfterARedeploy(t *testing.T) {
 	reaches(t, c, "redeploy", "the canary bakes", in(controlplane.RolloutBaking, 0))
 	cl.down()
 	var document map[string]any
-	eventually(t, "the state", func() error {
+	await.NoError(t, "the state", func() error {
 		value := cl.state(RolloutService, "redeploy", rolloutKey)
 		return json.Unmarshal([]byte(value), &document)
 	})
@@ -375,7 +376,7 @@ func TestRolloutGoesOnAfterARedeploy(t *testing.T) {
 		state[i] = int(b)
 	}
 	cl.admin(http.MethodPost, "/services/"+RolloutService+"/state", map[string]any{"object_key": "redeploy", "new_state": map[string]any{rolloutKey: state}}, nil)
-	eventually(t, "the state is another", func() error {
+	await.NoError(t, "the state is another", func() error {
 		if !strings.Contains(cl.state(RolloutService, "redeploy", rolloutKey), "of_another_build") {
 			return errors.New("not yet")
 		}

@@ -12,6 +12,7 @@ import (
 	restate "github.com/restatedev/sdk-go"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/await"
 )
 
 // newWatchCluster watches a world whose lag is set by the test and that has nothing else.
@@ -44,7 +45,7 @@ func TestWatchKeepsADocument(t *testing.T) {
 	}
 	after := func(atMs int64) (d controlplane.HealthDocument) {
 		t.Helper()
-		eventually(t, "a newer look", func() (err error) {
+		await.NoError(t, "a newer look", func() (err error) {
 			if d, err = c.client.Health(t.Context()); err == nil && d.AtMs <= atMs {
 				err = fmt.Errorf("%+v", d)
 			}
@@ -64,7 +65,7 @@ func TestWatchKeepsADocument(t *testing.T) {
 		t.Errorf("since %d, want %d", second.Findings[0].SinceMs, first.Findings[0].SinceMs)
 	}
 	lag.Store(0)
-	eventually(t, "it is over", func() error {
+	await.NoError(t, "it is over", func() error {
 		if d := after(0); d.Overall != controlplane.SeverityOK {
 			return fmt.Errorf("%+v", d)
 		}
@@ -99,7 +100,7 @@ func TestTroubledInvocations(t *testing.T) {
 	if _, err := c.client.Start(t.Context(), "sick", time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it backs off", func() error {
+	await.NoError(t, "it backs off", func() error {
 		troubled, err := admin.Troubled(t.Context())
 		if err != nil || len(troubled) != 1 || troubled[0].Retries < 3 {
 			return fmt.Errorf("%+v, %w", troubled, err)
@@ -110,7 +111,7 @@ func TestTroubledInvocations(t *testing.T) {
 		return nil
 	})
 	close(healthy)
-	eventually(t, "it is over", func() error {
+	await.NoError(t, "it is over", func() error {
 		if troubled, err := admin.Troubled(t.Context()); err != nil || len(troubled) != 0 {
 			return fmt.Errorf("%+v, %w", troubled, err)
 		}

@@ -60,27 +60,6 @@ var kinds = map[string]func(ctx context.Context, port int) (*Process, error){
 	},
 }
 
-// eventually polls until f answers nil.
-func eventually(t *testing.T, what string, f func() error) {
-	t.Helper()
-	const within = time.Minute
-	deadline := time.NewTimer(within)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := f()
-		if err == nil {
-			return
-		}
-		select {
-		case <-deadline.C:
-			t.Fatalf("%s: not within %v: %v", what, within, err)
-		case <-tick.C:
-		}
-	}
-}
-
 // refused answers nil if nobody listens on addr.
 func refused(addr string) error {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)

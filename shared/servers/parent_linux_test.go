@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/weirhq/weir/shared/await"
 )
 
 // parentMain starts one server of each kind, prints "name pid address directory" for each, and waits to be killed.
@@ -76,10 +78,10 @@ func TestServersDieWithTheirParent(t *testing.T) {
 	}
 
 	for _, s := range servers {
-		eventually(t, s.name+" dies with its parent", func() error { return errors.Join(ended(s.pid), refused(s.addr)) })
+		await.NoError(t, s.name+" dies with its parent", func() error { return errors.Join(ended(s.pid), refused(s.addr)) })
 	}
 	for _, s := range servers {
-		eventually(t, "the directory of "+s.name+" is removed", func() error {
+		await.NoError(t, "the directory of "+s.name+" is removed", func() error {
 			removeAbandoned() // as the next start does
 			return gone(s.dir)
 		})

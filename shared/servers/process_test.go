@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weirhq/weir/shared/await"
 )
 
 // "chooses ports and, when another process was faster to take one, chooses again"
@@ -204,7 +206,7 @@ func TestAbandonedDirectoryIsRemoved(t *testing.T) {
 	must(t, abandoned.lock.Close()) // what the kernel does to a dead process's locks
 
 	// Eventually, because other tests sweep too: who is second leaves it to the first.
-	eventually(t, "the abandoned directory is removed", func() error {
+	await.NoError(t, "the abandoned directory is removed", func() error {
 		removeAbandoned()
 		return gone(abandoned.path)
 	})

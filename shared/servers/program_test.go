@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weirhq/weir/shared/await"
 )
 
 // programVariable makes this test binary a program that listens on the address in it.
@@ -60,7 +62,7 @@ func TestAProgramIsKilledRestartedAndEnded(t *testing.T) {
 	if err := p.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "its port is closed", func() error { return refused(addr) })
+	await.NoError(t, "its port is closed", func() error { return refused(addr) })
 	if err := p.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weirhq/weir/shared/await"
 )
 
 // lineServer answers every line with "got <line>" and remembers it.
@@ -165,7 +167,7 @@ func TestProxyDropReplies(t *testing.T) {
 	mustAnswer(t, conn, "before")
 	p.DropReplies(true)
 	mustBeSilent(t, conn, "done but unanswered")
-	eventually(t, "the request arrives", func() error { return target.got("done but unanswered") })
+	await.NoError(t, "the request arrives", func() error { return target.got("done but unanswered") })
 	p.DropReplies(false)
 	mustBeClosed(t, conn) // else its next answer would be that of the request before
 	mustAnswer(t, dialProxy(t, p), "after")

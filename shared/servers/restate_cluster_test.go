@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weirhq/weir/shared/await"
 )
 
 // "Each node can be killed and restarted by itself": the other two answer for all partitions, take what is new, and the one
@@ -36,7 +38,7 @@ func TestRestateClusterSurvivesItsNodes(t *testing.T) {
 // mostLed is the node that leads the most partitions, as soon as nodes say who does.
 func mostLed(t *testing.T, c *RestateCluster) (most int) {
 	t.Helper()
-	eventually(t, "a leader", func() error {
+	await.NoError(t, "a leader", func() error {
 		leads := make([]int, len(c.Nodes))
 		for i, node := range c.Nodes {
 			var err error
@@ -58,7 +60,7 @@ func mostLed(t *testing.T, c *RestateCluster) (most int) {
 // wantService: the node knows it, as soon as it has read the cluster's metadata again.
 func wantService(t *testing.T, node *Restate, name string) {
 	t.Helper()
-	eventually(t, "the service "+name, func() error {
+	await.NoError(t, "the service "+name, func() error {
 		if services := restateCall(t, http.MethodGet, node.AdminURL()+"/services", ""); !strings.Contains(services, `"`+name+`"`) {
 			return fmt.Errorf("not among %s", services)
 		}

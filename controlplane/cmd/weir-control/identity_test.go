@@ -16,6 +16,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/shared/await"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/servers"
 )
@@ -89,7 +90,7 @@ func TestRestateSignsItsRequests(t *testing.T) {
 
 	r := startControl(t, append(args, wrong)...)
 	migrated(t, mysql.DSN("weir"))
-	eventually(t, "what is signed with another key is refused", func() error {
+	await.NoError(t, "what is signed with another key is refused", func() error {
 		if !strings.Contains(r.logged(), "401") {
 			return errors.New("the log does not say so")
 		}
@@ -98,7 +99,7 @@ func TestRestateSignsItsRequests(t *testing.T) {
 	r.drain()
 
 	r = startControl(t, append(args, right)...)
-	eventually(t, "what is signed with the right one is run", func() error {
+	await.NoError(t, "what is signed with the right one is run", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		answer, err := r.client.CleanupRun(ctx, connect.NewRequest(&controlv1.CleanupRunRequest{Actor: "ann", Reason: "look"}))

@@ -24,6 +24,7 @@ import (
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/restate/handlers"
 	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/shared/await"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/servers"
@@ -79,7 +80,7 @@ func startControl(t *testing.T, args ...string) *running {
 			t.Logf("log of weir-control:\n%s", r.logged())
 		}
 	})
-	eventually(t, "it serves", func() error {
+	await.NoError(t, "it serves", func() error {
 		for line := range strings.Lines(r.logged()) {
 			var l struct{ Msg, API string }
 			if err := json.Unmarshal([]byte(line), &l); err != nil {
@@ -129,23 +130,6 @@ func (r *running) ready() (status int, body string) {
 	return res.StatusCode, string(b)
 }
 
-func eventually(t *testing.T, what string, holds func() error) {
-	t.Helper()
-	deadline, poll := time.After(time.Minute), time.NewTicker(20*time.Millisecond)
-	defer poll.Stop()
-	for {
-		err := holds()
-		if err == nil {
-			return
-		}
-		select {
-		case <-poll.C:
-		case <-deadline:
-			t.Fatalf("%s: %v", what, err)
-		}
-	}
-}
-
 // "It serves from its first moment, whatever is down …, and both are taken up again
 // without a restart": MySQL and Restate come up after it, and everything follows:
 // tables, registration, schedule, rows deleted, API. Then it drains.
@@ -189,7 +173,7 @@ func TestServesBeforeWhatItNeeds(t *testing.T) {
 	if err := mysql.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is ready", func() error {
+	await.NoError(t, "it is ready", func() error {
 		if code, body := r.ready(); code != http.StatusOK {
 			return errors.New(body)
 		}
@@ -202,7 +186,7 @@ func TestServesBeforeWhatItNeeds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the schedule deletes the expired row", func() error {
+	await.NoError(t, "the schedule deletes the expired row", func() error {
 		s, err := status()
 		if err == nil && (s.GetRowsDeletedTotal() != 1 || !s.GetRunning() || s.GetIntervalMs() != 1000) {
 			err = fmt.Errorf("%v", s)
@@ -215,7 +199,7 @@ func TestServesBeforeWhatItNeeds(t *testing.T) {
 	if _, err := r.client.CleanupPause(t.Context(), pause); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the audit row", func() error {
+	await.NoError(t, "the audit row", func() error {
 		var n int
 		if err := db.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM ratelimit_audit WHERE action = 'cleanup.pause' AND actor = 'ann'`).Scan(&n); err != nil || n != 1 {
 			return fmt.Errorf("%d rows, %w", n, err)
@@ -232,7 +216,7 @@ func TestServesBeforeWhatItNeeds(t *testing.T) {
 	// Another process finds everything as it was left.
 	again := startControl(t, "--restate-ingress", restate.IngressURL(), "--restate-admin", restate.AdminURL(), "--cleanup-interval", "1s", "--no-migrate")
 	r = again
-	eventually(t, "it takes over", func() error {
+	await.NoError(t, "it takes over", func() error {
 		s, err := status()
 		if err == nil && (s.GetPausedBy() != "ann" || s.GetRunning()) {
 			err = fmt.Errorf("%v", s)
@@ -261,7 +245,7 @@ func TestNotReadyWithoutItsTables(t *testing.T) {
 	}
 	t.Setenv("WEIR_MYSQL_DSN", mysql.DSN("weir"))
 	r := startControl(t, "--restate-ingress", restate.IngressURL(), "--restate-admin", restate.AdminURL(), "--no-migrate")
-	eventually(t, "only the tables are missing", func() error {
+	await.NoError(t, "only the tables are missing", func() error {
 		code, body := r.ready()
 		if code != http.StatusServiceUnavailable || !strings.Contains(body, "have version 0") || !strings.Contains(body, `"restate":"ok"`) {
 			return fmt.Errorf("%d %s", code, body)
@@ -286,7 +270,7 @@ func TestNotReadyWithoutItsTables(t *testing.T) {
 func wantHealth(t *testing.T, r *running, holds func(*controlv1.Health) bool) {
 	t.Helper()
 	client := controlv1connect.NewHealthServiceClient(r.http, r.url)
-	eventually(t, "the health", func() error {
+	await.NoError(t, "the health", func() error {
 		answer, err := client.GetHealth(t.Context(), connect.NewRequest(&controlv1.GetHealthRequest{}))
 		if err == nil && !holds(answer.Msg.GetHealth()) {
 			err = fmt.Errorf("%v", answer.Msg.GetHealth())
@@ -303,7 +287,7 @@ func migrated(t *testing.T, dsn string) *sql.DB {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	eventually(t, "the tables", func() error {
+	await.NoError(t, "the tables", func() error {
 		if v, err := schema.Version(t.Context(), db); err != nil || v != schema.Latest() {
 			return fmt.Errorf("version %d, %w", v, err)
 		}

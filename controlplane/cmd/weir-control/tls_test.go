@@ -19,6 +19,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirhq/weir/shared/await"
 )
 
 // issue writes a certificate for loopback, its own authority, over those that are there.
@@ -62,7 +64,7 @@ func TestServesHTTPSAndReadsTheCertificateAgain(t *testing.T) {
 	go func() { r.exited <- run(ctx, args, io.Discard, r) }()
 	t.Cleanup(stop)
 	address := ""
-	eventually(t, "it serves", func() error {
+	await.NoError(t, "it serves", func() error {
 		for line := range strings.Lines(r.logged()) {
 			var l struct{ Msg, API string }
 			if err := json.Unmarshal([]byte(line), &l); err == nil && l.Msg == "serving" {
@@ -91,13 +93,13 @@ func TestServesHTTPSAndReadsTheCertificateAgain(t *testing.T) {
 	if err := os.WriteFile(certificate, []byte("half of a"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it tells of the broken file", func() error {
+	await.NoError(t, "it tells of the broken file", func() error {
 		if !strings.Contains(r.logged(), "going on with the last good one") {
 			return errors.New("it does not")
 		}
 		return shows(1)()
 	})
 	issue(t, dir, 2)
-	eventually(t, "it serves the next certificate", shows(2))
+	await.NoError(t, "it serves the next certificate", shows(2))
 	r.drain()
 }

@@ -8,6 +8,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/shared/await"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/servers"
@@ -40,7 +41,7 @@ func TestTokensOpenTheAPI(t *testing.T) {
 	t.Setenv("WEIR_MYSQL_DSN", mysql.DSN("weir"))
 	r := startControl(t, "--restate-ingress", restate.IngressURL(), "--restate-admin", restate.AdminURL(),
 		"--api-auth", "token", "--api-admin-token-file", file(t, adminToken+"\n"))
-	eventually(t, "it is ready", func() error {
+	await.NoError(t, "it is ready", func() error {
 		if code, body := r.ready(); code != http.StatusOK {
 			return errors.New(body)
 		}

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weirhq/weir/shared/await"
 )
 
 // TestMain lets the test binary be weir-node itself, so that the tests below start
@@ -65,7 +67,7 @@ func (p *process) wait(t *testing.T) syscall.WaitStatus {
 	select {
 	case <-p.ended:
 		return p.ProcessState.Sys().(syscall.WaitStatus)
-	case <-time.After(20 * time.Second):
+	case <-time.After(await.Patience):
 		t.Fatalf("still running\n%s", p.log)
 		panic("unreachable")
 	}
@@ -102,14 +104,10 @@ func TestWithoutConfiguration(t *testing.T) {
 func TestSecondSignal(t *testing.T) {
 	p := begin(t, "WEIR_DRAIN_DELAY=5m")
 	_ = p.Process.Signal(syscall.SIGINT)
+	await.True(t, "a drain begins", func() bool { return strings.Contains(p.log.String(), `"draining"`) })
+	// The signal's deadly meaning comes back a moment after the drain began.
 	repeat := time.NewTicker(10 * time.Millisecond)
 	defer repeat.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !strings.Contains(p.log.String(), `"draining"`); <-repeat.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("no drain began\n%s", p.log)
-		}
-	}
-	// The signal's deadly meaning comes back a moment after the drain began.
 	for running := true; running; {
 		_ = p.Process.Signal(syscall.SIGTERM)
 		select {

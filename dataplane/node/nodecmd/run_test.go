@@ -18,6 +18,7 @@ import (
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/mysqlcounts"
 	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/shared/await"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 	"github.com/weirhq/weir/shared/servers"
@@ -39,7 +40,7 @@ func begin(t *testing.T, args ...string) *command {
 	args = append(args, "--listen=127.0.0.1:0", "--grpc-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0")
 	go func() { c.code <- Main(ctx, args, &c.stdout, &c.stderr) }()
 	t.Cleanup(stop)
-	eventually(t, "the log says where it serves", func() bool {
+	await.True(t, "the log says where it serves", func() bool {
 		for line := range strings.Lines(c.stderr.String()) {
 			var event struct {
 				Msg    string
@@ -110,7 +111,7 @@ func TestServersComeUpLater(t *testing.T) {
 		t.Errorf("without Redis: /readyz %d %s", status, answer)
 	}
 	for _, warning := range []string{"Redis does not answer", "import fails", "settings fails"} {
-		eventually(t, "the log warns: "+warning, func() bool { return strings.Contains(c.stderr.String(), warning) })
+		await.True(t, "the log warns: "+warning, func() bool { return strings.Contains(c.stderr.String(), warning) })
 	}
 
 	for _, proxy := range []*servers.Proxy{redis, mysql} {
@@ -118,14 +119,14 @@ func TestServersComeUpLater(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "decisions come from Redis", func() bool { return c.ask(t, "late", 0).Source == weirv1.Source_SOURCE_ORIGIN })
-	eventually(t, "MySQL is read again", func() bool { return strings.Contains(c.stderr.String(), "settings works again") })
+	await.True(t, "decisions come from Redis", func() bool { return c.ask(t, "late", 0).Source == weirv1.Source_SOURCE_ORIGIN })
+	await.True(t, "MySQL is read again", func() bool { return strings.Contains(c.stderr.String(), "settings works again") })
 	if _, metrics := c.get(t, "/metrics"); !strings.Contains(metrics, `weir_node_info{build="`+Build()+`",node_id="node-1",region="eu"} 1`) || !strings.Contains(metrics, "weir_rpc_in_flight 0") {
 		t.Error("/metrics lacks the node's name or its calls")
 	}
 
 	second := begin(t, "--region=eu", "--redis-url=redis://"+redis.Addr())
-	eventually(t, "another node of the region knows", func() bool { return second.ask(t, "early", 0).Remaining == 5 })
+	await.True(t, "another node of the region knows", func() bool { return second.ask(t, "early", 0).Remaining == 5 })
 	if code := second.end(); code != 0 {
 		t.Errorf("second node: exit code %d\n%s", code, &second.stderr)
 	}
@@ -148,7 +149,7 @@ func TestOneOfTwoRedisServersIsDown(t *testing.T) {
 	down.Cut()
 	up := servers.RedisForTest(t)
 	c := begin(t, "--region=eu", "--redis-url=left=redis://"+down.Addr()+" right=redis://"+up.Addr())
-	eventually(t, "the log names the server that is down", func() bool {
+	await.True(t, "the log names the server that is down", func() bool {
 		return strings.Contains(c.stderr.String(), "Redis does not answer") && strings.Contains(c.stderr.String(), "left ("+down.Addr()+")")
 	})
 	if strings.Contains(c.stderr.String(), "right ("+up.Addr()+")") {
@@ -211,7 +212,7 @@ func TestLogHoldsNoSecrets(t *testing.T) {
 	t.Setenv("WEIR_REDIS_URL", "redis://weir:"+secret+"@127.0.0.1:1")
 	t.Setenv("WEIR_MYSQL_DSN", "weir:"+secret+"@tcp(127.0.0.1:1)/weir")
 	c := begin(t, "--region=eu", "--log-level=debug", "--drain-timeout=100ms")
-	eventually(t, "the log warns of both", func() bool {
+	await.True(t, "the log warns of both", func() bool {
 		log := c.stderr.String()
 		return strings.Contains(log, "Redis does not answer") && strings.Contains(log, "import fails")
 	})
@@ -270,18 +271,6 @@ func seenFrom(t *testing.T, dsn, region string) map[string]int64 {
 		t.Fatal(err)
 	}
 	return seen
-}
-
-// eventually polls a condition that others bring about.
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(30 * time.Second); !condition(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited 30 s in vain: %s", what)
-		}
-	}
 }
 
 // lockedBuffer may be read while it is written.

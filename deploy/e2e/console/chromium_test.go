@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weirhq/weir/shared/await"
 )
 
 // devtools speaks Chromium's DevTools protocol to a browser of its own. Drivers that are
@@ -76,20 +78,8 @@ func browse(t testing.TB) *devtools {
 // discard removes a profile, into which processes of the browser write until they notice
 // that it has gone.
 func discard(t testing.TB, profile string) {
-	deadline, poll := time.After(time.Minute), time.NewTicker(50*time.Millisecond)
-	defer poll.Stop()
-	for {
-		err := os.RemoveAll(profile)
-		if err == nil {
-			return
-		}
-		select {
-		case <-poll.C:
-		case <-deadline:
-			t.Errorf("remove the browser's profile: %v", err)
-			return
-		}
-	}
+	t.Helper()
+	await.NoError(t, "the browser's profile is removed", func() error { return os.RemoveAll(profile) })
 }
 
 // read passes answers on, and drops events.
@@ -207,18 +197,8 @@ func (b *devtools) ask(page, expression string, into any) error {
 // until waits for a condition.
 func (b *devtools) until(page, condition string) {
 	b.t.Helper()
-	deadline, poll := time.After(time.Minute), time.NewTicker(20*time.Millisecond)
-	defer poll.Stop()
-	for {
-		var holds bool
+	await.True(b.t, condition, func() (holds bool) {
 		// A page that is being left answers with an error.
-		if err := b.ask(page, condition, &holds); err == nil && holds {
-			return
-		}
-		select {
-		case <-poll.C:
-		case <-deadline:
-			b.t.Fatalf("not within a minute: %s", condition)
-		}
-	}
+		return b.ask(page, condition, &holds) == nil && holds
+	})
 }
