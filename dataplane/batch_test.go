@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // Behaviours 15 to 18 of the exact mode, and what they rest on.
@@ -67,6 +68,24 @@ func TestDuplicateKeysAddUp(t *testing.T) {
 	}
 	for i, remaining := range []int64{6, 0, 0} {
 		wantAllowed(t, "item", b.Decisions[i], true, remaining)
+	}
+}
+
+// A batch asks the origin once: for both cells of each key, in the order in which the items first name them.
+func TestABatchReadsItsKeysOnceInTheOrderOfItsItems(t *testing.T) {
+	w := newWorld(t)
+	origin := &heardOrigin{Origin: w.origin("eu")}
+	n := w.node("eu", "a", func(c *dataplane.Config) { c.Origin = origin })
+	n.AllowMany(t.Context(), []dataplane.Request{ask("k3", 3, 20), ask("k2", 4, 40), ask("k0", 3, 20), ask("k1", 3, 20), ask("k3", 3, 20)})
+	var want []window.Cell
+	for _, identifier := range []string{"k3", "k2", "k0", "k1"} {
+		cell := w.cell(identifier)
+		before := cell
+		before.Sequence--
+		want = append(want, before, cell)
+	}
+	if len(origin.reads) != 1 || !slices.Equal(origin.reads[0].cells, want) {
+		t.Errorf("the origin was asked for %v, want one read of %v", origin.reads, want)
 	}
 }
 

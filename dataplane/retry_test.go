@@ -74,6 +74,18 @@ func TestRetryAfterOfItemsIsExact(t *testing.T) {
 	})
 }
 
+// An item that can never pass together with those before it on its key has no time after which it would, even where a
+// single of the same amounts would have one.
+func TestAnItemThatCannotFollowThoseBeforeItHasNoRetryTime(t *testing.T) {
+	for _, item := range []struct{ limit, before, cost int64 }{{0, 1, 0}, {5, 3, 3}, {5, 6, 1}} {
+		n := newWorld(t).alone()
+		b := n.AllowMany(t.Context(), []dataplane.Request{ask("k", item.before, window.LimitMax), ask("k", item.cost, item.limit)})
+		if d := b.Decisions[1]; d.Allowed || d.RetryAfter != 0 {
+			t.Errorf("cost %d of %d after %d: %+v", item.cost, item.limit, item.before, d)
+		}
+	}
+}
+
 // crowd is a node that knows of cost from everywhere in the current and the previous
 // cell of one key.
 type crowd struct {

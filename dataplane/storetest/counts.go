@@ -75,6 +75,7 @@ func TestCountStore(t *testing.T, open func(t testing.TB) Store) {
 		run("leaves out expired cells", testImportSinceExpiry)
 		run("misses nothing while others publish", testImportSinceConcurrently)
 		run("after an error the cursor is the one before it", testImportSinceError)
+		run("leaves out nothing in histories where it once did", testImportSinceNamedHistories)
 		run("equals a full import at every step of a history", testImportSinceHistories)
 	})
 	t.Run("Digests", func(t *testing.T) { testDigests(t, open) })

@@ -292,3 +292,35 @@ func testImportSinceHistories(t *testing.T, s Store) {
 		}
 	})
 }
+
+// Two histories in which a store once left rows out: another region's first rows, for a node that has read its own
+// region's; and rows that follow a publication that is repeated.
+func testImportSinceNamedHistories(t *testing.T, s Store) {
+	type step struct {
+		region string // which publishes
+		cells  string // one an identifier
+		count  int64
+		reads  int // which node imports after it
+	}
+	for name, steps := range map[string][]step{
+		"another region's first rows":      {{"eu", "a", 1111, 0}, {"us", "bc", 213202, 2}},
+		"new rows after those of a repeat": {{"eu", "abcd", 25, 2}, {"eu", "abcd", 25, 1}, {"eu", "efghijk", window.LimitMax, 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			workspace := freshWorkspace()
+			nodes := []*follower{follow("eu"), follow("us"), follow("elsewhere")}
+			for _, step := range steps {
+				rows := make(map[window.Cell]int64)
+				for _, identifier := range step.cells {
+					rows[liveCell(workspace, string(identifier))] = step.count
+				}
+				publish(t, s, step.region, sortedCounts(rows)...)
+				nodes[step.reads].pull(t, s, workspace)
+			}
+			for _, n := range nodes {
+				n.pull(t, s, workspace)
+				n.wantAll(t, s, workspace)
+			}
+		})
+	}
+}
