@@ -1,0 +1,89 @@
+// Package hosts refuses requests that a web page sends to a server on its reader's own machine.
+//
+// A page of some site can let the site's name point to a loopback address (DNS rebinding). For
+// the browser that server is then the page's own, and the page may send it anything and read
+// every answer. The name that the browser believes in is in the request's Host field, so a server
+// on loopback answers to names that it knows, and to no others.
+//
+// Only HTTP/1.x without TLS is checked. Browsers speak HTTP/2 over TLS alone, and over TLS the
+// certificate names the server. So gRPC without TLS is never checked: its :authority is what its
+// caller calls the server, which for Envoy is the name of a cluster.
+package hosts
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Only serves requests for loopback names and addresses, for the server's own address, and for
+// names; it refuses others with 403. refused is called for each refusal and may be nil; setting
+// names the option that adds a name, for the one who reads the refusal.
+func Only(names []string, setting string, refused func(), next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ProtoMajor >= 2 || r.TLS != nil || Known(names, r.Host) || own(r) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		if refused != nil {
+			refused()
+		}
+		w.Header().Set("Connection", "close") // its body is not read
+		http.Error(w, fmt.Sprintf("the host %.80q is not known here: use a loopback address, or add the name to %s", r.Host, setting), http.StatusForbidden)
+	})
+}
+
+// Known tells whether a Host field holds a loopback name or address, or one of names, which are
+// in lower case. It is true without a host, which every browser sends.
+func Known(names []string, host string) bool {
+	name := nameOf(host)
+	if name == "" || name == "localhost" || slices.Contains(names, name) {
+		return true
+	}
+	ip, err := netip.ParseAddr(name)
+	return err == nil && ip.Unmap().IsLoopback()
+}
+
+// own tells whether a request's host is the address that it came to.
+func own(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	return ok && nameOf(local.String()) == nameOf(r.Host)
+}
+
+// nameOf is a host without its port, in lower case.
+func nameOf(host string) string {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
+}
+
+// Loopback tells whether only this machine reaches a listener's address, host:port. It asks no
+// name server: what a name means may change.
+func Loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+}
+
+// Check is an error if a name cannot be the host of a request: names have no scheme, port or
+// path, and are in lower case.
+func Check(names []string) error {
+	for _, name := range names {
+		if name == "" || name != nameOf(name) || strings.ContainsAny(name, "/:@ ") && !isAddress(name) {
+			return fmt.Errorf("%.80q is no host: want a name or an address, in lower case, without scheme and port", name)
+		}
+	}
+	return nil
+}
+
+func isAddress(name string) bool {
+	_, err := netip.ParseAddr(name)
+	return err == nil
+}
