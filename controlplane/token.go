@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -25,6 +26,7 @@ const (
 	tokenBytes    = 32
 	secretLeast   = 32              // bytes of a token that somebody else made
 	rememberFor   = 5 * time.Minute // without MySQL
+	vouchedWait   = time.Second     // for MySQL's verdict on a token that is remembered
 	remembersMost = 1000
 )
 
@@ -96,9 +98,10 @@ var ErrUnauthenticated = errors.New("not authenticated")
 
 // Tokens make tokens and tell who holds one.
 //
-// A revoked token is refused at once. While MySQL does not answer, tokens that it has
-// vouched for within the last five minutes are still taken: that is when operators are
-// needed.
+// A revoked token is refused at once. While MySQL does not answer within a second, or
+// answers with an error of its own, tokens that it has vouched for within the last five
+// minutes are still taken: that is when operators are needed. A token that is revoked
+// through this process is not among them.
 type Tokens struct {
 	store TokenStore
 	admin *TokenHash // of the secret in a file; nil: none
@@ -136,24 +139,47 @@ func (t *Tokens) Holder(ctx context.Context, hash TokenHash) (Identity, error) {
 	if t.admin != nil && subtle.ConstantTimeCompare(hash[:], t.admin[:]) == 1 {
 		return Identity{Name: AdminTokenName, Role: RoleAdmin}, nil
 	}
-	identity, err := t.store.TokenByHash(ctx, hash)
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	last, known := t.recall(hash)
+	asking, cancel := ctx, context.CancelFunc(func() {})
+	if known { // MySQL that hangs must not use up the time of the call itself
+		asking, cancel = context.WithTimeout(ctx, vouchedWait)
+	}
+	defer cancel()
+	identity, err := t.store.TokenByHash(asking, hash)
 	switch {
 	case err == nil:
-		if len(t.known) >= remembersMost {
-			clear(t.known)
-		}
-		t.known[hash] = vouched{identity, time.Now()}
+		t.remember(hash, identity)
 		return identity, nil
 	case errors.Is(err, ErrNotFound):
-		delete(t.known, hash)
+		t.forget(func(h TokenHash, _ vouched) bool { return h == hash })
 		return Identity{}, fmt.Errorf("%w: the token is unknown or revoked", ErrUnauthenticated)
-	}
-	if last, ok := t.known[hash]; ok && time.Since(last.at) < rememberFor && errors.Is(err, ErrUnavailable) {
-		return last.Identity, nil
+	case known && ctx.Err() == nil:
+		return last, nil
 	}
 	return Identity{}, fmt.Errorf("check the token: %w", err)
+}
+
+// recall is who held a token when MySQL last vouched for it, within rememberFor.
+func (t *Tokens) recall(hash TokenHash) (Identity, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	last, ok := t.known[hash]
+	return last.Identity, ok && time.Since(last.at) < rememberFor
+}
+
+func (t *Tokens) remember(hash TokenHash, identity Identity) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.known) >= remembersMost {
+		clear(t.known)
+	}
+	t.known[hash] = vouched{identity, time.Now()}
+}
+
+func (t *Tokens) forget(which func(TokenHash, vouched) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.known, which)
 }
 
 // Create makes a token and answers its secret, which is kept nowhere.
@@ -189,6 +215,7 @@ func (t *Tokens) Revoke(ctx context.Context, name string, by By) error {
 	if err := t.store.RevokeToken(ctx, name, e); err != nil {
 		return fmt.Errorf("revoke token %s: %w", name, err)
 	}
+	t.forget(func(_ TokenHash, v vouched) bool { return v.Name == name })
 	return nil
 }
 

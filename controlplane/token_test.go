@@ -16,6 +16,7 @@ type vault struct {
 	roles  map[string]Role
 	audit  []AuditEntry
 	err    error
+	hangs  bool // as MySQL that is stopped: a call ends when its context does
 }
 
 func newVault() *vault { return &vault{tokens: map[string]TokenHash{}, roles: map[string]Role{}} }
@@ -29,7 +30,11 @@ func (v *vault) InsertToken(_ context.Context, t Token, hash TokenHash, e AuditE
 	return v.err
 }
 
-func (v *vault) TokenByHash(_ context.Context, hash TokenHash) (Identity, error) {
+func (v *vault) TokenByHash(ctx context.Context, hash TokenHash) (Identity, error) {
+	if v.hangs {
+		<-ctx.Done()
+		return Identity{}, fmt.Errorf("MySQL did not answer in time: %w", ctx.Err())
+	}
 	if v.err != nil {
 		return Identity{}, v.err
 	}
@@ -153,6 +158,72 @@ func TestTokensOutliveAnOutageForAWhile(t *testing.T) {
 			t.Error("a revoked token is taken in an outage")
 		}
 	})
+}
+
+// MySQL that hangs refuses no connection and answers nothing: a remembered token is taken
+// after vouchedWait, well before the deadline of its call, and any other is refused.
+func TestTokensOutliveAHangingMySQL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVault()
+		tokens, _ := NewTokens(v, "")
+		used, _ := tokens.Create(t.Context(), "used", RoleOperator, ann)
+		unused, _ := tokens.Create(t.Context(), "unused", RoleOperator, ann)
+		if _, err := tokens.Authenticate(t.Context(), used); err != nil {
+			t.Fatal(err)
+		}
+		v.hangs = true
+		call, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		begun := time.Now()
+		if who, err := tokens.Authenticate(call, used); err != nil || who.Name != "used" || time.Since(begun) != vouchedWait {
+			t.Errorf("%+v, %v after %v", who, err, time.Since(begun))
+		}
+		if _, err := tokens.Authenticate(call, unused); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a token that MySQL never vouched for: %v", err)
+		}
+		if _, err := tokens.Authenticate(call, used); err == nil {
+			t.Error("a call whose time is over is let in")
+		}
+		<-time.After(rememberFor)
+		late, cancelLate := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancelLate()
+		if _, err := tokens.Authenticate(late, used); err == nil {
+			t.Error("a token is remembered for longer than 5 minutes")
+		}
+	})
+}
+
+// MySQL that answers with an error of its own ("too many connections") has said nothing
+// about the token either.
+func TestAnErrorOfMySQLIsNoVerdictOnAToken(t *testing.T) {
+	v := newVault()
+	tokens, _ := NewTokens(v, "")
+	secret, _ := tokens.Create(t.Context(), "ci", RoleViewer, ann)
+	if _, err := tokens.Authenticate(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	v.err = errors.New("Error 1040: Too many connections")
+	if _, err := tokens.Authenticate(t.Context(), secret); err != nil {
+		t.Error(err)
+	}
+}
+
+// A token that is revoked through this process is forgotten at once: MySQL may stop
+// answering in the next moment.
+func TestARevokedTokenIsForgotten(t *testing.T) {
+	v := newVault()
+	tokens, _ := NewTokens(v, "")
+	secret, _ := tokens.Create(t.Context(), "ci", RoleViewer, ann)
+	if _, err := tokens.Authenticate(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	if err := tokens.Revoke(t.Context(), "ci", ann); err != nil {
+		t.Fatal(err)
+	}
+	v.err = ErrUnavailable
+	if _, err := tokens.Authenticate(t.Context(), secret); err == nil {
+		t.Error("a revoked token is taken in an outage")
+	}
 }
 
 func TestRoles(t *testing.T) {

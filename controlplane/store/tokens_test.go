@@ -2,10 +2,16 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"log/slog"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 // "Hashed at rest": a token works until it is revoked, and no row of any table holds it.
@@ -45,5 +51,56 @@ func TestTokens(t *testing.T) {
 	}
 	if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_audit WHERE subject = 'token ci' AND actor = 'ann'"); n != 2 {
 		t.Errorf("%d audit rows: one for each change, none for what was refused", n)
+	}
+}
+
+// A MariaDB that hangs takes connections and answers nothing. A token that it has vouched
+// for a moment ago still opens the API, within the time that a call has.
+func TestAUsedTokenOutlivesAHangingMySQL(t *testing.T) {
+	mysql := servers.MariaDBForTest(t)
+	if err := mysql.CreateDatabase(t.Context(), "weir"); err != nil {
+		t.Fatal(err)
+	}
+	db, err := Open(mysql.DSN("weir"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if err := schema.Migrate(t.Context(), db, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	tokens, err := controlplane.NewTokens(New(db), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := tokens.Create(t.Context(), "ops", controlplane.RoleOperator, controlplane.By{Actor: "ann", Reason: "on call"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tokens.Authenticate(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+	if err := mysql.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	call, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var calls sync.WaitGroup
+	for range connectionsMax + 1 { // more than there are connections to hang on
+		calls.Go(func() {
+			if who, err := tokens.Authenticate(call, secret); err != nil || who.Name != "ops" {
+				t.Errorf("%+v, %v", who, err)
+			}
+		})
+	}
+	calls.Wait()
+	if err := mysql.Thaw(); err != nil {
+		t.Fatal(err)
+	}
+	if err := tokens.Revoke(t.Context(), "ops", controlplane.By{Actor: "ann", Reason: "leaked"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tokens.Authenticate(t.Context(), secret); !errors.Is(err, controlplane.ErrUnauthenticated) {
+		t.Errorf("a revoked token, with MySQL back: %v", err)
 	}
 }
