@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
@@ -44,26 +47,38 @@ func (k *Keeper) Run(ctx context.Context) {
 	})
 }
 
-// Once is one round.
+// Once is one round. Each job, each retirement and the rollout is looked after, whatever
+// is wrong with the others, all at once: one that Restate does not answer must not use
+// up the time of the rest. The error has all that was wrong.
 func (k *Keeper) Once(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
 	did, err := k.Registrar.Register(ctx)
-	if err != nil {
-		return err
+	if err != nil && k.registered == "" {
+		return err // Restate does not know the handlers that the rest would call
 	}
-	k.tellRegistered(did)
-	for job, interval := range k.Jobs {
-		if err := k.ensure(ctx, job, interval); err != nil {
-			return err
-		}
+	if err == nil {
+		k.tellRegistered(did)
+	}
+	tasks := []func(context.Context) error{k.ensureRollout}
+	for _, job := range slices.Sorted(maps.Keys(k.Jobs)) {
+		tasks = append(tasks, func(ctx context.Context) error { return k.ensure(ctx, job, k.Jobs[job]) })
 	}
 	for _, table := range k.Retiring {
-		if err := k.ensureRetirement(ctx, table); err != nil {
-			return err
-		}
+		tasks = append(tasks, func(ctx context.Context) error { return k.ensureRetirement(ctx, table) })
 	}
-	return k.ensureRollout(ctx)
+	return errors.Join(err, together(ctx, tasks))
+}
+
+// together does all tasks at once and joins their errors, in the order of the tasks.
+func together(ctx context.Context, tasks []func(context.Context) error) error {
+	var under sync.WaitGroup
+	wrong := make([]error, len(tasks))
+	for i, task := range tasks {
+		under.Go(func() { wrong[i] = task(ctx) })
+	}
+	under.Wait()
+	return errors.Join(wrong...)
 }
 
 // ensureRetirement looks first, as ensure does.

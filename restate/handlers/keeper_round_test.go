@@ -1,0 +1,80 @@
+package handlers
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// scripted is a Restate that answers as it is told to, without a socket.
+type scripted struct {
+	answer func(path string) (code int, body string) // 0: never
+
+	mu    sync.Mutex
+	asked map[string]int
+}
+
+func (s *scripted) RoundTrip(r *http.Request) (*http.Response, error) {
+	s.mu.Lock()
+	s.asked[r.URL.Path]++
+	s.mu.Unlock()
+	code, body := s.answer(r.URL.Path)
+	if code == 0 {
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	}
+	header := http.Header{"Content-Type": {"application/json"}}
+	return &http.Response{StatusCode: code, Header: header, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+}
+
+// "Each job, each retirement and the rollout is looked after, whatever is wrong with the
+// others": of those that fail, and of one that gets no answer, all are named.
+func TestOneBrokenJobStarvesNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		restate := &scripted{asked: map[string]int{}, answer: func(path string) (int, string) {
+			switch path {
+			case "/deployments":
+				return http.StatusCreated, `{"id":"dp_1"}`
+			case "/" + CronService + "/hangs/Status":
+				return 0, ""
+			}
+			return http.StatusInternalServerError, `{"message":"broken: ` + path + `"}`
+		}}
+		client := &http.Client{Transport: restate}
+		k := &Keeper{
+			Registrar: NewRegistrar(NewAdmin(client, "http://restate"), "http://handlers", "f"),
+			Client:    NewClient(client, "http://restate"),
+			Jobs:      map[string]time.Duration{"hangs": time.Minute, "breaks": time.Minute, "breaks-too": time.Minute},
+			Retiring:  []string{controlplane.Blocklist}, Metrics: controlplane.NewMetrics(), Log: slog.New(slog.DiscardHandler),
+		}
+		begun := time.Now()
+		err := k.Once(t.Context())
+		if took := time.Since(begun); took > keepTimeout {
+			t.Errorf("the round took %v", took)
+		}
+		for _, path := range []string{
+			"/" + CronService + "/breaks/Status", "/" + CronService + "/breaks-too/Status", "/" + CronService + "/hangs/Status",
+			"/" + RetirementService + "/" + controlplane.Blocklist + "/Status", "/" + RolloutsService + "/" + rolloutScope + "/List",
+		} {
+			if restate.asked[path] == 0 {
+				t.Errorf("%s was not asked; asked were %q", path, slices.Sorted(maps.Keys(restate.asked)))
+			}
+			if !strings.Contains(path, "hangs") && !strings.Contains(err.Error(), "broken: "+path) {
+				t.Errorf("the error does not name %s: %v", path, err)
+			}
+		}
+		if !errors.Is(err, controlplane.ErrUnavailable) || !strings.Contains(err.Error(), "status of job hangs") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
