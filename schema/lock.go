@@ -23,7 +23,10 @@ import (
 //
 // What it gives up: the lock is one server's. Where several servers take writes (Galera,
 // group replication with many primaries), run migrations from one place.
-type locker struct{ log *slog.Logger }
+type locker struct {
+	log              *slog.Logger
+	tableWaitSeconds int
+}
 
 // lockWait is how long the server waits in one call. It bounds how long a waiter that
 // is gone can still be handed the lock.
@@ -44,11 +47,21 @@ func (l locker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 		case !got.Valid:
 			return fmt.Errorf("lock %s: the server failed or ended the wait", name)
 		case got.Bool:
-			return nil
+			return l.waitBriefly(ctx, conn)
 		case !waited:
 			l.log.InfoContext(ctx, "waiting for another process to migrate", "lock", name)
 		}
 	}
+}
+
+// waitBriefly bounds how long the session's statements wait for a table that others use.
+// While an ALTER waits, every statement that comes after it waits behind it, reads too;
+// the server's default is a day.
+func (l locker) waitBriefly(ctx context.Context, conn *sql.Conn) error {
+	if _, err := conn.ExecContext(ctx, fmt.Sprintf("SET SESSION lock_wait_timeout = %d", l.tableWaitSeconds)); err != nil {
+		return fmt.Errorf("set lock_wait_timeout: %w", err)
+	}
+	return nil
 }
 
 // SessionUnlock implements the library's interface. A lock that is not ours any more is
@@ -64,6 +77,9 @@ func (l locker) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
 	}
 	if !released.Bool {
 		return fmt.Errorf("unlock %s: it was not held any more", name)
+	}
+	if _, err := conn.ExecContext(ctx, "SET SESSION lock_wait_timeout = DEFAULT"); err != nil {
+		return fmt.Errorf("unlock %s: %w", name, err)
 	}
 	return nil
 }

@@ -155,7 +155,7 @@ func TestMigrateGivesUpWaitingWithItsContext(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer holder.Close()
-	l := locker{quiet}
+	l := locker{log: quiet, tableWaitSeconds: 1}
 	if err := l.SessionLock(t.Context(), holder); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func TestDatabasesMigrateIndependently(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer holder.Close()
-	if err := (locker{quiet}).SessionLock(t.Context(), holder); err != nil {
+	if err := (locker{log: quiet, tableWaitSeconds: 1}).SessionLock(t.Context(), holder); err != nil {
 		t.Fatal(err)
 	}
 	other, _ := emptyDatabase(t)

@@ -41,7 +41,9 @@ var files embed.FS
 // what it left undone is done by the next. A database that is newer than this binary
 // is left as it is. ctx bounds the whole, the waiting included.
 //
-// A long ALTER is one long wait for an answer: db must have no short read timeout.
+// A long ALTER is one long wait for an answer: db must have no short read timeout. One that
+// waits for a table in use gives up after two seconds, since every statement that comes
+// after it waits behind it, and is tried again after a pause; see ErrTableBusy.
 func Migrate(ctx context.Context, db *sql.DB, log *slog.Logger) error {
 	if log == nil {
 		log = slog.Default()
@@ -53,6 +55,14 @@ func Migrate(ctx context.Context, db *sql.DB, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
+	if err := busy.retry(ctx, log, func() error { return up(ctx, p, log) }); err != nil {
+		return fmt.Errorf("migrate: %w", err)
+	}
+	return nil
+}
+
+// up applies what is left to apply.
+func up(ctx context.Context, p *goose.Provider, log *slog.Logger) error {
 	applied, err := p.Up(ctx)
 	var stopped *goose.PartialError
 	if errors.As(err, &stopped) {
@@ -61,10 +71,7 @@ func Migrate(ctx context.Context, db *sql.DB, log *slog.Logger) error {
 	for _, m := range applied {
 		log.InfoContext(ctx, "migration applied", "file", fileOf(m.Source.Version), "took", m.Duration)
 	}
-	if err != nil {
-		return fmt.Errorf("migrate: %w", err)
-	}
-	return nil
+	return err
 }
 
 // Version is the number of the last migration that the database has had, 0 for none.
@@ -135,7 +142,7 @@ func begin(ctx context.Context, db *sql.DB, log *slog.Logger) (*goose.Provider, 
 		goose.WithExcludeVersions(altered), // as files: they come as functions
 		goose.WithGoMigrations(altering...),
 		goose.WithStore(versions),
-		goose.WithSessionLocker(locker{log}),
+		goose.WithSessionLocker(locker{log: log, tableWaitSeconds: busy.waitSeconds}),
 		goose.WithDisableGlobalRegistry(true),
 	)
 }
