@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net"
@@ -20,14 +19,13 @@ import (
 const (
 	requestBytesMax = 64 << 10
 	headerBytesMax  = 32 << 10
-	readyTimeout    = 3 * time.Second
 )
 
 // NewHandler serves the RPCs, and beside them
 //
 //	/healthz  200 as long as the process serves
 //	/readyz   200 when MySQL, with the tables of this build, and Restate answer, else 503;
-//	          the body says which does not
+//	          the body says which does not; looked at once a second at the most
 //	/metrics  Prometheus
 //	/console/ the web console, where there is one
 func NewHandler(c Config) http.Handler {
@@ -43,7 +41,11 @@ func NewHandler(c Config) http.Handler {
 	mux.Handle(controlv1connect.NewHealthServiceHandler(s, options...))
 	mux.Handle(controlv1connect.NewAuditServiceHandler(s, options...))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
-	mux.HandleFunc("GET /readyz", s.ready)
+	ready := &readiness{mysql: c.Ready, restate: func(ctx context.Context) error {
+		_, err := c.Cleanup.Status(ctx)
+		return err
+	}}
+	mux.HandleFunc("GET /readyz", ready.serve)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelWarn)}))
 	if c.Console != nil {
 		mux.Handle("/console/", c.Console(mux))
@@ -78,26 +80,6 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 func (s *service) recovered(ctx context.Context, spec connect.Spec, _ http.Header, panicked any) error {
 	s.Log.ErrorContext(ctx, "call panicked", "rpc", spec.Procedure, "panic", panicked)
 	return connect.NewError(connect.CodeInternal, fmt.Errorf("a fault of ours, now in the log"))
-}
-
-// ready asks both dependencies, each for something only it can answer.
-func (s *service) ready(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), readyTimeout)
-	defer cancel()
-	mysql := s.Ready(ctx)
-	_, restate := s.Cleanup.Status(ctx)
-	w.Header().Set("Content-Type", "application/json")
-	if mysql != nil || restate != nil {
-		w.WriteHeader(http.StatusServiceUnavailable)
-	}
-	_ = json.NewEncoder(w).Encode(map[string]string{"mysql": okOr(mysql), "restate": okOr(restate)})
-}
-
-func okOr(err error) string {
-	if err != nil {
-		return err.Error()
-	}
-	return "ok"
 }
 
 // onlyKnownHosts refuses requests for other names than ours: a page of some site can
