@@ -58,8 +58,9 @@ type KeyWindow struct {
 	Mode              window.Mode
 	DurationMs        int64
 	Current, Previous KeyCell
-	Weight, Effective float64
-	Judged            bool // there is a limit; else what follows is 0
+	Weight            float64
+	Effective         int64 // what is compared with a limit
+	Judged            bool  // there is a limit; else what follows is 0
 	Limit, Remaining  int64
 	Passes            bool  // the cost is within the limit
 	PassesAtMs        int64 // when it passes, if nothing else is counted

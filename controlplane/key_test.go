@@ -80,7 +80,7 @@ func TestGetKey(t *testing.T) {
 	}{
 		"nothing":                       {keyStore{}, 100, 1, ""},
 		"no limit":                      {keyStore{rows: two}, 0, 1, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75"},
-		"full":                          {keyStore{rows: two}, 100, 1, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75, 0 of 100 left, passes in 31 s"},
+		"full":                          {keyStore{rows: two}, 100, 1, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75, 0 of 100 left, passes in 30 s"},
 		"room":                          {keyStore{rows: two}, 200, 1, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75, 80 of 200 left, passes in 0 s"},
 		"costs more than the limit":     {keyStore{rows: two}, 100, 101, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75, 0 of 100 left"},
 		"the override":                  {keyStore{rows: two, overrides: []Override{{Pattern: "*", Limit: 1}, {Pattern: "user_1", Limit: 200}}}, 0, 1, "exact 60: 90[eu 60 us 30] + 40[us 40] x 0.75, 80 of 200 left, passes in 0 s"},

@@ -180,9 +180,6 @@ func (e *entry) prepareClaim(c *claimant) (Claim, way) {
 		return Claim{}, wayReply
 	}
 	room := c.limit - c.v.carried(durationMs)
-	if !window.Fits(room, c.v.previous, 0, c.limit, uncovered, durationMs) {
-		room-- // the part of a unit that the previous cell still weighs
-	}
 	e.book.rarely().claiming[slot] += c.cost
 	foreign := c.v.current - wordCount(word) + e.book.netted(slot)
 	return Claim{Cell: e.cell(c.v.seq), Cost: c.cost, AtMost: room - foreign}, wayClaim

@@ -15,12 +15,11 @@ func (d *Decision) answer(v *verdict, q *question, by *rule, source Source) outc
 	if by.pattern != "" { // d is zero, and a store of a string is dear
 		d.Override = by.pattern
 	}
-	d.Current = float64(v.current + q.ahead + q.cost)
-	d.Remaining = q.limit - v.current - q.ahead
+	used := v.current + q.ahead
 	if v.previous != 0 {
-		d.Current += float64(v.previous) * float64(uncovered) / float64(q.durationMs)
-		d.Remaining -= window.Carried(v.previous, uncovered, q.durationMs)
+		used += window.Carried(v.previous, uncovered, q.durationMs)
 	}
+	d.Current, d.Remaining = float64(used+q.cost), q.limit-used
 	d.ResetAt = time.UnixMilli(end)
 	if by.candidate != 0 {
 		d.CandidateDenied = !v.fitsCandidate(q, by.candidate, source)

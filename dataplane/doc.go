@@ -30,11 +30,13 @@
 //	             ├─────────────────────────┤
 //	             the window that ends at t ●
 //
-//	effective = (regional + global)(current) + (regional + global)(previous) * weight + cost
+//	effective = (regional + global)(current) + floor((regional + global)(previous) * weight) + cost
 //	allowed   ⇔ effective <= limit
 //
 // where regional is what this node knows its own region to have accepted, global is
-// what all other regions have reported, and weight is the covered share. Only
+// what all other regions have reported, and weight is the covered share. What the previous
+// cell carries over counts in whole units, so that a caller who asks all the time gets a small
+// limit in full: 1 a minute lets one request pass each minute. Only
 // accepted cost is counted; a denial changes nothing.
 //
 // # Two modes
@@ -98,8 +100,8 @@
 // For a cell, with C its count, as tests hold them:
 //
 //  1. With nothing foreign, the cost accepted by one process in a cell plus the
-//     weighted previous cell never exceeds the limit, under any concurrency; singles
-//     and batches together. TestOneProcessIsExact, TestSinglesAndBatchesAreExactTogether
+//     weighted previous cell, cut to whole units, never exceeds the limit, under any
+//     concurrency; singles and batches together. TestOneProcessIsExact, TestSinglesAndBatchesAreExactTogether
 //  2. C only grows, but for refunds of own cost that nobody else knows of, and is never
 //     below what the origin has confirmed. TestCountsNeverFallBelowTheOrigins,
 //     TestNodesConvergeToWhatWasAccepted

@@ -54,22 +54,22 @@ func (k *dumbKey) read(sequence, own, foreign int64) {
 	k.stored[sequence] = max(k.stored[sequence], own)
 }
 
-// used is current + previous*weight at a time, with extra cost in the open cell.
-func (k *dumbKey) used(atMs, extra int64) *big.Rat {
+// used is current + floor(previous*weight) at a time, with extra cost in the open cell.
+func (k *dumbKey) used(atMs, extra int64) int64 {
 	sequence := window.Sequence(atMs, k.durationMs)
-	count := func(s int64) *big.Rat {
+	count := func(s int64) int64 {
 		if s == k.latest {
-			return big.NewRat(k.total(s)+extra, 1)
+			return k.total(s) + extra
 		}
-		return big.NewRat(k.total(s), 1)
+		return k.total(s)
 	}
-	weight := big.NewRat((sequence+1)*k.durationMs-atMs, k.durationMs)
-	return weight.Add(weight.Mul(weight, count(sequence-1)), count(sequence))
+	carried := big.NewRat((sequence+1)*k.durationMs-atMs, k.durationMs)
+	carried.Mul(carried, big.NewRat(count(sequence-1), 1))
+	return new(big.Int).Quo(carried.Num(), carried.Denom()).Int64() + count(sequence)
 }
 
 func (k *dumbKey) fits(atMs, extra, cost, limit int64) bool {
-	used := k.used(atMs, extra)
-	return used.Add(used, big.NewRat(cost, 1)).Cmp(big.NewRat(limit, 1)) <= 0
+	return k.used(atMs, extra)+cost <= limit
 }
 
 // opinion is a decision's worth of answers.
@@ -87,9 +87,8 @@ type opinion struct {
 // clock that has stepped back stands at the start of the open cell.
 func (k *dumbKey) judge(nowMs, limit, before, cost int64) opinion {
 	atMs := max(nowMs, k.latest*k.durationMs)
-	current, _ := k.used(atMs, before+cost).Float64()
 	o := opinion{
-		allowed: k.fits(atMs, before, cost, limit), current: current, resetMs: (k.latest + 1) * k.durationMs,
+		allowed: k.fits(atMs, before, cost, limit), current: float64(k.used(atMs, before+cost)), resetMs: (k.latest + 1) * k.durationMs,
 		remainingBefore: k.remaining(atMs, 0, limit), remainingAfter: k.remaining(atMs, before+cost, limit),
 	}
 	if !o.allowed && before+cost <= limit { // both have to pass together
@@ -98,10 +97,9 @@ func (k *dumbKey) judge(nowMs, limit, before, cost int64) opinion {
 	return o
 }
 
-// remaining is limit - floor(used), never negative.
+// remaining is limit - used, never negative.
 func (k *dumbKey) remaining(atMs, extra, limit int64) int64 {
-	used := k.used(atMs, extra)
-	return max(0, limit-new(big.Int).Quo(used.Num(), used.Denom()).Int64())
+	return max(0, limit-k.used(atMs, extra))
 }
 
 // passesAt is the first millisecond at which cost fits: what fits goes on fitting, so

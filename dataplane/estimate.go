@@ -14,11 +14,13 @@ import (
 //
 //	level = fixed + draining/duration
 //
-//	drain: cells   fixed = the current cell    draining = the previous cell * uncovered ms
+//	drain: cells   fixed = the current cell    draining = 0
+//	               and what the previous one carries over, in whole units
 //	drain: leaky   fixed = all local cost      draining = max(0, known*duration - elapsed ms * limit)
 //	               since the last sync         where known is the level at that sync
 //
-// Both are exact: no fraction is ever rounded before it is compared.
+// The leaky level is exact: none of its fractions is rounded before it is compared. The level
+// at a sync has fractions too.
 type level struct {
 	fixed    int64
 	draining u128 // in cost * ms
@@ -72,8 +74,8 @@ func (v level) remaining(limit, durationMs int64, below bool) int64 {
 }
 
 // cellsLevel is the level by two cells: the sliding window of the exact mode.
-func cellsLevel(current, previous, uncoveredMs int64) level {
-	return level{current, mul(previous, uncoveredMs)}
+func cellsLevel(current, previous, uncoveredMs, durationMs int64) level {
+	return level{fixed: current + window.Carried(previous, uncoveredMs, durationMs)}
 }
 
 // leakyLevel is what is left of a level, known in cost * ms, that has drained by
@@ -118,37 +120,10 @@ const retryMsMax = math.MaxInt64 / 1_000_000 // of a time.Duration
 
 // cellsPassAt is window.PassesAt, also for a limit that must not be reached.
 func cellsPassAt(current, previous, cost, limit, tMs, durationMs int64, below bool) (atMs int64, ok bool) {
-	if !below {
-		return window.PassesAt(current, previous, cost, limit, tMs, durationMs)
+	if below {
+		limit-- // the levels by cells are integers
 	}
-	if cost >= limit {
-		return 0, false
-	}
-	start := window.Start(window.Sequence(tMs, durationMs), durationMs)
-	if elapsed, ok := passesBelow(previous, limit-current-cost, durationMs); ok {
-		return max(tMs, start+elapsed), true
-	}
-	if elapsed, ok := passesBelow(current, limit-cost, durationMs); ok {
-		return start + durationMs + elapsed, true
-	}
-	return start + 2*durationMs, true
-}
-
-// passesBelow solves previous*(duration-elapsed) < room*duration for the least elapsed
-// in [0, duration).
-func passesBelow(previous, room, durationMs int64) (elapsedMs int64, ok bool) {
-	if room <= 0 {
-		return 0, false
-	}
-	if previous < room {
-		return 0, true
-	}
-	most := mul(room, durationMs).minus(u128{0, 1})
-	q, _ := bits.Div64(most.hi, most.lo, uint64(previous)) // room <= previous: the quotient is < duration
-	if q == 0 {
-		return 0, false
-	}
-	return durationMs - int64(q), true
+	return window.PassesAt(current, previous, cost, limit, tMs, durationMs)
 }
 
 // u128 is an unsigned integer: counts below 2^62 times milliseconds below 2^62.

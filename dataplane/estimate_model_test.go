@@ -41,8 +41,9 @@ func (k *dumbEstimate) cells(nowMs int64) *big.Rat {
 func (k *dumbEstimate) level(nowMs, limit int64) *big.Rat {
 	pending := k.since[k.latest] + k.since[k.latest-1]
 	switch {
-	case !k.leaky:
-		return k.cells(nowMs)
+	case !k.leaky: // what is carried over counts in whole units
+		v := k.cells(nowMs)
+		return new(big.Rat).SetInt(new(big.Int).Quo(v.Num(), v.Denom()))
 	case k.known == nil:
 		return big.NewRat(pending, 1)
 	}

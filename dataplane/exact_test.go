@@ -47,10 +47,9 @@ func (d *dumb) allow(tMs, durationMs, limit, cost int64) (allowed bool, retryAft
 
 func (d *dumb) fits(tMs, durationMs, limit, cost int64) bool {
 	seq := window.Sequence(tMs, durationMs)
-	weight := big.NewRat((seq+1)*durationMs-tMs, durationMs)
-	effective := new(big.Rat).Mul(weight, big.NewRat(d.cells[seq-1], 1))
-	effective.Add(effective, big.NewRat(d.cells[seq]+cost, 1))
-	return effective.Cmp(big.NewRat(limit, 1)) <= 0
+	carried := big.NewRat((seq+1)*durationMs-tMs, durationMs)
+	carried.Mul(carried, big.NewRat(d.cells[seq-1], 1))
+	return new(big.Int).Quo(carried.Num(), carried.Denom()).Int64()+d.cells[seq]+cost <= limit
 }
 
 // Any sequential history on one node agrees, step by step, with the dumb limiter:

@@ -179,7 +179,7 @@ func (c *ExplainedCell) place(sequence int64, q *question, reset window.Reset) {
 // explainEstimate is the verdict of the estimate mode, where a first contact is allowed.
 func (l *Limiter) explainEstimate(d *Decision, e *entry, v *verdict, q *question, by *rule) {
 	est := estimated{verdict: *v}
-	est.level = cellsLevel(v.current, v.previous, window.Start(v.seq+1, q.durationMs)-v.tMs)
+	est.level = cellsLevel(v.current, v.previous, window.Start(v.seq+1, q.durationMs)-v.tMs, q.durationMs)
 	unknown := l.table.sends && v.current == 0 && v.previous == 0 && (e == nil || e.heardAt.Load() == 0)
 	if e != nil && by.estimate.leaky && e.flags.Load()&flagEstimate != 0 {
 		est.leaky = true

@@ -178,7 +178,7 @@ func (e *entry) gauge(v *estimated, slot int, word uint64, limit, cost, duration
 		v.leaky = true
 		v.unknown = e.leak(v, slot, limit, durationMs, k)
 	} else {
-		v.level = cellsLevel(v.current, v.previous, window.Start(v.seq+1, durationMs)-v.tMs)
+		v.level = cellsLevel(v.current, v.previous, window.Start(v.seq+1, durationMs)-v.tMs, durationMs)
 		v.unknown = metered && v.current == 0 && v.previous == 0 && e.heardAt.Load() == 0
 	}
 	v.allowed = v.unknown && limit > 0 || v.level.fits(cost, limit, durationMs, k.below)

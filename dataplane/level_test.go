@@ -20,7 +20,7 @@ func TestWeightedCount(t *testing.T) {
 	}{
 		{100, 0, 60, 100}, {100, 0, 90, 50}, {100, 50, 90, 100}, {0, 100, 90, 100}, {0, 0, 90, 0}, {100, 100, 60, 200},
 	} {
-		if got := cellsLevel(c.cur, c.prev, window.Uncovered(c.t, 60)).float(60); got != c.want {
+		if got := cellsLevel(c.cur, c.prev, window.Uncovered(c.t, 60), 60).float(60); got != c.want {
 			t.Errorf("(%d, %d, %d, 60) = %v, want %v", c.prev, c.cur, c.t, got, c.want)
 		}
 	}
@@ -148,9 +148,9 @@ func TestPassingBelowALimitIsExact(t *testing.T) {
 		fits := func(atMs int64) bool {
 			switch uncovered := window.Uncovered(atMs, durationMs); window.Sequence(atMs, durationMs) {
 			case 7:
-				return cellsLevel(current, previous, uncovered).fits(cost, limit, durationMs, true)
+				return cellsLevel(current, previous, uncovered, durationMs).fits(cost, limit, durationMs, true)
 			case 8:
-				return cellsLevel(0, current, uncovered).fits(cost, limit, durationMs, true)
+				return cellsLevel(0, current, uncovered, durationMs).fits(cost, limit, durationMs, true)
 			}
 			return cost < limit
 		}

@@ -128,12 +128,12 @@ type Decision struct {
 	// Duration is the window that was applied: the request's, or an override's.
 	Duration time.Duration
 
-	// Remaining is limit - floor(current + previous*weight) after this decision,
-	// never negative. A denied cost is not subtracted.
+	// Remaining is limit - current - floor(previous*weight) after this decision, the
+	// largest cost that would pass, never negative. A denied cost is not subtracted.
 	Remaining int64
 
-	// Current is current + previous*weight + cost, what was compared with the limit;
-	// on denial too.
+	// Current is current + floor(previous*weight) + cost, what was compared with the limit;
+	// on denial too. Only a leaky level (the estimate mode) has fractions.
 	Current float64
 
 	// ResetAt is the end of the fixed cell that the decision was made in.

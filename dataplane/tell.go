@@ -199,7 +199,7 @@ func (e *entry) effectiveLocked(sequence, nowMs int64) float64 {
 	if sequence != e.seq.Load() { // closed: it matters by its weight in the cell after it
 		return float64(known(slot))
 	}
-	return window.Effective(known(slot), known(previousSlot(slot)), 0, max(nowMs, window.Start(sequence, durationMs)), durationMs)
+	return float64(window.Effective(known(slot), known(previousSlot(slot)), 0, max(nowMs, window.Start(sequence, durationMs)), durationMs))
 }
 
 // announced is true when others can know that the key is used here.

@@ -113,13 +113,13 @@ func TestUnary(t *testing.T) {
 			if !errors.As(err, &denied) || denied.Code() != connect.CodeResourceExhausted {
 				t.Fatalf("error %v", err)
 			}
-			for field, want := range map[string]string{"RateLimit-Policy": `"key";q=1;w=60`, "RateLimit": `"key";r=0;t=90`, "Retry-After": "90"} {
+			for field, want := range map[string]string{"RateLimit-Policy": `"key";q=1;w=60`, "RateLimit": `"key";r=0;t=31`, "Retry-After": "31"} {
 				if got := denied.Meta().Get(field); got != want {
 					t.Errorf("%s: %s, want %s", field, got, want)
 				}
 			}
 			subject, delay := details(t, denied)
-			if subject != "key" || delay != 90*time.Second {
+			if subject != "key" || delay != 31*time.Second {
 				t.Errorf("details: %q, %v", subject, delay)
 			}
 		})

@@ -72,13 +72,13 @@ func TestDenialOfOneOfSeveral(t *testing.T) {
 	if got := b.problem(w).ViolatedPolicies; strings.Join(got, " ") != "burst" {
 		t.Errorf("violated: %q", got)
 	}
-	if got, want := w.Header().Get("RateLimit"), `"daily";r=4, "burst";r=0;t=90`; got != want {
+	if got, want := w.Header().Get("RateLimit"), `"daily";r=4, "burst";r=0;t=31`; got != want {
 		t.Errorf("RateLimit: %s, want %s", got, want)
 	}
-	if got := w.Header().Get("Retry-After"); got != "90" {
+	if got := w.Header().Get("Retry-After"); got != "31" {
 		t.Errorf("Retry-After: %s", got)
 	}
-	b.now = b.now.Add(90 * time.Second)
+	b.now = b.now.Add(31 * time.Second)
 	if got := b.ask("alice").Header().Get("RateLimit"); !strings.HasPrefix(got, `"daily";r=3;`) {
 		t.Errorf("the denied request was counted by the other policy: %s", got)
 	}
@@ -105,7 +105,7 @@ func TestJitterSpreadsReturns(t *testing.T) {
 	for range 50 {
 		h := b.ask("alice").Header()
 		seconds, err := strconv.Atoi(h.Get("Retry-After"))
-		if err != nil || seconds < 90 || seconds > 90+3600 || !strings.HasSuffix(h.Get("RateLimit"), ";t="+h.Get("Retry-After")) {
+		if err != nil || seconds < 31 || seconds > 31+3600 || !strings.HasSuffix(h.Get("RateLimit"), ";t="+h.Get("Retry-After")) {
 			t.Fatalf("%v, %v", h, err)
 		}
 		told[seconds] = true
@@ -155,8 +155,8 @@ func TestLegacyFields(t *testing.T) {
 		legacy                  httplimit.Legacy
 		allowed, denied, remain string
 	}{
-		{httplimit.LegacyEpoch, strconv.FormatInt(began.Unix()+30, 10), strconv.FormatInt(began.Unix()+90, 10), "0"},
-		{httplimit.LegacyDelta, "30", "90", "0"},
+		{httplimit.LegacyEpoch, strconv.FormatInt(began.Unix()+30, 10), strconv.FormatInt(began.Unix()+31, 10), "0"},
+		{httplimit.LegacyDelta, "30", "31", "0"},
 	} {
 		b := newBench(t, httplimit.Config{Legacy: c.legacy, Policies: []httplimit.Policy{policy("daily", 5, 24*time.Hour), policy("burst", 1, time.Minute)}})
 		h := b.ask("alice").Header()

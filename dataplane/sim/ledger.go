@@ -112,12 +112,12 @@ func (l *ledger) enter(a *account, region int, cost int64, d *dataplane.Decision
 	c.total += cost
 	c.accepted[region] += cost
 
-	effective := float64(c.total)
+	effective := c.total
 	if before := a.find(c.sequence - 1); before != nil {
 		elapsed := min(max(0, now.UnixMilli()-window.Start(c.sequence, durationMs)), durationMs)
-		effective += float64(before.total) * float64(durationMs-elapsed) / float64(durationMs)
+		effective += window.Carried(before.total, durationMs-elapsed, durationMs)
 	}
-	share := effective / float64(max(1, a.limit))
+	share := float64(effective) / float64(max(1, a.limit))
 	a.peak = max(a.peak, share)
 	if a.homes != nil {
 		ln := &c.lines[region]

@@ -19,7 +19,7 @@ type Report struct {
 	Simulated Simulated    `json:"simulated"`
 
 	// AdmittedOverLimit is the largest (admitted in the cell + admitted in the cell
-	// before * weight) / limit that any key reached at any moment, over all regions: 1
+	// before * weight, in whole units) / limit that any key reached at any moment, over all regions: 1
 	// is exact. AdmittedOverLimitMean is the mean of the keys' own largest, over the keys
 	// that reached their limits.
 	AdmittedOverLimit     float64 `json:"admitted_over_limit"`

@@ -78,7 +78,7 @@ func (f *fleet) press(identifier string, limit int64) (stop func() (over, early,
 			nowMs := max(n.now().UnixMilli(), window.Start(seq, r.ledger.duration.Milliseconds()))
 			counts := r.ledger.snapshot()
 			effective := window.Effective(counts[cell{identifier, seq}], counts[cell{identifier, seq - 1}], 0, nowMs, r.ledger.duration.Milliseconds())
-			if beyond := int64(effective) - limit; len(strict) < len(r.nodes) {
+			if beyond := effective - limit; len(strict) < len(r.nodes) {
 				early = max(early, beyond)
 			} else {
 				over = max(over, beyond)

@@ -9,13 +9,16 @@
 //	current   previous              t
 //	├─────────┼─────────────────────┤
 //	   s-1              s
-//	effective = count(s) + count(s-1) * Weight(t, d) + cost
+//	effective = count(s) + floor(count(s-1) * Weight(t, d)) + cost
 //	allowed   ⇔ effective <= limit
 //
-// The weight is a ratio of two integers, (d - t mod d)/d, so the comparison is
-// done exactly, in 128-bit integers, and never in floating point: a verdict does
-// not depend on rounding, and the retry time is exact to the millisecond.
-// Weight and Effective give the same figures as floats, for people.
+// The weight is a ratio of two integers, (d - t mod d)/d, so all of it is
+// done exactly, in 128-bit integers, and never in floating point: the retry time is
+// exact to the millisecond. Weight gives the ratio as a float, for people.
+//
+// What the previous cell carries over counts in whole units. A caller who asks all the
+// time so gets a small limit in full; if fractions counted, a limit of 1 a minute would let
+// pass one request in two minutes.
 //
 // What it gives up, as every two-cell window does: the previous cell's requests
 // are taken to be spread evenly over it.
@@ -186,14 +189,13 @@ func Weight(tMs, durationMs int64) float64 {
 	return float64(Uncovered(tMs, durationMs)) / float64(durationMs)
 }
 
-// Effective is what is compared with the limit, as a float for people. Use Fits
-// to decide.
-func Effective(current, previous, cost, tMs, durationMs int64) float64 {
-	return float64(current) + float64(previous)*Weight(tMs, durationMs) + float64(cost)
+// Effective is what is compared with the limit.
+func Effective(current, previous, cost, tMs, durationMs int64) int64 {
+	return current + Carried(previous, Uncovered(tMs, durationMs), durationMs) + cost
 }
 
-// Fits reports whether current + previous*uncoveredMs/durationMs + cost <= limit,
-// exactly. All counts must be >= 0 and below 2^62; 0 <= uncoveredMs <= durationMs.
+// Fits reports whether current + Carried(previous) + cost <= limit, without a division.
+// All counts must be >= 0 and below 2^62, limit at most LimitMax; 0 <= uncoveredMs <= durationMs.
 func Fits(current, previous, cost, limit, uncoveredMs, durationMs int64) bool {
 	room := limit - current - cost
 	if room < 0 {
@@ -202,10 +204,10 @@ func Fits(current, previous, cost, limit, uncoveredMs, durationMs int64) bool {
 	if previous <= room { // weight <= 1: no need for the product
 		return true
 	}
-	// previous * uncovered <= room * duration
+	// floor(previous * uncovered / duration) <= room ⇔ previous * uncovered < (room + 1) * duration
 	ph, pl := bits.Mul64(uint64(previous), uint64(uncoveredMs))
-	rh, rl := bits.Mul64(uint64(room), uint64(durationMs))
-	return ph < rh || ph == rh && pl <= rl
+	rh, rl := bits.Mul64(uint64(room+1), uint64(durationMs))
+	return ph < rh || ph == rh && pl < rl
 }
 
 // Carried is floor(previous * uncoveredMs / durationMs): the whole units that the
@@ -216,8 +218,7 @@ func Carried(previous, uncoveredMs, durationMs int64) int64 {
 	return int64(q)
 }
 
-// Remaining is limit - floor(current + previous*weight), never negative: what
-// callers are told is left. It rounds in the caller's favour by less than one unit.
+// Remaining is the largest cost that Fits, never negative: what callers are told is left.
 func Remaining(current, previous, limit, uncoveredMs, durationMs int64) int64 {
 	return max(0, limit-current-Carried(previous, uncoveredMs, durationMs))
 }
@@ -245,8 +246,8 @@ func PassesAfter(startMs, current, previous, cost, limit, tMs, durationMs int64)
 	return startMs + 2*durationMs, true
 }
 
-// passesWithin solves previous*(duration-elapsed) <= room*duration for the least
-// elapsed in [0, duration): elapsed = duration - floor(room*duration/previous).
+// passesWithin solves previous*(duration-elapsed) < (room+1)*duration for the least
+// elapsed in [0, duration): elapsed = duration - floor(((room+1)*duration - 1)/previous).
 func passesWithin(previous, room, durationMs int64) (elapsedMs int64, ok bool) {
 	if room < 0 {
 		return 0, false
@@ -254,8 +255,9 @@ func passesWithin(previous, room, durationMs int64) (elapsedMs int64, ok bool) {
 	if previous <= room {
 		return 0, true
 	}
-	hi, lo := bits.Mul64(uint64(room), uint64(durationMs))
-	q, _ := bits.Div64(hi, lo, uint64(previous)) // room < previous: the quotient is < duration
+	hi, lo := bits.Mul64(uint64(room+1), uint64(durationMs))
+	lo, borrow := bits.Sub64(lo, 1, 0)
+	q, _ := bits.Div64(hi-borrow, lo, uint64(previous)) // room+1 <= previous: the quotient is < duration
 	if q == 0 {
 		return 0, false
 	}

@@ -22,16 +22,42 @@ func TestSequence(t *testing.T) {
 	}
 }
 
-// Behaviour 2 of the estimate list: weighted count of (prev, cur, t) at a window of 60.
+// Behaviour 2 of the estimate list: weighted count of (prev, cur, t) at a window of 60; and
+// what is no whole unit does not count.
 func TestEffective(t *testing.T) {
-	for _, c := range []struct {
-		prev, cur, t int64
-		want         float64
-	}{
+	for _, c := range []struct{ prev, cur, t, want int64 }{
 		{100, 0, 60, 100}, {100, 0, 90, 50}, {100, 50, 90, 100}, {0, 100, 90, 100}, {0, 0, 90, 0}, {100, 100, 60, 200},
+		{1, 0, 60, 1}, {1, 0, 61, 0}, {1, 7, 119, 7}, {5, 0, 61, 4}, {5, 0, 72, 4}, {5, 0, 73, 3},
 	} {
 		if got := Effective(c.cur, c.prev, 0, c.t, 60); got != c.want {
-			t.Errorf("Effective(prev %d, cur %d, t %d) = %v, want %v", c.prev, c.cur, c.t, got, c.want)
+			t.Errorf("Effective(prev %d, cur %d, t %d) = %d, want %d", c.prev, c.cur, c.t, got, c.want)
+		}
+	}
+}
+
+// Behaviour 44, "limit 1 an hour, one accepted at 0:59:59: at 1:00:00.4 allowed (carry 0)",
+// and what a persistent caller of a small limit gets: all of it.
+func TestSmallLimitsAreGivenInFull(t *testing.T) {
+	const hour = 3_600_000
+	if !Fits(0, 1, 1, 1, Uncovered(hour+400, hour), hour) {
+		t.Error("limit 1 an hour, one at 0:59:59: denied at 1:00:00.4")
+	}
+	if at, ok := PassesAt(1, 1, 1, 1, hour+400, hour); !ok || at != 2*hour+1 {
+		t.Errorf("limit 1 an hour, one at 1:00:00.4: the next passes at %d, %v", at, ok)
+	}
+	for limit, want := range map[int64]int64{1: 60, 2: 120, 3: 180, 5: 300, 7: 420} {
+		var accepted, current, previous, sequence int64
+		for t := int64(0); t < hour; t += 1000 {
+			for ; sequence < Sequence(t, 60_000); sequence++ {
+				current, previous = 0, current
+			}
+			if Fits(current, previous, 1, limit, Uncovered(t, 60_000), 60_000) {
+				current++
+				accepted++
+			}
+		}
+		if accepted < want-1 || accepted > want {
+			t.Errorf("limit %d a minute, asked every second for an hour: %d accepted, want %d", limit, accepted, want)
 		}
 	}
 }
@@ -48,9 +74,11 @@ func TestVerdicts(t *testing.T) {
 	}{
 		{"cur 0, prev 0, e 0, cost 1 → allowed, remaining 9", 0, 0, 1, 0, true, 9},
 		{"cur 9, cost 1 → allowed, remaining 0", 9, 0, 1, 0, true, 0},
-		{"cur 10, cost 0 → allowed (peek), remaining 0", 10, 0, 0, 0, true, 0},
+		{"cur 10, cost 0 → allowed, remaining 0", 10, 0, 0, 0, true, 0},
 		{"cur 10, cost 1 → denied, remaining 0", 10, 0, 1, 0, false, 0},
 		{"cur 5, prev 10, e 0.5, cost 1 → 11 > 10, denied", 5, 10, 1, d / 2, false, 0},
+		{"cur 4, prev 10, e 0.5, cost 1 → 10, allowed", 4, 10, 1, d / 2, true, 0},
+		{"cur 5, prev 9, e 0.5, cost 1 → 10 and a half, allowed", 5, 9, 1, d / 2, true, 0},
 		{"cur 5, prev 10, e 0.99, cost 1 → allowed, remaining 4", 5, 10, 1, d * 99 / 100, true, 4},
 		{"cost 100 on an empty key → denied", 0, 0, 100, 0, false, 10},
 	} {
@@ -89,23 +117,34 @@ func fitsAt(c drawn, t int64) bool {
 	return Fits(cur, prev, c.cost, c.limit, Uncovered(t, c.d), c.d)
 }
 
-// Fits and Carried agree with big rationals, for every count a counter can hold.
+// Fits and Carried agree with big rationals, for every count a counter can hold: the
+// previous cell's carry is int64(previous * weight).
 func TestFitsAgreesWithBigRationals(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := draw(t)
-		weight := big.NewRat(Uncovered(c.t, c.d), c.d)
-		carried := new(big.Rat).Mul(weight, big.NewRat(c.prev, 1))
-		effective := new(big.Rat).Add(carried, big.NewRat(c.cur+c.cost, 1))
-		if got, want := fitsAt(c, c.t), effective.Cmp(big.NewRat(c.limit, 1)) <= 0; got != want {
+		weighed := new(big.Rat).Mul(big.NewRat(Uncovered(c.t, c.d), c.d), big.NewRat(c.prev, 1))
+		carried := new(big.Int).Quo(weighed.Num(), weighed.Denom()).Int64()
+		if got, want := fitsAt(c, c.t), c.cur+carried+c.cost <= c.limit; got != want {
 			t.Fatalf("Fits = %v, exact arithmetic says %v", got, want)
 		}
-		if got, want := Carried(c.prev, Uncovered(c.t, c.d), c.d), new(big.Int).Quo(carried.Num(), carried.Denom()).Int64(); got != want {
-			t.Fatalf("Carried = %d, want %d", got, want)
+		if got := Carried(c.prev, Uncovered(c.t, c.d), c.d); got != carried {
+			t.Fatalf("Carried = %d, want %d", got, carried)
 		}
-		if got := Remaining(c.cur, c.prev, c.limit, Uncovered(c.t, c.d), c.d); got < 0 || got > c.limit {
-			t.Fatalf("Remaining = %d of %d", got, c.limit)
+		if got, want := Effective(c.cur, c.prev, c.cost, c.t, c.d), c.cur+carried+c.cost; got != want {
+			t.Fatalf("Effective = %d, want %d", got, want)
+		}
+		remaining := Remaining(c.cur, c.prev, c.limit, Uncovered(c.t, c.d), c.d)
+		if remaining < 0 || remaining > c.limit {
+			t.Fatalf("Remaining = %d of %d", remaining, c.limit)
+		}
+		if c.cur+carried <= c.limit && (!fitsNow(c, remaining) || fitsNow(c, remaining+1)) {
+			t.Fatalf("Remaining = %d is not the most that fits", remaining)
 		}
 	})
+}
+
+func fitsNow(c drawn, cost int64) bool {
+	return Fits(c.cur, c.prev, cost, c.limit, Uncovered(c.t, c.d), c.d)
 }
 
 // Behaviour 10: "advancing the clock by exactly that much makes the same request

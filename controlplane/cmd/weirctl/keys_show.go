@@ -59,7 +59,7 @@ func writeKeyWindow(w io.Writer, k *controlv1.KeyWindow, nowMs, cost int64) {
 	if k.GetMode() != "exact" {
 		mode = " (" + k.GetMode() + ")"
 	}
-	head(w, "%s%s: %.1f count now, %s + %s x %.3f", span(k.GetDurationMs()), mode, k.GetEffective(), digits(k.GetCurrent().GetCount()), digits(k.GetPrevious().GetCount()), k.GetWeight())
+	head(w, "%s%s: %s count now, %s + %s x %.3f", span(k.GetDurationMs()), mode, digits(k.GetEffective()), digits(k.GetCurrent().GetCount()), digits(k.GetPrevious().GetCount()), k.GetWeight())
 	switch {
 	case k.Limit == nil:
 		head(w, "  no limit is known here: name one with --limit")

@@ -62,7 +62,7 @@ This is what regions have published; a node's Explain tells what it holds back.
 		Reset:    &controlplane.Reset{Generation: 2, SetAt: now.Add(-time.Hour)},
 		Windows: []controlplane.KeyWindow{
 			{
-				DurationMs: 60_000, Weight: 0.25, Effective: 102.5, Judged: true, Limit: 100, Passes: true, PassesAtMs: now.UnixMilli() + 6000,
+				DurationMs: 60_000, Weight: 0.25, Effective: 102, Judged: true, Limit: 100, Passes: true, PassesAtMs: now.UnixMilli() + 6000,
 				Current:  controlplane.KeyCell{StartMs: start, Count: 90, Parts: []controlplane.KeyPart{part("eu", 60, 4*time.Second), part("us", 30, 2*time.Second)}},
 				Previous: controlplane.KeyCell{StartMs: start - 60_000, Count: 50, Parts: []controlplane.KeyPart{{Region: "eu", Count: 50}}},
 			},
@@ -75,13 +75,13 @@ This is what regions have published; a node's Explain tells what it holds back.
 	w.want(t, w.run(t, "keys", "show", "acme", "api", "user_42", "--limit=100", "--cost=5"), exitOK, `
 override "user_*": 100 in 1m
 reset 2026-01-02 14:04:05Z: what was counted before is forgotten
-1m: 102.5 count now, 90 + 50 x 0.250
+1m: 102 count now, 90 + 50 x 0.250
   of 100, 0 remain: a cost of 5 passes in 6s, at 2026-01-02 15:04:11Z
   CELL      FROM                  REGION  COUNT  COUNTED  WRITTEN
   current   2026-01-02 15:04:00Z  eu      60     4s ago   2s ago
   current   2026-01-02 15:04:00Z  us      30     2s ago   1s ago
   previous  2026-01-02 15:03:00Z  eu      50     -        -
-1s (estimate): 0.0 count now, 0 + 0 x 1.000
+1s (estimate): 0 count now, 0 + 0 x 1.000
   no limit is known here: name one with --limit
   CELL      FROM                  REGION  COUNT  COUNTED  WRITTEN
   current   2026-01-02 15:04:00Z  -       0      -        -

@@ -562,8 +562,8 @@ type KeyWindow struct {
 	DurationMs int64                  `protobuf:"varint,2,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
 	Current    *KeyCell               `protobuf:"bytes,3,opt,name=current,proto3" json:"current,omitempty"`
 	Previous   *KeyCell               `protobuf:"bytes,4,opt,name=previous,proto3" json:"previous,omitempty"`
-	Weight     float64                `protobuf:"fixed64,5,opt,name=weight,proto3" json:"weight,omitempty"`       // the share of the previous cell that counts now, above 0 to 1
-	Effective  float64                `protobuf:"fixed64,6,opt,name=effective,proto3" json:"effective,omitempty"` // what is compared with a limit: current + previous * weight
+	Weight     float64                `protobuf:"fixed64,5,opt,name=weight,proto3" json:"weight,omitempty"`      // the share of the previous cell that counts now, above 0 to 1
+	Effective  int64                  `protobuf:"varint,6,opt,name=effective,proto3" json:"effective,omitempty"` // what is compared with a limit: current + previous * weight, cut to whole units
 	// limit is the request's or the override's. Without one the following are left out.
 	Limit     *int64 `protobuf:"varint,7,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
 	Remaining *int64 `protobuf:"varint,8,opt,name=remaining,proto3,oneof" json:"remaining,omitempty"`
@@ -639,7 +639,7 @@ func (x *KeyWindow) GetWeight() float64 {
 	return 0
 }
 
-func (x *KeyWindow) GetEffective() float64 {
+func (x *KeyWindow) GetEffective() int64 {
 	if x != nil {
 		return x.Effective
 	}
@@ -862,7 +862,7 @@ const file_weir_control_v1_keys_proto_rawDesc = "" +
 	"\acurrent\x18\x03 \x01(\v2\x18.weir.control.v1.KeyCellR\acurrent\x124\n" +
 	"\bprevious\x18\x04 \x01(\v2\x18.weir.control.v1.KeyCellR\bprevious\x12\x16\n" +
 	"\x06weight\x18\x05 \x01(\x01R\x06weight\x12\x1c\n" +
-	"\teffective\x18\x06 \x01(\x01R\teffective\x12\x19\n" +
+	"\teffective\x18\x06 \x01(\x03R\teffective\x12\x19\n" +
 	"\x05limit\x18\a \x01(\x03H\x00R\x05limit\x88\x01\x01\x12!\n" +
 	"\tremaining\x18\b \x01(\x03H\x01R\tremaining\x88\x01\x01\x12%\n" +
 	"\fpasses_at_ms\x18\t \x01(\x03H\x02R\n" +
