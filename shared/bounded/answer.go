@@ -1,0 +1,49 @@
+package bounded
+
+import "net/http"
+
+// Answer keeps an answer until it is whole. It is an http.ResponseWriter; its Header is the
+// connection's own.
+type Answer struct {
+	http.ResponseWriter
+	status int
+	body   []byte
+}
+
+// WriteHeader keeps the first status.
+func (a *Answer) WriteHeader(status int) {
+	if a.status == 0 && status >= http.StatusOK {
+		a.status = status
+	}
+}
+
+func (a *Answer) Write(p []byte) (int, error) {
+	a.WriteHeader(http.StatusOK)
+	a.body = append(a.body, p...)
+	return len(p), nil
+}
+
+// Flush does nothing: nothing is sent before the answer is whole.
+func (a *Answer) Flush() {}
+
+// Unwrap leads http.ResponseController to the connection.
+func (a *Answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// Status is 0 as long as nothing of the answer is there.
+func (a *Answer) Status() int { return a.status }
+
+// Len is the length of the answer's body.
+func (a *Answer) Len() int { return len(a.body) }
+
+// Send sends the answer. What it returns is about the caller's connection.
+func (a *Answer) Send() error {
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	a.ResponseWriter.WriteHeader(a.status)
+	if len(a.body) == 0 {
+		return nil
+	}
+	_, err := a.ResponseWriter.Write(a.body)
+	return err
+}

@@ -1,0 +1,159 @@
+package bounded
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// slow is a call that keeps the server waiting until it is cut off.
+type slow struct {
+	Hold
+	cut atomic.Bool
+}
+
+func (s *slow) Cut() { s.cut.Store(true) }
+
+func slowly(c *Caller) *slow {
+	s := new(slow)
+	s.Caller, s.Cutter = c, s
+	return s
+}
+
+func boundOf(err error) Bound {
+	var refusal *Refusal
+	_ = errors.As(err, &refusal)
+	if refusal == nil {
+		return ""
+	}
+	return refusal.Bound
+}
+
+// The call that has kept the server waiting longest makes room for a new one; one that has just
+// begun is not cut off.
+func TestTheOldestMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory(100)
+		var calls []*slow
+		for range 4 {
+			s := slowly(nil)
+			if err := m.Take(t.Context(), &s.Hold, 25); err != nil {
+				t.Fatal(err)
+			}
+			calls = append(calls, s)
+			time.Sleep(100 * time.Millisecond)
+		}
+		fifth := slowly(nil)
+		taken := make(chan error)
+		go func() { taken <- m.Take(t.Context(), &fifth.Hold, 25) }()
+		synctest.Wait()
+		if !calls[0].cut.Load() || calls[1].cut.Load() {
+			t.Errorf("cut off: %v %v, want the first alone", calls[0].cut.Load(), calls[1].cut.Load())
+		}
+		calls[0].Give()
+		if err := <-taken; err != nil {
+			t.Error(err)
+		}
+		if m.Used() != 100 {
+			t.Errorf("%d bytes are in use, want 100", m.Used())
+		}
+	})
+}
+
+// A call at work is not cut off, and one that finds no room in time is shed.
+func TestWorkIsNotCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory(100)
+		busy, reading := slowly(nil), slowly(nil)
+		_ = m.Take(t.Context(), &busy.Hold, 50)
+		busy.Work(40)
+		_ = m.Take(t.Context(), &reading.Hold, 50)
+		if m.Used() != 90 {
+			t.Errorf("%d bytes are in use, want 90", m.Used())
+		}
+		time.Sleep(time.Minute)
+		start := time.Now()
+		late := slowly(nil)
+		if err := m.Take(t.Context(), &late.Hold, 50); boundOf(err) != BoundMemory {
+			t.Errorf("with all in use: %v", err)
+		}
+		if waited := time.Since(start); waited != waitMax || busy.cut.Load() || !reading.cut.Load() {
+			t.Errorf("waited %v; cut off: the busy call %v, the other %v", waited, busy.cut.Load(), reading.cut.Load())
+		}
+		reading.Give()
+		if err := m.Take(t.Context(), &reading.Hold, 50); err != nil {
+			t.Fatal(err)
+		}
+		reading.Work(50)
+		busy.Send(50) // from now on it waits for its caller
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if err := m.Take(ctx, &late.Hold, 50); !errors.Is(err, context.DeadlineExceeded) || !busy.cut.Load() {
+			t.Errorf("%v; the answer nobody reads is cut off: %v", err, busy.cut.Load())
+		}
+		late.Give()
+		busy.Give()
+		reading.Give()
+		if m.Used() != 0 {
+			t.Errorf("%d bytes are in use at the end", m.Used())
+		}
+	})
+}
+
+// One caller holds half of the memory at most; where it wants more, its own oldest call pays, and
+// a call of another one is not kept waiting.
+func TestACallersPartOfTheMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory(100)
+		greedy, other := new(Caller), new(Caller)
+		calls := []*slow{slowly(other), slowly(greedy), slowly(greedy)}
+		for _, s := range calls {
+			if err := m.Take(t.Context(), &s.Hold, 25); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		more, small := slowly(greedy), slowly(other)
+		taken := make(chan error)
+		go func() { taken <- m.Take(t.Context(), &more.Hold, 25) }()
+		synctest.Wait()
+		if calls[0].cut.Load() || !calls[1].cut.Load() || calls[2].cut.Load() {
+			t.Error("the greedy caller's own oldest call is to be cut off, and no other")
+		}
+		go func() {
+			if err := m.Take(t.Context(), &small.Hold, 20); err != nil {
+				t.Error(err)
+			}
+			calls[1].Give()
+		}()
+		if err := <-taken; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What was held is given back to the system once, after it was much and is little.
+func TestSettle(t *testing.T) {
+	m := NewMemory(1000)
+	s := slowly(nil)
+	for _, step := range []struct {
+		n    int64
+		want bool
+	}{{200, false}, {300, true}} {
+		_ = m.Take(t.Context(), &s.Hold, step.n)
+		if m.Settle() {
+			t.Error("while it is held")
+		}
+		s.Give()
+		if got := m.Settle(); got != step.want {
+			t.Errorf("after %d of 1000: %v, want %v", step.n, got, step.want)
+		}
+		if m.Settle() {
+			t.Error("twice")
+		}
+	}
+}
