@@ -69,6 +69,7 @@ func (it *item) shadow() bool { return it.rule.shadow || it.request.Shadow }
 type workspace struct {
 	items []item
 	order []int // of the items that are the first on their keys, by identity
+	told  bool  // by a told time: a denial is not the last word, see soon
 }
 
 var workspaces = sync.Pool{New: func() any { return new(workspace) }}
@@ -98,21 +99,22 @@ func (l *Limiter) allowMany(ctx context.Context, nowMs int64, told bool, decisio
 	}
 	w := workspaces.Get().(*workspace)
 	w.take(len(requests))
+	w.told = told
 	if b.Err = l.prepare(w, requests, nowMs); b.Err == nil {
-		b.Allowed = l.decideMany(ctx, w, told)
+		b.Allowed = l.decideMany(ctx, w)
 		b.Decisions = l.answerMany(w.items, b.Allowed, decisions)
 	}
 	w.put()
 }
 
-func (l *Limiter) decideMany(ctx context.Context, w *workspace, told bool) (allowed bool) {
+func (l *Limiter) decideMany(ctx context.Context, w *workspace) (allowed bool) {
 	for round := 0; ; round++ {
 		l.enter(w.items, round >= enterRoundsMax)
 		allowed, alive := l.judgeMany(ctx, w)
 		switch {
 		case !alive: // an entry was evicted meanwhile: look all keys up again
-		case !allowed && told: // the clock may be a little further: see soon
-			told = false
+		case !allowed && w.told: // the clock may be a little further: see soon
+			w.told = false
 			w.setTime(max(w.items[0].nowMs, l.nowMs()))
 		default:
 			return allowed
@@ -265,7 +267,7 @@ func (l *Limiter) holdMany(w *workspace, count bool) (allowed, alive bool) {
 		it.judge(&w.items[it.first])
 		allowed = allowed && it.passes()
 	}
-	w.release(w.order, allowed && count, count || !allowed)
+	w.release(w.order, allowed && count, !allowed && !w.told)
 	return allowed, true
 }
 
@@ -302,9 +304,7 @@ func (w *workspace) release(order []int, count, offered bool) {
 	for _, i := range order {
 		switch it := &w.items[i]; {
 		case it.entry == nil:
-		case it.rule.estimate != nil && (count || offered && it.rule.offered()):
-			it.entry.release(min(it.before, it.entry.room()))
-		case count:
+		case count || offered && it.rule.offered():
 			it.entry.release(it.before)
 		default:
 			it.entry.release(0)

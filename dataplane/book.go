@@ -105,8 +105,8 @@ func (b *book) reset(slot int) {
 func (e *entry) addLocked(slot int, n int64) (added int64) {
 	for {
 		word := e.words[slot].Load()
-		added = min(n, max(0, mergedMax-wordCount(word)))
-		if e.words[slot].CompareAndSwap(word, word+uint64(added)) {
+		sum, added := plus(word, n, mergedMax)
+		if e.words[slot].CompareAndSwap(word, sum) {
 			return added
 		}
 	}

@@ -103,11 +103,12 @@ const (
 
 // breaker guards the calls to one shard. A call that reaches somebody, for at least
 // one of its cells, is a success. It goes by time.Now, whatever Config.Clock says:
-// waiting is on real time.
+// waiting is on real time, and by its monotonic reading, so a step of the wall clock neither
+// lengthens nor shortens it.
 type breaker struct {
-	steps       *gobreaker.TwoStepCircuitBreaker[struct{}]
-	openUntilNs atomic.Int64 // Unix ns; of the last time it opened
-	off         atomic.Bool  // everything goes through
+	steps     *gobreaker.TwoStepCircuitBreaker[struct{}]
+	openUntil atomic.Pointer[time.Time] // of the last time it opened; nil: never
+	off       atomic.Bool               // everything goes through
 }
 
 func newBreaker(cfg Breaker) *breaker {
@@ -122,7 +123,8 @@ func newBreaker(cfg Breaker) *breaker {
 		},
 		OnStateChange: func(_ string, _, to gobreaker.State) {
 			if to == gobreaker.StateOpen {
-				b.openUntilNs.Store(time.Now().Add(cfg.OpenFor).UnixNano())
+				until := time.Now().Add(cfg.OpenFor)
+				b.openUntil.Store(&until)
 			}
 		},
 	})
@@ -160,8 +162,9 @@ func (b *breaker) turnOff() { b.off.Store(true) }
 
 // opensFor is how long it stays open, 0 if it is not.
 func (b *breaker) opensFor() time.Duration {
-	if b.state() != breakerOpen {
+	until := b.openUntil.Load()
+	if until == nil || b.state() != breakerOpen {
 		return 0
 	}
-	return max(0, time.Duration(b.openUntilNs.Load()-time.Now().UnixNano()))
+	return max(0, time.Until(*until))
 }

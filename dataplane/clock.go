@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"math"
 	"sync/atomic"
 	"time"
 )
@@ -129,15 +130,30 @@ func (c *wallClock) tellWhileAsked(ctx context.Context) {
 
 // near reports whether a time is at most max away from the clock as it was last read,
 // or else as it is now. Somebody reads it at least once a second while the limiter runs.
-func (c *wallClock) near(unixMs int64, max time.Duration) (skew time.Duration, ok bool) {
+func (c *wallClock) near(at time.Time, max time.Duration) (skew time.Duration, ok bool) {
+	if s := at.Unix(); s > unixSecondsMax || s < -unixSecondsMax { // its milliseconds wrap around
+		return math.MaxInt64, false
+	}
 	if c.source == nil {
 		lastMs := (c.offsetNs.Load() + c.anchorNs.Load()) / int64(time.Millisecond)
-		if skew = milliseconds(unixMs - lastMs).Abs(); skew <= max {
+		if skew = apart(at.UnixMilli(), lastMs); skew <= max {
 			return skew, true
 		}
 	}
-	skew = milliseconds(unixMs - c.readMs()).Abs()
+	skew = apart(at.UnixMilli(), c.readMs())
 	return skew, skew <= max
+}
+
+// unixSecondsMax is a time, some 34,000 years ahead, whose milliseconds are far from overflow.
+const unixSecondsMax = 1 << 40
+
+// apart is the distance of two times in Unix milliseconds, at most the longest Duration.
+func apart(aMs, bMs int64) time.Duration {
+	distance := max(aMs-bMs, bMs-aMs)
+	if distance > math.MaxInt64/int64(time.Millisecond) {
+		return math.MaxInt64
+	}
+	return milliseconds(distance)
 }
 
 // anchor takes the wall clock's offset. Whoever comes first does it for all.

@@ -44,12 +44,12 @@ func TestClockNear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newWallClock(nil)
 		time.Sleep(10 * time.Minute) // nobody reads it meanwhile
-		now := time.Now().UnixMilli()
+		now := time.Now()
 		if _, ok := c.near(now, time.Minute); !ok {
 			t.Error("the very time is far")
 		}
 		for _, off := range []time.Duration{-time.Minute - time.Millisecond, time.Minute + time.Millisecond} {
-			if skew, ok := c.near(now+off.Milliseconds(), time.Minute); ok || skew != off.Abs() {
+			if skew, ok := c.near(now.Add(off), time.Minute); ok || skew != off.Abs() {
 				t.Errorf("%v away is near: %v", off, skew)
 			}
 		}
@@ -61,6 +61,25 @@ func TestClockOfTheConfiguration(t *testing.T) {
 	c := newWallClock(func() time.Time { return at })
 	if got := c.readMs(); got != at.UnixMilli() {
 		t.Errorf("%d", got)
+	}
+}
+
+// A difference that does not fit into a Duration, or into the milliseconds of an int64, is
+// far away, and does not come around to near.
+func TestClockNearDoesNotWrapAround(t *testing.T) {
+	now := time.UnixMilli(1_735_000_000_123)
+	for name, c := range map[string]*wallClock{"read": newWallClock(nil), "given": newWallClock(func() time.Time { return now })} {
+		for what, far := range map[string]time.Time{
+			"2^64 ns ahead":  time.UnixMilli(c.readMs() + 1<<64/1_000_000 + 1),
+			"2^64 ns back":   time.UnixMilli(c.readMs() - 1<<64/1_000_000 - 1),
+			"2^64 ms ahead":  time.Unix(c.readMs()/1000+1<<61, 0),
+			"the last time":  time.Unix(1<<62, 0),
+			"the first time": time.Unix(-1<<62, 0),
+		} {
+			if skew, ok := c.near(far, time.Minute); ok || skew < 250*365*24*time.Hour {
+				t.Errorf("clock %s, %s: near %v, %v away", name, what, ok, skew)
+			}
+		}
 	}
 }
 

@@ -21,11 +21,20 @@ import (
 const (
 	countBits = 55
 	countMax  = 1<<countBits - 1
-	mergedMax = 1 << 54 // where merges stop: a request, at most window.LimitMax, still fits on top
+	mergedMax = 1 << 54 // where merges, and whatever else no limit bounds, stop: a request, at most window.LimitMax, still fits on top
+	creditMax = 1 << 53 // of a cell, see Reservation: a word is at most so much more than what a decision was judged by
 	tagMask   = 0x7f
 	sealed    = 1 << 63
 	held      = 1 << 62
 )
+
+// plus adds n to the count in a word, up to most, and leaves the bits above it alone. Every
+// writer that raises a count goes through it: a count that ran over would become a tag, and
+// whoever waits for the cell's own tag would wait for ever.
+func plus(word uint64, n, most int64) (sum uint64, added int64) {
+	added = max(0, min(n, most-wordCount(word)))
+	return word + uint64(added), added
+}
 
 func liveTag(sequence int64) uint64            { return uint64(sequence) & tagMask }
 func liveWord(sequence, count int64) uint64    { return liveTag(sequence)<<countBits | uint64(count) }

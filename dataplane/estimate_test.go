@@ -578,3 +578,27 @@ func TestMetricsOfTheMode(t *testing.T) {
 		t.Errorf("%d keys, of them %v low", n.Entries(), got)
 	}
 }
+
+// "all that is offered counts", once: also of a batch that is denied by a time that the
+// clock has told, and judged again by the clock itself.
+func TestADeniedBatchIsOfferedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		nodes := region(t, 1, memstore.NewOrigin(memstore.OriginOptions{}), dataplane.NamespaceRow{Mode: "estimate", Estimate: `{"preset":"posthog"}`})
+		defer stopAll(nodes)
+		n, r := nodes[0], ask("k", 100, 10)
+		r.Duration = time.Hour
+		cell := window.Cell{Key: window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Hour, Mode: window.Estimate},
+			Sequence: window.Sequence(time.Now().UnixMilli(), time.Hour.Milliseconds())}
+		n.Allow(t.Context(), r) // a first contact is allowed
+		time.Sleep(time.Second) // and synced
+		r.Cost = 7
+		for i := range 5 {
+			before := n.Cell(cell).Count
+			b := n.AllowMany(t.Context(), []dataplane.Request{r})
+			if got := n.Cell(cell).Count - before; b.Allowed || got != 7 {
+				t.Fatalf("batch %d: allowed %v, 7 were offered, %d counted", i, b.Allowed, got)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	})
+}

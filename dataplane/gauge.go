@@ -92,7 +92,7 @@ func (l *Limiter) askEstimate(q *question, by *rule, e *entry, held *Reservation
 			}
 		}
 		if held != nil && v.allowed && v.counted > 0 && met != untracked {
-			*held = Reservation{l, *q.id, v.seq, v.counted}
+			*held = Reservation{l, e, v.seq, q.limit, v.counted}
 		}
 		out := d.answerEstimate(&v, q, by)
 		if n := q.counts.estimated(out, met); out != outcomeAllowed {
@@ -138,12 +138,13 @@ func (e *entry) estimate(v *estimated, q *question, k *knobs) (alive bool) {
 			continue
 		}
 		e.gauge(v, slot, word, q.limit, q.cost, q.durationMs, k)
+		sum := word
 		if v.counted = 0; v.allowed || k.offered {
-			v.counted = min(q.cost, roomIn(word))
+			sum, v.counted = plus(word, q.cost, mergedMax)
 		}
 		switch {
 		case v.counted > 0:
-			if e.words[slot].CompareAndSwap(word, word+uint64(v.counted)) {
+			if e.words[slot].CompareAndSwap(word, sum) {
 				return true
 			}
 		case wordIsLive(e.words[slot].Load(), seq):
@@ -159,12 +160,6 @@ func (e *entry) estimateHeld(v *estimated, tMs, durationMs, limit, cost int64, k
 	slot := slotOf(v.seq)
 	e.gauge(v, slot, e.words[slot].Load(), limit, cost, durationMs, k)
 }
-
-// room is roomIn of the current cell, for who holds it.
-func (e *entry) room() int64 { return roomIn(e.words[slotOf(e.seq.Load())].Load()) }
-
-// roomIn is how much more a cell can count. Nothing bounds what is offered.
-func roomIn(word uint64) int64 { return max(0, mergedMax-wordCount(word)) }
 
 // gauge is the arithmetic of an estimate on the cell whose word was read. A sync that
 // comes in between its reads can make the level too high, by what it brings, for this

@@ -55,9 +55,16 @@ func (e *entry) judgeHeld(v *verdict, tMs, durationMs, limit, cost int64) {
 	e.weigh(v, slot, e.words[slot].Load(), limit, cost, start+durationMs-v.tMs, durationMs)
 }
 
-// release counts cost and lets go, in one step.
+// release counts cost, as much of it as there is room for, and lets go, in one step.
 func (e *entry) release(cost int64) {
-	e.words[slotOf(e.seq.Load())].Add(uint64(cost) - held)
+	slot := slotOf(e.seq.Load())
+	for {
+		word := e.words[slot].Load() // a merge may come in between
+		sum, _ := plus(word, cost, mergedMax)
+		if e.words[slot].CompareAndSwap(word, sum-held) {
+			return
+		}
+	}
 }
 
 // awaitRelease waits while a batch holds the word. It takes some turns at once, and

@@ -108,7 +108,7 @@ func (l *Limiter) Peek(ctx context.Context, r Request) Decision {
 }
 
 func (l *Limiter) checkTime(now time.Time) error {
-	if skew, ok := l.clock.near(now.UnixMilli(), l.cfg.ClockSkewMax); !ok {
+	if skew, ok := l.clock.near(now, l.cfg.ClockSkewMax); !ok {
 		return fmt.Errorf("%w: now is %v away from the clock (at most %v)", ErrInvalid, skew, l.cfg.ClockSkewMax)
 	}
 	return nil
@@ -211,7 +211,7 @@ func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *entry, held
 		case q.cost > 0:
 			l.accepted(e, met, &v, q)
 			if held != nil && met != untracked {
-				*held = Reservation{l, *q.id, v.seq, q.cost}
+				*held = Reservation{l, e, v.seq, q.limit, q.cost}
 			}
 		}
 		if v.refused {

@@ -23,14 +23,19 @@ import (
 //
 // So a count is never negative, never below what this node's callers really spent,
 // and nobody's history shrinks below what was confirmed. Other nodes and regions may
-// see up to the credit too much until it is used.
+// see up to the credit too much until it is used. The credit given in one cell is at most
+// 2^53 in all; what is given back beyond that stays counted.
+//
+// A key that was evicted since comes back for what is charged. It gives nothing back then:
+// what this node knows of the key is not what the reservation was counted in.
 //
 // The zero Reservation holds nothing. A Reservation must not be copied after Settle,
 // nor settled from two goroutines at once.
 type Reservation struct {
 	limiter  *Limiter
-	id       identity
+	entry    *entry // that counted it; it may be evicted since
 	sequence int64
+	limit    int64
 	held     int64 // cost that was accepted; 0 once settled
 }
 
@@ -48,7 +53,8 @@ func (r *Reservation) Held() int64 { return r.held }
 // Settle replaces the estimate by the true cost, 0 to window.LimitMax, once; after
 // that it does nothing. It returns how much was charged on top (> 0), or given back
 // (< 0). That is 0 as well when the reservation's cell has expired: then there is
-// nothing left to correct. A cost out of bounds is an error that wraps ErrInvalid,
+// nothing left to correct; and when its key was evicted and there is nothing to charge, or
+// no room for it. A cost out of bounds is an error that wraps ErrInvalid,
 // and settles nothing.
 func (r *Reservation) Settle(cost int64) (change int64, err error) {
 	if r.held == 0 {
@@ -57,25 +63,42 @@ func (r *Reservation) Settle(cost int64) (change int64, err error) {
 	if err := validateAmounts(0, cost); err != nil {
 		return 0, err
 	}
-	l := r.limiter
 	change = cost - r.held
 	r.held = 0
-	e := l.table.get(&r.id)
-	if e == nil || change == 0 {
-		return 0, nil
+	if change <= 0 {
+		return -r.entry.giveBack(r.sequence, -change), nil
 	}
-	if change < 0 {
-		return -e.giveBack(r.sequence, -change), nil
+	return r.charge(change), nil
+}
+
+// charge charges cost on top, to the key's entry of today if its own was evicted.
+func (r *Reservation) charge(cost int64) (charged int64) {
+	l, e := r.limiter, r.entry
+	for {
+		charged, alive := e.charge(r.sequence, cost, r.limit)
+		if alive {
+			if charged > 0 {
+				l.mark(e, l.marks)
+			}
+			return charged
+		}
+		nowMs := l.nowMs()
+		current := max(r.sequence, window.Sequence(nowMs, e.names.durationMs()))
+		if current > r.sequence+1 {
+			return 0
+		}
+		met := known
+		if e, met = l.table.again(e, current, nowMs); met == untracked {
+			l.metrics.dropped[droppedFull].Add(cost)
+			return 0
+		}
 	}
-	if change = e.charge(r.sequence, change); change > 0 {
-		l.mark(e, l.marks)
-	}
-	return change, nil
 }
 
 // Refund gives back cost of r's key that was accepted in its current cell, at most
 // what the cell holds, and returns how much that was: for callers who cannot keep a
-// Reservation. r.Cost is the amount; r.Limit does not matter. Semantics as for
+// Reservation. It cannot know which cost is meant: of a key that was evicted meanwhile it
+// takes from what has been counted since. r.Cost is the amount; r.Limit does not matter. Semantics as for
 // Reservation.
 func (l *Limiter) Refund(r Request) (refunded int64, err error) {
 	if err := r.Validate(); err != nil {
@@ -93,16 +116,21 @@ func (l *Limiter) Refund(r Request) (refunded int64, err error) {
 	return e.giveBack(window.Sequence(nowMs, key.DurationMs()), r.Cost), nil
 }
 
-// charge adds own cost to a cell whatever its limit.
-func (e *entry) charge(sequence, cost int64) int64 {
+// charge adds own cost to a cell whatever its limit. alive is false when the entry was
+// evicted.
+func (e *entry) charge(sequence, cost, limit int64) (charged int64, alive bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.flags.Load()&flagDead != 0 {
+		return 0, false
+	}
 	slot, ok := e.slotLocked(sequence)
 	if !ok {
-		return 0
+		return 0, true
 	}
 	e.flags.Or(flagPressed << slot) // it may be past its limit now: no flood must wash that away
-	return e.addLocked(slot, cost)
+	e.lows.note(slot, limit)
+	return e.addLocked(slot, cost), true
 }
 
 // giveBack takes up to cost back from a cell: first what nobody has been told of,
@@ -121,7 +149,8 @@ func (e *entry) giveBack(sequence, cost int64) (given int64) {
 	}
 	given = min(cost, e.untoldLocked(slot))
 	e.takeLocked(slot, given)
-	if credit := min(cost-given, e.acceptedLocked(slot)-e.book.credit(slot)); credit > 0 {
+	credit := min(cost-given, e.acceptedLocked(slot)-e.book.credit(slot), creditMax-e.book.credit(slot)-e.book.netted(slot))
+	if credit > 0 {
 		e.book.rarely().credit[slot] += credit
 		e.foreign(slot).Add(-credit)
 		given += credit

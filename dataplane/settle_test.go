@@ -2,6 +2,7 @@ package dataplane_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -116,6 +117,81 @@ func TestSettlingAcrossCells(t *testing.T) {
 	n.take("k", 0, 100)
 	settle(t, late, 0, 0)
 	wantAllowed(t, "its cell is gone", n.take("k", 0, 100), true, 50)
+}
+
+// "A key that was evicted since comes back for what is charged."
+func TestSettlingMoreOnAnEvictedKey(t *testing.T) {
+	for name, evict := range map[string]func(w *world, n *node){
+		"idle": func(w *world, n *node) {
+			w.clock.advance(11 * time.Minute)
+			n.Sweep()
+		},
+		"pushed out": func(w *world, n *node) {
+			for i := range 400 {
+				n.take(fmt.Sprint("flood", i), 1, 1000)
+				n.replay()
+				n.flush()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			n := w.node("eu", "a", func(c *dataplane.Config) { c.EntriesMax = 100 })
+			r := ask("k", 10, 1000)
+			r.Duration = time.Hour
+			held, _ := n.Reserve(t.Context(), r)
+			n.replay()
+			n.flush()
+			if evict(w, n); n.Entry(window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Hour}) != nil {
+				t.Fatal("it was not evicted")
+			}
+			settle(t, &held, 900, 890)
+			r.Cost = 101
+			if d := n.Allow(t.Context(), r); d.Allowed {
+				t.Errorf("900 of 1000 are spent, and 101 passed: %+v", d)
+			}
+			n.replay()
+			n.flush()
+			cell := window.Cell{Key: window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Hour},
+				Sequence: window.Sequence(w.clock.Now().UnixMilli(), time.Hour.Milliseconds())}
+			if total, row := w.origin("eu").Totals()[cell], w.published("eu", cell); total != 900 || row != 900 {
+				t.Errorf("the origin has %d, the row %d, of 900", total, row)
+			}
+		})
+	}
+}
+
+// "It gives nothing back then": what the key has counted since is others'.
+func TestSettlingLessOnAnEvictedKey(t *testing.T) {
+	w := newWorld(t)
+	n := w.alone(func(c *dataplane.Config) { c.EntriesMax = 100 })
+	held := n.reserve("k", 4, 10)
+	for i := range 400 {
+		n.take(fmt.Sprint("flood", i), 1, 1000)
+	}
+	n.take("k", 5, 10)
+	settle(t, held, 0, 0)
+	wantAllowed(t, "5 were spent since", n.take("k", 0, 10), true, 5)
+}
+
+// A cell that is over is not charged, on an evicted key either; nor is a key that a full
+// table cannot take, and then it is counted as dropped.
+func TestSettlingMoreWhereNothingCanBeCharged(t *testing.T) {
+	w := newWorld(t)
+	n := w.alone(func(c *dataplane.Config) { c.EntriesMax = 2 })
+	late, full := n.reserve("late", 1, 10), n.reserve("full", 1, 10)
+	for i := range 20 {
+		n.take(fmt.Sprint("flood", i), 1, 1000)
+	}
+	for i := range 20 {
+		n.take(fmt.Sprint("pressed", i), 1000, 1000)
+	}
+	settle(t, full, 9, 0)
+	if got := n.Health().DroppedCost; got < 8 {
+		t.Errorf("%d dropped", got)
+	}
+	w.clock.set(2 * time.Minute)
+	settle(t, late, 9, 0)
 }
 
 func TestSettleAndRefundRefuseBadInput(t *testing.T) {

@@ -181,6 +181,16 @@ func (t *table) add(id *identity, key *window.Key, reset *window.Reset, sequence
 	return fresh, created
 }
 
+// again is add for the key of an entry that was evicted.
+func (t *table) again(gone *entry, sequence, nowMs int64) (*entry, contact) {
+	key, f := gone.names.key(), gone.names.family.Value()
+	var reset *window.Reset
+	if f.reset.Generation != 0 {
+		reset = &f.reset
+	}
+	return t.add(&gone.id, &key, reset, sequence, nowMs, &t.created.traffic)
+}
+
 func (t *table) newEntry(id *identity, key *window.Key, reset *window.Reset, sequence int64) *entry {
 	e := newEntry(id, t.names(key, reset), sequence, t.fleet)
 	if key.Mode == window.Estimate && t.sends {
