@@ -37,6 +37,9 @@ func (o Override) Validate() error {
 	if err := validateKey(o.Workspace, o.Namespace, o.Pattern); err != nil {
 		return err
 	}
+	if stars := strings.Count(o.Pattern, "*"); stars > window.PatternStarsMax {
+		return fmt.Errorf("%w: pattern has %d '*' (0 to %d)", ErrInvalid, stars, window.PatternStarsMax)
+	}
 	if o.Limit < 0 || o.Limit > window.LimitMax {
 		return fmt.Errorf("%w: limit is %d (0 to %d; 0 blocks)", ErrInvalid, o.Limit, int64(window.LimitMax))
 	}

@@ -19,6 +19,7 @@ func TestOverrideValidate(t *testing.T) {
 		"workspace is empty (1 to 191 bytes)":           func(o *Override) { o.Workspace = "" },
 		"namespace is 256 bytes long (1 to 255)":        func(o *Override) { o.Namespace = strings.Repeat("n", 256) },
 		"pattern is empty":                              func(o *Override) { o.Pattern = "" },
+		"pattern has 9 '*' (0 to 8)":                    func(o *Override) { o.Pattern = strings.Repeat("a*", 9) },
 		"limit is -1 (0 to 9007199254740991; 0 blocks":  func(o *Override) { o.Limit = -1 },
 		"limit is 9007199254740992":                     func(o *Override) { o.Limit = window.LimitMax + 1 },
 		"duration_ms is 999 (0, or 1000 to":             func(o *Override) { o.DurationMs = 999 },

@@ -16,6 +16,7 @@ func TestWarmDecisionsDoNotAllocate(t *testing.T) {
 	w.counts.SetOverrides(
 		dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "vip_*", Limit: 1 << 40},
 		dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "blocked", Limit: 0},
+		dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "v*p*of*many", Limit: 1 << 40},
 		dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "tried*", Limit: 1 << 40, Candidate: 10, Shadow: true})
 	w.counts.SetResets(w.reset("reset", 7))
 	n := w.node("eu", "a")
@@ -26,6 +27,7 @@ func TestWarmDecisionsDoNotAllocate(t *testing.T) {
 		"denied":     ask("full", 1, 10),
 		"oversized":  ask("k", 1<<41, 1<<40),
 		"overridden": ask("vip_7", 1, 10),
+		"many stars": ask("vap of so many", 1, 10),
 		"blocked":    ask("blocked", 1, 10),
 		"reset":      ask("reset", 1, 1<<40),
 		"candidate":  ask("tried", 1, 10),

@@ -134,6 +134,46 @@ func BenchmarkHandleAt(b *testing.B) {
 	})
 }
 
+// A decision where 100,000 overrides are set, each as likely as any other: without a '*', with one,
+// and with several.
+func BenchmarkOverrides(b *testing.B) {
+	const overrides = 100_000
+	for _, c := range []struct{ name, pattern, identifier string }{
+		{"exact", "user_%d", "user_%d"},
+		{"heads", "user_%d_*", "user_%d_7"},
+		{"tails", "*@host%d.example", "7@host%d.example"},
+		{"both", "user_%d_*.example", "user_%d_7.example"},
+		{"several", "org_%d_*_user_*", "org_%d_7_user_8"},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			rows := make([]dataplane.OverrideRow, overrides)
+			requests := make([]dataplane.Request, overrides)
+			for i, n := range rand.New(rand.NewPCG(1, 2)).Perm(overrides) {
+				rows[i] = dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf(c.pattern, i), Limit: 1 << 50}
+				requests[i] = benchRequest(fmt.Sprintf(c.identifier, n), 10)
+			}
+			counts := memstore.NewCounts(memstore.CountsOptions{})
+			counts.SetOverrides(rows...)
+			l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Counts: counts})
+			if err != nil {
+				b.Fatal(err)
+			}
+			if err := l.LoadSettings(b.Context()); err != nil {
+				b.Fatal(err)
+			}
+			for i := range requests {
+				l.Allow(b.Context(), requests[i])
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				if d := l.Allow(b.Context(), requests[i%overrides]); d.Limit != 1<<50 {
+					b.Fatal(d)
+				}
+			}
+		})
+	}
+}
+
 // One warm key of a node with an origin: far from its limit, where headroom costs a
 // comparison, and past 1/4n of it, where it is looked at.
 func BenchmarkFleetHotKey(b *testing.B) {

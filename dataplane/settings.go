@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +30,9 @@ type spaceName struct{ workspace, namespace string }
 type space struct {
 	rule      // of identifiers without an override
 	exact     map[string]*override
-	wildcards []*wildcard // most specific first
+	wildcards []override       // those with '*', by window.ComparePatterns
+	patterns  *window.Patterns // of the wildcards, by their places
+	crowded   []int            // wildcards that it leaves out
 }
 
 // override is the namespace's rule with a limit, and a duration, of its own.
@@ -39,11 +40,6 @@ type override struct {
 	rule
 	limit    int64         // keep: the request's
 	duration time.Duration // 0 keeps the request's
-}
-
-type wildcard struct {
-	override
-	parts []string // what stands between the stars
 }
 
 // rule is what the settings say about one request. Requests are handed a pointer into
@@ -105,19 +101,13 @@ func (s *settings) resolve(r *Request) *rule {
 	return &o.rule
 }
 
+// match finds the most specific wildcard, at a cost that does not depend on their number.
 func (sp *space) match(identifier string) *override {
-	for _, w := range sp.wildcards {
-		if w.matches(identifier) {
-			return &w.override
-		}
+	if at := sp.patterns.Find(identifier); at >= 0 {
+		return &sp.wildcards[at]
 	}
 	return nil
 }
-
-// matches is true when the parts stand in s in their order, the first at its start
-// and the last at its end. Taking the leftmost place for each part in between is
-// enough: it leaves the most room for the rest.
-func (w *wildcard) matches(s string) bool { return window.MatchesParts(w.parts, s) }
 
 // compile turns stored rows into a snapshot. A tuning document that cannot be read
 // or is out of bounds leaves the last good one in force, and a row that makes no
@@ -161,7 +151,7 @@ func compile(rows SettingsRows, last *settings, nowMs int64) (*settings, error) 
 		}
 	}
 	for name, sp := range next.spaces {
-		if err := sp.settle(); err != nil {
+		if err := errors.Join(sp.index(last.spaces[name]), sp.settle()); err != nil {
 			problems = append(problems, fmt.Errorf("namespace %q/%q: %w", name.workspace, name.namespace, err))
 		}
 	}
@@ -171,11 +161,31 @@ func compile(rows SettingsRows, last *settings, nowMs int64) (*settings, error) 
 	return next, joinFirst(problems, 5)
 }
 
+// index makes the wildcards' index, or takes that of the last snapshot if they are the same. The
+// error says which are left out.
+func (sp *space) index(last *space) error {
+	slices.SortFunc(sp.wildcards, func(a, b override) int { return window.ComparePatterns(a.pattern, b.pattern) })
+	same := func(a, b override) bool { return a.pattern == b.pattern }
+	if last != nil && slices.EqualFunc(sp.wildcards, last.wildcards, same) {
+		sp.patterns, sp.crowded = last.patterns, last.crowded
+	} else if len(sp.wildcards) > 0 {
+		patterns := make([]string, len(sp.wildcards))
+		for i := range patterns {
+			patterns[i] = sp.wildcards[i].pattern
+		}
+		sp.patterns, sp.crowded = window.NewPatterns(patterns)
+	}
+	if len(sp.crowded) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: %d overrides are left out, that of %q among them: more than %d patterns with several '*' begin alike",
+		ErrInvalid, len(sp.crowded), sp.wildcards[sp.crowded[0]].pattern, window.PatternsAlikeMax)
+}
+
 // settle gives every override what is set for the namespace, once all is known. The error
 // says which candidates are left out: what a leaky level has drained to depends on the
 // limit that was in force, so no other can be judged by it.
 func (sp *space) settle() error {
-	slices.SortFunc(sp.wildcards, bySpecificity)
 	var left []string
 	inherit := func(o *override) {
 		own := o.rule
@@ -188,8 +198,8 @@ func (sp *space) settle() error {
 	for _, o := range sp.exact {
 		inherit(o)
 	}
-	for _, w := range sp.wildcards {
-		inherit(&w.override)
+	for i := range sp.wildcards {
+		inherit(&sp.wildcards[i])
 	}
 	if len(left) > 0 {
 		return fmt.Errorf("%w: %d candidates are left out, that of %q among them: drain is leaky", ErrInvalid, len(left), slices.Min(left))
@@ -214,7 +224,7 @@ func (s *settings) override(row OverrideRow) error {
 	if row.DurationMs > 0 {
 		probe.Duration = time.Duration(row.DurationMs) * time.Millisecond
 	}
-	if err := probe.Validate(); err != nil {
+	if err := errors.Join(probe.Validate(), window.ValidatePattern(row.Pattern)); err != nil {
 		return fmt.Errorf("override %q: %w", row.Pattern, err)
 	}
 	if row.Candidate < 0 || row.Candidate > window.LimitMax {
@@ -226,16 +236,8 @@ func (s *settings) override(row OverrideRow) error {
 		sp.exact[row.Pattern] = &o
 		return nil
 	}
-	sp.wildcards = append(sp.wildcards, &wildcard{override: o, parts: strings.Split(row.Pattern, "*")})
+	sp.wildcards = append(sp.wildcards, o)
 	return nil
-}
-
-// bySpecificity puts the pattern with more literal bytes first, then the one with
-// fewer stars, then the smaller one, so that the order is the same on every node.
-func bySpecificity(a, b *wildcard) int {
-	stars := func(w *wildcard) int { return len(w.parts) - 1 }
-	literal := func(w *wildcard) int { return len(w.pattern) - stars(w) }
-	return cmp.Or(cmp.Compare(literal(b), literal(a)), cmp.Compare(stars(a), stars(b)), cmp.Compare(a.pattern, b.pattern))
 }
 
 // joinFirst joins the first few errors, and says how many there were.

@@ -3,6 +3,7 @@ package dataplane_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // "exact or wildcard, most specific wins"; "limit 0 blocks"; "set after delete works".
@@ -89,6 +91,34 @@ func TestASenselessOverrideIsLeftOut(t *testing.T) {
 	}
 	if d := n.take("bad", 1, 10); d.Limit != 10 {
 		t.Errorf("%+v", d)
+	}
+}
+
+// "At most PatternsAlikeMax for one identifier", "a pattern has at most PatternStarsMax": what is
+// beyond is left out and reported, the most specific are in force, and so are the others.
+func TestPatternsBeyondTheirBoundAreLeftOut(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a")
+	row := func(pattern string, limit int64) dataplane.OverrideRow {
+		return dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: pattern, Limit: limit}
+	}
+	rows := []dataplane.OverrideRow{row("*", 7), row("*z*", 1), row(strings.Repeat("a*", window.PatternStarsMax+1), 2)}
+	for i := range window.PatternsAlikeMax {
+		rows = append(rows, row(fmt.Sprintf("*key%d*", i), int64(100+i)))
+	}
+	for range 2 { // the second time from the index of the first
+		w.counts.SetOverrides(rows...)
+		err := n.LoadSettings(t.Context())
+		for _, part := range []string{`1 overrides are left out, that of "*z*" among them`, "pattern has 9 '*' (0 to 8)"} {
+			if err == nil || !strings.Contains(err.Error(), part) {
+				t.Errorf("%v does not say %q", err, part)
+			}
+		}
+		for identifier, limit := range map[string]int64{"z": 7, "a key3 of many": 103, strings.Repeat("a", 20): 7} {
+			if d := n.take(identifier, 1, 10); d.Limit != limit {
+				t.Errorf("%s: limit %d by %q, want %d", identifier, d.Limit, d.Override, limit)
+			}
+		}
 	}
 }
 

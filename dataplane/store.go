@@ -238,7 +238,10 @@ const EstimateBytesMax = estimate.DocumentBytesMax
 
 // OverrideRow replaces the limit, and the duration too where DurationMs > 0, of
 // every identifier that Pattern matches. A pattern is compared as bytes; each '*'
-// in it stands for any run of bytes, none included. Limit 0 blocks.
+// in it stands for any run of bytes, none included. Limit 0 blocks. Of several that match, the
+// first by window.ComparePatterns applies. A look-up costs the same however many there are:
+// at most window.PatternStarsMax '*' in one, and of those with more than one '*' at most
+// window.PatternsAlikeMax that one identifier begins like; rows beyond are left out and reported.
 type OverrideRow struct {
 	Workspace, Namespace, Pattern string
 	Limit                         int64

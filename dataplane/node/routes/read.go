@@ -221,6 +221,9 @@ func (r *reader) readMulti(text []byte) []dataplane.Request {
 func (r *reader) readSet(text []byte) (namespace string, o Override) {
 	b := r.object("body", text, "namespace", "identifier", "limit", "duration")
 	namespace, o.Pattern = b.name("namespace"), b.name("identifier")
+	if stars := strings.Count(o.Pattern, "*"); stars > window.PatternStarsMax {
+		r.wrong("body.identifier", "has %d '*' (0 to %d)", stars, window.PatternStarsMax)
+	}
 	if b.require("limit") {
 		o.Limit = b.integer("limit", 0, window.LimitMax)
 	}

@@ -127,6 +127,7 @@ func TestEveryFaultIsTold(t *testing.T) {
 		{"multiLimit", `[1]`, "body[0] is not a JSON object"},
 		{"multiLimit", `[{"namespace":"n","identifier":"i","limit":1,"duration":1000},{"namespace":"n","identifier":"i","limit":1,"duration":0}]`, "body[1].duration is 0 (1000 to 31622400000)"},
 		{"setOverride", `{"namespace":"n","identifier":"i*"}`, "body.limit is required; body.duration is required"},
+		{"setOverride", `{"namespace":"n","identifier":"*a*a*a*a*a*a*a*a*","limit":1,"duration":1000}`, "body.identifier has 9 '*' (0 to 8)"},
 		{"getOverride", `{"namespace":"n","limit":1}`, `body has the unknown field "limit"; body.identifier is required`},
 		{"deleteOverride", `{}`, "body.namespace is required; body.identifier is required"},
 		{"listOverrides", `{"namespace":"n","limit":0,"cursor":""}`, "body.limit is 0 (1 to 100); body.cursor is not one of this API's"},

@@ -24,12 +24,13 @@ const (
 )
 
 // Override is the limit of an identifier, or of all that a pattern with '*' matches.
-// The most specific one applies.
+// The most specific one applies: without '*' first, then with the most literal bytes. Of patterns
+// with more than one '*', at most 32 may begin like one identifier does before their first '*'.
 type Override struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Workspace   string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`                           // 1 to 191 bytes
 	Namespace   string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`                           // 1 to 255 bytes
-	Pattern     string                 `protobuf:"bytes,3,opt,name=pattern,proto3" json:"pattern,omitempty"`                               // 1 to 255 bytes
+	Pattern     string                 `protobuf:"bytes,3,opt,name=pattern,proto3" json:"pattern,omitempty"`                               // 1 to 255 bytes, 0 to 8 '*'
 	Limit       int64                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`                                  // 0 (blocks) to 2^53-1
 	DurationMs  int64                  `protobuf:"varint,5,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`      // 0 keeps the request's, else 1 s to 366 days
 	UpdatedAtMs int64                  `protobuf:"varint,6,opt,name=updated_at_ms,json=updatedAtMs,proto3" json:"updated_at_ms,omitempty"` // of an answer; every change makes it a later one

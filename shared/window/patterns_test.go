@@ -1,0 +1,187 @@
+package window
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// linearFind is the index's dumb version: every pattern is tried, the most specific first.
+func linearFind(patterns []string, s string) string {
+	best := ""
+	for _, pattern := range patterns {
+		if MatchesParts(PatternParts(pattern), s) && (best == "" || ComparePatterns(pattern, best) < 0) {
+			best = pattern
+		}
+	}
+	return best
+}
+
+// randomPattern has letters of a small alphabet, so that patterns meet and overlap.
+func randomPattern(r *rand.Rand, starsMax int) string {
+	text := []byte(randomText(r, r.IntN(7)))
+	for range 1 + r.IntN(starsMax) {
+		text = slices.Insert(text, r.IntN(len(text)+1), '*')
+	}
+	return string(text)
+}
+
+func randomText(r *rand.Rand, n int) string {
+	var b strings.Builder
+	for range n {
+		b.WriteByte("ab"[r.IntN(2)])
+	}
+	return b.String()
+}
+
+// The index finds what trying every pattern finds: with any number of '*', one at an end, heads and
+// tails that overlap, and patterns given twice.
+func TestPatternsAgreeWithTryingAll(t *testing.T) {
+	for seed := range uint64(600) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var patterns []string
+		for range 1 + r.IntN(60) {
+			stars := 1
+			if r.IntN(4) == 0 && len(patterns) < PatternsAlikeMax {
+				stars = 3
+			}
+			patterns = append(patterns, randomPattern(r, stars))
+		}
+		slices.SortFunc(patterns, ComparePatterns)
+		index, crowded := NewPatterns(patterns)
+		if len(crowded) != 0 {
+			t.Fatalf("seed %d: %v are crowded out", seed, crowded)
+		}
+		for range 200 {
+			s := randomText(r, r.IntN(12))
+			want, got := linearFind(patterns, s), ""
+			if at := index.Find(s); at >= 0 {
+				got = patterns[at]
+			}
+			if got != want {
+				t.Fatalf("seed %d, %q: found %q, want %q of %q", seed, s, got, want, patterns)
+			}
+		}
+	}
+}
+
+func FuzzPatterns(f *testing.F) {
+	f.Add("a*,*a,a*a,*", "aa")
+	f.Add("*b*,a*b*c,**", "abc")
+	f.Add("\x00*\xff,*\xff", "\x00\xff")
+	f.Fuzz(func(t *testing.T, text, s string) {
+		patterns := strings.Split(text, ",")
+		patterns = slices.DeleteFunc(patterns, func(p string) bool { return !strings.Contains(p, "*") })
+		slices.SortFunc(patterns, ComparePatterns)
+		index, crowded := NewPatterns(patterns)
+		kept := slices.Clone(patterns)
+		for _, at := range crowded {
+			kept[at] = patterns[at] + "\x00crowded out"
+		}
+		got := ""
+		if at := index.Find(s); at >= 0 {
+			got = patterns[at]
+		}
+		if want := linearFind(kept, s); got != want && !strings.HasSuffix(want, "\x00crowded out") {
+			t.Errorf("%q of %q: %q, want %q", s, patterns, got, want)
+		}
+	})
+}
+
+// "at most PatternsAlikeMax for one identifier": further ones are left out, the least specific
+// ones; heads that no identifier has together do not count together.
+func TestPatternsWithSeveralStarsAreBounded(t *testing.T) {
+	leftOut := func(patterns ...string) (out []string) {
+		slices.SortFunc(patterns, ComparePatterns)
+		index, crowded := NewPatterns(patterns)
+		for _, at := range crowded {
+			out = append(out, patterns[at])
+		}
+		for at, pattern := range patterns {
+			if got := index.Find(strings.ReplaceAll(pattern, "*", "7")); got != at && !slices.Contains(crowded, at) {
+				t.Errorf("%q: found %d, want %d", pattern, got, at)
+			}
+		}
+		return out
+	}
+	var alike, apart []string
+	for i := range PatternsAlikeMax + 2 {
+		alike = append(alike, fmt.Sprintf("u*%c%s*", 'A'+i, strings.Repeat("x", i)))
+		apart = append(apart, fmt.Sprintf("org_%03d_*_x_*", i))
+	}
+	if got, want := leftOut(slices.Concat(alike, apart)...), []string{alike[1], alike[0]}; !slices.Equal(got, want) {
+		t.Errorf("left out %q, want %q", got, want)
+	}
+	if got := leftOut(append(apart, "*a*")...); len(got) != 0 {
+		t.Errorf("one that each identifier meets beside one other is left out: %q", got)
+	}
+	if got := leftOut(append(alike[2:], "*#*")...); !slices.Equal(got, []string{"*#*"}) {
+		t.Errorf("one that an identifier meets behind %d others is not left out: %q", PatternsAlikeMax, got)
+	}
+}
+
+func TestValidatePattern(t *testing.T) {
+	if err := ValidatePattern(strings.Repeat("a*", PatternStarsMax)); err != nil {
+		t.Error(err)
+	}
+	err := ValidatePattern(strings.Repeat("a*", PatternStarsMax+1))
+	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "pattern has 9 '*' (0 to 8)") {
+		t.Error(err)
+	}
+}
+
+// "A pattern without '*' comes first, then the one with more literal bytes, then the one with
+// fewer '*', then the one that is smaller as bytes."
+func TestComparePatterns(t *testing.T) {
+	want := []string{"a", "abc*", "*ab", "a*b", "ab*", "*a", "a*", "**a", "a**", "*", "**"}
+	got := slices.Clone(want)
+	slices.Reverse(got)
+	slices.SortFunc(got, ComparePatterns)
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// A look-up among many patterns: by what they have in common with the identifier.
+func BenchmarkPatterns(b *testing.B) {
+	const many = 100_000
+	long := strings.Repeat("a", IdentifierBytesMax)
+	for _, c := range []struct {
+		name, identifier string
+		pattern          func(i int) string
+	}{
+		{"heads", "user_54321_7", func(i int) string { return fmt.Sprintf("user_%d_*", i) }},
+		{"tails", "7@host54321.example", func(i int) string { return fmt.Sprintf("*@host%d.example", i) }},
+		{"both", "user_321_7@host42.example", func(i int) string { return fmt.Sprintf("user_%d_*@host%d.example", i%1000, i/1000) }},
+		{"none", "nothing like it", func(i int) string { return fmt.Sprintf("user_%d_*", i) }},
+		{"worst", long, func(i int) string { return long[:i%200] + "*b" + long[:i/200%200] }},
+		{"worst of several", long, func(i int) string { return long[:i%PatternsAlikeMax] + "*a*a*b*" }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			patterns := make([]string, many)
+			for i := range patterns {
+				patterns[i] = c.pattern(i)
+			}
+			slices.SortFunc(patterns, ComparePatterns)
+			p, _ := NewPatterns(patterns)
+			b.ReportAllocs()
+			for b.Loop() {
+				p.Find(c.identifier)
+			}
+		})
+	}
+}
+
+func BenchmarkNewPatterns(b *testing.B) {
+	patterns := make([]string, 100_000)
+	for i := range patterns {
+		patterns[i] = fmt.Sprintf("user_%d_*", i)
+	}
+	slices.SortFunc(patterns, ComparePatterns)
+	for b.Loop() {
+		NewPatterns(patterns)
+	}
+}
