@@ -11,6 +11,7 @@ const (
 	digestsMax  = 500             // digests one run deletes: up to 1 MiB each
 	nodesMin    = 1 * time.Minute // a node is not dead because it is late
 	graceMost   = 7 * 24 * time.Hour
+	clocksApart = 1 * time.Second // that the two clocks may differ by, however short the grace
 	deadMost    = 90 * 24 * time.Hour
 )
 
@@ -20,7 +21,9 @@ type CleanupConfig struct {
 
 	// Grace is how long an expired row is kept, 0 to 7 days; default 1 minute. Rows
 	// expire when no decision can depend on them any more, by the clock of the
-	// database; grace covers the clocks of nodes that are behind it.
+	// database; grace covers the clocks of nodes that are behind it. A run deletes nothing
+	// while the database's clock differs from this process's by more than Grace, and by more
+	// than a second: one of the two is wrong, and rows would go that decisions depend on.
 	Grace time.Duration
 
 	// NodeDeadAfter is how long a node is not heard of before its heartbeat row goes,
@@ -123,6 +126,7 @@ type Cleanup struct {
 	config  CleanupConfig
 	store   CleanupStore
 	metrics *Metrics
+	clock   func() time.Time // of this process
 }
 
 // NewCleanup returns the steps for a configuration, or what is wrong with it.
@@ -130,14 +134,18 @@ func NewCleanup(config CleanupConfig, store CleanupStore, metrics *Metrics) (*Cl
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	return &Cleanup{config: config, store: store, metrics: metrics}, nil
+	return &Cleanup{config: config, store: store, metrics: metrics, clock: time.Now}, nil
 }
 
-// Plan reads the clock of the database and the lag.
+// Plan reads the clock of the database and the lag. Clocks that differ are ErrClocksDiffer.
 func (c *Cleanup) Plan(ctx context.Context) (CleanupPlan, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
 	defer cancel()
-	now, lag, err := c.lag(ctx)
+	now, err := c.trustedNow(ctx)
+	if err != nil {
+		return CleanupPlan{}, fmt.Errorf("plan the cleanup: %w", err)
+	}
+	lag, err := c.lag(ctx, now)
 	if err != nil {
 		return CleanupPlan{}, fmt.Errorf("plan the cleanup: %w", err)
 	}
@@ -181,7 +189,7 @@ func (c *Cleanup) DeleteDeadNodes(ctx context.Context, cutoffMs int64) (int64, e
 }
 
 func (c *Cleanup) deleteExpired(ctx context.Context) error {
-	now, err := c.store.Now(ctx)
+	now, err := c.trustedNow(ctx)
 	if err != nil {
 		return fmt.Errorf("delete expired digests and resets: %w", err)
 	}
@@ -199,24 +207,40 @@ func (c *Cleanup) deleteExpired(ctx context.Context) error {
 func (c *Cleanup) Lag(ctx context.Context) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
 	defer cancel()
-	_, lag, err := c.lag(ctx)
+	now, err := c.store.Now(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("read the cleanup's lag: %w", err)
+	}
+	lag, err := c.lag(ctx, now)
 	if err != nil {
 		return 0, fmt.Errorf("read the cleanup's lag: %w", err)
 	}
 	return lag, nil
 }
 
-func (c *Cleanup) lag(ctx context.Context) (now time.Time, lag time.Duration, err error) {
-	if now, err = c.store.Now(ctx); err != nil {
-		return now, 0, err
-	}
+func (c *Cleanup) lag(ctx context.Context, now time.Time) (lag time.Duration, err error) {
 	oldest, ok, err := c.store.OldestExpiry(ctx)
 	if err != nil {
-		return now, 0, err
+		return 0, err
 	}
 	if ok {
 		lag = max(0, now.Add(-c.config.Grace).Sub(oldest))
 	}
 	c.metrics.lag(lag)
-	return now, lag, nil
+	return lag, nil
+}
+
+// trustedNow is the clock of the database, which this process's must agree with.
+func (c *Cleanup) trustedNow(ctx context.Context) (time.Time, error) {
+	before := c.clock()
+	now, err := c.store.Now(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	bound := max(c.config.Grace, clocksApart)
+	if ahead, behind := now.Sub(c.clock()), before.Sub(now); ahead > bound || behind > bound {
+		return time.Time{}, fmt.Errorf("%w by %v, more than %v: nothing is deleted until both follow NTP (weirctl doctor)",
+			ErrClocksDiffer, max(ahead, behind).Round(time.Millisecond), bound)
+	}
+	return now, nil
 }

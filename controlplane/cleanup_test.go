@@ -92,6 +92,40 @@ func (p plain) DeleteDeadNodes(cutoffMs int64) (int64, error) {
 	return p.Cleanup.DeleteDeadNodes(p.ctx, cutoffMs)
 }
 
+// A clock that is wrong, the database's or this process's, deletes nothing: rows would go
+// that decisions depend on.
+func TestCleanupDeletesNothingWhileTheClocksDiffer(t *testing.T) {
+	for name, c := range map[string]struct {
+		grace, ahead time.Duration // of the database's clock
+		refused      bool
+	}{
+		"the database is ahead":     {time.Minute, time.Minute + 2*time.Millisecond, true},
+		"a day ahead":               {time.Minute, 24 * time.Hour, true},
+		"the database is behind":    {time.Minute, -time.Minute - 2*time.Millisecond, true},
+		"within the grace":          {time.Minute, 59 * time.Second, false},
+		"behind, within the grace":  {time.Minute, -59 * time.Second, false},
+		"no grace leaves a second":  {0, 900 * time.Millisecond, false},
+		"no grace, and two seconds": {0, 2 * time.Second, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			old := []time.Time{day.Add(-48 * time.Hour)}
+			store := &table{now: day.Add(c.ahead), expiries: old, seen: old, digests: old, resets: old}
+			cleanup, _ := newCleanup(t, store, func(config *CleanupConfig) { config.Grace = c.grace })
+			cleanup.clock = func() time.Time { return day }
+			_, err := RunCleanup(plain{t.Context(), cleanup})
+			if errors.Is(err, ErrClocksDiffer) != c.refused || (err != nil) != c.refused {
+				t.Errorf("error %v", err)
+			}
+			if left := len(store.expiries) + len(store.seen) + len(store.digests) + len(store.resets); (left == 4) != c.refused {
+				t.Errorf("%d of 4 rows are left", left)
+			}
+			if _, err := cleanup.Lag(t.Context()); err != nil {
+				t.Errorf("the lag is read whatever the clocks say: %v", err)
+			}
+		})
+	}
+}
+
 func config(change func(*CleanupConfig)) CleanupConfig {
 	c := DefaultCleanupConfig()
 	change(&c)
@@ -104,6 +138,10 @@ func newCleanup(t *testing.T, store CleanupStore, change func(*CleanupConfig)) (
 	c, err := NewCleanup(config(change), store, metrics)
 	if err != nil {
 		t.Fatal(err)
+	}
+	c.clock = func() time.Time { // agrees with the database's
+		now, _ := store.Now(t.Context())
+		return now
 	}
 	return c, metrics
 }
@@ -290,10 +328,7 @@ func TestExpiredDigestsGo(t *testing.T) {
 		s.digests = append(s.digests, day.Add(-grace-time.Millisecond))
 	}
 	s.digests = append(s.digests, day.Add(-grace), day.Add(time.Hour))
-	cleanup, err := NewCleanup(DefaultCleanupConfig(), s, NewMetrics())
-	if err != nil {
-		t.Fatal(err)
-	}
+	cleanup, _ := newCleanup(t, s, func(*CleanupConfig) {})
 	for run, want := range []int{3, 2, 2} {
 		if _, err := cleanup.DeleteDeadNodes(t.Context(), day.UnixMilli()); err != nil {
 			t.Fatal(err)

@@ -15,6 +15,10 @@ var (
 	// stand: the message says how they stand, and what can be done.
 	ErrConflict = errors.New("not now")
 
+	// ErrClocksDiffer is wrapped by errors about a clock of the database that cannot be
+	// trusted; the message says by how much.
+	ErrClocksDiffer = errors.New("the clocks of the database and of weir-control differ")
+
 	// ErrNotFound is wrapped by errors about something that is not there.
 	ErrNotFound = errors.New("not found")
 )

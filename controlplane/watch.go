@@ -38,6 +38,7 @@ const (
 	FindingClockSkew         FindingKind = "clock_skew"
 	FindingCleanupLag        FindingKind = "cleanup_lag"
 	FindingCleanupPaused     FindingKind = "cleanup_paused"
+	FindingCleanupFails      FindingKind = "cleanup_fails"
 	FindingRolloutTrouble    FindingKind = "rollout_trouble"
 	FindingRolloutWaits      FindingKind = "rollout_waits"
 	FindingRetirementTrouble FindingKind = "retirement_trouble"
@@ -51,13 +52,14 @@ var FindingKinds = []FindingKind{
 	FindingMySQLDown, FindingRestateDown, FindingRestateAdminDown, FindingWatchLate,
 	FindingNodesDead, FindingRegionDark, FindingImportStalled, FindingFlushStalled, FindingOriginDown,
 	FindingCostDropped, FindingSettingsRefused, FindingTuningSkew, FindingClockSkew,
-	FindingCleanupLag, FindingCleanupPaused, FindingRolloutTrouble, FindingRolloutWaits,
+	FindingCleanupLag, FindingCleanupPaused, FindingCleanupFails, FindingRolloutTrouble, FindingRolloutWaits,
 	FindingRetirementTrouble, FindingRetirementWaits, FindingInvocationPaused, FindingInvocationBackoff,
 }
 
 // settle is how long something must be seen before it is a finding: what a fleet does
 // every day, and is over soon.
 var settle = map[FindingKind]time.Duration{
+	FindingCleanupFails:      2 * time.Minute, // a run that MySQL's restart ended; the next one is well
 	FindingTuningSkew:        2 * time.Minute, // versions travel for an import interval
 	FindingInvocationBackoff: time.Minute,     // a step that fails once is tried again
 	FindingWatchLate:         time.Minute,     // the schedule is started again within seconds

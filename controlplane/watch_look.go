@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 )
@@ -151,14 +152,11 @@ func (w *Watch) lookAtNodes(ctx context.Context, look *Look) error {
 func (w *Watch) lookAtCleanup(ctx context.Context, look *Look) error {
 	status, err := w.sources.Cleanup(ctx)
 	if err != nil {
-		look.blind(FindingCleanupPaused)
+		look.blind(FindingCleanupPaused, FindingCleanupFails)
 		look.add(restateDown(err))
-	} else if p := status.Paused; p != nil {
-		look.add(Finding{
-			Kind: FindingCleanupPaused, Subject: "cleanup", Severity: SeverityWarning, SinceMs: p.At.UnixMilli(),
-			What: fmt.Sprintf("the cleanup is paused by %s: %s", p.Actor, p.Reason),
-			Do:   "Expired rows pile up. When the reason is gone: weirctl cleanup resume --reason TEXT.",
-		})
+	}
+	for _, f := range scheduleFindings(status) {
+		look.add(f)
 	}
 	lag, err := w.sources.Lag(ctx)
 	if err != nil {
@@ -177,6 +175,29 @@ func (w *Watch) lookAtCleanup(ctx context.Context, look *Look) error {
 		look.add(f)
 	}
 	return nil
+}
+
+// scheduleFindings are about the cleanup's schedule and its newest run.
+func scheduleFindings(status CleanupStatus) (findings []Finding) {
+	if p := status.Paused; p != nil {
+		findings = append(findings, Finding{
+			Kind: FindingCleanupPaused, Subject: "cleanup", Severity: SeverityWarning, SinceMs: p.At.UnixMilli(),
+			What: fmt.Sprintf("the cleanup is paused by %s: %s", p.Actor, p.Reason),
+			Do:   "Expired rows pile up. When the reason is gone: weirctl cleanup resume --reason TEXT.",
+		})
+	}
+	if len(status.History) == 0 || status.History[0].Error == "" {
+		return findings
+	}
+	f := Finding{
+		Kind: FindingCleanupFails, Subject: "cleanup", Severity: SeverityWarning,
+		What: "the newest run of the cleanup ended in an error: " + status.History[0].Error,
+		Do:   "Expired rows pile up. The error says what stands in the way; see weirctl cleanup status and weirctl doctor.",
+	}
+	if strings.Contains(status.History[0].Error, ErrClocksDiffer.Error()) { // it has come through Restate as text
+		f.Severity = SeverityCritical
+	}
+	return append(findings, f)
 }
 
 func (w *Watch) lookAtRollout(ctx context.Context, look *Look) error {
