@@ -15,7 +15,7 @@ const (
 	// KeyRowsMax is the most rows of a key that one look takes in.
 	KeyRowsMax = 1000
 
-	keyOverridePages = 10 // of OverridesPageMax, that are looked through for the one that applies
+	keyOverridePages = 10 // of PageMax, that are looked through for the one that applies
 )
 
 // KeyQuery asks for a key, and when a request of it would pass.
@@ -128,7 +128,7 @@ func GetKey(ctx context.Context, store KeyStore, q KeyQuery) (r KeyReport, err e
 func overrideOf(ctx context.Context, store KeyStore, q KeyQuery) (applies *Override, more bool, err error) {
 	after := ""
 	for range keyOverridePages {
-		page, err := store.Overrides(ctx, q.Workspace, q.Namespace, after, OverridesPageMax)
+		page, err := store.Overrides(ctx, q.Workspace, q.Namespace, after, PageMax)
 		if err != nil {
 			return nil, false, err
 		}
@@ -138,7 +138,7 @@ func overrideOf(ctx context.Context, store KeyStore, q KeyQuery) (applies *Overr
 				applies = o
 			}
 		}
-		if len(page) < OverridesPageMax {
+		if len(page) < PageMax {
 			return applies, false, nil
 		}
 		after = page[len(page)-1].Pattern

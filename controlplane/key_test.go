@@ -109,7 +109,7 @@ func TestGetKeyIsBounded(t *testing.T) {
 	for i := range KeyRowsMax + 1 {
 		s.rows = append(s.rows, published(10, fmt.Sprintf("r%04d", i), 1, window.Key{}))
 	}
-	for i := range keyOverridePages*OverridesPageMax + 1 {
+	for i := range keyOverridePages*PageMax + 1 {
 		s.overrides = append(s.overrides, Override{Pattern: fmt.Sprintf("u%06d", i)})
 	}
 	r, err := GetKey(t.Context(), s, KeyQuery{"acme", "api", "user_1", 0, 1})

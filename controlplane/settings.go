@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// OverridesPageMax is the most overrides that one listing holds.
-	OverridesPageMax = 1000
+	// PageMax is the most overrides, namespaces or tokens that one listing holds.
+	PageMax = 1000
 	// EstimateBytesMax bounds Namespace.Estimate.
 	EstimateBytesMax = estimate.DocumentBytesMax
 )
@@ -143,7 +143,8 @@ type SettingsStore interface {
 	Override(ctx context.Context, workspace, namespace, pattern string) (*Override, error) // nil for none
 	Overrides(ctx context.Context, workspace, namespace, after string, rows int) ([]Override, error)
 	ChangeNamespace(ctx context.Context, workspace, namespace string, change func(before *Namespace) (after Namespace, e AuditEntry, err error)) error
-	Namespaces(ctx context.Context, workspace string) ([]Namespace, error)
+	Namespace(ctx context.Context, workspace, namespace string) (*Namespace, error) // nil for none
+	Namespaces(ctx context.Context, workspace, after string, rows int) ([]Namespace, error)
 	ResetStore
 }
 
@@ -173,17 +174,12 @@ func (s *Settings) SetOverride(ctx context.Context, o Override, by By) error {
 // canJudge refuses candidates where nodes cannot judge them. Of a namespace that is changed
 // later, they say so themselves.
 func (s *Settings) canJudge(ctx context.Context, workspace, namespace string) error {
-	all, err := s.store.Namespaces(ctx, workspace)
-	if err != nil {
+	n, err := s.store.Namespace(ctx, workspace, namespace)
+	if err != nil || n == nil || n.Mode != "estimate" {
 		return err
 	}
-	for _, n := range all {
-		if n.Namespace != namespace || n.Mode != "estimate" {
-			continue
-		}
-		if knobs, _ := estimate.Parse(n.Estimate); knobs != nil && knobs.Leaky {
-			return fmt.Errorf("%w: candidate is set, and %s/%s estimates with a leaky drain: what has drained depends on the limit", ErrInvalid, workspace, namespace)
-		}
+	if knobs, _ := estimate.Parse(n.Estimate); knobs != nil && knobs.Leaky {
+		return fmt.Errorf("%w: candidate is set, and %s/%s estimates with a leaky drain: what has drained depends on the limit", ErrInvalid, workspace, namespace)
 	}
 	return nil
 }
@@ -202,17 +198,22 @@ func (s *Settings) DeleteOverride(ctx context.Context, workspace, namespace, pat
 	})
 }
 
-// Overrides are those of a namespace behind a pattern, at most OverridesPageMax, by
+// Overrides are those of a namespace behind a pattern, at most PageMax, by
 // pattern; more tells whether there are others behind them.
 func (s *Settings) Overrides(ctx context.Context, workspace, namespace, after string) (overrides []Override, more bool, err error) {
 	if err := validateSpace(workspace, namespace); err != nil {
 		return nil, false, err
 	}
-	overrides, err = s.store.Overrides(ctx, workspace, namespace, after, OverridesPageMax+1)
-	if len(overrides) > OverridesPageMax {
-		return overrides[:OverridesPageMax], true, err
+	return page(s.store.Overrides(ctx, workspace, namespace, after, PageMax+1))
+}
+
+// page is at most PageMax of what was listed, and whether there is more. One row more than
+// a page is listed, to tell.
+func page[T any](listed []T, err error) (rows []T, more bool, _ error) {
+	if len(listed) > PageMax {
+		return listed[:PageMax], true, err
 	}
-	return overrides, false, err
+	return listed, false, err
 }
 
 // SetNamespace changes a namespace's settings, and answers all of them. It is ErrConflict
@@ -241,12 +242,28 @@ func (s *Settings) SetNamespace(ctx context.Context, workspace, namespace string
 	return after, err
 }
 
-// Namespaces are those of a workspace that have settings, by name.
-func (s *Settings) Namespaces(ctx context.Context, workspace string) ([]Namespace, error) {
+// Namespaces are those of a workspace that have settings behind a name, at most PageMax,
+// by name; more tells whether there are others behind them.
+func (s *Settings) Namespaces(ctx context.Context, workspace, after string) (namespaces []Namespace, more bool, err error) {
 	if err := validateText("workspace", workspace, window.WorkspaceBytesMax); err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return s.store.Namespaces(ctx, workspace)
+	return page(s.store.Namespaces(ctx, workspace, after, PageMax+1))
+}
+
+// Namespace is the settings of one; ErrNotFound where it has none.
+func (s *Settings) Namespace(ctx context.Context, workspace, namespace string) (Namespace, error) {
+	if err := validateSpace(workspace, namespace); err != nil {
+		return Namespace{}, err
+	}
+	n, err := s.store.Namespace(ctx, workspace, namespace)
+	if err == nil && n == nil {
+		err = fmt.Errorf("%w: namespace %s/%s has no settings of its own", ErrNotFound, workspace, namespace)
+	}
+	if err != nil {
+		return Namespace{}, err
+	}
+	return *n, nil
 }
 
 func overrideSubject(workspace, namespace, pattern string) string {

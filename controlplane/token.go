@@ -76,8 +76,8 @@ type TokenStore interface {
 	TokenByHash(ctx context.Context, hash TokenHash) (Identity, error)
 	// RevokeToken revokes a token in force; ErrNotFound without one.
 	RevokeToken(ctx context.Context, name string, e AuditEntry) error
-	// Tokens are all of them, by name.
-	Tokens(ctx context.Context) ([]Token, error)
+	// Tokens are at most rows of them behind a name, by name.
+	Tokens(ctx context.Context, after string, rows int) ([]Token, error)
 }
 
 // AuthFailure is why a call is refused. The list is fixed: it is a label of metrics.
@@ -219,8 +219,11 @@ func (t *Tokens) Revoke(ctx context.Context, name string, by By) error {
 	return nil
 }
 
-// List is all tokens, by name.
-func (t *Tokens) List(ctx context.Context) ([]Token, error) { return t.store.Tokens(ctx) }
+// List is the tokens behind a name, revoked ones too, at most PageMax, by name; more tells
+// whether there are others behind them.
+func (t *Tokens) List(ctx context.Context, after string) (tokens []Token, more bool, err error) {
+	return page(t.store.Tokens(ctx, after, PageMax+1))
+}
 
 func validateTokenName(name string) error {
 	if err := validateText("token name", name, TokenNameBytesMax); err != nil {

@@ -55,7 +55,7 @@ func (v *vault) RevokeToken(_ context.Context, name string, e AuditEntry) error 
 	return nil
 }
 
-func (v *vault) Tokens(context.Context) ([]Token, error) { return nil, v.err }
+func (v *vault) Tokens(context.Context, string, int) ([]Token, error) { return nil, v.err }
 
 func TestTokens(t *testing.T) {
 	v := newVault()

@@ -27,6 +27,7 @@ var needs = map[string]controlplane.Role{
 	controlv1connect.RolloutServiceRolloutStatusProcedure:  controlplane.RoleViewer,
 	controlv1connect.RolloutServiceListRolloutsProcedure:   controlplane.RoleViewer,
 	controlv1connect.RolloutServicePreviewRolloutProcedure: controlplane.RoleViewer,
+	controlv1connect.RolloutServiceGetTuningProcedure:      controlplane.RoleViewer,
 	controlv1connect.RolloutServiceStartRolloutProcedure:   controlplane.RoleOperator,
 	controlv1connect.RolloutServiceOperateRolloutProcedure: controlplane.RoleOperator,
 
@@ -40,6 +41,7 @@ var needs = map[string]controlplane.Role{
 	controlv1connect.SettingsServiceListOverridesProcedure:  controlplane.RoleViewer,
 	controlv1connect.SettingsServiceGetOverrideProcedure:    controlplane.RoleViewer,
 	controlv1connect.SettingsServiceListNamespacesProcedure: controlplane.RoleViewer,
+	controlv1connect.SettingsServiceGetNamespaceProcedure:   controlplane.RoleViewer,
 	controlv1connect.SettingsServiceListResetsProcedure:     controlplane.RoleViewer,
 	controlv1connect.SettingsServiceSetOverrideProcedure:    controlplane.RoleOperator,
 	controlv1connect.SettingsServiceChangeOverrideProcedure: controlplane.RoleOperator,

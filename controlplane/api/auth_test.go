@@ -54,8 +54,8 @@ func (r *ring) Revoke(_ context.Context, _ string, by controlplane.By) error {
 	return nil
 }
 
-func (r *ring) List(context.Context) ([]controlplane.Token, error) {
-	return []controlplane.Token{{Name: "ci", Role: controlplane.RoleViewer, CreatedBy: "ann", CreatedAt: at}}, nil
+func (r *ring) List(_ context.Context, after string) ([]controlplane.Token, bool, error) {
+	return []controlplane.Token{{Name: "ci", Role: controlplane.RoleViewer, CreatedBy: "ann", CreatedAt: at}}, after == "b", nil
 }
 
 // guarded serves an API that asks for tokens.
@@ -171,7 +171,7 @@ func TestTheActorIsTheToken(t *testing.T) {
 	if status, _ := f.post(t, controlv1connect.TokenServiceRevokeTokenProcedure, "admin", `{"reason":"x","name":"ci"}`); status != http.StatusOK {
 		t.Errorf("%d", status)
 	}
-	if status, answer := f.post(t, controlv1connect.TokenServiceListTokensProcedure, "admin", `{}`); status != http.StatusOK || !strings.Contains(answer, `"createdBy":"ann"`) {
+	if status, answer := f.post(t, controlv1connect.TokenServiceListTokensProcedure, "admin", `{"after":"b"}`); status != http.StatusOK || !strings.Contains(answer, `"createdBy":"ann"`) || !strings.Contains(strings.ReplaceAll(answer, " ", ""), `"hasMore":true`) {
 		t.Errorf("%d %s", status, answer)
 	}
 }

@@ -40,7 +40,8 @@ type Config struct {
 	Cleanup     Cleanup
 	Rollouts    Rollouts
 	Retirements Retirements
-	Previews    Previews // nil: there are none
+	Previews    Previews                                                   // nil: there are none
+	Tuning      func(context.Context) ([]controlplane.RegionTuning, error) // in force: of the fleet, then by region
 	Tokens      Tokens
 	Settings    Settings
 	Ready       func(context.Context) error                       // whether MySQL answers and has the tables that are needed

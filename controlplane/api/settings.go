@@ -21,7 +21,8 @@ type Settings interface {
 	Override(ctx context.Context, workspace, namespace, pattern string) (controlplane.Override, error)
 	Overrides(ctx context.Context, workspace, namespace, after string) (overrides []controlplane.Override, more bool, err error)
 	SetNamespace(ctx context.Context, workspace, namespace string, change controlplane.NamespaceChange, by controlplane.By) (controlplane.Namespace, error)
-	Namespaces(ctx context.Context, workspace string) ([]controlplane.Namespace, error)
+	Namespace(ctx context.Context, workspace, namespace string) (controlplane.Namespace, error)
+	Namespaces(ctx context.Context, workspace, after string) (namespaces []controlplane.Namespace, more bool, err error)
 	ResetKey(ctx context.Context, workspace, namespace, identifier string, longest time.Duration, by controlplane.By) (controlplane.Reset, error)
 	Resets(ctx context.Context, workspace, namespace string) ([]controlplane.Reset, error)
 }
@@ -118,15 +119,25 @@ func (s *service) SetNamespace(ctx context.Context, req *connect.Request[control
 func (s *service) ListNamespaces(ctx context.Context, req *connect.Request[controlv1.ListNamespacesRequest]) (*connect.Response[controlv1.ListNamespacesResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	namespaces, err := s.Settings.Namespaces(ctx, req.Msg.GetWorkspace())
+	namespaces, more, err := s.Settings.Namespaces(ctx, req.Msg.GetWorkspace(), req.Msg.GetAfter())
 	if err != nil {
 		return nil, s.fail(ctx, "ListNamespaces", err)
 	}
-	answer := &controlv1.ListNamespacesResponse{}
+	answer := &controlv1.ListNamespacesResponse{HasMore: more}
 	for _, n := range namespaces {
 		answer.Namespaces = append(answer.Namespaces, namespaceAnswer(n))
 	}
 	return connect.NewResponse(answer), nil
+}
+
+func (s *service) GetNamespace(ctx context.Context, req *connect.Request[controlv1.GetNamespaceRequest]) (*connect.Response[controlv1.GetNamespaceResponse], error) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	n, err := s.Settings.Namespace(ctx, req.Msg.GetWorkspace(), req.Msg.GetNamespace())
+	if err != nil {
+		return nil, s.fail(ctx, "GetNamespace", err)
+	}
+	return connect.NewResponse(&controlv1.GetNamespaceResponse{Namespace: namespaceAnswer(n)}), nil
 }
 
 func namespaceAnswer(n controlplane.Namespace) *controlv1.Namespace {

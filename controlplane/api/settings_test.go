@@ -65,8 +65,15 @@ func (s *settings) SetNamespace(_ context.Context, workspace, namespace string, 
 	return s.namespace, nil
 }
 
-func (s *settings) Namespaces(context.Context, string) ([]controlplane.Namespace, error) {
-	return []controlplane.Namespace{s.namespace}, nil
+func (s *settings) Namespaces(_ context.Context, _, after string) ([]controlplane.Namespace, bool, error) {
+	return []controlplane.Namespace{s.namespace}, after == "a", nil
+}
+
+func (s *settings) Namespace(_ context.Context, _, namespace string) (controlplane.Namespace, error) {
+	if s.namespace.Namespace != namespace {
+		return controlplane.Namespace{}, fmt.Errorf("%w: namespace %q has no settings", controlplane.ErrNotFound, namespace)
+	}
+	return s.namespace, nil
 }
 
 func (s *settings) ResetKey(_ context.Context, workspace, namespace, identifier string, longest time.Duration, by controlplane.By) (controlplane.Reset, error) {
@@ -97,6 +104,9 @@ func TestSettingsCalls(t *testing.T) {
 		{controlv1connect.SettingsServiceDeleteOverrideProcedure, `{"actor":"ann","reason":"x","workspace":"acme","namespace":"api","pattern":"u*"}`, http.StatusOK, `{}`},
 		{controlv1connect.SettingsServiceSetNamespaceProcedure, `{"actor":"ann","reason":"x","workspace":"acme","namespace":"api","shadow":false,"estimate":"","ifUpdatedAtMs":"0"}`, http.StatusOK, `"mode":"exact"`},
 		{controlv1connect.SettingsServiceListNamespacesProcedure, `{"workspace":"acme"}`, http.StatusOK, `"outage":"local"`},
+		{controlv1connect.SettingsServiceListNamespacesProcedure, `{"workspace":"acme","after":"a"}`, http.StatusOK, `"hasMore":true`},
+		{controlv1connect.SettingsServiceGetNamespaceProcedure, `{"workspace":"acme","namespace":"api"}`, http.StatusOK, `"outage":"local"`},
+		{controlv1connect.SettingsServiceGetNamespaceProcedure, `{"workspace":"acme","namespace":"b"}`, http.StatusNotFound, `has no settings`},
 		{controlv1connect.SettingsServiceResetKeyProcedure, `{"actor":"ann","workspace":"acme","namespace":"api","identifier":"u1"}`, http.StatusBadRequest, "reason is empty"},
 		{controlv1connect.SettingsServiceResetKeyProcedure, `{"actor":"ann","reason":"x","workspace":"acme","namespace":"api","identifier":"u1","longestWindowMs":"60000"}`, http.StatusOK, `"identifier":"u1", "generation":"2", "setAtMs":"1700000000000"`},
 		{controlv1connect.SettingsServiceListResetsProcedure, `{"workspace":"acme","namespace":"api"}`, http.StatusOK, `"generation":"1"`},

@@ -18,7 +18,7 @@ type Tokens interface {
 	Holder(ctx context.Context, hash controlplane.TokenHash) (controlplane.Identity, error)
 	Create(ctx context.Context, name string, role controlplane.Role, by controlplane.By) (secret string, err error)
 	Revoke(ctx context.Context, name string, by controlplane.By) error
-	List(ctx context.Context) ([]controlplane.Token, error)
+	List(ctx context.Context, after string) (tokens []controlplane.Token, more bool, err error)
 }
 
 var _ controlv1connect.TokenServiceHandler = (*service)(nil)
@@ -50,14 +50,14 @@ func (s *service) RevokeToken(ctx context.Context, req *connect.Request[controlv
 	return connect.NewResponse(&controlv1.RevokeTokenResponse{}), nil
 }
 
-func (s *service) ListTokens(ctx context.Context, _ *connect.Request[controlv1.ListTokensRequest]) (*connect.Response[controlv1.ListTokensResponse], error) {
+func (s *service) ListTokens(ctx context.Context, req *connect.Request[controlv1.ListTokensRequest]) (*connect.Response[controlv1.ListTokensResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	tokens, err := s.Tokens.List(ctx)
+	tokens, more, err := s.Tokens.List(ctx, req.Msg.GetAfter())
 	if err != nil {
 		return nil, s.fail(ctx, "ListTokens", err)
 	}
-	answer := &controlv1.ListTokensResponse{}
+	answer := &controlv1.ListTokensResponse{HasMore: more}
 	for _, t := range tokens {
 		answer.Tokens = append(answer.Tokens, &controlv1.Token{
 			Name: valid(t.Name), Role: string(t.Role), CreatedBy: t.CreatedBy, CreatedAtMs: unixMs(t.CreatedAt), RevokedAtMs: unixMs(t.RevokedAt),

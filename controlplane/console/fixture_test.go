@@ -40,16 +40,18 @@ type world struct {
 	cleanup  controlplane.CleanupStatus
 	one      *controlplane.Rollout
 	settings []controlplane.Override
-	by       controlplane.By
-	revoked  bool
-	retire   *controlplane.Retirement
-	found    []controlplane.Finding
-	audit    []controlplane.AuditRecord
-	resets   []controlplane.Reset
-	top      controlplane.TopKeys
-	now      time.Time // the database's, of a key
-	rows     []controlplane.KeyRow
-	denied   time.Duration // what the gate says
+	// namespaces are those with settings, beside api.
+	namespaces []string
+	by         controlplane.By
+	revoked    bool
+	retire     *controlplane.Retirement
+	found      []controlplane.Finding
+	audit      []controlplane.AuditRecord
+	resets     []controlplane.Reset
+	top        controlplane.TopKeys
+	now        time.Time // the database's, of a key
+	rows       []controlplane.KeyRow
+	denied     time.Duration // what the gate says
 }
 
 // start serves a console; open is one that asks for no tokens.
@@ -276,10 +278,24 @@ func (s settings) SetNamespace(_ context.Context, workspace, namespace string, _
 	return controlplane.DefaultNamespace(workspace, namespace), s.down
 }
 
-func (s settings) Namespaces(_ context.Context, workspace string) ([]controlplane.Namespace, error) {
+func (s settings) Namespace(_ context.Context, workspace, namespace string) (controlplane.Namespace, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return []controlplane.Namespace{controlplane.DefaultNamespace(workspace, "api")}, s.down
+	if s.down == nil && namespace != "api" && !slices.Contains(s.namespaces, namespace) {
+		return controlplane.Namespace{}, fmt.Errorf("%w: namespace %s has no settings", controlplane.ErrNotFound, namespace)
+	}
+	return controlplane.DefaultNamespace(workspace, namespace), s.down
+}
+
+func (s settings) Namespaces(_ context.Context, workspace, after string) (page []controlplane.Namespace, more bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, name := range append([]string{"api"}, s.namespaces...) {
+		if name > after {
+			page = append(page, controlplane.DefaultNamespace(workspace, name))
+		}
+	}
+	return page[:min(len(page), 1000)], len(page) > 1000, s.down
 }
 
 func (s settings) ResetKey(_ context.Context, workspace, namespace, identifier string, _ time.Duration, by controlplane.By) (controlplane.Reset, error) {

@@ -15,6 +15,8 @@ import (
 type limitsView struct {
 	Workspace  string
 	Namespaces []*controlv1.Namespace
+	After      string // the namespace that the page comes after
+	Next       string // the one that the next page comes after; empty: this is the last
 	Problem    string
 }
 
@@ -26,11 +28,18 @@ func (c *Console) limitsPage(w http.ResponseWriter, r *http.Request, v *viewer) 
 	}
 	code := http.StatusOK
 	if page.Workspace != "" {
-		found, err := ask(v.ctx, c.backend.settings.ListNamespaces, &controlv1.ListNamespacesRequest{Workspace: page.Workspace})
+		page.After = r.URL.Query().Get("after")
+		found, err := ask(v.ctx, c.backend.settings.ListNamespaces, &controlv1.ListNamespacesRequest{Workspace: page.Workspace, After: page.After})
 		if err != nil {
 			code, page.Problem = status(err), words(err)
 		}
 		page.Namespaces = found.GetNamespaces()
+		if len(page.Namespaces) > namespacesShown {
+			page.Namespaces = page.Namespaces[:namespacesShown]
+			page.Next = page.Namespaces[namespacesShown-1].GetNamespace()
+		} else if found.GetHasMore() {
+			page.Next = page.Namespaces[len(page.Namespaces)-1].GetNamespace()
+		}
 	}
 	c.render(w, r, v, code, "limits", "Limits", page)
 }
@@ -50,6 +59,9 @@ type namespaceView struct {
 // before a page counts as loaded.
 const overridesShown = 50
 
+// namespacesShown are those of a page.
+const namespacesShown = 200
+
 func (c *Console) namespacePage(w http.ResponseWriter, r *http.Request, v *viewer) {
 	q := r.URL.Query()
 	page := newNamespaceView(q.Get("workspace"), q.Get("namespace"))
@@ -66,15 +78,13 @@ func newNamespaceView(workspace, namespace string) namespaceView {
 
 func (c *Console) showNamespace(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string, page namespaceView) {
 	workspace, namespace := page.GetWorkspace(), page.Namespace.GetNamespace()
-	names, err := ask(v.ctx, c.backend.settings.ListNamespaces, &controlv1.ListNamespacesRequest{Workspace: workspace})
-	if err != nil {
+	found, err := ask(v.ctx, c.backend.settings.GetNamespace, &controlv1.GetNamespaceRequest{Workspace: workspace, Namespace: namespace})
+	switch {
+	case err == nil:
+		page.Namespace, page.Set = found.GetNamespace(), true
+	case connect.CodeOf(err) != connect.CodeNotFound:
 		c.broken(w, r, v, err)
 		return
-	}
-	for _, n := range names.GetNamespaces() {
-		if n.GetNamespace() == namespace {
-			page.Namespace, page.Set = n, true
-		}
 	}
 	if page.Form == nil {
 		page.Form = page.Namespace

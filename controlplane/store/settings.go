@@ -144,18 +144,35 @@ func (s *Store) ChangeNamespace(ctx context.Context, workspace, namespace string
 	})
 }
 
-// Namespaces are those of a workspace that have settings, by name.
-func (s *Store) Namespaces(ctx context.Context, workspace string) ([]controlplane.Namespace, error) {
-	rows, err := s.queries.NamespaceList(ctx, []byte(workspace))
+// Namespaces are at most rows of a workspace's that have settings behind a name, by name.
+func (s *Store) Namespaces(ctx context.Context, workspace, after string, rows int) ([]controlplane.Namespace, error) {
+	found, err := s.queries.NamespaceList(ctx, controlplanedb.NamespaceListParams{
+		WorkspaceID: []byte(workspace), AfterNamespace: []byte(after), Limit: int32(rows),
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list namespaces: %w", explain(err))
 	}
 	var namespaces []controlplane.Namespace
-	for _, r := range rows {
+	for _, r := range found {
 		namespaces = append(namespaces, controlplane.Namespace{
 			Workspace: workspace, Namespace: string(r.Namespace), Shadow: r.Shadow,
 			Mode: r.Mode, Outage: r.Outage, Headroom: r.Headroom, Estimate: r.Estimate, UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
 		})
 	}
 	return namespaces, nil
+}
+
+// Namespace is the settings of one, nil for none.
+func (s *Store) Namespace(ctx context.Context, workspace, namespace string) (*controlplane.Namespace, error) {
+	rows, err := s.queries.NamespaceLook(ctx, controlplanedb.NamespaceLookParams{WorkspaceID: []byte(workspace), Namespace: []byte(namespace)})
+	if err != nil {
+		return nil, fmt.Errorf("read the namespace: %w", explain(err))
+	}
+	for _, r := range rows {
+		return &controlplane.Namespace{
+			Workspace: workspace, Namespace: namespace, Shadow: r.Shadow,
+			Mode: r.Mode, Outage: r.Outage, Headroom: r.Headroom, Estimate: r.Estimate, UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
+		}, nil
+	}
+	return nil, nil
 }

@@ -347,8 +347,8 @@ func TestNamespaces(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	want := controlplane.Namespace{Workspace: "acme", Namespace: "api", Shadow: true, Mode: "estimate", Outage: "closed", Headroom: "kick", Estimate: knobs}
-	list, err := settings.Namespaces(t.Context(), "acme")
-	if err != nil || len(list) != 1 || list[0].UpdatedAt.IsZero() {
+	list, more, err := settings.Namespaces(t.Context(), "acme", "")
+	if err != nil || more || len(list) != 1 || list[0].UpdatedAt.IsZero() {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	list[0].UpdatedAt = want.UpdatedAt

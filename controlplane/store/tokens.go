@@ -56,14 +56,14 @@ func (s *Store) RevokeToken(ctx context.Context, name string, e controlplane.Aud
 	})
 }
 
-// Tokens are all tokens, by name.
-func (s *Store) Tokens(ctx context.Context) ([]controlplane.Token, error) {
-	rows, err := s.queries.TokenList(ctx)
+// Tokens are at most rows tokens behind a name, by name.
+func (s *Store) Tokens(ctx context.Context, after string, rows int) ([]controlplane.Token, error) {
+	found, err := s.queries.TokenList(ctx, controlplanedb.TokenListParams{AfterName: []byte(after), Limit: int32(rows)})
 	if err != nil {
 		return nil, fmt.Errorf("list tokens: %w", explain(err))
 	}
 	var tokens []controlplane.Token
-	for _, r := range rows {
+	for _, r := range found {
 		t := controlplane.Token{Name: string(r.Name), Role: controlplane.Role(r.Role), CreatedBy: r.CreatedBy, CreatedAt: time.UnixMilli(int64(r.CreatedAt))}
 		if r.RevokedAt > 0 {
 			t.RevokedAt = time.UnixMilli(int64(r.RevokedAt))

@@ -45,8 +45,8 @@ func TestTokens(t *testing.T) {
 	if _, err := tokens.Authenticate(t.Context(), secret); !errors.Is(err, controlplane.ErrUnauthenticated) {
 		t.Errorf("a revoked token: %v", err)
 	}
-	list, err := tokens.List(t.Context())
-	if err != nil || len(list) != 1 || list[0].Name != "ci" || list[0].CreatedBy != "ann" || list[0].RevokedAt.IsZero() || list[0].CreatedAt.IsZero() {
+	list, more, err := tokens.List(t.Context(), "")
+	if err != nil || more || len(list) != 1 || list[0].Name != "ci" || list[0].CreatedBy != "ann" || list[0].RevokedAt.IsZero() || list[0].CreatedAt.IsZero() {
 		t.Errorf("%+v, %v", list, err)
 	}
 	if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_audit WHERE subject = 'token ci' AND actor = 'ann'"); n != 2 {

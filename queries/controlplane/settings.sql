@@ -51,4 +51,9 @@ WHERE workspace_id = ? AND namespace = ? FOR UPDATE;
 
 -- name: NamespaceList :many
 SELECT workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at
-FROM ratelimit_namespaces WHERE workspace_id = ? ORDER BY namespace;
+FROM ratelimit_namespaces WHERE workspace_id = ? AND namespace > sqlc.arg(after_namespace) ORDER BY namespace LIMIT ?;
+
+-- name: NamespaceLook :many
+-- None or one, to show it.
+SELECT shadow, mode, outage, headroom, estimate, updated_at FROM ratelimit_namespaces
+WHERE workspace_id = ? AND namespace = ?;

@@ -12,4 +12,5 @@ UPDATE ratelimit_tokens SET revoked_at = UNIX_TIMESTAMP() * 1000 + MICROSECOND(N
 WHERE name = ? AND revoked_at = 0;
 
 -- name: TokenList :many
-SELECT name, role, created_by, created_at, revoked_at FROM ratelimit_tokens ORDER BY name;
+SELECT name, role, created_by, created_at, revoked_at FROM ratelimit_tokens
+WHERE name > sqlc.arg(after_name) ORDER BY name LIMIT ?;

@@ -126,7 +126,10 @@ func (p *process) build() error {
 		Retirements: handlers.RetirementClient{Client: client},
 		Previews:    controlplane.NewPreview(simulator, rollouts),
 		Settings:    controlplane.NewSettings(steps),
-		Tokens:      tokens, RequireTokens: p.config.APIAuth == "token",
+		Tuning: func(ctx context.Context) ([]controlplane.RegionTuning, error) {
+			return controlplane.TuningInForce(ctx, steps.NewestTunings)
+		},
+		Tokens: tokens, RequireTokens: p.config.APIAuth == "token",
 		TopKeys: func(ctx context.Context, q controlplane.TopQuery) (controlplane.TopKeys, error) {
 			return controlplane.ListTopKeys(ctx, steps, q, p.config.NodeLiveWithin)
 		},

@@ -110,7 +110,7 @@ func (o overrideList) Run(c *call) error {
 	}
 	return c.print(answer.Msg, func(w io.Writer) {
 		if len(answer.Msg.GetOverrides()) == 0 {
-			head(w, "no override is set in this namespace")
+			head(w, "%s", none(o.After, "no override is set in this namespace"))
 			return
 		}
 		t := newTable(w)
@@ -125,10 +125,23 @@ func (o overrideList) Run(c *call) error {
 			last = o.GetPattern()
 		}
 		t.flush()
-		if answer.Msg.GetHasMore() {
-			_, _ = fmt.Fprintf(w, "\nThere are more: --after %q\n", last)
-		}
+		writeMore(w, answer.Msg.GetHasMore(), last)
 	})
+}
+
+// writeMore says where the next page of a list begins.
+func writeMore(w io.Writer, more bool, last string) {
+	if more {
+		_, _ = fmt.Fprintf(w, "\nThere are more: --after %q\n", last)
+	}
+}
+
+// none is what an empty list says: on its first page what that means.
+func none(after, first string) string {
+	if after != "" {
+		return "nothing comes after that"
+	}
+	return first
 }
 
 type namespaceSet struct {
@@ -159,22 +172,27 @@ func (n namespaceSet) Run(c *call) error {
 
 type namespaceList struct {
 	Workspace string `arg:"" help:"The workspace."`
+	After     string `placeholder:"NAMESPACE" help:"Begin behind this one: where the last page ended."`
 }
 
 // Run lists a workspace's namespaces.
 func (n namespaceList) Run(c *call) error {
-	answer, err := c.settings.ListNamespaces(c.ctx, connect.NewRequest(&controlv1.ListNamespacesRequest{Workspace: n.Workspace}))
+	answer, err := c.settings.ListNamespaces(c.ctx, connect.NewRequest(&controlv1.ListNamespacesRequest{Workspace: n.Workspace, After: n.After}))
 	if err != nil {
 		return err
 	}
-	return c.print(answer.Msg, func(w io.Writer) { writeNamespaces(w, answer.Msg.GetNamespaces()) })
+	return c.print(answer.Msg, func(w io.Writer) {
+		found := answer.Msg.GetNamespaces()
+		if len(found) == 0 {
+			head(w, "%s", none(n.After, "no namespace of this workspace has settings: all decide as they do by default"))
+			return
+		}
+		writeNamespaces(w, found)
+		writeMore(w, answer.Msg.GetHasMore(), found[len(found)-1].GetNamespace())
+	})
 }
 
 func writeNamespaces(w io.Writer, namespaces []*controlv1.Namespace) {
-	if len(namespaces) == 0 {
-		head(w, "no namespace of this workspace has settings: all decide as they do by default")
-		return
-	}
 	t := newTable(w)
 	t.row("NAMESPACE", "MODE", "OUTAGE", "HEADROOM", "SHADOW", "ESTIMATE")
 	for _, n := range namespaces {

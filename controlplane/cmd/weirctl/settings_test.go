@@ -62,8 +62,15 @@ func (s *shelf) SetNamespace(_ context.Context, workspace, namespace string, cha
 	return s.namespace, nil
 }
 
-func (s *shelf) Namespaces(context.Context, string) ([]controlplane.Namespace, error) {
-	return []controlplane.Namespace{s.namespace}, nil
+func (s *shelf) Namespaces(_ context.Context, _, after string) ([]controlplane.Namespace, bool, error) {
+	if after == s.namespace.Namespace {
+		return nil, false, nil
+	}
+	return []controlplane.Namespace{s.namespace}, after == "aaa", nil
+}
+
+func (s *shelf) Namespace(context.Context, string, string) (controlplane.Namespace, error) {
+	return s.namespace, nil
 }
 
 func (s *shelf) Authenticate(_ context.Context, secret string) (controlplane.Identity, error) {
@@ -90,8 +97,11 @@ func (s *shelf) Revoke(_ context.Context, _ string, by controlplane.By) error {
 	return nil
 }
 
-func (s *shelf) List(context.Context) ([]controlplane.Token, error) {
-	return []controlplane.Token{{Name: "ci", Role: controlplane.RoleViewer, CreatedBy: "ann", CreatedAt: now}, {Name: "old", Role: controlplane.RoleAdmin, CreatedBy: "ann", CreatedAt: now, RevokedAt: now}}, nil
+func (s *shelf) List(_ context.Context, after string) ([]controlplane.Token, bool, error) {
+	if after == "old" {
+		return nil, false, nil
+	}
+	return []controlplane.Token{{Name: "ci", Role: controlplane.RoleViewer, CreatedBy: "ann", CreatedAt: now}, {Name: "old", Role: controlplane.RoleAdmin, CreatedBy: "ann", CreatedAt: now, RevokedAt: now}}, after == "aaa", nil
 }
 
 func (s *shelf) ResetKey(_ context.Context, workspace, namespace, identifier string, longest time.Duration, by controlplane.By) (controlplane.Reset, error) {
@@ -140,6 +150,8 @@ api        exact  closed  kick      yes     -
 `
 	w.want(t, w.run(t, "namespace", "set", "acme", "api", "--shadow", "--outage", "closed", "--reason", "trial"), exitOK, want)
 	w.want(t, w.run(t, "namespace", "list", "acme"), exitOK, want)
+	w.want(t, w.run(t, "namespace", "list", "acme", "--after", "aaa"), exitOK, want+"\nThere are more: --after \"api\"\n")
+	w.want(t, w.run(t, "namespace", "list", "acme", "--after", "api"), exitOK, "nothing comes after that\n")
 	if code := w.run(t, "namespace", "set", "acme", "api", "--no-shadow", "--reason", "x"); code != exitOK || w.shelf.namespace.Shadow {
 		t.Errorf("exit %d, %+v", code, w.shelf.namespace)
 	}
@@ -159,6 +171,14 @@ NAME  ROLE    CREATED               BY   REVOKED
 ci    viewer  2026-01-02 15:04:05Z  ann  -
 old   admin   2026-01-02 15:04:05Z  ann  2026-01-02 15:04:05Z
 `)
+	w.want(t, w.run(t, "token", "list", "--after", "aaa"), exitOK, `
+NAME  ROLE    CREATED               BY   REVOKED
+ci    viewer  2026-01-02 15:04:05Z  ann  -
+old   admin   2026-01-02 15:04:05Z  ann  2026-01-02 15:04:05Z
+
+There are more: --after "old"
+`)
+	w.want(t, w.run(t, "token", "list", "--after", "old"), exitOK, "nothing comes after that\n")
 	w.want(t, w.run(t, "token", "revoke", "ci", "--reason", "leaked"), exitOK, "token ci opens nothing any more\n")
 	if code := w.run(t, "token", "create", "ci", "--role", "root", "--reason", "x"); code != exitUsage {
 		t.Errorf("exit %d", code)

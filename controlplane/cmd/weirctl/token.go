@@ -52,22 +52,26 @@ func (t tokenRevoke) Run(c *call) error {
 	return c.print(answer.Msg, func(w io.Writer) { _, _ = fmt.Fprintf(w, "token %s opens nothing any more\n", plain(t.Name)) })
 }
 
-type tokenList struct{}
+type tokenList struct {
+	After string `placeholder:"NAME" help:"Begin behind this one: where the last page ended."`
+}
 
 // Run lists tokens.
-func (tokenList) Run(c *call) error {
-	answer, err := c.tokens.ListTokens(c.ctx, connect.NewRequest(&controlv1.ListTokensRequest{}))
+func (l tokenList) Run(c *call) error {
+	answer, err := c.tokens.ListTokens(c.ctx, connect.NewRequest(&controlv1.ListTokensRequest{After: l.After}))
 	if err != nil {
 		return err
 	}
 	return c.print(answer.Msg, func(w io.Writer) {
 		if len(answer.Msg.GetTokens()) == 0 {
-			head(w, "there is no token yet: see weirctl token create --help")
+			head(w, "%s", none(l.After, "there is no token yet: see weirctl token create --help"))
 			return
 		}
 		t := newTable(w)
 		t.row("NAME", "ROLE", "CREATED", "BY", "REVOKED")
+		last := ""
 		for _, token := range answer.Msg.GetTokens() {
+			last = token.GetName()
 			revoked := "-"
 			if at := token.GetRevokedAtMs(); at > 0 {
 				revoked = moment(at)
@@ -75,6 +79,7 @@ func (tokenList) Run(c *call) error {
 			t.row(token.GetName(), token.GetRole(), moment(token.GetCreatedAtMs()), token.GetCreatedBy(), revoked)
 		}
 		t.flush()
+		writeMore(w, answer.Msg.GetHasMore(), last)
 	})
 }
 

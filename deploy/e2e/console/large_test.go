@@ -284,14 +284,23 @@ func (s largeSettings) Overrides(ctx context.Context, workspace, namespace, afte
 	return page[:min(len(page), most)], len(page) > most, err
 }
 
-func (s largeSettings) Namespaces(_ context.Context, workspace string) (list []controlplane.Namespace, err error) {
+func (s largeSettings) Namespaces(_ context.Context, workspace, after string) (list []controlplane.Namespace, more bool, err error) {
 	if s.empty || s.down != nil {
-		return nil, s.down
+		return nil, false, s.down
 	}
 	for i := range 50 {
-		list = append(list, controlplane.DefaultNamespace(workspace, fmt.Sprintf("api-%02d", i)))
+		if name := fmt.Sprintf("api-%02d", i); name > after {
+			list = append(list, controlplane.DefaultNamespace(workspace, name))
+		}
 	}
-	return list, nil
+	return list, false, nil
+}
+
+func (s largeSettings) Namespace(_ context.Context, workspace, namespace string) (controlplane.Namespace, error) {
+	if s.empty {
+		return controlplane.Namespace{}, fmt.Errorf("%w: no settings", controlplane.ErrNotFound)
+	}
+	return controlplane.DefaultNamespace(workspace, namespace), s.down
 }
 
 func (s largeSettings) Resets(context.Context, string, string) (list []controlplane.Reset, err error) {

@@ -107,8 +107,14 @@ func (q *Queries) NamespaceInsert(ctx context.Context, arg NamespaceInsertParams
 
 const NamespaceList = `-- name: NamespaceList :many
 SELECT workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at
-FROM ratelimit_namespaces WHERE workspace_id = ? ORDER BY namespace
+FROM ratelimit_namespaces WHERE workspace_id = ? AND namespace > ? ORDER BY namespace LIMIT ?
 `
+
+type NamespaceListParams struct {
+	WorkspaceID    []byte
+	AfterNamespace []byte
+	Limit          int32
+}
 
 type NamespaceListRow struct {
 	WorkspaceID []byte
@@ -121,8 +127,8 @@ type NamespaceListRow struct {
 	UpdatedAt   uint64
 }
 
-func (q *Queries) NamespaceList(ctx context.Context, workspaceID []byte) ([]NamespaceListRow, error) {
-	rows, err := q.db.QueryContext(ctx, NamespaceList, workspaceID)
+func (q *Queries) NamespaceList(ctx context.Context, arg NamespaceListParams) ([]NamespaceListRow, error) {
+	rows, err := q.db.QueryContext(ctx, NamespaceList, arg.WorkspaceID, arg.AfterNamespace, arg.Limit)
 	if err != nil {
 		return nil, err
 	}
@@ -133,6 +139,56 @@ func (q *Queries) NamespaceList(ctx context.Context, workspaceID []byte) ([]Name
 		if err := rows.Scan(
 			&i.WorkspaceID,
 			&i.Namespace,
+			&i.Shadow,
+			&i.Mode,
+			&i.Outage,
+			&i.Headroom,
+			&i.Estimate,
+			&i.UpdatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const NamespaceLook = `-- name: NamespaceLook :many
+SELECT shadow, mode, outage, headroom, estimate, updated_at FROM ratelimit_namespaces
+WHERE workspace_id = ? AND namespace = ?
+`
+
+type NamespaceLookParams struct {
+	WorkspaceID []byte
+	Namespace   []byte
+}
+
+type NamespaceLookRow struct {
+	Shadow    bool
+	Mode      string
+	Outage    string
+	Headroom  string
+	Estimate  string
+	UpdatedAt uint64
+}
+
+// None or one, to show it.
+func (q *Queries) NamespaceLook(ctx context.Context, arg NamespaceLookParams) ([]NamespaceLookRow, error) {
+	rows, err := q.db.QueryContext(ctx, NamespaceLook, arg.WorkspaceID, arg.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []NamespaceLookRow{}
+	for rows.Next() {
+		var i NamespaceLookRow
+		if err := rows.Scan(
 			&i.Shadow,
 			&i.Mode,
 			&i.Outage,

@@ -50,8 +50,14 @@ func (q *Queries) TokenInsert(ctx context.Context, arg TokenInsertParams) error 
 }
 
 const TokenList = `-- name: TokenList :many
-SELECT name, role, created_by, created_at, revoked_at FROM ratelimit_tokens ORDER BY name
+SELECT name, role, created_by, created_at, revoked_at FROM ratelimit_tokens
+WHERE name > ? ORDER BY name LIMIT ?
 `
+
+type TokenListParams struct {
+	AfterName []byte
+	Limit     int32
+}
 
 type TokenListRow struct {
 	Name      []byte
@@ -61,8 +67,8 @@ type TokenListRow struct {
 	RevokedAt uint64
 }
 
-func (q *Queries) TokenList(ctx context.Context) ([]TokenListRow, error) {
-	rows, err := q.db.QueryContext(ctx, TokenList)
+func (q *Queries) TokenList(ctx context.Context, arg TokenListParams) ([]TokenListRow, error) {
+	rows, err := q.db.QueryContext(ctx, TokenList, arg.AfterName, arg.Limit)
 	if err != nil {
 		return nil, err
 	}

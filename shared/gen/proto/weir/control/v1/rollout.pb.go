@@ -1579,7 +1579,7 @@ func (x *RolloutEvent) GetText() string {
 
 type PreviewRolloutRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Tuning        string                 `protobuf:"bytes,1,opt,name=tuning,proto3" json:"tuning,omitempty"`                                  // JSON document; fields that are left out have their defaults
+	Tuning        string                 `protobuf:"bytes,1,opt,name=tuning,proto3" json:"tuning,omitempty"`                                  // JSON document, every field present
 	OldTuning     string                 `protobuf:"bytes,2,opt,name=old_tuning,json=oldTuning,proto3" json:"old_tuning,omitempty"`           // the same, to compare with; empty: the one in force
 	WithoutFleet  bool                   `protobuf:"varint,3,opt,name=without_fleet,json=withoutFleet,proto3" json:"without_fleet,omitempty"` // take nothing from the fleet: for shapes that do not exist
 	Shape         *PreviewShape          `protobuf:"bytes,4,opt,name=shape,proto3" json:"shape,omitempty"`                                    // what is left out comes from the fleet's heartbeats, and else is assumed
@@ -1979,6 +1979,146 @@ func (x *PreviewPrediction) GetOrdinaryOvershoot() float64 {
 	return 0
 }
 
+type GetTuningRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTuningRequest) Reset() {
+	*x = GetTuningRequest{}
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTuningRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTuningRequest) ProtoMessage() {}
+
+func (x *GetTuningRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTuningRequest.ProtoReflect.Descriptor instead.
+func (*GetTuningRequest) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{24}
+}
+
+type GetTuningResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tunings       []*RegionTuning        `protobuf:"bytes,1,rep,name=tunings,proto3" json:"tunings,omitempty"` // the fleet's first, then by region
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetTuningResponse) Reset() {
+	*x = GetTuningResponse{}
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetTuningResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetTuningResponse) ProtoMessage() {}
+
+func (x *GetTuningResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetTuningResponse.ProtoReflect.Descriptor instead.
+func (*GetTuningResponse) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *GetTuningResponse) GetTunings() []*RegionTuning {
+	if x != nil {
+		return x.Tunings
+	}
+	return nil
+}
+
+type RegionTuning struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Region        string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`     // empty: regions without a tuning of their own
+	Version       int64                  `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`  // 0: none was rolled out yet, and the default is in force
+	Document      string                 `protobuf:"bytes,3,opt,name=document,proto3" json:"document,omitempty"` // JSON, every field present
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RegionTuning) Reset() {
+	*x = RegionTuning{}
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RegionTuning) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RegionTuning) ProtoMessage() {}
+
+func (x *RegionTuning) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_rollout_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RegionTuning.ProtoReflect.Descriptor instead.
+func (*RegionTuning) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_rollout_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *RegionTuning) GetRegion() string {
+	if x != nil {
+		return x.Region
+	}
+	return ""
+}
+
+func (x *RegionTuning) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *RegionTuning) GetDocument() string {
+	if x != nil {
+		return x.Document
+	}
+	return ""
+}
+
 var File_weir_control_v1_rollout_proto protoreflect.FileDescriptor
 
 const file_weir_control_v1_rollout_proto_rawDesc = "" +
@@ -2176,20 +2316,28 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\runknown_share\x18\b \x01(\x01R\funknownShare\x12\x1c\n" +
 	"\tovershoot\x18\t \x01(\x01R\tovershoot\x12-\n" +
 	"\x12ordinary_overshoot\x18\n" +
-	" \x01(\x01R\x11ordinaryOvershoot*\xb7\x01\n" +
+	" \x01(\x01R\x11ordinaryOvershoot\"\x12\n" +
+	"\x10GetTuningRequest\"L\n" +
+	"\x11GetTuningResponse\x127\n" +
+	"\atunings\x18\x01 \x03(\v2\x1d.weir.control.v1.RegionTuningR\atunings\"\\\n" +
+	"\fRegionTuning\x12\x16\n" +
+	"\x06region\x18\x01 \x01(\tR\x06region\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x03R\aversion\x12\x1a\n" +
+	"\bdocument\x18\x03 \x01(\tR\bdocument*\xb7\x01\n" +
 	"\rRolloutAction\x12\x1e\n" +
 	"\x1aROLLOUT_ACTION_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16ROLLOUT_ACTION_APPROVE\x10\x01\x12\x18\n" +
 	"\x14ROLLOUT_ACTION_PAUSE\x10\x02\x12\x19\n" +
 	"\x15ROLLOUT_ACTION_RESUME\x10\x03\x12\x18\n" +
 	"\x14ROLLOUT_ACTION_ABORT\x10\x04\x12\x1b\n" +
-	"\x17ROLLOUT_ACTION_ROLLBACK\x10\x052\xf0\x03\n" +
+	"\x17ROLLOUT_ACTION_ROLLBACK\x10\x052\xc4\x04\n" +
 	"\x0eRolloutService\x12[\n" +
 	"\fStartRollout\x12$.weir.control.v1.StartRolloutRequest\x1a%.weir.control.v1.StartRolloutResponse\x12^\n" +
 	"\rRolloutStatus\x12%.weir.control.v1.RolloutStatusRequest\x1a&.weir.control.v1.RolloutStatusResponse\x12a\n" +
 	"\x0eOperateRollout\x12&.weir.control.v1.OperateRolloutRequest\x1a'.weir.control.v1.OperateRolloutResponse\x12[\n" +
 	"\fListRollouts\x12$.weir.control.v1.ListRolloutsRequest\x1a%.weir.control.v1.ListRolloutsResponse\x12a\n" +
-	"\x0ePreviewRollout\x12&.weir.control.v1.PreviewRolloutRequest\x1a'.weir.control.v1.PreviewRolloutResponseBCZAgithub.com/weirhq/weir/shared/gen/proto/weir/control/v1;controlv1b\x06proto3"
+	"\x0ePreviewRollout\x12&.weir.control.v1.PreviewRolloutRequest\x1a'.weir.control.v1.PreviewRolloutResponse\x12R\n" +
+	"\tGetTuning\x12!.weir.control.v1.GetTuningRequest\x1a\".weir.control.v1.GetTuningResponseBCZAgithub.com/weirhq/weir/shared/gen/proto/weir/control/v1;controlv1b\x06proto3"
 
 var (
 	file_weir_control_v1_rollout_proto_rawDescOnce sync.Once
@@ -2204,7 +2352,7 @@ func file_weir_control_v1_rollout_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_control_v1_rollout_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_weir_control_v1_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_weir_control_v1_rollout_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_weir_control_v1_rollout_proto_goTypes = []any{
 	(RolloutAction)(0),             // 0: weir.control.v1.RolloutAction
 	(*StartRolloutRequest)(nil),    // 1: weir.control.v1.StartRolloutRequest
@@ -2231,6 +2379,9 @@ var file_weir_control_v1_rollout_proto_goTypes = []any{
 	(*PreviewShape)(nil),           // 22: weir.control.v1.PreviewShape
 	(*PreviewRolloutResponse)(nil), // 23: weir.control.v1.PreviewRolloutResponse
 	(*PreviewPrediction)(nil),      // 24: weir.control.v1.PreviewPrediction
+	(*GetTuningRequest)(nil),       // 25: weir.control.v1.GetTuningRequest
+	(*GetTuningResponse)(nil),      // 26: weir.control.v1.GetTuningResponse
+	(*RegionTuning)(nil),           // 27: weir.control.v1.RegionTuning
 }
 var file_weir_control_v1_rollout_proto_depIdxs = []int32{
 	10, // 0: weir.control.v1.StartRolloutRequest.plan:type_name -> weir.control.v1.RolloutPlan
@@ -2259,21 +2410,24 @@ var file_weir_control_v1_rollout_proto_depIdxs = []int32{
 	24, // 23: weir.control.v1.PreviewRolloutResponse.old:type_name -> weir.control.v1.PreviewPrediction
 	24, // 24: weir.control.v1.PreviewRolloutResponse.new:type_name -> weir.control.v1.PreviewPrediction
 	24, // 25: weir.control.v1.PreviewRolloutResponse.curve:type_name -> weir.control.v1.PreviewPrediction
-	1,  // 26: weir.control.v1.RolloutService.StartRollout:input_type -> weir.control.v1.StartRolloutRequest
-	3,  // 27: weir.control.v1.RolloutService.RolloutStatus:input_type -> weir.control.v1.RolloutStatusRequest
-	5,  // 28: weir.control.v1.RolloutService.OperateRollout:input_type -> weir.control.v1.OperateRolloutRequest
-	7,  // 29: weir.control.v1.RolloutService.ListRollouts:input_type -> weir.control.v1.ListRolloutsRequest
-	21, // 30: weir.control.v1.RolloutService.PreviewRollout:input_type -> weir.control.v1.PreviewRolloutRequest
-	2,  // 31: weir.control.v1.RolloutService.StartRollout:output_type -> weir.control.v1.StartRolloutResponse
-	4,  // 32: weir.control.v1.RolloutService.RolloutStatus:output_type -> weir.control.v1.RolloutStatusResponse
-	6,  // 33: weir.control.v1.RolloutService.OperateRollout:output_type -> weir.control.v1.OperateRolloutResponse
-	8,  // 34: weir.control.v1.RolloutService.ListRollouts:output_type -> weir.control.v1.ListRolloutsResponse
-	23, // 35: weir.control.v1.RolloutService.PreviewRollout:output_type -> weir.control.v1.PreviewRolloutResponse
-	31, // [31:36] is the sub-list for method output_type
-	26, // [26:31] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	27, // 26: weir.control.v1.GetTuningResponse.tunings:type_name -> weir.control.v1.RegionTuning
+	1,  // 27: weir.control.v1.RolloutService.StartRollout:input_type -> weir.control.v1.StartRolloutRequest
+	3,  // 28: weir.control.v1.RolloutService.RolloutStatus:input_type -> weir.control.v1.RolloutStatusRequest
+	5,  // 29: weir.control.v1.RolloutService.OperateRollout:input_type -> weir.control.v1.OperateRolloutRequest
+	7,  // 30: weir.control.v1.RolloutService.ListRollouts:input_type -> weir.control.v1.ListRolloutsRequest
+	21, // 31: weir.control.v1.RolloutService.PreviewRollout:input_type -> weir.control.v1.PreviewRolloutRequest
+	25, // 32: weir.control.v1.RolloutService.GetTuning:input_type -> weir.control.v1.GetTuningRequest
+	2,  // 33: weir.control.v1.RolloutService.StartRollout:output_type -> weir.control.v1.StartRolloutResponse
+	4,  // 34: weir.control.v1.RolloutService.RolloutStatus:output_type -> weir.control.v1.RolloutStatusResponse
+	6,  // 35: weir.control.v1.RolloutService.OperateRollout:output_type -> weir.control.v1.OperateRolloutResponse
+	8,  // 36: weir.control.v1.RolloutService.ListRollouts:output_type -> weir.control.v1.ListRolloutsResponse
+	23, // 37: weir.control.v1.RolloutService.PreviewRollout:output_type -> weir.control.v1.PreviewRolloutResponse
+	26, // 38: weir.control.v1.RolloutService.GetTuning:output_type -> weir.control.v1.GetTuningResponse
+	33, // [33:39] is the sub-list for method output_type
+	27, // [27:33] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_weir_control_v1_rollout_proto_init() }
@@ -2295,7 +2449,7 @@ func file_weir_control_v1_rollout_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_control_v1_rollout_proto_rawDesc), len(file_weir_control_v1_rollout_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   24,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -878,6 +878,7 @@ func (x *SetNamespaceResponse) GetNamespace() *Namespace {
 type ListNamespacesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`
+	After         string                 `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"` // namespace that the page comes after
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -919,9 +920,17 @@ func (x *ListNamespacesRequest) GetWorkspace() string {
 	return ""
 }
 
+func (x *ListNamespacesRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
 type ListNamespacesResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Namespaces    []*Namespace           `protobuf:"bytes,1,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	Namespaces    []*Namespace           `protobuf:"bytes,1,rep,name=namespaces,proto3" json:"namespaces,omitempty"` // at most 1,000
+	HasMore       bool                   `protobuf:"varint,2,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -963,6 +972,109 @@ func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
 	return nil
 }
 
+func (x *ListNamespacesResponse) GetHasMore() bool {
+	if x != nil {
+		return x.HasMore
+	}
+	return false
+}
+
+type GetNamespaceRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`
+	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetNamespaceRequest) Reset() {
+	*x = GetNamespaceRequest{}
+	mi := &file_weir_control_v1_settings_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetNamespaceRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetNamespaceRequest) ProtoMessage() {}
+
+func (x *GetNamespaceRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_settings_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetNamespaceRequest.ProtoReflect.Descriptor instead.
+func (*GetNamespaceRequest) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *GetNamespaceRequest) GetWorkspace() string {
+	if x != nil {
+		return x.Workspace
+	}
+	return ""
+}
+
+func (x *GetNamespaceRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+type GetNamespaceResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespace     *Namespace             `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetNamespaceResponse) Reset() {
+	*x = GetNamespaceResponse{}
+	mi := &file_weir_control_v1_settings_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetNamespaceResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetNamespaceResponse) ProtoMessage() {}
+
+func (x *GetNamespaceResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_settings_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetNamespaceResponse.ProtoReflect.Descriptor instead.
+func (*GetNamespaceResponse) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *GetNamespaceResponse) GetNamespace() *Namespace {
+	if x != nil {
+		return x.Namespace
+	}
+	return nil
+}
+
 type Namespace struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`
@@ -979,7 +1091,7 @@ type Namespace struct {
 
 func (x *Namespace) Reset() {
 	*x = Namespace{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[15]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -991,7 +1103,7 @@ func (x *Namespace) String() string {
 func (*Namespace) ProtoMessage() {}
 
 func (x *Namespace) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[15]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1004,7 +1116,7 @@ func (x *Namespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Namespace.ProtoReflect.Descriptor instead.
 func (*Namespace) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{15}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Namespace) GetWorkspace() string {
@@ -1080,7 +1192,7 @@ type ResetKeyRequest struct {
 
 func (x *ResetKeyRequest) Reset() {
 	*x = ResetKeyRequest{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[16]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1092,7 +1204,7 @@ func (x *ResetKeyRequest) String() string {
 func (*ResetKeyRequest) ProtoMessage() {}
 
 func (x *ResetKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[16]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1105,7 +1217,7 @@ func (x *ResetKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetKeyRequest.ProtoReflect.Descriptor instead.
 func (*ResetKeyRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{16}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ResetKeyRequest) GetActor() string {
@@ -1159,7 +1271,7 @@ type ResetKeyResponse struct {
 
 func (x *ResetKeyResponse) Reset() {
 	*x = ResetKeyResponse{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[17]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1171,7 +1283,7 @@ func (x *ResetKeyResponse) String() string {
 func (*ResetKeyResponse) ProtoMessage() {}
 
 func (x *ResetKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[17]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1184,7 +1296,7 @@ func (x *ResetKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetKeyResponse.ProtoReflect.Descriptor instead.
 func (*ResetKeyResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{17}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ResetKeyResponse) GetReset_() *Reset {
@@ -1209,7 +1321,7 @@ type Reset struct {
 
 func (x *Reset) Reset() {
 	*x = Reset{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[18]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1333,7 @@ func (x *Reset) String() string {
 func (*Reset) ProtoMessage() {}
 
 func (x *Reset) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[18]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1346,7 @@ func (x *Reset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reset.ProtoReflect.Descriptor instead.
 func (*Reset) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{18}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Reset) GetWorkspace() string {
@@ -1289,7 +1401,7 @@ type ListResetsRequest struct {
 
 func (x *ListResetsRequest) Reset() {
 	*x = ListResetsRequest{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[19]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1301,7 +1413,7 @@ func (x *ListResetsRequest) String() string {
 func (*ListResetsRequest) ProtoMessage() {}
 
 func (x *ListResetsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[19]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1314,7 +1426,7 @@ func (x *ListResetsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResetsRequest.ProtoReflect.Descriptor instead.
 func (*ListResetsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{19}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListResetsRequest) GetWorkspace() string {
@@ -1340,7 +1452,7 @@ type ListResetsResponse struct {
 
 func (x *ListResetsResponse) Reset() {
 	*x = ListResetsResponse{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[20]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1352,7 +1464,7 @@ func (x *ListResetsResponse) String() string {
 func (*ListResetsResponse) ProtoMessage() {}
 
 func (x *ListResetsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[20]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1365,7 +1477,7 @@ func (x *ListResetsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResetsResponse.ProtoReflect.Descriptor instead.
 func (*ListResetsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{20}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListResetsResponse) GetResets() []*Reset {
@@ -1455,13 +1567,20 @@ const file_weir_control_v1_settings_proto_rawDesc = "" +
 	"\t_estimateB\x13\n" +
 	"\x11_if_updated_at_ms\"P\n" +
 	"\x14SetNamespaceResponse\x128\n" +
-	"\tnamespace\x18\x01 \x01(\v2\x1a.weir.control.v1.NamespaceR\tnamespace\"5\n" +
+	"\tnamespace\x18\x01 \x01(\v2\x1a.weir.control.v1.NamespaceR\tnamespace\"K\n" +
 	"\x15ListNamespacesRequest\x12\x1c\n" +
-	"\tworkspace\x18\x01 \x01(\tR\tworkspace\"T\n" +
+	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\tR\x05after\"o\n" +
 	"\x16ListNamespacesResponse\x12:\n" +
 	"\n" +
 	"namespaces\x18\x01 \x03(\v2\x1a.weir.control.v1.NamespaceR\n" +
-	"namespaces\"\xe7\x01\n" +
+	"namespaces\x12\x19\n" +
+	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"Q\n" +
+	"\x13GetNamespaceRequest\x12\x1c\n" +
+	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\"P\n" +
+	"\x14GetNamespaceResponse\x128\n" +
+	"\tnamespace\x18\x01 \x01(\v2\x1a.weir.control.v1.NamespaceR\tnamespace\"\xe7\x01\n" +
 	"\tNamespace\x12\x1c\n" +
 	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x16\n" +
@@ -1497,7 +1616,7 @@ const file_weir_control_v1_settings_proto_rawDesc = "" +
 	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\"D\n" +
 	"\x12ListResetsResponse\x12.\n" +
-	"\x06resets\x18\x01 \x03(\v2\x16.weir.control.v1.ResetR\x06resets2\xd3\x06\n" +
+	"\x06resets\x18\x01 \x03(\v2\x16.weir.control.v1.ResetR\x06resets2\xb0\a\n" +
 	"\x0fSettingsService\x12X\n" +
 	"\vSetOverride\x12#.weir.control.v1.SetOverrideRequest\x1a$.weir.control.v1.SetOverrideResponse\x12a\n" +
 	"\x0eChangeOverride\x12&.weir.control.v1.ChangeOverrideRequest\x1a'.weir.control.v1.ChangeOverrideResponse\x12X\n" +
@@ -1508,7 +1627,8 @@ const file_weir_control_v1_settings_proto_rawDesc = "" +
 	"\n" +
 	"ListResets\x12\".weir.control.v1.ListResetsRequest\x1a#.weir.control.v1.ListResetsResponse\x12[\n" +
 	"\fSetNamespace\x12$.weir.control.v1.SetNamespaceRequest\x1a%.weir.control.v1.SetNamespaceResponse\x12a\n" +
-	"\x0eListNamespaces\x12&.weir.control.v1.ListNamespacesRequest\x1a'.weir.control.v1.ListNamespacesResponseBCZAgithub.com/weirhq/weir/shared/gen/proto/weir/control/v1;controlv1b\x06proto3"
+	"\x0eListNamespaces\x12&.weir.control.v1.ListNamespacesRequest\x1a'.weir.control.v1.ListNamespacesResponse\x12[\n" +
+	"\fGetNamespace\x12$.weir.control.v1.GetNamespaceRequest\x1a%.weir.control.v1.GetNamespaceResponseBCZAgithub.com/weirhq/weir/shared/gen/proto/weir/control/v1;controlv1b\x06proto3"
 
 var (
 	file_weir_control_v1_settings_proto_rawDescOnce sync.Once
@@ -1522,7 +1642,7 @@ func file_weir_control_v1_settings_proto_rawDescGZIP() []byte {
 	return file_weir_control_v1_settings_proto_rawDescData
 }
 
-var file_weir_control_v1_settings_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_weir_control_v1_settings_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_weir_control_v1_settings_proto_goTypes = []any{
 	(*Override)(nil),               // 0: weir.control.v1.Override
 	(*SetOverrideRequest)(nil),     // 1: weir.control.v1.SetOverrideRequest
@@ -1539,45 +1659,50 @@ var file_weir_control_v1_settings_proto_goTypes = []any{
 	(*SetNamespaceResponse)(nil),   // 12: weir.control.v1.SetNamespaceResponse
 	(*ListNamespacesRequest)(nil),  // 13: weir.control.v1.ListNamespacesRequest
 	(*ListNamespacesResponse)(nil), // 14: weir.control.v1.ListNamespacesResponse
-	(*Namespace)(nil),              // 15: weir.control.v1.Namespace
-	(*ResetKeyRequest)(nil),        // 16: weir.control.v1.ResetKeyRequest
-	(*ResetKeyResponse)(nil),       // 17: weir.control.v1.ResetKeyResponse
-	(*Reset)(nil),                  // 18: weir.control.v1.Reset
-	(*ListResetsRequest)(nil),      // 19: weir.control.v1.ListResetsRequest
-	(*ListResetsResponse)(nil),     // 20: weir.control.v1.ListResetsResponse
+	(*GetNamespaceRequest)(nil),    // 15: weir.control.v1.GetNamespaceRequest
+	(*GetNamespaceResponse)(nil),   // 16: weir.control.v1.GetNamespaceResponse
+	(*Namespace)(nil),              // 17: weir.control.v1.Namespace
+	(*ResetKeyRequest)(nil),        // 18: weir.control.v1.ResetKeyRequest
+	(*ResetKeyResponse)(nil),       // 19: weir.control.v1.ResetKeyResponse
+	(*Reset)(nil),                  // 20: weir.control.v1.Reset
+	(*ListResetsRequest)(nil),      // 21: weir.control.v1.ListResetsRequest
+	(*ListResetsResponse)(nil),     // 22: weir.control.v1.ListResetsResponse
 }
 var file_weir_control_v1_settings_proto_depIdxs = []int32{
 	0,  // 0: weir.control.v1.SetOverrideRequest.override:type_name -> weir.control.v1.Override
 	0,  // 1: weir.control.v1.ChangeOverrideResponse.override:type_name -> weir.control.v1.Override
 	0,  // 2: weir.control.v1.GetOverrideResponse.override:type_name -> weir.control.v1.Override
 	0,  // 3: weir.control.v1.ListOverridesResponse.overrides:type_name -> weir.control.v1.Override
-	15, // 4: weir.control.v1.SetNamespaceResponse.namespace:type_name -> weir.control.v1.Namespace
-	15, // 5: weir.control.v1.ListNamespacesResponse.namespaces:type_name -> weir.control.v1.Namespace
-	18, // 6: weir.control.v1.ResetKeyResponse.reset:type_name -> weir.control.v1.Reset
-	18, // 7: weir.control.v1.ListResetsResponse.resets:type_name -> weir.control.v1.Reset
-	1,  // 8: weir.control.v1.SettingsService.SetOverride:input_type -> weir.control.v1.SetOverrideRequest
-	3,  // 9: weir.control.v1.SettingsService.ChangeOverride:input_type -> weir.control.v1.ChangeOverrideRequest
-	5,  // 10: weir.control.v1.SettingsService.GetOverride:input_type -> weir.control.v1.GetOverrideRequest
-	7,  // 11: weir.control.v1.SettingsService.DeleteOverride:input_type -> weir.control.v1.DeleteOverrideRequest
-	9,  // 12: weir.control.v1.SettingsService.ListOverrides:input_type -> weir.control.v1.ListOverridesRequest
-	16, // 13: weir.control.v1.SettingsService.ResetKey:input_type -> weir.control.v1.ResetKeyRequest
-	19, // 14: weir.control.v1.SettingsService.ListResets:input_type -> weir.control.v1.ListResetsRequest
-	11, // 15: weir.control.v1.SettingsService.SetNamespace:input_type -> weir.control.v1.SetNamespaceRequest
-	13, // 16: weir.control.v1.SettingsService.ListNamespaces:input_type -> weir.control.v1.ListNamespacesRequest
-	2,  // 17: weir.control.v1.SettingsService.SetOverride:output_type -> weir.control.v1.SetOverrideResponse
-	4,  // 18: weir.control.v1.SettingsService.ChangeOverride:output_type -> weir.control.v1.ChangeOverrideResponse
-	6,  // 19: weir.control.v1.SettingsService.GetOverride:output_type -> weir.control.v1.GetOverrideResponse
-	8,  // 20: weir.control.v1.SettingsService.DeleteOverride:output_type -> weir.control.v1.DeleteOverrideResponse
-	10, // 21: weir.control.v1.SettingsService.ListOverrides:output_type -> weir.control.v1.ListOverridesResponse
-	17, // 22: weir.control.v1.SettingsService.ResetKey:output_type -> weir.control.v1.ResetKeyResponse
-	20, // 23: weir.control.v1.SettingsService.ListResets:output_type -> weir.control.v1.ListResetsResponse
-	12, // 24: weir.control.v1.SettingsService.SetNamespace:output_type -> weir.control.v1.SetNamespaceResponse
-	14, // 25: weir.control.v1.SettingsService.ListNamespaces:output_type -> weir.control.v1.ListNamespacesResponse
-	17, // [17:26] is the sub-list for method output_type
-	8,  // [8:17] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	17, // 4: weir.control.v1.SetNamespaceResponse.namespace:type_name -> weir.control.v1.Namespace
+	17, // 5: weir.control.v1.ListNamespacesResponse.namespaces:type_name -> weir.control.v1.Namespace
+	17, // 6: weir.control.v1.GetNamespaceResponse.namespace:type_name -> weir.control.v1.Namespace
+	20, // 7: weir.control.v1.ResetKeyResponse.reset:type_name -> weir.control.v1.Reset
+	20, // 8: weir.control.v1.ListResetsResponse.resets:type_name -> weir.control.v1.Reset
+	1,  // 9: weir.control.v1.SettingsService.SetOverride:input_type -> weir.control.v1.SetOverrideRequest
+	3,  // 10: weir.control.v1.SettingsService.ChangeOverride:input_type -> weir.control.v1.ChangeOverrideRequest
+	5,  // 11: weir.control.v1.SettingsService.GetOverride:input_type -> weir.control.v1.GetOverrideRequest
+	7,  // 12: weir.control.v1.SettingsService.DeleteOverride:input_type -> weir.control.v1.DeleteOverrideRequest
+	9,  // 13: weir.control.v1.SettingsService.ListOverrides:input_type -> weir.control.v1.ListOverridesRequest
+	18, // 14: weir.control.v1.SettingsService.ResetKey:input_type -> weir.control.v1.ResetKeyRequest
+	21, // 15: weir.control.v1.SettingsService.ListResets:input_type -> weir.control.v1.ListResetsRequest
+	11, // 16: weir.control.v1.SettingsService.SetNamespace:input_type -> weir.control.v1.SetNamespaceRequest
+	13, // 17: weir.control.v1.SettingsService.ListNamespaces:input_type -> weir.control.v1.ListNamespacesRequest
+	15, // 18: weir.control.v1.SettingsService.GetNamespace:input_type -> weir.control.v1.GetNamespaceRequest
+	2,  // 19: weir.control.v1.SettingsService.SetOverride:output_type -> weir.control.v1.SetOverrideResponse
+	4,  // 20: weir.control.v1.SettingsService.ChangeOverride:output_type -> weir.control.v1.ChangeOverrideResponse
+	6,  // 21: weir.control.v1.SettingsService.GetOverride:output_type -> weir.control.v1.GetOverrideResponse
+	8,  // 22: weir.control.v1.SettingsService.DeleteOverride:output_type -> weir.control.v1.DeleteOverrideResponse
+	10, // 23: weir.control.v1.SettingsService.ListOverrides:output_type -> weir.control.v1.ListOverridesResponse
+	19, // 24: weir.control.v1.SettingsService.ResetKey:output_type -> weir.control.v1.ResetKeyResponse
+	22, // 25: weir.control.v1.SettingsService.ListResets:output_type -> weir.control.v1.ListResetsResponse
+	12, // 26: weir.control.v1.SettingsService.SetNamespace:output_type -> weir.control.v1.SetNamespaceResponse
+	14, // 27: weir.control.v1.SettingsService.ListNamespaces:output_type -> weir.control.v1.ListNamespacesResponse
+	16, // 28: weir.control.v1.SettingsService.GetNamespace:output_type -> weir.control.v1.GetNamespaceResponse
+	19, // [19:29] is the sub-list for method output_type
+	9,  // [9:19] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_weir_control_v1_settings_proto_init() }
@@ -1593,7 +1718,7 @@ func file_weir_control_v1_settings_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_control_v1_settings_proto_rawDesc), len(file_weir_control_v1_settings_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   21,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -233,6 +233,7 @@ func (*RevokeTokenResponse) Descriptor() ([]byte, []int) {
 
 type ListTokensRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	After         string                 `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"` // name that the page comes after
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -267,9 +268,17 @@ func (*ListTokensRequest) Descriptor() ([]byte, []int) {
 	return file_weir_control_v1_token_proto_rawDescGZIP(), []int{4}
 }
 
+func (x *ListTokensRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
 type ListTokensResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Tokens        []*Token               `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	Tokens        []*Token               `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"` // at most 1,000
+	HasMore       bool                   `protobuf:"varint,2,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -309,6 +318,13 @@ func (x *ListTokensResponse) GetTokens() []*Token {
 		return x.Tokens
 	}
 	return nil
+}
+
+func (x *ListTokensResponse) GetHasMore() bool {
+	if x != nil {
+		return x.HasMore
+	}
+	return false
 }
 
 type Token struct {
@@ -499,10 +515,12 @@ const file_weir_control_v1_token_proto_rawDesc = "" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\"\x15\n" +
-	"\x13RevokeTokenResponse\"\x13\n" +
-	"\x11ListTokensRequest\"D\n" +
+	"\x13RevokeTokenResponse\")\n" +
+	"\x11ListTokensRequest\x12\x14\n" +
+	"\x05after\x18\x01 \x01(\tR\x05after\"_\n" +
 	"\x12ListTokensResponse\x12.\n" +
-	"\x06tokens\x18\x01 \x03(\v2\x16.weir.control.v1.TokenR\x06tokens\"\x96\x01\n" +
+	"\x06tokens\x18\x01 \x03(\v2\x16.weir.control.v1.TokenR\x06tokens\x12\x19\n" +
+	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"\x96\x01\n" +
 	"\x05Token\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x12\x1d\n" +

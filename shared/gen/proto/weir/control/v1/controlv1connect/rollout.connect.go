@@ -50,6 +50,9 @@ const (
 	// RolloutServicePreviewRolloutProcedure is the fully-qualified name of the RolloutService's
 	// PreviewRollout RPC.
 	RolloutServicePreviewRolloutProcedure = "/weir.control.v1.RolloutService/PreviewRollout"
+	// RolloutServiceGetTuningProcedure is the fully-qualified name of the RolloutService's GetTuning
+	// RPC.
+	RolloutServiceGetTuningProcedure = "/weir.control.v1.RolloutService/GetTuning"
 )
 
 // RolloutServiceClient is a client for the weir.control.v1.RolloutService service.
@@ -66,6 +69,9 @@ type RolloutServiceClient interface {
 	// PreviewRollout predicts, by simulation, what a tuning would do to the fleet or to a
 	// shape that is given. It changes nothing. One is under way at a time.
 	PreviewRollout(context.Context, *connect.Request[v1.PreviewRolloutRequest]) (*connect.Response[v1.PreviewRolloutResponse], error)
+	// GetTuning answers the tuning in force: that of the fleet, and of each region that has
+	// one of its own.
+	GetTuning(context.Context, *connect.Request[v1.GetTuningRequest]) (*connect.Response[v1.GetTuningResponse], error)
 }
 
 // NewRolloutServiceClient constructs a client for the weir.control.v1.RolloutService service. By
@@ -109,6 +115,12 @@ func NewRolloutServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(rolloutServiceMethods.ByName("PreviewRollout")),
 			connect.WithClientOptions(opts...),
 		),
+		getTuning: connect.NewClient[v1.GetTuningRequest, v1.GetTuningResponse](
+			httpClient,
+			baseURL+RolloutServiceGetTuningProcedure,
+			connect.WithSchema(rolloutServiceMethods.ByName("GetTuning")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -119,6 +131,7 @@ type rolloutServiceClient struct {
 	operateRollout *connect.Client[v1.OperateRolloutRequest, v1.OperateRolloutResponse]
 	listRollouts   *connect.Client[v1.ListRolloutsRequest, v1.ListRolloutsResponse]
 	previewRollout *connect.Client[v1.PreviewRolloutRequest, v1.PreviewRolloutResponse]
+	getTuning      *connect.Client[v1.GetTuningRequest, v1.GetTuningResponse]
 }
 
 // StartRollout calls weir.control.v1.RolloutService.StartRollout.
@@ -146,6 +159,11 @@ func (c *rolloutServiceClient) PreviewRollout(ctx context.Context, req *connect.
 	return c.previewRollout.CallUnary(ctx, req)
 }
 
+// GetTuning calls weir.control.v1.RolloutService.GetTuning.
+func (c *rolloutServiceClient) GetTuning(ctx context.Context, req *connect.Request[v1.GetTuningRequest]) (*connect.Response[v1.GetTuningResponse], error) {
+	return c.getTuning.CallUnary(ctx, req)
+}
+
 // RolloutServiceHandler is an implementation of the weir.control.v1.RolloutService service.
 type RolloutServiceHandler interface {
 	// StartRollout begins a rollout, if none is under way. The same start under the same
@@ -160,6 +178,9 @@ type RolloutServiceHandler interface {
 	// PreviewRollout predicts, by simulation, what a tuning would do to the fleet or to a
 	// shape that is given. It changes nothing. One is under way at a time.
 	PreviewRollout(context.Context, *connect.Request[v1.PreviewRolloutRequest]) (*connect.Response[v1.PreviewRolloutResponse], error)
+	// GetTuning answers the tuning in force: that of the fleet, and of each region that has
+	// one of its own.
+	GetTuning(context.Context, *connect.Request[v1.GetTuningRequest]) (*connect.Response[v1.GetTuningResponse], error)
 }
 
 // NewRolloutServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -199,6 +220,12 @@ func NewRolloutServiceHandler(svc RolloutServiceHandler, opts ...connect.Handler
 		connect.WithSchema(rolloutServiceMethods.ByName("PreviewRollout")),
 		connect.WithHandlerOptions(opts...),
 	)
+	rolloutServiceGetTuningHandler := connect.NewUnaryHandler(
+		RolloutServiceGetTuningProcedure,
+		svc.GetTuning,
+		connect.WithSchema(rolloutServiceMethods.ByName("GetTuning")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/weir.control.v1.RolloutService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case RolloutServiceStartRolloutProcedure:
@@ -211,6 +238,8 @@ func NewRolloutServiceHandler(svc RolloutServiceHandler, opts ...connect.Handler
 			rolloutServiceListRolloutsHandler.ServeHTTP(w, r)
 		case RolloutServicePreviewRolloutProcedure:
 			rolloutServicePreviewRolloutHandler.ServeHTTP(w, r)
+		case RolloutServiceGetTuningProcedure:
+			rolloutServiceGetTuningHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -238,4 +267,8 @@ func (UnimplementedRolloutServiceHandler) ListRollouts(context.Context, *connect
 
 func (UnimplementedRolloutServiceHandler) PreviewRollout(context.Context, *connect.Request[v1.PreviewRolloutRequest]) (*connect.Response[v1.PreviewRolloutResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.RolloutService.PreviewRollout is not implemented"))
+}
+
+func (UnimplementedRolloutServiceHandler) GetTuning(context.Context, *connect.Request[v1.GetTuningRequest]) (*connect.Response[v1.GetTuningResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.RolloutService.GetTuning is not implemented"))
 }

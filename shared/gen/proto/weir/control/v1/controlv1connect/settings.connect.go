@@ -62,6 +62,9 @@ const (
 	// SettingsServiceListNamespacesProcedure is the fully-qualified name of the SettingsService's
 	// ListNamespaces RPC.
 	SettingsServiceListNamespacesProcedure = "/weir.control.v1.SettingsService/ListNamespaces"
+	// SettingsServiceGetNamespaceProcedure is the fully-qualified name of the SettingsService's
+	// GetNamespace RPC.
+	SettingsServiceGetNamespaceProcedure = "/weir.control.v1.SettingsService/GetNamespace"
 )
 
 // SettingsServiceClient is a client for the weir.control.v1.SettingsService service.
@@ -87,6 +90,8 @@ type SettingsServiceClient interface {
 	SetNamespace(context.Context, *connect.Request[v1.SetNamespaceRequest]) (*connect.Response[v1.SetNamespaceResponse], error)
 	// ListNamespaces lists a workspace's namespaces that have settings, by name.
 	ListNamespaces(context.Context, *connect.Request[v1.ListNamespacesRequest]) (*connect.Response[v1.ListNamespacesResponse], error)
+	// GetNamespace answers the settings of one namespace; not_found where it has none.
+	GetNamespace(context.Context, *connect.Request[v1.GetNamespaceRequest]) (*connect.Response[v1.GetNamespaceResponse], error)
 }
 
 // NewSettingsServiceClient constructs a client for the weir.control.v1.SettingsService service. By
@@ -154,6 +159,12 @@ func NewSettingsServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 			connect.WithSchema(settingsServiceMethods.ByName("ListNamespaces")),
 			connect.WithClientOptions(opts...),
 		),
+		getNamespace: connect.NewClient[v1.GetNamespaceRequest, v1.GetNamespaceResponse](
+			httpClient,
+			baseURL+SettingsServiceGetNamespaceProcedure,
+			connect.WithSchema(settingsServiceMethods.ByName("GetNamespace")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -168,6 +179,7 @@ type settingsServiceClient struct {
 	listResets     *connect.Client[v1.ListResetsRequest, v1.ListResetsResponse]
 	setNamespace   *connect.Client[v1.SetNamespaceRequest, v1.SetNamespaceResponse]
 	listNamespaces *connect.Client[v1.ListNamespacesRequest, v1.ListNamespacesResponse]
+	getNamespace   *connect.Client[v1.GetNamespaceRequest, v1.GetNamespaceResponse]
 }
 
 // SetOverride calls weir.control.v1.SettingsService.SetOverride.
@@ -215,6 +227,11 @@ func (c *settingsServiceClient) ListNamespaces(ctx context.Context, req *connect
 	return c.listNamespaces.CallUnary(ctx, req)
 }
 
+// GetNamespace calls weir.control.v1.SettingsService.GetNamespace.
+func (c *settingsServiceClient) GetNamespace(ctx context.Context, req *connect.Request[v1.GetNamespaceRequest]) (*connect.Response[v1.GetNamespaceResponse], error) {
+	return c.getNamespace.CallUnary(ctx, req)
+}
+
 // SettingsServiceHandler is an implementation of the weir.control.v1.SettingsService service.
 type SettingsServiceHandler interface {
 	// SetOverride sets the limit of an identifier, or of all that a pattern matches. It
@@ -238,6 +255,8 @@ type SettingsServiceHandler interface {
 	SetNamespace(context.Context, *connect.Request[v1.SetNamespaceRequest]) (*connect.Response[v1.SetNamespaceResponse], error)
 	// ListNamespaces lists a workspace's namespaces that have settings, by name.
 	ListNamespaces(context.Context, *connect.Request[v1.ListNamespacesRequest]) (*connect.Response[v1.ListNamespacesResponse], error)
+	// GetNamespace answers the settings of one namespace; not_found where it has none.
+	GetNamespace(context.Context, *connect.Request[v1.GetNamespaceRequest]) (*connect.Response[v1.GetNamespaceResponse], error)
 }
 
 // NewSettingsServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -301,6 +320,12 @@ func NewSettingsServiceHandler(svc SettingsServiceHandler, opts ...connect.Handl
 		connect.WithSchema(settingsServiceMethods.ByName("ListNamespaces")),
 		connect.WithHandlerOptions(opts...),
 	)
+	settingsServiceGetNamespaceHandler := connect.NewUnaryHandler(
+		SettingsServiceGetNamespaceProcedure,
+		svc.GetNamespace,
+		connect.WithSchema(settingsServiceMethods.ByName("GetNamespace")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/weir.control.v1.SettingsService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case SettingsServiceSetOverrideProcedure:
@@ -321,6 +346,8 @@ func NewSettingsServiceHandler(svc SettingsServiceHandler, opts ...connect.Handl
 			settingsServiceSetNamespaceHandler.ServeHTTP(w, r)
 		case SettingsServiceListNamespacesProcedure:
 			settingsServiceListNamespacesHandler.ServeHTTP(w, r)
+		case SettingsServiceGetNamespaceProcedure:
+			settingsServiceGetNamespaceHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -364,4 +391,8 @@ func (UnimplementedSettingsServiceHandler) SetNamespace(context.Context, *connec
 
 func (UnimplementedSettingsServiceHandler) ListNamespaces(context.Context, *connect.Request[v1.ListNamespacesRequest]) (*connect.Response[v1.ListNamespacesResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.SettingsService.ListNamespaces is not implemented"))
+}
+
+func (UnimplementedSettingsServiceHandler) GetNamespace(context.Context, *connect.Request[v1.GetNamespaceRequest]) (*connect.Response[v1.GetNamespaceResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.SettingsService.GetNamespace is not implemented"))
 }

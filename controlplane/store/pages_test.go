@@ -1,0 +1,78 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// A list of any length is read in pages, in order, each row once.
+func TestNamespacesAndTokensComeInPages(t *testing.T) {
+	s, db := migrated(t)
+	const rows = 2*controlplane.PageMax + 1
+	var namespaces, tokens []string
+	for i := range rows {
+		namespaces = append(namespaces, fmt.Sprintf("('acme', 'ns-%05d', 1)", i))
+		tokens = append(tokens, fmt.Sprintf("('bot-%05d', UNHEX(SHA2('%d', 256)), 'viewer', 'ann', 1)", i, i))
+	}
+	for _, statement := range []string{
+		"INSERT INTO ratelimit_namespaces (workspace_id, namespace, updated_at) VALUES ('other', 'ns-00000', 1)," + strings.Join(namespaces, ","),
+		"INSERT INTO ratelimit_tokens (name, hash, role, created_by, created_at) VALUES " + strings.Join(tokens, ","),
+	} {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settings := controlplane.NewSettings(s)
+	wantPages(t, rows, "ns-%05d", func(after string) (names []string, more bool, err error) {
+		page, more, err := settings.Namespaces(t.Context(), "acme", after)
+		for _, n := range page {
+			names = append(names, n.Namespace)
+		}
+		return names, more, err
+	})
+	ring, err := controlplane.NewTokens(s, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantPages(t, rows, "bot-%05d", func(after string) (names []string, more bool, err error) {
+		page, more, err := ring.List(t.Context(), after)
+		for _, token := range page {
+			names = append(names, token.Name)
+		}
+		return names, more, err
+	})
+	if n, err := settings.Namespace(t.Context(), "acme", "ns-02000"); err != nil || n.Namespace != "ns-02000" || n.UpdatedAt.IsZero() {
+		t.Errorf("%+v, %v", n, err)
+	}
+	if _, err := settings.Namespace(t.Context(), "acme", "none"); !errors.Is(err, controlplane.ErrNotFound) {
+		t.Errorf("a namespace without settings: %v", err)
+	}
+}
+
+func wantPages(t *testing.T, rows int, form string, read func(after string) (names []string, more bool, err error)) {
+	t.Helper()
+	got, after := 0, ""
+	for pages := 1; ; pages++ {
+		names, more, err := read(after)
+		if err != nil || len(names) > controlplane.PageMax {
+			t.Fatalf("page %d has %d rows, %v", pages, len(names), err)
+		}
+		for _, name := range names {
+			if want := fmt.Sprintf(form, got); name != want {
+				t.Fatalf("row %d is %s, want %s", got, name, want)
+			}
+			got++
+		}
+		if !more {
+			if got != rows || pages != 3 {
+				t.Errorf("%d rows in %d pages, want %d in 3", got, pages, rows)
+			}
+			return
+		}
+		after = names[len(names)-1]
+	}
+}
