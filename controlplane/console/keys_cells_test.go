@@ -37,7 +37,7 @@ func TestAKeysCells(t *testing.T) {
 	}
 	says(keyPage, "<b>120</b> counts now. No limit is known here", "previous: 75\u202f% counts", "current: 45 s left", `data-live="key"`)
 	says(keyPage+"&limit=100",
-		"<b>120</b> counts now of 100: 0 left. A cost of 1 passes in 31 s, at 22:13:46", `class="slide" x="75"`,
+		"<b>120</b> counts now of 100: 0 left. A cost of 1 passes in 30 s, at 22:13:45", `class="slide" x="75"`,
 		"<title>eu, current cell: 60</title>", "<title>us, current cell: 30</title>", "<title>us, previous cell: 40</title>",
 		`class="part0" x="302" y="54" width="296" height="66"`, // eu, 110 high for the limit
 		`class="part1" x="302" y="21" width="296" height="33"`, // us, on it
