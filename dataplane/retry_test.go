@@ -118,6 +118,7 @@ func TestRetryAfterOfItemsIsExact(t *testing.T) {
 func TestAnItemThatCannotFollowThoseBeforeItHasNoRetryTime(t *testing.T) {
 	for _, item := range []struct{ limit, before, cost int64 }{{0, 1, 0}, {5, 3, 3}, {5, 6, 1}} {
 		n := newWorld(t).alone()
+		n.take("k", 4, window.LimitMax)
 		b := n.AllowMany(t.Context(), []dataplane.Request{ask("k", item.before, window.LimitMax), ask("k", item.cost, item.limit)})
 		if d := b.Decisions[1]; d.Allowed || d.RetryAfter != 0 {
 			t.Errorf("cost %d of %d after %d: %+v", item.cost, item.limit, item.before, d)
