@@ -353,29 +353,18 @@ func (c *cluster) timers(id string) (n int) {
 func TestRolloutGoesOnAfterARedeploy(t *testing.T) {
 	t.Parallel()
 	cl, _, db, _, c := newRolloutCluster(t)
-	if _, err := c.Start(t.Context(), "redeploy", twoStages(2000), operator); err != nil {
+	const bakeMs = 40_000 // a timer comes every tenth of it
+	if _, err := c.Start(t.Context(), "redeploy", twoStages(bakeMs), operator); err != nil {
 		t.Fatal(err)
 	}
 	reaches(t, c, "redeploy", "the canary bakes", in(controlplane.RolloutBaking, 0))
-	cl.down()
-	var document map[string]any
-	await.NoError(t, "the state", func() error {
-		value := cl.state(RolloutService, "redeploy", rolloutKey)
-		return json.Unmarshal([]byte(value), &document)
-	})
+	document := cl.downBetweenTimers("redeploy", bakeMs/20*time.Millisecond)
 	for _, field := range []string{"now", "events", "waiting"} {
 		delete(document, field)
 	}
 	document["of_another_build"] = map[string]any{"a": 1}
-	changed, err := json.Marshal(document)
-	if err != nil {
-		t.Fatal(err)
-	}
-	state := make([]int, len(changed)) // the admin API takes bytes as numbers
-	for i, b := range changed {
-		state[i] = int(b)
-	}
-	cl.admin(http.MethodPost, "/services/"+RolloutService+"/state", map[string]any{"object_key": "redeploy", "new_state": map[string]any{rolloutKey: state}}, nil)
+	document["stages"].([]any)[1].(map[string]any)["bake_ms"] = 300
+	cl.setState(RolloutService, "redeploy", rolloutKey, document)
 	await.NoError(t, "the state is another", func() error {
 		if !strings.Contains(cl.state(RolloutService, "redeploy", rolloutKey), "of_another_build") {
 			return errors.New("not yet")
@@ -387,6 +376,43 @@ func TestRolloutGoesOnAfterARedeploy(t *testing.T) {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
 	wantInForce(t, db, newTuning)
+}
+
+// downBetweenTimers cuts the handlers off when none of a rollout's timers is at work, and the next comes in more than
+// a while: an object whose handler waits for them to come back takes no other state. It returns the rollout's state.
+func (c *cluster) downBetweenTimers(id string, while time.Duration) (document map[string]any) {
+	c.t.Helper()
+	await.NoError(c.t, "a moment between two timers", func() error {
+		c.down()
+		var timer struct {
+			At int64 `json:"timer_ms"`
+		}
+		document = nil
+		value := []byte(c.state(RolloutService, id, rolloutKey))
+		err := errors.Join(json.Unmarshal(value, &document), json.Unmarshal(value, &timer))
+		if left := time.Until(time.UnixMilli(timer.At)); err == nil && left < while {
+			err = fmt.Errorf("the next timer comes in %v", left)
+		}
+		if err != nil {
+			c.up()
+		}
+		return err
+	})
+	return document
+}
+
+// setState sets a value of an object, which has no other.
+func (c *cluster) setState(service, object, key string, value any) {
+	c.t.Helper()
+	text, err := json.Marshal(value)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	state := make([]int, len(text)) // the admin API takes bytes as numbers
+	for i, b := range text {
+		state[i] = int(b)
+	}
+	c.admin(http.MethodPost, "/services/"+service+"/state", map[string]any{"object_key": object, "new_state": map[string]any{key: state}}, nil)
 }
 
 // state is one value of an object.
