@@ -25,7 +25,8 @@ var forbidden = map[string]string{
 	"net/http/pprof":                        "registers handlers behind an embedder's back",
 }
 
-// Nothing beyond the standard library, shared and the Prometheus client.
+// Nothing beyond the standard library, shared, the Prometheus client and two small libraries that
+// depend on nothing.
 var allowed = []string{
 	"github.com/weirhq/weir/dataplane", "github.com/weirhq/weir/shared/",
 	"github.com/prometheus/", "github.com/beorn7/perks", "github.com/cespare/xxhash", "github.com/munnerz/goautoneg", // the client and its own

@@ -34,7 +34,7 @@ type Config struct {
 	MySQLReplicaDSN     string `name:"mysql-replica-dsn" placeholder:"DSN" help:"A replica of the global MySQL, from which counts of other regions are read as long as it keeps up; written as mysql-dsn is, which is needed too."`
 	MySQLReplicaDSNFile string `name:"mysql-replica-dsn-file" placeholder:"PATH" help:"File that holds the replica's DSN."`
 
-	EntriesMax  int           `default:"300000" help:"Keys held in memory at most (about 300 B and the names each)."`
+	EntriesMax  int           `default:"300000" help:"Keys held in memory at most (about 200 B and the names each)."`
 	ReadTimeout time.Duration `default:"50ms" help:"How long a decision may wait for Redis, 1ms to 10s."`
 	MaxInFlight int           `default:"1024" help:"Calls in flight above which further ones are shed."`
 
