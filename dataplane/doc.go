@@ -133,7 +133,9 @@
 //
 // # Precision given up
 //
-//   - The previous cell's cost is taken to be spread evenly over it.
+//   - The previous cell's cost is taken to be spread evenly over it. Any span of y durations
+//     (y <= 1) admits at most (1 + y) times the limit, so one duration up to twice the limit, and
+//     a long time at most the limit a duration. TestWhatASpanOfTimeAdmits
 //   - A limiter that runs (Start) judges by a time that is up to a millisecond old, or
 //     some milliseconds where no processor is idle; a denial that would be over in less
 //     than 20 ms is judged again by the clock itself, so a retry time stays exact.
@@ -144,11 +146,12 @@
 //   - In the estimate mode nodes learn of each other at their next sync: every half base
 //     interval near the limit. A first contact is allowed whatever its cost. What a node
 //     has counted of a key below its floor nobody else ever hears of.
-//   - Regions learn of each other's cost on a key that several of them use within some 3 s
-//     at the default intervals, once all that is known of it comes to 60 % of its limit.
-//     Before that what the others have not told a region yet is at most a tenth of the
-//     limit, all of them together, but for what arrives within an interval (tell.go). That a region has begun to use a key at
-//     all is known after a digest interval, or at a tenth of the limit if that is sooner.
+//   - As a rule, regions learn of each other's cost on a key that several of them use within
+//     2 to 4 s at the default intervals, once all that is known of it comes to 60 % of its
+//     limit, and of its first tenth within a digest interval. deploy/faults measures which
+//     keys are told later. A region's first contact with a key does not look at what others
+//     told before it: a caller who visits R regions in turn gets up to R times the limit.
+//     TestRegionsInTurn
 //   - Without digests (tuning digest_interval_ms 0, or while those of a region are missing)
 //     regions learn within a flush and an import interval, and only of cells past the
 //     floor: a caller who spreads evenly over R regions can take up to R * floor * limit
