@@ -54,7 +54,8 @@ type item struct {
 	before  int64 // of the first: cost of the key's items judged so far
 	verdict verdict
 	refusal time.Duration // > 0: the outage policy denies it, for so long
-	level   level         // of the estimate mode, as is
+	steady  steadyMs      // of the estimate mode, as is what follows
+	level   level
 	leaky   bool
 	unknown bool
 }
@@ -115,16 +116,16 @@ func (l *Limiter) decideMany(ctx context.Context, w *workspace) (allowed bool) {
 		case !alive: // an entry was evicted meanwhile: look all keys up again
 		case !allowed && w.told: // the clock may be a little further: see soon
 			w.told = false
-			w.setTime(max(w.items[0].nowMs, l.nowMs()))
+			w.setTime(max(w.items[0].nowMs, l.nowMs()), l.clock.readSteadyMs())
 		default:
 			return allowed
 		}
 	}
 }
 
-func (w *workspace) setTime(nowMs int64) {
+func (w *workspace) setTime(nowMs int64, now steadyMs) {
 	for i := range w.items {
-		w.items[i].nowMs = nowMs
+		w.items[i].nowMs, w.items[i].steady = nowMs, now
 	}
 }
 
@@ -142,7 +143,9 @@ func (l *Limiter) prepare(w *workspace, requests []Request, nowMs int64) error {
 			it.rule = set.resolve(&own)
 			r = &own
 		}
-		it.mode = it.rule.mode()
+		if it.mode = it.rule.mode(); it.mode == window.Estimate {
+			it.steady = l.steadyFor(w.told)
+		}
 		it.ident = l.table.of(r.Workspace, r.Namespace, r.Identifier, r.Duration, it.mode)
 		if it.rule.reset != nil {
 			it.ident.renew(it.rule.reset)
@@ -327,9 +330,9 @@ func (l *Limiter) wantingRefresh(w *workspace) (wanting []int) {
 	if l.cfg.Origin == nil {
 		return nil
 	}
-	freshForMs := l.settings.Load().freshForMs
+	now, freshForMs := l.clock.steadyMs(), l.settings.Load().freshForMs
 	for i := range w.items {
-		if it := &w.items[i]; it.first == i && it.rule.estimate == nil && it.entry != nil && it.entry.wantsRefresh(it.nowMs, freshForMs) {
+		if it := &w.items[i]; it.first == i && it.rule.estimate == nil && it.entry != nil && it.entry.wantsRefresh(now, freshForMs) {
 			wanting = append(wanting, i)
 		}
 	}
@@ -340,7 +343,7 @@ func (l *Limiter) wantingRefresh(w *workspace) (wanting []int) {
 // known of.
 func (l *Limiter) foresee(items []item, wanting []int) {
 	for _, n := range wanting {
-		if it := &items[n]; it.rule.outage != outageOpen || !l.outOf(it.entry, it.nowMs) {
+		if it := &items[n]; it.rule.outage != outageOpen || !l.outOf(it.entry, l.clock.steadyMs()) {
 			continue
 		}
 		for i := range items {
@@ -366,14 +369,14 @@ func (l *Limiter) refreshMany(ctx context.Context, items []item, wanting []int) 
 	for n, i := range wanting {
 		entries[n] = items[i].entry
 	}
-	for n, f := range l.readMany(items[0].nowMs, entries) {
+	for n, f := range l.readMany(l.clock.steadyMs(), entries) {
 		it := &items[wanting[n]]
 		source, refusal := SourceOrigin, time.Duration(0)
 		if !l.wait(ctx, f) {
 			source = it.rule.outage.source()
 		}
 		if source == SourceDegradedClosed {
-			refusal = l.refusal(it.entry, it.nowMs)
+			refusal = l.refusal(it.entry, l.clock.steadyMs())
 		}
 		sourceOf(items, wanting[n], source, refusal)
 	}

@@ -32,7 +32,7 @@ func TestBatchIsAllOrNothing(t *testing.T) {
 		t.Errorf("A %+v, B %+v", a, b)
 	}
 	// 17: "Only the failing items enter strict mode."
-	if n.StrictUntilMs(w.cell("A").Key) != 0 || n.StrictUntilMs(w.cell("B").Key) == 0 {
+	if n.StrictUntil(w.cell("A").Key) != 0 || n.StrictUntil(w.cell("B").Key) == 0 {
 		t.Error("strict mode of A or B")
 	}
 	b = n.AllowMany(t.Context(), []dataplane.Request{ask("A", 1, 10), ask("B", 1, 10)})

@@ -28,7 +28,7 @@ type claimant struct {
 
 // claim asks the origin for q's cost. With wayMade it is counted.
 func (l *Limiter) claim(ctx context.Context, v *verdict, e *entry, q *question) way {
-	if l.outOf(e, q.nowMs) {
+	if l.outOf(e, l.clock.steadyMs()) {
 		return wayBroken
 	}
 	c := &claimant{entry: e, v: *v, limit: q.limit, cost: q.cost, done: make(chan struct{})}
@@ -44,7 +44,7 @@ func (l *Limiter) claim(ctx context.Context, v *verdict, e *entry, q *question) 
 		// If it has left it may still be added; then its cost counts although the
 		// decision was made without it: on the safe side.
 		sh.leave(c)
-		e.rest(q.nowMs)
+		e.rest(l.clock.readSteadyMs())
 		return wayBroken
 	}
 }
@@ -84,7 +84,7 @@ func (l *Limiter) claimOnce(sh *shard, waiting []*claimant) (later []*claimant) 
 		return later
 	}
 	answers, err := l.sendClaims(sh, claims)
-	nowMs := l.nowMs()
+	now := l.clock.readSteadyMs()
 	var lost []Add
 	var grown []*entry
 	for i, c := range going {
@@ -94,7 +94,7 @@ func (l *Limiter) claimOnce(sh *shard, waiting []*claimant) (later []*claimant) 
 		} else if i < len(answers) {
 			answer = answers[i]
 		}
-		grew, missing := l.claimed(c, answer, nowMs)
+		grew, missing := l.claimed(c, answer, now)
 		lost = append(lost, missing...)
 		if grew {
 			grown = append(grown, c.entry)
@@ -136,7 +136,7 @@ func (l *Limiter) sendClaims(sh *shard, claims []Claim) ([]Claimed, error) {
 }
 
 // claimed merges the answer to one claim, and tells its decision what became of it.
-func (l *Limiter) claimed(c *claimant, answer Claimed, nowMs int64) (grew bool, lost []Add) {
+func (l *Limiter) claimed(c *claimant, answer Claimed, now steadyMs) (grew bool, lost []Add) {
 	switch {
 	case answer.Err != nil:
 		c.entry.endClaim(c)
@@ -144,7 +144,7 @@ func (l *Limiter) claimed(c *claimant, answer Claimed, nowMs int64) (grew bool, 
 			l.metrics.ambiguous.Add(c.cost)
 		}
 		l.metrics.claims[claimFailed].Add(1)
-		c.entry.rest(nowMs)
+		c.entry.rest(now)
 		c.way = wayBroken
 		return false, nil
 	case answer.Added:
@@ -154,7 +154,7 @@ func (l *Limiter) claimed(c *claimant, answer Claimed, nowMs int64) (grew bool, 
 		l.metrics.claims[claimRefused].Add(1)
 		c.way = wayReply
 	}
-	grew, lost = c.entry.mergeClaim(l.metrics, c, answer, nowMs)
+	grew, lost = c.entry.mergeClaim(l.metrics, c, answer, now)
 	if answer.Added && c.entry.cross(c.v.seq, answer.Total-c.cost, answer.Total, l.settings.Load().tuning.Floor) {
 		grew = true // so its row is looked at
 	}
@@ -210,7 +210,7 @@ func (e *entry) endClaimLocked(slot int, cost int64) {
 
 // mergeClaim merges an answer: a cost that was added is own cost, counted and confirmed
 // in the same step, so that it is never sent.
-func (e *entry) mergeClaim(m *metrics, c *claimant, answer Claimed, nowMs int64) (grew bool, missing []Add) {
+func (e *entry) mergeClaim(m *metrics, c *claimant, answer Claimed, now steadyMs) (grew bool, missing []Add) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slot, ok := e.slotLocked(c.v.seq)
@@ -230,7 +230,7 @@ func (e *entry) mergeClaim(m *metrics, c *claimant, answer Claimed, nowMs int64)
 		c.v.current = max(0, wordCount(e.words[slot].Load())+e.others[slot].Load()-c.cost)
 	}
 	if c.v.seq == e.seq.Load() && e.heardAt.Load() != 0 {
-		e.hear(nowMs)
+		e.hear(now)
 	}
 	return grew, missing
 }

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"context"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -19,12 +20,25 @@ import (
 // on which the goroutine has to wait its turn, some milliseconds; see Limiter.soon. It
 // sleeps while nobody asks.
 //
-// Nothing depends on time going forwards: an entry never goes back to an earlier cell.
+// Cells are numbered, and weighed, by wall time. Everything that lasts for a while is measured
+// by a second reading, that of steadyMs, which no step of the wall clock changes: how fresh a
+// key is, how long it is strict or rests, how long a decision waits.
+//
+// Nothing depends on wall time going forwards: an entry never goes back to an earlier cell.
 type wallClock struct {
 	source   func() time.Time // Config.Clock: asked every time when set
 	base     time.Time        // with a monotonic reading
 	offsetNs atomic.Int64     // Unix ns = offsetNs + ns since base
 	anchorNs atomic.Int64     // ns since base when offsetNs was taken
+
+	given struct { // of Config.Clock: what it has moved forwards, when it was asked
+		sync.Mutex
+		last  time.Time
+		moved time.Duration
+		read  func() steadyMs // instead, where it is set
+	}
+
+	toldSteadyMs atomic.Int64 // the steady reading that belongs to toldMs
 
 	toldMs atomic.Int64  // what the goroutine last told, Unix ms; 0 while it sleeps or does not run
 	asked  atomic.Uint32 // 1 when somebody took toldMs since the goroutine last looked
@@ -84,10 +98,53 @@ func (c *wallClock) readMs() int64 {
 	return (c.offsetNs.Load() + int64(elapsed)) / int64(time.Millisecond)
 }
 
+// steadyMs is a reading in milliseconds of a clock that only goes forwards, at the pace of
+// time: for freshness, rests and deadlines. It says nothing about the time of day.
+type steadyMs int64
+
+// steadyStart is the reading when a limiter is made, so that 0 is long ago for everything.
+const steadyStart steadyMs = 1 << 40
+
+// steadyMs is the steady reading, as last told: at most as old as a told time.
+func (c *wallClock) steadyMs() steadyMs {
+	if c.toldMs.Load() != 0 {
+		return steadyMs(c.toldSteadyMs.Load())
+	}
+	return c.readSteadyMs()
+}
+
+// readSteadyMs is the steady reading, read now. By a clock that was given it is what that has
+// moved forwards, as far as it was asked.
+func (c *wallClock) readSteadyMs() steadyMs {
+	if c.source == nil {
+		return steadyStart + steadyMs(time.Since(c.base)/time.Millisecond)
+	}
+	if c.given.read != nil {
+		return c.given.read()
+	}
+	c.given.Lock()
+	defer c.given.Unlock()
+	now := c.source()
+	if !c.given.last.IsZero() {
+		c.given.moved += max(0, now.Sub(c.given.last)) // by its monotonic part, if it has one
+	}
+	c.given.last = now
+	return steadyStart + steadyMs(c.given.moved/time.Millisecond)
+}
+
+// wallOf is when the steady clock showed at, seen from now, for people.
+func (c *wallClock) wallOf(at steadyMs, nowMs int64) time.Time {
+	if at == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(nowMs - int64(c.readSteadyMs()-at))
+}
+
 // elapsed is a monotonic reading, to tell how long something took. It tells the time on
 // the way, for those who find the teller late.
 func (c *wallClock) elapsed() time.Duration {
 	if ms := c.toldMs.Load(); ms != 0 {
+		c.toldSteadyMs.Store(int64(c.readSteadyMs()))
 		c.toldMs.CompareAndSwap(ms, c.readMs()) // not when the teller has just gone to sleep
 	}
 	return time.Since(c.base)
@@ -115,6 +172,7 @@ func (c *wallClock) tellWhileAsked(ctx context.Context) {
 	ticker := time.NewTicker(tellEvery)
 	defer ticker.Stop()
 	for idle := 0; idle < idleTells; idle++ {
+		c.toldSteadyMs.Store(int64(c.readSteadyMs()))
 		c.toldMs.Store(c.readMs())
 		if c.asked.Load() != 0 {
 			c.asked.Store(0)

@@ -50,7 +50,8 @@ type Config struct {
 	ClockSkewMax time.Duration
 
 	// Clock tells the time; nil is time.Now. The cells of all nodes are numbered by
-	// it, so it must be the wall clock's.
+	// it, so it must be the wall clock's. How long something lasts is measured by the
+	// monotonic reading of its times, or, without one, by what it moves forwards.
 	Clock func() time.Time
 
 	// Turn, if not nil, is told when a turn of background work begins that has something

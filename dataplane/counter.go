@@ -102,7 +102,7 @@ type entry struct {
 	seq     atomic.Int64 // sequence of the current cell
 	flags   atomic.Uint32
 	lows    lowLimits    // lowest limits that were counted against
-	heardAt atomic.Int64 // Unix ms of the origin's last word on the current cell; 0: never
+	heardAt atomic.Int64 // steadyMs of the origin's last word on the current cell; 0: never
 	*behind              // constant
 }
 
@@ -111,7 +111,7 @@ type entry struct {
 // what the misses of cache and address translation cost.
 type behind struct {
 	others      [2]atomic.Int64 // all other regions' cost in the cell, less credit: added to the count when judging; 0 without flagForeign
-	strictUntil atomic.Int64    // Unix ms; survives the sequence's rollover; 0 without flagStrict
+	strictUntil atomic.Int64    // steadyMs; survives the sequence's rollover; 0 without flagStrict
 	names       names           // constant
 	book        *book           // constant; nil on a node alone
 	flight      *flight         // the read in flight, or the last one if it failed; under mu
@@ -274,17 +274,17 @@ func (e *entry) slotLocked(sequence int64) (slot int, ok bool) {
 	return slotOf(sequence), e.flags.Load()&flagDead == 0
 }
 
-// beStrict makes the key's decisions ask the origin first until untilMs. An
+// beStrict makes the key's decisions ask the origin first until then. An
 // earlier moment never replaces a later one.
-func (e *entry) beStrict(untilMs int64) (entered bool) {
+func (e *entry) beStrict(until steadyMs) (entered bool) {
 	if e.flags.Load()&flagStrict == 0 {
 		e.flags.Or(flagStrict)
 	}
-	return raise(&e.strictUntil, untilMs)
+	return raise(&e.strictUntil, int64(until))
 }
 
-func (e *entry) isStrict(nowMs int64) bool {
-	return e.flags.Load()&flagStrict != 0 && nowMs < e.strictUntil.Load()
+func (e *entry) isStrict(now steadyMs) bool {
+	return e.flags.Load()&flagStrict != 0 && int64(now) < e.strictUntil.Load()
 }
 
 // foreign makes decisions look at others, before whoever calls it changes that.
@@ -294,7 +294,7 @@ func (e *entry) foreign(slot int) *atomic.Int64 {
 }
 
 // hear records that the origin has spoken about the current cell.
-func (e *entry) hear(nowMs int64) { raise(&e.heardAt, nowMs) }
+func (e *entry) hear(now steadyMs) { raise(&e.heardAt, int64(now)) }
 
 // raise moves v up to n, never down.
 func raise(v *atomic.Int64, n int64) bool {

@@ -23,6 +23,7 @@ type dumbKey struct {
 	missed  map[int64]bool  // a flush came when the cell was over; it need not be published, should the clock step back
 	reached map[int64]bool  // a request has reached its limit there, or was denied
 
+	// By the steady clock, which starts late enough for 0 to be never.
 	heardMs  int64 // when the origin last spoke of the open cell
 	strictMs int64 // until when every decision asks the origin first
 	restMs   int64 // until when the origin is not asked, after it has failed
@@ -118,7 +119,9 @@ func (k *dumbKey) passesAt(fromMs, cost, limit int64) int64 {
 
 // wantsOrigin is true when a decision should ask the origin first: on a cold key, on
 // one that has heard nothing for five seconds, and in strict mode.
-func (k *dumbKey) wantsOrigin(nowMs int64) bool { return nowMs-k.heardMs >= 5000 || nowMs < k.strictMs }
+func (k *dumbKey) wantsOrigin(steadyMs int64) bool {
+	return steadyMs-k.heardMs >= 5000 || steadyMs < k.strictMs
+}
 
 func (k *dumbKey) accept(limit, cost int64) {
 	if cost == 0 {
@@ -132,9 +135,9 @@ func (k *dumbKey) accept(limit, cost int64) {
 }
 
 // deny makes the key strict for one duration, unless the cost says nothing about it.
-func (k *dumbKey) deny(nowMs, limit, cost int64) {
+func (k *dumbKey) deny(steadyMs, limit, cost int64) {
 	if cost <= limit {
-		k.strictMs = max(k.strictMs, nowMs+k.durationMs)
+		k.strictMs = max(k.strictMs, steadyMs+k.durationMs)
 		k.reached[k.latest] = true
 	}
 }
@@ -165,8 +168,8 @@ func (k *dumbKey) alive() []int64 { return []int64{k.latest - 1, k.latest} }
 // mayGo is true when the key may be forgotten: no strict deadline lies ahead (which
 // means nothing to a node alone), nothing is unsent, and its cells are over, or nobody
 // has reached a limit in them.
-func (k *dumbKey) mayGo(seenFromMs, nowMs int64, alone, origin bool) bool {
-	if k.strictMs > nowMs && !alone {
+func (k *dumbKey) mayGo(seenFromMs, steadyMs int64, alone, origin bool) bool {
+	if k.strictMs > steadyMs && !alone {
 		return false
 	}
 	for _, s := range k.alive() {

@@ -25,8 +25,8 @@ type dumbEstimate struct {
 	since             map[int64]int64 // own cost since the last sync
 
 	known   *big.Rat // the level at the last sync; nil for never
-	knownMs int64
-	downMs  int64 // since when a sync was wanted and failed; 0 for not
+	knownMs int64    // by the steady clock
+	downMs  int64    // since when a sync was wanted and failed, by the steady clock; 0 for not
 }
 
 func (k *dumbEstimate) count(s int64) int64 { return k.own[s] + k.others[s] }
@@ -38,7 +38,7 @@ func (k *dumbEstimate) cells(nowMs int64) *big.Rat {
 	return v.Add(v, big.NewRat(k.count(k.latest), 1))
 }
 
-func (k *dumbEstimate) level(nowMs, limit int64) *big.Rat {
+func (k *dumbEstimate) level(nowMs, steadyMs, limit int64) *big.Rat {
 	pending := k.since[k.latest] + k.since[k.latest-1]
 	switch {
 	case !k.leaky: // what is carried over counts in whole units
@@ -48,21 +48,21 @@ func (k *dumbEstimate) level(nowMs, limit int64) *big.Rat {
 		return big.NewRat(pending, 1)
 	}
 	drained := big.NewRat(limit, k.durationMs)
-	v := new(big.Rat).Sub(k.known, drained.Mul(drained, big.NewRat(max(0, nowMs-k.knownMs), 1)))
+	v := new(big.Rat).Sub(k.known, drained.Mul(drained, big.NewRat(steadyMs-k.knownMs, 1)))
 	if v.Sign() < 0 {
 		v.SetInt64(0)
 	}
-	if k.downMs != 0 && nowMs-k.downMs >= k.outageMs {
+	if k.downMs != 0 && steadyMs-k.downMs >= k.outageMs {
 		return v
 	}
 	return v.Add(v, big.NewRat(pending, 1))
 }
 
 // take decides, and counts.
-func (k *dumbEstimate) take(nowMs, limit, cost int64) (allowed bool, current float64) {
+func (k *dumbEstimate) take(nowMs, steadyMs, limit, cost int64) (allowed bool, current float64) {
 	k.latest = max(k.latest, window.Sequence(nowMs, k.durationMs))
 	atMs := max(nowMs, k.latest*k.durationMs)
-	v := k.level(atMs, limit)
+	v := k.level(atMs, steadyMs, limit)
 	unknown := k.known == nil && (k.leaky || k.count(k.latest)+k.count(k.latest-1) == 0)
 	v.Add(v, big.NewRat(cost, 1))
 	cmp := v.Cmp(big.NewRat(limit, 1))
@@ -76,7 +76,7 @@ func (k *dumbEstimate) take(nowMs, limit, cost int64) (allowed bool, current flo
 }
 
 // hear is a sync, or only a send, of which the origin's totals are all there is to know.
-func (k *dumbEstimate) hear(nowMs int64, full bool, totals map[window.Cell]int64, cell window.Cell) {
+func (k *dumbEstimate) hear(nowMs, steadyMs int64, full bool, totals map[window.Cell]int64, cell window.Cell) {
 	for _, s := range [2]int64{k.latest - 1, k.latest} {
 		wrote := k.own[s] > k.sent[s]
 		k.sent[s] = k.own[s]
@@ -86,7 +86,7 @@ func (k *dumbEstimate) hear(nowMs int64, full bool, totals map[window.Cell]int64
 	}
 	if full {
 		atMs := max(nowMs, k.latest*k.durationMs)
-		k.known, k.knownMs, k.downMs = k.cells(atMs), atMs, 0
+		k.known, k.knownMs, k.downMs = k.cells(atMs), steadyMs, 0
 		clear(k.since)
 	}
 }
@@ -116,17 +116,17 @@ func estimateHistory(t *testing.T, rt *rapid.T, knobs string) {
 	limit := rapid.SampledFrom([]int64{0, 10, 1000}).Draw(rt, "limit")
 	down := false
 	for range rapid.IntRange(1, 40).Draw(rt, "steps") {
-		nowMs := w.clock.Now().UnixMilli()
+		nowMs, steadyMs := w.clock.Now().UnixMilli(), 1+w.clock.elapsed().Milliseconds()
 		switch rapid.IntRange(0, 9).Draw(rt, "step") {
 		default:
 			cost := rapid.Int64Range(0, max(2, limit/4)).Draw(rt, "cost")
 			d := n.take("k", cost, limit)
-			allowed, current := k.take(nowMs, limit, cost)
+			allowed, current := k.take(nowMs, steadyMs, limit, cost)
 			if d.Allowed != allowed || math.Abs(d.Current-current) > 1e-6 {
 				rt.Fatalf("cost %d of %d: allowed %v at %v, want %v at %v", cost, limit, d.Allowed, d.Current, allowed, current)
 			}
 			if k.downMs == 0 && n.asked("k") {
-				k.downMs = nowMs
+				k.downMs = steadyMs
 			}
 		case 5: // another node of the region
 			if !down {
@@ -149,7 +149,7 @@ func estimateHistory(t *testing.T, rt *rapid.T, knobs string) {
 			}
 			n.AwaitCalls()
 			if waits && !down {
-				k.hear(nowMs, full, origin.Totals(), w.estimateCell("k", 0))
+				k.hear(nowMs, steadyMs, full, origin.Totals(), w.estimateCell("k", 0))
 			}
 		}
 	}

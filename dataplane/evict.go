@@ -28,14 +28,14 @@ const idleExpiry = 10 * time.Minute
 //
 // A key at its limit stays until its window ends, so that no flood of one-shot
 // identifiers can wash a blocked caller clean.
-func (e *entry) evict(nowMs, graceMs int64, pressed, sends bool) eviction {
-	if e.flags.Load()&flagDirty != 0 || e.strictUntil.Load() > nowMs {
+func (e *entry) evict(nowMs int64, now steadyMs, graceMs int64, pressed, sends bool) eviction {
+	if e.flags.Load()&flagDirty != 0 || e.isStrict(now) {
 		return stays // without the lock: most entries that stay do so here
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	flags := e.flags.Load()
-	if flags&(flagDirty|flagInReplay|flagKicked|flagInFlush|flagSending|flagSending1|flagAsked) != 0 || e.readingLocked(nowMs) {
+	if flags&(flagDirty|flagInReplay|flagKicked|flagInFlush|flagSending|flagSending1|flagAsked) != 0 || e.readingLocked(now) {
 		return stays
 	}
 	seq := e.seq.Load()
@@ -52,7 +52,7 @@ func (e *entry) evict(nowMs, graceMs int64, pressed, sends bool) eviction {
 	result := goneExpired
 	if !expiredAt(seq, e.names.durationMs(), nowMs-graceMs) {
 		heard := e.heardAt.Load()
-		idle := sends && flags&flagEstimate == 0 && heard > 0 && nowMs-heard >= idleExpiry.Milliseconds()
+		idle := sends && flags&flagEstimate == 0 && heard > 0 && int64(now)-heard >= idleExpiry.Milliseconds()
 		if !pressed && !idle {
 			return stays
 		}

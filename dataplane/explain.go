@@ -120,7 +120,7 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	}
 	x.Decision.answer(&v, &q, by, SourceLocal)
 	if l.shards != nil {
-		x.AsksOrigin = v.allowed && (e == nil || e.wantsRefresh(nowMs, set.freshForMs))
+		x.AsksOrigin = v.allowed && (e == nil || e.wantsRefresh(l.clock.steadyMs(), set.freshForMs))
 	}
 	return x, nil
 }
@@ -130,7 +130,7 @@ func (l *Limiter) explainEntry(x *Explanation, e *entry, v *verdict, q *question
 	if l.shards != nil {
 		sh := l.shardOf(e)
 		x.Asks, x.Sends = sh.asks.state().String(), sh.sends.state().String()
-		x.RestsFor = e.restsFor(q.nowMs)
+		x.RestsFor = e.restsFor(l.clock.steadyMs())
 	}
 	if set.tuning.DigestInterval > 0 {
 		x.UsedElsewhere, x.Covered = l.elsewhere.users(fleetHash(&e.names), q.nowMs), l.elsewhere.covered(q.nowMs)
@@ -139,12 +139,12 @@ func (l *Limiter) explainEntry(x *Explanation, e *entry, v *verdict, q *question
 	defer e.mu.Unlock()
 	if seq := e.seq.Load(); seq >= v.seq { // a clock that has stepped back stands at the start of the current cell
 		v.seq, v.tMs = seq, max(v.tMs, window.Start(seq, q.durationMs))
-		x.HeardAt = moment(e.heardAt.Load())
+		x.HeardAt = l.clock.wallOf(steadyMs(e.heardAt.Load()), q.nowMs)
 	}
 	x.Current.read(e, v.seq)
 	x.Previous.read(e, v.seq-1)
-	if e.isStrict(q.nowMs) {
-		x.StrictUntil = moment(e.strictUntil.Load())
+	if e.isStrict(l.clock.steadyMs()) {
+		x.StrictUntil = l.clock.wallOf(steadyMs(e.strictUntil.Load()), q.nowMs)
 	}
 }
 
@@ -178,7 +178,7 @@ func (c *ExplainedCell) place(sequence int64, q *question, reset window.Reset) {
 
 // explainEstimate is the verdict of the estimate mode, where a first contact is allowed.
 func (l *Limiter) explainEstimate(d *Decision, e *entry, v *verdict, q *question, by *rule) {
-	est := estimated{verdict: *v}
+	est := estimated{verdict: *v, now: l.clock.readSteadyMs()}
 	est.level = cellsLevel(v.current, v.previous, window.Start(v.seq+1, q.durationMs)-v.tMs, q.durationMs)
 	unknown := l.table.sends && v.current == 0 && v.previous == 0 && (e == nil || e.heardAt.Load() == 0)
 	if e != nil && by.estimate.leaky && e.flags.Load()&flagEstimate != 0 {

@@ -26,6 +26,15 @@ func (l *Limiter) MeasureShape(now time.Time) { l.measureShape(l.settings.Load()
 
 func (l *Limiter) Beat(ctx context.Context) error { return l.beat(ctx) }
 
+// SetSteady replaces the steady reading of a limiter that was made with a Clock; nil puts it back.
+func (l *Limiter) SetSteady(elapsed func() time.Duration) {
+	if elapsed == nil {
+		l.clock.given.read = nil
+		return
+	}
+	l.clock.given.read = func() steadyMs { return steadyStart + steadyMs(elapsed().Milliseconds()) }
+}
+
 // Sweep sweeps the whole table once.
 func (l *Limiter) Sweep() {
 	for range l.table.sweepTicks() {
@@ -70,10 +79,10 @@ func (l *Limiter) entryOf(k window.Key) *entry {
 	return l.table.get(&id)
 }
 
-// StrictUntilMs is the key's strict deadline, 0 for none.
-func (l *Limiter) StrictUntilMs(k window.Key) int64 {
-	if e := l.entryOf(k); e != nil {
-		return e.strictUntil.Load()
+// StrictUntil is the key's strict deadline by the steady clock, 0 for none.
+func (l *Limiter) StrictUntil(k window.Key) time.Duration {
+	if e := l.entryOf(k); e != nil && e.strictUntil.Load() != 0 {
+		return milliseconds(e.strictUntil.Load() - int64(steadyStart))
 	}
 	return 0
 }

@@ -12,14 +12,14 @@ import (
 
 // meter is what a key has in the estimate mode on a node with an origin.
 type meter struct {
-	reading     atomic.Pointer[reading] // what the origin last told; nil: never
-	wantSinceMs atomic.Int64            // since when a sync is wanted, 0 for not
-	limit       atomic.Int64            // that the key was judged by when it wanted one
+	reading   atomic.Pointer[reading] // what the origin last told; nil: never
+	wantSince atomic.Int64            // steadyMs since when a sync is wanted, 0 for not
+	limit     atomic.Int64            // that the key was judged by when it wanted one
 }
 
 // want notes that a sync is wanted, and by which limit; first is false if one was already.
-func (m *meter) want(q *question) (first bool) {
-	if m.wantSinceMs.Load() != 0 || !m.wantSinceMs.CompareAndSwap(0, q.nowMs) {
+func (m *meter) want(q *question, now steadyMs) (first bool) {
+	if m.wantSince.Load() != 0 || !m.wantSince.CompareAndSwap(0, int64(now)) {
 		return false
 	}
 	m.limit.Store(q.limit)
@@ -29,7 +29,8 @@ func (m *meter) want(q *question) (first bool) {
 // reading is what a node knows of a key after a sync. Immutable.
 type reading struct {
 	sequence int64    // of the cell that was current
-	atMs     int64    // Unix ms
+	atMs     int64    // Unix ms: what known was weighed at
+	steady   steadyMs // the same moment: what has drained since
 	known    u128     // the level by two cells, * duration
 	covered  [2]int64 // by slot: the part of each cell's count that is in known, or the others'
 }
@@ -61,7 +62,8 @@ func (m *meter) cover(sequence int64, slot int, cost int64) {
 // estimated is a verdict and the level that it was passed on.
 type estimated struct {
 	verdict
-	level   level   // without the cost
+	level   level // without the cost
+	now     steadyMs
 	leaky   bool    // what level was found by
 	unknown bool    // nothing is known of the key: it passes
 	at      float64 // the level as answered
@@ -76,7 +78,7 @@ func (l *Limiter) askEstimate(q *question, by *rule, e *entry, held *Reservation
 			key := q.key()
 			e, met = l.table.add(q.id, &key, by.reset, window.Sequence(q.nowMs, q.durationMs), q.nowMs, &l.table.created.traffic)
 		}
-		var v estimated
+		v := estimated{now: l.steadyFor(q.told)}
 		alive := e.estimate(&v, q, by.estimate)
 		if v.agedOut > 0 {
 			l.forgot(e, v.agedOut)
@@ -108,6 +110,17 @@ func (l *Limiter) askEstimate(q *question, by *rule, e *entry, held *Reservation
 		l.pressed(e, met, &v, q, by.estimate)
 		return e
 	}
+}
+
+// steadyFor is the steady time of a decision: as late as the decision's own, see soon.
+func (l *Limiter) steadyFor(told bool) steadyMs {
+	switch {
+	case l.shards == nil:
+		return 0 // nothing lasts for a while on a node without an origin
+	case told:
+		return l.clock.steadyMs()
+	}
+	return l.clock.readSteadyMs()
 }
 
 // estimate is judge in the estimate mode: it judges q, and counts its cost if it is
@@ -190,10 +203,10 @@ func (e *entry) leak(v *estimated, slot int, limit, durationMs int64, k *knobs) 
 	}
 	covered := r.at(v.seq).covered
 	pending := v.current + v.previous - covered[0] - covered[1]
-	if since := m.wantSinceMs.Load(); since != 0 && v.tMs-since >= k.outageOf(durationMs) {
+	if since := m.wantSince.Load(); since != 0 && int64(v.now)-since >= k.outageOf(durationMs) {
 		pending = 0 // nobody has drained it: it would cut off an innocent key for the whole outage
 	}
-	v.level = leakyLevel(r.known, v.tMs-r.atMs, max(0, pending), limit)
+	v.level = leakyLevel(r.known, int64(v.now-r.steady), max(0, pending), limit)
 	return false
 }
 
@@ -235,8 +248,8 @@ func (l *Limiter) pressed(e *entry, met contact, v *estimated, q *question, k *k
 	}
 	heardMs := e.heardAt.Load()
 	switch {
-	case t.overdue(q.nowMs, heardMs, k.syncBaseMs) && (!t.costly(heardMs) || e.pending() >= effectiveFloor(k.floor, q.limit)):
-		if e.book.meter().want(q) {
+	case t.overdue(int64(v.now), heardMs, k.syncBaseMs) && (!t.costly(heardMs) || e.pending() >= effectiveFloor(k.floor, q.limit)):
+		if e.book.meter().want(q, v.now) {
 			l.syncs.queued.Add(1)
 		}
 		if flags&flagAsked == 0 {
@@ -263,14 +276,14 @@ func (e *entry) pending() int64 {
 
 // estimate is judge's part for an item of the estimate mode.
 func (it *item) estimate(first *item) {
-	v := estimated{}
+	v := estimated{now: it.steady}
 	first.entry.estimateHeld(&v, it.nowMs, it.durationMs, it.limit, it.ahead+it.cost, it.rule.estimate)
 	it.verdict, it.level, it.leaky, it.unknown = v.verdict, v.level, v.leaky, v.unknown
 }
 
 // answerEstimated words one item's verdict in the estimate mode.
 func (l *Limiter) answerEstimated(it *item, kept bool, first *item, counts *stripe, d *Decision) {
-	v := estimated{verdict: it.verdict, level: it.level, leaky: it.leaky, unknown: it.unknown}
+	v := estimated{verdict: it.verdict, now: it.steady, level: it.level, leaky: it.leaky, unknown: it.unknown}
 	if !v.allowed {
 		v.tellRetry(&it.question, it.rule.estimate)
 	}

@@ -116,7 +116,7 @@ func (l *Limiter) share(ctx context.Context, v *verdict, e *entry, q *question, 
 		case !alive:
 			return source, false
 		case w == wayReply:
-			w = l.awaitReply(ctx, e, q.nowMs)
+			w = l.awaitReply(ctx, e)
 		case w == wayClaim:
 			w = l.claim(ctx, v, e, q)
 		default:
@@ -202,35 +202,35 @@ func (e *entry) unconfirmedLocked(slot int, word uint64) int64 {
 }
 
 // awaitReply has e sent, and waits for the reply.
-func (l *Limiter) awaitReply(ctx context.Context, e *entry, nowMs int64) way {
-	if l.calls.isStopped() || l.outOf(e, nowMs) {
+func (l *Limiter) awaitReply(ctx context.Context, e *entry) way {
+	if l.calls.isStopped() || l.outOf(e, l.clock.steadyMs()) {
 		l.metrics.waits[waitOutage].Add(1)
 		return wayBroken
 	}
 	sh := l.shardOf(e)
 	f := sh.await(e)
 	l.kick(sh, e)
-	return l.replied(ctx, f, e, nowMs)
+	return l.replied(ctx, f, e)
 }
 
 // replied waits for a reply. A key that got none in time rests, as after a read.
-func (l *Limiter) replied(ctx context.Context, f *flight, e *entry, nowMs int64) way {
+func (l *Limiter) replied(ctx context.Context, f *flight, e *entry) way {
 	if l.wait(ctx, f) {
 		l.metrics.waits[waitReplied].Add(1)
 		return wayReply
 	}
 	l.metrics.waits[waitOutage].Add(1)
-	e.rest(nowMs)
+	e.rest(l.clock.readSteadyMs())
 	return wayBroken
 }
 
 // rest keeps e from asking the origin for a while.
-func (e *entry) rest(nowMs int64) {
+func (e *entry) rest(now steadyMs) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.readingLocked(nowMs) {
+	if !e.readingLocked(now) {
 		e.flight = &flight{}
-		e.flight.restUntil.Store(nowMs + retryPause.Milliseconds())
+		e.flight.restUntil.Store(int64(now) + retryPause.Milliseconds())
 	}
 }
 
@@ -270,9 +270,9 @@ func (l *Limiter) shareMany(ctx context.Context, w *workspace) {
 	for n, i := range waiting {
 		it := &w.items[i]
 		source, refusal := SourceOrigin, time.Duration(0)
-		if l.replied(ctx, flights[n], it.entry, it.nowMs) == wayBroken {
+		if l.replied(ctx, flights[n], it.entry) == wayBroken {
 			source = it.rule.outage.source()
-			refusal = l.refusal(it.entry, it.nowMs)
+			refusal = l.refusal(it.entry, l.clock.steadyMs())
 		}
 		sourceOf(w.items, i, source, refusal)
 	}

@@ -21,26 +21,26 @@ var errStopped = errors.New("dataplane: limiter is stopped")
 type flight struct {
 	done      chan struct{} // closed when the answer is merged, or has failed
 	err       error         // read after done
-	restUntil atomic.Int64  // Unix ms before which its keys try no new read; 0 unless it failed
+	restUntil atomic.Int64  // steadyMs before which its keys try no new read; 0 unless it failed
 	end       func(error)   // tells the breaker; nil where it was not asked
 }
 
 func newFlight(end func(error)) *flight { return &flight{done: make(chan struct{}), end: end} }
 
 // readingLocked is true while a read is in flight, or rested from.
-func (e *entry) readingLocked(nowMs int64) bool {
+func (e *entry) readingLocked(now steadyMs) bool {
 	if e.flight == nil {
 		return false
 	}
 	rest := e.flight.restUntil.Load()
-	return rest == 0 || nowMs < rest
+	return rest == 0 || int64(now) < rest
 }
 
 // joinLocked returns the read in flight; started is false when a new one may begin.
 // nil and started: the key rests.
-func (e *entry) joinLocked(nowMs int64) (f *flight, started bool) {
+func (e *entry) joinLocked(now steadyMs) (f *flight, started bool) {
 	switch {
-	case !e.readingLocked(nowMs):
+	case !e.readingLocked(now):
 		return nil, false
 	case e.flight.restUntil.Load() != 0:
 		return nil, true
@@ -49,8 +49,8 @@ func (e *entry) joinLocked(nowMs int64) (f *flight, started bool) {
 }
 
 // wantsRefresh is true when a decision should hear from the origin first.
-func (e *entry) wantsRefresh(nowMs, freshForMs int64) bool {
-	return nowMs-e.heardAt.Load() >= freshForMs || e.isStrict(nowMs)
+func (e *entry) wantsRefresh(now steadyMs, freshForMs int64) bool {
+	return int64(now)-e.heardAt.Load() >= freshForMs || e.isStrict(now)
 }
 
 // refreshFor asks the origin about e, unless what is known already denies r:
@@ -62,13 +62,13 @@ func (l *Limiter) refreshFor(ctx context.Context, e *entry, q *question, outage 
 	var v verdict
 	alive = e.judge(&v, q.nowMs, q.durationMs, q.limit, q.cost, false)
 	l.metrics.dropped[droppedExpired].Add(v.agedOut)
-	if alive && !v.allowed && outage == outageOpen && l.outOf(e, q.nowMs) {
+	if alive && !v.allowed && outage == outageOpen && l.outOf(e, l.clock.steadyMs()) {
 		return SourceDegradedOpen, true
 	}
 	if !alive || !v.allowed {
 		return SourceLocal, alive
 	}
-	if l.wait(ctx, l.read(q.nowMs, e)) {
+	if l.wait(ctx, l.read(l.clock.steadyMs(), e)) {
 		return SourceOrigin, true
 	}
 	return outage.source(), true
@@ -76,10 +76,10 @@ func (l *Limiter) refreshFor(ctx context.Context, e *entry, q *question, outage 
 
 // read joins the read in flight of e or starts one; nil while e rests after a failed
 // one, and while the breaker of its shard's reads is open.
-func (l *Limiter) read(nowMs int64, e *entry) *flight {
+func (l *Limiter) read(now steadyMs, e *entry) *flight {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if f, started := e.joinLocked(nowMs); started {
+	if f, started := e.joinLocked(now); started {
 		return f
 	}
 	end, ok := l.shardOf(e).asks.begin()
@@ -93,7 +93,7 @@ func (l *Limiter) read(nowMs int64, e *entry) *flight {
 
 // readMany is read for several keys, at the same time and in one round trip a shard
 // for all that are not in flight yet. It returns one flight for each entry.
-func (l *Limiter) readMany(nowMs int64, entries []*entry) []*flight {
+func (l *Limiter) readMany(now steadyMs, entries []*entry) []*flight {
 	flights := make([]*flight, len(entries))
 	type voyage struct {
 		shared *flight // nil: the breaker is open
@@ -103,7 +103,7 @@ func (l *Limiter) readMany(nowMs int64, entries []*entry) []*flight {
 	for i, e := range entries {
 		sh := l.shardOf(e)
 		e.mu.Lock()
-		f, started := e.joinLocked(nowMs)
+		f, started := e.joinLocked(now)
 		if !started {
 			v := voyages[sh]
 			if v == nil {
@@ -161,15 +161,15 @@ func (l *Limiter) fly(f *flight, entries []*entry) {
 		}
 		f.end(err)
 		l.metrics.origin(opRead, len(cells), time.Since(began), err)
-		nowMs := l.nowMs()
+		now := l.clock.readSteadyMs()
 		var grown []*entry
 		var lost []Add
 		if err != nil {
-			f.fail(err, nowMs)
+			f.fail(err, now)
 			return
 		}
 		for i, e := range entries {
-			grew, missing := e.hydrate(l.metrics, cells[2*i].Sequence, totals[2*i], totals[2*i+1], nowMs)
+			grew, missing := e.hydrate(l.metrics, cells[2*i].Sequence, totals[2*i], totals[2*i+1], now)
 			lost = append(lost, missing...)
 			if grew {
 				grown = append(grown, e)
@@ -181,21 +181,21 @@ func (l *Limiter) fly(f *flight, entries []*entry) {
 	})
 	if !started {
 		f.end(nil)
-		f.fail(errStopped, l.nowMs())
+		f.fail(errStopped, l.clock.readSteadyMs())
 	}
 }
 
 // fail ends a read that got no answer: what is known stays, and its keys rest.
-func (f *flight) fail(err error, nowMs int64) {
+func (f *flight) fail(err error, now steadyMs) {
 	f.err = err
-	f.restUntil.Store(nowMs + retryPause.Milliseconds())
+	f.restUntil.Store(int64(now) + retryPause.Milliseconds())
 	close(f.done)
 }
 
 // hydrate merges the totals of two neighbouring cells and ends the read. It returns
 // whether others had contributed, and what the origin should be told because it has
 // lost it.
-func (e *entry) hydrate(m *metrics, sequence, previous, current, nowMs int64) (grew bool, missing []Add) {
+func (e *entry) hydrate(m *metrics, sequence, previous, current int64, now steadyMs) (grew bool, missing []Add) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.flight = nil
@@ -212,7 +212,7 @@ func (e *entry) hydrate(m *metrics, sequence, previous, current, nowMs int64) (g
 		grew = grew || more
 	}
 	if sequence+1 == e.seq.Load() {
-		e.hear(nowMs)
+		e.hear(now)
 	}
 	return grew, missing
 }

@@ -62,7 +62,9 @@ func New(cfg Config) (*Limiter, error) {
 		return nil, err
 	}
 	fleet := cfg.Origin != nil || cfg.Counts != nil
-	l := &Limiter{cfg: cfg, clock: newWallClock(cfg.Clock), table: newTable(cfg.EntriesMax, cfg.ClockSkewMax.Milliseconds(), fleet, cfg.Origin != nil), marks: flagTouched}
+	clock := newWallClock(cfg.Clock)
+	l := &Limiter{cfg: cfg, clock: clock, marks: flagTouched,
+		table: newTable(cfg.EntriesMax, cfg.ClockSkewMax.Milliseconds(), clock.steadyMs, fleet, cfg.Origin != nil)}
 	if fleet {
 		l.marks |= flagDirty
 	}
@@ -236,7 +238,7 @@ func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *entry, held
 // could not ask is judged by the namespace's outage policy.
 func (l *Limiter) judgeInFleet(ctx context.Context, v *verdict, e *entry, met contact, q *question, by *rule) (source Source, alive bool) {
 	source, alive = SourceLocal, true
-	if e.wantsRefresh(q.nowMs, l.settings.Load().freshForMs) {
+	if e.wantsRefresh(l.clock.steadyMs(), l.settings.Load().freshForMs) {
 		source, alive = l.refreshFor(ctx, e, q, by.outage)
 	}
 	switch {
@@ -322,8 +324,9 @@ func (l *Limiter) denied(e *entry, sequence int64, q *question) {
 	if strictMs == 0 {
 		strictMs = q.durationMs
 	}
-	wasStrict := e.isStrict(q.nowMs)
-	if e.beStrict(q.nowMs+strictMs) && !wasStrict {
+	now := l.clock.steadyMs()
+	wasStrict := e.isStrict(now)
+	if e.beStrict(now+steadyMs(strictMs)) && !wasStrict {
 		l.metrics.strictActivations.Add(1)
 	}
 }

@@ -21,8 +21,8 @@ import (
 // verdict, remaining, retry-after, current and source of every single and every item
 // of a batch, what is read from the origin and what is not, what is sent to it, what is
 // published, and what is held in memory. The histories have other nodes and regions,
-// stores that fail, lose replies and forget, a clock that steps both ways, and tables
-// that are full.
+// stores that fail, lose replies and forget, a wall clock that steps both ways by hours, and
+// tables that are full.
 func TestAnyHistoryAgreesWithTheDumbLimiter(t *testing.T) {
 	for round := range 10 { // of a hundred histories
 		ok := t.Run(fmt.Sprint(round), rapid.MakeCheck(func(rt *rapid.T) {
@@ -33,6 +33,7 @@ func TestAnyHistoryAgreesWithTheDumbLimiter(t *testing.T) {
 				"batch":   h.batch,
 				"pass":    h.pass,
 				"jump":    h.jump,
+				"step":    h.step,
 				"replay":  h.replay,
 				"flush":   h.flush,
 				"import":  h.imports,
@@ -99,6 +100,9 @@ func newHistory(t *testing.T, rt *rapid.T) *history {
 
 func (h *history) nowMs() int64 { return h.w.clock.Now().UnixMilli() }
 
+// steadyMs is the time that no step of the clock changes.
+func (h *history) steadyMs() int64 { return 1<<40 + h.w.clock.elapsed().Milliseconds() }
+
 // during runs one step of the node's at atMs and finds out which keys it brought in
 // and which it forgot.
 func (h *history) during(atMs int64, step func()) {
@@ -112,7 +116,7 @@ func (h *history) during(atMs int64, step func()) {
 		if entry == h.entries[key] {
 			continue
 		}
-		if k := h.known[key]; k != nil && !k.mayGo(atMs-h.skewMs, atMs, h.origin == nil && h.counts == nil, h.origin != nil) {
+		if k := h.known[key]; k != nil && !k.mayGo(atMs-h.skewMs, h.steadyMs(), h.origin == nil && h.counts == nil, h.origin != nil) {
 			h.rt.Fatalf("%s was forgotten: %+v", key.Identifier, k)
 		}
 		delete(h.known, key)
@@ -173,7 +177,7 @@ func (h *history) single(rt *rapid.T) {
 // foreseen is the source of a decision that local state would deny: an open namespace
 // does not ask, but knows that nobody would answer.
 func (h *history) foreseen(k *dumbKey, atMs int64) dataplane.Source {
-	if h.origin != nil && h.outage == "open" && k.wantsOrigin(atMs) && atMs < k.restMs {
+	if h.origin != nil && h.outage == "open" && k.wantsOrigin(h.steadyMs()) && h.steadyMs() < k.restMs {
 		return dataplane.SourceDegradedOpen
 	}
 	return dataplane.SourceLocal
@@ -185,7 +189,7 @@ func (h *history) byPolicy(o opinion, source dataplane.Source, k *dumbKey, atMs,
 	case source == dataplane.SourceDegradedOpen && cost <= limit:
 		o.allowed, o.retryAfterMs = true, 0
 	case source == dataplane.SourceDegradedClosed && o.allowed:
-		o.allowed, o.refused, o.retryAfterMs = false, true, k.restMs-atMs
+		o.allowed, o.refused, o.retryAfterMs = false, true, k.restMs-h.steadyMs()
 		if o.retryAfterMs <= 0 {
 			o.retryAfterMs = 300
 		}
@@ -283,9 +287,9 @@ func (h *history) refreshed(atMs int64, of []window.Key, ks []*dumbKey) map[wind
 	for i, key := range of {
 		switch k := ks[i]; {
 		case h.origin == nil || sources[key] != dataplane.SourceNone:
-		case !k.wantsOrigin(atMs):
+		case !k.wantsOrigin(h.steadyMs()):
 			sources[key] = dataplane.SourceLocal
-		case atMs < k.restMs:
+		case h.steadyMs() < k.restMs:
 			sources[key] = h.degraded()
 		default:
 			sources[key] = dataplane.SourceOrigin
@@ -313,7 +317,7 @@ func (h *history) refreshed(atMs int64, of []window.Key, ks []*dumbKey) map[wind
 func (h *history) heard(r heardRead, asking []*dumbKey) bool {
 	for i, k := range asking {
 		if r.totals == nil {
-			k.restMs = h.nowMs() + 300
+			k.restMs = h.steadyMs() + 300
 			continue
 		}
 		k.restMs = 0
@@ -321,7 +325,7 @@ func (h *history) heard(r heardRead, asking []*dumbKey) bool {
 			k.hear(r.cells[2*i+j].Sequence, r.totals[2*i+j])
 		}
 		if r.cells[2*i+1].Sequence == k.latest {
-			k.heardMs = max(k.heardMs, h.nowMs())
+			k.heardMs = max(k.heardMs, h.steadyMs())
 		}
 	}
 	return r.totals != nil
@@ -360,7 +364,7 @@ func (h *history) count(k *dumbKey, held bool, atMs int64, r dataplane.Request, 
 	switch {
 	case o.refused:
 	case !o.allowed:
-		k.deny(atMs, r.Limit, before+r.Cost)
+		k.deny(h.steadyMs(), r.Limit, before+r.Cost)
 	case kept && !held:
 		h.dropped += r.Cost
 	case kept:
@@ -373,7 +377,12 @@ func (h *history) pass(rt *rapid.T) {
 }
 
 func (h *history) jump(rt *rapid.T) {
-	h.w.clock.advance(time.Duration(rapid.OneOf(rapid.IntRange(-90_000, 0), rapid.IntRange(0, 200_000)).Draw(rt, "ms")) * time.Millisecond)
+	h.w.clock.advance(time.Duration(rapid.IntRange(0, 200_000).Draw(rt, "ms")) * time.Millisecond)
+}
+
+// step sets the wall clock, either way, while no time passes.
+func (h *history) step(rt *rapid.T) {
+	h.w.clock.step(time.Duration(rapid.OneOf(rapid.IntRange(-90_000, 0), rapid.IntRange(-7_200_000, 7_200_000)).Draw(rt, "ms")) * time.Millisecond)
 }
 
 // replay sends all that is unsent, drops and counts what nobody needs any more, and
@@ -413,7 +422,7 @@ func (h *history) replay(rt *rapid.T) {
 			k.sent[add.Cell.Sequence] += add.Cost
 			k.hear(add.Cell.Sequence, answer.Total)
 			if add.Cell.Sequence == k.latest && k.heardMs > 0 { // a reply is no hydration
-				k.heardMs = max(k.heardMs, nowMs)
+				k.heardMs = max(k.heardMs, h.steadyMs())
 			}
 		} else if err == nil {
 			rt.Fatal("a failed send was not reported")
@@ -510,7 +519,7 @@ func (h *history) sweep(rt *rapid.T) {
 	nowMs := h.nowMs()
 	h.during(nowMs, h.n.Sweep)
 	for key, k := range h.known {
-		if tidy && k.over(k.latest, nowMs-h.skewMs) && k.strictMs <= nowMs && k.restMs <= nowMs {
+		if tidy && k.over(k.latest, nowMs-h.skewMs) && k.strictMs <= h.steadyMs() && k.restMs <= h.steadyMs() {
 			rt.Fatalf("%s is over, and was not swept: %+v", key.Identifier, k)
 		}
 	}

@@ -24,23 +24,23 @@ func TestDenialMakesTheKeyStrict(t *testing.T) {
 	n := w.node("eu", "a")
 	key := w.cell("k").Key
 	n.take("k", 10, 10)
-	if got := n.StrictUntilMs(key); got != 0 {
-		t.Fatalf("strict until %d before any denial", got)
+	if got := n.StrictUntil(key); got != 0 {
+		t.Fatalf("strict until %v before any denial", got)
 	}
 	w.clock.set(30 * time.Second)
 	n.take("k", 1, 10)
-	want := w.clock.Now().Add(time.Minute).UnixMilli()
-	if got := n.StrictUntilMs(key); got != want {
-		t.Fatalf("strict until %d, want now + duration, %d", got, want)
+	want := w.clock.elapsed() + time.Minute
+	if got := n.StrictUntil(key); got != want {
+		t.Fatalf("strict until %v, want now + duration, %v", got, want)
 	}
 	w.clock.set(10 * time.Second) // the clock steps back: an earlier deadline
 	n.take("k", 1, 10)
-	if got := n.StrictUntilMs(key); got != want {
-		t.Errorf("an earlier deadline replaced a later one: %d, want %d", got, want)
+	if got := n.StrictUntil(key); got != want {
+		t.Errorf("an earlier deadline replaced a later one: %v, want %v", got, want)
 	}
 	w.clock.set(85 * time.Second) // the next cell
-	if got := n.StrictUntilMs(key); got != want {
-		t.Errorf("the rollover of the sequence changed the deadline to %d", got)
+	if got := n.StrictUntil(key); got != want {
+		t.Errorf("the rollover of the sequence changed the deadline to %v", got)
 	}
 }
 

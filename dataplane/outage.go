@@ -47,14 +47,14 @@ func (p outagePolicy) source() Source {
 
 // outOf is true when a decision about e that wants the origin would not get it, as far
 // as is known without trying.
-func (l *Limiter) outOf(e *entry, nowMs int64) bool {
-	return e.restsFor(nowMs) > 0 || l.shardOf(e).asks.state() != breakerClosed
+func (l *Limiter) outOf(e *entry, now steadyMs) bool {
+	return e.restsFor(now) > 0 || l.shardOf(e).asks.state() != breakerClosed
 }
 
 // refusal is how long a closed namespace tells its callers to stay away: until the
 // origin is tried again.
-func (l *Limiter) refusal(e *entry, nowMs int64) time.Duration {
-	wait := max(e.restsFor(nowMs), l.shardOf(e).asks.opensFor().Round(time.Millisecond))
+func (l *Limiter) refusal(e *entry, now steadyMs) time.Duration {
+	wait := max(e.restsFor(now), l.shardOf(e).asks.opensFor().Round(time.Millisecond))
 	if wait <= 0 {
 		return retryPause // its read is still out
 	}
@@ -62,20 +62,20 @@ func (l *Limiter) refusal(e *entry, nowMs int64) time.Duration {
 }
 
 // restsFor is how long e tries no new read.
-func (e *entry) restsFor(nowMs int64) time.Duration {
+func (e *entry) restsFor(now steadyMs) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.flight == nil {
 		return 0
 	}
-	return max(0, milliseconds(e.flight.restUntil.Load()-nowMs))
+	return max(0, milliseconds(e.flight.restUntil.Load()-int64(now)))
 }
 
 // judgeOut is judge for a decision that goes by an outage policy other than local.
 func (l *Limiter) judgeOut(v *verdict, e *entry, q *question, source Source) (alive bool) {
 	if source == SourceDegradedClosed {
 		alive = e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, false)
-		v.refuse(q.nowMs, l.refusal(e, q.nowMs))
+		v.refuse(q.nowMs, l.refusal(e, l.clock.steadyMs()))
 		return alive
 	}
 	alive = e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, true)

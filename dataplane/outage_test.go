@@ -140,7 +140,7 @@ func TestClosedTellsWhenTheBreakerEnds(t *testing.T) {
 		if d.Allowed || d.RetryAfter != 600*time.Millisecond || d.Source != dataplane.SourceDegradedClosed {
 			t.Errorf("%+v", d)
 		}
-		if l.StrictUntilMs(key) != 0 {
+		if l.StrictUntil(key) != 0 {
 			t.Error("a refusal in an outage made the key strict")
 		}
 		m := gather(t, l)

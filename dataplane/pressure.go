@@ -73,13 +73,13 @@ type exchange struct {
 
 // syncChunk is one increment and one read at most, for all keys that are given.
 func (l *Limiter) syncChunk(ctx context.Context, sh *shard, batch []wanted) (failed []wanted, err error) {
-	nowMs := l.nowMs()
+	nowMs, now := l.nowMs(), l.clock.readSteadyMs()
 	exchanges := make([]exchange, len(batch))
 	var writes chunk
 	var reads inquiry
 	for i, w := range batch {
 		exchanges[i].wanted = w
-		l.prepareSync(&exchanges[i], nowMs, &writes, &reads)
+		l.prepareSync(&exchanges[i], nowMs, now, &writes, &reads)
 	}
 	if len(writes.adds) > 0 {
 		var lost []*entry
@@ -89,12 +89,12 @@ func (l *Limiter) syncChunk(ctx context.Context, sh *shard, batch []wanted) (fai
 	if len(reads.cells) > 0 {
 		err = cmpErr(err, l.readCells(ctx, sh, &reads))
 	}
-	nowMs = l.nowMs()
+	nowMs, now = l.nowMs(), l.clock.readSteadyMs()
 	for i := range exchanges {
 		if x := &exchanges[i]; x.failed {
 			failed = append(failed, x.wanted)
 		} else {
-			l.finishSync(x, nowMs)
+			l.finishSync(x, nowMs, now)
 		}
 	}
 	return failed, err
@@ -115,7 +115,7 @@ func markFailed(exchanges []exchange, lost []*entry) {
 
 // prepareSync puts a key's unsent cost on its way, and lists what has to be read. A cell
 // that is over is not written: its cost cannot influence anybody any more.
-func (l *Limiter) prepareSync(x *exchange, nowMs int64, writes *chunk, reads *inquiry) {
+func (l *Limiter) prepareSync(x *exchange, nowMs int64, now steadyMs, writes *chunk, reads *inquiry) {
 	e := x.entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -127,8 +127,8 @@ func (l *Limiter) prepareSync(x *exchange, nowMs int64, writes *chunk, reads *in
 		return
 	}
 	x.sequence = e.seq.Load()
-	x.full = e.book.meter().wantSinceMs.Load() != 0
-	x.before = e.levelLocked(nowMs, x.knobs)
+	x.full = e.book.meter().wantSince.Load() != 0
+	x.before = e.levelLocked(nowMs, now, x.knobs)
 	for _, s := range [2]int64{x.sequence - 1, x.sequence} {
 		slot := slotOf(s)
 		e.netLocked(slot)
@@ -214,29 +214,29 @@ func (e *entry) hearOf(m *metrics, sequence, total int64) (grew bool, missing []
 // finishSync takes the reading that requests are judged by from now on. A sync whose
 // answer came after its cell was over has told too little of the one that is current:
 // the key asks again.
-func (l *Limiter) finishSync(x *exchange, nowMs int64) {
+func (l *Limiter) finishSync(x *exchange, nowMs int64, now steadyMs) {
 	e := x.entry
 	x.knobs.waiting.Add(-1)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if x.full && !x.dead && e.seq.Load() == x.sequence {
 		last := e.heardAt.Load()
-		e.takeReadingLocked(nowMs)
+		e.takeReadingLocked(nowMs, now)
 		m := e.book.meter()
 		if limit := m.limit.Load(); last > 0 && limit > 0 {
-			l.metrics.drift.Observe(math.Abs(e.levelLocked(nowMs, x.knobs)-x.before) / float64(limit))
-			l.metrics.staleness.Observe(float64(nowMs-last) / 1000)
+			l.metrics.drift.Observe(math.Abs(e.levelLocked(nowMs, now, x.knobs)-x.before) / float64(limit))
+			l.metrics.staleness.Observe(float64(int64(now)-last) / 1000)
 		}
-		m.wantSinceMs.Store(0)
+		m.wantSince.Store(0)
 	}
 	e.flags.And(^uint32(flagAsked))
 }
 
 // takeReadingLocked makes a reading of what is known now. Only cost that the origin has
 // confirmed is covered by it: what came in during the round trip stays pending.
-func (e *entry) takeReadingLocked(nowMs int64) {
+func (e *entry) takeReadingLocked(nowMs int64, now steadyMs) {
 	seq, durationMs := e.seq.Load(), e.names.durationMs()
-	r := &reading{sequence: seq, atMs: max(nowMs, window.Start(seq, durationMs))}
+	r := &reading{sequence: seq, atMs: max(nowMs, window.Start(seq, durationMs)), steady: now}
 	for slot := range r.covered {
 		r.covered[slot] = max(0, wordCount(e.words[slot].Load())+e.others[slot].Load()-max(0, e.unsentLocked(slot)))
 	}
@@ -244,13 +244,13 @@ func (e *entry) takeReadingLocked(nowMs int64) {
 	uncovered := window.Start(seq+1, durationMs) - r.atMs
 	r.known = mul(r.covered[slot], durationMs).plus(mul(r.covered[previousSlot(slot)], max(0, uncovered)))
 	e.book.meter().reading.Store(r)
-	e.hear(nowMs)
+	e.hear(now)
 }
 
 // levelLocked is the level that a request would be judged by.
-func (e *entry) levelLocked(nowMs int64, k *knobs) float64 {
+func (e *entry) levelLocked(nowMs int64, now steadyMs, k *knobs) float64 {
 	durationMs := e.names.durationMs()
-	var v estimated
+	v := estimated{now: now}
 	e.estimateHeld(&v, nowMs, durationMs, e.book.meter().limit.Load(), 0, k)
 	return v.level.float(durationMs)
 }

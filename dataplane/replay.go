@@ -89,7 +89,7 @@ func (l *Limiter) sendLocked(ctx context.Context, sh *shard, queue []*entry, now
 		if err != nil && len(failed) == len(c.adds) { // no use in trying the rest now
 			break
 		}
-		l.readStale(nowMs, c.stale)
+		l.readStale(c.stale)
 	}
 	l.putBack(sh, queue)
 	l.requeue(sh, again) // behind the rest: what always fails must not keep others from being tried
@@ -211,7 +211,7 @@ func (l *Limiter) unload(c *chunk, err error) ([]*entry, error) {
 
 // unpack merges the answers to a chunk.
 func (l *Limiter) unpack(c *chunk, answers []Added) ([]*entry, error) {
-	nowMs, floor := l.nowMs(), l.settings.Load().tuning.Floor
+	now, floor := l.clock.readSteadyMs(), l.settings.Load().tuning.Floor
 	var failed, grown []*entry
 	var lost []Add
 	var firstErr error
@@ -231,7 +231,7 @@ func (l *Limiter) unpack(c *chunk, answers []Added) ([]*entry, error) {
 			failed = append(failed, p.entry)
 			continue
 		}
-		grew, missing := p.entry.confirm(l.metrics, p.sequence, answer.Total, nowMs)
+		grew, missing := p.entry.confirm(l.metrics, p.sequence, answer.Total, now)
 		lost = append(lost, missing...)
 		if crossed := p.entry.cross(p.sequence, answer.Total-c.adds[i].Cost, answer.Total, floor); grew || crossed {
 			grown = append(grown, p.entry)
@@ -251,7 +251,7 @@ func cmpErr(first, next error) error {
 
 // confirm merges the answer to a send. It returns whether others had contributed,
 // and what the origin should be told because it has lost it.
-func (e *entry) confirm(m *metrics, sequence, total, nowMs int64) (grew bool, missing []Add) {
+func (e *entry) confirm(m *metrics, sequence, total int64, now steadyMs) (grew bool, missing []Add) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slot, ok := e.slotLocked(sequence)
@@ -263,7 +263,7 @@ func (e *entry) confirm(m *metrics, sequence, total, nowMs int64) (grew bool, mi
 		missing = []Add{{e.cell(sequence), e.namedLocked(slot)}}
 	}
 	if sequence == e.seq.Load() && e.heardAt.Load() != 0 && e.flags.Load()&flagEstimate == 0 { // a reply is no hydration: it does not tell of the previous cell
-		e.hear(nowMs)
+		e.hear(now)
 	}
 	return grew, missing
 }
@@ -305,9 +305,9 @@ func (l *Limiter) requeue(sh *shard, entries []*entry) {
 }
 
 // readStale reads closed cells once more, in the background and in one round trip.
-func (l *Limiter) readStale(nowMs int64, entries []*entry) {
+func (l *Limiter) readStale(entries []*entry) {
 	if len(entries) > 0 {
-		l.readMany(nowMs, slices.Clone(entries))
+		l.readMany(l.clock.readSteadyMs(), slices.Clone(entries))
 	}
 }
 

@@ -100,15 +100,20 @@ func TestTiersSpareTheOrigin(t *testing.T) {
 		n := w.node("eu", "a")
 		random := rand.New(rand.NewPCG(3, 4))
 		requests := make([]dataplane.Request, 0, population)
+		var met [60][]dataplane.Request // over a minute, so that they are not all due at once
 		for _, s := range shares {
 			for range int(s.share * float64(population)) {
 				r := ask(fmt.Sprint(len(requests)), cost, limit)
 				r.Duration = time.Hour
 				requests = append(requests, r)
-				first := r
+				first, second := r, random.IntN(60)
 				first.Cost = int64(s.pressure * limit)
-				// Keys are met over a minute, so that they are not all due at once.
-				w.clock.set(time.Duration(random.IntN(60)) * time.Second)
+				met[second] = append(met[second], first)
+			}
+		}
+		for second, firsts := range met {
+			w.clock.set(time.Duration(second) * time.Second)
+			for _, first := range firsts {
 				n.Allow(t.Context(), first)
 				n.sync()
 			}

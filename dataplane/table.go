@@ -30,7 +30,8 @@ type table struct {
 	parts   []part
 	fleet   bool  // there is an origin or a count store: entries keep books
 	graceMs int64 // Config.ClockSkewMax: requests so far back still see what has expired
-	sends   bool  // there is an origin: unsent cost must reach it before its entry may go
+	now     func() steadyMs
+	sends   bool // there is an origin: unsent cost must reach it before its entry may go
 
 	created struct{ traffic, imported atomic.Int64 }
 	evicted struct{ expired, idle atomic.Int64 }
@@ -77,12 +78,12 @@ type bucket struct {
 	slots [slots]atomic.Pointer[entry]
 }
 
-func newTable(capacity int, graceMs int64, fleet, sends bool) *table {
+func newTable(capacity int, graceMs int64, now func() steadyMs, fleet, sends bool) *table {
 	parts := 1
 	for parts < partsMax && capacity/(2*parts) >= partEntries {
 		parts *= 2
 	}
-	t := &table{graceMs: graceMs, parts: make([]part, parts), fleet: fleet, sends: sends}
+	t := &table{graceMs: graceMs, now: now, parts: make([]part, parts), fleet: fleet, sends: sends}
 	t.init()
 	for i := range t.parts {
 		t.parts[i].capacity = capacity / parts
@@ -307,7 +308,7 @@ func (t *table) makeRoomLocked(p *part, nowMs int64) bool {
 
 // tryEvictLocked evicts e from its place if it may go.
 func (t *table) tryEvictLocked(p *part, a *array, e *entry, at uint64, s int, nowMs int64, pressed bool) bool {
-	gone := e.evict(nowMs, t.graceMs, pressed, t.sends)
+	gone := e.evict(nowMs, t.now(), t.graceMs, pressed, t.sends)
 	if gone == stays {
 		return false
 	}

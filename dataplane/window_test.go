@@ -69,7 +69,7 @@ func TestOversizedCostIsACleanDenial(t *testing.T) {
 	wantAllowed(t, "a following cost 1 passes", n.take("k", 1, 10), true, 9)
 	d = n.take("k", 100, 10)
 	wantAllowed(t, "cost 100 on a known key", d, false, 9)
-	if n.StrictUntilMs(n.w.cell("k").Key) != 0 {
+	if n.StrictUntil(n.w.cell("k").Key) != 0 {
 		t.Error("an oversized cost says nothing about the key, and made it strict")
 	}
 }

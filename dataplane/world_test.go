@@ -17,8 +17,9 @@ var epoch = time.UnixMilli(1_735_000_080_000 / 3_600_000 * 3_600_000).UTC()
 
 // clock is a time that tests move by hand.
 type clock struct {
-	mu  sync.Mutex
-	now time.Time
+	mu     sync.Mutex
+	now    time.Time
+	passed time.Duration // of real time: no step changes it
 }
 
 func newClock() *clock { return &clock{now: epoch} }
@@ -29,17 +30,30 @@ func (c *clock) Now() time.Time {
 	return c.now
 }
 
+// elapsed is the real time that has passed.
+func (c *clock) elapsed() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.passed
+}
+
+// advance lets time pass.
 func (c *clock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+	c.passed += max(0, d) // nothing brings it back
+}
+
+// step sets the wall clock, while no time passes.
+func (c *clock) step(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
 }
 
-func (c *clock) set(at time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.now = epoch.Add(at)
-}
+// set lets time pass until a moment after the epoch, or steps back to it.
+func (c *clock) set(at time.Duration) { c.advance(epoch.Add(at).Sub(c.Now())) }
 
 // world is regions over in-memory stores, on one clock that tests move by hand.
 type world struct {
@@ -91,6 +105,7 @@ func (w *world) node(region, id string, change ...func(*dataplane.Config)) *node
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	l.SetSteady(w.clock.elapsed)
 	if cfg.Counts != nil {
 		if err := l.LoadSettings(context.Background()); err != nil {
 			w.t.Fatal(err)
