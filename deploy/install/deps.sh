@@ -1,11 +1,12 @@
 #!/bin/sh
-# Makes sure that the servers of the tests and of `make run` are installed: MariaDB (or MySQL), Redis and Restate; and what only
-# tests need: the client packages that weir-node is tested with; promtool, which comes with Prometheus, for the
+# Makes sure that the servers of the tests and of `make run` are installed: MariaDB, Redis and Restate; and what only
+# tests need: MySQL beside MariaDB, since they run on both; the client packages that weir-node is tested with; promtool, which comes with Prometheus, for the
 # alerts; Chromium, with what drives it, for the console; zsh and fish, which complete weirctl; and on Linux
 # systemd-analyze, for the units.
 #
 #   deps.sh           installs what is missing: with apt-get on Debian and Ubuntu, with brew on macOS, Restate and clients with npm
-#   deps.sh --run     the same for `make run`: the servers alone
+#                     MySQL, which no stable Debian has, is unpacked into the user's cache: see mysql.sh
+#   deps.sh --run     the same for `make run`: the servers alone, and no MariaDB where the system has a MySQL
 #   deps.sh --check   only says what is missing
 #
 # Exits 0 when all is there, which takes a moment, and else says what to do and exits 1. Starts no daemon.
@@ -19,11 +20,11 @@ PATH=$PATH:/usr/sbin:/usr/libexec # where distributions put mariadbd
 
 main() {
 	install=yes
-	wanted='mariadb redis restate clients promtool chromium driver shells'
+	wanted='mariadb mysql redis restate clients promtool chromium driver shells'
 	[ "$(uname)" != Linux ] || wanted="$wanted systemd"
 	case ${1-} in
 	'') ;;
-	--run) wanted='mariadb redis restate' ;;
+	--run) wanted='sql redis restate' ;;
 	--check) install=no ;;
 	*)
 		echo "usage: deps.sh [--check | --run]" >&2
@@ -55,14 +56,46 @@ has() { command -v "$1" >/dev/null 2>&1; }
 
 find_mariadb() {
 	found=${MARIADB_SERVER_BIN-}
-	if [ -n "$found" ]; then
-		has "$found"
-	elif has mariadbd; then
-		found=$(command -v mariadbd)
-		# Both come in packages of their own, and the tests' data directories need both.
-		has mariadb-install-db && has my_print_defaults
+	[ -z "$found" ] || { has "$found"; return; }
+	# The last two come in packages of their own, and the tests' data directories need both.
+	found=$(command -v mariadbd) && has mariadb-install-db && has my_print_defaults
+}
+
+find_mysql() {
+	find_system_mysql && return
+	[ -z "${MYSQL_SERVER_BIN-}" ] || return 1
+	for found in "$(cache)/mysql/mysqld" /opt/homebrew/opt/mysql@8.4/bin/mysqld /usr/local/opt/mysql@8.4/bin/mysqld; do
+		! is_mysql "$found" || return 0
+	done
+	return 1
+}
+
+find_system_mysql() {
+	found=${MYSQL_SERVER_BIN-}
+	[ -z "$found" ] || { has "$found"; return; }
+	found=$(command -v mysqld) && is_mysql "$found"
+}
+
+# What `make run` starts: MySQL where the system has it.
+find_sql() { find_system_mysql || find_mariadb; }
+
+# MariaDB installs a mysqld, too.
+is_mysql() {
+	case $("$1" --version 2>/dev/null) in
+	'' | *MariaDB*) return 1 ;;
+	esac
+}
+
+# cache is where shared/servers keeps what it makes.
+cache() {
+	case $(uname) in
+	Darwin) base=${HOME:+$HOME/Library/Caches} ;;
+	*) base=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}} ;;
+	esac
+	if [ -n "$base" ] && mkdir -p "$base/weir/servers" 2>/dev/null; then
+		echo "$base/weir/servers"
 	else
-		found=$(command -v mysqld)
+		echo "${TMPDIR:-/tmp}/weir-cache-$(id -u)"
 	fi
 }
 
@@ -122,6 +155,21 @@ find_systemd() {
 }
 
 install_mariadb() { install_packages 'mariadb-server-core mariadb-client-core' mariadb; }
+
+install_sql() { install_mariadb; }
+
+# Another version's package would replace MariaDB's; so it goes beside the system.
+install_mysql() {
+	if has apt-get; then
+		say "mysql: unpack Debian's newest into $(cache)/mysql"
+		quietly sh "$here/mysql.sh" "$(cache)/mysql"
+	elif has brew; then
+		say "brew install mysql@8.4"
+		quietly brew install mysql@8.4
+	else
+		return 1
+	fi
+}
 
 install_redis() { install_packages redis-server redis; }
 
@@ -215,7 +263,8 @@ advise() {
 	echo "deps: install by hand:" >&2
 	for server in $missing; do
 		case $server in
-		mariadb) echo "  MariaDB 10.6 or newer: mariadbd, mariadb-install-db (Debian: apt-get install mariadb-server-core mariadb-client-core; macOS: brew install mariadb)" ;;
+		mariadb | sql) echo "  MariaDB 10.6 or newer: mariadbd, mariadb-install-db (Debian: apt-get install mariadb-server-core mariadb-client-core; macOS: brew install mariadb)" ;;
+		mysql) echo "  MySQL 8.0.19 or newer, for the tests, which run on it and on MariaDB: mysqld (Debian: sh deploy/install/mysql.sh $(cache)/mysql; macOS: brew install mysql@8.4)" ;;
 		redis) echo "  Redis 7 or newer: redis-server (Debian: apt-get install redis-server; macOS: brew install redis)" ;;
 		restate) echo "  Restate: Node.js 18 or newer with npm, then: cd restate/server && npm ci --ignore-scripts" ;;
 		promtool) echo "  promtool, for the tests of the alerts (Debian: apt-get install prometheus; macOS: brew install prometheus)" ;;
@@ -226,7 +275,7 @@ advise() {
 		driver) echo "  what drives it: Node.js 20 or newer with npm, then: cd deploy/e2e/console/browser && npm ci --ignore-scripts" ;;
 		esac
 	done >&2
-	echo "or name their programs in MARIADB_SERVER_BIN, REDIS_SERVER_BIN, RESTATE_SERVER_BIN, PROMTOOL_BIN, CHROMIUM_BIN (folders of packages in CLIENT_PACKAGES, BROWSER_DRIVER)." >&2
+	echo "or name their programs in MARIADB_SERVER_BIN, MYSQL_SERVER_BIN, REDIS_SERVER_BIN, RESTATE_SERVER_BIN, PROMTOOL_BIN, CHROMIUM_BIN (folders of packages in CLIENT_PACKAGES, BROWSER_DRIVER)." >&2
 }
 
 main "$@"

@@ -29,19 +29,25 @@ func newMachine(t *testing.T) *machine {
 		t.Fatal(err)
 	}
 	for _, program := range []string{"dirname", "sed", "env", "cat", "uname"} {
-		path, err := exec.LookPath(program)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(path, filepath.Join(m.bin, program)); err != nil {
-			t.Fatal(err)
-		}
+		m.links(program)
 	}
 	m.env = []string{"PATH=" + m.bin, "CLIENT_PACKAGES=" + m.bin, "BROWSER_DRIVER=" + m.bin, "CHROMIUM_BIN=" + filepath.Join(m.bin, "chromium")}
 	for _, program := range []string{"chromium", "promtool", "zsh", "fish", "systemd-analyze"} {
 		m.has(program, "")
 	}
 	return m
+}
+
+// links adds a program of this machine's.
+func (m *machine) links(program string) {
+	m.t.Helper()
+	path, err := exec.LookPath(program)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if err := os.Symlink(path, filepath.Join(m.bin, program)); err != nil {
+		m.t.Fatal(err)
+	}
 }
 
 // has adds a program that records its call and then runs body.
@@ -88,11 +94,11 @@ func (m *machine) calls() string {
 // "Exits 0 when all is there, which takes a moment": nothing is called, neither to install nor to ask.
 func TestDepsAllThere(t *testing.T) {
 	m := newMachine(t)
-	m.set("MARIADB_SERVER_BIN", "REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")
+	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")
 	for _, program := range []string{"apt-get", "apt-cache", "brew", "npm", "sudo", "id"} {
 		m.has(program, "exit 1")
 	}
-	things := 8
+	things := 9
 	if runtime.GOOS == "linux" {
 		things++ // systemd's
 	}
@@ -105,7 +111,7 @@ func TestDepsAllThere(t *testing.T) {
 // "installs what is missing: with apt-get on Debian and Ubuntu … Starts no daemon", and asks nothing.
 func TestDepsInstallsOnDebian(t *testing.T) {
 	m := newMachine(t)
-	m.set("MARIADB_SERVER_BIN", "RESTATE_SERVER_BIN")
+	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "RESTATE_SERVER_BIN")
 	m.has("id", "echo 0")
 	m.has("apt-cache", "exit 0")
 	m.has("apt-get", "printf '#!/bin/sh\\n' >"+m.bin+"/redis-server; "+chmod(t)+" 700 "+m.bin+"/redis-server")
@@ -132,7 +138,7 @@ func TestDepsInstallsOnDebian(t *testing.T) {
 // Package lists are fetched when those at hand do not know a package.
 func TestDepsUpdatesUnknownPackages(t *testing.T) {
 	m := newMachine(t)
-	m.set("MARIADB_SERVER_BIN", "RESTATE_SERVER_BIN")
+	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "RESTATE_SERVER_BIN")
 	m.has("id", "echo 0")
 	m.has("apt-cache", "exit 1")
 	m.has("apt-get", "")
@@ -148,11 +154,65 @@ func TestDepsUpdatesUnknownPackages(t *testing.T) {
 	}
 }
 
+// keeps adds a program to the cache, as one that says it is of the given version.
+func (m *machine) keeps(cache, version string) (program string) {
+	m.t.Helper()
+	dir := filepath.Join(cache, "weir", "servers", "mysql")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		m.t.Fatal(err)
+	}
+	program = filepath.Join(dir, "mysqld")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho '"+version+"'\n"), 0o700); err != nil {
+		m.t.Fatal(err)
+	}
+	return program
+}
+
+// "MySQL beside MariaDB, since they run on both": in the cache, for a mysqld that MariaDB installs is none; it comes from
+// mysql.sh, which takes no rights; and "for `make run`" it is not wanted.
+func TestDepsMySQL(t *testing.T) {
+	m := newMachine(t)
+	m.set("MARIADB_SERVER_BIN", "REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")
+	cache := t.TempDir()
+	m.env = append(m.env, "XDG_CACHE_HOME="+cache, "HOME="+cache)
+	for _, program := range []string{"mkdir", "mktemp", "rm", "grep", "head"} {
+		m.links(program)
+	}
+	m.has("mysqld", "echo mysqld Ver 10.11.19-MariaDB")
+	m.has("apt-get", "exit 1")
+	if output, status := m.run("--run"); status != 0 || strings.Contains(output, "mysql:") || strings.Contains(m.calls(), "apt-get") {
+		t.Errorf("--run: status %d, output\n%scalls\n%s", status, output, m.calls())
+	}
+	output, status := m.run()
+	if status != 1 || !strings.Contains(output, "mysql: unpack") || !strings.Contains(output, "mysql: missing") || strings.Contains(m.calls(), "sudo") {
+		t.Errorf("status %d, output\n%scalls\n%s", status, output, m.calls())
+	}
+	kept := m.keeps(cache, "mysqld Ver 9.7.4")
+	if output, status := m.run("--check"); status != 0 || !strings.Contains(output, "mysql: "+kept) {
+		t.Errorf("with one in the cache: status %d, output\n%s", status, output)
+	}
+}
+
+// "no MariaDB where the system has a MySQL"
+func TestDepsRunTakesTheSystemsMySQL(t *testing.T) {
+	m := newMachine(t)
+	m.set("REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")
+	m.env = append(m.env, "MARIADB_SERVER_BIN="+filepath.Join(m.bin, "absent"))
+	m.has("mysqld", "echo mysqld Ver 9.7.4")
+	if output, status := m.run("--run"); status != 0 || !strings.Contains(output, "sql: "+filepath.Join(m.bin, "mysqld")) {
+		t.Errorf("status %d, output\n%s", status, output)
+	}
+	m.has("mysqld", "echo mysqld Ver 10.11.19-MariaDB")
+	if output, status := m.run("--run"); status != 1 || !strings.Contains(output, "sql: missing") || !strings.Contains(output, "mariadb-server-core") {
+		t.Errorf("MariaDB's mysqld: status %d, output\n%s", status, output)
+	}
+}
+
 // The clients are installed from their lock file where they are wanting, and "for `make
 // run`: the servers alone", which are nobody's business but the tests'.
 func TestDepsClients(t *testing.T) {
 	m := newMachine(t)
-	m.set("MARIADB_SERVER_BIN", "REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")
+	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")
 	m.env = append(m.env, "CLIENT_PACKAGES="+filepath.Join(m.bin, "absent"))
 	m.has("npm", m.mkdir(t, "absent"))
 	if output, status := m.run("--run"); status != 0 || strings.Contains(output, "clients") || m.calls() != "" {
@@ -167,7 +227,7 @@ func TestDepsClients(t *testing.T) {
 // The same for the console's tests: a browser and its driver.
 func TestDepsBrowser(t *testing.T) {
 	m := newMachine(t)
-	m.set("MARIADB_SERVER_BIN", "REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")
+	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")
 	absent := filepath.Join(m.bin, "absent")
 	m.env = append(m.env, "BROWSER_DRIVER="+absent, "CHROMIUM_BIN="+absent)
 	m.has("npm", m.mkdir(t, "absent"))
@@ -183,7 +243,7 @@ func TestDepsBrowser(t *testing.T) {
 // And for what shells and units are tested with.
 func TestDepsShells(t *testing.T) {
 	m := newMachine(t)
-	m.set("MARIADB_SERVER_BIN", "REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")
+	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")
 	if err := os.Remove(filepath.Join(m.bin, "fish")); err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +267,7 @@ func (m *machine) mkdir(t *testing.T, name string) string {
 // "only says what is missing"
 func TestDepsCheckInstallsNothing(t *testing.T) {
 	m := newMachine(t)
-	m.set("MARIADB_SERVER_BIN", "RESTATE_SERVER_BIN")
+	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "RESTATE_SERVER_BIN")
 	m.has("id", "echo 0")
 	m.has("apt-get", "")
 	output, status := m.run("--check")
@@ -220,12 +280,12 @@ func TestDepsCheckInstallsNothing(t *testing.T) {
 func TestDepsAdvises(t *testing.T) {
 	m := newMachine(t)
 	absent := filepath.Join(m.bin, "absent")
-	m.env = append(m.env, "MARIADB_SERVER_BIN="+absent, "REDIS_SERVER_BIN="+absent, "RESTATE_SERVER_BIN="+absent)
+	m.env = append(m.env, "MARIADB_SERVER_BIN="+absent, "MYSQL_SERVER_BIN="+absent, "REDIS_SERVER_BIN="+absent, "RESTATE_SERVER_BIN="+absent)
 	output, status := m.run()
 	if status != 1 {
 		t.Errorf("status %d", status)
 	}
-	for _, want := range []string{"mariadb-server-core mariadb-client-core", "redis-server", "npm ci --ignore-scripts"} {
+	for _, want := range []string{"mariadb-server-core mariadb-client-core", "deploy/install/mysql.sh", "redis-server", "npm ci --ignore-scripts"} {
 		if !strings.Contains(output, want) {
 			t.Errorf("no advice on %q in\n%s", want, output)
 		}
