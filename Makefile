@@ -36,7 +36,7 @@ help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: setup
-setup: ## Install what the tests need: MariaDB, Redis, Restate, client packages, Chromium
+setup: ## Install what the tests need: MariaDB, MySQL, Redis, Restate, client packages, Chromium
 	sh deploy/install/deps.sh
 
 .PHONY: build
@@ -68,13 +68,18 @@ LONGEST  = ./restate/handlers ./dataplane ./deploy/scale ./dataplane/sim
 # busy with other packages all parts are.
 ALONE = ./deploy/faults
 
+# Tests of SQL run on MariaDB and on MySQL; those of whole systems on one of them by turns. Which
+# one, the commit says, so that what failed fails again. SQL=mariadb, mysql or both chooses.
+SQL ?= $(if $(filter %0 %2 %4 %6 %8 %a %c %e,$(shell git rev-parse HEAD)),mariadb,mysql)
+
 # Every test once under the race detector, those of UNRACED without it as well, then
 # the whole system, of which each test has all the processes, but two packages find room.
 # Modules below deploy/ read files outside of themselves, of which Go's cache knows nothing.
 .PHONY: test
 test: setup ## Run every test; a skipped one is a failure
 	$(GO) vet ./...
-	WEIR_LONG=1 $(GO) run ./.ci/gotest \
+	@echo "whole systems run on $(SQL) (SQL=mariadb, mysql or both to choose)"
+	WEIR_LONG=1 WEIR_SQL_TURN=$(SQL) $(GO) run ./.ci/gotest \
 	  -- -race -vet=off -p $(AT_ONCE) -parallel $(AT_ONCE) -timeout 15m $(LONGEST) ./.ci/gotest $$($(GO) list ./... | grep -v -e /deploy/e2e -e /deploy/faults) \
 	  -- -race -vet=off -parallel $(AT_ONCE) -timeout 15m $(ALONE) \
 	  $(if $(UNRACED),-- -vet=off -timeout 10m $(UNRACED)) \
@@ -82,8 +87,8 @@ test: setup ## Run every test; a skipped one is a failure
 	  -- -count=1 -p 2 -vet=off -timeout 15m ./deploy/e2e/...
 
 .PHONY: soak
-soak: setup ## Run the long forms of the tests that have one (one takes an hour)
-	WEIR_SOAK=1 $(GO) run ./.ci/gotest -- -run Soak -count=1 -p 1 -timeout 90m ./...
+soak: setup ## Run the long forms of the tests that have one, on both databases (one takes an hour)
+	WEIR_SOAK=1 WEIR_SQL_TURN=both $(GO) run ./.ci/gotest -- -run Soak -count=1 -p 1 -timeout 180m ./...
 
 # One run for a look. To compare: make bench COUNT=10, keep out/bench.txt as a.txt,
 # change something, make bench COUNT=10 BASE=a.txt. Modules under dataplane/ are the

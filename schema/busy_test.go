@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirhq/weir/shared/servers"
 )
 
 // beforeLastAlter takes a migrated database back to before its last ALTER, and names the
@@ -49,6 +51,10 @@ func reading(t *testing.T, db *sql.DB, table string) *sql.Tx {
 // An ALTER behind an open read waits briefly, lets those behind it go on, and is done when
 // the read has ended.
 func TestMigrateWaitsBrieflyForATableInUse(t *testing.T) {
+	servers.EachSQL(t, testMigrateWaitsBrieflyForATableInUse)
+}
+
+func testMigrateWaitsBrieflyForATableInUse(t *testing.T) {
 	db, _ := emptyDatabase(t)
 	table := beforeLastAlter(t, db)
 	open := reading(t, db, table)
@@ -85,6 +91,10 @@ func TestMigrateWaitsBrieflyForATableInUse(t *testing.T) {
 // "ErrTableBusy is wrapped by Migrate's error when a table was in use at every attempt",
 // and the error names what to look at.
 func TestMigrateGivesUpOnATableInUse(t *testing.T) {
+	servers.EachSQL(t, testMigrateGivesUpOnATableInUse)
+}
+
+func testMigrateGivesUpOnATableInUse(t *testing.T) {
 	defer func(before patience) { busy = before }(busy)
 	busy = patience{waitSeconds: 1, pause: time.Millisecond, attempts: 2}
 	db, _ := emptyDatabase(t)
@@ -103,6 +113,10 @@ func TestMigrateGivesUpOnATableInUse(t *testing.T) {
 
 // The session that migrated goes back to the pool as it came.
 func TestMigrateLeavesTheSessionAsItWas(t *testing.T) {
+	servers.EachSQL(t, testMigrateLeavesTheSessionAsItWas)
+}
+
+func testMigrateLeavesTheSessionAsItWas(t *testing.T) {
 	db, _ := emptyDatabase(t)
 	db.SetMaxOpenConns(1)
 	want := lockWaitOf(t, db)

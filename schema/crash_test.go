@@ -9,12 +9,18 @@ import (
 	"testing"
 
 	"github.com/go-sql-driver/mysql"
+
+	"github.com/weirhq/weir/shared/servers"
 )
 
 // "A process that dies while it works holds nobody up, and what it left undone is done
 // by the next": it dies after its first statement, after its second, and so on through
 // all of them; the next run must always finish.
 func TestMigrateAfterACrashAtEveryStatement(t *testing.T) {
+	servers.EachSQL(t, testMigrateAfterACrashAtEveryStatement)
+}
+
+func testMigrateAfterACrashAtEveryStatement(t *testing.T) {
 	for survived := int64(0); ; survived++ {
 		db, dsn := emptyDatabase(t)
 		c := &crashing{Connector: connector(t, dsn)}

@@ -17,8 +17,10 @@ import (
 // "These are the very statements that the tests run, and then every statement of
 // queries/ as the user that it is for": the grants are the README's, on a database of
 // the name that it uses. And each user is denied what the README says it cannot do.
-func TestGrants(t *testing.T) {
-	server := servers.MariaDBForTest(t)
+func TestGrants(t *testing.T) { servers.EachSQL(t, testGrants) }
+
+func testGrants(t *testing.T) {
+	server := servers.SQLForTest(t)
 	if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
 		t.Fatal(err)
 	}
@@ -66,8 +68,10 @@ func TestGrants(t *testing.T) {
 // "Grant it for the time it takes": with the README's statements the control plane's user
 // can rename the table there and back and drop it, and without them none of it, nor tell
 // whether the dated name is there.
-func TestRetirementGrants(t *testing.T) {
-	server := servers.MariaDBForTest(t)
+func TestRetirementGrants(t *testing.T) { servers.EachSQL(t, testRetirementGrants) }
+
+func testRetirementGrants(t *testing.T) {
+	server := servers.SQLForTest(t)
 	if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	goleak.VerifyTestMain(servers.ShareMariaDB(m))
+	goleak.VerifyTestMain(servers.ShareSQL(m))
 }
 
 func migrateAsProcess(dsn string) error {
@@ -44,7 +44,7 @@ func migrateAsProcess(dsn string) error {
 // emptyDatabase is one of this test's own.
 func emptyDatabase(t *testing.T) (*sql.DB, string) {
 	t.Helper()
-	dsn := servers.SharedMariaDB(t).DatabaseForTest(t)
+	dsn := servers.SharedSQL(t).DatabaseForTest(t)
 	return connect(t, dsn), dsn
 }
 

@@ -17,7 +17,9 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-func TestMigrateEmptyDatabase(t *testing.T) {
+func TestMigrateEmptyDatabase(t *testing.T) { servers.EachSQL(t, testMigrateEmptyDatabase) }
+
+func testMigrateEmptyDatabase(t *testing.T) {
 	db, _ := emptyDatabase(t)
 	wantVersion(t, db, 0)
 
@@ -42,7 +44,9 @@ func TestMigrateEmptyDatabase(t *testing.T) {
 }
 
 // Idempotent: a second run changes nothing and says nothing.
-func TestMigrateTwice(t *testing.T) {
+func TestMigrateTwice(t *testing.T) { servers.EachSQL(t, testMigrateTwice) }
+
+func testMigrateTwice(t *testing.T) {
 	db, _ := emptyDatabase(t)
 	migrate(t, db)
 	exec(t, db, `INSERT INTO ratelimit_namespaces (workspace_id, namespace, updated_at) VALUES ('w', 'n', 1)`)
@@ -60,7 +64,9 @@ func TestMigrateTwice(t *testing.T) {
 
 // "Any number of processes may call it at once": four, and a good many times, since
 // what is to be found is a race.
-func TestMigrateFromFourProcesses(t *testing.T) {
+func TestMigrateFromFourProcesses(t *testing.T) { servers.EachSQL(t, testMigrateFromFourProcesses) }
+
+func testMigrateFromFourProcesses(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -94,6 +100,10 @@ func TestMigrateFromFourProcesses(t *testing.T) {
 // A fleet that shared verdicts before counts has ratelimit_blocklist already, with
 // the collation of its day and rows in it: it is left as it is.
 func TestMigrateKeepsLegacyBlocklist(t *testing.T) {
+	servers.EachSQL(t, testMigrateKeepsLegacyBlocklist)
+}
+
+func testMigrateKeepsLegacyBlocklist(t *testing.T) {
 	db, _ := emptyDatabase(t)
 	exec(t, db, "CREATE TABLE ratelimit_blocklist ("+
 		"`pk` bigint unsigned AUTO_INCREMENT NOT NULL, `workspace_id` varchar(191) NOT NULL, `namespace` varchar(255) NOT NULL, "+
@@ -115,6 +125,10 @@ func TestMigrateKeepsLegacyBlocklist(t *testing.T) {
 // and a surrogate key: "its table would take every statement of ours, and quietly
 // count 'Alice' and 'alice' as one person".
 func TestMigrateRefusesForeignCounts(t *testing.T) {
+	servers.EachSQL(t, testMigrateRefusesForeignCounts)
+}
+
+func testMigrateRefusesForeignCounts(t *testing.T) {
 	for name, columns := range map[string]string{
 		"surrogate key": `pk BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, workspace_id VARCHAR(191), namespace VARCHAR(255)`,
 		"text in the key": `workspace_id VARCHAR(191), namespace VARCHAR(255), identifier VARCHAR(255), duration_ms BIGINT UNSIGNED, sequence BIGINT,
@@ -136,7 +150,9 @@ func TestMigrateRefusesForeignCounts(t *testing.T) {
 
 // "A database that is newer than this binary is left as it is": the previous release
 // may start once more while an upgrade is under way.
-func TestMigrateLeavesNewerDatabase(t *testing.T) {
+func TestMigrateLeavesNewerDatabase(t *testing.T) { servers.EachSQL(t, testMigrateLeavesNewerDatabase) }
+
+func testMigrateLeavesNewerDatabase(t *testing.T) {
 	db, _ := emptyDatabase(t)
 	migrate(t, db)
 	exec(t, db, "INSERT INTO "+VersionTable+" (version_id, is_applied) VALUES (?, TRUE)", Latest()+1)
@@ -149,6 +165,10 @@ func TestMigrateLeavesNewerDatabase(t *testing.T) {
 // "ctx bounds the whole, the waiting included", and nobody gets past a lock that is
 // held for longer than the server waits in one call.
 func TestMigrateGivesUpWaitingWithItsContext(t *testing.T) {
+	servers.EachSQL(t, testMigrateGivesUpWaitingWithItsContext)
+}
+
+func testMigrateGivesUpWaitingWithItsContext(t *testing.T) {
 	db, dsn := emptyDatabase(t)
 	holder, err := connect(t, dsn).Conn(t.Context())
 	if err != nil {
@@ -180,6 +200,10 @@ func TestMigrateGivesUpWaitingWithItsContext(t *testing.T) {
 
 // Locks are of the whole server: two databases of one server must not wait for each other.
 func TestDatabasesMigrateIndependently(t *testing.T) {
+	servers.EachSQL(t, testDatabasesMigrateIndependently)
+}
+
+func testDatabasesMigrateIndependently(t *testing.T) {
 	_, dsn := emptyDatabase(t)
 	holder, err := connect(t, dsn).Conn(t.Context())
 	if err != nil {
@@ -197,8 +221,10 @@ func TestDatabasesMigrateIndependently(t *testing.T) {
 	}
 }
 
-func TestMigrateNeedsADatabase(t *testing.T) {
-	db := connect(t, servers.SharedMariaDB(t).DSN(""))
+func TestMigrateNeedsADatabase(t *testing.T) { servers.EachSQL(t, testMigrateNeedsADatabase) }
+
+func testMigrateNeedsADatabase(t *testing.T) {
+	db := connect(t, servers.SharedSQL(t).DSN(""))
 	if err := Migrate(t.Context(), db, quiet); err == nil || !strings.Contains(err.Error(), "No database selected") {
 		t.Errorf("%v", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 func blocked(i int, expires time.Time) BlockedKey {
@@ -27,7 +28,9 @@ func TestBulkTextIsTheOneRowStatementWithMoreTuples(t *testing.T) {
 
 // Insert in bulk, over the bound of one statement; list what is active; delete what
 // has expired, in bounded batches.
-func TestBlocklist(t *testing.T) {
+func TestBlocklist(t *testing.T) { servers.EachSQL(t, testBlocklist) }
+
+func testBlocklist(t *testing.T) {
 	store, db := migrated(t)
 	now := time.UnixMilli(1_700_000_000_000)
 	var keys []BlockedKey
@@ -77,6 +80,10 @@ func TestBlocklist(t *testing.T) {
 
 // "A row that is there already keeps the later of the two expiries."
 func TestUpsertBlocklistKeepsTheLaterExpiry(t *testing.T) {
+	servers.EachSQL(t, testUpsertBlocklistKeepsTheLaterExpiry)
+}
+
+func testUpsertBlocklistKeepsTheLaterExpiry(t *testing.T) {
 	store, _ := migrated(t)
 	early, late := time.UnixMilli(2000), time.UnixMilli(3000)
 	for _, keys := range [][]BlockedKey{{blocked(1, late), blocked(2, early)}, {blocked(1, early), blocked(2, late), blocked(2, early)}, nil} {
@@ -94,6 +101,10 @@ func TestUpsertBlocklistKeepsTheLaterExpiry(t *testing.T) {
 // "Writers that lock in one order do not deadlock": two write the same keys, one of
 // them in the opposite order.
 func TestUpsertBlocklistDoesNotDeadlock(t *testing.T) {
+	servers.EachSQL(t, testUpsertBlocklistDoesNotDeadlock)
+}
+
+func testUpsertBlocklistDoesNotDeadlock(t *testing.T) {
 	store, _ := migrated(t)
 	var forth []BlockedKey
 	for i := range 300 {
@@ -116,6 +127,10 @@ func TestUpsertBlocklistDoesNotDeadlock(t *testing.T) {
 }
 
 func TestUpsertBlocklistErrorNamesTheRows(t *testing.T) {
+	servers.EachSQL(t, testUpsertBlocklistErrorNamesTheRows)
+}
+
+func testUpsertBlocklistErrorNamesTheRows(t *testing.T) {
 	store, _ := migrated(t)
 	keys := []BlockedKey{blocked(1, time.UnixMilli(5000)), {Workspace: strings.Repeat("w", 192), Namespace: "api", Identifier: "x"}}
 	if err := store.UpsertBlocklist(t.Context(), keys); err == nil || !strings.Contains(err.Error(), "write 2 blocklist rows: rows 0 to 1 of 2") {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 // plain executes a run's steps once each.
@@ -25,7 +26,9 @@ func (p plain) DeleteDeadNodes(cutoffMs int64) (int64, error) {
 
 // "Cleanup deletes only expires_at < cutoff, in bounded batches, replays safely,
 // continues on the next tick": 200 expired and 200 live rows, exactly the expired go.
-func TestCleanupOnRealRows(t *testing.T) {
+func TestCleanupOnRealRows(t *testing.T) { servers.EachSQL(t, testCleanupOnRealRows) }
+
+func testCleanupOnRealRows(t *testing.T) {
 	store, db := migrated(t)
 	now, err := store.Now(t.Context())
 	if err != nil {
@@ -72,6 +75,10 @@ func TestCleanupOnRealRows(t *testing.T) {
 
 // The boundary to the millisecond, and the answer of a batch that is run again.
 func TestDeleteExpiredIsStrictBoundedAndRepeatable(t *testing.T) {
+	servers.EachSQL(t, testDeleteExpiredIsStrictBoundedAndRepeatable)
+}
+
+func testDeleteExpiredIsStrictBoundedAndRepeatable(t *testing.T) {
 	store, db := migrated(t)
 	cutoff := time.UnixMilli(1_700_000_000_000)
 	insertCounts(t, db, "r", []time.Time{cutoff.Add(-2 * time.Millisecond), cutoff.Add(-time.Millisecond), cutoff, cutoff.Add(time.Millisecond)})
@@ -88,6 +95,10 @@ func TestDeleteExpiredIsStrictBoundedAndRepeatable(t *testing.T) {
 // "Statements that delete … lock no gaps": while a batch is not yet committed, a node
 // flushes rows just before, between and after what it deletes.
 func TestDeleteExpiredDoesNotBlockAFlush(t *testing.T) {
+	servers.EachSQL(t, testDeleteExpiredDoesNotBlockAFlush)
+}
+
+func testDeleteExpiredDoesNotBlockAFlush(t *testing.T) {
 	store, db := migrated(t)
 	cutoff := time.UnixMilli(1_700_000_000_000)
 	insertCounts(t, db, "expired", []time.Time{cutoff.Add(-time.Second), cutoff.Add(-time.Minute)})
@@ -127,7 +138,9 @@ func TestDeleteExpiredDoesNotBlockAFlush(t *testing.T) {
 	}
 }
 
-func TestDeleteDeadNodes(t *testing.T) {
+func TestDeleteDeadNodes(t *testing.T) { servers.EachSQL(t, testDeleteDeadNodes) }
+
+func testDeleteDeadNodes(t *testing.T) {
 	store, db := migrated(t)
 	for id, seen := range map[string]int64{"dead1": 1000, "dead2": 1999, "edge": 2000, "alive": 3000} {
 		insertNode(t, db, id, "eu", 0, seen, "{}")
@@ -150,14 +163,18 @@ func TestDeleteDeadNodes(t *testing.T) {
 	}
 }
 
-func TestOldestExpiryOfAnEmptyTable(t *testing.T) {
+func TestOldestExpiryOfAnEmptyTable(t *testing.T) { servers.EachSQL(t, testOldestExpiryOfAnEmptyTable) }
+
+func testOldestExpiryOfAnEmptyTable(t *testing.T) {
 	store, _ := migrated(t)
 	if at, ok, err := store.OldestExpiry(t.Context()); ok || err != nil {
 		t.Errorf("%v %v %v", at, ok, err)
 	}
 }
 
-func TestDeleteExpiredDigests(t *testing.T) {
+func TestDeleteExpiredDigests(t *testing.T) { servers.EachSQL(t, testDeleteExpiredDigests) }
+
+func testDeleteExpiredDigests(t *testing.T) {
 	store, db := migrated(t)
 	for node, expires := range map[string]int64{"gone1": 1000, "gone2": 1999, "edge": 2000, "alive": 3000} {
 		if _, err := db.ExecContext(t.Context(), `INSERT INTO ratelimit_digests

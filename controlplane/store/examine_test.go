@@ -44,8 +44,10 @@ func wantCheck(t *testing.T, checks map[string]controlplane.Check, name string, 
 }
 
 // "Nil when the tables are those of this build or of a newer one", and else what it takes.
-func TestReady(t *testing.T) {
-	server := servers.MariaDBForTest(t)
+func TestReady(t *testing.T) { servers.EachSQL(t, testReady) }
+
+func testReady(t *testing.T) {
+	server := servers.SQLForTest(t)
 	if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
 		t.Fatal(err)
 	}
@@ -77,8 +79,10 @@ func TestReady(t *testing.T) {
 
 // A real server with each fault provoked, one after the other, by users with the grants
 // of schema/README.md, fewer, and more.
-func TestExamine(t *testing.T) {
-	server := servers.MariaDBForTest(t)
+func TestExamine(t *testing.T) { servers.EachSQL(t, testExamine) }
+
+func testExamine(t *testing.T) {
+	server := servers.SQLForTest(t)
 	if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +129,7 @@ func TestExamine(t *testing.T) {
 	wantCheck(t, examined(t, rootDSN, build), "grants, too many", controlplane.CheckWarn, "on every database")
 
 	exec(`SET GLOBAL sql_mode = ''`)
-	exec(`SET GLOBAL tx_isolation = 'SERIALIZABLE'`)
+	exec(`SET GLOBAL TRANSACTION ISOLATION LEVEL SERIALIZABLE`)
 	exec(`SET GLOBAL read_only = ON`)
 	faulty := examined(t, dsn, build)
 	wantCheck(t, faulty, "sql_mode", controlplane.CheckWarn, "STRICT_TRANS_TABLES")
@@ -161,7 +165,9 @@ func readmeGrants(t *testing.T) (statements []string) {
 }
 
 // A version that cannot be read is told; a schema version that cannot be is a failure.
-func TestExamineVersions(t *testing.T) {
+func TestExamineVersions(t *testing.T) { servers.EachSQL(t, testExamineVersions) }
+
+func testExamineVersions(t *testing.T) {
 	for text, want := range map[string]controlplane.CheckResult{
 		"8.0.19": controlplane.CheckOK, "8.0.36-0ubuntu0.22.04.1": controlplane.CheckOK, "8.4.0": controlplane.CheckOK, "8.0.11-TiDB-v8.1.0": controlplane.CheckOK,
 		"5.7.44-log": controlplane.CheckFail, "8.0.18": controlplane.CheckFail,
@@ -174,7 +180,7 @@ func TestExamineVersions(t *testing.T) {
 	}
 	broken := build
 	broken.Version = func(context.Context, *sql.DB) (int64, error) { return 0, errors.New("denied") }
-	wantCheck(t, examined(t, servers.SharedMariaDB(t).DatabaseForTest(t), broken), "schema", controlplane.CheckFail, "denied")
+	wantCheck(t, examined(t, servers.SharedSQL(t).DatabaseForTest(t), broken), "schema", controlplane.CheckFail, "denied")
 }
 
 func TestClockCheck(t *testing.T) {

@@ -5,12 +5,15 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // A key's rows are those of all regions that have not expired, of no other key; once it is
 // reset, what was counted before is not told.
-func TestGetKey(t *testing.T) {
+func TestGetKey(t *testing.T) { servers.EachSQL(t, testGetKey) }
+
+func testGetKey(t *testing.T) {
 	s, db := migrated(t)
 	now, err := s.Now(t.Context())
 	if err != nil {

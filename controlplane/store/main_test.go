@@ -11,12 +11,12 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-func TestMain(m *testing.M) { servers.MariaDBMain(m) }
+func TestMain(m *testing.M) { servers.SQLMain(m) }
 
 // migrated is a store on an empty, migrated database of a real MariaDB.
 func migrated(t *testing.T) (*Store, *sql.DB) {
 	t.Helper()
-	db, err := Open(servers.SharedMariaDB(t).DatabaseForTest(t))
+	db, err := Open(servers.SharedSQL(t).DatabaseForTest(t))
 	if err != nil {
 		t.Fatal(err)
 	}

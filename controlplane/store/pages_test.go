@@ -7,10 +7,15 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 // A list of any length is read in pages, in order, each row once.
 func TestNamespacesAndTokensComeInPages(t *testing.T) {
+	servers.EachSQL(t, testNamespacesAndTokensComeInPages)
+}
+
+func testNamespacesAndTokensComeInPages(t *testing.T) {
 	s, db := migrated(t)
 	const rows = 2*controlplane.PageMax + 1
 	var namespaces, tokens []string

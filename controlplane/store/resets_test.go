@@ -7,12 +7,15 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
+	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // "A generation number on the key, replicated like an override": it rises with each reset,
 // at a moment of the database's clock, with before and after in the audit log.
-func TestResets(t *testing.T) {
+func TestResets(t *testing.T) { servers.EachSQL(t, testResets) }
+
+func testResets(t *testing.T) {
 	s, db := migrated(t)
 	settings := controlplane.NewSettings(s)
 	before, err := s.Now(t.Context())

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 const blocklist, dated = controlplane.Blocklist, controlplane.Blocklist + "_retired_20260102_150405"
@@ -24,7 +25,9 @@ func figures(t *testing.T, s *Store, name string) controlplane.TableFigures {
 }
 
 // "Deleting rows lowers it; only a write raises any of it", and each write raises some.
-func TestTableMarkShowsEveryWrite(t *testing.T) {
+func TestTableMarkShowsEveryWrite(t *testing.T) { servers.EachSQL(t, testTableMarkShowsEveryWrite) }
+
+func testTableMarkShowsEveryWrite(t *testing.T) {
 	s, db := migrated(t)
 	early, late := time.UnixMilli(2000), time.UnixMilli(3000)
 	mark := figures(t, s, blocklist).Mark
@@ -71,7 +74,9 @@ func TestTableMarkShowsEveryWrite(t *testing.T) {
 }
 
 // "If there is one of the first name and none of the other", as often as it is tried.
-func TestRenameTable(t *testing.T) {
+func TestRenameTable(t *testing.T) { servers.EachSQL(t, testRenameTable) }
+
+func testRenameTable(t *testing.T) {
 	s, db := migrated(t)
 	if err := s.UpsertBlocklist(t.Context(), []BlockedKey{blocked(1, time.UnixMilli(5000))}); err != nil {
 		t.Fatal(err)
@@ -97,7 +102,9 @@ func TestRenameTable(t *testing.T) {
 }
 
 // "An attempt that was given up does nothing": one with a lower fence than one before it.
-func TestStaleAttemptsDoNothing(t *testing.T) {
+func TestStaleAttemptsDoNothing(t *testing.T) { servers.EachSQL(t, testStaleAttemptsDoNothing) }
+
+func testStaleAttemptsDoNothing(t *testing.T) {
 	s, _ := migrated(t)
 	if _, err := s.RenameTable(t.Context(), blocklist, dated, blocklist, 7); err != nil {
 		t.Fatal(err)
@@ -115,7 +122,9 @@ func TestStaleAttemptsDoNothing(t *testing.T) {
 }
 
 // "If it is empty and nothing has the table's name."
-func TestDropTable(t *testing.T) {
+func TestDropTable(t *testing.T) { servers.EachSQL(t, testDropTable) }
+
+func testDropTable(t *testing.T) {
 	s, db := migrated(t)
 	if err := s.UpsertBlocklist(t.Context(), []BlockedKey{blocked(1, time.UnixMilli(5000))}); err != nil {
 		t.Fatal(err)
@@ -145,7 +154,9 @@ func TestDropTable(t *testing.T) {
 // Nobody decides what is there while a rename is still on its way: attempts at the same
 // moment take turns, and one that waits for a statement on the table is given up by the
 // server itself.
-func TestAttemptsTakeTurns(t *testing.T) {
+func TestAttemptsTakeTurns(t *testing.T) { servers.EachSQL(t, testAttemptsTakeTurns) }
+
+func testAttemptsTakeTurns(t *testing.T) {
 	s, db := migrated(t)
 	var attempts sync.WaitGroup
 	for i := range 6 {
@@ -175,7 +186,9 @@ func TestAttemptsTakeTurns(t *testing.T) {
 }
 
 // An entry of one ID is one row, however often it is written.
-func TestAuditEntriesAreWrittenOnce(t *testing.T) {
+func TestAuditEntriesAreWrittenOnce(t *testing.T) { servers.EachSQL(t, testAuditEntriesAreWrittenOnce) }
+
+func testAuditEntriesAreWrittenOnce(t *testing.T) {
 	s, db := migrated(t)
 	e := controlplane.AuditEntry{By: controlplane.By{Actor: "ann", Reason: "x"}, Action: "a.b", Subject: "s"}
 	for _, id := range []string{"one", "one", "two", "", ""} {

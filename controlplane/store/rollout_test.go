@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 func write(id, region, document string) controlplane.TuningWrite {
@@ -15,7 +16,9 @@ func write(id, region, document string) controlplane.TuningWrite {
 
 // "A write whose ID is there already is left out and its number answered", in the order
 // of the writes and as one transaction.
-func TestTuningsAreWrittenOnce(t *testing.T) {
+func TestTuningsAreWrittenOnce(t *testing.T) { servers.EachSQL(t, testTuningsAreWrittenOnce) }
+
+func testTuningsAreWrittenOnce(t *testing.T) {
 	s, db := migrated(t)
 	first, err := s.WriteTunings(t.Context(), []controlplane.TuningWrite{write("r/apply/eu", "eu", "{1}"), write("r/apply/", "", "{2}")})
 	if err != nil || len(first) != 2 || first[0] >= first[1] {
@@ -41,7 +44,9 @@ func TestTuningsAreWrittenOnce(t *testing.T) {
 }
 
 // Two attempts at the same moment are one write.
-func TestAttemptsAtOnceAreOneWrite(t *testing.T) {
+func TestAttemptsAtOnceAreOneWrite(t *testing.T) { servers.EachSQL(t, testAttemptsAtOnceAreOneWrite) }
+
+func testAttemptsAtOnceAreOneWrite(t *testing.T) {
 	s, db := migrated(t)
 	var attempts sync.WaitGroup
 	versions := make([][]int64, 8)

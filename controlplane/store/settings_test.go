@@ -9,13 +9,16 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 var operator = controlplane.By{Actor: "ann", Reason: "support case"}
 
 // "Limit 0 blocks; set after delete works", with before and after in the audit log, and
 // nodes read what was set.
-func TestOverrides(t *testing.T) {
+func TestOverrides(t *testing.T) { servers.EachSQL(t, testOverrides) }
+
+func testOverrides(t *testing.T) {
 	s, db := migrated(t)
 	settings := controlplane.NewSettings(s)
 	o := controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "user_*", Limit: 10, DurationMs: 60_000, Candidate: 4, Shadow: true}
@@ -72,7 +75,9 @@ func TestOverrides(t *testing.T) {
 
 // What is not given of an override stays as it is, and the audit log has all of it before
 // and after.
-func TestChangesOfAnOverride(t *testing.T) {
+func TestChangesOfAnOverride(t *testing.T) { servers.EachSQL(t, testChangesOfAnOverride) }
+
+func testChangesOfAnOverride(t *testing.T) {
 	s, db := migrated(t)
 	settings := controlplane.NewSettings(s)
 	number := func(n int64) *int64 { return &n }
@@ -118,7 +123,9 @@ func words(o controlplane.Override) string {
 
 // "As seen, or not at all": a change that is meant for what somebody saw is refused once
 // another has come in between, however fast they follow one another.
-func TestChangesOfWhatWasSeen(t *testing.T) {
+func TestChangesOfWhatWasSeen(t *testing.T) { servers.EachSQL(t, testChangesOfWhatWasSeen) }
+
+func testChangesOfWhatWasSeen(t *testing.T) {
 	s, _ := migrated(t)
 	settings := controlplane.NewSettings(s)
 	change := func(limit int64, seen *int64) error {
@@ -168,7 +175,9 @@ func TestChangesOfWhatWasSeen(t *testing.T) {
 
 // Of many who make the same override at once, each having seen none, one does, and those
 // who add to it lose nothing of each other's.
-func TestChangesAtOnce(t *testing.T) {
+func TestChangesAtOnce(t *testing.T) { servers.EachSQL(t, testChangesAtOnce) }
+
+func testChangesAtOnce(t *testing.T) {
 	s, db := migrated(t)
 	settings := controlplane.NewSettings(s)
 	together := func(n int, do func(i int64) error) (done int) {
@@ -210,7 +219,9 @@ func TestChangesAtOnce(t *testing.T) {
 
 // Two who have both found nothing: the later one finds what the other has made, and
 // neither gets an error of MySQL's.
-func TestTheLaterOfTwoLooksAgain(t *testing.T) {
+func TestTheLaterOfTwoLooksAgain(t *testing.T) { servers.EachSQL(t, testTheLaterOfTwoLooksAgain) }
+
+func testTheLaterOfTwoLooksAgain(t *testing.T) {
 	s, _ := migrated(t)
 	var found sync.WaitGroup // both have looked
 	found.Add(2)
@@ -244,6 +255,10 @@ func TestTheLaterOfTwoLooksAgain(t *testing.T) {
 
 // "Namespaces that estimate with a leaky drain have no candidates."
 func TestACandidateThatCannotBeJudgedIsRefused(t *testing.T) {
+	servers.EachSQL(t, testACandidateThatCannotBeJudgedIsRefused)
+}
+
+func testACandidateThatCannotBeJudgedIsRefused(t *testing.T) {
 	s, _ := migrated(t)
 	settings := controlplane.NewSettings(s)
 	for _, step := range []struct {
@@ -301,7 +316,9 @@ func has(whole, part string) bool {
 }
 
 // Pages follow one another, byte by byte, to the end.
-func TestOverridePages(t *testing.T) {
+func TestOverridePages(t *testing.T) { servers.EachSQL(t, testOverridePages) }
+
+func testOverridePages(t *testing.T) {
 	s, _ := migrated(t)
 	settings := controlplane.NewSettings(s)
 	for i := range 5 {
@@ -334,7 +351,9 @@ func TestOverridePages(t *testing.T) {
 }
 
 // What is not given stays as it is.
-func TestNamespaces(t *testing.T) {
+func TestNamespaces(t *testing.T) { servers.EachSQL(t, testNamespaces) }
+
+func testNamespaces(t *testing.T) {
 	s, db := migrated(t)
 	settings := controlplane.NewSettings(s)
 	yes, estimate, closed, odd, knobs := true, "estimate", "closed", "odd", `{"floor":3}`

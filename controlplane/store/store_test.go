@@ -11,7 +11,9 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-func TestNowIsTheClockOfTheDatabase(t *testing.T) {
+func TestNowIsTheClockOfTheDatabase(t *testing.T) { servers.EachSQL(t, testNowIsTheClockOfTheDatabase) }
+
+func testNowIsTheClockOfTheDatabase(t *testing.T) {
 	store, _ := migrated(t)
 	before := time.Now().Truncate(time.Millisecond)
 	now, err := store.Now(t.Context())
@@ -20,7 +22,9 @@ func TestNowIsTheClockOfTheDatabase(t *testing.T) {
 	}
 }
 
-func TestFleetNodes(t *testing.T) {
+func TestFleetNodes(t *testing.T) { servers.EachSQL(t, testFleetNodes) }
+
+func testFleetNodes(t *testing.T) {
 	store, db := migrated(t)
 	if now, nodes, err := store.FleetNodes(t.Context(), 10); err != nil || len(nodes) != 0 || time.Since(now).Abs() > time.Minute {
 		t.Errorf("an empty fleet: %v, %v, %v", now, nodes, err)
@@ -43,7 +47,9 @@ func TestFleetNodes(t *testing.T) {
 	}
 }
 
-func TestInsertAuditKeepsEveryByte(t *testing.T) {
+func TestInsertAuditKeepsEveryByte(t *testing.T) { servers.EachSQL(t, testInsertAuditKeepsEveryByte) }
+
+func testInsertAuditKeepsEveryByte(t *testing.T) {
 	store, db := migrated(t)
 	e := controlplane.AuditEntry{
 		By:     controlplane.By{Actor: strings.Repeat("a", 191), Reason: strings.Repeat("🔥", 125)},
@@ -66,7 +72,9 @@ func TestInsertAuditKeepsEveryByte(t *testing.T) {
 }
 
 // The log is read newest first, in pages.
-func TestAudit(t *testing.T) {
+func TestAudit(t *testing.T) { servers.EachSQL(t, testAudit) }
+
+func testAudit(t *testing.T) {
 	store, _ := migrated(t)
 	var want []controlplane.AuditEntry
 	for _, subject := range []string{"a", "b", "c"} {
@@ -114,8 +122,10 @@ func TestOpenDoesNotConnect(t *testing.T) {
 
 // Every error says whose turn it is: the server's silence and missing tables are
 // unavailable, what the server refuses is not, and a deadline stays one.
-func TestErrorsTellWhatIsWrong(t *testing.T) {
-	empty, err := Open(servers.SharedMariaDB(t).DatabaseForTest(t))
+func TestErrorsTellWhatIsWrong(t *testing.T) { servers.EachSQL(t, testErrorsTellWhatIsWrong) }
+
+func testErrorsTellWhatIsWrong(t *testing.T) {
+	empty, err := Open(servers.SharedSQL(t).DatabaseForTest(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,9 @@ import (
 )
 
 // "Hashed at rest": a token works until it is revoked, and no row of any table holds it.
-func TestTokens(t *testing.T) {
+func TestTokens(t *testing.T) { servers.EachSQL(t, testTokens) }
+
+func testTokens(t *testing.T) {
 	s, db := migrated(t)
 	tokens, err := controlplane.NewTokens(s, "")
 	if err != nil {
@@ -57,7 +59,11 @@ func TestTokens(t *testing.T) {
 // A MariaDB that hangs takes connections and answers nothing. A token that it has vouched
 // for a moment ago still opens the API, within the time that a call has.
 func TestAUsedTokenOutlivesAHangingMySQL(t *testing.T) {
-	mysql := servers.MariaDBForTest(t)
+	servers.EachSQL(t, testAUsedTokenOutlivesAHangingMySQL)
+}
+
+func testAUsedTokenOutlivesAHangingMySQL(t *testing.T) {
+	mysql := servers.SQLForTest(t)
 	if err := mysql.CreateDatabase(t.Context(), "weir"); err != nil {
 		t.Fatal(err)
 	}

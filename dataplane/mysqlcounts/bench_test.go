@@ -4,10 +4,13 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 // A flush: one statement of 500 rows, whose cells are new to the table.
-func BenchmarkPublishNew(b *testing.B) {
+func BenchmarkPublishNew(b *testing.B) { servers.EachSQL(b, benchPublishNew) }
+
+func benchPublishNew(b *testing.B) {
 	c, _ := store(b)
 	counts := countsOf(1, cells(dataplane.PublishRowsMax)...)
 	b.ReportAllocs()
@@ -23,7 +26,9 @@ func BenchmarkPublishNew(b *testing.B) {
 }
 
 // A flush of cells that the table has, and whose counts have grown.
-func BenchmarkPublishExisting(b *testing.B) {
+func BenchmarkPublishExisting(b *testing.B) { servers.EachSQL(b, benchPublishExisting) }
+
+func benchPublishExisting(b *testing.B) {
 	c, _ := store(b)
 	counts := countsOf(1, cells(dataplane.PublishRowsMax)...)
 	b.ReportAllocs()
@@ -39,7 +44,9 @@ func BenchmarkPublishExisting(b *testing.B) {
 }
 
 // An import of 20,000 cells with three regions' components each.
-func BenchmarkImport(b *testing.B) {
+func BenchmarkImport(b *testing.B) { servers.EachSQL(b, benchImport) }
+
+func benchImport(b *testing.B) {
 	const cellsStored = 20_000
 	regions := []string{"ap", "eu", "us"}
 	c, db := store(b)

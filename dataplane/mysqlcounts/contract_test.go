@@ -8,9 +8,12 @@ import (
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/storetest"
 	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/servers"
 )
 
-func TestContract(t *testing.T) {
+func TestContract(t *testing.T) { servers.EachSQL(t, testContract) }
+
+func testContract(t *testing.T) {
 	db := open(t, migrated(t))
 	storetest.TestCountStore(t, func(t testing.TB) storetest.Store {
 		for _, table := range []string{rowsTable, "ratelimit_tuning", "ratelimit_nodes", "ratelimit_namespaces", "ratelimit_overrides", "ratelimit_digests"} {

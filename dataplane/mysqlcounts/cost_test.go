@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
+	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -21,7 +22,7 @@ func fill(t testing.TB, db *sql.DB, n int) {
 		exec(t, db, `INSERT INTO ratelimit_window_counts
 			(workspace_id, namespace, identifier, duration_ms, sequence, region, count, counted_at, expires_at, updated_at)
 			SELECT CONCAT('ws_', LPAD(seq % 20, 2, '0')), CONCAT('namespace_', seq % 7), CONCAT('user_', LPAD(seq, 10, '0')),
-			  3600000, ?, ?, 1, ?, ?, UNIX_TIMESTAMP() * 1000 - 3600000 FROM seq_1_to_`+fmt.Sprint(n),
+			  3600000, ?, ?, 1, ?, ?, UNIX_TIMESTAMP() * 1000 - 3600000 FROM `+servers.Numbers(1, n),
 			thisHour, []byte(region), began.UnixMilli(), cell("x").ExpiresAtMs())
 	}
 	exec(t, db, "ANALYZE TABLE "+rowsTable)
@@ -85,6 +86,10 @@ func importAfter(t testing.TB, c *Counts, region string, after dataplane.Cursor)
 // "The table itself is read for the cells found there and for no others": the rows that
 // an import examines are in proportion to what has changed, not to what is alive.
 func TestImportSinceReadsWhatChanged(t *testing.T) {
+	servers.EachSQL(t, testImportSinceReadsWhatChanged)
+}
+
+func testImportSinceReadsWhatChanged(t *testing.T) {
 	c, db := store(t)
 	fill(t, db, 10_000)
 	plan, err := planOf(t.Context(), db, dataplanedb.WindowCountsImportSince,
@@ -124,7 +129,9 @@ func TestImportSinceReadsWhatChanged(t *testing.T) {
 // has the figures.
 //
 //	go test -run '^$' -bench Active -benchtime 10x ./dataplane/mysqlcounts
-func BenchmarkActive(b *testing.B) {
+func BenchmarkActive(b *testing.B) { servers.EachSQL(b, benchActive) }
+
+func benchActive(b *testing.B) {
 	c, db := store(b)
 	fill(b, db, 100_000)
 	own := New(db, Options{OwnRows: true})

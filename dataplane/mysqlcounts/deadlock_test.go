@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -21,6 +22,10 @@ import (
 // deadlock (prove with two writers, 10,000 rows, 60 s)". A minute with WEIR_SOAK=1, two
 // seconds otherwise. Half of the time the rows are new, half of the time they grow.
 func TestSoakSortedWritersNeverDeadlock(t *testing.T) {
+	servers.EachSQL(t, testSoakSortedWritersNeverDeadlock)
+}
+
+func testSoakSortedWritersNeverDeadlock(t *testing.T) {
 	lasts := 2 * time.Second
 	if os.Getenv("WEIR_SOAK") != "" {
 		lasts = time.Minute
@@ -69,6 +74,10 @@ func TestSoakSortedWritersNeverDeadlock(t *testing.T) {
 // What the order is good for, and what the retry is: writers without it do deadlock,
 // and nothing is lost by it.
 func TestUnsortedWritersDeadlockAndHeal(t *testing.T) {
+	servers.EachSQL(t, testUnsortedWritersDeadlockAndHeal)
+}
+
+func testUnsortedWritersDeadlockAndHeal(t *testing.T) {
 	dsn := migrated(t)
 	impatient := New(open(t, dsn), Options{AttemptsMax: 1})
 	if err := collide(within(t, time.Minute), impatient, impatient, func(failed error) bool { return failed != nil }); lostTo(err) != "deadlock" {
@@ -122,7 +131,9 @@ func collide(ctx context.Context, a, b *Counts, enough func(failed error) bool) 
 
 // A row that another session holds is waited for, and then given up as something that
 // may pass.
-func TestLockWaitIsTransient(t *testing.T) {
+func TestLockWaitIsTransient(t *testing.T) { servers.EachSQL(t, testLockWaitIsTransient) }
+
+func testLockWaitIsTransient(t *testing.T) {
 	dsn := migrated(t)
 	db := open(t, dsn)
 	c := New(db, Options{AttemptsMax: 2})

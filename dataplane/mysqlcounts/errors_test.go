@@ -13,11 +13,14 @@ import (
 	"github.com/go-sql-driver/mysql"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 // Conformance 39, from the real server's mouth: rows that it refuses, in each way that
 // the tables or an operator's own constraint can make it.
-func TestServerRefusesRows(t *testing.T) {
+func TestServerRefusesRows(t *testing.T) { servers.EachSQL(t, testServerRefusesRows) }
+
+func testServerRefusesRows(t *testing.T) {
 	for name, c := range map[string]struct {
 		alter string
 		bad   dataplane.Count
@@ -46,7 +49,9 @@ func TestServerRefusesRows(t *testing.T) {
 }
 
 // What an operator can mend while nodes run is not the rows' fault.
-func TestServerTroubleIsTransient(t *testing.T) {
+func TestServerTroubleIsTransient(t *testing.T) { servers.EachSQL(t, testServerTroubleIsTransient) }
+
+func testServerTroubleIsTransient(t *testing.T) {
 	store, db := store(t)
 	x := countsOf(1, cell("x"))
 	exec(t, db, "RENAME TABLE ratelimit_window_counts TO away")

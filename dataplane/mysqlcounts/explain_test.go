@@ -51,8 +51,10 @@ type explained struct {
 
 // TestExplain takes the layouts in turns, so that what else the machine does meets
 // them all.
-func TestExplain(t *testing.T) {
-	server, err := servers.StartMariaDB(t.Context(), servers.Options{Args: []string{"--innodb-buffer-pool-size=1G", "--loose-innodb-log-file-size=256M"}})
+func TestExplain(t *testing.T) { servers.EachSQL(t, testExplain) }
+
+func testExplain(t *testing.T) {
+	server, err := servers.StartSQL(t.Context(), servers.EngineOf(t), servers.Options{Args: []string{"--innodb-buffer-pool-size=1G", "--loose-innodb-log-file-size=256M", "--loose-innodb-redo-log-capacity=256M"}})
 	if err != nil {
 		t.Fatal(err)
 	}

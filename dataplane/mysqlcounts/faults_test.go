@@ -16,7 +16,7 @@ import (
 func faulty(t *testing.T) (c *Counts, direct *Counts, proxy *servers.Proxy) {
 	t.Helper()
 	dsn := migrated(t)
-	proxy = servers.ProxyForTest(t, servers.SharedMariaDB(t).Addr())
+	proxy = servers.ProxyForTest(t, servers.SharedSQL(t).Addr())
 	c = New(open(t, through(t, dsn, proxy)), Options{})
 	publish(t, c, "eu", countsOf(1, cell("x"))...)
 	return c, New(open(t, dsn), Options{}), proxy
@@ -31,7 +31,9 @@ func wantOwn(t *testing.T, c *Counts, want int64) {
 
 // "After any other error the caller may repeat the same call with no harm done": the
 // reply is lost, the row is stored, and storing it again changes nothing.
-func TestPublishWithLostReply(t *testing.T) {
+func TestPublishWithLostReply(t *testing.T) { servers.EachSQL(t, testPublishWithLostReply) }
+
+func testPublishWithLostReply(t *testing.T) {
 	c, direct, proxy := faulty(t)
 	proxy.DropReplies(true)
 	err := c.Publish(within(t, 300*time.Millisecond), "eu", countsOf(6, cell("x")))
@@ -52,7 +54,9 @@ func TestPublishWithLostReply(t *testing.T) {
 
 // "All methods obey ctx's deadline", also when the network swallows everything, and
 // whether a connection is open already or not.
-func TestDeadlineInABlackHole(t *testing.T) {
+func TestDeadlineInABlackHole(t *testing.T) { servers.EachSQL(t, testDeadlineInABlackHole) }
+
+func testDeadlineInABlackHole(t *testing.T) {
 	for name, connsKept := range map[string]int{"open connection": connsMax, "new connection": 0} {
 		t.Run(name, func(t *testing.T) {
 			c, _, proxy := faulty(t)
@@ -79,7 +83,9 @@ func TestDeadlineInABlackHole(t *testing.T) {
 }
 
 // A dead server is an error at once, and no more once it is back.
-func TestDeadServer(t *testing.T) {
+func TestDeadServer(t *testing.T) { servers.EachSQL(t, testDeadServer) }
+
+func testDeadServer(t *testing.T) {
 	c, _, proxy := faulty(t)
 	proxy.Cut()
 	for method, call := range calls(c) {
@@ -101,8 +107,10 @@ func TestDeadServer(t *testing.T) {
 
 // "After nil all are stored": a server that is killed in the midst of writes has, once
 // restarted, every count that was acknowledged.
-func TestServerKilledUnderWrites(t *testing.T) {
-	server := servers.MariaDBForTest(t)
+func TestServerKilledUnderWrites(t *testing.T) { servers.EachSQL(t, testServerKilledUnderWrites) }
+
+func testServerKilledUnderWrites(t *testing.T) {
+	server := servers.SQLForTest(t)
 	if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,9 @@ import (
 
 // "Rows that no data plane can have written are left out and counted": by hand, by a
 // program that is not ours, by a bug. They hide no other row, and no other cell.
-func TestImportLeavesOutInvalidRows(t *testing.T) {
+func TestImportLeavesOutInvalidRows(t *testing.T) { servers.EachSQL(t, testImportLeavesOutInvalidRows) }
+
+func testImportLeavesOutInvalidRows(t *testing.T) {
 	c, db := store(t)
 	good := cells(3)
 	publish(t, c, "us", countsOf(7, good...)...)
@@ -63,7 +65,9 @@ func TestImportLeavesOutInvalidRows(t *testing.T) {
 }
 
 // "The arithmetic is exact below 2^62": the largest sum that is believed.
-func TestImportLargestSum(t *testing.T) {
+func TestImportLargestSum(t *testing.T) { servers.EachSQL(t, testImportLargestSum) }
+
+func testImportLargestSum(t *testing.T) {
 	c, _ := store(t)
 	publish(t, c, "us", countsOf(countMax-1, cell("x"))...)
 	publish(t, c, "ap", countsOf(1, cell("x"))...)
@@ -75,7 +79,9 @@ func TestImportLargestSum(t *testing.T) {
 
 // Rows are scanned into the same memory again and again: none of it may be yielded.
 // The cells differ in one name at a time, in both directions of length.
-func TestImportedNamesAreTheirOwn(t *testing.T) {
+func TestImportedNamesAreTheirOwn(t *testing.T) { servers.EachSQL(t, testImportedNamesAreTheirOwn) }
+
+func testImportedNamesAreTheirOwn(t *testing.T) {
 	c, db := store(t)
 	var all []window.Cell
 	for _, w := range []string{"w", "ww", "www"} {
@@ -115,14 +121,16 @@ func TestImportedNamesAreTheirOwn(t *testing.T) {
 // "It yields while the database is still sending, and so never holds more than a row":
 // the connection breaks at the first row, and the rows that were still in the database
 // are never seen. "After an error, what was yielded is still true."
-func TestImportStreams(t *testing.T) {
+func TestImportStreams(t *testing.T) { servers.EachSQL(t, testImportStreams) }
+
+func testImportStreams(t *testing.T) {
 	const rows = 20_000
 	dsn := migrated(t)
 	exec(t, open(t, dsn), `INSERT INTO ratelimit_window_counts (workspace_id, namespace, identifier, duration_ms, sequence, region, count, expires_at, updated_at)
-		SELECT REPEAT('w', 191), REPEAT('n', 255), CONCAT(REPEAT('i', 249), LPAD(seq, 6, '0')), 3600000, ?, 'us', seq, ?, 1 FROM seq_1_to_20000`,
+		SELECT REPEAT('w', 191), REPEAT('n', 255), CONCAT(REPEAT('i', 249), LPAD(seq, 6, '0')), 3600000, ?, 'us', seq, ?, 1 FROM `+servers.Numbers(1, 20_000),
 		thisHour, cell("x").ExpiresAtMs())
 
-	proxy := servers.ProxyForTest(t, servers.SharedMariaDB(t).Addr())
+	proxy := servers.ProxyForTest(t, servers.SharedSQL(t).Addr())
 	c := New(open(t, through(t, dsn, proxy)), Options{})
 	yielded := 0
 	_, err := c.Import(t.Context(), "eu", began.UnixMilli(), 0, func(i dataplane.Imported) {

@@ -20,12 +20,12 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(servers.ShareMariaDB(m)) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(servers.ShareSQL(m)) }
 
 // migrated is a database of this test's own with our tables in it.
 func migrated(t testing.TB) (dsn string) {
 	t.Helper()
-	dsn = servers.SharedMariaDB(t).DatabaseForTest(t)
+	dsn = servers.SharedSQL(t).DatabaseForTest(t)
 	migrate(t, dsn)
 	return dsn
 }

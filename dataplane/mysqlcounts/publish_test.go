@@ -12,7 +12,9 @@ import (
 )
 
 // 'Alice', 'alice', 'alice ' and 'alicé' are four people.
-func TestFourPeople(t *testing.T) {
+func TestFourPeople(t *testing.T) { servers.EachSQL(t, testFourPeople) }
+
+func testFourPeople(t *testing.T) {
 	c, db := store(t)
 	people := []string{"Alice", "alice", "alice ", "alicé"}
 	for i, name := range people {
@@ -31,7 +33,9 @@ func TestFourPeople(t *testing.T) {
 
 // "Names are binary literals": whatever is in one stays in it. Each of these ends a
 // quoted text, starts an escape or stands for an argument somewhere.
-func TestNamesAreNeverReadAsSQL(t *testing.T) {
+func TestNamesAreNeverReadAsSQL(t *testing.T) { servers.EachSQL(t, testNamesAreNeverReadAsSQL) }
+
+func testNamesAreNeverReadAsSQL(t *testing.T) {
 	c, _ := store(t)
 	var all []window.Cell
 	for b := range 256 {
@@ -62,6 +66,10 @@ func TestNamesAreNeverReadAsSQL(t *testing.T) {
 // updated_at is when the count last grew, by the database's clock: "it must compare
 // with the stored count", so a publication that changes nothing does not touch it.
 func TestUpdatedAtMovesOnlyWithTheCount(t *testing.T) {
+	servers.EachSQL(t, testUpdatedAtMovesOnlyWithTheCount)
+}
+
+func testUpdatedAtMovesOnlyWithTheCount(t *testing.T) {
 	c, db := store(t)
 	x := cell("x")
 	publish(t, c, "eu", countsOf(5, x)...)
@@ -108,8 +116,10 @@ func TestPublishRefusesWithoutAsking(t *testing.T) {
 }
 
 // The widest rows that there can be fit the bounds, the statement and the packet.
-func TestPublishWidestChunk(t *testing.T) {
-	server := servers.MariaDBForTest(t)
+func TestPublishWidestChunk(t *testing.T) { servers.EachSQL(t, testPublishWidestChunk) }
+
+func testPublishWidestChunk(t *testing.T) {
+	server := servers.SQLForTest(t)
 	dsn := server.DatabaseForTest(t)
 	migrate(t, dsn)
 	exec(t, openPlain(t, dsn), "SET GLOBAL max_allowed_packet = ?", packetBytesMin)

@@ -55,6 +55,10 @@ func (r *replicated) left(why string) float64 {
 // "Being behind delays what it tells of and never loses it": the replica applies changes
 // in its own time, imports come in between, and the cursor waits for what is not there.
 func TestReplicaThatLagsLosesNothing(t *testing.T) {
+	servers.EachSQL(t, testReplicaThatLagsLosesNothing)
+}
+
+func testReplicaThatLagsLosesNothing(t *testing.T) {
 	r := replicate(t, time.Hour)
 	x, y := cell("x"), cell("y")
 	publish(t, r.Counts, "us", countsOf(1, x)...)
@@ -88,7 +92,9 @@ func TestReplicaThatLagsLosesNothing(t *testing.T) {
 
 // "One that is too far behind is left alone", and taken again once it has caught up. A
 // cursor of the one is good for the other.
-func TestReplicaTooFarBehindIsLeft(t *testing.T) {
+func TestReplicaTooFarBehindIsLeft(t *testing.T) { servers.EachSQL(t, testReplicaTooFarBehindIsLeft) }
+
+func testReplicaTooFarBehindIsLeft(t *testing.T) {
 	r := replicate(t, 300*time.Millisecond)
 	x := cell("x")
 	publish(t, r.Counts, "us", countsOf(1, x)...)
@@ -121,6 +127,10 @@ func TestReplicaTooFarBehindIsLeft(t *testing.T) {
 
 // A fleet without traffic has its heartbeats, and does not read its last rows for ever.
 func TestReplicaPositionMovesWithHeartbeats(t *testing.T) {
+	servers.EachSQL(t, testReplicaPositionMovesWithHeartbeats)
+}
+
+func testReplicaPositionMovesWithHeartbeats(t *testing.T) {
 	r := replicate(t, time.Hour)
 	publish(t, r.Counts, "us", countsOf(1, cell("x"))...)
 	r.apply()
@@ -144,8 +154,10 @@ func TestReplicaPositionMovesWithHeartbeats(t *testing.T) {
 }
 
 // Either of the two may be gone.
-func TestReplicaOrPrimaryIsGone(t *testing.T) {
-	dsn, server := migrated(t), servers.SharedMariaDB(t).Addr()
+func TestReplicaOrPrimaryIsGone(t *testing.T) { servers.EachSQL(t, testReplicaOrPrimaryIsGone) }
+
+func testReplicaOrPrimaryIsGone(t *testing.T) {
+	dsn, server := migrated(t), servers.SharedSQL(t).Addr()
 	toPrimary, toReplica := servers.ProxyForTest(t, server), servers.ProxyForTest(t, server)
 	c := New(open(t, through(t, dsn, toPrimary)), Options{Replica: open(t, through(t, dsn, toReplica)), ReplicaLagMax: time.Hour})
 	publish(t, c, "us", countsOf(3, cell("x"))...)

@@ -6,14 +6,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 	"github.com/weirhq/weir/shared/servers"
 )
 
 // "After whatever the server's defaults, its init_connect and the DSN have set": all
 // three are as bad as can be, and every connection of the pool is right.
-func TestEverySessionHasTheSettings(t *testing.T) {
-	server := servers.MariaDBForTest(t)
+func TestEverySessionHasTheSettings(t *testing.T) { servers.EachSQL(t, testEverySessionHasTheSettings) }
+
+func testEverySessionHasTheSettings(t *testing.T) {
+	server := servers.SQLForTest(t)
 	if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +74,9 @@ func TestEverySessionHasTheSettings(t *testing.T) {
 
 // A pool that would cut what does not fit, or never commit, is found out before the
 // first write.
-func TestPublishNeedsAGoodSession(t *testing.T) {
+func TestPublishNeedsAGoodSession(t *testing.T) { servers.EachSQL(t, testPublishNeedsAGoodSession) }
+
+func testPublishNeedsAGoodSession(t *testing.T) {
 	dsn := migrated(t)
 	for _, setting := range []string{"&sql_mode=''", "&autocommit=0"} {
 		bad := openPlain(t, dsn+setting)
@@ -91,8 +96,10 @@ func TestPublishNeedsAGoodSession(t *testing.T) {
 	publish(t, New(openPlain(t, dsn), Options{}), "eu", countsOf(1, cell("x"))...)
 }
 
-func TestPublishNeedsRoomForAChunk(t *testing.T) {
-	server := servers.MariaDBForTest(t)
+func TestPublishNeedsRoomForAChunk(t *testing.T) { servers.EachSQL(t, testPublishNeedsRoomForAChunk) }
+
+func testPublishNeedsRoomForAChunk(t *testing.T) {
+	server := servers.SQLForTest(t)
 	dsn := server.DatabaseForTest(t)
 	migrate(t, dsn)
 	exec(t, openPlain(t, dsn), "SET GLOBAL max_allowed_packet = ?", packetBytesMin/2)
@@ -103,16 +110,16 @@ func TestPublishNeedsRoomForAChunk(t *testing.T) {
 	}
 }
 
-func TestOpenKeepsWhatTheDSNSays(t *testing.T) {
+func TestOpenKeepsWhatTheDSNSays(t *testing.T) { servers.EachSQL(t, testOpenKeepsWhatTheDSNSays) }
+
+func testOpenKeepsWhatTheDSNSays(t *testing.T) {
 	if _, err := Open("no slash"); err == nil {
 		t.Error("a DSN without a slash is opened")
 	}
 	// Its own timeouts stay: this one gives up on a server that answers later.
-	proxy := servers.ProxyForTest(t, servers.SharedMariaDB(t).Addr())
-	db := open(t, through(t, servers.SharedMariaDB(t).DSN(""), proxy)+"&readTimeout=200ms&timeout=5s")
-	if err := db.PingContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	proxy := servers.ProxyForTest(t, servers.SharedSQL(t).Addr())
+	db := open(t, through(t, servers.SharedSQL(t).DSN(""), proxy)+"&readTimeout=200ms&timeout=5s")
+	await.True(t, "the server answers in time", func() bool { return db.PingContext(t.Context()) == nil })
 	proxy.BlackHole(true)
 	start := time.Now()
 	if err := db.QueryRowContext(t.Context(), "SELECT 1").Err(); err == nil {
@@ -126,7 +133,9 @@ func TestOpenKeepsWhatTheDSNSays(t *testing.T) {
 // "The clock is seconds since 1970, which know no time zone": a server in a zone whose
 // clocks go back reads the same hour twice. 1761438600 and 1761442200 are both half
 // past two in the night that summer time ends.
-func TestClockKnowsNoTimeZone(t *testing.T) {
+func TestClockKnowsNoTimeZone(t *testing.T) { servers.EachSQL(t, testClockKnowsNoTimeZone) }
+
+func testClockKnowsNoTimeZone(t *testing.T) {
 	db := open(t, migrated(t))
 	useAutumn(t, db)
 	const summer, winter = 1761438600, 1761442200
@@ -194,5 +203,5 @@ func useAutumn(t *testing.T, db *sql.DB) {
 // dsnOf is the DSN of the database that db is connected to.
 func dsnOf(t *testing.T, db *sql.DB) string {
 	t.Helper()
-	return servers.SharedMariaDB(t).DSN(one[string](t, db, "SELECT DATABASE()"))
+	return servers.SharedSQL(t).DSN(one[string](t, db, "SELECT DATABASE()"))
 }

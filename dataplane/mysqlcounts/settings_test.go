@@ -8,12 +8,15 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // Rows that an operator's own SQL can put there must not hide the other settings: the
 // limiter judges them, so what is too large stays too large.
-func TestSettingsOfAnyNumber(t *testing.T) {
+func TestSettingsOfAnyNumber(t *testing.T) { servers.EachSQL(t, testSettingsOfAnyNumber) }
+
+func testSettingsOfAnyNumber(t *testing.T) {
 	c, db := store(t)
 	exec(t, db, "INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, updated_at) VALUES ('w', 'two', 2, 1), ('w', 'minus', -1, 1), ('w', 'off', 0, 1)")
 	exec(t, db, "INSERT INTO ratelimit_overrides VALUES ('w', 'n', 'p', ?, ?, 1, ?, 2)", uint64(math.MaxUint64), uint64(math.MaxInt64)+1, uint64(math.MaxUint64))
@@ -37,7 +40,9 @@ func TestSettingsOfAnyNumber(t *testing.T) {
 }
 
 // A part that cannot be read fails the whole: half of the settings are no settings.
-func TestSettingsAreWholeOrNone(t *testing.T) {
+func TestSettingsAreWholeOrNone(t *testing.T) { servers.EachSQL(t, testSettingsAreWholeOrNone) }
+
+func testSettingsAreWholeOrNone(t *testing.T) {
 	for _, table := range []string{"ratelimit_tuning", "ratelimit_namespaces", "ratelimit_overrides"} {
 		c, db := store(t)
 		exec(t, db, "INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, updated_at) VALUES ('w', 'n', 1, 1)")
@@ -52,7 +57,9 @@ func TestSettingsAreWholeOrNone(t *testing.T) {
 
 // "Nodes that are replaced before the database is migrated, or their user is granted the
 // table, must not lose all that they had": of resets alone, each for its own reason.
-func TestSettingsWithoutResets(t *testing.T) {
+func TestSettingsWithoutResets(t *testing.T) { servers.EachSQL(t, testSettingsWithoutResets) }
+
+func testSettingsWithoutResets(t *testing.T) {
 	without := map[string]func(t *testing.T) (*Counts, *sql.DB){
 		"Error 1146": func(t *testing.T) (*Counts, *sql.DB) {
 			c, db := store(t)
@@ -91,7 +98,9 @@ func TestSettingsWithoutResets(t *testing.T) {
 
 // "Text for people is cut where it is too long, as a node that says too much is still
 // alive; what identifies the node is not."
-func TestHeartbeatCutsText(t *testing.T) {
+func TestHeartbeatCutsText(t *testing.T) { servers.EachSQL(t, testHeartbeatCutsText) }
+
+func testHeartbeatCutsText(t *testing.T) {
 	c, db := store(t)
 	b := heartbeat.Beat{NodeID: "n", Region: "eu", Build: strings.Repeat("b", 63) + "éé\xff"}
 	b.Health.SettingsProblem = "\xff\x00" + strings.Repeat("\x01", 1<<20)
@@ -116,6 +125,10 @@ func TestHeartbeatCutsText(t *testing.T) {
 
 // seen_at is the database's word, so that a node's wrong clock shows.
 func TestHeartbeatIsSeenByTheDatabasesClock(t *testing.T) {
+	servers.EachSQL(t, testHeartbeatIsSeenByTheDatabasesClock)
+}
+
+func testHeartbeatIsSeenByTheDatabasesClock(t *testing.T) {
 	c, db := store(t)
 	if err := c.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "n", Region: "eu", SentAtMs: 5}); err != nil {
 		t.Fatal(err)
@@ -139,6 +152,10 @@ func TestCut(t *testing.T) {
 
 // What the tables take is what the arithmetic takes: one width for each name.
 func TestColumnsAreAsWideAsTheBounds(t *testing.T) {
+	servers.EachSQL(t, testColumnsAreAsWideAsTheBounds)
+}
+
+func testColumnsAreAsWideAsTheBounds(t *testing.T) {
 	_, db := store(t)
 	for column, want := range map[string]int{
 		"ratelimit_window_counts.workspace_id": window.WorkspaceBytesMax, "ratelimit_window_counts.namespace": window.NamespaceBytesMax,

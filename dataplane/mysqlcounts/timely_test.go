@@ -12,6 +12,7 @@ import (
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/storetest"
 	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -70,6 +71,10 @@ func heldBack(t *testing.T, c *Counts, db *sql.DB, f *follower, a, z window.Cell
 // Conformance 40, with a commit that was held back: the rows were stamped long before
 // the imports that could not see them, and are stamped anew.
 func TestHeldBackCommitIsNotOverlooked(t *testing.T) {
+	servers.EachSQL(t, testHeldBackCommitIsNotOverlooked)
+}
+
+func testHeldBackCommitIsNotOverlooked(t *testing.T) {
 	db := open(t, migrated(t))
 	c := New(db, Options{Overlap: shortOverlap})
 	a, z := cell("a"), cell("z")
@@ -94,6 +99,10 @@ func TestHeldBackCommitIsNotOverlooked(t *testing.T) {
 // The same when the publisher has given up: the database goes on and stores the rows
 // under their old stamp. Publishing them again raises nothing, and is told all the same.
 func TestHeldBackCommitOfAPublisherThatGaveUp(t *testing.T) {
+	servers.EachSQL(t, testHeldBackCommitOfAPublisherThatGaveUp)
+}
+
+func testHeldBackCommitOfAPublisherThatGaveUp(t *testing.T) {
 	db := open(t, migrated(t))
 	c := New(db, Options{Overlap: shortOverlap})
 	a, z := cell("a"), cell("z")
@@ -189,7 +198,9 @@ func TestDoubts(t *testing.T) {
 
 // A clock that goes back stamps what is new as old, and a long pause makes reading all
 // the cheaper way: both end in a full import.
-func TestImportReadsAllWhenItMust(t *testing.T) {
+func TestImportReadsAllWhenItMust(t *testing.T) { servers.EachSQL(t, testImportReadsAllWhenItMust) }
+
+func testImportReadsAllWhenItMust(t *testing.T) {
 	c, _ := store(t)
 	publish(t, c, "us", countsOf(1, cells(5)...)...)
 	now := aMomentAgo(t, c)
@@ -205,7 +216,9 @@ func TestImportReadsAllWhenItMust(t *testing.T) {
 }
 
 // With OwnRows the contract holds as well, and the region's own component is news.
-func TestContractWithOwnRows(t *testing.T) {
+func TestContractWithOwnRows(t *testing.T) { servers.EachSQL(t, testContractWithOwnRows) }
+
+func testContractWithOwnRows(t *testing.T) {
 	db := open(t, migrated(t))
 	own := New(db, Options{OwnRows: true})
 	after := aMomentAgo(t, own)

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/weirhq/weir/deploy/local/stack"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 // published are the metrics of a fleet: by name, by label, the values seen.
@@ -24,7 +25,7 @@ func scrapeFleet(t *testing.T) published {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	s, err := stack.Start(ctx, stack.Options{Bin: bin, Data: t.TempDir(), NodesPerRegion: 1, CleanupInterval: time.Second})
+	s, err := stack.Start(ctx, stack.Options{Bin: bin, Engine: servers.EngineOf(t), Data: t.TempDir(), NodesPerRegion: 1, CleanupInterval: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,12 +12,16 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
+
+	"github.com/weirhq/weir/shared/servers"
 )
 
 // Every expression of every rule and dashboard is PromQL about metrics that processes
 // publish, with labels and values that these have; and every metric that a document
 // names is one.
-func TestMetricsExist(t *testing.T) {
+func TestMetricsExist(t *testing.T) { servers.TurnSQL(t, testMetricsExist) }
+
+func testMetricsExist(t *testing.T) {
 	have := scrapeFleet(t)
 	have["up"] = map[string]map[string]bool{"job": {}, "instance": {}}
 

@@ -7,10 +7,15 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 // "200 expired and 200 live rows → the cron deletes exactly the expired ones."
 func TestTheCronDeletesExactlyTheExpired(t *testing.T) {
+	servers.TurnSQL(t, testTheCronDeletesExactlyTheExpired)
+}
+
+func testTheCronDeletesExactlyTheExpired(t *testing.T) {
 	s := start(t)
 	db := database(t, s)
 	now := time.Now()

@@ -6,10 +6,15 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 // "A caller who uses 6 of 10 in eu and 4 in us is denied in both after convergence."
 func TestACallerOfTwoRegionsIsDeniedInBoth(t *testing.T) {
+	servers.TurnSQL(t, testACallerOfTwoRegionsIsDeniedInBoth)
+}
+
+func testACallerOfTwoRegionsIsDeniedInBoth(t *testing.T) {
 	s := start(t)
 	eu, us := s.Nodes[:2], s.Nodes[2:]
 	for i := range 6 {
@@ -35,7 +40,9 @@ func TestACallerOfTwoRegionsIsDeniedInBoth(t *testing.T) {
 
 // Nodes of one region learn of each other's cost through its Redis, whichever of them has
 // something to send. TestNodesOfARegionAgreeWithinTwoTicks proves how soon, in virtual time.
-func TestNodesOfARegionAgree(t *testing.T) {
+func TestNodesOfARegionAgree(t *testing.T) { servers.TurnSQL(t, testNodesOfARegionAgree) }
+
+func testNodesOfARegionAgree(t *testing.T) {
 	s := start(t)
 	a, b := s.Nodes[0], s.Nodes[1]
 	for round := range 5 {

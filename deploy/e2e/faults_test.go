@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/dataplane/redisorigin"
 	"github.com/weirhq/weir/deploy/local/stack"
 	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -43,8 +44,8 @@ func regionTick(of string) func(string, *load) int64 {
 
 var faults = []fault{
 	{"MySQL",
-		func(s *stack.Stack) error { return s.MariaDB.Kill() },
-		func(ctx context.Context, s *stack.Stack) error { return s.MariaDB.Restart(ctx) }, nothing, nothing},
+		func(s *stack.Stack) error { return s.SQL.Kill() },
+		func(ctx context.Context, s *stack.Stack) error { return s.SQL.Restart(ctx) }, nothing, nothing},
 	{"Restate",
 		func(s *stack.Stack) error { return s.Restate.Kill() },
 		func(ctx context.Context, s *stack.Stack) error { return s.Restate.Restart(ctx) }, nothing, nothing},
@@ -63,7 +64,9 @@ var faults = []fault{
 // "kill -9 of Redis, MySQL, Restate, the control plane and a node, one at a time, each
 // followed by recovery, while a load of at least 500 decisions/s never sees an error
 // and what was accepted is all in the origin at the end."
-func TestAnyProcessMayBeKilled(t *testing.T) {
+func TestAnyProcessMayBeKilled(t *testing.T) { servers.TurnSQL(t, testAnyProcessMayBeKilled) }
+
+func testAnyProcessMayBeKilled(t *testing.T) {
 	s := start(t)
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
@@ -152,6 +155,10 @@ func recovered(t *testing.T, s *stack.Stack) {
 
 // A node that is told to stop under load sends everything first.
 func TestARollingRestartLosesNothing(t *testing.T) {
+	servers.TurnSQL(t, testARollingRestartLosesNothing)
+}
+
+func testARollingRestartLosesNothing(t *testing.T) {
 	s := start(t)
 	l := startLoad(t, s, "rolling_")
 	began := time.Now()
@@ -181,7 +188,9 @@ func TestARollingRestartLosesNothing(t *testing.T) {
 }
 
 // Nothing listens but on loopback, and everything that must answer does.
-func TestEveryDoorAnswers(t *testing.T) {
+func TestEveryDoorAnswers(t *testing.T) { servers.TurnSQL(t, testEveryDoorAnswers) }
+
+func testEveryDoorAnswers(t *testing.T) {
 	s := start(t)
 	for _, n := range s.Nodes {
 		for _, path := range []string{"/healthz", "/readyz", "/metrics", "/debug/pprof/cmdline"} {

@@ -18,6 +18,7 @@ import (
 	"github.com/weirhq/weir/deploy/local/stack"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 // bin holds the programs under test, built once.
@@ -53,7 +54,7 @@ func run(m *testing.M) int {
 // start runs everything, two regions with two nodes each, for one test.
 func start(t *testing.T, change ...func(*stack.Options)) *stack.Stack {
 	t.Helper()
-	o := stack.Options{Bin: bin, Data: t.TempDir(), CleanupInterval: time.Second}
+	o := stack.Options{Bin: bin, Engine: servers.EngineOf(t), Data: t.TempDir(), CleanupInterval: time.Second}
 	for _, f := range change {
 		f(&o)
 	}

@@ -17,11 +17,14 @@ import (
 
 	"github.com/weirhq/weir/deploy/local/stack"
 	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 // Everything that an operator does on a day, with nothing but weirctl, and the way it
 // reads: out/operators-day.txt has all of it.
-func TestAnOperatorsDay(t *testing.T) {
+func TestAnOperatorsDay(t *testing.T) { servers.TurnSQL(t, testAnOperatorsDay) }
+
+func testAnOperatorsDay(t *testing.T) {
 	s := start(t, func(o *stack.Options) { o.ControlArgs = []string{"--watch-interval=1s"} })
 	d := &day{t: t, api: s.API(), dir: t.TempDir()}
 	t.Cleanup(d.write)

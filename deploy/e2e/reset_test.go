@@ -10,11 +10,14 @@ import (
 	"github.com/weirhq/weir/shared/await"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 // "Let this customer back in": a reset over the operators' API lets a caller who is denied
 // in both regions pass in both, and only as often as the limit says.
-func TestAResetLetsACallerBackIn(t *testing.T) {
+func TestAResetLetsACallerBackIn(t *testing.T) { servers.TurnSQL(t, testAResetLetsACallerBackIn) }
+
+func testAResetLetsACallerBackIn(t *testing.T) {
 	s := start(t)
 	settings := controlv1connect.NewSettingsServiceClient(http.DefaultClient, s.API())
 	fleet := controlv1connect.NewControlServiceClient(http.DefaultClient, s.API())

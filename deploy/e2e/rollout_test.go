@@ -18,11 +18,14 @@ import (
 	"github.com/weirhq/weir/shared/await"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 // "A guardrail breach rolls back on its own within one bake interval, and weirctl says
 // why in one line": while the canary region bakes, its Redis is killed.
-func TestTheCanaryRollsBackOnItsOwn(t *testing.T) {
+func TestTheCanaryRollsBackOnItsOwn(t *testing.T) { servers.TurnSQL(t, testTheCanaryRollsBackOnItsOwn) }
+
+func testTheCanaryRollsBackOnItsOwn(t *testing.T) {
 	s := start(t)
 	const bake = 5 * time.Minute // it looks every 30 s
 	rollouts := controlv1connect.NewRolloutServiceClient(http.DefaultClient, s.API())

@@ -30,6 +30,7 @@ import (
 	"github.com/weirhq/weir/deploy/local/stack"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 // What must not be found anywhere.
@@ -45,7 +46,9 @@ const (
 // and nothing else, from any of the routes and methods that there are. The console's
 // headers, its cookie and the limit on signing in are as it says, and secrets stay where
 // they were put.
-func TestSurface(t *testing.T) {
+func TestSurface(t *testing.T) { servers.TurnSQL(t, testSurface) }
+
+func testSurface(t *testing.T) {
 	o := protected(t)
 	s := start(t, func(options *stack.Options) {
 		options.Regions, options.NodesPerRegion = []string{"eu"}, 1
@@ -69,7 +72,7 @@ func TestSurface(t *testing.T) {
 		}
 	})
 	t.Run("sockets", func(t *testing.T) {
-		want := map[int]int{node.PID(): 3, s.Control.PID(): 2, s.MariaDB.PID(): 1, s.Redis["eu"].PID(): 1, s.Restate.PID(): 3}
+		want := map[int]int{node.PID(): 3, s.Control.PID(): 2, s.SQL.PID(): 1, s.Redis["eu"].PID(): 1, s.Restate.PID(): 3}
 		for pid, sockets := range want {
 			found := listening(t, pid)
 			if len(found) != sockets {
@@ -381,7 +384,7 @@ func secretsStay(t *testing.T, s *stack.Stack, o stack.Options) {
 			t.Error("guesses at the sign-in are not counted")
 		}
 	}
-	for what, pid := range map[string]int{"weir-node": s.Nodes[0].PID(), "weir-control": s.Control.PID(), "Restate": s.Restate.PID(), "MariaDB": s.MariaDB.PID()} {
+	for what, pid := range map[string]int{"weir-node": s.Nodes[0].PID(), "weir-control": s.Control.PID(), "Restate": s.Restate.PID(), "SQL": s.SQL.PID()} {
 		started, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 		if err != nil {
 			t.Fatal(err)

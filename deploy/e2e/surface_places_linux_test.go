@@ -115,7 +115,7 @@ func rowsOf(t *testing.T, db *sql.DB, table string) string {
 func logFiles(t *testing.T, s *stack.Stack, look func(where, text string)) {
 	t.Helper()
 	logs := 0
-	for _, dir := range []string{s.Nodes[0].Dir(), s.Control.Dir(), s.Restate.Dir(), s.Redis["eu"].Dir(), s.MariaDB.Dir()} {
+	for _, dir := range []string{s.Nodes[0].Dir(), s.Control.Dir(), s.Restate.Dir(), s.Redis["eu"].Dir(), s.SQL.Dir()} {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !d.Type().IsRegular() || filepath.Ext(path) != ".log" || filepath.Dir(path) != dir {
 				return err

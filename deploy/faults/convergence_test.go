@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -17,6 +18,11 @@ import (
 // a digest needs to say so. Each is measured at a moment of its own within the loops'
 // intervals.
 func TestSoakConvergenceAtTheDefaultTuning(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testSoakConvergenceAtTheDefaultTuning)
+}
+
+func testSoakConvergenceAtTheDefaultTuning(t *testing.T) {
 	t.Parallel()
 	set := tuning.Default()
 	f := newFleet(t, plan{tuning: set})

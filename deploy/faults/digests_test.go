@@ -15,6 +15,11 @@ import (
 // told more than was accepted.
 func TestSoakBulletinsAfterMySQLWasAway(t *testing.T) {
 	t.Parallel()
+	servers.TurnSQL(t, testSoakBulletinsAfterMySQLWasAway)
+}
+
+func testSoakBulletinsAfterMySQLWasAway(t *testing.T) {
+	t.Parallel()
 	set := tuning.Default()
 	set.SlowInterval, set.FastInterval = tuning.Duration(400*time.Millisecond), tuning.Duration(200*time.Millisecond)
 	set.DigestInterval = tuning.Duration(500 * time.Millisecond)

@@ -22,7 +22,7 @@ type plan struct {
 	regions []string
 	nodes   int // of each region
 	tuning  tuning.Tuning
-	mysql   *servers.MariaDB                            // of the test's own, if it is to be killed
+	mysql   *servers.SQL                                // of the test's own, if it is to be killed
 	skew    func(region string, node int) time.Duration // of a node's clock
 	counts  mysqlcounts.Options
 	replica bool // imports read a second database, which the test brings up to date
@@ -43,7 +43,7 @@ func quick() tuning.Tuning {
 type fleet struct {
 	t       *testing.T
 	plan    plan
-	server  *servers.MariaDB
+	server  *servers.SQL
 	dsn     string
 	db      *sql.DB // past all proxies
 	replica string  // its DSN, if there is one
@@ -77,7 +77,7 @@ func newFleet(t *testing.T, p plan) *fleet {
 	}
 	f := &fleet{t: t, plan: p, server: p.mysql, began: time.Now(), machine: newCanary(t)}
 	if f.server == nil {
-		f.server = servers.SharedMariaDB(t)
+		f.server = servers.SharedSQL(t)
 	}
 	f.dsn = f.server.DatabaseForTest(t)
 	f.db = migrated(t, f.dsn)

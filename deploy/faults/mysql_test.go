@@ -14,7 +14,12 @@ import (
 // meanwhile, and what one region used up without the other's knowing is known again.
 func TestSoakMySQLIsDown(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, plan{mysql: servers.MariaDBForTest(t)})
+	servers.TurnSQL(t, testSoakMySQLIsDown)
+}
+
+func testSoakMySQLIsDown(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, plan{mysql: servers.SQLForTest(t)})
 	eu, us := f.region("eu"), f.region("us")
 	f.exhaust()
 	before := f.granted()
@@ -71,12 +76,17 @@ func (f *fleet) flushesFailed() bool {
 // lose, are repeated, and nothing is lost.
 func TestSoakForeignWriterDeadlocks(t *testing.T) {
 	t.Parallel()
+	servers.TurnSQL(t, testSoakForeignWriterDeadlocks)
+}
+
+func testSoakForeignWriterDeadlocks(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, plan{})
 	l := load{perSecond: 1000, keys: 600}
 	stop := l.start(t, f.regions...)
 	stopWatch := f.watch()
 	// InnoDB lets the transaction win that has written more: this one has.
-	f.exec("CREATE TABLE heavy (n INT PRIMARY KEY) AS SELECT seq AS n FROM seq_1_to_20000")
+	f.exec("CREATE TABLE heavy (n INT PRIMARY KEY) AS SELECT seq AS n FROM " + servers.Numbers(1, 20_000))
 	deadlocks := func() int64 { return f.metric("weir_mysql_retries_total", "deadlock") }
 	fought, began := 0, time.Now()
 	for ; deadlocks() < soak[int64](2, 20) && time.Since(began) < 30*time.Second; fought++ {
@@ -145,6 +155,11 @@ func (f *fleet) waitOut() int64 {
 
 // A row that the database refuses blocks no other row, and is counted once.
 func TestRefusedRow(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testRefusedRow)
+}
+
+func testRefusedRow(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, plan{nodes: 1})
 	f.exec("ALTER TABLE ratelimit_window_counts ADD CONSTRAINT no_poison CHECK (identifier <> 'poison00000')")

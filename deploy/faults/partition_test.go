@@ -11,6 +11,11 @@ import (
 // wait for nobody, and after the end nothing is missing.
 func TestSoakPartition(t *testing.T) {
 	t.Parallel()
+	servers.TurnSQL(t, testSoakPartition)
+}
+
+func testSoakPartition(t *testing.T) {
+	t.Parallel()
 	for name, ways := range map[string]func(*region, func(*servers.Proxy)){
 		"Redis": (*region).toRedis,
 		"MySQL": (*region).toMySQL,

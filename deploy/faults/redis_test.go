@@ -17,6 +17,11 @@ import (
 // again, and is named as ambiguous. What counts twice is no more than that.
 func TestSoakLostReplies(t *testing.T) {
 	t.Parallel()
+	servers.TurnSQL(t, testSoakLostReplies)
+}
+
+func testSoakLostReplies(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, plan{})
 	l := load{perSecond: 300, keys: 100}
 	stop := l.start(t, f.regions...)
@@ -75,6 +80,11 @@ func (f *fleet) granted() (n int64) {
 // it should have been two; that is the cost that may be lost.
 func TestSoakRedisLosesItsData(t *testing.T) {
 	t.Parallel()
+	servers.TurnSQL(t, testSoakRedisLosesItsData)
+}
+
+func testSoakRedisLosesItsData(t *testing.T) {
+	t.Parallel()
 	f := newFleet(t, plan{})
 	f.exhaust()
 	before := f.granted()
@@ -125,6 +135,11 @@ func (f *fleet) newcomerDenies(r *region) {
 
 // A failover to a replica that lacks the last second's writes.
 func TestSoakReplicaIsPromotedThatLacksASecond(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testSoakReplicaIsPromotedThatLacksASecond)
+}
+
+func testSoakReplicaIsPromotedThatLacksASecond(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, plan{})
 	eu := f.region("eu")
@@ -177,6 +192,11 @@ func (r *region) failOver(to *servers.Redis) time.Time {
 // Redis is killed at any moment of a replay, again and again. With one node nobody else
 // can have known more: nothing at all is lost.
 func TestSoakRedisKilledDuringReplay(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testSoakRedisKilledDuringReplay)
+}
+
+func testSoakRedisKilledDuringReplay(t *testing.T) {
 	t.Parallel()
 	const seed = 7
 	random := rand.New(rand.NewPCG(seed, 0))

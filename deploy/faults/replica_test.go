@@ -12,11 +12,17 @@ import (
 
 	"github.com/weirhq/weir/dataplane/mysqlcounts"
 	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 // Imports read a replica, which falls behind: they turn to the primary, hear of
 // everything in time, and lose no change when they turn back.
 func TestSoakReplicaLags(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testSoakReplicaLags)
+}
+
+func testSoakReplicaLags(t *testing.T) {
 	t.Parallel()
 	lagMax, behind := soak(time.Second, 10*time.Second), soak(4*time.Second, 30*time.Second)
 	f := newFleet(t, plan{replica: true, counts: mysqlcounts.Options{ReplicaLagMax: lagMax}})

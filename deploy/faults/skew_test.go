@@ -8,6 +8,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -20,6 +21,11 @@ import (
 // Before a key's first denial that is more: the node ahead has left the cell that the
 // one behind still fills, and reads it again only once it is strict or stale.
 func TestSoakSkewedClocks(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testSoakSkewedClocks)
+}
+
+func testSoakSkewedClocks(t *testing.T) {
 	t.Parallel()
 	const duration, limit = 6 * time.Second, 60
 	skews := map[string][]time.Duration{"eu": {2 * time.Second, -2 * time.Second}, "us": {-2 * time.Second, 0}}

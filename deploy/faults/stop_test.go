@@ -5,11 +5,18 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/weirhq/weir/shared/servers"
 )
 
 // Conformance 27: "SIGTERM during load → after exit the origin's totals equal what was
 // accepted." Hundreds of keys have unsent cost at any moment.
 func TestStopDuringLoad(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testStopDuringLoad)
+}
+
+func testStopDuringLoad(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, plan{})
 	l := load{perSecond: 1000, keys: 600}
@@ -22,6 +29,11 @@ func TestStopDuringLoad(t *testing.T) {
 // The same right after the origin has lost its data: what the last sends find lost is
 // healed before the node is gone, as nobody may be there to do it later.
 func TestStopAfterRedisLostItsData(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testStopAfterRedisLostItsData)
+}
+
+func testStopAfterRedisLostItsData(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, plan{nodes: 1})
 	l := load{perSecond: 1000, keys: 600}
@@ -58,6 +70,11 @@ func (f *fleet) stopUnderLoad() {
 // region's Redis what its callers have used up there, before it decides anything. What they
 // have used elsewhere it has learnt a moment later, as every node does.
 func TestRollingRestart(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testRollingRestart)
+}
+
+func testRollingRestart(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, plan{})
 	f.exhaust()

@@ -19,6 +19,11 @@ import (
 // no cold read would come back within ReadTimeout.
 func TestSoakEveryAcceptedUnitReachesTheOrigin(t *testing.T) {
 	t.Parallel()
+	servers.TurnSQL(t, testSoakEveryAcceptedUnitReachesTheOrigin)
+}
+
+func testSoakEveryAcceptedUnitReachesTheOrigin(t *testing.T) {
+	t.Parallel()
 	const perSecond, keys = 20_000, 500
 	for _, latency := range []time.Duration{time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond} {
 		t.Run(latency.String(), func(t *testing.T) {

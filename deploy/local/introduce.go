@@ -20,7 +20,7 @@ func introduce(w io.Writer, s *stack.Stack, data, bin string, took time.Duration
 	}
 	say("  operators   %s/console/", s.API())
 	say("  Restate     %s   (its own user interface)", s.Restate.AdminURL())
-	say("  MariaDB     %s, Redis %s", s.MariaDB.Addr(), redisList(s))
+	say("  %-10s  %s, Redis %s", s.SQL.Engine.Title(), s.SQL.Addr(), redisList(s))
 	say("  data, logs  %s", data)
 	say("")
 	say("Ask whether user_42 may pass, 10 a minute; repeat it until it may not:")

@@ -29,7 +29,7 @@ var ports = stack.Ports{
 	NodeAdmin: func(region, node int) int { return 7101 + 10*region + node },
 	Redis:     func(region int) int { return 7096 + region },
 	API:       7080, Handlers: 7081,
-	MariaDB:        7090,
+	SQL:            7090,
 	RestateIngress: 7091, RestateAdmin: 7092, RestateFabric: 7093,
 }
 

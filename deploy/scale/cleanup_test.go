@@ -33,7 +33,9 @@ func size() (expired, live int) {
 // "A test fills 1 M expired rows among live ones and proves none of the live ones is
 // touched", while a region goes on to publish and another to import: all of what was
 // published is there afterwards, and no import has failed.
-func TestCleanupAtScale(t *testing.T) {
+func TestCleanupAtScale(t *testing.T) { servers.EachSQL(t, testCleanupAtScale) }
+
+func testCleanupAtScale(t *testing.T) {
 	expired, live := size()
 	d := newTable(t, expired, live)
 	before := d.sum("live")
@@ -54,7 +56,9 @@ func TestCleanupAtScale(t *testing.T) {
 
 // What the cleanup deletes a second, and what that costs nodes meanwhile: how much longer
 // their publishes and imports take at the 99th percentile.
-func BenchmarkCleanup(b *testing.B) {
+func BenchmarkCleanup(b *testing.B) { servers.EachSQL(b, benchCleanup) }
+
+func benchCleanup(b *testing.B) {
 	for range b.N {
 		d := newTable(b, 1_000_000, 100_000)
 		busy := d.traffic(b)
@@ -74,7 +78,9 @@ func BenchmarkCleanup(b *testing.B) {
 }
 
 // What bounds the rate: nothing else runs, and batches are of several sizes.
-func BenchmarkCleanupAlone(b *testing.B) {
+func BenchmarkCleanupAlone(b *testing.B) { servers.EachSQL(b, benchCleanupAlone) }
+
+func benchCleanupAlone(b *testing.B) {
 	for _, rows := range []int{500, 5_000, 50_000} {
 		b.Run(fmt.Sprint("batch=", rows), func(b *testing.B) {
 			for range b.N {
@@ -101,7 +107,7 @@ type table struct {
 
 func newTable(tb testing.TB, expired, live int) *table {
 	tb.Helper()
-	server, err := servers.StartMariaDB(tb.Context(), servers.Options{Args: []string{"--innodb-buffer-pool-size=1G", "--loose-innodb-log-file-size=256M"}})
+	server, err := servers.StartSQL(tb.Context(), servers.EngineOf(tb), servers.Options{Args: []string{"--innodb-buffer-pool-size=1G", "--loose-innodb-log-file-size=256M", "--loose-innodb-redo-log-capacity=256M"}})
 	must(tb, err)
 	tb.Cleanup(func() { must(tb, server.Stop()) })
 	d := &table{tb: tb, dsn: server.DatabaseForTest(tb), now: time.Now()}
@@ -119,10 +125,9 @@ func (d *table) fill(kind string, rows int, from time.Time, step time.Duration) 
 	d.tb.Helper()
 	const turn = 50_000
 	for at := 0; at < rows; at += turn {
-		_, err := d.db.ExecContext(d.tb.Context(), fmt.Sprintf(`INSERT INTO ratelimit_window_counts
+		_, err := d.db.ExecContext(d.tb.Context(), `INSERT INTO ratelimit_window_counts
 			(workspace_id, namespace, identifier, duration_ms, sequence, region, count, expires_at, updated_at)
-			SELECT 'acme', ?, SHA1(seq), 60000, seq DIV 1000, 'eu', seq, ? + FLOOR(seq * ?), ? FROM seq_%d_to_%d`,
-			at, min(at+turn, rows)-1), kind, from.UnixMilli(), step.Seconds()*1000, d.now.UnixMilli())
+			SELECT 'acme', ?, SHA1(seq), 60000, seq DIV 1000, 'eu', seq, ? + FLOOR(seq * ?), ? FROM `+servers.Numbers(at, min(at+turn, rows)-1), kind, from.UnixMilli(), step.Seconds()*1000, d.now.UnixMilli())
 		must(d.tb, err)
 	}
 }

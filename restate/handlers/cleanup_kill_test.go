@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 const (
@@ -19,6 +20,11 @@ const (
 // rows of both kinds come in while the handlers' process, Restate and MySQL are killed
 // at random batches. WEIR_SOAK=1 plays 60 rounds instead of 5.
 func TestSoakCleanupsSurviveKills(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testSoakCleanupsSurviveKills)
+}
+
+func testSoakCleanupsSurviveKills(t *testing.T) {
 	t.Parallel()
 	rounds := soakRounds(5, 60)
 	k := newKiller(t, "cleanup", 5)
@@ -64,7 +70,7 @@ func (k *killer) addRows(round int) {
 		k.try(name+" rows", func(ctx context.Context) error {
 			_, err := k.db.ExecContext(ctx, `INSERT IGNORE INTO ratelimit_window_counts
 				(workspace_id, namespace, identifier, duration_ms, sequence, region, count, expires_at, updated_at)
-				SELECT 'acme', 'api', CONCAT(?, seq), 60000, 1, 'eu', 5, ? + seq, 1 FROM seq_1_to_200 WHERE seq <= ?`,
+				SELECT 'acme', 'api', CONCAT(?, seq), 60000, 1, 'eu', 5, ? + seq, 1 FROM `+servers.Numbers(1, 200)+` WHERE seq <= ?`,
 				fmt.Sprintf("%s-%d-", name, round), rows.expires.UnixMilli(), rows.number)
 			return err
 		})

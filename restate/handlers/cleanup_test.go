@@ -23,7 +23,7 @@ const (
 // rows is a migrated database with 200 expired and 200 live rows.
 func rows(t *testing.T) (db *sql.DB, dsn string) {
 	t.Helper()
-	dsn = servers.SharedMariaDB(t).DatabaseForTest(t)
+	dsn = servers.SharedSQL(t).DatabaseForTest(t)
 	db, err := store.Open(dsn)
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func fill(t *testing.T, db *sql.DB) {
 	for name, expires := range map[string]int64{"expired": time.Now().Add(-time.Hour).UnixMilli(), "live": time.Now().Add(time.Hour).UnixMilli()} {
 		_, err := db.ExecContext(t.Context(), `INSERT IGNORE INTO ratelimit_window_counts
 			(workspace_id, namespace, identifier, duration_ms, sequence, region, count, expires_at, updated_at)
-			SELECT 'acme', 'api', CONCAT(?, seq), 60000, 1, 'eu', 5, ? + seq, 1 FROM seq_1_to_200`, name, expires)
+			SELECT 'acme', 'api', CONCAT(?, seq), 60000, 1, 'eu', 5, ? + seq, 1 FROM `+servers.Numbers(1, 200), name, expires)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,6 +91,11 @@ func newCleanupCluster(t *testing.T, s cleanupStore) *cluster {
 // and audit log by way of the operators' client.
 func TestCleanup(t *testing.T) {
 	t.Parallel()
+	servers.TurnSQL(t, testCleanup)
+}
+
+func testCleanup(t *testing.T) {
+	t.Parallel()
 	db, _ := rows(t)
 	c := newCleanupCluster(t, store.New(db))
 	cleanup := CleanupClient{c.client}
@@ -136,6 +141,11 @@ func TestCleanup(t *testing.T) {
 // the cutoff it started with, and the chain is one.
 func TestCleanupSurvivesAKillOfTheHandlers(t *testing.T) {
 	t.Parallel()
+	servers.TurnSQL(t, testCleanupSurvivesAKillOfTheHandlers)
+}
+
+func testCleanupSurvivesAKillOfTheHandlers(t *testing.T) {
+	t.Parallel()
 	db, dsn := rows(t)
 	c := newCleanupCluster(t, store.New(db))
 	c.down() // the child serves at its address
@@ -173,6 +183,11 @@ func TestCleanupSurvivesAKillOfTheHandlers(t *testing.T) {
 // kill -9 of Restate in the middle of a run.
 func TestCleanupSurvivesAKillOfRestate(t *testing.T) {
 	t.Parallel()
+	servers.TurnSQL(t, testCleanupSurvivesAKillOfRestate)
+}
+
+func testCleanupSurvivesAKillOfRestate(t *testing.T) {
+	t.Parallel()
 	db, _ := rows(t)
 	stuck := &stuckStore{Store: store.New(db), at: childStuckAt, reached: make(chan struct{}), letGo: make(chan struct{})}
 	c := newCleanupCluster(t, stuck)
@@ -200,6 +215,11 @@ func TestCleanupSurvivesAKillOfRestate(t *testing.T) {
 // "Shutdown … lets every running one finish the step it is in, hands the rest of its
 // steps to the next process": nothing is deleted twice, no attempt is cut off.
 func TestShutdownHandsARunOver(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testShutdownHandsARunOver)
+}
+
+func testShutdownHandsARunOver(t *testing.T) {
 	t.Parallel()
 	db, _ := rows(t)
 	stuck := &stuckStore{Store: store.New(db), at: childStuckAt, reached: make(chan struct{}), letGo: make(chan struct{})}

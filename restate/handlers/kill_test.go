@@ -23,7 +23,7 @@ import (
 type killer struct {
 	t       *testing.T
 	cluster *cluster
-	mysql   *servers.MariaDB
+	mysql   *servers.SQL
 	db      *sql.DB
 	dsn     string
 	what    string // the child's handlers: see childVariable
@@ -38,7 +38,7 @@ type killer struct {
 // newKiller has tables on a MySQL of its own; the handlers follow by serve.
 func newKiller(t *testing.T, what string, seed uint64) *killer {
 	t.Helper()
-	server := servers.MariaDBForTest(t)
+	server := servers.SQLForTest(t)
 	if err := server.CreateDatabase(t.Context(), "weir"); err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 		childMain()
 		return
 	}
-	goleak.VerifyTestMain(withChildDir{servers.ShareMariaDB(m)})
+	goleak.VerifyTestMain(withChildDir{servers.ShareSQL(m)})
 }
 
 // withChildDir gives the child's program a place for as long as the tests run.

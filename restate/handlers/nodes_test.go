@@ -20,6 +20,11 @@ import (
 // go on by the other two, and nothing happens twice. How long they stood is measured.
 func TestLosingNodesOfRestate(t *testing.T) {
 	t.Parallel()
+	servers.TurnSQL(t, testLosingNodesOfRestate)
+}
+
+func testLosingNodesOfRestate(t *testing.T) {
+	t.Parallel()
 	db, _ := rows(t)
 	newVillage(t, db)
 	trio := servers.RestateClusterForTest(t)

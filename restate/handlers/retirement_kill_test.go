@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 // "Exactly one outcome, never dropped without both approvals, rows that have not expired
@@ -22,6 +23,11 @@ import (
 // write or aborted, while the handlers' process, Restate and MySQL are killed at random
 // steps. WEIR_SOAK=1 plays 50 rounds instead of 5.
 func TestSoakRetirementsSurviveKills(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testSoakRetirementsSurviveKills)
+}
+
+func testSoakRetirementsSurviveKills(t *testing.T) {
 	t.Parallel()
 	rounds := soakRounds(5, 50)
 	k := newRetirementKiller(t, 11)

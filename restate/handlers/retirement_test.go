@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 const retired = controlplane.Blocklist
@@ -130,6 +131,11 @@ func wantAuditOf(t *testing.T, db *sql.DB, want string) {
 // two approvals, and each change once in the audit log.
 func TestRetirementHappyPath(t *testing.T) {
 	t.Parallel()
+	servers.TurnSQL(t, testRetirementHappyPath)
+}
+
+func testRetirementHappyPath(t *testing.T) {
+	t.Parallel()
 	_, db, _, c := newRetirementCluster(t)
 	if _, err := c.Status(t.Context(), retired); !errors.Is(err, controlplane.ErrNotFound) {
 		t.Errorf("before there is one: %v", err)
@@ -194,6 +200,11 @@ func TestRetirementHappyPath(t *testing.T) {
 // retirement may begin.
 func TestRetirementAbortRestores(t *testing.T) {
 	t.Parallel()
+	servers.TurnSQL(t, testRetirementAbortRestores)
+}
+
+func testRetirementAbortRestores(t *testing.T) {
+	t.Parallel()
 	_, db, _, c := newRetirementCluster(t)
 	spec := briefly()
 	spec.SoakMs = 3_600_000
@@ -232,6 +243,11 @@ func TestRetirementAbortRestores(t *testing.T) {
 // itself.
 func TestRetirementIsSentBackByAWrite(t *testing.T) {
 	t.Parallel()
+	servers.TurnSQL(t, testRetirementIsSentBackByAWrite)
+}
+
+func testRetirementIsSentBackByAWrite(t *testing.T) {
+	t.Parallel()
 	_, db, _, c := newRetirementCluster(t)
 	if _, err := c.Start(t.Context(), retired, briefly(), operator); err != nil {
 		t.Fatal(err)
@@ -251,6 +267,11 @@ func TestRetirementIsSentBackByAWrite(t *testing.T) {
 
 // Ensure revives a retirement whose timer was lost, and leaves one alone that is well.
 func TestRetirementWhoseTimerIsLost(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testRetirementWhoseTimerIsLost)
+}
+
+func testRetirementWhoseTimerIsLost(t *testing.T) {
 	t.Parallel()
 	cl, _, _, c := newRetirementCluster(t)
 	spec := briefly()
@@ -293,6 +314,11 @@ func TestRetirementWhoseTimerIsLost(t *testing.T) {
 // "Kill between the rename and its record": the process dies after MySQL has renamed, and
 // after it has dropped, and before anybody knows. The next process finds it done.
 func TestRetirementKilledBeforeItIsRecorded(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testRetirementKilledBeforeItIsRecorded)
+}
+
+func testRetirementKilledBeforeItIsRecorded(t *testing.T) {
 	t.Parallel()
 	cl, db, dsn, c := newRetirementCluster(t)
 	if _, err := c.Start(t.Context(), retired, briefly(), operator); err != nil {

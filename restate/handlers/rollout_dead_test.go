@@ -8,11 +8,17 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 // "A rollout whose delayed self-send was lost (invocation killed) is noticed and revived
 // by the keeper": once, and it goes on from where it stood.
 func TestKeeperRevivesARollout(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testKeeperRevivesARollout)
+}
+
+func testKeeperRevivesARollout(t *testing.T) {
 	t.Parallel()
 	cl, _, db, _, c := newRolloutCluster(t)
 	k := cl.keeper(nil)
@@ -71,6 +77,11 @@ func TestKeeperRevivesARollout(t *testing.T) {
 // "A redeploy in the middle of a bake": another build, at an address of its own, takes the
 // timers that are on their way, and the one before goes once it has nothing left to do.
 func TestRolloutMovesToAnotherDeployment(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testRolloutMovesToAnotherDeployment)
+}
+
+func testRolloutMovesToAnotherDeployment(t *testing.T) {
 	t.Parallel()
 	cl, _, db, _, c := newRolloutCluster(t)
 	if _, err := c.Start(t.Context(), "moves", twoStages(4000), operator); err != nil {

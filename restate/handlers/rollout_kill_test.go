@@ -8,12 +8,18 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 // "Survives kill -9 of every process at every point with exactly one outcome": rollouts,
 // some of them sick and some aborted, while the handlers' process, Restate and MySQL are
 // killed at random steps. WEIR_SOAK=1 plays 60 rounds instead of 5.
 func TestSoakRolloutsSurviveKills(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testSoakRolloutsSurviveKills)
+}
+
+func testSoakRolloutsSurviveKills(t *testing.T) {
 	t.Parallel()
 	rounds := soakRounds(5, 60)
 	k := newKiller(t, "rollouts", 7)

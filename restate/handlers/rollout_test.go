@@ -19,6 +19,7 @@ import (
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -215,6 +216,11 @@ func wantAudited(t *testing.T, db *sql.DB, id string, actions ...string) {
 // and what is done can be taken back.
 func TestRolloutHappyPath(t *testing.T) {
 	t.Parallel()
+	servers.TurnSQL(t, testRolloutHappyPath)
+}
+
+func testRolloutHappyPath(t *testing.T) {
+	t.Parallel()
 	_, _, db, _, c := newRolloutCluster(t)
 	if _, err := c.Status(t.Context(), "one"); !errors.Is(err, controlplane.ErrNotFound) {
 		t.Errorf("a rollout that is not there: %v", err)
@@ -271,6 +277,11 @@ func TestRolloutHappyPath(t *testing.T) {
 // why in one line."
 func TestRolloutRollsBackByItself(t *testing.T) {
 	t.Parallel()
+	servers.TurnSQL(t, testRolloutRollsBackByItself)
+}
+
+func testRolloutRollsBackByItself(t *testing.T) {
+	t.Parallel()
 	_, v, db, _, c := newRolloutCluster(t)
 	v.sick.Store(newTuning)
 	const bake = 30_000
@@ -288,6 +299,11 @@ func TestRolloutRollsBackByItself(t *testing.T) {
 
 // Pause, resume, approval and abort, each by somebody and for a reason.
 func TestRolloutByOperators(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testRolloutByOperators)
+}
+
+func testRolloutByOperators(t *testing.T) {
 	t.Parallel()
 	cl, _, db, _, c := newRolloutCluster(t)
 	spec := twoStages(500)
@@ -351,6 +367,11 @@ func (c *cluster) timers(id string) (n int) {
 // "A redeploy in the middle of a bake with a changed state document goes on": what an
 // older build wrote lacks fields, and what came in between has some that we drop.
 func TestRolloutGoesOnAfterARedeploy(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testRolloutGoesOnAfterARedeploy)
+}
+
+func testRolloutGoesOnAfterARedeploy(t *testing.T) {
 	t.Parallel()
 	cl, _, db, _, c := newRolloutCluster(t)
 	const bakeMs = 40_000 // a timer comes every tenth of it

@@ -12,13 +12,6 @@ import (
 // ErrNotInstalled says that a server's program is not on this machine.
 var ErrNotInstalled = errors.New("not installed (run `make setup`)")
 
-// FindMariaDB returns the path of mariadbd, or else of mysqld: the one that MARIADB_SERVER_BIN names, or on PATH, or where
-// distributions put it.
-func FindMariaDB() (string, error) {
-	return find("MariaDB or MySQL server", "MARIADB_SERVER_BIN", nil,
-		"mariadbd", "/usr/sbin/mariadbd", "/usr/libexec/mariadbd", "mysqld", "/usr/sbin/mysqld")
-}
-
 // FindRedis returns the path of redis-server: the one that REDIS_SERVER_BIN names, or on PATH, or where distributions put it.
 func FindRedis() (string, error) {
 	return find("Redis server", "REDIS_SERVER_BIN", nil, "redis-server", "/usr/sbin/redis-server")

@@ -14,7 +14,12 @@ import (
 // "child processes on loopback": asked of the kernel, for every socket that the servers hold.
 func TestOnlyLoopbackListeners(t *testing.T) {
 	t.Parallel()
-	m, redis, restate := SharedMariaDB(t), RedisForTest(t), RestateForTest(t)
+	EachSQL(t, testOnlyLoopbackListeners)
+}
+
+func testOnlyLoopbackListeners(t *testing.T) {
+	t.Parallel()
+	m, redis, restate := SharedSQL(t), RedisForTest(t), RestateForTest(t)
 	for _, c := range []struct {
 		server *Process
 		ports  int

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	redis.SetLogger(silence{}) // refused connections are what these tests are about
-	goleak.VerifyTestMain(ShareMariaDB(m))
+	goleak.VerifyTestMain(ShareSQL(m))
 }
 
 type silence struct{}
@@ -37,13 +37,8 @@ const parentVariable = "WEIR_SERVERS_TEST_PARENT"
 
 // kinds are the servers there are. The port is one of theirs, the last of Process.ports.
 var kinds = map[string]func(ctx context.Context, port int) (*Process, error){
-	"mariadb": func(ctx context.Context, port int) (*Process, error) {
-		m, err := StartMariaDB(ctx, Options{Port: port})
-		if err != nil {
-			return nil, err
-		}
-		return m.Process, nil
-	},
+	"mariadb": sqlKind(MariaDB),
+	"mysql":   sqlKind(MySQL),
 	"redis": func(ctx context.Context, port int) (*Process, error) {
 		r, err := StartRedis(ctx, Options{Port: port})
 		if err != nil {
@@ -58,6 +53,16 @@ var kinds = map[string]func(ctx context.Context, port int) (*Process, error){
 		}
 		return r.Process, nil
 	},
+}
+
+func sqlKind(e Engine) func(ctx context.Context, port int) (*Process, error) {
+	return func(ctx context.Context, port int) (*Process, error) {
+		m, err := StartSQL(ctx, e, Options{Port: port})
+		if err != nil {
+			return nil, err
+		}
+		return m.Process, nil
+	}
 }
 
 // refused answers nil if nobody listens on addr.

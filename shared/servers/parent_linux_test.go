@@ -55,7 +55,7 @@ func TestServersDieWithTheirParent(t *testing.T) {
 		pid             int
 	}
 	var servers []server
-	for lines := bufio.NewScanner(stdout); len(servers) < 3 && lines.Scan(); {
+	for lines := bufio.NewScanner(stdout); len(servers) < len(kinds) && lines.Scan(); {
 		var s server
 		if _, err := fmt.Sscan(lines.Text(), &s.name, &s.pid, &s.addr, &s.dir); err != nil {
 			t.Errorf("the parent says %q", lines.Text())
@@ -73,7 +73,7 @@ func TestServersDieWithTheirParent(t *testing.T) {
 	}
 	must(t, parent.Process.Kill())
 	_ = parent.Wait()
-	if len(servers) != 3 {
+	if len(servers) != len(kinds) {
 		t.Fatalf("the parent started %v", servers)
 	}
 

@@ -45,11 +45,16 @@ func TestTakenPortIsChosenAgain(t *testing.T) {
 // A port that the caller names is that one or none, even if a server of the same kind answers there.
 func TestTakenFixedPortIsAnError(t *testing.T) {
 	t.Parallel()
-	mariadb, redis, mute := SharedMariaDB(t).port.number, RedisForTest(t).port.number, listen(t)
+	EachSQL(t, testTakenFixedPortIsAnError)
+}
+
+func testTakenFixedPortIsAnError(t *testing.T) {
+	t.Parallel()
+	db, redis, mute := SharedSQL(t).port.number, RedisForTest(t).port.number, listen(t)
 	restate := RestateForTest(t)
 	all := RestateOptions{IngressPort: restate.ingress.number, AdminPort: restate.admin.number, FabricPort: restate.fabric.number}
 	for what, start := range map[string]func() error{
-		"mariadb on mariadb's":  func() error { _, err := StartMariaDB(t.Context(), Options{Port: mariadb}); return err },
+		"SQL on SQL's":          func() error { _, err := StartSQL(t.Context(), EngineOf(t), Options{Port: db}); return err },
 		"redis on redis'":       func() error { _, err := StartRedis(t.Context(), Options{Port: redis}); return err },
 		"redis on a mute one":   func() error { _, err := StartRedis(t.Context(), Options{Port: mute}); return err },
 		"restate on a mute one": func() error { _, err := StartRestate(t.Context(), RestateOptions{FabricPort: mute}); return err },
@@ -89,11 +94,16 @@ func TestPortTakenAtTheLastMoment(t *testing.T) {
 // A probe that reaches another server on our port says so; a child that fails to bind may need longer to exit than a probe.
 func TestProbeKnowsItsOwn(t *testing.T) {
 	t.Parallel()
-	mariadb, redis, other := *SharedMariaDB(t), *RedisForTest(t), RedisForTest(t)
+	EachSQL(t, testProbeKnowsItsOwn)
+}
+
+func testProbeKnowsItsOwn(t *testing.T) {
+	t.Parallel()
+	db, redis, other := *SharedSQL(t), *RedisForTest(t), RedisForTest(t)
 	data := t.TempDir()
-	must(t, mariadb.probe(t.Context(), filepath.Join(mariadb.Dir(), "data")))
-	if err := mariadb.probe(t.Context(), data); err == nil || !strings.Contains(err.Error(), "not "+data) {
-		t.Errorf("mariadb with other data: %v", err)
+	must(t, db.probe(t.Context(), filepath.Join(db.Dir(), "data")))
+	if err := db.probe(t.Context(), data); err == nil || !strings.Contains(err.Error(), "not "+data) {
+		t.Errorf("with other data: %v", err)
 	}
 	must(t, redis.probe(t.Context()))
 	redis.port = other.port
@@ -105,15 +115,20 @@ func TestProbeKnowsItsOwn(t *testing.T) {
 // A server that exits is not waited for, and the error carries the end of its log.
 func TestStartFailsEarlyWithLog(t *testing.T) {
 	t.Parallel()
+	EachSQL(t, testStartFailsEarlyWithLog)
+}
+
+func testStartFailsEarlyWithLog(t *testing.T) {
+	t.Parallel()
 	begin := time.Now()
-	m, err := StartMariaDB(t.Context(), Options{Args: []string{"--no-such-flag"}})
+	m, err := StartSQL(t.Context(), EngineOf(t), Options{Args: []string{"--no-such-flag"}})
 	if err == nil {
 		t.Fatal("started", m.Stop())
 	}
 	if took := time.Since(begin); took > startTimeout/2 {
 		t.Errorf("took %v to notice that the server had exited", took)
 	}
-	if !errors.Is(err, errExited) || !strings.Contains(err.Error(), "unknown option '--no-such-flag'") {
+	if !errors.Is(err, errExited) || !strings.Contains(err.Error(), "--no-such-flag'") {
 		t.Errorf("error %v does not say what the server said", err)
 	}
 }
@@ -221,7 +236,8 @@ func TestNotInstalled(t *testing.T) {
 	empty := t.TempDir()
 	t.Setenv("PATH", empty)
 	for variable, find := range map[string]func() (string, error){
-		"MARIADB_SERVER_BIN": FindMariaDB,
+		"MARIADB_SERVER_BIN": sqlFinder(t, MariaDB),
+		"MYSQL_SERVER_BIN":   sqlFinder(t, MySQL),
 		"REDIS_SERVER_BIN":   FindRedis,
 		"RESTATE_SERVER_BIN": FindRestate,
 	} {
@@ -231,7 +247,7 @@ func TestNotInstalled(t *testing.T) {
 			t.Errorf("%s names nothing: got %q, %v", variable, path, err)
 		}
 		present := filepath.Join(empty, "present")
-		must(t, os.WriteFile(present, []byte("#!/bin/sh\n"), 0o700))
+		fakeSQL(t, present, map[bool]string{true: saysMySQL, false: saysMariaDB}[variable == "MYSQL_SERVER_BIN"])
 		t.Setenv(variable, present)
 		if path, err := find(); err != nil || path != present {
 			t.Errorf("%s=%s: got %q, %v", variable, present, path, err)

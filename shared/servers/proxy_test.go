@@ -220,6 +220,11 @@ func TestProxyWithoutTarget(t *testing.T) {
 // Through a proxy a server is as good as without: MariaDB speaks first, Redis second.
 func TestProxyBeforeServers(t *testing.T) {
 	t.Parallel()
+	EachSQL(t, testProxyBeforeServers)
+}
+
+func testProxyBeforeServers(t *testing.T) {
+	t.Parallel()
 	r := RedisForTest(t)
 	p := ProxyForTest(t, r.Addr())
 	client := redisClient(t, p.Addr())
@@ -233,7 +238,7 @@ func TestProxyBeforeServers(t *testing.T) {
 		t.Errorf("after heal: %d, %v; want 2", n, err)
 	}
 
-	m := SharedMariaDB(t)
+	m := SharedSQL(t)
 	through := *m
 	through.port = ProxyForTest(t, m.Addr()).port
 	if n := count(t, through.DSN(""), "SELECT 1"); n != 1 {

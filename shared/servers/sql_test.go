@@ -2,6 +2,7 @@ package servers
 
 import (
 	"database/sql"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -33,9 +34,14 @@ func count(t *testing.T, dsn, query string) (n int) {
 }
 
 // "Everything that was committed survives Kill and Restart."
-func TestMariaDBRowSurvivesKill(t *testing.T) {
+func TestSQLRowSurvivesKill(t *testing.T) {
 	t.Parallel()
-	m := MariaDBForTest(t)
+	EachSQL(t, testSQLRowSurvivesKill)
+}
+
+func testSQLRowSurvivesKill(t *testing.T) {
+	t.Parallel()
+	m := SQLForTest(t)
 	must(t, m.CreateDatabase(t.Context(), "weir"))
 	must(t, m.CreateDatabase(t.Context(), "weir")) // there already: fine
 	dsn, addr, pid := m.DSN("weir"), m.Addr(), m.PID()
@@ -68,17 +74,22 @@ func TestMariaDBRowSurvivesKill(t *testing.T) {
 }
 
 // "Dir keeps the server's data: created when missing, reused when it holds some, never removed."
-func TestMariaDBKeepsGivenDirectory(t *testing.T) {
+func TestSQLKeepsGivenDirectory(t *testing.T) {
+	t.Parallel()
+	EachSQL(t, testSQLKeepsGivenDirectory)
+}
+
+func testSQLKeepsGivenDirectory(t *testing.T) {
 	t.Parallel()
 	// Deep, because a unix socket's path is limited to 107 bytes and a data directory's is not.
 	dir := filepath.Join(t.TempDir(), strings.Repeat("deep/", 25))
-	first, err := StartMariaDB(t.Context(), Options{Dir: dir})
+	first, err := StartSQL(t.Context(), EngineOf(t), Options{Dir: dir})
 	must(t, err)
 	must(t, first.CreateDatabase(t.Context(), "kept"))
 	mustExec(t, openDB(t, first.DSN("kept")), "CREATE TABLE r (n INT PRIMARY KEY)")
 	must(t, first.Stop())
 
-	second, err := StartMariaDB(t.Context(), Options{Dir: dir, Port: first.port.number})
+	second, err := StartSQL(t.Context(), EngineOf(t), Options{Dir: dir, Port: first.port.number})
 	must(t, err)
 	defer func() { must(t, second.Stop()) }()
 	if second.Addr() != first.Addr() {
@@ -89,9 +100,14 @@ func TestMariaDBKeepsGivenDirectory(t *testing.T) {
 	}
 }
 
-func TestMariaDBDSN(t *testing.T) {
+func TestSQLDSN(t *testing.T) {
 	t.Parallel()
-	m := SharedMariaDB(t)
+	EachSQL(t, testSQLDSN)
+}
+
+func testSQLDSN(t *testing.T) {
+	t.Parallel()
+	m := SharedSQL(t)
 	config, err := mysql.ParseDSN(m.DSN("weir"))
 	must(t, err)
 	if config.User != "root" || config.Passwd != "" || config.Net != "tcp" || config.Addr != m.Addr() || config.DBName != "weir" {
@@ -113,7 +129,12 @@ func TestMariaDBDSN(t *testing.T) {
 // "makes an empty database for one test … It is dropped with the test."
 func TestDatabaseForTest(t *testing.T) {
 	t.Parallel()
-	m := SharedMariaDB(t)
+	EachSQL(t, testDatabaseForTest)
+}
+
+func testDatabaseForTest(t *testing.T) {
+	t.Parallel()
+	m := SharedSQL(t)
 	mine := m.DatabaseForTest(t)
 	mustExec(t, openDB(t, mine), "CREATE TABLE r (n INT)")
 	var theirs string
@@ -133,12 +154,14 @@ func TestDatabaseForTest(t *testing.T) {
 }
 
 // "whichever process needs it first makes it, the others wait": file locks belong to open files, so goroutines race as processes do.
-func TestTemplateIsMadeOnce(t *testing.T) {
+func TestTemplateIsMadeOnce(t *testing.T) { EachSQL(t, testTemplateIsMadeOnce) }
+
+func testTemplateIsMadeOnce(t *testing.T) {
+	e, err := findSQL(t.Context(), EngineOf(t)) // which may be in the cache
+	must(t, err)
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache) // Linux
 	t.Setenv("HOME", cache)           // macOS
-	e, err := findEngine(t.Context())
-	must(t, err)
 	var all sync.WaitGroup
 	var paths [4]string
 	var errs [4]error
@@ -159,5 +182,22 @@ func TestTemplateIsMadeOnce(t *testing.T) {
 	}
 	if !strings.HasPrefix(paths[0], cache) {
 		t.Errorf("template %s is outside of the cache %s", paths[0], cache)
+	}
+}
+
+// "the whole numbers from first to last"
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	EachSQL(t, testNumbers)
+}
+
+func testNumbers(t *testing.T) {
+	t.Parallel()
+	dsn := SharedSQL(t).DSN("")
+	for _, c := range []struct{ first, last int }{{1, 1}, {1, 2}, {0, 9}, {1, 10}, {1, 11}, {0, 100}, {50_000, 99_999}} {
+		query := "SELECT COUNT(DISTINCT seq) + 1000000 * (MIN(seq) = %d AND MAX(seq) = %d AND COUNT(*) = COUNT(DISTINCT seq)) FROM " + Numbers(c.first, c.last)
+		if got, want := count(t, dsn, fmt.Sprintf(query, c.first, c.last)), 1_000_000+c.last-c.first+1; got != want {
+			t.Errorf("%d to %d: %d, want %d", c.first, c.last, got, want)
+		}
 	}
 }

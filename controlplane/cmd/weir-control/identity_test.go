@@ -65,8 +65,10 @@ func TestIdentityKey(t *testing.T) {
 
 // "With it refuses what your Restate has not signed": the private key is as Restate
 // wants it, and with the public half of another one nothing of it is taken.
-func TestRestateSignsItsRequests(t *testing.T) {
-	mysql := servers.MariaDBForTest(t)
+func TestRestateSignsItsRequests(t *testing.T) { servers.EachSQL(t, testRestateSignsItsRequests) }
+
+func testRestateSignsItsRequests(t *testing.T) {
+	mysql := servers.SQLForTest(t)
 	if err := mysql.CreateDatabase(t.Context(), "weir"); err != nil {
 		t.Fatal(err)
 	}

@@ -133,8 +133,10 @@ func (r *running) ready() (status int, body string) {
 // "It serves from its first moment, whatever is down …, and both are taken up again
 // without a restart": MySQL and Restate come up after it, and everything follows:
 // tables, registration, schedule, rows deleted, API. Then it drains.
-func TestServesBeforeWhatItNeeds(t *testing.T) {
-	mysql, restate := servers.MariaDBForTest(t), servers.RestateForTest(t)
+func TestServesBeforeWhatItNeeds(t *testing.T) { servers.EachSQL(t, testServesBeforeWhatItNeeds) }
+
+func testServesBeforeWhatItNeeds(t *testing.T) {
+	mysql, restate := servers.SQLForTest(t), servers.RestateForTest(t)
 	if err := mysql.CreateDatabase(t.Context(), "weir"); err != nil {
 		t.Fatal(err)
 	}
@@ -238,8 +240,10 @@ func TestServesBeforeWhatItNeeds(t *testing.T) {
 }
 
 // "Or with --no-migrate by whoever runs the migrations": until then it is not ready.
-func TestNotReadyWithoutItsTables(t *testing.T) {
-	mysql, restate := servers.MariaDBForTest(t), servers.RestateForTest(t)
+func TestNotReadyWithoutItsTables(t *testing.T) { servers.EachSQL(t, testNotReadyWithoutItsTables) }
+
+func testNotReadyWithoutItsTables(t *testing.T) {
+	mysql, restate := servers.SQLForTest(t), servers.RestateForTest(t)
 	if err := mysql.CreateDatabase(t.Context(), "weir"); err != nil {
 		t.Fatal(err)
 	}

@@ -33,8 +33,10 @@ func TestTokenSettings(t *testing.T) {
 
 // The whole of it: the file's token makes another, which does what its role may, and
 // reaches rollouts and settings behind the API.
-func TestTokensOpenTheAPI(t *testing.T) {
-	mysql, restate := servers.MariaDBForTest(t), servers.RestateForTest(t)
+func TestTokensOpenTheAPI(t *testing.T) { servers.EachSQL(t, testTokensOpenTheAPI) }
+
+func testTokensOpenTheAPI(t *testing.T) {
+	mysql, restate := servers.SQLForTest(t), servers.RestateForTest(t)
 	if err := mysql.CreateDatabase(t.Context(), "weir"); err != nil {
 		t.Fatal(err)
 	}

@@ -52,8 +52,10 @@ func TestClientsOfANodeAlone(t *testing.T) {
 
 // The same in MySQL, by a user with the grants that schema/README.md names and no
 // others. Then MySQL is gone: limits are decided as ever, overrides say so.
-func TestClientsWithMySQL(t *testing.T) {
-	maria := servers.MariaDBForTest(t)
+func TestClientsWithMySQL(t *testing.T) { servers.EachSQL(t, testClientsWithMySQL) }
+
+func testClientsWithMySQL(t *testing.T) {
+	maria := servers.SQLForTest(t)
 	grantNode(t, maria, "weir_v2")
 	proxy := servers.ProxyForTest(t, maria.Addr())
 	t.Setenv("WEIR_MYSQL_DSN", "weir_node:change me@tcp("+proxy.Addr()+")/weir_v2")
@@ -111,7 +113,7 @@ func TestClientPackagesArePinned(t *testing.T) {
 
 // grantNode makes a database with the tables, and the user of a node that changes
 // overrides.
-func grantNode(t *testing.T, maria *servers.MariaDB, database string) {
+func grantNode(t *testing.T, maria *servers.SQL, database string) {
 	t.Helper()
 	if err := maria.CreateDatabase(t.Context(), database); err != nil {
 		t.Fatal(err)

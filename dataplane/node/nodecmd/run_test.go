@@ -94,9 +94,11 @@ func (c *command) get(t *testing.T, path string) (int, string) {
 // A node starts, is ready and decides while its Redis and its MySQL are down, says
 // so in its log, and is a member of its region and its fleet as soon as they are
 // up: without anybody's help, and with what it had counted before.
-func TestServersComeUpLater(t *testing.T) {
+func TestServersComeUpLater(t *testing.T) { servers.EachSQL(t, testServersComeUpLater) }
+
+func testServersComeUpLater(t *testing.T) {
 	redis := servers.ProxyForTest(t, servers.RedisForTest(t).Addr())
-	maria := servers.MariaDBForTest(t)
+	maria := servers.SQLForTest(t)
 	dsn := migrated(t, maria)
 	mysql := servers.ProxyForTest(t, maria.Addr())
 	redis.Cut()
@@ -241,7 +243,7 @@ func TestNodeIDs(t *testing.T) {
 }
 
 // migrated makes a database with the tables.
-func migrated(t *testing.T, maria *servers.MariaDB) (dsn string) {
+func migrated(t *testing.T, maria *servers.SQL) (dsn string) {
 	t.Helper()
 	dsn = maria.DatabaseForTest(t)
 	db, err := mysqlcounts.Open(dsn)

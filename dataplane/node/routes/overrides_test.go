@@ -28,8 +28,10 @@ func TestMemoryKeepsOverrides(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { agree(t, new(routes.Memory)) })
 }
 
-func TestMySQLKeepsOverrides(t *testing.T) {
-	maria := servers.MariaDBForTest(t)
+func TestMySQLKeepsOverrides(t *testing.T) { servers.EachSQL(t, testMySQLKeepsOverrides) }
+
+func testMySQLKeepsOverrides(t *testing.T) {
+	maria := servers.SQLForTest(t)
 	db, err := mysqlcounts.Open(maria.DatabaseForTest(t))
 	if err != nil {
 		t.Fatal(err)
@@ -60,8 +62,10 @@ func TestMySQLKeepsOverrides(t *testing.T) {
 
 // "Both or neither": a change is in the audit log with what was there before, by the hash of
 // the token shown; a user that may not write the log changes nothing.
-func TestMySQLAuditsOverrides(t *testing.T) {
-	dsn := servers.MariaDBForTest(t).DatabaseForTest(t)
+func TestMySQLAuditsOverrides(t *testing.T) { servers.EachSQL(t, testMySQLAuditsOverrides) }
+
+func testMySQLAuditsOverrides(t *testing.T) {
+	dsn := servers.SQLForTest(t).DatabaseForTest(t)
 	open := func(dsn string) *sql.DB {
 		db, err := mysqlcounts.Open(dsn)
 		if err != nil {

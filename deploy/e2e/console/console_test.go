@@ -19,6 +19,7 @@ import (
 	"github.com/weirhq/weir/deploy/local/stack"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+	"github.com/weirhq/weir/shared/servers"
 )
 
 const adminToken = "an admin's token for the console's tests"
@@ -36,7 +37,9 @@ type world struct {
 
 // What people see and do, in Chromium, before everything real. The scenarios share one
 // fleet, and say themselves what they prove: see browser/drive.js.
-func TestTheConsoleInChromium(t *testing.T) {
+func TestTheConsoleInChromium(t *testing.T) { servers.TurnSQL(t, testTheConsoleInChromium) }
+
+func testTheConsoleInChromium(t *testing.T) {
 	s := start(t)
 	w := world{
 		Chromium: chromium(t), URL: s.API(), Regions: []string{"eu", "us"}, Tokens: tokens(t, s), Shots: shots(t),
@@ -87,7 +90,7 @@ func start(t *testing.T) *stack.Stack {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	s, err := stack.Start(ctx, stack.Options{Bin: bin, Data: t.TempDir(), CleanupInterval: 2 * time.Second, ControlArgs: []string{"--api-auth=token", "--api-admin-token-file=" + file}})
+	s, err := stack.Start(ctx, stack.Options{Bin: bin, Engine: servers.EngineOf(t), Data: t.TempDir(), CleanupInterval: 2 * time.Second, ControlArgs: []string{"--api-auth=token", "--api-admin-token-file=" + file}})
 	if err != nil {
 		t.Fatal(err)
 	}

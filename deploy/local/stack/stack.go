@@ -1,4 +1,4 @@
-// Package stack runs all of Weir on one machine: MariaDB, a Redis for each region,
+// Package stack runs all of Weir on one machine: MariaDB or MySQL, a Redis for each region,
 // Restate, the control plane and the nodes, each a process of its own, on loopback.
 // `make run` uses it with fixed ports; the tests of the whole use it with free ones,
 // and kill what they like.
@@ -24,9 +24,10 @@ type Options struct {
 	Bin  string // directory with weir-node and weir-control
 	Data string // directory for data and logs, kept
 
-	Regions        []string // default eu and us
-	NodesPerRegion int      // default 2
-	Ports          Ports    // zero: free ones
+	Engine         servers.Engine // default servers.PreferredSQL
+	Regions        []string       // default eu and us
+	NodesPerRegion int            // default 2
+	Ports          Ports          // zero: free ones
 
 	// CleanupInterval is how often expired rows are deleted; 0 is the control plane's
 	// default.
@@ -35,7 +36,7 @@ type Options struct {
 	ControlArgs []string // further flags of weir-control
 	NodeArgs    []string // and of every weir-node
 
-	// Password, if any, is that of the user weir, as whom the programs then call MariaDB
+	// Password, if any, is that of the user weir, as whom the programs then call SQL
 	// and Redis. Both go on letting in whoever needs none.
 	Password string
 }
@@ -46,16 +47,16 @@ type Ports struct {
 	Redis           func(region int) int
 
 	API, Handlers                               int
-	MariaDB                                     int
+	SQL                                         int
 	RestateIngress, RestateAdmin, RestateFabric int
 }
 
-// Database is the schema's name in MariaDB.
+// Database is the schema's name in MariaDB or MySQL.
 const Database = "weir"
 
 // Stack is everything that runs.
 type Stack struct {
-	MariaDB *servers.MariaDB
+	SQL     *servers.SQL
 	Restate *servers.Restate
 	Redis   map[string]*servers.Redis // by region
 	Control *servers.Program
@@ -81,13 +82,16 @@ func (n *Node) AdminURL() string { return "http://" + n.Addrs()[1] }
 func (s *Stack) API() string { return "http://" + s.Control.Addrs()[0] }
 
 // DSN is the database's, for go-sql-driver.
-func (s *Stack) DSN() string { return s.MariaDB.DSN(Database) }
+func (s *Stack) DSN() string { return s.SQL.DSN(Database) }
 
 // Start starts everything and returns when all of it is ready. After an error
 // nothing is left running.
 func Start(ctx context.Context, o Options) (*Stack, error) {
 	if len(o.Regions) == 0 {
 		o.Regions = []string{"eu", "us"}
+	}
+	if o.Engine == "" {
+		o.Engine = servers.PreferredSQL(ctx)
 	}
 	if o.NodesPerRegion == 0 {
 		o.NodesPerRegion = 2
@@ -106,10 +110,10 @@ func (s *Stack) startServers(ctx context.Context) error {
 	o := s.options
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
-		if s.MariaDB, err = servers.StartMariaDB(ctx, servers.Options{Dir: s.dir("mariadb"), Port: o.Ports.MariaDB}); err != nil {
+		if s.SQL, err = servers.StartSQL(ctx, o.Engine, servers.Options{Dir: s.dir(string(o.Engine)), Port: o.Ports.SQL}); err != nil {
 			return err
 		}
-		return errors.Join(s.MariaDB.CreateDatabase(ctx, Database), s.createUser(ctx))
+		return errors.Join(s.SQL.CreateDatabase(ctx, Database), s.createUser(ctx))
 	})
 	g.Go(func() (err error) {
 		key, err := s.identityKey(ctx)
@@ -243,8 +247,8 @@ func (s *Stack) Stop() error {
 	if s.Restate != nil {
 		below.Go(s.Restate.Stop)
 	}
-	if s.MariaDB != nil {
-		below.Go(s.MariaDB.Stop)
+	if s.SQL != nil {
+		below.Go(s.SQL.Stop)
 	}
 	return errors.Join(append(errs, below.Wait())...)
 }
@@ -264,7 +268,7 @@ func (s *Stack) Exited(ctx context.Context) <-chan string {
 			}
 		}()
 	}
-	watch("MariaDB", s.MariaDB.Exited())
+	watch(s.SQL.Engine.Title(), s.SQL.Exited())
 	watch("Restate", s.Restate.Exited())
 	watch("weir-control", s.Control.Exited())
 	for region, r := range s.Redis {

@@ -1,0 +1,182 @@
+package servers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// tester is *testing.T or *testing.B.
+type tester[T any] interface {
+	testing.TB
+	Run(name string, f func(T)) bool
+}
+
+// EachSQL runs a test on each of the engines, as a subtest that has the engine's name:
+//
+//	func TestRows(t *testing.T) { servers.EachSQL(t, testRows) }
+//
+//	func testRows(t *testing.T) {
+//		dsn := servers.SharedSQL(t).DatabaseForTest(t)
+//
+// Servers for tests know their engine by that name, and there are none outside of EachSQL and [TurnSQL]: so no test
+// runs on one engine alone because somebody forgot the other.
+func EachSQL[T tester[T]](t T, f func(T)) { onEngines(t, Engines(), f) }
+
+// TurnSQL runs a test on one of the engines, or on both, as WEIR_SQL_TURN says ("mariadb", "mysql", "both"; empty is
+// mariadb): for tests of whole systems, which take long and to which the engine matters little. `make test` lets the
+// engines take turns.
+func TurnSQL[T tester[T]](t T, f func(T)) {
+	t.Helper()
+	engines, err := turn(os.Getenv("WEIR_SQL_TURN"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	onEngines(t, engines, f)
+}
+
+func turn(which string) ([]Engine, error) {
+	switch {
+	case which == "both":
+		return Engines(), nil
+	case which == "":
+		return Engines()[:1], nil
+	case slices.Contains(Engines(), Engine(which)):
+		return []Engine{Engine(which)}, nil
+	}
+	return nil, fmt.Errorf(`WEIR_SQL_TURN is %q, want "mariadb", "mysql" or "both"`, which)
+}
+
+func onEngines[T tester[T]](t T, engines []Engine, f func(T)) {
+	t.Helper()
+	for _, e := range engines {
+		t.Run(string(e), f)
+	}
+}
+
+// EngineOf is the engine that a test runs on, which EachSQL or TurnSQL has put into its name.
+func EngineOf(t testing.TB) Engine {
+	t.Helper()
+	e, err := engineOf(t.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+var errNoEngine = errors.New("has no engine: run the test with servers.EachSQL or servers.TurnSQL")
+
+func engineOf(test string) (Engine, error) {
+	for _, part := range strings.Split(test, "/")[1:] {
+		if slices.Contains(Engines(), Engine(part)) {
+			return Engine(part), nil
+		}
+	}
+	return "", fmt.Errorf("%s %w", test, errNoEngine)
+}
+
+// SQLForTest starts a server for one test, with further arguments, which ends with it. Tests that only need a database
+// of their own share one server: see SharedSQL.
+func SQLForTest(t testing.TB, args ...string) *SQL {
+	t.Helper()
+	m, err := StartSQL(t.Context(), EngineOf(t), Options{Args: args})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cleanUp(t, m.Process)
+	return m
+}
+
+// DatabaseForTest makes an empty database for one test and returns its DSN. It is dropped with the test.
+func (m *SQL) DatabaseForTest(t testing.TB) (dsn string) {
+	t.Helper()
+	// The test's name helps whoever looks into the server; the number is what makes it unique. At most 64 bytes.
+	words := strings.Trim(unusual.ReplaceAllString(strings.ToLower(t.Name()), "_"), "_")
+	name := fmt.Sprintf("t%d_%.40s", databases.Add(1), words)
+	if err := m.CreateDatabase(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		select {
+		case <-m.Exited(): // the test killed the server
+		default:
+			if err := m.DropDatabase(context.Background(), name); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return m.DSN(name)
+}
+
+var (
+	unusual   = regexp.MustCompile(`[^a-z0-9]+`)
+	databases atomic.Int64
+)
+
+// shared are the servers of a test binary, each started by the first test that asks for its engine.
+var shared struct {
+	mu      sync.Mutex
+	allowed bool // by SQLMain or ShareSQL, which stop them
+	servers map[Engine]*SQL
+	errs    map[Engine]error
+}
+
+// SQLMain is the TestMain of a package whose tests share a server of each engine:
+//
+//	func TestMain(m *testing.M) { servers.SQLMain(m) }
+//
+// With goleak, whose own TestMain does not return: goleak.VerifyTestMain(servers.ShareSQL(m)).
+func SQLMain(m *testing.M) { os.Exit(ShareSQL(m).Run()) }
+
+// ShareSQL wraps a test run: the servers that its tests share are stopped when they are done.
+func ShareSQL(m *testing.M) interface{ Run() int } { return sharing{m} }
+
+type sharing struct{ m *testing.M }
+
+func (s sharing) Run() int {
+	shared.mu.Lock()
+	shared.allowed, shared.servers, shared.errs = true, make(map[Engine]*SQL), make(map[Engine]error)
+	shared.mu.Unlock()
+	code := s.m.Run()
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	shared.allowed = false
+	for _, server := range shared.servers {
+		if err := server.Stop(); err != nil {
+			fmt.Println(err)
+			code = max(code, 1)
+		}
+	}
+	return code
+}
+
+// SharedSQL returns the server of the test's engine that all tests of this binary share; the first call starts it.
+// Tests must not Kill it and keep to databases of their own (DatabaseForTest). It needs SQLMain or ShareSQL in TestMain.
+func SharedSQL(t testing.TB) *SQL {
+	t.Helper()
+	e := EngineOf(t)
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	if !shared.allowed {
+		t.Fatal("SharedSQL needs servers.SQLMain or servers.ShareSQL in this package's TestMain")
+	}
+	if shared.servers[e] == nil && shared.errs[e] == nil {
+		server, err := StartSQL(context.Background(), e, Options{})
+		if err != nil {
+			shared.errs[e] = err
+		} else {
+			shared.servers[e] = server
+		}
+	}
+	if err := shared.errs[e]; err != nil {
+		t.Fatal(err)
+	}
+	return shared.servers[e]
+}
