@@ -264,9 +264,12 @@ func testNotReadyWithoutItsTables(t *testing.T) {
 	if err := schema.Migrate(t.Context(), db, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	if code, body := r.ready(); code != http.StatusOK {
-		t.Errorf("%d %s", code, body)
-	}
+	await.NoError(t, "it is ready", func() error { // a look is good for a second
+		if code, body := r.ready(); code != http.StatusOK {
+			return fmt.Errorf("%d %s", code, body)
+		}
+		return nil
+	})
 	r.drain()
 }
 
