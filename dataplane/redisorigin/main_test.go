@@ -5,7 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
@@ -28,7 +30,7 @@ func openURL(t testing.TB, rawURL string, o redisorigin.Options) *redisorigin.Or
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	origin, err := redisorigin.OpenPartitions([]string{rawURL}, o)
+	origin, err := redisorigin.OpenPartitions([]string{patient(rawURL)}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,6 +40,23 @@ func openURL(t testing.TB, rawURL string, o redisorigin.Options) *redisorigin.Or
 		}
 	})
 	return origin
+}
+
+// clientTimeout is that of the clients in these tests, which the machine does not reach however busy it is: what ends a
+// call before it is its ctx, or an answer.
+const clientTimeout = time.Minute
+
+func patient(rawURL string) string {
+	parameters := "?"
+	if strings.Contains(rawURL, "?") {
+		parameters = "&"
+	}
+	for _, of := range []string{"dial", "read", "write", "pool"} {
+		if name := of + "_timeout"; !strings.Contains(rawURL, name) {
+			parameters += name + "=" + clientTimeout.String() + "&"
+		}
+	}
+	return rawURL + strings.TrimSuffix(parameters, "&")
 }
 
 // rawClient looks at a server past the Origin.

@@ -106,32 +106,30 @@ func tlsRedis(t testing.TB, a authority, args ...string) (addr string, raw *redi
 
 // certain expects an error of all calls that says these words, holds no secret, and
 // of those that increment that nothing was applied.
-func certain(t *testing.T, o *redisorigin.Origin, words ...string) {
+func certain(ctx context.Context, t *testing.T, o *redisorigin.Origin, words ...string) {
 	t.Helper()
 	c := cellNow("x", time.Minute)
-	hurried(t, func(ctx context.Context) {
-		_, readErr := o.Read(ctx, []window.Cell{c})
-		addErr := addOne(ctx, o, c, 1)
-		claimErr := o.Claim(ctx, []dataplane.Claim{{Cell: c, Cost: 1, AtMost: 1}})[0].Err
-		raiseErr := o.Raise(ctx, []dataplane.Add{{Cell: c, Cost: 1}})
-		for what, err := range map[string]error{"read": readErr, "add": addErr, "claim": claimErr, "raise": raiseErr} {
-			if err == nil {
-				t.Errorf("%s: no error, want one that says %q", what, words)
-				continue
-			}
-			if errors.Is(err, dataplane.ErrMaybeApplied) {
-				t.Errorf("%s is said to be maybe applied: %v", what, err)
-			}
-			for _, word := range append(words, "redisorigin: "+what) {
-				if !strings.Contains(err.Error(), word) {
-					t.Errorf("%s: %q does not say %q", what, err, word)
-				}
-			}
-			if strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "PRIVATE") {
-				t.Errorf("%s: %q holds a secret", what, err)
+	_, readErr := o.Read(ctx, []window.Cell{c})
+	addErr := addOne(ctx, o, c, 1)
+	claimErr := o.Claim(ctx, []dataplane.Claim{{Cell: c, Cost: 1, AtMost: 1}})[0].Err
+	raiseErr := o.Raise(ctx, []dataplane.Add{{Cell: c, Cost: 1}})
+	for what, err := range map[string]error{"read": readErr, "add": addErr, "claim": claimErr, "raise": raiseErr} {
+		if err == nil {
+			t.Errorf("%s: no error, want one that says %q", what, words)
+			continue
+		}
+		if errors.Is(err, dataplane.ErrMaybeApplied) {
+			t.Errorf("%s is said to be maybe applied: %v", what, err)
+		}
+		for _, word := range append(words, "redisorigin: "+what) {
+			if !strings.Contains(err.Error(), word) {
+				t.Errorf("%s: %q does not say %q", what, err, word)
 			}
 		}
-	})
+		if strings.Contains(err.Error(), "hunter2") || strings.Contains(err.Error(), "PRIVATE") {
+			t.Errorf("%s: %q holds a secret", what, err)
+		}
+	}
 }
 
 func parameters(pairs ...string) string {
@@ -164,18 +162,19 @@ func TestTLS(t *testing.T) {
 		"another name":                        {parameters("tls_ca_file", ours.file, "tls_server_name", "other.test"), []string{addr, "other.test"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			certain(t, openURL(t, "rediss://"+addr+f.parameters, redisorigin.Options{}), f.says...)
+			certain(t.Context(), t, openURL(t, "rediss://"+addr+f.parameters, redisorigin.Options{}), f.says...)
 		})
 	}
 	t.Run("TLS to a server that has none", func(t *testing.T) {
 		plain := servers.RedisForTest(t).Addr()
-		certain(t, openURL(t, "rediss://"+plain+parameters("tls_ca_file", ours.file), redisorigin.Options{}), plain)
+		o := openURL(t, "rediss://"+plain+parameters("tls_ca_file", ours.file), redisorigin.Options{})
+		hurried(t, func(ctx context.Context) { certain(ctx, t, o, plain) }) // it waits for more of what it takes for a command
 	})
 	t.Run("a server that accepts and never answers", func(t *testing.T) {
 		silent := servers.ProxyForTest(t, addr)
 		silent.BlackHole(true)
-		certain(t, openURL(t, "rediss://"+silent.Addr()+parameters("tls_ca_file", ours.file, "tls_server_name", "redis.test"), redisorigin.Options{}),
-			silent.Addr())
+		o := openURL(t, "rediss://"+silent.Addr()+parameters("tls_ca_file", ours.file, "tls_server_name", "redis.test"), redisorigin.Options{})
+		hurried(t, func(ctx context.Context) { certain(ctx, t, o, silent.Addr()) })
 	})
 }
 
@@ -198,7 +197,7 @@ func TestMutualTLS(t *testing.T) {
 		"another authority's": with(foreignCert, foreignKey),
 	} {
 		t.Run(name, func(t *testing.T) {
-			certain(t, openURL(t, rawURL, redisorigin.Options{}), addr, "TLS handshake")
+			certain(t.Context(), t, openURL(t, rawURL, redisorigin.Options{}), addr, "TLS handshake")
 		})
 	}
 	t.Run("a certificate that is replaced", func(t *testing.T) {
@@ -239,17 +238,17 @@ func TestPasswords(t *testing.T) {
 		"no such user":                "redis://nobody:hunter2@" + server.Addr(),
 	} {
 		t.Run(name, func(t *testing.T) {
-			certain(t, openURL(t, rawURL, redisorigin.Options{}), server.Addr(), "WRONGPASS")
+			certain(t.Context(), t, openURL(t, rawURL, redisorigin.Options{}), server.Addr(), "WRONGPASS")
 		})
 	}
 	t.Run("no password", func(t *testing.T) {
-		certain(t, openURL(t, "redis://"+server.Addr(), redisorigin.Options{}), server.Addr(), "NOAUTH")
+		certain(t.Context(), t, openURL(t, "redis://"+server.Addr(), redisorigin.Options{}), server.Addr(), "NOAUTH")
 	})
 	t.Run("a file that is replaced, and removed", func(t *testing.T) {
 		path := textFile(t, "hunter2x")
 		rawURL := "redis://weir@" + server.Addr() + parameters("password_file", path)
 		o := openURL(t, rawURL, redisorigin.Options{})
-		certain(t, o, "WRONGPASS")
+		certain(t.Context(), t, o, "WRONGPASS")
 		if err := os.WriteFile(path, []byte("hunter2"), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -260,7 +259,7 @@ func TestPasswords(t *testing.T) {
 			t.Fatal(err)
 		}
 		command(t, raw, "CLIENT", "KILL", "USER", "weir") // the connections that were made ahead of need
-		certain(t, unlucky, server.Addr(), "password_file", path)
+		certain(t.Context(), t, unlucky, server.Addr(), "password_file", path)
 	})
 }
 
