@@ -151,7 +151,7 @@ func (l *Limiter) prepare(w *workspace, requests []Request, nowMs int64) error {
 			it.ident.renew(it.rule.reset)
 		}
 		it.id, it.request = &it.ident, &requests[i]
-		it.nowMs, it.durationMs, it.limit, it.cost = nowMs, r.Duration.Milliseconds(), r.Limit, r.Cost
+		it.nowMs, it.durationMs, it.limit, it.cost = nowMs, r.Duration.Milliseconds(), r.Limit, r.cost()
 	}
 	w.sort()
 	return nil
@@ -398,7 +398,7 @@ func (l *Limiter) answerMany(items []item, kept bool, decisions []Decision) []De
 		it := &items[i]
 		it.counts = counts
 		if it.rule.estimate != nil {
-			l.answerEstimated(it, kept, &items[it.first], counts, &decisions[at+i])
+			l.answerEstimated(it, kept, &items[it.first], &decisions[at+i])
 			continue
 		}
 		first := &items[it.first]

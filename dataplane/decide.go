@@ -34,10 +34,17 @@ func (d *Decision) answer(v *verdict, q *question, by *rule, source Source) outc
 		d.Allowed, d.Shadowed = true, true
 		return outcomeShadowed
 	}
+	d.deny(v, q)
+	return outcomeDenied
+}
+
+// deny tells when what was denied passes.
+func (d *Decision) deny(v *verdict, q *question) {
 	if v.passesAtMs > 0 {
 		d.RetryAfter = milliseconds(v.passesAtMs - q.nowMs)
+		return
 	}
-	return outcomeDenied
+	d.NeverPasses = true
 }
 
 // fitsCandidate is the verdict of a candidate limit on the counts that the live one was
@@ -82,9 +89,7 @@ func (d *Decision) answerEstimate(v *estimated, q *question, by *rule) outcome {
 		d.Allowed, d.Shadowed = true, true
 		return outcomeShadowed
 	}
-	if v.passesAtMs > 0 {
-		d.RetryAfter = milliseconds(v.passesAtMs - q.nowMs)
-	}
+	d.deny(&v.verdict, q)
 	return outcomeDenied
 }
 

@@ -416,7 +416,7 @@ func TestModesShareNothing(t *testing.T) {
 	}
 	n.sync()
 	n.flush()
-	if d := key.Allow(t.Context(), 10, 0); d.Current != 7 {
+	if d := key.Peek(t.Context(), 10, 1); d.Current != 8 {
 		t.Errorf("by a handle: %+v", d)
 	}
 	totals := w.origin("eu").Totals()

@@ -83,7 +83,7 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	set, nowMs := l.settings.Load(), l.nowMs()
 	named := r.key()
 	by := set.resolve(&r)
-	q := question{request: &r, nowMs: nowMs, durationMs: r.Duration.Milliseconds(), limit: r.Limit, cost: r.Cost, mode: by.mode()}
+	q := question{request: &r, nowMs: nowMs, durationMs: r.Duration.Milliseconds(), limit: r.Limit, cost: r.cost(), mode: by.mode()}
 	id := l.table.of(named.Workspace, named.Namespace, named.Identifier, r.Duration, q.mode)
 	if by.reset != nil {
 		id.renew(by.reset)

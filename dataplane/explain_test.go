@@ -126,3 +126,12 @@ func TestExplainAgreesWithTheNextDecision(t *testing.T) {
 		})
 	}
 }
+
+// What no waiting helps is said in words.
+func TestExplainSaysThatACostNeverPasses(t *testing.T) {
+	n := newWorld(t).alone()
+	x := n.explain(ask("k", 11, 10))
+	if text := x.String(); !x.Decision.NeverPasses || !strings.Contains(text, "it never passes, because its cost is more than the limit") || strings.Contains(text, "would pass") {
+		t.Errorf("%s: %+v", text, x.Decision)
+	}
+}

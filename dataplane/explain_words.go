@@ -25,7 +25,10 @@ func (x Explanation) String() string {
 		verdict = "allowed"
 	}
 	say("%q in %q/%q would be %s: %.4g of %d in any %v, with this request", brief(x.Key.Identifier), brief(x.Key.Workspace), brief(x.Key.Namespace), verdict, d.Current, d.Limit, x.Key.Duration)
-	if d.RetryAfter > 0 {
+	switch {
+	case d.NeverPasses:
+		say("; it never passes, because its cost is more than the limit")
+	case d.RetryAfter > 0:
 		say("; it would pass in %v if nothing else came", d.RetryAfter)
 	}
 	if x.Overridden {

@@ -97,11 +97,8 @@ func (l *Limiter) askEstimate(q *question, by *rule, e *entry, held *Reservation
 			*held = Reservation{l, e, v.seq, q.limit, v.counted}
 		}
 		out := d.answerEstimate(&v, q, by)
-		if n := q.counts.estimated(out, met); out != outcomeAllowed {
-			l.tally(e, q, n)
-		}
-		if by.candidate != 0 {
-			q.counts.compared(d)
+		if !q.request.peek {
+			l.countEstimate(e, met, q, by, d, out)
 		}
 		if met == untracked {
 			l.metrics.dropped[droppedFull].Add(v.counted)
@@ -121,6 +118,16 @@ func (l *Limiter) steadyFor(told bool) steadyMs {
 		return l.clock.steadyMs()
 	}
 	return l.clock.readSteadyMs()
+}
+
+// countEstimate puts a decision into the metrics and among the keys that are denied.
+func (l *Limiter) countEstimate(e *entry, met contact, q *question, by *rule, d *Decision, out outcome) {
+	if n := q.counts.estimated(out, met); out != outcomeAllowed {
+		l.tally(e, q, n)
+	}
+	if by.candidate != 0 {
+		q.counts.compared(d)
+	}
 }
 
 // estimate is judge in the estimate mode: it judges q, and counts its cost if it is
@@ -152,7 +159,7 @@ func (e *entry) estimate(v *estimated, q *question, k *knobs) (alive bool) {
 		}
 		e.gauge(v, slot, word, q.limit, q.cost, q.durationMs, k)
 		sum := word
-		if v.counted = 0; v.allowed || k.offered {
+		if v.counted = 0; (v.allowed || k.offered) && !q.request.peek {
 			sum, v.counted = plus(word, q.cost, mergedMax)
 		}
 		switch {
@@ -282,7 +289,7 @@ func (it *item) estimate(first *item) {
 }
 
 // answerEstimated words one item's verdict in the estimate mode.
-func (l *Limiter) answerEstimated(it *item, kept bool, first *item, counts *stripe, d *Decision) {
+func (l *Limiter) answerEstimated(it *item, kept bool, first *item, d *Decision) {
 	v := estimated{verdict: it.verdict, now: it.steady, level: it.level, leaky: it.leaky, unknown: it.unknown}
 	if !v.allowed {
 		v.tellRetry(&it.question, it.rule.estimate)
@@ -297,12 +304,7 @@ func (l *Limiter) answerEstimated(it *item, kept bool, first *item, counts *stri
 	case !kept:
 		it.ahead = 0 // was not counted either
 	}
-	if n := counts.estimated(out, first.met); out != outcomeAllowed {
-		l.tally(first.entry, &it.question, n)
-	}
-	if it.rule.candidate != 0 {
-		counts.compared(d)
-	}
+	l.countEstimate(first.entry, first.met, &it.question, it.rule, d, out)
 	if first.met == untracked {
 		l.metrics.dropped[droppedFull].Add(v.counted)
 		return

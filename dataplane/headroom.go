@@ -105,7 +105,7 @@ func (l *Limiter) share(ctx context.Context, v *verdict, e *entry, q *question, 
 		e.flags.Or(flagShared)
 	}
 	n := l.nodes.Load()
-	if alive := e.judge(v, q.nowMs, q.durationMs, max(0, q.limit/(2*n)-1), q.cost, true); !alive || v.allowed {
+	if alive := e.judge(v, q.nowMs, q.durationMs, max(0, q.limit/(2*n)-1), q.cost, q.counting()); !alive || v.allowed {
 		return source, alive // far from the limit, or the entry is gone
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.ReadTimeout)
@@ -138,7 +138,7 @@ func (l *Limiter) shareBroken(v *verdict, e *entry, q *question, outage outagePo
 	if outage != outageLocal {
 		return source, l.judgeOut(v, e, q, source)
 	}
-	return source, e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, true)
+	return source, e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting())
 }
 
 // judgeShare judges, and counts what fits both the limit and the node's share: in one
@@ -149,7 +149,7 @@ func (e *entry) judgeShare(v *verdict, q *question, nodes int64) (w way, alive b
 		if !e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, false) {
 			return wayMade, false
 		}
-		if !v.allowed || q.cost == 0 {
+		if !v.allowed || !q.counting() {
 			return wayMade, true
 		}
 		e.mu.Lock()

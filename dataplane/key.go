@@ -39,7 +39,7 @@ func (l *Limiter) Key(workspace, namespace, identifier string, duration time.Dur
 	return &Key{limiter: l, request: r}, nil
 }
 
-// Allow is Limiter.Allow for this key.
+// Allow is Limiter.Allow for this key. A cost of 0 is 1, as that of a Request.
 func (k *Key) Allow(ctx context.Context, limit, cost int64) (d Decision) {
 	k.decide(ctx, 0, limit, cost, &d)
 	return d
@@ -53,6 +53,13 @@ func (k *Key) AllowAt(ctx context.Context, now time.Time, limit, cost int64) (d 
 	return d
 }
 
+// Peek is Limiter.Peek for this key.
+func (k *Key) Peek(ctx context.Context, limit, cost int64) Decision {
+	r := k.request
+	r.Limit, r.Cost = limit, cost
+	return k.limiter.Peek(ctx, r)
+}
+
 // decide answers a question about an amount at a time, or at the clock's if that is 0. It
 // makes the question itself, so that Allow is small enough to become part of its caller.
 func (k *Key) decide(ctx context.Context, unixMs, limit, cost int64, d *Decision) {
@@ -62,7 +69,7 @@ func (k *Key) decide(ctx context.Context, unixMs, limit, cost int64, d *Decision
 		return
 	}
 	var q question // set field by field: a literal would be made elsewhere and copied
-	q.limit, q.cost, q.nowMs = limit, cost, unixMs
+	q.limit, q.cost, q.nowMs = limit, max(1, cost), unixMs
 	if unixMs == 0 {
 		q.nowMs, q.told = l.clock.nowMs()
 	}

@@ -49,7 +49,7 @@ func TestAHandleDecidesAsThePlainCallDoes(t *testing.T) {
 					}
 				}
 			default:
-				cost, limit := rapid.Int64Range(0, 4).Draw(rt, "cost"), rapid.Int64Range(0, 12).Draw(rt, "limit")
+				cost, limit := rapid.Int64Range(1, 4).Draw(rt, "cost"), rapid.Int64Range(0, 12).Draw(rt, "limit")
 				want := plain.take("k", cost, limit)
 				var got dataplane.Decision
 				if rapid.Bool().Draw(rt, "handle") {

@@ -103,9 +103,11 @@ func (l *Limiter) AllowAt(ctx context.Context, now time.Time, r Request) (d Deci
 	return d
 }
 
-// Peek answers as Allow would for a cost of 0, and counts nothing.
+// Peek answers what Allow would, Remaining after the cost included, and counts nothing: no
+// cost, no decision, no denied key. Where a namespace waits for its share, Allow decides at the origin
+// and Peek by what this node knows.
 func (l *Limiter) Peek(ctx context.Context, r Request) Decision {
-	r.Cost = 0
+	r.peek = true
 	return l.Allow(ctx, r)
 }
 
@@ -131,6 +133,9 @@ type question struct {
 	told       bool // nowMs is the clock's as last told, and may be a little late
 }
 
+// counting is true of a question that leaves a trace if it is allowed.
+func (q *question) counting() bool { return q.cost > 0 && !q.request.peek }
+
 func (q *question) key() window.Key {
 	k := q.request.key()
 	k.Duration, k.Mode = milliseconds(q.durationMs), q.mode
@@ -152,7 +157,7 @@ func (l *Limiter) decide(ctx context.Context, nowMs int64, told bool, r *Request
 		id.renew(by.reset)
 	}
 	q.id, q.request, q.nowMs, q.told = &id, r, nowMs, told
-	q.durationMs, q.limit, q.cost = r.Duration.Milliseconds(), r.Limit, r.Cost
+	q.durationMs, q.limit, q.cost = r.Duration.Milliseconds(), r.Limit, r.cost()
 	if q.counts = l.metrics.stripe(&q); q.counts.samples() {
 		l.askTimed(ctx, &q, by, held, d)
 		return
@@ -191,7 +196,7 @@ func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *entry, held
 		var alive bool
 		source := SourceLocal
 		if l.shards == nil {
-			alive = e.judge(&v, q.nowMs, q.durationMs, q.limit, q.cost, true)
+			alive = e.judge(&v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting())
 		} else {
 			source, alive = l.judgeInFleet(ctx, &v, e, met, q, by)
 		}
@@ -210,16 +215,19 @@ func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *entry, held
 				continue
 			}
 			l.denied(e, v.seq, q)
-		case q.cost > 0:
+		case q.counting():
 			l.accepted(e, met, &v, q)
 			if held != nil && met != untracked {
 				*held = Reservation{l, e, v.seq, q.limit, q.cost}
 			}
 		}
+		out := d.answer(&v, q, by, source)
+		if q.request.peek {
+			return e
+		}
 		if v.refused {
 			q.counts.refused.Add(1)
 		}
-		out := d.answer(&v, q, by, source)
 		if n := q.counts.decided(source, out, 1); out != outcomeAllowed && !v.refused {
 			l.tally(e, q, n)
 		}
@@ -249,7 +257,7 @@ func (l *Limiter) judgeInFleet(ctx context.Context, v *verdict, e *entry, met co
 	case source.Degraded() && source != SourceDegraded:
 		return source, l.judgeOut(v, e, q, source)
 	}
-	return source, e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, true)
+	return source, e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting())
 }
 
 // soon is true when a denial by a told time would be over within staleMax, and the clock,
@@ -269,7 +277,11 @@ func (l *Limiter) soon(v *verdict, q *question) bool {
 // whatever is known elsewhere, and nothing to remember.
 func (l *Limiter) oversized(q *question, by *rule, d *Decision) {
 	v := verdict{seq: window.Sequence(q.nowMs, q.durationMs), tMs: q.nowMs}
-	l.tally(nil, q, q.counts.decided(SourceLocal, d.answer(&v, q, by, SourceLocal), 1))
+	out := d.answer(&v, q, by, SourceLocal)
+	if q.request.peek {
+		return
+	}
+	l.tally(nil, q, q.counts.decided(SourceLocal, out, 1))
 	if by.candidate != 0 {
 		q.counts.compared(d)
 	}
@@ -306,8 +318,8 @@ func (l *Limiter) accepted(e *entry, met contact, v *verdict, q *question) {
 
 // denied makes the key strict. A denial changes no count.
 func (l *Limiter) denied(e *entry, sequence int64, q *question) {
-	if q.ahead+q.cost > q.limit {
-		return // would be denied on an empty key too: says nothing about it
+	if q.ahead+q.cost > q.limit || q.request.peek {
+		return // would be denied on an empty key too: says nothing about it; or is to leave it as it is
 	}
 	marks := uint32(flagTouched | flagPressed<<slotOf(sequence))
 	flags := e.flags.Load()

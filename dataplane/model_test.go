@@ -129,11 +129,13 @@ func (h *history) during(atMs int64, step func()) {
 
 // ask draws the amounts of a request.
 func (h *history) ask(rt *rapid.T, key window.Key) dataplane.Request {
-	return dataplane.Request{
+	r := dataplane.Request{
 		Workspace: key.Workspace, Namespace: key.Namespace, Identifier: key.Identifier, Duration: key.Duration,
 		Limit: rapid.SampledFrom([]int64{20, 20, 20, 0, 7, 40}).Draw(rt, "limit"),
 		Cost:  rapid.OneOf(rapid.Int64Range(0, 4), rapid.Int64Range(0, 41)).Draw(rt, "cost"),
 	}
+	r.ZeroCost = r.Cost == 0
+	return r
 }
 
 func (h *history) single(rt *rapid.T) {
@@ -142,13 +144,14 @@ func (h *history) single(rt *rapid.T) {
 	r := h.ask(rt, key)
 	atMs := h.nowMs()
 	allow := func() dataplane.Decision { return h.n.Allow(context.Background(), r) }
-	switch rapid.IntRange(0, 5).Draw(rt, "by") {
-	case 0:
+	switch by := rapid.IntRange(0, 5).Draw(rt, "by"); {
+	case by == 0:
 		atMs += rapid.Int64Range(-30_000, 30_000).Draw(rt, "off by ms")
 		allow = func() dataplane.Decision { return h.n.AllowAt(context.Background(), time.UnixMilli(atMs), r) }
-	case 1:
+	case r.ZeroCost: // a handle's costs are at least 1
+	case by == 1:
 		allow = func() dataplane.Decision { return h.handle(key).Allow(context.Background(), r.Limit, r.Cost) }
-	case 2:
+	case by == 2:
 		atMs += rapid.Int64Range(-30_000, 30_000).Draw(rt, "off by ms")
 		allow = func() dataplane.Decision {
 			return h.handle(key).AllowAt(context.Background(), time.UnixMilli(atMs), r.Limit, r.Cost)

@@ -78,10 +78,10 @@ func (l *Limiter) judgeOut(v *verdict, e *entry, q *question, source Source) (al
 		v.refuse(q.nowMs, l.refusal(e, l.clock.steadyMs()))
 		return alive
 	}
-	alive = e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, true)
+	alive = e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting())
 	if alive && !v.allowed && q.cost <= q.limit {
 		v.allowed = true
-		return q.cost == 0 || e.force(v.seq, q.cost)
+		return !q.counting() || e.force(v.seq, q.cost)
 	}
 	return alive
 }

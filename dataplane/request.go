@@ -17,17 +17,36 @@ var ErrInvalid = window.ErrInvalid
 var ErrRegionRequired = errors.New("dataplane: Config.Region is required when Origin or Counts is set")
 
 // Request asks for leave to spend Cost on a key. Names are compared as bytes.
+//
+// A Cost of 0 is left out, and is 1: a request counts unless it says otherwise. One that is to
+// count nothing sets ZeroCost. A negative Cost is no word for that, because a cost that was
+// computed may come out as one by mistake; it is refused.
 type Request struct {
 	Workspace  string        // 1 to 191 bytes
 	Namespace  string        // 1 to 255 bytes
 	Identifier string        // 1 to 255 bytes
 	Limit      int64         // cost allowed in any Duration, 0 (blocks) to window.LimitMax
 	Duration   time.Duration // 1 s to 366 days, whole milliseconds
-	Cost       int64         // 0 (a peek) to window.LimitMax
+	Cost       int64         // 1 to window.LimitMax; 0 is 1
+
+	// ZeroCost makes a request without a Cost cost 0, where it would be 1. It counts nothing,
+	// and passes as long as its key is not over the limit: also at the limit, where nothing is
+	// left. To ask whether a cost would pass, use Peek.
+	ZeroCost bool
 
 	// Shadow lets it pass although it is over its limit, as the shadow mode of a namespace
 	// does: see Decision.Shadowed.
 	Shadow bool
+
+	peek bool // judged and answered with its cost, which is not counted
+}
+
+// cost is what r is judged by, and counts if it is allowed.
+func (r *Request) cost() int64 {
+	if r.Cost == 0 && !r.ZeroCost {
+		return 1
+	}
+	return r.Cost
 }
 
 // Validate reports the first field outside its bounds.
@@ -35,6 +54,9 @@ func (r *Request) Validate() error {
 	key := r.key()
 	if err := key.Validate(); err != nil {
 		return err
+	}
+	if r.ZeroCost && r.Cost != 0 {
+		return fmt.Errorf("%w: cost is %d beside ZeroCost (set one of them)", ErrInvalid, r.Cost)
 	}
 	return validateAmounts(r.Limit, r.Cost)
 }
@@ -45,7 +67,7 @@ func (r *Request) valid() bool {
 	return uint(len(r.Workspace)-1) < window.WorkspaceBytesMax &&
 		uint(len(r.Namespace)-1) < window.NamespaceBytesMax &&
 		uint(len(r.Identifier)-1) < window.IdentifierBytesMax &&
-		uint64(r.Limit) <= window.LimitMax && uint64(r.Cost) <= window.LimitMax &&
+		uint64(r.Limit) <= window.LimitMax && uint64(r.Cost) <= window.LimitMax && (r.Cost == 0 || !r.ZeroCost) &&
 		r.Duration >= window.DurationMin && r.Duration <= window.DurationMax && r.Duration%time.Millisecond == 0
 }
 
@@ -141,10 +163,14 @@ type Decision struct {
 
 	// RetryAfter is how long until this same cost would pass if nothing else were
 	// counted, exact to the millisecond: by one millisecond less it would not. It is
-	// 0 when the request was allowed, and when it never will pass (cost > limit). In a
+	// 0 when the request was allowed, and with NeverPasses. In a
 	// batch: until the items before it on its key and this one would pass together. With
 	// SourceDegradedClosed: until the origin is asked again.
 	RetryAfter time.Duration
+
+	// NeverPasses is true of a denial that no waiting changes: the cost is more than the limit,
+	// which blocks all costs if it is 0. In a batch: with the costs of the items before it on its key.
+	NeverPasses bool
 
 	// Override is the pattern of the override that applied, "" for none.
 	Override string

@@ -21,8 +21,8 @@ func TestRetryAfterIsExactWhateverTheCountsAre(t *testing.T) {
 		r := c.ask(rapid.Int64Range(0, 60).Draw(rt, "limit"), rapid.Int64Range(0, 60).Draw(rt, "cost"))
 		d := c.n.Allow(t.Context(), r)
 		if d.Allowed || r.Cost > r.Limit {
-			if d.RetryAfter != 0 {
-				rt.Fatalf("%+v: retry after %v, of what passes now or never", r, d.RetryAfter)
+			if d.RetryAfter != 0 || d.NeverPasses == d.Allowed {
+				rt.Fatalf("%+v: retry after %v, never %v, of what passes now or never", r, d.RetryAfter, d.NeverPasses)
 			}
 			return
 		}
@@ -54,7 +54,7 @@ func TestRetryAfterInThisWindowTheNextAndTheOneAfter(t *testing.T) {
 		w := newWorld(t)
 		n := w.alone()
 		ask := func(limit, cost int64) dataplane.Decision {
-			return n.Allow(t.Context(), dataplane.Request{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: c.duration, Limit: limit, Cost: cost})
+			return n.Allow(t.Context(), dataplane.Request{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: c.duration, Limit: limit, Cost: cost, ZeroCost: cost == 0})
 		}
 		ask(window.LimitMax, c.previous)
 		w.clock.set(c.duration)
@@ -94,12 +94,12 @@ func TestRetryAfterOfItemsIsExact(t *testing.T) {
 			}
 		}
 		if d.Allowed || before+r.Cost > r.Limit {
-			if d.RetryAfter != 0 {
-				rt.Fatalf("%+v: retry after %v, of what passes now or never", r, d.RetryAfter)
+			if d.RetryAfter != 0 || d.NeverPasses == d.Allowed {
+				rt.Fatalf("%+v: retry after %v, never %v, of what passes now or never", r, d.RetryAfter, d.NeverPasses)
 			}
 			return
 		}
-		if d.RetryAfter < time.Millisecond {
+		if d.NeverPasses || d.RetryAfter < time.Millisecond {
 			rt.Fatalf("%+v: retry after %v", r, d.RetryAfter)
 		}
 		c.w.clock.advance(d.RetryAfter - time.Millisecond)
@@ -179,15 +179,15 @@ func (c *crowd) key() window.Key {
 }
 
 func (c *crowd) ask(limit, cost int64) dataplane.Request {
-	return dataplane.Request{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: c.duration, Limit: limit, Cost: cost}
+	return dataplane.Request{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: c.duration, Limit: limit, Cost: cost, ZeroCost: cost == 0}
 }
 
 // wantExact tries r again at moments before it may pass, the last of them a
 // millisecond too early, and then in time.
 func (c *crowd) wantExact(rt *rapid.T, r dataplane.Request, d dataplane.Decision) {
 	at := c.w.clock.Now().Add(d.RetryAfter)
-	if d.RetryAfter < time.Millisecond {
-		rt.Fatalf("%+v: retry after %v", r, d.RetryAfter)
+	if d.RetryAfter < time.Millisecond || d.NeverPasses {
+		rt.Fatalf("%+v: retry after %v, never %v", r, d.RetryAfter, d.NeverPasses)
 	}
 	for range 3 {
 		if left := at.Sub(c.w.clock.Now()) - time.Millisecond; left > 0 {

@@ -97,8 +97,9 @@ func (r *Reservation) charge(cost int64) (charged int64) {
 
 // Refund gives back cost of r's key that was accepted in its current cell, at most
 // what the cell holds, and returns how much that was: for callers who cannot keep a
-// Reservation. It cannot know which cost is meant: of a key that was evicted meanwhile it
-// takes from what has been counted since. r.Cost is the amount; r.Limit does not matter. Semantics as for
+// Reservation. Given the request that Allow was given it takes back what that counted: r.Cost,
+// or 1 where it is left out; r.Limit does not matter. It cannot know which cost is meant: of a key
+// that was evicted meanwhile it takes from what has been counted since. Semantics as for
 // Reservation.
 func (l *Limiter) Refund(r Request) (refunded int64, err error) {
 	if err := r.Validate(); err != nil {
@@ -109,11 +110,11 @@ func (l *Limiter) Refund(r Request) (refunded int64, err error) {
 	key.Mode = by.mode()
 	id := l.table.ofKey(&key, by.reset)
 	e := l.table.get(&id)
-	if e == nil || r.Cost == 0 {
+	if e == nil || r.cost() == 0 {
 		return 0, nil
 	}
 	nowMs := l.nowMs()
-	return e.giveBack(window.Sequence(nowMs, key.DurationMs()), r.Cost), nil
+	return e.giveBack(window.Sequence(nowMs, key.DurationMs()), r.cost()), nil
 }
 
 // charge adds own cost to a cell whatever its limit. alive is false when the entry was

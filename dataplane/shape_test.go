@@ -21,7 +21,7 @@ func TestShapeOfCallers(t *testing.T) {
 	now := time.Now()
 	spend := func(identifier string, cost int64, duration time.Duration) {
 		t.Helper()
-		d := l.AllowAt(context.Background(), now, dataplane.Request{Workspace: "w", Namespace: "n", Identifier: identifier, Limit: 10, Duration: duration, Cost: cost})
+		d := l.AllowAt(context.Background(), now, dataplane.Request{Workspace: "w", Namespace: "n", Identifier: identifier, Limit: 10, Duration: duration, Cost: cost, ZeroCost: cost == 0})
 		if d.Err != nil || !d.Allowed {
 			t.Fatalf("%+v", d)
 		}

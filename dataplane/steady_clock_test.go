@@ -66,7 +66,7 @@ func TestAClockSetAheadEndsNoStrictness(t *testing.T) {
 	}
 	n.Allow(context.Background(), r) // denied: strict for an hour
 	w.clock.step(50 * time.Minute)   // into the next window, whose previous one is full
-	r.Cost = 0
+	r.Cost, r.ZeroCost = 0, true
 	n.Allow(context.Background(), r)
 	if got := w.origin("eu").Stats().Reads; got != before+1 {
 		t.Errorf("read %d times, strict for an hour", got-before)
@@ -92,7 +92,7 @@ func TestAClockSetBackFreezesNoLevel(t *testing.T) {
 	}
 	w.clock.step(-20 * time.Minute)
 	w.clock.advance(59 * time.Minute) // drains some 10 of an hour's 10
-	r.Cost = 0
+	r.Cost, r.ZeroCost = 0, true
 	if d := n.Allow(context.Background(), r); d.Current > 5.1 {
 		t.Errorf("level %v: of the 6 that were known none is left, of the 5 offered since all", d.Current)
 	}

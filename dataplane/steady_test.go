@@ -107,7 +107,7 @@ func TestTiersSpareTheOrigin(t *testing.T) {
 				r.Duration = time.Hour
 				requests = append(requests, r)
 				first, second := r, random.IntN(60)
-				first.Cost = int64(s.pressure * limit)
+				first.Cost, first.ZeroCost = int64(s.pressure*limit), false
 				met[second] = append(met[second], first)
 			}
 		}

@@ -1,7 +1,6 @@
 package dataplane_test
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -26,7 +25,7 @@ func TestSlidingWindow(t *testing.T) {
 	}{
 		{"1: cur 0, prev 0, e 0, cost 1 → allowed, remaining 9", 0, 0, 0, 1, true, 9, 1, 0},
 		{"2: cur 9, cost 1 → allowed, remaining 0", 0, 9, 0, 1, true, 0, 10, 0},
-		{"2: cur 10, cost 0 → allowed (peek), remaining 0", 0, 10, 0, 0, true, 0, 10, 0},
+		{"2: cur 10, a request that is marked to count nothing → allowed, remaining 0", 0, 10, 0, 0, true, 0, 10, 0},
 		{"2: cur 10, cost 1 → denied, remaining 0", 0, 10, 0, 1, false, 0, 11, 60*time.Second + time.Millisecond},
 		{"3: cur 5, prev 10, e 0.5, cost 1 → 11 > 10, denied", 10, 5, 30 * time.Second, 1, false, 0, 11, time.Millisecond},
 		{"3: cur 5, prev 10, e 0.99, cost 1 → allowed, remaining 4", 10, 5, 59400 * time.Millisecond, 1, true, 4, 6, 0},
@@ -60,8 +59,8 @@ func TestOversizedCostIsACleanDenial(t *testing.T) {
 	n := newWorld(t).alone()
 	d := n.take("k", 100, 10)
 	wantAllowed(t, "cost 100 on an empty key", d, false, 10)
-	if d.RetryAfter != 0 {
-		t.Errorf("retry after %v for what never passes", d.RetryAfter)
+	if d.RetryAfter != 0 || !d.NeverPasses {
+		t.Errorf("retry after %v, never %v, for what never passes", d.RetryAfter, d.NeverPasses)
 	}
 	if n.Entries() != 0 {
 		t.Error("a cold oversized denial was remembered")
@@ -214,14 +213,5 @@ func TestRetryAfterIsExact(t *testing.T) {
 				t.Errorf("%+v after %v less %v: allowed %v", c, d.RetryAfter, early, again.Allowed)
 			}
 		}
-	}
-}
-
-func TestPeekCountsNothing(t *testing.T) {
-	n := newWorld(t).alone()
-	n.take("k", 3, 10)
-	for range 3 {
-		d := n.Peek(context.Background(), ask("k", 99, 10))
-		wantAllowed(t, "peek", d, true, 7)
 	}
 }

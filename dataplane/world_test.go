@@ -153,7 +153,7 @@ func (n *node) take(identifier string, cost, limit int64) dataplane.Decision {
 }
 
 func ask(identifier string, cost, limit int64) dataplane.Request {
-	return dataplane.Request{Workspace: "acme", Namespace: "api", Identifier: identifier, Limit: limit, Duration: time.Minute, Cost: cost}
+	return dataplane.Request{Workspace: "acme", Namespace: "api", Identifier: identifier, Limit: limit, Duration: time.Minute, Cost: cost, ZeroCost: cost == 0}
 }
 
 // cell is the cell of ask's key at the clock's time.

@@ -139,6 +139,7 @@ func (o *Outcome) ask(p *Policy, call Call) Fault {
 	}
 	if p.Cost != nil {
 		request.Cost = p.Cost(call)
+		request.ZeroCost = request.Cost == 0 // what a function answers was not left out
 	}
 	if err := request.Validate(); err != nil {
 		o.guard.config.Logger.Error("policy cannot be applied", "policy", p.Name, "path", call.Path(), "error", err)
@@ -217,4 +218,4 @@ func (o *Outcome) Unknown() bool {
 func (s *Standing) denied() bool { return !s.Decision.Allowed }
 
 // passesNever is true when waiting does not help: the cost is above the limit.
-func (s *Standing) passesNever() bool { return s.denied() && s.Decision.RetryAfter <= 0 }
+func (s *Standing) passesNever() bool { return s.denied() && s.Decision.NeverPasses }

@@ -51,7 +51,7 @@ type Policy struct {
 	Quota    Quota
 	QuotaFor func(Call, string) (quota Quota, limited bool)
 
-	// Cost is what a call spends, 0 or more; nil is 1 for each.
+	// Cost is what a call spends, 0 (nothing) or more; nil is 1 for each.
 	Cost func(Call) int64
 
 	// Open lets calls pass this policy that it cannot be applied to, because no key was

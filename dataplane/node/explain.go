@@ -9,7 +9,7 @@ import (
 )
 
 func (s service) explain(_ context.Context, m *weirv1.ExplainRequest) (*weirv1.ExplainResponse, error) {
-	request, err := readLimit(m.GetRequest())
+	request, err := readLimit(m)
 	if err != nil {
 		return nil, err
 	}

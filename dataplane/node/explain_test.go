@@ -16,12 +16,11 @@ func TestExplain(t *testing.T) {
 	h := start(t, newLimiter(t, nil))
 	for _, door := range doors {
 		client := door.open(t, h)
-		cost := int64(1)
 		explain := func() *weirv1.ExplainResponse {
 			t.Helper()
-			answer, err := client.Explain(t.Context(), connect.NewRequest(&weirv1.ExplainRequest{Request: &weirv1.LimitRequest{
-				Workspace: "acme", Namespace: "api", Identifier: door.name, Limit: 2, DurationMs: (24 * time.Hour).Milliseconds(), Cost: &cost,
-			}}))
+			answer, err := client.Explain(t.Context(), connect.NewRequest(&weirv1.ExplainRequest{
+				Workspace: "acme", Namespace: "api", Identifier: door.name, Limit: 2, DurationMs: (24 * time.Hour).Milliseconds(),
+			}))
 			if err != nil {
 				t.Fatalf("%s: %v", door.name, err)
 			}

@@ -102,7 +102,6 @@ func (m *many) read(batch wire.Message) (ok bool) {
 // given a zero request.
 func readQuickLimit(m wire.Message, r *dataplane.Request) (ok bool) {
 	var durationMs uint64
-	r.Cost = 1
 	for len(m) > 0 {
 		tag, ok := m.Varint()
 		if !ok {
@@ -131,12 +130,16 @@ func readQuickLimit(m wire.Message, r *dataplane.Request) (ok bool) {
 			return false
 		}
 	}
-	if durationMs > uint64(durationMsMax) {
-		return false // would overflow
+	return complete(r, durationMs)
+}
+
+// complete gives a request its duration, and tells whether it is within the service's bounds.
+func complete(r *dataplane.Request, durationMs uint64) bool {
+	if durationMs < uint64(durationMsMin) || durationMs > uint64(durationMsMax) {
+		return false // before it could overflow
 	}
 	r.Duration = time.Duration(durationMs) * time.Millisecond
-	return uint64(durationMsMin) <= durationMs &&
-		within(r.Workspace, window.WorkspaceBytesMax) && within(r.Namespace, window.NamespaceBytesMax) && within(r.Identifier, window.IdentifierBytesMax) &&
+	return within(r.Workspace, window.WorkspaceBytesMax) && within(r.Namespace, window.NamespaceBytesMax) && within(r.Identifier, window.IdentifierBytesMax) &&
 		uint64(r.Limit) <= window.LimitMax && uint64(r.Cost) <= window.LimitMax
 }
 
@@ -145,7 +148,7 @@ func within(name string, bytesMax int) bool { return len(name) > 0 && len(name) 
 // What a LimitResponse takes at most, but for its override; and as a part of another
 // message, with its tag and its length.
 const (
-	decisionBytesMax = 8*11 + 9 + 3
+	decisionBytesMax = 8*11 + 9 + 3 + 2
 	responseBytesMax = 1 + 3 + decisionBytesMax
 )
 
@@ -176,7 +179,8 @@ func appendDecision(b []byte, d *dataplane.Decision) []byte {
 		b = protowire.AppendString(protowire.AppendTag(b, 9, protowire.BytesType), d.Override)
 	}
 	b = appendBool(b, 10, d.CandidateDenied)
-	return appendNumber(b, 11, d.Duration.Milliseconds())
+	b = appendNumber(b, 11, d.Duration.Milliseconds())
+	return appendBool(b, 12, d.NeverPasses)
 }
 
 func appendNumber(b []byte, field byte, n int64) []byte {

@@ -45,7 +45,7 @@ func wireOf(t testing.TB, m proto.Message) []byte {
 // bytes; what either of them refuses is not read.
 func FuzzQuickMany(f *testing.F) {
 	f.Add(wireOf(f, batchOf(2)))
-	f.Add(wireOf(f, &weirv1.LimitManyRequest{Requests: []*weirv1.LimitRequest{{Workspace: "a", Namespace: "b", Identifier: "\xc3\xa9", DurationMs: 1000, Cost: proto.Int64(0)}}}))
+	f.Add(wireOf(f, &weirv1.LimitManyRequest{Requests: []*weirv1.LimitRequest{{Workspace: "a", Namespace: "b", Identifier: "\xc3\xa9", DurationMs: 1000, Cost: 0}}}))
 	f.Add([]byte("\x0a\x00"))
 	f.Add([]byte("\x0a\x15\x0a\x01a\x12\x01b\x1a\x01c\x20\x05\x28\xe8\x07\x38\x01\x0a\x01z"))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -80,9 +80,9 @@ func TestQuickManyReads(t *testing.T) {
 		{"as long as may be", batchOf(dataplane.BatchMax), true},
 		{"longer", batchOf(dataplane.BatchMax + 1), false},
 		{"empty", batchOf(0), false},
-		{"cost", valid(func(m *weirv1.LimitRequest) { m.Cost = proto.Int64(7) }), true},
-		{"cost 0", valid(func(m *weirv1.LimitRequest) { m.Cost = proto.Int64(0) }), true},
-		{"cost below 0", valid(func(m *weirv1.LimitRequest) { m.Cost = proto.Int64(-1) }), false},
+		{"cost", valid(func(m *weirv1.LimitRequest) { m.Cost = 7 }), true},
+		{"cost 0", valid(func(m *weirv1.LimitRequest) { m.Cost = 0 }), true},
+		{"cost below 0", valid(func(m *weirv1.LimitRequest) { m.Cost = -1 }), false},
 		{"limit 0", valid(func(m *weirv1.LimitRequest) { m.Limit = 0 }), true},
 		{"limit too high", valid(func(m *weirv1.LimitRequest) { m.Limit = 1 << 53 }), false},
 		{"no name", valid(func(m *weirv1.LimitRequest) { m.Namespace = "" }), false},

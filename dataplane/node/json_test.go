@@ -17,7 +17,7 @@ const minimal = `{"workspace":"a","namespace":"b","identifier":"c","duration_ms"
 // the .proto file; to the byte, whatever build answered.
 func TestJSONForm(t *testing.T) {
 	denied := dataplane.Decision{Source: dataplane.SourceLocal, Limit: 10, Duration: time.Second, Current: 10.5, ResetAt: time.UnixMilli(1_700_000_040_000), RetryAfter: 1234 * time.Millisecond}
-	const deniedJSON = `{"allowed":false,"limit":"10","remaining":"0","reset_at_ms":"1700000040000","retry_after_ms":"1234","current":10.5,"source":"SOURCE_LOCAL","shadowed":false,"override":"","candidate_denied":false,"duration_ms":"1000"}`
+	const deniedJSON = `{"allowed":false,"limit":"10","remaining":"0","reset_at_ms":"1700000040000","retry_after_ms":"1234","current":10.5,"source":"SOURCE_LOCAL","shadowed":false,"override":"","candidate_denied":false,"duration_ms":"1000","never_passes":false}`
 	h := start(t, scripted{
 		allow: func(context.Context, dataplane.Request) dataplane.Decision { return denied },
 		peek:  func(context.Context, dataplane.Request) dataplane.Decision { return denied },

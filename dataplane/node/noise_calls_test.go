@@ -29,7 +29,7 @@ var utterances = []struct {
 	{weirv1connect.RateLimitServiceLimitManyProcedure, false, &weirv1.LimitManyRequest{Requests: []*weirv1.LimitRequest{askedOnTheWire, askedOnTheWire}}},
 	{weirv1connect.RateLimitServicePeekProcedure, false, &weirv1.PeekRequest{Workspace: "w", Namespace: "n", Identifier: "i", Limit: 1, DurationMs: 1000}},
 	{weirv1connect.RateLimitServiceRefundProcedure, false, &weirv1.RefundRequest{Workspace: "w", Namespace: "n", Identifier: "i", DurationMs: 1000, Cost: 1}},
-	{weirv1connect.RateLimitServiceExplainProcedure, false, &weirv1.ExplainRequest{Request: askedOnTheWire}},
+	{weirv1connect.RateLimitServiceExplainProcedure, false, &weirv1.ExplainRequest{Workspace: "w", Namespace: "n", Identifier: "i", Limit: 1, DurationMs: 1000}},
 	{weirv1connect.RateLimitServiceTopKeysProcedure, false, &weirv1.TopKeysRequest{By: weirv1.TopBy_TOP_BY_HOT, Limit: 5}},
 	{streamProcedure, true, &weirv1.LimitStreamRequest{Request: askedOnTheWire}},
 	{rls.Procedure, false, &rlsv3.RateLimitRequest{Domain: "edge", Descriptors: []*ratelimitv3.RateLimitDescriptor{

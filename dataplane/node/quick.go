@@ -112,7 +112,9 @@ func appendQuick(b []byte, d dataplane.Decision) []byte {
 	b = append(b, `","candidate_denied":`...)
 	b = strconv.AppendBool(b, d.CandidateDenied)
 	b = appendQuoted(b, `,"duration_ms":"`, d.Duration.Milliseconds())
-	return append(b, `"}`...)
+	b = append(b, `","never_passes":`...)
+	b = strconv.AppendBool(b, d.NeverPasses)
+	return append(b, '}')
 }
 
 func appendQuoted(b []byte, before string, n int64) []byte {

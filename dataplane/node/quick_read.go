@@ -17,7 +17,6 @@ type quickRequest struct {
 // it does not take, right or wrong.
 func readQuick(body []byte) (q quickRequest, ok bool) {
 	var workspace, namespace, identifier []byte
-	q.Cost = 1
 	p := scanner{body}
 	if !p.take('{') {
 		return q, false
@@ -61,11 +60,8 @@ func readQuick(body []byte) (q quickRequest, ok bool) {
 	if p.space(); len(p.rest) > 0 {
 		return q, false
 	}
-	var found violations
-	limit, cost := q.Limit, q.Cost
-	q.Request = found.readKey(string(workspace), string(namespace), string(identifier), q.durationMs)
-	q.Limit, q.Cost = found.amount("limit", limit), found.amount("cost", cost)
-	return q, len(found) == 0
+	q.Workspace, q.Namespace, q.Identifier = string(workspace), string(namespace), string(identifier)
+	return q, complete(&q.Request, uint64(q.durationMs))
 }
 
 // scanner takes JSON from the front of rest.

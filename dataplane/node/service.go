@@ -41,7 +41,7 @@ func (s service) limitMany(ctx context.Context, m *weirv1.LimitManyRequest) (*we
 }
 
 func (s service) peek(ctx context.Context, m *weirv1.PeekRequest) (*weirv1.PeekResponse, error) {
-	request, err := readPeek(m)
+	request, err := readLimit(m)
 	if err != nil {
 		return nil, err
 	}
@@ -88,6 +88,7 @@ func writeDecision(d dataplane.Decision) *weirv1.LimitResponse {
 		DurationMs:   d.Duration.Milliseconds(),
 
 		CandidateDenied: d.CandidateDenied,
+		NeverPasses:     d.NeverPasses,
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ import (
 var (
 	asked = dataplane.Request{Workspace: "acme", Namespace: "api", Identifier: "üser:42", Limit: 1<<53 - 1, Duration: time.Minute, Cost: 7}
 
-	askedOnTheWire = &weirv1.LimitRequest{Workspace: "acme", Namespace: "api", Identifier: "üser:42", Limit: 1<<53 - 1, DurationMs: 60_000, Cost: proto.Int64(7)}
+	askedOnTheWire = &weirv1.LimitRequest{Workspace: "acme", Namespace: "api", Identifier: "üser:42", Limit: 1<<53 - 1, DurationMs: 60_000, Cost: 7}
 
 	decided = dataplane.Decision{
 		Allowed:    true,
@@ -37,6 +38,7 @@ var (
 		Override:   "user_*",
 
 		CandidateDenied: true,
+		NeverPasses:     true,
 	}
 
 	decidedOnTheWire = &weirv1.LimitResponse{
@@ -52,6 +54,7 @@ var (
 		DurationMs:   3_600_000,
 
 		CandidateDenied: true,
+		NeverPasses:     true,
 	}
 )
 
@@ -64,11 +67,9 @@ func TestEveryDoorLeadsToTheSameLimiter(t *testing.T) {
 		}
 		return decided
 	}
-	peeked := asked
-	peeked.Cost = 0
 	h := start(t, scripted{
 		allow: func(_ context.Context, r dataplane.Request) dataplane.Decision { return expect(r, asked) },
-		peek:  func(_ context.Context, r dataplane.Request) dataplane.Decision { return expect(r, peeked) },
+		peek:  func(_ context.Context, r dataplane.Request) dataplane.Decision { return expect(r, asked) },
 		many: func(_ context.Context, r []dataplane.Request) dataplane.Batch {
 			batch := dataplane.Batch{Allowed: true}
 			for _, r := range r {
@@ -114,7 +115,7 @@ func askEverything(t *testing.T, c caller) {
 
 	peek := new(weirv1.PeekResponse)
 	err = c.call(t.Context(), weirv1connect.RateLimitServicePeekProcedure,
-		&weirv1.PeekRequest{Workspace: "acme", Namespace: "api", Identifier: "üser:42", Limit: 1<<53 - 1, DurationMs: 60_000}, peek)
+		&weirv1.PeekRequest{Workspace: "acme", Namespace: "api", Identifier: "üser:42", Limit: 1<<53 - 1, DurationMs: 60_000, Cost: 7}, peek)
 	same(peek, &weirv1.PeekResponse{Response: decidedOnTheWire}, err)
 
 	back := new(weirv1.RefundResponse)
@@ -123,34 +124,62 @@ func askEverything(t *testing.T, c caller) {
 	same(back, &weirv1.RefundResponse{Refunded: 5}, err)
 }
 
-// A cost that is left out is 1; a cost of 0 is 0, a peek.
-func TestMissingCostIsOne(t *testing.T) {
-	costs := make(chan int64, 1)
+// A cost that is left out or 0 is one thing on every wire, which the limiter takes for 1, and
+// a request that is to count nothing says so.
+func TestCostsReachTheLimiter(t *testing.T) {
+	requests := make(chan dataplane.Request, 1)
 	h := start(t, scripted{allow: func(_ context.Context, r dataplane.Request) dataplane.Decision {
-		costs <- r.Cost
+		requests <- r
 		return dataplane.Decision{Allowed: true}
 	}})
 	for _, door := range doors {
 		client := door.open(t, h)
 		for _, step := range []struct {
-			sent *int64
-			want int64
-		}{
-			{nil, 1},
-			{proto.Int64(0), 0},
-			{proto.Int64(1), 1},
-			{proto.Int64(5), 5},
-		} {
+			cost int64
+			zero bool
+		}{{0, false}, {1, false}, {5, false}, {0, true}} {
 			request := proto.CloneOf(askedOnTheWire)
-			request.Cost = step.sent
+			request.Cost, request.ZeroCost = step.cost, step.zero
 			if _, err := client.Limit(t.Context(), connect.NewRequest(request)); err != nil {
 				t.Fatalf("%s: %v", door.name, err)
 			}
-			if got := <-costs; got != step.want {
-				t.Errorf("%s: cost %v reached the limiter as %d, want %d", door.name, step.sent, got, step.want)
+			if got := <-requests; got.Cost != step.cost || got.ZeroCost != step.zero {
+				t.Errorf("%s: %+v reached the limiter as cost %d, ZeroCost %v", door.name, step, got.Cost, got.ZeroCost)
 			}
 		}
 	}
+}
+
+// One body is good for Limit, Peek, Refund and Explain: a new user who has asked one of them
+// need not learn another shape.
+func TestOneBodyIsGoodForAllCalls(t *testing.T) {
+	h := start(t, newLimiter(t, nil))
+	const body = `{"workspace":"acme","namespace":"api","identifier":"k","limit":10,"duration_ms":86400000,"cost":4}`
+	for _, step := range []struct{ procedure, want string }{
+		{weirv1connect.RateLimitServiceLimitProcedure, `"remaining":"6"`},
+		{weirv1connect.RateLimitServicePeekProcedure, `"remaining":"2"`},
+		{weirv1connect.RateLimitServiceExplainProcedure, `"remaining":"2"`},
+		{weirv1connect.RateLimitServiceRefundProcedure, `"refunded":"4"`},
+		{weirv1connect.RateLimitServicePeekProcedure, `"remaining":"6"`},
+	} {
+		if status, _, answer := curl(t, h.base+step.procedure, body); status != 200 || !strings.Contains(answer, step.want) {
+			t.Errorf("%s: status %d %s, want %s", step.procedure, status, answer, step.want)
+		}
+	}
+	shape := fieldsOf(new(weirv1.LimitRequest))
+	for _, m := range []proto.Message{new(weirv1.PeekRequest), new(weirv1.RefundRequest), new(weirv1.ExplainRequest)} {
+		if got := fieldsOf(m); got != shape {
+			t.Errorf("%s has\n%s\nand LimitRequest\n%s", m.ProtoReflect().Descriptor().Name(), got, shape)
+		}
+	}
+}
+
+func fieldsOf(m proto.Message) (all string) {
+	fields := m.ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		all += fmt.Sprintln(fields.Get(i).Number(), fields.Get(i).Name(), fields.Get(i).Kind())
+	}
+	return all
 }
 
 // A denial over HTTP tells clients that know nothing of us when to come back:

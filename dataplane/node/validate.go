@@ -26,23 +26,28 @@ const (
 	violationsMax = 16
 )
 
-func readLimit(m *weirv1.LimitRequest) (dataplane.Request, error) {
+// asking is a request in the one shape that all calls about a key take.
+type asking interface {
+	GetWorkspace() string
+	GetNamespace() string
+	GetIdentifier() string
+	GetLimit() int64
+	GetDurationMs() int64
+	GetCost() int64
+	GetZeroCost() bool
+}
+
+func readLimit(m asking) (dataplane.Request, error) {
 	var found violations
 	request := found.readLimit(m)
 	return request, found.err()
 }
 
-func readPeek(m *weirv1.PeekRequest) (dataplane.Request, error) {
-	var found violations
-	request := found.readKey(m.GetWorkspace(), m.GetNamespace(), m.GetIdentifier(), m.GetDurationMs())
-	request.Limit = found.amount("limit", m.GetLimit())
-	return request, found.err()
-}
-
+// readRefund leaves out the limit, which does not matter.
 func readRefund(m *weirv1.RefundRequest) (dataplane.Request, error) {
 	var found violations
-	request := found.readKey(m.GetWorkspace(), m.GetNamespace(), m.GetIdentifier(), m.GetDurationMs())
-	request.Cost = found.amount("cost", m.GetCost())
+	request := found.readKey(m)
+	found.readCost(m, &request)
 	return request, found.err()
 }
 
@@ -81,27 +86,32 @@ func (v *violations) readItem(i int, m *weirv1.LimitRequest) dataplane.Request {
 	return request
 }
 
-func (v *violations) readLimit(m *weirv1.LimitRequest) dataplane.Request {
-	request := v.readKey(m.GetWorkspace(), m.GetNamespace(), m.GetIdentifier(), m.GetDurationMs())
+func (v *violations) readLimit(m asking) dataplane.Request {
+	request := v.readKey(m)
 	request.Limit = v.amount("limit", m.GetLimit())
-	request.Cost = 1
-	if m != nil && m.Cost != nil { // a stream's message may hold no request at all
-		request.Cost = v.amount("cost", m.GetCost())
-	}
+	v.readCost(m, &request)
 	return request
 }
 
-func (v *violations) readKey(workspace, namespace, identifier string, durationMs int64) dataplane.Request {
-	v.name("workspace", workspace, window.WorkspaceBytesMax)
-	v.name("namespace", namespace, window.NamespaceBytesMax)
-	v.name("identifier", identifier, window.IdentifierBytesMax)
+func (v *violations) readCost(m asking, r *dataplane.Request) {
+	r.Cost, r.ZeroCost = v.amount("cost", m.GetCost()), m.GetZeroCost()
+	if r.ZeroCost && r.Cost != 0 {
+		v.add("zero_cost", "is set beside a cost of %d (set one of them)", r.Cost)
+	}
+}
+
+func (v *violations) readKey(m asking) dataplane.Request {
+	v.name("workspace", m.GetWorkspace(), window.WorkspaceBytesMax)
+	v.name("namespace", m.GetNamespace(), window.NamespaceBytesMax)
+	v.name("identifier", m.GetIdentifier(), window.IdentifierBytesMax)
+	durationMs := m.GetDurationMs()
 	if durationMs < durationMsMin || durationMs > durationMsMax {
 		v.add("duration_ms", "is %d (%d to %d)", durationMs, durationMsMin, durationMsMax)
 	}
 	return dataplane.Request{
-		Workspace:  workspace,
-		Namespace:  namespace,
-		Identifier: identifier,
+		Workspace:  m.GetWorkspace(),
+		Namespace:  m.GetNamespace(),
+		Identifier: m.GetIdentifier(),
 		Duration:   time.Duration(durationMs) * time.Millisecond,
 	}
 }

@@ -46,8 +46,9 @@ var faults = []fault{
 }
 
 var costFaults = []fault{
-	{func(m *weirv1.LimitRequest) { m.Cost = proto.Int64(-1) }, "cost is -1 (0 to 9007199254740991)"},
-	{func(m *weirv1.LimitRequest) { m.Cost = proto.Int64(1 << 53) }, "cost is 9007199254740992 (0 to 9007199254740991)"},
+	{func(m *weirv1.LimitRequest) { m.Cost = -1 }, "cost is -1 (0 to 9007199254740991)"},
+	{func(m *weirv1.LimitRequest) { m.Cost = 1 << 53 }, "cost is 9007199254740992 (0 to 9007199254740991)"},
+	{func(m *weirv1.LimitRequest) { m.Cost, m.ZeroCost = 2, true }, "zero_cost is set beside a cost of 2 (set one of them)"},
 }
 
 // Every field out of its bounds is refused by name, bound and place, through every
@@ -71,10 +72,10 @@ func TestEveryFieldIsHeldToItsBound(t *testing.T) {
 			batch := &weirv1.LimitManyRequest{Requests: []*weirv1.LimitRequest{askedOnTheWire, askedOnTheWire, askedOnTheWire, bad}}
 			refused(t, name, c, weirv1connect.RateLimitServiceLimitManyProcedure, batch, "requests[3]."+fault.want)
 		}
-		for _, fault := range faults { // a peek has no cost
+		for _, fault := range slices.Concat(faults, costFaults) {
 			bad := proto.CloneOf(askedOnTheWire)
 			fault.spoil(bad)
-			peek := &weirv1.PeekRequest{Workspace: bad.Workspace, Namespace: bad.Namespace, Identifier: bad.Identifier, Limit: bad.Limit, DurationMs: bad.DurationMs}
+			peek := &weirv1.PeekRequest{Workspace: bad.Workspace, Namespace: bad.Namespace, Identifier: bad.Identifier, Limit: bad.Limit, DurationMs: bad.DurationMs, Cost: bad.Cost, ZeroCost: bad.ZeroCost}
 			refused(t, name, c, weirv1connect.RateLimitServicePeekProcedure, peek, fault.want)
 		}
 		refused(t, name, c, weirv1connect.RateLimitServiceLimitManyProcedure, &weirv1.LimitManyRequest{}, "requests is empty (1 to 1000 items)")
@@ -133,7 +134,7 @@ func TestBoundsAreInclusive(t *testing.T) {
 	for _, door := range doors {
 		client := door.open(t, h)
 		for _, m := range []*weirv1.LimitRequest{
-			{Workspace: "w", Namespace: "n", Identifier: "i", Limit: 0, DurationMs: 1000, Cost: proto.Int64(0)},
+			{Workspace: "w", Namespace: "n", Identifier: "i", Limit: 0, DurationMs: 1000, ZeroCost: true},
 			longest(),
 		} {
 			if _, err := client.Limit(t.Context(), connect.NewRequest(m)); err != nil {
@@ -156,7 +157,7 @@ func longest() *weirv1.LimitRequest {
 		Identifier: strings.Repeat("\x03", 255),
 		Limit:      1<<53 - 1,
 		DurationMs: (366 * 24 * time.Hour).Milliseconds(),
-		Cost:       proto.Int64(1<<53 - 1),
+		Cost:       1<<53 - 1,
 	}
 }
 

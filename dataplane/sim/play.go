@@ -165,7 +165,9 @@ func (s *stage) act(sc *Scene) (got string, err error) {
 	case "allow":
 		return s.allow(nodes[0], sc)
 	case "peek":
-		d := nodes[0].limiter.Load().Peek(s.ctx, s.request(sc.Items[0]))
+		r := s.request(sc.Items[0])
+		r.Cost, r.ZeroCost = 0, true
+		d := nodes[0].limiter.Load().Peek(s.ctx, r)
 		return fmt.Sprintf("%d left", d.Remaining), d.Err
 	case "batch":
 		return s.batch(nodes[0], sc)
@@ -189,7 +191,7 @@ func (s *stage) act(sc *Scene) (got string, err error) {
 
 func (s *stage) request(i Item) dataplane.Request {
 	r := request(i.Key, s.script.Limit, s.script.Duration)
-	r.Cost = i.Cost
+	r.Cost, r.ZeroCost = i.Cost, i.Cost == 0
 	return r
 }
 

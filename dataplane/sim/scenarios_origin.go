@@ -12,7 +12,7 @@ import (
 const tiersKeys = 100_000
 
 // tiersScenario is the population that the tiers of the estimate mode are held to. With
-// cost 0 each touch is a peek, so that every sync is a read and pressures stay what they
+// cost 0 each touch counts nothing, so that every sync is a read and pressures stay what they
 // are; with more, replies of increments take the place of reads.
 func tiersScenario(name string, keys int, cost int64) Scenario {
 	const (

@@ -195,7 +195,7 @@ func (w *world) ask(n *node, a *account, cost int64) {
 func (w *world) decide(n *node, a *account, cost int64) dataplane.Decision {
 	k := &a.key
 	d := n.limiter.Load().Allow(context.Background(), dataplane.Request{
-		Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier, Duration: k.Duration, Limit: a.limit, Cost: cost,
+		Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier, Duration: k.Duration, Limit: a.limit, Cost: cost, ZeroCost: cost == 0,
 	})
 	w.note(n, a, cost, &d)
 	return d

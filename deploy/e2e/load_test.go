@@ -80,8 +80,7 @@ func startLoad(t *testing.T, s *stack.Stack, prefix string) *load {
 }
 
 func (l *load) one(nodes []weirv1connect.RateLimitServiceClient, region string, i int, identifier string) {
-	cost := int64(1)
-	r := &weirv1.LimitRequest{Workspace: "acme", Namespace: "load", Identifier: identifier, Limit: 1 << 40, DurationMs: loadWindow.Milliseconds(), Cost: &cost}
+	r := &weirv1.LimitRequest{Workspace: "acme", Namespace: "load", Identifier: identifier, Limit: 1 << 40, DurationMs: loadWindow.Milliseconds()}
 	began := time.Now()
 	var err error
 	for attempt := range nodes {

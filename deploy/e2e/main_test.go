@@ -107,7 +107,7 @@ func client(n *stack.Node) weirv1connect.RateLimitServiceClient {
 }
 
 func limitRequest(identifier string, cost, limit int64, window time.Duration) *weirv1.LimitRequest {
-	return &weirv1.LimitRequest{Workspace: "acme", Namespace: "api", Identifier: identifier, Limit: limit, DurationMs: window.Milliseconds(), Cost: &cost}
+	return &weirv1.LimitRequest{Workspace: "acme", Namespace: "api", Identifier: identifier, Limit: limit, DurationMs: window.Milliseconds(), Cost: cost, ZeroCost: cost == 0}
 }
 
 func limit(t *testing.T, n *stack.Node, r *weirv1.LimitRequest) *weirv1.LimitResponse {

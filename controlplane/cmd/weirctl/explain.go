@@ -92,10 +92,8 @@ func (e explainKey) token() (string, error) {
 
 func (e explainKey) ask(ctx context.Context, client *http.Client, node string) asked {
 	answer, err := weirv1connect.NewRateLimitServiceClient(client, node, connect.WithReadMaxBytes(1<<20)).Explain(ctx, connect.NewRequest(&weirv1.ExplainRequest{
-		Request: &weirv1.LimitRequest{
-			Workspace: e.Workspace, Namespace: e.Namespace, Identifier: e.Identifier,
-			Limit: e.Limit, DurationMs: e.Duration.Milliseconds(), Cost: &e.Cost,
-		},
+		Workspace: e.Workspace, Namespace: e.Namespace, Identifier: e.Identifier,
+		Limit: e.Limit, DurationMs: e.Duration.Milliseconds(), Cost: e.Cost,
 	}))
 	if err != nil {
 		return asked{node: node, err: err}

@@ -24,11 +24,14 @@ var terms = []term{
 		}
 		return "denied"
 	}},
-	{"compared", "current + previous by its weight, with the request", asOfNow, func(x *weirv1.ExplainResponse) string {
+	{"compared", "current + previous by its weight in whole units, with the request", asOfNow, func(x *weirv1.ExplainResponse) string {
 		d := x.GetDecision()
 		return fmt.Sprintf("%.4g of %s per %s", d.GetCurrent(), digits(d.GetLimit()), span(x.GetDurationMs()))
 	}},
 	{"passes in", "if nothing else came", never, func(x *weirv1.ExplainResponse) string {
+		if x.GetDecision().GetNeverPasses() {
+			return "never"
+		}
 		if ms := x.GetDecision().GetRetryAfterMs(); ms > 0 {
 			return span(ms)
 		}

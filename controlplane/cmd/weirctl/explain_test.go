@@ -19,12 +19,12 @@ import (
 type oneNode struct {
 	weirv1connect.UnimplementedRateLimitServiceHandler
 	answer *weirv1.ExplainResponse
-	asked  *weirv1.LimitRequest
+	asked  *weirv1.ExplainRequest
 	token  string
 }
 
 func (n *oneNode) Explain(_ context.Context, req *connect.Request[weirv1.ExplainRequest]) (*connect.Response[weirv1.ExplainResponse], error) {
-	n.asked, n.token = req.Msg.GetRequest(), req.Header().Get("Authorization")
+	n.asked, n.token = req.Msg, req.Header().Get("Authorization")
 	if n.answer == nil {
 		return nil, connect.NewError(connect.CodeUnauthenticated, errors.New("no such token"))
 	}
@@ -60,7 +60,7 @@ func TestExplain(t *testing.T) {
 	w.want(t, w.run(t, append(ask, "--node", eu.start(t))...), exitOK, `
 TERM                VALUE                               AGE    FROM
 verdict             denied                              0s     this node
-compared            11.5 of 10 per 1m                   0s     current + previous by its weight, with the request
+compared            11.5 of 10 per 1m                   0s     current + previous by its weight in whole units, with the request
 passes in           15s                                 -      if nothing else came
 override            user_*                              12s    settings
 current, since      2026-01-02 15:04:00Z                -      clock

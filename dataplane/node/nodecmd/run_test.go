@@ -70,7 +70,7 @@ func (c *command) ask(t *testing.T, identifier string, cost int64) *weirv1.Limit
 	defer transport.CloseIdleConnections()
 	client := weirv1connect.NewRateLimitServiceClient(&http.Client{Transport: transport}, c.listen, connect.WithProtoJSON())
 	response, err := client.Limit(t.Context(), connect.NewRequest(&weirv1.LimitRequest{
-		Workspace: "acme", Namespace: "api", Identifier: identifier, Limit: 10, DurationMs: (24 * time.Hour).Milliseconds(), Cost: &cost,
+		Workspace: "acme", Namespace: "api", Identifier: identifier, Limit: 10, DurationMs: (24 * time.Hour).Milliseconds(), Cost: cost, ZeroCost: cost == 0,
 	}))
 	if err != nil {
 		t.Fatal(err)

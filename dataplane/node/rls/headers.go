@@ -57,7 +57,7 @@ func headers(items []item, denied bool, now time.Time) []*corev3.HeaderValue {
 // wait is how long a denied item keeps its call from passing; one that never will
 // pass has no time, and matters most.
 func (i *item) wait() time.Duration {
-	if i.decision.RetryAfter == 0 {
+	if i.decision.NeverPasses {
 		return 1<<63 - 1
 	}
 	return i.decision.RetryAfter

@@ -113,6 +113,7 @@ func (s *Service) resolve(call *rlsv3.RateLimitRequest, w *work) {
 			Cost:      hits(call, d),
 			Shadow:    it.limit.Shadow,
 		}
+		it.request.ZeroCost = it.request.Cost == 0 // a descriptor's own 0
 	}
 	w.name()
 	if replacing {
@@ -212,10 +213,13 @@ func (s *Service) decide(ctx context.Context, w *work) (denied bool, err error) 
 	return denied, firstError(items)
 }
 
-// look takes a peek for a decision: over, if the cost would not pass.
+// look takes a peek for a decision that was not made: over, if the cost would not pass. What
+// remains is what is there without it.
 func (i *item) look(peeked dataplane.Decision) {
 	i.decision = peeked
-	i.over = !i.refund && peeked.Remaining < i.request.Cost || !peeked.Allowed && !i.refund
+	if i.over = !peeked.Allowed && !i.refund; peeked.Allowed && !peeked.Shadowed {
+		i.decision.Remaining = min(peeked.Remaining+i.request.Cost, peeked.Limit)
+	}
 }
 
 // chargeLenient counts what denies nothing by itself, for a call that passes.

@@ -186,7 +186,7 @@ func (o *object) integer(field string, least, most int64) int64 {
 // readLimit reads a check. It is in no workspace yet.
 func (r *reader) readLimit(at string, text []byte) dataplane.Request {
 	o := r.object(at, text, "namespace", "identifier", "limit", "duration", "cost")
-	request := dataplane.Request{Namespace: o.name("namespace"), Identifier: o.name("identifier"), Cost: 1}
+	request := dataplane.Request{Namespace: o.name("namespace"), Identifier: o.name("identifier")}
 	if o.require("limit") {
 		request.Limit = o.integer("limit", 0, window.LimitMax)
 	}
@@ -196,6 +196,7 @@ func (r *reader) readLimit(at string, text []byte) dataplane.Request {
 	}
 	if o.has("cost") {
 		request.Cost = o.integer("cost", 0, window.LimitMax)
+		request.ZeroCost = request.Cost == 0 // in this protocol a cost of 0 that is there is one
 	}
 	return request
 }

@@ -91,9 +91,9 @@ func TestLimitAsksWhatWasSent(t *testing.T) {
 	var asked dataplane.Request
 	s := newService(scripted(func(r dataplane.Request) dataplane.Decision { asked = r; return allowAll(r) }), nil)
 	for body, want := range map[string]dataplane.Request{
-		`{"namespace":"n","identifier":"i","limit":10,"duration":60000}`:                              {Limit: 10, Cost: 1, Duration: time.Minute},
-		`{"namespace":"n","identifier":"i","limit":0,"duration":1000,"cost":null}`:                    {Limit: 0, Cost: 1, Duration: time.Second},
-		`{"cost":0,"duration":31622400000,"limit":9007199254740991,"identifier":"i","namespace":"n"}`: {Limit: 1<<53 - 1, Cost: 0, Duration: 366 * 24 * time.Hour},
+		`{"namespace":"n","identifier":"i","limit":10,"duration":60000}`:                              {Limit: 10, Duration: time.Minute},
+		`{"namespace":"n","identifier":"i","limit":0,"duration":1000,"cost":null}`:                    {Limit: 0, Duration: time.Second},
+		`{"cost":0,"duration":31622400000,"limit":9007199254740991,"identifier":"i","namespace":"n"}`: {Limit: 1<<53 - 1, ZeroCost: true, Duration: 366 * 24 * time.Hour},
 	} {
 		want.Workspace, want.Namespace, want.Identifier = "acme", "n", "i"
 		if answer := post(t, s, "limit", body); answer.status != http.StatusOK || asked != want {

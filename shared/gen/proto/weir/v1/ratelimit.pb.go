@@ -143,7 +143,8 @@ type LimitRequest struct {
 	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`                    // 1 to 255 bytes
 	Limit         int64                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`                             // cost allowed in any duration_ms; 0 blocks; at most 2^53 - 1
 	DurationMs    int64                  `protobuf:"varint,5,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"` // length of the sliding window: 1000 to 31622400000 (366 days)
-	Cost          *int64                 `protobuf:"varint,6,opt,name=cost,proto3,oneof" json:"cost,omitempty"`                         // 1 where it is left out; 0 is a peek; at most 2^53 - 1
+	Cost          int64                  `protobuf:"varint,6,opt,name=cost,proto3" json:"cost,omitempty"`                               // 1 to 2^53 - 1; 0, or left out, is 1
+	ZeroCost      bool                   `protobuf:"varint,7,opt,name=zero_cost,json=zeroCost,proto3" json:"zero_cost,omitempty"`       // cost is left out and is 0: counts nothing, and passes up to the limit itself
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -214,10 +215,17 @@ func (x *LimitRequest) GetDurationMs() int64 {
 }
 
 func (x *LimitRequest) GetCost() int64 {
-	if x != nil && x.Cost != nil {
-		return *x.Cost
+	if x != nil {
+		return x.Cost
 	}
 	return 0
+}
+
+func (x *LimitRequest) GetZeroCost() bool {
+	if x != nil {
+		return x.ZeroCost
+	}
+	return false
 }
 
 // LimitResponse is the answer to one request.
@@ -227,13 +235,14 @@ type LimitResponse struct {
 	Limit           int64                  `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`                                     // the limit that was applied
 	Remaining       int64                  `protobuf:"varint,3,opt,name=remaining,proto3" json:"remaining,omitempty"`                             // never negative; a denied cost is not subtracted
 	ResetAtMs       int64                  `protobuf:"varint,4,opt,name=reset_at_ms,json=resetAtMs,proto3" json:"reset_at_ms,omitempty"`          // Unix ms: end of the fixed cell of this decision
-	RetryAfterMs    int64                  `protobuf:"varint,5,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"` // exact; 0 when allowed, and when it never will pass (cost > limit)
+	RetryAfterMs    int64                  `protobuf:"varint,5,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"` // exact; 0 when allowed, and with never_passes
 	Current         float64                `protobuf:"fixed64,6,opt,name=current,proto3" json:"current,omitempty"`                                // what was compared with the limit, the cost included
 	Source          Source                 `protobuf:"varint,7,opt,name=source,proto3,enum=weir.v1.Source" json:"source,omitempty"`
 	Shadowed        bool                   `protobuf:"varint,8,opt,name=shadowed,proto3" json:"shadowed,omitempty"`                                       // over the limit, and allowed only because of shadow mode
 	Override        string                 `protobuf:"bytes,9,opt,name=override,proto3" json:"override,omitempty"`                                        // pattern of the override that applied
 	CandidateDenied bool                   `protobuf:"varint,10,opt,name=candidate_denied,json=candidateDenied,proto3" json:"candidate_denied,omitempty"` // the candidate limit of that override would have denied
 	DurationMs      int64                  `protobuf:"varint,11,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`                // of the window that was applied: an override may change it
+	NeverPasses     bool                   `protobuf:"varint,12,opt,name=never_passes,json=neverPasses,proto3" json:"never_passes,omitempty"`             // denied, and no waiting helps: the cost is more than the limit
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -345,6 +354,13 @@ func (x *LimitResponse) GetDurationMs() int64 {
 	return 0
 }
 
+func (x *LimitResponse) GetNeverPasses() bool {
+	if x != nil {
+		return x.NeverPasses
+	}
+	return false
+}
+
 type LimitManyRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Requests      []*LimitRequest        `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"` // 1 to 1000
@@ -442,6 +458,7 @@ func (x *LimitManyResponse) GetResponses() []*LimitResponse {
 	return nil
 }
 
+// PeekRequest has the fields of LimitRequest.
 type PeekRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`                      // 1 to 191 bytes
@@ -449,6 +466,8 @@ type PeekRequest struct {
 	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`                    // 1 to 255 bytes
 	Limit         int64                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`                             // 0 to 2^53 - 1
 	DurationMs    int64                  `protobuf:"varint,5,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"` // 1000 to 31622400000 (366 days)
+	Cost          int64                  `protobuf:"varint,6,opt,name=cost,proto3" json:"cost,omitempty"`                               // 1 to 2^53 - 1; 0, or left out, is 1
+	ZeroCost      bool                   `protobuf:"varint,7,opt,name=zero_cost,json=zeroCost,proto3" json:"zero_cost,omitempty"`       // asks about a cost of 0
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -518,6 +537,20 @@ func (x *PeekRequest) GetDurationMs() int64 {
 	return 0
 }
 
+func (x *PeekRequest) GetCost() int64 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
+}
+
+func (x *PeekRequest) GetZeroCost() bool {
+	if x != nil {
+		return x.ZeroCost
+	}
+	return false
+}
+
 type PeekResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Response      *LimitResponse         `protobuf:"bytes,1,opt,name=response,proto3" json:"response,omitempty"`
@@ -562,7 +595,7 @@ func (x *PeekResponse) GetResponse() *LimitResponse {
 	return nil
 }
 
-// RefundRequest names a key as LimitRequest does. The count of its current cell
+// RefundRequest has the fields of LimitRequest. The count of the key's current cell
 // shrinks by at most what it holds; what other nodes were told already becomes this
 // node's credit.
 type RefundRequest struct {
@@ -570,8 +603,10 @@ type RefundRequest struct {
 	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`                      // 1 to 191 bytes
 	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`                      // 1 to 255 bytes
 	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`                    // 1 to 255 bytes
-	DurationMs    int64                  `protobuf:"varint,4,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"` // 1000 to 31622400000 (366 days)
-	Cost          int64                  `protobuf:"varint,5,opt,name=cost,proto3" json:"cost,omitempty"`                               // 0 to 2^53 - 1
+	Limit         int64                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`                             // does not matter, and may be left out
+	DurationMs    int64                  `protobuf:"varint,5,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"` // 1000 to 31622400000 (366 days)
+	Cost          int64                  `protobuf:"varint,6,opt,name=cost,proto3" json:"cost,omitempty"`                               // the amount: 1 to 2^53 - 1; 0, or left out, is 1
+	ZeroCost      bool                   `protobuf:"varint,7,opt,name=zero_cost,json=zeroCost,proto3" json:"zero_cost,omitempty"`       // gives back nothing
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -627,6 +662,13 @@ func (x *RefundRequest) GetIdentifier() string {
 	return ""
 }
 
+func (x *RefundRequest) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
 func (x *RefundRequest) GetDurationMs() int64 {
 	if x != nil {
 		return x.DurationMs
@@ -639,6 +681,13 @@ func (x *RefundRequest) GetCost() int64 {
 		return x.Cost
 	}
 	return 0
+}
+
+func (x *RefundRequest) GetZeroCost() bool {
+	if x != nil {
+		return x.ZeroCost
+	}
+	return false
 }
 
 type RefundResponse struct {
@@ -835,9 +884,16 @@ func (x *FieldViolation) GetDescription() string {
 	return ""
 }
 
+// ExplainRequest has the fields of LimitRequest.
 type ExplainRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Request       *LimitRequest          `protobuf:"bytes,1,opt,name=request,proto3" json:"request,omitempty"`
+	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`                      // 1 to 191 bytes
+	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`                      // 1 to 255 bytes
+	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`                    // 1 to 255 bytes
+	Limit         int64                  `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`                             // 0 to 2^53 - 1
+	DurationMs    int64                  `protobuf:"varint,5,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"` // 1000 to 31622400000 (366 days)
+	Cost          int64                  `protobuf:"varint,6,opt,name=cost,proto3" json:"cost,omitempty"`                               // 1 to 2^53 - 1; 0, or left out, is 1
+	ZeroCost      bool                   `protobuf:"varint,7,opt,name=zero_cost,json=zeroCost,proto3" json:"zero_cost,omitempty"`       // asks about a cost of 0
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -872,11 +928,53 @@ func (*ExplainRequest) Descriptor() ([]byte, []int) {
 	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{11}
 }
 
-func (x *ExplainRequest) GetRequest() *LimitRequest {
+func (x *ExplainRequest) GetWorkspace() string {
 	if x != nil {
-		return x.Request
+		return x.Workspace
 	}
-	return nil
+	return ""
+}
+
+func (x *ExplainRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *ExplainRequest) GetIdentifier() string {
+	if x != nil {
+		return x.Identifier
+	}
+	return ""
+}
+
+func (x *ExplainRequest) GetLimit() int64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ExplainRequest) GetDurationMs() int64 {
+	if x != nil {
+		return x.DurationMs
+	}
+	return 0
+}
+
+func (x *ExplainRequest) GetCost() int64 {
+	if x != nil {
+		return x.Cost
+	}
+	return 0
+}
+
+func (x *ExplainRequest) GetZeroCost() bool {
+	if x != nil {
+		return x.ZeroCost
+	}
+	return false
 }
 
 // ExplainResponse is what one node knew at one moment. Times are Unix ms, 0 for never.
@@ -1574,7 +1672,7 @@ var File_weir_v1_ratelimit_proto protoreflect.FileDescriptor
 
 const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\n" +
-	"\x17weir/v1/ratelimit.proto\x12\aweir.v1\"\xc3\x01\n" +
+	"\x17weir/v1/ratelimit.proto\x12\aweir.v1\"\xd2\x01\n" +
 	"\fLimitRequest\x12\x1c\n" +
 	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1e\n" +
@@ -1583,9 +1681,9 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"identifier\x12\x14\n" +
 	"\x05limit\x18\x04 \x01(\x03R\x05limit\x12\x1f\n" +
 	"\vduration_ms\x18\x05 \x01(\x03R\n" +
-	"durationMs\x12\x17\n" +
-	"\x04cost\x18\x06 \x01(\x03H\x00R\x04cost\x88\x01\x01B\a\n" +
-	"\x05_cost\"\xea\x02\n" +
+	"durationMs\x12\x12\n" +
+	"\x04cost\x18\x06 \x01(\x03R\x04cost\x12\x1b\n" +
+	"\tzero_cost\x18\a \x01(\bR\bzeroCost\"\x8d\x03\n" +
 	"\rLimitResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x03R\x05limit\x12\x1c\n" +
@@ -1599,12 +1697,13 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\x10candidate_denied\x18\n" +
 	" \x01(\bR\x0fcandidateDenied\x12\x1f\n" +
 	"\vduration_ms\x18\v \x01(\x03R\n" +
-	"durationMs\"E\n" +
+	"durationMs\x12!\n" +
+	"\fnever_passes\x18\f \x01(\bR\vneverPasses\"E\n" +
 	"\x10LimitManyRequest\x121\n" +
 	"\brequests\x18\x01 \x03(\v2\x15.weir.v1.LimitRequestR\brequests\"c\n" +
 	"\x11LimitManyResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x124\n" +
-	"\tresponses\x18\x02 \x03(\v2\x16.weir.v1.LimitResponseR\tresponses\"\xa0\x01\n" +
+	"\tresponses\x18\x02 \x03(\v2\x16.weir.v1.LimitResponseR\tresponses\"\xd1\x01\n" +
 	"\vPeekRequest\x12\x1c\n" +
 	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1e\n" +
@@ -1613,18 +1712,22 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"identifier\x12\x14\n" +
 	"\x05limit\x18\x04 \x01(\x03R\x05limit\x12\x1f\n" +
 	"\vduration_ms\x18\x05 \x01(\x03R\n" +
-	"durationMs\"B\n" +
+	"durationMs\x12\x12\n" +
+	"\x04cost\x18\x06 \x01(\x03R\x04cost\x12\x1b\n" +
+	"\tzero_cost\x18\a \x01(\bR\bzeroCost\"B\n" +
 	"\fPeekResponse\x122\n" +
-	"\bresponse\x18\x01 \x01(\v2\x16.weir.v1.LimitResponseR\bresponse\"\xa0\x01\n" +
+	"\bresponse\x18\x01 \x01(\v2\x16.weir.v1.LimitResponseR\bresponse\"\xd3\x01\n" +
 	"\rRefundRequest\x12\x1c\n" +
 	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1e\n" +
 	"\n" +
 	"identifier\x18\x03 \x01(\tR\n" +
-	"identifier\x12\x1f\n" +
-	"\vduration_ms\x18\x04 \x01(\x03R\n" +
+	"identifier\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x03R\x05limit\x12\x1f\n" +
+	"\vduration_ms\x18\x05 \x01(\x03R\n" +
 	"durationMs\x12\x12\n" +
-	"\x04cost\x18\x05 \x01(\x03R\x04cost\",\n" +
+	"\x04cost\x18\x06 \x01(\x03R\x04cost\x12\x1b\n" +
+	"\tzero_cost\x18\a \x01(\bR\bzeroCost\",\n" +
 	"\x0eRefundResponse\x12\x1a\n" +
 	"\brefunded\x18\x01 \x01(\x03R\brefunded\"E\n" +
 	"\x12LimitStreamRequest\x12/\n" +
@@ -1636,9 +1739,18 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"violations\"H\n" +
 	"\x0eFieldViolation\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12 \n" +
-	"\vdescription\x18\x02 \x01(\tR\vdescription\"A\n" +
-	"\x0eExplainRequest\x12/\n" +
-	"\arequest\x18\x01 \x01(\v2\x15.weir.v1.LimitRequestR\arequest\"\x9e\a\n" +
+	"\vdescription\x18\x02 \x01(\tR\vdescription\"\xd4\x01\n" +
+	"\x0eExplainRequest\x12\x1c\n" +
+	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1e\n" +
+	"\n" +
+	"identifier\x18\x03 \x01(\tR\n" +
+	"identifier\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\x03R\x05limit\x12\x1f\n" +
+	"\vduration_ms\x18\x05 \x01(\x03R\n" +
+	"durationMs\x12\x12\n" +
+	"\x04cost\x18\x06 \x01(\x03R\x04cost\x12\x1b\n" +
+	"\tzero_cost\x18\a \x01(\bR\bzeroCost\"\x9e\a\n" +
 	"\x0fExplainResponse\x12\x18\n" +
 	"\asummary\x18\x01 \x01(\tR\asummary\x122\n" +
 	"\bdecision\x18\x02 \x01(\v2\x16.weir.v1.LimitResponseR\bdecision\x12\x13\n" +
@@ -1782,32 +1894,31 @@ var file_weir_v1_ratelimit_proto_depIdxs = []int32{
 	2,  // 4: weir.v1.LimitStreamRequest.request:type_name -> weir.v1.LimitRequest
 	3,  // 5: weir.v1.LimitStreamResponse.response:type_name -> weir.v1.LimitResponse
 	12, // 6: weir.v1.LimitStreamResponse.violations:type_name -> weir.v1.FieldViolation
-	2,  // 7: weir.v1.ExplainRequest.request:type_name -> weir.v1.LimitRequest
-	3,  // 8: weir.v1.ExplainResponse.decision:type_name -> weir.v1.LimitResponse
-	15, // 9: weir.v1.ExplainResponse.current:type_name -> weir.v1.ExplainedCell
-	15, // 10: weir.v1.ExplainResponse.previous:type_name -> weir.v1.ExplainedCell
-	16, // 11: weir.v1.ExplainedCell.bulletins:type_name -> weir.v1.RegionCount
-	1,  // 12: weir.v1.TopKeysRequest.by:type_name -> weir.v1.TopBy
-	19, // 13: weir.v1.TopKeysResponse.keys:type_name -> weir.v1.TopKey
-	2,  // 14: weir.v1.RateLimitService.Limit:input_type -> weir.v1.LimitRequest
-	4,  // 15: weir.v1.RateLimitService.LimitMany:input_type -> weir.v1.LimitManyRequest
-	6,  // 16: weir.v1.RateLimitService.Peek:input_type -> weir.v1.PeekRequest
-	8,  // 17: weir.v1.RateLimitService.Refund:input_type -> weir.v1.RefundRequest
-	13, // 18: weir.v1.RateLimitService.Explain:input_type -> weir.v1.ExplainRequest
-	10, // 19: weir.v1.RateLimitService.LimitStream:input_type -> weir.v1.LimitStreamRequest
-	17, // 20: weir.v1.RateLimitService.TopKeys:input_type -> weir.v1.TopKeysRequest
-	3,  // 21: weir.v1.RateLimitService.Limit:output_type -> weir.v1.LimitResponse
-	5,  // 22: weir.v1.RateLimitService.LimitMany:output_type -> weir.v1.LimitManyResponse
-	7,  // 23: weir.v1.RateLimitService.Peek:output_type -> weir.v1.PeekResponse
-	9,  // 24: weir.v1.RateLimitService.Refund:output_type -> weir.v1.RefundResponse
-	14, // 25: weir.v1.RateLimitService.Explain:output_type -> weir.v1.ExplainResponse
-	11, // 26: weir.v1.RateLimitService.LimitStream:output_type -> weir.v1.LimitStreamResponse
-	18, // 27: weir.v1.RateLimitService.TopKeys:output_type -> weir.v1.TopKeysResponse
-	21, // [21:28] is the sub-list for method output_type
-	14, // [14:21] is the sub-list for method input_type
-	14, // [14:14] is the sub-list for extension type_name
-	14, // [14:14] is the sub-list for extension extendee
-	0,  // [0:14] is the sub-list for field type_name
+	3,  // 7: weir.v1.ExplainResponse.decision:type_name -> weir.v1.LimitResponse
+	15, // 8: weir.v1.ExplainResponse.current:type_name -> weir.v1.ExplainedCell
+	15, // 9: weir.v1.ExplainResponse.previous:type_name -> weir.v1.ExplainedCell
+	16, // 10: weir.v1.ExplainedCell.bulletins:type_name -> weir.v1.RegionCount
+	1,  // 11: weir.v1.TopKeysRequest.by:type_name -> weir.v1.TopBy
+	19, // 12: weir.v1.TopKeysResponse.keys:type_name -> weir.v1.TopKey
+	2,  // 13: weir.v1.RateLimitService.Limit:input_type -> weir.v1.LimitRequest
+	4,  // 14: weir.v1.RateLimitService.LimitMany:input_type -> weir.v1.LimitManyRequest
+	6,  // 15: weir.v1.RateLimitService.Peek:input_type -> weir.v1.PeekRequest
+	8,  // 16: weir.v1.RateLimitService.Refund:input_type -> weir.v1.RefundRequest
+	13, // 17: weir.v1.RateLimitService.Explain:input_type -> weir.v1.ExplainRequest
+	10, // 18: weir.v1.RateLimitService.LimitStream:input_type -> weir.v1.LimitStreamRequest
+	17, // 19: weir.v1.RateLimitService.TopKeys:input_type -> weir.v1.TopKeysRequest
+	3,  // 20: weir.v1.RateLimitService.Limit:output_type -> weir.v1.LimitResponse
+	5,  // 21: weir.v1.RateLimitService.LimitMany:output_type -> weir.v1.LimitManyResponse
+	7,  // 22: weir.v1.RateLimitService.Peek:output_type -> weir.v1.PeekResponse
+	9,  // 23: weir.v1.RateLimitService.Refund:output_type -> weir.v1.RefundResponse
+	14, // 24: weir.v1.RateLimitService.Explain:output_type -> weir.v1.ExplainResponse
+	11, // 25: weir.v1.RateLimitService.LimitStream:output_type -> weir.v1.LimitStreamResponse
+	18, // 26: weir.v1.RateLimitService.TopKeys:output_type -> weir.v1.TopKeysResponse
+	20, // [20:27] is the sub-list for method output_type
+	13, // [13:20] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_ratelimit_proto_init() }
@@ -1815,7 +1926,6 @@ func file_weir_v1_ratelimit_proto_init() {
 	if File_weir_v1_ratelimit_proto != nil {
 		return
 	}
-	file_weir_v1_ratelimit_proto_msgTypes[0].OneofWrappers = []any{}
 	file_weir_v1_ratelimit_proto_msgTypes[17].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

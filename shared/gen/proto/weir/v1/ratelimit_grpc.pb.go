@@ -42,9 +42,11 @@ type RateLimitServiceClient interface {
 	Limit(ctx context.Context, in *LimitRequest, opts ...grpc.CallOption) (*LimitResponse, error)
 	// LimitMany decides several requests as one: all are counted, or none is.
 	LimitMany(ctx context.Context, in *LimitManyRequest, opts ...grpc.CallOption) (*LimitManyResponse, error)
-	// Peek answers as Limit would, and counts nothing.
+	// Peek answers what Limit would, and counts nothing. It, Refund and Explain take a request in
+	// the same shape as Limit: a body that is good for one is good for all.
 	Peek(ctx context.Context, in *PeekRequest, opts ...grpc.CallOption) (*PeekResponse, error)
-	// Refund gives back cost that was accepted and turned out not to be spent.
+	// Refund gives back cost that was accepted and turned out not to be spent: of the request
+	// that Limit was given, all that it took.
 	Refund(ctx context.Context, in *RefundRequest, opts ...grpc.CallOption) (*RefundResponse, error)
 	// Explain tells each term of the answer that Limit would give now by what this node
 	// knows, where it is from and how old it is. It counts nothing, brings no key into
@@ -153,9 +155,11 @@ type RateLimitServiceServer interface {
 	Limit(context.Context, *LimitRequest) (*LimitResponse, error)
 	// LimitMany decides several requests as one: all are counted, or none is.
 	LimitMany(context.Context, *LimitManyRequest) (*LimitManyResponse, error)
-	// Peek answers as Limit would, and counts nothing.
+	// Peek answers what Limit would, and counts nothing. It, Refund and Explain take a request in
+	// the same shape as Limit: a body that is good for one is good for all.
 	Peek(context.Context, *PeekRequest) (*PeekResponse, error)
-	// Refund gives back cost that was accepted and turned out not to be spent.
+	// Refund gives back cost that was accepted and turned out not to be spent: of the request
+	// that Limit was given, all that it took.
 	Refund(context.Context, *RefundRequest) (*RefundResponse, error)
 	// Explain tells each term of the answer that Limit would give now by what this node
 	// knows, where it is from and how old it is. It counts nothing, brings no key into

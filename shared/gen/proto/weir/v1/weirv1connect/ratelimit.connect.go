@@ -62,9 +62,11 @@ type RateLimitServiceClient interface {
 	Limit(context.Context, *connect.Request[v1.LimitRequest]) (*connect.Response[v1.LimitResponse], error)
 	// LimitMany decides several requests as one: all are counted, or none is.
 	LimitMany(context.Context, *connect.Request[v1.LimitManyRequest]) (*connect.Response[v1.LimitManyResponse], error)
-	// Peek answers as Limit would, and counts nothing.
+	// Peek answers what Limit would, and counts nothing. It, Refund and Explain take a request in
+	// the same shape as Limit: a body that is good for one is good for all.
 	Peek(context.Context, *connect.Request[v1.PeekRequest]) (*connect.Response[v1.PeekResponse], error)
-	// Refund gives back cost that was accepted and turned out not to be spent.
+	// Refund gives back cost that was accepted and turned out not to be spent: of the request
+	// that Limit was given, all that it took.
 	Refund(context.Context, *connect.Request[v1.RefundRequest]) (*connect.Response[v1.RefundResponse], error)
 	// Explain tells each term of the answer that Limit would give now by what this node
 	// knows, where it is from and how old it is. It counts nothing, brings no key into
@@ -189,9 +191,11 @@ type RateLimitServiceHandler interface {
 	Limit(context.Context, *connect.Request[v1.LimitRequest]) (*connect.Response[v1.LimitResponse], error)
 	// LimitMany decides several requests as one: all are counted, or none is.
 	LimitMany(context.Context, *connect.Request[v1.LimitManyRequest]) (*connect.Response[v1.LimitManyResponse], error)
-	// Peek answers as Limit would, and counts nothing.
+	// Peek answers what Limit would, and counts nothing. It, Refund and Explain take a request in
+	// the same shape as Limit: a body that is good for one is good for all.
 	Peek(context.Context, *connect.Request[v1.PeekRequest]) (*connect.Response[v1.PeekResponse], error)
-	// Refund gives back cost that was accepted and turned out not to be spent.
+	// Refund gives back cost that was accepted and turned out not to be spent: of the request
+	// that Limit was given, all that it took.
 	Refund(context.Context, *connect.Request[v1.RefundRequest]) (*connect.Response[v1.RefundResponse], error)
 	// Explain tells each term of the answer that Limit would give now by what this node
 	// knows, where it is from and how old it is. It counts nothing, brings no key into
