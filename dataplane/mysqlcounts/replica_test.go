@@ -2,7 +2,8 @@ package mysqlcounts
 
 import (
 	"context"
-	"database/sql"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,30 +16,59 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// replicated is a primary and a replica that applies what the primary has when it is
-// told to, and not before.
+// replicated is a primary and a real replica, which applies what the primary has when it is told to, and not before. A
+// user that may read and do nothing else reads it.
 type replicated struct {
 	t       *testing.T
-	primary *sql.DB
-	replica *sql.DB
+	dsn     string // the primary's
+	replica *servers.Replica
 	*Counts
 	f *follower
 }
 
 func replicate(t *testing.T, lagMax time.Duration) *replicated {
 	t.Helper()
-	r := &replicated{t: t, primary: open(t, migrated(t)), replica: open(t, migrated(t))}
-	r.Counts = New(r.primary, Options{Replica: r.replica, ReplicaLagMax: lagMax, Overlap: shortOverlap})
+	r := &replicated{t: t, replica: servers.SharedReplica(t)}
+	r.dsn = r.replica.Primary.DatabaseForTest(t)
+	migrate(t, r.dsn)
+	r.await(r.replica.CatchUp)
+	r.await(r.replica.Hold)
+	t.Cleanup(func() {
+		if err := r.replica.Release(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	r.Counts = New(open(t, r.dsn), Options{Replica: open(t, r.readerDSN()), ReplicaLagMax: lagMax, Overlap: shortOverlap})
 	r.f = &follower{c: r.Counts, seen: make(map[window.Cell]int64)}
 	return r
 }
 
+// readerDSN is the replica's for a user who may only read. It is made there: the replica is held.
+func (r *replicated) readerDSN() string {
+	r.t.Helper()
+	dsn, err := r.replica.Of(r.dsn)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	root := openPlain(r.t, dsn)
+	exec(r.t, root, "CREATE USER IF NOT EXISTS reader IDENTIFIED BY ''")
+	exec(r.t, root, "GRANT SELECT ON `"+one[string](r.t, root, "SELECT DATABASE()")+"`.* TO reader")
+	return strings.Replace(dsn, "root@", "reader@", 1)
+}
+
+func (r *replicated) await(step func(context.Context) error) {
+	r.t.Helper()
+	if err := step(within(r.t, time.Minute)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// apply lets the replica apply all that the primary has.
 func (r *replicated) apply() {
 	r.t.Helper()
-	from, to := one[string](r.t, r.primary, "SELECT DATABASE()"), one[string](r.t, r.replica, "SELECT DATABASE()")
-	for _, table := range []string{rowsTable, "ratelimit_nodes", "ratelimit_digests"} {
-		exec(r.t, r.primary, "REPLACE INTO `"+to+"`."+table+" SELECT * FROM `"+from+"`."+table)
-	}
+	r.await(r.replica.Release)
+	r.await(r.replica.CatchUp)
+	r.await(r.replica.Hold)
 }
 
 func (r *replicated) beat() {
@@ -90,18 +120,87 @@ func testReplicaThatLagsLosesNothing(t *testing.T) {
 	}
 }
 
+// The same with several writers at once, whose commits the replica applies in parallel, and an import at any moment:
+// the cursor relies on commits being applied in the primary's order.
+func TestReplicaUnderWritersLosesNothing(t *testing.T) {
+	servers.EachSQL(t, testReplicaUnderWritersLosesNothing)
+}
+
+func testReplicaUnderWritersLosesNothing(t *testing.T) {
+	const writers, rounds = 4, 40
+	r := replicate(t, time.Hour)
+	regions := []string{"us", "ap", "sa", "af"}
+	publish(t, r.Counts, "us", countsOf(1, cells(writers)...)...) // as of when the cursor is known
+	r.apply()
+	r.f.pull(t)
+	full := func() (n float64) {
+		for _, cause := range []string{"asked", "pause", "clock"} {
+			n += testutil.ToFloat64(r.totals.fullImports.WithLabelValues(cause))
+		}
+		return n
+	}
+	before := full()
+	r.await(r.replica.Release)
+	var writing sync.WaitGroup
+	for w := range writers {
+		writing.Go(func() {
+			for count := int64(2); count <= rounds; count++ {
+				err := r.Publish(t.Context(), regions[w], countsOf(count, cells(writers)[w]))
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { writing.Wait(); close(done) }()
+	for pulls := 0; !isClosed(done); pulls++ {
+		r.f.pull(t)
+		if pulls%20 == 10 { // it lags now and then
+			r.await(r.replica.Hold)
+			r.f.pull(t)
+			r.await(r.replica.Release)
+		}
+	}
+	r.await(r.replica.CatchUp)
+	r.f.pull(t)
+	for w, c := range cells(writers) {
+		want := int64(rounds)
+		if regions[w] != "us" {
+			want++ // us has published 1 of each
+		}
+		if got := r.f.seen[c]; got != want {
+			t.Errorf("%s is %d, want %d", c.Key.Identifier, got, want)
+		}
+	}
+	if full() != before {
+		t.Error("a full import hid what may have been overlooked")
+	}
+	r.await(r.replica.Hold)
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 // "One that is too far behind is left alone", and taken again once it has caught up. A
 // cursor of the one is good for the other.
 func TestReplicaTooFarBehindIsLeft(t *testing.T) { servers.EachSQL(t, testReplicaTooFarBehindIsLeft) }
 
 func testReplicaTooFarBehindIsLeft(t *testing.T) {
-	r := replicate(t, 300*time.Millisecond)
+	const lagMax = 3 * time.Second
+	r := replicate(t, lagMax)
 	x := cell("x")
 	publish(t, r.Counts, "us", countsOf(1, x)...)
 	if r.f.pull(t); r.f.seen[x] != 1 || r.left("lag") != 1 {
 		t.Errorf("of a replica that has nothing: x is %d, left %v times", r.f.seen[x], r.left("lag"))
 	}
-	if lag := testutil.ToFloat64(r.totals.replicaLag); lag < 0.3 {
+	if lag := testutil.ToFloat64(r.totals.replicaLag); lag < lagMax.Seconds() {
 		t.Errorf("the lag is %v s", lag)
 	}
 	await.True(t, "the replica is taken again", func() bool {
@@ -111,7 +210,7 @@ func testReplicaTooFarBehindIsLeft(t *testing.T) {
 		r.f.pull(t)
 		return r.left("lag") == before
 	})
-	if lag := testutil.ToFloat64(r.totals.replicaLag); lag > 0.3 {
+	if lag := testutil.ToFloat64(r.totals.replicaLag); lag > lagMax.Seconds() {
 		t.Errorf("the lag is %v s", lag)
 	}
 	publish(t, r.Counts, "us", countsOf(2, x)...)
@@ -146,7 +245,11 @@ func testReplicaPositionMovesWithHeartbeats(t *testing.T) {
 		t.Errorf("%d cells are told again", n)
 	}
 	// A stamp from the future says nothing.
-	exec(t, r.replica, "UPDATE ratelimit_window_counts SET updated_at = updated_at + 3600000")
+	there, err := r.replica.Of(r.dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec(t, openPlain(t, there), "UPDATE ratelimit_window_counts SET updated_at = updated_at + 3600000")
 	r.f.pull(t)
 	if now := aMomentAgo(t, r.Counts); r.f.cursor > now {
 		t.Errorf("the cursor is %d ms ahead of the primary", r.f.cursor-now)
@@ -157,13 +260,14 @@ func testReplicaPositionMovesWithHeartbeats(t *testing.T) {
 func TestReplicaOrPrimaryIsGone(t *testing.T) { servers.EachSQL(t, testReplicaOrPrimaryIsGone) }
 
 func testReplicaOrPrimaryIsGone(t *testing.T) {
-	dsn, server := migrated(t), servers.SharedSQL(t).Addr()
-	toPrimary, toReplica := servers.ProxyForTest(t, server), servers.ProxyForTest(t, server)
-	c := New(open(t, through(t, dsn, toPrimary)), Options{Replica: open(t, through(t, dsn, toReplica)), ReplicaLagMax: time.Hour})
+	r := replicate(t, time.Hour)
+	toPrimary, toReplica := servers.ProxyForTest(t, r.replica.Primary.Addr()), servers.ProxyForTest(t, r.replica.Addr())
+	c := New(open(t, through(t, r.dsn, toPrimary)), Options{Replica: open(t, through(t, r.readerDSN(), toReplica)), ReplicaLagMax: time.Hour})
 	publish(t, c, "us", countsOf(3, cell("x"))...)
 	if err := c.PublishDigest(t.Context(), "us", dataplane.Digest{Node: "n", ExpiresAtMs: began.Add(time.Hour).UnixMilli()}); err != nil {
 		t.Fatal(err)
 	}
+	r.apply()
 	wantBoth := func(what string) {
 		t.Helper()
 		ctx := within(t, 10*time.Second)

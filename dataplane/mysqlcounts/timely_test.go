@@ -38,19 +38,10 @@ func (f *follower) pull(t testing.TB) {
 // once a follower has imported what there was so long ago that no overlap reaches back.
 func heldBack(t *testing.T, c *Counts, db *sql.DB, f *follower, a, z window.Cell, ctx context.Context, count int64) (published error) {
 	t.Helper()
-	holder, err := openPlain(t, dsnOf(t, db)).BeginTx(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := holder.ExecContext(t.Context(), "UPDATE ratelimit_window_counts SET expires_at = expires_at WHERE identifier = ?", z.Identifier); err != nil {
-		t.Fatal(err)
-	}
+	holder := holding(t, db, "UPDATE ratelimit_window_counts SET expires_at = expires_at WHERE identifier = ?", z.Identifier)
 	done := make(chan error, 1)
 	go func() { done <- c.Publish(ctx, "us", countsOf(count, a, z)) }()
-	await.True(t, "the publish has arrived", func() bool { // and cannot but wait for the row
-		return one[int](t, db, `SELECT COUNT(*) FROM information_schema.PROCESSLIST
-			WHERE DB = DATABASE() AND ID <> CONNECTION_ID() AND INFO LIKE '%ON DUPLICATE KEY%'`) > 0
-	})
+	arrived(t, db)
 	waiting := aMomentAgo(t, c)
 	await.True(t, "the overlap is over", func() bool {
 		f.pull(t)
@@ -94,6 +85,74 @@ func testHeldBackCommitIsNotOverlooked(t *testing.T) {
 			t.Error("the publish was not counted as late: this proves nothing")
 		}
 	}
+}
+
+// The same for digests, whose row a lock holds for longer than any overlap, again and again.
+func TestHeldBackDigestIsNotOverlooked(t *testing.T) {
+	servers.EachSQL(t, testHeldBackDigestIsNotOverlooked)
+}
+
+func testHeldBackDigestIsNotOverlooked(t *testing.T) {
+	db := open(t, migrated(t))
+	c := New(db, Options{Overlap: shortOverlap})
+	digest := func(keys int) dataplane.Digest {
+		return dataplane.Digest{Region: "us", Node: "n", Filter: []byte{1}, Keys: keys, MadeAtMs: 1, ExpiresAtMs: began.Add(time.Hour).UnixMilli()}
+	}
+	if err := c.PublishDigest(t.Context(), "us", digest(1)); err != nil {
+		t.Fatal(err)
+	}
+	var cursor dataplane.Cursor
+	seen := 0
+	pull := func() {
+		next, err := c.Digests(t.Context(), "eu", began.UnixMilli(), cursor, func(d dataplane.Digest) { seen = d.Keys })
+		if err != nil {
+			t.Fatal(err)
+		}
+		cursor = next
+	}
+	pull()
+	for keys := 2; keys < 5; keys++ {
+		holder := holding(t, db, "UPDATE ratelimit_digests SET key_count = key_count")
+		done := make(chan error, 1)
+		go func() { done <- c.PublishDigest(t.Context(), "us", digest(keys)) }()
+		arrived(t, db)
+		waiting := aMomentAgo(t, c)
+		await.True(t, "no overlap reaches back", func() bool {
+			pull()
+			return cursor > waiting+dataplane.Cursor(10*shortOverlap.Milliseconds())
+		})
+		if seen != keys-1 {
+			t.Fatalf("the digest of %d keys is seen before its commit", seen)
+		}
+		if err := errors.Join(holder.Commit(), <-done); err != nil {
+			t.Fatal(err)
+		}
+		if pull(); seen != keys {
+			t.Errorf("an import after the publish has a digest of %d keys, want %d", seen, keys)
+		}
+	}
+}
+
+// holding is a transaction of another session that holds the rows that statement touches.
+func holding(t *testing.T, db *sql.DB, statement string, args ...any) *sql.Tx {
+	t.Helper()
+	holder, err := openPlain(t, dsnOf(t, db)).BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holder.ExecContext(t.Context(), statement, args...); err != nil {
+		t.Fatal(err)
+	}
+	return holder
+}
+
+// arrived waits for a publish, which cannot but wait for the rows that are held.
+func arrived(t *testing.T, db *sql.DB) {
+	t.Helper()
+	await.True(t, "the publish has arrived", func() bool {
+		return one[int](t, db, `SELECT COUNT(*) FROM information_schema.PROCESSLIST
+			WHERE DB = DATABASE() AND ID <> CONNECTION_ID() AND INFO LIKE '%ON DUPLICATE KEY%'`) > 0
+	})
 }
 
 // The same when the publisher has given up: the database goes on and stores the rows

@@ -120,12 +120,17 @@ var (
 	databases atomic.Int64
 )
 
-// shared are the servers of a test binary, each started by the first test that asks for its engine.
+// shared are the servers of a test binary, each started by the first test that asks for one of its engine.
 var shared struct {
-	mu      sync.Mutex
-	allowed bool // by SQLMain or ShareSQL, which stop them
-	servers map[Engine]*SQL
-	errs    map[Engine]error
+	mu       sync.Mutex
+	allowed  bool // by SQLMain or ShareSQL, which stop them
+	servers  map[Engine]started[*SQL]
+	replicas map[Engine]started[*Replica]
+}
+
+type started[S interface{ Stop() error }] struct {
+	server S
+	err    error
 }
 
 // SQLMain is the TestMain of a package whose tests share a server of each engine:
@@ -142,41 +147,51 @@ type sharing struct{ m *testing.M }
 
 func (s sharing) Run() int {
 	shared.mu.Lock()
-	shared.allowed, shared.servers, shared.errs = true, make(map[Engine]*SQL), make(map[Engine]error)
+	shared.allowed, shared.servers, shared.replicas = true, make(map[Engine]started[*SQL]), make(map[Engine]started[*Replica])
 	shared.mu.Unlock()
 	code := s.m.Run()
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	shared.allowed = false
-	for _, server := range shared.servers {
-		if err := server.Stop(); err != nil {
-			fmt.Println(err)
-			code = max(code, 1)
-		}
+	if err := errors.Join(stopAll(shared.servers), stopAll(shared.replicas)); err != nil {
+		fmt.Println(err)
+		return max(code, 1)
 	}
 	return code
+}
+
+func stopAll[S interface{ Stop() error }](all map[Engine]started[S]) error {
+	var errs []error
+	for _, s := range all {
+		if s.err == nil {
+			errs = append(errs, s.server.Stop())
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // SharedSQL returns the server of the test's engine that all tests of this binary share; the first call starts it.
 // Tests must not Kill it and keep to databases of their own (DatabaseForTest). It needs SQLMain or ShareSQL in TestMain.
 func SharedSQL(t testing.TB) *SQL {
 	t.Helper()
+	return sharedOf(t, shared.servers, func(e Engine) (*SQL, error) { return StartSQL(context.Background(), e, Options{}) })
+}
+
+func sharedOf[S interface{ Stop() error }](t testing.TB, all map[Engine]started[S], start func(Engine) (S, error)) S {
+	t.Helper()
 	e := EngineOf(t)
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if !shared.allowed {
-		t.Fatal("SharedSQL needs servers.SQLMain or servers.ShareSQL in this package's TestMain")
+		t.Fatal("servers that tests share need servers.SQLMain or servers.ShareSQL in this package's TestMain")
 	}
-	if shared.servers[e] == nil && shared.errs[e] == nil {
-		server, err := StartSQL(context.Background(), e, Options{})
-		if err != nil {
-			shared.errs[e] = err
-		} else {
-			shared.servers[e] = server
-		}
+	s, ok := all[e]
+	if !ok {
+		s.server, s.err = start(e)
+		all[e] = s
 	}
-	if err := shared.errs[e]; err != nil {
-		t.Fatal(err)
+	if s.err != nil {
+		t.Fatal(s.err)
 	}
-	return shared.servers[e]
+	return s.server
 }
