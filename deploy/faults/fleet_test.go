@@ -25,7 +25,7 @@ type plan struct {
 	mysql   *servers.SQL                                // of the test's own, if it is to be killed
 	skew    func(region string, node int) time.Duration // of a node's clock
 	counts  mysqlcounts.Options
-	replica bool // imports read a second database, which the test brings up to date
+	replica *servers.Replica // of the database, which imports then read
 }
 
 // quick publishes every growth as a row, and soon: so rows can be compared with what was
@@ -76,14 +76,19 @@ func newFleet(t *testing.T, p plan) *fleet {
 		p.tuning = quick()
 	}
 	f := &fleet{t: t, plan: p, server: p.mysql, began: time.Now(), machine: newCanary(t)}
-	if f.server == nil {
+	switch {
+	case p.replica != nil:
+		f.server = p.replica.Primary
+	case f.server == nil:
 		f.server = servers.SharedSQL(t)
 	}
 	f.dsn = f.server.DatabaseForTest(t)
 	f.db = migrated(t, f.dsn)
-	if p.replica {
-		f.replica = f.server.DatabaseForTest(t)
-		migrated(t, f.replica)
+	if p.replica != nil {
+		must(t, p.replica.CatchUp(t.Context()))
+		var err error
+		f.replica, err = p.replica.Of(f.dsn)
+		must(t, err)
 	}
 	f.storeTuning(p.tuning)
 	for _, name := range p.regions {
