@@ -65,7 +65,7 @@ func (c jsonCodec) Unmarshal(data []byte, message any) error {
 		return errors.New("the body is empty, want a JSON object")
 	}
 	if err := protojson.Unmarshal(data, m); err != nil {
-		return errors.New(plain(err))
+		return errors.New(withFields(plain(err), m.ProtoReflect().Descriptor()))
 	}
 	return nil
 }

@@ -73,7 +73,7 @@ func TestJSONSpellings(t *testing.T) {
 func TestJSONFaults(t *testing.T) {
 	h := start(t, scripted{})
 	for _, step := range []struct{ body, want string }{
-		{`{"workspace":"a","limt":3}`, `{"code":"invalid_argument","message":"unmarshal message: (line 1:18): unknown field \"limt\""}`},
+		{`{"workspace":"a","limt":3}`, `{"code":"invalid_argument","message":"unmarshal message: (line 1:18): unknown field \"limt\"; known are workspace, namespace, identifier, limit, duration_ms, cost, zero_cost"}`},
 		{`{"limit":"ten"}`, `invalid value for int64 field limit: \"ten\"`},
 		{`{"limit":1.5}`, `invalid value for int64 field limit: 1.5`},
 		{`{"limit":9223372036854775808}`, `invalid value for int64 field limit: 9223372036854775808`},
@@ -95,7 +95,7 @@ func TestJSONFaults(t *testing.T) {
 		}
 	}
 	status, _, answer := curl(t, h.base+weirv1connect.RateLimitServiceLimitManyProcedure, `{"requests":[`+minimal+`,{"costs":1}]}`)
-	if status != 400 || !strings.Contains(answer, `unknown field \"costs\"`) {
+	if status != 400 || !strings.Contains(answer, `unknown field \"costs\"; known are requests; in requests workspace, namespace, identifier, limit, duration_ms, cost, zero_cost"`) {
 		t.Errorf("unknown field in a batch: status %d %s", status, answer)
 	}
 }

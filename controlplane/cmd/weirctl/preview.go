@@ -14,20 +14,20 @@ import (
 
 // shapeFlags say what the fleet is like.
 type shapeFlags struct {
-	Regions *int32         `placeholder:"N" help:"Regions."`
-	Nodes   *int32         `placeholder:"N" help:"Nodes of each region."`
-	Keys    *int64         `placeholder:"N" help:"Keys that are active in one window."`
-	Hot     *float64       `placeholder:"SHARE" help:"Share of the keys near or above their limits, 0 to 1."`
-	Overlap *float64       `placeholder:"SHARE" help:"Share of the keys that several regions use, 0 to 1."`
-	Limit   *int64         `placeholder:"N" help:"Limit of every key."`
-	Window  *time.Duration `placeholder:"DURATION" help:"Window of every key, 1s to 1h."`
-	Within  time.Duration  `default:"10s" help:"Time for it, 5s to 1m: more of it is a curve of more points."`
+	Regions  *int32         `placeholder:"N" help:"Regions."`
+	Nodes    *int32         `placeholder:"N" help:"Nodes of each region."`
+	Keys     *int64         `placeholder:"N" help:"Keys that are active in one window."`
+	Hot      *float64       `placeholder:"SHARE" help:"Share of the keys near or above their limits, 0 to 1."`
+	Overlap  *float64       `placeholder:"SHARE" help:"Share of the keys that several regions use, 0 to 1."`
+	Limit    *int64         `placeholder:"N" help:"Limit of every key."`
+	Duration *time.Duration `placeholder:"DURATION" help:"The window of every key (1s to 1h)."`
+	Within   time.Duration  `default:"10s" help:"Time for it, 5s to 1m: more of it is a curve of more points."`
 }
 
 func (f shapeFlags) shape() *controlv1.PreviewShape {
 	shape := &controlv1.PreviewShape{Regions: f.Regions, NodesPerRegion: f.Nodes, Keys: f.Keys, HotShare: f.Hot, OverlapShare: f.Overlap, Limit: f.Limit}
-	if f.Window != nil {
-		ms := f.Window.Milliseconds()
+	if f.Duration != nil {
+		ms := f.Duration.Milliseconds()
 		shape.WindowMs = &ms
 	}
 	return shape

@@ -17,9 +17,9 @@ const resetLook = time.Second
 
 type resetSet struct {
 	space
-	Identifier    string        `arg:"" help:"The identifier; not a pattern."`
-	LongestWindow time.Duration `placeholder:"DURATION" help:"The longest window that it is limited by (1s to 8784h): how long the reset is remembered. Default: any."`
-	Watch         bool          `help:"Wait until every live node has it, at most as long as --timeout."`
+	Identifier      string        `arg:"" help:"The identifier; not a pattern."`
+	LongestDuration time.Duration `placeholder:"DURATION" help:"The longest window that it is limited by (1s to 8784h): how long the reset is remembered. Default: any."`
+	Watch           bool          `help:"Wait until every live node has it, at most as long as --timeout."`
 	by
 }
 
@@ -31,7 +31,7 @@ func (r resetSet) Run(c *call) error {
 	}
 	answer, err := c.settings.ResetKey(c.ctx, connect.NewRequest(&controlv1.ResetKeyRequest{
 		Actor: actor, Reason: r.Reason, Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier,
-		LongestWindowMs: r.LongestWindow.Milliseconds(),
+		LongestWindowMs: r.LongestDuration.Milliseconds(),
 	}))
 	if err != nil {
 		return err

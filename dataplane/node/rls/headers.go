@@ -41,7 +41,10 @@ func headers(items []item, denied bool, now time.Time) []*corev3.HeaderValue {
 	name := shown(worst.limit.name)
 	again := httplimit.Seconds(worst.decision.ResetAt.Sub(now))
 	retry := httplimit.Seconds(worst.decision.RetryAfter)
-	if denied && retry > 0 {
+	switch {
+	case denied && worst.decision.NeverPasses:
+		again = -1 // none
+	case denied && retry > 0:
 		again = retry // not earlier than Retry-After, nor later
 	}
 	added := []*corev3.HeaderValue{

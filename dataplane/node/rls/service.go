@@ -310,7 +310,11 @@ func (i *item) outline() (outline, limitShown) {
 	return o, limitOfRule
 }
 
-func (i *item) untilReset(now time.Time) time.Duration { return max(0, i.decision.ResetAt.Sub(now)) }
+// untilReset is how long the current cell goes on, and of a denial at least until the request
+// may pass: the cost of this cell still weighs in the next one.
+func (i *item) untilReset(now time.Time) time.Duration {
+	return max(0, i.decision.ResetAt.Sub(now), i.decision.RetryAfter)
+}
 
 func (i *item) status(now time.Time) *rlsv3.RateLimitResponse_DescriptorStatus {
 	o, limit := i.outline()

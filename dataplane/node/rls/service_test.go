@@ -338,6 +338,33 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
+// What a denial says about the time is never earlier than the moment at which the same call may
+// pass, also where that is in the next cell; of what never passes there is no t.
+func TestADenialIsNotOverBeforeItMayPass(t *testing.T) {
+	s := newService(t, long)
+	a := descriptorOf([]string{"a", "1"})
+	ask(t, s, 5, a)
+	now := time.Now()
+	denied := ask(t, s, 5, a)
+	again := s.Limiter.Peek(t.Context(), dataplane.Request{Workspace: "envoy", Namespace: "shop", Identifier: "a=1", Limit: 5, Duration: 365 * 24 * time.Hour, Cost: 5})
+	if again.Allowed || again.RetryAfter <= again.ResetAt.Sub(now) {
+		t.Fatalf("five of five again: %+v; want the next cell", again)
+	}
+	if wait := denied.Statuses[0].DurationUntilReset.AsDuration(); wait < again.RetryAfter {
+		t.Errorf("duration_until_reset is %v, and it may pass in %v", wait, again.RetryAfter)
+	}
+	for _, h := range denied.ResponseHeadersToAdd {
+		if want := ";t=" + strconv.FormatInt(httplimit.Seconds(again.RetryAfter), 10); h.Key == "RateLimit" && !strings.HasSuffix(h.Value, want) {
+			t.Errorf("RateLimit is %s, want%s", h.Value, want)
+		}
+	}
+	for _, h := range ask(t, s, 6, a).ResponseHeadersToAdd {
+		if h.Key == "Retry-After" || h.Key == "RateLimit" && strings.Contains(h.Value, ";t=") {
+			t.Errorf("six of five: %s: %s", h.Key, h.Value)
+		}
+	}
+}
+
 // A call at fault is invalid_argument and names each field; nothing is decided.
 func TestFaultyCalls(t *testing.T) {
 	s := newService(t, long)

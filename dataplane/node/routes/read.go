@@ -82,7 +82,7 @@ func (r *reader) object(at string, text []byte, known ...string) object {
 	}
 	slices.Sort(unknown)
 	for _, name := range unknown {
-		r.wrong(at, "has the unknown field %.64q", name)
+		r.wrong(at, "has the unknown field %.64q (known: %s)", name, strings.Join(known, ", "))
 	}
 	return o
 }
