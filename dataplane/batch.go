@@ -103,7 +103,9 @@ func (l *Limiter) allowMany(ctx context.Context, nowMs int64, told bool, decisio
 	w.told = told
 	if b.Err = l.prepare(w, requests, nowMs); b.Err == nil {
 		b.Allowed = l.decideMany(ctx, w)
+		l.settleGuests(ctx, w, b.Allowed)
 		b.Decisions = l.answerMany(w.items, b.Allowed, decisions)
+		l.leaveGuests(w)
 	}
 	w.put()
 }
@@ -114,6 +116,7 @@ func (l *Limiter) decideMany(ctx context.Context, w *workspace) (allowed bool) {
 		allowed, alive := l.judgeMany(ctx, w)
 		switch {
 		case !alive: // an entry was evicted meanwhile: look all keys up again
+			l.leaveGuests(w)
 		case !allowed && w.told: // the clock may be a little further: see soon
 			w.told = false
 			w.setTime(max(w.items[0].nowMs, l.nowMs()), l.clock.readSteadyMs())
@@ -208,7 +211,7 @@ func (l *Limiter) enter(items []item, crowded bool) {
 	for i := range items {
 		it := &items[i]
 		first := &items[it.first]
-		if it.first == i {
+		if it.first == i && it.met != untracked {
 			it.entry, it.met = l.table.get(it.id), known
 		}
 		if first.entry == nil && (it.cost <= it.limit || it.rule.estimate != nil) {
@@ -218,13 +221,11 @@ func (l *Limiter) enter(items []item, crowded bool) {
 }
 
 func (l *Limiter) create(it *item, crowded bool) {
-	key := it.key()
-	sequence := window.Sequence(it.nowMs, it.durationMs)
 	if crowded {
-		it.entry, it.met = l.table.newEntry(it.id, &key, it.rule.reset, sequence), untracked
+		it.entry, it.met = l.host(&it.question, it.rule, window.Sequence(it.nowMs, it.durationMs)), untracked
 		return
 	}
-	it.entry, it.met = l.table.add(it.id, &key, it.rule.reset, sequence, it.nowMs, &l.table.created.traffic)
+	it.entry, it.met = l.meet(&it.question, it.rule)
 }
 
 // judgeMany decides the batch, after hearing from the origin what it should, unless
@@ -436,7 +437,7 @@ func (l *Limiter) answerItem(it *item, kept bool, first *item, d *Decision) outc
 	case first.entry == nil, it.verdict.refused:
 	case !it.verdict.allowed:
 		l.denied(first.entry, it.verdict.seq, &it.question)
-	case kept && it.cost > 0:
+	case kept && it.cost > 0 && first.met != untracked:
 		l.accepted(first.entry, first.met, &it.verdict, &it.question)
 	}
 	if !kept {

@@ -141,6 +141,7 @@ type verdict struct {
 
 	passesAtMs int64 // of a denial: when the cost would pass if nothing else were counted; 0: never
 	refused    bool  // the counts would allow it, the outage policy does not
+	claimed    bool  // the origin has counted it
 }
 
 // judge decides whether cost fits at tMs, into v, and with count set takes it, as one

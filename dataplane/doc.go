@@ -130,6 +130,11 @@
 //     it, a node that has read the reset never counts anything again, whoever still
 //     sends, publishes or replays it. TestAResetLetsPassInAllRegions,
 //     TestResetsAgreeWithAMap, TestResetsOnlyRise
+//  13. In a full table no namespace keeps entries that another one, which has fewer, needs; and no
+//     key passes its limit for want of room: what is accepted without an entry is at the origin
+//     or in a sketch that never under-counts, and so is what had to go.
+//     TestAFloodOfPinnedKeysLeavesOthersTheirLimit, TestAKeyWithoutRoomIsJudged,
+//     TestAKeyThatHadToGoIsNotWashedClean, TestTheOverflowNeverUnderCounts
 //
 // # Precision given up
 //
@@ -162,9 +167,13 @@
 //     as without digests.
 //   - A lost reply of the origin counts a tick's cost twice, on the safe side.
 //   - A node that is killed loses at most one replay tick of its own accepted cost.
-//   - A full table forgets idle keys that are below half their limits. One that is full
-//     of keys that must stay, pressed or unsent, decides about new ones without
-//     remembering them: weir_table_full_total counts those.
+//   - A full table forgets idle keys that are below half their limits, of namespaces that hold
+//     no fewer entries than the one that needs room. What it has no room for at all is decided by
+//     the origin, and other regions are not told of it by this node; without an origin's answer
+//     by a sketch that may take a key for more than it is, by about the cost in it divided by its
+//     32,768 columns (fewer with a small EntriesMax). An exact key that the origin counts and the
+//     sketch does not begins anew in an outage of the origin. See guests.go and overflow.go;
+//     weir_table_full_total and weir_untracked_decisions_total count these.
 //   - Keys are told apart by 128 bits of keyed hash; see identity.go for the odds.
 //
 // # When not to use it

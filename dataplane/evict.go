@@ -8,6 +8,16 @@ const (
 	stays eviction = iota
 	goneExpired
 	goneIdle
+	goneShare // its namespace has more than its share: see table.fairShareLocked
+)
+
+// need is why an entry is asked to go.
+type need uint8
+
+const (
+	needNone  need = iota // the sweep came by
+	needRoom              // a first contact of a namespace that holds as much at most
+	needShare             // the same, and no idle entry was found
 )
 
 // idleExpiry is how long a key whose window is still open is kept without a word of it
@@ -15,21 +25,24 @@ const (
 const idleExpiry = 10 * time.Minute
 
 // evict ends the entry's life if it may go: nothing of it is queued, in flight or
-// unsent, no strict deadline lies ahead, and
+// unsent, and
 //
 //   - both its cells have expired; or
 //   - the origin holds all of it, it is below half its limit, and nothing was heard of
 //     it for idleExpiry: whoever comes back reads it anew; or
 //   - room is needed, no second request touched it since the hand last came by, and it
-//     is below half its limit.
+//     is below half its limit; or
+//   - a namespace needs its share. Then the caller counts it in the overflow, unless the origin
+//     holds all of it.
 //
-// In the estimate mode, where the origin hears of a key only now and then, it may go with
-// unsent cost that no sync is wanted for: less than its floor.
+// Only the last ends an entry with a strict deadline ahead. In the estimate mode, where the
+// origin hears of a key only now and then, it may go with unsent cost that no sync is wanted
+// for: less than its floor.
 //
-// A key at its limit stays until its window ends, so that no flood of one-shot
-// identifiers can wash a blocked caller clean.
-func (e *entry) evict(nowMs int64, now steadyMs, graceMs int64, pressed, sends bool) eviction {
-	if e.flags.Load()&flagDirty != 0 || e.isStrict(now) {
+// So a key at its limit stays until its window ends, or is still known for what it is: no flood
+// of one-shot identifiers can wash a blocked caller clean.
+func (e *entry) evict(nowMs int64, now steadyMs, graceMs int64, why need, sends bool) eviction {
+	if e.flags.Load()&flagDirty != 0 || why != needShare && e.isStrict(now) {
 		return stays // without the lock: most entries that stay do so here
 	}
 	e.mu.Lock()
@@ -53,20 +66,33 @@ func (e *entry) evict(nowMs int64, now steadyMs, graceMs int64, pressed, sends b
 	if !expiredAt(seq, e.names.durationMs(), nowMs-graceMs) {
 		heard := e.heardAt.Load()
 		idle := sends && flags&flagEstimate == 0 && heard > 0 && int64(now)-heard >= idleExpiry.Milliseconds()
-		if !pressed && !idle {
+		foreign := e.others[0].Load() != 0 || e.others[1].Load() != 0
+		if why == needShare {
+			claiming := e.book != nil && (e.book.claiming(0) > 0 || e.book.claiming(1) > 0)
+			if claiming || foreign && sends && flags&flagEstimate == 0 {
+				return stays // the origin knows nothing of that
+			}
+			return e.endLocked(slot, word, goneShare)
+		}
+		if why == needNone && !idle {
 			return stays
 		}
 		if !idle && flags&flagTouched != 0 {
 			e.flags.And(^uint32(flagTouched))
 			return stays
 		}
-		if flags&(flagPressed|flagPressed1) != 0 || e.others[0].Load() != 0 || e.others[1].Load() != 0 {
+		if flags&(flagPressed|flagPressed1) != 0 || foreign {
 			return stays
 		}
 		result = goneIdle
 	}
+	return e.endLocked(slot, word, result)
+}
+
+// endLocked ends the entry's life, unless a request has counted since its word was read.
+func (e *entry) endLocked(slot int, word uint64, result eviction) eviction {
 	e.flags.Or(flagDead)
-	if !e.words[slot].CompareAndSwap(word, word|sealed) { // a request came
+	if !e.words[slot].CompareAndSwap(word, word|sealed) {
 		e.flags.And(^uint32(flagDead))
 		return stays
 	}

@@ -125,3 +125,14 @@ func (h *Hold) Keep() {
 	h.w.release(h.w.order, true, true)
 	h.limiter.accepted(it.entry, known, &it.verdict, &it.question)
 }
+
+// Evicted is how many entries have gone for a cause.
+func (l *Limiter) Evicted(cause string) int64 {
+	return map[string]int64{"expired": l.table.evicted.expired.Load(), "idle": l.table.evicted.idle.Load(), "share": l.table.evicted.share.Load()}[cause]
+}
+
+// Guests is how many keys are decided on without a place in the table.
+func (l *Limiter) Guests() int64 { return l.table.guests.present.Load() }
+
+// ReportCrowd is the sweep's word on a full table.
+func (l *Limiter) ReportCrowd() { l.reportCrowd(l.clock.steadyMs()) }

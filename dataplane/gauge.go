@@ -72,11 +72,10 @@ type estimated struct {
 
 // askEstimate is ask in the estimate mode. Its source is always local.
 func (l *Limiter) askEstimate(q *question, by *rule, e *entry, held *Reservation, d *Decision) *entry {
+	met := known
 	for {
-		met := known
 		if e == nil {
-			key := q.key()
-			e, met = l.table.add(q.id, &key, by.reset, window.Sequence(q.nowMs, q.durationMs), q.nowMs, &l.table.created.traffic)
+			e, met = l.meet(q, by)
 		}
 		v := estimated{now: l.steadyFor(q.told)}
 		alive := e.estimate(&v, q, by.estimate)
@@ -84,7 +83,7 @@ func (l *Limiter) askEstimate(q *question, by *rule, e *entry, held *Reservation
 			l.forgot(e, v.agedOut)
 		}
 		if !alive {
-			e = l.table.get(q.id)
+			e, met = l.table.get(q.id), known
 			continue
 		}
 		if !v.allowed {
@@ -101,7 +100,9 @@ func (l *Limiter) askEstimate(q *question, by *rule, e *entry, held *Reservation
 			l.countEstimate(e, met, q, by, d, out)
 		}
 		if met == untracked {
-			l.metrics.dropped[droppedFull].Add(v.counted)
+			l.spill(e, v.seq, v.counted, q.nowMs)
+			l.metrics.crowd.decided(SourceLocal)
+			l.table.guests.leave(q.id)
 			return nil
 		}
 		l.pressed(e, met, &v, q, by.estimate)
@@ -306,7 +307,6 @@ func (l *Limiter) answerEstimated(it *item, kept bool, first *item, d *Decision)
 	}
 	l.countEstimate(first.entry, first.met, &it.question, it.rule, d, out)
 	if first.met == untracked {
-		l.metrics.dropped[droppedFull].Add(v.counted)
 		return
 	}
 	l.pressed(first.entry, first.met, &v, &it.question, it.rule.estimate)

@@ -12,6 +12,8 @@ func (l *Limiter) Health() heartbeat.Health {
 	m := l.metrics
 	h := heartbeat.Health{
 		Entries:        int64(l.table.len()),
+		TableFull:      l.table.full.Load(),
+		TableFullAtMs:  l.table.fullAtMs.Load(),
 		PendingCost:    l.pendingCost(),
 		ReplayErrors:   m.originErrors[opAdd].Load(),
 		ReplayedAtMs:   l.replayedAtMs(),

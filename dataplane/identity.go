@@ -109,7 +109,7 @@ func (h *hasher) prefix(at uint, workspace, namespace string, duration tagged) i
 	packed := pack(buf[:], workspace, namespace, duration)
 	sum := identity{maphash.Bytes(h.c, packed), maphash.Bytes(h.d, packed)}
 	if h.missed.Add(1)%rememberEvery == 1 || h.recent[at].Load() == nil {
-		shared := newFamily(workspace, namespace, duration)
+		shared := h.newFamily(workspace, namespace, duration, window.Reset{})
 		f := shared.Value() // its strings are copies
 		h.recent[at].Store(&prefix{f.workspace, f.namespace, duration, sum, shared})
 	}
@@ -158,11 +158,17 @@ type family struct {
 	durationMs           int64
 	mode                 window.Mode
 	reset                window.Reset // of its one identifier; zero for none
+	group                uint16       // of the namespace, in table.groups
 }
 
-func newFamily(workspace, namespace string, duration tagged) unique.Handle[family] {
+func (h *hasher) newFamily(workspace, namespace string, duration tagged, reset window.Reset) unique.Handle[family] {
 	d, mode := duration.split()
-	return unique.Make(family{workspace, namespace, d.Milliseconds(), mode, window.Reset{}})
+	return unique.Make(family{workspace, namespace, d.Milliseconds(), mode, reset, h.groupOf(workspace, namespace)})
+}
+
+// groupOf is where a namespace's entries are counted.
+func (h *hasher) groupOf(workspace, namespace string) uint16 {
+	return uint16(maphash.Comparable(h.c, spaceName{workspace, namespace}) % groupsMax)
 }
 
 func (t tagged) split() (time.Duration, window.Mode) {
@@ -170,15 +176,15 @@ func (t tagged) split() (time.Duration, window.Mode) {
 }
 
 func (h *hasher) names(k *window.Key, reset *window.Reset) names {
-	if reset != nil {
-		return names{unique.Make(family{k.Workspace, k.Namespace, k.DurationMs(), k.Mode, *reset}), cloneOf(k.Identifier)}
-	}
 	duration := tag(k.Duration, k.Mode)
+	if reset != nil {
+		return names{h.newFamily(k.Workspace, k.Namespace, duration, *reset), cloneOf(k.Identifier)}
+	}
 	if p := h.recent[placeOf(k.Workspace, k.Namespace, duration)].Load(); p != nil &&
 		p.duration == duration && p.namespace == k.Namespace && p.workspace == k.Workspace {
 		return names{p.family, cloneOf(k.Identifier)}
 	}
-	return names{newFamily(k.Workspace, k.Namespace, duration), cloneOf(k.Identifier)}
+	return names{h.newFamily(k.Workspace, k.Namespace, duration, window.Reset{}), cloneOf(k.Identifier)}
 }
 
 func (n *names) durationMs() int64 { return n.family.Value().durationMs }

@@ -182,15 +182,14 @@ func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *entry, held
 	if by.estimate != nil {
 		return l.askEstimate(q, by, e, held, d)
 	}
+	met := known
 	for {
-		met := known
 		if e == nil {
 			if q.cost > q.limit {
 				l.oversized(q, by, d)
 				return nil
 			}
-			key := q.key()
-			e, met = l.table.add(q.id, &key, by.reset, window.Sequence(q.nowMs, q.durationMs), q.nowMs, &l.table.created.traffic)
+			e, met = l.meet(q, by)
 		}
 		var v verdict
 		var alive bool
@@ -204,7 +203,7 @@ func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *entry, held
 			l.metrics.dropped[droppedExpired].Add(v.agedOut)
 		}
 		if !alive { // evicted meanwhile: look the key up again
-			e = l.table.get(q.id)
+			e, met = l.table.get(q.id), known
 			continue
 		}
 		switch {
@@ -215,15 +214,19 @@ func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *entry, held
 				continue
 			}
 			l.denied(e, v.seq, q)
+		case met == untracked:
+			if q.counting() && !v.claimed {
+				l.spill(e, v.seq, q.cost, q.nowMs)
+			}
 		case q.counting():
 			l.accepted(e, met, &v, q)
-			if held != nil && met != untracked {
+			if held != nil {
 				*held = Reservation{l, e, v.seq, q.limit, q.cost}
 			}
 		}
 		out := d.answer(&v, q, by, source)
 		if q.request.peek {
-			return e
+			return l.used(e, met, q, source)
 		}
 		if v.refused {
 			q.counts.refused.Add(1)
@@ -234,10 +237,7 @@ func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *entry, held
 		if by.candidate != 0 {
 			q.counts.compared(d)
 		}
-		if met == untracked {
-			return nil
-		}
-		return e
+		return l.used(e, met, q, source)
 	}
 }
 
@@ -246,13 +246,16 @@ func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *entry, held
 // could not ask is judged by the namespace's outage policy.
 func (l *Limiter) judgeInFleet(ctx context.Context, v *verdict, e *entry, met contact, q *question, by *rule) (source Source, alive bool) {
 	source, alive = SourceLocal, true
+	if met == untracked {
+		return l.judgeGuest(ctx, v, e, q, by)
+	}
 	if e.wantsRefresh(l.clock.steadyMs(), l.settings.Load().freshForMs) {
 		source, alive = l.refreshFor(ctx, e, q, by.outage)
 	}
 	switch {
 	case !alive:
 		return source, false
-	case by.waits && met != untracked && !source.Degraded():
+	case by.waits && !source.Degraded():
 		return l.share(ctx, v, e, q, source, by.outage)
 	case source.Degraded() && source != SourceDegraded:
 		return source, l.judgeOut(v, e, q, source)
@@ -287,13 +290,8 @@ func (l *Limiter) oversized(q *question, by *rule, d *Decision) {
 	}
 }
 
-// accepted marks an entry whose count has grown. What was accepted on an entry that
-// the full table could not take is answered, but lost to others.
+// accepted marks an entry of the table whose count has grown.
 func (l *Limiter) accepted(e *entry, met contact, v *verdict, q *question) {
-	if met == untracked {
-		l.metrics.dropped[droppedFull].Add(q.cost)
-		return
-	}
 	if l.table.fleet && q.limit < e.lows.get(slotOf(v.seq)) { // not e.book: that is another line to fetch
 		e.lows.note(slotOf(v.seq), q.limit)
 	}

@@ -105,6 +105,7 @@ type metrics struct {
 	decisionSeconds prometheus.Histogram // sampled
 
 	strictActivations atomic.Int64
+	crowd             crowd
 
 	originErrors  [originOps]atomic.Int64
 	originRecords [originOps]atomic.Int64
@@ -320,8 +321,9 @@ var (
 	descCandidates = desc("weir_candidate_decisions_total", "Requests that a candidate limit was judged for beside the live one, by what it would have said.", "outcome")
 	descEntries    = desc("weir_entries", "Keys held in memory.")
 	descCap        = desc("weir_entries_max", "Most keys that may be held in memory.")
-	descEvictions  = desc("weir_evictions_total", "Keys forgotten: expired, or idle when room was needed.", "cause")
+	descEvictions  = desc("weir_evictions_total", "Keys forgotten: expired, idle when room was needed, or of a namespace that had more than its share of a full table.", "cause")
 	descFull       = desc("weir_table_full_total", "First contacts for which no room could be made.")
+	descCrowd      = desc("weir_untracked_decisions_total", "Decisions on keys that found no room, by what knew of them: the origin, or the overflow sketch, which errs towards denying.", "by")
 	descWindows    = desc("weir_windows_created_total", "Keys that traffic brought into memory.")
 	descOvershoot  = desc("weir_overshoot_cost_total", "Cost that turned out to be above its key's limit when others' counts were merged: at least so much was accepted too much in the fleet. Every node that counts a key sees all of it.")
 	descStrict     = desc("weir_strict_mode_activations_total", "Times a key entered strict mode.")
@@ -389,7 +391,10 @@ func (l *Limiter) Collect(ch chan<- prometheus.Metric) {
 	gauge(descCap, float64(l.cfg.EntriesMax))
 	counter(descEvictions, l.table.evicted.expired.Load(), "expired")
 	counter(descEvictions, l.table.evicted.idle.Load(), "idle")
+	counter(descEvictions, l.table.evicted.share.Load(), "share")
 	counter(descFull, l.table.full.Load())
+	counter(descCrowd, m.crowd.byOrigin.Load(), "origin")
+	counter(descCrowd, m.crowd.byOverflow.Load(), "overflow")
 	counter(descWindows, l.table.created.traffic.Load())
 	counter(descStrict, m.strictActivations.Load())
 	counter(descOvershoot, m.overshoot.Load())

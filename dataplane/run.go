@@ -27,6 +27,7 @@ func (l *Limiter) Start(ctx context.Context) error {
 	l.loops.running.Go(func() { l.clock.tell(ctx) })
 	l.loop(ctx, l.at(func(s *settings) time.Duration { return sweepInterval }), func(context.Context) {
 		l.table.sweep(l.nowMs())
+		l.reportCrowd(l.clock.steadyMs())
 	})
 	tick := func(s *settings) time.Duration { return s.tuning.ReplayTick.Std() }
 	for _, sh := range l.shards {

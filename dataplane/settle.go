@@ -53,8 +53,8 @@ func (r *Reservation) Held() int64 { return r.held }
 // Settle replaces the estimate by the true cost, 0 to window.LimitMax, once; after
 // that it does nothing. It returns how much was charged on top (> 0), or given back
 // (< 0). That is 0 as well when the reservation's cell has expired: then there is
-// nothing left to correct; and when its key was evicted and there is nothing to charge, or
-// no room for it. A cost out of bounds is an error that wraps ErrInvalid,
+// nothing left to correct; and when its key was evicted and there is nothing to
+// charge. A cost out of bounds is an error that wraps ErrInvalid,
 // and settles nothing.
 func (r *Reservation) Settle(cost int64) (change int64, err error) {
 	if r.held == 0 {
@@ -89,8 +89,8 @@ func (r *Reservation) charge(cost int64) (charged int64) {
 		}
 		met := known
 		if e, met = l.table.again(e, current, nowMs); met == untracked {
-			l.metrics.dropped[droppedFull].Add(cost)
-			return 0
+			l.spill(e, r.sequence, cost, nowMs)
+			return cost
 		}
 	}
 }

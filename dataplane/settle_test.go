@@ -174,8 +174,8 @@ func TestSettlingLessOnAnEvictedKey(t *testing.T) {
 	wantAllowed(t, "5 were spent since", n.take("k", 0, 10), true, 5)
 }
 
-// A cell that is over is not charged, on an evicted key either; nor is a key that a full
-// table cannot take, and then it is counted as dropped.
+// A cell that is over is not charged, on an evicted key either. A key that a full table cannot
+// take is charged in the overflow, which no origin hears of.
 func TestSettlingMoreWhereNothingCanBeCharged(t *testing.T) {
 	w := newWorld(t)
 	n := w.alone(func(c *dataplane.Config) { c.EntriesMax = 2 })
@@ -186,7 +186,10 @@ func TestSettlingMoreWhereNothingCanBeCharged(t *testing.T) {
 	for i := range 20 {
 		n.take(fmt.Sprint("pressed", i), 1000, 1000)
 	}
-	settle(t, full, 9, 0)
+	settle(t, full, 9, 8)
+	if n.take("full", 3, 10).Allowed {
+		t.Error("8 were charged, and 3 more of 10 pass")
+	}
 	if got := n.Health().DroppedCost; got < 8 {
 		t.Errorf("%d dropped", got)
 	}

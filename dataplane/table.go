@@ -33,10 +33,17 @@ type table struct {
 	now     func() steadyMs
 	sends   bool // there is an origin: unsent cost must reach it before its entry may go
 
-	created struct{ traffic, imported atomic.Int64 }
-	evicted struct{ expired, idle atomic.Int64 }
-	full    atomic.Int64 // first contacts that found no room
-	tiers   tierCounts   // of the estimate mode
+	created   struct{ traffic, imported atomic.Int64 }
+	evicted   struct{ expired, idle, share atomic.Int64 }
+	full      atomic.Int64 // first contacts that found no room
+	fullAtMs  atomic.Int64 // of the last one
+	fullSince atomic.Int64 // the same by the steady clock
+
+	groups   []group  // of namespaces
+	overflow overflow // what there is no room for
+	guests   guests
+
+	tiers tierCounts // of the estimate mode
 }
 
 // part is a table of its own, on cache lines of its own.
@@ -85,6 +92,8 @@ func newTable(capacity int, graceMs int64, now func() steadyMs, fleet, sends boo
 	}
 	t := &table{graceMs: graceMs, now: now, parts: make([]part, parts), fleet: fleet, sends: sends}
 	t.init()
+	t.groups = make([]group, groupsMax)
+	t.overflow.init(capacity)
 	for i := range t.parts {
 		t.parts[i].capacity = capacity / parts
 		t.parts[i].array.Store(newArray(bucketsMin))
@@ -166,8 +175,11 @@ func (t *table) add(id *identity, key *window.Key, reset *window.Reset, sequence
 	if e := a.get(id); e != nil {
 		return e, known
 	}
-	if int(p.size.Load()) >= p.capacity && !t.makeRoomLocked(p, nowMs) {
+	of := &t.groups[fresh.names.family.Value().group]
+	if t.spilled(of, fresh, sequence, nowMs) || int(p.size.Load()) >= p.capacity && !t.makeRoomLocked(p, of, nowMs) {
 		t.full.Add(1)
+		t.fullAtMs.Store(nowMs)
+		t.fullSince.Store(int64(t.now()))
 		return fresh, untracked
 	}
 	if int(p.size.Load()) >= a.room {
@@ -175,6 +187,7 @@ func (t *table) add(id *identity, key *window.Key, reset *window.Reset, sequence
 	}
 	a.insert(fresh)
 	p.size.Add(1)
+	of.entries.Add(1)
 	counter.Add(1)
 	if key.Mode == window.Estimate {
 		t.tiers.keys[tierIdle].Add(1)
@@ -220,12 +233,16 @@ func (t *table) each(visit func(*entry)) {
 // may be left out.
 func (t *table) walk(visit func(*entry)) {
 	for i := range t.parts {
-		a := t.parts[i].array.Load()
-		for b := range a.buckets {
-			for s := range a.buckets[b].slots {
-				if e := a.buckets[b].slots[s].Load(); e != nil {
-					visit(e)
-				}
+		t.parts[i].walk(visit)
+	}
+}
+
+func (p *part) walk(visit func(*entry)) {
+	a := p.array.Load()
+	for b := range a.buckets {
+		for s := range a.buckets[b].slots {
+			if e := a.buckets[b].slots[s].Load(); e != nil {
+				visit(e)
 			}
 		}
 	}
@@ -285,41 +302,58 @@ func (p *part) growLocked(old *array) *array {
 // full as the average, and taking one entry from each would let some fill up for good;
 // look-ups would run on and on.) Since 7 divides neither a power of two nor one more
 // than it, every slot has its turn once in seven rounds.
-func (t *table) makeRoomLocked(p *part, nowMs int64) bool {
+//
+// Where all of them are to stay, one goes of a namespace that has more than its share. By the
+// same rule idle entries make room for namespaces only that have no more entries than theirs.
+func (t *table) makeRoomLocked(p *part, of *group, nowMs int64) bool {
 	a := p.array.Load()
 	buckets := uint64(len(a.buckets))
+	var found [victimProbes]placed
 	looked := 0
 	for range min(slots*buckets, slotProbes) {
 		p.hand++
-		at, s := p.hand*handStride&a.mask, int((p.hand+p.hand/buckets)%slots)
-		e := a.buckets[at].slots[s].Load()
+		at := placed{bucket: p.hand * handStride & a.mask, slot: int((p.hand + p.hand/buckets) % slots)}
+		e := at.entry(a)
 		if e == nil {
 			continue
 		}
-		if t.tryEvictLocked(p, a, e, at, s, nowMs, true) {
+		at.of = &t.groups[e.names.family.Value().group]
+		why := needRoom
+		if at.of != of && at.of.entries.Load() < of.entries.Load() {
+			why = needNone
+		}
+		if t.tryEvictLocked(p, a, at, nowMs, why) {
 			return true
 		}
+		found[looked] = at
 		if looked++; looked == victimProbes {
 			break
 		}
 	}
-	return false
+	return t.fairShareLocked(p, a, of, found[:looked], nowMs)
 }
 
-// tryEvictLocked evicts e from its place if it may go.
-func (t *table) tryEvictLocked(p *part, a *array, e *entry, at uint64, s int, nowMs int64, pressed bool) bool {
-	gone := e.evict(nowMs, t.now(), t.graceMs, pressed, t.sends)
+// tryEvictLocked evicts the entry at a place if it may go.
+func (t *table) tryEvictLocked(p *part, a *array, at placed, nowMs int64, why need) bool {
+	e := at.entry(a)
+	gone := e.evict(nowMs, t.now(), t.graceMs, why, t.sends)
 	if gone == stays {
 		return false
 	}
-	a.remove(e, at, s)
+	a.remove(e, at.bucket, at.slot)
 	p.size.Add(-1)
-	if e.names.family.Value().mode == window.Estimate {
+	f := e.names.family.Value()
+	t.groups[f.group].entries.Add(-1)
+	if f.mode == window.Estimate {
 		t.tiers.keys[e.tier()].Add(-1)
 	}
-	if gone == goneIdle {
+	switch gone {
+	case goneShare:
+		t.evicted.share.Add(1)
+		t.keep(e, f.mode, nowMs)
+	case goneIdle:
 		t.evicted.idle.Add(1)
-	} else {
+	default:
 		t.evicted.expired.Add(1)
 	}
 	return true
@@ -349,7 +383,7 @@ func (t *table) sweepTurn(p *part, nowMs int64, buckets int) (looked int) {
 		for s := range b.slots {
 			if e := b.slots[s].Load(); e != nil {
 				looked++
-				t.tryEvictLocked(p, a, e, p.broom, s, nowMs, false)
+				t.tryEvictLocked(p, a, placed{bucket: p.broom, slot: s}, nowMs, needNone)
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -113,6 +114,23 @@ func TestRestartHandsOutNoFreshBudget(t *testing.T) {
 	}
 	if got := allowedBy(start(t, newLimiter(t, origin)), 10); got != 4 {
 		t.Errorf("second node allowed %d more of a limit of 10, want 4", got)
+	}
+}
+
+// A full table is a second line of /readyz: the node decides on, and stays ready.
+func TestReadyTellsOfAFullTable(t *testing.T) {
+	l, err := dataplane.New(dataplane.Config{EntriesMax: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Stop(context.Background()) }) // sends nothing to anybody
+	h := start(t, l)
+	for i := range 3 { // each at its limit
+		l.Allow(t.Context(), dataplane.Request{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprint("user_", i), Limit: 1, Duration: time.Hour, Cost: 1})
+	}
+	status, answer := get(t, h.adminBase+"/readyz")
+	if status != 200 || !strings.HasPrefix(answer, "serving\nthe table of keys is full") {
+		t.Errorf("/readyz %d %q", status, answer)
 	}
 }
 

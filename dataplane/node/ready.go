@@ -28,8 +28,12 @@ func (p phase) String() string {
 
 // readiness answers whether this node wants calls, on both ports and in both
 // forms. A Redis or MySQL that is down does not make a node unready: all nodes
-// of the region would be, at once, and each of them still decides well.
-type readiness struct{ phase atomic.Int32 }
+// of the region would be, at once, and each of them still decides well. Nor does a full table,
+// which a second line tells.
+type readiness struct {
+	phase   atomic.Int32
+	crowded func() bool // the limiter's table is full; nil: unknown
+}
 
 func (r *readiness) set(p phase) { r.phase.Store(int32(p)) }
 
@@ -44,6 +48,9 @@ func (r *readiness) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	fmt.Fprintln(w, now)
+	if r.crowded != nil && r.crowded() {
+		fmt.Fprintln(w, "the table of keys is full: raise entries-max, or see who fills it (weir_untracked_decisions_total)")
+	}
 }
 
 // Check is grpc.health.v1, for the process ("") and for the service by name.

@@ -138,6 +138,9 @@ func New(config Config) (*Server, error) {
 	if config.Routes != nil {
 		mux.Handle("/v2/", routesGate{s.gate, config.Routes})
 	}
+	if l, ok := s.limiter.(interface{ Crowded() bool }); ok {
+		s.ready.crowded = l.Crowded
+	}
 	handleHealth(mux, &s.ready, config.Tokens)
 	s.calls = endpoint{name: "service", address: config.Listen, server: callServer(base, config.Traces.Handler(mux, spanName), s.logger)}
 	if config.TLS != nil {

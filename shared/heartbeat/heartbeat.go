@@ -30,7 +30,9 @@ type Health struct {
 	ShadowedTotal int64 `json:"shadowed_total"`
 	DegradedTotal int64 `json:"degraded_total"` // decisions made without the origin answer they wanted
 	Entries       int64 `json:"entries"`
-	PendingCost   int64 `json:"pending_cost"` // accepted, not yet confirmed by the origin
+	TableFull     int64 `json:"table_full_total"` // first contacts that found no room
+	TableFullAtMs int64 `json:"table_full_at_ms"` // when the last one did
+	PendingCost   int64 `json:"pending_cost"`     // accepted, not yet confirmed by the origin
 	DroppedCost   int64 `json:"dropped_cost_total"`
 	ReplayErrors  int64 `json:"replay_errors_total"`
 	ReplayedAtMs  int64 `json:"replayed_at_ms"` // last replay that the origin confirmed in full

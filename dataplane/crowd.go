@@ -1,0 +1,48 @@
+package dataplane
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// crowdEvery is how often a full table is logged, and for how long the last key without room
+// makes it one.
+const crowdEvery = time.Minute
+
+// crowd counts what is decided without a place in the table.
+type crowd struct {
+	byOrigin, byOverflow atomic.Int64
+
+	full   int64 // first contacts without room when it was last logged; belongs to the sweep
+	logged steadyMs
+}
+
+// Crowded is true when, in the last minute, a key found no room in the table: too many keys are
+// at their limits, or their cost is not sent. Such keys are decided by what the origin has, or by
+// a sketch that may take them for more than they are. It is cheap, and needs no lock.
+func (l *Limiter) Crowded() bool {
+	at := l.table.fullSince.Load()
+	return at != 0 && int64(l.clock.steadyMs())-at < crowdEvery.Milliseconds()
+}
+
+// reportCrowd logs a full table, once a period.
+func (l *Limiter) reportCrowd(now steadyMs) {
+	c, full := &l.metrics.crowd, l.table.full.Load()
+	if full == c.full || c.logged != 0 && int64(now-c.logged) < crowdEvery.Milliseconds() {
+		return
+	}
+	name, share := l.table.largest()
+	l.cfg.Logger.Warn("the table is full; keys without room are decided by the origin or a sketch, which errs towards denying",
+		"entries", l.table.len(), "without_room", full-c.full, "largest_workspace", name.workspace, "largest_namespace", name.namespace,
+		"largest_share", share, "evicted_for_shares", l.table.evicted.share.Load())
+	c.full, c.logged = full, now
+}
+
+// decided counts a decision on a guest.
+func (c *crowd) decided(source Source) {
+	if source == SourceOrigin {
+		c.byOrigin.Add(1)
+		return
+	}
+	c.byOverflow.Add(1)
+}

@@ -1,0 +1,60 @@
+package dataplane_test
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/weirhq/weir/dataplane"
+)
+
+// A full table is in the log once a period, with who fills it, in metrics, in the heartbeat and in
+// Crowded, for as long as keys find no room and a minute more.
+func TestAFullTableIsReported(t *testing.T) {
+	var log bytes.Buffer
+	w := newWorld(t)
+	n := w.node("eu", "a", func(c *dataplane.Config) {
+		c.EntriesMax, c.Logger = crowdCap, slog.New(slog.NewTextHandler(&log, nil))
+	})
+	n.take("first", 1, 10)
+	n.ReportCrowd()
+	if h := n.Health(); n.Crowded() || h.TableFull != 0 || h.TableFullAtMs != 0 || log.Len() != 0 {
+		t.Fatalf("before: crowded %v, %+v, %q", n.Crowded(), h, log.String())
+	}
+	n.pin("flood", 0, 2*crowdCap)
+	for range 3 {
+		n.ReportCrowd()
+		n.pin("flood", 2*crowdCap, 2*crowdCap+10)
+	}
+	if got := strings.Count(log.String(), "the table is full"); got != 1 {
+		t.Errorf("%d lines: %s", got, log.String())
+	}
+	if !strings.Contains(log.String(), "largest_workspace=acme largest_namespace=flood") {
+		t.Errorf("who fills it is not in %s", log.String())
+	}
+	if h := n.Health(); !n.Crowded() || h.TableFull < crowdCap || h.TableFullAtMs != epoch.UnixMilli() {
+		t.Errorf("crowded %v, %d at %d", n.Crowded(), h.TableFull, h.TableFullAtMs)
+	}
+	want := `
+# HELP weir_untracked_decisions_total Decisions on keys that found no room, by what knew of them: the origin, or the overflow sketch, which errs towards denying.
+# TYPE weir_untracked_decisions_total counter
+weir_untracked_decisions_total{by="origin"} 1031
+weir_untracked_decisions_total{by="overflow"} 0
+`
+	if err := testutil.CollectAndCompare(n, strings.NewReader(want), "weir_untracked_decisions_total"); err != nil {
+		t.Error(err)
+	}
+	w.clock.advance(time.Minute)
+	n.ReportCrowd()
+	if got := strings.Count(log.String(), "the table is full"); got != 2 || n.Crowded() {
+		t.Errorf("%d lines after a minute; crowded %v", got, n.Crowded())
+	}
+	n.ReportCrowd()
+	if got := strings.Count(log.String(), "the table is full"); got != 2 {
+		t.Errorf("%d lines though nothing is new", got)
+	}
+}

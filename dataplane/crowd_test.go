@@ -1,0 +1,269 @@
+package dataplane_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+)
+
+const crowdCap = 1000
+
+// crowd is a node whose table other keys fill, each of them at its limit: none of them is idle.
+func (w *world) crowd(namespace string, change ...func(*dataplane.Config)) *node {
+	w.t.Helper()
+	small := func(c *dataplane.Config) { c.Counts, c.EntriesMax = nil, crowdCap }
+	n := w.node("eu", "a", append([]func(*dataplane.Config){small}, change...)...)
+	n.pin(namespace, 0, 2*crowdCap)
+	return n
+}
+
+// pin asks for each of some keys of a namespace until it is at its limit.
+func (n *node) pin(namespace string, from, until int) {
+	for i := from; i < until; i++ {
+		r := ask(fmt.Sprint("pinned", i), 1, 1)
+		r.Namespace = namespace
+		n.Allow(context.Background(), r)
+	}
+}
+
+func withoutOrigin(c *dataplane.Config) { c.Origin = nil }
+
+// tries is how many of 50 requests of a limit of 10 pass: one by one, by a handle, or in
+// batches beside a request of another key.
+var tries = map[string]func(n *node, identifier string) (passed int64){
+	"singles": func(n *node, identifier string) (passed int64) {
+		for range 50 {
+			if n.take(identifier, 1, 10).Allowed {
+				passed++
+			}
+		}
+		return passed
+	},
+	"a handle": func(n *node, identifier string) (passed int64) {
+		k := n.handle(identifier)
+		for range 50 {
+			if k.Allow(context.Background(), 10, 1).Allowed {
+				passed++
+			}
+		}
+		return passed
+	},
+	"batches": func(n *node, identifier string) (passed int64) {
+		for i := range 50 {
+			if n.AllowMany(context.Background(), []dataplane.Request{ask(identifier, 1, 10), ask(fmt.Sprint(identifier, i), 1, 1000)}).Allowed {
+				passed++
+			}
+		}
+		return passed
+	},
+	"batches of one key": func(n *node, identifier string) (passed int64) {
+		for range 25 {
+			if n.AllowMany(context.Background(), []dataplane.Request{ask(identifier, 1, 10), ask(identifier, 1, 10)}).Allowed {
+				passed += 2
+			}
+		}
+		return passed
+	},
+}
+
+// "No namespace takes more than its share of a full table while others need it": a flood of keys
+// at their limits leaves a key of another namespace its limit, and no more than that, whatever
+// is behind the node.
+func TestAFloodOfPinnedKeysLeavesOthersTheirLimit(t *testing.T) {
+	for where, change := range map[string][]func(*dataplane.Config){"with an origin": nil, "alone": {withoutOrigin}} {
+		for how, try := range tries {
+			for _, sent := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s, %s, sent %v", where, how, sent), func(t *testing.T) {
+					w := newWorld(t)
+					n := w.crowd("flood", change...)
+					if sent && change == nil {
+						n.replay()
+						n.pin("flood", 2*crowdCap, 3*crowdCap) // and it goes on
+					}
+					most := int64(10)
+					if change != nil {
+						most = 12 // its own namespace may forget it once, after its first request
+					}
+					if passed := try(n, "victim"); passed < 10 || passed > most {
+						t.Errorf("%d of 50 passed, want 10", passed)
+					}
+					if got := n.Entries(); got > crowdCap {
+						t.Errorf("%d entries", got)
+					}
+				})
+			}
+		}
+	}
+}
+
+// In the very namespace of the flood a key finds no room, and is judged: by the origin's count, or
+// by a sketch that may take it for more than it is, and never for less.
+func TestAKeyWithoutRoomIsJudged(t *testing.T) {
+	for where, c := range map[string]struct {
+		change []func(*dataplane.Config)
+		exact  bool
+	}{"with an origin": {nil, true}, "alone": {[]func(*dataplane.Config){withoutOrigin}, false}} {
+		for how, try := range tries {
+			t.Run(where+", "+how, func(t *testing.T) {
+				w := newWorld(t)
+				n := w.crowd("api", c.change...)
+				passed := try(n, "victim")
+				if passed > 10 || c.exact && passed != 10 {
+					t.Errorf("%d of 50 passed, want 10", passed)
+				}
+				if c.exact {
+					if got := w.origin("eu").Totals()[w.cell("victim")]; got != 10 {
+						t.Errorf("the origin has %d", got)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A key that had to go is still known for what it is: it is denied when it comes back, by the
+// origin or by the overflow, in its window and in the next one while it weighs.
+func TestAKeyThatHadToGoIsNotWashedClean(t *testing.T) {
+	for where, change := range map[string][]func(*dataplane.Config){"with an origin": nil, "alone": {withoutOrigin}} {
+		t.Run(where, func(t *testing.T) {
+			w := newWorld(t)
+			n := w.crowd("flood", change...)
+			if change == nil {
+				n.replay()
+			}
+			n.pin("api", 0, crowdCap) // which needs its share
+			if change == nil {
+				n.replay()
+			}
+			n.pin("api", 0, crowdCap)
+			if got := n.Evicted("share"); got < crowdCap/4 {
+				t.Fatalf("%d keys had to go: nothing is proved", got)
+			}
+			for _, when := range []string{"in its window", "in the next"} {
+				for i := range crowdCap {
+					r := ask(fmt.Sprint("pinned", i), 1, 1)
+					if r.Namespace = "flood"; n.Allow(t.Context(), r).Allowed {
+						t.Fatalf("%s: key %d passes again", when, i)
+					}
+				}
+				w.clock.set(time.Minute)
+			}
+		})
+	}
+}
+
+// What a namespace below its share holds is left to it: keys far from their limits too, which
+// make room for each other.
+func TestAFloodLeavesTheEntriesOfOthers(t *testing.T) {
+	w := newWorld(t)
+	n := w.alone(func(c *dataplane.Config) { c.EntriesMax = crowdCap })
+	for i := range 20 {
+		n.take(fmt.Sprint("few", i), 4, 10)
+	}
+	for i := range 20 * crowdCap {
+		r := ask(fmt.Sprint("one-shot", i), 1, 1000)
+		r.Namespace = "flood"
+		if d := n.Allow(t.Context(), r); !d.Allowed || d.Remaining != 999 {
+			t.Fatalf("one-shot %d: %+v", i, d)
+		}
+	}
+	for i := range 20 {
+		wantAllowed(t, "one of few", n.take(fmt.Sprint("few", i), 1, 10), true, 5)
+	}
+}
+
+// Requests of one key that are decided at the same time share what is known of it, and so do
+// batches: none slips past its limit.
+func TestGuestsAreExactTogether(t *testing.T) {
+	for where, change := range map[string][]func(*dataplane.Config){"with an origin": nil, "alone": {withoutOrigin}} {
+		t.Run(where, func(t *testing.T) {
+			w := newWorld(t)
+			n := w.crowd("api", change...)
+			var passed atomic.Int64
+			together(8, func(worker int) {
+				for i := range 50 {
+					if (i+worker)%2 == 0 {
+						if n.Allow(context.Background(), ask("victim", 1, 100)).Allowed {
+							passed.Add(1)
+						}
+					} else if n.AllowMany(context.Background(), []dataplane.Request{ask("victim", 1, 100), ask("victim", 2, 100)}).Allowed {
+						passed.Add(3)
+					}
+				}
+			})
+			most := int64(100)
+			if got := passed.Load(); got > most || got < most/2 {
+				t.Errorf("cost %d passed of a limit of %d", got, most)
+			}
+			if total := w.origin("eu").Totals()[w.cell("victim")]; change == nil && total != passed.Load() {
+				t.Errorf("the origin has %d of %d", total, passed.Load())
+			}
+			if got := n.Guests(); got != 0 {
+				t.Errorf("%d guests stayed", got)
+			}
+		})
+	}
+}
+
+// Nodes of a region whose tables are full meet at the origin.
+func TestGuestsOfTwoNodesShareTheirLimit(t *testing.T) {
+	w := newWorld(t)
+	one := w.crowd("api")
+	other := w.node("eu", "b", func(c *dataplane.Config) { c.Counts, c.EntriesMax = nil, crowdCap })
+	other.pin("api", 4*crowdCap, 6*crowdCap)
+	passed := 0
+	for range 50 {
+		for _, n := range []*node{one, other} {
+			if n.take("victim", 1, 10).Allowed {
+				passed++
+			}
+		}
+	}
+	if passed != 10 {
+		t.Errorf("%d passed, want 10", passed)
+	}
+}
+
+// Where the origin does not answer, the namespace's policy decides about a key without room as
+// about any other; what is known locally is in the overflow.
+func TestGuestsInAnOutage(t *testing.T) {
+	for policy, want := range map[string]int64{"local": 10, "open": 50, "closed": 0} {
+		t.Run(policy, func(t *testing.T) {
+			w := newWorld(t)
+			w.counts.SetNamespaces(dataplane.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: policy})
+			n := w.crowd("api", func(c *dataplane.Config) { c.Counts = w.counts })
+			n.replay() // all that is held is confirmed, and at its limit
+			w.origin("eu").Faults.Fail(errDown)
+			if passed := tries["singles"](n, "victim"); passed > want || want == 50 && passed != 50 || want > 0 && passed == 0 {
+				t.Errorf("%d of 50 passed, want %d", passed, want)
+			}
+		})
+	}
+}
+
+// The estimate mode asks nobody, whatever the room: the overflow judges.
+func TestEstimatesWithoutRoomAreJudged(t *testing.T) {
+	for _, knobs := range []string{"", posthog} {
+		for how, try := range tries {
+			t.Run(fmt.Sprintf("%q, %s", knobs, how), func(t *testing.T) {
+				w := newWorld(t)
+				w.estimates(knobs)
+				n := w.node("eu", "a", func(c *dataplane.Config) { c.EntriesMax = crowdCap })
+				for range 2 {
+					n.pin("api", 0, 2*crowdCap)
+				}
+				before := w.origin("eu").Stats().Calls()
+				if passed := try(n, "victim"); passed > 10 {
+					t.Errorf("%d of 50 passed of a limit of 10", passed)
+				}
+				if got := w.origin("eu").Stats().Calls() - before; got != 0 {
+					t.Errorf("%d calls to the origin", got)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package dataplane
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// overflow counts what the table has no room for: cost that was accepted on keys without an
+// entry, and the counts of those that had to go before their windows ended. It is a sketch of
+// fixed size (count-min with conservative update): of a cell it answers at least what was added,
+// and more where other cells fell into all of its places. So it errs towards denying those whose
+// keys fill it, and lets nobody pass more than their limit.
+//
+// A sketch cannot forget a cell. Cells of similar durations share two generations, each for
+// twice the longest of those durations by the clock: what was added stays until no decision can
+// depend on it, and is gone when its generation is used again.
+type overflow struct {
+	spans [len(overflowSpans)]overflowSpan
+	width int // places in a row, a power of two; constant
+}
+
+// overflowSpans are the longest durations of those that share generations.
+var overflowSpans = [...]time.Duration{time.Minute, time.Hour, 24 * time.Hour, window.DurationMax}
+
+const (
+	overflowRows     = 4
+	overflowWidthMin = 1 << 10
+	overflowWidthMax = 1 << 15 // 1 MiB a generation
+)
+
+// overflowSpan has its generations once something is added.
+type overflowSpan struct {
+	used        atomic.Bool
+	mu          sync.Mutex // of what follows; held for some memory accesses
+	newest      int64      // number of the newer generation
+	generations [2][]int64 // by number mod 2
+}
+
+// init sizes the sketch for a table's capacity.
+func (o *overflow) init(capacity int) {
+	o.width = 1 << bits.Len(uint(min(max(capacity/8, overflowWidthMin), overflowWidthMax)-1))
+}
+
+func (o *overflow) spanOf(durationMs int64) (span *overflowSpan, generationMs int64) {
+	for i := range overflowSpans {
+		if longest := overflowSpans[i].Milliseconds(); durationMs <= longest {
+			return &o.spans[i], 2 * longest
+		}
+	}
+	last := len(overflowSpans) - 1
+	return &o.spans[last], 2 * overflowSpans[last].Milliseconds()
+}
+
+// add counts cost in a cell.
+func (o *overflow) add(id *identity, sequence, durationMs, cost, nowMs int64) {
+	s, generationMs := o.spanOf(durationMs)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turnLocked(nowMs/generationMs, overflowRows*o.width)
+	places := o.places(id, sequence)
+	counts := s.generations[s.newest&1]
+	least := least(counts, &places)
+	to := min(least+cost, mergedMax)
+	for _, at := range places {
+		counts[at] = max(counts[at], to)
+	}
+}
+
+// count is at least what was added to a cell.
+func (o *overflow) count(id *identity, sequence, durationMs, nowMs int64) (count int64) {
+	s, generationMs := o.spanOf(durationMs)
+	if !s.used.Load() {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.turnLocked(nowMs/generationMs, overflowRows*o.width)
+	places := o.places(id, sequence)
+	for i := range s.generations {
+		count += least(s.generations[i], &places)
+	}
+	return min(count, mergedMax)
+}
+
+// turnLocked makes a generation the newest, and empties what it takes the place of. A clock that
+// has stepped back changes nothing.
+func (s *overflowSpan) turnLocked(generation int64, size int) {
+	if !s.used.Load() {
+		s.generations = [2][]int64{make([]int64, size), make([]int64, size)}
+		s.newest = generation
+		s.used.Store(true)
+	}
+	if generation <= s.newest {
+		return
+	}
+	clear(s.generations[generation&1])
+	if generation > s.newest+1 {
+		clear(s.generations[s.newest&1])
+	}
+	s.newest = generation
+}
+
+// places are a cell's, one in each row. An identity is a keyed hash, so nobody outside knows which
+// cells share a place.
+func (o *overflow) places(id *identity, sequence int64) (places [overflowRows]uint32) {
+	a := (id.a ^ uint64(sequence)*0x9e3779b97f4a7c15) * 0xff51afd7ed558ccd
+	b := (id.b + uint64(sequence)*0xd6e8feb86659fd93) * 0xc4ceb9fe1a85ec53
+	for row := range places {
+		at := (a ^ a>>32) + uint64(row)*(b>>20|1)
+		places[row] = uint32(row*o.width) + uint32(at&uint64(o.width-1))
+	}
+	return places
+}
+
+func least(counts []int64, places *[overflowRows]uint32) int64 {
+	count := counts[places[0]]
+	for _, at := range places[1:] {
+		count = min(count, counts[at])
+	}
+	return count
+}

@@ -1,0 +1,103 @@
+package dataplane
+
+import (
+	"sync/atomic"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// A full table is shared by namespaces. One that holds fewer entries than another takes a place
+// from it, whatever is there: a namespace of which all keys are at their limits could keep the
+// table for itself otherwise. What such a key has counted is not lost: the origin has it, or
+// else the overflow, and there the key is judged until its window is over.
+
+// groupsMax is how many namespaces are told apart; by chance two share a group, and then a share.
+const groupsMax = 1 << 12
+
+// group counts for a namespace.
+type group struct {
+	entries        atomic.Int64
+	spilledUntilMs atomic.Int64 // Unix ms from which nothing of it in the overflow matters
+}
+
+// placed is where an entry is in an array.
+type placed struct {
+	bucket uint64
+	slot   int
+	of     *group
+}
+
+func (at placed) entry(a *array) *entry { return a.buckets[at.bucket].slots[at.slot].Load() }
+
+// fairShareLocked evicts an entry of the namespace that has most of those found, if it has more
+// than the one that needs room. One more is not enough: they would push each other out for ever.
+func (t *table) fairShareLocked(p *part, a *array, of *group, found []placed, nowMs int64) bool {
+	var most *group
+	for i := range found {
+		if most == nil || found[i].of.entries.Load() > most.entries.Load() {
+			most = found[i].of
+		}
+	}
+	if most == nil || most.entries.Load() <= of.entries.Load()+1 {
+		return false
+	}
+	for _, at := range found {
+		if at.of == most && t.tryEvictLocked(p, a, at, nowMs, needShare) {
+			return true
+		}
+	}
+	return false
+}
+
+// keep counts an entry that had to go in the overflow, where the origin does not hold all of it.
+func (t *table) keep(e *entry, mode window.Mode, nowMs int64) {
+	if t.sends && mode == window.Exact {
+		return
+	}
+	seq := e.seq.Load()
+	for _, s := range []int64{seq - 1, seq} {
+		slot := slotOf(s)
+		if count := wordCount(e.words[slot].Load()) + e.others[slot].Load(); count > 0 {
+			t.spill(e, s, count, nowMs)
+		}
+	}
+}
+
+// spill counts cost of a key's cell in the overflow.
+func (t *table) spill(e *entry, sequence, cost, nowMs int64) {
+	f := e.names.family.Value()
+	t.overflow.add(&e.id, sequence, f.durationMs, cost, nowMs)
+	raise(&t.groups[f.group].spilledUntilMs, window.ExpiresAt(sequence, f.durationMs)+t.graceMs)
+}
+
+// spilled is true for a key that the overflow may have counted: it has no entry until that is
+// over, which would begin empty. An exact key of a node with an origin begins with what that has.
+func (t *table) spilled(of *group, fresh *entry, sequence, nowMs int64) bool {
+	if of.spilledUntilMs.Load() <= nowMs {
+		return false
+	}
+	f := fresh.names.family.Value()
+	if t.sends && f.mode == window.Exact {
+		return false
+	}
+	return t.overflow.count(&fresh.id, sequence, f.durationMs, nowMs) > 0 ||
+		t.overflow.count(&fresh.id, sequence-1, f.durationMs, nowMs) > 0
+}
+
+// largest is the namespace that holds most of a part's entries, and its share of them. Which keys
+// are in a part is chance, so it stands for the table.
+func (t *table) largest() (name spaceName, share float64) {
+	counts := make(map[spaceName]int)
+	all := 0
+	t.parts[0].walk(func(e *entry) {
+		f := e.names.family.Value()
+		counts[spaceName{f.workspace, f.namespace}]++
+		all++
+	})
+	for of, n := range counts {
+		if part := float64(n) / float64(all); part > share {
+			name, share = of, part
+		}
+	}
+	return name, share
+}
