@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"pgregory.net/rapid"
@@ -129,14 +128,4 @@ func sortedCounts(rows map[window.Cell]int64) []dataplane.Count {
 	}
 	sortCounts(counts)
 	return counts
-}
-
-// within fails the test if f takes longer than a call that obeys its ctx may.
-func within(t *testing.T, limit time.Duration, f func()) {
-	t.Helper()
-	began := time.Now()
-	f()
-	if took := time.Since(began); took > limit {
-		t.Errorf("took %v, want at most %v", took, limit)
-	}
 }

@@ -292,13 +292,11 @@ func testCountContext(t *testing.T, s Store) {
 			return s.Heartbeat(ctx, heartbeat.Beat{NodeID: "n", Region: "eu"})
 		}},
 	} {
-		within(t, time.Second, func() {
-			if err := call.do(cancelled); !errors.Is(err, context.Canceled) || errors.Is(err, dataplane.ErrRefused) {
-				t.Errorf("%s with a cancelled ctx: %v", call.name, err)
-			}
-			if err := call.do(late); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, dataplane.ErrRefused) {
-				t.Errorf("%s after ctx's deadline: %v", call.name, err)
-			}
-		})
+		if err := call.do(cancelled); !errors.Is(err, context.Canceled) || errors.Is(err, dataplane.ErrRefused) {
+			t.Errorf("%s with a cancelled ctx: %v", call.name, err)
+		}
+		if err := call.do(late); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, dataplane.ErrRefused) {
+			t.Errorf("%s after ctx's deadline: %v", call.name, err)
+		}
 	}
 }
