@@ -78,7 +78,7 @@ func testAnyProcessMayBeKilled(t *testing.T) {
 				t.Fatal(err)
 			}
 			pause(t.Context(), 1500*time.Millisecond)
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 			defer cancel()
 			restarting := time.Now()
 			if err := f.start(ctx, s); err != nil {
@@ -167,7 +167,7 @@ func testARollingRestartLosesNothing(t *testing.T) {
 		if err := n.End(20 * time.Second); err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 		if err := n.Restart(ctx); err != nil {
 			t.Fatal(err)
 		}

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirhq/weir/deploy/local/stack"
+	"github.com/weirhq/weir/shared/await"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 	"github.com/weirhq/weir/shared/servers"
@@ -58,7 +59,7 @@ func start(t *testing.T, change ...func(*stack.Options)) *stack.Stack {
 	for _, f := range change {
 		f(&o)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
 	s, err := stack.Start(ctx, o)
 	if err != nil {

@@ -182,7 +182,7 @@ func (d *day) until(words string, args ...string) (out string) {
 
 func (d *day) call(args []string) (out string, code int) {
 	d.t.Helper()
-	ctx, cancel := context.WithTimeout(d.t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(d.t.Context(), await.Patience)
 	defer cancel()
 	weirctl := exec.CommandContext(ctx, filepath.Join(bin, "weirctl"), args...)
 	weirctl.Dir = d.dir

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -108,6 +109,16 @@ func (r *region) look(ctx context.Context) {
 	}
 }
 
+// decidesOn returns once every region has made a hundred decisions more: during a fault they have to go on without an
+// end of it. How long one takes is printed; that none outlasts ReadTimeout is proven in virtual time.
+func (f *fleet) decidesOn() {
+	f.t.Helper()
+	for _, r := range f.regions {
+		before := r.ledger.made()
+		await.True(f.t, "decisions of "+r.name+" go on", func() bool { return r.ledger.made() >= before+100 })
+	}
+}
+
 // recovery is how long after a fault's end everything accepted before it was where it
 // belongs; the load goes on meanwhile.
 type recovery struct {
@@ -120,7 +131,6 @@ type recovery struct {
 // not healed at all.
 func (f *fleet) recovered(since time.Time, forgiven int64) (took recovery) {
 	f.t.Helper()
-	const within = 60 * time.Second
 	wants := make(map[*region]totals)
 	for _, r := range f.regions {
 		wants[r] = f.healed(r.ledger.snapshot())
@@ -149,8 +159,8 @@ func (f *fleet) recovered(since time.Time, forgiven int64) (took recovery) {
 			tick := time.NewTicker(20 * time.Millisecond)
 			defer tick.Stop()
 			for !wait.done() {
-				if <-tick.C; time.Since(since) > within {
-					f.t.Errorf("not within %v: %s", within, what)
+				if <-tick.C; time.Since(since) > await.Patience {
+					f.t.Errorf("not within %v: %s", await.Patience, what)
 					return
 				}
 			}
@@ -213,7 +223,7 @@ func (f *fleet) settle(fault string, took recovery, a allowance) {
 	var decisions, lost, over, ambiguous int64
 	var worst time.Duration
 	for _, r := range f.regions {
-		r.ledger.check(t.Errorf, r.name, f.machine.worst())
+		r.ledger.check(t.Errorf, r.name)
 		want := f.healed(r.ledger.snapshot())
 		held, err := r.atOrigin(t.Context(), want)
 		must(t, err)
@@ -239,16 +249,12 @@ func (f *fleet) settle(fault string, took recovery, a allowance) {
 		ms(took.origin), ms(took.rows), ms(took.heard), lost, over, ambiguous, ms(worst), ms(f.machine.worst()), float64(decisions)/time.Since(f.began).Seconds())
 }
 
-// check holds the callers' side to what no fault may change. stalled is how long the
-// machine itself kept a goroutine waiting that had nothing to wait for.
-func (l *ledger) check(errorf func(string, ...any), region string, stalled time.Duration) {
+// check holds the callers' side to what no fault may change.
+func (l *ledger) check(errorf func(string, ...any), region string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.firstErr != nil {
 		errorf("%s: a caller saw an error: %v", region, l.firstErr)
-	}
-	if l.worst > readTimeout+slack+stalled {
-		errorf("%s: a decision took %v, on a machine that stalled for %v at most", region, l.worst, stalled)
 	}
 	if l.decisions == 0 {
 		errorf("%s: nothing was decided", region)

@@ -4,7 +4,7 @@
 // forget. There is nothing in it but tests; README.md has what they measured.
 //
 // Each test keeps a load going, breaks something, heals it, and holds the fleet to what
-// no fault may change: callers see neither an error nor a wait past ReadTimeout, and at
+// no fault may change: callers see no error, decisions go on while the fault lasts, and at
 // the end what Redis and MySQL hold is what was accepted, but for what the nodes' own
 // metrics name as dropped or ambiguous.
 package faults

@@ -16,10 +16,6 @@ const (
 	workspace, namespace = "acme", "api"
 	plenty               = 1 << 40             // a limit that nobody reaches
 	oneCell              = 30 * 24 * time.Hour // a window that outlasts every test
-	readTimeout          = 50 * time.Millisecond
-	// slack is what a loaded machine may add to a decision before it counts as having
-	// waited for something that it must not wait for.
-	slack = time.Second
 )
 
 // cell is a key's window.
@@ -75,6 +71,13 @@ func (l *ledger) snapshot() totals {
 		all[c] = n
 	}
 	return all
+}
+
+// made is how many decisions were made.
+func (l *ledger) made() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.decisions
 }
 
 func (l *ledger) of(identifier string) (n int64) {

@@ -37,6 +37,7 @@ func testSoakMySQLIsDown(t *testing.T) {
 		continue
 	}
 	pause(t.Context(), soak(4*time.Second, 5*time.Minute))
+	f.decidesOn()
 	if now := f.metric("weir_global_writes_total"); now != written {
 		t.Errorf("%d rows were marked as published while nobody was there", now-written)
 	}

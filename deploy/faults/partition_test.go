@@ -31,6 +31,7 @@ func testSoakPartition(t *testing.T) {
 			pause(t.Context(), time.Second)
 			ways(f.region("eu"), func(p *servers.Proxy) { p.BlackHole(true) })
 			pause(t.Context(), soak(3*time.Second, time.Minute))
+			f.decidesOn()
 			took := f.recovered(f.heal(), 0)
 			stop()
 			stopVictims()

@@ -13,12 +13,13 @@ import (
 )
 
 const (
-	// startTimeout bounds a start whose context has no earlier deadline.
-	startTimeout = time.Minute
+	// startTimeout bounds a start whose context has no earlier deadline. A server that dies ends its start at once, so
+	// this is for one that hangs, and longer than any takes on a machine with twenty times the work it has cores for.
+	startTimeout = 5 * time.Minute
 	// stopTimeout is how long a server may take to end by itself before it is killed.
 	stopTimeout = 10 * time.Second
-	// probeTimeout bounds one readiness probe, so that a stuck one does not hide that the server has died.
-	probeTimeout = time.Second
+	// probeTimeout bounds one readiness probe: one that got no answer is repeated.
+	probeTimeout = 5 * time.Second
 	probeEvery   = 5 * time.Millisecond
 	// portAttempts is how many ports are tried when the caller left the choice to us.
 	portAttempts = 5
