@@ -16,7 +16,7 @@ func introduce(w io.Writer, s *stack.Stack, data, bin string, took time.Duration
 	say("Weir runs: ready in %.1f s. Ctrl-C stops all of it.", took.Seconds())
 	say("")
 	for _, n := range s.Nodes {
-		say("  node %-5s  %s   metrics %s/metrics", n.ID, n.URL(), n.AdminURL())
+		say("  node %-5s  %s   gRPC %s   metrics %s/metrics", n.ID, n.URL(), n.GRPCAddr(), n.AdminURL())
 	}
 	say("  operators   %s/console/", s.API())
 	say("  Restate     %s   (its own user interface)", s.Restate.AdminURL())
@@ -27,6 +27,12 @@ func introduce(w io.Writer, s *stack.Stack, data, bin string, took time.Duration
 	say("")
 	say("  curl -s %s/weir.v1.RateLimitService/Limit -H 'Content-Type: application/json' \\", s.Nodes[0].URL())
 	say(`    -d '{"workspace":"acme","namespace":"api","identifier":"user_42","limit":10,"duration_ms":60000}'`)
+	say("")
+	say("")
+	say("The same by gRPC, where Envoy's rate limit filter may point too:")
+	say("")
+	say("  grpcurl -plaintext -d '{\"workspace\":\"acme\",\"namespace\":\"api\",\"identifier\":\"user_42\",\"limit\":10,\"duration_ms\":60000}' \\")
+	say("    %s weir.v1.RateLimitService/Limit", s.Nodes[0].GRPCAddr())
 	say("")
 	last := s.Nodes[len(s.Nodes)-1]
 	say("A few seconds later %s has heard of it too: the same call to %s.", last.Region, last.URL())

@@ -27,6 +27,7 @@ func main() {
 var ports = stack.Ports{
 	Node:      func(region, node int) int { return 7001 + 10*region + node },
 	NodeAdmin: func(region, node int) int { return 7101 + 10*region + node },
+	NodeGRPC:  func(region, node int) int { return 7201 + 10*region + node },
 	Redis:     func(region int) int { return 7096 + region },
 	API:       7080, Handlers: 7081,
 	SQL:            7090,

@@ -43,8 +43,8 @@ type Options struct {
 
 // Ports are TCP ports on 127.0.0.1; 0 is a free one each.
 type Ports struct {
-	Node, NodeAdmin func(region, node int) int
-	Redis           func(region int) int
+	Node, NodeGRPC, NodeAdmin func(region, node int) int
+	Redis                     func(region int) int
 
 	API, Handlers                               int
 	SQL                                         int
@@ -80,6 +80,9 @@ func (n *Node) AdminURL() string { return "http://" + n.Addrs()[1] }
 
 // API is where operators' tools connect.
 func (s *Stack) API() string { return "http://" + s.Control.Addrs()[0] }
+
+// GRPCAddr is where the node serves calls by gRPC: this API's and Envoy's.
+func (n *Node) GRPCAddr() string { return n.Addrs()[2] }
 
 // DSN is the database's, for go-sql-driver.
 func (s *Stack) DSN() string { return s.SQL.DSN(Database) }
@@ -210,7 +213,7 @@ func (s *Stack) startNode(ctx context.Context, region string, r, i int) (*Node, 
 	id := fmt.Sprintf("%s-%d", region, i+1)
 	ports := []int{0, 0, 0}
 	if o.Ports.Node != nil {
-		ports = []int{o.Ports.Node(r, i), o.Ports.NodeAdmin(r, i), 0}
+		ports = []int{o.Ports.Node(r, i), o.Ports.NodeAdmin(r, i), o.Ports.NodeGRPC(r, i)}
 	}
 	p, err := servers.StartProgram(ctx, servers.ProgramOptions{
 		Name: "weir-node-" + id, Path: filepath.Join(o.Bin, "weir-node"),
