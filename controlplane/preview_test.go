@@ -84,7 +84,7 @@ func TestPreviewTakesTheFleetsShape(t *testing.T) {
 		},
 	} {
 		p := &previewed{}
-		c.req.New = `{"floor":0.3}`
+		c.req.New = string(document30)
 		a, err := NewPreview(p, NewRolloutWork(previewLand{l, c.rows}, 30*time.Second)).Preview(t.Context(), c.req)
 		if err != nil {
 			t.Errorf("%s: %v", c.what, err)
@@ -107,9 +107,9 @@ func TestPreviewsTakeTurns(t *testing.T) {
 	previews := NewPreview(p, NewRolloutWork(newLand("eu"), 30*time.Second))
 	ctx, cancel := context.WithCancel(t.Context())
 	first := make(chan error, 1)
-	go func() { _, err := previews.Preview(ctx, PreviewRequest{New: `{}`}); first <- err }()
+	go func() { _, err := previews.Preview(ctx, PreviewRequest{New: string(document30)}); first <- err }()
 	<-p.began
-	if _, err := previews.Preview(t.Context(), PreviewRequest{New: `{}`}); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "another preview is under way") {
+	if _, err := previews.Preview(t.Context(), PreviewRequest{New: string(document30)}); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "another preview is under way") {
 		t.Errorf("the second: %v", err)
 	}
 	cancel()
@@ -117,7 +117,7 @@ func TestPreviewsTakeTurns(t *testing.T) {
 		t.Errorf("the first, cancelled: %v", err)
 	}
 	p.began = nil
-	if _, err := previews.Preview(t.Context(), PreviewRequest{New: `{}`}); err != nil {
+	if _, err := previews.Preview(t.Context(), PreviewRequest{New: string(document30)}); err != nil {
 		t.Errorf("the third: %v", err)
 	}
 }
@@ -126,16 +126,16 @@ func TestPreviewRefusals(t *testing.T) {
 	previews := NewPreview(&previewed{}, NewRolloutWork(newLand("eu"), 30*time.Second))
 	for want, req := range map[string]PreviewRequest{
 		"floor is 2":                          {New: `{"floor":2}`},
-		"step is 3":                           {New: `{}`, Old: `{"step":3}`},
-		"time_max_ms is 4999 (5000 to 60000)": {New: `{}`, TimeMaxMs: 4999},
-		"time_max_ms is 60001":                {New: `{}`, TimeMaxMs: 60_001},
-		"regions is 0":                        {New: `{}`, Given: GivenShape{Regions: ptr(int32(0))}},
-		"nodes_per_region is 20000":           {New: `{}`, Given: GivenShape{NodesPerRegion: ptr(int32(20_000))}},
-		"keys is 0":                           {New: `{}`, Given: GivenShape{Keys: ptr(int64(0))}},
-		"hot_share is 1.5":                    {New: `{}`, Given: GivenShape{HotShare: ptr(1.5)}},
-		"overlap_share is -1":                 {New: `{}`, Given: GivenShape{OverlapShare: ptr(-1.0)}},
-		"limit is -4":                         {New: `{}`, Given: GivenShape{Limit: ptr(int64(-4))}},
-		"window_ms is 10":                     {New: `{}`, Given: GivenShape{WindowMs: ptr(int64(10))}},
+		"step is 3":                           {New: string(document30), Old: `{"step":3}`},
+		"time_max_ms is 4999 (5000 to 60000)": {New: string(document30), TimeMaxMs: 4999},
+		"time_max_ms is 60001":                {New: string(document30), TimeMaxMs: 60_001},
+		"regions is 0":                        {New: string(document30), Given: GivenShape{Regions: ptr(int32(0))}},
+		"nodes_per_region is 20000":           {New: string(document30), Given: GivenShape{NodesPerRegion: ptr(int32(20_000))}},
+		"keys is 0":                           {New: string(document30), Given: GivenShape{Keys: ptr(int64(0))}},
+		"hot_share is 1.5":                    {New: string(document30), Given: GivenShape{HotShare: ptr(1.5)}},
+		"overlap_share is -1":                 {New: string(document30), Given: GivenShape{OverlapShare: ptr(-1.0)}},
+		"limit is -4":                         {New: string(document30), Given: GivenShape{Limit: ptr(int64(-4))}},
+		"window_ms is 10":                     {New: string(document30), Given: GivenShape{WindowMs: ptr(int64(10))}},
 	} {
 		if _, err := previews.Preview(t.Context(), req); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q: %v", want, err)

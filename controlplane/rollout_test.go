@@ -136,7 +136,7 @@ var document30 = func() []byte {
 }()
 
 func mustTuning(document string) tuning.Tuning {
-	t, err := tuning.Parse([]byte(document))
+	t, err := tuning.Read([]byte(document))
 	if err != nil {
 		panic(err)
 	}
@@ -148,7 +148,7 @@ var ann = By{Actor: "ann", Reason: "fewer rows"}
 func spec(stages ...RolloutStage) RolloutSpec {
 	plan := DefaultRolloutPlan()
 	plan.Stages, plan.BaselineMs = stages, 10_000
-	return RolloutSpec{Tuning: `{"floor":0.3}`, Plan: plan}
+	return RolloutSpec{Tuning: string(document30), Plan: plan}
 }
 
 var (

@@ -119,7 +119,7 @@ func inForce(tunings []RegionTuning, name string, least time.Duration) (version 
 	for _, of := range []string{"", name} {
 		if i := slices.IndexFunc(tunings, func(t RegionTuning) bool { return t.Region == of }); i >= 0 {
 			version = tunings[i].Version
-			if parsed, err := tuning.Parse([]byte(tunings[i].Document)); err == nil {
+			if parsed, err := tuning.Read([]byte(tunings[i].Document)); err == nil {
 				t = parsed
 			}
 		}

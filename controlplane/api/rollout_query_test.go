@@ -17,7 +17,7 @@ func TestRolloutQueries(t *testing.T) {
 	client := controlv1connect.NewRolloutServiceClient(f.http, f.url)
 	query := &controlv1.RolloutQuery{Name: "errors", Query: `errors{region="{{region}}"}`, TimesBaseline: proto.Float64(2), Required: true}
 	_, err := client.StartRollout(t.Context(), connect.NewRequest(&controlv1.StartRolloutRequest{
-		Actor: "ann", Reason: "x", Id: "q", Tuning: `{}`,
+		Actor: "ann", Reason: "x", Id: "q", Tuning: wholeTuning(),
 		Plan: &controlv1.RolloutPlan{
 			Stages:     []*controlv1.RolloutStage{{All: true}},
 			Guardrails: &controlv1.RolloutGuardrails{Queries: []*controlv1.RolloutQuery{query}},

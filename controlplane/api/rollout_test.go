@@ -11,6 +11,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+	"github.com/weirhq/weir/shared/tuning"
 )
 
 // rollouts takes one rollout, and keeps what it was asked for.
@@ -54,7 +55,7 @@ func (s *rollouts) List(context.Context) ([]controlplane.RolloutSummary, error) 
 func TestRolloutCalls(t *testing.T) {
 	f := serve(t)
 	client := controlv1connect.NewRolloutServiceClient(f.http, f.url)
-	start := &controlv1.StartRolloutRequest{Actor: "ann", Reason: "x", Tuning: `{}`, Plan: &controlv1.RolloutPlan{Stages: []*controlv1.RolloutStage{{All: true}}}}
+	start := &controlv1.StartRolloutRequest{Actor: "ann", Reason: "x", Tuning: wholeTuning(), Plan: &controlv1.RolloutPlan{Stages: []*controlv1.RolloutStage{{All: true}}}}
 	began, err := client.StartRollout(t.Context(), connect.NewRequest(start))
 	if err != nil {
 		t.Fatal(err)
@@ -87,5 +88,28 @@ func TestRolloutCalls(t *testing.T) {
 	list, err := client.ListRollouts(t.Context(), connect.NewRequest(&controlv1.ListRolloutsRequest{}))
 	if err != nil || len(list.Msg.GetRollouts()) != 1 || list.Msg.GetRollouts()[0].GetPhase() != "measuring" {
 		t.Errorf("%v, %v", list, err)
+	}
+}
+
+// wholeTuning is a document with every field.
+func wholeTuning() string {
+	text, err := tuning.Default().Document()
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+func TestGetTuning(t *testing.T) {
+	f := serve(t)
+	client := controlv1connect.NewRolloutServiceClient(f.http, f.url)
+	answer, err := client.GetTuning(t.Context(), connect.NewRequest(&controlv1.GetTuningRequest{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantText(t, answer.Msg, &controlv1.GetTuningResponse{Tunings: []*controlv1.RegionTuning{{Document: "{}"}, {Region: "e\uFFFD", Version: 7, Document: wholeTuning()}}})
+	f.readyErr = controlplane.ErrUnavailable
+	if _, err := client.GetTuning(t.Context(), connect.NewRequest(&controlv1.GetTuningRequest{})); connect.CodeOf(err) != connect.CodeUnavailable {
+		t.Errorf("with MySQL down: %v", err)
 	}
 }

@@ -105,9 +105,12 @@ func serve(t *testing.T, opts ...connect.ClientOption) *fixture {
 		Retirements: &f.retirements,
 		Settings:    &f.settings,
 		Ready:       func(context.Context) error { return f.readyErr },
-		Lag:         func(context.Context) (time.Duration, error) { return 3 * time.Second, f.lagErr },
-		Fleet:       func(context.Context) (controlplane.Fleet, error) { return f.fleet, f.fleetErr },
-		Audit:       f,
+		Tuning: func(context.Context) ([]controlplane.RegionTuning, error) {
+			return []controlplane.RegionTuning{{Document: "{}"}, {Region: "e\xfe", Version: 7, Document: wholeTuning()}}, f.readyErr
+		},
+		Lag:   func(context.Context) (time.Duration, error) { return 3 * time.Second, f.lagErr },
+		Fleet: func(context.Context) (controlplane.Fleet, error) { return f.fleet, f.fleetErr },
+		Audit: f,
 		Key: func(_ context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
 			f.keyAsked = q
 			return f.key, f.fleetErr

@@ -52,7 +52,7 @@ func TestEveryPageWithEverythingDown(t *testing.T) {
 	b := w.as("operator")
 	w.set(func() {
 		w.down = fmt.Errorf("%w: MySQL does not answer: look at it", controlplane.ErrUnavailable)
-		w.one, _ = controlplane.NewRollout("r1", controlplane.RolloutSpec{Tuning: "{}", Plan: plan()}, controlplane.By{Actor: "ann", Reason: "x"}, []string{"eu"}, 1)
+		w.one, _ = controlplane.NewRollout("r1", controlplane.RolloutSpec{Tuning: wholeTuning(t), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "x"}, []string{"eu"}, 1)
 	})
 	for _, path := range everyPage {
 		a := b.get(path)
@@ -104,7 +104,7 @@ func full(t testing.TB) *world {
 		w.cleanup.History = append(w.cleanup.History, controlplane.CleanupRun{StartedAt: now, Took: time.Second, Trigger: "schedule", CleanupReport: controlplane.CleanupReport{Rows: int64(i)}})
 	}
 	w.cleanup.Running, w.cleanup.Interval = true, time.Minute
-	r, err := controlplane.NewRollout("r1", controlplane.RolloutSpec{Tuning: `{"floor":0.5}`, Plan: plan()}, controlplane.By{Actor: "ann", Reason: "fewer rows"}, []string{"eu", "us"}, now.UnixMilli())
+	r, err := controlplane.NewRollout("r1", controlplane.RolloutSpec{Tuning: wholeTuning(t, "floor=0.5"), Plan: plan()}, controlplane.By{Actor: "ann", Reason: "fewer rows"}, []string{"eu", "us"}, now.UnixMilli())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,22 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/tuning"
 )
+
+// wholeTuning is the default tuning with changes, as a document.
+func wholeTuning(t testing.TB, changes ...string) string {
+	t.Helper()
+	set, err := tuning.Edit(tuning.Default(), changes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := set.Document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
 
 // someTuning is a filled-in form, without a plan.
 func someTuning() url.Values {

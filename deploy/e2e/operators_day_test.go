@@ -28,7 +28,6 @@ func testAnOperatorsDay(t *testing.T) {
 	s := start(t, func(o *stack.Options) { o.ControlArgs = []string{"--watch-interval=1s"} })
 	d := &day{t: t, api: s.API(), dir: t.TempDir()}
 	t.Cleanup(d.write)
-	d.file("calmer.json", `{"floor": 0.3}`)
 	d.file("canary.json", `{
   "baseline_ms": 1000,
   "stages": [{"regions": ["eu"], "approval": true, "bake_ms": 2000}, {"all": true, "bake_ms": 2000}],
@@ -53,8 +52,8 @@ func testAnOperatorsDay(t *testing.T) {
 	d.run(0, "cleanup", "status")
 
 	d.says("A tuning is looked at beforehand, approved, and rolled out.")
-	d.run(0, "rollout", "preview", "--tuning", "calmer.json", "--within", "10s")
-	d.run(0, "rollout", "start", "--id", "calmer", "--tuning", "calmer.json", "--plan", "canary.json", "--reason", "fewer rows in MySQL")
+	d.run(0, "rollout", "preview", "--set", "floor=0.3", "--within", "10s")
+	d.run(0, "rollout", "start", "--id", "calmer", "--set", "floor=0.3", "--plan", "canary.json", "--reason", "fewer rows in MySQL")
 	d.until("awaiting approval", "rollout", "status", "calmer")
 	d.until("rollout_waits", "health")
 	d.run(0, "rollout", "approve", "calmer", "--reason", "the preview looks well")

@@ -19,6 +19,7 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/servers"
+	"github.com/weirhq/weir/shared/tuning"
 )
 
 // "A guardrail breach rolls back on its own within one bake interval, and weirctl says
@@ -31,8 +32,14 @@ func testTheCanaryRollsBackOnItsOwn(t *testing.T) {
 	rollouts := controlv1connect.NewRolloutServiceClient(http.DefaultClient, s.API())
 	callers(t, s)
 	baselineMs, bakeMs := (10 * time.Second).Milliseconds(), bake.Milliseconds()
-	_, err := rollouts.StartRollout(t.Context(), connect.NewRequest(&controlv1.StartRolloutRequest{
-		Actor: "ann", Reason: "test", Id: "canary", Tuning: `{"floor":0.3}`,
+	set := tuning.Default()
+	set.Floor = 0.3
+	document, err := set.Document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = rollouts.StartRollout(t.Context(), connect.NewRequest(&controlv1.StartRolloutRequest{
+		Actor: "ann", Reason: "test", Id: "canary", Tuning: string(document),
 		Plan: &controlv1.RolloutPlan{BaselineMs: &baselineMs, Stages: []*controlv1.RolloutStage{{Regions: []string{"eu"}, BakeMs: &bakeMs}, {All: true, BakeMs: &bakeMs}}},
 	}))
 	if err != nil {

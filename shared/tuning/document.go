@@ -37,12 +37,23 @@ type document struct {
 	Requires []string `json:"requires,omitempty"`
 }
 
-// Parse reads a document that somebody has written: fields that are left out keep their
-// defaults; unknown fields, trailing text and values outside their bounds are errors.
-func Parse(text []byte) (Tuning, error) { return parse(text, true) }
+// Parse reads a document that somebody has written. It holds every field once: a field that
+// is left out would set back what was tuned before. Fields that are left out, unknown or
+// there twice, trailing text and values outside their bounds are errors.
+func Parse(text []byte) (Tuning, error) {
+	t, err := parse(text, true)
+	if err != nil {
+		return Tuning{}, err
+	}
+	if err := checkWhole(text); err != nil {
+		return Tuning{}, err
+	}
+	return t, nil
+}
 
-// Read reads a document that a control plane has stored, of this build or another: as
-// Parse, but fields that are unknown are ignored unless the document requires them.
+// Read reads a document that a control plane has stored, of this build or another: fields
+// that are left out keep their defaults, and unknown ones are ignored unless the document
+// requires them.
 func Read(text []byte) (Tuning, error) { return parse(text, false) }
 
 func parse(text []byte, strict bool) (Tuning, error) {
@@ -68,6 +79,37 @@ func parse(text []byte, strict bool) (Tuning, error) {
 		return Tuning{}, err
 	}
 	return t, nil
+}
+
+// checkWhole refuses a document, which was decoded before, without every field or with one
+// of them twice.
+func checkWhole(text []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	_, _ = dec.Token() // the brace; of null there is nothing more
+	var have []string
+	for dec.More() {
+		name, _ := dec.Token()
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return fmt.Errorf("%w: %v", ErrInvalid, err) //nolint:errorlint // see parse
+		}
+		field, _ := name.(string)
+		if field != "requires" && !slices.Contains(Fields(), field) { // the decoder takes "Floor" for floor
+			return fmt.Errorf("%w: there is no field %.64q (fields: %s)", ErrInvalid, field, strings.Join(Fields(), ", "))
+		}
+		if slices.Contains(have, field) {
+			return fmt.Errorf("%w: %.64q is there twice", ErrInvalid, field)
+		}
+		if string(value) != "null" {
+			have = append(have, field)
+		}
+	}
+	missing := slices.DeleteFunc(Fields(), func(f string) bool { return slices.Contains(have, f) })
+	if len(missing) > 0 {
+		return fmt.Errorf("%w: the document leaves out %s: a document holds every field, since one that is left out "+
+			"would be set back to its default (to change single fields of what is in force: weirctl rollout start --set)", ErrInvalid, strings.Join(missing, ", "))
+	}
+	return nil
 }
 
 func checkRequires(fields []string) error {

@@ -41,12 +41,34 @@ func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
 	}
 }
 
-func TestLeftOutFieldsKeepTheirDefaults(t *testing.T) {
-	got, err := Parse([]byte(`{"floor":0.4}`))
+// What was stored may be an older build's: its fields keep their defaults.
+func TestLeftOutFieldsOfStoredDocumentsKeepTheirDefaults(t *testing.T) {
+	got, err := Read([]byte(`{"floor":0.4}`))
 	want := Default()
 	want.Floor = 0.4
 	if err != nil || got != want {
 		t.Errorf("%+v %v", got, err)
+	}
+}
+
+// "It holds every field once": an operator who writes one field does not set back the rest.
+func TestParseRefusesADocumentThatIsNotWhole(t *testing.T) {
+	whole, err := Default().Document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for doc, want := range map[string]string{
+		`{"floor":0.3}`: "leaves out step, slow_interval_ms, fast_interval_ms, full_interval_ms, digest_interval_ms, jitter, min_global_duration_ms, replay_tick_ms, fresh_for_ms, strict_for_ms:",
+		`{}`:            "leaves out floor, step",
+		`null`:          "leaves out floor, step",
+		strings.Replace(string(whole), `"jitter":0.2`, `"jitter":null`, 1): "leaves out jitter:",
+		strings.Replace(string(whole), `"jitter":0.2,`, ``, 1):             "leaves out jitter:",
+		strings.Replace(string(whole), `"floor"`, `"Floor"`, 1):            `there is no field "Floor"`,
+		strings.Replace(string(whole), `{`, `{"step":0.5,`, 1):             `"step" is there twice`,
+	} {
+		if _, err := Parse([]byte(doc)); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", doc, err, want)
+		}
 	}
 }
 

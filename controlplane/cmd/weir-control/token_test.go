@@ -12,6 +12,7 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/servers"
+	"github.com/weirhq/weir/shared/tuning"
 )
 
 const adminToken = "0123456789abcdef0123456789abcdef"
@@ -69,13 +70,60 @@ func testTokensOpenTheAPI(t *testing.T) {
 	if _, err := controlv1connect.NewSettingsServiceClient(client, r.url).SetOverride(t.Context(), set); err != nil {
 		t.Error(err)
 	}
-	start := as(secret, &controlv1.StartRolloutRequest{Reason: "fewer rows", Id: "r1", Tuning: "{}", Plan: &controlv1.RolloutPlan{Stages: []*controlv1.RolloutStage{{All: true, Approval: true}}}})
+	whole, err := tuning.Default().Document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := as(secret, &controlv1.StartRolloutRequest{Reason: "fewer rows", Id: "r1", Tuning: string(whole), Plan: &controlv1.RolloutPlan{Stages: []*controlv1.RolloutStage{{All: true, Approval: true}}}})
 	began, err := controlv1connect.NewRolloutServiceClient(client, r.url).StartRollout(t.Context(), start)
 	if err != nil || began.Msg.GetRollout().GetPhase() != "awaiting_approval" || began.Msg.GetRollout().GetActor() != "ci" {
 		t.Errorf("%v, %v", began, err)
 	}
 	if log := r.logged(); strings.Contains(log, secret) || strings.Contains(log, adminToken) {
 		t.Errorf("a token is in the log:\n%s", log)
+	}
+	r.drain()
+}
+
+// With MySQL hanging, an operator whose token was used a moment ago aborts a rollout.
+func TestAbortWhileMySQLHangs(t *testing.T) {
+	mysql, restate := servers.MariaDBForTest(t), servers.RestateForTest(t)
+	if err := mysql.CreateDatabase(t.Context(), "weir"); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("WEIR_MYSQL_DSN", mysql.DSN("weir"))
+	r := startControl(t, "--restate-ingress", restate.IngressURL(), "--restate-admin", restate.AdminURL(),
+		"--api-auth", "token", "--api-admin-token-file", file(t, adminToken+"\n"))
+	await.NoError(t, "it is ready", func() error {
+		if code, body := r.ready(); code != http.StatusOK {
+			return errors.New(body)
+		}
+		return nil
+	})
+	tokens := controlv1connect.NewTokenServiceClient(r.http, r.url)
+	made, err := tokens.CreateToken(t.Context(), as(adminToken, &controlv1.CreateTokenRequest{Reason: "on call", Name: "ops", Role: "operator"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := tuning.Default().Document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rollouts := controlv1connect.NewRolloutServiceClient(r.http, r.url)
+	plan := &controlv1.RolloutPlan{Stages: []*controlv1.RolloutStage{{All: true, Approval: true}}}
+	if _, err := rollouts.StartRollout(t.Context(), as(made.Msg.GetSecret(), &controlv1.StartRolloutRequest{Reason: "x", Id: "r1", Tuning: string(whole), Plan: plan})); err != nil {
+		t.Fatal(err)
+	}
+	if err := mysql.Freeze(); err != nil {
+		t.Fatal(err)
+	}
+	abort := as(made.Msg.GetSecret(), &controlv1.OperateRolloutRequest{Reason: "MySQL hangs", Id: "r1", Action: controlv1.RolloutAction_ROLLOUT_ACTION_ABORT})
+	answer, err := rollouts.OperateRollout(t.Context(), abort)
+	if err != nil || !strings.Contains(answer.Msg.GetRollout().GetWhy(), "aborted by ops: MySQL hangs") {
+		t.Errorf("%v, %v", answer, err)
+	}
+	if err := mysql.Thaw(); err != nil {
+		t.Fatal(err)
 	}
 	r.drain()
 }

@@ -34,30 +34,47 @@ func (f shapeFlags) shape() *controlv1.PreviewShape {
 }
 
 type rolloutPreview struct {
-	Tuning string `required:"" placeholder:"FILE" help:"JSON document of the tuning, as of rollout start."`
-	Old    string `placeholder:"FILE" help:"Another one to compare with. Default: the tuning in force."`
+	tuningFlags
+	Old string `placeholder:"FILE" help:"Another one to compare with. Default: the tuning in force."`
 	shapeFlags
 }
 
 // Run predicts what a rollout would do to the fleet.
-func (r rolloutPreview) Run(c *call) error { return c.preview(r.Tuning, r.Old, false, r.shapeFlags) }
+func (r rolloutPreview) Run(c *call) error {
+	var inForce []*controlv1.RegionTuning
+	if r.Tuning == "" {
+		var err error
+		if inForce, err = c.inForce(); err != nil {
+			return err
+		}
+	}
+	document, err := r.chosen(inForce)
+	if err != nil {
+		return wrong(err)
+	}
+	return c.preview(document, r.Old, false, r.shapeFlags)
+}
 
 type simulate struct {
-	Tuning string `default:"default" placeholder:"FILE" help:"JSON document of a tuning; - is stdin, and default and rfc are built in (default ${default})."`
-	Old    string `default:"rfc" placeholder:"FILE" help:"Another one, shown beside it (default ${default})."`
+	Tuning string   `default:"default" placeholder:"FILE" help:"JSON document of a tuning, every field present; - is stdin, and default and rfc are built in (default ${default})."`
+	Set    []string `sep:"none" placeholder:"FIELD=VALUE" help:"Change one field of --tuning, and keep the others."`
+	Old    string   `default:"rfc" placeholder:"FILE" help:"Another one, shown beside it (default ${default})."`
 	shapeFlags
 }
 
 // Run predicts for a fleet that need not exist.
-func (s simulate) Run(c *call) error { return c.preview(s.Tuning, s.Old, true, s.shapeFlags) }
-
-func (c *call) preview(tuning, old string, withoutFleet bool, f shapeFlags) error {
-	req := &controlv1.PreviewRolloutRequest{WithoutFleet: withoutFleet, Shape: f.shape(), TimeMaxMs: f.Within.Milliseconds()}
-	var err error
-	if req.Tuning, err = tuningDocument(tuning); err != nil {
+func (s simulate) Run(c *call) error {
+	document, err := tuningFlags{Tuning: s.Tuning, Set: s.Set}.chosen(nil)
+	if err != nil {
 		return wrong(err)
 	}
+	return c.preview(document, s.Old, true, s.shapeFlags)
+}
+
+func (c *call) preview(document, old string, withoutFleet bool, f shapeFlags) error {
+	req := &controlv1.PreviewRolloutRequest{Tuning: document, WithoutFleet: withoutFleet, Shape: f.shape(), TimeMaxMs: f.Within.Milliseconds()}
 	if old != "" {
+		var err error
 		if req.OldTuning, err = tuningDocument(old); err != nil {
 			return wrong(err)
 		}

@@ -34,7 +34,7 @@ func (p *previews) Preview(_ context.Context, req controlplane.PreviewRequest) (
 
 func TestRolloutPreview(t *testing.T) {
 	w := newWorld(t)
-	w.want(t, w.run(t, "rollout", "preview", "--tuning", path(t, `{"floor":0.2}`)), exitOK, `
+	w.want(t, w.run(t, "rollout", "preview", "--tuning", path(t, tuned(t, "floor=0.2"))), exitOK, `
 7 nodes in 2 regions; 240,000 keys active in a window of 1m, with limits of 100; 10 % hot, 5 % in several regions
 assumed, since nobody told: limit, window_ms
 
@@ -68,7 +68,7 @@ O old   N new   B both   * new with other floors
 - 500 of 240000 keys were simulated
 - simulated in 4.2s
 `)
-	if a := w.previews.asked; a.NoFleet || a.Old != "" || a.New != `{"floor":0.2}` || a.TimeMaxMs != 10_000 || a.Given != (controlplane.GivenShape{}) {
+	if a := w.previews.asked; a.NoFleet || a.Old != "" || a.New != tuned(t, "floor=0.2") || a.TimeMaxMs != 10_000 || a.Given != (controlplane.GivenShape{}) {
 		t.Errorf("asked %+v", a)
 	}
 	if code := w.run(t, "rollout", "preview", "--tuning", "rfc", "--json"); code != exitOK || !json.Valid(w.stdout.Bytes()) || !strings.Contains(w.stdout.String(), `"overshoot": 1.2`) {
@@ -90,6 +90,9 @@ func TestSimulate(t *testing.T) {
 	g := a.Given
 	if !a.NoFleet || *g.Regions != 5 || *g.NodesPerRegion != 2 || *g.Keys != 1000 || *g.HotShare != 0.5 || *g.OverlapShare != 0.1 || *g.Limit != 20 || *g.WindowMs != 600_000 || a.TimeMaxMs != 30_000 {
 		t.Errorf("asked %+v", a)
+	}
+	if code := w.run(t, "simulate", "--tuning", "rfc", "--set", "floor=0.4"); code != exitOK || !strings.Contains(w.previews.asked.New, `"floor":0.4,"step":0,`) {
+		t.Errorf("exit %d, %s, %s", code, w.previews.asked.New, w.stderr.String())
 	}
 	if !strings.Contains(a.New, `"floor":0.2`) || !strings.Contains(a.Old, `"floor":0.5`) {
 		t.Errorf("default against rfc: %s, %s", a.New, a.Old)

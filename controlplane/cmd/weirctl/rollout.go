@@ -23,29 +23,44 @@ const (
 )
 
 type rolloutStart struct {
-	Tuning   string        `required:"" placeholder:"FILE" help:"JSON document of the tuning; fields that are left out have their defaults. - is stdin, and default and rfc are built in."`
+	tuningFlags
 	Plan     string        `xor:"plan" placeholder:"FILE" help:"JSON document of the plan: stages, baseline_ms, apply_timeout_ms, guardrails."`
 	Stage    []string      `xor:"plan" sep:"none" placeholder:"WHERE" help:"A stage of the plan, in order: regions (eu,us), a share of all (50%), or all; with :approval behind it, it waits for a person."`
 	Bake     time.Duration `default:"5m" help:"How long each --stage is watched."`
 	Baseline time.Duration `default:"1m" help:"How long health is measured before each --stage."`
 	ID       string        `name:"id" placeholder:"NAME" help:"Name of the rollout. Started again under its name, it is not started twice."`
 	Watch    bool          `help:"Watch it until it is over, as status --watch does."`
+	DryRun   bool          `help:"Show what it would change of the tuning in force, and stop."`
 	by
 }
 
-// Run starts a rollout.
+// Run shows on stderr what changes, and starts a rollout.
 func (r rolloutStart) Run(c *call) error {
 	actor, err := c.actor(r.Actor)
 	if err != nil {
 		return err
 	}
-	document, err := tuningDocument(r.Tuning)
-	if err != nil {
-		return wrong(err)
-	}
 	plan, err := r.plan()
 	if err != nil {
 		return wrong(err)
+	}
+	inForce, err := c.inForce()
+	if err != nil {
+		return err
+	}
+	document, err := r.chosen(inForce)
+	if err != nil {
+		return wrong(err)
+	}
+	differs, err := writeDiff(c.stderr, inForce, document)
+	if err != nil {
+		return wrong(err)
+	}
+	if len(r.Set) > 0 && !differs {
+		return wrong(errors.New("nothing changes: all of it is in force"))
+	}
+	if r.DryRun {
+		return c.print(&controlv1.GetTuningResponse{Tunings: inForce}, func(io.Writer) {}) // the diff has said it
 	}
 	answer, err := c.rollouts.StartRollout(c.ctx, connect.NewRequest(&controlv1.StartRolloutRequest{Actor: actor, Reason: r.Reason, Id: r.ID, Tuning: document, Plan: plan}))
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/tuning"
 )
 
 // rollouts are rollouts in memory. Each look takes the next of phases.
@@ -68,6 +69,20 @@ func (s *rollouts) List(context.Context) ([]controlplane.RolloutSummary, error) 
 	return list, s.err
 }
 
+// tuned is the default tuning with changes, as a document.
+func tuned(t *testing.T, changes ...string) string {
+	t.Helper()
+	set, err := tuning.Edit(tuning.Default(), changes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := set.Document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
 func path(t *testing.T, text string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "file.json")
@@ -79,7 +94,7 @@ func path(t *testing.T, text string) string {
 
 func TestRolloutStartAndStatus(t *testing.T) {
 	w := newWorld(t)
-	file := path(t, `{"floor":0.3}`)
+	file := path(t, tuned(t, "floor=0.3"))
 	w.want(t, w.run(t, "rollout", "start", "--tuning", file, "--stage", "eu", "--stage", "all:approval", "--bake", "10m", "--id", "r1", "--reason", "fewer rows"), exitOK, `
 rollout r1, stage 1 of 2: measuring
 started  0s ago by os-user: fewer rows
@@ -227,6 +242,11 @@ func TestRolloutStartRefusals(t *testing.T) {
 		"is not a whole number of percent": {"--tuning", "rfc", "--stage", "half%"},
 		"unknown field":                    {"--tuning", "rfc", "--plan", path(t, `{"stage":[]}`)},
 		"floor is 2 (0 to 1)":              {"--tuning", path(t, `{"floor":2}`), "--stage", "all"},
+		"leaves out step, slow_interval":   {"--tuning", path(t, `{"floor":0.3}`), "--stage", "all"},
+		"no tuning is named":               {"--stage", "all"},
+		`there is no field "flor"`:         {"--set", "flor=0.3", "--stage", "all"},
+		"nothing changes":                  {"--set", "floor=0.2", "--stage", "all"},
+		`--from is "mars"`:                 {"--set", "floor=0.3", "--from", "mars", "--stage", "all"},
 		"share_percent is 101":             {"--tuning", "rfc", "--stage", "101%"},
 		`region "mars" has no live node`:   {"--tuning", "rfc", "--stage", "mars"},
 	} {

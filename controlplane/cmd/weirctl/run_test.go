@@ -51,6 +51,8 @@ func (s *schedule) Resume(_ context.Context, by controlplane.By) (controlplane.C
 
 // world is the API of a fleet in memory, and what a command printed.
 type world struct {
+	inForce []controlplane.RegionTuning
+
 	handler     http.Handler
 	schedule    schedule
 	lag         time.Duration
@@ -80,12 +82,13 @@ func newGuardedWorld(t *testing.T) *world { return newWorldThat(t, true) }
 func newWorldThat(t *testing.T, asks bool) *world {
 	t.Helper()
 	t.Setenv("WEIR_TOKEN", "")
-	w := &world{}
+	w := &world{inForce: []controlplane.RegionTuning{{Document: tuned(t)}}}
 	w.handler = api.NewHandler(api.Config{
 		Cleanup:     &w.schedule,
 		Rollouts:    &w.rollouts,
 		Retirements: &w.retirements,
 		Previews:    &w.previews,
+		Tuning:      func(context.Context) ([]controlplane.RegionTuning, error) { return w.inForce, w.schedule.err },
 		Tokens:      &w.shelf, RequireTokens: asks,
 		Settings: &w.shelf,
 		Lag:      func(context.Context) (time.Duration, error) { return w.lag, w.lagErr },

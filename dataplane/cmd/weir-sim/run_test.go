@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirhq/weir/dataplane/sim"
+	"github.com/weirhq/weir/shared/tuning"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -55,7 +56,13 @@ func TestRunPrintsOneObject(t *testing.T) {
 }
 
 func TestRunComparesTunings(t *testing.T) {
-	path := file(t, `{"floor":0.9}`)
+	set := tuning.Default()
+	set.Floor = 0.9
+	document, err := set.Document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := file(t, string(document))
 	code, stdout, stderr := call("run", "steady", "--duration", "5s", "--tuning", path, "--compare", "preset:rfc")
 	if code != exitOK || !strings.Contains(stdout, "PRESET:RFC") || !strings.Contains(stdout, "RATIO") {
 		t.Errorf("exit code %d: %s%s", code, stdout, stderr)

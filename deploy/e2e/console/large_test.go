@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/console"
 	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -69,8 +70,13 @@ func serve(t testing.TB, state string) (url string) {
 	by := controlplane.By{Actor: "ann", Reason: "fewer rows"}
 	plan := controlplane.DefaultRolloutPlan()
 	plan.Stages = []controlplane.RolloutStage{{Regions: l.regions[:1], BakeMs: 3_600_000}, {All: true, BakeMs: 3_600_000, Approval: true}}
-	var err error
-	if l.rollout, err = controlplane.NewRollout("fewer-rows", controlplane.RolloutSpec{Tuning: `{"floor":0.5}`, Plan: plan}, by, l.regions, now.UnixMilli()); err != nil {
+	set := tuning.Default()
+	set.Floor = 0.5
+	document, err := set.Document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.rollout, err = controlplane.NewRollout("fewer-rows", controlplane.RolloutSpec{Tuning: string(document), Plan: plan}, by, l.regions, now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
 	look := controlplane.RetirementLook{Table: &controlplane.TableFigures{Rows: 7}}
@@ -84,6 +90,9 @@ func serve(t testing.TB, state string) (url string) {
 		Fleet: l.fleet, Health: l.health, TopKeys: l.topKeys, Lag: func(context.Context) (time.Duration, error) { return 3 * time.Second, nil },
 		Key: func(ctx context.Context, q controlplane.KeyQuery) (controlplane.KeyReport, error) {
 			return controlplane.GetKey(ctx, l, q)
+		},
+		Tuning: func(context.Context) ([]controlplane.RegionTuning, error) {
+			return []controlplane.RegionTuning{{Version: 7, Document: l.rollout.Document}}, l.down
 		},
 		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 		Console: func(service http.Handler) http.Handler {

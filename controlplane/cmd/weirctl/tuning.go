@@ -1,0 +1,140 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// tuningFlags name the tuning of a rollout: a whole document, or single fields of what is
+// in force.
+type tuningFlags struct {
+	Tuning string   `placeholder:"FILE" help:"JSON document of the tuning, every field present. - is stdin, and default and rfc are built in."`
+	Set    []string `sep:"none" placeholder:"FIELD=VALUE" help:"Change one field, and keep the others: of --tuning, or without it of the tuning in force."`
+	From   string   `placeholder:"REGION" help:"Whose tuning --set changes, where regions have different ones in force; fleet is that of all others."`
+}
+
+// chosen is the document that the flags name. Without --tuning it is of inForce.
+func (f tuningFlags) chosen(inForce []*controlv1.RegionTuning) (string, error) {
+	switch {
+	case f.Tuning == "" && len(f.Set) == 0:
+		return "", errors.New("no tuning is named: change what is in force with --set FIELD=VALUE, or give a whole document with --tuning FILE")
+	case len(f.Set) == 0:
+		return tuningDocument(f.Tuning)
+	case f.Tuning != "":
+		text, err := tuningDocument(f.Tuning)
+		if err != nil {
+			return "", err
+		}
+		return edited(text, f.Set)
+	}
+	base, err := baseOf(inForce, f.From)
+	if err != nil {
+		return "", err
+	}
+	return edited(base, f.Set)
+}
+
+func edited(document string, changes []string) (string, error) {
+	base, err := tuning.Parse([]byte(document))
+	if err != nil {
+		return "", err
+	}
+	next, err := tuning.Edit(base, changes)
+	if err != nil {
+		return "", err
+	}
+	text, err := next.Document()
+	return string(text), err
+}
+
+// fleetName is the region "" on the command line.
+const fleetName = "fleet"
+
+// baseOf is the document in force that is changed: from a region, or the one that all have.
+func baseOf(inForce []*controlv1.RegionTuning, from string) (string, error) {
+	var names []string
+	for _, t := range inForce {
+		names = append(names, regionName(t))
+		if from != "" && regionName(t) == from {
+			return t.GetDocument(), nil
+		}
+	}
+	if len(inForce) == 0 {
+		return "", errors.New("weir-control answers no tuning in force")
+	}
+	if from != "" {
+		return "", fmt.Errorf("--from is %q, which has no tuning of its own (%s)", from, strings.Join(names, ", "))
+	}
+	first := inForce[0].GetDocument()
+	if slices.ContainsFunc(inForce, func(t *controlv1.RegionTuning) bool { return t.GetDocument() != first }) {
+		return "", fmt.Errorf("regions have different tunings in force: say whose --set changes with --from (%s)", strings.Join(names, ", "))
+	}
+	return first, nil
+}
+
+func regionName(t *controlv1.RegionTuning) string {
+	if t.GetRegion() == "" {
+		return fleetName
+	}
+	return t.GetRegion()
+}
+
+// inForce asks for the tuning in force.
+func (c *call) inForce() ([]*controlv1.RegionTuning, error) {
+	answer, err := c.rollouts.GetTuning(c.ctx, connect.NewRequest(&controlv1.GetTuningRequest{}))
+	if err != nil {
+		return nil, err
+	}
+	return answer.Msg.GetTunings(), nil
+}
+
+// writeDiff shows what a document changes of each tuning in force, and tells whether it is
+// anything.
+func writeDiff(w io.Writer, inForce []*controlv1.RegionTuning, document string) (differs bool, err error) {
+	next, err := tuning.Parse([]byte(document))
+	if err != nil {
+		return false, err
+	}
+	var told []string // documents
+	for _, t := range inForce {
+		if slices.Contains(told, t.GetDocument()) {
+			continue
+		}
+		told = append(told, t.GetDocument())
+		was, err := tuning.Read([]byte(t.GetDocument()))
+		if err != nil {
+			return false, err
+		}
+		changes, err := tuning.Diff(was, next)
+		if err != nil {
+			return false, err
+		}
+		_, _ = fmt.Fprintf(w, "%s:\n", plain(strings.Join(regionsWith(inForce, t.GetDocument()), ", ")))
+		if len(changes) == 0 {
+			_, _ = fmt.Fprintln(w, "  nothing changes")
+		}
+		for _, change := range changes {
+			_, _ = fmt.Fprintf(w, "  %s: %s -> %s\n", change.Field, change.From, change.To)
+			differs = true
+		}
+	}
+	return differs, nil
+}
+
+// regionsWith names the regions with a document.
+func regionsWith(inForce []*controlv1.RegionTuning, document string) (names []string) {
+	for _, t := range inForce {
+		if t.GetDocument() == document {
+			names = append(names, regionName(t))
+		}
+	}
+	return names
+}

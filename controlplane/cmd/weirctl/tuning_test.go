@@ -1,0 +1,44 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// "--set edits what is in force": the other fields are those that run, not the defaults, and
+// what changes is shown before the rollout starts.
+func TestRolloutStartSetsOneFieldOfWhatIsInForce(t *testing.T) {
+	w := newWorld(t)
+	running := tuned(t, "floor=0.5", "step=0", "slow_interval_ms=10000")
+	w.inForce = []controlplane.RegionTuning{{Version: 4, Document: running}, {Region: "eu", Version: 5, Document: running}}
+	args := []string{"rollout", "start", "--set", "floor=0.3", "--set", "jitter=0.1", "--stage", "all", "--id", "r1", "--reason", "fewer rows"}
+	const diff = "fleet, eu:\n  floor: 0.5 -> 0.3\n  jitter: 0.2 -> 0.1\n"
+	if code := w.run(t, append(args, "--dry-run")...); code != exitOK || w.stderr.String() != diff || len(w.rollouts.list) > 0 {
+		t.Fatalf("exit %d, %d rollouts, %s", code, len(w.rollouts.list), w.stderr.String())
+	}
+	if code := w.run(t, args...); code != exitOK || w.stderr.String() != diff {
+		t.Fatalf("exit %d, %s", code, w.stderr.String())
+	}
+	if got, want := w.rollouts.list[0].Document, tuned(t, "floor=0.3", "step=0", "slow_interval_ms=10000", "jitter=0.1"); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// Where regions run different tunings, the one to change is named.
+func TestSetFromARegion(t *testing.T) {
+	w := newWorld(t)
+	w.inForce = []controlplane.RegionTuning{{Document: tuned(t)}, {Region: "eu", Version: 5, Document: tuned(t, "step=0.5")}}
+	args := []string{"rollout", "start", "--set", "floor=0.3", "--stage", "all", "--reason", "x"}
+	if code := w.run(t, args...); code != exitUsage || !strings.Contains(w.stderr.String(), "different tunings in force: say whose --set changes with --from (fleet, eu)") {
+		t.Errorf("exit %d, %s", code, w.stderr.String())
+	}
+	const diff = "fleet:\n  floor: 0.2 -> 0.3\n  step: 0.05 -> 0.5\neu:\n  floor: 0.2 -> 0.3\n"
+	if code := w.run(t, append(args, "--from", "eu")...); code != exitOK || w.stderr.String() != diff {
+		t.Errorf("exit %d, %s", code, w.stderr.String())
+	}
+	if code := w.run(t, "rollout", "preview", "--set", "floor=0.3", "--from", "fleet"); code != exitOK || w.previews.asked.New != tuned(t, "floor=0.3") {
+		t.Errorf("exit %d, %s, %s", code, w.previews.asked.New, w.stderr.String())
+	}
+}
