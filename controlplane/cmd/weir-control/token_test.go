@@ -86,8 +86,10 @@ func testTokensOpenTheAPI(t *testing.T) {
 }
 
 // With MySQL hanging, an operator whose token was used a moment ago aborts a rollout.
-func TestAbortWhileMySQLHangs(t *testing.T) {
-	mysql, restate := servers.MariaDBForTest(t), servers.RestateForTest(t)
+func TestAbortWhileMySQLHangs(t *testing.T) { servers.EachSQL(t, testAbortWhileMySQLHangs) }
+
+func testAbortWhileMySQLHangs(t *testing.T) {
+	mysql, restate := servers.SQLForTest(t), servers.RestateForTest(t)
 	if err := mysql.CreateDatabase(t.Context(), "weir"); err != nil {
 		t.Fatal(err)
 	}
