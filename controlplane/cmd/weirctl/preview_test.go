@@ -83,7 +83,7 @@ O old   N new   B both   * new with other floors
 // A fleet of any shape, that need not exist.
 func TestSimulate(t *testing.T) {
 	w := newWorld(t)
-	if code := w.run(t, "simulate", "--regions", "5", "--nodes", "2", "--keys", "1000", "--hot", "0.5", "--overlap", "0.1", "--limit", "20", "--window", "10m", "--within", "30s"); code != exitOK {
+	if code := w.run(t, "simulate", "--regions", "5", "--nodes", "2", "--keys", "1000", "--hot", "0.5", "--overlap", "0.1", "--limit", "20", "--duration", "10m", "--within", "30s"); code != exitOK {
 		t.Fatalf("exit %d, %s", code, w.stderr.String())
 	}
 	a := w.previews.asked
