@@ -45,19 +45,21 @@ func (l *Limiter) AllowManyAt(ctx context.Context, now time.Time, requests []Req
 // item is one request of a batch on its way.
 type item struct {
 	question
-	rule    *rule
-	ident   identity
-	entry   *entry // nil for a cost above the limit on a key that is not held
-	met     contact
-	source  Source
-	first   int   // index of the first item on the same key
-	before  int64 // of the first: cost of the key's items judged so far
-	verdict verdict
-	refusal time.Duration // > 0: the outage policy denies it, for so long
-	steady  steadyMs      // of the estimate mode, as is what follows
-	level   level
-	leaky   bool
-	unknown bool
+	rule      *rule
+	ident     identity
+	entry     *entry // nil for a cost above the limit on a key that is not held
+	met       contact
+	source    Source
+	first     int   // index of the first item on the same key
+	before    int64 // of the first: cost of the key's items judged so far
+	verdict   verdict
+	refusal   time.Duration // > 0: the outage policy denies it, for so long
+	crowdedMs int64
+	crowded   bool     // it leaves too little room for what other nodes may have accepted
+	steady    steadyMs // of the estimate mode, as is what follows
+	level     level
+	leaky     bool
+	unknown   bool
 }
 
 // passes is true when the item does not stand in the batch's way. In shadow mode no item
@@ -69,8 +71,9 @@ func (it *item) shadow() bool { return it.rule.shadow || it.request.Shadow }
 // workspace is what one batch works on, kept for the next one.
 type workspace struct {
 	items []item
-	order []int // of the items that are the first on their keys, by identity
-	told  bool  // by a told time: a denial is not the last word, see soon
+	order []int     // of the items that are the first on their keys, by identity
+	until time.Time // until when it may wait, once it has begun to
+	told  bool      // by a told time: a denial is not the last word, see soon
 }
 
 var workspaces = sync.Pool{New: func() any { return new(workspace) }}
@@ -100,7 +103,7 @@ func (l *Limiter) allowMany(ctx context.Context, nowMs int64, told bool, decisio
 	}
 	w := workspaces.Get().(*workspace)
 	w.take(len(requests))
-	w.told = told
+	w.told, w.until = told, time.Time{}
 	if b.Err = l.prepare(w, requests, nowMs); b.Err == nil {
 		b.Allowed = l.decideMany(ctx, w)
 		l.settleGuests(ctx, w, b.Allowed)
@@ -233,23 +236,41 @@ func (l *Limiter) create(it *item, crowded bool) {
 func (l *Limiter) judgeMany(ctx context.Context, w *workspace) (allowed, alive bool) {
 	if wanting := l.wantingRefresh(w); len(wanting) > 0 {
 		l.foresee(w.items, wanting)
-		if allowed, alive = l.holdMany(w, false); !allowed || !alive {
-			return allowed, alive
+		if denied, alive := l.foredeny(w); denied || !alive {
+			return false, alive
 		}
-		l.refreshMany(ctx, w.items, wanting)
+		l.refreshMany(ctx, w, wanting)
 	}
 	if l.shards != nil && w.anyWaits() {
-		if allowed, alive = l.holdMany(w, false); !allowed || !alive {
-			return allowed, alive
+		if denied, alive := l.foredeny(w); denied || !alive {
+			return false, alive
 		}
 		l.shareMany(ctx, w)
 	}
-	return l.holdMany(w, true)
+	return l.holdMany(w, true, true)
+}
+
+// foredeny is true when what is known denies the batch, for good: cost on its way in claims
+// may come back.
+func (l *Limiter) foredeny(w *workspace) (denied, alive bool) {
+	final := !w.anyClaiming()
+	allowed, alive := l.holdMany(w, false, final)
+	return alive && !allowed && final, alive
+}
+
+// anyClaiming is true when a claim of some key is on its way.
+func (w *workspace) anyClaiming() bool {
+	for _, i := range w.order {
+		if e := w.items[i].entry; e != nil && e.flags.Load()&(flagClaiming|flagClaiming1) != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // holdMany judges the batch at one instant and, with count set, counts it if all items
-// pass.
-func (l *Limiter) holdMany(w *workspace, count bool) (allowed, alive bool) {
+// pass. final is set when a denial is its answer.
+func (l *Limiter) holdMany(w *workspace, count, final bool) (allowed, alive bool) {
 	for n, i := range w.order {
 		it := &w.items[i]
 		it.before = 0
@@ -271,7 +292,7 @@ func (l *Limiter) holdMany(w *workspace, count bool) (allowed, alive bool) {
 		it.judge(&w.items[it.first])
 		allowed = allowed && it.passes()
 	}
-	w.release(w.order, allowed && count, !allowed && !w.told)
+	w.release(w.order, allowed && count, !allowed && final && !w.told)
 	return allowed, true
 }
 
@@ -280,7 +301,7 @@ func (l *Limiter) holdMany(w *workspace, count bool) (allowed, alive bool) {
 func (it *item) judge(first *item) {
 	it.source = max(it.source, SourceLocal)
 	it.ahead = first.before
-	it.verdict.refused = false
+	it.verdict.refused, it.verdict.crowded = false, false
 	switch {
 	case it.rule.estimate != nil:
 		it.estimate(first)
@@ -294,6 +315,8 @@ func (it *item) judge(first *item) {
 		it.verdict.refuse(it.nowMs, it.refusal)
 	case it.source == SourceDegradedOpen && it.ahead+it.cost <= it.limit:
 		it.verdict.allowed = true
+	case it.crowded && it.verdict.allowed && it.cost > 0:
+		it.verdict.crowd(it.nowMs, it.crowdedMs)
 	}
 	if it.verdict.allowed || !it.shadow() || it.rule.offered() {
 		first.before = min(first.before+it.cost, aheadMax)
@@ -365,7 +388,10 @@ func sourceOf(items []item, first int, source Source, refusal time.Duration) {
 }
 
 // refreshMany asks the origin about keys in one round trip.
-func (l *Limiter) refreshMany(ctx context.Context, items []item, wanting []int) {
+func (l *Limiter) refreshMany(ctx context.Context, w *workspace, wanting []int) {
+	ctx, cancel := context.WithDeadline(ctx, l.waitsUntil(&w.until))
+	defer cancel()
+	items := w.items
 	entries := make([]*entry, len(wanting))
 	for n, i := range wanting {
 		entries[n] = items[i].entry

@@ -10,11 +10,11 @@ type book struct {
 }
 
 // cellBook is the background's part of a cell. With C for the word's count, U for
-// rare.unnamed and N for rare.netted, both nearly always 0:
+// rare.unnamed, N for rare.netted and K for rare.claiming, all nearly always 0:
 //
 //	0 <= settled - U         what the origin has named, or is being told
-//	settled <= C - N         own cost not yet on its way: never negative
-//	0 <= flushed <= C - N    nothing is published that was not accepted
+//	settled <= C - N - K     own cost not yet on its way: never negative
+//	0 <= flushed <= C - N - K    nothing is published that was not accepted
 type cellBook struct {
 	settled atomic.Int64 // part of the count that needs no sending: own cost confirmed or on its way, and others' cost
 	flushed int64        // largest value known to be in the count store as this region's component
@@ -33,7 +33,8 @@ type rare struct {
 
 	metered  *meter   // of the estimate mode: constant, and keeps this rare for the entry's life
 	inFlight [2]int64 // own cost on its way in a send; of keys with flagShared
-	claiming [2]int64 // cost on its way in claims: not in the count, and perhaps in the totals
+	claiming [2]int64 // cost on its way in claims: in the count, though not accepted yet, and perhaps in the totals
+	crowded  steadyMs // since when a claim is refused for the room that others may need, while nothing of theirs was heard; 0: not
 }
 
 // meter may be asked for without a lock, of entries with flagEstimate.
@@ -118,7 +119,7 @@ func (e *entry) takeLocked(slot int, n int64) { e.words[slot].Add(-uint64(n)) }
 
 // acceptedLocked is what may be told to others.
 func (e *entry) acceptedLocked(slot int) int64 {
-	return wordCount(e.words[slot].Load()) - e.book.netted(slot)
+	return wordCount(e.words[slot].Load()) - e.book.netted(slot) - e.book.claiming(slot)
 }
 
 // unsentLocked is this node's own accepted cost that the origin has not confirmed
@@ -179,6 +180,9 @@ func (e *entry) absorbLocked(m *metrics, slot int, total int64, sent bool) (grew
 		added := e.addLocked(slot, others)
 		c.settled.Add(added)
 		grew = true
+		if b.rare != nil {
+			b.rare.crowded = 0
+		}
 		m.exceeded(e, slot, added)
 		if b.rare != nil && b.rare.metered != nil {
 			b.rare.metered.cover(e.seq.Load(), slot, added)

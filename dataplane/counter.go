@@ -71,10 +71,12 @@ const (
 	flagCrossed1
 	flagForeign // slot 0: others is, or is about to be, more or less than nothing
 	flagForeign1
-	flagStrict // strictUntil is set; ends with the entry
-	flagInTell // in the queue of what to tell of, which keeps no entry alive; under mu
+	flagStrict   // strictUntil is set; ends with the entry
+	flagInTell   // in the queue of what to tell of, which keeps no entry alive; under mu
+	flagClaiming // slot 0: rare.claiming is more than nothing; changed under mu
+	flagClaiming1
 
-	flagsOfSlot = flagPressed | flagRefused | flagStale | flagSending | flagOffered | flagNews | flagCrossed | flagForeign
+	flagsOfSlot = flagPressed | flagRefused | flagStale | flagSending | flagOffered | flagNews | flagCrossed | flagForeign | flagClaiming
 )
 
 // entry is all that a node knows about one key: the current cell and the one
@@ -85,8 +87,8 @@ const (
 //
 // Who writes what, and which way it moves:
 //
-//	words        requests and batches (+cost); merges (+); refunds (-), of own cost that
-//	             nobody else has been told of
+//	words        requests and batches (+cost); merges (+); claims (+cost, and - again when it
+//	             is refused); refunds (-), of own cost that nobody else has been told of
 //	others       import (+); refunds (-) of cost that others have been told of
 //	seq          rotate                 grows
 //	lows         requests (down); rotate (back to none)
@@ -142,6 +144,7 @@ type verdict struct {
 	passesAtMs int64 // of a denial: when the cost would pass if nothing else were counted; 0: never
 	refused    bool  // the counts would allow it, the outage policy does not
 	claimed    bool  // the origin has counted it
+	crowded    bool  // the counts would allow it, the room that other nodes may need does not
 }
 
 // judge decides whether cost fits at tMs, into v, and with count set takes it, as one

@@ -62,7 +62,7 @@ func (v *verdict) fitsCandidate(q *question, candidate int64, source Source) boo
 
 // tellRetry sets passesAtMs of a denial by the counts.
 func (v *verdict) tellRetry(q *question) {
-	if v.refused {
+	if v.refused || v.crowded {
 		return
 	}
 	v.passesAtMs, _ = window.PassesAfter(window.Start(v.seq, q.durationMs), v.current, v.previous, q.ahead+q.cost, q.limit, v.tMs, q.durationMs)

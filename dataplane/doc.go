@@ -121,7 +121,11 @@
 //     TestSettlementsKeepTheTruth
 //  9. In a namespace that waits for its share, a limit of up to 2n costs, n nodes and
 //     nothing foreign, is exact across the nodes of a region: a cost that the origin
-//     added is counted and settled in one step. TestSmallLimitsAreExactAcrossNodes
+//     added is counted and settled in one step. Cost on its way in a claim is counted
+//     from before it leaves, and taken back if it is refused: singles, batches and handles
+//     of the node see it. A caller that leaves changes nothing for others.
+//     TestSmallLimitsAreExactAcrossNodes, TestAClaimOnItsWayIsACommitment,
+//     TestNodesThatWaitAccountForEverything, TestACallerWhoLeavesChangesNothingForOthers
 //  10. A shard of the origin that fails or hangs delays no other, and nothing is lost
 //     to an open breaker. TestASlowShardDelaysNoOther, TestABreakerSparesADeadOrigin
 //  11. What an open namespace lets pass in an outage is counted and sent; what a closed
@@ -147,7 +151,9 @@
 //   - Nodes of a region learn of each other within a replay tick and a round trip;
 //     what they accept meanwhile adds up. A burst that lands on n nodes at once can be
 //     admitted up to n times; in a namespace that waits for its share (headroom.go) up
-//     to about 1.05 times. A batch there decides by totals that are a round trip old.
+//     to about 1.05 times, batches included. There a claim leaves room for what the other
+//     nodes may have accepted: a cost above (n+1)/2n of what is left is denied for two ticks,
+//     and then granted if nothing was heard of others. TestALargeClaimLeavesRoomForOthers
 //   - In the estimate mode nodes learn of each other at their next sync: every half base
 //     interval near the limit. A first contact is allowed whatever its cost. What a node
 //     has counted of a key below its floor nobody else ever hears of.

@@ -48,7 +48,7 @@ func (e *entry) evict(nowMs int64, now steadyMs, graceMs int64, why need, sends 
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	flags := e.flags.Load()
-	if flags&(flagDirty|flagInReplay|flagKicked|flagInFlush|flagSending|flagSending1|flagAsked) != 0 || e.readingLocked(now) {
+	if flags&(flagDirty|flagInReplay|flagKicked|flagInFlush|flagSending|flagSending1|flagAsked|flagClaiming|flagClaiming1) != 0 || e.readingLocked(now) {
 		return stays
 	}
 	seq := e.seq.Load()

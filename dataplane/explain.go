@@ -163,7 +163,7 @@ func (c *ExplainedCell) read(e *entry, sequence int64) {
 		return
 	}
 	cell := &e.book.cells[slot]
-	c.Regional -= e.book.netted(slot)
+	c.Regional -= e.book.netted(slot) + e.book.claiming(slot)
 	c.Confirmed = min(c.Regional, cell.settled.Load())
 	c.Unsent = c.Regional - c.Confirmed
 	c.Global, c.Credit = e.foreignLocked(slot), e.book.credit(slot)

@@ -47,8 +47,8 @@ func (l *Limiter) AwaitCalls() { l.calls.running.Wait() }
 
 // CellState is what a limiter holds of one cell.
 type CellState struct {
-	Held, Sending                                          bool
-	Count, Global, Settled, Named, Flushed, Credit, Unsent int64
+	Held, Sending                                                    bool
+	Count, Global, Settled, Named, Flushed, Credit, Unsent, Claiming int64
 }
 
 // Cell looks into a cell.
@@ -65,7 +65,7 @@ func (l *Limiter) Cell(c window.Cell) CellState {
 	}
 	s := CellState{Held: true, Count: wordCount(e.words[slot].Load()), Global: e.others[slot].Load()}
 	if b := e.book; b != nil {
-		s.Count -= b.netted(slot)
+		s.Count, s.Claiming = e.acceptedLocked(slot), b.claiming(slot)
 		s.Global = e.foreignLocked(slot)
 		s.Sending = e.flags.Load()&(flagSending<<slot) != 0
 		s.Settled, s.Named, s.Flushed = b.cells[slot].settled.Load(), e.namedLocked(slot), b.cells[slot].flushed

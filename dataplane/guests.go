@@ -176,7 +176,7 @@ func (l *Limiter) judgeGuest(ctx context.Context, v *verdict, e *entry, q *quest
 		if alive = e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, false); !alive || !v.allowed || !q.counting() {
 			return source, alive
 		}
-		switch l.claim(ctx, v, e, q) {
+		switch l.claim(ctx, v, e, q, by) {
 		case wayMade:
 			v.claimed = true
 			return SourceOrigin, true

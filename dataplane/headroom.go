@@ -20,7 +20,8 @@ import (
 // once, not at the next tick. Past its share a namespace set to "wait" lets the next
 // decision wait for that reply; and once a share would not hold more than the cost, the
 // decision is made where the count is, by a claim at the origin. A limit of up to 2n
-// costs is so exact from its first cost to its last.
+// costs is so exact from its first cost to its last. Where costs differ, what the others may
+// have accepted by their shares is room that a claim leaves; see roomForOthers.
 //
 // A key far from its limit, below 1/4n of it with all of its previous cell, costs a shift
 // and a comparison.
@@ -93,14 +94,15 @@ func (l *Limiter) kick(sh *shard, e *entry) {
 type way uint8
 
 const (
-	wayMade   way = iota // it is: the verdict stands, and was counted if it allows
-	wayReply             // once the reply to what is unsent is here
-	wayClaim             // at the origin
-	wayBroken            // by the outage policy: the origin does not answer
+	wayMade    way = iota // it is: the verdict stands, and was counted if it allows
+	wayReply              // once the reply to what is unsent is here
+	wayClaim              // at the origin
+	wayCrowded            // denied for now: it leaves too little room for what other nodes may have accepted
+	wayBroken             // by the outage policy: the origin does not answer, or the caller waits no longer
 )
 
 // share decides in a namespace that waits, into v, and counts.
-func (l *Limiter) share(ctx context.Context, v *verdict, e *entry, q *question, source Source, outage outagePolicy) (Source, bool) {
+func (l *Limiter) share(ctx context.Context, v *verdict, e *entry, q *question, source Source, by *rule) (Source, bool) {
 	if e.flags.Load()&flagShared == 0 {
 		e.flags.Or(flagShared)
 	}
@@ -108,7 +110,7 @@ func (l *Limiter) share(ctx context.Context, v *verdict, e *entry, q *question, 
 	if alive := e.judge(v, q.nowMs, q.durationMs, max(0, q.limit/(2*n)-1), q.cost, q.counting()); !alive || v.allowed {
 		return source, alive // far from the limit, or the entry is gone
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.ReadTimeout)
+	ctx, cancel := context.WithDeadline(ctx, l.waitsUntil(&q.until))
 	defer cancel()
 	for {
 		w, alive := e.judgeShare(v, q, n)
@@ -118,18 +120,26 @@ func (l *Limiter) share(ctx context.Context, v *verdict, e *entry, q *question, 
 		case w == wayReply:
 			w = l.awaitReply(ctx, e)
 		case w == wayClaim:
-			w = l.claim(ctx, v, e, q)
+			w = l.claim(ctx, v, e, q, by)
 		default:
 			return source, true
 		}
 		switch w {
 		case wayMade:
 			return SourceOrigin, true
+		case wayCrowded:
+			v.crowd(q.nowMs, l.settings.Load().twoTicksMs)
+			return SourceOrigin, true
 		case wayBroken:
-			return l.shareBroken(v, e, q, outage)
+			return l.shareBroken(v, e, q, by.outage)
 		}
 		source = SourceOrigin
 	}
+}
+
+// crowd denies for as long as other nodes need to be heard.
+func (v *verdict) crowd(nowMs, forMs int64) {
+	v.allowed, v.crowded, v.passesAtMs = false, true, nowMs+forMs
 }
 
 // shareBroken decides by the outage policy.
@@ -149,7 +159,7 @@ func (e *entry) judgeShare(v *verdict, q *question, nodes int64) (w way, alive b
 		if !e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, false) {
 			return wayMade, false
 		}
-		if !v.allowed || !q.counting() {
+		if !q.counting() || !v.allowed && e.flags.Load()&(flagClaiming<<slotOf(v.seq)) == 0 {
 			return wayMade, true
 		}
 		e.mu.Lock()
@@ -173,32 +183,42 @@ func (e *entry) shareLocked(v *verdict, q *question, nodes int64) (w way, done b
 	}
 	uncovered := window.Start(v.seq+1, q.durationMs) - v.tMs
 	e.weigh(v, slot, word, q.limit, q.cost, uncovered, q.durationMs)
-	if !v.allowed {
-		return wayMade, true
-	}
 	w = e.wayLocked(v, slot, word, q.limit, q.cost, q.durationMs, nodes)
-	if w == wayMade && !e.words[slot].CompareAndSwap(word, word+uint64(q.cost)) {
+	if v.allowed && w == wayMade && !e.words[slot].CompareAndSwap(word, word+uint64(q.cost)) {
 		return wayMade, false
 	}
 	return w, true
 }
 
-// wayLocked is the way of a cost that fits the limit.
+// wayLocked is the way of a cost that was weighed. What this node is committed to, cost on
+// its way in claims included, is one quantity; what its credit covers, the origin has
+// counted already. A cost that would fit but for claims on their way waits for them.
 func (e *entry) wayLocked(v *verdict, slot int, word uint64, limit, cost, durationMs, nodes int64) way {
-	unconfirmed := e.unconfirmedLocked(slot, word)
-	left := limit - (v.current - unconfirmed) - v.carried(durationMs)
-	switch share := left / (2 * nodes); {
-	case share > cost && unconfirmed+cost <= share:
+	claiming := e.book.claiming(slot)
+	if !v.allowed {
+		uncovered := window.Start(v.seq+1, durationMs) - v.tMs
+		if claiming > 0 && window.Fits(max(0, v.current-claiming), v.previous, cost, limit, uncovered, durationMs) {
+			return wayClaim
+		}
 		return wayMade
-	case share > cost, unconfirmed > 0:
+	}
+	unconfirmed := e.unconfirmedLocked(slot, word)
+	committed := unconfirmed + claiming - e.book.credit(slot)
+	left := limit - (v.current - committed) - v.carried(durationMs)
+	switch share := left / (2 * nodes); {
+	case committed+cost <= 0, share > cost && committed+cost <= share:
+		return wayMade
+	case unconfirmed > 0:
 		return wayReply
 	}
 	return wayClaim
 }
 
-// unconfirmedLocked is own cost that the origin has not confirmed, on its way or not.
+// unconfirmedLocked is own cost that was accepted and that the origin has not confirmed, on
+// its way or not.
 func (e *entry) unconfirmedLocked(slot int, word uint64) int64 {
-	return max(0, wordCount(word)-e.book.netted(slot)-e.book.cells[slot].settled.Load()) + e.book.inFlight(slot)
+	b := e.book
+	return max(0, wordCount(word)-b.netted(slot)-b.claiming(slot)-b.cells[slot].settled.Load()) + b.inFlight(slot)
 }
 
 // awaitReply has e sent, and waits for the reply.
@@ -210,18 +230,34 @@ func (l *Limiter) awaitReply(ctx context.Context, e *entry) way {
 	sh := l.shardOf(e)
 	f := sh.await(e)
 	l.kick(sh, e)
-	return l.replied(ctx, f, e)
+	return l.replied(ctx, f, e, time.Now())
 }
 
-// replied waits for a reply. A key that got none in time rests, as after a read.
-func (l *Limiter) replied(ctx context.Context, f *flight, e *entry) way {
+// replied waits for a reply, since began.
+func (l *Limiter) replied(ctx context.Context, f *flight, e *entry, began time.Time) way {
 	if l.wait(ctx, f) {
 		l.metrics.waits[waitReplied].Add(1)
 		return wayReply
 	}
 	l.metrics.waits[waitOutage].Add(1)
-	e.rest(l.clock.readSteadyMs())
+	l.gaveUp(e, f, began)
 	return wayBroken
+}
+
+// gaveUp lets a key rest, as after a read, whose answer the origin has failed to give, or not
+// given in all of ReadTimeout. A caller that waits no longer says nothing about the origin.
+func (l *Limiter) gaveUp(e *entry, f *flight, began time.Time) {
+	failed := time.Since(began) >= l.cfg.ReadTimeout
+	if f != nil && !failed {
+		select {
+		case <-f.done:
+			failed = f.err != nil
+		default:
+		}
+	}
+	if failed {
+		e.rest(l.clock.readSteadyMs())
+	}
 }
 
 // rest keeps e from asking the origin for a while.
@@ -232,73 +268,4 @@ func (e *entry) rest(now steadyMs) {
 		e.flight = &flight{}
 		e.flight.restUntil.Store(int64(now) + retryPause.Milliseconds())
 	}
-}
-
-// shareMany lets a batch wait for fresh totals of those of its keys that are past their
-// shares: for the reply to what is unsent, or, where too little is left to share, for
-// a read. Claims it cannot make: they would be several, and a batch is all or nothing.
-// So it decides from memory, by totals that are a round trip old.
-func (l *Limiter) shareMany(ctx context.Context, w *workspace) {
-	var waiting, reading []int
-	for _, i := range w.order {
-		it := &w.items[i]
-		if !it.rule.waits || it.rule.estimate != nil || it.entry == nil || it.met == untracked || it.source.Degraded() {
-			continue
-		}
-		switch l.wayOfKey(w, it) {
-		case wayReply:
-			waiting = append(waiting, i)
-		case wayClaim:
-			reading = append(reading, i)
-		}
-	}
-	if len(waiting)+len(reading) == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.ReadTimeout)
-	defer cancel()
-	flights := make([]*flight, len(waiting))
-	for n, i := range waiting { // all of them before any is waited for
-		e := w.items[i].entry
-		sh := l.shardOf(e)
-		flights[n] = sh.await(e)
-		l.kick(sh, e)
-	}
-	if len(reading) > 0 {
-		l.refreshMany(ctx, w.items, reading)
-	}
-	for n, i := range waiting {
-		it := &w.items[i]
-		source, refusal := SourceOrigin, time.Duration(0)
-		if l.replied(ctx, flights[n], it.entry) == wayBroken {
-			source = it.rule.outage.source()
-			refusal = l.refusal(it.entry, l.clock.steadyMs())
-		}
-		sourceOf(w.items, i, source, refusal)
-	}
-}
-
-// wayOfKey is the way of all that a batch asks of one key.
-func (l *Limiter) wayOfKey(w *workspace, first *item) way {
-	e := first.entry
-	if e.flags.Load()&flagShared == 0 {
-		e.flags.Or(flagShared)
-	}
-	cost := int64(0)
-	for i := range w.items {
-		if w.items[i].ident == first.ident {
-			cost += min(w.items[i].cost, window.LimitMax)
-		}
-	}
-	var v verdict
-	if cost == 0 || !e.judge(&v, first.nowMs, first.durationMs, first.limit, 0, false) {
-		return wayMade
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	slot, ok := e.slotLocked(v.seq)
-	if !ok {
-		return wayMade
-	}
-	return e.wayLocked(&v, slot, e.words[slot].Load(), first.limit, cost, first.durationMs, l.nodes.Load())
 }

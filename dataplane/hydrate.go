@@ -68,10 +68,25 @@ func (l *Limiter) refreshFor(ctx context.Context, e *entry, q *question, outage 
 	if !alive || !v.allowed {
 		return SourceLocal, alive
 	}
-	if l.wait(ctx, l.read(l.clock.steadyMs(), e)) {
+	f := l.read(l.clock.steadyMs(), e)
+	if f == nil {
+		return outage.source(), true
+	}
+	ctx, cancel := context.WithDeadline(ctx, l.waitsUntil(&q.until))
+	defer cancel()
+	if l.wait(ctx, f) {
 		return SourceOrigin, true
 	}
 	return outage.source(), true
+}
+
+// waitsUntil is when a decision stops waiting, for whatever it waits: ReadTimeout after it
+// has first begun to.
+func (l *Limiter) waitsUntil(until *time.Time) time.Time {
+	if until.IsZero() {
+		*until = time.Now().Add(l.cfg.ReadTimeout)
+	}
+	return *until
 }
 
 // read joins the read in flight of e or starts one; nil while e rests after a failed

@@ -130,7 +130,8 @@ type question struct {
 	mode       window.Mode
 	ahead      int64 // in a batch: cost of the items before on the same key
 	counts     *stripe
-	told       bool // nowMs is the clock's as last told, and may be a little late
+	until      time.Time // until when the decision may wait, once it has begun to
+	told       bool      // nowMs is the clock's as last told, and may be a little late
 }
 
 // counting is true of a question that leaves a trace if it is allowed.
@@ -256,7 +257,7 @@ func (l *Limiter) judgeInFleet(ctx context.Context, v *verdict, e *entry, met co
 	case !alive:
 		return source, false
 	case by.waits && !source.Degraded():
-		return l.share(ctx, v, e, q, source, by.outage)
+		return l.share(ctx, v, e, q, source, by)
 	case source.Degraded() && source != SourceDegraded:
 		return source, l.judgeOut(v, e, q, source)
 	}

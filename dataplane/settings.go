@@ -22,6 +22,7 @@ type settings struct {
 	nodes   int // alive in the region, as the count store knows; 0: unknown
 
 	freshForMs, strictForMs int64 // from tuning, in the unit of the request path
+	twoTicksMs              int64 // of replay: within which nodes of a region hear of each other; from tuning, in the unit of the request path
 }
 
 type spaceName struct{ workspace, namespace string }
@@ -72,6 +73,7 @@ func newSettings(t tuning.Tuning, version int64) *settings {
 		tuning: t, version: version,
 		freshForMs:  t.FreshFor.Std().Milliseconds(),
 		strictForMs: t.StrictFor.Std().Milliseconds(),
+		twoTicksMs:  2 * t.ReplayTick.Std().Milliseconds(),
 	}
 }
 

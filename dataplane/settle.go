@@ -150,13 +150,18 @@ func (e *entry) giveBack(sequence, cost int64) (given int64) {
 	}
 	given = min(cost, e.untoldLocked(slot))
 	e.takeLocked(slot, given)
-	credit := min(cost-given, e.acceptedLocked(slot)-e.book.credit(slot), creditMax-e.book.credit(slot)-e.book.netted(slot))
+	return given + e.creditLocked(slot, cost-given)
+}
+
+// creditLocked turns up to cost that others know of into this node's credit.
+func (e *entry) creditLocked(slot int, cost int64) (credit int64) {
+	b := e.book
+	credit = max(0, min(cost, e.acceptedLocked(slot)-b.credit(slot), creditMax-b.credit(slot)-b.netted(slot)))
 	if credit > 0 {
-		e.book.rarely().credit[slot] += credit
+		b.rarely().credit[slot] += credit
 		e.foreign(slot).Add(-credit)
-		given += credit
 	}
-	return given
+	return credit
 }
 
 // netLocked pays what this node has accepted and told nobody of from its credit. What a
