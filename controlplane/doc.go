@@ -37,14 +37,20 @@
 // # Rollout
 //
 // [Rollout] is one document and its transitions, [RolloutWork] the steps, [Guardrails]
-// and [HealthSnapshot] the arithmetic. What must hold:
+// and [RegionWatch] the arithmetic. What must hold:
 //
 //  1. A region is in Touched before anything is written for it, and has its previous
 //     document back before a rollout ends as rolled back or aborted.
 //  2. A write is made once, whoever tries it and whenever: its ID is unique for all time.
 //     A rollback makes the writes it cannot account for, and undoes them in the same
 //     transaction, so that none of them can come later.
-//  3. A rollout has one outcome, and the tuning in force everywhere agrees with it.
+//  3. A write names the version that it replaces. Where something else has replaced that one,
+//     an apply fails, and a rollback leaves what it finds.
+//  4. A rollout has one outcome, and what live nodes run everywhere agrees with it: one is
+//     done when all report its tuning, and rolled back when none does. An operator may give
+//     up those that do not follow a rollback; then it is aborted and says so.
+//  5. What has the tuning is watched until the rollout is over, whatever it waits for: each
+//     region and node by itself, from the nodes that were there before.
 //
 // # Retirement
 //

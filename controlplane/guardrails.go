@@ -8,8 +8,14 @@ import (
 // decisionsMin is how many decisions a share of them is taken from, at the least.
 const decisionsMin = 100
 
-// Guardrails say how much worse the regions of a stage may do than before it. They are
-// held against [HealthRates], all the time while a stage bakes.
+// RestartsPerHourMax turns the guardrail of restarts off.
+const RestartsPerHourMax = 10
+
+// Guardrails say how much worse a region, or a node, may do than before its stage. They are
+// held against each region that has the tuning and against each of its nodes, over the
+// newest five minutes or the length of the bake, whichever is less: while the stage is taken
+// up and bakes, while later ones do, and while the rollout is paused or waits for an
+// approval.
 type Guardrails struct {
 	// ErrorsPerMinute bounds the failed flushes, imports and readings of settings of a
 	// node a minute. Default: twice the baseline, and 6 at the least. (Heartbeats count
@@ -34,9 +40,15 @@ type Guardrails struct {
 	// the baseline, up or down, 0 to 1; default 0.2. 1 turns it off.
 	DeniedShareShift float64 `json:"denied_share_shift"`
 
-	// NodesLostShare bounds the share of nodes that are not heard of any more, 0 to 1;
-	// default 0.5, and 1 turns it off. Cost that nodes dropped is never borne.
+	// NodesLostShare bounds the share of a region's nodes before the stage that are not heard
+	// of any more, 0 to 1; default 0.1, so of fewer than ten none may go. A planned
+	// scale-down raises it. With 1 a region may even be dark before its stage; that it loses
+	// its last node is never borne, and neither is cost that nodes dropped.
 	NodesLostShare float64 `json:"nodes_lost_share"`
+
+	// RestartsPerHour is how often one node may start anew within an hour, 0 to
+	// RestartsPerHourMax, which turns it off; default 1, as for a deploy.
+	RestartsPerHour int `json:"restarts_per_hour"`
 
 	// Queries are what a Prometheus measures beside heartbeats; default none.
 	Queries []QueryRail `json:"queries,omitempty"` // at most QueryRailsMax
@@ -59,7 +71,8 @@ func DefaultGuardrails() Guardrails {
 		ConvergenceMs:    Ceiling{Factor: 3, Least: 30_000},
 		LatencyUs:        Ceiling{Factor: 3, Least: 1000},
 		DeniedShareShift: 0.2,
-		NodesLostShare:   0.5,
+		NodesLostShare:   0.1,
+		RestartsPerHour:  1,
 	}
 }
 
@@ -78,6 +91,9 @@ func (g Guardrails) Validate() error {
 	}
 	if !(g.NodesLostShare >= 0 && g.NodesLostShare <= 1) {
 		return fmt.Errorf("%w: guardrail nodes_lost_share is %v (0 to 1)", ErrInvalid, g.NodesLostShare)
+	}
+	if g.RestartsPerHour < 0 || g.RestartsPerHour > RestartsPerHourMax {
+		return fmt.Errorf("%w: guardrail restarts_per_hour is %d (0 to %d)", ErrInvalid, g.RestartsPerHour, RestartsPerHourMax)
 	}
 	return validateQueries(g.Queries)
 }
@@ -99,15 +115,15 @@ func (g Guardrails) ceilings(baseline, now HealthRates) []held {
 	}
 }
 
-// Breach says in one line which guardrail is broken, and by what; empty: none. What was
-// not measured breaks nothing.
-func (g Guardrails) Breach(baseline, now HealthRates) string {
-	if now.DroppedCost > 0 {
-		return fmt.Sprintf("nodes dropped accepted cost: %d", now.DroppedCost)
+// broken says in one line which guardrail is broken most, and by how many times its bound;
+// empty: none. What was not measured breaks nothing.
+func (g Guardrails) broken(baseline, now HealthRates) (why string, by float64) {
+	worse := func(text string, is, most float64) {
+		if times := is / max(most, math.SmallestNonzeroFloat64); is > most && times > by {
+			why, by = text, times
+		}
 	}
-	if all := now.Nodes + now.NodesLost; all > 0 && g.NodesLostShare < 1 && float64(now.NodesLost) > g.NodesLostShare*float64(all) {
-		return fmt.Sprintf("nodes not heard of any more: %d of %d, more than a share of %s", now.NodesLost, all, figure(g.NodesLostShare))
-	}
+	worse(fmt.Sprintf("nodes dropped accepted cost: %d, more than 0", now.DroppedCost), float64(now.DroppedCost), 0)
 	for _, h := range g.ceilings(baseline, now) {
 		if h.now == nil || h.ceiling.Off {
 			continue
@@ -117,16 +133,13 @@ func (g Guardrails) Breach(baseline, now HealthRates) string {
 			was = *h.baseline
 			most = max(most, h.ceiling.Factor*was)
 		}
-		if *h.now > most {
-			return fmt.Sprintf("%s: %s, more than %s (before the stage %s)", h.words, figure(*h.now), figure(most), figure(was))
-		}
+		worse(fmt.Sprintf("%s: %s, more than %s (before the stage %s)", h.words, figure(*h.now), figure(most), figure(was)), *h.now, most)
 	}
-	if baseline.DeniedShare != nil && now.DeniedShare != nil && g.DeniedShareShift < 1 {
-		if shift := math.Abs(*now.DeniedShare - *baseline.DeniedShare); shift > g.DeniedShareShift {
-			return fmt.Sprintf("share of denied decisions: %s, off by more than %s (before the stage %s)", figure(*now.DeniedShare), figure(g.DeniedShareShift), figure(*baseline.DeniedShare))
-		}
+	if was, is := baseline.DeniedShare, now.DeniedShare; was != nil && is != nil && g.DeniedShareShift < 1 {
+		worse(fmt.Sprintf("share of denied decisions: %s, off by more than %s (before the stage %s)", figure(*is), figure(g.DeniedShareShift), figure(*was)),
+			math.Abs(*is-*was), g.DeniedShareShift)
 	}
-	return ""
+	return why, by
 }
 
 // figure is a number with the precision that people want of it.

@@ -1,23 +1,43 @@
 package controlplane
 
-import "testing"
+import (
+	"slices"
+	"testing"
+	"time"
+)
 
-// A node that has started anew counts from 0: all that it has counted is since then. One
-// that has not spoken again says nothing, and one that is not there any more is lost.
-func TestRates(t *testing.T) {
-	before := HealthSnapshot{Nodes: []NodeFigures{
-		{ID: "runs", StartedMs: 1, SentMs: 1000, Errors: 100, Decisions: 1000, Denied: 500, Rows: 10},
-		{ID: "restarts", StartedMs: 1, SentMs: 1000, Errors: 1000, Decisions: 5000, Denied: 5000, Dropped: 7},
-		{ID: "silent", StartedMs: 1, SentMs: 1000},
-		{ID: "gone", StartedMs: 1, SentMs: 1000},
-	}}
-	after := HealthSnapshot{Nodes: []NodeFigures{
-		{ID: "runs", StartedMs: 1, SentMs: 31_000, Errors: 103, Decisions: 1100, Denied: 510, Rows: 70},
-		{ID: "restarts", StartedMs: 2, SentMs: 31_000, Errors: 5, Decisions: 100, Denied: 40},
-		{ID: "silent", StartedMs: 1, SentMs: 1000, Errors: 99},
-		{ID: "new", StartedMs: 9, SentMs: 31_000, Errors: 99},
-	}}
-	r := before.Rates(after)
+// regionWatch is a region of which some looks were taken: the first, at the end of its baseline,
+// and what came since.
+func regionWatch(before []NodeFigures, since ...[]NodeFigures) RegionWatch {
+	w := RegionWatch{Region: "eu"}
+	w.observe(before, true)
+	w.rotate(0)
+	for _, look := range since {
+		w.observe(look, false)
+	}
+	return w
+}
+
+func tally(errors, decisions, denied, rows, dropped int64) (t Tally) {
+	t[TallyErrors], t[TallyDecisions], t[TallyDenied], t[TallyRows], t[TallyDropped] = errors, decisions, denied, rows, dropped
+	return t
+}
+
+// A node that has started anew counts from 0: all that it has counted is since then, and so
+// is its time. One that has not spoken again says nothing, and one that is not there any
+// more is lost.
+func TestRatesOfARegion(t *testing.T) {
+	w := regionWatch([]NodeFigures{
+		{ID: "runs", StartedMs: 1, SentMs: 1000, SeenMs: 1000, Totals: tally(100, 1000, 500, 10, 0)},
+		{ID: "restarts", StartedMs: 1, SentMs: 1000, SeenMs: 1000, Totals: tally(1000, 5000, 5000, 0, 7)},
+		{ID: "silent", StartedMs: 1, SentMs: 1000, SeenMs: 1000},
+		{ID: "gone", StartedMs: 1, SentMs: 1000, SeenMs: 1000},
+	}, []NodeFigures{
+		{ID: "runs", StartedMs: 1, SentMs: 31_000, SeenMs: 31_000, Totals: tally(103, 1100, 510, 70, 0)},
+		{ID: "restarts", StartedMs: 21_000, SentMs: 31_000, SeenMs: 31_000, Totals: tally(5, 100, 40, 0, 0)},
+		{ID: "silent", StartedMs: 1, SentMs: 1000, SeenMs: 1000, Totals: tally(99, 0, 0, 0, 0)},
+	})
+	r := w.rates(0)
 	if r.Nodes != 2 || r.NodesLost != 1 || r.DroppedCost != 0 {
 		t.Errorf("%+v", r)
 	}
@@ -25,18 +45,32 @@ func TestRates(t *testing.T) {
 		got  *float64
 		want float64
 	}{
-		"errors a node and minute": {r.ErrorsPerMinute, 8}, // 3 + 5 in twice 30 s
-		"rows a node and second":   {r.RowsPerSecond, 1},   // 60 in twice 30 s
-		"share denied":             {r.DeniedShare, 0.25},  // 10 + 40 of 100 + 100
+		"errors a node and minute": {r.ErrorsPerMinute, 12}, // 3 + 5 in 30 s and 10 s
+		"rows a node and second":   {r.RowsPerSecond, 1.5},  // 60 in as much
+		"share denied":             {r.DeniedShare, 0.25},   // 10 + 40 of 100 + 100
 		"share degraded":           {r.DegradedShare, 0},
 	} {
 		if f.got == nil || *f.got != f.want {
 			t.Errorf("%s: %v, want %v", name, f.got, f.want)
 		}
 	}
-	few := HealthSnapshot{Nodes: []NodeFigures{{ID: "a", SentMs: 1}}}
-	if r := few.Rates(HealthSnapshot{Nodes: []NodeFigures{{ID: "a", SentMs: 2, Decisions: decisionsMin - 1, Denied: 50}}}); r.DeniedShare != nil {
+	if r := w.rates(time.Minute); *r.ErrorsPerMinute != 4 { // as if each had been heard of for a minute
+		t.Errorf("errors in less than a minute: %v", *r.ErrorsPerMinute)
+	}
+	few := regionWatch([]NodeFigures{{ID: "a", SeenMs: 1}}, []NodeFigures{{ID: "a", SeenMs: 2, Totals: tally(0, decisionsMin-1, 50, 0, 0)}})
+	if r := few.rates(0); r.DeniedShare != nil {
 		t.Errorf("a share of %d decisions: %v", decisionsMin-1, *r.DeniedShare)
+	}
+}
+
+// Counters that fall are a restart, whatever the node says of its start; never figures below
+// zero.
+func TestCountersThatFallAreARestart(t *testing.T) {
+	w := regionWatch([]NodeFigures{{ID: "a", StartedMs: 1, SeenMs: 1000, Totals: tally(100, 0, 0, 9000, 0)}},
+		[]NodeFigures{{ID: "a", StartedMs: 1, SeenMs: 61_000, Totals: tally(2, 0, 0, 60, 0)}},
+		[]NodeFigures{{ID: "a", StartedMs: 1, SeenMs: 121_000, Totals: tally(4, 0, 0, 120, 0)}})
+	if r := w.rates(0); *r.ErrorsPerMinute != 2 || *r.RowsPerSecond != 1 || !slices.Equal(w.Nodes[0].Restarts, []int64{61_000}) {
+		t.Errorf("%v errors, %v rows, restarts %v", *r.ErrorsPerMinute, *r.RowsPerSecond, w.Nodes[0].Restarts)
 	}
 }
 
@@ -45,23 +79,52 @@ func TestReportedFigures(t *testing.T) {
 	row := FleetRow{Health: `{"convergence_p99_ms":40000,"convergence_samples":3,"decision_p99_us":12}`, SeenAt: day}
 	row.Beat.NodeID, row.Beat.Region = "n", "eu"
 	node := readNode(row, day, 0)
-	s := TakeHealth(Fleet{Nodes: []Node{node, {Live: true, Beat: node.Beat}}}, RolloutScope{Rest: true}, nil)
-	if s.ConvergenceMs == nil || *s.ConvergenceMs != 40000 || s.LatencyUs == nil || *s.LatencyUs != 12 {
-		t.Fatalf("%+v", s)
+	look := TakeLook(Fleet{Nodes: []Node{node, {Live: true, Beat: node.Beat}}}, RolloutScope{Rest: true})
+	slow := look.Nodes[0].ConvergenceMs
+	if slow == nil || *slow != 40000 || *look.Nodes[0].LatencyUs != 12 || look.Nodes[1].ConvergenceMs != nil {
+		t.Fatalf("%+v", look)
 	}
 	g := DefaultGuardrails()
-	if got, want := g.Breach(HealthRates{}, HealthRates{ConvergenceMs: s.ConvergenceMs}), "convergence delay in ms: 40000, more than 30000 (before the stage 0)"; got != want {
-		t.Errorf("%q, want %q", got, want)
+	if got, _ := g.broken(HealthRates{}, HealthRates{ConvergenceMs: slow}); got != "convergence delay in ms: 40000, more than 30000 (before the stage 0)" {
+		t.Errorf("%q", got)
 	}
-	if got := g.Breach(HealthRates{ConvergenceMs: s.ConvergenceMs}, HealthRates{ConvergenceMs: s.ConvergenceMs}); got != "" {
+	if got, _ := g.broken(HealthRates{ConvergenceMs: slow}, HealthRates{ConvergenceMs: slow}); got != "" {
 		t.Errorf("as before: %q", got)
 	}
 	quick, noise := 1.0, 900.0
-	if got := g.Breach(HealthRates{LatencyUs: &quick}, HealthRates{LatencyUs: &noise}); got != "" {
+	if got, _ := g.broken(HealthRates{LatencyUs: &quick}, HealthRates{LatencyUs: &noise}); got != "" {
 		t.Errorf("noise below a millisecond: %q", got)
 	}
 	g.ConvergenceMs.Off = true
-	if got := g.Breach(HealthRates{}, HealthRates{ConvergenceMs: s.ConvergenceMs}); got != "" {
+	if got, _ := g.broken(HealthRates{}, HealthRates{ConvergenceMs: slow}); got != "" {
 		t.Errorf("turned off: %q", got)
+	}
+}
+
+// A node is held against what it did before or what its region did, by which it stands
+// better: callers that a balancer moved are no breach.
+func TestANodeMayDoWhatItsRegionDid(t *testing.T) {
+	g := DefaultGuardrails()
+	idle := NodeFigures{ID: "idle", SeenMs: 1000, Totals: tally(0, 0, 0, 0, 0)}
+	busy := NodeFigures{ID: "busy", SeenMs: 1000}
+	w := RegionWatch{Region: "eu"}
+	w.observe([]NodeFigures{idle, busy}, true)
+	idle.SeenMs, busy.SeenMs = 61_000, 61_000
+	busy.Totals = tally(0, 60_000, 36_000, 60*1800, 0)
+	w.observe([]NodeFigures{idle, busy}, true)
+	w.rotate(0)
+	idle.SeenMs, busy.SeenMs = 121_000, 121_000
+	idle.Totals = tally(0, 60_000, 36_000, 60*1800, 0)
+	w.observe([]NodeFigures{idle, busy}, false)
+	if why := g.breachOf(&w, 121_000, time.Minute); why != "" {
+		t.Errorf("the nodes changed roles: %s", why)
+	}
+	idle.SeenMs = 181_000
+	idle.Totals = tally(0, 120_000, 96_000, 60*3600, 0)
+	w.observe([]NodeFigures{idle, busy}, false)
+	want := "share of denied decisions: 0.8, off by more than 0.18 (before the stage 0.6), of node idle in region eu"
+	g.DeniedShareShift = 0.18
+	if why := g.breachOf(&w, 181_000, time.Minute); why != want {
+		t.Errorf("%q, want %q", why, want)
 	}
 }

@@ -167,15 +167,15 @@ func (p *Preview) old(ctx context.Context, req PreviewRequest, fleet Fleet) (str
 	if len(regions) > 1 {
 		regions = regions[1:]
 	}
-	documents, err := p.work.Previous(ctx, regions)
+	inForce, err := p.work.InForce(ctx, regions)
 	if err != nil {
 		return "", err
 	}
 	count := map[string]int{}
-	most := documents[0]
-	for _, d := range documents {
-		if count[d]++; count[d] > count[most] {
-			most = d
+	most := inForce[0].Document
+	for _, t := range inForce {
+		if count[t.Document]++; count[t.Document] > count[most] {
+			most = t.Document
 		}
 	}
 	set, err := tuning.Read([]byte(most)) // stored, perhaps by another build

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -14,7 +15,7 @@ const (
 	// QueryBytesMax bounds one of them.
 	QueryBytesMax = 2000
 
-	queryRegionsMax  = 50 // of a stage, for which a query with RegionPlaceholder is asked
+	queryRegionsMax  = 50 // for which a query with RegionPlaceholder is asked
 	queryNameMax     = 64
 	queryProblemMax  = 200
 	queryFactorLeast = 0.01
@@ -27,7 +28,8 @@ const RegionPlaceholder = "{{region}}"
 
 // QueryRail is a guardrail that a Prometheus measures: exactly one of Above, Below and
 // TimesBaseline says what breaks it. A query with RegionPlaceholder is asked once for
-// each region that the stage names, at most queryRegionsMax; any region may break it.
+// each region that has the tuning and a node, at most queryRegionsMax; any region may break
+// it, and one beyond them has no value.
 type QueryRail struct {
 	Name  string `json:"name"`  // 1 to 64 bytes
 	Query string `json:"query"` // PromQL, a scalar or a vector, of which any element may break it
@@ -177,6 +179,14 @@ func find(values []QueryValue, like QueryValue) QueryValue {
 	return QueryValue{}
 }
 
+// replaceValues puts values in the place of those that were answered before, or behind them.
+func replaceValues(values, by []QueryValue) []QueryValue {
+	values = slices.DeleteFunc(slices.Clone(values), func(v QueryValue) bool {
+		return slices.ContainsFunc(by, func(n QueryValue) bool { return n.Name == v.Name && n.Region == v.Region })
+	})
+	return append(values, by...)
+}
+
 // blind names a required rail that has no value; empty: there is none.
 func (g Guardrails) blind(values []QueryValue) string {
 	for _, q := range g.Queries {
@@ -192,22 +202,34 @@ func (g Guardrails) blind(values []QueryValue) string {
 	return ""
 }
 
-// Queries asks all rails of a stage. What is not answered is in the values: an outage of
-// Prometheus is no trouble of the rollout's.
-func (w *RolloutWork) Queries(ctx context.Context, scope RolloutScope, rails []QueryRail) ([]QueryValue, error) {
+// Queries asks all rails, for regions. What is not answered is in the values, as is what
+// there was nothing to ask about: an outage of Prometheus is no trouble of the rollout's.
+func (w *RolloutWork) Queries(ctx context.Context, regions []string, rails []QueryRail) ([]QueryValue, error) {
 	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
 	defer cancel()
 	var values []QueryValue
 	for _, q := range rails {
-		regions := []string{""}
-		if strings.Contains(q.Query, RegionPlaceholder) {
-			regions = scope.Regions[:min(len(scope.Regions), queryRegionsMax)]
-		}
-		for _, region := range regions {
-			values = append(values, w.query(ctx, q, region))
+		switch {
+		case !strings.Contains(q.Query, RegionPlaceholder):
+			values = append(values, w.query(ctx, q, ""))
+		case len(regions) == 0:
+			values = append(values, QueryValue{Name: q.Name, Problem: "there is no region with a node to ask for"})
+		default:
+			values = append(values, w.queryRegions(ctx, q, regions)...)
 		}
 	}
 	return values, nil
+}
+
+func (w *RolloutWork) queryRegions(ctx context.Context, q QueryRail, regions []string) (values []QueryValue) {
+	for i, region := range regions {
+		if i < queryRegionsMax {
+			values = append(values, w.query(ctx, q, region))
+		} else {
+			values = append(values, QueryValue{Name: q.Name, Region: region, Problem: fmt.Sprintf("it is asked for at most %d regions", queryRegionsMax)})
+		}
+	}
+	return values
 }
 
 func (w *RolloutWork) query(ctx context.Context, q QueryRail, region string) QueryValue {

@@ -204,3 +204,27 @@ func FuzzPrometheusAnswer(f *testing.F) {
 		(QueryRail{Name: "x"}).worst(values)
 	})
 }
+
+// A required query that no region is asked for has no value, and one that is asked for more
+// regions than it may be lacks some: neither passes.
+func TestARequiredQueryOverNothingIsBlind(t *testing.T) {
+	g := DefaultGuardrails()
+	g.Queries = []QueryRail{{Name: "errors", Query: `errors{region="{{region}}"}`, Above: ptr(1.0), Required: true}}
+	o := &oracle{answers: map[string][]float64{}}
+	regions := make([]string, queryRegionsMax+1)
+	for i := range regions {
+		regions[i] = fmt.Sprintf("r%d", i)
+		o.answers[fmt.Sprintf(`errors{region="r%d"}`, i)] = []float64{0}
+	}
+	w := NewRolloutWork(newLand("eu"), 30*time.Second).WithPrometheus(o)
+	for says, asked := range map[string][]string{
+		"guardrail errors has no value: there is no region with a node to ask for": nil,
+		"guardrail errors has no value: it is asked for at most 50 regions":        regions,
+		"": regions[1:],
+	} {
+		values, err := w.Queries(t.Context(), asked, g.Queries)
+		if got := g.blind(values); err != nil || got != says {
+			t.Errorf("%d regions: %q, %v, want %q", len(asked), got, err, says)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 )
@@ -18,39 +19,74 @@ const (
 	RolloutTakeBack RolloutAction = "rollback" // of a rollout that is done
 )
 
-// Operate is an operator's transition. It answers, as Advance does, when the next one
-// is due. An error wraps ErrInvalid or ErrConflict, and nothing has changed.
-func (r *Rollout) Operate(action RolloutAction, by By, nowMs int64) (wait time.Duration, err error) {
-	if err := by.Validate(); err != nil {
-		return 0, err
-	}
-	r.MovedMs = nowMs
-	switch action {
-	case RolloutApprove:
-		return r.approve(by, nowMs)
-	case RolloutSuspend:
-		return r.pause(by, nowMs)
-	case RolloutResume:
-		return r.resume(by, nowMs)
-	case RolloutAbort:
-		return r.abort(by, nowMs)
-	case RolloutTakeBack:
-		return r.takeBack(by, nowMs)
-	}
-	return 0, fmt.Errorf("%w: there is no action %q", ErrInvalid, action)
+// RolloutOrder is what an operator asks for, and why.
+type RolloutOrder struct {
+	Action RolloutAction `json:"action"`
+	By     By            `json:"by"`
+
+	// What an approval is of: the stage, from 1, and Asked of the rollout as it was looked at.
+	// So one that comes twice, or late, approves nothing else.
+	Stage int   `json:"stage,omitempty"`
+	Asked int64 `json:"asked,omitempty"`
 }
 
-func (r *Rollout) approve(by By, nowMs int64) (time.Duration, error) {
+// Validate reports what is missing.
+func (o RolloutOrder) Validate() error {
+	if err := o.By.Validate(); err != nil {
+		return err
+	}
+	if o.Action == RolloutApprove && (o.Stage < 1 || o.Asked < 1) {
+		return fmt.Errorf("%w: an approval names its stage, from 1, and what was asked: stage is %d and asked is %d", ErrInvalid, o.Stage, o.Asked)
+	}
+	return nil
+}
+
+// Operate is an operator's transition. It answers, as Advance does, when the next one
+// is due. An error wraps ErrInvalid or ErrConflict, and nothing has changed.
+func (r *Rollout) Operate(o RolloutOrder, nowMs int64) (wait time.Duration, err error) {
+	if err := o.Validate(); err != nil {
+		return 0, err
+	}
+	moved := r.MovedMs
+	r.MovedMs = nowMs
+	if wait, err = r.operate(o, nowMs); err != nil {
+		r.MovedMs = moved
+	}
+	return wait, err
+}
+
+func (r *Rollout) operate(o RolloutOrder, nowMs int64) (time.Duration, error) {
+	switch o.Action {
+	case RolloutApprove:
+		return r.approve(o, nowMs)
+	case RolloutSuspend:
+		return r.pause(o.By, nowMs)
+	case RolloutResume:
+		return r.resume(o.By, nowMs)
+	case RolloutAbort:
+		return r.abort(o.By, nowMs)
+	case RolloutTakeBack:
+		return r.takeBack(o.By, nowMs)
+	}
+	return 0, fmt.Errorf("%w: there is no action %q", ErrInvalid, o.Action)
+}
+
+func (r *Rollout) approve(o RolloutOrder, nowMs int64) (time.Duration, error) {
 	if r.Phase != RolloutAwaiting || r.Paused != nil {
 		return 0, r.conflict("nothing waits for an approval")
 	}
+	if o.Stage != r.Stage+1 || o.Asked != r.Asked {
+		return 0, r.conflict(fmt.Sprintf("stage %d was asked for at %d, and the approval is of stage %d as asked for at %d: look at it again",
+			r.Stage+1, r.Asked, o.Stage, o.Asked))
+	}
 	r.Phase = RolloutMeasuring
-	r.event(nowMs, by.Actor, "approve", fmt.Sprintf("stage %d: %s", r.Stage+1, by.Reason))
+	r.event(nowMs, o.By.Actor, "approve", fmt.Sprintf("stage %d: %s", r.Stage+1, o.By.Reason))
 	return 0, nil
 }
 
 // pause stands still. What was measured and waited for is void: by the time somebody
-// resumes, it says nothing any more.
+// resumes, it says nothing any more. Guardrails hold all the same: what breaks one while the
+// rollout is paused, or waits for an approval, is rolled back.
 func (r *Rollout) pause(by By, nowMs int64) (time.Duration, error) {
 	switch {
 	case r.Phase.Over():
@@ -62,7 +98,10 @@ func (r *Rollout) pause(by By, nowMs int64) (time.Duration, error) {
 	}
 	r.Paused = &RolloutPause{By: by, AtMs: nowMs}
 	r.event(nowMs, by.Actor, "pause", by.Reason)
-	return -1, nil
+	if len(r.Touched) == 0 {
+		return -1, nil
+	}
+	return r.watchEvery(), nil
 }
 
 // Revive goes on with a rollout whose timer was lost, from where it stands.
@@ -81,21 +120,34 @@ func (r *Rollout) resume(by By, nowMs int64) (time.Duration, error) {
 	if r.Paused != nil {
 		r.Paused, r.BlindMs = nil, 0
 		switch r.Phase {
-		case RolloutMeasuring, RolloutBaking:
-			r.Sample, r.DueMs = nil, 0
+		case RolloutMeasuring:
+			r.Watch = slices.DeleteFunc(r.Watch, func(w RegionWatch) bool { return w.Stage == r.Stage })
+			r.DueMs = 0
+		case RolloutBaking:
+			r.DueMs = 0
 		case RolloutConverging:
 			r.DueMs = nowMs + r.Spec.Plan.ApplyTimeoutMs
 		}
 	}
 	r.event(nowMs, by.Actor, "resume", by.Reason)
+	if r.Phase == RolloutAwaiting && len(r.Touched) == 0 {
+		return -1, nil
+	}
 	return 0, nil
 }
 
+// abort gives up. Of a rollback it gives up nodes that have not followed in time: those may
+// hang for ever, and until somebody says so no other rollout can start.
 func (r *Rollout) abort(by By, nowMs int64) (time.Duration, error) {
 	switch {
 	case r.Phase == RolloutDone:
 		return 0, r.conflict("take it back with rollback")
-	case r.Phase.Over() || r.Phase == RolloutRollingBack:
+	case r.Phase == RolloutRollingBack && r.DueMs > 0 && nowMs >= r.DueMs:
+		r.Why = fmt.Sprintf("%s; %s gave up waiting: %s; %s", r.Why, by.Actor, by.Reason, r.Waiting)
+		return r.end(nowMs, RolloutAborted, by.Actor), nil
+	case r.Phase == RolloutRollingBack:
+		return 0, r.conflict("it is being rolled back; nodes that do not follow can be given up after apply_timeout_ms")
+	case r.Phase.Over():
 		return 0, r.conflict("nothing is left to abort")
 	}
 	return r.turn(nowMs, RolloutAborted, by.Actor, fmt.Sprintf("aborted by %s: %s", by.Actor, by.Reason)), nil
@@ -127,11 +179,12 @@ type RolloutSummary struct {
 	EndedMs   int64        `json:"ended_ms,omitempty"`
 	Phase     RolloutPhase `json:"phase"` // of one that is under way, as it was last told
 	Why       string       `json:"why,omitempty"`
+	Epoch     int64        `json:"epoch,omitempty"` // of the rollout when it was told; 0: not known
 }
 
 // Summary is the rollout's line.
 func (r *Rollout) Summary() RolloutSummary {
-	return RolloutSummary{ID: r.ID, By: r.By, StartedMs: r.StartedMs, EndedMs: r.EndedMs, Phase: r.Phase, Why: r.Why}
+	return RolloutSummary{ID: r.ID, By: r.By, StartedMs: r.StartedMs, EndedMs: r.EndedMs, Phase: r.Phase, Why: r.Why, Epoch: r.Epoch}
 }
 
 // cut shortens text to at most bytesMax bytes, at a rune's border.

@@ -31,7 +31,9 @@ type RolloutPlan struct {
 	BaselineMs int64 `json:"baseline_ms"`
 
 	// ApplyTimeoutMs is how long the nodes of a stage may take to report the tuning
-	// applied, 1 s to 24 h; default 2 min. Then everything is rolled back.
+	// applied, 1 s to 24 h; default 2 min. Then everything is rolled back, as it is when a
+	// region has been dark, or a required query blind, for as long. A rollback that nodes
+	// do not take up in that time is trouble.
 	ApplyTimeoutMs int64 `json:"apply_timeout_ms"`
 
 	Guardrails Guardrails `json:"guardrails"`
@@ -182,7 +184,7 @@ func (p RolloutPlan) resolve(known []string) ([]StagePlan, error) {
 		left = slices.DeleteFunc(left, func(r string) bool { return slices.Contains(take, r) })
 		stages = append(stages, StagePlan{
 			Scope:  RolloutScope{Regions: take, Rest: s.All, Not: slices.Clone(covered)},
-			BakeMs: s.BakeMs, Approval: s.Approval,
+			BakeMs: s.BakeMs, Approval: s.Approval, Named: len(s.Regions) > 0,
 		})
 		covered = append(covered, take...)
 	}
@@ -197,6 +199,7 @@ type StagePlan struct {
 	Scope    RolloutScope `json:"scope"`
 	BakeMs   int64        `json:"bake_ms"`
 	Approval bool         `json:"approval,omitempty"`
+	Named    bool         `json:"named,omitempty"` // by the plan, region by region
 }
 
 // RolloutScope is a set of regions.

@@ -25,11 +25,13 @@ type land struct {
 	err   error         // of every statement
 	stubborn,
 	silent bool // nodes do not take anything up, or do not speak
-	sick func(*heartbeat.Health, bool) // what a second does to a node, with or without the new tuning
+	sick func(*heartbeat.Health, bool)      // what a second does to a node, with or without the new tuning
+	fate func(n *FleetRow, document string) // what else it does to one that is to run a document; may be nil
+	dead map[string]bool                    // nodes that do nothing any more
 }
 
 func newLand(regions ...string) *land {
-	l := &land{now: day, sick: func(h *heartbeat.Health, _ bool) { h.AllowedTotal += 90; h.DeniedTotal += 10 }}
+	l := &land{now: day, dead: map[string]bool{}, sick: func(h *heartbeat.Health, _ bool) { h.AllowedTotal += 90; h.DeniedTotal += 10 }}
 	for _, r := range regions {
 		for _, n := range []string{"1", "2"} {
 			l.nodes = append(l.nodes, FleetRow{Beat: heartbeat.Beat{NodeID: r + n, Region: r, StartedAtMs: 1}})
@@ -58,15 +60,21 @@ func (l *land) pass(d time.Duration) {
 		l.now = l.now.Add(min(time.Second, end.Sub(l.now)))
 		for i := range l.nodes {
 			n := &l.nodes[i]
+			version, document := l.newest(n.Beat.Region)
+			if l.fate != nil && !l.dead[n.Beat.NodeID] {
+				l.fate(n, document)
+			}
+			if l.dead[n.Beat.NodeID] {
+				continue
+			}
 			if !l.stubborn {
-				n.Beat.TuningVersion, _ = l.newest(n.Beat.Region)
+				n.Beat.TuningVersion = version
 			}
 			if l.silent {
 				continue
 			}
 			var h heartbeat.Health
 			_ = json.Unmarshal([]byte(n.Health), &h)
-			_, document := l.newest(n.Beat.Region)
 			l.sick(&h, document == string(document30))
 			text, _ := json.Marshal(h)
 			n.Health, n.SeenAt, n.Beat.SentAtMs = string(text), l.now, l.now.UnixMilli()
@@ -89,19 +97,51 @@ func (l *land) NewestTunings(context.Context) (newest []RegionTuning, err error)
 	return newest, l.err
 }
 
-func (l *land) WriteTunings(_ context.Context, writes []TuningWrite) (versions []int64, err error) {
+func (l *land) WriteTunings(_ context.Context, writes []TuningWrite) (written TuningsWritten, err error) {
 	if l.err != nil {
-		return nil, l.err
+		return written, l.err
 	}
-	for _, w := range writes {
-		i := slices.IndexFunc(l.rows, func(have TuningWrite) bool { return have.ID == w.ID })
-		if i < 0 {
-			l.rows = append(l.rows, w)
-			i = len(l.rows) - 1
+	rows := slices.Clone(l.rows)
+	newest := func(region string) (version int64) {
+		for i, w := range rows {
+			if w.Region == region {
+				version = int64(i + 1)
+			}
 		}
-		versions = append(versions, int64(i+1))
+		return version
 	}
-	return versions, nil
+	own := map[string]int64{}
+	for _, w := range writes {
+		over, again := own[w.Region]
+		if !again {
+			over = w.Over
+		}
+		i := slices.IndexFunc(rows, func(have TuningWrite) bool { return have.ID == w.ID })
+		switch {
+		case i >= 0 && (rows[i].Document != w.Document || rows[i].Region != w.Region):
+			return TuningsWritten{Refused: &TuningRefusal{ID: w.ID, Region: w.Region, Newest: newest(w.Region), IDTaken: true}}, nil
+		case i < 0 && newest(w.Region) != over:
+			return TuningsWritten{Refused: &TuningRefusal{ID: w.ID, Region: w.Region, Newest: newest(w.Region)}}, nil
+		case i < 0:
+			rows = append(rows, w)
+			i = len(rows) - 1
+		}
+		own[w.Region] = int64(i + 1)
+		written.Versions = append(written.Versions, int64(i+1))
+	}
+	l.rows = rows
+	return written, nil
+}
+
+func (l *land) TracesOfTunings(context.Context, int) ([]TuningTrace, error) { return nil, l.err }
+
+func (l *land) TuningsOf(_ context.Context, id string, _ int) (of []RegionTuning, err error) {
+	for i, w := range l.rows {
+		if strings.HasPrefix(w.ID, id+"/") {
+			of = append(of, RegionTuning{Region: w.Region, Version: int64(i + 1), Document: w.Document})
+		}
+	}
+	return of, l.err
 }
 
 // inLand executes steps once each, in the time of the land.
@@ -111,20 +151,17 @@ type inLand struct {
 }
 
 func (s inLand) NowMs() (int64, error) { return s.now.UnixMilli(), s.err }
-func (s inLand) Previous(regions []string) ([]string, error) {
-	return s.work.Previous(context.Background(), regions)
+func (s inLand) InForce(regions []string) ([]RegionTuning, error) {
+	return s.work.InForce(context.Background(), regions)
 }
-func (s inLand) Write(writes []TuningWrite) ([]int64, error) {
+func (s inLand) Write(writes []TuningWrite) (TuningsWritten, error) {
 	return s.work.Write(context.Background(), writes)
 }
-func (s inLand) Health(scope RolloutScope, like *HealthSnapshot) (HealthSnapshot, error) {
-	return s.work.Health(context.Background(), scope, like)
+func (s inLand) Look(scope RolloutScope) (FleetLook, error) {
+	return s.work.Look(context.Background(), scope)
 }
-func (s inLand) Queries(scope RolloutScope, rails []QueryRail) ([]QueryValue, error) {
-	return s.work.Queries(context.Background(), scope, rails)
-}
-func (s inLand) Applied(scope RolloutScope, versions map[string]int64) (Applied, error) {
-	return s.work.Applied(context.Background(), scope, versions)
+func (s inLand) Queries(regions []string, rails []QueryRail) ([]QueryValue, error) {
+	return s.work.Queries(context.Background(), regions, rails)
 }
 
 var document30 = func() []byte {
@@ -156,6 +193,11 @@ var (
 	all    = RolloutStage{All: true, BakeMs: 60_000}
 )
 
+// order is an action by somebody who has just looked.
+func order(r *Rollout, action RolloutAction, by By) RolloutOrder {
+	return RolloutOrder{Action: action, By: by, Stage: r.Stage + 1, Asked: max(r.Asked, 1)}
+}
+
 func begin(t testing.TB, l *land, s RolloutSpec) (*Rollout, inLand) {
 	t.Helper()
 	steps := inLand{l, NewRolloutWork(l, 30*time.Second)}
@@ -170,17 +212,19 @@ func begin(t testing.TB, l *land, s RolloutSpec) (*Rollout, inLand) {
 	return r, steps
 }
 
-// play advances until nothing is due, or until is reached.
+// play advances until nothing is due, or until is reached; without it, until a person is
+// waited for.
 func play(t testing.TB, r *Rollout, steps inLand, until func() bool) {
 	t.Helper()
 	for range 10_000 {
-		if until != nil && until() {
+		if until != nil && until() || until == nil && (r.Paused != nil || r.Phase == RolloutAwaiting) {
 			return
 		}
 		wait, err := r.Advance(steps)
 		if err != nil {
 			t.Fatal(err)
 		}
+		r.Settle(wait)
 		if wait < 0 {
 			return
 		}
@@ -238,18 +282,19 @@ func TestRolloutReachesTheFleetStageByStage(t *testing.T) {
 }
 
 // "…or roll back every region touched, in reverse, to the previous version", and the
-// status says in one line why.
+// status says in one line why: the figure, its bound, the node and the region, of whichever
+// stage that is.
 func TestRolloutRollsBackOnABreach(t *testing.T) {
 	for name, tc := range map[string]struct {
 		sick func(*heartbeat.Health)
 		why  string
 	}{
-		"errors":   {func(h *heartbeat.Health) { h.FlushErrors++ }, "failed flushes and imports a node and minute: 30, more than 6 (before the stage 0)"},
-		"rows":     {func(h *heartbeat.Health) { h.ImportedRows += 5000 }, "MySQL rows a node and second: 2500, more than 1000 (before the stage 0)"},
-		"denials":  {func(h *heartbeat.Health) { h.DeniedTotal += 300 }, "share of denied decisions: 0.64, off by more than 0.2 (before the stage 0.1)"},
-		"degraded": {func(h *heartbeat.Health) { h.DegradedTotal += 50 }, "share of decisions without the origin: 0.25, more than 0.01 (before the stage 0)"},
-		"slow":     {func(h *heartbeat.Health) { h.DecisionP99Us = 5000 }, "decision latency in µs: 5000, more than 1000 (before the stage 0)"},
-		"dropped":  {func(h *heartbeat.Health) { h.DroppedCost = 3 }, "nodes dropped accepted cost: "},
+		"errors":   {func(h *heartbeat.Health) { h.FlushErrors++ }, "stage 1 (eu): failed flushes and imports a node and minute: 12, more than 6 (before the stage 0), of node eu1 in region eu"},
+		"rows":     {func(h *heartbeat.Health) { h.ImportedRows += 5000 }, "stage 1 (eu): MySQL rows a node and second: 1406, more than 1000 (before the stage 0), of node eu1 in region eu"},
+		"denials":  {func(h *heartbeat.Health) { h.DeniedTotal += 300 }, "stage 2 (all other regions): share of denied decisions: 0.64, off by more than 0.2 (before the stage 0.1), of node us1 in region us"},
+		"degraded": {func(h *heartbeat.Health) { h.DegradedTotal += 50 }, "stage 1 (eu): share of decisions without the origin: 0.04478, more than 0.01 (before the stage 0), of node eu1 in region eu"},
+		"slow":     {func(h *heartbeat.Health) { h.DecisionP99Us = 5000 }, "stage 1 (eu): decision latency in µs: 5000, more than 1000 (before the stage 0), of node eu1 in region eu"},
+		"dropped":  {func(h *heartbeat.Health) { h.DroppedCost = 3 }, "stage 1 (eu): nodes dropped accepted cost: 3, more than 0, of node eu1 in region eu"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLand("eu", "us", "ap")
@@ -265,7 +310,7 @@ func TestRolloutRollsBackOnABreach(t *testing.T) {
 			}
 			from := l.now
 			play(t, r, steps, nil)
-			if r.Phase != RolloutRolledBack || !strings.HasPrefix(r.Why, "stage 2 (all other regions): "+tc.why) || strings.Contains(r.Why, "\n") {
+			if r.Phase != RolloutRolledBack || r.Why != tc.why {
 				t.Errorf("%s, %q", r.Phase, r.Why)
 			}
 			if took := l.now.Sub(from); took > time.Minute {
@@ -339,7 +384,7 @@ func TestRolloutWaitsForApproval(t *testing.T) {
 	gated := all
 	gated.Approval = true
 	r, steps := begin(t, l, spec(canary, gated))
-	if _, err := r.Operate(RolloutApprove, ann, 1); !errors.Is(err, ErrConflict) {
+	if _, err := r.Operate(order(r, RolloutApprove, ann), 1); !errors.Is(err, ErrConflict) {
 		t.Errorf("an approval that nobody asked for: %v", err)
 	}
 	play(t, r, steps, nil)
@@ -349,7 +394,7 @@ func TestRolloutWaitsForApproval(t *testing.T) {
 	if _, got := l.newest("us"); got != defaultDocument() {
 		t.Error("applied without an approval")
 	}
-	if wait, err := r.Operate(RolloutApprove, ann, l.now.UnixMilli()); wait != 0 || err != nil {
+	if wait, err := r.Operate(order(r, RolloutApprove, ann), l.now.UnixMilli()); wait != 0 || err != nil {
 		t.Errorf("%v, %v", wait, err)
 	}
 	play(t, r, steps, nil)
@@ -358,19 +403,24 @@ func TestRolloutWaitsForApproval(t *testing.T) {
 	}
 }
 
-// A paused rollout takes no timer; once resumed a stage bakes in full.
+// A paused rollout goes nowhere, though what it has touched is watched; once resumed a stage
+// bakes in full.
 func TestRolloutPause(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
 	play(t, r, steps, func() bool { return r.Phase == RolloutBaking && l.now.Sub(day) > 60*time.Second })
-	if wait, err := r.Operate(RolloutSuspend, ann, l.now.UnixMilli()); wait >= 0 || err != nil || r.Takes(r.Epoch) {
+	if wait, err := r.Operate(order(r, RolloutSuspend, ann), l.now.UnixMilli()); wait <= 0 || err != nil || !r.Takes(r.Epoch) {
 		t.Errorf("%v, %v", wait, err)
 	}
-	if _, err := r.Operate(RolloutSuspend, ann, 1); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "baking, paused by ann") {
+	if _, err := r.Operate(order(r, RolloutSuspend, ann), 1); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "baking, paused by ann") {
 		t.Errorf("paused twice: %v", err)
 	}
-	l.pass(time.Hour)
-	if wait, err := r.Operate(RolloutResume, ann, l.now.UnixMilli()); wait != 0 || err != nil || !r.Takes(r.Epoch) {
+	paused := l.now
+	play(t, r, steps, func() bool { return l.now.Sub(paused) > time.Hour })
+	if r.Phase != RolloutBaking || r.Paused == nil {
+		t.Errorf("%s", r.Phase)
+	}
+	if wait, err := r.Operate(order(r, RolloutResume, ann), l.now.UnixMilli()); wait != 0 || err != nil || !r.Takes(r.Epoch) {
 		t.Errorf("%v, %v", wait, err)
 	}
 	resumed := l.now
@@ -394,7 +444,7 @@ func TestRolloutHasOneOutcome(t *testing.T) {
 		gated.Approval = rapid.Bool().Draw(t, "gated")
 		r, steps := beginRapid(t, l, spec(canary, RolloutStage{SharePercent: 50, BakeMs: 5_000}, gated))
 		outcomes := 0
-		actions := []RolloutAction{"", "", "", "", RolloutApprove, RolloutSuspend, RolloutResume, RolloutAbort, "sick", "stubborn", "fail", "lose"}
+		actions := []RolloutAction{"", "", "", "", RolloutApprove, RolloutSuspend, RolloutResume, RolloutAbort, "sick", "stubborn", "kill", "fail", "lose"}
 		over := func() bool { return r.Phase.Over() }
 		for range rapid.IntRange(0, 60).Draw(t, "moves") {
 			if over() {
@@ -413,9 +463,11 @@ func TestRolloutHasOneOutcome(t *testing.T) {
 				}
 			case "stubborn":
 				l.stubborn = !l.stubborn
+			case "kill":
+				l.dead[l.nodes[rapid.IntRange(0, len(l.nodes)-1).Draw(t, "victim")].Beat.NodeID] = true
 			case "fail": // nothing is written down of a step that fails
 				l.err = errors.New("MySQL is down")
-				if _, err := clone(t, r).Advance(steps); err == nil && !over() && r.Phase != RolloutAwaiting {
+				if _, err := clone(t, r).Advance(steps); err == nil && r.Takes(r.Epoch) {
 					t.Fatalf("%s: a failing step went unseen", r.Phase)
 				}
 				l.err = nil
@@ -424,18 +476,21 @@ func TestRolloutHasOneOutcome(t *testing.T) {
 					_, _ = clone(t, r).Advance(steps)
 				}
 			default:
-				_, _ = r.Operate(a, ann, l.now.UnixMilli())
+				_, _ = r.Operate(order(r, a, ann), l.now.UnixMilli())
 			}
 		}
 		for range 5_000 {
 			if over() {
 				break
 			}
+			if r.Phase == RolloutRollingBack { // nodes that never follow are waited for for ever
+				l.stubborn = false
+			}
 			switch {
 			case r.Paused != nil:
-				_, _ = r.Operate(RolloutResume, ann, l.now.UnixMilli())
+				_, _ = r.Operate(order(r, RolloutResume, ann), l.now.UnixMilli())
 			case r.Phase == RolloutAwaiting:
-				_, _ = r.Operate(RolloutApprove, ann, l.now.UnixMilli())
+				_, _ = r.Operate(order(r, RolloutApprove, ann), l.now.UnixMilli())
 			default:
 				advance(t, r, steps)
 			}
@@ -452,6 +507,11 @@ func TestRolloutHasOneOutcome(t *testing.T) {
 		if r.Phase == RolloutDone {
 			want = string(document30)
 		}
+		for _, n := range l.nodes { // what is said of nodes is so
+			if _, ran := documentOf(l, n.Beat.TuningVersion); l.now.Sub(n.SeenAt) < 30*time.Second && ran != want {
+				t.Fatalf("%s, and %s runs %s", r.Phase, n.Beat.NodeID, ran)
+			}
+		}
 		for _, region := range []string{"eu", "us", "ap", ""} {
 			if _, got := l.newest(region); got != want {
 				t.Fatalf("%s, and %q runs %s", r.Phase, region, got)
@@ -465,6 +525,13 @@ func TestRolloutHasOneOutcome(t *testing.T) {
 			writes[w.ID] = true
 		}
 	})
+}
+
+func documentOf(l *land, version int64) (int64, string) {
+	if version == 0 {
+		return 0, defaultDocument()
+	}
+	return version, l.rows[version-1].Document
 }
 
 func beginRapid(t *rapid.T, l *land, s RolloutSpec) (*Rollout, inLand) {
@@ -503,7 +570,7 @@ func TestALateWriteChangesNothing(t *testing.T) {
 	r, steps := begin(t, l, spec(canary, all))
 	play(t, r, steps, func() bool { return r.Phase == RolloutApplying })
 	late := r.applyWrite(r.Touched[0])
-	if _, err := r.Operate(RolloutAbort, ann, l.now.UnixMilli()); err != nil {
+	if _, err := r.Operate(order(r, RolloutAbort, ann), l.now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
 	play(t, r, steps, nil)
@@ -520,10 +587,10 @@ func TestAFinishedRolloutIsRolledBack(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
 	play(t, r, steps, nil)
-	if _, err := r.Operate(RolloutAbort, ann, 1); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "take it back with rollback") {
+	if _, err := r.Operate(order(r, RolloutAbort, ann), 1); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), "take it back with rollback") {
 		t.Errorf("%v", err)
 	}
-	if _, err := r.Operate(RolloutTakeBack, ann, l.now.UnixMilli()); err != nil {
+	if _, err := r.Operate(order(r, RolloutTakeBack, ann), l.now.UnixMilli()); err != nil {
 		t.Fatal(err)
 	}
 	play(t, r, steps, nil)
@@ -532,14 +599,14 @@ func TestAFinishedRolloutIsRolledBack(t *testing.T) {
 	}
 	wantFleet(t, l, defaultDocument(), "eu", "us")
 	for _, action := range []RolloutAction{RolloutApprove, RolloutSuspend, RolloutResume, RolloutAbort, RolloutTakeBack} {
-		if _, err := r.Operate(action, ann, 1); !errors.Is(err, ErrConflict) {
+		if _, err := r.Operate(order(r, action, ann), 1); !errors.Is(err, ErrConflict) {
 			t.Errorf("%s of one that is rolled back: %v", action, err)
 		}
 	}
-	if _, err := r.Operate("explode", ann, 1); !errors.Is(err, ErrInvalid) {
+	if _, err := r.Operate(order(r, "explode", ann), 1); !errors.Is(err, ErrInvalid) {
 		t.Error(err)
 	}
-	if _, err := r.Operate(RolloutResume, By{Actor: "ann"}, 1); !errors.Is(err, ErrInvalid) {
+	if _, err := r.Operate(order(r, RolloutResume, By{Actor: "ann"}), 1); !errors.Is(err, ErrInvalid) {
 		t.Error(err)
 	}
 }
@@ -559,6 +626,7 @@ func TestRolloutSpecRefusals(t *testing.T) {
 		"guardrail latency_us: least is -1":          func(s *RolloutSpec) { s.Plan.Guardrails.LatencyUs.Least = -1 },
 		"denied_share_shift is 1.1 (0 to 1)":         func(s *RolloutSpec) { s.Plan.Guardrails.DeniedShareShift = 1.1 },
 		"nodes_lost_share is -0.1 (0 to 1)":          func(s *RolloutSpec) { s.Plan.Guardrails.NodesLostShare = -0.1 },
+		"restarts_per_hour is 11 (0 to 10)":          func(s *RolloutSpec) { s.Plan.Guardrails.RestartsPerHour = 11 },
 		`stage 1: region "mars" has no live node`:    func(s *RolloutSpec) { s.Plan.Stages[0].Regions = []string{"mars"} },
 	} {
 		bad := good
@@ -637,6 +705,8 @@ func TestRolloutIsDeadWhenItsTimerIsLate(t *testing.T) {
 		{"too late", func(*Rollout) {}, 11, true},
 		{"paused", func(r *Rollout) { r.Paused = &RolloutPause{} }, 11, false},
 		{"waits for a person", func(r *Rollout) { r.Phase = RolloutAwaiting }, 11, false},
+		{"paused, with something to watch", func(r *Rollout) { r.Paused, r.Touched = &RolloutPause{}, []Touched{{}} }, 11, true},
+		{"waits for a person, with something to watch", func(r *Rollout) { r.Phase, r.Touched = RolloutAwaiting, []Touched{{}} }, 11, true},
 		{"over", func(r *Rollout) { r.Phase = RolloutDone }, 11, false},
 		{"written by an older build", func(r *Rollout) { r.TimerMs = 0 }, 0, true},
 	} {

@@ -19,14 +19,62 @@ type RegionTuning struct {
 	Document string
 }
 
+// TuningWrite is one version to write.
+type TuningWrite struct {
+	ID       string `json:"id"` // of the write, unique for all time
+	Region   string `json:"region"`
+	Document string `json:"document"`
+	By
+
+	// Over is the newest version of the region, 0 if it has none: where another has come
+	// since, nothing is written. A write that follows another one of the same call over the
+	// same region is over that one.
+	Over int64 `json:"over,omitempty"`
+}
+
+// TuningsWritten is what became of writes: their versions, or why none of them was made.
+type TuningsWritten struct {
+	Versions []int64        `json:"versions,omitempty"`
+	Refused  *TuningRefusal `json:"refused,omitempty"`
+}
+
+// TuningRefusal is why a write was not made, and never will be.
+type TuningRefusal struct {
+	ID      string `json:"id"` // of the write
+	Region  string `json:"region"`
+	Newest  int64  `json:"newest"`             // version of the region, which stays
+	IDTaken bool   `json:"id_taken,omitempty"` // by a write of another document, or of another region; else Newest is not what was to be replaced
+}
+
+func (r TuningRefusal) String() string {
+	if r.IDTaken {
+		return fmt.Sprintf("the id of write %s was used before, for another tuning: choose another id", r.ID)
+	}
+	return fmt.Sprintf("%s has version %d, which something else wrote meanwhile", rowName(r.Region), r.Newest)
+}
+
+// TuningTrace is what MySQL knows of a rollout: that it wrote versions.
+type TuningTrace struct {
+	ID        string // of the rollout
+	By        By     // of its first write that is known
+	StartedMs int64  // when that was made, by the clock of the database
+	Newest    int64  // its newest version
+}
+
 // RolloutStore is what a rollout needs of MySQL. All methods may be called at once.
 type RolloutStore interface {
 	FleetStore
 	// NewestTunings are the newest version of each region that has one, and of the fleet.
 	NewestTunings(ctx context.Context) ([]RegionTuning, error)
 	// WriteTunings writes versions in one transaction, in order, and answers their
-	// numbers. A write whose ID is there already is left out and its number answered.
-	WriteTunings(ctx context.Context, writes []TuningWrite) ([]int64, error)
+	// numbers. A write whose ID is there already, with the same document and region, is
+	// left out and its number answered. One that is refused undoes them all.
+	WriteTunings(ctx context.Context, writes []TuningWrite) (TuningsWritten, error)
+	// TracesOfTunings are the rollouts that wrote the newest versions, at most rows of
+	// which are looked at, the newest first.
+	TracesOfTunings(ctx context.Context, rows int) ([]TuningTrace, error)
+	// TuningsOf are the versions that a rollout wrote, oldest first, at most rows.
+	TuningsOf(ctx context.Context, id string, rows int) ([]RegionTuning, error)
 }
 
 // RolloutWork executes the steps of rollouts against a database.
@@ -69,9 +117,9 @@ func (w *RolloutWork) Regions(ctx context.Context) ([]string, error) {
 	return slices.Compact(regions), nil
 }
 
-// Previous is the document in force for each of the regions: its own newest, or else
-// the fleet's, or else the built-in default.
-func (w *RolloutWork) Previous(ctx context.Context, regions []string) ([]string, error) {
+// InForce is the document in force for each of the regions: its own newest, or else the
+// fleet's, or else the built-in default; with the version of its own.
+func (w *RolloutWork) InForce(ctx context.Context, regions []string) ([]RegionTuning, error) {
 	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
 	defer cancel()
 	newest, err := w.store.NewestTunings(ctx)
@@ -82,77 +130,52 @@ func (w *RolloutWork) Previous(ctx context.Context, regions []string) ([]string,
 	if err != nil {
 		return nil, err
 	}
-	own := map[string]string{"": string(builtIn)}
+	own := map[string]RegionTuning{"": {Document: string(builtIn)}}
 	for _, t := range newest {
-		own[t.Region] = t.Document
+		own[t.Region] = t
 	}
-	documents := make([]string, len(regions))
+	inForce := make([]RegionTuning, len(regions))
 	for i, region := range regions {
-		if document, ok := own[region]; ok {
-			documents[i] = document
-		} else {
-			documents[i] = own[""]
+		inForce[i] = RegionTuning{Region: region, Version: own[region].Version, Document: own[region].Document}
+		if inForce[i].Version == 0 {
+			inForce[i].Document = own[""].Document
 		}
 	}
-	return documents, nil
+	return inForce, nil
 }
 
 // Write writes versions.
-func (w *RolloutWork) Write(ctx context.Context, writes []TuningWrite) ([]int64, error) {
+func (w *RolloutWork) Write(ctx context.Context, writes []TuningWrite) (TuningsWritten, error) {
 	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
 	defer cancel()
-	versions, err := w.store.WriteTunings(ctx, writes)
+	written, err := w.store.WriteTunings(ctx, writes)
 	if err != nil {
-		return nil, fmt.Errorf("write the tuning of %d regions: %w", len(writes), err)
+		return TuningsWritten{}, fmt.Errorf("write the tuning of %d regions: %w", len(writes), err)
 	}
-	return versions, nil
+	return written, nil
 }
 
-// Health is a snapshot of the scope's nodes, or of those in like.
-func (w *RolloutWork) Health(ctx context.Context, scope RolloutScope, like *HealthSnapshot) (HealthSnapshot, error) {
+// Used says what an id has been used for, of which Restate knows nothing (any more); empty:
+// for nothing.
+func (w *RolloutWork) Used(ctx context.Context, id string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
+	defer cancel()
+	wrote, err := w.store.TuningsOf(ctx, id, 1)
+	if err != nil || len(wrote) == 0 {
+		return "", err
+	}
+	return fmt.Sprintf("the id %s was used before, and version %d of %s has it: choose another id", id, wrote[0].Version, rowName(wrote[0].Region)), nil
+}
+
+// Look is what the nodes of a scope last said.
+func (w *RolloutWork) Look(ctx context.Context, scope RolloutScope) (FleetLook, error) {
 	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
 	defer cancel()
 	fleet, err := w.fleet(ctx)
 	if err != nil {
-		return HealthSnapshot{}, err
+		return FleetLook{}, err
 	}
-	return TakeHealth(fleet, scope, like), nil
-}
-
-// Applied tells how far the scope's live nodes have taken up versions. Regions that
-// have none of their own follow the fleet's.
-func (w *RolloutWork) Applied(ctx context.Context, scope RolloutScope, versions map[string]int64) (Applied, error) {
-	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
-	defer cancel()
-	fleet, err := w.fleet(ctx)
-	if err != nil {
-		return Applied{}, err
-	}
-	return appliedBy(fleet, scope, versions), nil
-}
-
-func appliedBy(fleet Fleet, scope RolloutScope, versions map[string]int64) Applied {
-	var a Applied
-	for _, n := range fleet.Nodes {
-		if !n.Live || !scope.Has(n.Region) {
-			continue
-		}
-		want, own := versions[n.Region]
-		if !own {
-			want = versions[""]
-		}
-		a.Live++
-		switch {
-		case n.TuningVersion >= want:
-			a.Applied++
-		case a.Waiting == "" || n.Health.SettingsProblem != "":
-			a.Waiting = fmt.Sprintf("%s in %s runs version %d, not %d", n.NodeID, n.Region, n.TuningVersion, want)
-			if problem := n.Health.SettingsProblem; problem != "" {
-				a.Waiting += ": " + cut(problem, 200)
-			}
-		}
-	}
-	return a
+	return TakeLook(fleet, scope), nil
 }
 
 func (w *RolloutWork) fleet(ctx context.Context) (Fleet, error) {

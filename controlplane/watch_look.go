@@ -213,7 +213,7 @@ func (w *Watch) lookAtRollout(ctx context.Context, look *Look) error {
 		look.add(Finding{
 			Kind: FindingRolloutTrouble, Subject: r.ID, Severity: SeverityCritical,
 			What: fmt.Sprintf("rollout %s cannot go on: %s", r.ID, r.Trouble),
-			Do:   fmt.Sprintf("It is tried again by itself. Mend what it names, or: weirctl rollout abort %s --reason TEXT.", r.ID),
+			Do:   troubleOfRollout(r),
 		})
 	}
 	switch {
@@ -233,10 +233,17 @@ func (w *Watch) lookAtRollout(ctx context.Context, look *Look) error {
 		look.add(Finding{
 			Kind: FindingRolloutWaits, Subject: r.ID, Severity: SeverityInfo,
 			What: fmt.Sprintf("rollout %s waits for an approval of stage %d", r.ID, r.Stage+1),
-			Do:   fmt.Sprintf("Look at weirctl rollout status %s, then weirctl rollout approve, or abort.", r.ID),
+			Do:   fmt.Sprintf("Look at weirctl rollout status %s, then weirctl rollout approve %s --stage %d, or abort.", r.ID, r.ID, r.Stage+1),
 		})
 	}
 	return nil
+}
+
+func troubleOfRollout(r *Rollout) string {
+	if r.Phase == RolloutRollingBack && r.DueMs > 0 {
+		return fmt.Sprintf("Restart or stop the nodes that it names, or give them up: weirctl rollout abort %s --reason TEXT.", r.ID)
+	}
+	return fmt.Sprintf("It is tried again by itself. Mend what it names, or: weirctl rollout abort %s --reason TEXT.", r.ID)
 }
 
 func (w *Watch) lookAtRetirement(ctx context.Context, look *Look) error {

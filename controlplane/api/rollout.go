@@ -19,7 +19,7 @@ import (
 // at once.
 type Rollouts interface {
 	Start(ctx context.Context, id string, spec controlplane.RolloutSpec, by controlplane.By) (controlplane.Rollout, error)
-	Operate(ctx context.Context, id string, action controlplane.RolloutAction, by controlplane.By) (controlplane.Rollout, error)
+	Operate(ctx context.Context, id string, order controlplane.RolloutOrder) (controlplane.Rollout, error)
 	Status(ctx context.Context, id string) (controlplane.Rollout, error)
 	List(ctx context.Context) ([]controlplane.RolloutSummary, error)
 }
@@ -106,7 +106,11 @@ func (s *service) operateRollout(ctx context.Context, msg *controlv1.OperateRoll
 	if err := controlplane.ValidateRolloutID(msg.GetId()); err != nil {
 		return r, err
 	}
-	return s.Rollouts.Operate(ctx, msg.GetId(), action, by)
+	order := controlplane.RolloutOrder{Action: action, By: by, Stage: int(msg.GetStage()), Asked: msg.GetAsked()}
+	if err := order.Validate(); err != nil {
+		return r, err
+	}
+	return s.Rollouts.Operate(ctx, msg.GetId(), order)
 }
 
 func (s *service) ListRollouts(ctx context.Context, _ *connect.Request[controlv1.ListRolloutsRequest]) (*connect.Response[controlv1.ListRolloutsResponse], error) {

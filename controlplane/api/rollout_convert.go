@@ -43,6 +43,7 @@ func rolloutPlan(p *controlv1.RolloutPlan) controlplane.RolloutPlan {
 	}
 	set(&rails.DeniedShareShift, g.GetDeniedShareShift(), g.DeniedShareShift != nil)
 	set(&rails.NodesLostShare, g.GetNodesLostShare(), g.NodesLostShare != nil)
+	set(&rails.RestartsPerHour, int(g.GetRestartsPerHour()), g.RestartsPerHour != nil)
 	rails.Queries = planQueries(g.GetQueries())
 	return plan
 }
@@ -60,7 +61,7 @@ func rolloutAnswer(r controlplane.Rollout) *controlv1.Rollout {
 		Phase: string(r.Phase), Stage: int32(r.Stage + 1), DueAtMs: r.DueMs,
 		Why: valid(r.Why), Trouble: valid(r.Trouble), Waiting: valid(r.Waiting),
 		Tuning: r.Document, Baseline: rolloutRates(r.Baseline), Now: rolloutRates(r.Now),
-		Guardrails: rolloutGuardrails(r.Spec.Plan.Guardrails), Queries: queryValues(r),
+		Guardrails: rolloutGuardrails(r.Spec.Plan.Guardrails), Queries: queryValues(r), Asked: r.Asked,
 	}
 	if p := r.Paused; p != nil {
 		answer.PausedBy, answer.PausedReason, answer.PausedAtMs = p.Actor, p.Reason, p.AtMs
@@ -71,7 +72,7 @@ func rolloutAnswer(r controlplane.Rollout) *controlv1.Rollout {
 		})
 	}
 	for _, t := range r.Touched {
-		answer.Regions = append(answer.Regions, &controlv1.RolloutRegion{Region: t.Region, AppliedVersion: t.Applied, RevertedVersion: t.Reverted})
+		answer.Regions = append(answer.Regions, rolloutRegion(&r, t))
 	}
 	for _, e := range r.Events {
 		answer.Events = append(answer.Events, &controlv1.RolloutEvent{AtMs: e.AtMs, Actor: e.Actor, What: e.What, Text: valid(e.Text)})
@@ -79,11 +80,21 @@ func rolloutAnswer(r controlplane.Rollout) *controlv1.Rollout {
 	return answer
 }
 
+func rolloutRegion(r *controlplane.Rollout, t controlplane.Touched) *controlv1.RolloutRegion {
+	region := &controlv1.RolloutRegion{Region: t.Region, AppliedVersion: t.Applied, RevertedVersion: t.Reverted, NewerVersion: t.Newer}
+	if before, now, ok := r.RatesOf(t.Region); ok {
+		region.Baseline, region.Now = rolloutRates(before), rolloutRates(now)
+	}
+	return region
+}
+
 func rolloutGuardrails(g controlplane.Guardrails) *controlv1.RolloutGuardrails {
+	restarts := int32(g.RestartsPerHour)
 	return &controlv1.RolloutGuardrails{
 		ErrorsPerMinute: rolloutCeiling(g.ErrorsPerMinute), RowsPerSecond: rolloutCeiling(g.RowsPerSecond), DegradedShare: rolloutCeiling(g.DegradedShare),
 		ConvergenceMs: rolloutCeiling(g.ConvergenceMs), LatencyUs: rolloutCeiling(g.LatencyUs),
 		DeniedShareShift: &g.DeniedShareShift, NodesLostShare: &g.NodesLostShare, Queries: queryRails(g.Queries),
+		RestartsPerHour: &restarts,
 	}
 }
 

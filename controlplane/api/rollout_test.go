@@ -16,9 +16,8 @@ import (
 
 // rollouts takes one rollout, and keeps what it was asked for.
 type rollouts struct {
-	one    *controlplane.Rollout
-	action controlplane.RolloutAction
-	by     controlplane.By
+	one   *controlplane.Rollout
+	order controlplane.RolloutOrder
 }
 
 func (s *rollouts) Start(_ context.Context, id string, spec controlplane.RolloutSpec, by controlplane.By) (controlplane.Rollout, error) {
@@ -33,8 +32,8 @@ func (s *rollouts) Start(_ context.Context, id string, spec controlplane.Rollout
 	return *r, nil
 }
 
-func (s *rollouts) Operate(_ context.Context, id string, action controlplane.RolloutAction, by controlplane.By) (controlplane.Rollout, error) {
-	s.action, s.by = action, by
+func (s *rollouts) Operate(_ context.Context, id string, order controlplane.RolloutOrder) (controlplane.Rollout, error) {
+	s.order = order
 	return s.Status(context.Background(), id)
 }
 
@@ -71,14 +70,16 @@ func TestRolloutCalls(t *testing.T) {
 		t.Errorf("one that is not there: %v", err)
 	}
 	for to, action := range rolloutActions {
-		_, err := client.OperateRollout(t.Context(), connect.NewRequest(&controlv1.OperateRolloutRequest{Actor: "ann", Reason: "y", Id: r.GetId(), Action: to}))
-		if err != nil || f.rollouts.action != action || f.rollouts.by.Reason != "y" {
-			t.Errorf("%s: %s, %v", to, f.rollouts.action, err)
+		_, err := client.OperateRollout(t.Context(), connect.NewRequest(&controlv1.OperateRolloutRequest{Actor: "ann", Reason: "y", Id: r.GetId(), Action: to, Stage: 2, Asked: 7}))
+		want := controlplane.RolloutOrder{Action: action, By: controlplane.By{Actor: "ann", Reason: "y"}, Stage: 2, Asked: 7}
+		if err != nil || f.rollouts.order != want {
+			t.Errorf("%s: %+v, %v", to, f.rollouts.order, err)
 		}
 	}
 	for says, req := range map[string]*controlv1.OperateRolloutRequest{
 		"reason is empty": {Actor: "ann", Id: "r", Action: controlv1.RolloutAction_ROLLOUT_ACTION_ABORT},
 		"action is ROLLOUT_ACTION_UNSPECIFIED (approve, pause, resume, abort or rollback)": {Actor: "ann", Reason: "y", Id: "r"},
+		"an approval names its stage, from 1, and what was asked":                          {Actor: "ann", Reason: "y", Id: "r", Action: controlv1.RolloutAction_ROLLOUT_ACTION_APPROVE, Stage: 1},
 		"id is empty": {Actor: "ann", Reason: "y", Action: controlv1.RolloutAction_ROLLOUT_ACTION_ABORT},
 	} {
 		if _, err := client.OperateRollout(t.Context(), connect.NewRequest(req)); connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), says) {

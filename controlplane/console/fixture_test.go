@@ -43,6 +43,7 @@ type world struct {
 	// namespaces are those with settings, beside api.
 	namespaces []string
 	by         controlplane.By
+	order      controlplane.RolloutOrder
 	revoked    bool
 	retire     *controlplane.Retirement
 	found      []controlplane.Finding
@@ -179,13 +180,13 @@ func (s rollouts) Start(_ context.Context, id string, spec controlplane.RolloutS
 	return *r, s.down
 }
 
-func (s rollouts) Operate(_ context.Context, id string, action controlplane.RolloutAction, by controlplane.By) (controlplane.Rollout, error) {
+func (s rollouts) Operate(_ context.Context, id string, order controlplane.RolloutOrder) (controlplane.Rollout, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.one == nil || s.one.ID != id {
 		return controlplane.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
 	}
-	s.by = by
+	s.by, s.order = order.By, order
 	return *s.one, s.down
 }
 

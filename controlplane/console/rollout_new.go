@@ -80,16 +80,17 @@ func numbers(document string) map[string]string {
 
 // planForm is the form that starts a rollout.
 type planForm struct {
-	ID      string
-	Tuning  []tuned
-	From    string // the rollout whose tuning the form began with
-	Stages  []stageForm
-	Regions []string
-	Reason  string
-	Rails   []railForm
-	Shift   field        // by how much the share of denied decisions may differ
-	Lost    field        // the share of nodes that may fall silent
-	Preview *previewView // nil: none was asked for
+	ID       string
+	Tuning   []tuned
+	From     string // the rollout whose tuning the form began with
+	Stages   []stageForm
+	Regions  []string
+	Reason   string
+	Rails    []railForm
+	Shift    field        // by how much the share of denied decisions may differ
+	Lost     field        // the share of nodes that may fall silent
+	Restarts field        // of one node, that are borne
+	Preview  *previewView // nil: none was asked for
 }
 
 type stageForm struct {

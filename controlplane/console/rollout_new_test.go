@@ -74,7 +74,7 @@ func TestGuardrailsOfTheForm(t *testing.T) {
 	shown := b.get("/console/rollouts/new").body
 	for _, has := range []string{
 		`name="guard.convergence_ms.factor" value="3"`, `name="guard.convergence_ms.least" value="30000"`, `name="guard.degraded_share.least" value="0.01"`,
-		`name="guard.denied_share_shift" value="0.2"`, `name="guard.nodes_lost_share" value="0.5"`,
+		`name="guard.denied_share_shift" value="0.2"`, `name="guard.nodes_lost_share" value="0.1"`, `name="guard.restarts_per_hour" value="1"`,
 	} {
 		if !strings.Contains(shown, has) {
 			t.Errorf("the form has no %s", has)
@@ -94,14 +94,14 @@ func TestGuardrailsOfTheForm(t *testing.T) {
 		}
 		plan.Del(field)
 	}
-	for field, value := range map[string]string{"guard.rows_per_second.factor": "5", "guard.rows_per_second.least": "", "guard.latency_us.off": "on", "guard.denied_share_shift": "1"} {
+	for field, value := range map[string]string{"guard.rows_per_second.factor": "5", "guard.rows_per_second.least": "", "guard.latency_us.off": "on", "guard.denied_share_shift": "1", "guard.restarts_per_hour": "4"} {
 		plan.Set(field, value)
 	}
 	if a := b.send("/console/rollouts/new", "/console/rollouts/new", plan); a.status != http.StatusSeeOther {
 		t.Fatalf("%d\n%s", a.status, a.body)
 	}
 	want := controlplane.DefaultGuardrails()
-	want.RowsPerSecond.Factor, want.LatencyUs.Off, want.DeniedShareShift = 5, true, 1
+	want.RowsPerSecond.Factor, want.LatencyUs.Off, want.DeniedShareShift, want.RestartsPerHour = 5, true, 1, 4
 	if got := w.one.Spec.Plan.Guardrails; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}

@@ -52,6 +52,7 @@ func (f *planForm) readRails(values url.Values) {
 	standard := controlplane.DefaultGuardrails()
 	f.Rails = railForms()
 	f.Shift = field{Name: "guard.denied_share_shift", Label: "Denied decisions may shift by", Hint: plainFigure(standard.DeniedShareShift), Value: plainFigure(standard.DeniedShareShift)}
+	f.Restarts = field{Name: "guard.restarts_per_hour", Label: "Restarts of a node that are borne", Hint: strconv.Itoa(standard.RestartsPerHour), Value: strconv.Itoa(standard.RestartsPerHour)}
 	f.Lost = field{Name: "guard.nodes_lost_share", Label: "Nodes that may fall silent", Hint: plainFigure(standard.NodesLostShare), Value: plainFigure(standard.NodesLostShare)}
 	read := func(name string, to *string) {
 		if values.Has(name) {
@@ -66,6 +67,7 @@ func (f *planForm) readRails(values url.Values) {
 	}
 	read(f.Shift.Name, &f.Shift.Value)
 	read(f.Lost.Name, &f.Lost.Value)
+	read(f.Restarts.Name, &f.Restarts.Value)
 }
 
 // guardrails are what the form asks for. Errors name the field; bounds are the API's to say.
@@ -83,6 +85,14 @@ func (f *planForm) guardrails() (*controlv1.RolloutGuardrails, error) {
 	}
 	if err := number("guardrail "+f.Shift.Label, f.Shift.Value, &g.DeniedShareShift); err != nil {
 		return nil, err
+	}
+	if f.Restarts.Value != "" {
+		restarts, err := strconv.ParseInt(f.Restarts.Value, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("guardrail %s is %q, want a whole number", f.Restarts.Label, f.Restarts.Value)
+		}
+		one := int32(restarts)
+		g.RestartsPerHour = &one
 	}
 	return g, number("guardrail "+f.Lost.Label, f.Lost.Value, &g.NodesLostShare)
 }

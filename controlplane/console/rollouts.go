@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
@@ -61,6 +62,11 @@ func (c *Console) operateRollout(w http.ResponseWriter, r *http.Request, v *view
 	do, id := r.PostForm.Get("do"), r.PathValue("id")
 	msg := &controlv1.OperateRolloutRequest{Id: id, Action: rolloutActions[do]}
 	msg.Actor, msg.Reason = by(w, r, v)
+	if do == "approve" { // what the page showed; the API refuses what it is not, and none at all
+		stage, _ := strconv.ParseInt(r.PostForm.Get("stage"), 10, 32)
+		msg.Stage = int32(stage)
+		msg.Asked, _ = strconv.ParseInt(r.PostForm.Get("asked"), 10, 64)
+	}
 	if _, err := ask(v.ctx, c.backend.rollouts.OperateRollout, msg); err != nil {
 		c.showRollout(w, r, v, status(err), words(err))
 		return
@@ -75,10 +81,11 @@ var phases = map[string]string{
 	"applying":          "Writes the tuning for the stage's regions.",
 	"converging":        "Waits until every live node of the stage runs it.",
 	"baking":            "Bakes: health is held against the baseline.",
-	"rolling_back":      "Takes the tuning back, region by region, the last one first.",
-	"done":              "Done: the fleet runs it.",
-	"rolled_back":       "Rolled back: every region that was touched runs what it ran before.",
+	"rolling_back":      "Takes the tuning back, region by region, the last one first, and waits until no live node runs it.",
+	"done":              "Done: every live node of its regions runs it.",
+	"rolled_back":       "Rolled back: no live node runs it any more.",
 	"aborted":           "Given up, and taken back where it had been applied.",
+	"lost":              "Lost: it has written tunings, and Restate has forgotten it.",
 }
 
 func describeRollout(r *controlv1.Rollout, now time.Time) rolloutView {
@@ -98,12 +105,14 @@ func describeRollout(r *controlv1.Rollout, now time.Time) rolloutView {
 // can is what an operator may do with it as it stands, the likeliest first.
 func (v *rolloutView) can() (list []can) {
 	approve := can{"approve", "Approve stage " + fmt.Sprint(v.GetStage()), "The stage begins with its baseline."}
-	pause := can{"pause", "Pause", "Stands still at whatever has been applied. What was measured is measured again afterwards."}
+	pause := can{"pause", "Pause", "Stands still at whatever has been applied. Guardrails hold all the same. What was measured is measured again afterwards."}
 	resume := can{"resume", "Resume", "The phase that was paused begins again."}
 	abort := can{"abort", "!Abort", "Gives up, and takes back what was applied."}
 	switch {
 	case v.GetPhase() == "done":
 		return []can{{"rollback", "!Roll back", "Every region gets back what it ran before. Possible as long as no later rollout is done."}}
+	case v.GetPhase() == "rolling_back" && v.GetTrouble() != "":
+		return []can{{"abort", "!Give up late nodes", "Ends the rollback while they still run the tuning that was taken back."}}
 	case v.Over, v.GetPhase() == "rolling_back":
 		return nil
 	case v.Paused:

@@ -21,15 +21,15 @@ func TestTuningsAreWrittenOnce(t *testing.T) { servers.EachSQL(t, testTuningsAre
 func testTuningsAreWrittenOnce(t *testing.T) {
 	s, db := migrated(t)
 	first, err := s.WriteTunings(t.Context(), []controlplane.TuningWrite{write("r/apply/eu", "eu", "{1}"), write("r/apply/", "", "{2}")})
-	if err != nil || len(first) != 2 || first[0] >= first[1] {
-		t.Fatalf("%v, %v", first, err)
+	if err != nil || first.Refused != nil || len(first.Versions) != 2 || first.Versions[0] >= first.Versions[1] {
+		t.Fatalf("%+v, %v", first, err)
 	}
-	again, err := s.WriteTunings(t.Context(), []controlplane.TuningWrite{write("r/apply/eu", "eu", "{other}"), write("r/revert/eu", "eu", "{3}")})
-	if err != nil || again[0] != first[0] || again[1] <= first[1] {
-		t.Fatalf("%v, %v", again, err)
+	again, err := s.WriteTunings(t.Context(), []controlplane.TuningWrite{write("r/apply/eu", "eu", "{1}"), write("r/revert/eu", "eu", "{3}")})
+	if err != nil || again.Refused != nil || again.Versions[0] != first.Versions[0] || again.Versions[1] <= first.Versions[1] {
+		t.Fatalf("%+v, %v", again, err)
 	}
 	newest, err := s.NewestTunings(t.Context())
-	want := []controlplane.RegionTuning{{Region: "", Version: first[1], Document: "{2}"}, {Region: "eu", Version: again[1], Document: "{3}"}}
+	want := []controlplane.RegionTuning{{Region: "", Version: first.Versions[1], Document: "{2}"}, {Region: "eu", Version: again.Versions[1], Document: "{3}"}}
 	if err != nil || !slices.Equal(newest, want) {
 		t.Errorf("%+v, %v; want %+v", newest, err, want)
 	}
@@ -49,7 +49,7 @@ func TestAttemptsAtOnceAreOneWrite(t *testing.T) { servers.EachSQL(t, testAttemp
 func testAttemptsAtOnceAreOneWrite(t *testing.T) {
 	s, db := migrated(t)
 	var attempts sync.WaitGroup
-	versions := make([][]int64, 8)
+	versions := make([]controlplane.TuningsWritten, 8)
 	for i := range versions {
 		attempts.Go(func() {
 			var err error
@@ -60,11 +60,107 @@ func testAttemptsAtOnceAreOneWrite(t *testing.T) {
 	}
 	attempts.Wait()
 	for _, v := range versions {
-		if !slices.Equal(v, versions[0]) {
+		if v.Refused != nil || !slices.Equal(v.Versions, versions[0].Versions) {
 			t.Errorf("versions %v", versions)
 		}
 	}
 	if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_tuning"); n != 2 {
 		t.Errorf("%d rows", n)
+	}
+}
+
+// "One of another document under that ID, and one over a version that is not the region's
+// newest any more, undoes them all", whatever wrote that version.
+func TestTuningWritesAreFenced(t *testing.T) {
+	s, db := migrated(t)
+	first, err := s.WriteTunings(t.Context(), []controlplane.TuningWrite{write("one/apply/eu", "eu", "{1}"), write("one/apply/", "", "{1}")})
+	if err != nil || first.Refused != nil {
+		t.Fatalf("%+v, %v", first, err)
+	}
+	if _, err := db.ExecContext(t.Context(), "INSERT INTO ratelimit_tuning (region, document, actor, reason, created_at) VALUES ('eu', '{by hand}', 'ann', 'x', 1)"); err != nil {
+		t.Fatal(err)
+	}
+	over := func(w controlplane.TuningWrite, version int64) controlplane.TuningWrite {
+		w.Over = version
+		return w
+	}
+	fleet, eu := first.Versions[1], first.Versions[0]
+	for name, c := range map[string]struct {
+		writes []controlplane.TuningWrite
+		want   controlplane.TuningRefusal
+	}{
+		"over one that was replaced": {
+			[]controlplane.TuningWrite{over(write("one/revert/", "", "{0}"), fleet), over(write("one/revert/eu", "eu", "{0}"), eu)},
+			controlplane.TuningRefusal{ID: "one/revert/eu", Region: "eu", Newest: fleet + 1},
+		},
+		"over none, where there is one": {
+			[]controlplane.TuningWrite{write("two/apply/eu", "eu", "{2}"), write("two/revert/eu", "eu", "{0}")},
+			controlplane.TuningRefusal{ID: "two/apply/eu", Region: "eu", Newest: fleet + 1},
+		},
+		"another document": {
+			[]controlplane.TuningWrite{write("one/apply/eu", "eu", "{2}")},
+			controlplane.TuningRefusal{ID: "one/apply/eu", Region: "eu", Newest: fleet + 1, IDTaken: true},
+		},
+		"another region": {
+			[]controlplane.TuningWrite{write("one/apply/", "us", "{1}")},
+			controlplane.TuningRefusal{ID: "one/apply/", Region: "us", IDTaken: true},
+		},
+	} {
+		written, err := s.WriteTunings(t.Context(), c.writes)
+		if err != nil || written.Refused == nil || *written.Refused != c.want || len(written.Versions) > 0 {
+			t.Errorf("%s: %+v %+v, %v", name, written.Versions, written.Refused, err)
+		}
+	}
+	if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_tuning"); n != 3 {
+		t.Errorf("%d rows: half a write was made", n)
+	}
+}
+
+// Of two writes at the same moment that replace the same version, one is made.
+func TestWritesOverTheSameVersionAreOne(t *testing.T) {
+	s, db := migrated(t)
+	var writers sync.WaitGroup
+	made := make([]controlplane.TuningsWritten, 8)
+	for i := range made {
+		writers.Go(func() {
+			var err error
+			if made[i], err = s.WriteTunings(t.Context(), []controlplane.TuningWrite{write(fmt.Sprintf("r%d/apply/eu", i), "eu", "{}")}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	writers.Wait()
+	refused := 0
+	for _, m := range made {
+		if m.Refused != nil && m.Refused.Newest > 0 {
+			refused++
+		}
+	}
+	if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_tuning"); n != 1 || refused != len(made)-1 {
+		t.Errorf("%d rows, %d refused", n, refused)
+	}
+}
+
+// What MySQL knows of rollouts: who wrote which versions, and since when.
+func TestTracesOfRollouts(t *testing.T) {
+	s, db := migrated(t)
+	for _, w := range []controlplane.TuningWrite{write("a_b/apply/eu", "eu", "{1}"), write("a-b/apply/us", "us", "{2}"), write("a_b/apply/", "", "{3}")} {
+		if _, err := s.WriteTunings(t.Context(), []controlplane.TuningWrite{w}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := db.ExecContext(t.Context(), "INSERT INTO ratelimit_tuning (region, document, actor, reason, created_at) VALUES ('ap', '{by hand}', 'ann', 'x', 1)"); err != nil {
+		t.Fatal(err)
+	}
+	traces, err := s.TracesOfTunings(t.Context(), 100)
+	if err != nil || len(traces) != 2 || traces[0].ID != "a_b" || traces[0].Newest != 3 || traces[1].ID != "a-b" || traces[1].By.Actor != "ann" || traces[0].StartedMs == 0 || traces[0].StartedMs > traces[1].StartedMs {
+		t.Errorf("%+v, %v", traces, err)
+	}
+	wrote, err := s.TuningsOf(t.Context(), "a_b", 10)
+	if want := []controlplane.RegionTuning{{Region: "eu", Version: 1, Document: "{1}"}, {Region: "", Version: 3, Document: "{3}"}}; err != nil || !slices.Equal(wrote, want) {
+		t.Errorf("%+v, %v", wrote, err)
+	}
+	if wrote, err := s.TuningsOf(t.Context(), "a", 10); err != nil || len(wrote) > 0 {
+		t.Errorf("%+v, %v", wrote, err)
 	}
 }

@@ -56,7 +56,7 @@ func testAnOperatorsDay(t *testing.T) {
 	d.run(0, "rollout", "start", "--id", "calmer", "--set", "floor=0.3", "--plan", "canary.json", "--reason", "fewer rows in MySQL")
 	d.until("awaiting approval", "rollout", "status", "calmer")
 	d.until("rollout_waits", "health")
-	d.run(0, "rollout", "approve", "calmer", "--reason", "the preview looks well")
+	d.run(0, "rollout", "approve", "calmer", "--stage", "1", "--reason", "the preview looks well")
 	d.run(0, "rollout", "status", "--watch", "--every", "1s", "calmer")
 
 	d.says("The next one meets an outage: Redis of eu dies under its canary.")

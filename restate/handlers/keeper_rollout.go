@@ -4,29 +4,49 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
 )
 
-// rolloutLate is how many graces a rollout's timer may be late: it may wait behind a step
-// that is tried again, and behind an operator.
-const rolloutLate = 3
+const (
+	// rolloutLate is how many graces a rollout's timer may be late: it may wait behind a step
+	// that is tried again, and behind an operator.
+	rolloutLate = 3
 
-// ensureRollout looks after the rollout that is under way, or that the list takes for it.
+	// tracesMax is how many of the newest versions of the tuning are looked at for the
+	// rollouts that wrote them.
+	tracesMax = 1000
+)
+
+// ensureRollout looks after the rollout that is under way, or that the list takes for it,
+// and after the list and its lock.
 func (k *Keeper) ensureRollout(ctx context.Context) error {
 	rollouts := RolloutClient{k.Client}
-	list, err := rollouts.List(ctx)
+	standing, err := rollouts.Standing(ctx)
 	if err != nil {
 		return err
 	}
-	for _, line := range list {
-		if line.EndedMs > 0 {
-			continue
+	return errors.Join(k.reviveRollouts(ctx, rollouts, standing), k.repairRollouts(ctx, rollouts, standing))
+}
+
+// reviveRollouts sends the message of a rollout anew that has lost it, and the outcome of
+// one that the list has not heard of: the lock must not stay with what is over.
+func (k *Keeper) reviveRollouts(ctx context.Context, rollouts RolloutClient, standing RolloutsStanding) error {
+	ids := []string{}
+	if standing.Active != "" {
+		ids = append(ids, standing.Active)
+	}
+	for _, line := range standing.List {
+		if line.EndedMs == 0 && line.ID != standing.Active {
+			ids = append(ids, line.ID)
 		}
-		r, err := rollouts.Status(ctx, line.ID)
+	}
+	for _, id := range ids {
+		r, err := rollouts.Status(ctx, id)
 		if errors.Is(err, controlplane.ErrNotFound) {
-			continue // Restate's answer to a list that was restored without it
+			continue // repairRollouts knows what to do
 		}
 		if err != nil {
 			return err
@@ -47,6 +67,30 @@ func (k *Keeper) ensureRollout(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// repairRollouts compares the list with the rollouts themselves and with what they wrote to
+// MySQL. It looks first, as ensure does.
+func (k *Keeper) repairRollouts(ctx context.Context, rollouts RolloutClient, standing RolloutsStanding) error {
+	var traces []controlplane.TuningTrace
+	var unread error
+	if k.Tunings != nil {
+		if traces, unread = k.Tunings(ctx, tracesMax); unread != nil {
+			unread = fmt.Errorf("compare the list of rollouts with MySQL: %w", unread)
+		}
+	}
+	late := rolloutLate * cmp.Or(k.Grace, defaultGrace).Milliseconds()
+	look := func(id string) (controlplane.Rollout, error) { return rollouts.Status(ctx, id) }
+	wrong, err := standing.wrongs(traces, time.Now().UnixMilli(), late, look)
+	if err != nil || len(wrong) == 0 {
+		return errors.Join(unread, err)
+	}
+	if err := rollouts.Repair(ctx, wrong); err != nil {
+		return errors.Join(unread, err)
+	}
+	k.Log.Warn("the list of rollouts was wrong and is repaired", "rollouts", len(wrong), "first", wrong[0].ID)
+	k.Metrics.ChainRepaired()
+	return unread
 }
 
 // revival is a rollout that was revived, and where it stood.

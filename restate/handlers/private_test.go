@@ -15,7 +15,7 @@ func TestInternalHandlersArePrivate(t *testing.T) {
 	c := newCluster(t, Options{}, func(s *stepper) map[string]Job { return map[string]Job{"n": n.job(s)} })
 	operators := map[string]string{
 		CronService:       "Start Ensure Pause Resume TriggerNow Status Document",
-		RolloutsService:   "Start TakeBack List",
+		RolloutsService:   "Start TakeBack List Standing Repair",
 		RolloutService:    "Operate Status Ensure",
 		RetirementService: "Start Approve Abort Status List Ensure",
 	}

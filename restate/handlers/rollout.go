@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,6 +23,10 @@ const (
 	// action waits for as long.
 	rolloutStepRetry = 15 * time.Second
 
+	// stepRetention is how long the journals of looks are kept. Each has the state twice, of
+	// a third of a megabyte at a thousand nodes, and there is one every half minute.
+	stepRetention = 10 * time.Minute
+
 	// troubleRetry is the time to the next attempt at a step that has been tried for
 	// long. Meanwhile the object is free for operators.
 	troubleRetry = 10 * time.Second
@@ -38,11 +43,6 @@ type (
 	// RolloutTimer is the message that keeps a rollout going.
 	RolloutTimer struct {
 		Epoch int64 `json:"epoch"`
-	}
-	// RolloutRequest asks for an operator's action.
-	RolloutRequest struct {
-		Action controlplane.RolloutAction `json:"action"`
-		By     controlplane.By            `json:"by"`
 	}
 )
 
@@ -77,7 +77,7 @@ func (o *rollout) definition() restate.ServiceDefinition {
 	private := restate.WithIngressPrivate(true)
 	return restate.NewObject(RolloutService, durable("Rollouts of tuning, one object each. Use weirctl; all but Ensure, Operate and Status are the objects' own.")...).
 		Handler("Begin", restate.NewObjectHandler(o.begin, private)).
-		Handler("Step", restate.NewObjectHandler(o.step, private)).
+		Handler("Step", restate.NewObjectHandler(o.step, private, restate.WithJournalRetention(stepRetention))).
 		Handler("TakeBack", restate.NewObjectHandler(o.takeBack, private)).
 		Handler("Ensure", restate.NewObjectHandler(o.ensure)).
 		Handler("Operate", restate.NewObjectHandler(o.operate)).
@@ -97,11 +97,21 @@ func (o *rollout) begin(ctx restate.ObjectContext, req RolloutBegin) (controlpla
 		}
 		return before, nil
 	}
+	id := restate.Key(ctx)
+	used, err := step(ctx, o.steps, "look whether the id was used", func(ctx context.Context) (string, error) {
+		return o.work.Used(ctx, id)
+	})
+	if err != nil {
+		return controlplane.Rollout{}, err
+	}
+	if used != "" {
+		return controlplane.Rollout{}, failed(fmt.Errorf("%w: %s", controlplane.ErrConflict, used))
+	}
 	at, err := now(ctx, o.steps, "now")
 	if err != nil {
 		return controlplane.Rollout{}, err
 	}
-	r, err := controlplane.NewRollout(restate.Key(ctx), req.Spec, req.By, req.Regions, at)
+	r, err := controlplane.NewRollout(id, req.Spec, req.By, req.Regions, at)
 	if err != nil {
 		return controlplane.Rollout{}, failed(err)
 	}
@@ -130,7 +140,6 @@ func (o *rollout) step(ctx restate.ObjectContext, t RolloutTimer) (restate.Void,
 	if err != nil {
 		return restate.Void{}, o.later(ctx, err)
 	}
-	r.Trouble = ""
 	o.settle(ctx, &r, wait)
 	if r.Phase != before && (r.Phase == controlplane.RolloutRollingBack || r.Phase.Over()) {
 		itself := controlplane.By{Actor: "weir-control", Reason: "all stages are done"}
@@ -173,7 +182,7 @@ func (o *rollout) ensure(ctx restate.ObjectContext, t RolloutTimer) (restate.Voi
 	case r.Phase.Over():
 		restate.ObjectSend(ctx, RolloutsService, rolloutScope, "Ended").Send(r.Summary())
 		return restate.Void{}, nil
-	case !r.Takes(t.Epoch) || r.Phase == controlplane.RolloutAwaiting:
+	case !r.Takes(t.Epoch):
 		return restate.Void{}, nil
 	}
 	at, err := now(ctx, o.steps, "now")
@@ -185,35 +194,49 @@ func (o *rollout) ensure(ctx restate.ObjectContext, t RolloutTimer) (restate.Voi
 }
 
 // operate is an operator's transition.
-func (o *rollout) operate(ctx restate.ObjectContext, req RolloutRequest) (controlplane.Rollout, error) {
-	if req.Action == controlplane.RolloutTakeBack {
+func (o *rollout) operate(ctx restate.ObjectContext, order controlplane.RolloutOrder) (controlplane.Rollout, error) {
+	if order.Action == controlplane.RolloutTakeBack {
 		return controlplane.Rollout{}, failed(fmt.Errorf("%w: a rollback goes through %s", controlplane.ErrInvalid, RolloutsService))
 	}
-	return o.act(ctx, req)
-}
-
-// takeBack is called by the list of rollouts, which knows that no other is under way.
-func (o *rollout) takeBack(ctx restate.ObjectContext, by controlplane.By) (controlplane.Rollout, error) {
-	return o.act(ctx, RolloutRequest{Action: controlplane.RolloutTakeBack, By: by})
-}
-
-func (o *rollout) act(ctx restate.ObjectContext, req RolloutRequest) (controlplane.Rollout, error) {
 	r, err := o.existing(ctx)
 	if err != nil {
 		return r, err
 	}
+	return o.act(ctx, r, order)
+}
+
+// takeBack is called by the list of rollouts, which knows that no other is under way. The
+// rows say whether one has been since that the list has forgotten.
+func (o *rollout) takeBack(ctx restate.ObjectContext, by controlplane.By) (controlplane.Rollout, error) {
+	r, err := o.existing(ctx)
+	if err != nil {
+		return r, err
+	}
+	if r.Phase == controlplane.RolloutDone {
+		inForce, err := (&durableRollout{ctx: ctx, work: o.work, steps: o.steps}).InForce(r.Rows())
+		if err != nil {
+			return r, err
+		}
+		if err := r.Overtaken(inForce); err != nil {
+			return r, failed(err)
+		}
+	}
+	return o.act(ctx, r, controlplane.RolloutOrder{Action: controlplane.RolloutTakeBack, By: by})
+}
+
+func (o *rollout) act(ctx restate.ObjectContext, r controlplane.Rollout, order controlplane.RolloutOrder) (controlplane.Rollout, error) {
 	at, err := now(ctx, o.steps, "now")
 	if err != nil {
 		return r, err
 	}
 	before := condition(&r)
-	wait, err := r.Operate(req.Action, req.By, at)
+	wait, err := r.Operate(order, at)
 	if err != nil {
 		return r, failed(err)
 	}
 	r.Trouble = ""
 	o.settle(ctx, &r, wait)
-	return r, o.audit(ctx, req.By, string(req.Action), before, &r)
+	return r, o.audit(ctx, order.By, string(order.Action), before, &r)
 }
 
 // status is a snapshot. It waits for nobody.
@@ -289,6 +312,7 @@ func load(ctx restate.ObjectSharedContext) (controlplane.Rollout, error) {
 	if err := r.Check(); err != nil {
 		return r, failed(err)
 	}
+	r.Upgrade()
 	return r, nil
 }
 

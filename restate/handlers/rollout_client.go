@@ -20,14 +20,14 @@ func (c RolloutClient) Start(ctx context.Context, id string, spec controlplane.R
 }
 
 // Operate approves, pauses, resumes, aborts or rolls back.
-func (c RolloutClient) Operate(ctx context.Context, id string, action controlplane.RolloutAction, by controlplane.By) (controlplane.Rollout, error) {
+func (c RolloutClient) Operate(ctx context.Context, id string, order controlplane.RolloutOrder) (controlplane.Rollout, error) {
 	if err := controlplane.ValidateRolloutID(id); err != nil { // it becomes part of a URL
 		return controlplane.Rollout{}, err
 	}
-	if action == controlplane.RolloutTakeBack {
-		return askRollout[RolloutTakeBack, controlplane.Rollout](ctx, c.Client, RolloutsService, rolloutScope, "TakeBack", RolloutTakeBack{ID: id, By: by})
+	if order.Action == controlplane.RolloutTakeBack {
+		return askRollout[RolloutTakeBack, controlplane.Rollout](ctx, c.Client, RolloutsService, rolloutScope, "TakeBack", RolloutTakeBack{ID: id, By: order.By})
 	}
-	return askRollout[RolloutRequest, controlplane.Rollout](ctx, c.Client, RolloutService, id, "Operate", RolloutRequest{Action: action, By: by})
+	return askRollout[controlplane.RolloutOrder, controlplane.Rollout](ctx, c.Client, RolloutService, id, "Operate", order)
 }
 
 // Status is how a rollout stands.
@@ -41,6 +41,35 @@ func (c RolloutClient) Status(ctx context.Context, id string) (controlplane.Roll
 // List is the newest rollouts, newest first.
 func (c RolloutClient) List(ctx context.Context) ([]controlplane.RolloutSummary, error) {
 	return askRollout[restate.Void, []controlplane.RolloutSummary](ctx, c.Client, RolloutsService, rolloutScope, "List", restate.Void{})
+}
+
+// Standing is the list of rollouts, and who has the lock.
+func (c RolloutClient) Standing(ctx context.Context) (RolloutsStanding, error) {
+	return askRollout[restate.Void, RolloutsStanding](ctx, c.Client, RolloutsService, rolloutScope, "Standing", restate.Void{})
+}
+
+// Repair puts the list and its lock right about rollouts.
+func (c RolloutClient) Repair(ctx context.Context, rollouts []controlplane.TuningTrace) error {
+	_, err := askRollout[RolloutsRepair, restate.Void](ctx, c.Client, RolloutsService, rolloutScope, "Repair", RolloutsRepair{rollouts})
+	return err
+}
+
+// UnderWay is the rollout that is under way, or nil.
+func (c RolloutClient) UnderWay(ctx context.Context) (*controlplane.Rollout, error) {
+	list, err := c.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, line := range list {
+		if line.Phase.Over() {
+			continue
+		}
+		r, err := c.Status(ctx, line.ID)
+		if err != nil || !r.Phase.Over() {
+			return &r, err
+		}
+	}
+	return nil, nil
 }
 
 // Ensure revives a rollout that stands at an epoch, in its turn: it does not wait for

@@ -66,7 +66,7 @@ func testKeeperRevivesARollout(t *testing.T) {
 	if repairs := metric(t, cl.options.Metrics, "weir_control_chain_repairs_total", ""); repairs != 1 {
 		t.Errorf("weir_control_chain_repairs_total is %v", repairs)
 	}
-	if _, err := c.Operate(t.Context(), "lost", controlplane.RolloutAbort, operator); err != nil {
+	if _, err := c.Operate(t.Context(), "lost", order(controlplane.RolloutAbort)); err != nil {
 		t.Fatal(err)
 	}
 	reaches(t, c, "lost", "the end", over)

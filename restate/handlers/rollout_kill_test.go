@@ -47,7 +47,7 @@ func testSoakRolloutsSurviveKills(t *testing.T) {
 		}
 		if round%4 == 2 {
 			await.NoError(t, "the abort of "+id, func() error {
-				_, err := c.Operate(t.Context(), id, controlplane.RolloutAbort, operator)
+				_, err := c.Operate(t.Context(), id, order(controlplane.RolloutAbort))
 				if now, look := c.Status(t.Context(), id); err != nil && look == nil && (now.Phase.Over() || now.Phase == controlplane.RolloutRollingBack) {
 					return nil // it was over before, or the answer was lost
 				}

@@ -17,7 +17,7 @@ const RolloutsService = "WeirRollouts"
 const (
 	rolloutScope     = "fleet"
 	rolloutsKey      = "rollouts"
-	rolloutsVersion  = 1
+	rolloutsVersion  = 2
 	rolloutsListMax  = 100
 	rolloutsStepName = "list regions"
 )
@@ -26,6 +26,7 @@ const (
 type rolloutList struct {
 	Version int                           `json:"version"`
 	Active  string                        `json:"active,omitempty"` // id of the rollout that is under way
+	Since   int64                         `json:"since,omitempty"`  // its epoch when it took the lock: an outcome of before does not give it back
 	List    []controlplane.RolloutSummary `json:"list,omitempty"`   // newest first, at most rolloutsListMax
 }
 
@@ -54,6 +55,8 @@ func (o *rollouts) definition() restate.ServiceDefinition {
 		Handler("Start", restate.NewObjectHandler(o.start)).
 		Handler("TakeBack", restate.NewObjectHandler(o.takeBack)).
 		Handler("Ended", restate.NewObjectHandler(o.ended, restate.WithIngressPrivate(true))).
+		Handler("Repair", restate.NewObjectHandler(o.repair)).
+		Handler("Standing", restate.NewObjectSharedHandler(o.standing, restate.WithJournalRetention(0))).
 		Handler("List", restate.NewObjectSharedHandler(o.list, restate.WithJournalRetention(0)))
 }
 
@@ -67,7 +70,7 @@ func (o *rollouts) start(ctx restate.ObjectContext, req RolloutStart) (controlpl
 	if err := validStart(req); err != nil {
 		return controlplane.Rollout{}, failed(err)
 	}
-	known := slices.ContainsFunc(l.List, func(s controlplane.RolloutSummary) bool { return s.ID == req.ID })
+	known := l.Active == req.ID || l.at(req.ID) >= 0
 	if l.Active != "" && !known {
 		return controlplane.Rollout{}, failed(fmt.Errorf("%w: rollout %s is under way: wait for it, or abort it", controlplane.ErrConflict, l.Active))
 	}
@@ -85,9 +88,8 @@ func (o *rollouts) start(ctx restate.ObjectContext, req RolloutStart) (controlpl
 	if terminal != nil {
 		return controlplane.Rollout{}, terminal
 	}
-	if !known {
-		l.Active = r.ID
-		l.List = append([]controlplane.RolloutSummary{r.Summary()}, l.List[:min(len(l.List), rolloutsListMax-1)]...)
+	if !r.Phase.Over() && l.Active != r.ID { // else it is one of long ago, which changes nothing
+		l.lock(r.Summary())
 		o.save(ctx, l)
 	}
 	return r, nil
@@ -132,8 +134,7 @@ func (o *rollouts) takeBack(ctx restate.ObjectContext, req RolloutTakeBack) (con
 	if terminal != nil {
 		return controlplane.Rollout{}, terminal
 	}
-	l.Active = r.ID
-	l.note(r.Summary())
+	l.lock(r.Summary())
 	o.save(ctx, l)
 	return r, nil
 }
@@ -150,17 +151,24 @@ func (o *rollouts) ended(ctx restate.ObjectContext, s controlplane.RolloutSummar
 	return restate.Void{}, nil
 }
 
+// lock gives the lock to a rollout that is under way.
+func (l *rolloutList) lock(s controlplane.RolloutSummary) {
+	l.Active, l.Since = s.ID, s.Epoch
+	l.note(s)
+}
+
 // end takes the lock back from a rollout that is over. One that was done when it sent
 // this, and is being rolled back by now, keeps it until it says so again.
 func (l *rolloutList) end(s controlplane.RolloutSummary) (changed bool) {
-	i := slices.IndexFunc(l.List, func(have controlplane.RolloutSummary) bool { return have.ID == s.ID })
-	if i >= 0 && l.List[i].Phase == controlplane.RolloutRollingBack && s.Phase == controlplane.RolloutDone {
-		return false
-	}
 	if l.Active == s.ID {
-		l.Active = ""
+		if s.Epoch < l.Since {
+			return false
+		}
+		l.Active, l.Since = "", 0
 	}
-	l.note(s)
+	if i := l.at(s.ID); i >= 0 {
+		l.List[i] = s
+	}
 	return true
 }
 
@@ -170,11 +178,23 @@ func (o *rollouts) list(ctx restate.ObjectSharedContext, _ restate.Void) ([]cont
 	return l.List, err
 }
 
-// note replaces a rollout's line.
+// at is the place of a rollout's line; less than 0: it has none.
+func (l *rolloutList) at(id string) int {
+	return slices.IndexFunc(l.List, func(s controlplane.RolloutSummary) bool { return s.ID == id })
+}
+
+// note writes a rollout's line, at the place of when it started.
 func (l *rolloutList) note(s controlplane.RolloutSummary) {
-	if i := slices.IndexFunc(l.List, func(have controlplane.RolloutSummary) bool { return have.ID == s.ID }); i >= 0 {
+	if i := l.at(s.ID); i >= 0 {
 		l.List[i] = s
+		return
 	}
+	i := slices.IndexFunc(l.List, func(have controlplane.RolloutSummary) bool { return have.StartedMs <= s.StartedMs })
+	if i < 0 {
+		i = len(l.List)
+	}
+	l.List = slices.Insert(l.List, i, s)
+	l.List = l.List[:min(len(l.List), rolloutsListMax)]
 }
 
 func (o *rollouts) load(ctx restate.ObjectSharedContext) (rolloutList, error) {

@@ -1,26 +1,124 @@
 package handlers
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/weirhq/weir/controlplane"
 )
 
+func line(id string, phase controlplane.RolloutPhase, startedMs, epoch int64) controlplane.RolloutSummary {
+	s := controlplane.RolloutSummary{ID: id, Phase: phase, StartedMs: startedMs, Epoch: epoch}
+	if phase.Over() {
+		s.EndedMs = startedMs + 1
+	}
+	return s
+}
+
 // The lock is given back by the outcome, and not by word of an earlier one: a rollout
 // that is done may be rolled back before the list has heard that it was done.
 func TestTheLockIsGivenBackOnce(t *testing.T) {
-	summary := func(id string, phase controlplane.RolloutPhase) controlplane.RolloutSummary {
-		return controlplane.RolloutSummary{ID: id, Phase: phase}
-	}
-	l := rolloutList{Active: "two", List: []controlplane.RolloutSummary{summary("two", controlplane.RolloutMeasuring), summary("one", controlplane.RolloutDone)}}
-	if l.end(summary("one", controlplane.RolloutDone)); l.Active != "two" {
+	l := rolloutList{List: []controlplane.RolloutSummary{line("one", controlplane.RolloutDone, 1, 9)}}
+	l.lock(line("two", controlplane.RolloutMeasuring, 2, 1))
+	if l.end(line("one", controlplane.RolloutDone, 1, 9)); l.Active != "two" {
 		t.Error("another one's outcome gave the lock back")
 	}
-	l.note(summary("two", controlplane.RolloutRollingBack)) // taken back
-	if l.end(summary("two", controlplane.RolloutDone)) || l.Active != "two" || l.List[0].Phase != controlplane.RolloutRollingBack {
+	l.lock(line("two", controlplane.RolloutRollingBack, 2, 8)) // taken back
+	if l.end(line("two", controlplane.RolloutDone, 2, 7)) || l.Active != "two" || l.List[0].Phase != controlplane.RolloutRollingBack {
 		t.Errorf("an outcome of before gave the lock back: %+v", l)
 	}
-	if !l.end(summary("two", controlplane.RolloutRolledBack)) || l.Active != "" || l.List[0].Phase != controlplane.RolloutRolledBack {
+	if !l.end(line("two", controlplane.RolloutRolledBack, 2, 9)) || l.Active != "" || l.List[0].Phase != controlplane.RolloutRolledBack {
 		t.Errorf("the outcome did not give the lock back: %+v", l)
+	}
+}
+
+// One that is taken back after it fell off the list holds the lock until it says how that
+// ended, too.
+func TestTheLockOfARolloutThatIsOffTheList(t *testing.T) {
+	var l rolloutList
+	for i := range rolloutsListMax {
+		l.note(line(fmt.Sprint("newer-", i), controlplane.RolloutRolledBack, int64(100+i), 5))
+	}
+	l.lock(line("old", controlplane.RolloutRollingBack, 1, 8))
+	if l.Active != "old" || len(l.List) != rolloutsListMax || l.List[0].ID != "newer-99" {
+		t.Errorf("%s has the lock, %d lines, first %s", l.Active, len(l.List), l.List[0].ID)
+	}
+	if l.end(line("old", controlplane.RolloutDone, 1, 7)); l.Active != "old" {
+		t.Error("an outcome of before gave the lock back")
+	}
+	if l.end(line("old", controlplane.RolloutRolledBack, 1, 9)); l.Active != "" {
+		t.Error("the lock stays")
+	}
+}
+
+// The list and the lock follow from the rollouts themselves, and from what they wrote where
+// their state is lost.
+func TestRepairOfTheList(t *testing.T) {
+	l := rolloutList{Active: "gone", Since: 3, List: []controlplane.RolloutSummary{line("gone", controlplane.RolloutBaking, 5, 3)}}
+	l.lost(controlplane.TuningTrace{ID: "gone", StartedMs: 5, Newest: 7})
+	if l.Active != "" || l.List[0].Phase != controlplane.RolloutLost || l.List[0].EndedMs == 0 ||
+		l.List[0].Why != "Restate has no state of it; the versions of the tuning that it wrote are there, up to 7" {
+		t.Errorf("%+v", l)
+	}
+	l.lost(controlplane.TuningTrace{ID: "older", StartedMs: 2, Newest: 1, By: controlplane.By{Actor: "ann", Reason: "r"}})
+	l.found(line("finished", controlplane.RolloutDone, 3, 6))
+	l.found(line("lives", controlplane.RolloutBaking, 9, 4))
+	var got []string
+	for _, s := range l.List {
+		got = append(got, s.ID+" "+string(s.Phase))
+	}
+	if want := []string{"lives baking", "gone lost", "finished done", "older lost"}; !slices.Equal(got, want) || l.Active != "lives" || l.Since != 4 {
+		t.Errorf("%q, want %q; %s has the lock since %d", got, want, l.Active, l.Since)
+	}
+	l.found(line("lives", controlplane.RolloutDone, 9, 5))
+	if l.Active != "" || l.List[0].Phase != controlplane.RolloutDone {
+		t.Errorf("%+v", l)
+	}
+}
+
+// What is wrong with the list is told before it is asked to mend itself.
+func TestWhatIsWrongWithTheList(t *testing.T) {
+	of := func(active string, lines ...controlplane.RolloutSummary) RolloutsStanding {
+		return RolloutsStanding{active, lines}
+	}
+	known := map[string]controlplane.Rollout{
+		"bakes": {ID: "bakes", Phase: controlplane.RolloutBaking, MovedMs: 1000},
+		"done":  {ID: "done", Phase: controlplane.RolloutDone, MovedMs: 1000},
+	}
+	look := func(id string) (controlplane.Rollout, error) {
+		r, ok := known[id]
+		if !ok {
+			return r, fmt.Errorf("%w: no rollout", controlplane.ErrNotFound)
+		}
+		return r, nil
+	}
+	wrote := controlplane.TuningTrace{ID: "wrote", StartedMs: 50, Newest: 3}
+	full := of("")
+	for i := range rolloutsListMax {
+		full.List = append(full.List, line(fmt.Sprint("r", i), controlplane.RolloutDone, int64(1000-i), 1))
+	}
+	for name, c := range map[string]struct {
+		standing RolloutsStanding
+		traces   []controlplane.TuningTrace
+		want     []string
+	}{
+		"all is well":                       {of("bakes", line("bakes", controlplane.RolloutMeasuring, 60, 1), line("wrote", controlplane.RolloutDone, 50, 1)), []controlplane.TuningTrace{wrote}, nil},
+		"the lock is that of none":          {of("nobody"), nil, []string{"nobody"}},
+		"a line is that of none":            {of("", line("nobody", controlplane.RolloutBaking, 60, 1)), nil, []string{"nobody"}},
+		"one is under way without the lock": {of("", line("bakes", controlplane.RolloutMeasuring, 60, 1)), nil, []string{"bakes"}},
+		"one that wrote has no line":        {of(""), []controlplane.TuningTrace{wrote}, []string{"wrote"}},
+		"one that wrote fell off the list":  {full, []controlplane.TuningTrace{wrote}, nil},
+		"what wrote is no rollout":          {of(""), []controlplane.TuningTrace{{ID: "a b"}}, nil},
+		"its outcome is on its way":         {of("done", line("done", controlplane.RolloutBaking, 60, 1)), nil, nil}, // reviveRollouts sends it again
+	} {
+		wrong, err := c.standing.wrongs(c.traces, 20_000, 10_000, look)
+		var got []string
+		for _, w := range wrong {
+			got = append(got, w.ID)
+		}
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, c.want)
+		}
 	}
 }

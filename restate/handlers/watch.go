@@ -48,13 +48,3 @@ func (c *Client) Health(ctx context.Context) (d controlplane.HealthDocument, err
 	}
 	return d, d.Check()
 }
-
-// UnderWay is the rollout that is under way, or nil.
-func (c RolloutClient) UnderWay(ctx context.Context) (*controlplane.Rollout, error) {
-	list, err := c.List(ctx)
-	if err != nil || len(list) == 0 || list[0].EndedMs != 0 {
-		return nil, err
-	}
-	r, err := c.Status(ctx, list[0].ID)
-	return &r, err
-}

@@ -156,6 +156,7 @@ func (p *process) build() error {
 		Client:    client,
 		Jobs:      map[string]time.Duration{handlers.CleanupJob: p.config.CleanupInterval, handlers.WatchJob: p.config.WatchInterval},
 		Retiring:  []string{controlplane.Blocklist},
+		Tunings:   steps.TracesOfTunings,
 		Every:     keepEvery,
 		Metrics:   metrics,
 		Log:       p.log,

@@ -32,29 +32,12 @@ func watchRollouts(ctx context.Context, rollouts handlers.RolloutClient, metrics
 	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, watchTimeout)
 		defer cancel()
-		underWay, err := rolloutUnderWay(ctx, rollouts)
+		underWay, err := rollouts.UnderWay(ctx)
 		if err == nil {
 			metrics.RolloutSeen(underWay)
 		}
 		return err
 	})
-}
-
-func rolloutUnderWay(ctx context.Context, rollouts handlers.RolloutClient) (*controlplane.Rollout, error) {
-	newest, err := rollouts.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, summary := range newest {
-		if summary.Phase.Over() {
-			continue
-		}
-		r, err := rollouts.Status(ctx, summary.ID)
-		if err != nil || !r.Phase.Over() {
-			return &r, err
-		}
-	}
-	return nil, nil
 }
 
 // retirementUnderWay asks for the list first: that a table has never been retired is an

@@ -104,7 +104,7 @@ func TestErrorsSayWhatToDoNext(t *testing.T) {
 		"out of bounds":        {false, "", "override set a b c --limit -1 --reason x", exitUsage, "limit"},
 		"no such tuning file":  {false, "", "rollout start --tuning /does/not/exist --stage all --reason x", exitUsage, "/does/not/exist"},
 		"a stage of nothing":   {false, "", "rollout start --tuning new.json --stage : --reason x", exitUsage, "stage"},
-		"nothing to approve":   {false, "", "rollout approve r1 --reason x", exitFailure, "r1"},
+		"nothing to approve":   {false, "", "rollout approve r1 --stage 1 --reason x", exitFailure, "r1"},
 		"what is over already": {false, "", "rollout pause r1 --reason x", exitFailure, "r1"},
 	} {
 		t.Run(name, func(t *testing.T) {

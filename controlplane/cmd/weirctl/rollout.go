@@ -175,11 +175,15 @@ type on struct {
 }
 
 func (o on) operate(c *call, action controlv1.RolloutAction) error {
-	actor, err := c.actor(o.Actor)
-	if err != nil {
+	return o.order(c, &controlv1.OperateRolloutRequest{Action: action})
+}
+
+func (o on) order(c *call, msg *controlv1.OperateRolloutRequest) (err error) {
+	msg.Id, msg.Reason = o.ID, o.Reason
+	if msg.Actor, err = c.actor(o.Actor); err != nil {
 		return err
 	}
-	answer, err := c.rollouts.OperateRollout(c.ctx, connect.NewRequest(&controlv1.OperateRolloutRequest{Actor: actor, Reason: o.Reason, Id: o.ID, Action: action}))
+	answer, err := c.rollouts.OperateRollout(c.ctx, connect.NewRequest(msg))
 	if err != nil {
 		return err
 	}
@@ -187,16 +191,28 @@ func (o on) operate(c *call, action controlv1.RolloutAction) error {
 }
 
 type (
-	rolloutApprove  struct{ on }
+	rolloutApprove struct {
+		on
+		Stage int32 `required:"" placeholder:"N" help:"The stage that is approved, from 1, as status shows it."`
+		Asked int64 `placeholder:"N" help:"What status said is asked; default: what it says now."`
+	}
 	rolloutPause    struct{ on }
 	rolloutResume   struct{ on }
 	rolloutAbort    struct{ on }
 	rolloutRollback struct{ on }
 )
 
-// Run approves.
+// Run approves the stage that it names, and no other.
 func (r rolloutApprove) Run(c *call) error {
-	return r.operate(c, controlv1.RolloutAction_ROLLOUT_ACTION_APPROVE)
+	asked := r.Asked
+	if asked == 0 {
+		answer, err := c.rollouts.RolloutStatus(c.ctx, connect.NewRequest(&controlv1.RolloutStatusRequest{Id: r.ID}))
+		if err != nil {
+			return err
+		}
+		asked = max(1, answer.Msg.GetRollout().GetAsked()) // 1 of one that has not asked: the API says how it stands
+	}
+	return r.order(c, &controlv1.OperateRolloutRequest{Action: controlv1.RolloutAction_ROLLOUT_ACTION_APPROVE, Stage: r.Stage, Asked: asked})
 }
 
 // Run pauses.

@@ -31,8 +31,11 @@ func outcome(r *controlv1.Rollout) error {
 	if r.GetPhase() == "done" {
 		return nil
 	}
-	return &told{fmt.Errorf("rollout %s is %s", r.GetId(), because(r.GetPhase(), r.GetWhy())), exitFailure,
-		"All regions have their previous tuning back. What happened: weirctl rollout history " + plain(r.GetId()) + "."}
+	what := "What happened: weirctl rollout history " + plain(r.GetId()) + "."
+	if r.GetPhase() == "rolled_back" {
+		what = "No live node runs it any more. " + what
+	}
+	return &told{fmt.Errorf("rollout %s is %s", r.GetId(), because(r.GetPhase(), r.GetWhy())), exitFailure, what}
 }
 
 // standing is where a rollout stands, in a line.
@@ -87,7 +90,7 @@ func (c *call) writeRollout(w io.Writer, r *controlv1.Rollout) {
 	writeQueries(w, r)
 	switch {
 	case r.GetPhase() == "awaiting_approval":
-		_, _ = fmt.Fprintf(w, "\nLet it go on with: weirctl rollout approve %s --reason TEXT\n", plain(r.GetId()))
+		_, _ = fmt.Fprintf(w, "\nLet it go on with: weirctl rollout approve %s --stage %d --asked %d --reason TEXT\n", plain(r.GetId()), r.GetStage(), r.GetAsked())
 	case r.GetPausedBy() != "":
 		_, _ = fmt.Fprintf(w, "\nLet it go on with: weirctl rollout resume %s --reason TEXT\n", plain(r.GetId()))
 	}

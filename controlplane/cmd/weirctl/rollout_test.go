@@ -34,13 +34,15 @@ func (s *rollouts) Start(_ context.Context, id string, spec controlplane.Rollout
 	return *r, nil
 }
 
-func (s *rollouts) Operate(_ context.Context, id string, action controlplane.RolloutAction, by controlplane.By) (controlplane.Rollout, error) {
+func (s *rollouts) Operate(_ context.Context, id string, order controlplane.RolloutOrder) (controlplane.Rollout, error) {
 	r, err := s.Status(context.Background(), id)
 	if err != nil {
 		return r, err
 	}
-	s.by = by
-	_, err = r.Operate(action, by, now.UnixMilli())
+	s.by = order.By
+	if _, err = r.Operate(order, now.UnixMilli()); err == nil {
+		*s.find(id) = r
+	}
 	return r, err
 }
 
@@ -59,6 +61,15 @@ func (s *rollouts) Status(_ context.Context, id string) (controlplane.Rollout, e
 		return *r, s.err
 	}
 	return controlplane.Rollout{}, fmt.Errorf("%w: there is no rollout %q", controlplane.ErrNotFound, id)
+}
+
+func (s *rollouts) find(id string) *controlplane.Rollout {
+	for i := range s.list {
+		if s.list[i].ID == id {
+			return &s.list[i]
+		}
+	}
+	return nil
 }
 
 func (s *rollouts) List(context.Context) ([]controlplane.RolloutSummary, error) {
@@ -174,7 +185,11 @@ func TestRolloutActions(t *testing.T) {
 		{"rollback", controlplane.RolloutDone, "rollout r1, stage 1 of 1: rolling back: rolled back by ann: because\n"},
 	} {
 		w.rollouts.list[0].Phase = tc.phase
-		if code := w.run(t, "rollout", tc.action, "r1", "--reason", "because", "--actor", "ann"); code != exitOK || !strings.HasPrefix(w.stdout.String(), tc.says) {
+		args := []string{"rollout", tc.action, "r1", "--reason", "because", "--actor", "ann"}
+		if tc.action == "approve" {
+			args = append(args, "--stage", "1")
+		}
+		if code := w.run(t, args...); code != exitOK || !strings.HasPrefix(w.stdout.String(), tc.says) {
 			t.Errorf("%s: exit %d, %s%s", tc.action, code, w.stdout.String(), w.stderr.String())
 		}
 		if w.rollouts.by.Reason != "because" {
@@ -187,6 +202,30 @@ func TestRolloutActions(t *testing.T) {
 	}
 	if code := w.run(t, "rollout", "abort", "r2", "--reason", "x"); code != exitFailure || !strings.Contains(w.stderr.String(), `there is no rollout "r2"`) {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
+	}
+}
+
+// An approval names its stage: of one that has moved on, or of what was asked before, it is
+// refused, and the hint of status has both.
+func TestAnApprovalNamesItsStage(t *testing.T) {
+	w := newWorld(t)
+	w.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "eu:approval", "--stage", "all:approval", "--id", "r1", "--reason", "x")
+	r := &w.rollouts.list[0]
+	r.Asked = 7
+	if code := w.run(t, "rollout", "status", "r1"); code != exitOK || !strings.HasSuffix(w.stdout.String(), "\nLet it go on with: weirctl rollout approve r1 --stage 1 --asked 7 --reason TEXT\n") {
+		t.Errorf("exit %d, %s", code, w.stdout.String())
+	}
+	for says, args := range map[string][]string{
+		"missing flags: --stage=N": nil,
+		"stage 1 was asked for at 7, and the approval is of stage 2 as asked for at 7": {"--stage", "2"},
+		"the approval is of stage 1 as asked for at 6: look at it again":               {"--stage", "1", "--asked", "6"},
+	} {
+		if code := w.run(t, append([]string{"rollout", "approve", "r1", "--reason", "x"}, args...)...); code == exitOK || !strings.Contains(w.stderr.String(), says) {
+			t.Errorf("%v: exit %d, %s", args, code, w.stderr.String())
+		}
+	}
+	if code := w.run(t, "rollout", "approve", "r1", "--reason", "x", "--stage", "1", "--asked", "7"); code != exitOK || r.Phase != controlplane.RolloutMeasuring {
+		t.Errorf("exit %d, %s, %s", code, r.Phase, w.stderr.String())
 	}
 }
 
@@ -206,7 +245,7 @@ func TestRolloutWatch(t *testing.T) {
 2026-01-02 15:04:05Z  stage 1 of 1: rolling back: stage 1 (eu): errors
 2026-01-02 15:04:05Z  rolled back: stage 1 (eu): errors
 `)
-	if want := "weirctl: rollout r1 is rolled back: stage 1 (eu): errors\nAll regions have their previous tuning back. What happened: weirctl rollout history r1.\n"; w.stderr.String() != want {
+	if want := "weirctl: rollout r1 is rolled back: stage 1 (eu): errors\nNo live node runs it any more. What happened: weirctl rollout history r1.\n"; w.stderr.String() != want {
 		t.Errorf("%q", w.stderr.String())
 	}
 }

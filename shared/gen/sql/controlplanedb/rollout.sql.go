@@ -48,9 +48,64 @@ func (q *Queries) TuningNewest(ctx context.Context) ([]TuningNewestRow, error) {
 	return items, nil
 }
 
+const TuningNewestOf = `-- name: TuningNewestOf :one
+SELECT CAST(COALESCE(MAX(version), 0) AS SIGNED) AS version FROM ratelimit_tuning WHERE region = ?
+`
+
+// The newest version of a region, 0 if it has none.
+func (q *Queries) TuningNewestOf(ctx context.Context, region []byte) (int64, error) {
+	row := q.db.QueryRowContext(ctx, TuningNewestOf, region)
+	var version int64
+	err := row.Scan(&version)
+	return version, err
+}
+
+const TuningTraces = `-- name: TuningTraces :many
+SELECT version, actor, reason, write_id, created_at FROM ratelimit_tuning
+WHERE write_id IS NOT NULL ORDER BY version DESC LIMIT ?
+`
+
+type TuningTracesRow struct {
+	Version   uint64
+	Actor     string
+	Reason    string
+	WriteID   sql.NullString
+	CreatedAt uint64
+}
+
+// The newest versions that rollouts wrote, newest first.
+func (q *Queries) TuningTraces(ctx context.Context, limit int32) ([]TuningTracesRow, error) {
+	rows, err := q.db.QueryContext(ctx, TuningTraces, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TuningTracesRow{}
+	for rows.Next() {
+		var i TuningTracesRow
+		if err := rows.Scan(
+			&i.Version,
+			&i.Actor,
+			&i.Reason,
+			&i.WriteID,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const TuningWrite = `-- name: TuningWrite :execlastid
-INSERT INTO ratelimit_tuning (region, document, actor, reason, write_id, created_at)
-VALUES (?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
+INSERT INTO ratelimit_tuning (region, document, actor, reason, write_id, replaces, created_at)
+VALUES (?, ?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
 `
 
 type TuningWriteParams struct {
@@ -59,9 +114,11 @@ type TuningWriteParams struct {
 	Actor    string
 	Reason   string
 	WriteID  sql.NullString
+	Replaces sql.NullInt64
 }
 
-// Fails on write_idx when this very write has been made before.
+// Fails on write_idx when this very write has been made before, and on replaces_idx when
+// another one has replaced the same version of the region.
 func (q *Queries) TuningWrite(ctx context.Context, arg TuningWriteParams) (int64, error) {
 	result, err := q.db.ExecContext(ctx, TuningWrite,
 		arg.Region,
@@ -69,6 +126,7 @@ func (q *Queries) TuningWrite(ctx context.Context, arg TuningWriteParams) (int64
 		arg.Actor,
 		arg.Reason,
 		arg.WriteID,
+		arg.Replaces,
 	)
 	if err != nil {
 		return 0, err
@@ -77,12 +135,60 @@ func (q *Queries) TuningWrite(ctx context.Context, arg TuningWriteParams) (int64
 }
 
 const TuningWritten = `-- name: TuningWritten :one
-SELECT version FROM ratelimit_tuning WHERE write_id = ?
+SELECT version, region, document FROM ratelimit_tuning WHERE write_id = ?
 `
 
-func (q *Queries) TuningWritten(ctx context.Context, writeID sql.NullString) (uint64, error) {
+type TuningWrittenRow struct {
+	Version  uint64
+	Region   []byte
+	Document string
+}
+
+func (q *Queries) TuningWritten(ctx context.Context, writeID sql.NullString) (TuningWrittenRow, error) {
 	row := q.db.QueryRowContext(ctx, TuningWritten, writeID)
-	var version uint64
-	err := row.Scan(&version)
-	return version, err
+	var i TuningWrittenRow
+	err := row.Scan(&i.Version, &i.Region, &i.Document)
+	return i, err
+}
+
+const TuningsOf = `-- name: TuningsOf :many
+SELECT version, region, document FROM ratelimit_tuning
+WHERE write_id >= ? AND write_id < ?
+ORDER BY version LIMIT ?
+`
+
+type TuningsOfParams struct {
+	FromID sql.NullString
+	ToID   sql.NullString
+	Limit  int32
+}
+
+type TuningsOfRow struct {
+	Version  uint64
+	Region   []byte
+	Document string
+}
+
+// The versions whose write ids are within bounds, as those of one rollout are: oldest first.
+func (q *Queries) TuningsOf(ctx context.Context, arg TuningsOfParams) ([]TuningsOfRow, error) {
+	rows, err := q.db.QueryContext(ctx, TuningsOf, arg.FromID, arg.ToID, arg.Limit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []TuningsOfRow{}
+	for rows.Next() {
+		var i TuningsOfRow
+		if err := rows.Scan(&i.Version, &i.Region, &i.Document); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

@@ -145,6 +145,8 @@ type RatelimitTuning struct {
 	CreatedAt uint64
 	// rollout, direction and region
 	WriteID sql.NullString
+	// version of the region before
+	Replaces sql.NullInt64
 }
 
 type RatelimitWindowCount struct {

@@ -27,10 +27,10 @@ type RolloutAction int32
 
 const (
 	RolloutAction_ROLLOUT_ACTION_UNSPECIFIED RolloutAction = 0
-	RolloutAction_ROLLOUT_ACTION_APPROVE     RolloutAction = 1 // let the stage begin that waits for it
-	RolloutAction_ROLLOUT_ACTION_PAUSE       RolloutAction = 2 // stand still, at whatever has been applied
+	RolloutAction_ROLLOUT_ACTION_APPROVE     RolloutAction = 1 // let the stage begin that waits for it; names the stage and what was asked
+	RolloutAction_ROLLOUT_ACTION_PAUSE       RolloutAction = 2 // stand still, at whatever has been applied; guardrails hold all the same
 	RolloutAction_ROLLOUT_ACTION_RESUME      RolloutAction = 3 // go on: the phase that was paused begins again
-	RolloutAction_ROLLOUT_ACTION_ABORT       RolloutAction = 4 // give up, and roll back what was applied
+	RolloutAction_ROLLOUT_ACTION_ABORT       RolloutAction = 4 // give up, and roll back what was applied; of a rollback, give up nodes that are late
 	RolloutAction_ROLLOUT_ACTION_ROLLBACK    RolloutAction = 5 // of the newest rollout that is done
 )
 
@@ -86,7 +86,7 @@ type StartRolloutRequest struct {
 	Actor         string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`   // 1 to 191 bytes
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // 1 to 500 bytes
 	Id            string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`         // at most 64 letters, digits, '-', '_' and '.'; empty: one is made up
-	Tuning        string                 `protobuf:"bytes,4,opt,name=tuning,proto3" json:"tuning,omitempty"` // JSON document of the tuning; fields that are left out have their defaults
+	Tuning        string                 `protobuf:"bytes,4,opt,name=tuning,proto3" json:"tuning,omitempty"` // JSON document of the tuning, every field present: see GetTuning
 	Plan          *RolloutPlan           `protobuf:"bytes,5,opt,name=plan,proto3" json:"plan,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -290,11 +290,15 @@ func (x *RolloutStatusResponse) GetRollout() *Rollout {
 }
 
 type OperateRolloutRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Actor         string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	Id            string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
-	Action        RolloutAction          `protobuf:"varint,4,opt,name=action,proto3,enum=weir.control.v1.RolloutAction" json:"action,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Actor  string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
+	Reason string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Id     string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
+	Action RolloutAction          `protobuf:"varint,4,opt,name=action,proto3,enum=weir.control.v1.RolloutAction" json:"action,omitempty"`
+	// What an approval is of, as the rollout was looked at: its stage, from 1, and its asked.
+	// An approval without them, or of what is not asked any more, is refused.
+	Stage         int32 `protobuf:"varint,5,opt,name=stage,proto3" json:"stage,omitempty"`
+	Asked         int64 `protobuf:"varint,6,opt,name=asked,proto3" json:"asked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -355,6 +359,20 @@ func (x *OperateRolloutRequest) GetAction() RolloutAction {
 		return x.Action
 	}
 	return RolloutAction_ROLLOUT_ACTION_UNSPECIFIED
+}
+
+func (x *OperateRolloutRequest) GetStage() int32 {
+	if x != nil {
+		return x.Stage
+	}
+	return 0
+}
+
+func (x *OperateRolloutRequest) GetAsked() int64 {
+	if x != nil {
+		return x.Asked
+	}
+	return 0
 }
 
 type OperateRolloutResponse struct {
@@ -488,7 +506,7 @@ type RolloutSummary struct {
 	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	StartedAtMs   int64                  `protobuf:"varint,4,opt,name=started_at_ms,json=startedAtMs,proto3" json:"started_at_ms,omitempty"`
 	EndedAtMs     int64                  `protobuf:"varint,5,opt,name=ended_at_ms,json=endedAtMs,proto3" json:"ended_at_ms,omitempty"` // 0: under way
-	Phase         string                 `protobuf:"bytes,6,opt,name=phase,proto3" json:"phase,omitempty"`                             // as of a rollout
+	Phase         string                 `protobuf:"bytes,6,opt,name=phase,proto3" json:"phase,omitempty"`                             // as of a rollout; or lost: MySQL has versions of it, and Restate no state
 	Why           string                 `protobuf:"bytes,7,opt,name=why,proto3" json:"why,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -720,8 +738,8 @@ func (x *RolloutStage) GetApproval() bool {
 	return false
 }
 
-// RolloutGuardrails say how much worse a stage may do than before it. What is left out
-// has its default.
+// RolloutGuardrails say how much worse a region, and a node, may do than before its stage,
+// until the rollout is over. What is left out has its default.
 type RolloutGuardrails struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	ErrorsPerMinute  *RolloutCeiling        `protobuf:"bytes,1,opt,name=errors_per_minute,json=errorsPerMinute,proto3" json:"errors_per_minute,omitempty"`            // failed flushes and imports a node
@@ -730,8 +748,9 @@ type RolloutGuardrails struct {
 	ConvergenceMs    *RolloutCeiling        `protobuf:"bytes,4,opt,name=convergence_ms,json=convergenceMs,proto3" json:"convergence_ms,omitempty"`                    // of the slowest node, where nodes report it
 	LatencyUs        *RolloutCeiling        `protobuf:"bytes,5,opt,name=latency_us,json=latencyUs,proto3" json:"latency_us,omitempty"`                                // of the slowest node, where nodes report it
 	DeniedShareShift *float64               `protobuf:"fixed64,6,opt,name=denied_share_shift,json=deniedShareShift,proto3,oneof" json:"denied_share_shift,omitempty"` // either way, 0 to 1, default 0.2
-	NodesLostShare   *float64               `protobuf:"fixed64,7,opt,name=nodes_lost_share,json=nodesLostShare,proto3,oneof" json:"nodes_lost_share,omitempty"`       // 0 to 1, default 0.5
+	NodesLostShare   *float64               `protobuf:"fixed64,7,opt,name=nodes_lost_share,json=nodesLostShare,proto3,oneof" json:"nodes_lost_share,omitempty"`       // of a region's nodes before the stage, 0 to 1, default 0.1; the last one is never borne
 	Queries          []*RolloutQuery        `protobuf:"bytes,8,rep,name=queries,proto3" json:"queries,omitempty"`                                                     // of the Prometheus that weir-control is configured with; at most 20
+	RestartsPerHour  *int32                 `protobuf:"varint,9,opt,name=restarts_per_hour,json=restartsPerHour,proto3,oneof" json:"restarts_per_hour,omitempty"`     // of one node, 0 to 10, default 1; 10 turns it off
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -822,12 +841,19 @@ func (x *RolloutGuardrails) GetQueries() []*RolloutQuery {
 	return nil
 }
 
+func (x *RolloutGuardrails) GetRestartsPerHour() int32 {
+	if x != nil && x.RestartsPerHour != nil {
+		return *x.RestartsPerHour
+	}
+	return 0
+}
+
 // RolloutQuery is a guardrail that a Prometheus measures. Exactly one of above, below and
 // times_baseline says what breaks it; any element of a vector may.
 type RolloutQuery struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`   // 1 to 64 bytes
-	Query         string                 `protobuf:"bytes,2,opt,name=query,proto3" json:"query,omitempty"` // PromQL, 1 to 2000 bytes; {{region}} stands for each of the stage's regions
+	Query         string                 `protobuf:"bytes,2,opt,name=query,proto3" json:"query,omitempty"` // PromQL, 1 to 2000 bytes; {{region}} stands for each region that has the tuning
 	Above         *float64               `protobuf:"fixed64,3,opt,name=above,proto3,oneof" json:"above,omitempty"`
 	Below         *float64               `protobuf:"fixed64,4,opt,name=below,proto3,oneof" json:"below,omitempty"`
 	TimesBaseline *float64               `protobuf:"fixed64,5,opt,name=times_baseline,json=timesBaseline,proto3,oneof" json:"times_baseline,omitempty"` // of the value before the stage, 0.01 to 1000
@@ -979,23 +1005,25 @@ type Rollout struct {
 	EndedAtMs   int64                  `protobuf:"varint,5,opt,name=ended_at_ms,json=endedAtMs,proto3" json:"ended_at_ms,omitempty"` // 0: under way
 	// awaiting_approval, measuring, applying, converging, baking, rolling_back; or an
 	// outcome: done, rolled_back, aborted.
-	Phase         string               `protobuf:"bytes,6,opt,name=phase,proto3" json:"phase,omitempty"`
-	Stage         int32                `protobuf:"varint,7,opt,name=stage,proto3" json:"stage,omitempty"`                      // from 1
-	DueAtMs       int64                `protobuf:"varint,8,opt,name=due_at_ms,json=dueAtMs,proto3" json:"due_at_ms,omitempty"` // when the phase is over: measured, baked, or given up waiting for nodes; 0: not known
-	Why           string               `protobuf:"bytes,9,opt,name=why,proto3" json:"why,omitempty"`                           // one line: why it is or was rolled back
-	Trouble       string               `protobuf:"bytes,10,opt,name=trouble,proto3" json:"trouble,omitempty"`                  // what stands in the way of the next step, which is tried again
-	Waiting       string               `protobuf:"bytes,11,opt,name=waiting,proto3" json:"waiting,omitempty"`                  // what the phase waits for
-	PausedBy      string               `protobuf:"bytes,12,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`
-	PausedReason  string               `protobuf:"bytes,13,opt,name=paused_reason,json=pausedReason,proto3" json:"paused_reason,omitempty"`
-	PausedAtMs    int64                `protobuf:"varint,14,opt,name=paused_at_ms,json=pausedAtMs,proto3" json:"paused_at_ms,omitempty"`
-	Tuning        string               `protobuf:"bytes,15,opt,name=tuning,proto3" json:"tuning,omitempty"` // JSON, every field present
-	Stages        []*RolloutProgress   `protobuf:"bytes,16,rep,name=stages,proto3" json:"stages,omitempty"`
-	Baseline      *RolloutRates        `protobuf:"bytes,17,opt,name=baseline,proto3" json:"baseline,omitempty"`     // of the stage, before it
-	Now           *RolloutRates        `protobuf:"bytes,18,opt,name=now,proto3" json:"now,omitempty"`               // of the stage, since it bakes
+	Phase        string             `protobuf:"bytes,6,opt,name=phase,proto3" json:"phase,omitempty"`
+	Stage        int32              `protobuf:"varint,7,opt,name=stage,proto3" json:"stage,omitempty"`                      // from 1
+	DueAtMs      int64              `protobuf:"varint,8,opt,name=due_at_ms,json=dueAtMs,proto3" json:"due_at_ms,omitempty"` // when the phase is over: measured, baked, or given up waiting for nodes; 0: not known
+	Why          string             `protobuf:"bytes,9,opt,name=why,proto3" json:"why,omitempty"`                           // one line: why it is or was rolled back
+	Trouble      string             `protobuf:"bytes,10,opt,name=trouble,proto3" json:"trouble,omitempty"`                  // what stands in the way of the next step, which is tried again
+	Waiting      string             `protobuf:"bytes,11,opt,name=waiting,proto3" json:"waiting,omitempty"`                  // what the phase waits for
+	PausedBy     string             `protobuf:"bytes,12,opt,name=paused_by,json=pausedBy,proto3" json:"paused_by,omitempty"`
+	PausedReason string             `protobuf:"bytes,13,opt,name=paused_reason,json=pausedReason,proto3" json:"paused_reason,omitempty"`
+	PausedAtMs   int64              `protobuf:"varint,14,opt,name=paused_at_ms,json=pausedAtMs,proto3" json:"paused_at_ms,omitempty"`
+	Tuning       string             `protobuf:"bytes,15,opt,name=tuning,proto3" json:"tuning,omitempty"` // JSON, every field present
+	Stages       []*RolloutProgress `protobuf:"bytes,16,rep,name=stages,proto3" json:"stages,omitempty"`
+	// The worst figures of the stage's regions: before it, and in the newest window.
+	Baseline      *RolloutRates        `protobuf:"bytes,17,opt,name=baseline,proto3" json:"baseline,omitempty"`
+	Now           *RolloutRates        `protobuf:"bytes,18,opt,name=now,proto3" json:"now,omitempty"`
 	Regions       []*RolloutRegion     `protobuf:"bytes,19,rep,name=regions,proto3" json:"regions,omitempty"`       // in the order in which they got it
 	Events        []*RolloutEvent      `protobuf:"bytes,20,rep,name=events,proto3" json:"events,omitempty"`         // oldest first, bounded
 	Guardrails    *RolloutGuardrails   `protobuf:"bytes,21,opt,name=guardrails,proto3" json:"guardrails,omitempty"` // every field present
 	Queries       []*RolloutQueryValue `protobuf:"bytes,22,rep,name=queries,proto3" json:"queries,omitempty"`       // what the guardrails' queries answered
+	Asked         int64                `protobuf:"varint,23,opt,name=asked,proto3" json:"asked,omitempty"`          // what an approval answers; 0: none was ever asked for
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1184,6 +1212,13 @@ func (x *Rollout) GetQueries() []*RolloutQueryValue {
 	return nil
 }
 
+func (x *Rollout) GetAsked() int64 {
+	if x != nil {
+		return x.Asked
+	}
+	return 0
+}
+
 // RolloutProgress is a stage with its regions by name.
 type RolloutProgress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1267,6 +1302,9 @@ type RolloutRegion struct {
 	Region          string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`                                           // empty: the row for regions that have none of their own
 	AppliedVersion  int64                  `protobuf:"varint,2,opt,name=applied_version,json=appliedVersion,proto3" json:"applied_version,omitempty"`    // 0: not known to be written
 	RevertedVersion int64                  `protobuf:"varint,3,opt,name=reverted_version,json=revertedVersion,proto3" json:"reverted_version,omitempty"` // 0: not taken back
+	NewerVersion    int64                  `protobuf:"varint,4,opt,name=newer_version,json=newerVersion,proto3" json:"newer_version,omitempty"`          // of something else, which a rollback left in force; 0: there is none
+	Baseline        *RolloutRates          `protobuf:"bytes,5,opt,name=baseline,proto3" json:"baseline,omitempty"`                                       // while it is watched: before its stage
+	Now             *RolloutRates          `protobuf:"bytes,6,opt,name=now,proto3" json:"now,omitempty"`                                                 // and in the newest window
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1320,6 +1358,27 @@ func (x *RolloutRegion) GetRevertedVersion() int64 {
 		return x.RevertedVersion
 	}
 	return 0
+}
+
+func (x *RolloutRegion) GetNewerVersion() int64 {
+	if x != nil {
+		return x.NewerVersion
+	}
+	return 0
+}
+
+func (x *RolloutRegion) GetBaseline() *RolloutRates {
+	if x != nil {
+		return x.Baseline
+	}
+	return nil
+}
+
+func (x *RolloutRegion) GetNow() *RolloutRates {
+	if x != nil {
+		return x.Now
+	}
+	return nil
 }
 
 // RolloutRates are figures of nodes; absent: not measured.
@@ -2135,12 +2194,14 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\x14RolloutStatusRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"K\n" +
 	"\x15RolloutStatusResponse\x122\n" +
-	"\arollout\x18\x01 \x01(\v2\x18.weir.control.v1.RolloutR\arollout\"\x8d\x01\n" +
+	"\arollout\x18\x01 \x01(\v2\x18.weir.control.v1.RolloutR\arollout\"\xb9\x01\n" +
 	"\x15OperateRolloutRequest\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x0e\n" +
 	"\x02id\x18\x03 \x01(\tR\x02id\x126\n" +
-	"\x06action\x18\x04 \x01(\x0e2\x1e.weir.control.v1.RolloutActionR\x06action\"L\n" +
+	"\x06action\x18\x04 \x01(\x0e2\x1e.weir.control.v1.RolloutActionR\x06action\x12\x14\n" +
+	"\x05stage\x18\x05 \x01(\x05R\x05stage\x12\x14\n" +
+	"\x05asked\x18\x06 \x01(\x03R\x05asked\"L\n" +
 	"\x16OperateRolloutResponse\x122\n" +
 	"\arollout\x18\x01 \x01(\v2\x18.weir.control.v1.RolloutR\arollout\"\x15\n" +
 	"\x13ListRolloutsRequest\"S\n" +
@@ -2171,7 +2232,7 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\abake_ms\x18\x04 \x01(\x03H\x00R\x06bakeMs\x88\x01\x01\x12\x1a\n" +
 	"\bapproval\x18\x05 \x01(\bR\bapprovalB\n" +
 	"\n" +
-	"\b_bake_ms\"\xc0\x04\n" +
+	"\b_bake_ms\"\x87\x05\n" +
 	"\x11RolloutGuardrails\x12K\n" +
 	"\x11errors_per_minute\x18\x01 \x01(\v2\x1f.weir.control.v1.RolloutCeilingR\x0ferrorsPerMinute\x12G\n" +
 	"\x0frows_per_second\x18\x02 \x01(\v2\x1f.weir.control.v1.RolloutCeilingR\rrowsPerSecond\x12F\n" +
@@ -2181,9 +2242,11 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"latency_us\x18\x05 \x01(\v2\x1f.weir.control.v1.RolloutCeilingR\tlatencyUs\x121\n" +
 	"\x12denied_share_shift\x18\x06 \x01(\x01H\x00R\x10deniedShareShift\x88\x01\x01\x12-\n" +
 	"\x10nodes_lost_share\x18\a \x01(\x01H\x01R\x0enodesLostShare\x88\x01\x01\x127\n" +
-	"\aqueries\x18\b \x03(\v2\x1d.weir.control.v1.RolloutQueryR\aqueriesB\x15\n" +
+	"\aqueries\x18\b \x03(\v2\x1d.weir.control.v1.RolloutQueryR\aqueries\x12/\n" +
+	"\x11restarts_per_hour\x18\t \x01(\x05H\x02R\x0frestartsPerHour\x88\x01\x01B\x15\n" +
 	"\x13_denied_share_shiftB\x13\n" +
-	"\x11_nodes_lost_share\"\xdd\x01\n" +
+	"\x11_nodes_lost_shareB\x14\n" +
+	"\x12_restarts_per_hour\"\xdd\x01\n" +
 	"\fRolloutQuery\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05query\x18\x02 \x01(\tR\x05query\x12\x19\n" +
@@ -2199,7 +2262,7 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\x05least\x18\x02 \x01(\x01H\x01R\x05least\x88\x01\x01\x12\x10\n" +
 	"\x03off\x18\x03 \x01(\bR\x03offB\t\n" +
 	"\a_factorB\b\n" +
-	"\x06_least\"\xae\x06\n" +
+	"\x06_least\"\xc4\x06\n" +
 	"\aRollout\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05actor\x18\x02 \x01(\tR\x05actor\x12\x16\n" +
@@ -2226,17 +2289,21 @@ const file_weir_control_v1_rollout_proto_rawDesc = "" +
 	"\n" +
 	"guardrails\x18\x15 \x01(\v2\".weir.control.v1.RolloutGuardrailsR\n" +
 	"guardrails\x12<\n" +
-	"\aqueries\x18\x16 \x03(\v2\".weir.control.v1.RolloutQueryValueR\aqueries\"\x8a\x01\n" +
+	"\aqueries\x18\x16 \x03(\v2\".weir.control.v1.RolloutQueryValueR\aqueries\x12\x14\n" +
+	"\x05asked\x18\x17 \x01(\x03R\x05asked\"\x8a\x01\n" +
 	"\x0fRolloutProgress\x12\x18\n" +
 	"\aregions\x18\x01 \x03(\tR\aregions\x12\x12\n" +
 	"\x04rest\x18\x02 \x01(\bR\x04rest\x12\x17\n" +
 	"\abake_ms\x18\x03 \x01(\x03R\x06bakeMs\x12\x1a\n" +
 	"\bapproval\x18\x04 \x01(\bR\bapproval\x12\x14\n" +
-	"\x05state\x18\x05 \x01(\tR\x05state\"{\n" +
+	"\x05state\x18\x05 \x01(\tR\x05state\"\x8c\x02\n" +
 	"\rRolloutRegion\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12'\n" +
 	"\x0fapplied_version\x18\x02 \x01(\x03R\x0eappliedVersion\x12)\n" +
-	"\x10reverted_version\x18\x03 \x01(\x03R\x0frevertedVersion\"\xb5\x03\n" +
+	"\x10reverted_version\x18\x03 \x01(\x03R\x0frevertedVersion\x12#\n" +
+	"\rnewer_version\x18\x04 \x01(\x03R\fnewerVersion\x129\n" +
+	"\bbaseline\x18\x05 \x01(\v2\x1d.weir.control.v1.RolloutRatesR\bbaseline\x12/\n" +
+	"\x03now\x18\x06 \x01(\v2\x1d.weir.control.v1.RolloutRatesR\x03now\"\xb5\x03\n" +
 	"\fRolloutRates\x12\x14\n" +
 	"\x05nodes\x18\x01 \x01(\x05R\x05nodes\x12\x1d\n" +
 	"\n" +
@@ -2405,29 +2472,31 @@ var file_weir_control_v1_rollout_proto_depIdxs = []int32{
 	20, // 18: weir.control.v1.Rollout.events:type_name -> weir.control.v1.RolloutEvent
 	12, // 19: weir.control.v1.Rollout.guardrails:type_name -> weir.control.v1.RolloutGuardrails
 	19, // 20: weir.control.v1.Rollout.queries:type_name -> weir.control.v1.RolloutQueryValue
-	22, // 21: weir.control.v1.PreviewRolloutRequest.shape:type_name -> weir.control.v1.PreviewShape
-	22, // 22: weir.control.v1.PreviewRolloutResponse.shape:type_name -> weir.control.v1.PreviewShape
-	24, // 23: weir.control.v1.PreviewRolloutResponse.old:type_name -> weir.control.v1.PreviewPrediction
-	24, // 24: weir.control.v1.PreviewRolloutResponse.new:type_name -> weir.control.v1.PreviewPrediction
-	24, // 25: weir.control.v1.PreviewRolloutResponse.curve:type_name -> weir.control.v1.PreviewPrediction
-	27, // 26: weir.control.v1.GetTuningResponse.tunings:type_name -> weir.control.v1.RegionTuning
-	1,  // 27: weir.control.v1.RolloutService.StartRollout:input_type -> weir.control.v1.StartRolloutRequest
-	3,  // 28: weir.control.v1.RolloutService.RolloutStatus:input_type -> weir.control.v1.RolloutStatusRequest
-	5,  // 29: weir.control.v1.RolloutService.OperateRollout:input_type -> weir.control.v1.OperateRolloutRequest
-	7,  // 30: weir.control.v1.RolloutService.ListRollouts:input_type -> weir.control.v1.ListRolloutsRequest
-	21, // 31: weir.control.v1.RolloutService.PreviewRollout:input_type -> weir.control.v1.PreviewRolloutRequest
-	25, // 32: weir.control.v1.RolloutService.GetTuning:input_type -> weir.control.v1.GetTuningRequest
-	2,  // 33: weir.control.v1.RolloutService.StartRollout:output_type -> weir.control.v1.StartRolloutResponse
-	4,  // 34: weir.control.v1.RolloutService.RolloutStatus:output_type -> weir.control.v1.RolloutStatusResponse
-	6,  // 35: weir.control.v1.RolloutService.OperateRollout:output_type -> weir.control.v1.OperateRolloutResponse
-	8,  // 36: weir.control.v1.RolloutService.ListRollouts:output_type -> weir.control.v1.ListRolloutsResponse
-	23, // 37: weir.control.v1.RolloutService.PreviewRollout:output_type -> weir.control.v1.PreviewRolloutResponse
-	26, // 38: weir.control.v1.RolloutService.GetTuning:output_type -> weir.control.v1.GetTuningResponse
-	33, // [33:39] is the sub-list for method output_type
-	27, // [27:33] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	18, // 21: weir.control.v1.RolloutRegion.baseline:type_name -> weir.control.v1.RolloutRates
+	18, // 22: weir.control.v1.RolloutRegion.now:type_name -> weir.control.v1.RolloutRates
+	22, // 23: weir.control.v1.PreviewRolloutRequest.shape:type_name -> weir.control.v1.PreviewShape
+	22, // 24: weir.control.v1.PreviewRolloutResponse.shape:type_name -> weir.control.v1.PreviewShape
+	24, // 25: weir.control.v1.PreviewRolloutResponse.old:type_name -> weir.control.v1.PreviewPrediction
+	24, // 26: weir.control.v1.PreviewRolloutResponse.new:type_name -> weir.control.v1.PreviewPrediction
+	24, // 27: weir.control.v1.PreviewRolloutResponse.curve:type_name -> weir.control.v1.PreviewPrediction
+	27, // 28: weir.control.v1.GetTuningResponse.tunings:type_name -> weir.control.v1.RegionTuning
+	1,  // 29: weir.control.v1.RolloutService.StartRollout:input_type -> weir.control.v1.StartRolloutRequest
+	3,  // 30: weir.control.v1.RolloutService.RolloutStatus:input_type -> weir.control.v1.RolloutStatusRequest
+	5,  // 31: weir.control.v1.RolloutService.OperateRollout:input_type -> weir.control.v1.OperateRolloutRequest
+	7,  // 32: weir.control.v1.RolloutService.ListRollouts:input_type -> weir.control.v1.ListRolloutsRequest
+	21, // 33: weir.control.v1.RolloutService.PreviewRollout:input_type -> weir.control.v1.PreviewRolloutRequest
+	25, // 34: weir.control.v1.RolloutService.GetTuning:input_type -> weir.control.v1.GetTuningRequest
+	2,  // 35: weir.control.v1.RolloutService.StartRollout:output_type -> weir.control.v1.StartRolloutResponse
+	4,  // 36: weir.control.v1.RolloutService.RolloutStatus:output_type -> weir.control.v1.RolloutStatusResponse
+	6,  // 37: weir.control.v1.RolloutService.OperateRollout:output_type -> weir.control.v1.OperateRolloutResponse
+	8,  // 38: weir.control.v1.RolloutService.ListRollouts:output_type -> weir.control.v1.ListRolloutsResponse
+	23, // 39: weir.control.v1.RolloutService.PreviewRollout:output_type -> weir.control.v1.PreviewRolloutResponse
+	26, // 40: weir.control.v1.RolloutService.GetTuning:output_type -> weir.control.v1.GetTuningResponse
+	35, // [35:41] is the sub-list for method output_type
+	29, // [29:35] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_weir_control_v1_rollout_proto_init() }

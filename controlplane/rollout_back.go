@@ -1,0 +1,156 @@
+package controlplane
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// laggardsMax is how many nodes are named of those that are waited for.
+const laggardsMax = 5
+
+// fail turns the rollout around, by itself. The stage is the one at fault.
+func (r *Rollout) fail(nowMs int64, stage int, why string) time.Duration {
+	text := fmt.Sprintf("stage %d (%s): %s", stage+1, r.Stages[stage].Scope, why)
+	return r.turn(nowMs, RolloutRolledBack, rolloutItself, cut(text, 2*ReasonBytesMax))
+}
+
+func (r *Rollout) turn(nowMs int64, wanted RolloutPhase, actor, why string) time.Duration {
+	r.Phase, r.Wanted, r.Why = RolloutRollingBack, wanted, why
+	r.Paused, r.Watch, r.DueMs, r.Waiting, r.EndedMs = nil, nil, 0, "", 0
+	r.event(nowMs, actor, "roll back", why)
+	return 0
+}
+
+// rollBack gives one region its previous tuning back, the last one first. When all have it,
+// it waits until no live node reports what was withdrawn.
+func (r *Rollout) rollBack(steps RolloutSteps, nowMs int64) (time.Duration, error) {
+	for i := len(r.Touched) - 1; i >= 0; i-- {
+		if t := &r.Touched[i]; !t.settled() {
+			return 0, r.revert(steps, nowMs, t)
+		}
+	}
+	if len(r.Touched) == 0 {
+		return r.end(nowMs, r.Wanted, rolloutItself), nil
+	}
+	look, err := steps.Look(r.touchedScope())
+	if err != nil {
+		return 0, err
+	}
+	return r.withdraw(nowMs, look), nil
+}
+
+// revert writes the previous tuning of a region over the rollout's own, and over nothing
+// else: a version that came since is in force for a reason, and stays.
+//
+// Of a region that is not known to be written an attempt may still be on its way. Its
+// write is made here, and undone in the same breath: whatever arrives later is a write
+// that was made before, or that came too late.
+func (r *Rollout) revert(steps RolloutSteps, nowMs int64, t *Touched) error {
+	writes := []TuningWrite{{
+		ID: r.ID + "/revert/" + t.Region, Region: t.Region, Document: t.Previous, Over: t.Applied,
+		By: By{Actor: r.By.Actor, Reason: cut(fmt.Sprintf("rollout %s rolled back: %s", r.ID, r.Why), ReasonBytesMax)},
+	}}
+	if t.Applied == 0 {
+		writes = append([]TuningWrite{r.applyWrite(*t)}, writes...)
+	}
+	written, err := steps.Write(writes)
+	if err != nil {
+		return err
+	}
+	if refused := written.Refused; refused != nil {
+		t.Newer = refused.Newest
+		r.event(nowMs, rolloutItself, "leave", "not rolled back: "+refused.String())
+		return nil
+	}
+	t.Reverted = written.Versions[len(written.Versions)-1]
+	if t.Applied == 0 {
+		t.Applied = written.Versions[0]
+	}
+	return nil
+}
+
+// withdraw ends a rollback once no live node reports a version that was taken back. After
+// as long as nodes may take to apply a tuning that is trouble, and goes on being so until
+// the nodes follow, are stopped, or an operator gives them up.
+func (r *Rollout) withdraw(nowMs int64, look FleetLook) time.Duration {
+	lag := r.laggards(look)
+	if lag == "" {
+		return r.end(nowMs, r.Wanted, rolloutItself)
+	}
+	if r.DueMs == 0 {
+		r.DueMs = nowMs + r.Spec.Plan.ApplyTimeoutMs
+	}
+	r.Waiting = lag
+	if nowMs >= r.DueMs {
+		r.Trouble = "the rollback is not taken up in time: " + lag
+	}
+	return r.poll()
+}
+
+// laggards names the live nodes that report a withdrawn version; empty: there is none.
+func (r *Rollout) laggards(look FleetLook) string {
+	withdrawn := map[int64]bool{}
+	for _, t := range r.Touched {
+		withdrawn[t.Applied] = withdrawn[t.Applied] || t.Applied > 0
+	}
+	var names []string
+	for _, n := range look.Nodes {
+		if withdrawn[n.Version] {
+			names = append(names, fmt.Sprintf("%s in %s runs version %d", n.ID, n.Region, n.Version)+n.problem())
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d live nodes still run the withdrawn tuning: %s", len(names), len(look.Nodes), several(names))
+}
+
+// several joins the first few of names and counts the rest.
+func several(names []string) string {
+	if more := len(names) - laggardsMax; more > 0 {
+		names = append(slices.Clone(names[:laggardsMax]), fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
+func (r *Rollout) applyWrite(t Touched) TuningWrite {
+	return TuningWrite{
+		ID: r.ID + "/apply/" + t.Region, Region: t.Region, Document: r.Document, Over: t.Over,
+		By: By{Actor: r.By.Actor, Reason: cut(fmt.Sprintf("rollout %s: %s", r.ID, r.By.Reason), ReasonBytesMax)},
+	}
+}
+
+func (r *Rollout) end(nowMs int64, outcome RolloutPhase, actor string) time.Duration {
+	r.Phase, r.EndedMs, r.DueMs, r.Waiting, r.Watch = outcome, nowMs, 0, "", nil
+	r.event(nowMs, actor, string(outcome), r.Why)
+	return -1
+}
+
+// Overtaken refuses to take a rollout back where a region has a version since that the
+// rollout did not write. inForce is what RolloutSteps.InForce answers for Rows.
+func (r *Rollout) Overtaken(inForce []RegionTuning) error {
+	for i, t := range r.Touched {
+		if i < len(inForce) && inForce[i].Version != t.Applied {
+			return fmt.Errorf("%w: rollout %s wrote version %d of %s, which has version %d since: roll that one back first, or start a rollout of the tuning you want",
+				ErrConflict, r.ID, t.Applied, rowName(t.Region), inForce[i].Version)
+		}
+	}
+	return nil
+}
+
+// Rows are the regions that a rollout has touched, "" being the fleet's row.
+func (r *Rollout) Rows() (regions []string) {
+	for _, t := range r.Touched {
+		regions = append(regions, t.Region)
+	}
+	return regions
+}
+
+func rowName(region string) string {
+	if region == "" {
+		return "the fleet"
+	}
+	return "region " + region
+}

@@ -1,0 +1,196 @@
+package controlplane
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// breach is a guardrail that is broken: the stage of the region at fault, what broke it, and
+// by how many times its bound.
+type breach struct {
+	stage int
+	why   string
+	by    float64
+}
+
+// breachOfNodes holds every region that has the tuning, and each of its nodes, against what
+// they were before: nothing else is averaged in.
+func (r *Rollout) breachOfNodes(nowMs int64) *breach {
+	g := r.Spec.Plan.Guardrails
+	for i := range r.Watch {
+		w := &r.Watch[i]
+		if w.Stage == r.Stage && !r.applied() {
+			continue
+		}
+		least := time.Duration(r.window(w.Stage)) * time.Millisecond
+		if why := g.breachOf(w, nowMs, min(least, time.Minute)); why != "" {
+			return &breach{stage: w.Stage, why: why}
+		}
+	}
+	return nil
+}
+
+// breachOf tells which guardrail a region breaks, with the node that breaks it most.
+func (g Guardrails) breachOf(w *RegionWatch, nowMs int64, least time.Duration) string {
+	if why := g.nodesLost(w); why != "" {
+		return why
+	}
+	var worst breach
+	region := w.before()
+	for i := range w.Nodes {
+		n := &w.Nodes[i]
+		if n.Gone {
+			continue
+		}
+		if many := n.restartsSince(nowMs - restartsWithin.Milliseconds()); g.RestartsPerHour < RestartsPerHourMax && many > g.RestartsPerHour {
+			return fmt.Sprintf("restarts of a node within an hour: %d, more than %d, of node %s in region %s", many, g.RestartsPerHour, n.ID, w.Region)
+		}
+		now := n.rates(least)
+		if why, by := g.broken(n.baseline(region, now), now); why != "" && by > worst.by {
+			worst = breach{why: fmt.Sprintf("%s, of node %s in region %s", why, n.ID, w.Region), by: by}
+		}
+	}
+	if worst.why != "" {
+		return worst.why
+	}
+	if why, _ := g.broken(region, w.rates(least)); why != "" {
+		return why + ", of region " + w.Region
+	}
+	return ""
+}
+
+// nodesLost tells that a region has lost all of the nodes that it had before its stage, or
+// a larger share than is borne.
+func (g Guardrails) nodesLost(w *RegionWatch) string {
+	var gone []string
+	were, left := 0, 0
+	for _, n := range w.Nodes {
+		if !n.Came {
+			were++
+		}
+		if n.Gone {
+			gone = append(gone, n.ID)
+		} else {
+			left++
+		}
+	}
+	switch {
+	case len(gone) == 0:
+		return ""
+	case float64(len(gone)) > g.NodesLostShare*float64(were):
+		return fmt.Sprintf("nodes not heard of any more: %d of %d, more than a share of %s, of region %s (%s)",
+			len(gone), were, figure(g.NodesLostShare), w.Region, several(gone))
+	case left == 0:
+		return fmt.Sprintf("nodes not heard of any more: %d of %d, and none is left, want 1 at the least, of region %s (%s)",
+			len(gone), were, w.Region, several(gone))
+	}
+	return ""
+}
+
+func (n *WatchedNode) restartsSince(ms int64) (many int) {
+	for _, at := range n.Restarts {
+		if at >= ms {
+			many++
+		}
+	}
+	return many
+}
+
+// nodeDecisionsMin is how many decisions of one node a share of them is taken from: among a
+// thousand nodes there is always one whose hundred decisions were out of the ordinary.
+const nodeDecisionsMin = 10 * decisionsMin
+
+// rates are what the node does. Figures for a time are held to be those of least, when it
+// has been watched for less: a single error in a second is not sixty a minute.
+func (n *WatchedNode) rates(least time.Duration) HealthRates {
+	rates := ratesOf(n.did(), 1, least, nodeDecisionsMin)
+	rates.ConvergenceMs, rates.LatencyUs = n.ConvergenceMs, n.LatencyUs
+	return rates
+}
+
+// baseline is what the node is held against: what it did before or what its region did, by
+// which of them it stands better. Balancers shift callers between nodes.
+func (n *WatchedNode) baseline(region, now HealthRates) HealthRates {
+	own := ratesOf(n.Before, 1, 0, nodeDecisionsMin)
+	own.ErrorsPerMinute = larger(own.ErrorsPerMinute, region.ErrorsPerMinute)
+	own.RowsPerSecond = larger(own.RowsPerSecond, region.RowsPerSecond)
+	own.DegradedShare = larger(own.DegradedShare, region.DegradedShare)
+	own.ConvergenceMs, own.LatencyUs = region.ConvergenceMs, region.LatencyUs
+	own.DeniedShare = nearer(own.DeniedShare, region.DeniedShare, now.DeniedShare)
+	return own
+}
+
+func nearer(a, b, to *float64) *float64 {
+	if a == nil || b != nil && to != nil && math.Abs(*b-*to) < math.Abs(*a-*to) {
+		return b
+	}
+	return a
+}
+
+// rates are what the region does: the figures that its nodes have together.
+func (w *RegionWatch) rates(least time.Duration) HealthRates {
+	var sum Span
+	heard, gone := 0, 0
+	for i := range w.Nodes {
+		n := &w.Nodes[i]
+		if n.Gone {
+			gone++
+			continue
+		}
+		if did := n.did(); did[0] > 0 {
+			heard++
+			sum.add(did[0], Tally(did[1:]))
+		}
+	}
+	rates := ratesOf(sum, heard, least, decisionsMin)
+	rates.NodesLost = gone
+	return rates
+}
+
+// now is rates with the slowest node's figures.
+func (w *RegionWatch) now() HealthRates {
+	rates := w.rates(0)
+	for _, n := range w.Nodes {
+		if !n.Gone {
+			rates.ConvergenceMs, rates.LatencyUs = larger(rates.ConvergenceMs, n.ConvergenceMs), larger(rates.LatencyUs, n.LatencyUs)
+		}
+	}
+	return rates
+}
+
+// before is what the region did during its baseline.
+func (w *RegionWatch) before() HealthRates {
+	var sum Span
+	heard := 0
+	for _, n := range w.Nodes {
+		if n.Before[0] > 0 {
+			heard++
+			sum.add(n.Before[0], Tally(n.Before[1:]))
+		}
+	}
+	rates := ratesOf(sum, heard, 0, decisionsMin)
+	rates.ConvergenceMs, rates.LatencyUs = w.ConvergenceMs, w.LatencyUs
+	return rates
+}
+
+// RatesOf is what a region did before its stage and in the newest window, if it is watched.
+func (r *Rollout) RatesOf(region string) (before, now HealthRates, ok bool) {
+	for i := range r.Watch {
+		if w := &r.Watch[i]; w.Region == region {
+			return w.before(), w.now(), true
+		}
+	}
+	return before, now, false
+}
+
+// ratesOf puts the figures of a stage's regions together, for people.
+func (r *Rollout) ratesOf(stage int, of func(*RegionWatch) HealthRates) (all HealthRates) {
+	var parts []HealthRates
+	for i := range r.Watch {
+		if w := &r.Watch[i]; w.Stage == stage {
+			parts = append(parts, of(w))
+		}
+	}
+	return worstOf(parts)
+}

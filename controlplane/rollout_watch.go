@@ -1,0 +1,327 @@
+package controlplane
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+const (
+	// A window is the newest watchBuckets of a region, which together are as long as a
+	// bake, and windowMax at the most: what came before does not dilute it.
+	watchBuckets = 5
+	windowMax    = 5 * time.Minute
+
+	// restartsWithin is how long a restart of a node counts, and restartsKept how many are
+	// remembered of each.
+	restartsWithin = time.Hour
+	restartsKept   = RestartsPerHourMax + 1
+)
+
+// RegionWatch is a region whose nodes are held against what they were before its stage. It
+// takes some 300 bytes of state a node: at 1,000 nodes a third of a megabyte, at
+// FleetNodesMax three.
+type RegionWatch struct {
+	Region   string        `json:"region"`
+	Stage    int           `json:"stage"`     // index of the stage that it belongs to
+	BucketMs int64         `json:"bucket_ms"` // when the newest bucket of the window began
+	Nodes    []WatchedNode `json:"nodes"`
+
+	// The slowest node's during the baseline, nil where none reported them.
+	ConvergenceMs *float64 `json:"convergence_ms,omitempty"`
+	LatencyUs     *float64 `json:"latency_us,omitempty"`
+}
+
+// WatchedNode is a node of a region. Those that were there during the baseline stay in the
+// list when they are gone; those that came later do not.
+type WatchedNode struct {
+	ID   string `json:"id"`
+	Came bool   `json:"came,omitempty"` // after the baseline
+	Gone bool   `json:"gone,omitempty"` // not live any more
+
+	StartedMs int64   `json:"started_ms"`
+	SeenMs    int64   `json:"seen_ms"`
+	Totals    Tally   `json:"totals"`
+	Before    Span    `json:"before"`             // during the baseline
+	Window    []Span  `json:"window,omitempty"`   // since, oldest first, at most watchBuckets
+	Restarts  []int64 `json:"restarts,omitempty"` // when it was seen to have started anew since, Unix ms
+
+	ConvergenceMs *float64 `json:"convergence_ms,omitempty"` // of its newest heartbeat
+	LatencyUs     *float64 `json:"latency_us,omitempty"`
+}
+
+// look takes in what the nodes of all watched regions say, and tells what is broken by what
+// the rollout has touched: whatever it waits for, and whichever stage it is at.
+func (r *Rollout) look(steps RolloutSteps, nowMs int64) (look FleetLook, broken *breach, err error) {
+	if look, err = steps.Look(r.watchedScope()); err != nil {
+		return look, nil, err
+	}
+	r.observe(look, nowMs)
+	r.Now = r.ratesOf(r.Stage, (*RegionWatch).now)
+	if broken = r.breachOfNodes(look.AtMs); broken != nil || len(r.Touched) == 0 {
+		return look, broken, nil
+	}
+	if r.QueriesNow, err = r.ask(steps, r.touchedRegions()); err != nil {
+		return look, nil, err
+	}
+	if why := r.Spec.Plan.Guardrails.breachOfQueries(r.QueriesBefore, r.QueriesNow); why != "" {
+		return look, &breach{stage: r.lastApplied(), why: why}, nil
+	}
+	return look, nil, nil
+}
+
+// watchedScope is what has been touched, and the stage whose baseline is taken.
+func (r *Rollout) watchedScope() RolloutScope {
+	scope := r.touchedScope()
+	if r.Phase == RolloutMeasuring {
+		own := r.stage().Scope
+		scope.Rest = scope.Rest || own.Rest
+		scope.Regions = append(scope.Regions, own.Regions...)
+	}
+	return scope
+}
+
+// observe brings every watch up to date. A region that is new to a stage is watched from
+// here on, with the nodes that it has now.
+func (r *Rollout) observe(look FleetLook, nowMs int64) {
+	nodes := map[string][]NodeFigures{}
+	for _, n := range look.Nodes {
+		nodes[n.Region] = append(nodes[n.Region], n)
+		r.watchRegion(n.Region, nowMs)
+	}
+	for i := range r.Watch {
+		w := &r.Watch[i]
+		measuring := r.Phase == RolloutMeasuring && w.Stage == r.Stage
+		if !measuring && nowMs-w.BucketMs >= r.window(w.Stage)/watchBuckets {
+			w.rotate(nowMs)
+		}
+		w.observe(nodes[w.Region], measuring)
+	}
+}
+
+func (r *Rollout) watchRegion(region string, nowMs int64) {
+	if slices.ContainsFunc(r.Watch, func(w RegionWatch) bool { return w.Region == region }) {
+		return
+	}
+	for stage := r.Stage; stage >= 0; stage-- {
+		if r.Stages[stage].Scope.Has(region) {
+			r.Watch = append(r.Watch, RegionWatch{Region: region, Stage: stage, BucketMs: nowMs})
+			return
+		}
+	}
+}
+
+// window is how much of the past a stage is judged by, in ms.
+func (r *Rollout) window(stage int) int64 {
+	return min(r.Stages[stage].BakeMs, windowMax.Milliseconds())
+}
+
+// beginWindows forgets what the stage's regions did until now, but for their baselines.
+func (r *Rollout) beginWindows(nowMs int64) {
+	for i := range r.Watch {
+		if w := &r.Watch[i]; w.Stage == r.Stage {
+			for n := range w.Nodes {
+				w.Nodes[n].Window = nil
+			}
+			w.rotate(nowMs)
+		}
+	}
+}
+
+func (w *RegionWatch) rotate(nowMs int64) {
+	w.BucketMs = nowMs
+	for i := range w.Nodes {
+		n := &w.Nodes[i]
+		n.Window = append(n.Window, Span{})
+		n.Window = n.Window[max(0, len(n.Window)-watchBuckets):]
+	}
+}
+
+// observe takes in a look at the region. While its baseline is measured every node that
+// speaks is one of those that were there before.
+func (w *RegionWatch) observe(nodes []NodeFigures, measuring bool) {
+	found := make(map[string]NodeFigures, len(nodes))
+	for _, n := range nodes {
+		found[n.ID] = n
+	}
+	first := len(w.Nodes) == 0
+	for i := range w.Nodes {
+		n := &w.Nodes[i]
+		is, live := found[n.ID]
+		delete(found, n.ID)
+		if n.Gone = !live; live {
+			n.observe(is, measuring)
+		}
+	}
+	w.Nodes = slices.DeleteFunc(w.Nodes, func(n WatchedNode) bool { return n.Gone && n.Came })
+	for _, n := range nodes {
+		if _, isNew := found[n.ID]; isNew {
+			w.Nodes = append(w.Nodes, WatchedNode{
+				ID: n.ID, Came: !measuring && !first, StartedMs: n.StartedMs, SeenMs: n.SeenMs, Totals: n.Totals,
+				ConvergenceMs: n.ConvergenceMs, LatencyUs: n.LatencyUs,
+			})
+		}
+	}
+	if measuring {
+		for _, n := range nodes {
+			w.ConvergenceMs, w.LatencyUs = larger(w.ConvergenceMs, n.ConvergenceMs), larger(w.LatencyUs, n.LatencyUs)
+		}
+	}
+}
+
+// observe takes in a heartbeat. Totals that begin anew, or fall, are those of a process that
+// has just started: all that they say is since then.
+func (n *WatchedNode) observe(is NodeFigures, measuring bool) {
+	ms := is.SeenMs - n.SeenMs
+	if ms <= 0 { // the same heartbeat
+		return
+	}
+	was := n.Totals
+	if n.restarted(is) {
+		was = Tally{}
+		if up := is.SentMs - is.StartedMs; up > 0 {
+			ms = min(ms, up)
+		}
+		if !measuring {
+			n.Restarts = append(n.Restarts, is.SeenMs)
+			n.Restarts = n.Restarts[max(0, len(n.Restarts)-restartsKept):]
+		}
+	}
+	var grown Tally
+	for i := range grown {
+		grown[i] = is.Totals[i] - was[i]
+	}
+	n.StartedMs, n.SeenMs, n.Totals, n.ConvergenceMs, n.LatencyUs = is.StartedMs, is.SeenMs, is.Totals, is.ConvergenceMs, is.LatencyUs
+	if measuring {
+		n.Before.add(ms, grown)
+		return
+	}
+	if len(n.Window) == 0 {
+		n.Window = []Span{{}}
+	}
+	n.Window[len(n.Window)-1].add(ms, grown)
+}
+
+func (n *WatchedNode) restarted(is NodeFigures) bool {
+	for i, total := range is.Totals {
+		if total < n.Totals[i] {
+			return true
+		}
+	}
+	return is.StartedMs != n.StartedMs
+}
+
+// did is what the node did in the window.
+func (n *WatchedNode) did() (sum Span) {
+	for _, s := range n.Window {
+		sum.add(s[0], Tally(s[1:]))
+	}
+	return sum
+}
+
+// unready tells why the baseline of the stage cannot end: a region that is dark, or has
+// lost nodes, or says nothing, is nothing to hold the future against. A plan that bears
+// the loss of all nodes takes regions as they are.
+func (r *Rollout) unready(look FleetLook) string {
+	if look.Truncated {
+		return fmt.Sprintf("the fleet has more than %d nodes, and the others would go unwatched", FleetNodesMax)
+	}
+	if r.Spec.Plan.Guardrails.NodesLostShare >= 1 {
+		return ""
+	}
+	if dark := r.dark(look); dark != "" {
+		return dark
+	}
+	if len(look.Nodes) == 0 {
+		return "no node is live: there is nothing to take a baseline from"
+	}
+	for i := range r.Watch {
+		if w := &r.Watch[i]; w.Stage == r.Stage {
+			if why := r.Spec.Plan.Guardrails.nodesLost(w); why != "" {
+				return "before the stage: " + why
+			}
+		}
+	}
+	if r.Spec.Plan.BaselineMs == 0 {
+		return ""
+	}
+	if silent := r.unheard(r.Stage, (*RegionWatch).heardBefore); silent != "" {
+		return "no heartbeat since the baseline is taken: " + silent
+	}
+	return ""
+}
+
+// dark names a region of the stage without a live node, that should have one: the plan
+// names it, or nodes of it were heard of not long ago.
+func (r *Rollout) dark(look FleetLook) string {
+	stage := r.stage()
+	for _, region := range stage.Scope.Regions {
+		live := slices.ContainsFunc(look.Nodes, func(n NodeFigures) bool { return n.Region == region })
+		if !live && (stage.Named || look.Silent[region] > 0) {
+			return fmt.Sprintf("region %s is dark: it has no live node, and %d silent ones", region, look.Silent[region])
+		}
+	}
+	for _, region := range slices.Sorted(maps.Keys(look.Silent)) {
+		watched := slices.ContainsFunc(r.Watch, func(w RegionWatch) bool { return w.Region == region })
+		if !watched && stage.Scope.Has(region) {
+			return fmt.Sprintf("region %s is dark: it has no live node, and %d silent ones", region, look.Silent[region])
+		}
+	}
+	return ""
+}
+
+// unheard names the regions of a stage none of whose nodes has spoken.
+func (r *Rollout) unheard(stage int, heard func(*RegionWatch) bool) string {
+	var silent []string
+	for i := range r.Watch {
+		if w := &r.Watch[i]; w.Stage == stage && len(w.Nodes) > 0 && !heard(w) {
+			silent = append(silent, w.Region)
+		}
+	}
+	return several(silent)
+}
+
+func (w *RegionWatch) heardBefore() bool {
+	return slices.ContainsFunc(w.Nodes, func(n WatchedNode) bool { return n.Before[0] > 0 })
+}
+
+func (w *RegionWatch) heardInWindow() bool {
+	return slices.ContainsFunc(w.Nodes, func(n WatchedNode) bool { return n.did()[0] > 0 })
+}
+
+// regionsOf are those of a stage that nodes were seen in.
+func (r *Rollout) regionsOf(stage int) (regions []string) {
+	for _, w := range r.Watch {
+		if w.Stage == stage {
+			regions = append(regions, w.Region)
+		}
+	}
+	return regions
+}
+
+// touchedRegions are those of all stages that have been applied.
+func (r *Rollout) touchedRegions() (regions []string) {
+	for stage := 0; stage <= r.lastApplied(); stage++ {
+		regions = append(regions, r.regionsOf(stage)...)
+	}
+	return regions
+}
+
+// applied tells whether the stage has been applied, or may have been.
+func (r *Rollout) applied() bool { return r.Phase != RolloutAwaiting && r.Phase != RolloutMeasuring }
+
+// lastApplied is the last stage of which that is so; less than 0: none.
+func (r *Rollout) lastApplied() int {
+	if r.applied() {
+		return r.Stage
+	}
+	return r.Stage - 1
+}
+
+func larger(a, b *float64) *float64 {
+	if a == nil || b != nil && *b > *a {
+		return b
+	}
+	return a
+}

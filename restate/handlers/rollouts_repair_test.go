@@ -1,0 +1,125 @@
+package handlers
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// setState replaces all that an object keeps by one value; nil: by nothing.
+func (c *cluster) setState(service, object, key string, value any) {
+	c.t.Helper()
+	state := map[string]any{}
+	if value != nil {
+		text, err := json.Marshal(value)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		bytes := make([]int, len(text)) // the admin API takes bytes as numbers
+		for i, b := range text {
+			bytes[i] = int(b)
+		}
+		state[key] = bytes
+	}
+	c.admin(http.MethodPost, "/services/"+service+"/state", map[string]any{"object_key": object, "new_state": state}, nil)
+	await.NoError(c.t, "the state is another", func() error {
+		var want, got any
+		if value != nil {
+			text, err := json.Marshal(value)
+			if err != nil {
+				return err
+			}
+			if err := json.Unmarshal(text, &want); err != nil {
+				return err
+			}
+			if err := json.Unmarshal([]byte(c.state(service, object, key)), &got); err != nil {
+				return err
+			}
+		} else if text := c.state(service, object, key); text != "" {
+			got = text
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			return fmt.Errorf("%v", got)
+		}
+		return nil
+	})
+}
+
+// A rollout that is over and fell off the list is answered as it stands when it is started
+// again, and takes no lock. One that is taken back from there does not undo what came since.
+// What the list says wrongly, or has lost, the keeper puts right.
+func TestARolloutThatFellOffTheList(t *testing.T) {
+	t.Parallel()
+	cl, _, db, _, c := newRolloutCluster(t)
+	start := func(id, document string) {
+		t.Helper()
+		spec := twoStages(200)
+		spec.Tuning = document
+		if _, err := c.Start(t.Context(), id, spec, operator); err != nil {
+			t.Fatal(err)
+		}
+		if r := reaches(t, c, id, "the end of "+id, over); r.Phase != controlplane.RolloutDone {
+			t.Fatalf("%s: %s %q", id, r.Phase, r.Why)
+		}
+		wantUnlocked(t, c, id, controlplane.RolloutDone)
+	}
+	start("old", newTuning)
+	cl.setState(RolloutsService, rolloutScope, rolloutsKey, rolloutList{Version: rolloutsVersion})
+	again := twoStages(200)
+	if r, err := c.Start(t.Context(), "old", again, operator); err != nil || r.Phase != controlplane.RolloutDone {
+		t.Errorf("%s, %v", r.Phase, err)
+	}
+	if s, err := c.Standing(t.Context()); err != nil || s.Active != "" {
+		t.Errorf("%q has the lock, %v", s.Active, err)
+	}
+	start("newer", oldTuning)
+	cl.setState(RolloutsService, rolloutScope, rolloutsKey, rolloutList{Version: rolloutsVersion})
+	if _, err := c.Operate(t.Context(), "old", order(controlplane.RolloutTakeBack)); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout old wrote version ") {
+		t.Errorf("%v", err)
+	}
+	wantInForce(t, db, oldTuning)
+	if s, err := c.Standing(t.Context()); err != nil || s.Active != "" || len(s.List) > 0 {
+		t.Errorf("%+v, %v", s, err)
+	}
+
+	cl.setState(RolloutService, "old", rolloutKey, nil)
+	cl.setState(RolloutsService, rolloutScope, rolloutsKey, rolloutList{Version: rolloutsVersion, Active: "never-was", Since: 1})
+	k := cl.keeper(nil)
+	k.Tunings = store.New(db).TracesOfTunings
+	if err := k.Once(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s, err := c.Standing(t.Context())
+	if err != nil || s.Active != "" || len(s.List) != 3 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if s.List[0].ID != "newer" || s.List[0].Phase != controlplane.RolloutDone || s.List[1].ID != "old" || s.List[1].Phase != controlplane.RolloutLost || s.List[1].By.Actor != "ann" {
+		t.Errorf("%+v", s.List)
+	}
+	if err := k.Once(t.Context()); err != nil { // and nothing is wrong any more
+		t.Error(err)
+	}
+	if repairs := metric(t, cl.options.Metrics, "weir_control_chain_repairs_total", ""); repairs != 1 {
+		t.Errorf("weir_control_chain_repairs_total is %v", repairs)
+	}
+
+	other := tuning.Default()
+	other.Floor = 0.77
+	again.Tuning = documentOf(other)
+	for _, spec := range []controlplane.RolloutSpec{again, twoStages(200)} {
+		if _, err := c.Start(t.Context(), "old", spec, operator); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "the id old was used before, and version ") {
+			t.Errorf("the id of a rollout that is lost: %v", err)
+		}
+	}
+	wantInForce(t, db, oldTuning)
+	start("next", newTuning)
+	wantInForce(t, db, newTuning)
+}
