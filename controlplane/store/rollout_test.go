@@ -71,7 +71,9 @@ func testAttemptsAtOnceAreOneWrite(t *testing.T) {
 
 // "One of another document under that ID, and one over a version that is not the region's
 // newest any more, undoes them all", whatever wrote that version.
-func TestTuningWritesAreFenced(t *testing.T) {
+func TestTuningWritesAreFenced(t *testing.T) { servers.EachSQL(t, testTuningWritesAreFenced) }
+
+func testTuningWritesAreFenced(t *testing.T) {
 	s, db := migrated(t)
 	first, err := s.WriteTunings(t.Context(), []controlplane.TuningWrite{write("one/apply/eu", "eu", "{1}"), write("one/apply/", "", "{1}")})
 	if err != nil || first.Refused != nil {
@@ -118,6 +120,10 @@ func TestTuningWritesAreFenced(t *testing.T) {
 
 // Of two writes at the same moment that replace the same version, one is made.
 func TestWritesOverTheSameVersionAreOne(t *testing.T) {
+	servers.EachSQL(t, testWritesOverTheSameVersionAreOne)
+}
+
+func testWritesOverTheSameVersionAreOne(t *testing.T) {
 	s, db := migrated(t)
 	var writers sync.WaitGroup
 	made := make([]controlplane.TuningsWritten, 8)
@@ -142,7 +148,9 @@ func TestWritesOverTheSameVersionAreOne(t *testing.T) {
 }
 
 // What MySQL knows of rollouts: who wrote which versions, and since when.
-func TestTracesOfRollouts(t *testing.T) {
+func TestTracesOfRollouts(t *testing.T) { servers.EachSQL(t, testTracesOfRollouts) }
+
+func testTracesOfRollouts(t *testing.T) {
 	s, db := migrated(t)
 	for _, w := range []controlplane.TuningWrite{write("a_b/apply/eu", "eu", "{1}"), write("a-b/apply/us", "us", "{2}"), write("a_b/apply/", "", "{3}")} {
 		if _, err := s.WriteTunings(t.Context(), []controlplane.TuningWrite{w}); err != nil {

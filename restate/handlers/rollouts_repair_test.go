@@ -3,7 +3,6 @@ package handlers
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -11,43 +10,27 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// setState replaces all that an object keeps by one value; nil: by nothing.
-func (c *cluster) setState(service, object, key string, value any) {
+// putState sets the one value of an object, and waits until it is there; nil: it has none.
+func (c *cluster) putState(service, object, key string, value any) {
 	c.t.Helper()
-	state := map[string]any{}
-	if value != nil {
+	want := ""
+	if value == nil {
+		c.admin(http.MethodPost, "/services/"+service+"/state", map[string]any{"object_key": object, "new_state": map[string]any{}}, nil)
+	} else {
+		c.setState(service, object, key, value)
 		text, err := json.Marshal(value)
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		bytes := make([]int, len(text)) // the admin API takes bytes as numbers
-		for i, b := range text {
-			bytes[i] = int(b)
-		}
-		state[key] = bytes
+		want = string(text)
 	}
-	c.admin(http.MethodPost, "/services/"+service+"/state", map[string]any{"object_key": object, "new_state": state}, nil)
 	await.NoError(c.t, "the state is another", func() error {
-		var want, got any
-		if value != nil {
-			text, err := json.Marshal(value)
-			if err != nil {
-				return err
-			}
-			if err := json.Unmarshal(text, &want); err != nil {
-				return err
-			}
-			if err := json.Unmarshal([]byte(c.state(service, object, key)), &got); err != nil {
-				return err
-			}
-		} else if text := c.state(service, object, key); text != "" {
-			got = text
-		}
-		if fmt.Sprint(got) != fmt.Sprint(want) {
-			return fmt.Errorf("%v", got)
+		if got := c.state(service, object, key); got != want {
+			return errors.New(got)
 		}
 		return nil
 	})
@@ -57,6 +40,11 @@ func (c *cluster) setState(service, object, key string, value any) {
 // again, and takes no lock. One that is taken back from there does not undo what came since.
 // What the list says wrongly, or has lost, the keeper puts right.
 func TestARolloutThatFellOffTheList(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testARolloutThatFellOffTheList)
+}
+
+func testARolloutThatFellOffTheList(t *testing.T) {
 	t.Parallel()
 	cl, _, db, _, c := newRolloutCluster(t)
 	start := func(id, document string) {
@@ -72,7 +60,7 @@ func TestARolloutThatFellOffTheList(t *testing.T) {
 		wantUnlocked(t, c, id, controlplane.RolloutDone)
 	}
 	start("old", newTuning)
-	cl.setState(RolloutsService, rolloutScope, rolloutsKey, rolloutList{Version: rolloutsVersion})
+	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rolloutList{Version: rolloutsVersion})
 	again := twoStages(200)
 	if r, err := c.Start(t.Context(), "old", again, operator); err != nil || r.Phase != controlplane.RolloutDone {
 		t.Errorf("%s, %v", r.Phase, err)
@@ -81,7 +69,7 @@ func TestARolloutThatFellOffTheList(t *testing.T) {
 		t.Errorf("%q has the lock, %v", s.Active, err)
 	}
 	start("newer", oldTuning)
-	cl.setState(RolloutsService, rolloutScope, rolloutsKey, rolloutList{Version: rolloutsVersion})
+	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rolloutList{Version: rolloutsVersion})
 	if _, err := c.Operate(t.Context(), "old", order(controlplane.RolloutTakeBack)); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout old wrote version ") {
 		t.Errorf("%v", err)
 	}
@@ -90,8 +78,8 @@ func TestARolloutThatFellOffTheList(t *testing.T) {
 		t.Errorf("%+v, %v", s, err)
 	}
 
-	cl.setState(RolloutService, "old", rolloutKey, nil)
-	cl.setState(RolloutsService, rolloutScope, rolloutsKey, rolloutList{Version: rolloutsVersion, Active: "never-was", Since: 1})
+	cl.putState(RolloutService, "old", rolloutKey, nil)
+	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rolloutList{Version: rolloutsVersion, Active: "never-was", Since: 1})
 	k := cl.keeper(nil)
 	k.Tunings = store.New(db).TracesOfTunings
 	if err := k.Once(t.Context()); err != nil {
