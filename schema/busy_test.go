@@ -27,6 +27,9 @@ func beforeLastAlter(t *testing.T, db *sql.DB) (table string) {
 		}
 	}
 	table = regexp.MustCompile(`ALTER TABLE (\w+)`).FindStringSubmatch(last.statements)[1]
+	for _, key := range regexp.MustCompile(`ADD (?:UNIQUE )?KEY (\w+)`).FindAllStringSubmatch(last.statements, -1) {
+		exec(t, db, "ALTER TABLE "+table+" DROP KEY "+key[1])
+	}
 	for _, column := range regexp.MustCompile(`ADD COLUMN (\w+)`).FindAllStringSubmatch(last.statements, -1) {
 		exec(t, db, "ALTER TABLE "+table+" DROP COLUMN "+column[1])
 	}

@@ -64,7 +64,7 @@ func TestOneBrokenJobStarvesNoOther(t *testing.T) {
 		}
 		for _, path := range []string{
 			"/" + CronService + "/breaks/Status", "/" + CronService + "/breaks-too/Status", "/" + CronService + "/hangs/Status",
-			"/" + RetirementService + "/" + controlplane.Blocklist + "/Status", "/" + RolloutsService + "/" + rolloutScope + "/List",
+			"/" + RetirementService + "/" + controlplane.Blocklist + "/Status", "/" + RolloutsService + "/" + rolloutScope + "/Standing",
 		} {
 			if restate.asked[path] == 0 {
 				t.Errorf("%s was not asked; asked were %q", path, slices.Sorted(maps.Keys(restate.asked)))
