@@ -18,7 +18,7 @@
 // A replica may be given to read from. It then tells itself how far it has come, so
 // being behind delays what it tells of and never loses it; one that is too far behind is
 // left alone. It must commit in the primary's order (replica_preserve_commit_order, the
-// default since MySQL 8.0.27; MariaDB always does).
+// default since MySQL 8.0.27; MariaDB always does within one GTID domain).
 package mysqlcounts
 
 import (

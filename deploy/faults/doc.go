@@ -1,5 +1,5 @@
 // Package faults holds the tests of a fleet on real servers that break: several
-// regions of several limiters in one process, a Redis for each region, one MariaDB for
+// regions of several limiters in one process, a Redis for each region, one MariaDB or MySQL for
 // all, and between each node and its servers a proxy that can cut, silence, delay and
 // forget. There is nothing in it but tests; README.md has what they measured.
 //

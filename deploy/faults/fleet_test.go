@@ -17,7 +17,7 @@ import (
 )
 
 // plan is how a fleet differs from two regions with two nodes each on the shared
-// MariaDB, with quick tuning and true clocks.
+// server of SQL, with quick tuning and true clocks.
 type plan struct {
 	regions []string
 	nodes   int // of each region

@@ -127,7 +127,7 @@ func (d *table) fill(kind string, rows int, from time.Time, step time.Duration) 
 	for at := 0; at < rows; at += turn {
 		_, err := d.db.ExecContext(d.tb.Context(), `INSERT INTO ratelimit_window_counts
 			(workspace_id, namespace, identifier, duration_ms, sequence, region, count, expires_at, updated_at)
-			SELECT 'acme', ?, SHA1(seq), 60000, seq DIV 1000, 'eu', seq, ? + FLOOR(seq * ?), ? FROM `+servers.Numbers(at, min(at+turn, rows)-1), kind, from.UnixMilli(), step.Seconds()*1000, d.now.UnixMilli())
+			SELECT 'acme', ?, LEFT(SHA2(seq, 256), 40), 60000, seq DIV 1000, 'eu', seq, ? + FLOOR(seq * ?), ? FROM `+servers.Numbers(at, min(at+turn, rows)-1), kind, from.UnixMilli(), step.Seconds()*1000, d.now.UnixMilli())
 		must(d.tb, err)
 	}
 }

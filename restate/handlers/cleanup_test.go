@@ -91,7 +91,7 @@ func newCleanupCluster(t *testing.T, s cleanupStore) *cluster {
 // and audit log by way of the operators' client.
 func TestCleanup(t *testing.T) {
 	t.Parallel()
-	servers.TurnSQL(t, testCleanup)
+	servers.EachSQL(t, testCleanup)
 }
 
 func testCleanup(t *testing.T) {

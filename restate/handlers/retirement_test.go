@@ -131,7 +131,7 @@ func wantAuditOf(t *testing.T, db *sql.DB, want string) {
 // two approvals, and each change once in the audit log.
 func TestRetirementHappyPath(t *testing.T) {
 	t.Parallel()
-	servers.TurnSQL(t, testRetirementHappyPath)
+	servers.EachSQL(t, testRetirementHappyPath)
 }
 
 func testRetirementHappyPath(t *testing.T) {
@@ -200,7 +200,7 @@ func testRetirementHappyPath(t *testing.T) {
 // retirement may begin.
 func TestRetirementAbortRestores(t *testing.T) {
 	t.Parallel()
-	servers.TurnSQL(t, testRetirementAbortRestores)
+	servers.EachSQL(t, testRetirementAbortRestores)
 }
 
 func testRetirementAbortRestores(t *testing.T) {
@@ -243,7 +243,7 @@ func testRetirementAbortRestores(t *testing.T) {
 // itself.
 func TestRetirementIsSentBackByAWrite(t *testing.T) {
 	t.Parallel()
-	servers.TurnSQL(t, testRetirementIsSentBackByAWrite)
+	servers.EachSQL(t, testRetirementIsSentBackByAWrite)
 }
 
 func testRetirementIsSentBackByAWrite(t *testing.T) {
