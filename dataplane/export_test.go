@@ -24,7 +24,7 @@ func (l *Limiter) LoadSettings(ctx context.Context) error {
 // MeasureShape measures what callers are like, at a time.
 func (l *Limiter) MeasureShape(now time.Time) { l.measureShape(l.settings.Load(), now.UnixMilli()) }
 
-func (l *Limiter) Beat(ctx context.Context) error { return l.beat(ctx) }
+func (l *Limiter) Beat(ctx context.Context) error { return l.beat(ctx, false) }
 
 // SetSteady replaces the steady reading of a limiter that was made with a Clock; nil puts it back.
 func (l *Limiter) SetSteady(elapsed func() time.Duration) {
@@ -136,3 +136,6 @@ func (l *Limiter) Guests() int64 { return l.table.guests.present.Load() }
 
 // ReportCrowd is the sweep's word on a full table.
 func (l *Limiter) ReportCrowd() { l.reportCrowd(l.clock.steadyMs()) }
+
+// Nodes is how many nodes of its region the limiter reckons with.
+func (l *Limiter) Nodes() int64 { return l.nodes.Load() }

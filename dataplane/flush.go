@@ -65,7 +65,9 @@ func (l *Limiter) flushOnce(ctx context.Context, hotOnly bool) error {
 	for _, p := range due {
 		l.queueAgain([]queued{{p.entry, p.CountedAtMs}})
 	}
-	l.metrics.flush(time.Since(began), err, nowMs)
+	if err == nil || !stopped(ctx) {
+		l.metrics.flush(time.Since(began), err, nowMs)
+	}
 	return err
 }
 

@@ -66,8 +66,8 @@ func (l *Limiter) Health() heartbeat.Health {
 	return h
 }
 
-// beat reports this node.
-func (l *Limiter) beat(ctx context.Context) error {
+// beat reports this node; a stopped one for the last time.
+func (l *Limiter) beat(ctx context.Context, stopped bool) error {
 	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
 	defer cancel()
 	nowMs := l.nowMs()
@@ -84,6 +84,7 @@ func (l *Limiter) beat(ctx context.Context) error {
 		SentAtMs:      nowMs,
 		Health:        l.Health(),
 		Top:           report,
+		Stopped:       stopped,
 	})
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)

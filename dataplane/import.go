@@ -88,7 +88,9 @@ func (l *Limiter) importOnce(ctx context.Context) error {
 			*state = importState{cursor, time.Now(), set.tuning.Jitter * (2*rand.Float64() - 1), healed, false, set.resets.taken}
 		}
 	}
-	l.metrics.imported(time.Since(began), rows, applied, err, nowMs)
+	if err == nil || !stopped(ctx) {
+		l.metrics.imported(time.Since(began), rows, applied, err, nowMs)
+	}
 	return err
 }
 

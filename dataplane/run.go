@@ -82,7 +82,8 @@ func (l *Limiter) sendKicked(ctx context.Context, sh *shard) {
 }
 
 // Stop ends the loops, then sends what is left: the last accepted cost to the
-// origin, tried until ctx ends, and the last counts to the count store. It returns
+// origin, tried until ctx ends, and the last counts to the count store, where it also withdraws
+// this node from the fleet: the others' shares of what is left grow with their next settings. It returns
 // an error that tells what could not be sent; the limiter goes on deciding from its
 // own state, but reads and sends no more. A second Stop returns nil at once.
 func (l *Limiter) Stop(ctx context.Context) error {
@@ -102,7 +103,7 @@ func (l *Limiter) Stop(ctx context.Context) error {
 		if err := l.flushOnce(ctx, false); err != nil {
 			errs = append(errs, fmt.Errorf("final flush: %w", err))
 		}
-		if err := l.beat(ctx); err != nil {
+		if err := l.beat(ctx, true); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -180,18 +181,23 @@ func (l *Limiter) flushTurns() func(context.Context) error {
 func (l *Limiter) tend(ctx context.Context) error {
 	err := l.loadSettings(ctx)
 	l.measureShape(l.settings.Load(), l.nowMs())
-	return errors.Join(err, l.beat(ctx))
+	return errors.Join(err, l.beat(ctx, false))
 }
 
 // background is a step that is watched, and of which each turn is told to Config.Turn.
 func (l *Limiter) background(name string, step func(context.Context) error) func(context.Context) {
 	return l.watched(name, func(ctx context.Context) (err error) {
 		ctx, end := l.cfg.Turn(ctx, name)
-		err = step(ctx)
+		if err = step(ctx); stopped(ctx) {
+			err = nil // it was cut short by Stop, which is no problem
+		}
 		end(err)
 		return err
 	})
 }
+
+// stopped is true in a loop that Stop ends.
+func stopped(ctx context.Context) bool { return errors.Is(ctx.Err(), context.Canceled) }
 
 // watched runs a step and logs when it starts to fail and when it works again: one
 // line for each change, however long it lasts.

@@ -264,7 +264,9 @@ func (l *Limiter) loadSettings(ctx context.Context) error {
 	rows, err := l.cfg.Counts.Settings(ctx, l.cfg.Region)
 	if err != nil {
 		err = fmt.Errorf("read settings: %w", err)
-		l.metrics.settings(err, l.nowMs())
+		if !stopped(ctx) {
+			l.metrics.settings(err, l.nowMs())
+		}
 		return err
 	}
 	last := l.settings.Load()

@@ -141,7 +141,8 @@ type CountStore interface {
 	// the fleet's where the region has none, and all namespaces, overrides and resets.
 	Settings(ctx context.Context, region string) (SettingsRows, error)
 
-	// Heartbeat records what a node says of itself, replacing its earlier word.
+	// Heartbeat records what a node says of itself, replacing its earlier word. One that has
+	// Stopped is not counted among the live nodes from then on.
 	Heartbeat(ctx context.Context, beat heartbeat.Beat) error
 }
 

@@ -77,7 +77,7 @@ func (c *Counts) Settings(ctx context.Context, region string) (dataplane.Setting
 func (c *Counts) nodesLiveLocked(region string) (nodes int) {
 	since := c.clock().Add(-dataplane.NodeLiveFor)
 	for id, beat := range c.beats {
-		if beat.Region == region && c.seen[id].After(since) {
+		if seen, there := c.seen[id]; there && beat.Region == region && seen.After(since) {
 			nodes++
 		}
 	}
@@ -95,6 +95,9 @@ func (c *Counts) Heartbeat(ctx context.Context, beat heartbeat.Beat) error {
 		}
 		c.beats[beat.NodeID] = beat
 		c.seen[beat.NodeID] = c.clock()
+		if beat.Stopped {
+			delete(c.seen, beat.NodeID)
+		}
 		return nil
 	})
 }

@@ -47,8 +47,13 @@ func beatRow(b heartbeat.Beat) (row dataplanedb.NodeBeatParams, err error) {
 	if err != nil {
 		return row, fmt.Errorf("%w: %w", dataplane.ErrRefused, err)
 	}
+	var stopped int64
+	if b.Stopped {
+		stopped = 1
+	}
 	return dataplanedb.NodeBeatParams{
-		NodeID: []byte(b.NodeID), Region: []byte(b.Region), Build: cut(b.Build, buildBytesMax),
+		Stopped: stopped,
+		NodeID:  []byte(b.NodeID), Region: []byte(b.Region), Build: cut(b.Build, buildBytesMax),
 		TuningVersion: uint64(b.TuningVersion), StartedAt: uint64(b.StartedAtMs), SentAt: uint64(b.SentAtMs),
 		Health: string(health), TopKeys: sql.NullString{String: b.Top, Valid: b.Top != "" && len(b.Top) <= heartbeat.TopBytesMax},
 	}, nil

@@ -143,6 +143,7 @@ var countsFaults = map[string]string{
 	"an override's shadow mode is lost":    "Settings/all_overrides",
 	"a health figure is lost":              "Heartbeat/records",
 	"heartbeats pile up":                   "Heartbeat/replaces",
+	"a stopped node stays":                 "Heartbeat/counts_a_node_as_live",
 	"the first heartbeat stays":            "Heartbeat/replaces",
 	"top keys are lost":                    "Heartbeat/keeps_its_top_keys",
 	"nodes: letter case is lost":           "Heartbeat/nodes_are_apart",

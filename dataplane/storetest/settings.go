@@ -167,6 +167,25 @@ func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
 		beat(t, s, full)
 		wantBeats(t, s, full)
 	})
+	t.Run("counts a node as live until it says that it has stopped", func(t *testing.T) {
+		s := open(t)
+		first, second := full, full
+		second.NodeID += "'s neighbour"
+		beat(t, s, first)
+		beat(t, s, second)
+		second.Stopped = true
+		for _, want := range []int{2, 1, 1} { // the third after a last word that was said twice
+			if got := settings(t, s, full.Region).NodesLive; got != want {
+				t.Errorf("%d live nodes, want %d", got, want)
+			}
+			beat(t, s, second)
+		}
+		second.Stopped = false // it was started again
+		beat(t, s, second)
+		if got := settings(t, s, full.Region).NodesLive; got != 2 {
+			t.Errorf("%d live nodes after the second came back, want 2", got)
+		}
+	})
 	t.Run("replaces its earlier word", func(t *testing.T) {
 		s := open(t)
 		later := heartbeat.Beat{NodeID: full.NodeID, Region: "us", Build: "v1.2.4", TuningVersion: 6, StartedAtMs: 1_700_000_090_000, SentAtMs: 1_700_000_091_000}

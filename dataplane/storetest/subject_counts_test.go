@@ -264,6 +264,11 @@ func (s *countsSubject) Settings(ctx context.Context, region string) (dataplane.
 		return dataplane.SettingsRows{}, err
 	}
 	out := dataplane.SettingsRows{Namespaces: slices.Clone(s.namespaces), Overrides: slices.Clone(s.overrides), Resets: slices.Clone(s.resets)}
+	for _, b := range s.beats {
+		if b.Region == region && (!b.Stopped || s.fault == "a stopped node stays") {
+			out.NodesLive++
+		}
+	}
 	if s.fault == "documents are never nil" {
 		out.TuningDocument = []byte{}
 	}

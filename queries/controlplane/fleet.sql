@@ -1,8 +1,9 @@
 -- name: FleetNodes :many
--- Every node with the age of its last heartbeat by the database's own clock.
+-- Every node that has not withdrawn itself, with the age of its last heartbeat by the database's
+-- own clock.
 SELECT node_id, region, build, tuning_version, started_at, sent_at, seen_at, health,
        CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS now_ms
-FROM ratelimit_nodes ORDER BY region, node_id LIMIT ?;
+FROM ratelimit_nodes WHERE seen_at > 0 ORDER BY region, node_id LIMIT ?;
 
 -- name: FleetTopKeys :many
 -- The keys that nodes reported of which was heard lately, the newest word first.

@@ -11,6 +11,7 @@ type Beat struct {
 	StartedAtMs   int64  // Unix milliseconds by the node's clock
 	SentAtMs      int64  // Unix milliseconds by the node's clock; beside the database's own stamp it shows skew
 	Health        Health
+	Stopped       bool // the node's last word: it is no part of the fleet from now on
 
 	// Top is a document of Top, at most TopBytesMax; empty: nothing new, the node's
 	// earlier one stands.

@@ -24,7 +24,7 @@ func (q *Queries) DatabaseNow(ctx context.Context) (int64, error) {
 const FleetNodes = `-- name: FleetNodes :many
 SELECT node_id, region, build, tuning_version, started_at, sent_at, seen_at, health,
        CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS now_ms
-FROM ratelimit_nodes ORDER BY region, node_id LIMIT ?
+FROM ratelimit_nodes WHERE seen_at > 0 ORDER BY region, node_id LIMIT ?
 `
 
 type FleetNodesRow struct {
@@ -39,7 +39,8 @@ type FleetNodesRow struct {
 	NowMs         int64
 }
 
-// Every node with the age of its last heartbeat by the database's own clock.
+// Every node that has not withdrawn itself, with the age of its last heartbeat by the database's
+// own clock.
 func (q *Queries) FleetNodes(ctx context.Context, limit int32) ([]FleetNodesRow, error) {
 	rows, err := q.db.QueryContext(ctx, FleetNodes, limit)
 	if err != nil {
