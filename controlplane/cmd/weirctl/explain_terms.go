@@ -24,7 +24,7 @@ var terms = []term{
 		}
 		return "denied"
 	}},
-	{"compared", "current + previous by its weight in whole units, with the request", asOfNow, func(x *weirv1.ExplainResponse) string {
+	{"compared", "current + carried whole units, with the request", asOfNow, func(x *weirv1.ExplainResponse) string {
 		d := x.GetDecision()
 		return fmt.Sprintf("%.4g of %s per %s", d.GetCurrent(), digits(d.GetLimit()), span(x.GetDurationMs()))
 	}},

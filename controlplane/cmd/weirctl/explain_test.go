@@ -60,7 +60,7 @@ func TestExplain(t *testing.T) {
 	w.want(t, w.run(t, append(ask, "--node", eu.start(t))...), exitOK, `
 TERM                VALUE                               AGE    FROM
 verdict             denied                              0s     this node
-compared            11.5 of 10 per 1m                   0s     current + previous by its weight in whole units, with the request
+compared            11.5 of 10 per 1m                   0s     current + carried whole units, with the request
 passes in           15s                                 -      if nothing else came
 override            user_*                              12s    settings
 current, since      2026-01-02 15:04:00Z                -      clock
