@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -120,9 +121,9 @@ func (s *service) ListRollouts(ctx context.Context, _ *connect.Request[controlv1
 	if err != nil {
 		return nil, s.fail(ctx, "ListRollouts", err)
 	}
-	if len(list) > 0 && list[0].EndedMs == 0 { // its line is from its start
-		if r, err := s.Rollouts.Status(ctx, list[0].ID); err == nil {
-			list[0] = r.Summary()
+	if i := slices.IndexFunc(list, func(r controlplane.RolloutSummary) bool { return r.EndedMs == 0 }); i >= 0 { // its line is from its start
+		if r, err := s.Rollouts.Status(ctx, list[i].ID); err == nil {
+			list[i] = r.Summary()
 		}
 	}
 	answer := &controlv1.ListRolloutsResponse{}

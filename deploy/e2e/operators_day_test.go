@@ -132,7 +132,7 @@ func testAnOperatorsDay(t *testing.T) {
 }
 
 // onlyTheOrigin leaves to the guardrails what a loaded machine does not break by itself.
-const onlyTheOrigin = `{"latency_us": {"off": true}, "errors_per_minute": {"off": true}, "rows_per_second": {"off": true}, "convergence_ms": {"off": true}}`
+const onlyTheOrigin = `{"latency_us": {"off": true}, "errors_per_minute": {"off": true}, "rows_per_second": {"off": true}, "convergence_ms": {"off": true}, "nodes_lost_share": 1}`
 
 const anyCode = -1
 

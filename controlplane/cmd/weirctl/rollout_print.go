@@ -104,7 +104,7 @@ func (c *call) writeRates(w io.Writer, r *controlv1.Rollout) {
 	}
 	_, _ = fmt.Fprintln(w)
 	t := newTable(w)
-	t.row("HEALTH OF STAGE "+fmt.Sprint(r.GetStage()), "BEFORE", "NOW")
+	t.row("WORST REGION OF STAGE "+fmt.Sprint(r.GetStage()), "BEFORE", "NOW")
 	t.row("nodes heard of", fmt.Sprint(before.GetNodes()), fmt.Sprint(now.GetNodes()))
 	t.row("nodes lost", fmt.Sprint(before.GetNodesLost()), fmt.Sprint(now.GetNodesLost()))
 	for _, f := range []struct {

@@ -139,7 +139,7 @@ STAGE  REGIONS                 BAKE  APPROVAL  STATE
 1      eu                      10m   -         done
 2      us and regions to come  10m   yes       active
 
-HEALTH OF STAGE 2             BEFORE  NOW
+WORST REGION OF STAGE 2       BEFORE  NOW
 nodes heard of                2       1
 nodes lost                    0       1
 errors a node and minute      -       7

@@ -1,0 +1,53 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// An approval is of what the page showed: its form holds the stage and what was asked, and
+// one that has neither approves nothing.
+func TestAnApprovalIsOfThePageThatWasSeen(t *testing.T) {
+	w := start(t, false)
+	b := w.as("operator")
+	plan := someTuning()
+	plan.Set("id", "gated")
+	plan.Set("regions.1", "eu")
+	plan.Set("regions.2", "all")
+	if a := b.send("/console/rollouts/new", "/console/rollouts/new", plan); a.status != http.StatusSeeOther {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	const page = "/console/rollouts/at/gated"
+	w.set(func() { w.one.Phase, w.one.Stage, w.one.Asked = controlplane.RolloutAwaiting, 1, 7 })
+	shown := b.get(page).body
+	for _, hidden := range []string{`name="stage" value="2"`, `name="asked" value="7"`} {
+		if !strings.Contains(shown, hidden) {
+			t.Errorf("the page has no %s", hidden)
+		}
+	}
+	form := url.Values{"do": {"approve"}, "reason": {"looks well"}}
+	if a := b.send(page, page, form); a.status != http.StatusBadRequest || !strings.Contains(a.body, "an approval names its stage") || w.order.Action != "" {
+		t.Errorf("%d, %+v", a.status, w.order)
+	}
+	form.Set("stage", "2")
+	form.Set("asked", "7")
+	if a := b.send(page, page, form); a.status != http.StatusSeeOther || w.order.Stage != 2 || w.order.Asked != 7 || w.order.Action != controlplane.RolloutApprove {
+		t.Errorf("%d, %+v", a.status, w.order)
+	}
+}
+
+// A rollback that nodes do not follow can be given up, and until that is trouble it cannot.
+func TestLateNodesAreGivenUp(t *testing.T) {
+	w := full(t)
+	b := w.as("operator")
+	for trouble, want := range map[string]bool{"": false, "the rollback is not taken up in time": true} {
+		w.set(func() { w.one.Phase, w.one.Trouble, w.one.Paused = controlplane.RolloutRollingBack, trouble, nil })
+		if got := strings.Contains(b.get("/console/rollouts/at/r1").body, "Give up late nodes"); got != want {
+			t.Errorf("trouble %q: offered %v", trouble, got)
+		}
+	}
+}
