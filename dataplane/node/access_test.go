@@ -109,7 +109,8 @@ func TestTokens(t *testing.T) {
 	if changed, err := tokens.Check(); !changed || err != nil {
 		t.Fatalf("changed %v, error %v", changed, err)
 	}
-	if tokens.admit("Bearer third") != nil || tokens.admit("Bearer first") == nil {
+	_, third := tokens.admit("Bearer third")
+	if _, first := tokens.admit("Bearer first"); third != nil || first == nil {
 		t.Error("changed tokens are not in force")
 	}
 }

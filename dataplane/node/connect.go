@@ -6,6 +6,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/shared/bounded"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
 
@@ -48,7 +49,8 @@ func (s *connectService) TopKeys(ctx context.Context, call *connect.Request[weir
 }
 
 func (s *connectService) LimitStream(ctx context.Context, stream *connect.BidiStream[weirv1.LimitStreamRequest, weirv1.LimitStreamResponse]) error {
-	return s.gate.converse(ctx, &conversation{service: s.service, receive: stream.Receive, send: stream.Send})
+	caller, _ := ctx.Value(callerKey{}).(*bounded.Caller)
+	return s.gate.converse(ctx, caller, httpStreamBytes, &conversation{service: s.service, receive: stream.Receive, send: stream.Send})
 }
 
 func respond[T any](message *T, err error) (*connect.Response[T], error) {

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/weirhq/weir/shared/bounded"
 )
 
 // What a caller may take of a connection, in time and in bytes. A call is a few
@@ -20,7 +22,8 @@ const (
 	idleTimeout       = 2 * time.Minute
 	headerBytesMax    = 16 << 10
 
-	streamsMax   = 1000 // concurrent calls on one HTTP/2 connection
+	streamsMax   = 250       // calls on one HTTP/2 connection at a time, which is its part of MaxInFlight
+	aheadBytes   = 256 << 10 // of all calls of a connection, before they are read
 	frameBytes   = 64 << 10
 	pingAfter    = 30 * time.Second // silence after which an HTTP/2 peer must prove that it lives
 	pingTimeout  = 10 * time.Second
@@ -30,6 +33,8 @@ const (
 // endpoint is one port and the HTTP server on it.
 type endpoint struct {
 	name, address string
+	bounds        *bounds
+	most          int // connections
 	server        *http.Server
 	listener      net.Listener
 }
@@ -39,7 +44,7 @@ func (e *endpoint) listen(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen for %s: %w", e.name, err)
 	}
-	e.listener = listener
+	e.listener = e.bounds.listen(listener, e.most)
 	return nil
 }
 
@@ -50,6 +55,40 @@ func (e *endpoint) serve() error {
 	}
 	if err := serve(e.listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s on %s: %w", e.name, e.listener.Addr(), err)
+	}
+	return nil
+}
+
+// shutdown takes no more calls and waits until none is worked on, or ctx is done; then it cuts what
+// is left. It returns an error if a call was cut.
+func (e *endpoint) shutdown(ctx context.Context, g *gate) error {
+	gone := make(chan struct{})
+	leaving, leave := context.WithCancel(ctx)
+	go func() { _ = e.server.Shutdown(leaving); close(gone) }()
+	defer func() { e.close(); leave(); <-gone }()
+	return finished(ctx, gone, g)
+}
+
+// finished waits until all is gone, or no call is worked on and those who read their answers at all
+// have read them.
+func finished(ctx context.Context, gone <-chan struct{}, g *gate) error {
+	linger := time.NewTimer(lingerMax)
+	defer linger.Stop()
+	select {
+	case <-gone:
+		return nil
+	case <-linger.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := g.idle(ctx); err != nil {
+		return err
+	}
+	linger.Reset(lingerMax)
+	select {
+	case <-gone:
+	case <-linger.C:
+	case <-ctx.Done():
 	}
 	return nil
 }
@@ -70,9 +109,12 @@ func callServer(base context.Context, handler http.Handler, logger *slog.Logger)
 	return s
 }
 
-// adminServer has no deadline for answers: a profile takes as long as it was asked to.
+// adminServer has no deadline for answers: a profile takes as long as it was asked to. adminMux
+// gives one to all others.
 func adminServer(handler http.Handler, logger *slog.Logger) *http.Server {
-	return newServer(handler, logger)
+	s := newServer(handler, logger)
+	s.ReadTimeout = readHeaderTimeout
+	return s
 }
 
 func newServer(handler http.Handler, logger *slog.Logger) *http.Server {
@@ -86,13 +128,16 @@ func newServer(handler http.Handler, logger *slog.Logger) *http.Server {
 		ReadHeaderTimeout: readHeaderTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    headerBytesMax,
+		ConnContext:       bounded.ConnContext,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
 		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: streamsMax,
-			MaxReadFrameSize:     frameBytes,
-			SendPingTimeout:      pingAfter,
-			PingTimeout:          pingTimeout,
-			WriteByteTimeout:     writeStalled,
+			MaxConcurrentStreams:          streamsMax,
+			MaxReadFrameSize:              frameBytes,
+			MaxReceiveBufferPerStream:     streamWindowBytes,
+			MaxReceiveBufferPerConnection: aheadBytes,
+			SendPingTimeout:               pingAfter,
+			PingTimeout:                   pingTimeout,
+			WriteByteTimeout:              writeStalled,
 		},
 	}
 }

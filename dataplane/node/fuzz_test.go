@@ -51,6 +51,7 @@ func FuzzBodies(f *testing.F) {
 	handler := h.calls.server.Handler
 	f.Fuzz(func(t *testing.T, procedure, contentType, encoding uint8, body []byte) {
 		r := httptest.NewRequest(http.MethodPost, procedures[int(procedure)%len(procedures)], bytes.NewReader(body))
+		r.Host = "localhost"
 		r.Header.Set("Content-Type", contentTypes[int(contentType)%len(contentTypes)])
 		for _, name := range []string{"Content-Encoding", "Grpc-Encoding"} {
 			if e := encodings[int(encoding)%len(encodings)]; e != "" {

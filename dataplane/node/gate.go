@@ -12,118 +12,192 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
-	"golang.org/x/sync/semaphore"
+
+	"github.com/weirhq/weir/shared/bounded"
 )
 
-// gate stands before the service, for every protocol alike. It counts what the
-// caller was answered, whoever answered; asks for a token where there are any; sheds calls beyond its slots before it
-// has read a byte of their bodies; bounds those bodies; and turns a panic into
-// an answer.
+// gate stands before the service, for every protocol alike. It asks for a token where there are
+// any; has a body read whole, within its bounds, before anything is done for it; sheds calls beyond
+// its slots; counts what the caller was answered, whoever answered; and turns a panic into an
+// answer.
 //
 // A shed call is unavailable (HTTP 503) with Retry-After: nothing was decided,
 // nothing was counted against any limit, and another node may have room.
 type gate struct {
-	next     http.Handler
-	limiter  Limiter // of the calls that quick answers; nil: next answers all
-	slots    *semaphore.Weighted
-	slotsMax int64
-	metrics  *metrics
-	errors   *connect.ErrorWriter
-	tokens   *Tokens
-	logger   *slog.Logger
-	ending   chan struct{}  // closed when streams are to end
-	readers  sync.WaitGroup // goroutines that read from streams
-	closing  sync.Mutex
-	closed   bool // guarded by closing: idle holds all slots, for good
+	*bounds
+	next    http.Handler
+	limiter Limiter // of the calls that quick answers; nil: next answers all
+	slots   *bounded.Slots
+	metrics *metrics
+	errors  *connect.ErrorWriter
+	tokens  *Tokens
+	logger  *slog.Logger
+	ending  chan struct{}  // closed when streams are to end
+	readers sync.WaitGroup // goroutines that read from streams
+	closing sync.Mutex
+	closed  bool // guarded by closing: idle holds all slots, for good
 }
 
-// shedRetryAfterSeconds is short: a slot is free again after a cold read's
-// deadline at the latest.
-const shedRetryAfterSeconds = "1"
-
-func newGate(next http.Handler, limiter Limiter, slots int, tokens *Tokens, m *metrics, logger *slog.Logger) *gate {
+func newGate(next http.Handler, limiter Limiter, slots int, tokens *Tokens, m *metrics, b *bounds, logger *slog.Logger) *gate {
 	return &gate{
-		next:     next,
-		limiter:  limiter,
-		slots:    semaphore.NewWeighted(int64(slots)),
-		slotsMax: int64(slots),
-		metrics:  m,
-		errors:   connect.NewErrorWriter(),
-		tokens:   tokens,
-		logger:   logger,
-		ending:   make(chan struct{}),
+		bounds:  b,
+		next:    next,
+		limiter: limiter,
+		slots:   bounded.NewSlots(slots),
+		metrics: m,
+		errors:  connect.NewErrorWriter(),
+		tokens:  tokens,
+		logger:  logger,
+		ending:  make(chan struct{}),
 	}
 }
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	procedure := r.URL.Path
-	call, known := g.metrics.calls[procedure]
+	call, known := g.metrics.calls[r.URL.Path]
 	if !known {
 		http.NotFound(w, r)
 		return
 	}
-	if err := g.tokens.admit(r.Header.Get("Authorization")); err != nil {
+	caller, err := g.callerOf(r)
+	switch {
+	case err != nil:
 		g.write(w, r, err)
 		call.count(connect.CodeUnauthenticated.String())
-		return
+	case r.URL.Path == streamProcedure: // takes a slot for each of its requests
+		g.serveStream(w, r, call, caller)
+	default:
+		g.serve(w, r, call, caller, g)
 	}
-	if procedure == streamProcedure { // takes a slot for each of its requests
-		g.serve(w, r, call, func() { withoutDeadlines(w) })
-		return
-	}
-	if !g.slots.TryAcquire(1) {
-		g.write(w, r, g.full())
-		call.count(connect.CodeUnavailable.String())
-		return
-	}
-	defer g.slots.Release(1)
-	g.metrics.inFlight.Inc()
-	defer g.metrics.inFlight.Dec()
-	g.serve(w, r, call, func() { boundBody(w, r, procedure) })
 }
 
-func (g *gate) serve(w http.ResponseWriter, r *http.Request, call callMetrics, bound func()) {
+// callerOf is who calls: whoever a token names, where tokens are asked for, or else whoever is at
+// an address.
+func (g *gate) callerOf(r *http.Request) (*bounded.Caller, error) {
+	if g.tokens == nil {
+		return bounded.CallerOf(r.Context()), nil
+	}
+	return g.tokens.admit(r.Header.Get("Authorization"))
+}
+
+// protocol is how calls of one kind are answered: routesGate's have other errors than gate's.
+type protocol interface {
+	route(procedure string) bounded.Route
+	answer(w *bounded.Answer, r *http.Request, body []byte)
+	refuse(w http.ResponseWriter, r *http.Request, err error)
+	code(a *bounded.Answer) string
+}
+
+// serve is a call from its headers to its answer. It holds a slot while the call is worked on.
+func (g *gate) serve(w http.ResponseWriter, r *http.Request, counters callMetrics, caller *bounded.Caller, p protocol) {
+	g.metrics.inFlight.Inc()
 	start := time.Now()
-	answer := &answer{ResponseWriter: w}
+	var held struct {
+		bounded.Call
+		bounded.Answer
+	}
+	bound, answer := &held.Call, &held.Answer
+	answer.ResponseWriter = w
+	defer bound.End()
+	aborted := g.work(bound, answer, r, caller, p)
+	bound.Worked()
+	g.metrics.inFlight.Dec()
+	counters.observe(start)
+	if aborted {
+		counters.count(connect.CodeInternal.String())
+		panic(http.ErrAbortHandler)
+	}
+	counters.count(p.code(answer))
+	bound.Sends(answer.Len())
+	if err := answer.Send(); err != nil {
+		g.logger.DebugContext(r.Context(), "caller did not take an answer", "error", err)
+	}
+}
+
+// work leaves the call's answer in answer. It returns true where the handler wants the connection
+// cut off instead.
+func (g *gate) work(bound *bounded.Call, answer *bounded.Answer, r *http.Request, caller *bounded.Caller, p protocol) (aborted bool) {
+	body, err := bound.Read(answer, r, g.calls, caller, p.route(r.URL.Path))
+	if err == nil {
+		err = g.slots.Take(caller)
+	}
+	if err != nil {
+		g.count(err)
+		p.refuse(answer, r, refusedBy(err))
+		return false
+	}
+	defer g.slots.Give(caller)
 	defer func() {
-		if p := recover(); p != nil {
-			g.panicked(answer, r, p)
-		}
-		call.count(answerCode(w.Header(), answer.statusSent()))
-		call.observe(start)
-		if answer.broken {
-			panic(http.ErrAbortHandler)
+		switch thrown := recover(); thrown {
+		case nil:
+		case http.ErrAbortHandler:
+			aborted = true
+		default:
+			answer.Reset()
+			p.refuse(answer, r, g.recovered(r.Context(), r.URL.Path, thrown))
 		}
 	}()
-	if g.quick(answer, r) {
-		return
-	}
-	bound()
-	g.next.ServeHTTP(answer, r)
-	answer.explain()
+	p.answer(answer, r, body)
+	return false
 }
 
-// full is what a shed call is told.
-func (g *gate) full() *connect.Error {
-	err := connect.NewError(connect.CodeUnavailable, fmt.Errorf("more than %d calls in flight on this node", g.slotsMax))
-	err.Meta().Set("Retry-After", shedRetryAfterSeconds)
-	return err
+// serveStream frees a stream from the deadlines of its server: converse has its own.
+func (g *gate) serveStream(w http.ResponseWriter, r *http.Request, call callMetrics, caller *bounded.Caller) {
+	a := &streamAnswer{ResponseWriter: w}
+	defer func() {
+		if p := recover(); p != nil {
+			g.recovered(r.Context(), r.URL.Path, p)
+			call.count(connect.CodeInternal.String())
+			panic(http.ErrAbortHandler)
+		}
+		call.count(answerCode(w.Header(), max(a.status, http.StatusOK)))
+	}()
+	withoutDeadlines(w)
+	g.next.ServeHTTP(a, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller)))
+	explain(a, a.status)
 }
 
-// panicked answers a call whose handler panicked; where the answer had begun
-// already, it is cut off, so that nobody takes half of it for the whole.
-func (g *gate) panicked(answer *answer, r *http.Request, p any) {
-	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-		answer.broken = true
-		return
-	}
-	internal := g.recovered(r.Context(), r.URL.Path, p)
-	if answer.status != 0 {
-		answer.broken = true
-		return
-	}
-	g.write(answer, r, internal)
+// streamAnswer remembers the status of a stream's answer.
+type streamAnswer struct {
+	http.ResponseWriter
+	status int // 0 until the header is sent
 }
+
+func (a *streamAnswer) WriteHeader(status int) {
+	if a.status == 0 {
+		a.status = status
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *streamAnswer) Write(p []byte) (int, error) {
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	return a.ResponseWriter.Write(p)
+}
+
+// Flush is part of what connect looks for in a ResponseWriter.
+func (a *streamAnswer) Flush() { _ = http.NewResponseController(a.ResponseWriter).Flush() }
+
+// Unwrap leads http.ResponseController to the connection.
+func (a *streamAnswer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// callerKey is where connect's streams find who calls.
+type callerKey struct{}
+
+func (g *gate) route(procedure string) bounded.Route { return routeOf(procedure) }
+
+func (g *gate) answer(w *bounded.Answer, r *http.Request, body []byte) {
+	if g.quick(w, r, body) {
+		return
+	}
+	g.next.ServeHTTP(w, r)
+	explain(w, w.Status())
+}
+
+func (g *gate) code(a *bounded.Answer) string { return answerCode(a.Header(), a.Status()) }
+
+func (g *gate) refuse(w http.ResponseWriter, r *http.Request, err error) { g.write(w, r, err) }
 
 // recovered counts and logs a panic, and returns what the caller is told of it. It
 // is to be called while the panic's stack is still there.
@@ -139,66 +213,27 @@ func (g *gate) write(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// idle waits until no call is in flight. No call is let in afterwards.
+// idle waits until no call is worked on. No call is let in afterwards.
 func (g *gate) idle(ctx context.Context) error {
 	g.closing.Lock()
 	defer g.closing.Unlock()
 	if g.closed {
 		return nil
 	}
-	if err := g.slots.Acquire(ctx, g.slotsMax); err != nil {
+	if err := g.slots.TakeAll(ctx); err != nil {
 		return fmt.Errorf("wait for calls in flight: %w", err)
 	}
 	g.closed = true
 	return nil
 }
 
-// answer remembers how an HTTP answer began.
-type answer struct {
-	http.ResponseWriter
-	status int  // 0 until the header is sent
-	broken bool // to be cut off
-}
-
-func (a *answer) WriteHeader(status int) {
-	if a.status == 0 {
-		a.status = status
-	}
-	a.ResponseWriter.WriteHeader(status)
-}
-
-func (a *answer) Write(p []byte) (int, error) {
-	if a.status == 0 {
-		a.status = http.StatusOK
-	}
-	return a.ResponseWriter.Write(p)
-}
-
-// Flush is part of what connect looks for in a ResponseWriter.
-func (a *answer) Flush() { _ = http.NewResponseController(a.ResponseWriter).Flush() }
-
-// Unwrap leads http.ResponseController to the connection.
-func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
-
-// statusSent is what net/http makes of an answer that nobody began: 200; and of
-// one that is cut off: nothing the caller could read, counted as a failure.
-func (a *answer) statusSent() int {
-	switch {
-	case a.broken:
-		return http.StatusInternalServerError
-	case a.status == 0:
-		return http.StatusOK
-	}
-	return a.status
-}
-
 // explain says why to a person whose request was no call in any protocol;
 // connect leaves these two answers without a body.
-func (a *answer) explain() {
-	switch a.status {
+func explain(w io.Writer, status int) {
+	switch status {
 	case http.StatusUnsupportedMediaType:
-		_, _ = io.WriteString(a, "Content-Type must be application/json, application/proto, application/grpc or application/grpc-web\n")
+		_, _ = io.WriteString(w, "Content-Type must be application/json, application/proto, application/grpc or application/grpc-web\n")
 	case http.StatusMethodNotAllowed:
-		_, _ = io.WriteString(a, "method must be POST\n")
+		_, _ = io.WriteString(w, "method must be POST\n")
 	}
 }

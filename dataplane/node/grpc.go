@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/weirhq/weir/dataplane/node/rls"
+	"github.com/weirhq/weir/shared/bounded"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
@@ -62,31 +63,7 @@ func quickRLS(s *rls.Service) quickly {
 // be nil.
 func unary[Request, Response any](g *gate, procedure string, quick quickly, do func(context.Context, *Request) (*Response, error)) grpc.MethodDesc {
 	call := g.metrics.calls[procedure]
-	handle := func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (answer any, err error) {
-		if err := admit(ctx, g.tokens); err != nil {
-			call.count(connect.CodeUnauthenticated.String())
-			return nil, err
-		}
-		if !g.slots.TryAcquire(1) {
-			call.count(connect.CodeUnavailable.String())
-			return nil, grpcError(g.full())
-		}
-		defer g.slots.Release(1)
-		g.metrics.inFlight.Inc()
-		defer g.metrics.inFlight.Dec()
-		start := time.Now()
-		defer func() {
-			if p := recover(); p != nil {
-				answer, err = nil, grpcError(g.recovered(ctx, procedure, p))
-			}
-			call.count(codeOf(err))
-			call.observe(start)
-		}()
-		var message arrived
-		if err := decode(&message); err != nil {
-			return nil, err
-		}
-		defer message.free()
+	decide := func(ctx context.Context, message *arrived) (answer any, err error) {
 		if quick != nil {
 			if answer, ok, err := quick(ctx, string(message.buffer.ReadOnlyData())); ok {
 				return answer, grpcError(err)
@@ -102,29 +79,81 @@ func unary[Request, Response any](g *gate, procedure string, quick quickly, do f
 		}
 		return response, nil
 	}
+	handle := func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (answer any, err error) {
+		caller, err := g.callerOfRPC(ctx)
+		if err != nil {
+			call.count(connect.CodeUnauthenticated.String())
+			return nil, err
+		}
+		g.metrics.inFlight.Inc()
+		start := time.Now()
+		message := &arrived{rpc: rpc{ctx: ctx}}
+		defer func() {
+			if p := recover(); p != nil {
+				answer, err = nil, grpcError(g.recovered(ctx, procedure, p))
+			}
+			message.free()
+			message.hold.Give()
+			g.metrics.inFlight.Dec()
+			call.count(codeOf(err))
+			call.observe(start)
+		}()
+		if answer, err = g.workRPC(message, caller, procedure, decode, decide); err != nil {
+			return nil, err
+		}
+		return g.sends(ctx, caller, answer)
+	}
 	return grpc.MethodDesc{MethodName: path.Base(procedure), Handler: handle}
+}
+
+// workRPC reads a message, within its bounds, and holds a slot while it is worked on.
+func (g *gate) workRPC(message *arrived, caller *bounded.Caller, procedure string, decode func(any) error, decide func(context.Context, *arrived) (any, error)) (answer any, err error) {
+	ctx := message.ctx
+	if err := message.receive(g.calls, caller, decode); err != nil {
+		g.count(err)
+		return nil, grpcError(refusedRPC(err))
+	}
+	var place bounded.Place
+	if err = place.For(ctx, message.len()); err == nil {
+		defer place.Give()
+		if err = checkMessage(procedure, message.buffer.ReadOnlyData()); err == nil {
+			err = g.slots.Take(caller)
+		}
+	}
+	if err != nil {
+		g.count(err)
+		return nil, grpcError(refusedBy(err))
+	}
+	defer g.slots.Give(caller)
+	return decide(ctx, message)
 }
 
 func stream(s service, g *gate) grpc.StreamDesc {
 	call := g.metrics.calls[streamProcedure]
 	handle := func(_ any, raw grpc.ServerStream) (err error) {
 		defer func() { call.count(codeOf(err)) }()
+		caller, err := g.callerOfRPC(raw.Context())
+		if err != nil {
+			return err
+		}
 		stream := &grpc.GenericServerStream[weirv1.LimitStreamRequest, weirv1.LimitStreamResponse]{ServerStream: raw}
-		err = g.converse(raw.Context(), &conversation{service: s, receive: stream.Recv, send: stream.Send})
+		err = g.converse(raw.Context(), caller, grpcStreamBytes, &conversation{service: s, receive: stream.Recv, send: stream.Send})
 		return grpcError(err)
 	}
 	return grpc.StreamDesc{StreamName: path.Base(streamProcedure), Handler: handle, ServerStreams: true, ClientStreams: true}
 }
 
-func admit(ctx context.Context, tokens *Tokens) error {
-	if tokens == nil {
-		return nil
+// callerOfRPC is callerOf for calls on the port for gRPC.
+func (g *gate) callerOfRPC(ctx context.Context) (*bounded.Caller, error) {
+	if g.tokens == nil {
+		return connOf(ctx).Caller(), nil
 	}
 	authorization := ""
 	if values := metadata.ValueFromIncomingContext(ctx, "authorization"); len(values) > 0 {
 		authorization = values[0]
 	}
-	return grpcError(tokens.admit(authorization))
+	caller, err := g.tokens.admit(authorization)
+	return caller, grpcError(err)
 }
 
 // grpcError is a service's error as grpc-go sends it, details included.

@@ -10,8 +10,11 @@ import (
 // by hand, and sends what they have written; all else is protobuf's.
 type grpcCodec struct{ encoding.CodecV2 }
 
-// arrived is a message, until it is freed.
-type arrived struct{ buffer mem.Buffer }
+// arrived is a message, until it is freed, and what its call holds.
+type arrived struct {
+	rpc
+	buffer mem.Buffer
+}
 
 func newGRPCCodec() grpcCodec { return grpcCodec{encoding.GetCodecV2("proto")} }
 
@@ -34,6 +37,8 @@ func (c grpcCodec) Marshal(message any) (mem.BufferSlice, error) {
 func (a *arrived) read(message any) error {
 	return proto.Unmarshal(a.buffer.ReadOnlyData(), message.(proto.Message))
 }
+
+func (a *arrived) len() int { return a.buffer.Len() }
 
 func (a *arrived) free() {
 	if a.buffer != nil {

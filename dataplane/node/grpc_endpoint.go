@@ -37,7 +37,8 @@ const (
 // the change of server would save.
 type grpcEndpoint struct {
 	address  string
-	tokens   *Tokens
+	gate     *gate
+	most     int // connections
 	tls      *TLS
 	spans    trace.TracerProvider // nil: no spans
 	services []*grpc.ServiceDesc
@@ -46,8 +47,8 @@ type grpcEndpoint struct {
 	listener net.Listener
 }
 
-func newGRPCEndpoint(address string, tokens *Tokens, tls *TLS, spans trace.TracerProvider, services ...*grpc.ServiceDesc) *grpcEndpoint {
-	e := &grpcEndpoint{address: address, tokens: tokens, tls: tls, spans: spans, services: services, health: health.NewServer()}
+func newGRPCEndpoint(address string, g *gate, connectionsMax int, tls *TLS, spans trace.TracerProvider, services ...*grpc.ServiceDesc) *grpcEndpoint {
+	e := &grpcEndpoint{address: address, gate: g, most: connectionsMax, tls: tls, spans: spans, services: services, health: health.NewServer()}
 	e.enter(starting)
 	return e
 }
@@ -57,10 +58,12 @@ func (e *grpcEndpoint) listen(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen for gRPC: %w", err)
 	}
-	e.listener = listener
+	e.listener = e.gate.listen(listener, e.most)
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newGRPCCodec()),
-		grpc.MaxRecvMsgSize(batchBodyBytesMax),
+		grpc.MaxRecvMsgSize(messageBytesMax),
+		grpc.RPCDecompressor(unpacker{}), //nolint:staticcheck // a compressor has no bound of its own, and is every server's in the process
+		grpc.InTapHandle(e.gate.prepare),
 		grpc.MaxHeaderListSize(headerBytesMax),
 		grpc.MaxConcurrentStreams(streamsMax),
 		grpc.ConnectionTimeout(handshakeTimeout),
@@ -80,19 +83,23 @@ func (e *grpcEndpoint) listen(ctx context.Context) error {
 	for _, service := range e.services {
 		e.server.RegisterService(service, nil)
 	}
-	healthv1.RegisterHealthServer(e.server, e.health)
+	e.server.RegisterService(e.gate.describeHealth(), e.health)
 	reflection.Register(e.server)
 	return nil
 }
 
-// admitStream asks for a token before a stream that is not health's begins.
+// admitStream asks for a token before a stream that is not health's begins, and bounds those that
+// the gate does not.
 func (e *grpcEndpoint) admitStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if info.FullMethod == streamProcedure {
+		return next(srv, stream)
+	}
 	if info.FullMethod != healthv1.Health_Watch_FullMethodName {
-		if err := admit(stream.Context(), e.tokens); err != nil {
+		if _, err := e.gate.callerOfRPC(stream.Context()); err != nil {
 			return err
 		}
 	}
-	return next(srv, stream)
+	return e.gate.keepOpen(srv, stream, next)
 }
 
 func (e *grpcEndpoint) serve() error {
@@ -114,25 +121,14 @@ func (e *grpcEndpoint) enter(p phase) {
 	}
 }
 
-// shutdown takes no more calls and waits for those in flight until ctx is done. Where
-// nothing but the streams of others is left after a moment (reflection, watched
-// health: their callers were told to leave, and most do), it cuts those. It returns
-// an error if a call was cut.
+// shutdown takes no more calls and waits until none is worked on, or ctx is done; then it cuts what
+// is left: calls whose callers do not send or read, and streams of others (reflection, watched
+// health), whose callers were told to leave. It returns an error if a call was cut.
 func (e *grpcEndpoint) shutdown(ctx context.Context, g *gate) error {
 	gone := make(chan struct{})
 	go func() { e.server.GracefulStop(); close(gone) }()
 	defer func() { e.close(); <-gone }()
-
-	linger := time.NewTimer(lingerMax)
-	defer linger.Stop()
-	select {
-	case <-gone:
-		return nil
-	case <-linger.C:
-		return g.idle(ctx)
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return finished(ctx, gone, g)
 }
 
 func (e *grpcEndpoint) close() {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"net/http"
 	"net/http/pprof"
 	"time"
@@ -8,10 +9,10 @@ import (
 	"connectrpc.com/connect"
 	"connectrpc.com/grpchealth"
 	"connectrpc.com/grpcreflect"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	_ "google.golang.org/grpc/health/grpc_health_v1" // the descriptors that reflection shows
 
+	"github.com/weirhq/weir/shared/bounded"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
@@ -27,47 +28,105 @@ func (s *Server) callHandler(m *metrics) (string, http.Handler) {
 		boundMessages(),
 		connect.WithCompressMinBytes(compressBytesMin),
 	)
-	s.gate = newGate(handler, s.limiter, s.config.MaxInFlight, s.config.Tokens, m, s.logger)
+	s.gate = newGate(handler, s.limiter, s.config.MaxInFlight, s.config.Tokens, m, s.bounds, s.logger)
 	wire.gate = s.gate
 	return path, s.gate
 }
 
 // adminMux is what the port for operators serves. Health is for whoever asks, all
 // else for who has a token, where there are any.
-func adminMux(ready *readiness, registry *prometheus.Registry, tokens *Tokens) *http.ServeMux {
+func (s *Server) adminMux() *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/healthz", live)
-	mux.Handle("/readyz", ready)
-	mux.Handle("/metrics", tokens.guard(promhttp.HandlerFor(registry, promhttp.HandlerOpts{Registry: registry})))
-	for path, handler := range map[string]http.HandlerFunc{
-		"/debug/pprof/":        pprof.Index,
-		"/debug/pprof/cmdline": pprof.Cmdline,
-		"/debug/pprof/profile": pprof.Profile,
-		"/debug/pprof/symbol":  pprof.Symbol,
-		"/debug/pprof/trace":   pprof.Trace,
-	} {
-		mux.Handle(path, tokens.guard(handler))
-	}
-	handleHealth(mux, ready, tokens)
+	guard := s.config.Tokens.guard
+	mux.Handle("/healthz", s.bounds.probe(http.HandlerFunc(live)))
+	mux.Handle("/readyz", s.bounds.probe(&s.ready))
+	metrics := promhttp.HandlerFor(s.config.Registry, promhttp.HandlerOpts{Registry: s.config.Registry})
+	mux.Handle("/metrics", guard(s.bounds.probe(s.bounds.few(scrapesMax, metrics))))
+	mux.Handle("/debug/pprof/", guard(s.bounds.few(profilesMax, timed(profileTimeMax, pprofMux()))))
+	s.handleHealth(mux)
 	return mux
 }
 
+// How many answers of a kind there are at a time on the port for operators: each takes more of the
+// processor, or of memory, than thousands of calls.
+const (
+	scrapesMax  = 4
+	profilesMax = 4
+)
+
+func pprofMux() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
+	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	return mux
+}
+
+// few serves so many requests at a time.
+func (b *bounds) few(most int, next http.Handler) http.Handler {
+	slots := bounded.NewSlots(most)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := slots.Take(nil); err != nil {
+			b.count(err)
+			w.Header().Set("Retry-After", bounded.RetryAfterSeconds)
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		defer slots.Give(nil)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// timed bounds how long an answer may take, and what is read of a request's body.
+func timed(most time.Duration, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(most))
+		r.Body = http.MaxBytesReader(w, r.Body, bodyBytesMax)
+		next.ServeHTTP(w, r)
+	})
+}
+
+// profileTimeMax is how long a profile may take, and its way to whoever asked for it.
+const profileTimeMax = 10 * time.Minute
+
 // handleHealth serves grpc.health.v1 and reflection; both ports do.
-func handleHealth(mux *http.ServeMux, ready *readiness, tokens *Tokens) {
+func (s *Server) handleHealth(mux *http.ServeMux) {
 	reflector := grpcreflect.NewStaticReflector(weirv1connect.RateLimitServiceName, grpchealth.HealthV1ServiceName)
-	mux.Handle(grpchealth.NewHandler(ready))
+	bytesMax := connect.WithReadMaxBytes(probeBytesMax)
+	path, health := grpchealth.NewHandler(&s.ready, bytesMax)
+	mux.Handle(path, s.bounds.probe(health))
 	for _, newHandler := range []func(*grpcreflect.Reflector, ...connect.HandlerOption) (string, http.Handler){
 		grpcreflect.NewHandlerV1, grpcreflect.NewHandlerV1Alpha,
 	} {
-		path, handler := newHandler(reflector)
-		mux.Handle(path, tokens.guard(keptOpen(handler)))
+		path, handler := newHandler(reflector, bytesMax)
+		mux.Handle(path, s.config.Tokens.guard(s.gate.keptOpen(handler)))
 	}
 }
 
 // keptOpen serves streams, which people keep open, on a server of calls.
-func keptOpen(next http.Handler) http.Handler {
+func (g *gate) keptOpen(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		withoutDeadlines(w)
+		hold, cut, err := g.open(r.Context(), bounded.CallerOf(r.Context()), httpStreamBytes)
+		if err != nil {
+			g.write(w, r, err)
+			return
+		}
+		defer hold.Give()
+		stream := http.NewResponseController(w)
+		_ = stream.SetReadDeadline(time.Now().Add(streamIdleMax))
+		_ = stream.SetWriteDeadline(time.Now().Add(streamIdleMax + streamSendMax))
+		ctx, end := context.WithCancel(r.Context())
+		defer end()
+		g.readers.Go(func() {
+			select {
+			case <-cut:
+				g.refused[bounded.BoundMemory].Inc()
+				_ = stream.SetReadDeadline(time.Unix(1, 0))
+			case <-ctx.Done():
+			}
+		})
 		next.ServeHTTP(w, r)
 	})
 }

@@ -105,7 +105,7 @@ func TestMetricsAreServedAndExplained(t *testing.T) {
 			names = append(names, fields[2])
 		}
 	}
-	want := []string{"weir_rpc_in_flight", "weir_rpc_panics_total", "weir_rpc_requests_total", "weir_rpc_seconds", "weir_rpc_stream_requests_total"}
+	want := []string{"weir_refused_total", "weir_rpc_in_flight", "weir_rpc_panics_total", "weir_rpc_requests_total", "weir_rpc_seconds", "weir_rpc_stream_requests_total"}
 	if !slices.Equal(names, want) {
 		t.Errorf("/metrics has %v, want %v", names, want)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/node/rls"
 	"github.com/weirhq/weir/dataplane/node/routes"
+	"github.com/weirhq/weir/shared/bounded"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
@@ -45,6 +46,7 @@ type metrics struct {
 	panics   prometheus.Counter
 	streamed prometheus.Counter
 	reloads  *prometheus.CounterVec
+	refused  map[bounded.Bound]prometheus.Counter
 	calls    map[string]callMetrics // by path of the procedure
 }
 
@@ -80,9 +82,17 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "weir_reloads_total",
 			Help: "Changes of files noticed, by what they hold and by outcome: error keeps the last good ones.",
 		}, []string{"what", "outcome"}),
-		calls: make(map[string]callMetrics),
+		refused: make(map[bounded.Bound]prometheus.Counter),
+		calls:   make(map[string]callMetrics),
 	}
-	for _, collector := range []prometheus.Collector{requests, seconds, m.inFlight, m.panics, m.streamed, m.reloads} {
+	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_refused_total",
+		Help: "Connections closed and calls refused by a bound on what callers may make the node keep, by that bound.",
+	}, []string{"bound"})
+	for _, bound := range bounded.Bounds {
+		m.refused[bound] = refused.WithLabelValues(string(bound))
+	}
+	for _, collector := range []prometheus.Collector{refused, requests, seconds, m.inFlight, m.panics, m.streamed, m.reloads} {
 		if err := registerer.Register(collector); err != nil {
 			return nil, err
 		}

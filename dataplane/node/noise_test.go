@@ -171,7 +171,7 @@ func utter(random *rand.Rand) []byte {
 		return b
 	}
 	headOf := func(procedure, contentType string, length int) {
-		out.WriteString("POST " + procedure + " HTTP/1.1\r\nHost: x\r\nContent-Type: " + contentType + "\r\nContent-Length: ")
+		out.WriteString("POST " + procedure + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: " + contentType + "\r\nContent-Length: ")
 		out.WriteString(strconv.Itoa(length) + "\r\n\r\n")
 	}
 	head := func(length int) {

@@ -1,46 +1,32 @@
 package node
 
 import (
-	"bytes"
-	"io"
 	"math"
 	"net/http"
 	"strconv"
-	"sync"
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
-// quickBytesMax bounds a body that is read before anybody knows what is in it.
+// quickBytesMax bounds a body that quick looks at.
 const quickBytesMax = 2 << 10
-
-var quickBodies = sync.Pool{New: func() any { return new([quickBytesMax]byte) }}
 
 // quick answers the calls that nearly all callers without generated code make: Limit,
 // as plain JSON, without a fault. It answers them to the byte as connect does, at half
-// the cost, and leaves everything else to connect, body included: whatever has an
+// the cost, and leaves everything else to connect: whatever has an
 // escape in it, a deadline, an unknown field, a value out of its bounds. Tests hold it
 // to that.
-func (g *gate) quick(w http.ResponseWriter, r *http.Request) (answered bool) {
+func (g *gate) quick(w http.ResponseWriter, r *http.Request, body []byte) (answered bool) {
 	if g.limiter == nil || !quickable(r) {
 		return false
 	}
-	buffer, _ := quickBodies.Get().(*[quickBytesMax]byte)
-	defer quickBodies.Put(buffer)
-	body := buffer[:r.ContentLength]
-	n, err := io.ReadFull(r.Body, body)
-	request, ok := quickRequest{}, false
-	if err == nil {
-		request, ok = readQuick(body)
-	}
+	request, ok := readQuick(body)
 	if !ok {
-		replay(r, body[:n])
 		return false
 	}
 	decision := g.limiter.Allow(r.Context(), request.Request)
 	if decision.Err != nil { // nothing was counted, and nothing will be
-		replay(r, body)
 		return false
 	}
 	writeQuick(w, decision)
@@ -61,15 +47,6 @@ func quickable(r *http.Request) bool {
 		}
 	}
 	return true
-}
-
-// replay puts back what was read of a body, which goes to another reader: it must not
-// be in a buffer that will be somebody else's.
-func replay(r *http.Request, read []byte) {
-	r.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(bytes.Clone(read)), r.Body), r.Body}
 }
 
 // writeQuick writes what jsonCodec would write of a decision.

@@ -42,6 +42,7 @@ func bothWays(t testing.TB, decision dataplane.Decision, body string, headers ..
 	ask := func(s *seen) {
 		now = s
 		r := httptest.NewRequest(http.MethodPost, weirv1connect.RateLimitServiceLimitProcedure, strings.NewReader(body))
+		r.Host = "localhost"
 		r.Header.Set("Content-Type", "application/json")
 		for i := 0; i < len(headers); i += 2 {
 			r.Header.Set(headers[i], headers[i+1])
@@ -87,7 +88,6 @@ func TestQuickIsConnect(t *testing.T) {
 		{`{} {}`, nil, false},
 		{plainBody + plainBody, nil, false},
 		{plainBody + strings.Repeat(" ", quickBytesMax), nil, false},
-		{plainBody + strings.Repeat(" ", bodyBytesMax), nil, false},
 		{strings.Replace(plainBody, "user_42", `user\u005f42`, 1), nil, false},
 		{strings.Replace(plainBody, "user_42", "üser", 1), nil, false},
 		{strings.Replace(plainBody, "user_42", "\xff", 1), nil, false},
@@ -130,6 +130,7 @@ func TestQuickIsConnect(t *testing.T) {
 func TestQuickBodyBreaksOff(t *testing.T) {
 	h := prepare(t, scripted{})
 	r := httptest.NewRequest(http.MethodPost, weirv1connect.RateLimitServiceLimitProcedure, strings.NewReader(plainBody[:20]))
+	r.Host = "localhost"
 	r.Header.Set("Content-Type", "application/json")
 	r.ContentLength = int64(len(plainBody))
 	w := httptest.NewRecorder()

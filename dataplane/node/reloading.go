@@ -32,6 +32,7 @@ func (s *Server) reload(ctx context.Context, every time.Duration) {
 			for _, r := range s.config.Reloads {
 				s.reloadOne(r)
 			}
+			s.bounds.settle()
 		}
 	}
 }

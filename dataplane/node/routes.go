@@ -3,15 +3,15 @@ package node
 import (
 	"errors"
 	"net/http"
-	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/dataplane/node/routes"
+	"github.com/weirhq/weir/shared/bounded"
 )
 
 // routesGate stands before the HTTP routes as gate does before the service, and shares
-// its slots; only its refusals have another form.
+// its bounds; only its refusals have another form.
 //
 // A shed call is 429 here and not 503: it is the one refusal that these clients know by
 // its type and hand on at once. A 503 they would repeat for ten seconds, to a node that
@@ -27,49 +27,45 @@ func (g routesGate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		routes.Refuse(w, routes.NewFault(http.StatusNotFound, "there is no such route"))
 		return
 	}
-	if err := g.tokens.admit(r.Header.Get("Authorization")); err != nil {
-		w.Header().Set("WWW-Authenticate", "Bearer")
-		routes.Refuse(w, routes.NewFault(http.StatusUnauthorized, "%s", message(err)))
+	caller, err := g.callerOf(r)
+	if err != nil {
+		g.refuse(w, r, err)
 		call.count(connect.CodeUnauthenticated.String())
 		return
 	}
-	if !g.slots.TryAcquire(1) {
-		w.Header().Set("Retry-After", shedRetryAfterSeconds)
-		routes.Refuse(w, routes.NewFault(http.StatusTooManyRequests, "%s", g.full().Message()))
-		call.count(connect.CodeUnavailable.String())
-		return
-	}
-	defer g.slots.Release(1)
-	g.metrics.inFlight.Inc()
-	defer g.metrics.inFlight.Dec()
-
-	start := time.Now()
-	answer := &answer{ResponseWriter: w}
-	defer func() {
-		if p := recover(); p != nil {
-			g.panicked(answer, r, p)
-		}
-		call.count(httpCode(answer.statusSent()))
-		call.observe(start)
-		if answer.broken {
-			panic(http.ErrAbortHandler)
-		}
-	}()
-	g.routes.ServeHTTP(answer, r)
+	g.serve(w, r, call, caller, g)
 }
 
-// panicked is gate's, in the routes' form.
-func (g routesGate) panicked(answer *answer, r *http.Request, p any) {
-	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-		answer.broken = true
-		return
+func (g routesGate) route(path string) bounded.Route {
+	return bounded.Route{Bytes: routes.BytesMax(path)}
+}
+
+func (g routesGate) answer(w *bounded.Answer, r *http.Request, _ []byte) { g.routes.ServeHTTP(w, r) }
+
+func (g routesGate) code(a *bounded.Answer) string {
+	if a.Status() == http.StatusTooManyRequests {
+		return connect.CodeUnavailable.String()
 	}
-	internal := g.recovered(r.Context(), r.URL.Path, p)
-	if answer.status != 0 {
-		answer.broken = true
-		return
+	return httpCode(a.Status())
+}
+
+func (g routesGate) refuse(w http.ResponseWriter, _ *http.Request, err error) {
+	status := http.StatusInternalServerError
+	switch connect.CodeOf(err) {
+	case connect.CodeUnauthenticated:
+		status = http.StatusUnauthorized
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	case connect.CodeUnavailable:
+		status = http.StatusTooManyRequests
+		w.Header().Set("Retry-After", bounded.RetryAfterSeconds)
+	case connect.CodeInvalidArgument, connect.CodeDeadlineExceeded, connect.CodeCanceled:
+		status = http.StatusBadRequest
+		var refusal *bounded.Refusal
+		if errors.As(err, &refusal) && refusal.Status() == http.StatusRequestEntityTooLarge {
+			status = http.StatusRequestEntityTooLarge
+		}
 	}
-	routes.Refuse(answer, routes.NewFault(http.StatusInternalServerError, "%s", internal.Message()))
+	routes.Refuse(w, routes.NewFault(status, "%s", message(err)))
 }
 
 // message is an error's without its code.

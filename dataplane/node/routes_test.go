@@ -40,6 +40,32 @@ func TestClientsOfANodeThatPanics(t *testing.T) {
 	}
 }
 
+// The real client packages take a node without a free slot for what it is: 429, by its type and at
+// once (mode busy).
+func TestClientsOfABusyNode(t *testing.T) {
+	holding, release := make(chan struct{}), make(chan struct{})
+	limiter := scripted{allow: func(context.Context, dataplane.Request) dataplane.Decision {
+		close(holding)
+		<-release
+		return dataplane.Decision{Allowed: true}
+	}}
+	h := start(t, limiter, withRoutes(limiter), func(c *Config) { c.MaxInFlight, c.Routes.Overrides = 1, new(routes.Memory) })
+	done := make(chan error)
+	go func() {
+		_, err := ask(t.Context(), doors[5].open(t, h), "slow", 1)
+		done <- err
+	}()
+	<-holding
+	out, err := exec.CommandContext(t.Context(), "node", "nodecmd/testdata/clients/test.js", "busy", h.base, "any").CombinedOutput()
+	if err != nil {
+		t.Errorf("%v (without its packages: run `make setup`)\n%s", err, out)
+	}
+	close(release)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 // Calls of the routes are counted by route and outcome, and share the service's slots.
 func TestRoutesAreCountedAndShed(t *testing.T) {
 	holding, release := make(chan struct{}), make(chan struct{})

@@ -16,6 +16,8 @@ import (
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/node/rls"
 	"github.com/weirhq/weir/dataplane/node/routes"
+	"github.com/weirhq/weir/shared/bounded"
+	"github.com/weirhq/weir/shared/hosts"
 	"github.com/weirhq/weir/shared/traces"
 )
 
@@ -57,6 +59,15 @@ type Config struct {
 	// batch is up to 5 MiB), longer waits instead of quick refusals.
 	MaxInFlight int
 
+	// ConnectionsMax is how many connections each port for calls keeps open; 0 stands for
+	// ConnectionsMaxDefault. A further one is let in, and closes the one that the address
+	// with the most was heard on least recently.
+	ConnectionsMax int
+
+	// AllowedHosts are names, beside loopback ones, by which requests over HTTP/1.x may address
+	// a port that only this machine reaches; see package hosts.
+	AllowedHosts []string
+
 	// Tokens are asked for by every call, metrics and profiles; not by health. Nil: not
 	// by anybody.
 	Tokens *Tokens
@@ -89,9 +100,13 @@ type Config struct {
 
 // What Config's zero values stand for.
 const (
-	MaxInFlightDefault  = 1024
-	DrainTimeoutDefault = 20 * time.Second
+	MaxInFlightDefault    = 1024
+	ConnectionsMaxDefault = 4096
+	DrainTimeoutDefault   = 20 * time.Second
 )
+
+// adminConnectionsMax are apart from those of calls, so that probes find room.
+const adminConnectionsMax = 256
 
 // Server serves a Limiter on its ports. Its life is New, Start, Wait, Drain, each
 // once. Start fails if a port is taken; afterwards the server runs until Drain.
@@ -100,6 +115,7 @@ type Server struct {
 	config  Config
 	logger  *slog.Logger
 	metrics *metrics
+	bounds  *bounds
 	ready   readiness
 	gate    *gate
 	calls   endpoint
@@ -116,6 +132,9 @@ func New(config Config) (*Server, error) {
 	if config.MaxInFlight == 0 {
 		config.MaxInFlight = MaxInFlightDefault
 	}
+	if config.ConnectionsMax == 0 {
+		config.ConnectionsMax = ConnectionsMaxDefault
+	}
 	if config.DrainTimeout == 0 {
 		config.DrainTimeout = DrainTimeoutDefault
 	}
@@ -128,6 +147,7 @@ func New(config Config) (*Server, error) {
 		config:  config,
 		logger:  config.Logger,
 		metrics: m,
+		bounds:  newBounds(m),
 		failed:  make(chan error, 3), // one for each port
 	}
 	base, abandon := context.WithCancel(context.Background())
@@ -141,8 +161,9 @@ func New(config Config) (*Server, error) {
 	if l, ok := s.limiter.(interface{ Crowded() bool }); ok {
 		s.ready.crowded = l.Crowded
 	}
-	handleHealth(mux, &s.ready, config.Tokens)
-	s.calls = endpoint{name: "service", address: config.Listen, server: callServer(base, config.Traces.Handler(mux, spanName), s.logger)}
+	s.handleHealth(mux)
+	handler := s.knownHosts(config.Listen, config.Traces.Handler(mux, spanName))
+	s.calls = endpoint{name: "service", address: config.Listen, bounds: s.bounds, most: config.ConnectionsMax, server: callServer(base, handler, s.logger)}
 	if config.TLS != nil {
 		s.calls.server.TLSConfig = following(&config.TLS.http)
 	}
@@ -151,10 +172,21 @@ func New(config Config) (*Server, error) {
 		if config.RLS != nil {
 			services = append(services, describeRLS(config.RLS, s.gate))
 		}
-		s.grpc = newGRPCEndpoint(config.GRPCListen, config.Tokens, config.TLS, config.Traces.Provider(), services...)
+		s.grpc = newGRPCEndpoint(config.GRPCListen, s.gate, config.ConnectionsMax, config.TLS, config.Traces.Provider(), services...)
 	}
-	s.admin = endpoint{name: "admin", address: config.AdminListen, server: adminServer(adminMux(&s.ready, config.Registry, config.Tokens), s.logger)}
+	s.admin = endpoint{
+		name: "admin", address: config.AdminListen, bounds: s.bounds, most: adminConnectionsMax,
+		server: adminServer(s.knownHosts(config.AdminListen, s.adminMux()), s.logger),
+	}
 	return s, nil
+}
+
+// knownHosts refuses what a page lets a browser send to a port that only this machine reaches.
+func (s *Server) knownHosts(address string, next http.Handler) http.Handler {
+	if !hosts.Loopback(address) {
+		return next
+	}
+	return hosts.Only(s.config.AllowedHosts, "allowed-hosts", s.bounds.refused[bounded.BoundHost].Inc, next)
 }
 
 // port is what Server needs to know of each of its ports.
@@ -253,8 +285,8 @@ func (s *Server) Drain() error {
 	return err
 }
 
-// finishCalls ends streams between two of their requests, and waits for all other
-// calls.
+// finishCalls ends streams between two of their requests, and waits for the calls that are worked
+// on; those whose callers send slowly, or do not read, are given a moment.
 func (s *Server) finishCalls(ctx context.Context) error {
 	defer s.abandon()
 	patience, cancel := context.WithTimeout(ctx, s.config.DrainTimeout/2)
@@ -263,12 +295,11 @@ func (s *Server) finishCalls(ctx context.Context) error {
 
 	var finishing sync.WaitGroup
 	var cut [2]error
-	finishing.Go(func() { cut[0] = s.calls.server.Shutdown(patience) })
+	finishing.Go(func() { cut[0] = s.calls.shutdown(patience, s.gate) })
 	if s.grpc != nil {
 		finishing.Go(func() { cut[1] = s.grpc.shutdown(patience, s.gate) })
 	}
 	finishing.Wait()
-	s.calls.close()
 	if err := errors.Join(cut[:]...); err != nil {
 		s.abandon()
 		return errors.Join(fmt.Errorf("calls in flight were cut off: %w", err), s.gate.idle(ctx))

@@ -3,17 +3,25 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
-	"sync"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 
+	"github.com/weirhq/weir/shared/bounded"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
 const streamProcedure = weirv1connect.RateLimitServiceLimitStreamProcedure
+
+// How long a stream may be silent, and how long an answer may wait for its caller to take it.
+const (
+	streamIdleMax = 10 * time.Minute
+	streamSendMax = 20 * time.Second
+)
 
 // conversation is one LimitStream, on either wire. Requests are answered one after
 // another, in order. Where a call is shed, a stream waits: it takes its next request
@@ -23,20 +31,50 @@ type conversation struct {
 	receive func() (*weirv1.LimitStreamRequest, error)
 	send    func(*weirv1.LimitStreamResponse) error
 
-	turn  sync.Mutex // held from a request's arrival until its answer is out
-	ended bool       // guarded by turn: no further request is decided
+	hold     *bounded.Hold // renewed with each request: the stream that was silent longest makes room
+	patience *time.Timer
+	turn     chan struct{} // of one: full from a request's arrival until its answer is out
+	ended    bool          // guarded by turn: no further request is decided
 }
 
-// errEnding tells a stream's caller to go to another node.
-var errEnding = connect.NewError(connect.CodeUnavailable, errors.New("this node is stopping"))
+// Why a stream ends before its caller has ended it. Another stream may be begun at once.
+var (
+	errEnding = connect.NewError(connect.CodeUnavailable, errors.New("this node is stopping"))
+	errSilent = connect.NewError(connect.CodeUnavailable, fmt.Errorf("the stream was silent for %v, or an answer was not taken for %v", streamIdleMax, streamSendMax))
+	errCut    = connect.NewError(connect.CodeUnavailable, errors.New("the stream was silent for longest, and another one needs its place"))
+)
 
 // endStreams ends each stream after the answer it is at. Call it once.
 func (g *gate) endStreams() { close(g.ending) }
 
-// converse returns when the caller has no more to ask, or streams are to end. Only a
+// open counts a stream as n bytes until leave is called. cut is closed when it has to make room for
+// another one.
+func (g *gate) open(ctx context.Context, caller *bounded.Caller, n int64) (hold *bounded.Hold, cut <-chan struct{}, err error) {
+	c := make(cutting, 1)
+	hold = &bounded.Hold{Caller: caller, Cutter: c}
+	if err := g.streams.Take(ctx, hold, n); err != nil {
+		g.count(err)
+		return nil, nil, refusedBy(err)
+	}
+	return hold, c, nil
+}
+
+// cutting is a Cutter that tells it by a channel.
+type cutting chan struct{}
+
+func (c cutting) Cut() { c <- struct{}{} } // once
+
+// converse returns when the caller has no more to ask, or the stream is to end. Only a
 // stream's end wakes whoever waits for its next request, so that waiting is done by a
 // goroutine of its own, which ends right after the stream.
-func (g *gate) converse(ctx context.Context, c *conversation) error {
+func (g *gate) converse(ctx context.Context, caller *bounded.Caller, n int64, c *conversation) error {
+	hold, cut, err := g.open(ctx, caller, n)
+	if err != nil {
+		return err
+	}
+	defer hold.Give()
+	c.hold, c.turn, c.patience = hold, make(chan struct{}, 1), time.NewTimer(streamIdleMax)
+	defer c.patience.Stop()
 	finished := make(chan error, 1)
 	g.readers.Go(func() {
 		defer func() {
@@ -49,16 +87,31 @@ func (g *gate) converse(ctx context.Context, c *conversation) error {
 	select {
 	case err := <-finished:
 		return err
+	case <-c.patience.C:
+		g.refused[bounded.BoundTime].Inc()
+		return errSilent
+	case <-cut:
+		g.refused[bounded.BoundMemory].Inc()
+		return errCut
 	case <-g.ending:
-		c.turn.Lock()
-		defer c.turn.Unlock()
-		c.ended = true
-		return errEnding
+		return c.end()
 	}
+}
+
+// end lets the answer out that a stream is at, if its caller takes it.
+func (c *conversation) end() error {
+	select {
+	case c.turn <- struct{}{}:
+		c.ended = true
+		<-c.turn
+	case <-time.After(lingerMax):
+	}
+	return errEnding
 }
 
 func (g *gate) answerAll(ctx context.Context, c *conversation) error {
 	for {
+		c.patience.Reset(streamIdleMax)
 		message, err := c.receive()
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -73,21 +126,28 @@ func (g *gate) answerAll(ctx context.Context, c *conversation) error {
 }
 
 func (g *gate) answerNext(ctx context.Context, c *conversation, message *weirv1.LimitStreamRequest) error {
-	if err := g.slots.Acquire(ctx, 1); err != nil {
-		return err
-	}
-	defer g.slots.Release(1)
-	c.turn.Lock()
-	defer c.turn.Unlock()
+	c.turn <- struct{}{}
+	defer func() { <-c.turn }()
 	if c.ended {
 		return errEnding
 	}
-	answer, err := c.answer(ctx, message.GetRequest())
+	c.hold.Renew()
+	answer, err := g.decideNext(ctx, c, message)
 	if err != nil {
 		return err
 	}
 	g.metrics.streamed.Inc()
+	c.patience.Reset(streamSendMax)
 	return c.send(answer)
+}
+
+// decideNext holds a slot no longer than it takes to decide.
+func (g *gate) decideNext(ctx context.Context, c *conversation, message *weirv1.LimitStreamRequest) (*weirv1.LimitStreamResponse, error) {
+	if err := g.slots.Wait(ctx); err != nil {
+		return nil, err
+	}
+	defer g.slots.Give(nil)
+	return c.answer(ctx, message.GetRequest())
 }
 
 // answer is an error only where the server is at fault.

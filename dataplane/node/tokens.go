@@ -13,6 +13,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/weirhq/weir/shared/bounded"
 	"github.com/weirhq/weir/shared/reload"
 )
 
@@ -26,7 +27,13 @@ const tokensMax = 1000
 type Tokens struct {
 	*reload.Files // Check reads the file again, and keeps the tokens in force if it is at fault
 
-	hashes atomic.Pointer[[][sha256.Size]byte]
+	known atomic.Pointer[[]token]
+}
+
+// token is one of them, and who shows it.
+type token struct {
+	hash   [sha256.Size]byte
+	caller *bounded.Caller
 }
 
 // OpenTokens reads the file. One that holds no hash is an error: it would lock out
@@ -34,11 +41,11 @@ type Tokens struct {
 func OpenTokens(path string) (*Tokens, error) {
 	t := new(Tokens)
 	files, err := reload.Open([]string{path}, func(files []reload.File) error {
-		hashes, err := parseTokens(files[0].Content)
+		known, err := parseTokens(files[0].Content)
 		if err != nil {
 			return fmt.Errorf("tokens in %s: %w", path, err)
 		}
-		t.hashes.Store(&hashes)
+		t.known.Store(&known)
 		return nil
 	})
 	if err != nil {
@@ -49,7 +56,7 @@ func OpenTokens(path string) (*Tokens, error) {
 }
 
 // parseTokens does not quote a line at fault: it may be a token.
-func parseTokens(content []byte) (hashes [][sha256.Size]byte, err error) {
+func parseTokens(content []byte) (known []token, err error) {
 	n := 0
 	for line := range bytes.Lines(content) {
 		n++
@@ -64,33 +71,34 @@ func parseTokens(content []byte) (hashes [][sha256.Size]byte, err error) {
 		if _, err := hex.Decode(hash[:], fields[0]); err != nil {
 			return nil, fmt.Errorf("line %d does not begin with a SHA-256 in hexadecimal", n)
 		}
-		hashes = append(hashes, hash)
+		known = append(known, token{hash, new(bounded.Caller)})
 	}
-	if len(hashes) == 0 || len(hashes) > tokensMax {
-		return nil, fmt.Errorf("there are %d (1 to %d)", len(hashes), tokensMax)
+	if len(known) == 0 || len(known) > tokensMax {
+		return nil, fmt.Errorf("there are %d (1 to %d)", len(known), tokensMax)
 	}
-	return hashes, nil
+	return known, nil
 }
 
 // admit reads the value of an Authorization header. How long it takes tells nothing of
-// the tokens: hashes are compared, all of them, in constant time.
-func (t *Tokens) admit(authorization string) error {
+// the tokens: hashes are compared, all of them, in constant time. Nil Tokens name nobody.
+func (t *Tokens) admit(authorization string) (*bounded.Caller, error) {
 	if t == nil {
-		return nil
+		return nil, nil
 	}
-	scheme, token, _ := strings.Cut(authorization, " ")
-	if !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return unauthenticated("no bearer token")
+	scheme, shown, _ := strings.Cut(authorization, " ")
+	if !strings.EqualFold(scheme, "Bearer") || shown == "" {
+		return nil, unauthenticated("no bearer token")
 	}
-	shown := sha256.Sum256([]byte(token))
-	known := 0
-	for _, hash := range *t.hashes.Load() {
-		known |= subtle.ConstantTimeCompare(shown[:], hash[:])
+	hash := sha256.Sum256([]byte(shown))
+	known := *t.known.Load()
+	at := -1
+	for i := range known {
+		at = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(hash[:], known[i].hash[:]), i, at)
 	}
-	if known == 0 {
-		return unauthenticated("unknown bearer token")
+	if at < 0 {
+		return nil, unauthenticated("unknown bearer token")
 	}
-	return nil
+	return known[at].caller, nil
 }
 
 func unauthenticated(why string) error {
@@ -105,7 +113,7 @@ func (t *Tokens) guard(next http.Handler) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := t.admit(r.Header.Get("Authorization")); err != nil {
+		if _, err := t.admit(r.Header.Get("Authorization")); err != nil {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, err.Error(), http.StatusUnauthorized)
 			return

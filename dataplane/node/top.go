@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/bounded"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -24,7 +25,7 @@ func (s service) topKeys(_ context.Context, m *weirv1.TopKeysRequest) (*weirv1.T
 	switch {
 	case errors.Is(err, dataplane.ErrTopBusy):
 		busy := connect.NewError(connect.CodeUnavailable, err)
-		busy.Meta().Set("Retry-After", shedRetryAfterSeconds)
+		busy.Meta().Set("Retry-After", bounded.RetryAfterSeconds)
 		return nil, busy
 	case err != nil:
 		return nil, refusal(err)

@@ -8,7 +8,10 @@ type Answer struct {
 	http.ResponseWriter
 	status int
 	body   []byte
+	room   [answerRoomBytes]byte // for a short body
 }
+
+const answerRoomBytes = 512
 
 // WriteHeader keeps the first status.
 func (a *Answer) WriteHeader(status int) {
@@ -19,8 +22,17 @@ func (a *Answer) WriteHeader(status int) {
 
 func (a *Answer) Write(p []byte) (int, error) {
 	a.WriteHeader(http.StatusOK)
+	if a.body == nil {
+		a.body = a.room[:0]
+	}
 	a.body = append(a.body, p...)
 	return len(p), nil
+}
+
+// Reset forgets what was written of an answer, for another one to take its place.
+func (a *Answer) Reset() {
+	clear(a.Header())
+	a.status, a.body = 0, nil
 }
 
 // Flush does nothing: nothing is sent before the answer is whole.

@@ -58,7 +58,11 @@ func (c *Call) Read(w http.ResponseWriter, r *http.Request, m *Memory, caller *C
 	if err := m.Take(ctx, &c.hold, CallBytes+max(0, r.ContentLength)); err != nil {
 		return nil, err
 	}
-	body, err := c.readAll(ctx, http.MaxBytesReader(w, r.Body, route.Bytes), r.ContentLength, route.Bytes)
+	from := r.Body
+	if r.ContentLength < 0 {
+		from = http.MaxBytesReader(w, from, route.Bytes)
+	}
+	body, err := c.readAll(ctx, from, r.ContentLength, route.Bytes)
 	if err != nil {
 		return nil, c.explain(err)
 	}
@@ -87,6 +91,9 @@ func (c *Call) readAll(ctx context.Context, r io.Reader, length, most int64) ([]
 			body = make([]byte, length)
 		}
 		_, err := io.ReadFull(r, body)
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
 		return body, err
 	}
 	var body []byte

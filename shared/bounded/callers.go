@@ -10,7 +10,7 @@ import (
 // Caller is who shares are counted by: whoever shows a token, or else whoever is at an address.
 // The zero Caller is one.
 type Caller struct {
-	bytes   int64 // of one Memory, and guarded by it
+	bytes   [kinds]int64 // by the Memory's kind, and guarded by it
 	working atomic.Int64
 }
 

@@ -42,7 +42,7 @@ type server struct {
 func serve(t *testing.T, adjust func(*Handler, *http.Server)) server {
 	t.Helper()
 	h := &Handler{
-		Memory: NewMemory(1 << 20),
+		Memory: NewMemory(Calls, 1<<20),
 		Slots:  NewSlots(1),
 		Route:  func(*http.Request) Route { return Route{Bytes: bytesMax} },
 		Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -157,7 +157,7 @@ func TestCheckSeesUnpackedMessages(t *testing.T) {
 func TestSlowCallersHoldNoSlot(t *testing.T) {
 	big := bytes.Repeat([]byte("x"), 8<<20)
 	s := serve(t, func(h *Handler, _ *http.Server) {
-		h.Memory = NewMemory(256 << 20)
+		h.Memory = NewMemory(Calls, 256<<20)
 		next := h.Next
 		h.Next = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/big" {
@@ -197,7 +197,7 @@ func TestSlowBodiesMakeRoom(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, func(h *Handler, c *http.Server) {
-				h.Memory = NewMemory(6 * (CallBytes + bytesMax))
+				h.Memory = NewMemory(Calls, 6*(CallBytes+bytesMax))
 				c.Protocols = new(http.Protocols)
 				c.Protocols.SetHTTP1(true)
 				c.Protocols.SetUnencryptedHTTP2(true)

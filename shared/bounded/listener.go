@@ -101,6 +101,10 @@ type Conn struct {
 	caller   *Caller
 	heard    atomic.Int64 // since the process began, in ns
 	once     sync.Once
+
+	mu     sync.Mutex
+	closed bool               // guarded by mu
+	after  map[*Hold]struct{} // guarded by mu: what is given back when it is closed
 }
 
 var began = time.Now()
@@ -123,8 +127,46 @@ func (c *Conn) Close() error {
 		c.listener.remove(c)
 		c.listener.mu.Unlock()
 		c.listener.callers.leave(c.address)
+		c.giveAll()
 	})
 	return err
+}
+
+// Keep has h given back when the connection is closed, unless Give or Forget was called before.
+func (c *Conn) Keep(h *Hold) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		h.Give()
+		return
+	}
+	if c.after == nil {
+		c.after = make(map[*Hold]struct{})
+	}
+	c.after[h] = struct{}{}
+}
+
+// Forget undoes Keep.
+func (c *Conn) Forget(h *Hold) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.after, h)
+}
+
+func (c *Conn) giveAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	for h := range c.after {
+		h.Give()
+	}
+	c.after = nil
 }
 
 // CloseWrite tells the peer that no more will come, as net/http does before it closes.

@@ -22,6 +22,7 @@ const (
 // Memory is what calls hold together: bodies that arrive, bodies that are worked on, answers
 // that callers have not read. One caller holds at most half of it.
 type Memory struct {
+	kind Kind
 	most int64
 
 	mu             sync.Mutex
@@ -32,7 +33,7 @@ type Memory struct {
 }
 
 // Hold is a call's part of a Memory, and of its caller's. The zero Hold holds nothing; fill in
-// Caller and Cutter before Take. A Hold is used by one goroutine at a time.
+// Caller and Cutter before Take. A Hold is used by one goroutine at a time, but for Give.
 type Hold struct {
 	Caller *Caller // nil: nobody's
 	Cutter Cutter
@@ -55,8 +56,19 @@ type waiter struct {
 	ready chan struct{}
 }
 
+// Kind tells the memories apart of which callers have a part each.
+type Kind int
+
+// The kinds. A server has one Memory of each at most.
+const (
+	Calls Kind = iota
+	Streams
+	Probes
+	kinds
+)
+
 // NewMemory makes a Memory of so many bytes.
-func NewMemory(most int64) *Memory { return &Memory{most: most} }
+func NewMemory(kind Kind, most int64) *Memory { return &Memory{kind: kind, most: most} }
 
 // Take takes n bytes for a call that waits for its caller from now on. When they are in use it
 // waits for them, for a second at most, while those are cut off that have waited longest.
@@ -143,14 +155,14 @@ func (m *Memory) cutOldest(w *waiter) {
 }
 
 func (m *Memory) fits(h *Hold, n int64) bool {
-	return m.used+n <= m.most && (h.Caller == nil || h.Caller.bytes+n <= m.most/2)
+	return m.used+n <= m.most && (h.Caller == nil || h.Caller.bytes[m.kind]+n <= m.most/2)
 }
 
 func (m *Memory) give(h *Hold, n int64) {
 	h.n += n
 	m.used += n
 	if h.Caller != nil {
-		h.Caller.bytes += n
+		h.Caller.bytes[m.kind] += n
 	}
 	m.spiked = m.spiked || m.used > m.most/4
 	if !h.listed {
@@ -162,7 +174,7 @@ func (m *Memory) takeBack(h *Hold, n int64) {
 	h.n -= n
 	m.used -= n
 	if h.Caller != nil {
-		h.Caller.bytes -= n
+		h.Caller.bytes[m.kind] -= n
 	}
 	if len(m.waiting) > 0 {
 		m.serve()
@@ -230,10 +242,25 @@ func (h *Hold) Work(n int64) {
 // now on: its answer exists already.
 func (h *Hold) Send(n int64) {
 	m := h.memory
+	if m == nil {
+		return // refused before it held anything
+	}
 	m.mu.Lock()
 	h.since = time.Now()
 	m.takeBack(h, h.n)
 	m.give(h, n)
+	m.mu.Unlock()
+}
+
+// Renew makes a call one that waits for its caller from now on.
+func (h *Hold) Renew() {
+	m := h.memory
+	m.mu.Lock()
+	h.since = time.Now()
+	if h.listed {
+		m.unlist(h)
+		m.list(h)
+	}
 	m.mu.Unlock()
 }
 
@@ -262,6 +289,9 @@ func (m *Memory) Used() int64 {
 	defer m.mu.Unlock()
 	return m.used
 }
+
+// Busy tells whether more is held than calls hold that are read at once and answered at once.
+func (m *Memory) Busy() bool { return m.Used() > m.most/8 }
 
 // Settle gives memory back to the system when much of it was held and no longer is: Go by itself
 // keeps it for minutes. Call it every few seconds. It tells whether it did.

@@ -36,7 +36,7 @@ func boundOf(err error) Bound {
 // begun is not cut off.
 func TestTheOldestMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory(100)
+		m := NewMemory(Calls, 100)
 		var calls []*slow
 		for range 4 {
 			s := slowly(nil)
@@ -66,7 +66,7 @@ func TestTheOldestMakesRoom(t *testing.T) {
 // A call at work is not cut off, and one that finds no room in time is shed.
 func TestWorkIsNotCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory(100)
+		m := NewMemory(Calls, 100)
 		busy, reading := slowly(nil), slowly(nil)
 		_ = m.Take(t.Context(), &busy.Hold, 50)
 		busy.Work(40)
@@ -108,7 +108,7 @@ func TestWorkIsNotCutOff(t *testing.T) {
 // a call of another one is not kept waiting.
 func TestACallersPartOfTheMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory(100)
+		m := NewMemory(Calls, 100)
 		greedy, other := new(Caller), new(Caller)
 		calls := []*slow{slowly(other), slowly(greedy), slowly(greedy)}
 		for _, s := range calls {
@@ -138,7 +138,7 @@ func TestACallersPartOfTheMemory(t *testing.T) {
 
 // What was held is given back to the system once, after it was much and is little.
 func TestSettle(t *testing.T) {
-	m := NewMemory(1000)
+	m := NewMemory(Calls, 1000)
 	s := slowly(nil)
 	for _, step := range []struct {
 		n    int64

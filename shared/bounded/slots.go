@@ -21,15 +21,12 @@ func NewSlots(most int) *Slots {
 
 // Take takes a slot if there is one. A nil caller has no part of its own.
 func (s *Slots) Take(c *Caller) error {
-	if c != nil && c.working.Add(1) > s.callerMost {
-		c.working.Add(-1)
-		return refuse(BoundCaller, "more than %d calls in flight by one caller on this node", s.callerMost)
-	}
 	if !s.all.TryAcquire(1) {
-		if c != nil {
-			c.working.Add(-1)
-		}
 		return refuse(BoundSlots, "more than %d calls in flight on this node", s.most)
+	}
+	if c != nil && c.working.Add(1) > s.callerMost {
+		s.Give(c)
+		return refuse(BoundCaller, "more than %d calls in flight by one caller on this node", s.callerMost)
 	}
 	return nil
 }

@@ -78,13 +78,6 @@ func TestClientsWithoutOverrides(t *testing.T) {
 	c.end()
 }
 
-// A node without a free slot is 429, by its type and at once.
-func TestClientsOfABusyNode(t *testing.T) {
-	c := begin(t, tokens(t), "--v2-overrides", "--max-in-flight=1")
-	speak(t, "busy", c.listen)
-	c.end()
-}
-
 // Overrides in the memory of one node of several would be another node's surprise.
 func TestOverridesNeedAStore(t *testing.T) {
 	_, _, err := parse("--region=eu", "--redis-url=redis://127.0.0.1:1", "--v2-overrides")

@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/shared/hosts"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -38,6 +38,9 @@ type Config struct {
 	ReadTimeout time.Duration `default:"50ms" help:"How long a decision may wait for Redis, 1ms to 10s."`
 	MaxInFlight int           `default:"1024" help:"Calls in flight above which further ones are shed."`
 
+	ConnectionsMax int    `default:"4096" help:"Connections that each port for calls keeps open; a further one closes the one heard on least recently, of the address with the most."`
+	AllowedHosts   string `placeholder:"NAME,…" help:"Names, beside loopback ones, by which requests over HTTP/1.x may address a port that listens on loopback: that of a proxy on this machine."`
+
 	TLSCertFile     string `name:"tls-cert-file" placeholder:"PATH" help:"Certificate for calls, with its chain, in PEM. Read again when it changes."`
 	TLSKeyFile      string `name:"tls-key-file" placeholder:"PATH" help:"Key of that certificate."`
 	TLSClientCAFile string `name:"tls-client-ca-file" placeholder:"PATH" help:"Authorities that must have signed callers' certificates."`
@@ -56,6 +59,11 @@ type Config struct {
 	LogLevel string `default:"info" enum:"debug,info,warn,error" help:"Least severe log lines to write: debug, info, warn or error."`
 
 	InsecurePublic bool `help:"Listen on addresses that other machines can reach, though callers need not say who they are."`
+}
+
+// allowedHosts are its names.
+func (c Config) allowedHosts() []string {
+	return strings.FieldsFunc(c.AllowedHosts, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
 // embedded reports whether the node is on its own: one process, in memory.
@@ -154,6 +162,12 @@ func (c Config) check() error {
 	if c.MaxInFlight < 1 || c.MaxInFlight > inFlightMaxMax {
 		problem("max-in-flight is %d (1 to %d)", c.MaxInFlight, inFlightMaxMax)
 	}
+	if c.ConnectionsMax < 1 || c.ConnectionsMax > connectionsMaxMax {
+		problem("connections-max is %d (1 to %d)", c.ConnectionsMax, connectionsMaxMax)
+	}
+	if err := hosts.Check(c.allowedHosts()); err != nil {
+		problem("allowed-hosts: %w", err)
+	}
 	for _, d := range []struct {
 		name            string
 		value, min, max time.Duration
@@ -174,26 +188,18 @@ const (
 	nodeIDBytesMax = 64
 	entriesMaxMax  = 100_000_000
 	inFlightMaxMax = 1_000_000
+
+	connectionsMaxMax = 1_000_000
 )
 
 // checkAddress refuses what other machines can reach, unless callers are named: they
 // have to show a token or a certificate.
 func (c Config) checkAddress(address string, named bool) error {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
+	if _, _, err := net.SplitHostPort(address); err != nil {
 		return errors.New("want host:port")
 	}
-	if named || c.InsecurePublic || isLoopback(host) {
+	if named || c.InsecurePublic || hosts.Loopback(address) {
 		return nil
 	}
 	return errors.New("other machines can reach it, and there is no authentication: whoever connects may spend anybody's budget or read this process's profiles. Set tokens-file (or tls-client-ca-file, for calls alone), use 127.0.0.1, or --insecure-public if only your own services can connect")
-}
-
-// isLoopback does not ask a name server: what a name means may change.
-func isLoopback(host string) bool {
-	if host == "localhost" {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
 }

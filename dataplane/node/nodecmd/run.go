@@ -107,13 +107,17 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 		return err
 	}
 	server, err := node.New(node.Config{
-		Limiter:      limiter,
-		Listen:       config.Listen,
-		GRPCListen:   config.GRPCListen,
-		AdminListen:  config.AdminListen,
-		Registry:     registry,
-		Logger:       logger,
-		MaxInFlight:  config.MaxInFlight,
+		Limiter:     limiter,
+		Listen:      config.Listen,
+		GRPCListen:  config.GRPCListen,
+		AdminListen: config.AdminListen,
+		Registry:    registry,
+		Logger:      logger,
+		MaxInFlight: config.MaxInFlight,
+
+		ConnectionsMax: config.ConnectionsMax,
+		AllowedHosts:   config.allowedHosts(),
+
 		RLS:          envoy,
 		Routes:       newRoutes(config, limiter, stores, logger),
 		Tokens:       access.tokens,

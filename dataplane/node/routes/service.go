@@ -84,6 +84,9 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, "application/json", answer)
 }
 
+// BytesMax is how long the body of a call by a path may be; 0 for paths that are no route's.
+func BytesMax(path string) int64 { return handles[path].bytesMax }
+
 // read takes a body of JSON, whole.
 func read(w http.ResponseWriter, r *http.Request, bytesMax int64) ([]byte, *Fault) {
 	if r.Method != http.MethodPost {

@@ -1,0 +1,389 @@
+package node
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime/debug"
+	runtimemetrics "runtime/metrics"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/node/rls"
+	"github.com/weirhq/weir/dataplane/node/routes"
+	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
+)
+
+// attackBytesMax is what one client's bodies may add to the memory of an idle node.
+const attackBytesMax = 200 << 20
+
+// attacked is a node that hostile clients call, and the most memory that its process had since
+// watch.
+type attacked struct {
+	*harness
+	idle, most uint64
+}
+
+// attack starts a node that answers everything that is well formed.
+func attack(t *testing.T) *attacked {
+	t.Helper()
+	limiter := scripted{many: func(_ context.Context, r []dataplane.Request) dataplane.Batch {
+		return dataplane.Batch{Allowed: true, Decisions: make([]dataplane.Decision, len(r))}
+	}}
+	rules, _ := writeRules(t, envoyRules)
+	return &attacked{harness: start(t, limiter, withRoutes(limiter), func(c *Config) {
+		c.RLS = &rls.Service{Limiter: limiter, Rules: rules, Workspace: "envoy"}
+	})}
+}
+
+// watch measures until the function that it returns is called.
+func (a *attacked) watch() (end func()) {
+	debug.FreeOSMemory()
+	a.idle = mapped()
+	ctx, stop := context.WithCancel(context.Background())
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			a.most = max(a.most, mapped())
+			<-tick.C
+		}
+	})
+	return func() { stop(); watching.Wait() }
+}
+
+// mapped is what Go has of the system and has not given back: what the process's resident memory
+// is made of.
+func mapped() uint64 {
+	sample := []runtimemetrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	runtimemetrics.Read(sample)
+	return sample[0].Value.Uint64() - sample[1].Value.Uint64()
+}
+
+// probed asks all that tells of the node's health, and a victim's call, over connections of their own.
+func (a *attacked) probed(t *testing.T) {
+	t.Helper()
+	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+		if status, answer := get(t, a.adminBase+path); status != http.StatusOK {
+			t.Errorf("%s: %d %.200s", path, status, answer)
+		}
+	}
+	conn, err := grpc.NewClient(a.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if now, err := healthv1.NewHealthClient(conn).Check(t.Context(), new(healthv1.HealthCheckRequest)); err != nil || now.Status != healthv1.HealthCheckResponse_SERVING {
+		t.Errorf("health on the port for gRPC: %v, %v", now, err)
+	}
+	for _, door := range []door{doors[5], doors[7]} { // JSON; gRPC on its own port
+		await.NoError(t, "a victim's call by "+door.name, func() error {
+			ctx, done := context.WithTimeout(t.Context(), 10*time.Second)
+			defer done()
+			_, err := ask(ctx, door.open(t, a.harness), "victim", 10)
+			return err
+		})
+	}
+}
+
+// judge waits until nothing is held, and compares the most memory with what there may be.
+func (a *attacked) judge(t *testing.T) {
+	t.Helper()
+	t.Logf("idle %d MiB, at most %d MiB more", a.idle>>20, (a.most-a.idle)>>20)
+	if more := a.most - a.idle; more > attackBytesMax {
+		t.Errorf("%d MiB more than when idle, want at most %d", more>>20, attackBytesMax>>20)
+	}
+	await.True(t, "nothing is held", func() bool {
+		return a.bounds.calls.Used() == 0 && a.bounds.probes.Used() == 0 && a.bounds.streams.Used() == 0
+	})
+}
+
+// zipped packs n times what is repeated between before and after.
+func zipped(before, repeated, after string, n int) []byte {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, _ = io.WriteString(w, before)
+	for range n {
+		_, _ = io.WriteString(w, repeated)
+	}
+	_, _ = io.WriteString(w, after)
+	_ = w.Close()
+	return b.Bytes()
+}
+
+func frame(flags byte, message []byte) []byte {
+	return append(binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(message))), message...)
+}
+
+// bombs are bodies of some kilobytes that are millions of bytes, or of items, when they are unpacked
+// and decoded.
+func bombs() map[string]struct {
+	path, kind string
+	body       []byte
+} {
+	long := strings.Repeat("x", 1<<20)
+	health := "/grpc.health.v1.Health/Check"
+	many := weirv1connect.RateLimitServiceLimitManyProcedure
+	return map[string]struct {
+		path, kind string
+		body       []byte
+	}{
+		"hundreds of megabytes for health by JSON":     {health, "application/json", zipped(`{"service":"`, long, `"}`, 300)},
+		"hundreds of megabytes for health by protobuf": {health, "application/proto", zipped("\x0a\xff\xff\xff\xff\x03", long, "", 300)},
+		"hundreds of megabytes for health by gRPC":     {health, "application/grpc", frame(1, zipped("\x0a\xff\xff\xff\xff\x03", long, "", 300))},
+		"empty items by protobuf":                      {many, "application/proto", zipped("", "\x0a\x00", "", 2_600_000)},
+		"empty items by gRPC":                          {many, "application/grpc", frame(1, zipped("", "\x0a\x00", "", 2_600_000))},
+		"empty items by JSON":                          {many, "application/json", zipped(`{"requests":[{}`, ",{}", "]}", 1_700_000)},
+		"white space":                                  {many, "application/json", zipped("", strings.Repeat(" ", 1<<10), minimal, 5000)},
+		"nested arrays":                                {many, "application/json", zipped(`{"requests":[`, strings.Repeat("[", 1<<10), "", 5000)},
+		"fields that are not known":                    {many, "application/proto", zipped("", "\xf8\x01\x01", "", 1_700_000)},
+		"descriptors":                                  {rls.Procedure, "application/grpc", frame(1, zipped("", "\x12\x00", "", 2_600_000))},
+		"items of a route":                             {routes.Paths["multiLimit"], "application/json", zipped("[{}", ",{}", "]", 1_700_000)},
+	}
+}
+
+// Some kilobytes that unpack or decode to millions of bytes are refused without them, on each port
+// and each wire, health included; meanwhile probes and others' calls are answered.
+func TestBombs(t *testing.T) {
+	for name, bomb := range bombs() {
+		t.Run(name, func(t *testing.T) {
+			a := attack(t)
+			end := a.watch()
+			var throwing sync.WaitGroup
+			for range 8 {
+				throwing.Go(func() {
+					for range 2 {
+						for _, base := range []string{a.base, a.adminBase} {
+							throw(t, http1Client(t), base+bomb.path, bomb.kind, bomb.body)
+						}
+						if strings.HasSuffix(bomb.kind, "grpc") {
+							throw(t, http2Client(t), a.grpcBase+bomb.path, bomb.kind, bomb.body)
+						}
+					}
+				})
+			}
+			a.probed(t)
+			throwing.Wait()
+			end()
+			a.judge(t)
+		})
+	}
+}
+
+func throw(t *testing.T, client *http.Client, url, kind string, body []byte) {
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(body))
+	r.Header.Set("Content-Type", kind)
+	r.Header.Set("TE", "trailers")
+	if kind == "application/grpc" {
+		r.Header.Set("Grpc-Encoding", "gzip")
+	} else {
+		r.Header.Set("Content-Encoding", "gzip")
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		return // cut off, as it may be
+	}
+	defer response.Body.Close()
+	answer, _ := io.ReadAll(response.Body)
+	if status := response.Header.Get("Grpc-Status") + response.Trailer.Get("Grpc-Status"); response.StatusCode == http.StatusOK && (status == "" || status == "0") {
+		t.Errorf("%s is answered: %.200s", url, answer)
+	}
+}
+
+// Bodies that begin and do not go on, however many and however long, hold no slot, no more memory
+// than there may be, and no place that others need.
+func TestSlowBodies(t *testing.T) {
+	zeros := make([]byte, batchBodyBytesMax)
+	long := frame(0, zeros[:messageBytesMax])
+	for name, begin := range map[string]func(*testing.T, *attacked, int) io.Closer{
+		"over HTTP/1.1": func(t *testing.T, a *attacked, _ int) io.Closer {
+			conn, err := net.Dial("tcp", a.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", weirv1connect.RateLimitServiceLimitManyProcedure, batchBodyBytesMax)
+				_, _ = conn.Write(zeros[:batchBodyBytesMax-1])
+			}()
+			return conn
+		},
+		"by gRPC": func(t *testing.T, a *attacked, i int) io.Closer {
+			silent, keep := io.Pipe()
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, a.grpcBase+weirv1connect.RateLimitServiceLimitManyProcedure, silent)
+			r.Header.Set("Content-Type", "application/grpc")
+			r.Header.Set("TE", "trailers")
+			go func() {
+				if response, err := http2Client(t).Do(r); err == nil {
+					response.Body.Close()
+				}
+			}()
+			go func() {
+				_, _ = keep.Write(long[:messageBytesMax-1])
+			}()
+			return keep
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := attack(t)
+			end := a.watch()
+			var begun []io.Closer
+			for i := range 300 {
+				begun = append(begun, begin(t, a, i))
+			}
+			await.True(t, "the caller's part of the memory is in use", func() bool { return a.bounds.calls.Used() > callsMemoryBytes/3 })
+			a.probed(t)
+			a.probed(t)
+			for _, c := range begun {
+				_ = c.Close()
+			}
+			end()
+			a.judge(t)
+		})
+	}
+}
+
+// Callers that ask for much and do not read hold no slot, and no more memory than there may be.
+func TestAnswersThatNobodyReads(t *testing.T) {
+	a := attack(t)
+	one, _ := proto.Marshal(askedOnTheWire)
+	batch := bytes.Repeat(append([]byte{0x0a, byte(len(one))}, one...), dataplane.BatchMax)
+	end := a.watch()
+	for range 4 {
+		conn, err := grpc.NewClient(a.GRPCAddr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodec(asBytes{})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		for range 150 {
+			stream, err := conn.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, weirv1connect.RateLimitServiceLimitManyProcedure)
+			if err != nil {
+				break // the connection was closed: its answers were in the way
+			}
+			if err := stream.SendMsg(batch); err != nil {
+				break
+			}
+			_ = stream.CloseSend()
+		}
+	}
+	a.probed(t)
+	if err := a.gate.slots.TakeAll(t.Context()); err != nil {
+		t.Errorf("slots are held: %v", err)
+	}
+	end()
+	if more := a.most - a.idle; more > attackBytesMax {
+		t.Errorf("%d MiB more than when idle, want at most %d", more>>20, attackBytesMax>>20)
+	}
+}
+
+// A node that is told to stop does not wait for callers that send slowly or do not read.
+func TestDrainDoesNotWaitForSlowCallers(t *testing.T) {
+	h := start(t, scripted{}, func(c *Config) { c.DrainTimeout = 10 * time.Minute })
+	for _, address := range []net.Addr{h.Addr(), h.AdminAddr()} {
+		conn, err := net.Dial("tcp", address.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "POST "+weirv1connect.RateLimitServiceLimitProcedure+" HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+	}
+	silent, keep := io.Pipe()
+	defer keep.Close()
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, h.grpcBase+weirv1connect.RateLimitServiceLimitProcedure, silent)
+	r.Header.Set("Content-Type", "application/grpc")
+	r.Header.Set("TE", "trailers")
+	go func() {
+		if response, err := http2Client(t).Do(r); err == nil {
+			response.Body.Close()
+		}
+	}()
+	await.True(t, "both calls are being read", func() bool { return value(h.gate.metrics.inFlight) == 2 })
+	if err := h.Drain(); err != nil { // waits five minutes for calls that hold it up
+		t.Errorf("drain: %v", err)
+	}
+}
+
+// More connections than there may be keep nobody out.
+func TestConnectionsKeepNobodyOut(t *testing.T) {
+	h := start(t, scripted{}, func(c *Config) { c.ConnectionsMax = 10 })
+	for _, address := range []net.Addr{h.Addr(), h.GRPCAddr(), h.AdminAddr()} {
+		for range adminConnectionsMax + 10 {
+			conn, err := net.Dial("tcp", address.String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+		}
+	}
+	for _, door := range doors {
+		if _, err := ask(t.Context(), door.open(t, h), "victim", 10); err != nil {
+			t.Errorf("%s: %v", door.name, err)
+		}
+	}
+	if status, _ := get(t, h.adminBase+"/readyz"); status != 200 {
+		t.Errorf("/readyz: %d", status)
+	}
+	if n := value(h.bounds.refused["connections"]); n < 500 {
+		t.Errorf("%v connections were closed, want more than 500", n)
+	}
+}
+
+// A page whose name points to loopback reads nothing and decides nothing, on any port; callers by
+// gRPC may call the node what they like.
+func TestPagesOfOtherSites(t *testing.T) {
+	h := start(t, scripted{}, withRoutes(scripted{}), func(c *Config) { c.AllowedHosts = []string{"limits.internal"} })
+	for _, url := range []string{
+		h.base + weirv1connect.RateLimitServiceLimitProcedure, h.base + routes.Paths["limit"], h.base + "/grpc.health.v1.Health/Check",
+		h.adminBase + "/metrics", h.adminBase + "/debug/pprof/cmdline", h.adminBase + "/readyz",
+	} {
+		for host, want := range map[string]bool{"rebound.example:7001": false, "limits.internal": true, "localhost:1": true} {
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(minimal))
+			r.Host = host
+			r.Header.Set("Content-Type", "application/json")
+			if status, _, answer := do(t, r); (status == http.StatusForbidden) == want {
+				t.Errorf("%s for %s: %d %.100s", url, host, status, answer)
+			}
+		}
+	}
+	for _, base := range []string{h.base, h.grpcBase} {
+		conn, err := grpc.NewClient(strings.TrimPrefix(base, "http://"), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("ratelimit_cluster"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := healthv1.NewHealthClient(conn).Check(t.Context(), new(healthv1.HealthCheckRequest)); err != nil {
+			t.Errorf("%s as ratelimit_cluster: %v", base, err)
+		}
+	}
+}
+
+// Memory that calls held is given back to the system.
+func TestMemoryIsGivenBack(t *testing.T) {
+	a := attack(t)
+	defer a.watch()()
+	body := append([]byte(`{"requests":[`), bytes.Repeat([]byte(" "), batchBodyBytesMax-16)...)
+	var sending sync.WaitGroup
+	for range 6 {
+		sending.Go(func() {
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, a.base+weirv1connect.RateLimitServiceLimitManyProcedure, bytes.NewReader(body))
+			r.Header.Set("Content-Type", "application/json")
+			_, _, _ = do(t, r)
+		})
+	}
+	sending.Wait()
+	await.True(t, "the reloading loop gives it back", func() bool { return mapped() < a.idle+32<<20 })
+}

@@ -1,0 +1,172 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/node/rls"
+	"github.com/weirhq/weir/shared/bounded"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
+)
+
+// Bounds of a body, framing included, and of the message it unpacks to. The longest names make
+// 0.8 KB a request in protobuf's own form, and 4.4 KB in JSON that escapes every byte as \u00xx.
+const (
+	bodyBytesMax      = 16 << 10  // a single request
+	batchBodyBytesMax = 5 << 20   // LimitMany in JSON: 1000 of the longest requests
+	messageBytesMax   = 768 << 10 // LimitMany and ShouldRateLimit in protobuf's form: as many
+	probeBytesMax     = 1 << 10   // health and reflection: a service's name
+)
+
+// What all calls of a kind may hold together, and one caller half of it.
+const (
+	callsMemoryBytes  = 64 << 20
+	streamMemoryBytes = 128 << 20
+	probeMemoryBytes  = 16 << 20 // of its own, so that a busy node still says that it is well
+)
+
+// What an open stream is counted as: on the port for gRPC it may keep one message of any length
+// waiting, on the other one what HTTP/2 lets it send ahead.
+const (
+	grpcStreamBytes = bounded.CallBytes + messageBytesMax
+	httpStreamBytes = bounded.CallBytes + streamWindowBytes
+)
+
+// bounds are what callers of all ports share.
+type bounds struct {
+	callers bounded.Callers
+	calls   *bounded.Memory
+	streams *bounded.Memory
+	probes  *bounded.Memory
+	refused map[bounded.Bound]prometheus.Counter
+}
+
+func newBounds(m *metrics) *bounds {
+	return &bounds{
+		calls:   bounded.NewMemory(bounded.Calls, callsMemoryBytes),
+		streams: bounded.NewMemory(bounded.Streams, streamMemoryBytes),
+		probes:  bounded.NewMemory(bounded.Probes, probeMemoryBytes),
+		refused: m.refused,
+	}
+}
+
+// listen bounds a port's connections.
+func (b *bounds) listen(l net.Listener, most int) net.Listener {
+	return bounded.Listen(l, &b.callers, most, b.refused[bounded.BoundConnections].Inc)
+}
+
+// count counts a refusal, if err is one.
+func (b *bounds) count(err error) {
+	var refusal *bounded.Refusal
+	if errors.As(err, &refusal) {
+		b.refused[refusal.Bound].Inc()
+	}
+}
+
+// settle gives memory back that calls held and no longer hold.
+func (b *bounds) settle() {
+	for _, m := range []*bounded.Memory{b.calls, b.streams, b.probes} {
+		if m.Settle() {
+			return // for all
+		}
+	}
+}
+
+// probe bounds a handler that answers probes: whatever calls are in flight, there is room for it.
+func (b *bounds) probe(next http.Handler) http.Handler {
+	return timed(writeTimeout, &bounded.Handler{
+		Next:    next,
+		Memory:  b.probes,
+		Route:   func(*http.Request) bounded.Route { return bounded.Route{Bytes: probeBytesMax} },
+		Refused: func(bound bounded.Bound) { b.refused[bound].Inc() },
+	})
+}
+
+// routeOf bounds a call by its path.
+func routeOf(procedure string) bounded.Route {
+	if procedure != weirv1connect.RateLimitServiceLimitManyProcedure {
+		return bounded.Route{Bytes: bodyBytesMax}
+	}
+	return bounded.Route{Bytes: batchBodyBytesMax, Check: func(contentType string, message []byte) error {
+		if strings.Contains(contentType, "json") {
+			return checkItems("requests", objectsIn(message)-1)
+		}
+		if len(message) > messageBytesMax {
+			return tooLong(messageBytesMax)
+		}
+		return checkItems("requests", fieldsIn(message, 1))
+	}}
+}
+
+// checkMessage is routeOf for messages of gRPC, of the port for it.
+func checkMessage(procedure string, message []byte) error {
+	switch procedure {
+	case weirv1connect.RateLimitServiceLimitManyProcedure:
+		return checkItems("requests", fieldsIn(message, 1))
+	case rls.Procedure:
+		if err := checkItems("descriptors", fieldsIn(message, 2)); err != nil {
+			return err
+		}
+		return nil
+	}
+	if len(message) > bodyBytesMax {
+		return tooLong(bodyBytesMax)
+	}
+	return nil
+}
+
+func tooLong(bytesMax int) error {
+	return &bounded.Refusal{Bound: bounded.BoundBody, Message: fmt.Sprintf("body is longer than %d bytes", bytesMax)}
+}
+
+// checkItems says of a list that is too long what validation would, had it been decoded.
+func checkItems(field string, n int) error {
+	if n <= dataplane.BatchMax {
+		return nil
+	}
+	return &tooMany{field, n}
+}
+
+// tooMany is a refusal whose field programs can read.
+type tooMany struct {
+	field string
+	n     int
+}
+
+func (t *tooMany) Error() string {
+	return fmt.Sprintf("%s has %d items (1 to %d)", t.field, t.n, dataplane.BatchMax)
+}
+
+func (t *tooMany) Unwrap() error {
+	return &bounded.Refusal{Bound: bounded.BoundItems, Message: t.Error()}
+}
+
+// refusedBy is a bound's refusal, or a body that could not be read, as a call is told of it.
+func refusedBy(err error) *connect.Error {
+	var many *tooMany
+	var refusal *bounded.Refusal
+	var coded *connect.Error
+	switch {
+	case errors.As(err, &coded):
+		return coded
+	case errors.As(err, &many):
+		var found violations
+		found.add(many.field, "has %d items (1 to %d)", many.n, dataplane.BatchMax)
+		_ = errors.As(found.err(), &coded)
+		return coded
+	case errors.As(err, &refusal) && refusal.Shed():
+		shed := connect.NewError(connect.CodeUnavailable, err)
+		shed.Meta().Set("Retry-After", bounded.RetryAfterSeconds)
+		return shed
+	case refusal != nil && refusal.Bound == bounded.BoundTime:
+		return connect.NewError(connect.CodeDeadlineExceeded, err)
+	}
+	return connect.NewError(bodyCode(err), err)
+}
