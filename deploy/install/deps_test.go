@@ -175,7 +175,7 @@ func TestDepsMySQL(t *testing.T) {
 	m.set("MARIADB_SERVER_BIN", "REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")
 	cache := t.TempDir()
 	m.env = append(m.env, "XDG_CACHE_HOME="+cache, "HOME="+cache)
-	for _, program := range []string{"mkdir", "mktemp", "rm", "grep", "head"} {
+	for _, program := range []string{"sh", "mkdir", "mktemp", "rm", "grep", "head"} {
 		m.links(program)
 	}
 	m.has("mysqld", "echo mysqld Ver 10.11.19-MariaDB")

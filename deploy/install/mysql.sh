@@ -1,15 +1,16 @@
 #!/bin/sh
-# mysql.sh DIR: unpacks Debian's newest MySQL server, that of the unstable suite, into DIR with the libraries it was built
+# mysql.sh DIR [MIRROR]: unpacks Debian's newest MySQL server, that of the unstable suite, into DIR with the libraries it was built
 # with, and writes DIR/mysqld, which runs it with its own loader: nothing of the system changes, and no stable Debian has a
-# MySQL. Needs apt-get and dpkg, but not root. The mirror is the machine's own, as apt's sources name it, and what comes
-# from there has to be signed by Debian. Some 60 MB to fetch and 250 MB unpacked, in about 10 s.
+# MySQL. Needs apt-get and dpkg, but not root. MIRROR is the machine's own unless given, as apt's sources name it, and
+# what comes from there has to be signed by Debian. Some 60 MB to fetch and 250 MB unpacked, in about 10 s.
 #
 # Two may run at once: each unpacks beside DIR, and the first to be done renames its folder to it.
 set -eu
 
 main() {
-	[ $# -eq 1 ] || { echo "usage: mysql.sh DIR" >&2; exit 2; }
+	[ $# -eq 1 ] || [ $# -eq 2 ] || { echo "usage: mysql.sh DIR [MIRROR]" >&2; exit 2; }
 	dir=$1
+	from=${2-$(mirror)}
 	[ ! -x "$dir/mysqld" ] || exit 0
 	mkdir -p "$(dirname "$dir")"
 	work=$(mktemp -d "$dir.XXXXXX")
@@ -29,7 +30,6 @@ mirror() {
 
 # As if nothing were installed, so that every library comes along.
 download() {
-	from=$(mirror)
 	[ -n "$from" ] || { echo "mysql.sh: apt's sources name no mirror of Debian" >&2; exit 1; }
 	mkdir -p "$work/lists/partial" "$work/debs/partial"
 	: >"$work/status"
