@@ -125,8 +125,8 @@ func (r *Rollout) converge(nowMs int64, look FleetLook) time.Duration {
 	return r.untilDue(nowMs)
 }
 
-// bake ends a stage that has been watched for long enough, all of whose nodes have been
-// heard of meanwhile and run the tuning.
+// bake ends a stage that has been watched for long enough, each of whose nodes has been
+// heard of meanwhile and runs the tuning.
 func (r *Rollout) bake(nowMs int64, look FleetLook) time.Duration {
 	if r.DueMs == 0 { // resumed: it bakes from here on
 		r.beginWindows(nowMs)
@@ -139,7 +139,7 @@ func (r *Rollout) bake(nowMs int64, look FleetLook) time.Duration {
 	if nowMs < r.DueMs {
 		return r.untilDue(nowMs)
 	}
-	if silent := r.unheard(r.Stage, (*RegionWatch).heardInWindow); silent != "" {
+	if silent := r.unheard(r.Stage, (*WatchedNode).heardInWindow); silent != "" {
 		return r.overdue(nowMs, "no heartbeat since it bakes: "+silent)
 	}
 	if applied := r.appliedBy(look, r.touchedScope()); applied.Applied < applied.Live {

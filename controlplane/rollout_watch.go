@@ -221,7 +221,7 @@ func (n *WatchedNode) did() (sum Span) {
 }
 
 // unready tells why the baseline of the stage cannot end: a region that is dark, or has
-// lost nodes, or says nothing, is nothing to hold the future against. A plan that bears
+// lost nodes, or nodes that say nothing, is nothing to hold the future against. A plan that bears
 // the loss of all nodes takes regions as they are.
 func (r *Rollout) unready(look FleetLook) string {
 	if look.Truncated {
@@ -246,7 +246,7 @@ func (r *Rollout) unready(look FleetLook) string {
 	if r.Spec.Plan.BaselineMs == 0 {
 		return ""
 	}
-	if silent := r.unheard(r.Stage, (*RegionWatch).heardBefore); silent != "" {
+	if silent := r.unheard(r.Stage, (*WatchedNode).heardBefore); silent != "" {
 		return "no heartbeat since the baseline is taken: " + silent
 	}
 	return ""
@@ -271,24 +271,24 @@ func (r *Rollout) dark(look FleetLook) string {
 	return ""
 }
 
-// unheard names the regions of a stage none of whose nodes has spoken.
-func (r *Rollout) unheard(stage int, heard func(*RegionWatch) bool) string {
+// unheard names the live nodes of a stage that have not spoken: those that were there during
+// its baseline.
+func (r *Rollout) unheard(stage int, heard func(*WatchedNode) bool) string {
 	var silent []string
 	for i := range r.Watch {
-		if w := &r.Watch[i]; w.Stage == stage && len(w.Nodes) > 0 && !heard(w) {
-			silent = append(silent, w.Region)
+		w := &r.Watch[i]
+		for j := range w.Nodes {
+			if n := &w.Nodes[j]; w.Stage == stage && !n.Gone && !n.Came && !heard(n) {
+				silent = append(silent, n.ID+" in "+w.Region)
+			}
 		}
 	}
 	return several(silent)
 }
 
-func (w *RegionWatch) heardBefore() bool {
-	return slices.ContainsFunc(w.Nodes, func(n WatchedNode) bool { return n.Before[0] > 0 })
-}
+func (n *WatchedNode) heardBefore() bool { return n.Before[0] > 0 }
 
-func (w *RegionWatch) heardInWindow() bool {
-	return slices.ContainsFunc(w.Nodes, func(n WatchedNode) bool { return n.did()[0] > 0 })
-}
+func (n *WatchedNode) heardInWindow() bool { return n.did()[0] > 0 }
 
 // regionsOf are those of a stage that nodes were seen in.
 func (r *Rollout) regionsOf(stage int) (regions []string) {

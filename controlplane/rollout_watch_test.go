@@ -67,6 +67,23 @@ func TestANodeThatDiesLaterIsABreach(t *testing.T) {
 	}
 }
 
+// A bake may be shorter than it takes to notice that a node is gone: the stage ends when each
+// node has been heard of since, or is known to be lost.
+func TestANodeThatDiesInAShortBakeIsABreach(t *testing.T) {
+	l := newLand("eu", "us")
+	r, steps := begin(t, l, spec(RolloutStage{Regions: []string{"eu"}, BakeMs: 2000}, all))
+	waited := false
+	play(t, r, steps, func() bool {
+		l.dead["eu2"] = l.dead["eu2"] || r.Phase == RolloutBaking
+		waited = waited || r.Waiting == "no heartbeat since it bakes: eu2 in eu"
+		return r.Phase.Over()
+	})
+	wantRolledBack(t, r, "stage 1 (eu): nodes not heard of any more: 1 of 2, more than a share of 0.1, of region eu (eu2)")
+	if !waited || len(r.Touched) != 1 {
+		t.Errorf("waited for: %v, touched %+v", waited, r.Touched)
+	}
+}
+
 // A planned scale-down is said in the plan; that a region loses its last node never is.
 func TestAPlannedScaleDown(t *testing.T) {
 	for dead, want := range map[int]RolloutPhase{1: RolloutDone, 2: RolloutRolledBack} {
