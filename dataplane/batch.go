@@ -71,9 +71,9 @@ func (it *item) shadow() bool { return it.rule.shadow || it.request.Shadow }
 // workspace is what one batch works on, kept for the next one.
 type workspace struct {
 	items []item
-	order []int     // of the items that are the first on their keys, by identity
-	until time.Time // until when it may wait, once it has begun to
-	told  bool      // by a told time: a denial is not the last word, see soon
+	order []int         // of the items that are the first on their keys, by identity
+	until time.Duration // since the clock's base: until when it may wait, once it has begun to
+	told  bool          // by a told time: a denial is not the last word, see soon
 }
 
 var workspaces = sync.Pool{New: func() any { return new(workspace) }}
@@ -103,7 +103,7 @@ func (l *Limiter) allowMany(ctx context.Context, nowMs int64, told bool, decisio
 	}
 	w := workspaces.Get().(*workspace)
 	w.take(len(requests))
-	w.told, w.until = told, time.Time{}
+	w.told, w.until = told, 0
 	if b.Err = l.prepare(w, requests, nowMs); b.Err == nil {
 		b.Allowed = l.decideMany(ctx, w)
 		l.settleGuests(ctx, w, b.Allowed)
@@ -389,7 +389,7 @@ func sourceOf(items []item, first int, source Source, refusal time.Duration) {
 
 // refreshMany asks the origin about keys in one round trip.
 func (l *Limiter) refreshMany(ctx context.Context, w *workspace, wanting []int) {
-	ctx, cancel := context.WithDeadline(ctx, l.waitsUntil(&w.until))
+	ctx, cancel := context.WithTimeout(ctx, l.waitsFor(&w.until))
 	defer cancel()
 	items := w.items
 	entries := make([]*entry, len(wanting))

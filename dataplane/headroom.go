@@ -110,7 +110,7 @@ func (l *Limiter) share(ctx context.Context, v *verdict, e *entry, q *question, 
 	if alive := e.judge(v, q.nowMs, q.durationMs, max(0, q.limit/(2*n)-1), q.cost, q.counting()); !alive || v.allowed {
 		return source, alive // far from the limit, or the entry is gone
 	}
-	ctx, cancel := context.WithDeadline(ctx, l.waitsUntil(&q.until))
+	ctx, cancel := context.WithTimeout(ctx, l.waitsFor(&q.until))
 	defer cancel()
 	for {
 		w, alive := e.judgeShare(v, q, n)

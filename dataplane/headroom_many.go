@@ -34,7 +34,7 @@ func (l *Limiter) shareMany(ctx context.Context, w *workspace) {
 			return
 		}
 		if cancel == nil {
-			ctx, cancel = context.WithDeadline(ctx, l.waitsUntil(&w.until))
+			ctx, cancel = context.WithTimeout(ctx, l.waitsFor(&w.until))
 			defer cancel()
 		}
 		began := time.Now()

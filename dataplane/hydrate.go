@@ -72,7 +72,7 @@ func (l *Limiter) refreshFor(ctx context.Context, e *entry, q *question, outage 
 	if f == nil {
 		return outage.source(), true
 	}
-	ctx, cancel := context.WithDeadline(ctx, l.waitsUntil(&q.until))
+	ctx, cancel := context.WithTimeout(ctx, l.waitsFor(&q.until))
 	defer cancel()
 	if l.wait(ctx, f) {
 		return SourceOrigin, true
@@ -80,13 +80,14 @@ func (l *Limiter) refreshFor(ctx context.Context, e *entry, q *question, outage 
 	return outage.source(), true
 }
 
-// waitsUntil is when a decision stops waiting, for whatever it waits: ReadTimeout after it
-// has first begun to.
-func (l *Limiter) waitsUntil(until *time.Time) time.Time {
-	if until.IsZero() {
-		*until = time.Now().Add(l.cfg.ReadTimeout)
+// waitsFor is how much longer a decision waits, for whatever it waits: until ReadTimeout after
+// it has first begun to. until counts from the clock's base; it is no time.Time, whose pointer would put the question on the heap.
+func (l *Limiter) waitsFor(until *time.Duration) time.Duration {
+	now := time.Since(l.clock.base)
+	if *until == 0 {
+		*until = now + l.cfg.ReadTimeout
 	}
-	return *until
+	return *until - now
 }
 
 // read joins the read in flight of e or starts one; nil while e rests after a failed

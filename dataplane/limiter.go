@@ -130,8 +130,8 @@ type question struct {
 	mode       window.Mode
 	ahead      int64 // in a batch: cost of the items before on the same key
 	counts     *stripe
-	until      time.Time // until when the decision may wait, once it has begun to
-	told       bool      // nowMs is the clock's as last told, and may be a little late
+	until      time.Duration // since the clock's base: until when the decision may wait, once it has begun to
+	told       bool          // nowMs is the clock's as last told, and may be a little late
 }
 
 // counting is true of a question that leaves a trace if it is allowed.
