@@ -36,7 +36,7 @@ type checks struct {
 
 func (s *Service) limit(ctx context.Context, body []byte) (answer, *Fault) {
 	var r reader
-	request := r.readLimit("body", body)
+	request := r.readCheck(body)
 	if fault := r.fault(); fault != nil {
 		return answer{}, fault
 	}

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/shared/window"
@@ -58,42 +57,52 @@ func (r *reader) fault() *Fault {
 	return f
 }
 
-// object is what a JSON object holds, by its fields' exact names. What was not asked
-// for when all is read is unknown.
+// object is what a JSON object holds, by its fields' exact names.
 type object struct {
-	at     string // where it is, such as body[3]
-	fields map[string]json.RawMessage
+	at     string            // where it is, such as body[3]
+	fields map[string][]byte // nil: it is no object
 	*reader
 }
 
-// object reads an object of these fields. Names that differ in case are other names.
+// object reads an object of these fields, each at most once, in valid JSON. Names that differ in
+// case are other names.
 func (r *reader) object(at string, text []byte, known ...string) object {
-	o := object{at: at, reader: r}
-	if err := decode(text, &o.fields); err != nil || o.fields == nil {
+	o := object{at: at, fields: make(map[string][]byte, len(known)), reader: r}
+	if !members(text, func(name, value []byte) {
+		field := ""
+		if i := slices.IndexFunc(known, func(k string) bool { return k == string(name) }); i >= 0 {
+			field = known[i]
+		}
+		o.add(field, name, value, known)
+	}) {
 		r.wrong(at, "is not a JSON object")
 		o.fields = nil
-		return o
-	}
-	var unknown []string
-	for name := range o.fields {
-		if !slices.Contains(known, name) {
-			unknown = append(unknown, name)
-		}
-	}
-	slices.Sort(unknown)
-	for _, name := range unknown {
-		r.wrong(at, "has the unknown field %.64q (known: %s)", name, strings.Join(known, ", "))
 	}
 	return o
 }
 
-// decode reads one JSON value, of valid UTF-8: what is not would be read as if it were,
-// and two names as one.
-func decode(text []byte, into any) error {
-	if !utf8.Valid(text) {
-		return fmt.Errorf("not UTF-8")
+// add takes a field, whose name is known if field is not empty.
+func (o *object) add(field string, name, value []byte, known []string) {
+	_, twice := o.fields[field]
+	switch {
+	case field != "" && !twice:
+		o.fields[field] = value
+	case len(o.found) == violationsMax:
+		o.more++
+	case twice:
+		o.wrong(o.at, "has the field %q twice", field)
+	default:
+		o.wrong(o.at, "has the unknown field %.64q (known: %s)", name, strings.Join(known, ", "))
 	}
-	return json.Unmarshal(text, into)
+}
+
+// body is object for a whole body.
+func (r *reader) body(text []byte, known ...string) object {
+	if !valid(text) {
+		r.wrong("body", "is not a JSON object")
+		return object{at: "body", reader: r}
+	}
+	return r.object("body", text, known...)
 }
 
 func (o *object) has(name string) bool {
@@ -183,6 +192,15 @@ func (o *object) integer(field string, least, most int64) int64 {
 	return n
 }
 
+// readCheck is readLimit for a whole body.
+func (r *reader) readCheck(text []byte) dataplane.Request {
+	if !valid(text) {
+		r.wrong("body", "is not a JSON object")
+		return dataplane.Request{}
+	}
+	return r.readLimit("body", text)
+}
+
 // readLimit reads a check. It is in no workspace yet.
 func (r *reader) readLimit(at string, text []byte) dataplane.Request {
 	o := r.object(at, text, "namespace", "identifier", "limit", "duration", "cost")
@@ -202,25 +220,26 @@ func (r *reader) readLimit(at string, text []byte) dataplane.Request {
 }
 
 func (r *reader) readMulti(text []byte) []dataplane.Request {
-	var items []json.RawMessage
-	switch err := decode(text, &items); {
-	case err != nil || items == nil:
-		r.wrong("body", "is not a JSON array")
-		return nil
-	case len(items) < 1 || len(items) > multiMax:
-		r.wrong("body", "has %d items (1 to %d)", len(items), multiMax)
-		return nil
+	requests, n := []dataplane.Request(nil), 0
+	count := func([]byte) { n++ }
+	read := func(item []byte) {
+		requests = append(requests, r.readLimit("body["+strconv.Itoa(len(requests))+"]", item))
 	}
-	requests := make([]dataplane.Request, len(items))
-	for i, item := range items {
-		requests[i] = r.readLimit("body["+strconv.Itoa(i)+"]", item)
+	switch {
+	case !valid(text) || !items(text, count):
+		r.wrong("body", "is not a JSON array")
+	case n < 1 || n > multiMax:
+		r.wrong("body", "has %d items (1 to %d)", n, multiMax)
+	default:
+		requests = make([]dataplane.Request, 0, n)
+		items(text, read)
 	}
 	return requests
 }
 
 // readSet reads an override. Its pattern is the field that is called identifier.
 func (r *reader) readSet(text []byte) (namespace string, o Override) {
-	b := r.object("body", text, "namespace", "identifier", "limit", "duration")
+	b := r.body(text, "namespace", "identifier", "limit", "duration")
 	namespace, o.Pattern = b.name("namespace"), b.name("identifier")
 	if stars := strings.Count(o.Pattern, "*"); stars > window.PatternStarsMax {
 		r.wrong("body.identifier", "has %d '*' (0 to %d)", stars, window.PatternStarsMax)
@@ -235,7 +254,7 @@ func (r *reader) readSet(text []byte) (namespace string, o Override) {
 }
 
 func (r *reader) readName(text []byte) (namespace, pattern string) {
-	b := r.object("body", text, "namespace", "identifier")
+	b := r.body(text, "namespace", "identifier")
 	return b.name("namespace"), b.name("identifier")
 }
 
@@ -245,7 +264,7 @@ const (
 )
 
 func (r *reader) readList(text []byte) (namespace, after string, most int64) {
-	b := r.object("body", text, "namespace", "cursor", "limit")
+	b := r.body(text, "namespace", "cursor", "limit")
 	namespace, most = b.name("namespace"), pageDefault
 	if b.has("limit") {
 		most = b.integer("limit", 1, pageMax)
