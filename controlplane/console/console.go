@@ -4,25 +4,21 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
 )
 
-// Gate bounds how often somebody may try to sign in. All methods may be called at once.
-type Gate interface {
-	// Allow takes one attempt from an address, and tells when the next one will do if
-	// this one is too many.
-	Allow(ctx context.Context, address string) (ok bool, retryAfter time.Duration)
-}
-
-// Config is what a console works with. All of it is required.
+// Config is what a console works with. All but TrustedProxies is required.
 type Config struct {
 	Service http.Handler // the operators' API, called in process
-	Gate    Gate         // of the sign-in
 	Log     *slog.Logger
 	Version string // of the build, told at the foot of each page
+
+	// TrustedProxies are the addresses of proxies whose X-Forwarded-For is believed.
+	TrustedProxies []netip.Prefix
 }
 
 // Console serves everything below /console/.
@@ -30,6 +26,7 @@ type Console struct {
 	Config
 	backend  backend
 	sessions *sessions
+	backoff  *backoff // of sign-ins
 	pulse    *Pulse
 	streams  chan struct{} // one place for each open stream
 	over     chan struct{} // closed when Run has ended
@@ -48,7 +45,7 @@ var itself = controlplane.Identity{Name: "console", Role: controlplane.RoleViewe
 
 // New returns a console, which serves at once. Figures move by themselves while it runs.
 func New(c Config) *Console {
-	con := &Console{Config: c, backend: newBackend(c.Service), sessions: newSessions(), streams: make(chan struct{}, streamsMax), over: make(chan struct{}), forgery: random(), mux: http.NewServeMux()}
+	con := &Console{Config: c, backend: newBackend(c.Service), sessions: newSessions(), backoff: newBackoff(), streams: make(chan struct{}, streamsMax), over: make(chan struct{}), forgery: random(), mux: http.NewServeMux()}
 	con.pulse = newPulse(func(ctx context.Context) (*fleetAnswer, error) {
 		return con.backend.fleet(api.WithIdentity(ctx, itself))
 	})

@@ -52,7 +52,6 @@ type world struct {
 	top        controlplane.TopKeys
 	now        time.Time // the database's, of a key
 	rows       []controlplane.KeyRow
-	denied     time.Duration // what the gate says
 }
 
 // start serves a console; open is one that asks for no tokens.
@@ -93,7 +92,7 @@ func start(t testing.TB, open bool) *world {
 		},
 		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 		Console: func(service http.Handler) http.Handler {
-			w.console = New(Config{Service: service, Gate: w, Log: slog.New(slog.NewTextHandler(w.log, nil)), Version: "v1.2.3"})
+			w.console = New(Config{Service: service, Log: slog.New(slog.NewTextHandler(w.log, nil)), Version: "v1.2.3"})
 			ran.Go(func() { w.console.Run(ctx) })
 			return w.console
 		},
@@ -118,12 +117,6 @@ func (w *world) set(change func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change()
-}
-
-func (w *world) Allow(context.Context, string) (bool, time.Duration) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.denied == 0, w.denied
 }
 
 // What the API asks for and a test does not is in the embedded interfaces, which are nil.

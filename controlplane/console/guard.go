@@ -137,29 +137,5 @@ func loopbackHost(host string) bool {
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
-// address is whom attempts to sign in are counted for: who connects, or whom a proxy on
-// this machine says it speaks for.
-func address(r *http.Request) string {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		return r.RemoteAddr
-	}
-	if !loopbackHost(host) {
-		return host
-	}
-	hops := r.Header.Values("X-Forwarded-For")
-	if len(hops) == 0 {
-		return host
-	}
-	last := hops[len(hops)-1]
-	if i := strings.LastIndexByte(last, ','); i >= 0 {
-		last = last[i+1:]
-	}
-	if ip := net.ParseIP(strings.TrimSpace(last)); ip != nil {
-		return ip.String()
-	}
-	return host
-}
-
 // random is 130 bits of it, as text.
 func random() string { return rand.Text() }

@@ -8,6 +8,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirhq/weir/controlplane"
 )
@@ -28,14 +29,8 @@ func (c *Console) signInPage(w http.ResponseWriter, r *http.Request) {
 	c.showSignIn(w, r, http.StatusOK, signInForm{Next: next, Plaintext: !encrypted(r)})
 }
 
-// signIn begins a session for whoever shows a token in force.
+// signIn begins a session for a caller that shows a token in force.
 func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
-	if ok, wait := c.Gate.Allow(r.Context(), address(r)); !ok {
-		seconds := max(1, int(math.Ceil(wait.Seconds())))
-		w.Header().Set("Retry-After", strconv.Itoa(seconds))
-		c.showSignIn(w, r, http.StatusTooManyRequests, signInForm{Next: local(r.FormValue("next")), Problem: fmt.Sprintf("Too many attempts from your address: try again in %d s.", seconds)})
-		return
-	}
 	form := signInForm{Next: local(r.PostFormValue("next")), Plaintext: !encrypted(r)}
 	if form.Plaintext {
 		c.showSignIn(w, r, http.StatusForbidden, form)
@@ -47,7 +42,16 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 		c.showSignIn(w, r, http.StatusBadRequest, form)
 		return
 	}
+	hash, address := controlplane.HashToken(secret), c.address(r)
+	keys := []string{"address " + address, tokenKey(hash)}
+	if wait := c.backoff.try(keys...); wait > 0 {
+		c.slowDown(w, r, form, wait)
+		return
+	}
 	who, err := c.backend.whoAmI(r.Context(), secret)
+	if err == nil || !unauthenticated(err) {
+		c.backoff.passed(keys...)
+	}
 	if err != nil {
 		form.Problem = words(err)
 		c.showSignIn(w, r, status(err), form)
@@ -56,9 +60,17 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 	if old, ok := c.sessions.find(cookieValue(r)); ok {
 		c.sessions.end(old.key)
 	}
-	http.SetCookie(w, cookie(r, c.sessions.begin(controlplane.HashToken(secret))))
-	c.Log.InfoContext(r.Context(), "signed in to the console", "name", who.GetName(), "role", who.GetRole(), "address", address(r))
+	http.SetCookie(w, cookie(r, c.sessions.begin(hash)))
+	c.Log.InfoContext(r.Context(), "signed in to the console", "name", who.GetName(), "role", who.GetRole(), "address", address)
 	http.Redirect(w, r, form.Next, http.StatusSeeOther)
+}
+
+// slowDown answers an attempt that comes too early after others that failed.
+func (c *Console) slowDown(w http.ResponseWriter, r *http.Request, form signInForm, wait time.Duration) {
+	seconds := max(1, int(math.Ceil(wait.Seconds())))
+	w.Header().Set("Retry-After", strconv.Itoa(seconds))
+	form.Problem = fmt.Sprintf("Too many attempts have failed from your address, or with this token: try again in %d s.", seconds)
+	c.showSignIn(w, r, http.StatusTooManyRequests, form)
 }
 
 func (c *Console) signOut(w http.ResponseWriter, r *http.Request, v *viewer) {

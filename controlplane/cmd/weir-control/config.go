@@ -36,6 +36,8 @@ type config struct {
 
 	APIAllowedHosts []string `name:"api-allowed-hosts" placeholder:"NAME,…" help:"Names, beside loopback ones, by which requests may address the API: that of a proxy on this machine."`
 
+	APITrustedProxies []string `name:"api-trusted-proxies" placeholder:"ADDRESS,…" help:"Addresses or networks of proxies whose X-Forwarded-For tells who signs in to the console; of others it is not read."`
+
 	Console bool `default:"true" negatable:"" help:"Serve the web console at /console/ of api-listen. It asks for a token where the API does."`
 
 	HandlersListen string `default:"127.0.0.1:9080" help:"Where Restate calls the durable handlers."`
@@ -92,6 +94,9 @@ func (c *config) validate() error {
 		validSpan("node-live-within", c.NodeLiveWithin, time.Second, 24*time.Hour),
 		validSpan("drain-timeout", c.DrainTimeout, 0, 10*time.Minute),
 		c.cleanup().Validate(),
+	}
+	if _, err := trustedProxies(c.APITrustedProxies); err != nil {
+		bad = append(bad, err)
 	}
 	if (c.APITLSCert == "") != (c.APITLSKey == "") {
 		bad = append(bad, errors.New("api-tls-cert and api-tls-key go together: set both, or neither"))

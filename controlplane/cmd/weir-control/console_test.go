@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-
-	"github.com/weirhq/weir/dataplane"
 )
 
 // The console is a part of the API's listener, even while everything below is down, and
@@ -51,30 +49,15 @@ func (r *running) page(path string) (status int, body string) {
 	return res.StatusCode, string(b)
 }
 
-// "Ten a minute for an address, a hundred for all together", by Weir itself.
-func TestSignInsAreLimited(t *testing.T) {
-	limiter, err := dataplane.New(dataplane.Config{})
-	if err != nil {
-		t.Fatal(err)
+// Proxies are named by address or network, and what is neither is refused.
+func TestTrustedProxies(t *testing.T) {
+	got, err := trustedProxies([]string{"10.1.2.3/8", "127.0.0.1", "2001:db8::/32", "::1"})
+	if err != nil || fmt.Sprint(got) != "[10.0.0.0/8 127.0.0.1/32 2001:db8::/32 ::1/128]" {
+		t.Errorf("%v, %v", got, err)
 	}
-	g := gate{limiter}
-	passed := 0
-	for i := range attemptsPerAddress + 1 {
-		ok, wait := g.Allow(t.Context(), "192.0.2.1")
-		if ok != (i < attemptsPerAddress) || ok == (wait > 0) {
-			t.Errorf("attempt %d: %v, %v", i+1, ok, wait)
+	for _, bad := range []string{"proxy.internal", "10.0.0.0/33", ""} {
+		if _, err := trustedProxies([]string{bad}); err == nil || !strings.Contains(err.Error(), "api-trusted-proxies") {
+			t.Errorf("%q: %v", bad, err)
 		}
-		if ok {
-			passed++
-		}
-	}
-	for i := 0; passed < attemptsTogether; i++ {
-		if ok, _ := g.Allow(t.Context(), fmt.Sprint("another ", i)); !ok {
-			t.Fatalf("only %d of %d pass together", passed, attemptsTogether)
-		}
-		passed++
-	}
-	if ok, _ := g.Allow(t.Context(), "one more"); ok {
-		t.Error("there is no end to all together")
 	}
 }
