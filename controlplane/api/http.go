@@ -4,16 +4,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/weirhq/weir/shared/bounded"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+	"github.com/weirhq/weir/shared/hosts"
 )
 
 const (
@@ -46,19 +45,19 @@ func NewHandler(c Config) http.Handler {
 		return err
 	}}
 	mux.HandleFunc("GET /readyz", ready.serve)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelWarn)}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: metricsMax, ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelWarn)}))
 	if c.Console != nil {
 		mux.Handle("/console/", c.Console(mux))
 		mux.Handle("GET /{$}", http.RedirectHandler("/console/", http.StatusFound))
 	}
-	handler := http.NewCrossOriginProtection().Handler(mux)
-	if c.RequireTokens {
+	handler := http.NewCrossOriginProtection().Handler(boundedRoutes(mux))
+	if c.RequireTokens && !c.Loopback {
 		return handler
 	}
-	return onlyKnownHosts(c.AllowedHosts, handler)
+	return hosts.Only(c.AllowedHosts, "--api-allowed-hosts of weir-control", nil, handler)
 }
 
-// NewServer bounds what a connection can cost. Connect and gRPC both come in on one
+// NewServer bounds what a connection can cost; [Listen] bounds how many there are. Connect and gRPC both come in on one
 // port, with TLS and without.
 func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 	var protocols http.Protocols
@@ -73,6 +72,7 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 		WriteTimeout:      runTimeout + 15*time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    headerBytesMax,
+		ConnContext:       bounded.ConnContext,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 }
@@ -80,28 +80,4 @@ func NewServer(h http.Handler, log *slog.Logger) *http.Server {
 func (s *service) recovered(ctx context.Context, spec connect.Spec, _ http.Header, panicked any) error {
 	s.Log.ErrorContext(ctx, "call panicked", "rpc", spec.Procedure, "panic", panicked)
 	return connect.NewError(connect.CodeInternal, fmt.Errorf("a fault of ours, now in the log"))
-}
-
-// onlyKnownHosts refuses requests for other names than ours: a page of some site can
-// let its own name point to loopback and would then be of the same origin.
-func onlyKnownHosts(allowed []string, next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !knownHost(allowed, r.Host) {
-			http.Error(w, fmt.Sprintf("the name %q is not allowed here: use a loopback address, or start weir-control with --api-allowed-hosts", r.Host), http.StatusForbidden)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-func knownHost(allowed []string, host string) bool {
-	name := host
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		name = h
-	}
-	name = strings.ToLower(strings.Trim(name, "[]"))
-	if ip := net.ParseIP(name); ip != nil && ip.IsLoopback() {
-		return true
-	}
-	return name == "localhost" || slices.Contains(allowed, name)
 }

@@ -35,7 +35,7 @@ type Cleanup interface {
 }
 
 // Config is what the service works with. All but Console, Previews, RequireTokens,
-// AuthFailed and AllowedHosts is required.
+// AuthFailed, Loopback and AllowedHosts is required.
 type Config struct {
 	Cleanup     Cleanup
 	Rollouts    Rollouts
@@ -66,9 +66,14 @@ type Config struct {
 	// AuthFailed is told of every call that is refused for its token; nil: nobody is.
 	AuthFailed func(controlplane.AuthFailure)
 
-	// AllowedHosts are names by which requests may address the service, beside
-	// loopback addresses and localhost: that of a proxy on this machine, say. With
-	// RequireTokens any will do: no browser has a token to send by itself.
+	// Loopback says that the service listens on loopback alone. Requests for hosts that it does
+	// not know are then refused, with tokens too: /metrics and probes ask for none, and a page
+	// of some site can let its name point to loopback.
+	Loopback bool
+
+	// AllowedHosts are names by which requests may address the service, beside loopback
+	// addresses, localhost and the address that they come to: that of a proxy on this machine,
+	// say. With RequireTokens and without Loopback any will do.
 	AllowedHosts []string
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/hosts"
 )
 
 // restateNodesMax bounds how many nodes of a Restate cluster are named: a call that
@@ -98,6 +99,9 @@ func (c *config) validate() error {
 	if _, err := trustedProxies(c.APITrustedProxies); err != nil {
 		bad = append(bad, err)
 	}
+	if err := hosts.Check(c.APIAllowedHosts); err != nil {
+		bad = append(bad, fmt.Errorf("api-allowed-hosts: %w", err))
+	}
 	if (c.APITLSCert == "") != (c.APITLSKey == "") {
 		bad = append(bad, errors.New("api-tls-cert and api-tls-key go together: set both, or neither"))
 	}
@@ -113,10 +117,10 @@ func (c *config) validate() error {
 	if c.HandlersURL != "" {
 		bad = append(bad, validURL("handlers-url", c.HandlersURL))
 	}
-	if !loopback(c.APIListen) && c.APIAuth == "none" {
+	if !hosts.Loopback(c.APIListen) && c.APIAuth == "none" {
 		bad = append(bad, fmt.Errorf("api-listen %s is not a loopback address, and whoever reaches it could do everything: set api-auth to token, or bind it to 127.0.0.1", c.APIListen))
 	}
-	if !loopback(c.HandlersListen) {
+	if !hosts.Loopback(c.HandlersListen) {
 		if c.RestateIdentityKey == "" {
 			bad = append(bad, fmt.Errorf("handlers-listen %s is not a loopback address, and whoever reaches it could run the handlers: set restate-identity-key, so that only your Restate can", c.HandlersListen))
 		}
@@ -190,15 +194,4 @@ func validSpan(flag string, d, least, most time.Duration) error {
 		return fmt.Errorf("%s is %v (%v to %v)", flag, d, least, most)
 	}
 	return nil
-}
-
-// loopback tells whether nobody outside this machine reaches an address. A name could
-// become any address, so only localhost will do, which the resolver never looks up.
-func loopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

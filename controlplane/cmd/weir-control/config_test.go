@@ -107,6 +107,7 @@ api-client-ca: ""
 api-allowed-hosts:
     - a.example
     - b.example
+api-trusted-proxies: []
 console: true
 handlers-listen: 127.0.0.1:9080
 handlers-url: ""

@@ -20,6 +20,7 @@ import (
 	"github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/restate/handlers"
 	"github.com/weirhq/weir/schema"
+	"github.com/weirhq/weir/shared/hosts"
 	"github.com/weirhq/weir/shared/traces"
 )
 
@@ -139,7 +140,7 @@ func (p *process) build() error {
 		Ready: func(ctx context.Context) error { return steps.Ready(ctx, tables) },
 		Lag:   cleanup.Lag, Fleet: fleet, Health: health.Health, Audit: steps,
 		Diagnose: p.doctor(steps, tables, client, admin, fleet),
-		Metrics:  registry, AuthFailed: metrics.AuthFailed, Log: p.log, AllowedHosts: p.config.APIAllowedHosts,
+		Metrics:  registry, AuthFailed: metrics.AuthFailed, Log: p.log, Loopback: hosts.Loopback(p.config.APIListen), AllowedHosts: p.config.APIAllowedHosts,
 	}
 	if err := p.listen(); err != nil {
 		return err
@@ -182,6 +183,7 @@ func (p *process) listen() (err error) {
 	if p.apiListener, err = net.Listen("tcp", p.config.APIListen); err != nil {
 		return fmt.Errorf("api-listen: %w", err)
 	}
+	p.apiListener = api.Listen(p.apiListener)
 	if p.handlersListener, err = net.Listen("tcp", p.config.HandlersListen); err != nil {
 		return errors.Join(fmt.Errorf("handlers-listen: %w", err), p.apiListener.Close())
 	}

@@ -270,7 +270,7 @@ func explain(ctx context.Context, err error, api, area string) (code int, hint s
 		if connect.IsWireError(err) {
 			return exitFailure, "Use a token of that role; an admin makes one with weirctl token create."
 		}
-		return exitFailure, "weir-control takes requests for loopback addresses only; let it allow the name of a proxy with --api-allowed-hosts."
+		return exitFailure, "weir-control on loopback takes requests for hosts that it knows; let it allow the name of a proxy with --api-allowed-hosts."
 	case connect.CodeFailedPrecondition, connect.CodeNotFound:
 		if area == "retire" && rpc.Code() == connect.CodeNotFound {
 			return exitFailure, "Start one, if the table is still there: see weirctl retire start --help."

@@ -1,0 +1,66 @@
+package api
+
+import (
+	"errors"
+	"net"
+	"net/http"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirhq/weir/shared/bounded"
+)
+
+// What all callers of the operators' port together can make it keep. See shared/bounded for how a
+// single caller has a part of each.
+const (
+	connectionsMax = 2048
+	memoryBytesMax = 32 << 20 // of bodies and answers on their way
+	callsMax       = 64       // calls and pages that are worked on at a time
+	metricsMax     = 4        // scrapes at a time
+	workTimeout    = runTimeout + healthTimeout
+)
+
+// Listen bounds the connections of the operators' port.
+func Listen(l net.Listener) net.Listener {
+	return bounded.Listen(l, new(bounded.Callers), connectionsMax, nil)
+}
+
+// boundedRoutes gives every route of mux its bounds: bytes on the wire and unpacked, memory of all
+// calls together, slots, and time. Probes and scrapes take no slot, so that calls cannot keep them
+// out. Streams of the console have no body and are bounded there.
+func boundedRoutes(mux http.Handler) http.Handler {
+	memory := bounded.NewMemory(memoryBytesMax)
+	with := func(bytes int64, slots *bounded.Slots) *bounded.Handler {
+		route := bounded.Route{Bytes: bytes}
+		return &bounded.Handler{
+			Next: mux, Memory: memory, Slots: slots, Time: workTimeout, Refuse: refuse,
+			Route: func(*http.Request) bounded.Route { return route },
+		}
+	}
+	const none = 0
+	routes := http.NewServeMux()
+	routes.Handle("/", with(requestBytesMax, bounded.NewSlots(callsMax)))
+	routes.Handle("/healthz", with(none, nil))
+	routes.Handle("/readyz", with(none, nil))
+	routes.Handle("/metrics", with(none, nil)) // which has metricsMax
+	routes.Handle("GET /console/events", mux)
+	return routes
+}
+
+// refuse answers a call that ran into a bound, in its own protocol.
+func refuse(w http.ResponseWriter, r *http.Request, err error) {
+	code, status := connect.CodeInvalidArgument, http.StatusBadRequest
+	var refusal *bounded.Refusal
+	if errors.As(err, &refusal) {
+		status = refusal.Status()
+		code = connect.CodeResourceExhausted
+		if refusal.Shed() {
+			code = connect.CodeUnavailable
+		}
+	}
+	if calls := connect.NewErrorWriter(); calls.IsSupported(r) {
+		_ = calls.Write(w, r, connect.NewError(code, err)) // the caller may have gone
+		return
+	}
+	http.Error(w, err.Error(), status)
+}

@@ -1,0 +1,188 @@
+package api
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+)
+
+// served is the API behind its own server and listener, as weir-control has it.
+func served(t *testing.T, c Config) (url string) {
+	t.Helper()
+	c.Metrics, c.Log = prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
+	if c.Cleanup == nil {
+		c.Cleanup = &schedule{}
+	}
+	if c.Ready == nil {
+		c.Ready = func(context.Context) error { return nil }
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := NewServer(NewHandler(c), c.Log)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(Listen(listener)) })
+	t.Cleanup(func() {
+		_ = server.Close()
+		serving.Wait()
+	})
+	return "http://" + listener.Addr().String()
+}
+
+func zipped(t *testing.T, n int) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, _ = w.Write(make([]byte, n))
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// Every route has a bound on a body, as it comes and as it unpacks, with and without tokens.
+func TestEveryRouteBoundsItsBody(t *testing.T) {
+	for _, tokens := range []bool{false, true} {
+		url := served(t, Config{RequireTokens: tokens, Tokens: &ring{}, Console: func(http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if _, err := io.Copy(io.Discard, r.Body); err != nil {
+					http.Error(w, err.Error(), http.StatusTeapot)
+				}
+			})
+		}})
+		long, bomb := bytes.Repeat([]byte{' '}, requestBytesMax+1), zipped(t, 10<<20)
+		paths := []string{"/", "/healthz", "/readyz", "/metrics", "/console/sign-in", "/console/events", "/grpc.health.v1.Health/Check"}
+		for _, path := range append(paths, procedures(t)...) {
+			if answer, status := sendTo(t, url+path, long, nil); status < 400 || status == http.StatusTeapot {
+				t.Errorf("%s takes %d bytes: %d %s", path, len(long), status, answer)
+			}
+			for _, kind := range []string{"application/proto", "application/json", "application/grpc+proto"} {
+				header := http.Header{"Content-Type": {kind}, "Content-Encoding": {"gzip"}}
+				if answer, status := sendTo(t, url+path, bomb, header); status == http.StatusTeapot || status < 400 && kind != "application/grpc+proto" {
+					t.Errorf("%s unpacks %s without a bound: %d %.80s", path, kind, status, answer)
+				}
+			}
+		}
+	}
+}
+
+func sendTo(t *testing.T, url string, body []byte, header http.Header) (answer string, status int) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Header = header; header == nil {
+		r.Header = http.Header{"Content-Type": {"application/json"}}
+	}
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	response, err := transport.RoundTrip(r)
+	if err != nil { // it was refused, and the connection closed, before all of it was sent
+		return err.Error(), http.StatusRequestEntityTooLarge
+	}
+	defer func() { _ = response.Body.Close() }()
+	b, _ := io.ReadAll(response.Body)
+	return string(b), response.StatusCode
+}
+
+// Calls that hang have all slots that one caller may have, and no more are let in; probes are
+// answered all the same.
+func TestCallsThatHangKeepNoProbeOut(t *testing.T) {
+	release := make(chan struct{})
+	var entered sync.WaitGroup
+	entered.Add(callsMax - callsMax/4)
+	url := served(t, Config{Fleet: func(context.Context) (fleet controlplane.Fleet, err error) {
+		entered.Done()
+		<-release
+		return fleet, nil
+	}})
+	var calls sync.WaitGroup
+	for range callsMax - callsMax/4 {
+		calls.Go(func() { sendTo(t, url+controlv1connect.ControlServiceFleetProcedure, []byte("{}"), nil) })
+	}
+	entered.Wait()
+	answer, status := sendTo(t, url+controlv1connect.ControlServiceFleetProcedure, []byte("{}"), nil)
+	if status != http.StatusServiceUnavailable || !strings.Contains(answer, `"code":"unavailable"`) || !strings.Contains(answer, "calls in flight by one caller") {
+		t.Errorf("one more: %d %s", status, answer)
+	}
+	for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+		if status, body := get(t, url+path, nil); status != http.StatusOK {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
+	close(release)
+	calls.Wait()
+}
+
+// Connections beyond the bound take the place of those that are heard of least: a new one is
+// answered, however many one address holds.
+func TestConnectionsAreBounded(t *testing.T) {
+	server := NewServer(nil, slog.New(slog.DiscardHandler))
+	if server.ReadHeaderTimeout == 0 || server.ReadTimeout == 0 || server.WriteTimeout == 0 || server.IdleTimeout == 0 || server.ConnContext == nil {
+		t.Errorf("a connection may be held for ever: %+v", server)
+	}
+	url := served(t, Config{})
+	held := make([]net.Conn, 0, connectionsMax+10)
+	defer func() {
+		for _, c := range held {
+			_ = c.Close()
+		}
+	}()
+	for range connectionsMax + 10 {
+		c, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, c)
+	}
+	await.NoError(t, "a probe is answered", func() error {
+		if status, body := get(t, url+"/healthz", nil); status != http.StatusOK {
+			return fmt.Errorf("%d %s", status, body)
+		}
+		return nil
+	})
+}
+
+// On loopback a host that is not known is refused, with tokens and without: what needs no token
+// is not for pages of other sites either.
+func TestUnknownHostsOnLoopback(t *testing.T) {
+	for name, tc := range map[string]struct {
+		config Config
+		want   int
+	}{
+		"loopback, tokens":          {Config{RequireTokens: true, Loopback: true}, http.StatusForbidden},
+		"loopback, no tokens":       {Config{Loopback: true}, http.StatusForbidden},
+		"elsewhere, tokens":         {Config{RequireTokens: true}, http.StatusOK},
+		"loopback, an allowed name": {Config{RequireTokens: true, Loopback: true, AllowedHosts: []string{"rebound.example"}}, http.StatusOK},
+	} {
+		tc.config.Metrics, tc.config.Log, tc.config.Cleanup = prometheus.NewRegistry(), slog.New(slog.DiscardHandler), &schedule{}
+		tc.config.Ready = func(context.Context) error { return nil }
+		handler := NewHandler(tc.config)
+		for _, path := range []string{"/metrics", "/healthz", "/readyz"} {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+			r.Host = "rebound.example:7080"
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, r)
+			if w.Code != tc.want {
+				t.Errorf("%s: %s: %d %s", name, path, w.Code, w.Body)
+			}
+		}
+	}
+}
