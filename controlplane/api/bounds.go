@@ -15,6 +15,7 @@ import (
 const (
 	connectionsMax = 2048
 	memoryBytesMax = 32 << 20 // of bodies and answers on their way
+	probeBytesMax  = 8 << 20  // the same of probes and scrapes, which calls cannot take away
 	callsMax       = 64       // calls and pages that are worked on at a time
 	metricsMax     = 4        // scrapes at a time
 	workTimeout    = runTimeout + healthTimeout
@@ -26,11 +27,10 @@ func Listen(l net.Listener) net.Listener {
 }
 
 // boundedRoutes gives every route of mux its bounds: bytes on the wire and unpacked, memory of all
-// calls together, slots, and time. Probes and scrapes take no slot, so that calls cannot keep them
-// out. Streams of the console have no body and are bounded there.
+// calls together, slots, and time. Probes and scrapes have their own memory and take no slot, so
+// that calls cannot keep them out. Streams of the console have no body and are bounded there.
 func boundedRoutes(mux http.Handler) http.Handler {
-	memory := bounded.NewMemory(memoryBytesMax)
-	with := func(bytes int64, slots *bounded.Slots) *bounded.Handler {
+	with := func(bytes int64, memory *bounded.Memory, slots *bounded.Slots) *bounded.Handler {
 		route := bounded.Route{Bytes: bytes}
 		return &bounded.Handler{
 			Next: mux, Memory: memory, Slots: slots, Time: workTimeout, Refuse: refuse,
@@ -38,11 +38,12 @@ func boundedRoutes(mux http.Handler) http.Handler {
 		}
 	}
 	const none = 0
+	probes := bounded.NewMemory(bounded.Probes, probeBytesMax)
 	routes := http.NewServeMux()
-	routes.Handle("/", with(requestBytesMax, bounded.NewSlots(callsMax)))
-	routes.Handle("/healthz", with(none, nil))
-	routes.Handle("/readyz", with(none, nil))
-	routes.Handle("/metrics", with(none, nil)) // which has metricsMax
+	routes.Handle("/", with(requestBytesMax, bounded.NewMemory(bounded.Calls, memoryBytesMax), bounded.NewSlots(callsMax)))
+	routes.Handle("/healthz", with(none, probes, nil))
+	routes.Handle("/readyz", with(none, probes, nil))
+	routes.Handle("/metrics", with(none, probes, nil)) // which has metricsMax
 	routes.Handle("GET /console/events", mux)
 	return routes
 }
