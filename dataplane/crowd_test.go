@@ -3,11 +3,14 @@ package dataplane_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/shared/await"
 )
 
 const crowdCap = 1000
@@ -265,5 +268,37 @@ func TestEstimatesWithoutRoomAreJudged(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// "Reads of guests go together": those that come up during a call are one call.
+func TestReadsOfGuestsGoTogether(t *testing.T) {
+	w := newWorld(t)
+	n := w.crowd("api")
+	arrived, let := make(chan struct{}), make(chan struct{})
+	var reads atomic.Int64
+	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
+		if op == memstore.OpRead && reads.Add(1) == 1 {
+			close(arrived)
+			<-let
+		}
+		return nil
+	})
+	var running sync.WaitGroup
+	defer running.Wait()
+	decide := func(identifier string) {
+		running.Go(func() { n.Allow(context.Background(), ask(identifier, 1, 10)) })
+	}
+	decide("first")
+	<-arrived
+	const others = 40
+	for i := range others {
+		decide(fmt.Sprint("other", i))
+	}
+	await.True(t, "all wait for a read", func() bool { return n.Guests() == 1+others && n.Gathered() == others })
+	close(let)
+	running.Wait()
+	if got := reads.Load(); got != 2 {
+		t.Errorf("%d reads, want one for the first and one for the %d others", got, others)
 	}
 }

@@ -139,3 +139,15 @@ func (l *Limiter) ReportCrowd() { l.reportCrowd(l.clock.steadyMs()) }
 
 // Nodes is how many nodes of its region the limiter reckons with.
 func (l *Limiter) Nodes() int64 { return l.nodes.Load() }
+
+// Gathered is how many guests wait for the next read.
+func (l *Limiter) Gathered() (entries int) {
+	for _, sh := range l.shards {
+		sh.mu.Lock()
+		for _, g := range sh.gathered {
+			entries += len(g.entries)
+		}
+		sh.mu.Unlock()
+	}
+	return entries
+}

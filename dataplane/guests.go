@@ -12,7 +12,7 @@ import (
 
 // guests are entries of keys that the full table has no room for. One lives while somebody
 // decides on its key, and all who do share it: together they are as exact as on a held key. With
-// an origin each cost is decided and counted there. Without one, in the estimate mode, and where
+// an origin each cost is decided and counted there, by calls that many keys share. Without one, in the estimate mode, and where
 // the origin does not answer, what the overflow has of the key is in its entry when it comes,
 // and what is accepted is in the overflow before it goes.
 //
@@ -151,20 +151,20 @@ func (e *entry) settleUnnamed(sequence, cost int64) {
 	}
 }
 
-// judgeGuest is judgeInFleet for a guest: within one deadline it hears what the origin has, and has
-// the origin count.
+// judgeGuest is judgeInFleet for a guest: within one deadline it hears what the origin has, unless
+// what is known denies, and has the origin count.
 func (l *Limiter) judgeGuest(ctx context.Context, v *verdict, e *entry, q *question, by *rule) (source Source, alive bool) {
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.ReadTimeout)
 	defer cancel()
 	source = SourceLocal
-	switch {
-	case e.heardAt.Load() != 0:
-	case by.outage == outageOpen: // an outage lets pass what the overflow would deny
-		if source = SourceOrigin; !l.wait(ctx, l.read(l.clock.steadyMs(), e)) {
-			source = SourceDegradedOpen
+	if e.heardAt.Load() == 0 {
+		alive = e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, false)
+		if !alive || !v.allowed && by.outage != outageOpen { // an open outage lets pass what the overflow would deny
+			return source, alive
 		}
-	default:
-		source, alive = l.refreshFor(ctx, e, q, by.outage)
+		if source = SourceOrigin; !l.wait(ctx, l.readGuest(l.clock.steadyMs(), e)) {
+			source = by.outage.source()
+		}
 	}
 	switch {
 	case source == SourceDegraded:

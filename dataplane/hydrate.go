@@ -162,43 +162,45 @@ func (l *Limiter) wait(ctx context.Context, f *flight) bool {
 // caller that gives up does not take the answer from those who wait on. A limiter
 // that is being stopped reads no more.
 func (l *Limiter) fly(f *flight, entries []*entry) {
-	started := l.calls.start(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), l.cfg.ReadTimeout)
-		defer cancel()
-		cells := make([]window.Cell, 0, 2*len(entries))
-		for _, e := range entries {
-			seq := e.seq.Load()
-			cells = append(cells, e.cell(seq-1), e.cell(seq))
-		}
-		began := time.Now()
-		totals, err := l.cfg.Origin.Read(ctx, cells)
-		if err == nil && len(totals) != len(cells) {
-			err = errShortAnswer
-		}
-		f.end(err)
-		l.metrics.origin(opRead, len(cells), time.Since(began), err)
-		now := l.clock.readSteadyMs()
-		var grown []*entry
-		var lost []Add
-		if err != nil {
-			f.fail(err, now)
-			return
-		}
-		for i, e := range entries {
-			grew, missing := e.hydrate(l.metrics, cells[2*i].Sequence, totals[2*i], totals[2*i+1], now)
-			lost = append(lost, missing...)
-			if grew {
-				grown = append(grown, e)
-			}
-		}
-		l.requeueFlush(grown)
-		l.heal(lost)
-		close(f.done)
-	})
-	if !started {
+	if !l.calls.start(func() { l.fetch(f, entries) }) {
 		f.end(nil)
 		f.fail(errStopped, l.clock.readSteadyMs())
 	}
+}
+
+// fetch makes the call of a read.
+func (l *Limiter) fetch(f *flight, entries []*entry) {
+	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.ReadTimeout)
+	defer cancel()
+	cells := make([]window.Cell, 0, 2*len(entries))
+	for _, e := range entries {
+		seq := e.seq.Load()
+		cells = append(cells, e.cell(seq-1), e.cell(seq))
+	}
+	began := time.Now()
+	totals, err := l.cfg.Origin.Read(ctx, cells)
+	if err == nil && len(totals) != len(cells) {
+		err = errShortAnswer
+	}
+	f.end(err)
+	l.metrics.origin(opRead, len(cells), time.Since(began), err)
+	now := l.clock.readSteadyMs()
+	var grown []*entry
+	var lost []Add
+	if err != nil {
+		f.fail(err, now)
+		return
+	}
+	for i, e := range entries {
+		grew, missing := e.hydrate(l.metrics, cells[2*i].Sequence, totals[2*i], totals[2*i+1], now)
+		lost = append(lost, missing...)
+		if grew {
+			grown = append(grown, e)
+		}
+	}
+	l.requeueFlush(grown)
+	l.heal(lost)
+	close(f.done)
 }
 
 // fail ends a read that got no answer: what is known stays, and its keys rest.

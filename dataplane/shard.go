@@ -32,6 +32,8 @@ type shard struct {
 	awaited   map[*entry]*flight // closed when the reply to a kick is merged
 	claimants []*claimant        // that no call has taken yet
 	claiming  bool               // somebody sees to the calls
+	gathered  []*gathered        // reads of guests
+	gathering bool               // somebody sees to their calls
 }
 
 func newShards(origin Origin, cfg Breaker) []*shard {
