@@ -154,7 +154,7 @@ func (e *entry) settleUnnamed(sequence, cost int64) {
 // judgeGuest is judgeInFleet for a guest: within one deadline it hears what the origin has, unless
 // what is known denies, and has the origin count.
 func (l *Limiter) judgeGuest(ctx context.Context, v *verdict, e *entry, q *question, by *rule) (source Source, alive bool) {
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.ReadTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.waitsFor(&q.until))
 	defer cancel()
 	source = SourceLocal
 	if e.heardAt.Load() == 0 {
