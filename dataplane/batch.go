@@ -292,8 +292,21 @@ func (l *Limiter) holdMany(w *workspace, count, final bool) (allowed, alive bool
 		it.judge(&w.items[it.first])
 		allowed = allowed && it.passes()
 	}
+	if allowed && count {
+		w.noteLows()
+	}
 	w.release(w.order, allowed && count, !allowed && final && !w.told)
 	return allowed, true
+}
+
+// noteLows notes the limits of a batch that is about to be counted.
+func (w *workspace) noteLows() {
+	for i := range w.items {
+		it := &w.items[i]
+		if e := w.items[it.first].entry; e != nil && it.cost > 0 && it.verdict.allowed {
+			e.noteLow(slotOf(it.verdict.seq), it.limit)
+		}
+	}
 }
 
 // judge gives the item its verdict, as if the items before it on its key, of which first

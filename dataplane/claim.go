@@ -350,6 +350,7 @@ func (e *entry) mergeAnswerLocked(m *metrics, slot int, c *claimant, answer Clai
 		c.committed = false
 		e.unclaimLocked(slot, c.cost)
 		e.book.cells[slot].settled.Add(c.cost)
+		e.noteLow(slot, c.limit)
 	}
 	grew, lost := e.absorbLocked(m, slot, answer.Total, false)
 	if lost {

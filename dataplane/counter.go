@@ -53,7 +53,7 @@ const (
 	flagDead                 // evicted: whoever still holds it must look its key up again
 	flagInReplay             // in the replay queue; under mu
 	flagInFlush              // in the flush queue; under mu
-	flagPressed              // slot 0: counted to half its limit or more, or denied
+	flagPressed              // slot 0: denied, or charged past any limit; see pressedLocked
 	flagPressed1
 	flagRefused // slot 0: the count store will not have its row
 	flagRefused1
@@ -135,6 +135,7 @@ func newEntry(id *identity, names names, sequence int64, fleet bool) *entry {
 // verdict is what a decision saw, and what it decided. Counts are in cost.
 type verdict struct {
 	allowed  bool
+	against  int64 // limit of the request, where a smaller one is judged by; 0: it is that
 	seq      int64
 	tMs      int64 // the time judged by: the request's, or the start of the current cell if that is later
 	current  int64 // regional + global in the cell, without the cost
@@ -185,12 +186,20 @@ func (e *entry) judge(v *verdict, tMs, durationMs, limit, cost int64, count bool
 		}
 		switch {
 		case v.allowed && count && cost > 0:
+			e.noteLow(slot, max(limit, v.against))
 			if e.words[slot].CompareAndSwap(word, word+uint64(cost)) {
 				return true
 			}
 		case wordIsLive(e.words[slot].Load(), seq): // no rotation came between the reads
 			return true
 		}
+	}
+}
+
+// noteLow notes the limit of a cost before that is counted.
+func (e *entry) noteLow(slot int, limit int64) {
+	if limit < e.lows.get(slot) {
+		e.lows.note(slot, limit)
 	}
 }
 

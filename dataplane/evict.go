@@ -1,6 +1,9 @@
 package dataplane
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 type eviction int
 
@@ -69,7 +72,8 @@ func (e *entry) evict(nowMs int64, now steadyMs, graceMs int64, why need, sends 
 		foreign := e.others[0].Load() != 0 || e.others[1].Load() != 0
 		if why == needShare {
 			claiming := e.book != nil && (e.book.claiming(0) > 0 || e.book.claiming(1) > 0)
-			if claiming || foreign && sends && flags&flagEstimate == 0 {
+			restored := e.book != nil && (e.book.unnamed(0) > 0 || e.book.unnamed(1) > 0)
+			if claiming || (foreign || restored) && sends && flags&flagEstimate == 0 {
 				return stays // the origin knows nothing of that
 			}
 			return e.endLocked(slot, word, goneShare)
@@ -81,12 +85,35 @@ func (e *entry) evict(nowMs int64, now steadyMs, graceMs int64, why need, sends 
 			e.flags.And(^uint32(flagTouched))
 			return stays
 		}
-		if flags&(flagPressed|flagPressed1) != 0 || foreign {
+		if foreign || e.pressedLocked(flags) {
 			return stays
 		}
 		result = goneIdle
 	}
 	return e.endLocked(slot, word, result)
+}
+
+// pressedLocked is true when a cell has counted half its limit or more, or was denied. It goes by
+// the counts, of which the limit is noted before they grow: a request that has counted, and not
+// got to what follows, is no less there. A cell in which nothing was accepted here has no limit:
+// what the origin holds of it is read again, but what its region's row has restored is not.
+func (e *entry) pressedLocked(flags uint32) bool {
+	if flags&(flagPressed|flagPressed1) != 0 {
+		return true
+	}
+	for slot := range e.words {
+		count := wordCount(e.words[slot].Load()) + e.others[slot].Load()
+		switch limit := e.lows.get(slot); {
+		case count <= 0:
+		case limit == math.MaxInt64:
+			if e.book != nil && e.book.unnamed(slot) > 0 {
+				return true
+			}
+		case count >= limit-count:
+			return true
+		}
+	}
+	return false
 }
 
 // endLocked ends the entry's life, unless a request has counted since its word was read.

@@ -122,6 +122,7 @@ func (h *Hold) Allowed() bool { return h.w.items[0].verdict.allowed }
 func (h *Hold) Undo()         { h.w.release(h.w.order, false, false) }
 func (h *Hold) Keep() {
 	it := &h.w.items[0]
+	h.w.noteLows()
 	h.w.release(h.w.order, true, true)
 	h.limiter.accepted(it.entry, known, &it.verdict, &it.question)
 }
@@ -150,4 +151,15 @@ func (l *Limiter) Gathered() (entries int) {
 		sh.mu.Unlock()
 	}
 	return entries
+}
+
+// CountOnly is a request that has counted, and got no further.
+func (l *Limiter) CountOnly(r Request) {
+	id := l.table.of(r.Workspace, r.Namespace, r.Identifier, r.Duration, window.Exact)
+	k, nowMs := r.key(), l.nowMs()
+	e, _ := l.table.add(&id, &k, nil, window.Sequence(nowMs, k.DurationMs()), nowMs, &l.table.created.traffic)
+	var v verdict
+	if !e.judge(&v, nowMs, k.DurationMs(), r.Limit, r.Cost, true) || !v.allowed {
+		panic("not counted")
+	}
 }

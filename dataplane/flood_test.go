@@ -108,3 +108,55 @@ func heapInUse() int64 {
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
+
+// A request that has counted, and not got to what follows, is no less there: its key is at its
+// limit by its count.
+func TestAKeyIsPressedByItsCount(t *testing.T) {
+	for name, n := range map[string]*node{
+		"alone": newWorld(t).alone(func(c *dataplane.Config) { c.EntriesMax = 10 }),
+		"fleet": newWorld(t).node("eu", "a", func(c *dataplane.Config) { c.EntriesMax = 10; c.Origin = nil }),
+	} {
+		n.CountOnly(ask("k", 10, 10))
+		for i := range 40 {
+			n.take(fmt.Sprint("flood", i), 1, 1000)
+		}
+		if d := n.take("k", 10, 10); d.Allowed {
+			t.Errorf("%s: counted to its limit, and washed away before it was marked: %+v", name, d)
+		}
+	}
+}
+
+// A key that its region's own row has restored is at its limit by that, whatever floods the table:
+// where there is no origin, and where the origin was wiped.
+func TestAKeyRestoredByItsRowOutlivesAFlood(t *testing.T) {
+	for _, wiped := range []bool{false, true} {
+		w := newWorld(t)
+		change := func(c *dataplane.Config) {
+			if c.EntriesMax = 100; !wiped {
+				c.Origin = nil
+			}
+		}
+		before := w.node("eu", "before", change)
+		before.take("k", 10, 10)
+		if wiped {
+			before.replay()
+		}
+		before.flush()
+		w.origin("eu").Wipe()
+		n := w.node("eu", "after", change)
+		n.imports()
+		for i := range 400 {
+			n.take(fmt.Sprint("flood", i), 1, 1000)
+			if wiped {
+				n.replay()
+			}
+			if i%10 == 0 {
+				n.flush()
+				_ = n.TellOnce(context.Background())
+			}
+		}
+		if d := n.take("k", 10, 10); d.Allowed {
+			t.Errorf("wiped %v: a key at its limit was washed away: %+v", wiped, d)
+		}
+	}
+}

@@ -162,6 +162,7 @@ func (e *entry) estimate(v *estimated, q *question, k *knobs) (alive bool) {
 		sum := word
 		if v.counted = 0; (v.allowed || k.offered) && !q.request.peek {
 			sum, v.counted = plus(word, q.cost, mergedMax)
+			e.noteLow(slot, q.limit)
 		}
 		switch {
 		case v.counted > 0:
@@ -235,9 +236,7 @@ func (l *Limiter) pressed(e *entry, met contact, v *estimated, q *question, k *k
 	}
 	if v.counted > 0 && l.cfg.Counts != nil {
 		marks |= flagDirty
-		if q.limit < e.lows.get(slotOf(v.seq)) {
-			e.lows.note(slotOf(v.seq), q.limit)
-		}
+		e.noteLow(slotOf(v.seq), q.limit)
 	}
 	t := tierOf(v.at+float64(q.ahead+v.counted), q.limit)
 	if t >= tierNormal || !v.allowed {

@@ -83,7 +83,7 @@ func (v *verdict) carried(durationMs int64) int64 {
 
 // kick has e sent at once, with whatever else is kicked meanwhile.
 func (l *Limiter) kick(sh *shard, e *entry) {
-	if e.flags.Or(flagKicked)&flagKicked != 0 {
+	if l.stopping.Load() || e.flags.Or(flagKicked)&flagKicked != 0 {
 		return // it is about to be
 	}
 	l.metrics.kicks.Add(1)
@@ -107,6 +107,7 @@ func (l *Limiter) share(ctx context.Context, v *verdict, e *entry, q *question, 
 		e.flags.Or(flagShared)
 	}
 	n := l.nodes.Load()
+	v.against = q.limit
 	if alive := e.judge(v, q.nowMs, q.durationMs, max(0, q.limit/(2*n)-1), q.cost, q.counting()); !alive || v.allowed {
 		return source, alive // far from the limit, or the entry is gone
 	}
@@ -184,6 +185,9 @@ func (e *entry) shareLocked(v *verdict, q *question, nodes int64) (w way, done b
 	uncovered := window.Start(v.seq+1, q.durationMs) - v.tMs
 	e.weigh(v, slot, word, q.limit, q.cost, uncovered, q.durationMs)
 	w = e.wayLocked(v, slot, word, q.limit, q.cost, q.durationMs, nodes)
+	if v.allowed && w == wayMade {
+		e.noteLow(slot, q.limit)
+	}
 	if v.allowed && w == wayMade && !e.words[slot].CompareAndSwap(word, word+uint64(q.cost)) {
 		return wayMade, false
 	}

@@ -46,12 +46,13 @@ type Limiter struct {
 	learnedTo                    Cursor     // what learnOnce continues from; under learning
 	digesting, telling, learning sync.Mutex // one step of each at a time
 
-	metrics *metrics
-	shape   atomic.Pointer[shape]
-	probe   *probe // constant; nil without a count store, which takes its figure
-	top     top
-	loops   lifecycle
-	calls   callGroup // to the origin, on behalf of decisions
+	metrics  *metrics
+	shape    atomic.Pointer[shape]
+	probe    *probe // constant; nil without a count store, which takes its figure
+	top      top
+	loops    lifecycle
+	stopping atomic.Bool // nothing is kicked or asked to be synced any more
+	calls    callGroup   // to the origin, on behalf of decisions
 }
 
 // New makes a limiter. It does no I/O: a node starts whether or not the layers
@@ -293,15 +294,9 @@ func (l *Limiter) oversized(q *question, by *rule, d *Decision) {
 
 // accepted marks an entry of the table whose count has grown.
 func (l *Limiter) accepted(e *entry, met contact, v *verdict, q *question) {
-	if l.table.fleet && q.limit < e.lows.get(slotOf(v.seq)) { // not e.book: that is another line to fetch
-		e.lows.note(slotOf(v.seq), q.limit)
-	}
 	marks := l.marks
 	if met == created {
 		marks &^= flagTouched // only a second contact tells a caller from a one-shot
-	}
-	if 2*(v.current+q.ahead+q.cost) >= q.limit {
-		marks |= flagPressed << slotOf(v.seq)
 	}
 	flags := e.flags.Load()
 	if flags&marks != marks {

@@ -81,7 +81,7 @@ func (l *Limiter) judgeOut(v *verdict, e *entry, q *question, source Source) (al
 	alive = e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting())
 	if alive && !v.allowed && q.cost <= q.limit {
 		v.allowed = true
-		return !q.counting() || e.force(v.seq, q.cost)
+		return !q.counting() || e.force(v.seq, q.limit, q.cost)
 	}
 	return alive
 }
@@ -94,11 +94,12 @@ func (v *verdict) refuse(nowMs int64, wait time.Duration) {
 }
 
 // force counts cost in a cell whatever its limit; false if the entry has moved on.
-func (e *entry) force(sequence, cost int64) bool {
+func (e *entry) force(sequence, limit, cost int64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slot, ok := e.slotLocked(sequence)
 	if ok {
+		e.noteLow(slot, limit)
 		e.addLocked(slot, cost)
 	}
 	return ok

@@ -21,7 +21,7 @@ import (
 // askSync puts a key into the set, unless its namespace has too many there: then it may
 // ask again with its next request.
 func (l *Limiter) askSync(e *entry, k *knobs) {
-	if e.flags.Or(flagAsked)&flagAsked != 0 {
+	if l.stopping.Load() || e.flags.Or(flagAsked)&flagAsked != 0 {
 		return
 	}
 	if k.waiting.Add(1) > k.pendingMax {

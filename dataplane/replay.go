@@ -37,9 +37,14 @@ func (l *Limiter) replayOnce(ctx context.Context) error {
 // replayShard sends what is unsent to one shard, once. It returns the first error;
 // what failed stays in its entries and in the queue.
 func (l *Limiter) replayShard(ctx context.Context, sh *shard) (err error) {
+	l.collect()
+	return l.replayQueued(ctx, sh)
+}
+
+// replayQueued is replayShard for what was collected before.
+func (l *Limiter) replayQueued(ctx context.Context, sh *shard) (err error) {
 	sh.begin()
 	defer sh.end()
-	l.collect()
 	queue := l.takeQueue(sh)
 	if len(queue) > 0 {
 		within, end := l.cfg.Turn(ctx, tickReplay.String())

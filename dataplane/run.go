@@ -85,12 +85,14 @@ func (l *Limiter) sendKicked(ctx context.Context, sh *shard) {
 // origin, tried until ctx ends, and the last counts to the count store, where it also withdraws
 // this node from the fleet: the others' shares of what is left grow with their next settings. It returns
 // an error that tells what could not be sent; the limiter goes on deciding from its
-// own state, but reads and sends no more. A second Stop returns nil at once.
+// own state, but reads and sends no more, also while Stop runs: what it accepts from then on
+// nobody else hears of. A second Stop returns nil at once.
 func (l *Limiter) Stop(ctx context.Context) error {
 	if !l.loops.stop() {
 		return nil
 	}
 	l.calls.stop()
+	l.stopping.Store(true)
 	var errs []error
 	if l.cfg.Origin != nil {
 		l.askAll()
@@ -110,15 +112,17 @@ func (l *Limiter) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// drainReplay sends until nothing is left or ctx ends, to all shards at the same time:
-// one that is gone keeps nothing from the others.
+// drainReplay sends what there is until nothing of it is left or ctx ends, to all shards at the
+// same time: one that is gone keeps nothing from the others. What is accepted meanwhile is no
+// part of it, or there would be no end.
 func (l *Limiter) drainReplay(ctx context.Context) error {
+	l.collect()
 	errs := make([]error, len(l.shards))
 	l.eachShard(func(sh *shard) {
 		sh.asks.turnOff() // it is now or never
 		sh.sends.turnOff()
 		errs[sh.index] = errors.Join(
-			l.drainShard(ctx, sh, "final replay", l.replayShard, func() int64 { l.collect(); return l.pendingIn(sh) }),
+			l.drainShard(ctx, sh, "final replay", l.replayQueued, func() int64 { return l.pendingIn(sh) }),
 			l.drainShard(ctx, sh, "final sync", l.syncShard, func() int64 { return l.unsyncedIn(sh) }))
 	})
 	return errors.Join(errs...)

@@ -130,7 +130,7 @@ func (e *entry) charge(sequence, cost, limit int64) (charged int64, alive bool) 
 		return 0, true
 	}
 	e.flags.Or(flagPressed << slot) // it may be past its limit now: no flood must wash that away
-	e.lows.note(slot, limit)
+	e.noteLow(slot, limit)
 	return e.addLocked(slot, cost), true
 }
 

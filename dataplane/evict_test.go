@@ -1,0 +1,75 @@
+package dataplane
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// "nothing of it is queued, in flight or unsent": each reason for an entry to stay keeps it by
+// itself, whoever needs its place, and no longer than it lasts.
+func TestWhatKeepsAnEntry(t *testing.T) {
+	const seq, now = int64(1000), steadyStart
+	var h hasher
+	h.init()
+	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
+	nowMs := window.Start(seq, key.DurationMs())
+	current, previous := slotOf(seq), slotOf(seq-1)
+	flag := func(f uint32) func(e *entry) func() {
+		return func(e *entry) func() {
+			e.flags.Or(f)
+			return func() { e.flags.And(^f) }
+		}
+	}
+	count := func(slot int) func(e *entry) func() {
+		return func(e *entry) func() {
+			e.noteLow(slot, 100)
+			e.addLocked(slot, 1)
+			return func() { e.book.cells[slot].settled.Add(1) } // sent
+		}
+	}
+	for name, keep := range map[string]func(e *entry) (end func()){
+		"dirty":                     flag(flagDirty),
+		"to be sent":                flag(flagInReplay),
+		"to be sent at once":        flag(flagKicked),
+		"to be published":           flag(flagInFlush),
+		"being sent":                flag(flagSending << current),
+		"being sent, previous cell": flag(flagSending << previous),
+		"in a claim":                flag(flagClaiming << current),
+		"in a claim, previous cell": flag(flagClaiming << previous),
+		"to be synced":              flag(flagAsked),
+		"unsent":                    count(current),
+		"unsent, previous cell":     count(previous),
+		"pressed":                   flag(flagPressed << current),
+		"pressed, previous cell":    flag(flagPressed << previous),
+		"held by a batch":           func(e *entry) func() { e.hold(nowMs, key.DurationMs()); return func() { e.release(0) } },
+		"read":                      func(e *entry) func() { e.flight = newFlight(nil); return func() { e.flight = nil } },
+		"rests":                     func(e *entry) func() { e.rest(now); return func() { e.flight = nil } },
+		"counted to half its limit": func(e *entry) func() {
+			e.noteLow(current, 100)
+			e.book.cells[current].settled.Add(e.addLocked(current, 50))
+			return func() { e.takeLocked(current, 1) }
+		},
+		"restored by its region's row": func(e *entry) func() {
+			e.floorLocked(previous, 1)
+			return func() { e.book.rare.unnamed[previous] = 0 } // the origin has named it
+		},
+		"counted elsewhere": func(e *entry) func() {
+			e.others[current].Store(1)
+			return func() { e.others[current].Store(0) }
+		},
+	} {
+		id := h.ofKey(&key, nil)
+		e := newEntry(&id, h.names(&key, nil), seq, true)
+		end := keep(e)
+		if got := e.evict(nowMs, now, 0, needRoom, true); got != stays {
+			t.Errorf("%s: evicted", name)
+			continue
+		}
+		end()
+		if got := e.evict(nowMs, now, 0, needRoom, true); got != goneIdle {
+			t.Errorf("%s, and no more: %v", name, got)
+		}
+	}
+}
