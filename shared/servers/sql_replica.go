@@ -65,8 +65,10 @@ func (r *Replica) Of(dsn string) (string, error) {
 	return config.FormatDSN(), nil
 }
 
-// Hold keeps the replica from applying what it receives, and Release lets it go on.
-func (r *Replica) Hold(ctx context.Context) error    { return r.exec(ctx, "STOP REPLICA SQL_THREAD") }
+// Hold keeps the replica from applying what it receives.
+func (r *Replica) Hold(ctx context.Context) error { return r.exec(ctx, "STOP REPLICA SQL_THREAD") }
+
+// Release lets a replica that is held go on.
 func (r *Replica) Release(ctx context.Context) error { return r.exec(ctx, "START REPLICA SQL_THREAD") }
 
 // CatchUp returns when the replica has applied everything that the primary had committed when it was called. It must

@@ -1,0 +1,43 @@
+package mysqlcounts
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
+	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+// What runs all the time finds its rows by an index on either engine, however many rows there are: schema/README.md
+// argues the keys by these plans.
+func TestPlans(t *testing.T) { servers.EachSQL(t, testPlans) }
+
+func testPlans(t *testing.T) {
+	c, db := store(t)
+	fill(t, db, 10_000)
+	publish(t, c, "eu-west-1", countsOf(2, filled(50)...)...)
+	expired := began.UnixMilli() - 1
+	exec(t, db, "UPDATE "+rowsTable+" SET expires_at = ? WHERE identifier < 'user_0000000500'", expired)
+	exec(t, db, "ANALYZE TABLE "+rowsTable)
+	region, soon := []byte("eu-west-1"), began.UnixMilli()
+	for what, plan := range map[string]struct {
+		query string
+		args  []any
+		wants string
+	}{
+		"delete what has expired": {controlplanedb.WindowCountsDeleteExpired, []any{soon, 100}, "range, expires_at_idx"},
+		"the oldest expiry":       {controlplanedb.WindowCountsOldestExpiry, nil, "optimized away"},
+		"how far a replica is":    {dataplanedb.ReplicaPosition, []any{soon, region, soon}, "optimized away"},
+		"digests since a moment":  {dataplanedb.DigestsSince, []any{soon, region, soon}, "range, updated_at_idx"},
+	} {
+		got, err := planOf(t.Context(), db, plan.query, plan.args...)
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		t.Logf("%s: %s", what, got)
+		if !strings.Contains(got, plan.wants) || strings.Contains(got, "ALL, ") {
+			t.Errorf("%s: the plan is %s, want %s and no scan", what, got, plan.wants)
+		}
+	}
+}
