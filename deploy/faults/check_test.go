@@ -194,7 +194,7 @@ func (f *fleet) heard(wants map[*region]totals, forgiven int64) bool {
 // knows is what a node counts against a key.
 func (n *node) knows(identifier string, duration time.Duration) int64 {
 	d := n.Peek(context.Background(), dataplane.Request{
-		Workspace: workspace, Namespace: namespace, Identifier: identifier, Limit: plenty, Duration: duration})
+		Workspace: workspace, Namespace: namespace, Identifier: identifier, Limit: plenty, Duration: duration, ZeroCost: true})
 	return int64(d.Current)
 }
 

@@ -169,7 +169,7 @@ func (f *fleet) region(name string) *region {
 func (f *fleet) stop() {
 	f.t.Helper()
 	for _, n := range f.nodes() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), await.Patience)
 		if err := n.Stop(ctx); err != nil {
 			f.t.Errorf("stop %s: %v", n.id, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -56,7 +57,7 @@ func (f *fleet) stopUnderLoad() {
 	for _, n := range f.nodes() {
 		stopping.Go(func() {
 			n.drain()
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), await.Patience)
 			defer cancel()
 			if err := n.Stop(ctx); err != nil {
 				f.t.Errorf("stop %s: %v", n.id, err)

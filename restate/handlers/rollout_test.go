@@ -306,7 +306,7 @@ func TestRolloutByOperators(t *testing.T) {
 func testRolloutByOperators(t *testing.T) {
 	t.Parallel()
 	cl, _, db, _, c := newRolloutCluster(t)
-	spec := twoStages(500)
+	spec := twoStages(6000) // time to pause it in
 	spec.Plan.Stages[1].Approval = true
 	spec.Plan.Stages[1].BakeMs = 60_000
 	if _, err := c.Start(t.Context(), "gated", spec, operator); err != nil {
