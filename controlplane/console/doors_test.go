@@ -91,7 +91,7 @@ func TestAViewerChangesNothing(t *testing.T) {
 	for path, form := range map[string]url.Values{
 		"/console/jobs/cleanup":     {"do": {"pause"}},
 		"/console/rollouts/at/r1":   {"do": {"abort"}},
-		"/console/rollouts/new":     {"regions.1": {"all"}},
+		"/console/rollouts/new":     {"regions.1": {"all"}, "base": {markOf(controlplane.RegionTuning{Document: defaultTuning()})}},
 		"/console/limits/namespace": {"workspace": {"acme"}, "namespace": {"api"}},
 		"/console/keys":             {"workspace": {"acme"}, "namespace": {"api"}, "identifier": {"u"}},
 		"/console/jobs/retirement":  {"do": {"rename"}},
@@ -299,7 +299,7 @@ func TestADropTakesAnAdmin(t *testing.T) {
 func TestForms(t *testing.T) {
 	w := start(t, false)
 	b := w.as("operator")
-	plan := url.Values{"id": {"r1"}, "regions.1": {"eu"}, "bake.1": {"90s"}, "regions.2": {"50%"}, "regions.3": {"all"}, "approval.3": {"on"}, "reason": {"fewer rows"}}
+	plan := url.Values{"id": {"r1"}, "regions.1": {"eu"}, "bake.1": {"90s"}, "regions.2": {"50%"}, "regions.3": {"all"}, "approval.3": {"on"}, "reason": {"fewer rows"}, "base": {markOf(controlplane.RegionTuning{Document: defaultTuning()})}}
 	for _, k := range tunedFrom("") {
 		plan.Set("tuning."+k.Name, k.Value)
 	}

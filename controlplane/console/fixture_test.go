@@ -40,6 +40,7 @@ type world struct {
 	cleanup  controlplane.CleanupStatus
 	one      *controlplane.Rollout
 	settings []controlplane.Override
+	inForce  []controlplane.RegionTuning
 	// namespaces are those with settings, beside api.
 	namespaces []string
 	by         controlplane.By
@@ -58,7 +59,7 @@ type world struct {
 func start(t testing.TB, open bool) *world {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	w := &world{t: t, log: &strings.Builder{}, stop: stop}
+	w := &world{inForce: []controlplane.RegionTuning{{Document: wholeTuning(t)}}, t: t, log: &strings.Builder{}, stop: stop}
 	var ran sync.WaitGroup
 	service := api.NewHandler(api.Config{
 		Cleanup: schedule{world: w}, Rollouts: rollouts{world: w}, Settings: settings{world: w}, Tokens: ring{world: w}, RequireTokens: !open,
@@ -89,6 +90,11 @@ func start(t testing.TB, open bool) *world {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.fleet, w.down
+		},
+		Tuning: func(context.Context) ([]controlplane.RegionTuning, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.inForce, w.down
 		},
 		Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
 		Console: func(service http.Handler) http.Handler {

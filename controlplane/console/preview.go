@@ -67,8 +67,10 @@ func (p curvePoint) Anchor() string {
 
 // previewRollout shows the form again, with what it would do.
 func (c *Console) previewRollout(w http.ResponseWriter, r *http.Request, v *viewer) {
-	form := readPlanForm(r.PostForm)
-	form.Regions = c.regions(r)
+	form, ok := c.filledIn(w, r, v)
+	if !ok {
+		return
+	}
 	document, err := form.document()
 	if err != nil {
 		c.renderWith(w, r, v, http.StatusBadRequest, "rollout-new", "New rollout", err.Error(), form)

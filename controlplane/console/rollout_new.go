@@ -36,24 +36,29 @@ var knobs = []knob{
 	{"strict_for_ms", "Strict for", "ms", "After a denial, decisions ask Redis first. 0: one window."},
 }
 
-// tuned is a field with its value. Changed is against the default.
+// tuned is a field with its value, and the one that it is compared with: the default, or in a
+// form what is in force.
 type tuned struct {
 	knob
 	Value   string
 	Default string
 }
 
-// Changed tells whether the value is not the default.
+// Changed tells whether the value is not what it is compared with.
 func (t tuned) Changed() bool { return t.Value != t.Default }
 
 // tunedFrom reads a document; what it does not have has its default.
 func tunedFrom(document string) []tuned {
-	values := numbers(document)
 	standard, err := tuning.Default().Document()
 	if err != nil {
 		panic(err) // the default is valid
 	}
-	defaults := numbers(string(standard))
+	return compared(document, string(standard))
+}
+
+// compared reads a document beside a base; what it does not have has the base's value.
+func compared(document, base string) []tuned {
+	values, defaults := numbers(document), numbers(base)
 	var out []tuned
 	for _, k := range knobs {
 		one := tuned{knob: k, Value: defaults[k.Name], Default: defaults[k.Name]}
@@ -82,7 +87,7 @@ func numbers(document string) map[string]string {
 type planForm struct {
 	ID       string
 	Tuning   []tuned
-	From     string // the rollout whose tuning the form began with
+	Base     base // what is in force, which the form changes
 	Stages   []stageForm
 	Regions  []string
 	Reason   string
@@ -102,19 +107,12 @@ type stageForm struct {
 }
 
 func (c *Console) newRolloutPage(w http.ResponseWriter, r *http.Request, v *viewer) {
-	form := planForm{Regions: c.regions(r), From: r.URL.Query().Get("from")}
-	if form.From == "" {
-		if list, err := ask(v.ctx, c.backend.rollouts.ListRollouts, &controlv1.ListRolloutsRequest{}); err == nil {
-			form.From = newest(list.GetRollouts())
-		}
+	inForce, err := c.tuningInForce(v)
+	if err != nil {
+		c.broken(w, r, v, err)
+		return
 	}
-	document := ""
-	if form.From != "" {
-		if from, err := ask(v.ctx, c.backend.rollouts.RolloutStatus, &controlv1.RolloutStatusRequest{Id: form.From}); err == nil {
-			document = from.GetRollout().GetTuning()
-		}
-	}
-	form.Tuning = tunedFrom(document)
+	form := planForm{Regions: c.regions(r), Base: inForce, Tuning: compared(inForce.Document, inForce.Document)}
 	form.Stages = firstPlan(form.Regions)
 	form.readRails(nil)
 	c.render(w, r, v, http.StatusOK, "rollout-new", "New rollout", form)
@@ -146,8 +144,14 @@ func (c *Console) regions(r *http.Request) (names []string) {
 }
 
 func (c *Console) startRollout(w http.ResponseWriter, r *http.Request, v *viewer) {
-	form := readPlanForm(r.PostForm)
-	form.Regions = c.regions(r)
+	form, ok := c.filledIn(w, r, v)
+	if !ok {
+		return
+	}
+	if form.Base.Seen != form.Base.Mark() {
+		c.renderWith(w, r, v, http.StatusConflict, "rollout-new", "New rollout", "Another tuning has come into force since this form was shown: what would change of it stands below. Start it again if that is what you want.", form)
+		return
+	}
 	msg, err := form.request()
 	if err != nil {
 		c.renderWith(w, r, v, http.StatusBadRequest, "rollout-new", "New rollout", err.Error(), form)
@@ -164,8 +168,10 @@ func (c *Console) startRollout(w http.ResponseWriter, r *http.Request, v *viewer
 
 // addStage shows the form again, with one more stage.
 func (c *Console) addStage(w http.ResponseWriter, r *http.Request, v *viewer) {
-	form := readPlanForm(r.PostForm)
-	form.Regions = c.regions(r)
+	form, ok := c.filledIn(w, r, v)
+	if !ok {
+		return
+	}
 	if n := len(form.Stages); n < stagesMax {
 		form.Stages = append(form.Stages, stageForm{N: n + 1, New: true})
 	}
@@ -175,8 +181,9 @@ func (c *Console) addStage(w http.ResponseWriter, r *http.Request, v *viewer) {
 // MoreStages tells whether a plan may have another one.
 func (f planForm) MoreStages() bool { return len(f.Stages) < stagesMax }
 
-func readPlanForm(values url.Values) planForm {
-	form := planForm{ID: strings.TrimSpace(values.Get("id")), From: values.Get("from"), Reason: values.Get("reason"), Tuning: tunedFrom("")}
+func readPlanForm(values url.Values, inForce base) planForm {
+	inForce.Seen = values.Get("base")
+	form := planForm{ID: strings.TrimSpace(values.Get("id")), Base: inForce, Reason: values.Get("reason"), Tuning: compared("", inForce.Document)}
 	for i := range form.Tuning {
 		form.Tuning[i].Value = strings.TrimSpace(values.Get("tuning." + form.Tuning[i].Name))
 	}

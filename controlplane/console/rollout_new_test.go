@@ -27,7 +27,7 @@ func wholeTuning(t testing.TB, changes ...string) string {
 
 // someTuning is a filled-in form, without a plan.
 func someTuning() url.Values {
-	form := url.Values{"id": {"r1"}, "reason": {"fewer rows"}}
+	form := url.Values{"id": {"r1"}, "reason": {"fewer rows"}, "base": {markOf(controlplane.RegionTuning{Document: defaultTuning()})}}
 	for _, k := range tunedFrom("") {
 		form.Set("tuning."+k.Name, k.Value)
 	}
@@ -119,5 +119,53 @@ func TestPreviewInWords(t *testing.T) {
 		if !strings.Contains(a.body, words) {
 			t.Errorf("it does not say %q:\n%s", words, a.body)
 		}
+	}
+}
+
+// markOf is what a form has that was shown with tunings in force.
+func markOf(inForce ...controlplane.RegionTuning) string {
+	b := base{}
+	for _, t := range inForce {
+		b.all += t.Region + "\x00" + t.Document + "\x00"
+	}
+	return b.Mark()
+}
+
+func defaultTuning() string {
+	text, err := tuning.Default().Document()
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// The form begins with what is in force, not with the default or with what some rollout brought;
+// it says what it changes, and is shown again when that has changed meanwhile.
+func TestTheFormEditsWhatIsInForce(t *testing.T) {
+	w := start(t, false)
+	running := controlplane.RegionTuning{Version: 7, Document: wholeTuning(t, "floor=0.5", "step=0")}
+	w.set(func() {
+		w.inForce = []controlplane.RegionTuning{running, {Region: "eu", Version: 8, Document: wholeTuning(t)}}
+	})
+	b := w.as("operator")
+	shown := b.get("/console/rollouts/new").body
+	for _, has := range []string{"what is in force, version 7", "Other tunings are in force in eu.", `name="tuning.floor" value="0.5"`, "In force: 0.5.", "Nothing yet: all of it is in force.", `name="base" value="` + markOf(w.inForce...) + `"`} {
+		if !strings.Contains(shown, has) {
+			t.Errorf("the form has no %s\n%s", has, shown)
+		}
+	}
+	plan := someTuning()
+	plan.Set("regions.1", "all")
+	plan.Set("tuning.step", "0")
+	plan.Set("tuning.floor", "0.3")
+	if a := b.send("/console/rollouts/new", "/console/rollouts/new", plan); a.status != http.StatusConflict || !strings.Contains(a.body, "Another tuning has come into force") || !strings.Contains(a.body, "<li>Floor: 0.5 → 0.3</li>") || strings.Contains(a.body, "<li>Step") || w.one != nil {
+		t.Fatalf("a form of another tuning: %d\n%s", a.status, a.body)
+	}
+	plan.Set("base", markOf(w.inForce...))
+	if a := b.send("/console/rollouts/new", "/console/rollouts/preview", plan); a.status != http.StatusOK || !strings.Contains(a.body, "<li>Floor: 0.5 → 0.3</li>") {
+		t.Errorf("preview: %d", a.status)
+	}
+	if a := b.send("/console/rollouts/new", "/console/rollouts/new", plan); a.status != http.StatusSeeOther || !strings.Contains(w.one.Document, `"floor":0.3,"step":0,`) {
+		t.Errorf("%d", a.status)
 	}
 }

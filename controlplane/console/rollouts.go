@@ -3,7 +3,6 @@ package console
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
@@ -166,15 +165,6 @@ func (r *rail) place() {
 		return int(min(width, max(0, v/r.Most*end)))
 	}
 	r.WasAt, r.NowAt, r.At = at(r.Was), at(r.Now), end
-}
-
-// newest answers the tuning of the newest rollout that is done, as a form to start from.
-func newest(list []*controlv1.RolloutSummary) string {
-	i := slices.IndexFunc(list, func(s *controlv1.RolloutSummary) bool { return s.GetPhase() == "done" })
-	if i < 0 {
-		return ""
-	}
-	return list[i].GetId()
 }
 
 // Heard is how many nodes the figures are of.

@@ -165,10 +165,16 @@ async function refreshOrReload() {
   if (answer?.ok && (await answer.text()).includes('id="chart"')) location.reload();
 }
 
-// The rollout's form marks what differs from the default while it is typed.
+// The rollout's form marks and lists what differs from what is in force while it is typed.
 function form() {
-  for (const input of document.querySelectorAll("[data-default]")) {
-    input.addEventListener("input", () => input.closest("label").classList.toggle("changed", input.value !== input.dataset.default));
+  const fields = [...document.querySelectorAll("[data-default]")];
+  const line = (text) => Object.assign(document.createElement("li"), { textContent: text });
+  for (const input of fields) {
+    input.addEventListener("input", () => {
+      input.closest("label").classList.toggle("changed", input.value !== input.dataset.default);
+      const lines = fields.filter((f) => f.value !== f.dataset.default).map((f) => line(`${f.dataset.label}: ${f.dataset.default} → ${f.value}`));
+      document.querySelector("[data-diff]").replaceChildren(...(lines.length ? lines : [line("Nothing yet: all of it is in force.")]));
+    });
   }
 }
 
