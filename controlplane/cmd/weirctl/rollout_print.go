@@ -41,7 +41,8 @@ func outcome(r *controlv1.Rollout) error {
 // standing is where a rollout stands, in a line.
 func standing(r *controlv1.Rollout) string {
 	var b strings.Builder
-	if r.GetEndedAtMs() == 0 {
+	back := r.GetPhase() == "rolling_back" // why names the stage at fault
+	if r.GetEndedAtMs() == 0 && !back {
 		_, _ = fmt.Fprintf(&b, "stage %d of %d: ", r.GetStage(), len(r.GetStages()))
 	}
 	if by := r.GetPausedBy(); by != "" {
@@ -49,6 +50,8 @@ func standing(r *controlv1.Rollout) string {
 		if r.GetWhy() != "" {
 			b.WriteString(": " + r.GetWhy())
 		}
+	} else if back && r.GetWaiting() != "" {
+		b.WriteString(words(r.GetPhase()))
 	} else {
 		b.WriteString(because(r.GetPhase(), r.GetWhy()))
 	}
@@ -75,6 +78,9 @@ func (c *call) writeRollout(w io.Writer, r *controlv1.Rollout) {
 		t.row("ended", c.ago(at))
 	} else if at := r.GetDueAtMs(); at > 0 && r.GetPausedBy() == "" {
 		t.row("due", c.in(at))
+	}
+	if r.GetPhase() == "rolling_back" && r.GetWaiting() != "" {
+		t.long(100, "why", r.GetWhy())
 	}
 	t.long(100, "tuning", fields.Replace(r.GetTuning()))
 	t.flush()

@@ -181,8 +181,8 @@ func TestRolloutActions(t *testing.T) {
 		{"approve", controlplane.RolloutAwaiting, "rollout r1, stage 1 of 1: measuring\n"},
 		{"pause", controlplane.RolloutBaking, "rollout r1, stage 1 of 1: baking, paused by ann: because\n"},
 		{"resume", controlplane.RolloutBaking, "rollout r1, stage 1 of 1: baking\n"},
-		{"abort", controlplane.RolloutBaking, "rollout r1, stage 1 of 1: rolling back: aborted by ann: because\n"},
-		{"rollback", controlplane.RolloutDone, "rollout r1, stage 1 of 1: rolling back: rolled back by ann: because\n"},
+		{"abort", controlplane.RolloutBaking, "rollout r1, rolling back: aborted by ann: because\n"},
+		{"rollback", controlplane.RolloutDone, "rollout r1, rolling back: rolled back by ann: because\n"},
 	} {
 		w.rollouts.list[0].Phase = tc.phase
 		args := []string{"rollout", tc.action, "r1", "--reason", "because", "--actor", "ann"}
@@ -202,6 +202,18 @@ func TestRolloutActions(t *testing.T) {
 	}
 	if code := w.run(t, "rollout", "abort", "r2", "--reason", "x"); code != exitFailure || !strings.Contains(w.stderr.String(), `there is no rollout "r2"`) {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
+	}
+}
+
+// A rollback that waits for nodes names them, and says why it is one beside.
+func TestARollbackNamesTheNodesThatLag(t *testing.T) {
+	w := newWorld(t)
+	w.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "all", "--id", "r1", "--reason", "x")
+	r := &w.rollouts.list[0]
+	r.Phase, r.Why, r.Waiting = controlplane.RolloutRollingBack, "stage 1 (eu): errors", "1 of 2 live nodes still run the withdrawn tuning: eu-1 in eu runs version 4"
+	if code := w.run(t, "rollout", "status", "r1"); code != exitOK ||
+		!strings.HasPrefix(w.stdout.String(), "rollout r1, rolling back: "+r.Waiting+"\n") || !strings.Contains(w.stdout.String(), "\nwhy      stage 1 (eu): errors\n") {
+		t.Errorf("exit %d, %s", code, w.stdout.String())
 	}
 }
 
@@ -242,7 +254,7 @@ func TestRolloutWatch(t *testing.T) {
 	w.rollouts.list[0].EndedMs, w.rollouts.list[0].Why = 0, "stage 1 (eu): errors"
 	w.rollouts.phases = []controlplane.RolloutPhase{controlplane.RolloutRollingBack, controlplane.RolloutRolledBack}
 	w.want(t, w.run(t, "rollout", "status", "--watch", "--every", "10ms", "r1"), exitFailure, `
-2026-01-02 15:04:05Z  stage 1 of 1: rolling back: stage 1 (eu): errors
+2026-01-02 15:04:05Z  rolling back: stage 1 (eu): errors
 2026-01-02 15:04:05Z  rolled back: stage 1 (eu): errors
 `)
 	if want := "weirctl: rollout r1 is rolled back: stage 1 (eu): errors\nNo live node runs it any more. What happened: weirctl rollout history r1.\n"; w.stderr.String() != want {
