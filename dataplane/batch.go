@@ -367,13 +367,30 @@ func (l *Limiter) wantingRefresh(w *workspace) (wanting []int) {
 	if l.cfg.Origin == nil {
 		return nil
 	}
-	now, freshForMs := l.clock.steadyMs(), l.settings.Load().freshForMs
-	for i := range w.items {
-		if it := &w.items[i]; it.first == i && it.rule.estimate == nil && it.entry != nil && it.entry.wantsRefresh(now, freshForMs) {
+	w.sumUp()
+	now, set := l.clock.steadyMs(), l.settings.Load()
+	for _, i := range w.order {
+		it := &w.items[i]
+		if it.rule.estimate != nil || it.entry == nil {
+			continue
+		}
+		if it.entry.wantsRefresh(now, set.freshForMs) || it.met != untracked && l.asksFirst(it.entry, &it.question, it.before, now, set) {
 			wanting = append(wanting, i)
 		}
 	}
+	slices.Sort(wanting)
 	return wanting
+}
+
+// sumUp leaves in the first item on each key what the batch asks of it in all.
+func (w *workspace) sumUp() {
+	for _, i := range w.order {
+		w.items[i].before = 0
+	}
+	for i := range w.items {
+		first := &w.items[w.items[i].first]
+		first.before = min(first.before+w.items[i].cost, aheadMax)
+	}
 }
 
 // foresee lets the items of open namespaces pass what is known, where an outage is

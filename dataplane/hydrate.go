@@ -53,6 +53,27 @@ func (e *entry) wantsRefresh(now steadyMs, freshForMs int64) bool {
 	return int64(now)-e.heardAt.Load() >= freshForMs || e.isStrict(now)
 }
 
+// asksFirst is true when a cost is so large that what other nodes may have been granted lately
+// matters: more than a share of what is left, on a key last heard of more than two ticks ago. A
+// read that was answered settles it for two ticks, and one that was not for a rest. A key far
+// from its limit has shares that hold its costs, and a node alone has nobody to hear of.
+func (l *Limiter) asksFirst(e *entry, q *question, cost int64, now steadyMs, set *settings) bool {
+	n := l.nodes.Load()
+	if n < 2 || int64(now)-e.heardAt.Load() <= set.twoTicksMs {
+		return false
+	}
+	seq := e.seq.Load()
+	slot := slotOf(seq)
+	known := wordCount(e.words[slot].Load()) + e.others[slot].Load()
+	if before := wordCount(e.words[previousSlot(slot)].Load()) + e.others[previousSlot(slot)].Load(); before > 0 {
+		start := window.Start(seq, q.durationMs)
+		if uncovered := q.durationMs - max(0, q.nowMs-start); uncovered > 0 {
+			known += window.Carried(before, uncovered, q.durationMs)
+		}
+	}
+	return cost > (q.limit-known)/(2*n)
+}
+
 // refreshFor asks the origin about e, unless what is known already denies r:
 // merges only raise counts, so what local state denies stays denied, and a flood
 // of requests from a blocked caller costs no I/O at all. (In a namespace that is open

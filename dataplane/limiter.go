@@ -251,7 +251,8 @@ func (l *Limiter) judgeInFleet(ctx context.Context, v *verdict, e *entry, met co
 	if met == untracked {
 		return l.judgeGuest(ctx, v, e, q, by)
 	}
-	if e.wantsRefresh(l.clock.steadyMs(), l.settings.Load().freshForMs) {
+	now, set := l.clock.steadyMs(), l.settings.Load()
+	if e.wantsRefresh(now, set.freshForMs) || l.asksFirst(e, q, q.cost, now, set) {
 		source, alive = l.refreshFor(ctx, e, q, by.outage)
 	}
 	switch {

@@ -263,3 +263,60 @@ func TestOneCallersCancellationIsItsOwn(t *testing.T) {
 		}
 	})
 }
+
+// 46: "B accepts 1 of 100; 0.6 s later A accepts 99; 250 ms later B is asked for 99 → denied":
+// with a tick that sends what was accepted, a cost of more than its share of what is left, on a
+// key last heard of more than two ticks ago, asks first.
+func TestALargeCostAsksFirst(t *testing.T) {
+	for name, take := range map[string]func(n *node, cost int64) dataplane.Decision{
+		"single": func(n *node, cost int64) dataplane.Decision { return n.take("k", cost, 100) },
+		"batch": func(n *node, cost int64) dataplane.Decision {
+			b := n.AllowMany(context.Background(), []dataplane.Request{ask("k", cost-1, 100), ask("k", 1, 100)})
+			return b.Decisions[1]
+		},
+	} {
+		w := newWorld(t)
+		two := func(c *dataplane.Config) { c.RegionNodes = 2 }
+		a, b := w.node("eu", "a", two), w.node("eu", "b", two)
+		b.take("k", 1, 100)
+		b.replay()
+		w.clock.advance(600 * time.Millisecond)
+		if d := take(a, 99); !d.Allowed {
+			t.Fatalf("%s: 99 of the 99 that are left: %+v", name, d)
+		}
+		a.replay()
+		w.clock.advance(250 * time.Millisecond)
+		if d := take(b, 99); d.Allowed {
+			t.Errorf("%s: 99 more: %+v", name, d)
+		}
+	}
+}
+
+// "At most once a tick and key; a key far from its limit never waits."
+func TestALargeCostAsksOnceInTwoTicks(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a", func(c *dataplane.Config) { c.RegionNodes = 2 })
+	reads := func(cost int64) int64 {
+		before := w.origin("eu").Stats().Reads
+		n.take("k", cost, 100)
+		return w.origin("eu").Stats().Reads - before
+	}
+	if got := reads(1); got != 1 {
+		t.Fatalf("%d reads of a cold key", got)
+	}
+	w.clock.advance(201 * time.Millisecond)
+	if got := reads(24); got != 0 {
+		t.Errorf("%d reads for a cost within a share of 99", got)
+	}
+	if got := reads(20); got != 1 {
+		t.Errorf("%d reads for a cost past a share of 75", got)
+	}
+	w.clock.advance(200 * time.Millisecond)
+	if got := reads(20); got != 0 {
+		t.Errorf("%d reads within two ticks of the last", got)
+	}
+	w.clock.advance(time.Millisecond)
+	if got := reads(36); got != 0 {
+		t.Errorf("%d reads for what is known to be denied", got)
+	}
+}
