@@ -111,13 +111,21 @@ func checkMessage(procedure string, message []byte) error {
 	case weirv1connect.RateLimitServiceLimitManyProcedure:
 		return checkItems("requests", fieldsIn(message, 1))
 	case rls.Procedure:
-		if err := checkItems("descriptors", fieldsIn(message, 2)); err != nil {
-			return err
-		}
-		return nil
+		return checkDescriptors(message)
 	}
 	if len(message) > bodyBytesMax {
 		return tooLong(bodyBytesMax)
+	}
+	return nil
+}
+
+// checkDescriptors counts a call's descriptors, and their entries.
+func checkDescriptors(message []byte) error {
+	if err := checkItems("descriptors", fieldsIn(message, 2)); err != nil {
+		return err
+	}
+	if n := nestedIn(message, 2, 1); n > rls.EntriesMax {
+		return &bounded.Refusal{Bound: bounded.BoundItems, Message: fmt.Sprintf("descriptors have %d entries (0 to %d)", n, rls.EntriesMax)}
 	}
 	return nil
 }

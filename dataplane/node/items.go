@@ -8,21 +8,36 @@ import (
 
 // fieldsIn counts a field in a message of protobuf's form, as far as it can be read.
 func fieldsIn(message []byte, field protowire.Number) (n int) {
+	eachField(message, field, func([]byte) { n++ })
+	return n
+}
+
+// nestedIn counts a field in all messages that another one holds.
+func nestedIn(message []byte, outer, inner protowire.Number) (n int) {
+	eachField(message, outer, func(value []byte) {
+		if nested, length := protowire.ConsumeBytes(value); length >= 0 {
+			n += fieldsIn(nested, inner)
+		}
+	})
+	return n
+}
+
+// eachField calls each with the values of a field, as they are written.
+func eachField(message []byte, field protowire.Number, each func(value []byte)) {
 	for len(message) > 0 {
 		number, kind, tagged := protowire.ConsumeTag(message)
 		if tagged < 0 {
-			return n
+			return
 		}
 		length := protowire.ConsumeFieldValue(number, kind, message[tagged:])
 		if length < 0 {
-			return n
+			return
 		}
 		if number == field {
-			n++
+			each(message[tagged : tagged+length])
 		}
 		message = message[tagged+length:]
 	}
-	return n
 }
 
 // objectsIn counts the objects in JSON, the outermost one included; it may be no JSON at all.

@@ -18,6 +18,9 @@ import (
 // violationsMax bounds the error about a call in which everything is wrong.
 const violationsMax = 16
 
+// EntriesMax bounds the entries of all descriptors of a call together.
+const EntriesMax = 10 * dataplane.BatchMax
+
 // check is nil, or invalid_argument with all violations in its message for people, and
 // as a google.rpc.BadRequest for programs.
 func check(call *rlsv3.RateLimitRequest) error {
@@ -33,7 +36,9 @@ func check(call *rlsv3.RateLimitRequest) error {
 	if n := len(call.GetDescriptors()); n == 0 || n > dataplane.BatchMax {
 		violation("descriptors", "has %d items (1 to %d)", n, dataplane.BatchMax)
 	}
+	entries := 0
 	for i, d := range call.GetDescriptors() {
+		entries += len(d.GetEntries())
 		if d.GetLimit() == nil && d.GetHitsAddend() == nil {
 			continue // nothing in it has a bound
 		}
@@ -48,6 +53,9 @@ func check(call *rlsv3.RateLimitRequest) error {
 				violation(fmt.Sprintf("descriptors[%d].entries", i), "is empty, and there is a limit for it")
 			}
 		}
+	}
+	if entries > EntriesMax {
+		violation("descriptors", "have %d entries (0 to %d)", entries, EntriesMax)
 	}
 	if len(found) == 0 {
 		return nil
