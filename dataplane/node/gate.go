@@ -145,7 +145,7 @@ func (g *gate) serveStream(w http.ResponseWriter, r *http.Request, call callMetr
 	a := &streamAnswer{ResponseWriter: w}
 	defer func() {
 		if p := recover(); p != nil {
-			g.recovered(r.Context(), r.URL.Path, p)
+			_ = g.recovered(r.Context(), r.URL.Path, p) // the connection is cut off instead
 			call.count(connect.CodeInternal.String())
 			panic(http.ErrAbortHandler)
 		}

@@ -65,7 +65,7 @@ func (c *rpc) Cut() {
 		return
 	}
 	if conn := connOf(c.ctx); conn != nil {
-		go conn.Close()
+		conn.Drop()
 	}
 }
 
@@ -149,7 +149,7 @@ type sent struct {
 }
 
 // Cut closes the connection: the call has ended for grpc-go.
-func (s *sent) Cut() { go s.conn.Close() }
+func (s *sent) Cut() { s.conn.Drop() }
 
 // Get is never called.
 func (s *sent) Get(n int) *[]byte { return mem.DefaultBufferPool().Get(n) }

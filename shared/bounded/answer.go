@@ -11,7 +11,7 @@ type Answer struct {
 	room   [answerRoomBytes]byte // for a short body
 }
 
-const answerRoomBytes = 512
+const answerRoomBytes = 320
 
 // WriteHeader keeps the first status.
 func (a *Answer) WriteHeader(status int) {

@@ -132,6 +132,13 @@ func (c *Conn) Close() error {
 	return err
 }
 
+// Drop closes the connection soon. It does not block, and holds no lock that closing needs.
+func (c *Conn) Drop() {
+	if c != nil {
+		go func() { _ = c.Close() }()
+	}
+}
+
 // Keep has h given back when the connection is closed, unless Give or Forget was called before.
 func (c *Conn) Keep(h *Hold) {
 	if c == nil {
