@@ -11,12 +11,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-const (
-	// KeyRowsMax is the most rows of a key that one look takes in.
-	KeyRowsMax = 1000
-
-	keyOverridePages = 10 // of PageMax, that are looked through for the one that applies
-)
+// KeyRowsMax is the most rows of a key that one look takes in.
+const KeyRowsMax = 1000
 
 // KeyQuery asks for a key, and when a request of it would pass.
 type KeyQuery struct {
@@ -45,12 +41,11 @@ func (q KeyQuery) Validate() error {
 // What a region has accepted since it last published, and what it holds back below its
 // floor, is not in it: nodes alone know that.
 type KeyReport struct {
-	Now                time.Time   // by the clock of the database
-	Windows            []KeyWindow // by mode, then duration
-	Truncated          bool        // there are more than KeyRowsMax rows
-	Override           *Override   // the one that applies; nil: none
-	OverridesTruncated bool        // there are more than were looked through
-	Reset              *Reset      // nil: none
+	Now       time.Time   // by the clock of the database
+	Windows   []KeyWindow // by mode, then duration
+	Truncated bool        // there are more than KeyRowsMax rows
+	Override  *Override   // the one that applies; nil: none
+	Reset     *Reset      // nil: none
 }
 
 // KeyWindow is a key's two cells of one duration.
@@ -94,7 +89,8 @@ type KeyStore interface {
 	KeyRows(ctx context.Context, workspace, namespace, identifier string, rows int) (now time.Time, found []KeyRow, err error)
 	// KeyReset returns the reset of an identifier, nil for none.
 	KeyReset(ctx context.Context, workspace, namespace, identifier string) (*Reset, error)
-	Overrides(ctx context.Context, workspace, namespace, after string, rows int) ([]Override, error)
+	// OverrideOf returns the override that applies to an identifier, nil for none.
+	OverrideOf(ctx context.Context, workspace, namespace, identifier string) (*Override, error)
 }
 
 // GetKey looks at a key. Its parts are read one after the other: a reset that is made
@@ -103,8 +99,8 @@ func GetKey(ctx context.Context, store KeyStore, q KeyQuery) (r KeyReport, err e
 	if err := q.Validate(); err != nil {
 		return r, err
 	}
-	if r.Override, r.OverridesTruncated, err = overrideOf(ctx, store, q); err != nil {
-		return r, fmt.Errorf("look for the override: %w", err)
+	if r.Override, err = store.OverrideOf(ctx, q.Workspace, q.Namespace, q.Identifier); err != nil {
+		return r, err
 	}
 	if r.Reset, err = store.KeyReset(ctx, q.Workspace, q.Namespace, q.Identifier); err != nil {
 		return r, fmt.Errorf("look for the reset: %w", err)
@@ -122,29 +118,6 @@ func GetKey(ctx context.Context, store KeyStore, q KeyQuery) (r KeyReport, err e
 		}
 	}
 	return r, nil
-}
-
-// overrideOf is the override that applies to an identifier, nil for none.
-func overrideOf(ctx context.Context, store KeyStore, q KeyQuery) (applies *Override, more bool, err error) {
-	after := ""
-	for range keyOverridePages {
-		page, err := store.Overrides(ctx, q.Workspace, q.Namespace, after, PageMax)
-		if err != nil {
-			return nil, false, err
-		}
-		for i := range page {
-			o := &page[i]
-			if matches(o.Pattern, q.Identifier) && (applies == nil || moreSpecific(o.Pattern, applies.Pattern)) {
-				applies = o
-			}
-		}
-		if len(page) < PageMax {
-			return applies, false, nil
-		}
-		after = page[len(page)-1].Pattern
-	}
-	rest, err := store.Overrides(ctx, q.Workspace, q.Namespace, after, 1)
-	return applies, len(rest) > 0, err
 }
 
 // limit is what a window is judged by. An override with a duration of its own says nothing

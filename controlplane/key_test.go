@@ -27,13 +27,13 @@ func (s keyStore) KeyReset(context.Context, string, string, string) (*Reset, err
 	return s.reset, nil
 }
 
-func (s keyStore) Overrides(_ context.Context, _, _, after string, rows int) (page []Override, err error) {
-	for _, o := range s.overrides {
-		if o.Pattern > after && len(page) < rows {
-			page = append(page, o)
+func (s keyStore) OverrideOf(_ context.Context, _, _, identifier string) (applies *Override, err error) {
+	for i, o := range s.overrides {
+		if window.MatchesParts(window.PatternParts(o.Pattern), identifier) && (applies == nil || window.ComparePatterns(o.Pattern, applies.Pattern) < 0) {
+			applies = &s.overrides[i]
 		}
 	}
-	return page, nil
+	return applies, nil
 }
 
 // published is a row of a key of 60 s.
@@ -103,22 +103,15 @@ func TestGetKey(t *testing.T) {
 	}
 }
 
-// "Bounded rows": more than that, and more overrides than are looked through, are told.
+// "Bounded rows": more than that are told.
 func TestGetKeyIsBounded(t *testing.T) {
 	s := keyStore{now: time.UnixMilli(600_000)}
 	for i := range KeyRowsMax + 1 {
 		s.rows = append(s.rows, published(10, fmt.Sprintf("r%04d", i), 1, window.Key{}))
 	}
-	for i := range keyOverridePages*PageMax + 1 {
-		s.overrides = append(s.overrides, Override{Pattern: fmt.Sprintf("u%06d", i)})
-	}
 	r, err := GetKey(t.Context(), s, KeyQuery{"acme", "api", "user_1", 0, 1})
-	if err != nil || !r.Truncated || !r.OverridesTruncated || r.Windows[0].Current.Count != KeyRowsMax {
-		t.Errorf("%v, %v, %v", r.Truncated, r.OverridesTruncated, err)
-	}
-	s.rows, s.overrides = s.rows[1:], s.overrides[1:] // as many as are looked through
-	if r, err := GetKey(t.Context(), s, KeyQuery{"acme", "api", "user_1", 0, 1}); err != nil || r.Truncated || r.OverridesTruncated {
-		t.Errorf("%v, %v, %v", r.Truncated, r.OverridesTruncated, err)
+	if err != nil || !r.Truncated || r.Windows[0].Current.Count != KeyRowsMax {
+		t.Errorf("%v, %v", r.Truncated, err)
 	}
 	for field, q := range map[string]KeyQuery{
 		"workspace": {"", "n", "i", 0, 1}, "namespace": {"w", strings.Repeat("n", 256), "i", 0, 1}, "identifier": {"w", "n", "", 0, 1},

@@ -87,7 +87,7 @@ func (r *Reservation) charge(cost int64) (charged int64) {
 		if current > r.sequence+1 {
 			return 0
 		}
-		met := known
+		var met contact
 		if e, met = l.table.again(e, current, nowMs); met == untracked {
 			l.spill(e, r.sequence, cost, nowMs)
 			return cost

@@ -25,7 +25,7 @@ func (s *service) GetKey(ctx context.Context, req *connect.Request[controlv1.Get
 }
 
 func keyResponse(r controlplane.KeyReport) *controlv1.GetKeyResponse {
-	answer := &controlv1.GetKeyResponse{NowMs: unixMs(r.Now), Truncated: r.Truncated, OverridesTruncated: r.OverridesTruncated}
+	answer := &controlv1.GetKeyResponse{NowMs: unixMs(r.Now), Truncated: r.Truncated}
 	if r.Override != nil {
 		answer.Override, answer.OverrideExact = overrideAnswer(*r.Override), !strings.Contains(r.Override.Pattern, "*")
 	}

@@ -16,7 +16,7 @@ func TestGetKeyCall(t *testing.T) {
 	f := serve(t)
 	client := controlv1connect.NewTopKeysServiceClient(f.http, f.url)
 	f.key = controlplane.KeyReport{
-		Now: at, Truncated: true, OverridesTruncated: true,
+		Now: at, Truncated: true,
 		Override: &controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "user_1", Limit: 100},
 		Reset:    &controlplane.Reset{Workspace: "acme", Namespace: "api", Identifier: "user_1", Generation: 2, SetAt: at, ExpiresAt: at},
 		Windows: []controlplane.KeyWindow{
@@ -35,7 +35,7 @@ func TestGetKeyCall(t *testing.T) {
 	ms := at.UnixMilli()
 	limit, remaining, passes := int64(100), int64(93), int64(5)
 	wantText(t, answer.Msg, &controlv1.GetKeyResponse{
-		NowMs: ms, Truncated: true, OverridesTruncated: true, OverrideExact: true,
+		NowMs: ms, Truncated: true, OverrideExact: true,
 		Override: &controlv1.Override{Workspace: "acme", Namespace: "api", Pattern: "user_1", Limit: 100},
 		Reset_:   &controlv1.Reset{Workspace: "acme", Namespace: "api", Identifier: "user_1", Generation: 2, SetAtMs: ms, ExpiresAtMs: ms},
 		Windows: []*controlv1.KeyWindow{

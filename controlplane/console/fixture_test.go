@@ -22,6 +22,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/window"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -328,13 +329,13 @@ func (s keyRows) KeyReset(_ context.Context, _, _, identifier string) (*controlp
 	return nil, nil
 }
 
-func (s keyRows) Overrides(_ context.Context, _, _, after string, rows int) (page []controlplane.Override, err error) {
-	for _, o := range s.world.settings {
-		if o.Pattern > after && len(page) < rows {
-			page = append(page, o)
+func (s keyRows) OverrideOf(_ context.Context, _, _, identifier string) (applies *controlplane.Override, err error) {
+	for i, o := range s.world.settings {
+		if window.MatchesParts(window.PatternParts(o.Pattern), identifier) && (applies == nil || window.ComparePatterns(o.Pattern, applies.Pattern) < 0) {
+			applies = &s.world.settings[i]
 		}
 	}
-	return page, nil
+	return applies, nil
 }
 
 type retirements struct {

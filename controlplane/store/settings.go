@@ -87,6 +87,23 @@ func (s *Store) Override(ctx context.Context, workspace, namespace, pattern stri
 	return nil, nil
 }
 
+// OverrideOf is the one that applies to an identifier, nil for none.
+func (s *Store) OverrideOf(ctx context.Context, workspace, namespace, identifier string) (*controlplane.Override, error) {
+	rows, err := s.queries.OverrideThatApplies(ctx, controlplanedb.OverrideThatAppliesParams{
+		WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Identifier: []byte(identifier),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for the override: %w", explain(err))
+	}
+	for _, r := range rows {
+		return &controlplane.Override{
+			Workspace: workspace, Namespace: namespace, Pattern: string(r.Pattern),
+			Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow, UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
+		}, nil
+	}
+	return nil, nil
+}
+
 // Overrides are at most rows of a namespace behind a pattern, by pattern.
 func (s *Store) Overrides(ctx context.Context, workspace, namespace, after string, rows int) ([]controlplane.Override, error) {
 	found, err := s.queries.OverrideList(ctx, controlplanedb.OverrideListParams{

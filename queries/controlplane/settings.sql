@@ -25,6 +25,15 @@ ORDER BY pattern LIMIT ?;
 SELECT `limit`, duration_ms, candidate, shadow, updated_at FROM ratelimit_overrides
 WHERE workspace_id = ? AND namespace = ? AND pattern = ? FOR UPDATE;
 
+-- name: OverrideThatApplies :many
+-- None or one: of those whose pattern matches the identifier the most specific, as window.ComparePatterns
+-- has it. A '*' is LIKE's '%', and what LIKE takes for more than itself is escaped. It looks at the
+-- overrides of one namespace.
+SELECT pattern, `limit`, duration_ms, candidate, shadow, updated_at FROM ratelimit_overrides
+WHERE workspace_id = sqlc.arg(workspace_id) AND namespace = sqlc.arg(namespace)
+  AND sqlc.arg(identifier) LIKE REPLACE(REPLACE(REPLACE(REPLACE(pattern, '|', '||'), '%', '|%'), '_', '|_'), '*', '%') ESCAPE '|'
+ORDER BY pattern LIKE '%*%', LENGTH(REPLACE(pattern, '*', '')) DESC, LENGTH(pattern), pattern LIMIT 1;
+
 -- name: OverrideLook :many
 -- None or one, to show it.
 SELECT `limit`, duration_ms, candidate, shadow, updated_at FROM ratelimit_overrides

@@ -39,9 +39,6 @@ func writeKey(w io.Writer, k *controlv1.GetKeyResponse, cost int64) {
 	if r := k.GetReset_(); r != nil {
 		head(w, "reset %s: what was counted before is forgotten", moment(r.GetSetAtMs()))
 	}
-	if k.GetOverridesTruncated() {
-		head(w, "the namespace has more overrides than were looked through: another one may apply")
-	}
 	for _, window := range k.GetWindows() {
 		writeKeyWindow(w, window, k.GetNowMs(), cost)
 	}

@@ -196,6 +196,18 @@ func (l *large) KeyReset(context.Context, string, string, string) (*controlplane
 	return nil, nil
 }
 
+func (l *large) OverrideOf(_ context.Context, _, _, identifier string) (*controlplane.Override, error) {
+	if l.empty || l.down != nil {
+		return nil, l.down
+	}
+	for i := range l.overrides {
+		if l.overrides[i].Pattern == identifier {
+			return &l.overrides[i], nil
+		}
+	}
+	return nil, nil
+}
+
 func (l *large) Overrides(_ context.Context, _, _, after string, rows int) ([]controlplane.Override, error) {
 	if l.empty || l.down != nil {
 		return nil, l.down

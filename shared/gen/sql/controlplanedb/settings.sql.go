@@ -447,6 +447,61 @@ func (q *Queries) OverrideLook(ctx context.Context, arg OverrideLookParams) ([]O
 	return items, nil
 }
 
+const OverrideThatApplies = `-- name: OverrideThatApplies :many
+SELECT pattern, ` + "`" + `limit` + "`" + `, duration_ms, candidate, shadow, updated_at FROM ratelimit_overrides
+WHERE workspace_id = ? AND namespace = ?
+  AND ? LIKE REPLACE(REPLACE(REPLACE(REPLACE(pattern, '|', '||'), '%', '|%'), '_', '|_'), '*', '%') ESCAPE '|'
+ORDER BY pattern LIKE '%*%', LENGTH(REPLACE(pattern, '*', '')) DESC, LENGTH(pattern), pattern LIMIT 1
+`
+
+type OverrideThatAppliesParams struct {
+	WorkspaceID []byte
+	Namespace   []byte
+	Identifier  []byte
+}
+
+type OverrideThatAppliesRow struct {
+	Pattern    []byte
+	Limit      uint64
+	DurationMs uint64
+	Candidate  uint64
+	Shadow     bool
+	UpdatedAt  uint64
+}
+
+// None or one: of those whose pattern matches the identifier the most specific, as window.ComparePatterns
+// has it. A '*' is LIKE's '%', and what LIKE takes for more than itself is escaped. It looks at the
+// overrides of one namespace.
+func (q *Queries) OverrideThatApplies(ctx context.Context, arg OverrideThatAppliesParams) ([]OverrideThatAppliesRow, error) {
+	rows, err := q.db.QueryContext(ctx, OverrideThatApplies, arg.WorkspaceID, arg.Namespace, arg.Identifier)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []OverrideThatAppliesRow{}
+	for rows.Next() {
+		var i OverrideThatAppliesRow
+		if err := rows.Scan(
+			&i.Pattern,
+			&i.Limit,
+			&i.DurationMs,
+			&i.Candidate,
+			&i.Shadow,
+			&i.UpdatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const OverrideUpdate = `-- name: OverrideUpdate :exec
 UPDATE ratelimit_overrides SET ` + "`" + `limit` + "`" + ` = ?, duration_ms = ?, candidate = ?, shadow = ?,
   updated_at = GREATEST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000, updated_at + 1)

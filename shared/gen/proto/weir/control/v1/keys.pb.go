@@ -464,16 +464,15 @@ func (x *GetKeyRequest) GetCost() int64 {
 }
 
 type GetKeyResponse struct {
-	state              protoimpl.MessageState `protogen:"open.v1"`
-	NowMs              int64                  `protobuf:"varint,1,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"`                                        // Unix ms by the clock of the database: all moments here are of it
-	Windows            []*KeyWindow           `protobuf:"bytes,2,rep,name=windows,proto3" json:"windows,omitempty"`                                                  // by mode, then duration: those that any region has published lately
-	Truncated          bool                   `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`                                             // there is more than an answer takes in, so counts may be too low
-	Override           *Override              `protobuf:"bytes,4,opt,name=override,proto3" json:"override,omitempty"`                                                // the one that applies; left out: none does
-	OverrideExact      bool                   `protobuf:"varint,5,opt,name=override_exact,json=overrideExact,proto3" json:"override_exact,omitempty"`                // it names the identifier, with no '*'
-	OverridesTruncated bool                   `protobuf:"varint,6,opt,name=overrides_truncated,json=overridesTruncated,proto3" json:"overrides_truncated,omitempty"` // the namespace has more overrides than were looked through
-	Reset_             *Reset                 `protobuf:"bytes,7,opt,name=reset,proto3" json:"reset,omitempty"`                                                      // the newest that still matters; left out: none
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NowMs         int64                  `protobuf:"varint,1,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"`                         // Unix ms by the clock of the database: all moments here are of it
+	Windows       []*KeyWindow           `protobuf:"bytes,2,rep,name=windows,proto3" json:"windows,omitempty"`                                   // by mode, then duration: those that any region has published lately
+	Truncated     bool                   `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`                              // there is more than an answer takes in, so counts may be too low
+	Override      *Override              `protobuf:"bytes,4,opt,name=override,proto3" json:"override,omitempty"`                                 // the one that applies; left out: none does
+	OverrideExact bool                   `protobuf:"varint,5,opt,name=override_exact,json=overrideExact,proto3" json:"override_exact,omitempty"` // it names the identifier, with no '*'
+	Reset_        *Reset                 `protobuf:"bytes,7,opt,name=reset,proto3" json:"reset,omitempty"`                                       // the newest that still matters; left out: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetKeyResponse) Reset() {
@@ -537,13 +536,6 @@ func (x *GetKeyResponse) GetOverride() *Override {
 func (x *GetKeyResponse) GetOverrideExact() bool {
 	if x != nil {
 		return x.OverrideExact
-	}
-	return false
-}
-
-func (x *GetKeyResponse) GetOverridesTruncated() bool {
-	if x != nil {
-		return x.OverridesTruncated
 	}
 	return false
 }
@@ -846,15 +838,14 @@ const file_weir_control_v1_keys_proto_rawDesc = "" +
 	"identifier\x18\x03 \x01(\tR\n" +
 	"identifier\x12\x14\n" +
 	"\x05limit\x18\x04 \x01(\x03R\x05limit\x12\x12\n" +
-	"\x04cost\x18\x05 \x01(\x03R\x04cost\"\xb8\x02\n" +
+	"\x04cost\x18\x05 \x01(\x03R\x04cost\"\xa2\x02\n" +
 	"\x0eGetKeyResponse\x12\x15\n" +
 	"\x06now_ms\x18\x01 \x01(\x03R\x05nowMs\x124\n" +
 	"\awindows\x18\x02 \x03(\v2\x1a.weir.control.v1.KeyWindowR\awindows\x12\x1c\n" +
 	"\ttruncated\x18\x03 \x01(\bR\ttruncated\x125\n" +
 	"\boverride\x18\x04 \x01(\v2\x19.weir.control.v1.OverrideR\boverride\x12%\n" +
-	"\x0eoverride_exact\x18\x05 \x01(\bR\roverrideExact\x12/\n" +
-	"\x13overrides_truncated\x18\x06 \x01(\bR\x12overridesTruncated\x12,\n" +
-	"\x05reset\x18\a \x01(\v2\x16.weir.control.v1.ResetR\x05reset\"\xee\x02\n" +
+	"\x0eoverride_exact\x18\x05 \x01(\bR\roverrideExact\x12,\n" +
+	"\x05reset\x18\a \x01(\v2\x16.weir.control.v1.ResetR\x05resetJ\x04\b\x06\x10\aR\x13overrides_truncated\"\xee\x02\n" +
 	"\tKeyWindow\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x1f\n" +
 	"\vduration_ms\x18\x02 \x01(\x03R\n" +
