@@ -50,11 +50,11 @@ type knownReset struct {
 // setResets applies resets to settings that are otherwise complete. Generations only rise:
 // a row that is older than what is known, or missing, changes nothing until the known one
 // expires. So rows may be read twice, late, or from a store that was restored.
-func (s *settings) setResets(rows []ResetRow, last *settings, nowMs int64) error {
+func (s *settings) setResets(rows []ResetRow, held map[resetName]bool, last *settings, nowMs int64) error {
 	s.resets.taken = last.resets.taken
 	s.resets.known = make(map[resetName]knownReset, len(rows))
 	for name, r := range last.resets.known {
-		if r.expiresAtMs > nowMs {
+		if r.expiresAtMs > nowMs || held[name] {
 			s.resets.known[name] = r
 		}
 	}
@@ -69,6 +69,32 @@ func (s *settings) setResets(rows []ResetRow, last *settings, nowMs int64) error
 		s.space(name.workspace, name.namespace).reset(name.identifier, r.Reset)
 	}
 	return joinFirst(problems, 5)
+}
+
+// heldResets are those that have expired while this node still counts by them: the key's entry
+// has their identity, and without them another one would begin empty in the same window. They
+// stay in force here until that is over. Its cells have their own names again, so for others
+// nothing is different.
+func (l *Limiter) heldResets(last *settings, nowMs int64) map[resetName]bool {
+	expired := false
+	for _, r := range last.resets.known {
+		expired = expired || r.expiresAtMs <= nowMs
+	}
+	if !expired {
+		return nil
+	}
+	held := make(map[resetName]bool)
+	l.table.walk(func(e *entry) {
+		f := e.names.family.Value()
+		if f.reset.Generation == 0 || expiredAt(e.seq.Load(), f.durationMs, nowMs) {
+			return
+		}
+		name := resetName{f.workspace, f.namespace, e.names.identifier()}
+		if last.resets.known[name].Generation == f.reset.Generation {
+			held[name] = true
+		}
+	})
+	return held
 }
 
 func (s *resets) take(row *ResetRow, nowMs int64) error {

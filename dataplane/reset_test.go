@@ -234,3 +234,49 @@ func TestResetsAgreeWithAMap(t *testing.T) {
 		})
 	})
 }
+
+// A reset that expires hands out no fresh budget: its node goes on counting by it until the
+// window that it counts in is over.
+func TestAResetThatExpiresHandsOutNothing(t *testing.T) {
+	for _, origin := range []bool{false, true} {
+		w := newWorld(t)
+		n := w.node("eu", "a", func(c *dataplane.Config) {
+			if !origin {
+				c.Origin = nil
+			}
+		})
+		r := ask("k", 10, 10)
+		r.Duration = time.Hour
+		w.clock.advance(50 * time.Minute)
+		w.counts.SetResets(dataplane.ResetRow{Workspace: "acme", Namespace: "api", Identifier: "k", Generation: 1,
+			AtMs: w.clock.Now().UnixMilli(), ExpiresAtMs: w.clock.Now().Add(2 * time.Hour).UnixMilli()})
+		load := func() {
+			if err := n.LoadSettings(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		load()
+		w.clock.advance(119 * time.Minute)
+		if d := n.Allow(context.Background(), r); !d.Allowed {
+			t.Fatalf("origin %v: %+v", origin, d)
+		}
+		if origin {
+			n.replay()
+		}
+		n.flush()
+		w.clock.advance(2 * time.Minute)
+		load()
+		if d := n.Allow(context.Background(), r); d.Allowed {
+			t.Errorf("origin %v: 20 of 10 in two minutes, as a reset expires: %+v", origin, d)
+		}
+		w.clock.advance(3 * time.Hour)
+		n.Sweep()
+		load()
+		if x, err := n.Explain(r); err != nil || x.SettingsResets != 0 {
+			t.Errorf("origin %v: %d resets are known when all is over, %v", origin, x.SettingsResets, err)
+		}
+		if d := n.Allow(context.Background(), r); !d.Allowed {
+			t.Errorf("origin %v: in a new window: %+v", origin, d)
+		}
+	}
+}

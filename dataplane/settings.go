@@ -157,7 +157,7 @@ func compile(rows SettingsRows, last *settings, nowMs int64) (*settings, error) 
 			problems = append(problems, fmt.Errorf("namespace %q/%q: %w", name.workspace, name.namespace, err))
 		}
 	}
-	if err := next.setResets(rows.Resets, last, nowMs); err != nil {
+	if err := next.setResets(rows.Resets, rows.held, last, nowMs); err != nil {
 		problems = append(problems, err)
 	}
 	return next, joinFirst(problems, 5)
@@ -270,7 +270,9 @@ func (l *Limiter) loadSettings(ctx context.Context) error {
 		return err
 	}
 	last := l.settings.Load()
-	next, err := compile(rows, last, l.nowMs())
+	nowMs := l.nowMs()
+	rows.held = l.heldResets(last, nowMs)
+	next, err := compile(rows, last, nowMs)
 	l.apply(next)
 	if next.version != last.version {
 		l.cfg.Logger.Info("tuning applied", "version", next.version, "was", last.version)

@@ -216,6 +216,8 @@ type SettingsRows struct {
 	// Problem is why a part could not be read, while all else is good; that part is
 	// empty. nil when nothing is missing.
 	Problem error
+
+	held map[resetName]bool // resets that stay in force; see heldResets
 }
 
 // NodeLiveFor is how long a heartbeat stands for its node: twelve of those that
