@@ -191,6 +191,8 @@ func TestBounds(t *testing.T) {
 		{"--entries-max", "0", "entries-max is 0 (1 to 100000000)"},
 		{"--entries-max", "100000001", "entries-max is 100000001 (1 to 100000000)"},
 		{"--max-in-flight", "0", "max-in-flight is 0 (1 to 1000000)"},
+		{"--connections-max", "0", "connections-max is 0 (1 to 1000000)"},
+		{"--allowed-hosts", "http://a.example,b", "allowed-hosts: \"http://a.example\" is no host"},
 		{"--read-timeout", "0s", "read-timeout is 0s (1ms to 10s)"},
 		{"--read-timeout", "11s", "read-timeout is 11s (1ms to 10s)"},
 		{"--drain-delay", "-1s", "drain-delay is -1s (0s to 10m0s)"},
