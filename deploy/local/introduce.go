@@ -28,14 +28,13 @@ func introduce(w io.Writer, s *stack.Stack, data, bin string, took time.Duration
 	say("  curl -s %s/weir.v1.RateLimitService/Limit -H 'Content-Type: application/json' \\", s.Nodes[0].URL())
 	say(`    -d '{"workspace":"acme","namespace":"api","identifier":"user_42","limit":10,"duration_ms":60000}'`)
 	say("")
+	say("The same by gRPC, on the port that Envoy's rate limit filter uses too:")
 	say("")
-	say("The same by gRPC, where Envoy's rate limit filter may point too:")
-	say("")
-	say("  grpcurl -plaintext -d '{\"workspace\":\"acme\",\"namespace\":\"api\",\"identifier\":\"user_42\",\"limit\":10,\"duration_ms\":60000}' \\")
+	say(`  grpcurl -plaintext -d '{"workspace":"acme","namespace":"api","identifier":"user_42","limit":10,"duration_ms":60000}' \`)
 	say("    %s weir.v1.RateLimitService/Limit", s.Nodes[0].GRPCAddr())
 	say("")
 	last := s.Nodes[len(s.Nodes)-1]
-	say("A few seconds later %s has heard of it too: the same call to %s.", last.Region, last.URL())
+	say("A few seconds later %s counts it too: make the same call to %s.", last.Region, last.URL())
 	weirctl := filepath.Join(bin, "weirctl")
 	if here, err := os.Getwd(); err == nil {
 		if short, err := filepath.Rel(here, weirctl); err == nil {
