@@ -64,6 +64,12 @@ async function rpc(role, procedure, body) {
   return JSON.parse(text);
 }
 
+
+// tuned is the fleet's tuning in force with changes, as a whole document.
+async function tuned(changes) {
+  const { tunings } = await rpc("viewer", "RolloutService/GetTuning", {});
+  return JSON.stringify({ ...JSON.parse(tunings[0].document), ...changes });
+}
 const text = (page, selector) => page.locator(selector).first().innerText();
 const number = async (page, selector) => Number((await text(page, selector)).replaceAll("\u202f", ""));
 
@@ -138,7 +144,7 @@ const scenarios = {
   async breach() {
     const calm = traffic(1_000_000);
     const stage = { all: true, approval: true, bakeMs: 120_000 };
-    await rpc("operator", "RolloutService/StartRollout", { id: "breach", reason: "try a lower floor", tuning: '{"floor":0.1}', plan: { baselineMs: 8000, stages: [stage] } });
+    await rpc("operator", "RolloutService/StartRollout", { id: "breach", reason: "try a lower floor", tuning: await tuned({ floor: 0.1 }), plan: { baselineMs: 8000, stages: [stage] } });
     const page = await someone("operator");
     await page.goto("/console/rollouts");
     await page.getByRole("link", { name: "breach" }).click();
@@ -161,7 +167,7 @@ const scenarios = {
 
   // A viewer sees a rollout and has nothing to approve it with; forced, it is refused.
   async viewer() {
-    await rpc("operator", "RolloutService/StartRollout", { id: "guarded", reason: "fewer rows", tuning: "{}", plan: { stages: [{ all: true, approval: true }] } });
+    await rpc("operator", "RolloutService/StartRollout", { id: "guarded", reason: "fewer rows", tuning: await tuned({}), plan: { stages: [{ all: true, approval: true }] } });
     const page = await someone("viewer");
     await page.goto("/console/rollouts/at/guarded");
     await page.getByText("you look as a viewer").waitFor();
