@@ -75,7 +75,7 @@ func (b *backoff) passed(keys ...string) {
 
 // wait is how long the next attempt has to wait.
 func (f failures) wait(now time.Time) time.Duration {
-	if f.count <= failuresFree-1 || now.Sub(f.last) >= forgetAfter {
+	if f.count < failuresFree || now.Sub(f.last) >= forgetAfter {
 		return 0
 	}
 	pause := waitMost
