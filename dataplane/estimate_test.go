@@ -197,6 +197,10 @@ func TestCostDuringTheRoundTripStaysPending(t *testing.T) {
 	if d := n.take("k", 0, 100); d.Current != 8 {
 		t.Errorf("level %v, want 1 known and 7 pending", d.Current)
 	}
+	w.clock.advance(time.Minute) // what is known is gone, and what is pending does not drain
+	if d := n.take("k", 0, 100); d.Current != 7 {
+		t.Errorf("level %v a minute later, want 7 pending", d.Current)
+	}
 }
 
 // Behaviour 14: "pending-sync set cap 2 with 4 keys → 2 and a counter; 25 writes with cap
