@@ -53,7 +53,7 @@ func nodeFindings(fleet Fleet, c WatchConfig) (findings []Finding) {
 		some(FindingOriginDown, down, originDown, "no answer from the region's Redis, or from a part of it",
 			"Start that Redis, or let the nodes reach it. They decide by their own counts meanwhile, as their namespaces' outage policy has it.")
 		some(FindingCostDropped, SeverityWarning, func(n Node) bool { return n.Health.DroppedCost > 0 }, "accepted cost was dropped before the region's Redis had it",
-			"Look for weir_dropped_cost_total and its cause: a Redis that was away for long, or too small a bound. It is told until these nodes restart.")
+			"Look for weir_dropped_cost_total and its cause: a Redis that was away for long, or too small a bound. The finding stays until these nodes restart.")
 		some(FindingSettingsRefused, SeverityWarning, func(n Node) bool { return n.Health.SettingsProblem != "" }, "the newest settings are not in force: "+firstProblem(r.live),
 			"Correct what it names (weirctl rollout, override or namespace), or upgrade these nodes.")
 		skew := func(n Node) time.Duration { return n.ClockSkew.Abs() }

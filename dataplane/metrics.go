@@ -354,11 +354,11 @@ var (
 
 	descDigestKeys      = desc("weir_digest_keys", "Keys in the filter that other regions last got of this node.")
 	descDigestBytes     = desc("weir_digest_bytes", "Bytes of what other regions last got of this node.", "kind")
-	descDigestMatches   = desc("weir_digest_matches_total", "Cells that are told of because another region uses the key.")
+	descDigestMatches   = desc("weir_digest_matches_total", "Cells published to other regions because one of them uses the key.")
 	descDigestLeftOut   = desc("weir_digest_left_out_total", "Keys and counts that found no room in a digest; those with the smallest shares of their limits.")
 	descDigestErrors    = desc("weir_digest_errors_total", "Digests that could not be published, read or understood.")
-	descBulletinCells   = desc("weir_bulletin_cells", "Cells that other regions were last told of.")
-	descBulletinApplied = desc("weir_bulletin_cells_applied_total", "Cells told of by other regions that changed something here.")
+	descBulletinCells   = desc("weir_bulletin_cells", "Cells in the bulletin that was last published to other regions.")
+	descBulletinApplied = desc("weir_bulletin_cells_applied_total", "Cells of other regions' bulletins that changed a count here.")
 
 	descTuning         = desc("weir_tuning_version", "Version of the tuning document in force; 0 is the built-in default.")
 	descSettingsErrors = desc("weir_settings_errors_total", "Reads of the settings that failed or held something unusable.")

@@ -304,7 +304,7 @@ func TestForms(t *testing.T) {
 		plan.Set("tuning."+k.Name, k.Value)
 	}
 	plan.Set("tuning.floor", "0.5")
-	if a := b.send("/console/rollouts/new", "/console/rollouts/preview", plan); a.status != http.StatusOK || !strings.Contains(a.body, "What it would do") || !strings.Contains(a.body, "as nobody told: how many of them are near their limits") || !strings.Contains(a.body, `value="0.5"`) || w.one != nil {
+	if a := b.send("/console/rollouts/new", "/console/rollouts/preview", plan); a.status != http.StatusOK || !strings.Contains(a.body, "What it would do") || !strings.Contains(a.body, "as heartbeats lack them: how many of them are near their limits") || !strings.Contains(a.body, `value="0.5"`) || w.one != nil {
 		t.Errorf("preview: %d\n%s", a.status, a.body)
 	}
 	a := b.send("/console/rollouts/new", "/console/rollouts/new", plan)

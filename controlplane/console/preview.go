@@ -13,7 +13,7 @@ import (
 // previewView is what a tuning is expected to do, beside what the fleet runs.
 type previewView struct {
 	*controlv1.PreviewRolloutResponse
-	Guessed []string // what nobody told of the fleet, in words
+	Guessed []string // figures of the fleet that heartbeats lack, in words
 	Rows    []comparison
 	Curve   []curvePoint
 	Line    string // through the curve, as SVG has it

@@ -52,7 +52,7 @@ func (s *Store) Ready(ctx context.Context, schema SchemaCheck) error {
 		return explain(err)
 	}
 	if version < schema.Latest {
-		return fmt.Errorf("%w: the tables have version %d, this build needs %d: they are created or upgraded at the start of weir-control (its log says what stands in the way), or with --no-migrate by whoever runs the migrations",
+		return fmt.Errorf("%w: the tables have version %d, this build needs %d: they are created or upgraded at the start of weir-control (its log says what stands in the way), or with --no-migrate by your own migration step",
 			controlplane.ErrUnavailable, version, schema.Latest)
 	}
 	return nil

@@ -190,7 +190,7 @@ func bounded(identifier string) string {
 func (o *Outcome) Explain() string {
 	switch {
 	case o.Fault == FaultNoKey:
-		return fmt.Sprintf("the request names nobody that policy %q could count", o.Faulty.Name)
+		return fmt.Sprintf("the request has no key for policy %q", o.Faulty.Name)
 	case o.Fault == FaultBounds:
 		return fmt.Sprintf("policy %q could not be applied", o.Faulty.Name)
 	case o.Allowed:

@@ -38,7 +38,7 @@ var poolMetrics = []poolMetric{
 	poolFigure(prometheus.CounterValue, "timeouts_total", "Calls that waited for a connection in vain.", func(s *redis.PoolStats) uint32 { return s.Timeouts }),
 	poolFigure(prometheus.CounterValue, "stale_connections_total", "Connections that were removed because they were too old or broken.", func(s *redis.PoolStats) uint32 { return s.StaleConns }),
 	poolFigure(prometheus.GaugeValue, "connections", "Open connections.", func(s *redis.PoolStats) uint32 { return s.TotalConns }),
-	poolFigure(prometheus.GaugeValue, "idle_connections", "Open connections that nobody uses.", func(s *redis.PoolStats) uint32 { return s.IdleConns }),
+	poolFigure(prometheus.GaugeValue, "idle_connections", "Open connections that are idle.", func(s *redis.PoolStats) uint32 { return s.IdleConns }),
 }
 
 var garbageDesc = prometheus.NewDesc("weir_origin_garbage_values_total", "Values that were read and were no counts.", nil, nil)

@@ -85,7 +85,7 @@ func (e Examine) identity() controlplane.Check {
 		return controlplane.Check{Name: "request identity", Result: controlplane.CheckOK, What: "only requests that Restate signed are taken"}
 	}
 	return controlplane.Check{
-		Name: "request identity", Result: controlplane.CheckWarn, What: "whoever reaches the handlers' port may run them",
+		Name: "request identity", Result: controlplane.CheckWarn, What: "any client that reaches the handlers' port can run them",
 		Do: "weir-control identity-key --out FILE makes a key: set request-identity-private-key-pem-file at Restate to the file, and restate-identity-key here to what it prints.",
 	}
 }
@@ -104,7 +104,7 @@ func exposure(ctx context.Context, name, text, settings string) controlplane.Che
 	for _, a := range addresses {
 		if public(a) {
 			return controlplane.Check{
-				Name: name, Result: controlplane.CheckFail, What: fmt.Sprintf("%s is a public address, and Restate asks nobody who they are", a.Unmap()),
+				Name: name, Result: controlplane.CheckFail, What: fmt.Sprintf("%s is a public address, and Restate has no authentication", a.Unmap()),
 				Do: "Bind Restate to loopback or a private network (" + settings + "), and let a firewall close the port.",
 			}
 		}

@@ -118,11 +118,11 @@ func (c *config) validate() error {
 		bad = append(bad, validURL("handlers-url", c.HandlersURL))
 	}
 	if !hosts.Loopback(c.APIListen) && c.APIAuth == "none" {
-		bad = append(bad, fmt.Errorf("api-listen %s is not a loopback address, and whoever reaches it could do everything: set api-auth to token, or bind it to 127.0.0.1", c.APIListen))
+		bad = append(bad, fmt.Errorf("api-listen %s is not a loopback address, and any client that reaches it could do everything: set api-auth to token, or bind it to 127.0.0.1", c.APIListen))
 	}
 	if !hosts.Loopback(c.HandlersListen) {
 		if c.RestateIdentityKey == "" {
-			bad = append(bad, fmt.Errorf("handlers-listen %s is not a loopback address, and whoever reaches it could run the handlers: set restate-identity-key, so that only your Restate can", c.HandlersListen))
+			bad = append(bad, fmt.Errorf("handlers-listen %s is not a loopback address, and any client that reaches it could run the handlers: set restate-identity-key, so that only your Restate can", c.HandlersListen))
 		}
 		if c.HandlersURL == "" {
 			bad = append(bad, fmt.Errorf("handlers-url is required with handlers-listen %s: Restate must be told by which name it reaches the handlers", c.HandlersListen))

@@ -92,7 +92,7 @@ func writePreview(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 		plural(int64(a.GetNodes()), "node"), plural(int64(s.GetRegions()), "region"), plural(s.GetKeys(), "key"),
 		span(s.GetWindowMs()), digits(s.GetLimit()), 100*s.GetHotShare(), 100*s.GetOverlapShare())
 	if assumed := a.GetAssumed(); len(assumed) > 0 {
-		_, _ = fmt.Fprintf(w, "assumed, since nobody told: %s\n", plain(strings.Join(assumed, ", ")))
+		_, _ = fmt.Fprintf(w, "assumed, since heartbeats lack them: %s\n", plain(strings.Join(assumed, ", ")))
 	}
 	_, _ = fmt.Fprintln(w)
 	t := newTable(w)

@@ -201,5 +201,5 @@ func (c Config) checkAddress(address string, named bool) error {
 	if named || c.InsecurePublic || hosts.Loopback(address) {
 		return nil
 	}
-	return errors.New("other machines can reach it, and there is no authentication: whoever connects may spend anybody's budget or read this process's profiles. Set tokens-file (or tls-client-ca-file, for calls alone), use 127.0.0.1, or --insecure-public if only your own services can connect")
+	return errors.New("other machines can reach it, and there is no authentication: any client that connects can spend any budget or read this process's profiles. Set tokens-file (or tls-client-ca-file, for calls alone), use 127.0.0.1, or --insecure-public if only your own services can connect")
 }
