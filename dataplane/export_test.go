@@ -42,6 +42,24 @@ func (l *Limiter) Sweep() {
 	}
 }
 
+// Crowd asks every entry to make room for another, as first contacts of a full table do.
+func (l *Limiter) Crowd() {
+	t, nowMs := l.table, l.nowMs()
+	for i := range t.parts {
+		p := &t.parts[i]
+		p.mu.Lock()
+		a := p.array.Load()
+		for b := range a.buckets {
+			for s := range slots {
+				if at := (placed{bucket: uint64(b), slot: s}); at.entry(a) != nil {
+					t.tryEvictLocked(p, a, at, nowMs, needRoom)
+				}
+			}
+		}
+		p.mu.Unlock()
+	}
+}
+
 // AwaitCalls waits for reads and heals in flight.
 func (l *Limiter) AwaitCalls() { l.calls.running.Wait() }
 

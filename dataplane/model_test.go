@@ -38,6 +38,7 @@ func TestAnyHistoryAgreesWithTheDumbLimiter(t *testing.T) {
 				"flush":   h.flush,
 				"import":  h.imports,
 				"sweep":   h.sweep,
+				"crowd":   h.crowd,
 				"peers":   h.peers,
 				"regions": h.regions,
 				"faults":  h.faults,
@@ -551,6 +552,12 @@ func (h *history) sweep(rt *rapid.T) {
 			rt.Fatalf("%s is over, and was not swept: %+v", key.Identifier, k)
 		}
 	}
+}
+
+// crowd has every key asked to make room. It may take away what during lets go, and nothing else.
+func (h *history) crowd(rt *rapid.T) {
+	h.rt = rt
+	h.during(h.nowMs(), h.n.Crowd)
 }
 
 // peers is another node of the region that adds to the origin, or publishes.

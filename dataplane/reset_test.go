@@ -217,6 +217,7 @@ func TestResetsAgreeWithAMap(t *testing.T) {
 				n.replay() // what is unsent in a later cell than the reset's is known a tick later
 				row := w.reset("k", newest.Generation+1)
 				row.AtMs = max(newest.AtMs, row.AtMs-rapid.Int64Range(0, 30_000).Draw(rt, "ms ago"))
+				row.ExpiresAtMs = row.AtMs + rapid.Int64Range(60_000, 240_000).Draw(rt, "expires after ms")
 				newest = row
 				w.counts.SetResets(newest)
 				n.loadSettings()
@@ -227,6 +228,11 @@ func TestResetsAgreeWithAMap(t *testing.T) {
 					}
 				}
 			},
+			"expire": func(*rapid.T) { // to just past its expiry, which the node finds out by itself
+				w.clock.advance(max(0, time.UnixMilli(newest.ExpiresAtMs+1).Sub(w.clock.Now())))
+				n.loadSettings()
+			},
+			"load": func(*rapid.T) { n.loadSettings() },
 			"lose the row": func(*rapid.T) {
 				w.counts.SetResets()
 				n.loadSettings()
