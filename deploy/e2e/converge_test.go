@@ -2,9 +2,13 @@ package e2e
 
 import (
 	"fmt"
+	"io"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/deploy/local/stack"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 )
@@ -53,5 +57,41 @@ func testNodesOfARegionAgree(t *testing.T) {
 			return limit(t, a, limitRequest(user, 0, 100, time.Hour)).Current == 12 &&
 				limit(t, b, limitRequest(user, 0, 100, time.Hour)).Current == 12
 		})
+	}
+}
+
+// "B accepts 1 of 100; 0.6 s later A accepts 99; 250 ms later B is asked for 99 → denied." B has
+// nothing to send meanwhile, so no reply tells it: it has to ask.
+func TestAnIdleNodeAsksBeforeItGrantsMuch(t *testing.T) {
+	servers.TurnSQL(t, testAnIdleNodeAsksBeforeItGrantsMuch)
+}
+
+func testAnIdleNodeAsksBeforeItGrantsMuch(t *testing.T) {
+	s := start(t)
+	a, b := s.Nodes[0], s.Nodes[1]
+	for _, n := range []*stack.Node{a, b} {
+		await.True(t, n.ID+" counts both nodes of its region", func() bool {
+			res, err := http.Get(n.AdminURL() + "/metrics")
+			if err != nil {
+				return false
+			}
+			defer res.Body.Close()
+			text, err := io.ReadAll(res.Body)
+			return err == nil && strings.Contains(string(text), "\nweir_region_nodes 2\n")
+		})
+	}
+	for round := range 5 {
+		user := fmt.Sprint("user_", round)
+		if d := limit(t, b, limitRequest(user, 1, 100, time.Hour)); !d.Allowed {
+			t.Fatalf("1 on B: %+v", d)
+		}
+		pause(t.Context(), 600*time.Millisecond)
+		if d := limit(t, a, limitRequest(user, 99, 100, time.Hour)); !d.Allowed {
+			t.Fatalf("99 on A: %+v", d)
+		}
+		pause(t.Context(), 250*time.Millisecond)
+		if d := limit(t, b, limitRequest(user, 99, 100, time.Hour)); d.Allowed {
+			t.Errorf("99 more on B are allowed: %+v", d)
+		}
 	}
 }
