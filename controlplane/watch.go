@@ -33,6 +33,7 @@ const (
 	FindingFlushStalled      FindingKind = "flush_stalled"
 	FindingOriginDown        FindingKind = "origin_down"
 	FindingCostDropped       FindingKind = "cost_dropped"
+	FindingTableFull         FindingKind = "table_full"
 	FindingSettingsRefused   FindingKind = "settings_refused"
 	FindingTuningSkew        FindingKind = "tuning_skew"
 	FindingClockSkew         FindingKind = "clock_skew"
@@ -51,7 +52,7 @@ const (
 var FindingKinds = []FindingKind{
 	FindingMySQLDown, FindingRestateDown, FindingRestateAdminDown, FindingWatchLate,
 	FindingNodesDead, FindingRegionDark, FindingImportStalled, FindingFlushStalled, FindingOriginDown,
-	FindingCostDropped, FindingSettingsRefused, FindingTuningSkew, FindingClockSkew,
+	FindingCostDropped, FindingTableFull, FindingSettingsRefused, FindingTuningSkew, FindingClockSkew,
 	FindingCleanupLag, FindingCleanupPaused, FindingCleanupFails, FindingRolloutTrouble, FindingRolloutWaits,
 	FindingRetirementTrouble, FindingRetirementWaits, FindingInvocationPaused, FindingInvocationBackoff,
 }

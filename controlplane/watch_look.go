@@ -143,7 +143,7 @@ func (w *Watch) lookAtNodes(ctx context.Context, look *Look) error {
 			return nil
 		}
 	} else {
-		look.blind(FindingNodesDead, FindingRegionDark, FindingOriginDown, FindingCostDropped, FindingSettingsRefused, FindingClockSkew)
+		look.blind(FindingNodesDead, FindingRegionDark, FindingOriginDown, FindingCostDropped, FindingTableFull, FindingSettingsRefused, FindingClockSkew)
 	}
 	look.blind(FindingTuningSkew, FindingImportStalled, FindingFlushStalled)
 	return err

@@ -54,6 +54,8 @@ func nodeFindings(fleet Fleet, c WatchConfig) (findings []Finding) {
 			"Start that Redis, or let the nodes reach it. They decide by their own counts meanwhile, as their namespaces' outage policy has it.")
 		some(FindingCostDropped, SeverityWarning, func(n Node) bool { return n.Health.DroppedCost > 0 }, "accepted cost was dropped before the region's Redis had it",
 			"Look for weir_dropped_cost_total and its cause: a Redis that was away for long, or too small a bound. The finding stays until these nodes restart.")
+		some(FindingTableFull, SeverityWarning, tableFull, "keys find no room in the table: they are decided by Redis, or by a sketch that errs towards denying",
+			"See weirctl keys top --hot and the nodes' log, which names the namespace with the most keys; hold back its callers, raise entries-max, or add nodes.")
 		some(FindingSettingsRefused, SeverityWarning, func(n Node) bool { return n.Health.SettingsProblem != "" }, "the newest settings are not in force: "+firstProblem(r.live),
 			"Correct what it names (weirctl rollout, override or namespace), or upgrade these nodes.")
 		skew := func(n Node) time.Duration { return n.ClockSkew.Abs() }
@@ -148,6 +150,14 @@ func (r region) stalled(kind FindingKind, what string, after time.Duration, last
 }
 
 func originDown(n Node) bool { return n.Health.BreakersOpen > 0 }
+
+// tableFullFor is how long the last key without room makes a table a full one.
+const tableFullFor = 5 * time.Minute
+
+func tableFull(n Node) bool {
+	at := n.Health.TableFullAtMs
+	return at > 0 && time.Duration(n.SentAtMs-at)*time.Millisecond < tableFullFor
+}
 
 func firstProblem(nodes []Node) string {
 	for _, n := range nodes {

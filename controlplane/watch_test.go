@@ -101,6 +101,7 @@ func TestLook(t *testing.T) {
 		"Redis of a region":      {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.BreakersOpen = 1 })}}}, "critical origin_down eu", "Redis"},
 		"Redis for one node":     {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.BreakersOpen = 1 }), node("n2", "eu")}}}, "warning origin_down eu", "n1 in eu"},
 		"dropped cost":           {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.DroppedCost = 1 })}}}, "warning cost_dropped eu", "dropped"},
+		"full table":             {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.TableFullAtMs = n.SentAtMs - 1000 })}}}, "warning table_full eu", "no room"},
 		"settings refused":       {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.SettingsProblem = "floor is 2" })}}}, "warning settings_refused eu", "floor is 2"},
 		"cleanup late":           {watched{lag: 20 * time.Minute}, "warning cleanup_lag cleanup", "20m0s"},
 		"cleanup very late":      {watched{lag: 3 * time.Hour}, "critical cleanup_lag cleanup", "3h0m0s"},
