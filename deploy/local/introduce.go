@@ -34,7 +34,9 @@ func introduce(w io.Writer, s *stack.Stack, data, bin string, took time.Duration
 	say("    %s weir.v1.RateLimitService/Limit", s.Nodes[0].GRPCAddr())
 	say("")
 	last := s.Nodes[len(s.Nodes)-1]
-	say("A few seconds later %s counts it too: make the same call to %s.", last.Region, last.URL())
+	say("Make the same call to %s: a second or two after its own first request of a key,", last.URL())
+	say("%s counts what the other region accepted.", last.Region)
+	say("")
 	weirctl := filepath.Join(bin, "weirctl")
 	if here, err := os.Getwd(); err == nil {
 		if short, err := filepath.Rel(here, weirctl); err == nil {
