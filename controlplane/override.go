@@ -35,7 +35,7 @@ func (s *Settings) ChangeOverride(ctx context.Context, workspace, namespace, pat
 		return after, err
 	}
 	if change == (OverrideChange{IfUpdatedMs: change.IfUpdatedMs}) {
-		return after, fmt.Errorf("%w: nothing is given that is to change (limit, duration_ms, candidate or shadow)", ErrInvalid)
+		return after, fmt.Errorf("%w: nothing to change: set limit, duration_ms, candidate or shadow", ErrInvalid)
 	}
 	if change.Candidate != nil && *change.Candidate != 0 {
 		if err := s.canJudge(ctx, workspace, namespace); err != nil {
@@ -53,7 +53,7 @@ func (s *Settings) ChangeOverride(ctx context.Context, workspace, namespace, pat
 			return nil, AuditEntry{}, err
 		}
 		if before == nil && change.Limit == nil {
-			return nil, AuditEntry{}, fmt.Errorf("%w: limit is not given, and there is no override %q of %s/%s that has one (0 to %d; 0 blocks)", ErrInvalid, pattern, workspace, namespace, int64(window.LimitMax))
+			return nil, AuditEntry{}, fmt.Errorf("%w: limit is left out, and there is no override %q of %s/%s that has one (0 to %d; 0 blocks)", ErrInvalid, pattern, workspace, namespace, int64(window.LimitMax))
 		}
 		change.apply(&after)
 		after.UpdatedAt = time.Time{} // the database's to say

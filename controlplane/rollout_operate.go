@@ -76,7 +76,7 @@ func (r *Rollout) approve(o RolloutOrder, nowMs int64) (time.Duration, error) {
 		return 0, r.conflict("nothing waits for an approval")
 	}
 	if o.Stage != r.Stage+1 || o.Asked != r.Asked {
-		return 0, r.conflict(fmt.Sprintf("stage %d was asked for at %d, and the approval is of stage %d as asked for at %d: look at it again",
+		return 0, r.conflict(fmt.Sprintf("what waits is stage %d (asked %d), and the approval names stage %d (asked %d): look at its status again",
 			r.Stage+1, r.Asked, o.Stage, o.Asked))
 	}
 	r.Phase = RolloutMeasuring

@@ -254,8 +254,8 @@ func TestAnApprovalIsOfOneStage(t *testing.T) {
 		t.Fatalf("%s of stage %d", r.Phase, r.Stage)
 	}
 	for says, o := range map[string]RolloutOrder{
-		fmt.Sprintf("stage 2 was asked for at %d, and the approval is of stage 1 as asked for at %d: look at it again", r.Asked, first.Asked): first,
-		fmt.Sprintf("the approval is of stage 2 as asked for at %d", r.Asked-1):                                                               {Action: RolloutApprove, By: ann, Stage: 2, Asked: r.Asked - 1},
+		fmt.Sprintf("what waits is stage 2 (asked %d), and the approval names stage 1 (asked %d): look at its status again", r.Asked, first.Asked): first,
+		fmt.Sprintf("the approval names stage 2 (asked %d)", r.Asked-1):                                                                            {Action: RolloutApprove, By: ann, Stage: 2, Asked: r.Asked - 1},
 	} {
 		if _, err := r.Operate(o, l.now.UnixMilli()); !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %q", err, says)

@@ -222,6 +222,9 @@ func (s *Settings) SetNamespace(ctx context.Context, workspace, namespace string
 	if err := errors.Join(by.Validate(), validateSpace(workspace, namespace)); err != nil {
 		return after, err
 	}
+	if change == (NamespaceChange{IfUpdatedMs: change.IfUpdatedMs}) {
+		return after, fmt.Errorf("%w: nothing to change: set shadow, mode, outage, headroom or estimate", ErrInvalid)
+	}
 	err = s.store.ChangeNamespace(ctx, workspace, namespace, func(before *Namespace) (Namespace, AuditEntry, error) {
 		after = DefaultNamespace(workspace, namespace)
 		seen := time.Time{}

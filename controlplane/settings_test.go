@@ -79,3 +79,13 @@ func FuzzEstimate(f *testing.F) {
 		}
 	})
 }
+
+// A change of nothing is refused, before the store is asked: it would be a row that says nothing, and
+// an audit entry for it.
+func TestAChangeChangesSomething(t *testing.T) {
+	settings := NewSettings(nil)
+	_, err := settings.SetNamespace(t.Context(), "acme", "api", NamespaceChange{IfUpdatedMs: new(int64)}, By{Actor: "ann", Reason: "x"})
+	wantInvalid(t, err, "nothing to change: set shadow, mode, outage, headroom or estimate")
+	_, err = settings.ChangeOverride(t.Context(), "acme", "api", "u", OverrideChange{IfUpdatedMs: new(int64)}, By{Actor: "ann", Reason: "x"})
+	wantInvalid(t, err, "nothing to change: set limit, duration_ms, candidate or shadow")
+}

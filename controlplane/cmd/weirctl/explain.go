@@ -26,7 +26,7 @@ import (
 type explainKey struct {
 	space
 	Identifier    string        `arg:"" help:"The identifier."`
-	Limit         int64         `required:"" help:"The limit that callers ask with."`
+	Limit         int64         `required:"" placeholder:"LIMIT" help:"The limit that callers ask with."`
 	Duration      time.Duration `required:"" help:"The window that callers ask with (1s to 8784h)."`
 	Cost          int64         `default:"1" help:"The cost of the request."`
 	Node          []string      `env:"WEIR_NODE" default:"http://127.0.0.1:7001" placeholder:"URL" help:"Where a node serves calls (default ${default}). Repeat it to see nodes side by side."`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -86,13 +87,23 @@ func (c *call) preview(document, old string, withoutFleet bool, f shapeFlags) er
 	return c.print(answer.Msg, func(w io.Writer) { writePreview(w, answer.Msg) })
 }
 
+// flagsOf are the flags that set fields of the shape.
+func flagsOf(fields []string) []string {
+	names := map[string]string{"nodes_per_region": "nodes", "hot_share": "hot", "overlap_share": "overlap", "window_ms": "duration"}
+	flags := make([]string, len(fields))
+	for i, f := range fields {
+		flags[i] = "--" + cmp.Or(names[f], f)
+	}
+	return flags
+}
+
 func writePreview(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 	s := a.GetShape()
 	_, _ = fmt.Fprintf(w, "%s in %s; %s active in a window of %s, with limits of %s; %.3g %% hot, %.3g %% in several regions\n",
 		plural(int64(a.GetNodes()), "node"), plural(int64(s.GetRegions()), "region"), plural(s.GetKeys(), "key"),
 		span(s.GetWindowMs()), digits(s.GetLimit()), 100*s.GetHotShare(), 100*s.GetOverlapShare())
 	if assumed := a.GetAssumed(); len(assumed) > 0 {
-		_, _ = fmt.Fprintf(w, "assumed, since heartbeats lack them: %s\n", plain(strings.Join(assumed, ", ")))
+		_, _ = fmt.Fprintf(w, "assumed, unless these flags say it: %s\n", plain(strings.Join(flagsOf(assumed), ", ")))
 	}
 	_, _ = fmt.Fprintln(w)
 	t := newTable(w)

@@ -36,7 +36,7 @@ func TestRolloutPreview(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, w.run(t, "rollout", "preview", "--tuning", path(t, tuned(t, "floor=0.2"))), exitOK, `
 7 nodes in 2 regions; 240,000 keys active in a window of 1m, with limits of 100; 10 % hot, 5 % in several regions
-assumed, since heartbeats lack them: limit, window_ms
+assumed, unless these flags say it: --limit, --duration
 
 PREDICTED                     OLD    NEW    NEW/OLD
 MySQL rows written a second   100    250    2.5

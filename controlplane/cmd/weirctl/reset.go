@@ -37,7 +37,7 @@ func (r resetSet) Run(c *call) error {
 		return err
 	}
 	err = c.print(answer.Msg, func(w io.Writer) {
-		_, _ = fmt.Fprintf(w, "reset, generation %d; nodes have it within an import of settings\n", answer.Msg.GetReset_().GetGeneration())
+		_, _ = fmt.Fprintf(w, "reset, generation %d; %s\n", answer.Msg.GetReset_().GetGeneration(), travels)
 	})
 	if err != nil || !r.Watch {
 		return err
@@ -76,7 +76,7 @@ func (c *call) watchReset(reset *controlv1.Reset) error {
 
 func notHeardOf(missing []string) error {
 	return &told{errors.New("the reset is set, and not heard of yet from " + strings.Join(missing, ", ")), exitFailure,
-		"They have it with their next import of settings: see weirctl fleet."}
+		"They read settings every slow_interval_ms: see weirctl fleet."}
 }
 
 // resetProgress is how many live nodes have what was set then, and which have not.

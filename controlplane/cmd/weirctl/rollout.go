@@ -41,7 +41,7 @@ func (r rolloutStart) Run(c *call) error {
 		return err
 	}
 	plan, err := r.plan()
-	if err != nil {
+	if err != nil && !(r.DryRun && errors.Is(err, errNoStage)) {
 		return wrong(err)
 	}
 	inForce, err := c.inForce()
@@ -74,6 +74,9 @@ func (r rolloutStart) Run(c *call) error {
 		_, _ = fmt.Fprintf(w, "\nFollow it with: weirctl rollout status --watch %s\n", plain(answer.Msg.GetRollout().GetId()))
 	})
 }
+
+// errNoStage stops no --dry-run, which looks at the tuning alone.
+var errNoStage = errors.New("no stage is named: say where it begins with --stage REGION, and --stage all where it ends, or give a --plan")
 
 // wrong is an error of a file or a flag.
 func wrong(err error) error {
@@ -115,7 +118,7 @@ func (r rolloutStart) plan() (*controlv1.RolloutPlan, error) {
 		return plan, nil
 	}
 	if len(r.Stage) == 0 {
-		return nil, errors.New("no stage is named: say where it begins with --stage REGION, and --stage all where it ends, or give a --plan")
+		return nil, errNoStage
 	}
 	bakeMs, baselineMs := r.Bake.Milliseconds(), r.Baseline.Milliseconds()
 	plan.BaselineMs = &baselineMs
@@ -140,8 +143,8 @@ func parseStage(text string) (*controlv1.RolloutStage, error) {
 		stage.All = true
 	case isShare:
 		percent, err := strconv.ParseInt(share, 10, 32)
-		if err != nil {
-			return nil, fmt.Errorf("stage %q: %q is not a whole number of percent", text, share)
+		if err != nil || percent < 1 || percent > 100 {
+			return nil, fmt.Errorf("stage %q: want a whole percentage, 1%% to 100%%", text)
 		}
 		stage.SharePercent = int32(percent)
 	default:

@@ -229,8 +229,8 @@ func TestAnApprovalNamesItsStage(t *testing.T) {
 	}
 	for says, args := range map[string][]string{
 		"missing flags: --stage=N": nil,
-		"stage 1 was asked for at 7, and the approval is of stage 2 as asked for at 7": {"--stage", "2"},
-		"the approval is of stage 1 as asked for at 6: look at it again":               {"--stage", "1", "--asked", "6"},
+		"what waits is stage 1 (asked 7), and the approval names stage 2 (asked 7): look at its status again": {"--stage", "2"},
+		"what waits is stage 1 (asked 7), and the approval names stage 1 (asked 6): look at its status again": {"--stage", "1", "--asked", "6"},
 	} {
 		if code := w.run(t, append([]string{"rollout", "approve", "r1", "--reason", "x"}, args...)...); code == exitOK || !strings.Contains(w.stderr.String(), says) {
 			t.Errorf("%v: exit %d, %s", args, code, w.stderr.String())
@@ -288,18 +288,19 @@ AT                    BY       WHAT
 func TestRolloutStartRefusals(t *testing.T) {
 	w := newWorld(t)
 	for says, args := range map[string][]string{
-		"no stage is named":                {"--tuning", "rfc"},
-		"no such file":                     {"--tuning", "/does/not/exist", "--stage", "all"},
-		"is not a whole number of percent": {"--tuning", "rfc", "--stage", "half%"},
-		"unknown field":                    {"--tuning", "rfc", "--plan", path(t, `{"stage":[]}`)},
-		"floor is 2 (0 to 1)":              {"--tuning", path(t, `{"floor":2}`), "--stage", "all"},
-		"leaves out step, slow_interval":   {"--tuning", path(t, `{"floor":0.3}`), "--stage", "all"},
-		"no tuning is named":               {"--stage", "all"},
-		`there is no field "flor"`:         {"--set", "flor=0.3", "--stage", "all"},
-		"nothing changes":                  {"--set", "floor=0.2", "--stage", "all"},
-		`--from is "mars"`:                 {"--set", "floor=0.3", "--from", "mars", "--stage", "all"},
-		"share_percent is 101":             {"--tuning", "rfc", "--stage", "101%"},
-		`region "mars" has no live node`:   {"--tuning", "rfc", "--stage", "mars"},
+		"no stage is named": {"--tuning", "rfc"},
+		"no such file":      {"--tuning", "/does/not/exist", "--stage", "all"},
+		`stage "half%": want a whole percentage, 1% to 100%`: {"--tuning", "rfc", "--stage", "half%"},
+		`stage "0%": want a whole percentage, 1% to 100%`:    {"--tuning", "rfc", "--stage", "0%"},
+		`stage "101%": want a whole percentage, 1% to 100%`:  {"--tuning", "rfc", "--stage", "101%"},
+		"unknown field":                  {"--tuning", "rfc", "--plan", path(t, `{"stage":[]}`)},
+		"floor is 2 (0 to 1)":            {"--tuning", path(t, `{"floor":2}`), "--stage", "all"},
+		"leaves out step, slow_interval": {"--tuning", path(t, `{"floor":0.3}`), "--stage", "all"},
+		"no tuning is named":             {"--stage", "all"},
+		`there is no field "flor"`:       {"--set", "flor=0.3", "--stage", "all"},
+		"nothing changes":                {"--set", "floor=0.2", "--stage", "all"},
+		`--from is "mars"`:               {"--set", "floor=0.3", "--from", "mars", "--stage", "all"},
+		`region "mars" has no live node`: {"--tuning", "rfc", "--stage", "mars"},
 	} {
 		if code := w.run(t, append([]string{"rollout", "start", "--reason", "x"}, args...)...); code != exitUsage || !strings.Contains(w.stderr.String(), says) {
 			t.Errorf("%v: exit %d, %s", args, code, w.stderr.String())

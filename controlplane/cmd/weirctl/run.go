@@ -80,12 +80,12 @@ type cli struct {
 		History retireHistory `cmd:"" help:"All retirements of the table; with --events, what happened in the newest."`
 	} `cmd:"" help:"The way out of the table that verdicts were shared through."`
 	Override struct {
-		Set    overrideSet    `cmd:"" help:"Set the limit of an identifier, or of all that a pattern matches. Of one that is there, what is not given stays."`
+		Set    overrideSet    `cmd:"" help:"Set the limit of an identifier, or of all that a pattern matches. A flag that is left out keeps what an override that is there has."`
 		List   overrideList   `cmd:"" help:"A namespace's overrides."`
 		Delete overrideDelete `cmd:"" help:"Take an override away."`
 	} `cmd:"" help:"Limits of single identifiers."`
 	Namespace struct {
-		Set  namespaceSet  `cmd:"" help:"Change how a namespace decides. What is not given stays."`
+		Set  namespaceSet  `cmd:"" help:"Change how a namespace decides. A flag that is left out keeps what is set."`
 		List namespaceList `cmd:"" help:"A workspace's namespaces that have settings."`
 	} `cmd:"" help:"How namespaces decide."`
 	Keys struct {

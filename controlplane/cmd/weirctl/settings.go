@@ -10,6 +10,9 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
+// travels says when a setting is in force.
+const travels = "nodes have it within slow_interval_ms, about 5s unless tuned"
+
 // space is a namespace.
 type space struct {
 	Workspace string `arg:"" help:"The workspace."`
@@ -19,15 +22,15 @@ type space struct {
 type overrideSet struct {
 	space
 	Pattern  string         `arg:"" help:"An identifier, or a pattern with * for any bytes. The most specific one applies."`
-	Limit    *int64         `help:"The limit; 0 blocks. A new override needs one."`
+	Limit    *int64         `placeholder:"LIMIT" help:"The limit; 0 blocks. A new override needs one."`
 	Duration *time.Duration `placeholder:"DURATION" help:"The window (1s to 8784h); 0 is that of the request, as for a new override."`
 
 	Candidate *int64 `placeholder:"LIMIT" help:"A limit that is judged beside it, and decides nothing: answers and metrics tell what it would have denied. 0 takes it away."`
-	Shadow    *bool  `negatable:"" help:"Decide, count and report, but let everything pass. --no-shadow ends it."`
+	Shadow    *bool  `negatable:"" help:"Decide and report, but let everything pass: what would be denied is not counted. --no-shadow ends it."`
 	by
 }
 
-// Run makes an override, or changes what is given and keeps the rest.
+// Run makes an override, or changes what flags name and keeps the rest.
 func (o overrideSet) Run(c *call) error {
 	actor, err := c.actor(o.Actor)
 	if err != nil {
@@ -46,7 +49,7 @@ func (o overrideSet) Run(c *call) error {
 		return err
 	}
 	return c.print(answer.Msg, func(w io.Writer) {
-		head(w, "set: %s; nodes have it within an import of settings", overrideWords(answer.Msg.GetOverride()))
+		head(w, "set: %s; %s", overrideWords(answer.Msg.GetOverride()), travels)
 	})
 }
 
@@ -94,7 +97,7 @@ func (o overrideDelete) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.print(answer.Msg, func(w io.Writer) { _, _ = fmt.Fprintln(w, "deleted; nodes have it within an import of settings") })
+	return c.print(answer.Msg, func(w io.Writer) { _, _ = fmt.Fprintln(w, "deleted; "+travels) })
 }
 
 type overrideList struct {
@@ -146,7 +149,7 @@ func none(after, first string) string {
 
 type namespaceSet struct {
 	space
-	Shadow   *bool   `negatable:"" help:"Decide, count and report, but let everything pass."`
+	Shadow   *bool   `negatable:"" help:"Decide and report, but let everything pass: what would be denied is not counted. --no-shadow ends it."`
 	Mode     *string `enum:"exact,estimate" help:"How it counts: ${enum}."`
 	Outage   *string `enum:"local,open,closed" help:"What it does without an answer from Redis: ${enum}."`
 	Headroom *string `enum:"kick,wait" help:"What it does with unsent cost past its share: ${enum}."`
@@ -154,7 +157,7 @@ type namespaceSet struct {
 	by
 }
 
-// Run changes what is given, and keeps the rest.
+// Run changes what flags name, and keeps the rest.
 func (n namespaceSet) Run(c *call) error {
 	actor, err := c.actor(n.Actor)
 	if err != nil {

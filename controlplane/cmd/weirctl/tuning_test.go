@@ -8,17 +8,17 @@ import (
 )
 
 // "--set edits what is in force": the other fields are those that run, not the defaults, and
-// what changes is shown before the rollout starts.
+// what changes is shown before the rollout starts. To look needs no stage.
 func TestRolloutStartSetsOneFieldOfWhatIsInForce(t *testing.T) {
 	w := newWorld(t)
 	running := tuned(t, "floor=0.5", "step=0", "slow_interval_ms=10000")
 	w.inForce = []controlplane.RegionTuning{{Version: 4, Document: running}, {Region: "eu", Version: 5, Document: running}}
-	args := []string{"rollout", "start", "--set", "floor=0.3", "--set", "jitter=0.1", "--stage", "all", "--id", "r1", "--reason", "fewer rows"}
+	args := []string{"rollout", "start", "--set", "floor=0.3", "--set", "jitter=0.1", "--id", "r1", "--reason", "fewer rows"}
 	const diff = "fleet, eu:\n  floor: 0.5 -> 0.3\n  jitter: 0.2 -> 0.1\n"
 	if code := w.run(t, append(args, "--dry-run")...); code != exitOK || w.stderr.String() != diff || len(w.rollouts.list) > 0 {
 		t.Fatalf("exit %d, %d rollouts, %s", code, len(w.rollouts.list), w.stderr.String())
 	}
-	if code := w.run(t, args...); code != exitOK || w.stderr.String() != diff {
+	if code := w.run(t, append(args, "--stage", "all")...); code != exitOK || w.stderr.String() != diff {
 		t.Fatalf("exit %d, %s", code, w.stderr.String())
 	}
 	if got, want := w.rollouts.list[0].Document, tuned(t, "floor=0.3", "step=0", "slow_interval_ms=10000", "jitter=0.1"); got != want {
