@@ -78,6 +78,10 @@ type Rollout struct {
 	// rolling back); 0: it has not begun to wait.
 	DueMs int64 `json:"due_ms,omitempty"`
 
+	// SinceMs is the clock of the database when the bake was over, or when the rollback had
+	// written all, 0 before: neither ends before each live node has been heard of since.
+	SinceMs int64 `json:"since_ms,omitempty"`
+
 	// Watch is what the rollout knows of nodes: of every region that it touched, and of those
 	// whose baseline it takes. Rollouts that are over, or roll back, have none.
 	Watch []RegionWatch `json:"watch,omitempty"`

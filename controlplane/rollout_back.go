@@ -18,13 +18,13 @@ func (r *Rollout) fail(nowMs int64, stage int, why string) time.Duration {
 
 func (r *Rollout) turn(nowMs int64, wanted RolloutPhase, actor, why string) time.Duration {
 	r.Phase, r.Wanted, r.Why = RolloutRollingBack, wanted, why
-	r.Paused, r.Watch, r.DueMs, r.Waiting, r.EndedMs = nil, nil, 0, "", 0
+	r.Paused, r.Watch, r.DueMs, r.SinceMs, r.Waiting, r.EndedMs = nil, nil, 0, 0, "", 0
 	r.event(nowMs, actor, "roll back", why)
 	return 0
 }
 
 // rollBack gives one region its previous tuning back, the last one first. When all have it,
-// it waits until no live node reports what was withdrawn.
+// it waits until every live node has spoken since, and none reports what was withdrawn.
 func (r *Rollout) rollBack(steps RolloutSteps, nowMs int64) (time.Duration, error) {
 	for i := len(r.Touched) - 1; i >= 0; i-- {
 		if t := &r.Touched[i]; !t.settled() {
@@ -71,10 +71,13 @@ func (r *Rollout) revert(steps RolloutSteps, nowMs int64, t *Touched) error {
 	return nil
 }
 
-// withdraw ends a rollback once no live node reports a version that was taken back. After
+// withdraw ends a rollback once every live node has been heard of since the last write, and
+// none reports a version that was taken back: an older heartbeat says nothing of what the
+// node has taken up after it. After
 // as long as nodes may take to apply a tuning that is trouble, and goes on being so until
 // the nodes follow, are stopped, or an operator gives them up.
 func (r *Rollout) withdraw(nowMs int64, look FleetLook) time.Duration {
+	r.since(look)
 	lag := r.laggards(look)
 	if lag == "" {
 		return r.end(nowMs, r.Wanted, rolloutItself)
@@ -89,22 +92,29 @@ func (r *Rollout) withdraw(nowMs int64, look FleetLook) time.Duration {
 	return r.poll()
 }
 
-// laggards names the live nodes that report a withdrawn version; empty: there is none.
+// laggards names the live nodes that report a withdrawn version, or have not been heard of
+// since it was withdrawn; empty: there is none.
 func (r *Rollout) laggards(look FleetLook) string {
 	withdrawn := map[int64]bool{}
 	for _, t := range r.Touched {
 		withdrawn[t.Applied] = withdrawn[t.Applied] || t.Applied > 0
 	}
-	var names []string
+	var names, unheard []string
 	for _, n := range look.Nodes {
-		if withdrawn[n.Version] {
+		switch {
+		case withdrawn[n.Version]:
 			names = append(names, fmt.Sprintf("%s in %s runs version %d", n.ID, n.Region, n.Version)+n.problem())
+		case n.SeenMs <= r.SinceMs:
+			unheard = append(unheard, n.ID+" in "+n.Region)
 		}
 	}
-	if len(names) == 0 {
-		return ""
+	switch {
+	case len(names) > 0:
+		return fmt.Sprintf("%d of %d live nodes still run the withdrawn tuning: %s", len(names), len(look.Nodes), several(names))
+	case len(unheard) > 0:
+		return fmt.Sprintf("%d of %d live nodes have not been heard of since the tuning was withdrawn: %s", len(unheard), len(look.Nodes), several(unheard))
 	}
-	return fmt.Sprintf("%d of %d live nodes still run the withdrawn tuning: %s", len(names), len(look.Nodes), several(names))
+	return ""
 }
 
 // several joins the first few of names and counts the rest.

@@ -120,17 +120,17 @@ func (r *Rollout) converge(nowMs int64, look FleetLook) time.Duration {
 		return r.poll()
 	}
 	r.beginWindows(nowMs)
-	r.Phase, r.DueMs, r.Waiting = RolloutBaking, nowMs+r.stage().BakeMs, ""
+	r.Phase, r.DueMs, r.SinceMs, r.Waiting = RolloutBaking, nowMs+r.stage().BakeMs, 0, ""
 	r.event(nowMs, rolloutItself, "bake", fmt.Sprintf("stage %d: applied by %d live nodes", r.Stage+1, applied.Live))
 	return r.untilDue(nowMs)
 }
 
-// bake ends a stage that has been watched for long enough, each of whose nodes has been
-// heard of meanwhile and runs the tuning.
+// bake ends a stage that has been watched for long enough, once each node of it and of those
+// before has been heard of after that, and runs the tuning.
 func (r *Rollout) bake(nowMs int64, look FleetLook) time.Duration {
 	if r.DueMs == 0 { // resumed: it bakes from here on
 		r.beginWindows(nowMs)
-		r.DueMs = nowMs + r.stage().BakeMs
+		r.DueMs, r.SinceMs = nowMs+r.stage().BakeMs, 0
 		return r.untilDue(nowMs)
 	}
 	if wait, blind := r.blind(nowMs, r.QueriesNow); blind {
@@ -139,8 +139,9 @@ func (r *Rollout) bake(nowMs int64, look FleetLook) time.Duration {
 	if nowMs < r.DueMs {
 		return r.untilDue(nowMs)
 	}
-	if silent := r.unheard(r.Stage, (*WatchedNode).heardInWindow); silent != "" {
-		return r.overdue(nowMs, "no heartbeat since it bakes: "+silent)
+	r.since(look)
+	if silent := r.unheard(func(_ *RegionWatch, n *WatchedNode) bool { return n.SeenMs > r.SinceMs }); silent != "" {
+		return r.overdue(nowMs, "no heartbeat since the bake is over: "+silent)
 	}
 	if applied := r.appliedBy(look, r.touchedScope()); applied.Applied < applied.Live {
 		return r.overdue(nowMs, "not run by all when the bake is over: "+applied.String())

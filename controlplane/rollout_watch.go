@@ -41,6 +41,7 @@ type WatchedNode struct {
 	Gone bool   `json:"gone,omitempty"` // not live any more
 
 	StartedMs int64   `json:"started_ms"`
+	SentMs    int64   `json:"sent_ms"`
 	SeenMs    int64   `json:"seen_ms"`
 	Totals    Tally   `json:"totals"`
 	Before    Span    `json:"before"`             // during the baseline
@@ -93,7 +94,7 @@ func (r *Rollout) observe(look FleetLook, nowMs int64) {
 	for i := range r.Watch {
 		w := &r.Watch[i]
 		measuring := r.Phase == RolloutMeasuring && w.Stage == r.Stage
-		if !measuring && nowMs-w.BucketMs >= r.window(w.Stage)/watchBuckets {
+		if old := nowMs - w.BucketMs; !measuring && (old < 0 || old >= r.window(w.Stage)/watchBuckets) {
 			w.rotate(nowMs)
 		}
 		w.observe(nodes[w.Region], measuring)
@@ -158,7 +159,7 @@ func (w *RegionWatch) observe(nodes []NodeFigures, measuring bool) {
 	for _, n := range nodes {
 		if _, isNew := found[n.ID]; isNew {
 			w.Nodes = append(w.Nodes, WatchedNode{
-				ID: n.ID, Came: !measuring && !first, StartedMs: n.StartedMs, SeenMs: n.SeenMs, Totals: n.Totals,
+				ID: n.ID, Came: !measuring && !first, StartedMs: n.StartedMs, SentMs: n.SentMs, SeenMs: n.SeenMs, Totals: n.Totals,
 				ConvergenceMs: n.ConvergenceMs, LatencyUs: n.LatencyUs,
 			})
 		}
@@ -171,9 +172,13 @@ func (w *RegionWatch) observe(nodes []NodeFigures, measuring bool) {
 }
 
 // observe takes in a heartbeat. Totals that begin anew, or fall, are those of a process that
-// has just started: all that they say is since then.
+// has just started: all that they say is since then. Where the clock of the database has
+// stepped back, the node's own says how long that was.
 func (n *WatchedNode) observe(is NodeFigures, measuring bool) {
 	ms := is.SeenMs - n.SeenMs
+	if ms < 0 {
+		ms = is.SentMs - n.SentMs
+	}
 	if ms <= 0 { // the same heartbeat
 		return
 	}
@@ -192,7 +197,8 @@ func (n *WatchedNode) observe(is NodeFigures, measuring bool) {
 	for i := range grown {
 		grown[i] = is.Totals[i] - was[i]
 	}
-	n.StartedMs, n.SeenMs, n.Totals, n.ConvergenceMs, n.LatencyUs = is.StartedMs, is.SeenMs, is.Totals, is.ConvergenceMs, is.LatencyUs
+	n.StartedMs, n.SentMs, n.SeenMs, n.Totals = is.StartedMs, is.SentMs, is.SeenMs, is.Totals
+	n.ConvergenceMs, n.LatencyUs = is.ConvergenceMs, is.LatencyUs
 	if measuring {
 		n.Before.add(ms, grown)
 		return
@@ -246,7 +252,7 @@ func (r *Rollout) unready(look FleetLook) string {
 	if r.Spec.Plan.BaselineMs == 0 {
 		return ""
 	}
-	if silent := r.unheard(r.Stage, (*WatchedNode).heardBefore); silent != "" {
+	if silent := r.unheard(func(w *RegionWatch, n *WatchedNode) bool { return w.Stage != r.Stage || n.Before[0] > 0 }); silent != "" {
 		return "no heartbeat since the baseline is taken: " + silent
 	}
 	return ""
@@ -271,14 +277,14 @@ func (r *Rollout) dark(look FleetLook) string {
 	return ""
 }
 
-// unheard names the live nodes of a stage that have not spoken: those that were there during
-// its baseline.
-func (r *Rollout) unheard(stage int, heard func(*WatchedNode) bool) string {
+// unheard names the live nodes that have not spoken, of those that were there during the
+// baselines of their stages.
+func (r *Rollout) unheard(heard func(*RegionWatch, *WatchedNode) bool) string {
 	var silent []string
 	for i := range r.Watch {
 		w := &r.Watch[i]
 		for j := range w.Nodes {
-			if n := &w.Nodes[j]; w.Stage == stage && !n.Gone && !n.Came && !heard(n) {
+			if n := &w.Nodes[j]; !n.Gone && !n.Came && !heard(w, n) {
 				silent = append(silent, n.ID+" in "+w.Region)
 			}
 		}
@@ -286,9 +292,13 @@ func (r *Rollout) unheard(stage int, heard func(*WatchedNode) bool) string {
 	return several(silent)
 }
 
-func (n *WatchedNode) heardBefore() bool { return n.Before[0] > 0 }
-
-func (n *WatchedNode) heardInWindow() bool { return n.did()[0] > 0 }
+// since begins to wait for a heartbeat of each node, and begins anew if the clock of the
+// database has stepped back.
+func (r *Rollout) since(look FleetLook) {
+	if r.SinceMs == 0 || r.SinceMs > look.AtMs {
+		r.SinceMs = look.AtMs
+	}
+}
 
 // regionsOf are those of a stage that nodes were seen in.
 func (r *Rollout) regionsOf(stage int) (regions []string) {
