@@ -116,8 +116,8 @@ func TestAnOutageIsNoFailedSignIn(t *testing.T) {
 	}
 }
 
-// "Who connects, or who the proxies that the configuration names say they speak for":
-// loopback is not among them by itself.
+// "The connection's other end, or the address that the configured proxies name": loopback is not
+// among them unless it is configured.
 func TestAddress(t *testing.T) {
 	c := &Console{Config: Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::1/128")}}}
 	for _, tc := range []struct{ remote, forwarded, want string }{

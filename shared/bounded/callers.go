@@ -5,16 +5,18 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+
+	"github.com/weirhq/weir/shared/clientip"
 )
 
-// Caller is who shares are counted by: whoever shows a token, or else whoever is at an address.
+// Caller has a share of each bound: the holder of a token, or else an address.
 // The zero Caller is one.
 type Caller struct {
 	bytes   [kinds]int64 // by the Memory's kind, and guarded by it
 	working atomic.Int64
 }
 
-// Callers are those who have a connection, by their addresses, on all listeners that share them.
+// Callers are those that have a connection, by their addresses, on all listeners that share them.
 // The zero value is ready.
 type Callers struct {
 	mu        sync.Mutex
@@ -26,16 +28,10 @@ type present struct {
 	connections int
 }
 
-// addressBitsMax is how much of an IPv6 address tells callers apart: who has one has all of its
-// last 64 bits.
-const addressBitsMax = 64
-
-func addressOf(a net.Addr) (p netip.Prefix) {
-	if ap, err := netip.ParseAddrPort(a.String()); err == nil {
-		ip := ap.Addr().Unmap().WithZone("")
-		p, _ = ip.Prefix(min(ip.BitLen(), addressBitsMax))
-	}
-	return p
+// addressOf is the zero Prefix for a connection without an address.
+func addressOf(a net.Addr) netip.Prefix {
+	address, _ := clientip.Proxies(nil).Find(a.String(), nil)
+	return clientip.Network(address, clientip.IPv6Bits)
 }
 
 func (c *Callers) enter(address netip.Prefix) *Caller {

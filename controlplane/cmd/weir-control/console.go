@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane/api"
 	"github.com/weirhq/weir/controlplane/console"
+	"github.com/weirhq/weir/shared/clientip"
 )
 
 // consoleOf makes the console of an API and sets it going, if it is wanted.
@@ -37,7 +38,7 @@ func trustedProxies(texts []string) (trusted []netip.Prefix, err error) {
 			}
 			network = netip.PrefixFrom(at, at.BitLen())
 		}
-		trusted = append(trusted, network.Masked())
+		trusted = append(trusted, network)
 	}
-	return trusted, nil
+	return clientip.Trust(trusted), nil
 }

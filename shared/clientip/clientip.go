@@ -1,0 +1,107 @@
+// Package clientip finds the address of a caller behind proxies.
+package clientip
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// IPv6Bits is how much of an IPv6 address is one caller: a caller that has one address usually has
+// all of its /64.
+const IPv6Bits = 64
+
+// hopsMax is how many proxies there may be between a caller and here.
+const hopsMax = 32
+
+// Proxies are the networks of proxies that may speak for others; the zero value trusts none.
+type Proxies []netip.Prefix
+
+// Trust prepares networks for Find. Invalid ones match nothing.
+func Trust(networks []netip.Prefix) Proxies {
+	trusted := make(Proxies, len(networks))
+	for i, p := range networks {
+		if a := p.Addr(); a.Is4In6() && p.Bits() >= 96 {
+			p = netip.PrefixFrom(a.Unmap(), p.Bits()-96)
+		}
+		trusted[i] = p.Masked()
+	}
+	return trusted
+}
+
+// Find walks from the connection's other end to the caller: through a header such as
+// X-Forwarded-For, from the right, past the proxies that are trusted. The text left of the first
+// address that is not trusted is that caller's own claim, and not read. If all are trusted, the
+// leftmost is the caller.
+//
+// Not ok: remote, or what a trusted proxy wrote, is no address, or there are too many hops. The
+// address is then the last one that was found, and zero if there is none.
+func (t Proxies) Find(remote string, lines []string) (address netip.Addr, ok bool) {
+	if address, ok = parse(remote); !ok {
+		return netip.Addr{}, false
+	}
+	hops := 0
+	for i := len(lines) - 1; i >= 0; i-- {
+		for rest, more := lines[i], true; more; {
+			if !t.contain(address) {
+				return address, true
+			}
+			if hops++; hops > hopsMax {
+				return address, false
+			}
+			var hop string
+			rest, hop, more = cutLast(rest)
+			next, ok := parse(strings.Trim(hop, " \t"))
+			if !ok {
+				return address, false
+			}
+			address = next
+		}
+	}
+	return address, true
+}
+
+func (t Proxies) contain(address netip.Addr) bool {
+	for _, p := range t {
+		if p.Contains(address) {
+			return true
+		}
+	}
+	return false
+}
+
+// Network is an address as a caller: whole for IPv4, its first bits for IPv6. It is the zero Prefix
+// of the zero Addr.
+func Network(address netip.Addr, ipv6Bits int) netip.Prefix {
+	network, _ := address.Prefix(min(address.BitLen(), ipv6Bits))
+	return network
+}
+
+// cutLast cuts a list at its last comma; more is false if there is none.
+func cutLast(list string) (rest, last string, more bool) {
+	if i := strings.LastIndexByte(list, ','); i >= 0 {
+		return list[:i], list[i+1:], true
+	}
+	return "", list, false
+}
+
+// parse reads an address with or without a port, a zone or brackets. An IPv4-mapped IPv6 address,
+// as dual-stack sockets have it, is the IPv4 address.
+func parse(s string) (netip.Addr, bool) {
+	if strings.HasPrefix(s, "[") && strings.HasSuffix(s, "]") {
+		s = s[1 : len(s)-1]
+		if !strings.Contains(s, ":") {
+			return netip.Addr{}, false // brackets are IPv6's
+		}
+	} else if strings.HasPrefix(s, "[") || strings.Count(s, ":") == 1 {
+		withPort, err := netip.ParseAddrPort(s)
+		if err != nil {
+			return netip.Addr{}, false
+		}
+		return withPort.Addr().WithZone("").Unmap(), true
+	}
+	address, err := netip.ParseAddr(s)
+	if err != nil {
+		return netip.Addr{}, false
+	}
+	return address.WithZone("").Unmap(), true
+}

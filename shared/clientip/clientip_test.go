@@ -1,0 +1,45 @@
+package clientip
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+// "From the right, past the proxies that are trusted", and where the walk ends.
+func TestFind(t *testing.T) {
+	trusted := Trust([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::ffff:192.168.0.0/112")})
+	for _, tc := range []struct {
+		remote, forwarded, want string
+		ok                      bool
+	}{
+		{"192.0.2.1:99", "198.51.100.7", "192.0.2.1", true},
+		{"10.0.0.1:99", "", "10.0.0.1", false},
+		{"10.0.0.1:99", "198.51.100.7, 203.0.113.9, 10.1.2.3", "203.0.113.9", true},
+		{"10.0.0.1:99", "10.0.0.3, 10.0.0.2", "10.0.0.3", true},
+		{"192.168.4.1:99", "203.0.113.9:4711", "203.0.113.9", true},
+		{"[::ffff:10.0.0.1]:99", "[2001:db8::1%eth0]:80", "2001:db8::1", true},
+		{"10.0.0.1:99", "198.51.100.7, someone", "10.0.0.1", false},
+		{"10.0.0.1:99", "198.51.100.7, someone, 10.0.0.2", "10.0.0.2", false},
+		{"10.0.0.1:99", strings.Repeat("10.0.0.2,", hopsMax) + "10.0.0.2", "10.0.0.2", false},
+		{"@", "198.51.100.7", "invalid IP", false},
+	} {
+		if got, ok := trusted.Find(tc.remote, []string{tc.forwarded}); got.String() != tc.want || ok != tc.ok {
+			t.Errorf("%s through %q: %v, %t, want %s, %t", tc.remote, tc.forwarded, got, ok, tc.want, tc.ok)
+		}
+	}
+	if got, ok := trusted.Find("10.0.0.1:99", nil); got.String() != "10.0.0.1" || !ok {
+		t.Errorf("a proxy without the header: %v, %t", got, ok)
+	}
+}
+
+func TestNetwork(t *testing.T) {
+	for address, want := range map[string]string{"192.0.2.1": "192.0.2.1/32", "2001:db8:1:2:3::4": "2001:db8:1:2::/64"} {
+		if got := Network(netip.MustParseAddr(address), IPv6Bits); got.String() != want {
+			t.Errorf("%s: %v, want %s", address, got, want)
+		}
+	}
+	if got := Network(netip.Addr{}, IPv6Bits); got != (netip.Prefix{}) {
+		t.Errorf("no address: %v", got)
+	}
+}
