@@ -111,9 +111,10 @@ func newEndpoint(o Options, jobs func(*stepper) map[string]Job) (*Endpoint, erro
 	protocols.SetHTTP1(true) // health checks
 	protocols.SetUnencryptedHTTP2(true)
 	e.server = &http.Server{
-		Handler:           o.Traces.Work(handler, spanName),
+		Handler:           bounded(o.Traces.Work(handler, spanName), invocationsMax, journalBytesMax),
 		Protocols:         &protocols,
 		ReadHeaderTimeout: 5 * time.Second,
+		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
 	}
