@@ -92,8 +92,8 @@ func (l *Limiter) askEstimate(q *question, by *rule, e *entry, held *Reservation
 				continue
 			}
 		}
-		if held != nil && v.allowed && v.counted > 0 && met != untracked {
-			*held = Reservation{l, e, v.seq, q.limit, v.counted}
+		if held != nil && v.allowed && v.counted > 0 {
+			*held = Reservation{l, e, v.seq, q.limit, v.counted, met == untracked}
 		}
 		out := d.answerEstimate(&v, q, by)
 		if !q.request.peek {

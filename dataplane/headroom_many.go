@@ -51,7 +51,7 @@ func (l *Limiter) pledge(w *workspace, i int) (p pledge, waits bool) {
 		return p, false
 	}
 	e := it.entry
-	way, v, cost := l.wayOfKey(w, it)
+	way, v, limit, cost := l.wayOfKey(w, it)
 	switch {
 	case way == wayMade:
 		return p, false
@@ -64,7 +64,7 @@ func (l *Limiter) pledge(w *workspace, i int) (p pledge, waits bool) {
 		p.reply = sh.await(e)
 		l.kick(sh, e)
 	} else {
-		p.claim = l.enterClaim(&claimant{entry: e, v: v, limit: it.limit, cost: cost, batch: true, spares: true})
+		p.claim = l.enterClaim(&claimant{entry: e, v: v, limit: limit, cost: cost, batch: true, spares: true})
 	}
 	return p, true
 }
@@ -105,27 +105,45 @@ func (l *Limiter) breakItem(w *workspace, i int) {
 	sourceOf(w.items, i, it.rule.outage.source(), l.refusal(it.entry, l.clock.steadyMs()))
 }
 
-// wayOfKey is the way of all that a batch asks of one key.
-func (l *Limiter) wayOfKey(w *workspace, first *item) (way way, v verdict, cost int64) {
+// wayOfKey is the way of all that a batch asks of one key, which is cost against limit.
+func (l *Limiter) wayOfKey(w *workspace, first *item) (way way, v verdict, limit, cost int64) {
 	e := first.entry
 	if e.flags.Load()&flagShared == 0 {
 		e.flags.Or(flagShared)
 	}
-	for i := range w.items {
-		if w.items[i].ident == first.ident {
-			cost = min(cost+w.items[i].cost, window.LimitMax)
-		}
-	}
-	if cost == 0 || !e.judge(&v, first.nowMs, first.durationMs, first.limit, 0, false) {
-		return wayMade, v, cost
+	if !e.judge(&v, first.nowMs, first.durationMs, first.limit, 0, false) {
+		return wayMade, v, 0, 0
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slot, ok := e.slotLocked(v.seq)
 	if !ok {
-		return wayMade, v, cost
+		return wayMade, v, 0, 0
 	}
-	word := e.words[slot].Load()
-	e.weigh(&v, slot, word, first.limit, cost, window.Start(v.seq+1, first.durationMs)-v.tMs, first.durationMs)
-	return e.wayLocked(&v, slot, word, first.limit, cost, first.durationMs, l.nodes.Load()), v, cost
+	word, uncovered := e.words[slot].Load(), window.Start(v.seq+1, first.durationMs)-v.tMs
+	e.weigh(&v, slot, word, first.limit, 0, uncovered, first.durationMs)
+	if limit, cost = w.sumOfKey(first, &v, uncovered); cost == 0 {
+		return wayMade, v, limit, cost
+	}
+	e.weigh(&v, slot, word, limit, cost, uncovered, first.durationMs)
+	return e.wayLocked(&v, slot, word, limit, cost, first.durationMs, l.nodes.Load()), v, limit, cost
+}
+
+// sumOfKey is what a batch asks of one key in all, and the limit of that. Each item has a limit
+// of its own, for its cost and that of the items before it; the sum fits the limit returned
+// exactly when each item fits its own. What shadow mode lets pass over its limit is not counted.
+func (w *workspace) sumOfKey(first *item, v *verdict, uncoveredMs int64) (limit, cost int64) {
+	least := int64(window.LimitMax) // that an item's limit leaves to the items behind it
+	for i := range w.items {
+		it := &w.items[i]
+		if it.ident != first.ident {
+			continue
+		}
+		if it.shadow() && !window.Fits(v.current, v.previous, cost+it.cost, it.limit, uncoveredMs, it.durationMs) {
+			continue
+		}
+		cost = min(cost+it.cost, aheadMax)
+		least = min(least, it.limit-cost)
+	}
+	return least + cost, cost
 }

@@ -220,10 +220,13 @@ func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *entry, held
 			if q.counting() && !v.claimed {
 				l.spill(e, v.seq, q.cost, q.nowMs)
 			}
+			if held != nil && q.counting() {
+				*held = Reservation{l, e, v.seq, q.limit, q.cost, true}
+			}
 		case q.counting():
 			l.accepted(e, met, &v, q)
 			if held != nil {
-				*held = Reservation{l, e, v.seq, q.limit, q.cost}
+				*held = Reservation{l, e, v.seq, q.limit, q.cost, false}
 			}
 		}
 		out := d.answer(&v, q, by, source)

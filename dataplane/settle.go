@@ -26,8 +26,10 @@ import (
 // see up to the credit too much until it is used. The credit given in one cell is at most
 // 2^53 in all; what is given back beyond that stays counted.
 //
-// A key that was evicted since comes back for what is charged. It gives nothing back then:
-// what this node knows of the key is not what the reservation was counted in.
+// A key that was evicted since, or that a full table had no room for, comes back for what is
+// charged. It gives nothing back: what this node knows of the key is not what the reservation
+// was counted in. Where there is still no room, the overflow has what is charged, and no origin
+// hears of it.
 //
 // The zero Reservation holds nothing. A Reservation must not be copied after Settle,
 // nor settled from two goroutines at once.
@@ -37,6 +39,7 @@ type Reservation struct {
 	sequence int64
 	limit    int64
 	held     int64 // cost that was accepted; 0 once settled
+	outside  bool  // the table had no room for the key: entry is a guest's
 }
 
 // Reserve is Allow for a cost that is an estimate. The Reservation holds nothing
@@ -53,8 +56,8 @@ func (r *Reservation) Held() int64 { return r.held }
 // Settle replaces the estimate by the true cost, 0 to window.LimitMax, once; after
 // that it does nothing. It returns how much was charged on top (> 0), or given back
 // (< 0). That is 0 as well when the reservation's cell has expired: then there is
-// nothing left to correct; and when its key was evicted and there is nothing to
-// charge. A cost out of bounds is an error that wraps ErrInvalid,
+// nothing left to correct; and when its key was evicted or had no room, and there is
+// nothing to charge. A cost out of bounds is an error that wraps ErrInvalid,
 // and settles nothing.
 func (r *Reservation) Settle(cost int64) (change int64, err error) {
 	if r.held == 0 {
@@ -65,22 +68,27 @@ func (r *Reservation) Settle(cost int64) (change int64, err error) {
 	}
 	change = cost - r.held
 	r.held = 0
+	if change <= 0 && r.outside {
+		return 0, nil
+	}
 	if change <= 0 {
 		return -r.entry.giveBack(r.sequence, -change), nil
 	}
 	return r.charge(change), nil
 }
 
-// charge charges cost on top, to the key's entry of today if its own was evicted.
+// charge charges cost on top, to the key's entry of today if its own was evicted or a guest's.
 func (r *Reservation) charge(cost int64) (charged int64) {
 	l, e := r.limiter, r.entry
-	for {
-		charged, alive := e.charge(r.sequence, cost, r.limit)
-		if alive {
-			if charged > 0 {
-				l.mark(e, l.marks)
+	for gone := r.outside; ; gone = false {
+		if !gone {
+			charged, alive := e.charge(r.sequence, cost, r.limit)
+			if alive {
+				if charged > 0 {
+					l.mark(e, l.marks)
+				}
+				return charged
 			}
-			return charged
 		}
 		nowMs := l.nowMs()
 		current := max(r.sequence, window.Sequence(nowMs, e.names.durationMs()))
@@ -89,9 +97,20 @@ func (r *Reservation) charge(cost int64) (charged int64) {
 		}
 		var met contact
 		if e, met = l.table.again(e, current, nowMs); met == untracked {
-			l.spill(e, r.sequence, cost, nowMs)
+			l.chargeOutside(e, r.sequence, cost, r.limit, nowMs)
 			return cost
 		}
+	}
+}
+
+// chargeOutside charges a key without an entry: those who decide on it now see it, and so does
+// the next to come.
+func (l *Limiter) chargeOutside(e *entry, sequence, cost, limit, nowMs int64) {
+	l.spill(e, sequence, cost, nowMs)
+	if guest := l.table.guests.find(&e.id); guest != nil {
+		guest.charge(sequence, cost, limit)
+		guest.settleUnnamed(sequence, cost)
+		l.table.guests.leave(&e.id)
 	}
 }
 

@@ -295,3 +295,27 @@ func TestSettlementsKeepTheTruth(t *testing.T) {
 		}
 	})
 }
+
+// "What was truly spent is never under-counted", of a key that a full table has no room for as well:
+// what is charged is where its cost is, at the origin or in the overflow.
+func TestSettlingMoreOnAKeyWithoutRoom(t *testing.T) {
+	for name, change := range map[string][]func(*dataplane.Config){"with an origin": nil, "alone": {withoutOrigin}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			n := w.crowd("api", change...)
+			r := n.reserve("victim", 1, 10)
+			if r.Held() != 1 {
+				t.Errorf("the reservation holds %d of 1", r.Held())
+			}
+			settle(t, r, 10, 9)
+			if d := n.take("victim", 1, 10); d.Allowed {
+				t.Errorf("10 of 10 are spent: %+v", d)
+			}
+			if r := n.reserve("other victim", 5, 10); r.Held() != 5 {
+				t.Errorf("the reservation holds %d of 5", r.Held())
+			} else {
+				settle(t, r, 2, 0) // what is counted elsewhere stays counted
+			}
+		})
+	}
+}

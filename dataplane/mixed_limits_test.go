@@ -1,0 +1,46 @@
+package dataplane_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+)
+
+// A batch may ask one key for costs against several limits. Each of them is exact across nodes,
+// whichever comes first: the origin is asked for what the tightest one leaves.
+func TestEachLimitOfABatchIsExactAcrossNodes(t *testing.T) {
+	for name, c := range map[string]struct {
+		items     []dataplane.Request
+		cost, max int64
+	}{
+		"a small limit before a large one": {[]dataplane.Request{ask("k", 1, 2), ask("k", 60, 100)}, 61, 61},
+		"a large limit before a small one": {[]dataplane.Request{ask("k", 1, 1000), ask("k", 6, 10)}, 7, 7},
+		"what a small limit leaves":        {[]dataplane.Request{ask("k", 3, 1000), ask("k", 2, 10), ask("k", 1, 1000)}, 6, 6},
+		"shadow, over its limit": {[]dataplane.Request{{Workspace: "acme", Namespace: "api", Identifier: "k", Limit: 1,
+			Duration: time.Minute, Cost: 2, Shadow: true}, ask("k", 60, 100)}, 60, 60},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				origin := memstore.NewOrigin(memstore.OriginOptions{})
+				origin.Faults.Delay(time.Millisecond)
+				nodes := waiting(t, 5, origin, 1000, dataplane.NamespaceRow{Outage: "closed"})
+				defer stopAll(nodes)
+				time.Sleep(100 * time.Millisecond)
+				var admitted atomic.Int64
+				together(len(nodes), func(i int) {
+					if nodes[i].AllowMany(context.Background(), c.items).Allowed {
+						admitted.Add(c.cost)
+					}
+				})
+				if got := admitted.Load(); got > c.max {
+					t.Errorf("%d were admitted of a limit that leaves room for one batch of %d", got, c.cost)
+				}
+			})
+		})
+	}
+}
