@@ -6,17 +6,44 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// withFields adds to an error about an unknown field which fields there are, those of the messages
-// within the message too: the parser does not tell in which of them the field was.
+// withFields has the parser's error about a message name fields as documents do (duration_ms), and adds
+// which fields or values there are to one about an unknown field or value. The parser does not tell in
+// which message a field was, so those within m count too.
 func withFields(text string, m protoreflect.MessageDescriptor) string {
-	if !strings.Contains(text, "unknown field") {
+	if strings.Contains(text, "unknown field") {
+		text += "; known are " + namesOf(m)
+		for i := range m.Fields().Len() {
+			if f := m.Fields().Get(i); f.Message() != nil {
+				text += "; in " + string(f.Name()) + " " + namesOf(f.Message())
+			}
+		}
 		return text
 	}
-	text += "; known are " + namesOf(m)
 	for i := range m.Fields().Len() {
-		if f := m.Fields().Get(i); f.Message() != nil {
-			text += "; in " + string(f.Name()) + " " + namesOf(f.Message())
+		f := m.Fields().Get(i)
+		text = withValues(text, f)
+		if inner := f.Message(); inner != nil {
+			for j := range inner.Fields().Len() {
+				text = withValues(text, inner.Fields().Get(j))
+			}
 		}
+	}
+	return text
+}
+
+// withValues does so where text is about a value of f.
+func withValues(text string, f protoreflect.FieldDescriptor) string {
+	before, value, ok := strings.Cut(text, " field "+f.JSONName()+": ")
+	if !ok || strings.Contains(before, "field ") { // the latter: the words are the caller's
+		return text
+	}
+	text = before + " field " + string(f.Name()) + ": " + value
+	if f.Enum() != nil {
+		values := make([]string, f.Enum().Values().Len())
+		for i := range values {
+			values[i] = string(f.Enum().Values().Get(i).Name())
+		}
+		text += "; known are " + strings.Join(values, ", ")
 	}
 	return text
 }

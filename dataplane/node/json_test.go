@@ -77,6 +77,7 @@ func TestJSONFaults(t *testing.T) {
 		{`{"limit":"ten"}`, `invalid value for int64 field limit: \"ten\"`},
 		{`{"limit":1.5}`, `invalid value for int64 field limit: 1.5`},
 		{`{"limit":9223372036854775808}`, `invalid value for int64 field limit: 9223372036854775808`},
+		{`{"duration_ms":"abc"}`, `invalid value for int64 field duration_ms: \"abc\"`},
 		{`{"limit":true}`, `invalid value for int64 field limit: true`},
 		{`{"workspace":7}`, `invalid value for string field workspace: 7`},
 		{`{"workspace":{}}`, `invalid value for string field workspace: {`},
@@ -97,6 +98,14 @@ func TestJSONFaults(t *testing.T) {
 	status, _, answer := curl(t, h.base+weirv1connect.RateLimitServiceLimitManyProcedure, `{"requests":[`+minimal+`,{"costs":1}]}`)
 	if status != 400 || !strings.Contains(answer, `unknown field \"costs\"; known are requests; in requests workspace, namespace, identifier, limit, duration_ms, cost, zero_cost"`) {
 		t.Errorf("unknown field in a batch: status %d %s", status, answer)
+	}
+	for procedure, step := range map[string]struct{ body, want string }{
+		weirv1connect.RateLimitServiceLimitManyProcedure: {`{"requests":[{"duration_ms":1.5}]}`, `invalid value for int64 field duration_ms: 1.5"`},
+		weirv1connect.RateLimitServiceTopKeysProcedure:   {`{"by":"TOP_BY_COLD"}`, `invalid value for enum field by: \"TOP_BY_COLD\"; known are TOP_BY_UNSPECIFIED, TOP_BY_HOT, TOP_BY_DENIED"`},
+	} {
+		if status, _, answer := curl(t, h.base+procedure, step.body); status != 400 || !strings.Contains(answer, step.want) {
+			t.Errorf("%s: status %d %s\nwant %s", step.body, status, answer, step.want)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"time"
 
@@ -114,6 +115,9 @@ type (
 	}
 )
 
+// unknownKey matches what the decoder says of one. It names a Go type, which a file's author does not know.
+var unknownKey = regexp.MustCompile(`field (\S+) not found in type \S+`)
+
 func parseFile(content []byte) (domain string, top *level, err error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
 	decoder.KnownFields(true)
@@ -122,7 +126,7 @@ func parseFile(content []byte) (domain string, top *level, err error) {
 		if errors.Is(err, io.EOF) {
 			err = errors.New("the file is empty")
 		}
-		return "", nil, err
+		return "", nil, errors.New(unknownKey.ReplaceAllString(err.Error(), `unknown key "$1"`))
 	}
 	if err := decoder.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
 		return "", nil, errors.New("want one YAML document")

@@ -120,7 +120,7 @@ func TestFaultyRules(t *testing.T) {
 	for content, want := range map[string]string{
 		"":                             "rules.yaml: the file is empty",
 		"descriptors: []":              "domain is 0 bytes long (1 to 255)",
-		"domain: a\ndescriptor: []":    "field descriptor not found",
+		"domain: a\ndescriptor: []":    `line 2: unknown key "descriptor"`,
 		"domain: a\n---\ndomain: b":    "want one YAML document",
 		"domain: a\ndescriptors: [{}]": "a.: key is empty",
 		"domain: a\ndescriptors: [{key: k}, {key: k}]":                                                   "a.k: is there twice",
