@@ -1,0 +1,206 @@
+package controlplane
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// Each total of a heartbeat is in the figure that it belongs to.
+func TestEveryTotalCounts(t *testing.T) {
+	h := heartbeat.Health{
+		AllowedTotal: 1, DeniedTotal: 10, ShadowedTotal: 100, DegradedTotal: 7, DroppedCost: 8,
+		FlushErrors: 1, ImportErrors: 10, SettingsErrors: 100, FlushedRows: 1, ImportedRows: 10,
+	}
+	want := Tally{TallyDecisions: 111, TallyDenied: 110, TallyDegraded: 7, TallyDropped: 8, TallyErrors: 111, TallyRows: 11}
+	if got := figuresOf(Node{Beat: heartbeat.Beat{Health: h}}).Totals; got != want {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// spans is a node that did so much in a minute, before and since.
+func spans(id string, before, since Tally) WatchedNode {
+	n := WatchedNode{ID: id, Window: []Span{{}}}
+	n.Before.add(60_000, before)
+	n.Window[0].add(60_000, since)
+	return n
+}
+
+// A node may do what its region did before, whichever figure that is, and no more than a
+// guardrail bears beyond it.
+func TestANodeIsHeldAgainstItsRegion(t *testing.T) {
+	busy := tally(40, 10_000, 0, 60*9000, 0)
+	busy[TallyDegraded] = 8000
+	w := RegionWatch{Region: "eu", Nodes: []WatchedNode{spans("busy", busy, Tally{}), spans("idle", tally(0, 10_000, 0, 0, 0), busy)}}
+	slow, quick := 90_000.0, 10.0
+	w.ConvergenceMs, w.LatencyUs = &slow, &slow
+	w.Nodes[1].ConvergenceMs, w.Nodes[1].LatencyUs = &slow, &slow
+	g := DefaultGuardrails()
+	if why := g.breachOf(&w, 0, 0); why != "" {
+		t.Errorf("as its region did: %s", why)
+	}
+	for says, spoil := range map[string]func(*RegionWatch, *WatchedNode){
+		"failed flushes":   func(_ *RegionWatch, n *WatchedNode) { n.Window[0][1+TallyErrors] = 41 },
+		"MySQL rows":       func(_ *RegionWatch, n *WatchedNode) { n.Window[0][1+TallyRows] = 60*13_500 + 60 },
+		"without the orig": func(_ *RegionWatch, n *WatchedNode) { n.Window[0][1+TallyDegraded] = 8001 },
+		"convergence":      func(w *RegionWatch, _ *WatchedNode) { w.ConvergenceMs = &quick },
+		"latency":          func(w *RegionWatch, _ *WatchedNode) { w.LatencyUs = &quick },
+	} {
+		bad := w
+		bad.Nodes = []WatchedNode{spans("busy", busy, Tally{}), spans("idle", tally(0, 10_000, 0, 0, 0), busy)}
+		bad.Nodes[1].ConvergenceMs, bad.Nodes[1].LatencyUs = &slow, &slow
+		spoil(&bad, &bad.Nodes[1])
+		if why := g.breachOf(&bad, 0, 0); !strings.Contains(why, says) || !strings.Contains(why, "of node idle in region eu") {
+			t.Errorf("%s: %q", says, why)
+		}
+	}
+}
+
+// Shares of a node are taken from a thousand decisions, and a window that has just begun is
+// judged as if it were a minute long, not five.
+func TestWhatANodeIsJudgedFrom(t *testing.T) {
+	g := DefaultGuardrails()
+	before := tally(0, 10_000, 0, 0, 0)
+	w := RegionWatch{Region: "eu", Nodes: []WatchedNode{spans("a", before, tally(0, 999, 999, 0, 0)), spans("b", before, tally(0, 90_000, 0, 0, 0))}}
+	if why := g.breachOf(&w, 0, 0); why != "" {
+		t.Errorf("of 999 decisions: %s", why)
+	}
+	w.Nodes[0].Window[0].add(0, tally(0, 1, 1, 0, 0))
+	if why := g.breachOf(&w, 0, 0); !strings.Contains(why, "of node a") {
+		t.Errorf("of 1,000 decisions: %q", why)
+	}
+	r := Rollout{Phase: RolloutBaking, Spec: spec(all), Stages: []StagePlan{{BakeMs: 3_600_000}}, Watch: []RegionWatch{
+		{Region: "eu", Nodes: []WatchedNode{spans("a", Tally{}, tally(7, 0, 0, 0, 0))}},
+	}}
+	if b := r.breachOfNodes(0); b == nil || !strings.Contains(b.why, "a node and minute: 7, more than 6") {
+		t.Errorf("7 errors in the first minute: %+v", b)
+	}
+}
+
+// Restarts count for an hour, of nodes that are there, and not at all where that is turned off.
+func TestRestartsThatCount(t *testing.T) {
+	hour := restartsWithin.Milliseconds()
+	many := make([]int64, restartsKept)
+	for i := range many {
+		many[i] = 2 * hour
+	}
+	for _, c := range []struct {
+		node WatchedNode
+		most int
+		want bool
+	}{
+		{WatchedNode{Restarts: []int64{2 * hour, 2 * hour}}, 1, true},
+		{WatchedNode{Restarts: []int64{hour - 1, 2 * hour}}, 1, false},
+		{WatchedNode{Restarts: []int64{2 * hour, 2 * hour}, Gone: true}, 1, false},
+		{WatchedNode{Restarts: many}, RestartsPerHourMax - 1, true},
+		{WatchedNode{Restarts: many}, RestartsPerHourMax, false},
+	} {
+		g := DefaultGuardrails()
+		g.NodesLostShare, g.RestartsPerHour = 1, c.most
+		w := RegionWatch{Region: "eu", Nodes: []WatchedNode{c.node, {ID: "other"}}}
+		if why := g.breachOf(&w, 2*hour, 0); (why != "") != c.want {
+			t.Errorf("%+v, at most %d: %q", c.node, c.most, why)
+		}
+	}
+}
+
+// The share of nodes lost is one of those that were there before, exactly.
+func TestNodesThatCameDoNotMakeUpForThoseLost(t *testing.T) {
+	g := DefaultGuardrails()
+	for were, want := range map[int]bool{9: true, 10: false} {
+		w := RegionWatch{Region: "eu", Nodes: []WatchedNode{{ID: "lost", Gone: true}}}
+		for i := range were - 1 {
+			w.Nodes = append(w.Nodes, WatchedNode{ID: fmt.Sprint(i)}, WatchedNode{ID: fmt.Sprint("new", i), Came: true})
+		}
+		if why := g.nodesLost(&w); (why != "") != want {
+			t.Errorf("1 of %d: %q", were, why)
+		}
+	}
+}
+
+// An apply whose answer was lost has been made: its version is known once it is undone, and
+// nodes that run it are waited for.
+func TestALostApplyIsWaitedFor(t *testing.T) {
+	l := newLand("eu", "us")
+	r, steps := begin(t, l, spec(canary, all))
+	play(t, r, steps, func() bool { return r.Phase == RolloutApplying })
+	if _, err := copyOf(r).Advance(steps); err != nil { // made, and nobody heard
+		t.Fatal(err)
+	}
+	if _, err := r.Operate(order(r, RolloutSuspend, ann), l.now.UnixMilli()); err != nil {
+		t.Fatal(err)
+	}
+	l.pass(time.Second)
+	l.stubborn = true
+	if _, err := r.Operate(order(r, RolloutAbort, ann), l.now.UnixMilli()); err != nil || r.Paused != nil {
+		t.Fatalf("%v, paused %+v", err, r.Paused)
+	}
+	from := l.now
+	play(t, r, steps, func() bool { return r.Phase.Over() || l.now.Sub(from) > time.Minute })
+	if got := r.Touched[0]; r.Phase != RolloutRollingBack || got.Applied != 1 || got.Reverted != 2 || !strings.Contains(r.Waiting, "eu1 in eu runs version 1") {
+		t.Errorf("%s, waiting for %q, %+v", r.Phase, r.Waiting, got)
+	}
+	l.stubborn = false
+	play(t, r, steps, nil)
+	if r.Phase != RolloutAborted {
+		t.Errorf("%s", r.Phase)
+	}
+}
+
+func copyOf(r *Rollout) *Rollout {
+	c := *r
+	c.Touched, c.Watch = append([]Touched(nil), r.Touched...), nil
+	return &c
+}
+
+// What an older build was about keeps its meaning: a rollback its wanted outcome, an approval
+// what was asked, and a baseline begins anew, with the nodes that there are.
+func TestPhasesOfAnOlderBuild(t *testing.T) {
+	stages := []StagePlan{{BakeMs: 1000}}
+	back := Rollout{Version: 1, Stages: stages, Phase: RolloutRollingBack, Wanted: RolloutAborted, Why: "aborted by ann", Touched: []Touched{{Region: "eu", Applied: 1}}}
+	back.Upgrade()
+	if back.Wanted != RolloutAborted || back.Why != "aborted by ann" {
+		t.Errorf("%+v", back)
+	}
+	asked := Rollout{Version: 1, Stages: stages, Phase: RolloutAwaiting, Epoch: 7}
+	asked.Upgrade()
+	if o := (RolloutOrder{Action: RolloutApprove, By: ann, Stage: 1, Asked: 7}); asked.Asked != 7 || asked.Phase != RolloutAwaiting {
+		t.Errorf("%+v does not approve %+v", o, asked)
+	}
+	measuring := Rollout{Version: 1, Stages: stages, Phase: RolloutMeasuring, DueMs: 99}
+	measuring.Upgrade()
+	if measuring.DueMs != 0 || measuring.Phase != RolloutMeasuring {
+		t.Errorf("%+v", measuring)
+	}
+}
+
+// A timer of an earlier transition, a phase of the list, a long history, and an end that is
+// taken back.
+func TestADocumentIsOfOneMoment(t *testing.T) {
+	if !RolloutLost.Over() {
+		t.Error("a lost rollout is under way")
+	}
+	l := newLand("eu")
+	r, steps := begin(t, l, spec(all))
+	r.Settle(0)
+	if r.Takes(r.Epoch-1) || r.Takes(r.Epoch+1) || !r.Takes(r.Epoch) {
+		t.Error("a stale timer is taken")
+	}
+	for range 2 * rolloutEventsMax {
+		r.event(1, "ann", "resume", "x")
+	}
+	play(t, r, steps, nil)
+	if len(r.Events) != rolloutEventsMax || r.Events[len(r.Events)-1].What != string(RolloutDone) {
+		t.Errorf("%d events", len(r.Events))
+	}
+	inForce := []RegionTuning{{Region: "eu", Version: r.Touched[0].Applied}, {Version: r.Touched[1].Applied + 1}}
+	if err := r.Overtaken(inForce); err == nil || !strings.Contains(err.Error(), "of the fleet, which has version 3 since") {
+		t.Errorf("%v", err)
+	}
+	if _, err := r.Operate(order(r, RolloutTakeBack, ann), l.now.UnixMilli()); err != nil || r.EndedMs != 0 {
+		t.Errorf("%v: it is being rolled back, and ended at %d", err, r.EndedMs)
+	}
+}

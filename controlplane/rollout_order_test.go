@@ -1,0 +1,67 @@
+package controlplane
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// While a rollout is paused nothing is approved, and an approval is of its stage even if it
+// names the right moment.
+func TestApprovalsOutOfOrder(t *testing.T) {
+	gated := canary
+	gated.Approval = true
+	l := newLand("eu", "us")
+	r, _ := begin(t, l, spec(gated, all))
+	wrong := order(r, RolloutApprove, ann)
+	wrong.Stage = 2
+	if _, err := r.Operate(wrong, 1); !errors.Is(err, ErrConflict) || r.Phase != RolloutAwaiting {
+		t.Errorf("of another stage: %s, %v", r.Phase, err)
+	}
+	if _, err := r.Operate(order(r, RolloutSuspend, ann), 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Operate(order(r, RolloutApprove, ann), 1); !errors.Is(err, ErrConflict) || r.Phase != RolloutAwaiting {
+		t.Errorf("while paused: %s, %v", r.Phase, err)
+	}
+}
+
+// What a phase waits for has all of its time again after a pause, and a required query too.
+func TestAPauseGivesPhasesTheirTime(t *testing.T) {
+	for _, c := range []struct {
+		phase RolloutPhase
+		least time.Duration // until it is over
+	}{{RolloutMeasuring, 10 * time.Second}, {RolloutConverging, 2 * time.Minute}} {
+		l := newLand("eu", "us")
+		r, steps := begin(t, l, spec(canary, all))
+		play(t, r, steps, func() bool {
+			l.stubborn = l.stubborn || r.Phase == RolloutApplying && c.phase == RolloutConverging
+			return r.Phase == c.phase && r.DueMs > 0
+		})
+		if _, err := r.Operate(order(r, RolloutSuspend, ann), l.now.UnixMilli()); err != nil {
+			t.Fatal(err)
+		}
+		r.BlindMs = 1
+		l.pass(time.Hour)
+		resumed := l.now
+		if _, err := r.Operate(order(r, RolloutResume, ann), l.now.UnixMilli()); err != nil || r.BlindMs != 0 {
+			t.Fatalf("%v, blind since %d", err, r.BlindMs)
+		}
+		play(t, r, steps, func() bool { return r.Phase != c.phase })
+		if took := l.now.Sub(resumed); took < c.least {
+			t.Errorf("%s takes %v after the pause, want %v", c.phase, took, c.least)
+		}
+	}
+}
+
+// With the fleet's row every region is touched, those to come too.
+func TestTheFleetsRowTouchesAll(t *testing.T) {
+	r := Rollout{Touched: []Touched{{Region: "eu"}}}
+	if s := r.touchedScope(); !s.Has("eu") || s.Has("to come") {
+		t.Errorf("%+v", s)
+	}
+	r.Touched = append(r.Touched, Touched{Region: ""})
+	if s := r.touchedScope(); !s.Has("eu") || !s.Has("to come") {
+		t.Errorf("%+v", s)
+	}
+}
