@@ -67,6 +67,17 @@ func (r *running) logged() string {
 	return r.log.String()
 }
 
+// awaitReady waits until /readyz says so.
+func (r *running) awaitReady() {
+	r.t.Helper()
+	await.NoError(r.t, "it is ready", func() error {
+		if code, body := r.ready(); code != http.StatusOK {
+			return fmt.Errorf("%d %s", code, body)
+		}
+		return nil
+	})
+}
+
 // startControl runs the program on free ports until the test ends.
 func startControl(t *testing.T, args ...string) *running {
 	t.Helper()
@@ -175,12 +186,7 @@ func testServesBeforeWhatItNeeds(t *testing.T) {
 	if err := mysql.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	await.NoError(t, "it is ready", func() error {
-		if code, body := r.ready(); code != http.StatusOK {
-			return errors.New(body)
-		}
-		return nil
-	})
+	r.awaitReady()
 	db := migrated(t, mysql.DSN("weir"))
 	_, err := db.ExecContext(t.Context(), `INSERT INTO ratelimit_window_counts
 		(workspace_id, namespace, identifier, duration_ms, sequence, region, count, expires_at, updated_at)
@@ -239,7 +245,7 @@ func testServesBeforeWhatItNeeds(t *testing.T) {
 	}
 }
 
-// "Or with --no-migrate by whoever runs the migrations": until then it is not ready.
+// "Or with --no-migrate by your own migration step": until then it is not ready.
 func TestNotReadyWithoutItsTables(t *testing.T) { servers.EachSQL(t, testNotReadyWithoutItsTables) }
 
 func testNotReadyWithoutItsTables(t *testing.T) {
@@ -264,12 +270,7 @@ func testNotReadyWithoutItsTables(t *testing.T) {
 	if err := schema.Migrate(t.Context(), db, slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	await.NoError(t, "it is ready", func() error { // a look is good for a second
-		if code, body := r.ready(); code != http.StatusOK {
-			return fmt.Errorf("%d %s", code, body)
-		}
-		return nil
-	})
+	r.awaitReady()
 	r.drain()
 }
 

@@ -1,14 +1,12 @@
 package main
 
 import (
-	"errors"
 	"net/http"
 	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
 
-	"github.com/weirhq/weir/shared/await"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 	"github.com/weirhq/weir/shared/servers"
@@ -37,19 +35,7 @@ func TestTokenSettings(t *testing.T) {
 func TestTokensOpenTheAPI(t *testing.T) { servers.EachSQL(t, testTokensOpenTheAPI) }
 
 func testTokensOpenTheAPI(t *testing.T) {
-	mysql, restate := servers.SQLForTest(t), servers.RestateForTest(t)
-	if err := mysql.CreateDatabase(t.Context(), "weir"); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("WEIR_MYSQL_DSN", mysql.DSN("weir"))
-	r := startControl(t, "--restate-ingress", restate.IngressURL(), "--restate-admin", restate.AdminURL(),
-		"--api-auth", "token", "--api-admin-token-file", file(t, adminToken+"\n"))
-	await.NoError(t, "it is ready", func() error {
-		if code, body := r.ready(); code != http.StatusOK {
-			return errors.New(body)
-		}
-		return nil
-	})
+	r, mysql := startWithTokens(t)
 	migrated(t, mysql.DSN("weir"))
 	if _, err := r.client.Fleet(t.Context(), connect.NewRequest(&controlv1.FleetRequest{})); connect.CodeOf(err) != connect.CodeUnauthenticated {
 		t.Errorf("without a token: %v", err)
@@ -89,19 +75,7 @@ func testTokensOpenTheAPI(t *testing.T) {
 func TestAbortWhileMySQLHangs(t *testing.T) { servers.EachSQL(t, testAbortWhileMySQLHangs) }
 
 func testAbortWhileMySQLHangs(t *testing.T) {
-	mysql, restate := servers.SQLForTest(t), servers.RestateForTest(t)
-	if err := mysql.CreateDatabase(t.Context(), "weir"); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("WEIR_MYSQL_DSN", mysql.DSN("weir"))
-	r := startControl(t, "--restate-ingress", restate.IngressURL(), "--restate-admin", restate.AdminURL(),
-		"--api-auth", "token", "--api-admin-token-file", file(t, adminToken+"\n"))
-	await.NoError(t, "it is ready", func() error {
-		if code, body := r.ready(); code != http.StatusOK {
-			return errors.New(body)
-		}
-		return nil
-	})
+	r, mysql := startWithTokens(t)
 	tokens := controlv1connect.NewTokenServiceClient(r.http, r.url)
 	made, err := tokens.CreateToken(t.Context(), as(adminToken, &controlv1.CreateTokenRequest{Reason: "on call", Name: "ops", Role: "operator"}))
 	if err != nil {
@@ -135,4 +109,18 @@ func as[T any](secret string, msg *T) *connect.Request[T] {
 	req := connect.NewRequest(msg)
 	req.Header().Set("Authorization", "Bearer "+secret)
 	return req
+}
+
+// startWithTokens runs the program, with tokens required, until the test ends.
+func startWithTokens(t *testing.T) (*running, *servers.SQL) {
+	t.Helper()
+	mysql, restate := servers.SQLForTest(t), servers.RestateForTest(t)
+	if err := mysql.CreateDatabase(t.Context(), "weir"); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("WEIR_MYSQL_DSN", mysql.DSN("weir"))
+	r := startControl(t, "--restate-ingress", restate.IngressURL(), "--restate-admin", restate.AdminURL(),
+		"--api-auth", "token", "--api-admin-token-file", file(t, adminToken+"\n"))
+	r.awaitReady()
+	return r, mysql
 }
