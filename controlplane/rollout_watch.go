@@ -118,7 +118,7 @@ func (r *Rollout) window(stage int) int64 {
 	return min(r.Stages[stage].BakeMs, windowMax.Milliseconds())
 }
 
-// beginWindows forgets what the stage's regions did until now, but for their baselines.
+// beginWindows forgets what the stage's regions did until now, except their baselines.
 func (r *Rollout) beginWindows(nowMs int64) {
 	for i := range r.Watch {
 		if w := &r.Watch[i]; w.Stage == r.Stage {

@@ -9,8 +9,8 @@ import (
 )
 
 // How sign-ins that fail slow down further ones: by the address that they come from, and by
-// the token that was shown. Each has its own count, so that no number of others can keep
-// anybody out. Tokens cannot be guessed; what is spared is the database that each try asks.
+// the token that was shown. Each has its own count, so that failures of others never
+// keep a caller out. Tokens cannot be guessed; what is spared is the database that each try asks.
 const (
 	failuresFree = 5 // without a wait
 	waitFirst    = time.Second

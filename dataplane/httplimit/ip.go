@@ -19,8 +19,8 @@ type IPConfig struct {
 	// who connected to it.
 	Header string
 
-	// IPv6Bits is how much of an IPv6 address is one caller, 32 to 128: who has one has
-	// at least a /64 of them. 0 is 64.
+	// IPv6Bits is how much of an IPv6 address is one caller, 32 to 128: a caller usually has
+	// a whole /64. 0 is 64.
 	IPv6Bits int
 }
 

@@ -22,7 +22,7 @@
 // to do (unavailable) and for callers out of time (deadline_exceeded). A Redis or
 // MySQL that is down is never an error: the limiter goes on from what it knows.
 //
-// Whoever reaches the ports may spend anybody's budget and read the process's
-// profiles, unless Config names callers by tokens or certificates. Without, listen on
-// loopback, or in a network that only your own services reach.
+// Any client that reaches the ports can spend any budget and read the process's profiles, unless
+// Config requires tokens or certificates. Without them, listen on loopback or in a network that
+// only your own services reach.
 package node

@@ -31,7 +31,7 @@ type Keeper struct {
 	Log       *slog.Logger
 
 	// Tunings are the rollouts that wrote the newest versions of the tuning, of which so many
-	// are looked at: what Restate may have lost. nil: nobody knows.
+	// are looked at: what Restate may have lost. nil: not known.
 	Tunings func(ctx context.Context, rows int) ([]controlplane.TuningTrace, error)
 
 	// Of the last round, so that an outage is two lines in the log.

@@ -22,7 +22,7 @@ type RolloutsRepair struct {
 	Rollouts []controlplane.TuningTrace `json:"rollouts"` // at most rolloutsListMax
 }
 
-// standing is a snapshot. It waits for nobody.
+// standing is a snapshot. It does not wait.
 func (o *rollouts) standing(ctx restate.ObjectSharedContext, _ restate.Void) (RolloutsStanding, error) {
 	l, err := o.load(ctx)
 	return RolloutsStanding{l.Active, l.List}, err

@@ -83,6 +83,6 @@ func (h *Handler) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, err.Error(), status)
 }
 
-// RetryAfterSeconds is what a shed call is told to wait: a slot and memory are free again after a
+// RetryAfterSeconds is how long a shed call should wait: a slot and memory are free again after a
 // moment.
 const RetryAfterSeconds = "1"

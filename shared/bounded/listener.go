@@ -24,7 +24,7 @@ type listener struct {
 
 // Listen lets at most most connections of inner be open. A further one is let in all the same,
 // and the address that has the most loses the one that it was heard on least recently; closed,
-// which may be nil, is called then. So nobody keeps others out by holding connections.
+// which may be nil, is called then. So holding connections keeps no other caller out.
 func Listen(inner net.Listener, callers *Callers, most int, closed func()) net.Listener {
 	return &listener{Listener: inner, callers: callers, most: most, closed: closed, conns: make(map[netip.Prefix]map[*Conn]struct{})}
 }

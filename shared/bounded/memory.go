@@ -33,9 +33,9 @@ type Memory struct {
 }
 
 // Hold is a call's part of a Memory, and of its caller's. The zero Hold holds nothing; fill in
-// Caller and Cutter before Take. A Hold is used by one goroutine at a time, but for Give.
+// Caller and Cutter before Take. A Hold is used by one goroutine at a time, except Give.
 type Hold struct {
-	Caller *Caller // nil: nobody's
+	Caller *Caller // nil: counts for no caller
 	Cutter Cutter
 
 	memory       *Memory

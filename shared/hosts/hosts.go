@@ -21,7 +21,7 @@ import (
 
 // Only serves requests for loopback names and addresses, for the server's own address, and for
 // names; it refuses others with 403. refused is called for each refusal and may be nil; setting
-// names the option that adds a name, for the one who reads the refusal.
+// names the option that adds a name, for the text of the refusal.
 func Only(names []string, setting string, refused func(), next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ProtoMajor >= 2 || r.TLS != nil || Known(names, r.Host) || own(r) {

@@ -27,7 +27,7 @@ type tester[T any] interface {
 //		dsn := servers.SharedSQL(t).DatabaseForTest(t)
 //
 // Servers for tests know their engine by that name, and there are none outside of EachSQL and [TurnSQL]: so no test
-// runs on one engine alone because somebody forgot the other.
+// runs on one engine alone by mistake.
 func EachSQL[T tester[T]](t T, f func(T)) { onEngines(t, Engines(), f) }
 
 // TurnSQL runs a test on one of the engines, or on both, as WEIR_SQL_TURN says ("mariadb", "mysql", "both"; empty is
@@ -97,7 +97,7 @@ func SQLForTest(t testing.TB, args ...string) *SQL {
 // DatabaseForTest makes an empty database for one test and returns its DSN. It is dropped with the test.
 func (m *SQL) DatabaseForTest(t testing.TB) (dsn string) {
 	t.Helper()
-	// The test's name helps whoever looks into the server; the number is what makes it unique. At most 64 bytes.
+	// The test's name helps when looking into the server; the number is what makes it unique. At most 64 bytes.
 	words := strings.Trim(unusual.ReplaceAllString(strings.ToLower(t.Name()), "_"), "_")
 	name := fmt.Sprintf("t%d_%.40s", databases.Add(1), words)
 	if err := m.CreateDatabase(t.Context(), name); err != nil {

@@ -37,7 +37,7 @@ type document struct {
 	Requires []string `json:"requires,omitempty"`
 }
 
-// Parse reads a document that somebody has written. It holds every field once: a field that
+// Parse reads a document that an operator has written. It holds every field once: a field that
 // is left out would set back what was tuned before. Fields that are left out, unknown or
 // there twice, trailing text and values outside their bounds are errors.
 func Parse(text []byte) (Tuning, error) {
