@@ -132,7 +132,7 @@ func TestDrainReportsTheLimiter(t *testing.T) {
 	}
 }
 
-// A taken port is an error that names it, and leaves no port taken behind it.
+// A taken port is an error that names it and its option, and leaves no port taken behind it.
 func TestStartOnATakenPort(t *testing.T) {
 	first := start(t, scripted{})
 	free, err := net.Listen("tcp", "127.0.0.1:0")
@@ -143,7 +143,11 @@ func TestStartOnATakenPort(t *testing.T) {
 	_ = free.Close()
 
 	second := prepare(t, scripted{}, func(c *Config) { c.Listen, c.AdminListen = address, first.AdminAddr().String() })
-	if err := second.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "listen for admin: listen tcp "+first.AdminAddr().String()) {
+	if err := second.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "admin-listen: listen tcp "+first.AdminAddr().String()) {
+		t.Errorf("start: %v", err)
+	}
+	third := prepare(t, scripted{}, func(c *Config) { c.GRPCListen = first.AdminAddr().String() })
+	if err := third.Start(t.Context()); err == nil || !strings.Contains(err.Error(), "grpc-listen: listen tcp ") {
 		t.Errorf("start: %v", err)
 	}
 	again, err := net.Listen("tcp", address)
@@ -157,7 +161,7 @@ func TestStartOnATakenPort(t *testing.T) {
 func TestWaitReportsABrokenPort(t *testing.T) {
 	h := start(t, scripted{})
 	_ = h.calls.listener.Close()
-	if err := h.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "serve service on 127.0.0.1:") {
+	if err := h.Wait(t.Context()); err == nil || !strings.Contains(err.Error(), "listen: serve on 127.0.0.1:") {
 		t.Errorf("wait: %v", err)
 	}
 	ended, end := context.WithCancel(t.Context())

@@ -32,7 +32,7 @@ const (
 
 // endpoint is one port and the HTTP server on it.
 type endpoint struct {
-	name, address string
+	name, address string // the name is the option's
 	bounds        *bounds
 	most          int // connections
 	server        *http.Server
@@ -42,7 +42,7 @@ type endpoint struct {
 func (e *endpoint) listen(ctx context.Context) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", e.address)
 	if err != nil {
-		return fmt.Errorf("listen for %s: %w", e.name, err)
+		return fmt.Errorf("%s: %w", e.name, err)
 	}
 	e.listener = e.bounds.listen(listener, e.most)
 	return nil
@@ -54,7 +54,7 @@ func (e *endpoint) serve() error {
 		serve = func(l net.Listener) error { return e.server.ServeTLS(l, "", "") }
 	}
 	if err := serve(e.listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve %s on %s: %w", e.name, e.listener.Addr(), err)
+		return fmt.Errorf("%s: serve on %s: %w", e.name, e.listener.Addr(), err)
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func newGRPCEndpoint(address string, g *gate, connectionsMax int, tls *TLS, span
 func (e *grpcEndpoint) listen(ctx context.Context) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", e.address)
 	if err != nil {
-		return fmt.Errorf("listen for gRPC: %w", err)
+		return fmt.Errorf("grpc-listen: %w", err)
 	}
 	e.listener = e.gate.listen(listener, e.most)
 	options := []grpc.ServerOption{
@@ -104,7 +104,7 @@ func (e *grpcEndpoint) admitStream(srv any, stream grpc.ServerStream, info *grpc
 
 func (e *grpcEndpoint) serve() error {
 	if err := e.server.Serve(e.listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-		return fmt.Errorf("serve gRPC on %s: %w", e.listener.Addr(), err)
+		return fmt.Errorf("grpc-listen: serve on %s: %w", e.listener.Addr(), err)
 	}
 	return nil
 }
