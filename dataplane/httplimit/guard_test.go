@@ -190,7 +190,7 @@ func TestConfigAtFault(t *testing.T) {
 		"policy 1 (\"burst\")": {Limiter: limiter, Policies: []httplimit.Policy{good, good}},
 		"printable ASCII":      {Limiter: limiter, Policies: change(func(p *httplimit.Policy) { p.Name = "bürst" })},
 		"1 to 64 characters":   {Limiter: limiter, Policies: change(func(p *httplimit.Policy) { p.Name = strings.Repeat("x", 65) })},
-		"no Key":               {Limiter: limiter, Policies: change(func(p *httplimit.Policy) { p.Key = nil })},
+		"Key is nil":           {Limiter: limiter, Policies: change(func(p *httplimit.Policy) { p.Key = nil })},
 		"workspace":            {Limiter: limiter, Policies: change(func(p *httplimit.Policy) { p.Workspace = "" })},
 		"limit is -1":          {Limiter: limiter, Policies: change(func(p *httplimit.Policy) { p.Quota.Limit = -1 })},
 		"duration":             {Limiter: limiter, Policies: change(func(p *httplimit.Policy) { p.Quota.Duration = time.Millisecond })},
