@@ -139,7 +139,7 @@ func (p *Policy) validate() error {
 		return fmt.Errorf("the name must be 1 to %d characters of printable ASCII", nameBytesMax)
 	}
 	if p.Key == nil {
-		return errors.New("Key is nil: name what callers are told apart by, as Header or ClientIP do")
+		return errors.New("the Key is nil: set what tells callers apart, such as Header or ClientIP")
 	}
 	probe := dataplane.Request{Workspace: p.Workspace, Namespace: p.Namespace, Identifier: "x", Limit: p.Quota.Limit, Duration: p.Quota.Duration}
 	if p.QuotaFor != nil {
