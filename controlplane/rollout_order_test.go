@@ -65,3 +65,29 @@ func TestTheFleetsRowTouchesAll(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// A rollback is neither paused nor begun twice, what is under way is not taken back, and an
+// order that is refused changes nothing.
+func TestOrdersThatComeAtTheWrongTime(t *testing.T) {
+	r := Rollout{ID: "r1", Stages: []StagePlan{{BakeMs: 1000}}, MovedMs: 7, Touched: []Touched{{Region: "eu"}}}
+	for _, c := range []struct {
+		phase  RolloutPhase
+		action RolloutAction
+	}{
+		{RolloutRollingBack, RolloutSuspend}, {RolloutRollingBack, RolloutAbort}, {RolloutRollingBack, RolloutTakeBack},
+		{RolloutBaking, RolloutTakeBack}, {RolloutConverging, RolloutApprove},
+	} {
+		r.Phase = c.phase
+		if _, err := r.Operate(order(&r, c.action, ann), 9); !errors.Is(err, ErrConflict) || r.Paused != nil || r.Phase != c.phase || r.MovedMs != 7 {
+			t.Errorf("%s while %s: %v, %+v", c.action, c.phase, err, r)
+		}
+	}
+}
+
+// A node on the built-in tuning, version 0, runs nothing that was withdrawn.
+func TestAVersionThatWasNeverWrittenIsNotWithdrawn(t *testing.T) {
+	r := Rollout{Touched: []Touched{{Region: "eu", Newer: 3}}}
+	if lag := r.laggards(FleetLook{Nodes: []NodeFigures{{ID: "eu1", Region: "eu", SeenMs: 1}}}); lag != "" {
+		t.Error(lag)
+	}
+}
