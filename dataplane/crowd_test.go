@@ -302,3 +302,27 @@ func TestReadsOfGuestsGoTogether(t *testing.T) {
 		t.Errorf("%d reads, want one for the first and one for the %d others", got, others)
 	}
 }
+
+// "One more is not enough: they would push each other out for ever." Two namespaces that need the
+// same table come to rest.
+func TestNamespacesWithEqualSharesComeToRest(t *testing.T) {
+	const half = 100
+	w := newWorld(t)
+	n := w.node("eu", "a", func(c *dataplane.Config) { c.Counts, c.EntriesMax = nil, 2*half-1 })
+	turns := func() int64 {
+		before := n.Evicted("share")
+		for range 20 {
+			for i := range half {
+				n.pin("one", i, i+1)
+				n.replay()
+				n.pin("two", i, i+1)
+				n.replay()
+			}
+		}
+		return n.Evicted("share") - before
+	}
+	turns()
+	if got := turns(); got > 2 {
+		t.Errorf("%d keys were pushed out by two namespaces that have half of a table each", got)
+	}
+}

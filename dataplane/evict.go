@@ -71,9 +71,8 @@ func (e *entry) evict(nowMs int64, now steadyMs, graceMs int64, why need, sends 
 		idle := sends && flags&flagEstimate == 0 && heard > 0 && int64(now)-heard >= idleExpiry.Milliseconds()
 		foreign := e.others[0].Load() != 0 || e.others[1].Load() != 0
 		if why == needShare {
-			claiming := e.book != nil && (e.book.claiming(0) > 0 || e.book.claiming(1) > 0)
 			restored := e.book != nil && (e.book.unnamed(0) > 0 || e.book.unnamed(1) > 0)
-			if claiming || (foreign || restored) && sends && flags&flagEstimate == 0 {
+			if (foreign || restored) && sends && flags&flagEstimate == 0 {
 				return stays // the origin knows nothing of that
 			}
 			return e.endLocked(slot, word, goneShare)

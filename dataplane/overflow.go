@@ -99,7 +99,7 @@ func (s *overflowSpan) turnLocked(generation int64, size int) {
 	}
 	clear(s.generations[generation&1])
 	if generation > s.newest+1 {
-		clear(s.generations[s.newest&1])
+		clear(s.generations[(generation-1)&1]) // which nothing was added to
 	}
 	s.newest = generation
 }

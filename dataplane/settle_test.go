@@ -319,3 +319,16 @@ func TestSettlingMoreOnAKeyWithoutRoom(t *testing.T) {
 		})
 	}
 }
+
+// The cell before still weighs: on an evicted key it is charged as well.
+func TestSettlingMoreOnAnEvictedKeyInTheNextWindow(t *testing.T) {
+	w := newWorld(t)
+	n := w.alone(func(c *dataplane.Config) { c.EntriesMax = 100 })
+	held := n.reserve("k", 10, 1000)
+	for i := range 400 {
+		n.take(fmt.Sprint("flood", i), 1, 1000)
+	}
+	w.clock.set(time.Minute)
+	settle(t, held, 1000, 990)
+	wantAllowed(t, "990 were charged to the cell before", n.take("k", 11, 1000), false, 10)
+}

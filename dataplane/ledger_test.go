@@ -1,0 +1,226 @@
+package dataplane
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+const ledgerSeq = int64(1000)
+
+// ledger is an entry of a fleet's node with a limit of 100 a minute, of which 20 are counted and sent.
+func ledger() *entry {
+	var h hasher
+	h.init()
+	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
+	id := h.ofKey(&key, nil)
+	e := newEntry(&id, h.names(&key, nil), ledgerSeq, true)
+	e.book.cells[slotOf(ledgerSeq)].settled.Add(e.addLocked(slotOf(ledgerSeq), 20))
+	return e
+}
+
+func ledgerMs() int64 { return window.Start(ledgerSeq, time.Minute.Milliseconds()) }
+
+func ledgerClaim(e *entry, cost, limit int64) *claimant {
+	return &claimant{entry: e, v: verdict{seq: ledgerSeq, tMs: ledgerMs()}, limit: limit, cost: cost}
+}
+
+// The total that a claim may reach is the limit without what the origin's total does not hold: other
+// regions' cost. Credit and what it has paid for are in the total, and not spent.
+func TestAClaimLeavesOutWhatItsTotalDoesNotHold(t *testing.T) {
+	slot := slotOf(ledgerSeq)
+	for name, c := range map[string]struct {
+		before func(e *entry)
+		atMost int64
+	}{
+		"nothing else":        {func(*entry) {}, 100},
+		"other regions' cost": {func(e *entry) { e.foreign(slot).Store(40) }, 60},
+		"credit":              {func(e *entry) { e.giveBack(ledgerSeq, 15) }, 115},
+		"credit that has paid": {func(e *entry) {
+			e.giveBack(ledgerSeq, 15)
+			e.addLocked(slot, 15)
+			e.netLocked(slot)
+		}, 100},
+	} {
+		e := ledger()
+		c.before(e)
+		if got, way := e.prepareClaim(ledgerClaim(e, 10, 100), 1, 200, steadyStart); way != wayClaim || got.AtMost != c.atMost {
+			t.Errorf("%s: way %d, at most %d; want %d", name, way, got.AtMost, c.atMost)
+		}
+	}
+}
+
+// Room for the shares of others is of what the totals leave, in which credit counts as spent.
+func TestCreditTakesNoRoomFromOthers(t *testing.T) {
+	e := ledger()
+	e.giveBack(ledgerSeq, 20)
+	c := ledgerClaim(e, 10, 100)
+	c.spares = true
+	if got, _ := e.prepareClaim(c, 5, 200, steadyStart); got.AtMost != 120-4*8 {
+		t.Errorf("at most %d; of the 80 that are left each of four others has a share of 8", got.AtMost)
+	}
+}
+
+// A claim whose caller left with its cost as credit takes back that credit and no other when it
+// fails; what the credit has paid for is unsent then.
+func TestAFailedClaimTakesBackWhatItLent(t *testing.T) {
+	for spent, want := range map[int64]struct{ credit, unsent int64 }{0: {5, 0}, 5: {5, 0}, 12: {3, 0}, 15: {0, 0}} {
+		slot := slotOf(ledgerSeq)
+		e := ledger()
+		e.giveBack(ledgerSeq, 5)
+		c := ledgerClaim(e, 10, 100)
+		if _, way := e.prepareClaim(c, 1, 200, steadyStart); way != wayClaim || e.leaveClaim(c, true) {
+			t.Fatal("it is on its way")
+		}
+		e.addLocked(slot, spent) // by the policy
+		e.netLocked(slot)
+		e.endClaim(c, wayBroken)
+		if known := wordCount(e.words[slot].Load()) + e.others[slot].Load(); known != 15+spent {
+			t.Errorf("%d spent: %d are known, want the 15 before and these", spent, known)
+		}
+		if sum := e.book.credit(slot) - e.unsentLocked(slot); sum != 5-spent {
+			t.Errorf("%d spent: credit %d, unsent %d; want %+v", spent, e.book.credit(slot), e.unsentLocked(slot), want)
+		}
+	}
+}
+
+// However often callers leave, a cell lends no more than the word has room for.
+func TestWhatACellLendsIsBounded(t *testing.T) {
+	slot := slotOf(ledgerSeq)
+	e := ledger()
+	for range 40 {
+		c := ledgerClaim(e, window.LimitMax-20, window.LimitMax)
+		if _, way := e.prepareClaim(c, 1, 200, steadyStart); way != wayClaim {
+			t.Fatalf("way %d", way)
+		}
+		e.leaveClaim(c, true)
+		e.endClaim(c, wayBroken)
+		if known := wordCount(e.words[slot].Load()) + e.others[slot].Load(); known != 20 || e.book.credit(slot)+e.book.netted(slot) > creditMax {
+			t.Fatalf("%d are known, want 20; credit %d, netted %d", known, e.book.credit(slot), e.book.netted(slot))
+		}
+	}
+}
+
+// A claim of a cell that is over is no claim, though the entry still has the cell.
+func TestAClaimOfACellThatIsOverIsJudgedAgain(t *testing.T) {
+	e := ledger()
+	c := ledgerClaim(e, 10, 100)
+	e.rotate(ledgerSeq + 1)
+	if _, way := e.prepareClaim(c, 1, 200, steadyStart); way != wayReply || c.committed {
+		t.Errorf("way %d, committed %v", way, c.committed)
+	}
+}
+
+// A read of a cell that made way meanwhile says nothing about the one that is current now.
+func TestALateReadMakesNoCellFresh(t *testing.T) {
+	e := ledger()
+	e.rotate(ledgerSeq + 1)
+	e.hydrate(&metrics{}, ledgerSeq-1, 0, 20, steadyStart)
+	if got := e.heardAt.Load(); got != 0 {
+		t.Errorf("heard at %d", got)
+	}
+	e.hydrate(&metrics{}, ledgerSeq, 20, 0, steadyStart)
+	if got := e.heardAt.Load(); got != int64(steadyStart) {
+		t.Errorf("heard at %d of the current cell", got)
+	}
+}
+
+// A namespace that needs its share takes no entry with counts that the origin does not hold.
+func TestAShareTakesNothingThatTheOriginLacks(t *testing.T) {
+	slot := slotOf(ledgerSeq)
+	for name, c := range map[string]struct {
+		with func(e *entry)
+		want eviction
+	}{
+		"held by the origin":                {func(*entry) {}, goneShare},
+		"and strict":                        {func(e *entry) { e.beStrict(steadyStart + 1000) }, goneShare},
+		"restored by its region's row":      {func(e *entry) { e.floorLocked(slot, 30) }, stays},
+		"restored, of the cell before":      {func(e *entry) { e.floorLocked(previousSlot(slot), 30) }, stays},
+		"counted in other regions":          {func(e *entry) { e.foreign(slot).Store(1) }, stays},
+		"unsent":                            {func(e *entry) { e.addLocked(slot, 1) }, stays},
+		"counted elsewhere the cell before": {func(e *entry) { e.foreign(previousSlot(slot)).Store(1) }, stays},
+	} {
+		e := ledger()
+		c.with(e)
+		if got := e.evict(ledgerMs(), steadyStart, 0, needShare, true); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// A request as far back as clocks may be apart still finds what is over by this one.
+func TestAnEntryOutlivesItsWindowByTheSkewOfClocks(t *testing.T) {
+	over := window.ExpiresAt(ledgerSeq, time.Minute.Milliseconds())
+	if got := ledger().evict(over+999, steadyStart, 1000, needNone, true); got != stays {
+		t.Errorf("evicted %d ms after its window, with clocks 1000 ms apart", 999)
+	}
+	if got := ledger().evict(over+1000, steadyStart, 1000, needNone, true); got != goneExpired {
+		t.Errorf("%d after that", got)
+	}
+}
+
+// A key that had to go has no entry while either of its cells in the overflow matters, to a request
+// as far back as clocks may be apart too.
+func TestAKeyInTheOverflowHasNoEntryUntilThatIsOver(t *testing.T) {
+	const graceMs = int64(1000)
+	table := newTable(100, graceMs, func() steadyMs { return steadyStart }, true, false)
+	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
+	id := table.ofKey(&key, nil)
+	e := table.newEntry(&id, &key, nil, ledgerSeq)
+	of := &table.groups[e.names.family.Value().group]
+	table.spill(e, ledgerSeq, 7, ledgerMs())
+	over := window.ExpiresAt(ledgerSeq, time.Minute.Milliseconds()) + graceMs
+	for nowMs, want := range map[int64]bool{ledgerMs(): true, over - 1: true, over: false} {
+		if got := table.spilled(of, e, ledgerSeq, nowMs); got != want {
+			t.Errorf("%d ms before it is over: spilled %v", over-nowMs, got)
+		}
+	}
+	if !table.spilled(of, e, ledgerSeq+1, ledgerMs()+time.Minute.Milliseconds()) {
+		t.Error("the cell before is in the overflow, and the key has an entry")
+	}
+	if table.spilled(of, e, ledgerSeq+2, ledgerMs()+time.Minute.Milliseconds()) {
+		t.Error("neither cell is in the overflow, and the key has no entry")
+	}
+}
+
+// Generations come back empty, however many were left out, and a clock that steps back empties none.
+func TestTheOverflowsGenerations(t *testing.T) {
+	const long = int64(2 * 60_000) // a generation of cells of a minute
+	for turns, want := range map[int64][2]int64{0: {1, 2}, 1: {0, 2}, 2: {}, 3: {}, 4: {}, -1: {1, 2}, -2: {1, 2}, -3: {1, 2}} {
+		var o overflow
+		o.init(0)
+		first, second := identity{1 << 40, 2 << 40}, identity{3 << 40, 5 << 40}
+		o.add(&first, 1, 60_000, 1, 10*long)
+		o.add(&second, 1, 60_000, 2, 11*long)
+		o.count(&first, 1, 60_000, (11+turns)*long)
+		at := (11 + max(0, turns)) * long
+		if a, b := o.count(&first, 1, 60_000, at), o.count(&second, 1, 60_000, at); a != want[0] || b != want[1] {
+			t.Errorf("%d generations on: %d and %d, want %v", turns, a, b, want)
+		}
+	}
+}
+
+// The limit that a claim was counted against is noted: what counts as near it depends on that.
+func TestAClaimNotesItsLimit(t *testing.T) {
+	e := ledger()
+	c := ledgerClaim(e, 10, 100)
+	e.prepareClaim(c, 1, 200, steadyStart)
+	e.mergeClaim(&metrics{}, c, Claimed{Added: true, Total: 30}, steadyStart)
+	if got := e.lows.get(slotOf(ledgerSeq)); got > 128 || c.way != wayMade {
+		t.Errorf("limit %d noted, way %d", got, c.way)
+	}
+}
+
+// A claim is refused for the room of others only where its total fits the limit without that.
+func TestARefusedClaimIsCrowdedOnlyWhereItWouldFit(t *testing.T) {
+	for total, want := range map[int64]way{20: wayCrowded, 90: wayCrowded, 91: wayReply} {
+		e := ledger()
+		c := ledgerClaim(e, 10, 100)
+		e.prepareClaim(c, 1, 200, steadyStart)
+		e.mergeClaim(&metrics{}, c, Claimed{Total: total}, steadyStart)
+		if c.way != want {
+			t.Errorf("total %d: way %d, want %d", total, c.way, want)
+		}
+	}
+}
