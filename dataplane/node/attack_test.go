@@ -5,17 +5,23 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"runtime/debug"
 	runtimemetrics "runtime/metrics"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
@@ -25,6 +31,7 @@ import (
 	"github.com/weirhq/weir/dataplane/node/rls"
 	"github.com/weirhq/weir/dataplane/node/routes"
 	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/bounded"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
@@ -287,6 +294,127 @@ func TestAnswersThatNobodyReads(t *testing.T) {
 	end()
 	if more := a.most - a.idle; more > attackBytesMax {
 		t.Errorf("%d MiB more than when idle, want at most %d", more>>20, attackBytesMax>>20)
+	}
+}
+
+// Connections over HTTP/2 whose caller takes no bytes of an answer hold no more of them than there is
+// memory for, of short answers too; others, and probes, are answered.
+func TestStreamsThatTakeNoBytes(t *testing.T) {
+	for name, flood := range map[string]struct {
+		address func(*attacked) net.Addr
+		path    string
+		used    func(*attacked) int64
+		want    int64
+	}{
+		"calls":  {func(a *attacked) net.Addr { return a.Addr() }, weirv1connect.RateLimitServiceLimitProcedure, func(a *attacked) int64 { return a.bounds.calls.Used() }, callsMemoryBytes / 4},
+		"probes": {func(a *attacked) net.Addr { return a.AdminAddr() }, "/readyz", func(a *attacked) int64 { return a.bounds.probes.Used() }, probeMemoryBytes / 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := attack(t)
+			end := a.watch()
+			sent := streamsThatTakeNothing(t, flood.path)
+			var begun []net.Conn
+			for range 30 {
+				conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).Dial("tcp", flood.address(a).String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				begun = append(begun, conn)
+				go func() { _, _ = io.Copy(io.Discard, conn) }()
+				_, _ = conn.Write(sent)
+			}
+			await.True(t, "answers that are not taken are held", func() bool { return flood.used(a) > flood.want })
+			a.probed(t)
+			for _, conn := range begun {
+				_ = conn.Close()
+			}
+			end()
+			a.judge(t)
+		})
+	}
+}
+
+// streamsThatTakeNothing is a connection's beginning: as many calls as it may have, none of which
+// lets a byte of an answer's body through.
+func streamsThatTakeNothing(t *testing.T, path string) []byte {
+	var sent, fields bytes.Buffer
+	_, _ = sent.WriteString(http2.ClientPreface)
+	frames, packed := http2.NewFramer(&sent, nil), hpack.NewEncoder(&fields)
+	err := frames.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	for i := range uint32(streamsMax) {
+		fields.Reset()
+		for _, f := range []hpack.HeaderField{
+			{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "localhost"}, {Name: ":path", Value: path},
+			{Name: "content-type", Value: "application/json"},
+		} {
+			err = errors.Join(err, packed.WriteField(f))
+		}
+		err = errors.Join(err, frames.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: fields.Bytes(), EndHeaders: true, EndStream: true}))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sent.Bytes()
+}
+
+// One caller that scrapes without end keeps no other one from it.
+func TestScrapesOfOneCaller(t *testing.T) {
+	h := start(t, scripted{})
+	slow := &slowToCollect{begun: make(chan struct{}, scrapesMax), goOn: make(chan struct{})}
+	h.registry.MustRegister(slow)
+	scrape := func() int {
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+		client := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true}}
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, h.adminBase+"/metrics", nil)
+		response, err := client.Do(r)
+		if err != nil {
+			t.Error(err)
+			return 0
+		}
+		defer response.Body.Close()
+		return response.StatusCode
+	}
+	var scraping sync.WaitGroup
+	for range scrapesMax - 1 {
+		scraping.Go(func() { scrape() })
+		<-slow.begun
+	}
+	if status := scrape(); status != http.StatusServiceUnavailable {
+		t.Errorf("one more scrape of the same caller: %d", status)
+	}
+	slow.over.Store(true)
+	if status, answer := get(t, h.adminBase+"/metrics"); status != http.StatusOK {
+		t.Errorf("another caller's scrape: %d %.100s", status, answer)
+	}
+	close(slow.goOn)
+	scraping.Wait()
+	if n := value(h.bounds.refused[bounded.BoundCaller]); n != 1 {
+		t.Errorf("%v refusals are counted, want 1", n)
+	}
+}
+
+// slowToCollect is a collector that takes until goOn is closed, or over is true.
+type slowToCollect struct {
+	begun, goOn chan struct{}
+	over        atomic.Bool
+}
+
+func (s *slowToCollect) Describe(chan<- *prometheus.Desc) {}
+
+func (s *slowToCollect) Collect(chan<- prometheus.Metric) {
+	if !s.over.Load() {
+		s.begun <- struct{}{}
+		<-s.goOn
+	}
+}
+
+// A profile of a thousand million seconds ends when profiles have to.
+func TestProfilesEnd(t *testing.T) {
+	var deadline time.Time
+	handler := profiled(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { deadline, _ = r.Context().Deadline() }))
+	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/debug/pprof/profile?seconds=1000000000", nil))
+	if deadline.IsZero() || time.Until(deadline) > profileTimeMax {
+		t.Errorf("a profile may go on until %v", deadline)
 	}
 }
 

@@ -109,7 +109,7 @@ func callServer(base context.Context, handler http.Handler, logger *slog.Logger)
 	return s
 }
 
-// adminServer has no deadline for answers: a profile takes as long as it was asked to. adminMux
+// adminServer has no deadline for answers: a profile takes minutes if it was asked to. adminMux
 // gives one to all others.
 func adminServer(handler http.Handler, logger *slog.Logger) *http.Server {
 	s := newServer(handler, logger)

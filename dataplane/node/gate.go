@@ -43,7 +43,7 @@ func newGate(next http.Handler, limiter Limiter, slots int, tokens *Tokens, m *m
 		bounds:  b,
 		next:    next,
 		limiter: limiter,
-		slots:   bounded.NewSlots(slots),
+		slots:   bounded.NewSlots(bounded.Calls, slots),
 		metrics: m,
 		errors:  connect.NewErrorWriter(),
 		tokens:  tokens,
@@ -107,8 +107,11 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, counters callMetric
 		panic(http.ErrAbortHandler)
 	}
 	counters.count(p.code(answer))
-	bound.Sends(answer.Len())
-	if err := answer.Send(); err != nil {
+	if !bound.Sends(answer.Len()) {
+		g.refused[bounded.BoundMemory].Inc()
+		panic(http.ErrAbortHandler)
+	}
+	if err := answer.Send(r); err != nil {
 		g.logger.DebugContext(r.Context(), "caller did not take an answer", "error", err)
 	}
 }

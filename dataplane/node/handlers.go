@@ -41,8 +41,8 @@ func (s *Server) adminMux() *http.ServeMux {
 	mux.Handle("/healthz", s.bounds.probe(http.HandlerFunc(live)))
 	mux.Handle("/readyz", s.bounds.probe(&s.ready))
 	metrics := promhttp.HandlerFor(s.config.Registry, promhttp.HandlerOpts{Registry: s.config.Registry})
-	mux.Handle("/metrics", guard(s.bounds.probe(s.bounds.few(scrapesMax, metrics))))
-	mux.Handle("/debug/pprof/", guard(s.bounds.few(profilesMax, timed(profileTimeMax, pprofMux()))))
+	mux.Handle("/metrics", guard(s.bounds.probe(s.bounds.few(bounded.Scrapes, scrapesMax, metrics))))
+	mux.Handle("/debug/pprof/", guard(s.bounds.few(bounded.Profiles, profilesMax, profiled(pprofMux()))))
 	s.handleHealth(mux)
 	return mux
 }
@@ -64,17 +64,18 @@ func pprofMux() http.Handler {
 	return mux
 }
 
-// few serves so many requests at a time.
-func (b *bounds) few(most int, next http.Handler) http.Handler {
-	slots := bounded.NewSlots(most)
+// few serves so many requests at a time, and three quarters of them to one caller.
+func (b *bounds) few(kind bounded.Kind, most int, next http.Handler) http.Handler {
+	slots := bounded.NewSlots(kind, most)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := slots.Take(nil); err != nil {
+		caller := bounded.CallerOf(r.Context())
+		if err := slots.Take(caller); err != nil {
 			b.count(err)
 			w.Header().Set("Retry-After", bounded.RetryAfterSeconds)
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		defer slots.Give(nil)
+		defer slots.Give(caller)
 		next.ServeHTTP(w, r)
 	})
 }
@@ -88,8 +89,17 @@ func timed(most time.Duration, next http.Handler) http.Handler {
 	})
 }
 
-// profileTimeMax is how long a profile may take, and its way to whoever asked for it.
+// profileTimeMax is how long a profile may take.
 const profileTimeMax = 10 * time.Minute
+
+// profiled ends a profile that is asked to take longer: what it has by then is its answer.
+func profiled(next http.Handler) http.Handler {
+	return timed(profileTimeMax+writeTimeout, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), profileTimeMax)
+		defer cancel()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	}))
+}
 
 // handleHealth serves grpc.health.v1 and reflection; both ports do.
 func (s *Server) handleHealth(mux *http.ServeMux) {

@@ -47,8 +47,10 @@ func (a *Answer) Status() int { return a.status }
 // Len is the length of the answer's body.
 func (a *Answer) Len() int { return len(a.body) }
 
-// Send sends the answer. What it returns is about the caller's connection.
-func (a *Answer) Send() error {
+// Send sends the answer to r. What it returns is about the caller's connection. Over HTTP/2 it
+// returns when the caller takes the answer: net/http would go on to wait for that by itself, for
+// each of the connection's streams, when the call has given everything back.
+func (a *Answer) Send(r *http.Request) error {
 	if a.status == 0 {
 		a.status = http.StatusOK
 	}
@@ -56,6 +58,8 @@ func (a *Answer) Send() error {
 	if len(a.body) == 0 {
 		return nil
 	}
-	_, err := a.ResponseWriter.Write(a.body)
-	return err
+	if _, err := a.ResponseWriter.Write(a.body); err != nil || r.ProtoMajor < 2 {
+		return err
+	}
+	return http.NewResponseController(a.ResponseWriter).Flush()
 }

@@ -210,10 +210,12 @@ func (c *Call) Cut() {
 // Worked gives back what the work on a body needed beside memory.
 func (c *Call) Worked() { c.place.Give() }
 
-// Sends is called before an answer of n bytes is sent.
-func (c *Call) Sends(n int) {
+// Sends is called before an answer of n bytes is sent. It returns false where so many wait for their
+// callers that the call is to be aborted instead.
+func (c *Call) Sends(n int) bool {
+	c.hold.Work(0)
 	c.sending = true // Cut is not called between Work and Send
-	c.hold.Send(CallBytes + int64(n))
+	return c.hold.Send(CallBytes + int64(n))
 }
 
 // End gives everything back. The body that Read returned is used by others from then on.

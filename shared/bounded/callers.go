@@ -12,8 +12,8 @@ import (
 // Caller has a share of each bound: the holder of a token, or else an address.
 // The zero Caller is one.
 type Caller struct {
-	bytes   [kinds]int64 // by the Memory's kind, and guarded by it
-	working atomic.Int64
+	bytes   [kinds]int64        // by the Memory's kind, and guarded by it
+	working [kinds]atomic.Int64 // by the kind of the Slots
 }
 
 // Callers are those that have a connection, by their addresses, on all listeners that share them.

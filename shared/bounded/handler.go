@@ -33,18 +33,28 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	call := new(Call)
 	defer call.End()
 	caller := CallerOf(r.Context())
-	if _, err := call.Read(w, r, h.Memory, caller, h.Route(r)); err != nil {
-		h.refuse(w, r, err)
-		return
-	}
 	answer := &Answer{ResponseWriter: w}
-	if err := h.work(answer, r, caller); err != nil {
-		h.refuse(w, r, err)
-		return
+	_, err := call.Read(w, r, h.Memory, caller, h.Route(r))
+	if err == nil {
+		err = h.work(answer, r, caller)
+	}
+	if err != nil {
+		h.refuse(answer, r, err)
 	}
 	call.Worked()
-	call.Sends(answer.Len())
-	_ = answer.Send() // the caller may have gone
+	h.send(call, answer, r)
+}
+
+// send aborts a call whose answer there is no memory for.
+func (h *Handler) send(call *Call, answer *Answer, r *http.Request) {
+	if call.Sends(answer.Len()) {
+		_ = answer.Send(r) // the caller may have gone
+		return
+	}
+	if h.Refused != nil {
+		h.Refused(BoundMemory)
+	}
+	panic(http.ErrAbortHandler)
 }
 
 // work holds a slot no longer than Next runs, even if it panics.

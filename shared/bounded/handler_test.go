@@ -43,7 +43,7 @@ func serve(t *testing.T, adjust func(*Handler, *http.Server)) server {
 	t.Helper()
 	h := &Handler{
 		Memory: NewMemory(Calls, 1<<20),
-		Slots:  NewSlots(1),
+		Slots:  NewSlots(Calls, 1),
 		Route:  func(*http.Request) Route { return Route{Bytes: bytesMax} },
 		Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
@@ -232,7 +232,7 @@ func TestSlowBodiesMakeRoom(t *testing.T) {
 
 // A caller has three quarters of the slots at most.
 func TestSlots(t *testing.T) {
-	s, one, other := NewSlots(4), new(Caller), new(Caller)
+	s, one, other := NewSlots(Calls, 4), new(Caller), new(Caller)
 	for range 3 {
 		if err := s.Take(one); err != nil {
 			t.Fatal(err)
@@ -251,7 +251,7 @@ func TestSlots(t *testing.T) {
 	if err := s.Take(nil); err != nil {
 		t.Errorf("a slot that was given back: %v", err)
 	}
-	if err := NewSlots(1).Take(new(Caller)); err != nil {
+	if err := NewSlots(Calls, 1).Take(new(Caller)); err != nil {
 		t.Errorf("the only one: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package bounded
 import (
 	"context"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 )
@@ -15,7 +16,8 @@ const (
 	// waitMax bounds how long a call waits for memory before it is shed.
 	waitMax = time.Second
 
-	// waitersMax bounds the calls that do. Nothing of them has been read.
+	// waitersMax bounds the calls that do. Nothing of them has been read. A further one takes the
+	// place of one of the caller's that has the most.
 	waitersMax = 1024
 )
 
@@ -53,17 +55,20 @@ type Cutter interface{ Cut() }
 type waiter struct {
 	hold  *Hold
 	more  int64
-	ready chan struct{}
+	ready chan struct{} // closed when it waits no longer
+	shed  bool          // without what it waits for; guarded by the Memory's mu until ready is closed
 }
 
-// Kind tells the memories apart of which callers have a part each.
+// Kind tells the memories, and the slots, apart of which callers have a part each.
 type Kind int
 
-// The kinds. A server has one Memory of each at most.
+// The kinds. A server has one Memory and one Slots of each at most.
 const (
 	Calls Kind = iota
 	Streams
 	Probes
+	Scrapes
+	Profiles
 	kinds
 )
 
@@ -87,15 +92,38 @@ func (m *Memory) take(ctx context.Context, h *Hold, n int64) error {
 		m.mu.Unlock()
 		return nil
 	}
-	if len(m.waiting) >= waitersMax || n > m.most/2 {
+	if n > m.most/2 || len(m.waiting) >= waitersMax && !m.shedOne(h.Caller) {
 		m.mu.Unlock()
 		return m.full()
 	}
-	w := &waiter{h, n, make(chan struct{})}
+	w := &waiter{hold: h, more: n, ready: make(chan struct{})}
 	m.waiting = append(m.waiting, w)
 	m.serve()
 	m.mu.Unlock()
 	return m.wait(ctx, w)
+}
+
+// shedOne makes a place among those who wait: the one that came last of the caller that has the
+// most of them is shed, unless c has as many.
+func (m *Memory) shedOne(c *Caller) bool {
+	count := make(map[*Caller]int)
+	var most *Caller
+	for _, w := range m.waiting {
+		if count[w.hold.Caller]++; count[w.hold.Caller] > count[most] {
+			most = w.hold.Caller
+		}
+	}
+	if count[c]+1 >= count[most] {
+		return false
+	}
+	for i := len(m.waiting) - 1; ; i-- {
+		if w := m.waiting[i]; w.hold.Caller == most {
+			m.waiting = slices.Delete(m.waiting, i, i+1)
+			w.shed = true
+			close(w.ready)
+			return true
+		}
+	}
 }
 
 // wait cuts off those that have kept the server waiting, until w has what it waits for.
@@ -108,7 +136,7 @@ func (m *Memory) wait(ctx context.Context, w *waiter) error {
 		m.cutOldest(w)
 		select {
 		case <-w.ready:
-			return nil
+			return m.outcome(w)
 		case <-look.C:
 		case <-ctx.Done():
 			return m.leave(w, context.Cause(ctx))
@@ -122,18 +150,24 @@ func (m *Memory) full() error {
 	return refuse(BoundMemory, "calls in flight hold more than %d bytes on this server", m.most)
 }
 
+// outcome is that of a waiter that waits no longer.
+func (m *Memory) outcome(w *waiter) error {
+	if w.shed {
+		return m.full()
+	}
+	return nil
+}
+
 // leave is nil if w got what it waited for at the last moment.
 func (m *Memory) leave(w *waiter, err error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for i, other := range m.waiting {
-		if other == w {
-			m.waiting = append(m.waiting[:i], m.waiting[i+1:]...)
-			m.serve()
-			return err
-		}
+	if i := slices.Index(m.waiting, w); i >= 0 {
+		m.waiting = slices.Delete(m.waiting, i, i+1)
+		m.serve()
+		return err
 	}
-	return nil
+	return m.outcome(w)
 }
 
 // cutOldest cuts off calls that hold what w waits for, those that have waited longest first: its
@@ -142,8 +176,11 @@ func (m *Memory) leave(w *waiter, err error) error {
 func (m *Memory) cutOldest(w *waiter) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	ownOnly := m.used+w.more <= m.most
-	for h, n, now := m.oldest, w.more, time.Now(); h != nil && n > 0 && now.Sub(h.since) >= graceMin; h = h.newer {
+	ownOnly, missing := false, m.used+w.more-m.most
+	if missing <= 0 && w.hold.Caller != nil {
+		ownOnly, missing = true, w.hold.Caller.bytes[m.kind]+w.more-m.most/2
+	}
+	for h, n, now := m.oldest, missing, time.Now(); h != nil && n > 0 && now.Sub(h.since) >= graceMin; h = h.newer {
 		if h == w.hold || ownOnly && h.Caller != w.hold.Caller {
 			continue
 		}
@@ -181,24 +218,32 @@ func (m *Memory) takeBack(h *Hold, n int64) {
 	}
 }
 
-// serve gives to those who wait, in their order. Only one whose caller has its part already does
-// not keep the others waiting.
+// serve gives to those who wait: first to the one whose caller holds least, and of several in their
+// order. Only one whose caller has its part already does not keep the others waiting.
 func (m *Memory) serve() {
-	kept := m.waiting[:0]
-	for i, w := range m.waiting {
-		if m.used+w.more > m.most {
-			kept = append(kept, m.waiting[i:]...)
-			break
+	for {
+		next := -1
+		for i, w := range m.waiting {
+			if (next < 0 || m.heldBy(w) < m.heldBy(m.waiting[next])) && m.heldBy(w)+w.more <= m.most/2 {
+				next = i
+			}
 		}
-		if m.fits(w.hold, w.more) {
-			m.give(w.hold, w.more)
-			close(w.ready)
-		} else {
-			kept = append(kept, w)
+		if next < 0 || m.used+m.waiting[next].more > m.most {
+			return
 		}
+		w := m.waiting[next]
+		m.waiting = slices.Delete(m.waiting, next, next+1)
+		m.give(w.hold, w.more)
+		close(w.ready)
 	}
-	clear(m.waiting[len(kept):])
-	m.waiting = kept
+}
+
+// heldBy is what a waiter's caller holds; 0 of nobody's.
+func (m *Memory) heldBy(w *waiter) int64 {
+	if w.hold.Caller == nil {
+		return 0
+	}
+	return w.hold.Caller.bytes[m.kind]
 }
 
 func (m *Memory) list(h *Hold) {
@@ -232,24 +277,33 @@ func (m *Memory) unlist(h *Hold) {
 // caller: it is not cut off.
 func (h *Hold) Work(n int64) {
 	m := h.memory
+	if m == nil {
+		return
+	}
 	m.mu.Lock()
 	m.unlist(h)
 	m.takeBack(h, max(0, h.n-n))
 	m.mu.Unlock()
 }
 
-// Send holds n bytes, whether or not they are left, for a call that waits for its caller from
-// now on: its answer exists already.
-func (h *Hold) Send(n int64) {
+// Send holds n bytes for a call that waits for its caller from now on: its answer exists already,
+// so that they may be more than are left, by a quarter. Beyond that it returns false and holds
+// nothing: the answer is not to be sent.
+func (h *Hold) Send(n int64) bool {
 	m := h.memory
 	if m == nil {
-		return // refused before it held anything
+		return true // refused before it held anything
 	}
 	m.mu.Lock()
-	h.since = time.Now()
+	defer m.mu.Unlock()
+	h.since, h.gone = time.Now(), false
+	m.unlist(h)
 	m.takeBack(h, h.n)
+	if m.used+n > m.most/4*5 || h.Caller != nil && h.Caller.bytes[m.kind]+n > m.most/8*5 {
+		return false
+	}
 	m.give(h, n)
-	m.mu.Unlock()
+	return true
 }
 
 // Renew makes a call one that waits for its caller from now on.

@@ -157,3 +157,111 @@ func TestSettle(t *testing.T) {
 		}
 	}
 }
+
+// A caller that fills the queue for memory loses its place there to another one, which does not
+// wait behind it either.
+func TestNobodyFillsTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory(Calls, 100)
+		crowd := []*Caller{new(Caller), new(Caller)}
+		var holding [10]*slow
+		for i := range holding {
+			holding[i] = slowly(crowd[i%2])
+			if err := m.Take(t.Context(), &holding[i].Hold, 10); err != nil {
+				t.Fatal(err)
+			}
+		}
+		refused := make(chan error, waitersMax)
+		for i := range waitersMax {
+			s := slowly(crowd[i%2])
+			go func() { refused <- m.Take(t.Context(), &s.Hold, 10) }()
+		}
+		synctest.Wait()
+		victim, taken := slowly(new(Caller)), make(chan error, 1)
+		go func() { taken <- m.Take(t.Context(), &victim.Hold, 10) }()
+		synctest.Wait()
+		if err := <-refused; boundOf(err) != BoundMemory {
+			t.Errorf("the one whose place is taken: %v", err)
+		}
+		holding[0].Give()
+		synctest.Wait()
+		select {
+		case err := <-taken:
+			if err != nil {
+				t.Errorf("the other caller: %v", err)
+			}
+		default:
+			t.Error("the other caller waits behind those who have their part")
+		}
+		for range waitersMax - 1 {
+			<-refused // they are shed
+		}
+	})
+}
+
+// Answers of shed calls are more than there is memory for, where callers do not take them; then
+// they are cut off for another call at once, and not one by one.
+func TestAnswersBeyondTheMemoryAreCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory(Calls, 100)
+		greedy := new(Caller)
+		var unread []*slow
+		for range 20 {
+			s := slowly(greedy)
+			s.memory = m
+			if s.Send(10) {
+				unread = append(unread, s)
+			}
+		}
+		if len(unread) != 6 || m.Used() != 60 {
+			t.Errorf("%d answers of one caller hold %d bytes, want 6: its part and a quarter", len(unread), m.Used())
+		}
+		other := slowly(nil)
+		other.memory = m
+		for range 5 {
+			s := slowly(nil)
+			s.memory = m
+			_ = s.Send(10)
+			unread = append(unread, s)
+		}
+		time.Sleep(time.Second)
+		taken := make(chan error, 1)
+		go func() { taken <- m.Take(t.Context(), &other.Hold, 20) }()
+		synctest.Wait()
+		cut := 0
+		for _, s := range unread {
+			if s.cut.Load() {
+				cut++
+				s.Give()
+			}
+		}
+		if cut != 3 {
+			t.Errorf("%d answers are cut off at once, want the 3 that are in the way", cut)
+		}
+		if err := <-taken; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A call that was cut off while it was read can be cut off again while its refusal is sent.
+func TestARefusalIsCutOffToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory(Calls, 100)
+		first, second := slowly(nil), slowly(nil)
+		_ = m.Take(t.Context(), &first.Hold, 50)
+		_ = m.Take(t.Context(), &second.Hold, 50)
+		for _, s := range []*slow{first, second} {
+			s.cut.Store(false)
+			s.gone = true // as cutOldest leaves it
+			_ = s.Send(50)
+		}
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		_ = m.Take(ctx, &slowly(nil).Hold, 50)
+		if !first.cut.Load() {
+			t.Error("a refusal that is not read keeps its memory")
+		}
+	})
+}

@@ -9,14 +9,15 @@ import (
 // Slots bound the calls that are worked on at a time. One caller has at most three quarters of
 // them, so that there is always room for another one.
 type Slots struct {
+	kind             Kind
 	most, callerMost int64
 	all              *semaphore.Weighted
 }
 
 // NewSlots makes so many, at least 1.
-func NewSlots(most int) *Slots {
+func NewSlots(kind Kind, most int) *Slots {
 	n := int64(most)
-	return &Slots{most: n, callerMost: n - n/4, all: semaphore.NewWeighted(n)}
+	return &Slots{kind: kind, most: n, callerMost: n - n/4, all: semaphore.NewWeighted(n)}
 }
 
 // Take takes a slot if there is one. A nil caller has no part of its own.
@@ -24,7 +25,7 @@ func (s *Slots) Take(c *Caller) error {
 	if !s.all.TryAcquire(1) {
 		return refuse(BoundSlots, "more than %d calls in flight on this node", s.most)
 	}
-	if c != nil && c.working.Add(1) > s.callerMost {
+	if c != nil && c.working[s.kind].Add(1) > s.callerMost {
 		s.Give(c)
 		return refuse(BoundCaller, "more than %d calls in flight by one caller on this node", s.callerMost)
 	}
@@ -38,7 +39,7 @@ func (s *Slots) Wait(ctx context.Context) error { return s.all.Acquire(ctx, 1) }
 func (s *Slots) Give(c *Caller) {
 	s.all.Release(1)
 	if c != nil {
-		c.working.Add(-1)
+		c.working[s.kind].Add(-1)
 	}
 }
 
