@@ -65,7 +65,7 @@ func TestCreditTakesNoRoomFromOthers(t *testing.T) {
 // A claim whose caller left with its cost as credit takes back that credit and no other when it
 // fails; what the credit has paid for is unsent then.
 func TestAFailedClaimTakesBackWhatItLent(t *testing.T) {
-	for spent, want := range map[int64]struct{ credit, unsent int64 }{0: {5, 0}, 5: {5, 0}, 12: {3, 0}, 15: {0, 0}} {
+	for spent, want := range map[int64]struct{ credit, unsent int64 }{0: {5, 0}, 5: {0, 0}, 12: {0, 7}, 15: {0, 10}} {
 		slot := slotOf(ledgerSeq)
 		e := ledger()
 		e.giveBack(ledgerSeq, 5)
@@ -79,7 +79,7 @@ func TestAFailedClaimTakesBackWhatItLent(t *testing.T) {
 		if known := wordCount(e.words[slot].Load()) + e.others[slot].Load(); known != 15+spent {
 			t.Errorf("%d spent: %d are known, want the 15 before and these", spent, known)
 		}
-		if sum := e.book.credit(slot) - e.unsentLocked(slot); sum != 5-spent {
+		if e.book.credit(slot) != want.credit || e.unsentLocked(slot) != want.unsent {
 			t.Errorf("%d spent: credit %d, unsent %d; want %+v", spent, e.book.credit(slot), e.unsentLocked(slot), want)
 		}
 	}
