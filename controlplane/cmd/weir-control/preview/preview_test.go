@@ -163,7 +163,11 @@ func TestOutOfTimeSaysHowMuch(t *testing.T) {
 }
 
 func TestPreviewRefusesWhatCannotBe(t *testing.T) {
-	ask := controlplane.PreviewAsk{Shape: small(), Old: `{}`, New: `{"floor":7}`, TimeMaxMs: 30_000}
+	whole, err := tuning.Default().Document()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := controlplane.PreviewAsk{Shape: small(), Old: string(whole), New: strings.Replace(string(whole), `"floor":0.2`, `"floor":7`, 1), TimeMaxMs: 30_000}
 	if _, err := runner(t).Preview(t.Context(), ask); err == nil || !strings.Contains(err.Error(), "floor is 7") {
 		t.Error(err)
 	}
