@@ -20,7 +20,7 @@ const (
 	readTimeout       = 10 * time.Second // header and body together
 	writeTimeout      = 20 * time.Second
 	idleTimeout       = 2 * time.Minute
-	headerBytesMax    = 16 << 10
+	headerBytesMax    = 8 << 10
 
 	streamsMax   = 250       // calls on one HTTP/2 connection at a time, which is its part of MaxInFlight
 	aheadBytes   = 256 << 10 // of all calls of a connection, before they are read

@@ -22,9 +22,17 @@ type listener struct {
 	conns map[netip.Prefix]map[*Conn]struct{}
 }
 
-// Listen lets at most most connections of inner be open. A further one is let in all the same,
-// and the address that has the most loses the one that it was heard on least recently; closed,
-// which may be nil, is called then. So holding connections keeps no other caller out.
+// A connection costs memory before any handler runs: its headers alone some 200 KiB. So no address
+// may have more than a quarter of a listener's connections, or this many if that is more.
+const (
+	connectionsPart    = 4
+	connectionsPartMin = 64
+)
+
+// Listen lets at most most connections of inner be open, a quarter of them from one address. A
+// further one is let in all the same, and the address that has the most, or too many, loses the one
+// that it was heard on least recently; closed, which may be nil, is called then. So holding
+// connections keeps no other caller out.
 func Listen(inner net.Listener, callers *Callers, most int, closed func()) net.Listener {
 	return &listener{Listener: inner, callers: callers, most: most, closed: closed, conns: make(map[netip.Prefix]map[*Conn]struct{})}
 }
@@ -51,10 +59,14 @@ func (l *listener) add(c *Conn) *Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var surplus *Conn
-	if l.open >= l.most {
+	mine := l.conns[c.address]
+	switch {
+	case len(mine) >= max(connectionsPartMin, l.most/connectionsPart):
+		surplus = l.stalestOf(mine)
+	case l.open >= l.most:
 		surplus = l.stalest()
 	}
-	mine := l.conns[c.address]
+	mine = l.conns[c.address] // the last of them may have gone
 	if mine == nil {
 		mine = make(map[*Conn]struct{})
 		l.conns[c.address] = mine
@@ -65,13 +77,17 @@ func (l *listener) add(c *Conn) *Conn {
 }
 
 // stalest takes out the connection that the address with the most was heard on least recently.
-func (l *listener) stalest() (stalest *Conn) {
+func (l *listener) stalest() *Conn {
 	var most map[*Conn]struct{}
 	for _, conns := range l.conns {
 		if len(conns) > len(most) {
 			most = conns
 		}
 	}
+	return l.stalestOf(most)
+}
+
+func (l *listener) stalestOf(most map[*Conn]struct{}) (stalest *Conn) {
 	for c := range most {
 		if stalest == nil || c.heard.Load() < stalest.heard.Load() {
 			stalest = c

@@ -58,6 +58,27 @@ func TestANewConnectionIsLetIn(t *testing.T) {
 	}
 }
 
+// One address has at most a quarter of the connections, however many are free.
+func TestAnAddressHasItsPartOfTheConnections(t *testing.T) {
+	const most = 1000
+	closed := 0
+	l, dial := listen(t, most, func() { closed++ })
+	_, first := dial("127.0.0.1")
+	_, other := dial("127.0.0.2")
+	for range most/connectionsPart - 1 {
+		dial("127.0.0.1")
+	}
+	if closed != 0 {
+		t.Fatalf("%d connections were closed below the part of an address", closed)
+	}
+	dial("127.0.0.1")
+	_, open := l.(*listener).conns[first.address][first]
+	_, others := l.(*listener).conns[other.address][other]
+	if closed != 1 || open || !others {
+		t.Errorf("%d closed, the first one open: %v, another address's: %v", closed, open, others)
+	}
+}
+
 // Connections of one address are one caller's, on all listeners; after the last one nothing is
 // kept of it.
 func TestCallersByAddress(t *testing.T) {
