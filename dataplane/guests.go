@@ -103,9 +103,13 @@ func (l *Limiter) meet(q *question, by *rule) (*entry, contact) {
 
 // used ends a decision's use of its entry, and returns it if the table holds it.
 func (l *Limiter) used(e *entry, met contact, q *question, source Source) *entry {
-	if met != untracked {
-		return e
+	if met == untracked {
+		return l.usedGuest(q, source)
 	}
+	return e
+}
+
+func (l *Limiter) usedGuest(q *question, source Source) *entry {
 	l.metrics.crowd.decided(source)
 	l.table.guests.leave(q.id)
 	return nil

@@ -144,6 +144,10 @@ type Decision struct {
 	// decides nothing; see OverrideRow.
 	CandidateDenied bool
 
+	// NeverPasses is true of a denial that no waiting changes: the cost is more than the limit,
+	// which blocks all costs if it is 0. In a batch: with the costs of the items before it on its key.
+	NeverPasses bool
+
 	// Limit is the limit that was applied: the request's, or an override's.
 	Limit int64
 
@@ -167,10 +171,6 @@ type Decision struct {
 	// batch: until the items before it on its key and this one would pass together. With
 	// SourceDegradedClosed: until the origin is asked again.
 	RetryAfter time.Duration
-
-	// NeverPasses is true of a denial that no waiting changes: the cost is more than the limit,
-	// which blocks all costs if it is 0. In a batch: with the costs of the items before it on its key.
-	NeverPasses bool
 
 	// Override is the pattern of the override that applied, "" for none.
 	Override string
