@@ -194,7 +194,7 @@ func TestNobodyFillsTheQueue(t *testing.T) {
 			t.Error("the other caller waits behind those who have their part")
 		}
 		for range waitersMax - 1 {
-			<-refused // they are shed
+			_ = <-refused // they are shed
 		}
 	})
 }
