@@ -15,12 +15,12 @@ import (
 const claimsMax = replayChunk // that one call to the origin carries
 
 // claimant is a cost that waits for its claim. Guarded by shard.mu until it is taken, then by
-// whoever took it until done is closed, but for what entry.mu guards.
+// the call that took it until done is closed, except for what entry.mu guards.
 //
 // From when a claim is prepared its cost is in the count, where singles, batches and handles
 // see it, and in rare.claiming. An answer takes it out of that: what was added is own cost that
 // the origin has confirmed, what was not is taken back out of the count. What was added for
-// somebody who has left is this node's credit: nothing of it is lost, and nobody else is asked
+// a caller who has left is this node's credit: nothing of it is lost, and no other decision pays
 // for it.
 type claimant struct {
 	entry *entry
@@ -31,7 +31,7 @@ type claimant struct {
 	committed bool  // the cost is in the count; under entry.mu
 	spares    bool  // it leaves room for the shares of other nodes; constant
 	batch     bool  // it is a batch's: what is added becomes credit; constant
-	left      bool  // nobody waits for it any more; under entry.mu
+	left      bool  // its caller waits no longer; under entry.mu
 	lent      bool  // who has left has its cost as credit; under entry.mu
 	answered  bool  // way is decided; under entry.mu
 	atMost    int64 // the origin's total that fits the limit, without room for others
@@ -258,7 +258,7 @@ func (e *entry) prepareClaim(c *claimant, nodes, quietMs int64, now steadyMs) (C
 
 // roomForOthers is what the other nodes may have accepted, each up to its share, and not sent
 // yet, of what is left of a limit. Below a tenth of the limit it is left to the bound that
-// shares are; and where a share holds no cost nobody accepts anything by it.
+// shares are; and by a share that holds no cost a node accepts nothing.
 func roomForOthers(left, limit, nodes int64) int64 {
 	share := left / (2 * nodes)
 	if room := (nodes - 1) * share; share >= 2 && 10*room > limit {

@@ -30,7 +30,7 @@ const (
 
 // plus adds n to the count in a word, up to most, and leaves the bits above it alone. Every
 // writer that raises a count goes through it: a count that ran over would become a tag, and
-// whoever waits for the cell's own tag would wait for ever.
+// a request that waits for the cell's own tag would wait for ever.
 func plus(word uint64, n, most int64) (sum uint64, added int64) {
 	added = max(0, min(n, most-wordCount(word)))
 	return word + uint64(added), added

@@ -56,7 +56,7 @@ func (e *entry) wantsRefresh(now steadyMs, freshForMs int64) bool {
 // asksFirst is true when a cost is so large that what other nodes may have been granted lately
 // matters: more than a share of what is left, on a key last heard of more than two ticks ago. A
 // read that was answered settles it for two ticks, and one that was not for a rest. A key far
-// from its limit has shares that hold its costs, and a node alone has nobody to hear of.
+// from its limit has shares that hold its costs, and a node alone has no other to hear of.
 func (l *Limiter) asksFirst(e *entry, q *question, cost int64, now steadyMs, set *settings) bool {
 	n := l.nodes.Load()
 	if n < 2 || int64(now)-e.heardAt.Load() <= set.twoTicksMs {

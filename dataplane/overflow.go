@@ -13,7 +13,7 @@ import (
 // entry, and the counts of those that had to go before their windows ended. It is a sketch of
 // fixed size (count-min with conservative update): of a cell it answers at least what was added,
 // and more where other cells fell into all of its places. So it errs towards denying those whose
-// keys fill it, and lets nobody pass more than their limit.
+// keys fill it, and lets no key pass more than its limit.
 //
 // A sketch cannot forget a cell. Cells of similar durations share two generations, each for
 // twice the longest of those durations by the clock: what was added stays until no decision can
