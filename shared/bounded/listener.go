@@ -22,8 +22,8 @@ type listener struct {
 	conns map[netip.Prefix]map[*Conn]struct{}
 }
 
-// A connection costs memory before any handler runs: its headers alone some 200 KiB. So no address
-// may have more than a quarter of a listener's connections, or this many if that is more.
+// A connection costs memory before any handler runs: its headers take many times their own length. So
+// no address may have more than a quarter of a listener's connections, or this many if that is more.
 const (
 	connectionsPart    = 4
 	connectionsPartMin = 64
