@@ -35,11 +35,11 @@ func newAction(v view, to, do, label, ask string, fields ...string) action {
 const actorCookie = "weir_actor"
 
 // by is who makes a change, and why. Where the API knows who, it does not ask.
-func by(w http.ResponseWriter, r *http.Request, v *viewer) (actor, reason string) {
+func (c *Console) by(w http.ResponseWriter, r *http.Request, v *viewer) (actor, reason string) {
 	actor, reason = v.Name, strings.TrimSpace(r.PostForm.Get("reason"))
 	if v.Open {
 		actor = strings.TrimSpace(r.PostForm.Get("actor"))
-		http.SetCookie(w, &http.Cookie{Name: actorCookie, Value: url.QueryEscape(actor), Path: "/console/", HttpOnly: true, Secure: overTLS(r), SameSite: http.SameSiteStrictMode, MaxAge: 30 * 24 * 3600})
+		http.SetCookie(w, &http.Cookie{Name: actorCookie, Value: url.QueryEscape(actor), Path: "/console/", HttpOnly: true, Secure: c.overTLS(r), SameSite: http.SameSiteStrictMode, MaxAge: 30 * 24 * 3600})
 	}
 	return actor, reason
 }

@@ -17,7 +17,7 @@ type Config struct {
 	Log     *slog.Logger
 	Version string // of the build, told at the foot of each page
 
-	// TrustedProxies are the addresses of proxies whose X-Forwarded-For is believed.
+	// TrustedProxies are the addresses of proxies whose X-Forwarded-For and X-Forwarded-Proto are believed.
 	TrustedProxies []netip.Prefix
 }
 

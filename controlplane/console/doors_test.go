@@ -3,6 +3,7 @@ package console
 import (
 	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"testing"
@@ -216,25 +217,56 @@ func TestSignIn(t *testing.T) {
 	}
 }
 
-// Over TLS the cookie is bound to it by its name; over plain HTTP from elsewhere no token
-// is taken.
+// Over TLS the cookie is bound to it by its name. Over plain HTTP from elsewhere no token is taken, and
+// X-Forwarded-Proto proves TLS only from a trusted proxy that sends it once.
 func TestSignInFromElsewhere(t *testing.T) {
+	for name, tc := range map[string]struct {
+		trusted string
+		proto   []string
+		secure  bool
+	}{
+		"plain":                        {"127.0.0.0/8", nil, false},
+		"plain behind a proxy":         {"127.0.0.0/8", []string{"http"}, false},
+		"a proxy that is trusted":      {"127.0.0.0/8", []string{"HTTPS"}, true},
+		"a proxy that is not trusted":  {"10.0.0.0/8", []string{"https"}, false},
+		"a proxy, none is trusted":     {"", []string{"https"}, false},
+		"a proxy that hands a line on": {"127.0.0.0/8", []string{"https", "http"}, false},
+		"a proxy that adds to a line":  {"127.0.0.0/8", []string{"https, http"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := start(t, false)
+			if tc.trusted != "" {
+				w.console.TrustedProxies = []netip.Prefix{netip.MustParsePrefix(tc.trusted)}
+			}
+			b := w.visit()
+			r := b.request(http.MethodPost, "/console/sign-in", url.Values{"token": {"viewer"}})
+			r.Host = "weir.example"
+			r.Header.Set("Origin", "https://weir.example")
+			r.Header["X-Forwarded-Proto"] = tc.proto
+			a := b.do(r)
+			cookie := a.header.Get("Set-Cookie")
+			if tc.secure {
+				if !strings.HasPrefix(cookie, cookieSecure+"=") || !strings.Contains(cookie, "; Secure") || strings.Contains(cookie, "Domain") {
+					t.Errorf("the cookie is %q", cookie)
+				}
+				return
+			}
+			if a.status != http.StatusForbidden || !strings.Contains(a.body, "plain HTTP") || cookie != "" {
+				t.Errorf("%d %q", a.status, cookie)
+			}
+		})
+	}
+}
+
+// On loopback nothing needs TLS, and a stranger's X-Forwarded-Proto does not choose the cookie.
+func TestForgedProtoOnLoopback(t *testing.T) {
 	w := start(t, false)
 	b := w.visit()
-	sign := func(proto string) answered {
-		r := b.request(http.MethodPost, "/console/sign-in", url.Values{"token": {"viewer"}})
-		r.Host = "weir.example"
-		r.Header.Set("Origin", "https://weir.example")
-		if proto != "" {
-			r.Header.Set("X-Forwarded-Proto", proto)
-		}
-		return b.do(r)
-	}
-	if a := sign(""); a.status != http.StatusForbidden || !strings.Contains(a.body, "plain HTTP") || a.header.Get("Set-Cookie") != "" {
-		t.Errorf("plain: %d %v", a.status, a.header)
-	}
-	if cookie := sign("https").header.Get("Set-Cookie"); !strings.HasPrefix(cookie, cookieSecure+"=") || !strings.Contains(cookie, "; Secure") || strings.Contains(cookie, "Domain") {
-		t.Errorf("TLS: %q", cookie)
+	r := b.request(http.MethodPost, "/console/sign-in", url.Values{"token": {"viewer"}})
+	r.Header.Set("Origin", w.url)
+	r.Header.Set("X-Forwarded-Proto", "https")
+	if cookie := b.do(r).header.Get("Set-Cookie"); !strings.HasPrefix(cookie, cookieLoopback+"=") || strings.Contains(cookie, "; Secure") {
+		t.Errorf("the cookie is %q", cookie)
 	}
 }
 

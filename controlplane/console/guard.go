@@ -65,7 +65,7 @@ func (c *Console) signedIn(next page) http.HandlerFunc {
 func (c *Console) viewer(r *http.Request) (*viewer, error) {
 	ctx := r.Context()
 	v := &viewer{Forgery: c.forgery}
-	if s, ok := c.sessions.find(cookieValue(r)); ok {
+	if s, ok := c.sessions.find(c.cookieValue(r)); ok {
 		ctx = api.WithHolder(ctx, s.token)
 		v.session, v.Forgery = s.key, s.forgery
 	}
@@ -119,14 +119,6 @@ func (c *Console) meant(next page) page {
 		}
 		next(w, r, v)
 	}
-}
-
-// encrypted tells whether nobody between the browser and us can read along: over TLS that
-// a proxy has ended, or within this machine.
-func encrypted(r *http.Request) bool { return overTLS(r) || loopbackHost(r.Host) }
-
-func overTLS(r *http.Request) bool {
-	return r.TLS != nil || strings.EqualFold(r.Header.Get("X-Forwarded-Proto"), "https")
 }
 
 func loopbackHost(host string) bool {

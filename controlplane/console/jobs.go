@@ -67,7 +67,7 @@ func describeCleanup(s *controlv1.CleanupStatus) *cleanupView {
 func (b bar) Y() int64 { return 100 - b.Height }
 
 func (c *Console) operateCleanup(w http.ResponseWriter, r *http.Request, v *viewer) {
-	actor, reason := by(w, r, v)
+	actor, reason := c.by(w, r, v)
 	do := r.PostForm.Get("do")
 	change, ok := map[string]func(context.Context) error{
 		"run": func(ctx context.Context) error {

@@ -104,7 +104,7 @@ func (c *Console) resetKey(w http.ResponseWriter, r *http.Request, v *viewer) {
 	f := r.PostForm
 	page := keyView{Workspace: f.Get("workspace"), Namespace: f.Get("namespace"), Identifier: f.Get("identifier"), Window: strings.TrimSpace(f.Get("window"))}
 	msg := &controlv1.ResetKeyRequest{Workspace: page.Workspace, Namespace: page.Namespace, Identifier: page.Identifier}
-	msg.Actor, msg.Reason = by(w, r, v)
+	msg.Actor, msg.Reason = c.by(w, r, v)
 	if page.Window != "" {
 		window, err := time.ParseDuration(page.Window)
 		if err != nil {

@@ -123,7 +123,7 @@ func (c *Console) changeNamespace(w http.ResponseWriter, r *http.Request, v *vie
 		Workspace: page.GetWorkspace(), Namespace: page.Namespace.GetNamespace(), Shadow: &page.Form.Shadow, Mode: &page.Form.Mode,
 		Outage: &page.Form.Outage, Headroom: &page.Form.Headroom, Estimate: &page.Form.Estimate, IfUpdatedAtMs: &seen,
 	}
-	msg.Actor, msg.Reason = by(w, r, v)
+	msg.Actor, msg.Reason = c.by(w, r, v)
 	if _, err := ask(v.ctx, c.backend.settings.SetNamespace, msg); err != nil {
 		problem := words(err)
 		if connect.CodeOf(err) == connect.CodeFailedPrecondition {

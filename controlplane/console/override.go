@@ -64,7 +64,7 @@ func (c *Console) changeOverride(w http.ResponseWriter, r *http.Request, v *view
 	f := r.PostForm
 	page := newNamespaceView(f.Get("workspace"), f.Get("namespace"))
 	here := url.Values{"workspace": {page.GetWorkspace()}, "namespace": {page.Namespace.GetNamespace()}}
-	actor, reason := by(w, r, v)
+	actor, reason := c.by(w, r, v)
 	if f.Get("do") == "delete" {
 		msg := &controlv1.DeleteOverrideRequest{Actor: actor, Reason: reason, Workspace: page.GetWorkspace(), Namespace: page.Namespace.GetNamespace(), Pattern: f.Get("pattern")}
 		if _, err := ask(v.ctx, c.backend.settings.DeleteOverride, msg); err != nil {

@@ -79,7 +79,7 @@ func describeRetirement(r *controlv1.Retirement, now time.Time) retirementView {
 }
 
 func (c *Console) operateRetirement(w http.ResponseWriter, r *http.Request, v *viewer) {
-	actor, reason := by(w, r, v)
+	actor, reason := c.by(w, r, v)
 	do := r.PostForm.Get("do")
 	change, ok := map[string]func(context.Context) error{
 		"start": func(ctx context.Context) error {

@@ -157,7 +157,7 @@ func (c *Console) startRollout(w http.ResponseWriter, r *http.Request, v *viewer
 		c.renderWith(w, r, v, http.StatusBadRequest, "rollout-new", "New rollout", err.Error(), form)
 		return
 	}
-	msg.Actor, msg.Reason = by(w, r, v)
+	msg.Actor, msg.Reason = c.by(w, r, v)
 	started, err := ask(v.ctx, c.backend.rollouts.StartRollout, msg)
 	if err != nil {
 		c.renderWith(w, r, v, status(err), "rollout-new", "New rollout", words(err), form)

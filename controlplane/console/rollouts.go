@@ -60,7 +60,7 @@ func (c *Console) showRollout(w http.ResponseWriter, r *http.Request, v *viewer,
 func (c *Console) operateRollout(w http.ResponseWriter, r *http.Request, v *viewer) {
 	do, id := r.PostForm.Get("do"), r.PathValue("id")
 	msg := &controlv1.OperateRolloutRequest{Id: id, Action: rolloutActions[do]}
-	msg.Actor, msg.Reason = by(w, r, v)
+	msg.Actor, msg.Reason = c.by(w, r, v)
 	if do == "approve" { // what the page showed; the API refuses what it is not, and none at all
 		stage, _ := strconv.ParseInt(r.PostForm.Get("stage"), 10, 32)
 		msg.Stage = int32(stage)

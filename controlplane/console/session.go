@@ -117,26 +117,26 @@ func sessionKey(id string) string {
 }
 
 // cookie carries a session's id; an empty one ends it in the browser.
-func cookie(r *http.Request, id string) *http.Cookie {
-	c := &http.Cookie{Name: cookieName(r), Value: id, Path: "/", HttpOnly: true, Secure: overTLS(r), SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLifetime.Seconds())}
+func (c *Console) cookie(r *http.Request, id string) *http.Cookie {
+	made := &http.Cookie{Name: c.cookieName(r), Value: id, Path: "/", HttpOnly: true, Secure: c.overTLS(r), SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLifetime.Seconds())}
 	if id == "" {
-		c.MaxAge = -1
+		made.MaxAge = -1
 	}
-	return c
+	return made
 }
 
 // cookieName is the strict one wherever browsers take it: over TLS.
-func cookieName(r *http.Request) string {
-	if overTLS(r) {
+func (c *Console) cookieName(r *http.Request) string {
+	if c.overTLS(r) {
 		return cookieSecure
 	}
 	return cookieLoopback
 }
 
-func cookieValue(r *http.Request) string {
-	c, err := r.Cookie(cookieName(r))
+func (c *Console) cookieValue(r *http.Request) string {
+	found, err := r.Cookie(c.cookieName(r))
 	if err != nil {
 		return ""
 	}
-	return c.Value
+	return found.Value
 }

@@ -26,12 +26,12 @@ func (c *Console) signInPage(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, next, http.StatusSeeOther)
 		return
 	}
-	c.showSignIn(w, r, http.StatusOK, signInForm{Next: next, Plaintext: !encrypted(r)})
+	c.showSignIn(w, r, http.StatusOK, signInForm{Next: next, Plaintext: !c.encrypted(r)})
 }
 
 // signIn begins a session for a caller that shows a token in force.
 func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
-	form := signInForm{Next: local(r.PostFormValue("next")), Plaintext: !encrypted(r)}
+	form := signInForm{Next: local(r.PostFormValue("next")), Plaintext: !c.encrypted(r)}
 	if form.Plaintext {
 		c.showSignIn(w, r, http.StatusForbidden, form)
 		return
@@ -57,10 +57,10 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 		c.showSignIn(w, r, status(err), form)
 		return
 	}
-	if old, ok := c.sessions.find(cookieValue(r)); ok {
+	if old, ok := c.sessions.find(c.cookieValue(r)); ok {
 		c.sessions.end(old.key)
 	}
-	http.SetCookie(w, cookie(r, c.sessions.begin(hash)))
+	http.SetCookie(w, c.cookie(r, c.sessions.begin(hash)))
 	c.Log.InfoContext(r.Context(), "signed in to the console", "name", who.GetName(), "role", who.GetRole(), "address", address)
 	http.Redirect(w, r, form.Next, http.StatusSeeOther)
 }
@@ -75,7 +75,7 @@ func (c *Console) slowDown(w http.ResponseWriter, r *http.Request, form signInFo
 
 func (c *Console) signOut(w http.ResponseWriter, r *http.Request, v *viewer) {
 	c.sessions.end(v.session)
-	http.SetCookie(w, cookie(r, ""))
+	http.SetCookie(w, c.cookie(r, ""))
 	http.Redirect(w, r, "/console/sign-in", http.StatusSeeOther)
 }
 

@@ -103,7 +103,7 @@ func protected(t *testing.T) (o stack.Options) {
 			t.Fatal(err)
 		}
 	}
-	o.ControlArgs = []string{"--api-auth=token", "--api-admin-token-file=" + filepath.Join(dir, "admin-token")}
+	o.ControlArgs = []string{"--api-auth=token", "--api-admin-token-file=" + filepath.Join(dir, "admin-token"), "--api-trusted-proxies=127.0.0.1"}
 	o.NodeArgs = []string{"--tokens-file=" + filepath.Join(dir, "tokens"), "--rls-rules=" + filepath.Join(dir, "edge.yaml"), "--v2-overrides"}
 	return o
 }

@@ -60,6 +60,12 @@ func (t Proxies) Find(remote string, lines []string) (address netip.Addr, ok boo
 	return address, true
 }
 
+// Include tells whether a connection's other end is one of the proxies.
+func (t Proxies) Include(remote string) bool {
+	address, ok := parse(remote)
+	return ok && t.contain(address)
+}
+
 func (t Proxies) contain(address netip.Addr) bool {
 	for _, p := range t {
 		if p.Contains(address) {

@@ -33,6 +33,19 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// Include is about the connection's other end alone; what is no address is in none.
+func TestInclude(t *testing.T) {
+	trusted := Trust([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
+	for remote, want := range map[string]bool{"10.0.0.1:99": true, "[::ffff:10.0.0.1]:99": true, "192.0.2.1:99": false, "@": false, "": false} {
+		if got := trusted.Include(remote); got != want {
+			t.Errorf("%q: %t", remote, got)
+		}
+	}
+	if Proxies(nil).Include("127.0.0.1:99") {
+		t.Error("the zero value includes loopback")
+	}
+}
+
 func TestNetwork(t *testing.T) {
 	for address, want := range map[string]string{"192.0.2.1": "192.0.2.1/32", "2001:db8:1:2:3::4": "2001:db8:1:2::/64"} {
 		if got := Network(netip.MustParseAddr(address), IPv6Bits); got.String() != want {

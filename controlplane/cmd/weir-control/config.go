@@ -37,7 +37,7 @@ type config struct {
 
 	APIAllowedHosts []string `name:"api-allowed-hosts" placeholder:"NAME,…" help:"Names, beside loopback ones, by which requests may address the API: that of a proxy on this machine."`
 
-	APITrustedProxies []string `name:"api-trusted-proxies" placeholder:"ADDRESS,…" help:"Addresses or networks of proxies whose X-Forwarded-For tells who signs in to the console; of others it is not read."`
+	APITrustedProxies []string `name:"api-trusted-proxies" placeholder:"ADDRESS,…" help:"Addresses or networks of proxies whose X-Forwarded-For tells who signs in to the console, and whose X-Forwarded-Proto that it is over TLS; of others neither is read."`
 
 	Console bool `default:"true" negatable:"" help:"Serve the web console at /console/ of api-listen. It asks for a token where the API does."`
 
