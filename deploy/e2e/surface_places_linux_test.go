@@ -23,12 +23,12 @@ func printedConfigurations(t *testing.T, s *stack.Stack, o stack.Options, look f
 	t.Helper()
 	for program, args := range map[string][]string{"weir-node": o.NodeArgs, "weir-control": o.ControlArgs} {
 		cmd := exec.CommandContext(t.Context(), filepath.Join(bin, program), append(args, "--print-config")...)
-		cmd.Env = []string{"WEIR_REGION=eu", "WEIR_MYSQL_DSN=" + s.ProgramsDSN()}
+		cmd.Env = []string{"WEIR_REGION=eu", "WEIR_MYSQL_DSN=" + s.ControlDSN()}
 		if program == "weir-node" {
-			cmd.Env = append(cmd.Env, "WEIR_REDIS_URL="+s.RedisURL("eu"))
+			cmd.Env = []string{"WEIR_REGION=eu", "WEIR_MYSQL_DSN=" + s.NodeDSN(), "WEIR_REDIS_URL=" + s.RedisURL("eu")}
 		}
 		printed, err := cmd.CombinedOutput()
-		if err != nil || !strings.Contains(string(printed), "weir:") {
+		if err != nil || !strings.Contains(string(printed), strings.ReplaceAll(program, "-", "_")+":") {
 			t.Errorf("%s --print-config: %v\n%s", program, err, printed)
 		}
 		look(program+" --print-config", string(printed))

@@ -43,8 +43,9 @@ func introduce(w io.Writer, s *stack.Stack, data, bin string, took time.Duration
 			weirctl = short
 		}
 	}
-	say("Then look at the fleet and at the durable cleanup:")
+	say("Then look at the setup, the fleet and the durable cleanup:")
 	say("")
+	say("  %s doctor", weirctl)
 	say("  %s fleet", weirctl)
 	say("  %s cleanup status", weirctl)
 	say("")

@@ -36,8 +36,8 @@ type Options struct {
 	ControlArgs []string // further flags of weir-control
 	NodeArgs    []string // and of every weir-node
 
-	// Password, if any, is that of the user weir, as whom the programs then call SQL
-	// and Redis. Both go on letting in whoever needs none.
+	// Password, if any, is that of the users as whom the programs call SQL and Redis. root at
+	// SQL and Redis's default user keep needing none.
 	Password string
 }
 
@@ -116,7 +116,7 @@ func (s *Stack) startServers(ctx context.Context) error {
 		if s.SQL, err = servers.StartSQL(ctx, o.Engine, servers.Options{Dir: s.dir(string(o.Engine)), Port: o.Ports.SQL}); err != nil {
 			return err
 		}
-		return errors.Join(s.SQL.CreateDatabase(ctx, Database), s.createUser(ctx))
+		return errors.Join(s.SQL.CreateDatabase(ctx, Database), s.createUsers(ctx))
 	})
 	g.Go(func() (err error) {
 		key, err := s.identityKey(ctx)
@@ -135,7 +135,7 @@ func (s *Stack) startServers(ctx context.Context) error {
 			if o.Ports.Redis != nil {
 				port = o.Ports.Redis(i)
 			}
-			redis[i], err = servers.StartRedis(ctx, servers.Options{Dir: s.dir("redis-" + region), Port: port, Args: s.redisUser()})
+			redis[i], err = servers.StartRedis(ctx, servers.Options{Dir: s.dir("redis-" + region), Port: port, Args: s.redisArgs()})
 			return err
 		})
 	}
@@ -168,8 +168,12 @@ func (s *Stack) identityKey(ctx context.Context) (file string, err error) {
 }
 
 // startControl starts the control plane, which brings the schema up to date.
-func (s *Stack) startControl(ctx context.Context) (err error) {
+func (s *Stack) startControl(ctx context.Context) error {
 	o := s.options
+	redis, err := s.controlRedisArgs()
+	if err != nil {
+		return err
+	}
 	s.Control, err = servers.StartProgram(ctx, servers.ProgramOptions{
 		Name: "weir-control", Path: filepath.Join(o.Bin, "weir-control"),
 		Options: servers.Options{Dir: s.dir("control")},
@@ -184,9 +188,9 @@ func (s *Stack) startControl(ctx context.Context) (err error) {
 			if o.CleanupInterval > 0 {
 				args = append(args, "--cleanup-interval="+o.CleanupInterval.String())
 			}
-			return append(args, o.ControlArgs...)
+			return append(append(args, redis...), o.ControlArgs...)
 		},
-		Env:   []string{"WEIR_MYSQL_DSN=" + s.ProgramsDSN()},
+		Env:   []string{"WEIR_MYSQL_DSN=" + s.ControlDSN()},
 		Ready: func(addrs []string) string { return "http://" + addrs[0] + "/readyz" },
 	})
 	return err
@@ -222,7 +226,7 @@ func (s *Stack) startNode(ctx context.Context, region string, r, i int) (*Node, 
 		Args: func(addrs []string) []string {
 			return append([]string{"--listen=" + addrs[0], "--admin-listen=" + addrs[1], "--grpc-listen=" + addrs[2], "--region=" + region, "--node-id=" + id}, o.NodeArgs...)
 		},
-		Env:   []string{"WEIR_REDIS_URL=" + s.RedisURL(region), "WEIR_MYSQL_DSN=" + s.ProgramsDSN()},
+		Env:   []string{"WEIR_REDIS_URL=" + s.RedisURL(region), "WEIR_MYSQL_DSN=" + s.NodeDSN()},
 		Ready: func(addrs []string) string { return "http://" + addrs[1] + "/readyz" },
 	})
 	if err != nil {

@@ -1,0 +1,102 @@
+package stack
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/go-sql-driver/mysql"
+)
+
+// The users as whom the programs call SQL and Redis. weir-control migrates, and may do anything with the one
+// database; nodes delete nothing. schema/README.md has the narrower grants of production, table by table.
+const (
+	controlUser = "weir_control"
+	nodeUser    = "weir_node"
+	redisUser   = "weir" // with Options.Password alone
+)
+
+var grants = map[string]string{
+	controlUser: "ALL PRIVILEGES",
+	nodeUser:    "SELECT, INSERT, UPDATE",
+}
+
+// ControlDSN is the database's as weir-control is given it.
+func (s *Stack) ControlDSN() string { return s.dsnOf(controlUser) }
+
+// NodeDSN is the database's as nodes are given it.
+func (s *Stack) NodeDSN() string { return s.dsnOf(nodeUser) }
+
+func (s *Stack) dsnOf(user string) string {
+	config, err := mysql.ParseDSN(s.DSN())
+	if err != nil {
+		panic("the DSN of our own server: " + err.Error())
+	}
+	config.User, config.Passwd = user, s.options.Password
+	return config.FormatDSN()
+}
+
+// createUsers makes the programs' users of SQL unless they are there.
+func (s *Stack) createUsers(ctx context.Context) (err error) {
+	db, err := sql.Open("mysql", s.DSN())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	for user, privileges := range grants {
+		name := "'" + user + "'@'127.0.0.1'"
+		for _, statement := range []string{
+			"CREATE USER IF NOT EXISTS " + name + " IDENTIFIED BY '" + s.options.Password + "'",
+			"GRANT " + privileges + " ON " + Database + ".* TO " + name,
+		} {
+			if _, err := db.ExecContext(ctx, statement); err != nil {
+				return fmt.Errorf("create the user %s: %w", user, err)
+			}
+		}
+	}
+	return nil
+}
+
+// RedisURL is that of a region's Redis as its nodes are given it.
+func (s *Stack) RedisURL(region string) string { return s.redisURL(region, s.options.Password) }
+
+func (s *Stack) redisURL(region, password string) string {
+	if s.options.Password == "" {
+		return "redis://" + s.Redis[region].Addr()
+	}
+	user := redisUser
+	if password != "" {
+		user += ":" + password
+	}
+	return "redis://" + user + "@" + s.Redis[region].Addr()
+}
+
+// redisArgs bound the memory and keep counts from being evicted, as in production.
+func (s *Stack) redisArgs() []string {
+	args := []string{"--maxmemory", "256mb", "--maxmemory-policy", "noeviction"}
+	if s.options.Password == "" {
+		return args
+	}
+	return append(args, "--user", redisUser, "on", ">"+s.options.Password, "~*", "&*", "+@all")
+}
+
+// controlRedisArgs are weir-control's: the doctor looks at every region's Redis. A password travels in a file.
+func (s *Stack) controlRedisArgs() ([]string, error) {
+	args := []string{"--redis-url="}
+	for i, region := range s.options.Regions {
+		if i > 0 {
+			args[0] += ";"
+		}
+		args[0] += region + "=" + s.redisURL(region, "")
+	}
+	if s.options.Password == "" {
+		return args, nil
+	}
+	file := s.dir("redis-password")
+	if err := os.WriteFile(file, []byte(s.options.Password), 0o600); err != nil {
+		return nil, fmt.Errorf("keep the password of Redis: %w", err)
+	}
+	return append(args, "--redis-password-file="+file), nil
+}
