@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 // A decision on a warm key allocates nothing, whatever its outcome, with every layer
@@ -14,10 +15,10 @@ import (
 func TestWarmDecisionsDoNotAllocate(t *testing.T) {
 	w := newWorld(t)
 	w.counts.SetOverrides(
-		dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "vip_*", Limit: 1 << 40},
-		dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "blocked", Limit: 0},
-		dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "v*p*of*many", Limit: 1 << 40},
-		dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "tried*", Limit: 1 << 40, Candidate: 10, Shadow: true})
+		store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "vip_*", Limit: 1 << 40},
+		store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "blocked", Limit: 0},
+		store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "v*p*of*many", Limit: 1 << 40},
+		store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "tried*", Limit: 1 << 40, Candidate: 10, Shadow: true})
 	w.counts.SetResets(w.reset("reset", 7))
 	n := w.node("eu", "a")
 	ctx := t.Context()

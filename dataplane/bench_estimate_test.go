@@ -6,6 +6,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 // One warm key in the two modes, with every layer configured: what the estimate mode
@@ -17,7 +18,7 @@ func BenchmarkHotKeyOfAFleet(b *testing.B) {
 		for outcome, limit := range map[string]int64{"allowed": 1 << 50, "denied": 10} {
 			b.Run(c.name+"/"+outcome, func(b *testing.B) {
 				counts := memstore.NewCounts(memstore.CountsOptions{})
-				counts.SetNamespaces(dataplane.NamespaceRow{Workspace: "acme", Namespace: "api", Mode: c.mode, Estimate: c.knobs})
+				counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Mode: c.mode, Estimate: c.knobs})
 				l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Origin: memstore.NewOrigin(memstore.OriginOptions{}), Counts: counts})
 				if err != nil {
 					b.Fatal(err)

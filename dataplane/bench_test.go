@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 func benchLimiter(b *testing.B, entriesMax int) *dataplane.Limiter {
@@ -146,10 +147,10 @@ func BenchmarkOverrides(b *testing.B) {
 		{"several", "org_%d_*_user_*", "org_%d_7_user_8"},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			rows := make([]dataplane.OverrideRow, overrides)
+			rows := make([]store.OverrideRow, overrides)
 			requests := make([]dataplane.Request, overrides)
 			for i, n := range rand.New(rand.NewPCG(1, 2)).Perm(overrides) {
-				rows[i] = dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf(c.pattern, i), Limit: 1 << 50}
+				rows[i] = store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf(c.pattern, i), Limit: 1 << 50}
 				requests[i] = benchRequest(fmt.Sprintf(c.identifier, n), 10)
 			}
 			counts := memstore.NewCounts(memstore.CountsOptions{})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -133,10 +134,10 @@ func TestImportedKeysStayUnderTheCap(t *testing.T) {
 		n.take(fmt.Sprint("full", i), 10, 10)
 	}
 	n.flush()
-	var rows []dataplane.Count
+	var rows []store.Count
 	for i := range imported {
 		cell := w.cell(fmt.Sprintf("imported%04d", i))
-		if rows = append(rows, dataplane.Count{Cell: cell, Count: 7}); len(rows) == dataplane.PublishRowsMax {
+		if rows = append(rows, store.Count{Cell: cell, Count: 7}); len(rows) == store.PublishRowsMax {
 			if err := w.counts.Publish(t.Context(), "eu", rows); err != nil {
 				t.Fatal(err)
 			}

@@ -7,10 +7,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// A bulletin is a Digest whose payload is counts. Names that keys have in common are
+// A bulletin is a store.Digest whose payload is counts. Names that keys have in common are
 // written once:
 //
 //	kind, then for each family: workspace, namespace, duration_ms, mode, number of counts,
@@ -22,20 +23,20 @@ import (
 const bulletinRowBytesMax = window.WorkspaceBytesMax + window.NamespaceBytesMax + window.IdentifierBytesMax + 8*binary.MaxVarintLen64
 
 // encodeBulletin writes as many counts as fit, sorted by cell.
-func encodeBulletin(counts []Count, madeAtMs int64) (payload []byte, told int) {
-	slices.SortFunc(counts, func(a, b Count) int { return a.Cell.Compare(b.Cell) })
+func encodeBulletin(counts []store.Count, madeAtMs int64) (payload []byte, told int) {
+	slices.SortFunc(counts, func(a, b store.Count) int { return a.Cell.Compare(b.Cell) })
 	b := []byte{digestBulletin}
 	text := func(s string) {
 		b = binary.AppendUvarint(b, uint64(len(s)))
 		b = append(b, s...)
 	}
-	for len(counts) > 0 && len(b) < DigestBytesMax-2*bulletinRowBytesMax {
+	for len(counts) > 0 && len(b) < store.DigestBytesMax-2*bulletinRowBytesMax {
 		first := &counts[0].Cell.Key
 		n := 1
 		for n < len(counts) && sameFamily(first, &counts[n].Cell.Key) {
 			n++
 		}
-		n = min(n, (DigestBytesMax-len(b))/bulletinRowBytesMax)
+		n = min(n, (store.DigestBytesMax-len(b))/bulletinRowBytesMax)
 		text(first.Workspace)
 		text(first.Namespace)
 		b = binary.AppendUvarint(b, uint64(first.DurationMs()))
@@ -61,19 +62,19 @@ func sameFamily(a, b *window.Key) bool {
 	return a.Workspace == b.Workspace && a.Namespace == b.Namespace && a.Duration == b.Duration && a.Mode == b.Mode
 }
 
-// Counts are the counts that a digest tells of its region, none if it is a filter: for
+// DigestCounts returns the counts that a digest tells of its region, none if it is a filter: for
 // tools that show what regions know of each other.
-func (d *Digest) Counts() ([]Count, error) {
+func DigestCounts(d *store.Digest) ([]store.Count, error) {
 	if len(d.Filter) == 0 || d.Filter[0] != digestBulletin {
 		return nil, nil
 	}
 	r := reader{rest: d.Filter[1:]}
-	var counts []Count
+	var counts []store.Count
 	for len(r.rest) > 0 && !r.broken {
 		key := window.Key{Workspace: r.text(), Namespace: r.text(), Duration: r.duration(), Mode: window.Mode(r.byte())}
 		for n := r.number(); n > 0 && !r.broken; n-- {
 			key.Identifier = r.text()
-			c := Count{Cell: window.Cell{Key: key, Sequence: r.signed()}, Count: int64(min(r.number(), window.LimitMax)), Shared: true}
+			c := store.Count{Cell: window.Cell{Key: key, Sequence: r.signed()}, Count: int64(min(r.number(), window.LimitMax)), Shared: true}
 			if age := r.number(); age > 0 {
 				c.CountedAtMs = max(1, d.MadeAtMs-int64(min(age-1, uint64(max(0, d.MadeAtMs)))))
 			}

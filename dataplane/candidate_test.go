@@ -11,11 +11,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // override sets the one override of ask's namespace.
-func (n *node) override(row dataplane.OverrideRow) {
+func (n *node) override(row store.OverrideRow) {
 	n.w.t.Helper()
 	row.Workspace, row.Namespace = "acme", "api"
 	n.w.counts.SetOverrides(row)
@@ -44,7 +45,7 @@ func TestACandidateIsJudgedBesideTheLiveLimit(t *testing.T) {
 	n.wantCompared(0, 0)
 	n.take("k", 1, 99)
 	n.wantCompared(0, 0) // none is set
-	n.override(dataplane.OverrideRow{Pattern: "*", Limit: 10, Candidate: 5})
+	n.override(store.OverrideRow{Pattern: "*", Limit: 10, Candidate: 5})
 	for _, step := range []struct {
 		at      time.Duration
 		cost    int64
@@ -71,11 +72,11 @@ func TestACandidateIsJudgedBesideTheLiveLimit(t *testing.T) {
 		t.Errorf("%+v", b)
 	}
 	n.wantCompared(4, 7)
-	n.override(dataplane.OverrideRow{Pattern: "*", Limit: 10, Candidate: 12})
+	n.override(store.OverrideRow{Pattern: "*", Limit: 10, Candidate: 12})
 	if d := n.take("b", 5, 99); d.Allowed || d.CandidateDenied {
 		t.Errorf("a higher candidate: %+v", d)
 	}
-	n.override(dataplane.OverrideRow{Pattern: "*", Limit: 10, Candidate: 10, Shadow: true})
+	n.override(store.OverrideRow{Pattern: "*", Limit: 10, Candidate: 10, Shadow: true})
 	if d := n.take("b", 5, 99); !d.Shadowed || !d.CandidateDenied {
 		t.Errorf("in shadow mode: %+v", d)
 	}
@@ -92,7 +93,7 @@ func TestACandidateAgreesWithTheArithmetic(t *testing.T) {
 			}
 			n := w.alone(func(c *dataplane.Config) { c.Region, c.NodeID, c.Counts = "eu", "a", w.counts })
 			limit, candidate := rapid.Int64Range(0, 20).Draw(rt, "limit"), rapid.Int64Range(1, 20).Draw(rt, "candidate")
-			n.override(dataplane.OverrideRow{Pattern: "k*", Limit: limit, Candidate: candidate})
+			n.override(store.OverrideRow{Pattern: "k*", Limit: limit, Candidate: candidate})
 			cells := make(map[int64]int64)
 			for range rapid.IntRange(1, 20).Draw(rt, "steps") {
 				w.clock.advance(time.Duration(rapid.IntRange(0, 50).Draw(rt, "seconds")) * time.Second)
@@ -119,7 +120,7 @@ func TestACandidateInAnOutage(t *testing.T) {
 	for policy, denied := range map[string][]bool{"local": {false, true}, "open": {false, false}, "closed": {true, true}} {
 		synctest.Test(t, func(t *testing.T) {
 			l, origin, counts := inOutageWith(t, policy)
-			counts.SetOverrides(dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k", Limit: 20, Candidate: 10})
+			counts.SetOverrides(store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k", Limit: 20, Candidate: 10})
 			if err := l.LoadSettings(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -141,8 +142,8 @@ func TestASenselessCandidateIsLeftOut(t *testing.T) {
 	w := newWorld(t)
 	w.estimates(posthog)
 	n := w.node("eu", "a")
-	w.counts.SetOverrides(dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k", Limit: 3, Candidate: 1},
-		dataplane.OverrideRow{Workspace: "acme", Namespace: "other", Pattern: "k", Limit: 3, Candidate: -1})
+	w.counts.SetOverrides(store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k", Limit: 3, Candidate: 1},
+		store.OverrideRow{Workspace: "acme", Namespace: "other", Pattern: "k", Limit: 3, Candidate: -1})
 	err := n.LoadSettings(t.Context())
 	for _, says := range []string{`namespace "acme"/"api"`, `1 candidates are left out, that of "k" among them: drain is leaky`, "candidate is -1 (0 to 9007199254740991; 0 for none)"} {
 		if err == nil || !strings.Contains(err.Error(), says) {
@@ -160,8 +161,8 @@ func TestShadowOfAnOverride(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
 	w.counts.SetOverrides(
-		dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "trial-*", Limit: 3, Shadow: true},
-		dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "trial-7", Limit: 3})
+		store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "trial-*", Limit: 3, Shadow: true},
+		store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "trial-7", Limit: 3})
 	if err := n.LoadSettings(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 // 44: "Limit 1 an hour, one accepted at 0:59:59: at 1:00:00.4 → allowed (carry 0); a second
@@ -49,7 +50,7 @@ func TestAPersistentCallerGetsASmallLimitInFull(t *testing.T) {
 			return func(r dataplane.Request) bool { return handle.Allow(t.Context(), r.Limit, r.Cost).Allowed }
 		},
 		"claims": func(t *testing.T, w *world) asker {
-			w.counts.SetNamespaces(dataplane.NamespaceRow{Workspace: "acme", Namespace: "api", Headroom: "wait"})
+			w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Headroom: "wait"})
 			n := w.node("eu", "a", func(c *dataplane.Config) { c.RegionNodes = 5 })
 			return func(r dataplane.Request) bool { return n.Allow(t.Context(), r).Allowed }
 		},

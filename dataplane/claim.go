@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -113,7 +114,7 @@ func (l *Limiter) claims(sh *shard) {
 // claimOnce makes one call. Claims of one key that do not fit beside each other by
 // what is known here wait for the next.
 func (l *Limiter) claimOnce(sh *shard, waiting []*claimant) (later []*claimant) {
-	var claims []Claim
+	var claims []store.Claim
 	var going []*claimant
 	nodes, quietMs, now := l.nodes.Load(), l.settings.Load().twoTicksMs, l.clock.readSteadyMs()
 	for n, c := range waiting {
@@ -135,10 +136,10 @@ func (l *Limiter) claimOnce(sh *shard, waiting []*claimant) (later []*claimant) 
 	}
 	answers, err := l.sendClaims(sh, claims)
 	now = l.clock.readSteadyMs()
-	var lost []Add
+	var lost []store.Add
 	var grown []*entry
 	for i, c := range going {
-		answer := Claimed{Err: errShortAnswer}
+		answer := store.Claimed{Err: errShortAnswer}
 		if err != nil {
 			answer.Err = err
 		} else if i < len(answers) {
@@ -159,7 +160,7 @@ func (l *Limiter) claimOnce(sh *shard, waiting []*claimant) (later []*claimant) 
 }
 
 // sendClaims makes the call. An error means that none of it left.
-func (l *Limiter) sendClaims(sh *shard, claims []Claim) ([]Claimed, error) {
+func (l *Limiter) sendClaims(sh *shard, claims []store.Claim) ([]store.Claimed, error) {
 	end, ok := sh.asks.begin()
 	if !ok {
 		return nil, errBreakerOpen
@@ -186,11 +187,11 @@ func (l *Limiter) sendClaims(sh *shard, claims []Claim) ([]Claimed, error) {
 }
 
 // claimed merges the answer to one claim, and tells its decision what became of it.
-func (l *Limiter) claimed(c *claimant, answer Claimed, now steadyMs) (grew bool, lost []Add) {
+func (l *Limiter) claimed(c *claimant, answer store.Claimed, now steadyMs) (grew bool, lost []store.Add) {
 	switch {
 	case answer.Err != nil:
 		c.entry.endClaim(c, wayBroken)
-		if errors.Is(answer.Err, ErrMaybeApplied) {
+		if errors.Is(answer.Err, store.ErrMaybeApplied) {
 			l.metrics.ambiguous.Add(c.cost)
 		}
 		l.metrics.claims[claimFailed].Add(1)
@@ -218,12 +219,12 @@ func (l *Limiter) repay(c *claimant) {
 }
 
 // prepareClaim commits to a claim's cost, and puts it on its way, if it still is one.
-func (e *entry) prepareClaim(c *claimant, nodes, quietMs int64, now steadyMs) (Claim, way) {
+func (e *entry) prepareClaim(c *claimant, nodes, quietMs int64, now steadyMs) (store.Claim, way) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slot, ok := e.slotLocked(c.v.seq)
 	if !ok || c.v.seq != e.seq.Load() || c.left {
-		return Claim{}, wayReply
+		return store.Claim{}, wayReply
 	}
 	durationMs := e.names.durationMs()
 	uncovered := window.Start(c.v.seq+1, durationMs) - c.v.tMs
@@ -231,10 +232,10 @@ func (e *entry) prepareClaim(c *claimant, nodes, quietMs int64, now steadyMs) (C
 		e.awaitRelease(slot)
 		word := e.words[slot].Load()
 		if e.unconfirmedLocked(slot, word) > 0 {
-			return Claim{}, wayReply // what is unsent goes first: no total holds it
+			return store.Claim{}, wayReply // what is unsent goes first: no total holds it
 		}
 		if e.weigh(&c.v, slot, word, c.limit, c.cost, uncovered, durationMs); !c.v.allowed {
-			return Claim{}, wayReply
+			return store.Claim{}, wayReply
 		}
 		if sum, _ := plus(word, c.cost, countMax); wordIsLive(word, c.v.seq) && e.words[slot].CompareAndSwap(word, sum) {
 			break
@@ -253,7 +254,7 @@ func (e *entry) prepareClaim(c *claimant, nodes, quietMs int64, now steadyMs) (C
 	if c.spares && (r.crowded == 0 || int64(now-r.crowded) < quietMs) {
 		atMost -= roomForOthers(room-known, c.limit, nodes)
 	}
-	return Claim{Cell: e.cell(c.v.seq), Cost: c.cost, AtMost: atMost}, wayClaim
+	return store.Claim{Cell: e.cell(c.v.seq), Cost: c.cost, AtMost: atMost}, wayClaim
 }
 
 // roomForOthers is what the other nodes may have accepted, each up to its share, and not sent
@@ -318,7 +319,7 @@ func (e *entry) unclaimLocked(slot int, cost int64) {
 
 // mergeClaim merges an answer: a cost that was added is own cost, counted and confirmed
 // in the same step, so that it is never sent.
-func (e *entry) mergeClaim(m *metrics, c *claimant, answer Claimed, now steadyMs) (grew bool, missing []Add) {
+func (e *entry) mergeClaim(m *metrics, c *claimant, answer store.Claimed, now steadyMs) (grew bool, missing []store.Add) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	w := wayReply
@@ -342,7 +343,7 @@ func (e *entry) mergeClaim(m *metrics, c *claimant, answer Claimed, now steadyMs
 	return grew, missing
 }
 
-func (e *entry) mergeAnswerLocked(m *metrics, slot int, c *claimant, answer Claimed) (grew bool, missing []Add) {
+func (e *entry) mergeAnswerLocked(m *metrics, slot int, c *claimant, answer store.Claimed) (grew bool, missing []store.Add) {
 	switch {
 	case !answer.Added:
 		e.releaseClaimLocked(slot, c)
@@ -354,7 +355,7 @@ func (e *entry) mergeAnswerLocked(m *metrics, slot int, c *claimant, answer Clai
 	}
 	grew, lost := e.absorbLocked(m, slot, answer.Total, false)
 	if lost {
-		missing = []Add{{e.cell(c.v.seq), e.namedLocked(slot)}}
+		missing = []store.Add{{Cell: e.cell(c.v.seq), Cost: e.namedLocked(slot)}}
 	}
 	switch {
 	case c.lent:

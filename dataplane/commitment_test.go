@@ -13,11 +13,12 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // waiting is n nodes of a region whose namespace waits, all of which know the key.
-func waiting(t *testing.T, n int, origin dataplane.Origin, limit int64, row dataplane.NamespaceRow, change ...func(*dataplane.Config)) []*dataplane.Limiter {
+func waiting(t *testing.T, n int, origin store.Origin, limit int64, row store.NamespaceRow, change ...func(*dataplane.Config)) []*dataplane.Limiter {
 	row.Headroom = "wait"
 	nodes := region(t, n, origin, row, change...)
 	for _, l := range nodes {
@@ -49,7 +50,7 @@ func TestAClaimOnItsWayIsACommitment(t *testing.T) {
 						synctest.Test(t, func(t *testing.T) {
 							origin := memstore.NewOrigin(memstore.OriginOptions{})
 							origin.Faults.Delay(5 * time.Millisecond)
-							nodes := waiting(t, n, origin, 100, dataplane.NamespaceRow{})
+							nodes := waiting(t, n, origin, 100, store.NamespaceRow{})
 							defer stopAll(nodes)
 							var admitted atomic.Int64
 							var claiming sync.WaitGroup
@@ -97,7 +98,7 @@ func TestACallerWhoLeavesChangesNothingForOthers(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						origin := memstore.NewOrigin(memstore.OriginOptions{})
 						origin.Faults.Delay(5 * time.Millisecond)
-						nodes := waiting(t, 2, origin, 20, dataplane.NamespaceRow{Outage: outage})
+						nodes := waiting(t, 2, origin, 20, store.NamespaceRow{Outage: outage})
 						defer stopAll(nodes)
 						var admitted int64
 						for range 6 {
@@ -135,7 +136,7 @@ func TestADecisionHasOneDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		origin.Faults.Delay(45 * time.Millisecond)
-		nodes := region(t, 2, origin, dataplane.NamespaceRow{Headroom: "wait"})
+		nodes := region(t, 2, origin, store.NamespaceRow{Headroom: "wait"})
 		defer stopAll(nodes)
 		for name, decide := range map[string]func(identifier string) bool{
 			"single": func(id string) bool { return nodes[0].Allow(context.Background(), ask(id, 2, 3)).Allowed },
@@ -168,7 +169,7 @@ func TestALargeClaimLeavesRoomForOthers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			origin := memstore.NewOrigin(memstore.OriginOptions{})
 			origin.Faults.Delay(time.Millisecond)
-			nodes := waiting(t, 5, origin, 100, dataplane.NamespaceRow{})
+			nodes := waiting(t, 5, origin, 100, store.NamespaceRow{})
 			defer stopAll(nodes)
 			take := func(cost int64) dataplane.Decision {
 				if batch {
@@ -203,7 +204,7 @@ func TestNodesThatWaitAccountForEverything(t *testing.T) {
 		callers := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) caller { return drawCaller(rt, n, limit) }), 1, 24).Draw(rt, "callers")
 		synctest.Test(t, func(t *testing.T) {
 			origin := memstore.NewOrigin(memstore.OriginOptions{})
-			nodes := waiting(t, n, &uneven{Origin: origin, delays: delays}, limit, dataplane.NamespaceRow{Outage: outage},
+			nodes := waiting(t, n, &uneven{Origin: origin, delays: delays}, limit, store.NamespaceRow{Outage: outage},
 				func(c *dataplane.Config) { c.ReadTimeout = time.Second; c.Breaker.CallsMin = 1_000_000 })
 			cell := minuteCell("k")
 			var admitted, degraded atomic.Int64
@@ -281,7 +282,7 @@ func (c caller) run(n *dataplane.Limiter, limit int64) (admitted, degraded int64
 func TestAClaimWaitsForWhatIsUnsent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
-		nodes := waiting(t, 2, origin, 100, dataplane.NamespaceRow{}, func(c *dataplane.Config) { c.RegionNodes = 1 }, tick(t, 10*time.Second))
+		nodes := waiting(t, 2, origin, 100, store.NamespaceRow{}, func(c *dataplane.Config) { c.RegionNodes = 1 }, tick(t, 10*time.Second))
 		defer stopAll(nodes)
 		a, b := nodes[0], nodes[1]
 		a.Peek(t.Context(), ask("another", 0, 1))

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"context"
 	"fmt"
+	"github.com/weirhq/weir/dataplane/store"
 	"log/slog"
 	"time"
 )
@@ -22,11 +23,11 @@ type Config struct {
 	Build string
 
 	// Origin is where the nodes of the region meet; nil for a node alone.
-	Origin Origin
+	Origin store.Origin
 
 	// Counts is where regions meet, and where tuning, namespaces and overrides come
 	// from; nil for a region alone.
-	Counts CountStore
+	Counts store.CountStore
 
 	// EntriesMax bounds the keys held in memory; 0 is 300,000. Memory is about
 	// EntriesMax * (200 B + the identifiers' bytes). A full table forgets idle keys far

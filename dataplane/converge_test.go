@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -118,7 +119,7 @@ func TestALostReplyErrsOnTheSafeSide(t *testing.T) {
 	n := w.node("eu", "a")
 	n.take("k", 5, 100)
 	w.origin("eu").Faults.LoseReplies(true)
-	if err := n.ReplayOnce(t.Context()); !errors.Is(err, dataplane.ErrMaybeApplied) {
+	if err := n.ReplayOnce(t.Context()); !errors.Is(err, store.ErrMaybeApplied) {
 		t.Fatalf("replay: %v", err)
 	}
 	w.origin("eu").Faults.LoseReplies(false)
@@ -302,9 +303,9 @@ func TestNodesConvergeToWhatWasAccepted(t *testing.T) {
 	})
 }
 
-func (p *poisoned) Add(ctx context.Context, adds []dataplane.Add) []dataplane.Added {
-	var good []dataplane.Add
-	out := make([]dataplane.Added, len(adds))
+func (p *poisoned) Add(ctx context.Context, adds []store.Add) []store.Added {
+	var good []store.Add
+	out := make([]store.Added, len(adds))
 	for _, a := range adds {
 		if a.Cell.Identifier != p.identifier {
 			good = append(good, a)

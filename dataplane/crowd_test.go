@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/await"
 )
 
@@ -237,7 +238,7 @@ func TestGuestsInAnOutage(t *testing.T) {
 	for policy, want := range map[string]int64{"local": 10, "open": 50, "closed": 0} {
 		t.Run(policy, func(t *testing.T) {
 			w := newWorld(t)
-			w.counts.SetNamespaces(dataplane.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: policy})
+			w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: policy})
 			n := w.crowd("api", func(c *dataplane.Config) { c.Counts = w.counts })
 			n.replay() // all that is held is confirmed, and at its limit
 			w.origin("eu").Faults.Fail(errDown)

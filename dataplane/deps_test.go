@@ -2,6 +2,7 @@ package dataplane_test
 
 import (
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -25,6 +26,11 @@ var forbidden = map[string]string{
 	"net/http/pprof":                        "registers handlers behind an embedder's back",
 }
 
+const library = "github.com/weirhq/weir/dataplane"
+
+// own are the packages below dataplane/ that the library may link.
+var own = []string{library + "/store"}
+
 // Nothing beyond the standard library, shared, the Prometheus client and two small libraries that
 // depend on nothing.
 var allowed = []string{
@@ -34,6 +40,9 @@ var allowed = []string{
 	"github.com/FastFilter/xorfilter", // the same: sets in half the bytes of a Bloom filter with as few false members
 	"google.golang.org/protobuf", "golang.org/x/sys", "go.yaml.in/yaml", "vendor/golang.org/",
 }
+
+// What implements the two layers needs their contracts alone.
+var implementers = []string{"./store", "./memstore", "./redisorigin", "./mysqlcounts", "./storetest"}
 
 func TestDependencyRulesOfTheLibrary(t *testing.T) {
 	deps := dependencies(t, ".")
@@ -47,19 +56,30 @@ func TestDependencyRulesOfTheLibrary(t *testing.T) {
 	}
 }
 
-// The rule itself must be able to fail.
+func TestDependencyRulesOfStores(t *testing.T) {
+	for _, pkg := range implementers {
+		if slices.Contains(dependencies(t, pkg), library) {
+			t.Errorf("%s links the limiter; the contracts are in package store", pkg)
+		}
+	}
+}
+
+// The rules must be able to fail.
 func TestDependencyRulesNoticeABreach(t *testing.T) {
 	for dep := range forbidden {
 		if len(breaches([]string{"strings", strings.TrimSuffix(dep, "/") + "/x"})) == 0 {
 			t.Errorf("%s would not be noticed", dep)
 		}
 	}
+	if !slices.Contains(dependencies(t, "./node"), library) {
+		t.Error("the node's dependencies miss the limiter")
+	}
 }
 
 func breaches(deps []string) (broken []string) {
 	for _, dep := range deps {
 		for prefix, why := range forbidden {
-			if strings.HasPrefix(dep, prefix) {
+			if strings.HasPrefix(dep, prefix) && !slices.Contains(own, dep) {
 				broken = append(broken, "depends on "+dep+": "+why)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/FastFilter/xorfilter"
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -36,7 +37,7 @@ const (
 const (
 	digestTimeout   = 5 * time.Second
 	digestIntervals = 6       // that a digest is good for
-	filterKeysMax   = 440_000 // fit into DigestBytesMax
+	filterKeysMax   = 440_000 // fit into store.DigestBytesMax
 	filterDrift     = 0.05    // share of keys not in the last filter, from which it is replaced before half its life is over
 )
 
@@ -191,7 +192,7 @@ func (l *Limiter) digestOnce(ctx context.Context) error {
 	expiresAtMs := nowMs + digestIntervals*interval.Milliseconds()
 	ctx, cancel := context.WithTimeout(ctx, digestTimeout)
 	defer cancel()
-	err = l.cfg.Counts.PublishDigest(ctx, l.cfg.Region, Digest{
+	err = l.cfg.Counts.PublishDigest(ctx, l.cfg.Region, store.Digest{
 		Region: l.cfg.Region, Node: l.cfg.NodeID, Keys: len(hashes), Filter: payload, MadeAtMs: nowMs, ExpiresAtMs: expiresAtMs})
 	if err != nil {
 		l.metrics.digestErrors.Add(1)

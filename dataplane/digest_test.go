@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -74,7 +75,7 @@ func TestTheLargestFilterFits(t *testing.T) {
 	for i := range keys {
 		keys[i] = keyNamed(fmt.Sprint("k", i))
 	}
-	if n := len(dataplane.FilterOf(keys)); n > dataplane.DigestBytesMax {
+	if n := len(dataplane.FilterOf(keys)); n > store.DigestBytesMax {
 		t.Errorf("%d bytes", n)
 	}
 }
@@ -98,14 +99,14 @@ func TestFiltersTellFieldsApart(t *testing.T) {
 func FuzzDigestPayloads(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(dataplane.FilterOf([]window.Key{keyNamed("a"), keyNamed("b")}))
-	payload, _ := dataplane.EncodeBulletin([]dataplane.Count{{Cell: window.Cell{Key: keyNamed("a"), Sequence: 7}, Count: 3, CountedAtMs: 5}}, 9)
+	payload, _ := dataplane.EncodeBulletin([]store.Count{{Cell: window.Cell{Key: keyNamed("a"), Sequence: 7}, Count: 3, CountedAtMs: 5}}, 9)
 	f.Add(payload)
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		if len(payload) > 0 {
 			_, _ = dataplane.FilterHolds(payload, keyNamed("a")) // must not run off the end
 		}
-		d := dataplane.Digest{Node: "n", Filter: payload, MadeAtMs: 1_700_000_000_000}
-		counts, err := d.Counts()
+		d := store.Digest{Node: "n", Filter: payload, MadeAtMs: 1_700_000_000_000}
+		counts, err := dataplane.DigestCounts(&d)
 		if err != nil && counts != nil {
 			t.Errorf("%d counts beside %v", len(counts), err)
 		}
@@ -122,8 +123,8 @@ func TestBulletinsRoundTrip(t *testing.T) {
 	const madeAtMs = 1_700_000_000_000
 	rapid.Check(t, func(rt *rapid.T) {
 		name := rapid.StringMatching(`[a-c:/ ]{1,4}`)
-		drawn := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) dataplane.Count {
-			return dataplane.Count{
+		drawn := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) store.Count {
+			return store.Count{
 				Cell: window.Cell{
 					Key: window.Key{Workspace: name.Draw(rt, "workspace"), Namespace: name.Draw(rt, "namespace"), Identifier: name.Draw(rt, "identifier"),
 						Duration: rapid.SampledFrom([]time.Duration{time.Minute, time.Hour}).Draw(rt, "duration"),
@@ -135,17 +136,17 @@ func TestBulletinsRoundTrip(t *testing.T) {
 				Shared:      true,
 			}
 		}), 0, 30).Draw(rt, "counts")
-		want := slices.CompactFunc(slices.SortedFunc(slices.Values(drawn), func(a, b dataplane.Count) int { return a.Cell.Compare(b.Cell) }),
-			func(a, b dataplane.Count) bool { return a.Cell == b.Cell })
+		want := slices.CompactFunc(slices.SortedFunc(slices.Values(drawn), func(a, b store.Count) int { return a.Cell.Compare(b.Cell) }),
+			func(a, b store.Count) bool { return a.Cell == b.Cell })
 		payload, told := dataplane.EncodeBulletin(slices.Clone(want), madeAtMs)
-		d := dataplane.Digest{Filter: payload, MadeAtMs: madeAtMs}
-		got, err := d.Counts()
+		d := store.Digest{Filter: payload, MadeAtMs: madeAtMs}
+		got, err := dataplane.DigestCounts(&d)
 		if err != nil || told != len(want) || !slices.Equal(got, want) && len(want) > 0 {
 			rt.Fatalf("%d told, %v, %+v of %+v", told, err, got, want)
 		}
 		if len(payload) > 1 {
-			cut := dataplane.Digest{Filter: payload[:rapid.IntRange(2, len(payload)).Draw(rt, "cut")-1], MadeAtMs: madeAtMs}
-			if part, err := cut.Counts(); err == nil && len(part) >= len(want) {
+			cut := store.Digest{Filter: payload[:rapid.IntRange(2, len(payload)).Draw(rt, "cut")-1], MadeAtMs: madeAtMs}
+			if part, err := dataplane.DigestCounts(&cut); err == nil && len(part) >= len(want) {
 				rt.Fatalf("cut to %d of %d bytes, and nothing is missing", len(cut.Filter), len(payload))
 			}
 		}
@@ -158,16 +159,16 @@ func TestABulletinIsBounded(t *testing.T) {
 	for i := range long {
 		long[i] = 'x'
 	}
-	counts := make([]dataplane.Count, 10_000)
+	counts := make([]store.Count, 10_000)
 	for i := range counts {
-		counts[i] = dataplane.Count{Cell: window.Cell{Key: keyNamed(fmt.Sprintf("%s%08d", long, i)), Sequence: 1}, Count: 1}
+		counts[i] = store.Count{Cell: window.Cell{Key: keyNamed(fmt.Sprintf("%s%08d", long, i)), Sequence: 1}, Count: 1}
 	}
 	payload, told := dataplane.EncodeBulletin(counts, 1)
-	if len(payload) > dataplane.DigestBytesMax || told == len(counts) || told < 1000 {
+	if len(payload) > store.DigestBytesMax || told == len(counts) || told < 1000 {
 		t.Errorf("%d bytes hold %d counts", len(payload), told)
 	}
-	d := dataplane.Digest{Filter: payload}
-	if got, err := d.Counts(); err != nil || len(got) != told {
+	d := store.Digest{Filter: payload}
+	if got, err := dataplane.DigestCounts(&d); err != nil || len(got) != told {
 		t.Errorf("%d counts of %d: %v", len(got), told, err)
 	}
 }

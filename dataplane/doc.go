@@ -41,7 +41,7 @@
 //
 // # Two modes
 //
-// A namespace is in the exact mode or, where NamespaceRow.Mode says so, in the estimate
+// A namespace is in the exact mode or, where store.NamespaceRow.Mode says so, in the estimate
 // mode: for very high volumes, where no request may ever wait. The modes share the table,
 // the origin and the count store, and no cell: an identity, a key in Redis and a row in
 // MySQL have the mode in them, so a namespace that changes its mode starts from nothing.
@@ -68,7 +68,7 @@
 // a throttle. Other regions' counts are part of the level in both modes, and the own ones
 // are published in both.
 //
-// NamespaceRow.Estimate is a JSON document of these fields; what is left out is the
+// store.NamespaceRow.Estimate is a JSON document of these fields; what is left out is the
 // preset's:
 //
 //	preset              "default", or "posthog": leaky, offered, >=
@@ -88,7 +88,7 @@
 // # Resets
 //
 // An operator may forget what was counted of an identifier, in all of its windows
-// (ResetRow). Nodes have it with their next settings, and decide from then on by an empty
+// (store.ResetRow). Nodes have it with their next settings, and decide from then on by an empty
 // count; what they accept until they have it is forgotten with the rest, but for what falls
 // into the next cell. The cell of the reset goes on under another name, of the reset's
 // generation, in the origin and the count store; the next cell has its own again. So a

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -67,7 +68,7 @@ func (w *elsewhere) heardOf(region string, nowMs int64) {
 	w.heardAtMs[region] = max(w.heardAtMs[region], nowMs)
 }
 
-func (w *elsewhere) learnFilter(d *Digest, f *filter) {
+func (w *elsewhere) learnFilter(d *store.Digest, f *filter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.filters[nodeOf{d.Region, d.Node}] = f
@@ -85,7 +86,7 @@ func (w *elsewhere) takeFresh() (fresh []*filter) {
 
 // learnCount merges one count of a bulletin. known is false when there is no room to
 // remember its cell.
-func (w *elsewhere) learnCount(region string, c *Count) (foreign int64, known bool) {
+func (w *elsewhere) learnCount(region string, c *store.Count) (foreign int64, known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	parts := w.cells[c.Cell]

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -19,7 +20,7 @@ const posthog = `{"preset":"posthog"}`
 
 // estimates puts the namespace of ask into the estimate mode.
 func (w *world) estimates(knobs string) {
-	w.counts.SetNamespaces(dataplane.NamespaceRow{Workspace: "acme", Namespace: "api", Mode: "estimate", Estimate: knobs})
+	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Mode: "estimate", Estimate: knobs})
 }
 
 // estimateCell is cell in the estimate mode, so many cells ago.
@@ -33,7 +34,7 @@ func (w *world) estimateCell(identifier string, ago int64) window.Cell {
 // others lets other nodes of the region count cost in a cell.
 func (w *world) others(c window.Cell, cost int64) {
 	w.t.Helper()
-	if a := w.origin("eu").Add(context.Background(), []dataplane.Add{{Cell: c, Cost: cost}})[0]; a.Err != nil {
+	if a := w.origin("eu").Add(context.Background(), []store.Add{{Cell: c, Cost: cost}})[0]; a.Err != nil {
 		w.t.Fatal(a.Err)
 	}
 }
@@ -483,7 +484,7 @@ func TestBatchesOfEstimates(t *testing.T) {
 }
 
 // stuck is an origin that never answers anything.
-type stuck struct{ dataplane.Origin }
+type stuck struct{ store.Origin }
 
 func (s stuck) Shards() int              { return 1 }
 func (s stuck) ShardOf(*window.Key) int  { return 0 }
@@ -492,15 +493,15 @@ func (s stuck) Read(ctx context.Context, _ []window.Cell) ([]int64, error) {
 	s.hang(ctx)
 	return nil, ctx.Err()
 }
-func (s stuck) Add(ctx context.Context, adds []dataplane.Add) []dataplane.Added {
+func (s stuck) Add(ctx context.Context, adds []store.Add) []store.Added {
 	s.hang(ctx)
 	return nil
 }
-func (s stuck) Claim(ctx context.Context, _ []dataplane.Claim) []dataplane.Claimed {
+func (s stuck) Claim(ctx context.Context, _ []store.Claim) []store.Claimed {
 	s.hang(ctx)
 	return nil
 }
-func (s stuck) Raise(ctx context.Context, _ []dataplane.Add) error { s.hang(ctx); return ctx.Err() }
+func (s stuck) Raise(ctx context.Context, _ []store.Add) error { s.hang(ctx); return ctx.Err() }
 
 // "estimate: never any I/O or waiting on the request path, whatever the state (cold,
 // stale, origin dead)": with an origin that never answers, no time passes.
@@ -508,7 +509,7 @@ func TestEstimatesNeverWait(t *testing.T) {
 	for _, knobs := range []string{"", posthog} {
 		synctest.Test(t, func(t *testing.T) {
 			counts := memstore.NewCounts(memstore.CountsOptions{})
-			counts.SetNamespaces(dataplane.NamespaceRow{Workspace: "acme", Namespace: "api", Mode: "estimate", Estimate: knobs})
+			counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Mode: "estimate", Estimate: knobs})
 			l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Origin: stuck{}, Counts: counts, EntriesMax: 300})
 			if err != nil {
 				t.Fatal(err)
@@ -587,7 +588,7 @@ func TestMetricsOfTheMode(t *testing.T) {
 // clock has told, and judged again by the clock itself.
 func TestADeniedBatchIsOfferedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nodes := region(t, 1, memstore.NewOrigin(memstore.OriginOptions{}), dataplane.NamespaceRow{Mode: "estimate", Estimate: `{"preset":"posthog"}`})
+		nodes := region(t, 1, memstore.NewOrigin(memstore.OriginOptions{}), store.NamespaceRow{Mode: "estimate", Estimate: `{"preset":"posthog"}`})
 		defer stopAll(nodes)
 		n, r := nodes[0], ask("k", 100, 10)
 		r.Duration = time.Hour

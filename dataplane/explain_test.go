@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -25,7 +26,7 @@ func (n *node) explain(r dataplane.Request) dataplane.Explanation {
 func TestExplainTellsEveryTerm(t *testing.T) {
 	w := newWorld(t)
 	w.tune(func(set *tuning.Tuning) { set.Floor, set.DigestInterval = 0, 0 })
-	w.counts.SetOverrides(dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k*", Limit: 10})
+	w.counts.SetOverrides(store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k*", Limit: 10})
 	a, b, us := w.node("eu", "a"), w.node("eu", "b"), w.node("us", "c")
 	a.take("k", 4, 99)
 	everyone(a)
@@ -92,7 +93,7 @@ func TestExplainInWordsIsBounded(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
 	r := dataplane.Request{Workspace: strings.Repeat("\xff", 191), Namespace: strings.Repeat("\x01", 255), Identifier: strings.Repeat("é", 127), Limit: 1, Duration: time.Second}
-	w.counts.SetOverrides(dataplane.OverrideRow{Workspace: r.Workspace, Namespace: r.Namespace, Pattern: r.Identifier, Limit: 1<<53 - 1})
+	w.counts.SetOverrides(store.OverrideRow{Workspace: r.Workspace, Namespace: r.Namespace, Pattern: r.Identifier, Limit: 1<<53 - 1})
 	n.loadSettings()
 	if text := n.explain(r).String(); len(text) > 3000 || !strings.Contains(text, `éé…" in`) || !strings.Contains(text, `the override "éé`) {
 		t.Errorf("%d bytes: %s", len(text), text)

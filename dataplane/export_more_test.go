@@ -6,6 +6,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -65,7 +66,7 @@ func (l *Limiter) Covered() bool { return l.elsewhere.covered(l.nowMs()) }
 const FilterKeysMax = filterKeysMax
 
 // EncodeBulletin is encodeBulletin.
-func EncodeBulletin(counts []Count, madeAtMs int64) (payload []byte, told int) {
+func EncodeBulletin(counts []store.Count, madeAtMs int64) (payload []byte, told int) {
 	return encodeBulletin(counts, madeAtMs)
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -86,15 +87,15 @@ func TestBytesAnIdentifier(t *testing.T) {
 }
 
 // emptyOrigin answers at once and remembers nothing.
-type emptyOrigin struct{ dataplane.Origin }
+type emptyOrigin struct{ store.Origin }
 
 func (emptyOrigin) Shards() int             { return 1 }
 func (emptyOrigin) ShardOf(*window.Key) int { return 0 }
 func (emptyOrigin) Read(_ context.Context, cells []window.Cell) ([]int64, error) {
 	return make([]int64, len(cells)), nil
 }
-func (emptyOrigin) Add(_ context.Context, adds []dataplane.Add) []dataplane.Added {
-	added := make([]dataplane.Added, len(adds))
+func (emptyOrigin) Add(_ context.Context, adds []store.Add) []store.Added {
+	added := make([]store.Added, len(adds))
 	for i, a := range adds {
 		added[i].Total = a.Cost
 	}

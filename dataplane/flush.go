@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/weirhq/weir/dataplane/store"
 	"math"
 	"slices"
 	"time"
@@ -20,7 +21,7 @@ const (
 
 // publication is one row on its way, and the entry whose flushed mark moves with it.
 type publication struct {
-	Count
+	store.Count
 	entry *entry
 }
 
@@ -57,7 +58,7 @@ func (l *Limiter) flushOnce(ctx context.Context, hotOnly bool) error {
 
 	var err error
 	for len(due) > 0 && err == nil {
-		chunk := due[:min(len(due), PublishRowsMax)]
+		chunk := due[:min(len(due), store.PublishRowsMax)]
 		if err = l.publishChunk(ctx, chunk); err == nil {
 			due = due[len(chunk):]
 		}
@@ -109,7 +110,7 @@ func (q queued) publish(set *settings, nowMs int64, hotOnly bool, how loudness) 
 		if count, due := e.dueLocked(slot, set, how); due && !expiredAt(s, e.names.durationMs(), nowMs) {
 			e.flags.Or(flagOffered << slot)
 			shared := e.foreignLocked(slot) > 0
-			rows = append(rows, publication{Count{Cell: e.cell(s), Count: count, CountedAtMs: q.sinceMs, Shared: shared, Quiet: how != loud}, e})
+			rows = append(rows, publication{store.Count{Cell: e.cell(s), Count: count, CountedAtMs: q.sinceMs, Shared: shared, Quiet: how != loud}, e})
 		}
 	}
 	return rows, false
@@ -196,7 +197,7 @@ func (e *entry) hotLocked(slot int) bool {
 // that was written. Rows that the store refuses are found by halving, reported once
 // and left out; they hold up no other row.
 func (l *Limiter) publishChunk(ctx context.Context, chunk []publication) error {
-	counts := make([]Count, len(chunk))
+	counts := make([]store.Count, len(chunk))
 	for i, p := range chunk {
 		counts[i] = p.Count
 	}
@@ -210,7 +211,7 @@ func (l *Limiter) publishChunk(ctx context.Context, chunk []publication) error {
 		}
 		l.metrics.flushedRows.Add(int64(len(chunk)))
 		return nil
-	case !errors.Is(err, ErrRefused):
+	case !errors.Is(err, store.ErrRefused):
 		return fmt.Errorf("publish %d rows: %w", len(chunk), err)
 	case len(chunk) == 1:
 		l.refused(chunk[0], err)
@@ -236,7 +237,7 @@ func (l *Limiter) refused(p publication, err error) {
 }
 
 // published records what is known to be stored. A mark only moves up.
-func (e *entry) published(c Count) {
+func (e *entry) published(c store.Count) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if slot, ok := e.slotLocked(c.Cell.Sequence); ok {

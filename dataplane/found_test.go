@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/await"
 )
 
@@ -118,14 +119,14 @@ func TestADeadShardHoldsUpNoOther(t *testing.T) {
 
 type deadShard struct{ *memstore.Origin }
 
-func (p *deadShard) Add(ctx context.Context, adds []dataplane.Add) []dataplane.Added {
-	out := make([]dataplane.Added, len(adds))
+func (p *deadShard) Add(ctx context.Context, adds []store.Add) []store.Added {
+	out := make([]store.Added, len(adds))
 	for i, a := range adds {
 		if strings.HasPrefix(a.Cell.Identifier, "dead") {
 			out[i].Err = errDown
 			continue
 		}
-		out[i] = p.Origin.Add(ctx, []dataplane.Add{a})[0]
+		out[i] = p.Origin.Add(ctx, []store.Add{a})[0]
 	}
 	return out
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -285,7 +286,7 @@ func TestTheClosedCellIsPublishedToo(t *testing.T) {
 func TestARefusedRowBlocksNoOther(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
-	w.counts.Faults.RefuseRow(func(c dataplane.Count) bool { return strings.HasSuffix(c.Cell.Identifier, "bad") })
+	w.counts.Faults.RefuseRow(func(c store.Count) bool { return strings.HasSuffix(c.Cell.Identifier, "bad") })
 	const rows = 1200
 	for i := range rows {
 		n.take(fmt.Sprintf("k%04d", i), 9, 10)
@@ -340,11 +341,11 @@ func TestImportTakesOnlyWhatMatters(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("us", "a")
 	now := w.cell("k")
-	var rows []dataplane.Count
+	var rows []store.Count
 	for _, off := range []int64{-1, 0, 1, 5} {
 		c := now
 		c.Sequence += off
-		rows = append(rows, dataplane.Count{Cell: c, Count: 7})
+		rows = append(rows, store.Count{Cell: c, Count: 7})
 	}
 	if err := w.counts.Publish(t.Context(), "eu", rows); err != nil {
 		t.Fatal(err)

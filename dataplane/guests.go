@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -251,9 +252,9 @@ func (l *Limiter) sendGuests(sh *shard, all []outgoing) {
 		l.unsent(all)
 		return
 	}
-	adds := make([]Add, len(all))
+	adds := make([]store.Add, len(all))
 	for i, o := range all {
-		adds[i] = Add{o.entry.cell(o.sequence), o.cost}
+		adds[i] = store.Add{Cell: o.entry.cell(o.sequence), Cost: o.cost}
 		o.entry.settleUnnamed(o.sequence, o.cost)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.ReadTimeout)
@@ -263,7 +264,7 @@ func (l *Limiter) sendGuests(sh *shard, all []outgoing) {
 	var first error
 	failed, nowMs := 0, l.nowMs()
 	for i, o := range all {
-		answer := Added{Err: errShortAnswer}
+		answer := store.Added{Err: errShortAnswer}
 		if i < len(answers) {
 			answer = answers[i]
 		}

@@ -15,12 +15,13 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
 // region is n started nodes that share an origin and a namespace's headroom.
-func region(t testing.TB, n int, origin dataplane.Origin, row dataplane.NamespaceRow, change ...func(*dataplane.Config)) []*dataplane.Limiter {
+func region(t testing.TB, n int, origin store.Origin, row store.NamespaceRow, change ...func(*dataplane.Config)) []*dataplane.Limiter {
 	t.Helper()
 	counts := memstore.NewCounts(memstore.CountsOptions{})
 	row.Workspace, row.Namespace = "acme", "api"
@@ -84,7 +85,7 @@ func TestABurstOnFiveNodes(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					origin := memstore.NewOrigin(memstore.OriginOptions{})
 					origin.Faults.Delay(time.Millisecond)
-					nodes := region(t, 5, origin, dataplane.NamespaceRow{Headroom: headroom})
+					nodes := region(t, 5, origin, store.NamespaceRow{Headroom: headroom})
 					defer stopAll(nodes)
 					for _, n := range nodes { // nobody begins cold
 						n.Allow(t.Context(), ask("k", 0, limit))
@@ -113,7 +114,7 @@ func TestSmallLimitsAreExactAcrossNodes(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			origin := memstore.NewOrigin(memstore.OriginOptions{})
 			slow := &uneven{Origin: origin, delays: delays}
-			nodes := region(t, 5, slow, dataplane.NamespaceRow{Headroom: "wait", Outage: "closed"})
+			nodes := region(t, 5, slow, store.NamespaceRow{Headroom: "wait", Outage: "closed"})
 			defer stopAll(nodes)
 			want := limit
 			if spent := limit / 2; cells && spent > 0 { // a moment later one unit of it is gone
@@ -149,13 +150,13 @@ func (o *uneven) pause(part int64) {
 	time.Sleep(time.Duration(o.delays[(n+part)%int64(len(o.delays))]) * time.Microsecond)
 }
 
-func (o *uneven) Add(ctx context.Context, adds []dataplane.Add) []dataplane.Added {
+func (o *uneven) Add(ctx context.Context, adds []store.Add) []store.Added {
 	o.pause(0)
 	defer o.pause(1)
 	return o.Origin.Add(ctx, adds)
 }
 
-func (o *uneven) Claim(ctx context.Context, claims []dataplane.Claim) []dataplane.Claimed {
+func (o *uneven) Claim(ctx context.Context, claims []store.Claim) []store.Claimed {
 	o.pause(0)
 	defer o.pause(1)
 	return o.Origin.Claim(ctx, claims)
@@ -168,7 +169,7 @@ func TestASustainedLoadOnTwoNodes(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			origin := memstore.NewOrigin(memstore.OriginOptions{})
 			origin.Faults.Delay(time.Millisecond)
-			nodes := region(t, 2, origin, dataplane.NamespaceRow{Headroom: headroom}, tick(t, 200*time.Millisecond))
+			nodes := region(t, 2, origin, store.NamespaceRow{Headroom: headroom}, tick(t, 200*time.Millisecond))
 			defer stopAll(nodes)
 			r := ask("k", 1, 500)
 			r.Duration = time.Second
@@ -199,7 +200,7 @@ func TestAKeyFarFromItsLimitIsLeftAlone(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			origin := memstore.NewOrigin(memstore.OriginOptions{})
 			origin.Faults.Delay(10 * time.Millisecond)
-			nodes := region(t, 5, origin, dataplane.NamespaceRow{Headroom: headroom})
+			nodes := region(t, 5, origin, store.NamespaceRow{Headroom: headroom})
 			defer stopAll(nodes)
 			nodes[0].Allow(t.Context(), ask("k", 1, 10_000))
 			began := time.Now()
@@ -219,7 +220,7 @@ func TestAKeyFarFromItsLimitIsLeftAlone(t *testing.T) {
 func TestThePreviousCellLeavesASmallShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
-		nodes := region(t, 2, origin, dataplane.NamespaceRow{}, tick(t, 10*time.Second))
+		nodes := region(t, 2, origin, store.NamespaceRow{}, tick(t, 10*time.Second))
 		defer stopAll(nodes)
 		r := ask("k", 1, 1000)
 		time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute)))
@@ -248,7 +249,7 @@ func TestWaitingInVainIsAnOutage(t *testing.T) {
 		for _, limit := range []int64{5, 100} { // a claim, and a reply
 			synctest.Test(t, func(t *testing.T) {
 				origin := memstore.NewOrigin(memstore.OriginOptions{})
-				nodes := region(t, 5, origin, dataplane.NamespaceRow{Headroom: "wait", Outage: policy})
+				nodes := region(t, 5, origin, store.NamespaceRow{Headroom: "wait", Outage: policy})
 				defer stopAll(nodes)
 				n := nodes[0]
 				n.Allow(t.Context(), ask("k", 0, limit))
@@ -276,7 +277,7 @@ func TestWaitingInVainIsAnOutage(t *testing.T) {
 func TestALostClaimErrsOnTheSafeSide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
-		nodes := region(t, 5, origin, dataplane.NamespaceRow{Headroom: "wait"})
+		nodes := region(t, 5, origin, store.NamespaceRow{Headroom: "wait"})
 		defer stopAll(nodes)
 		admitted := int64(0)
 		take := func(n *dataplane.Limiter) {
@@ -304,7 +305,7 @@ func TestALostClaimErrsOnTheSafeSide(t *testing.T) {
 func TestABatchWaitsForFreshTotals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
-		nodes := region(t, 5, origin, dataplane.NamespaceRow{Headroom: "wait"})
+		nodes := region(t, 5, origin, store.NamespaceRow{Headroom: "wait"})
 		defer stopAll(nodes)
 		batch := []dataplane.Request{ask("small", 1, 5), ask("big", 10, 1000)}
 		nodes[0].AllowMany(t.Context(), batch)
@@ -329,7 +330,7 @@ func TestReplayUnderLoadLosesNothing(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			origin := memstore.NewOrigin(memstore.OriginOptions{})
 			origin.Faults.Delay(latency)
-			nodes := region(t, 1, origin, dataplane.NamespaceRow{})
+			nodes := region(t, 1, origin, store.NamespaceRow{})
 			const keys, seconds = 50, 10
 			for i := range seconds * 1000 {
 				for j := range 20 {
@@ -371,7 +372,7 @@ func TestHeadroomFiguresAndBounds(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, got, there)
 		}
 	}
-	w.counts.SetNamespaces(dataplane.NamespaceRow{Workspace: "acme", Namespace: "api", Headroom: "shove"})
+	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Headroom: "shove"})
 	if err := n.LoadSettings(t.Context()); err == nil || !strings.Contains(err.Error(), `headroom is "shove" (kick or wait)`) {
 		t.Errorf("%v", err)
 	}
@@ -393,7 +394,7 @@ func TestLiveNodesAreCountedByTheirHeartbeats(t *testing.T) {
 			if rows, err := counts.Settings(t.Context(), "eu"); err != nil || rows.NodesLive != want {
 				t.Errorf("%d live nodes, %v; want %d", rows.NodesLive, err, want)
 			}
-			time.Sleep(dataplane.NodeLiveFor)
+			time.Sleep(store.NodeLiveFor)
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -207,7 +208,7 @@ func (l *Limiter) fetch(f *flight, entries []*entry) {
 	l.metrics.origin(opRead, len(cells), time.Since(began), err)
 	now := l.clock.readSteadyMs()
 	var grown []*entry
-	var lost []Add
+	var lost []store.Add
 	if err != nil {
 		f.fail(err, now)
 		return
@@ -234,7 +235,7 @@ func (f *flight) fail(err error, now steadyMs) {
 // hydrate merges the totals of two neighbouring cells and ends the read. It returns
 // whether others had contributed, and what the origin should be told because it has
 // lost it.
-func (e *entry) hydrate(m *metrics, sequence, previous, current int64, now steadyMs) (grew bool, missing []Add) {
+func (e *entry) hydrate(m *metrics, sequence, previous, current int64, now steadyMs) (grew bool, missing []store.Add) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.flight = nil
@@ -246,7 +247,7 @@ func (e *entry) hydrate(m *metrics, sequence, previous, current int64, now stead
 		}
 		more, lost := e.absorbLocked(m, slot, total, false)
 		if lost {
-			missing = append(missing, Add{e.cell(s), e.namedLocked(slot)})
+			missing = append(missing, store.Add{Cell: e.cell(s), Cost: e.namedLocked(slot)})
 		}
 		grew = grew || more
 	}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -16,7 +17,7 @@ const (
 
 // importState is where an import continues.
 type importState struct {
-	to        Cursor
+	to        store.Cursor
 	fullAt    time.Time // when everything was last read; zero for never
 	jitter    float64   // of the time until it is again
 	healed    int64     // weir_origin_healed_cells_total then
@@ -69,7 +70,7 @@ func (l *Limiter) importOnce(ctx context.Context) error {
 	if full {
 		after = 0
 	}
-	cursor, err := l.cfg.Counts.Import(ctx, l.cfg.Region, nowMs, after, func(in Imported) {
+	cursor, err := l.cfg.Counts.Import(ctx, l.cfg.Region, nowMs, after, func(in store.Imported) {
 		rows++
 		e, changed, answer := l.merge(in, nowMs)
 		if changed {
@@ -98,7 +99,7 @@ func (l *Limiter) importOnce(ctx context.Context) error {
 // as a lower bound of the regional count. answer is true when this node has accepted
 // cost in the cell that it has not published: the cell is shared now, so everyone's
 // share of it counts, however small.
-func (l *Limiter) merge(in Imported, nowMs int64) (e *entry, changed, answer bool) {
+func (l *Limiter) merge(in store.Imported, nowMs int64) (e *entry, changed, answer bool) {
 	if in.Cell.Validate() != nil || in.Foreign < 0 || in.Own < 0 {
 		return nil, false, false
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -104,7 +105,7 @@ func TestCountsNeverFallBelowTheOrigins(t *testing.T) {
 		func() { n.HoldOne(ask("k", 1000, heldLimit)).Undo() },
 		func() { n.AllowMany(ctx, []dataplane.Request{ask("k", 7, heldLimit), ask("full", 1, 10)}) },
 		func() {
-			added := w.origin("eu").Add(ctx, []dataplane.Add{{Cell: cell, Cost: 5}}) // another node's
+			added := w.origin("eu").Add(ctx, []store.Add{{Cell: cell, Cost: 5}}) // another node's
 			n.Allow(ctx, ask("k", 1, heldLimit))
 			if err := n.ReplayOnce(ctx); err != nil {
 				t.Error(err)

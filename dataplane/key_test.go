@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -41,7 +42,7 @@ func TestAHandleDecidesAsThePlainCallDoes(t *testing.T) {
 			case 2:
 				w.counts.SetOverrides()
 				if limit := rapid.Int64Range(0, 8).Draw(rt, "override"); limit < 6 {
-					w.counts.SetOverrides(dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k", Limit: limit, DurationMs: 120_000 * (limit % 2)})
+					w.counts.SetOverrides(store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k", Limit: limit, DurationMs: 120_000 * (limit % 2)})
 				}
 				for _, n := range []*node{plain, mixed} {
 					if err := n.LoadSettings(t.Context()); err != nil {

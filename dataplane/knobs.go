@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/estimate"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -25,7 +26,7 @@ type knobs struct {
 	waiting *atomic.Int64 // keys that wait for a sync; the same for all settings of a namespace
 }
 
-// parseKnobs reads NamespaceRow.Estimate.
+// parseKnobs reads store.NamespaceRow.Estimate.
 func parseKnobs(document string) (*knobs, error) {
 	set, err := estimate.Parse(document)
 	if err != nil {
@@ -43,7 +44,7 @@ func parseKnobs(document string) (*knobs, error) {
 
 // setMode applies a namespace's mode and knobs. What cannot be read leaves in force what
 // was, or else the defaults, and the error says so.
-func (sp *space) setMode(row *NamespaceRow, last *space) error {
+func (sp *space) setMode(row *store.NamespaceRow, last *space) error {
 	if last == nil {
 		last = &space{}
 	}

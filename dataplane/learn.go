@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -20,7 +21,7 @@ func (l *Limiter) learnOnce(ctx context.Context) error {
 	nowMs := l.nowMs()
 	var unreadable error
 	var answering []*entry
-	cursor, err := l.cfg.Counts.Digests(ctx, l.cfg.Region, nowMs, l.learnedTo, func(d Digest) {
+	cursor, err := l.cfg.Counts.Digests(ctx, l.cfg.Region, nowMs, l.learnedTo, func(d store.Digest) {
 		entries, err := l.learn(&d, nowMs)
 		answering = append(answering, entries...)
 		unreadable = cmpErr(unreadable, err)
@@ -37,7 +38,7 @@ func (l *Limiter) learnOnce(ctx context.Context) error {
 
 // learn takes one digest in. It returns the entries that the other regions should be told
 // of, now that one of them has spoken of the cell.
-func (l *Limiter) learn(d *Digest, nowMs int64) (answering []*entry, err error) {
+func (l *Limiter) learn(d *store.Digest, nowMs int64) (answering []*entry, err error) {
 	l.elsewhere.heardOf(d.Region, nowMs)
 	if len(d.Filter) == 0 {
 		return nil, fmt.Errorf("%w: digest of %q is empty", errDigest, d.Node)
@@ -51,7 +52,7 @@ func (l *Limiter) learn(d *Digest, nowMs int64) (answering []*entry, err error) 
 		l.elsewhere.learnFilter(d, &filter{set, d.ExpiresAtMs})
 		return nil, nil
 	}
-	counts, err := d.Counts()
+	counts, err := DigestCounts(d)
 	if err != nil {
 		l.metrics.digestErrors.Add(1)
 		return nil, err
@@ -66,7 +67,7 @@ func (l *Limiter) learn(d *Digest, nowMs int64) (answering []*entry, err error) 
 
 // learnCount merges a count of a bulletin. A key that is not held here has no traffic
 // here: when it has, tell.go finds what was remembered.
-func (l *Limiter) learnCount(region string, c *Count, nowMs int64) (answering *entry) {
+func (l *Limiter) learnCount(region string, c *store.Count, nowMs int64) (answering *entry) {
 	current := window.Sequence(nowMs, c.Cell.DurationMs())
 	if c.Cell.Sequence != current && c.Cell.Sequence != current-1 {
 		return nil

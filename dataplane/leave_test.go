@@ -22,7 +22,7 @@ func TestAStoppedLimiterLeavesTheFleet(t *testing.T) {
 		if err := b.Stop(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(10 * time.Second) // the next reading of the settings, and no NodeLiveFor
+		time.Sleep(10 * time.Second) // the next reading of the settings, and no store.NodeLiveFor
 		if n := a.Nodes(); n != 1 {
 			t.Errorf("a reckons with %d nodes after b has stopped, want 1", n)
 		}

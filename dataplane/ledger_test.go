@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -206,7 +207,7 @@ func TestAClaimNotesItsLimit(t *testing.T) {
 	e := ledger()
 	c := ledgerClaim(e, 10, 100)
 	e.prepareClaim(c, 1, 200, steadyStart)
-	e.mergeClaim(&metrics{}, c, Claimed{Added: true, Total: 30}, steadyStart)
+	e.mergeClaim(&metrics{}, c, store.Claimed{Added: true, Total: 30}, steadyStart)
 	if got := e.lows.get(slotOf(ledgerSeq)); got > 128 || c.way != wayMade {
 		t.Errorf("limit %d noted, way %d", got, c.way)
 	}
@@ -218,7 +219,7 @@ func TestARefusedClaimIsCrowdedOnlyWhereItWouldFit(t *testing.T) {
 		e := ledger()
 		c := ledgerClaim(e, 10, 100)
 		e.prepareClaim(c, 1, 200, steadyStart)
-		e.mergeClaim(&metrics{}, c, Claimed{Total: total}, steadyStart)
+		e.mergeClaim(&metrics{}, c, store.Claimed{Total: total}, steadyStart)
 		if c.way != want {
 			t.Errorf("total %d: way %d, want %d", total, c.way, want)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -205,26 +206,26 @@ func TestKnobs(t *testing.T) {
 
 // "A bad document keeps what was in force, or the defaults, and is reported."
 func TestBadKnobsKeepWhatWasInForce(t *testing.T) {
-	row := NamespaceRow{Workspace: "w", Namespace: "n", Mode: "estimate", Estimate: `{"floor":3}`}
+	row := store.NamespaceRow{Workspace: "w", Namespace: "n", Mode: "estimate", Estimate: `{"floor":3}`}
 	name := spaceName{"w", "n"}
-	good, err := compile(SettingsRows{Namespaces: []NamespaceRow{row}}, defaultSettings(), 0)
+	good, err := compile(store.SettingsRows{Namespaces: []store.NamespaceRow{row}}, nil, defaultSettings(), 0)
 	if err != nil || good.spaces[name].estimate.floor != 3 {
 		t.Fatalf("%+v, %v", good.spaces[name], err)
 	}
-	for what, row := range map[string]NamespaceRow{
+	for what, row := range map[string]store.NamespaceRow{
 		"knobs": {Workspace: "w", Namespace: "n", Mode: "estimate", Estimate: `{"floor":-3}`},
 		"mode":  {Workspace: "w", Namespace: "n", Mode: "guess"},
 	} {
-		next, err := compile(SettingsRows{Namespaces: []NamespaceRow{row}}, good, 0)
+		next, err := compile(store.SettingsRows{Namespaces: []store.NamespaceRow{row}}, nil, good, 0)
 		if err == nil || !strings.Contains(err.Error(), `"w"/"n"`) || next.spaces[name].estimate != good.spaces[name].estimate {
 			t.Errorf("bad %s: %+v, %v", what, next.spaces[name], err)
 		}
-		first, err := compile(SettingsRows{Namespaces: []NamespaceRow{row}}, defaultSettings(), 0)
+		first, err := compile(store.SettingsRows{Namespaces: []store.NamespaceRow{row}}, nil, defaultSettings(), 0)
 		if err == nil || (first.spaces[name].estimate != nil) != (what == "knobs") {
 			t.Errorf("bad %s at the start: %+v, %v", what, first.spaces[name], err)
 		}
 	}
-	again, err := compile(SettingsRows{Namespaces: []NamespaceRow{row}}, good, 0)
+	again, err := compile(store.SettingsRows{Namespaces: []store.NamespaceRow{row}}, nil, good, 0)
 	if err != nil || again.spaces[name].estimate.waiting != good.spaces[name].estimate.waiting {
 		t.Error("keys that wait are counted anew with each reading of the settings")
 	}

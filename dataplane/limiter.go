@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -42,9 +43,9 @@ type Limiter struct {
 	imports importState // under importing
 
 	elsewhere                    elsewhere
-	bulletin                     bulletin   // under telling
-	learnedTo                    Cursor     // what learnOnce continues from; under learning
-	digesting, telling, learning sync.Mutex // one step of each at a time
+	bulletin                     bulletin     // under telling
+	learnedTo                    store.Cursor // what learnOnce continues from; under learning
+	digesting, telling, learning sync.Mutex   // one step of each at a time
 
 	metrics  *metrics
 	shape    atomic.Pointer[shape]

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 // A batch may ask one key for costs against several limits. Each of them is exact across nodes,
@@ -28,7 +29,7 @@ func TestEachLimitOfABatchIsExactAcrossNodes(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				origin := memstore.NewOrigin(memstore.OriginOptions{})
 				origin.Faults.Delay(time.Millisecond)
-				nodes := waiting(t, 5, origin, 1000, dataplane.NamespaceRow{Outage: "closed"})
+				nodes := waiting(t, 5, origin, 1000, store.NamespaceRow{Outage: "closed"})
 				defer stopAll(nodes)
 				time.Sleep(100 * time.Millisecond)
 				var admitted atomic.Int64

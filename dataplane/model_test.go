@@ -14,6 +14,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -84,7 +85,7 @@ func newHistory(t *testing.T, rt *rapid.T) *history {
 	withOrigin, withCounts := rapid.Bool().Draw(rt, "origin"), rapid.Bool().Draw(rt, "counts")
 	if withOrigin && withCounts {
 		h.outage = rapid.SampledFrom([]string{"", "open", "closed"}).Draw(rt, "outage")
-		h.w.counts.SetNamespaces(dataplane.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: h.outage})
+		h.w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: h.outage})
 	}
 	h.n = h.w.node("eu", "a", func(c *dataplane.Config) {
 		c.EntriesMax, c.Origin, c.Counts = entriesMax, nil, nil
@@ -526,7 +527,7 @@ func (h *history) imports(rt *rapid.T) {
 }
 
 // imported is called for each row of an import, around the node's merging it.
-func (h *history) imported(in dataplane.Imported, merge func()) {
+func (h *history) imported(in store.Imported, merge func()) {
 	nowMs := h.nowMs()
 	h.during(nowMs, merge)
 	current := window.Sequence(nowMs, in.Cell.DurationMs())
@@ -569,7 +570,7 @@ func (h *history) peers(rt *rapid.T) {
 		return
 	}
 	h.w.origin("eu").Faults.LoseReplies(false)
-	h.w.origin("eu").Add(context.Background(), []dataplane.Add{{Cell: cell, Cost: cost}})
+	h.w.origin("eu").Add(context.Background(), []store.Add{{Cell: cell, Cost: cost}})
 	h.w.origin("eu").Faults.LoseReplies(h.lossy)
 }
 
@@ -584,7 +585,7 @@ func (h *history) someCell(rt *rapid.T) window.Cell {
 }
 
 func (h *history) publish(region string, cell window.Cell, count int64) {
-	_ = h.w.counts.Publish(context.Background(), region, []dataplane.Count{{Cell: cell, Count: count}}) // it may be down
+	_ = h.w.counts.Publish(context.Background(), region, []store.Count{{Cell: cell, Count: count}}) // it may be down
 }
 
 func (h *history) faults(rt *rapid.T) {
@@ -654,8 +655,8 @@ type heardOrigin struct {
 
 	mu    sync.Mutex
 	reads []heardRead
-	adds  []dataplane.Add
-	added []dataplane.Added
+	adds  []store.Add
+	added []store.Added
 }
 
 type heardRead struct {
@@ -677,7 +678,7 @@ func (o *heardOrigin) Read(ctx context.Context, cells []window.Cell) ([]int64, e
 	return totals, err
 }
 
-func (o *heardOrigin) Add(ctx context.Context, adds []dataplane.Add) []dataplane.Added {
+func (o *heardOrigin) Add(ctx context.Context, adds []store.Add) []store.Added {
 	added := o.Origin.Add(ctx, adds)
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -689,13 +690,13 @@ func (o *heardOrigin) Add(ctx context.Context, adds []dataplane.Add) []dataplane
 type heardCounts struct {
 	*memstore.Counts
 	down bool
-	row  func(in dataplane.Imported, merge func())
+	row  func(in store.Imported, merge func())
 }
 
-func (c *heardCounts) Import(ctx context.Context, region string, nowMs int64, after dataplane.Cursor, yield func(dataplane.Imported)) (dataplane.Cursor, error) {
-	var rows []dataplane.Imported
-	next, err := c.Counts.Import(ctx, region, nowMs, after, func(in dataplane.Imported) { rows = append(rows, in) })
-	slices.SortFunc(rows, func(a, b dataplane.Imported) int { return a.Cell.Compare(b.Cell) })
+func (c *heardCounts) Import(ctx context.Context, region string, nowMs int64, after store.Cursor, yield func(store.Imported)) (store.Cursor, error) {
+	var rows []store.Imported
+	next, err := c.Counts.Import(ctx, region, nowMs, after, func(in store.Imported) { rows = append(rows, in) })
+	slices.SortFunc(rows, func(a, b store.Imported) int { return a.Cell.Compare(b.Cell) })
 	for _, in := range rows {
 		c.row(in, func() { yield(in) })
 	}

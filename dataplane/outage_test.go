@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 // inOutage is a node whose namespace "api" has an outage policy, and its origin.
@@ -20,7 +21,7 @@ func inOutage(t *testing.T, policy string) (*dataplane.Limiter, *memstore.Origin
 func inOutageWith(t *testing.T, policy string) (*dataplane.Limiter, *memstore.Origin, *memstore.Counts) {
 	t.Helper()
 	origin, counts := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
-	counts.SetNamespaces(dataplane.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: policy})
+	counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: policy})
 	l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Origin: origin, Counts: counts})
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +158,7 @@ func TestClosedTellsWhenTheBreakerEnds(t *testing.T) {
 func TestUnknownOutagePolicyIsReported(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
-	w.counts.SetNamespaces(dataplane.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: "shut", Shadow: true})
+	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: "shut", Shadow: true})
 	if err := n.LoadSettings(t.Context()); err == nil || !strings.Contains(err.Error(), `outage is "shut" (local, open or closed)`) {
 		t.Errorf("%v", err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -188,7 +189,7 @@ type overheardOrigin struct {
 	sent  int64
 }
 
-func (o *overheardOrigin) Add(ctx context.Context, adds []dataplane.Add) []dataplane.Added {
+func (o *overheardOrigin) Add(ctx context.Context, adds []store.Add) []store.Added {
 	for _, add := range adds {
 		o.sent += add.Cost
 		o.audit.overhear(o.sent)
@@ -201,7 +202,7 @@ type overheardCounts struct {
 	audit *audit
 }
 
-func (c *overheardCounts) Publish(ctx context.Context, region string, counts []dataplane.Count) error {
+func (c *overheardCounts) Publish(ctx context.Context, region string, counts []store.Count) error {
 	for _, row := range counts {
 		c.audit.overhear(row.Count)
 	}

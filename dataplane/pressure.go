@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -134,7 +135,7 @@ func (l *Limiter) prepareSync(x *exchange, nowMs int64, now steadyMs, writes *ch
 		e.netLocked(slot)
 		if cost := e.unsentLocked(slot); cost > 0 {
 			e.sendLocked(slot, cost)
-			writes.adds = append(writes.adds, Add{e.cell(s), cost})
+			writes.adds = append(writes.adds, store.Add{Cell: e.cell(s), Cost: cost})
 			writes.parcels = append(writes.parcels, parcel{e, s})
 		} else if x.full && (s == x.sequence || !e.settledFor(x.sequence, durationMs, x.knobs)) {
 			reads.cells = append(reads.cells, e.cell(s))
@@ -166,7 +167,7 @@ func (l *Limiter) readCells(ctx context.Context, sh *shard, r *inquiry) error {
 		return err
 	}
 	var grown []*entry
-	var lost []Add
+	var lost []store.Add
 	for i, x := range r.of {
 		grew, missing := x.entry.hearOf(l.metrics, r.cells[i].Sequence, totals[i])
 		lost = append(lost, missing...)
@@ -197,7 +198,7 @@ func (l *Limiter) readTotals(ctx context.Context, sh *shard, cells []window.Cell
 }
 
 // hearOf merges the origin's total of one cell.
-func (e *entry) hearOf(m *metrics, sequence, total int64) (grew bool, missing []Add) {
+func (e *entry) hearOf(m *metrics, sequence, total int64) (grew bool, missing []store.Add) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slot, ok := e.slotLocked(sequence)
@@ -206,7 +207,7 @@ func (e *entry) hearOf(m *metrics, sequence, total int64) (grew bool, missing []
 	}
 	grew, lost := e.absorbLocked(m, slot, total, false)
 	if lost {
-		missing = []Add{{e.cell(sequence), e.namedLocked(slot)}}
+		missing = []store.Add{{Cell: e.cell(sequence), Cost: e.namedLocked(slot)}}
 	}
 	return grew, missing
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -124,7 +125,7 @@ func (l *Limiter) takeQueue(sh *shard) []*entry {
 
 // chunk is one call's worth.
 type chunk struct {
-	adds    []Add
+	adds    []store.Add
 	parcels []parcel
 	stale   []*entry // whose previous cell should be read once more
 }
@@ -168,7 +169,7 @@ func (l *Limiter) load(c *chunk, e *entry, nowMs int64, from uint32) (settleStal
 			continue
 		}
 		e.sendLocked(slot, cost)
-		c.adds = append(c.adds, Add{e.cell(s), cost})
+		c.adds = append(c.adds, store.Add{Cell: e.cell(s), Cost: cost})
 		c.parcels = append(c.parcels, parcel{e, s})
 	}
 	if from == flagKicked {
@@ -207,7 +208,7 @@ func (l *Limiter) ship(ctx context.Context, sh *shard, c *chunk) ([]*entry, erro
 
 // unload takes a chunk back that was never sent.
 func (l *Limiter) unload(c *chunk, err error) ([]*entry, error) {
-	answers := make([]Added, len(c.adds))
+	answers := make([]store.Added, len(c.adds))
 	for i := range answers {
 		answers[i].Err = err
 	}
@@ -215,19 +216,19 @@ func (l *Limiter) unload(c *chunk, err error) ([]*entry, error) {
 }
 
 // unpack merges the answers to a chunk.
-func (l *Limiter) unpack(c *chunk, answers []Added) ([]*entry, error) {
+func (l *Limiter) unpack(c *chunk, answers []store.Added) ([]*entry, error) {
 	now, floor := l.clock.readSteadyMs(), l.settings.Load().tuning.Floor
 	var failed, grown []*entry
-	var lost []Add
+	var lost []store.Add
 	var firstErr error
 	for i, p := range c.parcels {
-		answer := Added{Err: errShortAnswer}
+		answer := store.Added{Err: errShortAnswer}
 		if i < len(answers) {
 			answer = answers[i]
 		}
 		if answer.Err != nil {
 			firstErr = cmpErr(firstErr, answer.Err)
-			if errors.Is(answer.Err, ErrMaybeApplied) {
+			if errors.Is(answer.Err, store.ErrMaybeApplied) {
 				l.metrics.ambiguous.Add(c.adds[i].Cost)
 			}
 			if !p.entry.takeBack(p.sequence, c.adds[i].Cost) {
@@ -256,7 +257,7 @@ func cmpErr(first, next error) error {
 
 // confirm merges the answer to a send. It returns whether others had contributed,
 // and what the origin should be told because it has lost it.
-func (e *entry) confirm(m *metrics, sequence, total int64, now steadyMs) (grew bool, missing []Add) {
+func (e *entry) confirm(m *metrics, sequence, total int64, now steadyMs) (grew bool, missing []store.Add) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slot, ok := e.slotLocked(sequence)
@@ -265,7 +266,7 @@ func (e *entry) confirm(m *metrics, sequence, total int64, now steadyMs) (grew b
 	}
 	grew, lost := e.absorbLocked(m, slot, total, true)
 	if lost {
-		missing = []Add{{e.cell(sequence), e.namedLocked(slot)}}
+		missing = []store.Add{{Cell: e.cell(sequence), Cost: e.namedLocked(slot)}}
 	}
 	if sequence == e.seq.Load() && e.heardAt.Load() != 0 && e.flags.Load()&flagEstimate == 0 { // a reply is no hydration: it does not tell of the previous cell
 		e.hear(now)
@@ -318,11 +319,11 @@ func (l *Limiter) readStale(entries []*entry) {
 
 // heal tells the origin what it has lost, by maximum: another increment would count
 // twice once the others do the same. What the breaker keeps back is found lost again.
-func (l *Limiter) heal(lost []Add) {
+func (l *Limiter) heal(lost []store.Add) {
 	if len(lost) == 0 {
 		return
 	}
-	byShard := make([][]Add, len(l.shards))
+	byShard := make([][]store.Add, len(l.shards))
 	for _, a := range lost {
 		i := l.cfg.Origin.ShardOf(&a.Cell.Key)
 		byShard[i] = append(byShard[i], a)
@@ -338,7 +339,7 @@ func (l *Limiter) heal(lost []Add) {
 	}
 }
 
-func (l *Limiter) raise(sh *shard, lost []Add) {
+func (l *Limiter) raise(sh *shard, lost []store.Add) {
 	end, ok := sh.sends.begin()
 	if !ok {
 		return

@@ -141,7 +141,7 @@ type Decision struct {
 
 	// CandidateDenied is true when the candidate limit of the override that applied would
 	// have denied the request, by the same counts at the same instant. The candidate
-	// decides nothing; see OverrideRow.
+	// decides nothing; see store.OverrideRow.
 	CandidateDenied bool
 
 	// NeverPasses is true of a denial that no waiting changes: the cost is more than the limit,

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -28,9 +29,6 @@ import (
 // While cells have a generation regions tell each other of them by rows and not by
 // bulletins, whose form older builds must understand.
 
-// ResetsMax is how many resets a node heeds; more are left out.
-const ResetsMax = 100_000
-
 const keep = -1 // as override.limit: that of the request
 
 type resetName struct{ workspace, namespace, identifier string }
@@ -50,7 +48,7 @@ type knownReset struct {
 // setResets applies resets to settings that are otherwise complete. Generations only rise:
 // a row that is older than what is known, or missing, changes nothing until the known one
 // expires. So rows may be read twice, late, or from a store that was restored.
-func (s *settings) setResets(rows []ResetRow, held map[resetName]bool, last *settings, nowMs int64) error {
+func (s *settings) setResets(rows []store.ResetRow, held map[resetName]bool, last *settings, nowMs int64) error {
 	s.resets.taken = last.resets.taken
 	s.resets.known = make(map[resetName]knownReset, len(rows))
 	for name, r := range last.resets.known {
@@ -97,8 +95,8 @@ func (l *Limiter) heldResets(last *settings, nowMs int64) map[resetName]bool {
 	return held
 }
 
-func (s *resets) take(row *ResetRow, nowMs int64) error {
-	if err := row.validate(); err != nil {
+func (s *resets) take(row *store.ResetRow, nowMs int64) error {
+	if err := validateReset(row); err != nil {
 		return fmt.Errorf("reset of %q in %q/%q: %w", row.Identifier, row.Workspace, row.Namespace, err)
 	}
 	name := resetName{row.Workspace, row.Namespace, row.Identifier}
@@ -106,15 +104,15 @@ func (s *resets) take(row *ResetRow, nowMs int64) error {
 	switch {
 	case row.ExpiresAtMs <= nowMs, int64(was.Generation) >= row.Generation:
 		return nil
-	case !ok && len(s.known) >= ResetsMax:
-		return fmt.Errorf("%w: there are more than %d resets", ErrInvalid, ResetsMax)
+	case !ok && len(s.known) >= store.ResetsMax:
+		return fmt.Errorf("%w: there are more than %d resets", ErrInvalid, store.ResetsMax)
 	}
 	s.known[name] = knownReset{window.Reset{Generation: window.Generation(row.Generation), AtMs: row.AtMs}, row.ExpiresAtMs}
 	s.taken++
 	return nil
 }
 
-func (row *ResetRow) validate() error {
+func validateReset(row *store.ResetRow) error {
 	probe := window.Key{Workspace: row.Workspace, Namespace: row.Namespace, Identifier: row.Identifier, Duration: time.Second}
 	switch {
 	case row.Generation < 1 || row.Generation > int64(window.GenerationMax):

@@ -8,14 +8,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // reset is a row for ask's keys, made now.
-func (w *world) reset(identifier string, generation int64) dataplane.ResetRow {
+func (w *world) reset(identifier string, generation int64) store.ResetRow {
 	nowMs := w.clock.Now().UnixMilli()
-	return dataplane.ResetRow{Workspace: "acme", Namespace: "api", Identifier: identifier, Generation: generation,
+	return store.ResetRow{Workspace: "acme", Namespace: "api", Identifier: identifier, Generation: generation,
 		AtMs: nowMs, ExpiresAtMs: nowMs + 2*window.DurationMax.Milliseconds()}
 }
 
@@ -113,14 +114,14 @@ func TestResetsOnlyRise(t *testing.T) {
 	first := w.reset("k", 1)
 	w.clock.advance(time.Second)
 	second := w.reset("k", 2)
-	load := func(rows ...dataplane.ResetRow) {
+	load := func(rows ...store.ResetRow) {
 		w.counts.SetResets(rows...)
 		n.loadSettings()
 	}
 	n.take("k", 10, 10)
 	load(second)
 	wantAllowed(t, "the second", n.take("k", 7, 10), true, 3)
-	for what, rows := range map[string][]dataplane.ResetRow{"again": {second}, "an older one": {first}, "none": nil, "both": {second, first}} {
+	for what, rows := range map[string][]store.ResetRow{"again": {second}, "an older one": {first}, "none": nil, "both": {second, first}} {
 		load(rows...)
 		wantAllowed(t, what, n.take("k", 0, 10), true, 3)
 	}
@@ -129,7 +130,7 @@ func TestResetsOnlyRise(t *testing.T) {
 	n.take("old", 10, 10)
 	load(expired)
 	wantAllowed(t, "one that has expired", n.take("old", 1, 10), false, 0)
-	for _, bad := range []dataplane.ResetRow{{}, {Workspace: "acme", Namespace: "api", Identifier: "k", Generation: 1 << 15}, {Workspace: "acme", Namespace: "api", Identifier: "k", Generation: 1, AtMs: -1}} {
+	for _, bad := range []store.ResetRow{{}, {Workspace: "acme", Namespace: "api", Identifier: "k", Generation: 1 << 15}, {Workspace: "acme", Namespace: "api", Identifier: "k", Generation: 1, AtMs: -1}} {
 		w.counts.SetResets(bad, second)
 		if err := n.LoadSettings(t.Context()); err == nil {
 			t.Errorf("%+v is taken", bad)
@@ -143,7 +144,7 @@ func TestResetsOnlyRise(t *testing.T) {
 func TestResetOfWhatIsHeld(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
-	w.counts.SetOverrides(dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k*", Limit: 10})
+	w.counts.SetOverrides(store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k*", Limit: 10})
 	n.loadSettings()
 	key, err := n.Key("acme", "api", "k", time.Minute)
 	if err != nil {
@@ -193,7 +194,7 @@ func TestResetsAgreeWithAMap(t *testing.T) {
 		w.tune(func(set *tuning.Tuning) { set.Floor, set.DigestInterval = 0, 0 })
 		n := w.node("eu", "a")
 		counted := map[int64]int64{}
-		var newest dataplane.ResetRow
+		var newest store.ResetRow
 		rt.Repeat(map[string]func(*rapid.T){
 			"take": func(rt *rapid.T) {
 				cost := rapid.Int64Range(0, 12).Draw(rt, "cost")
@@ -254,7 +255,7 @@ func TestAResetThatExpiresHandsOutNothing(t *testing.T) {
 		r := ask("k", 10, 10)
 		r.Duration = time.Hour
 		w.clock.advance(50 * time.Minute)
-		w.counts.SetResets(dataplane.ResetRow{Workspace: "acme", Namespace: "api", Identifier: "k", Generation: 1,
+		w.counts.SetResets(store.ResetRow{Workspace: "acme", Namespace: "api", Identifier: "k", Generation: 1,
 			AtMs: w.clock.Now().UnixMilli(), ExpiresAtMs: w.clock.Now().Add(2 * time.Hour).UnixMilli()})
 		load := func() {
 			if err := n.LoadSettings(context.Background()); err != nil {

@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -165,10 +166,10 @@ func (c *crowd) fill(rt *rapid.T, sequence int64) {
 		c.n.replay()
 	}
 	if cost := draw("region"); cost > 0 {
-		c.w.origin("eu").Add(context.Background(), []dataplane.Add{{Cell: cell, Cost: cost}})
+		c.w.origin("eu").Add(context.Background(), []store.Add{{Cell: cell, Cost: cost}})
 	}
 	for _, region := range []string{"us", "ap"} {
-		if err := c.w.counts.Publish(context.Background(), region, []dataplane.Count{{Cell: cell, Count: draw(region)}}); err != nil {
+		if err := c.w.counts.Publish(context.Background(), region, []store.Count{{Cell: cell, Count: draw(region)}}); err != nil {
 			rt.Fatal(err)
 		}
 	}

@@ -14,13 +14,14 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // started is a node whose loops run, in a synctest bubble.
-func started(t *testing.T, region, id string, origin dataplane.Origin, counts dataplane.CountStore) *dataplane.Limiter {
+func started(t *testing.T, region, id string, origin store.Origin, counts store.CountStore) *dataplane.Limiter {
 	t.Helper()
 	l, err := dataplane.New(dataplane.Config{Region: region, NodeID: id, Origin: origin, Counts: counts})
 	if err != nil {

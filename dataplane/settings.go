@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -114,8 +115,8 @@ func (sp *space) match(identifier string) *override {
 // compile turns stored rows into a snapshot. A tuning document that cannot be read
 // or is out of bounds leaves the last good one in force, and a row that makes no
 // sense is left out; either way the error says so and the snapshot is usable. Resets that
-// have expired at nowMs are left out, too.
-func compile(rows SettingsRows, last *settings, nowMs int64) (*settings, error) {
+// have expired at nowMs are left out, too, except for held ones; see heldResets.
+func compile(rows store.SettingsRows, held map[resetName]bool, last *settings, nowMs int64) (*settings, error) {
 	next := newSettings(last.tuning, last.version)
 	var problems []error
 	if rows.Problem != nil {
@@ -157,7 +158,7 @@ func compile(rows SettingsRows, last *settings, nowMs int64) (*settings, error) 
 			problems = append(problems, fmt.Errorf("namespace %q/%q: %w", name.workspace, name.namespace, err))
 		}
 	}
-	if err := next.setResets(rows.Resets, rows.held, last, nowMs); err != nil {
+	if err := next.setResets(rows.Resets, held, last, nowMs); err != nil {
 		problems = append(problems, err)
 	}
 	return next, joinFirst(problems, 5)
@@ -217,7 +218,7 @@ func (s *settings) space(workspace, namespace string) *space {
 	return s.spaces[name]
 }
 
-func (s *settings) override(row OverrideRow) error {
+func (s *settings) override(row store.OverrideRow) error {
 	probe := Request{Workspace: row.Workspace, Namespace: row.Namespace, Identifier: row.Pattern, Limit: row.Limit, Duration: time.Second}
 	if row.DurationMs < 0 || row.DurationMs > window.DurationMax.Milliseconds() {
 		return fmt.Errorf("override %q: %w: duration_ms is %d (0, or %d to %d)", row.Pattern, ErrInvalid, row.DurationMs,
@@ -271,8 +272,7 @@ func (l *Limiter) loadSettings(ctx context.Context) error {
 	}
 	last := l.settings.Load()
 	nowMs := l.nowMs()
-	rows.held = l.heldResets(last, nowMs)
-	next, err := compile(rows, last, nowMs)
+	next, err := compile(rows, l.heldResets(last, nowMs), last, nowMs)
 	l.apply(next)
 	if next.version != last.version {
 		l.cfg.Logger.Info("tuning applied", "version", next.version, "was", last.version)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -20,18 +21,18 @@ import (
 func TestOverrides(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
-	set := func(rows ...dataplane.OverrideRow) {
+	set := func(rows ...store.OverrideRow) {
 		t.Helper()
 		w.counts.SetOverrides(rows...)
 		if err := n.LoadSettings(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	row := func(pattern string, limit int64) dataplane.OverrideRow {
-		return dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: pattern, Limit: limit}
+	row := func(pattern string, limit int64) store.OverrideRow {
+		return store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: pattern, Limit: limit}
 	}
 	set(row("*", 5), row("user_*", 20), row("user_*_admin", 30), row("user_42", 40), row("*_admin", 25), row("evil", 0),
-		dataplane.OverrideRow{Workspace: "other", Namespace: "api", Pattern: "user_42", Limit: 1})
+		store.OverrideRow{Workspace: "other", Namespace: "api", Pattern: "user_42", Limit: 1})
 	for _, c := range []struct {
 		identifier, override string
 		limit                int64
@@ -64,7 +65,7 @@ func TestOverrideOfTheDuration(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
 	n.take("k", 4, 10)
-	w.counts.SetOverrides(dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k", Limit: 10, DurationMs: 3_600_000})
+	w.counts.SetOverrides(store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k", Limit: 10, DurationMs: 3_600_000})
 	if err := n.LoadSettings(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -79,9 +80,9 @@ func TestASenselessOverrideIsLeftOut(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
 	w.counts.SetOverrides(
-		dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k", Limit: 3},
-		dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "bad", Limit: -1},
-		dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "worse", Limit: 1, DurationMs: 7},
+		store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k", Limit: 3},
+		store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "bad", Limit: -1},
+		store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "worse", Limit: 1, DurationMs: 7},
 	)
 	if err := n.LoadSettings(t.Context()); err == nil {
 		t.Error("nothing reported")
@@ -99,10 +100,10 @@ func TestASenselessOverrideIsLeftOut(t *testing.T) {
 func TestPatternsBeyondTheirBoundAreLeftOut(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
-	row := func(pattern string, limit int64) dataplane.OverrideRow {
-		return dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: pattern, Limit: limit}
+	row := func(pattern string, limit int64) store.OverrideRow {
+		return store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: pattern, Limit: limit}
 	}
-	rows := []dataplane.OverrideRow{row("*", 7), row("*z*", 1), row(strings.Repeat("a*", window.PatternStarsMax+1), 2)}
+	rows := []store.OverrideRow{row("*", 7), row("*z*", 1), row(strings.Repeat("a*", window.PatternStarsMax+1), 2)}
 	for i := range window.PatternsAlikeMax {
 		rows = append(rows, row(fmt.Sprintf("*key%d*", i), int64(100+i)))
 	}
@@ -128,7 +129,7 @@ type partial struct {
 	problem atomic.Pointer[error]
 }
 
-func (p *partial) Settings(ctx context.Context, region string) (dataplane.SettingsRows, error) {
+func (p *partial) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
 	rows, err := p.Counts.Settings(ctx, region)
 	if problem := p.problem.Load(); problem != nil {
 		rows.Problem = *problem
@@ -143,7 +144,7 @@ func TestSettingsOfWhichAPartIsMissing(t *testing.T) {
 		counts := &partial{Counts: memstore.NewCounts(memstore.CountsOptions{})}
 		problem := errors.New("read the resets: no such table")
 		counts.problem.Store(&problem)
-		counts.SetOverrides(dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k", Limit: 3})
+		counts.SetOverrides(store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k", Limit: 3})
 		var log strings.Builder
 		l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Counts: counts, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		if err != nil {
@@ -178,7 +179,7 @@ func TestSettingsOfWhichAPartIsMissing(t *testing.T) {
 func TestShadowMode(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
-	w.counts.SetNamespaces(dataplane.NamespaceRow{Workspace: "acme", Namespace: "api", Shadow: true})
+	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Shadow: true})
 	if err := n.LoadSettings(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"github.com/weirhq/weir/dataplane/store"
 	"slices"
 	"strconv"
 	"sync"
@@ -36,7 +37,7 @@ type shard struct {
 	gathering bool               // somebody sees to their calls
 }
 
-func newShards(origin Origin, cfg Breaker) []*shard {
+func newShards(origin store.Origin, cfg Breaker) []*shard {
 	if origin == nil {
 		return nil
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 // "Cells are numbered, and weighed, by wall time. Everything that lasts for a while is measured
@@ -14,7 +15,7 @@ import (
 func TestARestOutlastsNoClockStep(t *testing.T) {
 	for _, step := range []time.Duration{-30 * time.Minute, 0, 30 * time.Minute} {
 		w := newWorld(t)
-		w.counts.SetNamespaces(dataplane.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: "closed"})
+		w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: "closed"})
 		n := w.node("eu", "a")
 		w.origin("eu").Faults.Fail(errDown)
 		n.take("k", 1, 10)
@@ -101,7 +102,7 @@ func TestAClockSetBackFreezesNoLevel(t *testing.T) {
 // A clock of an embedder's without a monotonic reading counts by what it moves forwards.
 func TestAGivenClockIsSteadyByWhatItMovesForwards(t *testing.T) {
 	w := newWorld(t)
-	w.counts.SetNamespaces(dataplane.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: "closed"})
+	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: "closed"})
 	n := w.node("eu", "a")
 	n.SetSteady(nil)
 	w.origin("eu").Faults.Fail(errDown)

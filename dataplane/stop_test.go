@@ -9,11 +9,12 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 // Stop sends what was accepted before it, and returns, however much is accepted while it sends.
 func TestStopReturnsUnderTraffic(t *testing.T) {
-	for name, row := range map[string]dataplane.NamespaceRow{
+	for name, row := range map[string]store.NamespaceRow{
 		"exact": {}, "waits": {Headroom: "wait"}, "estimate": {Mode: "estimate", Estimate: posthog},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -63,7 +64,7 @@ func TestStopReturnsUnderTraffic(t *testing.T) {
 func TestStopWaitsForCallsAndStartsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
-		n := region(t, 1, origin, dataplane.NamespaceRow{})[0]
+		n := region(t, 1, origin, store.NamespaceRow{})[0]
 		origin.Faults.Delay(40 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()

@@ -9,6 +9,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -210,16 +211,16 @@ func (w *elsewhere) announced(hash uint64) bool {
 
 func (l *Limiter) publishBulletin(ctx context.Context, set *settings, nowMs int64) error {
 	b := &l.bulletin
-	counts := make([]Count, 0, len(b.cells))
+	counts := make([]store.Count, 0, len(b.cells))
 	for cell, t := range b.cells {
-		counts = append(counts, Count{Cell: cell, Count: t.count, CountedAtMs: t.countedAtMs})
+		counts = append(counts, store.Count{Cell: cell, Count: t.count, CountedAtMs: t.countedAtMs})
 	}
-	const sure = DigestBytesMax/bulletinRowBytesMax - 4 // fit whatever their names
+	const sure = store.DigestBytesMax/bulletinRowBytesMax - 4 // fit whatever their names
 	if len(counts) > sure {
-		slices.SortFunc(counts, func(x, y Count) int { return cmp.Compare(b.share(&y), b.share(&x)) })
+		slices.SortFunc(counts, func(x, y store.Count) int { return cmp.Compare(b.share(&y), b.share(&x)) })
 		size := 0
 		for i := range counts {
-			if size += len(counts[i].Cell.Workspace) + len(counts[i].Cell.Namespace) + len(counts[i].Cell.Identifier) + 64; size > DigestBytesMax-4*bulletinRowBytesMax {
+			if size += len(counts[i].Cell.Workspace) + len(counts[i].Cell.Namespace) + len(counts[i].Cell.Identifier) + 64; size > store.DigestBytesMax-4*bulletinRowBytesMax {
 				counts = counts[:i]
 				break
 			}
@@ -231,7 +232,7 @@ func (l *Limiter) publishBulletin(ctx context.Context, set *settings, nowMs int6
 	expiresAtMs := nowMs + digestIntervals*max(set.tuning.DigestInterval.Std(), set.tuning.SlowInterval.Std()).Milliseconds()
 	ctx, cancel := context.WithTimeout(ctx, digestTimeout)
 	defer cancel()
-	err := l.cfg.Counts.PublishDigest(ctx, l.cfg.Region, Digest{
+	err := l.cfg.Counts.PublishDigest(ctx, l.cfg.Region, store.Digest{
 		Region: l.cfg.Region, Node: bulletinName(l.cfg.NodeID), Keys: told, Filter: payload, MadeAtMs: nowMs, ExpiresAtMs: expiresAtMs})
 	l.elsewhere.bulletinFailed(err != nil || leftOut > 0)
 	if err != nil {
@@ -251,7 +252,7 @@ func (l *Limiter) publishBulletin(ctx context.Context, set *settings, nowMs int6
 	return nil
 }
 
-func (b *bulletin) share(c *Count) float64 {
+func (b *bulletin) share(c *store.Count) float64 {
 	return float64(c.Count) / float64(max(1, b.cells[c.Cell].limit))
 }
 

@@ -9,8 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -172,8 +172,8 @@ func TestWhoIsThere(t *testing.T) {
 		a, b := w.node("eu", "a"), w.node("us", "b")
 		acquaint(t, a, b)
 		day := window.Cell{Key: window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: 24 * time.Hour}, Sequence: window.Sequence(w.clock.Now().UnixMilli(), 86_400_000)}
-		row := dataplane.Count{Cell: day, Count: 5, CountedAtMs: w.clock.Now().UnixMilli() - ageMin*60_000}
-		if err := w.counts.Publish(t.Context(), "ap", []dataplane.Count{row}); err != nil {
+		row := store.Count{Cell: day, Count: 5, CountedAtMs: w.clock.Now().UnixMilli() - ageMin*60_000}
+		if err := w.counts.Publish(t.Context(), "ap", []store.Count{row}); err != nil {
 			t.Fatal(err)
 		}
 		a.imports()
@@ -368,7 +368,7 @@ func TestCursorsMissNothingThroughTheLimiter(t *testing.T) {
 				grow := rapid.Int64Range(0, 5).Draw(rt, "growth")
 				quiet := rapid.Bool().Draw(rt, "quiet")
 				stored[id] += grow
-				if err := w.counts.Publish(t.Context(), region, []dataplane.Count{{Cell: cell, Count: stored[id], Quiet: quiet}}); err != nil {
+				if err := w.counts.Publish(t.Context(), region, []store.Count{{Cell: cell, Count: stored[id], Quiet: quiet}}); err != nil {
 					rt.Fatal(err)
 				}
 				if region != "eu" && grow > 0 {

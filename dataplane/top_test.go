@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -113,7 +114,7 @@ func TestDeniedKeysAreThoseMostDenied(t *testing.T) {
 	n.take("allowed", 1, 10)
 	wantTop(t, "denied", n.top(dataplane.TopQuery{By: dataplane.TopDenied}), "full 5", "blocked 4", "batched 3")
 
-	for name, set := range map[string]dataplane.NamespaceRow{
+	for name, set := range map[string]store.NamespaceRow{
 		"estimate": {Workspace: "acme", Namespace: "api", Mode: "estimate"},
 		"shadow":   {Workspace: "acme", Namespace: "api", Shadow: true},
 	} {

@@ -7,11 +7,11 @@ import (
 	"math"
 	"sync"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Read implements dataplane.Origin.
+// Read implements store.Origin.
 func (o *Origin) Read(ctx context.Context, cells []window.Cell) ([]int64, error) {
 	totals := make([]int64, len(cells))
 	err := o.visit(ctx, OpRead, len(cells), func(i int) *window.Key { return &cells[i].Key }, func(places []int, nowMs int64) {
@@ -26,8 +26,8 @@ func (o *Origin) Read(ctx context.Context, cells []window.Cell) ([]int64, error)
 	return totals, nil
 }
 
-// Raise implements dataplane.Origin.
-func (o *Origin) Raise(ctx context.Context, totals []dataplane.Add) error {
+// Raise implements store.Origin.
+func (o *Origin) Raise(ctx context.Context, totals []store.Add) error {
 	return o.visit(ctx, OpRaise, len(totals), func(i int) *window.Key { return &totals[i].Cell.Key }, func(places []int, nowMs int64) {
 		for _, i := range places {
 			if t := totals[i]; t.Cost > o.aliveLocked(t.Cell, nowMs).count {
@@ -63,21 +63,21 @@ func (o *Origin) visit(ctx context.Context, op Op, n int, key func(i int) *windo
 	return errors.Join(errs...)
 }
 
-// Add implements dataplane.Origin.
-func (o *Origin) Add(ctx context.Context, adds []dataplane.Add) []dataplane.Added {
-	added := make([]dataplane.Added, len(adds))
+// Add implements store.Origin.
+func (o *Origin) Add(ctx context.Context, adds []store.Add) []store.Added {
+	added := make([]store.Added, len(adds))
 	o.send(ctx, OpAdd, len(adds), func(i int) *window.Key { return &adds[i].Cell.Key },
 		func(i int, nowMs int64) { added[i] = o.addLocked(adds[i], nowMs) },
-		func(i int, err error) { added[i] = dataplane.Added{Err: err} })
+		func(i int, err error) { added[i] = store.Added{Err: err} })
 	return added
 }
 
-// Claim implements dataplane.Origin.
-func (o *Origin) Claim(ctx context.Context, claims []dataplane.Claim) []dataplane.Claimed {
-	claimed := make([]dataplane.Claimed, len(claims))
+// Claim implements store.Origin.
+func (o *Origin) Claim(ctx context.Context, claims []store.Claim) []store.Claimed {
+	claimed := make([]store.Claimed, len(claims))
 	o.send(ctx, OpClaim, len(claims), func(i int) *window.Key { return &claims[i].Cell.Key },
 		func(i int, nowMs int64) { claimed[i] = o.claimLocked(claims[i], nowMs) },
-		func(i int, err error) { claimed[i] = dataplane.Claimed{Err: err} })
+		func(i int, err error) { claimed[i] = store.Claimed{Err: err} })
 	return claimed
 }
 
@@ -113,35 +113,35 @@ func (j journey) deliver(ctx context.Context, apply func()) error {
 		lost = j.comeBack(ctx)
 	}
 	if lost != nil {
-		return fmt.Errorf("%w: %w", dataplane.ErrMaybeApplied, lost)
+		return fmt.Errorf("%w: %w", store.ErrMaybeApplied, lost)
 	}
 	return nil
 }
 
-func (o *Origin) addLocked(a dataplane.Add, nowMs int64) dataplane.Added {
+func (o *Origin) addLocked(a store.Add, nowMs int64) store.Added {
 	count := o.aliveLocked(a.Cell, nowMs).count
 	switch {
 	case a.Cost <= 0:
-		return dataplane.Added{Err: costError(OpAdd, a.Cell, a.Cost)}
+		return store.Added{Err: costError(OpAdd, a.Cell, a.Cost)}
 	case a.Cost > math.MaxInt64-count:
-		return dataplane.Added{Err: opError(OpAdd, fmt.Errorf("total of %v would overflow", a.Cell))}
+		return store.Added{Err: opError(OpAdd, fmt.Errorf("total of %v would overflow", a.Cell))}
 	}
 	o.stats.CellsAdded++
 	o.putLocked(a.Cell, count+a.Cost, nowMs)
-	return dataplane.Added{Total: count + a.Cost}
+	return store.Added{Total: count + a.Cost}
 }
 
-func (o *Origin) claimLocked(c dataplane.Claim, nowMs int64) dataplane.Claimed {
+func (o *Origin) claimLocked(c store.Claim, nowMs int64) store.Claimed {
 	if c.Cost <= 0 {
-		return dataplane.Claimed{Err: costError(OpClaim, c.Cell, c.Cost)}
+		return store.Claimed{Err: costError(OpClaim, c.Cell, c.Cost)}
 	}
 	count := o.aliveLocked(c.Cell, nowMs).count
 	if c.AtMost < c.Cost || count > c.AtMost-c.Cost { // in this order nothing overflows
-		return dataplane.Claimed{Total: count}
+		return store.Claimed{Total: count}
 	}
 	o.stats.CellsClaimed++
 	o.putLocked(c.Cell, count+c.Cost, nowMs)
-	return dataplane.Claimed{Total: count + c.Cost, Added: true}
+	return store.Claimed{Total: count + c.Cost, Added: true}
 }
 
 func costError(op Op, c window.Cell, cost int64) error {

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -27,7 +27,7 @@ type CountsOptions struct {
 	OwnRows bool
 }
 
-// Counts is a dataplane.CountStore in memory: the counts of all regions, beside
+// Counts is a store.CountStore in memory: the counts of all regions, beside
 // what operators set (SetTuning, SetNamespaces, SetOverrides, SetResets) and nodes report
 // (Beats).
 type Counts struct {
@@ -47,14 +47,14 @@ type Counts struct {
 	digests map[nodeName]storedDigest
 
 	tunings    map[string]tuningRow // by region, "" the fleet: its newest version
-	namespaces []dataplane.NamespaceRow
-	overrides  []dataplane.OverrideRow
-	resets     []dataplane.ResetRow
+	namespaces []store.NamespaceRow
+	overrides  []store.OverrideRow
+	resets     []store.ResetRow
 	beats      map[string]heartbeat.Beat // by node
 	seen       map[string]time.Time      // by node: when its beat came
 }
 
-var _ dataplane.CountStore = (*Counts)(nil)
+var _ store.CountStore = (*Counts)(nil)
 
 // component is one region's row of a cell. Its count only grows.
 type component struct {

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/dataplane/storetest"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
@@ -21,9 +21,9 @@ func TestCountsKeepTheContract(t *testing.T) {
 			PutTuning: func(_ testing.TB, region string, version int64, document []byte) {
 				c.SetTuning(region, version, document)
 			},
-			PutNamespaces: func(_ testing.TB, rows ...dataplane.NamespaceRow) { c.SetNamespaces(rows...) },
-			PutOverrides:  func(_ testing.TB, rows ...dataplane.OverrideRow) { c.SetOverrides(rows...) },
-			PutResets:     func(_ testing.TB, rows ...dataplane.ResetRow) { c.SetResets(rows...) },
+			PutNamespaces: func(_ testing.TB, rows ...store.NamespaceRow) { c.SetNamespaces(rows...) },
+			PutOverrides:  func(_ testing.TB, rows ...store.OverrideRow) { c.SetOverrides(rows...) },
+			PutResets:     func(_ testing.TB, rows ...store.ResetRow) { c.SetResets(rows...) },
 			Beats:         func(testing.TB) []heartbeat.Beat { return c.Beats() },
 		}
 	})
@@ -37,7 +37,7 @@ func TestCountsDoNotPileUp(t *testing.T) {
 		now = now.Add(time.Second)
 		key := window.Key{Workspace: "w", Namespace: "n", Identifier: fmt.Sprint(second), Duration: time.Second}
 		cell := window.Cell{Key: key, Sequence: window.Sequence(now.UnixMilli(), 1000)}
-		if err := c.Publish(t.Context(), "eu", []dataplane.Count{{Cell: cell, Count: 1}}); err != nil {
+		if err := c.Publish(t.Context(), "eu", []store.Count{{Cell: cell, Count: 1}}); err != nil {
 			t.Fatal(err)
 		}
 		if n := memstore.CountsSize(c); n > 1024 {
@@ -53,7 +53,7 @@ func TestCountsListsWhatEachRegionHas(t *testing.T) {
 	c := memstore.NewCounts(memstore.CountsOptions{})
 	a, b := minuteCell("a"), minuteCell("b")
 	for region, count := range map[string]int64{"us": 2, "eu": 1} {
-		if err := c.Publish(t.Context(), region, []dataplane.Count{{Cell: a, Count: count}, {Cell: b, Count: 10 * count}}); err != nil {
+		if err := c.Publish(t.Context(), region, []store.Count{{Cell: a, Count: count}, {Cell: b, Count: 10 * count}}); err != nil {
 			t.Fatal(err)
 		}
 	}

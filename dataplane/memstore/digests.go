@@ -6,22 +6,22 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 type nodeName struct{ region, node string }
 
 type storedDigest struct {
-	dataplane.Digest
+	store.Digest
 	updatedMs int64
 }
 
-// PublishDigest implements dataplane.CountStore.
-func (c *Counts) PublishDigest(ctx context.Context, region string, d dataplane.Digest) error {
+// PublishDigest implements store.CountStore.
+func (c *Counts) PublishDigest(ctx context.Context, region string, d store.Digest) error {
 	c.count(func(s *CountsStats) { s.DigestsPublished++; s.Statements++ })
 	return c.Faults.roundTrip(ctx, OpPublishDigest, func(journey) error {
-		if len(d.Filter) > dataplane.DigestBytesMax || d.Node == "" || d.Keys < 0 || d.MadeAtMs < 0 || d.ExpiresAtMs < 0 {
-			return fmt.Errorf("%w: digest of %q, %d bytes long", dataplane.ErrRefused, d.Node, len(d.Filter))
+		if len(d.Filter) > store.DigestBytesMax || d.Node == "" || d.Keys < 0 || d.MadeAtMs < 0 || d.ExpiresAtMs < 0 {
+			return fmt.Errorf("%w: digest of %q, %d bytes long", store.ErrRefused, d.Node, len(d.Filter))
 		}
 		d.Region, d.Filter = region, append([]byte{}, d.Filter...)
 		c.mu.Lock()
@@ -36,11 +36,11 @@ func (c *Counts) PublishDigest(ctx context.Context, region string, d dataplane.D
 	})
 }
 
-// Digests implements dataplane.CountStore.
-func (c *Counts) Digests(ctx context.Context, region string, nowMs int64, after dataplane.Cursor, yield func(dataplane.Digest)) (dataplane.Cursor, error) {
+// Digests implements store.CountStore.
+func (c *Counts) Digests(ctx context.Context, region string, nowMs int64, after store.Cursor, yield func(store.Digest)) (store.Cursor, error) {
 	c.count(func(s *CountsStats) { s.DigestReads++; s.Statements += 2 })
-	var found []dataplane.Digest
-	var next dataplane.Cursor
+	var found []store.Digest
+	var next store.Cursor
 	err := c.Faults.roundTrip(ctx, OpDigests, func(journey) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -21,13 +21,13 @@ func Example() {
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "alice", Duration: time.Minute}
 	cell := window.Cell{Key: key, Sequence: window.Sequence(now.UnixMilli(), key.DurationMs())}
 
-	one := origin.Add(ctx, []dataplane.Add{{Cell: cell, Cost: 4}})
-	other := origin.Add(ctx, []dataplane.Add{{Cell: cell, Cost: 2}})
+	one := origin.Add(ctx, []store.Add{{Cell: cell, Cost: 4}})
+	other := origin.Add(ctx, []store.Add{{Cell: cell, Cost: 2}})
 	fmt.Println("one node learns", one[0].Total, "and the other", other[0].Total)
 
-	_ = counts.Publish(ctx, "eu", []dataplane.Count{{Cell: cell, Count: 6}})
-	_ = counts.Publish(ctx, "us", []dataplane.Count{{Cell: cell, Count: 3}})
-	_, _ = counts.Import(ctx, "eu", now.UnixMilli(), 0, func(i dataplane.Imported) {
+	_ = counts.Publish(ctx, "eu", []store.Count{{Cell: cell, Count: 6}})
+	_ = counts.Publish(ctx, "us", []store.Count{{Cell: cell, Count: 3}})
+	_, _ = counts.Import(ctx, "eu", now.UnixMilli(), 0, func(i store.Imported) {
 		fmt.Println("eu has published", i.Own, "and the others", i.Foreign)
 	})
 	// Output:
@@ -43,7 +43,7 @@ func ExampleFaults() {
 	cell.Sequence = window.Sequence(time.Now().UnixMilli(), cell.DurationMs())
 
 	origin.Faults.LoseReplies(true)
-	added := origin.Add(context.Background(), []dataplane.Add{{Cell: cell, Cost: 1}})
+	added := origin.Add(context.Background(), []store.Add{{Cell: cell, Cost: 1}})
 	fmt.Println(added[0].Err)
 	fmt.Println("total:", origin.Totals()[cell])
 	// Output:

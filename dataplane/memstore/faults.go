@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 // Op names a method of a store, for Faults and in errors.
@@ -34,14 +34,14 @@ const (
 // it travels for half of Delay; it is applied; it travels back for the other half;
 // and there LoseReplies can swallow the reply. A caller whose ctx ends while its
 // call travels gets ctx's error, and an Add or a Claim that has left is applied all
-// the same, and reported as dataplane.ErrMaybeApplied: as over a network.
+// the same, and reported as store.ErrMaybeApplied: as over a network.
 type Faults struct {
 	mu          sync.Mutex
 	hook        func(Op) error
 	err         error
 	delay       time.Duration
 	loseReplies bool
-	refuse      func(dataplane.Count) bool
+	refuse      func(store.Count) bool
 	slowCommits func() time.Duration
 }
 
@@ -59,9 +59,9 @@ func (f *Faults) Delay(d time.Duration) { f.set(func() { f.delay = d }) }
 // LoseReplies makes every call fail after it was applied.
 func (f *Faults) LoseReplies(lose bool) { f.set(func() { f.loseReplies = lose }) }
 
-// RefuseRow makes Publish refuse, with dataplane.ErrRefused, every chunk that holds a
+// RefuseRow makes Publish refuse, with store.ErrRefused, every chunk that holds a
 // row for which refuse is true. It has no meaning for an Origin.
-func (f *Faults) RefuseRow(refuse func(dataplane.Count) bool) { f.set(func() { f.refuse = refuse }) }
+func (f *Faults) RefuseRow(refuse func(store.Count) bool) { f.set(func() { f.refuse = refuse }) }
 
 // SlowCommits makes what a Publish writes visible only some time after it was stamped:
 // delay is asked for each statement, of which a Publish that was slow needs several. nil
@@ -80,7 +80,7 @@ type journey struct {
 	op          Op
 	delay       time.Duration
 	loseReplies bool
-	refuse      func(dataplane.Count) bool
+	refuse      func(store.Count) bool
 	slowCommits func() time.Duration
 }
 

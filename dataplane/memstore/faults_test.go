@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -30,17 +30,17 @@ func calls(o *memstore.Origin, c *memstore.Counts) map[memstore.Op]func(context.
 	return map[memstore.Op]func(context.Context) error{
 		memstore.OpRead: func(ctx context.Context) error { _, err := o.Read(ctx, []window.Cell{cell}); return err },
 		memstore.OpAdd: func(ctx context.Context) error {
-			return o.Add(ctx, []dataplane.Add{{Cell: cell, Cost: 1}})[0].Err
+			return o.Add(ctx, []store.Add{{Cell: cell, Cost: 1}})[0].Err
 		},
 		memstore.OpClaim: func(ctx context.Context) error {
-			return o.Claim(ctx, []dataplane.Claim{{Cell: cell, Cost: 1, AtMost: 1}})[0].Err
+			return o.Claim(ctx, []store.Claim{{Cell: cell, Cost: 1, AtMost: 1}})[0].Err
 		},
-		memstore.OpRaise: func(ctx context.Context) error { return o.Raise(ctx, []dataplane.Add{{Cell: cell, Cost: 1}}) },
+		memstore.OpRaise: func(ctx context.Context) error { return o.Raise(ctx, []store.Add{{Cell: cell, Cost: 1}}) },
 		memstore.OpPublish: func(ctx context.Context) error {
-			return c.Publish(ctx, "eu", []dataplane.Count{{Cell: cell, Count: 1}})
+			return c.Publish(ctx, "eu", []store.Count{{Cell: cell, Count: 1}})
 		},
 		memstore.OpImport: func(ctx context.Context) error {
-			_, err := c.Import(ctx, "eu", 0, 0, func(dataplane.Imported) {})
+			_, err := c.Import(ctx, "eu", 0, 0, func(store.Imported) {})
 			return err
 		},
 		memstore.OpSettings:  func(ctx context.Context) error { _, err := c.Settings(ctx, "eu"); return err },
@@ -54,7 +54,7 @@ func TestFailFailsEveryCallUntilItIsTakenBack(t *testing.T) {
 		call := calls(o, c)[op]
 		o.Faults.Fail(errDown)
 		c.Faults.Fail(errDown)
-		if err := call(t.Context()); !errors.Is(err, errDown) || errors.Is(err, dataplane.ErrMaybeApplied) {
+		if err := call(t.Context()); !errors.Is(err, errDown) || errors.Is(err, store.ErrMaybeApplied) {
 			t.Errorf("%s while down: %v", op, err)
 		}
 		if len(o.Rows()) != 0 || len(c.Rows()) != 0 || len(c.Beats()) != 0 {
@@ -101,13 +101,13 @@ func TestLostRepliesAreAppliedAndSaidToBeMaybe(t *testing.T) {
 	o.Faults.LoseReplies(true)
 	c.Faults.LoseReplies(true)
 	do, x := calls(o, c), minuteCell("x")
-	if err := do[memstore.OpAdd](t.Context()); !errors.Is(err, dataplane.ErrMaybeApplied) {
+	if err := do[memstore.OpAdd](t.Context()); !errors.Is(err, store.ErrMaybeApplied) {
 		t.Errorf("add: %v", err)
 	}
 	if got := o.Totals()[x]; got != 1 {
 		t.Errorf("total after a lost reply: %d", got)
 	}
-	if err := do[memstore.OpPublish](t.Context()); err == nil || errors.Is(err, dataplane.ErrRefused) {
+	if err := do[memstore.OpPublish](t.Context()); err == nil || errors.Is(err, store.ErrRefused) {
 		t.Errorf("publish: %v", err)
 	}
 	if got := c.Totals()[x]; got != 1 {
@@ -133,7 +133,7 @@ func TestDelayIsHowLongACallTakes(t *testing.T) {
 				if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != patience {
 					t.Errorf("%s with %v to wait: %v after %v", op, patience, err, time.Since(began))
 				}
-				if maybe := errors.Is(err, dataplane.ErrMaybeApplied); maybe != (op == memstore.OpAdd || op == memstore.OpClaim) {
+				if maybe := errors.Is(err, store.ErrMaybeApplied); maybe != (op == memstore.OpAdd || op == memstore.OpClaim) {
 					t.Errorf("%s with %v to wait: %v", op, patience, err)
 				}
 			}
@@ -146,19 +146,19 @@ func TestDelayIsHowLongACallTakes(t *testing.T) {
 
 func TestRefusedRowsAreStoredNever(t *testing.T) {
 	c := memstore.NewCounts(memstore.CountsOptions{})
-	good, bad := dataplane.Count{Cell: minuteCell("a"), Count: 1}, dataplane.Count{Cell: minuteCell("b"), Count: 1}
-	c.Faults.RefuseRow(func(row dataplane.Count) bool { return row.Cell == bad.Cell })
-	if err := c.Publish(t.Context(), "eu", []dataplane.Count{good, bad}); !errors.Is(err, dataplane.ErrRefused) {
+	good, bad := store.Count{Cell: minuteCell("a"), Count: 1}, store.Count{Cell: minuteCell("b"), Count: 1}
+	c.Faults.RefuseRow(func(row store.Count) bool { return row.Cell == bad.Cell })
+	if err := c.Publish(t.Context(), "eu", []store.Count{good, bad}); !errors.Is(err, store.ErrRefused) {
 		t.Errorf("both: %v", err)
 	}
 	if len(c.Rows()) != 0 {
 		t.Errorf("refused, and stored: %v", c.Rows())
 	}
-	if err := c.Publish(t.Context(), "eu", []dataplane.Count{good}); err != nil {
+	if err := c.Publish(t.Context(), "eu", []store.Count{good}); err != nil {
 		t.Errorf("the good row alone: %v", err)
 	}
 	c.Faults.RefuseRow(nil)
-	if err := c.Publish(t.Context(), "eu", []dataplane.Count{bad}); err != nil {
+	if err := c.Publish(t.Context(), "eu", []store.Count{bad}); err != nil {
 		t.Errorf("after the fault: %v", err)
 	}
 	if s := c.Stats(); s.Publishes != 3 || s.ChunksRefused != 1 || s.RowsPublished != 2 || s.RowsGrown != 2 {
@@ -182,13 +182,13 @@ func oneInEach(o *memstore.Origin) []window.Cell {
 func TestShardFaultsConcernOneShard(t *testing.T) {
 	o := memstore.NewOrigin(memstore.OriginOptions{Shards: 3})
 	cells := oneInEach(o)
-	adds, claims := make([]dataplane.Add, 3), make([]dataplane.Claim, 3)
+	adds, claims := make([]store.Add, 3), make([]store.Claim, 3)
 	for i, c := range cells {
-		adds[i], claims[i] = dataplane.Add{Cell: c, Cost: 1}, dataplane.Claim{Cell: c, Cost: 1, AtMost: 9}
+		adds[i], claims[i] = store.Add{Cell: c, Cost: 1}, store.Claim{Cell: c, Cost: 1, AtMost: 9}
 	}
 	o.ShardFaults(1).Fail(errDown)
 	for i, a := range o.Add(t.Context(), adds) {
-		if errors.Is(a.Err, errDown) != (i == 1) || errors.Is(a.Err, dataplane.ErrMaybeApplied) {
+		if errors.Is(a.Err, errDown) != (i == 1) || errors.Is(a.Err, store.ErrMaybeApplied) {
 			t.Errorf("add to shard %d: %+v", i, a)
 		}
 	}
@@ -216,7 +216,7 @@ func TestShardFaultsConcernOneShard(t *testing.T) {
 	o.ShardFaults(1).Fail(nil)
 	o.ShardFaults(2).LoseReplies(true)
 	for i, a := range o.Add(t.Context(), adds) {
-		if errors.Is(a.Err, dataplane.ErrMaybeApplied) != (i == 2) {
+		if errors.Is(a.Err, store.ErrMaybeApplied) != (i == 2) {
 			t.Errorf("add to shard %d: %+v", i, a)
 		}
 	}

@@ -4,16 +4,16 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Import implements dataplane.CountStore. It yields what was there when it began,
+// Import implements store.CountStore. It yields what was there when it began,
 // and holds no lock meanwhile.
-func (c *Counts) Import(ctx context.Context, region string, nowMs int64, after dataplane.Cursor, yield func(dataplane.Imported)) (dataplane.Cursor, error) {
+func (c *Counts) Import(ctx context.Context, region string, nowMs int64, after store.Cursor, yield func(store.Imported)) (store.Cursor, error) {
 	c.count(func(s *CountsStats) { s.Imports++; s.Statements += 2 }) // the clock, the rows
-	var found []dataplane.Imported
-	var next dataplane.Cursor
+	var found []store.Imported
+	var next store.Cursor
 	err := c.Faults.roundTrip(ctx, OpImport, func(journey) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -42,19 +42,19 @@ func (c *Counts) Import(ctx context.Context, region string, nowMs int64, after d
 }
 
 // nowLocked is a cursor for what is visible now. Zero would be before everything.
-func (c *Counts) nowLocked() dataplane.Cursor {
-	return dataplane.Cursor(max(c.clock().UnixMilli(), 1))
+func (c *Counts) nowLocked() store.Cursor {
+	return store.Cursor(max(c.clock().UnixMilli(), 1))
 }
 
 // sinceLocked is the stamp from which a read that continues at after begins. A clock
 // that has gone back stamps what is new as old: then everything must be read.
-func (c *Counts) sinceLocked(after dataplane.Cursor) (sinceMs int64, full bool) {
+func (c *Counts) sinceLocked(after store.Cursor) (sinceMs int64, full bool) {
 	return int64(after) - c.overlap.Milliseconds(), after <= 0 || c.nowLocked() < after
 }
 
 // aliveLocked reads every row, as the real query does: the expired ones too.
-func (c *Counts) aliveLocked(region string, nowMs int64) []dataplane.Imported {
-	found := make([]dataplane.Imported, 0, len(c.cells))
+func (c *Counts) aliveLocked(region string, nowMs int64) []store.Imported {
+	found := make([]store.Imported, 0, len(c.cells))
 	for cell, regions := range c.cells {
 		c.stats.RowsRead += int64(len(regions))
 		if cell.ExpiresAtMs() > nowMs {
@@ -65,8 +65,8 @@ func (c *Counts) aliveLocked(region string, nowMs int64) []dataplane.Imported {
 }
 
 // changedLocked reads the index of changes, and then the rows of the cells found there.
-func (c *Counts) changedLocked(region string, nowMs, sinceMs int64) []dataplane.Imported {
-	var found []dataplane.Imported
+func (c *Counts) changedLocked(region string, nowMs, sinceMs int64) []store.Imported {
+	var found []store.Imported
 	taken := make(map[window.Cell]struct{})
 	for _, ch := range c.changes.since(sinceMs) {
 		regions := c.cells[ch.cell]
@@ -86,8 +86,8 @@ func (c *Counts) changedLocked(region string, nowMs, sinceMs int64) []dataplane.
 	return found
 }
 
-func seenFrom(region string, cell window.Cell, regions map[string]component) dataplane.Imported {
-	i := dataplane.Imported{Cell: cell}
+func seenFrom(region string, cell window.Cell, regions map[string]component) store.Imported {
+	i := store.Imported{Cell: cell}
 	for r, n := range regions {
 		if r == region {
 			i.Own = n.count

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -23,7 +23,7 @@ type OriginOptions struct {
 	Shards int
 }
 
-// Origin is a dataplane.Origin in memory: one region's totals. Several limiters of a
+// Origin is a store.Origin in memory: one region's totals. Several limiters of a
 // process that share one are a region.
 type Origin struct {
 	// Faults make it fail; see there. They hold for all shards: a call that concerns
@@ -40,7 +40,7 @@ type Origin struct {
 	stats   OriginStats
 }
 
-var _ dataplane.Origin = (*Origin)(nil)
+var _ store.Origin = (*Origin)(nil)
 
 type total struct {
 	count       int64 // > 0, only grows while the cell lives

@@ -5,14 +5,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/dataplane/storetest"
 	"github.com/weirhq/weir/shared/window"
 )
 
 func TestOriginKeepsTheContract(t *testing.T) {
-	storetest.TestOrigin(t, func(testing.TB) dataplane.Origin { return memstore.NewOrigin(memstore.OriginOptions{}) })
+	storetest.TestOrigin(t, func(testing.TB) store.Origin { return memstore.NewOrigin(memstore.OriginOptions{}) })
 }
 
 // Conformance 28: "none lives past (sequence+2)*duration + grace + jitter".
@@ -20,11 +20,11 @@ func TestOriginForgetsCells(t *testing.T) {
 	now := time.Now()
 	o := memstore.NewOrigin(memstore.OriginOptions{Clock: func() time.Time { return now }, Grace: 10 * time.Second})
 	cells := make([]window.Cell, 100)
-	var adds []dataplane.Add
+	var adds []store.Add
 	for i := range cells {
 		cells[i] = minuteCell(fmt.Sprint(i))
 		cells[i].Sequence = window.Sequence(now.UnixMilli(), time.Minute.Milliseconds())
-		adds = append(adds, dataplane.Add{Cell: cells[i], Cost: 1})
+		adds = append(adds, store.Add{Cell: cells[i], Cost: 1})
 	}
 	o.Add(t.Context(), adds)
 
@@ -62,10 +62,10 @@ func TestOriginDoesNotPileUp(t *testing.T) {
 	o := memstore.NewOrigin(memstore.OriginOptions{Clock: func() time.Time { return now }})
 	for second := range 2000 {
 		now = now.Add(time.Second)
-		var adds []dataplane.Add
+		var adds []store.Add
 		for i := range 10 {
 			key := window.Key{Workspace: "w", Namespace: "n", Identifier: fmt.Sprint(second, i), Duration: time.Second}
-			adds = append(adds, dataplane.Add{Cell: window.Cell{Key: key, Sequence: window.Sequence(now.UnixMilli(), 1000)}, Cost: 1})
+			adds = append(adds, store.Add{Cell: window.Cell{Key: key, Sequence: window.Sequence(now.UnixMilli(), 1000)}, Cost: 1})
 		}
 		o.Add(t.Context(), adds)
 		if n := memstore.OriginSize(o); n > 1024 {
@@ -80,15 +80,15 @@ func TestOriginDoesNotPileUp(t *testing.T) {
 func TestOriginCountsCalls(t *testing.T) {
 	o := memstore.NewOrigin(memstore.OriginOptions{})
 	a, b := minuteCell("a"), minuteCell("b")
-	o.Add(t.Context(), []dataplane.Add{{Cell: a, Cost: 3}, {Cell: b, Cost: 4}})
-	if err := o.Raise(t.Context(), []dataplane.Add{{Cell: a, Cost: 2}, {Cell: b, Cost: 5}}); err != nil {
+	o.Add(t.Context(), []store.Add{{Cell: a, Cost: 3}, {Cell: b, Cost: 4}})
+	if err := o.Raise(t.Context(), []store.Add{{Cell: a, Cost: 2}, {Cell: b, Cost: 5}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := o.Read(t.Context(), []window.Cell{a, b, a}); err != nil {
 		t.Fatal(err)
 	}
 	o.Faults.Fail(errDown)
-	o.Add(t.Context(), []dataplane.Add{{Cell: a, Cost: 3}})
+	o.Add(t.Context(), []store.Add{{Cell: a, Cost: 3}})
 	want := memstore.OriginStats{Reads: 1, Adds: 2, Raises: 1, CellsRead: 3, CellsAdded: 2, CellsRaised: 1}
 	if got := o.Stats(); got != want || got.Calls() != 4 {
 		t.Errorf("stats are %+v, want %+v", got, want)
@@ -100,7 +100,7 @@ func TestOriginCountsCalls(t *testing.T) {
 }
 
 func TestShardedOriginKeepsTheContract(t *testing.T) {
-	storetest.TestOrigin(t, func(testing.TB) dataplane.Origin {
+	storetest.TestOrigin(t, func(testing.TB) store.Origin {
 		return memstore.NewOrigin(memstore.OriginOptions{Shards: 3})
 	})
 }

@@ -4,14 +4,14 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 // touchesMax bounds how often rows that become visible late are stamped anew.
 const touchesMax = 3
 
-// Publish implements dataplane.CountStore.
-func (c *Counts) Publish(ctx context.Context, region string, counts []dataplane.Count) error {
+// Publish implements store.CountStore.
+func (c *Counts) Publish(ctx context.Context, region string, counts []store.Count) error {
 	c.count(func(s *CountsStats) { s.Publishes++ })
 	if err := wellFormed(counts); err != nil {
 		return opError(OpPublish, err)
@@ -29,7 +29,7 @@ func (c *Counts) Publish(ctx context.Context, region string, counts []dataplane.
 // Import to be sure to see them are stamped anew, until they are shown in time: see
 // package mysqlcounts, whose protocol this is. A caller who is gone meanwhile leaves
 // them as they are; whoever publishes them again stamps them anew.
-func (c *Counts) write(ctx context.Context, j journey, region string, counts []dataplane.Count) error {
+func (c *Counts) write(ctx context.Context, j journey, region string, counts []store.Count) error {
 	for attempt := range 1 + touchesMax {
 		stamped := c.clock()
 		err := j.wait(ctx, j.commit())
@@ -60,7 +60,7 @@ type stamp struct {
 	late bool // see component
 }
 
-func (c *Counts) raiseLocked(region string, row dataplane.Count, by stamp) {
+func (c *Counts) raiseLocked(region string, row store.Count, by stamp) {
 	regions := c.cells[row.Cell]
 	if regions == nil {
 		regions = make(map[string]component, 1)
@@ -92,7 +92,7 @@ func (c *Counts) raiseLocked(region string, row dataplane.Count, by stamp) {
 }
 
 // storable holds rows to what a table would take.
-func (c *Counts) storable(counts []dataplane.Count, refuse func(dataplane.Count) bool) error {
+func (c *Counts) storable(counts []store.Count, refuse func(store.Count) bool) error {
 	for _, row := range counts {
 		if err := storable(row, refuse); err != nil {
 			c.count(func(s *CountsStats) { s.ChunksRefused++ })
@@ -103,9 +103,9 @@ func (c *Counts) storable(counts []dataplane.Count, refuse func(dataplane.Count)
 }
 
 // wellFormed holds a caller to what Publish demands of it.
-func wellFormed(counts []dataplane.Count) error {
-	if len(counts) > dataplane.PublishRowsMax {
-		return fmt.Errorf("%d rows, more than %d", len(counts), dataplane.PublishRowsMax)
+func wellFormed(counts []store.Count) error {
+	if len(counts) > store.PublishRowsMax {
+		return fmt.Errorf("%d rows, more than %d", len(counts), store.PublishRowsMax)
 	}
 	for i := 1; i < len(counts); i++ {
 		switch order := counts[i-1].Cell.Compare(counts[i].Cell); {
@@ -120,15 +120,15 @@ func wellFormed(counts []dataplane.Count) error {
 
 // storable holds a row to what a table's columns would take, and its cell to what a
 // limiter would ever send.
-func storable(row dataplane.Count, refuse func(dataplane.Count) bool) error {
+func storable(row store.Count, refuse func(store.Count) bool) error {
 	if err := row.Cell.Validate(); err != nil {
-		return fmt.Errorf("%w: %w", dataplane.ErrRefused, err)
+		return fmt.Errorf("%w: %w", store.ErrRefused, err)
 	}
 	if row.Count < 0 {
-		return fmt.Errorf("%w: count of %v is %d", dataplane.ErrRefused, row.Cell, row.Count)
+		return fmt.Errorf("%w: count of %v is %d", store.ErrRefused, row.Cell, row.Count)
 	}
 	if refuse != nil && refuse(row) {
-		return fmt.Errorf("%w: %v", dataplane.ErrRefused, row.Cell)
+		return fmt.Errorf("%w: %v", store.ErrRefused, row.Cell)
 	}
 	return nil
 }

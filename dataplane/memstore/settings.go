@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -26,14 +26,14 @@ func (c *Counts) SetTuning(region string, version int64, document []byte) {
 }
 
 // SetNamespaces replaces all namespaces.
-func (c *Counts) SetNamespaces(rows ...dataplane.NamespaceRow) {
+func (c *Counts) SetNamespaces(rows ...store.NamespaceRow) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.namespaces = slices.Clone(rows)
 }
 
 // SetOverrides replaces all overrides.
-func (c *Counts) SetOverrides(rows ...dataplane.OverrideRow) {
+func (c *Counts) SetOverrides(rows ...store.OverrideRow) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.overrides = slices.Clone(rows)
@@ -41,16 +41,16 @@ func (c *Counts) SetOverrides(rows ...dataplane.OverrideRow) {
 
 // SetResets replaces all resets. Nodes that know of one that is not among them go by it
 // all the same, until it expires.
-func (c *Counts) SetResets(rows ...dataplane.ResetRow) {
+func (c *Counts) SetResets(rows ...store.ResetRow) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.resets = slices.Clone(rows)
 }
 
-// Settings implements dataplane.CountStore.
-func (c *Counts) Settings(ctx context.Context, region string) (dataplane.SettingsRows, error) {
+// Settings implements store.CountStore.
+func (c *Counts) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
 	c.count(func(s *CountsStats) { s.SettingsReads++; s.Statements += 5 })
-	var rows dataplane.SettingsRows
+	var rows store.SettingsRows
 	err := c.Faults.roundTrip(ctx, OpSettings, func(journey) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -58,7 +58,7 @@ func (c *Counts) Settings(ctx context.Context, region string) (dataplane.Setting
 		if !ok {
 			tuning = c.tunings[""]
 		}
-		rows = dataplane.SettingsRows{
+		rows = store.SettingsRows{
 			TuningVersion:  tuning.version,
 			TuningDocument: slices.Clone(tuning.document),
 			Namespaces:     slices.Clone(c.namespaces),
@@ -69,13 +69,13 @@ func (c *Counts) Settings(ctx context.Context, region string) (dataplane.Setting
 		return nil
 	})
 	if err != nil {
-		return dataplane.SettingsRows{}, err
+		return store.SettingsRows{}, err
 	}
 	return rows, nil
 }
 
 func (c *Counts) nodesLiveLocked(region string) (nodes int) {
-	since := c.clock().Add(-dataplane.NodeLiveFor)
+	since := c.clock().Add(-store.NodeLiveFor)
 	for id, beat := range c.beats {
 		if seen, there := c.seen[id]; there && beat.Region == region && seen.After(since) {
 			nodes++
@@ -84,7 +84,7 @@ func (c *Counts) nodesLiveLocked(region string) (nodes int) {
 	return nodes
 }
 
-// Heartbeat implements dataplane.CountStore.
+// Heartbeat implements store.CountStore.
 func (c *Counts) Heartbeat(ctx context.Context, beat heartbeat.Beat) error {
 	c.count(func(s *CountsStats) { s.Heartbeats++; s.Statements++ })
 	return c.Faults.roundTrip(ctx, OpHeartbeat, func(journey) error {

@@ -8,10 +8,10 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Shards implements dataplane.Origin.
+// Shards implements store.Origin.
 func (o *Origin) Shards() int { return len(o.shardFaults) }
 
-// ShardOf implements dataplane.Origin.
+// ShardOf implements store.Origin.
 func (o *Origin) ShardOf(key *window.Key) int {
 	if len(o.shardFaults) == 1 {
 		return 0

@@ -13,8 +13,8 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -52,28 +52,28 @@ func drawWave(rt *rapid.T) wave {
 
 // runWaves says at which step what was imported by cursors is not what a full import has.
 func runWaves(o memstore.CountsOptions, waves []wave) (problem string) {
-	store := memstore.NewCounts(o)
-	var cursor dataplane.Cursor
-	seen := make(map[window.Cell]dataplane.Imported)
-	imports := func(after dataplane.Cursor, into map[window.Cell]dataplane.Imported) dataplane.Cursor {
-		next, err := store.Import(context.Background(), "eu", time.Now().UnixMilli(), after, func(i dataplane.Imported) { into[i.Cell] = i })
+	counts := memstore.NewCounts(o)
+	var cursor store.Cursor
+	seen := make(map[window.Cell]store.Imported)
+	imports := func(after store.Cursor, into map[window.Cell]store.Imported) store.Cursor {
+		next, err := counts.Import(context.Background(), "eu", time.Now().UnixMilli(), after, func(i store.Imported) { into[i.Cell] = i })
 		if err != nil {
 			problem = err.Error()
 		}
 		return next
 	}
 	for n, w := range waves {
-		wait := w.begin(store)
+		wait := w.begin(counts)
 		for _, pause := range w.pauses {
 			time.Sleep(pause) // in virtual time
 			cursor = imports(cursor, seen)
 		}
 		wait()
 		if w.restart {
-			cursor, seen = 0, make(map[window.Cell]dataplane.Imported)
+			cursor, seen = 0, make(map[window.Cell]store.Imported)
 		}
 		cursor = imports(cursor, seen)
-		all := make(map[window.Cell]dataplane.Imported)
+		all := make(map[window.Cell]store.Imported)
 		imports(0, all)
 		for cell, want := range all {
 			got, ok := seen[cell]
@@ -92,10 +92,10 @@ func runWaves(o memstore.CountsOptions, waves []wave) (problem string) {
 }
 
 // begin starts the publishes, and returns a function that waits for them.
-func (w wave) begin(store *memstore.Counts) (wait func()) {
+func (w wave) begin(counts *memstore.Counts) (wait func()) {
 	var mu sync.Mutex
 	statements := 0
-	store.Faults.SlowCommits(func() time.Duration {
+	counts.Faults.SlowCommits(func() time.Duration {
 		mu.Lock()
 		defer mu.Unlock()
 		if statements++; statements > len(w.commits) {
@@ -110,19 +110,19 @@ func (w wave) begin(store *memstore.Counts) (wait func()) {
 			rows := p.rows()
 			ctx, cancel := context.WithTimeout(context.Background(), p.patience)
 			defer cancel()
-			if store.Publish(ctx, p.region, rows) != nil {
-				_ = store.Publish(context.Background(), p.region, rows) // has no reason to fail
+			if counts.Publish(ctx, p.region, rows) != nil {
+				_ = counts.Publish(context.Background(), p.region, rows) // has no reason to fail
 			}
 		})
 	}
 	return all.Wait
 }
 
-func (p slowPublish) rows() (rows []dataplane.Count) {
+func (p slowPublish) rows() (rows []store.Count) {
 	for _, n := range slices.Sorted(maps.Keys(p.counts)) {
 		key := window.Key{Workspace: "w", Namespace: "n", Identifier: fmt.Sprint(n), Duration: 24 * time.Hour}
 		cell := window.Cell{Key: key, Sequence: window.Sequence(time.Now().UnixMilli(), key.Duration.Milliseconds())}
-		rows = append(rows, dataplane.Count{Cell: cell, Count: p.counts[n], CountedAtMs: time.Now().UnixMilli()})
+		rows = append(rows, store.Count{Cell: cell, Count: p.counts[n], CountedAtMs: time.Now().UnixMilli()})
 	}
 	return rows
 }
@@ -147,22 +147,22 @@ func TestImportAfterACursorEqualsAFullOne(t *testing.T) {
 // the contract says, has it.
 func TestWhatADeadPublisherLeavesIsLeftToTheNextFullImport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := memstore.NewCounts(memstore.CountsOptions{})
+		counts := memstore.NewCounts(memstore.CountsOptions{})
 		seen := 0
-		pull := func(after dataplane.Cursor) dataplane.Cursor {
-			next, err := store.Import(t.Context(), "eu", time.Now().UnixMilli(), after, func(dataplane.Imported) { seen++ })
+		pull := func(after store.Cursor) store.Cursor {
+			next, err := counts.Import(t.Context(), "eu", time.Now().UnixMilli(), after, func(store.Imported) { seen++ })
 			if err != nil {
 				t.Fatal(err)
 			}
 			return next
 		}
-		store.Faults.SlowCommits(func() time.Duration { return time.Hour })
+		counts.Faults.SlowCommits(func() time.Duration { return time.Hour })
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		done := make(chan error)
 		c := minuteCell("x")
 		c.Duration, c.Sequence = 24*time.Hour, window.Sequence(time.Now().UnixMilli(), 24*time.Hour.Milliseconds())
-		go func() { done <- store.Publish(ctx, "us", []dataplane.Count{{Cell: c, Count: 1}}) }()
+		go func() { done <- counts.Publish(ctx, "us", []store.Count{{Cell: c, Count: 1}}) }()
 		time.Sleep(time.Second)
 		cursor := pull(pull(0))
 		if err := <-done; !errors.Is(err, context.DeadlineExceeded) {
@@ -180,21 +180,21 @@ func TestWhatADeadPublisherLeavesIsLeftToTheNextFullImport(t *testing.T) {
 // Stats: "what package mysqlcounts would have done with the same calls".
 func TestStatsCountWhatADatabaseWouldDo(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
-	store := memstore.NewCounts(memstore.CountsOptions{Clock: func() time.Time { return now }})
+	counts := memstore.NewCounts(memstore.CountsOptions{Clock: func() time.Time { return now }})
 	publish := func(region string, ids ...int) {
 		t.Helper()
-		var rows []dataplane.Count
+		var rows []store.Count
 		for _, id := range ids {
 			key := window.Key{Workspace: "w", Namespace: "n", Identifier: fmt.Sprintf("%03d", id), Duration: time.Hour}
-			rows = append(rows, dataplane.Count{Cell: window.Cell{Key: key, Sequence: window.Sequence(now.UnixMilli(), time.Hour.Milliseconds())}, Count: 1 + now.UnixMilli()%1000})
+			rows = append(rows, store.Count{Cell: window.Cell{Key: key, Sequence: window.Sequence(now.UnixMilli(), time.Hour.Milliseconds())}, Count: 1 + now.UnixMilli()%1000})
 		}
-		if err := store.Publish(t.Context(), region, rows); err != nil {
+		if err := counts.Publish(t.Context(), region, rows); err != nil {
 			t.Fatal(err)
 		}
 	}
-	imports := func(after dataplane.Cursor) dataplane.Cursor {
+	imports := func(after store.Cursor) store.Cursor {
 		t.Helper()
-		next, err := store.Import(t.Context(), "eu", now.UnixMilli(), after, func(dataplane.Imported) {})
+		next, err := counts.Import(t.Context(), "eu", now.UnixMilli(), after, func(store.Imported) {})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -202,7 +202,7 @@ func TestStatsCountWhatADatabaseWouldDo(t *testing.T) {
 	}
 	want := func(what string, statements, read, written int64) {
 		t.Helper()
-		s := store.Stats()
+		s := counts.Stats()
 		if s.Statements != statements || s.RowsRead != read || s.RowsWritten != written {
 			t.Errorf("%s: %d statements, %d rows read, %d written; want %d, %d, %d", what, s.Statements, s.RowsRead, s.RowsWritten, statements, read, written)
 		}

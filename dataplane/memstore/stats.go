@@ -12,7 +12,7 @@ type CountsStats struct {
 	CellsImported int64 // cells that were yielded
 	FullImports   int64 // imports that read all rows
 	DigestsRead   int64 // digests that were yielded
-	ChunksRefused int64 // publications that failed with dataplane.ErrRefused
+	ChunksRefused int64 // publications that failed with store.ErrRefused
 
 	// What package mysqlcounts would have done with the same calls: statements sent;
 	// rows of counts and digests, and entries of the index of changes, that the

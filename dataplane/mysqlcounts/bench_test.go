@@ -3,7 +3,7 @@ package mysqlcounts
 import (
 	"testing"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -11,8 +11,8 @@ import (
 func BenchmarkPublishNew(b *testing.B) { servers.EachSQL(b, benchPublishNew) }
 
 func benchPublishNew(b *testing.B) {
-	c, _ := store(b)
-	counts := countsOf(1, cells(dataplane.PublishRowsMax)...)
+	c, _ := openCounts(b)
+	counts := countsOf(1, cells(store.PublishRowsMax)...)
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {
@@ -29,8 +29,8 @@ func benchPublishNew(b *testing.B) {
 func BenchmarkPublishExisting(b *testing.B) { servers.EachSQL(b, benchPublishExisting) }
 
 func benchPublishExisting(b *testing.B) {
-	c, _ := store(b)
-	counts := countsOf(1, cells(dataplane.PublishRowsMax)...)
+	c, _ := openCounts(b)
+	counts := countsOf(1, cells(store.PublishRowsMax)...)
 	b.ReportAllocs()
 	n := 0
 	for b.Loop() {
@@ -49,7 +49,7 @@ func BenchmarkImport(b *testing.B) { servers.EachSQL(b, benchImport) }
 func benchImport(b *testing.B) {
 	const cellsStored = 20_000
 	regions := []string{"ap", "eu", "us"}
-	c, db := store(b)
+	c, db := openCounts(b)
 	for _, region := range regions {
 		publish(b, c, region, countsOf(1, cells(cellsStored)...)...)
 	}
@@ -59,7 +59,7 @@ func benchImport(b *testing.B) {
 	for b.Loop() {
 		n++
 		got := 0
-		if _, err := c.Import(b.Context(), "eu", began.UnixMilli(), 0, func(dataplane.Imported) { got++ }); err != nil || got != cellsStored {
+		if _, err := c.Import(b.Context(), "eu", began.UnixMilli(), 0, func(store.Imported) { got++ }); err != nil || got != cellsStored {
 			b.Fatalf("%d cells, %v", got, err)
 		}
 	}
@@ -69,7 +69,7 @@ func benchImport(b *testing.B) {
 
 // What of a flush is ours: the statement's text and arguments.
 func BenchmarkUpsertStatement(b *testing.B) {
-	counts := countsOf(1, cells(dataplane.PublishRowsMax)...)
+	counts := countsOf(1, cells(store.PublishRowsMax)...)
 	b.ReportAllocs()
 	for b.Loop() {
 		if upsertRow.statement(len(counts)) == "" || len(upsertArgs("eu", counts)) == 0 {

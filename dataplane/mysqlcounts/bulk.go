@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -40,7 +40,7 @@ const upsertColumns = 11
 
 // upsertArgs passes names as []byte: the driver then writes them as binary literals,
 // which no charset on the way can refuse or change.
-func upsertArgs(region string, counts []dataplane.Count) []any {
+func upsertArgs(region string, counts []store.Count) []any {
 	args := make([]any, 0, upsertColumns*len(counts))
 	regionBytes := []byte(region)
 	for _, n := range counts {

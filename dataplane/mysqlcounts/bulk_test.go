@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 )
 
@@ -22,7 +22,7 @@ func TestUpsertOfOneRowIsTheCheckedStatement(t *testing.T) {
 }
 
 func TestUpsertRepeatsTheTuple(t *testing.T) {
-	for _, rows := range []int{1, 2, 3, dataplane.PublishRowsMax} {
+	for _, rows := range []int{1, 2, 3, store.PublishRowsMax} {
 		got := upsertRow.statement(rows)
 		if n := strings.Count(got, upsertRow.tuple); n != rows {
 			t.Errorf("%d rows: %d tuples", rows, n)
@@ -44,7 +44,7 @@ func TestUpsertRepeatsTheTuple(t *testing.T) {
 func TestUpsertArgs(t *testing.T) {
 	x := cell("x")
 	row := []any{[]byte("w"), []byte("n"), []byte("x"), x.DurationMs(), x.Sequence, []byte("eu"), int64(5), int64(99), true, x.ExpiresAtMs(), true}
-	if got := upsertArgs("eu", []dataplane.Count{{Cell: x, Count: 5, CountedAtMs: 99, Shared: true, Quiet: true}}); !reflect.DeepEqual(got, row) {
+	if got := upsertArgs("eu", []store.Count{{Cell: x, Count: 5, CountedAtMs: 99, Shared: true, Quiet: true}}); !reflect.DeepEqual(got, row) {
 		t.Errorf("got %#v, want %#v", got, row)
 	}
 	if n := len(upsertArgs("eu", countsOf(1, cells(7)...))); n != 7*upsertColumns {

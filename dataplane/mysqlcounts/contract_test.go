@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"testing"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/dataplane/storetest"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/servers"
@@ -31,19 +31,19 @@ func operated(db *sql.DB) storetest.Store {
 			exec(t, db, `INSERT INTO ratelimit_tuning (version, region, document, actor, reason, created_at) VALUES (?, ?, ?, 'a', 'r', 1)`,
 				version, []byte(region), string(document))
 		},
-		PutNamespaces: func(t testing.TB, rows ...dataplane.NamespaceRow) {
+		PutNamespaces: func(t testing.TB, rows ...store.NamespaceRow) {
 			for _, r := range rows {
 				exec(t, db, `INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at)
 					VALUES (?, ?, ?, ?, ?, ?, ?, 1)`, []byte(r.Workspace), []byte(r.Namespace), r.Shadow, r.Mode, r.Outage, r.Headroom, r.Estimate)
 			}
 		},
-		PutOverrides: func(t testing.TB, rows ...dataplane.OverrideRow) {
+		PutOverrides: func(t testing.TB, rows ...store.OverrideRow) {
 			for _, r := range rows {
 				exec(t, db, "INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, `limit`, duration_ms, candidate, shadow, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?, 1)",
 					[]byte(r.Workspace), []byte(r.Namespace), []byte(r.Pattern), r.Limit, r.DurationMs, r.Candidate, r.Shadow)
 			}
 		},
-		PutResets: func(t testing.TB, rows ...dataplane.ResetRow) {
+		PutResets: func(t testing.TB, rows ...store.ResetRow) {
 			for _, r := range rows {
 				exec(t, db, "INSERT INTO ratelimit_resets (workspace_id, namespace, identifier, generation, set_at, expires_at) VALUES (?, ?, ?, ?, ?, ?)",
 					[]byte(r.Workspace), []byte(r.Namespace), []byte(r.Identifier), r.Generation, r.AtMs, r.ExpiresAtMs)

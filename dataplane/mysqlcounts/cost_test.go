@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
@@ -66,18 +66,18 @@ func handlerReads(t testing.TB, db *sql.DB) (n int64) {
 }
 
 // aMomentAgo is a cursor that is older than nothing but what is published from now on.
-func aMomentAgo(t testing.TB, c *Counts) dataplane.Cursor {
+func aMomentAgo(t testing.TB, c *Counts) store.Cursor {
 	t.Helper()
 	now, err := c.queries.DatabaseNow(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return dataplane.Cursor(now)
+	return store.Cursor(now)
 }
 
-func importAfter(t testing.TB, c *Counts, region string, after dataplane.Cursor) (cells int) {
+func importAfter(t testing.TB, c *Counts, region string, after store.Cursor) (cells int) {
 	t.Helper()
-	if _, err := c.Import(t.Context(), region, began.UnixMilli(), after, func(dataplane.Imported) { cells++ }); err != nil {
+	if _, err := c.Import(t.Context(), region, began.UnixMilli(), after, func(store.Imported) { cells++ }); err != nil {
 		t.Fatal(err)
 	}
 	return cells
@@ -90,7 +90,7 @@ func TestImportSinceReadsWhatChanged(t *testing.T) {
 }
 
 func testImportSinceReadsWhatChanged(t *testing.T) {
-	c, db := store(t)
+	c, db := openCounts(t)
 	fill(t, db, 10_000)
 	plan, err := planOf(t.Context(), db, dataplanedb.WindowCountsImportSince,
 		[]byte("eu-west-1"), []byte("eu-west-1"), []byte("eu-west-1"), began.UnixMilli()-1000, []byte("eu-west-1"), began.UnixMilli())
@@ -132,12 +132,12 @@ func testImportSinceReadsWhatChanged(t *testing.T) {
 func BenchmarkActive(b *testing.B) { servers.EachSQL(b, benchActive) }
 
 func benchActive(b *testing.B) {
-	c, db := store(b)
+	c, db := openCounts(b)
 	fill(b, db, 100_000)
 	own := New(db, Options{OwnRows: true})
 	// Of what changes, a third is the region's own, as in three regions with even load.
 	grown := int64(1)
-	touch := func(cells []window.Cell) dataplane.Cursor {
+	touch := func(cells []window.Cell) store.Cursor {
 		grown++
 		exec(b, db, "UPDATE ratelimit_window_counts SET updated_at = updated_at - 3600000 WHERE updated_at > ?", began.UnixMilli()-600_000)
 		after := aMomentAgo(b, c)
@@ -146,7 +146,7 @@ func benchActive(b *testing.B) {
 		}
 		return after
 	}
-	measure := func(name string, prepare func() dataplane.Cursor, run func(after dataplane.Cursor)) {
+	measure := func(name string, prepare func() store.Cursor, run func(after store.Cursor)) {
 		b.Run(name, func(b *testing.B) {
 			var reads int64
 			n := 0
@@ -165,31 +165,31 @@ func benchActive(b *testing.B) {
 			b.ReportMetric(float64(b.Elapsed().Microseconds())/1000/float64(n), "ms/op")
 		})
 	}
-	next := func(cells []window.Cell) func(dataplane.Cursor) {
-		return func(dataplane.Cursor) {
+	next := func(cells []window.Cell) func(store.Cursor) {
+		return func(store.Cursor) {
 			grown++
 			publish(b, c, "eu-west-1", countsOf(grown, cells...)...)
 		}
 	}
-	nothing := func() dataplane.Cursor { return 0 }
+	nothing := func() store.Cursor { return 0 }
 	measure("publish 500 existing", nothing, next(filled(500)))
-	measure("publish 500 unchanged", nothing, func(dataplane.Cursor) { publish(b, c, "eu-west-1", countsOf(1, filled(500)...)...) })
+	measure("publish 500 unchanged", nothing, func(store.Cursor) { publish(b, c, "eu-west-1", countsOf(1, filled(500)...)...) })
 	fresh := cells(500)
-	measure("publish 500 new", nothing, func(dataplane.Cursor) {
+	measure("publish 500 new", nothing, func(store.Cursor) {
 		for i := range fresh {
 			fresh[i].Sequence++
 		}
 		publish(b, c, "eu-west-1", countsOf(1, fresh...)...)
 	})
-	measure("full import", func() dataplane.Cursor { return 0 }, func(dataplane.Cursor) { importAfter(b, c, "eu-west-1", 0) })
+	measure("full import", func() store.Cursor { return 0 }, func(store.Cursor) { importAfter(b, c, "eu-west-1", 0) })
 	for _, touched := range []int{0, 100, 1000, 10_000} {
-		prepare := func() dataplane.Cursor { return touch(filled(touched)) }
-		measure(fmt.Sprintf("import, %d touched", touched), prepare, func(after dataplane.Cursor) { importAfter(b, c, "eu-west-1", after) })
-		measure(fmt.Sprintf("import with own rows, %d touched", touched), prepare, func(after dataplane.Cursor) { importAfter(b, own, "eu-west-1", after) })
+		prepare := func() store.Cursor { return touch(filled(touched)) }
+		measure(fmt.Sprintf("import, %d touched", touched), prepare, func(after store.Cursor) { importAfter(b, c, "eu-west-1", after) })
+		measure(fmt.Sprintf("import with own rows, %d touched", touched), prepare, func(after store.Cursor) { importAfter(b, own, "eu-west-1", after) })
 	}
 	exec(b, db, "ALTER TABLE ratelimit_window_counts DROP KEY updated_at_idx")
 	measure("publish 500 existing, no index on updated_at", nothing, next(filled(500)))
-	measure("publish 500 new, no index on updated_at", nothing, func(dataplane.Cursor) {
+	measure("publish 500 new, no index on updated_at", nothing, func(store.Cursor) {
 		for i := range fresh {
 			fresh[i].Sequence++
 		}

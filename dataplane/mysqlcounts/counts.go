@@ -1,4 +1,4 @@
-// Package mysqlcounts is the dataplane.CountStore on MySQL 8 and newer, MariaDB, and
+// Package mysqlcounts is the store.CountStore on MySQL 8 and newer, MariaDB, and
 // what else speaks their protocol and takes their upserts. Regions meet in its tables,
 // which package schema makes.
 //
@@ -30,7 +30,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 )
 
@@ -67,7 +67,7 @@ type Options struct {
 	ReplicaLagMax time.Duration
 }
 
-// Counts is a dataplane.CountStore. Its methods may run concurrently. It owns no
+// Counts is a store.CountStore. Its methods may run concurrently. It owns no
 // goroutine and does not close its database.
 type Counts struct {
 	db      *sql.DB
@@ -83,7 +83,7 @@ type Counts struct {
 	replica *replica // nil without one
 }
 
-var _ dataplane.CountStore = (*Counts)(nil)
+var _ store.CountStore = (*Counts)(nil)
 
 // New makes a store of a database that Open opened, or one with equal settings: the
 // first Publish checks the ones that it relies on.
@@ -99,9 +99,9 @@ func New(db *sql.DB, o Options) *Counts {
 	return c
 }
 
-// Publish implements dataplane.CountStore. Rows that no region could import again are
+// Publish implements store.CountStore. Rows that no region could import again are
 // refused here, without asking the database.
-func (c *Counts) Publish(ctx context.Context, region string, counts []dataplane.Count) error {
+func (c *Counts) Publish(ctx context.Context, region string, counts []store.Count) error {
 	if len(counts) == 0 {
 		return ctx.Err()
 	}
@@ -118,7 +118,7 @@ func (c *Counts) Publish(ctx context.Context, region string, counts []dataplane.
 }
 
 // store upserts rows so that every later import sees them.
-func (c *Counts) store(ctx context.Context, region string, counts []dataplane.Count) error {
+func (c *Counts) store(ctx context.Context, region string, counts []store.Count) error {
 	send := func(m multiRow) func(context.Context) error {
 		return func(ctx context.Context) error { return c.upsert(ctx, m, region, counts) }
 	}
@@ -137,7 +137,7 @@ func (c *Counts) store(ctx context.Context, region string, counts []dataplane.Co
 }
 
 // upsert sends rows in the order they come in, until they are stored or refused.
-func (c *Counts) upsert(ctx context.Context, m multiRow, region string, counts []dataplane.Count) error {
+func (c *Counts) upsert(ctx context.Context, m multiRow, region string, counts []store.Count) error {
 	query, args := m.statement(len(counts)), upsertArgs(region, counts)
 	return c.retry.do(ctx, func() error {
 		_, err := c.db.ExecContext(ctx, query, args...)
@@ -147,9 +147,9 @@ func (c *Counts) upsert(ctx context.Context, m multiRow, region string, counts [
 
 // checkChunk tells a misused call (a plain error, as no row is at fault) from rows that
 // can never be stored (ErrRefused).
-func checkChunk(region string, counts []dataplane.Count) error {
-	if len(counts) > dataplane.PublishRowsMax {
-		return fmt.Errorf("at most %d at a time", dataplane.PublishRowsMax)
+func checkChunk(region string, counts []store.Count) error {
+	if len(counts) > store.PublishRowsMax {
+		return fmt.Errorf("at most %d at a time", store.PublishRowsMax)
 	}
 	if len(region) < 1 || len(region) > regionBytesMax {
 		return fmt.Errorf("region is %d bytes long (1 to %d)", len(region), regionBytesMax)
@@ -161,7 +161,7 @@ func checkChunk(region string, counts []dataplane.Count) error {
 	}
 	for i, n := range counts {
 		if err := errors.Join(checkCell(n.Cell), checkCount(n.Count)); err != nil {
-			return fmt.Errorf("%w: row %d: %w", dataplane.ErrRefused, i, err)
+			return fmt.Errorf("%w: row %d: %w", store.ErrRefused, i, err)
 		}
 	}
 	return nil

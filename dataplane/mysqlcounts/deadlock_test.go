@@ -13,7 +13,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -47,7 +47,7 @@ func testSoakSortedWritersNeverDeadlock(t *testing.T) {
 				for j := range order {
 					order[j].Sequence += round / 2
 				}
-				for chunk := range slices.Chunk(order, dataplane.PublishRowsMax) {
+				for chunk := range slices.Chunk(order, store.PublishRowsMax) {
 					counts := countsOf(round, chunk...) // sorted, as the flusher sorts them
 					if err := c.Publish(ctx, "eu", counts); err != nil && ctx.Err() == nil {
 						t.Errorf("node %d: %v", i, err)
@@ -68,7 +68,7 @@ func testSoakSortedWritersNeverDeadlock(t *testing.T) {
 	if n := statements.Load(); n < 40 {
 		t.Errorf("only %d statements", n)
 	}
-	t.Logf("%d statements of %d rows", statements.Load(), dataplane.PublishRowsMax)
+	t.Logf("%d statements of %d rows", statements.Load(), store.PublishRowsMax)
 }
 
 // What the order is good for, and what the retry is: writers without it do deadlock,
@@ -97,7 +97,7 @@ func testUnsortedWritersDeadlockAndHeal(t *testing.T) {
 	}
 	got := imported(t, patient, "eu")
 	want := got[cells(1)[0]].Own
-	for _, x := range cells(dataplane.PublishRowsMax) {
+	for _, x := range cells(store.PublishRowsMax) {
 		if got[x].Own != want || want == 0 {
 			t.Fatalf("%v has %d, the first one %d", x, got[x].Own, want)
 		}
@@ -107,13 +107,13 @@ func testUnsortedWritersDeadlockAndHeal(t *testing.T) {
 // collide lets two writers upsert the same rows in opposite order, again and again,
 // until enough is true after a round, or ctx ends.
 func collide(ctx context.Context, a, b *Counts, enough func(failed error) bool) error {
-	up := cells(dataplane.PublishRowsMax)
+	up := cells(store.PublishRowsMax)
 	down := slices.Clone(up)
 	slices.Reverse(down)
-	unsorted := func(count int64, cells []window.Cell) []dataplane.Count {
-		var counts []dataplane.Count
+	unsorted := func(count int64, cells []window.Cell) []store.Count {
+		var counts []store.Count
 		for _, c := range cells {
-			counts = append(counts, dataplane.Count{Cell: c, Count: count})
+			counts = append(counts, store.Count{Cell: c, Count: count})
 		}
 		return counts
 	}

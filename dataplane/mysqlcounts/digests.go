@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 )
 
-// PublishDigest implements dataplane.CountStore.
-func (c *Counts) PublishDigest(ctx context.Context, region string, d dataplane.Digest) error {
+// PublishDigest implements store.CountStore.
+func (c *Counts) PublishDigest(ctx context.Context, region string, d store.Digest) error {
 	err := checkDigest(region, d)
 	if err == nil {
 		err = c.checkSession(ctx)
@@ -25,7 +25,7 @@ func (c *Counts) PublishDigest(ctx context.Context, region string, d dataplane.D
 	return nil
 }
 
-func (c *Counts) storeDigest(ctx context.Context, region string, d dataplane.Digest) error {
+func (c *Counts) storeDigest(ctx context.Context, region string, d store.Digest) error {
 	row := dataplanedb.DigestUpsertParams{
 		Region: []byte(region), NodeID: []byte(d.Node), KeyCount: uint64(d.Keys), Filter: append([]byte{}, d.Filter...),
 		MadeAt: uint64(d.MadeAtMs), ExpiresAt: uint64(d.ExpiresAtMs),
@@ -42,23 +42,23 @@ func (c *Counts) storeDigest(ctx context.Context, region string, d dataplane.Dig
 	return err
 }
 
-func checkDigest(region string, d dataplane.Digest) error {
+func checkDigest(region string, d store.Digest) error {
 	switch {
 	case len(region) < 1 || len(region) > regionBytesMax:
 		return fmt.Errorf("region is %d bytes long (1 to %d)", len(region), regionBytesMax)
 	case len(d.Node) < 1 || len(d.Node) > nodeIDBytesMax:
-		return fmt.Errorf("%w: node is %d bytes long (1 to %d)", dataplane.ErrRefused, len(d.Node), nodeIDBytesMax)
-	case len(d.Filter) > dataplane.DigestBytesMax:
-		return fmt.Errorf("%w: filter is %d bytes long (at most %d)", dataplane.ErrRefused, len(d.Filter), dataplane.DigestBytesMax)
+		return fmt.Errorf("%w: node is %d bytes long (1 to %d)", store.ErrRefused, len(d.Node), nodeIDBytesMax)
+	case len(d.Filter) > store.DigestBytesMax:
+		return fmt.Errorf("%w: filter is %d bytes long (at most %d)", store.ErrRefused, len(d.Filter), store.DigestBytesMax)
 	case d.Keys < 0 || d.MadeAtMs < 0 || d.ExpiresAtMs < 0:
-		return fmt.Errorf("%w: keys %d, made at %d, expires at %d: one is negative", dataplane.ErrRefused, d.Keys, d.MadeAtMs, d.ExpiresAtMs)
+		return fmt.Errorf("%w: keys %d, made at %d, expires at %d: one is negative", store.ErrRefused, d.Keys, d.MadeAtMs, d.ExpiresAtMs)
 	}
 	return nil
 }
 
-// Digests implements dataplane.CountStore. It yields while the database is still
+// Digests implements store.CountStore. It yields while the database is still
 // sending: filters are large.
-func (c *Counts) Digests(ctx context.Context, region string, nowMs int64, after dataplane.Cursor, yield func(dataplane.Digest)) (next dataplane.Cursor, err error) {
+func (c *Counts) Digests(ctx context.Context, region string, nowMs int64, after store.Cursor, yield func(store.Digest)) (next store.Cursor, err error) {
 	next = after
 	err = c.read(ctx, region, func(s snapshot) error {
 		since, full := c.since(s, after)
@@ -77,14 +77,14 @@ func (c *Counts) Digests(ctx context.Context, region string, nowMs int64, after 
 	return next, nil
 }
 
-func digestsFrom(ctx context.Context, s snapshot, region []byte, nowMs, sinceMs int64, yield func(dataplane.Digest)) (err error) {
+func digestsFrom(ctx context.Context, s snapshot, region []byte, nowMs, sinceMs int64, yield func(store.Digest)) (err error) {
 	rows, err := s.conn.QueryContext(ctx, dataplanedb.DigestsSince, sinceMs, region, nowMs)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
-		var d dataplane.Digest
+		var d store.Digest
 		var keys, madeAt, expiresAt uint64
 		if err := rows.Scan(&d.Region, &d.Node, &keys, &d.Filter, &madeAt, &expiresAt); err != nil {
 			return err

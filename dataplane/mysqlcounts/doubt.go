@@ -3,7 +3,7 @@ package mysqlcounts
 import (
 	"sync"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -19,7 +19,7 @@ type doubts struct {
 }
 
 // add remembers what fits; the rest is left to the next full import.
-func (d *doubts) add(counts []dataplane.Count) {
+func (d *doubts) add(counts []store.Count) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.cells == nil {
@@ -34,7 +34,7 @@ func (d *doubts) add(counts []dataplane.Count) {
 }
 
 // about reports whether any of the rows is in doubt.
-func (d *doubts) about(counts []dataplane.Count) bool {
+func (d *doubts) about(counts []store.Count) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.cells) == 0 {
@@ -50,7 +50,7 @@ func (d *doubts) about(counts []dataplane.Count) bool {
 
 // settle ends the doubts about rows, and those about cells that no import asks for any
 // more.
-func (d *doubts) settle(counts []dataplane.Count, nowMs int64) {
+func (d *doubts) settle(counts []store.Count, nowMs int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, n := range counts {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 // classify marks the errors that name a row's own fault. All others may pass with time:
@@ -15,7 +15,7 @@ import (
 func classify(err error) error {
 	var e *mysql.MySQLError
 	if errors.As(err, &e) && isRefusal(e) {
-		return fmt.Errorf("%w: %w", dataplane.ErrRefused, err)
+		return fmt.Errorf("%w: %w", store.ErrRefused, err)
 	}
 	return err
 }

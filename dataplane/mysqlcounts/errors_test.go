@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -21,20 +21,20 @@ import (
 func TestServerRefusesRows(t *testing.T) { servers.EachSQL(t, testServerRefusesRows) }
 
 func testServerRefusesRows(t *testing.T) {
-	for name, c := range map[string]struct {
+	for name, refused := range map[string]struct {
 		alter string
-		bad   dataplane.Count
+		bad   store.Count
 	}{
-		"too long":       {"MODIFY identifier VARBINARY(20) NOT NULL", dataplane.Count{Cell: cell("longer than twenty bytes"), Count: 1}},
-		"out of range":   {"MODIFY count SMALLINT UNSIGNED NOT NULL", dataplane.Count{Cell: cell("m"), Count: 1 << 20}},
-		"not in charset": {"MODIFY identifier VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL", dataplane.Count{Cell: cell("m\xff"), Count: 1}},
-		"check":          {"ADD CONSTRAINT small CHECK (count < 100)", dataplane.Count{Cell: cell("m"), Count: 100}},
+		"too long":       {"MODIFY identifier VARBINARY(20) NOT NULL", store.Count{Cell: cell("longer than twenty bytes"), Count: 1}},
+		"out of range":   {"MODIFY count SMALLINT UNSIGNED NOT NULL", store.Count{Cell: cell("m"), Count: 1 << 20}},
+		"not in charset": {"MODIFY identifier VARCHAR(255) CHARACTER SET utf8mb4 NOT NULL", store.Count{Cell: cell("m\xff"), Count: 1}},
+		"check":          {"ADD CONSTRAINT small CHECK (count < 100)", store.Count{Cell: cell("m"), Count: 100}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			store, db := store(t)
-			exec(t, db, "ALTER TABLE "+rowsTable+" "+c.alter)
+			c, db := openCounts(t)
+			exec(t, db, "ALTER TABLE "+rowsTable+" "+refused.alter)
 			good := countsOf(1, cell("a"), cell("z"))
-			err := store.Publish(t.Context(), "eu", []dataplane.Count{good[0], c.bad, good[1]})
+			err := c.Publish(t.Context(), "eu", []store.Count{good[0], refused.bad, good[1]})
 			wantRefused(t, err, "publish 3 counts")
 			var e *mysql.MySQLError
 			if !errors.As(err, &e) {
@@ -43,7 +43,7 @@ func testServerRefusesRows(t *testing.T) {
 			if n := one[int](t, db, "SELECT COUNT(*) FROM "+rowsTable); n != 0 {
 				t.Errorf("%d rows of a refused chunk are stored", n)
 			}
-			publish(t, store, "eu", good...)
+			publish(t, c, "eu", good...)
 		})
 	}
 }
@@ -52,22 +52,22 @@ func testServerRefusesRows(t *testing.T) {
 func TestServerTroubleIsTransient(t *testing.T) { servers.EachSQL(t, testServerTroubleIsTransient) }
 
 func testServerTroubleIsTransient(t *testing.T) {
-	store, db := store(t)
+	c, db := openCounts(t)
 	x := countsOf(1, cell("x"))
 	exec(t, db, "RENAME TABLE ratelimit_window_counts TO away")
-	wantTransient(t, store.Publish(t.Context(), "eu", x))
-	_, err := store.Import(t.Context(), "eu", 0, 0, func(dataplane.Imported) {})
+	wantTransient(t, c.Publish(t.Context(), "eu", x))
+	_, err := c.Import(t.Context(), "eu", 0, 0, func(store.Imported) {})
 	wantTransient(t, err)
 	exec(t, db, "RENAME TABLE away TO ratelimit_window_counts")
-	publish(t, store, "eu", x...)
+	publish(t, c, "eu", x...)
 
 	// A missing partition looks like a row out of range, and can be added.
 	exec(t, db, fmt.Sprintf("ALTER TABLE "+rowsTable+" PARTITION BY RANGE (sequence) (PARTITION p VALUES LESS THAN (%d))", thisHour+1))
 	later := countsOf(1, cell("x"))
 	later[0].Cell.Sequence++
-	wantTransient(t, store.Publish(t.Context(), "eu", later))
+	wantTransient(t, c.Publish(t.Context(), "eu", later))
 	exec(t, db, "ALTER TABLE "+rowsTable+" ADD PARTITION (PARTITION q VALUES LESS THAN MAXVALUE)")
-	publish(t, store, "eu", later...)
+	publish(t, c, "eu", later...)
 }
 
 func TestClassify(t *testing.T) {
@@ -84,7 +84,7 @@ func TestClassify(t *testing.T) {
 			e := &mysql.MySQLError{Number: number, Message: "m"}
 			copy(e.SQLState[:], state)
 			err := classify(fmt.Errorf("wrapped: %w", e))
-			if got := errors.Is(err, dataplane.ErrRefused); got != want || !errors.Is(err, e) {
+			if got := errors.Is(err, store.ErrRefused); got != want || !errors.Is(err, e) {
 				t.Errorf("%d (%s): refused is %v, want %v", number, state, got, want)
 			}
 		}

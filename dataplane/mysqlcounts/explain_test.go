@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 	"github.com/weirhq/weir/shared/servers"
@@ -133,7 +133,7 @@ func (m *measurement) fill() {
 	for s := range windowsStored {
 		for _, e := range m.layouts {
 			for _, region := range regionsStored {
-				for chunk := range slices.Chunk(rand.Perm(identifiers), dataplane.PublishRowsMax) {
+				for chunk := range slices.Chunk(rand.Perm(identifiers), store.PublishRowsMax) {
 					took[e] += e.publish(region, chunk, int64(s), 1)
 				}
 			}
@@ -154,7 +154,7 @@ func (m *measurement) imports(windowsLive int) {
 	m.median(what+", ms", 7, func(e *explained) time.Duration {
 		cells := 0
 		start := time.Now()
-		if _, err := e.Import(e.t.Context(), "eu-west-1", nowMs, 0, func(dataplane.Imported) { cells++ }); err != nil || cells != windowsLive*identifiers {
+		if _, err := e.Import(e.t.Context(), "eu-west-1", nowMs, 0, func(store.Imported) { cells++ }); err != nil || cells != windowsLive*identifiers {
 			e.t.Fatalf("%d cells, %v", cells, err)
 		}
 		return time.Since(start)

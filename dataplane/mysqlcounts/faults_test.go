@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/servers"
 )
@@ -161,16 +161,16 @@ func calls(c *Counts) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Publish": func(ctx context.Context) error { return c.Publish(ctx, "eu", countsOf(2, cell("x"))) },
 		"Import": func(ctx context.Context) error {
-			_, err := c.Import(ctx, "eu", began.UnixMilli(), 0, func(dataplane.Imported) {})
+			_, err := c.Import(ctx, "eu", began.UnixMilli(), 0, func(store.Imported) {})
 			return err
 		},
 		"Import after a cursor": func(ctx context.Context) error {
-			_, err := c.Import(ctx, "eu", began.UnixMilli(), 1, func(dataplane.Imported) {})
+			_, err := c.Import(ctx, "eu", began.UnixMilli(), 1, func(store.Imported) {})
 			return err
 		},
-		"PublishDigest": func(ctx context.Context) error { return c.PublishDigest(ctx, "eu", dataplane.Digest{Node: "n"}) },
+		"PublishDigest": func(ctx context.Context) error { return c.PublishDigest(ctx, "eu", store.Digest{Node: "n"}) },
 		"Digests": func(ctx context.Context) error {
-			_, err := c.Digests(ctx, "eu", began.UnixMilli(), 0, func(dataplane.Digest) {})
+			_, err := c.Digests(ctx, "eu", began.UnixMilli(), 0, func(store.Digest) {})
 			return err
 		},
 		"Settings": func(ctx context.Context) error {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
@@ -17,7 +17,7 @@ import (
 // below what its column takes (65,535 bytes).
 const problemBytesMax = 2000
 
-// Heartbeat implements dataplane.CountStore. Text for people (Build and
+// Heartbeat implements store.CountStore. Text for people (Build and
 // Health.SettingsProblem) is cut where it is too long, and Top is left out, as a node that
 // says too much is still alive; what identifies the node is not.
 func (c *Counts) Heartbeat(ctx context.Context, b heartbeat.Beat) error {
@@ -35,17 +35,17 @@ func (c *Counts) Heartbeat(ctx context.Context, b heartbeat.Beat) error {
 func beatRow(b heartbeat.Beat) (row dataplanedb.NodeBeatParams, err error) {
 	switch {
 	case len(b.NodeID) < 1 || len(b.NodeID) > nodeIDBytesMax:
-		return row, fmt.Errorf("%w: node id is %d bytes long (1 to %d)", dataplane.ErrRefused, len(b.NodeID), nodeIDBytesMax)
+		return row, fmt.Errorf("%w: node id is %d bytes long (1 to %d)", store.ErrRefused, len(b.NodeID), nodeIDBytesMax)
 	case len(b.Region) < 1 || len(b.Region) > regionBytesMax:
-		return row, fmt.Errorf("%w: region is %d bytes long (1 to %d)", dataplane.ErrRefused, len(b.Region), regionBytesMax)
+		return row, fmt.Errorf("%w: region is %d bytes long (1 to %d)", store.ErrRefused, len(b.Region), regionBytesMax)
 	case b.TuningVersion < 0 || b.StartedAtMs < 0 || b.SentAtMs < 0:
 		return row, fmt.Errorf("%w: tuning version %d, started at %d, sent at %d: one is negative",
-			dataplane.ErrRefused, b.TuningVersion, b.StartedAtMs, b.SentAtMs)
+			store.ErrRefused, b.TuningVersion, b.StartedAtMs, b.SentAtMs)
 	}
 	b.Health.SettingsProblem = cut(b.Health.SettingsProblem, problemBytesMax)
 	health, err := json.Marshal(b.Health)
 	if err != nil {
-		return row, fmt.Errorf("%w: %w", dataplane.ErrRefused, err)
+		return row, fmt.Errorf("%w: %w", store.ErrRefused, err)
 	}
 	var stopped int64
 	if b.Stopped {

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -17,10 +17,10 @@ import (
 // is cheaper to read all of it in order.
 const pauseMax = 5 * time.Minute
 
-// Import implements dataplane.CountStore. It yields while the database is still
+// Import implements store.CountStore. It yields while the database is still
 // sending, and so never holds more than a row. Rows that no data plane can have written
 // are left out and counted (weir_mysql_invalid_rows_total).
-func (c *Counts) Import(ctx context.Context, region string, nowMs int64, after dataplane.Cursor, yield func(dataplane.Imported)) (next dataplane.Cursor, err error) {
+func (c *Counts) Import(ctx context.Context, region string, nowMs int64, after store.Cursor, yield func(store.Imported)) (next store.Cursor, err error) {
 	next = after
 	err = c.read(ctx, region, func(s snapshot) error {
 		if err := c.importFrom(ctx, s, region, nowMs, after, yield); err != nil {
@@ -35,7 +35,7 @@ func (c *Counts) Import(ctx context.Context, region string, nowMs int64, after d
 	return next, nil
 }
 
-func (c *Counts) importFrom(ctx context.Context, s snapshot, region string, nowMs int64, after dataplane.Cursor, yield func(dataplane.Imported)) (err error) {
+func (c *Counts) importFrom(ctx context.Context, s snapshot, region string, nowMs int64, after store.Cursor, yield func(store.Imported)) (err error) {
 	query, args := c.importQuery(s, []byte(region), max(nowMs, 0), after)
 	rows, err := s.conn.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -57,7 +57,7 @@ func (c *Counts) importFrom(ctx context.Context, s snapshot, region string, nowM
 	return rows.Err()
 }
 
-func (c *Counts) importQuery(s snapshot, region []byte, nowMs int64, after dataplane.Cursor) (query string, args []any) {
+func (c *Counts) importQuery(s snapshot, region []byte, nowMs int64, after store.Cursor) (query string, args []any) {
 	since, full := c.since(s, after)
 	if full != "" {
 		c.totals.fullImports.WithLabelValues(full).Inc()
@@ -72,7 +72,7 @@ func (c *Counts) importQuery(s snapshot, region []byte, nowMs int64, after datap
 
 // since is the stamp from which an import that continues at after must read, or why it
 // must read everything.
-func (c *Counts) since(s snapshot, after dataplane.Cursor) (sinceMs int64, full string) {
+func (c *Counts) since(s snapshot, after store.Cursor) (sinceMs int64, full string) {
 	switch {
 	case after <= 0:
 		return 0, "asked"
@@ -101,7 +101,7 @@ func (r *importRow) scan(rows *sql.Rows) error {
 }
 
 // imported is ok if the row is one that a data plane can have written.
-func (r *importRow) imported() (i dataplane.Imported, ok bool) {
+func (r *importRow) imported() (i store.Imported, ok bool) {
 	durationMs, ok1 := integer(r.durationMs)
 	sequence, ok2 := integer(r.sequence)
 	foreign, ok3 := integer(r.foreign)
@@ -113,7 +113,7 @@ func (r *importRow) imported() (i dataplane.Imported, ok bool) {
 	keep(&r.last.Workspace, r.workspace)
 	keep(&r.last.Namespace, r.namespace)
 	keep(&r.last.Identifier, r.identifier)
-	i = dataplane.Imported{Cell: window.Cell{Key: r.last, Sequence: sequence}, Foreign: foreign, Own: own}
+	i = store.Imported{Cell: window.Cell{Key: r.last, Sequence: sequence}, Foreign: foreign, Own: own}
 	if i.NewestRegion, i.NewestAtMs, ok = r.youngest(); !ok {
 		return i, false
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -19,7 +19,7 @@ import (
 func TestImportLeavesOutInvalidRows(t *testing.T) { servers.EachSQL(t, testImportLeavesOutInvalidRows) }
 
 func testImportLeavesOutInvalidRows(t *testing.T) {
-	c, db := store(t)
+	c, db := openCounts(t)
 	good := cells(3)
 	publish(t, c, "us", countsOf(7, good...)...)
 	const insert = `INSERT INTO ratelimit_window_counts (workspace_id, namespace, identifier, duration_ms, sequence, region, count, expires_at, updated_at)
@@ -68,7 +68,7 @@ func testImportLeavesOutInvalidRows(t *testing.T) {
 func TestImportLargestSum(t *testing.T) { servers.EachSQL(t, testImportLargestSum) }
 
 func testImportLargestSum(t *testing.T) {
-	c, _ := store(t)
+	c, _ := openCounts(t)
 	publish(t, c, "us", countsOf(countMax-1, cell("x"))...)
 	publish(t, c, "ap", countsOf(1, cell("x"))...)
 	publish(t, c, "eu", countsOf(countMax, cell("x"))...)
@@ -82,7 +82,7 @@ func testImportLargestSum(t *testing.T) {
 func TestImportedNamesAreTheirOwn(t *testing.T) { servers.EachSQL(t, testImportedNamesAreTheirOwn) }
 
 func testImportedNamesAreTheirOwn(t *testing.T) {
-	c, db := store(t)
+	c, db := openCounts(t)
 	var all []window.Cell
 	for _, w := range []string{"w", "ww", "www"} {
 		for _, n := range []string{"nn", "n"} {
@@ -97,7 +97,7 @@ func testImportedNamesAreTheirOwn(t *testing.T) {
 	}
 	publish(t, c, "us", countsOf(1, all...)...)
 	var got []window.Cell
-	collect := func(i dataplane.Imported) { got = append(got, i.Cell) }
+	collect := func(i store.Imported) { got = append(got, i.Cell) }
 	if _, err := c.Import(t.Context(), "eu", began.UnixMilli(), 0, collect); err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func testImportStreams(t *testing.T) {
 	proxy := servers.ProxyForTest(t, servers.SharedSQL(t).Addr())
 	c := New(open(t, through(t, dsn, proxy)), Options{})
 	yielded := 0
-	_, err := c.Import(t.Context(), "eu", began.UnixMilli(), 0, func(i dataplane.Imported) {
+	_, err := c.Import(t.Context(), "eu", began.UnixMilli(), 0, func(i store.Imported) {
 		if yielded++; yielded == 1 {
 			proxy.Cut()
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	"go.uber.org/goleak"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/schema"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
@@ -67,8 +67,8 @@ func closing(t testing.TB, db *sql.DB) *sql.DB {
 	return db
 }
 
-// store is a Counts on a database of this test's own.
-func store(t testing.TB) (*Counts, *sql.DB) {
+// openCounts returns a Counts on a database of this test's own.
+func openCounts(t testing.TB) (*Counts, *sql.DB) {
 	t.Helper()
 	db := open(t, migrated(t))
 	return New(db, Options{}), db
@@ -113,18 +113,18 @@ func cells(n int) []window.Cell {
 	return all
 }
 
-func countsOf(count int64, cells ...window.Cell) []dataplane.Count {
-	var counts []dataplane.Count
+func countsOf(count int64, cells ...window.Cell) []store.Count {
+	var counts []store.Count
 	for _, c := range cells {
-		counts = append(counts, dataplane.Count{Cell: c, Count: count})
+		counts = append(counts, store.Count{Cell: c, Count: count})
 	}
-	slices.SortFunc(counts, func(a, b dataplane.Count) int { return a.Cell.Compare(b.Cell) })
+	slices.SortFunc(counts, func(a, b store.Count) int { return a.Cell.Compare(b.Cell) })
 	return counts
 }
 
-func publish(t testing.TB, c *Counts, region string, counts ...dataplane.Count) {
+func publish(t testing.TB, c *Counts, region string, counts ...store.Count) {
 	t.Helper()
-	for chunk := range slices.Chunk(counts, dataplane.PublishRowsMax) {
+	for chunk := range slices.Chunk(counts, store.PublishRowsMax) {
 		if err := c.Publish(t.Context(), region, chunk); err != nil {
 			t.Fatal(err)
 		}
@@ -132,10 +132,10 @@ func publish(t testing.TB, c *Counts, region string, counts ...dataplane.Count) 
 }
 
 // imported is all that region can import, by cell.
-func imported(t testing.TB, c *Counts, region string) map[window.Cell]dataplane.Imported {
+func imported(t testing.TB, c *Counts, region string) map[window.Cell]store.Imported {
 	t.Helper()
-	got := make(map[window.Cell]dataplane.Imported)
-	if _, err := c.Import(t.Context(), region, began.UnixMilli(), 0, func(i dataplane.Imported) { got[i.Cell] = i }); err != nil {
+	got := make(map[window.Cell]store.Imported)
+	if _, err := c.Import(t.Context(), region, began.UnixMilli(), 0, func(i store.Imported) { got[i.Cell] = i }); err != nil {
 		t.Fatal(err)
 	}
 	return got
@@ -144,14 +144,14 @@ func imported(t testing.TB, c *Counts, region string) map[window.Cell]dataplane.
 // wantTransient: an error that says "later", and not "never".
 func wantTransient(t testing.TB, err error) {
 	t.Helper()
-	if err == nil || errors.Is(err, dataplane.ErrRefused) {
+	if err == nil || errors.Is(err, store.ErrRefused) {
 		t.Errorf("%v, want an error that is not ErrRefused", err)
 	}
 }
 
 func wantRefused(t testing.TB, err error, says string) {
 	t.Helper()
-	if !errors.Is(err, dataplane.ErrRefused) || !strings.Contains(err.Error(), says) {
+	if !errors.Is(err, store.ErrRefused) || !strings.Contains(err.Error(), says) {
 		t.Errorf("%v, want ErrRefused and %q", err, says)
 	}
 }

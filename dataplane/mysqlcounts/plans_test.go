@@ -14,7 +14,7 @@ import (
 func TestPlans(t *testing.T) { servers.EachSQL(t, testPlans) }
 
 func testPlans(t *testing.T) {
-	c, db := store(t)
+	c, db := openCounts(t)
 	fill(t, db, 10_000)
 	publish(t, c, "eu-west-1", countsOf(2, filled(50)...)...)
 	expired := began.UnixMilli() - 1

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -15,10 +15,10 @@ import (
 func TestFourPeople(t *testing.T) { servers.EachSQL(t, testFourPeople) }
 
 func testFourPeople(t *testing.T) {
-	c, db := store(t)
+	c, db := openCounts(t)
 	people := []string{"Alice", "alice", "alice ", "alicé"}
 	for i, name := range people {
-		publish(t, c, "us", dataplane.Count{Cell: cell(name), Count: int64(i + 1)})
+		publish(t, c, "us", store.Count{Cell: cell(name), Count: int64(i + 1)})
 	}
 	got := imported(t, c, "eu")
 	for i, name := range people {
@@ -36,7 +36,7 @@ func testFourPeople(t *testing.T) {
 func TestNamesAreNeverReadAsSQL(t *testing.T) { servers.EachSQL(t, testNamesAreNeverReadAsSQL) }
 
 func testNamesAreNeverReadAsSQL(t *testing.T) {
-	c, _ := store(t)
+	c, _ := openCounts(t)
 	var all []window.Cell
 	for b := range 256 {
 		all = append(all, cell(string([]byte{byte(b)})), cell("x"+string([]byte{byte(b)})+"'"), cell(string([]byte{byte(b)})+`\'?`))
@@ -70,7 +70,7 @@ func TestUpdatedAtMovesOnlyWithTheCount(t *testing.T) {
 }
 
 func testUpdatedAtMovesOnlyWithTheCount(t *testing.T) {
-	c, db := store(t)
+	c, db := openCounts(t)
 	x := cell("x")
 	publish(t, c, "eu", countsOf(5, x)...)
 	before := one[int64](t, db, "SELECT updated_at FROM "+rowsTable)
@@ -96,17 +96,17 @@ func testUpdatedAtMovesOnlyWithTheCount(t *testing.T) {
 // database": there is none behind this store.
 func TestPublishRefusesWithoutAsking(t *testing.T) {
 	c := New(openPlain(t, "root@tcp(127.0.0.1:1)/none"), Options{})
-	for says, change := range map[string]func(*dataplane.Count){
-		"count is -1":        func(n *dataplane.Count) { n.Count = -1 },
-		"count is 461168601": func(n *dataplane.Count) { n.Count = countMax + 1 },
-		"identifier is":      func(n *dataplane.Count) { n.Cell.Identifier = "" },
-		"sequence is -3":     func(n *dataplane.Count) { n.Cell.Sequence = -3 },
-		"sequence is 2562":   func(n *dataplane.Count) { n.Cell.Sequence = math.MaxInt64/n.Cell.DurationMs() - 1 },
-		"duration is 1ms":    func(n *dataplane.Count) { n.Cell.Duration = 1e6 },
+	for says, change := range map[string]func(*store.Count){
+		"count is -1":        func(n *store.Count) { n.Count = -1 },
+		"count is 461168601": func(n *store.Count) { n.Count = countMax + 1 },
+		"identifier is":      func(n *store.Count) { n.Cell.Identifier = "" },
+		"sequence is -3":     func(n *store.Count) { n.Cell.Sequence = -3 },
+		"sequence is 2562":   func(n *store.Count) { n.Cell.Sequence = math.MaxInt64/n.Cell.DurationMs() - 1 },
+		"duration is 1ms":    func(n *store.Count) { n.Cell.Duration = 1e6 },
 	} {
-		bad := dataplane.Count{Cell: cell("x"), Count: 1}
+		bad := store.Count{Cell: cell("x"), Count: 1}
 		change(&bad)
-		wantRefused(t, c.Publish(t.Context(), "eu", []dataplane.Count{bad}), says)
+		wantRefused(t, c.Publish(t.Context(), "eu", []store.Count{bad}), says)
 	}
 	good := countsOf(1, cell("x"))
 	for _, region := range []string{"", fmt.Sprintf("%049d", 1)} {
@@ -130,7 +130,7 @@ func testPublishWidestChunk(t *testing.T) {
 		return string(b) + last
 	}
 	var all []window.Cell
-	for i := range dataplane.PublishRowsMax {
+	for i := range store.PublishRowsMax {
 		all = append(all, window.Cell{Sequence: math.MaxInt64/window.DurationMax.Milliseconds() - 2, Key: window.Key{
 			Workspace: wide(window.WorkspaceBytesMax, ""), Namespace: wide(window.NamespaceBytesMax, ""),
 			Identifier: wide(window.IdentifierBytesMax, fmt.Sprintf("%03d", i)), Duration: window.DurationMax,

@@ -8,7 +8,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 )
 
@@ -28,7 +28,7 @@ type snapshot struct {
 }
 
 // cursor is where the next read continues, from whichever server.
-func (s snapshot) cursor() dataplane.Cursor { return dataplane.Cursor(s.positionMs) }
+func (s snapshot) cursor() store.Cursor { return store.Cursor(s.positionMs) }
 
 // replica is a second server to read from.
 type replica struct {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/servers"
@@ -99,7 +99,7 @@ func testReplicaThatLagsLosesNothing(t *testing.T) {
 		published := aMomentAgo(t, r.Counts)
 		await.True(t, "the overlap is over", func() bool {
 			r.f.pull(t)
-			return aMomentAgo(t, r.Counts) > published+dataplane.Cursor(2*shortOverlap.Milliseconds())
+			return aMomentAgo(t, r.Counts) > published+store.Cursor(2*shortOverlap.Milliseconds())
 		})
 		if r.f.seen[x] != count-1 {
 			t.Fatalf("x is %d before the replica has it", r.f.seen[x])
@@ -239,7 +239,7 @@ func testReplicaPositionMovesWithHeartbeats(t *testing.T) {
 		r.beat()
 		r.apply()
 		r.f.pull(t)
-		return r.f.cursor > before+dataplane.Cursor(2*shortOverlap.Milliseconds())
+		return r.f.cursor > before+store.Cursor(2*shortOverlap.Milliseconds())
 	})
 	if n := importAfter(t, r.Counts, "eu", r.f.cursor); n != 0 {
 		t.Errorf("%d cells are told again", n)
@@ -264,7 +264,7 @@ func testReplicaOrPrimaryIsGone(t *testing.T) {
 	toPrimary, toReplica := servers.ProxyForTest(t, r.replica.Primary.Addr()), servers.ProxyForTest(t, r.replica.Addr())
 	c := New(open(t, through(t, r.dsn, toPrimary)), Options{Replica: open(t, through(t, r.readerDSN(), toReplica)), ReplicaLagMax: time.Hour})
 	publish(t, c, "us", countsOf(3, cell("x"))...)
-	if err := c.PublishDigest(t.Context(), "us", dataplane.Digest{Node: "n", ExpiresAtMs: began.Add(time.Hour).UnixMilli()}); err != nil {
+	if err := c.PublishDigest(t.Context(), "us", store.Digest{Node: "n", ExpiresAtMs: began.Add(time.Hour).UnixMilli()}); err != nil {
 		t.Fatal(err)
 	}
 	r.apply()
@@ -272,10 +272,10 @@ func testReplicaOrPrimaryIsGone(t *testing.T) {
 		t.Helper()
 		ctx := within(t, 10*time.Second)
 		cells, digests := 0, 0
-		if _, err := c.Import(ctx, "eu", began.UnixMilli(), 0, func(dataplane.Imported) { cells++ }); err != nil || cells != 1 {
+		if _, err := c.Import(ctx, "eu", began.UnixMilli(), 0, func(store.Imported) { cells++ }); err != nil || cells != 1 {
 			t.Errorf("%s: %d cells, %v", what, cells, err)
 		}
-		if _, err := c.Digests(ctx, "eu", began.UnixMilli(), 0, func(dataplane.Digest) { digests++ }); err != nil || digests != 1 {
+		if _, err := c.Digests(ctx, "eu", began.UnixMilli(), 0, func(store.Digest) { digests++ }); err != nil || digests != 1 {
 			t.Errorf("%s: %d digests, %v", what, digests, err)
 		}
 	}
@@ -291,11 +291,11 @@ func testReplicaOrPrimaryIsGone(t *testing.T) {
 	toPrimary.Cut()
 	wantBoth("without the primary")
 	toReplica.Cut()
-	_, err := c.Import(within(t, 10*time.Second), "eu", 0, 0, func(dataplane.Imported) {})
+	_, err := c.Import(within(t, 10*time.Second), "eu", 0, 0, func(store.Imported) {})
 	wantTransient(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := c.Import(ctx, "eu", 0, 0, func(dataplane.Imported) {}); err == nil {
+	if _, err := c.Import(ctx, "eu", 0, 0, func(store.Imported) {}); err == nil {
 		t.Error("no error with a cancelled ctx")
 	}
 }

@@ -5,45 +5,45 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 )
 
-// Settings implements dataplane.CountStore. The tables are read one after the
+// Settings implements store.CountStore. The tables are read one after the
 // other, not as of one moment: nothing in one refers to another. A part that cannot be read
 // fails the whole, except for resets that the database does not have yet: nodes that are
 // replaced before it is migrated, or their user is granted the table, must not lose all
 // that they had.
-func (c *Counts) Settings(ctx context.Context, region string) (dataplane.SettingsRows, error) {
-	var s dataplane.SettingsRows
+func (c *Counts) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
+	var s store.SettingsRows
 	if err := c.readTuning(ctx, region, &s); err != nil {
-		return dataplane.SettingsRows{}, fmt.Errorf("read the tuning of %q: %w", region, err)
+		return store.SettingsRows{}, fmt.Errorf("read the tuning of %q: %w", region, err)
 	}
 	if err := c.readNamespaces(ctx, &s); err != nil {
-		return dataplane.SettingsRows{}, fmt.Errorf("read the namespaces: %w", err)
+		return store.SettingsRows{}, fmt.Errorf("read the namespaces: %w", err)
 	}
 	if err := c.readOverrides(ctx, &s); err != nil {
-		return dataplane.SettingsRows{}, fmt.Errorf("read the overrides: %w", err)
+		return store.SettingsRows{}, fmt.Errorf("read the overrides: %w", err)
 	}
 	if err := c.readResets(ctx, &s); err != nil {
 		err = fmt.Errorf("read the resets: %w", err)
 		if !isNotSetUp(err) {
-			return dataplane.SettingsRows{}, err
+			return store.SettingsRows{}, err
 		}
 		s.Problem = fmt.Errorf("%w; none is heeded until the table is migrated and granted", err)
 	}
 	live, err := c.queries.NodesLive(ctx, dataplanedb.NodesLiveParams{
-		Region: []byte(region), WithinMs: dataplane.NodeLiveFor.Milliseconds(),
+		Region: []byte(region), WithinMs: store.NodeLiveFor.Milliseconds(),
 	})
 	if err != nil {
-		return dataplane.SettingsRows{}, fmt.Errorf("count the nodes of %q: %w", region, err)
+		return store.SettingsRows{}, fmt.Errorf("count the nodes of %q: %w", region, err)
 	}
 	s.NodesLive = int(live)
 	return s, nil
 }
 
 // readTuning gets at most two rows: the region's newest and the fleet's.
-func (c *Counts) readTuning(ctx context.Context, region string, s *dataplane.SettingsRows) error {
+func (c *Counts) readTuning(ctx context.Context, region string, s *store.SettingsRows) error {
 	rows, err := c.queries.TuningForRegion(ctx, []byte(region))
 	for _, r := range rows {
 		if own := string(r.Region) == region; own || s.TuningVersion == 0 {
@@ -53,10 +53,10 @@ func (c *Counts) readTuning(ctx context.Context, region string, s *dataplane.Set
 	return err
 }
 
-func (c *Counts) readNamespaces(ctx context.Context, s *dataplane.SettingsRows) error {
+func (c *Counts) readNamespaces(ctx context.Context, s *store.SettingsRows) error {
 	rows, err := c.queries.Namespaces(ctx)
 	for _, r := range rows {
-		s.Namespaces = append(s.Namespaces, dataplane.NamespaceRow{
+		s.Namespaces = append(s.Namespaces, store.NamespaceRow{
 			Workspace: string(r.WorkspaceID), Namespace: string(r.Namespace), Shadow: r.Shadow != 0,
 			Mode: r.Mode, Outage: r.Outage, Headroom: r.Headroom, Estimate: r.Estimate,
 		})
@@ -64,10 +64,10 @@ func (c *Counts) readNamespaces(ctx context.Context, s *dataplane.SettingsRows) 
 	return err
 }
 
-func (c *Counts) readOverrides(ctx context.Context, s *dataplane.SettingsRows) error {
+func (c *Counts) readOverrides(ctx context.Context, s *store.SettingsRows) error {
 	rows, err := c.queries.Overrides(ctx)
 	for _, r := range rows {
-		s.Overrides = append(s.Overrides, dataplane.OverrideRow{
+		s.Overrides = append(s.Overrides, store.OverrideRow{
 			Workspace: string(r.WorkspaceID), Namespace: string(r.Namespace), Pattern: string(r.Pattern),
 			Limit: saturate(r.Limit), DurationMs: saturate(r.DurationMs), Candidate: saturate(r.Candidate), Shadow: r.Shadow != 0,
 		})
@@ -75,10 +75,10 @@ func (c *Counts) readOverrides(ctx context.Context, s *dataplane.SettingsRows) e
 	return err
 }
 
-func (c *Counts) readResets(ctx context.Context, s *dataplane.SettingsRows) error {
-	rows, err := c.queries.Resets(ctx, dataplane.ResetsMax)
+func (c *Counts) readResets(ctx context.Context, s *store.SettingsRows) error {
+	rows, err := c.queries.Resets(ctx, store.ResetsMax)
 	for _, r := range rows {
-		s.Resets = append(s.Resets, dataplane.ResetRow{
+		s.Resets = append(s.Resets, store.ResetRow{
 			Workspace: string(r.WorkspaceID), Namespace: string(r.Namespace), Identifier: string(r.Identifier),
 			Generation: int64(r.Generation), AtMs: saturate(r.SetAt), ExpiresAtMs: saturate(r.ExpiresAt),
 		})

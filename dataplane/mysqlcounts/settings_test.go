@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
@@ -17,7 +17,7 @@ import (
 func TestSettingsOfAnyNumber(t *testing.T) { servers.EachSQL(t, testSettingsOfAnyNumber) }
 
 func testSettingsOfAnyNumber(t *testing.T) {
-	c, db := store(t)
+	c, db := openCounts(t)
 	exec(t, db, "INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, updated_at) VALUES ('w', 'two', 2, 1), ('w', 'minus', -1, 1), ('w', 'off', 0, 1)")
 	exec(t, db, "INSERT INTO ratelimit_overrides VALUES ('w', 'n', 'p', ?, ?, 1, ?, 2)", uint64(math.MaxUint64), uint64(math.MaxInt64)+1, uint64(math.MaxUint64))
 	s, err := c.Settings(t.Context(), "eu")
@@ -33,7 +33,7 @@ func testSettingsOfAnyNumber(t *testing.T) {
 			t.Errorf("the defaults are %+v", n)
 		}
 	}
-	want := dataplane.OverrideRow{Workspace: "w", Namespace: "n", Pattern: "p", Limit: math.MaxInt64, DurationMs: math.MaxInt64, Candidate: math.MaxInt64, Shadow: true}
+	want := store.OverrideRow{Workspace: "w", Namespace: "n", Pattern: "p", Limit: math.MaxInt64, DurationMs: math.MaxInt64, Candidate: math.MaxInt64, Shadow: true}
 	if len(s.Namespaces) != 3 || len(s.Overrides) != 1 || s.Overrides[0] != want {
 		t.Errorf("%+v", s)
 	}
@@ -44,7 +44,7 @@ func TestSettingsAreWholeOrNone(t *testing.T) { servers.EachSQL(t, testSettingsA
 
 func testSettingsAreWholeOrNone(t *testing.T) {
 	for _, table := range []string{"ratelimit_tuning", "ratelimit_namespaces", "ratelimit_overrides"} {
-		c, db := store(t)
+		c, db := openCounts(t)
 		exec(t, db, "INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, updated_at) VALUES ('w', 'n', 1, 1)")
 		exec(t, db, "DROP TABLE "+table)
 		s, err := c.Settings(t.Context(), "eu")
@@ -62,7 +62,7 @@ func TestSettingsWithoutResets(t *testing.T) { servers.EachSQL(t, testSettingsWi
 func testSettingsWithoutResets(t *testing.T) {
 	without := map[string]func(t *testing.T) (*Counts, *sql.DB){
 		"Error 1146": func(t *testing.T) (*Counts, *sql.DB) {
-			c, db := store(t)
+			c, db := openCounts(t)
 			exec(t, db, "DROP TABLE ratelimit_resets")
 			return c, db
 		},
@@ -101,7 +101,7 @@ func testSettingsWithoutResets(t *testing.T) {
 func TestHeartbeatCutsText(t *testing.T) { servers.EachSQL(t, testHeartbeatCutsText) }
 
 func testHeartbeatCutsText(t *testing.T) {
-	c, db := store(t)
+	c, db := openCounts(t)
 	b := heartbeat.Beat{NodeID: "n", Region: "eu", Build: strings.Repeat("b", 63) + "éé\xff"}
 	b.Health.SettingsProblem = "\xff\x00" + strings.Repeat("\x01", 1<<20)
 	if err := c.Heartbeat(t.Context(), b); err != nil {
@@ -129,7 +129,7 @@ func TestHeartbeatIsSeenByTheDatabasesClock(t *testing.T) {
 }
 
 func testHeartbeatIsSeenByTheDatabasesClock(t *testing.T) {
-	c, db := store(t)
+	c, db := openCounts(t)
 	if err := c.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "n", Region: "eu", SentAtMs: 5}); err != nil {
 		t.Fatal(err)
 	}
@@ -156,14 +156,14 @@ func TestColumnsAreAsWideAsTheBounds(t *testing.T) {
 }
 
 func testColumnsAreAsWideAsTheBounds(t *testing.T) {
-	_, db := store(t)
+	_, db := openCounts(t)
 	for column, want := range map[string]int{
 		"ratelimit_window_counts.workspace_id": window.WorkspaceBytesMax, "ratelimit_window_counts.namespace": window.NamespaceBytesMax,
 		"ratelimit_window_counts.identifier": window.IdentifierBytesMax, "ratelimit_window_counts.region": regionBytesMax,
 		"ratelimit_nodes.region": regionBytesMax, "ratelimit_nodes.node_id": nodeIDBytesMax, "ratelimit_nodes.build": buildBytesMax,
 		"ratelimit_tuning.region":  regionBytesMax,
 		"ratelimit_digests.region": regionBytesMax, "ratelimit_digests.node_id": nodeIDBytesMax,
-		"ratelimit_namespaces.estimate":     dataplane.EstimateBytesMax,
+		"ratelimit_namespaces.estimate":     store.EstimateBytesMax,
 		"ratelimit_namespaces.workspace_id": window.WorkspaceBytesMax, "ratelimit_namespaces.namespace": window.NamespaceBytesMax,
 		"ratelimit_overrides.workspace_id": window.WorkspaceBytesMax, "ratelimit_overrides.namespace": window.NamespaceBytesMax,
 		"ratelimit_overrides.pattern": window.IdentifierBytesMax,

@@ -9,7 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/dataplane/storetest"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
@@ -21,13 +21,13 @@ const shortOverlap = 100 * time.Millisecond
 // follower imports what changed, as a node does.
 type follower struct {
 	c      *Counts
-	cursor dataplane.Cursor
+	cursor store.Cursor
 	seen   map[window.Cell]int64
 }
 
 func (f *follower) pull(t testing.TB) {
 	t.Helper()
-	next, err := f.c.Import(t.Context(), "eu", began.UnixMilli(), f.cursor, func(i dataplane.Imported) { f.seen[i.Cell] = i.Foreign })
+	next, err := f.c.Import(t.Context(), "eu", began.UnixMilli(), f.cursor, func(i store.Imported) { f.seen[i.Cell] = i.Foreign })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func heldBack(t *testing.T, c *Counts, db *sql.DB, f *follower, a, z window.Cell
 	waiting := aMomentAgo(t, c)
 	await.True(t, "the overlap is over", func() bool {
 		f.pull(t)
-		return f.cursor > waiting+dataplane.Cursor(2*shortOverlap.Milliseconds())
+		return f.cursor > waiting+store.Cursor(2*shortOverlap.Milliseconds())
 	})
 	if f.seen[a] == count {
 		t.Fatal("what was held back is seen")
@@ -95,16 +95,16 @@ func TestHeldBackDigestIsNotOverlooked(t *testing.T) {
 func testHeldBackDigestIsNotOverlooked(t *testing.T) {
 	db := open(t, migrated(t))
 	c := New(db, Options{Overlap: shortOverlap})
-	digest := func(keys int) dataplane.Digest {
-		return dataplane.Digest{Region: "us", Node: "n", Filter: []byte{1}, Keys: keys, MadeAtMs: 1, ExpiresAtMs: began.Add(time.Hour).UnixMilli()}
+	digest := func(keys int) store.Digest {
+		return store.Digest{Region: "us", Node: "n", Filter: []byte{1}, Keys: keys, MadeAtMs: 1, ExpiresAtMs: began.Add(time.Hour).UnixMilli()}
 	}
 	if err := c.PublishDigest(t.Context(), "us", digest(1)); err != nil {
 		t.Fatal(err)
 	}
-	var cursor dataplane.Cursor
+	var cursor store.Cursor
 	seen := 0
 	pull := func() {
-		next, err := c.Digests(t.Context(), "eu", began.UnixMilli(), cursor, func(d dataplane.Digest) { seen = d.Keys })
+		next, err := c.Digests(t.Context(), "eu", began.UnixMilli(), cursor, func(d store.Digest) { seen = d.Keys })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +119,7 @@ func testHeldBackDigestIsNotOverlooked(t *testing.T) {
 		waiting := aMomentAgo(t, c)
 		await.True(t, "no overlap reaches back", func() bool {
 			pull()
-			return cursor > waiting+dataplane.Cursor(10*shortOverlap.Milliseconds())
+			return cursor > waiting+store.Cursor(10*shortOverlap.Milliseconds())
 		})
 		if seen != keys-1 {
 			t.Fatalf("the digest of %d keys is seen before its commit", seen)
@@ -260,12 +260,12 @@ func TestDoubts(t *testing.T) {
 func TestImportReadsAllWhenItMust(t *testing.T) { servers.EachSQL(t, testImportReadsAllWhenItMust) }
 
 func testImportReadsAllWhenItMust(t *testing.T) {
-	c, _ := store(t)
+	c, _ := openCounts(t)
 	publish(t, c, "us", countsOf(1, cells(5)...)...)
 	now := aMomentAgo(t, c)
 	asked := func(cause string) float64 { return testutil.ToFloat64(c.totals.fullImports.WithLabelValues(cause)) }
-	for cause, after := range map[string]dataplane.Cursor{
-		"asked": 0, "clock": now + 60_000, "pause": now - dataplane.Cursor(pauseMax.Milliseconds()) - 1000,
+	for cause, after := range map[string]store.Cursor{
+		"asked": 0, "clock": now + 60_000, "pause": now - store.Cursor(pauseMax.Milliseconds()) - 1000,
 	} {
 		before := asked(cause)
 		if got := importAfter(t, c, "eu", after); got != 5 || asked(cause) != before+1 {

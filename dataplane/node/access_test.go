@@ -34,7 +34,7 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
-func store(t testing.TB, path, content string) {
+func write(t testing.TB, path, content string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
@@ -47,7 +47,7 @@ func hashed(token string) string { return fmt.Sprintf("%x  -\n", sha256.Sum256([
 // one every call does. Health needs none.
 func TestTokens(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
-	store(t, path, "# the gateway's\n"+hashed("first")+"\n"+strings.ToUpper(hashed("second")))
+	write(t, path, "# the gateway's\n"+hashed("first")+"\n"+strings.ToUpper(hashed("second")))
 	tokens, err := OpenTokens(path)
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func TestTokens(t *testing.T) {
 		t.Errorf("/metrics with a token: %d", status)
 	}
 
-	store(t, path, hashed("third"))
+	write(t, path, hashed("third"))
 	if changed, err := tokens.Check(); !changed || err != nil {
 		t.Fatalf("changed %v, error %v", changed, err)
 	}
@@ -118,7 +118,7 @@ func TestTokens(t *testing.T) {
 // Health needs no token on the port for gRPC, reflection does.
 func TestHealthNeedsNoToken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
-	store(t, path, hashed("first"))
+	write(t, path, hashed("first"))
 	tokens, err := OpenTokens(path)
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +159,7 @@ func TestFaultyTokens(t *testing.T) {
 		strings.Repeat(hashed("a"), 1001): "there are 1001",
 	} {
 		path := filepath.Join(t.TempDir(), "tokens")
-		store(t, path, content)
+		write(t, path, content)
 		if _, err := OpenTokens(path); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%.20q: %v, want %q", content, err, want)
 		}
@@ -242,8 +242,8 @@ func TestTLS(t *testing.T) {
 	certPath, keyPath := filepath.Join(folder, "cert"), filepath.Join(folder, "key")
 	put := func(serial int64) {
 		certificate, key := ours.sign(t, serial)
-		store(t, certPath, certificate)
-		store(t, keyPath, key)
+		write(t, certPath, certificate)
+		write(t, keyPath, key)
 	}
 	put(10)
 	files, err := OpenTLS(certPath, keyPath, "")
@@ -264,7 +264,7 @@ func TestTLS(t *testing.T) {
 		t.Fatalf("changed %v, error %v", changed, err)
 	}
 	expect(11)
-	store(t, keyPath, "no key")
+	write(t, keyPath, "no key")
 	if _, err := files.Check(); err == nil || !strings.Contains(err.Error(), keyPath) {
 		t.Errorf("a faulty key: %v", err)
 	}
@@ -280,7 +280,7 @@ func TestMutualTLS(t *testing.T) {
 	certificate, key := ours.sign(t, 10)
 	paths := []string{filepath.Join(folder, "cert"), filepath.Join(folder, "key"), filepath.Join(folder, "ca")}
 	for i, content := range []string{certificate, key, ours.pem} {
-		store(t, paths[i], content)
+		write(t, paths[i], content)
 	}
 	files, err := OpenTLS(paths[0], paths[1], paths[2])
 	if err != nil {
@@ -306,7 +306,7 @@ func TestMutualTLS(t *testing.T) {
 			}
 		}
 	}
-	store(t, paths[2], "no authority")
+	write(t, paths[2], "no authority")
 	if _, err := OpenTLS(paths[0], paths[1], paths[2]); err == nil || !strings.Contains(err.Error(), "holds no certificate of an authority") {
 		t.Errorf("faulty authorities: %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/await"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
@@ -22,7 +23,7 @@ import (
 
 // What follows runs the real limiter behind the server.
 
-func newLimiter(t testing.TB, origin dataplane.Origin) *dataplane.Limiter {
+func newLimiter(t testing.TB, origin store.Origin) *dataplane.Limiter {
 	t.Helper()
 	config := dataplane.Config{Origin: origin, Logger: slog.New(slog.DiscardHandler)}
 	if origin != nil {

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -16,11 +16,11 @@ import (
 func BenchmarkCallOf500(b *testing.B) {
 	o := openAt(b, servers.RedisForTest(b).Addr(), redisorigin.Options{})
 	const n = 500
-	cells, adds, claims := make([]window.Cell, n), make([]dataplane.Add, n), make([]dataplane.Claim, n)
+	cells, adds, claims := make([]window.Cell, n), make([]store.Add, n), make([]store.Claim, n)
 	for i := range cells {
 		cells[i] = cellNow(fmt.Sprint("user-", i), time.Hour)
-		adds[i] = dataplane.Add{Cell: cells[i], Cost: 1}
-		claims[i] = dataplane.Claim{Cell: cells[i], Cost: 1, AtMost: math.MaxInt64}
+		adds[i] = store.Add{Cell: cells[i], Cost: 1}
+		claims[i] = store.Claim{Cell: cells[i], Cost: 1, AtMost: math.MaxInt64}
 	}
 	b.Run("Read", func(b *testing.B) {
 		for b.Loop() {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -49,34 +49,34 @@ func (s *shard) read(ctx context.Context, cells []window.Cell, totals []int64) e
 	return nil
 }
 
-func (s *shard) add(ctx context.Context, adds []dataplane.Add, added []dataplane.Added) {
+func (s *shard) add(ctx context.Context, adds []store.Add, added []store.Added) {
 	s.send(ctx, "add to", addScript, len(adds),
 		func(i int) (*window.Cell, int64) { return &adds[i].Cell, adds[i].Cost },
 		func(args []any, i int, expiresAtMs int64) []any { return append(args, adds[i].Cost, expiresAtMs) },
 		func(i int, reply any) { added[i] = addedOf(reply) },
-		func(i int, err error) { added[i] = dataplane.Added{Err: err} })
+		func(i int, err error) { added[i] = store.Added{Err: err} })
 }
 
-func (s *shard) claim(ctx context.Context, claims []dataplane.Claim, claimed []dataplane.Claimed) {
+func (s *shard) claim(ctx context.Context, claims []store.Claim, claimed []store.Claimed) {
 	s.send(ctx, "claim from", claimScript, len(claims),
 		func(i int) (*window.Cell, int64) { return &claims[i].Cell, claims[i].Cost },
 		func(args []any, i int, expiresAtMs int64) []any {
 			return append(args, claims[i].Cost, roomFor(claims[i]), expiresAtMs)
 		},
 		func(i int, reply any) { claimed[i] = claimedOf(reply) },
-		func(i int, err error) { claimed[i] = dataplane.Claimed{Err: err} })
+		func(i int, err error) { claimed[i] = store.Claimed{Err: err} })
 }
 
 // roomFor is the largest total that a claim's cost can be added to, -1 if there is
 // none: here, because Lua cannot subtract such numbers exactly.
-func roomFor(c dataplane.Claim) int64 {
+func roomFor(c store.Claim) int64 {
 	if c.AtMost < c.Cost {
 		return -1
 	}
 	return c.AtMost - c.Cost
 }
 
-func (s *shard) raise(ctx context.Context, totals []dataplane.Add) error {
+func (s *shard) raise(ctx context.Context, totals []store.Add) error {
 	if err := ctx.Err(); err != nil {
 		return s.failed("raise", len(totals), err)
 	}

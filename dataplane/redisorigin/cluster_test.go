@@ -13,8 +13,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/dataplane/storetest"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
@@ -86,7 +86,7 @@ func freePort(t testing.TB) string {
 func TestClusterKeepsTheContract(t *testing.T) {
 	nodes := clusterForTest(t)
 	url := "redis://" + nodes[0].Options().Addr + "?cluster=true"
-	storetest.TestOrigin(t, func(t testing.TB) dataplane.Origin {
+	storetest.TestOrigin(t, func(t testing.TB) store.Origin {
 		for _, node := range nodes {
 			command(t, node, "FLUSHALL")
 		}
@@ -104,9 +104,9 @@ func TestClusterKeepsTheContract(t *testing.T) {
 				t.Errorf("%s is in slot %v, and %s in slot %v", o.Key(c), a, o.Key(previous), b)
 			}
 		}
-		var adds []dataplane.Add
+		var adds []store.Add
 		for i := range 300 {
-			adds = append(adds, dataplane.Add{Cell: cellNow(fmt.Sprint("spread", i), time.Minute), Cost: 1})
+			adds = append(adds, store.Add{Cell: cellNow(fmt.Sprint("spread", i), time.Minute), Cost: 1})
 		}
 		add(t, o, adds...)
 		for _, node := range nodes {
@@ -121,7 +121,7 @@ func TestClusterKeepsTheContract(t *testing.T) {
 		raw := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nodes[0].Options().Addr}})
 		defer raw.Close()
 		sound, list, word := cellNow("sound", time.Minute), cellNow("list", time.Minute), cellNow("word", time.Minute)
-		add(t, o, dataplane.Add{Cell: sound, Cost: 3})
+		add(t, o, store.Add{Cell: sound, Cost: 3})
 		raw.LPush(t.Context(), o.Key(list), "x")
 		raw.Set(t.Context(), o.Key(word), "x", 0)
 		if got := read(t, o, list, word, sound); !slices.Equal(got, []int64{0, 0, 3}) {
@@ -140,7 +140,7 @@ func TestClusterKeepsTheContract(t *testing.T) {
 		}
 		o := openURL(t, strings.Replace(url, "redis://", "redis://weir:password@", 1), redisorigin.Options{})
 		c := cellNow("allowed", time.Minute)
-		if got := add(t, o, dataplane.Add{Cell: c, Cost: 2})[0]; got != 2 || read(t, o, c)[0] != 2 {
+		if got := add(t, o, store.Add{Cell: c, Cost: 2})[0]; got != 2 || read(t, o, c)[0] != 2 {
 			t.Errorf("total is %d", got)
 		}
 	})
@@ -164,7 +164,7 @@ func TestClusterKeepsTheContract(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := cellNow("lost", time.Hour)
-		add(t, o, dataplane.Add{Cell: c, Cost: 1})
+		add(t, o, store.Add{Cell: c, Cost: 1})
 		for patience, applied := patience, int64(0); applied == 0; patience *= 2 { // until there is time to send it
 			deaf.Store(true)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -181,7 +181,7 @@ func TestClusterKeepsTheContract(t *testing.T) {
 	t.Run("a slot that has moved", func(t *testing.T) {
 		o := openURL(t, url, redisorigin.Options{})
 		c := cellNow("moving", time.Hour)
-		add(t, o, dataplane.Add{Cell: c, Cost: 5})
+		add(t, o, store.Add{Cell: c, Cost: 5})
 		slot := int(nodes[0].ClusterKeySlot(t.Context(), o.Key(c)).Val())
 		from := slot * 3 / slots
 		to := nodes[(from+1)%3]
@@ -193,13 +193,13 @@ func TestClusterKeepsTheContract(t *testing.T) {
 
 		total, failures := int64(0), 0
 		await.True(t, "the client has learnt where the slot is", func() bool {
-			added := o.Add(t.Context(), []dataplane.Add{{Cell: c, Cost: 1}})[0]
+			added := o.Add(t.Context(), []store.Add{{Cell: c, Cost: 1}})[0]
 			if added.Err == nil {
 				total = added.Total
 				return true
 			}
 			failures++
-			if !redis.HasErrorPrefix(added.Err, "MOVED") || errors.Is(added.Err, dataplane.ErrMaybeApplied) {
+			if !redis.HasErrorPrefix(added.Err, "MOVED") || errors.Is(added.Err, store.ErrMaybeApplied) {
 				t.Errorf("add to a slot that has moved: %v", added.Err)
 			}
 			return false

@@ -18,7 +18,7 @@
 // What it promises: an increment and its expiry are one script, applied as a whole
 // or not at all, so no key is ever without an expiry. Every call is one round trip,
 // or one to each partition and each node of a Cluster that is concerned, and is sent
-// once: a reply that was lost is told as dataplane.ErrMaybeApplied and never tried
+// once: a reply that was lost is told as store.ErrMaybeApplied and never tried
 // again, since trying again is how counts double. New refuses a client that would. A
 // partition that is down fails its own keys, and no key is ever looked for in another
 // one than its own: unlike go-redis's Ring, which answers for a dead server's keys

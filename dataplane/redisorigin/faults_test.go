@@ -10,8 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
@@ -40,13 +40,13 @@ func TestDeadServer(t *testing.T) {
 	o, c := openAt(t, proxy.Addr(), redisorigin.Options{}), cellNow("x", time.Minute)
 	for range 50 { // past the pool's own memory of dial errors
 		hurried(t, func(ctx context.Context) {
-			if err := addOne(ctx, o, c, 1); err == nil || errors.Is(err, dataplane.ErrMaybeApplied) {
+			if err := addOne(ctx, o, c, 1); err == nil || errors.Is(err, store.ErrMaybeApplied) {
 				t.Fatalf("add: %v", err)
 			}
 			if _, err := o.Read(ctx, []window.Cell{c}); err == nil {
 				t.Fatal("read: no error")
 			}
-			if err := o.Raise(ctx, []dataplane.Add{{Cell: c, Cost: 1}}); err == nil {
+			if err := o.Raise(ctx, []store.Add{{Cell: c, Cost: 1}}); err == nil {
 				t.Fatal("raise: no error")
 			}
 		})
@@ -69,13 +69,13 @@ func TestLostReply(t *testing.T) {
 			proxy := servers.ProxyForTest(t, server.Addr())
 			o := openAt(t, proxy.Addr(), redisorigin.Options{})
 			lossy := &lossy{t, proxy, openAt(t, server.Addr(), redisorigin.Options{}), cuts}
-			var adds []dataplane.Add
-			var claims []dataplane.Claim
+			var adds []store.Add
+			var claims []store.Claim
 			var added, claimed []window.Cell
 			for i := range 700 { // two commands
 				added, claimed = append(added, cellNow(fmt.Sprint(i), time.Hour)), append(claimed, cellNow(fmt.Sprint("claim", i), time.Hour))
-				adds = append(adds, dataplane.Add{Cell: added[i], Cost: 2})
-				claims = append(claims, dataplane.Claim{Cell: claimed[i], Cost: 2, AtMost: 1000})
+				adds = append(adds, store.Add{Cell: added[i], Cost: 2})
+				claims = append(claims, store.Claim{Cell: claimed[i], Cost: 2, AtMost: 1000})
 			}
 			add(t, o, adds...)
 			o.Claim(t.Context(), claims)
@@ -160,7 +160,7 @@ func TestSilentServer(t *testing.T) {
 	server := servers.RedisForTest(t)
 	proxy := servers.ProxyForTest(t, server.Addr())
 	o, c := openAt(t, proxy.Addr(), redisorigin.Options{}), cellNow("x", time.Minute)
-	add(t, o, dataplane.Add{Cell: c, Cost: 1})
+	add(t, o, store.Add{Cell: c, Cost: 1})
 	proxy.BlackHole(true)
 	for range 3 {
 		hurried(t, func(ctx context.Context) {
@@ -186,7 +186,7 @@ func TestSilentServer(t *testing.T) {
 func TestKilledServerComesBackAndIsHealed(t *testing.T) {
 	server := servers.RedisForTest(t)
 	o, c := openAt(t, server.Addr(), redisorigin.Options{}), cellNow("x", time.Hour)
-	add(t, o, dataplane.Add{Cell: c, Cost: 40})
+	add(t, o, store.Add{Cell: c, Cost: 40})
 	if err := server.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -205,15 +205,15 @@ func TestKilledServerComesBackAndIsHealed(t *testing.T) {
 	if got := read(t, o, c)[0]; got != 0 {
 		t.Fatalf("the server kept %d", got)
 	}
-	if got := add(t, o, dataplane.Add{Cell: c, Cost: 2}); got[0] != 2 {
+	if got := add(t, o, store.Add{Cell: c, Cost: 2}); got[0] != 2 {
 		t.Errorf("the first increment after the loss: %d", got[0])
 	}
 	for range 2 {
-		if err := o.Raise(t.Context(), []dataplane.Add{{Cell: c, Cost: 42}}); err != nil {
+		if err := o.Raise(t.Context(), []store.Add{{Cell: c, Cost: 42}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := add(t, o, dataplane.Add{Cell: c, Cost: 1}); got[0] != 43 {
+	if got := add(t, o, store.Add{Cell: c, Cost: 1}); got[0] != 43 {
 		t.Errorf("the first increment after healing: %d", got[0])
 	}
 	ttl := rawClient(t, server.Addr()).PTTL(t.Context(), o.Key(c)).Val()
@@ -250,9 +250,9 @@ func TestRefusals(t *testing.T) {
 			r.spoil()
 			o := openURL(t, r.url, redisorigin.Options{})
 			err := addOne(t.Context(), o, c, 1)
-			raiseErr := o.Raise(t.Context(), []dataplane.Add{{Cell: c, Cost: 1}})
+			raiseErr := o.Raise(t.Context(), []store.Add{{Cell: c, Cost: 1}})
 			r.fix()
-			if err == nil || errors.Is(err, dataplane.ErrMaybeApplied) {
+			if err == nil || errors.Is(err, store.ErrMaybeApplied) {
 				t.Errorf("add: %v", err)
 			}
 			if raiseErr == nil {
@@ -272,7 +272,7 @@ func TestUsedUpPool(t *testing.T) {
 	proxy := servers.ProxyForTest(t, server.Addr())
 	o := openURL(t, "redis://"+proxy.Addr()+"?pool_size=1&pool_timeout=50ms", redisorigin.Options{})
 	c := cellNow("x", time.Hour)
-	add(t, o, dataplane.Add{Cell: c, Cost: 1})
+	add(t, o, store.Add{Cell: c, Cost: 1})
 	proxy.SetDelay(700 * time.Millisecond) // longer than the pool waits, shorter than a read may take
 
 	var errs [2]error
@@ -285,7 +285,7 @@ func TestUsedUpPool(t *testing.T) {
 	if first != nil {
 		first, second = second, first
 	}
-	if first != nil || !errors.Is(second, redis.ErrPoolTimeout) || errors.Is(second, dataplane.ErrMaybeApplied) {
+	if first != nil || !errors.Is(second, redis.ErrPoolTimeout) || errors.Is(second, store.ErrMaybeApplied) {
 		t.Errorf("two increments over one connection: %v", errs)
 	}
 	proxy.SetDelay(0)

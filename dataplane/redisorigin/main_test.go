@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
-	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -71,7 +71,7 @@ func rawClient(t testing.TB, addr string) *redis.Client {
 	return c
 }
 
-func add(t testing.TB, o *redisorigin.Origin, adds ...dataplane.Add) []int64 {
+func add(t testing.TB, o *redisorigin.Origin, adds ...store.Add) []int64 {
 	t.Helper()
 	totals := make([]int64, len(adds))
 	for i, a := range o.Add(t.Context(), adds) {
@@ -94,10 +94,10 @@ func read(t testing.TB, o *redisorigin.Origin, cells ...window.Cell) []int64 {
 
 // addOne is one increment's error and nothing else.
 func addOne(ctx context.Context, o *redisorigin.Origin, c window.Cell, cost int64) error {
-	return o.Add(ctx, []dataplane.Add{{Cell: c, Cost: cost}})[0].Err
+	return o.Add(ctx, []store.Add{{Cell: c, Cost: cost}})[0].Err
 }
 
-func isMaybe(err error) bool { return errors.Is(err, dataplane.ErrMaybeApplied) }
+func isMaybe(err error) bool { return errors.Is(err, store.ErrMaybeApplied) }
 
 func splitAddr(t testing.TB, addr string) (host, port string) {
 	t.Helper()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -31,7 +31,7 @@ type Options struct {
 
 const graceDefault = 30 * time.Second
 
-// Origin is a dataplane.Origin in Redis. It is safe for concurrent use; goroutines
+// Origin is a store.Origin in Redis. It is safe for concurrent use; goroutines
 // that it starts, for a call to several partitions, end with the call.
 type Origin struct {
 	*layout
@@ -40,7 +40,7 @@ type Origin struct {
 	owned  bool     // the clients are closed with the Origin
 }
 
-var _ dataplane.Origin = (*Origin)(nil)
+var _ store.Origin = (*Origin)(nil)
 
 // layout is what is the same in all partitions: how cells are kept.
 type layout struct {
@@ -98,7 +98,7 @@ func (o *Origin) Key(c window.Cell) string { return o.keys.key(c) }
 // Cell is the cell of a key, or an error if the key is none of this Origin's.
 func (o *Origin) Cell(key string) (window.Cell, error) { return o.keys.cell(key) }
 
-// Read implements dataplane.Origin. A value that is no count is read as 0, counted
+// Read implements store.Origin. A value that is no count is read as 0, counted
 // and, the first time, logged; Raise replaces it.
 func (o *Origin) Read(ctx context.Context, cells []window.Cell) ([]int64, error) {
 	var failures failures
@@ -110,24 +110,24 @@ func (o *Origin) Read(ctx context.Context, cells []window.Cell) ([]int64, error)
 	return totals, nil
 }
 
-// Add implements dataplane.Origin.
-func (o *Origin) Add(ctx context.Context, adds []dataplane.Add) []dataplane.Added {
-	return inShards(o, adds, func(a *dataplane.Add) *window.Key { return &a.Cell.Key },
-		func(s *shard, adds []dataplane.Add, added []dataplane.Added) { s.add(ctx, adds, added) })
+// Add implements store.Origin.
+func (o *Origin) Add(ctx context.Context, adds []store.Add) []store.Added {
+	return inShards(o, adds, func(a *store.Add) *window.Key { return &a.Cell.Key },
+		func(s *shard, adds []store.Add, added []store.Added) { s.add(ctx, adds, added) })
 }
 
-// Claim implements dataplane.Origin. Nothing can be claimed from a value that is no
+// Claim implements store.Origin. Nothing can be claimed from a value that is no
 // count.
-func (o *Origin) Claim(ctx context.Context, claims []dataplane.Claim) []dataplane.Claimed {
-	return inShards(o, claims, func(c *dataplane.Claim) *window.Key { return &c.Cell.Key },
-		func(s *shard, claims []dataplane.Claim, claimed []dataplane.Claimed) { s.claim(ctx, claims, claimed) })
+func (o *Origin) Claim(ctx context.Context, claims []store.Claim) []store.Claimed {
+	return inShards(o, claims, func(c *store.Claim) *window.Key { return &c.Cell.Key },
+		func(s *shard, claims []store.Claim, claimed []store.Claimed) { s.claim(ctx, claims, claimed) })
 }
 
-// Raise implements dataplane.Origin. It also replaces values that are no counts.
-func (o *Origin) Raise(ctx context.Context, totals []dataplane.Add) error {
+// Raise implements store.Origin. It also replaces values that are no counts.
+func (o *Origin) Raise(ctx context.Context, totals []store.Add) error {
 	var failures failures
-	inShards(o, totals, func(a *dataplane.Add) *window.Key { return &a.Cell.Key },
-		func(s *shard, totals []dataplane.Add, _ []struct{}) { failures.add(s.raise(ctx, totals)) })
+	inShards(o, totals, func(a *store.Add) *window.Key { return &a.Cell.Key },
+		func(s *shard, totals []store.Add, _ []struct{}) { failures.add(s.raise(ctx, totals)) })
 	return failures.join()
 }
 

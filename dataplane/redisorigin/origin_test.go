@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/dataplane/storetest"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
@@ -23,7 +24,7 @@ import (
 func TestOriginKeepsTheContract(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())
-	storetest.TestOrigin(t, func(t testing.TB) dataplane.Origin {
+	storetest.TestOrigin(t, func(t testing.TB) store.Origin {
 		if err := raw.FlushAll(t.Context()).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -46,9 +47,9 @@ func TestEveryKeyExpires(t *testing.T) {
 	raw, o := rawClient(t, server.Addr()), openAt(t, server.Addr(), redisorigin.Options{Grace: grace})
 
 	durations := []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour, window.DurationMax}
-	var adds []dataplane.Add
+	var adds []store.Add
 	for i := range 200 {
-		adds = append(adds, dataplane.Add{Cell: cellNow(fmt.Sprint(i), durations[i%len(durations)]), Cost: 1})
+		adds = append(adds, store.Add{Cell: cellNow(fmt.Sprint(i), durations[i%len(durations)]), Cost: 1})
 	}
 	add(t, o, adds[:120]...)
 	if err := o.Raise(t.Context(), adds[80:]); err != nil { // 40 there already, not to be raised
@@ -63,12 +64,12 @@ func TestEveryKeyExpires(t *testing.T) {
 	}
 
 	// Claims, on cells that are there and on others.
-	var claims []dataplane.Claim
+	var claims []store.Claim
 	for i := range 40 {
 		c := cellNow(fmt.Sprint("claim", i), time.Hour)
-		adds = append(adds, dataplane.Add{Cell: c})
-		claims = append(claims, dataplane.Claim{Cell: c, Cost: 1, AtMost: 1}, dataplane.Claim{Cell: adds[i].Cell, Cost: 1, AtMost: 100},
-			dataplane.Claim{Cell: cellNow(fmt.Sprint("refused", i), time.Hour), Cost: 2, AtMost: 1})
+		adds = append(adds, store.Add{Cell: c})
+		claims = append(claims, store.Claim{Cell: c, Cost: 1, AtMost: 1}, store.Claim{Cell: adds[i].Cell, Cost: 1, AtMost: 100},
+			store.Claim{Cell: cellNow(fmt.Sprint("refused", i), time.Hour), Cost: 2, AtMost: 1})
 	}
 	for i, c := range o.Claim(t.Context(), claims) {
 		if c.Err != nil || c.Added == (i%3 == 2) {
@@ -105,18 +106,18 @@ func TestNoExpiryNoCount(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw, o := rawClient(t, server.Addr()), openAt(t, server.Addr(), redisorigin.Options{})
 	c, other := cellNow("x", time.Minute), cellNow("y", time.Minute)
-	add(t, o, dataplane.Add{Cell: c, Cost: 7})
+	add(t, o, store.Add{Cell: c, Cost: 7})
 	if err := raw.Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">pw", "~*", "+@all", "-pexpireat").Err(); err != nil {
 		t.Fatal(err)
 	}
 	limited := openURL(t, "redis://limited:pw@"+server.Addr(), redisorigin.Options{})
-	for _, a := range limited.Add(t.Context(), []dataplane.Add{{Cell: c, Cost: 1}, {Cell: other, Cost: math.MaxInt64 / 2}}) {
-		if a.Err == nil || errors.Is(a.Err, dataplane.ErrMaybeApplied) {
+	for _, a := range limited.Add(t.Context(), []store.Add{{Cell: c, Cost: 1}, {Cell: other, Cost: math.MaxInt64 / 2}}) {
+		if a.Err == nil || errors.Is(a.Err, store.ErrMaybeApplied) {
 			t.Errorf("add without the right to set an expiry: %+v", a)
 		}
 	}
-	for _, a := range limited.Claim(t.Context(), []dataplane.Claim{{Cell: c, Cost: 1, AtMost: 9}, {Cell: other, Cost: 1, AtMost: 9}}) {
-		if a.Err == nil || errors.Is(a.Err, dataplane.ErrMaybeApplied) || a.Added {
+	for _, a := range limited.Claim(t.Context(), []store.Claim{{Cell: c, Cost: 1, AtMost: 9}, {Cell: other, Cost: 1, AtMost: 9}}) {
+		if a.Err == nil || errors.Is(a.Err, store.ErrMaybeApplied) || a.Added {
 			t.Errorf("claim without the right to set an expiry: %+v", a)
 		}
 	}
@@ -144,12 +145,12 @@ func TestEveryCallIsOneRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	var cells []window.Cell
-	var adds []dataplane.Add
-	var claims []dataplane.Claim
+	var adds []store.Add
+	var claims []store.Claim
 	for i := range 2 * dataplane.BatchMax {
 		cells = append(cells, cellNow(fmt.Sprint(i), time.Hour))
-		adds = append(adds, dataplane.Add{Cell: cells[i], Cost: 1})
-		claims = append(claims, dataplane.Claim{Cell: cells[i], Cost: 1, AtMost: 2})
+		adds = append(adds, store.Add{Cell: cells[i], Cost: 1})
+		claims = append(claims, store.Claim{Cell: cells[i], Cost: 1, AtMost: 2})
 	}
 	for name, call := range map[string]func(){
 		"Read":  func() { read(t, o, cells...) },
@@ -198,7 +199,7 @@ func TestGarbage(t *testing.T) {
 	raw := rawClient(t, server.Addr())
 	o := openAt(t, server.Addr(), redisorigin.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	sound := cellNow("sound", time.Minute)
-	add(t, o, dataplane.Add{Cell: sound, Cost: 3})
+	add(t, o, store.Add{Cell: sound, Cost: 3})
 
 	for i, garbage := range []string{"", "x", "-5", "+5", "007", "1.5", "1e3", " 1", "1 ", "9223372036854775808", strings.Repeat("9", 40)} {
 		c := cellNow(fmt.Sprint(i), time.Minute)
@@ -213,7 +214,7 @@ func TestGarbage(t *testing.T) {
 	if got := read(t, o, list); got[0] != 0 {
 		t.Errorf("a list is read as %d", got[0])
 	}
-	if err := addOne(t.Context(), o, list, 1); err == nil || errors.Is(err, dataplane.ErrMaybeApplied) {
+	if err := addOne(t.Context(), o, list, 1); err == nil || errors.Is(err, store.ErrMaybeApplied) {
 		t.Errorf("adding to a list: %v", err)
 	}
 	healGarbage(t, o, list, "a list")
@@ -227,14 +228,14 @@ func TestGarbage(t *testing.T) {
 
 func healGarbage(t *testing.T, o *redisorigin.Origin, c window.Cell, what string) {
 	t.Helper()
-	claimed := o.Claim(t.Context(), []dataplane.Claim{{Cell: c, Cost: 1, AtMost: math.MaxInt64}})[0]
-	if claimed.Err == nil || claimed.Added || errors.Is(claimed.Err, dataplane.ErrMaybeApplied) {
+	claimed := o.Claim(t.Context(), []store.Claim{{Cell: c, Cost: 1, AtMost: math.MaxInt64}})[0]
+	if claimed.Err == nil || claimed.Added || errors.Is(claimed.Err, store.ErrMaybeApplied) {
 		t.Errorf("claiming from %q: %+v", what, claimed)
 	}
-	if err := o.Raise(t.Context(), []dataplane.Add{{Cell: c, Cost: 4}}); err != nil {
+	if err := o.Raise(t.Context(), []store.Add{{Cell: c, Cost: 4}}); err != nil {
 		t.Errorf("raising %q: %v", what, err)
 	}
-	if got := add(t, o, dataplane.Add{Cell: c, Cost: 1}); got[0] != 5 {
+	if got := add(t, o, store.Add{Cell: c, Cost: 1}); got[0] != 5 {
 		t.Errorf("after raising %q to 4 and adding 1 the total is %d", what, got[0])
 	}
 }
@@ -248,7 +249,7 @@ func TestPrefixesAreApart(t *testing.T) {
 		origins = append(origins, openAt(t, server.Addr(), o))
 	}
 	for i, o := range origins {
-		add(t, o, dataplane.Add{Cell: c, Cost: int64(i + 1)})
+		add(t, o, store.Add{Cell: c, Cost: int64(i + 1)})
 	}
 	for i, o := range origins {
 		if got := read(t, o, c)[0]; got != int64(i+1) {
@@ -267,7 +268,7 @@ func TestCloseEndsTheClientThatOpenMade(t *testing.T) {
 	if _, err := o.Read(t.Context(), []window.Cell{c}); !errors.Is(err, redis.ErrClosed) {
 		t.Errorf("read after Close: %v", err)
 	}
-	if err := addOne(t.Context(), o, c, 1); !errors.Is(err, redis.ErrClosed) || errors.Is(err, dataplane.ErrMaybeApplied) {
+	if err := addOne(t.Context(), o, c, 1); !errors.Is(err, redis.ErrClosed) || errors.Is(err, store.ErrMaybeApplied) {
 		t.Errorf("add after Close: %v", err)
 	}
 }

@@ -56,10 +56,10 @@ func NewPartitions(partitions []Partition, o Options) (*Origin, error) {
 	return origin, nil
 }
 
-// Shards implements dataplane.Origin: the number of partitions.
+// Shards implements store.Origin: the number of partitions.
 func (o *Origin) Shards() int { return len(o.shards) }
 
-// ShardOf implements dataplane.Origin: the partition whose name, mixed with the key's
+// ShardOf implements store.Origin: the partition whose name, mixed with the key's
 // names, hashes highest. Partitions are numbered in the order of their names.
 func (o *Origin) ShardOf(key *window.Key) int {
 	if len(o.seeds) == 1 {

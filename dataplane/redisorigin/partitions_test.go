@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/dataplane/storetest"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
@@ -63,7 +63,7 @@ func TestPartitionsKeepTheContract(t *testing.T) {
 	for _, p := range processes {
 		raw = append(raw, rawClient(t, p.Addr()))
 	}
-	storetest.TestOrigin(t, func(t testing.TB) dataplane.Origin {
+	storetest.TestOrigin(t, func(t testing.TB) store.Origin {
 		for _, r := range raw {
 			command(t, r, "FLUSHALL")
 		}
@@ -75,9 +75,9 @@ func TestPartitionsKeepTheContract(t *testing.T) {
 			command(t, r, "FLUSHALL")
 		}
 		o := openPartitions(t, reversed(urls))
-		var adds []dataplane.Add
+		var adds []store.Add
 		for i := range 300 {
-			adds = append(adds, dataplane.Add{Cell: cellNow(fmt.Sprint(i), time.Hour), Cost: 1})
+			adds = append(adds, store.Add{Cell: cellNow(fmt.Sprint(i), time.Hour), Cost: 1})
 		}
 		add(t, o, adds...)
 		for _, a := range adds {
@@ -98,15 +98,15 @@ func TestOneOfThreeServersDies(t *testing.T) {
 	o := openPartitions(t, urls)
 	cells := oneInEach(o)
 	const dead = 1
-	each := func(cost int64) []dataplane.Added {
-		var adds []dataplane.Add
+	each := func(cost int64) []store.Added {
+		var adds []store.Add
 		for _, c := range cells {
-			adds = append(adds, dataplane.Add{Cell: c, Cost: cost})
+			adds = append(adds, store.Add{Cell: c, Cost: cost})
 		}
 		return o.Add(t.Context(), adds) // all in one call: the dead one must not spoil it
 	}
 	for i, a := range each(5) {
-		if a != (dataplane.Added{Total: 5}) {
+		if a != (store.Added{Total: 5}) {
 			t.Fatalf("partition %d: %+v", i, a)
 		}
 	}
@@ -115,7 +115,7 @@ func TestOneOfThreeServersDies(t *testing.T) {
 	}
 	for round := range int64(30) {
 		for i, a := range each(1) {
-			if i != dead && a != (dataplane.Added{Total: 6 + round}) || i == dead && a.Err == nil {
+			if i != dead && a != (store.Added{Total: 6 + round}) || i == dead && a.Err == nil {
 				t.Fatalf("partition %d: %+v", i, a)
 			}
 		}
@@ -128,7 +128,7 @@ func TestOneOfThreeServersDies(t *testing.T) {
 			} else if err != nil || totals[0] != 6+round {
 				t.Fatalf("partition %d: %v, %v", i, totals, err)
 			}
-			claimed := o.Claim(t.Context(), []dataplane.Claim{{Cell: cells[i], Cost: 1, AtMost: 3}})[0]
+			claimed := o.Claim(t.Context(), []store.Claim{{Cell: cells[i], Cost: 1, AtMost: 3}})[0]
 			if (claimed.Err != nil) != (i == dead) || claimed.Added {
 				t.Fatalf("claim from partition %d: %+v", i, claimed)
 			}
@@ -155,7 +155,7 @@ func TestOneOfThreeServersDies(t *testing.T) {
 	if got := read(t, o, cells...); got[dead] != 0 || got[0] != 35 || got[2] != 35 {
 		t.Errorf("totals after the server came back without its data: %v", got)
 	}
-	if got := add(t, o, dataplane.Add{Cell: cells[dead], Cost: 2}); got[0] != 2 {
+	if got := add(t, o, store.Add{Cell: cells[dead], Cost: 2}); got[0] != 2 {
 		t.Errorf("the first increment after it: %d", got[0])
 	}
 }
@@ -167,15 +167,15 @@ func TestASilentPartitionHoldsUpNoOther(t *testing.T) {
 	o := openPartitions(t, []string{"a=redis://" + silent.Addr(), "b=redis://" + other.Addr()})
 	direct := openAt(t, other.Addr(), redisorigin.Options{})
 	cells := oneInEach(o)
-	add(t, o, dataplane.Add{Cell: cells[0], Cost: 1}, dataplane.Add{Cell: cells[1], Cost: 1})
+	add(t, o, store.Add{Cell: cells[0], Cost: 1}, store.Add{Cell: cells[1], Cost: 1})
 	silent.BlackHole(true)
-	answered := make(chan []dataplane.Added, 1)
+	answered := make(chan []store.Added, 1)
 	go func() {
-		answered <- o.Add(t.Context(), []dataplane.Add{{Cell: cells[0], Cost: 1}, {Cell: cells[1], Cost: 1}})
+		answered <- o.Add(t.Context(), []store.Add{{Cell: cells[0], Cost: 1}, {Cell: cells[1], Cost: 1}})
 	}()
 	await.True(t, "the other has counted", func() bool { return read(t, direct, cells[1])[0] == 2 })
 	silent.Cut()
-	if added := <-answered; !isMaybe(added[0].Err) || added[1] != (dataplane.Added{Total: 2}) {
+	if added := <-answered; !isMaybe(added[0].Err) || added[1] != (store.Added{Total: 2}) {
 		t.Errorf("added %+v", added)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -43,8 +43,8 @@ func TestREADMEsUserMayDoWhatIsNeeded(t *testing.T) {
 		return []error{
 			readErr,
 			addOne(t.Context(), o, c, 1),
-			o.Claim(t.Context(), []dataplane.Claim{{Cell: c, Cost: 1, AtMost: 1 << 40}})[0].Err,
-			o.Raise(t.Context(), []dataplane.Add{{Cell: c, Cost: 1 << 20}}),
+			o.Claim(t.Context(), []store.Claim{{Cell: c, Cost: 1, AtMost: 1 << 40}})[0].Err,
+			o.Raise(t.Context(), []store.Add{{Cell: c, Cost: 1 << 20}}),
 		}
 	}
 	for _, err := range use() {

@@ -9,16 +9,16 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
-// sendError marks the error of a call that increments as dataplane.ErrMaybeApplied, unless it is
+// sendError marks the error of a call that increments as store.ErrMaybeApplied, unless it is
 // certain that nothing was applied.
 func sendError(err error) error {
 	if neverSent(err) || refused(err) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", dataplane.ErrMaybeApplied, err)
+	return fmt.Errorf("%w: %w", store.ErrMaybeApplied, err)
 }
 
 // neverSent reports whether the call failed for want of a connection. ctx's own
@@ -64,29 +64,29 @@ func replyOf(cmd *redis.Cmd, pipelineErr error) (any, error) {
 var errNoReply = errors.New("no reply")
 
 // addedOf reads one answer of addScript.
-func addedOf(reply any) dataplane.Added {
+func addedOf(reply any) store.Added {
 	total, err := totalOf(reply)
-	return dataplane.Added{Total: total, Err: err}
+	return store.Added{Total: total, Err: err}
 }
 
 // claimedOf reads one answer of claimScript.
-func claimedOf(reply any) dataplane.Claimed {
+func claimedOf(reply any) store.Claimed {
 	pair, _ := reply.([]any)
 	if len(pair) != 2 {
 		_, err := totalOf(reply) // an error, or something that is none of the script's
 		if err == nil {
 			err = strangeReply(reply)
 		}
-		return dataplane.Claimed{Err: err}
+		return store.Claimed{Err: err}
 	}
 	total, err := totalOf(pair[0])
 	switch added := pair[1]; {
 	case err != nil:
-		return dataplane.Claimed{Err: err}
+		return store.Claimed{Err: err}
 	case added == int64(0), added == int64(1):
-		return dataplane.Claimed{Total: total, Added: added == int64(1)}
+		return store.Claimed{Total: total, Added: added == int64(1)}
 	}
-	return dataplane.Claimed{Err: strangeReply(reply)}
+	return store.Claimed{Err: strangeReply(reply)}
 }
 
 // totalOf reads a total, or the error that stands in its place.
@@ -106,7 +106,7 @@ func totalOf(v any) (int64, error) {
 
 // strangeReply says nothing about what was applied.
 func strangeReply(v any) error {
-	return fmt.Errorf("%w: redisorigin: increment: the reply is %.100q", dataplane.ErrMaybeApplied, fmt.Sprint(v))
+	return fmt.Errorf("%w: redisorigin: increment: the reply is %.100q", store.ErrMaybeApplied, fmt.Sprint(v))
 }
 
 // parseCount reads a stored total: an integer >= 0 as Redis itself writes it.

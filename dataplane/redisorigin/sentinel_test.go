@@ -8,8 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 )
@@ -52,7 +52,7 @@ func TestSentinelFailsOver(t *testing.T) {
 
 	o := openURL(t, "redis://"+sentinel+"?master=weir", redisorigin.Options{})
 	c := cellNow("x", time.Hour)
-	add(t, o, dataplane.Add{Cell: c, Cost: 5})
+	add(t, o, store.Add{Cell: c, Cost: 5})
 	await.True(t, "the replica has received it", func() bool {
 		n, err := atReplica.Get(t.Context(), o.Key(c)).Int64()
 		return err == nil && n == 5

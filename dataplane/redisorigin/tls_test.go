@@ -21,8 +21,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
@@ -111,14 +111,14 @@ func certain(ctx context.Context, t *testing.T, o *redisorigin.Origin, words ...
 	c := cellNow("x", time.Minute)
 	_, readErr := o.Read(ctx, []window.Cell{c})
 	addErr := addOne(ctx, o, c, 1)
-	claimErr := o.Claim(ctx, []dataplane.Claim{{Cell: c, Cost: 1, AtMost: 1}})[0].Err
-	raiseErr := o.Raise(ctx, []dataplane.Add{{Cell: c, Cost: 1}})
+	claimErr := o.Claim(ctx, []store.Claim{{Cell: c, Cost: 1, AtMost: 1}})[0].Err
+	raiseErr := o.Raise(ctx, []store.Add{{Cell: c, Cost: 1}})
 	for what, err := range map[string]error{"read": readErr, "add": addErr, "claim": claimErr, "raise": raiseErr} {
 		if err == nil {
 			t.Errorf("%s: no error, want one that says %q", what, words)
 			continue
 		}
-		if errors.Is(err, dataplane.ErrMaybeApplied) {
+		if errors.Is(err, store.ErrMaybeApplied) {
 			t.Errorf("%s is said to be maybe applied: %v", what, err)
 		}
 		for _, word := range append(words, "redisorigin: "+what) {
@@ -149,7 +149,7 @@ func TestTLS(t *testing.T) {
 		"a=rediss://" + addr + parameters("tls_ca_file", ours.file, "tls_server_name", "redis.test"),
 	} {
 		before := read(t, openURL(t, rawURL, redisorigin.Options{}), c)[0]
-		if got := add(t, openURL(t, rawURL, redisorigin.Options{}), dataplane.Add{Cell: c, Cost: 1})[0]; got != before+1 {
+		if got := add(t, openURL(t, rawURL, redisorigin.Options{}), store.Add{Cell: c, Cost: 1})[0]; got != before+1 {
 			t.Errorf("total over TLS: %d after %d", got, before)
 		}
 	}
@@ -188,7 +188,7 @@ func TestMutualTLS(t *testing.T) {
 		return "rediss://" + addr + parameters(append(trusting, "tls_cert_file", certFile, "tls_key_file", keyFile)...)
 	}
 	c := cellNow("mtls", time.Minute)
-	if got := add(t, openURL(t, with(certFile, keyFile), redisorigin.Options{}), dataplane.Add{Cell: c, Cost: 1})[0]; got != 1 {
+	if got := add(t, openURL(t, with(certFile, keyFile), redisorigin.Options{}), store.Add{Cell: c, Cost: 1})[0]; got != 1 {
 		t.Errorf("total over mutual TLS: %d", got)
 	}
 	foreignCert, foreignKey := other.issue("weir.test")

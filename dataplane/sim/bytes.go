@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -67,18 +68,18 @@ func liveHeap() int64 {
 }
 
 // nowhere is an origin that remembers nothing, so that only the limiter is weighed.
-type nowhere struct{ dataplane.Origin }
+type nowhere struct{ store.Origin }
 
 func (nowhere) Read(_ context.Context, cells []window.Cell) ([]int64, error) {
 	return make([]int64, len(cells)), nil
 }
 
-func (nowhere) Add(_ context.Context, adds []dataplane.Add) []dataplane.Added {
-	added := make([]dataplane.Added, len(adds))
+func (nowhere) Add(_ context.Context, adds []store.Add) []store.Added {
+	added := make([]store.Added, len(adds))
 	for i, a := range adds {
 		added[i].Total = a.Cost
 	}
 	return added
 }
 
-func (nowhere) Raise(context.Context, []dataplane.Add) error { return nil }
+func (nowhere) Raise(context.Context, []store.Add) error { return nil }

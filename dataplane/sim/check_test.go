@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -18,15 +19,15 @@ func TestChecksFindPlantedFaults(t *testing.T) {
 		want   violation
 	}{
 		"an origin that loses increments": {
-			plant: plant{origin: func(o dataplane.Origin) dataplane.Origin { return &lossyOrigin{Origin: o} }},
+			plant: plant{origin: func(o store.Origin) store.Origin { return &lossyOrigin{Origin: o} }},
 			want:  violationLost,
 		},
 		"an origin that counts twice": {
-			plant: plant{origin: func(o dataplane.Origin) dataplane.Origin { return doublingOrigin{o} }},
+			plant: plant{origin: func(o store.Origin) store.Origin { return doublingOrigin{o} }},
 			want:  violationCounted,
 		},
 		"a count store that inflates rows": {
-			plant: plant{counts: func(c dataplane.CountStore) dataplane.CountStore { return inflating{c} }},
+			plant: plant{counts: func(c store.CountStore) store.CountStore { return inflating{c} }},
 			want:  violationPublished,
 		},
 		"a request that no limiter takes": {
@@ -72,15 +73,15 @@ func promised(r Report, v violation) bool {
 
 // lossyOrigin answers as if it had counted, and forgets one send in ten.
 type lossyOrigin struct {
-	dataplane.Origin
+	store.Origin
 	sends int
 }
 
-func (o *lossyOrigin) Add(ctx context.Context, adds []dataplane.Add) []dataplane.Added {
+func (o *lossyOrigin) Add(ctx context.Context, adds []store.Add) []store.Added {
 	if o.sends++; o.sends%10 != 0 {
 		return o.Origin.Add(ctx, adds)
 	}
-	added := make([]dataplane.Added, len(adds))
+	added := make([]store.Added, len(adds))
 	for i, a := range adds {
 		totals, err := o.Origin.Read(ctx, cellsOf(adds[i:i+1]))
 		if err != nil {
@@ -91,7 +92,7 @@ func (o *lossyOrigin) Add(ctx context.Context, adds []dataplane.Add) []dataplane
 	return added
 }
 
-func cellsOf(adds []dataplane.Add) (cells []window.Cell) {
+func cellsOf(adds []store.Add) (cells []window.Cell) {
 	for _, a := range adds {
 		cells = append(cells, a.Cell)
 	}
@@ -99,18 +100,18 @@ func cellsOf(adds []dataplane.Add) (cells []window.Cell) {
 }
 
 // doublingOrigin counts every increment twice, and admits it.
-type doublingOrigin struct{ dataplane.Origin }
+type doublingOrigin struct{ store.Origin }
 
-func (o doublingOrigin) Add(ctx context.Context, adds []dataplane.Add) []dataplane.Added {
+func (o doublingOrigin) Add(ctx context.Context, adds []store.Add) []store.Added {
 	o.Origin.Add(ctx, adds)
 	return o.Origin.Add(ctx, adds)
 }
 
 // inflating tells each region that it has published more than it has.
-type inflating struct{ dataplane.CountStore }
+type inflating struct{ store.CountStore }
 
-func (c inflating) Import(ctx context.Context, region string, nowMs int64, after dataplane.Cursor, yield func(dataplane.Imported)) (dataplane.Cursor, error) {
-	return c.CountStore.Import(ctx, region, nowMs, after, func(in dataplane.Imported) {
+func (c inflating) Import(ctx context.Context, region string, nowMs int64, after store.Cursor, yield func(store.Imported)) (store.Cursor, error) {
+	return c.CountStore.Import(ctx, region, nowMs, after, func(in store.Imported) {
 		in.Own += 10
 		yield(in)
 	})
@@ -129,7 +130,7 @@ func TestCeiling(t *testing.T) {
 	if got := l.ceiling(0, cell); got != 7 {
 		t.Errorf("the ceiling is %d of 7 accepted", got)
 	}
-	l.repeatable(0, []dataplane.Add{{Cell: cell, Cost: 5}})
+	l.repeatable(0, []store.Add{{Cell: cell, Cost: 5}})
 	if got := l.ceiling(0, cell); got != 12 {
 		t.Errorf("the ceiling is %d of 7 accepted and 5 that may come again", got)
 	}

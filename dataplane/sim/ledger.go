@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -157,7 +158,7 @@ func (a *account) cell(sequence int64, regions int) *cellAccount {
 
 // repeatable notes that an increment was applied and its reply lost: the node cannot
 // know, and sends it again.
-func (l *ledger) repeatable(region int, adds []dataplane.Add) {
+func (l *ledger) repeatable(region int, adds []store.Add) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, add := range adds {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -36,7 +37,7 @@ func newCurtain(regions, nodes int) *curtain {
 	return c
 }
 
-func (c *curtain) hold(region int, counts []dataplane.Count) {
+func (c *curtain) hold(region int, counts []store.Count) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, row := range counts {
@@ -45,15 +46,15 @@ func (c *curtain) hold(region int, counts []dataplane.Count) {
 }
 
 // release is what a region has published since the last time, in a table's order.
-func (c *curtain) release(region int) []dataplane.Count {
+func (c *curtain) release(region int) []store.Count {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var counts []dataplane.Count
+	var counts []store.Count
 	for cell, count := range c.outbox[region] {
-		counts = append(counts, dataplane.Count{Cell: cell, Count: count})
+		counts = append(counts, store.Count{Cell: cell, Count: count})
 	}
 	clear(c.outbox[region])
-	slices.SortFunc(counts, func(a, b dataplane.Count) int { return a.Cell.Compare(b.Cell) })
+	slices.SortFunc(counts, func(a, b store.Count) int { return a.Cell.Compare(b.Cell) })
 	return counts
 }
 
@@ -71,7 +72,7 @@ func (c *curtain) isOpen(node int) bool {
 	return c.open[node]
 }
 
-func (c *curtain) handed(node int, in dataplane.Imported) {
+func (c *curtain) handed(node int, in store.Imported) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.global[node][in.Cell] = max(c.global[node][in.Cell], in.Foreign)
@@ -95,7 +96,7 @@ type stage struct {
 	*world
 	script *Transcript
 	ctx    context.Context
-	resets []dataplane.ResetRow
+	resets []store.ResetRow
 }
 
 // Play runs a transcript in a bubble of its own: see PlayHere.
@@ -251,7 +252,7 @@ func (s *stage) batch(n *node, sc *Scene) (string, error) {
 // reset stores one, and lets every node read it that can.
 func (s *stage) reset(key string) {
 	r, nowMs := s.request(Item{Key: key}), time.Now().UnixMilli()
-	s.resets = append(s.resets, dataplane.ResetRow{
+	s.resets = append(s.resets, store.ResetRow{
 		Workspace: r.Workspace, Namespace: r.Namespace, Identifier: key, Generation: int64(len(s.resets)) + 1,
 		AtMs: nowMs, ExpiresAtMs: nowMs + 2*transcriptAtMax.Milliseconds(),
 	})
@@ -275,7 +276,7 @@ func (s *stage) flush(nodes []*node, sc *Scene) (string, error) {
 	time.Sleep(stageTurn)
 	for _, r := range regionsOf(nodes) {
 		counts := s.curtain.release(r.index)
-		for chunk := range slices.Chunk(counts, dataplane.PublishRowsMax) {
+		for chunk := range slices.Chunk(counts, store.PublishRowsMax) {
 			if err := s.counts.Publish(s.ctx, r.name, chunk); err != nil {
 				return "", err
 			}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -29,7 +30,7 @@ type component struct {
 }
 
 // raise merges a row.
-func (c *components) raise(region int, row dataplane.Count, l *ledger, regions int) {
+func (c *components) raise(region int, row store.Count, l *ledger, regions int) {
 	stored := c.cells[row.Cell]
 	if stored == nil {
 		stored = &component{byRegion: slices.Repeat([]int64{-1}, regions), shared: l.shared(row.Cell.Key)}
@@ -47,7 +48,7 @@ func (c *components) forget(beforeMs int64) {
 
 // remoteCounts is the count store as one node sees it.
 type remoteCounts struct {
-	dataplane.CountStore
+	store.CountStore
 	link   *link
 	world  *world
 	region int
@@ -73,7 +74,7 @@ func (c *remoteCounts) call(ctx context.Context, op string, do func() error) err
 	return v.homeward(ctx, op)
 }
 
-func (c *remoteCounts) Publish(ctx context.Context, region string, counts []dataplane.Count) error {
+func (c *remoteCounts) Publish(ctx context.Context, region string, counts []store.Count) error {
 	counts = slices.Clone(counts)
 	return c.call(ctx, "publish", func() error {
 		if c.world.curtain != nil {
@@ -96,11 +97,11 @@ func (c *remoteCounts) Publish(ctx context.Context, region string, counts []data
 
 // news is one imported cell, with the components it was summed from if anybody cares.
 type news struct {
-	dataplane.Imported
+	store.Imported
 	from []int64
 }
 
-func (c *remoteCounts) Import(ctx context.Context, region string, nowMs int64, after dataplane.Cursor, yield func(dataplane.Imported)) (next dataplane.Cursor, err error) {
+func (c *remoteCounts) Import(ctx context.Context, region string, nowMs int64, after store.Cursor, yield func(store.Imported)) (next store.Cursor, err error) {
 	var found []news
 	curtain := c.world.curtain
 	err = c.call(ctx, "import", func() error {
@@ -108,7 +109,7 @@ func (c *remoteCounts) Import(ctx context.Context, region string, nowMs int64, a
 			next = after
 			return nil
 		}
-		next, err = c.CountStore.Import(ctx, region, nowMs, after, func(in dataplane.Imported) {
+		next, err = c.CountStore.Import(ctx, region, nowMs, after, func(in store.Imported) {
 			found = append(found, c.news(in))
 		})
 		return err
@@ -128,9 +129,9 @@ func (c *remoteCounts) Import(ctx context.Context, region string, nowMs int64, a
 	return next, nil
 }
 
-func (c *remoteCounts) PublishDigest(ctx context.Context, region string, d dataplane.Digest) error {
+func (c *remoteCounts) PublishDigest(ctx context.Context, region string, d store.Digest) error {
 	op := "publish digest"
-	counts, err := d.Counts()
+	counts, err := dataplane.DigestCounts(&d)
 	if err != nil {
 		c.world.violate(violationError, "digest of %s: %v", d.Node, err)
 	}
@@ -152,14 +153,14 @@ func (c *remoteCounts) PublishDigest(ctx context.Context, region string, d datap
 	})
 }
 
-func (c *remoteCounts) Digests(ctx context.Context, region string, nowMs int64, after dataplane.Cursor, yield func(dataplane.Digest)) (next dataplane.Cursor, err error) {
-	var found []dataplane.Digest
+func (c *remoteCounts) Digests(ctx context.Context, region string, nowMs int64, after store.Cursor, yield func(store.Digest)) (next store.Cursor, err error) {
+	var found []store.Digest
 	err = c.call(ctx, "digests", func() error {
 		if curtain := c.world.curtain; curtain != nil && !curtain.isOpen(c.node) {
 			next = after
 			return nil
 		}
-		next, err = c.CountStore.Digests(ctx, region, nowMs, after, func(d dataplane.Digest) { found = append(found, d) })
+		next, err = c.CountStore.Digests(ctx, region, nowMs, after, func(d store.Digest) { found = append(found, d) })
 		return err
 	})
 	if err != nil {
@@ -174,8 +175,8 @@ func (c *remoteCounts) Digests(ctx context.Context, region string, nowMs int64, 
 }
 
 // told writes down what a digest has told this node of.
-func (c *remoteCounts) told(d dataplane.Digest) {
-	counts, err := d.Counts()
+func (c *remoteCounts) told(d store.Digest) {
+	counts, err := dataplane.DigestCounts(&d)
 	if err != nil {
 		c.world.violate(violationError, "digest of %s: %v", d.Node, err)
 	}
@@ -187,7 +188,7 @@ func (c *remoteCounts) told(d dataplane.Digest) {
 	}
 }
 
-func (c *remoteCounts) news(in dataplane.Imported) news {
+func (c *remoteCounts) news(in store.Imported) news {
 	if in.Foreign == 0 {
 		return news{Imported: in}
 	}
@@ -203,7 +204,7 @@ func (c *remoteCounts) news(in dataplane.Imported) news {
 
 // Settings are there a moment after a node has begun to ask for them: then its loops
 // have begun with the default intervals, and go on with the tuned ones, in every run.
-func (c *remoteCounts) Settings(ctx context.Context, region string) (found dataplane.SettingsRows, err error) {
+func (c *remoteCounts) Settings(ctx context.Context, region string) (found store.SettingsRows, err error) {
 	if c.asked.CompareAndSwap(false, true) && c.link.open() {
 		time.Sleep(time.Nanosecond)
 		return c.CountStore.Settings(ctx, region)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -23,7 +23,7 @@ type meters struct {
 // remoteOrigin is a region's origin as one node sees it: behind a link, and metered.
 // What it does not override goes straight through.
 type remoteOrigin struct {
-	dataplane.Origin
+	store.Origin
 	link   *link
 	meters *meters
 	ledger *ledger
@@ -61,10 +61,10 @@ func keysOf(cells []window.Cell) (keys int64) {
 	return keys
 }
 
-func (o *remoteOrigin) Add(ctx context.Context, adds []dataplane.Add) []dataplane.Added {
+func (o *remoteOrigin) Add(ctx context.Context, adds []store.Add) []store.Added {
 	v, err := o.link.embarkTo("origin add", o.shard(&adds[0].Cell))
 	if err != nil {
-		return slices.Repeat([]dataplane.Added{{Err: err}}, len(adds))
+		return slices.Repeat([]store.Added{{Err: err}}, len(adds))
 	}
 	adds = slices.Clone(adds)
 	gone := v.outward(ctx, "origin add")
@@ -85,19 +85,19 @@ func (o *remoteOrigin) Add(ctx context.Context, adds []dataplane.Add) []dataplan
 	return added
 }
 
-func ambiguous(err error, n int) []dataplane.Added {
-	return slices.Repeat([]dataplane.Added{{Err: maybeApplied(err)}}, n)
+func ambiguous(err error, n int) []store.Added {
+	return slices.Repeat([]store.Added{{Err: maybeApplied(err)}}, n)
 }
 
-func (o *remoteOrigin) Claim(ctx context.Context, claims []dataplane.Claim) []dataplane.Claimed {
+func (o *remoteOrigin) Claim(ctx context.Context, claims []store.Claim) []store.Claimed {
 	v, err := o.link.embarkTo("origin claim", o.shard(&claims[0].Cell))
 	if err != nil {
-		return slices.Repeat([]dataplane.Claimed{{Err: err}}, len(claims))
+		return slices.Repeat([]store.Claimed{{Err: err}}, len(claims))
 	}
 	claims = slices.Clone(claims)
 	gone := v.outward(ctx, "origin claim")
 	if v.sunk {
-		return slices.Repeat([]dataplane.Claimed{{Err: maybeApplied(gone)}}, len(claims))
+		return slices.Repeat([]store.Claimed{{Err: maybeApplied(gone)}}, len(claims))
 	}
 	o.meters.trips.Add(1)
 	o.meters.commands.Add(2 * int64(len(claims)))
@@ -106,29 +106,29 @@ func (o *remoteOrigin) Claim(ctx context.Context, claims []dataplane.Claim) []da
 		gone = v.homeward(ctx, "origin claim")
 	}
 	if gone != nil {
-		var adds []dataplane.Add
+		var adds []store.Add
 		for i, c := range claimed {
 			if c.Added {
-				adds = append(adds, dataplane.Add{Cell: claims[i].Cell, Cost: claims[i].Cost})
+				adds = append(adds, store.Add{Cell: claims[i].Cell, Cost: claims[i].Cost})
 			}
 		}
 		o.unheard(adds)
-		return slices.Repeat([]dataplane.Claimed{{Err: maybeApplied(gone)}}, len(claims))
+		return slices.Repeat([]store.Claimed{{Err: maybeApplied(gone)}}, len(claims))
 	}
 	return claimed
 }
 
 // unheard notes what was applied without the node hearing of it.
-func (o *remoteOrigin) unheard(adds []dataplane.Add) {
+func (o *remoteOrigin) unheard(adds []store.Add) {
 	o.ledger.repeatable(o.region, adds)
 	for _, a := range adds {
 		o.meters.ambiguousCost.Add(a.Cost)
 	}
 }
 
-func maybeApplied(err error) error { return fmt.Errorf("%w: %w", dataplane.ErrMaybeApplied, err) }
+func maybeApplied(err error) error { return fmt.Errorf("%w: %w", store.ErrMaybeApplied, err) }
 
-func (o *remoteOrigin) Raise(ctx context.Context, totals []dataplane.Add) error {
+func (o *remoteOrigin) Raise(ctx context.Context, totals []store.Add) error {
 	v, err := o.link.embarkTo("origin raise", o.shard(&totals[0].Cell))
 	if err != nil {
 		return err

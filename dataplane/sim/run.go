@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -49,8 +49,8 @@ type Options struct {
 
 // plant puts faults where there must be none, to see that the checks find them.
 type plant struct {
-	origin func(dataplane.Origin) dataplane.Origin
-	counts func(dataplane.CountStore) dataplane.CountStore
+	origin func(store.Origin) store.Origin
+	counts func(store.CountStore) store.CountStore
 }
 
 // Run simulates a scenario in a bubble of its own. Runs take turns: there is one at a

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -25,7 +25,7 @@ type Scenario struct {
 
 	// Namespace is what is set for the namespace that all requests are in, whose names
 	// need not be filled in: headroom, mode, knobs. The zero value sets nothing.
-	Namespace dataplane.NamespaceRow
+	Namespace store.NamespaceRow
 
 	// SyncedEvery is the interval between two syncs of a key of normal pressure in the
 	// estimate mode, for the arithmetic of Report.OriginReadsPerTickUntiered; 0 for none.

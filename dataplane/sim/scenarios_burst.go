@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 // The settings of a namespace's headroom: what becomes of a decision past its node's
@@ -39,7 +39,7 @@ func burstScenario(name, headroom string) Scenario {
 		Doc: "1 region of 5 nodes, 1 ms from its origin. Callers with limits of 10, 100 and 10,000 a minute, costs of 1 and of 1 % of the limit, send a whole limit's worth to each node in one moment, " +
 			"over at most 64 connections a node; on a cold key, and again 61 s later, when the nodes know it. Without anything shared, 5 times the limit would pass. " +
 			"Decisions take no time here, so that with headroom kick all are made before anything could be heard: 5 times is what it must show. With wait it must not exceed 1.2.",
-		Duration: 2 * time.Minute, Shape: crowded, Namespace: dataplane.NamespaceRow{Headroom: headroom},
+		Duration: 2 * time.Minute, Shape: crowded, Namespace: store.NamespaceRow{Headroom: headroom},
 		plan: func(w *world, _ time.Duration) (g agenda) {
 			random := w.stream("bursts", 0)
 			for _, r := range rushes {
@@ -60,7 +60,7 @@ func surgeScenario(name, headroom string) Scenario {
 		Name:     name,
 		Summary:  "five times the limit within a second, on five nodes of a region; headroom " + headroom,
 		Doc:      "As burst, but once, and spread over one second, so that what nodes tell each other within milliseconds can matter.",
-		Duration: time.Minute, Shape: crowded, Namespace: dataplane.NamespaceRow{Headroom: headroom},
+		Duration: time.Minute, Shape: crowded, Namespace: store.NamespaceRow{Headroom: headroom},
 		plan: func(w *world, _ time.Duration) (g agenda) {
 			random := w.stream("surges", 0)
 			for n, r := range rushes {

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -32,7 +32,7 @@ func tiersScenario(name string, keys int, cost int64) Scenario {
 			"See origin_reads_per_tick, origin_increments_per_tick, and origin_reads_per_tick_untiered, which is arithmetic: every key once in 15 s.",
 		Duration: settle + time.Minute, Warmup: settle, SyncedEvery: 15 * time.Second,
 		Shape:     Shape{Nodes: []int{1}, Origin: Profile{Delay: time.Millisecond}, Counts: farMySQL},
-		Namespace: dataplane.NamespaceRow{Mode: "estimate", Estimate: `{"pending_max":1000000,"batch_max":20000}`},
+		Namespace: store.NamespaceRow{Mode: "estimate", Estimate: `{"pending_max":1000000,"batch_max":20000}`},
 		Tune:      func(t *tuning.Tuning) { t.ReplayTick = tuning.Duration(time.Second) },
 		plan: func(w *world, _ time.Duration) (g agenda) {
 			p := &patrol{node: w.nodes[0], meet: meet, cost: cost, accounts: make([]*account, keys), first: make([]int64, keys)}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -115,13 +116,13 @@ func newWorld(shape Shape, document []byte, began time.Time, grace time.Duration
 }
 
 // set stores what is set for the namespace of all requests, before any node reads it.
-func (w *world) set(row dataplane.NamespaceRow) error {
+func (w *world) set(row store.NamespaceRow) error {
 	mode, err := window.ParseMode(row.Mode)
 	if err != nil {
 		return fmt.Errorf("%w: the scenario's namespace: %w", ErrInvalid, err)
 	}
 	w.ledger.mode = mode
-	if row == (dataplane.NamespaceRow{}) {
+	if row == (store.NamespaceRow{}) {
 		return nil
 	}
 	names := request("", 0, 0)
@@ -150,7 +151,7 @@ func (w *world) boot(n *node) error {
 	}
 	n.toOrigin = &link{profile: w.shape.Origin, stream: stream("origin")}
 	n.toCounts = &link{profile: w.shape.Counts, stream: stream("counts")}
-	origin, counts := dataplane.Origin(n.region.origin), dataplane.CountStore(w.counts)
+	origin, counts := store.Origin(n.region.origin), store.CountStore(w.counts)
 	if w.plant.origin != nil {
 		origin = w.plant.origin(origin)
 	}

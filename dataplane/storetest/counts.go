@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -17,21 +17,21 @@ import (
 // Store is a CountStore under test, beside what operators do to it and read from
 // it, which no node can. A hook that is nil leaves its subtests out.
 type Store struct {
-	dataplane.CountStore
+	store.CountStore
 
 	// PutTuning stores a version of the tuning document; region "" is the fleet.
 	PutTuning func(t testing.TB, region string, version int64, document []byte)
 
 	// PutNamespaces, PutOverrides and PutResets add rows to what operators have set.
-	PutNamespaces func(t testing.TB, rows ...dataplane.NamespaceRow)
-	PutOverrides  func(t testing.TB, rows ...dataplane.OverrideRow)
-	PutResets     func(t testing.TB, rows ...dataplane.ResetRow)
+	PutNamespaces func(t testing.TB, rows ...store.NamespaceRow)
+	PutOverrides  func(t testing.TB, rows ...store.OverrideRow)
+	PutResets     func(t testing.TB, rows ...store.ResetRow)
 
 	// Beats lists the stored heartbeats, in any order.
 	Beats func(t testing.TB) []heartbeat.Beat
 }
 
-// TestCountStore runs the contract of dataplane.CountStore against what open
+// TestCountStore runs the contract of store.CountStore against what open
 // returns: a store that is empty when open returns it. open is called once for each
 // subtest, or each history that one draws, and no two run at once: so it may hand out
 // one database again and again, emptied.
@@ -98,10 +98,10 @@ type reporter interface {
 	Context() context.Context
 }
 
-func publish(t reporter, s dataplane.CountStore, region string, counts ...dataplane.Count) {
+func publish(t reporter, s store.CountStore, region string, counts ...store.Count) {
 	t.Helper()
 	sortCounts(counts)
-	for chunk := range slices.Chunk(counts, dataplane.PublishRowsMax) {
+	for chunk := range slices.Chunk(counts, store.PublishRowsMax) {
 		if err := s.Publish(t.Context(), region, chunk); err != nil {
 			t.Fatalf("publish %d rows as %q: %v", len(chunk), region, err)
 		}
@@ -110,10 +110,10 @@ func publish(t reporter, s dataplane.CountStore, region string, counts ...datapl
 
 // imported is all that a region can import of the given workspaces' cells (of all
 // cells, if none is given), and fails the test on a cell that comes twice.
-func imported(t reporter, s dataplane.CountStore, region string, nowMs int64, workspacePrefix string) map[window.Cell]dataplane.Imported {
+func imported(t reporter, s store.CountStore, region string, nowMs int64, workspacePrefix string) map[window.Cell]store.Imported {
 	t.Helper()
-	got := make(map[window.Cell]dataplane.Imported)
-	_, err := s.Import(t.Context(), region, nowMs, 0, func(i dataplane.Imported) {
+	got := make(map[window.Cell]store.Imported)
+	_, err := s.Import(t.Context(), region, nowMs, 0, func(i store.Imported) {
 		if !strings.HasPrefix(i.Cell.Workspace, workspacePrefix) {
 			return
 		}
@@ -128,7 +128,7 @@ func imported(t reporter, s dataplane.CountStore, region string, nowMs int64, wo
 	return got
 }
 
-func wantImported(t reporter, s dataplane.CountStore, region string, want ...dataplane.Imported) {
+func wantImported(t reporter, s store.CountStore, region string, want ...store.Imported) {
 	t.Helper()
 	got := imported(t, s, region, began.UnixMilli(), "")
 	for _, w := range want {
@@ -144,38 +144,38 @@ func wantImported(t reporter, s dataplane.CountStore, region string, want ...dat
 	}
 }
 
-func sortCounts(counts []dataplane.Count) {
-	slices.SortFunc(counts, func(a, b dataplane.Count) int { return a.Cell.Compare(b.Cell) })
+func sortCounts(counts []store.Count) {
+	slices.SortFunc(counts, func(a, b store.Count) int { return a.Cell.Compare(b.Cell) })
 }
 
 func testPublishRaises(t *testing.T, s Store) {
 	a, b := liveCell("w", "a"), liveCell("w", "b")
-	publish(t, s, "eu", dataplane.Count{Cell: a, Count: 6}, dataplane.Count{Cell: b, Count: 1})
-	wantImported(t, s, "eu", dataplane.Imported{Cell: a, Own: 6}, dataplane.Imported{Cell: b, Own: 1})
-	publish(t, s, "eu", dataplane.Count{Cell: a, Count: 9})
-	wantImported(t, s, "eu", dataplane.Imported{Cell: a, Own: 9}, dataplane.Imported{Cell: b, Own: 1})
-	wantImported(t, s, "us", dataplane.Imported{Cell: a, Foreign: 9}, dataplane.Imported{Cell: b, Foreign: 1})
+	publish(t, s, "eu", store.Count{Cell: a, Count: 6}, store.Count{Cell: b, Count: 1})
+	wantImported(t, s, "eu", store.Imported{Cell: a, Own: 6}, store.Imported{Cell: b, Own: 1})
+	publish(t, s, "eu", store.Count{Cell: a, Count: 9})
+	wantImported(t, s, "eu", store.Imported{Cell: a, Own: 9}, store.Imported{Cell: b, Own: 1})
+	wantImported(t, s, "us", store.Imported{Cell: a, Foreign: 9}, store.Imported{Cell: b, Foreign: 1})
 }
 
 // Conformance 38: "GREATEST: an older count never lowers a row".
 func testPublishNeverLowers(t *testing.T, s Store) {
 	a, b := liveCell("w", "a"), liveCell("w", "b")
-	publish(t, s, "eu", dataplane.Count{Cell: a, Count: 9}, dataplane.Count{Cell: b, Count: 2})
-	publish(t, s, "eu", dataplane.Count{Cell: a, Count: 6}, dataplane.Count{Cell: b, Count: 3})
-	wantImported(t, s, "eu", dataplane.Imported{Cell: a, Own: 9}, dataplane.Imported{Cell: b, Own: 3})
+	publish(t, s, "eu", store.Count{Cell: a, Count: 9}, store.Count{Cell: b, Count: 2})
+	publish(t, s, "eu", store.Count{Cell: a, Count: 6}, store.Count{Cell: b, Count: 3})
+	wantImported(t, s, "eu", store.Imported{Cell: a, Own: 9}, store.Imported{Cell: b, Own: 3})
 }
 
 // Conformance 38: "the same flush twice changes nothing".
 func testPublishTwice(t *testing.T, s Store) {
 	a, b := liveCell("w", "a"), liveCell("w", "b")
 	for range 2 {
-		publish(t, s, "eu", dataplane.Count{Cell: a, Count: 6}, dataplane.Count{Cell: b, Count: 4})
-		wantImported(t, s, "us", dataplane.Imported{Cell: a, Foreign: 6}, dataplane.Imported{Cell: b, Foreign: 4})
+		publish(t, s, "eu", store.Count{Cell: a, Count: 6}, store.Count{Cell: b, Count: 4})
+		wantImported(t, s, "us", store.Imported{Cell: a, Foreign: 6}, store.Imported{Cell: b, Foreign: 4})
 	}
 }
 
 func testPublishNothing(t *testing.T, s Store) {
-	for _, none := range [][]dataplane.Count{nil, {}} {
+	for _, none := range [][]store.Count{nil, {}} {
 		if err := s.Publish(t.Context(), "eu", none); err != nil {
 			t.Errorf("publish of no rows: %v", err)
 		}
@@ -185,7 +185,7 @@ func testPublishNothing(t *testing.T, s Store) {
 
 func testPublishRowsMax(t *testing.T, s Store) {
 	rows := make(map[window.Cell]int64)
-	for i := range dataplane.PublishRowsMax {
+	for i := range store.PublishRowsMax {
 		rows[liveCell("w", fmt.Sprint("id-", i))] = int64(i + 1)
 	}
 	full := sortedCounts(rows)
@@ -194,22 +194,22 @@ func testPublishRowsMax(t *testing.T, s Store) {
 	wantMisuse(t, s, append(slices.Clone(full), last))
 
 	publish(t, s, "eu", full...)
-	var want []dataplane.Imported
+	var want []store.Imported
 	for _, c := range full {
-		want = append(want, dataplane.Imported{Cell: c.Cell, Foreign: c.Count})
+		want = append(want, store.Imported{Cell: c.Cell, Foreign: c.Count})
 	}
 	wantImported(t, s, "us", want...)
 }
 
 func testPublishOrder(t *testing.T, s Store) {
-	count := func(c window.Cell) dataplane.Count { return dataplane.Count{Cell: c, Count: 1} }
+	count := func(c window.Cell) store.Count { return store.Count{Cell: c, Count: 1} }
 	a, b, c := count(liveCell("w", "a")), count(liveCell("w", "b")), count(liveCell("w", "c"))
 	longer, next := a, a
 	longer.Cell.Duration, longer.Cell.Sequence = 24*time.Hour, sequenceNow(24*time.Hour)
 	next.Cell.Sequence++
 	twice := a
 	twice.Count = 2
-	for name, rows := range map[string][]dataplane.Count{
+	for name, rows := range map[string][]store.Count{
 		"identifiers":       {a, c, b},
 		"first two":         {b, a, c},
 		"durations":         {longer, a},
@@ -223,13 +223,13 @@ func testPublishOrder(t *testing.T, s Store) {
 
 // wantMisuse publishes rows that the contract forbids: an error about the call, not
 // about a row (bisecting would never find one), and nothing stored.
-func wantMisuse(t *testing.T, s Store, rows []dataplane.Count) {
+func wantMisuse(t *testing.T, s Store, rows []store.Count) {
 	t.Helper()
 	err := s.Publish(t.Context(), "eu", rows)
 	if err == nil {
 		t.Errorf("publish of forbidden rows: no error")
 	}
-	if errors.Is(err, dataplane.ErrRefused) {
+	if errors.Is(err, store.ErrRefused) {
 		t.Errorf("publish of forbidden rows: %v, which says that a row is at fault", err)
 	}
 	wantImported(t, s, "eu")
@@ -237,31 +237,31 @@ func wantMisuse(t *testing.T, s Store, rows []dataplane.Count) {
 
 // Conformance 39: "One row that the database refuses blocks no other row".
 func testPublishRefused(t *testing.T, s Store) {
-	good := func(id string) dataplane.Count { return dataplane.Count{Cell: liveCell("w", id), Count: 5} }
-	bad := func(change func(*dataplane.Count)) dataplane.Count {
+	good := func(id string) store.Count { return store.Count{Cell: liveCell("w", id), Count: 5} }
+	bad := func(change func(*store.Count)) store.Count {
 		c := good("m")
 		change(&c)
 		return c
 	}
-	for name, culprit := range map[string]dataplane.Count{
-		"identifier too long": bad(func(c *dataplane.Count) {
+	for name, culprit := range map[string]store.Count{
+		"identifier too long": bad(func(c *store.Count) {
 			c.Cell.Identifier = strings.Repeat("m", window.IdentifierBytesMax+1)
 		}),
-		"namespace too long": bad(func(c *dataplane.Count) {
+		"namespace too long": bad(func(c *store.Count) {
 			c.Cell.Namespace = strings.Repeat("n", window.NamespaceBytesMax+1)
 		}),
-		"workspace too long": bad(func(c *dataplane.Count) {
+		"workspace too long": bad(func(c *store.Count) {
 			c.Cell.Workspace = strings.Repeat("w", window.WorkspaceBytesMax+1)
 		}),
-		"longer in bytes than in characters": bad(func(c *dataplane.Count) {
+		"longer in bytes than in characters": bad(func(c *store.Count) {
 			c.Cell.Identifier = strings.Repeat("é", window.IdentifierBytesMax/2+1)
 		}),
-		"negative count": bad(func(c *dataplane.Count) { c.Count = -1 }),
+		"negative count": bad(func(c *store.Count) { c.Count = -1 }),
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, rows := range [][]dataplane.Count{{good("a"), culprit, good("z")}, {culprit}, {good("a"), culprit}, {culprit, good("z")}} {
+			for _, rows := range [][]store.Count{{good("a"), culprit, good("z")}, {culprit}, {good("a"), culprit}, {culprit, good("z")}} {
 				sortCounts(rows)
-				if err := s.Publish(t.Context(), "eu", rows); !errors.Is(err, dataplane.ErrRefused) {
+				if err := s.Publish(t.Context(), "eu", rows); !errors.Is(err, store.ErrRefused) {
 					t.Errorf("publish of %d rows with the culprit: %v, want ErrRefused", len(rows), err)
 				}
 			}
@@ -270,13 +270,13 @@ func testPublishRefused(t *testing.T, s Store) {
 	}
 	publish(t, s, "eu", good("a"), good("z"))
 	wantImported(t, s, "us",
-		dataplane.Imported{Cell: good("a").Cell, Foreign: 5}, dataplane.Imported{Cell: good("z").Cell, Foreign: 5})
+		store.Imported{Cell: good("a").Cell, Foreign: 5}, store.Imported{Cell: good("z").Cell, Foreign: 5})
 }
 
 func testPublishKeepsNothing(t *testing.T, s Store) {
 	a, b := liveCell("w", "a"), liveCell("w", "b")
-	rows := []dataplane.Count{{Cell: a, Count: 6}, {Cell: b, Count: 4}}
+	rows := []store.Count{{Cell: a, Count: 6}, {Cell: b, Count: 4}}
 	publish(t, s, "eu", rows...)
-	rows[0], rows[1] = dataplane.Count{Cell: b, Count: 100}, dataplane.Count{}
-	wantImported(t, s, "us", dataplane.Imported{Cell: a, Foreign: 6}, dataplane.Imported{Cell: b, Foreign: 4})
+	rows[0], rows[1] = store.Count{Cell: b, Count: 100}, store.Count{}
+	wantImported(t, s, "us", store.Imported{Cell: a, Foreign: 6}, store.Imported{Cell: b, Foreign: 4})
 }

@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -26,10 +26,10 @@ func testCountLongNames(t *testing.T, s Store) { testDistinct(t, s, longestCells
 func testDistinct(t *testing.T, s Store, cells []window.Cell) {
 	t.Helper()
 	rows := make(map[window.Cell]int64)
-	var want []dataplane.Imported
+	var want []store.Imported
 	for i, c := range cells {
 		rows[c] = int64(i + 1)
-		want = append(want, dataplane.Imported{Cell: c, Foreign: int64(i + 1)})
+		want = append(want, store.Imported{Cell: c, Foreign: int64(i + 1)})
 	}
 	publish(t, s, "us", sortedCounts(rows)...)
 	wantImported(t, s, "eu", want...)
@@ -41,11 +41,11 @@ func testCountRegions(t *testing.T, s Store) {
 		strings.Repeat("r", 47) + "a", strings.Repeat("r", 47) + "b"}
 	sum := int64(0)
 	for i, r := range regions {
-		publish(t, s, r, dataplane.Count{Cell: c, Count: 1 << i})
+		publish(t, s, r, store.Count{Cell: c, Count: 1 << i})
 		sum += 1 << i
 	}
 	for i, r := range regions {
-		wantImported(t, s, r, dataplane.Imported{Cell: c, Foreign: sum - 1<<i, Own: 1 << i})
+		wantImported(t, s, r, store.Imported{Cell: c, Foreign: sum - 1<<i, Own: 1 << i})
 	}
 }
 
@@ -61,22 +61,22 @@ func testCountIdentity(t *testing.T, s Store) {
 	reset.Generation, last.Generation = 1, window.GenerationMax
 	rows := map[window.Cell]int64{hour: 1, other: 2, day: 4, estimate: 8, estimateDay: 16, reset: 32, last: 64}
 	publish(t, s, "eu", sortedCounts(rows)...)
-	var want []dataplane.Imported
+	var want []store.Imported
 	for c, n := range rows {
-		want = append(want, dataplane.Imported{Cell: c, Foreign: n})
+		want = append(want, store.Imported{Cell: c, Foreign: n})
 	}
 	wantImported(t, s, "us", want...)
 }
 
 // components is the counter as mathematics has it: a map, merged by max.
-type components map[component]dataplane.Count
+type components map[component]store.Count
 
 type component struct {
 	cell   window.Cell
 	region string
 }
 
-func (m components) publish(region string, counts []dataplane.Count) {
+func (m components) publish(region string, counts []store.Count) {
 	for _, c := range counts {
 		k := component{c.Cell, region}
 		if was, ok := m[k]; !ok || c.Count > was.Count {
@@ -85,8 +85,8 @@ func (m components) publish(region string, counts []dataplane.Count) {
 	}
 }
 
-func (m components) imported(region string, nowMs int64) map[window.Cell]dataplane.Imported {
-	out := make(map[window.Cell]dataplane.Imported)
+func (m components) imported(region string, nowMs int64) map[window.Cell]store.Imported {
+	out := make(map[window.Cell]store.Imported)
 	for k, n := range m {
 		if k.cell.ExpiresAtMs() <= nowMs {
 			continue
@@ -122,7 +122,7 @@ func drawPublication(rt *rapid.T, workspace string, regions []string, history []
 
 type publication struct {
 	region string
-	counts []dataplane.Count
+	counts []store.Count
 }
 
 // Publications by several regions, in any order and any number of times, leave what
@@ -175,9 +175,9 @@ func testPublishConcurrently(t *testing.T, s Store) {
 			random := rand.New(rand.NewPCG(uint64(p), 0)) // any counts will do: most come too late to be the largest
 			for r := range rounds {
 				for from := (r*37 + p*11) % chunkRows; from < cells; from += chunkRows {
-					var chunk []dataplane.Count
+					var chunk []store.Count
 					for _, c := range sorted[from:min(from+chunkRows, cells)] {
-						chunk = append(chunk, dataplane.Count{Cell: c, Count: 1 + random.Int64N(1000)})
+						chunk = append(chunk, store.Count{Cell: c, Count: 1 + random.Int64N(1000)})
 					}
 					if err := s.Publish(t.Context(), region, chunk); err != nil {
 						t.Errorf("publisher %d: %v", p, err)

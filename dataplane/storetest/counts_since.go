@@ -11,7 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -21,19 +21,19 @@ const quietWithin = 10 * time.Second
 // follower is a node that imports what changed, and keeps the last that it was told.
 type follower struct {
 	region string
-	cursor dataplane.Cursor
-	seen   map[window.Cell]dataplane.Imported
+	cursor store.Cursor
+	seen   map[window.Cell]store.Imported
 }
 
 func follow(region string) *follower {
-	return &follower{region: region, seen: make(map[window.Cell]dataplane.Imported)}
+	return &follower{region: region, seen: make(map[window.Cell]store.Imported)}
 }
 
 // pull imports once, and returns how many cells were yielded.
-func (f *follower) pull(t reporter, s dataplane.CountStore, workspacePrefix string) (yielded int) {
+func (f *follower) pull(t reporter, s store.CountStore, workspacePrefix string) (yielded int) {
 	t.Helper()
 	told := make(map[window.Cell]bool)
-	next, err := s.Import(t.Context(), f.region, began.UnixMilli(), f.cursor, func(i dataplane.Imported) {
+	next, err := s.Import(t.Context(), f.region, began.UnixMilli(), f.cursor, func(i store.Imported) {
 		if told[i.Cell] {
 			t.Errorf("import after a cursor yielded %v twice", i.Cell)
 		}
@@ -54,7 +54,7 @@ func (f *follower) pull(t reporter, s dataplane.CountStore, workspacePrefix stri
 }
 
 // wantAll compares with a full import. Of the region's own component less may be known.
-func (f *follower) wantAll(t reporter, s dataplane.CountStore, workspacePrefix string) {
+func (f *follower) wantAll(t reporter, s store.CountStore, workspacePrefix string) {
 	t.Helper()
 	all := imported(t, s, f.region, began.UnixMilli(), workspacePrefix)
 	for c, want := range all {
@@ -78,8 +78,8 @@ func (f *follower) wantAll(t reporter, s dataplane.CountStore, workspacePrefix s
 
 func testImportNewest(t *testing.T, s Store) {
 	c, own := liveCell("w", "x"), liveCell("w", "own")
-	at := func(c window.Cell, ms int64) dataplane.Count {
-		return dataplane.Count{Cell: c, Count: 5, CountedAtMs: ms}
+	at := func(c window.Cell, ms int64) store.Count {
+		return store.Count{Cell: c, Count: 5, CountedAtMs: ms}
 	}
 	publish(t, s, "us", at(c, 1_700_000_000_003))
 	publish(t, s, "ap", at(c, 900_000_000_009)) // fewer digits
@@ -106,7 +106,7 @@ func testImportNewestStaysWithItsCount(t *testing.T, s Store) {
 	for _, step := range []struct{ count, atMs, want int64 }{
 		{5, 100, 100}, {5, 200, 100}, {4, 300, 100}, {6, 50, 50}, {7, 400, 400}, {8, -3, 0},
 	} {
-		publish(t, s, "us", dataplane.Count{Cell: c, Count: step.count, CountedAtMs: step.atMs})
+		publish(t, s, "us", store.Count{Cell: c, Count: step.count, CountedAtMs: step.atMs})
 		if got := imported(t, s, "eu", began.UnixMilli(), "")[c].NewestAtMs; got != step.want {
 			t.Errorf("after count %d at %d: the youngest is at %d, want %d", step.count, step.atMs, got, step.want)
 		}
@@ -115,20 +115,20 @@ func testImportNewestStaysWithItsCount(t *testing.T, s Store) {
 
 func testImportSinceWhole(t *testing.T, s Store) {
 	a, b := liveCell("w", "a"), liveCell("w", "b")
-	publish(t, s, "us", dataplane.Count{Cell: a, Count: 1}, dataplane.Count{Cell: b, Count: 1})
-	publish(t, s, "ap", dataplane.Count{Cell: a, Count: 20})
-	publish(t, s, "eu", dataplane.Count{Cell: a, Count: 300})
+	publish(t, s, "us", store.Count{Cell: a, Count: 1}, store.Count{Cell: b, Count: 1})
+	publish(t, s, "ap", store.Count{Cell: a, Count: 20})
+	publish(t, s, "eu", store.Count{Cell: a, Count: 300})
 	f := follow("eu")
 	f.pull(t, s, "")
-	publish(t, s, "us", dataplane.Count{Cell: a, Count: 2, CountedAtMs: 9})
+	publish(t, s, "us", store.Count{Cell: a, Count: 2, CountedAtMs: 9})
 	delete(f.seen, a)
 	f.pull(t, s, "")
-	want := dataplane.Imported{Cell: a, Foreign: 22, Own: 300, NewestRegion: "us", NewestAtMs: 9}
+	want := store.Imported{Cell: a, Foreign: 22, Own: 300, NewestRegion: "us", NewestAtMs: 9}
 	if got := f.seen[a]; got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	fresh := liveCell("w", "c")
-	publish(t, s, "us", dataplane.Count{Cell: fresh, Count: 7})
+	publish(t, s, "us", store.Count{Cell: fresh, Count: 7})
 	f.pull(t, s, "")
 	if got := f.seen[fresh]; got.Foreign != 7 {
 		t.Errorf("a cell that is new: %+v", got)
@@ -152,15 +152,15 @@ func testImportSinceLeavesOut(t *testing.T, s Store) {
 		}
 	}
 	one := liveCell("w", "id-7")
-	publish(t, s, "us", dataplane.Count{Cell: one, Count: 100})
+	publish(t, s, "us", store.Count{Cell: one, Count: 100})
 	if n := f.pull(t, s, ""); n != 1 || f.seen[one].Foreign != 100 {
 		t.Errorf("%d cells after one has changed; it is %+v", n, f.seen[one])
 	}
 	// The same again, and less: nothing was raised.
 	for f.pull(t, s, "") > 0 {
 	}
-	publish(t, s, "us", dataplane.Count{Cell: one, Count: 100})
-	publish(t, s, "us", dataplane.Count{Cell: one, Count: 99})
+	publish(t, s, "us", store.Count{Cell: one, Count: 100})
+	publish(t, s, "us", store.Count{Cell: one, Count: 99})
 	if n := f.pull(t, s, ""); n != 0 {
 		t.Errorf("%d cells after nothing was raised", n)
 	}
@@ -173,8 +173,8 @@ func testImportSinceQuiet(t *testing.T, s Store) {
 	c := liveCell("w", "x")
 	f := follow("eu")
 	f.pull(t, s, "")
-	quiet := func(n int64) dataplane.Count { return dataplane.Count{Cell: c, Count: n, Quiet: true} }
-	loud := func(n int64) dataplane.Count { return dataplane.Count{Cell: c, Count: n} }
+	quiet := func(n int64) store.Count { return store.Count{Cell: c, Count: n, Quiet: true} }
+	loud := func(n int64) store.Count { return store.Count{Cell: c, Count: n} }
 	settle := func() {
 		t.Helper()
 		deadline := time.Now().Add(quietWithin)
@@ -186,7 +186,7 @@ func testImportSinceQuiet(t *testing.T, s Store) {
 	}
 	for _, step := range []struct {
 		what   string
-		row    dataplane.Count
+		row    store.Count
 		stored int64
 		told   int
 	}{
@@ -212,13 +212,13 @@ func testImportSinceExpiry(t *testing.T, s Store) {
 	c := liveCell("w", "x")
 	f := follow("eu")
 	f.pull(t, s, "")
-	publish(t, s, "us", dataplane.Count{Cell: c, Count: 1})
+	publish(t, s, "us", store.Count{Cell: c, Count: 1})
 	for _, at := range []struct {
 		nowMs int64
 		want  int
 	}{{c.ExpiresAtMs() - 1, 1}, {c.ExpiresAtMs(), 0}} {
 		got := 0
-		if _, err := s.Import(t.Context(), "eu", at.nowMs, f.cursor, func(dataplane.Imported) { got++ }); err != nil {
+		if _, err := s.Import(t.Context(), "eu", at.nowMs, f.cursor, func(store.Imported) { got++ }); err != nil {
 			t.Fatal(err)
 		}
 		if got != at.want {
@@ -254,11 +254,11 @@ func testImportSinceConcurrently(t *testing.T, s Store) {
 }
 
 func testImportSinceError(t *testing.T, s Store) {
-	publish(t, s, "us", dataplane.Count{Cell: liveCell("w", "x"), Count: 1})
+	publish(t, s, "us", store.Count{Cell: liveCell("w", "x"), Count: 1})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, after := range []dataplane.Cursor{0, 17} {
-		next, err := s.Import(ctx, "eu", began.UnixMilli(), after, func(dataplane.Imported) {})
+	for _, after := range []store.Cursor{0, 17} {
+		next, err := s.Import(ctx, "eu", began.UnixMilli(), after, func(store.Imported) {})
 		if !errors.Is(err, context.Canceled) || next != after {
 			t.Errorf("after %d: %v and the cursor %d", after, err, next)
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 func testDigests(t *testing.T, open func(t testing.TB) Store) {
@@ -23,37 +23,37 @@ func testDigests(t *testing.T, open func(t testing.TB) Store) {
 	run("keep no reference to the filter", testDigestKeepsNothing)
 }
 
-func digest(node string, filter string) dataplane.Digest {
-	return dataplane.Digest{Node: node, Keys: len(filter), Filter: []byte(filter),
+func digest(node string, filter string) store.Digest {
+	return store.Digest{Node: node, Keys: len(filter), Filter: []byte(filter),
 		MadeAtMs: began.UnixMilli(), ExpiresAtMs: began.UnixMilli() + time.Hour.Milliseconds()}
 }
 
-func publishDigest(t *testing.T, s Store, region string, d dataplane.Digest) {
+func publishDigest(t *testing.T, s Store, region string, d store.Digest) {
 	t.Helper()
 	if err := s.PublishDigest(t.Context(), region, d); err != nil {
 		t.Fatalf("digest of %q as %q: %v", d.Node, region, err)
 	}
 }
 
-func digests(t *testing.T, s Store, region string, nowMs int64, after dataplane.Cursor) ([]dataplane.Digest, dataplane.Cursor) {
+func digests(t *testing.T, s Store, region string, nowMs int64, after store.Cursor) ([]store.Digest, store.Cursor) {
 	t.Helper()
-	var got []dataplane.Digest
-	next, err := s.Digests(t.Context(), region, nowMs, after, func(d dataplane.Digest) { got = append(got, d) })
+	var got []store.Digest
+	next, err := s.Digests(t.Context(), region, nowMs, after, func(d store.Digest) { got = append(got, d) })
 	if err != nil {
 		t.Fatalf("digests as %q: %v", region, err)
 	}
 	return got, next
 }
 
-func wantDigests(t *testing.T, s Store, region string, want ...dataplane.Digest) {
+func wantDigests(t *testing.T, s Store, region string, want ...store.Digest) {
 	t.Helper()
 	got, _ := digests(t, s, region, began.UnixMilli(), 0)
-	same := func(a, b dataplane.Digest) bool {
+	same := func(a, b store.Digest) bool {
 		return a.Region == b.Region && a.Node == b.Node && a.Keys == b.Keys && bytes.Equal(a.Filter, b.Filter) &&
 			a.MadeAtMs == b.MadeAtMs && a.ExpiresAtMs == b.ExpiresAtMs
 	}
 	for _, w := range want {
-		if !slices.ContainsFunc(got, func(g dataplane.Digest) bool { return same(g, w) }) {
+		if !slices.ContainsFunc(got, func(g store.Digest) bool { return same(g, w) }) {
 			t.Errorf("as %q: the digest of %q in %q is missing or another", region, w.Node, w.Region)
 		}
 	}
@@ -62,7 +62,7 @@ func wantDigests(t *testing.T, s Store, region string, want ...dataplane.Digest)
 	}
 }
 
-func of(region string, d dataplane.Digest) dataplane.Digest {
+func of(region string, d store.Digest) store.Digest {
 	d.Region = region
 	return d
 }
@@ -125,17 +125,17 @@ func testDigestFilters(t *testing.T, s Store) {
 	for i := range every {
 		every[i] = byte(i)
 	}
-	want := []dataplane.Digest{
+	want := []store.Digest{
 		of("us", digest("none", "")),
 		of("us", digest("every byte", string(every))),
-		of("us", digest(strings.Repeat("n", 64), strings.Repeat("\x00", dataplane.DigestBytesMax))),
+		of("us", digest(strings.Repeat("n", 64), strings.Repeat("\x00", store.DigestBytesMax))),
 	}
 	for _, d := range want {
 		publishDigest(t, s, "us", d)
 	}
 	wantDigests(t, s, "eu", want...)
-	tooLong := digest("n", strings.Repeat("x", dataplane.DigestBytesMax+1))
-	if err := s.PublishDigest(t.Context(), "us", tooLong); !errors.Is(err, dataplane.ErrRefused) {
+	tooLong := digest("n", strings.Repeat("x", store.DigestBytesMax+1))
+	if err := s.PublishDigest(t.Context(), "us", tooLong); !errors.Is(err, store.ErrRefused) {
 		t.Errorf("a filter that is too long: %v, want ErrRefused", err)
 	}
 	wantDigests(t, s, "eu", want...)

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/dataplane/storetest"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
@@ -45,9 +45,9 @@ func TestCountsSubject(t *testing.T) {
 			PutTuning: func(_ testing.TB, region string, version int64, document []byte) {
 				s.tunings = append(s.tunings, tuningRow{region, version, document})
 			},
-			PutNamespaces: func(_ testing.TB, rows ...dataplane.NamespaceRow) { s.namespaces = append(s.namespaces, rows...) },
-			PutOverrides:  func(_ testing.TB, rows ...dataplane.OverrideRow) { s.overrides = append(s.overrides, rows...) },
-			PutResets:     func(_ testing.TB, rows ...dataplane.ResetRow) { s.resets = append(s.resets, rows...) },
+			PutNamespaces: func(_ testing.TB, rows ...store.NamespaceRow) { s.namespaces = append(s.namespaces, rows...) },
+			PutOverrides:  func(_ testing.TB, rows ...store.OverrideRow) { s.overrides = append(s.overrides, rows...) },
+			PutResets:     func(_ testing.TB, rows ...store.ResetRow) { s.resets = append(s.resets, rows...) },
 			Beats:         func(testing.TB) []heartbeat.Beat { return s.beats },
 		}
 	})
@@ -55,7 +55,7 @@ func TestCountsSubject(t *testing.T) {
 
 func TestOriginSubject(t *testing.T) {
 	fault := os.Getenv(faultVariable)
-	storetest.TestOrigin(t, func(testing.TB) dataplane.Origin {
+	storetest.TestOrigin(t, func(testing.TB) store.Origin {
 		return &originSubject{fault: fault, totals: make(map[string]int64)}
 	})
 }

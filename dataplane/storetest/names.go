@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -121,10 +121,10 @@ func drawCell(workspace string) *rapid.Generator[window.Cell] {
 }
 
 // sortedCounts orders rows as Publish wants them.
-func sortedCounts(rows map[window.Cell]int64) []dataplane.Count {
-	counts := make([]dataplane.Count, 0, len(rows))
+func sortedCounts(rows map[window.Cell]int64) []store.Count {
+	counts := make([]store.Count, 0, len(rows))
 	for c, n := range rows {
-		counts = append(counts, dataplane.Count{Cell: c, Count: n})
+		counts = append(counts, store.Count{Cell: c, Count: n})
 	}
 	sortCounts(counts)
 	return counts

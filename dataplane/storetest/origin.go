@@ -9,19 +9,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// TestOrigin runs the contract of dataplane.Origin against what open returns: an
+// TestOrigin runs the contract of store.Origin against what open returns: an
 // origin that is empty when open returns it. open is called once for each subtest
 // and no two run at once, so it may hand out one server again and again, emptied.
-func TestOrigin(t *testing.T, open func(t testing.TB) dataplane.Origin) {
-	run := func(name string, f func(t *testing.T, o dataplane.Origin)) {
+func TestOrigin(t *testing.T, open func(t testing.TB) store.Origin) {
+	run := func(name string, f func(t *testing.T, o store.Origin)) {
 		t.Run(name, func(t *testing.T) { f(t, open(t)) })
 	}
 	t.Run("Read", func(t *testing.T) {
-		run := func(name string, f func(t *testing.T, o dataplane.Origin)) {
+		run := func(name string, f func(t *testing.T, o store.Origin)) {
 			t.Run(name, func(t *testing.T) { f(t, open(t)) })
 		}
 		run("returns totals in the order of the cells and 0 where nobody has added", testReadOrder)
@@ -29,7 +29,7 @@ func TestOrigin(t *testing.T, open func(t testing.TB) dataplane.Origin) {
 		run("reads as many cells as a batch may ask for", testReadMany)
 	})
 	t.Run("Add", func(t *testing.T) {
-		run := func(name string, f func(t *testing.T, o dataplane.Origin)) {
+		run := func(name string, f func(t *testing.T, o store.Origin)) {
 			t.Run(name, func(t *testing.T) { f(t, open(t)) })
 		}
 		run("adds each cost to its cell and returns each cell's new total in order", testAddTotals)
@@ -40,7 +40,7 @@ func TestOrigin(t *testing.T, open func(t testing.TB) dataplane.Origin) {
 		run("may run concurrently and loses nothing", testAddConcurrently)
 	})
 	t.Run("Claim", func(t *testing.T) {
-		run := func(name string, f func(t *testing.T, o dataplane.Origin)) {
+		run := func(name string, f func(t *testing.T, o store.Origin)) {
 			t.Run(name, func(t *testing.T) { f(t, open(t)) })
 		}
 		run("adds each cost only up to AtMost and returns the total in either case", testClaimTotals)
@@ -52,7 +52,7 @@ func TestOrigin(t *testing.T, open func(t testing.TB) dataplane.Origin) {
 		run("does not lose what is added meanwhile", testClaimBesideAdds)
 	})
 	t.Run("Raise", func(t *testing.T) {
-		run := func(name string, f func(t *testing.T, o dataplane.Origin)) {
+		run := func(name string, f func(t *testing.T, o store.Origin)) {
 			t.Run(name, func(t *testing.T) { f(t, open(t)) })
 		}
 		run("lifts each cell's total to at least the given count", testRaiseLifts)
@@ -63,10 +63,10 @@ func TestOrigin(t *testing.T, open func(t testing.TB) dataplane.Origin) {
 	})
 	run("a key has one shard, which is always the same", testShards)
 	run("forgets a cell some time after it has expired", testOriginForgets)
-	run("names with any bytes never collide", func(t *testing.T, o dataplane.Origin) {
+	run("names with any bytes never collide", func(t *testing.T, o store.Origin) {
 		testOriginDistinct(t, o, lookalikeCells(freshWorkspace()))
 	})
-	run("names of the longest lengths are kept whole", func(t *testing.T, o dataplane.Origin) {
+	run("names of the longest lengths are kept whole", func(t *testing.T, o store.Origin) {
 		testOriginDistinct(t, o, longestCells(freshWorkspace()))
 	})
 	run("durations and workspaces are apart, limits are not", testOriginIdentity)
@@ -75,7 +75,7 @@ func TestOrigin(t *testing.T, open func(t testing.TB) dataplane.Origin) {
 	run("all methods obey ctx", testOriginContext)
 }
 
-func read(t reporter, o dataplane.Origin, cells ...window.Cell) []int64 {
+func read(t reporter, o store.Origin, cells ...window.Cell) []int64 {
 	t.Helper()
 	totals, err := o.Read(t.Context(), cells)
 	if err != nil {
@@ -87,7 +87,7 @@ func read(t reporter, o dataplane.Origin, cells ...window.Cell) []int64 {
 	return totals
 }
 
-func wantTotals(t reporter, o dataplane.Origin, cells []window.Cell, want ...int64) {
+func wantTotals(t reporter, o store.Origin, cells []window.Cell, want ...int64) {
 	t.Helper()
 	if got := read(t, o, cells...); !slices.Equal(got, want) {
 		t.Errorf("totals are %v, want %v", got, want)
@@ -95,7 +95,7 @@ func wantTotals(t reporter, o dataplane.Origin, cells []window.Cell, want ...int
 }
 
 // add expects every increment to succeed, and returns the totals.
-func add(t reporter, o dataplane.Origin, adds ...dataplane.Add) []int64 {
+func add(t reporter, o store.Origin, adds ...store.Add) []int64 {
 	t.Helper()
 	added := o.Add(t.Context(), adds)
 	if len(added) != len(adds) {
@@ -111,7 +111,7 @@ func add(t reporter, o dataplane.Origin, adds ...dataplane.Add) []int64 {
 	return totals
 }
 
-func raise(t reporter, o dataplane.Origin, totals ...dataplane.Add) {
+func raise(t reporter, o store.Origin, totals ...store.Add) {
 	t.Helper()
 	if err := o.Raise(t.Context(), totals); err != nil {
 		t.Fatalf("raise %d cells: %v", len(totals), err)
@@ -119,9 +119,9 @@ func raise(t reporter, o dataplane.Origin, totals ...dataplane.Add) {
 }
 
 // notApplied expects an error that says that the increment was certainly not applied.
-func notApplied(t *testing.T, what string, a dataplane.Added) {
+func notApplied(t *testing.T, what string, a store.Added) {
 	t.Helper()
-	if a.Err == nil || errors.Is(a.Err, dataplane.ErrMaybeApplied) || a.Total != 0 {
+	if a.Err == nil || errors.Is(a.Err, store.ErrMaybeApplied) || a.Total != 0 {
 		t.Errorf("%s: total %d, error %v; want a certain failure", what, a.Total, a.Err)
 	}
 }
@@ -134,40 +134,40 @@ func liveCells(n int) []window.Cell {
 	return cells
 }
 
-func testReadOrder(t *testing.T, o dataplane.Origin) {
+func testReadOrder(t *testing.T, o store.Origin) {
 	c := liveCells(4)
-	add(t, o, dataplane.Add{Cell: c[2], Cost: 30}, dataplane.Add{Cell: c[0], Cost: 1})
+	add(t, o, store.Add{Cell: c[2], Cost: 30}, store.Add{Cell: c[0], Cost: 1})
 	wantTotals(t, o, []window.Cell{c[0], c[1], c[2], c[3]}, 1, 0, 30, 0)
 	wantTotals(t, o, []window.Cell{c[3], c[2], c[2], c[0]}, 0, 30, 30, 1)
 	wantTotals(t, o, nil)
 	wantTotals(t, o, []window.Cell{})
 }
 
-func testReadCreatesNothing(t *testing.T, o dataplane.Origin) {
+func testReadCreatesNothing(t *testing.T, o store.Origin) {
 	c := liveCells(1)
 	wantTotals(t, o, c, 0)
-	if got := add(t, o, dataplane.Add{Cell: c[0], Cost: 5}); got[0] != 5 {
+	if got := add(t, o, store.Add{Cell: c[0], Cost: 5}); got[0] != 5 {
 		t.Errorf("total after a read and 5: %d", got[0])
 	}
 }
 
-func testReadMany(t *testing.T, o dataplane.Origin) {
-	cells := liveCells(2 * dataplane.BatchMax) // current and previous of each item
-	add(t, o, dataplane.Add{Cell: cells[0], Cost: 1}, dataplane.Add{Cell: cells[len(cells)-1], Cost: 2})
+func testReadMany(t *testing.T, o store.Origin) {
+	cells := liveCells(2000) // current and previous of each item of the largest batch
+	add(t, o, store.Add{Cell: cells[0], Cost: 1}, store.Add{Cell: cells[len(cells)-1], Cost: 2})
 	want := make([]int64, len(cells))
 	want[0], want[len(want)-1] = 1, 2
 	wantTotals(t, o, cells, want...)
 }
 
-func testAddTotals(t *testing.T, o dataplane.Origin) {
+func testAddTotals(t *testing.T, o store.Origin) {
 	c := liveCells(3)
 	for i, step := range []struct {
-		adds []dataplane.Add
+		adds []store.Add
 		want []int64
 	}{
-		{[]dataplane.Add{{Cell: c[0], Cost: 1}}, []int64{1}},
-		{[]dataplane.Add{{Cell: c[1], Cost: 10}, {Cell: c[0], Cost: 2}}, []int64{10, 3}},
-		{[]dataplane.Add{{Cell: c[0], Cost: 3}, {Cell: c[0], Cost: 4}, {Cell: c[2], Cost: 100}}, []int64{6, 10, 100}},
+		{[]store.Add{{Cell: c[0], Cost: 1}}, []int64{1}},
+		{[]store.Add{{Cell: c[1], Cost: 10}, {Cell: c[0], Cost: 2}}, []int64{10, 3}},
+		{[]store.Add{{Cell: c[0], Cost: 3}, {Cell: c[0], Cost: 4}, {Cell: c[2], Cost: 100}}, []int64{6, 10, 100}},
 		{nil, []int64{}},
 	} {
 		if got := add(t, o, step.adds...); !slices.Equal(got, step.want) {
@@ -179,27 +179,27 @@ func testAddTotals(t *testing.T, o dataplane.Origin) {
 
 // "One increment may fail where others succeed, so each has its own error": here it
 // fails because a total "only grows", and an int64 would not.
-func testAddOverflow(t *testing.T, o dataplane.Origin) {
+func testAddOverflow(t *testing.T, o store.Origin) {
 	c := liveCells(3)
-	raise(t, o, dataplane.Add{Cell: c[1], Cost: math.MaxInt64 - 5})
-	got := o.Add(t.Context(), []dataplane.Add{{Cell: c[0], Cost: 1}, {Cell: c[1], Cost: 6}, {Cell: c[2], Cost: 2}, {Cell: c[1], Cost: 5}})
+	raise(t, o, store.Add{Cell: c[1], Cost: math.MaxInt64 - 5})
+	got := o.Add(t.Context(), []store.Add{{Cell: c[0], Cost: 1}, {Cell: c[1], Cost: 6}, {Cell: c[2], Cost: 2}, {Cell: c[1], Cost: 5}})
 	if len(got) != 4 {
 		t.Fatalf("%d answers to 4 increments", len(got))
 	}
 	notApplied(t, "past the largest integer", got[1])
 	for i, want := range map[int]int64{0: 1, 2: 2, 3: math.MaxInt64} {
-		if got[i] != (dataplane.Added{Total: want}) {
+		if got[i] != (store.Added{Total: want}) {
 			t.Errorf("beside the overflow: %+v, want total %d", got[i], want)
 		}
 	}
 	wantTotals(t, o, c, 1, math.MaxInt64, 2)
 }
 
-func testAddNotPositive(t *testing.T, o dataplane.Origin) {
+func testAddNotPositive(t *testing.T, o store.Origin) {
 	c := liveCells(2)
-	add(t, o, dataplane.Add{Cell: c[0], Cost: 7})
+	add(t, o, store.Add{Cell: c[0], Cost: 7})
 	for _, cost := range []int64{0, -1, math.MinInt64} {
-		got := o.Add(t.Context(), []dataplane.Add{{Cell: c[0], Cost: cost}, {Cell: c[1], Cost: 1}})
+		got := o.Add(t.Context(), []store.Add{{Cell: c[0], Cost: cost}, {Cell: c[1], Cost: 1}})
 		if len(got) != 2 {
 			t.Fatalf("%d answers to 2 increments", len(got))
 		}
@@ -211,22 +211,22 @@ func testAddNotPositive(t *testing.T, o dataplane.Origin) {
 	wantTotals(t, o, c, 7, 3)
 }
 
-func testAddBig(t *testing.T, o dataplane.Origin) {
+func testAddBig(t *testing.T, o store.Origin) {
 	c := liveCells(1)
 	for i := range int64(20) {
-		if got := add(t, o, dataplane.Add{Cell: c[0], Cost: window.LimitMax}); got[0] != (i+1)*window.LimitMax {
+		if got := add(t, o, store.Add{Cell: c[0], Cost: window.LimitMax}); got[0] != (i+1)*window.LimitMax {
 			t.Fatalf("total after %d times %d: %d", i+1, int64(window.LimitMax), got[0])
 		}
 	}
 	wantTotals(t, o, c, 20*window.LimitMax)
 }
 
-func testAddMany(t *testing.T, o dataplane.Origin) {
+func testAddMany(t *testing.T, o store.Origin) {
 	cells := liveCells(1700)
-	var adds []dataplane.Add
+	var adds []store.Add
 	var want []int64
 	for i, c := range cells {
-		adds = append(adds, dataplane.Add{Cell: c, Cost: int64(i + 1)})
+		adds = append(adds, store.Add{Cell: c, Cost: int64(i + 1)})
 		want = append(want, int64(i+1))
 	}
 	if got := add(t, o, adds...); !slices.Equal(got, want) {
@@ -239,28 +239,28 @@ func testAddMany(t *testing.T, o dataplane.Origin) {
 }
 
 // "forgets itself some time after its cell has expired": a day after, at the latest.
-func testOriginForgets(t *testing.T, o dataplane.Origin) {
+func testOriginForgets(t *testing.T, o store.Origin) {
 	day := (24 * time.Hour).Milliseconds()
 	alive, expired := liveCell("w", "alive"), liveCell("w", "expired")
 	alive.Sequence -= 1 // the previous cell still counts
 	expired.Duration = time.Second
 	expired.Sequence = window.Sequence(began.UnixMilli()-day, 1000)
-	add(t, o, dataplane.Add{Cell: alive, Cost: 3}, dataplane.Add{Cell: expired, Cost: 3})
+	add(t, o, store.Add{Cell: alive, Cost: 3}, store.Add{Cell: expired, Cost: 3})
 	wantTotals(t, o, []window.Cell{alive, expired}, 3, 0)
-	raise(t, o, dataplane.Add{Cell: alive, Cost: 4}, dataplane.Add{Cell: expired, Cost: 4})
+	raise(t, o, store.Add{Cell: alive, Cost: 4}, store.Add{Cell: expired, Cost: 4})
 	wantTotals(t, o, []window.Cell{alive, expired}, 4, 0)
-	claim(t, o, dataplane.Claim{Cell: alive, Cost: 1, AtMost: 9}, dataplane.Claim{Cell: expired, Cost: 1, AtMost: 9})
+	claim(t, o, store.Claim{Cell: alive, Cost: 1, AtMost: 9}, store.Claim{Cell: expired, Cost: 1, AtMost: 9})
 	wantTotals(t, o, []window.Cell{alive, expired}, 5, 0)
 }
 
-func testOriginContext(t *testing.T, o dataplane.Origin) {
+func testOriginContext(t *testing.T, o store.Origin) {
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	late, cancelLate := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancelLate()
 	c := liveCells(2)
-	adds := []dataplane.Add{{Cell: c[0], Cost: 1}, {Cell: c[1], Cost: 2}}
-	claims := []dataplane.Claim{{Cell: c[0], Cost: 1, AtMost: 9}, {Cell: c[1], Cost: 2, AtMost: 9}}
+	adds := []store.Add{{Cell: c[0], Cost: 1}, {Cell: c[1], Cost: 2}}
+	claims := []store.Claim{{Cell: c[0], Cost: 1, AtMost: 9}, {Cell: c[1], Cost: 2, AtMost: 9}}
 
 	for _, ended := range []struct {
 		name string

@@ -10,12 +10,12 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // claim expects every claim to be answered without an error.
-func claim(t reporter, o dataplane.Origin, claims ...dataplane.Claim) []dataplane.Claimed {
+func claim(t reporter, o store.Origin, claims ...store.Claim) []store.Claimed {
 	t.Helper()
 	claimed := o.Claim(t.Context(), claims)
 	if len(claimed) != len(claims) {
@@ -30,57 +30,57 @@ func claim(t reporter, o dataplane.Origin, claims ...dataplane.Claim) []dataplan
 }
 
 // notClaimed expects an error that says that the cost was certainly not added.
-func notClaimed(t *testing.T, what string, c dataplane.Claimed) {
+func notClaimed(t *testing.T, what string, c store.Claimed) {
 	t.Helper()
-	if c.Err == nil || errors.Is(c.Err, dataplane.ErrMaybeApplied) || c.Total != 0 || c.Added {
+	if c.Err == nil || errors.Is(c.Err, store.ErrMaybeApplied) || c.Total != 0 || c.Added {
 		t.Errorf("%s: %+v; want a certain failure", what, c)
 	}
 }
 
-func wantClaimed(t *testing.T, got []dataplane.Claimed, want ...dataplane.Claimed) {
+func wantClaimed(t *testing.T, got []store.Claimed, want ...store.Claimed) {
 	t.Helper()
 	if !slices.Equal(got, want) {
 		t.Errorf("claims are answered %+v, want %+v", got, want)
 	}
 }
 
-func yes(total int64) dataplane.Claimed { return dataplane.Claimed{Total: total, Added: true} }
-func no(total int64) dataplane.Claimed  { return dataplane.Claimed{Total: total} }
+func yes(total int64) store.Claimed { return store.Claimed{Total: total, Added: true} }
+func no(total int64) store.Claimed  { return store.Claimed{Total: total} }
 
-func testClaimTotals(t *testing.T, o dataplane.Origin) {
+func testClaimTotals(t *testing.T, o store.Origin) {
 	c := liveCells(3)
-	wantClaimed(t, claim(t, o, dataplane.Claim{Cell: c[0], Cost: 4, AtMost: 10}), yes(4))
-	add(t, o, dataplane.Add{Cell: c[0], Cost: 2})
+	wantClaimed(t, claim(t, o, store.Claim{Cell: c[0], Cost: 4, AtMost: 10}), yes(4))
+	add(t, o, store.Add{Cell: c[0], Cost: 2})
 	// "Claims of one cell are decided in their order", each on what those before left.
 	wantClaimed(t, claim(t, o,
-		dataplane.Claim{Cell: c[0], Cost: 5, AtMost: 10},
-		dataplane.Claim{Cell: c[1], Cost: 5, AtMost: 5},
-		dataplane.Claim{Cell: c[0], Cost: 3, AtMost: 10},
-		dataplane.Claim{Cell: c[0], Cost: 2, AtMost: 10},
-		dataplane.Claim{Cell: c[0], Cost: 1, AtMost: 10},
-		dataplane.Claim{Cell: c[2], Cost: 6, AtMost: 5},
+		store.Claim{Cell: c[0], Cost: 5, AtMost: 10},
+		store.Claim{Cell: c[1], Cost: 5, AtMost: 5},
+		store.Claim{Cell: c[0], Cost: 3, AtMost: 10},
+		store.Claim{Cell: c[0], Cost: 2, AtMost: 10},
+		store.Claim{Cell: c[0], Cost: 1, AtMost: 10},
+		store.Claim{Cell: c[2], Cost: 6, AtMost: 5},
 	), no(6), yes(5), yes(9), no(9), yes(10), no(0))
 	// A total may be past AtMost already: others had another limit.
-	wantClaimed(t, claim(t, o, dataplane.Claim{Cell: c[0], Cost: 1, AtMost: 3}, dataplane.Claim{Cell: c[0], Cost: 1, AtMost: 11}), no(10), yes(11))
+	wantClaimed(t, claim(t, o, store.Claim{Cell: c[0], Cost: 1, AtMost: 3}, store.Claim{Cell: c[0], Cost: 1, AtMost: 11}), no(10), yes(11))
 	wantClaimed(t, claim(t, o))
 	wantTotals(t, o, c, 11, 5, 0)
 }
 
-func testClaimRefusedChangesNothing(t *testing.T, o dataplane.Origin) {
+func testClaimRefusedChangesNothing(t *testing.T, o store.Origin) {
 	c := liveCells(2)
-	add(t, o, dataplane.Add{Cell: c[0], Cost: 7})
+	add(t, o, store.Add{Cell: c[0], Cost: 7})
 	for _, atMost := range []int64{math.MinInt64, -1, 0, 2} {
-		wantClaimed(t, claim(t, o, dataplane.Claim{Cell: c[0], Cost: 3, AtMost: atMost}, dataplane.Claim{Cell: c[1], Cost: 3, AtMost: atMost}), no(7), no(0))
+		wantClaimed(t, claim(t, o, store.Claim{Cell: c[0], Cost: 3, AtMost: atMost}, store.Claim{Cell: c[1], Cost: 3, AtMost: atMost}), no(7), no(0))
 	}
 	wantTotals(t, o, c, 7, 0)
-	wantClaimed(t, claim(t, o, dataplane.Claim{Cell: c[1], Cost: 3, AtMost: 3}), yes(3))
+	wantClaimed(t, claim(t, o, store.Claim{Cell: c[1], Cost: 3, AtMost: 3}), yes(3))
 }
 
-func testClaimNotPositive(t *testing.T, o dataplane.Origin) {
+func testClaimNotPositive(t *testing.T, o store.Origin) {
 	c := liveCells(2)
-	add(t, o, dataplane.Add{Cell: c[0], Cost: 7})
+	add(t, o, store.Add{Cell: c[0], Cost: 7})
 	for i, cost := range []int64{0, -1, math.MinInt64} {
-		got := o.Claim(t.Context(), []dataplane.Claim{{Cell: c[0], Cost: cost, AtMost: 9}, {Cell: c[1], Cost: 1, AtMost: 9}})
+		got := o.Claim(t.Context(), []store.Claim{{Cell: c[0], Cost: cost, AtMost: 9}, {Cell: c[1], Cost: 1, AtMost: 9}})
 		if len(got) != 2 {
 			t.Fatalf("%d answers to 2 claims", len(got))
 		}
@@ -91,30 +91,30 @@ func testClaimNotPositive(t *testing.T, o dataplane.Origin) {
 }
 
 // Neighbours that a float64 cannot tell apart, and sums that no int64 holds.
-func testClaimBig(t *testing.T, o dataplane.Origin) {
+func testClaimBig(t *testing.T, o store.Origin) {
 	const big = 1 << 60
 	c := liveCells(3)
-	raise(t, o, dataplane.Add{Cell: c[0], Cost: big}, dataplane.Add{Cell: c[1], Cost: math.MaxInt64 - 5}, dataplane.Add{Cell: c[2], Cost: window.LimitMax})
+	raise(t, o, store.Add{Cell: c[0], Cost: big}, store.Add{Cell: c[1], Cost: math.MaxInt64 - 5}, store.Add{Cell: c[2], Cost: window.LimitMax})
 	wantClaimed(t, claim(t, o,
-		dataplane.Claim{Cell: c[0], Cost: 2, AtMost: big + 1},
-		dataplane.Claim{Cell: c[0], Cost: 1, AtMost: big + 1},
-		dataplane.Claim{Cell: c[0], Cost: 1, AtMost: big + 1},
-		dataplane.Claim{Cell: c[1], Cost: 6, AtMost: math.MaxInt64},
-		dataplane.Claim{Cell: c[1], Cost: math.MaxInt64, AtMost: math.MaxInt64},
-		dataplane.Claim{Cell: c[1], Cost: 5, AtMost: math.MaxInt64},
-		dataplane.Claim{Cell: c[2], Cost: window.LimitMax, AtMost: 2 * window.LimitMax},
-		dataplane.Claim{Cell: c[2], Cost: 1, AtMost: 2 * window.LimitMax},
+		store.Claim{Cell: c[0], Cost: 2, AtMost: big + 1},
+		store.Claim{Cell: c[0], Cost: 1, AtMost: big + 1},
+		store.Claim{Cell: c[0], Cost: 1, AtMost: big + 1},
+		store.Claim{Cell: c[1], Cost: 6, AtMost: math.MaxInt64},
+		store.Claim{Cell: c[1], Cost: math.MaxInt64, AtMost: math.MaxInt64},
+		store.Claim{Cell: c[1], Cost: 5, AtMost: math.MaxInt64},
+		store.Claim{Cell: c[2], Cost: window.LimitMax, AtMost: 2 * window.LimitMax},
+		store.Claim{Cell: c[2], Cost: 1, AtMost: 2 * window.LimitMax},
 	), no(big), yes(big+1), no(big+1), no(math.MaxInt64-5), no(math.MaxInt64-5), yes(math.MaxInt64), yes(2*window.LimitMax), no(2*window.LimitMax))
 	wantTotals(t, o, c, big+1, math.MaxInt64, 2*window.LimitMax)
 }
 
-func testClaimMany(t *testing.T, o dataplane.Origin) {
+func testClaimMany(t *testing.T, o store.Origin) {
 	cells := liveCells(1700)
-	var claims []dataplane.Claim
-	var answers []dataplane.Claimed
+	var claims []store.Claim
+	var answers []store.Claimed
 	var totals []int64
 	for i, c := range cells {
-		claims = append(claims, dataplane.Claim{Cell: c, Cost: int64(i + 1), AtMost: 1000})
+		claims = append(claims, store.Claim{Cell: c, Cost: int64(i + 1), AtMost: 1000})
 		if i < 1000 {
 			answers, totals = append(answers, yes(int64(i+1))), append(totals, int64(i+1))
 		} else {
@@ -129,7 +129,7 @@ func testClaimMany(t *testing.T, o dataplane.Origin) {
 
 // Whatever the costs and the limit: the total is the sum of what was added, is never
 // past AtMost, and leaves no room for what was refused.
-func testClaimConcurrently(t *testing.T, o dataplane.Origin) {
+func testClaimConcurrently(t *testing.T, o store.Origin) {
 	round := 0
 	rapid.Check(t, func(rt *rapid.T) {
 		round++
@@ -144,7 +144,7 @@ func testClaimConcurrently(t *testing.T, o dataplane.Origin) {
 		for _, costs := range callers {
 			wg.Go(func() {
 				for _, cost := range costs {
-					got := o.Claim(t.Context(), []dataplane.Claim{{Cell: cell, Cost: cost, AtMost: atMost}})[0]
+					got := o.Claim(t.Context(), []store.Claim{{Cell: cell, Cost: cost, AtMost: atMost}})[0]
 					mu.Lock()
 					if got.Err != nil || got.Total > atMost || !got.Added && got.Total+cost <= atMost {
 						problems = append(problems, fmt.Sprintf("cost %d: %+v", cost, got))
@@ -167,17 +167,17 @@ func testClaimConcurrently(t *testing.T, o dataplane.Origin) {
 }
 
 // Claims race with increments: each is whole.
-func testClaimBesideAdds(t *testing.T, o dataplane.Origin) {
+func testClaimBesideAdds(t *testing.T, o store.Origin) {
 	const callers, calls = 4, 100
 	c := liveCell("w", "x")
 	var wg sync.WaitGroup
 	for range callers {
 		wg.Go(func() {
 			for range calls {
-				if a := o.Add(t.Context(), []dataplane.Add{{Cell: c, Cost: 1}})[0]; a.Err != nil {
+				if a := o.Add(t.Context(), []store.Add{{Cell: c, Cost: 1}})[0]; a.Err != nil {
 					t.Errorf("add: %v", a.Err)
 				}
-				if a := o.Claim(t.Context(), []dataplane.Claim{{Cell: c, Cost: 1, AtMost: math.MaxInt64}})[0]; a.Err != nil || !a.Added {
+				if a := o.Claim(t.Context(), []store.Claim{{Cell: c, Cost: 1, AtMost: math.MaxInt64}})[0]; a.Err != nil || !a.Added {
 					t.Errorf("claim: %+v", a)
 				}
 			}
@@ -188,7 +188,7 @@ func testClaimBesideAdds(t *testing.T, o dataplane.Origin) {
 }
 
 // "0 <= n < Shards(), always the same": whoever asks, and wherever the key lies.
-func testShards(t *testing.T, o dataplane.Origin) {
+func testShards(t *testing.T, o store.Origin) {
 	shards := o.Shards()
 	if shards < 1 {
 		t.Fatalf("%d shards", shards)
@@ -202,7 +202,7 @@ func testShards(t *testing.T, o dataplane.Origin) {
 			t.Fatalf("%v is in shard %d of %d", cells[i], first[i], shards)
 		}
 	}
-	add(t, o, dataplane.Add{Cell: cells[0], Cost: 1})
+	add(t, o, store.Add{Cell: cells[0], Cost: 1})
 	for i, c := range slices.Clone(cells) {
 		c.Sequence++
 		if got := o.ShardOf(&c.Key); got != first[i] {

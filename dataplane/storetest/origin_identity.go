@@ -8,17 +8,17 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // testOriginDistinct gives each cell a total of its own and expects each one back.
 // Conformance 6: "Names with any characters … never collide … in Redis".
-func testOriginDistinct(t *testing.T, o dataplane.Origin, cells []window.Cell) {
+func testOriginDistinct(t *testing.T, o store.Origin, cells []window.Cell) {
 	t.Helper()
-	var adds []dataplane.Add
+	var adds []store.Add
 	for i, c := range cells {
-		adds = append(adds, dataplane.Add{Cell: c, Cost: int64(i + 1)})
+		adds = append(adds, store.Add{Cell: c, Cost: int64(i + 1)})
 	}
 	for i, total := range add(t, o, adds...) {
 		if total != int64(i+1) {
@@ -35,7 +35,7 @@ func testOriginDistinct(t *testing.T, o dataplane.Origin, cells []window.Cell) {
 // Conformance 5: "Same identifier, other duration → independent." Conformance 6:
 // "The same namespace in two workspaces → isolated." And two modes never share cells,
 // nor do two generations, which share their key's shard.
-func testOriginIdentity(t *testing.T, o dataplane.Origin) {
+func testOriginIdentity(t *testing.T, o store.Origin) {
 	hour, other, day, next := liveCell("w", "x"), liveCell("w2", "x"), liveCell("w", "x"), liveCell("w", "x")
 	day.Duration, day.Sequence = 24*time.Hour, sequenceNow(24*time.Hour)
 	next.Sequence++
@@ -46,22 +46,22 @@ func testOriginIdentity(t *testing.T, o dataplane.Origin) {
 	if n := o.ShardOf(&hour.Key); o.ShardOf(&reset.Key) != n {
 		t.Errorf("a reset moves the key from shard %d", n)
 	}
-	add(t, o, dataplane.Add{Cell: hour, Cost: 1}, dataplane.Add{Cell: other, Cost: 2}, dataplane.Add{Cell: day, Cost: 4}, dataplane.Add{Cell: next, Cost: 8},
-		dataplane.Add{Cell: estimate, Cost: 16}, dataplane.Add{Cell: reset, Cost: 32}, dataplane.Add{Cell: again, Cost: 64})
+	add(t, o, store.Add{Cell: hour, Cost: 1}, store.Add{Cell: other, Cost: 2}, store.Add{Cell: day, Cost: 4}, store.Add{Cell: next, Cost: 8},
+		store.Add{Cell: estimate, Cost: 16}, store.Add{Cell: reset, Cost: 32}, store.Add{Cell: again, Cost: 64})
 	wantTotals(t, o, []window.Cell{hour, other, day, next, estimate, reset, again}, 1, 2, 4, 8, 16, 32, 64)
 }
 
-func testOriginKeepsNothing(t *testing.T, o dataplane.Origin) {
+func testOriginKeepsNothing(t *testing.T, o store.Origin) {
 	c := liveCells(2)
-	adds := []dataplane.Add{{Cell: c[0], Cost: 1}, {Cell: c[1], Cost: 2}}
+	adds := []store.Add{{Cell: c[0], Cost: 1}, {Cell: c[1], Cost: 2}}
 	totals := add(t, o, adds...)
 	adds[0], adds[1], totals[0] = adds[1], adds[0], 99
-	raised := []dataplane.Add{{Cell: c[0], Cost: 4}}
+	raised := []store.Add{{Cell: c[0], Cost: 4}}
 	raise(t, o, raised...)
 	raised[0].Cost = 77
-	claims := []dataplane.Claim{{Cell: c[0], Cost: 1, AtMost: 5}, {Cell: c[1], Cost: 1, AtMost: 2}}
+	claims := []store.Claim{{Cell: c[0], Cost: 1, AtMost: 5}, {Cell: c[1], Cost: 1, AtMost: 2}}
 	claimed := claim(t, o, claims...)
-	claims[0], claims[1], claimed[0] = claims[1], claims[0], dataplane.Claimed{}
+	claims[0], claims[1], claimed[0] = claims[1], claims[0], store.Claimed{}
 	cells := slices.Clone(c)
 	got := read(t, o, cells...)
 	cells[0], got[1] = c[1], 99
@@ -69,12 +69,12 @@ func testOriginKeepsNothing(t *testing.T, o dataplane.Origin) {
 }
 
 // Random calls leave, and answer, what a map of integers would.
-func testOriginHistories(t *testing.T, o dataplane.Origin) {
+func testOriginHistories(t *testing.T, o store.Origin) {
 	rapid.Check(t, func(rt *rapid.T) {
 		cell := drawCell(freshWorkspace())
 		cells := rapid.SliceOfN(cell, 0, 8)
-		adds := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) dataplane.Add {
-			return dataplane.Add{Cell: cell.Draw(rt, "cell"), Cost: rapid.Int64Range(1, window.LimitMax).Draw(rt, "cost")}
+		adds := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) store.Add {
+			return store.Add{Cell: cell.Draw(rt, "cell"), Cost: rapid.Int64Range(1, window.LimitMax).Draw(rt, "cost")}
 		}), 0, 8)
 		model := make(map[window.Cell]int64)
 
@@ -89,9 +89,9 @@ func testOriginHistories(t *testing.T, o dataplane.Origin) {
 				}
 			},
 			"claim": func(rt *rapid.T) {
-				var claims []dataplane.Claim
+				var claims []store.Claim
 				for _, a := range adds.Draw(rt, "claims") {
-					claims = append(claims, dataplane.Claim{Cell: a.Cell, Cost: a.Cost,
+					claims = append(claims, store.Claim{Cell: a.Cell, Cost: a.Cost,
 						AtMost: model[a.Cell] + rapid.Int64Range(-window.LimitMax, 2*window.LimitMax).Draw(rt, "room")})
 				}
 				for i, got := range claim(rt, o, claims...) {
@@ -100,7 +100,7 @@ func testOriginHistories(t *testing.T, o dataplane.Origin) {
 					if fits {
 						model[c.Cell] += c.Cost
 					}
-					if want := (dataplane.Claimed{Total: model[c.Cell], Added: fits}); got != want {
+					if want := (store.Claimed{Total: model[c.Cell], Added: fits}); got != want {
 						rt.Fatalf("claim %d of %v: %+v, want %+v", i, c, got, want)
 					}
 				}
@@ -126,7 +126,7 @@ func testOriginHistories(t *testing.T, o dataplane.Origin) {
 
 // Every increment is answered with a total of its own, and none is missing: so each
 // caller learns exactly what the others have added before it.
-func testAddConcurrently(t *testing.T, o dataplane.Origin) {
+func testAddConcurrently(t *testing.T, o store.Origin) {
 	const (
 		callers = 16
 		calls   = 40
@@ -139,9 +139,9 @@ func testAddConcurrently(t *testing.T, o dataplane.Origin) {
 		wg.Go(func() {
 			last := make(map[window.Cell]int64)
 			for range calls {
-				var adds []dataplane.Add
+				var adds []store.Add
 				for i := range cells { // each caller in an order of its own
-					adds = append(adds, dataplane.Add{Cell: cells[(i+caller)%len(cells)], Cost: 1})
+					adds = append(adds, store.Add{Cell: cells[(i+caller)%len(cells)], Cost: 1})
 				}
 				for i, a := range o.Add(t.Context(), adds) {
 					if a.Err != nil {

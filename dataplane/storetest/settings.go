@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
 )
 
-func settings(t testing.TB, s dataplane.CountStore, region string) dataplane.SettingsRows {
+func settings(t testing.TB, s store.CountStore, region string) store.SettingsRows {
 	t.Helper()
 	rows, err := s.Settings(t.Context(), region)
 	if err != nil {
@@ -76,18 +76,18 @@ func testTuning(t *testing.T, s Store) {
 }
 
 func testNamespaces(t *testing.T, s Store) {
-	var want []dataplane.NamespaceRow
+	var want []store.NamespaceRow
 	for i, name := range lookalikes {
-		row := dataplane.NamespaceRow{Workspace: "w", Namespace: name, Shadow: i%2 == 0, Mode: "exact", Outage: "closed", Headroom: "wait"}
+		row := store.NamespaceRow{Workspace: "w", Namespace: name, Shadow: i%2 == 0, Mode: "exact", Outage: "closed", Headroom: "wait"}
 		if i%3 == 0 {
 			row.Mode, row.Outage, row.Headroom, row.Estimate = "estimate", "open", "kick", fmt.Sprintf(`{"count":"offered 🙂","n":%d}`, i)
 		}
 		want = append(want, row)
 	}
 	want = append(want,
-		dataplane.NamespaceRow{Workspace: "W", Namespace: "n"},
-		dataplane.NamespaceRow{Workspace: strings.Repeat("w", window.WorkspaceBytesMax), Namespace: strings.Repeat("\xff", window.NamespaceBytesMax), Shadow: true,
-			Mode: "of a newer build", Outage: "no such thing", Headroom: "whatever", Estimate: strings.Repeat("x", dataplane.EstimateBytesMax)})
+		store.NamespaceRow{Workspace: "W", Namespace: "n"},
+		store.NamespaceRow{Workspace: strings.Repeat("w", window.WorkspaceBytesMax), Namespace: strings.Repeat("\xff", window.NamespaceBytesMax), Shadow: true,
+			Mode: "of a newer build", Outage: "no such thing", Headroom: "whatever", Estimate: strings.Repeat("x", store.EstimateBytesMax)})
 	want = withoutRepeats(want)
 	s.PutNamespaces(t, want...)
 	if got := settings(t, s, "eu").Namespaces; !sameRows(got, want) {
@@ -96,7 +96,7 @@ func testNamespaces(t *testing.T, s Store) {
 }
 
 func testOverrides(t *testing.T, s Store) {
-	want := []dataplane.OverrideRow{
+	want := []store.OverrideRow{
 		{Workspace: "w", Namespace: "n", Pattern: "*"},
 		{Workspace: "w", Namespace: "n", Pattern: "user-*", Limit: window.LimitMax, Candidate: window.LimitMax, Shadow: true},
 		{Workspace: "w", Namespace: "n", Pattern: "user-1", Limit: 1, DurationMs: 1000},
@@ -104,7 +104,7 @@ func testOverrides(t *testing.T, s Store) {
 		{Workspace: "w", Namespace: "m", Pattern: strings.Repeat("\xff", window.IdentifierBytesMax), Limit: 3},
 	}
 	for i, name := range lookalikes {
-		want = append(want, dataplane.OverrideRow{Workspace: "v", Namespace: "n", Pattern: name, Limit: int64(i)})
+		want = append(want, store.OverrideRow{Workspace: "v", Namespace: "n", Pattern: name, Limit: int64(i)})
 	}
 	want = withoutRepeats(want)
 	s.PutOverrides(t, want...)
@@ -114,12 +114,12 @@ func testOverrides(t *testing.T, s Store) {
 }
 
 func testResets(t *testing.T, s Store) {
-	want := []dataplane.ResetRow{
+	want := []store.ResetRow{
 		{Workspace: "w", Namespace: "n", Identifier: "user-1", Generation: 1, AtMs: 1_700_000_000_000, ExpiresAtMs: 1_700_000_120_000},
 		{Workspace: "W", Namespace: "n", Identifier: strings.Repeat("\xff", window.IdentifierBytesMax), Generation: int64(window.GenerationMax), AtMs: 1, ExpiresAtMs: 1 << 50},
 	}
 	for i, name := range lookalikes {
-		want = append(want, dataplane.ResetRow{Workspace: "v", Namespace: "n", Identifier: name, Generation: int64(i + 1), AtMs: 5, ExpiresAtMs: 6})
+		want = append(want, store.ResetRow{Workspace: "v", Namespace: "n", Identifier: name, Generation: int64(i + 1), AtMs: 5, ExpiresAtMs: 6})
 	}
 	s.PutResets(t, want...)
 	if got := settings(t, s, "eu").Resets; !sameRows(got, want) {
@@ -246,7 +246,7 @@ func fill(t *testing.T, h *heartbeat.Health) {
 	}
 }
 
-func beat(t testing.TB, s dataplane.CountStore, b heartbeat.Beat) {
+func beat(t testing.TB, s store.CountStore, b heartbeat.Beat) {
 	t.Helper()
 	if err := s.Heartbeat(t.Context(), b); err != nil {
 		t.Fatalf("heartbeat of %q: %v", b.NodeID, err)
@@ -281,26 +281,26 @@ func testCountContext(t *testing.T, s Store) {
 	late, cancelLate := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancelLate()
 	c := liveCell("w", "x")
-	publish(t, s, "us", dataplane.Count{Cell: c, Count: 1})
+	publish(t, s, "us", store.Count{Cell: c, Count: 1})
 
 	for _, call := range []struct {
 		name string
 		do   func(ctx context.Context) error
 	}{
 		{"Publish", func(ctx context.Context) error {
-			return s.Publish(ctx, "eu", []dataplane.Count{{Cell: c, Count: 1}})
+			return s.Publish(ctx, "eu", []store.Count{{Cell: c, Count: 1}})
 		}},
 		{"Import", func(ctx context.Context) error {
-			_, err := s.Import(ctx, "eu", began.UnixMilli(), 0, func(dataplane.Imported) {})
+			_, err := s.Import(ctx, "eu", began.UnixMilli(), 0, func(store.Imported) {})
 			return err
 		}},
 		{"Import after a cursor", func(ctx context.Context) error {
-			_, err := s.Import(ctx, "eu", began.UnixMilli(), 1, func(dataplane.Imported) {})
+			_, err := s.Import(ctx, "eu", began.UnixMilli(), 1, func(store.Imported) {})
 			return err
 		}},
-		{"PublishDigest", func(ctx context.Context) error { return s.PublishDigest(ctx, "eu", dataplane.Digest{Node: "n"}) }},
+		{"PublishDigest", func(ctx context.Context) error { return s.PublishDigest(ctx, "eu", store.Digest{Node: "n"}) }},
 		{"Digests", func(ctx context.Context) error {
-			_, err := s.Digests(ctx, "eu", began.UnixMilli(), 0, func(dataplane.Digest) {})
+			_, err := s.Digests(ctx, "eu", began.UnixMilli(), 0, func(store.Digest) {})
 			return err
 		}},
 		{"Settings", func(ctx context.Context) error {
@@ -311,10 +311,10 @@ func testCountContext(t *testing.T, s Store) {
 			return s.Heartbeat(ctx, heartbeat.Beat{NodeID: "n", Region: "eu"})
 		}},
 	} {
-		if err := call.do(cancelled); !errors.Is(err, context.Canceled) || errors.Is(err, dataplane.ErrRefused) {
+		if err := call.do(cancelled); !errors.Is(err, context.Canceled) || errors.Is(err, store.ErrRefused) {
 			t.Errorf("%s with a cancelled ctx: %v", call.name, err)
 		}
-		if err := call.do(late); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, dataplane.ErrRefused) {
+		if err := call.do(late); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, store.ErrRefused) {
 			t.Errorf("%s after ctx's deadline: %v", call.name, err)
 		}
 	}

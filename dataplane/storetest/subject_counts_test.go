@@ -8,7 +8,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -22,18 +22,18 @@ type countsSubject struct {
 	components []countsComponent
 	index      map[string]int // identity → place in components
 	tunings    []tuningRow
-	namespaces []dataplane.NamespaceRow
-	overrides  []dataplane.OverrideRow
-	resets     []dataplane.ResetRow
+	namespaces []store.NamespaceRow
+	overrides  []store.OverrideRow
+	resets     []store.ResetRow
 	beats      []heartbeat.Beat
 	digests    []digestRow
-	version    dataplane.Cursor // of the last change
+	version    store.Cursor // of the last change
 }
 
 type countsComponent struct {
 	region  string
-	row     *dataplane.Count
-	changed dataplane.Cursor // neverTold while it was only ever raised quietly
+	row     *store.Count
+	changed store.Cursor // neverTold while it was only ever raised quietly
 }
 
 const neverTold = -1
@@ -55,7 +55,7 @@ func (s *countsSubject) ended(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *countsSubject) Publish(ctx context.Context, region string, counts []dataplane.Count) error {
+func (s *countsSubject) Publish(ctx context.Context, region string, counts []store.Count) error {
 	if err := s.ended(ctx); err != nil {
 		return err
 	}
@@ -73,22 +73,22 @@ func (s *countsSubject) Publish(ctx context.Context, region string, counts []dat
 			case "refuses without saying so":
 				return errors.New("refused")
 			}
-			return fmt.Errorf("%w: row %d", dataplane.ErrRefused, i)
+			return fmt.Errorf("%w: row %d", store.ErrRefused, i)
 		}
 	}
 	s.store(region, counts)
 	return nil
 }
 
-func (s *countsSubject) misuse(counts []dataplane.Count) error {
-	if len(counts) > dataplane.PublishRowsMax && s.fault != "takes too many rows" {
+func (s *countsSubject) misuse(counts []store.Count) error {
+	if len(counts) > store.PublishRowsMax && s.fault != "takes too many rows" {
 		return errors.New("too many rows")
 	}
 	for i := 1; i < len(counts); i++ {
 		order := counts[i-1].Cell.Compare(counts[i].Cell)
 		if order > 0 && s.fault != "takes unsorted rows" || order == 0 && s.fault != "takes duplicates" {
 			if s.fault == "blames a row for their order" {
-				return fmt.Errorf("%w: row %d", dataplane.ErrRefused, i)
+				return fmt.Errorf("%w: row %d", store.ErrRefused, i)
 			}
 			return errors.New("out of order")
 		}
@@ -96,7 +96,7 @@ func (s *countsSubject) misuse(counts []dataplane.Count) error {
 	return nil
 }
 
-func (s *countsSubject) store(region string, counts []dataplane.Count) {
+func (s *countsSubject) store(region string, counts []store.Count) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.fault == "stores the first row only" && len(counts) > 1 {
@@ -145,7 +145,7 @@ func (s *countsSubject) store(region string, counts []dataplane.Count) {
 }
 
 // readFirst is what a store does that selects before it updates.
-func (s *countsSubject) readFirst(region string, counts []dataplane.Count) []int64 {
+func (s *countsSubject) readFirst(region string, counts []store.Count) []int64 {
 	if s.fault != "loses updates" {
 		return nil
 	}
@@ -163,7 +163,7 @@ func (s *countsSubject) readFirst(region string, counts []dataplane.Count) []int
 	return before
 }
 
-func (s *countsSubject) Import(ctx context.Context, region string, nowMs int64, after dataplane.Cursor, yield func(dataplane.Imported)) (dataplane.Cursor, error) {
+func (s *countsSubject) Import(ctx context.Context, region string, nowMs int64, after store.Cursor, yield func(store.Imported)) (store.Cursor, error) {
 	if err := s.ended(ctx); err != nil {
 		if s.fault == "an error moves the cursor" {
 			after++
@@ -189,7 +189,7 @@ func (s *countsSubject) Import(ctx context.Context, region string, nowMs int64, 
 
 // find returns what Import yields, and the cursor for what comes after it. A cursor is
 // one more than the last change that was seen, as zero is before everything.
-func (s *countsSubject) find(region string, nowMs int64, after dataplane.Cursor) (found []dataplane.Imported, next dataplane.Cursor) {
+func (s *countsSubject) find(region string, nowMs int64, after store.Cursor) (found []store.Imported, next store.Cursor) {
 	s.mu.Lock()
 	next = s.version + 1
 	raised := make(map[window.Cell]bool)
@@ -200,7 +200,7 @@ func (s *countsSubject) find(region string, nowMs int64, after dataplane.Cursor)
 		}
 	}
 	for _, c := range s.components {
-		i := dataplane.Imported{Cell: c.row.Cell}
+		i := store.Imported{Cell: c.row.Cell}
 		expires := c.row.Cell.ExpiresAtMs()
 		if s.fault == "yields what expires at nowMs" {
 			expires++
@@ -230,7 +230,7 @@ func (s *countsSubject) find(region string, nowMs int64, after dataplane.Cursor)
 	return found, next
 }
 
-func (s *countsSubject) merge(found []dataplane.Imported, places map[window.Cell]int, i dataplane.Imported, own bool) []dataplane.Imported {
+func (s *countsSubject) merge(found []store.Imported, places map[window.Cell]int, i store.Imported, own bool) []store.Imported {
 	if own && s.fault == "counts the own row as foreign" {
 		i.Foreign += i.Own
 	}
@@ -259,11 +259,11 @@ func (s *countsSubject) merge(found []dataplane.Imported, places map[window.Cell
 	return found
 }
 
-func (s *countsSubject) Settings(ctx context.Context, region string) (dataplane.SettingsRows, error) {
+func (s *countsSubject) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
 	if err := s.ended(ctx); err != nil {
-		return dataplane.SettingsRows{}, err
+		return store.SettingsRows{}, err
 	}
-	out := dataplane.SettingsRows{Namespaces: slices.Clone(s.namespaces), Overrides: slices.Clone(s.overrides), Resets: slices.Clone(s.resets)}
+	out := store.SettingsRows{Namespaces: slices.Clone(s.namespaces), Overrides: slices.Clone(s.overrides), Resets: slices.Clone(s.resets)}
 	for _, b := range s.beats {
 		if b.Region == region && (!b.Stopped || s.fault == "a stopped node stays") {
 			out.NodesLive++

@@ -4,20 +4,20 @@ import (
 	"context"
 	"slices"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 type digestRow struct {
-	dataplane.Digest
-	changed dataplane.Cursor
+	store.Digest
+	changed store.Cursor
 }
 
-func (s *countsSubject) PublishDigest(ctx context.Context, region string, d dataplane.Digest) error {
+func (s *countsSubject) PublishDigest(ctx context.Context, region string, d store.Digest) error {
 	if err := s.ended(ctx); err != nil {
 		return err
 	}
-	if len(d.Filter) > dataplane.DigestBytesMax && s.fault != "takes filters of any length" {
-		return dataplane.ErrRefused
+	if len(d.Filter) > store.DigestBytesMax && s.fault != "takes filters of any length" {
+		return store.ErrRefused
 	}
 	if s.fault != "a digest is whose it says" || d.Region == "" {
 		d.Region = region
@@ -36,7 +36,7 @@ func (s *countsSubject) PublishDigest(ctx context.Context, region string, d data
 	return nil
 }
 
-func (s *countsSubject) Digests(ctx context.Context, region string, nowMs int64, after dataplane.Cursor, yield func(dataplane.Digest)) (dataplane.Cursor, error) {
+func (s *countsSubject) Digests(ctx context.Context, region string, nowMs int64, after store.Cursor, yield func(store.Digest)) (store.Cursor, error) {
 	if err := s.ended(ctx); err != nil {
 		return after, err
 	}

@@ -12,7 +12,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -57,7 +57,7 @@ func (o *originSubject) ended(ctx context.Context) error {
 	case o.fault == "hides why ctx ended":
 		return errors.New("went wrong")
 	case o.fault == "a ctx that has ended is a lost reply":
-		return fmt.Errorf("%w: %w", dataplane.ErrMaybeApplied, err)
+		return fmt.Errorf("%w: %w", store.ErrMaybeApplied, err)
 	default:
 		return err
 	}
@@ -92,13 +92,13 @@ func (o *originSubject) Read(ctx context.Context, cells []window.Cell) ([]int64,
 	return totals, nil
 }
 
-func (o *originSubject) Add(ctx context.Context, adds []dataplane.Add) []dataplane.Added {
+func (o *originSubject) Add(ctx context.Context, adds []store.Add) []store.Added {
 	if err := o.ended(ctx); err != nil {
-		return slices.Repeat([]dataplane.Added{{Err: err}}, len(adds))
+		return slices.Repeat([]store.Added{{Err: err}}, len(adds))
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	added := make([]dataplane.Added, len(adds))
+	added := make([]store.Added, len(adds))
 	for i, a := range adds {
 		if i >= 1000 && o.fault == "adds 1000 cells at most" {
 			return added[:1000]
@@ -139,13 +139,13 @@ func (o *originSubject) Add(ctx context.Context, adds []dataplane.Add) []datapla
 	return added
 }
 
-func (o *originSubject) Claim(ctx context.Context, claims []dataplane.Claim) []dataplane.Claimed {
+func (o *originSubject) Claim(ctx context.Context, claims []store.Claim) []store.Claimed {
 	if err := o.ended(ctx); err != nil {
-		return slices.Repeat([]dataplane.Claimed{{Err: err}}, len(claims))
+		return slices.Repeat([]store.Claimed{{Err: err}}, len(claims))
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	claimed := make([]dataplane.Claimed, len(claims))
+	claimed := make([]store.Claimed, len(claims))
 	found := make(map[string]int64)
 	for i, c := range claims {
 		if i >= 1000 && o.fault == "claims 1000 cells at most" {
@@ -183,7 +183,7 @@ func (o *originSubject) Claim(ctx context.Context, claims []dataplane.Claim) []d
 			runtime.Gosched()
 			o.mu.Lock()
 		}
-		claimed[i] = dataplane.Claimed{Total: before, Added: fits}
+		claimed[i] = store.Claimed{Total: before, Added: fits}
 		switch {
 		case fits:
 			o.put(id, c.Cell, before+c.Cost)
@@ -191,7 +191,7 @@ func (o *originSubject) Claim(ctx context.Context, claims []dataplane.Claim) []d
 		case o.fault == "a claim without room answers with 0":
 			claimed[i].Total = 0
 		case o.fault == "a claim without room is an error":
-			claimed[i] = dataplane.Claimed{Err: errors.New("no room")}
+			claimed[i] = store.Claimed{Err: errors.New("no room")}
 		case o.fault == "a claim without room leaves its cost":
 			o.put(id, c.Cell, before+c.Cost)
 		}
@@ -199,7 +199,7 @@ func (o *originSubject) Claim(ctx context.Context, claims []dataplane.Claim) []d
 	return claimed
 }
 
-func (o *originSubject) Raise(ctx context.Context, totals []dataplane.Add) error {
+func (o *originSubject) Raise(ctx context.Context, totals []store.Add) error {
 	if err := o.ended(ctx); err != nil {
 		return err
 	}

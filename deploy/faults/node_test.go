@@ -16,6 +16,7 @@ import (
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/mysqlcounts"
 	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -97,18 +98,18 @@ func through(dsn string, p *servers.Proxy) string {
 // tunedFirst holds imports back until the settings were read: the first pause between
 // two imports is then the test's, and not the five seconds of the default.
 type tunedFirst struct {
-	dataplane.CountStore
+	store.CountStore
 	tuned chan struct{}
 	once  sync.Once
 }
 
-func (c *tunedFirst) Settings(ctx context.Context, region string) (dataplane.SettingsRows, error) {
+func (c *tunedFirst) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
 	rows, err := c.CountStore.Settings(ctx, region)
 	c.once.Do(func() { close(c.tuned) })
 	return rows, err
 }
 
-func (c *tunedFirst) Import(ctx context.Context, region string, nowMs int64, after dataplane.Cursor, yield func(dataplane.Imported)) (dataplane.Cursor, error) {
+func (c *tunedFirst) Import(ctx context.Context, region string, nowMs int64, after store.Cursor, yield func(store.Imported)) (store.Cursor, error) {
 	select {
 	case <-c.tuned:
 	case <-ctx.Done():

@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/controlplane"
-	"github.com/weirhq/weir/controlplane/store"
-	"github.com/weirhq/weir/dataplane"
+	operators "github.com/weirhq/weir/controlplane/store"
 	"github.com/weirhq/weir/dataplane/mysqlcounts"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/schema"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
@@ -111,7 +111,7 @@ func newTable(tb testing.TB, expired, live int) *table {
 	must(tb, err)
 	tb.Cleanup(func() { must(tb, server.Stop()) })
 	d := &table{tb: tb, dsn: server.DatabaseForTest(tb), now: time.Now()}
-	d.db, err = store.Open(d.dsn)
+	d.db, err = operators.Open(d.dsn)
 	must(tb, err)
 	tb.Cleanup(func() { must(tb, d.db.Close()) })
 	must(tb, schema.Migrate(tb.Context(), d.db, slog.New(slog.DiscardHandler)))
@@ -151,7 +151,7 @@ func (d *table) clean(tb testing.TB) (total controlplane.CleanupReport) {
 	tb.Helper()
 	config := controlplane.DefaultCleanupConfig()
 	config.Limits.BatchRowsMax = cmp.Or(d.batchRowsMax, config.Limits.BatchRowsMax)
-	cleanup, err := controlplane.NewCleanup(config, store.New(d.db), controlplane.NewMetrics())
+	cleanup, err := controlplane.NewCleanup(config, operators.New(d.db), controlplane.NewMetrics())
 	must(tb, err)
 	for {
 		r, err := controlplane.RunCleanup(once{tb.Context(), cleanup})
@@ -201,9 +201,9 @@ func (d *table) traffic(tb testing.TB) (stop func() (publishes, imports []time.D
 		})
 	})
 	wg.Go(func() {
-		var cursor dataplane.Cursor
+		var cursor store.Cursor
 		imports = d.every(ctx, "import", func(ctx context.Context) (err error) {
-			cursor, err = counts.Import(ctx, "eu", time.Now().UnixMilli(), cursor, func(dataplane.Imported) {})
+			cursor, err = counts.Import(ctx, "eu", time.Now().UnixMilli(), cursor, func(store.Imported) {})
 			return err
 		})[1:] // the first one is of everything
 	})
@@ -234,11 +234,11 @@ func (d *table) every(ctx context.Context, what string, f func(context.Context) 
 }
 
 // batch are the counts of a flush, of keys that nobody has published yet.
-func (d *table) batch(n int64) []dataplane.Count {
-	all := make([]dataplane.Count, trafficRows)
+func (d *table) batch(n int64) []store.Count {
+	all := make([]store.Count, trafficRows)
 	for i := range all {
 		key := window.Key{Workspace: "acme", Namespace: "busy", Identifier: fmt.Sprintf("%d_%03d", n, i), Duration: time.Hour}
-		all[i] = dataplane.Count{Cell: window.Cell{Key: key, Sequence: window.Sequence(d.now.UnixMilli(), key.DurationMs())}, Count: 1}
+		all[i] = store.Count{Cell: window.Cell{Key: key, Sequence: window.Sequence(d.now.UnixMilli(), key.DurationMs())}, Count: 1}
 	}
 	return all
 }

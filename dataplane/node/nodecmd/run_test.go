@@ -15,8 +15,8 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/mysqlcounts"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/schema"
 	"github.com/weirhq/weir/shared/await"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
@@ -266,7 +266,7 @@ func seenFrom(t *testing.T, dsn, region string) map[string]int64 {
 	}
 	defer db.Close()
 	seen := make(map[string]int64)
-	_, err = mysqlcounts.New(db, mysqlcounts.Options{}).Import(t.Context(), region, time.Now().UnixMilli(), 0, func(row dataplane.Imported) {
+	_, err = mysqlcounts.New(db, mysqlcounts.Options{}).Import(t.Context(), region, time.Now().UnixMilli(), 0, func(row store.Imported) {
 		seen[row.Cell.Identifier] += row.Foreign
 	})
 	if err != nil {

@@ -13,18 +13,18 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/mysqlcounts"
 	"github.com/weirhq/weir/dataplane/node/routes"
 	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // stores are the limiter's two upper layers, as far as they are configured.
 type stores struct {
-	origin     dataplane.Origin     // nil without Redis
-	counts     dataplane.CountStore // nil without MySQL
-	overrides  routes.Overrides     // nil: the routes do not change any
+	origin     store.Origin     // nil without Redis
+	counts     store.CountStore // nil without MySQL
+	overrides  routes.Overrides // nil: the routes do not change any
 	collectors []prometheus.Collector
 	closers    []io.Closer
 }
@@ -101,7 +101,7 @@ func (s *stores) probe(ctx context.Context, logger *slog.Logger) {
 }
 
 // probed is a cell of each shard that nobody adds to.
-func probed(origin dataplane.Origin) []window.Cell {
+func probed(origin store.Origin) []window.Cell {
 	cells := make([]window.Cell, origin.Shards())
 	for found, i := 0, 0; found < len(cells); i++ {
 		c := window.Cell{Key: window.Key{Workspace: "weir", Namespace: "probe", Identifier: strconv.Itoa(i), Duration: time.Second}}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -18,27 +18,27 @@ const memoryMax = 100_000
 // is the limiter's CountStore too, one that knows nothing but settings.
 type Memory struct {
 	mu   sync.Mutex
-	rows []dataplane.OverrideRow // sorted by compareRows
+	rows []store.OverrideRow // sorted by compareRows
 }
 
 var (
-	_ Overrides            = (*Memory)(nil)
-	_ dataplane.CountStore = (*Memory)(nil)
+	_ Overrides        = (*Memory)(nil)
+	_ store.CountStore = (*Memory)(nil)
 )
 
-func compareRows(a, b dataplane.OverrideRow) int {
+func compareRows(a, b store.OverrideRow) int {
 	return cmp.Or(cmp.Compare(a.Workspace, b.Workspace), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pattern, b.Pattern))
 }
 
 func (m *Memory) findLocked(workspace, namespace, pattern string) (int, bool) {
-	return slices.BinarySearchFunc(m.rows, dataplane.OverrideRow{Workspace: workspace, Namespace: namespace, Pattern: pattern}, compareRows)
+	return slices.BinarySearchFunc(m.rows, store.OverrideRow{Workspace: workspace, Namespace: namespace, Pattern: pattern}, compareRows)
 }
 
 // Set implements Overrides.
 func (m *Memory) Set(_ context.Context, workspace, namespace string, o Override) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	row := dataplane.OverrideRow{Workspace: workspace, Namespace: namespace, Pattern: o.Pattern, Limit: o.Limit, DurationMs: o.DurationMs}
+	row := store.OverrideRow{Workspace: workspace, Namespace: namespace, Pattern: o.Pattern, Limit: o.Limit, DurationMs: o.DurationMs}
 	i, found := m.findLocked(workspace, namespace, o.Pattern)
 	switch {
 	case found:
@@ -91,30 +91,30 @@ func (m *Memory) Delete(_ context.Context, workspace, namespace, pattern string)
 	return found, nil
 }
 
-// Settings implements dataplane.CountStore.
-func (m *Memory) Settings(context.Context, string) (dataplane.SettingsRows, error) {
+// Settings implements store.CountStore.
+func (m *Memory) Settings(context.Context, string) (store.SettingsRows, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return dataplane.SettingsRows{Overrides: slices.Clone(m.rows), NodesLive: 1}, nil
+	return store.SettingsRows{Overrides: slices.Clone(m.rows), NodesLive: 1}, nil
 }
 
-// The rest of dataplane.CountStore: there is nobody else to tell, or to hear of.
+// The rest of store.CountStore: there is nobody else to tell, or to hear of.
 
-// Publish implements dataplane.CountStore.
-func (*Memory) Publish(context.Context, string, []dataplane.Count) error { return nil }
+// Publish implements store.CountStore.
+func (*Memory) Publish(context.Context, string, []store.Count) error { return nil }
 
-// Import implements dataplane.CountStore.
-func (*Memory) Import(_ context.Context, _ string, _ int64, after dataplane.Cursor, _ func(dataplane.Imported)) (dataplane.Cursor, error) {
+// Import implements store.CountStore.
+func (*Memory) Import(_ context.Context, _ string, _ int64, after store.Cursor, _ func(store.Imported)) (store.Cursor, error) {
 	return after, nil
 }
 
-// PublishDigest implements dataplane.CountStore.
-func (*Memory) PublishDigest(context.Context, string, dataplane.Digest) error { return nil }
+// PublishDigest implements store.CountStore.
+func (*Memory) PublishDigest(context.Context, string, store.Digest) error { return nil }
 
-// Digests implements dataplane.CountStore.
-func (*Memory) Digests(_ context.Context, _ string, _ int64, after dataplane.Cursor, _ func(dataplane.Digest)) (dataplane.Cursor, error) {
+// Digests implements store.CountStore.
+func (*Memory) Digests(_ context.Context, _ string, _ int64, after store.Cursor, _ func(store.Digest)) (store.Cursor, error) {
 	return after, nil
 }
 
-// Heartbeat implements dataplane.CountStore.
+// Heartbeat implements store.CountStore.
 func (*Memory) Heartbeat(context.Context, heartbeat.Beat) error { return nil }

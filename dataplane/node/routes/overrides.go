@@ -12,7 +12,7 @@ import (
 )
 
 // Override is the limit of whatever a pattern matches in a namespace; see
-// dataplane.OverrideRow.
+// store.OverrideRow.
 type Override struct {
 	Pattern    string // 1 to 255 bytes, each of at most 8 '*' any run of bytes
 	Limit      int64  // 0 (blocks) to window.LimitMax

@@ -17,6 +17,7 @@ import (
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/mysqlcounts"
 	"github.com/weirhq/weir/dataplane/node/routes"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/schema"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
@@ -54,7 +55,7 @@ func testMySQLKeepsOverrides(t *testing.T) {
 		t.Fatal(err)
 	}
 	settings, err := mysqlcounts.New(db, mysqlcounts.Options{}).Settings(t.Context(), "eu")
-	want := dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "vip-*", Limit: 7, DurationMs: 1000}
+	want := store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "vip-*", Limit: 7, DurationMs: 1000}
 	if err != nil || len(settings.Overrides) != 1 || settings.Overrides[0] != want {
 		t.Errorf("nodes read %+v, %v", settings.Overrides, err)
 	}
@@ -135,7 +136,7 @@ func testMySQLAuditsOverrides(t *testing.T) {
 type name struct{ workspace, namespace, pattern string }
 
 // agree runs a random history against a store and a map.
-func agree(t *rapid.T, store routes.Overrides) {
+func agree(t *rapid.T, overrides routes.Overrides) {
 	model := make(map[name]routes.Override)
 	patterns := rapid.SampledFrom([]string{"A", "a", "a ", "ä", "*", "a*", "\x00", "\xff", "%", "_", `\`, "'", strings.Repeat("x", 255)})
 	drawName := func() name {
@@ -146,14 +147,14 @@ func agree(t *rapid.T, store routes.Overrides) {
 		"set": func(t *rapid.T) {
 			n := drawName()
 			o := routes.Override{Pattern: n.pattern, Limit: rapid.Int64Range(0, 1<<53-1).Draw(t, "limit"), DurationMs: rapid.Int64Range(0, 31622400000).Draw(t, "duration")}
-			if err := store.Set(ctx, n.workspace, n.namespace, o); err != nil {
+			if err := overrides.Set(ctx, n.workspace, n.namespace, o); err != nil {
 				t.Fatal(err)
 			}
 			model[n] = o
 		},
 		"delete": func(t *rapid.T) {
 			n := drawName()
-			found, err := store.Delete(ctx, n.workspace, n.namespace, n.pattern)
+			found, err := overrides.Delete(ctx, n.workspace, n.namespace, n.pattern)
 			if _, want := model[n]; err != nil || found != want {
 				t.Fatalf("deleted %+v: %v, %v", n, found, err)
 			}
@@ -161,7 +162,7 @@ func agree(t *rapid.T, store routes.Overrides) {
 		},
 		"get": func(t *rapid.T) {
 			n := drawName()
-			o, found, err := store.Get(ctx, n.workspace, n.namespace, n.pattern)
+			o, found, err := overrides.Get(ctx, n.workspace, n.namespace, n.pattern)
 			if want, there := model[n]; err != nil || found != there || o != want {
 				t.Fatalf("got %+v: %+v, %v, %v; want %+v", n, o, found, err, want)
 			}
@@ -178,7 +179,7 @@ func agree(t *rapid.T, store routes.Overrides) {
 				}
 			}
 			slices.SortFunc(want, func(a, b routes.Override) int { return strings.Compare(a.Pattern, b.Pattern) })
-			got, err := store.List(ctx, n.workspace, n.namespace, n.pattern, most)
+			got, err := overrides.List(ctx, n.workspace, n.namespace, n.pattern, most)
 			if err != nil || !slices.Equal(got, want[:min(most, len(want))]) {
 				t.Fatalf("after %q: %+v, %v; want %+v", n.pattern, got, err, want)
 			}

@@ -1,0 +1,70 @@
+package store
+
+import (
+	"time"
+
+	"github.com/weirhq/weir/shared/estimate"
+)
+
+// SettingsRows are the stored settings, unread: the limiter parses and validates
+// them, and keeps its last good ones if it cannot.
+type SettingsRows struct {
+	TuningVersion  int64  // 0 when no tuning was ever stored
+	TuningDocument []byte // see package tuning; nil when TuningVersion is 0
+	Namespaces     []NamespaceRow
+	Overrides      []OverrideRow
+	Resets         []ResetRow
+
+	// NodesLive is how many nodes of the region have sent a heartbeat within
+	// NodeLiveFor, by the store's clock; 0 is unknown.
+	NodesLive int
+
+	// Problem is why a part could not be read, while all else is good; that part is
+	// empty. nil when nothing is missing.
+	Problem error
+}
+
+// NodeLiveFor is how long a heartbeat stands for its node: twelve of those that
+// nodes send by the default tuning. A node that is gone makes the shares of the others a
+// little smaller for so long.
+const NodeLiveFor = time.Minute
+
+// NamespaceRow is what an operator has set for a namespace. Where text is empty, the
+// first of its values stands.
+type NamespaceRow struct {
+	Workspace, Namespace string
+	Shadow               bool   // decide and count, but let denied requests pass
+	Mode                 string // "exact" or "estimate"
+	Outage               string // "local", "open" or "closed"
+	Headroom             string // "kick" or "wait"
+	Estimate             string // knobs of the estimate mode as JSON, at most EstimateBytesMax; empty for their defaults
+}
+
+// EstimateBytesMax is how long NamespaceRow.Estimate may be.
+const EstimateBytesMax = estimate.DocumentBytesMax
+
+// OverrideRow replaces the limit, and the duration too where DurationMs > 0, of
+// every identifier that Pattern matches. A pattern is compared as bytes; each '*'
+// in it stands for any run of bytes, none included. Limit 0 blocks. Of several that match, the
+// first by window.ComparePatterns applies. A look-up costs the same however many there are:
+// at most window.PatternStarsMax '*' in one, and of those with more than one '*' at most
+// window.PatternsAlikeMax that one identifier begins like; rows beyond are left out and reported.
+type OverrideRow struct {
+	Workspace, Namespace, Pattern string
+	Limit                         int64
+	DurationMs                    int64 // 0 keeps the request's
+	Candidate                     int64 // judged beside Limit, and decides nothing; 0 for none
+	Shadow                        bool  // decide and count, but let denied requests pass
+}
+
+// ResetRow forgets what was counted of an identifier before. Of two rows of
+// one identifier the higher Generation stands.
+type ResetRow struct {
+	Workspace, Namespace, Identifier string
+	Generation                       int64 // 1 to window.GenerationMax
+	AtMs                             int64 // when it was made: Unix milliseconds by the store's clock
+	ExpiresAtMs                      int64 // when nothing from before it can matter any more
+}
+
+// ResetsMax is how many resets a node heeds; more are left out.
+const ResetsMax = 100_000
