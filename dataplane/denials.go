@@ -103,6 +103,12 @@ func (t *top) turnLocked(nowMs int64) {
 	}
 }
 
+func (l *Limiter) denials(q *TopQuery, nowMs int64) TopKeys {
+	answer := l.top.denied(q, nowMs)
+	l.settings.Load().enforce(answer.Keys)
+	return answer
+}
+
 func (t *top) denied(q *TopQuery, nowMs int64) TopKeys {
 	t.mu.Lock()
 	defer t.mu.Unlock()

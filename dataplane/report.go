@@ -16,7 +16,7 @@ func (l *Limiter) topReport() string {
 	if err != nil {
 		return ""
 	}
-	denied := l.top.denied(&TopQuery{Limit: heartbeat.TopKeysMax}, hot.At.UnixMilli())
+	denied := l.denials(&TopQuery{Limit: heartbeat.TopKeysMax}, hot.At.UnixMilli())
 	document, err := heartbeat.Top{AtMs: hot.At.UnixMilli(), DeniedSinceMs: denied.Since.UnixMilli(), Hot: reported(hot.Keys), Denied: reported(denied.Keys)}.Document()
 	if err != nil { // of text and numbers: cannot be
 		return ""

@@ -53,9 +53,10 @@ type TopKey struct {
 	Workspace, Namespace, Identifier string
 	Duration                         time.Duration
 
-	// Limit of a hot key is the lowest that its cost was counted against, rounded down by
-	// less than a thousandth, or -1 where that is unknown: on a node without anybody to
-	// share counts with. Of a denied key it is the one of its last sample.
+	// Limit is that of the override in force, if one is. Without one, a hot key has the lowest
+	// limit that its cost was counted against, rounded down by less than a thousandth, or -1
+	// where that is unknown: on a node that shares its counts with no other. A denied key has
+	// the limit of its last sample.
 	Limit int64
 
 	Count    int64 // of a hot key cost, rounded down; of a denied one requests, at least
@@ -76,7 +77,7 @@ func (l *Limiter) TopKeys(q TopQuery) (TopKeys, error) {
 	case TopHot:
 		return l.hottest(&q, false)
 	case TopDenied:
-		return l.top.denied(&q, l.nowMs()), nil
+		return l.denials(&q, l.nowMs()), nil
 	}
 	return TopKeys{}, fmt.Errorf("%w: by is %d (0 or 1)", ErrInvalid, q.By)
 }
@@ -120,7 +121,20 @@ func (l *Limiter) hottest(q *TopQuery, due bool) (TopKeys, error) {
 	if took := time.Since(began); took > walkFree {
 		t.restEnd = began.Add((walkRest + 1) * took)
 	}
+	l.settings.Load().enforce(found.keys)
 	return TopKeys{At: time.UnixMilli(nowMs), Keys: found.keys}, nil
+}
+
+// enforce sets the limits of the overrides that apply to the keys. One of another window counts other cells: the key
+// keeps what its own were counted against.
+func (s *settings) enforce(keys []TopKey) {
+	for i := range keys {
+		k := &keys[i]
+		r := Request{Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier, Limit: k.Limit, Duration: k.Duration}
+		if s.resolve(&r); r.Duration == k.Duration {
+			k.Limit = r.Limit
+		}
+	}
 }
 
 // inWindow is the cost in the sliding window that ends at nowMs, and the region's own part

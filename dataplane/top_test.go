@@ -95,6 +95,33 @@ func TestHotKeysKnowOtherRegions(t *testing.T) {
 	}
 }
 
+// "Under an override that is in force, Limit is the override's": of hot and of denied keys, although the requests'
+// limit was counted against before the override came. An override of another window leaves it as it was.
+func TestTopKeysHaveTheLimitInForce(t *testing.T) {
+	w := newWorld(t)
+	w.tune(func(s *tuning.Tuning) { s.Floor, s.Step = 0, 0 })
+	n := w.node("eu", "a")
+	n.take("k", 5, 10)
+	n.take("k", 6, 10)
+	limits := func(want int64) {
+		t.Helper()
+		for by, name := range map[dataplane.TopBy]string{dataplane.TopHot: "hot", dataplane.TopDenied: "denied"} {
+			if got := n.topKeys(dataplane.TopQuery{By: by, Limit: 1}).Keys; len(got) != 1 || got[0].Limit != want {
+				t.Errorf("%s: %+v, want the limit %d", name, got, want)
+			}
+		}
+	}
+	limits(10)
+	override := dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k*", Limit: 3000}
+	w.counts.SetOverrides(override)
+	n.loadSettings()
+	limits(3000)
+	override.DurationMs = time.Hour.Milliseconds()
+	w.counts.SetOverrides(override)
+	n.loadSettings()
+	limits(10)
+}
+
 // Denials of all kinds are counted, each as it is while there are few: of keys that are
 // full, blocked or cannot pass, in batches, in the estimate mode and in the shadow.
 func TestDeniedKeysAreThoseMostDenied(t *testing.T) {

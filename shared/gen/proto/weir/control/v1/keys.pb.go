@@ -238,8 +238,8 @@ type TopKey struct {
 	Namespace  string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Identifier string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`
 	DurationMs int64                  `protobuf:"varint,4,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
-	// limit is the lowest that cost was counted against lately; left out where no node knows
-	// it. From 1,024 on, limits of hot keys are rounded down, by less than a thousandth.
+	// limit is that of the override in force, else the lowest that cost was counted against
+	// lately; left out where no node knows it. From 1,024 on, limits of hot keys are rounded down, by less than a thousandth.
 	Limit         *int64          `protobuf:"varint,5,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
 	Count         int64           `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`    // of hot keys cost, of denied ones requests
 	More          int64           `protobuf:"varint,7,opt,name=more,proto3" json:"more,omitempty"`      // of denied keys: how many more it may be
