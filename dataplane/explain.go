@@ -28,6 +28,7 @@ type Explanation struct {
 	Known             bool
 	Current, Previous ExplainedCell
 	Weight            float64 // of Previous, in (0, 1]
+	Leaks             bool    // the estimate mode's leaky cut-off decides: Decision.Current has its level
 	UsedElsewhere     int     // other regions whose digests hold the key
 	Covered           bool    // every region's digests are here: none that is not in UsedElsewhere uses the key
 
@@ -58,7 +59,7 @@ type ExplainedCell struct {
 	Credit    int64 // refunded here after others were told: taken off when deciding
 	Published int64 // of Regional: in the count store
 	Told      int64 // of Regional: in this node's bulletin
-	Counts    int64 // what decisions here go by: Regional + Global - Credit
+	Counts    int64 // what decisions here go by: Regional + Global - Credit, and what claims in flight have taken
 	Refused   bool  // the count store will not have its row
 
 	// Bulletins is what those of other regions have told, by region. Rows of the count
@@ -110,7 +111,7 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	x.Weight = float64(uncovered) / float64(q.durationMs)
 	v.current, v.previous = max(0, x.Current.Counts), max(0, x.Previous.Counts)
 	if by.estimate != nil {
-		l.explainEstimate(&x.Decision, e, &v, &q, by)
+		l.explainEstimate(&x, e, &v, &q, by)
 		x.AsksOrigin = false
 		return x, nil
 	}
@@ -177,7 +178,7 @@ func (c *ExplainedCell) place(sequence int64, q *question, reset window.Reset) {
 }
 
 // explainEstimate is the verdict of the estimate mode, where a first contact is allowed.
-func (l *Limiter) explainEstimate(d *Decision, e *entry, v *verdict, q *question, by *rule) {
+func (l *Limiter) explainEstimate(x *Explanation, e *entry, v *verdict, q *question, by *rule) {
 	est := estimated{verdict: *v, now: l.clock.readSteadyMs()}
 	est.level = cellsLevel(v.current, v.previous, window.Start(v.seq+1, q.durationMs)-v.tMs, q.durationMs)
 	unknown := l.table.sends && v.current == 0 && v.previous == 0 && (e == nil || e.heardAt.Load() == 0)
@@ -190,7 +191,8 @@ func (l *Limiter) explainEstimate(d *Decision, e *entry, v *verdict, q *question
 	if !est.allowed {
 		est.tellRetry(q, by.estimate)
 	}
-	d.answerEstimate(&est, q, by)
+	x.Leaks = est.leaky
+	x.Decision.answerEstimate(&est, q, by)
 }
 
 func moment(ms int64) time.Time {

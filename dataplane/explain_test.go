@@ -60,6 +60,38 @@ func TestExplainTellsEveryTerm(t *testing.T) {
 	}
 }
 
+// The words add up to the verdict: what is accepted and reported, less what was refunded after others knew of it, and
+// the whole units that the window before still holds.
+func TestExplainInWordsAddsUpAfterARefund(t *testing.T) {
+	w := newWorld(t)
+	w.tune(func(set *tuning.Tuning) { set.Floor, set.DigestInterval = 0, 0 })
+	n := w.node("eu", "a")
+	n.take("k", 7, 100)
+	w.clock.set(80 * time.Second)
+	r := n.reserve("k", 80, 100)
+	n.replay()
+	n.flush()
+	settle(t, r, 30, -50)
+	x := n.explain(ask("k", 1, 100))
+	if c := x.Current; c.Regional != 80 || c.Credit != 50 || c.Counts != 30 || x.Decision.Current != 35 {
+		t.Fatalf("%+v", x)
+	}
+	for _, says := range []string{"allowed: 35 of 100 in any", "accepted 80 (0 of it not sent", "others report 0", "50 was refunded here", "together 30", "7 counts by 67 %, as 4"} {
+		if text := x.String(); !strings.Contains(text, says) {
+			t.Errorf("%s\nsays nothing of %q", text, says)
+		}
+	}
+}
+
+// A sum of seven digits is told to the unit.
+func TestExplainInWordsRoundsNoSum(t *testing.T) {
+	n := newWorld(t).alone()
+	n.take("k", 1_234_567, 10_000_000)
+	if text := n.explain(ask("k", 1, 10_000_000)).String(); !strings.Contains(text, "1234568 of 10000000") {
+		t.Error(text)
+	}
+}
+
 // "What those of other regions have told, by region": nobody has imported a row.
 func TestExplainTellsOfBulletins(t *testing.T) {
 	w := newWorld(t)

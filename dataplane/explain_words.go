@@ -2,6 +2,8 @@ package dataplane
 
 import (
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,7 +26,7 @@ func (x Explanation) String() string {
 	case d.Allowed:
 		verdict = "allowed"
 	}
-	say("%q in %q/%q would be %s: %.4g of %d in any %v, with this request", brief(x.Key.Identifier), brief(x.Key.Workspace), brief(x.Key.Namespace), verdict, d.Current, d.Limit, x.Key.Duration)
+	say("%q in %q/%q would be %s: %s of %d in any %v, with this request", brief(x.Key.Identifier), brief(x.Key.Workspace), brief(x.Key.Namespace), verdict, amount(d.Current), d.Limit, x.Key.Duration)
 	switch {
 	case d.NeverPasses:
 		say("; it never passes, because its cost is more than the limit")
@@ -46,11 +48,13 @@ func (x Explanation) String() string {
 	if !x.Known {
 		say(". This node does not hold the key, so nothing is known of it here; a decision would bring it in")
 	} else {
-		say(". In this window its region has accepted %d (%d of it not sent to the origin yet) and others report %d; of the window before %d counts by %.0f %%",
-			x.Current.Regional, x.Current.Unsent, x.Current.Global, max(0, x.Previous.Counts), 100*x.Weight)
+		say("%s", x.sum())
 	}
 	if x.Key.Mode == window.Estimate {
 		say(". The namespace estimates: it decides at once by what is known")
+	}
+	if x.Leaks {
+		say(". Its cut-off goes by a level that leaks, and not by the sum of both windows")
 	}
 	if x.AsksOrigin {
 		say(". A decision would ask the origin first")
@@ -67,6 +71,34 @@ func (x Explanation) String() string {
 	say(".")
 	return b.String()
 }
+
+// sum is what adds up to Decision.Current, but for the request's own cost.
+func (x *Explanation) sum() string {
+	c := &x.Current
+	var b strings.Builder
+	say := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
+	say(". In this window its region has accepted %d (%d of it not sent to the origin yet) and others report %d", c.Regional, c.Unsent, c.Global)
+	claims := c.Counts - (c.Regional + c.Global - c.Credit)
+	if claims != 0 {
+		say("; %d is claimed by requests that wait for the origin", claims)
+	}
+	if c.Credit != 0 {
+		say("; %d was refunded here after others knew of it", c.Credit)
+	}
+	if claims != 0 || c.Credit != 0 {
+		say("; together %d", c.Counts)
+	}
+	previous, durationMs := max(0, x.Previous.Counts), x.Key.Duration.Milliseconds()
+	carried := float64(previous) * x.Weight
+	if x.Key.Mode != window.Estimate {
+		carried = float64(window.Carried(previous, int64(math.Round(x.Weight*float64(durationMs))), durationMs))
+	}
+	say("; of the window before %d counts by %.0f %%, as %s", previous, 100*x.Weight, amount(carried))
+	return b.String()
+}
+
+// amount has no exponent, and two decimals where it is not whole.
+func amount(x float64) string { return strconv.FormatFloat(math.Round(100*x)/100, 'f', -1, 64) }
 
 func brief(name string) string {
 	n := 0

@@ -1252,7 +1252,7 @@ type ExplainedCell struct {
 	Credit        int64                  `protobuf:"varint,9,opt,name=credit,proto3" json:"credit,omitempty"`         // refunded after others were told
 	Published     int64                  `protobuf:"varint,10,opt,name=published,proto3" json:"published,omitempty"`  // of regional: in the count store
 	Told          int64                  `protobuf:"varint,11,opt,name=told,proto3" json:"told,omitempty"`            // of regional: in this node's bulletin
-	Counts        int64                  `protobuf:"varint,12,opt,name=counts,proto3" json:"counts,omitempty"`        // what decisions go by: regional + global - credit
+	Counts        int64                  `protobuf:"varint,12,opt,name=counts,proto3" json:"counts,omitempty"`        // what decisions go by: regional + global - credit, and what claims in flight have taken
 	Bulletins     []*RegionCount         `protobuf:"bytes,13,rep,name=bulletins,proto3" json:"bulletins,omitempty"`   // what bulletins have told; global may have more, from rows
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1569,15 +1569,17 @@ func (x *TopKeysResponse) GetKeys() []*TopKey {
 }
 
 type TopKey struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Workspace     string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`
-	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Identifier    string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`
-	DurationMs    int64                  `protobuf:"varint,4,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
-	Limit         *int64                 `protobuf:"varint,5,opt,name=limit,proto3,oneof" json:"limit,omitempty"` // of hot keys the lowest that was counted against; left out where it is unknown
-	Count         int64                  `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`       // of hot keys cost, of denied ones requests
-	Regional      int64                  `protobuf:"varint,7,opt,name=regional,proto3" json:"regional,omitempty"` // of hot keys: the part of count that is the region's own
-	More          int64                  `protobuf:"varint,8,opt,name=more,proto3" json:"more,omitempty"`         // of denied keys: how many more it may be
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Workspace  string                 `protobuf:"bytes,1,opt,name=workspace,proto3" json:"workspace,omitempty"`
+	Namespace  string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Identifier string                 `protobuf:"bytes,3,opt,name=identifier,proto3" json:"identifier,omitempty"`
+	DurationMs int64                  `protobuf:"varint,4,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
+	// limit is that of the override in force, else of hot keys the lowest that was counted
+	// against; left out where it is unknown.
+	Limit         *int64 `protobuf:"varint,5,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
+	Count         int64  `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`       // of hot keys cost, of denied ones requests
+	Regional      int64  `protobuf:"varint,7,opt,name=regional,proto3" json:"regional,omitempty"` // of hot keys: the part of count that is the region's own
+	More          int64  `protobuf:"varint,8,opt,name=more,proto3" json:"more,omitempty"`         // of denied keys: how many more it may be
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
