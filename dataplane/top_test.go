@@ -112,7 +112,7 @@ func TestTopKeysHaveTheLimitInForce(t *testing.T) {
 		}
 	}
 	limits(10)
-	override := dataplane.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k*", Limit: 3000}
+	override := store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k*", Limit: 3000}
 	w.counts.SetOverrides(override)
 	n.loadSettings()
 	limits(3000)
