@@ -52,6 +52,7 @@ type item struct {
 	source    Source
 	first     int   // index of the first item on the same key
 	before    int64 // of the first: cost of the key's items judged so far
+	wants     bool  // of the first: the key should hear from the origin before the batch is decided
 	verdict   verdict
 	refusal   time.Duration // > 0: the outage policy denies it, for so long
 	crowdedMs int64
@@ -367,30 +368,35 @@ func (l *Limiter) wantingRefresh(w *workspace) (wanting []int) {
 	if l.cfg.Origin == nil {
 		return nil
 	}
-	w.sumUp()
 	now, set := l.clock.steadyMs(), l.settings.Load()
-	for _, i := range w.order {
+	for i := range w.items {
 		it := &w.items[i]
-		if it.rule.estimate != nil || it.entry == nil {
-			continue
+		first := &w.items[it.first]
+		if first == it {
+			it.before, it.wants = 0, it.entry != nil && it.rule.estimate == nil && it.entry.wantsRefresh(now, set.freshForMs)
 		}
-		if it.entry.wantsRefresh(now, set.freshForMs) || it.met != untracked && l.asksFirst(it.entry, &it.question, it.before, now, set) {
+		first.wants = first.wants || l.itemAsksFirst(it, first, now, set)
+	}
+	for i := range w.items {
+		if w.items[i].wants {
 			wanting = append(wanting, i)
 		}
 	}
-	slices.Sort(wanting)
 	return wanting
 }
 
-// sumUp leaves in the first item on each key what the batch asks of it in all.
-func (w *workspace) sumUp() {
-	for _, i := range w.order {
-		w.items[i].before = 0
+// itemAsksFirst is asksFirst for an item, of which first is the first on its key. What shadow mode would let pass over
+// its limit is not counted, and so asks for nothing.
+func (l *Limiter) itemAsksFirst(it, first *item, now steadyMs, set *settings) bool {
+	if it.cost == 0 || first.entry == nil || it.rule.estimate != nil || first.met == untracked {
+		return false
 	}
-	for i := range w.items {
-		first := &w.items[w.items[i].first]
-		first.before = min(first.before+w.items[i].cost, aheadMax)
+	it.ahead = first.before
+	if it.shadow() && it.ahead+it.cost > it.limit-first.entry.known(&it.question) {
+		return false
 	}
+	first.before = min(it.ahead+it.cost, aheadMax)
+	return l.asksFirst(first.entry, &it.question, now, set)
 }
 
 // foresee lets the items of open namespaces pass what is known, where an outage is

@@ -55,14 +55,19 @@ func (e *entry) wantsRefresh(now steadyMs, freshForMs int64) bool {
 }
 
 // asksFirst is true when a cost is so large that what other nodes may have been granted lately
-// matters: more than a share of what is left, on a key last heard of more than two ticks ago. A
-// read that was answered settles it for two ticks, and one that was not for a rest. A key far
-// from its limit has shares that hold its costs, and a node alone has no other to hear of.
-func (l *Limiter) asksFirst(e *entry, q *question, cost int64, now steadyMs, set *settings) bool {
+// matters: with what a batch asks before it on the same key, it is more than a share of what its limit leaves, on a
+// key last heard of more than two ticks ago. A read that was answered settles it for two ticks, and one that was not
+// for a rest. A key far from its limit has shares that hold its costs, and a node alone has no other to hear of.
+func (l *Limiter) asksFirst(e *entry, q *question, now steadyMs, set *settings) bool {
 	n := l.nodes.Load()
 	if n < 2 || int64(now)-e.heardAt.Load() <= set.twoTicksMs {
 		return false
 	}
+	return q.ahead+q.cost > (q.limit-e.known(q))/(2*n)
+}
+
+// known is what counts against a question's limit, as far as is known here, without a claim to be of one instant.
+func (e *entry) known(q *question) int64 {
 	seq := e.seq.Load()
 	slot := slotOf(seq)
 	known := wordCount(e.words[slot].Load()) + e.others[slot].Load()
@@ -72,7 +77,7 @@ func (l *Limiter) asksFirst(e *entry, q *question, cost int64, now steadyMs, set
 			known += window.Carried(before, uncovered, q.durationMs)
 		}
 	}
-	return cost > (q.limit-known)/(2*n)
+	return known
 }
 
 // refreshFor asks the origin about e, unless what is known already denies r:

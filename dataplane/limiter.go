@@ -256,7 +256,7 @@ func (l *Limiter) judgeInFleet(ctx context.Context, v *verdict, e *entry, met co
 		return l.judgeGuest(ctx, v, e, q, by)
 	}
 	now, set := l.clock.steadyMs(), l.settings.Load()
-	if e.wantsRefresh(now, set.freshForMs) || l.asksFirst(e, q, q.cost, now, set) {
+	if e.wantsRefresh(now, set.freshForMs) || l.asksFirst(e, q, now, set) {
 		source, alive = l.refreshFor(ctx, e, q, by.outage)
 	}
 	switch {

@@ -45,3 +45,35 @@ func TestEachLimitOfABatchIsExactAcrossNodes(t *testing.T) {
 		})
 	}
 }
+
+// A batch asks the origin first if a cost of its is more than a share of what its own limit leaves, wherever in the
+// batch that is, and not because another item's limit is small.
+func TestABatchAsksFirstByEachLimit(t *testing.T) {
+	shadow := ask("k", 500, 10)
+	shadow.Shadow = true
+	for name, c := range map[string]struct {
+		items []dataplane.Request
+		asks  bool
+	}{
+		"a large cost of a small limit, last":         {[]dataplane.Request{ask("k", 1, 1000), ask("k", 2, 4)}, true},
+		"a large cost of a small limit, first":        {[]dataplane.Request{ask("k", 2, 4), ask("k", 1, 1000)}, true},
+		"a large cost of a large limit, last":         {[]dataplane.Request{ask("k", 1, 10), ask("k", 250, 1000)}, true},
+		"costs that are large together":               {[]dataplane.Request{ask("k", 130, 1000), ask("k", 121, 1000)}, true},
+		"costs within their shares, small limit last": {[]dataplane.Request{ask("k", 1, 1000), ask("k", 1, 8)}, false},
+		"costs within their shares, a small limit":    {[]dataplane.Request{ask("k", 1, 10), ask("k", 50, 1000)}, false},
+		"a peek at a small limit":                     {[]dataplane.Request{ask("k", 50, 1000), ask("k", 0, 100)}, false},
+		"a large cost that shadow mode leaves out":    {[]dataplane.Request{shadow, ask("k", 50, 1000)}, false},
+	} {
+		w := newWorld(t)
+		n := w.node("eu", "a", func(c *dataplane.Config) { c.RegionNodes = 2 })
+		n.take("k", 0, 1000)
+		w.clock.advance(201 * time.Millisecond)
+		before := w.origin("eu").Stats().Reads
+		if b := n.AllowMany(t.Context(), c.items); !b.Allowed {
+			t.Errorf("%s: %+v", name, b)
+		}
+		if reads := w.origin("eu").Stats().Reads - before; (reads == 1) != c.asks || reads > 1 {
+			t.Errorf("%s: %d reads", name, reads)
+		}
+	}
+}

@@ -320,3 +320,16 @@ func TestALargeCostAsksOnceInTwoTicks(t *testing.T) {
 		t.Errorf("%d reads for what is known to be denied", got)
 	}
 }
+
+// "A node alone has no other to hear of": it asks about no cost, however large.
+func TestANodeAloneAsksNobodyAboutALargeCost(t *testing.T) {
+	w := newWorld(t)
+	n := w.node("eu", "a", func(c *dataplane.Config) { c.RegionNodes = 1 })
+	n.take("k", 1, 100)
+	w.clock.advance(time.Second)
+	before := w.origin("eu").Stats().Reads
+	wantAllowed(t, "all that is left", n.take("k", 99, 100), true, 0)
+	if got := w.origin("eu").Stats().Reads - before; got != 0 {
+		t.Errorf("%d reads", got)
+	}
+}
