@@ -28,7 +28,7 @@ type explainKey struct {
 	Identifier    string        `arg:"" help:"The identifier."`
 	Limit         int64         `required:"" placeholder:"LIMIT" help:"The limit that callers ask with."`
 	Duration      time.Duration `required:"" help:"The window that callers ask with (1s to 8784h)."`
-	Cost          int64         `default:"1" help:"The cost of the request."`
+	Cost          int64         `default:"1" help:"The cost of the request; 0 asks whether one that counts nothing passes."`
 	Node          []string      `env:"WEIR_NODE" default:"http://127.0.0.1:7001" placeholder:"URL" help:"Where a node serves calls (default ${default}). Repeat it to see nodes side by side."`
 	NodeTokenFile string        `env:"WEIR_NODE_TOKEN_FILE" placeholder:"FILE" help:"File that holds a token of the nodes' callers. Default: the environment's WEIR_NODE_TOKEN."`
 }
@@ -93,7 +93,7 @@ func (e explainKey) token() (string, error) {
 func (e explainKey) ask(ctx context.Context, client *http.Client, node string) asked {
 	answer, err := weirv1connect.NewRateLimitServiceClient(client, node, connect.WithReadMaxBytes(1<<20)).Explain(ctx, connect.NewRequest(&weirv1.ExplainRequest{
 		Workspace: e.Workspace, Namespace: e.Namespace, Identifier: e.Identifier,
-		Limit: e.Limit, DurationMs: e.Duration.Milliseconds(), Cost: e.Cost,
+		Limit: e.Limit, DurationMs: e.Duration.Milliseconds(), Cost: e.Cost, ZeroCost: e.Cost == 0,
 	}))
 	if err != nil {
 		return asked{node: node, err: err}

@@ -120,3 +120,23 @@ func TestExplainOfSeveralNodes(t *testing.T) {
 		t.Errorf("nobody there: exit %d, %s", code, w.stderr.String())
 	}
 }
+
+// A cost of 0 is asked about as 0, and one that is left out as 1.
+func TestExplainAsksAboutTheCostOfTheFlag(t *testing.T) {
+	w := newWorld(t)
+	node := &oneNode{answer: explained()}
+	ask := []string{"explain", "acme", "api", "user_42", "--limit=10", "--duration=1m", "--node", node.start(t)}
+	for flag, want := range map[string]*weirv1.ExplainRequest{
+		"":         {Cost: 1},
+		"--cost=5": {Cost: 5},
+		"--cost=0": {ZeroCost: true},
+	} {
+		args := ask
+		if flag != "" {
+			args = append(args[:len(args):len(args)], flag)
+		}
+		if code := w.run(t, args...); code != exitOK || node.asked.GetCost() != want.GetCost() || node.asked.GetZeroCost() != want.GetZeroCost() {
+			t.Errorf("%q: exit %d, asked about %v", flag, code, node.asked)
+		}
+	}
+}

@@ -7,25 +7,42 @@ import (
 	"connectrpc.com/connect"
 
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/window"
 )
 
 type keysShow struct {
 	Workspace  string `arg:"" help:"The key's workspace."`
 	Namespace  string `arg:"" help:"Its namespace."`
 	Identifier string `arg:"" help:"Its identifier."`
-	Limit      int64  `placeholder:"N" help:"Judge by this limit. Default: the override's, where one applies."`
-	Cost       int64  `default:"1" help:"Cost of the request that wants to pass."`
+	Limit      *int64 `placeholder:"N" help:"Judge by this limit, from 1. Default: the override's, where one applies."`
+	Cost       int64  `default:"1" help:"Cost of the request that wants to pass, from 1."`
 }
 
 // Run shows a key.
 func (k keysShow) Run(c *call) error {
-	answer, err := c.keys.GetKey(c.ctx, connect.NewRequest(&controlv1.GetKeyRequest{
-		Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier, Limit: k.Limit, Cost: k.Cost,
-	}))
+	ask := &controlv1.GetKeyRequest{Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier, Cost: k.Cost}
+	if err := counted("--cost", k.Cost); err != nil {
+		return err
+	}
+	if k.Limit != nil {
+		if err := counted("--limit", *k.Limit); err != nil {
+			return err
+		}
+		ask.Limit = *k.Limit
+	}
+	answer, err := c.keys.GetKey(c.ctx, connect.NewRequest(ask))
 	if err != nil {
 		return err
 	}
 	return c.print(answer.Msg, func(w io.Writer) { writeKey(w, answer.Msg, k.Cost) })
+}
+
+// counted refuses what the API would take for a flag that is left out, or not take.
+func counted(flag string, n int64) error {
+	if n < 1 || n > window.LimitMax {
+		return &told{fmt.Errorf("%s is %d (1 to %d)", flag, n, int64(window.LimitMax)), exitUsage, "Correct it and try again; see weirctl keys show --help."}
+	}
+	return nil
 }
 
 func writeKey(w io.Writer, k *controlv1.GetKeyResponse, cost int64) {

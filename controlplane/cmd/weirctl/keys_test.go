@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -91,5 +92,15 @@ This is what regions have published; a node's Explain tells what it holds back.
 `)
 	if want := (controlplane.KeyQuery{Workspace: "acme", Namespace: "api", Identifier: "user_42", Limit: 100, Cost: 5}); w.keyQuery != want {
 		t.Errorf("asked for %+v, want %+v", w.keyQuery, want)
+	}
+	for flag, says := range map[string]string{
+		"--cost=0":                "--cost is 0 (1 to 9007199254740991)",
+		"--cost=9007199254740992": "--cost is 9007199254740992 (1 to 9007199254740991)",
+		"--limit=0":               "--limit is 0 (1 to 9007199254740991)",
+		"--limit=-1":              "--limit is -1 (1 to 9007199254740991)",
+	} {
+		if code := w.run(t, "keys", "show", "acme", "api", "user_42", flag); code != exitUsage || !strings.Contains(w.stderr.String(), says) {
+			t.Errorf("%s: exit %d, %s", flag, code, w.stderr.String())
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -133,10 +134,13 @@ func (r rolloutStart) plan() (*controlv1.RolloutPlan, error) {
 	return plan, nil
 }
 
-// parseStage reads "eu,us", "50%" or "all", with or without ":approval".
+// parseStage reads "eu,us", "50%" or "all", with or without ":approval". A plan's file takes regions with a colon.
 func parseStage(text string) (*controlv1.RolloutStage, error) {
-	where, approval := strings.CutSuffix(text, ":approval")
-	stage := &controlv1.RolloutStage{Approval: approval}
+	where, with, colon := strings.Cut(text, ":")
+	if colon && with != "approval" {
+		return nil, fmt.Errorf("--stage %q: after the colon stands %q (only approval is allowed there)", text, with)
+	}
+	stage := &controlv1.RolloutStage{Approval: colon}
 	share, isShare := strings.CutSuffix(where, "%")
 	switch {
 	case where == "all":
@@ -144,11 +148,14 @@ func parseStage(text string) (*controlv1.RolloutStage, error) {
 	case isShare:
 		percent, err := strconv.ParseInt(share, 10, 32)
 		if err != nil || percent < 1 || percent > 100 {
-			return nil, fmt.Errorf("stage %q: want a whole percentage, 1%% to 100%%", text)
+			return nil, fmt.Errorf("--stage %q: the share is %q (1 to 100, a whole percentage)", text, share)
 		}
 		stage.SharePercent = int32(percent)
 	default:
 		stage.Regions = strings.Split(where, ",")
+		if slices.Contains(stage.Regions, "") {
+			return nil, fmt.Errorf("--stage %q: a region has no name (want regions as in eu,us, a share as in 50%%, or all)", text)
+		}
 	}
 	return stage, nil
 }
@@ -166,9 +173,17 @@ func (r rolloutStatus) Run(c *call) error {
 	}
 	answer, err := c.rollouts.RolloutStatus(c.ctx, connect.NewRequest(&controlv1.RolloutStatusRequest{Id: r.ID}))
 	if err != nil {
-		return err
+		return noneYet(r.ID, err)
 	}
 	return c.print(answer.Msg, func(w io.Writer) { c.writeRollout(w, answer.Msg.GetRollout()) })
+}
+
+// noneYet tells of a fleet without rollouts in its own words: nothing was named that could be missing.
+func noneYet(id string, err error) error {
+	if id == "" && connect.CodeOf(err) == connect.CodeNotFound {
+		return &told{errors.New("there has been no rollout yet"), exitFailure, "Start one: see weirctl rollout start --help."}
+	}
+	return err
 }
 
 // on is the rollout that an action is about. It is named: the newest may be another by now.

@@ -18,7 +18,7 @@ func (c *call) watchRollout(id string, every time.Duration) error {
 	return c.watch(every, "rollout status", func(ctx context.Context) (sight, error) {
 		answer, err := c.rollouts.RolloutStatus(ctx, connect.NewRequest(&controlv1.RolloutStatusRequest{Id: id}))
 		if err != nil {
-			return sight{}, err
+			return sight{}, noneYet(id, err)
 		}
 		r := answer.Msg.GetRollout()
 		id = r.GetId() // whatever begins meanwhile

@@ -265,8 +265,11 @@ func TestRolloutWatch(t *testing.T) {
 func TestRolloutHistory(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, w.run(t, "rollout", "history"), exitOK, "there has been no rollout yet: see weirctl rollout start --help\n")
-	if code := w.run(t, "rollout", "status"); code != exitFailure || !strings.Contains(w.stderr.String(), "there has been no rollout yet") {
-		t.Errorf("exit %d, %s", code, w.stderr.String())
+	for _, args := range [][]string{{"rollout", "status"}, {"rollout", "status", "--watch"}} {
+		w.want(t, w.run(t, args...), exitFailure, "")
+		if want := "weirctl: there has been no rollout yet\nStart one: see weirctl rollout start --help.\n"; w.stderr.String() != want {
+			t.Errorf("%v: %q, want %q", args, w.stderr.String(), want)
+		}
 	}
 	w.run(t, "rollout", "start", "--tuning", "rfc", "--stage", "all", "--id", "r1", "--reason", "x")
 	r := &w.rollouts.list[0]
@@ -290,9 +293,14 @@ func TestRolloutStartRefusals(t *testing.T) {
 	for says, args := range map[string][]string{
 		"no stage is named": {"--tuning", "rfc"},
 		"no such file":      {"--tuning", "/does/not/exist", "--stage", "all"},
-		`stage "half%": want a whole percentage, 1% to 100%`: {"--tuning", "rfc", "--stage", "half%"},
-		`stage "0%": want a whole percentage, 1% to 100%`:    {"--tuning", "rfc", "--stage", "0%"},
-		`stage "101%": want a whole percentage, 1% to 100%`:  {"--tuning", "rfc", "--stage", "101%"},
+		`--stage "half%": the share is "half" (1 to 100, a whole percentage)`:                         {"--tuning", "rfc", "--stage", "half%"},
+		`--stage "0%": the share is "0" (1 to 100, a whole percentage)`:                               {"--tuning", "rfc", "--stage", "0%"},
+		`--stage "101%": the share is "101" (1 to 100, a whole percentage)`:                           {"--tuning", "rfc", "--stage", "101%"},
+		`--stage "eu:approvl": after the colon stands "approvl" (only approval is allowed there)`:     {"--tuning", "rfc", "--stage", "eu:approvl"},
+		`--stage "50%:": after the colon stands "" (only approval is allowed there)`:                  {"--tuning", "rfc", "--stage", "50%:"},
+		`--stage "all:approval:x": after the colon stands "approval:x" (only approval is allowed`:     {"--tuning", "rfc", "--stage", "all:approval:x"},
+		`--stage ":approval": a region has no name (want regions as in eu,us, a share as in 50%, or`:  {"--tuning", "rfc", "--stage", ":approval"},
+		`--stage "eu,,us": a region has no name (want regions as in eu,us, a share as in 50%, or all`: {"--tuning", "rfc", "--stage", "eu,,us"},
 		"unknown field":                  {"--tuning", "rfc", "--plan", path(t, `{"stage":[]}`)},
 		"floor is 2 (0 to 1)":            {"--tuning", path(t, `{"floor":2}`), "--stage", "all"},
 		"leaves out step, slow_interval": {"--tuning", path(t, `{"floor":0.3}`), "--stage", "all"},

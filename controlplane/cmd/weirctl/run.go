@@ -64,7 +64,7 @@ type cli struct {
 	Rollout struct {
 		Preview  rolloutPreview  `cmd:"" help:"Predict, by simulation, what a tuning would do to this fleet."`
 		Start    rolloutStart    `cmd:"" help:"Roll a tuning out, stage by stage."`
-		Status   rolloutStatus   `cmd:"" help:"How a rollout stands. With --watch until it is over: exit code 0 when it is done, 1 when it was rolled back or aborted."`
+		Status   rolloutStatus   `cmd:"" help:"How a rollout stands. With --watch until it is over: exit code 0 when it is done, 1 when it was rolled back or aborted. Exit code 1 when there has been none."`
 		Approve  rolloutApprove  `cmd:"" help:"Let the stage begin that waits for an approval."`
 		Pause    rolloutPause    `cmd:"" help:"Stand still, with whatever has been applied."`
 		Resume   rolloutResume   `cmd:"" help:"Go on. The phase that was paused begins again."`
