@@ -79,8 +79,8 @@ SQL ?= $(if $(filter %0 %2 %4 %6 %8 %a %c %e,$(shell git rev-parse HEAD)),mariad
 test: setup ## Run every test; a skipped one is a failure
 	$(GO) vet ./...
 	@echo "whole systems run on $(SQL) (SQL=mariadb, mysql or both to choose)"
-	WEIR_LONG=1 WEIR_SQL_TURN=$(SQL) $(GO) run ./.ci/gotest \
-	  -- -race -vet=off -p $(AT_ONCE) -parallel $(AT_ONCE) -timeout 15m $(LONGEST) ./.ci/gotest $$($(GO) list ./... | grep -v -e /deploy/e2e -e /deploy/faults) \
+	WEIR_LONG=1 WEIR_SQL_TURN=$(SQL) GO="$(GO)" .ci/test \
+	  -- -race -vet=off -p $(AT_ONCE) -parallel $(AT_ONCE) -timeout 15m $(LONGEST) $$($(GO) list ./... | grep -v -e /deploy/e2e -e /deploy/faults) \
 	  -- -race -vet=off -parallel $(AT_ONCE) -timeout 15m $(ALONE) \
 	  $(if $(UNRACED),-- -vet=off -timeout 10m $(UNRACED)) \
 	  $(foreach module,$(TESTED),-- -C $(module) $(if $(filter deploy/%,$(module)),-count=1) -timeout 10m ./...) \
@@ -88,7 +88,7 @@ test: setup ## Run every test; a skipped one is a failure
 
 .PHONY: soak
 soak: setup ## Run the long forms of the tests that have one, on both databases (one takes an hour)
-	WEIR_SOAK=1 WEIR_SQL_TURN=both $(GO) run ./.ci/gotest -- -run Soak -count=1 -p 1 -timeout 180m ./...
+	WEIR_SOAK=1 WEIR_SQL_TURN=both GO="$(GO)" .ci/test -- -run Soak -count=1 -p 1 -timeout 180m ./...
 
 # One run for a look. To compare: make bench COUNT=10, keep out/bench.txt as a.txt,
 # change something, make bench COUNT=10 BASE=a.txt. Modules under dataplane/ are the
@@ -129,7 +129,7 @@ lint: ## Run the linters (.golangci.yml, shared/proto/buf.yaml)
 	$(BUF) lint shared/proto
 	@release=$$(git describe --tags --abbrev=0 2>/dev/null) || exit 0; set -x; \
 	$(BUF) breaking shared/proto --against ".git#tag=$$release,subdir=shared/proto"
-	$(GOLANGCI_LINT) run ./... ./.ci/gotest
+	$(GOLANGCI_LINT) run ./...
 
 # Not in `make test`: Helm brings Kubernetes' whole client along, minutes to compile.
 chart = deploy/kubernetes/weir
