@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -29,7 +30,7 @@ func (l *Limiter) AllowMany(ctx context.Context, requests []Request) Batch {
 // appended to decisions, and Batch.Decisions is the result. With room for them, warm
 // keys and at most 24 requests, nothing is allocated.
 func (l *Limiter) AppendMany(ctx context.Context, decisions []Decision, requests []Request) (b Batch) {
-	nowMs, told := l.clock.nowMs()
+	nowMs, told := l.clock.NowMs()
 	l.allowMany(ctx, nowMs, told, decisions, requests, &b)
 	return b
 }
@@ -56,8 +57,8 @@ type item struct {
 	verdict   verdict
 	refusal   time.Duration // > 0: the outage policy denies it, for so long
 	crowdedMs int64
-	crowded   bool     // it leaves too little room for what other nodes may have accepted
-	steady    steadyMs // of the estimate mode, as is what follows
+	crowded   bool         // it leaves too little room for what other nodes may have accepted
+	steady    clock.Steady // of the estimate mode, as is what follows
 	level     level
 	leaky     bool
 	unknown   bool
@@ -123,14 +124,14 @@ func (l *Limiter) decideMany(ctx context.Context, w *workspace) (allowed bool) {
 			l.leaveGuests(w)
 		case !allowed && w.told: // the clock may be a little further: see soon
 			w.told = false
-			w.setTime(max(w.items[0].nowMs, l.nowMs()), l.clock.readSteadyMs())
+			w.setTime(max(w.items[0].nowMs, l.nowMs()), l.clock.ReadSteady())
 		default:
 			return allowed
 		}
 	}
 }
 
-func (w *workspace) setTime(nowMs int64, now steadyMs) {
+func (w *workspace) setTime(nowMs int64, now clock.Steady) {
 	for i := range w.items {
 		w.items[i].nowMs, w.items[i].steady = nowMs, now
 	}
@@ -368,7 +369,7 @@ func (l *Limiter) wantingRefresh(w *workspace) (wanting []int) {
 	if l.cfg.Origin == nil {
 		return nil
 	}
-	now, set := l.clock.steadyMs(), l.settings.Load()
+	now, set := l.clock.Steady(), l.settings.Load()
 	for i := range w.items {
 		it := &w.items[i]
 		first := &w.items[it.first]
@@ -387,7 +388,7 @@ func (l *Limiter) wantingRefresh(w *workspace) (wanting []int) {
 
 // itemAsksFirst is asksFirst for an item, of which first is the first on its key. What shadow mode would let pass over
 // its limit is not counted, and so asks for nothing.
-func (l *Limiter) itemAsksFirst(it, first *item, now steadyMs, set *settings) bool {
+func (l *Limiter) itemAsksFirst(it, first *item, now clock.Steady, set *settings) bool {
 	if it.cost == 0 || first.entry == nil || it.rule.estimate != nil || first.met == untracked {
 		return false
 	}
@@ -403,7 +404,7 @@ func (l *Limiter) itemAsksFirst(it, first *item, now steadyMs, set *settings) bo
 // known of.
 func (l *Limiter) foresee(items []item, wanting []int) {
 	for _, n := range wanting {
-		if it := &items[n]; it.rule.outage != outageOpen || !l.outOf(it.entry, l.clock.steadyMs()) {
+		if it := &items[n]; it.rule.outage != outageOpen || !l.outOf(it.entry, l.clock.Steady()) {
 			continue
 		}
 		for i := range items {
@@ -432,14 +433,14 @@ func (l *Limiter) refreshMany(ctx context.Context, w *workspace, wanting []int) 
 	for n, i := range wanting {
 		entries[n] = items[i].entry
 	}
-	for n, f := range l.readMany(l.clock.steadyMs(), entries) {
+	for n, f := range l.readMany(l.clock.Steady(), entries) {
 		it := &items[wanting[n]]
 		source, refusal := SourceOrigin, time.Duration(0)
 		if !l.wait(ctx, f) {
 			source = it.rule.outage.source()
 		}
 		if source == SourceDegradedClosed {
-			refusal = l.refusal(it.entry, l.clock.steadyMs())
+			refusal = l.refusal(it.entry, l.clock.Steady())
 		}
 		sourceOf(items, wanting[n], source, refusal)
 	}

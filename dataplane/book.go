@@ -1,6 +1,9 @@
 package dataplane
 
-import "sync/atomic"
+import (
+	"github.com/weirhq/weir/dataplane/internal/clock"
+	"sync/atomic"
+)
 
 // book is what a fleet needs beside the counts. Guarded by entry.mu.
 type book struct {
@@ -31,10 +34,10 @@ type rare struct {
 	told    [2]int64 // largest count that a bulletin has told, or is about to
 	news    [2]news  // of another region's cost, until a decision uses it
 
-	metered  *meter   // of the estimate mode: constant, and keeps this rare for the entry's life
-	inFlight [2]int64 // own cost on its way in a send; of keys with flagShared
-	claiming [2]int64 // cost on its way in claims: in the count, though not accepted yet, and perhaps in the totals
-	crowded  steadyMs // since when a claim is refused for the room that others may need, while nothing of theirs was heard; 0: not
+	metered  *meter       // of the estimate mode: constant, and keeps this rare for the entry's life
+	inFlight [2]int64     // own cost on its way in a send; of keys with flagShared
+	claiming [2]int64     // cost on its way in claims: in the count, though not accepted yet, and perhaps in the totals
+	crowded  clock.Steady // since when a claim is refused for the room that others may need, while nothing of theirs was heard; 0: not
 }
 
 // meter may be asked for without a lock, of entries with flagEstimate.

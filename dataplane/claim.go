@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -43,7 +45,7 @@ type claimant struct {
 
 // claim asks the origin for q's cost. With wayMade it is counted.
 func (l *Limiter) claim(ctx context.Context, v *verdict, e *entry, q *question, by *rule) way {
-	if l.outOf(e, l.clock.steadyMs()) {
+	if l.outOf(e, l.clock.Steady()) {
 		return wayBroken
 	}
 	began := time.Now()
@@ -63,7 +65,7 @@ func (l *Limiter) claim(ctx context.Context, v *verdict, e *entry, q *question, 
 func (l *Limiter) enterClaim(c *claimant) *claimant {
 	c.done = make(chan struct{})
 	sh := l.shardOf(c.entry)
-	if sh.enter(c) && !l.calls.start(func() { l.claims(sh) }) {
+	if sh.enter(c) && !l.calls.Start(func() { l.claims(sh) }) {
 		sh.abandon()
 	}
 	return c
@@ -116,7 +118,7 @@ func (l *Limiter) claims(sh *shard) {
 func (l *Limiter) claimOnce(sh *shard, waiting []*claimant) (later []*claimant) {
 	var claims []store.Claim
 	var going []*claimant
-	nodes, quietMs, now := l.nodes.Load(), l.settings.Load().twoTicksMs, l.clock.readSteadyMs()
+	nodes, quietMs, now := l.nodes.Load(), l.settings.Load().twoTicksMs, l.clock.ReadSteady()
 	for n, c := range waiting {
 		if len(claims) == claimsMax {
 			later = append(later, waiting[n:]...)
@@ -135,7 +137,7 @@ func (l *Limiter) claimOnce(sh *shard, waiting []*claimant) (later []*claimant) 
 		return later
 	}
 	answers, err := l.sendClaims(sh, claims)
-	now = l.clock.readSteadyMs()
+	now = l.clock.ReadSteady()
 	var lost []store.Add
 	var grown []*entry
 	for i, c := range going {
@@ -161,9 +163,9 @@ func (l *Limiter) claimOnce(sh *shard, waiting []*claimant) (later []*claimant) 
 
 // sendClaims makes the call. An error means that none of it left.
 func (l *Limiter) sendClaims(sh *shard, claims []store.Claim) ([]store.Claimed, error) {
-	end, ok := sh.asks.begin()
+	end, ok := sh.asks.Begin()
 	if !ok {
-		return nil, errBreakerOpen
+		return nil, breaker.ErrOpen
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.ReadTimeout)
 	defer cancel()
@@ -187,7 +189,7 @@ func (l *Limiter) sendClaims(sh *shard, claims []store.Claim) ([]store.Claimed, 
 }
 
 // claimed merges the answer to one claim, and tells its decision what became of it.
-func (l *Limiter) claimed(c *claimant, answer store.Claimed, now steadyMs) (grew bool, lost []store.Add) {
+func (l *Limiter) claimed(c *claimant, answer store.Claimed, now clock.Steady) (grew bool, lost []store.Add) {
 	switch {
 	case answer.Err != nil:
 		c.entry.endClaim(c, wayBroken)
@@ -219,7 +221,7 @@ func (l *Limiter) repay(c *claimant) {
 }
 
 // prepareClaim commits to a claim's cost, and puts it on its way, if it still is one.
-func (e *entry) prepareClaim(c *claimant, nodes, quietMs int64, now steadyMs) (store.Claim, way) {
+func (e *entry) prepareClaim(c *claimant, nodes, quietMs int64, now clock.Steady) (store.Claim, way) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slot, ok := e.slotLocked(c.v.seq)
@@ -319,7 +321,7 @@ func (e *entry) unclaimLocked(slot int, cost int64) {
 
 // mergeClaim merges an answer: a cost that was added is own cost, counted and confirmed
 // in the same step, so that it is never sent.
-func (e *entry) mergeClaim(m *metrics, c *claimant, answer store.Claimed, now steadyMs) (grew bool, missing []store.Add) {
+func (e *entry) mergeClaim(m *metrics, c *claimant, answer store.Claimed, now clock.Steady) (grew bool, missing []store.Add) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	w := wayReply

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -289,14 +290,14 @@ func (e *entry) slotLocked(sequence int64) (slot int, ok bool) {
 
 // beStrict makes the key's decisions ask the origin first until then. An
 // earlier moment never replaces a later one.
-func (e *entry) beStrict(until steadyMs) (entered bool) {
+func (e *entry) beStrict(until clock.Steady) (entered bool) {
 	if e.flags.Load()&flagStrict == 0 {
 		e.flags.Or(flagStrict)
 	}
 	return raise(&e.strictUntil, int64(until))
 }
 
-func (e *entry) isStrict(now steadyMs) bool {
+func (e *entry) isStrict(now clock.Steady) bool {
 	return e.flags.Load()&flagStrict != 0 && int64(now) < e.strictUntil.Load()
 }
 
@@ -307,7 +308,7 @@ func (e *entry) foreign(slot int) *atomic.Int64 {
 }
 
 // hear records that the origin has spoken about the current cell.
-func (e *entry) hear(now steadyMs) { raise(&e.heardAt, int64(now)) }
+func (e *entry) hear(now clock.Steady) { raise(&e.heardAt, int64(now)) }
 
 // raise moves v up to n, never down.
 func raise(v *atomic.Int64, n int64) bool {

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"sync/atomic"
 	"time"
 )
@@ -14,7 +15,7 @@ type crowd struct {
 	byOrigin, byOverflow atomic.Int64
 
 	full   int64 // first contacts without room when it was last logged; belongs to the sweep
-	logged steadyMs
+	logged clock.Steady
 }
 
 // Crowded is true when, in the last minute, a key found no room in the table: too many keys are
@@ -22,11 +23,11 @@ type crowd struct {
 // a sketch that may take them for more than they are. It is cheap, and needs no lock.
 func (l *Limiter) Crowded() bool {
 	at := l.table.fullSince.Load()
-	return at != 0 && int64(l.clock.steadyMs())-at < crowdEvery.Milliseconds()
+	return at != 0 && int64(l.clock.Steady())-at < crowdEvery.Milliseconds()
 }
 
 // reportCrowd logs a full table, once a period.
-func (l *Limiter) reportCrowd(now steadyMs) {
+func (l *Limiter) reportCrowd(now clock.Steady) {
 	c, full := &l.metrics.crowd, l.table.full.Load()
 	if full == c.full || c.logged != 0 && int64(now-c.logged) < crowdEvery.Milliseconds() {
 		return

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"github.com/weirhq/weir/dataplane/internal/topk"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,7 +25,7 @@ type top struct {
 	restEnd time.Time // under walking
 
 	mu             sync.Mutex // held for some hundred nanoseconds, or by TopKeys for some microseconds; denials never wait for it
-	recent, before *sketch[identity, denials]
+	recent, before *topk.Sketch[identity, denials]
 	recentMs       int64 // when recent began; 0: never
 	beforeMs       int64
 
@@ -72,7 +73,7 @@ func (l *Limiter) sample(e *entry, q *question) {
 	}
 	q.counts.sampled = n
 	t.turnLocked(q.nowMs)
-	d, fresh := t.recent.add(*q.id, weight)
+	d, fresh := t.recent.Add(*q.id, weight)
 	d.limit = q.limit
 	if !fresh {
 		return
@@ -90,15 +91,15 @@ func (t *top) turnLocked(nowMs int64) {
 	span := deniedSpan.Milliseconds()
 	switch age := nowMs - t.recentMs; {
 	case t.recent == nil:
-		t.recent, t.before = newSketch[identity, denials](deniedKeys), newSketch[identity, denials](deniedKeys)
+		t.recent, t.before = topk.New[identity, denials](deniedKeys), topk.New[identity, denials](deniedKeys)
 		t.recentMs, t.beforeMs = nowMs, nowMs
 	case age >= 2*span:
-		t.recent.clear()
-		t.before.clear()
+		t.recent.Clear()
+		t.before.Clear()
 		t.recentMs, t.beforeMs = nowMs, nowMs
 	case age >= span:
 		t.recent, t.before = t.before, t.recent
-		t.recent.clear()
+		t.recent.Clear()
 		t.beforeMs, t.recentMs = t.recentMs, nowMs
 	}
 }
@@ -119,28 +120,24 @@ func (t *top) denied(q *TopQuery, nowMs int64) TopKeys {
 	t.turnLocked(nowMs)
 	answer.Since = time.UnixMilli(t.beforeMs)
 	found := ranking{limit: q.Limit}
-	add := func(c *counted[identity, denials], other *sketch[identity, denials], once bool) {
-		f := c.value.names.family.Value()
+	add := func(c *topk.Counter[identity, denials], other *topk.Sketch[identity, denials], once bool) {
+		f := c.Value.names.family.Value()
 		if !q.wants(&f) {
 			return
 		}
-		count, more := c.count-c.over, c.over
-		if i, both := other.at[c.key]; !both {
-			more += other.least()
-		} else if o := &other.heap[i]; once {
+		count, more := c.Count-c.Over, c.Over
+		if o := other.Find(c.Key); o == nil {
+			more += other.Least()
+		} else if once {
 			return
 		} else {
-			count, more = count+o.count-o.over, more+o.over
+			count, more = count+o.Count-o.Over, more+o.Over
 		}
-		found.add(TopKey{Workspace: f.workspace, Namespace: f.namespace, Identifier: c.value.names.identifier(),
-			Duration: milliseconds(f.durationMs), Limit: c.value.limit, Count: count, More: more})
+		found.add(TopKey{Workspace: f.workspace, Namespace: f.namespace, Identifier: c.Value.names.identifier(),
+			Duration: milliseconds(f.durationMs), Limit: c.Value.limit, Count: count, More: more})
 	}
-	for i := range t.recent.heap {
-		add(&t.recent.heap[i], t.before, false)
-	}
-	for i := range t.before.heap {
-		add(&t.before.heap[i], t.recent, true)
-	}
+	t.recent.Each(func(c *topk.Counter[identity, denials]) { add(c, t.before, false) })
+	t.before.Each(func(c *topk.Counter[identity, denials]) { add(c, t.recent, true) })
 	answer.Keys = found.keys
 	return answer
 }

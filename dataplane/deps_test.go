@@ -29,7 +29,12 @@ var forbidden = map[string]string{
 const library = "github.com/weirhq/weir/dataplane"
 
 // own are the packages below dataplane/ that the library may link.
-var own = []string{library + "/store"}
+var own = append([]string{library + "/store"}, internal...)
+
+// leaves import nothing of ours.
+var leaves = []string{library + "/internal/breaker", library + "/internal/clock", library + "/internal/loop", library + "/internal/topk"}
+
+var internal = leaves
 
 // Nothing beyond the standard library, shared, the Prometheus client and two small libraries that
 // depend on nothing.
@@ -60,6 +65,16 @@ func TestDependencyRulesOfStores(t *testing.T) {
 	for _, pkg := range implementers {
 		if slices.Contains(dependencies(t, pkg), library) {
 			t.Errorf("%s links the limiter; the contracts are in package store", pkg)
+		}
+	}
+}
+
+func TestDependencyRulesOfLeaves(t *testing.T) {
+	for _, pkg := range leaves {
+		for _, dep := range dependencies(t, pkg) {
+			if dep != pkg && strings.HasPrefix(dep, "github.com/weirhq/") {
+				t.Errorf("%s links %s; a leaf imports nothing of ours", pkg, dep)
+			}
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"math"
 	"time"
 )
@@ -44,7 +45,7 @@ const idleExpiry = 10 * time.Minute
 //
 // So a key at its limit stays until its window ends, or is still known for what it is: no flood
 // of one-shot identifiers can wash a blocked caller clean.
-func (e *entry) evict(nowMs int64, now steadyMs, graceMs int64, why need, sends bool) eviction {
+func (e *entry) evict(nowMs int64, now clock.Steady, graceMs int64, why need, sends bool) eviction {
 	if e.flags.Load()&flagDirty != 0 || why != needShare && e.isStrict(now) {
 		return stays // without the lock: most entries that stay do so here
 	}

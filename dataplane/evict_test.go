@@ -4,13 +4,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // "nothing of it is queued, in flight or unsent": each reason for an entry to stay keeps it by
 // itself, whoever needs its place, and no longer than it lasts.
 func TestWhatKeepsAnEntry(t *testing.T) {
-	const seq, now = int64(1000), steadyStart
+	const seq, now = int64(1000), clock.SteadyStart
 	var h hasher
 	h.init()
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -121,7 +122,7 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	}
 	x.Decision.answer(&v, &q, by, SourceLocal)
 	if l.shards != nil {
-		x.AsksOrigin = v.allowed && (e == nil || e.wantsRefresh(l.clock.steadyMs(), set.freshForMs))
+		x.AsksOrigin = v.allowed && (e == nil || e.wantsRefresh(l.clock.Steady(), set.freshForMs))
 	}
 	return x, nil
 }
@@ -130,8 +131,8 @@ func (l *Limiter) explainEntry(x *Explanation, e *entry, v *verdict, q *question
 	x.Known = true
 	if l.shards != nil {
 		sh := l.shardOf(e)
-		x.Asks, x.Sends = sh.asks.state().String(), sh.sends.state().String()
-		x.RestsFor = e.restsFor(l.clock.steadyMs())
+		x.Asks, x.Sends = sh.asks.State().String(), sh.sends.State().String()
+		x.RestsFor = e.restsFor(l.clock.Steady())
 	}
 	if set.tuning.DigestInterval > 0 {
 		x.UsedElsewhere, x.Covered = l.elsewhere.users(fleetHash(&e.names), q.nowMs), l.elsewhere.covered(q.nowMs)
@@ -140,12 +141,12 @@ func (l *Limiter) explainEntry(x *Explanation, e *entry, v *verdict, q *question
 	defer e.mu.Unlock()
 	if seq := e.seq.Load(); seq >= v.seq { // a clock that has stepped back stands at the start of the current cell
 		v.seq, v.tMs = seq, max(v.tMs, window.Start(seq, q.durationMs))
-		x.HeardAt = l.clock.wallOf(steadyMs(e.heardAt.Load()), q.nowMs)
+		x.HeardAt = l.clock.WallOf(clock.Steady(e.heardAt.Load()), q.nowMs)
 	}
 	x.Current.read(e, v.seq)
 	x.Previous.read(e, v.seq-1)
-	if e.isStrict(l.clock.steadyMs()) {
-		x.StrictUntil = l.clock.wallOf(steadyMs(e.strictUntil.Load()), q.nowMs)
+	if e.isStrict(l.clock.Steady()) {
+		x.StrictUntil = l.clock.WallOf(clock.Steady(e.strictUntil.Load()), q.nowMs)
 	}
 }
 
@@ -179,7 +180,7 @@ func (c *ExplainedCell) place(sequence int64, q *question, reset window.Reset) {
 
 // explainEstimate is the verdict of the estimate mode, where a first contact is allowed.
 func (l *Limiter) explainEstimate(x *Explanation, e *entry, v *verdict, q *question, by *rule) {
-	est := estimated{verdict: *v, now: l.clock.readSteadyMs()}
+	est := estimated{verdict: *v, now: l.clock.ReadSteady()}
 	est.level = cellsLevel(v.current, v.previous, window.Start(v.seq+1, q.durationMs)-v.tMs, q.durationMs)
 	unknown := l.table.sends && v.current == 0 && v.previous == 0 && (e == nil || e.heardAt.Load() == 0)
 	if e != nil && by.estimate.leaky && e.flags.Load()&flagEstimate != 0 {

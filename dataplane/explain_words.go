@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -62,7 +63,7 @@ func (x Explanation) String() string {
 	if !x.StrictUntil.IsZero() {
 		say(". It was denied lately, and asks the origin before it passes until %s", x.StrictUntil.UTC().Format(time.TimeOnly))
 	}
-	if x.Asks != "" && (x.Asks != breakerClosed.String() || x.Sends != breakerClosed.String()) {
+	if x.Asks != "" && (x.Asks != breaker.Closed.String() || x.Sends != breaker.Closed.String()) {
 		say(". The origin is in trouble (breakers: asks %s, sends %s), and the namespace is %s then", x.Asks, x.Sends, x.Outage)
 	}
 	if x.Reset.Generation != 0 {

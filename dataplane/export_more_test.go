@@ -25,8 +25,8 @@ func (l *Limiter) SweepTick() (looked int) { return l.table.sweep(l.nowMs()) }
 // BreakersOff lets every call to the origin through.
 func (l *Limiter) BreakersOff() {
 	for _, sh := range l.shards {
-		sh.asks.turnOff()
-		sh.sends.turnOff()
+		sh.asks.TurnOff()
+		sh.sends.TurnOff()
 	}
 }
 

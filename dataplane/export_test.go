@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -29,10 +30,10 @@ func (l *Limiter) Beat(ctx context.Context) error { return l.beat(ctx, false) }
 // SetSteady replaces the steady reading of a limiter that was made with a Clock; nil puts it back.
 func (l *Limiter) SetSteady(elapsed func() time.Duration) {
 	if elapsed == nil {
-		l.clock.given.read = nil
+		l.clock.SetSteady(nil)
 		return
 	}
-	l.clock.given.read = func() steadyMs { return steadyStart + steadyMs(elapsed().Milliseconds()) }
+	l.clock.SetSteady(func() clock.Steady { return clock.SteadyStart + clock.Steady(elapsed().Milliseconds()) })
 }
 
 // Sweep sweeps the whole table once.
@@ -61,7 +62,7 @@ func (l *Limiter) Crowd() {
 }
 
 // AwaitCalls waits for reads and heals in flight.
-func (l *Limiter) AwaitCalls() { l.calls.running.Wait() }
+func (l *Limiter) AwaitCalls() { l.calls.Wait() }
 
 // CellState is what a limiter holds of one cell.
 type CellState struct {
@@ -100,7 +101,7 @@ func (l *Limiter) entryOf(k window.Key) *entry {
 // StrictUntil is the key's strict deadline by the steady clock, 0 for none.
 func (l *Limiter) StrictUntil(k window.Key) time.Duration {
 	if e := l.entryOf(k); e != nil && e.strictUntil.Load() != 0 {
-		return milliseconds(e.strictUntil.Load() - int64(steadyStart))
+		return milliseconds(e.strictUntil.Load() - int64(clock.SteadyStart))
 	}
 	return 0
 }
@@ -154,7 +155,7 @@ func (l *Limiter) Evicted(cause string) int64 {
 func (l *Limiter) Guests() int64 { return l.table.guests.present.Load() }
 
 // ReportCrowd is the sweep's word on a full table.
-func (l *Limiter) ReportCrowd() { l.reportCrowd(l.clock.steadyMs()) }
+func (l *Limiter) ReportCrowd() { l.reportCrowd(l.clock.Steady()) }
 
 // Nodes is how many nodes of its region the limiter reckons with.
 func (l *Limiter) Nodes() int64 { return l.nodes.Load() }

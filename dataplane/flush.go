@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/store"
 	"math"
 	"slices"
@@ -82,7 +83,7 @@ const (
 )
 
 func (l *Limiter) quietness(e *entry) loudness {
-	if l.cfg.Origin == nil || l.shardOf(e).sends.state() != breakerClosed {
+	if l.cfg.Origin == nil || l.shardOf(e).sends.State() != breaker.Closed {
 		return quietAlone
 	}
 	return quiet

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"sync/atomic"
 
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -18,7 +19,7 @@ type meter struct {
 }
 
 // want notes that a sync is wanted, and by which limit; first is false if one was already.
-func (m *meter) want(q *question, now steadyMs) (first bool) {
+func (m *meter) want(q *question, now clock.Steady) (first bool) {
 	if m.wantSince.Load() != 0 || !m.wantSince.CompareAndSwap(0, int64(now)) {
 		return false
 	}
@@ -28,11 +29,11 @@ func (m *meter) want(q *question, now steadyMs) (first bool) {
 
 // reading is what a node knows of a key after a sync. Immutable.
 type reading struct {
-	sequence int64    // of the cell that was current
-	atMs     int64    // Unix ms: what known was weighed at
-	steady   steadyMs // the same moment: what has drained since
-	known    u128     // the level by two cells, * duration
-	covered  [2]int64 // by slot: the part of each cell's count that is in known, or the others'
+	sequence int64        // of the cell that was current
+	atMs     int64        // Unix ms: what known was weighed at
+	steady   clock.Steady // the same moment: what has drained since
+	known    u128         // the level by two cells, * duration
+	covered  [2]int64     // by slot: the part of each cell's count that is in known, or the others'
 }
 
 // at is the reading once a later cell has become current: it covers nothing of that.
@@ -63,7 +64,7 @@ func (m *meter) cover(sequence int64, slot int, cost int64) {
 type estimated struct {
 	verdict
 	level   level // without the cost
-	now     steadyMs
+	now     clock.Steady
 	leaky   bool    // what level was found by
 	unknown bool    // nothing is known of the key: it passes
 	at      float64 // the level as answered
@@ -111,14 +112,14 @@ func (l *Limiter) askEstimate(q *question, by *rule, e *entry, held *Reservation
 }
 
 // steadyFor is the steady time of a decision: as late as the decision's own, see soon.
-func (l *Limiter) steadyFor(told bool) steadyMs {
+func (l *Limiter) steadyFor(told bool) clock.Steady {
 	switch {
 	case l.shards == nil:
 		return 0 // nothing lasts for a while on a node without an origin
 	case told:
-		return l.clock.steadyMs()
+		return l.clock.Steady()
 	}
-	return l.clock.readSteadyMs()
+	return l.clock.ReadSteady()
 }
 
 // countEstimate puts a decision into the metrics and among the keys that are denied.

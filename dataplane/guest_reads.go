@@ -1,5 +1,7 @@
 package dataplane
 
+import "github.com/weirhq/weir/dataplane/internal/clock"
+
 // Reads of guests go together: those of a shard that come up during one call are one call, the next.
 // A flood of keys without room so costs the origin calls in the pace of its answers, and not one a
 // request.
@@ -13,7 +15,7 @@ type gathered struct {
 }
 
 // readGuest is read for a guest.
-func (l *Limiter) readGuest(now steadyMs, e *entry) *flight {
+func (l *Limiter) readGuest(now clock.Steady, e *entry) *flight {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if f, started := e.joinLocked(now); started {
@@ -21,7 +23,7 @@ func (l *Limiter) readGuest(now steadyMs, e *entry) *flight {
 	}
 	sh := l.shardOf(e)
 	f, lead := sh.gather(e)
-	if e.flight = f; lead && !l.calls.start(func() { l.readGathered(sh) }) {
+	if e.flight = f; lead && !l.calls.Start(func() { l.readGathered(sh) }) {
 		for g := sh.takeGathered(); g != nil; g = sh.takeGathered() {
 			g.flight.end(nil)
 			g.flight.fail(errStopped, now)
@@ -44,7 +46,7 @@ func (sh *shard) gather(e *entry) (f *flight, lead bool) {
 	defer sh.mu.Unlock()
 	n := len(sh.gathered)
 	if n == 0 || len(sh.gathered[n-1].entries) == gatherMax {
-		end, ok := sh.asks.begin()
+		end, ok := sh.asks.Begin()
 		if !ok {
 			return nil, false
 		}

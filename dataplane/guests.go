@@ -167,7 +167,7 @@ func (l *Limiter) judgeGuest(ctx context.Context, v *verdict, e *entry, q *quest
 		if !alive || !v.allowed && by.outage != outageOpen { // an open outage lets pass what the overflow would deny
 			return source, alive
 		}
-		if source = SourceOrigin; !l.wait(ctx, l.readGuest(l.clock.steadyMs(), e)) {
+		if source = SourceOrigin; !l.wait(ctx, l.readGuest(l.clock.Steady(), e)) {
 			source = by.outage.source()
 		}
 	}
@@ -220,7 +220,7 @@ func (l *Limiter) settleGuests(ctx context.Context, w *workspace, allowed bool) 
 	var done []chan struct{}
 	for sh, all := range sent {
 		ended := make(chan struct{})
-		if done = append(done, ended); !l.calls.start(func() { l.sendGuests(sh, all); close(ended) }) {
+		if done = append(done, ended); !l.calls.Start(func() { l.sendGuests(sh, all); close(ended) }) {
 			l.unsent(all)
 			close(ended)
 		}
@@ -247,7 +247,7 @@ func (l *Limiter) leaveGuests(w *workspace) {
 
 // sendGuests makes one call.
 func (l *Limiter) sendGuests(sh *shard, all []outgoing) {
-	end, ok := sh.asks.begin()
+	end, ok := sh.asks.Begin()
 	if !ok {
 		l.unsent(all)
 		return

@@ -6,6 +6,7 @@ import (
 	"math/bits"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -227,7 +228,7 @@ func (e *entry) unconfirmedLocked(slot int, word uint64) int64 {
 
 // awaitReply has e sent, and waits for the reply.
 func (l *Limiter) awaitReply(ctx context.Context, e *entry) way {
-	if l.calls.isStopped() || l.outOf(e, l.clock.steadyMs()) {
+	if l.calls.IsStopped() || l.outOf(e, l.clock.Steady()) {
 		l.metrics.waits[waitOutage].Add(1)
 		return wayBroken
 	}
@@ -260,12 +261,12 @@ func (l *Limiter) gaveUp(e *entry, f *flight, began time.Time) {
 		}
 	}
 	if failed {
-		e.rest(l.clock.readSteadyMs())
+		e.rest(l.clock.ReadSteady())
 	}
 }
 
 // rest keeps e from asking the origin for a while.
-func (e *entry) rest(now steadyMs) {
+func (e *entry) rest(now clock.Steady) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.readingLocked(now) {

@@ -55,7 +55,7 @@ func (l *Limiter) pledge(w *workspace, i int) (p pledge, waits bool) {
 	switch {
 	case way == wayMade:
 		return p, false
-	case l.calls.isStopped() || l.outOf(e, l.clock.steadyMs()):
+	case l.calls.IsStopped() || l.outOf(e, l.clock.Steady()):
 		l.breakItem(w, i)
 		return p, false
 	}
@@ -102,7 +102,7 @@ func (l *Limiter) redeem(ctx context.Context, w *workspace, p pledge, began time
 // breakItem leaves a key to its outage policy.
 func (l *Limiter) breakItem(w *workspace, i int) {
 	it := &w.items[i]
-	sourceOf(w.items, i, it.rule.outage.source(), l.refusal(it.entry, l.clock.steadyMs()))
+	sourceOf(w.items, i, it.rule.outage.source(), l.refusal(it.entry, l.clock.Steady()))
 }
 
 // wayOfKey is the way of all that a batch asks of one key, which is cost against limit.

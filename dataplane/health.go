@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -29,7 +30,7 @@ func (l *Limiter) Health() heartbeat.Health {
 		ResetAtMs:      l.settings.Load().resets.atMs,
 	}
 	for _, sh := range l.shards {
-		if sh.asks.state() != breakerClosed || sh.sends.state() != breakerClosed {
+		if sh.asks.State() != breaker.Closed || sh.sends.State() != breaker.Closed {
 			h.BreakersOpen++
 		}
 	}

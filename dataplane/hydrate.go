@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -29,7 +30,7 @@ type flight struct {
 func newFlight(end func(error)) *flight { return &flight{done: make(chan struct{}), end: end} }
 
 // readingLocked is true while a read is in flight, or rested from.
-func (e *entry) readingLocked(now steadyMs) bool {
+func (e *entry) readingLocked(now clock.Steady) bool {
 	if e.flight == nil {
 		return false
 	}
@@ -39,7 +40,7 @@ func (e *entry) readingLocked(now steadyMs) bool {
 
 // joinLocked returns the read in flight; started is false when a new one may begin.
 // nil and started: the key rests.
-func (e *entry) joinLocked(now steadyMs) (f *flight, started bool) {
+func (e *entry) joinLocked(now clock.Steady) (f *flight, started bool) {
 	switch {
 	case !e.readingLocked(now):
 		return nil, false
@@ -50,7 +51,7 @@ func (e *entry) joinLocked(now steadyMs) (f *flight, started bool) {
 }
 
 // wantsRefresh is true when a decision should hear from the origin first.
-func (e *entry) wantsRefresh(now steadyMs, freshForMs int64) bool {
+func (e *entry) wantsRefresh(now clock.Steady, freshForMs int64) bool {
 	return int64(now)-e.heardAt.Load() >= freshForMs || e.isStrict(now)
 }
 
@@ -58,7 +59,7 @@ func (e *entry) wantsRefresh(now steadyMs, freshForMs int64) bool {
 // matters: with what a batch asks before it on the same key, it is more than a share of what its limit leaves, on a
 // key last heard of more than two ticks ago. A read that was answered settles it for two ticks, and one that was not
 // for a rest. A key far from its limit has shares that hold its costs, and a node alone has no other to hear of.
-func (l *Limiter) asksFirst(e *entry, q *question, now steadyMs, set *settings) bool {
+func (l *Limiter) asksFirst(e *entry, q *question, now clock.Steady, set *settings) bool {
 	n := l.nodes.Load()
 	if n < 2 || int64(now)-e.heardAt.Load() <= set.twoTicksMs {
 		return false
@@ -89,13 +90,13 @@ func (l *Limiter) refreshFor(ctx context.Context, e *entry, q *question, outage 
 	var v verdict
 	alive = e.judge(&v, q.nowMs, q.durationMs, q.limit, q.cost, false)
 	l.metrics.dropped[droppedExpired].Add(v.agedOut)
-	if alive && !v.allowed && outage == outageOpen && l.outOf(e, l.clock.steadyMs()) {
+	if alive && !v.allowed && outage == outageOpen && l.outOf(e, l.clock.Steady()) {
 		return SourceDegradedOpen, true
 	}
 	if !alive || !v.allowed {
 		return SourceLocal, alive
 	}
-	f := l.read(l.clock.steadyMs(), e)
+	f := l.read(l.clock.Steady(), e)
 	if f == nil {
 		return outage.source(), true
 	}
@@ -110,7 +111,7 @@ func (l *Limiter) refreshFor(ctx context.Context, e *entry, q *question, outage 
 // waitsFor is how much longer a decision waits, for whatever it waits: until ReadTimeout after
 // it has first begun to. until counts from the clock's base; it is no time.Time, whose pointer would put the question on the heap.
 func (l *Limiter) waitsFor(until *time.Duration) time.Duration {
-	now := time.Since(l.clock.base)
+	now := l.clock.Since()
 	if *until == 0 {
 		*until = now + l.cfg.ReadTimeout
 	}
@@ -119,13 +120,13 @@ func (l *Limiter) waitsFor(until *time.Duration) time.Duration {
 
 // read joins the read in flight of e or starts one; nil while e rests after a failed
 // one, and while the breaker of its shard's reads is open.
-func (l *Limiter) read(now steadyMs, e *entry) *flight {
+func (l *Limiter) read(now clock.Steady, e *entry) *flight {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if f, started := e.joinLocked(now); started {
 		return f
 	}
-	end, ok := l.shardOf(e).asks.begin()
+	end, ok := l.shardOf(e).asks.Begin()
 	if !ok {
 		return nil
 	}
@@ -136,7 +137,7 @@ func (l *Limiter) read(now steadyMs, e *entry) *flight {
 
 // readMany is read for several keys, at the same time and in one round trip a shard
 // for all that are not in flight yet. It returns one flight for each entry.
-func (l *Limiter) readMany(now steadyMs, entries []*entry) []*flight {
+func (l *Limiter) readMany(now clock.Steady, entries []*entry) []*flight {
 	flights := make([]*flight, len(entries))
 	type voyage struct {
 		shared *flight // nil: the breaker is open
@@ -152,7 +153,7 @@ func (l *Limiter) readMany(now steadyMs, entries []*entry) []*flight {
 			if v == nil {
 				v = &voyage{}
 				voyages[sh] = v
-				if end, ok := sh.asks.begin(); ok {
+				if end, ok := sh.asks.Begin(); ok {
 					v.shared = newFlight(end)
 				}
 			}
@@ -189,9 +190,9 @@ func (l *Limiter) wait(ctx context.Context, f *flight) bool {
 // caller that gives up does not take the answer from those who wait on. A limiter
 // that is being stopped reads no more.
 func (l *Limiter) fly(f *flight, entries []*entry) {
-	if !l.calls.start(func() { l.fetch(f, entries) }) {
+	if !l.calls.Start(func() { l.fetch(f, entries) }) {
 		f.end(nil)
-		f.fail(errStopped, l.clock.readSteadyMs())
+		f.fail(errStopped, l.clock.ReadSteady())
 	}
 }
 
@@ -211,7 +212,7 @@ func (l *Limiter) fetch(f *flight, entries []*entry) {
 	}
 	f.end(err)
 	l.metrics.origin(opRead, len(cells), time.Since(began), err)
-	now := l.clock.readSteadyMs()
+	now := l.clock.ReadSteady()
 	var grown []*entry
 	var lost []store.Add
 	if err != nil {
@@ -231,7 +232,7 @@ func (l *Limiter) fetch(f *flight, entries []*entry) {
 }
 
 // fail ends a read that got no answer: what is known stays, and its keys rest.
-func (f *flight) fail(err error, now steadyMs) {
+func (f *flight) fail(err error, now clock.Steady) {
 	f.err = err
 	f.restUntil.Store(int64(now) + retryPause.Milliseconds())
 	close(f.done)
@@ -240,7 +241,7 @@ func (f *flight) fail(err error, now steadyMs) {
 // hydrate merges the totals of two neighbouring cells and ends the read. It returns
 // whether others had contributed, and what the origin should be told because it has
 // lost it.
-func (e *entry) hydrate(m *metrics, sequence, previous, current int64, now steadyMs) (grew bool, missing []store.Add) {
+func (e *entry) hydrate(m *metrics, sequence, previous, current int64, now clock.Steady) (grew bool, missing []store.Add) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.flight = nil

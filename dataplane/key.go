@@ -71,7 +71,7 @@ func (k *Key) decide(ctx context.Context, unixMs, limit, cost int64, d *Decision
 	var q question // set field by field: a literal would be made elsewhere and copied
 	q.limit, q.cost, q.nowMs = limit, max(1, cost), unixMs
 	if unixMs == 0 {
-		q.nowMs, q.told = l.clock.nowMs()
+		q.nowMs, q.told = l.clock.NowMs()
 	}
 	t := k.target.Load()
 	if t == nil || t.set != l.settings.Load() {

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -46,7 +47,7 @@ func TestAClaimLeavesOutWhatItsTotalDoesNotHold(t *testing.T) {
 	} {
 		e := ledger()
 		c.before(e)
-		if got, way := e.prepareClaim(ledgerClaim(e, 10, 100), 1, 200, steadyStart); way != wayClaim || got.AtMost != c.atMost {
+		if got, way := e.prepareClaim(ledgerClaim(e, 10, 100), 1, 200, clock.SteadyStart); way != wayClaim || got.AtMost != c.atMost {
 			t.Errorf("%s: way %d, at most %d; want %d", name, way, got.AtMost, c.atMost)
 		}
 	}
@@ -58,7 +59,7 @@ func TestCreditTakesNoRoomFromOthers(t *testing.T) {
 	e.giveBack(ledgerSeq, 20)
 	c := ledgerClaim(e, 10, 100)
 	c.spares = true
-	if got, _ := e.prepareClaim(c, 5, 200, steadyStart); got.AtMost != 120-4*8 {
+	if got, _ := e.prepareClaim(c, 5, 200, clock.SteadyStart); got.AtMost != 120-4*8 {
 		t.Errorf("at most %d; of the 80 that are left each of four others has a share of 8", got.AtMost)
 	}
 }
@@ -71,7 +72,7 @@ func TestAFailedClaimTakesBackWhatItLent(t *testing.T) {
 		e := ledger()
 		e.giveBack(ledgerSeq, 5)
 		c := ledgerClaim(e, 10, 100)
-		if _, way := e.prepareClaim(c, 1, 200, steadyStart); way != wayClaim || e.leaveClaim(c, true) {
+		if _, way := e.prepareClaim(c, 1, 200, clock.SteadyStart); way != wayClaim || e.leaveClaim(c, true) {
 			t.Fatal("it is on its way")
 		}
 		e.addLocked(slot, spent) // by the policy
@@ -92,7 +93,7 @@ func TestWhatACellLendsIsBounded(t *testing.T) {
 	e := ledger()
 	for range 40 {
 		c := ledgerClaim(e, window.LimitMax-20, window.LimitMax)
-		if _, way := e.prepareClaim(c, 1, 200, steadyStart); way != wayClaim {
+		if _, way := e.prepareClaim(c, 1, 200, clock.SteadyStart); way != wayClaim {
 			t.Fatalf("way %d", way)
 		}
 		e.leaveClaim(c, true)
@@ -108,7 +109,7 @@ func TestAClaimOfACellThatIsOverIsJudgedAgain(t *testing.T) {
 	e := ledger()
 	c := ledgerClaim(e, 10, 100)
 	e.rotate(ledgerSeq + 1)
-	if _, way := e.prepareClaim(c, 1, 200, steadyStart); way != wayReply || c.committed {
+	if _, way := e.prepareClaim(c, 1, 200, clock.SteadyStart); way != wayReply || c.committed {
 		t.Errorf("way %d, committed %v", way, c.committed)
 	}
 }
@@ -117,12 +118,12 @@ func TestAClaimOfACellThatIsOverIsJudgedAgain(t *testing.T) {
 func TestALateReadMakesNoCellFresh(t *testing.T) {
 	e := ledger()
 	e.rotate(ledgerSeq + 1)
-	e.hydrate(&metrics{}, ledgerSeq-1, 0, 20, steadyStart)
+	e.hydrate(&metrics{}, ledgerSeq-1, 0, 20, clock.SteadyStart)
 	if got := e.heardAt.Load(); got != 0 {
 		t.Errorf("heard at %d", got)
 	}
-	e.hydrate(&metrics{}, ledgerSeq, 20, 0, steadyStart)
-	if got := e.heardAt.Load(); got != int64(steadyStart) {
+	e.hydrate(&metrics{}, ledgerSeq, 20, 0, clock.SteadyStart)
+	if got := e.heardAt.Load(); got != int64(clock.SteadyStart) {
 		t.Errorf("heard at %d of the current cell", got)
 	}
 }
@@ -135,7 +136,7 @@ func TestAShareTakesNothingThatTheOriginLacks(t *testing.T) {
 		want eviction
 	}{
 		"held by the origin":                {func(*entry) {}, goneShare},
-		"and strict":                        {func(e *entry) { e.beStrict(steadyStart + 1000) }, goneShare},
+		"and strict":                        {func(e *entry) { e.beStrict(clock.SteadyStart + 1000) }, goneShare},
 		"restored by its region's row":      {func(e *entry) { e.floorLocked(slot, 30) }, stays},
 		"restored, of the cell before":      {func(e *entry) { e.floorLocked(previousSlot(slot), 30) }, stays},
 		"counted in other regions":          {func(e *entry) { e.foreign(slot).Store(1) }, stays},
@@ -144,7 +145,7 @@ func TestAShareTakesNothingThatTheOriginLacks(t *testing.T) {
 	} {
 		e := ledger()
 		c.with(e)
-		if got := e.evict(ledgerMs(), steadyStart, 0, needShare, true); got != c.want {
+		if got := e.evict(ledgerMs(), clock.SteadyStart, 0, needShare, true); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}
@@ -153,10 +154,10 @@ func TestAShareTakesNothingThatTheOriginLacks(t *testing.T) {
 // A request as far back as clocks may be apart still finds what is over by this one.
 func TestAnEntryOutlivesItsWindowByTheSkewOfClocks(t *testing.T) {
 	over := window.ExpiresAt(ledgerSeq, time.Minute.Milliseconds())
-	if got := ledger().evict(over+999, steadyStart, 1000, needNone, true); got != stays {
+	if got := ledger().evict(over+999, clock.SteadyStart, 1000, needNone, true); got != stays {
 		t.Errorf("evicted %d ms after its window, with clocks 1000 ms apart", 999)
 	}
-	if got := ledger().evict(over+1000, steadyStart, 1000, needNone, true); got != goneExpired {
+	if got := ledger().evict(over+1000, clock.SteadyStart, 1000, needNone, true); got != goneExpired {
 		t.Errorf("%d after that", got)
 	}
 }
@@ -165,7 +166,7 @@ func TestAnEntryOutlivesItsWindowByTheSkewOfClocks(t *testing.T) {
 // as far back as clocks may be apart too.
 func TestAKeyInTheOverflowHasNoEntryUntilThatIsOver(t *testing.T) {
 	const graceMs = int64(1000)
-	table := newTable(100, graceMs, func() steadyMs { return steadyStart }, true, false)
+	table := newTable(100, graceMs, func() clock.Steady { return clock.SteadyStart }, true, false)
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := table.ofKey(&key, nil)
 	e := table.newEntry(&id, &key, nil, ledgerSeq)
@@ -206,8 +207,8 @@ func TestTheOverflowsGenerations(t *testing.T) {
 func TestAClaimNotesItsLimit(t *testing.T) {
 	e := ledger()
 	c := ledgerClaim(e, 10, 100)
-	e.prepareClaim(c, 1, 200, steadyStart)
-	e.mergeClaim(&metrics{}, c, store.Claimed{Added: true, Total: 30}, steadyStart)
+	e.prepareClaim(c, 1, 200, clock.SteadyStart)
+	e.mergeClaim(&metrics{}, c, store.Claimed{Added: true, Total: 30}, clock.SteadyStart)
 	if got := e.lows.get(slotOf(ledgerSeq)); got > 128 || c.way != wayMade {
 		t.Errorf("limit %d noted, way %d", got, c.way)
 	}
@@ -218,8 +219,8 @@ func TestARefusedClaimIsCrowdedOnlyWhereItWouldFit(t *testing.T) {
 	for total, want := range map[int64]way{20: wayCrowded, 90: wayCrowded, 91: wayReply} {
 		e := ledger()
 		c := ledgerClaim(e, 10, 100)
-		e.prepareClaim(c, 1, 200, steadyStart)
-		e.mergeClaim(&metrics{}, c, store.Claimed{Total: total}, steadyStart)
+		e.prepareClaim(c, 1, 200, clock.SteadyStart)
+		e.mergeClaim(&metrics{}, c, store.Claimed{Total: total}, clock.SteadyStart)
 		if c.way != want {
 			t.Errorf("total %d: way %d, want %d", total, c.way, want)
 		}

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/loop"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -20,7 +22,7 @@ import (
 // about the request itself.
 type Limiter struct {
 	cfg   Config
-	clock *wallClock
+	clock *clock.Clock
 	table *table
 
 	settings atomic.Pointer[settings]
@@ -51,9 +53,9 @@ type Limiter struct {
 	shape    atomic.Pointer[shape]
 	probe    *probe // constant; nil without a count store, which takes its figure
 	top      top
-	loops    lifecycle
+	loops    loop.Lifecycle
 	stopping atomic.Bool // nothing is kicked or asked to be synced any more
-	calls    callGroup   // to the origin, on behalf of decisions
+	calls    loop.Calls  // to the origin, on behalf of decisions
 }
 
 // New makes a limiter. It does no I/O: a node starts whether or not the layers
@@ -64,9 +66,9 @@ func New(cfg Config) (*Limiter, error) {
 		return nil, err
 	}
 	fleet := cfg.Origin != nil || cfg.Counts != nil
-	clock := newWallClock(cfg.Clock)
-	l := &Limiter{cfg: cfg, clock: clock, marks: flagTouched,
-		table: newTable(cfg.EntriesMax, cfg.ClockSkewMax.Milliseconds(), clock.steadyMs, fleet, cfg.Origin != nil)}
+	wall := clock.New(cfg.Clock)
+	l := &Limiter{cfg: cfg, clock: wall, marks: flagTouched,
+		table: newTable(cfg.EntriesMax, cfg.ClockSkewMax.Milliseconds(), wall.Steady, fleet, cfg.Origin != nil)}
 	if fleet {
 		l.marks |= flagDirty
 	}
@@ -90,7 +92,7 @@ func New(cfg Config) (*Limiter, error) {
 // strict key asks the origin first, under Config.ReadTimeout and ctx, unless what
 // is known already denies.
 func (l *Limiter) Allow(ctx context.Context, r Request) (d Decision) {
-	nowMs, told := l.clock.nowMs()
+	nowMs, told := l.clock.NowMs()
 	l.decide(ctx, nowMs, told, &r, nil, &d)
 	return d
 }
@@ -114,7 +116,7 @@ func (l *Limiter) Peek(ctx context.Context, r Request) Decision {
 }
 
 func (l *Limiter) checkTime(now time.Time) error {
-	if skew, ok := l.clock.near(now, l.cfg.ClockSkewMax); !ok {
+	if skew, ok := l.clock.Near(now, l.cfg.ClockSkewMax); !ok {
 		return fmt.Errorf("%w: now is %v away from the clock (at most %v)", ErrInvalid, skew, l.cfg.ClockSkewMax)
 	}
 	return nil
@@ -173,9 +175,9 @@ func (l *Limiter) decide(ctx context.Context, nowMs int64, told bool, r *Request
 }
 
 func (l *Limiter) askTimed(ctx context.Context, q *question, by *rule, held *Reservation, d *Decision) {
-	began := l.clock.elapsed()
+	began := l.clock.Elapsed()
 	l.ask(ctx, q, by, l.table.get(q.id), held, d)
-	l.metrics.decisionSeconds.Observe((l.clock.elapsed() - began).Seconds())
+	l.metrics.decisionSeconds.Observe((l.clock.Elapsed() - began).Seconds())
 }
 
 // ask is the second half: entry → (refresh) → judge → answer, into d. e is the key's
@@ -255,7 +257,7 @@ func (l *Limiter) judgeInFleet(ctx context.Context, v *verdict, e *entry, met co
 	if met == untracked {
 		return l.judgeGuest(ctx, v, e, q, by)
 	}
-	now, set := l.clock.steadyMs(), l.settings.Load()
+	now, set := l.clock.Steady(), l.settings.Load()
 	if e.wantsRefresh(now, set.freshForMs) || l.asksFirst(e, q, now, set) {
 		source, alive = l.refreshFor(ctx, e, q, by.outage)
 	}
@@ -275,11 +277,11 @@ func (l *Limiter) judgeInFleet(ctx context.Context, v *verdict, e *entry, met co
 // they were told is let in.
 func (l *Limiter) soon(v *verdict, q *question) bool {
 	q.told = false
-	if v.passesAtMs == 0 || v.passesAtMs-q.nowMs > staleMax.Milliseconds() {
+	if v.passesAtMs == 0 || v.passesAtMs-q.nowMs > clock.StaleMax.Milliseconds() {
 		return false
 	}
 	before := q.nowMs
-	q.nowMs = max(before, l.clock.readMs())
+	q.nowMs = max(before, l.clock.ReadMs())
 	return q.nowMs > before
 }
 
@@ -335,9 +337,9 @@ func (l *Limiter) denied(e *entry, sequence int64, q *question) {
 	if strictMs == 0 {
 		strictMs = q.durationMs
 	}
-	now := l.clock.steadyMs()
+	now := l.clock.Steady()
 	wasStrict := e.isStrict(now)
-	if e.beStrict(now+steadyMs(strictMs)) && !wasStrict {
+	if e.beStrict(now+clock.Steady(strictMs)) && !wasStrict {
 		l.metrics.strictActivations.Add(1)
 	}
 }
@@ -415,5 +417,5 @@ func (l *Limiter) queueTellLocked(e *entry, sinceMs int64) {
 }
 
 func (l *Limiter) nowMs() int64 {
-	return l.clock.readMs()
+	return l.clock.ReadMs()
 }

@@ -411,8 +411,8 @@ func (l *Limiter) Collect(ch chan<- prometheus.Metric) {
 		m.tickSeconds[t].Collect(ch)
 	}
 	for _, sh := range l.shards {
-		gauge(descBreaker, float64(sh.asks.state()), sh.label, "asks")
-		gauge(descBreaker, float64(sh.sends.state()), sh.label, "sends")
+		gauge(descBreaker, float64(sh.asks.State()), sh.label, "asks")
+		gauge(descBreaker, float64(sh.sends.State()), sh.label, "sends")
 		gauge(descPendingSync, float64(l.pendingKeys(sh)+sh.syncs.size()), sh.label)
 	}
 	counter(descKicks, m.kicks.Load())

@@ -2,6 +2,8 @@ package dataplane
 
 import (
 	"fmt"
+	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"time"
 )
 
@@ -47,14 +49,14 @@ func (p outagePolicy) source() Source {
 
 // outOf is true when a decision about e that wants the origin would not get it, as far
 // as is known without trying.
-func (l *Limiter) outOf(e *entry, now steadyMs) bool {
-	return e.restsFor(now) > 0 || l.shardOf(e).asks.state() != breakerClosed
+func (l *Limiter) outOf(e *entry, now clock.Steady) bool {
+	return e.restsFor(now) > 0 || l.shardOf(e).asks.State() != breaker.Closed
 }
 
 // refusal is how long a closed namespace tells its callers to stay away: until the
 // origin is tried again.
-func (l *Limiter) refusal(e *entry, now steadyMs) time.Duration {
-	wait := max(e.restsFor(now), l.shardOf(e).asks.opensFor().Round(time.Millisecond))
+func (l *Limiter) refusal(e *entry, now clock.Steady) time.Duration {
+	wait := max(e.restsFor(now), l.shardOf(e).asks.OpensFor().Round(time.Millisecond))
 	if wait <= 0 {
 		return retryPause // its read is still out
 	}
@@ -62,7 +64,7 @@ func (l *Limiter) refusal(e *entry, now steadyMs) time.Duration {
 }
 
 // restsFor is how long e tries no new read.
-func (e *entry) restsFor(now steadyMs) time.Duration {
+func (e *entry) restsFor(now clock.Steady) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.flight == nil {
@@ -75,7 +77,7 @@ func (e *entry) restsFor(now steadyMs) time.Duration {
 func (l *Limiter) judgeOut(v *verdict, e *entry, q *question, source Source) (alive bool) {
 	if source == SourceDegradedClosed {
 		alive = e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, false)
-		v.refuse(q.nowMs, l.refusal(e, l.clock.steadyMs()))
+		v.refuse(q.nowMs, l.refusal(e, l.clock.Steady()))
 		return alive
 	}
 	alive = e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting())

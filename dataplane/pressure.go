@@ -6,6 +6,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -40,7 +42,7 @@ func (l *Limiter) syncShard(ctx context.Context, sh *shard) (firstErr error) {
 	s := &sh.syncs
 	s.running.Lock()
 	defer s.running.Unlock()
-	if sh.sends.state() == breakerOpen {
+	if sh.sends.State() == breaker.Open {
 		return nil // replay says so already
 	}
 	batch := s.take()
@@ -74,7 +76,7 @@ type exchange struct {
 
 // syncChunk is one increment and one read at most, for all keys that are given.
 func (l *Limiter) syncChunk(ctx context.Context, sh *shard, batch []wanted) (failed []wanted, err error) {
-	nowMs, now := l.nowMs(), l.clock.readSteadyMs()
+	nowMs, now := l.nowMs(), l.clock.ReadSteady()
 	exchanges := make([]exchange, len(batch))
 	var writes chunk
 	var reads inquiry
@@ -90,7 +92,7 @@ func (l *Limiter) syncChunk(ctx context.Context, sh *shard, batch []wanted) (fai
 	if len(reads.cells) > 0 {
 		err = cmpErr(err, l.readCells(ctx, sh, &reads))
 	}
-	nowMs, now = l.nowMs(), l.clock.readSteadyMs()
+	nowMs, now = l.nowMs(), l.clock.ReadSteady()
 	for i := range exchanges {
 		if x := &exchanges[i]; x.failed {
 			failed = append(failed, x.wanted)
@@ -116,7 +118,7 @@ func markFailed(exchanges []exchange, lost []*entry) {
 
 // prepareSync puts a key's unsent cost on its way, and lists what has to be read. A cell
 // that is over is not written: its cost cannot influence anybody any more.
-func (l *Limiter) prepareSync(x *exchange, nowMs int64, now steadyMs, writes *chunk, reads *inquiry) {
+func (l *Limiter) prepareSync(x *exchange, nowMs int64, now clock.Steady, writes *chunk, reads *inquiry) {
 	e := x.entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -181,9 +183,9 @@ func (l *Limiter) readCells(ctx context.Context, sh *shard, r *inquiry) error {
 }
 
 func (l *Limiter) readTotals(ctx context.Context, sh *shard, cells []window.Cell) ([]int64, error) {
-	end, ok := sh.sends.begin()
+	end, ok := sh.sends.Begin()
 	if !ok {
-		return nil, errBreakerOpen
+		return nil, breaker.ErrOpen
 	}
 	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
@@ -215,7 +217,7 @@ func (e *entry) hearOf(m *metrics, sequence, total int64) (grew bool, missing []
 // finishSync takes the reading that requests are judged by from now on. A sync whose
 // answer came after its cell was over has told too little of the one that is current:
 // the key asks again.
-func (l *Limiter) finishSync(x *exchange, nowMs int64, now steadyMs) {
+func (l *Limiter) finishSync(x *exchange, nowMs int64, now clock.Steady) {
 	e := x.entry
 	x.knobs.waiting.Add(-1)
 	e.mu.Lock()
@@ -235,7 +237,7 @@ func (l *Limiter) finishSync(x *exchange, nowMs int64, now steadyMs) {
 
 // takeReadingLocked makes a reading of what is known now. Only cost that the origin has
 // confirmed is covered by it: what came in during the round trip stays pending.
-func (e *entry) takeReadingLocked(nowMs int64, now steadyMs) {
+func (e *entry) takeReadingLocked(nowMs int64, now clock.Steady) {
 	seq, durationMs := e.seq.Load(), e.names.durationMs()
 	r := &reading{sequence: seq, atMs: max(nowMs, window.Start(seq, durationMs)), steady: now}
 	for slot := range r.covered {
@@ -249,7 +251,7 @@ func (e *entry) takeReadingLocked(nowMs int64, now steadyMs) {
 }
 
 // levelLocked is the level that a request would be judged by.
-func (e *entry) levelLocked(nowMs int64, now steadyMs, k *knobs) float64 {
+func (e *entry) levelLocked(nowMs int64, now clock.Steady, k *knobs) float64 {
 	durationMs := e.names.durationMs()
 	v := estimated{now: now}
 	e.estimateHeld(&v, nowMs, durationMs, e.book.meter().limit.Load(), 0, k)

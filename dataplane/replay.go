@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -78,8 +80,8 @@ func (l *Limiter) sendLocked(ctx context.Context, sh *shard, queue []*entry, now
 		if len(kicked)+len(queue) == 0 {
 			break
 		}
-		if sh.sends.state() == breakerOpen {
-			firstErr = cmpErr(firstErr, errBreakerOpen)
+		if sh.sends.State() == breaker.Open {
+			firstErr = cmpErr(firstErr, breaker.ErrOpen)
 			l.forgo(sh, kicked)
 			break
 		}
@@ -109,7 +111,7 @@ func (l *Limiter) forgo(sh *shard, kicked []*entry) {
 			e.flags.And(^uint32(flagKicked))
 		}
 		l.requeue(sh, kicked)
-		sh.answer(kicked, kicked, errBreakerOpen)
+		sh.answer(kicked, kicked, breaker.ErrOpen)
 		kicked = sh.takeKicked(replayChunk)
 	}
 }
@@ -187,9 +189,9 @@ func (l *Limiter) load(c *chunk, e *entry, nowMs int64, from uint32) (settleStal
 // ship sends one chunk and merges the answers. It returns whose cost stays unsent, and
 // the first error.
 func (l *Limiter) ship(ctx context.Context, sh *shard, c *chunk) ([]*entry, error) {
-	end, ok := sh.sends.begin()
+	end, ok := sh.sends.Begin()
 	if !ok {
-		return l.unload(c, errBreakerOpen)
+		return l.unload(c, breaker.ErrOpen)
 	}
 	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
@@ -217,7 +219,7 @@ func (l *Limiter) unload(c *chunk, err error) ([]*entry, error) {
 
 // unpack merges the answers to a chunk.
 func (l *Limiter) unpack(c *chunk, answers []store.Added) ([]*entry, error) {
-	now, floor := l.clock.readSteadyMs(), l.settings.Load().tuning.Floor
+	now, floor := l.clock.ReadSteady(), l.settings.Load().tuning.Floor
 	var failed, grown []*entry
 	var lost []store.Add
 	var firstErr error
@@ -257,7 +259,7 @@ func cmpErr(first, next error) error {
 
 // confirm merges the answer to a send. It returns whether others had contributed,
 // and what the origin should be told because it has lost it.
-func (e *entry) confirm(m *metrics, sequence, total int64, now steadyMs) (grew bool, missing []store.Add) {
+func (e *entry) confirm(m *metrics, sequence, total int64, now clock.Steady) (grew bool, missing []store.Add) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slot, ok := e.slotLocked(sequence)
@@ -313,7 +315,7 @@ func (l *Limiter) requeue(sh *shard, entries []*entry) {
 // readStale reads closed cells once more, in the background and in one round trip.
 func (l *Limiter) readStale(entries []*entry) {
 	if len(entries) > 0 {
-		l.readMany(l.clock.readSteadyMs(), slices.Clone(entries))
+		l.readMany(l.clock.ReadSteady(), slices.Clone(entries))
 	}
 }
 
@@ -333,14 +335,14 @@ func (l *Limiter) heal(lost []store.Add) {
 			continue
 		}
 		tell := func() { l.raise(l.shards[i], cells) }
-		if !l.calls.start(tell) {
+		if !l.calls.Start(tell) {
 			tell() // this is the last send before the end: nobody here will find it lost again
 		}
 	}
 }
 
 func (l *Limiter) raise(sh *shard, lost []store.Add) {
-	end, ok := sh.sends.begin()
+	end, ok := sh.sends.Begin()
 	if !ok {
 		return
 	}

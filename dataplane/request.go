@@ -197,3 +197,5 @@ type Batch struct {
 	// not decided at all.
 	Err error
 }
+
+func milliseconds(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/weirhq/weir/dataplane/internal/loop"
 	"time"
 )
 
@@ -20,14 +21,14 @@ var ErrStarted = errors.New("dataplane: limiter was started before")
 // flush, import, settings and heartbeats. It returns at once and waits for no
 // server; ctx gives the loops its values, not its end. Stop ends them.
 func (l *Limiter) Start(ctx context.Context) error {
-	ctx, ok := l.loops.start(ctx)
+	ctx, ok := l.loops.Start(ctx)
 	if !ok {
 		return ErrStarted
 	}
-	l.loops.running.Go(func() { l.clock.tell(ctx) })
+	l.loops.Go(func() { l.clock.Run(ctx) })
 	l.loop(ctx, l.at(func(s *settings) time.Duration { return sweepInterval }), func(context.Context) {
 		l.table.sweep(l.nowMs())
-		l.reportCrowd(l.clock.steadyMs())
+		l.reportCrowd(l.clock.Steady())
 	})
 	tick := func(s *settings) time.Duration { return s.tuning.ReplayTick.Std() }
 	for _, sh := range l.shards {
@@ -41,7 +42,7 @@ func (l *Limiter) Start(ctx context.Context) error {
 		}))
 	}
 	for _, sh := range l.shards {
-		l.loops.running.Go(func() { l.sendKicked(ctx, sh) })
+		l.loops.Go(func() { l.sendKicked(ctx, sh) })
 	}
 	if l.cfg.Counts == nil {
 		return nil
@@ -50,21 +51,21 @@ func (l *Limiter) Start(ctx context.Context) error {
 	slow := func(s *settings) time.Duration { return s.tuning.SlowInterval.Std() }
 	l.loop(ctx, l.at(func(*settings) time.Duration { return probeEvery }), l.probe.turn)
 	l.loop(ctx, l.at(fast), l.background("flush", l.flushTurns()))
-	l.loops.running.Go(func() {
+	l.loops.Go(func() {
 		importOnce := l.background("import", l.importOnce)
 		importOnce(ctx)
-		every(ctx, l.at(fast), importOnce)
+		loop.Every(ctx, l.at(fast), importOnce)
 	})
-	l.loops.running.Go(func() {
+	l.loops.Go(func() {
 		digest, learn := l.background("digest", l.digestOnce), l.background("reading digests", l.learnOnce)
-		l.loops.running.Go(func() { every(ctx, l.at(digestInterval), digest) })
-		every(ctx, l.at(fast), learn)
+		l.loops.Go(func() { loop.Every(ctx, l.at(digestInterval), digest) })
+		loop.Every(ctx, l.at(fast), learn)
 	})
 	l.loop(ctx, l.at(fast), l.background("bulletin", func(ctx context.Context) error { return l.tellOnce(ctx, false) }))
-	l.loops.running.Go(func() {
+	l.loops.Go(func() {
 		tend := l.background("settings", l.tend)
 		tend(ctx)
-		every(ctx, l.at(slow), tend)
+		loop.Every(ctx, l.at(slow), tend)
 	})
 	return nil
 }
@@ -88,10 +89,10 @@ func (l *Limiter) sendKicked(ctx context.Context, sh *shard) {
 // own state, but reads and sends no more, also while Stop runs: what it accepts from then on
 // nobody else hears of. A second Stop returns nil at once.
 func (l *Limiter) Stop(ctx context.Context) error {
-	if !l.loops.stop() {
+	if !l.loops.Stop() {
 		return nil
 	}
-	l.calls.stop()
+	l.calls.Stop()
 	l.stopping.Store(true)
 	var errs []error
 	if l.cfg.Origin != nil {
@@ -119,8 +120,8 @@ func (l *Limiter) drainReplay(ctx context.Context) error {
 	l.collect()
 	errs := make([]error, len(l.shards))
 	l.eachShard(func(sh *shard) {
-		sh.asks.turnOff() // it is now or never
-		sh.sends.turnOff()
+		sh.asks.TurnOff() // it is now or never
+		sh.sends.TurnOff()
 		errs[sh.index] = errors.Join(
 			l.drainShard(ctx, sh, "final replay", l.replayQueued, func() int64 { return l.pendingIn(sh) }),
 			l.drainShard(ctx, sh, "final sync", l.syncShard, func() int64 { return l.unsyncedIn(sh) }))
@@ -150,7 +151,7 @@ func (l *Limiter) drainShard(ctx context.Context, sh *shard, what string, step f
 }
 
 func (l *Limiter) loop(ctx context.Context, cadence func() (time.Duration, float64), step func(context.Context)) {
-	l.loops.running.Go(func() { every(ctx, cadence, step) })
+	l.loops.Go(func() { loop.Every(ctx, cadence, step) })
 }
 
 // at makes a cadence of one interval of the tuning in force.

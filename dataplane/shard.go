@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/store"
 	"slices"
 	"strconv"
@@ -17,8 +18,8 @@ type shard struct {
 
 	// An origin that answers later than decisions may wait can still take what they
 	// have accepted: a breaker for each kind of call.
-	asks  *breaker // reads and claims, which decisions wait for, under Config.ReadTimeout
-	sends *breaker // what the loops send, under replayTimeout
+	asks  *breaker.Breaker // reads and claims, which decisions wait for, under Config.ReadTimeout
+	sends *breaker.Breaker // what the loops send, under replayTimeout
 
 	replaying chan struct{} // holds one while a step of replay runs, I/O and all: no mutex
 	queue     []*entry      // to be sent at the next tick, each once; under Limiter.queues
@@ -43,7 +44,7 @@ func newShards(origin store.Origin, cfg Breaker) []*shard {
 	}
 	shards := make([]*shard, origin.Shards())
 	for i := range shards {
-		shards[i] = &shard{index: i, label: strconv.Itoa(i), asks: newBreaker(cfg), sends: newBreaker(cfg),
+		shards[i] = &shard{index: i, label: strconv.Itoa(i), asks: breaker.New(breaker.Config(cfg)), sends: breaker.New(breaker.Config(cfg)),
 			replaying: make(chan struct{}, 1), wake: make(chan struct{}, 1), awaited: make(map[*entry]*flight)}
 	}
 	return shards

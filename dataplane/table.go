@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -30,7 +31,7 @@ type table struct {
 	parts   []part
 	fleet   bool  // there is an origin or a count store: entries keep books
 	graceMs int64 // Config.ClockSkewMax: requests so far back still see what has expired
-	now     func() steadyMs
+	now     func() clock.Steady
 	sends   bool // there is an origin: unsent cost must reach it before its entry may go
 
 	created   struct{ traffic, imported atomic.Int64 }
@@ -85,7 +86,7 @@ type bucket struct {
 	slots [slots]atomic.Pointer[entry]
 }
 
-func newTable(capacity int, graceMs int64, now func() steadyMs, fleet, sends bool) *table {
+func newTable(capacity int, graceMs int64, now func() clock.Steady, fleet, sends bool) *table {
 	parts := 1
 	for parts < partsMax && capacity/(2*parts) >= partEntries {
 		parts *= 2

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -86,7 +87,7 @@ func place(a *array, e *entry) (at uint64, s int) {
 }
 
 func TestTableGrows(t *testing.T) {
-	table := newTable(1<<30, 0, newWallClock(nil).steadyMs, false, false)
+	table := newTable(1<<30, 0, clock.New(nil).Steady, false, false)
 	const keys = 50_000
 	for i := range keys {
 		k := testKey(i)
@@ -111,7 +112,7 @@ func TestTableGrows(t *testing.T) {
 // The sweep looks at a bounded number of entries a tick, whatever their number, and
 // comes round.
 func TestSweepIsBounded(t *testing.T) {
-	table := newTable(1<<30, 0, newWallClock(nil).steadyMs, false, false)
+	table := newTable(1<<30, 0, clock.New(nil).Steady, false, false)
 	const keys = 100_000
 	for i := range keys {
 		k := testKey(i)
@@ -192,7 +193,7 @@ func FuzzIdentity(f *testing.F) {
 // stay short however long it lasts. How even that is depends on the hashes, so these are the same in every run.
 func TestAFloodDoesNotClusterTheTable(t *testing.T) {
 	const capacity = 20_000
-	table, hashes := newTable(capacity, 0, newWallClock(nil).steadyMs, false, false), rand.New(rand.NewPCG(1, 2))
+	table, hashes := newTable(capacity, 0, clock.New(nil).Steady, false, false), rand.New(rand.NewPCG(1, 2))
 	for i := range 15 * capacity {
 		k, id := testKey(i), identity{hashes.Uint64(), hashes.Uint64()}
 		if _, met := table.add(&id, k, nil, 1, 0, &table.created.traffic); met != created {

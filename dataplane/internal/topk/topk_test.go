@@ -1,4 +1,4 @@
-package dataplane
+package topk
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 func TestSketchKeepsItsBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		capacity := rapid.IntRange(1, 20).Draw(t, "capacity")
-		s := newSketch[string, string](capacity)
+		s := New[string, string](capacity)
 		truth := make(map[string]int64)
 		var n int64
 		few, many := rapid.IntRange(0, 5), rapid.IntRange(0, 60)
@@ -22,7 +22,7 @@ func TestSketchKeepsItsBounds(t *testing.T) {
 				of = few
 			}
 			key, weight := fmt.Sprint(of.Draw(t, "key")), rapid.Int64Range(1, 9).Draw(t, "weight")
-			value, fresh := s.add(key, weight)
+			value, fresh := s.Add(key, weight)
 			if fresh != (*value == "") {
 				t.Fatalf("%s: fresh %v, with the value %q", key, fresh, *value)
 			}
@@ -36,20 +36,20 @@ func TestSketchKeepsItsBounds(t *testing.T) {
 		bound := n / int64(capacity)
 		held := make(map[string]bool)
 		for i, c := range s.heap {
-			held[c.key] = true
-			if s.at[c.key] != i || c.value != "value of "+c.key {
-				t.Errorf("%s is at %d, taken to be at %d, with %q", c.key, i, s.at[c.key], c.value)
+			held[c.Key] = true
+			if s.at[c.Key] != i || c.Value != "value of "+c.Key {
+				t.Errorf("%s is at %d, taken to be at %d, with %q", c.Key, i, s.at[c.Key], c.Value)
 			}
-			if true := truth[c.key]; c.count < true || c.count-c.over > true || c.over > bound {
-				t.Errorf("%s came %d times: counted %d, of which up to %d of others, at most %d", c.key, true, c.count, c.over, bound)
+			if true := truth[c.Key]; c.Count < true || c.Count-c.Over > true || c.Over > bound {
+				t.Errorf("%s came %d times: counted %d, of which up to %d of others, at most %d", c.Key, true, c.Count, c.Over, bound)
 			}
 		}
 		for key, times := range truth {
 			if times > bound && !held[key] {
 				t.Errorf("%s came %d times, more than %d, and has no counter", key, times, bound)
 			}
-			if !held[key] && times > s.least() {
-				t.Errorf("%s came %d times, without a counter at most %d", key, times, s.least())
+			if !held[key] && times > s.Least() {
+				t.Errorf("%s came %d times, without a counter at most %d", key, times, s.Least())
 			}
 		}
 	})
@@ -57,16 +57,16 @@ func TestSketchKeepsItsBounds(t *testing.T) {
 
 // A sketch that was cleared is a new one.
 func TestSketchForgets(t *testing.T) {
-	s := newSketch[string, int](2)
+	s := New[string, int](2)
 	for _, key := range []string{"a", "b", "b", "c"} {
-		value, _ := s.add(key, 1)
+		value, _ := s.Add(key, 1)
 		*value = 7
 	}
-	s.clear()
-	if s.least() != 0 || len(s.at) != 0 {
-		t.Errorf("least %d, %d keys", s.least(), len(s.at))
+	s.Clear()
+	if s.Least() != 0 || len(s.at) != 0 {
+		t.Errorf("least %d, %d keys", s.Least(), len(s.at))
 	}
-	if value, fresh := s.add("b", 3); !fresh || *value != 0 || s.heap[0].count != 3 || s.heap[0].over != 0 {
+	if value, fresh := s.Add("b", 3); !fresh || *value != 0 || s.heap[0].Count != 3 || s.heap[0].Over != 0 {
 		t.Errorf("fresh %v, %+v", fresh, s.heap[0])
 	}
 }

@@ -1,12 +1,8 @@
 package dataplane
 
 import (
-	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
-
-	"github.com/sony/gobreaker/v2"
 )
 
 // Breaker says when the limiter stops calling a shard of the origin, and when it tries
@@ -51,7 +47,6 @@ const (
 	breakerTimeMax         = time.Hour
 	breakerHalfOpenCalls   = 3
 	breakerHalfOpenMax     = 1_000
-	breakerSteps           = 10 // of Interval
 )
 
 func (b Breaker) withDefaults() (Breaker, error) {
@@ -87,84 +82,4 @@ func (b Breaker) withDefaults() (Breaker, error) {
 		b.HalfOpenCalls = breakerHalfOpenCalls
 	}
 	return b, nil
-}
-
-// errBreakerOpen stands for a call that was not made.
-var errBreakerOpen = errors.New("dataplane: the origin's breaker is open")
-
-// breakerState is the state of a shard's breaker, as its metric gives it.
-type breakerState int
-
-const (
-	breakerClosed breakerState = iota
-	breakerHalfOpen
-	breakerOpen
-)
-
-// breaker guards the calls to one shard. A call that reaches somebody, for at least
-// one of its cells, is a success. It goes by time.Now, whatever Config.Clock says:
-// waiting is on real time, and by its monotonic reading, so a step of the wall clock neither
-// lengthens nor shortens it.
-type breaker struct {
-	steps     *gobreaker.TwoStepCircuitBreaker[struct{}]
-	openUntil atomic.Pointer[time.Time] // of the last time it opened; nil: never
-	off       atomic.Bool               // everything goes through
-}
-
-func newBreaker(cfg Breaker) *breaker {
-	b := &breaker{}
-	b.steps = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		MaxRequests:  uint32(cfg.HalfOpenCalls),
-		Interval:     cfg.Interval,
-		BucketPeriod: cfg.Interval / breakerSteps,
-		Timeout:      cfg.OpenFor,
-		ReadyToTrip: func(c gobreaker.Counts) bool {
-			return int(c.Requests) >= cfg.CallsMin && float64(c.TotalFailures) >= cfg.FailureRatio*float64(c.Requests)
-		},
-		OnStateChange: func(_ string, _, to gobreaker.State) {
-			if to == gobreaker.StateOpen {
-				until := time.Now().Add(cfg.OpenFor)
-				b.openUntil.Store(&until)
-			}
-		},
-	})
-	return b
-}
-
-// begin asks leave for a call; end must be told what became of it, exactly once.
-func (b *breaker) begin() (end func(error), ok bool) {
-	if b.off.Load() {
-		return func(error) {}, true
-	}
-	end, err := b.steps.Allow()
-	return end, err == nil
-}
-
-func (s breakerState) String() string {
-	switch s {
-	case breakerClosed:
-		return "closed"
-	case breakerOpen:
-		return "open"
-	}
-	return "half-open"
-}
-
-func (b *breaker) state() breakerState {
-	if b.off.Load() {
-		return breakerClosed
-	}
-	return breakerState(b.steps.State())
-}
-
-// turnOff lets everything through: for the last send of a node that stops.
-func (b *breaker) turnOff() { b.off.Store(true) }
-
-// opensFor is how long it stays open, 0 if it is not.
-func (b *breaker) opensFor() time.Duration {
-	until := b.openUntil.Load()
-	if until == nil || b.state() != breakerOpen {
-		return 0
-	}
-	return max(0, time.Until(*until))
 }

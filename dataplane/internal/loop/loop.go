@@ -1,4 +1,5 @@
-package dataplane
+// Package loop runs steps at a cadence, and owns the goroutines that do.
+package loop
 
 import (
 	"context"
@@ -7,18 +8,18 @@ import (
 	"time"
 )
 
-// lifecycle owns the goroutines of a limiter's loops: started once, stopped once,
-// and nobody returns from stop before the last of them has.
-type lifecycle struct {
+// Lifecycle owns the goroutines of a limiter's loops: started once, stopped once,
+// and Stop returns once the last of them has.
+type Lifecycle struct {
 	mu      sync.Mutex
 	cancel  context.CancelFunc // nil before start
 	stopped bool
 	running sync.WaitGroup
 }
 
-// start makes the context that the loops end with; false when it was started or
+// Start makes the context that the loops end with; false when it was started or
 // stopped before.
-func (c *lifecycle) start(parent context.Context) (context.Context, bool) {
+func (c *Lifecycle) Start(parent context.Context) (context.Context, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cancel != nil || c.stopped {
@@ -29,8 +30,8 @@ func (c *lifecycle) start(parent context.Context) (context.Context, bool) {
 	return ctx, true
 }
 
-// stop ends the loops and waits for them; false when it was stopped before.
-func (c *lifecycle) stop() bool {
+// Stop ends the loops and waits for them; false when it was stopped before.
+func (c *Lifecycle) Stop() bool {
 	c.mu.Lock()
 	first := !c.stopped
 	c.stopped = true
@@ -42,15 +43,18 @@ func (c *lifecycle) stop() bool {
 	return first
 }
 
-// callGroup owns goroutines that requests start and nobody waits for but stop.
-type callGroup struct {
+// Go runs a loop in a goroutine, between Start and Stop.
+func (c *Lifecycle) Go(f func()) { c.running.Go(f) }
+
+// Calls owns goroutines that requests start, and that Stop waits for.
+type Calls struct {
 	mu      sync.Mutex
 	stopped bool
 	running sync.WaitGroup
 }
 
-// start runs f in a goroutine; false, and nothing runs, once stopped.
-func (g *callGroup) start(f func()) bool {
+// Start runs f in a goroutine; false, and nothing runs, once stopped.
+func (g *Calls) Start(f func()) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.stopped {
@@ -60,26 +64,29 @@ func (g *callGroup) start(f func()) bool {
 	return true
 }
 
-func (g *callGroup) isStopped() bool {
+func (g *Calls) IsStopped() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.stopped
 }
 
-func (g *callGroup) stop() {
+func (g *Calls) Stop() {
 	g.mu.Lock()
 	g.stopped = true
 	g.mu.Unlock()
 	g.running.Wait()
 }
 
-// every runs step about once per interval until ctx ends. Targets stand an interval
+// Wait waits for what runs.
+func (g *Calls) Wait() { g.running.Wait() }
+
+// Every runs step about once per interval until ctx ends. Targets stand an interval
 // apart, and each run is spread by up to jitter (a fraction of the interval) around
 // its target, so that neither a slow step nor the jitter drifts the cadence. A
 // target that has passed is skipped: step never runs twice in a row to catch up.
 // The interval is asked for anew each time, because tuning changes it. The first run is not
 // spread: who starts has not read its tuning yet.
-func every(ctx context.Context, cadence func() (interval time.Duration, jitter float64), step func(context.Context)) {
+func Every(ctx context.Context, cadence func() (interval time.Duration, jitter float64), step func(context.Context)) {
 	target := time.Now()
 	for first := true; ; first = false {
 		interval, jitter := cadence()

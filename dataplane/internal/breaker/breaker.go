@@ -1,0 +1,101 @@
+// Package breaker keeps calls from a server that fails them.
+package breaker
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+)
+
+// ErrOpen stands for a call that was not made.
+var ErrOpen = errors.New("dataplane: the origin's breaker is open")
+
+// State is the state of a shard's breaker, as its metric gives it.
+type State int
+
+const (
+	Closed State = iota
+	HalfOpen
+	Open
+)
+
+// Config says when a breaker opens, and for how long. All fields are set.
+type Config struct {
+	FailureRatio  float64       // share of the calls within Interval that must have failed
+	CallsMin      int           // calls within Interval before their ratio means anything
+	Interval      time.Duration // how far back calls count
+	OpenFor       time.Duration
+	HalfOpenCalls int // calls that go through when it is half-open, all of which must succeed
+}
+
+const steps = 10 // of Interval
+
+// Breaker guards the calls to one shard. A call that reaches somebody, for at least
+// one of its cells, is a success. It goes by time.Now, whatever Config.Clock says:
+// waiting is on real time, and by its monotonic reading, so a step of the wall clock neither
+// lengthens nor shortens it.
+type Breaker struct {
+	calls     *gobreaker.TwoStepCircuitBreaker[struct{}]
+	openUntil atomic.Pointer[time.Time] // of the last time it opened; nil: never
+	off       atomic.Bool               // everything goes through
+}
+
+func New(cfg Config) *Breaker {
+	b := &Breaker{}
+	b.calls = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		MaxRequests:  uint32(cfg.HalfOpenCalls),
+		Interval:     cfg.Interval,
+		BucketPeriod: cfg.Interval / steps,
+		Timeout:      cfg.OpenFor,
+		ReadyToTrip: func(c gobreaker.Counts) bool {
+			return int(c.Requests) >= cfg.CallsMin && float64(c.TotalFailures) >= cfg.FailureRatio*float64(c.Requests)
+		},
+		OnStateChange: func(_ string, _, to gobreaker.State) {
+			if to == gobreaker.StateOpen {
+				until := time.Now().Add(cfg.OpenFor)
+				b.openUntil.Store(&until)
+			}
+		},
+	})
+	return b
+}
+
+// Begin asks leave for a call; end must be told what became of it, exactly once.
+func (b *Breaker) Begin() (end func(error), ok bool) {
+	if b.off.Load() {
+		return func(error) {}, true
+	}
+	end, err := b.calls.Allow()
+	return end, err == nil
+}
+
+func (s State) String() string {
+	switch s {
+	case Closed:
+		return "closed"
+	case Open:
+		return "open"
+	}
+	return "half-open"
+}
+
+func (b *Breaker) State() State {
+	if b.off.Load() {
+		return Closed
+	}
+	return State(b.calls.State())
+}
+
+// TurnOff lets everything through: for the last send of a node that stops.
+func (b *Breaker) TurnOff() { b.off.Store(true) }
+
+// OpensFor is how long it stays open, 0 if it is not.
+func (b *Breaker) OpensFor() time.Duration {
+	until := b.openUntil.Load()
+	if until == nil || b.State() != Open {
+		return 0
+	}
+	return max(0, time.Until(*until))
+}

@@ -1,0 +1,235 @@
+// Package clock reads the time for decisions: Unix time cheaply, and a steady time that no
+// step of the wall clock changes.
+package clock
+
+import (
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Clock reads Unix time cheaply, in two steps.
+//
+// Reading it is the monotonic clock, which costs half of what time.Now does, plus an
+// offset that is taken anew from the wall clock ten times a second. A step of the wall
+// clock, either way, is followed within that time.
+//
+// While Run runs and the clock is asked, a goroutine reads it every millisecond for all
+// decisions and caches the time: a reading of its own would be a third of what a decision
+// costs. The cached time is up to a millisecond old, or some milliseconds on a machine on
+// which the goroutine waits for a processor. The goroutine sleeps while no reader asks.
+//
+// Cells are numbered, and weighed, by wall time. Everything that lasts for a while is measured
+// by a second reading, that of Steady, which no step of the wall clock changes: how fresh a
+// key is, how long it is strict or rests, how long a decision waits.
+//
+// Nothing depends on wall time going forwards.
+type Clock struct {
+	source   func() time.Time // asked every time when set
+	base     time.Time        // with a monotonic reading
+	offsetNs atomic.Int64     // Unix ns = offsetNs + ns since base
+	anchorNs atomic.Int64     // ns since base when offsetNs was taken
+
+	given struct { // of source: what it has moved forwards, when it was asked
+		sync.Mutex
+		last  time.Time
+		moved time.Duration
+		read  func() Steady // instead, where it is set
+	}
+
+	cachedSteadyMs atomic.Int64 // the steady reading that belongs to cachedMs
+
+	cachedMs atomic.Int64  // Unix ms as the goroutine last read it; 0 while it sleeps or does not run
+	asked    atomic.Uint32 // 1 when a reader took cachedMs since the goroutine last looked
+	runs     atomic.Bool
+	wake     chan struct{}
+}
+
+const (
+	anchorEvery   = 100 * time.Millisecond
+	refreshEvery  = time.Millisecond
+	idleRefreshes = 64 // readings without a reader, after which the goroutine sleeps
+
+	// StaleMax is how old a cached time may be where it matters: a denial that would be
+	// over within it is judged again by the clock itself.
+	StaleMax = 20 * time.Millisecond
+)
+
+func New(source func() time.Time) *Clock {
+	c := &Clock{source: source, base: time.Now(), wake: make(chan struct{}, 1)}
+	c.offsetNs.Store(c.base.UnixNano())
+	return c
+}
+
+// NowMs is Unix milliseconds; cached is false when it was read now.
+func (c *Clock) NowMs() (unixMs int64, cached bool) {
+	if ms := c.cachedMs.Load(); ms != 0 && c.asked.Load() != 0 {
+		return ms, true
+	}
+	return c.ask()
+}
+
+// ask is nowMs for the first reader since the goroutine last looked, and for readers
+// without a cached time: it reads the clock, and wakes the goroutine.
+func (c *Clock) ask() (unixMs int64, cached bool) {
+	c.asked.Store(1)
+	if ms := c.cachedMs.Load(); ms != 0 {
+		return ms, true
+	}
+	if c.runs.Load() {
+		select {
+		case c.wake <- struct{}{}:
+		default:
+		}
+	}
+	return c.ReadMs(), false
+}
+
+// ReadMs is Unix milliseconds, read now.
+func (c *Clock) ReadMs() int64 {
+	if c.source != nil {
+		return c.source().UnixMilli()
+	}
+	elapsed := time.Since(c.base)
+	if int64(elapsed)-c.anchorNs.Load() >= int64(anchorEvery) {
+		c.anchor(elapsed)
+	}
+	return (c.offsetNs.Load() + int64(elapsed)) / int64(time.Millisecond)
+}
+
+// Steady is a reading in milliseconds of a clock that only goes forwards, at the pace of
+// time: for freshness, rests and deadlines. It says nothing about the time of day.
+type Steady int64
+
+// SteadyStart is the reading when a limiter is made, so that 0 is long ago for everything.
+const SteadyStart Steady = 1 << 40
+
+// Steady is the cached steady reading: at most as old as a cached time.
+func (c *Clock) Steady() Steady {
+	if c.cachedMs.Load() != 0 {
+		return Steady(c.cachedSteadyMs.Load())
+	}
+	return c.ReadSteady()
+}
+
+// ReadSteady is the steady reading, read now. By a clock that was given it is what that has
+// moved forwards, as far as it was asked.
+func (c *Clock) ReadSteady() Steady {
+	if c.source == nil {
+		return SteadyStart + Steady(time.Since(c.base)/time.Millisecond)
+	}
+	if c.given.read != nil {
+		return c.given.read()
+	}
+	c.given.Lock()
+	defer c.given.Unlock()
+	now := c.source()
+	if !c.given.last.IsZero() {
+		c.given.moved += max(0, now.Sub(c.given.last)) // by its monotonic part, if it has one
+	}
+	c.given.last = now
+	return SteadyStart + Steady(c.given.moved/time.Millisecond)
+}
+
+// WallOf is when the steady clock showed at, seen from now, for people.
+func (c *Clock) WallOf(at Steady, nowMs int64) time.Time {
+	if at == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(nowMs - int64(c.ReadSteady()-at))
+}
+
+// Elapsed is a monotonic reading, to measure how long something took. It refreshes the
+// cached time on the way, in case the goroutine is late.
+func (c *Clock) Elapsed() time.Duration {
+	if ms := c.cachedMs.Load(); ms != 0 {
+		c.cachedSteadyMs.Store(int64(c.ReadSteady()))
+		c.cachedMs.CompareAndSwap(ms, c.ReadMs()) // not when the teller has just gone to sleep
+	}
+	return time.Since(c.base)
+}
+
+// Run refreshes the cached time, while it is asked for, until ctx ends.
+func (c *Clock) Run(ctx context.Context) {
+	if c.source != nil {
+		return
+	}
+	c.runs.Store(true)
+	defer c.runs.Store(false)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.wake:
+		}
+		c.refreshWhileAsked(ctx)
+	}
+}
+
+func (c *Clock) refreshWhileAsked(ctx context.Context) {
+	defer c.Cache(0)
+	ticker := time.NewTicker(refreshEvery)
+	defer ticker.Stop()
+	for idle := 0; idle < idleRefreshes; idle++ {
+		c.cachedSteadyMs.Store(int64(c.ReadSteady()))
+		c.Cache(c.ReadMs())
+		if c.asked.Load() != 0 {
+			c.asked.Store(0)
+			idle = 0
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// Cache makes a time the cached one; 0 forgets it.
+func (c *Clock) Cache(unixMs int64) { c.cachedMs.Store(unixMs) }
+
+// Near reports whether a time is at most max away from the clock as it was last read,
+// or else as it is now. A limiter that runs reads it at least once a second.
+func (c *Clock) Near(at time.Time, max time.Duration) (skew time.Duration, ok bool) {
+	if s := at.Unix(); s > unixSecondsMax || s < -unixSecondsMax { // its milliseconds wrap around
+		return math.MaxInt64, false
+	}
+	if c.source == nil {
+		lastMs := (c.offsetNs.Load() + c.anchorNs.Load()) / int64(time.Millisecond)
+		if skew = apart(at.UnixMilli(), lastMs); skew <= max {
+			return skew, true
+		}
+	}
+	skew = apart(at.UnixMilli(), c.ReadMs())
+	return skew, skew <= max
+}
+
+// unixSecondsMax is a time, some 34,000 years ahead, whose milliseconds are far from overflow.
+const unixSecondsMax = 1 << 40
+
+// apart is the distance of two times in Unix milliseconds, at most the longest Duration.
+func apart(aMs, bMs int64) time.Duration {
+	distance := max(aMs-bMs, bMs-aMs)
+	if distance > math.MaxInt64/int64(time.Millisecond) {
+		return math.MaxInt64
+	}
+	return time.Duration(distance) * time.Millisecond
+}
+
+// anchor takes the wall clock's offset. The first caller does it for all.
+func (c *Clock) anchor(elapsed time.Duration) {
+	was := c.anchorNs.Load()
+	if int64(elapsed)-was < int64(anchorEvery) || !c.anchorNs.CompareAndSwap(was, int64(elapsed)) {
+		return
+	}
+	now := time.Now()
+	c.offsetNs.Store(now.UnixNano() - int64(now.Sub(c.base)))
+}
+
+// Since is how long ago the clock's base was.
+func (c *Clock) Since() time.Duration { return time.Since(c.base) }
+
+// SetSteady replaces the steady reading of a given clock; nil puts it back.
+func (c *Clock) SetSteady(read func() Steady) { c.given.read = read }
