@@ -3,10 +3,11 @@ package sim
 import (
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/guptarohit/asciigraph"
 
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -89,96 +90,55 @@ func withValue[T float64 | time.Duration](values []T, v T) []T {
 	return slices.Compact(all)
 }
 
-// A picture's measures, in pixels.
+// The size of a chart, in characters.
 const (
-	panelWidth, panelHeight = 420.0, 260.0
-	marginLeft, marginTop   = 70.0, 70.0
-	panelGap                = 110.0
+	chartWidth  = 60
+	chartHeight = 10
 )
 
-// curve is one line of a panel.
-type curve struct {
-	name, color string
-	of          func(Point) float64
-}
-
-// WriteSVG draws the curves: overshoot against the floor, load against the interval, and
-// a ring where the tuning stands.
-func (c Curves) WriteSVG(w io.Writer) error {
+// WriteText draws the curves as text: overshoot against the floor, load against the interval.
+// Between two points that were measured it draws a straight line; a table below has the points.
+func (c Curves) WriteText(w io.Writer) error {
 	var b strings.Builder
-	width, height := 2*panelWidth+panelGap+2*marginLeft, panelHeight+marginTop+80
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" font-family="sans-serif" font-size="12">`+"\n", width, height)
-	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="#fff"/><text x="%.0f" y="24" font-size="15">%s</text>`+"\n", marginLeft, escape(c.Title))
-	floors := func(p Point) float64 { return p.Floor }
-	seconds := func(p Point) float64 { return p.SlowInterval.Seconds() }
-	drawPanel(&b, marginLeft, "floor (share of the limit)", "most admitted / limit", c.ByFloor, floors, 1,
-		[]curve{{"admitted / limit", "#b5341c", func(p Point) float64 { return p.AdmittedOverLimit }}})
-	drawPanel(&b, marginLeft+panelWidth+panelGap, "slow interval (s)", "MySQL rows a second", c.ByInterval, seconds, 0, []curve{
-		{"rows read", "#1c5fb5", func(p Point) float64 { return p.RowsReadPerS }},
-		{"rows written", "#2e7d32", func(p Point) float64 { return p.RowsWrittenPerS }},
-	})
-	b.WriteString("</svg>\n")
-	_, err := io.WriteString(w, b.String())
-	if err != nil {
-		return fmt.Errorf("write the picture: %w", err)
+	fmt.Fprintf(&b, "%s\n", c.Title)
+	floor, seconds := func(p Point) float64 { return p.Floor }, func(p Point) float64 { return p.SlowInterval.Seconds() }
+	draw(&b, "most admitted / limit, by floor (share of the limit)", c.ByFloor, floor, func(p Point) float64 { return p.AdmittedOverLimit })
+	draw(&b, "MySQL rows read a second, by slow interval (s)", c.ByInterval, seconds, func(p Point) float64 { return p.RowsReadPerS })
+	draw(&b, "MySQL rows written a second, by slow interval (s)", c.ByInterval, seconds, func(p Point) float64 { return p.RowsWrittenPerS })
+	if _, err := io.WriteString(w, b.String()); err != nil {
+		return fmt.Errorf("write the curves: %w", err)
 	}
 	return nil
 }
 
-// drawPanel draws curves over points, from least upwards.
-func drawPanel(b *strings.Builder, left float64, xName, yName string, points []Point, x func(Point) float64, least float64, curves []curve) {
-	xMax, yMax := 0.0, least
+// draw draws y over x, and lists the points, which lie in the order of x.
+func draw(b *strings.Builder, caption string, points []Point, x, y func(Point) float64) {
+	fmt.Fprintf(b, "\n%s\n\n%s\n\n", caption, asciigraph.Plot(sampled(points, x, y, chartWidth), asciigraph.Height(chartHeight),
+		asciigraph.LowerBound(0), asciigraph.XAxisRange(x(points[0]), x(points[len(points)-1]))))
 	for _, p := range points {
-		xMax = max(xMax, x(p))
-		for _, c := range curves {
-			yMax = max(yMax, c.of(p))
+		mark := ""
+		if p.Here {
+			mark = "  <- the tuning"
 		}
-	}
-	yMax = least + niceAbove((yMax-least)*1.05)
-	atX := func(v float64) float64 { return left + v/max(xMax, 1e-9)*panelWidth }
-	atY := func(v float64) float64 { return marginTop + panelHeight - (v-least)/max(yMax-least, 1e-9)*panelHeight }
-
-	for i := range 5 {
-		v := least + (yMax-least)*float64(i)/4
-		fmt.Fprintf(b, `<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="#ddd"/><text x="%.1f" y="%.1f" text-anchor="end">%s</text>`+"\n",
-			left, atY(v), left+panelWidth, atY(v), left-6, atY(v)+4, digits(v))
-	}
-	for _, p := range points {
-		fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="middle">%s</text>`+"\n", atX(x(p)), marginTop+panelHeight+18, digits(x(p)))
-	}
-	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="middle">%s</text><text x="%.1f" y="%.1f">%s</text>`+"\n",
-		left+panelWidth/2, marginTop+panelHeight+40, xName, left, marginTop-24, yName)
-	for i, c := range curves {
-		var line []string
-		for _, p := range points {
-			line = append(line, fmt.Sprintf("%.1f,%.1f", atX(x(p)), atY(c.of(p))))
-		}
-		fmt.Fprintf(b, `<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", strings.Join(line, " "), c.color)
-		for _, p := range points {
-			radius, fill := 3.0, c.color
-			if p.Here {
-				radius, fill = 6, "#fff"
-			}
-			fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="%.0f" fill="%s" stroke="%s" stroke-width="2"/>`+"\n", atX(x(p)), atY(c.of(p)), radius, fill, c.color)
-		}
-		fmt.Fprintf(b, `<text x="%.1f" y="%.1f" fill="%s">%s</text>`+"\n", left+panelWidth-90, marginTop-24+float64(i)*15, c.color, c.name)
+		fmt.Fprintf(b, "%12s %12s%s\n", digits(x(p)), digits(y(p)), mark)
 	}
 }
 
-// niceAbove is the next of 1, 2, 2.5 and 5 times a power of ten.
-func niceAbove(v float64) float64 {
-	if v <= 0 {
-		return 1
-	}
-	power := math.Pow10(int(math.Floor(math.Log10(v))))
-	for _, step := range []float64{1, 2, 2.5, 5} {
-		if step*power >= v {
-			return step * power
+// sampled is y at n places between the first and the last x, which lie in order: on a straight
+// line between the points beside each.
+func sampled(points []Point, x, y func(Point) float64, n int) []float64 {
+	from, to := x(points[0]), x(points[len(points)-1])
+	values, at := make([]float64, n), 0
+	for i := range values {
+		place := from + (to-from)*float64(i)/float64(n-1)
+		for at < len(points)-2 && x(points[at+1]) < place {
+			at++
+		}
+		a, b := points[at], points[min(at+1, len(points)-1)]
+		values[i] = y(a)
+		if x(b) > x(a) {
+			values[i] += (y(b) - y(a)) * (place - x(a)) / (x(b) - x(a))
 		}
 	}
-	return 10 * power
-}
-
-func escape(s string) string {
-	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(s)
+	return values
 }

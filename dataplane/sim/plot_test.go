@@ -1,45 +1,40 @@
 package sim
 
 import (
-	"encoding/xml"
-	"errors"
-	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 )
 
-// The picture is well-formed, has a line for each figure, and a ring where the tuning
-// stands.
+// Each figure has a chart and a table with a mark where the tuning stands.
 func TestCurvesAreDrawn(t *testing.T) {
 	at := func(floor float64, slow time.Duration, here bool) Point {
 		return Point{floor, slow, 1 + floor, 100 / slow.Seconds(), 10 / slow.Seconds(), here}
 	}
-	c := Curves{Title: "a < b & c",
+	c := Curves{Title: "steady",
 		ByFloor:    []Point{at(0.1, time.Second, false), at(0.2, time.Second, true), at(0.5, time.Second, false)},
 		ByInterval: []Point{at(0.2, time.Second, true), at(0.2, 5*time.Second, false)}}
 	var b strings.Builder
-	if err := c.WriteSVG(&b); err != nil {
+	if err := c.WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
-	seen := make(map[string]int)
-	for d := xml.NewDecoder(strings.NewReader(b.String())); ; {
-		token, err := d.Token()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatalf("%v in %s", err, b.String())
-		}
-		if e, ok := token.(xml.StartElement); ok {
-			seen[e.Name.Local]++
+	for says, times := range map[string]int{"admitted / limit": 1, "rows read": 1, "rows written": 1, "<- the tuning": 3, "steady": 1} {
+		if n := strings.Count(b.String(), says); n != times {
+			t.Errorf("%q %d times, want %d:\n%s", says, n, times, b.String())
 		}
 	}
-	if seen["polyline"] != 3 || seen["circle"] != 3+2*2 {
-		t.Errorf("drawn are %v", seen)
+}
+
+// What is drawn passes through the points, and is straight between them.
+func TestCurvesPassThroughTheirPoints(t *testing.T) {
+	points := []Point{{Floor: 0, AdmittedOverLimit: 1}, {Floor: 2, AdmittedOverLimit: 3}, {Floor: 4, AdmittedOverLimit: 0}}
+	got := sampled(points, func(p Point) float64 { return p.Floor }, func(p Point) float64 { return p.AdmittedOverLimit }, 5)
+	if want := []float64{1, 2, 3, 1.5, 0}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
-	if n := strings.Count(b.String(), `r="6"`); n != 3 {
-		t.Errorf("%d rings, want one a line", n)
+	if got := sampled(points[:1], func(p Point) float64 { return p.Floor }, func(p Point) float64 { return p.AdmittedOverLimit }, 2); !slices.Equal(got, []float64{1, 1}) {
+		t.Errorf("one point is drawn as %v", got)
 	}
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,10 +32,10 @@ type cli struct {
 type runCommand struct {
 	Scenario string        `arg:"" help:"Name of the scenario: see weir-sim list."`
 	Seed     uint64        `default:"1" help:"Seed of everything that is drawn: the same seed, the same run."`
-	JSON     bool          `name:"json" help:"Print one JSON object instead of a table."`
+	JSON     bool          `name:"json" xor:"form" help:"Print one JSON object instead of a table."`
 	Tuning   string        `placeholder:"FILE" help:"Tuning document for the fleet, or preset:NAME (default, rfc)."`
 	Compare  string        `placeholder:"FILE" help:"Another one, run with the same seed and printed beside it."`
-	Plot     string        `placeholder:"FILE.svg" help:"Draw overshoot against floor and load against interval, around the tuning: a dozen runs more."`
+	Plot     bool          `xor:"form" help:"Draw overshoot against floor and load against interval, around the tuning: a dozen runs more."`
 	Duration time.Duration `placeholder:"DURATION" help:"How long there is traffic, 1s to 24h. Left out: as long as the scenario says."`
 	Jitter   bool          `help:"Keep the limiters' own jitter: closer to a fleet, and no two runs are the same."`
 }
@@ -87,9 +86,6 @@ func (r runCommand) Run(c *console) error {
 	if err != nil {
 		return err
 	}
-	if r.Plot != "" && !strings.HasSuffix(r.Plot, ".svg") {
-		return fmt.Errorf("%w: plot is %s (a file that ends in .svg)", sim.ErrInvalid, r.Plot)
-	}
 	reports := make([]sim.Report, 0, 2)
 	for _, name := range []string{r.Tuning, r.Compare} {
 		if name == "" && len(reports) == 1 {
@@ -135,9 +131,9 @@ func (r runCommand) options(name string) (sim.Options, error) {
 	return o, nil
 }
 
-// plot draws the picture that was asked for, and says on standard error how far it is.
+// plot draws the charts that were asked for, and says on standard error how far it is.
 func (r runCommand) plot(c *console, s sim.Scenario) error {
-	if r.Plot == "" {
+	if !r.Plot {
 		return nil
 	}
 	o, err := r.options(r.Tuning)
@@ -148,14 +144,7 @@ func (r runCommand) plot(c *console, s sim.Scenario) error {
 	if err != nil {
 		return err
 	}
-	var picture bytes.Buffer
-	if err := curves.WriteSVG(&picture); err != nil {
-		return err
-	}
-	if err := os.WriteFile(r.Plot, picture.Bytes(), 0o644); err != nil {
-		return fmt.Errorf("plot: %w", err)
-	}
-	return nil
+	return curves.WriteText(c.stdout)
 }
 
 // readTuning reads a document from a file, or a preset.

@@ -110,7 +110,7 @@ func TestBadInputNamesTheField(t *testing.T) {
 		{[]string{"run", "steady", "--tuning", file(t, `{"floor":7}`)}, "floor is 7 (0 to 1)"},
 		{[]string{"run", "steady", "--compare", file(t, `{"flor":1}`)}, "flor"},
 		{[]string{"run", "steady", "--seed", "x"}, "--seed"},
-		{[]string{"run", "steady", "--plot", "x.png"}, "plot is x.png (a file that ends in .svg)"},
+		{[]string{"run", "steady", "--plot", "--json"}, "--json and --plot"},
 		{[]string{"play", file(t, "regions eu\n0s us wipe\n")}, `line 2: region "us" is unknown (eu, *)`},
 	} {
 		if code, stdout, stderr := call(c.args...); code != exitUsage || stdout != "" || !strings.Contains(stderr, c.want) {
