@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/level"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -59,7 +60,7 @@ type item struct {
 	crowdedMs int64
 	crowded   bool         // it leaves too little room for what other nodes may have accepted
 	steady    clock.Steady // of the estimate mode, as is what follows
-	level     level
+	level     level.Level
 	leaky     bool
 	unknown   bool
 }

@@ -1,8 +1,9 @@
 package dataplane
 
 import (
-	"github.com/weirhq/weir/dataplane/internal/clock"
 	"sync/atomic"
+
+	"github.com/weirhq/weir/dataplane/internal/clock"
 )
 
 // book is what a fleet needs beside the counts. Guarded by entry.mu.

@@ -3,9 +3,10 @@ package dataplane
 import (
 	"context"
 	"fmt"
-	"github.com/weirhq/weir/dataplane/store"
 	"log/slog"
 	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 // Config is what one node is; what a fleet must agree on is tuning, and comes from

@@ -1,9 +1,10 @@
 package dataplane
 
 import (
-	"github.com/weirhq/weir/dataplane/internal/clock"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/clock"
 )
 
 // crowdEvery is how often a full table is logged, and for how long the last key without room

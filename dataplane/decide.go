@@ -3,6 +3,7 @@ package dataplane
 import (
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/level"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -72,12 +73,12 @@ func (v *verdict) tellRetry(q *question) {
 func (d *Decision) answerEstimate(v *estimated, q *question, by *rule) outcome {
 	below := by.estimate.below
 	d.Source, d.Limit, d.Duration, d.Override = SourceLocal, q.limit, milliseconds(q.durationMs), by.pattern
-	v.at = v.level.float(q.durationMs)
+	v.at = v.level.Float(q.durationMs)
 	d.Current = v.at + float64(q.ahead+q.cost)
-	d.Remaining = v.level.remaining(q.limit, q.durationMs, below)
+	d.Remaining = v.level.Remaining(q.limit, q.durationMs, below)
 	d.ResetAt = time.UnixMilli(window.Start(v.seq+1, q.durationMs))
 	if by.candidate != 0 {
-		d.CandidateDenied = !v.unknown && !v.level.fits(q.ahead+q.cost, by.candidate, q.durationMs, below)
+		d.CandidateDenied = !v.unknown && !v.level.Fits(q.ahead+q.cost, by.candidate, q.durationMs, below)
 	}
 	if v.allowed {
 		d.Allowed = true
@@ -98,8 +99,8 @@ func (v *estimated) tellRetry(q *question, k *knobs) {
 	cost := q.ahead + q.cost
 	v.passesAtMs = 0
 	if !v.leaky {
-		v.passesAtMs, _ = cellsPassAt(v.current, v.previous, cost, q.limit, v.tMs, q.durationMs, k.below)
-	} else if ms, ok := v.level.leaksAway(cost, q.limit, q.durationMs, k.below); ok {
+		v.passesAtMs, _ = level.CellsPassAt(v.current, v.previous, cost, q.limit, v.tMs, q.durationMs, k.below)
+	} else if ms, ok := v.level.LeaksAway(cost, q.limit, q.durationMs, k.below); ok {
 		v.passesAtMs = v.tMs + ms
 	}
 }

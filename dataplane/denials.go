@@ -1,10 +1,11 @@
 package dataplane
 
 import (
-	"github.com/weirhq/weir/dataplane/internal/topk"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/topk"
 )
 
 // A denial leaves no count behind, so denials are sampled on their own way out, for

@@ -1,9 +1,10 @@
 package dataplane
 
 import (
-	"github.com/weirhq/weir/dataplane/internal/clock"
 	"math"
 	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/clock"
 )
 
 type eviction int

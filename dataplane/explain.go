@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/level"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -181,14 +182,14 @@ func (c *ExplainedCell) place(sequence int64, q *question, reset window.Reset) {
 // explainEstimate is the verdict of the estimate mode, where a first contact is allowed.
 func (l *Limiter) explainEstimate(x *Explanation, e *entry, v *verdict, q *question, by *rule) {
 	est := estimated{verdict: *v, now: l.clock.ReadSteady()}
-	est.level = cellsLevel(v.current, v.previous, window.Start(v.seq+1, q.durationMs)-v.tMs, q.durationMs)
+	est.level = level.OfCells(v.current, v.previous, window.Start(v.seq+1, q.durationMs)-v.tMs, q.durationMs)
 	unknown := l.table.sends && v.current == 0 && v.previous == 0 && (e == nil || e.heardAt.Load() == 0)
 	if e != nil && by.estimate.leaky && e.flags.Load()&flagEstimate != 0 {
 		est.leaky = true
 		unknown = e.leak(&est, slotOf(v.seq), q.limit, q.durationMs, by.estimate)
 	}
 	est.unknown = unknown
-	est.allowed = unknown && q.limit > 0 || est.level.fits(q.cost, q.limit, q.durationMs, by.estimate.below)
+	est.allowed = unknown && q.limit > 0 || est.level.Fits(q.cost, q.limit, q.durationMs, by.estimate.below)
 	if !est.allowed {
 		est.tellRetry(q, by.estimate)
 	}

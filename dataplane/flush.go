@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/weirhq/weir/dataplane/internal/breaker"
-	"github.com/weirhq/weir/dataplane/store"
 	"math"
 	"slices"
 	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 // Flush publishes the region's counts to the other regions. Work is proportional to

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/level"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -29,11 +30,11 @@ func (m *meter) want(q *question, now clock.Steady) (first bool) {
 
 // reading is what a node knows of a key after a sync. Immutable.
 type reading struct {
-	sequence int64        // of the cell that was current
-	atMs     int64        // Unix ms: what known was weighed at
-	steady   clock.Steady // the same moment: what has drained since
-	known    u128         // the level by two cells, * duration
-	covered  [2]int64     // by slot: the part of each cell's count that is in known, or the others'
+	sequence int64         // of the cell that was current
+	atMs     int64         // Unix ms: what known was weighed at
+	steady   clock.Steady  // the same moment: what has drained since
+	known    level.Product // the level by two cells, * duration
+	covered  [2]int64      // by slot: the part of each cell's count that is in known, or the others'
 }
 
 // at is the reading once a later cell has become current: it covers nothing of that.
@@ -63,7 +64,7 @@ func (m *meter) cover(sequence int64, slot int, cost int64) {
 // estimated is a verdict and the level that it was passed on.
 type estimated struct {
 	verdict
-	level   level // without the cost
+	level   level.Level // without the cost
 	now     clock.Steady
 	leaky   bool    // what level was found by
 	unknown bool    // nothing is known of the key: it passes
@@ -196,10 +197,10 @@ func (e *entry) gauge(v *estimated, slot int, word uint64, limit, cost, duration
 		v.leaky = true
 		v.unknown = e.leak(v, slot, limit, durationMs, k)
 	} else {
-		v.level = cellsLevel(v.current, v.previous, window.Start(v.seq+1, durationMs)-v.tMs, durationMs)
+		v.level = level.OfCells(v.current, v.previous, window.Start(v.seq+1, durationMs)-v.tMs, durationMs)
 		v.unknown = metered && v.current == 0 && v.previous == 0 && e.heardAt.Load() == 0
 	}
-	v.allowed = v.unknown && limit > 0 || v.level.fits(cost, limit, durationMs, k.below)
+	v.allowed = v.unknown && limit > 0 || v.level.Fits(cost, limit, durationMs, k.below)
 }
 
 // leak is the leaky level. Without any word from the origin it is all local cost, and
@@ -208,7 +209,7 @@ func (e *entry) leak(v *estimated, slot int, limit, durationMs int64, k *knobs) 
 	m := e.book.meter()
 	r := m.reading.Load()
 	if r == nil {
-		v.level = level{fixed: v.current + v.previous}
+		v.level = level.Local(v.current + v.previous)
 		return true
 	}
 	covered := r.at(v.seq).covered
@@ -216,7 +217,7 @@ func (e *entry) leak(v *estimated, slot int, limit, durationMs int64, k *knobs) 
 	if since := m.wantSince.Load(); since != 0 && int64(v.now)-since >= k.outageOf(durationMs) {
 		pending = 0 // nobody has drained it: it would cut off an innocent key for the whole outage
 	}
-	v.level = leakyLevel(r.known, int64(v.now-r.steady), max(0, pending), limit)
+	v.level = level.Leaky(r.known, int64(v.now-r.steady), max(0, pending), limit)
 	return false
 }
 
@@ -239,8 +240,8 @@ func (l *Limiter) pressed(e *entry, met contact, v *estimated, q *question, k *k
 		marks |= flagDirty
 		e.noteLow(slotOf(v.seq), q.limit)
 	}
-	t := tierOf(v.at+float64(q.ahead+v.counted), q.limit)
-	if t >= tierNormal || !v.allowed {
+	t := level.TierOf(v.at+float64(q.ahead+v.counted), q.limit)
+	if t >= level.Normal || !v.allowed {
 		marks |= flagPressed << slotOf(v.seq)
 	}
 	if flags&marks != marks {
@@ -249,21 +250,21 @@ func (l *Limiter) pressed(e *entry, met contact, v *estimated, q *question, k *k
 	if flags&flagEstimate == 0 {
 		return
 	}
-	if was := tier(flags >> tierShift); was != t {
+	if was := level.Tier(flags >> tierShift); was != t {
 		if was = e.moveTier(t); was != t {
 			l.table.tiers.move(was, t)
 		}
 	}
 	heardMs := e.heardAt.Load()
 	switch {
-	case t.overdue(int64(v.now), heardMs, k.syncBaseMs) && (!t.costly(heardMs) || e.pending() >= effectiveFloor(k.floor, q.limit)):
+	case t.Overdue(int64(v.now), heardMs, k.syncBaseMs) && (!t.Costly(heardMs) || e.pending() >= level.EffectiveFloor(k.floor, q.limit)):
 		if e.book.meter().want(q, v.now) {
 			l.syncs.queued.Add(1)
 		}
 		if flags&flagAsked == 0 {
 			l.askSync(e, k)
 		}
-	case flags&flagAsked == 0 && v.counted > 0 && (t == tierHot || passesStep(v.current+q.ahead, v.counted, k.floor, q.limit)):
+	case flags&flagAsked == 0 && v.counted > 0 && (t == level.Hot || level.PassesStep(v.current+q.ahead, v.counted, k.floor, q.limit)):
 		l.askSync(e, k) // only to send it: the others' readings depend on it
 	}
 }
@@ -297,7 +298,7 @@ func (l *Limiter) answerEstimated(it *item, kept bool, first *item, d *Decision)
 	}
 	out := d.answerEstimate(&v, &it.question, it.rule)
 	if !kept {
-		d.Remaining = v.level.remaining(it.limit, it.durationMs, it.rule.estimate.below)
+		d.Remaining = v.level.Remaining(it.limit, it.durationMs, it.rule.estimate.below)
 	}
 	switch {
 	case it.rule.estimate.offered, kept && it.verdict.allowed:

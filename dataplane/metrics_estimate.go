@@ -4,6 +4,8 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/dataplane/internal/level"
 )
 
 // estimateMetrics are the estimate mode's; see metrics.
@@ -80,9 +82,9 @@ func (l *Limiter) collectEstimate(ch chan<- prometheus.Metric) {
 	count(descCache, prometheus.CounterValue, l.syncs.queued.Load(), "sync_queued")
 	count(descSyncRefused, prometheus.CounterValue, l.syncs.refused.Load())
 	count(descUnsynced, prometheus.CounterValue, l.metrics.unsynced.Load())
-	for from := range tiers {
+	for from := range level.Tiers {
 		count(descTierKeys, prometheus.GaugeValue, l.table.tiers.keys[from].Load(), from.String())
-		for to := range tiers {
+		for to := range level.Tiers {
 			if from != to {
 				count(descTierMoves, prometheus.CounterValue, l.table.tiers.moves[from][to].Load(), from.String(), to.String())
 			}

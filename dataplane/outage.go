@@ -2,9 +2,10 @@ package dataplane
 
 import (
 	"fmt"
+	"time"
+
 	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/internal/clock"
-	"time"
 )
 
 // outagePolicy is what a namespace does with a decision that wanted the origin's

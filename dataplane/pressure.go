@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/level"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -150,7 +151,7 @@ func (l *Limiter) prepareSync(x *exchange, nowMs int64, now clock.Steady, writes
 // other node must have sent what it had for it: the slowest interval after its end.
 func (e *entry) settledFor(sequence, durationMs int64, k *knobs) bool {
 	r := e.book.meter().reading.Load()
-	return r != nil && r.atMs >= window.Start(sequence, durationMs)+tierLow.intervalMs(k.syncBaseMs)+replayTimeout.Milliseconds()
+	return r != nil && r.atMs >= window.Start(sequence, durationMs)+level.Low.IntervalMs(k.syncBaseMs)+replayTimeout.Milliseconds()
 }
 
 // inquiry is the cells that one call reads, and whose they are.
@@ -245,7 +246,7 @@ func (e *entry) takeReadingLocked(nowMs int64, now clock.Steady) {
 	}
 	slot := slotOf(seq)
 	uncovered := window.Start(seq+1, durationMs) - r.atMs
-	r.known = mul(r.covered[slot], durationMs).plus(mul(r.covered[previousSlot(slot)], max(0, uncovered)))
+	r.known = level.Mul(r.covered[slot], durationMs).Plus(level.Mul(r.covered[previousSlot(slot)], max(0, uncovered)))
 	e.book.meter().reading.Store(r)
 	e.hear(now)
 }
@@ -255,7 +256,7 @@ func (e *entry) levelLocked(nowMs int64, now clock.Steady, k *knobs) float64 {
 	durationMs := e.names.durationMs()
 	v := estimated{now: now}
 	e.estimateHeld(&v, nowMs, durationMs, e.book.meter().limit.Load(), 0, k)
-	return v.level.float(durationMs)
+	return v.level.Float(durationMs)
 }
 
 // beEstimate gives a new entry what the estimate mode needs, in one piece of memory.

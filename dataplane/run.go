@@ -5,8 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/weirhq/weir/dataplane/internal/loop"
 	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/loop"
 )
 
 const (

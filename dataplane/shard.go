@@ -1,12 +1,13 @@
 package dataplane
 
 import (
-	"github.com/weirhq/weir/dataplane/internal/breaker"
-	"github.com/weirhq/weir/dataplane/store"
 	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
+
+	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 // shard is what the limiter keeps for one of the origin's shards, so that one that is

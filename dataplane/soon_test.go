@@ -1,10 +1,11 @@
 package dataplane
 
 import (
-	"github.com/weirhq/weir/dataplane/internal/clock"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/clock"
 )
 
 // "Retry-after exact to the millisecond": a caller who comes back in time is let in, also when

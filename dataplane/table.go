@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/level"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -191,7 +192,7 @@ func (t *table) add(id *identity, key *window.Key, reset *window.Reset, sequence
 	of.entries.Add(1)
 	counter.Add(1)
 	if key.Mode == window.Estimate {
-		t.tiers.keys[tierIdle].Add(1)
+		t.tiers.keys[level.Idle].Add(1)
 	}
 	return fresh, created
 }

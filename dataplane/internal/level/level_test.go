@@ -1,14 +1,11 @@
-package dataplane
+package level
 
 import (
-	"errors"
 	"math/big"
-	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
-	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -21,7 +18,7 @@ func TestWeightedCount(t *testing.T) {
 	}{
 		{100, 0, 60, 100}, {100, 0, 90, 50}, {100, 50, 90, 100}, {0, 100, 90, 100}, {0, 0, 90, 0}, {100, 100, 60, 200},
 	} {
-		if got := cellsLevel(c.cur, c.prev, window.Uncovered(c.t, 60), 60).float(60); got != c.want {
+		if got := OfCells(c.cur, c.prev, window.Uncovered(c.t, 60), 60).Float(60); got != c.want {
 			t.Errorf("(%d, %d, %d, 60) = %v, want %v", c.prev, c.cur, c.t, got, c.want)
 		}
 	}
@@ -34,9 +31,9 @@ func TestLeakyLevel(t *testing.T) {
 		{100, 0, 0, 10, 100}, {100, 10, 0, 10, 0}, {100, 5, 0, 10, 50}, {100, 0, 50, 10, 150},
 		{100, 5, 30, 10, 80}, {10, 20, 0, 10, 0}, {10, 20, 5, 10, 5},
 	} {
-		got := leakyLevel(mul(c.known, 1000), c.dt*1000, c.pending, c.rate)
-		if got.float(1000) != float64(c.want) || got.whole(1000) != c.want {
-			t.Errorf("(%d, %d, %d, %d) = %v, %d, want %d", c.known, c.dt, c.pending, c.rate, got.float(1000), got.whole(1000), c.want)
+		got := Leaky(Mul(c.known, 1000), c.dt*1000, c.pending, c.rate)
+		if got.Float(1000) != float64(c.want) || got.Whole(1000) != c.want {
+			t.Errorf("(%d, %d, %d, %d) = %v, %d, want %d", c.known, c.dt, c.pending, c.rate, got.Float(1000), got.Whole(1000), c.want)
 		}
 	}
 }
@@ -44,16 +41,16 @@ func TestLeakyLevel(t *testing.T) {
 // Behaviour 4: "0, .05, .09 → idle; .1, .25, .49 → low; .5, .75, .79 → normal; .8, .95,
 // 1, 1.5 → hot. Left-closed."
 func TestTiers(t *testing.T) {
-	for want, pressures := range map[tier][]float64{
-		tierIdle: {0, .05, .09}, tierLow: {.1, .25, .49}, tierNormal: {.5, .75, .79}, tierHot: {.8, .95, 1, 1.5},
+	for want, pressures := range map[Tier][]float64{
+		Idle: {0, .05, .09}, Low: {.1, .25, .49}, Normal: {.5, .75, .79}, Hot: {.8, .95, 1, 1.5},
 	} {
 		for _, p := range pressures {
-			if got := tierOf(p*100, 100); got != want {
+			if got := TierOf(p*100, 100); got != want {
 				t.Errorf("pressure %v is %v, want %v", p, got, want)
 			}
 		}
 	}
-	if got := tierOf(0, 0); got != tierIdle {
+	if got := TierOf(0, 0); got != Idle {
 		t.Errorf("nothing of a limit of 0 is %v", got)
 	}
 }
@@ -61,14 +58,14 @@ func TestTiers(t *testing.T) {
 // Behaviour 5: "Interval at S = 15 s: low 60 s, normal 15 s, hot 7.5 s; idle: none below
 // the floor, 60 s above it."
 func TestIntervals(t *testing.T) {
-	for tier, wantMs := range map[tier]int64{tierIdle: 60_000, tierLow: 60_000, tierNormal: 15_000, tierHot: 7_500} {
-		if got := tier.intervalMs(15_000); got != wantMs {
+	for tier, wantMs := range map[Tier]int64{Idle: 60_000, Low: 60_000, Normal: 15_000, Hot: 7_500} {
+		if got := tier.IntervalMs(15_000); got != wantMs {
 			t.Errorf("%v: %d ms, want %d", tier, got, wantMs)
 		}
-		if tier.overdue(1_000_000+wantMs-1, 1_000_000, 15_000) || !tier.overdue(1_000_000+wantMs, 1_000_000, 15_000) {
+		if tier.Overdue(1_000_000+wantMs-1, 1_000_000, 15_000) || !tier.Overdue(1_000_000+wantMs, 1_000_000, 15_000) {
 			t.Errorf("%v is not overdue at exactly %d ms", tier, wantMs)
 		}
-		if got := tier.costly(1_000_000); got != (tier == tierIdle) {
+		if got := tier.Costly(1_000_000); got != (tier == Idle) {
 			t.Errorf("%v has a floor: %v", tier, got)
 		}
 	}
@@ -83,7 +80,7 @@ func TestFloor(t *testing.T) {
 	}{
 		{5, 10_000, 1, false}, {5, 10_000, 5, true}, {10, 100, 1, true}, {10, 500, 4, false}, {10, 500, 5, true}, {10, 10, 1, true},
 	} {
-		if got := c.cost >= effectiveFloor(c.floor, c.limit); got != c.asked {
+		if got := c.cost >= EffectiveFloor(c.floor, c.limit); got != c.asked {
 			t.Errorf("%+v: asked %v", c, got)
 		}
 	}
@@ -116,12 +113,12 @@ func TestLevelsAgreeWithRationals(t *testing.T) {
 				return cmp <= 0
 			}
 		}
-		v := leakyLevel(mul(known, durationMs), elapsed, fixed, limit)
-		if got := v.fits(cost, limit, durationMs, below); got != fits(elapsed) {
+		v := Leaky(Mul(known, durationMs), elapsed, fixed, limit)
+		if got := v.Fits(cost, limit, durationMs, below); got != fits(elapsed) {
 			t.Fatalf("fits: %v, want %v", got, !got)
 		}
-		ms, ok := v.leaksAway(cost, limit, durationMs, below)
-		if ms == retryMsMax {
+		ms, ok := v.LeaksAway(cost, limit, durationMs, below)
+		if ms == RetryMsMax {
 			return // more than a time.Duration holds
 		}
 		drains := limit > 0 || fits(elapsed)
@@ -149,13 +146,13 @@ func TestPassingBelowALimitIsExact(t *testing.T) {
 		fits := func(atMs int64) bool {
 			switch uncovered := window.Uncovered(atMs, durationMs); window.Sequence(atMs, durationMs) {
 			case 7:
-				return cellsLevel(current, previous, uncovered, durationMs).fits(cost, limit, durationMs, true)
+				return OfCells(current, previous, uncovered, durationMs).Fits(cost, limit, durationMs, true)
 			case 8:
-				return cellsLevel(0, current, uncovered, durationMs).fits(cost, limit, durationMs, true)
+				return OfCells(0, current, uncovered, durationMs).Fits(cost, limit, durationMs, true)
 			}
 			return cost < limit
 		}
-		at, ok := cellsPassAt(current, previous, cost, limit, tMs, durationMs, true)
+		at, ok := CellsPassAt(current, previous, cost, limit, tMs, durationMs, true)
 		if ok != (cost < limit) {
 			t.Fatalf("passes some time: %v", ok)
 		}
@@ -163,72 +160,6 @@ func TestPassingBelowALimitIsExact(t *testing.T) {
 			t.Fatalf("at %d: %v, a millisecond before: %v", at-tMs, fits(at), fits(at-1))
 		}
 	})
-}
-
-func TestKnobs(t *testing.T) {
-	k, err := parseKnobs("")
-	if err != nil || k.leaky || k.offered || k.below || k.syncBaseMs != 15_000 || k.floor != 10 || k.pendingMax != 10_000 || k.outageOf(60_000) != 60_000 {
-		t.Errorf("defaults: %+v, %v", k, err)
-	}
-	k, err = parseKnobs(`{"preset":"posthog","sync_base_ms":1000,"floor":0,"pending_max":2,"batch_max":10,"max_read_outage_ms":5000,"overrides":"a=1"}`)
-	if err != nil || !k.leaky || !k.offered || !k.below || k.syncBaseMs != 1000 || k.floor != 0 || k.pendingMax != 2 || k.batchMax != 10 ||
-		k.outageOf(60_000) != 5000 || k.overrides["a"] != 1 {
-		t.Errorf("posthog: %+v, %v", k, err)
-	}
-	k, err = parseKnobs(`{"preset":"posthog","drain":"cells","count":"accepted","test":">"}`)
-	if err != nil || k.leaky || k.offered || k.below {
-		t.Errorf("posthog but for everything: %+v, %v", k, err)
-	}
-	for document, says := range map[string][]string{
-		`{"drian":"cells"}`:              {"drian"},
-		`{"drain":"drip"}`:               {"drain", "drip", "leaky"},
-		`{"preset":"other"}`:             {"preset", "posthog"},
-		`{"sync_base_ms":999}`:           {"sync_base_ms", "999", "1000 to 600000"},
-		`{"batch_max":0,"floor":-1}`:     {"batch_max", "1 to 20000", "floor", "-1"},
-		`{"pending_max":"many"}`:         {"pending_max"},
-		`{} {}`:                          {"after the document"},
-		`{`:                              {"unexpected"},
-		`{"max_read_outage_ms":1e12}`:    {"max_read_outage_ms"},
-		strings.Repeat(" ", 4097) + "{}": {"4096"},
-	} {
-		k, err := parseKnobs(document)
-		if k != nil || !errors.Is(err, ErrInvalid) {
-			t.Errorf("%s is %+v, %v", document, k, err)
-			continue
-		}
-		for _, word := range says {
-			if !strings.Contains(err.Error(), word) {
-				t.Errorf("%s: %v does not say %s", document, err, word)
-			}
-		}
-	}
-}
-
-// "A bad document keeps what was in force, or the defaults, and is reported."
-func TestBadKnobsKeepWhatWasInForce(t *testing.T) {
-	row := store.NamespaceRow{Workspace: "w", Namespace: "n", Mode: "estimate", Estimate: `{"floor":3}`}
-	name := spaceName{"w", "n"}
-	good, err := compile(store.SettingsRows{Namespaces: []store.NamespaceRow{row}}, nil, defaultSettings(), 0)
-	if err != nil || good.spaces[name].estimate.floor != 3 {
-		t.Fatalf("%+v, %v", good.spaces[name], err)
-	}
-	for what, row := range map[string]store.NamespaceRow{
-		"knobs": {Workspace: "w", Namespace: "n", Mode: "estimate", Estimate: `{"floor":-3}`},
-		"mode":  {Workspace: "w", Namespace: "n", Mode: "guess"},
-	} {
-		next, err := compile(store.SettingsRows{Namespaces: []store.NamespaceRow{row}}, nil, good, 0)
-		if err == nil || !strings.Contains(err.Error(), `"w"/"n"`) || next.spaces[name].estimate != good.spaces[name].estimate {
-			t.Errorf("bad %s: %+v, %v", what, next.spaces[name], err)
-		}
-		first, err := compile(store.SettingsRows{Namespaces: []store.NamespaceRow{row}}, nil, defaultSettings(), 0)
-		if err == nil || (first.spaces[name].estimate != nil) != (what == "knobs") {
-			t.Errorf("bad %s at the start: %+v, %v", what, first.spaces[name], err)
-		}
-	}
-	again, err := compile(store.SettingsRows{Namespaces: []store.NamespaceRow{row}}, nil, good, 0)
-	if err != nil || again.spaces[name].estimate.waiting != good.spaces[name].estimate.waiting {
-		t.Error("keys that wait are counted anew with each reading of the settings")
-	}
 }
 
 // A count that is sent whenever it passes a step is never unsent by more than one, and the
@@ -240,11 +171,11 @@ func TestStepsBoundWhatIsUnsent(t *testing.T) {
 		for range rapid.IntRange(1, 200).Draw(t, "requests") {
 			cost := rapid.Int64Range(1, max(1, limit/20)).Draw(t, "cost")
 			unsent += cost
-			if passesStep(count, cost, floor, limit) {
+			if PassesStep(count, cost, floor, limit) {
 				unsent = 0
 			}
 			count += cost
-			if most := max(effectiveFloor(floor, limit), limit/50, 1); unsent >= most && unsent > 0 && most > 1 {
+			if most := max(EffectiveFloor(floor, limit), limit/50, 1); unsent >= most && unsent > 0 && most > 1 {
 				t.Fatalf("%d of limit %d are unsent, more than %d", unsent, limit, most)
 			}
 		}

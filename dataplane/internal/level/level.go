@@ -1,0 +1,158 @@
+// Package level is the arithmetic of the estimate mode: what the level of a key is, whether a cost fits, and
+// when it will. Its functions are pure.
+package level
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// A level is counted in two parts, because one of them shrinks as time passes:
+//
+//	level = fixed + draining/duration
+//
+//	drain: cells   fixed = the current cell    draining = 0
+//	               and what the previous one carries over, in whole units
+//	drain: leaky   fixed = all local cost      draining = max(0, known*duration - elapsed ms * limit)
+//	               since the last sync         where known is the level at that sync
+//
+// The leaky level is exact: none of its fractions is rounded before it is compared. The level
+// at a sync has fractions too.
+type Level struct {
+	fixed    int64
+	draining Product // in cost * ms
+}
+
+// Fits reports whether the level is within limit with cost added: at most limit, or
+// below it where reaching it is too much.
+func (v Level) Fits(cost, limit, durationMs int64, below bool) bool {
+	room := limit - v.fixed - cost
+	if room < 0 || below && room == 0 {
+		return false
+	}
+	return v.draining == (Product{}) || v.drainsWithin(room, durationMs, below)
+}
+
+func (v Level) drainsWithin(room, durationMs int64, below bool) bool {
+	most := Mul(room, durationMs)
+	if below {
+		return v.draining.less(most)
+	}
+	return !most.less(v.draining)
+}
+
+// Float is the level for people and for pressure.
+func (v Level) Float(durationMs int64) float64 {
+	if v.draining == (Product{}) {
+		return float64(v.fixed)
+	}
+	return float64(v.fixed) + v.draining.float()/float64(durationMs)
+}
+
+// Whole is floor(level).
+func (v Level) Whole(durationMs int64) int64 {
+	switch {
+	case v.draining == (Product{}):
+		return v.fixed
+	case v.draining.hi >= uint64(durationMs):
+		return math.MaxInt64 / 2
+	}
+	q, _ := bits.Div64(v.draining.hi, v.draining.lo, uint64(durationMs))
+	return v.fixed + int64(min(q, math.MaxInt64/4))
+}
+
+// Remaining is the cost that would still pass, never negative.
+func (v Level) Remaining(limit, durationMs int64, below bool) int64 {
+	left := limit - v.Whole(durationMs)
+	if below {
+		left-- // the limit itself must not be reached
+	}
+	return max(0, left)
+}
+
+// Local is a level that is all local cost.
+func Local(cost int64) Level { return Level{fixed: cost} }
+
+// OfCells is the level by two cells: the sliding window of the exact mode.
+func OfCells(current, previous, uncoveredMs, durationMs int64) Level {
+	return Level{fixed: current + window.Carried(previous, uncoveredMs, durationMs)}
+}
+
+// Leaky is what is left of a level, known in cost * ms, that has drained by
+// limit/duration for elapsedMs, under all local cost since.
+func Leaky(known Product, elapsedMs, pending, limit int64) Level {
+	return Level{pending, known.minus(Mul(max(0, elapsedMs), limit))}
+}
+
+// LeaksAway is how many ms pass until cost fits into a leaky level, to the millisecond:
+// by one less it does not. Where the local cost alone leaves no room, and so no draining
+// of the rest would help, it is taken to drain with the rest, as the next sync will make
+// it. ok is false when the cost never fits.
+func (v Level) LeaksAway(cost, limit, durationMs int64, below bool) (ms int64, ok bool) {
+	if cost > limit || below && cost == limit {
+		return 0, false
+	}
+	room, draining := limit-v.fixed-cost, v.draining
+	if room < 0 || below && room == 0 {
+		room, draining = limit-cost, draining.Plus(Mul(v.fixed, durationMs))
+	}
+	excess := draining.minus(Mul(room, durationMs))
+	if excess == (Product{}) && !(below && !draining.less(Mul(room, durationMs))) {
+		return 0, true
+	}
+	if limit == 0 {
+		return 0, false // nothing drains
+	}
+	if !below {
+		excess = excess.Plus(Product{0, uint64(limit - 1)}) // rounds up
+	}
+	if excess.hi >= uint64(limit) {
+		return RetryMsMax, true
+	}
+	q, _ := bits.Div64(excess.hi, excess.lo, uint64(limit))
+	if below {
+		q++ // the first millisecond past the point where the limit is just reached
+	}
+	return int64(min(q, RetryMsMax)), true
+}
+
+const RetryMsMax = math.MaxInt64 / 1_000_000 // of a time.Duration
+
+// CellsPassAt is window.PassesAt, also for a limit that must not be reached.
+func CellsPassAt(current, previous, cost, limit, tMs, durationMs int64, below bool) (atMs int64, ok bool) {
+	if below {
+		limit-- // the levels by cells are integers
+	}
+	return window.PassesAt(current, previous, cost, limit, tMs, durationMs)
+}
+
+// Product is an unsigned integer: counts below 2^62 times milliseconds below 2^62.
+type Product struct{ hi, lo uint64 }
+
+// Mul takes what is not negative.
+func Mul(a, b int64) Product {
+	hi, lo := bits.Mul64(uint64(a), uint64(b))
+	return Product{hi, lo}
+}
+
+func (x Product) less(y Product) bool { return x.hi < y.hi || x.hi == y.hi && x.lo < y.lo }
+
+func (x Product) Plus(y Product) Product {
+	lo, carry := bits.Add64(x.lo, y.lo, 0)
+	hi, _ := bits.Add64(x.hi, y.hi, carry)
+	return Product{hi, lo}
+}
+
+// minus is never below 0.
+func (x Product) minus(y Product) Product {
+	if x.less(y) {
+		return Product{}
+	}
+	lo, borrow := bits.Sub64(x.lo, y.lo, 0)
+	hi, _ := bits.Sub64(x.hi, y.hi, borrow)
+	return Product{hi, lo}
+}
+
+func (x Product) float() float64 { return float64(x.hi)*(1<<64) + float64(x.lo) }

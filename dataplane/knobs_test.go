@@ -1,0 +1,75 @@
+package dataplane
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+func TestKnobs(t *testing.T) {
+	k, err := parseKnobs("")
+	if err != nil || k.leaky || k.offered || k.below || k.syncBaseMs != 15_000 || k.floor != 10 || k.pendingMax != 10_000 || k.outageOf(60_000) != 60_000 {
+		t.Errorf("defaults: %+v, %v", k, err)
+	}
+	k, err = parseKnobs(`{"preset":"posthog","sync_base_ms":1000,"floor":0,"pending_max":2,"batch_max":10,"max_read_outage_ms":5000,"overrides":"a=1"}`)
+	if err != nil || !k.leaky || !k.offered || !k.below || k.syncBaseMs != 1000 || k.floor != 0 || k.pendingMax != 2 || k.batchMax != 10 ||
+		k.outageOf(60_000) != 5000 || k.overrides["a"] != 1 {
+		t.Errorf("posthog: %+v, %v", k, err)
+	}
+	k, err = parseKnobs(`{"preset":"posthog","drain":"cells","count":"accepted","test":">"}`)
+	if err != nil || k.leaky || k.offered || k.below {
+		t.Errorf("posthog but for everything: %+v, %v", k, err)
+	}
+	for document, says := range map[string][]string{
+		`{"drian":"cells"}`:              {"drian"},
+		`{"drain":"drip"}`:               {"drain", "drip", "leaky"},
+		`{"preset":"other"}`:             {"preset", "posthog"},
+		`{"sync_base_ms":999}`:           {"sync_base_ms", "999", "1000 to 600000"},
+		`{"batch_max":0,"floor":-1}`:     {"batch_max", "1 to 20000", "floor", "-1"},
+		`{"pending_max":"many"}`:         {"pending_max"},
+		`{} {}`:                          {"after the document"},
+		`{`:                              {"unexpected"},
+		`{"max_read_outage_ms":1e12}`:    {"max_read_outage_ms"},
+		strings.Repeat(" ", 4097) + "{}": {"4096"},
+	} {
+		k, err := parseKnobs(document)
+		if k != nil || !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s is %+v, %v", document, k, err)
+			continue
+		}
+		for _, word := range says {
+			if !strings.Contains(err.Error(), word) {
+				t.Errorf("%s: %v does not say %s", document, err, word)
+			}
+		}
+	}
+}
+
+// "A bad document keeps what was in force, or the defaults, and is reported."
+func TestBadKnobsKeepWhatWasInForce(t *testing.T) {
+	row := store.NamespaceRow{Workspace: "w", Namespace: "n", Mode: "estimate", Estimate: `{"floor":3}`}
+	name := spaceName{"w", "n"}
+	good, err := compile(store.SettingsRows{Namespaces: []store.NamespaceRow{row}}, nil, defaultSettings(), 0)
+	if err != nil || good.spaces[name].estimate.floor != 3 {
+		t.Fatalf("%+v, %v", good.spaces[name], err)
+	}
+	for what, row := range map[string]store.NamespaceRow{
+		"knobs": {Workspace: "w", Namespace: "n", Mode: "estimate", Estimate: `{"floor":-3}`},
+		"mode":  {Workspace: "w", Namespace: "n", Mode: "guess"},
+	} {
+		next, err := compile(store.SettingsRows{Namespaces: []store.NamespaceRow{row}}, nil, good, 0)
+		if err == nil || !strings.Contains(err.Error(), `"w"/"n"`) || next.spaces[name].estimate != good.spaces[name].estimate {
+			t.Errorf("bad %s: %+v, %v", what, next.spaces[name], err)
+		}
+		first, err := compile(store.SettingsRows{Namespaces: []store.NamespaceRow{row}}, nil, defaultSettings(), 0)
+		if err == nil || (first.spaces[name].estimate != nil) != (what == "knobs") {
+			t.Errorf("bad %s at the start: %+v, %v", what, first.spaces[name], err)
+		}
+	}
+	again, err := compile(store.SettingsRows{Namespaces: []store.NamespaceRow{row}}, nil, good, 0)
+	if err != nil || again.spaces[name].estimate.waiting != good.spaces[name].estimate.waiting {
+		t.Error("keys that wait are counted anew with each reading of the settings")
+	}
+}
