@@ -59,6 +59,7 @@ type item struct {
 	refusal   time.Duration // > 0: the outage policy denies it, for so long
 	crowdedMs int64
 	crowded   bool         // it leaves too little room for what other nodes may have accepted
+	claimed   claimed      // of the first: what the origin has added for the batch
 	steady    clock.Steady // of the estimate mode, as is what follows
 	level     level.Level
 	leaky     bool
@@ -110,6 +111,7 @@ func (l *Limiter) allowMany(ctx context.Context, nowMs int64, told bool, decisio
 	if b.Err = l.prepare(w, requests, nowMs); b.Err == nil {
 		b.Allowed = l.decideMany(ctx, w)
 		l.settleGuests(ctx, w, b.Allowed)
+		w.settleClaims(b.Allowed)
 		b.Decisions = l.answerMany(w.items, b.Allowed, decisions)
 		l.leaveGuests(w)
 	}
@@ -122,9 +124,11 @@ func (l *Limiter) decideMany(ctx context.Context, w *workspace) (allowed bool) {
 		allowed, alive := l.judgeMany(ctx, w)
 		switch {
 		case !alive: // an entry was evicted meanwhile: look all keys up again
+			w.settleClaims(false)
 			l.leaveGuests(w)
 		case !allowed && w.told: // the clock may be a little further: see soon
 			w.told = false
+			w.settleClaims(false)
 			w.setTime(max(w.items[0].nowMs, l.nowMs()), l.clock.ReadSteady())
 		default:
 			return allowed
@@ -244,11 +248,14 @@ func (l *Limiter) judgeMany(ctx context.Context, w *workspace) (allowed, alive b
 		}
 		l.refreshMany(ctx, w, wanting)
 	}
-	if l.shards != nil && w.anyWaits() {
+	for _, guests := range [...]bool{false, true} { // a guest keeps no credit of a batch that fails: it claims last
+		if l.shards == nil || !w.anyWaits(guests) {
+			continue
+		}
 		if denied, alive := l.foredeny(w); denied || !alive {
 			return false, alive
 		}
-		l.shareMany(ctx, w)
+		l.shareMany(ctx, w, guests)
 	}
 	return l.holdMany(w, true, true)
 }
@@ -324,7 +331,7 @@ func (it *item) judge(first *item) {
 	case first.entry == nil:
 		it.verdict = verdict{seq: window.Sequence(it.nowMs, it.durationMs), tMs: it.nowMs}
 	default:
-		first.entry.judgeHeld(&it.verdict, it.nowMs, it.durationMs, it.limit, it.ahead+it.cost)
+		first.entry.judgeHeld(&it.verdict, it.nowMs, it.durationMs, it.limit, it.ahead+it.cost, &first.claimed)
 	}
 	switch {
 	case it.source == SourceDegradedClosed:
@@ -341,28 +348,32 @@ func (it *item) judge(first *item) {
 
 const aheadMax = 2 * window.LimitMax // more than any limit; sums stay far from overflow
 
-// release lets go of keys and, with count set, counts what was judged of each; with
+// release lets go of keys and, with count set, counts what was judged of each and no claim has counted; with
 // offered set, of those that count whatever is asked for.
 func (w *workspace) release(order []int, count, offered bool) {
 	for _, i := range order {
 		switch it := &w.items[i]; {
 		case it.entry == nil:
 		case count || offered && it.rule.offered():
-			it.entry.release(it.before)
+			it.entry.release(it.unclaimed())
 		default:
 			it.entry.release(0)
 		}
 	}
 }
 
-// anyWaits is true when an item's namespace waits for its share.
-func (w *workspace) anyWaits() bool {
+// anyWaits is true when the namespace of a guest, or of a key that is none, waits for its share.
+func (w *workspace) anyWaits(guests bool) bool {
 	for _, i := range w.order {
-		if r := w.items[i].rule; r.waits && r.estimate == nil {
+		if w.items[i].waits(guests) {
 			return true
 		}
 	}
 	return false
+}
+
+func (it *item) waits(guests bool) bool {
+	return it.rule.waits && it.rule.estimate == nil && it.entry != nil && guests == (it.met == untracked)
 }
 
 // wantingRefresh lists the keys that should hear from the origin before they decide.

@@ -33,7 +33,6 @@ type claimant struct {
 
 	committed bool  // the cost is in the count; under entry.mu
 	spares    bool  // it leaves room for the shares of other nodes; constant
-	batch     bool  // it is a batch's: what is added becomes credit; constant
 	left      bool  // its caller waits no longer; under entry.mu
 	lent      bool  // who has left has its cost as credit; under entry.mu
 	answered  bool  // way is decided; under entry.mu
@@ -43,17 +42,17 @@ type claimant struct {
 	way  way // wayReply: judge again
 }
 
-// claim asks the origin for q's cost. With wayMade it is counted.
-func (l *Limiter) claim(ctx context.Context, v *verdict, e *entry, q *question, by *rule) way {
+// claim asks the origin for q's cost, with spares set for what leaves room for other nodes. With wayMade it is counted.
+func (l *Limiter) claim(ctx context.Context, v *verdict, e *entry, q *question, outage outagePolicy, spares bool) way {
 	if l.outOf(e, l.clock.Steady()) {
 		return wayBroken
 	}
 	began := time.Now()
-	c := l.enterClaim(&claimant{entry: e, v: *v, limit: q.limit, cost: q.cost, spares: by.waits})
+	c := l.enterClaim(&claimant{entry: e, v: *v, limit: q.limit, cost: q.cost, spares: spares})
 	select {
 	case <-c.done:
 	case <-ctx.Done():
-		if !l.leaveClaim(c, by.outage, began) {
+		if !l.leaveClaim(c, outage, began) {
 			return wayBroken
 		}
 	}
@@ -361,7 +360,7 @@ func (e *entry) mergeAnswerLocked(m *metrics, slot int, c *claimant, answer stor
 	}
 	switch {
 	case c.lent:
-	case answer.Added && (c.left || c.batch):
+	case answer.Added && c.left:
 		e.creditLocked(slot, c.cost)
 	case answer.Added:
 		c.v.allowed = true

@@ -123,8 +123,10 @@
 //     nothing foreign, is exact across the nodes of a region: a cost that the origin
 //     added is counted and settled in one step. Cost on its way in a claim is counted
 //     from before it leaves, and taken back if it is refused: singles, batches and handles
-//     of the node see it. A caller that leaves changes nothing for others.
-//     TestSmallLimitsAreExactAcrossNodes, TestAClaimOnItsWayIsACommitment,
+//     of the node see it. What a batch has claimed is counted while the batch is decided, and is
+//     credit if that fails. A caller that leaves changes nothing for others.
+//     TestSmallLimitsAreExactAcrossNodes, TestSmallLimitsAreExactHoweverAsked,
+//     TestAClaimOnItsWayIsACommitment, TestABatchThatFailsLeavesItsClaimsAsCredit,
 //     TestNodesThatWaitAccountForEverything, TestACallerWhoLeavesChangesNothingForOthers
 //  10. A shard of the origin that fails or hangs delays no other, and nothing is lost
 //     to an open breaker. TestASlowShardDelaysNoOther, TestABreakerSparesADeadOrigin

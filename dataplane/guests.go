@@ -181,7 +181,7 @@ func (l *Limiter) judgeGuest(ctx context.Context, v *verdict, e *entry, q *quest
 		if alive = e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, false); !alive || !v.allowed || !q.counting() {
 			return source, alive
 		}
-		switch l.claim(ctx, v, e, q, by) {
+		switch l.claim(ctx, v, e, q, by.outage, false) { // a guest would not remember that it was refused for others' room
 		case wayMade:
 			v.claimed = true
 			return SourceOrigin, true
@@ -199,7 +199,24 @@ type outgoing struct {
 	sequence, cost int64
 }
 
-// settleGuests counts elsewhere what a batch has counted on guests: at the origin, in one call a
+// unpaid is what credit does not pay for of a cost that was counted on a guest: claims of batches that failed and of
+// callers who left have become that.
+func (e *entry) unpaid(sequence, cost int64) int64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	slot, ok := e.slotLocked(sequence)
+	if !ok {
+		return cost
+	}
+	n := min(e.book.credit(slot), cost)
+	if n > 0 {
+		e.book.rare.credit[slot] -= n
+		e.book.rare.netted[slot] += n
+	}
+	return cost - n
+}
+
+// settleGuests counts elsewhere what a batch has counted on guests and not claimed: at the origin, in one call a
 // shard, since nobody else would send it, or else in the overflow.
 func (l *Limiter) settleGuests(ctx context.Context, w *workspace, allowed bool) {
 	var sent map[*shard][]outgoing
@@ -208,13 +225,17 @@ func (l *Limiter) settleGuests(ctx context.Context, w *workspace, allowed bool) 
 		switch {
 		case it.met != untracked || it.before == 0 || !allowed && !it.rule.offered():
 		case it.rule.estimate != nil || l.shards == nil || it.source.Degraded():
-			l.spill(it.entry, it.verdict.seq, it.before, it.nowMs)
+			l.spill(it.entry, it.verdict.seq, it.unclaimed(), it.nowMs)
 		default:
+			cost := it.entry.unpaid(it.verdict.seq, it.unclaimed())
+			if cost == 0 {
+				continue
+			}
 			if sent == nil {
 				sent = make(map[*shard][]outgoing, 1)
 			}
 			sh := l.shardOf(it.entry)
-			sent[sh] = append(sent[sh], outgoing{it.entry, it.verdict.seq, it.before})
+			sent[sh] = append(sent[sh], outgoing{it.entry, it.verdict.seq, cost})
 		}
 	}
 	var done []chan struct{}

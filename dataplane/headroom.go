@@ -122,7 +122,7 @@ func (l *Limiter) share(ctx context.Context, v *verdict, e *entry, q *question, 
 		case w == wayReply:
 			w = l.awaitReply(ctx, e)
 		case w == wayClaim:
-			w = l.claim(ctx, v, e, q, by)
+			w = l.claim(ctx, v, e, q, by.outage, true)
 		default:
 			return source, true
 		}

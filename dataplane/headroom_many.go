@@ -8,9 +8,49 @@ import (
 )
 
 // A batch in a namespace that waits claims at the origin too, though it is all or nothing over
-// several keys: what is added becomes this node's credit, by which the batch is then decided
-// in one step with everything else. If it fails after all, the credit stays, and pays for what
-// the node accepts there next.
+// several keys. What is added is counted, as a single's is, and the batch is decided by the rest in one step with
+// everything else. If it fails after all, what was added becomes this node's credit, and pays for what
+// the node accepts there next. Keys without room claim whatever their share, as their singles do, once all other keys
+// have what they wait for: a guest's credit ends with its last user, which errs on the safe side.
+
+// claimed is cost that the origin has added for a batch: it is in the count of the cell.
+type claimed struct{ sequence, cost int64 }
+
+// in is what was claimed in a cell.
+func (c *claimed) in(sequence int64) int64 {
+	if c.sequence != sequence {
+		return 0
+	}
+	return c.cost
+}
+
+// unclaimed is what a batch asks of a key, of which it is the first item, and no claim has counted yet.
+func (it *item) unclaimed() int64 { return max(0, it.before-it.claimed.in(it.verdict.seq)) }
+
+// settleClaims turns into credit what was claimed for a batch and not used: all of it where the batch fails.
+func (w *workspace) settleClaims(used bool) {
+	for _, i := range w.order {
+		it := &w.items[i]
+		if it.claimed.cost == 0 {
+			continue
+		}
+		left := it.claimed.cost
+		if used {
+			left -= min(it.before, it.claimed.in(it.verdict.seq))
+		}
+		it.entry.credit(it.claimed.sequence, left)
+		it.claimed = claimed{}
+	}
+}
+
+// keepClaim notes a claim that was added. One of a cell that has made way is of no use to the batch any more.
+func (it *item) keepClaim(c *claimant) {
+	if it.claimed.sequence != c.v.seq {
+		it.entry.credit(it.claimed.sequence, it.claimed.cost)
+		it.claimed = claimed{sequence: c.v.seq}
+	}
+	it.claimed.cost += c.cost
+}
 
 // pledge is one key of a batch that waits: for the reply to what is unsent, or for a claim.
 type pledge struct {
@@ -19,14 +59,14 @@ type pledge struct {
 	claim *claimant
 }
 
-// shareMany lets a batch wait until each of its keys is within its share, or has the origin's
+// shareMany lets a batch wait until each of its guests, or of its other keys, is within its share, or has the origin's
 // word for the cost.
-func (l *Limiter) shareMany(ctx context.Context, w *workspace) {
+func (l *Limiter) shareMany(ctx context.Context, w *workspace, guests bool) {
 	var cancel context.CancelFunc
 	for {
 		var pledges []pledge
 		for _, i := range w.order { // all of them before any is waited for
-			if p, waits := l.pledge(w, i); waits {
+			if p, waits := l.pledge(w, i, guests); waits {
 				pledges = append(pledges, p)
 			}
 		}
@@ -45,9 +85,9 @@ func (l *Limiter) shareMany(ctx context.Context, w *workspace) {
 }
 
 // pledge begins to wait for a key; waits is false when there is nothing to wait for.
-func (l *Limiter) pledge(w *workspace, i int) (p pledge, waits bool) {
+func (l *Limiter) pledge(w *workspace, i int, guests bool) (p pledge, waits bool) {
 	it := &w.items[i]
-	if !it.rule.waits || it.rule.estimate != nil || it.entry == nil || it.met == untracked || it.source.Degraded() || it.crowded {
+	if !it.waits(guests) || it.source.Degraded() || it.crowded {
 		return p, false
 	}
 	e := it.entry
@@ -64,7 +104,7 @@ func (l *Limiter) pledge(w *workspace, i int) (p pledge, waits bool) {
 		p.reply = sh.await(e)
 		l.kick(sh, e)
 	} else {
-		p.claim = l.enterClaim(&claimant{entry: e, v: v, limit: limit, cost: cost, batch: true, spares: true})
+		p.claim = l.enterClaim(&claimant{entry: e, v: v, limit: limit, cost: cost, spares: !guests})
 	}
 	return p, true
 }
@@ -94,6 +134,9 @@ func (l *Limiter) redeem(ctx context.Context, w *workspace, p pledge, began time
 				w.items[i].crowded, w.items[i].crowdedMs = true, l.settings.Load().twoTicksMs
 			}
 		}
+	case wayMade:
+		it.keepClaim(p.claim)
+		fallthrough
 	default:
 		sourceOf(w.items, p.first, SourceOrigin, 0)
 	}
@@ -105,7 +148,7 @@ func (l *Limiter) breakItem(w *workspace, i int) {
 	sourceOf(w.items, i, it.rule.outage.source(), l.refusal(it.entry, l.clock.Steady()))
 }
 
-// wayOfKey is the way of all that a batch asks of one key, which is cost against limit.
+// wayOfKey is the way of all that a batch asks of one key and has not claimed, which is cost against limit.
 func (l *Limiter) wayOfKey(w *workspace, first *item) (way way, v verdict, limit, cost int64) {
 	e := first.entry
 	if e.flags.Load()&flagShared == 0 {
@@ -121,12 +164,26 @@ func (l *Limiter) wayOfKey(w *workspace, first *item) (way way, v verdict, limit
 		return wayMade, v, 0, 0
 	}
 	word, uncovered := e.words[slot].Load(), window.Start(v.seq+1, first.durationMs)-v.tMs
+	mine := first.claimed.in(v.seq)
 	e.weigh(&v, slot, word, first.limit, 0, uncovered, first.durationMs)
-	if limit, cost = w.sumOfKey(first, &v, uncovered); cost == 0 {
+	v.current = max(0, v.current-mine)
+	if limit, cost = w.sumOfKey(first, &v, uncovered); cost <= mine {
 		return wayMade, v, limit, cost
 	}
+	cost -= mine
 	e.weigh(&v, slot, word, limit, cost, uncovered, first.durationMs)
+	if v.allowed && first.met == untracked {
+		return e.guestWayLocked(slot, word, cost), v, limit, cost
+	}
 	return e.wayLocked(&v, slot, word, limit, cost, first.durationMs, l.nodes.Load()), v, limit, cost
+}
+
+// guestWayLocked is the way of a cost that fits: a guest has no share, and credit only by chance.
+func (e *entry) guestWayLocked(slot int, word uint64, cost int64) way {
+	if e.book.credit(slot)-e.unconfirmedLocked(slot, word) >= cost {
+		return wayMade
+	}
+	return wayClaim
 }
 
 // sumOfKey is what a batch asks of one key in all, and the limit of that. Each item has a limit

@@ -46,13 +46,16 @@ func (e *entry) hold(tMs, durationMs int64) (agedOut int64, alive bool) {
 	}
 }
 
-// judgeHeld is judge for who holds the entry; it counts nothing.
-func (e *entry) judgeHeld(v *verdict, tMs, durationMs, limit, cost int64) {
+// judgeHeld is judge for who holds the entry; it counts nothing. What was claimed for its batch is no part of what others
+// have spent.
+func (e *entry) judgeHeld(v *verdict, tMs, durationMs, limit, cost int64, own *claimed) {
 	v.seq = e.seq.Load()
 	start := window.Start(v.seq, durationMs)
 	v.tMs = max(tMs, start)
 	slot := slotOf(v.seq)
-	e.weigh(v, slot, e.words[slot].Load(), limit, cost, start+durationMs-v.tMs, durationMs)
+	mine := own.in(v.seq)
+	e.weigh(v, slot, e.words[slot].Load(), limit, cost-mine, start+durationMs-v.tMs, durationMs)
+	v.current = max(0, v.current-mine)
 }
 
 // release counts cost, as much of it as there is room for, and lets go, in one step.

@@ -172,6 +172,15 @@ func (e *entry) giveBack(sequence, cost int64) (given int64) {
 	return given + e.creditLocked(slot, cost-given)
 }
 
+// credit turns what others know of, and is not spent after all, into this node's credit.
+func (e *entry) credit(sequence, cost int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if slot, ok := e.slotLocked(sequence); ok {
+		e.creditLocked(slot, cost)
+	}
+}
+
 // creditLocked turns up to cost that others know of into this node's credit.
 func (e *entry) creditLocked(slot int, cost int64) (credit int64) {
 	b := e.book

@@ -1,0 +1,148 @@
+package dataplane_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// crowdedRegion is n started nodes whose namespace waits, each with a table that other keys fill, all of them at their
+// limits.
+func crowdedRegion(t *testing.T, n int, origin *memstore.Origin) []*dataplane.Limiter {
+	t.Helper()
+	const entries = 20
+	nodes := region(t, n, origin, store.NamespaceRow{Headroom: "wait", Outage: "closed"}, func(c *dataplane.Config) { c.EntriesMax = entries })
+	together(n, func(node int) {
+		for i := range 4 * entries {
+			nodes[node].Allow(context.Background(), ask(fmt.Sprint("pinned ", node, " ", i), 1, 1))
+		}
+	})
+	return nodes
+}
+
+// A limit of up to 2n costs is exact across nodes in singles, in batches and in both at once, of keys without room in
+// their tables too.
+func TestSmallLimitsAreExactHoweverAsked(t *testing.T) {
+	const n = 5
+	for name, take := range map[string]func(l *dataplane.Limiter, worker, i int, limit int64) bool{
+		"singles": func(l *dataplane.Limiter, _, _ int, limit int64) bool {
+			return l.Allow(context.Background(), ask("victim", 1, limit)).Allowed
+		},
+		"batches": func(l *dataplane.Limiter, _, _ int, limit int64) bool {
+			return l.AllowMany(context.Background(), []dataplane.Request{ask("victim", 1, limit)}).Allowed
+		},
+		"batches of two keys": func(l *dataplane.Limiter, worker, i int, limit int64) bool {
+			other := ask(fmt.Sprint("other ", worker, " ", i), 1, 1000)
+			return l.AllowMany(context.Background(), []dataplane.Request{other, ask("victim", 1, limit)}).Allowed
+		},
+		"both": func(l *dataplane.Limiter, worker, _ int, limit int64) bool {
+			if worker%2 == 0 {
+				return l.Allow(context.Background(), ask("victim", 1, limit)).Allowed
+			}
+			return l.AllowMany(context.Background(), []dataplane.Request{ask("victim", 1, limit)}).Allowed
+		},
+	} {
+		for _, limit := range []int64{1, 4, 2 * n} {
+			for _, full := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, limit %d, full %v", name, limit, full), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						origin := memstore.NewOrigin(memstore.OriginOptions{})
+						nodes := nodesWithRoom(t, n, origin, !full)
+						defer stopAll(nodes)
+						origin.Faults.Delay(4 * time.Millisecond)
+						var admitted atomic.Int64
+						together(4*n, func(worker int) {
+							time.Sleep(time.Duration(worker) * 300 * time.Microsecond) // of virtual time
+							for i := range 4 {
+								if take(nodes[worker%n], worker, i, limit) {
+									admitted.Add(1)
+								}
+							}
+						})
+						if got, total := admitted.Load(), origin.Totals()[minuteCell("victim")]; got != limit || total != limit {
+							t.Errorf("%d were admitted, and the origin has %d; the limit is %d", got, total, limit)
+						}
+						for i, l := range nodes {
+							if held := l.Entry(minuteCell("victim").Key) != nil; held == full {
+								t.Errorf("node %d holds the key: %v; nothing is proved", i, held)
+							}
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+func nodesWithRoom(t *testing.T, n int, origin *memstore.Origin, room bool) []*dataplane.Limiter {
+	t.Helper()
+	if !room {
+		return crowdedRegion(t, n, origin)
+	}
+	return region(t, n, origin, store.NamespaceRow{Headroom: "wait", Outage: "closed"})
+}
+
+// A large cost of a key without room is claimed once and granted if it fits: nobody is there to remember that nothing
+// was heard of other nodes for two ticks.
+func TestALargeClaimOfAKeyWithoutRoomIsGranted(t *testing.T) {
+	for name, take := range map[string]func(l *dataplane.Limiter) dataplane.Decision{
+		"single": func(l *dataplane.Limiter) dataplane.Decision {
+			return l.Allow(context.Background(), ask("victim", 61, 100))
+		},
+		"batch": func(l *dataplane.Limiter) dataplane.Decision {
+			return l.AllowMany(context.Background(), []dataplane.Request{ask("victim", 61, 100)}).Decisions[0]
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			origin := memstore.NewOrigin(memstore.OriginOptions{})
+			nodes := crowdedRegion(t, 5, origin)
+			defer stopAll(nodes)
+			origin.Faults.Delay(4 * time.Millisecond)
+			before := origin.Stats().Claims
+			d := take(nodes[0])
+			if total := origin.Totals()[minuteCell("victim")]; !d.Allowed || d.Source != dataplane.SourceOrigin || total != 61 {
+				t.Errorf("%s: 61 of 100: %+v; the origin has %d", name, d, total)
+			}
+			if got := origin.Stats().Claims - before; got != 1 {
+				t.Errorf("%s: %d claims", name, got)
+			}
+		})
+	}
+}
+
+// What was claimed for a batch that fails after all is lost to nobody: it pays for what the node accepts next.
+func TestABatchThatFailsLeavesItsClaimsAsCredit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		nodes := nodesWithRoom(t, 2, origin, true)
+		defer stopAll(nodes)
+		for _, identifier := range []string{"left", "spent"} {
+			nodes[0].Peek(t.Context(), ask(identifier, 0, 3))
+		}
+		if !nodes[1].Allow(t.Context(), ask("spent", 3, 3)).Allowed {
+			t.Fatal("3 of 3")
+		}
+		b := nodes[0].AllowMany(t.Context(), []dataplane.Request{ask("left", 3, 3), ask("spent", 1, 3)})
+		if b.Allowed || !b.Decisions[0].Allowed || b.Decisions[1].Allowed {
+			t.Errorf("%+v", b)
+		}
+		cell := minuteCell("left")
+		if s := nodes[0].Cell(cell); s.Credit != 3 || s.Claiming != 0 {
+			t.Errorf("claimed for nothing: %+v", s)
+		}
+		if d := nodes[0].Allow(t.Context(), ask("left", 3, 3)); !d.Allowed {
+			t.Errorf("3 of the 3 that nobody has spent: %+v", d)
+		}
+		time.Sleep(time.Second)
+		if got := origin.Totals()[cell]; got != 3 {
+			t.Errorf("the origin has %d of 3", got)
+		}
+	})
+}
