@@ -15,7 +15,10 @@ import (
 
 var _ controlplane.RolloutStore = (*Store)(nil)
 
-const duplicateKey = 1062
+const (
+	duplicateKey = 1062
+	deadlock     = 1213
+)
 
 // NewestTunings are the newest version of each region that has one, and of the fleet.
 func (s *Store) NewestTunings(ctx context.Context) ([]controlplane.RegionTuning, error) {

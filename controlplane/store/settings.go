@@ -18,12 +18,13 @@ var _ controlplane.SettingsStore = (*Store)(nil)
 const changesMax = 5
 
 // changing is inTransaction for what first reads and then writes a row. A row that is
-// there is locked by then; of two who found none, the later one finds it the next time.
+// there is locked by then; of two who found none, the later one finds it the next time, and so does one that a
+// deadlock made give way.
 func (s *Store) changing(ctx context.Context, run func(*queries) error) (err error) {
 	for range changesMax {
 		err = s.inTransaction(ctx, run)
 		var answered *mysql.MySQLError
-		if !errors.As(err, &answered) || answered.Number != duplicateKey {
+		if !errors.As(err, &answered) || answered.Number != duplicateKey && answered.Number != deadlock {
 			return err
 		}
 	}
@@ -55,9 +56,11 @@ func (s *Store) ChangeOverride(ctx context.Context, workspace, namespace, patter
 		case after == nil:
 			_, err = q.OverrideDelete(ctx, controlplanedb.OverrideDeleteParams{WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Pattern: []byte(pattern)})
 		case before == nil:
-			err = q.OverrideInsert(ctx, controlplanedb.OverrideInsertParams{
-				WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Pattern: []byte(pattern),
-				Limit: uint64(after.Limit), DurationMs: uint64(after.DurationMs), Candidate: uint64(after.Candidate), Shadow: after.Shadow,
+			err = inRoom(ctx, q, workspace, namespace, pattern, func() error {
+				return q.OverrideInsert(ctx, controlplanedb.OverrideInsertParams{
+					WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Pattern: []byte(pattern),
+					Limit: uint64(after.Limit), DurationMs: uint64(after.DurationMs), Candidate: uint64(after.Candidate), Shadow: after.Shadow,
+				})
 			})
 		default:
 			err = q.OverrideUpdate(ctx, controlplanedb.OverrideUpdateParams{

@@ -10,6 +10,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 	"github.com/weirhq/weir/shared/servers"
+	"github.com/weirhq/weir/shared/window"
 )
 
 var operator = controlplane.By{Actor: "ann", Reason: "support case"}
@@ -278,6 +279,92 @@ func testACandidateThatCannotBeJudgedIsRefused(t *testing.T) {
 		if err := settings.SetOverride(t.Context(), o, operator); errors.Is(err, controlplane.ErrInvalid) != step.refused || !step.refused && err != nil {
 			t.Errorf("%+v: %v", step, err)
 		}
+	}
+}
+
+// "At most 32 with more than one '*' begin alike": the next one is refused, by SetOverride and by ChangeOverride, with
+// nothing written; others, and changes of those that are there, are not.
+func TestAPatternWithoutRoomIsRefused(t *testing.T) {
+	servers.EachSQL(t, testAPatternWithoutRoomIsRefused)
+}
+
+func testAPatternWithoutRoomIsRefused(t *testing.T) {
+	s, db := migrated(t)
+	settings := controlplane.NewSettings(s)
+	set := func(namespace, pattern string) error {
+		return settings.SetOverride(t.Context(), controlplane.Override{Workspace: "acme", Namespace: namespace, Pattern: pattern, Limit: 1}, operator)
+	}
+	change := func(namespace, pattern string) error {
+		limit := int64(2)
+		_, err := settings.ChangeOverride(t.Context(), "acme", namespace, pattern, controlplane.OverrideChange{Limit: &limit}, operator)
+		return err
+	}
+	taken := func(pattern string, do ...func(namespace, pattern string) error) {
+		t.Helper()
+		for _, f := range do {
+			if err := f("api", pattern); err != nil {
+				t.Errorf("%q: %v", pattern, err)
+			}
+		}
+	}
+	for i := range window.PatternsAlikeMax {
+		taken(fmt.Sprintf("|%%_é%.*s*%d*", i%3, "ab", i), set)
+	}
+	rows := count(t, db, "SELECT COUNT(*) FROM ratelimit_audit")
+	for _, pattern := range []string{"|%_é*a*", "|*a*", "|%_éabc*a*", "**"} {
+		for name, f := range map[string]func(string, string) error{"set": set, "change": change} {
+			err := f("api", pattern)
+			if want := "pattern begins like 32 others of acme/api with more than one '*' (at most 32 begin alike)"; !errors.Is(err, controlplane.ErrInvalid) || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s %q: %v, want %q", name, pattern, err, want)
+			}
+		}
+	}
+	if got := count(t, db, "SELECT COUNT(*) FROM ratelimit_audit"); got != rows {
+		t.Errorf("%d audit rows of what was refused", got-rows)
+	}
+	if got := count(t, db, "SELECT COUNT(*) FROM ratelimit_overrides"); got != window.PatternsAlikeMax {
+		t.Errorf("%d overrides", got)
+	}
+	taken("|%_éb*a*", set, change)
+	taken("|%_é*", set, change)
+	taken("|%_é*0*", set, change)
+	if err := set("others", "|%_é*a*"); err != nil {
+		t.Error(err)
+	}
+	if err := settings.DeleteOverride(t.Context(), "acme", "api", "|%_é*0*", operator); err != nil {
+		t.Fatal(err)
+	}
+	taken("**", change)
+}
+
+// Of many who take the last places at once, no more than fit are let in.
+func TestThePlacesOfPatternsAreTakenOnce(t *testing.T) {
+	servers.EachSQL(t, testThePlacesOfPatternsAreTakenOnce)
+}
+
+func testThePlacesOfPatternsAreTakenOnce(t *testing.T) {
+	s, db := migrated(t)
+	settings := controlplane.NewSettings(s)
+	set := func(i int) error {
+		return settings.SetOverride(t.Context(), controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: fmt.Sprintf("*%02d*", i), Limit: 1}, operator)
+	}
+	const free = 3
+	for i := range window.PatternsAlikeMax - free {
+		if err := set(2 * i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	errs := make(chan error, 8)
+	for i := range 8 {
+		go func() { errs <- set(2*i + 1) }()
+	}
+	for range 8 {
+		if err := <-errs; err != nil && !errors.Is(err, controlplane.ErrInvalid) {
+			t.Error(err)
+		}
+	}
+	if got := count(t, db, "SELECT COUNT(*) FROM ratelimit_overrides"); got != window.PatternsAlikeMax {
+		t.Errorf("%d overrides, want %d", got, window.PatternsAlikeMax)
 	}
 }
 

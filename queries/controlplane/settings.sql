@@ -34,6 +34,15 @@ WHERE workspace_id = sqlc.arg(workspace_id) AND namespace = sqlc.arg(namespace)
   AND sqlc.arg(identifier) LIKE REPLACE(REPLACE(REPLACE(REPLACE(pattern, '|', '||'), '%', '|%'), '_', '|_'), '*', '%') ESCAPE '|'
 ORDER BY pattern LIKE '%*%', LENGTH(REPLACE(pattern, '*', '')) DESC, LENGTH(pattern), pattern LIMIT 1;
 
+-- name: OverridesAlike :many
+-- Patterns with several '*' whose text before the first '*' begins with that of another, or the other way around: an
+-- identifier can meet them together. It waits for rows that others are writing.
+SELECT pattern FROM ratelimit_overrides
+WHERE workspace_id = sqlc.arg(workspace_id) AND namespace = sqlc.arg(namespace) AND pattern LIKE '%*%*%'
+  AND LEFT(SUBSTRING_INDEX(pattern, '*', 1), LENGTH(SUBSTRING_INDEX(CAST(sqlc.arg(written) AS BINARY), '*', 1)))
+    = LEFT(SUBSTRING_INDEX(CAST(sqlc.arg(written) AS BINARY), '*', 1), LENGTH(SUBSTRING_INDEX(pattern, '*', 1)))
+LIMIT ? FOR UPDATE;
+
 -- name: OverrideLook :many
 -- None or one, to show it.
 SELECT `limit`, duration_ms, candidate, shadow, updated_at FROM ratelimit_overrides

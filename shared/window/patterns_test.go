@@ -123,6 +123,48 @@ func TestPatternsWithSeveralStarsAreBounded(t *testing.T) {
 	}
 }
 
+// PatternsAlike counts what an identifier meets beside a pattern at most: one more fits exactly if the index then leaves
+// nothing out that it took before.
+func TestPatternsAlikeAgreesWithTheIndex(t *testing.T) {
+	fit, crowd := 0, 0
+	for seed := range uint64(3000) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		var patterns []string
+		add := func(pattern string) (crowded bool) {
+			sorted := slices.Sorted(slices.Values(append(slices.Clone(patterns), pattern)))
+			slices.SortFunc(sorted, ComparePatterns)
+			_, out := NewPatterns(sorted)
+			return len(out) > 0
+		}
+		for range 90 {
+			pattern := randomPattern(r, 3) + fmt.Sprint(len(patterns))
+			alike, crowded := PatternsAlike(pattern, patterns), add(pattern)
+			if (alike >= PatternsAlikeMax) != crowded {
+				t.Fatalf("seed %d: %q meets %d of %q; crowded: %t", seed, pattern, alike, patterns, crowded)
+			}
+			if crowded {
+				crowd++
+				break
+			}
+			fit++
+			patterns = append(patterns, pattern)
+		}
+	}
+	if fit == 0 || crowd == 0 {
+		t.Errorf("%d fit, %d do not", fit, crowd)
+	}
+}
+
+// A pattern does not count beside itself, and one with a single '*' meets none.
+func TestPatternsAlikeLeavesOut(t *testing.T) {
+	others := []string{"a*b*", "a*c*", "ab*c*", "b*c*", "a*", "*z", "aa*"}
+	for pattern, want := range map[string]int{"a*b*": 2, "ab*d*": 3, "x*y*": 0, "*y*": 3, "b*d*": 1, "a*z": 0, "a": 0} {
+		if got := PatternsAlike(pattern, others); got != want {
+			t.Errorf("%q: %d, want %d", pattern, got, want)
+		}
+	}
+}
+
 func TestValidatePattern(t *testing.T) {
 	if err := ValidatePattern(strings.Repeat("a*", PatternStarsMax)); err != nil {
 		t.Error(err)

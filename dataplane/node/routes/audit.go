@@ -59,7 +59,7 @@ func (m MySQL) change(ctx context.Context, workspace, namespace, pattern string,
 }
 
 func (m MySQL) changeOnce(ctx context.Context, workspace, namespace, pattern string, after *Override) (found bool, err error) {
-	tx, err := m.DB.BeginTx(ctx, nil)
+	tx, err := m.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted}) // no locks of gaps, which deadlock
 	if err != nil {
 		return false, err
 	}
@@ -80,7 +80,7 @@ func (m MySQL) changeOnce(ctx context.Context, workspace, namespace, pattern str
 		_, err = tx.ExecContext(ctx, overrideDelete, []byte(workspace), []byte(namespace), []byte(pattern))
 	} else {
 		told = state(after.Limit, after.DurationMs)
-		_, err = tx.ExecContext(ctx, overrideSet, []byte(workspace), []byte(namespace), []byte(pattern), after.Limit, after.DurationMs)
+		err = set(ctx, tx, workspace, namespace, after, found)
 	}
 	if err != nil {
 		return false, err
@@ -94,6 +94,19 @@ func (m MySQL) changeOnce(ctx context.Context, workspace, namespace, pattern str
 		return false, err
 	}
 	return found, tx.Commit()
+}
+
+// set writes an override. One that is not there yet needs room; see roomFor.
+func set(ctx context.Context, tx *sql.Tx, workspace, namespace string, o *Override, there bool) error {
+	if !there {
+		if err := roomFor(ctx, tx, workspace, namespace, o.Pattern); err != nil {
+			return err
+		}
+	}
+	if _, err := tx.ExecContext(ctx, overrideSet, []byte(workspace), []byte(namespace), []byte(o.Pattern), o.Limit, o.DurationMs); err != nil || there {
+		return err
+	}
+	return roomFor(ctx, tx, workspace, namespace, o.Pattern)
 }
 
 func state(limit, durationMs int64) string {

@@ -43,11 +43,14 @@ func (m *Memory) Set(_ context.Context, workspace, namespace string, o Override)
 	switch {
 	case found:
 		m.rows[i] = row
+		return nil
 	case len(m.rows) >= memoryMax:
 		return errFull
-	default:
-		m.rows = slices.Insert(m.rows, i, row)
 	}
+	if err := m.roomForLocked(workspace, namespace, o.Pattern); err != nil {
+		return err
+	}
+	m.rows = slices.Insert(m.rows, i, row)
 	return nil
 }
 

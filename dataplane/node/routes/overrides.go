@@ -23,7 +23,8 @@ type Override struct {
 // store's to say. Methods may run concurrently and obey ctx's deadline. Patterns are
 // compared and sorted as bytes.
 type Overrides interface {
-	// Set stores an override, in place of an earlier one of the same pattern.
+	// Set stores an override, in place of an earlier one of the same pattern. A new pattern that nodes would leave out
+	// is an error that wraps ErrCrowded.
 	Set(ctx context.Context, workspace, namespace string, o Override) error
 	// Get finds the one of exactly this pattern.
 	Get(ctx context.Context, workspace, namespace, pattern string) (o Override, found bool, err error)
@@ -85,7 +86,11 @@ func (s *Service) setOverride(ctx context.Context, body []byte) (answer, *Fault)
 	if fault := r.fault(); fault != nil {
 		return answer{}, fault
 	}
-	if err := s.Overrides.Set(ctx, s.Workspace, namespace, o); err != nil {
+	switch err := s.Overrides.Set(ctx, s.Workspace, namespace, o); {
+	case errors.Is(err, ErrCrowded):
+		r.wrong("body.identifier", "%v", ErrCrowded)
+		return answer{}, r.fault()
+	case err != nil:
 		return answer{}, failed(err)
 	}
 	return answer{Data: struct {

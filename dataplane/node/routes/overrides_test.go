@@ -3,6 +3,7 @@ package routes_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -21,6 +22,7 @@ import (
 	"github.com/weirhq/weir/schema"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // Both stores do what a sorted map of byte strings would: 'A', 'a', 'a ' and 'ä' are
@@ -58,6 +60,83 @@ func testMySQLKeepsOverrides(t *testing.T) {
 	want := store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "vip-*", Limit: 7, DurationMs: 1000}
 	if err != nil || len(settings.Overrides) != 1 || settings.Overrides[0] != want {
 		t.Errorf("nodes read %+v, %v", settings.Overrides, err)
+	}
+}
+
+// "At most 32 begin alike": the 33rd pattern with more than one '*' is a 400 that names the field and the bound, and is
+// not stored; those that are there can be changed.
+func TestAPatternWithoutRoomIsRefused(t *testing.T) {
+	t.Run("memory", func(t *testing.T) { refusesCrowded(t, new(routes.Memory)) })
+	servers.EachSQL(t, func(t *testing.T) {
+		db, err := mysqlcounts.Open(servers.SQLForTest(t).DatabaseForTest(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		if err := schema.Migrate(t.Context(), db, slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+		refusesCrowded(t, routes.MySQL{DB: db})
+		takesPlacesOnce(t, routes.MySQL{DB: db})
+	})
+}
+
+// Of many who take the last places at once, no more than fit are let in.
+func takesPlacesOnce(t *testing.T, overrides routes.Overrides) {
+	t.Helper()
+	set := func(i int) error {
+		return overrides.Set(t.Context(), "acme", "places", routes.Override{Pattern: fmt.Sprintf("*%02d*", i), Limit: 1, DurationMs: 1000})
+	}
+	for i := range window.PatternsAlikeMax - 3 {
+		if err := set(2 * i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	errs := make(chan error, 8)
+	for i := range 8 {
+		go func() { errs <- set(2*i + 1) }()
+	}
+	for range 8 {
+		if err := <-errs; err != nil && !errors.Is(err, routes.ErrCrowded) {
+			t.Error(err)
+		}
+	}
+	if all, err := overrides.List(t.Context(), "acme", "places", "", 100); err != nil || len(all) != window.PatternsAlikeMax {
+		t.Errorf("%d overrides, %v, want %d", len(all), err, window.PatternsAlikeMax)
+	}
+}
+
+func refusesCrowded(t *testing.T, overrides routes.Overrides) {
+	t.Helper()
+	set := func(namespace, pattern string) (int, string) {
+		body := fmt.Sprintf(`{"namespace":%q,"identifier":%q,"limit":1,"duration":1000}`, namespace, pattern)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, routes.Paths["setOverride"], strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Authorization", "Bearer test")
+		w := httptest.NewRecorder()
+		newService(scripted(allowAll), overrides).ServeHTTP(w, r)
+		return w.Code, w.Body.String()
+	}
+	for i := range window.PatternsAlikeMax {
+		if code, body := set("n", fmt.Sprintf("%%é%.*s*%d*", i%3, "ab", i)); code != http.StatusOK {
+			t.Fatal(code, body)
+		}
+	}
+	for _, pattern := range []string{"%é*a*", "*a*", "%éabc*a*", "**"} {
+		code, body := set("n", pattern)
+		if want := "body.identifier begins like others with more than one '*' (at most 32 begin alike)"; code != http.StatusBadRequest || !strings.Contains(body, want) {
+			t.Errorf("%q: %d %s, want %q", pattern, code, body, want)
+		}
+		if _, found, err := overrides.Get(t.Context(), "acme", "n", pattern); err != nil || found {
+			t.Errorf("%q is stored: %v", pattern, err)
+		}
+	}
+	for namespace, patterns := range map[string][]string{"n": {"%éb*a*", "%é*", "%é*0*", "k"}, "m": {"%é*a*"}} {
+		for _, pattern := range patterns {
+			if code, body := set(namespace, pattern); code != http.StatusOK {
+				t.Errorf("%q: %d %s", pattern, code, body)
+			}
+		}
 	}
 }
 

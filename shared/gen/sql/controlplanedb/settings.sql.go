@@ -532,3 +532,49 @@ func (q *Queries) OverrideUpdate(ctx context.Context, arg OverrideUpdateParams) 
 	)
 	return err
 }
+
+const OverridesAlike = `-- name: OverridesAlike :many
+SELECT pattern FROM ratelimit_overrides
+WHERE workspace_id = ? AND namespace = ? AND pattern LIKE '%*%*%'
+  AND LEFT(SUBSTRING_INDEX(pattern, '*', 1), LENGTH(SUBSTRING_INDEX(CAST(? AS BINARY), '*', 1)))
+    = LEFT(SUBSTRING_INDEX(CAST(? AS BINARY), '*', 1), LENGTH(SUBSTRING_INDEX(pattern, '*', 1)))
+LIMIT ? FOR UPDATE
+`
+
+type OverridesAlikeParams struct {
+	WorkspaceID []byte
+	Namespace   []byte
+	Written     interface{}
+	Limit       int32
+}
+
+// Patterns with several '*' whose text before the first '*' begins with that of another, or the other way around: an
+// identifier can meet them together. It waits for rows that others are writing.
+func (q *Queries) OverridesAlike(ctx context.Context, arg OverridesAlikeParams) ([][]byte, error) {
+	rows, err := q.db.QueryContext(ctx, OverridesAlike,
+		arg.WorkspaceID,
+		arg.Namespace,
+		arg.Written,
+		arg.Written,
+		arg.Limit,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := [][]byte{}
+	for rows.Next() {
+		var pattern []byte
+		if err := rows.Scan(&pattern); err != nil {
+			return nil, err
+		}
+		items = append(items, pattern)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
