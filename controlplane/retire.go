@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -28,10 +27,7 @@ const (
 // Over tells whether a phase is an outcome.
 func (p RetirementPhase) Over() bool { return p == RetirementDropped || p == RetirementAborted }
 
-const (
-	retirementVersion   = 1
-	retirementEventsMax = 200
-)
+const retirementVersion = 1
 
 // Retirement is everything that is known of the retirement of a table: one document, so
 // that no half of it can be seen. It outlives builds: fields are only ever added, what a
@@ -45,9 +41,7 @@ type Retirement struct {
 	Table   string `json:"table"`
 	Dated   string `json:"dated"` // the name that the table gets; nothing had it when this began
 
-	// Epoch is raised by every transition: a timer of an earlier one is stale. It goes on
-	// from one retirement of a table to the next.
-	Epoch int64 `json:"epoch"`
+	Transitions // the epoch goes on from one retirement of a table to the next
 
 	// Fence is the number of the rename or drop under way; see RetirementSteps. Each is
 	// higher than all before it, and not lower than the time in Unix ms, so that it stays
@@ -65,7 +59,6 @@ type Retirement struct {
 	Trouble string          `json:"trouble,omitempty"` // what stands in the way of the next step, tried again
 	Waiting string          `json:"waiting,omitempty"` // what the phase waits for
 	DueMs   int64           `json:"due_ms,omitempty"`  // when observing or the soak is over at the earliest
-	TimerMs int64           `json:"timer_ms"`          // when the next transition is due
 
 	Mark        TableMark          `json:"mark"` // the highest that was seen
 	LastWriteMs int64              `json:"last_write_ms,omitempty"`
@@ -76,22 +69,12 @@ type Retirement struct {
 	// void once the table has its name back.
 	Rename *RetirementApproval `json:"rename,omitempty"`
 	Drop   *RetirementApproval `json:"drop,omitempty"`
-
-	Events []RetirementEvent `json:"events,omitempty"` // oldest first, the newest retirementEventsMax
 }
 
 // RetirementApproval is who let the next thing happen, why and when.
 type RetirementApproval struct {
 	By
 	AtMs int64 `json:"at_ms"`
-}
-
-// RetirementEvent is a line of a retirement's history.
-type RetirementEvent struct {
-	AtMs  int64  `json:"at_ms"`
-	Actor string `json:"actor"`
-	What  string `json:"what"`
-	Text  string `json:"text,omitempty"`
 }
 
 // RetirementSteps are the effects of a retirement. Each may be executed more than once,
@@ -164,7 +147,7 @@ func (r *Retirement) Check() error {
 
 // Takes tells whether a timer is the one that the retirement waits for.
 func (r *Retirement) Takes(epoch int64) bool {
-	return r.UnderWay() && epoch == r.Epoch
+	return r.UnderWay() && r.takes(epoch)
 }
 
 // UnderWay tells whether there is a retirement, and it is not over.
@@ -172,7 +155,7 @@ func (r *Retirement) UnderWay() bool { return r.ID != "" && !r.Phase.Over() }
 
 // Overdue tells whether the next timer should have come for longer than grace: it is lost.
 func (r *Retirement) Overdue(nowMs int64, grace time.Duration) bool {
-	return r.UnderWay() && nowMs > r.TimerMs+grace.Milliseconds()
+	return r.UnderWay() && r.overdueBy(nowMs, grace)
 }
 
 // Advance makes the transition that is due, and answers after how long the next one is;
@@ -423,10 +406,7 @@ func (r *Retirement) turn(next RetirementPhase, nowMs int64, why string) time.Du
 
 // Settle makes a transition the newest one: timers of before are stale, and the next one
 // is due after wait.
-func (r *Retirement) Settle(nowMs int64, wait time.Duration) {
-	r.Epoch++
-	r.TimerMs = nowMs + max(0, wait).Milliseconds()
-}
+func (r *Retirement) Settle(nowMs int64, wait time.Duration) { r.settle(nowMs, wait) }
 
 func (r *Retirement) raiseFence(nowMs int64) { r.Fence = max(r.Fence+1, nowMs) }
 
@@ -448,13 +428,6 @@ func (r *Retirement) poll(spanMs int64) time.Duration {
 
 func (r *Retirement) until(nowMs int64) time.Duration {
 	return time.Duration(max(0, r.DueMs-nowMs)) * time.Millisecond
-}
-
-func (r *Retirement) event(nowMs int64, actor, what, words string) {
-	r.Events = append(r.Events, RetirementEvent{AtMs: nowMs, Actor: actor, What: what, Text: cut(words, ReasonBytesMax)})
-	if extra := len(r.Events) - retirementEventsMax; extra > 0 {
-		r.Events = slices.Delete(r.Events, 0, extra)
-	}
 }
 
 func milliseconds(ms int64) string { return (time.Duration(ms) * time.Millisecond).String() }

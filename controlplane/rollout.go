@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -34,8 +33,7 @@ func (p RolloutPhase) Over() bool {
 }
 
 const (
-	rolloutVersion   = 2
-	rolloutEventsMax = 200
+	rolloutVersion = 2
 
 	// Whoever did what no operator asked for, in the audit log.
 	rolloutItself = "weir-control"
@@ -51,8 +49,7 @@ type Rollout struct {
 	Version int    `json:"version"`
 	ID      string `json:"id"`
 
-	// Epoch is raised by every transition: a timer of an earlier one is stale.
-	Epoch int64 `json:"epoch"`
+	Transitions
 
 	Spec      RolloutSpec `json:"spec"`
 	Document  string      `json:"document"` // the tuning, every field present
@@ -69,10 +66,7 @@ type Rollout struct {
 	Trouble string        `json:"trouble,omitempty"` // what stands in the way of the next step, tried again
 	Waiting string        `json:"waiting,omitempty"` // what the phase waits for
 
-	// MovedMs is the clock of the last transition and TimerMs when the timer of the next one
-	// is due; 0: there is none. See Dead.
-	MovedMs int64 `json:"moved_ms,omitempty"`
-	TimerMs int64 `json:"timer_ms,omitempty"`
+	MovedMs int64 `json:"moved_ms,omitempty"` // the clock of the last transition
 
 	// Of the phase: when it is over at the earliest (baseline, bake) or the latest (converging,
 	// rolling back); 0: it has not begun to wait.
@@ -100,8 +94,6 @@ type Rollout struct {
 	// which they got it. A region is here before it is written.
 	Touched []Touched    `json:"touched,omitempty"`
 	Wanted  RolloutPhase `json:"wanted,omitempty"` // the outcome, while rolling back
-
-	Events []RolloutEvent `json:"events,omitempty"` // oldest first, the newest rolloutEventsMax
 }
 
 // Touched is a region that a rollout wrote, or was about to.
@@ -121,14 +113,6 @@ func (t Touched) settled() bool { return t.Reverted != 0 || t.Newer != 0 }
 type RolloutPause struct {
 	By
 	AtMs int64 `json:"at_ms"`
-}
-
-// RolloutEvent is a line of a rollout's history.
-type RolloutEvent struct {
-	AtMs  int64  `json:"at_ms"`
-	Actor string `json:"actor"`
-	What  string `json:"what"`
-	Text  string `json:"text,omitempty"`
 }
 
 // RolloutSteps are the effects of a rollout. Each may be executed more than once.
@@ -202,7 +186,7 @@ func (r *Rollout) Upgrade() {
 }
 
 // Takes tells whether a timer is the one that the rollout waits for.
-func (r *Rollout) Takes(epoch int64) bool { return epoch == r.Epoch && r.ticks() }
+func (r *Rollout) Takes(epoch int64) bool { return r.ticks() && r.takes(epoch) }
 
 // ticks tells whether time brings the next transition. While a rollout waits for a person
 // it does so as long as there is something to watch.
@@ -213,26 +197,13 @@ func (r *Rollout) ticks() bool {
 
 // Settle ends a transition: timers of before are stale, and the next one is due after
 // wait; less than 0: not before an operator acts.
-func (r *Rollout) Settle(wait time.Duration) {
-	r.Epoch++
-	r.TimerMs = 0
-	if wait >= 0 {
-		r.TimerMs = r.MovedMs + wait.Milliseconds()
-	}
-}
+func (r *Rollout) Settle(wait time.Duration) { r.settle(r.MovedMs, wait) }
 
-// Dead tells whether the timer has been lost, since it is more than late past due: whoever
-// ran it was killed or given up. Of a document that an older build wrote it is not known
-// when it is due, and one timer too many does no harm.
-func (r *Rollout) Dead(nowMs int64, late time.Duration) bool {
-	return r.ticks() && nowMs > r.TimerMs+late.Milliseconds()
+// Overdue tells whether the next timer should have come for longer than grace: it is lost. Of a
+// document that an older build wrote it is not known when it is due, and one timer too many
+// does no harm.
+func (r *Rollout) Overdue(nowMs int64, grace time.Duration) bool {
+	return r.ticks() && r.overdueBy(nowMs, grace)
 }
 
 func (r *Rollout) stage() StagePlan { return r.Stages[r.Stage] }
-
-func (r *Rollout) event(nowMs int64, actor, what, words string) {
-	r.Events = append(r.Events, RolloutEvent{AtMs: nowMs, Actor: actor, What: what, Text: cut(words, ReasonBytesMax)})
-	if extra := len(r.Events) - rolloutEventsMax; extra > 0 {
-		r.Events = slices.Delete(r.Events, 0, extra)
-	}
-}

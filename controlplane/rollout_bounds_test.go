@@ -165,7 +165,7 @@ func TestPhasesOfAnOlderBuild(t *testing.T) {
 	if back.Wanted != RolloutAborted || back.Why != "aborted by ann" {
 		t.Errorf("%+v", back)
 	}
-	asked := Rollout{Version: 1, Stages: stages, Phase: RolloutAwaiting, Epoch: 7}
+	asked := Rollout{Version: 1, Stages: stages, Phase: RolloutAwaiting, Transitions: Transitions{Epoch: 7}}
 	asked.Upgrade()
 	if o := (RolloutOrder{Action: RolloutApprove, By: ann, Stage: 1, Asked: 7}); asked.Asked != 7 || asked.Phase != RolloutAwaiting {
 		t.Errorf("%+v does not approve %+v", o, asked)
@@ -189,11 +189,11 @@ func TestADocumentIsOfOneMoment(t *testing.T) {
 	if r.Takes(r.Epoch-1) || r.Takes(r.Epoch+1) || !r.Takes(r.Epoch) {
 		t.Error("a stale timer is taken")
 	}
-	for range 2 * rolloutEventsMax {
+	for range 2 * eventsMax {
 		r.event(1, "ann", "resume", "x")
 	}
 	play(t, r, steps, nil)
-	if len(r.Events) != rolloutEventsMax || r.Events[len(r.Events)-1].What != string(RolloutDone) {
+	if len(r.Events) != eventsMax || r.Events[len(r.Events)-1].What != string(RolloutDone) {
 		t.Errorf("%d events", len(r.Events))
 	}
 	inForce := []RegionTuning{{Region: "eu", Version: r.Touched[0].Applied}, {Version: r.Touched[1].Applied + 1}}

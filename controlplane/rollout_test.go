@@ -719,7 +719,7 @@ func TestRolloutIsDeadWhenItsTimerIsLate(t *testing.T) {
 	} {
 		one := *r
 		c.change(&one)
-		if got := one.Dead(r.TimerMs+1000*c.afterS, 10*time.Second); got != c.want {
+		if got := one.Overdue(r.TimerMs+1000*c.afterS, 10*time.Second); got != c.want {
 			t.Errorf("%s: dead is %v", c.what, got)
 		}
 	}

@@ -222,7 +222,7 @@ func TestNothingTouchedIsNotWatched(t *testing.T) {
 	gated.Approval = true
 	l := newLand("eu", "us")
 	r, _ := begin(t, l, spec(gated, all))
-	if r.Takes(r.Epoch) || r.Dead(1<<60, 0) {
+	if r.Takes(r.Epoch) || r.Overdue(1<<60, 0) {
 		t.Error("a timer is waited for")
 	}
 	if wait, err := r.Operate(order(r, RolloutSuspend, ann), 1); wait >= 0 || err != nil {

@@ -24,9 +24,9 @@ func (s *retirements) ask(what, table string, by controlplane.By) (controlplane.
 	s.asked = append(s.asked, strings.TrimSpace(fmt.Sprint(what, " ", table, " ", by.Actor)))
 	return controlplane.Retirement{
 		ID: "20260102-150405", Table: table, Dated: "other", Phase: controlplane.RetirementAwaitingFinal, Spec: s.spec,
-		Rename:   &controlplane.RetirementApproval{By: by, AtMs: 7},
-		Evidence: controlplane.RetirementEvidence{Rows: 3, RetirementHealth: controlplane.RetirementHealth{Regions: 2, Problem: "x"}},
-		Events:   []controlplane.RetirementEvent{{AtMs: 1, Actor: "ann", What: "start"}},
+		Rename:      &controlplane.RetirementApproval{By: by, AtMs: 7},
+		Evidence:    controlplane.RetirementEvidence{Rows: 3, RetirementHealth: controlplane.RetirementHealth{Regions: 2, Problem: "x"}},
+		Transitions: controlplane.Transitions{Events: []controlplane.Event{{AtMs: 1, Actor: "ann", What: "start"}}},
 	}, s.err
 }
 

@@ -52,9 +52,9 @@ func (k *Keeper) reviveRollouts(ctx context.Context, rollouts RolloutClient, sta
 			return err
 		}
 		late := rolloutLate * cmp.Or(k.Grace, defaultGrace)
-		dead := r.Dead(time.Now().UnixMilli(), late)
+		overdue := r.Overdue(time.Now().UnixMilli(), late)
 		unheard := r.Phase.Over() && time.Now().UnixMilli() > r.EndedMs+late.Milliseconds()
-		if !dead && !unheard {
+		if !overdue && !unheard {
 			continue
 		}
 		if err := rollouts.Ensure(ctx, r.ID, r.Epoch); err != nil {

@@ -41,7 +41,7 @@ func testKeeperRevivesARollout(t *testing.T) {
 		dead, err = c.Status(t.Context(), "lost")
 		return err
 	})
-	if !dead.Dead(dead.TimerMs+10_001, 10*time.Second) || dead.Dead(dead.TimerMs, 0) {
+	if !dead.Overdue(dead.TimerMs+10_001, 10*time.Second) || dead.Overdue(dead.TimerMs, 0) {
 		t.Errorf("dead at %d, whose timer was due at %d?", dead.TimerMs+10_001, dead.TimerMs)
 	}
 	var alive controlplane.Rollout

@@ -276,7 +276,7 @@ func (r largeRollouts) Status(_ context.Context, id string) (controlplane.Rollou
 	one.Now = controlplane.HealthRates{Nodes: 50, DeniedShare: &is, RowsPerSecond: &rows}
 	for i := range int64(40) {
 		at := now.Truncate(5 * time.Second).Add(time.Duration(-5*(40-i)) * time.Second)
-		one.Events = append(one.Events, controlplane.RolloutEvent{AtMs: at.UnixMilli(), Actor: "weir", What: "baking", Text: fmt.Sprintf("health was looked at, number %d", at.Unix()/5)})
+		one.Events = append(one.Events, controlplane.Event{AtMs: at.UnixMilli(), Actor: "weir", What: "baking", Text: fmt.Sprintf("health was looked at, number %d", at.Unix()/5)})
 	}
 	return one, r.down
 }

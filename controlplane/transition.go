@@ -1,0 +1,52 @@
+package controlplane
+
+import (
+	"slices"
+	"time"
+)
+
+const eventsMax = 200
+
+// Transitions is what the document of a Rollout and of a Retirement both have: the number of its transitions, the timer
+// of the next one, and its history.
+type Transitions struct {
+	// Epoch is raised by every transition: a timer of an earlier one is stale.
+	Epoch int64 `json:"epoch"`
+
+	TimerMs int64 `json:"timer_ms,omitempty"` // when the timer of the next transition is due; 0: there is none
+
+	Events []Event `json:"events,omitempty"` // oldest first, the newest eventsMax
+}
+
+// Event is a line of a history.
+type Event struct {
+	AtMs  int64  `json:"at_ms"`
+	Actor string `json:"actor"`
+	What  string `json:"what"`
+	Text  string `json:"text,omitempty"`
+}
+
+func (t *Transitions) takes(epoch int64) bool { return epoch == t.Epoch }
+
+// settle ends a transition: timers of before are stale, and the next one is due after wait;
+// less than 0: there is none.
+func (t *Transitions) settle(nowMs int64, wait time.Duration) {
+	t.Epoch++
+	t.TimerMs = 0
+	if wait >= 0 {
+		t.TimerMs = nowMs + wait.Milliseconds()
+	}
+}
+
+// overdueBy tells whether the timer should have come for longer than grace: whatever ran it was killed
+// or has given up.
+func (t *Transitions) overdueBy(nowMs int64, grace time.Duration) bool {
+	return nowMs > t.TimerMs+grace.Milliseconds()
+}
+
+func (t *Transitions) event(nowMs int64, actor, what, words string) {
+	t.Events = append(t.Events, Event{AtMs: nowMs, Actor: actor, What: what, Text: cut(words, ReasonBytesMax)})
+	if extra := len(t.Events) - eventsMax; extra > 0 {
+		t.Events = slices.Delete(t.Events, 0, extra)
+	}
+}
