@@ -12,7 +12,7 @@ import (
 // Op names a method of a store, for Faults and in errors.
 type Op string
 
-// The methods of Origin and of Counts.
+// The methods of Origin, of Counts and of News.
 const (
 	OpRead      Op = "read"
 	OpAdd       Op = "add"
@@ -25,6 +25,11 @@ const (
 
 	OpPublishDigest Op = "publish digest"
 	OpDigests       Op = "digests"
+
+	OpAppend   Op = "append news"
+	OpReadNews Op = "read news"
+	OpOwn      Op = "read own news"
+	OpPrune    Op = "prune news"
 )
 
 // Faults are what a store does besides working. The zero value does nothing; every
@@ -65,7 +70,7 @@ func (f *Faults) RefuseRow(refuse func(store.Count) bool) { f.set(func() { f.ref
 
 // SlowCommits makes what a Publish writes visible only some time after it was stamped:
 // delay is asked for each statement, of which a Publish that was slow needs several. nil
-// removes it. It has no meaning for an Origin.
+// removes it. An Append of News holds its number back as long. It has no meaning for an Origin.
 func (f *Faults) SlowCommits(delay func() time.Duration) { f.set(func() { f.slowCommits = delay }) }
 
 func (f *Faults) set(change func()) {

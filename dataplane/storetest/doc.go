@@ -1,6 +1,6 @@
-// Package storetest holds every Origin and every CountStore to the contracts that
-// package dataplane states for them. An implementation's own tests call TestOrigin
-// or TestCountStore with a way to open an empty one; what they add to it is only
+// Package storetest holds every Origin, every CountStore and every News to the contracts that
+// package store states for them. An implementation's own tests call TestOrigin,
+// TestCountStore or TestNews with a way to open an empty one; what they add to it is only
 // what is theirs alone, such as how they fail.
 //
 // Each sentence of a contract is a subtest named after it. Beside those, random

@@ -1,0 +1,208 @@
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// NewsOptions are all optional.
+type NewsOptions struct {
+	// Clock stamps rows and is NewsPage.Now; nil is time.Now.
+	Clock func() time.Time
+}
+
+// News is a store.News in memory. Rows stay until they are pruned.
+type News struct {
+	// Faults make it fail; see there. With SlowCommits an Append holds its number back as an uncommitted transaction
+	// does: reads do not see it, and others who append that number wait.
+	Faults Faults
+
+	clock func() time.Time
+
+	mu      sync.Mutex
+	streams map[store.Stream]*newsStream
+	stats   NewsStats
+}
+
+var _ store.News = (*News)(nil)
+
+// NewsStats count what was asked of a News since it was made, failed calls included, and what reads returned.
+type NewsStats struct {
+	Appends, Reads, Owns, Prunes     int64
+	RowsStored, RowsRead, RowsPruned int64
+	BytesStored, BytesRead           int64 // of payload
+}
+
+// NewNews returns an empty one.
+func NewNews(o NewsOptions) *News {
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	return &News{clock: o.Clock, streams: make(map[store.Stream]*newsStream)}
+}
+
+// Append implements store.News.
+func (n *News) Append(ctx context.Context, row store.NewsRow) error {
+	n.count(func(s *NewsStats) { s.Appends++ })
+	return n.Faults.roundTrip(ctx, OpAppend, func(j journey) error {
+		if err := row.Validate(); err != nil {
+			return err
+		}
+		commit, _, err := n.begin(ctx, row)
+		if err != nil || commit == nil {
+			return err
+		}
+		err = j.wait(ctx, j.commit())
+		commit() // also if its caller has gone
+		return err
+	})
+}
+
+// Hold begins to append a row that is the next of its stream, and keeps it uncommitted until one of the two functions is
+// called: what a writer leaves that stalls, or is killed, in the middle of a transaction.
+func (n *News) Hold(row store.NewsRow) (commit, rollback func(), err error) {
+	commit, rollback, err = n.begin(context.Background(), row)
+	if err == nil && commit == nil {
+		return nil, nil, opError(OpAppend, fmt.Errorf("row %d of %v is stored already", row.Sequence, row.Stream))
+	}
+	return commit, rollback, err
+}
+
+// begin writes a row that is not visible yet. commit is nil if the very row is stored already. It waits for a row that
+// is held.
+func (n *News) begin(ctx context.Context, row store.NewsRow) (commit, rollback func(), err error) {
+	for {
+		n.mu.Lock()
+		s := n.streamLocked(row.Stream)
+		if s.held == nil {
+			defer n.mu.Unlock()
+			return n.holdLocked(s, row)
+		}
+		over := s.held.over
+		n.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		case <-over:
+		}
+	}
+}
+
+func (n *News) holdLocked(s *newsStream, row store.NewsRow) (commit, rollback func(), err error) {
+	if at := s.find(row.Sequence); at >= 0 && sameRow(s.rows[at], row) {
+		return nil, nil, nil
+	}
+	if next := s.last() + 1; row.Sequence != next {
+		return nil, nil, fmt.Errorf("%w: number %d of %v, next is %d", store.ErrTaken, row.Sequence, row.Stream, next)
+	}
+	row.Payload, row.WrittenAt = append([]byte{}, row.Payload...), n.clock()
+	held := &heldRow{row, make(chan struct{})}
+	s.held = held
+	end := func(stored bool) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if s.held != held { // ended before, or its stream was lost
+			return
+		}
+		s.held = nil
+		close(held.over)
+		if stored {
+			s.rows = append(s.rows, row)
+			n.stats.RowsStored++
+			n.stats.BytesStored += int64(len(row.Payload))
+		}
+	}
+	return func() { end(true) }, func() { end(false) }, nil
+}
+
+// Own implements store.News.
+func (n *News) Own(ctx context.Context, stream store.Stream) ([]store.NewsRow, error) {
+	n.count(func(s *NewsStats) { s.Owns++ })
+	var rows []store.NewsRow
+	err := n.Faults.roundTrip(ctx, OpOwn, func(journey) error {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		s := n.streamLocked(stream)
+		rows = copyRows(s.rows[s.wholeFrom():])
+		n.readLocked(rows)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return rows, nil
+}
+
+// Prune implements store.News.
+func (n *News) Prune(ctx context.Context, stream store.Stream, sequence int64, max int) (deleted int, err error) {
+	n.count(func(s *NewsStats) { s.Prunes++ })
+	err = n.Faults.roundTrip(ctx, OpPrune, func(journey) error {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		s := n.streamLocked(stream)
+		for deleted < max && deleted < len(s.rows)-1 && s.rows[deleted].Sequence < sequence {
+			deleted++
+		}
+		s.rows = slices.Clone(s.rows[deleted:])
+		n.stats.RowsPruned += int64(deleted)
+		return nil
+	})
+	return deleted, err
+}
+
+// Lose forgets a stream's rows from a number on, as a store does that is restored from a backup.
+func (n *News) Lose(stream store.Stream, from int64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.streamLocked(stream).lose(from)
+}
+
+// Wipe forgets all rows.
+func (n *News) Wipe() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, s := range n.streams {
+		s.lose(0)
+	}
+}
+
+// Rows lists a stream's committed rows.
+func (n *News) Rows(stream store.Stream) []store.NewsRow {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return copyRows(n.streamLocked(stream).rows)
+}
+
+// Stats is a snapshot.
+func (n *News) Stats() NewsStats {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.stats
+}
+
+func (n *News) count(change func(*NewsStats)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	change(&n.stats)
+}
+
+func (n *News) streamLocked(name store.Stream) *newsStream {
+	s := n.streams[name]
+	if s == nil {
+		s = &newsStream{}
+		n.streams[name] = s
+	}
+	return s
+}
+
+func (n *News) readLocked(rows []store.NewsRow) {
+	n.stats.RowsRead += int64(len(rows))
+	for _, r := range rows {
+		n.stats.BytesRead += int64(len(r.Payload))
+	}
+}

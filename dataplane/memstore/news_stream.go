@@ -1,0 +1,74 @@
+package memstore
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// newsStream has the rows of one stream, in the order of their numbers, which have no gaps.
+type newsStream struct {
+	rows []store.NewsRow
+	held *heldRow // nil if none
+}
+
+// heldRow is the next row of a stream, written and not committed.
+type heldRow struct {
+	row  store.NewsRow
+	over chan struct{} // closed when it is committed or rolled back
+}
+
+func (s *newsStream) last() int64 {
+	if len(s.rows) == 0 {
+		return 0
+	}
+	return s.rows[len(s.rows)-1].Sequence
+}
+
+// find is where a row is, -1 if it is not there.
+func (s *newsStream) find(sequence int64) int {
+	if len(s.rows) == 0 || sequence < s.rows[0].Sequence || sequence > s.last() {
+		return -1
+	}
+	return int(sequence - s.rows[0].Sequence)
+}
+
+// wholeFrom is where the last whole snapshot begins, 0 if there is none.
+func (s *newsStream) wholeFrom() int {
+	for _, row := range slices.Backward(s.rows) {
+		if row.Last {
+			return max(0, s.find(row.Snapshot))
+		}
+	}
+	return 0
+}
+
+// after is where the rows after a cursor begin.
+func (s *newsStream) after(c store.NewsCursor) int {
+	if at := s.find(c.Sequence); at >= 0 && s.rows[at].Writer == c.Writer {
+		return at + 1
+	}
+	return s.wholeFrom()
+}
+
+// lose forgets the rows from a number on, and one that is not committed.
+func (s *newsStream) lose(from int64) {
+	s.rows = slices.DeleteFunc(s.rows, func(r store.NewsRow) bool { return r.Sequence >= from })
+	if s.held != nil && s.held.row.Sequence >= from {
+		close(s.held.over)
+		s.held = nil
+	}
+}
+
+func sameRow(a, b store.NewsRow) bool {
+	return a.Writer == b.Writer && a.Snapshot == b.Snapshot && a.Last == b.Last && bytes.Equal(a.Payload, b.Payload)
+}
+
+func copyRows(rows []store.NewsRow) []store.NewsRow {
+	rows = slices.Clone(rows)
+	for i := range rows {
+		rows[i].Payload = bytes.Clone(rows[i].Payload)
+	}
+	return rows
+}

@@ -1,0 +1,91 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// ErrTaken refuses a row whose number is not the next one of its stream: another relay has written that number, or the
+// store has lost the row before it. The relay that gets it forgets what it has read of its stream and starts again.
+var ErrTaken = errors.New("news: the row's number is not the next one of its stream")
+
+// News is where relays tell each other what has changed: for each stream (a region and a shard of
+// its hub) rows that are numbered without gaps. A row is written when all before it are, so a reader
+// that has read up to a number has missed nothing, whatever the clocks say and in whatever order
+// transactions commit.
+//
+// A snapshot is whole when its last part is stored.
+//
+// All methods may run concurrently, obey ctx's deadline, and keep no reference to their arguments.
+type News interface {
+	// Append stores a row whose Sequence is one more than that of the last row of its stream, 1 in an empty stream.
+	// ErrTaken: the Sequence is another one, or that number is stored by another Writer or with other content.
+	// ErrRefused: the row breaks a bound (see NewsRow.Validate). After any other error the row may be stored or not:
+	// append it again; one that its Writer has stored already is no error.
+	Append(ctx context.Context, row NewsRow) error
+
+	// Read returns rows of all streams of other regions than region. Of a stream whose NewsCursor in after is still
+	// stored: the rows with larger numbers. Of any other: the rows from its last whole snapshot on, all if there is
+	// none. A stored cursor is one that was read, and whose row was neither pruned nor lost by a store that was
+	// restored from a backup; in the latter case the numbers of the rows may be smaller than the cursor's.
+	//
+	// Rows come in the order of their streams and of their numbers, at most about maxBytes of them, and at least one
+	// if there is one: a row counts as its payload and NewsRowBytes. It is one statement, and a second one only when
+	// some stream has no stored cursor.
+	Read(ctx context.Context, region string, after map[Stream]NewsCursor, maxBytes int) (NewsPage, error)
+
+	// Own returns a stream's rows from its last whole snapshot on, all if there is none.
+	Own(ctx context.Context, stream Stream) ([]NewsRow, error)
+
+	// Prune deletes a stream's rows below sequence, the lowest first, at most max, and never the stream's last row. It
+	// returns how many it has deleted.
+	Prune(ctx context.Context, stream Stream, sequence int64, max int) (deleted int, err error)
+}
+
+// Stream names a sequence of rows.
+type Stream struct {
+	Region string // 1 to RegionBytesMax bytes
+	Shard  int    // 0 to NewsShardsMax - 1
+}
+
+// NewsRow is what a relay tells in one interval.
+type NewsRow struct {
+	Stream
+	Sequence  int64     // 1, 2, 3, …
+	Writer    uint64    // random, drawn anew each time a relay starts on the stream, also after ErrTaken
+	Snapshot  int64     // 0, or the Sequence of the first row of the snapshot that this row is a part of
+	Last      bool      // the row is the last part of its snapshot
+	Payload   []byte    // see package relay; at most NewsBytesMax
+	WrittenAt time.Time // by the store's clock; Append ignores it
+}
+
+// Cursor is where to read on after this row.
+func (r NewsRow) Cursor() NewsCursor { return NewsCursor{r.Sequence, r.Writer} }
+
+// NewsCursor is the last row that was read of a stream. The zero value is none.
+type NewsCursor struct {
+	Sequence int64
+	Writer   uint64
+}
+
+// NewsPage is what a Read returns.
+type NewsPage struct {
+	Rows []NewsRow
+	More bool      // maxBytes left rows out: read again at once
+	Now  time.Time // the store's clock, before the rows were read
+}
+
+const (
+	// NewsBytesMax is how long a row's payload may be.
+	NewsBytesMax = 256 << 10
+
+	// NewsRowBytes is what a row counts beside its payload.
+	NewsRowBytes = 64
+
+	// NewsShardsMax is how many shards a region may have.
+	NewsShardsMax = 1 << 16
+
+	// RegionBytesMax is how long a region's name may be.
+	RegionBytesMax = 48
+)
