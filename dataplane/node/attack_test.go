@@ -2,10 +2,7 @@ package node
 
 import (
 	"bytes"
-	"compress/gzip"
 	"context"
-	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -20,8 +17,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
@@ -46,7 +41,7 @@ type attacked struct {
 }
 
 // attack starts a node that answers everything that is well formed.
-func attack(t *testing.T) *attacked {
+func attack(t testing.TB) *attacked {
 	t.Helper()
 	limiter := scripted{many: func(_ context.Context, r []dataplane.Request) dataplane.Batch {
 		return dataplane.Batch{Allowed: true, Decisions: make([]dataplane.Decision, len(r))}
@@ -126,98 +121,6 @@ func (a *attacked) judge(t *testing.T) {
 	await.True(t, "nothing is held", func() bool {
 		return a.bounds.calls.Used() == 0 && a.bounds.probes.Used() == 0 && a.bounds.streams.Used() == 0
 	})
-}
-
-// zipped packs n times what is repeated between before and after.
-func zipped(before, repeated, after string, n int) []byte {
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	_, _ = io.WriteString(w, before)
-	for range n {
-		_, _ = io.WriteString(w, repeated)
-	}
-	_, _ = io.WriteString(w, after)
-	_ = w.Close()
-	return b.Bytes()
-}
-
-func frame(flags byte, message []byte) []byte {
-	return append(binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(message))), message...)
-}
-
-// bombs are bodies of some kilobytes that are millions of bytes, or of items, when they are unpacked
-// and decoded.
-func bombs() map[string]struct {
-	path, kind string
-	body       []byte
-} {
-	long := strings.Repeat("x", 1<<20)
-	health := "/grpc.health.v1.Health/Check"
-	many := weirv1connect.RateLimitServiceLimitManyProcedure
-	return map[string]struct {
-		path, kind string
-		body       []byte
-	}{
-		"hundreds of megabytes for health by JSON":     {health, "application/json", zipped(`{"service":"`, long, `"}`, 300)},
-		"hundreds of megabytes for health by protobuf": {health, "application/proto", zipped("\x0a\xff\xff\xff\xff\x03", long, "", 300)},
-		"hundreds of megabytes for health by gRPC":     {health, "application/grpc", frame(1, zipped("\x0a\xff\xff\xff\xff\x03", long, "", 300))},
-		"empty items by protobuf":                      {many, "application/proto", zipped("", "\x0a\x00", "", 2_600_000)},
-		"empty items by gRPC":                          {many, "application/grpc", frame(1, zipped("", "\x0a\x00", "", 2_600_000))},
-		"empty items by JSON":                          {many, "application/json", zipped(`{"requests":[{}`, ",{}", "]}", 1_700_000)},
-		"white space":                                  {many, "application/json", zipped("", strings.Repeat(" ", 1<<10), minimal, 5000)},
-		"nested arrays":                                {many, "application/json", zipped(`{"requests":[`, strings.Repeat("[", 1<<10), "", 5000)},
-		"fields that are not known":                    {many, "application/proto", zipped("", "\xf8\x01\x01", "", 1_700_000)},
-		"descriptors":                                  {rls.Procedure, "application/grpc", frame(1, zipped("", "\x12\x00", "", 2_600_000))},
-		"items of a route":                             {routes.Paths["multiLimit"], "application/json", zipped("[{}", ",{}", "]", 1_700_000)},
-	}
-}
-
-// Some kilobytes that unpack or decode to millions of bytes are refused without them, on each port
-// and each wire, health included; meanwhile probes and others' calls are answered.
-func TestBombs(t *testing.T) {
-	for name, bomb := range bombs() {
-		t.Run(name, func(t *testing.T) {
-			a := attack(t)
-			end := a.watch()
-			var throwing sync.WaitGroup
-			for range 8 {
-				throwing.Go(func() {
-					for range 2 {
-						for _, base := range []string{a.base, a.adminBase} {
-							throw(t, http1Client(t), base+bomb.path, bomb.kind, bomb.body)
-						}
-						if strings.HasSuffix(bomb.kind, "grpc") {
-							throw(t, http2Client(t), a.grpcBase+bomb.path, bomb.kind, bomb.body)
-						}
-					}
-				})
-			}
-			a.probed(t)
-			throwing.Wait()
-			end()
-			a.judge(t)
-		})
-	}
-}
-
-func throw(t *testing.T, client *http.Client, url, kind string, body []byte) {
-	r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, url, bytes.NewReader(body))
-	r.Header.Set("Content-Type", kind)
-	r.Header.Set("TE", "trailers")
-	if kind == "application/grpc" {
-		r.Header.Set("Grpc-Encoding", "gzip")
-	} else {
-		r.Header.Set("Content-Encoding", "gzip")
-	}
-	response, err := client.Do(r)
-	if err != nil {
-		return // cut off, as it may be
-	}
-	defer response.Body.Close()
-	answer, _ := io.ReadAll(response.Body)
-	if status := response.Header.Get("Grpc-Status") + response.Trailer.Get("Grpc-Status"); response.StatusCode == http.StatusOK && (status == "" || status == "0") {
-		t.Errorf("%s is answered: %.200s", url, answer)
-	}
 }
 
 // Bodies that begin and do not go on, however many and however long, hold no slot, no more memory
@@ -301,66 +204,6 @@ func TestAnswersThatNobodyReads(t *testing.T) {
 	}
 	end()
 	a.small(t)
-}
-
-// Connections over HTTP/2 whose caller takes no bytes of an answer hold no more of them than there is
-// memory for, of short answers too; others, and probes, are answered.
-func TestStreamsThatTakeNoBytes(t *testing.T) {
-	for name, flood := range map[string]struct {
-		address func(*attacked) net.Addr
-		path    string
-		used    func(*attacked) int64
-		want    int64
-	}{
-		"calls":  {func(a *attacked) net.Addr { return a.Addr() }, weirv1connect.RateLimitServiceLimitProcedure, func(a *attacked) int64 { return a.bounds.calls.Used() }, callsMemoryBytes / 4},
-		"probes": {func(a *attacked) net.Addr { return a.AdminAddr() }, "/readyz", func(a *attacked) int64 { return a.bounds.probes.Used() }, probeMemoryBytes / 4},
-	} {
-		t.Run(name, func(t *testing.T) {
-			a := attack(t)
-			end := a.watch()
-			sent := streamsThatTakeNothing(t, flood.path)
-			var begun []net.Conn
-			for range 30 {
-				conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).Dial("tcp", flood.address(a).String())
-				if err != nil {
-					t.Fatal(err)
-				}
-				begun = append(begun, conn)
-				go func() { _, _ = io.Copy(io.Discard, conn) }()
-				_, _ = conn.Write(sent)
-			}
-			await.True(t, "answers that are not taken are held", func() bool { return flood.used(a) > flood.want })
-			a.probed(t)
-			for _, conn := range begun {
-				_ = conn.Close()
-			}
-			end()
-			a.judge(t)
-		})
-	}
-}
-
-// streamsThatTakeNothing is a connection's beginning: as many calls as it may have, none of which
-// lets a byte of an answer's body through.
-func streamsThatTakeNothing(t *testing.T, path string) []byte {
-	var sent, fields bytes.Buffer
-	_, _ = sent.WriteString(http2.ClientPreface)
-	frames, packed := http2.NewFramer(&sent, nil), hpack.NewEncoder(&fields)
-	err := frames.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
-	for i := range uint32(streamsMax) {
-		fields.Reset()
-		for _, f := range []hpack.HeaderField{
-			{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "localhost"}, {Name: ":path", Value: path},
-			{Name: "content-type", Value: "application/json"},
-		} {
-			err = errors.Join(err, packed.WriteField(f))
-		}
-		err = errors.Join(err, frames.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: fields.Bytes(), EndHeaders: true, EndStream: true}))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return sent.Bytes()
 }
 
 // One caller that scrapes without end keeps no other one from it.

@@ -17,10 +17,10 @@ import (
 )
 
 // Bounds of a body, framing included, and of the message it unpacks to. The longest names make
-// 0.8 KB a request in protobuf's own form, and 4.4 KB in JSON that escapes every byte as \u00xx.
+// 0.8 KB a request in protobuf's own form, and 0.9 KB in JSON that escapes nothing.
 const (
 	bodyBytesMax      = 16 << 10  // a single request
-	batchBodyBytesMax = 5 << 20   // LimitMany in JSON: 1000 of the longest requests
+	batchBodyBytesMax = 1 << 20   // LimitMany in JSON: 1000 of the longest requests
 	messageBytesMax   = 768 << 10 // LimitMany and ShouldRateLimit in protobuf's form: as many
 	probeBytesMax     = 1 << 10   // health and reflection: a service's name
 )

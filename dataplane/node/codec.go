@@ -70,8 +70,15 @@ func (c jsonCodec) Unmarshal(data []byte, message any) error {
 	return nil
 }
 
+// plainBytesMax bounds how much of a body its error quotes.
+const plainBytesMax = 1 << 10
+
 // plain is protobuf's own error without its prefix, whose white space differs
 // from build to build.
 func plain(err error) string {
-	return strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
+	text := strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
+	if len(text) <= plainBytesMax {
+		return text
+	}
+	return strings.ToValidUTF8(text[:plainBytesMax], "") + "…"
 }

@@ -139,6 +139,9 @@ func (g *gate) work(bound *bounded.Call, answer *bounded.Answer, r *http.Request
 			p.refuse(answer, r, g.recovered(r.Context(), r.URL.Path, thrown))
 		}
 	}()
+	if ctx := bound.Context(r.Context()); ctx != r.Context() {
+		r = r.WithContext(ctx)
+	}
 	p.answer(answer, r, body)
 	return false
 }

@@ -123,7 +123,7 @@ func TestBodyTooLong(t *testing.T) {
 	for _, step := range []struct{ name, procedure, body, want string }{
 		{"longer than the bound", weirv1connect.RateLimitServiceLimitProcedure, minimal + spaces, "body is longer than 16384 bytes"},
 		{"by one byte", weirv1connect.RateLimitServicePeekProcedure, minimal + spaces[:bodyBytesMax-len(minimal)+1], "body is longer than 16384 bytes"},
-		{"a batch", weirv1connect.RateLimitServiceLimitManyProcedure, strings.Repeat(" ", batchBodyBytesMax+1), "body is longer than 5242880 bytes"},
+		{"a batch", weirv1connect.RateLimitServiceLimitManyProcedure, strings.Repeat(" ", batchBodyBytesMax+1), "body is longer than 1048576 bytes"},
 	} {
 		status, _, answer := curl(t, h.base+step.procedure, step.body)
 		if status != 400 || !strings.Contains(answer, step.want) {

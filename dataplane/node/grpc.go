@@ -70,8 +70,8 @@ func unary[Request, Response any](g *gate, procedure string, quick quickly, do f
 			}
 		}
 		request := new(Request)
-		if err := message.read(request); err != nil {
-			return nil, status.Error(codes.InvalidArgument, "unmarshal message: "+plain(err))
+		if err := g.readRPC(message, request); err != nil {
+			return nil, grpcError(err)
 		}
 		response, err := do(ctx, request)
 		if err != nil {
@@ -113,12 +113,9 @@ func (g *gate) workRPC(message *arrived, caller *bounded.Caller, procedure strin
 		g.count(err)
 		return nil, grpcError(refusedRPC(err))
 	}
-	var place bounded.Place
-	if err = place.For(ctx, message.len()); err == nil {
-		defer place.Give()
-		if err = checkMessage(procedure, message.buffer.ReadOnlyData()); err == nil {
-			err = g.slots.Take(caller)
-		}
+	err = message.alone(func(data []byte) error { return checkMessage(procedure, data) })
+	if err == nil {
+		err = g.slots.Take(caller)
 	}
 	if err != nil {
 		g.count(err)
@@ -126,6 +123,25 @@ func (g *gate) workRPC(message *arrived, caller *bounded.Caller, procedure strin
 	}
 	defer g.slots.Give(caller)
 	return decide(ctx, message)
+}
+
+// readRPC reads what quick did not: a long message takes a place again, which it does not hold while its
+// decision waits.
+func (g *gate) readRPC(message *arrived, request any) error {
+	malformed := false
+	err := message.alone(func([]byte) error {
+		err := message.read(request)
+		malformed = err != nil
+		return err
+	})
+	switch {
+	case malformed:
+		return status.Error(codes.InvalidArgument, "unmarshal message: "+plain(err))
+	case err != nil:
+		g.count(err)
+		return refusedBy(err)
+	}
+	return nil
 }
 
 func stream(s service, g *gate) grpc.StreamDesc {

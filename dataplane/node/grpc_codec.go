@@ -4,6 +4,8 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/weirhq/weir/shared/bounded"
 )
 
 // grpcCodec leaves the messages of unary calls as they arrived, for those who read them
@@ -36,6 +38,16 @@ func (c grpcCodec) Marshal(message any) (mem.BufferSlice, error) {
 // read reads it as protobuf does.
 func (a *arrived) read(message any) error {
 	return proto.Unmarshal(a.buffer.ReadOnlyData(), message.(proto.Message))
+}
+
+// alone works on the message, with a place among the long ones if it is one.
+func (a *arrived) alone(work func(data []byte) error) error {
+	var place bounded.Place
+	if err := place.For(a.ctx, a.len()); err != nil {
+		return err
+	}
+	defer place.Give()
+	return work(a.buffer.ReadOnlyData())
 }
 
 func (a *arrived) len() int { return a.buffer.Len() }

@@ -25,7 +25,7 @@ descriptors:
   - {key: user, rate_limit: {unit: year, requests_per_unit: 2}}
 `
 
-func writeRules(t *testing.T, rules string) (source *rls.Source, path string) {
+func writeRules(t testing.TB, rules string) (source *rls.Source, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {

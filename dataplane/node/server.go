@@ -56,7 +56,7 @@ type Config struct {
 
 	// MaxInFlight is how many calls may be in flight before further ones are
 	// shed; 0 stands for MaxInFlightDefault. Higher: more memory in a pile-up (a
-	// batch is up to 5 MiB), longer waits instead of quick refusals.
+	// batch is up to 1 MiB), longer waits instead of quick refusals.
 	MaxInFlight int
 
 	// ConnectionsMax is how many connections each port for calls keeps open; 0 stands for

@@ -8,6 +8,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/bounded"
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
 
@@ -33,7 +34,10 @@ func (s service) limitMany(ctx context.Context, m *weirv1.LimitManyRequest) (*we
 	if err != nil {
 		return nil, err
 	}
+	place := bounded.PlaceOf(ctx)
+	place.Leave()
 	batch := s.limiter.AppendMany(ctx, nil, requests)
+	place.Return(ctx)
 	if batch.Err != nil {
 		return nil, refusal(batch.Err)
 	}

@@ -207,6 +207,9 @@ func (c *Call) Cut() {
 	_ = control.SetReadDeadline(past)
 }
 
+// Context is ctx, with the call's place among the long bodies if it has one.
+func (c *Call) Context(ctx context.Context) context.Context { return c.place.With(ctx) }
+
 // Worked gives back what the work on a body needed beside memory.
 func (c *Call) Worked() { c.place.Give() }
 

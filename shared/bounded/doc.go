@@ -7,7 +7,7 @@
 //	memory.go    bounds the bytes that all calls hold together, and each caller's part of them
 //	body.go      reads a body whole, before anything is done for it
 //	unpack.go    unpacks it, no further than it may go
-//	heavy.go     lets few large bodies be worked on at a time
+//	heavy.go     lets few large bodies be worked on at a time; one that waits lets another one in
 //	slots.go     bounds the calls that are worked on, and each caller's part of them
 //	answer.go    keeps an answer until it is whole, and then sends it
 //	handler.go   does all of that for an http.Handler

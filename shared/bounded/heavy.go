@@ -15,13 +15,34 @@ const LightBytes = 64 << 10
 // heavyWaitMax bounds how long a heavy body waits for its place before it is shed.
 const heavyWaitMax = 2 * time.Second
 
-// heavy are the places of long bodies that are unpacked, decoded and answered: a few for each
-// processor, so that short ones, and probes, do not queue behind milliseconds of decoding, and
+// heavy are the places of long bodies that are unpacked, decoded and answered: one for two
+// processors, so that short ones, and probes, do not queue behind milliseconds of decoding, and
 // so that few long bodies exist in more than one form.
-var heavy = semaphore.NewWeighted(int64(2 * runtime.GOMAXPROCS(0)))
+var heavy = semaphore.NewWeighted(heavyMax)
 
-// Place is a place among the heavy ones, or none yet.
-type Place struct{ taken bool }
+var heavyMax = int64(max(1, runtime.GOMAXPROCS(0)/2))
+
+// Place is a place among the heavy ones, or none yet. Give, Leave and Return do nothing to a nil Place.
+type Place struct {
+	taken bool
+	left  bool // to be taken again by Return
+}
+
+type placeKey struct{}
+
+// With lets PlaceOf find the place, if there is one.
+func (p *Place) With(ctx context.Context) context.Context {
+	if !p.taken {
+		return ctx
+	}
+	return context.WithValue(ctx, placeKey{}, p)
+}
+
+// PlaceOf is the place of a call; nil if it has none.
+func PlaceOf(ctx context.Context) *Place {
+	place, _ := ctx.Value(placeKey{}).(*Place)
+	return place
+}
 
 // For takes the place if a body of n bytes needs one.
 func (p *Place) For(ctx context.Context, n int) error {
@@ -41,9 +62,26 @@ func (p *Place) For(ctx context.Context, n int) error {
 	return nil
 }
 
+// Leave gives the place to others while the call waits, until Return.
+func (p *Place) Leave() {
+	if p != nil && p.taken {
+		p.left = true
+		p.Give()
+	}
+}
+
+// Return takes the place again that Leave gave. When ctx ends first the call goes on without: what it
+// waited for is done, and is to be answered.
+func (p *Place) Return(ctx context.Context) {
+	if p != nil && p.left {
+		p.left = false
+		p.taken = heavy.Acquire(ctx, 1) == nil
+	}
+}
+
 // Give gives the place back, if there is one.
 func (p *Place) Give() {
-	if p.taken {
+	if p != nil && p.taken {
 		p.taken = false
 		heavy.Release(1)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/shared/bounded"
 )
 
 // verdict is the data of limit. Passed and the names are multiLimit's.
@@ -59,7 +60,10 @@ func (s *Service) multiLimit(ctx context.Context, body []byte) (answer, *Fault) 
 	for i := range requests {
 		requests[i].Workspace = s.Workspace
 	}
+	place := bounded.PlaceOf(ctx)
+	place.Leave()
 	batch := s.Limiter.AppendMany(ctx, nil, requests)
+	place.Return(ctx)
 	if batch.Err != nil {
 		return answer{}, refusal(batch.Err)
 	}
