@@ -37,7 +37,8 @@ type Guardrails struct {
 	LatencyUs     Ceiling `json:"latency_us"`
 
 	// DeniedShareShift bounds by how much the share of denied decisions may differ from
-	// the baseline, up or down, 0 to 1; default 0.2. 1 turns it off.
+	// the baseline, up or down, 0 to 1; default 0.2. 1 turns it off. It is held against 0
+	// where too little was decided before the stage to take a share from.
 	DeniedShareShift float64 `json:"denied_share_shift"`
 
 	// NodesLostShare bounds the share of a region's nodes before the stage that are not heard
@@ -135,16 +136,24 @@ func (g Guardrails) broken(baseline, now HealthRates) (why string, by float64) {
 		}
 		worse(fmt.Sprintf("%s: %s, more than %s (before the stage %s)", h.words, figure(*h.now), figure(most), figure(was)), *h.now, most)
 	}
-	if was, is := baseline.DeniedShare, now.DeniedShare; was != nil && is != nil && g.DeniedShareShift < 1 {
-		worse(fmt.Sprintf("share of denied decisions: %s, off by more than %s (before the stage %s)", figure(*is), figure(g.DeniedShareShift), figure(*was)),
-			math.Abs(*is-*was), g.DeniedShareShift)
+	if is := now.DeniedShare; is != nil && g.DeniedShareShift < 1 {
+		was := 0.0
+		if baseline.DeniedShare != nil {
+			was = *baseline.DeniedShare
+		}
+		worse(fmt.Sprintf("share of denied decisions: %s, off by more than %s (before the stage %s)", figure(*is), figure(g.DeniedShareShift), figure(was)),
+			math.Abs(*is-was), g.DeniedShareShift)
 	}
 	return why, by
 }
 
-// figure is a number with the precision that people want of it.
+// figure is a number with the precision that people want of it. The largest stands for what has no end; see
+// QueryRail.worst.
 func figure(v float64) string {
-	if v >= 1000 {
+	switch {
+	case math.Abs(v) == math.MaxFloat64:
+		return fmt.Sprint(math.Inf(int(math.Copysign(1, v))))
+	case v >= 1000:
 		return fmt.Sprintf("%.0f", v)
 	}
 	return fmt.Sprintf("%.4g", v)

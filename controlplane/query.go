@@ -29,7 +29,7 @@ const RegionPlaceholder = "{{region}}"
 // QueryRail is a guardrail that a Prometheus measures: exactly one of Above, Below and
 // TimesBaseline says what breaks it. A query with RegionPlaceholder is asked once for
 // each region that has the tuning and a node, at most queryRegionsMax; any region may break
-// it, and one beyond them has no value.
+// it, and one beyond them has no value. One without it has one baseline, of before the first stage.
 type QueryRail struct {
 	Name  string `json:"name"`  // 1 to 64 bytes
 	Query string `json:"query"` // PromQL, a scalar or a vector, of which any element may break it
@@ -39,7 +39,8 @@ type QueryRail struct {
 	TimesBaseline *float64 `json:"times_baseline,omitempty"` // of the value before the stage, 0.01 to 1,000
 
 	// Required makes a stage wait for a value, and after apply_timeout_ms without one
-	// roll back. Otherwise a Prometheus that does not answer breaks nothing.
+	// roll back. Otherwise a Prometheus that does not answer breaks nothing. Every stage waits
+	// in this way while an element is NaN. An infinite element is beyond every bound on its side.
 	Required bool `json:"required,omitempty"`
 }
 
@@ -54,6 +55,16 @@ type QueryValue struct {
 	Region  string   `json:"region,omitempty"`
 	Value   *float64 `json:"value,omitempty"`   // nil: nothing was answered
 	Problem string   `json:"problem,omitempty"` // why not
+	NaN     bool     `json:"nan,omitempty"`     // an element is not a number; Value is of the others
+}
+
+// Shown is the value as it was answered: an infinite one is infinite.
+func (v QueryValue) Shown() *float64 {
+	if v.Value == nil || math.Abs(*v.Value) != math.MaxFloat64 {
+		return v.Value
+	}
+	endless := math.Copysign(math.Inf(1), *v.Value)
+	return &endless
 }
 
 func validateQueries(rails []QueryRail) error {
@@ -118,16 +129,20 @@ func (q QueryRail) of(region string) string {
 	return strings.ReplaceAll(q.Query, RegionPlaceholder, escaped)
 }
 
-func (q QueryRail) worst(values []float64) (worst *float64) {
+// worst is the element that comes closest to breaking the rail, or breaks it most. An infinite one is math.MaxFloat64,
+// or its negative, which JSON can hold. nan tells that an element is not a number.
+func (q QueryRail) worst(values []float64) (worst *float64, nan bool) {
 	for _, v := range values {
-		if math.IsNaN(v) || math.IsInf(v, 0) { // of nothing, or by nothing
+		if math.IsNaN(v) {
+			nan = true
 			continue
 		}
+		v = max(-math.MaxFloat64, min(v, math.MaxFloat64))
 		if worst == nil || q.Below == nil && v > *worst || q.Below != nil && v < *worst {
 			worst = &v
 		}
 	}
-	return worst
+	return worst, nan
 }
 
 // broken says in one line by what a value breaks the rail; empty: it does not.
@@ -142,7 +157,7 @@ func (q QueryRail) broken(was, is QueryValue) string {
 	case q.Below != nil:
 		broken = v < *q.Below
 	case q.TimesBaseline != nil && was.Value != nil:
-		broken = v > *q.TimesBaseline*(*was.Value)
+		broken = v > *q.TimesBaseline*(*was.Value) || v == math.MaxFloat64 // of which nothing is a multiple
 		before = fmt.Sprintf(" (before the stage %s)", figure(*was.Value))
 	}
 	if !broken {
@@ -179,22 +194,23 @@ func find(values []QueryValue, like QueryValue) QueryValue {
 	return QueryValue{}
 }
 
-// replaceValues puts values in the place of those that were answered before, or behind them.
-func replaceValues(values, by []QueryValue) []QueryValue {
-	values = slices.DeleteFunc(slices.Clone(values), func(v QueryValue) bool {
-		return slices.ContainsFunc(by, func(n QueryValue) bool { return n.Name == v.Name && n.Region == v.Region })
-	})
-	return append(values, by...)
+// addBaselines adds what was answered before a stage. A value of an earlier stage stays: what that stage made worse is
+// no baseline of the next.
+func addBaselines(values, of []QueryValue) []QueryValue {
+	values = slices.DeleteFunc(slices.Clone(values), func(v QueryValue) bool { return v.Value == nil })
+	for _, v := range of {
+		if find(values, v).Value == nil {
+			values = append(values, v)
+		}
+	}
+	return values
 }
 
-// blind names a required rail that has no value; empty: there is none.
+// blind names a rail that has an element that is not a number, or a required one that has no value; empty: there is none.
 func (g Guardrails) blind(values []QueryValue) string {
 	for _, q := range g.Queries {
-		if !q.Required {
-			continue
-		}
 		for _, v := range values {
-			if v.Name == q.Name && v.Value == nil {
+			if v.Name == q.Name && (v.NaN || q.Required && v.Value == nil) {
 				return fmt.Sprintf("guardrail %s has no value: %s", q.Name, v.Problem)
 			}
 		}
@@ -243,7 +259,10 @@ func (w *RolloutWork) query(ctx context.Context, q QueryRail, region string) Que
 		v.Problem = cut(err.Error(), queryProblemMax)
 		return v
 	}
-	if v.Value = q.worst(values); v.Value == nil {
+	switch v.Value, v.NaN = q.worst(values); {
+	case v.NaN:
+		v.Problem = "an element is NaN"
+	case v.Value == nil:
 		v.Problem = "the query has no result"
 	}
 	return v

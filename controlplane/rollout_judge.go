@@ -60,6 +60,10 @@ func (g Guardrails) breachOf(w *RegionWatch, nowMs int64, least time.Duration) s
 	return ""
 }
 
+// shareSlack keeps a product that floating point rounds down from a share that is met exactly: 0.58 of 50 nodes is
+// 28.999999999999996. It is less than a node's part of any share that is written with four decimals.
+const shareSlack = 1e-6
+
 // nodesLost tells that a region has lost all of the nodes that it had before its stage, or
 // a larger share than is borne.
 func (g Guardrails) nodesLost(w *RegionWatch) string {
@@ -78,7 +82,7 @@ func (g Guardrails) nodesLost(w *RegionWatch) string {
 	switch {
 	case len(gone) == 0:
 		return ""
-	case float64(len(gone)) > g.NodesLostShare*float64(were):
+	case float64(len(gone)) > g.NodesLostShare*float64(were)+shareSlack:
 		return fmt.Sprintf("nodes not heard of any more: %d of %d, more than a share of %s, of region %s (%s)",
 			len(gone), were, figure(g.NodesLostShare), w.Region, several(gone))
 	case left == 0:

@@ -80,7 +80,7 @@ func (r *Rollout) measure(steps RolloutSteps, nowMs int64, look FleetLook) (time
 	for _, t := range inForce {
 		r.Touched = append(r.Touched, Touched{Region: t.Region, Previous: t.Document, Over: t.Version})
 	}
-	r.QueriesBefore = replaceValues(r.QueriesBefore, before)
+	r.QueriesBefore = addBaselines(r.QueriesBefore, before)
 	r.Baseline = r.ratesOf(r.Stage, (*RegionWatch).before)
 	r.Phase, r.DueMs, r.Waiting = RolloutApplying, 0, ""
 	return 0, nil

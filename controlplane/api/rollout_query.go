@@ -39,12 +39,12 @@ func queryValues(r controlplane.Rollout) (values []*controlv1.RolloutQueryValue)
 		}
 		for _, v := range r.QueriesBefore {
 			if v.Name == q.Name {
-				row(v).Before = v.Value
+				row(v).Before = v.Shown()
 			}
 		}
 		for _, v := range r.QueriesNow {
 			if v.Name == q.Name {
-				row(v).Now = v.Value
+				row(v).Now = v.Shown()
 			}
 		}
 	}

@@ -747,7 +747,7 @@ type RolloutGuardrails struct {
 	DegradedShare    *RolloutCeiling        `protobuf:"bytes,3,opt,name=degraded_share,json=degradedShare,proto3" json:"degraded_share,omitempty"`                    // decisions without the origin's answer
 	ConvergenceMs    *RolloutCeiling        `protobuf:"bytes,4,opt,name=convergence_ms,json=convergenceMs,proto3" json:"convergence_ms,omitempty"`                    // of the slowest node, where nodes report it
 	LatencyUs        *RolloutCeiling        `protobuf:"bytes,5,opt,name=latency_us,json=latencyUs,proto3" json:"latency_us,omitempty"`                                // of the slowest node, where nodes report it
-	DeniedShareShift *float64               `protobuf:"fixed64,6,opt,name=denied_share_shift,json=deniedShareShift,proto3,oneof" json:"denied_share_shift,omitempty"` // either way, 0 to 1, default 0.2
+	DeniedShareShift *float64               `protobuf:"fixed64,6,opt,name=denied_share_shift,json=deniedShareShift,proto3,oneof" json:"denied_share_shift,omitempty"` // either way, 0 to 1, default 0.2; from 0 where too little was decided before the stage
 	NodesLostShare   *float64               `protobuf:"fixed64,7,opt,name=nodes_lost_share,json=nodesLostShare,proto3,oneof" json:"nodes_lost_share,omitempty"`       // of a region's nodes before the stage, 0 to 1, default 0.1; the last one is never borne
 	Queries          []*RolloutQuery        `protobuf:"bytes,8,rep,name=queries,proto3" json:"queries,omitempty"`                                                     // of the Prometheus that weir-control is configured with; at most 20
 	RestartsPerHour  *int32                 `protobuf:"varint,9,opt,name=restarts_per_hour,json=restartsPerHour,proto3,oneof" json:"restarts_per_hour,omitempty"`     // of one node, 0 to 10, default 1; 10 turns it off
@@ -849,7 +849,9 @@ func (x *RolloutGuardrails) GetRestartsPerHour() int32 {
 }
 
 // RolloutQuery is a guardrail that a Prometheus measures. Exactly one of above, below and
-// times_baseline says what breaks it; any element of a vector may.
+// times_baseline says what breaks it; any element of a vector may. An infinite element is beyond every bound on its
+// side; while one is NaN the stage waits, as for a required value. A query that names no region has one baseline, of
+// before the first stage.
 type RolloutQuery struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`   // 1 to 64 bytes

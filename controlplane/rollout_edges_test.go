@@ -1,0 +1,143 @@
+package controlplane
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// "Held against 0 where too little was decided before the stage": traffic that begins with the stage and is denied breaks
+// the guardrail, and traffic that passes does not.
+func TestDeniedTrafficAfterAQuietBaselineIsABreach(t *testing.T) {
+	for denied, why := range map[int64]string{
+		10: "",
+		50: "stage 1 (eu): share of denied decisions: 0.5, off by more than 0.2 (before the stage 0), of region eu",
+	} {
+		l := newLand("eu", "us")
+		l.sick = func(*heartbeat.Health, bool) {}
+		r, steps := begin(t, l, spec(canary, all))
+		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+		l.sick = func(h *heartbeat.Health, _ bool) {
+			h.AllowedTotal, h.DeniedTotal = h.AllowedTotal+100-denied, h.DeniedTotal+denied
+		}
+		play(t, r, steps, nil)
+		if why == "" && r.Phase == RolloutDone {
+			continue
+		}
+		wantRolledBack(t, r, why)
+	}
+}
+
+// A value without a bound breaks what bounds it on that side, in one line, and can be kept.
+func TestAnEndlessValueBreaksItsRail(t *testing.T) {
+	for says, c := range map[string]struct {
+		rail QueryRail
+		bad  float64
+	}{
+		"errors is +Inf, want at most 0.5":                               {QueryRail{Name: "errors", Query: "errors", Above: ptr(0.5)}, math.Inf(1)},
+		"errors is -Inf, want at least 0.05":                             {QueryRail{Name: "errors", Query: "errors", Below: ptr(0.05)}, math.Inf(-1)},
+		"errors is +Inf, want at most 3 times before (before the stage ": {QueryRail{Name: "errors", Query: "errors", TimesBaseline: ptr(3.0)}, math.Inf(1)},
+	} {
+		o := &oracle{answers: map[string][]float64{"errors": {0.1}}}
+		r := playGuarded(t, o, func(r *Rollout) {
+			if r.Phase == RolloutBaking {
+				o.answers["errors"] = []float64{0.1, c.bad}
+			}
+		}, c.rail)
+		wantRolledBack(t, r, says)
+		if got := r.QueriesNow[0].Shown(); got == nil || *got != c.bad {
+			t.Errorf("%v is shown for %v", got, c.bad)
+		}
+		if _, err := json.Marshal(r); err != nil {
+			t.Error(err)
+		}
+	}
+	o := &oracle{answers: map[string][]float64{"errors": {math.Inf(1)}}}
+	r := playGuarded(t, o, func(*Rollout) {}, QueryRail{Name: "errors", Query: "errors", TimesBaseline: ptr(3.0)})
+	wantRolledBack(t, r, "errors is +Inf, want at most 3 times before (before the stage +Inf)")
+	o = &oracle{answers: map[string][]float64{"errors": {math.Inf(-1)}}}
+	if r := playGuarded(t, o, func(*Rollout) {}, QueryRail{Name: "errors", Query: "errors", Above: ptr(0.5)}); r.Phase != RolloutDone {
+		t.Errorf("an end on the good side: %s %q", r.Phase, r.Why)
+	}
+}
+
+// An element that is not a number holds the stage, required or not; beside one that breaks the rail it does not.
+func TestANaNHoldsTheStage(t *testing.T) {
+	rail := QueryRail{Name: "errors", Query: "errors", Above: ptr(0.5)}
+	bad := map[string]struct {
+		values []float64
+		why    string
+	}{
+		"alone":           {[]float64{math.NaN()}, "guardrail errors has no value: an element is NaN"},
+		"beside a good":   {[]float64{0.1, math.NaN()}, "guardrail errors has no value: an element is NaN"},
+		"beside a breach": {[]float64{math.NaN(), 0.7}, "errors is 0.7, want at most 0.5"},
+	}
+	for name, c := range bad {
+		for _, phase := range []RolloutPhase{RolloutMeasuring, RolloutBaking} {
+			if phase == RolloutMeasuring && name == "beside a breach" {
+				continue
+			}
+			o := &oracle{answers: map[string][]float64{"errors": {0.1}}}
+			r := playGuarded(t, o, func(r *Rollout) {
+				if r.Phase == phase {
+					o.answers["errors"] = c.values
+				}
+			}, rail)
+			if !strings.Contains(r.Why, c.why) || r.Phase != RolloutRolledBack || (len(r.Touched) == 0) != (phase == RolloutMeasuring) {
+				t.Errorf("%s, %s: %s %q, want %q", name, phase, r.Phase, r.Why, c.why)
+			}
+		}
+	}
+	o, looks := &oracle{answers: map[string][]float64{"errors": {0.1}}}, 0
+	if r := playGuarded(t, o, func(r *Rollout) {
+		if r.Phase == RolloutBaking {
+			looks++
+			o.answers["errors"] = []float64{0.1}
+			if looks > 1 && looks < 4 {
+				o.answers["errors"] = []float64{math.NaN()}
+			}
+		}
+	}, rail); r.Phase != RolloutDone {
+		t.Errorf("over in time: %s %q", r.Phase, r.Why)
+	}
+}
+
+// A query that names no region has one baseline, of before the first stage: what a stage made worse is no baseline of
+// the next.
+func TestAQueryOfTheFleetKeepsItsFirstBaseline(t *testing.T) {
+	o := &oracle{answers: map[string][]float64{"errors": {0.1}}}
+	r := playGuarded(t, o, func(r *Rollout) {
+		if r.Stage == 0 && r.applied() {
+			o.answers["errors"] = []float64{0.25}
+		}
+		if r.Stage == 1 && r.applied() {
+			o.answers["errors"] = []float64{0.4}
+		}
+	}, QueryRail{Name: "errors", Query: "errors", TimesBaseline: ptr(3.0)})
+	wantRolledBack(t, r, "stage 2 (all other regions): errors is 0.4, want at most 3 times before (before the stage 0.1)")
+}
+
+// "More than a share": losing exactly the share is borne, whatever floating point makes of it.
+func TestTheShareOfLostNodesIsExact(t *testing.T) {
+	for were := 1; were <= 200; were++ {
+		for percent := range 101 {
+			g := Guardrails{NodesLostShare: float64(percent) / 100}
+			most := percent * were / 100 // the whole nodes of the share
+			for _, gone := range []int{most, most + 1} {
+				if gone == 0 || gone >= were {
+					continue
+				}
+				w := RegionWatch{Region: "eu", Nodes: make([]WatchedNode, were)}
+				for i := range gone {
+					w.Nodes[i].Gone = true
+				}
+				if broken := g.nodesLost(&w) != ""; broken != (gone > most) {
+					t.Fatalf("%d of %d with a share of %d %%: broken %t", gone, were, percent, broken)
+				}
+			}
+		}
+	}
+}
