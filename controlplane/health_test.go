@@ -10,10 +10,10 @@ import (
 // and what came since.
 func regionWatch(before []NodeFigures, since ...[]NodeFigures) RegionWatch {
 	w := RegionWatch{Region: "eu"}
-	w.observe(before, true)
+	w.observe(before, true, false)
 	w.rotate(0)
 	for _, look := range since {
-		w.observe(look, false)
+		w.observe(look, false, false)
 	}
 	return w
 }
@@ -108,20 +108,20 @@ func TestANodeMayDoWhatItsRegionDid(t *testing.T) {
 	idle := NodeFigures{ID: "idle", SeenMs: 1000, Totals: tally(0, 0, 0, 0, 0)}
 	busy := NodeFigures{ID: "busy", SeenMs: 1000}
 	w := RegionWatch{Region: "eu"}
-	w.observe([]NodeFigures{idle, busy}, true)
+	w.observe([]NodeFigures{idle, busy}, true, false)
 	idle.SeenMs, busy.SeenMs = 61_000, 61_000
 	busy.Totals = tally(0, 60_000, 36_000, 60*1800, 0)
-	w.observe([]NodeFigures{idle, busy}, true)
+	w.observe([]NodeFigures{idle, busy}, true, false)
 	w.rotate(0)
 	idle.SeenMs, busy.SeenMs = 121_000, 121_000
 	idle.Totals = tally(0, 60_000, 36_000, 60*1800, 0)
-	w.observe([]NodeFigures{idle, busy}, false)
+	w.observe([]NodeFigures{idle, busy}, false, false)
 	if why := g.breachOf(&w, 121_000, time.Minute); why != "" {
 		t.Errorf("the nodes changed roles: %s", why)
 	}
 	idle.SeenMs = 181_000
 	idle.Totals = tally(0, 120_000, 96_000, 60*3600, 0)
-	w.observe([]NodeFigures{idle, busy}, false)
+	w.observe([]NodeFigures{idle, busy}, false, false)
 	want := "share of denied decisions: 0.8, off by more than 0.18 (before the stage 0.6), of node idle in region eu"
 	g.DeniedShareShift = 0.18
 	if why := g.breachOf(&w, 181_000, time.Minute); why != want {

@@ -38,6 +38,10 @@ func (r *Rollout) rollBack(steps RolloutSteps, nowMs int64) (time.Duration, erro
 	if err != nil {
 		return 0, err
 	}
+	r.Clocks.see(look, nowMs)
+	if r.held(look, nowMs) {
+		return r.poll(), nil
+	}
 	return r.withdraw(nowMs, look), nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirhq/weir/shared/heartbeat"
 )
@@ -137,6 +138,39 @@ func TestTheShareOfLostNodesIsExact(t *testing.T) {
 				if broken := g.nodesLost(&w) != ""; broken != (gone > most) {
 					t.Fatalf("%d of %d with a share of %d %%: broken %t", gone, were, percent, broken)
 				}
+			}
+		}
+	}
+}
+
+// The clock of the database jumps forward by more than nodes live without a heartbeat: all of them look silent until each
+// has spoken again. That is no loss, whatever the rollout does at the time; a node that then stays silent is one.
+func TestAJumpOfTheDatabasesClockLosesNoNodes(t *testing.T) {
+	for _, phase := range []RolloutPhase{RolloutMeasuring, RolloutConverging, RolloutBaking, RolloutRollingBack} {
+		for victim, want := range map[string]RolloutPhase{"": RolloutDone, "eu2": RolloutRolledBack} {
+			l := newLand("eu", "us")
+			r, steps := begin(t, l, spec(canary, all))
+			if phase == RolloutRollingBack {
+				want = RolloutAborted
+			}
+			jumped, waited := false, false
+			play(t, r, steps, func() bool {
+				if phase == RolloutRollingBack && r.Phase == RolloutBaking {
+					if _, err := r.Operate(RolloutOrder{Action: RolloutAbort, By: ann}, l.now.UnixMilli()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				looks := phase != RolloutRollingBack || len(r.Touched) > 0 && r.Touched[0].settled()
+				if !jumped && r.Phase == phase && looks && l.now.Sub(day) > 3*time.Second {
+					jumped = true
+					l.skew += time.Hour
+					l.dead[victim] = victim != ""
+				}
+				waited = waited || strings.Contains(r.Waiting, "the clock of the database has jumped")
+				return r.Phase.Over()
+			})
+			if r.Phase != want || !jumped || !waited || want == RolloutRolledBack && !strings.Contains(r.Why, "1 of 2") {
+				t.Errorf("%s, without %q: %s %q, jumped %t, waited %t; want %s", phase, victim, r.Phase, r.Why, jumped, waited, want)
 			}
 		}
 	}

@@ -10,6 +10,8 @@ type FleetLook struct {
 	// Silent is how many nodes of a region have a heartbeat that is too old.
 
 	Truncated bool `json:"truncated,omitempty"` // there are more than FleetNodesMax
+
+	LiveMs int64 `json:"live_ms,omitempty"` // how old the heartbeat of a live node is at most
 }
 
 // NodeFigures are one live node: what it runs, and its totals as its heartbeat has them.

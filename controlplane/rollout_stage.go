@@ -32,6 +32,8 @@ func (r *Rollout) Advance(steps RolloutSteps) (wait time.Duration, err error) {
 	switch {
 	case r.Paused != nil || r.Phase == RolloutAwaiting:
 		return r.watchEvery(), nil
+	case r.held(look, nowMs):
+		return r.poll(), nil
 	case r.Phase == RolloutMeasuring:
 		return r.measure(steps, nowMs, look)
 	case r.Phase == RolloutConverging:

@@ -58,6 +58,7 @@ func (r *Rollout) look(steps RolloutSteps, nowMs int64) (look FleetLook, broken 
 	if look, err = steps.Look(r.watchedScope()); err != nil {
 		return look, nil, err
 	}
+	r.Clocks.see(look, nowMs)
 	r.observe(look, nowMs)
 	r.Now = r.ratesOf(r.Stage, (*RegionWatch).now)
 	if broken = r.breachOfNodes(look.AtMs); broken != nil || len(r.Touched) == 0 {
@@ -97,7 +98,7 @@ func (r *Rollout) observe(look FleetLook, nowMs int64) {
 		if old := nowMs - w.BucketMs; !measuring && (old < 0 || old >= r.window(w.Stage)/watchBuckets) {
 			w.rotate(nowMs)
 		}
-		w.observe(nodes[w.Region], measuring)
+		w.observe(nodes[w.Region], measuring, r.Clocks.unsure(look, nowMs))
 	}
 }
 
@@ -140,8 +141,8 @@ func (w *RegionWatch) rotate(nowMs int64) {
 }
 
 // observe takes in a look at the region. While its baseline is measured every node that
-// speaks is one of those that were there before.
-func (w *RegionWatch) observe(nodes []NodeFigures, measuring bool) {
+// speaks is one of those that were there before. While it is unsure which nodes are live, none goes.
+func (w *RegionWatch) observe(nodes []NodeFigures, measuring, unsure bool) {
 	found := make(map[string]NodeFigures, len(nodes))
 	for _, n := range nodes {
 		found[n.ID] = n
@@ -151,9 +152,10 @@ func (w *RegionWatch) observe(nodes []NodeFigures, measuring bool) {
 		n := &w.Nodes[i]
 		is, live := found[n.ID]
 		delete(found, n.ID)
-		if n.Gone = !live; live {
+		if live {
 			n.observe(is, measuring)
 		}
+		n.Gone = !live && (n.Gone || !unsure)
 	}
 	w.Nodes = slices.DeleteFunc(w.Nodes, func(n WatchedNode) bool { return n.Gone && n.Came })
 	for _, n := range nodes {

@@ -175,7 +175,9 @@ func (w *RolloutWork) Look(ctx context.Context, scope RolloutScope) (FleetLook, 
 	if err != nil {
 		return FleetLook{}, err
 	}
-	return TakeLook(fleet, scope), nil
+	look := TakeLook(fleet, scope)
+	look.LiveMs = w.liveWithin.Milliseconds()
+	return look, nil
 }
 
 func (w *RolloutWork) fleet(ctx context.Context) (Fleet, error) {
