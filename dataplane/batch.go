@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -209,8 +208,7 @@ func (w *workspace) sortMany() {
 		w.order = append(w.order, i)
 	}
 	slices.SortFunc(w.order, func(i, j int) int {
-		a, b := &w.items[i].ident, &w.items[j].ident
-		return cmp.Or(cmp.Compare(a.a, b.a), cmp.Compare(a.b, b.b))
+		return w.items[i].ident.compare(&w.items[j].ident)
 	})
 }
 
@@ -271,7 +269,7 @@ func (l *Limiter) foredeny(w *workspace) (denied, alive bool) {
 // anyClaiming is true when a claim of some key is on its way.
 func (w *workspace) anyClaiming() bool {
 	for _, i := range w.order {
-		if e := w.items[i].entry; e != nil && e.flags.Load()&(flagClaiming|flagClaiming1) != 0 {
+		if e := w.items[i].entry; e != nil && e.marks().claiming() {
 			return true
 		}
 	}
@@ -314,7 +312,7 @@ func (w *workspace) noteLows() {
 	for i := range w.items {
 		it := &w.items[i]
 		if e := w.items[it.first].entry; e != nil && it.cost > 0 && it.verdict.allowed {
-			e.noteLow(slotOf(it.verdict.seq), it.limit)
+			e.noteLimit(it.verdict.seq, it.limit)
 		}
 	}
 }
@@ -405,7 +403,7 @@ func (l *Limiter) itemAsksFirst(it, first *item, now clock.Steady, set *settings
 		return false
 	}
 	it.ahead = first.before
-	if it.shadow() && it.ahead+it.cost > it.limit-first.entry.known(&it.question) {
+	if it.shadow() && it.ahead+it.cost > it.limit-first.entry.known(it.nowMs, it.durationMs) {
 		return false
 	}
 	first.before = min(it.ahead+it.cost, aheadMax)
@@ -502,7 +500,7 @@ func (l *Limiter) answerMany(items []item, kept bool, decisions []Decision) []De
 // so what remains is what was there before.
 func (l *Limiter) answerItem(it *item, kept bool, first *item, d *Decision) outcome {
 	if !it.verdict.allowed && first.entry != nil {
-		it.verdict.tellRetry(&it.question)
+		tellRetry(&it.verdict, &it.question)
 	}
 	out := d.answer(&it.verdict, &it.question, it.rule, it.source)
 	if it.rule.candidate != 0 {

@@ -173,7 +173,7 @@ func (e *entry) arriveLocked(slot int) {
 // than what the origin has named before and what was added since: it has lost data.
 // A read that meets a send cannot tell. (An answer that was overtaken by a later one
 // can look like a loss; healing an origin that needs none changes nothing.)
-func (e *entry) absorbLocked(m *metrics, slot int, total int64, sent bool) (grew, lost bool) {
+func (e *entry) absorbLocked(m *counters, slot int, total int64, sent bool) (grew, lost bool) {
 	b := e.book
 	c := &b.cells[slot]
 	sending := e.flags.Load()&(flagSending<<slot) != 0
@@ -211,5 +211,24 @@ func (e *entry) floorLocked(slot int, n int64) {
 		added := e.addLocked(slot, missing)
 		e.book.cells[slot].settled.Add(added)
 		e.book.rarely().unnamed[slot] += added
+	}
+}
+
+// counters are what merges count.
+type counters struct {
+	overshoot atomic.Int64 // cost above the limit that turned up when others' counts were merged
+}
+
+// exceeded takes note of others' cost that was merged into a cell, as far as it lies above
+// the lowest limit that cost was counted against there: whoever accepted it did not know of
+// all the rest. The cell before, which weighs on the limit too, is left out, so more may
+// have been accepted than this tells, and not less. Estimates may pass their limits.
+func (m *counters) exceeded(e *entry, slot int, grown int64) {
+	if e.flags.Load()&flagEstimate != 0 {
+		return
+	}
+	limit := e.lows.most(slot)
+	if over := wordCount(e.words[slot].Load()) + e.others[slot].Load() - limit; over > 0 {
+		m.overshoot.Add(min(over, grown))
 	}
 }

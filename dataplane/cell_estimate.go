@@ -1,9 +1,12 @@
 package dataplane
 
 import (
+	"math"
 	"sync/atomic"
 
+	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/level"
+	"github.com/weirhq/weir/shared/window"
 )
 
 // tierCounts are how many keys are in each tier, and how they got there.
@@ -26,7 +29,9 @@ const (
 	flagsOfTier  = 3 << tierShift
 )
 
-func (e *entry) tier() level.Tier { return level.Tier(e.flags.Load() >> tierShift) }
+func (e *entry) tier() level.Tier { return e.marks().tier() }
+
+func (f flagSet) tier() level.Tier { return level.Tier(f >> tierShift) }
 
 // moveTier returns where the key was. One that was evicted stays where it was counted.
 func (e *entry) moveTier(to level.Tier) (from level.Tier) {
@@ -39,4 +44,322 @@ func (e *entry) moveTier(to level.Tier) (from level.Tier) {
 			return level.Tier(flags >> tierShift)
 		}
 	}
+}
+
+// meter is what a key has in the estimate mode on a node with an origin.
+type meter struct {
+	reading   atomic.Pointer[reading] // what the origin last told; nil: never
+	wantSince atomic.Int64            // steadyMs since when a sync is wanted, 0 for not
+	limit     atomic.Int64            // that the key was judged by when it wanted one
+}
+
+// want notes that a sync is wanted, and by which limit; first is false if one was already.
+func (e *entry) want(limit int64, now clock.Steady) (first bool) {
+	m := e.book.meter()
+	if m.wantSince.Load() != 0 || !m.wantSince.CompareAndSwap(0, int64(now)) {
+		return false
+	}
+	m.limit.Store(limit)
+	return true
+}
+
+// reading is what a node knows of a key after a sync. Immutable.
+type reading struct {
+	sequence int64         // of the cell that was current
+	atMs     int64         // Unix ms: what known was weighed at
+	steady   clock.Steady  // the same moment: what has drained since
+	known    level.Product // the level by two cells, * duration
+	covered  [2]int64      // by slot: the part of each cell's count that is in known, or the others'
+}
+
+// at is the reading once a later cell has become current: it covers nothing of that.
+func (r *reading) at(sequence int64) reading {
+	next := *r
+	next.sequence = sequence
+	switch sequence - r.sequence {
+	case 0:
+	case 1:
+		next.covered[slotOf(sequence)] = 0
+	default:
+		next.covered = [2]int64{}
+	}
+	return next
+}
+
+// cover keeps cost of others that a reply has brought between two readings apart from the
+// local cost.
+func (m *meter) cover(sequence int64, slot int, cost int64) {
+	if r := m.reading.Load(); r != nil {
+		next := r.at(sequence)
+		next.covered[slot] += cost
+		m.reading.Store(&next)
+	}
+}
+
+// estimated is a verdict and the level that it was passed on.
+type estimated struct {
+	verdict
+	level   level.Level // without the cost
+	now     clock.Steady
+	leaky   bool    // what level was found by
+	unknown bool    // nothing is known of the key: it passes
+	at      float64 // the level as answered
+	counted int64   // of the cost: all or nothing of it, unless the counter is full
+}
+
+// estimate is judge in the estimate mode: it judges a cost, and counts it if it is
+// allowed or if all that is offered counts, as one atomic step. alive is false when the
+// entry was evicted; then nothing was decided.
+func (e *entry) estimate(v *estimated, tMs, durationMs, limit, cost int64, peek bool, k *rules) (alive bool) {
+	for {
+		seq := e.seq.Load()
+		v.seq, v.tMs = seq, tMs
+		start := window.Start(seq, durationMs)
+		switch elapsed := tMs - start; {
+		case elapsed < 0:
+			v.tMs = start
+		case elapsed >= durationMs:
+			lost, alive := e.rotate(window.Sequence(tMs, durationMs))
+			v.agedOut += lost
+			if !alive {
+				return false
+			}
+			continue
+		}
+		slot := slotOf(seq)
+		word := e.words[slot].Load()
+		if !wordIsLive(word, seq) {
+			if !e.settle(slot) {
+				return false
+			}
+			continue
+		}
+		e.gauge(v, slot, word, limit, cost, durationMs, k)
+		sum := word
+		if v.counted = 0; (v.allowed || k.offered) && !peek {
+			sum, v.counted = plus(word, cost, mergedMax)
+			e.noteLow(slot, limit)
+		}
+		switch {
+		case v.counted > 0:
+			if e.words[slot].CompareAndSwap(word, sum) {
+				return true
+			}
+		case wordIsLive(e.words[slot].Load(), seq):
+			return true
+		}
+	}
+}
+
+// estimateHeld is estimate for a batch that holds the entry; it counts nothing.
+func (e *entry) estimateHeld(v *estimated, tMs, durationMs, limit, cost int64, k *rules) {
+	v.seq = e.seq.Load()
+	v.tMs = max(tMs, window.Start(v.seq, durationMs))
+	slot := slotOf(v.seq)
+	e.gauge(v, slot, e.words[slot].Load(), limit, cost, durationMs, k)
+}
+
+// gauge is the arithmetic of an estimate on the cell whose word was read. A sync that
+// comes in between its reads can make the level too high, by what it brings, for this
+// one decision.
+func (e *entry) gauge(v *estimated, slot int, word uint64, limit, cost, durationMs int64, k *rules) {
+	before := previousSlot(slot)
+	v.current = max(0, wordCount(word)+e.others[slot].Load())
+	v.previous = max(0, wordCount(e.words[before].Load())+e.others[before].Load())
+	metered := e.flags.Load()&flagEstimate != 0
+	if metered && k.leaky {
+		v.leaky = true
+		v.unknown = e.leak(v, slot, limit, durationMs, k)
+	} else {
+		v.level = level.OfCells(v.current, v.previous, window.Start(v.seq+1, durationMs)-v.tMs, durationMs)
+		v.unknown = metered && v.current == 0 && v.previous == 0 && e.heardAt.Load() == 0
+	}
+	v.allowed = v.unknown && limit > 0 || v.level.Fits(cost, limit, durationMs, k.below)
+}
+
+// leak is the leaky level. Without any word from the origin it is all local cost, and
+// says nothing about the region: unknown.
+func (e *entry) leak(v *estimated, slot int, limit, durationMs int64, k *rules) (unknown bool) {
+	m := e.book.meter()
+	r := m.reading.Load()
+	if r == nil {
+		v.level = level.Local(v.current + v.previous)
+		return true
+	}
+	covered := r.at(v.seq).covered
+	pending := v.current + v.previous - covered[0] - covered[1]
+	if since := m.wantSince.Load(); since != 0 && int64(v.now)-since >= k.outageOf(durationMs) {
+		pending = 0 // nobody has drained it: it would cut off an innocent key for the whole outage
+	}
+	v.level = level.Leaky(r.known, int64(v.now-r.steady), max(0, pending), limit)
+	return false
+}
+
+// pending is local cost that no sync has covered, roughly: it takes no lock.
+func (e *entry) pending() int64 {
+	seq := e.seq.Load()
+	slot := slotOf(seq)
+	r := e.book.meter().reading.Load()
+	pending := wordCount(e.words[slot].Load()) + e.others[slot].Load() +
+		wordCount(e.words[previousSlot(slot)].Load()) + e.others[previousSlot(slot)].Load()
+	if r != nil {
+		covered := r.at(seq).covered
+		pending -= covered[0] + covered[1]
+	}
+	return pending
+}
+
+// settledFor is true once the origin has told of the previous cell so late that every
+// other node must have sent what it had for it: lateMs after its end.
+func (e *entry) settledFor(sequence, durationMs, lateMs int64) bool {
+	r := e.book.meter().reading.Load()
+	return r != nil && r.atMs >= window.Start(sequence, durationMs)+lateMs
+}
+
+// hearOf merges the origin's total of one cell.
+func (e *entry) hearOf(m *counters, sequence, total int64) (grew bool, missing []lostTotal) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	slot, ok := e.slotLocked(sequence)
+	if !ok {
+		return false, nil
+	}
+	grew, lost := e.absorbLocked(m, slot, total, false)
+	if lost {
+		missing = []lostTotal{{e.cell(sequence), e.namedLocked(slot)}}
+	}
+	return grew, missing
+}
+
+// takeReadingLocked makes a reading of what is known now. Only cost that the origin has
+// confirmed is covered by it: what came in during the round trip stays pending.
+func (e *entry) takeReadingLocked(nowMs int64, now clock.Steady) {
+	seq, durationMs := e.seq.Load(), e.names.durationMs()
+	r := &reading{sequence: seq, atMs: max(nowMs, window.Start(seq, durationMs)), steady: now}
+	for slot := range r.covered {
+		r.covered[slot] = max(0, wordCount(e.words[slot].Load())+e.others[slot].Load()-max(0, e.unsentLocked(slot)))
+	}
+	slot := slotOf(seq)
+	uncovered := window.Start(seq+1, durationMs) - r.atMs
+	r.known = level.Mul(r.covered[slot], durationMs).Plus(level.Mul(r.covered[previousSlot(slot)], max(0, uncovered)))
+	e.book.meter().reading.Store(r)
+	e.hear(now)
+}
+
+// levelLocked is the level that a request would be judged by.
+func (e *entry) levelLocked(nowMs int64, now clock.Steady, k *rules) float64 {
+	durationMs := e.names.durationMs()
+	v := estimated{now: now}
+	e.estimateHeld(&v, nowMs, durationMs, e.book.meter().limit.Load(), 0, k)
+	return v.level.Float(durationMs)
+}
+
+// beEstimate gives a new entry what the estimate mode needs, in one piece of memory.
+func (e *entry) beEstimate() {
+	whole := &struct {
+		book  book
+		rare  rare
+		meter meter
+	}{}
+	whole.rare.metered = &whole.meter
+	whole.book.rare = &whole.rare
+	e.book = &whole.book
+	e.flags.Or(flagEstimate)
+}
+
+// rules are what a namespace sets for the judgement of estimates. Immutable.
+type rules struct {
+	leaky    bool  // the level drains by limit/duration between syncs, not by cells
+	offered  bool  // what was refused is counted too
+	below    bool  // the limit must not be reached, instead of not exceeded
+	outageMs int64 // how long a sync may be wanting before local cost is left out; 0 is one window
+}
+
+// outageOf is outageMs of a window.
+func (k *rules) outageOf(durationMs int64) int64 {
+	if k.outageMs == 0 {
+		return durationMs
+	}
+	return k.outageMs
+}
+
+// explainLeak is the leaky level of a verdict; leaks is false where the level is that by cells.
+func (e *entry) explainLeak(v *estimated, limit, durationMs int64, k *rules) (unknown, leaks bool) {
+	if !k.leaky || !e.marks().estimates() {
+		return false, false
+	}
+	return e.leak(v, slotOf(v.seq), limit, durationMs, k), true
+}
+
+// ask marks the entry as one that waits for a sync; first is false if it was already.
+func (e *entry) ask() (first bool) { return e.flags.Or(flagAsked)&flagAsked == 0 }
+
+// unask takes the mark back.
+func (e *entry) unask() { e.flags.And(^uint32(flagAsked)) }
+
+// askUnsent asks for an entry of the estimate mode with unsent cost.
+func (e *entry) askUnsent() (first bool) {
+	if !e.marks().estimates() {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.unsentLocked(0)+e.unsentLocked(1) > 0 && e.ask()
+}
+
+// wantsSync is true while a sync is wanted, and not only that the cost is sent.
+func (e *entry) wantsSync() bool { return e.marks().asked() && e.book.meter().wantSince.Load() != 0 }
+
+// syncPart is an entry's part in a sync, by cell: the previous one and the current one.
+type syncPart struct {
+	alive    bool
+	agedOut  int64 // own cost that its cell has taken along unsent
+	sequence int64 // of the current cell
+	full     bool  // a sync is wanted, and not only that the cost is sent
+	before   float64
+	costs    [2]int64 // on its way; 0 for none
+	read     [2]bool  // nothing is sent for the cell, and it should be read
+}
+
+// beginSync puts unsent cost on its way. The previous cell need not be read once the origin has told of it lateMs after
+// its end.
+func (e *entry) beginSync(nowMs int64, now clock.Steady, k *rules, lateMs int64) (x syncPart) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	durationMs := e.names.durationMs()
+	if x.agedOut, x.alive = e.rotateLocked(window.Sequence(nowMs, durationMs)); !x.alive {
+		return x
+	}
+	x.sequence = e.seq.Load()
+	x.full = e.book.meter().wantSince.Load() != 0
+	x.before = e.levelLocked(nowMs, now, k)
+	for i, s := range [2]int64{x.sequence - 1, x.sequence} {
+		slot := slotOf(s)
+		e.netLocked(slot)
+		if cost := e.unsentLocked(slot); cost > 0 {
+			e.sendLocked(slot, cost)
+			x.costs[i] = cost
+		} else {
+			x.read[i] = x.full && (s == x.sequence || !e.settledFor(x.sequence, durationMs, lateMs))
+		}
+	}
+	return x
+}
+
+// endSync takes the reading that requests are judged by from now on, if x is full and its cell is current. It returns
+// when the one before was taken, 0 for never, and how far the level has moved as a share of the limit it was asked by.
+func (e *entry) endSync(x *syncPart, nowMs int64, now clock.Steady, k *rules) (last clock.Steady, drift float64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if x.full && x.alive && e.seq.Load() == x.sequence {
+		was := e.refreshed()
+		e.takeReadingLocked(nowMs, now)
+		m := e.book.meter()
+		if limit := m.limit.Load(); was > 0 && limit > 0 {
+			last, drift = was, math.Abs(e.levelLocked(nowMs, now, k)-x.before)/float64(limit)
+		}
+		m.wantSince.Store(0)
+	}
+	e.unask()
+	return last, drift
 }

@@ -204,6 +204,9 @@ func (e *entry) noteLow(slot int, limit int64) {
 	}
 }
 
+// noteLimit is noteLow by a cell's sequence.
+func (e *entry) noteLimit(sequence, limit int64) { e.noteLow(slotOf(sequence), limit) }
+
 // weigh is the arithmetic of a verdict on the cell whose word was read.
 func (e *entry) weigh(v *verdict, slot int, word uint64, limit, cost, uncoveredMs, durationMs int64) {
 	// Of each cell first the word, then the others: whoever moves cost from one to
@@ -325,4 +328,17 @@ func raise(v *atomic.Int64, n int64) bool {
 
 func (e *entry) cell(sequence int64) window.Cell {
 	return e.names.cell(sequence)
+}
+
+// namesOf are the fields of the entry's key.
+func (e *entry) namesOf() *names { return &e.names }
+
+// identity is that of the entry's key.
+func (e *entry) identity() *identity { return &e.id }
+
+func (e *entry) durationMs() int64 { return e.names.durationMs() }
+
+// expired is true when no decision can depend on the entry's cells any more.
+func (e *entry) expired(nowMs int64) bool {
+	return expiredAt(e.seq.Load(), e.names.durationMs(), nowMs)
 }

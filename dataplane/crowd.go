@@ -33,9 +33,9 @@ func (l *Limiter) reportCrowd(now clock.Steady) {
 	if full == c.full || c.logged != 0 && int64(now-c.logged) < crowdEvery.Milliseconds() {
 		return
 	}
-	name, share := l.table.largest()
+	workspace, namespace, share := l.table.largest()
 	l.cfg.Logger.Warn("the table is full; keys without room are decided by the origin or a sketch, which errs towards denying",
-		"entries", l.table.len(), "without_room", full-c.full, "largest_workspace", name.workspace, "largest_namespace", name.namespace,
+		"entries", l.table.len(), "without_room", full-c.full, "largest_workspace", workspace, "largest_namespace", namespace,
 		"largest_share", share, "evicted_for_shares", l.table.evicted.share.Load())
 	c.full, c.logged = full, now
 }

@@ -23,7 +23,7 @@ func (d *Decision) answer(v *verdict, q *question, by *rule, source Source) outc
 	d.Current, d.Remaining = float64(used+q.cost), q.limit-used
 	d.ResetAt = time.UnixMilli(end)
 	if by.candidate != 0 {
-		d.CandidateDenied = !v.fitsCandidate(q, by.candidate, source)
+		d.CandidateDenied = !fitsCandidate(v, q, by.candidate, source)
 	}
 	if v.allowed {
 		d.Allowed = true
@@ -50,7 +50,7 @@ func (d *Decision) deny(v *verdict, q *question) {
 
 // fitsCandidate is the verdict of a candidate limit on the counts that the live one was
 // judged by. An outage policy that decides without them does so for any limit.
-func (v *verdict) fitsCandidate(q *question, candidate int64, source Source) bool {
+func fitsCandidate(v *verdict, q *question, candidate int64, source Source) bool {
 	cost := q.ahead + q.cost
 	switch source {
 	case SourceDegradedClosed:
@@ -62,7 +62,7 @@ func (v *verdict) fitsCandidate(q *question, candidate int64, source Source) boo
 }
 
 // tellRetry sets passesAtMs of a denial by the counts.
-func (v *verdict) tellRetry(q *question) {
+func tellRetry(v *verdict, q *question) {
 	if v.refused || v.crowded {
 		return
 	}
@@ -94,8 +94,8 @@ func (d *Decision) answerEstimate(v *estimated, q *question, by *rule) outcome {
 	return outcomeDenied
 }
 
-// tellRetry sets passesAtMs of a denial, exactly by the formula that the level was found by.
-func (v *estimated) tellRetry(q *question, k *knobs) {
+// tellRetryEstimated sets passesAtMs of a denial, exactly by the formula that the level was found by.
+func tellRetryEstimated(v *estimated, q *question, k *knobs) {
 	cost := q.ahead + q.cost
 	v.passesAtMs = 0
 	if !v.leaky {

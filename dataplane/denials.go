@@ -80,7 +80,7 @@ func (l *Limiter) sample(e *entry, q *question) {
 		return
 	}
 	if e != nil {
-		d.names = e.names
+		d.names = *e.namesOf()
 		return
 	}
 	key := q.key()
@@ -122,7 +122,7 @@ func (t *top) denied(q *TopQuery, nowMs int64) TopKeys {
 	answer.Since = time.UnixMilli(t.beforeMs)
 	found := ranking{limit: q.Limit}
 	add := func(c *topk.Counter[identity, denials], other *topk.Sketch[identity, denials], once bool) {
-		f := c.Value.names.family.Value()
+		f := c.Value.names.shared()
 		if !q.wants(&f) {
 			return
 		}

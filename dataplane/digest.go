@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -46,7 +45,7 @@ var errDigest = errors.New("dataplane: unreadable digest")
 // fleetHash stands for a key in filters: the same on every node, so anybody can look for
 // keys that meet. What they win is that a key of theirs is taken for shared.
 func fleetHash(n *names) uint64 {
-	f := n.family.Value()
+	f := n.shared()
 	var buf [2*binary.MaxVarintLen64 + 1 + window.WorkspaceBytesMax + window.NamespaceBytesMax + window.IdentifierBytesMax]byte
 	b := binary.AppendUvarint(buf[:0], uint64(f.durationMs))
 	b = append(b, byte(f.mode), byte(len(f.workspace)), byte(len(f.namespace)))
@@ -126,15 +125,15 @@ func (l *Limiter) activeKeys(set *settings, nowMs int64) (hashes []uint64, leftO
 	}
 	var all []active
 	l.table.walk(func(e *entry) {
-		durationMs := e.names.durationMs()
+		durationMs := e.durationMs()
 		if milliseconds(durationMs) < set.tuning.MinGlobalDuration.Std() {
 			return
 		}
-		if set.superseded(&e.names) { // its successor speaks for the key
+		if set.superseded(e.namesOf()) { // its successor speaks for the key
 			return
 		}
 		if share := e.activeShare(window.Sequence(nowMs, durationMs)); share > 0 {
-			all = append(all, active{fleetHash(&e.names), share})
+			all = append(all, active{fleetHash(e.namesOf()), share})
 		}
 	})
 	if leftOut = max(0, len(all)-filterKeysMax); leftOut > 0 {
@@ -154,18 +153,6 @@ func (l *Limiter) activeKeys(set *settings, nowMs int64) (hashes []uint64, leftO
 		hashes[i] = all[i].hash
 	}
 	return hashes, leftOut
-}
-
-// activeShare is the larger of two cells' shares of their limits; 0 when nothing was
-// accepted here. It takes no lock: a rotation in between makes it a little wrong, once.
-func (e *entry) activeShare(sequence int64) (share float64) {
-	seq := e.seq.Load()
-	for _, s := range []int64{seq - 1, seq} {
-		if limit := e.lows.get(slotOf(s)); limit != math.MaxInt64 && s >= sequence-1 {
-			share = max(share, float64(1+wordCount(e.words[slotOf(s)].Load()))/float64(max(1, limit)))
-		}
-	}
-	return share
 }
 
 // digestOnce publishes this node's filter, unless the last one still says nearly the same

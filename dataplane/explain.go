@@ -3,7 +3,6 @@ package dataplane
 import (
 	"time"
 
-	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/level"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -119,7 +118,7 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	}
 	v.allowed = window.Fits(v.current, v.previous, q.cost, q.limit, uncovered, q.durationMs)
 	if !v.allowed {
-		v.tellRetry(&q)
+		tellRetry(&v, &q)
 	}
 	x.Decision.answer(&v, &q, by, SourceLocal)
 	if l.shards != nil {
@@ -136,42 +135,27 @@ func (l *Limiter) explainEntry(x *Explanation, e *entry, v *verdict, q *question
 		x.RestsFor = e.restsFor(l.clock.Steady())
 	}
 	if set.tuning.DigestInterval > 0 {
-		x.UsedElsewhere, x.Covered = l.elsewhere.users(fleetHash(&e.names), q.nowMs), l.elsewhere.covered(q.nowMs)
+		x.UsedElsewhere, x.Covered = l.elsewhere.users(fleetHash(e.namesOf()), q.nowMs), l.elsewhere.covered(q.nowMs)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if seq := e.seq.Load(); seq >= v.seq { // a clock that has stepped back stands at the start of the current cell
-		v.seq, v.tMs = seq, max(v.tMs, window.Start(seq, q.durationMs))
-		x.HeardAt = l.clock.WallOf(clock.Steady(e.heardAt.Load()), q.nowMs)
-	}
-	x.Current.read(e, v.seq)
-	x.Previous.read(e, v.seq-1)
-	if e.isStrict(l.clock.Steady()) {
-		x.StrictUntil = l.clock.WallOf(clock.Steady(e.strictUntil.Load()), q.nowMs)
-	}
+	now := l.clock.Steady()
+	at := e.look(v.seq, now)
+	v.tMs = max(v.tMs, window.Start(at.sequence, q.durationMs))
+	v.seq = at.sequence
+	x.HeardAt, x.StrictUntil = l.clock.WallOf(at.refreshedAt, q.nowMs), l.clock.WallOf(at.strictUntil, q.nowMs)
+	x.Current.read(&at.current, l.table.fleet)
+	x.Previous.read(&at.previous, l.table.fleet)
 }
 
-// read is called under the entry's lock. A request may count meanwhile: what is told is what
-// was there at some moment of the call.
-func (c *ExplainedCell) read(e *entry, sequence int64) {
-	slot, ok := e.slotLocked(sequence)
-	if !ok {
+// read takes a reading over. What is sent, and what others have, only a fleet knows.
+func (c *ExplainedCell) read(at *cellLook, fleet bool) {
+	c.Held, c.Regional, c.Counts = at.held, at.accepted, at.counted+at.others
+	if !fleet {
 		return
 	}
-	c.Held = true
-	others := e.others[slot].Load()
-	c.Regional = wordCount(e.words[slot].Load())
-	c.Counts = c.Regional + others
-	if e.book == nil {
-		return
-	}
-	cell := &e.book.cells[slot]
-	c.Regional -= e.book.netted(slot) + e.book.claiming(slot)
-	c.Confirmed = min(c.Regional, cell.settled.Load())
+	c.Confirmed = min(c.Regional, at.settled)
 	c.Unsent = c.Regional - c.Confirmed
-	c.Global, c.Credit = e.foreignLocked(slot), e.book.credit(slot)
-	c.Published, c.Told = cell.flushed, e.book.told(slot)
-	c.Refused = e.flags.Load()&(flagRefused<<slot) != 0
+	c.Global, c.Credit = at.foreign, at.credit
+	c.Published, c.Told, c.Refused = at.published, at.told, at.refused
 }
 
 func (c *ExplainedCell) place(sequence int64, q *question, reset window.Reset) {
@@ -183,15 +167,16 @@ func (c *ExplainedCell) place(sequence int64, q *question, reset window.Reset) {
 func (l *Limiter) explainEstimate(x *Explanation, e *entry, v *verdict, q *question, by *rule) {
 	est := estimated{verdict: *v, now: l.clock.ReadSteady()}
 	est.level = level.OfCells(v.current, v.previous, window.Start(v.seq+1, q.durationMs)-v.tMs, q.durationMs)
-	unknown := l.table.sends && v.current == 0 && v.previous == 0 && (e == nil || e.heardAt.Load() == 0)
-	if e != nil && by.estimate.leaky && e.flags.Load()&flagEstimate != 0 {
-		est.leaky = true
-		unknown = e.leak(&est, slotOf(v.seq), q.limit, q.durationMs, by.estimate)
+	unknown := l.table.sends && v.current == 0 && v.previous == 0 && (e == nil || e.refreshed() == 0)
+	if e != nil {
+		if lost, leaks := e.explainLeak(&est, q.limit, q.durationMs, &by.estimate.rules); leaks {
+			est.leaky, unknown = true, lost
+		}
 	}
 	est.unknown = unknown
 	est.allowed = unknown && q.limit > 0 || est.level.Fits(q.cost, q.limit, q.durationMs, by.estimate.below)
 	if !est.allowed {
-		est.tellRetry(q, by.estimate)
+		tellRetryEstimated(&est, q, by.estimate)
 	}
 	x.Leaks = est.leaky
 	x.Decision.answerEstimate(&est, q, by)

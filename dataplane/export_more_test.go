@@ -44,13 +44,13 @@ func (l *Limiter) Waiting() (keys int, refused int64) {
 // Asked is true while a key waits for a sync, and not only to be sent.
 func (l *Limiter) Asked(k window.Key) bool {
 	e := l.entryOf(k)
-	return e != nil && e.flags.Load()&flagAsked != 0 && e.book.meter().wantSince.Load() != 0
+	return e != nil && e.wantsSync()
 }
 
 // Waits is true while a key waits to be sent or synced.
 func (l *Limiter) Waits(k window.Key) bool {
 	e := l.entryOf(k)
-	return e != nil && e.flags.Load()&flagAsked != 0
+	return e != nil && e.marks().asked()
 }
 
 // The steps of the digests' loops, for tests that turn them by hand.

@@ -44,22 +44,7 @@ func (l *Limiter) Sweep() {
 }
 
 // Crowd asks every entry to make room for another, as first contacts of a full table do.
-func (l *Limiter) Crowd() {
-	t, nowMs := l.table, l.nowMs()
-	for i := range t.parts {
-		p := &t.parts[i]
-		p.mu.Lock()
-		a := p.array.Load()
-		for b := range a.buckets {
-			for s := range slots {
-				if at := (placed{bucket: uint64(b), slot: s}); at.entry(a) != nil {
-					t.tryEvictLocked(p, a, at, nowMs, needRoom)
-				}
-			}
-		}
-		p.mu.Unlock()
-	}
-}
+func (l *Limiter) Crowd() { l.table.evictIdle(l.nowMs()) }
 
 // AwaitCalls waits for reads and heals in flight.
 func (l *Limiter) AwaitCalls() { l.calls.Wait() }
@@ -76,21 +61,12 @@ func (l *Limiter) Cell(c window.Cell) CellState {
 	if e == nil {
 		return CellState{}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	slot, ok := e.slotLocked(c.Sequence)
-	if !ok {
-		return CellState{}
+	at := e.lookAt(c.Sequence)
+	if !l.table.fleet {
+		return CellState{Held: at.held, Count: at.counted, Global: at.others}
 	}
-	s := CellState{Held: true, Count: wordCount(e.words[slot].Load()), Global: e.others[slot].Load()}
-	if b := e.book; b != nil {
-		s.Count, s.Claiming = e.acceptedLocked(slot), b.claiming(slot)
-		s.Global = e.foreignLocked(slot)
-		s.Sending = e.flags.Load()&(flagSending<<slot) != 0
-		s.Settled, s.Named, s.Flushed = b.cells[slot].settled.Load(), e.namedLocked(slot), b.cells[slot].flushed
-		s.Credit, s.Unsent = b.credit(slot), e.unsentLocked(slot)
-	}
-	return s
+	return CellState{Held: at.held, Sending: at.sending, Count: at.accepted, Global: at.foreign, Settled: at.settled, Named: at.named,
+		Flushed: at.published, Credit: at.credit, Unsent: at.unsent, Claiming: at.claiming}
 }
 
 func (l *Limiter) entryOf(k window.Key) *entry {
@@ -100,8 +76,10 @@ func (l *Limiter) entryOf(k window.Key) *entry {
 
 // StrictUntil is the key's strict deadline by the steady clock, 0 for none.
 func (l *Limiter) StrictUntil(k window.Key) time.Duration {
-	if e := l.entryOf(k); e != nil && e.strictUntil.Load() != 0 {
-		return milliseconds(e.strictUntil.Load() - int64(clock.SteadyStart))
+	if e := l.entryOf(k); e != nil {
+		if at := e.look(0, clock.SteadyStart); at.strictUntil != 0 {
+			return milliseconds(int64(at.strictUntil - clock.SteadyStart))
+		}
 	}
 	return 0
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -18,7 +17,6 @@ import (
 
 const (
 	publishTimeout = 10 * time.Second
-	hotShare       = 0.8 // of the limit, from which a key is published at the fast interval
 )
 
 // publication is one row on its way, and the entry whose flushed mark moves with it.
@@ -44,15 +42,20 @@ func (l *Limiter) flushOnce(ctx context.Context, hotOnly bool) error {
 	covered := l.elsewhere.covered(nowMs)
 	var due []publication
 	var later []queued
+	turn := publishTurn{nowMs: nowMs, hotOnly: hotOnly, floor: set.tuning.Floor, step: set.tuning.Step}
 	for _, q := range queue {
 		how := loud
 		if covered {
 			how = l.quietness(q.entry)
 		}
-		if rows, wait := q.publish(set, nowMs, hotOnly, how); wait {
+		local := milliseconds(q.entry.durationMs()) < set.tuning.MinGlobalDuration.Std() || set.superseded(q.entry.namesOf())
+		rows, wait := q.entry.publish(&turn, how, local)
+		if wait {
 			later = append(later, q)
-		} else {
-			due = append(due, rows...)
+		}
+		for _, r := range rows {
+			row := store.Count{Cell: r.cell, Count: r.count, CountedAtMs: q.sinceMs, Shared: r.shared, Quiet: r.quiet}
+			due = append(due, publication{row, q.entry})
 		}
 	}
 	l.queueAgain(later)
@@ -74,125 +77,11 @@ func (l *Limiter) flushOnce(ctx context.Context, hotOnly bool) error {
 	return err
 }
 
-// loudness is who is to hear of a row.
-type loudness uint8
-
-const (
-	loud       loudness = iota // every node that imports
-	quiet                      // nobody, and one node of the region stores it
-	quietAlone                 // nobody, and this node cannot know whether another stores it
-)
-
 func (l *Limiter) quietness(e *entry) loudness {
 	if l.cfg.Origin == nil || l.shardOf(e).sends.State() != breaker.Closed {
 		return quietAlone
 	}
 	return quiet
-}
-
-// publish takes an entry off the queue and returns its rows that are due; wait is
-// true when it should stay for the next slow turn.
-func (q queued) publish(set *settings, nowMs int64, hotOnly bool, how loudness) (rows []publication, wait bool) {
-	e := q.entry
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.flags.And(^uint32(flagInFlush))
-	if milliseconds(e.names.durationMs()) < set.tuning.MinGlobalDuration.Std() || e.flags.Load()&flagDead != 0 || set.superseded(&e.names) {
-		return nil, false
-	}
-	seq := e.seq.Load()
-	if hotOnly && !e.hotLocked(slotOf(seq)) {
-		return nil, true
-	}
-	for _, s := range []int64{seq - 1, seq} {
-		slot, how := slotOf(s), how
-		if e.names.generation(s) != 0 {
-			how = loud // no bulletin tells of it
-		}
-		if count, due := e.dueLocked(slot, set, how); due && !expiredAt(s, e.names.durationMs(), nowMs) {
-			e.flags.Or(flagOffered << slot)
-			shared := e.foreignLocked(slot) > 0
-			rows = append(rows, publication{store.Count{Cell: e.cell(s), Count: count, CountedAtMs: q.sinceMs, Shared: shared, Quiet: how != loud}, e})
-		}
-	}
-	return rows, false
-}
-
-// dueLocked applies the filters in their order: own cost in the cell → the floor, or
-// another region has published the cell, then everyone does → grown by a step since
-// last published, or at all once within a step of the limit. quiet: everybody who needs to
-// know is told by bulletins, and the row is but a lower bound for when this region's
-// origin is wiped.
-func (e *entry) dueLocked(slot int, set *settings, how loudness) (count int64, due bool) {
-	e.netLocked(slot)
-	count = e.acceptedLocked(slot)
-	grown := count - e.book.cells[slot].flushed
-	if grown <= 0 || e.flags.Load()&(flagRefused<<slot) != 0 {
-		return 0, false
-	}
-	limit := e.lows.get(slot)
-	if limit == math.MaxInt64 { // nothing was accepted here: the count came from elsewhere
-		return 0, false
-	}
-	if how != loud {
-		return count, e.dueQuietlyLocked(slot, count, limit, set.tuning.Floor, how == quietAlone)
-	}
-	if e.foreignLocked(slot) == 0 && float64(count) < set.tuning.Floor*float64(limit) {
-		return 0, false
-	}
-	step := max(1, int64(math.Ceil(set.tuning.Step*float64(limit))))
-	return count, grown >= step || count > limit-step
-}
-
-// Marks are the shares of its limit at which a region's count is stored when nobody is
-// waiting for it: quietFloor, or the floor if that is higher, hotShare, the limit, and each
-// doubling after that.
-const quietFloor = 0.5
-
-// markOf is how many marks a count has passed.
-func markOf(count, limit int64, floor float64) (marks int) {
-	share := float64(count) / float64(max(1, limit))
-	for _, mark := range [...]float64{max(floor, quietFloor), hotShare, 1} {
-		if count > 0 && share >= mark {
-			marks++
-		}
-	}
-	for doubled := 2.0; share >= doubled; doubled *= 2 {
-		marks++
-	}
-	return marks
-}
-
-// dueQuietlyLocked is true when the count has passed a mark since it was last stored, and
-// this node should store it. All nodes of a region see the count; the one whose increment
-// passed the mark stores it. If it dies before, the next mark's node does. Who has no
-// origin, or gets no answer from it, cannot know, and stores it.
-func (e *entry) dueQuietlyLocked(slot int, count, limit int64, floor float64, alone bool) bool {
-	if markOf(count, limit, floor) <= markOf(e.book.cells[slot].flushed, limit, floor) {
-		return false
-	}
-	return alone || e.flags.Load()&(flagEstimate|flagCrossed<<slot) != 0
-}
-
-// cross notes that an increment of this node's took the region's count past a mark.
-func (e *entry) cross(sequence, before, after int64, floor float64) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	slot, ok := e.slotLocked(sequence)
-	if !ok {
-		return false
-	}
-	limit := e.lows.get(slot)
-	if limit == math.MaxInt64 || markOf(after, limit, floor) <= markOf(before, limit, floor) {
-		return false
-	}
-	e.flags.Or(flagCrossed << slot)
-	return true
-}
-
-func (e *entry) hotLocked(slot int) bool {
-	total := e.acceptedLocked(slot) + e.book.netted(slot) + e.others[slot].Load()
-	return float64(total) >= hotShare*float64(e.lows.get(slot))
 }
 
 // publishChunk publishes one chunk and moves the flushed marks, each to the value
@@ -209,7 +98,7 @@ func (l *Limiter) publishChunk(ctx context.Context, chunk []publication) error {
 	switch {
 	case err == nil:
 		for _, p := range chunk {
-			p.entry.published(p.Count)
+			p.entry.published(p.Cell.Sequence, p.Count.Count)
 		}
 		l.metrics.flushedRows.Add(int64(len(chunk)))
 		return nil
@@ -231,21 +120,7 @@ func (l *Limiter) refused(p publication, err error) {
 	l.metrics.refusedRows.Add(1)
 	l.cfg.Logger.Error("count store refuses a row; other regions will not see this cell",
 		"key", p.Cell.Key.String(), "sequence", p.Cell.Sequence, "count", p.Count.Count, "error", err)
-	p.entry.mu.Lock()
-	defer p.entry.mu.Unlock()
-	if slot, ok := p.entry.slotLocked(p.Cell.Sequence); ok {
-		p.entry.flags.Or(flagRefused << slot)
-	}
-}
-
-// published records what is known to be stored. A mark only moves up.
-func (e *entry) published(c store.Count) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if slot, ok := e.slotLocked(c.Cell.Sequence); ok {
-		e.book.cells[slot].flushed = max(e.book.cells[slot].flushed, c.Count)
-		e.flags.And(^uint32(flagOffered << slot)) // nothing larger was ever offered: flushes take turns
-	}
+	p.entry.refuseRow(p.Cell.Sequence)
 }
 
 // requeueFlush puts entries in the queue whose counts grew by a merge.
@@ -256,9 +131,7 @@ func (l *Limiter) requeueFlush(entries []*entry) {
 	l.queues.Lock()
 	defer l.queues.Unlock()
 	for _, e := range entries {
-		e.mu.Lock()
-		l.queueFlushLocked(e, 0)
-		e.mu.Unlock()
+		l.queueLocked(nil, e, 0, inFlush)
 	}
 }
 
@@ -267,9 +140,7 @@ func (l *Limiter) queueAgain(again []queued) {
 	l.queues.Lock()
 	defer l.queues.Unlock()
 	for _, q := range again {
-		q.entry.mu.Lock()
-		l.queueFlushLocked(q.entry, q.sinceMs)
-		q.entry.mu.Unlock()
+		l.queueLocked(nil, q.entry, q.sinceMs, inFlush)
 	}
 }
 
@@ -279,8 +150,6 @@ func (l *Limiter) answer(entries []*entry) {
 	l.queues.Lock()
 	defer l.queues.Unlock()
 	for _, e := range entries {
-		e.mu.Lock()
-		l.queueTellLocked(e, 0)
-		e.mu.Unlock()
+		l.queueLocked(nil, e, 0, inTell)
 	}
 }

@@ -16,14 +16,12 @@ type gathered struct {
 
 // readGuest is read for a guest.
 func (l *Limiter) readGuest(now clock.Steady, e *entry) *flight {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if f, started := e.joinLocked(now); started {
+	sh, lead := l.shardOf(e), false
+	f := e.join(now, func() (f *flight) {
+		f, lead = sh.gather(e)
 		return f
-	}
-	sh := l.shardOf(e)
-	f, lead := sh.gather(e)
-	if e.flight = f; lead && !l.calls.Start(func() { l.readGathered(sh) }) {
+	})
+	if lead && !l.calls.Start(func() { l.readGathered(sh) }) {
 		for g := sh.takeGathered(); g != nil; g = sh.takeGathered() {
 			g.flight.end(nil)
 			g.flight.fail(errStopped, now)

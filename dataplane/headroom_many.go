@@ -13,17 +13,6 @@ import (
 // the node accepts there next. Keys without room claim whatever their share, as their singles do, once all other keys
 // have what they wait for: a guest's credit ends with its last user, which errs on the safe side.
 
-// claimed is cost that the origin has added for a batch: it is in the count of the cell.
-type claimed struct{ sequence, cost int64 }
-
-// in is what was claimed in a cell.
-func (c *claimed) in(sequence int64) int64 {
-	if c.sequence != sequence {
-		return 0
-	}
-	return c.cost
-}
-
 // unclaimed is what a batch asks of a key, of which it is the first item, and no claim has counted yet.
 func (it *item) unclaimed() int64 { return max(0, it.before-it.claimed.in(it.verdict.seq)) }
 
@@ -38,7 +27,7 @@ func (w *workspace) settleClaims(used bool) {
 		if used {
 			left -= min(it.before, it.claimed.in(it.verdict.seq))
 		}
-		it.entry.credit(it.claimed.sequence, left)
+		it.entry.creditClaim(it.claimed.sequence, left)
 		it.claimed = claimed{}
 	}
 }
@@ -46,7 +35,7 @@ func (w *workspace) settleClaims(used bool) {
 // keepClaim notes a claim that was added. One of a cell that has made way is of no use to the batch any more.
 func (it *item) keepClaim(c *claimant) {
 	if it.claimed.sequence != c.v.seq {
-		it.entry.credit(it.claimed.sequence, it.claimed.cost)
+		it.entry.creditClaim(it.claimed.sequence, it.claimed.cost)
 		it.claimed = claimed{sequence: c.v.seq}
 	}
 	it.claimed.cost += c.cost
@@ -104,7 +93,7 @@ func (l *Limiter) pledge(w *workspace, i int, guests bool) (p pledge, waits bool
 		p.reply = sh.await(e)
 		l.kick(sh, e)
 	} else {
-		p.claim = l.enterClaim(&claimant{entry: e, v: v, limit: limit, cost: cost, spares: !guests})
+		p.claim = l.enterClaim(e, newClaim(e, &v, limit, cost, !guests))
 	}
 	return p, true
 }
@@ -150,40 +139,11 @@ func (l *Limiter) breakItem(w *workspace, i int) {
 
 // wayOfKey is the way of all that a batch asks of one key and has not claimed, which is cost against limit.
 func (l *Limiter) wayOfKey(w *workspace, first *item) (way way, v verdict, limit, cost int64) {
-	e := first.entry
-	if e.flags.Load()&flagShared == 0 {
-		e.flags.Or(flagShared)
-	}
-	if !e.judge(&v, first.nowMs, first.durationMs, first.limit, 0, false) {
-		return wayMade, v, 0, 0
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	slot, ok := e.slotLocked(v.seq)
-	if !ok {
-		return wayMade, v, 0, 0
-	}
-	word, uncovered := e.words[slot].Load(), window.Start(v.seq+1, first.durationMs)-v.tMs
-	mine := first.claimed.in(v.seq)
-	e.weigh(&v, slot, word, first.limit, 0, uncovered, first.durationMs)
-	v.current = max(0, v.current-mine)
-	if limit, cost = w.sumOfKey(first, &v, uncovered); cost <= mine {
-		return wayMade, v, limit, cost
-	}
-	cost -= mine
-	e.weigh(&v, slot, word, limit, cost, uncovered, first.durationMs)
-	if v.allowed && first.met == untracked {
-		return e.guestWayLocked(slot, word, cost), v, limit, cost
-	}
-	return e.wayLocked(&v, slot, word, limit, cost, first.durationMs, l.nodes.Load()), v, limit, cost
-}
-
-// guestWayLocked is the way of a cost that fits: a guest has no share, and credit only by chance.
-func (e *entry) guestWayLocked(slot int, word uint64, cost int64) way {
-	if e.book.credit(slot)-e.unconfirmedLocked(slot, word) >= cost {
-		return wayMade
-	}
-	return wayClaim
+	way, limit, cost = first.entry.wayOfMany(&v, first.nowMs, first.durationMs, first.limit, l.nodes.Load(),
+		first.met == untracked, &first.claimed, func(v *verdict, uncoveredMs int64) (limit, cost int64) {
+			return w.sumOfKey(first, v, uncoveredMs)
+		})
+	return way, v, limit, cost
 }
 
 // sumOfKey is what a batch asks of one key in all, and the limit of that. Each item has a limit

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"encoding/binary"
 	"hash/maphash"
 	"sync/atomic"
@@ -24,6 +25,11 @@ type identity struct{ a, b uint64 }
 // same order as everybody else.
 func (id *identity) less(other *identity) bool {
 	return id.a < other.a || id.a == other.a && id.b < other.b
+}
+
+// compare is less as a comparison.
+func (id *identity) compare(other *identity) int {
+	return cmp.Or(cmp.Compare(id.a, other.a), cmp.Compare(id.b, other.b))
 }
 
 // hasher makes identities. Its zero value is not usable.
@@ -168,7 +174,7 @@ func (h *hasher) newFamily(workspace, namespace string, duration tagged, reset w
 
 // groupOf is where a namespace's entries are counted.
 func (h *hasher) groupOf(workspace, namespace string) uint16 {
-	return uint16(maphash.Comparable(h.c, spaceName{workspace, namespace}) % groupsMax)
+	return uint16(maphash.Comparable(h.c, [2]string{workspace, namespace}) % groupsMax)
 }
 
 func (t tagged) split() (time.Duration, window.Mode) {
@@ -189,10 +195,13 @@ func (h *hasher) names(k *window.Key, reset *window.Reset) names {
 
 func (n *names) durationMs() int64 { return n.family.Value().durationMs }
 
+// shared is what the key has in common with others.
+func (n *names) shared() family { return n.family.Value() }
+
 // key is the names' key, with generation 0; cell has its cells.
 func (n *names) key() window.Key {
 	f := n.family.Value()
-	return window.Key{Workspace: f.workspace, Namespace: f.namespace, Identifier: n.identifier(), Duration: milliseconds(f.durationMs), Mode: f.mode}
+	return window.Key{Workspace: f.workspace, Namespace: f.namespace, Identifier: n.identifier(), Duration: time.Duration(f.durationMs) * time.Millisecond, Mode: f.mode}
 }
 
 // cell is a cell of the key by the name that others know it by.

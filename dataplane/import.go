@@ -118,29 +118,15 @@ func (l *Limiter) merge(in store.Imported, nowMs int64) (e *entry, changed, answ
 			return nil, false, false
 		}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	agedOut, alive := e.rotateLocked(current)
-	l.forgot(e, agedOut)
-	if !alive {
-		return nil, false, false
-	}
-	slot, ok := e.slotLocked(in.Cell.Sequence)
-	if !ok {
+	set := l.settings.Load()
+	from := foreignCount{in.Cell.Sequence, in.Foreign, l.metrics.agedIn(in.NewestRegion), in.NewestAtMs}
+	row := e.mergeRow(&l.metrics.merged, current, from, min(in.Own, window.LimitMax), set.tuning.Floor, set.tuning.Step)
+	l.forgot(e, row.agedOut)
+	if !row.held {
 		return nil, false, false
 	}
 	if in.NewestAtMs > nowMs-regionHeldMs { // a row of a day's window says little of who is there now
 		l.elsewhere.heardOf(in.NewestRegion, min(in.NewestAtMs, nowMs))
 	}
-	if changed = e.learnLocked(l.metrics, slot, in.Foreign); changed {
-		e.newsLocked(slot, l.metrics.delayFrom(in.NewestRegion), in.NewestAtMs)
-	}
-	own := min(in.Own, window.LimitMax)
-	if own > e.acceptedLocked(slot) {
-		e.floorLocked(slot, own)
-		changed = true
-	}
-	e.book.cells[slot].flushed = max(e.book.cells[slot].flushed, own) // it is stored already
-	_, due := e.dueLocked(slot, l.settings.Load(), loud)
-	return e, changed, in.Foreign > 0 && (due || changed && e.book.told(slot) == 0 && e.acceptedLocked(slot) > 0)
+	return e, row.changed, in.Foreign > 0 && row.unshared
 }

@@ -11,13 +11,10 @@ import (
 
 // knobs are what an operator can set for a namespace in the estimate mode. Immutable.
 type knobs struct {
-	leaky   bool // the level drains by limit/duration between syncs, not by cells
-	offered bool // what was refused is counted too
-	below   bool // the limit must not be reached, instead of not exceeded
+	rules
 
 	syncBaseMs int64 // what the tiers' intervals are multiples of
 	floor      int64 // local cost below which an idle key is not synced
-	outageMs   int64 // how long a sync may be wanting before local cost is left out; 0 is one window
 	pendingMax int64 // keys that may wait for a sync
 	batchMax   int   // keys that one tick syncs
 
@@ -36,8 +33,8 @@ func parseKnobs(document string) (*knobs, error) {
 		return nil, err
 	}
 	return &knobs{
-		leaky: set.Leaky, offered: set.Offered, below: set.Below,
-		syncBaseMs: set.SyncBaseMs, floor: set.Floor, outageMs: set.ReadOutageMs, pendingMax: set.PendingMax, batchMax: set.BatchMax,
+		rules:      rules{leaky: set.Leaky, offered: set.Offered, below: set.Below, outageMs: set.ReadOutageMs},
+		syncBaseMs: set.SyncBaseMs, floor: set.Floor, pendingMax: set.PendingMax, batchMax: set.BatchMax,
 		overrides: set.Overrides, waiting: new(atomic.Int64),
 	}, err
 }

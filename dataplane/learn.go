@@ -82,35 +82,15 @@ func (l *Limiter) learnCount(region string, c *store.Count, nowMs int64) (answer
 	if !known || e == nil {
 		return nil
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	agedOut, alive := e.rotateLocked(current)
+	agedOut, learned, answer := e.learnCount(&l.metrics.merged, current, foreignCount{c.Cell.Sequence, foreign, l.metrics.agedIn(region), c.CountedAtMs})
 	l.metrics.dropped[droppedExpired].Add(agedOut)
-	slot, ok := e.slotLocked(c.Cell.Sequence)
-	if !alive || !ok {
+	if learned {
+		l.metrics.bulletinApplied.Add(1)
+	}
+	if !answer {
 		return nil
 	}
-	if !e.learnLocked(l.metrics, slot, foreign) {
-		return nil
-	}
-	l.metrics.bulletinApplied.Add(1)
-	e.newsLocked(slot, l.metrics.delayFrom(region), c.CountedAtMs)
-	if told := e.book.told(slot); told == 0 && e.acceptedLocked(slot) > 0 {
-		return e
-	}
-	return nil
-}
-
-// learnLocked raises what all other regions are known to have counted in a cell.
-func (e *entry) learnLocked(m *metrics, slot int, foreign int64) (grew bool) {
-	foreign = min(foreign, countMax)
-	before := e.foreignLocked(slot)
-	if foreign <= before {
-		return false
-	}
-	e.foreign(slot).Store(foreign - e.book.credit(slot) - e.book.netted(slot))
-	m.exceeded(e, slot, foreign-before)
-	return true
+	return e
 }
 
 var errBulletinCut = errors.New("dataplane: not all counts fit into a bulletin")

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
-	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -118,11 +117,11 @@ func TestAClaimOfACellThatIsOverIsJudgedAgain(t *testing.T) {
 func TestALateReadMakesNoCellFresh(t *testing.T) {
 	e := ledger()
 	e.rotate(ledgerSeq + 1)
-	e.hydrate(&metrics{}, ledgerSeq-1, 0, 20, clock.SteadyStart)
+	e.hydrate(&counters{}, ledgerSeq-1, 0, 20, clock.SteadyStart)
 	if got := e.heardAt.Load(); got != 0 {
 		t.Errorf("heard at %d", got)
 	}
-	e.hydrate(&metrics{}, ledgerSeq, 20, 0, clock.SteadyStart)
+	e.hydrate(&counters{}, ledgerSeq, 20, 0, clock.SteadyStart)
 	if got := e.heardAt.Load(); got != int64(clock.SteadyStart) {
 		t.Errorf("heard at %d of the current cell", got)
 	}
@@ -208,7 +207,7 @@ func TestAClaimNotesItsLimit(t *testing.T) {
 	e := ledger()
 	c := ledgerClaim(e, 10, 100)
 	e.prepareClaim(c, 1, 200, clock.SteadyStart)
-	e.mergeClaim(&metrics{}, c, store.Claimed{Added: true, Total: 30}, clock.SteadyStart)
+	e.mergeClaim(&counters{}, c, 30, true, clock.SteadyStart)
 	if got := e.lows.get(slotOf(ledgerSeq)); got > 128 || c.way != wayMade {
 		t.Errorf("limit %d noted, way %d", got, c.way)
 	}
@@ -220,7 +219,7 @@ func TestARefusedClaimIsCrowdedOnlyWhereItWouldFit(t *testing.T) {
 		e := ledger()
 		c := ledgerClaim(e, 10, 100)
 		e.prepareClaim(c, 1, 200, clock.SteadyStart)
-		e.mergeClaim(&metrics{}, c, store.Claimed{Total: total}, clock.SteadyStart)
+		e.mergeClaim(&counters{}, c, total, false, clock.SteadyStart)
 		if c.way != want {
 			t.Errorf("total %d: way %d, want %d", total, c.way, want)
 		}

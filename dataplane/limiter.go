@@ -26,10 +26,10 @@ type Limiter struct {
 	table *table
 
 	settings atomic.Pointer[settings]
-	dirty    atomic.Pointer[entry] // stack of entries whose counts changed, newest first
-	marks    uint32                // flags that a request leaves on its entry; constant
-	farShift atomic.Uint32         // a cost below limit >> farShift is far from its share; 0: with no origin all are
-	nodes    atomic.Int64          // of the region, >= 1
+	dirty    dirtyList     // entries whose counts changed
+	marks    uint32        // flags that a request leaves on its entry; constant
+	farShift atomic.Uint32 // a cost below limit >> farShift is far from its share; 0: with no origin all are
+	nodes    atomic.Int64  // of the region, >= 1
 
 	queues struct {
 		sync.Mutex // the shards' queues too
@@ -214,7 +214,7 @@ func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *entry, held
 		switch {
 		case v.refused: // by an outage policy, which says nothing about the key
 		case !v.allowed:
-			v.tellRetry(q)
+			tellRetry(&v, q)
 			if q.told && l.soon(&v, q) {
 				continue
 			}
@@ -305,14 +305,14 @@ func (l *Limiter) accepted(e *entry, met contact, v *verdict, q *question) {
 	if met == created {
 		marks &^= flagTouched // only a second contact tells a caller from a one-shot
 	}
-	flags := e.flags.Load()
-	if flags&marks != marks {
-		l.mark(e, marks)
+	flags := e.marks()
+	if !flags.have(marks) {
+		l.dirty.mark(e, marks)
 	}
 	if shift := l.farShift.Load(); shift != 0 && v.previous+v.current+q.ahead+q.cost >= q.limit>>shift {
 		l.crowds(e, v, q)
 	}
-	if flags&(flagNews|flagNews1) != 0 {
+	if flags.news() {
 		e.useNews(q.nowMs)
 	}
 }
@@ -322,12 +322,12 @@ func (l *Limiter) denied(e *entry, sequence int64, q *question) {
 	if q.ahead+q.cost > q.limit || q.request.peek {
 		return // would be denied on an empty key too: says nothing about it; or is to leave it as it is
 	}
-	marks := uint32(flagTouched | flagPressed<<slotOf(sequence))
-	flags := e.flags.Load()
-	if flags&marks != marks {
-		l.mark(e, marks)
+	marks := flagTouched | pressedMark(sequence)
+	flags := e.marks()
+	if !flags.have(marks) {
+		l.dirty.mark(e, marks)
 	}
-	if flags&(flagNews|flagNews1) != 0 {
+	if flags.news() {
 		e.useNews(q.nowMs)
 	}
 	if !l.table.fleet {
@@ -344,47 +344,25 @@ func (l *Limiter) denied(e *entry, sequence int64, q *question) {
 	}
 }
 
-// mark sets flags on an entry, and pushes it on the dirty stack if it was not there.
-func (l *Limiter) mark(e *entry, flags uint32) {
-	if before := e.flags.Or(flags); flags&flagDirty == 0 || before&flagDirty != 0 {
-		return
-	}
-	for {
-		head := l.dirty.Load()
-		e.book.next = head
-		if l.dirty.CompareAndSwap(head, e) {
-			return
-		}
-	}
-}
-
-// collect moves the dirty entries to the queues of replay and flush. A count that
-// grows while this runs is either seen by whoever reads the entry next, or marks it
-// again: the flag is cleared before any count is read.
+// collect moves the dirty entries to the queues of replay and flush.
 func (l *Limiter) collect() {
 	l.queues.Lock()
 	defer l.queues.Unlock()
 	sinceMs := l.queues.collectedMs
 	l.queues.collectedMs = l.nowMs()
-	for e := l.dirty.Swap(nil); e != nil; {
-		next := e.book.next
-		e.book.next = nil
-		l.enqueueLocked(e, sinceMs)
-		e.flags.And(^uint32(flagDirty))
-		e = next
-	}
+	l.dirty.take(func(e *entry) { l.collectLocked(e, sinceMs) })
 }
 
-func (l *Limiter) enqueueLocked(e *entry, sinceMs int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if l.cfg.Origin != nil && e.flags.Load()&flagEstimate == 0 {
-		l.queueReplayLocked(l.shardOf(e), e)
+func (l *Limiter) collectLocked(e *entry, sinceMs int64) {
+	var sh *shard
+	var queues uint32
+	if l.cfg.Origin != nil && !e.marks().estimates() {
+		sh, queues = l.shardOf(e), inReplay
 	}
 	if l.cfg.Counts != nil {
-		l.queueFlushLocked(e, sinceMs)
-		l.queueTellLocked(e, sinceMs)
+		queues |= inFlush | inTell
 	}
+	l.queueLocked(sh, e, sinceMs, queues)
 }
 
 // queued is an entry that others should be told of. All entries are collected at once, so
@@ -396,22 +374,16 @@ type queued struct {
 	sinceMs int64
 }
 
-// queueReplayLocked and queueFlushLocked put an entry into a queue once. Both the
-// queues and the entry are locked.
-func (l *Limiter) queueReplayLocked(sh *shard, e *entry) {
-	if e.flags.Or(flagInReplay)&flagInReplay == 0 {
+// queueLocked puts an entry into queues, into each once. sh is its shard's, of the queue of replay.
+func (l *Limiter) queueLocked(sh *shard, e *entry, sinceMs int64, queues uint32) {
+	fresh := e.enqueue(queues)
+	if fresh&inReplay != 0 {
 		sh.queue = append(sh.queue, e)
 	}
-}
-
-func (l *Limiter) queueFlushLocked(e *entry, sinceMs int64) {
-	if e.flags.Or(flagInFlush)&flagInFlush == 0 {
+	if fresh&inFlush != 0 {
 		l.queues.flush = append(l.queues.flush, queued{e, sinceMs})
 	}
-}
-
-func (l *Limiter) queueTellLocked(e *entry, sinceMs int64) {
-	if e.flags.Or(flagInTell)&flagInTell == 0 {
+	if fresh&inTell != 0 {
 		l.queues.tell = append(l.queues.tell, queued{e, sinceMs})
 	}
 }

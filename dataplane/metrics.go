@@ -112,7 +112,7 @@ type metrics struct {
 	originSeconds [originOps]prometheus.Histogram
 	originSize    [originOps]prometheus.Histogram
 	tickSeconds   [ticks]prometheus.Histogram
-	overshoot     atomic.Int64
+	merged        counters
 	replayedCells atomic.Int64
 	ambiguous     atomic.Int64
 	healed        atomic.Int64
@@ -252,20 +252,6 @@ func (m *metrics) ticked(t tick, began time.Time) {
 	m.tickSeconds[t].Observe(time.Since(began).Seconds())
 }
 
-// exceeded takes note of others' cost that was merged into a cell, as far as it lies above
-// the lowest limit that cost was counted against there: whoever accepted it did not know of
-// all the rest. The cell before, which weighs on the limit too, is left out, so more may
-// have been accepted than this tells, and not less. Estimates may pass their limits.
-func (m *metrics) exceeded(e *entry, slot int, grown int64) {
-	if e.flags.Load()&flagEstimate != 0 {
-		return
-	}
-	limit := e.lows.most(slot)
-	if over := wordCount(e.words[slot].Load()) + e.others[slot].Load() - limit; over > 0 {
-		m.overshoot.Add(min(over, grown))
-	}
-}
-
 func (m *metrics) flush(took time.Duration, err error, nowMs int64) {
 	m.flushSeconds.Observe(took.Seconds())
 	if err != nil {
@@ -287,7 +273,13 @@ func (m *metrics) imported(took time.Duration, rows, applied int64, err error, n
 	m.importedAtMs.Store(nowMs)
 }
 
-func (m *metrics) delayFrom(region string) *delay { return m.delays.from(region) }
+// agedIn takes note of the age of a region's cost; nil where none is kept.
+func (m *metrics) agedIn(region string) aged {
+	if from := m.delays.from(region); from != nil {
+		return from
+	}
+	return nil
+}
 
 func (m *metrics) settings(err error, nowMs int64) {
 	if err != nil {
@@ -399,7 +391,7 @@ func (l *Limiter) Collect(ch chan<- prometheus.Metric) {
 	counter(descCrowd, m.crowd.byOverflow.Load(), "overflow")
 	counter(descWindows, l.table.created.traffic.Load())
 	counter(descStrict, m.strictActivations.Load())
-	counter(descOvershoot, m.overshoot.Load())
+	counter(descOvershoot, m.merged.overshoot.Load())
 
 	for op := range m.originSeconds {
 		m.originSeconds[op].Collect(ch)

@@ -11,43 +11,6 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// news is cost of another region that was handed to this node and that no decision has
-// used yet.
-type news struct {
-	from    *delay // nil: none
-	countMs int64  // when its youngest was accepted, by the other node's clock
-}
-
-// newsLocked remembers what a cell was told, for the next decision on it.
-func (e *entry) newsLocked(slot int, from *delay, countedAtMs int64) {
-	if countedAtMs <= 0 || from == nil {
-		return
-	}
-	n := &e.book.rarely().news[slot]
-	if n.from != nil && n.countMs <= countedAtMs {
-		return // what waits is older: the decision that uses both is late by that
-	}
-	*n = news{from, countedAtMs}
-	e.flags.Or(flagNews << slot)
-}
-
-// useNews is for the first decision after newsLocked: it takes note of how old the news
-// is by now.
-func (e *entry) useNews(nowMs int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.flags.And(^uint32(flagNews | flagNews1))
-	if e.book.rare == nil {
-		return
-	}
-	for slot := range e.book.rare.news {
-		if n := &e.book.rare.news[slot]; n.from != nil {
-			n.from.observe(milliseconds(nowMs - n.countMs))
-			*n = news{}
-		}
-	}
-}
-
 // delay is how long after its acceptance cost of one region is used here.
 type delay struct {
 	seconds prometheus.Histogram
@@ -55,7 +18,8 @@ type delay struct {
 	all     *recentDelays // of all regions
 }
 
-func (d *delay) observe(age time.Duration) {
+// Observe takes note of one.
+func (d *delay) Observe(age time.Duration) {
 	age = max(0, age)
 	d.seconds.Observe(age.Seconds())
 	d.recent.add(age)

@@ -64,16 +64,6 @@ func (l *Limiter) refusal(e *entry, now clock.Steady) time.Duration {
 	return wait
 }
 
-// restsFor is how long e tries no new read.
-func (e *entry) restsFor(now clock.Steady) time.Duration {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.flight == nil {
-		return 0
-	}
-	return max(0, milliseconds(e.flight.restUntil.Load()-int64(now)))
-}
-
 // judgeOut is judge for a decision that goes by an outage policy other than local.
 func (l *Limiter) judgeOut(v *verdict, e *entry, q *question, source Source) (alive bool) {
 	if source == SourceDegradedClosed {
@@ -87,23 +77,4 @@ func (l *Limiter) judgeOut(v *verdict, e *entry, q *question, source Source) (al
 		return !q.counting() || e.force(v.seq, q.limit, q.cost)
 	}
 	return alive
-}
-
-// refuse denies what the counts would have allowed.
-func (v *verdict) refuse(nowMs int64, wait time.Duration) {
-	if v.allowed {
-		v.allowed, v.refused, v.passesAtMs = false, true, nowMs+wait.Milliseconds()
-	}
-}
-
-// force counts cost in a cell whatever its limit; false if the entry has moved on.
-func (e *entry) force(sequence, limit, cost int64) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	slot, ok := e.slotLocked(sequence)
-	if ok {
-		e.noteLow(slot, limit)
-		e.addLocked(slot, cost)
-	}
-	return ok
 }

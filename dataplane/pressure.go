@@ -3,7 +3,6 @@ package dataplane
 import (
 	"context"
 	"errors"
-	"math"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
@@ -25,12 +24,12 @@ import (
 // askSync puts a key into the set, unless its namespace has too many there: then it may
 // ask again with its next request.
 func (l *Limiter) askSync(e *entry, k *knobs) {
-	if l.stopping.Load() || e.flags.Or(flagAsked)&flagAsked != 0 {
+	if l.stopping.Load() || !e.ask() {
 		return
 	}
 	if k.waiting.Add(1) > k.pendingMax {
 		k.waiting.Add(-1)
-		e.flags.And(^uint32(flagAsked))
+		e.unask()
 		l.syncs.refused.Add(1)
 		return
 	}
@@ -68,11 +67,8 @@ func (l *Limiter) syncShard(ctx context.Context, sh *shard) (firstErr error) {
 // exchange is one key's part in a sync.
 type exchange struct {
 	wanted
-	sequence int64
-	before   float64 // the level that requests were judged by until now
-	full     bool    // a sync is wanted, and not only that the key's cost is sent
-	failed   bool
-	dead     bool
+	syncPart
+	failed bool
 }
 
 // syncChunk is one increment and one read at most, for all keys that are given.
@@ -121,37 +117,19 @@ func markFailed(exchanges []exchange, lost []*entry) {
 // that is over is not written: its cost cannot influence anybody any more.
 func (l *Limiter) prepareSync(x *exchange, nowMs int64, now clock.Steady, writes *chunk, reads *inquiry) {
 	e := x.entry
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	durationMs := e.names.durationMs()
-	agedOut, alive := e.rotateLocked(window.Sequence(nowMs, durationMs))
-	l.forgot(e, agedOut)
-	if !alive {
-		x.dead = true
-		return
-	}
-	x.sequence = e.seq.Load()
-	x.full = e.book.meter().wantSince.Load() != 0
-	x.before = e.levelLocked(nowMs, now, x.knobs)
-	for _, s := range [2]int64{x.sequence - 1, x.sequence} {
-		slot := slotOf(s)
-		e.netLocked(slot)
-		if cost := e.unsentLocked(slot); cost > 0 {
-			e.sendLocked(slot, cost)
+	late := level.Low.IntervalMs(x.knobs.syncBaseMs) + replayTimeout.Milliseconds()
+	x.syncPart = e.beginSync(nowMs, now, &x.knobs.rules, late)
+	l.forgot(e, x.agedOut)
+	for i, cost := range x.costs {
+		s := x.sequence - 1 + int64(i)
+		if cost > 0 {
 			writes.adds = append(writes.adds, store.Add{Cell: e.cell(s), Cost: cost})
 			writes.parcels = append(writes.parcels, parcel{e, s})
-		} else if x.full && (s == x.sequence || !e.settledFor(x.sequence, durationMs, x.knobs)) {
+		} else if x.read[i] {
 			reads.cells = append(reads.cells, e.cell(s))
 			reads.of = append(reads.of, x)
 		}
 	}
-}
-
-// settledFor is true once the origin has told of the previous cell so late that every
-// other node must have sent what it had for it: the slowest interval after its end.
-func (e *entry) settledFor(sequence, durationMs int64, k *knobs) bool {
-	r := e.book.meter().reading.Load()
-	return r != nil && r.atMs >= window.Start(sequence, durationMs)+level.Low.IntervalMs(k.syncBaseMs)+replayTimeout.Milliseconds()
 }
 
 // inquiry is the cells that one call reads, and whose they are.
@@ -170,9 +148,9 @@ func (l *Limiter) readCells(ctx context.Context, sh *shard, r *inquiry) error {
 		return err
 	}
 	var grown []*entry
-	var lost []store.Add
+	var lost []lostTotal
 	for i, x := range r.of {
-		grew, missing := x.entry.hearOf(l.metrics, r.cells[i].Sequence, totals[i])
+		grew, missing := x.entry.hearOf(&l.metrics.merged, r.cells[i].Sequence, totals[i])
 		lost = append(lost, missing...)
 		if grew {
 			grown = append(grown, x.entry)
@@ -200,82 +178,21 @@ func (l *Limiter) readTotals(ctx context.Context, sh *shard, cells []window.Cell
 	return totals, err
 }
 
-// hearOf merges the origin's total of one cell.
-func (e *entry) hearOf(m *metrics, sequence, total int64) (grew bool, missing []store.Add) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	slot, ok := e.slotLocked(sequence)
-	if !ok {
-		return false, nil
-	}
-	grew, lost := e.absorbLocked(m, slot, total, false)
-	if lost {
-		missing = []store.Add{{Cell: e.cell(sequence), Cost: e.namedLocked(slot)}}
-	}
-	return grew, missing
-}
-
 // finishSync takes the reading that requests are judged by from now on. A sync whose
 // answer came after its cell was over has told too little of the one that is current:
 // the key asks again.
 func (l *Limiter) finishSync(x *exchange, nowMs int64, now clock.Steady) {
-	e := x.entry
 	x.knobs.waiting.Add(-1)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if x.full && !x.dead && e.seq.Load() == x.sequence {
-		last := e.heardAt.Load()
-		e.takeReadingLocked(nowMs, now)
-		m := e.book.meter()
-		if limit := m.limit.Load(); last > 0 && limit > 0 {
-			l.metrics.drift.Observe(math.Abs(e.levelLocked(nowMs, now, x.knobs)-x.before) / float64(limit))
-			l.metrics.staleness.Observe(float64(int64(now)-last) / 1000)
-		}
-		m.wantSince.Store(0)
+	if last, drift := x.entry.endSync(&x.syncPart, nowMs, now, &x.knobs.rules); last > 0 {
+		l.metrics.drift.Observe(drift)
+		l.metrics.staleness.Observe(float64(now-last) / 1000)
 	}
-	e.flags.And(^uint32(flagAsked))
-}
-
-// takeReadingLocked makes a reading of what is known now. Only cost that the origin has
-// confirmed is covered by it: what came in during the round trip stays pending.
-func (e *entry) takeReadingLocked(nowMs int64, now clock.Steady) {
-	seq, durationMs := e.seq.Load(), e.names.durationMs()
-	r := &reading{sequence: seq, atMs: max(nowMs, window.Start(seq, durationMs)), steady: now}
-	for slot := range r.covered {
-		r.covered[slot] = max(0, wordCount(e.words[slot].Load())+e.others[slot].Load()-max(0, e.unsentLocked(slot)))
-	}
-	slot := slotOf(seq)
-	uncovered := window.Start(seq+1, durationMs) - r.atMs
-	r.known = level.Mul(r.covered[slot], durationMs).Plus(level.Mul(r.covered[previousSlot(slot)], max(0, uncovered)))
-	e.book.meter().reading.Store(r)
-	e.hear(now)
-}
-
-// levelLocked is the level that a request would be judged by.
-func (e *entry) levelLocked(nowMs int64, now clock.Steady, k *knobs) float64 {
-	durationMs := e.names.durationMs()
-	v := estimated{now: now}
-	e.estimateHeld(&v, nowMs, durationMs, e.book.meter().limit.Load(), 0, k)
-	return v.level.Float(durationMs)
-}
-
-// beEstimate gives a new entry what the estimate mode needs, in one piece of memory.
-func (e *entry) beEstimate() {
-	whole := &struct {
-		book  book
-		rare  rare
-		meter meter
-	}{}
-	whole.rare.metered = &whole.meter
-	whole.book.rare = &whole.rare
-	e.book = &whole.book
-	e.flags.Or(flagEstimate)
 }
 
 // forgot counts own cost that its cell has taken along unsent. In the estimate mode that
 // is how cost below the floor ends, and no loss.
 func (l *Limiter) forgot(e *entry, cost int64) {
-	if flags := e.flags.Load(); flags&flagEstimate != 0 && flags&flagAsked == 0 {
+	if flags := e.marks(); flags.estimates() && !flags.asked() {
 		l.metrics.unsynced.Add(cost)
 		return
 	}
@@ -287,12 +204,7 @@ func (l *Limiter) forgot(e *entry, cost int64) {
 func (l *Limiter) askAll() {
 	k, _ := parseKnobs("")
 	l.table.each(func(e *entry) {
-		if e.flags.Load()&flagEstimate == 0 {
-			return
-		}
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if e.unsentLocked(0)+e.unsentLocked(1) > 0 && e.flags.Or(flagAsked)&flagAsked == 0 {
+		if e.askUnsent() {
 			k.waiting.Add(1)
 			l.shardOf(e).syncs.add(wanted{e, k})
 		}
@@ -304,9 +216,7 @@ func (l *Limiter) unsyncedIn(sh *shard) (cost int64) {
 	sh.syncs.mu.Lock()
 	defer sh.syncs.mu.Unlock()
 	for _, w := range sh.syncs.waiting {
-		w.entry.mu.Lock()
-		cost += max(0, w.entry.unsentLocked(0)) + max(0, w.entry.unsentLocked(1))
-		w.entry.mu.Unlock()
+		cost += w.entry.unsent()
 	}
 	return cost
 }

@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
-	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/store"
-	"github.com/weirhq/weir/shared/window"
 )
 
 // Replay sends accepted cost to the origin. Deltas live in their entries until the
@@ -108,7 +106,7 @@ func (l *Limiter) sendLocked(ctx context.Context, sh *shard, queue []*entry, now
 func (l *Limiter) forgo(sh *shard, kicked []*entry) {
 	for len(kicked) > 0 {
 		for _, e := range kicked {
-			e.flags.And(^uint32(flagKicked))
+			e.unkick()
 		}
 		l.requeue(sh, kicked)
 		sh.answer(kicked, kicked, breaker.ErrOpen)
@@ -137,53 +135,29 @@ type chunk struct {
 func (l *Limiter) pack(c *chunk, kicked, queue []*entry, nowMs int64) []*entry {
 	*c = chunk{c.adds[:0], c.parcels[:0], c.stale[:0]}
 	for _, e := range kicked {
-		l.load(c, e, nowMs, flagKicked)
+		l.load(c, e, nowMs, true)
 	}
 	for len(queue) > 0 && len(c.adds) < replayChunk-1 {
 		e := queue[0]
 		queue = queue[1:]
-		if l.load(c, e, nowMs, flagInReplay) {
+		if l.load(c, e, nowMs, false) {
 			c.stale = append(c.stale, e)
 		}
 	}
 	return queue
 }
 
-// load takes an entry off the queue, or off those that are kicked, and puts its unsent cost, if any, on the way.
-// settleStale is true when the previous cell should be read once more: others may
-// have added to it after the origin last spoke of it here.
-func (l *Limiter) load(c *chunk, e *entry, nowMs int64, from uint32) (settleStale bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.flags.And(^from)
-	seq := e.seq.Load()
-	durationMs := e.names.durationMs()
-	for _, s := range []int64{seq - 1, seq} {
-		slot := slotOf(s)
-		e.netLocked(slot)
-		cost := e.unsentLocked(slot)
-		if cost <= 0 {
-			continue
+// load puts an entry's unsent cost into a chunk. stale is true when its previous cell should be read once more.
+func (l *Limiter) load(c *chunk, e *entry, nowMs int64, kicked bool) (stale bool) {
+	in := e.load(kicked, nowMs, 2*l.settings.Load().tuning.ReplayTick.Std().Milliseconds())
+	l.metrics.dropped[droppedExpired].Add(in.expired)
+	for i, cost := range in.costs {
+		if s := in.sequence - 1 + int64(i); cost > 0 {
+			c.adds = append(c.adds, store.Add{Cell: e.cell(s), Cost: cost})
+			c.parcels = append(c.parcels, parcel{e, s})
 		}
-		if expiredAt(s, durationMs, nowMs) { // nobody can be influenced by it any more
-			e.book.cells[slot].settled.Add(cost)
-			l.metrics.dropped[droppedExpired].Add(cost)
-			continue
-		}
-		e.sendLocked(slot, cost)
-		c.adds = append(c.adds, store.Add{Cell: e.cell(s), Cost: cost})
-		c.parcels = append(c.parcels, parcel{e, s})
 	}
-	if from == flagKicked {
-		return false
-	}
-	stale := uint32(flagStale) << slotOf(seq-1)
-	grace := 2 * l.settings.Load().tuning.ReplayTick.Std().Milliseconds()
-	settleStale = e.flags.Load()&stale != 0 && nowMs >= window.Start(seq, durationMs)+grace
-	if settleStale {
-		e.flags.And(^stale)
-	}
-	return settleStale
+	return in.stale
 }
 
 // ship sends one chunk and merges the answers. It returns whose cost stays unsent, and
@@ -221,7 +195,7 @@ func (l *Limiter) unload(c *chunk, err error) ([]*entry, error) {
 func (l *Limiter) unpack(c *chunk, answers []store.Added) ([]*entry, error) {
 	now, floor := l.clock.ReadSteady(), l.settings.Load().tuning.Floor
 	var failed, grown []*entry
-	var lost []store.Add
+	var lost []lostTotal
 	var firstErr error
 	for i, p := range c.parcels {
 		answer := store.Added{Err: errShortAnswer}
@@ -239,7 +213,7 @@ func (l *Limiter) unpack(c *chunk, answers []store.Added) ([]*entry, error) {
 			failed = append(failed, p.entry)
 			continue
 		}
-		grew, missing := p.entry.confirm(l.metrics, p.sequence, answer.Total, now)
+		grew, missing := p.entry.confirm(&l.metrics.merged, p.sequence, answer.Total, now)
 		lost = append(lost, missing...)
 		if crossed := p.entry.cross(p.sequence, answer.Total-c.adds[i].Cost, answer.Total, floor); grew || crossed {
 			grown = append(grown, p.entry)
@@ -255,36 +229,6 @@ func cmpErr(first, next error) error {
 		return first
 	}
 	return next
-}
-
-// confirm merges the answer to a send. It returns whether others had contributed,
-// and what the origin should be told because it has lost it.
-func (e *entry) confirm(m *metrics, sequence, total int64, now clock.Steady) (grew bool, missing []store.Add) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	slot, ok := e.slotLocked(sequence)
-	if !ok {
-		return false, nil
-	}
-	grew, lost := e.absorbLocked(m, slot, total, true)
-	if lost {
-		missing = []store.Add{{Cell: e.cell(sequence), Cost: e.namedLocked(slot)}}
-	}
-	if sequence == e.seq.Load() && e.heardAt.Load() != 0 && e.flags.Load()&flagEstimate == 0 { // a reply is no hydration: it does not tell of the previous cell
-		e.hear(now)
-	}
-	return grew, missing
-}
-
-// takeBack ends a send that failed: the cost is unsent again.
-func (e *entry) takeBack(sequence, sent int64) (kept bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	slot, ok := e.slotLocked(sequence)
-	if ok {
-		e.returnLocked(slot, sent)
-	}
-	return ok
 }
 
 // putBack returns what a tick has not got to: entries that were never taken off the
@@ -306,9 +250,7 @@ func (l *Limiter) requeue(sh *shard, entries []*entry) {
 	l.queues.Lock()
 	defer l.queues.Unlock()
 	for _, e := range entries {
-		e.mu.Lock()
-		l.queueReplayLocked(sh, e)
-		e.mu.Unlock()
+		l.queueLocked(sh, e, 0, inReplay)
 	}
 }
 
@@ -321,14 +263,14 @@ func (l *Limiter) readStale(entries []*entry) {
 
 // heal tells the origin what it has lost, by maximum: another increment would count
 // twice once the others do the same. What the breaker keeps back is found lost again.
-func (l *Limiter) heal(lost []store.Add) {
+func (l *Limiter) heal(lost []lostTotal) {
 	if len(lost) == 0 {
 		return
 	}
 	byShard := make([][]store.Add, len(l.shards))
 	for _, a := range lost {
 		i := l.cfg.Origin.ShardOf(&a.Cell.Key)
-		byShard[i] = append(byShard[i], a)
+		byShard[i] = append(byShard[i], store.Add(a))
 	}
 	for i, cells := range byShard {
 		if len(cells) == 0 {
@@ -373,11 +315,7 @@ func (l *Limiter) pendingIn(sh *shard) (cost int64) {
 	l.queues.Lock()
 	defer l.queues.Unlock()
 	for _, e := range sh.queue {
-		e.mu.Lock()
-		for slot := range e.book.cells {
-			cost += max(0, e.unsentLocked(slot))
-		}
-		e.mu.Unlock()
+		cost += e.unsent()
 	}
 	return cost
 }

@@ -83,11 +83,11 @@ func (l *Limiter) heldResets(last *settings, nowMs int64) map[resetName]bool {
 	}
 	held := make(map[resetName]bool)
 	l.table.walk(func(e *entry) {
-		f := e.names.family.Value()
-		if f.reset.Generation == 0 || expiredAt(e.seq.Load(), f.durationMs, nowMs) {
+		f := e.namesOf().shared()
+		if f.reset.Generation == 0 || e.expired(nowMs) {
 			return
 		}
-		name := resetName{f.workspace, f.namespace, e.names.identifier()}
+		name := resetName{f.workspace, f.namespace, e.namesOf().identifier()}
 		if last.resets.known[name].Generation == f.reset.Generation {
 			held[name] = true
 		}
@@ -162,7 +162,7 @@ func (s *settings) inForce(c *window.Cell) (reset *window.Reset, ok bool) {
 // superseded is true of an entry from before its key was reset, or from before a reset of
 // it expired: another one speaks for the key.
 func (s *settings) superseded(n *names) bool {
-	f := n.family.Value()
+	f := n.shared()
 	if len(s.resets.known) == 0 {
 		return f.reset.Generation != 0
 	}

@@ -85,13 +85,13 @@ func (r *Reservation) charge(cost int64) (charged int64) {
 			charged, alive := e.charge(r.sequence, cost, r.limit)
 			if alive {
 				if charged > 0 {
-					l.mark(e, l.marks)
+					l.dirty.mark(e, l.marks)
 				}
 				return charged
 			}
 		}
 		nowMs := l.nowMs()
-		current := max(r.sequence, window.Sequence(nowMs, e.names.durationMs()))
+		current := max(r.sequence, window.Sequence(nowMs, e.durationMs()))
 		if current > r.sequence+1 {
 			return 0
 		}
@@ -107,10 +107,10 @@ func (r *Reservation) charge(cost int64) (charged int64) {
 // the next to come.
 func (l *Limiter) chargeOutside(e *entry, sequence, cost, limit, nowMs int64) {
 	l.spill(e, sequence, cost, nowMs)
-	if guest := l.table.guests.find(&e.id); guest != nil {
+	if guest := l.table.guests.find(e.identity()); guest != nil {
 		guest.charge(sequence, cost, limit)
 		guest.settleUnnamed(sequence, cost)
-		l.table.guests.leave(&e.id)
+		l.table.guests.leave(e.identity())
 	}
 }
 
@@ -134,79 +134,4 @@ func (l *Limiter) Refund(r Request) (refunded int64, err error) {
 	}
 	nowMs := l.nowMs()
 	return e.giveBack(window.Sequence(nowMs, key.DurationMs()), r.cost()), nil
-}
-
-// charge adds own cost to a cell whatever its limit. alive is false when the entry was
-// evicted.
-func (e *entry) charge(sequence, cost, limit int64) (charged int64, alive bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.flags.Load()&flagDead != 0 {
-		return 0, false
-	}
-	slot, ok := e.slotLocked(sequence)
-	if !ok {
-		return 0, true
-	}
-	e.flags.Or(flagPressed << slot) // it may be past its limit now: no flood must wash that away
-	e.noteLow(slot, limit)
-	return e.addLocked(slot, cost), true
-}
-
-// giveBack takes up to cost back from a cell: first what nobody has been told of,
-// the rest as credit.
-func (e *entry) giveBack(sequence, cost int64) (given int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	slot, ok := e.slotLocked(sequence)
-	if !ok {
-		return 0
-	}
-	if e.book == nil { // all of it is this node's own, and nobody is told
-		given = min(cost, wordCount(e.words[slot].Load()))
-		e.takeLocked(slot, given)
-		return given
-	}
-	given = min(cost, e.untoldLocked(slot))
-	e.takeLocked(slot, given)
-	return given + e.creditLocked(slot, cost-given)
-}
-
-// credit turns what others know of, and is not spent after all, into this node's credit.
-func (e *entry) credit(sequence, cost int64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if slot, ok := e.slotLocked(sequence); ok {
-		e.creditLocked(slot, cost)
-	}
-}
-
-// creditLocked turns up to cost that others know of into this node's credit.
-func (e *entry) creditLocked(slot int, cost int64) (credit int64) {
-	b := e.book
-	credit = max(0, min(cost, e.acceptedLocked(slot)-b.credit(slot), creditMax-b.credit(slot)-b.netted(slot)))
-	if credit > 0 {
-		b.rarely().credit[slot] += credit
-		e.foreign(slot).Add(-credit)
-	}
-	return credit
-}
-
-// netLocked pays what this node has accepted and told nobody of from its credit. What a
-// decision reads stays as it is: taking the cost out of the word instead, and the credit
-// out of others, would let a word come back to an earlier value while others has
-// changed, and a decision that was judged before count after.
-func (e *entry) netLocked(slot int) {
-	if n := min(e.book.credit(slot), e.untoldLocked(slot)); n > 0 {
-		e.book.rare.credit[slot] -= n
-		e.book.rare.netted[slot] += n
-	}
-}
-
-// untoldLocked is own cost that certainly neither the origin nor another region knows of.
-func (e *entry) untoldLocked(slot int) int64 {
-	if e.flags.Load()&(flagOffered<<slot) != 0 {
-		return 0
-	}
-	return max(0, min(e.unsentLocked(slot), e.acceptedLocked(slot)-max(e.book.cells[slot].flushed, e.book.told(slot))))
 }

@@ -33,7 +33,7 @@ func (l *Limiter) measureShape(set *settings, nowMs int64) {
 	each := uint64(l.table.len()/shapeSampled + 1)
 	var looked, used int64
 	l.table.walk(func(e *entry) {
-		durationMs := e.names.durationMs()
+		durationMs := e.durationMs()
 		if milliseconds(durationMs) < set.tuning.MinGlobalDuration.Std() {
 			return
 		}
@@ -48,7 +48,7 @@ func (l *Limiter) measureShape(set *settings, nowMs int64) {
 		if !s.sharedKnown {
 			return
 		}
-		if hash := fleetHash(&e.names); hash%each == 0 {
+		if hash := fleetHash(e.namesOf()); hash%each == 0 {
 			looked++
 			if l.elsewhere.users(hash, nowMs) > 0 {
 				used++

@@ -61,7 +61,7 @@ func (l *Limiter) shardOf(e *entry) *shard {
 	if len(l.shards) == 1 {
 		return l.shards[0]
 	}
-	key := e.names.key()
+	key := e.namesOf().key()
 	return l.shards[l.cfg.Origin.ShardOf(&key)]
 }
 

@@ -86,18 +86,18 @@ func (t *table) spilled(of *group, fresh *entry, sequence, nowMs int64) bool {
 
 // largest is the namespace that holds most of a part's entries, and its share of them. Which keys
 // are in a part is chance, so it stands for the table.
-func (t *table) largest() (name spaceName, share float64) {
-	counts := make(map[spaceName]int)
+func (t *table) largest() (workspace, namespace string, share float64) {
+	counts := make(map[[2]string]int)
 	all := 0
 	t.parts[0].walk(func(e *entry) {
 		f := e.names.family.Value()
-		counts[spaceName{f.workspace, f.namespace}]++
+		counts[[2]string{f.workspace, f.namespace}]++
 		all++
 	})
 	for of, n := range counts {
 		if part := float64(n) / float64(all); part > share {
-			name, share = of, part
+			workspace, namespace, share = of[0], of[1], part
 		}
 	}
-	return name, share
+	return workspace, namespace, share
 }

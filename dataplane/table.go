@@ -361,6 +361,23 @@ func (t *table) tryEvictLocked(p *part, a *array, at placed, nowMs int64, why ne
 	return true
 }
 
+// evictIdle evicts every entry that would make room for a first contact.
+func (t *table) evictIdle(nowMs int64) {
+	for i := range t.parts {
+		p := &t.parts[i]
+		p.mu.Lock()
+		a := p.array.Load()
+		for b := range a.buckets {
+			for s := range slots {
+				if at := (placed{bucket: uint64(b), slot: s}); at.entry(a) != nil {
+					t.tryEvictLocked(p, a, at, nowMs, needRoom)
+				}
+			}
+		}
+		p.mu.Unlock()
+	}
+}
+
 // sweep looks at the next buckets of each part and evicts what has expired, a few for
 // each time it takes a lock, so that no first contact waits for long. It returns how many
 // entries it looked at.

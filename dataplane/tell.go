@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -99,25 +98,24 @@ func (b *bulletin) due(set *settings, nowMs int64) bool {
 // was evicted meanwhile still says what it held.
 func (l *Limiter) tell(q queued, set *settings, nowMs int64) {
 	e := q.entry
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.flags.And(^uint32(flagInTell))
-	durationMs := e.names.durationMs()
-	if set.tuning.DigestInterval == 0 || milliseconds(durationMs) < set.tuning.MinGlobalDuration.Std() || set.superseded(&e.names) {
+	e.leaveTell()
+	if set.tuning.DigestInterval == 0 || milliseconds(e.durationMs()) < set.tuning.MinGlobalDuration.Std() || set.superseded(e.namesOf()) {
 		return
 	}
-	hash := fleetHash(&e.names)
+	hash := fleetHash(e.namesOf())
 	users := l.elsewhere.users(hash, nowMs)
-	seq := e.seq.Load()
 	was, watching := l.bulletin.watched[e]
 	if q.sinceMs == 0 {
 		q.sinceMs = was.sinceMs
 	}
 	watch := false
-	for _, s := range []int64{seq - 1, seq} {
-		if limit := e.lows.get(slotOf(s)); limit != math.MaxInt64 && !expiredAt(s, durationMs, nowMs) && e.names.generation(s) == 0 {
-			watch = l.tellCell(e, s, limit, nowMs, q.sinceMs, hash, users) || watch
-		}
+	for _, cell := range e.tellableCells(nowMs) {
+		foreign, regions := l.elsewhere.of(&cell)
+		e.tellCell(&l.metrics.merged, cell.Sequence, nowMs, foreign, func(t tellable) (told bool) {
+			w, told := l.tellCell(&cell, t, q.sinceMs, hash, max(users, regions))
+			watch = watch || w
+			return told
+		})
 	}
 	if watch {
 		l.bulletin.watched[e] = watched{hash, q.sinceMs}
@@ -128,24 +126,15 @@ func (l *Limiter) tell(q queued, set *settings, nowMs int64) {
 
 // tellCell takes one cell in. watch is true when it is told to nobody, and would be if
 // another region used the key.
-func (l *Limiter) tellCell(e *entry, sequence, limit, nowMs, sinceMs int64, hash uint64, users int) (watch bool) {
-	slot := slotOf(sequence)
-	e.netLocked(slot)
-	count := e.acceptedLocked(slot)
-	if count <= 0 {
-		return false
-	}
-	b, cell := &l.bulletin, e.cell(sequence)
-	foreign, regions := l.elsewhere.of(&cell)
-	e.learnLocked(l.metrics, slot, foreign)
-	users = max(users, regions)
-	share := float64(count) / float64(max(1, limit))
-	hot := e.effectiveLocked(sequence, nowMs) >= tellShare*float64(limit)
-	t := b.cells[cell]
+func (l *Limiter) tellCell(cell *window.Cell, of tellable, sinceMs int64, hash uint64, users int) (watch, told bool) {
+	b := &l.bulletin
+	share := float64(of.count) / float64(max(1, of.limit))
+	hot := of.effective >= tellShare*float64(of.limit)
+	t := b.cells[*cell]
 	if t == nil {
-		shared := e.foreignLocked(slot) > 0 || users > 0 && (hot || share*float64(users) >= unseenShare)
+		shared := of.foreign || users > 0 && (hot || share*float64(users) >= unseenShare)
 		if !shared && (share < announceShare || b.announced >= announcedMax || l.elsewhere.announced(hash)) {
-			return hot || share >= unseenShare
+			return hot || share >= unseenShare, false
 		}
 		t = &telling{announced: !shared}
 		if t.announced {
@@ -153,20 +142,19 @@ func (l *Limiter) tellCell(e *entry, sequence, limit, nowMs, sinceMs int64, hash
 		} else {
 			l.metrics.digestMatches.Add(1)
 		}
-		b.cells[cell] = t
+		b.cells[*cell] = t
 		b.urgent = true
 	}
-	t.limit = limit
-	if count <= t.count {
-		return false
+	t.limit = of.limit
+	if of.count <= t.count {
+		return false, false
 	}
-	t.count, t.countedAtMs = count, sinceMs
-	e.book.rarely().told[slot] = count
+	t.count, t.countedAtMs = of.count, sinceMs
 	b.changed = true
-	if hot || float64(count-t.told)*float64(users) >= unseenShare*float64(limit) {
-		b.urgent = b.urgent || users > 0 || e.foreignLocked(slot) > 0
+	if hot || float64(of.count-t.told)*float64(users) >= unseenShare*float64(of.limit) {
+		b.urgent = b.urgent || users > 0 || of.foreign
 	}
-	return false
+	return false, true
 }
 
 // watched is an entry that nobody needs to be told of yet.
@@ -182,7 +170,7 @@ func (b *bulletin) found(filters []*filter, nowMs int64) (found []queued) {
 		return nil
 	}
 	for e, w := range b.watched {
-		if expiredAt(e.seq.Load(), e.names.durationMs(), nowMs) {
+		if e.expired(nowMs) {
 			delete(b.watched, e)
 			continue
 		}
@@ -191,16 +179,6 @@ func (b *bulletin) found(filters []*filter, nowMs int64) (found []queued) {
 		}
 	}
 	return found
-}
-
-// effectiveLocked is what a decision in a cell would go by now.
-func (e *entry) effectiveLocked(sequence, nowMs int64) float64 {
-	slot, durationMs := slotOf(sequence), e.names.durationMs()
-	known := func(slot int) int64 { return e.acceptedLocked(slot) + e.foreignLocked(slot) }
-	if sequence != e.seq.Load() { // closed: it matters by its weight in the cell after it
-		return float64(known(slot))
-	}
-	return float64(window.Effective(known(slot), known(previousSlot(slot)), 0, max(nowMs, window.Start(sequence, durationMs)), durationMs))
 }
 
 // announced is true when others can know that the key is used here.

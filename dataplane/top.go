@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"time"
-
-	"github.com/weirhq/weir/shared/window"
 )
 
 // Which keys are hot, and which are denied. An allowed request does nothing for it: the
@@ -110,11 +108,11 @@ func (l *Limiter) hottest(q *TopQuery, due bool) (TopKeys, error) {
 		if k.Count, k.Regional = e.inWindow(nowMs); k.Count == 0 || !found.ranks(k.Count) {
 			return
 		}
-		f := e.names.family.Value()
-		if !q.wants(&f) || l.settings.Load().superseded(&e.names) {
+		f := e.namesOf().shared()
+		if !q.wants(&f) || l.settings.Load().superseded(e.namesOf()) {
 			return
 		}
-		k.Workspace, k.Namespace, k.Identifier, k.Duration = f.workspace, f.namespace, e.names.identifier(), milliseconds(f.durationMs)
+		k.Workspace, k.Namespace, k.Identifier, k.Duration = f.workspace, f.namespace, e.namesOf().identifier(), milliseconds(f.durationMs)
 		k.Limit = e.lowest()
 		found.add(k)
 	})
@@ -135,38 +133,6 @@ func (s *settings) enforce(keys []TopKey) {
 			k.Limit = r.Limit
 		}
 	}
-}
-
-// inWindow is the cost in the sliding window that ends at nowMs, and the region's own part
-// of it. It takes no lock: cost that moves meanwhile may be missed, or seen twice.
-func (e *entry) inWindow(nowMs int64) (count, regional int64) {
-	durationMs := e.names.durationMs()
-	seq := e.seq.Load()
-	current, previous := slotOf(seq), slotOf(seq-1)
-	elapsed := max(0, nowMs-window.Start(seq, durationMs))
-	sum := func(slot int, uncoveredMs int64) {
-		if uncoveredMs <= 0 {
-			return
-		}
-		own := wordCount(e.words[slot].Load())
-		all := max(0, own+e.others[slot].Load())
-		count += window.Carried(all, uncoveredMs, durationMs)
-		regional += window.Carried(min(own, all), uncoveredMs, durationMs)
-	}
-	sum(current, min(durationMs, 2*durationMs-elapsed))
-	sum(previous, durationMs-elapsed)
-	if e.seq.Load() != seq { // others decide about it right now
-		return e.inWindow(nowMs)
-	}
-	return count, regional
-}
-
-// lowest is the lowest limit that was counted against, -1 if none is known.
-func (e *entry) lowest() int64 {
-	if limit := min(e.lows.get(0), e.lows.get(1)); limit <= window.LimitMax {
-		return limit
-	}
-	return -1
 }
 
 // ranking keeps the largest.
