@@ -14,8 +14,7 @@ func (e *entry) charge(sequence, cost, limit int64) (charged int64, alive bool) 
 	if !ok {
 		return 0, true
 	}
-	e.flags.Or(flagPressed << slot) // it may be past its limit now: no flood must wash that away
-	e.noteLow(slot, limit)
+	e.noteLow(slot, limit) // past half of it no flood washes the entry away
 	return e.addLocked(slot, cost), true
 }
 

@@ -54,7 +54,7 @@ const (
 	flagDead                 // evicted: whoever still holds it must look its key up again
 	flagInReplay             // in the replay queue; under mu
 	flagInFlush              // in the flush queue; under mu
-	flagPressed              // slot 0: denied, or charged past any limit; see pressedLocked
+	flagPressed              // slot 0: denied; see pressedLocked
 	flagPressed1
 	flagRefused // slot 0: the count store will not have its row
 	flagRefused1
