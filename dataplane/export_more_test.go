@@ -115,3 +115,13 @@ func FilterHolds(payload []byte, key window.Key) (bool, error) {
 	f := filter{set: set}
 	return f.has(fleetHash(&n)), nil
 }
+
+// Claimants is how many costs wait for the next call that claims.
+func (l *Limiter) Claimants() (n int) {
+	for _, sh := range l.shards {
+		sh.mu.Lock()
+		n += len(sh.claimants)
+		sh.mu.Unlock()
+	}
+	return n
+}

@@ -45,14 +45,13 @@ func (o *overflow) init(capacity int) {
 	o.width = 1 << bits.Len(uint(min(max(capacity/8, overflowWidthMin), overflowWidthMax)-1))
 }
 
+// spanOf is where cells of a duration are counted. No duration is longer than the last span's.
 func (o *overflow) spanOf(durationMs int64) (span *overflowSpan, generationMs int64) {
-	for i := range overflowSpans {
-		if longest := overflowSpans[i].Milliseconds(); durationMs <= longest {
-			return &o.spans[i], 2 * longest
-		}
+	i := 0
+	for i < len(overflowSpans)-1 && durationMs > overflowSpans[i].Milliseconds() {
+		i++
 	}
-	last := len(overflowSpans) - 1
-	return &o.spans[last], 2 * overflowSpans[last].Milliseconds()
+	return &o.spans[i], 2 * overflowSpans[i].Milliseconds()
 }
 
 // add counts cost in a cell.

@@ -1,0 +1,172 @@
+package dataplane_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/await"
+)
+
+func pair(cost int64) []dataplane.Request {
+	return []dataplane.Request{ask("victim", cost, 10), ask("beside", 1, 1000)}
+}
+
+// A single is decided at the origin while a batch's cost of the same guest is on its way there, and both are counted
+// once.
+func TestASingleBesideABatchOfItsGuest(t *testing.T) {
+	w := newWorld(t)
+	n := w.crowd("api", func(c *dataplane.Config) { c.ReadTimeout = 200 * time.Millisecond })
+	var single dataplane.Decision
+	var once sync.Once
+	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
+		if op == memstore.OpAdd {
+			once.Do(func() { single = n.take("victim", 1, 10) })
+		}
+		return nil
+	})
+	if b := n.AllowMany(t.Context(), pair(2)); !b.Allowed {
+		t.Fatalf("%+v", b)
+	}
+	wantAllowed(t, "beside the batch", single, true, 7)
+	if got := w.origin("eu").Totals()[w.cell("victim")]; got != 3 || single.Source != dataplane.SourceOrigin {
+		t.Errorf("the origin has %d of 3; the single was decided by %v", got, single.Source)
+	}
+}
+
+// What the origin does not take of a batch's guests is in the overflow, and is counted as dropped.
+func TestWhatTheOriginDoesNotTakeOfGuestsIsInTheOverflow(t *testing.T) {
+	w := newWorld(t)
+	n := w.crowd("api")
+	before := n.Health().DroppedCost
+	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
+		if op == memstore.OpAdd {
+			return errDown
+		}
+		return nil
+	})
+	if b := n.AllowMany(t.Context(), pair(6)); !b.Allowed {
+		t.Fatalf("%+v", b)
+	}
+	if got := n.Health().DroppedCost - before; got != 7 {
+		t.Errorf("%d are counted as dropped, want the 6 and the 1 beside them", got)
+	}
+	wantAllowed(t, "6 of 10 are in the overflow", n.take("victim", 5, 10), false, 4)
+	wantAllowed(t, "the rest", n.take("victim", 4, 10), true, 0)
+}
+
+// The same while the breaker is open: no call is made.
+func TestWhatABreakerKeepsBackOfGuestsIsInTheOverflow(t *testing.T) {
+	w := newWorld(t)
+	n := w.crowd("api", func(c *dataplane.Config) {
+		c.Breaker = dataplane.Breaker{CallsMin: 1, FailureRatio: 0.0001, OpenFor: time.Hour}
+	})
+	var open bool
+	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
+		switch {
+		case op == memstore.OpRead && open:
+			return errDown
+		case op == memstore.OpAdd && !open:
+			open = true
+			n.take("another", 1, 10) // whose read fails
+			if b := n.AllowMany(context.Background(), pair(3)); !b.Allowed {
+				t.Errorf("%+v", b)
+			}
+		}
+		return nil
+	})
+	if b := n.AllowMany(t.Context(), pair(6)); !b.Allowed {
+		t.Fatalf("%+v", b)
+	}
+	if got := w.origin("eu").Totals()[w.cell("victim")]; got != 6 {
+		t.Errorf("the origin has %d, want the 6 that were on their way", got)
+	}
+	wantAllowed(t, "3 of 10 are in the overflow", n.take("victim", 0, 10), true, 7)
+}
+
+// An origin that takes nothing of guests opens the breaker of what decisions wait for.
+func TestFailingAddsOfGuestsOpenTheBreaker(t *testing.T) {
+	w := newWorld(t)
+	n := w.crowd("api", func(c *dataplane.Config) {
+		c.Breaker = dataplane.Breaker{CallsMin: 1, FailureRatio: 0.0001, OpenFor: time.Hour}
+	})
+	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
+		if op == memstore.OpAdd {
+			return errDown
+		}
+		return nil
+	})
+	n.AllowMany(t.Context(), pair(1))
+	if got := gather(t, n.Limiter)[`weir_origin_breaker_state{calls="asks",shard="0"}`]; got == 0 {
+		t.Error("every add fails, and the breaker is closed")
+	}
+}
+
+// waitsAlone is a node of a region of five, in a namespace that waits; the others say nothing.
+func (w *world) waitsAlone(change ...func(*dataplane.Config)) *node {
+	w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Headroom: "wait"})
+	return w.node("eu", "a", append(change, func(c *dataplane.Config) { c.RegionNodes = 5 })...)
+}
+
+// A claim whose answer tells of a loss heals the origin as a send does.
+func TestAClaimHealsTheOrigin(t *testing.T) {
+	w := newWorld(t)
+	n := w.waitsAlone()
+	for range 6 {
+		n.take("k", 1, 10)
+	}
+	w.origin("eu").Wipe()
+	n.take("k", 1, 10)
+	n.AwaitCalls()
+	if got := w.origin("eu").Totals()[w.cell("k")]; got != 7 {
+		t.Errorf("the origin has %d of 7", got)
+	}
+}
+
+// "The one whose increment passed the mark stores it", of a claim too.
+func TestAClaimThatPassesAMarkStoresIt(t *testing.T) {
+	w := newWorld(t)
+	a, us := w.waitsAlone(), w.node("us", "u")
+	acquaint(t, a, us)
+	a.take("k", 6, 10)
+	a.flush()
+	if got := w.published("eu", w.cell("k")); got != 6 || !a.Covered() {
+		t.Errorf("stored %d of 6; covered %v", got, a.Covered())
+	}
+}
+
+// Callers who leave before a call has taken their claims leave nothing behind, however long the call before takes.
+func TestCallersWhoLeaveLeaveNoClaims(t *testing.T) {
+	w := newWorld(t)
+	n := w.waitsAlone()
+	n.take("k", 0, 10)
+	arrived, let := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
+		if op == memstore.OpClaim {
+			once.Do(func() { close(arrived); <-let })
+		}
+		return nil
+	})
+	var first sync.WaitGroup
+	first.Go(func() { n.Allow(context.Background(), ask("k", 1, 10)) })
+	<-arrived
+	gone, leave := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	const callers = 20
+	for range callers {
+		waiting.Go(func() { n.Allow(gone, ask("k", 1, 10)) })
+	}
+	await.True(t, "all wait for the next call", func() bool { return n.Claimants() == callers })
+	leave()
+	waiting.Wait()
+	if got := n.Claimants(); got != 0 {
+		t.Errorf("%d claims of callers who have left wait", got)
+	}
+	close(let)
+	first.Wait()
+}
