@@ -1,6 +1,6 @@
 // Package memstore keeps both of a limiter's upper layers in memory: an Origin,
-// where the nodes of a region meet, and Counts, a CountStore where regions meet; and
-// News, which relays of regions exchange.
+// where the nodes of a region meet, and Counts, a CountStore where regions meet;
+// News, which relays of regions exchange; and Hub, where nodes and a relay meet.
 // They are implementations like any other, held to the same suites in storetest:
 // for a single process with several limiters, for the simulator, and for tests,
 // which can make them slow, wrong or forgetful through their Faults.

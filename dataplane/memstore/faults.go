@@ -12,7 +12,7 @@ import (
 // Op names a method of a store, for Faults and in errors.
 type Op string
 
-// The methods of Origin, of Counts and of News.
+// The methods of Origin, of Counts, of News and of Hub.
 const (
 	OpRead      Op = "read"
 	OpAdd       Op = "add"
@@ -30,6 +30,18 @@ const (
 	OpReadNews Op = "read news"
 	OpOwn      Op = "read own news"
 	OpPrune    Op = "prune news"
+
+	OpGet      Op = "get"
+	OpSend     Op = "send"
+	OpClaimAll Op = "claim all"
+	OpHear     Op = "hear" // a message to a listener; an error is a connection that is lost
+	OpLease    Op = "lease"
+	OpRelease  Op = "release"
+	OpChanges  Op = "changes"
+	OpTold     Op = "told"
+	OpScan     Op = "scan"
+	OpTell     Op = "tell"
+	OpHealed   Op = "healed"
 )
 
 // Faults are what a store does besides working. The zero value does nothing; every
@@ -38,7 +50,7 @@ const (
 // A call is a journey: it leaves, and there Hook and Fail can keep it from arriving;
 // it travels for half of Delay; it is applied; it travels back for the other half;
 // and there LoseReplies can swallow the reply. A caller whose ctx ends while its
-// call travels gets ctx's error, and an Add or a Claim that has left is applied all
+// call travels gets ctx's error, and an Add, a Claim or a chunk that has left is applied all
 // the same, and reported as store.ErrMaybeApplied: as over a network.
 type Faults struct {
 	mu          sync.Mutex

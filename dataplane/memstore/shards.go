@@ -12,13 +12,15 @@ import (
 func (o *Origin) Shards() int { return len(o.shardFaults) }
 
 // ShardOf implements store.Origin.
-func (o *Origin) ShardOf(key *window.Key) int {
-	if len(o.shardFaults) == 1 {
+func (o *Origin) ShardOf(key *window.Key) int { return shardOf(key, len(o.shardFaults)) }
+
+func shardOf(key *window.Key, shards int) int {
+	if shards == 1 {
 		return 0
 	}
 	h := hashNames(key) ^ uint64(key.Duration)
 	h *= 0x9e3779b97f4a7c15 // the jitter takes the same hash: its other bits choose
-	return int((h >> 32) % uint64(len(o.shardFaults)))
+	return int((h >> 32) % uint64(shards))
 }
 
 // ShardFaults are what one shard does besides working, on top of Faults.
@@ -55,11 +57,15 @@ func (o *Origin) eachShard(n int, key func(i int) *window.Key, visit func(shard 
 
 // depart is Faults.depart for a call to a shard.
 func (o *Origin) depart(ctx context.Context, op Op, shard int) (journey, error) {
-	j, err := o.Faults.depart(ctx, op)
+	return departTo(ctx, &o.Faults, o.shardFaults, op, shard)
+}
+
+func departTo(ctx context.Context, all *Faults, shards []Faults, op Op, shard int) (journey, error) {
+	j, err := all.depart(ctx, op)
 	if err != nil {
 		return journey{}, err
 	}
-	own, err := o.shardFaults[shard].depart(ctx, op)
+	own, err := shards[shard].depart(ctx, op)
 	if err != nil {
 		return journey{}, fmt.Errorf("shard %d: %w", shard, err)
 	}

@@ -18,6 +18,12 @@ var ErrEpoch = errors.New("hub: has lost its counts since")
 //
 // 0 stands for a cell of which the node has had no answer yet. A claim with 0 fits every epoch. A
 // cost with 0 belongs to the epoch in which its chunk is first sent, and is refused by a later one.
+//
+// A node that is answered another epoch than the one it knows of a cell, in whatever call, begins
+// anew in it: its next Cost has all that it has accepted as Restore and the highest region total of
+// earlier answers as Known, and only what it accepts or claims from then on is of this epoch. Where
+// ErrEpoch refuses a cost with Epoch 0, the refused Add and what followed it become Restore: others
+// may know of it. storetest's test of R6 has a node that does no more than that.
 type Epoch uint32
 
 // CountMax is where a hub's counts end: a total that would be larger is CountMax. No limit is larger.
@@ -179,6 +185,9 @@ type RelayHub interface {
 	// Changes has reported: that part is not marked.
 	Healed(ctx context.Context, shard int, epoch Epoch) error
 }
+
+// HolderBytesMax is how long a lease's holder may be; it has at least 1 byte.
+const HolderBytesMax = 255
 
 // Lease is who relays a shard.
 type Lease struct {

@@ -1,5 +1,5 @@
-// Package storetest holds every Origin, every CountStore and every News to the contracts that
-// package store states for them. An implementation's own tests call TestOrigin,
+// Package storetest holds every Origin, Hub, CountStore and News to the contracts that
+// package store states for them. An implementation's own tests call TestOrigin, TestHub,
 // TestCountStore or TestNews with a way to open an empty one; what they add to it is only
 // what is theirs alone, such as how they fail.
 //

@@ -189,6 +189,14 @@ func testClaimBesideAdds(t *testing.T, o store.Origin) {
 
 // "0 <= n < Shards(), always the same": whoever asks, and wherever the key lies.
 func testShards(t *testing.T, o store.Origin) {
+	add(t, o, store.Add{Cell: liveCells(1)[0], Cost: 1})
+	testShardsOf(t, o)
+}
+
+func testShardsOf(t *testing.T, o interface {
+	Shards() int
+	ShardOf(*window.Key) int
+}) {
 	shards := o.Shards()
 	if shards < 1 {
 		t.Fatalf("%d shards", shards)
@@ -202,7 +210,6 @@ func testShards(t *testing.T, o store.Origin) {
 			t.Fatalf("%v is in shard %d of %d", cells[i], first[i], shards)
 		}
 	}
-	add(t, o, store.Add{Cell: cells[0], Cost: 1})
 	for i, c := range slices.Clone(cells) {
 		c.Sequence++
 		if got := o.ShardOf(&c.Key); got != first[i] {

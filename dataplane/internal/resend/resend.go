@@ -1,0 +1,158 @@
+// Package resend is what a Hub value remembers of the chunks that it sends: the number of each
+// stream's last answered chunk, the epoch that a chunk was first sent in, and answered chunks for
+// store.KeepFor, in case that a replica that lacks them is promoted.
+package resend
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// ID names a sequence of numbers that a server keeps by itself: a stream, or where a chunk is sent
+// in several commands, one part of it.
+type ID struct {
+	Stream       uint64
+	Shard        int
+	Bucket, Part int
+}
+
+// Chunk is an answered one, or a part of it. Its costs are shared and must not be changed.
+type Chunk struct {
+	Number int64
+	Costs  []store.Cost
+	at     time.Time
+}
+
+// Streams is what is remembered of all streams. The zero value is empty. All methods may run
+// concurrently.
+type Streams struct {
+	mu      sync.Mutex
+	byID    map[ID]*stream
+	costs   int // kept, of all streams
+	sweepAt int // size of byID at which idle streams are removed
+}
+
+type stream struct {
+	epoch  store.Epoch // of the last answer
+	last   int64       // answered number
+	usedAt time.Time
+
+	sending int64       // number that stamp belongs to
+	stamp   store.Epoch // in which it was first sent
+
+	kept []Chunk // by number
+}
+
+const (
+	sweepMin = 64
+
+	// CostsMax bounds the costs that are kept, some 120 B each with their names elsewhere. A chunk that
+	// has no room is not kept.
+	CostsMax = 200_000
+)
+
+// Stamp returns the epoch that chunk number was first sent in: current if that is now.
+func (s *Streams) Stamp(id ID, number int64, current store.Epoch, now time.Time) store.Epoch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.streamLocked(id, now)
+	if st.sending != number {
+		st.sending, st.stamp = number, current
+	}
+	return st.stamp
+}
+
+// Last is the stream's last answered number and the epoch of that answer, 0 and 0 if there is none.
+func (s *Streams) Last(id ID) (number int64, epoch store.Epoch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if st := s.byID[id]; st != nil {
+		return st.last, st.epoch
+	}
+	return 0, 0
+}
+
+// After are the kept chunks with larger numbers, in their order.
+func (s *Streams) After(id ID, number int64) []Chunk {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.byID[id]
+	if st == nil {
+		return nil
+	}
+	var after []Chunk
+	for _, c := range st.kept {
+		if c.Number > number {
+			after = append(after, c)
+		}
+	}
+	return after
+}
+
+// Answered records that the server has answered a chunk, in an epoch, and keeps its costs: they
+// must be nobody else's.
+func (s *Streams) Answered(id ID, number int64, epoch store.Epoch, costs []store.Cost, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.streamLocked(id, now)
+	if st.epoch != epoch { // what an earlier epoch has lost, its nodes restore
+		s.dropLocked(st, len(st.kept))
+		st.epoch, st.last = epoch, 0
+	}
+	s.expireLocked(st, now)
+	if number <= st.last {
+		return
+	}
+	st.last = number
+	if len(costs) > 0 && s.costs+len(costs) <= CostsMax {
+		st.kept = append(st.kept, Chunk{number, costs, now})
+		s.costs += len(costs)
+	}
+}
+
+func (s *Streams) streamLocked(id ID, now time.Time) *stream {
+	st := s.byID[id]
+	if st == nil {
+		if s.byID == nil {
+			s.byID = make(map[ID]*stream)
+		}
+		s.sweepLocked(now)
+		st = &stream{}
+		s.byID[id] = st
+	}
+	st.usedAt = now
+	return st
+}
+
+func (s *Streams) expireLocked(st *stream, now time.Time) {
+	n := 0
+	for n < len(st.kept) && now.Sub(st.kept[n].at) >= store.KeepFor {
+		n++
+	}
+	s.dropLocked(st, n)
+}
+
+func (s *Streams) dropLocked(st *stream, n int) {
+	for i := range n {
+		s.costs -= len(st.kept[i].Costs)
+		st.kept[i] = Chunk{}
+	}
+	if st.kept = st.kept[n:]; len(st.kept) == 0 {
+		st.kept = nil
+	}
+}
+
+// sweepLocked removes what has expired, and streams that the servers have forgotten as well.
+func (s *Streams) sweepLocked(now time.Time) {
+	if len(s.byID) < max(s.sweepAt, sweepMin) {
+		return
+	}
+	maps.DeleteFunc(s.byID, func(_ ID, st *stream) bool {
+		s.expireLocked(st, now)
+		return now.Sub(st.usedAt) >= store.StreamKeptFor
+	})
+	s.sweepAt = 2 * len(s.byID)
+}

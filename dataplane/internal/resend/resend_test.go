@@ -1,0 +1,88 @@
+package resend
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+var start = time.UnixMilli(1_700_000_000_000)
+
+func costs(n int) []store.Cost { return make([]store.Cost, n) }
+
+func numbers(chunks []Chunk) (numbers []int64) {
+	for _, c := range chunks {
+		numbers = append(numbers, c.Number)
+	}
+	return numbers
+}
+
+func TestAnsweredChunksAreKeptForAWhile(t *testing.T) {
+	var s Streams
+	id := ID{Stream: 7}
+	for i := range int64(3) {
+		s.Answered(id, i+1, 9, costs(1), start.Add(time.Duration(i)*2*time.Second))
+	}
+	if got := numbers(s.After(id, 1)); len(got) != 2 || got[0] != 2 || got[1] != 3 {
+		t.Errorf("after 1: %v", got)
+	}
+	s.Answered(id, 4, 9, nil, start.Add(store.KeepFor+2*time.Second)) // 1 and 2 are too old by now
+	if got := numbers(s.After(id, 0)); len(got) != 1 || got[0] != 3 {
+		t.Errorf("kept: %v", got)
+	}
+	if number, epoch := s.Last(id); number != 4 || epoch != 9 {
+		t.Errorf("last is %d in %d", number, epoch)
+	}
+	if number, _ := s.Last(ID{Stream: 7, Part: 1}); number != 0 {
+		t.Errorf("last of another part: %d", number)
+	}
+}
+
+// A repeated answer keeps nothing twice, and a new epoch begins with nothing.
+func TestANewEpochKeepsNothingOfTheOld(t *testing.T) {
+	var s Streams
+	id := ID{Stream: 7}
+	s.Answered(id, 1, 9, costs(2), start)
+	s.Answered(id, 1, 9, costs(2), start)
+	s.Answered(id, 2, 9, costs(2), start)
+	if got := s.After(id, 0); len(got) != 2 || s.costs != 4 {
+		t.Errorf("kept %v, %d costs", numbers(got), s.costs)
+	}
+	s.Answered(id, 2, 10, costs(3), start)
+	if got := s.After(id, 0); len(got) != 1 || len(got[0].Costs) != 3 || s.costs != 3 {
+		t.Errorf("kept %v, %d costs", numbers(got), s.costs)
+	}
+}
+
+func TestAChunkKeepsTheEpochItWasFirstSentIn(t *testing.T) {
+	var s Streams
+	id := ID{Stream: 7}
+	for _, step := range []struct {
+		number        int64
+		current, want store.Epoch
+	}{{1, 5, 5}, {1, 6, 5}, {2, 6, 6}, {2, 7, 6}} {
+		if got := s.Stamp(id, step.number, step.current, start); got != step.want {
+			t.Errorf("chunk %d in %d belongs to %d, want %d", step.number, step.current, got, step.want)
+		}
+	}
+}
+
+func TestMemoryIsBounded(t *testing.T) {
+	var s Streams
+	for i := range int64(10) {
+		s.Answered(ID{Stream: 7}, i+1, 9, costs(CostsMax/4), start)
+	}
+	if s.costs > CostsMax {
+		t.Errorf("%d costs are kept", s.costs)
+	}
+	for i := range uint64(10_000) { // an incarnation each second
+		s.Answered(ID{Stream: i + 10}, 1, 9, costs(1), start.Add(time.Duration(i)*time.Second))
+		if n := len(s.byID); n > 3*int(store.StreamKeptFor/time.Second) {
+			t.Fatalf("%d streams are remembered", n)
+		}
+	}
+	if s.costs > 2*len(s.byID) {
+		t.Errorf("%d costs of %d streams are kept", s.costs, len(s.byID))
+	}
+}

@@ -1,0 +1,253 @@
+package storetest
+
+import (
+	"errors"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// R6: "A hub that was emptied ends with no less than the sum of what the nodes that are left have
+// accepted, and with no more than was accepted."
+//
+// Half of the histories have late chunks and claims. The others have failovers, which lose claims,
+// and in which a chunk that another process repeats could hide that an earlier one is lost.
+func testHubIsRestored(t *testing.T, open func(t testing.TB) Hub) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w := newHubWorld(rt, t, open(t))
+		actions := map[string]func(*rapid.T){
+			"accept": w.accept, "accept more": w.accept, "send": w.send, "get": w.get, "wipe": w.wipe, "die": w.die,
+		}
+		if rapid.Bool().Draw(rt, "failovers") {
+			actions["remember"], actions["fail over"] = w.remember, w.failOver
+		} else {
+			actions["claim"], actions["late"] = w.claim, w.late
+		}
+		rt.Repeat(actions)
+		w.settle(rt)
+		w.check(rt)
+	})
+}
+
+// hubWorld is a region: some nodes that meet at a hub.
+type hubWorld struct {
+	t        testing.TB
+	hub      Hub
+	cells    []window.Cell
+	nodes    []*hubNode
+	accepted map[window.Cell]int64 // by all nodes, those included that have died
+	sent     []store.Chunk
+	rollback func(testing.TB)
+}
+
+func newHubWorld(rt *rapid.T, t testing.TB, h Hub) *hubWorld {
+	w := &hubWorld{t: t, hub: h, cells: hubCells(h, freshWorkspace(), 2), accepted: make(map[window.Cell]int64)}
+	for range rapid.IntRange(1, 4).Draw(rt, "nodes") {
+		n := &hubNode{hub: h.Client(t), stream: newHubStream(), cells: make(map[window.Cell]*nodeCell)}
+		for _, c := range w.cells {
+			n.cells[c] = &nodeCell{}
+		}
+		w.nodes = append(w.nodes, n)
+	}
+	return w
+}
+
+func (w *hubWorld) node(rt *rapid.T) *hubNode {
+	return w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(rt, "node")]
+}
+
+func (w *hubWorld) cell(rt *rapid.T) window.Cell { return rapid.SampledFrom(w.cells).Draw(rt, "cell") }
+
+func (w *hubWorld) accept(rt *rapid.T) {
+	c, cost := w.cell(rt), rapid.Int64Range(1, 100).Draw(rt, "cost")
+	n := w.node(rt).cells[c]
+	n.accepted, n.unsent = n.accepted+cost, n.unsent+cost
+	w.accepted[c] += cost
+}
+
+func (w *hubWorld) claim(rt *rapid.T) {
+	n, c, cost := w.node(rt), w.cell(rt), rapid.Int64Range(1, 100).Draw(rt, "cost")
+	cell := n.cells[c]
+	r := n.hub.ClaimAll(rt.Context(), []store.CellClaim{{Cell: c, Epoch: cell.epoch, Cost: cost, AtMost: 1000}})
+	if err := r.Totals[0].Err; err != nil && !errors.Is(err, store.ErrEpoch) {
+		rt.Fatalf("claim: %v", err)
+	}
+	cell.hear(r.Totals[0])
+	if r.Added[0] {
+		cell.accepted += cost
+		w.accepted[c] += cost
+	}
+}
+
+func (w *hubWorld) get(rt *rapid.T) {
+	n := w.node(rt)
+	for i, total := range get(rt, n.hub, w.cells...) {
+		n.cells[w.cells[i]].hear(total)
+	}
+}
+
+func (w *hubWorld) send(rt *rapid.T) {
+	n := w.node(rt)
+	chunk := n.next(w.cells)
+	w.sent = append(w.sent, chunk)
+	if rapid.Bool().Draw(rt, "the reply is lost") {
+		w.hub.Lose(true)
+		_, err := n.hub.Send(rt.Context(), chunk)
+		w.hub.Lose(false)
+		if err == nil {
+			rt.Fatal("there was a reply")
+		}
+		return
+	}
+	n.answered(rt, sendAny(rt, n.hub, chunk))
+}
+
+// late repeats a chunk that its sender has followed by another one, or a dead one's last.
+func (w *hubWorld) late(rt *rapid.T) {
+	if len(w.sent) == 0 {
+		return
+	}
+	chunk := rapid.SampledFrom(w.sent).Draw(rt, "chunk")
+	for _, n := range w.nodes {
+		if n.stream.id == chunk.Stream && n.stream.number == chunk.Number {
+			return
+		}
+	}
+	for i := range chunk.Costs { // as its sender had it stamped at the latest
+		if chunk.Costs[i].Epoch == 0 {
+			return
+		}
+	}
+	sendAny(rt, w.hub, chunk)
+}
+
+func (w *hubWorld) wipe(*rapid.T) {
+	w.hub.Wipe(w.t)
+	w.rollback = nil
+}
+
+func (w *hubWorld) die(rt *rapid.T) {
+	if n := w.node(rt); len(w.nodes) > 1 {
+		w.nodes = without(w.nodes, n)
+	}
+}
+
+func without(nodes []*hubNode, dead *hubNode) (left []*hubNode) {
+	for _, n := range nodes {
+		if n != dead {
+			left = append(left, n)
+		}
+	}
+	return left
+}
+
+func (w *hubWorld) remember(*rapid.T) { w.rollback = w.hub.State(w.t) }
+
+func (w *hubWorld) failOver(*rapid.T) {
+	if w.rollback != nil {
+		w.rollback(w.t)
+	}
+}
+
+// settle lets the nodes that are left hear of the epoch, and send until nothing is left to send.
+func (w *hubWorld) settle(rt *rapid.T) {
+	for _, n := range w.nodes {
+		for range 3 { // what was not answered, what is to be restored, and a chunk that finds out what is lost
+			n.answered(rt, sendAny(rt, n.hub, n.next(w.cells)))
+			for i, total := range get(rt, n.hub, w.cells...) {
+				n.cells[w.cells[i]].hear(total)
+			}
+		}
+	}
+}
+
+func (w *hubWorld) check(rt *rapid.T) {
+	for i, total := range get(rt, w.hub, w.cells...) {
+		c, left := w.cells[i], int64(0)
+		for _, n := range w.nodes {
+			left += n.cells[c].accepted
+			if cell := n.cells[c]; cell.unsent != 0 || cell.restoring {
+				rt.Fatalf("a node has not settled: %+v", *cell)
+			}
+		}
+		if total.Region < left || total.Region > w.accepted[c] {
+			rt.Fatalf("%v is %d: the nodes that are left have accepted %d, all nodes %d", c, total.Region, left, w.accepted[c])
+		}
+	}
+}
+
+// hubNode does what a limiter has to do, one call after the other.
+type hubNode struct {
+	hub     store.Hub
+	stream  hubStream
+	cells   map[window.Cell]*nodeCell
+	pending *store.Chunk
+}
+
+// nodeCell is what a node knows of a cell.
+type nodeCell struct {
+	accepted int64 // by this node, ever
+	epoch    store.Epoch
+	unsent   int64 // accepted since it heard of the epoch, and not known to be at the hub
+	known    int64 // highest region total of any answer
+
+	restoring            bool // these are to be sent
+	restore, restoreWith int64
+}
+
+// next is the chunk that was not answered, or a new one.
+func (n *hubNode) next(cells []window.Cell) store.Chunk {
+	if n.pending != nil {
+		return *n.pending
+	}
+	var costs []store.Cost
+	for _, c := range cells {
+		cell := n.cells[c]
+		cost := store.Cost{Cell: c, Epoch: cell.epoch, Add: cell.unsent}
+		if cell.restoring {
+			cost.Restore, cost.Known = cell.restore, cell.restoreWith
+		}
+		costs = append(costs, cost)
+	}
+	chunk := n.stream.chunk(n.hub, costs...)
+	n.pending = &chunk
+	return chunk
+}
+
+func (n *hubNode) answered(t reporter, totals []store.Total) {
+	for i, total := range totals {
+		cost := n.pending.Costs[i]
+		cell := n.cells[cost.Cell]
+		switch {
+		case errors.Is(total.Err, store.ErrEpoch) && cost.Epoch == 0 && !cell.restoring:
+			// It was first sent in an epoch in which others may have been answered with it.
+			cell.restoring, cell.restore, cell.unsent = true, cell.unsent, 0
+		case total.Err == nil && (cost.Epoch == cell.epoch || cost.Epoch == 0 && (cell.epoch == 0 || cell.epoch == total.Epoch)):
+			cell.unsent -= cost.Add
+			cell.restoring = false
+		case total.Err != nil && !errors.Is(total.Err, store.ErrEpoch):
+			t.Fatalf("%+v: %v", cost, total.Err)
+		}
+		cell.hear(total)
+	}
+	n.pending = nil
+}
+
+// hear takes in an answer, also one without an error's counts.
+func (c *nodeCell) hear(t store.Total) {
+	if t.Epoch != c.epoch && t.Epoch != 0 {
+		if c.epoch != 0 {
+			c.begin(t.Epoch)
+		}
+		c.epoch = t.Epoch
+	}
+	c.known = max(c.known, t.Region)
+}
+
+// begin starts a new epoch: all that was accepted so far is to be restored.
+func (c *nodeCell) begin(epoch store.Epoch) {
+	*c = nodeCell{accepted: c.accepted, known: c.known, epoch: epoch, restoring: true, restore: c.accepted, restoreWith: c.known}
+}
