@@ -39,11 +39,15 @@ func TestAGuestsOwnCostIsSettledUnnamed(t *testing.T) {
 }
 
 // guestLimiter is a limiter with an origin, and a guest of its in the current cell.
-func guestLimiter(t *testing.T) (*Limiter, *entry) {
+func guestLimiter(t *testing.T, change ...func(*Config)) (*Limiter, *entry) {
 	t.Helper()
 	now := time.UnixMilli(ledgerMs())
-	l, err := New(Config{Region: "eu", NodeID: "a", Clock: func() time.Time { return now },
-		Origin: memstore.NewOrigin(memstore.OriginOptions{Clock: func() time.Time { return now }})})
+	cfg := Config{Region: "eu", NodeID: "a", Clock: func() time.Time { return now },
+		Origin: memstore.NewOrigin(memstore.OriginOptions{Clock: func() time.Time { return now }})}
+	for _, f := range change {
+		f(&cfg)
+	}
+	l, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,6 +72,27 @@ func TestTheAnswerToAGuestsCostIsMerged(t *testing.T) {
 	if got := l.table.overflow.count(&e.id, ledgerSeq, time.Minute.Milliseconds(), ledgerMs()); got != 2 {
 		t.Errorf("the overflow has %d of the 2 that were not answered", got)
 	}
+}
+
+// "The shard is there, whatever it thinks of some cells": one cost of guests that it refuses opens no breaker.
+func TestAnOriginThatTakesSomeCostsOfGuestsIsThere(t *testing.T) {
+	l, e := guestLimiter(t, func(c *Config) { c.Breaker = Breaker{CallsMin: 1, FailureRatio: 0.0001} })
+	l.cfg.Origin = partial{l.cfg.Origin}
+	e.addLocked(slotOf(ledgerSeq), 5)
+	l.sendGuests(l.shards[0], []outgoing{{e, ledgerSeq, 2}, {e, ledgerSeq, 3}})
+	if _, ok := l.shards[0].asks.Begin(); !ok {
+		t.Error("the breaker is open")
+	}
+	if got := l.table.overflow.count(&e.id, ledgerSeq, time.Minute.Milliseconds(), ledgerMs()); got != 3 {
+		t.Errorf("the overflow has %d, want the 3 that were refused", got)
+	}
+}
+
+// partial takes the first cost only.
+type partial struct{ store.Origin }
+
+func (o partial) Add(ctx context.Context, adds []store.Add) []store.Added {
+	return append(o.Origin.Add(ctx, adds[:1]), store.Added{Err: errShortAnswer})
 }
 
 // silent answers no Add.
