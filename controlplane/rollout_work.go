@@ -167,6 +167,13 @@ func (w *RolloutWork) Used(ctx context.Context, id string) (string, error) {
 	return fmt.Sprintf("the id %s was used before, and version %d of %s has it: choose another id", id, wrote[0].Version, rowName(wrote[0].Region)), nil
 }
 
+// Traces are the rollouts that wrote the newest versions of the tuning, of which so many are looked at.
+func (w *RolloutWork) Traces(ctx context.Context, rows int) ([]TuningTrace, error) {
+	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
+	defer cancel()
+	return w.store.TracesOfTunings(ctx, rows)
+}
+
 // Look is what the nodes of a scope last said.
 func (w *RolloutWork) Look(ctx context.Context, scope RolloutScope) (FleetLook, error) {
 	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)

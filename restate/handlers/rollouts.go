@@ -71,11 +71,11 @@ func (o *rollouts) start(ctx restate.ObjectContext, req RolloutStart) (controlpl
 		return controlplane.Rollout{}, failed(err)
 	}
 	known := l.Active == req.ID || l.at(req.ID) >= 0
-	if l.Active != "" && !known {
-		return controlplane.Rollout{}, failed(fmt.Errorf("%w: rollout %s is under way: wait for it, or abort it", controlplane.ErrConflict, l.Active))
-	}
 	var regions []string
 	if !known {
+		if err := o.vacant(ctx, &l); err != nil {
+			return controlplane.Rollout{}, err
+		}
 		if regions, err = step(ctx, o.steps, rolloutsStepName, func(ctx context.Context) ([]string, error) { return o.work.Regions(ctx) }); err != nil {
 			return controlplane.Rollout{}, err
 		}
@@ -123,8 +123,10 @@ func (o *rollouts) takeBack(ctx restate.ObjectContext, req RolloutTakeBack) (con
 	if err != nil {
 		return controlplane.Rollout{}, err
 	}
-	if l.Active != "" && l.Active != req.ID {
-		return controlplane.Rollout{}, failed(fmt.Errorf("%w: rollout %s is under way: wait for it, or abort it", controlplane.ErrConflict, l.Active))
+	if l.Active != req.ID {
+		if err := o.vacant(ctx, &l); err != nil {
+			return controlplane.Rollout{}, err
+		}
 	}
 	newest := slices.IndexFunc(l.List, func(s controlplane.RolloutSummary) bool { return s.Phase == controlplane.RolloutDone })
 	if newest >= 0 && l.List[newest].ID != req.ID && slices.ContainsFunc(l.List[newest:], func(s controlplane.RolloutSummary) bool { return s.ID == req.ID }) {

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -38,9 +39,18 @@ func (o *rollouts) repair(ctx restate.ObjectContext, req RolloutsRepair) (restat
 	if n := len(req.Rollouts); n > rolloutsListMax {
 		return restate.Void{}, failed(fmt.Errorf("%w: %d rollouts to look at (at most %d)", controlplane.ErrInvalid, n, rolloutsListMax))
 	}
-	for _, trace := range req.Rollouts {
+	if err := l.correct(ctx, req.Rollouts); err != nil {
+		return restate.Void{}, err
+	}
+	o.save(ctx, l)
+	return restate.Void{}, nil
+}
+
+// correct asks each rollout how it stands.
+func (l *rolloutList) correct(ctx restate.ObjectContext, rollouts []controlplane.TuningTrace) error {
+	for _, trace := range rollouts {
 		if err := controlplane.ValidateRolloutID(trace.ID); err != nil {
-			return restate.Void{}, failed(err)
+			return failed(err)
 		}
 		r, terminal := restate.Object[controlplane.Rollout](ctx, RolloutService, trace.ID, "Status").Request(restate.Void{})
 		switch {
@@ -49,11 +59,62 @@ func (o *rollouts) repair(ctx restate.ObjectContext, req RolloutsRepair) (restat
 		case terminal.Code() == http.StatusNotFound:
 			l.lost(trace)
 		default:
-			return restate.Void{}, terminal
+			return terminal
 		}
 	}
-	o.save(ctx, l)
-	return restate.Void{}, nil
+	return nil
+}
+
+// vacant refuses to start a rollout beside one that is under way. A list without the lock may have been restored, or
+// lost: those that it may be wrong about are asked first.
+func (o *rollouts) vacant(ctx restate.ObjectContext, l *rolloutList) error {
+	if l.Active == "" {
+		traces, err := step(ctx, o.steps, "read who wrote tunings", func(ctx context.Context) ([]controlplane.TuningTrace, error) {
+			return o.work.Traces(ctx, tracesMax)
+		})
+		if err != nil {
+			return err
+		}
+		if doubtful := (RolloutsStanding{List: l.List}).doubtful(traces); len(doubtful) > 0 {
+			if err := l.correct(ctx, doubtful); err != nil {
+				return err
+			}
+			o.save(ctx, *l)
+		}
+	}
+	if l.Active != "" {
+		return failed(fmt.Errorf("%w: rollout %s is under way: wait for it, or abort it", controlplane.ErrConflict, l.Active))
+	}
+	return nil
+}
+
+// doubtful are the lines of rollouts that are under way without the lock, and the traces of those without a line.
+func (s RolloutsStanding) doubtful(traces []controlplane.TuningTrace) (doubtful []controlplane.TuningTrace) {
+	for _, line := range s.List {
+		if line.EndedMs == 0 && line.ID != s.Active {
+			doubtful = append(doubtful, traceOf(line.ID, traces))
+		}
+	}
+	doubtful = append(doubtful, s.unlisted(traces)...)
+	return doubtful[:min(len(doubtful), rolloutsListMax)]
+}
+
+// unlisted are the traces of rollouts that have no line, except those that fell off the list.
+func (s RolloutsStanding) unlisted(traces []controlplane.TuningTrace) (unlisted []controlplane.TuningTrace) {
+	lines := map[string]bool{}
+	for _, line := range s.List {
+		lines[line.ID] = true
+	}
+	for _, trace := range traces {
+		if lines[trace.ID] || trace.ID == s.Active || controlplane.ValidateRolloutID(trace.ID) != nil {
+			continue
+		}
+		if n := len(s.List); n >= rolloutsListMax && trace.StartedMs < s.List[n-1].StartedMs {
+			continue // it fell off the list
+		}
+		unlisted = append(unlisted, trace)
+	}
+	return unlisted
 }
 
 // found puts the line of a rollout right, and the lock: it has it while it is under way, if
@@ -97,13 +158,11 @@ func (l *rolloutList) lost(trace controlplane.TuningTrace) {
 // and have no line; those that are under way without the lock. look answers how a rollout
 // stands; late is how long a message may be on its way.
 func (s RolloutsStanding) wrongs(traces []controlplane.TuningTrace, nowMs, lateMs int64, look func(id string) (controlplane.Rollout, error)) (wrong []controlplane.TuningTrace, err error) {
-	lines := map[string]bool{}
 	suspects := []controlplane.TuningTrace{}
 	if s.Active != "" {
 		suspects = append(suspects, controlplane.TuningTrace{ID: s.Active})
 	}
 	for _, line := range s.List {
-		lines[line.ID] = true
 		if line.EndedMs == 0 && line.ID != s.Active {
 			suspects = append(suspects, controlplane.TuningTrace{ID: line.ID})
 		}
@@ -119,15 +178,7 @@ func (s RolloutsStanding) wrongs(traces []controlplane.TuningTrace, nowMs, lateM
 			wrong = append(wrong, suspect)
 		}
 	}
-	for _, trace := range traces {
-		if lines[trace.ID] || trace.ID == s.Active || controlplane.ValidateRolloutID(trace.ID) != nil {
-			continue
-		}
-		if n := len(s.List); n >= rolloutsListMax && trace.StartedMs < s.List[n-1].StartedMs {
-			continue // it fell off the list
-		}
-		wrong = append(wrong, trace)
-	}
+	wrong = append(wrong, s.unlisted(traces)...)
 	return wrong[:min(len(wrong), rolloutsListMax)], nil
 }
 

@@ -70,11 +70,11 @@ func testARolloutThatFellOffTheList(t *testing.T) {
 	}
 	start("newer", oldTuning)
 	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rolloutList{Version: rolloutsVersion})
-	if _, err := c.Operate(t.Context(), "old", order(controlplane.RolloutTakeBack)); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout old wrote version ") {
+	if _, err := c.Operate(t.Context(), "old", order(controlplane.RolloutTakeBack)); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout newer is done since") {
 		t.Errorf("%v", err)
 	}
 	wantInForce(t, db, oldTuning)
-	if s, err := c.Standing(t.Context()); err != nil || s.Active != "" || len(s.List) > 0 {
+	if s, err := c.Standing(t.Context()); err != nil || s.Active != "" || len(s.List) != 2 {
 		t.Errorf("%+v, %v", s, err)
 	}
 
@@ -110,4 +110,47 @@ func testARolloutThatFellOffTheList(t *testing.T) {
 	wantInForce(t, db, oldTuning)
 	start("next", newTuning)
 	wantInForce(t, db, newTuning)
+}
+
+// A list that was restored from before a rollout, or lost, does not give the lock away while MySQL has what that rollout
+// wrote and it is under way: it finds the lock's holder by itself.
+func TestStartFindsTheRolloutThatTheListHasLost(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testStartFindsTheRolloutThatTheListHasLost)
+}
+
+func testStartFindsTheRolloutThatTheListHasLost(t *testing.T) {
+	t.Parallel()
+	cl, _, db, _, c := newRolloutCluster(t)
+	spec := twoStages(200)
+	spec.Plan.Stages[1].Approval = true
+	if _, err := c.Start(t.Context(), "first", spec, operator); err != nil {
+		t.Fatal(err)
+	}
+	reaches(t, c, "first", "it waits for an approval", func(r controlplane.Rollout) bool {
+		return r.Phase == controlplane.RolloutAwaiting && r.Stage == 1
+	})
+	ended := controlplane.RolloutSummary{ID: "before", Phase: controlplane.RolloutDone, StartedMs: 1, EndedMs: 2}
+	line := controlplane.RolloutSummary{ID: "first", Phase: controlplane.RolloutMeasuring, StartedMs: 3}
+	for name, list := range map[string][]controlplane.RolloutSummary{"lost": nil, "restored": {ended}, "with its line": {line, ended}} {
+		cl.putState(RolloutsService, rolloutScope, rolloutsKey, rolloutList{Version: rolloutsVersion, List: list})
+		if _, err := c.Start(t.Context(), "second", twoStages(200), operator); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout first is under way") {
+			t.Errorf("%s: %v", name, err)
+		}
+		cl.putState(RolloutsService, rolloutScope, rolloutsKey, rolloutList{Version: rolloutsVersion, List: list})
+		if _, err := c.Operate(t.Context(), "done", order(controlplane.RolloutTakeBack)); !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "rollout first is under way") {
+			t.Errorf("%s, taking back another: %v", name, err)
+		}
+		if s, err := c.Standing(t.Context()); err != nil || s.Active != "first" {
+			t.Errorf("%s: %+v, %v", name, s, err)
+		}
+	}
+	if _, err := c.Operate(t.Context(), "first", order(controlplane.RolloutAbort)); err != nil {
+		t.Fatal(err)
+	}
+	wantUnlocked(t, c, "first", controlplane.RolloutAborted)
+	wantInForce(t, db, oldTuning)
+	if _, err := c.Start(t.Context(), "second", twoStages(200), operator); err != nil {
+		t.Error(err)
+	}
 }
