@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/shared/bounded"
 )
 
 // Metrics are those of the control plane's process, one prometheus.Collector: their
@@ -25,6 +27,7 @@ type Metrics struct {
 	restateUp    prometheus.Gauge
 	chainRepairs prometheus.Counter
 	authFailures map[AuthFailure]prometheus.Counter
+	refused      map[bounded.Bound]prometheus.Counter
 	findings     map[FindingKind]prometheus.Gauge
 	overall      prometheus.Gauge
 	lookedAt     prometheus.Gauge
@@ -72,6 +75,14 @@ func NewMetrics() *Metrics {
 	for _, reason := range AuthFailures {
 		m.authFailures[reason] = failures.WithLabelValues(string(reason))
 	}
+	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_control_refused_total",
+		Help: "Connections closed and calls of the operators' port refused by a bound on what callers may make it keep, by that bound.",
+	}, []string{"bound"})
+	m.refused = make(map[bounded.Bound]prometheus.Counter, len(bounded.Bounds))
+	for _, bound := range bounded.Bounds {
+		m.refused[bound] = refused.WithLabelValues(string(bound))
+	}
 	findings := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "weir_watch_findings",
 		Help: "What the watch finds wrong at the moment, by kind.",
@@ -84,7 +95,7 @@ func NewMetrics() *Metrics {
 	m.lookedAt = gauge("weir_watch_looked_at_seconds", "Unix time of the look that the watch's findings are from; 0 before the first.")
 	m.fleetMetrics = newFleetMetrics()
 	m.retirementMetrics = newRetirementMetrics(counter, gauge)
-	m.everyCollector = append(append(m.everyCollector, m.batchSeconds, up, failures, findings), m.fleetMetrics.all()...)
+	m.everyCollector = append(append(m.everyCollector, m.batchSeconds, up, failures, refused, findings), m.fleetMetrics.all()...)
 	return m
 }
 
@@ -114,6 +125,13 @@ func (m *Metrics) ChainRepaired() { m.chainRepairs.Inc() }
 // AuthFailed counts a call that was refused for its token.
 func (m *Metrics) AuthFailed(reason AuthFailure) {
 	if counter, ok := m.authFailures[reason]; ok {
+		counter.Inc()
+	}
+}
+
+// Refused counts a connection or a call that ran into a bound.
+func (m *Metrics) Refused(bound bounded.Bound) {
+	if counter, ok := m.refused[bound]; ok {
 		counter.Inc()
 	}
 }

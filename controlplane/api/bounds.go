@@ -21,19 +21,28 @@ const (
 	workTimeout    = runTimeout + healthTimeout
 )
 
-// Listen bounds the connections of the operators' port.
-func Listen(l net.Listener) net.Listener {
-	return bounded.Listen(l, new(bounded.Callers), connectionsMax, nil)
+// Listen bounds the connections of the operators' port. refused is called for each that is closed in favor of another;
+// nil: nothing is.
+func Listen(l net.Listener, refused func(bounded.Bound)) net.Listener {
+	return bounded.Listen(l, new(bounded.Callers), connectionsMax, bound(refused, bounded.BoundConnections))
+}
+
+// bound is refused of one bound; nil where refused is.
+func bound(refused func(bounded.Bound), b bounded.Bound) func() {
+	if refused == nil {
+		return nil
+	}
+	return func() { refused(b) }
 }
 
 // boundedRoutes gives every route of mux its bounds: bytes on the wire and unpacked, memory of all
 // calls together, slots, and time. Probes and scrapes have their own memory and take no slot, so
 // that calls cannot keep them out. Streams of the console have no body and are bounded there.
-func boundedRoutes(mux http.Handler) http.Handler {
+func boundedRoutes(mux http.Handler, refused func(bounded.Bound)) http.Handler {
 	with := func(bytes int64, memory *bounded.Memory, slots *bounded.Slots) *bounded.Handler {
 		route := bounded.Route{Bytes: bytes}
 		return &bounded.Handler{
-			Next: mux, Memory: memory, Slots: slots, Time: workTimeout, Refuse: refuse,
+			Next: mux, Memory: memory, Slots: slots, Time: workTimeout, Refused: refused, Refuse: refuse,
 			Route: func(*http.Request) bounded.Route { return route },
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/bounded"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
 
@@ -37,7 +38,7 @@ func served(t *testing.T, c Config) (url string) {
 	}
 	server := NewServer(NewHandler(c), c.Log)
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(Listen(listener)) })
+	serving.Go(func() { _ = server.Serve(Listen(listener, c.Refused)) })
 	t.Cleanup(func() {
 		_ = server.Close()
 		serving.Wait()
@@ -54,6 +55,63 @@ func zipped(t *testing.T, n int) []byte {
 		t.Fatal(err)
 	}
 	return b.Bytes()
+}
+
+// "Refused is called for every call that runs into a bound": a body, by itself and unpacked, and a host.
+func TestRefusedCallsAreCounted(t *testing.T) {
+	metrics := controlplane.NewMetrics()
+	url := served(t, Config{Loopback: true, Refused: metrics.Refused})
+	sendTo(t, url+"/", bytes.Repeat([]byte{' '}, requestBytesMax+1), nil)
+	header := http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}}
+	sendTo(t, url+procedures(t)[0], zipped(t, 10<<20), header)
+	sendTo(t, url+procedures(t)[0], zipped(t, 10<<20), header)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/healthz", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = "rebound.example"
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	want := map[bounded.Bound]float64{bounded.BoundBody: 1, bounded.BoundUnpacked: 2, bounded.BoundHost: 1}
+	for _, b := range bounded.Bounds {
+		if got := refused(t, metrics, b); got != want[b] {
+			t.Errorf("weir_control_refused_total{bound=%q} is %v, want %v", b, got, want[b])
+		}
+	}
+}
+
+// A connection that is closed in favor of another one is counted, too.
+func TestClosedConnectionsAreCounted(t *testing.T) {
+	metrics := controlplane.NewMetrics()
+	bound(metrics.Refused, bounded.BoundConnections)()
+	if got := refused(t, metrics, bounded.BoundConnections); got != 1 {
+		t.Errorf("%v are counted", got)
+	}
+	if bound(nil, bounded.BoundConnections) != nil {
+		t.Error("nothing is called for connections, and is not nil")
+	}
+}
+
+func refused(t *testing.T, metrics *controlplane.Metrics, b bounded.Bound) float64 {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metrics)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "weir_control_refused_total" && m.GetLabel()[0].GetValue() == string(b) {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	t.Fatalf("there is no weir_control_refused_total{bound=%q}", b)
+	return 0
 }
 
 // Every route has a bound on a body, as it comes and as it unpacks, with and without tokens.

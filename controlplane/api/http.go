@@ -50,11 +50,11 @@ func NewHandler(c Config) http.Handler {
 		mux.Handle("/console/", c.Console(mux))
 		mux.Handle("GET /{$}", http.RedirectHandler("/console/", http.StatusFound))
 	}
-	handler := http.NewCrossOriginProtection().Handler(boundedRoutes(mux))
+	handler := http.NewCrossOriginProtection().Handler(boundedRoutes(mux, c.Refused))
 	if c.RequireTokens && !c.Loopback {
 		return handler
 	}
-	return hosts.Only(c.AllowedHosts, "--api-allowed-hosts of weir-control", nil, handler)
+	return hosts.Only(c.AllowedHosts, "--api-allowed-hosts of weir-control", bound(c.Refused, bounded.BoundHost), handler)
 }
 
 // NewServer bounds what a connection can cost; [Listen] bounds how many there are. Connect and gRPC both come in on one

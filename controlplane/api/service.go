@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/shared/bounded"
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
 )
@@ -65,6 +66,9 @@ type Config struct {
 
 	// AuthFailed is told of every call that is refused for its token; nil: nobody is.
 	AuthFailed func(controlplane.AuthFailure)
+
+	// Refused is called for every call that runs into a bound; nil: nothing is.
+	Refused func(bounded.Bound)
 
 	// Loopback says that the service listens on loopback alone. Requests for hosts that it does
 	// not know are then refused, with tokens too: /metrics and probes ask for none, and a page

@@ -140,9 +140,9 @@ func (p *process) build() error {
 		Ready: func(ctx context.Context) error { return steps.Ready(ctx, tables) },
 		Lag:   cleanup.Lag, Fleet: fleet, Health: health.Health, Audit: steps,
 		Diagnose: p.doctor(steps, tables, client, admin, fleet),
-		Metrics:  registry, AuthFailed: metrics.AuthFailed, Log: p.log, Loopback: hosts.Loopback(p.config.APIListen), AllowedHosts: p.config.APIAllowedHosts,
+		Metrics:  registry, AuthFailed: metrics.AuthFailed, Refused: metrics.Refused, Log: p.log, Loopback: hosts.Loopback(p.config.APIListen), AllowedHosts: p.config.APIAllowedHosts,
 	}
-	if err := p.listen(); err != nil {
+	if err := p.listen(metrics); err != nil {
 		return err
 	}
 	if err := p.secure(); err != nil {
@@ -179,11 +179,11 @@ func (p *process) build() error {
 	return nil
 }
 
-func (p *process) listen() (err error) {
+func (p *process) listen(metrics *controlplane.Metrics) (err error) {
 	if p.apiListener, err = net.Listen("tcp", p.config.APIListen); err != nil {
 		return fmt.Errorf("api-listen: %w", err)
 	}
-	p.apiListener = api.Listen(p.apiListener)
+	p.apiListener = api.Listen(p.apiListener, metrics.Refused)
 	if p.handlersListener, err = net.Listen("tcp", p.config.HandlersListen); err != nil {
 		return errors.Join(fmt.Errorf("handlers-listen: %w", err), p.apiListener.Close())
 	}
