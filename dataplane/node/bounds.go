@@ -39,6 +39,10 @@ const (
 	httpStreamBytes = bounded.CallBytes + streamWindowBytes
 )
 
+// begunMax is how many calls of one address a port begins. Memory, and what it keeps waiting, are less; the
+// rest is for calls that are about to be refused.
+const begunMax = 1536
+
 // bounds are what callers of all ports share.
 type bounds struct {
 	callers bounded.Callers
@@ -77,6 +81,22 @@ func (b *bounds) settle() {
 			return // for all
 		}
 	}
+}
+
+// begin refuses calls that one address begins beyond its bound, before anything is allocated for them. The
+// answer has no body: a caller that takes no bytes of it keeps nothing of the node.
+func (b *bounds) begin(kind bounded.Kind, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		caller := bounded.CallerOf(r.Context())
+		if !caller.Begin(kind, begunMax) {
+			b.refused[bounded.BoundCaller].Inc()
+			w.Header().Set("Retry-After", bounded.RetryAfterSeconds)
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		defer caller.End(kind)
+		next.ServeHTTP(w, r)
+	})
 }
 
 // probe bounds a handler that answers probes: whatever calls are in flight, there is room for it.

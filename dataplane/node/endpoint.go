@@ -22,7 +22,7 @@ const (
 	idleTimeout       = 2 * time.Minute
 	headerBytesMax    = 8 << 10
 
-	streamsMax   = 250       // calls on one HTTP/2 connection at a time, which is its part of MaxInFlight
+	streamsMax   = 100       // calls on one HTTP/2 connection at a time
 	aheadBytes   = 256 << 10 // of all calls of a connection, before they are read
 	frameBytes   = 64 << 10
 	pingAfter    = 30 * time.Second // silence after which an HTTP/2 peer must prove that it lives

@@ -107,9 +107,15 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, counters callMetric
 		panic(http.ErrAbortHandler)
 	}
 	counters.count(p.code(answer))
-	if !bound.Sends(answer.Len()) {
+	ok, aborted := bound.Sends(answer)
+	if !ok {
 		g.refused[bounded.BoundMemory].Inc()
+	}
+	if aborted {
 		panic(http.ErrAbortHandler)
+	}
+	if !ok {
+		return
 	}
 	if err := answer.Send(r); err != nil {
 		g.logger.DebugContext(r.Context(), "caller did not take an answer", "error", err)

@@ -104,8 +104,8 @@ func connOf(ctx context.Context) *bounded.Conn {
 }
 
 // answerBytesMin is the shortest answer that is held on to until its caller takes it. HTTP/2 lets
-// a connection leave no more than streamsMax of shorter ones.
-const answerBytesMin = 4 << 10
+// a connection leave no more than streamsMax of shorter ones, whose buffers are at most twice as long.
+const answerBytesMin = 2 << 10
 
 // sends holds what an answer takes until grpc-go has sent it, which is after its call has ended.
 func (g *gate) sends(ctx context.Context, caller *bounded.Caller, answer any) (any, error) {

@@ -69,6 +69,13 @@ func room(n int) *[]byte {
 	return b
 }
 
+// written moves a short answer from a long buffer to one of its length: it keeps it until its caller takes it.
 func written(b *[]byte) mem.BufferSlice {
+	if len(*b) < answerBytesMin && cap(*b) > 2*answerBytesMin {
+		fit := room(len(*b))
+		*fit = append(*fit, *b...)
+		mem.DefaultBufferPool().Put(b)
+		b = fit
+	}
 	return mem.BufferSlice{mem.NewBuffer(b, mem.DefaultBufferPool())}
 }

@@ -163,7 +163,7 @@ func New(config Config) (*Server, error) {
 	}
 	s.handleHealth(mux)
 	handler := s.knownHosts(config.Listen, config.Traces.Handler(mux, spanName))
-	s.calls = endpoint{name: "listen", address: config.Listen, bounds: s.bounds, most: config.ConnectionsMax, server: callServer(base, handler, s.logger)}
+	s.calls = endpoint{name: "listen", address: config.Listen, bounds: s.bounds, most: config.ConnectionsMax, server: callServer(base, s.bounds.begin(bounded.Calls, handler), s.logger)}
 	if config.TLS != nil {
 		s.calls.server.TLSConfig = following(&config.TLS.http)
 	}
@@ -176,7 +176,7 @@ func New(config Config) (*Server, error) {
 	}
 	s.admin = endpoint{
 		name: "admin-listen", address: config.AdminListen, bounds: s.bounds, most: adminConnectionsMax,
-		server: adminServer(s.knownHosts(config.AdminListen, s.adminMux()), s.logger),
+		server: adminServer(s.bounds.begin(bounded.Probes, s.knownHosts(config.AdminListen, s.adminMux())), s.logger),
 	}
 	return s, nil
 }

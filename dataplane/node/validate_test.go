@@ -141,8 +141,7 @@ func TestBoundsAreInclusive(t *testing.T) {
 				t.Errorf("%s: %v", door.name, err)
 			}
 		}
-		batch := &weirv1.LimitManyRequest{Requests: slices.Repeat([]*weirv1.LimitRequest{longest()}, dataplane.BatchMax)}
-		response, err := client.LimitMany(t.Context(), connect.NewRequest(batch))
+		response, err := client.LimitMany(t.Context(), connect.NewRequest(longestBatch(dataplane.BatchMax)))
 		if err != nil || len(response.Msg.Responses) != dataplane.BatchMax {
 			t.Errorf("%s: a full batch of the longest requests: %v", door.name, err)
 		}

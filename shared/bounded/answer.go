@@ -35,6 +35,12 @@ func (a *Answer) Reset() {
 	a.status, a.body = 0, nil
 }
 
+// Bare sends the answer's status and header without its body.
+func (a *Answer) Bare() {
+	a.Header().Del("Content-Length")
+	a.ResponseWriter.WriteHeader(a.status)
+}
+
 // Flush does nothing: nothing is sent before the answer is whole.
 func (a *Answer) Flush() {}
 

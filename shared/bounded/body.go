@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"strings"
@@ -14,8 +15,9 @@ import (
 	"time"
 )
 
-// CallBytes is what a call holds beside its body: its headers, its stack, its answer.
-const CallBytes = 16 << 10
+// CallBytes is what a call holds beside its body: its headers, its stack, its answer, and the garbage that
+// collecting them leaves.
+const CallBytes = 24 << 10
 
 // Route bounds what is called by one path.
 type Route struct {
@@ -213,12 +215,20 @@ func (c *Call) Context(ctx context.Context) context.Context { return c.place.Wit
 // Worked gives back what the work on a body needed beside memory.
 func (c *Call) Worked() { c.place.Give() }
 
-// Sends is called before an answer of n bytes is sent. It returns false where so many wait for their
-// callers that the call is to be aborted instead.
-func (c *Call) Sends(n int) bool {
-	c.hold.Work(0)
+// Sends is called before an answer is sent. It returns false where so many wait for their callers that
+// nothing more is to be sent: a call that was refused has then got a bare status, which no caller can leave
+// waiting, and any other one is to be aborted.
+func (c *Call) Sends(a *Answer) (ok, aborted bool) {
+	refused := !c.hold.holds()
+	c.hold.Work(math.MaxInt64)
 	c.sending = true // Cut is not called between Work and Send
-	return c.hold.Send(CallBytes + int64(n))
+	if c.hold.Send(CallBytes + int64(a.Len())) {
+		return true, false
+	}
+	if refused {
+		a.Bare()
+	}
+	return false, !refused
 }
 
 // End gives everything back. The body that Read returned is used by others from then on.

@@ -14,6 +14,24 @@ import (
 type Caller struct {
 	bytes   [kinds]int64        // by the Memory's kind, and guarded by it
 	working [kinds]atomic.Int64 // by the kind of the Slots
+	begun   [kinds]atomic.Int64
+}
+
+// Begin counts a call that begins, and tells whether the caller has at most most of them. If so, call End
+// when it has ended. A nil Caller has any number.
+func (c *Caller) Begin(kind Kind, most int) bool {
+	if c != nil && c.begun[kind].Add(1) > int64(most) {
+		c.End(kind)
+		return false
+	}
+	return true
+}
+
+// End undoes Begin.
+func (c *Caller) End(kind Kind) {
+	if c != nil {
+		c.begun[kind].Add(-1)
+	}
 }
 
 // Callers are those that have a connection, by their addresses, on all listeners that share them.
@@ -57,4 +75,14 @@ func (c *Callers) leave(address netip.Prefix) {
 			delete(c.byAddress, address)
 		}
 	}
+}
+
+// At is who has connections from an address; nil if there are none.
+func (c *Callers) At(a net.Addr) *Caller {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if who := c.byAddress[addressOf(a)]; who != nil {
+		return &who.Caller
+	}
+	return nil
 }

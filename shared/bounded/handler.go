@@ -47,14 +47,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // send aborts a call whose answer there is no memory for.
 func (h *Handler) send(call *Call, answer *Answer, r *http.Request) {
-	if call.Sends(answer.Len()) {
+	ok, aborted := call.Sends(answer)
+	if ok {
 		_ = answer.Send(r) // the caller may have gone
 		return
 	}
 	if h.Refused != nil {
 		h.Refused(BoundMemory)
 	}
-	panic(http.ErrAbortHandler)
+	if aborted {
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // work holds a slot no longer than Next runs, even if it panics.

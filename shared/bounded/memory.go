@@ -286,8 +286,9 @@ func (h *Hold) Work(n int64) {
 	m.mu.Unlock()
 }
 
-// Send holds n bytes for a call that waits for its caller from now on: its answer exists already,
-// so that they may be more than are left, by a quarter. Beyond that it returns false and holds
+// Send holds n bytes for a call that waits for its caller from now on. The answer of a call that held
+// something exists already, so that they may be more than are left, by a quarter; a call that was refused
+// before it held anything takes no room from those that wait for it. Beyond that Send returns false and holds
 // nothing: the answer is not to be sent.
 func (h *Hold) Send(n int64) bool {
 	m := h.memory
@@ -298,6 +299,9 @@ func (h *Hold) Send(n int64) bool {
 	defer m.mu.Unlock()
 	h.since, h.gone = time.Now(), false
 	m.unlist(h)
+	if h.n == 0 && (len(m.waiting) > 0 || !m.fits(h, n)) {
+		return false
+	}
 	m.takeBack(h, h.n)
 	if m.used+n > m.most/4*5 || h.Caller != nil && h.Caller.bytes[m.kind]+n > m.most/8*5 {
 		return false
@@ -335,6 +339,15 @@ func (h *Hold) Give() {
 	m.unlist(h)
 	m.takeBack(h, h.n)
 	m.mu.Unlock()
+}
+
+func (h *Hold) holds() bool {
+	if h.memory == nil {
+		return false
+	}
+	h.memory.mu.Lock()
+	defer h.memory.mu.Unlock()
+	return h.n > 0
 }
 
 // Used is how many bytes are held now.

@@ -201,16 +201,14 @@ func TestNobodyFillsTheQueue(t *testing.T) {
 	})
 }
 
-// Answers of shed calls are more than there is memory for, where callers do not take them; then
-// they are cut off for another call at once, and not one by one.
+// Answers are longer than what their calls held, and more than there is memory for, where callers do not take
+// them; then they are cut off for another call at once, and not one by one.
 func TestAnswersBeyondTheMemoryAreCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMemory(Calls, 100)
 		greedy := new(Caller)
 		var unread []*slow
-		for range 20 {
-			s := slowly(greedy)
-			s.memory = m
+		for _, s := range working(t, m, greedy, 7) {
 			if s.Send(10) {
 				unread = append(unread, s)
 			}
@@ -220,9 +218,7 @@ func TestAnswersBeyondTheMemoryAreCut(t *testing.T) {
 		}
 		other := slowly(nil)
 		other.memory = m
-		for range 5 {
-			s := slowly(nil)
-			s.memory = m
+		for _, s := range working(t, m, nil, 5) {
 			_ = s.Send(10)
 			unread = append(unread, s)
 		}
@@ -243,6 +239,44 @@ func TestAnswersBeyondTheMemoryAreCut(t *testing.T) {
 		if err := <-taken; err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// working are n calls that hold a byte each.
+func working(t *testing.T, m *Memory, of *Caller, n int) (calls []*slow) {
+	t.Helper()
+	for range n {
+		s := slowly(of)
+		if err := m.Take(t.Context(), &s.Hold, 1); err != nil {
+			t.Fatal(err)
+		}
+		calls = append(calls, s)
+	}
+	return calls
+}
+
+// A refusal of a call that held nothing takes no room beyond the memory, and none that others wait for.
+func TestARefusalTakesNoRoomOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory(Calls, 100)
+		refused := func() bool { s := slowly(nil); s.memory = m; defer s.Give(); return s.Send(10) }
+		if !refused() {
+			t.Error("a refusal is not sent, and there is room")
+		}
+		busy := slowly(nil)
+		_ = m.Take(t.Context(), &busy.Hold, 50)
+		_ = m.Take(t.Context(), &slowly(nil).Hold, 45)
+		if refused() {
+			t.Error("a refusal is sent beyond the memory")
+		}
+		go func() { _ = m.Take(t.Context(), &slowly(nil).Hold, 50) }()
+		synctest.Wait()
+		busy.Work(20)
+		if refused() {
+			t.Error("a refusal takes the room that another call waits for")
+		}
+		busy.Give()
+		synctest.Wait()
 	})
 }
 
