@@ -1,6 +1,9 @@
 package bounded
 
-import "net/http"
+import (
+	"cmp"
+	"net/http"
+)
 
 // Answer keeps an answer until it is whole. It is an http.ResponseWriter; its Header is the
 // connection's own.
@@ -38,7 +41,7 @@ func (a *Answer) Reset() {
 // Bare sends the answer's status and header without its body.
 func (a *Answer) Bare() {
 	a.Header().Del("Content-Length")
-	a.ResponseWriter.WriteHeader(a.status)
+	a.ResponseWriter.WriteHeader(cmp.Or(a.status, http.StatusServiceUnavailable))
 }
 
 // Flush does nothing: nothing is sent before the answer is whole.

@@ -272,3 +272,20 @@ func TestPanicGivesBack(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A refusal that there is no memory for has no body, so that its caller cannot leave it waiting.
+func TestBareRefusal(t *testing.T) {
+	s := serve(t, func(h *Handler, _ *http.Server) { h.Memory = NewMemory(Calls, CallBytes) })
+	response, err := http.Post(s.URL, "text/plain", strings.NewReader("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || len(body) > 0 || response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") != RetryAfterSeconds {
+		t.Errorf("%d %v %q, %v", response.StatusCode, response.Header, body, err)
+	}
+	if n := s.Memory.Used(); n != 0 {
+		t.Errorf("%d bytes are held", n)
+	}
+}
