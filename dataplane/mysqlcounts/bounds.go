@@ -9,7 +9,6 @@ import (
 
 // Widths of columns that no other package has a name for.
 const (
-	regionBytesMax = 48
 	nodeIDBytesMax = 64
 	buildBytesMax  = 64
 )

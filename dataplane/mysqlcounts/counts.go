@@ -9,8 +9,8 @@
 // at once, so nothing is ever half done, and any call may be repeated: publishing is taking a
 // maximum. A chunk of counts goes out as one multi-row upsert, in the order of the
 // primary key: writers of the same rows then wait in one line and never in a circle.
-// The package deletes nothing, and neither may its user: schema/README.md has the
-// grants.
+// The package deletes nothing but news that two snapshots have replaced, and its user
+// may delete nothing else: schema/README.md has the grants.
 //
 // What has changed is found by when it changed, on the clock of the database; timely.go
 // has why nothing is overlooked. README.md has what each call costs.
@@ -151,8 +151,8 @@ func checkChunk(region string, counts []store.Count) error {
 	if len(counts) > store.PublishRowsMax {
 		return fmt.Errorf("at most %d at a time", store.PublishRowsMax)
 	}
-	if len(region) < 1 || len(region) > regionBytesMax {
-		return fmt.Errorf("region is %d bytes long (1 to %d)", len(region), regionBytesMax)
+	if len(region) < 1 || len(region) > store.RegionBytesMax {
+		return fmt.Errorf("region is %d bytes long (1 to %d)", len(region), store.RegionBytesMax)
 	}
 	for i, n := range counts {
 		if i > 0 && counts[i-1].Cell.Compare(n.Cell) >= 0 {

@@ -44,8 +44,8 @@ func (c *Counts) storeDigest(ctx context.Context, region string, d store.Digest)
 
 func checkDigest(region string, d store.Digest) error {
 	switch {
-	case len(region) < 1 || len(region) > regionBytesMax:
-		return fmt.Errorf("region is %d bytes long (1 to %d)", len(region), regionBytesMax)
+	case len(region) < 1 || len(region) > store.RegionBytesMax:
+		return fmt.Errorf("region is %d bytes long (1 to %d)", len(region), store.RegionBytesMax)
 	case len(d.Node) < 1 || len(d.Node) > nodeIDBytesMax:
 		return fmt.Errorf("%w: node is %d bytes long (1 to %d)", store.ErrRefused, len(d.Node), nodeIDBytesMax)
 	case len(d.Filter) > store.DigestBytesMax:

@@ -36,8 +36,8 @@ func beatRow(b heartbeat.Beat) (row dataplanedb.NodeBeatParams, err error) {
 	switch {
 	case len(b.NodeID) < 1 || len(b.NodeID) > nodeIDBytesMax:
 		return row, fmt.Errorf("%w: node id is %d bytes long (1 to %d)", store.ErrRefused, len(b.NodeID), nodeIDBytesMax)
-	case len(b.Region) < 1 || len(b.Region) > regionBytesMax:
-		return row, fmt.Errorf("%w: region is %d bytes long (1 to %d)", store.ErrRefused, len(b.Region), regionBytesMax)
+	case len(b.Region) < 1 || len(b.Region) > store.RegionBytesMax:
+		return row, fmt.Errorf("%w: region is %d bytes long (1 to %d)", store.ErrRefused, len(b.Region), store.RegionBytesMax)
 	case b.TuningVersion < 0 || b.StartedAtMs < 0 || b.SentAtMs < 0:
 		return row, fmt.Errorf("%w: tuning version %d, started at %d, sent at %d: one is negative",
 			store.ErrRefused, b.TuningVersion, b.StartedAtMs, b.SentAtMs)

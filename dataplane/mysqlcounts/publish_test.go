@@ -136,7 +136,7 @@ func testPublishWidestChunk(t *testing.T) {
 			Identifier: wide(window.IdentifierBytesMax, fmt.Sprintf("%03d", i)), Duration: window.DurationMax,
 		}})
 	}
-	region := wide(regionBytesMax, "")
+	region := wide(store.RegionBytesMax, "")
 	publish(t, c, region, countsOf(countMax, all...)...)
 	got := imported(t, c, region)
 	for _, want := range all {

@@ -159,10 +159,10 @@ func testColumnsAreAsWideAsTheBounds(t *testing.T) {
 	_, db := openCounts(t)
 	for column, want := range map[string]int{
 		"ratelimit_window_counts.workspace_id": window.WorkspaceBytesMax, "ratelimit_window_counts.namespace": window.NamespaceBytesMax,
-		"ratelimit_window_counts.identifier": window.IdentifierBytesMax, "ratelimit_window_counts.region": regionBytesMax,
-		"ratelimit_nodes.region": regionBytesMax, "ratelimit_nodes.node_id": nodeIDBytesMax, "ratelimit_nodes.build": buildBytesMax,
-		"ratelimit_tuning.region":  regionBytesMax,
-		"ratelimit_digests.region": regionBytesMax, "ratelimit_digests.node_id": nodeIDBytesMax,
+		"ratelimit_window_counts.identifier": window.IdentifierBytesMax, "ratelimit_window_counts.region": store.RegionBytesMax,
+		"ratelimit_nodes.region": store.RegionBytesMax, "ratelimit_nodes.node_id": nodeIDBytesMax, "ratelimit_nodes.build": buildBytesMax,
+		"ratelimit_tuning.region": store.RegionBytesMax, "ratelimit_news.region": store.RegionBytesMax,
+		"ratelimit_digests.region": store.RegionBytesMax, "ratelimit_digests.node_id": nodeIDBytesMax,
 		"ratelimit_namespaces.estimate":     store.EstimateBytesMax,
 		"ratelimit_namespaces.workspace_id": window.WorkspaceBytesMax, "ratelimit_namespaces.namespace": window.NamespaceBytesMax,
 		"ratelimit_overrides.workspace_id": window.WorkspaceBytesMax, "ratelimit_overrides.namespace": window.NamespaceBytesMax,

@@ -31,7 +31,7 @@ type News interface {
 	// restored from a backup; in the latter case the numbers of the rows may be smaller than the cursor's.
 	//
 	// Rows come in the order of their streams and of their numbers, at most about maxBytes of them, and at least one
-	// if there is one: a row counts as its payload and NewsRowBytes. It is one statement, and a second one only when
+	// if there is one: a row counts as its payload and NewsRowBytes. It is one statement, and further ones only when
 	// some stream has no stored cursor.
 	Read(ctx context.Context, region string, after map[Stream]NewsCursor, maxBytes int) (NewsPage, error)
 

@@ -11,16 +11,18 @@ import (
 )
 
 // The users as whom the programs call SQL and Redis. weir-control migrates, and may do anything with the one
-// database; nodes delete nothing. schema/README.md has the narrower grants of production, table by table.
+// database; nodes delete news and nothing else. schema/README.md has the narrower grants of production, table by table.
 const (
 	controlUser = "weir_control"
 	nodeUser    = "weir_node"
 	redisUser   = "weir" // with Options.Password alone
 )
 
-var grants = map[string]string{
-	controlUser: "ALL PRIVILEGES",
-	nodeUser:    "SELECT, INSERT, UPDATE",
+// A table that is not there yet can be granted only with CREATE.
+var grants = []struct{ user, privileges, on string }{
+	{controlUser, "ALL PRIVILEGES", "*"},
+	{nodeUser, "SELECT, INSERT, UPDATE", "*"},
+	{nodeUser, "CREATE, DELETE", "ratelimit_news"},
 }
 
 // ControlDSN is the database's as weir-control is given it.
@@ -45,14 +47,14 @@ func (s *Stack) createUsers(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	for user, privileges := range grants {
-		name := "'" + user + "'@'127.0.0.1'"
+	for _, g := range grants {
+		name := "'" + g.user + "'@'127.0.0.1'"
 		for _, statement := range []string{
 			"CREATE USER IF NOT EXISTS " + name + " IDENTIFIED BY '" + s.options.Password + "'",
-			"GRANT " + privileges + " ON " + Database + ".* TO " + name,
+			"GRANT " + g.privileges + " ON " + Database + "." + g.on + " TO " + name,
 		} {
 			if _, err := db.ExecContext(ctx, statement); err != nil {
-				return fmt.Errorf("create the user %s: %w", user, err)
+				return fmt.Errorf("create the user %s: %w", g.user, err)
 			}
 		}
 	}

@@ -68,6 +68,25 @@ type RatelimitNamespace struct {
 	Estimate string
 }
 
+type RatelimitNews struct {
+	Region   []byte
+	Shard    uint16
+	Sequence int64
+	// random, of a relay since it started
+	Writer uint64
+	// the first row of the snapshot that this row is a part of, 0 if none
+	Snapshot int64
+	// the last part of that snapshot
+	LastPart bool
+	// the first row of the last whole snapshot up to here, 0 if none
+	Whole        int64
+	PayloadBytes uint32
+	// at most 256 KiB
+	Payload []byte
+	// Unix ms by the clock of the database
+	WrittenAt uint64
+}
+
 type RatelimitNode struct {
 	NodeID        []byte
 	Region        []byte

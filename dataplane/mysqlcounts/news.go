@@ -1,0 +1,135 @@
+package mysqlcounts
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/go-sql-driver/mysql"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
+)
+
+// News is the store.News in the table ratelimit_news of a Counts' database. It is always read from the primary: what
+// a relay reads is fresh, and Options.Replica is for imports.
+//
+// The primary key is what decides between two writers of a number, and a row is stored only if the one before it is,
+// so whatever is visible of a stream has no gaps, in whatever order transactions commit. An append that finds its
+// number written and not committed waits; it ends with its ctx, or after innodb_lock_wait_timeout and the attempts of
+// Options.
+type News struct{ c *Counts }
+
+var _ store.News = News{}
+
+// News returns the news of the same database. They share its connections and its metrics.
+func (c *Counts) News() News { return News{c} }
+
+// Append implements store.News.
+func (n News) Append(ctx context.Context, row store.NewsRow) error {
+	err := row.Validate()
+	if err == nil {
+		err = n.c.checkSession(ctx)
+	}
+	if err == nil {
+		err = n.insert(ctx, row)
+	}
+	if err != nil {
+		return fmt.Errorf("append news %d of %q, shard %d: %w", row.Sequence, row.Region, row.Shard, err)
+	}
+	return nil
+}
+
+func (n News) insert(ctx context.Context, row store.NewsRow) error {
+	var stored int64
+	err := n.c.retry.do(ctx, func() (err error) {
+		stored, err = n.c.queries.NewsInsert(ctx, insertParams(row))
+		return err
+	})
+	switch {
+	case err != nil && !isDuplicate(err):
+		return err
+	case err == nil && stored == 1:
+		return nil
+	}
+	return n.compare(ctx, row)
+}
+
+func insertParams(row store.NewsRow) dataplanedb.NewsInsertParams {
+	return dataplanedb.NewsInsertParams{
+		Region: []byte(row.Region), Shard: uint16(row.Shard), Sequence: row.Sequence, Previous: row.Sequence - 1,
+		Writer: row.Writer, Snapshot: row.Snapshot, LastPart: row.Last,
+		PayloadBytes: uint32(len(row.Payload)), Payload: append([]byte{}, row.Payload...), // nil would be NULL
+	}
+}
+
+// compare tells a row that its writer has stored before from one whose number is taken or not the next.
+func (n News) compare(ctx context.Context, row store.NewsRow) error {
+	stored, err := n.c.queries.NewsStored(ctx, dataplanedb.NewsStoredParams{
+		Region: []byte(row.Region), Shard: uint16(row.Shard), Sequence: row.Sequence})
+	if err != nil {
+		return fmt.Errorf("compare with what is stored: %w", err)
+	}
+	for _, s := range stored {
+		if s.Writer == row.Writer && s.Snapshot == row.Snapshot && s.LastPart == row.Last && bytes.Equal(s.Payload, row.Payload) {
+			return nil
+		}
+	}
+	return store.ErrTaken
+}
+
+// Own implements store.News.
+func (n News) Own(ctx context.Context, stream store.Stream) ([]store.NewsRow, error) {
+	var stored []dataplanedb.NewsOwnRow
+	err := stream.Validate()
+	if err == nil {
+		stored, err = n.c.queries.NewsOwn(ctx, dataplanedb.NewsOwnParams{Region: []byte(stream.Region), Shard: uint16(stream.Shard)})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the news of %q, shard %d: %w", stream.Region, stream.Shard, err)
+	}
+	rows := make([]store.NewsRow, len(stored))
+	for i, s := range stored {
+		rows[i] = store.NewsRow{Stream: stream, Sequence: s.Sequence, Writer: s.Writer, Snapshot: s.Snapshot, Last: s.LastPart,
+			Payload: s.Payload, WrittenAt: time.UnixMilli(saturate(s.WrittenAt))}
+	}
+	return rows, nil
+}
+
+// Prune implements store.News.
+func (n News) Prune(ctx context.Context, stream store.Stream, sequence int64, max int) (deleted int, err error) {
+	if err = stream.Validate(); err == nil {
+		deleted, err = n.prune(ctx, stream, sequence, max)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("prune the news of %q, shard %d: %w", stream.Region, stream.Shard, err)
+	}
+	return deleted, nil
+}
+
+// prune asks for the last number first. It only grows, so the row that has it then is not deleted.
+func (n News) prune(ctx context.Context, stream store.Stream, sequence int64, most int) (int, error) {
+	region, shard := []byte(stream.Region), uint16(stream.Shard)
+	last, err := n.c.queries.NewsLast(ctx, dataplanedb.NewsLastParams{Region: region, Shard: shard})
+	if err != nil {
+		return 0, err
+	}
+	var deleted int64
+	err = n.c.retry.do(ctx, func() (err error) {
+		deleted, err = n.c.queries.NewsPrune(ctx, dataplanedb.NewsPruneParams{
+			Region: region, Shard: shard, Sequence: min(sequence, last), Limit: int32(min(max(most, 0), math.MaxInt32))})
+		return err
+	})
+	return int(deleted), err
+}
+
+// isDuplicate: the primary key is there already.
+func isDuplicate(err error) bool {
+	var e *mysql.MySQLError
+	return errors.As(err, &e) && e.Number == duplicateEntry
+}
+
+const duplicateEntry = 1062

@@ -1,0 +1,121 @@
+package mysqlcounts
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+// A large fleet: 50 regions of 8 shards, with 50 rows in each stream.
+const (
+	manyRegions, manyShards = 50, 8
+	rowsEach                = 50
+	farAway                 = "region-with-a-name-07"
+)
+
+// manyCursors are of a reader in farAway that has all rows but the last of each stream.
+func manyCursors() map[store.Stream]store.NewsCursor {
+	after := make(map[store.Stream]store.NewsCursor)
+	for r := range manyRegions {
+		for shard := range manyShards {
+			after[store.Stream{Region: fmt.Sprintf("region-with-a-name-%02d", r), Shard: shard}] = store.NewsCursor{Sequence: rowsEach - 1, Writer: 7}
+		}
+	}
+	maps.DeleteFunc(after, func(s store.Stream, _ store.NewsCursor) bool { return s.Region == farAway })
+	return after
+}
+
+// fillNews stores all rows. The last one of each stream is a whole snapshot.
+func fillNews(t testing.TB, c *Counts) {
+	t.Helper()
+	exec(t, c.db, `INSERT INTO ratelimit_news
+		(region, shard, sequence, writer, snapshot, last_part, whole, payload_bytes, payload, written_at)
+		SELECT CONCAT('region-with-a-name-', LPAD(seq DIV 400, 2, '0')), seq DIV 50 % 8, 1 + seq % 50, 7,
+		  IF(seq % 50 = 49, 50, 0), seq % 50 = 49, IF(seq % 50 = 49, 50, 0), 100, REPEAT('x', 100), 1
+		FROM `+servers.Numbers(0, manyRegions*manyShards*rowsEach-1))
+	exec(t, c.db, "ANALYZE TABLE "+newsTable)
+}
+
+// What a read examines is in proportion to the streams and to what is new, not to what is stored: a range of the primary
+// key for each stream that is known, and one jump for each that is not.
+func TestNewsReadsWhatIsNew(t *testing.T) { servers.EachSQL(t, testNewsReadsWhatIsNew) }
+
+func testNewsReadsWhatIsNew(t *testing.T) {
+	c, db := openCounts(t)
+	fillNews(t, c)
+	const streams = (manyRegions - 1) * manyShards
+	for name, reader := range map[string]struct {
+		after map[store.Stream]store.NewsCursor
+		plan  []string
+	}{
+		"of known streams":   {manyCursors(), []string{"range, PRIMARY", "eq_ref, PRIMARY"}},
+		"of unknown streams": {nil, []string{"range, PRIMARY", "Using index for group-by", "eq_ref, PRIMARY"}},
+	} {
+		query, args := askAfter(farAway, reader.after, 4<<20).statement()
+		plan, err := planOf(t.Context(), db, query, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range reader.plan {
+			if !strings.Contains(plan, want) || strings.Contains(plan, "index, PRIMARY") {
+				t.Errorf("%s: the plan is %s, want %s and no scan", name, plan, want)
+			}
+		}
+		before := handlerReads(t, db)
+		page, err := c.News().Read(t.Context(), farAway, reader.after, 4<<20)
+		if err != nil || len(page.Rows) != streams || page.More {
+			t.Fatalf("%s: %d rows, more %t, %v; want %d", name, len(page.Rows), page.More, err, streams)
+		}
+		if reads := handlerReads(t, db) - before; reads > 8*streams {
+			t.Errorf("%s: %d reads for %d rows of %d streams and %d in all", name, reads, streams, streams, streams*rowsEach)
+		}
+	}
+}
+
+// "At 50 regions x 8 shards" the statement is less than 32 KiB, arguments and all.
+func TestNewsStatementStaysSmall(t *testing.T) {
+	query, args := askAfter(farAway, manyCursors(), 4<<20).statement()
+	bytes := len(query)
+	for _, a := range args {
+		if name, ok := a.([]byte); ok {
+			a = "_binary'" + string(name) + "'"
+		}
+		bytes += len(fmt.Sprint(a)) - len("?")
+	}
+	if bytes > 32<<10 {
+		t.Errorf("it is %d bytes long", bytes)
+	}
+	if got := strings.Count(query, "?"); got != len(args) {
+		t.Errorf("%d placeholders, %d arguments", got, len(args))
+	}
+}
+
+func TestNewsGapsAreWhereNoKnownStreamIs(t *testing.T) {
+	const end = store.NewsShardsMax
+	stream := func(region string, shard int) newsRange {
+		return newsRange{Stream: store.Stream{Region: region, Shard: shard}}
+	}
+	for name, c := range map[string]struct {
+		known   []newsRange
+		regions []regionGap
+		shards  []shardGap
+	}{
+		"none known": {nil, []regionGap{{"", "own"}, {"own", regionEnd}}, nil},
+		"neighbours": {[]newsRange{stream("a", 0), stream("a", 1)}, []regionGap{{"", "a"}, {"a", "own"}, {"own", regionEnd}}, []shardGap{{"a", 1, end}}},
+		"holes": {
+			[]newsRange{stream("a", 1), stream("a", 3), stream("z", end-1)},
+			[]regionGap{{"", "a"}, {"a", "own"}, {"own", "z"}, {"z", regionEnd}},
+			[]shardGap{{"a", -1, 1}, {"a", 1, 3}, {"a", 3, end}, {"z", -1, end - 1}},
+		},
+	} {
+		regions, shards := gaps("own", c.known)
+		if !slices.Equal(regions, c.regions) || !slices.Equal(shards, c.shards) {
+			t.Errorf("%s: %v, %v\nwant %v, %v", name, regions, shards, c.regions, c.shards)
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package mysqlcounts
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
+)
+
+// The statement of a Read, made of the very text of NewsRead in queries/dataplane, which the generator has checked
+// against the tables: its predicates are repeated for each range of the primary key.
+
+// newsQuestion is one such statement.
+type newsQuestion struct {
+	ranges    []newsRange // sorted
+	firstRows int         // how many rows of each range come without their payload, and do not count
+	maxBytes  int         // of the others
+
+	regionGaps []regionGap
+	shardGaps  []shardGap
+}
+
+// newsRange is a stream from a number on.
+type newsRange struct {
+	store.Stream
+	from int64
+}
+
+// regionGap is all regions between two; shardGap all shards between two of a region.
+type (
+	regionGap struct{ above, below string }
+	shardGap  struct {
+		region       string
+		above, below int
+	}
+)
+
+// regionEnd is above all names of regions.
+var regionEnd = strings.Repeat("\xff", store.RegionBytesMax+1)
+
+// askAfter asks for what came after the cursors, and for the streams of other regions that have none.
+func askAfter(region string, known map[store.Stream]store.NewsCursor, maxBytes int) newsQuestion {
+	q := newsQuestion{firstRows: 1, maxBytes: maxBytes}
+	for s, cursor := range known {
+		q.ranges = append(q.ranges, newsRange{s, cursor.Sequence})
+	}
+	slices.SortFunc(q.ranges, compareRanges)
+	q.regionGaps, q.shardGaps = gaps(region, q.ranges)
+	return q
+}
+
+// gaps are where streams lie that are neither among the ranges, which are sorted, nor of the region.
+func gaps(region string, known []newsRange) (regions []regionGap, shards []shardGap) {
+	names := []string{region}
+	for from := 0; from < len(known); {
+		name, above := known[from].Region, -1
+		for ; from < len(known) && known[from].Region == name; from++ {
+			shards = appendShardGap(shards, name, above, known[from].Shard)
+			above = known[from].Shard
+		}
+		shards = appendShardGap(shards, name, above, store.NewsShardsMax)
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	above := ""
+	for _, name := range append(names, regionEnd) {
+		regions = append(regions, regionGap{above, name})
+		above = name
+	}
+	return regions, shards
+}
+
+func appendShardGap(gaps []shardGap, region string, above, below int) []shardGap {
+	if below-above < 2 {
+		return gaps
+	}
+	return append(gaps, shardGap{region, above, below})
+}
+
+// newsText is NewsRead without its repeated predicates.
+var newsText = func() (parts [3]string) {
+	var ok, ok2 bool
+	parts[0], parts[1], ok = strings.Cut(dataplanedb.NewsRead, regionHead+streamPredicate+regionTail)
+	parts[1], parts[2], ok2 = strings.Cut(parts[1], regionGapPredicate+or+shardGapPredicate)
+	if !ok || !ok2 {
+		panic("mysqlcounts: NewsRead lacks a predicate") // of a constant: a test would have seen it
+	}
+	return parts
+}()
+
+const (
+	regionHead         = "(s.region = ? AND (" // then the streams of a region
+	streamPredicate    = "(s.shard = ? AND s.sequence >= ?)"
+	regionTail         = "))"
+	regionGapPredicate = "(g.region > ? AND g.region < ?)"
+	shardGapPredicate  = "(g.region = ? AND g.shard > ? AND g.shard < ?)"
+	never              = "FALSE"
+	or                 = " OR "
+)
+
+// statement passes names as []byte: see upsertArgs.
+func (q newsQuestion) statement() (query string, args []any) {
+	args = make([]any, 0, 2+3*len(q.ranges)+2*len(q.regionGaps)+3*len(q.shardGaps))
+	var b strings.Builder
+	b.WriteString(newsText[0])
+	args = appendRanges(&b, append(args, q.firstRows), q.ranges)
+	b.WriteString(newsText[1])
+	args = append(args, q.maxBytes)
+	for _, g := range q.regionGaps {
+		args = append(args, []byte(g.above), []byte(g.below))
+	}
+	for _, g := range q.shardGaps {
+		args = append(args, []byte(g.region), g.above, g.below)
+	}
+	gaps := slices.Concat(slices.Repeat([]string{regionGapPredicate}, len(q.regionGaps)), slices.Repeat([]string{shardGapPredicate}, len(q.shardGaps)))
+	b.WriteString(cmp.Or(strings.Join(gaps, or), never))
+	b.WriteString(newsText[2])
+	return b.String(), args
+}
+
+// appendRanges writes a predicate for each region, with one for each of its streams within.
+func appendRanges(b *strings.Builder, args []any, ranges []newsRange) []any {
+	if len(ranges) == 0 {
+		b.WriteString(never)
+	}
+	for i, r := range ranges {
+		switch {
+		case i == 0:
+			b.WriteString(regionHead)
+		case ranges[i-1].Region == r.Region:
+			b.WriteString(or)
+		default:
+			b.WriteString(regionTail + or + regionHead)
+		}
+		if i == 0 || ranges[i-1].Region != r.Region {
+			args = append(args, []byte(r.Region))
+		}
+		b.WriteString(streamPredicate)
+		args = append(args, r.Shard, r.from)
+		if i == len(ranges)-1 {
+			b.WriteString(regionTail)
+		}
+	}
+	return args
+}
+
+func compareRanges(a, b newsRange) int { return compareStreams(a.Stream, b.Stream) }

@@ -1,0 +1,80 @@
+-- What relays tell each other. A stream is a region and a shard.
+
+-- name: NewsInsert :execrows
+-- Stores a row if it is the next one of its stream: the row before it is there, or the stream is empty and the row is
+-- its first. It locks the row before it and its own number, and no gap that another stream writes to.
+INSERT INTO ratelimit_news
+  (region, shard, sequence, writer, snapshot, last_part, whole, payload_bytes, payload, written_at)
+SELECT sqlc.arg(region), sqlc.arg(shard), sqlc.arg(sequence), sqlc.arg(writer),
+  sqlc.arg(snapshot), sqlc.arg(last_part), IF(sqlc.arg(last_part), sqlc.arg(snapshot), COALESCE(p.whole, 0)),
+  sqlc.arg(payload_bytes), sqlc.arg(payload), UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000
+FROM (SELECT 1 AS one) AS o
+LEFT JOIN ratelimit_news AS p
+  ON p.region = sqlc.arg(region) AND p.shard = sqlc.arg(shard) AND p.sequence = sqlc.arg(previous)
+WHERE p.sequence IS NOT NULL
+   OR (sqlc.arg(previous) = 0 AND NOT EXISTS (
+     SELECT 1 FROM ratelimit_news AS s WHERE s.region = sqlc.arg(region) AND s.shard = sqlc.arg(shard)));
+
+-- name: NewsStored :many
+-- One row: an Append that finds its number taken compares its row with this one.
+SELECT writer, snapshot, last_part, payload FROM ratelimit_news
+WHERE region = sqlc.arg(region) AND shard = sqlc.arg(shard) AND sequence = sqlc.arg(sequence);
+
+-- name: NewsRead :many
+-- Three kinds of rows. 0 is the clock, and is always there.
+--
+-- 1 are the rows of ranges of the primary key, one range for each stream: the first `first_rows` of each range without
+-- their payload (the row of the reader's cursor, which shows that it is still stored), then as many as fit into
+-- max_bytes. `behind` is how many bytes the ranges have in all.
+--
+-- 2 are the streams in the gaps between those ranges: each one's last number, and as `snapshot` where to begin to read.
+--
+-- mysqlcounts repeats the predicates of the two WHEREs that have plain placeholders, for each range and each gap.
+SELECT 0 AS kind, CAST('' AS BINARY) AS region, 0 AS shard, CAST(0 AS SIGNED) AS sequence, CAST(0 AS UNSIGNED) AS writer,
+  CAST(0 AS SIGNED) AS snapshot, 0 AS last_part, CAST(0 AS SIGNED) AS behind,
+  CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS written_at, CAST(NULL AS BINARY) AS payload
+UNION ALL
+SELECT 1, k.region, k.shard, k.sequence, k.writer, k.snapshot, k.last_part, CAST(k.behind AS SIGNED), CAST(k.written_at AS SIGNED), n.payload
+FROM (
+  SELECT c.region, c.shard, c.sequence, c.writer, c.snapshot, c.last_part, c.written_at, c.bytes,
+    SUM(c.bytes) OVER (ORDER BY c.region, c.shard, c.sequence ROWS UNBOUNDED PRECEDING) AS bytes_to,
+    SUM(c.bytes) OVER () AS behind
+  FROM (
+    SELECT r.region, r.shard, r.sequence, r.writer, r.snapshot, r.last_part, r.written_at,
+      IF(r.place > CAST(sqlc.arg(first_rows) AS SIGNED), r.payload_bytes + 64, 0) AS bytes
+    FROM (
+      SELECT s.region, s.shard, s.sequence, s.writer, s.snapshot, s.last_part, s.payload_bytes, s.written_at,
+        ROW_NUMBER() OVER (PARTITION BY s.region, s.shard ORDER BY s.sequence) AS place
+      FROM ratelimit_news AS s
+      WHERE (s.region = ? AND ((s.shard = ? AND s.sequence >= ?)))
+    ) AS r
+  ) AS c
+) AS k
+LEFT JOIN ratelimit_news AS n ON n.region = k.region AND n.shard = k.shard AND n.sequence = k.sequence AND k.bytes > 0
+WHERE k.bytes = 0 OR k.bytes_to - k.bytes < CAST(sqlc.arg(max_bytes) AS SIGNED)
+UNION ALL
+SELECT 2, h.region, h.shard, h.sequence, l.writer, l.whole, 0, 0, 0, NULL
+FROM (
+  SELECT g.region, g.shard, MAX(g.sequence) AS sequence
+  FROM ratelimit_news AS g
+  WHERE (g.region > ? AND g.region < ?) OR (g.region = ? AND g.shard > ? AND g.shard < ?)
+  GROUP BY g.region, g.shard
+) AS h
+JOIN ratelimit_news AS l ON l.region = h.region AND l.shard = h.shard AND l.sequence = h.sequence;
+
+-- name: NewsOwn :many
+-- A stream's rows from its last whole snapshot on.
+SELECT n.sequence, n.writer, n.snapshot, n.last_part, n.written_at, n.payload FROM ratelimit_news AS n
+WHERE n.region = sqlc.arg(region) AND n.shard = sqlc.arg(shard) AND n.sequence >= (
+  SELECT l.whole FROM ratelimit_news AS l WHERE l.region = sqlc.arg(region) AND l.shard = sqlc.arg(shard)
+  ORDER BY l.sequence DESC LIMIT 1)
+ORDER BY n.sequence;
+
+-- name: NewsLast :one
+SELECT CAST(COALESCE(MAX(sequence), 0) AS SIGNED) AS sequence FROM ratelimit_news
+WHERE region = sqlc.arg(region) AND shard = sqlc.arg(shard);
+
+-- name: NewsPrune :execrows
+DELETE FROM ratelimit_news
+WHERE region = sqlc.arg(region) AND shard = sqlc.arg(shard) AND sequence < sqlc.arg(sequence)
+ORDER BY sequence LIMIT ?;
