@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"math"
 	"sync/atomic"
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
@@ -61,39 +60,6 @@ func (e *entry) want(limit int64, now clock.Steady) (first bool) {
 	}
 	m.limit.Store(limit)
 	return true
-}
-
-// reading is what a node knows of a key after a sync. Immutable.
-type reading struct {
-	sequence int64         // of the cell that was current
-	atMs     int64         // Unix ms: what known was weighed at
-	steady   clock.Steady  // the same moment: what has drained since
-	known    level.Product // the level by two cells, * duration
-	covered  [2]int64      // by slot: the part of each cell's count that is in known, or the others'
-}
-
-// at is the reading once a later cell has become current: it covers nothing of that.
-func (r *reading) at(sequence int64) reading {
-	next := *r
-	next.sequence = sequence
-	switch sequence - r.sequence {
-	case 0:
-	case 1:
-		next.covered[slotOf(sequence)] = 0
-	default:
-		next.covered = [2]int64{}
-	}
-	return next
-}
-
-// cover keeps cost of others that a reply has brought between two readings apart from the
-// local cost.
-func (m *meter) cover(sequence int64, slot int, cost int64) {
-	if r := m.reading.Load(); r != nil {
-		next := r.at(sequence)
-		next.covered[slot] += cost
-		m.reading.Store(&next)
-	}
 }
 
 // estimated is a verdict and the level that it was passed on.
@@ -209,51 +175,6 @@ func (e *entry) pending() int64 {
 	return pending
 }
 
-// settledFor is true once the origin has told of the previous cell so late that every
-// other node must have sent what it had for it: lateMs after its end.
-func (e *entry) settledFor(sequence, durationMs, lateMs int64) bool {
-	r := e.book.meter().reading.Load()
-	return r != nil && r.atMs >= window.Start(sequence, durationMs)+lateMs
-}
-
-// hearOf merges the origin's total of one cell.
-func (e *entry) hearOf(m *counters, sequence, total int64) (grew bool, missing []lostTotal) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	slot, ok := e.slotLocked(sequence)
-	if !ok {
-		return false, nil
-	}
-	grew, lost := e.absorbLocked(m, slot, total, false)
-	if lost {
-		missing = []lostTotal{{e.cell(sequence), e.namedLocked(slot)}}
-	}
-	return grew, missing
-}
-
-// takeReadingLocked makes a reading of what is known now. Only cost that the origin has
-// confirmed is covered by it: what came in during the round trip stays pending.
-func (e *entry) takeReadingLocked(nowMs int64, now clock.Steady) {
-	seq, durationMs := e.seq.Load(), e.names.durationMs()
-	r := &reading{sequence: seq, atMs: max(nowMs, window.Start(seq, durationMs)), steady: now}
-	for slot := range r.covered {
-		r.covered[slot] = max(0, wordCount(e.words[slot].Load())+e.others[slot].Load()-max(0, e.unsentLocked(slot)))
-	}
-	slot := slotOf(seq)
-	uncovered := window.Start(seq+1, durationMs) - r.atMs
-	r.known = level.Mul(r.covered[slot], durationMs).Plus(level.Mul(r.covered[previousSlot(slot)], max(0, uncovered)))
-	e.book.meter().reading.Store(r)
-	e.hear(now)
-}
-
-// levelLocked is the level that a request would be judged by.
-func (e *entry) levelLocked(nowMs int64, now clock.Steady, k *rules) float64 {
-	durationMs := e.names.durationMs()
-	v := estimated{now: now}
-	e.estimateHeld(&v, nowMs, durationMs, e.book.meter().limit.Load(), 0, k)
-	return v.level.Float(durationMs)
-}
-
 // beEstimate gives a new entry what the estimate mode needs, in one piece of memory.
 func (e *entry) beEstimate() {
 	whole := &struct {
@@ -289,77 +210,4 @@ func (e *entry) explainLeak(v *estimated, limit, durationMs int64, k *rules) (un
 		return false, false
 	}
 	return e.leak(v, slotOf(v.seq), limit, durationMs, k), true
-}
-
-// ask marks the entry as one that waits for a sync; first is false if it was already.
-func (e *entry) ask() (first bool) { return e.flags.Or(flagAsked)&flagAsked == 0 }
-
-// unask takes the mark back.
-func (e *entry) unask() { e.flags.And(^uint32(flagAsked)) }
-
-// askUnsent asks for an entry of the estimate mode with unsent cost.
-func (e *entry) askUnsent() (first bool) {
-	if !e.marks().estimates() {
-		return false
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.unsentLocked(0)+e.unsentLocked(1) > 0 && e.ask()
-}
-
-// wantsSync is true while a sync is wanted, and not only that the cost is sent.
-func (e *entry) wantsSync() bool { return e.marks().asked() && e.book.meter().wantSince.Load() != 0 }
-
-// syncPart is an entry's part in a sync, by cell: the previous one and the current one.
-type syncPart struct {
-	alive    bool
-	agedOut  int64 // own cost that its cell has taken along unsent
-	sequence int64 // of the current cell
-	full     bool  // a sync is wanted, and not only that the cost is sent
-	before   float64
-	costs    [2]int64 // on its way; 0 for none
-	read     [2]bool  // nothing is sent for the cell, and it should be read
-}
-
-// beginSync puts unsent cost on its way. The previous cell need not be read once the origin has told of it lateMs after
-// its end.
-func (e *entry) beginSync(nowMs int64, now clock.Steady, k *rules, lateMs int64) (x syncPart) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	durationMs := e.names.durationMs()
-	if x.agedOut, x.alive = e.rotateLocked(window.Sequence(nowMs, durationMs)); !x.alive {
-		return x
-	}
-	x.sequence = e.seq.Load()
-	x.full = e.book.meter().wantSince.Load() != 0
-	x.before = e.levelLocked(nowMs, now, k)
-	for i, s := range [2]int64{x.sequence - 1, x.sequence} {
-		slot := slotOf(s)
-		e.netLocked(slot)
-		if cost := e.unsentLocked(slot); cost > 0 {
-			e.sendLocked(slot, cost)
-			x.costs[i] = cost
-		} else {
-			x.read[i] = x.full && (s == x.sequence || !e.settledFor(x.sequence, durationMs, lateMs))
-		}
-	}
-	return x
-}
-
-// endSync takes the reading that requests are judged by from now on, if x is full and its cell is current. It returns
-// when the one before was taken, 0 for never, and how far the level has moved as a share of the limit it was asked by.
-func (e *entry) endSync(x *syncPart, nowMs int64, now clock.Steady, k *rules) (last clock.Steady, drift float64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if x.full && x.alive && e.seq.Load() == x.sequence {
-		was := e.refreshed()
-		e.takeReadingLocked(nowMs, now)
-		m := e.book.meter()
-		if limit := m.limit.Load(); was > 0 && limit > 0 {
-			last, drift = was, math.Abs(e.levelLocked(nowMs, now, k)-x.before)/float64(limit)
-		}
-		m.wantSince.Store(0)
-	}
-	e.unask()
-	return last, drift
 }

@@ -1,6 +1,37 @@
 package dataplane
 
-import "sync/atomic"
+// Flags of an entry. The ones of a slot stand for the cell in it and end with it.
+const (
+	flagDirty    = 1 << iota // in the dirty list: its counts changed since a collector last took it
+	flagTouched              // a request came since the hand of the sweep last passed
+	flagDead                 // evicted: whoever still holds it must look its key up again
+	flagInReplay             // in the replay queue; under mu
+	flagInFlush              // in the flush queue; under mu
+	flagPressed              // slot 0: denied; see pressedLocked
+	flagPressed1
+	flagRefused // slot 0: the count store will not have its row
+	flagRefused1
+	flagStale // slot 0: closed, and the origin last spoke of it before its end
+	flagStale1
+	flagSending // slot 0: own cost is on its way to the origin; under mu
+	flagSending1
+	flagOffered // slot 0: the count store may hold more than flushed: a call's fate is open or unknown; under mu
+	flagOffered1
+	flagKicked // among those that are sent at once
+	flagShared // asked about in a namespace that waits for its share
+	flagNews   // slot 0: no decision has used yet what another region has told
+	flagNews1
+	flagCrossed // slot 0: an increment of this node took the region's count past a mark; under mu
+	flagCrossed1
+	flagForeign // slot 0: others is, or is about to be, more or less than nothing
+	flagForeign1
+	flagStrict   // strictUntil is set; ends with the entry
+	flagInTell   // in the queue of what to tell of, which keeps no entry alive; under mu
+	flagClaiming // slot 0: rare.claiming is more than nothing; changed under mu
+	flagClaiming1
+
+	flagsOfSlot = flagPressed | flagRefused | flagStale | flagSending | flagOffered | flagNews | flagCrossed | flagForeign | flagClaiming
+)
 
 // flagSet is a reading of an entry's flags.
 type flagSet uint32
@@ -23,7 +54,7 @@ func (f flagSet) asked() bool { return f&flagAsked != 0 }
 // claiming is true while a claim of a cell is on its way.
 func (f flagSet) claiming() bool { return f&(flagClaiming|flagClaiming1) != 0 }
 
-// pressedMark is the mark of a cell that was denied, or charged past any limit.
+// pressedMark is the mark of a cell that was denied.
 func pressedMark(sequence int64) uint32 { return flagPressed << slotOf(sequence) }
 
 // Queues that an entry can be in, each once.
@@ -38,33 +69,4 @@ func (e *entry) enqueue(queues uint32) (fresh uint32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return queues &^ e.flags.Or(queues)
-}
-
-// dirtyList is a stack of entries whose counts have changed, newest first. An entry is in it once.
-type dirtyList struct{ head atomic.Pointer[entry] }
-
-// mark sets flags on an entry, and pushes it if flagDirty is one of them and was not set.
-func (d *dirtyList) mark(e *entry, flags uint32) {
-	if before := e.flags.Or(flags); flags&flagDirty == 0 || before&flagDirty != 0 {
-		return
-	}
-	for {
-		head := d.head.Load()
-		e.book.next = head
-		if d.head.CompareAndSwap(head, e) {
-			return
-		}
-	}
-}
-
-// take empties the list, and visits what was in it. A count that grows meanwhile is either seen by what reads the entry
-// next, or marks it again: the flag is cleared before any count is read.
-func (d *dirtyList) take(visit func(*entry)) {
-	for e := d.head.Swap(nil); e != nil; {
-		next := e.book.next
-		e.book.next = nil
-		visit(e)
-		e.flags.And(^uint32(flagDirty))
-		e = next
-	}
 }

@@ -1,7 +1,5 @@
 package dataplane
 
-import "time"
-
 // charge adds own cost to a cell whatever its limit. alive is false when the entry was
 // evicted.
 func (e *entry) charge(sequence, cost, limit int64) (charged int64, alive bool) {
@@ -74,13 +72,6 @@ func (e *entry) untoldLocked(slot int) int64 {
 		return 0
 	}
 	return max(0, min(e.unsentLocked(slot), e.acceptedLocked(slot)-max(e.book.cells[slot].flushed, e.book.told(slot))))
-}
-
-// refuse denies what the counts would have allowed.
-func (v *verdict) refuse(nowMs int64, wait time.Duration) {
-	if v.allowed {
-		v.allowed, v.refused, v.passesAtMs = false, true, nowMs+wait.Milliseconds()
-	}
 }
 
 // force counts cost in a cell whatever its limit; false if the entry has moved on.

@@ -2,14 +2,6 @@ package dataplane
 
 import "github.com/weirhq/weir/shared/window"
 
-// carried is what the previous cell still weighs.
-func (v *verdict) carried(durationMs int64) int64 {
-	if v.previous == 0 {
-		return 0
-	}
-	return window.Carried(v.previous, window.Start(v.seq+1, durationMs)-v.tMs, durationMs)
-}
-
 // way is how a decision in a namespace that waits is to be made.
 type way uint8
 
@@ -20,11 +12,6 @@ const (
 	wayCrowded            // denied for now: it leaves too little room for what other nodes may have accepted
 	wayBroken             // by the outage policy: the origin does not answer, or the caller waits no longer
 )
-
-// crowd denies for as long as other nodes need to be heard.
-func (v *verdict) crowd(nowMs, forMs int64) {
-	v.allowed, v.crowded, v.passesAtMs = false, true, nowMs+forMs
-}
 
 // judgeShare judges, and counts what fits both the limit and the node's share: in one
 // step for all who wait for their share, and against other requests by the word's

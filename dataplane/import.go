@@ -119,7 +119,7 @@ func (l *Limiter) merge(in store.Imported, nowMs int64) (e *entry, changed, answ
 		}
 	}
 	set := l.settings.Load()
-	from := foreignCount{in.Cell.Sequence, in.Foreign, l.metrics.agedIn(in.NewestRegion), in.NewestAtMs}
+	from := foreignCount{sequence: in.Cell.Sequence, count: in.Foreign, from: l.metrics.agedIn(in.NewestRegion), countedAtMs: in.NewestAtMs}
 	row := e.mergeRow(&l.metrics.merged, current, from, min(in.Own, window.LimitMax), set.tuning.Floor, set.tuning.Step)
 	l.forgot(e, row.agedOut)
 	if !row.held {

@@ -82,7 +82,8 @@ func (l *Limiter) learnCount(region string, c *store.Count, nowMs int64) (answer
 	if !known || e == nil {
 		return nil
 	}
-	agedOut, learned, answer := e.learnCount(&l.metrics.merged, current, foreignCount{c.Cell.Sequence, foreign, l.metrics.agedIn(region), c.CountedAtMs})
+	from := foreignCount{sequence: c.Cell.Sequence, count: foreign, from: l.metrics.agedIn(region), countedAtMs: c.CountedAtMs}
+	agedOut, learned, answer := e.learnCount(&l.metrics.merged, current, from)
 	l.metrics.dropped[droppedExpired].Add(agedOut)
 	if learned {
 		l.metrics.bulletinApplied.Add(1)

@@ -10,8 +10,8 @@ import (
 
 const ledgerSeq = int64(1000)
 
-// ledger is an entry of a fleet's node with a limit of 100 a minute, of which 20 are counted and sent.
-func ledger() *entry {
+// ledgerEntry is an entry of a fleet's node with a limit of 100 a minute, of which 20 are counted and sent.
+func ledgerEntry() *entry {
 	var h hasher
 	h.init()
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
@@ -44,7 +44,7 @@ func TestAClaimLeavesOutWhatItsTotalDoesNotHold(t *testing.T) {
 			e.netLocked(slot)
 		}, 100},
 	} {
-		e := ledger()
+		e := ledgerEntry()
 		c.before(e)
 		if got, way := e.prepareClaim(ledgerClaim(e, 10, 100), 1, 200, clock.SteadyStart); way != wayClaim || got.AtMost != c.atMost {
 			t.Errorf("%s: way %d, at most %d; want %d", name, way, got.AtMost, c.atMost)
@@ -54,7 +54,7 @@ func TestAClaimLeavesOutWhatItsTotalDoesNotHold(t *testing.T) {
 
 // Room for the shares of others is of what the totals leave, in which credit counts as spent.
 func TestCreditTakesNoRoomFromOthers(t *testing.T) {
-	e := ledger()
+	e := ledgerEntry()
 	e.giveBack(ledgerSeq, 20)
 	c := ledgerClaim(e, 10, 100)
 	c.spares = true
@@ -68,7 +68,7 @@ func TestCreditTakesNoRoomFromOthers(t *testing.T) {
 func TestAFailedClaimTakesBackWhatItLent(t *testing.T) {
 	for spent, want := range map[int64]struct{ credit, unsent int64 }{0: {5, 0}, 5: {0, 0}, 12: {0, 7}, 15: {0, 10}} {
 		slot := slotOf(ledgerSeq)
-		e := ledger()
+		e := ledgerEntry()
 		e.giveBack(ledgerSeq, 5)
 		c := ledgerClaim(e, 10, 100)
 		if _, way := e.prepareClaim(c, 1, 200, clock.SteadyStart); way != wayClaim || e.leaveClaim(c, true) {
@@ -89,7 +89,7 @@ func TestAFailedClaimTakesBackWhatItLent(t *testing.T) {
 // However often callers leave, a cell lends no more than the word has room for.
 func TestWhatACellLendsIsBounded(t *testing.T) {
 	slot := slotOf(ledgerSeq)
-	e := ledger()
+	e := ledgerEntry()
 	for range 40 {
 		c := ledgerClaim(e, window.LimitMax-20, window.LimitMax)
 		if _, way := e.prepareClaim(c, 1, 200, clock.SteadyStart); way != wayClaim {
@@ -105,7 +105,7 @@ func TestWhatACellLendsIsBounded(t *testing.T) {
 
 // A claim of a cell that is over is no claim, though the entry still has the cell.
 func TestAClaimOfACellThatIsOverIsJudgedAgain(t *testing.T) {
-	e := ledger()
+	e := ledgerEntry()
 	c := ledgerClaim(e, 10, 100)
 	e.rotate(ledgerSeq + 1)
 	if _, way := e.prepareClaim(c, 1, 200, clock.SteadyStart); way != wayReply || c.committed {
@@ -115,7 +115,7 @@ func TestAClaimOfACellThatIsOverIsJudgedAgain(t *testing.T) {
 
 // A read of a cell that made way meanwhile says nothing about the one that is current now.
 func TestALateReadMakesNoCellFresh(t *testing.T) {
-	e := ledger()
+	e := ledgerEntry()
 	e.rotate(ledgerSeq + 1)
 	e.hydrate(&counters{}, ledgerSeq-1, 0, 20, clock.SteadyStart)
 	if got := e.heardAt.Load(); got != 0 {
@@ -142,7 +142,7 @@ func TestAShareTakesNothingThatTheOriginLacks(t *testing.T) {
 		"unsent":                            {func(e *entry) { e.addLocked(slot, 1) }, stays},
 		"counted elsewhere the cell before": {func(e *entry) { e.foreign(previousSlot(slot)).Store(1) }, stays},
 	} {
-		e := ledger()
+		e := ledgerEntry()
 		c.with(e)
 		if got := e.evict(ledgerMs(), clock.SteadyStart, 0, needShare, true); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
@@ -153,10 +153,10 @@ func TestAShareTakesNothingThatTheOriginLacks(t *testing.T) {
 // A request as far back as clocks may be apart still finds what is over by this one.
 func TestAnEntryOutlivesItsWindowByTheSkewOfClocks(t *testing.T) {
 	over := window.ExpiresAt(ledgerSeq, time.Minute.Milliseconds())
-	if got := ledger().evict(over+999, clock.SteadyStart, 1000, needNone, true); got != stays {
+	if got := ledgerEntry().evict(over+999, clock.SteadyStart, 1000, needNone, true); got != stays {
 		t.Errorf("evicted %d ms after its window, with clocks 1000 ms apart", 999)
 	}
-	if got := ledger().evict(over+1000, clock.SteadyStart, 1000, needNone, true); got != goneExpired {
+	if got := ledgerEntry().evict(over+1000, clock.SteadyStart, 1000, needNone, true); got != goneExpired {
 		t.Errorf("%d after that", got)
 	}
 }
@@ -204,7 +204,7 @@ func TestTheOverflowsGenerations(t *testing.T) {
 
 // The limit that a claim was counted against is noted: what counts as near it depends on that.
 func TestAClaimNotesItsLimit(t *testing.T) {
-	e := ledger()
+	e := ledgerEntry()
 	c := ledgerClaim(e, 10, 100)
 	e.prepareClaim(c, 1, 200, clock.SteadyStart)
 	e.mergeClaim(&counters{}, c, 30, true, clock.SteadyStart)
@@ -216,7 +216,7 @@ func TestAClaimNotesItsLimit(t *testing.T) {
 // A claim is refused for the room of others only where its total fits the limit without that.
 func TestARefusedClaimIsCrowdedOnlyWhereItWouldFit(t *testing.T) {
 	for total, want := range map[int64]way{20: wayCrowded, 90: wayCrowded, 91: wayReply} {
-		e := ledger()
+		e := ledgerEntry()
 		c := ledgerClaim(e, 10, 100)
 		e.prepareClaim(c, 1, 200, clock.SteadyStart)
 		e.mergeClaim(&counters{}, c, total, false, clock.SteadyStart)

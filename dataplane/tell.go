@@ -109,10 +109,10 @@ func (l *Limiter) tell(q queued, set *settings, nowMs int64) {
 		q.sinceMs = was.sinceMs
 	}
 	watch := false
-	for _, cell := range e.tellableCells(nowMs) {
-		foreign, regions := l.elsewhere.of(&cell)
-		e.tellCell(&l.metrics.merged, cell.Sequence, nowMs, foreign, func(t tellable) (told bool) {
-			w, told := l.tellCell(&cell, t, q.sinceMs, hash, max(users, regions))
+	for _, c := range e.tellableCells(nowMs) {
+		foreign, regions := l.elsewhere.of(&c)
+		e.tellCell(&l.metrics.merged, c.Sequence, nowMs, foreign, func(t tellable) (told bool) {
+			w, told := l.tellCell(&c, t, q.sinceMs, hash, max(users, regions))
 			watch = watch || w
 			return told
 		})
@@ -126,11 +126,11 @@ func (l *Limiter) tell(q queued, set *settings, nowMs int64) {
 
 // tellCell takes one cell in. watch is true when it is told to nobody, and would be if
 // another region used the key.
-func (l *Limiter) tellCell(cell *window.Cell, of tellable, sinceMs int64, hash uint64, users int) (watch, told bool) {
+func (l *Limiter) tellCell(c *window.Cell, of tellable, sinceMs int64, hash uint64, users int) (watch, told bool) {
 	b := &l.bulletin
 	share := float64(of.count) / float64(max(1, of.limit))
 	hot := of.effective >= tellShare*float64(of.limit)
-	t := b.cells[*cell]
+	t := b.cells[*c]
 	if t == nil {
 		shared := of.foreign || users > 0 && (hot || share*float64(users) >= unseenShare)
 		if !shared && (share < announceShare || b.announced >= announcedMax || l.elsewhere.announced(hash)) {
@@ -142,7 +142,7 @@ func (l *Limiter) tellCell(cell *window.Cell, of tellable, sinceMs int64, hash u
 		} else {
 			l.metrics.digestMatches.Add(1)
 		}
-		b.cells[*cell] = t
+		b.cells[*c] = t
 		b.urgent = true
 	}
 	t.limit = of.limit
