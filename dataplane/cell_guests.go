@@ -89,7 +89,7 @@ func (t *table) host(id *identity, key *window.Key, reset *window.Reset, sequenc
 		e := newEntry(id, t.names(key, reset), sequence, t.fleet)
 		e.flags.Or(flagInReplay | flagInFlush | flagInTell)
 		for _, s := range []int64{sequence - 1, sequence} {
-			if count := t.overflow.count(id, s, key.DurationMs(), nowMs); count > 0 {
+			if count := t.spilledCost(e, s, nowMs); count > 0 {
 				e.foreign(slotOf(s)).Store(count)
 			}
 		}

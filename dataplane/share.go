@@ -70,6 +70,11 @@ func (t *table) spill(e *entry, sequence, cost, nowMs int64) {
 	raise(&t.groups[f.group].spilledUntilMs, window.ExpiresAt(sequence, f.durationMs)+t.graceMs)
 }
 
+// spilledCost is at least what the overflow has of a key's cell.
+func (t *table) spilledCost(e *entry, sequence, nowMs int64) int64 {
+	return t.overflow.count(&e.id, sequence, e.names.durationMs(), nowMs)
+}
+
 // spilled is true for a key that the overflow may have counted: it has no entry until that is
 // over, which would begin empty. An exact key of a node with an origin begins with what that has.
 func (t *table) spilled(of *group, fresh *entry, sequence, nowMs int64) bool {
@@ -80,8 +85,7 @@ func (t *table) spilled(of *group, fresh *entry, sequence, nowMs int64) bool {
 	if t.sends && f.mode == window.Exact {
 		return false
 	}
-	return t.overflow.count(&fresh.id, sequence, f.durationMs, nowMs) > 0 ||
-		t.overflow.count(&fresh.id, sequence-1, f.durationMs, nowMs) > 0
+	return t.spilledCost(fresh, sequence, nowMs) > 0 || t.spilledCost(fresh, sequence-1, nowMs) > 0
 }
 
 // largest is the namespace that holds most of a part's entries, and its share of them. Which keys
