@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/level"
 	"github.com/weirhq/weir/shared/window"
@@ -47,18 +48,18 @@ func (l *Limiter) AllowManyAt(ctx context.Context, now time.Time, requests []Req
 type item struct {
 	question
 	rule      *rule
-	ident     identity
-	entry     *entry // nil for a cost above the limit on a key that is not held
-	met       contact
+	ident     cell.Identity
+	entry     *cell.Entry // nil for a cost above the limit on a key that is not held
+	met       cell.Contact
 	source    Source
 	first     int   // index of the first item on the same key
 	before    int64 // of the first: cost of the key's items judged so far
 	wants     bool  // of the first: the key should hear from the origin before the batch is decided
-	verdict   verdict
+	verdict   cell.Verdict
 	refusal   time.Duration // > 0: the outage policy denies it, for so long
 	crowdedMs int64
 	crowded   bool         // it leaves too little room for what other nodes may have accepted
-	claimed   claimed      // of the first: what the origin has added for the batch
+	claimed   cell.Claimed // of the first: what the origin has added for the batch
 	steady    clock.Steady // of the estimate mode, as is what follows
 	level     level.Level
 	leaky     bool
@@ -67,7 +68,7 @@ type item struct {
 
 // passes is true when the item does not stand in the batch's way. In shadow mode no item
 // does; one that is over its limit is just not counted.
-func (it *item) passes() bool { return it.verdict.allowed || it.shadow() }
+func (it *item) passes() bool { return it.verdict.Allowed || it.shadow() }
 
 func (it *item) shadow() bool { return it.rule.shadow || it.request.Shadow }
 
@@ -158,9 +159,9 @@ func (l *Limiter) prepare(w *workspace, requests []Request, nowMs int64) error {
 		if it.mode = it.rule.mode(); it.mode == window.Estimate {
 			it.steady = l.steadyFor(w.told)
 		}
-		it.ident = l.table.of(r.Workspace, r.Namespace, r.Identifier, r.Duration, it.mode)
+		it.ident = l.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, it.mode)
 		if it.rule.reset != nil {
-			it.ident.renew(it.rule.reset)
+			it.ident.Renew(it.rule.reset)
 		}
 		it.id, it.request = &it.ident, &requests[i]
 		it.nowMs, it.durationMs, it.limit, it.cost = nowMs, r.Duration.Milliseconds(), r.Limit, r.cost()
@@ -189,7 +190,7 @@ func (w *workspace) sort() {
 		}
 		at := len(w.order)
 		w.order = append(w.order, i)
-		for ; at > 0 && it.ident.less(&w.items[w.order[at-1]].ident); at-- {
+		for ; at > 0 && it.ident.Less(&w.items[w.order[at-1]].ident); at-- {
 			w.order[at] = w.order[at-1]
 		}
 		w.order[at] = i
@@ -197,7 +198,7 @@ func (w *workspace) sort() {
 }
 
 func (w *workspace) sortMany() {
-	firsts := make(map[identity]int, len(w.items))
+	firsts := make(map[cell.Identity]int, len(w.items))
 	for i := range w.items {
 		it := &w.items[i]
 		if j, ok := firsts[it.ident]; ok {
@@ -208,7 +209,7 @@ func (w *workspace) sortMany() {
 		w.order = append(w.order, i)
 	}
 	slices.SortFunc(w.order, func(i, j int) int {
-		return w.items[i].ident.compare(&w.items[j].ident)
+		return w.items[i].ident.Compare(&w.items[j].ident)
 	})
 }
 
@@ -219,8 +220,8 @@ func (l *Limiter) enter(items []item, crowded bool) {
 	for i := range items {
 		it := &items[i]
 		first := &items[it.first]
-		if it.first == i && it.met != untracked {
-			it.entry, it.met = l.table.get(it.id), known
+		if it.first == i && it.met != cell.Untracked {
+			it.entry, it.met = l.table.Get(it.id), cell.Known
 		}
 		if first.entry == nil && (it.cost <= it.limit || it.rule.estimate != nil) {
 			l.create(first, crowded)
@@ -230,7 +231,7 @@ func (l *Limiter) enter(items []item, crowded bool) {
 
 func (l *Limiter) create(it *item, crowded bool) {
 	if crowded {
-		it.entry, it.met = l.host(&it.question, it.rule, window.Sequence(it.nowMs, it.durationMs)), untracked
+		it.entry, it.met = l.host(&it.question, it.rule, window.Sequence(it.nowMs, it.durationMs)), cell.Untracked
 		return
 	}
 	it.entry, it.met = l.meet(&it.question, it.rule)
@@ -269,7 +270,7 @@ func (l *Limiter) foredeny(w *workspace) (denied, alive bool) {
 // anyClaiming is true when a claim of some key is on its way.
 func (w *workspace) anyClaiming() bool {
 	for _, i := range w.order {
-		if e := w.items[i].entry; e != nil && e.marks().claiming() {
+		if e := w.items[i].entry; e != nil && e.Flags().Claiming() {
 			return true
 		}
 	}
@@ -285,7 +286,7 @@ func (l *Limiter) holdMany(w *workspace, count, final bool) (allowed, alive bool
 		if it.entry == nil {
 			continue
 		}
-		agedOut, alive := it.entry.hold(it.nowMs, it.durationMs)
+		agedOut, alive := it.entry.Hold(it.nowMs, it.durationMs)
 		if agedOut > 0 {
 			l.forgot(it.entry, agedOut)
 		}
@@ -311,8 +312,8 @@ func (l *Limiter) holdMany(w *workspace, count, final bool) (allowed, alive bool
 func (w *workspace) noteLows() {
 	for i := range w.items {
 		it := &w.items[i]
-		if e := w.items[it.first].entry; e != nil && it.cost > 0 && it.verdict.allowed {
-			e.noteLimit(it.verdict.seq, it.limit)
+		if e := w.items[it.first].entry; e != nil && it.cost > 0 && it.verdict.Allowed {
+			e.NoteLimit(it.verdict.Sequence, it.limit)
 		}
 	}
 }
@@ -322,24 +323,24 @@ func (w *workspace) noteLows() {
 func (it *item) judge(first *item) {
 	it.source = max(it.source, SourceLocal)
 	it.ahead = first.before
-	it.verdict.refused, it.verdict.crowded = false, false
+	it.verdict.Refused, it.verdict.Crowded = false, false
 	switch {
 	case it.rule.estimate != nil:
 		it.estimate(first)
 	case first.entry == nil:
-		it.verdict = verdict{seq: window.Sequence(it.nowMs, it.durationMs), tMs: it.nowMs}
+		it.verdict = cell.Verdict{Sequence: window.Sequence(it.nowMs, it.durationMs), AtMs: it.nowMs}
 	default:
-		first.entry.judgeHeld(&it.verdict, it.nowMs, it.durationMs, it.limit, it.ahead+it.cost, &first.claimed)
+		first.entry.JudgeHeld(&it.verdict, it.nowMs, it.durationMs, it.limit, it.ahead+it.cost, &first.claimed)
 	}
 	switch {
 	case it.source == SourceDegradedClosed:
-		it.verdict.refuse(it.nowMs, it.refusal)
+		it.verdict.Refuse(it.nowMs, it.refusal)
 	case it.source == SourceDegradedOpen && it.ahead+it.cost <= it.limit:
-		it.verdict.allowed = true
-	case it.crowded && it.verdict.allowed && it.cost > 0:
-		it.verdict.crowd(it.nowMs, it.crowdedMs)
+		it.verdict.Allowed = true
+	case it.crowded && it.verdict.Allowed && it.cost > 0:
+		it.verdict.Crowd(it.nowMs, it.crowdedMs)
 	}
-	if it.verdict.allowed || !it.shadow() || it.rule.offered() {
+	if it.verdict.Allowed || !it.shadow() || it.rule.offered() {
 		first.before = min(first.before+it.cost, aheadMax)
 	}
 }
@@ -353,9 +354,9 @@ func (w *workspace) release(order []int, count, offered bool) {
 		switch it := &w.items[i]; {
 		case it.entry == nil:
 		case count || offered && it.rule.offered():
-			it.entry.release(it.unclaimed())
+			it.entry.Release(it.unclaimed())
 		default:
-			it.entry.release(0)
+			it.entry.Release(0)
 		}
 	}
 }
@@ -371,7 +372,7 @@ func (w *workspace) anyWaits(guests bool) bool {
 }
 
 func (it *item) waits(guests bool) bool {
-	return it.rule.waits && it.rule.estimate == nil && it.entry != nil && guests == (it.met == untracked)
+	return it.rule.waits && it.rule.estimate == nil && it.entry != nil && guests == (it.met == cell.Untracked)
 }
 
 // wantingRefresh lists the keys that should hear from the origin before they decide.
@@ -384,7 +385,7 @@ func (l *Limiter) wantingRefresh(w *workspace) (wanting []int) {
 		it := &w.items[i]
 		first := &w.items[it.first]
 		if first == it {
-			it.before, it.wants = 0, it.entry != nil && it.rule.estimate == nil && it.entry.wantsRefresh(now, set.freshForMs)
+			it.before, it.wants = 0, it.entry != nil && it.rule.estimate == nil && it.entry.WantsRefresh(now, set.freshForMs)
 		}
 		first.wants = first.wants || l.itemAsksFirst(it, first, now, set)
 	}
@@ -399,11 +400,11 @@ func (l *Limiter) wantingRefresh(w *workspace) (wanting []int) {
 // itemAsksFirst is asksFirst for an item, of which first is the first on its key. What shadow mode would let pass over
 // its limit is not counted, and so asks for nothing.
 func (l *Limiter) itemAsksFirst(it, first *item, now clock.Steady, set *settings) bool {
-	if it.cost == 0 || first.entry == nil || it.rule.estimate != nil || first.met == untracked {
+	if it.cost == 0 || first.entry == nil || it.rule.estimate != nil || first.met == cell.Untracked {
 		return false
 	}
 	it.ahead = first.before
-	if it.shadow() && it.ahead+it.cost > it.limit-first.entry.known(it.nowMs, it.durationMs) {
+	if it.shadow() && it.ahead+it.cost > it.limit-first.entry.Known(it.nowMs, it.durationMs) {
 		return false
 	}
 	first.before = min(it.ahead+it.cost, aheadMax)
@@ -439,7 +440,7 @@ func (l *Limiter) refreshMany(ctx context.Context, w *workspace, wanting []int) 
 	ctx, cancel := context.WithTimeout(ctx, l.waitsFor(&w.until))
 	defer cancel()
 	items := w.items
-	entries := make([]*entry, len(wanting))
+	entries := make([]*cell.Entry, len(wanting))
 	for n, i := range wanting {
 		entries[n] = items[i].entry
 	}
@@ -478,9 +479,9 @@ func (l *Limiter) answerMany(items []item, kept bool, decisions []Decision) []De
 		first := &items[it.first]
 		result := l.answerItem(it, kept, first, &decisions[at+i])
 		switch {
-		case it.verdict.refused:
+		case it.verdict.Refused:
 			counts.refused.Add(1)
-		case !it.verdict.allowed: // counted by itself, for it is a key's
+		case !it.verdict.Allowed: // counted by itself, for it is a key's
 			l.tally(first.entry, &it.question, counts.decided(it.source, result, 1))
 			continue
 		}
@@ -499,7 +500,7 @@ func (l *Limiter) answerMany(items []item, kept bool, decisions []Decision) []De
 // answerItem words one item's verdict. In a batch that failed nothing was counted,
 // so what remains is what was there before.
 func (l *Limiter) answerItem(it *item, kept bool, first *item, d *Decision) outcome {
-	if !it.verdict.allowed && first.entry != nil {
+	if !it.verdict.Allowed && first.entry != nil {
 		tellRetry(&it.verdict, &it.question)
 	}
 	out := d.answer(&it.verdict, &it.question, it.rule, it.source)
@@ -507,15 +508,15 @@ func (l *Limiter) answerItem(it *item, kept bool, first *item, d *Decision) outc
 		it.counts.compared(d)
 	}
 	switch {
-	case first.entry == nil, it.verdict.refused:
-	case !it.verdict.allowed:
-		l.denied(first.entry, it.verdict.seq, &it.question)
-	case kept && it.cost > 0 && first.met != untracked:
+	case first.entry == nil, it.verdict.Refused:
+	case !it.verdict.Allowed:
+		l.denied(first.entry, it.verdict.Sequence, &it.question)
+	case kept && it.cost > 0 && first.met != cell.Untracked:
 		l.accepted(first.entry, first.met, &it.verdict, &it.question)
 	}
 	if !kept {
-		uncovered := window.Start(it.verdict.seq+1, it.durationMs) - it.verdict.tMs
-		d.Remaining = window.Remaining(it.verdict.current, it.verdict.previous, it.limit, uncovered, it.durationMs)
+		uncovered := window.Start(it.verdict.Sequence+1, it.durationMs) - it.verdict.AtMs
+		d.Remaining = window.Remaining(it.verdict.Current, it.verdict.Previous, it.limit, uncovered, it.durationMs)
 	}
 	return out
 }

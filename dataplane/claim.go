@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/store"
 )
@@ -17,25 +18,25 @@ import (
 const claimsMax = replayChunk // that one call to the origin carries
 
 // claim asks the origin for q's cost, with spares set for what leaves room for other nodes. With wayMade it is counted.
-func (l *Limiter) claim(ctx context.Context, v *verdict, e *entry, q *question, outage outagePolicy, spares bool) way {
+func (l *Limiter) claim(ctx context.Context, v *cell.Verdict, e *cell.Entry, q *question, outage outagePolicy, spares bool) cell.Way {
 	if l.outOf(e, l.clock.Steady()) {
-		return wayBroken
+		return cell.WayBroken
 	}
 	began := time.Now()
-	c := l.enterClaim(e, newClaim(e, v, q.limit, q.cost, spares))
+	c := l.enterClaim(e, cell.NewClaim(e, v, q.limit, q.cost, spares))
 	select {
-	case <-c.done:
+	case <-c.Done:
 	case <-ctx.Done():
 		if !l.leaveClaim(c, outage, began) {
-			return wayBroken
+			return cell.WayBroken
 		}
 	}
-	*v = c.v
-	return c.way
+	*v = c.Verdict
+	return c.Way
 }
 
 // enterClaim lets c wait for the next call, and sees to it that there is one.
-func (l *Limiter) enterClaim(e *entry, c *claimant) *claimant {
+func (l *Limiter) enterClaim(e *cell.Entry, c *cell.Claim) *cell.Claim {
 	sh := l.shardOf(e)
 	if sh.enter(c) && !l.calls.Start(func() { l.claims(sh) }) {
 		sh.abandon()
@@ -46,10 +47,10 @@ func (l *Limiter) enterClaim(e *entry, c *claimant) *claimant {
 // leaveClaim is for who waits no longer. answered is true when the answer came before. A
 // policy that goes on without the origin decides by what is known here, and has the cost
 // that is committed as credit: if the claim is added after all, it has paid for it.
-func (l *Limiter) leaveClaim(c *claimant, outage outagePolicy, began time.Time) (answered bool) {
-	l.shardOf(c.entry).leave(c)
-	if answered = c.entry.leaveClaim(c, outage != outageClosed); !answered {
-		l.gaveUp(c.entry, nil, began)
+func (l *Limiter) leaveClaim(c *cell.Claim, outage outagePolicy, began time.Time) (answered bool) {
+	l.shardOf(c.Entry).leave(c)
+	if answered = c.Entry.LeaveClaim(c, outage != outageClosed); !answered {
+		l.gaveUp(c.Entry, nil, began)
 	}
 	return answered
 }
@@ -68,22 +69,22 @@ func (l *Limiter) claims(sh *shard) {
 
 // claimOnce makes one call. Claims of one key that do not fit beside each other by
 // what is known here wait for the next.
-func (l *Limiter) claimOnce(sh *shard, waiting []*claimant) (later []*claimant) {
+func (l *Limiter) claimOnce(sh *shard, waiting []*cell.Claim) (later []*cell.Claim) {
 	var claims []store.Claim
-	var going []*claimant
+	var going []*cell.Claim
 	nodes, quietMs, now := l.nodes.Load(), l.settings.Load().twoTicksMs, l.clock.ReadSteady()
 	for n, c := range waiting {
 		if len(claims) == claimsMax {
 			later = append(later, waiting[n:]...)
 			break
 		}
-		switch cl, way := c.entry.prepareClaim(c, nodes, quietMs, now); {
-		case way == wayClaim:
+		switch cl, way := c.Entry.PrepareClaim(c, nodes, quietMs, now); {
+		case way == cell.WayClaim:
 			claims, going = append(claims, store.Claim(cl)), append(going, c)
-		case len(claims) > 0 && c.entry.claiming(c.v.seq):
+		case len(claims) > 0 && c.Entry.Claiming(c.Verdict.Sequence):
 			later = append(later, c)
 		default:
-			c.finish(way)
+			c.Finish(way)
 		}
 	}
 	if len(claims) == 0 {
@@ -91,8 +92,8 @@ func (l *Limiter) claimOnce(sh *shard, waiting []*claimant) (later []*claimant) 
 	}
 	answers, err := l.sendClaims(sh, claims)
 	now = l.clock.ReadSteady()
-	var lost []lostTotal
-	var grown []*entry
+	var lost []cell.LostTotal
+	var grown []*cell.Entry
 	for i, c := range going {
 		answer := store.Claimed{Err: errShortAnswer}
 		if err != nil {
@@ -103,13 +104,13 @@ func (l *Limiter) claimOnce(sh *shard, waiting []*claimant) (later []*claimant) 
 		grew, missing := l.claimed(c, answer, now)
 		lost = append(lost, missing...)
 		if grew {
-			grown = append(grown, c.entry)
+			grown = append(grown, c.Entry)
 		}
 	}
 	l.requeueFlush(grown)
 	l.heal(lost)
 	for _, c := range going {
-		close(c.done)
+		close(c.Done)
 	}
 	return later
 }
@@ -142,15 +143,15 @@ func (l *Limiter) sendClaims(sh *shard, claims []store.Claim) ([]store.Claimed, 
 }
 
 // claimed merges the answer to one claim, and tells its decision what became of it.
-func (l *Limiter) claimed(c *claimant, answer store.Claimed, now clock.Steady) (grew bool, lost []lostTotal) {
+func (l *Limiter) claimed(c *cell.Claim, answer store.Claimed, now clock.Steady) (grew bool, lost []cell.LostTotal) {
 	switch {
 	case answer.Err != nil:
-		c.entry.endClaim(c, wayBroken)
+		c.Entry.EndClaim(c, cell.WayBroken)
 		if errors.Is(answer.Err, store.ErrMaybeApplied) {
-			l.metrics.ambiguous.Add(c.cost)
+			l.metrics.ambiguous.Add(c.Cost)
 		}
 		l.metrics.claims[claimFailed].Add(1)
-		c.entry.rest(now)
+		c.Entry.Rest(now)
 		l.repay(c)
 		return false, nil
 	case answer.Added:
@@ -159,16 +160,16 @@ func (l *Limiter) claimed(c *claimant, answer store.Claimed, now clock.Steady) (
 		l.metrics.claims[claimRefused].Add(1)
 		defer l.repay(c)
 	}
-	grew, lost = c.entry.mergeClaim(&l.metrics.merged, c, answer.Total, answer.Added, now)
-	if answer.Added && c.entry.cross(c.v.seq, answer.Total-c.cost, answer.Total, l.settings.Load().tuning.Floor) {
+	grew, lost = c.Entry.MergeClaim(&l.metrics.merged, c, answer.Total, answer.Added, now)
+	if answer.Added && c.Entry.Cross(c.Verdict.Sequence, answer.Total-c.Cost, answer.Total, l.settings.Load().tuning.Floor) {
 		grew = true // so its row is looked at
 	}
 	return grew, lost
 }
 
 // repay has what a claim's credit has paid for sent, now that it was not added.
-func (l *Limiter) repay(c *claimant) {
-	if c.lent {
-		l.dirty.mark(c.entry, l.marks)
+func (l *Limiter) repay(c *cell.Claim) {
+	if c.Lent {
+		l.dirty.Mark(c.Entry, l.marks)
 	}
 }

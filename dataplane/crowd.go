@@ -23,20 +23,20 @@ type crowd struct {
 // at their limits, or their cost is not sent. Such keys are decided by what the origin has, or by
 // a sketch that may take them for more than they are. It is cheap, and needs no lock.
 func (l *Limiter) Crowded() bool {
-	at := l.table.fullSince.Load()
+	at := l.table.FullSince.Load()
 	return at != 0 && int64(l.clock.Steady())-at < crowdEvery.Milliseconds()
 }
 
 // reportCrowd logs a full table, once a period.
 func (l *Limiter) reportCrowd(now clock.Steady) {
-	c, full := &l.metrics.crowd, l.table.full.Load()
+	c, full := &l.metrics.crowd, l.table.Full.Load()
 	if full == c.full || c.logged != 0 && int64(now-c.logged) < crowdEvery.Milliseconds() {
 		return
 	}
-	workspace, namespace, share := l.table.largest()
+	workspace, namespace, share := l.table.Largest()
 	l.cfg.Logger.Warn("the table is full; keys without room are decided by the origin or a sketch, which errs towards denying",
-		"entries", l.table.len(), "without_room", full-c.full, "largest_workspace", workspace, "largest_namespace", namespace,
-		"largest_share", share, "evicted_for_shares", l.table.evicted.share.Load())
+		"entries", l.table.Len(), "without_room", full-c.full, "largest_workspace", workspace, "largest_namespace", namespace,
+		"largest_share", share, "evicted_for_shares", l.table.Evicted.Share.Load())
 	c.full, c.logged = full, now
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
@@ -15,7 +16,7 @@ const spillSeq = int64(1000)
 func spillMs() int64 { return window.Start(spillSeq, time.Minute.Milliseconds()) }
 
 // guestLimiter is a limiter with an origin, and a guest of its in the current cell.
-func guestLimiter(t *testing.T, change ...func(*Config)) (*Limiter, *entry) {
+func guestLimiter(t *testing.T, change ...func(*Config)) (*Limiter, *cell.Entry) {
 	t.Helper()
 	now := time.UnixMilli(spillMs())
 	cfg := Config{Region: "eu", NodeID: "a", Clock: func() time.Time { return now },
@@ -28,24 +29,24 @@ func guestLimiter(t *testing.T, change ...func(*Config)) (*Limiter, *entry) {
 		t.Fatal(err)
 	}
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
-	id := l.table.ofKey(&key, nil)
-	return l, l.table.host(&id, &key, nil, spillSeq, spillMs())
+	id := l.table.IdentityOfKey(&key, nil)
+	return l, l.table.Host(&id, &key, nil, spillSeq, spillMs())
 }
 
 // The answer to a guest's cost tells of others', and a short one is a failure: what it leaves out is in the overflow.
 func TestTheAnswerToAGuestsCostIsMerged(t *testing.T) {
 	l, e := guestLimiter(t)
 	sh := l.shards[0]
-	l.cfg.Origin.Add(t.Context(), []store.Add{{Cell: e.cell(spillSeq), Cost: 4}}) // another node's
-	e.charge(spillSeq, 5, 100)
+	l.cfg.Origin.Add(t.Context(), []store.Add{{Cell: e.Cell(spillSeq), Cost: 4}}) // another node's
+	e.Charge(spillSeq, 5, 100)
 	l.sendGuests(sh, []outgoing{{e, spillSeq, 5}})
-	if got := e.lookAt(spillSeq).counted; got != 9 {
+	if got := e.LookAt(spillSeq).Counted; got != 9 {
 		t.Errorf("%d are counted of its own 5 and others' 4", got)
 	}
 	l.cfg.Origin = silent{l.cfg.Origin}
-	e.charge(spillSeq, 2, 100)
+	e.Charge(spillSeq, 2, 100)
 	l.sendGuests(sh, []outgoing{{e, spillSeq, 2}})
-	if got := l.table.spilledCost(e, spillSeq, spillMs()); got != 2 {
+	if got := l.table.SpilledCost(e, spillSeq, spillMs()); got != 2 {
 		t.Errorf("the overflow has %d of the 2 that were not answered", got)
 	}
 }
@@ -58,13 +59,13 @@ func (silent) Add(context.Context, []store.Add) []store.Added { return nil }
 // What was claimed in a cell that has made way before the batch is decided is credit there.
 func TestAClaimOfTheCellBeforeBecomesCredit(t *testing.T) {
 	_, e := guestLimiter(t)
-	e.charge(spillSeq, 4, 100)
-	it := item{entry: e, claimed: claimed{sequence: spillSeq, cost: 4}}
-	var next verdict
-	e.judge(&next, spillMs()+time.Minute.Milliseconds(), time.Minute.Milliseconds(), 100, 0, false)
-	it.keepClaim(newClaim(e, &next, 100, 2, false))
-	it.keepClaim(newClaim(e, &next, 100, 1, false))
-	if got := e.lookAt(spillSeq).credit; got != 4 || it.claimed != (claimed{sequence: spillSeq + 1, cost: 3}) {
+	e.Charge(spillSeq, 4, 100)
+	it := item{entry: e, claimed: cell.Claimed{Sequence: spillSeq, Cost: 4}}
+	var next cell.Verdict
+	e.Judge(&next, spillMs()+time.Minute.Milliseconds(), time.Minute.Milliseconds(), 100, 0, false)
+	it.keepClaim(cell.NewClaim(e, &next, 100, 2, false))
+	it.keepClaim(cell.NewClaim(e, &next, 100, 1, false))
+	if got := e.LookAt(spillSeq).Credit; got != 4 || it.claimed != (cell.Claimed{Sequence: spillSeq + 1, Cost: 3}) {
 		t.Errorf("credit %d; claimed %+v", got, it.claimed)
 	}
 }
@@ -76,15 +77,15 @@ func TestASpillIsInTheOverflow(t *testing.T) {
 	if got := l.Health().DroppedCost; got != 0 {
 		t.Errorf("nothing is spilled, and %d are counted as dropped", got)
 	}
-	e.charge(spillSeq, 5, 100)
+	e.Charge(spillSeq, 5, 100)
 	l.spill(e, spillSeq, 5, spillMs())
-	if got := l.table.spilledCost(e, spillSeq, spillMs()); got != 5 {
+	if got := l.table.SpilledCost(e, spillSeq, spillMs()); got != 5 {
 		t.Errorf("the overflow has %d of 5", got)
 	}
 	if got := l.Health().DroppedCost; got != 5 {
 		t.Errorf("%d are counted as dropped", got)
 	}
-	if got := e.unsent(); got != 0 {
+	if got := e.Unsent(); got != 0 {
 		t.Errorf("%d are to be sent, which nobody does", got)
 	}
 }
@@ -93,12 +94,12 @@ func TestASpillIsInTheOverflow(t *testing.T) {
 func TestAnOriginThatTakesSomeCostsOfGuestsIsThere(t *testing.T) {
 	l, e := guestLimiter(t, func(c *Config) { c.Breaker = Breaker{CallsMin: 1, FailureRatio: 0.0001} })
 	l.cfg.Origin = partial{l.cfg.Origin}
-	e.charge(spillSeq, 5, 100)
+	e.Charge(spillSeq, 5, 100)
 	l.sendGuests(l.shards[0], []outgoing{{e, spillSeq, 2}, {e, spillSeq, 3}})
 	if _, ok := l.shards[0].asks.Begin(); !ok {
 		t.Error("the breaker is open")
 	}
-	if got := l.table.spilledCost(e, spillSeq, spillMs()); got != 3 {
+	if got := l.table.SpilledCost(e, spillSeq, spillMs()); got != 3 {
 		t.Errorf("the overflow has %d, want the 3 that were refused", got)
 	}
 }

@@ -3,29 +3,30 @@ package dataplane
 import (
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/level"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // answer turns what a decision saw, and what operators have set, into what the caller
 // is told. It is pure, and the only place where answers are worded.
-func (d *Decision) answer(v *verdict, q *question, by *rule, source Source) outcome {
-	end := window.Start(v.seq+1, q.durationMs)
-	uncovered := end - v.tMs
+func (d *Decision) answer(v *cell.Verdict, q *question, by *rule, source Source) outcome {
+	end := window.Start(v.Sequence+1, q.durationMs)
+	uncovered := end - v.AtMs
 	d.Source, d.Limit, d.Duration = source, q.limit, milliseconds(q.durationMs)
 	if by.pattern != "" { // d is zero, and a store of a string is dear
 		d.Override = by.pattern
 	}
-	used := v.current + q.ahead
-	if v.previous != 0 {
-		used += window.Carried(v.previous, uncovered, q.durationMs)
+	used := v.Current + q.ahead
+	if v.Previous != 0 {
+		used += window.Carried(v.Previous, uncovered, q.durationMs)
 	}
 	d.Current, d.Remaining = float64(used+q.cost), q.limit-used
 	d.ResetAt = time.UnixMilli(end)
 	if by.candidate != 0 {
 		d.CandidateDenied = !fitsCandidate(v, q, by.candidate, source)
 	}
-	if v.allowed {
+	if v.Allowed {
 		d.Allowed = true
 		d.Remaining = max(0, d.Remaining-q.cost)
 		return outcomeAllowed
@@ -40,9 +41,9 @@ func (d *Decision) answer(v *verdict, q *question, by *rule, source Source) outc
 }
 
 // deny tells when what was denied passes.
-func (d *Decision) deny(v *verdict, q *question) {
-	if v.passesAtMs > 0 {
-		d.RetryAfter = milliseconds(v.passesAtMs - q.nowMs)
+func (d *Decision) deny(v *cell.Verdict, q *question) {
+	if v.PassesAtMs > 0 {
+		d.RetryAfter = milliseconds(v.PassesAtMs - q.nowMs)
 		return
 	}
 	d.NeverPasses = true
@@ -50,7 +51,7 @@ func (d *Decision) deny(v *verdict, q *question) {
 
 // fitsCandidate is the verdict of a candidate limit on the counts that the live one was
 // judged by. An outage policy that decides without them does so for any limit.
-func fitsCandidate(v *verdict, q *question, candidate int64, source Source) bool {
+func fitsCandidate(v *cell.Verdict, q *question, candidate int64, source Source) bool {
 	cost := q.ahead + q.cost
 	switch source {
 	case SourceDegradedClosed:
@@ -58,29 +59,29 @@ func fitsCandidate(v *verdict, q *question, candidate int64, source Source) bool
 	case SourceDegradedOpen:
 		return cost <= candidate
 	}
-	return window.Fits(v.current, v.previous, cost, candidate, window.Start(v.seq+1, q.durationMs)-v.tMs, q.durationMs)
+	return window.Fits(v.Current, v.Previous, cost, candidate, window.Start(v.Sequence+1, q.durationMs)-v.AtMs, q.durationMs)
 }
 
 // tellRetry sets passesAtMs of a denial by the counts.
-func tellRetry(v *verdict, q *question) {
-	if v.refused || v.crowded {
+func tellRetry(v *cell.Verdict, q *question) {
+	if v.Refused || v.Crowded {
 		return
 	}
-	v.passesAtMs, _ = window.PassesAfter(window.Start(v.seq, q.durationMs), v.current, v.previous, q.ahead+q.cost, q.limit, v.tMs, q.durationMs)
+	v.PassesAtMs, _ = window.PassesAfter(window.Start(v.Sequence, q.durationMs), v.Current, v.Previous, q.ahead+q.cost, q.limit, v.AtMs, q.durationMs)
 }
 
 // answerEstimate is answer in the estimate mode.
-func (d *Decision) answerEstimate(v *estimated, q *question, by *rule) outcome {
-	below := by.estimate.below
+func (d *Decision) answerEstimate(v *cell.Estimated, q *question, by *rule) outcome {
+	below := by.estimate.Below
 	d.Source, d.Limit, d.Duration, d.Override = SourceLocal, q.limit, milliseconds(q.durationMs), by.pattern
-	v.at = v.level.Float(q.durationMs)
-	d.Current = v.at + float64(q.ahead+q.cost)
-	d.Remaining = v.level.Remaining(q.limit, q.durationMs, below)
-	d.ResetAt = time.UnixMilli(window.Start(v.seq+1, q.durationMs))
+	v.At = v.Level.Float(q.durationMs)
+	d.Current = v.At + float64(q.ahead+q.cost)
+	d.Remaining = v.Level.Remaining(q.limit, q.durationMs, below)
+	d.ResetAt = time.UnixMilli(window.Start(v.Sequence+1, q.durationMs))
 	if by.candidate != 0 {
-		d.CandidateDenied = !v.unknown && !v.level.Fits(q.ahead+q.cost, by.candidate, q.durationMs, below)
+		d.CandidateDenied = !v.Unknown && !v.Level.Fits(q.ahead+q.cost, by.candidate, q.durationMs, below)
 	}
-	if v.allowed {
+	if v.Allowed {
 		d.Allowed = true
 		d.Remaining = max(0, d.Remaining-q.ahead-q.cost)
 		return outcomeAllowed
@@ -90,17 +91,17 @@ func (d *Decision) answerEstimate(v *estimated, q *question, by *rule) outcome {
 		d.Allowed, d.Shadowed = true, true
 		return outcomeShadowed
 	}
-	d.deny(&v.verdict, q)
+	d.deny(&v.Verdict, q)
 	return outcomeDenied
 }
 
 // tellRetryEstimated sets passesAtMs of a denial, exactly by the formula that the level was found by.
-func tellRetryEstimated(v *estimated, q *question, k *knobs) {
+func tellRetryEstimated(v *cell.Estimated, q *question, k *knobs) {
 	cost := q.ahead + q.cost
-	v.passesAtMs = 0
-	if !v.leaky {
-		v.passesAtMs, _ = level.CellsPassAt(v.current, v.previous, cost, q.limit, v.tMs, q.durationMs, k.below)
-	} else if ms, ok := v.level.LeaksAway(cost, q.limit, q.durationMs, k.below); ok {
-		v.passesAtMs = v.tMs + ms
+	v.PassesAtMs = 0
+	if !v.Leaky {
+		v.PassesAtMs, _ = level.CellsPassAt(v.Current, v.Previous, cost, q.limit, v.AtMs, q.durationMs, k.Below)
+	} else if ms, ok := v.Level.LeaksAway(cost, q.limit, q.durationMs, k.Below); ok {
+		v.PassesAtMs = v.AtMs + ms
 	}
 }

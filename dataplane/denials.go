@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/topk"
 )
 
@@ -26,7 +27,7 @@ type top struct {
 	restEnd time.Time // under walking
 
 	mu             sync.Mutex // held for some hundred nanoseconds, or by TopKeys for some microseconds; denials never wait for it
-	recent, before *topk.Sketch[identity, denials]
+	recent, before *topk.Sketch[cell.Identity, denials]
 	recentMs       int64 // when recent began; 0: never
 	beforeMs       int64
 
@@ -35,19 +36,19 @@ type top struct {
 
 // denials is what is remembered of a denied key.
 type denials struct {
-	names names
+	names cell.Names
 	limit int64
 }
 
 // tally takes note of a denial that has been counted, the nth of its kind on its stripe,
 // of e if the key is held. It writes nothing to memory while a flood is only sampled.
-func (l *Limiter) tally(e *entry, q *question, n int64) {
+func (l *Limiter) tally(e *cell.Entry, q *question, n int64) {
 	if s := q.counts; s.exactLeft.Load() > 0 || s.deniedMs.Load() != q.nowMs || n%deniedSampleEvery == 0 {
 		l.takeSample(e, q)
 	}
 }
 
-func (l *Limiter) takeSample(e *entry, q *question) {
+func (l *Limiter) takeSample(e *cell.Entry, q *question) {
 	s := q.counts
 	if s.deniedMs.Load() != q.nowMs {
 		s.deniedMs.Store(q.nowMs)
@@ -61,7 +62,7 @@ func (l *Limiter) takeSample(e *entry, q *question) {
 
 // sample counts a denial for all of its stripe since the last sample. Where the sketch is
 // busy a later one stands for this one too.
-func (l *Limiter) sample(e *entry, q *question) {
+func (l *Limiter) sample(e *cell.Entry, q *question) {
 	t := &l.top
 	if !t.mu.TryLock() {
 		return
@@ -80,11 +81,11 @@ func (l *Limiter) sample(e *entry, q *question) {
 		return
 	}
 	if e != nil {
-		d.names = *e.namesOf()
+		d.names = *e.Names()
 		return
 	}
 	key := q.key()
-	d.names = l.table.names(&key, nil)
+	d.names = l.table.NamesOf(&key, nil)
 }
 
 // turnLocked begins a new span when the recent one is over.
@@ -92,7 +93,7 @@ func (t *top) turnLocked(nowMs int64) {
 	span := deniedSpan.Milliseconds()
 	switch age := nowMs - t.recentMs; {
 	case t.recent == nil:
-		t.recent, t.before = topk.New[identity, denials](deniedKeys), topk.New[identity, denials](deniedKeys)
+		t.recent, t.before = topk.New[cell.Identity, denials](deniedKeys), topk.New[cell.Identity, denials](deniedKeys)
 		t.recentMs, t.beforeMs = nowMs, nowMs
 	case age >= 2*span:
 		t.recent.Clear()
@@ -121,8 +122,8 @@ func (t *top) denied(q *TopQuery, nowMs int64) TopKeys {
 	t.turnLocked(nowMs)
 	answer.Since = time.UnixMilli(t.beforeMs)
 	found := ranking{limit: q.Limit}
-	add := func(c *topk.Counter[identity, denials], other *topk.Sketch[identity, denials], once bool) {
-		f := c.Value.names.shared()
+	add := func(c *topk.Counter[cell.Identity, denials], other *topk.Sketch[cell.Identity, denials], once bool) {
+		f := c.Value.names.Family()
 		if !q.wants(&f) {
 			return
 		}
@@ -134,11 +135,11 @@ func (t *top) denied(q *TopQuery, nowMs int64) TopKeys {
 		} else {
 			count, more = count+o.Count-o.Over, more+o.Over
 		}
-		found.add(TopKey{Workspace: f.workspace, Namespace: f.namespace, Identifier: c.Value.names.identifier(),
-			Duration: milliseconds(f.durationMs), Limit: c.Value.limit, Count: count, More: more})
+		found.add(TopKey{Workspace: f.Workspace, Namespace: f.Namespace, Identifier: c.Value.names.Identifier(),
+			Duration: milliseconds(f.DurationMs), Limit: c.Value.limit, Count: count, More: more})
 	}
-	t.recent.Each(func(c *topk.Counter[identity, denials]) { add(c, t.before, false) })
-	t.before.Each(func(c *topk.Counter[identity, denials]) { add(c, t.recent, true) })
+	t.recent.Each(func(c *topk.Counter[cell.Identity, denials]) { add(c, t.before, false) })
+	t.before.Each(func(c *topk.Counter[cell.Identity, denials]) { add(c, t.recent, true) })
 	answer.Keys = found.keys
 	return answer
 }

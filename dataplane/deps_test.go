@@ -1,10 +1,15 @@
 package dataplane_test
 
 import (
+	"iter"
+	"maps"
 	"os/exec"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/weirhq/weir/dataplane/internal/cell"
 )
 
 // What the library must not link, and why. Whoever embeds it gets all that it
@@ -34,7 +39,7 @@ var own = append([]string{library + "/store"}, internal...)
 // leaves import nothing of ours.
 var leaves = []string{library + "/internal/breaker", library + "/internal/clock", library + "/internal/loop", library + "/internal/topk"}
 
-var internal = append([]string{library + "/internal/level"}, leaves...)
+var internal = append([]string{library + "/internal/cell", library + "/internal/level"}, leaves...)
 
 // Nothing beyond the standard library, shared, the Prometheus client and two small libraries that
 // depend on nothing.
@@ -71,6 +76,7 @@ func TestDependencyRulesOfStores(t *testing.T) {
 
 // What each internal package may import of ours.
 var inside = map[string][]string{
+	"internal/cell":  append([]string{"github.com/weirhq/weir/shared/window", library + "/internal/level"}, leaves...),
 	"internal/level": {"github.com/weirhq/weir/shared/window"},
 }
 
@@ -80,6 +86,28 @@ func TestDependencyRulesOfTheInside(t *testing.T) {
 		for _, dep := range dependencies(t, pkg) {
 			if strings.HasPrefix(dep, "github.com/weirhq/") && !slices.Contains(may, dep) {
 				t.Errorf("%s links %s; of ours it may link %q", pkg, dep, may)
+			}
+		}
+	}
+}
+
+// "No file outside cell names a field of an entry": the compiler holds the library to it, as long as entries have no
+// exported ones.
+func TestEntriesHideTheirFields(t *testing.T) {
+	for f := range exportedFields(reflect.TypeFor[cell.Entry]()) {
+		t.Errorf("an entry's %s is exported", f)
+	}
+	if len(maps.Collect(exportedFields(reflect.TypeFor[cell.Verdict]()))) == 0 {
+		t.Error("a verdict's fields are missed")
+	}
+}
+
+// exportedFields are those of a struct, and of what it embeds.
+func exportedFields(of reflect.Type) iter.Seq2[string, bool] {
+	return func(yield func(string, bool) bool) {
+		for _, f := range reflect.VisibleFields(of) {
+			if f.IsExported() && !yield(f.Name, true) {
+				return
 			}
 		}
 	}

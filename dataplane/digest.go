@@ -11,6 +11,7 @@ import (
 	"github.com/FastFilter/xorfilter"
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -44,14 +45,14 @@ var errDigest = errors.New("dataplane: unreadable digest")
 
 // fleetHash stands for a key in filters: the same on every node, so anybody can look for
 // keys that meet. What they win is that a key of theirs is taken for shared.
-func fleetHash(n *names) uint64 {
-	f := n.shared()
+func fleetHash(n *cell.Names) uint64 {
+	f := n.Family()
 	var buf [2*binary.MaxVarintLen64 + 1 + window.WorkspaceBytesMax + window.NamespaceBytesMax + window.IdentifierBytesMax]byte
-	b := binary.AppendUvarint(buf[:0], uint64(f.durationMs))
-	b = append(b, byte(f.mode), byte(len(f.workspace)), byte(len(f.namespace)))
-	b = append(b, f.workspace...)
-	b = append(b, f.namespace...)
-	return xxhash.Sum64(append(b, n.identifier()...))
+	b := binary.AppendUvarint(buf[:0], uint64(f.DurationMs))
+	b = append(b, byte(f.Mode), byte(len(f.Workspace)), byte(len(f.Namespace)))
+	b = append(b, f.Workspace...)
+	b = append(b, f.Namespace...)
+	return xxhash.Sum64(append(b, n.Identifier()...))
 }
 
 // filter is a set of keys of one node of another region.
@@ -124,16 +125,16 @@ func (l *Limiter) activeKeys(set *settings, nowMs int64) (hashes []uint64, leftO
 		share float64
 	}
 	var all []active
-	l.table.walk(func(e *entry) {
-		durationMs := e.durationMs()
+	l.table.Walk(func(e *cell.Entry) {
+		durationMs := e.DurationMs()
 		if milliseconds(durationMs) < set.tuning.MinGlobalDuration.Std() {
 			return
 		}
-		if set.superseded(e.namesOf()) { // its successor speaks for the key
+		if set.superseded(e.Names()) { // its successor speaks for the key
 			return
 		}
-		if share := e.activeShare(window.Sequence(nowMs, durationMs)); share > 0 {
-			all = append(all, active{fleetHash(e.namesOf()), share})
+		if share := e.ActiveShare(window.Sequence(nowMs, durationMs)); share > 0 {
+			all = append(all, active{fleetHash(e.Names()), share})
 		}
 	})
 	if leftOut = max(0, len(all)-filterKeysMax); leftOut > 0 {

@@ -180,9 +180,9 @@
 //     the origin, and other regions are not told of it by this node; without an origin's answer
 //     by a sketch that may take a key for more than it is, by about the cost in it divided by its
 //     32,768 columns (fewer with a small EntriesMax). An exact key that the origin counts and the
-//     sketch does not begins anew in an outage of the origin. See guests.go and overflow.go;
+//     sketch does not begins anew in an outage of the origin. See internal/cell;
 //     weir_table_full_total and weir_untracked_decisions_total count these.
-//   - Keys are told apart by 128 bits of keyed hash; see identity.go for the odds.
+//   - Keys are told apart by 128 bits of keyed hash; see internal/cell/identity.go for the odds.
 //
 // # When not to use it
 //

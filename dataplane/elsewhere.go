@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -107,7 +108,7 @@ func (w *elsewhere) learnCount(region string, c *store.Count) (foreign int64, kn
 
 func sumOf(parts []component) (sum int64) {
 	for _, p := range parts {
-		sum = min(sum+p.count, countMax)
+		sum = min(sum+p.count, cell.CountMax)
 	}
 	return sum
 }

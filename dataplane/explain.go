@@ -3,6 +3,7 @@ package dataplane
 import (
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/level"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -86,9 +87,9 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	named := r.key()
 	by := set.resolve(&r)
 	q := question{request: &r, nowMs: nowMs, durationMs: r.Duration.Milliseconds(), limit: r.Limit, cost: r.cost(), mode: by.mode()}
-	id := l.table.of(named.Workspace, named.Namespace, named.Identifier, r.Duration, q.mode)
+	id := l.table.IdentityOf(named.Workspace, named.Namespace, named.Identifier, r.Duration, q.mode)
 	if by.reset != nil {
-		id.renew(by.reset)
+		id.Renew(by.reset)
 		x.Reset = *by.reset
 	}
 	x.At, x.Key = time.UnixMilli(nowMs), q.key()
@@ -97,65 +98,65 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	x.Nodes, x.TuningVersion, x.SettingsResets = l.nodes.Load(), set.version, len(set.resets.known)
 	x.ImportedAt, x.SettingsAt = moment(l.metrics.importedAtMs.Load()), moment(l.metrics.settingsAtMs.Load())
 
-	v := verdict{seq: window.Sequence(nowMs, q.durationMs), tMs: nowMs}
-	e := l.table.get(&id)
+	v := cell.Verdict{Sequence: window.Sequence(nowMs, q.durationMs), AtMs: nowMs}
+	e := l.table.Get(&id)
 	if e != nil {
 		l.explainEntry(&x, e, &v, &q, set)
 	}
-	for c, seq := range map[*ExplainedCell]int64{&x.Current: v.seq, &x.Previous: v.seq - 1} {
+	for c, seq := range map[*ExplainedCell]int64{&x.Current: v.Sequence, &x.Previous: v.Sequence - 1} {
 		c.place(seq, &q, x.Reset)
 		cell := window.Cell{Key: x.Key, Sequence: seq}
 		cell.Generation = c.Generation
 		c.Bulletins = l.elsewhere.byRegion(&cell)
 	}
-	uncovered := window.Start(v.seq+1, q.durationMs) - v.tMs
+	uncovered := window.Start(v.Sequence+1, q.durationMs) - v.AtMs
 	x.Weight = float64(uncovered) / float64(q.durationMs)
-	v.current, v.previous = max(0, x.Current.Counts), max(0, x.Previous.Counts)
+	v.Current, v.Previous = max(0, x.Current.Counts), max(0, x.Previous.Counts)
 	if by.estimate != nil {
 		l.explainEstimate(&x, e, &v, &q, by)
 		x.AsksOrigin = false
 		return x, nil
 	}
-	v.allowed = window.Fits(v.current, v.previous, q.cost, q.limit, uncovered, q.durationMs)
-	if !v.allowed {
+	v.Allowed = window.Fits(v.Current, v.Previous, q.cost, q.limit, uncovered, q.durationMs)
+	if !v.Allowed {
 		tellRetry(&v, &q)
 	}
 	x.Decision.answer(&v, &q, by, SourceLocal)
 	if l.shards != nil {
-		x.AsksOrigin = v.allowed && (e == nil || e.wantsRefresh(l.clock.Steady(), set.freshForMs))
+		x.AsksOrigin = v.Allowed && (e == nil || e.WantsRefresh(l.clock.Steady(), set.freshForMs))
 	}
 	return x, nil
 }
 
-func (l *Limiter) explainEntry(x *Explanation, e *entry, v *verdict, q *question, set *settings) {
+func (l *Limiter) explainEntry(x *Explanation, e *cell.Entry, v *cell.Verdict, q *question, set *settings) {
 	x.Known = true
 	if l.shards != nil {
 		sh := l.shardOf(e)
 		x.Asks, x.Sends = sh.asks.State().String(), sh.sends.State().String()
-		x.RestsFor = e.restsFor(l.clock.Steady())
+		x.RestsFor = e.RestsFor(l.clock.Steady())
 	}
 	if set.tuning.DigestInterval > 0 {
-		x.UsedElsewhere, x.Covered = l.elsewhere.users(fleetHash(e.namesOf()), q.nowMs), l.elsewhere.covered(q.nowMs)
+		x.UsedElsewhere, x.Covered = l.elsewhere.users(fleetHash(e.Names()), q.nowMs), l.elsewhere.covered(q.nowMs)
 	}
 	now := l.clock.Steady()
-	at := e.look(v.seq, now)
-	v.tMs = max(v.tMs, window.Start(at.sequence, q.durationMs))
-	v.seq = at.sequence
-	x.HeardAt, x.StrictUntil = l.clock.WallOf(at.refreshedAt, q.nowMs), l.clock.WallOf(at.strictUntil, q.nowMs)
-	x.Current.read(&at.current, l.table.fleet)
-	x.Previous.read(&at.previous, l.table.fleet)
+	at := e.Look(v.Sequence, now)
+	v.AtMs = max(v.AtMs, window.Start(at.Sequence, q.durationMs))
+	v.Sequence = at.Sequence
+	x.HeardAt, x.StrictUntil = l.clock.WallOf(at.RefreshedAt, q.nowMs), l.clock.WallOf(at.StrictUntil, q.nowMs)
+	x.Current.read(&at.Current, l.table.Fleet)
+	x.Previous.read(&at.Previous, l.table.Fleet)
 }
 
 // read takes a reading over. What is sent, and what others have, only a fleet knows.
-func (c *ExplainedCell) read(at *cellLook, fleet bool) {
-	c.Held, c.Regional, c.Counts = at.held, at.accepted, at.counted+at.others
+func (c *ExplainedCell) read(at *cell.CellLook, fleet bool) {
+	c.Held, c.Regional, c.Counts = at.Held, at.Accepted, at.Counted+at.Others
 	if !fleet {
 		return
 	}
-	c.Confirmed = min(c.Regional, at.settled)
+	c.Confirmed = min(c.Regional, at.Settled)
 	c.Unsent = c.Regional - c.Confirmed
-	c.Global, c.Credit = at.foreign, at.credit
-	c.Published, c.Told, c.Refused = at.published, at.told, at.refused
+	c.Global, c.Credit = at.Foreign, at.Credit
+	c.Published, c.Told, c.Refused = at.Published, at.Told, at.Refused
 }
 
 func (c *ExplainedCell) place(sequence int64, q *question, reset window.Reset) {
@@ -164,21 +165,21 @@ func (c *ExplainedCell) place(sequence int64, q *question, reset window.Reset) {
 }
 
 // explainEstimate is the verdict of the estimate mode, where a first contact is allowed.
-func (l *Limiter) explainEstimate(x *Explanation, e *entry, v *verdict, q *question, by *rule) {
-	est := estimated{verdict: *v, now: l.clock.ReadSteady()}
-	est.level = level.OfCells(v.current, v.previous, window.Start(v.seq+1, q.durationMs)-v.tMs, q.durationMs)
-	unknown := l.table.sends && v.current == 0 && v.previous == 0 && (e == nil || e.refreshed() == 0)
+func (l *Limiter) explainEstimate(x *Explanation, e *cell.Entry, v *cell.Verdict, q *question, by *rule) {
+	est := cell.Estimated{Verdict: *v, Now: l.clock.ReadSteady()}
+	est.Level = level.OfCells(v.Current, v.Previous, window.Start(v.Sequence+1, q.durationMs)-v.AtMs, q.durationMs)
+	unknown := l.table.Sends && v.Current == 0 && v.Previous == 0 && (e == nil || e.RefreshedAt() == 0)
 	if e != nil {
-		if lost, leaks := e.explainLeak(&est, q.limit, q.durationMs, &by.estimate.rules); leaks {
-			est.leaky, unknown = true, lost
+		if lost, leaks := e.ExplainLeak(&est, q.limit, q.durationMs, &by.estimate.Rules); leaks {
+			est.Leaky, unknown = true, lost
 		}
 	}
-	est.unknown = unknown
-	est.allowed = unknown && q.limit > 0 || est.level.Fits(q.cost, q.limit, q.durationMs, by.estimate.below)
-	if !est.allowed {
+	est.Unknown = unknown
+	est.Allowed = unknown && q.limit > 0 || est.Level.Fits(q.cost, q.limit, q.durationMs, by.estimate.Below)
+	if !est.Allowed {
 		tellRetryEstimated(&est, q, by.estimate)
 	}
-	x.Leaks = est.leaky
+	x.Leaks = est.Leaky
 	x.Decision.answerEstimate(&est, q, by)
 }
 

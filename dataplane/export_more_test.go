@@ -6,6 +6,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -20,7 +21,7 @@ func (l *Limiter) Entry(k window.Key) any {
 }
 
 // SweepTick is one tick of the sweep. It returns how many entries it looked at.
-func (l *Limiter) SweepTick() (looked int) { return l.table.sweep(l.nowMs()) }
+func (l *Limiter) SweepTick() (looked int) { return l.table.Sweep(l.nowMs()) }
 
 // BreakersOff lets every call to the origin through.
 func (l *Limiter) BreakersOff() {
@@ -44,13 +45,13 @@ func (l *Limiter) Waiting() (keys int, refused int64) {
 // Asked is true while a key waits for a sync, and not only to be sent.
 func (l *Limiter) Asked(k window.Key) bool {
 	e := l.entryOf(k)
-	return e != nil && e.wantsSync()
+	return e != nil && e.WantsSync()
 }
 
 // Waits is true while a key waits to be sent or synced.
 func (l *Limiter) Waits(k window.Key) bool {
 	e := l.entryOf(k)
-	return e != nil && e.marks().asked()
+	return e != nil && e.Flags().Asked()
 }
 
 // The steps of the digests' loops, for tests that turn them by hand.
@@ -89,11 +90,11 @@ func FilterTakes(payload []byte, others int) (taken int) {
 
 // FilterOf makes the payload of a filter that holds the keys.
 func FilterOf(keys []window.Key) []byte {
-	var h hasher
-	h.init()
+	var h cell.Hasher
+	h.Init()
 	hashes := make([]uint64, len(keys))
 	for i := range keys {
-		n := h.names(&keys[i], nil)
+		n := h.NamesOf(&keys[i], nil)
 		hashes[i] = fleetHash(&n)
 	}
 	f, err := newFilter(hashes)
@@ -109,9 +110,9 @@ func FilterHolds(payload []byte, key window.Key) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	var h hasher
-	h.init()
-	n := h.names(&key, nil)
+	var h cell.Hasher
+	h.Init()
+	n := h.NamesOf(&key, nil)
 	f := filter{set: set}
 	return f.has(fleetHash(&n)), nil
 }

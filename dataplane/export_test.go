@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -38,13 +39,13 @@ func (l *Limiter) SetSteady(elapsed func() time.Duration) {
 
 // Sweep sweeps the whole table once.
 func (l *Limiter) Sweep() {
-	for range l.table.sweepTicks() {
-		l.table.sweep(l.nowMs())
+	for range l.table.SweepTicks() {
+		l.table.Sweep(l.nowMs())
 	}
 }
 
 // Crowd asks every entry to make room for another, as first contacts of a full table do.
-func (l *Limiter) Crowd() { l.table.evictIdle(l.nowMs()) }
+func (l *Limiter) Crowd() { l.table.EvictIdle(l.nowMs()) }
 
 // AwaitCalls waits for reads and heals in flight.
 func (l *Limiter) AwaitCalls() { l.calls.Wait() }
@@ -61,35 +62,35 @@ func (l *Limiter) Cell(c window.Cell) CellState {
 	if e == nil {
 		return CellState{}
 	}
-	at := e.lookAt(c.Sequence)
-	if !l.table.fleet {
-		return CellState{Held: at.held, Count: at.counted, Global: at.others}
+	at := e.LookAt(c.Sequence)
+	if !l.table.Fleet {
+		return CellState{Held: at.Held, Count: at.Counted, Global: at.Others}
 	}
-	return CellState{Held: at.held, Sending: at.sending, Count: at.accepted, Global: at.foreign, Settled: at.settled, Named: at.named,
-		Flushed: at.published, Credit: at.credit, Unsent: at.unsent, Claiming: at.claiming}
+	return CellState{Held: at.Held, Sending: at.Sending, Count: at.Accepted, Global: at.Foreign, Settled: at.Settled, Named: at.Named,
+		Flushed: at.Published, Credit: at.Credit, Unsent: at.Unsent, Claiming: at.Claiming}
 }
 
-func (l *Limiter) entryOf(k window.Key) *entry {
-	id := l.table.ofKey(&k, l.settings.Load().resetOf(&k))
-	return l.table.get(&id)
+func (l *Limiter) entryOf(k window.Key) *cell.Entry {
+	id := l.table.IdentityOfKey(&k, l.settings.Load().resetOf(&k))
+	return l.table.Get(&id)
 }
 
 // StrictUntil is the key's strict deadline by the steady clock, 0 for none.
 func (l *Limiter) StrictUntil(k window.Key) time.Duration {
 	if e := l.entryOf(k); e != nil {
-		if at := e.look(0, clock.SteadyStart); at.strictUntil != 0 {
-			return milliseconds(int64(at.strictUntil - clock.SteadyStart))
+		if at := e.Look(0, clock.SteadyStart); at.StrictUntil != 0 {
+			return milliseconds(int64(at.StrictUntil - clock.SteadyStart))
 		}
 	}
 	return 0
 }
 
 // Entries is the number of keys held.
-func (l *Limiter) Entries() int { return l.table.len() }
+func (l *Limiter) Entries() int { return l.table.Len() }
 
 // Created counts keys by who brought them in.
 func (l *Limiter) Created() (traffic, imported int64) {
-	return l.table.created.traffic.Load(), l.table.created.imported.Load()
+	return l.table.Created.Traffic.Load(), l.table.Created.Imported.Load()
 }
 
 // Accepted is what a publisher would read of a cell at this moment.
@@ -110,27 +111,27 @@ func (l *Limiter) HoldOne(r Request) *Hold {
 	}
 	l.enter(h.w.items, false)
 	it := &h.w.items[0]
-	it.entry.hold(it.nowMs, it.durationMs)
+	it.entry.Hold(it.nowMs, it.durationMs)
 	it.judge(it)
 	return h
 }
 
-func (h *Hold) Allowed() bool { return h.w.items[0].verdict.allowed }
+func (h *Hold) Allowed() bool { return h.w.items[0].verdict.Allowed }
 func (h *Hold) Undo()         { h.w.release(h.w.order, false, false) }
 func (h *Hold) Keep() {
 	it := &h.w.items[0]
 	h.w.noteLows()
 	h.w.release(h.w.order, true, true)
-	h.limiter.accepted(it.entry, known, &it.verdict, &it.question)
+	h.limiter.accepted(it.entry, cell.Known, &it.verdict, &it.question)
 }
 
 // Evicted is how many entries have gone for a cause.
 func (l *Limiter) Evicted(cause string) int64 {
-	return map[string]int64{"expired": l.table.evicted.expired.Load(), "idle": l.table.evicted.idle.Load(), "share": l.table.evicted.share.Load()}[cause]
+	return map[string]int64{"expired": l.table.Evicted.Expired.Load(), "idle": l.table.Evicted.Idle.Load(), "share": l.table.Evicted.Share.Load()}[cause]
 }
 
 // Guests is how many keys are decided on without a place in the table.
-func (l *Limiter) Guests() int64 { return l.table.guests.present.Load() }
+func (l *Limiter) Guests() int64 { return l.table.Guests.Present.Load() }
 
 // ReportCrowd is the sweep's word on a full table.
 func (l *Limiter) ReportCrowd() { l.reportCrowd(l.clock.Steady()) }
@@ -152,11 +153,11 @@ func (l *Limiter) Gathered() (entries int) {
 
 // CountOnly is a request that has counted, and got no further.
 func (l *Limiter) CountOnly(r Request) {
-	id := l.table.of(r.Workspace, r.Namespace, r.Identifier, r.Duration, window.Exact)
+	id := l.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, window.Exact)
 	k, nowMs := r.key(), l.nowMs()
-	e, _ := l.table.add(&id, &k, nil, window.Sequence(nowMs, k.DurationMs()), nowMs, &l.table.created.traffic)
-	var v verdict
-	if !e.judge(&v, nowMs, k.DurationMs(), r.Limit, r.Cost, true) || !v.allowed {
+	e, _ := l.table.Add(&id, &k, nil, window.Sequence(nowMs, k.DurationMs()), nowMs, &l.table.Created.Traffic)
+	var v cell.Verdict
+	if !e.Judge(&v, nowMs, k.DurationMs(), r.Limit, r.Cost, true) || !v.Allowed {
 		panic("not counted")
 	}
 }

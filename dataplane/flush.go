@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/store"
 )
 
@@ -22,7 +23,7 @@ const (
 // publication is one row on its way, and the entry whose flushed mark moves with it.
 type publication struct {
 	store.Count
-	entry *entry
+	entry *cell.Entry
 }
 
 // flushOnce publishes what is due, once. hotOnly leaves all but keys near their
@@ -42,19 +43,19 @@ func (l *Limiter) flushOnce(ctx context.Context, hotOnly bool) error {
 	covered := l.elsewhere.covered(nowMs)
 	var due []publication
 	var later []queued
-	turn := publishTurn{nowMs: nowMs, hotOnly: hotOnly, floor: set.tuning.Floor, step: set.tuning.Step}
+	turn := cell.PublishTurn{NowMs: nowMs, HotOnly: hotOnly, Floor: set.tuning.Floor, Step: set.tuning.Step}
 	for _, q := range queue {
-		how := loud
+		how := cell.Loud
 		if covered {
 			how = l.quietness(q.entry)
 		}
-		local := milliseconds(q.entry.durationMs()) < set.tuning.MinGlobalDuration.Std() || set.superseded(q.entry.namesOf())
-		rows, wait := q.entry.publish(&turn, how, local)
+		local := milliseconds(q.entry.DurationMs()) < set.tuning.MinGlobalDuration.Std() || set.superseded(q.entry.Names())
+		rows, wait := q.entry.Publish(&turn, how, local)
 		if wait {
 			later = append(later, q)
 		}
 		for _, r := range rows {
-			row := store.Count{Cell: r.cell, Count: r.count, CountedAtMs: q.sinceMs, Shared: r.shared, Quiet: r.quiet}
+			row := store.Count{Cell: r.Cell, Count: r.Count, CountedAtMs: q.sinceMs, Shared: r.Shared, Quiet: r.Quiet}
 			due = append(due, publication{row, q.entry})
 		}
 	}
@@ -77,11 +78,11 @@ func (l *Limiter) flushOnce(ctx context.Context, hotOnly bool) error {
 	return err
 }
 
-func (l *Limiter) quietness(e *entry) loudness {
+func (l *Limiter) quietness(e *cell.Entry) cell.Loudness {
 	if l.cfg.Origin == nil || l.shardOf(e).sends.State() != breaker.Closed {
-		return quietAlone
+		return cell.QuietAlone
 	}
-	return quiet
+	return cell.Quiet
 }
 
 // publishChunk publishes one chunk and moves the flushed marks, each to the value
@@ -98,7 +99,7 @@ func (l *Limiter) publishChunk(ctx context.Context, chunk []publication) error {
 	switch {
 	case err == nil:
 		for _, p := range chunk {
-			p.entry.published(p.Cell.Sequence, p.Count.Count)
+			p.entry.Published(p.Cell.Sequence, p.Count.Count)
 		}
 		l.metrics.flushedRows.Add(int64(len(chunk)))
 		return nil
@@ -120,18 +121,18 @@ func (l *Limiter) refused(p publication, err error) {
 	l.metrics.refusedRows.Add(1)
 	l.cfg.Logger.Error("count store refuses a row; other regions will not see this cell",
 		"key", p.Cell.Key.String(), "sequence", p.Cell.Sequence, "count", p.Count.Count, "error", err)
-	p.entry.refuseRow(p.Cell.Sequence)
+	p.entry.RefuseRow(p.Cell.Sequence)
 }
 
 // requeueFlush puts entries in the queue whose counts grew by a merge.
-func (l *Limiter) requeueFlush(entries []*entry) {
+func (l *Limiter) requeueFlush(entries []*cell.Entry) {
 	if l.cfg.Counts == nil || len(entries) == 0 {
 		return
 	}
 	l.queues.Lock()
 	defer l.queues.Unlock()
 	for _, e := range entries {
-		l.queueLocked(nil, e, 0, inFlush)
+		l.queueLocked(nil, e, 0, cell.InFlush)
 	}
 }
 
@@ -140,16 +141,16 @@ func (l *Limiter) queueAgain(again []queued) {
 	l.queues.Lock()
 	defer l.queues.Unlock()
 	for _, q := range again {
-		l.queueLocked(nil, q.entry, q.sinceMs, inFlush)
+		l.queueLocked(nil, q.entry, q.sinceMs, cell.InFlush)
 	}
 }
 
 // answer has other regions told of entries, as one of them has told of their cells.
-func (l *Limiter) answer(entries []*entry) {
+func (l *Limiter) answer(entries []*cell.Entry) {
 	l.requeueFlush(entries)
 	l.queues.Lock()
 	defer l.queues.Unlock()
 	for _, e := range entries {
-		l.queueLocked(nil, e, 0, inTell)
+		l.queueLocked(nil, e, 0, cell.InTell)
 	}
 }

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/level"
 )
@@ -10,38 +11,38 @@ import (
 // no request ever waits, reads or sends.
 
 // askEstimate is ask in the estimate mode. Its source is always local.
-func (l *Limiter) askEstimate(q *question, by *rule, e *entry, held *Reservation, d *Decision) *entry {
-	met := known
+func (l *Limiter) askEstimate(q *question, by *rule, e *cell.Entry, held *Reservation, d *Decision) *cell.Entry {
+	met := cell.Known
 	for {
 		if e == nil {
 			e, met = l.meet(q, by)
 		}
-		v := estimated{now: l.steadyFor(q.told)}
-		alive := e.estimate(&v, q.nowMs, q.durationMs, q.limit, q.cost, q.request.peek, &by.estimate.rules)
-		if v.agedOut > 0 {
-			l.forgot(e, v.agedOut)
+		v := cell.Estimated{Now: l.steadyFor(q.told)}
+		alive := e.Estimate(&v, q.nowMs, q.durationMs, q.limit, q.cost, q.request.peek, &by.estimate.Rules)
+		if v.AgedOut > 0 {
+			l.forgot(e, v.AgedOut)
 		}
 		if !alive {
-			e, met = l.table.get(q.id), known
+			e, met = l.table.Get(q.id), cell.Known
 			continue
 		}
-		if !v.allowed {
+		if !v.Allowed {
 			tellRetryEstimated(&v, q, by.estimate)
-			if v.counted == 0 && q.told && l.soon(&v.verdict, q) {
+			if v.Counted == 0 && q.told && l.soon(&v.Verdict, q) {
 				continue
 			}
 		}
-		if held != nil && v.allowed && v.counted > 0 {
-			*held = Reservation{l, e, v.seq, q.limit, v.counted, met == untracked}
+		if held != nil && v.Allowed && v.Counted > 0 {
+			*held = Reservation{l, e, v.Sequence, q.limit, v.Counted, met == cell.Untracked}
 		}
 		out := d.answerEstimate(&v, q, by)
 		if !q.request.peek {
 			l.countEstimate(e, met, q, by, d, out)
 		}
-		if met == untracked {
-			l.spill(e, v.seq, v.counted, q.nowMs)
+		if met == cell.Untracked {
+			l.spill(e, v.Sequence, v.Counted, q.nowMs)
 			l.metrics.crowd.decided(SourceLocal)
-			l.table.guests.leave(q.id)
+			l.table.Guests.Leave(q.id)
 			return nil
 		}
 		l.pressed(e, met, &v, q, by.estimate)
@@ -61,7 +62,7 @@ func (l *Limiter) steadyFor(told bool) clock.Steady {
 }
 
 // countEstimate puts a decision into the metrics and among the keys that are denied.
-func (l *Limiter) countEstimate(e *entry, met contact, q *question, by *rule, d *Decision, out outcome) {
+func (l *Limiter) countEstimate(e *cell.Entry, met cell.Contact, q *question, by *rule, d *Decision, out outcome) {
 	if n := q.counts.estimated(out, met); out != outcomeAllowed {
 		l.tally(e, q, n)
 	}
@@ -72,70 +73,70 @@ func (l *Limiter) countEstimate(e *entry, met contact, q *question, by *rule, d 
 
 // pressed leaves on the entry what a decision means for those who come later: marks for
 // the sweep and the flush, its tier, and whether it should hear from the origin.
-func (l *Limiter) pressed(e *entry, met contact, v *estimated, q *question, k *knobs) {
-	flags := e.marks()
+func (l *Limiter) pressed(e *cell.Entry, met cell.Contact, v *cell.Estimated, q *question, k *knobs) {
+	flags := e.Flags()
 	var marks uint32
-	if met == known {
-		marks = flagTouched
+	if met == cell.Known {
+		marks = cell.Touched
 	}
-	if v.counted > 0 && l.cfg.Counts != nil {
-		marks |= flagDirty
-		e.noteLimit(v.seq, q.limit)
+	if v.Counted > 0 && l.cfg.Counts != nil {
+		marks |= cell.Dirty
+		e.NoteLimit(v.Sequence, q.limit)
 	}
-	t := level.TierOf(v.at+float64(q.ahead+v.counted), q.limit)
-	if t >= level.Normal || !v.allowed {
-		marks |= pressedMark(v.seq)
+	t := level.TierOf(v.At+float64(q.ahead+v.Counted), q.limit)
+	if t >= level.Normal || !v.Allowed {
+		marks |= cell.Pressed(v.Sequence)
 	}
-	if !flags.have(marks) {
-		l.dirty.mark(e, marks)
+	if !flags.Have(marks) {
+		l.dirty.Mark(e, marks)
 	}
-	if !flags.estimates() {
+	if !flags.Estimates() {
 		return
 	}
-	if was := flags.tier(); was != t {
-		if was = e.moveTier(t); was != t {
-			l.table.tiers.move(was, t)
+	if was := flags.Tier(); was != t {
+		if was = e.MoveTier(t); was != t {
+			l.table.Tiers.Move(was, t)
 		}
 	}
-	heardMs := int64(e.refreshed())
+	heardMs := int64(e.RefreshedAt())
 	switch {
-	case t.Overdue(int64(v.now), heardMs, k.syncBaseMs) && (!t.Costly(heardMs) || e.pending() >= level.EffectiveFloor(k.floor, q.limit)):
-		if e.want(q.limit, v.now) {
+	case t.Overdue(int64(v.Now), heardMs, k.syncBaseMs) && (!t.Costly(heardMs) || e.Pending() >= level.EffectiveFloor(k.floor, q.limit)):
+		if e.Want(q.limit, v.Now) {
 			l.syncs.queued.Add(1)
 		}
-		if !flags.asked() {
+		if !flags.Asked() {
 			l.askSync(e, k)
 		}
-	case !flags.asked() && v.counted > 0 && (t == level.Hot || level.PassesStep(v.current+q.ahead, v.counted, k.floor, q.limit)):
+	case !flags.Asked() && v.Counted > 0 && (t == level.Hot || level.PassesStep(v.Current+q.ahead, v.Counted, k.floor, q.limit)):
 		l.askSync(e, k) // only to send it: the others' readings depend on it
 	}
 }
 
 // estimate is judge's part for an item of the estimate mode.
 func (it *item) estimate(first *item) {
-	v := estimated{now: it.steady}
-	first.entry.estimateHeld(&v, it.nowMs, it.durationMs, it.limit, it.ahead+it.cost, &it.rule.estimate.rules)
-	it.verdict, it.level, it.leaky, it.unknown = v.verdict, v.level, v.leaky, v.unknown
+	v := cell.Estimated{Now: it.steady}
+	first.entry.EstimateHeld(&v, it.nowMs, it.durationMs, it.limit, it.ahead+it.cost, &it.rule.estimate.Rules)
+	it.verdict, it.level, it.leaky, it.unknown = v.Verdict, v.Level, v.Leaky, v.Unknown
 }
 
 // answerEstimated words one item's verdict in the estimate mode.
 func (l *Limiter) answerEstimated(it *item, kept bool, first *item, d *Decision) {
-	v := estimated{verdict: it.verdict, now: it.steady, level: it.level, leaky: it.leaky, unknown: it.unknown}
-	if !v.allowed {
+	v := cell.Estimated{Verdict: it.verdict, Now: it.steady, Level: it.level, Leaky: it.leaky, Unknown: it.unknown}
+	if !v.Allowed {
 		tellRetryEstimated(&v, &it.question, it.rule.estimate)
 	}
 	out := d.answerEstimate(&v, &it.question, it.rule)
 	if !kept {
-		d.Remaining = v.level.Remaining(it.limit, it.durationMs, it.rule.estimate.below)
+		d.Remaining = v.Level.Remaining(it.limit, it.durationMs, it.rule.estimate.Below)
 	}
 	switch {
-	case it.rule.estimate.offered, kept && it.verdict.allowed:
-		v.counted = it.cost
+	case it.rule.estimate.Offered, kept && it.verdict.Allowed:
+		v.Counted = it.cost
 	case !kept:
 		it.ahead = 0 // was not counted either
 	}
 	l.countEstimate(first.entry, first.met, &it.question, it.rule, d, out)
-	if first.met == untracked {
+	if first.met == cell.Untracked {
 		return
 	}
 	l.pressed(first.entry, first.met, &v, &it.question, it.rule.estimate)

@@ -1,6 +1,9 @@
 package dataplane
 
-import "github.com/weirhq/weir/dataplane/internal/clock"
+import (
+	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/internal/clock"
+)
 
 // Reads of guests go together: those of a shard that come up during one call are one call, the next.
 // A flood of keys without room so costs the origin calls in the pace of its answers, and not one a
@@ -10,21 +13,21 @@ const gatherMax = replayChunk / 2 // keys that one call reads, two cells of each
 
 // gathered is a read that no call has been made for yet.
 type gathered struct {
-	flight  *flight
-	entries []*entry
+	flight  *cell.Flight
+	entries []*cell.Entry
 }
 
 // readGuest is read for a guest.
-func (l *Limiter) readGuest(now clock.Steady, e *entry) *flight {
+func (l *Limiter) readGuest(now clock.Steady, e *cell.Entry) *cell.Flight {
 	sh, lead := l.shardOf(e), false
-	f := e.join(now, func() (f *flight) {
+	f := e.Join(now, func() (f *cell.Flight) {
 		f, lead = sh.gather(e)
 		return f
 	})
 	if lead && !l.calls.Start(func() { l.readGathered(sh) }) {
 		for g := sh.takeGathered(); g != nil; g = sh.takeGathered() {
-			g.flight.end(nil)
-			g.flight.fail(errStopped, now)
+			g.flight.End(nil)
+			g.flight.Fail(errStopped, now)
 		}
 	}
 	return f
@@ -39,7 +42,7 @@ func (l *Limiter) readGathered(sh *shard) {
 
 // gather adds a guest to the next call; nil while the breaker is open. lead is true for the one
 // who has to see to the calls.
-func (sh *shard) gather(e *entry) (f *flight, lead bool) {
+func (sh *shard) gather(e *cell.Entry) (f *cell.Flight, lead bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	n := len(sh.gathered)
@@ -48,7 +51,7 @@ func (sh *shard) gather(e *entry) (f *flight, lead bool) {
 		if !ok {
 			return nil, false
 		}
-		sh.gathered = append(sh.gathered, &gathered{flight: newFlight(end)})
+		sh.gathered = append(sh.gathered, &gathered{flight: cell.NewFlight(end)})
 		n++
 	}
 	g := sh.gathered[n-1]

@@ -5,64 +5,65 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // meet is the entry of a question's key: the table's, made if need be, or a guest's. Who gets an
 // untracked one leaves it in the end.
-func (l *Limiter) meet(q *question, by *rule) (*entry, contact) {
+func (l *Limiter) meet(q *question, by *rule) (*cell.Entry, cell.Contact) {
 	t := l.table
-	if e := t.guests.find(q.id); e != nil {
-		return e, untracked
+	if e := t.Guests.Find(q.id); e != nil {
+		return e, cell.Untracked
 	}
 	key := q.key()
 	sequence := window.Sequence(q.nowMs, q.durationMs)
-	e, met := t.add(q.id, &key, by.reset, sequence, q.nowMs, &t.created.traffic)
-	if met == untracked {
+	e, met := t.Add(q.id, &key, by.reset, sequence, q.nowMs, &t.Created.Traffic)
+	if met == cell.Untracked {
 		e = l.host(q, by, sequence)
 	}
 	return e, met
 }
 
 // used ends a decision's use of its entry, and returns it if the table holds it.
-func (l *Limiter) used(e *entry, met contact, q *question, source Source) *entry {
-	if met == untracked {
+func (l *Limiter) used(e *cell.Entry, met cell.Contact, q *question, source Source) *cell.Entry {
+	if met == cell.Untracked {
 		return l.usedGuest(q, source)
 	}
 	return e
 }
 
-func (l *Limiter) usedGuest(q *question, source Source) *entry {
+func (l *Limiter) usedGuest(q *question, source Source) *cell.Entry {
 	l.metrics.crowd.decided(source)
-	l.table.guests.leave(q.id)
+	l.table.Guests.Leave(q.id)
 	return nil
 }
 
-func (l *Limiter) host(q *question, by *rule, sequence int64) *entry {
+func (l *Limiter) host(q *question, by *rule, sequence int64) *cell.Entry {
 	key := q.key()
-	return l.table.host(q.id, &key, by.reset, sequence, q.nowMs)
+	return l.table.Host(q.id, &key, by.reset, sequence, q.nowMs)
 }
 
 // spill counts in the overflow what was accepted on a guest and is at no origin.
-func (l *Limiter) spill(e *entry, sequence, cost, nowMs int64) {
+func (l *Limiter) spill(e *cell.Entry, sequence, cost, nowMs int64) {
 	if cost <= 0 {
 		return
 	}
-	l.table.spill(e, sequence, cost, nowMs)
+	l.table.Spill(e, sequence, cost, nowMs)
 	l.metrics.dropped[droppedFull].Add(cost)
-	e.settleUnnamed(sequence, cost)
+	e.SettleUnnamed(sequence, cost)
 }
 
 // judgeGuest is judgeInFleet for a guest: within one deadline it hears what the origin has, unless
 // what is known denies, and has the origin count.
-func (l *Limiter) judgeGuest(ctx context.Context, v *verdict, e *entry, q *question, by *rule) (source Source, alive bool) {
+func (l *Limiter) judgeGuest(ctx context.Context, v *cell.Verdict, e *cell.Entry, q *question, by *rule) (source Source, alive bool) {
 	ctx, cancel := context.WithTimeout(ctx, l.waitsFor(&q.until))
 	defer cancel()
 	source = SourceLocal
-	if e.refreshed() == 0 {
-		alive = e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, false)
-		if !alive || !v.allowed && by.outage != outageOpen { // an open outage lets pass what the overflow would deny
+	if e.RefreshedAt() == 0 {
+		alive = e.Judge(v, q.nowMs, q.durationMs, q.limit, q.cost, false)
+		if !alive || !v.Allowed && by.outage != outageOpen { // an open outage lets pass what the overflow would deny
 			return source, alive
 		}
 		if source = SourceOrigin; !l.wait(ctx, l.readGuest(l.clock.Steady(), e)) {
@@ -71,19 +72,19 @@ func (l *Limiter) judgeGuest(ctx context.Context, v *verdict, e *entry, q *quest
 	}
 	switch {
 	case source == SourceDegraded:
-		return source, e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting())
+		return source, e.Judge(v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting())
 	case source.Degraded():
 		return source, l.judgeOut(v, e, q, source)
 	}
 	for ; ctx.Err() == nil; source = SourceOrigin {
-		if alive = e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, false); !alive || !v.allowed || !q.counting() {
+		if alive = e.Judge(v, q.nowMs, q.durationMs, q.limit, q.cost, false); !alive || !v.Allowed || !q.counting() {
 			return source, alive
 		}
 		switch l.claim(ctx, v, e, q, by.outage, false) { // a guest would not remember that it was refused for others' room
-		case wayMade:
-			v.claimed = true
+		case cell.WayMade:
+			v.Claimed = true
 			return SourceOrigin, true
-		case wayBroken:
+		case cell.WayBroken:
 			return l.shareBroken(v, e, q, by.outage)
 		}
 		runtime.Gosched() // a batch is about to say that its cost is on its way
@@ -93,7 +94,7 @@ func (l *Limiter) judgeGuest(ctx context.Context, v *verdict, e *entry, q *quest
 
 // outgoing is what a batch has counted on a guest.
 type outgoing struct {
-	entry          *entry
+	entry          *cell.Entry
 	sequence, cost int64
 }
 
@@ -104,11 +105,11 @@ func (l *Limiter) settleGuests(ctx context.Context, w *workspace, allowed bool) 
 	for _, i := range w.order {
 		it := &w.items[i]
 		switch {
-		case it.met != untracked || it.before == 0 || !allowed && !it.rule.offered():
+		case it.met != cell.Untracked || it.before == 0 || !allowed && !it.rule.offered():
 		case it.rule.estimate != nil || l.shards == nil || it.source.Degraded():
-			l.spill(it.entry, it.verdict.seq, it.unclaimed(), it.nowMs)
+			l.spill(it.entry, it.verdict.Sequence, it.unclaimed(), it.nowMs)
 		default:
-			cost := it.entry.unpaid(it.verdict.seq, it.unclaimed())
+			cost := it.entry.Unpaid(it.verdict.Sequence, it.unclaimed())
 			if cost == 0 {
 				continue
 			}
@@ -116,7 +117,7 @@ func (l *Limiter) settleGuests(ctx context.Context, w *workspace, allowed bool) 
 				sent = make(map[*shard][]outgoing, 1)
 			}
 			sh := l.shardOf(it.entry)
-			sent[sh] = append(sent[sh], outgoing{it.entry, it.verdict.seq, cost})
+			sent[sh] = append(sent[sh], outgoing{it.entry, it.verdict.Sequence, cost})
 		}
 	}
 	var done []chan struct{}
@@ -139,10 +140,10 @@ func (l *Limiter) settleGuests(ctx context.Context, w *workspace, allowed bool) 
 // leaveGuests ends a batch's use of guests.
 func (l *Limiter) leaveGuests(w *workspace) {
 	for _, i := range w.order {
-		if it := &w.items[i]; it.met == untracked {
+		if it := &w.items[i]; it.met == cell.Untracked {
 			l.metrics.crowd.decided(it.source)
-			l.table.guests.leave(it.id)
-			it.entry, it.met = nil, known
+			l.table.Guests.Leave(it.id)
+			it.entry, it.met = nil, cell.Known
 		}
 	}
 }
@@ -156,8 +157,8 @@ func (l *Limiter) sendGuests(sh *shard, all []outgoing) {
 	}
 	adds := make([]store.Add, len(all))
 	for i, o := range all {
-		adds[i] = store.Add{Cell: o.entry.cell(o.sequence), Cost: o.cost}
-		o.entry.settleUnnamed(o.sequence, o.cost)
+		adds[i] = store.Add{Cell: o.entry.Cell(o.sequence), Cost: o.cost}
+		o.entry.SettleUnnamed(o.sequence, o.cost)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.ReadTimeout)
 	defer cancel()
@@ -171,12 +172,12 @@ func (l *Limiter) sendGuests(sh *shard, all []outgoing) {
 			answer = answers[i]
 		}
 		if answer.Err == nil {
-			o.entry.arrived(&l.metrics.merged, o.sequence, answer.Total)
+			o.entry.Arrived(&l.metrics.merged, o.sequence, answer.Total)
 			continue
 		}
 		failed++
 		first = cmpErr(first, answer.Err)
-		l.table.spill(o.entry, o.sequence, o.cost, nowMs)
+		l.table.Spill(o.entry, o.sequence, o.cost, nowMs)
 		l.metrics.dropped[droppedFull].Add(o.cost)
 	}
 	if failed < len(all) {

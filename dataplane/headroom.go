@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/bits"
 	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/cell"
 )
 
 // Headroom bounds what other nodes cannot know: the cost that a node has accepted and
@@ -59,15 +61,15 @@ func (l *Limiter) setNodes(set *settings) {
 // crowds kicks a key whose unsent cost is past half its share. It is called for costs
 // past 1/4n of the limit only, the previous cell's included: at the start of a cell it is
 // what leaves little to share.
-func (l *Limiter) crowds(e *entry, v *verdict, q *question) {
-	if e.overHalfShare(v, q.durationMs, q.limit, q.ahead, q.cost, l.nodes.Load()) {
+func (l *Limiter) crowds(e *cell.Entry, v *cell.Verdict, q *question) {
+	if e.OverHalfShare(v, q.durationMs, q.limit, q.ahead, q.cost, l.nodes.Load()) {
 		l.kick(l.shardOf(e), e)
 	}
 }
 
 // kick has e sent at once, with whatever else is kicked meanwhile.
-func (l *Limiter) kick(sh *shard, e *entry) {
-	if l.stopping.Load() || !e.markKicked() {
+func (l *Limiter) kick(sh *shard, e *cell.Entry) {
+	if l.stopping.Load() || !e.MarkKicked() {
 		return // it is about to be
 	}
 	l.metrics.kicks.Add(1)
@@ -75,34 +77,34 @@ func (l *Limiter) kick(sh *shard, e *entry) {
 }
 
 // share decides in a namespace that waits, into v, and counts.
-func (l *Limiter) share(ctx context.Context, v *verdict, e *entry, q *question, source Source, by *rule) (Source, bool) {
-	e.beShared()
+func (l *Limiter) share(ctx context.Context, v *cell.Verdict, e *cell.Entry, q *question, source Source, by *rule) (Source, bool) {
+	e.BeShared()
 	n := l.nodes.Load()
-	v.against = q.limit
-	if alive := e.judge(v, q.nowMs, q.durationMs, max(0, q.limit/(2*n)-1), q.cost, q.counting()); !alive || v.allowed {
+	v.Against = q.limit
+	if alive := e.Judge(v, q.nowMs, q.durationMs, max(0, q.limit/(2*n)-1), q.cost, q.counting()); !alive || v.Allowed {
 		return source, alive // far from the limit, or the entry is gone
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.waitsFor(&q.until))
 	defer cancel()
 	for {
-		w, alive := e.judgeShare(v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting(), n)
+		w, alive := e.JudgeShare(v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting(), n)
 		switch {
 		case !alive:
 			return source, false
-		case w == wayReply:
+		case w == cell.WayReply:
 			w = l.awaitReply(ctx, e)
-		case w == wayClaim:
+		case w == cell.WayClaim:
 			w = l.claim(ctx, v, e, q, by.outage, true)
 		default:
 			return source, true
 		}
 		switch w {
-		case wayMade:
+		case cell.WayMade:
 			return SourceOrigin, true
-		case wayCrowded:
-			v.crowd(q.nowMs, l.settings.Load().twoTicksMs)
+		case cell.WayCrowded:
+			v.Crowd(q.nowMs, l.settings.Load().twoTicksMs)
 			return SourceOrigin, true
-		case wayBroken:
+		case cell.WayBroken:
 			return l.shareBroken(v, e, q, by.outage)
 		}
 		source = SourceOrigin
@@ -110,19 +112,19 @@ func (l *Limiter) share(ctx context.Context, v *verdict, e *entry, q *question, 
 }
 
 // shareBroken decides by the outage policy.
-func (l *Limiter) shareBroken(v *verdict, e *entry, q *question, outage outagePolicy) (source Source, alive bool) {
+func (l *Limiter) shareBroken(v *cell.Verdict, e *cell.Entry, q *question, outage outagePolicy) (source Source, alive bool) {
 	source = outage.source()
 	if outage != outageLocal {
 		return source, l.judgeOut(v, e, q, source)
 	}
-	return source, e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting())
+	return source, e.Judge(v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting())
 }
 
 // awaitReply has e sent, and waits for the reply.
-func (l *Limiter) awaitReply(ctx context.Context, e *entry) way {
+func (l *Limiter) awaitReply(ctx context.Context, e *cell.Entry) cell.Way {
 	if l.calls.IsStopped() || l.outOf(e, l.clock.Steady()) {
 		l.metrics.waits[waitOutage].Add(1)
-		return wayBroken
+		return cell.WayBroken
 	}
 	sh := l.shardOf(e)
 	f := sh.await(e)
@@ -131,21 +133,21 @@ func (l *Limiter) awaitReply(ctx context.Context, e *entry) way {
 }
 
 // replied waits for a reply, since began.
-func (l *Limiter) replied(ctx context.Context, f *flight, e *entry, began time.Time) way {
+func (l *Limiter) replied(ctx context.Context, f *cell.Flight, e *cell.Entry, began time.Time) cell.Way {
 	if l.wait(ctx, f) {
 		l.metrics.waits[waitReplied].Add(1)
-		return wayReply
+		return cell.WayReply
 	}
 	l.metrics.waits[waitOutage].Add(1)
 	l.gaveUp(e, f, began)
-	return wayBroken
+	return cell.WayBroken
 }
 
 // gaveUp lets a key rest, as after a read, whose answer the origin has failed to give, or not
 // given in all of ReadTimeout. A caller that waits no longer says nothing about the origin.
-func (l *Limiter) gaveUp(e *entry, f *flight, began time.Time) {
-	failed := time.Since(began) >= l.cfg.ReadTimeout || f != nil && f.failed()
+func (l *Limiter) gaveUp(e *cell.Entry, f *cell.Flight, began time.Time) {
+	failed := time.Since(began) >= l.cfg.ReadTimeout || f != nil && f.Failed()
 	if failed {
-		e.rest(l.clock.ReadSteady())
+		e.Rest(l.clock.ReadSteady())
 	}
 }

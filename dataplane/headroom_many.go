@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -14,38 +15,38 @@ import (
 // have what they wait for: a guest's credit ends with its last user, which errs on the safe side.
 
 // unclaimed is what a batch asks of a key, of which it is the first item, and no claim has counted yet.
-func (it *item) unclaimed() int64 { return max(0, it.before-it.claimed.in(it.verdict.seq)) }
+func (it *item) unclaimed() int64 { return max(0, it.before-it.claimed.In(it.verdict.Sequence)) }
 
 // settleClaims turns into credit what was claimed for a batch and not used: all of it where the batch fails.
 func (w *workspace) settleClaims(used bool) {
 	for _, i := range w.order {
 		it := &w.items[i]
-		if it.claimed.cost == 0 {
+		if it.claimed.Cost == 0 {
 			continue
 		}
-		left := it.claimed.cost
+		left := it.claimed.Cost
 		if used {
-			left -= min(it.before, it.claimed.in(it.verdict.seq))
+			left -= min(it.before, it.claimed.In(it.verdict.Sequence))
 		}
-		it.entry.creditClaim(it.claimed.sequence, left)
-		it.claimed = claimed{}
+		it.entry.CreditClaim(it.claimed.Sequence, left)
+		it.claimed = cell.Claimed{}
 	}
 }
 
 // keepClaim notes a claim that was added. One of a cell that has made way is of no use to the batch any more.
-func (it *item) keepClaim(c *claimant) {
-	if it.claimed.sequence != c.v.seq {
-		it.entry.creditClaim(it.claimed.sequence, it.claimed.cost)
-		it.claimed = claimed{sequence: c.v.seq}
+func (it *item) keepClaim(c *cell.Claim) {
+	if it.claimed.Sequence != c.Verdict.Sequence {
+		it.entry.CreditClaim(it.claimed.Sequence, it.claimed.Cost)
+		it.claimed = cell.Claimed{Sequence: c.Verdict.Sequence}
 	}
-	it.claimed.cost += c.cost
+	it.claimed.Cost += c.Cost
 }
 
 // pledge is one key of a batch that waits: for the reply to what is unsent, or for a claim.
 type pledge struct {
 	first int
-	reply *flight
-	claim *claimant
+	reply *cell.Flight
+	claim *cell.Claim
 }
 
 // shareMany lets a batch wait until each of its guests, or of its other keys, is within its share, or has the origin's
@@ -82,48 +83,48 @@ func (l *Limiter) pledge(w *workspace, i int, guests bool) (p pledge, waits bool
 	e := it.entry
 	way, v, limit, cost := l.wayOfKey(w, it)
 	switch {
-	case way == wayMade:
+	case way == cell.WayMade:
 		return p, false
 	case l.calls.IsStopped() || l.outOf(e, l.clock.Steady()):
 		l.breakItem(w, i)
 		return p, false
 	}
 	p.first = i
-	if sh := l.shardOf(e); way == wayReply {
+	if sh := l.shardOf(e); way == cell.WayReply {
 		p.reply = sh.await(e)
 		l.kick(sh, e)
 	} else {
-		p.claim = l.enterClaim(e, newClaim(e, &v, limit, cost, !guests))
+		p.claim = l.enterClaim(e, cell.NewClaim(e, &v, limit, cost, !guests))
 	}
 	return p, true
 }
 
 // redeem waits for a pledge.
 func (l *Limiter) redeem(ctx context.Context, w *workspace, p pledge, began time.Time) {
-	it, way := &w.items[p.first], wayBroken
+	it, way := &w.items[p.first], cell.WayBroken
 	if p.reply != nil {
 		way = l.replied(ctx, p.reply, it.entry, began)
 	} else {
 		select {
-		case <-p.claim.done:
-			way = p.claim.way
+		case <-p.claim.Done:
+			way = p.claim.Way
 		case <-ctx.Done():
 			if l.leaveClaim(p.claim, it.rule.outage, began) {
-				way = p.claim.way
+				way = p.claim.Way
 			}
 		}
 	}
 	switch way {
-	case wayBroken:
+	case cell.WayBroken:
 		l.breakItem(w, p.first)
-	case wayCrowded:
+	case cell.WayCrowded:
 		sourceOf(w.items, p.first, SourceOrigin, 0)
 		for i := range w.items {
 			if w.items[i].first == p.first {
 				w.items[i].crowded, w.items[i].crowdedMs = true, l.settings.Load().twoTicksMs
 			}
 		}
-	case wayMade:
+	case cell.WayMade:
 		it.keepClaim(p.claim)
 		fallthrough
 	default:
@@ -138,9 +139,9 @@ func (l *Limiter) breakItem(w *workspace, i int) {
 }
 
 // wayOfKey is the way of all that a batch asks of one key and has not claimed, which is cost against limit.
-func (l *Limiter) wayOfKey(w *workspace, first *item) (way way, v verdict, limit, cost int64) {
-	way, limit, cost = first.entry.wayOfMany(&v, first.nowMs, first.durationMs, first.limit, l.nodes.Load(),
-		first.met == untracked, &first.claimed, func(v *verdict, uncoveredMs int64) (limit, cost int64) {
+func (l *Limiter) wayOfKey(w *workspace, first *item) (way cell.Way, v cell.Verdict, limit, cost int64) {
+	way, limit, cost = first.entry.WayOfMany(&v, first.nowMs, first.durationMs, first.limit, l.nodes.Load(),
+		first.met == cell.Untracked, &first.claimed, func(v *cell.Verdict, uncoveredMs int64) (limit, cost int64) {
 			return w.sumOfKey(first, v, uncoveredMs)
 		})
 	return way, v, limit, cost
@@ -149,14 +150,14 @@ func (l *Limiter) wayOfKey(w *workspace, first *item) (way way, v verdict, limit
 // sumOfKey is what a batch asks of one key in all, and the limit of that. Each item has a limit
 // of its own, for its cost and that of the items before it; the sum fits the limit returned
 // exactly when each item fits its own. What shadow mode lets pass over its limit is not counted.
-func (w *workspace) sumOfKey(first *item, v *verdict, uncoveredMs int64) (limit, cost int64) {
+func (w *workspace) sumOfKey(first *item, v *cell.Verdict, uncoveredMs int64) (limit, cost int64) {
 	least := int64(window.LimitMax) // that an item's limit leaves to the items behind it
 	for i := range w.items {
 		it := &w.items[i]
 		if it.ident != first.ident {
 			continue
 		}
-		if it.shadow() && !window.Fits(v.current, v.previous, cost+it.cost, it.limit, uncoveredMs, it.durationMs) {
+		if it.shadow() && !window.Fits(v.Current, v.Previous, cost+it.cost, it.limit, uncoveredMs, it.durationMs) {
 			continue
 		}
 		cost = min(cost+it.cost, aheadMax)

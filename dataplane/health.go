@@ -12,9 +12,9 @@ import (
 func (l *Limiter) Health() heartbeat.Health {
 	m := l.metrics
 	h := heartbeat.Health{
-		Entries:        int64(l.table.len()),
-		TableFull:      l.table.full.Load(),
-		TableFullAtMs:  l.table.fullAtMs.Load(),
+		Entries:        int64(l.table.Len()),
+		TableFull:      l.table.Full.Load(),
+		TableFullAtMs:  l.table.FullAtMs.Load(),
 		PendingCost:    l.pendingCost(),
 		ReplayErrors:   m.originErrors[opAdd].Load(),
 		ReplayedAtMs:   l.replayedAtMs(),

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -18,12 +19,12 @@ var errStopped = errors.New("dataplane: limiter is stopped")
 // matters: with what a batch asks before it on the same key, it is more than a share of what its limit leaves, on a
 // key last heard of more than two ticks ago. A read that was answered settles it for two ticks, and one that was not
 // for a rest. A key far from its limit has shares that hold its costs, and a node alone has no other to hear of.
-func (l *Limiter) asksFirst(e *entry, q *question, now clock.Steady, set *settings) bool {
+func (l *Limiter) asksFirst(e *cell.Entry, q *question, now clock.Steady, set *settings) bool {
 	n := l.nodes.Load()
-	if n < 2 || int64(now-e.refreshed()) <= set.twoTicksMs {
+	if n < 2 || int64(now-e.RefreshedAt()) <= set.twoTicksMs {
 		return false
 	}
-	return q.ahead+q.cost > (q.limit-e.known(q.nowMs, q.durationMs))/(2*n)
+	return q.ahead+q.cost > (q.limit-e.Known(q.nowMs, q.durationMs))/(2*n)
 }
 
 // refreshFor asks the origin about e, unless what is known already denies r:
@@ -31,14 +32,14 @@ func (l *Limiter) asksFirst(e *entry, q *question, now clock.Steady, set *settin
 // of requests from a blocked caller costs no I/O at all. (In a namespace that is open
 // in an outage, not even then is anything read, but an outage that is known of lets
 // it pass.)
-func (l *Limiter) refreshFor(ctx context.Context, e *entry, q *question, outage outagePolicy) (source Source, alive bool) {
-	var v verdict
-	alive = e.judge(&v, q.nowMs, q.durationMs, q.limit, q.cost, false)
-	l.metrics.dropped[droppedExpired].Add(v.agedOut)
-	if alive && !v.allowed && outage == outageOpen && l.outOf(e, l.clock.Steady()) {
+func (l *Limiter) refreshFor(ctx context.Context, e *cell.Entry, q *question, outage outagePolicy) (source Source, alive bool) {
+	var v cell.Verdict
+	alive = e.Judge(&v, q.nowMs, q.durationMs, q.limit, q.cost, false)
+	l.metrics.dropped[droppedExpired].Add(v.AgedOut)
+	if alive && !v.Allowed && outage == outageOpen && l.outOf(e, l.clock.Steady()) {
 		return SourceDegradedOpen, true
 	}
-	if !alive || !v.allowed {
+	if !alive || !v.Allowed {
 		return SourceLocal, alive
 	}
 	f := l.read(l.clock.Steady(), e)
@@ -65,40 +66,40 @@ func (l *Limiter) waitsFor(until *time.Duration) time.Duration {
 
 // read joins the read in flight of e or starts one; nil while e rests after a failed
 // one, and while the breaker of its shard's reads is open.
-func (l *Limiter) read(now clock.Steady, e *entry) *flight {
+func (l *Limiter) read(now clock.Steady, e *cell.Entry) *cell.Flight {
 	started := false
-	f := e.join(now, func() *flight {
+	f := e.Join(now, func() *cell.Flight {
 		end, ok := l.shardOf(e).asks.Begin()
 		if !ok {
 			return nil
 		}
 		started = true
-		return newFlight(end)
+		return cell.NewFlight(end)
 	})
 	if started {
-		l.fly(f, []*entry{e})
+		l.fly(f, []*cell.Entry{e})
 	}
 	return f
 }
 
 // readMany is read for several keys, at the same time and in one round trip a shard
 // for all that are not in flight yet. It returns one flight for each entry.
-func (l *Limiter) readMany(now clock.Steady, entries []*entry) []*flight {
-	flights := make([]*flight, len(entries))
+func (l *Limiter) readMany(now clock.Steady, entries []*cell.Entry) []*cell.Flight {
+	flights := make([]*cell.Flight, len(entries))
 	type voyage struct {
-		shared *flight // nil: the breaker is open
-		mine   []*entry
+		shared *cell.Flight // nil: the breaker is open
+		mine   []*cell.Entry
 	}
 	voyages := make(map[*shard]*voyage, 1)
 	for i, e := range entries {
 		sh := l.shardOf(e)
-		flights[i] = e.join(now, func() *flight {
+		flights[i] = e.Join(now, func() *cell.Flight {
 			v := voyages[sh]
 			if v == nil {
 				v = &voyage{}
 				voyages[sh] = v
 				if end, ok := sh.asks.Begin(); ok {
-					v.shared = newFlight(end)
+					v.shared = cell.NewFlight(end)
 				}
 			}
 			if v.shared != nil {
@@ -116,13 +117,13 @@ func (l *Limiter) readMany(now clock.Steady, entries []*entry) []*flight {
 }
 
 // wait waits for f, but not past ctx. false: decide from what is known.
-func (l *Limiter) wait(ctx context.Context, f *flight) bool {
+func (l *Limiter) wait(ctx context.Context, f *cell.Flight) bool {
 	if f == nil {
 		return false
 	}
 	select {
-	case <-f.done:
-		return f.err == nil
+	case <-f.Done:
+		return f.Err == nil
 	case <-ctx.Done():
 		return false
 	}
@@ -131,20 +132,20 @@ func (l *Limiter) wait(ctx context.Context, f *flight) bool {
 // fly reads both cells of each entry and merges them, in a goroutine of its own: a
 // caller that gives up does not take the answer from those who wait on. A limiter
 // that is being stopped reads no more.
-func (l *Limiter) fly(f *flight, entries []*entry) {
+func (l *Limiter) fly(f *cell.Flight, entries []*cell.Entry) {
 	if !l.calls.Start(func() { l.fetch(f, entries) }) {
-		f.end(nil)
-		f.fail(errStopped, l.clock.ReadSteady())
+		f.End(nil)
+		f.Fail(errStopped, l.clock.ReadSteady())
 	}
 }
 
 // fetch makes the call of a read.
-func (l *Limiter) fetch(f *flight, entries []*entry) {
+func (l *Limiter) fetch(f *cell.Flight, entries []*cell.Entry) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.ReadTimeout)
 	defer cancel()
 	cells := make([]window.Cell, 0, 2*len(entries))
 	for _, e := range entries {
-		both := e.cellsToRead()
+		both := e.CellsToRead()
 		cells = append(cells, both[:]...)
 	}
 	began := time.Now()
@@ -152,17 +153,17 @@ func (l *Limiter) fetch(f *flight, entries []*entry) {
 	if err == nil && len(totals) != len(cells) {
 		err = errShortAnswer
 	}
-	f.end(err)
+	f.End(err)
 	l.metrics.origin(opRead, len(cells), time.Since(began), err)
 	now := l.clock.ReadSteady()
-	var grown []*entry
-	var lost []lostTotal
+	var grown []*cell.Entry
+	var lost []cell.LostTotal
 	if err != nil {
-		f.fail(err, now)
+		f.Fail(err, now)
 		return
 	}
 	for i, e := range entries {
-		grew, missing := e.hydrate(&l.metrics.merged, cells[2*i].Sequence, totals[2*i], totals[2*i+1], now)
+		grew, missing := e.Hydrate(&l.metrics.merged, cells[2*i].Sequence, totals[2*i], totals[2*i+1], now)
 		lost = append(lost, missing...)
 		if grew {
 			grown = append(grown, e)
@@ -170,5 +171,5 @@ func (l *Limiter) fetch(f *flight, entries []*entry) {
 	}
 	l.requeueFlush(grown)
 	l.heal(lost)
-	close(f.done)
+	close(f.Done)
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -59,7 +60,7 @@ func (l *Limiter) importOnce(ctx context.Context) error {
 	began := time.Now()
 	nowMs := l.nowMs()
 	var rows, applied int64
-	var answering []*entry
+	var answering []*cell.Entry
 	set, state := l.settings.Load(), &l.imports
 	healed := l.metrics.healed.Load()
 	if set.tuning.DigestInterval > 0 && l.elsewhere.regions() > 0 && !l.elsewhere.covered(nowMs) {
@@ -99,7 +100,7 @@ func (l *Limiter) importOnce(ctx context.Context) error {
 // as a lower bound of the regional count. answer is true when this node has accepted
 // cost in the cell that it has not published: the cell is shared now, so everyone's
 // share of it counts, however small.
-func (l *Limiter) merge(in store.Imported, nowMs int64) (e *entry, changed, answer bool) {
+func (l *Limiter) merge(in store.Imported, nowMs int64) (e *cell.Entry, changed, answer bool) {
 	if in.Cell.Validate() != nil || in.Foreign < 0 || in.Own < 0 {
 		return nil, false, false
 	}
@@ -111,22 +112,22 @@ func (l *Limiter) merge(in store.Imported, nowMs int64) (e *entry, changed, answ
 	if !ok {
 		return nil, false, false
 	}
-	id := l.table.ofKey(&in.Cell.Key, reset)
-	if e = l.table.get(&id); e == nil {
-		var met contact
-		if e, met = l.table.add(&id, &in.Cell.Key, reset, current, nowMs, &l.table.created.imported); met == untracked {
+	id := l.table.IdentityOfKey(&in.Cell.Key, reset)
+	if e = l.table.Get(&id); e == nil {
+		var met cell.Contact
+		if e, met = l.table.Add(&id, &in.Cell.Key, reset, current, nowMs, &l.table.Created.Imported); met == cell.Untracked {
 			return nil, false, false
 		}
 	}
 	set := l.settings.Load()
-	from := foreignCount{sequence: in.Cell.Sequence, count: in.Foreign, from: l.metrics.agedIn(in.NewestRegion), countedAtMs: in.NewestAtMs}
-	row := e.mergeRow(&l.metrics.merged, current, from, min(in.Own, window.LimitMax), set.tuning.Floor, set.tuning.Step)
-	l.forgot(e, row.agedOut)
-	if !row.held {
+	from := cell.ForeignCount{Sequence: in.Cell.Sequence, Count: in.Foreign, From: l.metrics.agedIn(in.NewestRegion), CountedAtMs: in.NewestAtMs}
+	row := e.MergeRow(&l.metrics.merged, current, from, min(in.Own, window.LimitMax), set.tuning.Floor, set.tuning.Step)
+	l.forgot(e, row.AgedOut)
+	if !row.Held {
 		return nil, false, false
 	}
 	if in.NewestAtMs > nowMs-regionHeldMs { // a row of a day's window says little of who is there now
 		l.elsewhere.heardOf(in.NewestRegion, min(in.NewestAtMs, nowMs))
 	}
-	return e, row.changed, in.Foreign > 0 && row.unshared
+	return e, row.Changed, in.Foreign > 0 && row.Unshared
 }

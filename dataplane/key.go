@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -22,12 +23,12 @@ type Key struct {
 type target struct {
 	set        *settings
 	request    Request // names and duration
-	id         identity
+	id         cell.Identity
 	durationMs int64
 	rule       *rule
 	override   bool
 	limit      int64 // of the override
-	entry      *entry
+	entry      *cell.Entry
 }
 
 // Key returns a handle on a key. Errors are those of Request.Validate.
@@ -85,7 +86,7 @@ func (k *Key) decide(ctx context.Context, unixMs, limit, cost int64, d *Decision
 	q.durationMs, q.mode = t.durationMs, t.rule.mode()
 	e := t.entry
 	if e == nil {
-		e = l.table.get(&t.id)
+		e = l.table.Get(&t.id)
 	}
 	if used := l.ask(ctx, &q, t.rule, e, nil, d); used != nil && used != t.entry {
 		k.follow(t, used)
@@ -101,16 +102,16 @@ func (k *Key) resolve() *target {
 	t.override, t.limit = r.Limit >= 0, r.Limit
 	t.request = r
 	t.durationMs = r.Duration.Milliseconds()
-	t.id = k.limiter.table.of(r.Workspace, r.Namespace, r.Identifier, r.Duration, t.rule.mode())
+	t.id = k.limiter.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, t.rule.mode())
 	if t.rule.reset != nil {
-		t.id.renew(t.rule.reset)
+		t.id.Renew(t.rule.reset)
 	}
 	k.target.Store(t)
 	return t
 }
 
 // follow remembers another entry for the next call.
-func (k *Key) follow(t *target, e *entry) {
+func (k *Key) follow(t *target, e *cell.Entry) {
 	next := *t
 	next.entry = e
 	k.target.CompareAndSwap(t, &next)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/estimate"
 	"github.com/weirhq/weir/shared/window"
@@ -11,7 +12,7 @@ import (
 
 // knobs are what an operator can set for a namespace in the estimate mode. Immutable.
 type knobs struct {
-	rules
+	cell.Rules
 
 	syncBaseMs int64 // what the tiers' intervals are multiples of
 	floor      int64 // local cost below which an idle key is not synced
@@ -33,7 +34,7 @@ func parseKnobs(document string) (*knobs, error) {
 		return nil, err
 	}
 	return &knobs{
-		rules:      rules{leaky: set.Leaky, offered: set.Offered, below: set.Below, outageMs: set.ReadOutageMs},
+		Rules:      cell.Rules{Leaky: set.Leaky, Offered: set.Offered, Below: set.Below, OutageMs: set.ReadOutageMs},
 		syncBaseMs: set.SyncBaseMs, floor: set.Floor, pendingMax: set.PendingMax, batchMax: set.BatchMax,
 		overrides: set.Overrides, waiting: new(atomic.Int64),
 	}, err

@@ -10,16 +10,16 @@ import (
 
 func TestKnobs(t *testing.T) {
 	k, err := parseKnobs("")
-	if err != nil || k.leaky || k.offered || k.below || k.syncBaseMs != 15_000 || k.floor != 10 || k.pendingMax != 10_000 || k.outageOf(60_000) != 60_000 {
+	if err != nil || k.Leaky || k.Offered || k.Below || k.syncBaseMs != 15_000 || k.floor != 10 || k.pendingMax != 10_000 || k.OutageOf(60_000) != 60_000 {
 		t.Errorf("defaults: %+v, %v", k, err)
 	}
 	k, err = parseKnobs(`{"preset":"posthog","sync_base_ms":1000,"floor":0,"pending_max":2,"batch_max":10,"max_read_outage_ms":5000,"overrides":"a=1"}`)
-	if err != nil || !k.leaky || !k.offered || !k.below || k.syncBaseMs != 1000 || k.floor != 0 || k.pendingMax != 2 || k.batchMax != 10 ||
-		k.outageOf(60_000) != 5000 || k.overrides["a"] != 1 {
+	if err != nil || !k.Leaky || !k.Offered || !k.Below || k.syncBaseMs != 1000 || k.floor != 0 || k.pendingMax != 2 || k.batchMax != 10 ||
+		k.OutageOf(60_000) != 5000 || k.overrides["a"] != 1 {
 		t.Errorf("posthog: %+v, %v", k, err)
 	}
 	k, err = parseKnobs(`{"preset":"posthog","drain":"cells","count":"accepted","test":">"}`)
-	if err != nil || k.leaky || k.offered || k.below {
+	if err != nil || k.Leaky || k.Offered || k.Below {
 		t.Errorf("posthog but for everything: %+v, %v", k, err)
 	}
 	for document, says := range map[string][]string{

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -20,7 +21,7 @@ func (l *Limiter) learnOnce(ctx context.Context) error {
 	defer cancel()
 	nowMs := l.nowMs()
 	var unreadable error
-	var answering []*entry
+	var answering []*cell.Entry
 	cursor, err := l.cfg.Counts.Digests(ctx, l.cfg.Region, nowMs, l.learnedTo, func(d store.Digest) {
 		entries, err := l.learn(&d, nowMs)
 		answering = append(answering, entries...)
@@ -38,7 +39,7 @@ func (l *Limiter) learnOnce(ctx context.Context) error {
 
 // learn takes one digest in. It returns the entries that the other regions should be told
 // of, now that one of them has spoken of the cell.
-func (l *Limiter) learn(d *store.Digest, nowMs int64) (answering []*entry, err error) {
+func (l *Limiter) learn(d *store.Digest, nowMs int64) (answering []*cell.Entry, err error) {
 	l.elsewhere.heardOf(d.Region, nowMs)
 	if len(d.Filter) == 0 {
 		return nil, fmt.Errorf("%w: digest of %q is empty", errDigest, d.Node)
@@ -67,7 +68,7 @@ func (l *Limiter) learn(d *store.Digest, nowMs int64) (answering []*entry, err e
 
 // learnCount merges a count of a bulletin. A key that is not held here has no traffic
 // here: when it has, tell.go finds what was remembered.
-func (l *Limiter) learnCount(region string, c *store.Count, nowMs int64) (answering *entry) {
+func (l *Limiter) learnCount(region string, c *store.Count, nowMs int64) (answering *cell.Entry) {
 	current := window.Sequence(nowMs, c.Cell.DurationMs())
 	if c.Cell.Sequence != current && c.Cell.Sequence != current-1 {
 		return nil
@@ -77,13 +78,13 @@ func (l *Limiter) learnCount(region string, c *store.Count, nowMs int64) (answer
 	if !ok {
 		return nil
 	}
-	id := l.table.ofKey(&c.Cell.Key, reset)
-	e := l.table.get(&id)
+	id := l.table.IdentityOfKey(&c.Cell.Key, reset)
+	e := l.table.Get(&id)
 	if !known || e == nil {
 		return nil
 	}
-	from := foreignCount{sequence: c.Cell.Sequence, count: foreign, from: l.metrics.agedIn(region), countedAtMs: c.CountedAtMs}
-	agedOut, learned, answer := e.learnCount(&l.metrics.merged, current, from)
+	from := cell.ForeignCount{Sequence: c.Cell.Sequence, Count: foreign, From: l.metrics.agedIn(region), CountedAtMs: c.CountedAtMs}
+	agedOut, learned, answer := e.LearnCount(&l.metrics.merged, current, from)
 	l.metrics.dropped[droppedExpired].Add(agedOut)
 	if learned {
 		l.metrics.bulletinApplied.Add(1)

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/loop"
 	"github.com/weirhq/weir/dataplane/store"
@@ -23,13 +24,13 @@ import (
 type Limiter struct {
 	cfg   Config
 	clock *clock.Clock
-	table *table
+	table *cell.Table
 
 	settings atomic.Pointer[settings]
-	dirty    dirtyList     // entries whose counts changed
-	marks    uint32        // flags that a request leaves on its entry; constant
-	farShift atomic.Uint32 // a cost below limit >> farShift is far from its share; 0: with no origin all are
-	nodes    atomic.Int64  // of the region, >= 1
+	dirty    cell.DirtyList // entries whose counts changed
+	marks    uint32         // flags that a request leaves on its entry; constant
+	farShift atomic.Uint32  // a cost below limit >> farShift is far from its share; 0: with no origin all are
+	nodes    atomic.Int64   // of the region, >= 1
 
 	queues struct {
 		sync.Mutex // the shards' queues too
@@ -67,13 +68,13 @@ func New(cfg Config) (*Limiter, error) {
 	}
 	fleet := cfg.Origin != nil || cfg.Counts != nil
 	wall := clock.New(cfg.Clock)
-	l := &Limiter{cfg: cfg, clock: wall, marks: flagTouched,
-		table: newTable(cfg.EntriesMax, cfg.ClockSkewMax.Milliseconds(), wall.Steady, fleet, cfg.Origin != nil)}
+	l := &Limiter{cfg: cfg, clock: wall, marks: cell.Touched,
+		table: cell.NewTable(cfg.EntriesMax, cfg.ClockSkewMax.Milliseconds(), wall.Steady, fleet, cfg.Origin != nil)}
 	if fleet {
-		l.marks |= flagDirty
+		l.marks |= cell.Dirty
 	}
 	l.elsewhere.init()
-	l.bulletin.cells, l.bulletin.watched = make(map[window.Cell]*telling), make(map[*entry]watched)
+	l.bulletin.cells, l.bulletin.watched = make(map[window.Cell]*telling), make(map[*cell.Entry]watched)
 	l.shards = newShards(cfg.Origin, cfg.Breaker)
 	l.apply(defaultSettings())
 	l.metrics = newMetrics(l)
@@ -125,7 +126,7 @@ func (l *Limiter) checkTime(now time.Time) error {
 // question is a valid request with everything resolved: what the rest of the path
 // works on. It lives on the caller's stack, and so do the things that it points to.
 type question struct {
-	id         *identity
+	id         *cell.Identity
 	request    *Request // its names; everything else is here
 	nowMs      int64
 	durationMs int64
@@ -157,9 +158,9 @@ func (l *Limiter) decide(ctx context.Context, nowMs int64, told bool, r *Request
 	by := l.settings.Load().resolve(r)
 	var q question // set field by field: a literal would be made elsewhere and copied
 	q.mode = by.mode()
-	id := l.table.of(r.Workspace, r.Namespace, r.Identifier, r.Duration, q.mode)
+	id := l.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, q.mode)
 	if by.reset != nil {
-		id.renew(by.reset)
+		id.Renew(by.reset)
 	}
 	q.id, q.request, q.nowMs, q.told = &id, r, nowMs, told
 	q.durationMs, q.limit, q.cost = r.Duration.Milliseconds(), r.Limit, r.cost()
@@ -168,26 +169,26 @@ func (l *Limiter) decide(ctx context.Context, nowMs int64, told bool, r *Request
 		return
 	}
 	if by.estimate != nil { // ask would find it out too, a call later
-		l.askEstimate(&q, by, l.table.get(&id), held, d)
+		l.askEstimate(&q, by, l.table.Get(&id), held, d)
 		return
 	}
-	l.ask(ctx, &q, by, l.table.get(&id), held, d)
+	l.ask(ctx, &q, by, l.table.Get(&id), held, d)
 }
 
 func (l *Limiter) askTimed(ctx context.Context, q *question, by *rule, held *Reservation, d *Decision) {
 	began := l.clock.Elapsed()
-	l.ask(ctx, q, by, l.table.get(q.id), held, d)
+	l.ask(ctx, q, by, l.table.Get(q.id), held, d)
 	l.metrics.decisionSeconds.Observe((l.clock.Elapsed() - began).Seconds())
 }
 
 // ask is the second half: entry → (refresh) → judge → answer, into d. e is the key's
 // entry if the caller has it; the one that was used is returned if the table holds it.
 // held, if there is one, is told what was counted.
-func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *entry, held *Reservation, d *Decision) *entry {
+func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *cell.Entry, held *Reservation, d *Decision) *cell.Entry {
 	if by.estimate != nil {
 		return l.askEstimate(q, by, e, held, d)
 	}
-	met := known
+	met := cell.Known
 	for {
 		if e == nil {
 			if q.cost > q.limit {
@@ -196,50 +197,50 @@ func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *entry, held
 			}
 			e, met = l.meet(q, by)
 		}
-		var v verdict
+		var v cell.Verdict
 		var alive bool
 		source := SourceLocal
 		if l.shards == nil {
-			alive = e.judge(&v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting())
+			alive = e.Judge(&v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting())
 		} else {
 			source, alive = l.judgeInFleet(ctx, &v, e, met, q, by)
 		}
-		if v.agedOut > 0 {
-			l.metrics.dropped[droppedExpired].Add(v.agedOut)
+		if v.AgedOut > 0 {
+			l.metrics.dropped[droppedExpired].Add(v.AgedOut)
 		}
 		if !alive { // evicted meanwhile: look the key up again
-			e, met = l.table.get(q.id), known
+			e, met = l.table.Get(q.id), cell.Known
 			continue
 		}
 		switch {
-		case v.refused: // by an outage policy, which says nothing about the key
-		case !v.allowed:
+		case v.Refused: // by an outage policy, which says nothing about the key
+		case !v.Allowed:
 			tellRetry(&v, q)
 			if q.told && l.soon(&v, q) {
 				continue
 			}
-			l.denied(e, v.seq, q)
-		case met == untracked:
-			if q.counting() && !v.claimed {
-				l.spill(e, v.seq, q.cost, q.nowMs)
+			l.denied(e, v.Sequence, q)
+		case met == cell.Untracked:
+			if q.counting() && !v.Claimed {
+				l.spill(e, v.Sequence, q.cost, q.nowMs)
 			}
 			if held != nil && q.counting() {
-				*held = Reservation{l, e, v.seq, q.limit, q.cost, true}
+				*held = Reservation{l, e, v.Sequence, q.limit, q.cost, true}
 			}
 		case q.counting():
 			l.accepted(e, met, &v, q)
 			if held != nil {
-				*held = Reservation{l, e, v.seq, q.limit, q.cost, false}
+				*held = Reservation{l, e, v.Sequence, q.limit, q.cost, false}
 			}
 		}
 		out := d.answer(&v, q, by, source)
 		if q.request.peek {
 			return l.used(e, met, q, source)
 		}
-		if v.refused {
+		if v.Refused {
 			q.counts.refused.Add(1)
 		}
-		if n := q.counts.decided(source, out, 1); out != outcomeAllowed && !v.refused {
+		if n := q.counts.decided(source, out, 1); out != outcomeAllowed && !v.Refused {
 			l.tally(e, q, n)
 		}
 		if by.candidate != 0 {
@@ -252,13 +253,13 @@ func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *entry, held
 // judgeInFleet judges and counts on a node with an origin, which it asks first about a
 // key that is cold, stale or strict, and where a namespace waits for its share. What it
 // could not ask is judged by the namespace's outage policy.
-func (l *Limiter) judgeInFleet(ctx context.Context, v *verdict, e *entry, met contact, q *question, by *rule) (source Source, alive bool) {
+func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Entry, met cell.Contact, q *question, by *rule) (source Source, alive bool) {
 	source, alive = SourceLocal, true
-	if met == untracked {
+	if met == cell.Untracked {
 		return l.judgeGuest(ctx, v, e, q, by)
 	}
 	now, set := l.clock.Steady(), l.settings.Load()
-	if e.wantsRefresh(now, set.freshForMs) || l.asksFirst(e, q, now, set) {
+	if e.WantsRefresh(now, set.freshForMs) || l.asksFirst(e, q, now, set) {
 		source, alive = l.refreshFor(ctx, e, q, by.outage)
 	}
 	switch {
@@ -269,15 +270,15 @@ func (l *Limiter) judgeInFleet(ctx context.Context, v *verdict, e *entry, met co
 	case source.Degraded() && source != SourceDegraded:
 		return source, l.judgeOut(v, e, q, source)
 	}
-	return source, e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting())
+	return source, e.Judge(v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting())
 }
 
 // soon is true when a denial by a told time would be over within staleMax, and the clock,
 // which it sets q to, is already further: whoever comes back after exactly the time that
 // they were told is let in.
-func (l *Limiter) soon(v *verdict, q *question) bool {
+func (l *Limiter) soon(v *cell.Verdict, q *question) bool {
 	q.told = false
-	if v.passesAtMs == 0 || v.passesAtMs-q.nowMs > clock.StaleMax.Milliseconds() {
+	if v.PassesAtMs == 0 || v.PassesAtMs-q.nowMs > clock.StaleMax.Milliseconds() {
 		return false
 	}
 	before := q.nowMs
@@ -288,7 +289,7 @@ func (l *Limiter) soon(v *verdict, q *question) bool {
 // oversized answers a cost above the limit on a key that is not held: denied
 // whatever is known elsewhere, and nothing to remember.
 func (l *Limiter) oversized(q *question, by *rule, d *Decision) {
-	v := verdict{seq: window.Sequence(q.nowMs, q.durationMs), tMs: q.nowMs}
+	v := cell.Verdict{Sequence: window.Sequence(q.nowMs, q.durationMs), AtMs: q.nowMs}
 	out := d.answer(&v, q, by, SourceLocal)
 	if q.request.peek {
 		return
@@ -300,37 +301,37 @@ func (l *Limiter) oversized(q *question, by *rule, d *Decision) {
 }
 
 // accepted marks an entry of the table whose count has grown.
-func (l *Limiter) accepted(e *entry, met contact, v *verdict, q *question) {
+func (l *Limiter) accepted(e *cell.Entry, met cell.Contact, v *cell.Verdict, q *question) {
 	marks := l.marks
-	if met == created {
-		marks &^= flagTouched // only a second contact tells a caller from a one-shot
+	if met == cell.Created {
+		marks &^= cell.Touched // only a second contact tells a caller from a one-shot
 	}
-	flags := e.marks()
-	if !flags.have(marks) {
-		l.dirty.mark(e, marks)
+	flags := e.Flags()
+	if !flags.Have(marks) {
+		l.dirty.Mark(e, marks)
 	}
-	if shift := l.farShift.Load(); shift != 0 && v.previous+v.current+q.ahead+q.cost >= q.limit>>shift {
+	if shift := l.farShift.Load(); shift != 0 && v.Previous+v.Current+q.ahead+q.cost >= q.limit>>shift {
 		l.crowds(e, v, q)
 	}
-	if flags.news() {
-		e.useNews(q.nowMs)
+	if flags.News() {
+		e.UseNews(q.nowMs)
 	}
 }
 
 // denied makes the key strict. A denial changes no count.
-func (l *Limiter) denied(e *entry, sequence int64, q *question) {
+func (l *Limiter) denied(e *cell.Entry, sequence int64, q *question) {
 	if q.ahead+q.cost > q.limit || q.request.peek {
 		return // would be denied on an empty key too: says nothing about it; or is to leave it as it is
 	}
-	marks := flagTouched | pressedMark(sequence)
-	flags := e.marks()
-	if !flags.have(marks) {
-		l.dirty.mark(e, marks)
+	marks := cell.Touched | cell.Pressed(sequence)
+	flags := e.Flags()
+	if !flags.Have(marks) {
+		l.dirty.Mark(e, marks)
 	}
-	if flags.news() {
-		e.useNews(q.nowMs)
+	if flags.News() {
+		e.UseNews(q.nowMs)
 	}
-	if !l.table.fleet {
+	if !l.table.Fleet {
 		return // nobody to ask
 	}
 	strictMs := l.settings.Load().strictForMs
@@ -338,8 +339,8 @@ func (l *Limiter) denied(e *entry, sequence int64, q *question) {
 		strictMs = q.durationMs
 	}
 	now := l.clock.Steady()
-	wasStrict := e.isStrict(now)
-	if e.beStrict(now+clock.Steady(strictMs)) && !wasStrict {
+	wasStrict := e.IsStrict(now)
+	if e.BeStrict(now+clock.Steady(strictMs)) && !wasStrict {
 		l.metrics.strictActivations.Add(1)
 	}
 }
@@ -350,17 +351,17 @@ func (l *Limiter) collect() {
 	defer l.queues.Unlock()
 	sinceMs := l.queues.collectedMs
 	l.queues.collectedMs = l.nowMs()
-	l.dirty.take(func(e *entry) { l.collectLocked(e, sinceMs) })
+	l.dirty.Take(func(e *cell.Entry) { l.collectLocked(e, sinceMs) })
 }
 
-func (l *Limiter) collectLocked(e *entry, sinceMs int64) {
+func (l *Limiter) collectLocked(e *cell.Entry, sinceMs int64) {
 	var sh *shard
 	var queues uint32
-	if l.cfg.Origin != nil && !e.marks().estimates() {
-		sh, queues = l.shardOf(e), inReplay
+	if l.cfg.Origin != nil && !e.Flags().Estimates() {
+		sh, queues = l.shardOf(e), cell.InReplay
 	}
 	if l.cfg.Counts != nil {
-		queues |= inFlush | inTell
+		queues |= cell.InFlush | cell.InTell
 	}
 	l.queueLocked(sh, e, sinceMs, queues)
 }
@@ -370,20 +371,20 @@ func (l *Limiter) collectLocked(e *entry, sinceMs int64) {
 // bound of the age of its youngest cost, at most a replay tick too high. 0 is unknown: others'
 // cost made it grow, or nothing did.
 type queued struct {
-	entry   *entry
+	entry   *cell.Entry
 	sinceMs int64
 }
 
 // queueLocked puts an entry into queues, into each once. sh is its shard's, of the queue of replay.
-func (l *Limiter) queueLocked(sh *shard, e *entry, sinceMs int64, queues uint32) {
-	fresh := e.enqueue(queues)
-	if fresh&inReplay != 0 {
+func (l *Limiter) queueLocked(sh *shard, e *cell.Entry, sinceMs int64, queues uint32) {
+	fresh := e.Enqueue(queues)
+	if fresh&cell.InReplay != 0 {
 		sh.queue = append(sh.queue, e)
 	}
-	if fresh&inFlush != 0 {
+	if fresh&cell.InFlush != 0 {
 		l.queues.flush = append(l.queues.flush, queued{e, sinceMs})
 	}
-	if fresh&inTell != 0 {
+	if fresh&cell.InTell != 0 {
 		l.queues.tell = append(l.queues.tell, queued{e, sinceMs})
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/dataplane/internal/cell"
 )
 
 // outcome is what became of a request.
@@ -112,7 +114,7 @@ type metrics struct {
 	originSeconds [originOps]prometheus.Histogram
 	originSize    [originOps]prometheus.Histogram
 	tickSeconds   [ticks]prometheus.Histogram
-	merged        counters
+	merged        cell.Counters
 	replayedCells atomic.Int64
 	ambiguous     atomic.Int64
 	healed        atomic.Int64
@@ -274,7 +276,7 @@ func (m *metrics) imported(took time.Duration, rows, applied int64, err error, n
 }
 
 // agedIn takes note of the age of a region's cost; nil where none is kept.
-func (m *metrics) agedIn(region string) aged {
+func (m *metrics) agedIn(region string) cell.Aged {
 	if from := m.delays.from(region); from != nil {
 		return from
 	}
@@ -380,18 +382,18 @@ func (l *Limiter) Collect(ch chan<- prometheus.Metric) {
 		counter(descCandidates, m.comparedAll(out), out.String())
 	}
 	m.decisionSeconds.Collect(ch)
-	gauge(descEntries, float64(l.table.len()))
+	gauge(descEntries, float64(l.table.Len()))
 	gauge(descCap, float64(l.cfg.EntriesMax))
 	gauge(descNodes, float64(l.nodes.Load()))
-	counter(descEvictions, l.table.evicted.expired.Load(), "expired")
-	counter(descEvictions, l.table.evicted.idle.Load(), "idle")
-	counter(descEvictions, l.table.evicted.share.Load(), "share")
-	counter(descFull, l.table.full.Load())
+	counter(descEvictions, l.table.Evicted.Expired.Load(), "expired")
+	counter(descEvictions, l.table.Evicted.Idle.Load(), "idle")
+	counter(descEvictions, l.table.Evicted.Share.Load(), "share")
+	counter(descFull, l.table.Full.Load())
 	counter(descCrowd, m.crowd.byOrigin.Load(), "origin")
 	counter(descCrowd, m.crowd.byOverflow.Load(), "overflow")
-	counter(descWindows, l.table.created.traffic.Load())
+	counter(descWindows, l.table.Created.Traffic.Load())
 	counter(descStrict, m.strictActivations.Load())
-	counter(descOvershoot, m.merged.overshoot.Load())
+	counter(descOvershoot, m.merged.Overshoot.Load())
 
 	for op := range m.originSeconds {
 		m.originSeconds[op].Collect(ch)
@@ -428,7 +430,7 @@ func (l *Limiter) Collect(ch chan<- prometheus.Metric) {
 	m.flushSeconds.Collect(ch)
 	counter(descSyncRows, m.importApplied.Load())
 	counter(descSyncErrors, m.importErrors.Load())
-	counter(descSyncCreated, l.table.created.imported.Load())
+	counter(descSyncCreated, l.table.Created.Imported.Load())
 	gauge(descRowsLastPoll, float64(m.rowsLastPoll.Load()))
 	gauge(descImportedAt, float64(m.importedAtMs.Load())/1000)
 	m.importSeconds.Collect(ch)

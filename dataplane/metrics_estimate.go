@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/level"
 )
 
@@ -30,12 +31,12 @@ func (m *estimateMetrics) init() {
 
 // estimated counts a decision of the estimate mode, and returns how many there have been
 // of its kind.
-func (s *stripe) estimated(out outcome, met contact) (total int64) {
+func (s *stripe) estimated(out outcome, met cell.Contact) (total int64) {
 	total = s.estimates[out].Add(1)
 	if uint64(total)%sampleEvery == 0 {
 		s.timeNext.Store(true)
 	}
-	if met != known {
+	if met != cell.Known {
 		s.misses.Add(1)
 	}
 	return total
@@ -83,10 +84,10 @@ func (l *Limiter) collectEstimate(ch chan<- prometheus.Metric) {
 	count(descSyncRefused, prometheus.CounterValue, l.syncs.refused.Load())
 	count(descUnsynced, prometheus.CounterValue, l.metrics.unsynced.Load())
 	for from := range level.Tiers {
-		count(descTierKeys, prometheus.GaugeValue, l.table.tiers.keys[from].Load(), from.String())
+		count(descTierKeys, prometheus.GaugeValue, l.table.Tiers.Keys[from].Load(), from.String())
 		for to := range level.Tiers {
 			if from != to {
-				count(descTierMoves, prometheus.CounterValue, l.table.tiers.moves[from][to].Load(), from.String(), to.String())
+				count(descTierMoves, prometheus.CounterValue, l.table.Tiers.Moves[from][to].Load(), from.String(), to.String())
 			}
 		}
 	}

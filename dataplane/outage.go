@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 )
 
@@ -50,31 +51,31 @@ func (p outagePolicy) source() Source {
 
 // outOf is true when a decision about e that wants the origin would not get it, as far
 // as is known without trying.
-func (l *Limiter) outOf(e *entry, now clock.Steady) bool {
-	return e.restsFor(now) > 0 || l.shardOf(e).asks.State() != breaker.Closed
+func (l *Limiter) outOf(e *cell.Entry, now clock.Steady) bool {
+	return e.RestsFor(now) > 0 || l.shardOf(e).asks.State() != breaker.Closed
 }
 
 // refusal is how long a closed namespace tells its callers to stay away: until the
 // origin is tried again.
-func (l *Limiter) refusal(e *entry, now clock.Steady) time.Duration {
-	wait := max(e.restsFor(now), l.shardOf(e).asks.OpensFor().Round(time.Millisecond))
+func (l *Limiter) refusal(e *cell.Entry, now clock.Steady) time.Duration {
+	wait := max(e.RestsFor(now), l.shardOf(e).asks.OpensFor().Round(time.Millisecond))
 	if wait <= 0 {
-		return retryPause // its read is still out
+		return cell.RetryPause // its read is still out
 	}
 	return wait
 }
 
 // judgeOut is judge for a decision that goes by an outage policy other than local.
-func (l *Limiter) judgeOut(v *verdict, e *entry, q *question, source Source) (alive bool) {
+func (l *Limiter) judgeOut(v *cell.Verdict, e *cell.Entry, q *question, source Source) (alive bool) {
 	if source == SourceDegradedClosed {
-		alive = e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, false)
-		v.refuse(q.nowMs, l.refusal(e, l.clock.Steady()))
+		alive = e.Judge(v, q.nowMs, q.durationMs, q.limit, q.cost, false)
+		v.Refuse(q.nowMs, l.refusal(e, l.clock.Steady()))
 		return alive
 	}
-	alive = e.judge(v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting())
-	if alive && !v.allowed && q.cost <= q.limit {
-		v.allowed = true
-		return !q.counting() || e.force(v.seq, q.limit, q.cost)
+	alive = e.Judge(v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting())
+	if alive && !v.Allowed && q.cost <= q.limit {
+		v.Allowed = true
+		return !q.counting() || e.Force(v.Sequence, q.limit, q.cost)
 	}
 	return alive
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/level"
 	"github.com/weirhq/weir/dataplane/store"
@@ -23,13 +24,13 @@ import (
 
 // askSync puts a key into the set, unless its namespace has too many there: then it may
 // ask again with its next request.
-func (l *Limiter) askSync(e *entry, k *knobs) {
-	if l.stopping.Load() || !e.ask() {
+func (l *Limiter) askSync(e *cell.Entry, k *knobs) {
+	if l.stopping.Load() || !e.Ask() {
 		return
 	}
 	if k.waiting.Add(1) > k.pendingMax {
 		k.waiting.Add(-1)
-		e.unask()
+		e.Unask()
 		l.syncs.refused.Add(1)
 		return
 	}
@@ -67,7 +68,7 @@ func (l *Limiter) syncShard(ctx context.Context, sh *shard) (firstErr error) {
 // exchange is one key's part in a sync.
 type exchange struct {
 	wanted
-	syncPart
+	cell.SyncPart
 	failed bool
 }
 
@@ -82,7 +83,7 @@ func (l *Limiter) syncChunk(ctx context.Context, sh *shard, batch []wanted) (fai
 		l.prepareSync(&exchanges[i], nowMs, now, &writes, &reads)
 	}
 	if len(writes.adds) > 0 {
-		var lost []*entry
+		var lost []*cell.Entry
 		lost, err = l.ship(ctx, sh, &writes)
 		markFailed(exchanges, lost)
 	}
@@ -100,11 +101,11 @@ func (l *Limiter) syncChunk(ctx context.Context, sh *shard, batch []wanted) (fai
 	return failed, err
 }
 
-func markFailed(exchanges []exchange, lost []*entry) {
+func markFailed(exchanges []exchange, lost []*cell.Entry) {
 	if len(lost) == 0 {
 		return
 	}
-	of := make(map[*entry]bool, len(lost))
+	of := make(map[*cell.Entry]bool, len(lost))
 	for _, e := range lost {
 		of[e] = true
 	}
@@ -118,15 +119,15 @@ func markFailed(exchanges []exchange, lost []*entry) {
 func (l *Limiter) prepareSync(x *exchange, nowMs int64, now clock.Steady, writes *chunk, reads *inquiry) {
 	e := x.entry
 	late := level.Low.IntervalMs(x.knobs.syncBaseMs) + replayTimeout.Milliseconds()
-	x.syncPart = e.beginSync(nowMs, now, &x.knobs.rules, late)
-	l.forgot(e, x.agedOut)
-	for i, cost := range x.costs {
-		s := x.sequence - 1 + int64(i)
+	x.SyncPart = e.BeginSync(nowMs, now, &x.knobs.Rules, late)
+	l.forgot(e, x.AgedOut)
+	for i, cost := range x.Costs {
+		s := x.Sequence - 1 + int64(i)
 		if cost > 0 {
-			writes.adds = append(writes.adds, store.Add{Cell: e.cell(s), Cost: cost})
+			writes.adds = append(writes.adds, store.Add{Cell: e.Cell(s), Cost: cost})
 			writes.parcels = append(writes.parcels, parcel{e, s})
-		} else if x.read[i] {
-			reads.cells = append(reads.cells, e.cell(s))
+		} else if x.Read[i] {
+			reads.cells = append(reads.cells, e.Cell(s))
 			reads.of = append(reads.of, x)
 		}
 	}
@@ -147,10 +148,10 @@ func (l *Limiter) readCells(ctx context.Context, sh *shard, r *inquiry) error {
 		}
 		return err
 	}
-	var grown []*entry
-	var lost []lostTotal
+	var grown []*cell.Entry
+	var lost []cell.LostTotal
 	for i, x := range r.of {
-		grew, missing := x.entry.hearOf(&l.metrics.merged, r.cells[i].Sequence, totals[i])
+		grew, missing := x.entry.HearOf(&l.metrics.merged, r.cells[i].Sequence, totals[i])
 		lost = append(lost, missing...)
 		if grew {
 			grown = append(grown, x.entry)
@@ -183,7 +184,7 @@ func (l *Limiter) readTotals(ctx context.Context, sh *shard, cells []window.Cell
 // the key asks again.
 func (l *Limiter) finishSync(x *exchange, nowMs int64, now clock.Steady) {
 	x.knobs.waiting.Add(-1)
-	if last, drift := x.entry.endSync(&x.syncPart, nowMs, now, &x.knobs.rules); last > 0 {
+	if last, drift := x.entry.EndSync(&x.SyncPart, nowMs, now, &x.knobs.Rules); last > 0 {
 		l.metrics.drift.Observe(drift)
 		l.metrics.staleness.Observe(float64(now-last) / 1000)
 	}
@@ -191,8 +192,8 @@ func (l *Limiter) finishSync(x *exchange, nowMs int64, now clock.Steady) {
 
 // forgot counts own cost that its cell has taken along unsent. In the estimate mode that
 // is how cost below the floor ends, and no loss.
-func (l *Limiter) forgot(e *entry, cost int64) {
-	if flags := e.marks(); flags.estimates() && !flags.asked() {
+func (l *Limiter) forgot(e *cell.Entry, cost int64) {
+	if flags := e.Flags(); flags.Estimates() && !flags.Asked() {
 		l.metrics.unsynced.Add(cost)
 		return
 	}
@@ -203,8 +204,8 @@ func (l *Limiter) forgot(e *entry, cost int64) {
 // not: for a node that stops.
 func (l *Limiter) askAll() {
 	k, _ := parseKnobs("")
-	l.table.each(func(e *entry) {
-		if e.askUnsent() {
+	l.table.Each(func(e *cell.Entry) {
+		if e.AskUnsent() {
 			k.waiting.Add(1)
 			l.shardOf(e).syncs.add(wanted{e, k})
 		}
@@ -216,7 +217,7 @@ func (l *Limiter) unsyncedIn(sh *shard) (cost int64) {
 	sh.syncs.mu.Lock()
 	defer sh.syncs.mu.Unlock()
 	for _, w := range sh.syncs.waiting {
-		cost += w.entry.unsent()
+		cost += w.entry.Unsent()
 	}
 	return cost
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/store"
 )
 
@@ -24,7 +25,7 @@ var errShortAnswer = errors.New("origin: fewer answers than cells")
 
 // parcel is one Add on its way.
 type parcel struct {
-	entry    *entry
+	entry    *cell.Entry
 	sequence int64
 }
 
@@ -69,9 +70,9 @@ func (l *Limiter) replayKicked(ctx context.Context, sh *shard) {
 
 // sendLocked sends what is kicked, and a queue; each chunk takes what was kicked
 // meanwhile first. It returns what it has not got to, which is in the shard's queue.
-func (l *Limiter) sendLocked(ctx context.Context, sh *shard, queue []*entry, nowMs int64) ([]*entry, error) {
+func (l *Limiter) sendLocked(ctx context.Context, sh *shard, queue []*cell.Entry, nowMs int64) ([]*cell.Entry, error) {
 	var firstErr error
-	var again []*entry
+	var again []*cell.Entry
 	var c chunk
 	for sent := 0; sent < replayTickMax; sent += len(c.adds) {
 		kicked := sh.takeKicked(replayChunk / 2)
@@ -84,7 +85,7 @@ func (l *Limiter) sendLocked(ctx context.Context, sh *shard, queue []*entry, now
 			break
 		}
 		queue = l.pack(&c, kicked, queue, nowMs)
-		var failed []*entry
+		var failed []*cell.Entry
 		var err error
 		if len(c.adds) > 0 {
 			failed, err = l.ship(ctx, sh, &c)
@@ -103,10 +104,10 @@ func (l *Limiter) sendLocked(ctx context.Context, sh *shard, queue []*entry, now
 }
 
 // forgo lets what is kicked wait for its tick.
-func (l *Limiter) forgo(sh *shard, kicked []*entry) {
+func (l *Limiter) forgo(sh *shard, kicked []*cell.Entry) {
 	for len(kicked) > 0 {
 		for _, e := range kicked {
-			e.unkick()
+			e.Unkick()
 		}
 		l.requeue(sh, kicked)
 		sh.answer(kicked, kicked, breaker.ErrOpen)
@@ -115,7 +116,7 @@ func (l *Limiter) forgo(sh *shard, kicked []*entry) {
 }
 
 // takeQueue takes what is to be sent.
-func (l *Limiter) takeQueue(sh *shard) []*entry {
+func (l *Limiter) takeQueue(sh *shard) []*cell.Entry {
 	l.queues.Lock()
 	defer l.queues.Unlock()
 	queue := sh.queue
@@ -127,12 +128,12 @@ func (l *Limiter) takeQueue(sh *shard) []*entry {
 type chunk struct {
 	adds    []store.Add
 	parcels []parcel
-	stale   []*entry // whose previous cell should be read once more
+	stale   []*cell.Entry // whose previous cell should be read once more
 }
 
 // pack fills a chunk with what is kicked and from the queue, and returns the rest of
 // that. Few enough are kicked to fit.
-func (l *Limiter) pack(c *chunk, kicked, queue []*entry, nowMs int64) []*entry {
+func (l *Limiter) pack(c *chunk, kicked, queue []*cell.Entry, nowMs int64) []*cell.Entry {
 	*c = chunk{c.adds[:0], c.parcels[:0], c.stale[:0]}
 	for _, e := range kicked {
 		l.load(c, e, nowMs, true)
@@ -148,21 +149,21 @@ func (l *Limiter) pack(c *chunk, kicked, queue []*entry, nowMs int64) []*entry {
 }
 
 // load puts an entry's unsent cost into a chunk. stale is true when its previous cell should be read once more.
-func (l *Limiter) load(c *chunk, e *entry, nowMs int64, kicked bool) (stale bool) {
-	in := e.load(kicked, nowMs, 2*l.settings.Load().tuning.ReplayTick.Std().Milliseconds())
-	l.metrics.dropped[droppedExpired].Add(in.expired)
-	for i, cost := range in.costs {
-		if s := in.sequence - 1 + int64(i); cost > 0 {
-			c.adds = append(c.adds, store.Add{Cell: e.cell(s), Cost: cost})
+func (l *Limiter) load(c *chunk, e *cell.Entry, nowMs int64, kicked bool) (stale bool) {
+	in := e.Load(kicked, nowMs, 2*l.settings.Load().tuning.ReplayTick.Std().Milliseconds())
+	l.metrics.dropped[droppedExpired].Add(in.Expired)
+	for i, cost := range in.Costs {
+		if s := in.Sequence - 1 + int64(i); cost > 0 {
+			c.adds = append(c.adds, store.Add{Cell: e.Cell(s), Cost: cost})
 			c.parcels = append(c.parcels, parcel{e, s})
 		}
 	}
-	return in.stale
+	return in.Stale
 }
 
 // ship sends one chunk and merges the answers. It returns whose cost stays unsent, and
 // the first error.
-func (l *Limiter) ship(ctx context.Context, sh *shard, c *chunk) ([]*entry, error) {
+func (l *Limiter) ship(ctx context.Context, sh *shard, c *chunk) ([]*cell.Entry, error) {
 	end, ok := sh.sends.Begin()
 	if !ok {
 		return l.unload(c, breaker.ErrOpen)
@@ -183,7 +184,7 @@ func (l *Limiter) ship(ctx context.Context, sh *shard, c *chunk) ([]*entry, erro
 }
 
 // unload takes a chunk back that was never sent.
-func (l *Limiter) unload(c *chunk, err error) ([]*entry, error) {
+func (l *Limiter) unload(c *chunk, err error) ([]*cell.Entry, error) {
 	answers := make([]store.Added, len(c.adds))
 	for i := range answers {
 		answers[i].Err = err
@@ -192,10 +193,10 @@ func (l *Limiter) unload(c *chunk, err error) ([]*entry, error) {
 }
 
 // unpack merges the answers to a chunk.
-func (l *Limiter) unpack(c *chunk, answers []store.Added) ([]*entry, error) {
+func (l *Limiter) unpack(c *chunk, answers []store.Added) ([]*cell.Entry, error) {
 	now, floor := l.clock.ReadSteady(), l.settings.Load().tuning.Floor
-	var failed, grown []*entry
-	var lost []lostTotal
+	var failed, grown []*cell.Entry
+	var lost []cell.LostTotal
 	var firstErr error
 	for i, p := range c.parcels {
 		answer := store.Added{Err: errShortAnswer}
@@ -207,15 +208,15 @@ func (l *Limiter) unpack(c *chunk, answers []store.Added) ([]*entry, error) {
 			if errors.Is(answer.Err, store.ErrMaybeApplied) {
 				l.metrics.ambiguous.Add(c.adds[i].Cost)
 			}
-			if !p.entry.takeBack(p.sequence, c.adds[i].Cost) {
+			if !p.entry.Rollback(p.sequence, c.adds[i].Cost) {
 				l.metrics.dropped[droppedExpired].Add(c.adds[i].Cost)
 			}
 			failed = append(failed, p.entry)
 			continue
 		}
-		grew, missing := p.entry.confirm(&l.metrics.merged, p.sequence, answer.Total, now)
+		grew, missing := p.entry.Confirm(&l.metrics.merged, p.sequence, answer.Total, now)
 		lost = append(lost, missing...)
-		if crossed := p.entry.cross(p.sequence, answer.Total-c.adds[i].Cost, answer.Total, floor); grew || crossed {
+		if crossed := p.entry.Cross(p.sequence, answer.Total-c.adds[i].Cost, answer.Total, floor); grew || crossed {
 			grown = append(grown, p.entry)
 		}
 	}
@@ -233,7 +234,7 @@ func cmpErr(first, next error) error {
 
 // putBack returns what a tick has not got to: entries that were never taken off the
 // queue, by their flags.
-func (l *Limiter) putBack(sh *shard, rest []*entry) {
+func (l *Limiter) putBack(sh *shard, rest []*cell.Entry) {
 	if len(rest) == 0 {
 		return
 	}
@@ -243,19 +244,19 @@ func (l *Limiter) putBack(sh *shard, rest []*entry) {
 }
 
 // requeue puts entries back for the next tick.
-func (l *Limiter) requeue(sh *shard, entries []*entry) {
+func (l *Limiter) requeue(sh *shard, entries []*cell.Entry) {
 	if len(entries) == 0 {
 		return
 	}
 	l.queues.Lock()
 	defer l.queues.Unlock()
 	for _, e := range entries {
-		l.queueLocked(sh, e, 0, inReplay)
+		l.queueLocked(sh, e, 0, cell.InReplay)
 	}
 }
 
 // readStale reads closed cells once more, in the background and in one round trip.
-func (l *Limiter) readStale(entries []*entry) {
+func (l *Limiter) readStale(entries []*cell.Entry) {
 	if len(entries) > 0 {
 		l.readMany(l.clock.ReadSteady(), slices.Clone(entries))
 	}
@@ -263,7 +264,7 @@ func (l *Limiter) readStale(entries []*entry) {
 
 // heal tells the origin what it has lost, by maximum: another increment would count
 // twice once the others do the same. What the breaker keeps back is found lost again.
-func (l *Limiter) heal(lost []lostTotal) {
+func (l *Limiter) heal(lost []cell.LostTotal) {
 	if len(lost) == 0 {
 		return
 	}
@@ -315,7 +316,7 @@ func (l *Limiter) pendingIn(sh *shard) (cost int64) {
 	l.queues.Lock()
 	defer l.queues.Unlock()
 	for _, e := range sh.queue {
-		cost += e.unsent()
+		cost += e.Unsent()
 	}
 	return cost
 }

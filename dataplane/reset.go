@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -82,13 +83,13 @@ func (l *Limiter) heldResets(last *settings, nowMs int64) map[resetName]bool {
 		return nil
 	}
 	held := make(map[resetName]bool)
-	l.table.walk(func(e *entry) {
-		f := e.namesOf().shared()
-		if f.reset.Generation == 0 || e.expired(nowMs) {
+	l.table.Walk(func(e *cell.Entry) {
+		f := e.Names().Family()
+		if f.Reset.Generation == 0 || e.Expired(nowMs) {
 			return
 		}
-		name := resetName{f.workspace, f.namespace, e.namesOf().identifier()}
-		if last.resets.known[name].Generation == f.reset.Generation {
+		name := resetName{f.Workspace, f.Namespace, e.Names().Identifier()}
+		if last.resets.known[name].Generation == f.Reset.Generation {
 			held[name] = true
 		}
 	})
@@ -161,14 +162,14 @@ func (s *settings) inForce(c *window.Cell) (reset *window.Reset, ok bool) {
 
 // superseded is true of an entry from before its key was reset, or from before a reset of
 // it expired: another one speaks for the key.
-func (s *settings) superseded(n *names) bool {
-	f := n.shared()
+func (s *settings) superseded(n *cell.Names) bool {
+	f := n.Family()
 	if len(s.resets.known) == 0 {
-		return f.reset.Generation != 0
+		return f.Reset.Generation != 0
 	}
-	reset := s.resetOf(&window.Key{Workspace: f.workspace, Namespace: f.namespace, Identifier: n.identifier()})
+	reset := s.resetOf(&window.Key{Workspace: f.Workspace, Namespace: f.Namespace, Identifier: n.Identifier()})
 	if reset == nil {
-		return f.reset.Generation != 0
+		return f.Reset.Generation != 0
 	}
-	return reset.Generation != f.reset.Generation
+	return reset.Generation != f.Reset.Generation
 }

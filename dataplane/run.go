@@ -28,7 +28,7 @@ func (l *Limiter) Start(ctx context.Context) error {
 	}
 	l.loops.Go(func() { l.clock.Run(ctx) })
 	l.loop(ctx, l.at(func(s *settings) time.Duration { return sweepInterval }), func(context.Context) {
-		l.table.sweep(l.nowMs())
+		l.table.Sweep(l.nowMs())
 		l.reportCrowd(l.clock.Steady())
 	})
 	tick := func(s *settings) time.Duration { return s.tuning.ReplayTick.Std() }

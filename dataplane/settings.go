@@ -58,7 +58,7 @@ type rule struct {
 
 var noRule rule // of namespaces of which nothing is set
 
-func (r *rule) offered() bool { return r.estimate != nil && r.estimate.offered }
+func (r *rule) offered() bool { return r.estimate != nil && r.estimate.Offered }
 
 func (r *rule) mode() window.Mode {
 	if r.estimate != nil {
@@ -194,7 +194,7 @@ func (sp *space) settle() error {
 		own := o.rule
 		o.rule = sp.rule
 		o.pattern, o.candidate, o.shadow = own.pattern, own.candidate, own.shadow || sp.shadow
-		if o.candidate != 0 && sp.estimate != nil && sp.estimate.leaky {
+		if o.candidate != 0 && sp.estimate != nil && sp.estimate.Leaky {
 			o.candidate, left = 0, append(left, o.pattern)
 		}
 	}

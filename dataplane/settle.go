@@ -3,6 +3,7 @@ package dataplane
 import (
 	"context"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -35,7 +36,7 @@ import (
 // nor settled from two goroutines at once.
 type Reservation struct {
 	limiter  *Limiter
-	entry    *entry // that counted it; it may be evicted since
+	entry    *cell.Entry // that counted it; it may be evicted since
 	sequence int64
 	limit    int64
 	held     int64 // cost that was accepted; 0 once settled
@@ -72,7 +73,7 @@ func (r *Reservation) Settle(cost int64) (change int64, err error) {
 		return 0, nil
 	}
 	if change <= 0 {
-		return -r.entry.giveBack(r.sequence, -change), nil
+		return -r.entry.GiveBack(r.sequence, -change), nil
 	}
 	return r.charge(change), nil
 }
@@ -82,21 +83,21 @@ func (r *Reservation) charge(cost int64) (charged int64) {
 	l, e := r.limiter, r.entry
 	for gone := r.outside; ; gone = false {
 		if !gone {
-			charged, alive := e.charge(r.sequence, cost, r.limit)
+			charged, alive := e.Charge(r.sequence, cost, r.limit)
 			if alive {
 				if charged > 0 {
-					l.dirty.mark(e, l.marks)
+					l.dirty.Mark(e, l.marks)
 				}
 				return charged
 			}
 		}
 		nowMs := l.nowMs()
-		current := max(r.sequence, window.Sequence(nowMs, e.durationMs()))
+		current := max(r.sequence, window.Sequence(nowMs, e.DurationMs()))
 		if current > r.sequence+1 {
 			return 0
 		}
-		var met contact
-		if e, met = l.table.again(e, current, nowMs); met == untracked {
+		var met cell.Contact
+		if e, met = l.table.Again(e, current, nowMs); met == cell.Untracked {
 			l.chargeOutside(e, r.sequence, cost, r.limit, nowMs)
 			return cost
 		}
@@ -105,12 +106,12 @@ func (r *Reservation) charge(cost int64) (charged int64) {
 
 // chargeOutside charges a key without an entry: those who decide on it now see it, and so does
 // the next to come.
-func (l *Limiter) chargeOutside(e *entry, sequence, cost, limit, nowMs int64) {
+func (l *Limiter) chargeOutside(e *cell.Entry, sequence, cost, limit, nowMs int64) {
 	l.spill(e, sequence, cost, nowMs)
-	if guest := l.table.guests.find(e.identity()); guest != nil {
-		guest.charge(sequence, cost, limit)
-		guest.settleUnnamed(sequence, cost)
-		l.table.guests.leave(e.identity())
+	if guest := l.table.Guests.Find(e.Identity()); guest != nil {
+		guest.Charge(sequence, cost, limit)
+		guest.SettleUnnamed(sequence, cost)
+		l.table.Guests.Leave(e.Identity())
 	}
 }
 
@@ -127,11 +128,11 @@ func (l *Limiter) Refund(r Request) (refunded int64, err error) {
 	by := l.settings.Load().resolve(&r)
 	key := r.key()
 	key.Mode = by.mode()
-	id := l.table.ofKey(&key, by.reset)
-	e := l.table.get(&id)
+	id := l.table.IdentityOfKey(&key, by.reset)
+	e := l.table.Get(&id)
 	if e == nil || r.cost() == 0 {
 		return 0, nil
 	}
 	nowMs := l.nowMs()
-	return e.giveBack(window.Sequence(nowMs, key.DurationMs()), r.cost()), nil
+	return e.GiveBack(window.Sequence(nowMs, key.DurationMs()), r.cost()), nil
 }

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -30,14 +31,14 @@ func (l *Limiter) measureShape(set *settings, nowMs int64) {
 		return
 	}
 	s := &shape{atMs: nowMs, sharedKnown: l.elsewhere.covered(nowMs)}
-	each := uint64(l.table.len()/shapeSampled + 1)
+	each := uint64(l.table.Len()/shapeSampled + 1)
 	var looked, used int64
-	l.table.walk(func(e *entry) {
-		durationMs := e.durationMs()
+	l.table.Walk(func(e *cell.Entry) {
+		durationMs := e.DurationMs()
 		if milliseconds(durationMs) < set.tuning.MinGlobalDuration.Std() {
 			return
 		}
-		share := e.activeShare(window.Sequence(nowMs, durationMs))
+		share := e.ActiveShare(window.Sequence(nowMs, durationMs))
 		if share == 0 {
 			return
 		}
@@ -48,7 +49,7 @@ func (l *Limiter) measureShape(set *settings, nowMs int64) {
 		if !s.sharedKnown {
 			return
 		}
-		if hash := fleetHash(e.namesOf()); hash%each == 0 {
+		if hash := fleetHash(e.Names()); hash%each == 0 {
 			looked++
 			if l.elsewhere.users(hash, nowMs) > 0 {
 				used++

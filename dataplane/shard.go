@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/store"
 )
 
@@ -23,20 +24,20 @@ type shard struct {
 	sends *breaker.Breaker // what the loops send, under replayTimeout
 
 	replaying chan struct{} // holds one while a step of replay runs, I/O and all: no mutex
-	queue     []*entry      // to be sent at the next tick, each once; under Limiter.queues
+	queue     []*cell.Entry // to be sent at the next tick, each once; under Limiter.queues
 	syncs     syncSet       // of the estimate mode
 
 	replayedAtMs atomic.Int64 // when all of it was last confirmed
 
 	wake chan struct{} // something is kicked
 
-	mu        sync.Mutex         // of what follows; nothing else is locked under it
-	kicked    []*entry           // to be sent at once, each once: see flagKicked
-	awaited   map[*entry]*flight // closed when the reply to a kick is merged
-	claimants []*claimant        // that no call has taken yet
-	claiming  bool               // somebody sees to the calls
-	gathered  []*gathered        // reads of guests
-	gathering bool               // somebody sees to their calls
+	mu        sync.Mutex                   // of what follows; nothing else is locked under it
+	kicked    []*cell.Entry                // to be sent at once, each once: see flagKicked
+	awaited   map[*cell.Entry]*cell.Flight // closed when the reply to a kick is merged
+	claimants []*cell.Claim                // that no call has taken yet
+	claiming  bool                         // somebody sees to the calls
+	gathered  []*gathered                  // reads of guests
+	gathering bool                         // somebody sees to their calls
 }
 
 func newShards(origin store.Origin, cfg Breaker) []*shard {
@@ -46,7 +47,7 @@ func newShards(origin store.Origin, cfg Breaker) []*shard {
 	shards := make([]*shard, origin.Shards())
 	for i := range shards {
 		shards[i] = &shard{index: i, label: strconv.Itoa(i), asks: breaker.New(breaker.Config(cfg)), sends: breaker.New(breaker.Config(cfg)),
-			replaying: make(chan struct{}, 1), wake: make(chan struct{}, 1), awaited: make(map[*entry]*flight)}
+			replaying: make(chan struct{}, 1), wake: make(chan struct{}, 1), awaited: make(map[*cell.Entry]*cell.Flight)}
 	}
 	return shards
 }
@@ -57,11 +58,11 @@ func (sh *shard) end()   { <-sh.replaying }
 
 // shardOf is the shard of an entry's key. It is asked when an entry is queued or
 // about to be read, never for a decision from memory, so no entry carries it.
-func (l *Limiter) shardOf(e *entry) *shard {
+func (l *Limiter) shardOf(e *cell.Entry) *shard {
 	if len(l.shards) == 1 {
 		return l.shards[0]
 	}
-	key := e.namesOf().key()
+	key := e.Names().Key()
 	return l.shards[l.cfg.Origin.ShardOf(&key)]
 }
 
@@ -89,7 +90,7 @@ func (l *Limiter) replayedAtMs() (ms int64) {
 }
 
 // kick puts an entry among those to be sent at once, and wakes who sends them.
-func (sh *shard) kick(e *entry) {
+func (sh *shard) kick(e *cell.Entry) {
 	sh.mu.Lock()
 	sh.kicked = append(sh.kicked, e)
 	sh.mu.Unlock()
@@ -104,7 +105,7 @@ func (sh *shard) rouse() {
 }
 
 // takeKicked takes at most n of the kicked entries, the first ones.
-func (sh *shard) takeKicked(n int) []*entry {
+func (sh *shard) takeKicked(n int) []*cell.Entry {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	n = min(n, len(sh.kicked))
@@ -117,19 +118,19 @@ func (sh *shard) takeKicked(n int) []*entry {
 
 // await returns what is closed when the reply to the next send of e is merged, or when
 // there will be none.
-func (sh *shard) await(e *entry) *flight {
+func (sh *shard) await(e *cell.Entry) *cell.Flight {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	f := sh.awaited[e]
 	if f == nil {
-		f = newFlight(nil)
+		f = cell.NewFlight(nil)
 		sh.awaited[e] = f
 	}
 	return f
 }
 
 // answer tells those who wait for kicked entries; err of an entry in failed.
-func (sh *shard) answer(kicked, failed []*entry, err error) {
+func (sh *shard) answer(kicked, failed []*cell.Entry, err error) {
 	if len(kicked) == 0 {
 		return
 	}
@@ -139,15 +140,15 @@ func (sh *shard) answer(kicked, failed []*entry, err error) {
 		if f := sh.awaited[e]; f != nil {
 			delete(sh.awaited, e)
 			if slices.Contains(failed, e) {
-				f.err = err
+				f.Err = err
 			}
-			close(f.done)
+			close(f.Done)
 		}
 	}
 }
 
 // enter lets a claimant wait; lead is true for the one who has to see to the calls.
-func (sh *shard) enter(c *claimant) (lead bool) {
+func (sh *shard) enter(c *cell.Claim) (lead bool) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	sh.claimants = append(sh.claimants, c)
@@ -157,7 +158,7 @@ func (sh *shard) enter(c *claimant) (lead bool) {
 }
 
 // leave takes back a claimant that nobody has taken yet.
-func (sh *shard) leave(c *claimant) {
+func (sh *shard) leave(c *cell.Claim) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if i := slices.Index(sh.claimants, c); i >= 0 {
@@ -166,7 +167,7 @@ func (sh *shard) leave(c *claimant) {
 }
 
 // takeClaims takes all who wait; none means that nobody leads any more.
-func (sh *shard) takeClaims() []*claimant {
+func (sh *shard) takeClaims() []*cell.Claim {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	taken := sh.claimants
@@ -175,7 +176,7 @@ func (sh *shard) takeClaims() []*claimant {
 	return taken
 }
 
-func (sh *shard) putBackClaims(later []*claimant) {
+func (sh *shard) putBackClaims(later []*cell.Claim) {
 	if len(later) == 0 {
 		return
 	}
@@ -187,7 +188,7 @@ func (sh *shard) putBackClaims(later []*claimant) {
 // abandon sends all who wait away: the limiter is stopped.
 func (sh *shard) abandon() {
 	for _, c := range sh.takeClaims() {
-		c.finish(wayBroken)
+		c.Finish(cell.WayBroken)
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

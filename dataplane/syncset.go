@@ -3,6 +3,8 @@ package dataplane
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/weirhq/weir/dataplane/internal/cell"
 )
 
 // syncSet holds the keys of a shard that wait for a sync, each at most once.
@@ -15,7 +17,7 @@ type syncSet struct {
 
 // wanted is a key that waits, and the knobs that it asked under.
 type wanted struct {
-	entry *entry
+	entry *cell.Entry
 	knobs *knobs
 }
 

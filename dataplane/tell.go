@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -38,7 +39,7 @@ const (
 type bulletin struct {
 	cells     map[window.Cell]*telling
 	announced int // of cells: those of new keys
-	watched   map[*entry]watched
+	watched   map[*cell.Entry]watched
 
 	changed, urgent bool // since it was published
 	publishedAtMs   int64
@@ -98,20 +99,20 @@ func (b *bulletin) due(set *settings, nowMs int64) bool {
 // was evicted meanwhile still says what it held.
 func (l *Limiter) tell(q queued, set *settings, nowMs int64) {
 	e := q.entry
-	e.leaveTell()
-	if set.tuning.DigestInterval == 0 || milliseconds(e.durationMs()) < set.tuning.MinGlobalDuration.Std() || set.superseded(e.namesOf()) {
+	e.LeaveTell()
+	if set.tuning.DigestInterval == 0 || milliseconds(e.DurationMs()) < set.tuning.MinGlobalDuration.Std() || set.superseded(e.Names()) {
 		return
 	}
-	hash := fleetHash(e.namesOf())
+	hash := fleetHash(e.Names())
 	users := l.elsewhere.users(hash, nowMs)
 	was, watching := l.bulletin.watched[e]
 	if q.sinceMs == 0 {
 		q.sinceMs = was.sinceMs
 	}
 	watch := false
-	for _, c := range e.tellableCells(nowMs) {
+	for _, c := range e.TellableCells(nowMs) {
 		foreign, regions := l.elsewhere.of(&c)
-		e.tellCell(&l.metrics.merged, c.Sequence, nowMs, foreign, func(t tellable) (told bool) {
+		e.TellCell(&l.metrics.merged, c.Sequence, nowMs, foreign, func(t cell.Tellable) (told bool) {
 			w, told := l.tellCell(&c, t, q.sinceMs, hash, max(users, regions))
 			watch = watch || w
 			return told
@@ -126,13 +127,13 @@ func (l *Limiter) tell(q queued, set *settings, nowMs int64) {
 
 // tellCell takes one cell in. watch is true when it is told to nobody, and would be if
 // another region used the key.
-func (l *Limiter) tellCell(c *window.Cell, of tellable, sinceMs int64, hash uint64, users int) (watch, told bool) {
+func (l *Limiter) tellCell(c *window.Cell, of cell.Tellable, sinceMs int64, hash uint64, users int) (watch, told bool) {
 	b := &l.bulletin
-	share := float64(of.count) / float64(max(1, of.limit))
-	hot := of.effective >= tellShare*float64(of.limit)
+	share := float64(of.Count) / float64(max(1, of.Limit))
+	hot := of.Effective >= tellShare*float64(of.Limit)
 	t := b.cells[*c]
 	if t == nil {
-		shared := of.foreign || users > 0 && (hot || share*float64(users) >= unseenShare)
+		shared := of.Foreign || users > 0 && (hot || share*float64(users) >= unseenShare)
 		if !shared && (share < announceShare || b.announced >= announcedMax || l.elsewhere.announced(hash)) {
 			return hot || share >= unseenShare, false
 		}
@@ -145,14 +146,14 @@ func (l *Limiter) tellCell(c *window.Cell, of tellable, sinceMs int64, hash uint
 		b.cells[*c] = t
 		b.urgent = true
 	}
-	t.limit = of.limit
-	if of.count <= t.count {
+	t.limit = of.Limit
+	if of.Count <= t.count {
 		return false, false
 	}
-	t.count, t.countedAtMs = of.count, sinceMs
+	t.count, t.countedAtMs = of.Count, sinceMs
 	b.changed = true
-	if hot || float64(of.count-t.told)*float64(users) >= unseenShare*float64(of.limit) {
-		b.urgent = b.urgent || users > 0 || of.foreign
+	if hot || float64(of.Count-t.told)*float64(users) >= unseenShare*float64(of.Limit) {
+		b.urgent = b.urgent || users > 0 || of.Foreign
 	}
 	return false, true
 }
@@ -170,7 +171,7 @@ func (b *bulletin) found(filters []*filter, nowMs int64) (found []queued) {
 		return nil
 	}
 	for e, w := range b.watched {
-		if e.expired(nowMs) {
+		if e.Expired(nowMs) {
 			delete(b.watched, e)
 			continue
 		}

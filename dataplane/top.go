@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/cell"
 )
 
 // Which keys are hot, and which are denied. An allowed request does nothing for it: the
@@ -80,8 +82,8 @@ func (l *Limiter) TopKeys(q TopQuery) (TopKeys, error) {
 	return TopKeys{}, fmt.Errorf("%w: by is %d (0 or 1)", ErrInvalid, q.By)
 }
 
-func (q *TopQuery) wants(f *family) bool {
-	return (q.Workspace == "" || q.Workspace == f.workspace) && (q.Namespace == "" || q.Namespace == f.namespace)
+func (q *TopQuery) wants(f *cell.Family) bool {
+	return (q.Workspace == "" || q.Workspace == f.Workspace) && (q.Namespace == "" || q.Namespace == f.Namespace)
 }
 
 const (
@@ -103,17 +105,17 @@ func (l *Limiter) hottest(q *TopQuery, due bool) (TopKeys, error) {
 	}
 	nowMs := l.nowMs()
 	found := ranking{limit: q.Limit}
-	l.table.walk(func(e *entry) {
+	l.table.Walk(func(e *cell.Entry) {
 		k := TopKey{Limit: -1}
-		if k.Count, k.Regional = e.inWindow(nowMs); k.Count == 0 || !found.ranks(k.Count) {
+		if k.Count, k.Regional = e.InWindow(nowMs); k.Count == 0 || !found.ranks(k.Count) {
 			return
 		}
-		f := e.namesOf().shared()
-		if !q.wants(&f) || l.settings.Load().superseded(e.namesOf()) {
+		f := e.Names().Family()
+		if !q.wants(&f) || l.settings.Load().superseded(e.Names()) {
 			return
 		}
-		k.Workspace, k.Namespace, k.Identifier, k.Duration = f.workspace, f.namespace, e.namesOf().identifier(), milliseconds(f.durationMs)
-		k.Limit = e.lowest()
+		k.Workspace, k.Namespace, k.Identifier, k.Duration = f.Workspace, f.Namespace, e.Names().Identifier(), milliseconds(f.DurationMs)
+		k.Limit = e.LowestLimit()
 		found.add(k)
 	})
 	if took := time.Since(began); took > walkFree {

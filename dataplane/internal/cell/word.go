@@ -1,4 +1,4 @@
-package dataplane
+package cell
 
 import "github.com/weirhq/weir/shared/window"
 
@@ -15,7 +15,7 @@ import "github.com/weirhq/weir/shared/window"
 // windows, at least two minutes, to be fooled.)
 const (
 	countBits = 55
-	countMax  = 1<<countBits - 1
+	CountMax  = 1<<countBits - 1
 	mergedMax = 1 << 54 // where merges, and whatever else no limit bounds, stop: a request, at most window.LimitMax, still fits on top
 	creditMax = 1 << 53 // of a cell, see Reservation: a word is at most so much more than what a decision was judged by
 	tagMask   = 0x7f
@@ -35,7 +35,7 @@ func liveTag(sequence int64) uint64 { return uint64(sequence) & tagMask }
 
 func liveWord(sequence, count int64) uint64 { return liveTag(sequence)<<countBits | uint64(count) }
 
-func wordCount(w uint64) int64 { return int64(w & countMax) }
+func wordCount(w uint64) int64 { return int64(w & CountMax) }
 
 func wordIsLive(w uint64, sequence int64) bool { return w>>countBits == liveTag(sequence) }
 

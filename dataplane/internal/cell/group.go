@@ -1,4 +1,4 @@
-package dataplane
+package cell
 
 import (
 	"sync/atomic"
@@ -27,11 +27,11 @@ type placed struct {
 	of     *group
 }
 
-func (at placed) entry(a *array) *entry { return a.buckets[at.bucket].slots[at.slot].Load() }
+func (at placed) entry(a *array) *Entry { return a.buckets[at.bucket].slots[at.slot].Load() }
 
 // fairShareLocked evicts an entry of the namespace that has most of those found, if it has more
 // than the one that needs room. One more is not enough: they would push each other out for ever.
-func (t *table) fairShareLocked(p *part, a *array, of *group, found []placed, nowMs int64) bool {
+func (t *Table) fairShareLocked(p *part, a *array, of *group, found []placed, nowMs int64) bool {
 	var most *group
 	for i := range found {
 		if most == nil || found[i].of.entries.Load() > most.entries.Load() {
@@ -50,52 +50,52 @@ func (t *table) fairShareLocked(p *part, a *array, of *group, found []placed, no
 }
 
 // keep counts an entry that had to go in the overflow, where the origin does not hold all of it.
-func (t *table) keep(e *entry, mode window.Mode, nowMs int64) {
-	if t.sends && mode == window.Exact {
+func (t *Table) keep(e *Entry, mode window.Mode, nowMs int64) {
+	if t.Sends && mode == window.Exact {
 		return
 	}
 	seq := e.seq.Load()
 	for _, s := range []int64{seq - 1, seq} {
 		slot := slotOf(s)
 		if count := wordCount(e.words[slot].Load()) + e.others[slot].Load(); count > 0 {
-			t.spill(e, s, count, nowMs)
+			t.Spill(e, s, count, nowMs)
 		}
 	}
 }
 
-// spill counts cost of a key's cell in the overflow.
-func (t *table) spill(e *entry, sequence, cost, nowMs int64) {
+// Spill counts cost of a key's cell in the overflow.
+func (t *Table) Spill(e *Entry, sequence, cost, nowMs int64) {
 	f := e.names.family.Value()
-	t.overflow.add(&e.id, sequence, f.durationMs, cost, nowMs)
-	raise(&t.groups[f.group].spilledUntilMs, window.ExpiresAt(sequence, f.durationMs)+t.graceMs)
+	t.overflow.add(&e.id, sequence, f.DurationMs, cost, nowMs)
+	raise(&t.groups[f.group].spilledUntilMs, window.ExpiresAt(sequence, f.DurationMs)+t.graceMs)
 }
 
-// spilledCost is at least what the overflow has of a key's cell.
-func (t *table) spilledCost(e *entry, sequence, nowMs int64) int64 {
+// SpilledCost is at least what the overflow has of a key's cell.
+func (t *Table) SpilledCost(e *Entry, sequence, nowMs int64) int64 {
 	return t.overflow.count(&e.id, sequence, e.names.durationMs(), nowMs)
 }
 
 // spilled is true for a key that the overflow may have counted: it has no entry until that is
 // over, which would begin empty. An exact key of a node with an origin begins with what that has.
-func (t *table) spilled(of *group, fresh *entry, sequence, nowMs int64) bool {
+func (t *Table) spilled(of *group, fresh *Entry, sequence, nowMs int64) bool {
 	if of.spilledUntilMs.Load() <= nowMs {
 		return false
 	}
 	f := fresh.names.family.Value()
-	if t.sends && f.mode == window.Exact {
+	if t.Sends && f.Mode == window.Exact {
 		return false
 	}
-	return t.spilledCost(fresh, sequence, nowMs) > 0 || t.spilledCost(fresh, sequence-1, nowMs) > 0
+	return t.SpilledCost(fresh, sequence, nowMs) > 0 || t.SpilledCost(fresh, sequence-1, nowMs) > 0
 }
 
-// largest is the namespace that holds most of a part's entries, and its share of them. Which keys
+// Largest is the namespace that holds most of a part's entries, and its share of them. Which keys
 // are in a part is chance, so it stands for the table.
-func (t *table) largest() (workspace, namespace string, share float64) {
+func (t *Table) Largest() (workspace, namespace string, share float64) {
 	counts := make(map[[2]string]int)
 	all := 0
-	t.parts[0].walk(func(e *entry) {
+	t.parts[0].walk(func(e *Entry) {
 		f := e.names.family.Value()
-		counts[[2]string{f.workspace, f.namespace}]++
+		counts[[2]string{f.Workspace, f.Namespace}]++
 		all++
 	})
 	for of, n := range counts {

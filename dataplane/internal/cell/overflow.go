@@ -1,4 +1,4 @@
-package dataplane
+package cell
 
 import (
 	"math/bits"
@@ -55,7 +55,7 @@ func (o *overflow) spanOf(durationMs int64) (span *overflowSpan, generationMs in
 }
 
 // add counts cost in a cell.
-func (o *overflow) add(id *identity, sequence, durationMs, cost, nowMs int64) {
+func (o *overflow) add(id *Identity, sequence, durationMs, cost, nowMs int64) {
 	s, generationMs := o.spanOf(durationMs)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +70,7 @@ func (o *overflow) add(id *identity, sequence, durationMs, cost, nowMs int64) {
 }
 
 // count is at least what was added to a cell.
-func (o *overflow) count(id *identity, sequence, durationMs, nowMs int64) (count int64) {
+func (o *overflow) count(id *Identity, sequence, durationMs, nowMs int64) (count int64) {
 	s, generationMs := o.spanOf(durationMs)
 	if !s.used.Load() {
 		return 0
@@ -105,7 +105,7 @@ func (s *overflowSpan) turnLocked(generation int64, size int) {
 
 // places are a cell's, one in each row. An identity is a keyed hash, so nobody outside knows which
 // cells share a place.
-func (o *overflow) places(id *identity, sequence int64) (places [overflowRows]uint32) {
+func (o *overflow) places(id *Identity, sequence int64) (places [overflowRows]uint32) {
 	a := (id.a ^ uint64(sequence)*0x9e3779b97f4a7c15) * 0xff51afd7ed558ccd
 	b := (id.b + uint64(sequence)*0xd6e8feb86659fd93) * 0xc4ceb9fe1a85ec53
 	for row := range places {

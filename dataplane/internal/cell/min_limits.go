@@ -1,4 +1,4 @@
-package dataplane
+package cell
 
 import (
 	"math"
@@ -6,21 +6,21 @@ import (
 	"sync/atomic"
 )
 
-// lowLimits holds, for each slot, the lowest limit that cost was counted against in
+// minLimits holds, for each slot, the lowest limit that cost was counted against in
 // its cell, for the floor: 16 bits each, of which ten are the leading bits of the limit
 // and six their place. Limits below 1,024 are exact; larger ones are rounded down, by
 // less than a thousandth, so a count is published a little early, never late.
-type lowLimits struct{ pair atomic.Uint32 }
+type minLimits struct{ pair atomic.Uint32 }
 
 const (
 	noLimit      = 1<<16 - 1 // larger than the code of any limit
 	mantissaBits = 10
 )
 
-func (l *lowLimits) init() { l.pair.Store(noLimit<<16 | noLimit) }
+func (l *minLimits) init() { l.pair.Store(noLimit<<16 | noLimit) }
 
 // get returns math.MaxInt64 where nothing was counted.
-func (l *lowLimits) get(slot int) int64 {
+func (l *minLimits) get(slot int) int64 {
 	code := l.pair.Load() >> (16 * slot) & noLimit
 	if code == noLimit {
 		return math.MaxInt64
@@ -29,7 +29,7 @@ func (l *lowLimits) get(slot int) int64 {
 }
 
 // most is the highest limit that get may stand for.
-func (l *lowLimits) most(slot int) int64 {
+func (l *minLimits) most(slot int) int64 {
 	code := l.pair.Load() >> (16 * slot) & noLimit
 	if code == noLimit {
 		return math.MaxInt64
@@ -38,7 +38,7 @@ func (l *lowLimits) most(slot int) int64 {
 }
 
 // note keeps limit if it is the lowest.
-func (l *lowLimits) note(slot int, limit int64) {
+func (l *minLimits) note(slot int, limit int64) {
 	for limit < l.get(slot) {
 		shift := max(0, bits.Len64(uint64(limit))-mantissaBits)
 		if l.swap(slot, uint32(shift)<<mantissaBits|uint32(limit>>shift)) {
@@ -47,12 +47,12 @@ func (l *lowLimits) note(slot int, limit int64) {
 	}
 }
 
-func (l *lowLimits) reset(slot int) {
+func (l *minLimits) reset(slot int) {
 	for !l.swap(slot, noLimit) {
 	}
 }
 
-func (l *lowLimits) swap(slot int, code uint32) bool {
+func (l *minLimits) swap(slot int, code uint32) bool {
 	pair := l.pair.Load()
 	return l.pair.CompareAndSwap(pair, pair&^(noLimit<<(16*slot))|code<<(16*slot))
 }

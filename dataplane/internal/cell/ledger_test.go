@@ -1,4 +1,4 @@
-package dataplane
+package cell
 
 import (
 	"testing"
@@ -11,20 +11,20 @@ import (
 const ledgerSeq = int64(1000)
 
 // ledgerEntry is an entry of a fleet's node with a limit of 100 a minute, of which 20 are counted and sent.
-func ledgerEntry() *entry {
-	var h hasher
-	h.init()
+func ledgerEntry() *Entry {
+	var h Hasher
+	h.Init()
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
-	id := h.ofKey(&key, nil)
-	e := newEntry(&id, h.names(&key, nil), ledgerSeq, true)
-	e.book.cells[slotOf(ledgerSeq)].settled.Add(e.addLocked(slotOf(ledgerSeq), 20))
+	id := h.IdentityOfKey(&key, nil)
+	e := newEntry(&id, h.NamesOf(&key, nil), ledgerSeq, true)
+	e.ledger.cells[slotOf(ledgerSeq)].settled.Add(e.addLocked(slotOf(ledgerSeq), 20))
 	return e
 }
 
 func ledgerMs() int64 { return window.Start(ledgerSeq, time.Minute.Milliseconds()) }
 
-func ledgerClaim(e *entry, cost, limit int64) *claimant {
-	return &claimant{entry: e, v: verdict{seq: ledgerSeq, tMs: ledgerMs()}, limit: limit, cost: cost}
+func ledgerClaim(e *Entry, cost, limit int64) *Claim {
+	return &Claim{Entry: e, Verdict: Verdict{Sequence: ledgerSeq, AtMs: ledgerMs()}, limit: limit, Cost: cost}
 }
 
 // The total that a claim may reach is the limit without what the origin's total does not hold: other
@@ -32,21 +32,21 @@ func ledgerClaim(e *entry, cost, limit int64) *claimant {
 func TestAClaimLeavesOutWhatItsTotalDoesNotHold(t *testing.T) {
 	slot := slotOf(ledgerSeq)
 	for name, c := range map[string]struct {
-		before func(e *entry)
+		before func(e *Entry)
 		atMost int64
 	}{
-		"nothing else":        {func(*entry) {}, 100},
-		"other regions' cost": {func(e *entry) { e.foreign(slot).Store(40) }, 60},
-		"credit":              {func(e *entry) { e.giveBack(ledgerSeq, 15) }, 115},
-		"credit that has paid": {func(e *entry) {
-			e.giveBack(ledgerSeq, 15)
+		"nothing else":        {func(*Entry) {}, 100},
+		"other regions' cost": {func(e *Entry) { e.foreign(slot).Store(40) }, 60},
+		"credit":              {func(e *Entry) { e.GiveBack(ledgerSeq, 15) }, 115},
+		"credit that has paid": {func(e *Entry) {
+			e.GiveBack(ledgerSeq, 15)
 			e.addLocked(slot, 15)
 			e.netLocked(slot)
 		}, 100},
 	} {
 		e := ledgerEntry()
 		c.before(e)
-		if got, way := e.prepareClaim(ledgerClaim(e, 10, 100), 1, 200, clock.SteadyStart); way != wayClaim || got.AtMost != c.atMost {
+		if got, way := e.PrepareClaim(ledgerClaim(e, 10, 100), 1, 200, clock.SteadyStart); way != WayClaim || got.AtMost != c.atMost {
 			t.Errorf("%s: way %d, at most %d; want %d", name, way, got.AtMost, c.atMost)
 		}
 	}
@@ -55,10 +55,10 @@ func TestAClaimLeavesOutWhatItsTotalDoesNotHold(t *testing.T) {
 // Room for the shares of others is of what the totals leave, in which credit counts as spent.
 func TestCreditTakesNoRoomFromOthers(t *testing.T) {
 	e := ledgerEntry()
-	e.giveBack(ledgerSeq, 20)
+	e.GiveBack(ledgerSeq, 20)
 	c := ledgerClaim(e, 10, 100)
 	c.spares = true
-	if got, _ := e.prepareClaim(c, 5, 200, clock.SteadyStart); got.AtMost != 120-4*8 {
+	if got, _ := e.PrepareClaim(c, 5, 200, clock.SteadyStart); got.AtMost != 120-4*8 {
 		t.Errorf("at most %d; of the 80 that are left each of four others has a share of 8", got.AtMost)
 	}
 }
@@ -69,19 +69,19 @@ func TestAFailedClaimTakesBackWhatItLent(t *testing.T) {
 	for spent, want := range map[int64]struct{ credit, unsent int64 }{0: {5, 0}, 5: {0, 0}, 12: {0, 7}, 15: {0, 10}} {
 		slot := slotOf(ledgerSeq)
 		e := ledgerEntry()
-		e.giveBack(ledgerSeq, 5)
+		e.GiveBack(ledgerSeq, 5)
 		c := ledgerClaim(e, 10, 100)
-		if _, way := e.prepareClaim(c, 1, 200, clock.SteadyStart); way != wayClaim || e.leaveClaim(c, true) {
+		if _, way := e.PrepareClaim(c, 1, 200, clock.SteadyStart); way != WayClaim || e.LeaveClaim(c, true) {
 			t.Fatal("it is on its way")
 		}
 		e.addLocked(slot, spent) // by the policy
 		e.netLocked(slot)
-		e.endClaim(c, wayBroken)
+		e.EndClaim(c, WayBroken)
 		if known := wordCount(e.words[slot].Load()) + e.others[slot].Load(); known != 15+spent {
 			t.Errorf("%d spent: %d are known, want the 15 before and these", spent, known)
 		}
-		if e.book.credit(slot) != want.credit || e.unsentLocked(slot) != want.unsent {
-			t.Errorf("%d spent: credit %d, unsent %d; want %+v", spent, e.book.credit(slot), e.unsentLocked(slot), want)
+		if e.ledger.credit(slot) != want.credit || e.unsentLocked(slot) != want.unsent {
+			t.Errorf("%d spent: credit %d, unsent %d; want %+v", spent, e.ledger.credit(slot), e.unsentLocked(slot), want)
 		}
 	}
 }
@@ -92,13 +92,13 @@ func TestWhatACellLendsIsBounded(t *testing.T) {
 	e := ledgerEntry()
 	for range 40 {
 		c := ledgerClaim(e, window.LimitMax-20, window.LimitMax)
-		if _, way := e.prepareClaim(c, 1, 200, clock.SteadyStart); way != wayClaim {
+		if _, way := e.PrepareClaim(c, 1, 200, clock.SteadyStart); way != WayClaim {
 			t.Fatalf("way %d", way)
 		}
-		e.leaveClaim(c, true)
-		e.endClaim(c, wayBroken)
-		if known := wordCount(e.words[slot].Load()) + e.others[slot].Load(); known != 20 || e.book.credit(slot)+e.book.netted(slot) > creditMax {
-			t.Fatalf("%d are known, want 20; credit %d, netted %d", known, e.book.credit(slot), e.book.netted(slot))
+		e.LeaveClaim(c, true)
+		e.EndClaim(c, WayBroken)
+		if known := wordCount(e.words[slot].Load()) + e.others[slot].Load(); known != 20 || e.ledger.credit(slot)+e.ledger.netted(slot) > creditMax {
+			t.Fatalf("%d are known, want 20; credit %d, netted %d", known, e.ledger.credit(slot), e.ledger.netted(slot))
 		}
 	}
 }
@@ -108,7 +108,7 @@ func TestAClaimOfACellThatIsOverIsJudgedAgain(t *testing.T) {
 	e := ledgerEntry()
 	c := ledgerClaim(e, 10, 100)
 	e.rotate(ledgerSeq + 1)
-	if _, way := e.prepareClaim(c, 1, 200, clock.SteadyStart); way != wayReply || c.committed {
+	if _, way := e.PrepareClaim(c, 1, 200, clock.SteadyStart); way != WayReply || c.committed {
 		t.Errorf("way %d, committed %v", way, c.committed)
 	}
 }
@@ -117,12 +117,12 @@ func TestAClaimOfACellThatIsOverIsJudgedAgain(t *testing.T) {
 func TestALateReadMakesNoCellFresh(t *testing.T) {
 	e := ledgerEntry()
 	e.rotate(ledgerSeq + 1)
-	e.hydrate(&counters{}, ledgerSeq-1, 0, 20, clock.SteadyStart)
-	if got := e.heardAt.Load(); got != 0 {
+	e.Hydrate(&Counters{}, ledgerSeq-1, 0, 20, clock.SteadyStart)
+	if got := e.refreshedAt.Load(); got != 0 {
 		t.Errorf("heard at %d", got)
 	}
-	e.hydrate(&counters{}, ledgerSeq, 20, 0, clock.SteadyStart)
-	if got := e.heardAt.Load(); got != int64(clock.SteadyStart) {
+	e.Hydrate(&Counters{}, ledgerSeq, 20, 0, clock.SteadyStart)
+	if got := e.refreshedAt.Load(); got != int64(clock.SteadyStart) {
 		t.Errorf("heard at %d of the current cell", got)
 	}
 }
@@ -131,16 +131,16 @@ func TestALateReadMakesNoCellFresh(t *testing.T) {
 func TestAShareTakesNothingThatTheOriginLacks(t *testing.T) {
 	slot := slotOf(ledgerSeq)
 	for name, c := range map[string]struct {
-		with func(e *entry)
+		with func(e *Entry)
 		want eviction
 	}{
-		"held by the origin":                {func(*entry) {}, goneShare},
-		"and strict":                        {func(e *entry) { e.beStrict(clock.SteadyStart + 1000) }, goneShare},
-		"restored by its region's row":      {func(e *entry) { e.floorLocked(slot, 30) }, stays},
-		"restored, of the cell before":      {func(e *entry) { e.floorLocked(previousSlot(slot), 30) }, stays},
-		"counted in other regions":          {func(e *entry) { e.foreign(slot).Store(1) }, stays},
-		"unsent":                            {func(e *entry) { e.addLocked(slot, 1) }, stays},
-		"counted elsewhere the cell before": {func(e *entry) { e.foreign(previousSlot(slot)).Store(1) }, stays},
+		"held by the origin":                {func(*Entry) {}, goneShare},
+		"and strict":                        {func(e *Entry) { e.BeStrict(clock.SteadyStart + 1000) }, goneShare},
+		"restored by its region's row":      {func(e *Entry) { e.floorLocked(slot, 30) }, stays},
+		"restored, of the cell before":      {func(e *Entry) { e.floorLocked(previousSlot(slot), 30) }, stays},
+		"counted in other regions":          {func(e *Entry) { e.foreign(slot).Store(1) }, stays},
+		"unsent":                            {func(e *Entry) { e.addLocked(slot, 1) }, stays},
+		"counted elsewhere the cell before": {func(e *Entry) { e.foreign(previousSlot(slot)).Store(1) }, stays},
 	} {
 		e := ledgerEntry()
 		c.with(e)
@@ -165,12 +165,12 @@ func TestAnEntryOutlivesItsWindowByTheSkewOfClocks(t *testing.T) {
 // as far back as clocks may be apart too.
 func TestAKeyInTheOverflowHasNoEntryUntilThatIsOver(t *testing.T) {
 	const graceMs = int64(1000)
-	table := newTable(100, graceMs, func() clock.Steady { return clock.SteadyStart }, true, false)
+	table := NewTable(100, graceMs, func() clock.Steady { return clock.SteadyStart }, true, false)
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
-	id := table.ofKey(&key, nil)
+	id := table.IdentityOfKey(&key, nil)
 	e := table.newEntry(&id, &key, nil, ledgerSeq)
 	of := &table.groups[e.names.family.Value().group]
-	table.spill(e, ledgerSeq, 7, ledgerMs())
+	table.Spill(e, ledgerSeq, 7, ledgerMs())
 	over := window.ExpiresAt(ledgerSeq, time.Minute.Milliseconds()) + graceMs
 	for nowMs, want := range map[int64]bool{ledgerMs(): true, over - 1: true, over: false} {
 		if got := table.spilled(of, e, ledgerSeq, nowMs); got != want {
@@ -191,7 +191,7 @@ func TestTheOverflowsGenerations(t *testing.T) {
 	for turns, want := range map[int64][2]int64{0: {1, 2}, 1: {0, 2}, 2: {}, 3: {}, 4: {}, -1: {1, 2}, -2: {1, 2}, -3: {1, 2}} {
 		var o overflow
 		o.init(0)
-		first, second := identity{1 << 40, 2 << 40}, identity{3 << 40, 5 << 40}
+		first, second := Identity{1 << 40, 2 << 40}, Identity{3 << 40, 5 << 40}
 		o.add(&first, 1, 60_000, 1, 10*long)
 		o.add(&second, 1, 60_000, 2, 11*long)
 		o.count(&first, 1, 60_000, (11+turns)*long)
@@ -206,22 +206,22 @@ func TestTheOverflowsGenerations(t *testing.T) {
 func TestAClaimNotesItsLimit(t *testing.T) {
 	e := ledgerEntry()
 	c := ledgerClaim(e, 10, 100)
-	e.prepareClaim(c, 1, 200, clock.SteadyStart)
-	e.mergeClaim(&counters{}, c, 30, true, clock.SteadyStart)
-	if got := e.lows.get(slotOf(ledgerSeq)); got > 128 || c.way != wayMade {
-		t.Errorf("limit %d noted, way %d", got, c.way)
+	e.PrepareClaim(c, 1, 200, clock.SteadyStart)
+	e.MergeClaim(&Counters{}, c, 30, true, clock.SteadyStart)
+	if got := e.minLimits.get(slotOf(ledgerSeq)); got > 128 || c.Way != WayMade {
+		t.Errorf("limit %d noted, way %d", got, c.Way)
 	}
 }
 
 // A claim is refused for the room of others only where its total fits the limit without that.
 func TestARefusedClaimIsCrowdedOnlyWhereItWouldFit(t *testing.T) {
-	for total, want := range map[int64]way{20: wayCrowded, 90: wayCrowded, 91: wayReply} {
+	for total, want := range map[int64]Way{20: WayCrowded, 90: WayCrowded, 91: WayReply} {
 		e := ledgerEntry()
 		c := ledgerClaim(e, 10, 100)
-		e.prepareClaim(c, 1, 200, clock.SteadyStart)
-		e.mergeClaim(&counters{}, c, total, false, clock.SteadyStart)
-		if c.way != want {
-			t.Errorf("total %d: way %d, want %d", total, c.way, want)
+		e.PrepareClaim(c, 1, 200, clock.SteadyStart)
+		e.MergeClaim(&Counters{}, c, total, false, clock.SteadyStart)
+		if c.Way != want {
+			t.Errorf("total %d: way %d, want %d", total, c.Way, want)
 		}
 	}
 }

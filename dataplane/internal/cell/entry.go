@@ -1,4 +1,4 @@
-package dataplane
+package cell
 
 import (
 	"sync"
@@ -8,11 +8,11 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// entry is all that a node knows about one key: the current cell and the one
+// Entry is all that a node knows about one key: the current cell and the one
 // before it, in two slots (slot = sequence mod 2), so that a decision is one look-up.
 // It is one cache line, and all that most decisions read: of a key that other regions use
 // too, or that was denied, they read the line behind it as well. What only a fleet needs is
-// in book, 48 bytes more.
+// in ledger, 48 bytes more.
 //
 // Who writes what, and which way it moves:
 //
@@ -20,21 +20,21 @@ import (
 //	             is refused); refunds (-), of own cost that nobody else has been told of
 //	others       import (+); refunds (-) of cost that others have been told of
 //	seq          rotate                 grows
-//	lows         requests (down); rotate (back to none)
-//	heardAt      hydrate, replay        grows
-//	strictUntil  whoever was denied     grows; flagStrict is set before it is looked at
-//	book         background and refunds, under mu
+//	minLimits    requests (down); rotate (back to none)
+//	refreshedAt  refresh, replay        grows
+//	strictUntil  denials                grows; flagStrict is set before it is looked at
+//	ledger       background and refunds, under mu
 //
 // The slot of a cell is reset when the sequence moves two on; a late write to the
 // old cell finds another sequence and does nothing.
-type entry struct {
-	id      identity // constant
-	words   [2]atomic.Uint64
-	seq     atomic.Int64 // sequence of the current cell
-	flags   atomic.Uint32
-	lows    lowLimits    // lowest limits that were counted against
-	heardAt atomic.Int64 // steadyMs of the origin's last word on the current cell; 0: never
-	*behind              // constant
+type Entry struct {
+	id          Identity // constant
+	words       [2]atomic.Uint64
+	seq         atomic.Int64 // sequence of the current cell
+	flags       atomic.Uint32
+	minLimits   minLimits    // lowest limits that were counted against
+	refreshedAt atomic.Int64 // clock.Steady of the origin's last word on the current cell; 0: never
+	*behind                  // constant
 }
 
 // behind is the part of an entry that most decisions can do without. Apart from the rest,
@@ -42,21 +42,21 @@ type entry struct {
 // what the misses of cache and address translation cost.
 type behind struct {
 	others      [2]atomic.Int64 // all other regions' cost in the cell, less credit: added to the count when judging; 0 without flagForeign
-	strictUntil atomic.Int64    // steadyMs; survives the sequence's rollover; 0 without flagStrict
-	names       names           // constant
-	book        *book           // constant; nil on a node alone
-	flight      *flight         // the read in flight, or the last one if it failed; under mu
+	strictUntil atomic.Int64    // clock.Steady; survives the sequence's rollover; 0 without flagStrict
+	names       Names           // constant
+	ledger      *ledger         // constant; nil on a node alone
+	flight      *Flight         // the read in flight, or the last one if it failed; under mu
 	mu          sync.Mutex      // never held across I/O or a wait for anything but a batch's hold
 }
 
-func newEntry(id *identity, names names, sequence int64, fleet bool) *entry {
-	e := &entry{id: *id, behind: &behind{names: names}}
+func newEntry(id *Identity, names Names, sequence int64, fleet bool) *Entry {
+	e := &Entry{id: *id, behind: &behind{names: names}}
 	e.seq.Store(sequence)
 	e.words[slotOf(sequence)].Store(liveWord(sequence, 0))
 	e.words[slotOf(sequence-1)].Store(liveWord(sequence-1, 0) | sealed)
-	e.lows.init()
+	e.minLimits.init()
 	if fleet {
-		e.book = &book{}
+		e.ledger = &ledger{}
 	}
 	return e
 }
@@ -64,13 +64,13 @@ func newEntry(id *identity, names names, sequence int64, fleet bool) *entry {
 // rotate moves the entry on to a later sequence. The cell before it is sealed
 // first: whoever read its count before that fails to swap it after. agedOut is own
 // cost that was never sent and now never will be.
-func (e *entry) rotate(sequence int64) (agedOut int64, alive bool) {
+func (e *Entry) rotate(sequence int64) (agedOut int64, alive bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.rotateLocked(sequence)
 }
 
-func (e *entry) rotateLocked(sequence int64) (agedOut int64, alive bool) {
+func (e *Entry) rotateLocked(sequence int64) (agedOut int64, alive bool) {
 	if e.flags.Load()&flagDead != 0 {
 		return 0, false
 	}
@@ -89,7 +89,7 @@ func (e *entry) rotateLocked(sequence int64) (agedOut int64, alive bool) {
 	return agedOut, true
 }
 
-func (e *entry) sealLocked(slot int) {
+func (e *Entry) sealLocked(slot int) {
 	for {
 		word := e.words[slot].Load()
 		if word&held != 0 {
@@ -103,47 +103,47 @@ func (e *entry) sealLocked(slot int) {
 }
 
 // resetLocked hands a sealed slot to another cell.
-func (e *entry) resetLocked(slot int, word uint64) (agedOut int64) {
-	if e.book != nil {
+func (e *Entry) resetLocked(slot int, word uint64) (agedOut int64) {
+	if e.ledger != nil {
 		agedOut = max(0, e.unsentLocked(slot))
-		e.book.reset(slot)
+		e.ledger.reset(slot)
 	}
 	e.others[slot].Store(0)
 	e.flags.And(^uint32(flagsOfSlot << slot))
-	e.lows.reset(slot)
+	e.minLimits.reset(slot)
 	e.words[slot].Store(word)
 	return agedOut
 }
 
 // slotLocked finds the slot of a cell, if the entry still holds that cell.
-func (e *entry) slotLocked(sequence int64) (slot int, ok bool) {
+func (e *Entry) slotLocked(sequence int64) (slot int, ok bool) {
 	if seq := e.seq.Load(); sequence != seq && sequence != seq-1 {
 		return 0, false
 	}
 	return slotOf(sequence), e.flags.Load()&flagDead == 0
 }
 
-// beStrict makes the key's decisions ask the origin first until then. An
+// BeStrict makes the key's decisions ask the origin first until then. An
 // earlier moment never replaces a later one.
-func (e *entry) beStrict(until clock.Steady) (entered bool) {
+func (e *Entry) BeStrict(until clock.Steady) (entered bool) {
 	if e.flags.Load()&flagStrict == 0 {
 		e.flags.Or(flagStrict)
 	}
 	return raise(&e.strictUntil, int64(until))
 }
 
-func (e *entry) isStrict(now clock.Steady) bool {
+func (e *Entry) IsStrict(now clock.Steady) bool {
 	return e.flags.Load()&flagStrict != 0 && int64(now) < e.strictUntil.Load()
 }
 
 // foreign makes decisions look at others, before whoever calls it changes that.
-func (e *entry) foreign(slot int) *atomic.Int64 {
+func (e *Entry) foreign(slot int) *atomic.Int64 {
 	e.flags.Or(flagForeign << slot)
 	return &e.others[slot]
 }
 
-// hear records that the origin has spoken about the current cell.
-func (e *entry) hear(now clock.Steady) { raise(&e.heardAt, int64(now)) }
+// noteRefresh records that the origin has spoken about the current cell.
+func (e *Entry) noteRefresh(now clock.Steady) { raise(&e.refreshedAt, int64(now)) }
 
 // raise moves v up to n, never down.
 func raise(v *atomic.Int64, n int64) bool {
@@ -158,19 +158,19 @@ func raise(v *atomic.Int64, n int64) bool {
 	}
 }
 
-func (e *entry) cell(sequence int64) window.Cell {
+func (e *Entry) Cell(sequence int64) window.Cell {
 	return e.names.cell(sequence)
 }
 
-// namesOf are the fields of the entry's key.
-func (e *entry) namesOf() *names { return &e.names }
+// Names are the fields of the entry's key.
+func (e *Entry) Names() *Names { return &e.names }
 
-// identity is that of the entry's key.
-func (e *entry) identity() *identity { return &e.id }
+// Identity is that of the entry's key.
+func (e *Entry) Identity() *Identity { return &e.id }
 
-func (e *entry) durationMs() int64 { return e.names.durationMs() }
+func (e *Entry) DurationMs() int64 { return e.names.durationMs() }
 
-// expired is true when no decision can depend on the entry's cells any more.
-func (e *entry) expired(nowMs int64) bool {
+// Expired is true when no decision can depend on the entry's cells any more.
+func (e *Entry) Expired(nowMs int64) bool {
 	return expiredAt(e.seq.Load(), e.names.durationMs(), nowMs)
 }

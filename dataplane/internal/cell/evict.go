@@ -1,4 +1,4 @@
-package dataplane
+package cell
 
 import (
 	"math"
@@ -46,14 +46,14 @@ const idleExpiry = 10 * time.Minute
 //
 // So a key at its limit stays until its window ends, or is still known for what it is: no flood
 // of one-shot identifiers can wash a blocked caller clean.
-func (e *entry) evict(nowMs int64, now clock.Steady, graceMs int64, why need, sends bool) eviction {
-	if e.flags.Load()&flagDirty != 0 || why != needShare && e.isStrict(now) {
+func (e *Entry) evict(nowMs int64, now clock.Steady, graceMs int64, why need, sends bool) eviction {
+	if e.flags.Load()&Dirty != 0 || why != needShare && e.IsStrict(now) {
 		return stays // without the lock: most entries that stay do so here
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	flags := e.flags.Load()
-	if flags&(flagDirty|flagInReplay|flagKicked|flagInFlush|flagSending|flagSending1|flagAsked|flagClaiming|flagClaiming1) != 0 || e.readingLocked(now) {
+	if flags&(Dirty|flagInReplay|flagKicked|flagInFlush|flagSending|flagSending1|flagAsked|flagClaiming|flagClaiming1) != 0 || e.readingLocked(now) {
 		return stays
 	}
 	seq := e.seq.Load()
@@ -62,18 +62,18 @@ func (e *entry) evict(nowMs int64, now clock.Steady, graceMs int64, why need, se
 	if word&held != 0 {
 		return stays
 	}
-	if e.book != nil && flags&flagEstimate == 0 {
+	if e.ledger != nil && flags&flagEstimate == 0 {
 		if sends && (e.unsentLocked(slot) > 0 || e.unsentLocked(previousSlot(slot)) > 0) {
 			return stays // accepted, and about to be marked dirty
 		}
 	}
 	result := goneExpired
 	if !expiredAt(seq, e.names.durationMs(), nowMs-graceMs) {
-		heard := e.heardAt.Load()
+		heard := e.refreshedAt.Load()
 		idle := sends && flags&flagEstimate == 0 && heard > 0 && int64(now)-heard >= idleExpiry.Milliseconds()
 		foreign := e.others[0].Load() != 0 || e.others[1].Load() != 0
 		if why == needShare {
-			restored := e.book != nil && (e.book.unnamed(0) > 0 || e.book.unnamed(1) > 0)
+			restored := e.ledger != nil && (e.ledger.unnamed(0) > 0 || e.ledger.unnamed(1) > 0)
 			if (foreign || restored) && sends && flags&flagEstimate == 0 {
 				return stays // the origin knows nothing of that
 			}
@@ -82,8 +82,8 @@ func (e *entry) evict(nowMs int64, now clock.Steady, graceMs int64, why need, se
 		if why == needNone && !idle {
 			return stays
 		}
-		if !idle && flags&flagTouched != 0 {
-			e.flags.And(^uint32(flagTouched))
+		if !idle && flags&Touched != 0 {
+			e.flags.And(^uint32(Touched))
 			return stays
 		}
 		if foreign || e.pressedLocked(flags) {
@@ -98,16 +98,16 @@ func (e *entry) evict(nowMs int64, now clock.Steady, graceMs int64, why need, se
 // the counts, of which the limit is noted before they grow: a request that has counted, and not
 // got to what follows, is no less there. A cell in which nothing was accepted here has no limit:
 // what the origin holds of it is read again, but what its region's row has restored is not.
-func (e *entry) pressedLocked(flags uint32) bool {
+func (e *Entry) pressedLocked(flags uint32) bool {
 	if flags&(flagPressed|flagPressed1) != 0 {
 		return true
 	}
 	for slot := range e.words {
 		count := wordCount(e.words[slot].Load()) + e.others[slot].Load()
-		switch limit := e.lows.get(slot); {
+		switch limit := e.minLimits.get(slot); {
 		case count <= 0:
 		case limit == math.MaxInt64:
-			if e.book != nil && e.book.unnamed(slot) > 0 {
+			if e.ledger != nil && e.ledger.unnamed(slot) > 0 {
 				return true
 			}
 		case count >= limit-count:
@@ -118,7 +118,7 @@ func (e *entry) pressedLocked(flags uint32) bool {
 }
 
 // endLocked ends the entry's life, unless a request has counted since its word was read.
-func (e *entry) endLocked(slot int, word uint64, result eviction) eviction {
+func (e *Entry) endLocked(slot int, word uint64, result eviction) eviction {
 	e.flags.Or(flagDead)
 	if !e.words[slot].CompareAndSwap(word, word|sealed) {
 		e.flags.And(^uint32(flagDead))

@@ -1,23 +1,23 @@
-package dataplane
+package cell
 
 import "sync/atomic"
 
-// counters are what merges count.
-type counters struct {
-	overshoot atomic.Int64 // cost above the limit that turned up when others' counts were merged
+// Counters are what merges count.
+type Counters struct {
+	Overshoot atomic.Int64 // cost above the limit that turned up when others' counts were merged
 }
 
 // exceeded takes note of others' cost that was merged into a cell, as far as it lies above
 // the lowest limit that cost was counted against there: whoever accepted it did not know of
 // all the rest. The cell before, which weighs on the limit too, is left out, so more may
 // have been accepted than this tells, and not less. Estimates may pass their limits.
-func (m *counters) exceeded(e *entry, slot int, grown int64) {
+func (m *Counters) exceeded(e *Entry, slot int, grown int64) {
 	if e.flags.Load()&flagEstimate != 0 {
 		return
 	}
-	limit := e.lows.most(slot)
+	limit := e.minLimits.most(slot)
 	if over := wordCount(e.words[slot].Load()) + e.others[slot].Load() - limit; over > 0 {
-		m.overshoot.Add(min(over, grown))
+		m.Overshoot.Add(min(over, grown))
 	}
 }
 
@@ -34,8 +34,8 @@ func (m *counters) exceeded(e *entry, slot int, grown int64) {
 // than what the origin has named before and what was added since: it has lost data.
 // A read that meets a send cannot tell. (An answer that was overtaken by a later one
 // can look like a loss; healing an origin that needs none changes nothing.)
-func (e *entry) absorbLocked(m *counters, slot int, total int64, sent bool) (grew, lost bool) {
-	b := e.book
+func (e *Entry) absorbLocked(m *Counters, slot int, total int64, sent bool) (grew, lost bool) {
+	b := e.ledger
 	c := &b.cells[slot]
 	sending := e.flags.Load()&(flagSending<<slot) != 0
 	if sent {
@@ -45,32 +45,32 @@ func (e *entry) absorbLocked(m *counters, slot int, total int64, sent bool) (gre
 		added := e.addLocked(slot, others)
 		c.settled.Add(added)
 		grew = true
-		if b.rare != nil {
-			b.rare.crowded = 0
+		if b.extra != nil {
+			b.extra.crowded = 0
 		}
 		m.exceeded(e, slot, added)
-		if b.rare != nil && b.rare.metered != nil {
-			b.rare.metered.cover(e.seq.Load(), slot, added)
+		if b.extra != nil && b.extra.metered != nil {
+			b.extra.metered.cover(e.seq.Load(), slot, added)
 		}
 	}
 	if unnamed := b.unnamed(slot); unnamed > 0 && total > c.settled.Load()-unnamed {
-		b.rare.unnamed[slot] = max(0, c.settled.Load()-total)
+		b.extra.unnamed[slot] = max(0, c.settled.Load()-total)
 	}
 	return grew, total < c.settled.Load()-b.unnamed(slot) && (sent || !sending)
 }
 
 // namedLocked is the largest total that the origin has named, and what it has
 // confirmed since.
-func (e *entry) namedLocked(slot int) int64 {
-	return e.book.cells[slot].settled.Load() - e.book.unnamed(slot)
+func (e *Entry) namedLocked(slot int) int64 {
+	return e.ledger.cells[slot].settled.Load() - e.ledger.unnamed(slot)
 }
 
 // floorLocked raises the count to at least n: the region is known to have counted
 // so much. It is no word of the origin's, and does not make an entry fresh.
-func (e *entry) floorLocked(slot int, n int64) {
+func (e *Entry) floorLocked(slot int, n int64) {
 	if missing := n - e.acceptedLocked(slot); missing > 0 {
 		added := e.addLocked(slot, missing)
-		e.book.cells[slot].settled.Add(added)
-		e.book.rarely().unnamed[slot] += added
+		e.ledger.cells[slot].settled.Add(added)
+		e.ledger.needExtra().unnamed[slot] += added
 	}
 }

@@ -1,4 +1,4 @@
-package dataplane
+package cell
 
 import (
 	"testing"
@@ -12,26 +12,26 @@ import (
 // itself, whoever needs its place, and no longer than it lasts.
 func TestWhatKeepsAnEntry(t *testing.T) {
 	const seq, now = int64(1000), clock.SteadyStart
-	var h hasher
-	h.init()
+	var h Hasher
+	h.Init()
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	nowMs := window.Start(seq, key.DurationMs())
 	current, previous := slotOf(seq), slotOf(seq-1)
-	flag := func(f uint32) func(e *entry) func() {
-		return func(e *entry) func() {
+	flag := func(f uint32) func(e *Entry) func() {
+		return func(e *Entry) func() {
 			e.flags.Or(f)
 			return func() { e.flags.And(^f) }
 		}
 	}
-	count := func(slot int) func(e *entry) func() {
-		return func(e *entry) func() {
-			e.noteLow(slot, 100)
+	count := func(slot int) func(e *Entry) func() {
+		return func(e *Entry) func() {
+			e.noteMinLimit(slot, 100)
 			e.addLocked(slot, 1)
-			return func() { e.book.cells[slot].settled.Add(1) } // sent
+			return func() { e.ledger.cells[slot].settled.Add(1) } // sent
 		}
 	}
-	for name, keep := range map[string]func(e *entry) (end func()){
-		"dirty":                     flag(flagDirty),
+	for name, keep := range map[string]func(e *Entry) (end func()){
+		"dirty":                     flag(Dirty),
 		"to be sent":                flag(flagInReplay),
 		"to be sent at once":        flag(flagKicked),
 		"to be published":           flag(flagInFlush),
@@ -44,25 +44,25 @@ func TestWhatKeepsAnEntry(t *testing.T) {
 		"unsent, previous cell":     count(previous),
 		"pressed":                   flag(flagPressed << current),
 		"pressed, previous cell":    flag(flagPressed << previous),
-		"held by a batch":           func(e *entry) func() { e.hold(nowMs, key.DurationMs()); return func() { e.release(0) } },
-		"read":                      func(e *entry) func() { e.flight = newFlight(nil); return func() { e.flight = nil } },
-		"rests":                     func(e *entry) func() { e.rest(now); return func() { e.flight = nil } },
-		"counted to half its limit": func(e *entry) func() {
-			e.noteLow(current, 100)
-			e.book.cells[current].settled.Add(e.addLocked(current, 50))
+		"held by a batch":           func(e *Entry) func() { e.Hold(nowMs, key.DurationMs()); return func() { e.Release(0) } },
+		"read":                      func(e *Entry) func() { e.flight = NewFlight(nil); return func() { e.flight = nil } },
+		"rests":                     func(e *Entry) func() { e.Rest(now); return func() { e.flight = nil } },
+		"counted to half its limit": func(e *Entry) func() {
+			e.noteMinLimit(current, 100)
+			e.ledger.cells[current].settled.Add(e.addLocked(current, 50))
 			return func() { e.takeLocked(current, 1) }
 		},
-		"restored by its region's row": func(e *entry) func() {
+		"restored by its region's row": func(e *Entry) func() {
 			e.floorLocked(previous, 1)
-			return func() { e.book.rare.unnamed[previous] = 0 } // the origin has named it
+			return func() { e.ledger.extra.unnamed[previous] = 0 } // the origin has named it
 		},
-		"counted elsewhere": func(e *entry) func() {
+		"counted elsewhere": func(e *Entry) func() {
 			e.others[current].Store(1)
 			return func() { e.others[current].Store(0) }
 		},
 	} {
-		id := h.ofKey(&key, nil)
-		e := newEntry(&id, h.names(&key, nil), seq, true)
+		id := h.IdentityOfKey(&key, nil)
+		e := newEntry(&id, h.NamesOf(&key, nil), seq, true)
 		end := keep(e)
 		if got := e.evict(nowMs, now, 0, needRoom, true); got != stays {
 			t.Errorf("%s: evicted", name)

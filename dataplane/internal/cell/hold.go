@@ -1,4 +1,4 @@
-package dataplane
+package cell
 
 import (
 	"runtime"
@@ -15,9 +15,9 @@ import (
 // and only released by who took them, some hundred nanoseconds later: between the first
 // and the last there is no I/O, no lock and no allocation.
 
-// hold takes the current word of the entry for a batch; alive is false, and nothing is
+// Hold takes the current word of the entry for a batch; alive is false, and nothing is
 // held, when the entry was evicted. While it is held the entry stays in its cell.
-func (e *entry) hold(tMs, durationMs int64) (agedOut int64, alive bool) {
+func (e *Entry) Hold(tMs, durationMs int64) (agedOut int64, alive bool) {
 	for {
 		seq := e.seq.Load()
 		if tMs-window.Start(seq, durationMs) >= durationMs {
@@ -40,26 +40,26 @@ func (e *entry) hold(tMs, durationMs int64) (agedOut int64, alive bool) {
 			e.awaitRelease(slot)
 			continue
 		}
-		if !e.settle(slot) {
+		if !e.awaitTurn(slot) {
 			return agedOut, false
 		}
 	}
 }
 
-// judgeHeld is judge for who holds the entry; it counts nothing. What was claimed for its batch is no part of what others
+// JudgeHeld is judge for who holds the entry; it counts nothing. What was claimed for its batch is no part of what others
 // have spent.
-func (e *entry) judgeHeld(v *verdict, tMs, durationMs, limit, cost int64, own *claimed) {
-	v.seq = e.seq.Load()
-	start := window.Start(v.seq, durationMs)
-	v.tMs = max(tMs, start)
-	slot := slotOf(v.seq)
-	mine := own.in(v.seq)
-	e.weigh(v, slot, e.words[slot].Load(), limit, cost-mine, start+durationMs-v.tMs, durationMs)
-	v.current = max(0, v.current-mine)
+func (e *Entry) JudgeHeld(v *Verdict, tMs, durationMs, limit, cost int64, own *Claimed) {
+	v.Sequence = e.seq.Load()
+	start := window.Start(v.Sequence, durationMs)
+	v.AtMs = max(tMs, start)
+	slot := slotOf(v.Sequence)
+	mine := own.In(v.Sequence)
+	e.weigh(v, slot, e.words[slot].Load(), limit, cost-mine, start+durationMs-v.AtMs, durationMs)
+	v.Current = max(0, v.Current-mine)
 }
 
-// release counts cost, as much of it as there is room for, and lets go, in one step.
-func (e *entry) release(cost int64) {
+// Release counts cost, as much of it as there is room for, and lets go, in one step.
+func (e *Entry) Release(cost int64) {
 	slot := slotOf(e.seq.Load())
 	for {
 		word := e.words[slot].Load() // a merge may come in between
@@ -73,7 +73,7 @@ func (e *entry) release(cost int64) {
 // awaitRelease waits while a batch holds the word. It takes some turns at once, and
 // then leaves the processor to others; only a holder that its operating system has put
 // aside is slept for.
-func (e *entry) awaitRelease(slot int) {
+func (e *Entry) awaitRelease(slot int) {
 	const spins, yields = 64, 64
 	for n := 0; e.words[slot].Load()&held != 0; n++ {
 		switch {

@@ -1,4 +1,4 @@
-package dataplane
+package cell
 
 import (
 	"sync"
@@ -7,38 +7,38 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// guests are entries of keys that the full table has no room for. One lives while somebody
+// Guests are entries of keys that the full table has no room for. One lives while somebody
 // decides on its key, and all who do share it: together they are as exact as on a held key. With
 // an origin each cost is decided and counted there, by calls that many keys share. Without one, in the estimate mode, and where
 // the origin does not answer, what the overflow has of the key is in its entry when it comes,
 // and what is accepted is in the overflow before it goes.
 //
 // There are at most as many as there are requests under way.
-type guests struct {
-	present atomic.Int64
+type Guests struct {
+	Present atomic.Int64
 	halls   [guestHalls]struct {
 		sync.Mutex
-		of map[identity]*guest
+		of map[Identity]*guest
 	}
 }
 
 type guest struct {
-	entry *entry
+	entry *Entry
 	users int
 }
 
 const guestHalls = 16 // a power of two
 
-func (g *guests) hall(id *identity) *struct {
+func (g *Guests) hall(id *Identity) *struct {
 	sync.Mutex
-	of map[identity]*guest
+	of map[Identity]*guest
 } {
 	return &g.halls[id.a>>48&(guestHalls-1)]
 }
 
-// find is the entry of a key that is a guest, for one more user; nil where it is none.
-func (g *guests) find(id *identity) *entry {
-	if g.present.Load() == 0 {
+// Find is the entry of a key that is a guest, for one more user; nil where it is none.
+func (g *Guests) Find(id *Identity) *Entry {
+	if g.Present.Load() == 0 {
 		return nil
 	}
 	h := g.hall(id)
@@ -52,44 +52,44 @@ func (g *guests) find(id *identity) *entry {
 }
 
 // enter is find that makes the key a guest, with the entry that enters.
-func (g *guests) enter(id *identity, make func() *entry) *entry {
+func (g *Guests) enter(id *Identity, make func() *Entry) *Entry {
 	h := g.hall(id)
 	h.Lock()
 	defer h.Unlock()
 	one := h.of[*id]
 	if one == nil {
 		if h.of == nil {
-			h.of = map[identity]*guest{}
+			h.of = map[Identity]*guest{}
 		}
 		one = &guest{entry: make()}
 		h.of[*id] = one
-		g.present.Add(1)
+		g.Present.Add(1)
 	}
 	one.users++
 	return one.entry
 }
 
-// leave ends one use.
-func (g *guests) leave(id *identity) {
+// Leave ends one use.
+func (g *Guests) Leave(id *Identity) {
 	h := g.hall(id)
 	h.Lock()
 	defer h.Unlock()
 	if one := h.of[*id]; one != nil {
 		if one.users--; one.users == 0 {
 			delete(h.of, *id)
-			g.present.Add(-1)
+			g.Present.Add(-1)
 		}
 	}
 }
 
-// host is the entry of a key that is a guest from now on. It begins with what the overflow has of the key, knows nothing
+// Host is the entry of a key that is a guest from now on. It begins with what the overflow has of the key, knows nothing
 // of the estimate mode, and no queue takes it.
-func (t *table) host(id *identity, key *window.Key, reset *window.Reset, sequence, nowMs int64) *entry {
-	return t.guests.enter(id, func() *entry {
-		e := newEntry(id, t.names(key, reset), sequence, t.fleet)
+func (t *Table) Host(id *Identity, key *window.Key, reset *window.Reset, sequence, nowMs int64) *Entry {
+	return t.Guests.enter(id, func() *Entry {
+		e := newEntry(id, t.NamesOf(key, reset), sequence, t.Fleet)
 		e.flags.Or(flagInReplay | flagInFlush | flagInTell)
 		for _, s := range []int64{sequence - 1, sequence} {
-			if count := t.spilledCost(e, s, nowMs); count > 0 {
+			if count := t.SpilledCost(e, s, nowMs); count > 0 {
 				e.foreign(slotOf(s)).Store(count)
 			}
 		}

@@ -1,9 +1,9 @@
-package dataplane
+package cell
 
 // Flags of an entry. The ones of a slot stand for the cell in it and end with it.
 const (
-	flagDirty    = 1 << iota // in the dirty list: its counts changed since a collector last took it
-	flagTouched              // a request came since the hand of the sweep last passed
+	Dirty        = 1 << iota // in the dirty list: its counts changed since a collector last took it
+	Touched                  // a request came since the hand of the sweep last passed
 	flagDead                 // evicted: whoever still holds it must look its key up again
 	flagInReplay             // in the replay queue; under mu
 	flagInFlush              // in the flush queue; under mu
@@ -27,45 +27,45 @@ const (
 	flagForeign1
 	flagStrict   // strictUntil is set; ends with the entry
 	flagInTell   // in the queue of what to tell of, which keeps no entry alive; under mu
-	flagClaiming // slot 0: rare.claiming is more than nothing; changed under mu
+	flagClaiming // slot 0: ledgerExtra.claiming is more than nothing; changed under mu
 	flagClaiming1
 
 	flagsOfSlot = flagPressed | flagRefused | flagStale | flagSending | flagOffered | flagNews | flagCrossed | flagForeign | flagClaiming
 )
 
-// flagSet is a reading of an entry's flags.
-type flagSet uint32
+// Flags is a reading of an entry's flags.
+type Flags uint32
 
-// marks reads the entry's flags.
-func (e *entry) marks() flagSet { return flagSet(e.flags.Load()) }
+// Flags reads the entry's flags.
+func (e *Entry) Flags() Flags { return Flags(e.flags.Load()) }
 
-// have is true when all of some marks are set.
-func (f flagSet) have(marks uint32) bool { return uint32(f)&marks == marks }
+// Have is true when all of some marks are set.
+func (f Flags) Have(marks uint32) bool { return uint32(f)&marks == marks }
 
-// news is true when no decision has used yet what another region has told.
-func (f flagSet) news() bool { return f&(flagNews|flagNews1) != 0 }
+// News is true when no decision has used yet what another region has told.
+func (f Flags) News() bool { return f&(flagNews|flagNews1) != 0 }
 
-// estimates is true of an entry of the estimate mode on a node with an origin.
-func (f flagSet) estimates() bool { return f&flagEstimate != 0 }
+// Estimates is true of an entry of the estimate mode on a node with an origin.
+func (f Flags) Estimates() bool { return f&flagEstimate != 0 }
 
-// asked is true while the entry waits for a sync, or is in one.
-func (f flagSet) asked() bool { return f&flagAsked != 0 }
+// Asked is true while the entry waits for a sync, or is in one.
+func (f Flags) Asked() bool { return f&flagAsked != 0 }
 
-// claiming is true while a claim of a cell is on its way.
-func (f flagSet) claiming() bool { return f&(flagClaiming|flagClaiming1) != 0 }
+// Claiming is true while a claim of a cell is on its way.
+func (f Flags) Claiming() bool { return f&(flagClaiming|flagClaiming1) != 0 }
 
-// pressedMark is the mark of a cell that was denied.
-func pressedMark(sequence int64) uint32 { return flagPressed << slotOf(sequence) }
+// Pressed is the mark of a cell that was denied.
+func Pressed(sequence int64) uint32 { return flagPressed << slotOf(sequence) }
 
 // Queues that an entry can be in, each once.
 const (
-	inReplay = flagInReplay
-	inFlush  = flagInFlush
-	inTell   = flagInTell
+	InReplay = flagInReplay
+	InFlush  = flagInFlush
+	InTell   = flagInTell
 )
 
-// enqueue puts the entry into queues. It returns those that it was not in.
-func (e *entry) enqueue(queues uint32) (fresh uint32) {
+// Enqueue puts the entry into queues. It returns those that it was not in.
+func (e *Entry) Enqueue(queues uint32) (fresh uint32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return queues &^ e.flags.Or(queues)

@@ -1,4 +1,4 @@
-package dataplane
+package cell
 
 import (
 	"math/bits"
@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// table holds the entries: at most capacity of them, found by identity. It is the
+// Table holds the entries: at most capacity of them, found by identity. It is the
 // only file that knows how.
 //
 // A bucket is one cache line: seven pointers to entries, and a word with a byte of
@@ -27,25 +27,25 @@ import (
 // The sweep walks the same arrays: each tick looks at a bounded number of buckets,
 // whatever the number of entries. A full part looks at a few entries from where a hand
 // stands (CLOCK) to make room for one.
-type table struct {
-	hasher
+type Table struct {
+	Hasher
 	parts   []part
-	fleet   bool  // there is an origin or a count store: entries keep books
+	Fleet   bool  // there is an origin or a count store: entries keep ledgers
 	graceMs int64 // Config.ClockSkewMax: requests so far back still see what has expired
 	now     func() clock.Steady
-	sends   bool // there is an origin: unsent cost must reach it before its entry may go
+	Sends   bool // there is an origin: unsent cost must reach it before its entry may go
 
-	created   struct{ traffic, imported atomic.Int64 }
-	evicted   struct{ expired, idle, share atomic.Int64 }
-	full      atomic.Int64 // first contacts that found no room
-	fullAtMs  atomic.Int64 // of the last one
-	fullSince atomic.Int64 // the same by the steady clock
+	Created   struct{ Traffic, Imported atomic.Int64 }
+	Evicted   struct{ Expired, Idle, Share atomic.Int64 }
+	Full      atomic.Int64 // first contacts that found no room
+	FullAtMs  atomic.Int64 // of the last one
+	FullSince atomic.Int64 // the same by the steady clock
 
 	groups   []group  // of namespaces
 	overflow overflow // what there is no room for
-	guests   guests
+	Guests   Guests
 
-	tiers tierCounts // of the estimate mode
+	Tiers TierCounts // of the estimate mode
 }
 
 // part is a table of its own, on cache lines of its own.
@@ -84,16 +84,16 @@ const (
 
 type bucket struct {
 	tags  atomic.Uint64 // bytes 0-6: tags of the slots, 0 for empty; byte 7: overflow
-	slots [slots]atomic.Pointer[entry]
+	slots [slots]atomic.Pointer[Entry]
 }
 
-func newTable(capacity int, graceMs int64, now func() clock.Steady, fleet, sends bool) *table {
+func NewTable(capacity int, graceMs int64, now func() clock.Steady, fleet, sends bool) *Table {
 	parts := 1
 	for parts < partsMax && capacity/(2*parts) >= partEntries {
 		parts *= 2
 	}
-	t := &table{graceMs: graceMs, now: now, parts: make([]part, parts), fleet: fleet, sends: sends}
-	t.init()
+	t := &Table{graceMs: graceMs, now: now, parts: make([]part, parts), Fleet: fleet, Sends: sends}
+	t.Init()
 	t.groups = make([]group, groupsMax)
 	t.overflow.init(capacity)
 	for i := range t.parts {
@@ -104,16 +104,16 @@ func newTable(capacity int, graceMs int64, now func() clock.Steady, fleet, sends
 }
 
 // part is where a key lives: by bits of its identity that nothing else goes by.
-func (t *table) part(id *identity) *part { return &t.parts[id.a>>58&uint64(len(t.parts)-1)] }
+func (t *Table) part(id *Identity) *part { return &t.parts[id.a>>58&uint64(len(t.parts)-1)] }
 
 func newArray(buckets int) *array {
 	return &array{make([]bucket, buckets), uint64(buckets - 1), buckets * (slots - 2)}
 }
 
-func (id *identity) home(a *array) uint64 { return id.a & a.mask }
+func (id *Identity) home(a *array) uint64 { return id.a & a.mask }
 
 // tag is never 0, which marks an empty slot.
-func (id *identity) tag() uint64 { return id.b>>57 | 0x80 }
+func (id *Identity) tag() uint64 { return id.b>>57 | 0x80 }
 
 const (
 	lowBits  = 0x00_01_01_01_01_01_01_01
@@ -127,10 +127,10 @@ func matches(tags, tag uint64) uint64 {
 	return (x - lowBits) &^ x & highBits
 }
 
-// get returns the entry with this identity, nil if there is none.
-func (t *table) get(id *identity) *entry { return t.part(id).array.Load().get(id) }
+// Get returns the entry with this identity, nil if there is none.
+func (t *Table) Get(id *Identity) *Entry { return t.part(id).array.Load().get(id) }
 
-func (a *array) get(id *identity) *entry {
+func (a *array) get(id *Identity) *Entry {
 	tag := id.tag()
 	home := id.home(a)
 	for i := home; ; {
@@ -147,27 +147,27 @@ func (a *array) get(id *identity) *entry {
 	}
 }
 
-func (t *table) len() (entries int) {
+func (t *Table) Len() (entries int) {
 	for i := range t.parts {
 		entries += int(t.parts[i].size.Load())
 	}
 	return entries
 }
 
-// contact is how a key was met.
-type contact uint8
+// Contact is how a key was met.
+type Contact uint8
 
 const (
-	known     contact = iota
-	created           // for the first time
-	untracked         // the table is full of entries that must stay
+	Known     Contact = iota
+	Created           // for the first time
+	Untracked         // the table is full of entries that must stay
 )
 
-// add returns the entry of key, creating it at sequence if need be. Of an untracked
+// Add returns the entry of key, creating it at sequence if need be. Of an untracked
 // key the caller gets an entry that nobody else will find, good for one decision.
-func (t *table) add(id *identity, key *window.Key, reset *window.Reset, sequence, nowMs int64, counter *atomic.Int64) (e *entry, c contact) {
-	if e := t.get(id); e != nil {
-		return e, known
+func (t *Table) Add(id *Identity, key *window.Key, reset *window.Reset, sequence, nowMs int64, counter *atomic.Int64) (e *Entry, c Contact) {
+	if e := t.Get(id); e != nil {
+		return e, Known
 	}
 	fresh := t.newEntry(id, key, reset, sequence) // outside the lock: it allocates
 	p := t.part(id)
@@ -175,14 +175,14 @@ func (t *table) add(id *identity, key *window.Key, reset *window.Reset, sequence
 	defer p.mu.Unlock()
 	a := p.array.Load()
 	if e := a.get(id); e != nil {
-		return e, known
+		return e, Known
 	}
 	of := &t.groups[fresh.names.family.Value().group]
 	if t.spilled(of, fresh, sequence, nowMs) || int(p.size.Load()) >= p.capacity && !t.makeRoomLocked(p, of, nowMs) {
-		t.full.Add(1)
-		t.fullAtMs.Store(nowMs)
-		t.fullSince.Store(int64(t.now()))
-		return fresh, untracked
+		t.Full.Add(1)
+		t.FullAtMs.Store(nowMs)
+		t.FullSince.Store(int64(t.now()))
+		return fresh, Untracked
 	}
 	if int(p.size.Load()) >= a.room {
 		a = p.growLocked(a)
@@ -192,31 +192,31 @@ func (t *table) add(id *identity, key *window.Key, reset *window.Reset, sequence
 	of.entries.Add(1)
 	counter.Add(1)
 	if key.Mode == window.Estimate {
-		t.tiers.keys[level.Idle].Add(1)
+		t.Tiers.Keys[level.Idle].Add(1)
 	}
-	return fresh, created
+	return fresh, Created
 }
 
-// again is add for the key of an entry that was evicted.
-func (t *table) again(gone *entry, sequence, nowMs int64) (*entry, contact) {
-	key, f := gone.names.key(), gone.names.family.Value()
+// Again is add for the key of an entry that was evicted.
+func (t *Table) Again(gone *Entry, sequence, nowMs int64) (*Entry, Contact) {
+	key, f := gone.names.Key(), gone.names.family.Value()
 	var reset *window.Reset
-	if f.reset.Generation != 0 {
-		reset = &f.reset
+	if f.Reset.Generation != 0 {
+		reset = &f.Reset
 	}
-	return t.add(&gone.id, &key, reset, sequence, nowMs, &t.created.traffic)
+	return t.Add(&gone.id, &key, reset, sequence, nowMs, &t.Created.Traffic)
 }
 
-func (t *table) newEntry(id *identity, key *window.Key, reset *window.Reset, sequence int64) *entry {
-	e := newEntry(id, t.names(key, reset), sequence, t.fleet)
-	if key.Mode == window.Estimate && t.sends {
+func (t *Table) newEntry(id *Identity, key *window.Key, reset *window.Reset, sequence int64) *Entry {
+	e := newEntry(id, t.NamesOf(key, reset), sequence, t.Fleet)
+	if key.Mode == window.Estimate && t.Sends {
 		e.beEstimate()
 	}
 	return e
 }
 
-// each visits all entries of a part at a time, under its lock.
-func (t *table) each(visit func(*entry)) {
+// Each visits all entries of a part at a time, under its lock.
+func (t *Table) Each(visit func(*Entry)) {
 	for i := range t.parts {
 		p := &t.parts[i]
 		p.mu.Lock()
@@ -231,15 +231,15 @@ func (t *table) each(visit func(*entry)) {
 	}
 }
 
-// walk visits the entries that it meets, without a lock: those that come and go meanwhile
+// Walk visits the entries that it meets, without a lock: those that come and go meanwhile
 // may be left out.
-func (t *table) walk(visit func(*entry)) {
+func (t *Table) Walk(visit func(*Entry)) {
 	for i := range t.parts {
 		t.parts[i].walk(visit)
 	}
 }
 
-func (p *part) walk(visit func(*entry)) {
+func (p *part) walk(visit func(*Entry)) {
 	a := p.array.Load()
 	for b := range a.buckets {
 		for s := range a.buckets[b].slots {
@@ -252,7 +252,7 @@ func (p *part) walk(visit func(*entry)) {
 
 // insert puts e into the first bucket from its home that has room. The pointer comes
 // before the tag: who sees the tag finds the entry.
-func (a *array) insert(e *entry) {
+func (a *array) insert(e *Entry) {
 	for i := e.id.home(a); ; i = (i + 1) & a.mask {
 		b := &a.buckets[i]
 		tags := b.tags.Load()
@@ -271,7 +271,7 @@ func (a *array) insert(e *entry) {
 // remove takes e out of slot s of bucket at, and takes back what inserting it added
 // to the overflow of the buckets before. A count that has stuck stays: it only makes
 // look-ups of absent keys longer.
-func (a *array) remove(e *entry, at uint64, s int) {
+func (a *array) remove(e *Entry, at uint64, s int) {
 	b := &a.buckets[at]
 	b.tags.Store(b.tags.Load() &^ (0xff << (8 * s)))
 	b.slots[s].Store(nil)
@@ -307,7 +307,7 @@ func (p *part) growLocked(old *array) *array {
 //
 // Where all of them are to stay, one goes of a namespace that has more than its share. By the
 // same rule idle entries make room for namespaces only that have no more entries than theirs.
-func (t *table) makeRoomLocked(p *part, of *group, nowMs int64) bool {
+func (t *Table) makeRoomLocked(p *part, of *group, nowMs int64) bool {
 	a := p.array.Load()
 	buckets := uint64(len(a.buckets))
 	var found [victimProbes]placed
@@ -336,9 +336,9 @@ func (t *table) makeRoomLocked(p *part, of *group, nowMs int64) bool {
 }
 
 // tryEvictLocked evicts the entry at a place if it may go.
-func (t *table) tryEvictLocked(p *part, a *array, at placed, nowMs int64, why need) bool {
+func (t *Table) tryEvictLocked(p *part, a *array, at placed, nowMs int64, why need) bool {
 	e := at.entry(a)
-	gone := e.evict(nowMs, t.now(), t.graceMs, why, t.sends)
+	gone := e.evict(nowMs, t.now(), t.graceMs, why, t.Sends)
 	if gone == stays {
 		return false
 	}
@@ -346,23 +346,23 @@ func (t *table) tryEvictLocked(p *part, a *array, at placed, nowMs int64, why ne
 	p.size.Add(-1)
 	f := e.names.family.Value()
 	t.groups[f.group].entries.Add(-1)
-	if f.mode == window.Estimate {
-		t.tiers.keys[e.tier()].Add(-1)
+	if f.Mode == window.Estimate {
+		t.Tiers.Keys[e.tier()].Add(-1)
 	}
 	switch gone {
 	case goneShare:
-		t.evicted.share.Add(1)
-		t.keep(e, f.mode, nowMs)
+		t.Evicted.Share.Add(1)
+		t.keep(e, f.Mode, nowMs)
 	case goneIdle:
-		t.evicted.idle.Add(1)
+		t.Evicted.Idle.Add(1)
 	default:
-		t.evicted.expired.Add(1)
+		t.Evicted.Expired.Add(1)
 	}
 	return true
 }
 
-// evictIdle evicts every entry that would make room for a first contact.
-func (t *table) evictIdle(nowMs int64) {
+// EvictIdle evicts every entry that would make room for a first contact.
+func (t *Table) EvictIdle(nowMs int64) {
 	for i := range t.parts {
 		p := &t.parts[i]
 		p.mu.Lock()
@@ -378,10 +378,10 @@ func (t *table) evictIdle(nowMs int64) {
 	}
 }
 
-// sweep looks at the next buckets of each part and evicts what has expired, a few for
+// Sweep looks at the next buckets of each part and evicts what has expired, a few for
 // each time it takes a lock, so that no first contact waits for long. It returns how many
 // entries it looked at.
-func (t *table) sweep(nowMs int64) (looked int) {
+func (t *Table) Sweep(nowMs int64) (looked int) {
 	const turn = 64
 	for i := range t.parts {
 		p := &t.parts[i]
@@ -392,7 +392,7 @@ func (t *table) sweep(nowMs int64) (looked int) {
 	return looked
 }
 
-func (t *table) sweepTurn(p *part, nowMs int64, buckets int) (looked int) {
+func (t *Table) sweepTurn(p *part, nowMs int64, buckets int) (looked int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a := p.array.Load()
@@ -409,8 +409,8 @@ func (t *table) sweepTurn(p *part, nowMs int64, buckets int) (looked int) {
 	return looked
 }
 
-// sweepTicks is how many ticks the sweep takes to see everything once.
-func (t *table) sweepTicks() (ticks int) {
+// SweepTicks is how many ticks the sweep takes to see everything once.
+func (t *Table) SweepTicks() (ticks int) {
 	for i := range t.parts {
 		ticks = max(ticks, len(t.parts[i].array.Load().buckets)*len(t.parts)/sweepBuckets+1)
 	}

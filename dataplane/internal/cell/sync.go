@@ -1,4 +1,4 @@
-package dataplane
+package cell
 
 import (
 	"math"
@@ -41,69 +41,69 @@ func (m *meter) cover(sequence int64, slot int, cost int64) {
 	}
 }
 
-// syncPart is an entry's part in a sync, by cell: the previous one and the current one.
-type syncPart struct {
+// SyncPart is an entry's part in a sync, by cell: the previous one and the current one.
+type SyncPart struct {
 	alive    bool
-	agedOut  int64 // own cost that its cell has taken along unsent
-	sequence int64 // of the current cell
+	AgedOut  int64 // own cost that its cell has taken along unsent
+	Sequence int64 // of the current cell
 	full     bool  // a sync is wanted, and not only that the cost is sent
 	before   float64
-	costs    [2]int64 // on its way; 0 for none
-	read     [2]bool  // nothing is sent for the cell, and it should be read
+	Costs    [2]int64 // on its way; 0 for none
+	Read     [2]bool  // nothing is sent for the cell, and it should be read
 }
 
-// beginSync puts unsent cost on its way. The previous cell need not be read once the origin has told of it lateMs after
+// BeginSync puts unsent cost on its way. The previous cell need not be read once the origin has told of it lateMs after
 // its end.
-func (e *entry) beginSync(nowMs int64, now clock.Steady, k *rules, lateMs int64) (x syncPart) {
+func (e *Entry) BeginSync(nowMs int64, now clock.Steady, k *Rules, lateMs int64) (x SyncPart) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	durationMs := e.names.durationMs()
-	if x.agedOut, x.alive = e.rotateLocked(window.Sequence(nowMs, durationMs)); !x.alive {
+	if x.AgedOut, x.alive = e.rotateLocked(window.Sequence(nowMs, durationMs)); !x.alive {
 		return x
 	}
-	x.sequence = e.seq.Load()
-	x.full = e.book.meter().wantSince.Load() != 0
+	x.Sequence = e.seq.Load()
+	x.full = e.ledger.meter().wantSince.Load() != 0
 	x.before = e.levelLocked(nowMs, now, k)
-	for i, s := range [2]int64{x.sequence - 1, x.sequence} {
+	for i, s := range [2]int64{x.Sequence - 1, x.Sequence} {
 		slot := slotOf(s)
 		e.netLocked(slot)
 		if cost := e.unsentLocked(slot); cost > 0 {
 			e.sendLocked(slot, cost)
-			x.costs[i] = cost
+			x.Costs[i] = cost
 		} else {
-			x.read[i] = x.full && (s == x.sequence || !e.settledFor(x.sequence, durationMs, lateMs))
+			x.Read[i] = x.full && (s == x.Sequence || !e.settledFor(x.Sequence, durationMs, lateMs))
 		}
 	}
 	return x
 }
 
-// endSync takes the reading that requests are judged by from now on, if x is full and its cell is current. It returns
+// EndSync takes the reading that requests are judged by from now on, if x is full and its cell is current. It returns
 // when the one before was taken, 0 for never, and how far the level has moved as a share of the limit it was asked by.
-func (e *entry) endSync(x *syncPart, nowMs int64, now clock.Steady, k *rules) (last clock.Steady, drift float64) {
+func (e *Entry) EndSync(x *SyncPart, nowMs int64, now clock.Steady, k *Rules) (last clock.Steady, drift float64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if x.full && x.alive && e.seq.Load() == x.sequence {
-		was := e.refreshed()
+	if x.full && x.alive && e.seq.Load() == x.Sequence {
+		was := e.RefreshedAt()
 		e.takeReadingLocked(nowMs, now)
-		m := e.book.meter()
+		m := e.ledger.meter()
 		if limit := m.limit.Load(); was > 0 && limit > 0 {
 			last, drift = was, math.Abs(e.levelLocked(nowMs, now, k)-x.before)/float64(limit)
 		}
 		m.wantSince.Store(0)
 	}
-	e.unask()
+	e.Unask()
 	return last, drift
 }
 
 // settledFor is true once the origin has told of the previous cell so late that every
 // other node must have sent what it had for it: lateMs after its end.
-func (e *entry) settledFor(sequence, durationMs, lateMs int64) bool {
-	r := e.book.meter().reading.Load()
+func (e *Entry) settledFor(sequence, durationMs, lateMs int64) bool {
+	r := e.ledger.meter().reading.Load()
 	return r != nil && r.atMs >= window.Start(sequence, durationMs)+lateMs
 }
 
-// hearOf merges the origin's total of one cell.
-func (e *entry) hearOf(m *counters, sequence, total int64) (grew bool, missing []lostTotal) {
+// HearOf merges the origin's total of one cell.
+func (e *Entry) HearOf(m *Counters, sequence, total int64) (grew bool, missing []LostTotal) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slot, ok := e.slotLocked(sequence)
@@ -112,14 +112,14 @@ func (e *entry) hearOf(m *counters, sequence, total int64) (grew bool, missing [
 	}
 	grew, lost := e.absorbLocked(m, slot, total, false)
 	if lost {
-		missing = []lostTotal{{e.cell(sequence), e.namedLocked(slot)}}
+		missing = []LostTotal{{e.Cell(sequence), e.namedLocked(slot)}}
 	}
 	return grew, missing
 }
 
 // takeReadingLocked makes a reading of what is known now. Only cost that the origin has
 // confirmed is covered by it: what came in during the round trip stays pending.
-func (e *entry) takeReadingLocked(nowMs int64, now clock.Steady) {
+func (e *Entry) takeReadingLocked(nowMs int64, now clock.Steady) {
 	seq, durationMs := e.seq.Load(), e.names.durationMs()
 	r := &reading{sequence: seq, atMs: max(nowMs, window.Start(seq, durationMs)), steady: now}
 	for slot := range r.covered {
@@ -128,33 +128,33 @@ func (e *entry) takeReadingLocked(nowMs int64, now clock.Steady) {
 	slot := slotOf(seq)
 	uncovered := window.Start(seq+1, durationMs) - r.atMs
 	r.known = level.Mul(r.covered[slot], durationMs).Plus(level.Mul(r.covered[previousSlot(slot)], max(0, uncovered)))
-	e.book.meter().reading.Store(r)
-	e.hear(now)
+	e.ledger.meter().reading.Store(r)
+	e.noteRefresh(now)
 }
 
 // levelLocked is the level that a request would be judged by.
-func (e *entry) levelLocked(nowMs int64, now clock.Steady, k *rules) float64 {
+func (e *Entry) levelLocked(nowMs int64, now clock.Steady, k *Rules) float64 {
 	durationMs := e.names.durationMs()
-	v := estimated{now: now}
-	e.estimateHeld(&v, nowMs, durationMs, e.book.meter().limit.Load(), 0, k)
-	return v.level.Float(durationMs)
+	v := Estimated{Now: now}
+	e.EstimateHeld(&v, nowMs, durationMs, e.ledger.meter().limit.Load(), 0, k)
+	return v.Level.Float(durationMs)
 }
 
-// ask marks the entry as one that waits for a sync; first is false if it was already.
-func (e *entry) ask() (first bool) { return e.flags.Or(flagAsked)&flagAsked == 0 }
+// Ask marks the entry as one that waits for a sync; first is false if it was already.
+func (e *Entry) Ask() (first bool) { return e.flags.Or(flagAsked)&flagAsked == 0 }
 
-// unask takes the mark back.
-func (e *entry) unask() { e.flags.And(^uint32(flagAsked)) }
+// Unask takes the mark back.
+func (e *Entry) Unask() { e.flags.And(^uint32(flagAsked)) }
 
-// askUnsent asks for an entry of the estimate mode with unsent cost.
-func (e *entry) askUnsent() (first bool) {
-	if !e.marks().estimates() {
+// AskUnsent asks for an entry of the estimate mode with unsent cost.
+func (e *Entry) AskUnsent() (first bool) {
+	if !e.Flags().Estimates() {
 		return false
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.unsentLocked(0)+e.unsentLocked(1) > 0 && e.ask()
+	return e.unsentLocked(0)+e.unsentLocked(1) > 0 && e.Ask()
 }
 
-// wantsSync is true while a sync is wanted, and not only that the cost is sent.
-func (e *entry) wantsSync() bool { return e.marks().asked() && e.book.meter().wantSince.Load() != 0 }
+// WantsSync is true while a sync is wanted, and not only that the cost is sent.
+func (e *Entry) WantsSync() bool { return e.Flags().Asked() && e.ledger.meter().wantSince.Load() != 0 }

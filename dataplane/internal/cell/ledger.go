@@ -1,4 +1,4 @@
-package dataplane
+package cell
 
 import (
 	"sync/atomic"
@@ -6,108 +6,108 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/clock"
 )
 
-// book is what a fleet needs beside the counts. Guarded by entry.mu.
-type book struct {
-	cells [2]cellBook
-	next  *entry // dirty list; belongs to whoever owns flagDirty, then to the collector
-	rare  *rare  // nil on nearly every key
+// ledger is what a fleet needs beside the counts. Guarded by Entry.mu.
+type ledger struct {
+	cells [2]cellLedger
+	next  *Entry       // dirty list; belongs to whoever owns Dirty, then to the collector
+	extra *ledgerExtra // nil on nearly every key
 }
 
-// cellBook is the background's part of a cell. With C for the word's count, U for
-// rare.unnamed, N for rare.netted and K for rare.claiming, all nearly always 0:
+// cellLedger is the background's part of a cell. With C for the word's count, U for
+// ledgerExtra.unnamed, N for ledgerExtra.netted and K for ledgerExtra.claiming, all nearly always 0:
 //
 //	0 <= settled - U         what the origin has named, or is being told
 //	settled <= C - N - K     own cost not yet on its way: never negative
 //	0 <= flushed <= C - N - K    nothing is published that was not accepted
-type cellBook struct {
+type cellLedger struct {
 	settled atomic.Int64 // part of the count that needs no sending: own cost confirmed or on its way, and others' cost
 	flushed int64        // largest value known to be in the count store as this region's component
 }
 
-// rare is what few keys ever have: those that were refunded after others had been
+// ledgerExtra is what few keys ever have: those that were refunded after others had been
 // told, or raised by their region's own row, or are near their limits in a namespace
 // that waits for its share, and those that several regions use. By slot. And all of the
 // estimate mode.
-type rare struct {
+type ledgerExtra struct {
 	unnamed [2]int64 // part of settled that the origin has not named: the region's own row has
 	credit  [2]int64 // refunded here after others had been told; see Reservation
 	netted  [2]int64 // own cost that credit has paid for: it stays in the word, and is told to nobody
 	told    [2]int64 // largest count that a bulletin has told, or is about to
 	news    [2]news  // of another region's cost, until a decision uses it
 
-	metered  *meter       // of the estimate mode: constant, and keeps this rare for the entry's life
+	metered  *meter       // of the estimate mode: constant, and keeps this extra for the entry's life
 	inFlight [2]int64     // own cost on its way in a send; of keys with flagShared
 	claiming [2]int64     // cost on its way in claims: in the count, though not accepted yet, and perhaps in the totals
 	crowded  clock.Steady // since when a claim is refused for the room that others may need, while nothing of theirs was heard; 0: not
 }
 
 // meter may be asked for without a lock, of entries with flagEstimate.
-func (b *book) meter() *meter { return b.rare.metered }
+func (b *ledger) meter() *meter { return b.extra.metered }
 
-func (b *book) unnamed(slot int) int64 {
-	if b.rare == nil {
+func (b *ledger) unnamed(slot int) int64 {
+	if b.extra == nil {
 		return 0
 	}
-	return b.rare.unnamed[slot]
+	return b.extra.unnamed[slot]
 }
 
-func (b *book) credit(slot int) int64 {
-	if b.rare == nil {
+func (b *ledger) credit(slot int) int64 {
+	if b.extra == nil {
 		return 0
 	}
-	return b.rare.credit[slot]
+	return b.extra.credit[slot]
 }
 
-func (b *book) netted(slot int) int64 {
-	if b.rare == nil {
+func (b *ledger) netted(slot int) int64 {
+	if b.extra == nil {
 		return 0
 	}
-	return b.rare.netted[slot]
+	return b.extra.netted[slot]
 }
 
-func (b *book) inFlight(slot int) int64 {
-	if b.rare == nil {
+func (b *ledger) inFlight(slot int) int64 {
+	if b.extra == nil {
 		return 0
 	}
-	return b.rare.inFlight[slot]
+	return b.extra.inFlight[slot]
 }
 
-func (b *book) claiming(slot int) int64 {
-	if b.rare == nil {
+func (b *ledger) claiming(slot int) int64 {
+	if b.extra == nil {
 		return 0
 	}
-	return b.rare.claiming[slot]
+	return b.extra.claiming[slot]
 }
 
-func (b *book) told(slot int) int64 {
-	if b.rare == nil {
+func (b *ledger) told(slot int) int64 {
+	if b.extra == nil {
 		return 0
 	}
-	return b.rare.told[slot]
+	return b.extra.told[slot]
 }
 
-func (b *book) rarely() *rare {
-	if b.rare == nil {
-		b.rare = &rare{}
+func (b *ledger) needExtra() *ledgerExtra {
+	if b.extra == nil {
+		b.extra = &ledgerExtra{}
 	}
-	return b.rare
+	return b.extra
 }
 
-// reset forgets a cell, and rare with the last cell that needed it.
-func (b *book) reset(slot int) {
+// reset forgets a cell, and extra with the last cell that needed it.
+func (b *ledger) reset(slot int) {
 	b.cells[slot].settled.Store(0)
 	b.cells[slot].flushed = 0
-	if r := b.rare; r != nil {
+	if r := b.extra; r != nil {
 		r.unnamed[slot], r.credit[slot], r.netted[slot], r.inFlight[slot], r.claiming[slot] = 0, 0, 0, 0, 0
 		r.told[slot], r.news[slot] = 0, news{}
-		if *r == (rare{}) {
-			b.rare = nil
+		if *r == (ledgerExtra{}) {
+			b.extra = nil
 		}
 	}
 }
 
 // addLocked adds to a cell's count, sealed or held or not, and stops at mergedMax.
-func (e *entry) addLocked(slot int, n int64) (added int64) {
+func (e *Entry) addLocked(slot int, n int64) (added int64) {
 	for {
 		word := e.words[slot].Load()
 		sum, added := plus(word, n, mergedMax)
@@ -119,43 +119,43 @@ func (e *entry) addLocked(slot int, n int64) (added int64) {
 
 // takeLocked takes n away from a cell's count, which must hold as much: no borrow
 // reaches the tag.
-func (e *entry) takeLocked(slot int, n int64) { e.words[slot].Add(-uint64(n)) }
+func (e *Entry) takeLocked(slot int, n int64) { e.words[slot].Add(-uint64(n)) }
 
 // acceptedLocked is what may be told to others.
-func (e *entry) acceptedLocked(slot int) int64 {
-	return wordCount(e.words[slot].Load()) - e.book.netted(slot) - e.book.claiming(slot)
+func (e *Entry) acceptedLocked(slot int) int64 {
+	return wordCount(e.words[slot].Load()) - e.ledger.netted(slot) - e.ledger.claiming(slot)
 }
 
 // unsentLocked is this node's own accepted cost that the origin has not confirmed
 // and that is not on its way.
-func (e *entry) unsentLocked(slot int) int64 {
-	return e.acceptedLocked(slot) - e.book.cells[slot].settled.Load()
+func (e *Entry) unsentLocked(slot int) int64 {
+	return e.acceptedLocked(slot) - e.ledger.cells[slot].settled.Load()
 }
 
 // foreignLocked is what all other regions have reported for the cell.
-func (e *entry) foreignLocked(slot int) int64 {
-	return e.others[slot].Load() + e.book.credit(slot) + e.book.netted(slot)
+func (e *Entry) foreignLocked(slot int) int64 {
+	return e.others[slot].Load() + e.ledger.credit(slot) + e.ledger.netted(slot)
 }
 
 // sendLocked puts n of the unsent cost on its way; returnLocked takes it back: the
 // send has failed. If its reply was lost it may have been applied, and will then count
 // twice: at most one tick's cost, on the safe side.
-func (e *entry) sendLocked(slot int, n int64) {
+func (e *Entry) sendLocked(slot int, n int64) {
 	if e.flags.Or(flagSending<<slot)&flagShared != 0 {
-		e.book.rarely().inFlight[slot] = n
+		e.ledger.needExtra().inFlight[slot] = n
 	}
-	e.book.cells[slot].settled.Add(n)
+	e.ledger.cells[slot].settled.Add(n)
 }
 
-func (e *entry) returnLocked(slot int, n int64) {
+func (e *Entry) returnLocked(slot int, n int64) {
 	e.arriveLocked(slot)
-	e.book.cells[slot].settled.Add(-n)
+	e.ledger.cells[slot].settled.Add(-n)
 }
 
 // arriveLocked ends a send.
-func (e *entry) arriveLocked(slot int) {
+func (e *Entry) arriveLocked(slot int) {
 	e.flags.And(^uint32(flagSending << slot))
-	if e.book.rare != nil {
-		e.book.rare.inFlight[slot] = 0
+	if e.ledger.extra != nil {
+		e.ledger.extra.inFlight[slot] = 0
 	}
 }

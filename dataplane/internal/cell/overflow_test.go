@@ -1,4 +1,4 @@
-package dataplane
+package cell
 
 import (
 	"math/rand/v2"
@@ -16,14 +16,14 @@ func TestTheOverflowNeverUnderCounts(t *testing.T) {
 		var o overflow
 		o.init(0)
 		type cell struct {
-			id         identity
+			id         Identity
 			sequence   int64
 			durationMs int64
 		}
 		durations := []time.Duration{time.Second, time.Minute, 90 * time.Second, time.Hour, 25 * time.Hour, window.DurationMax}
-		ids := make([]identity, 3000)
+		ids := make([]Identity, 3000)
 		for i := range ids {
-			ids[i] = identity{r.Uint64(), r.Uint64()}
+			ids[i] = Identity{r.Uint64(), r.Uint64()}
 		}
 		added := map[cell]int64{}
 		nowMs := epochMs
@@ -43,7 +43,7 @@ func TestTheOverflowNeverUnderCounts(t *testing.T) {
 			}
 		}
 		nowMs += 4 * time.Minute.Milliseconds()
-		one := identity{1, 2}
+		one := Identity{1, 2}
 		if got := o.count(&one, 0, 60_000, nowMs); got != 0 {
 			t.Errorf("seed %d: %d left of windows that are over", seed, got)
 		}
@@ -56,7 +56,7 @@ const epochMs = int64(1_735_000_080_000)
 func TestTheOverflowIsBounded(t *testing.T) {
 	var o overflow
 	o.init(1 << 30)
-	one := identity{3, 4}
+	one := Identity{3, 4}
 	for range 3 {
 		o.add(&one, 1, 60_000, mergedMax, epochMs)
 	}

@@ -1,4 +1,4 @@
-package dataplane
+package cell
 
 import (
 	"fmt"
@@ -19,14 +19,14 @@ func testKey(i int) *window.Key {
 
 // An entry is a cache line, what most decisions can do without another.
 func TestEntryLayout(t *testing.T) {
-	var e entry
+	var e Entry
 	if size := unsafe.Sizeof(e); size != 64 {
 		t.Errorf("an entry is %d bytes", size)
 	}
 	if size := unsafe.Sizeof(behind{}); size != 64 {
 		t.Errorf("what is behind an entry is %d bytes", size)
 	}
-	if size := unsafe.Sizeof(book{}); size > 160 {
+	if size := unsafe.Sizeof(ledger{}); size > 160 {
 		t.Errorf("a book is %d bytes", size)
 	}
 	if size := unsafe.Sizeof(bucket{}); size != 64 {
@@ -39,17 +39,17 @@ func TestEntryLayout(t *testing.T) {
 func TestTableAgreesWithAMap(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		a := newArray(4)
-		held := map[identity]*entry{}
+		held := map[Identity]*Entry{}
 		universe := rapid.IntRange(1, 24).Draw(rt, "universe") // 28 slots
-		ids := make([]identity, universe)
+		ids := make([]Identity, universe)
 		rnd := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
 		for i := range ids {
-			ids[i] = identity{rnd.Uint64(), rnd.Uint64() & (3 << 57)} // few homes, few tags
+			ids[i] = Identity{rnd.Uint64(), rnd.Uint64() & (3 << 57)} // few homes, few tags
 		}
 		for range rapid.IntRange(0, 200).Draw(rt, "steps") {
 			id := ids[rapid.IntRange(0, universe-1).Draw(rt, "id")]
 			if held[id] == nil {
-				e := newEntry(&id, names{}, 1, false)
+				e := newEntry(&id, Names{}, 1, false)
 				a.insert(e)
 				held[id] = e
 			} else {
@@ -75,7 +75,7 @@ func TestTableAgreesWithAMap(t *testing.T) {
 	})
 }
 
-func place(a *array, e *entry) (at uint64, s int) {
+func place(a *array, e *Entry) (at uint64, s int) {
 	for i := range a.buckets {
 		for s := range a.buckets[i].slots {
 			if a.buckets[i].slots[s].Load() == e {
@@ -87,45 +87,45 @@ func place(a *array, e *entry) (at uint64, s int) {
 }
 
 func TestTableGrows(t *testing.T) {
-	table := newTable(1<<30, 0, clock.New(nil).Steady, false, false)
+	table := NewTable(1<<30, 0, clock.New(nil).Steady, false, false)
 	const keys = 50_000
 	for i := range keys {
 		k := testKey(i)
-		id := table.ofKey(k, nil)
-		if _, met := table.add(&id, k, nil, 1, 0, &table.created.traffic); met != created {
+		id := table.IdentityOfKey(k, nil)
+		if _, met := table.Add(&id, k, nil, 1, 0, &table.Created.Traffic); met != Created {
 			t.Fatal("not created")
 		}
 	}
 	for i := range keys {
 		k := testKey(i)
-		id := table.ofKey(k, nil)
-		e := table.get(&id)
-		if e == nil || e.names.key() != *k {
+		id := table.IdentityOfKey(k, nil)
+		e := table.Get(&id)
+		if e == nil || e.names.Key() != *k {
 			t.Fatalf("key %d is lost", i)
 		}
 	}
-	if table.len() != keys || table.created.traffic.Load() != keys {
-		t.Errorf("%d entries, %d created", table.len(), table.created.traffic.Load())
+	if table.Len() != keys || table.Created.Traffic.Load() != keys {
+		t.Errorf("%d entries, %d created", table.Len(), table.Created.Traffic.Load())
 	}
 }
 
 // The sweep looks at a bounded number of entries a tick, whatever their number, and
 // comes round.
 func TestSweepIsBounded(t *testing.T) {
-	table := newTable(1<<30, 0, clock.New(nil).Steady, false, false)
+	table := NewTable(1<<30, 0, clock.New(nil).Steady, false, false)
 	const keys = 100_000
 	for i := range keys {
 		k := testKey(i)
-		id := table.ofKey(k, nil)
-		table.add(&id, k, nil, 1, 0, &table.created.traffic)
+		id := table.IdentityOfKey(k, nil)
+		table.Add(&id, k, nil, 1, 0, &table.Created.Traffic)
 	}
 	nowMs := window.ExpiresAt(1, 60_000)
-	for ticks := 0; table.len() > 0; ticks++ {
-		if looked := table.sweep(nowMs); looked > sweepBuckets*slots {
+	for ticks := 0; table.Len() > 0; ticks++ {
+		if looked := table.Sweep(nowMs); looked > sweepBuckets*slots {
 			t.Fatalf("one tick looked at %d entries", looked)
 		}
-		if ticks > table.sweepTicks() {
-			t.Fatalf("%d entries left after a whole round", table.len())
+		if ticks > table.SweepTicks() {
+			t.Fatalf("%d entries left after a whole round", table.Len())
 		}
 	}
 }
@@ -133,32 +133,32 @@ func TestSweepIsBounded(t *testing.T) {
 // Nobody can make two keys meet by spelling one's workspace and namespace, as they are
 // packed for hashing, in another's identifier.
 func TestIdentitiesDoNotCancelOut(t *testing.T) {
-	var h hasher
-	h.init()
+	var h Hasher
+	h.Init()
 	packed := func(workspace, namespace string) string {
 		return string(pack(make([]byte, 1024), workspace, namespace, tag(time.Minute, window.Exact)))
 	}
-	p := h.of("w1", "n1", packed("w2", "n2"), time.Minute, window.Exact)
-	q := h.of("w2", "n2", packed("w1", "n1"), time.Minute, window.Exact)
+	p := h.IdentityOf("w1", "n1", packed("w2", "n2"), time.Minute, window.Exact)
+	q := h.IdentityOf("w2", "n2", packed("w1", "n1"), time.Minute, window.Exact)
 	if p == q || p.a == q.a || p.b == q.b {
 		t.Errorf("%x and %x meet", p, q)
 	}
-	if self := h.of("w1", "n1", packed("w1", "n1"), time.Minute, window.Exact); self.a == 0 || self.b == 0 {
+	if self := h.IdentityOf("w1", "n1", packed("w1", "n1"), time.Minute, window.Exact); self.a == 0 || self.b == 0 {
 		t.Errorf("cancels out: %x", self)
 	}
 }
 
 // What is remembered of a prefix is what would be computed again.
 func TestRememberedPrefixesChangeNothing(t *testing.T) {
-	var h, fresh hasher
-	h.init()
+	var h, fresh Hasher
+	h.Init()
 	for i := range 10_000 {
 		workspace, namespace := fmt.Sprint("w", i%300), fmt.Sprint("n", i%70)
 		fresh.a, fresh.b, fresh.c, fresh.d = h.a, h.b, h.c, h.d
 		for j := range fresh.recent {
 			fresh.recent[j].Store(nil)
 		}
-		if h.of(workspace, namespace, "i", time.Minute, window.Exact) != fresh.of(workspace, namespace, "i", time.Minute, window.Exact) {
+		if h.IdentityOf(workspace, namespace, "i", time.Minute, window.Exact) != fresh.IdentityOf(workspace, namespace, "i", time.Minute, window.Exact) {
 			t.Fatalf("%s/%s", workspace, namespace)
 		}
 	}
@@ -168,8 +168,8 @@ func TestRememberedPrefixesChangeNothing(t *testing.T) {
 func FuzzIdentity(f *testing.F) {
 	f.Add("a", "b", "c", int64(1), "ab", "", "c", int64(1))
 	f.Add("a\x00", "b", "c", int64(1), "a", "\x00b", "c", int64(1))
-	var h hasher
-	h.init()
+	var h Hasher
+	h.Init()
 	f.Fuzz(func(t *testing.T, w1, n1, i1 string, d1 int64, w2, n2, i2 string, d2 int64) {
 		a := window.Key{Workspace: w1, Namespace: n1, Identifier: i1, Duration: time.Duration(d1)}
 		b := window.Key{Workspace: w2, Namespace: n2, Identifier: i2, Duration: time.Duration(d2)}
@@ -178,12 +178,12 @@ func FuzzIdentity(f *testing.F) {
 				return
 			}
 		}
-		if got, same := h.ofKey(&a, nil) == h.ofKey(&b, nil), a == b; got != same {
+		if got, same := h.IdentityOfKey(&a, nil) == h.IdentityOfKey(&b, nil), a == b; got != same {
 			t.Errorf("%v and %v: same identity %v", a, b, got)
 		}
 		if d := a.Duration; d >= window.DurationMin && d <= window.DurationMax && d%time.Millisecond == 0 {
-			if n := h.names(&a, nil); n.key() != a {
-				t.Errorf("%v comes back as %v", a, n.key())
+			if n := h.NamesOf(&a, nil); n.Key() != a {
+				t.Errorf("%v comes back as %v", a, n.Key())
 			}
 		}
 	})
@@ -193,15 +193,15 @@ func FuzzIdentity(f *testing.F) {
 // stay short however long it lasts. How even that is depends on the hashes, so these are the same in every run.
 func TestAFloodDoesNotClusterTheTable(t *testing.T) {
 	const capacity = 20_000
-	table, hashes := newTable(capacity, 0, clock.New(nil).Steady, false, false), rand.New(rand.NewPCG(1, 2))
+	table, hashes := NewTable(capacity, 0, clock.New(nil).Steady, false, false), rand.New(rand.NewPCG(1, 2))
 	for i := range 15 * capacity {
-		k, id := testKey(i), identity{hashes.Uint64(), hashes.Uint64()}
-		if _, met := table.add(&id, k, nil, 1, 0, &table.created.traffic); met != created {
+		k, id := testKey(i), Identity{hashes.Uint64(), hashes.Uint64()}
+		if _, met := table.Add(&id, k, nil, 1, 0, &table.Created.Traffic); met != Created {
 			t.Fatalf("key %d: no room", i)
 		}
 	}
-	if table.len() != capacity {
-		t.Errorf("%d entries", table.len())
+	if table.Len() != capacity {
+		t.Errorf("%d entries", table.Len())
 	}
 	for p := range table.parts {
 		a := table.parts[p].array.Load()
@@ -221,7 +221,7 @@ func TestLookingForAnAbsentKeyEnds(t *testing.T) {
 	for i := range a.buckets {
 		a.buckets[i].tags.Store(overflowMax * overflowUnit)
 	}
-	if a.get(&identity{1, 2}) != nil {
+	if a.get(&Identity{1, 2}) != nil {
 		t.Error("found")
 	}
 }

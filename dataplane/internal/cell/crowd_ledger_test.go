@@ -1,4 +1,4 @@
-package dataplane
+package cell
 
 import (
 	"testing"
@@ -13,24 +13,24 @@ import (
 func TestAGuestsOwnCostIsSettledUnnamed(t *testing.T) {
 	e, slot := ledgerEntry(), slotOf(ledgerSeq)
 	e.addLocked(slot, 7)
-	e.settleUnnamed(ledgerSeq, 7)
-	if _, way := e.prepareClaim(ledgerClaim(e, 10, 100), 1, 200, 0); way != wayClaim {
+	e.SettleUnnamed(ledgerSeq, 7)
+	if _, way := e.PrepareClaim(ledgerClaim(e, 10, 100), 1, 200, 0); way != WayClaim {
 		t.Errorf("way %d: a claim waits for what nobody sends", way)
 	}
 	e = ledgerEntry()
 	e.addLocked(slot, 7)
-	e.settleUnnamed(ledgerSeq, 7)
-	if grew, lost := e.absorbLocked(&counters{}, slot, 20, false); grew || lost {
+	e.SettleUnnamed(ledgerSeq, 7)
+	if grew, lost := e.absorbLocked(&Counters{}, slot, 20, false); grew || lost {
 		t.Errorf("a total without it: grew %v, lost %v", grew, lost)
 	}
-	e.arrived(&counters{}, ledgerSeq, 20+7+3)
-	if got := wordCount(e.words[slot].Load()); got != 30 || e.book.unnamed(slot) != 0 {
-		t.Errorf("%d counted of 27 and others' 3, of which %d are not named", got, e.book.unnamed(slot))
+	e.Arrived(&Counters{}, ledgerSeq, 20+7+3)
+	if got := wordCount(e.words[slot].Load()); got != 30 || e.ledger.unnamed(slot) != 0 {
+		t.Errorf("%d counted of 27 and others' 3, of which %d are not named", got, e.ledger.unnamed(slot))
 	}
-	if _, lost := e.absorbLocked(&counters{}, slot, 29, false); !lost {
+	if _, lost := e.absorbLocked(&Counters{}, slot, 29, false); !lost {
 		t.Error("a total below the one that arrived is no loss")
 	}
-	e.arrived(&counters{}, ledgerSeq-2, 1000)
+	e.Arrived(&Counters{}, ledgerSeq-2, 1000)
 	if got := wordCount(e.words[slot].Load()); got != 30 {
 		t.Errorf("%d counted by the answer to another cell", got)
 	}
@@ -39,32 +39,32 @@ func TestAGuestsOwnCostIsSettledUnnamed(t *testing.T) {
 // Credit of a guest pays for what a batch counts on it, once, and the rest is to be sent.
 func TestCreditPaysForWhatABatchCountsOnAGuest(t *testing.T) {
 	e, slot := ledgerEntry(), slotOf(ledgerSeq)
-	e.creditClaim(ledgerSeq, 8)
+	e.CreditClaim(ledgerSeq, 8)
 	for _, c := range []struct{ cost, unpaid, credit int64 }{{5, 0, 3}, {7, 4, 0}, {1, 1, 0}} {
 		word := e.words[slot].Load()
-		made := e.guestWayLocked(slot, word, c.cost) == wayMade
+		made := e.guestWayLocked(slot, word, c.cost) == WayMade
 		if e.addLocked(slot, c.cost); made != (c.unpaid == 0) {
 			t.Errorf("cost %d needs a claim: %v", c.cost, !made)
 		}
-		if got := e.unpaid(ledgerSeq, c.cost); got != c.unpaid || e.book.credit(slot) != c.credit {
-			t.Errorf("cost %d: %d is to be sent, %d is credit; want %+v", c.cost, got, e.book.credit(slot), c)
+		if got := e.Unpaid(ledgerSeq, c.cost); got != c.unpaid || e.ledger.credit(slot) != c.credit {
+			t.Errorf("cost %d: %d is to be sent, %d is credit; want %+v", c.cost, got, e.ledger.credit(slot), c)
 		}
-		e.settleUnnamed(ledgerSeq, c.unpaid)
+		e.SettleUnnamed(ledgerSeq, c.unpaid)
 	}
-	e.creditClaim(ledgerSeq, 3)
-	if e.guestWayLocked(slot, e.words[slot].Load(), 3) != wayMade {
+	e.CreditClaim(ledgerSeq, 3)
+	if e.guestWayLocked(slot, e.words[slot].Load(), 3) != WayMade {
 		t.Error("credit of 3 needs a claim for 3")
 	}
-	if got := e.unpaid(ledgerSeq-2, 3); got != 3 {
+	if got := e.Unpaid(ledgerSeq-2, 3); got != 3 {
 		t.Errorf("%d of 3 is to be sent of a cell that has made way", got)
 	}
 }
 
 // guestTable is a table of a fleet's node, and an entry that is not in it.
-func guestTable(sends bool) (*table, *entry) {
-	t := newTable(100, 1000, clock.New(nil).Steady, true, sends)
+func guestTable(sends bool) (*Table, *Entry) {
+	t := NewTable(100, 1000, clock.New(nil).Steady, true, sends)
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
-	id := t.ofKey(&key, nil)
+	id := t.IdentityOfKey(&key, nil)
 	return t, t.newEntry(&id, &key, nil, ledgerSeq)
 }
 
@@ -113,7 +113,7 @@ func TestTheOverflowHoldsACellUntilItsWindowIsOver(t *testing.T) {
 			for turn := range int64(8) {
 				var o overflow
 				o.init(0)
-				id := identity{7 << 40, 11 << 40}
+				id := Identity{7 << 40, 11 << 40}
 				nowMs := longest.Milliseconds()*2*100 + longest.Milliseconds()*turn/2 - 1 // near ends of generations too
 				sequence := window.Sequence(nowMs, d)
 				o.add(&id, sequence, d, 3, nowMs)
@@ -133,8 +133,8 @@ func TestTheOverflowHoldsACellUntilItsWindowIsOver(t *testing.T) {
 func TestAChargeKeepsAnEntryForWhatItCounts(t *testing.T) {
 	for cost, want := range map[int64]eviction{1: goneIdle, 60: stays, 1000: stays} {
 		e, slot := ledgerEntry(), slotOf(ledgerSeq)
-		e.charge(ledgerSeq, cost, 100)
-		e.book.cells[slot].settled.Add(cost) // sent
+		e.Charge(ledgerSeq, cost, 100)
+		e.ledger.cells[slot].settled.Add(cost) // sent
 		if got := e.evict(ledgerMs(), 0, 0, needRoom, true); got != want {
 			t.Errorf("20 and %d charged, of 100: %d, want %d", cost, got, want)
 		}

@@ -1,0 +1,229 @@
+package cell
+
+import (
+	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Claim is a cost that waits for its claim. Guarded by shard.mu until it is taken, then by
+// the call that took it until done is closed, except for what Entry.mu guards.
+//
+// From when a claim is prepared its cost is in the count, where singles, batches and handles
+// see it, and in ledgerExtra.claiming. An answer takes it out of that: what was added is own cost that
+// the origin has confirmed, what was not is taken back out of the count. What was added for
+// a caller who has left is this node's credit: nothing of it is lost, and no other decision pays
+// for it.
+type Claim struct {
+	Entry   *Entry
+	Verdict Verdict // what it was judged by; of an added one, what it was counted on
+	limit   int64
+	Cost    int64
+
+	committed bool  // the cost is in the count; under Entry.mu
+	spares    bool  // it leaves room for the shares of other nodes; constant
+	left      bool  // its caller waits no longer; under Entry.mu
+	Lent      bool  // who has left has its cost as credit; under Entry.mu
+	answered  bool  // way is decided; under Entry.mu
+	atMost    int64 // the origin's total that fits the limit, without room for others
+
+	Done chan struct{}
+	Way  Way // wayReply: judge again
+}
+
+func (e *Entry) LeaveClaim(c *Claim, lend bool) (answered bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c.answered {
+		return true
+	}
+	c.left = true
+	slot, ok := e.slotLocked(c.Verdict.Sequence)
+	if b := e.ledger; ok && lend && c.committed && b.credit(slot)+b.netted(slot)+c.Cost <= creditMax {
+		c.Lent = true
+		b.needExtra().credit[slot] += c.Cost
+		e.foreign(slot).Add(-c.Cost)
+	}
+	return false
+}
+
+// ClaimCall is a claim on its way to the origin, which adds the cost if the total stays at most AtMost.
+type ClaimCall struct {
+	Cell         window.Cell
+	Cost, AtMost int64
+}
+
+// NewClaim makes a claim of a cost for an entry, with spares set for one that leaves room for other nodes. What it was
+// judged by is v.
+func NewClaim(e *Entry, v *Verdict, limit, cost int64, spares bool) *Claim {
+	return &Claim{Entry: e, Verdict: *v, limit: limit, Cost: cost, spares: spares, Done: make(chan struct{})}
+}
+
+// answer decides the way of those who wait. The entry is locked.
+func (c *Claim) answer(w Way) { c.Way, c.answered = w, true }
+
+// PrepareClaim commits to a claim's cost, and puts it on its way, if it still is one.
+func (e *Entry) PrepareClaim(c *Claim, nodes, quietMs int64, now clock.Steady) (ClaimCall, Way) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	slot, ok := e.slotLocked(c.Verdict.Sequence)
+	if !ok || c.Verdict.Sequence != e.seq.Load() || c.left {
+		return ClaimCall{}, WayReply
+	}
+	durationMs := e.names.durationMs()
+	uncovered := window.Start(c.Verdict.Sequence+1, durationMs) - c.Verdict.AtMs
+	for {
+		e.awaitRelease(slot)
+		word := e.words[slot].Load()
+		if e.unconfirmedLocked(slot, word) > 0 {
+			return ClaimCall{}, WayReply // what is unsent goes first: no total holds it
+		}
+		if e.weigh(&c.Verdict, slot, word, c.limit, c.Cost, uncovered, durationMs); !c.Verdict.Allowed {
+			return ClaimCall{}, WayReply
+		}
+		if sum, _ := plus(word, c.Cost, CountMax); wordIsLive(word, c.Verdict.Sequence) && e.words[slot].CompareAndSwap(word, sum) {
+			break
+		}
+	}
+	r := e.ledger.needExtra()
+	room := c.limit - c.Verdict.carried(durationMs)
+	// What the totals hold is what is known here without the claims on their way, and with the
+	// credit, which the origin has counted.
+	known := c.Verdict.Current - r.claiming[slot] + r.credit[slot]
+	c.atMost = room - e.others[slot].Load() - r.netted[slot]
+	r.claiming[slot] += c.Cost
+	c.committed = true
+	e.flags.Or(flagClaiming << slot)
+	atMost := c.atMost
+	if c.spares && (r.crowded == 0 || int64(now-r.crowded) < quietMs) {
+		atMost -= roomForOthers(room-known, c.limit, nodes)
+	}
+	return ClaimCall{Cell: e.Cell(c.Verdict.Sequence), Cost: c.Cost, AtMost: atMost}, WayClaim
+}
+
+// roomForOthers is what the other nodes may have accepted, each up to its share, and not sent
+// yet, of what is left of a limit. Below a tenth of the limit it is left to the bound that
+// shares are; and by a share that holds no cost a node accepts nothing.
+func roomForOthers(left, limit, nodes int64) int64 {
+	share := left / (2 * nodes)
+	if room := (nodes - 1) * share; share >= 2 && 10*room > limit {
+		return room
+	}
+	return 0
+}
+
+// Claiming is true while a claim of the cell is on its way.
+func (e *Entry) Claiming(sequence int64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	slot, ok := e.slotLocked(sequence)
+	return ok && e.ledger.claiming(slot) > 0
+}
+
+// EndClaim takes a claim that was not added off its way, and its cost out of the count.
+func (e *Entry) EndClaim(c *Claim, w Way) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if slot, ok := e.slotLocked(c.Verdict.Sequence); ok {
+		e.releaseClaimLocked(slot, c)
+	}
+	c.answer(w)
+}
+
+func (e *Entry) releaseClaimLocked(slot int, c *Claim) {
+	if !c.committed {
+		return
+	}
+	c.committed = false
+	e.unclaimLocked(slot, c.Cost)
+	if c.Lent {
+		e.revokeLocked(slot, c.Cost)
+		return
+	}
+	e.takeLocked(slot, c.Cost)
+}
+
+// revokeLocked takes back credit that was lent. The cost in the word stays there, and so does
+// what makes up for it in others: see netLocked for why. What the credit has paid for becomes
+// unsent.
+func (e *Entry) revokeLocked(slot int, cost int64) {
+	r := e.ledger.needExtra()
+	left := min(r.credit[slot], cost)
+	r.credit[slot] -= left
+	r.netted[slot] += left
+}
+
+func (e *Entry) unclaimLocked(slot int, cost int64) {
+	r := e.ledger.needExtra()
+	if r.claiming[slot] -= cost; r.claiming[slot] <= 0 {
+		r.claiming[slot] = 0
+		e.flags.And(^uint32(flagClaiming << slot))
+	}
+}
+
+// MergeClaim merges an answer: a cost that was added is own cost, counted and confirmed
+// in the same step, so that it is never sent.
+func (e *Entry) MergeClaim(m *Counters, c *Claim, total int64, added bool, now clock.Steady) (grew bool, missing []LostTotal) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w := WayReply
+	slot, ok := e.slotLocked(c.Verdict.Sequence)
+	switch {
+	case added:
+		w = WayMade
+	case ok && total+c.Cost <= c.atMost:
+		w = WayCrowded
+		if r := e.ledger.needExtra(); r.crowded == 0 {
+			r.crowded = now
+		}
+	}
+	if ok {
+		grew, missing = e.mergeAnswerLocked(m, slot, c, total, added)
+	}
+	c.answer(w)
+	if ok && c.Verdict.Sequence == e.seq.Load() && e.refreshedAt.Load() != 0 {
+		e.noteRefresh(now)
+	}
+	return grew, missing
+}
+
+func (e *Entry) mergeAnswerLocked(m *Counters, slot int, c *Claim, total int64, added bool) (grew bool, missing []LostTotal) {
+	switch {
+	case !added:
+		e.releaseClaimLocked(slot, c)
+	default:
+		c.committed = false
+		e.unclaimLocked(slot, c.Cost)
+		e.ledger.cells[slot].settled.Add(c.Cost)
+		e.noteMinLimit(slot, c.limit)
+	}
+	grew, lost := e.absorbLocked(m, slot, total, false)
+	if lost {
+		missing = []LostTotal{{e.Cell(c.Verdict.Sequence), e.namedLocked(slot)}}
+	}
+	switch {
+	case c.Lent:
+	case added && c.left:
+		e.creditLocked(slot, c.Cost)
+	case added:
+		c.Verdict.Allowed = true
+		c.Verdict.Current = max(0, wordCount(e.words[slot].Load())+e.others[slot].Load()-c.Cost)
+	}
+	return grew, missing
+}
+
+// Finish sends away a claimant that was never prepared.
+func (c *Claim) Finish(w Way) {
+	c.Entry.EndClaim(c, w)
+	close(c.Done)
+}
+
+// Claimed is cost that the origin has added for a batch: it is in the count of the cell.
+type Claimed struct{ Sequence, Cost int64 }
+
+// In is what was claimed in a cell.
+func (c *Claimed) In(sequence int64) int64 {
+	if c.Sequence != sequence {
+		return 0
+	}
+	return c.Cost
+}

@@ -1,0 +1,213 @@
+package cell
+
+import (
+	"sync/atomic"
+
+	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/level"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// TierCounts are how many keys are in each tier, and how they got there.
+type TierCounts struct {
+	Keys  [level.Tiers]atomic.Int64
+	Moves [level.Tiers][level.Tiers]atomic.Int64
+}
+
+func (c *TierCounts) Move(from, to level.Tier) {
+	c.Keys[from].Add(-1)
+	c.Keys[to].Add(1)
+	c.Moves[from][to].Add(1)
+}
+
+// Flags of an entry in the estimate mode, above all others.
+const (
+	flagEstimate = 1 << 28 // it has a meter
+	flagAsked    = 1 << 29 // it waits for a sync, or is in one
+	tierShift    = 30      // two bits
+	flagsOfTier  = 3 << tierShift
+)
+
+func (e *Entry) tier() level.Tier { return e.Flags().Tier() }
+
+func (f Flags) Tier() level.Tier { return level.Tier(f >> tierShift) }
+
+// MoveTier returns where the key was. One that was evicted stays where it was counted.
+func (e *Entry) MoveTier(to level.Tier) (from level.Tier) {
+	for {
+		flags := e.flags.Load()
+		if flags&flagDead != 0 {
+			return to
+		}
+		if e.flags.CompareAndSwap(flags, flags&^uint32(flagsOfTier)|uint32(to)<<tierShift) {
+			return level.Tier(flags >> tierShift)
+		}
+	}
+}
+
+// meter is what a key has in the estimate mode on a node with an origin.
+type meter struct {
+	reading   atomic.Pointer[reading] // what the origin last told; nil: never
+	wantSince atomic.Int64            // clock.Steady since when a sync is wanted, 0 for not
+	limit     atomic.Int64            // that the key was judged by when it wanted one
+}
+
+// Want notes that a sync is wanted, and by which limit; first is false if one was already.
+func (e *Entry) Want(limit int64, now clock.Steady) (first bool) {
+	m := e.ledger.meter()
+	if m.wantSince.Load() != 0 || !m.wantSince.CompareAndSwap(0, int64(now)) {
+		return false
+	}
+	m.limit.Store(limit)
+	return true
+}
+
+// Estimated is a verdict and the level that it was passed on.
+type Estimated struct {
+	Verdict
+	Level   level.Level // without the cost
+	Now     clock.Steady
+	Leaky   bool    // what level was found by
+	Unknown bool    // nothing is known of the key: it passes
+	At      float64 // the level as answered
+	Counted int64   // of the cost: all or nothing of it, unless the counter is full
+}
+
+// Estimate is judge in the estimate mode: it judges a cost, and counts it if it is
+// allowed or if all that is offered counts, as one atomic step. alive is false when the
+// entry was evicted; then nothing was decided.
+func (e *Entry) Estimate(v *Estimated, tMs, durationMs, limit, cost int64, peek bool, k *Rules) (alive bool) {
+	for {
+		seq := e.seq.Load()
+		v.Sequence, v.AtMs = seq, tMs
+		start := window.Start(seq, durationMs)
+		switch elapsed := tMs - start; {
+		case elapsed < 0:
+			v.AtMs = start
+		case elapsed >= durationMs:
+			lost, alive := e.rotate(window.Sequence(tMs, durationMs))
+			v.AgedOut += lost
+			if !alive {
+				return false
+			}
+			continue
+		}
+		slot := slotOf(seq)
+		word := e.words[slot].Load()
+		if !wordIsLive(word, seq) {
+			if !e.awaitTurn(slot) {
+				return false
+			}
+			continue
+		}
+		e.gauge(v, slot, word, limit, cost, durationMs, k)
+		sum := word
+		if v.Counted = 0; (v.Allowed || k.Offered) && !peek {
+			sum, v.Counted = plus(word, cost, mergedMax)
+			e.noteMinLimit(slot, limit)
+		}
+		switch {
+		case v.Counted > 0:
+			if e.words[slot].CompareAndSwap(word, sum) {
+				return true
+			}
+		case wordIsLive(e.words[slot].Load(), seq):
+			return true
+		}
+	}
+}
+
+// EstimateHeld is estimate for a batch that holds the entry; it counts nothing.
+func (e *Entry) EstimateHeld(v *Estimated, tMs, durationMs, limit, cost int64, k *Rules) {
+	v.Sequence = e.seq.Load()
+	v.AtMs = max(tMs, window.Start(v.Sequence, durationMs))
+	slot := slotOf(v.Sequence)
+	e.gauge(v, slot, e.words[slot].Load(), limit, cost, durationMs, k)
+}
+
+// gauge is the arithmetic of an estimate on the cell whose word was read. A sync that
+// comes in between its reads can make the level too high, by what it brings, for this
+// one decision.
+func (e *Entry) gauge(v *Estimated, slot int, word uint64, limit, cost, durationMs int64, k *Rules) {
+	before := previousSlot(slot)
+	v.Current = max(0, wordCount(word)+e.others[slot].Load())
+	v.Previous = max(0, wordCount(e.words[before].Load())+e.others[before].Load())
+	metered := e.flags.Load()&flagEstimate != 0
+	if metered && k.Leaky {
+		v.Leaky = true
+		v.Unknown = e.leak(v, slot, limit, durationMs, k)
+	} else {
+		v.Level = level.OfCells(v.Current, v.Previous, window.Start(v.Sequence+1, durationMs)-v.AtMs, durationMs)
+		v.Unknown = metered && v.Current == 0 && v.Previous == 0 && e.refreshedAt.Load() == 0
+	}
+	v.Allowed = v.Unknown && limit > 0 || v.Level.Fits(cost, limit, durationMs, k.Below)
+}
+
+// leak is the leaky level. Without any word from the origin it is all local cost, and
+// says nothing about the region: unknown.
+func (e *Entry) leak(v *Estimated, slot int, limit, durationMs int64, k *Rules) (unknown bool) {
+	m := e.ledger.meter()
+	r := m.reading.Load()
+	if r == nil {
+		v.Level = level.Local(v.Current + v.Previous)
+		return true
+	}
+	covered := r.at(v.Sequence).covered
+	pending := v.Current + v.Previous - covered[0] - covered[1]
+	if since := m.wantSince.Load(); since != 0 && int64(v.Now)-since >= k.OutageOf(durationMs) {
+		pending = 0 // nobody has drained it: it would cut off an innocent key for the whole outage
+	}
+	v.Level = level.Leaky(r.known, int64(v.Now-r.steady), max(0, pending), limit)
+	return false
+}
+
+// Pending is local cost that no sync has covered, roughly: it takes no lock.
+func (e *Entry) Pending() int64 {
+	seq := e.seq.Load()
+	slot := slotOf(seq)
+	r := e.ledger.meter().reading.Load()
+	pending := wordCount(e.words[slot].Load()) + e.others[slot].Load() +
+		wordCount(e.words[previousSlot(slot)].Load()) + e.others[previousSlot(slot)].Load()
+	if r != nil {
+		covered := r.at(seq).covered
+		pending -= covered[0] + covered[1]
+	}
+	return pending
+}
+
+// beEstimate gives a new entry what the estimate mode needs, in one piece of memory.
+func (e *Entry) beEstimate() {
+	whole := &struct {
+		book  ledger
+		rare  ledgerExtra
+		meter meter
+	}{}
+	whole.rare.metered = &whole.meter
+	whole.book.extra = &whole.rare
+	e.ledger = &whole.book
+	e.flags.Or(flagEstimate)
+}
+
+// Rules are what a namespace sets for the judgement of estimates. Immutable.
+type Rules struct {
+	Leaky    bool  // the level drains by limit/duration between syncs, not by cells
+	Offered  bool  // what was refused is counted too
+	Below    bool  // the limit must not be reached, instead of not exceeded
+	OutageMs int64 // how long a sync may be wanting before local cost is left out; 0 is one window
+}
+
+// OutageOf is outageMs of a window.
+func (k *Rules) OutageOf(durationMs int64) int64 {
+	if k.OutageMs == 0 {
+		return durationMs
+	}
+	return k.OutageMs
+}
+
+// ExplainLeak is the leaky level of a verdict; leaks is false where the level is that by cells.
+func (e *Entry) ExplainLeak(v *Estimated, limit, durationMs int64, k *Rules) (unknown, leaks bool) {
+	if !k.Leaky || !e.Flags().Estimates() {
+		return false, false
+	}
+	return e.leak(v, slotOf(v.Sequence), limit, durationMs, k), true
+}

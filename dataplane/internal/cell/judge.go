@@ -1,0 +1,123 @@
+package cell
+
+import (
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Verdict is what a decision saw, and what it decided. Counts are in cost.
+type Verdict struct {
+	Allowed  bool
+	Against  int64 // limit of the request, where a smaller one is judged by; 0: it is that
+	Sequence int64
+	AtMs     int64 // the time judged by: the request's, or the start of the current cell if that is later
+	Current  int64 // regional + global in the cell, without the cost
+	Previous int64 // the same of the cell before
+	AgedOut  int64 // own cost that was still unsent when its cell made way for this one
+
+	PassesAtMs int64 // of a denial: when the cost would pass if nothing else were counted; 0: never
+	Refused    bool  // the counts would allow it, the outage policy does not
+	Claimed    bool  // the origin has counted it
+	Crowded    bool  // the counts would allow it, the room that other nodes may need does not
+}
+
+// Judge decides whether cost fits at tMs, into v, and with count set takes it, as one
+// atomic step: the swap succeeds only if the word is the one that was judged.
+// alive is false when the entry was evicted; then nothing was decided.
+//
+// A clock that has stepped back past the start of the current cell is taken to
+// stand at that start: closed cells stay closed, and no budget comes back.
+func (e *Entry) Judge(v *Verdict, tMs, durationMs, limit, cost int64, count bool) (alive bool) {
+	for {
+		seq := e.seq.Load()
+		v.Sequence, v.AtMs = seq, tMs
+		start := window.Start(seq, durationMs)
+		switch elapsed := tMs - start; {
+		case elapsed < 0:
+			v.AtMs = start
+		case elapsed >= durationMs: // the only case that needs a division
+			lost, alive := e.rotate(window.Sequence(tMs, durationMs))
+			v.AgedOut += lost
+			if !alive {
+				return false
+			}
+			continue
+		}
+		slot := slotOf(seq)
+		word := e.words[slot].Load()
+		if !wordIsLive(word, seq) {
+			if !e.awaitTurn(slot) {
+				return false
+			}
+			continue
+		}
+		v.Current, v.Previous = wordCount(word), wordCount(e.words[previousSlot(slot)].Load())
+		if e.flags.Load()&(flagForeign|flagForeign1) == 0 { // as weigh, without the call
+			v.Allowed = window.Fits(v.Current, v.Previous, cost, limit, start+durationMs-v.AtMs, durationMs)
+		} else {
+			e.weigh(v, slot, word, limit, cost, start+durationMs-v.AtMs, durationMs)
+		}
+		switch {
+		case v.Allowed && count && cost > 0:
+			e.noteMinLimit(slot, max(limit, v.Against))
+			if e.words[slot].CompareAndSwap(word, word+uint64(cost)) {
+				return true
+			}
+		case wordIsLive(e.words[slot].Load(), seq): // no rotation came between the reads
+			return true
+		}
+	}
+}
+
+// noteMinLimit notes the limit of a cost before that is counted.
+func (e *Entry) noteMinLimit(slot int, limit int64) {
+	if limit < e.minLimits.get(slot) {
+		e.minLimits.note(slot, limit)
+	}
+}
+
+// NoteLimit is noteMinLimit by a cell's sequence.
+func (e *Entry) NoteLimit(sequence, limit int64) { e.noteMinLimit(slotOf(sequence), limit) }
+
+// weigh is the arithmetic of a verdict on the cell whose word was read.
+func (e *Entry) weigh(v *Verdict, slot int, word uint64, limit, cost, uncoveredMs, durationMs int64) {
+	// Of each cell first the word, then the others: whoever moves cost from one to
+	// the other adds before it takes away, so that none is overlooked.
+	before := previousSlot(slot)
+	v.Current, v.Previous = wordCount(word), wordCount(e.words[before].Load())
+	if e.flags.Load()&(flagForeign|flagForeign1) != 0 {
+		v.Current = max(0, v.Current+e.others[slot].Load())
+		v.Previous = max(0, v.Previous+e.others[before].Load())
+	}
+	v.Allowed = window.Fits(v.Current, v.Previous, cost, limit, uncoveredMs, durationMs)
+}
+
+// awaitTurn waits for a batch, a rotation or an eviction that is under way, and reports
+// whether the entry is still alive.
+func (e *Entry) awaitTurn(slot int) bool {
+	e.awaitRelease(slot)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.flags.Load()&flagDead == 0
+}
+
+// carried is what the previous cell still weighs.
+func (v *Verdict) carried(durationMs int64) int64 {
+	if v.Previous == 0 {
+		return 0
+	}
+	return window.Carried(v.Previous, window.Start(v.Sequence+1, durationMs)-v.AtMs, durationMs)
+}
+
+// Crowd denies for as long as other nodes need to be heard.
+func (v *Verdict) Crowd(nowMs, forMs int64) {
+	v.Allowed, v.Crowded, v.PassesAtMs = false, true, nowMs+forMs
+}
+
+// Refuse denies what the counts would have allowed.
+func (v *Verdict) Refuse(nowMs int64, wait time.Duration) {
+	if v.Allowed {
+		v.Allowed, v.Refused, v.PassesAtMs = false, true, nowMs+wait.Milliseconds()
+	}
+}

@@ -1,0 +1,103 @@
+package cell
+
+import (
+	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// InWindow is the cost in the sliding window that ends at nowMs, and the region's own part
+// of it. It takes no lock: cost that moves meanwhile may be missed, or seen twice.
+func (e *Entry) InWindow(nowMs int64) (count, regional int64) {
+	durationMs := e.names.durationMs()
+	seq := e.seq.Load()
+	current, previous := slotOf(seq), slotOf(seq-1)
+	elapsed := max(0, nowMs-window.Start(seq, durationMs))
+	sum := func(slot int, uncoveredMs int64) {
+		if uncoveredMs <= 0 {
+			return
+		}
+		own := wordCount(e.words[slot].Load())
+		all := max(0, own+e.others[slot].Load())
+		count += window.Carried(all, uncoveredMs, durationMs)
+		regional += window.Carried(min(own, all), uncoveredMs, durationMs)
+	}
+	sum(current, min(durationMs, 2*durationMs-elapsed))
+	sum(previous, durationMs-elapsed)
+	if e.seq.Load() != seq { // others decide about it right now
+		return e.InWindow(nowMs)
+	}
+	return count, regional
+}
+
+// LowestLimit is the lowest limit that was counted against, -1 if none is known.
+func (e *Entry) LowestLimit() int64 {
+	if limit := min(e.minLimits.get(0), e.minLimits.get(1)); limit <= window.LimitMax {
+		return limit
+	}
+	return -1
+}
+
+// Look is a reading of an entry, for people and tests.
+type Look struct {
+	Sequence          int64 // of current
+	RefreshedAt       clock.Steady
+	StrictUntil       clock.Steady // 0 where it is not strict
+	Current, Previous CellLook
+}
+
+// CellLook is a reading of a cell.
+type CellLook struct {
+	Held             bool
+	Counted          int64 // the count in its word
+	Others           int64 // added to it when judging
+	Accepted         int64 // of counted: by the region
+	Claiming, Unsent int64
+	Settled, Named   int64
+	Foreign, Credit  int64
+	Published, Told  int64
+	Refused, Sending bool
+}
+
+// Look reads an entry for a decision in a cell. A clock that has stepped back stands at the start of the entry's
+// current one. A request may count meanwhile: what is read is what was there at some moment of the call.
+func (e *Entry) Look(sequence int64, now clock.Steady) (l Look) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l.Sequence = sequence
+	if seq := e.seq.Load(); seq >= sequence {
+		l.Sequence, l.RefreshedAt = seq, e.RefreshedAt()
+	}
+	l.Current, l.Previous = e.lookLocked(l.Sequence), e.lookLocked(l.Sequence-1)
+	if e.IsStrict(now) {
+		l.StrictUntil = clock.Steady(e.strictUntil.Load())
+	}
+	return l
+}
+
+// LookAt reads a cell.
+func (e *Entry) LookAt(sequence int64) CellLook {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.lookLocked(sequence)
+}
+
+func (e *Entry) lookLocked(sequence int64) (c CellLook) {
+	slot, ok := e.slotLocked(sequence)
+	if !ok {
+		return c
+	}
+	c.Held, c.Counted, c.Others = true, wordCount(e.words[slot].Load()), e.others[slot].Load()
+	c.Accepted = c.Counted
+	if e.ledger == nil {
+		return c
+	}
+	cell := &e.ledger.cells[slot]
+	c.Claiming = e.ledger.claiming(slot)
+	c.Accepted -= e.ledger.netted(slot) + c.Claiming
+	c.Settled, c.Published, c.Told = cell.settled.Load(), cell.flushed, e.ledger.told(slot)
+	c.Unsent, c.Named = c.Accepted-c.Settled, e.namedLocked(slot)
+	c.Foreign, c.Credit = e.foreignLocked(slot), e.ledger.credit(slot)
+	flags := e.flags.Load()
+	c.Refused, c.Sending = flags&(flagRefused<<slot) != 0, flags&(flagSending<<slot) != 0
+	return c
+}

@@ -1,0 +1,154 @@
+package cell
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// RetryPause is how long a key rests after a failed read before it tries again.
+const RetryPause = 300 * time.Millisecond
+
+// Flight is one read in flight, shared by all who wait for its keys.
+type Flight struct {
+	Done      chan struct{} // closed when the answer is merged, or has failed
+	Err       error         // read after done
+	restUntil atomic.Int64  // clock.Steady before which its keys try no new read; 0 unless it failed
+	End       func(error)   // tells the breaker; nil where it was not asked
+}
+
+func NewFlight(end func(error)) *Flight { return &Flight{Done: make(chan struct{}), End: end} }
+
+// readingLocked is true while a read is in flight, or rested from.
+func (e *Entry) readingLocked(now clock.Steady) bool {
+	if e.flight == nil {
+		return false
+	}
+	rest := e.flight.restUntil.Load()
+	return rest == 0 || int64(now) < rest
+}
+
+// joinLocked returns the read in flight; started is false when a new one may begin.
+// nil and started: the key rests.
+func (e *Entry) joinLocked(now clock.Steady) (f *Flight, started bool) {
+	switch {
+	case !e.readingLocked(now):
+		return nil, false
+	case e.flight.restUntil.Load() != 0:
+		return nil, true
+	}
+	return e.flight, true
+}
+
+// WantsRefresh is true when a decision should hear from the origin first.
+func (e *Entry) WantsRefresh(now clock.Steady, freshForMs int64) bool {
+	return int64(now)-e.refreshedAt.Load() >= freshForMs || e.IsStrict(now)
+}
+
+// Known is what counts against a limit at nowMs, as far as is known here, without a claim to be of one instant.
+func (e *Entry) Known(nowMs, durationMs int64) int64 {
+	seq := e.seq.Load()
+	slot := slotOf(seq)
+	known := wordCount(e.words[slot].Load()) + e.others[slot].Load()
+	if before := wordCount(e.words[previousSlot(slot)].Load()) + e.others[previousSlot(slot)].Load(); before > 0 {
+		start := window.Start(seq, durationMs)
+		if uncovered := durationMs - max(0, nowMs-start); uncovered > 0 {
+			known += window.Carried(before, uncovered, durationMs)
+		}
+	}
+	return known
+}
+
+// Failed is true once the answer has failed.
+func (f *Flight) Failed() bool {
+	select {
+	case <-f.Done:
+		return f.Err != nil
+	default:
+		return false
+	}
+}
+
+// Fail ends a read that got no answer: what is known stays, and its keys rest.
+func (f *Flight) Fail(err error, now clock.Steady) {
+	f.Err = err
+	f.restUntil.Store(int64(now) + RetryPause.Milliseconds())
+	close(f.Done)
+}
+
+// LostTotal is a total that the origin has named, and has lost since.
+type LostTotal struct {
+	Cell window.Cell
+	Cost int64
+}
+
+// Join returns the read in flight, or the one that begin starts, nil while the entry rests. Called by begin, under the
+// entry's lock, nothing may take that again.
+func (e *Entry) Join(now clock.Steady, begin func() *Flight) *Flight {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if f, started := e.joinLocked(now); started {
+		return f
+	}
+	f := begin()
+	if f != nil {
+		e.flight = f
+	}
+	return f
+}
+
+// CellsToRead are the previous cell and the current one.
+func (e *Entry) CellsToRead() [2]window.Cell {
+	seq := e.seq.Load()
+	return [2]window.Cell{e.Cell(seq - 1), e.Cell(seq)}
+}
+
+// RefreshedAt is when the origin last spoke about the current cell, by the steady clock; 0: never.
+func (e *Entry) RefreshedAt() clock.Steady { return clock.Steady(e.refreshedAt.Load()) }
+
+// Hydrate merges the totals of two neighbouring cells and ends the read. It returns
+// whether others had contributed, and what the origin should be told because it has
+// lost it.
+func (e *Entry) Hydrate(m *Counters, sequence, previous, current int64, now clock.Steady) (grew bool, missing []LostTotal) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.flight = nil
+	for i, total := range [2]int64{previous, current} {
+		s := sequence + int64(i)
+		slot, ok := e.slotLocked(s)
+		if !ok {
+			continue
+		}
+		more, lost := e.absorbLocked(m, slot, total, false)
+		if lost {
+			missing = append(missing, LostTotal{e.Cell(s), e.namedLocked(slot)})
+		}
+		grew = grew || more
+	}
+	if sequence+1 == e.seq.Load() {
+		e.noteRefresh(now)
+	}
+	return grew, missing
+}
+
+// Rest keeps e from asking the origin for a while.
+func (e *Entry) Rest(now clock.Steady) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.readingLocked(now) {
+		e.flight = &Flight{}
+		e.flight.restUntil.Store(int64(now) + RetryPause.Milliseconds())
+	}
+}
+
+// RestsFor is how long e tries no new read.
+func (e *Entry) RestsFor(now clock.Steady) time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.flight == nil {
+		return 0
+	}
+	return max(0, time.Duration(e.flight.restUntil.Load()-int64(now))*time.Millisecond)
+}

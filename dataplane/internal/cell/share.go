@@ -1,0 +1,144 @@
+package cell
+
+import "github.com/weirhq/weir/shared/window"
+
+// Way is how a decision in a namespace that waits is to be made.
+type Way uint8
+
+const (
+	WayMade    Way = iota // it is: the verdict stands, and was counted if it allows
+	WayReply              // once the reply to what is unsent is here
+	WayClaim              // at the origin
+	WayCrowded            // denied for now: it leaves too little room for what other nodes may have accepted
+	WayBroken             // by the outage policy: the origin does not answer, or the caller waits no longer
+)
+
+// JudgeShare judges, and counts what fits both the limit and the node's share: in one
+// step for all who wait for their share, and against other requests by the word's
+// compare-and-swap.
+func (e *Entry) JudgeShare(v *Verdict, tMs, durationMs, limit, cost int64, count bool, nodes int64) (w Way, alive bool) {
+	for {
+		if !e.Judge(v, tMs, durationMs, limit, cost, false) {
+			return WayMade, false
+		}
+		if !count || !v.Allowed && e.flags.Load()&(flagClaiming<<slotOf(v.Sequence)) == 0 {
+			return WayMade, true
+		}
+		e.mu.Lock()
+		w, done := e.shareLocked(v, durationMs, limit, cost, nodes)
+		e.mu.Unlock()
+		if done {
+			return w, true
+		}
+	}
+}
+
+func (e *Entry) shareLocked(v *Verdict, durationMs, limit, cost, nodes int64) (w Way, done bool) {
+	slot, ok := e.slotLocked(v.Sequence)
+	if !ok || v.Sequence != e.seq.Load() {
+		return WayMade, false
+	}
+	word := e.words[slot].Load()
+	if !wordIsLive(word, v.Sequence) {
+		e.awaitRelease(slot)
+		return WayMade, false
+	}
+	uncovered := window.Start(v.Sequence+1, durationMs) - v.AtMs
+	e.weigh(v, slot, word, limit, cost, uncovered, durationMs)
+	w = e.wayLocked(v, slot, word, limit, cost, durationMs, nodes)
+	if v.Allowed && w == WayMade {
+		e.noteMinLimit(slot, limit)
+	}
+	if v.Allowed && w == WayMade && !e.words[slot].CompareAndSwap(word, word+uint64(cost)) {
+		return WayMade, false
+	}
+	return w, true
+}
+
+// wayLocked is the way of a cost that was weighed. What this node is committed to, cost on
+// its way in claims included, is one quantity; what its credit covers, the origin has
+// counted already. A cost that would fit but for claims on their way waits for them.
+func (e *Entry) wayLocked(v *Verdict, slot int, word uint64, limit, cost, durationMs, nodes int64) Way {
+	claiming := e.ledger.claiming(slot)
+	if !v.Allowed {
+		uncovered := window.Start(v.Sequence+1, durationMs) - v.AtMs
+		if claiming > 0 && window.Fits(max(0, v.Current-claiming), v.Previous, cost, limit, uncovered, durationMs) {
+			return WayClaim
+		}
+		return WayMade
+	}
+	unconfirmed := e.unconfirmedLocked(slot, word)
+	committed := unconfirmed + claiming - e.ledger.credit(slot)
+	left := limit - (v.Current - committed) - v.carried(durationMs)
+	switch share := left / (2 * nodes); {
+	case committed+cost <= 0, share > cost && committed+cost <= share:
+		return WayMade
+	case unconfirmed > 0:
+		return WayReply
+	}
+	return WayClaim
+}
+
+// unconfirmedLocked is own cost that was accepted and that the origin has not confirmed, on
+// its way or not.
+func (e *Entry) unconfirmedLocked(slot int, word uint64) int64 {
+	b := e.ledger
+	return max(0, wordCount(word)-b.netted(slot)-b.claiming(slot)-b.cells[slot].settled.Load()) + b.inFlight(slot)
+}
+
+// BeShared notes that the entry is asked about in a namespace that waits for its share.
+func (e *Entry) BeShared() {
+	if e.flags.Load()&flagShared == 0 {
+		e.flags.Or(flagShared)
+	}
+}
+
+// OverHalfShare is true when own cost that is neither sent nor on its way, or kicked, is more than half of the node's
+// share of what the counts leave of the limit. ahead is cost of a batch before v's on the same key.
+func (e *Entry) OverHalfShare(v *Verdict, durationMs, limit, ahead, cost, nodes int64) bool {
+	slot := slotOf(v.Sequence)
+	if e.flags.Load()&(flagKicked|flagSending<<slot) != 0 {
+		return false
+	}
+	unsent := wordCount(e.words[slot].Load()) - e.ledger.cells[slot].settled.Load()
+	left := limit - (v.Current + ahead + cost - unsent) - v.carried(durationMs)
+	return 2*unsent > max(cost, left/(2*nodes))
+}
+
+// WayOfMany is the way of all that a batch asks of the entry and has not claimed: sum adds up what it asks, by what
+// counts, v, which is current without what the batch has claimed.
+func (e *Entry) WayOfMany(v *Verdict, tMs, durationMs, limit, nodes int64, guest bool, own *Claimed,
+	sum func(v *Verdict, uncoveredMs int64) (limit, cost int64)) (Way, int64, int64) {
+	e.BeShared()
+	if !e.Judge(v, tMs, durationMs, limit, 0, false) {
+		return WayMade, 0, 0
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	slot, ok := e.slotLocked(v.Sequence)
+	if !ok {
+		return WayMade, 0, 0
+	}
+	word, uncovered := e.words[slot].Load(), window.Start(v.Sequence+1, durationMs)-v.AtMs
+	mine := own.In(v.Sequence)
+	e.weigh(v, slot, word, limit, 0, uncovered, durationMs)
+	v.Current = max(0, v.Current-mine)
+	limit, cost := sum(v, uncovered)
+	if cost <= mine {
+		return WayMade, limit, cost
+	}
+	cost -= mine
+	e.weigh(v, slot, word, limit, cost, uncovered, durationMs)
+	if v.Allowed && guest {
+		return e.guestWayLocked(slot, word, cost), limit, cost
+	}
+	return e.wayLocked(v, slot, word, limit, cost, durationMs, nodes), limit, cost
+}
+
+// guestWayLocked is the way of a cost that fits: a guest has no share, and credit only by chance.
+func (e *Entry) guestWayLocked(slot int, word uint64, cost int64) Way {
+	if e.ledger.credit(slot)-e.unconfirmedLocked(slot, word) >= cost {
+		return WayMade
+	}
+	return WayClaim
+}
