@@ -106,6 +106,28 @@ func (v voyage) homeward(ctx context.Context, op string) error {
 	return pause(ctx, v.back, op)
 }
 
+// carry is a whole call: serve runs where it arrives, when it arrives. A caller whose ctx ends while
+// the call is away gets ctx's error, and serve runs all the same; its own context has no end.
+func (v voyage) carry(ctx context.Context, op string, serve func(context.Context) error) error {
+	if v.sunk {
+		return v.wreck(ctx, op)
+	}
+	served := make(chan error, 1)
+	go func() {
+		time.Sleep(v.there)
+		served <- serve(context.WithoutCancel(ctx))
+	}()
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("%s: %w", op, ctx.Err())
+	case err := <-served:
+		if gone := v.homeward(ctx, op); gone != nil {
+			return gone
+		}
+		return err
+	}
+}
+
 func (v voyage) wreck(ctx context.Context, op string) error {
 	if err := pause(ctx, hangMax, op); err != nil {
 		return err

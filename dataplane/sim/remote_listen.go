@@ -1,0 +1,105 @@
+package sim
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// Listen implements store.Hub. Messages travel for half a round trip and keep their order. One that
+// is sent while the link is cut, or that gets lost, never comes; one that is refused ends the
+// connection.
+func (h *remoteHub) Listen(ctx context.Context, shard int, heard func([]store.Foreign)) error {
+	err := h.call(ctx, hubListen, shard, 0, func(context.Context) error { return nil })
+	if err != nil {
+		return endOf(ctx, err)
+	}
+	connected, cut := context.WithCancelCause(ctx)
+	box := &mailbox{filled: make(chan struct{}, 1)}
+	var connection sync.WaitGroup
+	defer connection.Wait()
+	defer cut(nil)
+	connection.Go(func() {
+		cut(h.RelayHub.Listen(connected, shard, func(m []store.Foreign) {
+			if err := h.post(box, shard, m); err != nil {
+				cut(err)
+			}
+		}))
+	})
+	box.read(connected, func(m []store.Foreign) {
+		h.meters.messages.Add(1)
+		h.meters.messageCells.Add(int64(len(m)))
+		heard(m)
+	})
+	return endOf(ctx, context.Cause(connected))
+}
+
+// endOf is what a connection that was lost, or not made, ends with.
+func endOf(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// post puts a message on its way. An error is the connection's.
+func (h *remoteHub) post(box *mailbox, shard int, totals []store.Foreign) error {
+	v, err := h.link.embarkTo(hubMessage, shard)
+	if err != nil {
+		return err
+	}
+	if !v.sunk && !v.mute {
+		box.put(message{time.Now().Add(v.back), totals})
+	}
+	return nil
+}
+
+// message arrives at a moment.
+type message struct {
+	at     time.Time
+	totals []store.Foreign
+}
+
+// mailbox holds the messages that are on their way over one connection.
+type mailbox struct {
+	filled chan struct{} // holds something while there are messages
+
+	mu       sync.Mutex
+	messages []message
+}
+
+func (b *mailbox) put(m message) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.messages = append(b.messages, m)
+	select {
+	case b.filled <- struct{}{}:
+	default:
+	}
+}
+
+func (b *mailbox) take() (messages []message) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	messages, b.messages = b.messages, nil
+	return messages
+}
+
+// read hands over messages as they arrive, one after the other, until ctx ends.
+func (b *mailbox) read(ctx context.Context, heard func([]store.Foreign)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.filled:
+		}
+		for _, m := range b.take() {
+			if pause(ctx, time.Until(m.at), hubMessage) != nil {
+				return
+			}
+			heard(m.totals)
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package sim
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// remoteNews is the store of news as one relay sees it: behind the relay's link to MySQL and MySQL's
+// own delays and failures, and metered. A statement that has left is executed, whatever becomes of
+// its caller.
+type remoteNews struct {
+	store.News
+	*statements
+}
+
+var _ store.News = remoteNews{}
+
+// statements is a process's way to the one MySQL.
+type statements struct {
+	link     *link
+	database *database
+	meters   *newsMeters
+}
+
+// newsMeters count, as mysqlcounts would cause them, statements; rows that MySQL examines and
+// changes; and bytes of rows that it receives and sends, of which each row has store.NewsRowBytes
+// beside its payload.
+type newsMeters struct {
+	statements, rowsRead, rowsWritten atomic.Int64
+	bytesRead, bytesWritten           atomic.Int64
+}
+
+// call is one call's way there and back around what it does.
+func (s *statements) call(ctx context.Context, op string, do func(context.Context) error) error {
+	v, err := s.link.embark(op)
+	if err != nil {
+		return err
+	}
+	return v.carry(ctx, op, func(ctx context.Context) error {
+		if err := s.database.embark(ctx, op); err != nil {
+			return err
+		}
+		return do(ctx)
+	})
+}
+
+// Append implements store.News. It is one statement.
+func (n remoteNews) Append(ctx context.Context, row store.NewsRow) error {
+	row.Payload = slices.Clone(row.Payload)
+	return n.call(ctx, "append news", func(ctx context.Context) error {
+		n.meters.statements.Add(1)
+		n.meters.bytesWritten.Add(int64(len(row.Payload)) + store.NewsRowBytes)
+		err := n.News.Append(ctx, row)
+		if err == nil {
+			n.meters.rowsWritten.Add(1)
+		}
+		return err
+	})
+}
+
+// Read implements store.News. It is one statement, which examines the row of each cursor and, twice,
+// each row that it returns; and a second one for streams that have no cursor.
+func (n remoteNews) Read(ctx context.Context, region string, after map[store.Stream]store.NewsCursor, maxBytes int) (store.NewsPage, error) {
+	sent := make(map[store.Stream]store.NewsCursor, len(after))
+	for stream, cursor := range after {
+		sent[stream] = cursor
+	}
+	var page store.NewsPage
+	err := n.call(ctx, "read news", func(ctx context.Context) (err error) {
+		page, err = n.News.Read(ctx, region, sent, maxBytes)
+		n.meters.statements.Add(1)
+		n.meters.rowsRead.Add(int64(len(sent) + 2*len(page.Rows)))
+		n.meters.bytesRead.Add(int64(len(sent)) * store.NewsRowBytes)
+		n.received(page.Rows)
+		if slices.ContainsFunc(page.Rows, func(r store.NewsRow) bool { _, ok := sent[r.Stream]; return !ok }) {
+			n.meters.statements.Add(1)
+		}
+		return err
+	})
+	if err != nil {
+		return store.NewsPage{}, err
+	}
+	return page, nil
+}
+
+func (n remoteNews) received(rows []store.NewsRow) {
+	for i := range rows {
+		n.meters.bytesRead.Add(int64(len(rows[i].Payload)) + store.NewsRowBytes)
+	}
+}
+
+// Own implements store.News. It is one statement.
+func (n remoteNews) Own(ctx context.Context, stream store.Stream) ([]store.NewsRow, error) {
+	var rows []store.NewsRow
+	err := n.call(ctx, "read own news", func(ctx context.Context) (err error) {
+		rows, err = n.News.Own(ctx, stream)
+		n.meters.statements.Add(1)
+		n.meters.rowsRead.Add(int64(len(rows)))
+		n.received(rows)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return rows, nil
+}
+
+// Prune implements store.News. It is two statements: it looks for the stream's last row first.
+func (n remoteNews) Prune(ctx context.Context, stream store.Stream, sequence int64, max int) (int, error) {
+	deleted := 0
+	err := n.call(ctx, "prune news", func(ctx context.Context) (err error) {
+		deleted, err = n.News.Prune(ctx, stream, sequence, max)
+		n.meters.statements.Add(2)
+		n.meters.rowsRead.Add(int64(deleted) + 1)
+		n.meters.rowsWritten.Add(int64(deleted))
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return deleted, nil
+}

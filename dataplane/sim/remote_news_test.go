@@ -1,0 +1,99 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+func farNews() (remoteNews, *memstore.News) {
+	stored := memstore.NewNews(memstore.NewsOptions{})
+	way := &statements{link: testLink(Profile{Delay: 100 * time.Millisecond}), database: &database{}, meters: &newsMeters{}}
+	return remoteNews{stored, way}, stored
+}
+
+func newsRow(region string, sequence int64) store.NewsRow {
+	return store.NewsRow{Stream: store.Stream{Region: region}, Sequence: sequence, Writer: 7, Payload: make([]byte, 36)}
+}
+
+// A row whose request is lost is stored when it is repeated; one whose reply is lost, or whose caller
+// gives up while MySQL takes its time, is stored already.
+func TestRowsOfNewsAreStoredOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, stored := farNews()
+		fail := func(row store.NewsRow, rows int) {
+			t.Helper()
+			if err := n.Append(within(t, time.Second), row); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("append: %v", err)
+			}
+			time.Sleep(time.Minute)
+			if got := len(stored.Rows(row.Stream)); got != rows {
+				t.Errorf("%d rows are stored, want %d", got, rows)
+			}
+		}
+		n.link.set(func(l *link) { l.cut = true })
+		fail(newsRow("eu", 1), 0)
+		n.link.set(func(l *link) { l.cut = false })
+		if err := n.Append(t.Context(), newsRow("eu", 1)); err != nil {
+			t.Error(err)
+		}
+		n.link.set(func(l *link) { l.parts = map[int]part{0: {mute: 1}} })
+		fail(newsRow("eu", 2), 2)
+		n.link.set(func(l *link) { l.parts = nil })
+		n.database.set(3*time.Second, 0)
+		fail(newsRow("eu", 3), 3)
+		for sequence := range int64(3) {
+			if err := n.Append(t.Context(), newsRow("eu", sequence+1)); err != nil {
+				t.Errorf("repeated: %v", err)
+			}
+		}
+	})
+}
+
+// Statements, rows and bytes are counted as mysqlcounts causes them.
+func TestNewsAreMetered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, _ := farNews()
+		ctx := t.Context()
+		type figures struct{ statements, rowsRead, rowsWritten, bytesRead, bytesWritten int64 }
+		var before figures
+		since := func() (f figures) {
+			m := n.meters
+			now := figures{m.statements.Load(), m.rowsRead.Load(), m.rowsWritten.Load(), m.bytesRead.Load(), m.bytesWritten.Load()}
+			f = figures{now.statements - before.statements, now.rowsRead - before.rowsRead, now.rowsWritten - before.rowsWritten,
+				now.bytesRead - before.bytesRead, now.bytesWritten - before.bytesWritten}
+			before = now
+			return f
+		}
+		after := map[store.Stream]store.NewsCursor{}
+		for _, step := range []struct {
+			what string
+			do   func() error
+			want figures
+		}{
+			{"append two", func() error { return errors.Join(n.Append(ctx, newsRow("eu", 1)), n.Append(ctx, newsRow("eu", 2))) }, figures{2, 0, 2, 0, 200}},
+			{"read both", func() error {
+				page, err := n.Read(ctx, "us", after, 1<<20)
+				for _, row := range page.Rows {
+					after[row.Stream] = row.Cursor()
+				}
+				return err
+			}, figures{2, 4, 0, 200, 0}},
+			{"read nothing new", func() error { _, err := n.Read(ctx, "us", after, 1<<20); return err }, figures{1, 1, 0, 64, 0}},
+			{"read the own", func() error { _, err := n.Own(ctx, store.Stream{Region: "eu"}); return err }, figures{1, 2, 0, 200, 0}},
+			{"prune one", func() error { _, err := n.Prune(ctx, store.Stream{Region: "eu"}, 2, 10); return err }, figures{2, 2, 1, 0, 0}},
+		} {
+			if err := step.do(); err != nil {
+				t.Errorf("%s: %v", step.what, err)
+			}
+			if got := since(); got != step.want {
+				t.Errorf("%s: %+v, want %+v", step.what, got, step.want)
+			}
+		}
+	})
+}
