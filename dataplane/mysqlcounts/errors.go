@@ -22,8 +22,12 @@ func classify(err error) error {
 
 // isRefusal: SQLSTATE class 22 is data exceptions (too long, out of range, not of this
 // type), class 23 violated constraints. The numbers are those that one engine or the
-// other files under a state that says nothing.
+// other files under a state that says nothing. A duplicate key is no fault of a row that is
+// inserted or else updated: two of those have met, and the next attempt finds one of them.
 func isRefusal(e *mysql.MySQLError) bool {
+	if e.Number == duplicateEntry {
+		return false
+	}
 	switch class := string(e.SQLState[:2]); class {
 	case "22", "23":
 		return true
