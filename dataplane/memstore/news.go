@@ -63,8 +63,8 @@ func (n *News) Append(ctx context.Context, row store.NewsRow) error {
 	})
 }
 
-// Hold begins to append a row that is the next of its stream, and keeps it uncommitted until one of the two functions is
-// called: what a writer leaves that stalls, or is killed, in the middle of a transaction.
+// Hold begins to append a row that is the next of its stream, and keeps it uncommitted until one of the two functions
+// is called: what a writer leaves that stalls, or is killed, in the middle of a transaction.
 func (n *News) Hold(row store.NewsRow) (commit, rollback func(), err error) {
 	commit, rollback, err = n.begin(context.Background(), row)
 	if err == nil && commit == nil {

@@ -10,7 +10,9 @@ import (
 )
 
 // Read implements store.News.
-func (n *News) Read(ctx context.Context, region string, after map[store.Stream]store.NewsCursor, maxBytes int) (store.NewsPage, error) {
+func (n *News) Read(
+	ctx context.Context, region string, after map[store.Stream]store.NewsCursor, maxBytes int,
+) (store.NewsPage, error) {
 	n.count(func(s *NewsStats) { s.Reads++ })
 	var page store.NewsPage
 	err := n.Faults.roundTrip(ctx, OpReadNews, func(journey) error {

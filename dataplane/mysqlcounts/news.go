@@ -74,7 +74,8 @@ func (n News) compare(ctx context.Context, row store.NewsRow) error {
 		return fmt.Errorf("compare with what is stored: %w", err)
 	}
 	for _, s := range stored {
-		if s.Writer == row.Writer && s.Snapshot == row.Snapshot && s.LastPart == row.Last && bytes.Equal(s.Payload, row.Payload) {
+		same := s.Writer == row.Writer && s.Snapshot == row.Snapshot && s.LastPart == row.Last
+		if same && bytes.Equal(s.Payload, row.Payload) {
 			return nil
 		}
 	}
@@ -86,15 +87,18 @@ func (n News) Own(ctx context.Context, stream store.Stream) ([]store.NewsRow, er
 	var stored []dataplanedb.NewsOwnRow
 	err := stream.Validate()
 	if err == nil {
-		stored, err = n.c.queries.NewsOwn(ctx, dataplanedb.NewsOwnParams{Region: []byte(stream.Region), Shard: uint16(stream.Shard)})
+		of := dataplanedb.NewsOwnParams{Region: []byte(stream.Region), Shard: uint16(stream.Shard)}
+		stored, err = n.c.queries.NewsOwn(ctx, of)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the news of %q, shard %d: %w", stream.Region, stream.Shard, err)
 	}
 	rows := make([]store.NewsRow, len(stored))
 	for i, s := range stored {
-		rows[i] = store.NewsRow{Stream: stream, Sequence: s.Sequence, Writer: s.Writer, Snapshot: s.Snapshot, Last: s.LastPart,
-			Payload: s.Payload, WrittenAt: time.UnixMilli(saturate(s.WrittenAt))}
+		rows[i] = store.NewsRow{
+			Stream: stream, Sequence: s.Sequence, Writer: s.Writer, Snapshot: s.Snapshot, Last: s.LastPart,
+			Payload: s.Payload, WrittenAt: time.UnixMilli(saturate(s.WrittenAt)),
+		}
 	}
 	return rows, nil
 }
@@ -118,9 +122,11 @@ func (n News) prune(ctx context.Context, stream store.Stream, sequence int64, mo
 		return 0, err
 	}
 	var deleted int64
+	below := dataplanedb.NewsPruneParams{
+		Region: region, Shard: shard, Sequence: min(sequence, last), Limit: int32(min(max(most, 0), math.MaxInt32)),
+	}
 	err = n.c.retry.do(ctx, func() (err error) {
-		deleted, err = n.c.queries.NewsPrune(ctx, dataplanedb.NewsPruneParams{
-			Region: region, Shard: shard, Sequence: min(sequence, last), Limit: int32(min(max(most, 0), math.MaxInt32))})
+		deleted, err = n.c.queries.NewsPrune(ctx, below)
 		return err
 	})
 	return int(deleted), err

@@ -23,7 +23,8 @@ func manyCursors() map[store.Stream]store.NewsCursor {
 	after := make(map[store.Stream]store.NewsCursor)
 	for r := range manyRegions {
 		for shard := range manyShards {
-			after[store.Stream{Region: fmt.Sprintf("region-with-a-name-%02d", r), Shard: shard}] = store.NewsCursor{Sequence: rowsEach - 1, Writer: 7}
+			s := store.Stream{Region: fmt.Sprintf("region-with-a-name-%02d", r), Shard: shard}
+			after[s] = store.NewsCursor{Sequence: rowsEach - 1, Writer: 7}
 		}
 	}
 	maps.DeleteFunc(after, func(s store.Stream, _ store.NewsCursor) bool { return s.Region == farAway })
@@ -41,8 +42,8 @@ func fillNews(t testing.TB, c *Counts) {
 	exec(t, c.db, "ANALYZE TABLE "+newsTable)
 }
 
-// What a read examines is in proportion to the streams and to what is new, not to what is stored: a range of the primary
-// key for each stream that is known, and one jump for each that is not.
+// What a read examines is in proportion to the streams and to what is new, not to what is stored: a range of the
+// primary key for each stream that is known, and one jump for each that is not.
 func TestNewsReadsWhatIsNew(t *testing.T) { servers.EachSQL(t, testNewsReadsWhatIsNew) }
 
 func testNewsReadsWhatIsNew(t *testing.T) {
@@ -72,7 +73,7 @@ func testNewsReadsWhatIsNew(t *testing.T) {
 			t.Fatalf("%s: %d rows, more %t, %v; want %d", name, len(page.Rows), page.More, err, streams)
 		}
 		if reads := handlerReads(t, db) - before; reads > 8*streams {
-			t.Errorf("%s: %d reads for %d rows of %d streams and %d in all", name, reads, streams, streams, streams*rowsEach)
+			t.Errorf("%s: %d reads for a row of each of %d streams, %d in all", name, reads, streams, streams*rowsEach)
 		}
 	}
 }
@@ -106,7 +107,11 @@ func TestNewsGapsAreWhereNoKnownStreamIs(t *testing.T) {
 		shards  []shardGap
 	}{
 		"none known": {nil, []regionGap{{"", "own"}, {"own", regionEnd}}, nil},
-		"neighbours": {[]newsRange{stream("a", 0), stream("a", 1)}, []regionGap{{"", "a"}, {"a", "own"}, {"own", regionEnd}}, []shardGap{{"a", 1, end}}},
+		"neighbours": {
+			[]newsRange{stream("a", 0), stream("a", 1)},
+			[]regionGap{{"", "a"}, {"a", "own"}, {"own", regionEnd}},
+			[]shardGap{{"a", 1, end}},
+		},
 		"holes": {
 			[]newsRange{stream("a", 1), stream("a", 3), stream("z", end-1)},
 			[]regionGap{{"", "a"}, {"a", "own"}, {"own", "z"}, {"z", regionEnd}},

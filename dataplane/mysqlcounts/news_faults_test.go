@@ -30,8 +30,8 @@ func appendNews(t testing.TB, n News, rows ...store.NewsRow) {
 	}
 }
 
-// A row that another session holds is waited for, then given up as something that may pass, and may be repeated. Rows of
-// other streams are not waited for.
+// A row that another session holds is waited for, then given up as something that may pass, and may be repeated. Rows
+// of other streams are not waited for.
 func TestNewsAppendGivesUpOnALock(t *testing.T) { servers.EachSQL(t, testNewsAppendGivesUpOnALock) }
 
 func testNewsAppendGivesUpOnALock(t *testing.T) {

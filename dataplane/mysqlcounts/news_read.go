@@ -17,7 +17,9 @@ import (
 // Known streams and the look for unknown ones are one statement, which ends with the bytes that fit. It has the row of
 // each cursor too, without its payload. Where that row is missing, or another one, the stream is asked for as an
 // unknown one; and streams that turn out to be unknown are read from the number that the first statement has found.
-func (n News) Read(ctx context.Context, region string, after map[store.Stream]store.NewsCursor, maxBytes int) (store.NewsPage, error) {
+func (n News) Read(
+	ctx context.Context, region string, after map[store.Stream]store.NewsCursor, maxBytes int,
+) (store.NewsPage, error) {
 	err := store.Stream{Region: region}.Validate()
 	var page store.NewsPage
 	if err == nil {
@@ -29,9 +31,13 @@ func (n News) Read(ctx context.Context, region string, after map[store.Stream]st
 	return page, nil
 }
 
-func (n News) read(ctx context.Context, region string, after map[store.Stream]store.NewsCursor, maxBytes int) (store.NewsPage, error) {
+func (n News) read(
+	ctx context.Context, region string, after map[store.Stream]store.NewsCursor, maxBytes int,
+) (store.NewsPage, error) {
 	known := maps.Clone(after)
-	maps.DeleteFunc(known, func(s store.Stream, c store.NewsCursor) bool { return s.Region == region || c == store.NewsCursor{} })
+	maps.DeleteFunc(known, func(s store.Stream, c store.NewsCursor) bool {
+		return s.Region == region || c == store.NewsCursor{}
+	})
 	got, err := n.ask(ctx, askAfter(region, known, maxBytes))
 	if lost := got.dropCursors(known); err == nil && len(lost) > 0 {
 		for _, s := range lost {

@@ -114,8 +114,9 @@ func (q newsQuestion) statement() (query string, args []any) {
 	for _, g := range q.shardGaps {
 		args = append(args, []byte(g.region), g.above, g.below)
 	}
-	gaps := slices.Concat(slices.Repeat([]string{regionGapPredicate}, len(q.regionGaps)), slices.Repeat([]string{shardGapPredicate}, len(q.shardGaps)))
-	b.WriteString(cmp.Or(strings.Join(gaps, or), never))
+	regions := slices.Repeat([]string{regionGapPredicate}, len(q.regionGaps))
+	shards := slices.Repeat([]string{shardGapPredicate}, len(q.shardGaps))
+	b.WriteString(cmp.Or(strings.Join(append(regions, shards...), or), never))
 	b.WriteString(newsText[2])
 	return b.String(), args
 }

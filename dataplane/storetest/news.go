@@ -83,7 +83,8 @@ var (
 
 // news is a row that is no part of a snapshot.
 func news(s store.Stream, sequence int64) store.NewsRow {
-	return store.NewsRow{Stream: s, Sequence: sequence, Writer: 7, Payload: fmt.Appendf(nil, "%s/%d:%d", s.Region, s.Shard, sequence)}
+	payload := fmt.Appendf(nil, "%s/%d:%d", s.Region, s.Shard, sequence)
+	return store.NewsRow{Stream: s, Sequence: sequence, Writer: 7, Payload: payload}
 }
 
 // part is a part of a snapshot.

@@ -134,7 +134,8 @@ func testAppendRefused(t *testing.T, n News) {
 	} {
 		row := news(store.Stream{Region: "u", Shard: 0}, 1)
 		change(&row)
-		if err := n.Append(t.Context(), row); !errors.Is(err, store.ErrRefused) || !strings.Contains(err.Error(), name) {
+		err := n.Append(t.Context(), row)
+		if !errors.Is(err, store.ErrRefused) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v, want ErrRefused and %q", err, name)
 		}
 	}

@@ -102,7 +102,8 @@ func testNewsContext(t *testing.T, n News) {
 	_, readErr := n.Read(ctx, "eu", nil, plenty)
 	_, ownErr := n.Own(ctx, us0)
 	_, pruneErr := n.Prune(ctx, us0, 2, 9)
-	for name, err := range map[string]error{"Append": n.Append(ctx, news(us0, 3)), "Read": readErr, "Own": ownErr, "Prune": pruneErr} {
+	appendErr := n.Append(ctx, news(us0, 3))
+	for name, err := range map[string]error{"Append": appendErr, "Read": readErr, "Own": ownErr, "Prune": pruneErr} {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v, want Canceled", name, err)
 		}

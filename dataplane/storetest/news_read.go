@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -87,8 +88,9 @@ func testReadCursorGone(t *testing.T, n News) {
 
 // A new stream may lie before, between and behind those that are known, in a region that is known or another.
 func testReadNewStreams(t *testing.T, n News) {
-	known := []store.Stream{{Region: "c", Shard: 2}, {Region: "c", Shard: 3}, {Region: "c", Shard: 6}, {Region: "x", Shard: 0}}
-	own := []store.Stream{{Region: "k", Shard: 0}, {Region: "k", Shard: 1}}
+	s := func(region string, shard int) store.Stream { return store.Stream{Region: region, Shard: shard} }
+	known := []store.Stream{s("c", 2), s("c", 3), s("c", 6), s("x", 0)}
+	own := []store.Stream{s("k", 0), s("k", 1)}
 	after := cursors{}
 	for _, s := range slices.Concat(known, own) {
 		appendRows(t, n, news(s, 1))
@@ -96,9 +98,8 @@ func testReadNewStreams(t *testing.T, n News) {
 	}
 	delete(after, own[1])
 	found := []store.Stream{
-		{Region: "\x00", Shard: 5}, {Region: "b", Shard: 0}, {Region: "c", Shard: 0}, {Region: "c", Shard: 1}, {Region: "c", Shard: 5},
-		{Region: "c", Shard: 7}, {Region: "c", Shard: store.NewsShardsMax - 1}, {Region: "c\x00", Shard: 0}, {Region: "j", Shard: 0},
-		{Region: "l", Shard: 0}, {Region: "x", Shard: 1}, {Region: "y", Shard: 0}, {Region: "\xff\xff", Shard: 0},
+		s("\x00", 5), s("b", 0), s("c", 0), s("c", 1), s("c", 5), s("c", 7), s("c", store.NewsShardsMax-1), s("c\x00", 0),
+		s("j", 0), s("l", 0), s("x", 1), s("y", 0), s(strings.Repeat("\xff", store.RegionBytesMax), store.NewsShardsMax-1),
 	}
 	for _, s := range found {
 		appendRows(t, n, news(s, 1))
@@ -173,7 +174,8 @@ func testReadHeld(t *testing.T, n News) {
 	}
 	commit()
 	first()
-	wantNews(t, "once it is committed", readNews(t, n, "eu", after, plenty).Rows, news(us0, 2), news(store.Stream{Region: "aa"}, 1))
+	late := []store.NewsRow{news(store.Stream{Region: "aa"}, 1), news(us0, 2)}
+	wantNews(t, "once it is committed", readNews(t, n, "eu", after, plenty).Rows, late...)
 }
 
 // A reader that follows several writers has each of their rows, once and in order.

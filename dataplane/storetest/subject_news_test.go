@@ -20,7 +20,10 @@ import (
 func TestNewsSubject(t *testing.T) {
 	fault := os.Getenv(faultVariable)
 	storetest.TestNews(t, func(testing.TB) storetest.News {
-		s := &newsSubject{fault: fault, rows: make(map[store.Stream][]store.NewsRow), held: make(map[store.Stream]chan struct{}), lost: make(map[store.Stream]int64)}
+		s := &newsSubject{
+			fault: fault, rows: make(map[store.Stream][]store.NewsRow),
+			held: make(map[store.Stream]chan struct{}), lost: make(map[store.Stream]int64),
+		}
 		return storetest.News{News: s, Hold: s.hold, Lose: s.lose}
 	})
 }
@@ -164,7 +167,9 @@ func (s *newsSubject) lose(_ testing.TB, name store.Stream, from int64) {
 	s.rows[name] = slices.DeleteFunc(s.rows[name], func(r store.NewsRow) bool { return r.Sequence >= from })
 }
 
-func (s *newsSubject) Read(ctx context.Context, region string, after map[store.Stream]store.NewsCursor, maxBytes int) (store.NewsPage, error) {
+func (s *newsSubject) Read(
+	ctx context.Context, region string, after map[store.Stream]store.NewsCursor, maxBytes int,
+) (store.NewsPage, error) {
 	page := store.NewsPage{Now: time.Now()}
 	if s.fault == "has no clock" {
 		page.Now = time.Time{}
@@ -206,7 +211,8 @@ func (s *newsSubject) overlooked(name store.Stream, after map[store.Stream]store
 func (s *newsSubject) fitting(rows []store.NewsRow, maxBytes int) (fit []store.NewsRow, more bool) {
 	bytesSum := 0
 	for _, row := range rows {
-		if bytesSum >= maxBytes && (len(fit) > 0 || s.fault == "has no row that is too large") && s.fault != "has all rows at once" {
+		full := bytesSum >= maxBytes && (len(fit) > 0 || s.fault == "has no row that is too large")
+		if full && s.fault != "has all rows at once" {
 			return fit, s.fault != "never has more"
 		}
 		if bytesSum += len(row.Payload); s.fault != "counts payload alone" {
@@ -236,7 +242,8 @@ func (s *newsSubject) from(rows []store.NewsRow, c store.NewsCursor) int {
 
 func (s *newsSubject) whole(rows []store.NewsRow) int {
 	for _, row := range slices.Backward(rows) {
-		if row.Snapshot > 0 && (row.Last || s.fault == "begins with a part of a snapshot") && s.fault != "begins with the first row" {
+		last := row.Last || row.Snapshot > 0 && s.fault == "begins with a part of a snapshot"
+		if last && s.fault != "begins with the first row" {
 			return max(0, slices.IndexFunc(rows, func(r store.NewsRow) bool { return r.Sequence == row.Snapshot }))
 		}
 	}

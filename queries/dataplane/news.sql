@@ -2,7 +2,7 @@
 
 -- name: NewsInsert :execrows
 -- Stores a row if it is the next one of its stream: the row before it is there, or the stream is empty and the row is
--- its first. It locks the row before it and its own number, and no gap that another stream writes to.
+-- its first. It locks the row before it and its own number; only a stream's first row locks the gap that it lies in.
 INSERT INTO ratelimit_news
   (region, shard, sequence, writer, snapshot, last_part, whole, payload_bytes, payload, written_at)
 SELECT sqlc.arg(region), sqlc.arg(shard), sqlc.arg(sequence), sqlc.arg(writer),
@@ -30,11 +30,12 @@ WHERE region = sqlc.arg(region) AND shard = sqlc.arg(shard) AND sequence = sqlc.
 -- 2 are the streams in the gaps between those ranges: each one's last number, and as `snapshot` where to begin to read.
 --
 -- mysqlcounts repeats the predicates of the two WHEREs that have plain placeholders, for each range and each gap.
-SELECT 0 AS kind, CAST('' AS BINARY) AS region, 0 AS shard, CAST(0 AS SIGNED) AS sequence, CAST(0 AS UNSIGNED) AS writer,
-  CAST(0 AS SIGNED) AS snapshot, 0 AS last_part, CAST(0 AS SIGNED) AS behind,
+SELECT 0 AS kind, CAST('' AS BINARY) AS region, 0 AS shard, CAST(0 AS SIGNED) AS sequence,
+  CAST(0 AS UNSIGNED) AS writer, CAST(0 AS SIGNED) AS snapshot, 0 AS last_part, CAST(0 AS SIGNED) AS behind,
   CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS written_at, CAST(NULL AS BINARY) AS payload
 UNION ALL
-SELECT 1, k.region, k.shard, k.sequence, k.writer, k.snapshot, k.last_part, CAST(k.behind AS SIGNED), CAST(k.written_at AS SIGNED), n.payload
+SELECT 1, k.region, k.shard, k.sequence, k.writer, k.snapshot, k.last_part,
+  CAST(k.behind AS SIGNED), CAST(k.written_at AS SIGNED), n.payload
 FROM (
   SELECT c.region, c.shard, c.sequence, c.writer, c.snapshot, c.last_part, c.written_at, c.bytes,
     SUM(c.bytes) OVER (ORDER BY c.region, c.shard, c.sequence ROWS UNBOUNDED PRECEDING) AS bytes_to,

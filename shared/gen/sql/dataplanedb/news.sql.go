@@ -38,7 +38,7 @@ type NewsInsertParams struct {
 
 // What relays tell each other. A stream is a region and a shard.
 // Stores a row if it is the next one of its stream: the row before it is there, or the stream is empty and the row is
-// its first. It locks the row before it and its own number, and no gap that another stream writes to.
+// its first. It locks the row before it and its own number; only a stream's first row locks the gap that it lies in.
 func (q *Queries) NewsInsert(ctx context.Context, arg NewsInsertParams) (int64, error) {
 	result, err := q.db.ExecContext(ctx, NewsInsert,
 		arg.Region,
@@ -166,11 +166,12 @@ func (q *Queries) NewsPrune(ctx context.Context, arg NewsPruneParams) (int64, er
 }
 
 const NewsRead = `-- name: NewsRead :many
-SELECT 0 AS kind, CAST('' AS BINARY) AS region, 0 AS shard, CAST(0 AS SIGNED) AS sequence, CAST(0 AS UNSIGNED) AS writer,
-  CAST(0 AS SIGNED) AS snapshot, 0 AS last_part, CAST(0 AS SIGNED) AS behind,
+SELECT 0 AS kind, CAST('' AS BINARY) AS region, 0 AS shard, CAST(0 AS SIGNED) AS sequence,
+  CAST(0 AS UNSIGNED) AS writer, CAST(0 AS SIGNED) AS snapshot, 0 AS last_part, CAST(0 AS SIGNED) AS behind,
   CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS written_at, CAST(NULL AS BINARY) AS payload
 UNION ALL
-SELECT 1, k.region, k.shard, k.sequence, k.writer, k.snapshot, k.last_part, CAST(k.behind AS SIGNED), CAST(k.written_at AS SIGNED), n.payload
+SELECT 1, k.region, k.shard, k.sequence, k.writer, k.snapshot, k.last_part,
+  CAST(k.behind AS SIGNED), CAST(k.written_at AS SIGNED), n.payload
 FROM (
   SELECT c.region, c.shard, c.sequence, c.writer, c.snapshot, c.last_part, c.written_at, c.bytes,
     SUM(c.bytes) OVER (ORDER BY c.region, c.shard, c.sequence ROWS UNBOUNDED PRECEDING) AS bytes_to,
