@@ -1,0 +1,169 @@
+package relay
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+func drawCell(t *rapid.T) window.Cell {
+	name := func(label string, bytesMax int) string {
+		return string(rapid.SliceOfN(rapid.SampledFrom([]byte{0, 'a', 'b', ':', 0xff}), 1, bytesMax).Draw(t, label))
+	}
+	return window.Cell{
+		Key: window.Key{
+			Workspace: name("workspace", 3), Namespace: name("namespace", 3), Identifier: name("identifier", 6),
+			Duration:   time.Duration(rapid.SampledFrom([]int64{1000, 60_000, window.DurationMax.Milliseconds()}).Draw(t, "ms")) * time.Millisecond,
+			Mode:       window.Mode(rapid.IntRange(0, int(window.Modes)-1).Draw(t, "mode")),
+			Generation: window.Generation(rapid.SampledFrom([]int{0, 1, int(window.GenerationMax)}).Draw(t, "generation")),
+		},
+		Sequence: rapid.SampledFrom([]int64{-1, 0, 1, 28_000_000}).Draw(t, "sequence"),
+	}
+}
+
+// What is encoded is decoded: all of it, and nothing else.
+func TestPayloadsComeBack(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		counts := map[window.Cell]int64{}
+		for range rapid.IntRange(0, 20).Draw(t, "counts") {
+			counts[drawCell(t)] = rapid.Int64Range(0, store.CountMax).Draw(t, "total")
+		}
+		hashes := map[hashed]bool{}
+		for range rapid.IntRange(0, 20).Draw(t, "hashes") {
+			hashes[hashed{rapid.Int64Range(0, 3).Draw(t, "expiry"), rapid.Uint64().Draw(t, "hash")}] = true
+		}
+		payload, space := payloadOf(hashes, counts)
+		if !space {
+			t.Fatal("no room for some entries")
+		}
+		gotHashes, gotCounts := map[hashed]bool{}, map[window.Cell]int64{}
+		err := decode(payload, func(h hashed) { gotHashes[h] = true }, func(c counted) { gotCounts[c.cell] = c.total })
+		if err != nil || !maps.Equal(gotHashes, hashes) || !maps.Equal(gotCounts, counts) {
+			t.Fatalf("%v and %v came back as %v and %v, %v", hashes, counts, gotHashes, gotCounts, err)
+		}
+	})
+}
+
+// payloadOf also reports whether a room as large as the payload had space for everything.
+func payloadOf(hashes map[hashed]bool, counts map[window.Cell]int64) (payload []byte, space bool) {
+	r, space := newRoom(store.NewsBytesMax), true
+	var h []hashed
+	for one := range hashes {
+		h, space = append(h, one), space && r.hash(one.expiresMs)
+	}
+	var c []counted
+	for cell, total := range counts {
+		c, space = append(c, counted{cell, total}), space && r.count(&cell)
+	}
+	return encode(h, c), space
+}
+
+// What a room takes in fits into its bytes, and it is no less than half of what fits.
+func TestARoomIsLargeEnough(t *testing.T) {
+	const bytesMax = 20_000
+	for _, long := range []int{1, 30, window.IdentifierBytesMax} {
+		r, counts := newRoom(bytesMax), []counted(nil)
+		for i := int64(0); ; i++ {
+			cell := minuteCell(fmt.Sprint(strings.Repeat("x", max(0, long-5)), i))
+			cell.Identifier = cell.Identifier[:min(len(cell.Identifier), window.IdentifierBytesMax)]
+			cell.Sequence = i / 10
+			cell.Workspace = strings.Repeat("w", 1+rand.IntN(window.WorkspaceBytesMax))
+			if !r.count(&cell) {
+				break
+			}
+			counts = append(counts, counted{cell, store.CountMax})
+		}
+		var hashes []hashed
+		for i := int64(0); r.hash(math.MaxInt64 - i/3); i++ {
+			hashes = append(hashes, hashed{math.MaxInt64 - i/3, rand.Uint64()})
+		}
+		if n := len(encode(hashes, counts)); n > bytesMax {
+			t.Errorf("%d counts and %d hashes take %d bytes, more than %d", len(counts), len(hashes), n, bytesMax)
+		}
+	}
+}
+
+func TestPayloadsAreRefused(t *testing.T) {
+	cell := minuteCell("alice")
+	whole := encode([]hashed{{1, 2}}, []counted{{cell, 7}})
+	ignore := func(payload []byte) error { return decode(payload, func(hashed) {}, func(counted) {}) }
+	if err := ignore(whole); err != nil {
+		t.Fatal(err)
+	}
+	for n := range whole {
+		if err := ignore(whole[:n]); !errors.Is(err, errPayload) {
+			t.Errorf("its first %d bytes: %v", n, err)
+		}
+	}
+	bad := map[string][]byte{
+		"another version":   append([]byte{payloadVersion + 1}, whole[1:]...),
+		"bytes at its end":  append(bytes.Clone(whole), 0),
+		"too long":          make([]byte, store.NewsBytesMax+1),
+		"an empty name":     encode(nil, []counted{{minuteCell(""), 7}}),
+		"a negative total":  encode(nil, []counted{{cell, -1}}),
+		"a total too large": encode(nil, []counted{{cell, store.CountMax + 1}}),
+	}
+	cell.Sequence = 1 << 60
+	bad["a cell at the end of time"] = encode(nil, []counted{{cell, 1}})
+	for what, payload := range bad {
+		if err := ignore(payload); !errors.Is(err, errPayload) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// No bytes make decode panic, and each entry that it yields is one that could have been told.
+func FuzzDecode(f *testing.F) {
+	f.Add(encode(nil, nil))
+	f.Add(encode([]hashed{{60_000, 1}, {60_000, 2}, {120_000, 3}}, []counted{{minuteCell("alice"), 7}, {minuteCell("alicia"), 1 << 50}}))
+	f.Add([]byte{payloadVersion, 0, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 2, 0, 1, 'a', 1, 1, 0, 1})
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		var hashes []hashed
+		var counts []counted
+		err := decode(payload, func(h hashed) { hashes = append(hashes, h) }, func(c counted) {
+			if c.cell.Validate() != nil || c.total < 0 || c.cell.ExpiresAtMs()/c.cell.DurationMs()-2 != c.cell.Sequence {
+				t.Fatalf("yielded %+v", c)
+			}
+			counts = append(counts, c)
+		})
+		if err != nil {
+			return
+		}
+		want, n := len(hashes)+len(counts), 0
+		more := func() { n++ }
+		if err := decode(encode(hashes, counts), func(hashed) { more() }, func(counted) { more() }); err != nil || n != want {
+			t.Fatalf("encoded again: %d of %d entries, %v", n, want, err)
+		}
+	})
+}
+
+// The hash is part of the protocol between regions.
+func TestHashesAreTheSameEverywhere(t *testing.T) {
+	a := minuteCell("alice")
+	if got := hashOf(&a); got != 0x2ea4c097dd52b20e {
+		t.Errorf("%#x", got)
+	}
+	seen := map[uint64]window.Cell{}
+	rapid.Check(t, func(t *rapid.T) {
+		cell := drawCell(t)
+		if other, ok := seen[hashOf(&cell)]; ok && other != cell {
+			t.Fatalf("%v and %v have the same", other, cell)
+		}
+		seen[hashOf(&cell)] = cell
+	})
+}
+
+func minuteCell(identifier string) window.Cell {
+	return window.Cell{Key: window.Key{Workspace: "acme", Namespace: "api", Identifier: identifier, Duration: time.Minute}, Sequence: 28_000_000}
+}
