@@ -74,6 +74,20 @@ func TestDependencyRulesOfStores(t *testing.T) {
 	}
 }
 
+// A relay knows the stores' contracts, and neither the limiter nor any implementation.
+func TestDependencyRulesOfTheRelay(t *testing.T) {
+	const ours = "github.com/weirhq/weir/"
+	may := []string{library + "/relay", library + "/store", library + "/internal/loop"}
+	for _, dep := range dependencies(t, "./relay") {
+		if strings.HasPrefix(dep, ours) && !slices.Contains(may, dep) && !strings.HasPrefix(dep, ours+"shared/") {
+			t.Errorf("the relay links %s", dep)
+		}
+		if strings.Contains(strings.SplitN(dep, "/", 2)[0], ".") && !hasPrefix(dep, allowed) {
+			t.Errorf("the relay links %s, which nothing argues for", dep)
+		}
+	}
+}
+
 // What each internal package may import of ours.
 var inside = map[string][]string{
 	"internal/cell":  append([]string{"github.com/weirhq/weir/shared/window", library + "/internal/level"}, leaves...),

@@ -1,0 +1,195 @@
+package relay
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// cell is what a relay knows of one cell. Its shard's mu guards it.
+type cell struct {
+	name window.Cell
+	hash uint64
+
+	// The own region's side.
+	total, limit int64     // as the hub had them last; total only grows
+	told         int64     // toldNothing, toldHash, or the largest count that is stored in the news; only grows
+	stored       int64     // in the CountStore; only grows
+	grownAt      time.Time // when total last grew; zero is long ago
+	untoldSince  time.Time // when total first was more than told; zero if it is not
+	shared       bool      // another region is known to use the cell; stays
+
+	// The other regions' side.
+	parts    []part // one a region
+	imported int64  // what the CountStore had of all other regions together
+	sent     int64  // foreign total that the hub is known to have
+}
+
+// part is a region's component. Its total only grows.
+type part struct {
+	region string
+	total  int64
+}
+
+// foreign is what all other regions are known to have accepted. Both the sum of what they have told and what is stored
+// are lower bounds of it.
+func (c *cell) foreign() int64 {
+	sum := int64(0)
+	for _, p := range c.parts {
+		sum = min(store.CountMax, sum+p.total)
+	}
+	return max(sum, min(store.CountMax, c.imported))
+}
+
+// merge raises a region's component, and returns whether that raised the foreign total.
+func (c *cell) merge(region string, total int64) bool {
+	before := c.foreign()
+	for i := range c.parts {
+		if c.parts[i].region == region {
+			c.parts[i].total = max(c.parts[i].total, total)
+			return c.foreign() > before
+		}
+	}
+	c.parts = append(c.parts, part{region, total})
+	return c.foreign() > before
+}
+
+func (c *cell) isForeign() bool { return len(c.parts) > 0 || c.imported > 0 }
+
+// book holds the cells of a shard, and lists of those that need something.
+type book struct {
+	mu      sync.Mutex
+	nowMs   int64 // the hub's clock, when it last answered
+	cells   map[window.Cell]*cell
+	waiting map[uint64]*cell   // announced by their hash, and not shared: the other regions' first word wakes them
+	due     map[*cell]struct{} // those whose total may have to be told
+	unsaved map[*cell]struct{} // those whose total may have to be stored for good
+	unsent  map[*cell]struct{} // those whose foreign total the hub may lack
+	wiped   int                // how often unsent was filled anew
+	sent    []sentTotal        // in the order in which they were sent
+}
+
+func (b *book) init() {
+	b.cells, b.waiting = make(map[window.Cell]*cell), make(map[uint64]*cell)
+	b.due, b.unsaved, b.unsent = make(map[*cell]struct{}), make(map[*cell]struct{}), make(map[*cell]struct{})
+}
+
+func (b *book) cellLocked(name *window.Cell) *cell {
+	c := b.cells[*name]
+	if c == nil {
+		c = &cell{name: *name, hash: hashOf(name), told: toldNothing}
+		b.cells[*name] = c
+	}
+	return c
+}
+
+// forgetOwn forgets the own region's side of all cells, and what the hub has of the others'.
+func (b *book) forgetOwn() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	clear(b.waiting)
+	clear(b.due)
+	clear(b.unsaved)
+	for name, c := range b.cells {
+		if !c.isForeign() {
+			delete(b.cells, name)
+			continue
+		}
+		*c = cell{name: c.name, hash: c.hash, told: toldNothing, shared: c.shared, parts: c.parts, imported: c.imported}
+	}
+	b.resendLocked()
+}
+
+// resend has all foreign totals sent again, to a hub that has lost them.
+func (b *book) resend() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.resendLocked()
+}
+
+func (b *book) resendLocked() {
+	b.wiped++
+	b.sent = nil
+	clear(b.unsent)
+	for _, c := range b.cells {
+		c.sent = 0
+		if c.isForeign() {
+			b.unsent[c] = struct{}{}
+		}
+	}
+}
+
+// keptFor is how long a cell stays after it has expired by the hub's clock: no longer than a clock may be wrong.
+const keptFor = time.Minute
+
+func (b *book) expired(atMs int64) bool { return atMs+keptFor.Milliseconds() <= b.nowMs }
+
+// sweep forgets what has expired.
+func (b *book) sweep() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	gone := func(c *cell) bool { return b.expired(c.name.ExpiresAtMs()) }
+	for _, set := range []map[*cell]struct{}{b.due, b.unsaved, b.unsent} {
+		maps.DeleteFunc(set, func(c *cell, _ struct{}) bool { return gone(c) })
+	}
+	maps.DeleteFunc(b.waiting, func(_ uint64, c *cell) bool { return gone(c) })
+	maps.DeleteFunc(b.cells, func(_ window.Cell, c *cell) bool { return gone(c) })
+}
+
+// heard takes note of the hub's clock.
+func (b *book) heard(now time.Time) {
+	if now.IsZero() {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.nowMs = now.UnixMilli()
+}
+
+// shareLocked takes note of another region that uses a cell.
+func (b *book) shareLocked(c *cell, now time.Time) {
+	if c.shared {
+		return
+	}
+	c.shared = true
+	if b.waiting[c.hash] == c {
+		delete(b.waiting, c.hash)
+	}
+	b.untoldLocked(c, now)
+}
+
+// growLocked takes note of what the hub has of the own region, and since when at the latest; zero is long ago. A hub
+// that has lost counts has less than before.
+func (b *book) growLocked(ch *store.Change, since, now time.Time) {
+	c := b.cellLocked(&ch.Cell)
+	c.limit = ch.Limit
+	if ch.Total > c.total {
+		c.total, c.grownAt = ch.Total, since
+	}
+	if c.total > c.stored {
+		b.unsaved[c] = struct{}{}
+	}
+	b.untoldLocked(c, now)
+}
+
+// untoldLocked has it decided whether a cell's total is to be told.
+func (b *book) untoldLocked(c *cell, now time.Time) {
+	if c.total <= c.told {
+		return
+	}
+	if c.untoldSince.IsZero() {
+		c.untoldSince = now
+	}
+	b.due[c] = struct{}{}
+}
+
+// toldLocked takes note of what is stored in the news.
+func (b *book) toldLocked(c *cell, total int64) {
+	c.told = max(c.told, total)
+	if c.total <= c.told {
+		c.untoldSince = time.Time{}
+	}
+}

@@ -1,0 +1,61 @@
+package relay
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+func newTestRelay(t testing.TB) *Relay {
+	r, err := New(Config{Region: "eu", Holder: "node", Hub: memstore.NewHub(memstore.HubOptions{}),
+		News: memstore.NewNews(memstore.NewsOptions{}), Counts: memstore.NewCounts(memstore.CountsOptions{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// Of two cells that share a hash, the second is told as a count: the hash could wake only one of them.
+func TestCellsThatShareAHash(t *testing.T) {
+	s, now := newTestRelay(t).shards[0], time.Now()
+	a, b := minuteCell("a"), minuteCell("b")
+	for _, name := range []*store.Change{{Cell: a, Total: 1, Limit: 100}, {Cell: b, Total: 2, Limit: 100}} {
+		s.book.growLocked(name, now, now)
+		s.book.cells[name.Cell].hash = 7
+	}
+	hashes, _ := s.choose(now)
+	for _, told := range hashes {
+		s.book.toldLocked(told.cell, told.total)
+	}
+	if counts, _ := s.choose(now); len(hashes) != 2 || len(counts) != 1 || counts[0].total == toldHash || len(s.book.waiting) != 1 {
+		t.Errorf("first %v are told, then %v, and %d wait", hashes, counts, len(s.book.waiting))
+	}
+}
+
+// A foreign total is the sum of the regions' components, or what is stored if that is more; it never passes the hub's
+// bound.
+func TestForeignTotals(t *testing.T) {
+	c := cell{}
+	for _, step := range []struct {
+		region string
+		total  int64
+		want   int64
+		raised bool
+	}{
+		{"us", 5, 5, true}, {"ap", 2, 7, true}, {"us", 4, 7, false}, {"us", 6, 8, true}, {"ap", 2, 8, false},
+		{"ap", store.CountMax, store.CountMax, true}, {"us", store.CountMax, store.CountMax, false},
+	} {
+		if raised := c.merge(step.region, step.total); raised != step.raised || c.foreign() != step.want {
+			t.Errorf("%s tells %d: total %d, raised %v; want %d, %v", step.region, step.total, c.foreign(), raised, step.want, step.raised)
+		}
+	}
+	c = cell{imported: 10, parts: []part{{"us", 6}}}
+	if raised := c.merge("ap", 3); raised || c.foreign() != 10 {
+		t.Errorf("with 10 stored: %d, %v", c.foreign(), raised)
+	}
+	if raised := c.merge("ap", 5); !raised || c.foreign() != 11 {
+		t.Errorf("with 10 stored: %d, %v", c.foreign(), raised)
+	}
+}

@@ -1,0 +1,166 @@
+package relay_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+func tenRegions() (names []string) {
+	for i := range 10 {
+		names = append(names, fmt.Sprint("r", i))
+	}
+	return names
+}
+
+// R2: a caller who goes from region to region, 2 s apart, gets the limit once, whatever share of it is taken where.
+func TestR2RegionsInTurn(t *testing.T) {
+	for _, share := range []int{1, 5, 9, 10, 50, 200} {
+		w := newWorld(t, tenRegions()...)
+		w.run(time.Second)
+		c := w.regions[0].cell("k", time.Hour)
+		for admitted := true; admitted; {
+			admitted = false
+			for _, r := range w.regions {
+				for range share {
+					admitted = r.ask(c, 100) || admitted
+				}
+				w.run(2 * time.Second)
+			}
+		}
+		if got := w.fleet(c); got != 100 {
+			t.Errorf("%d at a time: %d of 100 were admitted", share, got)
+		}
+	}
+}
+
+// R2: all hubs know a count from 10 % of the limit on within two intervals, and one below that within four after a second
+// region uses the cell.
+func TestR2WithinIntervals(t *testing.T) {
+	for _, c := range []struct {
+		what          string
+		first, second int64
+		apart         time.Duration
+		intervals     int
+	}{
+		{"10 % of the limit", 10, 0, 0, 2},
+		{"the whole limit at once", 100, 0, 0, 2},
+		{"a second region, 1 and 1", 1, 1, 5 * time.Second, 4},
+		{"a second region, 9 and 1", 9, 1, 5 * time.Second, 4},
+		{"a second region, 9 and 10", 9, 10, 5 * time.Second, 4},
+		{"two regions at the same time", 2, 3, 0, 4},
+	} {
+		w := newWorld(t, "eu", "us", "ap")
+		w.run(time.Second)
+		eu, us := w.regions[0], w.regions[1]
+		cell := eu.cell("k", time.Minute)
+		eu.accept(cell, c.first, 100)
+		if c.second > 0 {
+			w.run(c.apart)
+			us.accept(cell, c.second, 100)
+		}
+		if n := w.intervalsUntilKnown(cell); n > c.intervals {
+			t.Errorf("%s: known after %d intervals, want %d", c.what, n, c.intervals)
+		}
+	}
+}
+
+// R2: who comes to a key that is at its limit elsewhere, and has been silent there, is denied.
+func TestR2ASilentKeyAtItsLimit(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.run(time.Second)
+	c := w.regions[0].cell("k", time.Hour)
+	w.regions[0].accept(c, 100, 100)
+	w.run(5 * time.Minute)
+	if w.regions[1].ask(c, 100) {
+		t.Error("the limit is spent in eu, and us allows one more")
+	}
+}
+
+// Windows from 2 s on are shared; shorter ones are not told, and wait for nothing.
+func TestShortWindows(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.run(time.Second)
+	for _, r := range w.regions {
+		shared, short := r.cell("k", 2*time.Second), r.cell("k", time.Second)
+		r.accept(shared, 60, 100)
+		r.accept(short, 60, 100)
+		w.run(2 * interval)
+		for _, other := range w.regions {
+			if other == r {
+				continue
+			}
+			if got := other.total(shared).Foreign; got != 60 {
+				t.Errorf("of the window of 2 s %s knows %d", other.name, got)
+			}
+			if got := other.total(short).Foreign; got != 0 {
+				t.Errorf("of the window of 1 s %s knows %d", other.name, got)
+			}
+		}
+		w.run(5 * time.Second)
+	}
+	for _, r := range w.regions {
+		if changes, err := r.relayHub.Changes(t.Context(), 0, 10); err != nil || len(changes.Cells) > 0 {
+			t.Errorf("%s: left in the changes: %v, %v", r.name, changes, err)
+		}
+	}
+}
+
+// A region whose servers are 2 s ahead tells of a window that has not begun elsewhere.
+func TestTheNextCellIsKept(t *testing.T) {
+	w := newWorld(t, "us")
+	ahead := w.addRegion("eu", func() time.Time { return w.now.Add(2 * time.Second) }, 1)
+	us := w.regions[0]
+	w.now = w.now.Add(time.Minute).Truncate(time.Minute).Add(-time.Second)
+	w.step()
+	c := ahead.cell("k", time.Minute)
+	if c.Sequence != us.cell("k", time.Minute).Sequence+1 {
+		t.Fatal("the cell has begun")
+	}
+	ahead.accept(c, 90, 100)
+	w.run(3 * time.Second)
+	w.wantKnown(c)
+	if total := us.total(us.cell("k", time.Minute)); total.Foreign != 90 {
+		t.Errorf("when the window has turned us knows %d of 90", total.Foreign)
+	}
+}
+
+// R2, R5: a region that was not heard of for an hour, with its relay or MySQL away, is told of and tells as before.
+func TestR2ARegionAwayForAnHour(t *testing.T) {
+	w := newWorld(t, "eu", "us", "ap")
+	w.run(time.Second)
+	us := w.regions[1]
+	c := us.cell("k", 24*time.Hour)
+	for _, r := range w.regions {
+		r.accept(c, 20, 1000)
+	}
+	w.run(2 * time.Second)
+	us.away = true
+	for range 60 {
+		w.run(time.Second)
+		w.now = w.now.Add(59 * time.Second)
+		w.regions[0].accept(c, 1, 1000)
+		us.accept(c, 2, 1000)
+	}
+	us.away = false
+	w.run(2 * time.Second)
+	w.wantKnown(c)
+}
+
+// A relay of many shards keeps each cell's counts with its shard.
+func TestSeveralShards(t *testing.T) {
+	w := newWorld(t)
+	eu, us := w.addRegion("eu", w.clock, 3), w.addRegion("us", w.clock, 5)
+	w.run(time.Second)
+	var cells []window.Cell
+	for i := range 40 {
+		c := eu.cell(fmt.Sprint("k", i), time.Minute)
+		cells = append(cells, c)
+		eu.accept(c, 5, 100)
+		us.accept(c, int64(i), 100)
+	}
+	w.run(2 * time.Second)
+	w.wantKnown(cells[1:]...)
+}

@@ -1,0 +1,24 @@
+package relay
+
+import "github.com/weirhq/weir/shared/window"
+
+// Sizes is how many of each thing a relay holds.
+func Sizes(r *Relay) (sizes struct{ Cells, Waiting, Due, Unsent, Hashes int }) {
+	for _, s := range r.shards {
+		s.book.mu.Lock()
+		sizes.Cells += len(s.book.cells)
+		sizes.Waiting += len(s.book.waiting)
+		sizes.Due += len(s.book.due)
+		sizes.Unsent += len(s.book.unsent)
+		s.book.mu.Unlock()
+	}
+	for _, set := range r.reader.users.sets {
+		sizes.Hashes += len(set)
+	}
+	return sizes
+}
+
+// Decode calls count for each count of a payload.
+func Decode(payload []byte, count func(window.Cell)) error {
+	return decode(payload, func(hashed) {}, func(c counted) { count(c.cell) })
+}

@@ -1,0 +1,249 @@
+package relay_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// R2: after a minute without MySQL nothing is lost, and all is told within the usual intervals and one more.
+func TestR2WithoutMySQLForAMinute(t *testing.T) {
+	w := newWorld(t, "eu", "us", "ap")
+	w.run(time.Second)
+	w.news.Faults.Fail(errDown)
+	w.counts.Faults.Fail(errDown)
+	var cells []window.Cell
+	for i := range 60 {
+		w.run(time.Second)
+		c := w.regions[0].cell(fmt.Sprint("k", i), time.Hour)
+		cells = append(cells, c)
+		for _, r := range w.regions {
+			r.accept(c, int64(1+i), 1000)
+			r.accept(cells[0], 1, 1000)
+		}
+	}
+	w.news.Faults.Fail(nil)
+	w.counts.Faults.Fail(nil)
+	w.run(5 * interval)
+	w.wantKnown(cells...)
+}
+
+// A hub that is down costs the other regions, and the region's other shards, nothing.
+func TestAShardThatIsDownDelaysNoOther(t *testing.T) {
+	w := newWorld(t)
+	eu, us := w.addRegion("eu", w.clock, 2), w.addRegion("us", w.clock, 2)
+	w.run(time.Second)
+	eu.relayHub.ShardFaults(1).Fail(errDown)
+	var up, down []window.Cell
+	for i := range 20 {
+		c := eu.cell(fmt.Sprint("k", i), time.Hour)
+		eu.accept(c, 50, 100)
+		us.accept(c, 20, 100)
+		if eu.hub.ShardOf(&c.Key) == 0 {
+			up = append(up, c)
+		} else {
+			down = append(down, c)
+		}
+	}
+	w.run(2 * interval)
+	w.wantKnown(up...)
+	w.run(10 * time.Second) // the lease of the other shard ends
+	eu.relayHub.ShardFaults(1).Fail(nil)
+	w.run(2 * time.Second)
+	w.wantKnown(append(up, down...)...)
+}
+
+// A reader whose place in a stream was pruned starts again at the last snapshot.
+func TestAReaderBehindAPruneStartsAtASnapshot(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.tuning.SnapshotEvery = time.Second
+	eu, us := w.regions[0], w.regions[1]
+	w.run(time.Second)
+	early := eu.cell("early", time.Hour)
+	eu.accept(early, 70, 100)
+	us.away = true
+	c := eu.cell("k", time.Hour)
+	for range 100 {
+		eu.accept(c, 70, 100)
+		w.run(interval)
+	}
+	rows := w.news.Rows(store.Stream{Region: "eu"})
+	if rows[0].Sequence < 50 {
+		t.Fatalf("nothing was pruned: the first of %d rows is %d", len(rows), rows[0].Sequence)
+	}
+	us.away = false
+	w.run(4 * time.Second) // its lease has ended meanwhile
+	w.wantKnown(early, c)
+}
+
+// A stream is as long as what was told since the last two snapshots.
+func TestAStreamStaysShort(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu := w.regions[0]
+	longest := 0
+	for i := range 3000 {
+		eu.accept(eu.cell(fmt.Sprint("k", i%7), time.Minute), 1, 10)
+		w.run(interval)
+		longest = max(longest, len(w.news.Rows(store.Stream{Region: "eu"})))
+	}
+	if most := 3 * int(30*time.Second/interval); longest > most {
+		t.Errorf("up to %d rows were kept, want at most those of three snapshots, %d", longest, most)
+	}
+}
+
+// A store of news that was restored from a backup has lost rows that both sides know of.
+func TestR2NewsRestoredFromABackup(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.run(time.Second)
+	eu, us := w.regions[0], w.regions[1]
+	c := eu.cell("k", time.Hour)
+	for i := range 30 {
+		eu.accept(c, 1, 20)
+		us.accept(c, 1, 20)
+		w.run(interval)
+		switch i {
+		case 10:
+			w.news.Lose(store.Stream{Region: "eu"}, 4)
+		case 20:
+			w.news.Wipe()
+		}
+	}
+	w.run(2 * time.Second)
+	w.wantKnown(c)
+	fresh := w.addRegion("ap", w.clock, 1)
+	w.run(time.Second)
+	if got := fresh.total(c).Foreign; got != w.fleet(c) {
+		t.Errorf("a region that joins afterwards knows %d of %d", got, w.fleet(c))
+	}
+}
+
+// R5: more than fits into a row is told all the same, the greatest shares of their limits first.
+func TestR5NothingIsDiscarded(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.run(time.Second)
+	eu := w.regions[0]
+	w.news.Faults.Fail(errDown)
+	const n = 4000 // one batch of changes, four rows
+	long := fmt.Sprintf("%0200d", 0)
+	cells := make([]window.Cell, n)
+	for i := range cells {
+		cells[i] = eu.cell(fmt.Sprint(i, long), time.Hour)
+		eu.accept(cells[i], int64(100+i%100), 1000)
+	}
+	var hot []window.Cell
+	for i := range 10 {
+		hot = append(hot, eu.cell(fmt.Sprint("hot", i), time.Hour))
+		eu.accept(hot[i], 900, 1000)
+	}
+	w.run(interval)
+	w.news.Faults.Fail(nil)
+	w.run(2 * interval)
+	w.wantKnown(hot...)
+	w.run(2 * time.Second)
+	w.wantKnown(cells...)
+	rows := w.news.Rows(store.Stream{Region: "eu"})
+	first := slices.IndexFunc(rows, func(r store.NewsRow) bool { return len(r.Payload) > store.NewsBytesMax/2 })
+	inFirst := 0
+	err := relay.Decode(rows[first].Payload, func(c window.Cell) {
+		if slices.Contains(hot, c) {
+			inFirst++
+		}
+	})
+	if err != nil || inFirst != len(hot) {
+		t.Errorf("the first full row has %d of the %d keys that are nearest to their limits, %v", inFirst, len(hot), err)
+	}
+	for _, row := range rows {
+		if len(row.Payload) > store.NewsBytesMax {
+			t.Errorf("row %d has %d bytes", row.Sequence, len(row.Payload))
+		}
+	}
+}
+
+// A relay that takes over tells its hub all that the others have told, and the others what was told of its region.
+func TestATakeoverKnowsEverything(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.tuning.SnapshotEvery = 2 * time.Second
+	eu, us := w.regions[0], w.regions[1]
+	var cells []window.Cell
+	for i := range 50 {
+		c := eu.cell(fmt.Sprint("k", i), time.Hour)
+		cells = append(cells, c)
+		eu.accept(c, int64(i), 100)
+		us.accept(c, int64(2*i), 100)
+		w.run(interval)
+	}
+	if err := eu.relay.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := w.news.Stats()
+	eu.relay = eu.newRelay("second")
+	w.run(time.Second)
+	w.wantKnown(cells[1:]...)
+	if grown := w.news.Stats().BytesStored - before.BytesStored; grown > 1000 {
+		t.Errorf("the second relay told %d bytes of what was told before", grown)
+	}
+	eu.accept(cells[3], 1, 100)
+	us.accept(cells[3], 1, 100)
+	w.run(2 * time.Second)
+	w.wantKnown(cells[1:]...)
+}
+
+// What has expired is forgotten, by the hub's clock; what a relay without a lease knew, too.
+func TestMemoryIsBoundedByLiveCells(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	for i := range 600 {
+		a, b := eu.cell(fmt.Sprint("a", i), 10*time.Second), us.cell(fmt.Sprint("b", i), 10*time.Second)
+		eu.accept(a, 50, 100)
+		us.accept(a, 1, 1000)
+		eu.accept(b, 1, 100)
+		us.accept(b, 1, 1000)
+		w.run(time.Second)
+	}
+	live := 2 * (20 + 60 + 10) // two cells a second: of this and the last window, for the minute of keptFor, until the next sweep
+	for _, r := range w.regions {
+		if s := relay.Sizes(r.relay); s.Cells > live || s.Hashes > live || s.Waiting > live || s.Cells < 20 {
+			t.Errorf("%s holds %+v, want at most %d", r.name, s, live)
+		}
+	}
+	w.now = w.now.Add(5 * time.Minute)
+	w.run(10 * time.Second)
+	for _, r := range w.regions {
+		if s := relay.Sizes(r.relay); s.Cells+s.Hashes+s.Waiting+s.Due+s.Unsent > 0 {
+			t.Errorf("%s still holds %+v", r.name, s)
+		}
+	}
+}
+
+// A replica that is promoted before it has received what the relay told is told again.
+func TestAPromotedReplicaIsToldAgain(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.run(time.Second)
+	eu, us := w.regions[0], w.regions[1]
+	c := us.cell("k", time.Hour)
+	received := us.hub.State()
+	eu.accept(c, 50, 100)
+	w.run(2 * interval)
+	w.wantKnown(c)
+	us.hub.Rollback(received)
+	w.seen["us"] = nil
+	w.run(store.KeepFor + 2*interval)
+	w.wantKnown(c)
+	tells := 0
+	us.relayHub.Faults.Hook(func(op memstore.Op) error {
+		if op == memstore.OpTell {
+			tells++
+		}
+		return nil
+	})
+	w.run(time.Minute)
+	if tells > 0 {
+		t.Errorf("it is told %d more times", tells)
+	}
+}

@@ -1,0 +1,172 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+const (
+	raiseMax = 1_000 // cells of one call
+	scanMax  = 1_000
+)
+
+var errEmptiedMeanwhile = errors.New("the hub has lost its counts meanwhile")
+
+// load makes the relay the writer of its stream, and learns what it has to know for that. The order matters: from the
+// first row of its own on, other relays of the shard can store nothing, and so take no change off the hub; what they
+// took off before, Scan finds in its cell.
+func (s *shard) load(ctx context.Context, now time.Time) error {
+	term := s.own.term
+	s.forget()
+	s.own.term, s.own.writer = term, newWriter()
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
+	if _, err := s.peek(ctx, 1); err != nil { // for the hub's clock
+		return err
+	}
+	announced, err := s.readOwn(ctx, now)
+	if err != nil {
+		return err
+	}
+	if err := s.append(ctx, s.row(nil)); err != nil {
+		return err
+	}
+	if err := s.importStored(ctx); err != nil {
+		return err
+	}
+	if err := s.scan(ctx, now, announced); err != nil {
+		return err
+	}
+	s.own.ready = true
+	return nil
+}
+
+// readOwn learns from the stream what has been told.
+func (s *shard) readOwn(ctx context.Context, now time.Time) (announced map[hashed]struct{}, err error) {
+	rows, err := s.relay.cfg.News.Own(ctx, s.stream)
+	if err != nil {
+		return nil, fmt.Errorf("read the own stream %v: %w", s.stream, err)
+	}
+	s.own.next = 1
+	s.own.history = newHistory(rows, now)
+	announced = make(map[hashed]struct{})
+	for i := range rows {
+		s.own.next = rows[i].Sequence + 1
+		err := decode(rows[i].Payload, func(h hashed) { announced[h] = struct{}{} }, func(c counted) {
+			s.book.mu.Lock()
+			defer s.book.mu.Unlock()
+			if !s.book.expired(c.cell.ExpiresAtMs()) {
+				s.book.toldLocked(s.book.cellLocked(&c.cell), c.total)
+			}
+		})
+		if err != nil {
+			s.relay.unreadable(&rows[i], err)
+		}
+	}
+	return announced, nil
+}
+
+// importStored learns what is stored for good: of the own region, to heal the hub with, and of the others.
+func (s *shard) importStored(ctx context.Context) error {
+	s.book.mu.Lock()
+	nowMs := s.book.nowMs
+	s.book.mu.Unlock()
+	_, err := s.relay.cfg.Counts.Import(ctx, s.relay.cfg.Region, nowMs, 0, func(i store.Imported) {
+		if s.relay.shardOf(&i.Cell.Key) != s {
+			return
+		}
+		s.book.mu.Lock()
+		defer s.book.mu.Unlock()
+		c := s.book.cellLocked(&i.Cell)
+		c.stored = max(c.stored, i.Own)
+		if i.Foreign > c.imported {
+			c.imported, c.shared = i.Foreign, true
+			s.book.unsent[c] = struct{}{}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("import stored counts: %w", err)
+	}
+	return nil
+}
+
+// scan learns the totals that the hub holds. They count only if it has not lost its counts meanwhile: otherwise they
+// may be of an epoch that is not healed yet, and the relay would heal it with its own counts.
+func (s *shard) scan(ctx context.Context, now time.Time, announced map[hashed]struct{}) error {
+	if _, err := s.changes(ctx, 1); err != nil {
+		return err
+	}
+	epoch := s.own.epoch
+	var all []store.Change
+	for cursor := uint64(0); ; {
+		cells, next, err := s.relay.cfg.Hub.Scan(ctx, s.index, cursor, scanMax)
+		if err != nil {
+			return fmt.Errorf("scan shard %d: %w", s.index, err)
+		}
+		all = append(all, cells...)
+		if cursor = next; cursor == 0 {
+			break
+		}
+	}
+	after, err := s.peek(ctx, 1)
+	if err != nil {
+		return err
+	}
+	if after.Epoch != epoch || !after.Healed {
+		return errEmptiedMeanwhile
+	}
+	s.grow(all, time.Time{}, now) // what stands below a step does not wait another second
+	s.recall(announced)
+	return nil
+}
+
+// recall notes which cells have been announced by their hash.
+func (s *shard) recall(announced map[hashed]struct{}) {
+	s.book.mu.Lock()
+	defer s.book.mu.Unlock()
+	for c := range s.book.due {
+		if _, ok := announced[hashed{c.name.ExpiresAtMs(), c.hash}]; ok {
+			s.book.toldLocked(c, toldHash)
+		}
+	}
+}
+
+// heal gives a hub that has lost its counts what the relay knows of the own region's: what it has told, or stored, or
+// read from the hub in an earlier epoch. It comes before anything of the new epoch is told: so no number that the relay
+// knows has in it what the hub would then count a second time. A replica that was promoted may have lost the mark alone,
+// and then is only marked anew.
+func (s *shard) heal(ctx context.Context, epoch store.Epoch) error {
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
+	defer cancel()
+	var known []store.Change
+	if epoch != s.healedEpoch {
+		known = s.book.known()
+	}
+	for batch := range slices.Chunk(known, raiseMax) {
+		if err := s.relay.cfg.Hub.Raise(ctx, s.index, epoch, batch); err != nil {
+			return fmt.Errorf("raise %d cells of shard %d: %w", len(batch), s.index, err)
+		}
+	}
+	if err := s.relay.cfg.Hub.Healed(ctx, s.index, epoch); err != nil {
+		return fmt.Errorf("mark shard %d as healed: %w", s.index, err)
+	}
+	s.relay.metrics.healed.Add(1)
+	return nil
+}
+
+// known lists the own region's counts.
+func (b *book) known() (all []store.Change) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.cells {
+		if total := max(c.total, c.told, c.stored); total > 0 && !b.expired(c.name.ExpiresAtMs()) {
+			all = append(all, store.Change{Cell: c.name, Total: total, Limit: c.limit})
+		}
+	}
+	return all
+}

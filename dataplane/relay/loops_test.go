@@ -1,0 +1,188 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// live makes a world whose time is that of a synctest bubble.
+func live(t *testing.T, names ...string) *world {
+	w := &world{TB: t, seen: map[string]map[window.Cell]int64{}}
+	w.news = memstore.NewNews(memstore.NewsOptions{})
+	w.counts = memstore.NewCounts(memstore.CountsOptions{})
+	w.clockFrom = time.Now
+	for _, name := range names {
+		w.addRegion(name, time.Now, 1)
+	}
+	return w
+}
+
+func start(t *testing.T, relays ...*relay.Relay) {
+	t.Helper()
+	for _, r := range relays {
+		if err := r.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = r.Stop(context.Background()) })
+	}
+}
+
+// R2, with the loops, MySQL 100 ms away and Redis 1 ms: a count from 10 % of the limit on is known everywhere within two
+// intervals and the stores' delays, and one below that within four after a second region uses the cell.
+func TestR2TheLoopsKeepTheBound(t *testing.T) {
+	const mysql, redis = 100 * time.Millisecond, time.Millisecond
+	for _, c := range []struct {
+		what          string
+		first, second int64
+		most          time.Duration
+	}{
+		{"10 %", 10, 0, 2*(interval+mysql) + 6*redis},
+		{"a second region", 2, 1, 4*(interval+mysql) + 12*redis},
+	} {
+		for offset := range 10 { // of the cost to the relays' intervals
+			synctest.Test(t, func(t *testing.T) {
+				w := live(t, "eu", "us", "ap")
+				w.news.Faults.Delay(mysql)
+				for _, r := range w.regions {
+					r.relayHub.Faults.Delay(redis)
+					start(t, r.relay)
+					time.Sleep(37 * time.Millisecond)
+				}
+				time.Sleep(2*time.Second + time.Duration(offset)*interval/10)
+				cell := w.regions[0].cell("k", time.Minute)
+				w.regions[0].accept(cell, c.first, 100)
+				if c.second > 0 {
+					time.Sleep(2 * time.Second)
+					w.regions[1].accept(cell, c.second, 100)
+				}
+				began := time.Now()
+				for len(w.unknown(cell)) > 0 && time.Since(began) < time.Minute {
+					time.Sleep(time.Millisecond)
+				}
+				if took := time.Since(began); took > c.most {
+					t.Errorf("%s: known after %v, want at most %v", c.what, took, c.most)
+				}
+				w.checkR1()
+			})
+		}
+	}
+}
+
+// A relay that is killed is replaced within 3 s, one that stops at once; the one that was killed does no harm when it
+// comes back.
+func TestTakeover(t *testing.T) {
+	for _, c := range []struct {
+		what string
+		most time.Duration
+		end  func(r *region)
+	}{
+		{"killed", 3 * time.Second, func(r *region) { r.relayHub.Faults.Fail(errDown) }},
+		{"stopped", time.Second, func(r *region) { _ = r.relay.Stop(context.Background()) }},
+	} {
+		for offset := range 7 {
+			synctest.Test(t, func(t *testing.T) {
+				w := live(t, "eu", "us")
+				eu, us := w.regions[0], w.regions[1]
+				start(t, eu.relay, us.relay)
+				time.Sleep(100 * time.Millisecond)
+				start(t, eu.relayOver("second", eu.hub.Client(), eu.news, eu.counts), eu.relayOver("third", eu.hub.Client(), eu.news, eu.counts))
+				time.Sleep(2*time.Second + time.Duration(offset)*150*time.Millisecond)
+				cell := eu.cell("k", time.Minute)
+				c.end(eu)
+				eu.accept(cell, 50, 100)
+				began := time.Now()
+				for us.total(cell).Foreign < 50 && time.Since(began) < time.Minute {
+					time.Sleep(time.Millisecond)
+				}
+				if took, most := time.Since(began), c.most+2*interval+10*time.Millisecond; took > most {
+					t.Errorf("%s: known after %v, want at most %v", c.what, took, most)
+				}
+				eu.relayHub.Faults.Fail(nil)
+				time.Sleep(10 * time.Second)
+				eu.accept(cell, 30, 100)
+				time.Sleep(time.Second)
+				w.wantKnown(cell)
+				w.checkR1()
+			})
+		}
+	}
+}
+
+// A row that another writer holds back delays its stream and no other, and loses nothing.
+func TestAHeldBackAppend(t *testing.T) {
+	for _, commits := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			w := live(t, "eu", "us", "ap")
+			for _, r := range w.regions {
+				start(t, r.relay)
+			}
+			time.Sleep(2 * time.Second)
+			eu, us, ap := w.regions[0], w.regions[1], w.regions[2]
+			rows := w.news.Rows(store.Stream{Region: "eu"})
+			next := store.NewsRow{Stream: store.Stream{Region: "eu"}, Sequence: rows[len(rows)-1].Sequence + 1, Writer: 99, Payload: []byte{1, 0, 0}}
+			commit, rollback, err := w.news.Hold(next)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mine, other := eu.cell("mine", time.Hour), us.cell("other", time.Hour)
+			eu.accept(mine, 50, 100)
+			us.accept(other, 50, 100)
+			time.Sleep(time.Second)
+			if got := ap.total(other).Foreign; got != 50 {
+				t.Errorf("ap knows %d of 50 from us, which has nothing to do with it", got)
+			}
+			time.Sleep(9 * time.Second)
+			if got := us.total(mine).Foreign; got != 0 {
+				t.Errorf("us knows %d", got)
+			}
+			if commits {
+				commit()
+			} else {
+				rollback()
+			}
+			time.Sleep(5 * time.Second)
+			w.wantKnown(mine, other)
+		})
+	}
+}
+
+func TestStartAndStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := live(t, "eu")
+		eu := w.regions[0]
+		start(t, eu.relay)
+		if err := eu.relay.Start(t.Context()); !errors.Is(err, relay.ErrStarted) {
+			t.Errorf("a second Start: %v", err)
+		}
+		time.Sleep(time.Second)
+		if lease, err := eu.hub.Lease(t.Context(), 0, "other", time.Second); err != nil || lease.Holder != "first" {
+			t.Errorf("the lease is %+v, %v", lease, err)
+		}
+		for range 2 {
+			if err := eu.relay.Stop(t.Context()); err != nil {
+				t.Errorf("Stop: %v", err)
+			}
+		}
+		if lease, err := eu.hub.Lease(t.Context(), 0, "other", time.Second); err != nil || lease.Holder != "other" {
+			t.Errorf("after Stop the lease is %+v, %v", lease, err)
+		}
+		if err := eu.relay.Start(t.Context()); !errors.Is(err, relay.ErrStarted) {
+			t.Errorf("Start after Stop: %v", err)
+		}
+		never := eu.newRelay("never")
+		if err := never.Stop(t.Context()); err != nil {
+			t.Errorf("Stop before Start: %v", err)
+		}
+		if err := never.Start(t.Context()); !errors.Is(err, relay.ErrStarted) {
+			t.Errorf("Start after that: %v", err)
+		}
+	})
+}

@@ -1,0 +1,124 @@
+package relay
+
+import (
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// metrics are what the loops count; Collect turns them into Prometheus' form.
+type metrics struct {
+	relay *Relay
+
+	told, read traffic
+
+	saved, healed, fenced, unreadable, errors atomic.Int64
+
+	mu   sync.Mutex
+	lags map[string]time.Duration // by region
+}
+
+type traffic struct{ rows, bytes atomic.Int64 }
+
+func (t *traffic) add(bytes int) {
+	t.rows.Add(1)
+	t.bytes.Add(int64(bytes))
+}
+
+func (m *metrics) init(r *Relay) { m.relay, m.lags = r, make(map[string]time.Duration) }
+
+// lag notes how old the oldest row that a page has of each region was when it was read, by the store's clock.
+func (m *metrics) lag(page *store.NewsPage) {
+	if len(page.Rows) == 0 {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	seen := make(map[string]struct{})
+	for i := range page.Rows {
+		row := &page.Rows[i]
+		late := page.Now.Sub(row.WrittenAt)
+		if _, ok := seen[row.Region]; ok {
+			late = max(late, m.lags[row.Region])
+		}
+		seen[row.Region] = struct{}{}
+		m.lags[row.Region] = late
+	}
+}
+
+// Collector reports the relay to Prometheus.
+func (r *Relay) Collector() prometheus.Collector { return &r.metrics }
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("weir_relay_"+name, help, labels, nil)
+}
+
+var (
+	descLease  = desc("lease_held", "1 while this process relays the shard of its region's hub.", "shard")
+	descUntold = desc("untold_age_seconds", "How long the oldest count that is due to be told has waited.", "shard")
+	descCells  = desc("cells", "Cells that the relay holds of a shard.", "shard")
+	descRows   = desc("news_rows_total", "Rows of news written (told) and read.", "direction")
+	descBytes  = desc("news_bytes_total", "Bytes of news written (told) and read.", "direction")
+	descLag    = desc("lag_seconds", "Age of the oldest row of news in the last read that had some of the region.", "region")
+	descSaved  = desc("stored_counts_total", "Counts that were stored for good.")
+	descHealed = desc("healed_total", "Times that a shard of the hub had lost its counts and was raised again.")
+	descFenced = desc("fenced_total", "Times that another relay of the same shard had written first.")
+	descUnread = desc("unreadable_rows_total", "Rows of news that were left out because this version cannot read them.")
+	descErrors = desc("errors_total", "Steps of the relay's loops that failed.")
+	descsOfAll = []*prometheus.Desc{descLease, descUntold, descCells, descRows, descBytes, descLag, descSaved, descHealed, descFenced, descUnread, descErrors}
+	oneOrZero  = map[bool]float64{true: 1}
+)
+
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range descsOfAll {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, kind, v, labels...)
+	}
+	now := m.relay.cfg.Clock()
+	for _, s := range m.relay.shards {
+		shard := strconv.Itoa(s.index)
+		_, held := s.term(now)
+		age, cells := s.book.figures(now)
+		send(descLease, prometheus.GaugeValue, oneOrZero[held], shard)
+		send(descUntold, prometheus.GaugeValue, age.Seconds(), shard)
+		send(descCells, prometheus.GaugeValue, float64(cells), shard)
+	}
+	for direction, t := range map[string]*traffic{"told": &m.told, "read": &m.read} {
+		send(descRows, prometheus.CounterValue, float64(t.rows.Load()), direction)
+		send(descBytes, prometheus.CounterValue, float64(t.bytes.Load()), direction)
+	}
+	for d, n := range map[*prometheus.Desc]*atomic.Int64{descSaved: &m.saved, descHealed: &m.healed, descFenced: &m.fenced,
+		descUnread: &m.unreadable, descErrors: &m.errors} {
+		send(d, prometheus.CounterValue, float64(n.Load()))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for region, lag := range m.lags {
+		send(descLag, prometheus.GaugeValue, lag.Seconds(), region)
+	}
+}
+
+// figures are how long the oldest total has waited to be told, and how many cells there are. Totals that may wait until
+// another region uses their cells do not count.
+func (b *book) figures(now time.Time) (untold time.Duration, cells int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for c := range b.due {
+		if !c.untoldSince.IsZero() {
+			untold = max(untold, now.Sub(c.untoldSince))
+		}
+	}
+	return untold, len(b.cells)
+}

@@ -1,0 +1,191 @@
+package relay_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// R4: two relays of one shard at once change nothing but load, however their calls fall between each other's, fail, lose
+// their replies or arrive late, and wherever one of them is killed.
+func TestR4TwoRelaysAtOnce(t *testing.T) {
+	for seed := range uint64(400) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { twoRelays(t, rand.New(rand.NewPCG(seed, 4))) })
+	}
+}
+
+func twoRelays(t *testing.T, random *rand.Rand) {
+	w := newWorld(t, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	eu.away = true // its relays are these
+	relays := []*stepper{eu.stepped("a", true), eu.stepped("b", true)}
+	fate := func() fate {
+		if random.IntN(10) > 0 {
+			return arrives
+		}
+		return fate(random.IntN(4))
+	}
+	relays[0].fate, relays[1].fate = fate, fate
+	var cells []window.Cell
+	for i := range 6 {
+		cells = append(cells, eu.cell(fmt.Sprint("k", i), time.Hour))
+	}
+	use := func() {
+		c, r := cells[random.IntN(len(cells))], eu
+		if random.IntN(8) == 0 {
+			r = us
+		}
+		r.accept(c, 1+random.Int64N(3), 100)
+	}
+	for range 300 {
+		v := relays[random.IntN(2)]
+		switch random.IntN(10) {
+		case 0:
+			use()
+		case 1:
+			w.run(interval)
+		case 2:
+			if len(v.late) > 0 {
+				v.deliver(random.IntN(len(v.late)))
+			}
+		default:
+			v.next()
+			w.checkR1()
+		}
+	}
+	for _, v := range relays {
+		v.fate = nil
+	}
+	if killed := random.IntN(3); killed < 2 { // one of them, or none
+		relays[killed].kill()
+		relays = append(relays[:killed:killed], relays[killed+1:]...)
+	}
+	for i := range 20 {
+		if c := cells[i%len(cells)]; i == 10+i%len(cells) && random.IntN(2) == 0 { // long after eu did
+			us.accept(c, 1, 100)
+		}
+		for _, v := range relays {
+			v.finish()
+			if len(v.late) > 0 {
+				v.deliver(random.IntN(len(v.late)))
+			}
+		}
+		w.run(interval)
+	}
+	for _, c := range cells {
+		wantTold(w, c, eu, us)
+	}
+}
+
+// wantTold is R5 and R2 of two regions whose relays have had time: a region lacks of the other's count at most what is
+// below 10 % of the limit of 100, and that only if it does not use the cell itself.
+func wantTold(w *world, c window.Cell, a, b *region) {
+	w.Helper()
+	for _, r := range []*region{a, b} {
+		lacks := w.fleet(c) - r.accepted[c] - r.total(c).Foreign
+		if lacks > 0 && (r.accepted[c] > 0 || lacks >= 10) {
+			w.Errorf("R5: %s knows %d of the %d of %v that the other region accepted", r.name, r.total(c).Foreign, w.fleet(c)-r.accepted[c], c)
+		}
+	}
+}
+
+// R4: a relay that has been replaced takes no change off the hub that its successor has not seen, also when it has
+// nothing to tell of it.
+func TestR4ASuccessorSeesEveryChange(t *testing.T) {
+	for _, c := range []struct {
+		what         string
+		first, later int64
+		usUses       bool
+	}{
+		{"a total that waits for another region", 1, 5, true},
+		{"a total that waits below a step", 50, 1, false},
+	} {
+		w := newWorld(t, "eu", "us")
+		eu, us := w.regions[0], w.regions[1]
+		eu.away = true
+		old, successor := eu.stepped("a", true), eu.stepped("b", true)
+		cell := eu.cell("k", time.Hour)
+		eu.accept(cell, c.first, 200)
+		old.finish()
+		successor.finish()
+		eu.accept(cell, c.later, 200)
+		old.finish()
+		old.kill()
+		if c.usUses {
+			us.accept(cell, 1, 200)
+		}
+		for range 10 {
+			w.run(interval)
+			successor.finish()
+		}
+		if got := us.total(cell).Foreign; got != c.first+c.later {
+			t.Errorf("%s: us knows %d of %d", c.what, got, c.first+c.later)
+		}
+	}
+}
+
+// R2, R5: a relay that is killed between any two of its calls leaves nothing untold, and nothing twice.
+func TestR5ARelayKilledAnywhere(t *testing.T) {
+	for calls := range 40 {
+		w := newWorld(t, "eu", "us")
+		eu, us := w.regions[0], w.regions[1]
+		eu.away = true
+		victim := eu.stepped("a", true)
+		cells := []window.Cell{eu.cell("below", time.Hour), eu.cell("above", time.Hour)}
+		eu.accept(cells[0], 4, 100)
+		eu.accept(cells[1], 40, 100)
+		for range calls / 2 {
+			victim.next()
+		}
+		eu.accept(cells[0], 1, 100)
+		eu.accept(cells[1], 1, 100)
+		us.accept(cells[0], 2, 100)
+		for range calls - calls/2 {
+			victim.next()
+		}
+		victim.kill()
+		eu.away = false
+		w.run(2 * time.Second)
+		w.wantKnown(cells...)
+	}
+}
+
+// R4: a relay whose lease has lapsed begins anew when it has it again: another one may have taken changes off meanwhile.
+func TestR4ALapsedLease(t *testing.T) {
+	for what, lapse := range map[string]func(eu *region, begins bool){
+		"its hub cannot be reached": func(eu *region, begins bool) {
+			eu.relayHub.Faults.Fail(map[bool]error{true: errDown}[begins])
+		},
+		"it stands still": func(eu *region, begins bool) { eu.away = begins },
+	} {
+		t.Run(what, func(t *testing.T) { lapsedLease(t, lapse) })
+	}
+}
+
+func lapsedLease(t *testing.T, lapse func(eu *region, begins bool)) {
+	w := newWorld(t, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	w.run(time.Second)
+	c := eu.cell("k", time.Hour)
+	eu.accept(c, 50, 200)
+	w.run(time.Second)
+	lapse(eu, true)
+	w.run(4 * time.Second)
+	other := eu.stepped("b", false)
+	other.finish()
+	eu.accept(c, 1, 200)
+	other.finish()
+	other.kill()
+	w.run(4 * time.Second)
+	if changes, err := eu.hub.Changes(t.Context(), 0, 1); err != nil || len(changes.Cells) > 0 {
+		t.Fatalf("the other relay has left %v, %v", changes, err)
+	}
+	lapse(eu, false)
+	w.run(4 * time.Second)
+	if got := us.total(c).Foreign; got != 51 {
+		t.Errorf("us knows %d of 51", got)
+	}
+}

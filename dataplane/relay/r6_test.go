@@ -1,0 +1,163 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// node is what a limiter does for one cell: it sends what it accepts, and when it hears of a new epoch, all of it.
+type node struct {
+	*region
+	hub      *memstore.Hub
+	cell     window.Cell
+	stream   uint64
+	chunk    int64
+	accepted int64 // all of it
+	unsent   int64 // since the last chunk that was answered
+	known    int64 // highest region total that it was answered
+	epoch    store.Epoch
+}
+
+func (n *node) accept(cost int64) {
+	n.accepted += cost
+	n.unsent += cost
+	n.region.accepted[n.cell] += cost
+}
+
+// send sends until it is answered in the current epoch.
+func (n *node) send() {
+	n.Helper()
+	cost := store.Cost{Cell: n.cell, Epoch: n.epoch, Add: n.unsent, Limit: 1000}
+	for {
+		n.chunk++
+		reply, err := n.hub.Send(context.Background(), store.Chunk{Stream: n.stream, Number: n.chunk, Costs: []store.Cost{cost}})
+		if err != nil {
+			n.Fatal(err)
+		}
+		total := reply.Totals[0]
+		n.epoch = total.Epoch
+		if total.Err == nil {
+			n.unsent, n.known = 0, max(n.known, total.Region)
+			return
+		}
+		if !errors.Is(total.Err, store.ErrEpoch) {
+			n.Fatal(total.Err)
+		}
+		cost = store.Cost{Cell: n.cell, Epoch: n.epoch, Restore: n.accepted, Known: n.known, Limit: 1000}
+	}
+}
+
+// R6: a hub that was emptied, at any moment of its relay's work, ends with no less than what the nodes that are left
+// have accepted, nor than what the other regions were told, and with no more than was accepted. R1 holds all the time.
+func TestR6AHubThatWasEmptied(t *testing.T) {
+	for seed := range uint64(400) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { emptied(t, rand.New(rand.NewPCG(seed, 6))) })
+	}
+}
+
+func emptied(t *testing.T, random *rand.Rand) {
+	w := newWorld(t, "eu", "us")
+	w.tuning.Floor, w.tuning.Step = 0.01, 0.01
+	eu, us := w.regions[0], w.regions[1]
+	eu.away = true
+	relays := []*stepper{eu.stepped("a", true)}
+	if random.IntN(2) == 0 {
+		relays = append(relays, eu.stepped("b", true))
+	}
+	c := eu.cell("k", time.Hour)
+	us.accept(c, 100, 1000)
+	nodes := []*node{{region: eu, cell: c, stream: 11, hub: eu.hub.Client()}, {region: eu, cell: c, stream: 12, hub: eu.hub.Client()}}
+	for range 200 {
+		n := nodes[random.IntN(len(nodes))]
+		switch random.IntN(12) {
+		case 0, 1:
+			n.accept(1 + random.Int64N(20))
+		case 2, 3:
+			n.send()
+		case 4:
+			w.run(interval)
+		case 5:
+			if random.IntN(6) == 0 {
+				eu.hub.Wipe()
+				w.seen["eu"] = nil // it is another hub
+			}
+		case 6:
+			if len(nodes) == 2 && random.IntN(6) == 0 {
+				nodes = nodes[:1]
+			}
+		default:
+			relays[random.IntN(len(relays))].next()
+		}
+		w.checkR1()
+	}
+	if random.IntN(2) == 0 {
+		eu.hub.Wipe()
+		w.seen["eu"] = nil
+	}
+	for range 25 { // an emptied hub has lost its lease too: the other relay may get it
+		for _, r := range relays {
+			r.finish()
+		}
+		for _, n := range nodes {
+			n.send()
+		}
+		w.run(interval)
+	}
+	left := int64(0)
+	for _, n := range nodes {
+		left += n.accepted
+	}
+	got, told := eu.total(c), us.total(c).Foreign
+	if least := max(left, told); got.Region < least || got.Region > eu.accepted[c] {
+		t.Errorf("R6: eu has %d of %d accepted; the nodes that are left have accepted %d, us was told %d", got.Region, eu.accepted[c], left, told)
+	}
+	if got.Foreign != us.accepted[c] || told < got.Region {
+		t.Errorf("R2: eu knows %d of %d, us %d of %d", got.Foreign, us.accepted[c], told, got.Region)
+	}
+}
+
+// R6: a hub that loses its counts while MySQL is away is healed all the same: with what its relay knows.
+func TestR6WithoutMySQL(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.run(time.Second)
+	eu, us := w.regions[0], w.regions[1]
+	c := eu.cell("k", time.Hour)
+	eu.accept(c, 400, 1000)
+	us.accept(c, 100, 1000)
+	w.run(2 * time.Second)
+	w.news.Faults.Fail(errDown)
+	w.counts.Faults.Fail(errDown)
+	eu.accept(c, 30, 1000)
+	w.run(time.Second)
+	eu.hub.Wipe()
+	w.seen["eu"] = nil
+	w.run(time.Second)
+	if got := eu.total(c); got.Region != 430 || got.Foreign != 100 {
+		t.Errorf("without a node that remembers eu has %+v, want the 430 that its relay took and the 100 that it was told", got)
+	}
+}
+
+// R6: a replica that was promoted without the mark that it is healed has not lost its counts, and is not given them a
+// second time.
+func TestR6APromotedReplicaIsNotCountedTwice(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu := w.regions[0]
+	c := eu.cell("k", time.Hour)
+	eu.accept(c, 40, 100)
+	unmarked := eu.hub.State()
+	w.run(time.Second)
+	eu.hub.Rollback(unmarked)
+	w.seen["eu"] = nil
+	w.run(time.Second)
+	if got := eu.total(c).Region; got != 40 {
+		t.Errorf("eu has %d of 40", got)
+	}
+}

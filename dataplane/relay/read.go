@@ -1,0 +1,186 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+const (
+	readBytesMax = 4 << 20 // of one call
+	pagesMax     = 16      // calls of one interval
+)
+
+// reader reads the other regions' news, for all shards that the relay leads. While it leads none it reads and holds
+// nothing.
+type reader struct {
+	relay *Relay
+	after map[store.Stream]store.NewsCursor // nil while it reads nothing
+	users users
+}
+
+func newReader(r *Relay) *reader { return &reader{relay: r} }
+
+// read brings the shards what has been told since the last call.
+func (r *reader) read(ctx context.Context, now time.Time) error {
+	if !r.relay.leads(now) {
+		r.forget()
+		return nil
+	}
+	if r.after == nil {
+		r.after = make(map[store.Stream]store.NewsCursor)
+	}
+	for range pagesMax {
+		page, err := r.page(ctx)
+		if err != nil {
+			return err
+		}
+		for i := range page.Rows {
+			r.apply(&page.Rows[i], now)
+		}
+		r.relay.metrics.lag(&page)
+		r.wake()
+		if !page.More {
+			break
+		}
+	}
+	return nil
+}
+
+func (r *reader) page(ctx context.Context) (store.NewsPage, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	page, err := r.relay.cfg.News.Read(ctx, r.relay.cfg.Region, r.after, readBytesMax)
+	if err != nil {
+		return page, fmt.Errorf("read news: %w", err)
+	}
+	return page, nil
+}
+
+// apply merges a row: twice, or after a later one, does no harm.
+func (r *reader) apply(row *store.NewsRow, now time.Time) {
+	r.relay.metrics.read.add(len(row.Payload))
+	err := decode(row.Payload, func(h hashed) { r.use(h, now) }, func(c counted) {
+		r.relay.shardOf(&c.cell.Key).book.merge(row.Region, c, now)
+	})
+	if err != nil {
+		r.relay.unreadable(row, err)
+	}
+	r.after[row.Stream] = row.Cursor()
+}
+
+// use takes note of another region that uses a cell.
+func (r *reader) use(h hashed, now time.Time) {
+	r.users.add(h) // before it looks who waits: see dueLocked
+	for _, s := range r.relay.shards {
+		s.book.wake(h, now)
+	}
+}
+
+// wake has the shards tell their hubs what is new.
+func (r *reader) wake() {
+	for _, s := range r.relay.shards {
+		select {
+		case s.kick <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (r *reader) forget() {
+	if r.after == nil {
+		return
+	}
+	r.after = nil
+	r.users.keep(func(int64) bool { return false })
+	for _, s := range r.relay.shards {
+		s.book.forgetForeign()
+	}
+}
+
+// sweep forgets hashes that have expired by a hub's clock.
+func (r *reader) sweep(b *book) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r.users.keep(func(expiresMs int64) bool { return !b.expired(expiresMs) })
+}
+
+// unreadable takes note of a row that this version cannot read. Its region's next snapshot has what it told.
+func (r *Relay) unreadable(row *store.NewsRow, err error) {
+	r.metrics.unreadable.Add(1)
+	r.cfg.Logger.Error("relay leaves out a row of news that it cannot read", "region", row.Region, "shard", row.Shard,
+		"sequence", row.Sequence, "error", err)
+}
+
+// merge raises another region's component.
+func (b *book) merge(region string, c counted, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.expired(c.cell.ExpiresAtMs()) {
+		return
+	}
+	known := b.cellLocked(&c.cell)
+	if known.merge(region, c.total) {
+		b.unsent[known] = struct{}{}
+	}
+	b.shareLocked(known, now)
+}
+
+// wake has the cell told that waits for another region to use it.
+func (b *book) wake(h hashed, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c := b.waiting[h.hash]; c != nil && c.name.ExpiresAtMs() == h.expiresMs {
+		b.shareLocked(c, now)
+	}
+}
+
+// forgetForeign forgets all that other regions have told. It is for a shard that has lost its lease: the own region's
+// side goes with the next take.
+func (b *book) forgetForeign() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.cells {
+		c.parts, c.imported, c.sent, c.shared = nil, 0, 0, false
+	}
+	b.sent = nil
+	clear(b.unsent)
+}
+
+// users has the hashes of cells that other regions use, by expiry: all that expire together go at once.
+type users struct {
+	mu   sync.Mutex
+	sets map[int64]map[uint64]struct{}
+}
+
+func (u *users) add(h hashed) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	set := u.sets[h.expiresMs]
+	if set == nil {
+		set = make(map[uint64]struct{})
+		if u.sets == nil {
+			u.sets = make(map[int64]map[uint64]struct{})
+		}
+		u.sets[h.expiresMs] = set
+	}
+	set[h.hash] = struct{}{}
+}
+
+func (u *users) has(expiresMs int64, hash uint64) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	_, ok := u.sets[expiresMs][hash]
+	return ok
+}
+
+// keep forgets the hashes whose expiry does not pass.
+func (u *users) keep(pass func(expiresMs int64) bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	maps.DeleteFunc(u.sets, func(expiresMs int64, _ map[uint64]struct{}) bool { return !pass(expiresMs) })
+}

@@ -1,0 +1,205 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/loop"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Config is all that a relay needs. Region, Hub, News, Counts and Holder have no defaults.
+type Config struct {
+	Region string           // 1 to store.RegionBytesMax bytes
+	Hub    store.RelayHub   // the region's
+	News   store.News       // the fleet's
+	Counts store.CountStore // the fleet's; Publish and Import are used
+	Holder string           // the node's id, unique in the region, 1 to store.HolderBytesMax bytes
+	Tuning func() Tuning    // read before each step; nil stands for the defaults
+	Clock  func() time.Time // nil is time.Now. It paces the relay; cells live by their hub's clock
+	Logger *slog.Logger     // nil discards
+}
+
+// Tuning is what may change while a relay runs. A field that is 0 has its default.
+type Tuning struct {
+	Interval          time.Duration // between two rows of a shard, and two reads: 200 ms. Lower: sooner told, more statements
+	SnapshotEvery     time.Duration // at least, between two snapshots: 30 s. Lower: a relay starts sooner, more bytes
+	Floor             float64       // share of its limit from which a count is stored for good: 0.2
+	Step              float64       // share of its limit by which it must have grown to be stored again: 0.05
+	MinGlobalDuration time.Duration // shortest window that is told: 2 s
+}
+
+func (t Tuning) withDefaults() Tuning {
+	t.Interval = orDefault(t.Interval, 200*time.Millisecond)
+	t.SnapshotEvery = orDefault(t.SnapshotEvery, 30*time.Second)
+	t.MinGlobalDuration = orDefault(t.MinGlobalDuration, 2*time.Second)
+	t.Floor = orDefault(t.Floor, 0.2)
+	t.Step = orDefault(t.Step, 0.05)
+	return t
+}
+
+func orDefault[T time.Duration | float64](v, otherwise T) T {
+	if v > 0 {
+		return v
+	}
+	return otherwise
+}
+
+// Relay carries counts between the hub of one region and the other regions, for each of the hub's shards whose lease
+// it has. Any number of a region's nodes may run one.
+//
+// Start and Stop may be called concurrently, and both twice. Step is for callers that own the time, as tests and
+// simulators do: it must not run while another Step does, or between Start and Stop.
+type Relay struct {
+	cfg     Config
+	shards  []*shard
+	reader  *reader
+	metrics metrics
+	loops   loop.Lifecycle
+}
+
+// ErrStarted is returned by Start on a relay that was started or stopped before.
+var ErrStarted = errors.New("relay: was started before")
+
+const (
+	callTimeout = 2 * time.Second  // of a call about some cells
+	loadTimeout = 30 * time.Second // of a call about all of them
+)
+
+// New makes a relay that does nothing until it is started.
+func New(cfg Config) (*Relay, error) {
+	switch {
+	case len(cfg.Holder) < 1 || len(cfg.Holder) > store.HolderBytesMax:
+		return nil, fmt.Errorf("relay: holder is %d bytes long (1 to %d)", len(cfg.Holder), store.HolderBytesMax)
+	case cfg.Hub == nil || cfg.News == nil || cfg.Counts == nil:
+		return nil, errors.New("relay: hub, news and counts must all be set")
+	}
+	if err := (store.Stream{Region: cfg.Region, Shard: cfg.Hub.Shards() - 1}).Validate(); err != nil {
+		return nil, fmt.Errorf("relay: %w", err)
+	}
+	if cfg.Tuning == nil {
+		cfg.Tuning = func() Tuning { return Tuning{} }
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	r := &Relay{cfg: cfg}
+	r.reader = newReader(r)
+	for i := range cfg.Hub.Shards() {
+		r.shards = append(r.shards, newShard(r, i))
+	}
+	r.metrics.init(r)
+	return r, nil
+}
+
+// Start begins the loops and returns at once; ctx gives them its values, not its end. Stop ends them.
+func (r *Relay) Start(ctx context.Context) error {
+	ctx, ok := r.loops.Start(ctx)
+	if !ok {
+		return ErrStarted
+	}
+	for _, s := range r.shards {
+		r.loops.Go(func() { s.keepLease(ctx) })
+		r.every(ctx, r.interval, s.watched("take changes", s.take))
+		r.every(ctx, r.interval, s.watched("prune news", s.prune))
+		r.every(ctx, func() time.Duration { return saveEvery }, s.watched("store counts", s.save))
+		r.loops.Go(func() { s.tellWhenWoken(ctx) })
+	}
+	r.every(ctx, r.interval, r.watched("read news", r.reader.read))
+	return nil
+}
+
+// Stop ends the loops, waits for them, and releases the leases, so that another relay takes over at once. What has not
+// been told stays in the hub, where that relay finds it. A second Stop returns nil at once.
+func (r *Relay) Stop(ctx context.Context) error {
+	if !r.loops.Stop() {
+		return nil
+	}
+	var errs []error
+	for _, s := range r.shards {
+		errs = append(errs, s.release(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// Step does all that the loops do in one interval, once and in this order: leases, changes, news, foreign totals, stored counts.
+// It goes on after an error, and returns them all.
+func (r *Relay) Step(ctx context.Context) error {
+	now := r.cfg.Clock()
+	var errs []error
+	for _, s := range r.shards {
+		if !s.renewAt.After(now) {
+			errs = append(errs, s.renew(ctx, now))
+		}
+		errs = append(errs, s.take(ctx, now))
+	}
+	errs = append(errs, r.reader.read(ctx, now))
+	for _, s := range r.shards {
+		errs = append(errs, s.tell(ctx, now))
+		if now.Sub(s.savedAt) >= saveEvery {
+			errs = append(errs, s.save(ctx, now))
+		}
+		errs = append(errs, s.prune(ctx, now))
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Relay) tuning() Tuning { return r.cfg.Tuning().withDefaults() }
+
+func (r *Relay) interval() time.Duration { return r.tuning().Interval }
+
+// shardOf is the shard that holds a cell of this region's hub.
+func (r *Relay) shardOf(key *window.Key) *shard {
+	if len(r.shards) == 1 {
+		return r.shards[0]
+	}
+	return r.shards[r.cfg.Hub.ShardOf(key)]
+}
+
+// leads is true while the relay has the lease of any shard.
+func (r *Relay) leads(now time.Time) bool {
+	for _, s := range r.shards {
+		if _, ok := s.term(now); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// every runs a step about once an interval until ctx ends.
+func (r *Relay) every(ctx context.Context, interval func() time.Duration, step func(context.Context)) {
+	cadence := func() (time.Duration, float64) { return interval(), 0 }
+	r.loops.Go(func() { loop.Every(ctx, cadence, step) })
+}
+
+// watched runs a step, and logs when it starts to fail and when it works again.
+func (r *Relay) watched(name string, step func(context.Context, time.Time) error) func(context.Context) {
+	var failingSince time.Time
+	return func(ctx context.Context) {
+		now := r.cfg.Clock()
+		err := step(ctx, now)
+		switch {
+		case ctx.Err() != nil: // being stopped
+		case err != nil:
+			r.metrics.errors.Add(1)
+			if failingSince.IsZero() {
+				failingSince = now
+				r.cfg.Logger.Warn("relay cannot "+name+"; it goes on trying", "error", err)
+			}
+		case !failingSince.IsZero():
+			r.cfg.Logger.Info("relay can "+name+" again", "after", now.Sub(failingSince).Round(time.Millisecond))
+			failingSince = time.Time{}
+		}
+	}
+}
+
+// newWriter draws what a relay signs its rows with.
+func newWriter() uint64 { return rand.Uint64() }

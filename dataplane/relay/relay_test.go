@@ -1,0 +1,130 @@
+package relay_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+func TestNewNamesTheFieldAtFault(t *testing.T) {
+	w := newWorld(t, "eu")
+	good := relay.Config{Region: "eu", Holder: "node", Hub: w.regions[0].hub, News: w.news, Counts: w.counts}
+	if _, err := relay.New(good); err != nil {
+		t.Fatal(err)
+	}
+	for field, spoil := range map[string]func(*relay.Config){
+		"region": func(c *relay.Config) { c.Region = strings.Repeat("x", store.RegionBytesMax+1) },
+		"holder": func(c *relay.Config) { c.Holder = "" },
+		"hub":    func(c *relay.Config) { c.Hub = nil },
+		"news":   func(c *relay.Config) { c.News = nil },
+		"counts": func(c *relay.Config) { c.Counts = nil },
+	} {
+		bad := good
+		spoil(&bad)
+		if _, err := relay.New(bad); err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+// What is stored for good: from the floor on, with each step, and when the limit is reached; and Import finds it.
+func TestCountsAreStoredInSteps(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.tuning.Floor, w.tuning.Step = 0.2, 0.1
+	eu := w.regions[0]
+	c := eu.cell("k", time.Hour)
+	for _, step := range []struct{ cost, stored int64 }{
+		{19, 0}, {1, 20}, {9, 20}, {1, 30}, {65, 95}, {4, 95}, {1, 100}, {5, 100}, {5, 110},
+	} {
+		eu.accept(c, step.cost, 100)
+		w.run(2 * time.Second)
+		if got := w.counts.Totals()[c]; got != step.stored {
+			t.Errorf("of %d %d are stored, want %d", eu.accepted[c], got, step.stored)
+		}
+	}
+}
+
+// A row that the count store refuses holds up no other.
+func TestARefusedCountHoldsUpNoOther(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu := w.regions[0]
+	w.counts.Faults.RefuseRow(func(c store.Count) bool { return c.Cell.Identifier == "k7" })
+	for i := range 20 {
+		eu.accept(eu.cell(fmt.Sprint("k", i), time.Hour), 50, 100)
+	}
+	w.run(3 * time.Second)
+	if got := len(w.counts.Totals()); got != 19 {
+		t.Errorf("%d of 20 counts are stored, want 19", got)
+	}
+}
+
+// A row that another version wrote is left out, and the rest is read.
+func TestAnUnreadableRowIsLeftOut(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.run(time.Second)
+	row := store.NewsRow{Stream: store.Stream{Region: "ap"}, Sequence: 1, Writer: 1, Payload: []byte{200, 1}}
+	if err := w.news.Append(t.Context(), row); err != nil {
+		t.Fatal(err)
+	}
+	c := w.regions[0].cell("k", time.Hour)
+	w.regions[0].accept(c, 50, 100)
+	w.run(2 * interval)
+	w.wantKnown(c)
+	wantMetric(t, w.regions[1].relay, "weir_relay_unreadable_rows_total 1")
+}
+
+func TestMetrics(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	us.away = true
+	w.run(time.Second)
+	c := eu.cell("k", time.Hour)
+	eu.accept(c, 50, 100)
+	w.run(time.Second)
+	w.news.Faults.Fail(errDown)
+	eu.accept(c, 20, 100)
+	w.run(3 * time.Second)
+	w.news.Faults.Fail(nil)
+	wantMetric(t, eu.relay, `weir_relay_lease_held{shard="0"} 1`, `weir_relay_cells{shard="0"} 1`,
+		`weir_relay_untold_age_seconds{shard="0"} 2.8`, `weir_relay_news_rows_total{direction="told"} 2`,
+		`weir_relay_healed_total 1`, `weir_relay_stored_counts_total 2`)
+	us.away = false
+	w.run(interval)
+	wantMetric(t, us.relay, `weir_relay_lag_seconds{region="eu"} 5`, `weir_relay_news_rows_total{direction="read"} 3`)
+	problems, err := testutil.CollectAndLint(eu.relay.Collector())
+	if err != nil || len(problems) > 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+}
+
+func wantMetric(t *testing.T, r *relay.Relay, lines ...string) {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(r.Collector())
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			labels := ""
+			for _, l := range m.GetLabel() {
+				labels = fmt.Sprintf("{%s=%q}", l.GetName(), l.GetValue())
+			}
+			fmt.Fprintf(&all, "%s%s %v\n", f.GetName(), labels, m.GetCounter().GetValue()+m.GetGauge().GetValue())
+		}
+	}
+	for _, line := range lines {
+		if !strings.Contains(all.String(), line+"\n") {
+			t.Errorf("no %s in\n%s", line, all.String())
+		}
+	}
+}

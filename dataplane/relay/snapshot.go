@@ -1,0 +1,130 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+const (
+	snapshotRowsMax = 1_500 // rows after which a snapshot is due, however short they are
+	pruneMax        = 1_000 // rows that one call deletes
+)
+
+// history decides when a stream's next snapshot is due: when SnapshotEvery has passed, and the rows since the last one
+// have as many bytes as that one. So snapshots at most double what is written and read.
+type history struct {
+	last      int64 // first row of the last whole snapshot; 0 if there is none
+	lastBytes int   // of its parts
+	since     int   // rows since then that are no parts of one
+	sinceSize int   // their bytes
+	begunAt   time.Time
+
+	// Of the snapshot that is being written.
+	first      int64 // its first row; 0 if none is
+	firstBytes int
+	rest       []*cell // what is left for the next parts
+}
+
+// newHistory reads it from a stream's rows since its last snapshot.
+func newHistory(rows []store.NewsRow, now time.Time) history {
+	h := history{begunAt: now}
+	if len(rows) > 0 && rows[0].Snapshot == rows[0].Sequence {
+		h.last = rows[0].Snapshot
+	}
+	for i := range rows {
+		if rows[i].Snapshot == h.last && h.last != 0 {
+			h.lastBytes += len(rows[i].Payload)
+		} else {
+			h.since++
+			h.sinceSize += len(rows[i].Payload)
+		}
+	}
+	return h
+}
+
+func (h *history) due(now time.Time, every time.Duration) bool {
+	return h.since >= snapshotRowsMax || h.since > 0 && h.sinceSize >= h.lastBytes && now.Sub(h.begunAt) >= every
+}
+
+// stored takes note of a row. When it completes a snapshot, prune is the number below which rows are not needed any
+// more: they are older than the last two snapshots.
+func (h *history) stored(row *store.NewsRow, rest []*cell) (prune int64) {
+	if row.Snapshot == 0 {
+		h.since++
+		h.sinceSize += len(row.Payload)
+		return 0
+	}
+	h.first, h.rest = row.Snapshot, rest
+	h.firstBytes += len(row.Payload)
+	if !row.Last {
+		return 0
+	}
+	prune = h.last
+	*h = history{last: h.first, lastBytes: h.firstBytes, begunAt: h.begunAt}
+	return prune
+}
+
+// snapshot appends the next part of a snapshot, if one is being written or is due: one part an interval.
+func (s *shard) snapshot(ctx context.Context, now time.Time) error {
+	h := &s.own.history
+	if s.own.pending != nil || h.first == 0 && !h.due(now, s.relay.tuning().SnapshotEvery) {
+		return nil
+	}
+	if h.first == 0 {
+		h.begunAt, h.rest = now, s.book.allTold()
+	}
+	s.own.pending = s.part(h.rest)
+	return s.settle(ctx)
+}
+
+// part makes the next row of a snapshot.
+func (s *shard) part(cells []*cell) *pending {
+	s.book.mu.Lock()
+	var all []tidings
+	for _, c := range cells {
+		all = append(all, tidings{c, c.told})
+	}
+	s.book.mu.Unlock()
+	fit, more := fitting(all)
+	row := s.row(fit)
+	row.Snapshot, row.Last = s.own.history.first, !more
+	if row.Snapshot == 0 {
+		row.Snapshot = row.Sequence
+	}
+	return &pending{row: row, rest: cells[len(fit):]}
+}
+
+// allTold lists the cells that have been told of, in an order that makes payloads small.
+func (b *book) allTold() (all []*cell) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.cells {
+		if c.told != toldNothing && !b.expired(c.name.ExpiresAtMs()) {
+			all = append(all, c)
+		}
+	}
+	slices.SortFunc(all, func(a, c *cell) int { return a.name.Compare(c.name) })
+	return all
+}
+
+// prune deletes rows that are older than the last two snapshots, a batch at a time.
+func (s *shard) prune(ctx context.Context, _ time.Time) error {
+	below := s.prunes.Load()
+	if below == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	deleted, err := s.relay.cfg.News.Prune(ctx, s.stream, below, pruneMax)
+	if err != nil {
+		return fmt.Errorf("prune %v below %d: %w", s.stream, below, err)
+	}
+	if deleted < pruneMax {
+		s.prunes.CompareAndSwap(below, 0)
+	}
+	return nil
+}

@@ -1,0 +1,275 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+const (
+	changesMax = 5_000 // cells of one batch
+	roundsMax  = 8     // batches, and rows, of one interval
+	sweepEvery = 5 * time.Second
+)
+
+// own is the relay's side of its own stream: what take knows between two calls. A relay that starts on the stream begins
+// with a new one.
+type own struct {
+	ready   bool // loaded
+	term    int  // of the lease, when it was loaded
+	writer  uint64
+	next    int64 // number of the next row
+	epoch   store.Epoch
+	pending *pending // a row that may be stored or not
+	sweptAt time.Time
+	history history
+}
+
+// pending is a row on its way, with what holds once it is stored.
+type pending struct {
+	row   store.NewsRow
+	told  []tidings
+	taken []store.Change // to be taken off the hub's changes
+	rest  []*cell        // of a part of a snapshot: what the next parts have
+}
+
+// tidings is what a row tells about a cell: toldHash or its total.
+type tidings struct {
+	cell  *cell
+	total int64
+}
+
+// take carries the shard's changes to the other regions. A change is taken off the hub once a row is stored that was
+// appended after the change was taken: so a relay that has been replaced, whose rows are refused, takes nothing off
+// that its successor has not seen.
+func (s *shard) take(ctx context.Context, now time.Time) error {
+	term, ok := s.term(now)
+	if s.own.ready && (!ok || s.own.term != term) {
+		s.forget()
+	}
+	if !ok {
+		return nil
+	}
+	if now.Sub(s.own.sweptAt) >= sweepEvery {
+		s.own.sweptAt = now
+		s.book.sweep()
+		s.relay.reader.sweep(&s.book)
+	}
+	s.own.term = term
+	err := s.rounds(ctx, now)
+	if errors.Is(err, store.ErrTaken) {
+		s.relay.metrics.fenced.Add(1)
+		s.forget()
+		_, leaseErr := s.askLease(ctx, now)
+		return leaseErr
+	}
+	return err
+}
+
+func (s *shard) rounds(ctx context.Context, now time.Time) error {
+	if !s.own.ready {
+		if err := s.load(ctx, now); err != nil {
+			return err
+		}
+	}
+	for range roundsMax {
+		more, err := s.round(ctx, now)
+		if err != nil {
+			return err
+		}
+		if !more {
+			break
+		}
+	}
+	return s.snapshot(ctx, now)
+}
+
+// round appends one row, if there is anything to tell or to take off. more is true when there is a rest.
+func (s *shard) round(ctx context.Context, now time.Time) (more bool, err error) {
+	changes, err := s.changes(ctx, changesMax)
+	if err != nil {
+		return false, err
+	}
+	if s.own.pending == nil {
+		s.grow(changes.Cells, now, now)
+		if s.own.pending, more = s.compose(changes.Cells, now); s.own.pending == nil {
+			return false, nil
+		}
+	}
+	return more || changes.More, s.settle(ctx)
+}
+
+// peek reads the hub's changes.
+func (s *shard) peek(ctx context.Context, max int) (store.Changes, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	changes, err := s.relay.cfg.Hub.Changes(ctx, s.index, max)
+	if err != nil {
+		return changes, fmt.Errorf("changes of shard %d: %w", s.index, err)
+	}
+	s.book.heard(changes.Now)
+	return changes, nil
+}
+
+// changes is peek, and sees to a hub that has lost its counts.
+func (s *shard) changes(ctx context.Context, max int) (store.Changes, error) {
+	changes, err := s.peek(ctx, max)
+	if err != nil {
+		return changes, err
+	}
+	if changes.Epoch != s.own.epoch {
+		s.own.epoch = changes.Epoch
+		s.book.resend()
+	}
+	if !changes.Healed {
+		if err := s.heal(ctx, changes.Epoch); err != nil {
+			return changes, err
+		}
+	}
+	s.healedEpoch = changes.Epoch
+	return changes, nil
+}
+
+// grow takes note of changes: see growLocked.
+func (s *shard) grow(changes []store.Change, since, now time.Time) {
+	shortest := s.relay.tuning().MinGlobalDuration
+	s.book.mu.Lock()
+	defer s.book.mu.Unlock()
+	for i := range changes {
+		if changes[i].Cell.Duration >= shortest {
+			s.book.growLocked(&changes[i], since, now)
+		}
+	}
+}
+
+// compose makes the next row of what is to be told now and fits into it, the greatest shares of their limits first. It
+// returns nil if there is nothing to tell and nothing was taken.
+func (s *shard) compose(taken []store.Change, now time.Time) (p *pending, more bool) {
+	told, left := s.choose(now)
+	if len(told) == 0 && len(taken) == 0 {
+		return nil, false
+	}
+	return &pending{row: s.row(told), told: told, taken: taken}, left
+}
+
+// choose picks the tidings of a row. left is true when some did not fit.
+func (s *shard) choose(now time.Time) (fit []tidings, left bool) {
+	s.book.mu.Lock()
+	defer s.book.mu.Unlock()
+	all := s.dueLocked(now)
+	share := func(t tidings) float64 { return float64(t.cell.total) / float64(max(1, t.cell.limit)) }
+	slices.SortFunc(all, func(a, b tidings) int { return cmp.Compare(share(b), share(a)) })
+	return fitting(all)
+}
+
+// fitting returns those of the first tidings that fit into one row.
+func fitting(all []tidings) (fit []tidings, left bool) {
+	r := newRoom(store.NewsBytesMax)
+	for i, t := range all {
+		ok := false
+		if t.total == toldHash {
+			ok = r.hash(t.cell.name.ExpiresAtMs())
+		} else {
+			ok = r.count(&t.cell.name)
+		}
+		if !ok {
+			return all[:i], true
+		}
+	}
+	return all, false
+}
+
+// dueLocked decides about all cells that are due.
+func (s *shard) dueLocked(now time.Time) (all []tidings) {
+	for c := range s.book.due {
+		if !c.shared && s.relay.reader.users.has(c.name.ExpiresAtMs(), c.hash) {
+			c.shared = true
+		}
+		standing := standing{total: c.total, told: c.told, limit: c.limit, shared: c.shared, still: now.Sub(c.grownAt)}
+		switch standing.verdict() {
+		case tellHash:
+			all = append(all, tidings{c, toldHash})
+		case tellCount:
+			all = append(all, tidings{c, c.total})
+		case keepIt:
+			if other := s.book.waiting[c.hash]; c.total > c.told && other != nil && other != c {
+				all = append(all, tidings{c, c.total}) // two cells with one hash cannot both be woken by it
+				continue
+			}
+			s.keepLocked(c)
+		}
+	}
+	return all
+}
+
+// keepLocked puts a cell aside until it grows or another region uses it.
+func (s *shard) keepLocked(c *cell) {
+	delete(s.book.due, c)
+	c.untoldSince = time.Time{}
+	if c.total > c.told {
+		s.book.waiting[c.hash] = c
+	}
+}
+
+// row makes the next row of tidings.
+func (s *shard) row(told []tidings) store.NewsRow {
+	var hashes []hashed
+	var counts []counted
+	for _, t := range told {
+		if t.total == toldHash {
+			hashes = append(hashes, hashed{t.cell.name.ExpiresAtMs(), t.cell.hash})
+		} else {
+			counts = append(counts, counted{t.cell.name, t.total})
+		}
+	}
+	return store.NewsRow{Stream: s.stream, Sequence: s.own.next, Writer: s.own.writer, Payload: encode(hashes, counts)}
+}
+
+// settle appends the pending row, and notes what holds once it is stored.
+func (s *shard) settle(ctx context.Context) error {
+	p := s.own.pending
+	if err := s.append(ctx, p.row); err != nil {
+		return err
+	}
+	s.own.pending = nil
+	if below := s.own.history.stored(&p.row, p.rest); below > 0 {
+		s.prunes.Store(below)
+	}
+	s.book.mu.Lock()
+	for _, t := range p.told {
+		s.book.toldLocked(t.cell, t.total)
+	}
+	s.book.mu.Unlock()
+	if len(p.taken) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := s.relay.cfg.Hub.Told(ctx, s.index, p.taken); err != nil {
+		return fmt.Errorf("take %d changes off shard %d: %w", len(p.taken), s.index, err)
+	}
+	return nil
+}
+
+// append stores a row. After an error other than ErrTaken it may be stored or not.
+func (s *shard) append(ctx context.Context, row store.NewsRow) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := s.relay.cfg.News.Append(ctx, row); err != nil {
+		return fmt.Errorf("append row %d of %v: %w", row.Sequence, row.Stream, err)
+	}
+	s.own.next = row.Sequence + 1
+	s.relay.metrics.told.add(len(row.Payload))
+	return nil
+}
+
+// forget ends the shard's part as the writer of its stream; load begins anew.
+func (s *shard) forget() {
+	s.own = own{sweptAt: s.own.sweptAt}
+	s.book.forgetOwn()
+}

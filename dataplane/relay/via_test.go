@@ -1,0 +1,187 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+var (
+	errDown = errors.New("the store cannot be reached")
+	errLost = errors.New("the reply was lost")
+)
+
+// fate is what becomes of a call.
+type fate int
+
+const (
+	arrives fate = iota
+	fails        // it never leaves
+	loses        // it is applied, and its reply is lost
+	isLate       // the caller gives up, and it is applied at some time afterwards
+)
+
+// via is a relay's way to its stores. The relay is a coroutine: it stands still before and after each of its calls,
+// until the test goes on with it.
+type via struct {
+	fate  func() fate // of the next call; nil is arrives
+	pause func()      // what else happens before and after each call; nil is nothing
+	late  []func()    // calls that are still on their way
+	dead  bool
+}
+
+func (v *via) call(apply func() error) error {
+	if v.pause != nil {
+		v.pause()
+	}
+	if v.dead {
+		return errDown
+	}
+	f := arrives
+	if v.fate != nil {
+		f = v.fate()
+	}
+	switch f {
+	case fails:
+		return errDown
+	case loses:
+		_ = apply()
+		return errLost
+	case isLate:
+		v.late = append(v.late, func() { _ = apply() })
+		return errLost
+	}
+	err := apply()
+	if v.pause != nil {
+		v.pause()
+	}
+	if v.dead {
+		return errDown
+	}
+	return err
+}
+
+// deliver applies the i-th of the calls that are late.
+func (v *via) deliver(i int) {
+	apply := v.late[i]
+	v.late = append(v.late[:i:i], v.late[i+1:]...)
+	apply()
+}
+
+// leaseless is a hub that gives its lease to everybody.
+type viaHub struct {
+	store.RelayHub
+	*via
+	leaseless bool
+}
+
+func (h viaHub) Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (lease store.Lease, err error) {
+	if h.leaseless {
+		return store.Lease{Holder: holder, Left: ttl}, nil
+	}
+	err = h.call(func() (err error) { lease, err = h.RelayHub.Lease(ctx, shard, holder, ttl); return err })
+	return lease, err
+}
+
+func (h viaHub) Changes(ctx context.Context, shard, max int) (changes store.Changes, err error) {
+	err = h.call(func() (err error) { changes, err = h.RelayHub.Changes(ctx, shard, max); return err })
+	return changes, err
+}
+
+func (h viaHub) Told(ctx context.Context, shard int, cells []store.Change) error {
+	return h.call(func() error { return h.RelayHub.Told(ctx, shard, cells) })
+}
+
+func (h viaHub) Scan(ctx context.Context, shard int, cursor uint64, max int) (cells []store.Change, next uint64, err error) {
+	err = h.call(func() (err error) { cells, next, err = h.RelayHub.Scan(ctx, shard, cursor, max); return err })
+	return cells, next, err
+}
+
+func (h viaHub) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
+	return h.call(func() error { return h.RelayHub.Tell(ctx, shard, totals) })
+}
+
+func (h viaHub) Raise(ctx context.Context, shard int, epoch store.Epoch, totals []store.Change) error {
+	return h.call(func() error { return h.RelayHub.Raise(ctx, shard, epoch, totals) })
+}
+
+func (h viaHub) Healed(ctx context.Context, shard int, epoch store.Epoch) error {
+	return h.call(func() error { return h.RelayHub.Healed(ctx, shard, epoch) })
+}
+
+type viaNews struct {
+	store.News
+	*via
+}
+
+func (n viaNews) Append(ctx context.Context, row store.NewsRow) error {
+	return n.call(func() error { return n.News.Append(ctx, row) })
+}
+
+func (n viaNews) Read(ctx context.Context, region string, after map[store.Stream]store.NewsCursor, maxBytes int) (page store.NewsPage, err error) {
+	err = n.call(func() (err error) { page, err = n.News.Read(ctx, region, after, maxBytes); return err })
+	return page, err
+}
+
+func (n viaNews) Own(ctx context.Context, stream store.Stream) (rows []store.NewsRow, err error) {
+	err = n.call(func() (err error) { rows, err = n.News.Own(ctx, stream); return err })
+	return rows, err
+}
+
+func (n viaNews) Prune(ctx context.Context, stream store.Stream, sequence int64, max int) (deleted int, err error) {
+	err = n.call(func() (err error) { deleted, err = n.News.Prune(ctx, stream, sequence, max); return err })
+	return deleted, err
+}
+
+type viaCounts struct {
+	store.CountStore
+	*via
+}
+
+func (c viaCounts) Publish(ctx context.Context, region string, counts []store.Count) error {
+	return c.call(func() error { return c.CountStore.Publish(ctx, region, counts) })
+}
+
+func (c viaCounts) Import(ctx context.Context, region string, nowMs int64, after store.Cursor, yield func(store.Imported)) (cursor store.Cursor, err error) {
+	err = c.call(func() (err error) { cursor, err = c.CountStore.Import(ctx, region, nowMs, after, yield); return err })
+	return cursor, err
+}
+
+// stepper is a relay that a test moves from one call to the next.
+type stepper struct {
+	*via
+	relay *relay.Relay
+	next  func() (done bool, ok bool) // until the next call, or the end of a step
+	kill  func()                      // as kill -9
+}
+
+// stepped makes a relay of a region that stands still at each of its calls.
+func (r *region) stepped(holder string, leaseless bool) *stepper {
+	v := &via{}
+	s := &stepper{via: v}
+	s.relay = r.relayOver(holder, viaHub{r.hub.Client(), v, leaseless}, viaNews{r.news, v}, viaCounts{r.counts, v})
+	next, stop := iter.Pull(func(yield func(done bool) bool) {
+		v.pause = func() { v.dead = v.dead || !yield(false) }
+		for !v.dead {
+			_ = s.relay.Step(context.Background())
+			v.dead = v.dead || !yield(true)
+		}
+	})
+	s.next, s.kill = next, func() { v.dead = true; stop() }
+	r.Cleanup(s.kill)
+	return s
+}
+
+// finish goes on to the end of a step.
+func (s *stepper) finish() {
+	for done := false; !done; {
+		done, _ = s.next()
+		if s.dead {
+			return
+		}
+	}
+}

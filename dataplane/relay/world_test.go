@@ -1,0 +1,201 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+const interval = 200 * time.Millisecond
+
+// world is a fleet in one process, whose time moves only when a test moves it.
+type world struct {
+	testing.TB
+	now       time.Time
+	clockFrom func() time.Time // replaces now; nil for none
+	news      *memstore.News
+	counts    *memstore.Counts
+	regions   []*region
+	tuning    relay.Tuning
+	seen      map[string]map[window.Cell]int64 // by region: foreign totals, for R1
+}
+
+// region has a hub, a relay, and nodes that a test plays.
+type region struct {
+	*world
+	name     string
+	hub      *memstore.Hub // the nodes' way
+	relayHub *memstore.Hub // the relay's way
+	relay    *relay.Relay
+	accepted map[window.Cell]int64
+	chunks   int64
+	away     bool // its relay does nothing
+}
+
+func newWorld(t testing.TB, names ...string) *world {
+	w := &world{TB: t, now: time.UnixMilli(1_700_000_040_000), seen: map[string]map[window.Cell]int64{}}
+	w.news = memstore.NewNews(memstore.NewsOptions{Clock: w.clock})
+	w.counts = memstore.NewCounts(memstore.CountsOptions{Clock: w.clock})
+	for _, name := range names {
+		w.addRegion(name, w.clock, 1)
+	}
+	return w
+}
+
+func (w *world) clock() time.Time {
+	if w.clockFrom != nil {
+		return w.clockFrom()
+	}
+	return w.now
+}
+
+func (w *world) addRegion(name string, clock func() time.Time, shards int) *region {
+	hub := memstore.NewHub(memstore.HubOptions{Clock: clock, Shards: shards})
+	r := &region{world: w, name: name, hub: hub, relayHub: hub.Client(), accepted: map[window.Cell]int64{}}
+	r.relay = r.newRelay("first")
+	w.regions = append(w.regions, r)
+	return r
+}
+
+func (r *region) newRelay(holder string) *relay.Relay {
+	return r.relayOver(holder, r.relayHub, r.news, r.counts)
+}
+
+func (r *region) relayOver(holder string, hub store.RelayHub, news store.News, counts store.CountStore) *relay.Relay {
+	made, err := relay.New(relay.Config{Region: r.name, Holder: holder, Hub: hub, News: news, Counts: counts, Clock: r.clock,
+		Tuning: func() relay.Tuning { return r.tuning }})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return made
+}
+
+// cell is the one that the region's hub counts in now.
+func (r *region) cell(identifier string, duration time.Duration) window.Cell {
+	reply, err := r.hub.Send(context.Background(), store.Chunk{Stream: 1, Number: 1})
+	if err != nil {
+		r.Fatal(err)
+	}
+	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: identifier, Duration: duration}
+	return window.Cell{Key: key, Sequence: window.Sequence(reply.Now.UnixMilli(), key.DurationMs())}
+}
+
+// accept has a node accept a cost and send it.
+func (r *region) accept(c window.Cell, cost, limit int64) {
+	r.Helper()
+	r.chunks++
+	reply, err := r.hub.Send(context.Background(), store.Chunk{Shard: r.hub.ShardOf(&c.Key), Stream: 2, Number: r.chunks,
+		Costs: []store.Cost{{Cell: c, Add: cost, Limit: limit}}})
+	if err != nil || reply.Totals[0].Err != nil {
+		r.Fatalf("%s: %v, %+v", r.name, err, reply)
+	}
+	r.accepted[c] += cost
+}
+
+// ask has a node decide by what its hub answers, as a first contact does.
+func (r *region) ask(c window.Cell, limit int64) bool {
+	r.Helper()
+	total := r.total(c)
+	if total.Region+total.Foreign+1 > limit {
+		return false
+	}
+	r.accept(c, 1, limit)
+	return true
+}
+
+func (r *region) total(c window.Cell) store.Total {
+	r.Helper()
+	reply, err := r.hub.Get(context.Background(), []window.Cell{c})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return reply.Totals[0]
+}
+
+// step has all relays do what they do in an interval, one region after the other. Errors are the stores' faults, and
+// the relays' own business.
+func (w *world) step() {
+	w.Helper()
+	for _, r := range w.regions {
+		if !r.away {
+			_ = r.relay.Step(context.Background())
+		}
+	}
+	w.checkR1()
+}
+
+// run lets time pass.
+func (w *world) run(d time.Duration) {
+	w.Helper()
+	for end := w.now.Add(d); w.now.Before(end); {
+		w.now = w.now.Add(interval)
+		w.step()
+	}
+}
+
+// checkR1: a hub's foreign total of a cell never exceeds what other regions accepted, and never falls.
+func (w *world) checkR1() {
+	w.Helper()
+	for _, r := range w.regions {
+		for c, total := range r.hub.Totals() {
+			if others := w.fleet(c) - r.accepted[c]; total.Foreign > others {
+				w.Fatalf("R1: %s has %d of %v from others, who accepted %d", r.name, total.Foreign, c, others)
+			}
+			if before := w.seen[r.name][c]; total.Foreign < before {
+				w.Fatalf("R1: in %s the foreign total of %v fell from %d to %d", r.name, c, before, total.Foreign)
+			}
+			if w.seen[r.name] == nil {
+				w.seen[r.name] = map[window.Cell]int64{}
+			}
+			w.seen[r.name][c] = total.Foreign
+		}
+	}
+}
+
+// fleet is what all regions accepted.
+func (w *world) fleet(c window.Cell) (sum int64) {
+	for _, r := range w.regions {
+		sum += r.accepted[c]
+	}
+	return sum
+}
+
+// unknown returns the regions in which an answer about a cell lacks something.
+func (w *world) unknown(c window.Cell) (where []string) {
+	w.Helper()
+	for _, r := range w.regions {
+		if total := r.total(c); total.Region+total.Foreign != w.fleet(c) {
+			where = append(where, fmt.Sprintf("%s: %d and %d of %d", r.name, total.Region, total.Foreign, w.fleet(c)))
+		}
+	}
+	return where
+}
+
+// intervalsUntilKnown runs until every hub's answer has the fleet's total, and returns for how many intervals.
+func (w *world) intervalsUntilKnown(c window.Cell) int {
+	w.Helper()
+	for n := range 100 {
+		if len(w.unknown(c)) == 0 {
+			return n
+		}
+		w.run(interval)
+	}
+	w.Fatalf("after 100 intervals unknown in %v", w.unknown(c))
+	return 0
+}
+
+// wantKnown: R2.
+func (w *world) wantKnown(cells ...window.Cell) {
+	w.Helper()
+	for _, c := range cells {
+		if where := w.unknown(c); len(where) > 0 {
+			w.Errorf("R2: the total of %v is unknown in %v", c, where)
+		}
+	}
+}
