@@ -24,15 +24,15 @@ import (
 // Cold keys of a batch are read from the origin in one round trip, unless what is
 // known already denies it.
 func (l *Limiter) AllowMany(ctx context.Context, requests []Request) Batch {
-	return l.AppendMany(ctx, nil, requests)
+	return l.AppendAllowMany(ctx, nil, requests)
 }
 
-// AppendMany is AllowMany for callers who keep a slice for the decisions: they are
+// AppendAllowMany is AllowMany for callers who keep a slice for the decisions: they are
 // appended to decisions, and Batch.Decisions is the result. With room for them, warm
 // keys and at most 24 requests, nothing is allocated.
-func (l *Limiter) AppendMany(ctx context.Context, decisions []Decision, requests []Request) (b Batch) {
-	nowMs, told := l.clock.NowMs()
-	l.allowMany(ctx, nowMs, told, decisions, requests, &b)
+func (l *Limiter) AppendAllowMany(ctx context.Context, decisions []Decision, requests []Request) (b Batch) {
+	nowMs, cached := l.clock.NowMs()
+	l.allowMany(ctx, nowMs, cached, decisions, requests, &b)
 	return b
 }
 
@@ -46,7 +46,7 @@ func (l *Limiter) AllowManyAt(ctx context.Context, now time.Time, requests []Req
 
 // item is one request of a batch on its way.
 type item struct {
-	question
+	call
 	rule      *rule
 	ident     cell.Identity
 	entry     *cell.Entry // nil for a cost above the limit on a key that is not held
@@ -74,10 +74,10 @@ func (it *item) shadow() bool { return it.rule.shadow || it.request.Shadow }
 
 // workspace is what one batch works on, kept for the next one.
 type workspace struct {
-	items []item
-	order []int         // of the items that are the first on their keys, by identity
-	until time.Duration // since the clock's base: until when it may wait, once it has begun to
-	told  bool          // by a told time: a denial is not the last word, see soon
+	items  []item
+	order  []int         // of the items that are the first on their keys, by identity
+	until  time.Duration // since the clock's base: until when it may wait, once it has begun to
+	cached bool          // by a cached time: a denial is not the last word, see soon
 }
 
 var workspaces = sync.Pool{New: func() any { return new(workspace) }}
@@ -100,14 +100,14 @@ const enterRoundsMax = 3 // after which a batch whose keys push each other out o
 
 const fewItems = 24 // up to which pairs are compared; above, a map is made
 
-func (l *Limiter) allowMany(ctx context.Context, nowMs int64, told bool, decisions []Decision, requests []Request, b *Batch) {
+func (l *Limiter) allowMany(ctx context.Context, nowMs int64, cached bool, decisions []Decision, requests []Request, b *Batch) {
 	if len(requests) == 0 || len(requests) > BatchMax {
 		b.Err = fmt.Errorf("%w: requests holds %d items (1 to %d)", ErrInvalid, len(requests), BatchMax)
 		return
 	}
 	w := workspaces.Get().(*workspace)
 	w.take(len(requests))
-	w.told, w.until = told, 0
+	w.cached, w.until = cached, 0
 	if b.Err = l.prepare(w, requests, nowMs); b.Err == nil {
 		b.Allowed = l.decideMany(ctx, w)
 		l.settleGuests(ctx, w, b.Allowed)
@@ -126,8 +126,8 @@ func (l *Limiter) decideMany(ctx context.Context, w *workspace) (allowed bool) {
 		case !alive: // an entry was evicted meanwhile: look all keys up again
 			w.settleClaims(false)
 			l.leaveGuests(w)
-		case !allowed && w.told: // the clock may be a little further: see soon
-			w.told = false
+		case !allowed && w.cached: // the clock may be a little further: see soon
+			w.cached = false
 			w.settleClaims(false)
 			w.setTime(max(w.items[0].nowMs, l.nowMs()), l.clock.ReadSteady())
 		default:
@@ -157,7 +157,7 @@ func (l *Limiter) prepare(w *workspace, requests []Request, nowMs int64) error {
 			r = &own
 		}
 		if it.mode = it.rule.mode(); it.mode == window.Estimate {
-			it.steady = l.steadyFor(w.told)
+			it.steady = l.steadyFor(w.cached)
 		}
 		it.ident = l.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, it.mode)
 		if it.rule.reset != nil {
@@ -231,10 +231,10 @@ func (l *Limiter) enter(items []item, crowded bool) {
 
 func (l *Limiter) create(it *item, crowded bool) {
 	if crowded {
-		it.entry, it.met = l.host(&it.question, it.rule, window.Sequence(it.nowMs, it.durationMs)), cell.Untracked
+		it.entry, it.met = l.host(&it.call, it.rule, window.Sequence(it.nowMs, it.durationMs)), cell.Untracked
 		return
 	}
-	it.entry, it.met = l.meet(&it.question, it.rule)
+	it.entry, it.met = l.meet(&it.call, it.rule)
 }
 
 // judgeMany decides the batch, after hearing from the origin what it should, unless
@@ -304,7 +304,7 @@ func (l *Limiter) holdMany(w *workspace, count, final bool) (allowed, alive bool
 	if allowed && count {
 		w.noteLows()
 	}
-	w.release(w.order, allowed && count, !allowed && final && !w.told)
+	w.release(w.order, allowed && count, !allowed && final && !w.cached)
 	return allowed, true
 }
 
@@ -408,7 +408,7 @@ func (l *Limiter) itemAsksFirst(it, first *item, now clock.Steady, set *settings
 		return false
 	}
 	first.before = min(it.ahead+it.cost, aheadMax)
-	return l.asksFirst(first.entry, &it.question, now, set)
+	return l.asksFirst(first.entry, &it.call, now, set)
 }
 
 // foresee lets the items of open namespaces pass what is known, where an outage is
@@ -465,7 +465,7 @@ func (l *Limiter) answerMany(items []item, kept bool, decisions []Decision) []De
 	}
 	decisions = decisions[:at+len(items)]
 	clear(decisions[at:])
-	counts := l.metrics.stripe(&items[0].question)
+	counts := l.metrics.stripe(&items[0].call)
 	var n int64 // of the same source and outcome in a row, for the metrics
 	var source Source
 	var out outcome
@@ -482,7 +482,7 @@ func (l *Limiter) answerMany(items []item, kept bool, decisions []Decision) []De
 		case it.verdict.Refused:
 			counts.refused.Add(1)
 		case !it.verdict.Allowed: // counted by itself, for it is a key's
-			l.tally(first.entry, &it.question, counts.decided(it.source, result, 1))
+			l.tally(first.entry, &it.call, counts.decided(it.source, result, 1))
 			continue
 		}
 		if n > 0 && (it.source != source || result != out) {
@@ -501,18 +501,18 @@ func (l *Limiter) answerMany(items []item, kept bool, decisions []Decision) []De
 // so what remains is what was there before.
 func (l *Limiter) answerItem(it *item, kept bool, first *item, d *Decision) outcome {
 	if !it.verdict.Allowed && first.entry != nil {
-		tellRetry(&it.verdict, &it.question)
+		tellRetry(&it.verdict, &it.call)
 	}
-	out := d.answer(&it.verdict, &it.question, it.rule, it.source)
+	out := d.answer(&it.verdict, &it.call, it.rule, it.source)
 	if it.rule.candidate != 0 {
 		it.counts.compared(d)
 	}
 	switch {
 	case first.entry == nil, it.verdict.Refused:
 	case !it.verdict.Allowed:
-		l.denied(first.entry, it.verdict.Sequence, &it.question)
+		l.denied(first.entry, it.verdict.Sequence, &it.call)
 	case kept && it.cost > 0 && first.met != cell.Untracked:
-		l.accepted(first.entry, first.met, &it.verdict, &it.question)
+		l.accepted(first.entry, first.met, &it.verdict, &it.call)
 	}
 	if !kept {
 		uncovered := window.Start(it.verdict.Sequence+1, it.durationMs) - it.verdict.AtMs

@@ -12,13 +12,13 @@ import (
 // One warm key in the two modes, with every layer configured: what the estimate mode
 // costs beside the exact one, whose origin has just been heard.
 func BenchmarkHotKeyOfAFleet(b *testing.B) {
-	for _, c := range []struct{ name, mode, knobs string }{
+	for _, c := range []struct{ name, mode, settings string }{
 		{"exact", "exact", ""}, {"estimate", "estimate", ""}, {"posthog", "estimate", posthog},
 	} {
 		for outcome, limit := range map[string]int64{"allowed": 1 << 50, "denied": 10} {
 			b.Run(c.name+"/"+outcome, func(b *testing.B) {
 				counts := memstore.NewCounts(memstore.CountsOptions{})
-				counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Mode: c.mode, Estimate: c.knobs})
+				counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Mode: c.mode, Estimate: c.settings})
 				l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Origin: memstore.NewOrigin(memstore.OriginOptions{}), Counts: counts})
 				if err != nil {
 					b.Fatal(err)

@@ -98,7 +98,7 @@ func BenchmarkBatchOf4(b *testing.B) {
 	var decisions []dataplane.Decision
 	b.ReportAllocs()
 	for b.Loop() {
-		decisions = l.AppendMany(ctx, decisions[:0], batch).Decisions
+		decisions = l.AppendAllowMany(ctx, decisions[:0], batch).Decisions
 	}
 }
 
@@ -106,7 +106,7 @@ func BenchmarkBatchOf4(b *testing.B) {
 func BenchmarkHandle(b *testing.B) {
 	ctx := b.Context()
 	l := benchLimiter(b, 0)
-	key, err := l.Key("acme", "api", "user_42", time.Minute)
+	key, err := l.Handle("acme", "api", "user_42", time.Minute)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func BenchmarkHandle(b *testing.B) {
 func BenchmarkHandleAt(b *testing.B) {
 	ctx := b.Context()
 	l := benchLimiter(b, 0)
-	key, err := l.Key("acme", "api", "user_42", time.Minute)
+	key, err := l.Handle("acme", "api", "user_42", time.Minute)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -57,8 +57,8 @@ func TestAKeyAtItsLimitOutlivesAFlood(t *testing.T) {
 	}
 }
 
-func (n *node) handle(identifier string) *dataplane.Key {
-	k, err := n.Key("acme", "api", identifier, time.Minute)
+func (n *node) handle(identifier string) *dataplane.Handle {
+	k, err := n.Handle("acme", "api", identifier, time.Minute)
 	if err != nil {
 		n.w.t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func TestEvictionLosesNothing(t *testing.T) {
 	var accepted [keys]atomic.Int64
 	var stop atomic.Bool
 	deadline := time.Now().Add(1500 * time.Millisecond)
-	handles := make([]*dataplane.Key, keys)
+	handles := make([]*dataplane.Handle, keys)
 	for i := range handles {
 		handles[i] = n.handle(fmt.Sprint("k", i))
 	}

@@ -43,7 +43,7 @@ func TestAPersistentCallerGetsASmallLimitInFull(t *testing.T) {
 		},
 		"a handle": func(t *testing.T, w *world) asker {
 			n := w.alone()
-			handle, err := n.Key("acme", "api", "k", time.Minute)
+			handle, err := n.Handle("acme", "api", "k", time.Minute)
 			if err != nil {
 				t.Fatal(err)
 			}

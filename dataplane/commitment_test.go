@@ -36,7 +36,7 @@ func TestAClaimOnItsWayIsACommitment(t *testing.T) {
 	for name, spend := range map[string]func(n *dataplane.Limiter, cost int64) bool{
 		"singles": single,
 		"handles": func(n *dataplane.Limiter, cost int64) bool {
-			key, err := n.Key("acme", "api", "k", time.Minute)
+			key, err := n.Handle("acme", "api", "k", time.Minute)
 			return err == nil && key.Allow(context.Background(), 100, cost).Allowed
 		},
 		"batches": func(n *dataplane.Limiter, cost int64) bool {

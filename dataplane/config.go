@@ -56,11 +56,11 @@ type Config struct {
 	// monotonic reading of its times, or, without one, by what it moves forwards.
 	Clock func() time.Time
 
-	// Turn, if not nil, is told when a turn of background work begins that has something
+	// TraceBackground, if not nil, is called when a turn of background work begins that has something
 	// to do: "replay", "sync", "flush", "import", "digest", "reading digests", "bulletin", "settings". What it
 	// returns is the turn's context, and is called with what became of it. For traces; no
 	// request ever meets it.
-	Turn func(ctx context.Context, name string) (within context.Context, end func(error))
+	TraceBackground func(ctx context.Context, name string) (within context.Context, end func(error))
 
 	// Logger takes one line for each change of health, none for requests; nil is
 	// silent.
@@ -82,8 +82,8 @@ func (c Config) withDefaults() (Config, error) {
 	if (c.Origin != nil || c.Counts != nil) && c.Region == "" {
 		return c, ErrRegionRequired
 	}
-	if c.Turn == nil {
-		c.Turn = func(ctx context.Context, _ string) (context.Context, func(error)) { return ctx, func(error) {} }
+	if c.TraceBackground == nil {
+		c.TraceBackground = func(ctx context.Context, _ string) (context.Context, func(error)) { return ctx, func(error) {} }
 	}
 	if c.Counts != nil && c.NodeID == "" {
 		return c, fmt.Errorf("%w: Config.NodeID is empty (1 to %d bytes, required when Counts is set)", ErrInvalid, nodeIDBytesMax)

@@ -25,7 +25,7 @@ func TestACostLeftOutIsOne(t *testing.T) {
 			return d
 		},
 		"Key": func(n *node) dataplane.Decision {
-			key, err := n.Key(r.Workspace, r.Namespace, r.Identifier, r.Duration)
+			key, err := n.Handle(r.Workspace, r.Namespace, r.Identifier, r.Duration)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -67,7 +67,7 @@ func TestZeroCostCountsNothing(t *testing.T) {
 func TestPeekCountsNothing(t *testing.T) {
 	n := newWorld(t).alone()
 	n.take("k", 9, 10)
-	key, err := n.Key("acme", "api", "k", time.Minute)
+	key, err := n.Handle("acme", "api", "k", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -251,11 +251,11 @@ func TestGuestsInAnOutage(t *testing.T) {
 
 // The estimate mode asks nobody, whatever the room: the overflow judges.
 func TestEstimatesWithoutRoomAreJudged(t *testing.T) {
-	for _, knobs := range []string{"", posthog} {
+	for _, settings := range []string{"", posthog} {
 		for how, try := range tries {
-			t.Run(fmt.Sprintf("%q, %s", knobs, how), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%q, %s", settings, how), func(t *testing.T) {
 				w := newWorld(t)
-				w.estimates(knobs)
+				w.estimates(settings)
 				n := w.node("eu", "a", func(c *dataplane.Config) { c.EntriesMax = crowdCap })
 				for range 2 {
 					n.pin("api", 0, 2*crowdCap)

@@ -10,7 +10,7 @@ import (
 
 // answer turns what a decision saw, and what operators have set, into what the caller
 // is told. It is pure, and the only place where answers are worded.
-func (d *Decision) answer(v *cell.Verdict, q *question, by *rule, source Source) outcome {
+func (d *Decision) answer(v *cell.Verdict, q *call, by *rule, source Source) outcome {
 	end := window.Start(v.Sequence+1, q.durationMs)
 	uncovered := end - v.AtMs
 	d.Source, d.Limit, d.Duration = source, q.limit, milliseconds(q.durationMs)
@@ -41,7 +41,7 @@ func (d *Decision) answer(v *cell.Verdict, q *question, by *rule, source Source)
 }
 
 // deny tells when what was denied passes.
-func (d *Decision) deny(v *cell.Verdict, q *question) {
+func (d *Decision) deny(v *cell.Verdict, q *call) {
 	if v.PassesAtMs > 0 {
 		d.RetryAfter = milliseconds(v.PassesAtMs - q.nowMs)
 		return
@@ -51,7 +51,7 @@ func (d *Decision) deny(v *cell.Verdict, q *question) {
 
 // fitsCandidate is the verdict of a candidate limit on the counts that the live one was
 // judged by. An outage policy that decides without them does so for any limit.
-func fitsCandidate(v *cell.Verdict, q *question, candidate int64, source Source) bool {
+func fitsCandidate(v *cell.Verdict, q *call, candidate int64, source Source) bool {
 	cost := q.ahead + q.cost
 	switch source {
 	case SourceDegradedClosed:
@@ -63,7 +63,7 @@ func fitsCandidate(v *cell.Verdict, q *question, candidate int64, source Source)
 }
 
 // tellRetry sets passesAtMs of a denial by the counts.
-func tellRetry(v *cell.Verdict, q *question) {
+func tellRetry(v *cell.Verdict, q *call) {
 	if v.Refused || v.Crowded {
 		return
 	}
@@ -71,7 +71,7 @@ func tellRetry(v *cell.Verdict, q *question) {
 }
 
 // answerEstimate is answer in the estimate mode.
-func (d *Decision) answerEstimate(v *cell.Estimated, q *question, by *rule) outcome {
+func (d *Decision) answerEstimate(v *cell.Estimated, q *call, by *rule) outcome {
 	below := by.estimate.Below
 	d.Source, d.Limit, d.Duration, d.Override = SourceLocal, q.limit, milliseconds(q.durationMs), by.pattern
 	v.At = v.Level.Float(q.durationMs)
@@ -96,7 +96,7 @@ func (d *Decision) answerEstimate(v *cell.Estimated, q *question, by *rule) outc
 }
 
 // tellRetryEstimated sets passesAtMs of a denial, exactly by the formula that the level was found by.
-func tellRetryEstimated(v *cell.Estimated, q *question, k *knobs) {
+func tellRetryEstimated(v *cell.Estimated, q *call, k *estimateSettings) {
 	cost := q.ahead + q.cost
 	v.PassesAtMs = 0
 	if !v.Leaky {

@@ -42,13 +42,13 @@ type denials struct {
 
 // tally takes note of a denial that has been counted, the nth of its kind on its stripe,
 // of e if the key is held. It writes nothing to memory while a flood is only sampled.
-func (l *Limiter) tally(e *cell.Entry, q *question, n int64) {
+func (l *Limiter) tally(e *cell.Entry, q *call, n int64) {
 	if s := q.counts; s.exactLeft.Load() > 0 || s.deniedMs.Load() != q.nowMs || n%deniedSampleEvery == 0 {
 		l.takeSample(e, q)
 	}
 }
 
-func (l *Limiter) takeSample(e *cell.Entry, q *question) {
+func (l *Limiter) takeSample(e *cell.Entry, q *call) {
 	s := q.counts
 	if s.deniedMs.Load() != q.nowMs {
 		s.deniedMs.Store(q.nowMs)
@@ -62,7 +62,7 @@ func (l *Limiter) takeSample(e *cell.Entry, q *question) {
 
 // sample counts a denial for all of its stripe since the last sample. Where the sketch is
 // busy a later one stands for this one too.
-func (l *Limiter) sample(e *cell.Entry, q *question) {
+func (l *Limiter) sample(e *cell.Entry, q *call) {
 	t := &l.top
 	if !t.mu.TryLock() {
 		return

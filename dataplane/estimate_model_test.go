@@ -94,22 +94,22 @@ func (k *dumbEstimate) hear(nowMs, steadyMs int64, full bool, totals map[window.
 // The limiter agrees with the dumb one on every decision and every level, over any
 // history of requests, syncs, outages, other nodes' cost and steps of the clock.
 func TestEstimatesAgreeWithTheDumbOne(t *testing.T) {
-	for _, knobs := range []string{"", posthog, `{"drain":"leaky"}`, `{"count":"offered"}`, `{"test":">="}`} {
-		t.Run(knobs, func(t *testing.T) {
-			rapid.Check(t, func(rt *rapid.T) { estimateHistory(t, rt, knobs) })
+	for _, settings := range []string{"", posthog, `{"drain":"leaky"}`, `{"count":"offered"}`, `{"test":">="}`} {
+		t.Run(settings, func(t *testing.T) {
+			rapid.Check(t, func(rt *rapid.T) { estimateHistory(t, rt, settings) })
 		})
 	}
 }
 
-func estimateHistory(t *testing.T, rt *rapid.T, knobs string) {
+func estimateHistory(t *testing.T, rt *rapid.T, settings string) {
 	const durationMs = 60_000
 	w := newWorld(t)
-	w.estimates(knobs)
+	w.estimates(settings)
 	n := w.node("eu", "a", func(c *dataplane.Config) { c.Counts = w.counts })
 	n.BreakersOff()
 	origin := w.origin("eu")
 	k := &dumbEstimate{
-		leaky: knobs == posthog || knobs == `{"drain":"leaky"}`, offered: knobs == posthog || knobs == `{"count":"offered"}`, below: knobs == posthog || knobs == `{"test":">="}`,
+		leaky: settings == posthog || settings == `{"drain":"leaky"}`, offered: settings == posthog || settings == `{"count":"offered"}`, below: settings == posthog || settings == `{"test":">="}`,
 		durationMs: durationMs, outageMs: durationMs, latest: math.MinInt32, // before the first request
 		own: map[int64]int64{}, sent: map[int64]int64{}, others: map[int64]int64{}, since: map[int64]int64{},
 	}

@@ -404,7 +404,7 @@ func TestTheReplyOfAWriteIsNotReadAgain(t *testing.T) {
 func TestModesShareNothing(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
-	key, err := n.Key("acme", "api", "k", time.Minute)
+	key, err := n.Handle("acme", "api", "k", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

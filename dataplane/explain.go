@@ -86,7 +86,7 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	set, nowMs := l.settings.Load(), l.nowMs()
 	named := r.key()
 	by := set.resolve(&r)
-	q := question{request: &r, nowMs: nowMs, durationMs: r.Duration.Milliseconds(), limit: r.Limit, cost: r.cost(), mode: by.mode()}
+	q := call{request: &r, nowMs: nowMs, durationMs: r.Duration.Milliseconds(), limit: r.Limit, cost: r.cost(), mode: by.mode()}
 	id := l.table.IdentityOf(named.Workspace, named.Namespace, named.Identifier, r.Duration, q.mode)
 	if by.reset != nil {
 		id.Renew(by.reset)
@@ -128,7 +128,7 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	return x, nil
 }
 
-func (l *Limiter) explainEntry(x *Explanation, e *cell.Entry, v *cell.Verdict, q *question, set *settings) {
+func (l *Limiter) explainEntry(x *Explanation, e *cell.Entry, v *cell.Verdict, q *call, set *settings) {
 	x.Known = true
 	if l.shards != nil {
 		sh := l.shardOf(e)
@@ -159,13 +159,13 @@ func (c *ExplainedCell) read(at *cell.CellLook, fleet bool) {
 	c.Published, c.Told, c.Refused = at.Published, at.Told, at.Refused
 }
 
-func (c *ExplainedCell) place(sequence int64, q *question, reset window.Reset) {
+func (c *ExplainedCell) place(sequence int64, q *call, reset window.Reset) {
 	c.Sequence, c.Start = sequence, time.UnixMilli(window.Start(sequence, q.durationMs))
 	c.Generation = reset.GenerationOf(sequence, q.durationMs)
 }
 
 // explainEstimate is the verdict of the estimate mode, where a first contact is allowed.
-func (l *Limiter) explainEstimate(x *Explanation, e *cell.Entry, v *cell.Verdict, q *question, by *rule) {
+func (l *Limiter) explainEstimate(x *Explanation, e *cell.Entry, v *cell.Verdict, q *call, by *rule) {
 	est := cell.Estimated{Verdict: *v, Now: l.clock.ReadSteady()}
 	est.Level = level.OfCells(v.Current, v.Previous, window.Start(v.Sequence+1, q.durationMs)-v.AtMs, q.durationMs)
 	unknown := l.table.Sends && v.Current == 0 && v.Previous == 0 && (e == nil || e.RefreshedAt() == 0)

@@ -135,11 +135,11 @@ func TestExplainInWordsIsBounded(t *testing.T) {
 // "Never changes anything": it brings no key in, counts nothing, and agrees with the
 // decision that is made next, in both modes, at any time.
 func TestExplainAgreesWithTheNextDecision(t *testing.T) {
-	for _, knobs := range []string{"exact", "", posthog} {
+	for _, settings := range []string{"exact", "", posthog} {
 		rapid.Check(t, func(rt *rapid.T) {
 			w := newWorld(t)
-			if knobs != "exact" {
-				w.estimates(knobs)
+			if settings != "exact" {
+				w.estimates(settings)
 			}
 			n := w.node("eu", "a")
 			for range rapid.IntRange(1, 20).Draw(rt, "steps") {
@@ -152,7 +152,7 @@ func TestExplainAgreesWithTheNextDecision(t *testing.T) {
 				d := n.take("k", r.Cost, r.Limit)
 				d.Source = x.Decision.Source
 				if d != x.Decision {
-					rt.Fatalf("%q: decided %+v\nexplained %+v", knobs, d, x.Decision)
+					rt.Fatalf("%q: decided %+v\nexplained %+v", settings, d, x.Decision)
 				}
 				w.clock.advance(time.Duration(rapid.IntRange(0, 50_000).Draw(rt, "ms")) * time.Millisecond)
 			}

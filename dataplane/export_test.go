@@ -122,7 +122,7 @@ func (h *Hold) Keep() {
 	it := &h.w.items[0]
 	h.w.noteLows()
 	h.w.release(h.w.order, true, true)
-	h.limiter.accepted(it.entry, cell.Known, &it.verdict, &it.question)
+	h.limiter.accepted(it.entry, cell.Known, &it.verdict, &it.call)
 }
 
 // Evicted is how many entries have gone for a cause.

@@ -10,9 +10,9 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// meet is the entry of a question's key: the table's, made if need be, or a guest's. Who gets an
+// meet is the entry of a call's key: the table's, made if need be, or a guest's. Who gets an
 // untracked one leaves it in the end.
-func (l *Limiter) meet(q *question, by *rule) (*cell.Entry, cell.Contact) {
+func (l *Limiter) meet(q *call, by *rule) (*cell.Entry, cell.Contact) {
 	t := l.table
 	if e := t.Guests.Find(q.id); e != nil {
 		return e, cell.Untracked
@@ -27,20 +27,20 @@ func (l *Limiter) meet(q *question, by *rule) (*cell.Entry, cell.Contact) {
 }
 
 // used ends a decision's use of its entry, and returns it if the table holds it.
-func (l *Limiter) used(e *cell.Entry, met cell.Contact, q *question, source Source) *cell.Entry {
+func (l *Limiter) used(e *cell.Entry, met cell.Contact, q *call, source Source) *cell.Entry {
 	if met == cell.Untracked {
 		return l.usedGuest(q, source)
 	}
 	return e
 }
 
-func (l *Limiter) usedGuest(q *question, source Source) *cell.Entry {
+func (l *Limiter) usedGuest(q *call, source Source) *cell.Entry {
 	l.metrics.crowd.decided(source)
 	l.table.Guests.Leave(q.id)
 	return nil
 }
 
-func (l *Limiter) host(q *question, by *rule, sequence int64) *cell.Entry {
+func (l *Limiter) host(q *call, by *rule, sequence int64) *cell.Entry {
 	key := q.key()
 	return l.table.Host(q.id, &key, by.reset, sequence, q.nowMs)
 }
@@ -57,7 +57,7 @@ func (l *Limiter) spill(e *cell.Entry, sequence, cost, nowMs int64) {
 
 // judgeGuest is judgeInFleet for a guest: within one deadline it hears what the origin has, unless
 // what is known denies, and has the origin count.
-func (l *Limiter) judgeGuest(ctx context.Context, v *cell.Verdict, e *cell.Entry, q *question, by *rule) (source Source, alive bool) {
+func (l *Limiter) judgeGuest(ctx context.Context, v *cell.Verdict, e *cell.Entry, q *call, by *rule) (source Source, alive bool) {
 	ctx, cancel := context.WithTimeout(ctx, l.waitsFor(&q.until))
 	defer cancel()
 	source = SourceLocal

@@ -61,7 +61,7 @@ func (l *Limiter) setNodes(set *settings) {
 // crowds kicks a key whose unsent cost is past half its share. It is called for costs
 // past 1/4n of the limit only, the previous cell's included: at the start of a cell it is
 // what leaves little to share.
-func (l *Limiter) crowds(e *cell.Entry, v *cell.Verdict, q *question) {
+func (l *Limiter) crowds(e *cell.Entry, v *cell.Verdict, q *call) {
 	if e.OverHalfShare(v, q.durationMs, q.limit, q.ahead, q.cost, l.nodes.Load()) {
 		l.kick(l.shardOf(e), e)
 	}
@@ -77,7 +77,7 @@ func (l *Limiter) kick(sh *shard, e *cell.Entry) {
 }
 
 // share decides in a namespace that waits, into v, and counts.
-func (l *Limiter) share(ctx context.Context, v *cell.Verdict, e *cell.Entry, q *question, source Source, by *rule) (Source, bool) {
+func (l *Limiter) share(ctx context.Context, v *cell.Verdict, e *cell.Entry, q *call, source Source, by *rule) (Source, bool) {
 	e.BeShared()
 	n := l.nodes.Load()
 	v.Against = q.limit
@@ -112,7 +112,7 @@ func (l *Limiter) share(ctx context.Context, v *cell.Verdict, e *cell.Entry, q *
 }
 
 // shareBroken decides by the outage policy.
-func (l *Limiter) shareBroken(v *cell.Verdict, e *cell.Entry, q *question, outage outagePolicy) (source Source, alive bool) {
+func (l *Limiter) shareBroken(v *cell.Verdict, e *cell.Entry, q *call, outage outagePolicy) (source Source, alive bool) {
 	source = outage.source()
 	if outage != outageLocal {
 		return source, l.judgeOut(v, e, q, source)

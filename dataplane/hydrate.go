@@ -19,7 +19,7 @@ var errStopped = errors.New("dataplane: limiter is stopped")
 // matters: with what a batch asks before it on the same key, it is more than a share of what its limit leaves, on a
 // key last heard of more than two ticks ago. A read that was answered settles it for two ticks, and one that was not
 // for a rest. A key far from its limit has shares that hold its costs, and a node alone has no other to hear of.
-func (l *Limiter) asksFirst(e *cell.Entry, q *question, now clock.Steady, set *settings) bool {
+func (l *Limiter) asksFirst(e *cell.Entry, q *call, now clock.Steady, set *settings) bool {
 	n := l.nodes.Load()
 	if n < 2 || int64(now-e.RefreshedAt()) <= set.twoTicksMs {
 		return false
@@ -32,7 +32,7 @@ func (l *Limiter) asksFirst(e *cell.Entry, q *question, now clock.Steady, set *s
 // of requests from a blocked caller costs no I/O at all. (In a namespace that is open
 // in an outage, not even then is anything read, but an outage that is known of lets
 // it pass.)
-func (l *Limiter) refreshFor(ctx context.Context, e *cell.Entry, q *question, outage outagePolicy) (source Source, alive bool) {
+func (l *Limiter) refreshFor(ctx context.Context, e *cell.Entry, q *call, outage outagePolicy) (source Source, alive bool) {
 	var v cell.Verdict
 	alive = e.Judge(&v, q.nowMs, q.durationMs, q.limit, q.cost, false)
 	l.metrics.dropped[droppedExpired].Add(v.AgedOut)
@@ -55,7 +55,7 @@ func (l *Limiter) refreshFor(ctx context.Context, e *cell.Entry, q *question, ou
 }
 
 // waitsFor is how much longer a decision waits, for whatever it waits: until ReadTimeout after
-// it has first begun to. until counts from the clock's base; it is no time.Time, whose pointer would put the question on the heap.
+// it has first begun to. until counts from the clock's base; it is no time.Time, whose pointer would put the call on the heap.
 func (l *Limiter) waitsFor(until *time.Duration) time.Duration {
 	now := l.clock.Since()
 	if *until == 0 {

@@ -37,7 +37,7 @@ func TestEveryUnitIsHandedOutOnce(t *testing.T) {
 		c.Clock = func() time.Time { return time.UnixMilli(startMs + elapsedMs()) }
 		c.ClockSkewMax = windows * time.Second // for those who were kept waiting with theirs
 	})
-	handle, err := n.Key("acme", "api", "k", time.Second)
+	handle, err := n.Handle("acme", "api", "k", time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,7 +35,7 @@ func TestBeingStoppedIsNoProblem(t *testing.T) {
 		counts := memstore.NewCounts(memstore.CountsOptions{})
 		problems := make(chan error, 100)
 		l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Counts: counts,
-			Turn: func(ctx context.Context, _ string) (context.Context, func(error)) {
+			TraceBackground: func(ctx context.Context, _ string) (context.Context, func(error)) {
 				return ctx, func(err error) {
 					if err != nil {
 						problems <- err

@@ -93,8 +93,8 @@ func New(cfg Config) (*Limiter, error) {
 // strict key asks the origin first, under Config.ReadTimeout and ctx, unless what
 // is known already denies.
 func (l *Limiter) Allow(ctx context.Context, r Request) (d Decision) {
-	nowMs, told := l.clock.NowMs()
-	l.decide(ctx, nowMs, told, &r, nil, &d)
+	nowMs, cached := l.clock.NowMs()
+	l.decide(ctx, nowMs, cached, &r, nil, &d)
 	return d
 }
 
@@ -123,9 +123,9 @@ func (l *Limiter) checkTime(now time.Time) error {
 	return nil
 }
 
-// question is a valid request with everything resolved: what the rest of the path
+// call is a valid request with everything resolved: what the rest of the path
 // works on. It lives on the caller's stack, and so do the things that it points to.
-type question struct {
+type call struct {
 	id         *cell.Identity
 	request    *Request // its names; everything else is here
 	nowMs      int64
@@ -136,13 +136,13 @@ type question struct {
 	ahead      int64 // in a batch: cost of the items before on the same key
 	counts     *stripe
 	until      time.Duration // since the clock's base: until when the decision may wait, once it has begun to
-	told       bool          // nowMs is the clock's as last told, and may be a little late
+	cached     bool          // nowMs is the clock's cached time, and may be a little late
 }
 
-// counting is true of a question that leaves a trace if it is allowed.
-func (q *question) counting() bool { return q.cost > 0 && !q.request.peek }
+// counting is true of a call that leaves a trace if it is allowed.
+func (q *call) counting() bool { return q.cost > 0 && !q.request.peek }
 
-func (q *question) key() window.Key {
+func (q *call) key() window.Key {
 	k := q.request.key()
 	k.Duration, k.Mode = milliseconds(q.durationMs), q.mode
 	return k
@@ -150,43 +150,43 @@ func (q *question) key() window.Key {
 
 // decide is the first half of the request path: validate → override → identity. It
 // changes r if an override says so.
-func (l *Limiter) decide(ctx context.Context, nowMs int64, told bool, r *Request, held *Reservation, d *Decision) {
+func (l *Limiter) decide(ctx context.Context, nowMs int64, cached bool, r *Request, held *Reservation, d *Decision) {
 	if !r.valid() {
 		d.Err = r.Validate()
 		return
 	}
 	by := l.settings.Load().resolve(r)
-	var q question // set field by field: a literal would be made elsewhere and copied
+	var q call // set field by field: a literal would be made elsewhere and copied
 	q.mode = by.mode()
 	id := l.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, q.mode)
 	if by.reset != nil {
 		id.Renew(by.reset)
 	}
-	q.id, q.request, q.nowMs, q.told = &id, r, nowMs, told
+	q.id, q.request, q.nowMs, q.cached = &id, r, nowMs, cached
 	q.durationMs, q.limit, q.cost = r.Duration.Milliseconds(), r.Limit, r.cost()
 	if q.counts = l.metrics.stripe(&q); q.counts.samples() {
-		l.askTimed(ctx, &q, by, held, d)
+		l.decideTimed(ctx, &q, by, held, d)
 		return
 	}
 	if by.estimate != nil { // ask would find it out too, a call later
-		l.askEstimate(&q, by, l.table.Get(&id), held, d)
+		l.decideEstimate(&q, by, l.table.Get(&id), held, d)
 		return
 	}
-	l.ask(ctx, &q, by, l.table.Get(&id), held, d)
+	l.decideCall(ctx, &q, by, l.table.Get(&id), held, d)
 }
 
-func (l *Limiter) askTimed(ctx context.Context, q *question, by *rule, held *Reservation, d *Decision) {
+func (l *Limiter) decideTimed(ctx context.Context, q *call, by *rule, held *Reservation, d *Decision) {
 	began := l.clock.Elapsed()
-	l.ask(ctx, q, by, l.table.Get(q.id), held, d)
+	l.decideCall(ctx, q, by, l.table.Get(q.id), held, d)
 	l.metrics.decisionSeconds.Observe((l.clock.Elapsed() - began).Seconds())
 }
 
-// ask is the second half: entry → (refresh) → judge → answer, into d. e is the key's
+// decideCall is the second half: entry → (refresh) → judge → answer, into d. e is the key's
 // entry if the caller has it; the one that was used is returned if the table holds it.
 // held, if there is one, is told what was counted.
-func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *cell.Entry, held *Reservation, d *Decision) *cell.Entry {
+func (l *Limiter) decideCall(ctx context.Context, q *call, by *rule, e *cell.Entry, held *Reservation, d *Decision) *cell.Entry {
 	if by.estimate != nil {
-		return l.askEstimate(q, by, e, held, d)
+		return l.decideEstimate(q, by, e, held, d)
 	}
 	met := cell.Known
 	for {
@@ -216,7 +216,7 @@ func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *cell.Entry,
 		case v.Refused: // by an outage policy, which says nothing about the key
 		case !v.Allowed:
 			tellRetry(&v, q)
-			if q.told && l.soon(&v, q) {
+			if q.cached && l.soon(&v, q) {
 				continue
 			}
 			l.denied(e, v.Sequence, q)
@@ -253,7 +253,7 @@ func (l *Limiter) ask(ctx context.Context, q *question, by *rule, e *cell.Entry,
 // judgeInFleet judges and counts on a node with an origin, which it asks first about a
 // key that is cold, stale or strict, and where a namespace waits for its share. What it
 // could not ask is judged by the namespace's outage policy.
-func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Entry, met cell.Contact, q *question, by *rule) (source Source, alive bool) {
+func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Entry, met cell.Contact, q *call, by *rule) (source Source, alive bool) {
 	source, alive = SourceLocal, true
 	if met == cell.Untracked {
 		return l.judgeGuest(ctx, v, e, q, by)
@@ -273,11 +273,11 @@ func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Ent
 	return source, e.Judge(v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting())
 }
 
-// soon is true when a denial by a told time would be over within staleMax, and the clock,
+// soon is true when a denial by a cached time would be over within staleMax, and the clock,
 // which it sets q to, is already further: whoever comes back after exactly the time that
 // they were told is let in.
-func (l *Limiter) soon(v *cell.Verdict, q *question) bool {
-	q.told = false
+func (l *Limiter) soon(v *cell.Verdict, q *call) bool {
+	q.cached = false
 	if v.PassesAtMs == 0 || v.PassesAtMs-q.nowMs > clock.StaleMax.Milliseconds() {
 		return false
 	}
@@ -288,7 +288,7 @@ func (l *Limiter) soon(v *cell.Verdict, q *question) bool {
 
 // oversized answers a cost above the limit on a key that is not held: denied
 // whatever is known elsewhere, and nothing to remember.
-func (l *Limiter) oversized(q *question, by *rule, d *Decision) {
+func (l *Limiter) oversized(q *call, by *rule, d *Decision) {
 	v := cell.Verdict{Sequence: window.Sequence(q.nowMs, q.durationMs), AtMs: q.nowMs}
 	out := d.answer(&v, q, by, SourceLocal)
 	if q.request.peek {
@@ -301,7 +301,7 @@ func (l *Limiter) oversized(q *question, by *rule, d *Decision) {
 }
 
 // accepted marks an entry of the table whose count has grown.
-func (l *Limiter) accepted(e *cell.Entry, met cell.Contact, v *cell.Verdict, q *question) {
+func (l *Limiter) accepted(e *cell.Entry, met cell.Contact, v *cell.Verdict, q *call) {
 	marks := l.marks
 	if met == cell.Created {
 		marks &^= cell.Touched // only a second contact tells a caller from a one-shot
@@ -319,7 +319,7 @@ func (l *Limiter) accepted(e *cell.Entry, met cell.Contact, v *cell.Verdict, q *
 }
 
 // denied makes the key strict. A denial changes no count.
-func (l *Limiter) denied(e *cell.Entry, sequence int64, q *question) {
+func (l *Limiter) denied(e *cell.Entry, sequence int64, q *call) {
 	if q.ahead+q.cost > q.limit || q.request.peek {
 		return // would be denied on an empty key too: says nothing about it; or is to leave it as it is
 	}

@@ -172,7 +172,7 @@ func newMetrics(l *Limiter) *metrics {
 
 // stripe is where the calling goroutine counts. local is any variable on its stack: which
 // stripe it is only matters for speed, so it does no harm that stacks can move.
-func (m *metrics) stripe(local *question) *stripe {
+func (m *metrics) stripe(local *call) *stripe {
 	at := uintptr(unsafe.Pointer(local))
 	return &m.decisions[(at>>11^at>>17)%stripes]
 }

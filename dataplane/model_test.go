@@ -64,7 +64,7 @@ type history struct {
 	full   bool   // the table has no room for all keys
 	outage string // what is set for the namespace
 
-	handles map[window.Key]*dataplane.Key
+	handles map[window.Key]*dataplane.Handle
 
 	known   map[window.Key]*dumbKey // held in memory
 	entries map[window.Key]any      // and where
@@ -75,7 +75,7 @@ type history struct {
 }
 
 func newHistory(t *testing.T, rt *rapid.T) *history {
-	h := &history{rt: rt, skewMs: time.Minute.Milliseconds(), w: newWorld(t), handles: map[window.Key]*dataplane.Key{},
+	h := &history{rt: rt, skewMs: time.Minute.Milliseconds(), w: newWorld(t), handles: map[window.Key]*dataplane.Handle{},
 		known: map[window.Key]*dumbKey{}, entries: map[window.Key]any{}, hosted: map[window.Cell]int64{}}
 	for i, d := range []time.Duration{time.Minute, time.Minute, 90_001 * time.Millisecond, 7 * time.Second, time.Hour} {
 		h.keys = append(h.keys, window.Key{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprint("k", i), Duration: d})
@@ -235,9 +235,9 @@ func (h *history) degraded() dataplane.Source {
 }
 
 // handle is the key's handle, made when it is first used and kept over evictions.
-func (h *history) handle(key window.Key) *dataplane.Key {
+func (h *history) handle(key window.Key) *dataplane.Handle {
 	if h.handles[key] == nil {
-		handle, err := h.n.Key(key.Workspace, key.Namespace, key.Identifier, key.Duration)
+		handle, err := h.n.Handle(key.Workspace, key.Namespace, key.Identifier, key.Duration)
 		if err != nil {
 			h.rt.Fatal(err)
 		}

@@ -66,7 +66,7 @@ func (l *Limiter) refusal(e *cell.Entry, now clock.Steady) time.Duration {
 }
 
 // judgeOut is judge for a decision that goes by an outage policy other than local.
-func (l *Limiter) judgeOut(v *cell.Verdict, e *cell.Entry, q *question, source Source) (alive bool) {
+func (l *Limiter) judgeOut(v *cell.Verdict, e *cell.Entry, q *call, source Source) (alive bool) {
 	if source == SourceDegradedClosed {
 		alive = e.Judge(v, q.nowMs, q.durationMs, q.limit, q.cost, false)
 		v.Refuse(q.nowMs, l.refusal(e, l.clock.Steady()))

@@ -49,7 +49,7 @@ func (l *Limiter) replayQueued(ctx context.Context, sh *shard) (err error) {
 	defer sh.end()
 	queue := l.takeQueue(sh)
 	if len(queue) > 0 {
-		within, end := l.cfg.Turn(ctx, tickReplay.String())
+		within, end := l.cfg.TraceBackground(ctx, tickReplay.String())
 		ctx = within
 		defer func(began time.Time) { l.metrics.ticked(tickReplay, began); end(err) }(time.Now())
 	}

@@ -146,7 +146,7 @@ func TestResetOfWhatIsHeld(t *testing.T) {
 	n := w.node("eu", "a")
 	w.counts.SetOverrides(store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k*", Limit: 10})
 	n.loadSettings()
-	key, err := n.Key("acme", "api", "k", time.Minute)
+	key, err := n.Handle("acme", "api", "k", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -190,10 +190,10 @@ func (l *Limiter) tend(ctx context.Context) error {
 	return errors.Join(err, l.beat(ctx, false))
 }
 
-// background is a step that is watched, and of which each turn is told to Config.Turn.
+// background is a step that is watched, and of which each turn is told to Config.TraceBackground.
 func (l *Limiter) background(name string, step func(context.Context) error) func(context.Context) {
 	return l.watched(name, func(ctx context.Context) (err error) {
-		ctx, end := l.cfg.Turn(ctx, name)
+		ctx, end := l.cfg.TraceBackground(ctx, name)
 		if err = step(ctx); stopped(ctx) {
 			err = nil // it was cut short by Stop, which is no problem
 		}

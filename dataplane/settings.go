@@ -51,9 +51,9 @@ type rule struct {
 	shadow    bool
 	candidate int64 // limit that is judged beside the one in force, and decides nothing; 0 for none
 	outage    outagePolicy
-	waits     bool          // for its share; see headroom.go
-	estimate  *knobs        // nil in the exact mode
-	reset     *window.Reset // of the one identifier; nil for none
+	waits     bool              // for its share; see headroom.go
+	estimate  *estimateSettings // nil in the exact mode
+	reset     *window.Reset     // of the one identifier; nil for none
 }
 
 var noRule rule // of namespaces of which nothing is set

@@ -46,8 +46,8 @@ type Reservation struct {
 // Reserve is Allow for a cost that is an estimate. The Reservation holds nothing
 // when the decision is a denial.
 func (l *Limiter) Reserve(ctx context.Context, r Request) (held Reservation, d Decision) {
-	nowMs, told := l.clock.NowMs()
-	l.decide(ctx, nowMs, told, &r, &held, &d)
+	nowMs, cached := l.clock.NowMs()
+	l.decide(ctx, nowMs, cached, &r, &held, &d)
 	return held, d
 }
 

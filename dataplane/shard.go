@@ -25,7 +25,7 @@ type shard struct {
 
 	replaying chan struct{} // holds one while a step of replay runs, I/O and all: no mutex
 	queue     []*cell.Entry // to be sent at the next tick, each once; under Limiter.queues
-	syncs     syncSet       // of the estimate mode
+	syncs     syncQueue     // of the estimate mode
 
 	replayedAtMs atomic.Int64 // when all of it was last confirmed
 

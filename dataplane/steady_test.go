@@ -18,7 +18,7 @@ import (
 // for all r in 1.05…5."
 func TestSteadyLoad(t *testing.T) {
 	for _, c := range []struct {
-		knobs       string
+		settings    string
 		r           float64
 		least, most float64
 	}{
@@ -26,17 +26,17 @@ func TestSteadyLoad(t *testing.T) {
 		{"", 2, 0.98, 1.15}, {"", 3, 0.98, 1.15}, {"", 5, 0.98, 1.15},
 		{posthog, 0.9, 0.9, 0.9}, {posthog, 1.05, 0.5, 0.8}, {posthog, 1.1, 0.1, 0.3}, {posthog, 1.2, 0, 0}, {posthog, 2, 0, 0}, {posthog, 5, 0, 0},
 	} {
-		if got := steady(t, c.knobs, c.r); got < c.least-0.005 || got > c.most+0.005 {
-			t.Errorf("%q at %v of the limit admits %.3f, want %v to %v", c.knobs, c.r, got, c.least, c.most)
+		if got := steady(t, c.settings, c.r); got < c.least-0.005 || got > c.most+0.005 {
+			t.Errorf("%q at %v of the limit admits %.3f, want %v to %v", c.settings, c.r, got, c.least, c.most)
 		} else {
-			t.Logf("%-22q %.2f L offered: %.3f L admitted", c.knobs, c.r, got)
+			t.Logf("%-22q %.2f L offered: %.3f L admitted", c.settings, c.r, got)
 		}
 	}
 }
 
 // steady offers r*L a minute to 10 nodes at random, and returns the share of L that they
 // admit a minute, once the beginning is over.
-func steady(t *testing.T, knobs string, r float64) float64 {
+func steady(t *testing.T, settings string, r float64) float64 {
 	const (
 		limit   = 1000
 		tick    = 100 * time.Millisecond
@@ -44,7 +44,7 @@ func steady(t *testing.T, knobs string, r float64) float64 {
 		warm    = 6
 	)
 	w := newWorld(t)
-	w.estimates(knobs)
+	w.estimates(settings)
 	var nodes []*node
 	for i := range 10 {
 		nodes = append(nodes, w.node("eu", fmt.Sprint(i)))

@@ -41,7 +41,7 @@ var weirBatch = workload.Limiter{Name: "weir", New: func(limit int64) (workload.
 	}
 	var decisions []dataplane.Decision
 	return func(string) bool {
-		b := l.AppendMany(background, decisions[:0], batch)
+		b := l.AppendAllowMany(background, decisions[:0], batch)
 		decisions = b.Decisions
 		return b.Allowed
 	}, stop
@@ -61,6 +61,6 @@ var weirHandleAt = workload.Limiter{Name: "weir", New: func(limit int64) (worklo
 	return func(string) bool { return key.AllowAt(background, now, limit, 1).Allowed }, stop
 }}
 
-func handle(l *dataplane.Limiter) *dataplane.Key {
-	return must(l.Key("acme", "api", workload.Identifier(0), time.Hour))
+func handle(l *dataplane.Limiter) *dataplane.Handle {
+	return must(l.Handle("acme", "api", workload.Identifier(0), time.Hour))
 }

@@ -160,7 +160,7 @@ func (o *Outcome) decide(ctx context.Context) {
 		*d = o.guard.config.Limiter.Allow(ctx, o.requests[0])
 		o.Allowed = d.Allowed
 	default:
-		batch := o.guard.config.Limiter.AppendMany(ctx, o.decisions[:0], o.requests)
+		batch := o.guard.config.Limiter.AppendAllowMany(ctx, o.decisions[:0], o.requests)
 		o.Allowed, o.decisions = batch.Allowed, batch.Decisions
 		for i := range batch.Decisions {
 			o.Standings[i].Decision = batch.Decisions[i]

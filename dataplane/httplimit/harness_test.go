@@ -88,7 +88,7 @@ type scripted func(dataplane.Request) dataplane.Decision
 
 func (s scripted) Allow(_ context.Context, r dataplane.Request) dataplane.Decision { return s(r) }
 
-func (s scripted) AppendMany(_ context.Context, decisions []dataplane.Decision, requests []dataplane.Request) dataplane.Batch {
+func (s scripted) AppendAllowMany(_ context.Context, decisions []dataplane.Decision, requests []dataplane.Request) dataplane.Batch {
 	b := dataplane.Batch{Allowed: true, Decisions: decisions}
 	for _, r := range requests {
 		d := s(r)

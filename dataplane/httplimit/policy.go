@@ -14,7 +14,7 @@ import (
 // Limiter makes the decisions. *dataplane.Limiter is one.
 type Limiter interface {
 	Allow(ctx context.Context, request dataplane.Request) dataplane.Decision
-	AppendMany(ctx context.Context, decisions []dataplane.Decision, requests []dataplane.Request) dataplane.Batch
+	AppendAllowMany(ctx context.Context, decisions []dataplane.Decision, requests []dataplane.Request) dataplane.Batch
 }
 
 // Call is what the functions of a policy see of a request, whatever the protocol it

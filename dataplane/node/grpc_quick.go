@@ -64,7 +64,7 @@ func (s service) quickMany(ctx context.Context, message string) (answer any, ok 
 	if !m.read(wire.Message(message)) {
 		return nil, false, nil
 	}
-	batch := s.limiter.AppendMany(ctx, m.decisions[:0], m.requests)
+	batch := s.limiter.AppendAllowMany(ctx, m.decisions[:0], m.requests)
 	if batch.Err != nil {
 		return nil, false, nil
 	}

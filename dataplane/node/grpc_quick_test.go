@@ -156,7 +156,7 @@ func TestUnreadableMessage(t *testing.T) {
 }
 
 // batchAllocsMax bounds what a batch of ten allocates between its message and its answer:
-// the answer's bytes and the slice of them that gRPC takes, and what AppendMany itself
+// the answer's bytes and the slice of them that gRPC takes, and what AppendAllowMany itself
 // needs for more than eight items.
 const batchAllocsMax = 6
 

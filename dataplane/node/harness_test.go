@@ -50,7 +50,7 @@ func (s scripted) Peek(ctx context.Context, r dataplane.Request) dataplane.Decis
 	return s.peek(ctx, r)
 }
 
-func (s scripted) AppendMany(ctx context.Context, _ []dataplane.Decision, r []dataplane.Request) dataplane.Batch {
+func (s scripted) AppendAllowMany(ctx context.Context, _ []dataplane.Decision, r []dataplane.Request) dataplane.Batch {
 	if s.many == nil {
 		return dataplane.Batch{Decisions: make([]dataplane.Decision, len(r))}
 	}

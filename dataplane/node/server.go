@@ -23,7 +23,7 @@ import (
 
 // Limiter makes the decisions. *dataplane.Limiter is one.
 //
-// Allow, Peek, AppendMany, Refund and Explain may run concurrently, obey ctx's deadline, and
+// Allow, Peek, AppendAllowMany, Refund and Explain may run concurrently, obey ctx's deadline, and
 // report only requests that are themselves at fault, in the answer's Err. None of them keeps
 // a slice that it was given. Start returns
 // when the limiter runs; Stop when all it had accepted is where it belongs, or ctx
@@ -31,7 +31,7 @@ import (
 type Limiter interface {
 	Allow(ctx context.Context, request dataplane.Request) dataplane.Decision
 	Peek(ctx context.Context, request dataplane.Request) dataplane.Decision
-	AppendMany(ctx context.Context, decisions []dataplane.Decision, requests []dataplane.Request) dataplane.Batch
+	AppendAllowMany(ctx context.Context, decisions []dataplane.Decision, requests []dataplane.Request) dataplane.Batch
 	Refund(request dataplane.Request) (refunded int64, err error)
 	Explain(request dataplane.Request) (dataplane.Explanation, error)
 	TopKeys(query dataplane.TopQuery) (dataplane.TopKeys, error)

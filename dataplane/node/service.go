@@ -36,7 +36,7 @@ func (s service) limitMany(ctx context.Context, m *weirv1.LimitManyRequest) (*we
 	}
 	place := bounded.PlaceOf(ctx)
 	place.Leave()
-	batch := s.limiter.AppendMany(ctx, nil, requests)
+	batch := s.limiter.AppendAllowMany(ctx, nil, requests)
 	place.Return(ctx)
 	if batch.Err != nil {
 		return nil, refusal(batch.Err)

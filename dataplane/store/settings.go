@@ -37,7 +37,7 @@ type NamespaceRow struct {
 	Mode                 string // "exact" or "estimate"
 	Outage               string // "local", "open" or "closed"
 	Headroom             string // "kick" or "wait"
-	Estimate             string // knobs of the estimate mode as JSON, at most EstimateBytesMax; empty for their defaults
+	Estimate             string // settings of the estimate mode as JSON, at most EstimateBytesMax; empty for their defaults
 }
 
 // EstimateBytesMax is how long NamespaceRow.Estimate may be.

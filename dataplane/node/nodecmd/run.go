@@ -81,15 +81,15 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 	defer closeTraces(spans, logger)
 
 	limiter, err := dataplane.New(dataplane.Config{
-		Region:      config.Region,
-		NodeID:      config.NodeID,
-		Build:       Build(),
-		Origin:      stores.origin,
-		Counts:      stores.counts,
-		EntriesMax:  config.EntriesMax,
-		ReadTimeout: config.ReadTimeout,
-		Turn:        spans.Turn,
-		Logger:      logger,
+		Region:          config.Region,
+		NodeID:          config.NodeID,
+		Build:           Build(),
+		Origin:          stores.origin,
+		Counts:          stores.counts,
+		EntriesMax:      config.EntriesMax,
+		ReadTimeout:     config.ReadTimeout,
+		TraceBackground: spans.Turn,
+		Logger:          logger,
 	})
 	if err != nil {
 		return fmt.Errorf("make the limiter: %w", err)

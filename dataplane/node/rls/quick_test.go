@@ -167,7 +167,7 @@ func TestAnswerDecidesAsShouldRateLimit(t *testing.T) {
 }
 
 // answerAllocsMax bounds what a call of ten descriptors allocates between its message and
-// its answer: the identifiers, the answer's bytes, and what AppendMany itself needs for
+// its answer: the identifiers, the answer's bytes, and what AppendAllowMany itself needs for
 // more than eight items.
 const answerAllocsMax = 5
 

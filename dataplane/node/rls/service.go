@@ -24,7 +24,7 @@ const Procedure = rlsv3.RateLimitService_ShouldRateLimit_FullMethodName
 type Limiter interface {
 	Allow(ctx context.Context, request dataplane.Request) dataplane.Decision
 	Peek(ctx context.Context, request dataplane.Request) dataplane.Decision
-	AppendMany(ctx context.Context, decisions []dataplane.Decision, requests []dataplane.Request) dataplane.Batch
+	AppendAllowMany(ctx context.Context, decisions []dataplane.Decision, requests []dataplane.Request) dataplane.Batch
 	Refund(request dataplane.Request) (refunded int64, err error)
 }
 
@@ -192,7 +192,7 @@ func (s *Service) decide(ctx context.Context, w *work) (denied bool, err error) 
 			}
 		}
 	} else if len(w.strict) > 0 {
-		batch := s.Limiter.AppendMany(ctx, w.decisions, w.strict)
+		batch := s.Limiter.AppendAllowMany(ctx, w.decisions, w.strict)
 		w.decisions = batch.Decisions
 		if batch.Err != nil {
 			return false, batch.Err

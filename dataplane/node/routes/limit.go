@@ -62,7 +62,7 @@ func (s *Service) multiLimit(ctx context.Context, body []byte) (answer, *Fault) 
 	}
 	place := bounded.PlaceOf(ctx)
 	place.Leave()
-	batch := s.Limiter.AppendMany(ctx, nil, requests)
+	batch := s.Limiter.AppendAllowMany(ctx, nil, requests)
 	place.Return(ctx)
 	if batch.Err != nil {
 		return answer{}, refusal(batch.Err)

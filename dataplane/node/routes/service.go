@@ -27,7 +27,7 @@ var Paths = map[string]string{
 // Limiter makes the decisions. *dataplane.Limiter is one.
 type Limiter interface {
 	Allow(ctx context.Context, request dataplane.Request) dataplane.Decision
-	AppendMany(ctx context.Context, decisions []dataplane.Decision, requests []dataplane.Request) dataplane.Batch
+	AppendAllowMany(ctx context.Context, decisions []dataplane.Decision, requests []dataplane.Request) dataplane.Batch
 }
 
 // Service answers the routes. All callers' keys are in one workspace. The fields are

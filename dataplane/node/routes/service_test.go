@@ -26,7 +26,7 @@ type scripted func(dataplane.Request) dataplane.Decision
 
 func (s scripted) Allow(_ context.Context, r dataplane.Request) dataplane.Decision { return s(r) }
 
-func (s scripted) AppendMany(_ context.Context, _ []dataplane.Decision, requests []dataplane.Request) dataplane.Batch {
+func (s scripted) AppendAllowMany(_ context.Context, _ []dataplane.Decision, requests []dataplane.Request) dataplane.Batch {
 	b := dataplane.Batch{Allowed: true}
 	for _, r := range requests {
 		d := s(r)

@@ -9,17 +9,17 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Key is a handle on one key, for callers who decide about the same one many times:
+// Handle stands for one key, for callers who decide about the same one many times:
 // a connection, a session. It skips what Allow does anew each time, validation,
 // hashing and look-up, and decides the same. It is small, holds its key's entry and
 // follows it when it is evicted and comes back. Safe for concurrent use.
-type Key struct {
+type Handle struct {
 	limiter *Limiter
 	request Request // names and duration
 	target  atomic.Pointer[target]
 }
 
-// target is what a Key's names resolve to under one snapshot of the settings.
+// target is what a Handle's names resolve to under one snapshot of the settings.
 type target struct {
 	set        *settings
 	request    Request // names and duration
@@ -31,23 +31,23 @@ type target struct {
 	entry      *cell.Entry
 }
 
-// Key returns a handle on a key. Errors are those of Request.Validate.
-func (l *Limiter) Key(workspace, namespace, identifier string, duration time.Duration) (*Key, error) {
+// Handle returns a handle on a key. Errors are those of Request.Validate.
+func (l *Limiter) Handle(workspace, namespace, identifier string, duration time.Duration) (*Handle, error) {
 	r := Request{Workspace: workspace, Namespace: namespace, Identifier: identifier, Duration: duration}
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
-	return &Key{limiter: l, request: r}, nil
+	return &Handle{limiter: l, request: r}, nil
 }
 
 // Allow is Limiter.Allow for this key. A cost of 0 is 1, as that of a Request.
-func (k *Key) Allow(ctx context.Context, limit, cost int64) (d Decision) {
+func (k *Handle) Allow(ctx context.Context, limit, cost int64) (d Decision) {
 	k.decide(ctx, 0, limit, cost, &d)
 	return d
 }
 
 // AllowAt is Limiter.AllowAt for this key, for callers who know the time.
-func (k *Key) AllowAt(ctx context.Context, now time.Time, limit, cost int64) (d Decision) {
+func (k *Handle) AllowAt(ctx context.Context, now time.Time, limit, cost int64) (d Decision) {
 	if d.Err = k.limiter.checkTime(now); d.Err == nil {
 		k.decide(ctx, now.UnixMilli(), limit, cost, &d)
 	}
@@ -55,24 +55,24 @@ func (k *Key) AllowAt(ctx context.Context, now time.Time, limit, cost int64) (d 
 }
 
 // Peek is Limiter.Peek for this key.
-func (k *Key) Peek(ctx context.Context, limit, cost int64) Decision {
+func (k *Handle) Peek(ctx context.Context, limit, cost int64) Decision {
 	r := k.request
 	r.Limit, r.Cost = limit, cost
 	return k.limiter.Peek(ctx, r)
 }
 
-// decide answers a question about an amount at a time, or at the clock's if that is 0. It
-// makes the question itself, so that Allow is small enough to become part of its caller.
-func (k *Key) decide(ctx context.Context, unixMs, limit, cost int64, d *Decision) {
+// decide answers a call about an amount at a time, or at the clock's if that is 0. It
+// makes the call itself, so that Allow is small enough to become part of its caller.
+func (k *Handle) decide(ctx context.Context, unixMs, limit, cost int64, d *Decision) {
 	l := k.limiter
 	if uint64(limit) > window.LimitMax || uint64(cost) > window.LimitMax {
 		d.Err = validateAmounts(limit, cost)
 		return
 	}
-	var q question // set field by field: a literal would be made elsewhere and copied
+	var q call // set field by field: a literal would be made elsewhere and copied
 	q.limit, q.cost, q.nowMs = limit, max(1, cost), unixMs
 	if unixMs == 0 {
-		q.nowMs, q.told = l.clock.NowMs()
+		q.nowMs, q.cached = l.clock.NowMs()
 	}
 	t := k.target.Load()
 	if t == nil || t.set != l.settings.Load() {
@@ -88,13 +88,13 @@ func (k *Key) decide(ctx context.Context, unixMs, limit, cost int64, d *Decision
 	if e == nil {
 		e = l.table.Get(&t.id)
 	}
-	if used := l.ask(ctx, &q, t.rule, e, nil, d); used != nil && used != t.entry {
+	if used := l.decideCall(ctx, &q, t.rule, e, nil, d); used != nil && used != t.entry {
 		k.follow(t, used)
 	}
 }
 
 // resolve makes the target under the settings in force.
-func (k *Key) resolve() *target {
+func (k *Handle) resolve() *target {
 	set := k.limiter.settings.Load()
 	r := k.request
 	r.Limit = -1
@@ -111,7 +111,7 @@ func (k *Key) resolve() *target {
 }
 
 // follow remembers another entry for the next call.
-func (k *Key) follow(t *target, e *cell.Entry) {
+func (k *Handle) follow(t *target, e *cell.Entry) {
 	next := *t
 	next.entry = e
 	k.target.CompareAndSwap(t, &next)

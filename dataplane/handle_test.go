@@ -13,9 +13,9 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-func (n *node) key(identifier string) *dataplane.Key {
+func (n *node) key(identifier string) *dataplane.Handle {
 	n.w.t.Helper()
-	k, err := n.Key("acme", "api", identifier, time.Minute)
+	k, err := n.Handle("acme", "api", identifier, time.Minute)
 	if err != nil {
 		n.w.t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func TestAHandleSurvivesEviction(t *testing.T) {
 
 func TestAHandleRefusesBadInput(t *testing.T) {
 	n := newWorld(t).alone()
-	if _, err := n.Key("", "api", "k", time.Minute); !errors.Is(err, dataplane.ErrInvalid) || !strings.Contains(err.Error(), "workspace is empty") {
+	if _, err := n.Handle("", "api", "k", time.Minute); !errors.Is(err, dataplane.ErrInvalid) || !strings.Contains(err.Error(), "workspace is empty") {
 		t.Errorf("%v", err)
 	}
 	k := n.key("k")

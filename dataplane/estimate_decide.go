@@ -10,14 +10,14 @@ import (
 // whatever its age, and at most leaves a note that the key should hear from the origin:
 // no request ever waits, reads or sends.
 
-// askEstimate is ask in the estimate mode. Its source is always local.
-func (l *Limiter) askEstimate(q *question, by *rule, e *cell.Entry, held *Reservation, d *Decision) *cell.Entry {
+// decideEstimate is decideCall in the estimate mode. Its source is always local.
+func (l *Limiter) decideEstimate(q *call, by *rule, e *cell.Entry, held *Reservation, d *Decision) *cell.Entry {
 	met := cell.Known
 	for {
 		if e == nil {
 			e, met = l.meet(q, by)
 		}
-		v := cell.Estimated{Now: l.steadyFor(q.told)}
+		v := cell.Estimated{Now: l.steadyFor(q.cached)}
 		alive := e.Estimate(&v, q.nowMs, q.durationMs, q.limit, q.cost, q.request.peek, &by.estimate.Rules)
 		if v.AgedOut > 0 {
 			l.forgot(e, v.AgedOut)
@@ -28,7 +28,7 @@ func (l *Limiter) askEstimate(q *question, by *rule, e *cell.Entry, held *Reserv
 		}
 		if !v.Allowed {
 			tellRetryEstimated(&v, q, by.estimate)
-			if v.Counted == 0 && q.told && l.soon(&v.Verdict, q) {
+			if v.Counted == 0 && q.cached && l.soon(&v.Verdict, q) {
 				continue
 			}
 		}
@@ -51,18 +51,18 @@ func (l *Limiter) askEstimate(q *question, by *rule, e *cell.Entry, held *Reserv
 }
 
 // steadyFor is the steady time of a decision: as late as the decision's own, see soon.
-func (l *Limiter) steadyFor(told bool) clock.Steady {
+func (l *Limiter) steadyFor(cached bool) clock.Steady {
 	switch {
 	case l.shards == nil:
 		return 0 // nothing lasts for a while on a node without an origin
-	case told:
+	case cached:
 		return l.clock.Steady()
 	}
 	return l.clock.ReadSteady()
 }
 
 // countEstimate puts a decision into the metrics and among the keys that are denied.
-func (l *Limiter) countEstimate(e *cell.Entry, met cell.Contact, q *question, by *rule, d *Decision, out outcome) {
+func (l *Limiter) countEstimate(e *cell.Entry, met cell.Contact, q *call, by *rule, d *Decision, out outcome) {
 	if n := q.counts.estimated(out, met); out != outcomeAllowed {
 		l.tally(e, q, n)
 	}
@@ -73,7 +73,7 @@ func (l *Limiter) countEstimate(e *cell.Entry, met cell.Contact, q *question, by
 
 // pressed leaves on the entry what a decision means for those who come later: marks for
 // the sweep and the flush, its tier, and whether it should hear from the origin.
-func (l *Limiter) pressed(e *cell.Entry, met cell.Contact, v *cell.Estimated, q *question, k *knobs) {
+func (l *Limiter) pressed(e *cell.Entry, met cell.Contact, v *cell.Estimated, q *call, k *estimateSettings) {
 	flags := e.Flags()
 	var marks uint32
 	if met == cell.Known {
@@ -123,9 +123,9 @@ func (it *item) estimate(first *item) {
 func (l *Limiter) answerEstimated(it *item, kept bool, first *item, d *Decision) {
 	v := cell.Estimated{Verdict: it.verdict, Now: it.steady, Level: it.level, Leaky: it.leaky, Unknown: it.unknown}
 	if !v.Allowed {
-		tellRetryEstimated(&v, &it.question, it.rule.estimate)
+		tellRetryEstimated(&v, &it.call, it.rule.estimate)
 	}
-	out := d.answerEstimate(&v, &it.question, it.rule)
+	out := d.answerEstimate(&v, &it.call, it.rule)
 	if !kept {
 		d.Remaining = v.Level.Remaining(it.limit, it.durationMs, it.rule.estimate.Below)
 	}
@@ -135,9 +135,9 @@ func (l *Limiter) answerEstimated(it *item, kept bool, first *item, d *Decision)
 	case !kept:
 		it.ahead = 0 // was not counted either
 	}
-	l.countEstimate(first.entry, first.met, &it.question, it.rule, d, out)
+	l.countEstimate(first.entry, first.met, &it.call, it.rule, d, out)
 	if first.met == cell.Untracked {
 		return
 	}
-	l.pressed(first.entry, first.met, &v, &it.question, it.rule.estimate)
+	l.pressed(first.entry, first.met, &v, &it.call, it.rule.estimate)
 }

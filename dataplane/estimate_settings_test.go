@@ -8,17 +8,17 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-func TestKnobs(t *testing.T) {
-	k, err := parseKnobs("")
+func TestEstimateSettings(t *testing.T) {
+	k, err := parseEstimate("")
 	if err != nil || k.Leaky || k.Offered || k.Below || k.syncBaseMs != 15_000 || k.floor != 10 || k.pendingMax != 10_000 || k.OutageOf(60_000) != 60_000 {
 		t.Errorf("defaults: %+v, %v", k, err)
 	}
-	k, err = parseKnobs(`{"preset":"posthog","sync_base_ms":1000,"floor":0,"pending_max":2,"batch_max":10,"max_read_outage_ms":5000,"overrides":"a=1"}`)
+	k, err = parseEstimate(`{"preset":"posthog","sync_base_ms":1000,"floor":0,"pending_max":2,"batch_max":10,"max_read_outage_ms":5000,"overrides":"a=1"}`)
 	if err != nil || !k.Leaky || !k.Offered || !k.Below || k.syncBaseMs != 1000 || k.floor != 0 || k.pendingMax != 2 || k.batchMax != 10 ||
 		k.OutageOf(60_000) != 5000 || k.overrides["a"] != 1 {
 		t.Errorf("posthog: %+v, %v", k, err)
 	}
-	k, err = parseKnobs(`{"preset":"posthog","drain":"cells","count":"accepted","test":">"}`)
+	k, err = parseEstimate(`{"preset":"posthog","drain":"cells","count":"accepted","test":">"}`)
 	if err != nil || k.Leaky || k.Offered || k.Below {
 		t.Errorf("posthog but for everything: %+v, %v", k, err)
 	}
@@ -34,7 +34,7 @@ func TestKnobs(t *testing.T) {
 		`{"max_read_outage_ms":1e12}`:    {"max_read_outage_ms"},
 		strings.Repeat(" ", 4097) + "{}": {"4096"},
 	} {
-		k, err := parseKnobs(document)
+		k, err := parseEstimate(document)
 		if k != nil || !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s is %+v, %v", document, k, err)
 			continue
@@ -48,7 +48,7 @@ func TestKnobs(t *testing.T) {
 }
 
 // "A bad document keeps what was in force, or the defaults, and is reported."
-func TestBadKnobsKeepWhatWasInForce(t *testing.T) {
+func TestBadEstimateSettingsKeepWhatWasInForce(t *testing.T) {
 	row := store.NamespaceRow{Workspace: "w", Namespace: "n", Mode: "estimate", Estimate: `{"floor":3}`}
 	name := spaceName{"w", "n"}
 	good, err := compile(store.SettingsRows{Namespaces: []store.NamespaceRow{row}}, nil, defaultSettings(), 0)
@@ -56,15 +56,15 @@ func TestBadKnobsKeepWhatWasInForce(t *testing.T) {
 		t.Fatalf("%+v, %v", good.spaces[name], err)
 	}
 	for what, row := range map[string]store.NamespaceRow{
-		"knobs": {Workspace: "w", Namespace: "n", Mode: "estimate", Estimate: `{"floor":-3}`},
-		"mode":  {Workspace: "w", Namespace: "n", Mode: "guess"},
+		"settings": {Workspace: "w", Namespace: "n", Mode: "estimate", Estimate: `{"floor":-3}`},
+		"mode":     {Workspace: "w", Namespace: "n", Mode: "guess"},
 	} {
 		next, err := compile(store.SettingsRows{Namespaces: []store.NamespaceRow{row}}, nil, good, 0)
 		if err == nil || !strings.Contains(err.Error(), `"w"/"n"`) || next.spaces[name].estimate != good.spaces[name].estimate {
 			t.Errorf("bad %s: %+v, %v", what, next.spaces[name], err)
 		}
 		first, err := compile(store.SettingsRows{Namespaces: []store.NamespaceRow{row}}, nil, defaultSettings(), 0)
-		if err == nil || (first.spaces[name].estimate != nil) != (what == "knobs") {
+		if err == nil || (first.spaces[name].estimate != nil) != (what == "settings") {
 			t.Errorf("bad %s at the start: %+v, %v", what, first.spaces[name], err)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// knobs are what an operator can set for a namespace in the estimate mode. Immutable.
-type knobs struct {
+// estimateSettings are what an operator can set for a namespace in the estimate mode. Immutable.
+type estimateSettings struct {
 	cell.Rules
 
 	syncBaseMs int64 // what the tiers' intervals are multiples of
@@ -24,8 +24,8 @@ type knobs struct {
 	waiting *atomic.Int64 // keys that wait for a sync; the same for all settings of a namespace
 }
 
-// parseKnobs reads store.NamespaceRow.Estimate.
-func parseKnobs(document string) (*knobs, error) {
+// parseEstimate reads store.NamespaceRow.Estimate.
+func parseEstimate(document string) (*estimateSettings, error) {
 	set, err := estimate.Parse(document)
 	if err != nil {
 		err = fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -33,14 +33,14 @@ func parseKnobs(document string) (*knobs, error) {
 	if set == nil {
 		return nil, err
 	}
-	return &knobs{
+	return &estimateSettings{
 		Rules:      cell.Rules{Leaky: set.Leaky, Offered: set.Offered, Below: set.Below, OutageMs: set.ReadOutageMs},
 		syncBaseMs: set.SyncBaseMs, floor: set.Floor, pendingMax: set.PendingMax, batchMax: set.BatchMax,
 		overrides: set.Overrides, waiting: new(atomic.Int64),
 	}, err
 }
 
-// setMode applies a namespace's mode and knobs. What cannot be read leaves in force what
+// setMode applies a namespace's mode and its settings. What cannot be read leaves in force what
 // was, or else the defaults, and the error says so.
 func (sp *space) setMode(row *store.NamespaceRow, last *space) error {
 	if last == nil {
@@ -55,7 +55,7 @@ func (sp *space) setMode(row *store.NamespaceRow, last *space) error {
 	if mode == window.Exact {
 		return nil
 	}
-	k, err := parseKnobs(row.Estimate)
+	k, err := parseEstimate(row.Estimate)
 	switch {
 	case k != nil:
 		if last.estimate != nil {
@@ -64,7 +64,7 @@ func (sp *space) setMode(row *store.NamespaceRow, last *space) error {
 	case last.estimate != nil:
 		k = last.estimate
 	default:
-		k, _ = parseKnobs("")
+		k, _ = parseEstimate("")
 	}
 	sp.estimateBy(k)
 	if err != nil {
@@ -74,7 +74,7 @@ func (sp *space) setMode(row *store.NamespaceRow, last *space) error {
 }
 
 // estimateBy comes before the stored overrides are applied: of one identifier they win.
-func (sp *space) estimateBy(k *knobs) {
+func (sp *space) estimateBy(k *estimateSettings) {
 	sp.estimate = k
 	if k == nil {
 		return

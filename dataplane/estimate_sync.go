@@ -24,7 +24,7 @@ import (
 
 // askSync puts a key into the set, unless its namespace has too many there: then it may
 // ask again with its next request.
-func (l *Limiter) askSync(e *cell.Entry, k *knobs) {
+func (l *Limiter) askSync(e *cell.Entry, k *estimateSettings) {
 	if l.stopping.Load() || !e.Ask() {
 		return
 	}
@@ -48,7 +48,7 @@ func (l *Limiter) syncShard(ctx context.Context, sh *shard) (firstErr error) {
 	}
 	batch := s.take()
 	if len(batch) > 0 {
-		within, end := l.cfg.Turn(ctx, tickSync.String())
+		within, end := l.cfg.TraceBackground(ctx, tickSync.String())
 		ctx = within
 		defer func(began time.Time) { l.metrics.ticked(tickSync, began); end(firstErr) }(time.Now())
 	}
@@ -118,8 +118,8 @@ func markFailed(exchanges []exchange, lost []*cell.Entry) {
 // that is over is not written: its cost cannot influence anybody any more.
 func (l *Limiter) prepareSync(x *exchange, nowMs int64, now clock.Steady, writes *chunk, reads *inquiry) {
 	e := x.entry
-	late := level.Low.IntervalMs(x.knobs.syncBaseMs) + replayTimeout.Milliseconds()
-	x.SyncPart = e.BeginSync(nowMs, now, &x.knobs.Rules, late)
+	late := level.Low.IntervalMs(x.set.syncBaseMs) + replayTimeout.Milliseconds()
+	x.SyncPart = e.BeginSync(nowMs, now, &x.set.Rules, late)
 	l.forgot(e, x.AgedOut)
 	for i, cost := range x.Costs {
 		s := x.Sequence - 1 + int64(i)
@@ -183,8 +183,8 @@ func (l *Limiter) readTotals(ctx context.Context, sh *shard, cells []window.Cell
 // answer came after its cell was over has told too little of the one that is current:
 // the key asks again.
 func (l *Limiter) finishSync(x *exchange, nowMs int64, now clock.Steady) {
-	x.knobs.waiting.Add(-1)
-	if last, drift := x.entry.EndSync(&x.SyncPart, nowMs, now, &x.knobs.Rules); last > 0 {
+	x.set.waiting.Add(-1)
+	if last, drift := x.entry.EndSync(&x.SyncPart, nowMs, now, &x.set.Rules); last > 0 {
 		l.metrics.drift.Observe(drift)
 		l.metrics.staleness.Observe(float64(now-last) / 1000)
 	}
@@ -203,7 +203,7 @@ func (l *Limiter) forgot(e *cell.Entry, cost int64) {
 // askAll makes all unsent cost of the estimate mode wait for a sync, below its floor or
 // not: for a node that stops.
 func (l *Limiter) askAll() {
-	k, _ := parseKnobs("")
+	k, _ := parseEstimate("")
 	l.table.Each(func(e *cell.Entry) {
 		if e.AskUnsent() {
 			k.waiting.Add(1)

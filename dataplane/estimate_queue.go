@@ -8,17 +8,17 @@ import (
 )
 
 // syncSet holds the keys of a shard that wait for a sync, each at most once.
-type syncSet struct {
+type syncQueue struct {
 	running sync.Mutex // one step at a time
 
 	mu      sync.Mutex // never held across I/O
 	waiting []wanted   // in the order in which they asked
 }
 
-// wanted is a key that waits, and the knobs that it asked under.
+// wanted is a key that waits, and the settings that it asked under.
 type wanted struct {
 	entry *cell.Entry
-	knobs *knobs
+	set   *estimateSettings
 }
 
 type syncCounts struct {
@@ -26,7 +26,7 @@ type syncCounts struct {
 	refused atomic.Int64 // a namespace's pending_max was reached
 }
 
-func (s *syncSet) add(w ...wanted) {
+func (s *syncQueue) add(w ...wanted) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting = append(s.waiting, w...)
@@ -34,7 +34,7 @@ func (s *syncSet) add(w ...wanted) {
 
 // take removes the first keys of each namespace, as many as its batch_max; the rest is
 // carried over.
-func (s *syncSet) take() (batch []wanted) {
+func (s *syncQueue) take() (batch []wanted) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) == 0 {
@@ -43,8 +43,8 @@ func (s *syncSet) take() (batch []wanted) {
 	taken := make(map[*atomic.Int64]int) // by namespace
 	kept := s.waiting[:0]
 	for _, w := range s.waiting {
-		if taken[w.knobs.waiting] < w.knobs.batchMax {
-			taken[w.knobs.waiting]++
+		if taken[w.set.waiting] < w.set.batchMax {
+			taken[w.set.waiting]++
 			batch = append(batch, w)
 		} else {
 			kept = append(kept, w)
@@ -55,7 +55,7 @@ func (s *syncSet) take() (batch []wanted) {
 	return batch
 }
 
-func (s *syncSet) size() int {
+func (s *syncQueue) size() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.waiting)
