@@ -78,6 +78,52 @@ func testNewsReadsWhatIsNew(t *testing.T) {
 	}
 }
 
+// "It is one statement, and further ones only when some stream has no stored cursor."
+func TestNewsReadIsOneStatement(t *testing.T) { servers.EachSQL(t, testNewsReadIsOneStatement) }
+
+func testNewsReadIsOneStatement(t *testing.T) {
+	c, db := openCounts(t)
+	db.SetMaxOpenConns(1) // the session whose statements are counted
+	selects := func() (n int) {
+		var name string
+		if err := db.QueryRowContext(t.Context(), "SHOW SESSION STATUS LIKE 'Com\\_select'").Scan(&name, &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	streams := []store.Stream{ap0, us0, us1}
+	at := func(sequence int64) map[store.Stream]store.NewsCursor {
+		after := make(map[store.Stream]store.NewsCursor)
+		for _, s := range streams {
+			after[s] = store.NewsCursor{Sequence: sequence, Writer: 7}
+		}
+		return after
+	}
+	for _, s := range streams {
+		appendNews(t, c.News(), newsRow(s, 1), newsRow(s, 2), newsRow(s, 3))
+	}
+	for name, read := range map[string]struct {
+		after            map[store.Stream]store.NewsCursor
+		maxBytes         int
+		rows, statements int
+	}{
+		"nothing is new":              {at(3), 1 << 20, 0, 1},
+		"a row of each stream is new": {at(2), 1 << 20, 3, 1},
+		"not all fits":                {at(1), 1, 1, 1},
+		"no stream is known":          {nil, 1 << 20, 9, 2},
+		"cursors are not stored":      {at(4), 1 << 20, 9, 3},
+	} {
+		before := selects()
+		page, err := c.News().Read(t.Context(), "eu", read.after, read.maxBytes)
+		if err != nil || len(page.Rows) != read.rows {
+			t.Errorf("%s: %d rows, %v, want %d", name, len(page.Rows), err, read.rows)
+		}
+		if got := selects() - before; got != read.statements {
+			t.Errorf("%s: %d statements, want %d", name, got, read.statements)
+		}
+	}
+}
+
 // "At 50 regions x 8 shards" the statement is less than 32 KiB, arguments and all.
 func TestNewsStatementStaysSmall(t *testing.T) {
 	query, args := askAfter(farAway, manyCursors(), 4<<20).statement()
