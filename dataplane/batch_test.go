@@ -14,8 +14,8 @@ import (
 
 // Behaviours 15 to 18 of the exact mode, and what they rest on.
 
-// 15: "A (1 of 10) and B (9 of 10, cost 5) in one batch: A's own verdict allowed, B's
-// denied; A stays 1, B stays 9."
+// A (1 of 10) and B (9 of 10, cost 5) in one batch: A's own verdict allowed, B's
+// denied; A stays 1, B stays 9.
 func TestBatchIsAllOrNothing(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -25,13 +25,13 @@ func TestBatchIsAllOrNothing(t *testing.T) {
 	if b.Allowed || b.Err != nil || len(b.Decisions) != 2 {
 		t.Fatalf("%+v", b)
 	}
-	// 16: "A failing batch leaves every remaining as before."
+	// A failing batch leaves every remaining as before.
 	wantAllowed(t, "A's own verdict", b.Decisions[0], true, 9)
 	wantAllowed(t, "B's own verdict", b.Decisions[1], false, 1)
 	if a, b := n.Cell(w.cell("A")), n.Cell(w.cell("B")); a.Count != 1 || b.Count != 9 {
 		t.Errorf("A %+v, B %+v", a, b)
 	}
-	// 17: "Only the failing items enter strict mode."
+	// Only the failing items enter strict mode.
 	if n.StrictUntil(w.cell("A").Key) != 0 || n.StrictUntil(w.cell("B").Key) == 0 {
 		t.Error("strict mode of A or B")
 	}
@@ -43,8 +43,8 @@ func TestBatchIsAllOrNothing(t *testing.T) {
 	wantAllowed(t, "B", b.Decisions[1], true, 0)
 }
 
-// 16: "Every item's result is returned, in order. The input slice is not changed.
-// Duplicate keys add up."
+// Every item's result is returned, in order. The input slice is not changed.
+// Duplicate keys add up.
 func TestDuplicateKeysAddUp(t *testing.T) {
 	w := newWorld(t)
 	n := w.alone()
@@ -89,8 +89,8 @@ func TestABatchReadsItsKeysOnceInTheOrderOfItsItems(t *testing.T) {
 	}
 }
 
-// 18: "A reservation of 6 in flight: a flush writes nothing for it; after commit the
-// row is 6." And replay sends nothing for it.
+// A reservation of 6 in flight: a flush writes nothing for it; after commit the
+// row is 6. Replay sends nothing for it either.
 func TestReservationsAreNeverPublished(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")

@@ -273,7 +273,7 @@ func TestEvictionLosesNothing(t *testing.T) {
 	t.Logf("%d accepted, %d dropped", all, h.DroppedCost)
 }
 
-// 20: "A cold batch of 100 keys costs one origin round trip (a pipeline), not 200."
+// A cold batch of 100 keys costs one origin round trip (a pipeline), not 200.
 func TestAColdBatchIsOneRoundTrip(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")

@@ -20,9 +20,9 @@ func breakerState(t *testing.T, l *dataplane.Limiter, shard int, calls string) s
 	return map[float64]string{0: "closed", 1: "half-open", 2: "open"}[state]
 }
 
-// 24: "Origin erroring: no error to the caller. After 100 cold requests against a dead
+// Origin erroring: no error to the caller. After 100 cold requests against a dead
 // origin the next 100 cause far fewer than 100 calls (breaker). Open, then half-open,
-// then closed, with the times configured; a half-open failure opens again."
+// then closed, with the times configured; a half-open failure opens again.
 func TestABreakerSparesADeadOrigin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})

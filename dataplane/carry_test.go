@@ -8,8 +8,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// 44: "Limit 1 an hour, one accepted at 0:59:59: at 1:00:00.4 → allowed (carry 0); a second
-// one → denied, retry after ≤ 1 h."
+// Limit 1 an hour, one accepted at 0:59:59: at 1:00:00.4 → allowed (carry 0); a second
+// one → denied, retry after ≤ 1 h.
 func TestTheLastOfAnHourDoesNotBlockTheNext(t *testing.T) {
 	w := newWorld(t)
 	n := w.alone()
@@ -25,8 +25,8 @@ func TestTheLastOfAnHourDoesNotBlockTheNext(t *testing.T) {
 	}
 }
 
-// 44: "Limit 1 a minute asked every second for an hour → 60 accepted. Limit 5 a minute asked
-// every second → 300 ± 1." By singles, batches, a handle, claims where the count is, and in
+// Limit 1 a minute asked every second for an hour → 60 accepted. Limit 5 a minute asked
+// every second → 300 ± 1. By singles, batches, a handle, claims where the count is, and in
 // the estimate mode.
 func TestAPersistentCallerGetsASmallLimitInFull(t *testing.T) {
 	type asker func(r dataplane.Request) bool

@@ -27,8 +27,8 @@ func waiting(t *testing.T, n int, origin store.Origin, limit int64, row store.Na
 	return nodes
 }
 
-// 47: "A claim of 100 of 100 in flight, singles of 1 beside it → at most 100 in all; the same
-// with batches, with mixed costs, on five nodes."
+// A claim of 100 of 100 in flight, singles of 1 beside it → at most 100 in all; the same
+// with batches, with mixed costs, on five nodes.
 func TestAClaimOnItsWayIsACommitment(t *testing.T) {
 	single := func(n *dataplane.Limiter, cost int64) bool {
 		return n.Allow(context.Background(), ask("k", cost, 100)).Allowed
@@ -81,7 +81,7 @@ func TestAClaimOnItsWayIsACommitment(t *testing.T) {
 	}
 }
 
-// 47: "A caller's context that ends changes nothing for other callers": no rest, no outage, and
+// A caller's context that ends changes nothing for other callers: no rest, no outage, and
 // none of the limit.
 func TestACallerWhoLeavesChangesNothingForOthers(t *testing.T) {
 	for _, outage := range []string{"closed", "local", "open"} {

@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/dataplane"
 )
 
-// 2: "a cost left out is 1", in every form of a request.
+// A cost left out is 1, in every form of a request.
 func TestACostLeftOutIsOne(t *testing.T) {
 	r := dataplane.Request{Workspace: "acme", Namespace: "api", Identifier: "k", Limit: 10, Duration: time.Minute}
 	for name, ask := range map[string]func(n *node) dataplane.Decision{
@@ -43,7 +43,7 @@ func TestACostLeftOutIsOne(t *testing.T) {
 	}
 }
 
-// 2: "cur 10, a request that is marked to count nothing → allowed, remaining 0"; over the
+// At 10 of 10: a request that is marked to count nothing → allowed, remaining 0; over the
 // limit it is denied.
 func TestZeroCostCountsNothing(t *testing.T) {
 	n := newWorld(t).alone()
@@ -63,7 +63,7 @@ func TestZeroCostCountsNothing(t *testing.T) {
 	}
 }
 
-// 2: "Peek (cost 1 unless given) → denied" where nothing is left, and counts nothing.
+// Peek asks for a cost of 1 by default: where nothing is left it is denied, and it counts nothing.
 func TestPeekCountsNothing(t *testing.T) {
 	n := newWorld(t).alone()
 	n.take("k", 9, 10)

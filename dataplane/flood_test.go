@@ -15,8 +15,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// 42: "Cap 10,000 entries, 1,000,000 one-shot identifiers → memory stays bounded, every
-// request is answered, a key at its limit before the flood is still denied after it."
+// Cap 10,000 entries, 1,000,000 one-shot identifiers → memory stays bounded, every
+// request is answered, a key at its limit before the flood is still denied after it.
 func TestAFloodOfOneShotIdentifiers(t *testing.T) {
 	const entriesMax, identifiers = 10_000, 1_000_000
 	w := newWorld(t)

@@ -131,8 +131,8 @@ func (p *deadShard) Add(ctx context.Context, adds []store.Add) []store.Added {
 	return out
 }
 
-// 23: "A failed cold read: decide locally; next try only after a pause (300 ms); then
-// the origin's value is adopted." A replay in between must not stand in for the read:
+// A failed cold read: decide locally; next try only after a pause (300 ms); then
+// the origin's value is adopted. A replay in between must not stand in for the read:
 // it says nothing about the previous cell.
 func TestAReplayIsNoHydration(t *testing.T) {
 	w := newWorld(t)

@@ -15,7 +15,7 @@ import (
 
 // Behaviours 29 to 36 and 38 of the exact mode: regions.
 
-// 29: "A takes 6 of 10 and flushes 6; B imports: cost 1 passes, then cost 4 is denied."
+// A takes 6 of 10 and flushes 6; B imports: cost 1 passes, then cost 4 is denied.
 func TestAnotherRegionsCountIsSeen(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("eu", "a"), w.node("us", "b")
@@ -29,7 +29,7 @@ func TestAnotherRegionsCountIsSeen(t *testing.T) {
 	wantAllowed(t, "cost 4", b.take("k", 4, 10), false, 3)
 }
 
-// 30: "Two regions with two nodes each, 6 in A, 4 in B → the next in B is denied."
+// Two regions with two nodes each, 6 in A, 4 in B → the next in B is denied.
 func TestTwoRegionsOfTwoNodes(t *testing.T) {
 	w := newWorld(t)
 	eu := []*node{w.node("eu", "e1"), w.node("eu", "e2")}
@@ -61,8 +61,8 @@ func TestTwoRegionsOfTwoNodes(t *testing.T) {
 	}
 }
 
-// 31: "The own row never enters the global count; it may raise the regional count; it
-// does not make an entry fresh."
+// The own row never enters the global count; it may raise the regional count; it
+// does not make an entry fresh.
 func TestOwnRowIsALowerBound(t *testing.T) {
 	w := newWorld(t)
 	a := w.node("eu", "a")
@@ -84,8 +84,8 @@ func TestOwnRowIsALowerBound(t *testing.T) {
 	}
 }
 
-// 32: "Below floor: not flushed. Two nodes with 1 each converged to 2 by the origin at
-// floor 0.2 of 10 → flushed."
+// Below floor: not flushed. Two nodes with 1 each converged to 2 by the origin at
+// floor 0.2 of 10 → flushed.
 func TestFloor(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("eu", "a"), w.node("eu", "b")
@@ -105,8 +105,8 @@ func TestFloor(t *testing.T) {
 	}
 }
 
-// 33: "Import alone writes no row; after an import of the cell one local request
-// flushes below the floor."
+// Import alone writes no row; after an import of the cell one local request
+// flushes below the floor.
 func TestARemoteRowSeenMeansMineIsFlushedToo(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("eu", "a"), w.node("us", "b")
@@ -135,8 +135,8 @@ func TestARemoteRowSeenMeansMineIsFlushedToo(t *testing.T) {
 	}
 }
 
-// 34: "A second flush without traffic writes nothing. A failed flush is repeated on
-// the next tick with everything it missed."
+// A second flush without traffic writes nothing. A failed flush is repeated on
+// the next tick with everything it missed.
 func TestFlushWritesWhatChangedAndRepeatsWhatFailed(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -163,8 +163,8 @@ func TestFlushWritesWhatChangedAndRepeatsWhatFailed(t *testing.T) {
 	}
 }
 
-// 35: "A cold oversized denial leaves no row. A denial caused by the previous window's
-// weight publishes nothing punitive."
+// A cold oversized denial leaves no row. A denial caused by the previous window's
+// weight publishes nothing punitive.
 func TestDenialsPublishNothing(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -180,7 +180,7 @@ func TestDenialsPublishNothing(t *testing.T) {
 	}
 }
 
-// 36: "Import creates the entry that is missing here, counted apart from traffic's."
+// Import creates the entry that is missing here, counted apart from traffic's.
 func TestImportCreatesEntries(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("eu", "a"), w.node("us", "b")
@@ -193,7 +193,7 @@ func TestImportCreatesEntries(t *testing.T) {
 	wantAllowed(t, "first contact", b.take("k", 2, 10), false, 1)
 }
 
-// 38: "GREATEST: an older count never lowers a row; the same flush twice changes nothing."
+// GREATEST: an older count never lowers a row; the same flush twice changes nothing.
 func TestAnOlderCountLowersNothing(t *testing.T) {
 	w := newWorld(t)
 	a, late := w.node("eu", "a"), w.node("eu", "late")
@@ -307,8 +307,8 @@ func TestARefusedRowBlocksNoOther(t *testing.T) {
 	}
 }
 
-// 41: "A window that ended 10 minutes ago (60 s) is gone, the current one is kept;
-// past strict deadlines go, future ones stay."
+// A window that ended 10 minutes ago (60 s) is gone, the current one is kept;
+// past strict deadlines go, future ones stay.
 func TestSweep(t *testing.T) {
 	w := newWorld(t)
 	n := w.alone()

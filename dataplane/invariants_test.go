@@ -87,9 +87,8 @@ func TestEveryUnitIsHandedOutOnce(t *testing.T) {
 	}
 }
 
-// 2. "C … is never below what the origin has confirmed", with 19: "Concurrent failing
-// batches and origin merges: the regional count never falls below the highest merged
-// origin value." Nor does a caller ever see less.
+// 2. "C … is never below what the origin has confirmed": not with failing batches and merges
+// of the origin's totals at the same time, and no caller ever sees less.
 func TestCountsNeverFallBelowTheOrigins(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a", func(c *dataplane.Config) {

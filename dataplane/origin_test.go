@@ -17,8 +17,8 @@ import (
 
 var errDown = errors.New("connection refused")
 
-// 11: "The first denial sets strict-until = now + duration for the key without
-// sequence; a later earlier value never lowers it."
+// The first denial sets strict-until = now + duration for the key without
+// sequence; a later earlier value never lowers it.
 func TestDenialMakesTheKeyStrict(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -44,8 +44,8 @@ func TestDenialMakesTheKeyStrict(t *testing.T) {
 	}
 }
 
-// 12: "While strict, a value another node put at the origin is visible to the next
-// request that local state would allow."
+// While strict, a value another node put at the origin is visible to the next
+// request that local state would allow.
 func TestStrictModeSeesOthersAtOnce(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("eu", "a"), w.node("eu", "b")
@@ -64,8 +64,8 @@ func TestStrictModeSeesOthersAtOnce(t *testing.T) {
 	}
 }
 
-// 13: "A request that local state denies does no I/O, strict or not. 10,000 denied
-// requests → 0 origin reads."
+// A request that local state denies does no I/O, strict or not. 10,000 denied
+// requests → 0 origin reads.
 func TestDeniedRequestsReadNothing(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -83,7 +83,7 @@ func TestDeniedRequestsReadNothing(t *testing.T) {
 	}
 }
 
-// 14: "Denied requests change no counter: local, regional or global."
+// Denied requests change no counter: local, regional or global.
 func TestDenialsChangeNothing(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -128,7 +128,7 @@ func together(n int, f func(i int)) {
 	wg.Wait()
 }
 
-// 21: "Cold key, 32 callers at once → one read; nobody decides on 0 first."
+// Cold key, 32 callers at once → one read; nobody decides on 0 first.
 func TestColdKeyIsReadOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -162,7 +162,7 @@ func TestColdKeyIsReadOnce(t *testing.T) {
 	})
 }
 
-// 22: "Warm entry: no read before fresh_for, one at fresh_for, 32 callers → one read."
+// Warm entry: no read before fresh_for, one at fresh_for, 32 callers → one read.
 func TestWarmKeyIsReadWhenItIsStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -187,8 +187,8 @@ func TestWarmKeyIsReadWhenItIsStale(t *testing.T) {
 	})
 }
 
-// 23: "A failed cold read: decide locally; next try only after a pause (300 ms); then
-// the origin's value is adopted. A failed warm read keeps the value."
+// A failed cold read: decide locally; next try only after a pause (300 ms); then
+// the origin's value is adopted. A failed warm read keeps the value.
 func TestFailedReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -264,7 +264,7 @@ func TestOneCallersCancellationIsItsOwn(t *testing.T) {
 	})
 }
 
-// 46: "B accepts 1 of 100; 0.6 s later A accepts 99; 250 ms later B is asked for 99 → denied":
+// B accepts 1 of 100; 0.6 s later A accepts 99; 250 ms later B is asked for 99 → denied:
 // with a tick that sends what was accepted, a cost of more than its share of what is left, on a
 // key last heard of more than two ticks ago, asks first.
 func TestALargeCostAsksFirst(t *testing.T) {

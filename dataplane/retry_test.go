@@ -12,8 +12,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// 10: "Retry-after: advancing the clock by exactly that much makes the same request
-// pass; by one millisecond less, not." Whatever the counts consist of (this node's own,
+// Retry-after: advancing the clock by exactly that much makes the same request
+// pass; by one millisecond less, not. Whatever the counts consist of (this node's own,
 // the region's, other regions', in both cells), whether the moment falls in this window
 // or the next or the one after, for singles and for items of a batch.
 func TestRetryAfterIsExactWhateverTheCountsAre(t *testing.T) {

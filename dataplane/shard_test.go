@@ -71,8 +71,8 @@ func TestASlowShardDelaysNoOther(t *testing.T) {
 	})
 }
 
-// 20: "A cold batch of 100 keys costs one origin round trip (a pipeline), not 200": one
-// for each shard concerned, at the same time.
+// A cold batch of 100 keys costs one origin round trip (a pipeline), not 200, to
+// each shard concerned, all at the same time.
 func TestAColdBatchIsOneRoundTripAShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 4})

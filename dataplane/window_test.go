@@ -54,7 +54,7 @@ func TestSlidingWindow(t *testing.T) {
 	}
 }
 
-// 4: "cost 100 on an empty key → denied, no state changes, a following cost 1 passes; no retry-after."
+// Cost 100 on an empty key → denied, no state changes, a following cost 1 passes; no retry-after.
 func TestOversizedCostIsACleanDenial(t *testing.T) {
 	n := newWorld(t).alone()
 	d := n.take("k", 100, 10)
@@ -73,7 +73,7 @@ func TestOversizedCostIsACleanDenial(t *testing.T) {
 	}
 }
 
-// 5: "Same identifier, other duration → independent. Other limit, same duration → the same counter."
+// Same identifier, other duration → independent. Other limit, same duration → the same counter.
 func TestDurationIsPartOfTheKeyAndTheLimitIsNot(t *testing.T) {
 	n := newWorld(t).alone()
 	n.take("k", 6, 10)
@@ -84,7 +84,7 @@ func TestDurationIsPartOfTheKeyAndTheLimitIsNot(t *testing.T) {
 	wantAllowed(t, "smaller limit", n.take("k", 1, 7), false, 0)
 }
 
-// 6: "Names with any characters never collide", in memory.
+// Names with any characters never collide, in memory.
 func TestNamesNeverCollide(t *testing.T) {
 	n := newWorld(t).alone()
 	names := []string{"a", "A", "a ", " a", "a-b", "a:b", "a/b", "a\x00b", "a\x00", "😀", "é", "e\u0301", "\xff", "a,b", "{a}", "*"}
@@ -192,8 +192,8 @@ func TestTimeGoingBackResurrectsNothing(t *testing.T) {
 	wantAllowed(t, "two windows on", n.take("k", 10, 10), true, 0)
 }
 
-// 10: "Retry-after: advancing the clock by exactly that much makes the same request
-// pass; by one millisecond less, not."
+// Retry-after: advancing the clock by exactly that much makes the same request
+// pass; by one millisecond less, not.
 func TestRetryAfterIsExact(t *testing.T) {
 	for _, c := range []struct{ prev, cur, cost, limit int64 }{
 		{10, 5, 1, 10}, {10, 5, 5, 10}, {0, 10, 1, 10}, {7, 10, 10, 10}, {1000, 999, 3, 1000}, {3, 3, 1, 3}, {9, 10, 4, 10},

@@ -22,7 +22,7 @@ func sendOne(t *testing.T, h *memstore.Hub, number int64, cost store.Cost) (stor
 	return reply.Totals[0], nil
 }
 
-// R3: a chunk that arrives after its repetition, and after the next one, changes nothing.
+// A chunk that arrives after its repetition, and after the next one, changes nothing.
 func TestHeldChunksArriveLate(t *testing.T) {
 	h := memstore.NewHub(memstore.HubOptions{})
 	c := minuteCell("x")

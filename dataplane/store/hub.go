@@ -23,7 +23,7 @@ var ErrEpoch = errors.New("hub: has lost its counts since")
 // anew in it: its next Cost has all that it has accepted as Restore and the highest region total of
 // earlier answers as Known, and only what it accepts or claims from then on is of this epoch. Where
 // ErrEpoch refuses a cost with Epoch 0, the refused Add and what followed it become Restore: others
-// may know of it. storetest's test of R6 has a node that does no more than that.
+// may know of it. storetest's test of an emptied hub has a node that does no more than that.
 type Epoch uint32
 
 // CountMax is where a hub's counts end: a total that would be larger is CountMax. No limit is larger.

@@ -57,7 +57,7 @@ func TestHub(t *testing.T, open func(t testing.TB) Hub) {
 	group("a failover", hubFailoverTests)
 	group("cells", hubCellTests)
 	t.Run("all methods obey ctx", func(t *testing.T) { testHubContext(newHubTest(t, open(t))) })
-	t.Run("R6: an emptied hub ends between what is left and what was accepted", func(t *testing.T) {
+	t.Run("an emptied hub ends between what is left and what was accepted", func(t *testing.T) {
 		testHubIsRestored(t, open)
 	})
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// R6: "A hub that was emptied ends with no less than the sum of what the nodes that are left have
-// accepted, and with no more than was accepted."
+// A hub that was emptied ends with no less than the sum of what the nodes that are left have
+// accepted, and with no more than was accepted.
 //
 // Half of the histories have late chunks and claims. The others have failovers, which lose claims,
 // and in which a chunk that another process repeats could hide that an earlier one is lost.

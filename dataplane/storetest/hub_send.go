@@ -30,8 +30,8 @@ var hubSendTests = map[string]func(*hubTest){
 		}
 		h.wantRegions(c, 10, 10, 100)
 	},
-	"R3: a chunk is applied at most once, repeated, reordered or late": testChunksOnce,
-	"R3: so is a chunk of as many cells as it is given":                testLargeChunksOnce,
+	"a chunk is applied at most once, repeated, reordered or late":      testChunksOnce,
+	"so is a chunk of as many cells as it is given":                     testLargeChunksOnce,
 	"two streams are apart":                                             testStreamsAreApart,
 	"one cost may be refused where others are applied":                  testBadCosts,
 	"counts end at CountMax":                                            testCountsEnd,
