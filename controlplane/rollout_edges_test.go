@@ -175,3 +175,50 @@ func TestAJumpOfTheDatabasesClockLosesNoNodes(t *testing.T) {
 		}
 	}
 }
+
+// A jump of the database's clock is no time in which nodes did nothing: what they do after it is not diluted by the hour,
+// and what they did before the stage is none the better for it.
+func TestAJumpOfTheDatabasesClockDilutesNothing(t *testing.T) {
+	for says, sick := range map[string]func(*heartbeat.Health){
+		"failed flushes and imports a node and minute": func(h *heartbeat.Health) { h.FlushErrors++ },
+		"MySQL rows a node and second":                 func(h *heartbeat.Health) { h.ImportedRows += 2000 },
+		"share of denied decisions":                    func(h *heartbeat.Health) { h.DeniedTotal += 100 },
+	} {
+		l := newLand("eu", "us")
+		r, steps := begin(t, l, spec(RolloutStage{Regions: []string{"eu"}, BakeMs: (10 * time.Minute).Milliseconds()}, all))
+		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+		l.skew = time.Hour
+		l.sick = func(h *heartbeat.Health, hasNew bool) {
+			if well(h); hasNew {
+				sick(h)
+			}
+		}
+		from := l.now
+		play(t, r, steps, nil)
+		wantRolledBack(t, r, says)
+		if took := l.now.Sub(from); took > 2*time.Minute {
+			t.Errorf("%s: it took %v", says, took)
+		}
+	}
+}
+
+// The time between two heartbeats is what both clocks bear out: a step of either clock lengthens nothing.
+func TestTheTimeBetweenHeartbeats(t *testing.T) {
+	const at = int64(1_000_000)
+	for says, c := range map[string]struct{ seen, sent, want int64 }{
+		"both agree":                           {5000, 5000, 5000},
+		"the same heartbeat":                   {0, 0, 0},
+		"the database's clock jumps ahead":     {3_605_000, 5000, 5000},
+		"the database's clock steps back":      {-595_000, 5000, 5000},
+		"the node's clock jumps ahead":         {5000, 3_605_000, 5000},
+		"the node's clock steps back":          {5000, -595_000, 5000},
+		"the node's clock stands":              {5000, 0, 5000},
+		"an older heartbeat, of a late answer": {-5000, -5000, 0},
+	} {
+		n := WatchedNode{SeenMs: at, SentMs: at, Totals: tally(10, 0, 0, 0, 0)}
+		n.observe(NodeFigures{SeenMs: at + c.seen, SentMs: at + c.sent, Totals: tally(20, 0, 0, 0, 0)}, false)
+		if did := n.did(); did[0] != c.want || (did.of(TallyErrors) == 10) != (c.want > 0) {
+			t.Errorf("%s: %v, want %d ms", says, did, c.want)
+		}
+	}
+}

@@ -174,13 +174,9 @@ func (w *RegionWatch) observe(nodes []NodeFigures, measuring, unsure bool) {
 }
 
 // observe takes in a heartbeat. Totals that begin anew, or fall, are those of a process that
-// has just started: all that they say is since then. Where the clock of the database has
-// stepped back, the node's own says how long that was.
+// has just started: all that they say is since then.
 func (n *WatchedNode) observe(is NodeFigures, measuring bool) {
-	ms := is.SeenMs - n.SeenMs
-	if ms < 0 {
-		ms = is.SentMs - n.SentMs
-	}
+	ms := n.since(is)
 	if ms <= 0 { // the same heartbeat
 		return
 	}
@@ -209,6 +205,20 @@ func (n *WatchedNode) observe(is NodeFigures, measuring bool) {
 		n.Window = []Span{{}}
 	}
 	n.Window[len(n.Window)-1].add(ms, grown)
+}
+
+// since is the time between the last heartbeat and a newer one, in ms; 0 or less: it is not newer. The clocks of the
+// database and of the node may each step. It is the shorter time of the two, of those that went forward: a jump ahead
+// dilutes nothing.
+func (n *WatchedNode) since(is NodeFigures) int64 {
+	seen, sent := is.SeenMs-n.SeenMs, is.SentMs-n.SentMs
+	switch {
+	case seen == 0 || sent <= 0:
+		return seen
+	case seen < 0:
+		return sent
+	}
+	return min(seen, sent)
 }
 
 func (n *WatchedNode) restarted(is NodeFigures) bool {
