@@ -91,7 +91,7 @@ func (h *Hub) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) 
 // stamped are a chunk's costs, each in the epoch that it belongs to: see store.Epoch.
 func (h *Hub) stamped(id resend.ID, chunk store.Chunk) []store.Cost {
 	current := h.epoch(chunk.Shard)
-	stamp := h.streams.Stamp(id, chunk.Number, current, h.clock())
+	stamp := h.streams.Stamp(id, chunk.Number, current, current, h.clock())
 	costs := make([]store.Cost, len(chunk.Costs))
 	for i, c := range chunk.Costs {
 		if costs[i] = c; c.Epoch == 0 {

@@ -159,7 +159,9 @@ func (h *Hub) Raise(ctx context.Context, shard int, epoch store.Epoch, totals []
 			before := s.record(t.Cell, nowMs)
 			after := before
 			after.known = max(after.known, counted(t.Total))
-			after.limit = lowered(after.limit, t.Limit)
+			if after.region() > 0 {
+				after.limit = lowered(after.limit, t.Limit)
+			}
 			h.put(s, t.Cell, before, after, nowMs)
 		}
 		return nil

@@ -24,15 +24,20 @@ type keyspace struct {
 
 func newKeyspace(prefix string) (k keyspace, err error) {
 	if prefix == "" {
-		prefix = "weir"
+		prefix = prefixDefault
 	}
 	if err := plain("Prefix", prefix, "{}"); err != nil {
 		return keyspace{}, err
 	}
+	return keysWith(prefix), nil
+}
+
+// keysWith takes any prefix.
+func keysWith(prefix string) (k keyspace) {
 	for mode := range k.heads {
 		k.heads[mode] = prefix + ":" + window.Mode(mode).String() + ":{"
 	}
-	return k, nil
+	return k
 }
 
 const partBytesMax = 64 // of Prefix

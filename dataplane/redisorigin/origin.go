@@ -1,6 +1,7 @@
 package redisorigin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,10 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-const graceDefault = 30 * time.Second
+const (
+	prefixDefault = "weir"
+	graceDefault  = 30 * time.Second
+)
 
 // Origin is a store.Origin in Redis. It is safe for concurrent use; goroutines
 // that it starts, for a call to several partitions, end with the call.
@@ -44,6 +48,7 @@ var _ store.Origin = (*Origin)(nil)
 
 // layout is what is the same in all partitions: how cells are kept.
 type layout struct {
+	prefix string
 	keys   keyspace
 	grace  time.Duration
 	logger *slog.Logger
@@ -63,7 +68,7 @@ func newLayout(o Options) (*layout, error) {
 	if o.Grace == 0 {
 		o.Grace = graceDefault
 	}
-	return &layout{keys: keys, grace: o.Grace, logger: o.logger()}, nil
+	return &layout{prefix: cmp.Or(o.Prefix, prefixDefault), keys: keys, grace: o.Grace, logger: o.logger()}, nil
 }
 
 func (o Options) logger() *slog.Logger {

@@ -1,6 +1,8 @@
 package redisorigin_test
 
 import (
+	"context"
+	"errors"
 	"os"
 	"regexp"
 	"strings"
@@ -40,21 +42,22 @@ func TestREADMEsUserMayDoWhatIsNeeded(t *testing.T) {
 	use := func() []error {
 		o := openURL(t, "redis://weir:password@"+server.Addr()+"/1", redisorigin.Options{})
 		_, readErr := o.Read(t.Context(), []window.Cell{c, cellNow("y", time.Minute)})
-		return []error{
+		return append(useHub(t, "redis://weir:password@"+server.Addr()+"/1", c),
 			readErr,
 			addOne(t.Context(), o, c, 1),
 			o.Claim(t.Context(), []store.Claim{{Cell: c, Cost: 1, AtMost: 1 << 40}})[0].Err,
-			o.Raise(t.Context(), []store.Add{{Cell: c, Cost: 1 << 20}}),
-		}
+			o.Raise(t.Context(), []store.Add{{Cell: c, Cost: 1 << 20}}))
 	}
 	for _, err := range use() {
 		if err != nil {
 			t.Errorf("with the README's rights: %v", err)
 		}
 	}
-	for _, right := range []string{"eval", "get", "mget", "set", "incrby", "pexpireat"} {
+	for _, right := range []string{"eval", "get", "mget", "set", "incrby", "pexpireat", "hmget", "hset", "pttl", "time",
+		"zadd", "zcard", "zrandmember", "zrem", "zremrangebyscore", "scan", "publish", "subscribe", "del"} {
 		command(t, raw, "ACL", "SETUSER", "weir", "-"+right)
 		command(t, raw, "FLUSHALL")
+		command(t, raw, "ACL", "LOG", "RESET")
 		failed := false
 		for _, err := range use() {
 			failed = failed || err != nil
@@ -64,6 +67,42 @@ func TestREADMEsUserMayDoWhatIsNeeded(t *testing.T) {
 		}
 		command(t, raw, "ACL", "SETUSER", "weir", "+"+right)
 	}
+}
+
+// useHub makes each call of a Hub.
+func useHub(t testing.TB, url string, c window.Cell) []error {
+	h, ctx := openHub(t, url, redisorigin.Options{}), t.Context()
+	sent, sendErr := h.Send(ctx, store.Chunk{Stream: 7, Number: 1, Costs: []store.Cost{{Cell: c, Add: 1, Limit: 9}}})
+	changes, changesErr := h.Changes(ctx, 0, 10)
+	_, _, scanErr := h.Scan(ctx, 0, 0, 10)
+	_, leaseErr := h.Lease(ctx, 0, "a", time.Minute)
+	errs := []error{sendErr, changesErr, scanErr, leaseErr, h.Told(ctx, 0, []store.Change{{Cell: c, Total: 1, Limit: 9}}),
+		h.ClaimAll(ctx, []store.CellClaim{{Cell: c, Cost: 1, AtMost: 5, Limit: 9}}).Totals[0].Err,
+		h.Tell(ctx, 0, []store.Foreign{{Cell: c, Count: 3}}), h.Raise(ctx, 0, changes.Epoch, []store.Change{{Cell: c, Total: 5}}),
+		h.Healed(ctx, 0, changes.Epoch), h.Release(ctx, 0, "a")}
+	for _, total := range sent.Totals {
+		errs = append(errs, total.Err)
+	}
+	if errors.Join(errs...) != nil {
+		return errs
+	}
+	listening, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	heard := make(chan struct{}, 100)
+	go func() { ended <- h.Listen(listening, 0, func([]store.Foreign) { heard <- struct{}{} }) }()
+	for count := int64(4); len(heard) == 0; count++ {
+		if err := h.Tell(ctx, 0, []store.Foreign{{Cell: c, Count: count}}); err != nil {
+			break
+		}
+		select {
+		case err := <-ended:
+			cancel()
+			return append(errs, err)
+		case <-time.After(time.Millisecond):
+		}
+	}
+	cancel()
+	return append(errs, <-ended)
 }
 
 // The README's metrics are those that there are.

@@ -45,6 +45,7 @@ var hubEpochTests = map[string]func(*hubTest){
 	},
 	"0 belongs to the epoch in which the chunk is first sent": func(h *hubTest) {
 		c := h.cells(1)
+		h.epoch(c[0])
 		chunk := h.stream.chunk(h, store.Cost{Cell: c[0], Add: 5})
 		h.sendLost(chunk) // others may have been answered with it, and restore it as Known
 		h.Wipe(h)

@@ -239,7 +239,11 @@ var hubTellTests = map[string]func(*hubTest){
 type heardTotals struct {
 	mu     sync.Mutex
 	totals map[window.Cell]int64
-	all    []store.Foreign
+	all    map[store.Foreign]int
+}
+
+func newHeardTotals() *heardTotals {
+	return &heardTotals{totals: make(map[window.Cell]int64), all: make(map[store.Foreign]int)}
 }
 
 func (l *heardTotals) hear(totals []store.Foreign) {
@@ -247,8 +251,8 @@ func (l *heardTotals) hear(totals []store.Foreign) {
 	defer l.mu.Unlock()
 	for _, f := range totals {
 		l.totals[f.Cell] = max(l.totals[f.Cell], f.Count)
+		l.all[f]++
 	}
-	l.all = append(l.all, totals...)
 }
 
 func (l *heardTotals) of(c window.Cell) int64 {
@@ -257,13 +261,19 @@ func (l *heardTotals) of(c window.Cell) int64 {
 	return l.totals[c]
 }
 
+func (l *heardTotals) times(f store.Foreign) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all[f]
+}
+
 func testListen(h *hubTest) {
 	cells := append(lookalikeCells("w"), h.cells(2)...)
 	cells = slices.DeleteFunc(cells, func(c window.Cell) bool { return h.ShardOf(&c.Key) != h.shard() })
 	last := cells[len(cells)-1]
 	ctx, cancel := context.WithCancel(h.Context())
 	ended := make(chan error, 2)
-	listeners := []*heardTotals{{totals: make(map[window.Cell]int64)}, {totals: make(map[window.Cell]int64)}}
+	listeners := []*heardTotals{newHeardTotals(), newHeardTotals()}
 	for i, way := range []store.Hub{h, h.Client(h)} {
 		go func() { ended <- way.Listen(ctx, h.shard(), listeners[i].hear) }()
 	}
@@ -280,15 +290,13 @@ func testListen(h *hubTest) {
 	h.tell(totals...)
 	h.tell(totals...) // raises nothing
 	h.tell(store.Foreign{Cell: last, Count: count + 1})
-	for _, l := range listeners {
-		await.True(h, "all was heard", func() bool { return l.of(last) == count+1 })
-		seen := make(map[store.Foreign]int)
-		for _, f := range l.all {
-			seen[f]++
-		}
+	for _, l := range listeners { // messages of a Cluster's servers come in any order
+		await.True(h, "all was heard", func() bool {
+			return l.of(last) == count+1 && !slices.ContainsFunc(totals, func(f store.Foreign) bool { return l.times(f) == 0 })
+		})
 		for _, f := range totals {
-			if seen[f] != 1 {
-				h.Errorf("%+v was heard %d times", f, seen[f])
+			if n := l.times(f); n != 1 {
+				h.Errorf("%+v was heard %d times", f, n)
 			}
 		}
 	}

@@ -195,7 +195,7 @@ func testSendKeepsNothing(h *hubTest) {
 	totals := sendTo(h, h, chunk)
 	costs[0].Add, costs[1].Cell, totals[0].Region = 50, c[0], 60
 	rollback(h)
-	h.send(store.Cost{Cell: c[0]}) // what was lost is applied again, as it was
+	h.send(store.Cost{Cell: c[0]}, store.Cost{Cell: c[1]}) // what was lost is applied again, as it was
 	h.wantRegions(c, 1, 2)
 }
 
@@ -203,7 +203,10 @@ func testSendKeepsNothing(h *hubTest) {
 func testSendHistories(h *hubTest) {
 	rapid.Check(h.T, func(rt *rapid.T) {
 		cells := hubCells(h, freshWorkspace(), 3)
-		epoch := get(rt, h, cells...)[0].Epoch
+		epochs := make(map[window.Cell]store.Epoch)
+		for i, total := range get(rt, h, cells...) {
+			epochs[cells[i]] = total.Epoch
+		}
 		other := h.Client(h)
 		model := make(map[window.Cell]int64)
 		streams := []hubStream{newHubStream(), newHubStream()}
@@ -212,7 +215,7 @@ func testSendHistories(h *hubTest) {
 		draw := func(rt *rapid.T) (stream int) { return rapid.IntRange(0, len(streams)-1).Draw(rt, "stream") }
 		check := func(what string, chunk store.Chunk, totals []store.Total) {
 			for i, total := range totals {
-				if c := chunk.Costs[i].Cell; total.Region > model[c] || total.Epoch != epoch {
+				if c := chunk.Costs[i].Cell; total.Region > model[c] || total.Epoch != epochs[c] {
 					rt.Fatalf("%s: %v is %+v, want at most %d", what, c, total, model[c])
 				}
 			}
@@ -221,7 +224,7 @@ func testSendHistories(h *hubTest) {
 			"send": func(rt *rapid.T) {
 				n := draw(rt)
 				if pending[n] == nil {
-					chunk := streams[n].chunk(h, drawCosts(rt, cells, epoch)...)
+					chunk := streams[n].chunk(h, drawCosts(rt, cells, epochs)...)
 					for _, c := range chunk.Costs {
 						model[c.Cell] += c.Add
 					}
@@ -256,12 +259,13 @@ func testSendHistories(h *hubTest) {
 	})
 }
 
-func drawCosts(rt *rapid.T, cells []window.Cell, epoch store.Epoch) []store.Cost {
+func drawCosts(rt *rapid.T, cells []window.Cell, epochs map[window.Cell]store.Epoch) []store.Cost {
 	var costs []store.Cost
 	for i := range rapid.IntRange(1, 4).Draw(rt, "costs") {
+		c := rapid.SampledFrom(cells).Draw(rt, fmt.Sprint("cell ", i))
 		costs = append(costs, store.Cost{
-			Cell:  rapid.SampledFrom(cells).Draw(rt, fmt.Sprint("cell ", i)),
-			Epoch: epoch,
+			Cell:  c,
+			Epoch: epochs[c],
 			Add:   rapid.Int64Range(0, 1000).Draw(rt, fmt.Sprint("add ", i)),
 		})
 	}

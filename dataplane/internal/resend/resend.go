@@ -1,6 +1,7 @@
 // Package resend is what a Hub value remembers of the chunks that it sends: the number of each
-// stream's last answered chunk, the epoch that a chunk was first sent in, and answered chunks for
-// store.KeepFor, in case that a replica that lacks them is promoted.
+// stream's last answered chunk, the epoch that a chunk was first sent in, and chunks answered in the
+// store.KeepFor before the last answer, in case that a replica that lacks them is promoted. While a
+// server does not answer, nothing is dropped.
 package resend
 
 import (
@@ -40,6 +41,8 @@ type stream struct {
 	last   int64       // answered number
 	usedAt time.Time
 
+	answeredAt time.Time
+
 	sending int64       // number that stamp belongs to
 	stamp   store.Epoch // in which it was first sent
 
@@ -54,13 +57,18 @@ const (
 	CostsMax = 200_000
 )
 
-// Stamp returns the epoch that chunk number was first sent in: current if that is now.
-func (s *Streams) Stamp(id ID, number int64, current store.Epoch, now time.Time) store.Epoch {
+// Stamp returns the epoch that chunk number was first sent in: current if that is now. A sender that
+// does not know the epoch yet asks with 0 before it finds out, so that a chunk that may have been on
+// its way since belongs to the first epoch that the sender learns.
+func (s *Streams) Stamp(id ID, number int64, current, first store.Epoch, now time.Time) store.Epoch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.streamLocked(id, now)
-	if st.sending != number {
+	switch {
+	case st.sending != number:
 		st.sending, st.stamp = number, current
+	case st.stamp == 0:
+		st.stamp = first
 	}
 	return st.stamp
 }
@@ -73,6 +81,19 @@ func (s *Streams) Last(id ID) (number int64, epoch store.Epoch) {
 		return st.last, st.epoch
 	}
 	return 0, 0
+}
+
+// Untouched are the other sequences of a stream that have kept chunks and no answer since atLeast ago: an
+// answer of theirs tells whether the chunks are still there.
+func (s *Streams) Untouched(stream uint64, shard int, atLeast time.Duration, now time.Time) (ids []ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, st := range s.byID {
+		if id.Stream == stream && id.Shard == shard && len(st.kept) > 0 && now.Sub(st.answeredAt) >= atLeast {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // After are the kept chunks with larger numbers, in their order.
@@ -103,6 +124,7 @@ func (s *Streams) Answered(id ID, number int64, epoch store.Epoch, costs []store
 		st.epoch, st.last = epoch, 0
 	}
 	s.expireLocked(st, now)
+	st.answeredAt = now
 	if number <= st.last {
 		return
 	}
@@ -151,8 +173,11 @@ func (s *Streams) sweepLocked(now time.Time) {
 		return
 	}
 	maps.DeleteFunc(s.byID, func(_ ID, st *stream) bool {
-		s.expireLocked(st, now)
-		return now.Sub(st.usedAt) >= store.StreamKeptFor
+		old := now.Sub(st.usedAt) >= store.StreamKeptFor
+		if old {
+			s.dropLocked(st, len(st.kept))
+		}
+		return old
 	})
 	s.sweepAt = 2 * len(s.byID)
 }

@@ -59,12 +59,29 @@ func TestAChunkKeepsTheEpochItWasFirstSentIn(t *testing.T) {
 	var s Streams
 	id := ID{Stream: 7}
 	for _, step := range []struct {
-		number        int64
-		current, want store.Epoch
-	}{{1, 5, 5}, {1, 6, 5}, {2, 6, 6}, {2, 7, 6}} {
-		if got := s.Stamp(id, step.number, step.current, start); got != step.want {
+		number               int64
+		current, first, want store.Epoch
+	}{{1, 0, 0, 0}, {1, 6, 5, 5}, {1, 7, 5, 5}, {2, 7, 5, 7}, {2, 8, 5, 7}} {
+		if got := s.Stamp(id, step.number, step.current, step.first, start); got != step.want {
 			t.Errorf("chunk %d in %d belongs to %d, want %d", step.number, step.current, got, step.want)
 		}
+	}
+}
+
+// Sequences that are not sent to any more are asked once what they keep is half as old as it gets.
+func TestUntouchedSequences(t *testing.T) {
+	var s Streams
+	touched, quiet, other := ID{Stream: 7}, ID{Stream: 7, Bucket: 3}, ID{Stream: 8}
+	for _, id := range []ID{touched, quiet, other, {Stream: 7, Shard: 1}} {
+		s.Answered(id, 1, 9, costs(1), start)
+	}
+	s.Answered(touched, 2, 9, costs(1), start.Add(2*time.Second))
+	if got := s.Untouched(7, 0, time.Second, start.Add(2*time.Second)); len(got) != 1 || got[0] != quiet {
+		t.Errorf("untouched: %v", got)
+	}
+	s.Answered(quiet, 2, 9, nil, start.Add(store.KeepFor))
+	if got := s.Untouched(7, 0, 0, start.Add(time.Minute)); len(got) != 1 || got[0] != touched {
+		t.Errorf("untouched a minute later: %v", got)
 	}
 }
 

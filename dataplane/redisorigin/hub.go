@@ -1,0 +1,189 @@
+package redisorigin
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/dataplane/internal/resend"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Hub is a store.RelayHub in Redis. It is safe for concurrent use and starts no goroutines.
+//
+// A cell is one hash (see hub_scripts.go), in keys that no Origin has:
+//
+//	weir:{hub}:exact:{acme:api:alice:60000}:29340112
+//	prefix bucket mode workspace namespace identifier duration_ms  sequence
+//
+// Beside its cells a server has an epoch, drawn once; the set of changed cells, by when they expire,
+// so that it is bounded by the live ones however long no relay comes; for each stream the number
+// of its last chunk, for store.StreamKeptFor; and the relay's lease. A stream has a key of its own
+// rather than a field of a hash, since keys expire and fields do not.
+//
+// On a Cluster cells fall into 256 buckets ({hub0} to {hub255}), each with an epoch, streams and
+// changes of its own: what a chunk does in one bucket is one atomic step, and a slot that moves takes
+// all of it along. Its clock is that of bucket 0's server.
+//
+// What it gives up: claims that a failover loses stay lost, as only chunks are numbered. A server that is
+// emptied and then replaced by a replica from before that counts what was restored twice.
+type Hub struct {
+	origin  *Origin
+	shards  []*hubShard
+	streams resend.Streams
+}
+
+var _ store.RelayHub = (*Hub)(nil)
+
+// hubShard is a partition, and what is known of its buckets.
+type hubShard struct {
+	*shard
+	hub     *Hub
+	channel string
+	buckets []*bucket
+	byName  map[string]*bucket
+
+	mu   sync.Mutex
+	seen seenEpochs
+}
+
+// bucket is a part of a shard that scripts handle as a whole: all of it, but on a Cluster.
+type bucket struct {
+	n                    int
+	keys                 keyspace
+	epochKey, changesKey string
+	healedKey, leaseKey  string
+	streamHead           string
+	epoch                atomic.Uint32 // the last that was answered, 0 if none
+	first                atomic.Uint32 // of all that were answered
+}
+
+// seenEpochs is what Changes has reported of a shard: one for all, and each bucket's.
+type seenEpochs struct {
+	all     store.Epoch
+	buckets []store.Epoch
+}
+
+// clusterBuckets spreads a Cluster's cells over its nodes, evenly enough for some dozen of them. Each is a command
+// of its own in calls and in each look for changes: more of them make chunks dearer, and relays.
+const clusterBuckets = 256
+
+// OpenHub returns a Hub on clients of its own, as OpenPartitions does.
+func OpenHub(namesAndURLs []string, o Options) (*Hub, error) {
+	origin, err := OpenPartitions(namesAndURLs, o)
+	if err != nil {
+		return nil, err
+	}
+	return newHub(origin), nil
+}
+
+// NewHub returns a Hub on clients that stay the caller's, as NewPartitions does.
+func NewHub(partitions []Partition, o Options) (*Hub, error) {
+	origin, err := NewPartitions(partitions, o)
+	if err != nil {
+		return nil, err
+	}
+	return newHub(origin), nil
+}
+
+func newHub(origin *Origin) *Hub {
+	h := &Hub{origin: origin}
+	for _, s := range origin.shards {
+		hs := &hubShard{shard: s, hub: h, channel: s.prefix + ":{hub}:foreign", byName: make(map[string]*bucket)}
+		if !s.cluster {
+			hs.addBucket("hub")
+		}
+		for n := 0; s.cluster && n < clusterBuckets; n++ {
+			hs.addBucket("hub" + strconv.Itoa(n))
+		}
+		h.shards = append(h.shards, hs)
+	}
+	return h
+}
+
+func (s *hubShard) addBucket(name string) {
+	b := newBucket(s.prefix+":{"+name+"}", len(s.buckets))
+	s.buckets = append(s.buckets, b)
+	s.byName[name] = b
+}
+
+func newBucket(prefix string, n int) *bucket {
+	return &bucket{
+		n:          n,
+		keys:       keysWith(prefix),
+		epochKey:   prefix + ":epoch",
+		changesKey: prefix + ":changes",
+		healedKey:  prefix + ":healed",
+		leaseKey:   prefix + ":lease",
+		streamHead: prefix + ":stream:",
+	}
+}
+
+// streamKey is where the number of a stream's last chunk is, or of one part of its chunks.
+func (b *bucket) streamKey(id resend.ID) string {
+	return b.streamHead + strconv.FormatUint(id.Stream, 16) + ":" + strconv.Itoa(id.Part)
+}
+
+// Close closes the clients if OpenHub made them.
+func (h *Hub) Close() error { return h.origin.Close() }
+
+// Collector is the Origin's.
+func (h *Hub) Collector() prometheus.Collector { return h.origin.Collector() }
+
+// Shards implements store.Hub: the number of partitions.
+func (h *Hub) Shards() int { return len(h.shards) }
+
+// ShardOf implements store.Hub, as Origin.ShardOf.
+func (h *Hub) ShardOf(key *window.Key) int { return h.origin.ShardOf(key) }
+
+// PartitionName is the name of a shard's partition.
+func (h *Hub) PartitionName(shard int) string { return h.origin.PartitionName(shard) }
+
+// Key is the key of a cell, to look it up in the server.
+func (h *Hub) Key(c window.Cell) string {
+	return h.shards[h.ShardOf(&c.Key)].bucketOf(&c.Key).keys.key(c)
+}
+
+// bucketOf is where all cells of a key are.
+func (s *hubShard) bucketOf(key *window.Key) *bucket {
+	if len(s.buckets) == 1 {
+		return s.buckets[0]
+	}
+	var buffer [512]byte // longer identities are allocated
+	h := mix(xxhash.Sum64(appendIdentity(buffer[:0], key)))
+	return s.buckets[h%uint64(len(s.buckets))]
+}
+
+// shard returns a shard, if cells, named by key, are in it.
+func (h *Hub) shard(shard, cells int, key func(i int) *window.Key) (*hubShard, error) {
+	if shard < 0 || shard >= len(h.shards) {
+		return nil, fmt.Errorf("redisorigin: shard is %d (0 to %d)", shard, len(h.shards)-1)
+	}
+	for i := 0; i < cells && len(h.shards) > 1; i++ {
+		if n := h.ShardOf(key(i)); n != shard {
+			return nil, fmt.Errorf("redisorigin: %v is in shard %d, not in %d", *key(i), n, shard)
+		}
+	}
+	return h.shards[shard], nil
+}
+
+// newEpoch draws a token for a server that has none.
+func newEpoch() string {
+	var b [4]byte
+	for binary.BigEndian.Uint32(b[:]) == 0 {
+		_, _ = rand.Read(b[:]) // never fails
+	}
+	return formatEpoch(store.Epoch(binary.BigEndian.Uint32(b[:])))
+}
+
+func formatEpoch(e store.Epoch) string { return strconv.FormatUint(uint64(e), 10) }
+
+// bounded is a count as a script takes it.
+func bounded(n int64) int64 { return min(n, store.CountMax) }
