@@ -91,7 +91,20 @@ func TestReportedFigures(t *testing.T) {
 	if got, _ := g.broken(HealthRates{ConvergenceMs: slow}, HealthRates{ConvergenceMs: slow}); got != "" {
 		t.Errorf("as before: %q", got)
 	}
-	quick, noise := 1.0, 900.0
+	for _, health := range []string{`{}`, `{"allowed_total":9}`} { // too few decisions to measure
+		row.Health = health
+		if quiet := readNode(row, day, 0); quiet.Reported.LatencyUs != nil {
+			t.Errorf("%s: %v µs", health, *quiet.Reported.LatencyUs)
+		}
+	}
+	quick, slower := 1.0, 4000.0
+	if got, _ := g.broken(HealthRates{LatencyUs: &slower}, HealthRates{}); got != "" {
+		t.Errorf("no latency measured: %q", got)
+	}
+	if got, _ := g.broken(HealthRates{}, HealthRates{LatencyUs: &slower}); got != "decision latency in µs: 4000, more than 1000 (before the stage 0)" {
+		t.Errorf("no latency measured before the stage: %q", got)
+	}
+	noise := 900.0
 	if got, _ := g.broken(HealthRates{LatencyUs: &quick}, HealthRates{LatencyUs: &noise}); got != "" {
 		t.Errorf("noise below a millisecond: %q", got)
 	}

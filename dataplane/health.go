@@ -28,6 +28,7 @@ func (l *Limiter) Health() heartbeat.Health {
 		SettingsErrors: m.settingsErrors.Load(),
 		SettingsAtMs:   m.settingsAtMs.Load(),
 		ResetAtMs:      l.settings.Load().resets.atMs,
+		DecisionP99Us:  m.latency.p99Us(),
 	}
 	for _, sh := range l.shards {
 		if sh.asks.State() != breaker.Closed || sh.sends.State() != breaker.Closed {
@@ -44,9 +45,6 @@ func (l *Limiter) Health() heartbeat.Health {
 		if s.sharedKnown {
 			h.SharedKeys = &s.shared
 		}
-	}
-	if l.probe != nil {
-		h.DecisionP99Us = l.probe.p99Us()
 	}
 	if problem := m.settingsProblem.Load(); problem != nil {
 		h.SettingsProblem = *problem
@@ -87,6 +85,7 @@ func (l *Limiter) beat(ctx context.Context, stopped bool) error {
 		Top:           report,
 		Stopped:       stopped,
 	})
+	l.metrics.latency.turn(nowMs)
 	if err != nil {
 		return fmt.Errorf("heartbeat: %w", err)
 	}

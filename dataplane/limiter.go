@@ -52,7 +52,6 @@ type Limiter struct {
 
 	metrics  *metrics
 	shape    atomic.Pointer[shape]
-	probe    *probe // constant; nil without a count store, which takes its figure
 	top      top
 	loops    loop.Lifecycle
 	stopping atomic.Bool // nothing is kicked or asked to be synced any more
@@ -78,11 +77,6 @@ func New(cfg Config) (*Limiter, error) {
 	l.shards = newShards(cfg.Origin, cfg.Breaker)
 	l.apply(defaultSettings())
 	l.metrics = newMetrics(l)
-	if cfg.Counts != nil {
-		if l.probe, err = newProbe(cfg.Clock); err != nil {
-			return nil, err
-		}
-	}
 	return l, nil
 }
 
@@ -178,7 +172,7 @@ func (l *Limiter) decide(ctx context.Context, nowMs int64, cached bool, r *Reque
 func (l *Limiter) decideTimed(ctx context.Context, q *call, by *rule, held *Reservation, d *Decision) {
 	began := l.clock.Elapsed()
 	l.decideCall(ctx, q, by, l.table.Get(q.id), held, d)
-	l.metrics.decisionSeconds.Observe((l.clock.Elapsed() - began).Seconds())
+	l.metrics.latency.observe(d.Source, l.clock.Elapsed()-began)
 }
 
 // decideCall is the second half: entry → (refresh) → judge → answer, into d. e is the key's

@@ -103,8 +103,8 @@ type metrics struct {
 	limiter     *Limiter
 	startedAtMs int64
 
-	decisions       [stripes]stripe
-	decisionSeconds prometheus.Histogram // sampled
+	decisions [stripes]stripe
+	latency   latency
 
 	strictActivations atomic.Int64
 	crowd             crowd
@@ -140,10 +140,7 @@ type metrics struct {
 func newMetrics(l *Limiter) *metrics {
 	m := &metrics{limiter: l, startedAtMs: l.nowMs()}
 	m.estimateMetrics.init()
-	m.decisionSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "weir_decision_seconds", Help: "Time one decision took; one in 256 is measured.",
-		Buckets: []float64{100e-9, 200e-9, 500e-9, 1e-6, 2e-6, 5e-6, 10e-6, 50e-6, 100e-6, 500e-6, 1e-3, 5e-3, 10e-3, 50e-3, 100e-3},
-	})
+	m.latency.init(m.startedAtMs)
 	for op := range m.originSeconds {
 		m.originSeconds[op] = prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "weir_origin_pipeline_seconds", Help: "Time one call to the origin took, failed ones included.",
@@ -381,7 +378,8 @@ func (l *Limiter) Collect(ch chan<- prometheus.Metric) {
 	for _, out := range []outcome{outcomeAllowed, outcomeDenied} {
 		counter(descCandidates, m.comparedAll(out), out.String())
 	}
-	m.decisionSeconds.Collect(ch)
+	m.latency.local.Collect(ch)
+	m.latency.origin.Collect(ch)
 	gauge(descEntries, float64(l.table.Len()))
 	gauge(descCap, float64(l.cfg.EntriesMax))
 	gauge(descNodes, float64(l.nodes.Load()))

@@ -50,7 +50,6 @@ func (l *Limiter) Start(ctx context.Context) error {
 	}
 	fast := func(s *settings) time.Duration { return s.tuning.FastInterval.Std() }
 	slow := func(s *settings) time.Duration { return s.tuning.SlowInterval.Std() }
-	l.loop(ctx, l.at(func(*settings) time.Duration { return probeEvery }), l.probe.turn)
 	l.loop(ctx, l.at(fast), l.background("flush", l.flushTurns()))
 	l.loops.Go(func() {
 		importOnce := l.background("import", l.importOnce)

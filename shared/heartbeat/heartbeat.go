@@ -54,9 +54,9 @@ type Health struct {
 	// ConvergenceFromMs is the 99th percentile of the same by the region that the cost is
 	// of, for those that some came from: at most RegionsMax.
 	ConvergenceFromMs map[string]int64 `json:"convergence_from_ms,omitempty"`
-	// DecisionP99Us is the 99th percentile of what a decision from memory took lately, in
-	// µs, as a probe on a key of its own sees it: waits for processors and for garbage
-	// collection are in it, waits for the origin are not. 0: not measured yet.
+	// DecisionP99Us is the 99th percentile, in µs, of a sample of the decisions of the last
+	// half to whole minute that were made from memory: waits for processors and for garbage
+	// collection are in it, waits for the origin are not. 0: too few, not measured.
 	DecisionP99Us float64 `json:"decision_p99_us,omitempty"`
 
 	// What callers are like, for predictions, of windows long enough to be shared: keys that
