@@ -3,8 +3,12 @@ package redisorigin_test
 import (
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/weirhq/weir/dataplane/redisorigin"
 	"github.com/weirhq/weir/dataplane/store"
@@ -14,7 +18,8 @@ import (
 
 // What a replay tick costs: each call names 500 cells, one command's worth.
 func BenchmarkCallOf500(b *testing.B) {
-	o := openAt(b, servers.RedisForTest(b).Addr(), redisorigin.Options{})
+	server := servers.RedisForTest(b)
+	o, raw := openAt(b, server.Addr(), redisorigin.Options{}), rawClient(b, server.Addr())
 	const n = 500
 	cells, adds, claims := make([]window.Cell, n), make([]store.Add, n), make([]store.Claim, n)
 	for i := range cells {
@@ -28,14 +33,82 @@ func BenchmarkCallOf500(b *testing.B) {
 		}
 	})
 	b.Run("Add", func(b *testing.B) {
+		before := serverCPU(b, raw)
 		for b.Loop() {
 			add(b, o, adds...)
 		}
+		b.ReportMetric((serverCPU(b, raw)-before)*1e6/float64(b.N*n), "server-µs/cell")
+		b.ReportMetric(float64(raw.MemoryUsage(b.Context(), o.Key(cells[0])).Val()), "B/cell")
 	})
 	b.Run("Claim", func(b *testing.B) {
 		for b.Loop() {
 			if c := o.Claim(b.Context(), claims)[0]; !c.Added {
 				b.Fatal(c)
+			}
+		}
+	})
+}
+
+// serverCPU is how many seconds a server's main thread has worked: unlike the time that a call takes, it does not
+// depend on what else the machine does.
+func serverCPU(b *testing.B, raw *redis.Client) float64 {
+	seconds := 0.0
+	for line := range strings.Lines(raw.Info(b.Context(), "cpu").Val()) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name == "used_cpu_user_main_thread" || name == "used_cpu_sys_main_thread" {
+			n, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			seconds += n
+		}
+	}
+	return seconds
+}
+
+// The same of a Hub, and what a cell takes of the server's memory.
+func BenchmarkHubCallOf500(b *testing.B) {
+	server := servers.RedisForTest(b)
+	h := openHub(b, "redis://"+server.Addr(), redisorigin.Options{})
+	const n = 500
+	cells, costs, claims := make([]window.Cell, n), make([]store.Cost, n), make([]store.CellClaim, n)
+	for i := range cells {
+		cells[i] = cellNow(fmt.Sprint("user-", i), time.Hour)
+		costs[i] = store.Cost{Cell: cells[i], Epoch: epochOf(b, h, cells[0]), Add: 1, Limit: 1 << 40}
+		claims[i] = store.CellClaim{Cell: cells[i], Cost: 1, AtMost: math.MaxInt64, Limit: 1 << 40}
+	}
+	raw := rawClient(b, server.Addr())
+	s := &sender{h: h}
+	b.Run("Send", func(b *testing.B) {
+		before := serverCPU(b, raw)
+		for b.Loop() {
+			s.send(b, costs...)
+		}
+		b.ReportMetric((serverCPU(b, raw)-before)*1e6/float64(b.N*n), "server-µs/cell")
+		b.ReportMetric(float64(raw.MemoryUsage(b.Context(), h.Key(cells[0])).Val()), "B/cell")
+	})
+	b.Run("Get", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := h.Get(b.Context(), cells); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("ClaimAll", func(b *testing.B) {
+		for b.Loop() {
+			if r := h.ClaimAll(b.Context(), claims); !r.Added[0] {
+				b.Fatal(r.Totals[0])
+			}
+		}
+	})
+	b.Run("Changes and Told", func(b *testing.B) {
+		for b.Loop() {
+			changes, err := h.Changes(b.Context(), 0, n)
+			if err == nil {
+				err = h.Told(b.Context(), 0, changes.Cells)
+			}
+			if s.send(b, costs...); err != nil {
+				b.Fatal(err)
 			}
 		}
 	})

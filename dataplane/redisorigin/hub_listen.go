@@ -24,19 +24,16 @@ func (h *Hub) Listen(ctx context.Context, shard int, heard func([]store.Foreign)
 	if err != nil {
 		return err
 	}
-	if ctx.Err() != nil {
-		return nil
-	}
 	subscription := s.client.Subscribe(ctx, s.channel)
 	closed := context.AfterFunc(ctx, func() { _ = subscription.Close() }) // ends a Receive
 	err = s.listen(ctx, subscription, heard)
 	if closed() {
 		_ = subscription.Close() // err says more
 	}
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() == nil {
+		return fmt.Errorf("redisorigin: listen at %s: %w", s.where, err)
 	}
-	return fmt.Errorf("redisorigin: listen at %s: %w", s.where, err)
+	return nil
 }
 
 // listen hears messages until a connection is lost.

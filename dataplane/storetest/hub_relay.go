@@ -140,10 +140,7 @@ func testManyChanges(h *hubTest) {
 }
 
 func testScan(h *hubTest) {
-	cells := append(lookalikeCells("w"), longestCells("w")...)
-	for _, c := range hubCells(h, "w2", 300) {
-		cells = append(cells, c)
-	}
+	cells := append(append(lookalikeCells("w"), longestCells("w")...), hubCells(h, "w2", 300)...)
 	want := make(map[window.Cell]store.Change)
 	byShard := make(map[int][]store.Cost)
 	for i, c := range cells {
