@@ -29,7 +29,8 @@
 //	       each step of max(1, 1 % of the limit), at every interval from 60 % of the limit on, and when the
 //	       total has stood below a step for a second
 //
-// A count takes 4 bytes and what its identifier does not share with the one before it; see payload.go. What does not
+// A count takes 4 bytes and what its identifier does not share with the one before it, a third less once the row is
+// deflated; see payload.go. What does not
 // fit into a row goes with the next, greatest share of its limit first; an interval has up to 8 rows, each with 5,000
 // changes and 256 KiB at most. Nothing is discarded, and weir_relay_untold_age_seconds is how long the oldest has
 // waited.

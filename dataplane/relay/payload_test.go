@@ -88,7 +88,7 @@ func TestARoomIsLargeEnough(t *testing.T) {
 		for i := int64(0); r.hash(math.MaxInt64 - i/3); i++ {
 			hashes = append(hashes, hashed{math.MaxInt64 - i/3, rand.Uint64()})
 		}
-		if n := len(encode(hashes, counts)); n > bytesMax {
+		if n := len(encodePlain(hashes, counts)); n > bytesMax {
 			t.Errorf("%d counts and %d hashes take %d bytes, more than %d", len(counts), len(hashes), n, bytesMax)
 		}
 	}
@@ -107,7 +107,7 @@ func TestPayloadsAreRefused(t *testing.T) {
 		}
 	}
 	bad := map[string][]byte{
-		"another version":   append([]byte{payloadVersion + 1}, whole[1:]...),
+		"another version":   append([]byte{versionDeflated + 1}, whole[1:]...),
 		"bytes at its end":  append(bytes.Clone(whole), 0),
 		"too long":          make([]byte, store.NewsBytesMax+1),
 		"an empty name":     encode(nil, []counted{{minuteCell(""), 7}}),
@@ -127,7 +127,8 @@ func TestPayloadsAreRefused(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	f.Add(encode(nil, nil))
 	f.Add(encode([]hashed{{60_000, 1}, {60_000, 2}, {120_000, 3}}, []counted{{minuteCell("alice"), 7}, {minuteCell("alicia"), 1 << 50}}))
-	f.Add([]byte{payloadVersion, 0, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 2, 0, 1, 'a', 1, 1, 0, 1})
+	f.Add(deflate([]byte{0, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 2, 0, 1, 'a', 1, 1, 0, 1}))
+	f.Add([]byte{versionPlain, 0, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 2, 0, 1, 'a', 1, 1, 0, 1})
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		var hashes []hashed
 		var counts []counted
@@ -166,4 +167,30 @@ func TestHashesAreTheSameEverywhere(t *testing.T) {
 
 func minuteCell(identifier string) window.Cell {
 	return window.Cell{Key: window.Key{Workspace: "acme", Namespace: "api", Identifier: identifier, Duration: time.Minute}, Sequence: 28_000_000}
+}
+
+// A payload is deflated where that makes it shorter, and is refused if it is cut short, or longer than a row may be when
+// it is inflated.
+func TestDeflatedPayloads(t *testing.T) {
+	var counts []counted
+	for i := range 2000 {
+		counts = append(counts, counted{minuteCell(fmt.Sprintf("user-%08x", uint32(i)*2654435761)), int64(i)})
+	}
+	payload := encode(nil, counts)
+	if plain := len(encodePlain(nil, counts)); payload[0] != versionDeflated || len(payload) > plain*8/10 {
+		t.Errorf("%d bytes of version %d, and %d bytes plain", len(payload), payload[0], plain)
+	}
+	n := 0
+	count := func(counted) { n++ }
+	if err := decode(payload, func(hashed) {}, count); err != nil || n != len(counts) {
+		t.Errorf("%d of %d came back, %v", n, len(counts), err)
+	}
+	for _, bad := range [][]byte{payload[:len(payload)/2], payload[:1], append(bytes.Clone(payload), 0), deflate(make([]byte, store.NewsBytesMax+1))} {
+		if err := decode(bad, func(hashed) {}, func(counted) {}); !errors.Is(err, errPayload) {
+			t.Errorf("%d bytes: %v", len(bad), err)
+		}
+	}
+	if small := encode(nil, counts[:1]); small[0] != versionPlain {
+		t.Errorf("a single count is of version %d", small[0])
+	}
 }

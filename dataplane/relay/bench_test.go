@@ -1,0 +1,178 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+const (
+	benchCells   = 200_000
+	benchRegions = 50
+)
+
+// stubStores cost nothing: what is left is the relay's own work.
+type stubStores struct {
+	store.RelayHub
+	store.News
+	cells   []store.Change
+	changed []store.Change // what Changes returns until they are told
+	page    store.NewsPage
+	bytes   int // of all rows
+}
+
+func (s *stubStores) Changes(context.Context, int, int) (store.Changes, error) {
+	return store.Changes{Cells: s.changed, Epoch: 1, Healed: true, Now: time.UnixMilli(28_000_000 * 60_000)}, nil
+}
+
+func (s *stubStores) Told(context.Context, int, []store.Change) error {
+	s.changed = nil
+	return nil
+}
+
+func (s *stubStores) Scan(context.Context, int, uint64, int) ([]store.Change, uint64, error) {
+	return s.cells, 0, nil
+}
+
+func (s *stubStores) Tell(context.Context, int, []store.Foreign) error { return nil }
+
+func (s *stubStores) Append(_ context.Context, row store.NewsRow) error {
+	s.bytes += len(row.Payload)
+	return nil
+}
+
+func (s *stubStores) Own(context.Context, store.Stream) ([]store.NewsRow, error) { return nil, nil }
+
+func (s *stubStores) Prune(context.Context, store.Stream, int64, int) (int, error) { return 0, nil }
+
+func (s *stubStores) Read(context.Context, string, map[store.Stream]store.NewsCursor, int) (store.NewsPage, error) {
+	page := s.page
+	s.page = store.NewsPage{}
+	return page, nil
+}
+
+func benchCell(i int) window.Cell {
+	c := minuteCell(fmt.Sprintf("user-%08x", uint32(i)*2654435761))
+	c.Namespace = fmt.Sprint("api-", i%20)
+	return c
+}
+
+// benchRelay leads a shard of benchCells cells, of which it has told.
+func benchRelay(b *testing.B) (*Relay, *stubStores, time.Time) {
+	stores := &stubStores{RelayHub: memstore.NewHub(memstore.HubOptions{})}
+	for i := range benchCells {
+		stores.cells = append(stores.cells, store.Change{Cell: benchCell(i), Total: 500, Limit: 1000})
+	}
+	now := time.Now()
+	r, err := New(Config{Region: "eu", Holder: "node", Hub: stores, News: stores, Counts: memstore.NewCounts(memstore.CountsOptions{}),
+		Clock: func() time.Time { return now }})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s := r.shards[0]
+	if err := s.renew(b.Context(), now); err != nil {
+		b.Fatal(err)
+	}
+	for len(s.book.due) > 0 || !s.own.ready {
+		if err := s.take(b.Context(), now); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return r, stores, now
+}
+
+// BenchmarkTell is the relay's work for one changed cell that it tells, among 200,000 live ones.
+func BenchmarkTell(b *testing.B) {
+	r, stores, now := benchRelay(b)
+	s, n := r.shards[0], 0
+	stores.bytes = 0
+	for total := int64(600); b.Loop(); total++ {
+		b.StopTimer()
+		changed := make([]store.Change, changesMax)
+		for i := range changed {
+			changed[i] = store.Change{Cell: stores.cells[(n+i)%benchCells].Cell, Total: total, Limit: 1000}
+		}
+		stores.changed = changed
+		b.StartTimer()
+		if err := s.take(b.Context(), now); err != nil {
+			b.Fatal(err)
+		}
+		n += changesMax
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(n), "ns/cell")
+	b.ReportMetric(float64(stores.bytes)/float64(n), "B/cell")
+}
+
+// BenchmarkRead is the relay's work for one count that it reads and tells its hub, of 50 regions with 4,000 cells each.
+func BenchmarkRead(b *testing.B) {
+	r, stores, now := benchRelay(b)
+	const each, n = benchCells / benchRegions, benchCells
+	counts, done := make([]counted, each), 0
+	for total := int64(1); b.Loop(); total++ {
+		b.StopTimer()
+		for region := range benchRegions {
+			for i := range counts {
+				counts[i] = counted{benchCell(region*each + i), total}
+			}
+			row := store.NewsRow{Stream: store.Stream{Region: fmt.Sprint("r", region)}, Sequence: total, Payload: encode(nil, counts)}
+			stores.page.Rows = append(stores.page.Rows, row)
+		}
+		b.StartTimer()
+		if err := r.reader.read(b.Context(), now); err != nil {
+			b.Fatal(err)
+		}
+		if err := r.shards[0].tell(b.Context(), now); err != nil {
+			b.Fatal(err)
+		}
+		done += n
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(done), "ns/cell")
+}
+
+// BenchmarkPayload is what a count costs in a row of 4,000.
+func BenchmarkPayload(b *testing.B) {
+	counts := benchCounts()
+	ignore, plain := func(counted) {}, encodePlain(nil, slices.Clone(counts))
+	b.Run("plain", func(b *testing.B) {
+		for b.Loop() {
+			_ = encodePlain(nil, slices.Clone(counts))
+		}
+		perCell(b, len(counts), len(plain))
+	})
+	b.Run("deflate", func(b *testing.B) {
+		for b.Loop() {
+			_ = deflate(plain[1:])
+		}
+		perCell(b, len(counts), len(deflate(plain[1:])))
+	})
+	for name, payload := range map[string][]byte{"decode": plain, "inflate and decode": deflate(plain[1:])} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if err := decode(payload, func(hashed) {}, ignore); err != nil {
+					b.Fatal(err)
+				}
+			}
+			perCell(b, len(counts), len(payload))
+		})
+	}
+}
+
+func benchCounts() []counted {
+	counts := make([]counted, 4000)
+	for i := range counts {
+		counts[i] = counted{benchCell(i), rand.Int64N(1000)}
+	}
+	return counts
+}
+
+func perCell(b *testing.B, cells, bytes int) {
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*cells), "ns/cell")
+	b.ReportMetric(float64(bytes)/float64(cells), "B/cell")
+}
