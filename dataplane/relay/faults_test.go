@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -250,5 +251,49 @@ func TestAPromotedReplicaIsToldAgain(t *testing.T) {
 	w.run(time.Minute)
 	if tells > 0 {
 		t.Errorf("it is told %d more times", tells)
+	}
+}
+
+// A snapshot of several rows, with news between them, has everything that a region needs that joins later: counts, and
+// the hashes of those that wait for it.
+func TestARegionThatJoinsLater(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.tuning.SnapshotEvery = 2 * time.Second
+	eu := w.regions[0]
+	w.run(time.Second)
+	var counts, hashes []window.Cell
+	for i := range 3000 {
+		c := eu.cell(fmt.Sprintf("%d-%0220d", i, i), time.Hour)
+		eu.accept(c, int64(100+i%500), 1000)
+		counts = append(counts, c)
+	}
+	for i := range 100 {
+		c := eu.cell(fmt.Sprint("few", i), time.Hour)
+		eu.accept(c, 9, 1000)
+		hashes = append(hashes, c)
+	}
+	for i := range 100 {
+		eu.accept(counts[i%7], 10, 1000)
+		w.run(interval)
+	}
+	parts := map[int64]int{}
+	for _, row := range w.news.Rows(store.Stream{Region: "eu"}) {
+		parts[row.Snapshot]++
+	}
+	delete(parts, 0)
+	if len(parts) == 0 || slices.Max(slices.Collect(maps.Values(parts))) < 2 {
+		t.Fatalf("rows by snapshot: %v", parts)
+	}
+	ap := w.addRegion("ap", w.clock, 1)
+	w.run(2 * interval)
+	w.wantKnown(counts...)
+	for _, c := range hashes {
+		ap.accept(c, 1, 1000)
+	}
+	w.run(4 * interval)
+	for _, c := range hashes {
+		if got := ap.total(c).Foreign; got != 9 {
+			t.Fatalf("ap knows %d of 9", got)
+		}
 	}
 }
