@@ -258,7 +258,7 @@ func TestAPromotedReplicaIsToldAgain(t *testing.T) {
 // the hashes of those that wait for it.
 func TestARegionThatJoinsLater(t *testing.T) {
 	w := newWorld(t, "eu", "us")
-	w.tuning.SnapshotEvery = 2 * time.Second
+	w.tuning = relay.Tuning{SnapshotEvery: 2 * time.Second, Floor: 1} // nothing is stored for good
 	eu := w.regions[0]
 	w.run(time.Second)
 	var counts, hashes []window.Cell
@@ -290,10 +290,34 @@ func TestARegionThatJoinsLater(t *testing.T) {
 	for _, c := range hashes {
 		ap.accept(c, 1, 1000)
 	}
-	w.run(4 * interval)
+	w.run(2 * interval) // it knows that eu uses the cells, and tells its counts at once
+	for _, c := range hashes {
+		if got := eu.total(c).Foreign; got != 1 {
+			t.Fatalf("eu knows %d of 1", got)
+		}
+	}
+	w.run(2 * interval)
+	w.wantKnown(hashes[0])
 	for _, c := range hashes {
 		if got := ap.total(c).Foreign; got != 9 {
 			t.Fatalf("ap knows %d of 9", got)
 		}
+	}
+}
+
+// What a region has stored for good outlives its relay and the news.
+func TestStoredCountsOutliveTheNews(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.run(time.Second)
+	us := w.regions[1]
+	c := us.cell("k", time.Hour)
+	us.accept(c, 100, 100)
+	w.run(2 * time.Second)
+	us.away = true
+	w.news.Wipe()
+	ap := w.addRegion("ap", w.clock, 1)
+	w.run(time.Second)
+	if got := ap.total(c).Foreign; got != 100 {
+		t.Errorf("ap knows %d of 100", got)
 	}
 }

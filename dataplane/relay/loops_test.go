@@ -47,16 +47,16 @@ func TestR2TheLoopsKeepTheBound(t *testing.T) {
 		{"10 %", 10, 0, 2*(interval+mysql) + 6*redis},
 		{"a second region", 2, 1, 4*(interval+mysql) + 12*redis},
 	} {
-		for offset := range 10 { // of the cost to the relays' intervals
+		for offset := range 60 { // of the relays' intervals to each other and to the cost
 			synctest.Test(t, func(t *testing.T) {
 				w := live(t, "eu", "us", "ap")
 				w.news.Faults.Delay(mysql)
 				for _, r := range w.regions {
 					r.relayHub.Faults.Delay(redis)
 					start(t, r.relay)
-					time.Sleep(37 * time.Millisecond)
+					time.Sleep(time.Duration(37*(offset%8)) * time.Millisecond % interval)
 				}
-				time.Sleep(2*time.Second + time.Duration(offset)*interval/10)
+				time.Sleep(2*time.Second + time.Duration(offset)*interval/60)
 				cell := w.regions[0].cell("k", time.Minute)
 				w.regions[0].accept(cell, c.first, 100)
 				if c.second > 0 {
@@ -92,7 +92,7 @@ func TestTakeover(t *testing.T) {
 				w := live(t, "eu", "us")
 				eu, us := w.regions[0], w.regions[1]
 				start(t, eu.relay, us.relay)
-				time.Sleep(100 * time.Millisecond)
+				time.Sleep(930 * time.Millisecond) // its attempts fall between those of the first
 				start(t, eu.relayOver("second", eu.hub.Client(), eu.news, eu.counts), eu.relayOver("third", eu.hub.Client(), eu.news, eu.counts))
 				time.Sleep(2*time.Second + time.Duration(offset)*150*time.Millisecond)
 				cell := eu.cell("k", time.Minute)

@@ -104,6 +104,24 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// A total that may wait for another region is not late: its age counts from when that region came.
+func TestTheAgeOfWhatWaits(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	w.run(time.Second)
+	c := eu.cell("k", time.Hour)
+	eu.accept(c, 1, 100)
+	w.run(interval)
+	eu.accept(c, 1, 100)
+	w.run(10 * time.Second)
+	us.accept(c, 1, 100)
+	for range 4 {
+		wantMetric(t, eu.relay, `weir_relay_untold_age_seconds{shard="0"} 0`)
+		w.run(interval)
+	}
+	w.wantKnown(c)
+}
+
 func wantMetric(t *testing.T, r *relay.Relay, lines ...string) {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
