@@ -17,7 +17,9 @@ const faultVariable = "WEIR_STORETEST_FAULT"
 // A suite that nothing can fail proves nothing: so the subtests are run, each time in
 // a process of its own, against subjects with one deliberate fault.
 func TestEveryFaultIsFound(t *testing.T) {
-	for subject, faults := range map[string]map[string]string{"TestCountsSubject": countsFaults, "TestOriginSubject": originFaults, "TestNewsSubject": newsFaults} {
+	for subject, faults := range map[string]map[string]string{
+		"TestCountsSubject": countsFaults, "TestOriginSubject": originFaults, "TestNewsSubject": newsFaults, "TestHubSubject": hubFaults,
+	} {
 		for fault, subtest := range faults {
 			t.Run(subject+"/"+fault, func(t *testing.T) {
 				child := exec.CommandContext(t.Context(), os.Args[0],

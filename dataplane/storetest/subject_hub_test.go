@@ -1,0 +1,155 @@
+package storetest_test
+
+import (
+	"context"
+	"math"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest"
+	"github.com/weirhq/weir/shared/window"
+)
+
+func TestHubSubject(t *testing.T) {
+	fault := os.Getenv(faultVariable)
+	storetest.TestHub(t, func(testing.TB) storetest.Hub {
+		clock := func() time.Time { return time.Now().Add(-10 * time.Minute) }
+		h := memstore.NewHub(memstore.HubOptions{Clock: clock})
+		ways := []*memstore.Hub{h}
+		return storetest.Hub{
+			RelayHub: &hubSubject{Hub: h, fault: fault},
+			Client: func(testing.TB) store.RelayHub {
+				way := h.Client()
+				ways = append(ways, way)
+				return &hubSubject{Hub: way, fault: fault}
+			},
+			Lose: func(lose bool) {
+				for _, way := range ways {
+					way.Faults.LoseReplies(lose)
+				}
+			},
+			Wipe: func(testing.TB) { h.Wipe() },
+			State: func(testing.TB) func(testing.TB) {
+				state := h.State()
+				return func(testing.TB) { h.Rollback(state) }
+			},
+			Clock: func(testing.TB) time.Time { return clock() },
+		}
+	})
+}
+
+// hubFaults are faults of a Hub, each with the beginning of the name of the subtest that must find it.
+var hubFaults = map[string]string{
+	"repetitions count":          "Send/a_chunk_is_applied",
+	"answers from the back":      "Send/adds_each_cost",
+	"limits are lost":            "Changes/are_cells_with_a_Limit",
+	"an earlier epoch fits":      "an_epoch/changes_when",
+	"Restore is lost":            "an_epoch/the_total",
+	"Known is added":             "an_emptied_hub_ends",
+	"claims past AtMost":         "ClaimAll/adds_each_cost",
+	"heals any epoch":            "Raise/in_another_epoch",
+	"the clock is the process's": "Get/reports_the_shard",
+	"never looks at ctx":         "all_methods_obey_ctx",
+	"keeps no answered chunk":    "a_failover/loses_no_answered",
+	"tells smaller totals":       "Tell/lifts_foreign",
+	"the lease is for everybody": "Lease/makes_holder",
+	"more changes are not told":  "Changes/are_at_most_max",
+}
+
+// hubSubject is a memstore.Hub with one fault.
+type hubSubject struct {
+	*memstore.Hub
+	fault  string
+	number int64
+}
+
+func (h *hubSubject) Send(ctx context.Context, c store.Chunk) (store.Reply, error) {
+	c.Costs = slices.Clone(c.Costs)
+	for i := range c.Costs {
+		cost := &c.Costs[i]
+		switch h.fault {
+		case "limits are lost":
+			cost.Limit = 0
+		case "an earlier epoch fits":
+			cost.Epoch = 0
+		case "Restore is lost":
+			cost.Restore = 0
+		case "Known is added":
+			cost.Add, cost.Known = cost.Add+cost.Known, 0
+		}
+	}
+	way := h.Hub
+	switch h.fault {
+	case "repetitions count":
+		h.number++
+		c.Number = h.number
+	case "keeps no answered chunk":
+		way = h.Hub.Client()
+	case "never looks at ctx":
+		ctx = context.Background()
+	}
+	reply, err := way.Send(ctx, c)
+	if h.fault == "answers from the back" {
+		slices.Reverse(reply.Totals)
+	}
+	return reply, err
+}
+
+func (h *hubSubject) ClaimAll(ctx context.Context, claims []store.CellClaim) store.ClaimReply {
+	claims = slices.Clone(claims)
+	for i := range claims {
+		if h.fault == "claims past AtMost" {
+			claims[i].AtMost = math.MaxInt64
+		}
+	}
+	return h.Hub.ClaimAll(ctx, claims)
+}
+
+func (h *hubSubject) Get(ctx context.Context, cells []window.Cell) (store.Reply, error) {
+	reply, err := h.Hub.Get(ctx, cells)
+	if h.fault == "the clock is the process's" {
+		reply.Now = time.Now()
+	}
+	return reply, err
+}
+
+func (h *hubSubject) Healed(ctx context.Context, shard int, epoch store.Epoch) error {
+	if h.fault == "heals any epoch" {
+		changes, err := h.Changes(ctx, shard, 1)
+		if err != nil {
+			return err
+		}
+		epoch = changes.Epoch
+	}
+	return h.Hub.Healed(ctx, shard, epoch)
+}
+
+func (h *hubSubject) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
+	totals = slices.Clone(totals)
+	for i := range totals {
+		if h.fault == "tells smaller totals" {
+			totals[i].Count--
+		}
+	}
+	return h.Hub.Tell(ctx, shard, totals)
+}
+
+func (h *hubSubject) Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (store.Lease, error) {
+	lease, err := h.Hub.Lease(ctx, shard, holder, ttl)
+	if h.fault == "the lease is for everybody" {
+		lease.Holder = holder
+	}
+	return lease, err
+}
+
+func (h *hubSubject) Changes(ctx context.Context, shard, max int) (store.Changes, error) {
+	changes, err := h.Hub.Changes(ctx, shard, max)
+	if h.fault == "more changes are not told" {
+		changes.Cells, changes.More = changes.Cells[:len(changes.Cells)/2], false
+	}
+	return changes, err
+}
