@@ -35,13 +35,21 @@
 // changes and 256 KiB at most. Nothing is discarded, and weir_relay_untold_age_seconds is how long the oldest has
 // waited.
 //
+// # Peers
+//
+// Rows may also travel straight from relay to relay: Config.Told hands out each row before it is appended, and Hear takes
+// one in; package peers carries them. News stays the truth: every row is read all the same, and no cursor moves for one
+// that is heard. All that holds below holds with peers, without them, and with rows lost, repeated or out of order
+// between them: a row is a lower bound of what its region has accepted, whether or not it is ever stored. A row that
+// waits to be stored holds back the next ones, so while News is out peers hear nothing new either.
+//
 // # A relay's memory
 //
 // Everything a relay knows is in its hub, in MySQL, or can be asked again:
 //
 //	told      cell → total that was told       its own rows since the last snapshot
 //	total     cell → the region's total        Scan of its hub
-//	foreign   cell → region → count            other regions' rows
+//	foreign   cell → region → count            other regions' rows, read or heard
 //	users     hash → used by another region    other regions' rows
 //	sequence  of its next row                  its own last row
 //

@@ -22,3 +22,16 @@ func Sizes(r *Relay) (sizes struct{ Cells, Waiting, Due, Unsent, Hashes int }) {
 func Decode(payload []byte, count func(window.Cell)) error {
 	return decode(payload, func(hashed) {}, func(c counted) { count(c.cell) })
 }
+
+// Encode makes a payload of hashes with these expiries, and of a count of 1 of each cell.
+func Encode(expiriesMs []int64, cells ...window.Cell) []byte {
+	var hashes []hashed
+	for i, ms := range expiriesMs {
+		hashes = append(hashes, hashed{ms, uint64(i)})
+	}
+	var counts []counted
+	for _, c := range cells {
+		counts = append(counts, counted{c, 1})
+	}
+	return encode(hashes, counts)
+}

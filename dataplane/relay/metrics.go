@@ -15,7 +15,7 @@ import (
 type metrics struct {
 	relay *Relay
 
-	told, read traffic
+	told, read, heard traffic
 
 	saved, healed, fenced, unreadable, errors atomic.Int64
 
@@ -62,8 +62,8 @@ var (
 	descLease  = desc("lease_held", "1 while this process relays the shard of its region's hub.", "shard")
 	descUntold = desc("untold_age_seconds", "How long the oldest count that is due to be told has waited.", "shard")
 	descCells  = desc("cells", "Cells that the relay holds of a shard.", "shard")
-	descRows   = desc("news_rows_total", "Rows of news written (told) and read.", "direction")
-	descBytes  = desc("news_bytes_total", "Bytes of news written (told) and read.", "direction")
+	descRows   = desc("news_rows_total", "Rows of news written (told), read, and received from a peer (heard).", "direction")
+	descBytes  = desc("news_bytes_total", "Bytes of news written (told), read, and received from a peer (heard).", "direction")
 	descLag    = desc("lag_seconds", "Age of the oldest row of news in the last read that had some of the region.", "region")
 	descSaved  = desc("stored_counts_total", "Counts that were stored for good.")
 	descHealed = desc("healed_total", "Times that a shard of the hub had lost its counts and was raised again.")
@@ -95,7 +95,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		send(descUntold, prometheus.GaugeValue, age.Seconds(), shard)
 		send(descCells, prometheus.GaugeValue, float64(cells), shard)
 	}
-	for direction, t := range map[string]*traffic{"told": &m.told, "read": &m.read} {
+	for direction, t := range map[string]*traffic{"told": &m.told, "read": &m.read, "heard": &m.heard} {
 		send(descRows, prometheus.CounterValue, float64(t.rows.Load()), direction)
 		send(descBytes, prometheus.CounterValue, float64(t.bytes.Load()), direction)
 	}

@@ -21,6 +21,9 @@ type reader struct {
 	relay *Relay
 	after map[store.Stream]store.NewsCursor // nil while it reads nothing
 	users users
+
+	mu   sync.Mutex // guards open; rows that are heard are merged with it held
+	open bool       // rows that are heard are taken in
 }
 
 func newReader(r *Relay) *reader { return &reader{relay: r} }
@@ -33,6 +36,7 @@ func (r *reader) read(ctx context.Context, now time.Time) error {
 	}
 	if r.after == nil {
 		r.after = make(map[store.Stream]store.NewsCursor)
+		r.setOpen(true)
 	}
 	for range pagesMax {
 		page, err := r.page(ctx)
@@ -64,13 +68,17 @@ func (r *reader) page(ctx context.Context) (store.NewsPage, error) {
 // apply merges a row: twice, or after a later one, does no harm.
 func (r *reader) apply(row *store.NewsRow, now time.Time) {
 	r.relay.metrics.read.add(len(row.Payload))
-	err := decode(row.Payload, func(h hashed) { r.use(h, now) }, func(c counted) {
-		r.relay.shardOf(&c.cell.Key).book.merge(row.Region, c, now)
-	})
-	if err != nil {
+	if err := r.merge(row, now); err != nil {
 		r.relay.unreadable(row, err)
 	}
 	r.after[row.Stream] = row.Cursor()
+}
+
+// merge takes in what a row tells. After an error some of it may be.
+func (r *reader) merge(row *store.NewsRow, now time.Time) error {
+	return decode(row.Payload, func(h hashed) { r.use(h, now) }, func(c counted) {
+		r.relay.shardOf(&c.cell.Key).book.merge(row.Region, c, now)
+	})
 }
 
 // use takes note of another region that uses a cell.
@@ -96,6 +104,7 @@ func (r *reader) forget() {
 		return
 	}
 	r.after = nil
+	r.setOpen(false)
 	r.users.keep(func(int64) bool { return false })
 	for _, s := range r.relay.shards {
 		s.book.forgetForeign()

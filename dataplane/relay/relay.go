@@ -23,6 +23,11 @@ type Config struct {
 	Tuning func() Tuning    // read before each step; nil stands for the defaults
 	Clock  func() time.Time // nil is time.Now. It paces the relay; cells live by their hub's clock
 	Logger *slog.Logger     // nil discards
+
+	// Told is called with each row of news, once, before it is appended; not with snapshots and rows that tell nothing.
+	// It must neither block nor change the row, and may keep it. What a row tells is true whether or not it is stored
+	// afterwards: a relay that has been replaced may tell, and does no harm. Nil: nothing is called.
+	Told func(row store.NewsRow)
 }
 
 // Tuning is what may change while a relay runs. A field that is 0 has its default.
@@ -53,7 +58,7 @@ func orDefault[T time.Duration | float64](v, otherwise T) T {
 // Relay carries counts between the hub of one region and the other regions, for each of the hub's shards whose lease
 // it has. Any number of a region's nodes may run one.
 //
-// Start and Stop may be called concurrently, and both twice. Step is for callers that own the time, as tests and
+// Hear and Leads may be called at any time, concurrently. Start and Stop may be called concurrently, and both twice. Step is for callers that own the time, as tests and
 // simulators do: it must not run while another Step does, or between Start and Stop.
 type Relay struct {
 	cfg     Config
@@ -90,6 +95,9 @@ func New(cfg Config) (*Relay, error) {
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Told == nil {
+		cfg.Told = func(store.NewsRow) {}
 	}
 	r := &Relay{cfg: cfg}
 	r.reader = newReader(r)
@@ -163,6 +171,9 @@ func (r *Relay) shardOf(key *window.Key) *shard {
 	}
 	return r.shards[r.cfg.Hub.ShardOf(key)]
 }
+
+// Leads is true while the relay has the lease of any shard, and so takes rows in: see Hear.
+func (r *Relay) Leads() bool { return r.leads(r.cfg.Clock()) }
 
 // leads is true while the relay has the lease of any shard.
 func (r *Relay) leads(now time.Time) bool {

@@ -100,6 +100,9 @@ func (s *shard) round(ctx context.Context, now time.Time) (more bool, err error)
 		if s.own.pending, more = s.compose(changes.Cells, now); s.own.pending == nil {
 			return false, nil
 		}
+		if len(s.own.pending.told) > 0 {
+			s.relay.cfg.Told(s.own.pending.row)
+		}
 	}
 	return more || changes.More, s.settle(ctx)
 }

@@ -1,0 +1,94 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// ErrIdle tells that a row is not taken in because the relay leads no shard, or has not begun to read.
+var ErrIdle = errors.New("relay: leads no shard")
+
+// Hear takes in a row of another region's that did not come through News, as if it had been read: each count is the
+// maximum of what is known and what the row tells. The cursor of the row's stream does not move, so the row is read from
+// News as well, and rows may be heard twice, in any order, or not at all.
+//
+// Hear looks at the row's Stream and Payload. A row breaks a bound if it is of the own region, or its payload is too
+// long, cannot be read to its end, or names a window that has not begun anywhere; nothing of it is taken in, and the
+// error wraps store.ErrRefused. ErrIdle: see there. Hear does no I/O, and keeps no reference to the row. Rows are
+// merged one after the other.
+func (r *Relay) Hear(row store.NewsRow) error {
+	now := r.cfg.Clock()
+	if !r.leads(now) {
+		return ErrIdle
+	}
+	hubMs := r.hubMs()
+	if hubMs == 0 {
+		return ErrIdle
+	}
+	if err := r.checkHeard(&row, hubMs); err != nil {
+		return err
+	}
+	if !r.reader.hear(&row, now) {
+		return ErrIdle
+	}
+	r.metrics.heard.add(len(row.Payload))
+	r.reader.wake()
+	return nil
+}
+
+// hubMs is the latest of the times that the hub's shards have answered; 0 before the first.
+func (r *Relay) hubMs() (latest int64) {
+	for _, s := range r.shards {
+		s.book.mu.Lock()
+		latest = max(latest, s.book.nowMs)
+		s.book.mu.Unlock()
+	}
+	return latest
+}
+
+// checkHeard reads a row to its end before anything of it is merged.
+func (r *Relay) checkHeard(row *store.NewsRow, hubMs int64) error {
+	if err := row.Stream.Validate(); err != nil {
+		return err
+	}
+	if row.Region == r.cfg.Region {
+		return fmt.Errorf("%w: region is %q, the relay's own", store.ErrRefused, row.Region)
+	}
+	var early error
+	err := decode(row.Payload, func(h hashed) {
+		if latest := hubMs + aheadMax(window.DurationMax); h.expiresMs > latest {
+			early = fmt.Errorf("a hash expires at %d ms (at most %d)", h.expiresMs, latest)
+		}
+	}, func(c counted) {
+		if latest := hubMs + aheadMax(c.cell.Duration); c.cell.ExpiresAtMs() > latest {
+			early = fmt.Errorf("a cell expires at %d ms (at most %d)", c.cell.ExpiresAtMs(), latest)
+		}
+	})
+	if err := errors.Join(err, early); err != nil {
+		return fmt.Errorf("%w: payload of %v: %w", store.ErrRefused, row.Stream, err)
+	}
+	return nil
+}
+
+// aheadMax is how far ahead the expiry of a cell can be: that of the one that begins next, by a clock that is ahead.
+func aheadMax(duration time.Duration) int64 { return (3*duration + keptFor).Milliseconds() }
+
+// hear merges a row unless the reader has ended, and with it all that it held.
+func (r *reader) hear(row *store.NewsRow, now time.Time) (open bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.open {
+		_ = r.merge(row, now) // it was checked
+	}
+	return r.open
+}
+
+func (r *reader) setOpen(open bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.open = open
+}

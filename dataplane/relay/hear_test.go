@@ -1,0 +1,248 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// toldRelay replaces a region's relay by one whose rows are kept, as a peer's link keeps them.
+func (r *region) toldRelay() *[]store.NewsRow {
+	told := new([]store.NewsRow)
+	made, err := relay.New(relay.Config{Region: r.name, Holder: "first", Hub: r.relayHub, News: r.news, Counts: r.counts,
+		Clock: r.clock, Tuning: func() relay.Tuning { return r.tuning },
+		Told: func(row store.NewsRow) { *told = append(*told, row) }})
+	if err != nil {
+		r.Fatal(err)
+	}
+	r.relay = made
+	return told
+}
+
+// A row that is heard is taken in at once, once more when it is read, and moves no cursor.
+func TestARowIsHeardAndReadAllTheSame(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	told := eu.toldRelay()
+	w.run(time.Second)
+	c := eu.cell("k", time.Hour)
+	eu.accept(c, 50, 100)
+	us.away = true
+	w.run(interval)
+	if len(*told) != 1 {
+		t.Fatalf("%d rows are told, want 1", len(*told))
+	}
+	for range 2 {
+		if err := us.relay.Hear((*told)[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.news.Faults.Fail(errDown)
+	_ = us.relay.Step(t.Context())
+	w.wantKnown(c)
+	wantMetric(t, us.relay, `weir_relay_news_rows_total{direction="heard"} 2`, `weir_relay_news_rows_total{direction="read"} 1`)
+	w.news.Faults.Fail(nil)
+	us.away = false
+	w.run(2 * interval)
+	wantMetric(t, us.relay, `weir_relay_news_rows_total{direction="read"} 2`)
+	w.wantKnown(c)
+	w.checkR1()
+}
+
+// An older row that is heard after a newer one lowers nothing, and a hash that is heard has the own count told.
+func TestRowsAreHeardInAnyOrder(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	told := eu.toldRelay()
+	w.run(time.Second)
+	c, few := eu.cell("k", time.Hour), eu.cell("few", time.Hour)
+	us.accept(few, 2, 100)
+	w.run(2 * interval)
+	us.away = true
+	eu.accept(few, 1, 100)
+	for _, cost := range []int64{20, 30, 40} {
+		eu.accept(c, cost, 100)
+		w.run(interval)
+	}
+	slices.Reverse(*told)
+	for _, row := range *told {
+		if err := us.relay.Hear(row); err != nil {
+			t.Fatal(err)
+		}
+		_ = us.relay.Step(t.Context())
+		w.checkR1()
+	}
+	w.wantKnown(c)
+	if got := us.total(few).Foreign; got != 1 {
+		t.Errorf("us knows %d of 1", got)
+	}
+	us.away = false
+	w.run(2 * interval)
+	w.wantKnown(few)
+}
+
+// A row is told once, before it is stored, however often it is appended; snapshots and empty rows are not told.
+func TestARowIsToldOnce(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu := w.regions[0]
+	told := eu.toldRelay()
+	w.run(time.Second)
+	eu.accept(eu.cell("short", time.Second), 50, 100) // only taken off the hub's changes
+	w.run(time.Second)
+	if len(*told) != 0 {
+		t.Fatalf("%d rows are told, and nothing that is shared is accepted", len(*told))
+	}
+	w.news.Faults.Hook(func(op memstore.Op) error {
+		if op == memstore.OpAppend {
+			return errDown
+		}
+		return nil
+	})
+	c := eu.cell("k", time.Hour)
+	eu.accept(c, 50, 100)
+	w.run(time.Second)
+	if len(*told) != 1 {
+		t.Errorf("%d rows are told, want 1", len(*told))
+	}
+	w.news.Faults.Hook(nil)
+	w.run(2 * time.Minute) // with snapshots
+	if len(*told) != 1 {
+		t.Errorf("%d rows are told, want 1", len(*told))
+	}
+	w.wantKnown(c)
+}
+
+// A relay that has been replaced may tell rows that are never stored: they are true, and harm nothing.
+func TestR1ARelayWithoutItsNumberMayTell(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	told := eu.toldRelay()
+	w.run(time.Second)
+	rows := w.news.Rows(store.Stream{Region: "eu"})
+	taken := store.NewsRow{Stream: store.Stream{Region: "eu"}, Sequence: rows[len(rows)-1].Sequence + 1, Writer: 99, Payload: []byte{1, 0, 0}}
+	if err := w.news.Append(t.Context(), taken); err != nil {
+		t.Fatal(err)
+	}
+	c := eu.cell("k", time.Hour)
+	eu.accept(c, 50, 100)
+	_ = eu.relay.Step(context.Background())
+	wantMetric(t, eu.relay, "weir_relay_fenced_total 1")
+	if len(*told) != 1 {
+		t.Fatalf("%d rows are told, want the one that was refused", len(*told))
+	}
+	if err := us.relay.Hear((*told)[0]); err != nil {
+		t.Fatal(err)
+	}
+	w.step()
+	eu.accept(c, 30, 100)
+	w.run(time.Second)
+	w.wantKnown(c)
+}
+
+// What no relay of another region can have told is refused whole.
+func TestHearRefuses(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	told := eu.toldRelay()
+	w.run(time.Second)
+	eu.accept(eu.cell("k", time.Hour), 50, 100)
+	next := eu.cell("next", time.Minute)
+	next.Sequence++
+	eu.accept(next, 50, 100)
+	_ = eu.relay.Step(t.Context())
+	good := (*told)[0]
+	late := eu.cell("late", time.Minute)
+	late.Sequence += 3
+	for what, spoil := range map[string]func(*store.NewsRow){
+		"own":                func(r *store.NewsRow) { r.Region = "us" },
+		"region":             func(r *store.NewsRow) { r.Region = "" },
+		"region is":          func(r *store.NewsRow) { r.Region = strings.Repeat("x", store.RegionBytesMax+1) },
+		"shard":              func(r *store.NewsRow) { r.Shard = store.NewsShardsMax },
+		"shard is":           func(r *store.NewsRow) { r.Shard = -1 },
+		"payload":            func(r *store.NewsRow) { r.Payload = nil },
+		"version":            func(r *store.NewsRow) { r.Payload = []byte{99} },
+		"bytes":              func(r *store.NewsRow) { r.Payload = make([]byte, store.NewsBytesMax+1) },
+		"end":                func(r *store.NewsRow) { r.Payload = r.Payload[:len(r.Payload)-1] },
+		"a cell expires at":  func(r *store.NewsRow) { r.Payload = relay.Encode(nil, late) },
+		"a hash expires at ": func(r *store.NewsRow) { r.Payload = relay.Encode([]int64{1 << 60}) },
+	} {
+		bad := good
+		spoil(&bad)
+		if err := us.relay.Hear(bad); !errors.Is(err, store.ErrRefused) || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if sizes := relay.Sizes(us.relay); sizes.Cells != 0 || sizes.Hashes != 0 {
+		t.Errorf("of what was refused it holds %+v", sizes)
+	}
+	if err := us.relay.Hear(good); err != nil {
+		t.Error(err)
+	}
+	if sizes := relay.Sizes(us.relay); sizes.Cells != 2 {
+		t.Errorf("of what was taken in it holds %+v, want 2 cells, one of the next window", sizes)
+	}
+}
+
+// A relay that leads no shard takes nothing in, and holds nothing.
+func TestHearWithoutALease(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	told := eu.toldRelay()
+	w.run(time.Second)
+	eu.accept(eu.cell("k", time.Hour), 50, 100)
+	_ = eu.relay.Step(t.Context())
+	second := us.newRelay("second")
+	for range 2 {
+		if err := second.Hear((*told)[0]); !errors.Is(err, relay.ErrIdle) || second.Leads() {
+			t.Errorf("%v; leads: %v", err, second.Leads())
+		}
+		_ = second.Step(t.Context()) // us's first relay has the lease
+	}
+	if err := us.relay.Hear((*told)[0]); err != nil || !us.relay.Leads() {
+		t.Errorf("%v; leads: %v", err, us.relay.Leads())
+	}
+	us.relayHub.Faults.Fail(errDown)
+	w.now = w.now.Add(4 * time.Second)
+	for range 2 {
+		if err := us.relay.Hear((*told)[0]); !errors.Is(err, relay.ErrIdle) {
+			t.Errorf("after its lease has ended: %v", err)
+		}
+		_ = us.relay.Step(t.Context())
+	}
+}
+
+// Whatever a peer sends, Hear takes it in whole or leaves it whole, and does not panic.
+func FuzzHear(f *testing.F) {
+	w := newWorld(f, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	told := eu.toldRelay()
+	w.run(time.Second)
+	for _, d := range []time.Duration{time.Hour, time.Minute} {
+		eu.accept(eu.cell("k", d), 50, 100)
+		eu.accept(eu.cell("l", d), 1, 100)
+	}
+	_ = eu.relay.Step(context.Background())
+	for _, row := range *told {
+		f.Add(row.Region, row.Shard, row.Payload)
+		f.Add("us", row.Shard, row.Payload)
+		f.Add(row.Region, -1, row.Payload[:len(row.Payload)/2])
+	}
+	f.Fuzz(func(t *testing.T, region string, shard int, payload []byte) {
+		before := relay.Sizes(us.relay)
+		err := us.relay.Hear(store.NewsRow{Stream: store.Stream{Region: region, Shard: shard}, Payload: payload})
+		after := relay.Sizes(us.relay)
+		if err != nil && (!errors.Is(err, store.ErrRefused) || after != before) {
+			t.Errorf("%v; before %+v, after %+v", err, before, after)
+		}
+		if grown := after.Cells + after.Hashes - before.Cells - before.Hashes; grown > len(payload) {
+			t.Errorf("%d bytes make %d cells and hashes", len(payload), grown)
+		}
+	})
+}
