@@ -225,3 +225,23 @@ func TestARefusedClaimIsCrowdedOnlyWhereItWouldFit(t *testing.T) {
 		}
 	}
 }
+
+// A total that is answered while a claim is on its way may hold the claim's cost. What the origin does not have of a
+// guest's cost is not taken to be in it: with the claim's own answer it would seem to be lost.
+func TestATotalWithAClaimInItConfirmsNothingElse(t *testing.T) {
+	slot := slotOf(ledgerSeq)
+	e := ledgerEntry() // 20 are at the origin
+	e.addLocked(slot, 1)
+	e.SettleUnnamed(ledgerSeq, 1) // and 1 is in the overflow
+	c := ledgerClaim(e, 1, 100)
+	if _, way := e.PrepareClaim(c, 1, 200, clock.SteadyStart); way != WayClaim {
+		t.Fatal(way)
+	}
+	e.Arrived(&Counters{}, ledgerSeq, 21)
+	if _, missing := e.MergeClaim(&Counters{}, c, 21, true, clock.SteadyStart); len(missing) > 0 {
+		t.Errorf("the origin is said to have lost %v", missing)
+	}
+	if named := e.namedLocked(slot); named != 21 {
+		t.Errorf("the origin is known to have %d, want 21", named)
+	}
+}

@@ -28,7 +28,7 @@ func (m *Counters) exceeded(e *Entry, slot int, grown int64) {
 // answer, and at hydration what it accepted before.
 //
 // Of claims on their way nobody knows whether a total holds them. It is taken to: what
-// others have contributed is then found a little later, and not twice.
+// others have contributed, and what the origin has of unnamed cost, is then found a little later, and not twice.
 //
 // grew is true when others had contributed. lost is true when the total is smaller
 // than what the origin has named before and what was added since: it has lost data.
@@ -53,8 +53,8 @@ func (e *Entry) absorbLocked(m *Counters, slot int, total int64, sent bool) (gre
 			b.extra.metered.cover(e.seq.Load(), slot, added)
 		}
 	}
-	if unnamed := b.unnamed(slot); unnamed > 0 && total > c.settled.Load()-unnamed {
-		b.extra.unnamed[slot] = max(0, c.settled.Load()-total)
+	if unnamed, without := b.unnamed(slot), total-b.claiming(slot); unnamed > 0 && without > c.settled.Load()-unnamed {
+		b.extra.unnamed[slot] = max(0, c.settled.Load()-without)
 	}
 	return grew, total < c.settled.Load()-b.unnamed(slot) && (sent || !sending)
 }
