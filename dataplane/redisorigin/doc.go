@@ -27,4 +27,6 @@
 // What it gives up: durability, beyond what the server itself has (a total that is
 // lost is healed by Raise); and, on a Cluster, redirections: while a slot moves, its
 // cells fail, and work again once the client has learnt where the slot is.
+//
+// Hub is where nodes and a region's relay meet, on the same servers and in keys of its own.
 package redisorigin
