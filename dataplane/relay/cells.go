@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// cell is what a relay knows of one cell. Its shard's mu guards it.
+// cell is what a relay knows of one cell. Its book's mu guards it.
 type cell struct {
 	name window.Cell
 	hash uint64
@@ -56,6 +56,8 @@ func (c *cell) merge(region string, total int64) bool {
 	c.parts = append(c.parts, part{region, total})
 	return c.foreign() > before
 }
+
+func (c *cell) isOwn() bool { return c.total > 0 || c.told != toldNothing || c.stored > 0 }
 
 func (c *cell) isForeign() bool { return len(c.parts) > 0 || c.imported > 0 }
 
@@ -122,7 +124,8 @@ func (b *book) resendLocked() {
 	}
 }
 
-// keptFor is how long a cell stays after it has expired by the hub's clock: no longer than a clock may be wrong.
+// keptFor is how long a cell stays after it has expired by the hub's clock, so that a clock which was ahead and is set
+// back costs nothing.
 const keptFor = time.Minute
 
 func (b *book) expired(atMs int64) bool { return atMs+keptFor.Milliseconds() <= b.nowMs }

@@ -321,3 +321,39 @@ func TestStoredCountsOutliveTheNews(t *testing.T) {
 		t.Errorf("ap knows %d of 100", got)
 	}
 }
+
+// A row that could not be stored is stored as soon as MySQL is back, also while the hub is away.
+func TestARowOnItsWayNeedsNoHub(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.run(time.Second)
+	eu := w.regions[0]
+	c := eu.cell("k", time.Hour)
+	eu.accept(c, 50, 100)
+	w.news.Faults.Fail(errDown)
+	w.run(interval)
+	eu.relayHub.Faults.Fail(errDown)
+	w.news.Faults.Fail(nil)
+	w.run(2 * interval)
+	w.wantKnown(c)
+}
+
+// A relay that has lost its lease holds nothing.
+func TestARelayWithoutALeaseHoldsNothing(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.run(time.Second)
+	eu, us := w.regions[0], w.regions[1]
+	for i := range 20 {
+		c := eu.cell(fmt.Sprint("k", i), time.Hour)
+		eu.accept(c, int64(1+i), 100)
+		us.accept(us.cell(fmt.Sprint("k", 2*i), time.Hour), int64(1+i), 100)
+	}
+	w.run(time.Second)
+	if s := relay.Sizes(eu.relay); s.Cells < 20 {
+		t.Fatalf("it holds %+v", s)
+	}
+	eu.relayHub.Faults.Fail(errDown)
+	w.run(5 * time.Second)
+	if s := relay.Sizes(eu.relay); s.Cells+s.Hashes+s.Waiting+s.Due+s.Unsent > 0 {
+		t.Errorf("it still holds %+v", s)
+	}
+}

@@ -148,13 +148,15 @@ func (b *book) wake(h hashed, now time.Time) {
 	}
 }
 
-// forgetForeign forgets all that other regions have told. It is for a shard that has lost its lease: the own region's
-// side goes with the next take.
+// forgetForeign forgets all that other regions have told. It is for a shard that has lost its lease: take forgets the
+// own region's side, before or after.
 func (b *book) forgetForeign() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, c := range b.cells {
-		c.parts, c.imported, c.sent, c.shared = nil, 0, 0, false
+	for name, c := range b.cells {
+		if c.parts, c.imported, c.sent, c.shared = nil, 0, 0, false; !c.isOwn() {
+			delete(b.cells, name)
+		}
 	}
 	b.sent = nil
 	clear(b.unsent)

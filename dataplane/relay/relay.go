@@ -20,7 +20,7 @@ type Config struct {
 	News   store.News       // the fleet's
 	Counts store.CountStore // the fleet's; Publish and Import are used
 	Holder string           // the node's id, unique in the region, 1 to store.HolderBytesMax bytes
-	Tuning func() Tuning    // read before each step; nil stands for the defaults
+	Tuning func() Tuning    // read before each step, also concurrently; nil stands for the defaults
 	Clock  func() time.Time // nil is time.Now. It paces the relay; cells live by their hub's clock
 	Logger *slog.Logger     // nil discards
 
@@ -58,8 +58,9 @@ func orDefault[T time.Duration | float64](v, otherwise T) T {
 // Relay carries counts between the hub of one region and the other regions, for each of the hub's shards whose lease
 // it has. Any number of a region's nodes may run one.
 //
-// Hear and Leads may be called at any time, concurrently. Start and Stop may be called concurrently, and both twice. Step is for callers that own the time, as tests and
-// simulators do: it must not run while another Step does, or between Start and Stop.
+// Start and Stop may both be called twice, one after the other. Step is for callers that own the time, as tests and
+// simulators do: it must not run while another Step does, or between Start and Stop. Hear, Leads and Collector's
+// figures may be called for at any time, concurrently.
 type Relay struct {
 	cfg     Config
 	shards  []*shard
@@ -138,8 +139,8 @@ func (r *Relay) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Step does all that the loops do in one interval, once and in this order: leases, changes, news, foreign totals, stored counts.
-// It goes on after an error, and returns them all.
+// Step does all that the loops do in one interval, once and in this order: leases, changes, news, foreign totals, stored
+// counts. It goes on after an error, and returns them all.
 func (r *Relay) Step(ctx context.Context) error {
 	now := r.cfg.Clock()
 	var errs []error

@@ -92,10 +92,10 @@ func (s *shard) rounds(ctx context.Context, now time.Time) error {
 // round appends one row, if there is anything to tell or to take off. more is true when there is a rest.
 func (s *shard) round(ctx context.Context, now time.Time) (more bool, err error) {
 	changes, err := s.changes(ctx, changesMax)
-	if err != nil {
-		return false, err
-	}
 	if s.own.pending == nil {
+		if err != nil {
+			return false, err
+		}
 		s.grow(changes.Cells, now, now)
 		if s.own.pending, more = s.compose(changes.Cells, now); s.own.pending == nil {
 			return false, nil
@@ -104,7 +104,7 @@ func (s *shard) round(ctx context.Context, now time.Time) (more bool, err error)
 			s.relay.cfg.Told(s.own.pending.row)
 		}
 	}
-	return more || changes.More, s.settle(ctx)
+	return more || changes.More, errors.Join(err, s.settle(ctx)) // a row on its way needs no hub
 }
 
 // peek reads the hub's changes.
