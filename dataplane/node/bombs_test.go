@@ -15,17 +15,23 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
-// zipped packs n times what is repeated between before and after.
+// zipped packs n times what is repeated between before and after. A file of gzip may have several members: what is
+// repeated is packed once, some of it at a time, and copied.
 func zipped(before, repeated, after string, n int) []byte {
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	_, _ = io.WriteString(w, before)
-	for range n {
-		_, _ = io.WriteString(w, repeated)
+	member := func(text string) []byte {
+		var b bytes.Buffer
+		w := gzip.NewWriter(&b)
+		_, _ = io.WriteString(w, text)
+		_ = w.Close()
+		return b.Bytes()
 	}
-	_, _ = io.WriteString(w, after)
-	_ = w.Close()
-	return b.Bytes()
+	body := member(before)
+	if n > 0 {
+		each := max(1, min(n, 1<<20/len(repeated)))
+		body = append(body, bytes.Repeat(member(strings.Repeat(repeated, each)), n/each)...)
+		body = append(body, member(strings.Repeat(repeated, n%each))...)
+	}
+	return append(body, member(after)...)
 }
 
 func frame(flags byte, message []byte) []byte {
