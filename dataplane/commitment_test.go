@@ -37,7 +37,7 @@ func TestAClaimOnItsWayIsACommitment(t *testing.T) {
 		"singles": single,
 		"handles": func(n *dataplane.Limiter, cost int64) bool {
 			key, err := n.Handle("acme", "api", "k", time.Minute)
-			return err == nil && key.Allow(context.Background(), 100, cost).Allowed
+			return err == nil && key.Allow(context.Background(), 100, dataplane.Cost(cost)).Allowed
 		},
 		"batches": func(n *dataplane.Limiter, cost int64) bool {
 			return n.AllowMany(context.Background(), []dataplane.Request{ask("k", cost, 100)}).Allowed

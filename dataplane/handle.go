@@ -40,14 +40,18 @@ func (l *Limiter) Handle(workspace, namespace, identifier string, duration time.
 	return &Handle{limiter: l, request: r}, nil
 }
 
-// Allow is Limiter.Allow for this key. A cost of 0 is 1, as that of a Request.
-func (k *Handle) Allow(ctx context.Context, limit, cost int64) (d Decision) {
+// Cost is what a request spends of a limit: 1 to window.LimitMax; 0 is 1, as in a Request. It is a type of its own
+// so that a cost and a limit cannot change places unnoticed.
+type Cost int64
+
+// Allow is Limiter.Allow for this key.
+func (k *Handle) Allow(ctx context.Context, limit int64, cost Cost) (d Decision) {
 	k.decide(ctx, 0, limit, cost, &d)
 	return d
 }
 
 // AllowAt is Limiter.AllowAt for this key, for callers who know the time.
-func (k *Handle) AllowAt(ctx context.Context, now time.Time, limit, cost int64) (d Decision) {
+func (k *Handle) AllowAt(ctx context.Context, now time.Time, limit int64, cost Cost) (d Decision) {
 	if d.Err = k.limiter.checkTime(now); d.Err == nil {
 		k.decide(ctx, now.UnixMilli(), limit, cost, &d)
 	}
@@ -55,22 +59,22 @@ func (k *Handle) AllowAt(ctx context.Context, now time.Time, limit, cost int64) 
 }
 
 // Peek is Limiter.Peek for this key.
-func (k *Handle) Peek(ctx context.Context, limit, cost int64) Decision {
+func (k *Handle) Peek(ctx context.Context, limit int64, cost Cost) Decision {
 	r := k.request
-	r.Limit, r.Cost = limit, cost
+	r.Limit, r.Cost = limit, int64(cost)
 	return k.limiter.Peek(ctx, r)
 }
 
 // decide answers a call about an amount at a time, or at the clock's if that is 0. It
 // makes the call itself, so that Allow is small enough to become part of its caller.
-func (k *Handle) decide(ctx context.Context, unixMs, limit, cost int64, d *Decision) {
+func (k *Handle) decide(ctx context.Context, unixMs, limit int64, cost Cost, d *Decision) {
 	l := k.limiter
 	if uint64(limit) > window.LimitMax || uint64(cost) > window.LimitMax {
-		d.Err = validateAmounts(limit, cost)
+		d.Err = validateAmounts(limit, int64(cost))
 		return
 	}
 	var q call // set field by field: a literal would be made elsewhere and copied
-	q.limit, q.cost, q.nowMs = limit, max(1, cost), unixMs
+	q.limit, q.cost, q.nowMs = limit, int64(max(1, cost)), unixMs
 	if unixMs == 0 {
 		q.nowMs, q.cached = l.clock.NowMs()
 	}

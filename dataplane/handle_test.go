@@ -54,7 +54,7 @@ func TestAHandleDecidesAsThePlainCallDoes(t *testing.T) {
 				want := plain.take("k", cost, limit)
 				var got dataplane.Decision
 				if rapid.Bool().Draw(rt, "handle") {
-					got = handle.Allow(t.Context(), limit, cost)
+					got = handle.Allow(t.Context(), limit, dataplane.Cost(cost))
 				} else {
 					got = mixed.take("k", cost, limit)
 				}

@@ -53,7 +53,7 @@ func TestEveryUnitIsHandedOutOnce(t *testing.T) {
 			if rnd.IntN(2) == 0 {
 				d = n.AllowAt(context.Background(), now, r)
 			} else {
-				d = handle.AllowAt(context.Background(), now, limit, cost)
+				d = handle.AllowAt(context.Background(), now, limit, dataplane.Cost(cost))
 			}
 			if d.Allowed {
 				cell := (d.ResetAt.UnixMilli()-startMs)/1000 - 1
