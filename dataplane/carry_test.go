@@ -47,7 +47,9 @@ func TestAPersistentCallerGetsASmallLimitInFull(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return func(r dataplane.Request) bool { return handle.Allow(t.Context(), r.Limit, dataplane.Cost(r.Cost)).Allowed }
+			return func(r dataplane.Request) bool {
+				return handle.Allow(t.Context(), r.Limit, dataplane.Cost(r.Cost)).Allowed
+			}
 		},
 		"claims": func(t *testing.T, w *world) asker {
 			w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Headroom: "wait"})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
 )
 
 // A limiter without any configuration counts for its own process.
@@ -22,7 +23,7 @@ func Example() {
 
 	request := dataplane.Request{
 		Workspace: "acme", Namespace: "api", Identifier: "user_42",
-		Limit: 3, Duration: time.Hour, Cost: 1,
+		Limit: 3, Duration: 24 * time.Hour, Cost: 1,
 	}
 	for range 4 {
 		d := limiter.Allow(ctx, request)
@@ -35,22 +36,110 @@ func Example() {
 	// false 0 local
 }
 
-// A batch passes as a whole or not at all.
+// A batch passes as a whole or not at all. A denied one tells for each item whether it would have passed, and
+// counts nothing.
 func ExampleLimiter_AllowMany() {
 	limiter, err := dataplane.New(dataplane.Config{})
 	if err != nil {
 		panic(err)
 	}
-	batch := limiter.AllowMany(context.Background(), []dataplane.Request{
-		{Workspace: "acme", Namespace: "requests", Identifier: "user_42", Limit: 100, Duration: time.Minute, Cost: 1},
-		{Workspace: "acme", Namespace: "tokens", Identifier: "user_42", Limit: 4000, Duration: time.Minute, Cost: 5000},
-	})
-	fmt.Println(batch.Allowed)
-	for _, d := range batch.Decisions {
-		fmt.Println(d.Allowed, d.Remaining)
+	ask := func(tokens int64) {
+		batch := limiter.AllowMany(context.Background(), []dataplane.Request{
+			{Workspace: "acme", Namespace: "requests", Identifier: "user_42", Limit: 100, Duration: 24 * time.Hour, Cost: 1},
+			{Workspace: "acme", Namespace: "tokens", Identifier: "user_42", Limit: 4000, Duration: 24 * time.Hour, Cost: tokens},
+		})
+		fmt.Println("batch allowed:", batch.Allowed)
+		for _, d := range batch.Decisions {
+			fmt.Printf("  allowed: %-5v  remaining: %4d  never passes: %v\n", d.Allowed, d.Remaining, d.NeverPasses)
+		}
+	}
+	ask(5000)
+	ask(3000)
+	// Output:
+	// batch allowed: false
+	//   allowed: true   remaining:  100  never passes: false
+	//   allowed: false  remaining: 4000  never passes: true
+	// batch allowed: true
+	//   allowed: true   remaining:   99  never passes: false
+	//   allowed: true   remaining: 1000  never passes: false
+}
+
+// The cost of a language model's answer is known once it is there: reserve an estimate, settle the truth.
+func ExampleLimiter_Reserve() {
+	limiter, err := dataplane.New(dataplane.Config{})
+	if err != nil {
+		panic(err)
+	}
+	ctx := context.Background()
+	tokens := dataplane.Request{
+		Workspace: "acme", Namespace: "tokens", Identifier: "user_42",
+		Limit: 4000, Duration: 24 * time.Hour, Cost: 1000,
+	}
+	held, d := limiter.Reserve(ctx, tokens)
+	fmt.Println("reserved:", d.Allowed, "remaining:", d.Remaining)
+
+	change, err := held.Settle(300) // what the answer has cost
+	if err != nil {
+		panic(err)
+	}
+	tokens.Cost = 1
+	fmt.Println("given back:", -change, "remaining:", limiter.Peek(ctx, tokens).Remaining+1)
+	// Output:
+	// reserved: true remaining: 3000
+	// given back: 700 remaining: 3700
+}
+
+// A connection asks about one key again and again: a handle hashes its names and looks them up once.
+func ExampleLimiter_Handle() {
+	limiter, err := dataplane.New(dataplane.Config{})
+	if err != nil {
+		panic(err)
+	}
+	connection, err := limiter.Handle("acme", "messages", "connection_7", 24*time.Hour)
+	if err != nil {
+		panic(err)
+	}
+	const limit = 100
+	for _, bytes := range []dataplane.Cost{40, 50, 60} {
+		d := connection.Allow(context.Background(), limit, bytes)
+		fmt.Println(bytes, d.Allowed, d.Remaining)
 	}
 	// Output:
-	// false
-	// true 100
-	// false 4000
+	// 40 true 60
+	// 50 true 10
+	// 60 false 10
+}
+
+// Two nodes of one region share an origin, here one in memory. What one node accepts reaches it with the next replay
+// tick, and at the latest when the node stops; the other reads it before it first decides on the key.
+func Example_fleet() {
+	origin := memstore.NewOrigin(memstore.OriginOptions{})
+	node := func() *dataplane.Limiter {
+		limiter, err := dataplane.New(dataplane.Config{Region: "eu-west-1", Origin: origin})
+		if err != nil {
+			panic(err)
+		}
+		return limiter
+	}
+	ctx := context.Background()
+	request := dataplane.Request{
+		Workspace: "acme", Namespace: "api", Identifier: "user_42",
+		Limit: 10, Duration: 24 * time.Hour, Cost: 6,
+	}
+
+	first, second := node(), node()
+	if err := first.Start(ctx); err != nil {
+		panic(err)
+	}
+	d := first.Allow(ctx, request)
+	fmt.Println("first: ", d.Allowed, d.Remaining, d.Source)
+	if err := first.Stop(ctx); err != nil { // sends what is left
+		panic(err)
+	}
+
+	d = second.Allow(ctx, request)
+	fmt.Println("second:", d.Allowed, d.Remaining, d.Source)
+	// Output:
+	// first:  true 4 origin
+	// second: false 4 origin
 }

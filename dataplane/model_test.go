@@ -153,7 +153,9 @@ func (h *history) single(rt *rapid.T) {
 		allow = func() dataplane.Decision { return h.n.AllowAt(context.Background(), time.UnixMilli(atMs), r) }
 	case r.ZeroCost: // a handle's costs are at least 1
 	case by == 1:
-		allow = func() dataplane.Decision { return h.handle(key).Allow(context.Background(), r.Limit, dataplane.Cost(r.Cost)) }
+		allow = func() dataplane.Decision {
+			return h.handle(key).Allow(context.Background(), r.Limit, dataplane.Cost(r.Cost))
+		}
 	case by == 2:
 		atMs += rapid.Int64Range(-30_000, 30_000).Draw(rt, "off by ms")
 		allow = func() dataplane.Decision {
