@@ -59,6 +59,10 @@ func (c *cell) merge(region string, total int64) bool {
 
 func (c *cell) isOwn() bool { return c.total > 0 || c.told != toldNothing || c.stored > 0 }
 
+// isUntold tells whether the own region has counted more than it has told. A cell that it has not counted in has nothing
+// to tell, whoever else uses it.
+func (c *cell) isUntold() bool { return c.total > max(c.told, 0) }
+
 func (c *cell) isForeign() bool { return len(c.parts) > 0 || c.imported > 0 }
 
 // book holds the cells of a shard, and lists of those that need something.
@@ -180,7 +184,7 @@ func (b *book) growLocked(ch *store.Change, since, now time.Time) {
 
 // untoldLocked has it decided whether a cell's total is to be told.
 func (b *book) untoldLocked(c *cell, now time.Time) {
-	if c.total <= c.told {
+	if !c.isUntold() {
 		return
 	}
 	if c.untoldSince.IsZero() {
@@ -192,7 +196,7 @@ func (b *book) untoldLocked(c *cell, now time.Time) {
 // toldLocked takes note of what is stored in the news.
 func (b *book) toldLocked(c *cell, total int64) {
 	c.told = max(c.told, total)
-	if c.total <= c.told {
+	if !c.isUntold() {
 		c.untoldSince = time.Time{}
 	}
 }

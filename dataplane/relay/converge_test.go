@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -163,4 +164,20 @@ func TestSeveralShards(t *testing.T) {
 	}
 	w.run(2 * time.Second)
 	w.wantKnown(cells[1:]...)
+}
+
+// A region that has not counted in a cell has nothing to tell of it: what it hears it does not repeat, so rows do not
+// grow with the number of regions.
+func TestARegionRepeatsNothing(t *testing.T) {
+	w := newWorld(t, "eu", "us", "ap")
+	w.run(time.Second)
+	c := w.regions[0].cell("k", time.Hour)
+	rows := func(region string) int { return len(w.news.Rows(store.Stream{Region: region})) }
+	eu, us, ap := rows("eu"), rows("us"), rows("ap")
+	w.regions[0].accept(c, 50, 100)
+	w.run(5 * time.Second)
+	w.wantKnown(c)
+	if eu, us, ap = rows("eu")-eu, rows("us")-us, rows("ap")-ap; eu != 1 || us != 0 || ap != 0 {
+		t.Errorf("eu has told of its cell in %d rows, and the others, who do not use it, in %d and %d", eu, us, ap)
+	}
 }

@@ -200,7 +200,7 @@ func (s *shard) dueLocked(now time.Time) (all []tidings) {
 		case tellCount:
 			all = append(all, tidings{c, c.total})
 		case keepIt:
-			if other := s.book.waiting[c.hash]; c.total > c.told && other != nil && other != c {
+			if other := s.book.waiting[c.hash]; c.isUntold() && other != nil && other != c {
 				all = append(all, tidings{c, c.total}) // two cells with one hash cannot both be woken by it
 				continue
 			}
@@ -214,7 +214,7 @@ func (s *shard) dueLocked(now time.Time) (all []tidings) {
 func (s *shard) keepLocked(c *cell) {
 	delete(s.book.due, c)
 	c.untoldSince = time.Time{}
-	if c.total > c.told {
+	if c.isUntold() {
 		s.book.waiting[c.hash] = c
 	}
 }

@@ -36,7 +36,7 @@ type standing struct {
 }
 
 func (s standing) verdict() verdict {
-	if s.total <= s.told {
+	if s.total <= max(s.told, 0) {
 		return keepIt
 	}
 	limit := min(s.limit, window.LimitMax)

@@ -27,6 +27,7 @@ func TestR5WhatIsTold(t *testing.T) {
 		{"announced, below 10 %", 99, toldHash, 1000, alone, time.Hour, keepIt},
 		{"announced, and 10 % reached", 100, toldHash, 1000, alone, 0, tellCount},
 		{"announced, and another region came", 2, toldHash, 1000, shared, 0, tellCount},
+		{"nothing of the own region's, another region uses it", 0, toldNothing, 0, shared, time.Hour, keepIt},
 		{"nothing new", 100, 100, 1000, shared, time.Hour, keepIt},
 		{"an origin that lost its counts has less", 90, 100, 1000, shared, time.Hour, keepIt},
 		{"a whole step", 110, 100, 1000, shared, 0, tellCount},
