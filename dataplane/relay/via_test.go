@@ -72,7 +72,7 @@ func (v *via) deliver(i int) {
 	apply()
 }
 
-// leaseless is a hub that gives its lease to everybody.
+// viaHub is a hub behind a via. A leaseless one gives its lease to every relay that asks.
 type viaHub struct {
 	store.RelayHub
 	*via
