@@ -9,7 +9,6 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
-	"github.com/weirhq/weir/dataplane/internal/level"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -60,10 +59,6 @@ type item struct {
 	crowdedMs int64
 	crowded   bool         // it leaves too little room for what other nodes may have accepted
 	claimed   cell.Claimed // of the first: what the origin has added for the batch
-	steady    clock.Steady // of the estimate mode, as is what follows
-	level     level.Level
-	leaky     bool
-	unknown   bool
 }
 
 // passes is true when the item does not stand in the batch's way. In shadow mode no item
@@ -138,7 +133,7 @@ func (l *Limiter) decideMany(ctx context.Context, w *workspace) (allowed bool) {
 
 func (w *workspace) setTime(nowMs int64, now clock.Steady) {
 	for i := range w.items {
-		w.items[i].nowMs, w.items[i].steady = nowMs, now
+		w.items[i].nowMs, w.items[i].verdict.Now = nowMs, now
 	}
 }
 
@@ -157,7 +152,7 @@ func (l *Limiter) prepare(w *workspace, requests []Request, nowMs int64) error {
 			r = &own
 		}
 		if it.mode = it.rule.mode(); it.mode == window.Estimate {
-			it.steady = l.steadyFor(w.cached)
+			it.verdict.Now = l.steadyFor(w.cached)
 		}
 		it.ident = l.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, it.mode)
 		if it.rule.reset != nil {
@@ -326,7 +321,7 @@ func (it *item) judge(first *item) {
 	it.verdict.Refused, it.verdict.Crowded = false, false
 	switch {
 	case it.rule.estimate != nil:
-		it.estimate(first)
+		first.entry.EstimateHeld(&it.verdict, it.nowMs, it.durationMs, it.limit, it.ahead+it.cost, &it.rule.estimate.Rules)
 	case first.entry == nil:
 		it.verdict = cell.Verdict{Sequence: window.Sequence(it.nowMs, it.durationMs), AtMs: it.nowMs}
 	default:
@@ -472,17 +467,11 @@ func (l *Limiter) answerMany(items []item, kept bool, decisions []Decision) []De
 	for i := range items {
 		it := &items[i]
 		it.counts = counts
-		if it.rule.estimate != nil {
-			l.answerEstimated(it, kept, &items[it.first], &decisions[at+i])
-			continue
-		}
 		first := &items[it.first]
-		result := l.answerItem(it, kept, first, &decisions[at+i])
-		switch {
-		case it.verdict.Refused:
-			counts.refused.Add(1)
-		case !it.verdict.Allowed: // counted by itself, for it is a key's
-			l.tally(first.entry, &it.call, counts.decided(it.source, result, 1))
+		d := &decisions[at+i]
+		result := l.answerItem(it, kept, first, d)
+		if !it.verdict.Allowed || !plain(&it.verdict, it.rule) {
+			l.count(first.entry, first.met, &it.verdict, &it.call, it.rule, it.source, d, result)
 			continue
 		}
 		if n > 0 && (it.source != source || result != out) {
@@ -500,23 +489,23 @@ func (l *Limiter) answerMany(items []item, kept bool, decisions []Decision) []De
 // answerItem words one item's verdict. In a batch that failed nothing was counted,
 // so what remains is what was there before.
 func (l *Limiter) answerItem(it *item, kept bool, first *item, d *Decision) outcome {
-	if !it.verdict.Allowed && first.entry != nil {
-		tellRetry(&it.verdict, &it.call)
+	v, q := &it.verdict, &it.call
+	if !v.Allowed && first.entry != nil {
+		setRetry(v, q, it.rule)
 	}
-	out := d.answer(&it.verdict, &it.call, it.rule, it.source)
-	if it.rule.candidate != 0 {
-		it.counts.compared(d)
+	out := d.answer(v, q, it.rule, it.source)
+	if !kept {
+		d.Remaining = v.Level.Remaining(q.limit, q.durationMs, it.rule.estimate != nil && it.rule.estimate.Below)
+	}
+	if first.entry == nil {
+		return out
 	}
 	switch {
-	case first.entry == nil, it.verdict.Refused:
-	case !it.verdict.Allowed:
-		l.denied(first.entry, it.verdict.Sequence, &it.call)
-	case kept && it.cost > 0 && first.met != cell.Untracked:
-		l.accepted(first.entry, first.met, &it.verdict, &it.call)
+	case it.rule.offered(), kept && v.Allowed:
+		v.Counted = it.cost
+	case it.rule.estimate != nil && !kept:
+		it.ahead = 0 // was not counted either
 	}
-	if !kept {
-		uncovered := window.Start(it.verdict.Sequence+1, it.durationMs) - it.verdict.AtMs
-		d.Remaining = window.Remaining(it.verdict.Current, it.verdict.Previous, it.limit, uncovered, it.durationMs)
-	}
+	l.leave(first.entry, first.met, v, q, it.rule)
 	return out
 }

@@ -113,16 +113,16 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	x.Weight = float64(uncovered) / float64(q.durationMs)
 	v.Current, v.Previous = max(0, x.Current.Counts), max(0, x.Previous.Counts)
 	if by.estimate != nil {
-		l.explainEstimate(&x, e, &v, &q, by)
-		x.AsksOrigin = false
-		return x, nil
+		l.explainLevel(e, &v, &q, by)
+		x.Leaks = v.Leaky
+	} else {
+		v.Allowed = window.Fits(v.Current, v.Previous, q.cost, q.limit, uncovered, q.durationMs)
 	}
-	v.Allowed = window.Fits(v.Current, v.Previous, q.cost, q.limit, uncovered, q.durationMs)
 	if !v.Allowed {
-		tellRetry(&v, &q)
+		setRetry(&v, &q, by)
 	}
 	x.Decision.answer(&v, &q, by, SourceLocal)
-	if l.shards != nil {
+	if l.shards != nil && by.estimate == nil {
 		x.AsksOrigin = v.Allowed && (e == nil || e.WantsRefresh(l.clock.Steady(), set.freshForMs))
 	}
 	return x, nil
@@ -164,23 +164,17 @@ func (c *ExplainedCell) place(sequence int64, q *call, reset window.Reset) {
 	c.Generation = reset.GenerationOf(sequence, q.durationMs)
 }
 
-// explainEstimate is the verdict of the estimate mode, where a first contact is allowed.
-func (l *Limiter) explainEstimate(x *Explanation, e *cell.Entry, v *cell.Verdict, q *call, by *rule) {
-	est := cell.Estimated{Verdict: *v, Now: l.clock.ReadSteady()}
-	est.Level = level.OfCells(v.Current, v.Previous, window.Start(v.Sequence+1, q.durationMs)-v.AtMs, q.durationMs)
-	unknown := l.table.Sends && v.Current == 0 && v.Previous == 0 && (e == nil || e.RefreshedAt() == 0)
+// explainLevel is the verdict of the estimate mode, where a first contact is allowed.
+func (l *Limiter) explainLevel(e *cell.Entry, v *cell.Verdict, q *call, by *rule) {
+	v.Now = l.clock.ReadSteady()
+	v.Level = level.OfCells(v.Current, v.Previous, window.Start(v.Sequence+1, q.durationMs)-v.AtMs, q.durationMs)
+	v.Unknown = l.table.Sends && v.Current == 0 && v.Previous == 0 && (e == nil || e.RefreshedAt() == 0)
 	if e != nil {
-		if lost, leaks := e.ExplainLeak(&est, q.limit, q.durationMs, &by.estimate.Rules); leaks {
-			est.Leaky, unknown = true, lost
+		if unknown, leaks := e.ExplainLeak(v, q.limit, q.durationMs, &by.estimate.Rules); leaks {
+			v.Leaky, v.Unknown = true, unknown
 		}
 	}
-	est.Unknown = unknown
-	est.Allowed = unknown && q.limit > 0 || est.Level.Fits(q.cost, q.limit, q.durationMs, by.estimate.Below)
-	if !est.Allowed {
-		tellRetryEstimated(&est, q, by.estimate)
-	}
-	x.Leaks = est.Leaky
-	x.Decision.answerEstimate(&est, q, by)
+	v.Allowed = v.Unknown && q.limit > 0 || v.Level.Fits(q.cost, q.limit, q.durationMs, by.estimate.Below)
 }
 
 func moment(ms int64) time.Time {

@@ -126,7 +126,8 @@ func (h *Hold) Keep() {
 	it := &h.w.items[0]
 	h.w.noteLows()
 	h.w.release(h.w.order, true, true)
-	h.limiter.accepted(it.entry, cell.Known, &it.verdict, &it.call)
+	it.verdict.Counted = it.cost
+	h.limiter.leave(it.entry, cell.Known, &it.verdict, &it.call, it.rule)
 }
 
 // Evicted is how many entries have gone for a cause.

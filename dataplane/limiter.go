@@ -162,10 +162,6 @@ func (l *Limiter) decide(ctx context.Context, nowMs int64, cached bool, r *Reque
 		l.decideTimed(ctx, &q, by, held, d)
 		return
 	}
-	if by.estimate != nil { // ask would find it out too, a call later
-		l.decideEstimate(&q, by, l.table.Get(&id), held, d)
-		return
-	}
 	l.decideCall(ctx, &q, by, l.table.Get(&id), held, d)
 }
 
@@ -177,70 +173,86 @@ func (l *Limiter) decideTimed(ctx context.Context, q *call, by *rule, held *Rese
 
 // decideCall is the second half: entry → (refresh) → judge → answer, into d. e is the key's
 // entry if the caller has it; the one that was used is returned if the table holds it.
-// held, if there is one, is told what was counted.
+// held, if there is one, takes what was counted.
 func (l *Limiter) decideCall(ctx context.Context, q *call, by *rule, e *cell.Entry, held *Reservation, d *Decision) *cell.Entry {
-	if by.estimate != nil {
-		return l.decideEstimate(q, by, e, held, d)
-	}
 	met := cell.Known
 	for {
 		if e == nil {
-			if q.cost > q.limit {
+			if q.cost > q.limit && by.estimate == nil {
 				l.oversized(q, by, d)
 				return nil
 			}
 			e, met = l.meet(q, by)
 		}
 		var v cell.Verdict
-		var alive bool
-		source := SourceLocal
-		if l.shards == nil {
+		source, alive := SourceLocal, false
+		switch {
+		case by.estimate != nil:
+			v.Now = l.steadyFor(q.cached)
+			alive = e.Estimate(&v, q.nowMs, q.durationMs, q.limit, q.cost, q.request.peek, &by.estimate.Rules)
+		case l.shards == nil:
 			alive = e.Judge(&v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting())
-		} else {
+		default:
 			source, alive = l.judgeInFleet(ctx, &v, e, met, q, by)
 		}
 		if v.AgedOut > 0 {
-			l.metrics.dropped[droppedExpired].Add(v.AgedOut)
+			l.forgot(e, v.AgedOut)
 		}
 		if !alive { // evicted meanwhile: look the key up again
 			e, met = l.table.Get(q.id), cell.Known
 			continue
 		}
 		switch {
-		case v.Refused: // by an outage policy, which says nothing about the key
 		case !v.Allowed:
-			tellRetry(&v, q)
-			if q.cached && l.soon(&v, q) {
+			setRetry(&v, q, by)
+			if q.cached && v.Counted == 0 && !v.Refused && l.soon(&v, q) {
 				continue
 			}
-			l.denied(e, v.Sequence, q)
-		case met == cell.Untracked:
-			if q.counting() && !v.Claimed {
-				l.spill(e, v.Sequence, q.cost, q.nowMs)
-			}
-			if held != nil && q.counting() {
-				*held = Reservation{l, e, v.Sequence, q.limit, q.cost, true}
-			}
-		case q.counting():
-			l.accepted(e, met, &v, q)
-			if held != nil {
-				*held = Reservation{l, e, v.Sequence, q.limit, q.cost, false}
-			}
+		case by.estimate == nil && q.counting():
+			v.Counted = q.cost
+		}
+		if held != nil && v.Allowed && v.Counted > 0 {
+			*held = Reservation{l, e, v.Sequence, q.limit, v.Counted, met == cell.Untracked}
 		}
 		out := d.answer(&v, q, by, source)
-		if q.request.peek {
-			return l.used(e, met, q, source)
+		if met == cell.Untracked && !v.Claimed {
+			l.spill(e, v.Sequence, v.Counted, q.nowMs)
 		}
-		if v.Refused {
-			q.counts.refused.Add(1)
-		}
-		if n := q.counts.decided(source, out, 1); out != outcomeAllowed && !v.Refused {
-			l.tally(e, q, n)
-		}
-		if by.candidate != 0 {
-			q.counts.compared(d)
+		l.leave(e, met, &v, q, by)
+		switch {
+		case q.request.peek:
+		case plain(&v, by):
+			if n := q.counts.decided(source, out, 1); out != outcomeAllowed {
+				l.tally(e, q, n)
+			}
+		default:
+			l.count(e, met, &v, q, by, source, d, out)
 		}
 		return l.used(e, met, q, source)
+	}
+}
+
+// plain is true of decisions that are counted by their source and outcome alone.
+func plain(v *cell.Verdict, by *rule) bool {
+	return !v.Refused && by.estimate == nil && by.candidate == 0
+}
+
+// count puts a decision into the metrics and among the keys that are denied.
+func (l *Limiter) count(e *cell.Entry, met cell.Contact, v *cell.Verdict, q *call, by *rule, source Source, d *Decision, out outcome) {
+	var n int64
+	if by.estimate != nil {
+		n = q.counts.estimated(out, met)
+	} else {
+		n = q.counts.decided(source, out, 1)
+	}
+	switch {
+	case v.Refused:
+		q.counts.refused.Add(1)
+	case out != outcomeAllowed:
+		l.tally(e, q, n)
+	}
+	if by.candidate != 0 {
+		q.counts.compared(d)
 	}
 }
 
@@ -284,18 +296,26 @@ func (l *Limiter) soon(v *cell.Verdict, q *call) bool {
 // whatever is known elsewhere, and nothing to remember.
 func (l *Limiter) oversized(q *call, by *rule, d *Decision) {
 	v := cell.Verdict{Sequence: window.Sequence(q.nowMs, q.durationMs), AtMs: q.nowMs}
-	out := d.answer(&v, q, by, SourceLocal)
-	if q.request.peek {
-		return
-	}
-	l.tally(nil, q, q.counts.decided(SourceLocal, out, 1))
-	if by.candidate != 0 {
-		q.counts.compared(d)
+	if out := d.answer(&v, q, by, SourceLocal); !q.request.peek {
+		l.count(nil, cell.Known, &v, q, by, SourceLocal, d, out)
 	}
 }
 
-// accepted marks an entry of the table whose count has grown.
-func (l *Limiter) accepted(e *cell.Entry, met cell.Contact, v *cell.Verdict, q *call) {
+// leave leaves on the entry what a decision means for those who come later. An outage policy's refusal says nothing
+// about the key.
+func (l *Limiter) leave(e *cell.Entry, met cell.Contact, v *cell.Verdict, q *call, by *rule) {
+	switch {
+	case v.Refused:
+		return
+	case by.estimate != nil:
+		l.estimated(e, met, v, q, by.estimate)
+		return
+	case !v.Allowed:
+		l.denied(e, v.Sequence, q)
+		return
+	case v.Counted == 0 || met == cell.Untracked:
+		return
+	}
 	marks := l.marks
 	if met == cell.Created {
 		marks &^= cell.Touched // only a second contact tells a caller from a one-shot

@@ -62,21 +62,10 @@ func (e *Entry) Want(limit int64, now clock.Steady) (first bool) {
 	return true
 }
 
-// Estimated is a verdict and the level that it was passed on.
-type Estimated struct {
-	Verdict
-	Level   level.Level // without the cost
-	Now     clock.Steady
-	Leaky   bool    // what level was found by
-	Unknown bool    // nothing is known of the key: it passes
-	At      float64 // the level as answered
-	Counted int64   // of the cost: all or nothing of it, unless the counter is full
-}
-
 // Estimate is judge in the estimate mode: it judges a cost, and counts it if it is
 // allowed or if all that is offered counts, as one atomic step. alive is false when the
 // entry was evicted; then nothing was decided.
-func (e *Entry) Estimate(v *Estimated, tMs, durationMs, limit, cost int64, peek bool, k *Rules) (alive bool) {
+func (e *Entry) Estimate(v *Verdict, tMs, durationMs, limit, cost int64, peek bool, k *Rules) (alive bool) {
 	for {
 		seq := e.seq.Load()
 		v.Sequence, v.AtMs = seq, tMs
@@ -118,7 +107,7 @@ func (e *Entry) Estimate(v *Estimated, tMs, durationMs, limit, cost int64, peek 
 }
 
 // EstimateHeld is estimate for a batch that holds the entry; it counts nothing.
-func (e *Entry) EstimateHeld(v *Estimated, tMs, durationMs, limit, cost int64, k *Rules) {
+func (e *Entry) EstimateHeld(v *Verdict, tMs, durationMs, limit, cost int64, k *Rules) {
 	v.Sequence = e.seq.Load()
 	v.AtMs = max(tMs, window.Start(v.Sequence, durationMs))
 	slot := slotOf(v.Sequence)
@@ -128,13 +117,12 @@ func (e *Entry) EstimateHeld(v *Estimated, tMs, durationMs, limit, cost int64, k
 // gauge is the arithmetic of an estimate on the cell whose word was read. A sync that
 // comes in between its reads can make the level too high, by what it brings, for this
 // one decision.
-func (e *Entry) gauge(v *Estimated, slot int, word uint64, limit, cost, durationMs int64, k *Rules) {
+func (e *Entry) gauge(v *Verdict, slot int, word uint64, limit, cost, durationMs int64, k *Rules) {
 	before := previousSlot(slot)
 	v.Current = max(0, wordCount(word)+e.others[slot].Load())
 	v.Previous = max(0, wordCount(e.words[before].Load())+e.others[before].Load())
 	metered := e.flags.Load()&flagEstimate != 0
-	if metered && k.Leaky {
-		v.Leaky = true
+	if v.Leaky = metered && k.Leaky; v.Leaky {
 		v.Unknown = e.leak(v, slot, limit, durationMs, k)
 	} else {
 		v.Level = level.OfCells(v.Current, v.Previous, window.Start(v.Sequence+1, durationMs)-v.AtMs, durationMs)
@@ -145,7 +133,7 @@ func (e *Entry) gauge(v *Estimated, slot int, word uint64, limit, cost, duration
 
 // leak is the leaky level. Without any word from the origin it is all local cost, and
 // says nothing about the region: unknown.
-func (e *Entry) leak(v *Estimated, slot int, limit, durationMs int64, k *Rules) (unknown bool) {
+func (e *Entry) leak(v *Verdict, slot int, limit, durationMs int64, k *Rules) (unknown bool) {
 	m := e.ledger.meter()
 	r := m.reading.Load()
 	if r == nil {
@@ -205,7 +193,7 @@ func (k *Rules) OutageOf(durationMs int64) int64 {
 }
 
 // ExplainLeak is the leaky level of a verdict; leaks is false where the level is that by cells.
-func (e *Entry) ExplainLeak(v *Estimated, limit, durationMs int64, k *Rules) (unknown, leaks bool) {
+func (e *Entry) ExplainLeak(v *Verdict, limit, durationMs int64, k *Rules) (unknown, leaks bool) {
 	if !k.Leaky || !e.Flags().Estimates() {
 		return false, false
 	}

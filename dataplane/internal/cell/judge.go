@@ -3,23 +3,32 @@ package cell
 import (
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/internal/level"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // Verdict is what a decision saw, and what it decided. Counts are in cost.
 type Verdict struct {
-	Allowed  bool
-	Against  int64 // limit of the request, where a smaller one is judged by; 0: it is that
 	Sequence int64
 	AtMs     int64 // the time judged by: the request's, or the start of the current cell if that is later
 	Current  int64 // regional + global in the cell, without the cost
 	Previous int64 // the same of the cell before
+	Against  int64 // limit of the request, where a smaller one is judged by; 0: it is that
 	AgedOut  int64 // own cost that was still unsent when its cell made way for this one
+	Counted  int64 // of the cost: all or nothing of it, unless the counter is full
 
-	PassesAtMs int64 // of a denial: when the cost would pass if nothing else were counted; 0: never
-	Refused    bool  // the counts would allow it, the outage policy does not
-	Claimed    bool  // the origin has counted it
-	Crowded    bool  // the counts would allow it, the room that other nodes may need does not
+	Level      level.Level  // that the cost was added to; in the exact mode once it is answered
+	At         float64      // the level as answered
+	Now        clock.Steady // of the estimate mode: when it was judged
+	PassesAtMs int64        // of a denial: when the cost would pass if nothing else were counted; 0: never
+
+	Allowed bool
+	Refused bool // the counts would allow it, the outage policy does not
+	Claimed bool // the origin has counted it
+	Crowded bool // the counts would allow it, the room that other nodes may need does not
+	Leaky   bool // what Level was found by
+	Unknown bool // nothing is known of the key: it passes
 }
 
 // Judge decides whether cost fits at tMs, into v, and with count set takes it, as one

@@ -135,7 +135,7 @@ func (e *Entry) takeReadingLocked(nowMs int64, now clock.Steady) {
 // levelLocked is the level that a request would be judged by.
 func (e *Entry) levelLocked(nowMs int64, now clock.Steady, k *Rules) float64 {
 	durationMs := e.names.durationMs()
-	v := Estimated{Now: now}
+	v := Verdict{Now: now}
 	e.EstimateHeld(&v, nowMs, durationMs, e.ledger.meter().limit.Load(), 0, k)
 	return v.Level.Float(durationMs)
 }

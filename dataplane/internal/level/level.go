@@ -77,6 +77,9 @@ func Local(cost int64) Level { return Level{fixed: cost} }
 
 // OfCells is the level by two cells: the sliding window of the exact mode.
 func OfCells(current, previous, uncoveredMs, durationMs int64) Level {
+	if previous == 0 {
+		return Level{fixed: current}
+	}
 	return Level{fixed: current + window.Carried(previous, uncoveredMs, durationMs)}
 }
 
@@ -120,12 +123,12 @@ func (v Level) LeaksAway(cost, limit, durationMs int64, below bool) (ms int64, o
 
 const RetryMsMax = math.MaxInt64 / 1_000_000 // of a time.Duration
 
-// CellsPassAt is window.PassesAt, also for a limit that must not be reached.
-func CellsPassAt(current, previous, cost, limit, tMs, durationMs int64, below bool) (atMs int64, ok bool) {
+// Most is the highest level by cells that passes: these levels are integers.
+func Most(limit int64, below bool) int64 {
 	if below {
-		limit-- // the levels by cells are integers
+		return limit - 1
 	}
-	return window.PassesAt(current, previous, cost, limit, tMs, durationMs)
+	return limit
 }
 
 // Product is an unsigned integer: counts below 2^62 times milliseconds below 2^62.

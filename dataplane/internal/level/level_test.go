@@ -152,7 +152,7 @@ func TestPassingBelowALimitIsExact(t *testing.T) {
 			}
 			return cost < limit
 		}
-		at, ok := CellsPassAt(current, previous, cost, limit, tMs, durationMs, true)
+		at, ok := window.PassesAfter(window.Start(7, durationMs), current, previous, cost, Most(limit, true), tMs, durationMs)
 		if ok != (cost < limit) {
 			t.Fatalf("passes some time: %v", ok)
 		}
