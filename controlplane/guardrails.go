@@ -136,7 +136,7 @@ func (g Guardrails) broken(baseline, now HealthRates) (why string, by float64) {
 		}
 		worse(fmt.Sprintf("%s: %s, more than %s (before the stage %s)", h.words, figure(*h.now), figure(most), figure(was)), *h.now, most)
 	}
-	if is := now.DeniedShare; is != nil && g.DeniedShareShift < 1 {
+	if is := now.DeniedShare; is != nil {
 		was := 0.0
 		if baseline.DeniedShare != nil {
 			was = *baseline.DeniedShare

@@ -228,3 +228,71 @@ func TestARequiredQueryOverNothingIsBlind(t *testing.T) {
 		}
 	}
 }
+
+// Of the elements of a vector the worst is held against the bound, wherever it stands; a value that meets the bound
+// breaks nothing.
+func TestTheWorstElement(t *testing.T) {
+	above, below := QueryRail{Name: "a", Above: ptr(0.5)}, QueryRail{Name: "a", Below: ptr(0.5)}
+	for _, c := range []struct {
+		rail   QueryRail
+		values []float64
+		worst  float64
+		broken bool
+	}{
+		{above, []float64{0.7, 0.1}, 0.7, true}, {above, []float64{0.1, 0.7}, 0.7, true}, {above, []float64{0.5, 0.1}, 0.5, false},
+		{below, []float64{0.3, 0.9}, 0.3, true}, {below, []float64{0.9, 0.3}, 0.3, true}, {below, []float64{0.5, 0.9}, 0.5, false},
+	} {
+		worst, _ := c.rail.worst(c.values)
+		if why := c.rail.broken(QueryValue{}, QueryValue{Name: "a", Value: worst}); *worst != c.worst || (why != "") != c.broken {
+			t.Errorf("%s, %v: %v, %q", c.rail.Bound(), c.values, *worst, why)
+		}
+	}
+}
+
+// Each region has its own baseline, of before its own stage, and no more than one. One that had no value then is not held
+// against one; the region of a later stage is, as soon as there is a value.
+func TestEachRegionHasItsBaseline(t *testing.T) {
+	rail := QueryRail{Name: "errors", Query: `errors{region="{{region}}"}`, TimesBaseline: ptr(2.0)}
+	fleet := QueryRail{Name: "all", Query: "all", TimesBaseline: ptr(2.0)}
+	for _, c := range []struct {
+		before, since map[string][]float64
+		why           string // empty: done
+	}{
+		{map[string][]float64{"eu": {1}, "us": {9}}, map[string][]float64{"eu": {1}, "us": {17}}, ""},
+		{map[string][]float64{"eu": {9}, "us": {1}}, map[string][]float64{"eu": {17}, "us": {3}}, "errors in us is 3, want at most 2 times before (before the stage 1)"},
+		{map[string][]float64{"us": {1}}, map[string][]float64{"eu": {99}, "us": {3}}, "errors in us is 3, want"},
+		{map[string][]float64{}, map[string][]float64{"all": {1}}, ""},
+		{map[string][]float64{}, map[string][]float64{"all": {1}, "all in stage 2": {3}}, "all is 3, want at most 2 times before (before the stage 1)"},
+	} {
+		o := &oracle{answers: map[string][]float64{}}
+		answer := func(values map[string][]float64) {
+			for name, v := range values {
+				if name == "all" {
+					o.answers["all"] = v
+				} else {
+					o.answers[fmt.Sprintf("errors{region=%q}", name)] = v
+				}
+			}
+		}
+		answer(c.before)
+		r := playGuarded(t, o, func(r *Rollout) {
+			if r.applied() && (r.Stage == 1 || c.since["all"] != nil) {
+				answer(c.since)
+			}
+			if all := c.since["all in stage 2"]; all != nil && r.Stage == 1 && r.applied() {
+				o.answers["all"] = all
+			}
+		}, rail, fleet)
+		if !strings.Contains(r.Why, c.why) || (r.Phase == RolloutDone) != (c.why == "") {
+			t.Errorf("%v, then %v: %s %q, want %q", c.before, c.since, r.Phase, r.Why, c.why)
+		}
+		seen := map[QueryValue]bool{}
+		for _, v := range r.QueriesBefore {
+			if of := (QueryValue{Name: v.Name, Region: v.Region}); seen[of] {
+				t.Errorf("%+v has two baselines", of)
+			} else {
+				seen[of] = true
+			}
+		}
+	}
+}

@@ -42,7 +42,7 @@ func (r *Rollout) Advance(steps RolloutSteps) (wait time.Duration, err error) {
 	return r.bake(nowMs, look), nil
 }
 
-// enter begins a stage. Regions of earlier ones stay watched.
+// enter begins a stage. Regions of earlier ones stay watched, so time goes on while a later stage waits for an approval.
 func (r *Rollout) enter(stage int) (wait time.Duration) {
 	r.Stage, r.Phase = stage, RolloutMeasuring
 	r.Baseline, r.Now, r.DueMs, r.Waiting, r.BlindMs = HealthRates{}, HealthRates{}, 0, "", 0
@@ -50,9 +50,6 @@ func (r *Rollout) enter(stage int) (wait time.Duration) {
 		return 0
 	}
 	r.Phase, r.Asked = RolloutAwaiting, r.Epoch+1
-	if len(r.Touched) == 0 {
-		return -1
-	}
 	return r.watchEvery()
 }
 
