@@ -1,0 +1,135 @@
+package handlers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/store"
+	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+// troubled is a store that cannot read nodes while it is down.
+type troubled struct {
+	*store.Store
+	down atomic.Bool
+}
+
+func (s *troubled) FleetNodes(ctx context.Context, nodes int) (time.Time, []controlplane.FleetRow, error) {
+	if s.down.Load() {
+		return time.Time{}, nil, errors.New("no nodes today\nnor tomorrow")
+	}
+	return s.Store.FleetNodes(ctx, nodes)
+}
+
+// A step that fails for long is trouble, which the status tells in one line. The rollout is tried again after a while, and
+// is free for operators meanwhile.
+func TestARolloutInTrouble(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testARolloutInTrouble)
+}
+
+func testARolloutInTrouble(t *testing.T) {
+	t.Parallel()
+	db, _ := rows(t)
+	newVillage(t, db)
+	s := &troubled{Store: store.New(db)}
+	o := rolloutOptions(s.Store)
+	o.Rollouts, o.StepRetryMax = controlplane.NewRolloutWork(s, 30*time.Second), 300*time.Millisecond
+	cl := newCluster(t, o, func(*stepper) map[string]Job { return nil })
+	c := RolloutClient{cl.client}
+	if _, err := c.Start(t.Context(), "troubled", twoStages(1000), operator); err != nil {
+		t.Fatal(err)
+	}
+	reaches(t, c, "troubled", "the canary bakes", in(controlplane.RolloutBaking, 0))
+	s.down.Store(true)
+	inTrouble := func(r controlplane.Rollout) bool { return strings.Contains(r.Trouble, "no nodes today") }
+	first := reaches(t, c, "troubled", "trouble", inTrouble)
+	if strings.Contains(first.Trouble, "\n") || first.Phase != controlplane.RolloutBaking || first.TimerMs == 0 {
+		t.Errorf("%s, trouble %q, timer at %d", first.Phase, first.Trouble, first.TimerMs)
+	}
+	reaches(t, c, "troubled", "it is tried again", func(r controlplane.Rollout) bool { return inTrouble(r) && r.Epoch > first.Epoch })
+	paused, err := c.Operate(t.Context(), "troubled", order(controlplane.RolloutSuspend))
+	if err != nil || paused.Paused == nil || paused.Trouble != "" {
+		t.Errorf("%v: paused %+v, trouble %q", err, paused.Paused, paused.Trouble)
+	}
+	s.down.Store(false)
+	if _, err := c.Operate(t.Context(), "troubled", order(controlplane.RolloutResume)); err != nil {
+		t.Fatal(err)
+	}
+	if r := reaches(t, c, "troubled", "the end", over); r.Phase != controlplane.RolloutDone || r.Trouble != "" {
+		t.Errorf("%s %q, trouble %q", r.Phase, r.Why, r.Trouble)
+	}
+	wantInForce(t, db, newTuning)
+}
+
+// What is asked of a rollout or of the list in the wrong way, or too late, is refused or changes nothing. An outcome that
+// the list has not heard of is told once more.
+func TestWhatRolloutsAreAskedWrongly(t *testing.T) {
+	t.Parallel()
+	servers.TurnSQL(t, testWhatRolloutsAreAskedWrongly)
+}
+
+func testWhatRolloutsAreAskedWrongly(t *testing.T) {
+	t.Parallel()
+	cl, _, _, _, c := newRolloutCluster(t)
+	want := func(what string, err, is error, says string) {
+		t.Helper()
+		if !errors.Is(err, is) || !strings.Contains(fmt.Sprint(err), says) {
+			t.Errorf("%s: %v, want %q", what, err, says)
+		}
+	}
+	limit := 1.0
+	unasked := twoStages(200)
+	unasked.Plan.Guardrails.Queries = []controlplane.QueryRail{{Name: "errors", Query: "errors", Above: &limit}}
+	_, err := c.Start(t.Context(), "one", unasked, operator)
+	want("queries that nothing answers", err, controlplane.ErrInvalid, "no --prometheus-url")
+
+	if _, err := c.Start(t.Context(), "one", twoStages(60_000), operator); err != nil {
+		t.Fatal(err)
+	}
+	bakes := reaches(t, c, "one", "the canary bakes", in(controlplane.RolloutBaking, 0))
+	_, err = askRollout[controlplane.RolloutOrder, controlplane.Rollout](t.Context(), c.Client, RolloutService, "one", "Operate", order(controlplane.RolloutTakeBack))
+	want("a rollback beside the list", err, controlplane.ErrInvalid, "a rollback goes through "+RolloutsService)
+	if err := c.Ensure(t.Context(), "one", bakes.Epoch-1); err != nil {
+		t.Fatal(err)
+	}
+	aborted, err := c.Operate(t.Context(), "one", order(controlplane.RolloutAbort)) // in its turn, after Ensure
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range aborted.Events {
+		if e.What == "revive" {
+			t.Error("it was revived by what was known of an earlier transition")
+		}
+	}
+	ended := reaches(t, c, "one", "the end", over)
+	wantUnlocked(t, c, "one", controlplane.RolloutAborted)
+
+	stale := ended.Summary()
+	stale.Phase, stale.EndedMs = controlplane.RolloutBaking, 0
+	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rolloutList{Version: rolloutsVersion, Active: "one", Since: bakes.Epoch, List: []controlplane.RolloutSummary{stale}})
+	if err := c.Ensure(t.Context(), "one", ended.Epoch); err != nil {
+		t.Fatal(err)
+	}
+	await.NoError(t, "the list hears of the outcome", func() error {
+		if s, err := c.Standing(t.Context()); err != nil || s.Active != "" || s.List[0].Phase != controlplane.RolloutAborted {
+			return fmt.Errorf("%+v, %w", s, err)
+		}
+		return nil
+	})
+
+	want("a long repair", c.Repair(t.Context(), make([]controlplane.TuningTrace, rolloutsListMax+1)), controlplane.ErrInvalid, "101 rollouts to look at (at most 100)")
+	cl.putState(RolloutService, "newer", rolloutKey, controlplane.Rollout{ID: "newer", Version: 99})
+	err = c.Repair(t.Context(), []controlplane.TuningTrace{{ID: "newer"}, {ID: "never-was"}})
+	want("a repair that cannot read a rollout", err, controlplane.ErrConflict, "run the newer weir-control")
+	cl.putState(RolloutsService, rolloutScope, rolloutsKey, rolloutList{Version: rolloutsVersion + 1})
+	_, err = c.Start(t.Context(), "two", twoStages(200), operator)
+	want("a list of a newer build", err, controlplane.ErrConflict, "run the newer weir-control")
+}
