@@ -19,6 +19,7 @@ import (
 // scripted is a Restate that answers as it is told to, without a socket.
 type scripted struct {
 	answer func(path string) (code int, body string) // 0: never
+	known  bool                                      // the handlers are: errors are their own
 
 	mu    sync.Mutex
 	asked map[string]int
@@ -34,6 +35,9 @@ func (s *scripted) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, r.Context().Err()
 	}
 	header := http.Header{"Content-Type": {"application/json"}}
+	if s.known && code >= http.StatusBadRequest {
+		header.Set("X-Restate-Error-Source", "invocation")
+	}
 	return &http.Response{StatusCode: code, Header: header, Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
 }
 

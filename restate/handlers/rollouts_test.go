@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -56,8 +57,9 @@ func TestTheLockOfARolloutThatIsOffTheList(t *testing.T) {
 // their state is lost.
 func TestRepairOfTheList(t *testing.T) {
 	l := rolloutList{Active: "gone", Since: 3, List: []controlplane.RolloutSummary{line("gone", controlplane.RolloutBaking, 5, 3)}}
-	l.lost(controlplane.TuningTrace{ID: "gone", StartedMs: 5, Newest: 7})
-	if l.Active != "" || l.List[0].Phase != controlplane.RolloutLost || l.List[0].EndedMs == 0 ||
+	l.List[0].By = operator
+	l.lost(controlplane.TuningTrace{ID: "gone", StartedMs: 4, Newest: 7})
+	if l.Active != "" || l.List[0].Phase != controlplane.RolloutLost || l.List[0].EndedMs == 0 || l.List[0].By != operator || l.List[0].StartedMs != 5 ||
 		l.List[0].Why != "Restate has no state of it; the versions of the tuning that it wrote are there, up to 7" {
 		t.Errorf("%+v", l)
 	}
@@ -70,6 +72,14 @@ func TestRepairOfTheList(t *testing.T) {
 	}
 	if want := []string{"lives baking", "gone lost", "finished done", "older lost"}; !slices.Equal(got, want) || l.Active != "lives" || l.Since != 4 {
 		t.Errorf("%q, want %q; %s has the lock since %d", got, want, l.Active, l.Since)
+	}
+	l.lost(controlplane.TuningTrace{ID: "finished", StartedMs: 3, Newest: 2})
+	if ended := l.List[2]; ended.Phase != controlplane.RolloutDone || ended.Why != "" {
+		t.Errorf("how one ended is not known any more: %+v", ended)
+	}
+	l.found(line("beside", controlplane.RolloutBaking, 8, 2))
+	if l.Active != "lives" || l.List[1].ID != "beside" {
+		t.Errorf("another one took the lock: %+v", l)
 	}
 	l.found(line("lives", controlplane.RolloutDone, 9, 5))
 	if l.Active != "" || l.List[0].Phase != controlplane.RolloutDone {
@@ -85,9 +95,13 @@ func TestWhatIsWrongWithTheList(t *testing.T) {
 	known := map[string]controlplane.Rollout{
 		"bakes": {ID: "bakes", Phase: controlplane.RolloutBaking, MovedMs: 1000},
 		"done":  {ID: "done", Phase: controlplane.RolloutDone, MovedMs: 1000},
+		"moves": {ID: "moves", Phase: controlplane.RolloutBaking, MovedMs: 10_000},
 	}
 	look := func(id string) (controlplane.Rollout, error) {
 		r, ok := known[id]
+		if id == "unread" {
+			return r, controlplane.ErrUnavailable
+		}
 		if !ok {
 			return r, fmt.Errorf("%w: no rollout", controlplane.ErrNotFound)
 		}
@@ -107,6 +121,8 @@ func TestWhatIsWrongWithTheList(t *testing.T) {
 		"the lock is that of none":          {of("nobody"), nil, []string{"nobody"}},
 		"a line is that of none":            {of("", line("nobody", controlplane.RolloutBaking, 60, 1)), nil, []string{"nobody"}},
 		"one is under way without the lock": {of("", line("bakes", controlplane.RolloutMeasuring, 60, 1)), nil, []string{"bakes"}},
+		"word of one may be on its way":     {of("", line("moves", controlplane.RolloutMeasuring, 60, 1)), nil, nil},
+		"another one has the lock":          {of("moves", line("bakes", controlplane.RolloutMeasuring, 60, 1)), nil, nil},
 		"one that wrote has no line":        {of(""), []controlplane.TuningTrace{wrote}, []string{"wrote"}},
 		"one that wrote fell off the list":  {full, []controlplane.TuningTrace{wrote}, nil},
 		"what wrote is no rollout":          {of(""), []controlplane.TuningTrace{{ID: "a b"}}, nil},
@@ -120,5 +136,8 @@ func TestWhatIsWrongWithTheList(t *testing.T) {
 		if err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q, %v, want %q", name, got, err, c.want)
 		}
+	}
+	if wrong, err := of("unread").wrongs([]controlplane.TuningTrace{wrote}, 20_000, 10_000, look); !errors.Is(err, controlplane.ErrUnavailable) || wrong != nil {
+		t.Errorf("one that cannot be read: %+v, %v", wrong, err)
 	}
 }

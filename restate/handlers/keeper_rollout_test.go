@@ -1,0 +1,113 @@
+package handlers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirhq/weir/controlplane"
+)
+
+// rolloutsOf is a Restate that has a list and some rollouts.
+func rolloutsOf(t *testing.T, standing RolloutsStanding, rollouts map[string]controlplane.Rollout) *scripted {
+	text := func(v any) string {
+		b, err := json.Marshal(v)
+		if err != nil {
+			t.Error(err)
+		}
+		return string(b)
+	}
+	return &scripted{asked: map[string]int{}, known: true, answer: func(path string) (int, string) {
+		parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
+		r, known := rollouts[parts[min(1, len(parts)-1)]]
+		switch {
+		case path == "/"+RolloutsService+"/"+rolloutScope+"/Standing":
+			return http.StatusOK, text(standing)
+		case path == "/"+RolloutsService+"/"+rolloutScope+"/Repair":
+			return http.StatusOK, ""
+		case parts[0] == RolloutService && strings.HasSuffix(path, "/Status") && known && r.ID == "":
+			return http.StatusInternalServerError, `{"message":"broken"}`
+		case parts[0] == RolloutService && strings.HasSuffix(path, "/Status") && known:
+			return http.StatusOK, text(r)
+		case parts[0] == RolloutService && strings.HasSuffix(path, "/Ensure/send"):
+			return http.StatusAccepted, `{"invocationId":"inv_1","status":"Accepted"}`
+		}
+		return http.StatusNotFound, `{"message":"not found"}`
+	}}
+}
+
+// What the keeper does about a rollout follows from the list, from the rollout and from how late it is: in time it does
+// nothing, and of several each is looked at.
+func TestWhatTheKeeperDoesAboutRollouts(t *testing.T) {
+	const graceMs, lateMs = 10_000, rolloutLate * 10_000
+	broken := controlplane.Rollout{}
+	for name, c := range map[string]struct {
+		standing RolloutsStanding
+		rollout  func(nowMs int64) controlplane.Rollout
+		traces   error
+		ensured  bool
+		repaired bool
+		wrong    string
+	}{
+		"its timer is late":     {standing: RolloutsStanding{Active: "one"}, rollout: bakesSince(lateMs + 1), ensured: true},
+		"its timer may come":    {standing: RolloutsStanding{Active: "one"}, rollout: bakesSince(lateMs)},
+		"its outcome is late":   {standing: RolloutsStanding{Active: "one"}, rollout: doneSince(lateMs + 1), ensured: true},
+		"its outcome may come":  {standing: RolloutsStanding{Active: "one"}, rollout: doneSince(lateMs)},
+		"it has a line alone":   {standing: RolloutsStanding{Active: "gone", List: []controlplane.RolloutSummary{{ID: "one"}}}, rollout: bakesSince(lateMs + 1), ensured: true, repaired: true},
+		"its line has an end":   {standing: RolloutsStanding{List: []controlplane.RolloutSummary{{ID: "one", EndedMs: 1}}}, rollout: bakesSince(lateMs + 1)},
+		"it is not known":       {standing: RolloutsStanding{Active: "gone"}, rollout: bakesSince(0), repaired: true},
+		"it cannot be read":     {standing: RolloutsStanding{Active: "one"}, rollout: func(int64) controlplane.Rollout { return broken }, wrong: "broken"},
+		"MySQL does not answer": {standing: RolloutsStanding{Active: "gone"}, rollout: bakesSince(0), traces: errors.New("no rows today"), repaired: true, wrong: "compare the list of rollouts with MySQL: no rows today"},
+		"MySQL alone is down":   {standing: RolloutsStanding{Active: "one"}, rollout: bakesSince(0), traces: errors.New("no rows today"), wrong: "no rows today"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				restate := rolloutsOf(t, c.standing, map[string]controlplane.Rollout{"one": c.rollout(time.Now().UnixMilli())})
+				k := &Keeper{
+					Client: NewClient(&http.Client{Transport: restate}, "http://restate"), Grace: graceMs * time.Millisecond,
+					Metrics: controlplane.NewMetrics(), Log: slog.New(slog.DiscardHandler),
+					Tunings: func(context.Context, int) ([]controlplane.TuningTrace, error) { return nil, c.traces },
+				}
+				for range 2 {
+					if err := k.ensureRollout(t.Context()); (err != nil) != (c.wrong != "") || !strings.Contains(fmt.Sprint(err), c.wrong) {
+						t.Errorf("error %v, want %q", err, c.wrong)
+					}
+				}
+				ensured, repaired := restate.asked["/"+RolloutService+"/one/Ensure/send"], restate.asked["/"+RolloutsService+"/"+rolloutScope+"/Repair"]
+				if (ensured == 2) != c.ensured || (ensured > 0) != c.ensured || (repaired > 0) != c.repaired {
+					t.Errorf("ensured %d times, repaired %d times", ensured, repaired)
+				}
+				told := float64(repaired)
+				if c.ensured {
+					told++ // once, in both rounds
+				}
+				if got := metric(t, k.Metrics, "weir_control_chain_repairs_total", ""); got != told {
+					t.Errorf("weir_control_chain_repairs_total is %v, want %v", got, told)
+				}
+			})
+		})
+	}
+}
+
+// bakesSince is a rollout whose timer is late by so much.
+func bakesSince(lateMs int64) func(int64) controlplane.Rollout {
+	return func(nowMs int64) controlplane.Rollout {
+		r := controlplane.Rollout{Version: 2, ID: "one", Phase: controlplane.RolloutBaking}
+		r.Epoch, r.TimerMs, r.MovedMs = 7, nowMs-lateMs, nowMs-lateMs
+		return r
+	}
+}
+
+// doneSince is one whose outcome the list should know for so long.
+func doneSince(lateMs int64) func(int64) controlplane.Rollout {
+	return func(nowMs int64) controlplane.Rollout {
+		return controlplane.Rollout{Version: 2, ID: "one", Phase: controlplane.RolloutDone, EndedMs: nowMs - lateMs}
+	}
+}
