@@ -15,6 +15,7 @@ var ErrOpen = errors.New("dataplane: the origin's breaker is open")
 // State is the state of a shard's breaker, as its metric gives it.
 type State int
 
+// States of a breaker.
 const (
 	Closed State = iota
 	HalfOpen
@@ -42,6 +43,7 @@ type Breaker struct {
 	off       atomic.Bool               // everything goes through
 }
 
+// New makes a closed breaker.
 func New(cfg Config) *Breaker {
 	b := &Breaker{}
 	b.calls = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
@@ -81,6 +83,7 @@ func (s State) String() string {
 	return "half-open"
 }
 
+// State is the breaker's now.
 func (b *Breaker) State() State {
 	if b.off.Load() {
 		return Closed

@@ -30,6 +30,7 @@ type Claim struct {
 	Way  Way // wayReply: judge again
 }
 
+// LeaveClaim is for a caller that waits no longer; with lend set it has the cost that is committed as credit.
 func (e *Entry) LeaveClaim(c *Claim, lend bool) (answered bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

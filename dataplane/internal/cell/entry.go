@@ -132,6 +132,7 @@ func (e *Entry) BeStrict(until clock.Steady) (entered bool) {
 	return raise(&e.strictUntil, int64(until))
 }
 
+// IsStrict is true while the key asks the origin before it passes.
 func (e *Entry) IsStrict(now clock.Steady) bool {
 	return e.flags.Load()&flagStrict != 0 && int64(now) < e.strictUntil.Load()
 }
@@ -158,6 +159,7 @@ func raise(v *atomic.Int64, n int64) bool {
 	}
 }
 
+// Cell is a cell of the key by the name that others know it by.
 func (e *Entry) Cell(sequence int64) window.Cell {
 	return e.names.cell(sequence)
 }
@@ -168,6 +170,7 @@ func (e *Entry) Names() *Names { return &e.names }
 // Identity is that of the entry's key.
 func (e *Entry) Identity() *Identity { return &e.id }
 
+// DurationMs is the length of the key's window.
 func (e *Entry) DurationMs() int64 { return e.names.durationMs() }
 
 // Expired is true when no decision can depend on the entry's cells any more.

@@ -14,6 +14,7 @@ type TierCounts struct {
 	Moves [level.Tiers][level.Tiers]atomic.Int64
 }
 
+// Move counts a key that goes from one tier to another.
 func (c *TierCounts) Move(from, to level.Tier) {
 	c.Keys[from].Add(-1)
 	c.Keys[to].Add(1)
@@ -30,6 +31,7 @@ const (
 
 func (e *Entry) tier() level.Tier { return e.Flags().Tier() }
 
+// Tier is that of an entry of the estimate mode.
 func (f Flags) Tier() level.Tier { return level.Tier(f >> tierShift) }
 
 // MoveTier returns where the key was. One that was evicted stays where it was counted.

@@ -67,6 +67,7 @@ const (
 	rememberEvery  = 16 // misses; so callers with very many namespaces do not pay for remembering each
 )
 
+// Init draws the seeds.
 func (h *Hasher) Init() {
 	h.a, h.b = maphash.MakeSeed(), maphash.MakeSeed()
 	h.c, h.d = maphash.MakeSeed(), maphash.MakeSeed()
@@ -151,6 +152,7 @@ func cloneOf(identifier string) *byte {
 	return &b[0]
 }
 
+// Identifier is the key's; it shares the memory of the names.
 func (n *Names) Identifier() string {
 	if *n.packed == 0 {
 		return "" // there is no byte to point at
@@ -181,6 +183,7 @@ func (t tagged) split() (time.Duration, window.Mode) {
 	return time.Duration(t & (1<<56 - 1)), window.Mode(t >> 56)
 }
 
+// NamesOf are the names of a key and its reset, nil for none, with copies of its strings.
 func (h *Hasher) NamesOf(k *window.Key, reset *window.Reset) Names {
 	duration := tag(k.Duration, k.Mode)
 	if reset != nil {

@@ -19,6 +19,7 @@ type Flight struct {
 	End       func(error)   // tells the breaker; nil where it was not asked
 }
 
+// NewFlight makes a read; end tells the breaker what became of it.
 func NewFlight(end func(error)) *Flight { return &Flight{Done: make(chan struct{}), End: end} }
 
 // readingLocked is true while a read is in flight, or rested from.

@@ -64,6 +64,7 @@ func (e *Entry) RefuseRow(sequence int64) {
 // Loudness is who is to hear of a row.
 type Loudness uint8
 
+// How loud a row is.
 const (
 	Loud       Loudness = iota // every node that imports
 	Quiet                      // nobody, and one node of the region stores it

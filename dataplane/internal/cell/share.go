@@ -5,6 +5,7 @@ import "github.com/weirhq/weir/shared/window"
 // Way is how a decision in a namespace that waits is to be made.
 type Way uint8
 
+// Ways of a decision.
 const (
 	WayMade    Way = iota // it is: the verdict stands, and was counted if it allows
 	WayReply              // once the reply to what is unsent is here

@@ -87,6 +87,7 @@ type bucket struct {
 	slots [slots]atomic.Pointer[Entry]
 }
 
+// NewTable makes a table of at most capacity entries.
 func NewTable(capacity int, graceMs int64, now func() clock.Steady, fleet, sends bool) *Table {
 	parts := 1
 	for parts < partsMax && capacity/(2*parts) >= partEntries {
@@ -147,6 +148,7 @@ func (a *array) get(id *Identity) *Entry {
 	}
 }
 
+// Len is how many entries there are.
 func (t *Table) Len() (entries int) {
 	for i := range t.parts {
 		entries += int(t.parts[i].size.Load())
@@ -157,6 +159,7 @@ func (t *Table) Len() (entries int) {
 // Contact is how a key was met.
 type Contact uint8
 
+// Contacts with a key.
 const (
 	Known     Contact = iota
 	Created           // for the first time

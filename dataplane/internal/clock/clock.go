@@ -57,6 +57,7 @@ const (
 	StaleMax = 20 * time.Millisecond
 )
 
+// New makes a clock that reads source, or the system's clock if source is nil.
 func New(source func() time.Time) *Clock {
 	c := &Clock{source: source, base: time.Now(), wake: make(chan struct{}, 1)}
 	c.offsetNs.Store(c.base.UnixNano())

@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// A level is counted in two parts, because one of them shrinks as time passes:
+// Level is counted in two parts, because one of them shrinks as time passes:
 //
 //	level = fixed + draining/duration
 //
@@ -121,6 +121,7 @@ func (v Level) LeaksAway(cost, limit, durationMs int64, below bool) (ms int64, o
 	return int64(min(q, RetryMsMax)), true
 }
 
+// RetryMsMax is the longest time until a cost passes.
 const RetryMsMax = math.MaxInt64 / 1_000_000 // of a time.Duration
 
 // Most is the highest level by cells that passes: these levels are integers.
@@ -142,6 +143,7 @@ func Mul(a, b int64) Product {
 
 func (x Product) less(y Product) bool { return x.hi < y.hi || x.hi == y.hi && x.lo < y.lo }
 
+// Plus is the sum.
 func (x Product) Plus(y Product) Product {
 	lo, carry := bits.Add64(x.lo, y.lo, 0)
 	hi, _ := bits.Add64(x.hi, y.hi, carry)

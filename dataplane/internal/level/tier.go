@@ -5,6 +5,7 @@ import "math/bits"
 // Tier is how near a key is to its limit: what decides how often it talks to the origin.
 type Tier uint8
 
+// Tiers, from far from the limit to near it.
 const (
 	Idle   Tier = iota // below a tenth of the limit
 	Low                // below half

@@ -64,12 +64,14 @@ func (g *Calls) Start(f func()) bool {
 	return true
 }
 
+// IsStopped is true from Stop on.
 func (g *Calls) IsStopped() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.stopped
 }
 
+// Stop lets nothing start any more, and waits for what runs.
 func (g *Calls) Stop() {
 	g.mu.Lock()
 	g.stopped = true

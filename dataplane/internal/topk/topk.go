@@ -25,6 +25,7 @@ type Counter[K comparable, V any] struct {
 	Over  int64 // of count: may be of keys that had the counter before
 }
 
+// New makes a sketch of capacity counters.
 func New[K comparable, V any](capacity int) *Sketch[K, V] {
 	return &Sketch[K, V]{at: make(map[K]int, capacity), heap: make([]Counter[K, V], 0, capacity), capacity: capacity}
 }
