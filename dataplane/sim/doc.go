@@ -8,6 +8,9 @@
 // minutes take seconds. Origins and the count store are those of package memstore, each
 // node behind a simulated network of its own: delay, jitter, loss, partition.
 //
+// In the scenarios of relays, relay.Relays are real and run in the same way, each over a hub of package
+// memstore and one store of news; their nodes are synthetic.
+//
 // # Who watches
 //
 // Every decision is written into a ledger, by the cell that it was made in. Figures and
@@ -23,5 +26,5 @@
 //   - the order in which goroutines run that wake at the same nanosecond: requests of
 //     one burst, those that waited for the same read;
 //   - which keys a full table forgets, since it hashes with a seed of its own;
-//   - BytesPerKey, which weighs the real heap.
+//   - BytesPerKey, which weighs the real heap, and RelayCPUShare, which takes real time.
 package sim

@@ -36,6 +36,7 @@ type link struct {
 	dead    bool // the node was killed
 	down    bool // whoever calls is refused
 	parts   map[int]part
+	calls   sync.WaitGroup // carried ones that are on their way, those included whose callers have gone
 }
 
 // part is what is wrong with one shard of the server, behind a link that is not.
@@ -49,6 +50,7 @@ type voyage struct {
 	there, back time.Duration
 	sunk        bool // the request never arrives
 	mute        bool // the reply never arrives
+	calls       *sync.WaitGroup
 }
 
 // embark decides a call's fate.
@@ -75,7 +77,7 @@ func (l *link) embarkTo(op string, shard int) (voyage, error) {
 	if l.profile.Jitter > 0 {
 		trip += time.Duration(random.Int64N(int64(l.profile.Jitter) + 1))
 	}
-	v := voyage{there: trip / 2, back: trip - trip/2}
+	v := voyage{there: trip / 2, back: trip - trip/2, calls: &l.calls}
 	switch {
 	case l.dead, l.down, there.down, l.profile.Refused > 0 && random.Float64() < l.profile.Refused:
 		return v, fmt.Errorf("%s: %w", op, errRefused)
@@ -113,10 +115,10 @@ func (v voyage) carry(ctx context.Context, op string, serve func(context.Context
 		return v.wreck(ctx, op)
 	}
 	served := make(chan error, 1)
-	go func() {
+	v.calls.Go(func() {
 		time.Sleep(v.there)
 		served <- serve(context.WithoutCancel(ctx))
-	}()
+	})
 	select {
 	case <-ctx.Done():
 		return fmt.Errorf("%s: %w", op, ctx.Err())

@@ -38,10 +38,12 @@ func (h *remoteHub) Listen(ctx context.Context, shard int, heard func([]store.Fo
 
 // endOf is what a connection that was lost, or not made, ends with.
 func endOf(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	select {
+	case <-ctx.Done():
 		return nil
+	default:
+		return err
 	}
-	return err
 }
 
 // post puts a message on its way. An error is the connection's.

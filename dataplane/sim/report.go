@@ -32,7 +32,8 @@ type Report struct {
 
 	// ConvergenceDelayMs is how long after a region accepted cost a node of another
 	// region with traffic on the key was handed it. The second is for cost that took
-	// its key past 80 % of its limit.
+	// its key past 80 % of its limit. Of relays it is how long after a cost was at its hub
+	// every other hub's answers had it: see tracker.
 	ConvergenceDelayMs    DelaysMs `json:"convergence_delay_ms"`
 	ConvergenceDelayHotMs DelaysMs `json:"convergence_delay_hot_ms"`
 
@@ -43,7 +44,12 @@ type Report struct {
 	MySQLStatementsPerS    float64 `json:"mysql_statements_per_s"`     // of any kind
 	DigestBytesWrittenPerS float64 `json:"digest_bytes_written_per_s"` // of filters and bulletins
 	DigestBytesReadPerS    float64 `json:"digest_bytes_read_per_s"`
-	RedisCommandsPerS      float64 `json:"redis_commands_per_s"` // GET a cell read; INCRBY and PEXPIREAT a cell added
+	MySQLBytesReadPerS     float64 `json:"mysql_bytes_read_per_s,omitempty"` // by relays, in rows and payloads: see newsMeters
+	MySQLBytesWrittenPerS  float64 `json:"mysql_bytes_written_per_s,omitempty"`
+	HubMessagesPerS        float64 `json:"hub_messages_per_s,omitempty"`      // that nodes hear from their hubs, and cells in
+	HubMessageCellsPerS    float64 `json:"hub_message_cells_per_s,omitempty"` // them
+	RelayCPUShare          float64 `json:"relay_cpu_share,omitempty"`         // of one core, that one relay takes: see cpuMeter
+	RedisCommandsPerS      float64 `json:"redis_commands_per_s"`              // GET a cell read; INCRBY and PEXPIREAT a cell added
 	RedisRoundTripsPerS    float64 `json:"redis_round_trips_per_s"`
 	OriginReadsPerTick     float64 `json:"origin_reads_per_tick"` // keys read, a node and replay tick
 

@@ -61,7 +61,7 @@ func Run(s Scenario, o Options) (Report, error) {
 	if bubbleErr := inBubble(func() { report, err = Simulate(s, o) }); bubbleErr != nil {
 		return Report{}, bubbleErr
 	}
-	if err == nil && !o.Unweighed {
+	if err == nil && !o.Unweighed && s.fleet == nil {
 		report.BytesPerKey, err = bytesPerKey(report.Simulated.Keys)
 	}
 	return report, err
@@ -82,6 +82,9 @@ func Simulate(s Scenario, o Options) (Report, error) {
 		return Report{}, fmt.Errorf("%w: duration is %v (%v to %v)", ErrInvalid, duration, DurationMin, DurationMax)
 	}
 	report := Report{Scenario: s.Name, Summary: s.Summary, Seed: o.Seed, Tuning: TuningReport{name, set}}
+	if s.fleet != nil {
+		return report, simulateFleet(s, o, duration, &report)
+	}
 	if !o.KeepJitter {
 		set.Jitter = 0
 	}

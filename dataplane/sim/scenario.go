@@ -37,6 +37,9 @@ type Scenario struct {
 
 	// plan opens accounts and returns who acts when.
 	plan func(w *world, duration time.Duration) agenda
+
+	// fleet is set instead of plan where the world is one of relays and synthetic nodes.
+	fleet *fleetPlan
 }
 
 // Scenarios lists all of them.
@@ -50,6 +53,9 @@ func Scenarios() []Scenario {
 		replayScenario("replay-50ms", 50*time.Millisecond, replayKeys),
 		zipfScenario(), diurnalScenario(), rotationScenario(), twoNodesScenario(),
 		partitionScenario(), shardsScenario(), crashScenario(), wipeScenario(), slowDatabaseScenario(), lossyScenario(), skewScenario(),
+		relayHopScenario(), relaySilentScenario(), relayShortScenario(), relayWipeScenario(), relayKilledScenario(), relayHeldBackScenario(), relayPartitionScenario(),
+		relayRFCScenario("relay-rfc", relayKeys, 1), relayRFCScenario("relay-rfc-330", relayKeys, 10),
+		relayScaleScenario("relay-scale1", 1), relayScaleScenario("relay-scale10", 10), relayScaleScenario("relay-scale100", 100),
 	}
 }
 

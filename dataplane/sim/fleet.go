@@ -1,0 +1,209 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// fleet is regions of real relays, each over a hub of its own, and one MySQL. Its nodes are
+// synthetic: see synth. Everything in it lives in one bubble.
+type fleet struct {
+	*world  // seed, faults and violations; it has no limiters
+	plan    fleetPlan
+	tuning  relay.Tuning
+	until   time.Time // of traffic
+	news    *memstore.News
+	regions []*fleetRegion
+	synths  []*synth // of all regions
+	track   *tracker
+	hubs    hubMeters
+	mysql   newsMeters
+	cpu     cpuMeter
+	loops   sync.WaitGroup
+	links   []*link // of all processes
+	keys    int     // opened
+}
+
+// fleetPlan is what a scenario of relays has beside its Shape.
+type fleetPlan struct {
+	relays  int  // a region has; the others wait for the lease. 0 is 1
+	metered bool // the first region's relay runs on a thread of its own, whose processor time is measured
+	deaf    bool // nodes do not listen to their hubs' messages: they learn from answers alone
+
+	plan func(f *fleet, duration time.Duration) agenda
+}
+
+// fleetRegion is a hub, its relays and its nodes.
+type fleetRegion struct {
+	index  int
+	name   string
+	hub    *memstore.Hub
+	relays []*fleetRelay
+	killed int // of relays, the first ones
+	nodes  []*synth
+}
+
+// fleetRelay is a process that relays, if it has the lease.
+type fleetRelay struct {
+	*relay.Relay
+	toHub, toMySQL *link
+}
+
+// fleetName is how the i-th region is called.
+func fleetName(i int) string {
+	if i < len(regionNames) {
+		return regionNames[i]
+	}
+	return fmt.Sprintf("region-%02d", i)
+}
+
+func newFleet(s Scenario, set tuning.Tuning, began time.Time, seed uint64) *fleet {
+	w := &world{seed: seed, began: began, shape: s.Shape, counts: memstore.NewCounts(memstore.CountsOptions{}), violations: make(map[violation]*breach)}
+	w.database.random = w.stream("database", 0)
+	f := &fleet{world: w, plan: *s.fleet, news: memstore.NewNews(memstore.NewsOptions{})}
+	f.tuning = relay.Tuning{Floor: set.Floor, Step: set.Step}
+	f.until = began // until traffic is planned
+	f.track = newTracker(w, len(s.Shape.Nodes))
+	for i, nodes := range s.Shape.Nodes {
+		hub := memstore.NewHub(memstore.HubOptions{Grace: 3 * auditAfter})
+		r := &fleetRegion{index: i, name: fleetName(i), hub: hub}
+		f.regions = append(f.regions, r)
+		for range nodes {
+			f.addNode(r)
+		}
+	}
+	return f
+}
+
+// newLink makes a process's way to a server. Each draws from streams of its own.
+func (f *fleet) newLink(p Profile, process string, index int) *link {
+	l := &link{profile: p, stream: func(op string) *rand.Rand { return f.stream(process+" "+op, index) }}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.links = append(f.links, l)
+	return l
+}
+
+// way is a region's hub over a link.
+func (f *fleet) way(r *fleetRegion, l *link) *remoteHub {
+	return &remoteHub{RelayHub: &watchedHub{r.hub.Client(), f.track, r.index}, link: l, meters: &f.hubs}
+}
+
+// addRelay makes a relay of a region; it does nothing yet.
+func (f *fleet) addRelay(r *fleetRegion) (*fleetRelay, error) {
+	process := fmt.Sprintf("relay %d of %s", len(r.relays), r.name)
+	far := f.shape.Counts
+	if f.metered(r) {
+		far = f.shape.Origin
+	}
+	made := &fleetRelay{toHub: f.newLink(f.shape.Origin, process+" to hub", r.index), toMySQL: f.newLink(far, process+" to mysql", r.index)}
+	way := &statements{link: made.toMySQL, database: &f.database, meters: &f.mysql}
+	var err error
+	made.Relay, err = relay.New(relay.Config{
+		Region: r.name, Holder: process, Hub: f.way(r, made.toHub), News: remoteNews{f.news, way}, Counts: relayCounts{f.counts, way},
+		Tuning: func() relay.Tuning { return f.tuning },
+	})
+	r.relays = append(r.relays, made)
+	return made, err
+}
+
+// bootAll starts relays, at moments spread over a second, and nodes, and returns when traffic is due.
+func (f *fleet) bootAll(ctx context.Context) error {
+	random := f.stream("starts", 0)
+	for _, r := range f.regions {
+		for range max(1, f.plan.relays) {
+			made, err := f.addRelay(r)
+			if err != nil {
+				return fmt.Errorf("a relay of %s: %w", r.name, err)
+			}
+			wait := soon(random, time.Second)
+			f.loops.Go(func() {
+				time.Sleep(wait)
+				f.run(ctx, r, made)
+			})
+		}
+		for _, n := range r.nodes {
+			f.loops.Go(func() { n.run(ctx) })
+			if !f.plan.deaf {
+				f.loops.Go(func() { n.listen(ctx) })
+			}
+		}
+	}
+	time.Sleep(time.Until(f.began))
+	return nil
+}
+
+// metered tells whether a region's relay is the one whose processor time is measured.
+func (f *fleet) metered(r *fleetRegion) bool { return f.plan.metered && r.index == 0 }
+
+// run has a relay work until ctx ends.
+func (f *fleet) run(ctx context.Context, r *fleetRegion, made *fleetRelay) {
+	if f.metered(r) {
+		f.cpu.run(ctx, made.Relay)
+		return
+	}
+	if err := made.Start(ctx); err != nil {
+		f.violate(violationError, "a relay of %s: %v", r.name, err)
+	}
+}
+
+// kill ends a relay as kill -9 does.
+func (f *fleet) kill(made *fleetRelay) {
+	for _, l := range []*link{made.toHub, made.toMySQL} {
+		l.set(func(l *link) { l.dead = true })
+	}
+	f.retired.Go(func() { f.stop(made) })
+}
+
+func (f *fleet) stop(made *fleetRelay) {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	_ = made.Stop(ctx) // a lease that is not released ends by itself
+}
+
+// toMySQL changes the way to MySQL of all of a region's relays.
+func (r *fleetRegion) toMySQL(change func(*link)) {
+	for _, made := range r.relays {
+		made.toMySQL.set(change)
+	}
+}
+
+// relayCounts is the durable counter as a relay sees it.
+type relayCounts struct {
+	store.CountStore
+	*statements
+}
+
+// Publish implements store.CountStore.
+func (c relayCounts) Publish(ctx context.Context, region string, counts []store.Count) error {
+	counts = append([]store.Count(nil), counts...)
+	return c.call(ctx, "publish", func(ctx context.Context) error { return c.CountStore.Publish(ctx, region, counts) })
+}
+
+// Import implements store.CountStore.
+func (c relayCounts) Import(ctx context.Context, region string, nowMs int64, after store.Cursor, yield func(store.Imported)) (store.Cursor, error) {
+	var found []store.Imported
+	next := after
+	err := c.call(ctx, "import", func(ctx context.Context) (err error) {
+		next, err = c.CountStore.Import(ctx, region, nowMs, after, func(in store.Imported) { found = append(found, in) })
+		for i := range found {
+			c.meters.bytesRead.Add(int64(len(found[i].Cell.Identifier)) + store.NewsRowBytes)
+		}
+		return err
+	})
+	if err != nil {
+		return after, err
+	}
+	for _, in := range found {
+		yield(in)
+	}
+	return next, nil
+}

@@ -1,0 +1,103 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// callers is a population of keys for synthetic nodes: those of rfcScenario, but that requests
+// come in whole ticks.
+type callers struct {
+	keys     int
+	sharedBy func(i int) int // regions that use key i, >= 1
+	limit    int64
+	cost     int64
+	window   time.Duration
+	watched  func(i int) bool // nil watches all
+	rate     func(draw, hot float64) float64
+}
+
+// fleetKey is one key in one region.
+type fleetKey struct {
+	name string
+	rate float32 // share of the limit that the region is offered in a window
+}
+
+// rfcRate is a key's offered share of its limit, by two draws of 0 to 1: a tenth of the keys is hot.
+func rfcRate(draw, hot float64) float64 {
+	if hot < 0.1 {
+		return hotRates.at(draw)
+	}
+	return coolRates.at(draw)
+}
+
+const rfcRateMax = 1.5
+
+// populate gives every node the traffic of its region's keys.
+func (f *fleet) populate(p callers) {
+	random := f.stream("population", 0)
+	byRegion := make([][]fleetKey, len(f.regions))
+	offered := make([]float64, len(f.regions)) // limits in a window
+	for i := range p.keys {
+		homes := min(max(1, p.sharedBy(i)), len(f.regions))
+		rate := p.rate(random.Float64(), random.Float64()) / float64(homes)
+		key := fleetKey{fmt.Sprintf("user_%d", i), float32(rate)}
+		first := random.IntN(len(f.regions))
+		for h := range homes {
+			r := (first + h) % len(f.regions)
+			byRegion[r] = append(byRegion[r], key)
+			offered[r] += rate
+		}
+		if p.watched == nil || p.watched(i) {
+			f.track.watch(p.group(homes), p.key(key.name))
+		}
+	}
+	f.keys += p.keys
+	for _, r := range f.regions {
+		keys := byRegion[r.index]
+		perS := offered[r.index] * float64(p.limit) / float64(p.cost) / p.window.Seconds() / float64(len(r.nodes))
+		for _, n := range r.nodes {
+			n.traffic = append(n.traffic, func(n *synth, passed time.Duration) { n.crowd(p, keys, perS*passed.Seconds()) })
+		}
+	}
+}
+
+// group is what reports call keys that so many regions use.
+func (p *callers) group(homes int) string {
+	return fmt.Sprintf("%d in %v, %d regions", p.limit, p.window, homes)
+}
+
+func (p *callers) key(name string) window.Key { return fleetKeyOf(name, p.window) }
+
+func fleetKeyOf(name string, duration time.Duration) window.Key {
+	return window.Key{Workspace: "acme", Namespace: "api", Identifier: name, Duration: duration}
+}
+
+// crowd makes so many requests in the mean, on keys drawn by their rates.
+func (n *synth) crowd(p callers, keys []fleetKey, mean float64) {
+	for range n.poisson(mean) {
+		for {
+			k := &keys[n.random.IntN(len(keys))]
+			if n.random.Float64()*rfcRateMax < float64(k.rate) {
+				key := p.key(k.name)
+				n.charge(&key, p.cost, p.limit)
+				break
+			}
+		}
+	}
+}
+
+// poisson draws a number of arrivals; a large mean's by its normal approximation.
+func (n *synth) poisson(mean float64) int {
+	if mean > 50 {
+		return max(0, int(math.Round(mean+math.Sqrt(mean)*n.random.NormFloat64())))
+	}
+	arrivals := -1
+	for sum := 0.0; sum < mean; arrivals++ {
+		sum += n.random.ExpFloat64()
+	}
+	return max(0, arrivals)
+}

@@ -1,0 +1,297 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// synth is a synthetic node: it does what a hub asks of nodes (see store.Hub) and has no limiter. It
+// accepts cost while what it has heard of the cell is below the limit, in fixed windows, and sends
+// once a tick.
+type synth struct {
+	fleet   *fleet
+	region  *fleetRegion
+	hub     *remoteHub
+	random  *rand.Rand
+	traffic []func(n *synth, passed time.Duration) // before each tick
+	lasted  time.Time                              // when traffic was called last
+
+	mu     sync.Mutex
+	cells  map[window.Cell]*synthCell
+	dirty  []*synthCell // with something to send
+	latest window.Cell  // that was counted in
+	epoch  store.Epoch
+	number int64
+	flight *store.Chunk // sent and not answered
+}
+
+// synthCell is what a node knows of a cell.
+type synthCell struct {
+	name     window.Cell
+	limit    int64
+	epoch    store.Epoch // 0 before the first answer
+	accepted int64       // by this node, ever
+	unsent   int64       // of it, in this epoch and not known to be at the hub
+	region   int64       // highest region total of any answer
+	foreign  int64
+	dirty    bool
+
+	restoring      bool // these are to be sent
+	restore, known int64
+}
+
+const (
+	synthTick    = 100 * time.Millisecond
+	synthTimeout = time.Second
+	synthCosts   = 2_000 // of one chunk, at most
+	synthSweep   = 100   // ticks between two looks for what has expired
+	synthAsk     = 10    // ticks between two looks for a hub's epoch
+)
+
+func (f *fleet) addNode(r *fleetRegion) {
+	index := len(f.synths)
+	n := &synth{fleet: f, region: r, random: f.stream("node", index), cells: make(map[window.Cell]*synthCell)}
+	n.hub = f.way(r, f.newLink(f.shape.Origin, "node to hub", index))
+	f.synths = append(f.synths, n)
+	r.nodes = append(r.nodes, n)
+}
+
+// run sends, once a tick, until ctx ends.
+func (n *synth) run(ctx context.Context) {
+	stream := n.random.Uint64() | 1 // of this incarnation
+	timer := time.NewTimer(soon(n.random, synthTick))
+	defer timer.Stop()
+	for ticks := 1; ; ticks++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		timer.Reset(synthTick)
+		n.generate()
+		n.send(ctx, stream)
+		if ticks%synthAsk == 0 {
+			n.ask(ctx)
+		}
+		if ticks%synthSweep == 0 {
+			n.sweep()
+		}
+	}
+}
+
+// generate makes the traffic of the time that has passed.
+func (n *synth) generate() {
+	now := time.Now()
+	if now.Before(n.fleet.began) || now.After(n.fleet.until) {
+		return
+	}
+	if n.lasted.IsZero() {
+		n.lasted = n.fleet.began
+	}
+	for _, traffic := range n.traffic {
+		traffic(n, now.Sub(n.lasted))
+	}
+	n.lasted = now
+}
+
+// charge decides about a cost by what the node knows.
+func (n *synth) charge(key *window.Key, cost, limit int64) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	c := n.cellLocked(key)
+	t := &n.fleet.decisions
+	t.offeredCost.Add(cost)
+	if c.region+c.foreign+c.unsent+cost > limit {
+		t.denied.Add(1)
+		return false
+	}
+	t.allowed.Add(1)
+	t.admittedCost.Add(cost)
+	n.fleet.track.accept(n.region.index, c.name, cost, limit)
+	c.limit = limit
+	c.accepted, c.unsent = c.accepted+cost, c.unsent+cost
+	n.markLocked(c)
+	return true
+}
+
+// cellLocked is the one that counts now.
+func (n *synth) cellLocked(key *window.Key) *synthCell {
+	name := window.Cell{Key: *key, Sequence: window.Sequence(time.Now().UnixMilli(), key.DurationMs())}
+	n.latest = name
+	c := n.cells[name]
+	if c == nil {
+		c = &synthCell{name: name}
+		n.cells[name] = c
+	}
+	return c
+}
+
+func (n *synth) markLocked(c *synthCell) {
+	if !c.dirty {
+		c.dirty = true
+		n.dirty = append(n.dirty, c)
+	}
+}
+
+// visit decides as a node does that hears of a key for the first time: it asks its hub.
+func (n *synth) visit(ctx context.Context, key *window.Key, cost, limit int64) bool {
+	n.mu.Lock()
+	name := n.cellLocked(key).name
+	n.mu.Unlock()
+	n.read(ctx, []window.Cell{name})
+	return n.charge(key, cost, limit)
+}
+
+// ask reads a cell, so that a node that has nothing to send hears of a hub that has lost its counts.
+func (n *synth) ask(ctx context.Context) {
+	n.mu.Lock()
+	latest := n.latest
+	n.mu.Unlock()
+	if latest.Identifier != "" {
+		n.read(ctx, []window.Cell{latest})
+	}
+}
+
+func (n *synth) read(ctx context.Context, cells []window.Cell) {
+	ctx, cancel := context.WithTimeout(ctx, synthTimeout)
+	defer cancel()
+	reply, err := n.hub.Get(ctx, cells)
+	if err != nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i, total := range reply.Totals {
+		n.hearLocked(n.cells[cells[i]], total)
+	}
+}
+
+// send sends the chunk that was not answered, or a new one.
+func (n *synth) send(ctx context.Context, stream uint64) {
+	chunk := n.chunk(stream)
+	if chunk == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, synthTimeout)
+	defer cancel()
+	reply, err := n.hub.Send(ctx, *chunk)
+	if err != nil {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.flight = nil
+	for i, total := range reply.Totals {
+		n.answeredLocked(&chunk.Costs[i], total)
+	}
+}
+
+func (n *synth) chunk(stream uint64) *store.Chunk {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.flight != nil || len(n.dirty) == 0 {
+		return n.flight
+	}
+	n.number++
+	n.flight = &store.Chunk{Stream: stream, Number: n.number}
+	most := min(len(n.dirty), synthCosts)
+	for _, c := range n.dirty[:most] {
+		c.dirty = false
+		cost := store.Cost{Cell: c.name, Epoch: c.epoch, Add: c.unsent, Limit: c.limit}
+		if c.restoring {
+			cost.Restore, cost.Known = c.restore, c.known
+		}
+		n.flight.Costs = append(n.flight.Costs, cost)
+	}
+	n.dirty = n.dirty[most:]
+	if len(n.dirty) == 0 {
+		n.dirty = nil
+	}
+	return n.flight
+}
+
+// answeredLocked takes in what became of a cost.
+func (n *synth) answeredLocked(sent *store.Cost, total store.Total) {
+	c := n.cells[sent.Cell]
+	if c == nil {
+		return // it has expired
+	}
+	switch {
+	case errors.Is(total.Err, store.ErrEpoch):
+		if sent.Epoch == 0 && !c.restoring { // others may have been answered with it in the epoch that it was first sent in
+			c.restoring, c.restore, c.unsent = true, c.unsent, 0
+		}
+		n.hearLocked(c, total)
+		n.markLocked(c)
+		return
+	case total.Err != nil:
+		n.fleet.violate(violationError, "a hub refused %+v: %v", *sent, total.Err)
+		return
+	case sent.Epoch == c.epoch, sent.Epoch == 0 && c.epoch == total.Epoch:
+		c.unsent -= sent.Add
+		c.restoring = false
+	}
+	n.hearLocked(c, total)
+	if c.unsent > 0 || c.restoring {
+		n.markLocked(c)
+	}
+}
+
+// hearLocked takes in an answer. All cells of a hub have its epoch: with another one, each begins anew.
+func (n *synth) hearLocked(c *synthCell, total store.Total) {
+	if c == nil || total.Epoch == 0 {
+		return
+	}
+	if n.epoch != total.Epoch {
+		for _, other := range n.cells {
+			if other.epoch != 0 && other.epoch != total.Epoch {
+				other.begin(total.Epoch)
+				n.markLocked(other)
+			}
+		}
+		n.epoch = total.Epoch
+	}
+	c.epoch = total.Epoch
+	c.region, c.foreign = max(c.region, total.Region), max(c.foreign, total.Foreign)
+}
+
+// begin starts a new epoch: all that was accepted so far is to be restored.
+func (c *synthCell) begin(epoch store.Epoch) {
+	c.epoch, c.unsent = epoch, 0
+	c.restoring, c.restore, c.known = true, c.accepted, c.region
+}
+
+// listen hears of foreign totals until ctx ends.
+func (n *synth) listen(ctx context.Context) {
+	for ctx.Err() == nil {
+		_ = n.hub.Listen(ctx, 0, n.heard)
+		_ = pause(ctx, synthTimeout, "listen again")
+	}
+}
+
+func (n *synth) heard(totals []store.Foreign) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for i := range totals {
+		if c := n.cells[totals[i].Cell]; c != nil {
+			c.foreign = max(c.foreign, totals[i].Count)
+		}
+	}
+}
+
+// sweep forgets cells that have expired, and gives up nothing: what is unsent stays.
+func (n *synth) sweep() {
+	nowMs := time.Now().UnixMilli()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	maps.DeleteFunc(n.cells, func(name window.Cell, c *synthCell) bool {
+		return name.ExpiresAtMs() < nowMs && !c.dirty && c.unsent == 0
+	})
+}

@@ -1,0 +1,127 @@
+package sim
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// fleetRest is how long after the last request counts go on travelling.
+const fleetRest = 5 * time.Second
+
+// simulateFleet runs a scenario of relays.
+func simulateFleet(s Scenario, o Options, duration time.Duration, report *Report) error {
+	f := newFleet(s, report.Tuning.Document, firstTraffic(report.Tuning.Document), o.Seed)
+	return f.live(s, duration, report)
+}
+
+// live is a fleet's life: start, traffic, rest, stop, and the books.
+func (f *fleet) live(s Scenario, duration time.Duration, report *Report) error {
+	time.Sleep(time.Until(f.began.Add(-2 * time.Second))) // idle loops would take time, too
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	g := s.fleet.plan(f, duration)
+	f.until = f.began.Add(duration)
+	if err := f.bootAll(ctx); err != nil {
+		return err
+	}
+	f.traffic(g, s, duration, report)
+	time.Sleep(fleetRest)
+	f.requests.Wait()
+	stop()
+	f.loops.Wait()
+	for _, r := range f.regions {
+		for _, made := range r.relays {
+			f.stop(made)
+		}
+	}
+	f.retired.Wait()
+	for _, l := range f.links {
+		l.calls.Wait()
+	}
+	f.audit(time.Now().Add(24 * time.Hour))
+	f.sum(report)
+	return nil
+}
+
+// traffic plays the scenario, and measures what it asks of the servers once it is warm.
+func (f *fleet) traffic(g agenda, s Scenario, duration time.Duration, report *Report) {
+	warmup := s.Warmup
+	if warmup >= duration {
+		warmup = 0
+	}
+	var before fleetReading
+	g.at(warmup, func() { before = f.read() })
+	g.push(event{auditAfter, &recurrent{auditAfter, func() { f.audit(time.Now().Add(-fleetRest)) }}})
+	f.play(g, duration)
+	f.rates(report, before, f.read(), duration-warmup)
+	report.Simulated.DurationS = duration.Seconds()
+	report.Simulated.MeasuredS = (duration - warmup).Seconds()
+}
+
+// audit compares the books with the hubs for every cell that has expired before a moment.
+func (f *fleet) audit(before time.Time) {
+	f.track.closeBefore(before.UnixMilli(), func(region int, cells []window.Cell) []store.Total {
+		reply, err := f.regions[region].hub.Get(context.Background(), cells) // no network in between
+		if err != nil {
+			f.violate(violationError, "the audit could not read a hub: %v", err)
+			return nil
+		}
+		return reply.Totals
+	})
+}
+
+// fleetReading is the meters at one moment.
+type fleetReading struct {
+	trips, commands, messages, messageCells                           int64
+	statements, rowsRead, rowsWritten, bytesRead, bytesWritten, spent int64
+}
+
+func (f *fleet) read() fleetReading {
+	h, m, s := &f.hubs, &f.mysql, f.counts.Stats()
+	return fleetReading{
+		h.trips.Load(), h.commands.Load(), h.messages.Load(), h.messageCells.Load(),
+		m.statements.Load() + s.Statements, m.rowsRead.Load() + s.RowsRead, m.rowsWritten.Load() + s.RowsWritten,
+		m.bytesRead.Load(), m.bytesWritten.Load(), f.cpu.spent.Load(),
+	}
+}
+
+func (f *fleet) rates(r *Report, from, to fleetReading, span time.Duration) {
+	perS := func(n int64) float64 { return round(float64(n)/span.Seconds(), 2) }
+	r.RedisRoundTripsPerS = perS(to.trips - from.trips)
+	r.RedisCommandsPerS = perS(to.commands - from.commands)
+	r.HubMessagesPerS = perS(to.messages - from.messages)
+	r.HubMessageCellsPerS = perS(to.messageCells - from.messageCells)
+	r.MySQLStatementsPerS = perS(to.statements - from.statements)
+	r.MySQLRowsReadPerS = perS(to.rowsRead - from.rowsRead)
+	r.MySQLRowsWrittenPerS = perS(to.rowsWritten - from.rowsWritten)
+	r.MySQLBytesReadPerS = perS(to.bytesRead - from.bytesRead)
+	r.MySQLBytesWrittenPerS = perS(to.bytesWritten - from.bytesWritten)
+	r.RelayCPUShare = round(float64(to.spent-from.spent)/float64(span), 4)
+}
+
+// sum fills in what the books say at the end.
+func (f *fleet) sum(r *Report) {
+	d, t, s := &f.decisions, f.track, &r.Simulated
+	s.Regions, s.Nodes, s.Keys = len(f.regions), len(f.synths), f.keys
+	s.Allowed, s.Denied = d.allowed.Load(), d.denied.Load()
+	s.OfferedCost, s.AdmittedCost = d.offeredCost.Load(), d.admittedCost.Load()
+	r.ConvergenceDelayMs, r.ConvergenceDelayHotMs = t.all.summary(), t.hot.summary()
+	all := fleetTally{}
+	for _, name := range slices.Sorted(maps.Keys(t.groups)) {
+		g := t.groups[name]
+		all.add(g)
+		r.Groups = append(r.Groups, g.report(name))
+	}
+	total := all.report("")
+	r.AdmittedOverLimit, r.AdmittedOverLimitMean = total.AdmittedOverLimit, total.AdmittedOverLimitMean
+	r.LostCost, r.DoubledCost = total.LostCost, total.DoubledCost
+	if r.LostCost > 0 {
+		f.violate(violationLost, "cost %d never reached a hub: first %s", r.LostCost, f.firstLost)
+	}
+	r.Violations = f.broken()
+}

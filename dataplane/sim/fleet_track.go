@@ -1,0 +1,278 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// tracker is the truth about cells that regions share: what their nodes accepted, what hubs have
+// counted, and what hubs have been told of the others, each with the moment.
+//
+// A cost has converged when every other hub's answer has at least all that the fleet had accepted
+// when the cost was at its own hub. It is due from then on, or from the moment at which a relay has
+// to tell it: when the region's total is tellShare of the limit, or a second region uses the cell.
+type tracker struct {
+	world   *world
+	regions int
+
+	mu       sync.Mutex
+	watched  map[window.Key]*fleetTally // by key: its group's
+	groups   map[string]*fleetTally
+	cells    map[window.Cell]*tracked
+	all, hot delays
+}
+
+// tellShare is the share of its limit from which a relay tells a count that no other region shares.
+const tellShare = 0.1
+
+// tracked is one cell. Slices are by region.
+type tracked struct {
+	limit    int64
+	accepted []int64 // by the nodes
+	counted  []int64 // by the hub; only grows
+	foreign  []int64 // told to the hub
+	known    []progress
+	marks    []fleetMark
+	dated    int // marks before it have been due
+	users    int // regions that have counted
+	sum      int64
+}
+
+// fleetMark is a cost that has reached its hub.
+type fleetMark struct {
+	at      time.Time // when it was due
+	region  int
+	amount  int64
+	sum     int64 // of all hubs, this cost included
+	missing int   // other hubs that do not know it yet
+	hot     bool
+}
+
+// progress is the first mark that a hub does not know yet, and what it had counted itself before that.
+type progress struct {
+	next int
+	own  int64
+}
+
+func newTracker(w *world, regions int) *tracker {
+	return &tracker{world: w, regions: regions, watched: make(map[window.Key]*fleetTally), groups: make(map[string]*fleetTally), cells: make(map[window.Cell]*tracked)}
+}
+
+// watch makes a key one that is tracked, as a part of a group.
+func (t *tracker) watch(group string, key window.Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	g := t.groups[group]
+	if g == nil {
+		g = &fleetTally{}
+		t.groups[group] = g
+	}
+	g.keys++
+	t.watched[key] = g
+}
+
+func (t *tracker) cellLocked(name window.Cell) *tracked {
+	c := t.cells[name]
+	if c == nil && t.watched[name.Key] != nil {
+		c = &tracked{accepted: make([]int64, t.regions), counted: make([]int64, t.regions), foreign: make([]int64, t.regions), known: make([]progress, t.regions)}
+		t.cells[name] = c
+	}
+	return c
+}
+
+// accept notes what a node has accepted.
+func (t *tracker) accept(region int, name window.Cell, cost, limit int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if c := t.cellLocked(name); c != nil {
+		c.limit = limit
+		c.accepted[region] += cost
+	}
+}
+
+// count notes what a region's hub has counted.
+func (t *tracker) count(region int, name window.Cell, total int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.cellLocked(name)
+	if c == nil || total <= c.counted[region] {
+		return
+	}
+	if most := c.accepted[region]; total > most {
+		t.world.violate(violationCounted, "the hub of region %d holds %d of %v, cell %d, and %d were accepted", region, total, name.Key, name.Sequence, most)
+	}
+	amount := total - c.counted[region]
+	if c.counted[region] == 0 {
+		c.users++
+	}
+	c.counted[region], c.sum = total, c.sum+amount
+	c.marks = append(c.marks, fleetMark{region: region, amount: amount, sum: c.sum, missing: t.regions - 1, hot: float64(c.sum) >= hotShare*float64(c.limit)})
+	if c.users > 1 || float64(total) >= tellShare*float64(c.limit) {
+		for ; c.dated < len(c.marks); c.dated++ {
+			c.marks[c.dated].at = time.Now()
+		}
+	}
+}
+
+// tell notes what a region's hub has been told.
+func (t *tracker) tell(region int, name window.Cell, foreign int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c := t.cellLocked(name)
+	if c == nil || foreign <= c.foreign[region] {
+		return
+	}
+	others := int64(0)
+	for i, n := range c.accepted {
+		if i != region {
+			others += n
+		}
+	}
+	if foreign > others {
+		t.world.violate(violationPublished, "the hub of region %d has %d of %v, cell %d, from others, and they accepted %d", region, foreign, name.Key, name.Sequence, others)
+	}
+	c.foreign[region] = foreign
+	t.advanceLocked(c, region)
+}
+
+// advanceLocked passes the marks that a hub knows by now. What others have counted, mark by mark, only
+// grows: the first that it does not know ends it.
+func (t *tracker) advanceLocked(c *tracked, region int) {
+	p := &c.known[region]
+	for ; p.next < len(c.marks); p.next++ {
+		m := &c.marks[p.next]
+		if m.region == region {
+			p.own += m.amount
+			continue
+		}
+		if c.foreign[region] < m.sum-p.own {
+			return
+		}
+		if m.missing--; m.missing == 0 && !m.at.IsZero() {
+			t.all.add(time.Since(m.at))
+			if m.hot {
+				t.hot.add(time.Since(m.at))
+			}
+		}
+	}
+}
+
+// closeBefore closes the books on cells that have expired, all of them at the end. held is what a
+// region's hub holds of cells.
+func (t *tracker) closeBefore(beforeMs int64, held func(region int, cells []window.Cell) []store.Total) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var over []window.Cell
+	for name := range t.cells {
+		if name.ExpiresAtMs() < beforeMs {
+			over = append(over, name)
+		}
+	}
+	if len(over) == 0 {
+		return
+	}
+	for region := range t.regions {
+		for i, total := range held(region, over) {
+			t.compareLocked(region, over[i], total.Region)
+		}
+	}
+	for _, name := range over {
+		t.closeLocked(t.cells[name], t.watched[name.Key])
+		delete(t.cells, name)
+	}
+}
+
+func (t *tracker) compareLocked(region int, name window.Cell, total int64) {
+	accepted := t.cells[name].accepted[region]
+	found := balance{max(0, accepted-total), max(0, total-accepted)}
+	t.watched[name.Key].books.add(found)
+	if found.lost > 0 && t.world.firstLost == "" {
+		t.world.firstLost = fmt.Sprintf("the hub of region %d holds %d of %v, cell %d, and %d were accepted", region, total, name.Key, name.Sequence, accepted)
+	}
+}
+
+func (t *tracker) closeLocked(c *tracked, group *fleetTally) {
+	for i := range c.marks {
+		if m := &c.marks[i]; m.missing > 0 && !m.at.IsZero() {
+			t.all.unknown++
+			if m.hot {
+				t.hot.unknown++
+			}
+		}
+	}
+	accepted := int64(0)
+	for _, n := range c.accepted {
+		accepted += n
+	}
+	group.close(accepted, c.limit)
+}
+
+// fleetTally adds up the cells of a group of keys.
+type fleetTally struct {
+	keys, atLimit int // keys, and cells that took their limit whole
+	admitted      int64
+	worst, peaks  float64 // accepted over the limit: the largest, and the sum over those at their limits
+	books         balance
+}
+
+func (t *fleetTally) close(accepted, limit int64) {
+	peak := float64(accepted) / float64(max(1, limit))
+	t.admitted += accepted
+	t.worst = max(t.worst, peak)
+	if peak >= 1 {
+		t.atLimit++
+		t.peaks += peak
+	}
+}
+
+func (t *fleetTally) add(o *fleetTally) {
+	t.keys += o.keys
+	t.atLimit += o.atLimit
+	t.admitted += o.admitted
+	t.worst = max(t.worst, o.worst)
+	t.peaks += o.peaks
+	t.books.add(o.books)
+}
+
+func (t *fleetTally) report(name string) GroupReport {
+	g := GroupReport{Name: name, Keys: t.keys, KeysAtLimit: t.atLimit, AdmittedOverLimit: round(t.worst, 4), AdmittedCost: t.admitted,
+		LostCost: t.books.lost, DoubledCost: t.books.doubled}
+	if t.atLimit > 0 {
+		g.AdmittedOverLimitMean = round(t.peaks/float64(t.atLimit), 4)
+	}
+	return g
+}
+
+// watchedHub tells the tracker what a hub does, as it does it.
+type watchedHub struct {
+	store.RelayHub
+	track  *tracker
+	region int
+}
+
+// Send implements store.Hub.
+func (h *watchedHub) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
+	reply, err := h.RelayHub.Send(ctx, chunk)
+	for i, total := range reply.Totals {
+		if total.Err == nil {
+			h.track.count(h.region, chunk.Costs[i].Cell, total.Region)
+		}
+	}
+	return reply, err
+}
+
+// Tell implements store.RelayHub.
+func (h *watchedHub) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
+	err := h.RelayHub.Tell(ctx, shard, totals)
+	for _, f := range totals {
+		if err == nil {
+			h.track.tell(h.region, f.Cell, f.Count)
+		}
+	}
+	return err
+}

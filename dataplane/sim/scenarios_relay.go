@@ -1,0 +1,258 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Scenarios of relays: nodes are synthetic, windows are fixed, and relays are the ones that serve.
+
+// relayShape is some regions of a few nodes each: their hubs are near, and MySQL may be far.
+func relayShape(regions, nodes int) Shape {
+	return Shape{Nodes: each(regions, nodes), Origin: nearRedis, Counts: farMySQL}
+}
+
+// tour has a caller go from region to region, all of them in turn, and try asks requests in each.
+func (f *fleet) tour(g *agenda, name string, window time.Duration, limit int64, asks int, begin, every time.Duration) {
+	key := fleetKeyOf(name, window)
+	f.track.watch(fmt.Sprintf("%d asked in each region", asks), key)
+	f.keys++
+	turn := 0
+	g.push(event{begin, &recurrent{every, func() {
+		n := f.regions[turn%len(f.regions)].nodes[0]
+		turn++
+		f.requests.Go(func() {
+			if !n.visit(context.Background(), &key, 1, limit) {
+				return
+			}
+			for range asks - 1 {
+				n.charge(&key, 1, limit)
+			}
+		})
+	}}})
+}
+
+func relayHopScenario() Scenario {
+	asks := []int{1, 5, 9, 10, 11, 50, 100, 200}
+	return Scenario{
+		Name:    "relay-hop",
+		Summary: "callers who visit ten regions in turn, 2 s apart",
+		Doc: "10 regions of 1 node, each with a relay. Callers with limits of 100 an hour ask for 1, 5, 9, 10, 11, 50, 100 or 200 in one region, 2 s later in the next one, and so on. Each is at its limit after at most 200 s. " +
+			"A node decides by what its hub answers. admitted_over_limit must not exceed 1.02.",
+		Duration: 4 * time.Minute, Shape: relayShape(10, 1),
+		fleet: &fleetPlan{plan: func(f *fleet, _ time.Duration) (g agenda) {
+			random := f.stream("tours", 0)
+			for i, n := range asks {
+				for k := range 5 {
+					f.tour(&g, fmt.Sprintf("hop-%d-%d", i, k), time.Hour, 100, n, soon(random, 2*time.Second), 2*time.Second)
+				}
+			}
+			return g
+		}},
+	}
+}
+
+func relaySilentScenario() Scenario {
+	const every = time.Second
+	return Scenario{
+		Name:    "relay-silent",
+		Summary: "keys that take their limits at once, and then are silent where they did",
+		Doc: "10 regions of 1 node, each with a relay. Each second a key takes its limit of 100 a minute in one region at once. 3 s later it is asked for in all others, for the first time there. " +
+			"Everything must be denied: admitted_over_limit must be 1.",
+		Duration: time.Minute, Shape: relayShape(10, 1),
+		fleet: &fleetPlan{plan: func(f *fleet, duration time.Duration) (g agenda) {
+			for i := range int(duration / every) {
+				f.silent(&g, i, time.Duration(i)*every)
+			}
+			return g
+		}},
+	}
+}
+
+// silent has the i-th key take its limit at a moment.
+func (f *fleet) silent(g *agenda, i int, at time.Duration) {
+	const limit = 100
+	key := fleetKeyOf(fmt.Sprintf("silent-%d", i), time.Hour)
+	f.track.watch("taken at once", key)
+	f.keys++
+	home := f.regions[i%len(f.regions)]
+	g.at(at, func() { f.requests.Go(func() { home.nodes[0].visit(context.Background(), &key, limit, limit) }) })
+	g.at(at+3*time.Second, func() {
+		for _, r := range f.regions {
+			f.requests.Go(func() { r.nodes[0].visit(context.Background(), &key, 1, limit) })
+		}
+	})
+}
+
+func relayShortScenario() Scenario {
+	return Scenario{
+		Name:    "relay-short",
+		Summary: "windows of 2 s and of 5 s that two regions share",
+		Doc: "2 regions of 2 nodes. 100 callers with limits of 1,000 in 2 s and 100 with limits of 1,000 in 5 s offer 1.5 times as much, half of it in each region, in costs of 10. " +
+			"See admitted_over_limit_mean: windows are fixed, so that 1 is exact.",
+		Duration: time.Minute, Warmup: 10 * time.Second, Shape: relayShape(2, 2),
+		fleet: &fleetPlan{plan: func(f *fleet, _ time.Duration) agenda {
+			for _, window := range []time.Duration{2 * time.Second, 5 * time.Second} {
+				f.populate(callers{keys: 100, sharedBy: everywhere, limit: 1000, cost: 10, window: window, rate: fixedRate})
+			}
+			return nil
+		}},
+	}
+}
+
+func everywhere(int) int { return 1 << 10 }
+
+func fixedRate(float64, float64) float64 { return 1.5 }
+
+// busy is the load of the scenarios in which something fails: some hundred keys that all regions use, at
+// all pressures.
+func (f *fleet) busy(keys int) {
+	f.populate(callers{keys: keys, sharedBy: everywhere, limit: 100, cost: 1, window: time.Minute, rate: func(draw, _ float64) float64 { return 1.5 * draw }})
+}
+
+func relayWipeScenario() Scenario {
+	return Scenario{
+		Name:    "relay-wipe",
+		Summary: "a region's hub loses everything, twice, under load",
+		Doc:     "2 regions of 2 nodes, 480 keys that both use, some 600 requests a second. The first region's hub is emptied after a third and after two thirds of the run. Nodes and the relay restore it: lost_cost and doubled_cost must be 0.",
+
+		Duration: time.Minute, Shape: relayShape(2, 2),
+		fleet: &fleetPlan{plan: func(f *fleet, duration time.Duration) (g agenda) {
+			f.busy(480)
+			g.at(duration/3, f.regions[0].hub.Wipe)
+			g.at(duration*2/3, f.regions[0].hub.Wipe)
+			return g
+		}},
+	}
+}
+
+func relayKilledScenario() Scenario {
+	const every = 10 * time.Second
+	return Scenario{
+		Name:    "relay-killed",
+		Summary: "the relay of a region killed every ten seconds, with another one waiting",
+		Doc: "3 regions of 2 nodes and 2 relays. Every 10 s the longest running relay of a region is killed as by kill -9, and a fresh one begins to wait for the lease. " +
+			"Another relay takes over within 3 s; nothing is lost, and nothing stays unknown.",
+		Duration: time.Minute, Shape: relayShape(3, 2),
+		fleet: &fleetPlan{relays: 2, plan: func(f *fleet, _ time.Duration) (g agenda) {
+			f.busy(100)
+			turn := 0
+			g.push(event{every, &recurrent{every, func() {
+				r := f.regions[turn%len(f.regions)]
+				turn++
+				f.replace(r)
+			}}})
+			return g
+		}},
+	}
+}
+
+// replace kills the oldest relay of a region, and starts another.
+func (f *fleet) replace(r *fleetRegion) {
+	f.kill(r.relays[r.killed])
+	r.killed++
+	made, err := f.addRelay(r)
+	if err == nil {
+		err = made.Start(context.Background())
+	}
+	if err != nil {
+		f.violate(violationError, "a relay of %s: %v", r.name, err)
+	}
+}
+
+func relayHeldBackScenario() Scenario {
+	return Scenario{
+		Name:    "relay-held-back",
+		Summary: "rows of news that become visible up to three seconds after they were written",
+		Doc: "3 regions of 2 nodes. In the second third of the run every fifth row of news takes up to 3 s to commit, longer than a relay waits for an answer. " +
+			"What is told later is late; nothing stays unknown.",
+		Duration: time.Minute, Shape: relayShape(3, 2),
+		fleet: &fleetPlan{plan: func(f *fleet, duration time.Duration) (g agenda) {
+			f.busy(100)
+			random := f.stream("commits", 0)
+			g.at(duration/3, func() {
+				f.news.Faults.SlowCommits(func() time.Duration {
+					f.mu.Lock()
+					defer f.mu.Unlock()
+					if random.IntN(5) > 0 {
+						return 0
+					}
+					return time.Duration(random.Int64N(int64(3 * time.Second)))
+				})
+			})
+			g.at(duration*2/3, func() { f.news.Faults.SlowCommits(nil) })
+			return g
+		}},
+	}
+}
+
+func relayPartitionScenario() Scenario {
+	return Scenario{
+		Name:    "relay-partition",
+		Summary: "a region cut off from MySQL, then MySQL gone for all",
+		Doc: "3 regions of 2 nodes. From an eighth to three eighths of the run the first region's relay does not reach MySQL; from half to three quarters MySQL refuses everybody. " +
+			"Each region goes on with what it knows, and tells the rest afterwards: no cut is longer than a count is alive, so nothing stays unknown.",
+		Duration: 4 * time.Minute, Shape: relayShape(3, 2),
+		fleet: &fleetPlan{plan: func(f *fleet, duration time.Duration) (g agenda) {
+			f.busy(100)
+			g.at(duration/8, func() { f.regions[0].toMySQL(func(l *link) { l.cut = true }) })
+			g.at(duration*3/8, func() { f.regions[0].toMySQL(func(l *link) { l.cut = false }) })
+			for _, r := range f.regions {
+				g.at(duration/2, func() { r.toMySQL(func(l *link) { l.down = true }) })
+				g.at(duration*3/4, func() { r.toMySQL(func(l *link) { l.down = false }) })
+			}
+			return g
+		}},
+	}
+}
+
+const relayKeys = 24_000 // of rfc
+
+// relayRFCScenario is rfcScenario over relays, with factor times the nodes.
+func relayRFCScenario(name string, keys, factor int) Scenario {
+	nodes := []int{4, 4, 4, 3, 3, 3, 3, 3, 3, 3}
+	for i := range nodes {
+		nodes[i] *= factor
+	}
+	return Scenario{
+		Name:     name,
+		Summary:  fmt.Sprintf("the keys of rfc over relays: %d nodes in 10 regions, %d active keys, 5 %% of them in two regions", 33*factor, keys),
+		Doc:      fmt.Sprintf("%d nodes in 10 regions, each with a relay. The keys, limits and rates are those of rfc. What MySQL is asked for must not depend on how many nodes there are.", 33*factor),
+		Duration: 2 * time.Minute, Warmup: time.Minute,
+		Shape: Shape{Nodes: nodes, Origin: nearRedis, Counts: farMySQL},
+		fleet: &fleetPlan{deaf: factor > 1, plan: func(f *fleet, _ time.Duration) agenda {
+			f.populate(callers{keys: keys, sharedBy: oneInTwenty, limit: 100, cost: 1, window: time.Minute, rate: rfcRate,
+				watched: func(i int) bool { return i%20 == 0 }})
+			return nil
+		}},
+	}
+}
+
+// oneInTwenty has every twentieth key used in two regions.
+func oneInTwenty(i int) int {
+	if i%20 == 0 {
+		return 2
+	}
+	return 1
+}
+
+// relayScaleScenario is a large fleet, or some percent of its keys and nodes.
+func relayScaleScenario(name string, percent float64) Scenario {
+	const regions, allNodes, allKeys = 50, 3_300, 10_000_000
+	keys := int(allKeys * percent / 100)
+	nodes := max(1, int(allNodes*percent/100/regions))
+	return Scenario{
+		Name:    name,
+		Summary: fmt.Sprintf("%d keys, 5 %% of them in two regions, over relays of 50 regions of %d nodes", keys, nodes),
+		Doc: fmt.Sprintf("50 regions of %d nodes, each with a relay. %d keys are active in every window of 60 s, with limits of 100, at the rates of rfc, in costs of 5. One shared key in ten is watched. ", nodes, keys) +
+			"The first region's relay runs on a thread of its own, whose processor time is relay_cpu_share; its MySQL is as near as its hub.",
+		Duration: 90 * time.Second, Warmup: 30 * time.Second,
+		Shape: relayShape(regions, nodes),
+		fleet: &fleetPlan{metered: true, deaf: true, plan: func(f *fleet, _ time.Duration) agenda {
+			f.populate(callers{keys: keys, sharedBy: oneInTwenty, limit: 100, cost: 5, window: time.Minute, rate: rfcRate,
+				watched: func(i int) bool { return i%200 == 0 }})
+			return nil
+		}},
+	}
+}
