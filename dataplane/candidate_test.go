@@ -32,7 +32,7 @@ func (n *node) wantCompared(allowed, denied int) {
 weir_candidate_decisions_total{outcome="allowed"} %d
 weir_candidate_decisions_total{outcome="denied"} %d
 `, allowed, denied)
-	if err := testutil.CollectAndCompare(n, strings.NewReader(want), "weir_candidate_decisions_total"); err != nil {
+	if err := testutil.CollectAndCompare(n.Collector(), strings.NewReader(want), "weir_candidate_decisions_total"); err != nil {
 		n.w.t.Error(err)
 	}
 }

@@ -22,7 +22,7 @@ func TestAFullTableIsReported(t *testing.T) {
 	})
 	n.take("first", 1, 10)
 	n.ReportCrowd()
-	if h := n.Health(); n.Crowded() || h.TableFull != 0 || h.TableFullAtMs != 0 || log.Len() != 0 {
+	if h := n.Health(); n.Crowded() || h.TableFull != 0 || !h.TableFullAt.IsZero() || log.Len() != 0 {
 		t.Fatalf("before: crowded %v, %+v, %q", n.Crowded(), h, log.String())
 	}
 	n.pin("flood", 0, 2*crowdCap)
@@ -36,8 +36,8 @@ func TestAFullTableIsReported(t *testing.T) {
 	if !strings.Contains(log.String(), "largest_workspace=acme largest_namespace=flood") {
 		t.Errorf("who fills it is not in %s", log.String())
 	}
-	if h := n.Health(); !n.Crowded() || h.TableFull < crowdCap || h.TableFullAtMs != epoch.UnixMilli() {
-		t.Errorf("crowded %v, %d at %d", n.Crowded(), h.TableFull, h.TableFullAtMs)
+	if h := n.Health(); !n.Crowded() || h.TableFull < crowdCap || !h.TableFullAt.Equal(epoch) {
+		t.Errorf("crowded %v, %d at %v", n.Crowded(), h.TableFull, h.TableFullAt)
 	}
 	want := `
 # HELP weir_untracked_decisions_total Decisions on keys that found no room, by what knew of them: the origin, or the overflow sketch, which errs towards denying.
@@ -45,7 +45,7 @@ func TestAFullTableIsReported(t *testing.T) {
 weir_untracked_decisions_total{by="origin"} 1031
 weir_untracked_decisions_total{by="overflow"} 0
 `
-	if err := testutil.CollectAndCompare(n, strings.NewReader(want), "weir_untracked_decisions_total"); err != nil {
+	if err := testutil.CollectAndCompare(n.Collector(), strings.NewReader(want), "weir_untracked_decisions_total"); err != nil {
 		t.Error(err)
 	}
 	w.clock.advance(time.Minute)

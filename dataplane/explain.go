@@ -11,8 +11,13 @@ import (
 // Explanation is each term of a decision: what it is, where it is from and how old. It
 // describes one moment of one node.
 type Explanation struct {
-	At  time.Time
-	Key window.Key // what is counted: its duration is the one in force
+	At time.Time
+
+	// What is counted: the names that were asked for, in the duration that is in force, in the mode of the
+	// namespace, "exact" or "estimate".
+	Workspace, Namespace, Identifier string
+	Duration                         time.Duration
+	Mode                             string
 
 	// Decision is what Allow would answer now by what this node knows, without asking
 	// the origin. Nothing is counted.
@@ -20,10 +25,11 @@ type Explanation struct {
 
 	// Overridden tells that an override set the limit; Decision.Override is its pattern.
 	Overridden       bool
-	Candidate        int64        // limit judged beside it, see Decision.CandidateDenied; 0 for none
-	Shadow           bool         // the namespace, the override or the request lets pass what is over its limit
-	Outage, Headroom string       // the namespace's policies
-	Reset            window.Reset // of the identifier, that is in force; zero for none
+	Candidate        int64     // limit judged beside it, see Decision.CandidateDenied; 0 for none
+	Shadow           bool      // the namespace, the override or the request lets pass what is over its limit
+	Outage, Headroom string    // the namespace's policies
+	Resets           int64     // of the identifier, up to the one in force: its generation; 0: none is
+	ResetAt          time.Time // when that one was made, by the count store's clock
 
 	// Known tells that this node holds the key. Of one that it does not, no count is
 	// known here; a decision would ask the origin, and Explain does not.
@@ -51,7 +57,7 @@ type Explanation struct {
 type ExplainedCell struct {
 	Sequence   int64
 	Start      time.Time
-	Generation window.Generation // in its name; not 0 only in the cell of a reset, and before
+	Generation int64 // of the reset that is in its name; not 0 only in the cell of a reset, and before
 
 	Held      bool  // this node has counts of it; otherwise all of them are 0
 	Regional  int64 // accepted in this region, as far as this node knows
@@ -88,27 +94,24 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	by := set.resolve(&r)
 	q := call{request: &r, nowMs: nowMs, durationMs: r.Duration.Milliseconds(), limit: r.Limit, cost: r.cost(), mode: by.mode()}
 	id := l.table.IdentityOf(named.Workspace, named.Namespace, named.Identifier, r.Duration, q.mode)
+	var reset window.Reset
 	if by.reset != nil {
 		id.Renew(by.reset)
-		x.Reset = *by.reset
+		reset = *by.reset
+		x.Resets, x.ResetAt = int64(reset.Generation), time.UnixMilli(reset.AtMs)
 	}
-	x.At, x.Key = time.UnixMilli(nowMs), q.key()
-	x.Overridden, x.Candidate, x.Shadow = by.pattern != "", by.candidate, by.shadow || r.Shadow
-	x.Outage, x.Headroom = by.outage.String(), headroomName(by.waits)
-	x.Nodes, x.TuningVersion, x.SettingsResets = l.nodes.Load(), set.version, len(set.resets.known)
-	x.ImportedAt, x.SettingsAt = moment(l.metrics.importedAtMs.Load()), moment(l.metrics.settingsAtMs.Load())
-
+	key := q.key()
+	x.At, x.Duration, x.Mode = time.UnixMilli(nowMs), key.Duration, key.Mode.String()
+	x.Workspace, x.Namespace, x.Identifier = key.Workspace, key.Namespace, key.Identifier
+	x.Shadow = by.shadow || r.Shadow
+	l.explainSettings(&x, set, by)
 	v := cell.Verdict{Sequence: window.Sequence(nowMs, q.durationMs), AtMs: nowMs}
 	e := l.table.Get(&id)
 	if e != nil {
 		l.explainEntry(&x, e, &v, &q, set)
 	}
-	for c, seq := range map[*ExplainedCell]int64{&x.Current: v.Sequence, &x.Previous: v.Sequence - 1} {
-		c.place(seq, &q, x.Reset)
-		cell := window.Cell{Key: x.Key, Sequence: seq}
-		cell.Generation = c.Generation
-		c.Bulletins = l.elsewhere.byRegion(&cell)
-	}
+	l.explainCell(&x.Current, key, v.Sequence, reset)
+	l.explainCell(&x.Previous, key, v.Sequence-1, reset)
 	uncovered := window.Start(v.Sequence+1, q.durationMs) - v.AtMs
 	x.Weight = float64(uncovered) / float64(q.durationMs)
 	v.Current, v.Previous = max(0, x.Current.Counts), max(0, x.Previous.Counts)
@@ -126,6 +129,21 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 		x.AsksOrigin = v.Allowed && (e == nil || e.WantsRefresh(l.clock.Steady(), set.freshForMs))
 	}
 	return x, nil
+}
+
+func (l *Limiter) explainSettings(x *Explanation, set *settings, by *rule) {
+	x.Overridden, x.Candidate = by.pattern != "", by.candidate
+	x.Outage, x.Headroom = by.outage.String(), headroomName(by.waits)
+	x.Nodes, x.TuningVersion, x.SettingsResets = l.nodes.Load(), set.version, len(set.resets.known)
+	x.ImportedAt, x.SettingsAt = moment(l.metrics.importedAtMs.Load()), moment(l.metrics.settingsAtMs.Load())
+}
+
+// explainCell is where a cell lies, and what other regions' bulletins say of it.
+func (l *Limiter) explainCell(x *ExplainedCell, key window.Key, sequence int64, reset window.Reset) {
+	key.Generation = reset.GenerationOf(sequence, key.DurationMs())
+	x.Sequence, x.Start = sequence, time.UnixMilli(window.Start(sequence, key.DurationMs()))
+	x.Generation = int64(key.Generation)
+	x.Bulletins = l.elsewhere.byRegion(&window.Cell{Key: key, Sequence: sequence})
 }
 
 func (l *Limiter) explainEntry(x *Explanation, e *cell.Entry, v *cell.Verdict, q *call, set *settings) {
@@ -157,11 +175,6 @@ func (c *ExplainedCell) read(at *cell.CellLook, fleet bool) {
 	c.Unsent = c.Regional - c.Confirmed
 	c.Global, c.Credit = at.Foreign, at.Credit
 	c.Published, c.Told, c.Refused = at.Published, at.Told, at.Refused
-}
-
-func (c *ExplainedCell) place(sequence int64, q *call, reset window.Reset) {
-	c.Sequence, c.Start = sequence, time.UnixMilli(window.Start(sequence, q.durationMs))
-	c.Generation = reset.GenerationOf(sequence, q.durationMs)
 }
 
 // explainLevel is the verdict of the estimate mode, where a first contact is allowed.

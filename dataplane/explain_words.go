@@ -27,7 +27,7 @@ func (x Explanation) String() string {
 	case d.Allowed:
 		verdict = "allowed"
 	}
-	say("%q in %q/%q would be %s: %s of %d in any %v, with this request", brief(x.Key.Identifier), brief(x.Key.Workspace), brief(x.Key.Namespace), verdict, amount(d.Current), d.Limit, x.Key.Duration)
+	say("%q in %q/%q would be %s: %s of %d in any %v, with this request", brief(x.Identifier), brief(x.Workspace), brief(x.Namespace), verdict, amount(d.Current), d.Limit, x.Duration)
 	switch {
 	case d.NeverPasses:
 		say("; it never passes, because its cost is more than the limit")
@@ -51,7 +51,7 @@ func (x Explanation) String() string {
 	} else {
 		say("%s", x.sum())
 	}
-	if x.Key.Mode == window.Estimate {
+	if x.Mode == window.Estimate.String() {
 		say(". The namespace estimates: it decides at once by what is known")
 	}
 	if x.Leaks {
@@ -66,8 +66,8 @@ func (x Explanation) String() string {
 	if x.Asks != "" && (x.Asks != breaker.Closed.String() || x.Sends != breaker.Closed.String()) {
 		say(". The origin is in trouble (breakers: asks %s, sends %s), and the namespace is %s then", x.Asks, x.Sends, x.Outage)
 	}
-	if x.Reset.Generation != 0 {
-		say(". An operator reset it at %s, for the %s time: nothing from before counts", time.UnixMilli(x.Reset.AtMs).UTC().Format(time.RFC3339), ordinal(int64(x.Reset.Generation)))
+	if x.Resets != 0 {
+		say(". An operator reset it at %s, for the %s time: nothing from before counts", x.ResetAt.UTC().Format(time.RFC3339), ordinal(x.Resets))
 	}
 	say(".")
 	return b.String()
@@ -89,9 +89,9 @@ func (x *Explanation) sum() string {
 	if claims != 0 || c.Credit != 0 {
 		say("; together %d", c.Counts)
 	}
-	previous, durationMs := max(0, x.Previous.Counts), x.Key.Duration.Milliseconds()
+	previous, durationMs := max(0, x.Previous.Counts), x.Duration.Milliseconds()
 	carried := float64(previous) * x.Weight
-	if x.Key.Mode != window.Estimate {
+	if x.Mode != window.Estimate.String() {
 		carried = float64(window.Carried(previous, int64(math.Round(x.Weight*float64(durationMs))), durationMs))
 	}
 	say("; of the window before %d counts by %.0f %%, as %s", previous, 100*x.Weight, amount(carried))

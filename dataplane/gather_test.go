@@ -16,7 +16,7 @@ import (
 func gather(t testing.TB, l *dataplane.Limiter) map[string]float64 {
 	t.Helper()
 	r := prometheus.NewPedanticRegistry()
-	r.MustRegister(l)
+	r.MustRegister(l.Collector())
 	families, err := r.Gather()
 	if err != nil {
 		t.Fatal(err)

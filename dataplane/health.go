@@ -1,97 +1,83 @@
 package dataplane
 
 import (
-	"context"
-	"fmt"
+	"time"
 
-	"github.com/weirhq/weir/dataplane/internal/breaker"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// Health is a snapshot of this node's own figures, as its heartbeat reports them.
-func (l *Limiter) Health() heartbeat.Health {
-	m := l.metrics
-	h := heartbeat.Health{
-		Entries:        int64(l.table.Len()),
-		TableFull:      l.table.Full.Load(),
-		TableFullAtMs:  l.table.FullAtMs.Load(),
-		PendingCost:    l.pendingCost(),
-		ReplayErrors:   m.originErrors[opAdd].Load(),
-		ReplayedAtMs:   l.replayedAtMs(),
-		FlushedRows:    m.flushedRows.Load(),
-		FlushErrors:    m.flushErrors.Load(),
-		FlushedAtMs:    m.flushedAtMs.Load(),
-		RefusedRows:    m.refusedRows.Load(),
-		ImportedRows:   m.importedRows.Load(),
-		ImportErrors:   m.importErrors.Load(),
-		ImportedAtMs:   m.importedAtMs.Load(),
-		SettingsErrors: m.settingsErrors.Load(),
-		SettingsAtMs:   m.settingsAtMs.Load(),
-		ResetAtMs:      l.settings.Load().resets.atMs,
-		DecisionP99Us:  m.latency.p99Us(),
-	}
-	for _, sh := range l.shards {
-		if sh.asks.State() != breaker.Closed || sh.sends.State() != breaker.Closed {
-			h.BreakersOpen++
-		}
-	}
-	for cause := range m.dropped {
-		h.DroppedCost += m.dropped[cause].Load()
-	}
-	h.ConvergenceSamples, h.ConvergenceP50Ms, h.ConvergenceP99Ms = m.delays.recent.summary()
-	h.ConvergenceFromMs = m.delays.p99ByRegion()
-	if s := l.shape.Load(); s != nil {
-		h.ActiveKeys, h.HotKeys = s.keys, s.hot
-		if s.sharedKnown {
-			h.SharedKeys = &s.shared
-		}
-	}
-	if problem := m.settingsProblem.Load(); problem != nil {
-		h.SettingsProblem = *problem
-	}
-	m.eachDecision(func(source Source, out outcome, n int64) {
-		if source.Degraded() {
-			h.DegradedTotal += n
-		}
-		switch out {
-		case outcomeAllowed:
-			h.AllowedTotal += n
-		case outcomeDenied:
-			h.DeniedTotal += n
-		case outcomeShadowed:
-			h.ShadowedTotal += n
-		}
-	})
-	return h
+// Health is a snapshot of a node's own figures, as its heartbeat reports them. Counts only grow, from 0 when the
+// limiter is made, unless they are said to be of a moment; zero times are never.
+type Health struct {
+	Allowed, Denied, Shadowed int64 // decisions
+	Degraded                  int64 // of these: made without the origin's answer that they wanted
+
+	Entries     int64     // keys held, at the moment
+	TableFull   int64     // first contacts that found no room
+	TableFullAt time.Time // when the last one did
+
+	PendingCost  int64 // accepted, and not confirmed by the origin at the moment
+	DroppedCost  int64 // accepted, and never reached the origin
+	ReplayErrors int64
+	ReplayedAt   time.Time // when everything pending was last confirmed
+	BreakersOpen int64     // shards of the origin that are not called at the moment, or only tried
+
+	FlushedRows, RefusedRows, FlushErrors int64
+	FlushedAt                             time.Time // last flush without an error
+	ImportedRows, ImportErrors            int64
+	ImportedAt                            time.Time // last import without an error
+
+	// How long after its acceptance cost of other regions was first used by a decision here, since the last
+	// heartbeat: how many were measured, two percentiles, and the 99th by region.
+	ConvergenceSamples             int64
+	ConvergenceP50, ConvergenceP99 time.Duration
+	ConvergenceFrom                map[string]time.Duration
+
+	// DecisionP99 is the 99th percentile of a sample of the decisions of the last half to whole minute that were
+	// made from memory, or of all without heartbeats; 0 of fewer than 100 samples. One of 256 requests is timed, and
+	// neither batches nor handles are.
+	DecisionP99 time.Duration
+
+	// Keys with accepted cost in their current or previous cell, of them those past half their limits, and of those
+	// the ones that other regions use too, -1 where that is not known. Measured now and then, of windows that
+	// regions share.
+	ActiveKeys, HotKeys, SharedKeys int64
+
+	SettingsErrors  int64
+	SettingsAt      time.Time // last settings read
+	SettingsProblem string    // why the newest settings are not in force; "" if they are
+	ResetAt         time.Time // when the newest reset of a key that is in force was made, by the count store's clock
 }
 
-// beat reports this node; a stopped one for the last time.
-func (l *Limiter) beat(ctx context.Context, stopped bool) error {
-	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
-	defer cancel()
-	nowMs := l.nowMs()
-	report := ""
-	if nowMs-l.top.reportedMs.Load() >= reportEvery.Milliseconds() {
-		report = l.topReport()
+// Health reads the node's figures. It is for people and monitors: it sums up all counters.
+func (l *Limiter) Health() Health {
+	f := l.figures()
+	return healthOf(&f)
+}
+
+func healthOf(f *heartbeat.Health) Health {
+	h := Health{
+		Allowed: f.AllowedTotal, Denied: f.DeniedTotal, Shadowed: f.ShadowedTotal, Degraded: f.DegradedTotal,
+		Entries: f.Entries, TableFull: f.TableFull, TableFullAt: moment(f.TableFullAtMs),
+		PendingCost: f.PendingCost, DroppedCost: f.DroppedCost, ReplayErrors: f.ReplayErrors,
+		ReplayedAt: moment(f.ReplayedAtMs), BreakersOpen: f.BreakersOpen,
+		FlushedRows: f.FlushedRows, RefusedRows: f.RefusedRows, FlushErrors: f.FlushErrors, FlushedAt: moment(f.FlushedAtMs),
+		ImportedRows: f.ImportedRows, ImportErrors: f.ImportErrors, ImportedAt: moment(f.ImportedAtMs),
+		ConvergenceSamples: f.ConvergenceSamples,
+		ConvergenceP50:     milliseconds(f.ConvergenceP50Ms), ConvergenceP99: milliseconds(f.ConvergenceP99Ms),
+		DecisionP99: time.Duration(f.DecisionP99Us * float64(time.Microsecond)),
+		ActiveKeys:  f.ActiveKeys, HotKeys: f.HotKeys, SharedKeys: -1,
+		SettingsErrors: f.SettingsErrors, SettingsAt: moment(f.SettingsAtMs), SettingsProblem: f.SettingsProblem,
+		ResetAt: moment(f.ResetAtMs),
 	}
-	err := l.cfg.Counts.Heartbeat(ctx, heartbeat.Beat{
-		NodeID:        l.cfg.NodeID,
-		Region:        l.cfg.Region,
-		Build:         l.cfg.Build,
-		TuningVersion: l.settings.Load().version,
-		StartedAtMs:   l.metrics.startedAtMs,
-		SentAtMs:      nowMs,
-		Health:        l.Health(),
-		Top:           report,
-		Stopped:       stopped,
-	})
-	l.metrics.latency.turn(nowMs)
-	if err != nil {
-		return fmt.Errorf("heartbeat: %w", err)
+	if f.SharedKeys != nil {
+		h.SharedKeys = *f.SharedKeys
 	}
-	if report != "" {
-		l.top.reportedMs.Store(nowMs)
+	if len(f.ConvergenceFromMs) > 0 {
+		h.ConvergenceFrom = make(map[string]time.Duration, len(f.ConvergenceFromMs))
+		for region, ms := range f.ConvergenceFromMs {
+			h.ConvergenceFrom[region] = milliseconds(ms)
+		}
 	}
-	l.metrics.delays.forget()
-	return nil
+	return h
 }

@@ -22,10 +22,10 @@ func (l *Limiter) takes(times int, source Source, took time.Duration) {
 	}
 }
 
-func wantP99(t *testing.T, what string, l *Limiter, least, most float64) {
+func wantP99(t *testing.T, what string, l *Limiter, leastUs, mostUs float64) {
 	t.Helper()
-	if us := l.Health().DecisionP99Us; us < least || us > most {
-		t.Errorf("%s: %v µs, want %v to %v", what, us, least, most)
+	if us := l.figures().DecisionP99Us; us < leastUs || us > mostUs {
+		t.Errorf("%s: %v µs, want %v to %v", what, us, leastUs, mostUs)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestLatencyIsThatOfRequests(t *testing.T) {
 	for range decisions {
 		l.Allow(t.Context(), r)
 	}
-	if h := l.Health(); h.DecisionP99Us <= 0 || h.AllowedTotal != decisions {
+	if h := l.Health(); h.DecisionP99 <= 0 || h.Allowed != decisions {
 		t.Errorf("%+v", h)
 	}
 }

@@ -22,9 +22,9 @@ func (s service) explain(_ context.Context, m *weirv1.ExplainRequest) (*weirv1.E
 
 func writeExplanation(x *dataplane.Explanation) *weirv1.ExplainResponse {
 	return &weirv1.ExplainResponse{
-		Summary: x.String(), Decision: writeDecision(x.Decision), AtMs: x.At.UnixMilli(), DurationMs: x.Key.DurationMs(),
-		Mode: x.Key.Mode.String(), Overridden: x.Overridden, Shadow: x.Shadow, Outage: x.Outage, Headroom: x.Headroom,
-		ResetGeneration: int64(x.Reset.Generation), ResetAtMs: x.Reset.AtMs, Known: x.Known,
+		Summary: x.String(), Decision: writeDecision(x.Decision), AtMs: x.At.UnixMilli(), DurationMs: x.Duration.Milliseconds(),
+		Mode: x.Mode, Overridden: x.Overridden, Shadow: x.Shadow, Outage: x.Outage, Headroom: x.Headroom,
+		ResetGeneration: x.Resets, ResetAtMs: momentMs(x.ResetAt), Known: x.Known,
 		Current: writeCell(&x.Current), Previous: writeCell(&x.Previous), Weight: x.Weight,
 		UsedElsewhere: int64(x.UsedElsewhere), Covered: x.Covered,
 		HeardAtMs: momentMs(x.HeardAt), StrictUntilMs: momentMs(x.StrictUntil), AsksOrigin: x.AsksOrigin, RestsForMs: x.RestsFor.Milliseconds(),
@@ -40,7 +40,7 @@ func writeCell(c *dataplane.ExplainedCell) *weirv1.ExplainedCell {
 		told[i] = &weirv1.RegionCount{Region: b.Region, Count: b.Count, CountedAtMs: momentMs(b.CountedAt)}
 	}
 	return &weirv1.ExplainedCell{
-		Sequence: c.Sequence, StartMs: c.Start.UnixMilli(), Generation: int64(c.Generation), Held: c.Held,
+		Sequence: c.Sequence, StartMs: c.Start.UnixMilli(), Generation: c.Generation, Held: c.Held,
 		Regional: c.Regional, Confirmed: c.Confirmed, Unsent: c.Unsent, Global: c.Global, Credit: c.Credit,
 		Published: c.Published, Told: c.Told, Counts: c.Counts, Bulletins: told,
 	}

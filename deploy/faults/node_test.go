@@ -58,7 +58,7 @@ func (r *region) start() *node {
 	limiter, err := dataplane.New(config)
 	must(t, err)
 	n.Limiter = limiter
-	must(t, errors.Join(n.registry.Register(limiter), n.registry.Register(counts)))
+	must(t, errors.Join(n.registry.Register(limiter.Collector()), n.registry.Register(counts)))
 	must(t, limiter.Start(t.Context()))
 	t.Cleanup(func() { // a node that the test has stopped is not stopped again
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
@@ -118,7 +118,7 @@ func (c *tunedFirst) Import(ctx context.Context, region string, nowMs int64, aft
 }
 
 func (n *node) ready() bool {
-	return n.metric("weir_tuning_version") > 0 && n.Health().ImportedAtMs > 0
+	return n.metric("weir_tuning_version") > 0 && !n.Health().ImportedAt.IsZero()
 }
 
 // now is the node's clock.

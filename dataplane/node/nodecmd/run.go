@@ -94,7 +94,7 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 	if err != nil {
 		return fmt.Errorf("make the limiter: %w", err)
 	}
-	registry, err := newRegistry(config, append(stores.collectors, limiter))
+	registry, err := newRegistry(config, append(stores.collectors, limiter.Collector()))
 	if err != nil {
 		return err
 	}

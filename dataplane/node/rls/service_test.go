@@ -203,7 +203,7 @@ func TestShadowedCallsAreCounted(t *testing.T) {
 func decisions(t *testing.T, s *Service, outcome string) (sum float64) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(s.Limiter.(*dataplane.Limiter))
+	registry.MustRegister(s.Limiter.(*dataplane.Limiter).Collector())
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,97 @@
+package dataplane
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// beat reports this node; a stopped one for the last time.
+func (l *Limiter) beat(ctx context.Context, stopped bool) error {
+	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
+	defer cancel()
+	nowMs := l.nowMs()
+	report := ""
+	if nowMs-l.top.reportedMs.Load() >= reportEvery.Milliseconds() {
+		report = l.topReport()
+	}
+	err := l.cfg.Counts.Heartbeat(ctx, heartbeat.Beat{
+		NodeID:        l.cfg.NodeID,
+		Region:        l.cfg.Region,
+		Build:         l.cfg.Build,
+		TuningVersion: l.settings.Load().version,
+		StartedAtMs:   l.metrics.startedAtMs,
+		SentAtMs:      nowMs,
+		Health:        l.figures(),
+		Top:           report,
+		Stopped:       stopped,
+	})
+	l.metrics.latency.turn(nowMs)
+	if err != nil {
+		return fmt.Errorf("heartbeat: %w", err)
+	}
+	if report != "" {
+		l.top.reportedMs.Store(nowMs)
+	}
+	l.metrics.delays.forget()
+	return nil
+}
+
+// figures are this node's own, as its heartbeat reports them.
+func (l *Limiter) figures() heartbeat.Health {
+	m := l.metrics
+	h := heartbeat.Health{
+		Entries:        int64(l.table.Len()),
+		TableFull:      l.table.Full.Load(),
+		TableFullAtMs:  l.table.FullAtMs.Load(),
+		PendingCost:    l.pendingCost(),
+		ReplayErrors:   m.originErrors[opAdd].Load(),
+		ReplayedAtMs:   l.replayedAtMs(),
+		FlushedRows:    m.flushedRows.Load(),
+		FlushErrors:    m.flushErrors.Load(),
+		FlushedAtMs:    m.flushedAtMs.Load(),
+		RefusedRows:    m.refusedRows.Load(),
+		ImportedRows:   m.importedRows.Load(),
+		ImportErrors:   m.importErrors.Load(),
+		ImportedAtMs:   m.importedAtMs.Load(),
+		SettingsErrors: m.settingsErrors.Load(),
+		SettingsAtMs:   m.settingsAtMs.Load(),
+		ResetAtMs:      l.settings.Load().resets.atMs,
+		DecisionP99Us:  m.latency.p99Us(),
+	}
+	for _, sh := range l.shards {
+		if sh.asks.State() != breaker.Closed || sh.sends.State() != breaker.Closed {
+			h.BreakersOpen++
+		}
+	}
+	for cause := range m.dropped {
+		h.DroppedCost += m.dropped[cause].Load()
+	}
+	h.ConvergenceSamples, h.ConvergenceP50Ms, h.ConvergenceP99Ms = m.delays.recent.summary()
+	h.ConvergenceFromMs = m.delays.p99ByRegion()
+	if s := l.shape.Load(); s != nil {
+		h.ActiveKeys, h.HotKeys = s.keys, s.hot
+		if s.sharedKnown {
+			h.SharedKeys = &s.shared
+		}
+	}
+	if problem := m.settingsProblem.Load(); problem != nil {
+		h.SettingsProblem = *problem
+	}
+	m.eachDecision(func(source Source, out outcome, n int64) {
+		if source.Degraded() {
+			h.DegradedTotal += n
+		}
+		switch out {
+		case outcomeAllowed:
+			h.AllowedTotal += n
+		case outcomeDenied:
+			h.DeniedTotal += n
+		case outcomeShadowed:
+			h.ShadowedTotal += n
+		}
+	})
+	return h
+}

@@ -1,0 +1,88 @@
+package dataplane
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// Every figure of a heartbeat is one of Health, in its unit.
+func TestHealthHasEveryFigure(t *testing.T) {
+	var f heartbeat.Health
+	fields := reflect.ValueOf(&f).Elem()
+	for i := range fields.NumField() {
+		switch v := fields.Field(i).Addr().Interface().(type) {
+		case *int64:
+			*v = int64(i + 1)
+		case *float64:
+			*v = 1.5
+		case *string:
+			*v = "problem"
+		case **int64:
+			*v = new(int64)
+			**v = int64(i + 1)
+		case *map[string]int64:
+			*v = map[string]int64{"us": 7}
+		default:
+			t.Fatalf("%T", v)
+		}
+	}
+	h := healthOf(&f)
+	got := reflect.ValueOf(h)
+	if got.NumField() != fields.NumField() {
+		t.Errorf("%d fields, a heartbeat has %d", got.NumField(), fields.NumField())
+	}
+	for i := range got.NumField() {
+		if got.Field(i).IsZero() {
+			t.Errorf("%s is lost", got.Type().Field(i).Name)
+		}
+	}
+	if h.Denied != f.DeniedTotal || h.ReplayedAt.UnixMilli() != f.ReplayedAtMs || h.SharedKeys != *f.SharedKeys ||
+		h.ConvergenceP99.Milliseconds() != f.ConvergenceP99Ms || h.ConvergenceFrom["us"] != 7*time.Millisecond || h.DecisionP99 != 1500*time.Nanosecond {
+		t.Errorf("%+v of %+v", h, f)
+	}
+	if none := healthOf(&heartbeat.Health{}); none.SharedKeys != -1 || !none.FlushedAt.IsZero() || none.ConvergenceFrom != nil {
+		t.Errorf("%+v", none)
+	}
+}
+
+// What a Limiter answers is of types of this package and of the standard library: an embedder needs no other page to
+// read an answer.
+func TestAnswersAreOfThisPackage(t *testing.T) {
+	this := reflect.TypeFor[Limiter]().PkgPath()
+	seen := map[reflect.Type]bool{}
+	var look func(path string, at reflect.Type)
+	look = func(path string, at reflect.Type) {
+		if seen[at] {
+			return
+		}
+		seen[at] = true
+		if pkg := at.PkgPath(); pkg != "" && pkg != this {
+			if strings.HasPrefix(pkg, strings.TrimSuffix(this, "dataplane")) {
+				t.Errorf("%s is a %s", path, at)
+			}
+			return
+		}
+		switch at.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Array:
+			look(path, at.Elem())
+		case reflect.Struct:
+			for i := range at.NumField() {
+				if f := at.Field(i); f.IsExported() {
+					look(path+"."+f.Name, f.Type)
+				}
+			}
+		}
+	}
+	for _, of := range []reflect.Type{reflect.TypeFor[*Limiter](), reflect.TypeFor[*Handle](), reflect.TypeFor[*Reservation]()} {
+		for i := range of.NumMethod() {
+			m := of.Method(i)
+			for out := range m.Type.NumOut() {
+				look(m.Name, m.Type.Out(out))
+			}
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package dataplane
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Collector is the limiter's metrics, all of whose names begin with weir_. Every counter is there from the start, at 0.
+// A collection reads counters and queues; decisions do not wait for it.
+func (l *Limiter) Collector() prometheus.Collector { return l.metrics }
+
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(m, ch) }
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	l := m.limiter
+	counter := func(d *prometheus.Desc, v int64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+
+	m.eachDecision(func(source Source, out outcome, n int64) { counter(descDecisions, n, source.String(), out.String()) })
+	for _, out := range []outcome{outcomeAllowed, outcomeDenied} {
+		counter(descCandidates, m.comparedAll(out), out.String())
+	}
+	m.latency.local.Collect(ch)
+	m.latency.origin.Collect(ch)
+	gauge(descEntries, float64(l.table.Len()))
+	gauge(descCap, float64(l.cfg.EntriesMax))
+	gauge(descNodes, float64(l.nodes.Load()))
+	counter(descEvictions, l.table.Evicted.Expired.Load(), "expired")
+	counter(descEvictions, l.table.Evicted.Idle.Load(), "idle")
+	counter(descEvictions, l.table.Evicted.Share.Load(), "share")
+	counter(descFull, l.table.Full.Load())
+	counter(descCrowd, m.crowd.byOrigin.Load(), "origin")
+	counter(descCrowd, m.crowd.byOverflow.Load(), "overflow")
+	counter(descWindows, l.table.Created.Traffic.Load())
+	counter(descStrict, m.strictActivations.Load())
+	counter(descOvershoot, m.merged.Overshoot.Load())
+
+	for op := range m.originSeconds {
+		m.originSeconds[op].Collect(ch)
+		m.originSize[op].Collect(ch)
+		counter(descRecords, m.originRecords[op].Load(), originOp(op).String())
+		counter(descOriginErrors, m.originErrors[op].Load(), originOp(op).String())
+	}
+	for t := range m.tickSeconds {
+		m.tickSeconds[t].Collect(ch)
+	}
+	for _, sh := range l.shards {
+		gauge(descBreaker, float64(sh.asks.State()), sh.label, "asks")
+		gauge(descBreaker, float64(sh.sends.State()), sh.label, "sends")
+		gauge(descPendingSync, float64(l.pendingKeys(sh)+sh.syncs.size()), sh.label)
+	}
+	counter(descKicks, m.kicks.Load())
+	counter(descWaits, m.waits[waitReplied].Load(), "replied")
+	counter(descWaits, m.waits[waitOutage].Load(), "outage")
+	counter(descClaims, m.claims[claimAdded].Load(), "added")
+	counter(descClaims, m.claims[claimRefused].Load(), "refused")
+	counter(descClaims, m.claims[claimFailed].Load(), "failed")
+	counter(descReplayed, m.replayedCells.Load())
+	gauge(descPending, float64(l.pendingCost()))
+	gauge(descReplayedAt, float64(l.replayedAtMs())/1000)
+	counter(descAmbiguous, m.ambiguous.Load())
+	counter(descHealed, m.healed.Load())
+	counter(descDropped, m.dropped[droppedExpired].Load(), "expired")
+	counter(descDropped, m.dropped[droppedFull].Load(), "full")
+
+	counter(descWrites, m.flushedRows.Load())
+	counter(descWriteErrors, m.flushErrors.Load())
+	counter(descRefused, m.refusedRows.Load())
+	gauge(descFlushedAt, float64(m.flushedAtMs.Load())/1000)
+	m.flushSeconds.Collect(ch)
+	counter(descSyncRows, m.importApplied.Load())
+	counter(descSyncErrors, m.importErrors.Load())
+	counter(descSyncCreated, l.table.Created.Imported.Load())
+	gauge(descRowsLastPoll, float64(m.rowsLastPoll.Load()))
+	gauge(descImportedAt, float64(m.importedAtMs.Load())/1000)
+	m.importSeconds.Collect(ch)
+
+	gauge(descDigestKeys, float64(m.digestKeys.Load()))
+	ch <- prometheus.MustNewConstMetric(descDigestBytes, prometheus.GaugeValue, float64(m.digestBytes.Load()), "filter")
+	ch <- prometheus.MustNewConstMetric(descDigestBytes, prometheus.GaugeValue, float64(m.bulletinBytes.Load()), "bulletin")
+	counter(descDigestMatches, m.digestMatches.Load())
+	counter(descDigestLeftOut, m.digestLeftOut.Load())
+	counter(descDigestErrors, m.digestErrors.Load())
+	gauge(descBulletinCells, float64(m.bulletinCells.Load()))
+	counter(descBulletinApplied, m.bulletinApplied.Load())
+	m.delays.collect(ch)
+
+	gauge(descTuning, float64(l.settings.Load().version))
+	counter(descSettingsErrors, m.settingsErrors.Load())
+	l.collectEstimate(ch)
+}
+
+var (
+	descDecisions  = desc("weir_decisions_total", "Requests decided.", "source", "outcome")
+	descCandidates = desc("weir_candidate_decisions_total", "Requests that a candidate limit was judged for beside the live one, by what it would have said.", "outcome")
+	descEntries    = desc("weir_entries", "Keys held in memory.")
+	descCap        = desc("weir_entries_max", "Most keys that may be held in memory.")
+	descNodes      = desc("weir_region_nodes", "Nodes that share what is left of a limit: those of the region by their heartbeats, or as configured.")
+	descEvictions  = desc("weir_evictions_total", "Keys forgotten: expired, idle when room was needed, or of a namespace that had more than its share of a full table.", "cause")
+	descFull       = desc("weir_table_full_total", "First contacts for which no room could be made.")
+	descCrowd      = desc("weir_untracked_decisions_total", "Decisions on keys that found no room, by what knew of them: the origin, or the overflow sketch, which errs towards denying.", "by")
+	descWindows    = desc("weir_windows_created_total", "Keys that traffic brought into memory.")
+	descOvershoot  = desc("weir_overshoot_cost_total", "Cost that turned out to be above its key's limit when others' counts were merged: at least so much was accepted too much in the fleet. Every node that counts a key sees all of it.")
+	descStrict     = desc("weir_strict_mode_activations_total", "Times a key entered strict mode.")
+
+	descOriginErrors = desc("weir_origin_errors_total", "Calls to the origin that failed, in whole or in part.", "op")
+	descReplayed     = desc("weir_replay_cells_total", "Increments that the origin confirmed.")
+	descBreaker      = desc("weir_origin_breaker_state", "State of the breakers of each shard of the origin, for what decisions wait for (asks) and for what loops send: 0 closed, 1 half-open, 2 open.", "shard", "calls")
+	descPendingSync  = desc("weir_origin_pending_sync", "Keys that wait to be sent to a shard of the origin, or for a sync with it.", "shard")
+	descPending      = desc("weir_replay_pending_cost", "Accepted cost that the origin has not confirmed yet.")
+	descReplayedAt   = desc("weir_replay_last_success_timestamp_seconds", "When everything pending was last confirmed; 0 for never.")
+	descAmbiguous    = desc("weir_replay_ambiguous_cost_total", "Cost whose confirmation was lost and that was sent again: it may count twice.")
+	descKicks        = desc("weir_headroom_kicks_total", "Times a key was sent at once because its unsent cost was past half its share.")
+	descWaits        = desc("weir_headroom_waits_total", "Decisions that waited for the reply to what was unsent.", "result")
+	descClaims       = desc("weir_origin_claims_total", "Costs that were decided at the origin.", "result")
+	descHealed       = desc("weir_origin_healed_cells_total", "Cells raised again after the origin had lost them.")
+	descRecords      = desc("weir_origin_records_total", "Cells that calls to the origin carried, failed ones included.", "op")
+	descDropped      = desc("weir_dropped_cost_total", "Accepted cost that never reached the origin.", "cause")
+
+	descWrites       = desc("weir_global_writes_total", "Rows published to the other regions.")
+	descWriteErrors  = desc("weir_global_write_errors_total", "Flushes that failed.")
+	descRefused      = desc("weir_global_refused_rows_total", "Rows that the count store refused for good.")
+	descFlushedAt    = desc("weir_global_flush_last_success_timestamp_seconds", "When a flush last succeeded; 0 for never.")
+	descSyncRows     = desc("weir_global_sync_rows_applied_total", "Imported cells that changed something here.")
+	descSyncErrors   = desc("weir_global_sync_errors_total", "Imports that failed.")
+	descSyncCreated  = desc("weir_global_entries_created_total", "Keys that an import brought into memory.")
+	descRowsLastPoll = desc("weir_global_rows_last_poll", "Cells that the last import returned.")
+	descImportedAt   = desc("weir_global_import_last_success_timestamp_seconds", "When an import last succeeded; 0 for never.")
+
+	descDigestKeys      = desc("weir_digest_keys", "Keys in the filter that other regions last got of this node.")
+	descDigestBytes     = desc("weir_digest_bytes", "Bytes of what other regions last got of this node.", "kind")
+	descDigestMatches   = desc("weir_digest_matches_total", "Cells published to other regions because one of them uses the key.")
+	descDigestLeftOut   = desc("weir_digest_left_out_total", "Keys and counts that found no room in a digest; those with the smallest shares of their limits.")
+	descDigestErrors    = desc("weir_digest_errors_total", "Digests that could not be published, read or understood.")
+	descBulletinCells   = desc("weir_bulletin_cells", "Cells in the bulletin that was last published to other regions.")
+	descBulletinApplied = desc("weir_bulletin_cells_applied_total", "Cells of other regions' bulletins that changed a count here.")
+
+	descTuning         = desc("weir_tuning_version", "Version of the tuning document in force; 0 is the built-in default.")
+	descSettingsErrors = desc("weir_settings_errors_total", "Reads of the settings that failed or held something unusable.")
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
