@@ -258,7 +258,7 @@ func TestEachRegionHasItsBaseline(t *testing.T) {
 		before, since map[string][]float64
 		why           string // empty: done
 	}{
-		{map[string][]float64{"eu": {1}, "us": {9}}, map[string][]float64{"eu": {1}, "us": {17}}, ""},
+		{map[string][]float64{"eu": {1}, "us": {9}, "all": {1}}, map[string][]float64{"eu": {1}, "us": {17}}, ""},
 		{map[string][]float64{"eu": {9}, "us": {1}}, map[string][]float64{"eu": {17}, "us": {3}}, "errors in us is 3, want at most 2 times before (before the stage 1)"},
 		{map[string][]float64{"us": {1}}, map[string][]float64{"eu": {99}, "us": {3}}, "errors in us is 3, want"},
 		{map[string][]float64{}, map[string][]float64{"all": {1}}, ""},
