@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weirhq/weir/shared/heartbeat"
 )
 
 // playFor advances for a time.
@@ -219,5 +221,24 @@ func TestTheEndOfABakeByAClockThatStepsBack(t *testing.T) {
 	}
 	if r.since(FleetLook{AtMs: 400}); r.SinceMs != 400 {
 		t.Errorf("since %d, which is ahead of the clock", r.SinceMs)
+	}
+}
+
+// A region that comes while all regions have the tuning is watched from then on, with the nodes that it has: it may not
+// lose them either.
+func TestARegionThatComesLaterIsWatched(t *testing.T) {
+	for victim, want := range map[string]RolloutPhase{"": RolloutDone, "ap2": RolloutRolledBack} {
+		l := newLand("eu", "us")
+		r, steps := begin(t, l, spec(RolloutStage{All: true, BakeMs: (5 * time.Minute).Milliseconds()}))
+		play(t, r, steps, func() bool { return r.Phase == RolloutBaking })
+		for _, id := range []string{"ap1", "ap2"} {
+			l.nodes = append(l.nodes, FleetRow{Beat: heartbeat.Beat{NodeID: id, Region: "ap", StartedAtMs: l.now.UnixMilli()}, SeenAt: l.now})
+		}
+		playFor(t, r, steps, time.Minute)
+		l.dead[victim] = true
+		play(t, r, steps, nil)
+		if r.Phase != want || (victim != "") != strings.Contains(r.Why, "nodes not heard of any more: 1 of 2, more than a share of 0.1, of region ap (ap2)") {
+			t.Errorf("without %q: %s %q", victim, r.Phase, r.Why)
+		}
 	}
 }

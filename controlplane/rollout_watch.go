@@ -213,7 +213,7 @@ func (n *WatchedNode) observe(is NodeFigures, measuring bool) {
 func (n *WatchedNode) since(is NodeFigures) int64 {
 	seen, sent := is.SeenMs-n.SeenMs, is.SentMs-n.SentMs
 	switch {
-	case seen == 0 || sent <= 0:
+	case sent <= 0:
 		return seen
 	case seen < 0:
 		return sent
