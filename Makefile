@@ -115,8 +115,8 @@ generate: ## Write shared/gen anew from schema/, queries/ and shared/proto/
 	$(SQLC) compile
 	rm -rf shared/gen/sql
 	$(SQLC) generate
-	$(BUF) generate shared/proto --template shared/proto/buf.gen.yaml --output shared/gen/proto
-	$(BUF) generate shared/proto --template shared/proto/buf.gen.grpc.yaml --output shared/gen/proto --path shared/proto/weir/v1
+	$(BUF) generate shared/proto --template shared/proto/buf.gen.yaml --output shared/gen/proto --exclude-path shared/proto/weir/relay
+	$(BUF) generate shared/proto --template shared/proto/buf.gen.grpc.yaml --output shared/gen/proto --path shared/proto/weir/v1 --path shared/proto/weir/relay
 
 .PHONY: verify
 verify: generate ## Check that what is committed is generated, formatted, tidy and vetted

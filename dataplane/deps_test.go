@@ -88,6 +88,16 @@ func TestDependencyRulesOfTheRelay(t *testing.T) {
 	}
 }
 
+// What carries rows between relays knows the rows and the wire, and no relay: it is handed one.
+func TestDependencyRulesOfThePeers(t *testing.T) {
+	may := []string{library + "/relay/peers", library + "/store", library + "/internal/loop"}
+	for _, dep := range dependencies(t, "./relay/peers") {
+		if strings.HasPrefix(dep, library) && !slices.Contains(may, dep) {
+			t.Errorf("package peers links %s", dep)
+		}
+	}
+}
+
 // What each internal package may import of ours.
 var inside = map[string][]string{
 	"internal/cell":  append([]string{"github.com/weirhq/weir/shared/window", library + "/internal/level"}, leaves...),

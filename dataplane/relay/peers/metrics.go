@@ -1,0 +1,76 @@
+package peers
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Why a stream is refused.
+const (
+	refusedHello   = "hello"   // its first message was late, no hello, or for another region
+	refusedRegion  = "region"  // it comes from a region that is no peer
+	refusedName    = "name"    // its certificate was not issued to the region's name
+	refusedStreams = "streams" // the region has streamsMax already
+	refusedIdle    = "idle"    // this relay leads no shard
+)
+
+// What becomes of a row.
+const (
+	rowSent    = "sent"
+	rowDropped = "dropped"
+	rowHeard   = "heard"
+	rowRefused = "refused"
+)
+
+type metrics struct {
+	connected *prometheus.GaugeVec
+	rows      *prometheus.CounterVec
+	refused   *prometheus.CounterVec
+	closed    prometheus.Counter
+}
+
+func newMetrics() *metrics {
+	m := &metrics{
+		connected: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_relay_peer_connected",
+			Help: "Streams on which a relay of the peer region takes rows from this relay."}, []string{"peer"}),
+		rows: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_relay_peer_rows_total",
+			Help: "Rows of news sent to, dropped for, heard and refused from a peer region."}, []string{"peer", "outcome"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "weir_relay_peer_streams_refused_total",
+			Help: "Streams of other relays that were refused, by reason."}, []string{"reason"}),
+		closed: prometheus.NewCounter(prometheus.CounterOpts{Name: "weir_relay_peer_connections_closed_total",
+			Help: "Connections that were closed in favor of another one."}),
+	}
+	for _, reason := range []string{refusedHello, refusedRegion, refusedName, refusedStreams, refusedIdle} {
+		m.refused.WithLabelValues(reason)
+	}
+	return m
+}
+
+func (m *metrics) all() []prometheus.Collector {
+	return []prometheus.Collector{m.connected, m.rows, m.refused, m.closed}
+}
+
+// Describe implements prometheus.Collector.
+func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range m.all() {
+		c.Describe(ch)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (m *metrics) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range m.all() {
+		c.Collect(ch)
+	}
+}
+
+// counters are one peer's.
+type counters struct {
+	connected                     prometheus.Gauge
+	sent, dropped, heard, refused prometheus.Counter
+}
+
+func (m *metrics) of(region string) counters {
+	rows := m.rows.MustCurryWith(prometheus.Labels{"peer": region})
+	return counters{m.connected.WithLabelValues(region), rows.WithLabelValues(rowSent), rows.WithLabelValues(rowDropped),
+		rows.WithLabelValues(rowHeard), rows.WithLabelValues(rowRefused)}
+}

@@ -1,0 +1,148 @@
+package peers_test
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/dataplane/relay/peers"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// ear is a relay that only hears.
+type ear struct {
+	mu   sync.Mutex
+	idle bool
+	rows []store.NewsRow
+	err  error         // of Hear
+	hold chan struct{} // Hear waits for it; nil: it does not
+}
+
+func (e *ear) Hear(row store.NewsRow) error {
+	e.mu.Lock()
+	hold := e.hold
+	e.mu.Unlock()
+	if hold != nil {
+		<-hold
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.rows = append(e.rows, row)
+	return e.err
+}
+
+func (e *ear) Leads() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.idle
+}
+
+func (e *ear) set(change func(*ear)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	change(e)
+}
+
+func (e *ear) heard() (sequences []int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, row := range e.rows {
+		sequences = append(sequences, row.Sequence)
+	}
+	return sequences
+}
+
+// pair is eu, which tells, and us, which hears. Its time is that of a bubble.
+type pair struct {
+	*fleet
+	eu, us         *peers.Peers
+	euRelay, relay *ear
+}
+
+// inPair runs a test with a pair that change may have configured in another way.
+func inPair(t *testing.T, change func(f *fleet, eu, us *peers.Config), test func(t *testing.T, p *pair)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		f := &fleet{TB: t, network: newNetwork(oneWay), authority: newAuthority(t), names: []string{"eu", "us"}}
+		eu, us := f.config("eu", 0, 1), f.config("us", 0, 1)
+		if change != nil {
+			change(f, &eu, &us)
+		}
+		p := &pair{fleet: f, euRelay: &ear{}, relay: &ear{}}
+		p.us = f.peers(us, p.relay)
+		p.eu = f.peers(eu, p.euRelay)
+		defer f.stop()
+		defer p.us.Stop()
+		defer p.eu.Stop()
+		<-time.After(2 * time.Second)
+		test(t, p)
+	})
+}
+
+// peers starts peers of a relay that a test plays.
+func (f *fleet) peers(cfg peers.Config, r peers.Relay) *peers.Peers {
+	f.Helper()
+	made, err := peers.New(cfg)
+	if err != nil {
+		f.Fatal(err)
+	}
+	if err := peers.Over(made, f.network).Start(f.Context(), r); err != nil {
+		f.Fatal(err)
+	}
+	return made
+}
+
+func row(sequence int64, bytes int) store.NewsRow {
+	return store.NewsRow{Stream: store.Stream{Region: "eu", Shard: 3}, Sequence: sequence, Payload: make([]byte, bytes)}
+}
+
+// metricsOf are lines as Prometheus has them.
+func metricsOf(t testing.TB, p *peers.Peers) string {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(p.Collector())
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+			}
+			fmt.Fprintf(&all, "%s{%s} %v\n", f.GetName(), strings.Join(labels, ","), m.GetCounter().GetValue()+m.GetGauge().GetValue())
+		}
+	}
+	return all.String()
+}
+
+func wantMetrics(t testing.TB, p *peers.Peers, lines ...string) {
+	t.Helper()
+	all := metricsOf(t, p)
+	for _, line := range lines {
+		if !strings.Contains(all, line+"\n") {
+			t.Errorf("no %s in\n%s", line, all)
+		}
+	}
+}
+
+// connected is how many streams a region has to a peer.
+func connected(t testing.TB, p *peers.Peers, peer string) int {
+	t.Helper()
+	return metric(t, p, fmt.Sprintf("weir_relay_peer_connected{peer=%q}", peer))
+}
+
+// metric is the value of one line.
+func metric(t testing.TB, p *peers.Peers, line string) (n int) {
+	t.Helper()
+	_, rest, _ := strings.Cut(metricsOf(t, p), line+" ")
+	_, _ = fmt.Sscan(rest, &n)
+	return n
+}

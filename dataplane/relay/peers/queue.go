@@ -1,0 +1,81 @@
+package peers
+
+import (
+	"context"
+	"sync"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// What waits for one stream. An interval has up to 8 rows of 256 KiB from each shard; rows that have waited longer come
+// through MySQL sooner.
+const (
+	queueRowsMax  = 64
+	queueBytesMax = 4 << 20
+)
+
+// queue holds rows for one stream, and drops the oldest for new ones. It is open while there is a stream.
+type queue struct {
+	mu    sync.Mutex
+	open  bool
+	rows  []store.NewsRow
+	bytes int
+	more  chan struct{} // buffered: rows wait
+}
+
+func newQueue() *queue { return &queue{more: make(chan struct{}, 1)} }
+
+// setOpen begins or ends; it returns how many rows were waiting, and drops them.
+func (q *queue) setOpen(open bool) (dropped int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	dropped = len(q.rows)
+	q.open, q.rows, q.bytes = open, nil, 0
+	return dropped
+}
+
+// push never blocks. taken is false while the queue is not open.
+func (q *queue) push(row store.NewsRow) (taken bool, dropped int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.open {
+		return false, 0
+	}
+	q.rows = append(q.rows, row)
+	q.bytes += len(row.Payload)
+	for len(q.rows) > queueRowsMax || q.bytes > queueBytesMax {
+		q.shiftLocked()
+		dropped++
+	}
+	select {
+	case q.more <- struct{}{}:
+	default:
+	}
+	return true, dropped
+}
+
+// shiftLocked takes the oldest row.
+func (q *queue) shiftLocked() store.NewsRow {
+	row := q.rows[0]
+	q.rows[0] = store.NewsRow{} // its payload is not kept
+	q.rows = q.rows[1:]
+	q.bytes -= len(row.Payload)
+	return row
+}
+
+// take waits for a row; ok is false when ctx has ended.
+func (q *queue) take(ctx context.Context) (row store.NewsRow, ok bool) {
+	for ctx.Err() == nil {
+		q.mu.Lock()
+		if len(q.rows) > 0 {
+			defer q.mu.Unlock()
+			return q.shiftLocked(), true
+		}
+		q.mu.Unlock()
+		select {
+		case <-ctx.Done():
+		case <-q.more:
+		}
+	}
+	return row, false
+}

@@ -1,0 +1,290 @@
+package peers_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirhq/weir/dataplane/relay/peers"
+	"github.com/weirhq/weir/dataplane/store"
+	relayv1 "github.com/weirhq/weir/shared/gen/proto/weir/relay/v1"
+)
+
+// stranger is someone who calls us's relay.
+type stranger struct {
+	*pair
+	conn   *grpc.ClientConn
+	stream grpc.BidiStreamingClient[relayv1.TellRequest, relayv1.TellResponse]
+}
+
+// call opens a stream with credentials of its own.
+func (p *pair) call(secure credentials.TransportCredentials) (*stranger, error) {
+	p.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+addressOf("us", 0), grpc.WithTransportCredentials(secure),
+		grpc.WithContextDialer(p.network.Dial), grpc.WithAuthority(nameOf("us")), grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(8<<20)))
+	if err != nil {
+		p.Fatal(err)
+	}
+	s := &stranger{pair: p, conn: conn}
+	p.Cleanup(s.close)
+	ctx, cancel := context.WithTimeout(p.Context(), time.Minute)
+	p.Cleanup(cancel)
+	s.stream, err = relayv1.NewPeerServiceClient(conn).Tell(ctx)
+	return s, err
+}
+
+func (s *stranger) close() { _ = s.conn.Close() }
+
+// hello says it, and returns what the relay answers.
+func (s *stranger) hello(from, to string) error {
+	_ = s.stream.Send(&relayv1.TellRequest{Message: &relayv1.TellRequest_Hello{Hello: &relayv1.Hello{FromRegion: from, ToRegion: to}}})
+	_, err := s.stream.Recv()
+	return err
+}
+
+func (s *stranger) send(payload []byte, shard int32) error {
+	return s.stream.Send(&relayv1.TellRequest{Message: &relayv1.TellRequest_Row{Row: &relayv1.Row{Shard: shard, Sequence: 1, Payload: payload}}})
+}
+
+// holding is a caller that trusts us and shows a certificate by a to names; without names it shows none.
+func (p *pair) holding(a *authority, names ...string) credentials.TransportCredentials {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: nameOf("us"), RootCAs: x509.NewCertPool(), NextProtos: []string{"h2"}}
+	config.RootCAs.AddCert(p.authority.certificate)
+	if len(names) > 0 {
+		certificate, key := a.sign(p, bothEnds, names...)
+		pair, err := tls.X509KeyPair(certificate, key)
+		if err != nil {
+			p.Fatal(err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return credentials.NewTLS(config)
+}
+
+// Only a relay of a peer region, by its certificate, is heard.
+func TestStrangersAreRefused(t *testing.T) {
+	inPair(t, func(f *fleet, _, us *peers.Config) {
+		us.Peers = append(us.Peers, peers.Peer{Region: "ap", Name: nameOf("ap"), Addresses: []string{addressOf("ap", 0)}})
+	}, func(t *testing.T, p *pair) {
+		other := newAuthority(t)
+		for _, c := range []struct {
+			what     string
+			secure   credentials.TransportCredentials
+			from, to string
+			want     codes.Code
+			why      string // a label of refused streams; "" if there is no connection
+		}{
+			{"no TLS", insecure.NewCredentials(), "eu", "us", codes.Unavailable, ""},
+			{"no certificate", p.holding(nil), "eu", "us", codes.Unavailable, ""},
+			{"another authority", p.holding(other, nameOf("eu")), "eu", "us", codes.Unavailable, ""},
+			{"nobody's name", p.holding(p.authority, "mx.relays.test"), "eu", "us", codes.Unavailable, ""},
+			{"another peer's name", p.holding(p.authority, nameOf("ap")), "eu", "us", codes.PermissionDenied, "name"},
+			{"no peer", p.holding(p.authority, nameOf("eu")), "mx", "us", codes.PermissionDenied, "region"},
+			{"the own region", p.holding(p.authority, nameOf("eu")), "us", "us", codes.PermissionDenied, "region"},
+			{"to another region", p.holding(p.authority, nameOf("eu")), "eu", "ap", codes.InvalidArgument, "hello"},
+		} {
+			s, err := p.call(c.secure)
+			if err == nil {
+				err = s.hello(c.from, c.to)
+			}
+			if status.Code(err) != c.want {
+				t.Errorf("%s: %v, want %v", c.what, err, c.want)
+			}
+			if c.why != "" && !strings.Contains(metricsOf(t, p.us), `refused_total{reason="`+c.why+`"} `) {
+				t.Errorf("%s: not counted", c.what)
+			}
+			s.close()
+		}
+		wantMetrics(t, p.us, `weir_relay_peer_streams_refused_total{reason="name"} 1`, `weir_relay_peer_streams_refused_total{reason="region"} 2`,
+			`weir_relay_peer_streams_refused_total{reason="hello"} 1`)
+		s, err := p.call(p.holding(p.authority, nameOf("eu")))
+		if err == nil {
+			err = s.hello("eu", "us")
+		}
+		if err != nil {
+			t.Errorf("a relay of eu: %v", err)
+		}
+		s.close()
+	})
+}
+
+// What an admitted peer sends is bounded, and what cannot be taken in is counted and harms nothing else.
+func TestGarbageOfAPeer(t *testing.T) {
+	inPair(t, nil, func(t *testing.T, p *pair) {
+		s := p.admitted()
+		p.relay.set(func(e *ear) { e.err = store.ErrRefused })
+		for range 3 {
+			if err := s.send([]byte("garbage"), -7); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-time.After(time.Second)
+		p.relay.set(func(e *ear) { e.err = nil })
+		if err := s.send([]byte("good"), 3); err != nil {
+			t.Fatal(err)
+		}
+		_ = s.stream.Send(&relayv1.TellRequest{}) // neither hello nor row
+		<-time.After(time.Second)
+		wantMetrics(t, p.us, `weir_relay_peer_rows_total{outcome="refused",peer="eu"} 4`, `weir_relay_peer_rows_total{outcome="heard",peer="eu"} 1`)
+		for _, row := range p.relay.rows {
+			if row.Region != "eu" {
+				t.Errorf("a row of %q is heard from eu", row.Region)
+			}
+		}
+		_ = s.send(make([]byte, 2*store.NewsBytesMax), 3)
+		if _, err := s.stream.Recv(); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("a message of twice the bound: %v", err)
+		}
+	})
+}
+
+// admitted is a stream of eu's relay, as a test plays it.
+func (p *pair) admitted() *stranger {
+	p.Helper()
+	s, err := p.call(p.holding(p.authority, nameOf("eu")))
+	if err == nil {
+		err = s.hello("eu", "us")
+	}
+	if err != nil {
+		p.Fatal(err)
+	}
+	return s
+}
+
+// A region has as many streams as it may have, and a stream that says nothing does not stay.
+func TestStreamsAreBounded(t *testing.T) {
+	inPair(t, nil, func(t *testing.T, p *pair) { // one stream is eu's own
+		var open []*stranger
+		for range peers.StreamsMax - 1 {
+			open = append(open, p.admitted())
+		}
+		s, err := p.call(p.holding(p.authority, nameOf("eu")))
+		if err == nil {
+			err = s.hello("eu", "us")
+		}
+		if status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("one more stream: %v", err)
+		}
+		open[0].close()
+		<-time.After(time.Second)
+		if _, err := p.call(p.holding(p.authority, nameOf("eu"))); err != nil {
+			t.Errorf("after one has ended: %v", err)
+		}
+		silent, err := p.call(p.holding(p.authority, nameOf("eu")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if _, err := silent.stream.Recv(); status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("a stream without hello: %v", err)
+		}
+		if took := time.Since(began); took > peers.HelloTimeout+time.Second {
+			t.Errorf("it stays for %v", took)
+		}
+	})
+}
+
+// A relay sends rows to nothing that cannot prove the peer's name.
+func TestWrongServersAreLeft(t *testing.T) {
+	for what, change := range map[string]func(f *fleet, eu, us *peers.Config){
+		"another name":      func(f *fleet, _, us *peers.Config) { us.TLS = issued(f, f.authority, nameOf("ap")) },
+		"another authority": func(f *fleet, _, us *peers.Config) { us.TLS = issued(f, newAuthority(f), nameOf("us")) },
+		"another region":    func(f *fleet, _, us *peers.Config) { us.Region = "ap" },
+	} {
+		t.Run(what, func(t *testing.T) {
+			inPair(t, change, func(t *testing.T, p *pair) {
+				p.eu.Tell(row(1, 10))
+				<-time.After(10 * time.Second)
+				if n := connected(t, p.eu, "us"); n != 0 || len(p.relay.heard()) != 0 {
+					t.Errorf("%d streams, %d rows are heard", n, len(p.relay.heard()))
+				}
+				wantMetrics(t, p.eu, `weir_relay_peer_rows_total{outcome="dropped",peer="us"} 1`)
+			})
+		})
+	}
+}
+
+// Certificates and authorities are read again: after the age of a stream, every stream is one between relays that the
+// new files allow.
+func TestCertificatesAreReadAgain(t *testing.T) {
+	var euFiles, usFiles files
+	old := (*authority)(nil)
+	inPair(t, func(f *fleet, eu, us *peers.Config) {
+		old = f.authority
+		euFiles, usFiles = newFiles(f), newFiles(f)
+		euFiles.write(f, old, []string{nameOf("eu")}, old)
+		usFiles.write(f, old, []string{nameOf("us")}, old)
+		eu.TLS, us.TLS = euFiles.open(f), usFiles.open(f)
+	}, func(t *testing.T, p *pair) {
+		if connected(t, p.eu, "us") != 1 {
+			t.Fatal("not connected")
+		}
+		next := newAuthority(t)
+		for _, step := range []struct {
+			what      string
+			change    func()
+			connected int
+		}{
+			{"both trust both", func() {
+				euFiles.write(t, old, []string{nameOf("eu")}, old, next)
+				usFiles.write(t, old, []string{nameOf("us")}, old, next)
+			}, 1},
+			{"both have new certificates", func() {
+				euFiles.write(t, next, []string{nameOf("eu")}, old, next)
+				usFiles.write(t, next, []string{nameOf("us")}, old, next)
+			}, 1},
+			{"us trusts the new authority alone", func() { usFiles.write(t, next, []string{nameOf("us")}, next) }, 1},
+			{"eu has an old certificate again", func() { euFiles.write(t, old, []string{nameOf("eu")}, old, next) }, 0},
+		} {
+			step.change()
+			for _, of := range []*peers.Peers{p.eu, p.us} {
+				if changed, err := peers.TLSOf(of).Check(); err != nil {
+					t.Fatalf("%s: %v, %v", step.what, changed, err)
+				}
+			}
+			<-time.After(2 * peers.StreamAge)
+			if n := connected(t, p.eu, "us"); n != step.connected {
+				t.Errorf("%s: %d streams, want %d", step.what, n, step.connected)
+			}
+		}
+	})
+}
+
+// A file at fault is an error that names it, and what was in force stays.
+func TestFilesAtFault(t *testing.T) {
+	a, f := newAuthority(t), newFiles(t)
+	f.write(t, a, []string{nameOf("eu")}, a)
+	opened := f.open(t)
+	for what, spoil := range map[string]func() []byte{
+		"relay.key":             func() []byte { _, key := a.sign(t, bothEnds, "x"); return key },
+		"authorities.pem":       func() []byte { return []byte("none") },
+		"client authentication": func() []byte { return nil },
+	} {
+		f.write(t, a, []string{nameOf("eu")}, a)
+		_, _ = opened.Check()
+		if content := spoil(); content != nil {
+			f.replace(t, what, content)
+		} else {
+			f.writeServerOnly(t, a)
+		}
+		if _, err := opened.Check(); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if _, err := peers.OpenTLS(f[0], f[1], f[2]); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%s, opened: %v", what, err)
+		}
+	}
+	if _, err := peers.OpenTLS(f[0]+"x", f[1], f[2]); err == nil || errors.Is(err, store.ErrRefused) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}

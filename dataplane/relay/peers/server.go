@@ -1,0 +1,211 @@
+package peers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	peerinfo "google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/bounded"
+	relayv1 "github.com/weirhq/weir/shared/gen/proto/weir/relay/v1"
+)
+
+// What others can make this relay keep.
+const (
+	messageBytesMax     = store.NewsBytesMax + 1<<10 // a row and what is around it
+	streamWindowBytes   = 512 << 10                  // two rows ahead of the one that is merged
+	answerWindowBytes   = 64 << 10
+	answerBytesMax      = 64
+	headerBytesMax      = 8 << 10
+	connectionsMax      = 256 // a further one is let in, and closes another one
+	connectionStreams   = 2   // on one connection
+	streamsMax          = 8   // of one region: one for each relay of it that leads a shard
+	handshakeTimeout    = 5 * time.Second
+	helloTimeout        = 5 * time.Second
+	pingAfter           = 10 * time.Second // the shortest that grpc-go has
+	pingTimeout         = 5 * time.Second
+	pingEveryMin        = 5 * time.Second
+	connectionIdleMax   = 30 * time.Second
+	connectionAgeMax    = time.Hour
+	connectionAgeLinger = time.Second
+)
+
+// server hears rows.
+type server struct {
+	relayv1.UnimplementedPeerServiceServer
+
+	peers    *Peers
+	listener net.Listener
+	grpc     *grpc.Server
+	callers  bounded.Callers
+	streams  map[*peer]*atomic.Int64
+	stopping chan struct{}
+	readers  sync.WaitGroup
+}
+
+func newServer(p *Peers, listener net.Listener) *server {
+	s := &server{peers: p, streams: make(map[*peer]*atomic.Int64), stopping: make(chan struct{})}
+	s.listener = bounded.Listen(listener, &s.callers, connectionsMax, p.metrics.closed.Inc)
+	var names []string
+	for _, to := range p.peers {
+		s.streams[to] = new(atomic.Int64)
+		names = append(names, to.Name)
+	}
+	options := []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(messageBytesMax),
+		grpc.MaxHeaderListSize(headerBytesMax),
+		grpc.MaxConcurrentStreams(connectionStreams),
+		grpc.ConnectionTimeout(handshakeTimeout),
+		grpc.StaticStreamWindowSize(streamWindowBytes),
+		grpc.StaticConnWindowSize(streamWindowBytes),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout,
+			MaxConnectionIdle: connectionIdleMax, MaxConnectionAge: connectionAgeMax, MaxConnectionAgeGrace: connectionAgeLinger}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEveryMin, PermitWithoutStream: true}),
+		grpc.WaitForHandlers(true),
+	}
+	if !p.cfg.Plaintext {
+		options = append(options, grpc.Creds(credentials.NewTLS(p.cfg.TLS.server(names))))
+	}
+	s.grpc = grpc.NewServer(options...)
+	relayv1.RegisterPeerServiceServer(s.grpc, s)
+	return s
+}
+
+// serve serves until stop is called.
+func (s *server) serve(ctx context.Context) {
+	if err := s.grpc.Serve(s.listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) && ctx.Err() == nil {
+		s.peers.cfg.Logger.Error("relay hears no more peers", "listen", s.listener.Addr().String(), "error", err)
+	}
+}
+
+// stop ends all streams and waits for their ends.
+func (s *server) stop() {
+	close(s.stopping)
+	s.grpc.Stop()
+	s.readers.Wait()
+}
+
+type incoming = grpc.BidiStreamingServer[relayv1.TellRequest, relayv1.TellResponse]
+
+// Tell implements relayv1.PeerServiceServer. It reads in a goroutine of its own, which ends with the stream, so that
+// the stream can be ended while nothing comes.
+func (s *server) Tell(stream incoming) error {
+	admitted, ended := make(chan struct{}), make(chan error, 1)
+	s.readers.Go(func() { ended <- s.hear(stream, admitted) })
+	late := time.NewTimer(helloTimeout)
+	defer late.Stop()
+	leads := time.NewTicker(leadsEvery)
+	defer leads.Stop()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-s.stopping:
+			return status.Error(codes.Unavailable, "this relay stops")
+		case <-late.C:
+			return s.refuse(refusedHello, codes.DeadlineExceeded, "no hello within %v", helloTimeout)
+		case <-admitted:
+			late.Stop()
+			admitted = nil
+		case <-leads.C:
+			if !s.peers.relay.Leads() {
+				return s.refuse(refusedIdle, codes.FailedPrecondition, "this relay leads no shard of region %q", s.peers.cfg.Region)
+			}
+		}
+	}
+}
+
+// hear admits a stream and takes in its rows until it ends.
+func (s *server) hear(stream incoming, admitted chan<- struct{}) error {
+	from, err := s.admit(stream)
+	if err != nil {
+		return err
+	}
+	close(admitted)
+	open := s.streams[from]
+	defer open.Add(-1)
+	if open.Add(1) > streamsMax {
+		return s.refuse(refusedStreams, codes.ResourceExhausted, "region %q has %d streams already", from.Region, streamsMax)
+	}
+	if err := stream.Send(&relayv1.TellResponse{}); err != nil {
+		return err
+	}
+	for {
+		request, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		row := request.GetRow()
+		if row == nil {
+			from.refused.Inc() // another version's kind of message
+			continue
+		}
+		s.take(from, row)
+	}
+}
+
+// admit reads hello, and checks that the sender is the peer that it says it is.
+func (s *server) admit(stream incoming) (*peer, error) {
+	request, err := stream.Recv()
+	if err != nil {
+		return nil, err
+	}
+	hello := request.GetHello()
+	if hello == nil || hello.ToRegion != s.peers.cfg.Region {
+		return nil, s.refuse(refusedHello, codes.InvalidArgument, "to_region is %.80q, and this is region %q", hello.GetToRegion(), s.peers.cfg.Region)
+	}
+	from := s.peers.find(hello.FromRegion)
+	switch {
+	case from == nil:
+		return nil, s.refuse(refusedRegion, codes.PermissionDenied, "from_region %.80q is no peer of region %q", hello.FromRegion, s.peers.cfg.Region)
+	case !s.peers.cfg.Plaintext && !isNamed(stream.Context(), from.Name):
+		return nil, s.refuse(refusedName, codes.PermissionDenied, "the certificate was not issued to %q, which region %q is known by", from.Name, from.Region)
+	case !s.peers.relay.Leads():
+		return nil, s.refuse(refusedIdle, codes.FailedPrecondition, "this relay leads no shard of region %q", s.peers.cfg.Region)
+	}
+	return from, nil
+}
+
+// isNamed tells whether the caller's certificate was issued to name.
+func isNamed(ctx context.Context, name string) bool {
+	caller, _ := peerinfo.FromContext(ctx)
+	if caller == nil {
+		return false
+	}
+	info, ok := caller.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.PeerCertificates) == 0 {
+		return false
+	}
+	return info.State.PeerCertificates[0].VerifyHostname(name) == nil
+}
+
+// take has the relay hear a row. One that it refuses does not end the stream: a region that runs another version may
+// have rows that this one cannot read, and MySQL brings both.
+func (s *server) take(from *peer, row *relayv1.Row) {
+	heard := store.NewsRow{Stream: store.Stream{Region: from.Region, Shard: int(row.GetShard())},
+		Sequence: row.GetSequence(), Payload: row.GetPayload()}
+	err := s.peers.relay.Hear(heard)
+	switch {
+	case err == nil:
+		from.heard.Inc()
+	case errors.Is(err, store.ErrRefused):
+		from.refused.Inc()
+		s.peers.cfg.Logger.Debug("relay refuses a row of a peer", "peer", from.Region, "sequence", heard.Sequence, "error", err)
+	}
+}
+
+func (s *server) refuse(reason string, code codes.Code, format string, args ...any) error {
+	s.peers.metrics.refused.WithLabelValues(reason).Inc()
+	return status.Error(code, fmt.Sprintf(format, args...))
+}

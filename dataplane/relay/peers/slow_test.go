@@ -1,0 +1,135 @@
+package peers_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/relay/peers"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// Rows arrive as they were told, in their order, under the sender's region.
+func TestRowsArrive(t *testing.T) {
+	inPair(t, nil, func(t *testing.T, p *pair) {
+		for sequence := range int64(20) {
+			p.eu.Tell(row(sequence+1, store.NewsBytesMax/16))
+		}
+		p.eu.Tell(row(21, store.NewsBytesMax))
+		<-time.After(2 * time.Second)
+		heard := p.relay.rows
+		if len(heard) != 21 {
+			t.Fatalf("%d rows are heard, want 21", len(heard))
+		}
+		for i, got := range heard {
+			if want := int64(i + 1); got.Sequence != want || got.Region != "eu" || got.Shard != 3 {
+				t.Errorf("row %d of shard %d of %q, want %d of 3 of eu", got.Sequence, got.Shard, got.Region, want)
+			}
+		}
+		if n := len(heard[20].Payload); n != store.NewsBytesMax {
+			t.Errorf("the longest row has %d bytes", n)
+		}
+		wantMetrics(t, p.eu, `weir_relay_peer_rows_total{outcome="sent",peer="us"} 21`, `weir_relay_peer_connected{peer="us"} 1`)
+		wantMetrics(t, p.us, `weir_relay_peer_rows_total{outcome="heard",peer="eu"} 21`)
+	})
+}
+
+// A peer that takes no rows delays no Tell: the oldest rows are dropped and counted, and the newest arrive. When it takes
+// none for long, the stream is made anew.
+func TestASlowPeer(t *testing.T) {
+	inPair(t, nil, func(t *testing.T, p *pair) {
+		release := make(chan struct{})
+		p.relay.set(func(e *ear) { e.hold = release })
+		const n = 1000
+		began := time.Now()
+		for sequence := range int64(n) {
+			p.eu.Tell(row(sequence+1, 100<<10))
+		}
+		if took := time.Since(began); took != 0 {
+			t.Errorf("telling takes %v of virtual time", took)
+		}
+		<-time.After(peers.SendTimeout / 2)
+		p.relay.set(func(e *ear) { e.hold = nil })
+		close(release)
+		<-time.After(peers.SendTimeout / 4)
+		heard := p.relay.heard()
+		if last := heard[len(heard)-1]; last != n || len(heard) > 2*peers.QueueRowsMax {
+			t.Errorf("%d rows are heard, the last is %d, want %d", len(heard), last, n)
+		}
+		if n, want := metric(t, p.eu, `weir_relay_peer_rows_total{outcome="dropped",peer="us"}`), n-len(heard); n != want {
+			t.Errorf("%d rows are dropped, want %d", n, want)
+		}
+
+		release = make(chan struct{})
+		p.relay.set(func(e *ear) { e.hold = release })
+		for sequence := range int64(n) {
+			p.eu.Tell(row(n+sequence+1, 100<<10))
+		}
+		<-time.After(peers.SendTimeout + 5*time.Second)
+		p.relay.set(func(e *ear) { e.hold = nil })
+		close(release)
+		p.eu.Tell(row(3*n, 10))
+		<-time.After(time.Second)
+		if heard := p.relay.heard(); heard[len(heard)-1] != 3*n {
+			t.Errorf("the last row that is heard is %d", heard[len(heard)-1])
+		}
+		sent := metric(t, p.eu, `weir_relay_peer_rows_total{outcome="sent",peer="us"}`)
+		if dropped := metric(t, p.eu, `weir_relay_peer_rows_total{outcome="dropped",peer="us"}`); sent+dropped != 2*n+1 {
+			t.Errorf("%d rows are sent and %d dropped, of %d", sent, dropped, 2*n+1)
+		}
+	})
+}
+
+// A relay that leads no shard is left, and one that begins to lead is found; the same for the sender.
+func TestOnlyRelaysThatLeadHaveStreams(t *testing.T) {
+	inPair(t, nil, func(t *testing.T, p *pair) {
+		for _, step := range []struct {
+			what         string
+			eu, us       bool
+			want, within int
+		}{
+			{"both lead", true, true, 1, 2}, {"us does not", true, false, 0, 1}, {"both again", true, true, 1, 3},
+			{"eu does not", false, true, 0, 1}, {"neither", false, false, 0, 1}, {"both at last", true, true, 1, 3},
+		} {
+			p.euRelay.set(func(e *ear) { e.idle = !step.eu })
+			p.relay.set(func(e *ear) { e.idle = !step.us })
+			<-time.After(time.Duration(step.within) * time.Second)
+			if n := connected(t, p.eu, "us"); n != step.want {
+				t.Errorf("%s: %d streams, want %d", step.what, n, step.want)
+			}
+		}
+	})
+}
+
+// Each attempt at a host name takes the next of its addresses, so that the one whose relay leads is found.
+func TestAHostWithSeveralAddresses(t *testing.T) {
+	inPair(t, func(f *fleet, eu, us *peers.Config) {
+		f.network.hosts = map[string][]string{"us.relays.test": {"10.0.0.2", "10.0.0.3", "10.0.0.1"}}
+		eu.Peers[0].Addresses = []string{"us.relays.test:7000"}
+		us.Listen = "10.0.0.3:7000"
+	}, func(t *testing.T, p *pair) {
+		<-time.After(2 * time.Second)
+		if n := connected(t, p.eu, "us"); n != 1 {
+			t.Errorf("%d streams after dials of %q", n, p.network.dialed)
+		}
+	})
+}
+
+// Plain text works over loopback, if it is configured.
+func TestPlaintextOverLoopback(t *testing.T) {
+	inPair(t, func(_ *fleet, eu, us *peers.Config) {
+		for _, c := range []*peers.Config{eu, us} {
+			c.TLS, c.Plaintext = nil, true
+		}
+		us.Listen, eu.Listen = "127.0.0.1:7001", ""
+		eu.Peers[0].Addresses, us.Peers[0].Addresses = []string{"127.0.0.1:7001"}, []string{"127.0.0.1:7000"}
+	}, func(t *testing.T, p *pair) {
+		p.eu.Tell(row(1, 10))
+		<-time.After(time.Second)
+		if heard := p.relay.heard(); len(heard) != 1 {
+			t.Errorf("%d rows are heard", len(heard))
+		}
+		if p.eu.Addr() != nil || p.us.Addr().String() != "127.0.0.1:7001" {
+			t.Errorf("%v and %v", p.eu.Addr(), p.us.Addr())
+		}
+	})
+}
