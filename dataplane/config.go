@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -78,15 +79,37 @@ const (
 	buildBytesMax  = 64 // column build
 )
 
+// withDefaults is c with what is left out filled in. Its error names the first field out of bounds.
 func (c Config) withDefaults() (Config, error) {
-	if (c.Origin != nil || c.Counts != nil) && c.Region == "" {
-		return c, ErrRegionRequired
+	if err := c.checkNames(); err != nil {
+		return c, err
+	}
+	if err := c.checkBounds(); err != nil {
+		return c, err
+	}
+	var err error
+	if c.Breaker, err = c.Breaker.withDefaults(); err != nil {
+		return c, err
+	}
+	c.EntriesMax = cmp.Or(c.EntriesMax, entriesMaxDefault)
+	c.ReadTimeout = cmp.Or(c.ReadTimeout, readTimeoutDefault)
+	c.ClockSkewMax = cmp.Or(c.ClockSkewMax, clockSkewMaxDefault)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.TraceBackground == nil {
 		c.TraceBackground = func(ctx context.Context, _ string) (context.Context, func(error)) { return ctx, func(error) {} }
 	}
+	return c, nil
+}
+
+// checkNames finds names that are too long for the columns that hold them, or missing.
+func (c *Config) checkNames() error {
+	if (c.Origin != nil || c.Counts != nil) && c.Region == "" {
+		return ErrRegionRequired
+	}
 	if c.Counts != nil && c.NodeID == "" {
-		return c, fmt.Errorf("%w: Config.NodeID is empty (1 to %d bytes, required when Counts is set)", ErrInvalid, nodeIDBytesMax)
+		return fmt.Errorf("%w: Config.NodeID is empty (1 to %d bytes, required when Counts is set)", ErrInvalid, nodeIDBytesMax)
 	}
 	for _, f := range []struct {
 		name, value string
@@ -95,39 +118,28 @@ func (c Config) withDefaults() (Config, error) {
 		{"Region", c.Region, regionBytesMax}, {"NodeID", c.NodeID, nodeIDBytesMax}, {"Build", c.Build, buildBytesMax},
 	} {
 		if len(f.value) > f.bytesMax {
-			return c, fmt.Errorf("%w: Config.%s is %d bytes long (at most %d)", ErrInvalid, f.name, len(f.value), f.bytesMax)
+			return fmt.Errorf("%w: Config.%s is %d bytes long (at most %d)", ErrInvalid, f.name, len(f.value), f.bytesMax)
 		}
 	}
-	if c.EntriesMax < 0 {
-		return c, fmt.Errorf("%w: Config.EntriesMax is %d (1 or more, 0 for %d)", ErrInvalid, c.EntriesMax, entriesMaxDefault)
+	return nil
+}
+
+// checkBounds finds numbers out of bounds; 0 is a default everywhere.
+func (c *Config) checkBounds() error {
+	problem := func(format string, args ...any) error {
+		return fmt.Errorf("%w: Config."+format, append([]any{ErrInvalid}, args...)...)
 	}
-	if c.ReadTimeout < 0 || c.ReadTimeout > readTimeoutMax {
-		return c, fmt.Errorf("%w: Config.ReadTimeout is %v (0 for %v, at most %v)", ErrInvalid, c.ReadTimeout, readTimeoutDefault, readTimeoutMax)
+	switch {
+	case c.EntriesMax < 0:
+		return problem("EntriesMax is %d (1 or more, 0 for %d)", c.EntriesMax, entriesMaxDefault)
+	case c.ReadTimeout < 0 || c.ReadTimeout > readTimeoutMax:
+		return problem("ReadTimeout is %v (0 for %v, at most %v)", c.ReadTimeout, readTimeoutDefault, readTimeoutMax)
+	case c.ClockSkewMax < 0:
+		return problem("ClockSkewMax is %v (0 for %v, or more)", c.ClockSkewMax, clockSkewMaxDefault)
+	case c.RegionNodes < 0 || c.RegionNodes > regionNodesMax:
+		return problem("RegionNodes is %d (1 to %d, 0 for as many as send heartbeats)", c.RegionNodes, regionNodesMax)
+	case c.Origin != nil && c.Origin.Shards() < 1:
+		return problem("Origin has %d shards (1 or more)", c.Origin.Shards())
 	}
-	if c.ClockSkewMax < 0 {
-		return c, fmt.Errorf("%w: Config.ClockSkewMax is %v (0 for %v, or more)", ErrInvalid, c.ClockSkewMax, clockSkewMaxDefault)
-	}
-	if c.RegionNodes < 0 || c.RegionNodes > regionNodesMax {
-		return c, fmt.Errorf("%w: Config.RegionNodes is %d (1 to %d, 0 for as many as send heartbeats)", ErrInvalid, c.RegionNodes, regionNodesMax)
-	}
-	if c.Origin != nil && c.Origin.Shards() < 1 {
-		return c, fmt.Errorf("%w: Config.Origin has %d shards (1 or more)", ErrInvalid, c.Origin.Shards())
-	}
-	var err error
-	if c.Breaker, err = c.Breaker.withDefaults(); err != nil {
-		return c, err
-	}
-	if c.EntriesMax == 0 {
-		c.EntriesMax = entriesMaxDefault
-	}
-	if c.ReadTimeout == 0 {
-		c.ReadTimeout = readTimeoutDefault
-	}
-	if c.ClockSkewMax == 0 {
-		c.ClockSkewMax = clockSkewMaxDefault
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	return c, nil
+	return nil
 }

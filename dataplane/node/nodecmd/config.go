@@ -102,71 +102,94 @@ func (c *Config) readSecretFiles() error {
 // No line holds a secret. (Under the name Validate kong would call it, before the
 // secrets are there.)
 func (c Config) check() error {
-	var problems []error
-	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	var p problems
+	c.checkListeners(&p)
+	c.checkNames(&p)
+	c.checkStores(&p)
+	c.checkBounds(&p)
+	if err := hosts.Check(c.allowedHosts()); err != nil {
+		p.add("allowed-hosts: %w", err)
+	}
+	return errors.Join(p...)
+}
 
+// problems are what check has found.
+type problems []error
+
+func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Errorf(format, args...)) }
+
+func (c Config) checkListeners(p *problems) {
 	for _, l := range []struct{ name, address string }{{"listen", c.Listen}, {"grpc-listen", c.GRPCListen}, {"admin-listen", c.AdminListen}} {
 		if l.name == "grpc-listen" && l.address == "" {
 			continue
 		}
 		named := c.TokensFile != "" || c.TLSClientCAFile != "" && l.name != "admin-listen"
 		if err := c.checkAddress(l.address, named); err != nil {
-			problem("%s is %q: %w", l.name, l.address, err)
+			p.add("%s is %q: %w", l.name, l.address, err)
 		}
 	}
 	if (c.TLSCertFile == "") != (c.TLSKeyFile == "") {
-		problem("tls-cert-file and tls-key-file: give both, or neither")
+		p.add("tls-cert-file and tls-key-file: give both, or neither")
 	}
 	if c.TLSClientCAFile != "" && c.TLSCertFile == "" {
-		problem("tls-client-ca-file needs tls-cert-file and tls-key-file")
+		p.add("tls-client-ca-file needs tls-cert-file and tls-key-file")
 	}
-	switch {
-	case len(c.Region) > regionBytesMax:
-		problem("region is %d bytes long (1 to %d)", len(c.Region), regionBytesMax)
-	case c.Region == "" && !c.embedded():
-		problem("region is empty: set WEIR_REGION (or --region) to the name of this node's region; it is required as soon as Redis or MySQL is configured, because counts are shared under it")
+}
+
+func (c Config) checkNames(p *problems) {
+	if c.Region == "" && !c.embedded() {
+		p.add("region is empty: set WEIR_REGION (or --region) to the name of this node's region; it is required as soon as Redis or MySQL is configured, because counts are shared under it")
 	}
-	if len(c.NodeID) > nodeIDBytesMax {
-		problem("node-id is %d bytes long (1 to %d)", len(c.NodeID), nodeIDBytesMax)
-	}
-	if c.RedisURL != "" {
-		if err := checkRedisURL(c.RedisURL); err != nil {
-			problem("redis-url %w", err)
+	for _, n := range []struct {
+		name, value string
+		required    bool // by itself; the others have a rule of their own, or a default
+		bytesMax    int
+	}{
+		{"region", c.Region, false, regionBytesMax},
+		{"node-id", c.NodeID, false, nodeIDBytesMax},
+		{"rls-workspace", c.RLSWorkspace, true, window.WorkspaceBytesMax},
+		{"v2-workspace", c.V2Workspace, true, window.WorkspaceBytesMax},
+	} {
+		if n.required && n.value == "" || len(n.value) > n.bytesMax {
+			p.add("%s is %d bytes long (1 to %d)", n.name, len(n.value), n.bytesMax)
 		}
 	}
-	if c.MySQLDSN != "" {
-		if _, err := parseMySQLDSN(c.MySQLDSN); err != nil {
-			problem("mysql-dsn %w", err)
+}
+
+// checkStores looks at how the stores are addressed, and asks none.
+func (c Config) checkStores(p *problems) {
+	parses := func(dsn string) error { _, err := parseMySQLDSN(dsn); return err }
+	for _, s := range []struct {
+		name, value string
+		check       func(string) error
+	}{{"redis-url", c.RedisURL, checkRedisURL}, {"mysql-dsn", c.MySQLDSN, parses}, {"mysql-replica-dsn", c.MySQLReplicaDSN, parses}} {
+		if s.value == "" {
+			continue
+		}
+		if err := s.check(s.value); err != nil {
+			p.add("%s %w", s.name, err)
 		}
 	}
-	if c.MySQLReplicaDSN != "" {
-		if _, err := parseMySQLDSN(c.MySQLReplicaDSN); err != nil {
-			problem("mysql-replica-dsn %w", err)
-		}
-		if c.MySQLDSN == "" {
-			problem("mysql-replica-dsn is set and mysql-dsn is not: a replica is only read")
-		}
-	}
-	if n := len(c.RLSWorkspace); n < 1 || n > window.WorkspaceBytesMax {
-		problem("rls-workspace is %d bytes long (1 to %d)", n, window.WorkspaceBytesMax)
-	}
-	if n := len(c.V2Workspace); n < 1 || n > window.WorkspaceBytesMax {
-		problem("v2-workspace is %d bytes long (1 to %d)", n, window.WorkspaceBytesMax)
+	if c.MySQLReplicaDSN != "" && c.MySQLDSN == "" {
+		p.add("mysql-replica-dsn is set and mysql-dsn is not: a replica is only read")
 	}
 	if c.V2Overrides && c.MySQLDSN == "" && !c.embedded() {
-		problem("v2-overrides needs mysql-dsn: the nodes of a region could not tell each other what was set")
+		p.add("v2-overrides needs mysql-dsn: the nodes of a region could not tell each other what was set")
 	}
-	if c.EntriesMax < 1 || c.EntriesMax > entriesMaxMax {
-		problem("entries-max is %d (1 to %d)", c.EntriesMax, entriesMaxMax)
-	}
-	if c.MaxInFlight < 1 || c.MaxInFlight > inFlightMaxMax {
-		problem("max-in-flight is %d (1 to %d)", c.MaxInFlight, inFlightMaxMax)
-	}
-	if c.ConnectionsMax < 1 || c.ConnectionsMax > connectionsMaxMax {
-		problem("connections-max is %d (1 to %d)", c.ConnectionsMax, connectionsMaxMax)
-	}
-	if err := hosts.Check(c.allowedHosts()); err != nil {
-		problem("allowed-hosts: %w", err)
+}
+
+func (c Config) checkBounds(p *problems) {
+	for _, n := range []struct {
+		name       string
+		value, max int
+	}{
+		{"entries-max", c.EntriesMax, entriesMaxMax},
+		{"max-in-flight", c.MaxInFlight, inFlightMaxMax},
+		{"connections-max", c.ConnectionsMax, connectionsMaxMax},
+	} {
+		if n.value < 1 || n.value > n.max {
+			p.add("%s is %d (1 to %d)", n.name, n.value, n.max)
+		}
 	}
 	for _, d := range []struct {
 		name            string
@@ -177,10 +200,9 @@ func (c Config) check() error {
 		{"drain-timeout", c.DrainTimeout, 100 * time.Millisecond, 10 * time.Minute},
 	} {
 		if d.value < d.min || d.value > d.max {
-			problem("%s is %v (%v to %v)", d.name, d.value, d.min, d.max)
+			p.add("%s is %v (%v to %v)", d.name, d.value, d.min, d.max)
 		}
 	}
-	return errors.Join(problems...)
 }
 
 const (
