@@ -34,18 +34,19 @@ var forbidden = map[string]string{
 const library = "github.com/weirhq/weir/dataplane"
 
 // own are the packages below dataplane/ that the library may link.
-var own = append([]string{library + "/store"}, internal...)
+var own = append([]string{library + "/store", library + "/internal/cell", library + "/internal/level"}, leaves...)
 
 // leaves import nothing of ours.
-var leaves = []string{library + "/internal/breaker", library + "/internal/clock", library + "/internal/loop", library + "/internal/topk"}
-
-var internal = append([]string{library + "/internal/cell", library + "/internal/level"}, leaves...)
+var leaves = []string{
+	library + "/internal/breaker", library + "/internal/clock", library + "/internal/loop", library + "/internal/topk",
+}
 
 // Nothing beyond the standard library, shared, the Prometheus client and two small libraries that
 // depend on nothing.
 var allowed = []string{
 	"github.com/weirhq/weir/dataplane", "github.com/weirhq/weir/shared/",
-	"github.com/prometheus/", "github.com/beorn7/perks", "github.com/cespare/xxhash", "github.com/munnerz/goautoneg", // the client and its own
+	// The client and its own:
+	"github.com/prometheus/", "github.com/beorn7/perks", "github.com/cespare/xxhash", "github.com/munnerz/goautoneg",
 	"github.com/sony/gobreaker",       // 300 lines that depend on nothing
 	"github.com/FastFilter/xorfilter", // the same: sets in half the bytes of a Bloom filter with as few false members
 	"google.golang.org/protobuf", "golang.org/x/sys", "go.yaml.in/yaml", "vendor/golang.org/",
@@ -61,7 +62,7 @@ func TestDependencyRulesOfTheLibrary(t *testing.T) {
 	}
 	for _, dep := range deps {
 		if strings.Contains(strings.SplitN(dep, "/", 2)[0], ".") && !hasPrefix(dep, allowed) {
-			t.Errorf("depends on %s, which nobody has argued for", dep)
+			t.Errorf("depends on %s, which no rule allows", dep)
 		}
 	}
 }
@@ -83,7 +84,7 @@ func TestDependencyRulesOfTheRelay(t *testing.T) {
 			t.Errorf("the relay links %s", dep)
 		}
 		if strings.Contains(strings.SplitN(dep, "/", 2)[0], ".") && !hasPrefix(dep, allowed) {
-			t.Errorf("the relay links %s, which nothing argues for", dep)
+			t.Errorf("the relay links %s, which no rule allows", dep)
 		}
 	}
 }
@@ -98,21 +99,58 @@ func TestDependencyRulesOfThePeers(t *testing.T) {
 	}
 }
 
-// What each internal package may import of ours.
+// What each internal package may link of ours; a leaf, nothing.
 var inside = map[string][]string{
-	"internal/cell":  append([]string{"github.com/weirhq/weir/shared/window", library + "/internal/level"}, leaves...),
-	"internal/level": {"github.com/weirhq/weir/shared/window"},
+	library + "/internal/cell": append([]string{"github.com/weirhq/weir/shared/window", library + "/internal/level"},
+		leaves...),
+	library + "/internal/level":  {"github.com/weirhq/weir/shared/window"},
+	library + "/internal/resend": {library + "/store", "github.com/weirhq/weir/shared/"},
 }
 
 func TestDependencyRulesOfTheInside(t *testing.T) {
-	for _, pkg := range internal {
-		may := append(inside[strings.TrimPrefix(pkg, library+"/")], pkg)
-		for _, dep := range dependencies(t, pkg) {
-			if strings.HasPrefix(dep, "github.com/weirhq/") && !slices.Contains(may, dep) {
-				t.Errorf("%s links %s; of ours it may link %q", pkg, dep, may)
-			}
+	for _, pkg := range list(t, "./internal/...") {
+		if slices.Contains(leaves, pkg) == (inside[pkg] != nil) {
+			t.Errorf("%s is neither a leaf nor has rules of its own, or is both", pkg)
+		}
+		for _, broken := range breachesInside(pkg, dependencies(t, pkg)) {
+			t.Error(broken)
 		}
 	}
+}
+
+// What a package inside must not link: the limiter is the first of it.
+func TestDependencyRulesOfTheInsideNoticeABreach(t *testing.T) {
+	for _, c := range []struct{ pkg, dep string }{
+		{"/internal/resend", "/internal/cell"},
+		{"/internal/resend", "/internal/clock"},
+		{"/internal/resend", "/relay"},
+		{"/internal/cell", "/store"},
+		{"/internal/cell", "/internal/resend"},
+		{"/internal/level", "/internal/cell"},
+		{"/internal/clock", "/internal/loop"},
+	} {
+		if len(breachesInside(library+c.pkg, []string{library + c.dep})) == 0 {
+			t.Errorf("%s may link %s", c.pkg, c.dep)
+		}
+	}
+	for _, pkg := range list(t, "./internal/...") {
+		if len(breachesInside(pkg, []string{library})) == 0 {
+			t.Errorf("%s may link the limiter", pkg)
+		}
+	}
+}
+
+// breachesInside are the dependencies of an internal package that its rules do not name.
+func breachesInside(pkg string, deps []string) (broken []string) {
+	for _, dep := range deps {
+		may := slices.ContainsFunc(inside[pkg], func(rule string) bool {
+			return dep == rule || strings.HasSuffix(rule, "/") && strings.HasPrefix(dep, rule)
+		})
+		if strings.HasPrefix(dep, "github.com/weirhq/") && dep != pkg && !may {
+			broken = append(broken, pkg+" links "+dep+"; of ours it may link "+strings.Join(inside[pkg], ", "))
+		}
+	}
+	return broken
 }
 
 // "No file outside cell names a field of an entry": the compiler holds the library to it, as long as entries have no
@@ -171,7 +209,12 @@ func hasPrefix(s string, prefixes []string) bool {
 
 func dependencies(t *testing.T, pkg string) []string {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-deps", pkg).Output()
+	return list(t, "-deps", pkg)
+}
+
+func list(t *testing.T, args ...string) []string {
+	t.Helper()
+	out, err := exec.Command("go", append([]string{"list"}, args...)...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
