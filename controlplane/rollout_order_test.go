@@ -91,3 +91,33 @@ func TestAVersionThatWasNeverWrittenIsNotWithdrawn(t *testing.T) {
 		t.Error(lag)
 	}
 }
+
+// A heartbeat of the very moment at which the last version was withdrawn may be of before it.
+func TestAHeartbeatOfTheMomentOfARollback(t *testing.T) {
+	r := Rollout{SinceMs: 5000, Touched: []Touched{{Region: "eu", Applied: 3, Reverted: 4}}}
+	for seenMs, heard := range map[int64]bool{4999: false, 5000: false, 5001: true} {
+		lag := r.laggards(FleetLook{Nodes: []NodeFigures{{ID: "eu1", Region: "eu", Version: 4, SeenMs: seenMs}}})
+		if (lag == "") != heard {
+			t.Errorf("at %d: %q", seenMs, lag)
+		}
+	}
+}
+
+// A rollback waits for heartbeats of after its own last write, whatever an earlier bake has waited for.
+func TestARollbackWaitsForItsOwnHeartbeats(t *testing.T) {
+	for action, phase := range map[RolloutAction]RolloutPhase{RolloutAbort: RolloutConverging, RolloutTakeBack: RolloutDone} {
+		r := Rollout{ID: "r1", Stages: []StagePlan{{BakeMs: 1000}}, Phase: phase, SinceMs: 5000, Touched: []Touched{{Region: "eu", Applied: 3}}}
+		if _, err := r.Operate(order(&r, action, ann), 9000); err != nil {
+			t.Fatal(err)
+		}
+		r.Touched[0].Reverted = 4
+		heard := NodeFigures{ID: "eu1", Region: "eu", Version: 2, SeenMs: 6000}
+		if r.withdraw(9000, FleetLook{AtMs: 9000, Nodes: []NodeFigures{heard}}); r.Phase != RolloutRollingBack {
+			t.Errorf("%s: %s by a heartbeat of before it", action, r.Phase)
+		}
+		heard.SeenMs = 9500
+		if r.withdraw(9600, FleetLook{AtMs: 9600, Nodes: []NodeFigures{heard}}); !r.Phase.Over() {
+			t.Errorf("%s: %s, waiting for %q", action, r.Phase, r.Waiting)
+		}
+	}
+}

@@ -109,6 +109,30 @@ func TestAResumedBakeBeginsAnew(t *testing.T) {
 	wantNewWindows(t, r, at)
 }
 
+// What was measured before a pause is void: the baseline is of after it alone.
+func TestAResumedBaselineBeginsAnew(t *testing.T) {
+	l := newLand("eu", "us")
+	s := spec(canary, all)
+	s.Plan.BaselineMs, s.Plan.Guardrails.ErrorsPerMinute.Off = 60_000, true
+	r, steps := begin(t, l, s)
+	play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == RolloutMeasuring && r.DueMs > 0 })
+	l.sick = func(h *heartbeat.Health, _ bool) { well(h); h.FlushErrors++ }
+	playFor(t, r, steps, 30*time.Second)
+	operate(t, r, steps, RolloutSuspend)
+	playFor(t, r, steps, time.Minute)
+	l.sick = func(h *heartbeat.Health, _ bool) { well(h) }
+	operate(t, r, steps, RolloutResume)
+	l.pass(time.Second)
+	play(t, r, steps, func() bool { return r.Phase == RolloutApplying })
+	got := r.Baseline.ErrorsPerMinute
+	if got == nil || len(r.Watch) != 2 {
+		t.Fatalf("%s %q, %d regions, baseline %+v", r.Phase, r.Why, len(r.Watch), r.Baseline)
+	}
+	if *got != 0 {
+		t.Errorf("%v errors a minute in the baseline", *got)
+	}
+}
+
 // "Gives up when that takes as long as nodes may take to apply the tuning", whatever a phase waits for.
 func TestHowLongAPhaseWaits(t *testing.T) {
 	for name, c := range map[string]struct {
