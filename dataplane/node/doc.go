@@ -10,7 +10,7 @@
 //
 //	gate.go      counts it, sheds it when too many are in flight, bounds its body, survives its panic;
 //	             grpc.go does so on the port for gRPC, stream.go for the requests of a stream
-//	quick.go     answers the plain case of JSON at once, as the others would
+//	fastpath.go  answers the plain case of JSON at once, as the others would
 //	codec.go     reads and writes JSON with every field shown and none unknown
 //	validate.go  holds every field to its bound, and names it by its name on the wire
 //	service.go   asks the limiter, and writes down the decision

@@ -26,7 +26,7 @@ import (
 type gate struct {
 	*bounds
 	next    http.Handler
-	limiter Limiter // of the calls that quick answers; nil: next answers all
+	limiter Limiter // of the calls that fastpath answers; nil: next answers all
 	slots   *bounded.Slots
 	metrics *metrics
 	errors  *connect.ErrorWriter
@@ -200,7 +200,7 @@ type callerKey struct{}
 func (g *gate) route(procedure string) bounded.Route { return routeOf(procedure) }
 
 func (g *gate) answer(w *bounded.Answer, r *http.Request, body []byte) {
-	if g.quick(w, r, body) {
+	if g.fastpath(w, r, body) {
 		return
 	}
 	g.next.ServeHTTP(w, r)

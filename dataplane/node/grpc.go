@@ -29,11 +29,11 @@ func describe(s service, g *gate) *grpc.ServiceDesc {
 		ServiceName: weirv1connect.RateLimitServiceName,
 		Metadata:    "weir/v1/ratelimit.proto",
 		Methods: []grpc.MethodDesc{
-			unary(g, weirv1connect.RateLimitServiceLimitProcedure, s.quickLimit, func(ctx context.Context, m *weirv1.LimitRequest) (*weirv1.LimitResponse, error) {
+			unary(g, weirv1connect.RateLimitServiceLimitProcedure, s.fastpathLimit, func(ctx context.Context, m *weirv1.LimitRequest) (*weirv1.LimitResponse, error) {
 				response, _, err := s.limit(ctx, m)
 				return response, err
 			}),
-			unary(g, weirv1connect.RateLimitServiceLimitManyProcedure, s.quickMany, s.limitMany),
+			unary(g, weirv1connect.RateLimitServiceLimitManyProcedure, s.fastpathMany, s.limitMany),
 			unary(g, weirv1connect.RateLimitServicePeekProcedure, nil, s.peek),
 			unary(g, weirv1connect.RateLimitServiceRefundProcedure, nil, s.refund),
 			unary(g, weirv1connect.RateLimitServiceExplainProcedure, nil, s.explain),
@@ -48,24 +48,24 @@ func describeRLS(s *rls.Service, g *gate) *grpc.ServiceDesc {
 	return &grpc.ServiceDesc{
 		ServiceName: rlsv3.RateLimitService_ServiceDesc.ServiceName,
 		Metadata:    rlsv3.RateLimitService_ServiceDesc.Metadata,
-		Methods:     []grpc.MethodDesc{unary(g, rls.Procedure, quickRLS(s), s.ShouldRateLimit)},
+		Methods:     []grpc.MethodDesc{unary(g, rls.Procedure, fastpathRLS(s), s.ShouldRateLimit)},
 	}
 }
 
-func quickRLS(s *rls.Service) quickly {
+func fastpathRLS(s *rls.Service) fastpath {
 	return func(ctx context.Context, message string) (any, bool, error) {
 		answer, ok, err := s.Answer(ctx, message)
 		return written(&answer), ok, err
 	}
 }
 
-// unary is a method of a service: what gate.ServeHTTP is to the other wires. quick may
+// unary is a method of a service: what gate.ServeHTTP is to the other wires. fast may
 // be nil.
-func unary[Request, Response any](g *gate, procedure string, quick quickly, do func(context.Context, *Request) (*Response, error)) grpc.MethodDesc {
+func unary[Request, Response any](g *gate, procedure string, fast fastpath, do func(context.Context, *Request) (*Response, error)) grpc.MethodDesc {
 	call := g.metrics.calls[procedure]
 	decide := func(ctx context.Context, message *arrived) (answer any, err error) {
-		if quick != nil {
-			if answer, ok, err := quick(ctx, string(message.buffer.ReadOnlyData())); ok {
+		if fast != nil {
+			if answer, ok, err := fast(ctx, string(message.buffer.ReadOnlyData())); ok {
 				return answer, grpcError(err)
 			}
 		}
@@ -125,7 +125,7 @@ func (g *gate) workRPC(message *arrived, caller *bounded.Caller, procedure strin
 	return decide(ctx, message)
 }
 
-// readRPC reads what quick did not: a long message takes a place again, which it does not hold while its
+// readRPC reads what fast did not: a long message takes a place again, which it does not hold while its
 // decision waits.
 func (g *gate) readRPC(message *arrived, request any) error {
 	malformed := false

@@ -43,7 +43,7 @@ func wireOf(t testing.TB, m proto.Message) []byte {
 
 // What is read by hand is what protobuf and the service's own checks make of the same
 // bytes; what either of them refuses is not read.
-func FuzzQuickMany(f *testing.F) {
+func FuzzFastpathMany(f *testing.F) {
 	f.Add(wireOf(f, batchOf(2)))
 	f.Add(wireOf(f, &weirv1.LimitManyRequest{Requests: []*weirv1.LimitRequest{{Workspace: "a", Namespace: "b", Identifier: "\xc3\xa9", DurationMs: 1000, Cost: 0}}}))
 	f.Add([]byte("\x0a\x00"))
@@ -65,7 +65,7 @@ func FuzzQuickMany(f *testing.F) {
 }
 
 // Every message without a fault is read by hand, and the bounds are the service's.
-func TestQuickManyReads(t *testing.T) {
+func TestFastpathManyReads(t *testing.T) {
 	valid := func(change func(*weirv1.LimitRequest)) *weirv1.LimitManyRequest {
 		batch := batchOf(10)
 		change(batch.Requests[9])
@@ -100,12 +100,12 @@ func TestQuickManyReads(t *testing.T) {
 }
 
 // What is written by hand is protobuf's, to the byte.
-func FuzzQuickAnswer(f *testing.F) {
+func FuzzFastpathAnswer(f *testing.F) {
 	f.Add(true, int64(10), int64(9), int64(60_000), int64(0), 1.0, uint8(1), "", true)
 	f.Add(false, int64(1<<53-1), int64(0), int64(1_795_203_540_000), int64(1), math.Copysign(0, -1), uint8(3), "user_*", false)
 	f.Fuzz(func(t *testing.T, yes bool, limit, remaining, resetMs, retry int64, current float64, source uint8, override string, other bool) {
 		if !utf8.ValidString(override) {
-			return // protobuf has no bytes for it: see TestQuickOverrideIsNoText
+			return // protobuf has no bytes for it: see TestFastpathOverrideIsNoText
 		}
 		d := dataplane.Decision{
 			Allowed: yes, Limit: limit, Remaining: remaining, ResetAt: time.UnixMilli(resetMs), RetryAfter: time.Duration(retry), Current: current,
@@ -124,7 +124,7 @@ func FuzzQuickAnswer(f *testing.F) {
 
 // By hand or by protobuf, whatever the port, a caller gets the same answer: an override
 // that is no text is the node's fault on both, and counts once.
-func TestQuickOverrideIsNoText(t *testing.T) {
+func TestFastpathOverrideIsNoText(t *testing.T) {
 	asked := 0
 	h := start(t, scripted{many: func(_ context.Context, r []dataplane.Request) dataplane.Batch {
 		asked++
@@ -164,7 +164,7 @@ func TestBatchAllocations(t *testing.T) {
 	s := service{newLimiter(t, nil)}
 	message := string(wireOf(t, batchOf(10)))
 	allocs := testing.AllocsPerRun(1000, func() {
-		answer, ok, _ := s.quickMany(t.Context(), message)
+		answer, ok, _ := s.fastpathMany(t.Context(), message)
 		if !ok {
 			t.Fatal("was left to protobuf")
 		}

@@ -26,8 +26,8 @@ type seen struct {
 }
 
 // bothWays sends the same call through the gate as it is, and with connect alone behind
-// it, and returns what was seen of each, and whether the first went the quick way.
-func bothWays(t testing.TB, decision dataplane.Decision, body string, headers ...string) (gate, connect seen, quick bool) {
+// it, and returns what was seen of each, and whether the first went the fast path.
+func bothWays(t testing.TB, decision dataplane.Decision, body string, headers ...string) (gate, connect seen, fast bool) {
 	t.Helper()
 	var now *seen
 	h := prepare(t, scripted{allow: func(_ context.Context, r dataplane.Request) dataplane.Decision {
@@ -36,7 +36,7 @@ func bothWays(t testing.TB, decision dataplane.Decision, body string, headers ..
 	}})
 	next := h.gate.next
 	h.gate.next = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		quick = false
+		fast = false
 		next.ServeHTTP(w, r)
 	})
 	ask := func(s *seen) {
@@ -54,24 +54,24 @@ func bothWays(t testing.TB, decision dataplane.Decision, body string, headers ..
 		_ = w.Header().WriteSubset(&header, map[string]bool{"Date": true})
 		s.header = header.String()
 	}
-	quick = true
+	fast = true
 	ask(&gate)
-	wasQuick := quick
+	wasFast := fast
 	h.gate.limiter = nil
 	ask(&connect)
-	return gate, connect, wasQuick
+	return gate, connect, wasFast
 }
 
 const plainBody = `{"workspace":"acme","namespace":"api","identifier":"user_42","limit":10,"duration_ms":60000,"cost":4}`
 
-// What goes the quick way, and what does not, is seen the same by the caller and by the
+// What goes the fast path, and what does not, is seen the same by the caller and by the
 // limiter: status, fields, bytes, and how often it was asked what.
-func TestQuickIsConnect(t *testing.T) {
+func TestFastpathIsConnect(t *testing.T) {
 	plain := dataplane.Decision{Allowed: true, Source: dataplane.SourceLocal, Limit: 10, Remaining: 6, Current: 4, ResetAt: time.UnixMilli(1_700_000_040_000)}
 	for _, step := range []struct {
 		body    string
 		headers []string
-		quick   bool
+		fast    bool
 	}{
 		{plainBody, nil, true},
 		{" {\n\t\"workspace\" : \"a b\" , \"namespace\":\"~\",\"identifier\":\"'<>&\",\r\"durationMs\":\"60000\",\"limit\":\"0\"} \n", nil, true},
@@ -87,7 +87,7 @@ func TestQuickIsConnect(t *testing.T) {
 		{`{}`, nil, false},
 		{`{} {}`, nil, false},
 		{plainBody + plainBody, nil, false},
-		{plainBody + strings.Repeat(" ", quickBytesMax), nil, false},
+		{plainBody + strings.Repeat(" ", fastpathBytesMax), nil, false},
 		{strings.Replace(plainBody, "user_42", `user\u005f42`, 1), nil, false},
 		{strings.Replace(plainBody, "user_42", "üser", 1), nil, false},
 		{strings.Replace(plainBody, "user_42", "\xff", 1), nil, false},
@@ -112,12 +112,12 @@ func TestQuickIsConnect(t *testing.T) {
 		{plainBody[:len(plainBody)-1], nil, false},
 		{`[` + plainBody + `]`, nil, false},
 	} {
-		gate, connect, quick := bothWays(t, plain, step.body, step.headers...)
+		gate, connect, fast := bothWays(t, plain, step.body, step.headers...)
 		if gate != connect {
 			t.Errorf("%.120s %v\ngate    %+v\nconnect %+v", step.body, step.headers, gate, connect)
 		}
-		if quick != step.quick {
-			t.Errorf("%.120s %v: quick is %v, want %v", step.body, step.headers, quick, step.quick)
+		if fast != step.fast {
+			t.Errorf("%.120s %v: fast is %v, want %v", step.body, step.headers, fast, step.fast)
 		}
 	}
 	refused := dataplane.Decision{Err: dataplane.ErrInvalid}
@@ -127,7 +127,7 @@ func TestQuickIsConnect(t *testing.T) {
 }
 
 // A body that breaks off is the caller's fault, as it is by connect.
-func TestQuickBodyBreaksOff(t *testing.T) {
+func TestFastpathBodyBreaksOff(t *testing.T) {
 	h := prepare(t, scripted{})
 	r := httptest.NewRequest(http.MethodPost, weirv1connect.RateLimitServiceLimitProcedure, strings.NewReader(plainBody[:20]))
 	r.Host = "localhost"
@@ -141,7 +141,7 @@ func TestQuickBodyBreaksOff(t *testing.T) {
 }
 
 // Any decision is written to the byte as connect's codec writes it.
-func TestQuickWritesAsTheCodecDoes(t *testing.T) {
+func TestFastpathWritesAsTheCodecDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := dataplane.Decision{
 			Allowed:    rapid.Bool().Draw(t, "allowed"),
@@ -158,14 +158,14 @@ func TestQuickWritesAsTheCodecDoes(t *testing.T) {
 			CandidateDenied: rapid.Bool().Draw(t, "denied by the candidate"),
 		}
 		want, err := jsonCodec{}.Marshal(writeDecision(d))
-		if got := appendQuick(nil, d); err != nil || string(got) != string(want) {
+		if got := appendFastpath(nil, d); err != nil || string(got) != string(want) {
 			t.Fatalf("written as\n%s\nwant\n%s (%v)", got, want, err)
 		}
 	})
 }
 
 // Whatever the bytes, both ways are seen the same.
-func FuzzQuick(f *testing.F) {
+func FuzzFastpath(f *testing.F) {
 	f.Add(plainBody)
 	f.Add(minimal)
 	f.Add(`{"limit":"1","limit":2}`)

@@ -18,12 +18,12 @@ import (
 // costs less than the messages that ask for it and tell it. Everything else is left to
 // protobuf: unknown fields, values out of their bounds. Tests hold the two to the same.
 
-// quickly answers a message, or leaves it to others before anything is decided.
-type quickly func(ctx context.Context, message string) (answer any, ok bool, err error)
+// fastpath answers a message, or leaves it to others before anything is decided.
+type fastpath func(ctx context.Context, message string) (answer any, ok bool, err error)
 
-func (s service) quickLimit(ctx context.Context, message string) (answer any, ok bool, err error) {
+func (s service) fastpathLimit(ctx context.Context, message string) (answer any, ok bool, err error) {
 	var request dataplane.Request
-	if !readQuickLimit(wire.Message(message), &request) {
+	if !readFastpathLimit(wire.Message(message), &request) {
 		return nil, false, nil
 	}
 	decision := s.limiter.Allow(ctx, request)
@@ -58,7 +58,7 @@ func (m *many) put() {
 	manies.Put(m)
 }
 
-func (s service) quickMany(ctx context.Context, message string) (answer any, ok bool, err error) {
+func (s service) fastpathMany(ctx context.Context, message string) (answer any, ok bool, err error) {
 	m, _ := manies.Get().(*many)
 	defer m.put()
 	if !m.read(wire.Message(message)) {
@@ -91,16 +91,16 @@ func (m *many) read(batch wire.Message) (ok bool) {
 		}
 		one, ok := batch.Message()
 		m.requests = append(m.requests, dataplane.Request{})
-		if !ok || !readQuickLimit(one, &m.requests[len(m.requests)-1]) {
+		if !ok || !readFastpathLimit(one, &m.requests[len(m.requests)-1]) {
 			return false
 		}
 	}
 	return len(m.requests) > 0
 }
 
-// readQuickLimit reads a LimitRequest of known fields within their bounds. It is to be
+// readFastpathLimit reads a LimitRequest of known fields within their bounds. It is to be
 // given a zero request.
-func readQuickLimit(m wire.Message, r *dataplane.Request) (ok bool) {
+func readFastpathLimit(m wire.Message, r *dataplane.Request) (ok bool) {
 	var durationMs uint64
 	for len(m) > 0 {
 		tag, ok := m.Varint()

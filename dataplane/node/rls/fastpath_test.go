@@ -46,7 +46,7 @@ func read(t testing.TB, b []byte, then func(*work)) (ok bool) {
 
 // What is read by hand is what protobuf reads of the same bytes, whatever was read before
 // into the same space.
-func FuzzQuickCall(f *testing.F) {
+func FuzzFastpathCall(f *testing.F) {
 	f.Add(wireOf(f, callOf(3, "user", "a", "plan", "")))
 	f.Add([]byte("\x0a\x01a\x12\x00\x12\x08\x0a\x06\x0a\x01k\x12\x01v\x18\xff\xff\xff\xff\x7f\x0a\x01b"))
 	f.Add([]byte("\x12\x0b\x0a\x09\x0a\x01k\x12\x01v\x12\x01w"))
@@ -64,7 +64,7 @@ func FuzzQuickCall(f *testing.F) {
 }
 
 // What a proxy sends is read by hand; what has a descriptor's own words, or is long, is not.
-func TestQuickCallReads(t *testing.T) {
+func TestFastpathCallReads(t *testing.T) {
 	own := func(a adjust) *rlsv3.RateLimitRequest {
 		return &rlsv3.RateLimitRequest{Domain: "shop", Descriptors: []*ratelimitv3.RateLimitDescriptor{descriptorOf([]string{"k", "v"}, a)}}
 	}
@@ -76,9 +76,9 @@ func TestQuickCallReads(t *testing.T) {
 		{"one", callOf(1, "user", "a"), true},
 		{"ten", callOf(10, "user", "a", "plan", "free"), true},
 		{"hits", &rlsv3.RateLimitRequest{Domain: "shop", HitsAddend: 1<<32 - 1}, true},
-		{"the most", callOf(quickDescriptorsMax, "user", "a"), true},
-		{"more", callOf(quickDescriptorsMax+1, "user", "a"), false},
-		{"more entries", callOf(quickDescriptorsMax, "a", "1", "b", "2", "c", "3", "d", "4", "e", "5"), false},
+		{"the most", callOf(fastpathDescriptorsMax, "user", "a"), true},
+		{"more", callOf(fastpathDescriptorsMax+1, "user", "a"), false},
+		{"more entries", callOf(fastpathDescriptorsMax, "a", "1", "b", "2", "c", "3", "d", "4", "e", "5"), false},
 		{"hits of its own", own(addend(0)), false},
 		{"a refund", own(negative), false},
 		{"a limit of its own", own(limitOf(1, 1, 1)), false},
@@ -91,7 +91,7 @@ func TestQuickCallReads(t *testing.T) {
 
 // What is written by hand is protobuf's, to the byte: of rules met, exceeded and shadowed,
 // of none, of overrides, with headers and without.
-func TestQuickAnswerIsProtobufs(t *testing.T) {
+func TestFastpathAnswerIsProtobufs(t *testing.T) {
 	now := time.UnixMilli(1_795_203_540_250)
 	rules := parsed(t, `
 domain: shop
@@ -133,13 +133,13 @@ descriptors:
 // By hand or by protobuf, the same calls are decided the same, and refused the same.
 func TestAnswerDecidesAsShouldRateLimit(t *testing.T) {
 	const two = "domain: shop\ndescriptors:\n  - {key: user, rate_limit: {unit: hour, requests_per_unit: 2}}\n"
-	quick, plain := newService(t, two), newService(t, two)
+	fast, plain := newService(t, two), newService(t, two)
 	for i, call := range []*rlsv3.RateLimitRequest{
 		callOf(1, "user", "a"), callOf(2, "user", "a"), callOf(1, "user", "a"), callOf(1, "user", "a"),
 		callOf(3, "user", "b"), callOf(2, "user", "b"), callOf(1, "other", "c"),
 		callOf(0), {Descriptors: callOf(1, "user", "a").Descriptors},
 	} {
-		answer, ok, err := quick.Answer(t.Context(), string(wireOf(t, call)))
+		answer, ok, err := fast.Answer(t.Context(), string(wireOf(t, call)))
 		want, wantErr := plain.ShouldRateLimit(t.Context(), call)
 		if !ok || status.Code(err) != status.Code(wantErr) || status.Convert(err).Message() != status.Convert(wantErr).Message() {
 			t.Errorf("call %d: %v, error %v; want %v", i, ok, err, wantErr)
@@ -161,7 +161,7 @@ func TestAnswerDecidesAsShouldRateLimit(t *testing.T) {
 			t.Errorf("call %d: %v, want %v", i, got, want)
 		}
 	}
-	if _, _, err := quick.Answer(t.Context(), ""); status.Code(err) != codes.InvalidArgument {
+	if _, _, err := fast.Answer(t.Context(), ""); status.Code(err) != codes.InvalidArgument {
 		t.Errorf("nothing: %v, want invalid argument", err)
 	}
 }

@@ -4,18 +4,18 @@ import (
 	"github.com/weirhq/weir/dataplane"
 )
 
-// quickRequest is a LimitRequest in its plainest JSON: one object of known fields, each
+// fastpathRequest is a LimitRequest in its plainest JSON: one object of known fields, each
 // at most once; strings of printable ASCII without escapes; whole numbers in digits, in
 // quotes or not.
-type quickRequest struct {
+type fastpathRequest struct {
 	dataplane.Request
 	durationMs int64
 	seen       uint8 // one bit for each field
 }
 
-// readQuick reads body and holds it to the service's bounds; ok is false for whatever
+// readFastpath reads body and holds it to the service's bounds; ok is false for whatever
 // it does not take, right or wrong.
-func readQuick(body []byte) (q quickRequest, ok bool) {
+func readFastpath(body []byte) (q fastpathRequest, ok bool) {
 	var workspace, namespace, identifier []byte
 	p := scanner{body}
 	if !p.take('{') {

@@ -20,8 +20,8 @@ import (
 // Tests hold the two to the same.
 
 const (
-	quickDescriptorsMax = 32
-	quickEntriesMax     = 128
+	fastpathDescriptorsMax = 32
+	fastpathEntriesMax     = 128
 )
 
 // work is what one call works on, kept for the next one.
@@ -33,10 +33,10 @@ type work struct {
 
 	// The call, where it is read by hand. Each pointer is to the value of its place.
 	call          rlsv3.RateLimitRequest
-	descriptors   [quickDescriptorsMax]ratelimitv3.RateLimitDescriptor
-	descriptorsAt [quickDescriptorsMax]*ratelimitv3.RateLimitDescriptor
-	entries       [quickEntriesMax]ratelimitv3.RateLimitDescriptor_Entry
-	entriesAt     [quickEntriesMax]*ratelimitv3.RateLimitDescriptor_Entry
+	descriptors   [fastpathDescriptorsMax]ratelimitv3.RateLimitDescriptor
+	descriptorsAt [fastpathDescriptorsMax]*ratelimitv3.RateLimitDescriptor
+	entries       [fastpathEntriesMax]ratelimitv3.RateLimitDescriptor_Entry
+	entriesAt     [fastpathEntriesMax]*ratelimitv3.RateLimitDescriptor_Entry
 	entriesUsed   int
 }
 
@@ -62,7 +62,7 @@ func (w *work) take(n int) {
 
 // put forgets the call, and keeps the space unless a long one made it large.
 func (w *work) put() {
-	if cap(w.items) > quickDescriptorsMax {
+	if cap(w.items) > fastpathDescriptorsMax {
 		return
 	}
 	clear(w.items)
@@ -105,7 +105,7 @@ func (w *work) read(m wire.Message) (ok bool) {
 		case wire.Tag(1, wire.Bytes):
 			w.call.Domain, ok = m.Text()
 		case wire.Tag(2, wire.Bytes):
-			if n == quickDescriptorsMax {
+			if n == fastpathDescriptorsMax {
 				return false
 			}
 			var descriptor wire.Message
@@ -131,7 +131,7 @@ func (w *work) readDescriptor(m wire.Message, d *ratelimitv3.RateLimitDescriptor
 	from := w.entriesUsed
 	for len(m) > 0 {
 		tag, ok := m.Varint()
-		if !ok || tag != wire.Tag(1, wire.Bytes) || w.entriesUsed == quickEntriesMax {
+		if !ok || tag != wire.Tag(1, wire.Bytes) || w.entriesUsed == fastpathEntriesMax {
 			return false
 		}
 		entry, ok := m.Message()

@@ -9,19 +9,19 @@ import (
 	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
 )
 
-// quickBytesMax bounds a body that quick looks at.
-const quickBytesMax = 2 << 10
+// fastpathBytesMax bounds a body that fastpath looks at.
+const fastpathBytesMax = 2 << 10
 
-// quick answers the calls that nearly all callers without generated code make: Limit,
+// fastpath answers the calls that nearly all callers without generated code make: Limit,
 // as plain JSON, without a fault. It answers them to the byte as connect does, at half
 // the cost, and leaves everything else to connect: whatever has an
 // escape in it, a deadline, an unknown field, a value out of its bounds. Tests hold it
 // to that.
-func (g *gate) quick(w http.ResponseWriter, r *http.Request, body []byte) (answered bool) {
-	if g.limiter == nil || !quickable(r) {
+func (g *gate) fastpath(w http.ResponseWriter, r *http.Request, body []byte) (answered bool) {
+	if g.limiter == nil || !fastpathTakes(r) {
 		return false
 	}
-	request, ok := readQuick(body)
+	request, ok := readFastpath(body)
 	if !ok {
 		return false
 	}
@@ -29,16 +29,16 @@ func (g *gate) quick(w http.ResponseWriter, r *http.Request, body []byte) (answe
 	if decision.Err != nil { // nothing was counted, and nothing will be
 		return false
 	}
-	writeQuick(w, decision)
+	writeFastpath(w, decision)
 	return true
 }
 
-func quickable(r *http.Request) bool {
+func fastpathTakes(r *http.Request) bool {
 	h := r.Header
 	contentType := h["Content-Type"]
 	if r.URL.Path != weirv1connect.RateLimitServiceLimitProcedure || r.Method != http.MethodPost ||
 		len(contentType) != 1 || contentType[0] != "application/json" ||
-		r.ContentLength <= 0 || r.ContentLength > quickBytesMax {
+		r.ContentLength <= 0 || r.ContentLength > fastpathBytesMax {
 		return false
 	}
 	for _, name := range [...]string{"Content-Encoding", "Connect-Timeout-Ms", "Connect-Protocol-Version"} {
@@ -49,8 +49,8 @@ func quickable(r *http.Request) bool {
 	return true
 }
 
-// writeQuick writes what jsonCodec would write of a decision.
-func writeQuick(w http.ResponseWriter, d dataplane.Decision) {
+// writeFastpath writes what jsonCodec would write of a decision.
+func writeFastpath(w http.ResponseWriter, d dataplane.Decision) {
 	h := w.Header()
 	h["Content-Type"] = jsonContentType
 	h["Accept-Encoding"] = acceptsGzip
@@ -58,7 +58,7 @@ func writeQuick(w http.ResponseWriter, d dataplane.Decision) {
 		h.Set("Retry-After", strconv.FormatInt(seconds, 10))
 	}
 	var room [512]byte
-	_, _ = w.Write(appendQuick(room[:0], d))
+	_, _ = w.Write(appendFastpath(room[:0], d))
 }
 
 // Shared by all answers: net/http only reads them.
@@ -67,8 +67,8 @@ var (
 	acceptsGzip     = []string{"gzip"}
 )
 
-func appendQuick(b []byte, d dataplane.Decision) []byte {
-	if !quickFloat(d.Current) || !quickString(d.Override) {
+func appendFastpath(b []byte, d dataplane.Decision) []byte {
+	if !fastpathFloat(d.Current) || !fastpathString(d.Override) {
 		written, _ := jsonCodec{}.MarshalAppend(b, writeDecision(d)) // cannot fail: there is no text but Override
 		return written
 	}
@@ -98,13 +98,13 @@ func appendQuoted(b []byte, before string, n int64) []byte {
 	return strconv.AppendInt(append(b, before...), n, 10)
 }
 
-// quickFloat tells whether JSON writes it without an exponent.
-func quickFloat(f float64) bool {
+// fastpathFloat tells whether JSON writes it without an exponent.
+func fastpathFloat(f float64) bool {
 	return f == 0 && !math.Signbit(f) || f >= 1e-6 && f < 1e21
 }
 
-// quickString tells whether JSON writes it as it is.
-func quickString[T string | []byte](s T) bool {
+// fastpathString tells whether JSON writes it as it is.
+func fastpathString[T string | []byte](s T) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
 			return false
