@@ -21,7 +21,7 @@ func (a *auditLog) InsertAudit(_ context.Context, e AuditEntry) error {
 	return a.err
 }
 
-// "Every change needs one [who and why]."
+// Every change needs who and why.
 func TestByValidate(t *testing.T) {
 	for name, tc := range map[string]struct {
 		by   By

@@ -146,8 +146,8 @@ func newCleanup(t *testing.T, store CleanupStore, change func(*CleanupConfig)) (
 	return c, metrics
 }
 
-// "Cleanup deletes only expires_at < cutoff, in bounded batches, … continues on the
-// next tick."
+// Cleanup deletes only expires_at < cutoff, in bounded batches, and continues on the
+// next tick.
 func TestCleanupDeletesOnlyWhatExpiredBeforeTheCutoff(t *testing.T) {
 	store := &table{now: day}
 	cutoff := day.Add(-time.Minute)

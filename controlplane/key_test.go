@@ -66,8 +66,8 @@ func parts(c KeyCell) (words []string) {
 	return words
 }
 
-// "Current and previous cell with each region's part, and when the next request would
-// pass": now is 15 s into cell 10 of 60 s.
+// A key shows its current and previous cell with each region's part, and when the next request would
+// pass: now is 15 s into cell 10 of 60 s.
 func TestGetKey(t *testing.T) {
 	now := time.UnixMilli(10*60_000 + 15_000)
 	two := []KeyRow{published(9, "us", 40, window.Key{}), published(10, "us", 30, window.Key{}), published(10, "eu", 60, window.Key{})}
@@ -103,7 +103,7 @@ func TestGetKey(t *testing.T) {
 	}
 }
 
-// "Bounded rows": more than that are told.
+// The rows of a key are bounded: more than that are told.
 func TestGetKeyIsBounded(t *testing.T) {
 	s := keyStore{now: time.UnixMilli(600_000)}
 	for i := range KeyRowsMax + 1 {

@@ -48,8 +48,8 @@ func (l previewLand) FleetNodes(context.Context, int) (time.Time, []FleetRow, er
 
 func ptr[T any](v T) *T { return &v }
 
-// "On the fleet's own recorded shape: from heartbeats where they have it, else from flags
-// with honest defaults which the output names as assumed."
+// Previews run on the fleet's own recorded shape: from heartbeats where they have it, else from flags
+// with honest defaults which the output names as assumed.
 func TestPreviewTakesTheFleetsShape(t *testing.T) {
 	l := newLand()
 	shared := int64(300)
@@ -101,7 +101,7 @@ func TestPreviewTakesTheFleetsShape(t *testing.T) {
 	}
 }
 
-// "One at a time: a second caller gets a clear error", and the first one's end frees it.
+// Previews run one at a time: a second caller gets a clear error, and the first one's end frees it.
 func TestPreviewsTakeTurns(t *testing.T) {
 	p := &previewed{began: make(chan struct{})}
 	previews := NewPreview(p, NewRolloutWork(newLand("eu"), 30*time.Second))

@@ -45,7 +45,7 @@ func playGuarded(t *testing.T, o *oracle, change func(*Rollout), rails ...QueryR
 	return r
 }
 
-// "Guardrails from a Prometheus: absolute or baseline ratio, per region", and the status
+// Guardrails from a Prometheus are held: absolute or baseline ratio, per region, and the status
 // says why in one line.
 func TestQueriesRollBack(t *testing.T) {
 	const query = `errors{region="{{region}}"}`
@@ -76,8 +76,8 @@ func TestQueriesRollBack(t *testing.T) {
 	}
 }
 
-// "Not held against the rollout by default, or required: the stage waits, and rolls back
-// after a time."
+// A query without an answer is not held against the rollout by default; for a required one the stage waits, and
+// rolls back after a time.
 func TestPrometheusIsDown(t *testing.T) {
 	rail := QueryRail{Name: "errors", Query: "errors", Above: ptr(0.5)}
 	from := func(o *oracle, phase RolloutPhase) func(*Rollout) {

@@ -415,7 +415,7 @@ func TestRetirementRefusals(t *testing.T) {
 	}
 }
 
-// "A timer of an earlier epoch is stale", and one that should have come for long is lost.
+// A timer of an earlier epoch is stale, and one that should have come for long is lost.
 func TestRetirementTimers(t *testing.T) {
 	w := newTown()
 	r := w.retire(t)
@@ -438,8 +438,8 @@ func TestRetirementTimers(t *testing.T) {
 	}
 }
 
-// "Every region that was heard of lately has a live node, and every live node has flushed
-// and imported within withinMs before its last heartbeat."
+// Every region that was heard of lately has a live node, and every live node has flushed
+// and imported within withinMs before its last heartbeat.
 func TestJudgeCounts(t *testing.T) {
 	node := func(region string, live bool, flushed, imported int64) Node {
 		n := Node{Live: live}

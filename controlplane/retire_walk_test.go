@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// "Never drops without both approvals, an abort always restores, rows that have not
-// expired are never touched": a random walk of steps, failures, answers that are lost,
+// A table is never dropped without both approvals, an abort always restores, rows that have not
+// expired are never touched: a random walk of steps, failures, answers that are lost,
 // attempts that were given up and come late, writes, hands that make the name anew, and
 // operators.
 func TestRetirementWalk(t *testing.T) {

@@ -250,8 +250,8 @@ func defaultDocument() string {
 	return string(d)
 }
 
-// "Per stage: write the tuning version for the stage's regions -> wait until every live
-// node there reports it applied -> bake -> next stage".
+// Each stage: write the tuning version for the stage's regions -> wait until every live
+// node there reports it applied -> bake -> next stage.
 func TestRolloutReachesTheFleetStageByStage(t *testing.T) {
 	l := newLand("eu", "us", "ap")
 	r, steps := begin(t, l, spec(canary, RolloutStage{SharePercent: 60, BakeMs: 60_000}, all))
@@ -284,7 +284,7 @@ func TestRolloutReachesTheFleetStageByStage(t *testing.T) {
 	}
 }
 
-// "…or roll back every region touched, in reverse, to the previous version", and the
+// A rollout rolls back every region touched, in reverse, to the previous version, and the
 // status says in one line why: the figure, its bound, the node and the region, of whichever
 // stage that is.
 func TestRolloutRollsBackOnABreach(t *testing.T) {
@@ -342,7 +342,7 @@ func mustDocument(document string) []byte {
 	return b
 }
 
-// "…reports it applied (or time out)".
+// A stage waits until every live node reports the version applied, or times out.
 func TestRolloutRollsBackWhatNodesDoNotApply(t *testing.T) {
 	l := newLand("eu", "us")
 	r, steps := begin(t, l, spec(canary, all))
@@ -437,7 +437,7 @@ func TestRolloutPause(t *testing.T) {
 	}
 }
 
-// "Exactly one outcome, with the fleet's tuning consistent with it": whatever operators
+// Exactly one outcome, with the fleet's tuning consistent with it: whatever operators
 // do at whatever moment, whichever steps fail or are executed twice, and however sick
 // nodes become.
 func TestRolloutHasOneOutcome(t *testing.T) {
@@ -652,7 +652,7 @@ func TestRolloutSpecRefusals(t *testing.T) {
 	}
 }
 
-// "canary region(s) → share of regions → all": a region is covered once, and a share
+// A canary region → a share of regions → all: a region is covered once, and a share
 // counts those that have been covered.
 func TestStagesCoverRegionsOnce(t *testing.T) {
 	plan := DefaultRolloutPlan()
@@ -676,7 +676,7 @@ func TestStagesCoverRegionsOnce(t *testing.T) {
 	}
 }
 
-// "A state document that is versioned": one of a newer build is left alone.
+// A state document is versioned: one of a newer build is left alone.
 func TestADocumentOfANewerBuild(t *testing.T) {
 	if err := (&Rollout{Version: rolloutVersion}).Check(); err != nil {
 		t.Error(err)

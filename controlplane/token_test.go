@@ -129,8 +129,8 @@ func TestAdminToken(t *testing.T) {
 	}
 }
 
-// "While MySQL does not answer, tokens that it has vouched for within the last five
-// minutes are still taken"; one that it has refused since is not.
+// While MySQL does not answer, tokens that it has vouched for within the last five
+// minutes are still taken; one that it has refused since is not.
 func TestTokensOutliveAnOutageForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVault()

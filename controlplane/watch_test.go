@@ -244,7 +244,7 @@ func TestHealthReader(t *testing.T) {
 	}
 }
 
-// "Published at 0 from the start", one for each kind and none for others.
+// Counters are published at 0 from the start, one for each kind and none for others.
 func TestFindingsMetric(t *testing.T) {
 	m, registry := NewMetrics(), prometheus.NewRegistry()
 	registry.MustRegister(m)

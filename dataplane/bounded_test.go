@@ -16,7 +16,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// "[Eviction] never drops … a key at or over its limit before its window ends":
+// Eviction never drops a key at or over its limit before its window ends:
 // however it got there, in whichever cell, and in the next window too while the
 // previous cell weighs.
 func TestAKeyAtItsLimitOutlivesAFlood(t *testing.T) {
@@ -90,7 +90,7 @@ func TestAnImportedKeyOutlivesAFlood(t *testing.T) {
 	}
 }
 
-// "It never drops unsent cost (send first)": a key far from its limit stays until the
+// It never drops unsent cost (send first): a key far from its limit stays until the
 // origin knows its cost; then it may go, and comes back with it.
 func TestUnsentCostIsNotEvicted(t *testing.T) {
 	w := newWorld(t)
@@ -124,7 +124,7 @@ func TestUnsentCostIsNotEvicted(t *testing.T) {
 	}
 }
 
-// "An imported cell unknown here creates an entry, counted apart from traffic's", but
+// An imported cell unknown here creates an entry, counted apart from traffic's, but
 // not past the cap, nor in the place of what must stay.
 func TestImportedKeysStayUnderTheCap(t *testing.T) {
 	const entriesMax, imported = 500, 3000
@@ -158,7 +158,7 @@ func TestImportedKeysStayUnderTheCap(t *testing.T) {
 	}
 }
 
-// "each tick looks at a bounded number of entries, whatever their total", and after
+// Each tick looks at a bounded number of entries, whatever their total, and after
 // enough ticks at all of them.
 func TestASweepTickIsBounded(t *testing.T) {
 	const tickMax = 30_000

@@ -90,7 +90,7 @@ func TestABreakerSparesADeadOrigin(t *testing.T) {
 	})
 }
 
-// "Open = local decisions, no waiting", at once, although each call would hang; and
+// An open breaker means local decisions at once, without waiting, although each call would hang; and
 // replay neither sends nor forgets.
 func TestAnOpenBreakerMakesNobodyWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

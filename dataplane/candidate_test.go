@@ -37,8 +37,8 @@ weir_candidate_decisions_total{outcome="denied"} %d
 	}
 }
 
-// "Decisions are made by the live limit; the candidate is judged on the same counts at the
-// same instant", one by one, in batches and where shadow mode lets pass.
+// Decisions are made by the live limit; the candidate is judged on the same counts at the
+// same instant, one by one, in batches and where shadow mode lets pass.
 func TestACandidateIsJudgedBesideTheLiveLimit(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -115,7 +115,7 @@ func TestACandidateAgreesWithTheArithmetic(t *testing.T) {
 	}
 }
 
-// "An outage policy that decides without the counts does so for any limit."
+// An outage policy that decides without the counts does so for any limit.
 func TestACandidateInAnOutage(t *testing.T) {
 	for policy, denied := range map[string][]bool{"local": {false, true}, "open": {false, false}, "closed": {true, true}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -156,7 +156,7 @@ func TestASenselessCandidateIsLeftOut(t *testing.T) {
 	n.wantCompared(0, 0)
 }
 
-// "Lets pass and says what would have been denied … for what the pattern matches only."
+// It lets pass and says what would have been denied, for what the pattern matches only.
 func TestShadowOfAnOverride(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")

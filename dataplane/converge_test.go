@@ -133,7 +133,7 @@ func TestALostReplyErrsOnTheSafeSide(t *testing.T) {
 	}
 }
 
-// "A cell that has aged out is dropped, and counted."
+// A cell that has aged out is dropped, and counted.
 func TestCostOfAnExpiredCellIsDroppedAndCounted(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")

@@ -74,7 +74,7 @@ var tries = map[string]func(n *node, identifier string) (passed int64){
 	},
 }
 
-// "No namespace takes more than its share of a full table while others need it": a flood of keys
+// No namespace takes more than its share of a full table while others need it: a flood of keys
 // at their limits leaves a key of another namespace its limit, and no more than that, whatever
 // is behind the node.
 func TestAFloodOfPinnedKeysLeavesOthersTheirLimit(t *testing.T) {

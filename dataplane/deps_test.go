@@ -153,7 +153,7 @@ func breachesInside(pkg string, deps []string) (broken []string) {
 	return broken
 }
 
-// "No file outside cell names a field of an entry": the compiler holds the library to it, as long as entries have no
+// No file outside cell names a field of an entry: the compiler holds the library to it, as long as entries have no
 // exported ones.
 func TestEntriesHideTheirFields(t *testing.T) {
 	for f := range exportedFields(reflect.TypeFor[cell.Entry]()) {

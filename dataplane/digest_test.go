@@ -153,7 +153,7 @@ func TestBulletinsRoundTrip(t *testing.T) {
 	})
 }
 
-// "Keep it bounded": what does not fit is left out.
+// A digest is bounded: what does not fit is left out.
 func TestABulletinIsBounded(t *testing.T) {
 	long := make([]byte, window.IdentifierBytesMax-8)
 	for i := range long {

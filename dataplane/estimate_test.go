@@ -352,7 +352,7 @@ func TestTwoGoroutinesLoseNoIncrement(t *testing.T) {
 	}
 }
 
-// "A node stops: a rolling restart hands out no fresh budget": below its floor or not.
+// A node stops: a rolling restart hands out no fresh budget: below its floor or not.
 func TestStopSendsEstimatesToo(t *testing.T) {
 	w := newWorld(t)
 	w.estimates("")
@@ -399,7 +399,7 @@ func TestTheReplyOfAWriteIsNotReadAgain(t *testing.T) {
 	}
 }
 
-// "Switching a namespace's mode must not read the other's counts", and its entries in
+// Switching a namespace's mode must not read the other's counts, and its entries in
 // memory are apart; a handle follows.
 func TestModesShareNothing(t *testing.T) {
 	w := newWorld(t)
@@ -503,8 +503,8 @@ func (s stuck) Claim(ctx context.Context, _ []store.Claim) []store.Claimed {
 }
 func (s stuck) Raise(ctx context.Context, _ []store.Add) error { s.hang(ctx); return ctx.Err() }
 
-// "estimate: never any I/O or waiting on the request path, whatever the state (cold,
-// stale, origin dead)": with an origin that never answers, no time passes.
+// Estimate: never any I/O or waiting on the request path, whatever the state (cold,
+// stale, origin dead): with an origin that never answers, no time passes.
 func TestEstimatesNeverWait(t *testing.T) {
 	for _, knobs := range []string{"", posthog} {
 		synctest.Test(t, func(t *testing.T) {
@@ -540,7 +540,7 @@ func TestEstimatesNeverWait(t *testing.T) {
 	}
 }
 
-// "all there from the start", and what they count.
+// All metrics are there from the start, and count what their names say.
 func TestMetricsOfTheMode(t *testing.T) {
 	w := newWorld(t)
 	w.estimates(posthog)

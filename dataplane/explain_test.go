@@ -132,7 +132,7 @@ func TestExplainInWordsIsBounded(t *testing.T) {
 	}
 }
 
-// "Never changes anything": it brings no key in, counts nothing, and agrees with the
+// Explain changes nothing: it brings no key in, counts nothing, and agrees with the
 // decision that is made next, in both modes, at any time.
 func TestExplainAgreesWithTheNextDecision(t *testing.T) {
 	for _, settings := range []string{"exact", "", posthog} {

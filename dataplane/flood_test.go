@@ -49,7 +49,7 @@ func TestAFloodOfOneShotIdentifiers(t *testing.T) {
 	runtime.KeepAlive(n)
 }
 
-// "≤ 200 B an identifier besides its own bytes, both cells and all bookkeeping included":
+// At most 200 B an identifier besides its own bytes, both cells and all bookkeeping included:
 // of a node in a fleet too, when its keys have been read, sent and confirmed.
 func TestBytesAnIdentifier(t *testing.T) {
 	const keys = 20_000

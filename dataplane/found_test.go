@@ -14,7 +14,7 @@ import (
 	"github.com/weirhq/weir/shared/await"
 )
 
-// "[Eviction] never drops unsent cost (send first)": cost that is on its way is not
+// Eviction never drops unsent cost (send first): cost that is on its way is not
 // sent yet; if the send fails it must still be there.
 func TestCostInFlightOutlivesAFlood(t *testing.T) {
 	w := newWorld(t)
@@ -40,7 +40,7 @@ func TestCostInFlightOutlivesAFlood(t *testing.T) {
 	}
 }
 
-// "A cell that has aged out is dropped, and counted", also when it was on its way.
+// A cell that has aged out is dropped, and counted, also when it was on its way.
 func TestCostThatAgesOutOnItsWayIsCounted(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a", func(c *dataplane.Config) { c.Counts = nil })
@@ -64,7 +64,7 @@ func TestCostThatAgesOutOnItsWayIsCounted(t *testing.T) {
 	}
 }
 
-// "bounds on work per tick carry the rest over", and an outage keeps the deltas: what a
+// The bounds on work per tick carry the rest over, and an outage keeps the deltas: what a
 // tick did not get to must be sent by a later one.
 func TestWhatATickDidNotGetToIsSentLater(t *testing.T) {
 	for _, c := range []struct {
@@ -95,7 +95,7 @@ func TestWhatATickDidNotGetToIsSentLater(t *testing.T) {
 	}
 }
 
-// "one down degrades its keys only"
+// A shard that is down degrades its keys only.
 func TestADeadShardHoldsUpNoOther(t *testing.T) {
 	origin := &deadShard{Origin: memstore.NewOrigin(memstore.OriginOptions{Clock: func() time.Time { return epoch }})}
 	l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin, Clock: func() time.Time { return epoch },

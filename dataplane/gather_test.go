@@ -42,7 +42,7 @@ func windowKey(r dataplane.Request) window.Key {
 	return window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier, Duration: r.Duration}
 }
 
-// "Time one decision took; one in 256 is measured", of each kind of decision.
+// One decision in 256 is measured, of each kind of decision.
 func TestLatencyIsSampled(t *testing.T) {
 	for name, r := range map[string]dataplane.Request{"allowed": ask("k", 0, 10), "denied": ask("k", 11, 10)} {
 		w := newWorld(t)
@@ -57,7 +57,7 @@ func TestLatencyIsSampled(t *testing.T) {
 	}
 }
 
-// "overshoot estimate": what turned out to be above the limit when nodes or regions heard
+// The overshoot is estimated: what turned out to be above the limit when nodes or regions heard
 // of each other is counted, once on each node that counts the key.
 func TestOvershootIsCounted(t *testing.T) {
 	const overshoot = "weir_overshoot_cost_total"
@@ -94,7 +94,8 @@ func TestOvershootIsCounted(t *testing.T) {
 	}
 }
 
-// "origin_pipeline_size{op}", "origin_records_total{op}", "origin_tick_seconds": cells by call, and turns that sent something.
+// weir_origin_pipeline_size{op}, weir_origin_records_total{op}, weir_origin_tick_seconds: cells by call, and turns
+// that sent something.
 func TestWhatTheOriginIsSentIsCounted(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")

@@ -208,7 +208,7 @@ func TestAnOlderCountLowersNothing(t *testing.T) {
 	}
 }
 
-// "grown by at least step*limit (or any growth once at the limit's last step)"
+// A cell is flushed again once it has grown by at least step*limit, or at all within the limit's last step.
 func TestStepBoundsHowOftenACellIsWritten(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -234,7 +234,7 @@ func TestStepBoundsHowOftenACellIsWritten(t *testing.T) {
 	}
 }
 
-// "duration >= min_global_duration (60 s)"
+// Only windows of at least min_global_duration (60 s) are shared.
 func TestShortWindowsStayInTheirRegion(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -281,8 +281,8 @@ func TestTheClosedCellIsPublishedToo(t *testing.T) {
 	wantAllowed(t, "with eu's previous cell at weight 1", d, false, 1)
 }
 
-// "One row that the database refuses blocks no other row: bisect the chunk, count and
-// log the culprit once."
+// One row that the database refuses blocks no other row: bisect the chunk, count and
+// log the culprit once.
 func TestARefusedRowBlocksNoOther(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")

@@ -73,7 +73,7 @@ func burst(nodes []*dataplane.Limiter, callers int, limit, cost int64) int64 {
 	return admitted.Load()
 }
 
-// "a burst that lands on all nodes at once is admitted up to about the limit with wait":
+// A burst that lands on all nodes at once is admitted up to about the limit with wait:
 // at most 1.2 times; with kick it is bounded by what a round trip lets in.
 func TestABurstOnFiveNodes(t *testing.T) {
 	for _, limit := range []int64{10, 100, 10_000} {
@@ -103,7 +103,7 @@ func TestABurstOnFiveNodes(t *testing.T) {
 	}
 }
 
-// "small limits are exact too": five nodes, limit 10, one burst, any delays and any
+// Small limits are exact too: five nodes, limit 10, one burst, any delays and any
 // order: exactly 10.
 func TestSmallLimitsAreExactAcrossNodes(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -162,7 +162,7 @@ func (o *uneven) Claim(ctx context.Context, claims []store.Claim) []store.Claime
 	return o.Origin.Claim(ctx, claims)
 }
 
-// "a sustained one converges within a round trip, not a tick, with kick": two nodes,
+// A sustained burst converges within a round trip, not a tick, with kick: two nodes,
 // limit 500 per second, 800 offered, a tick of 200 ms: 0.97 to 1.03 of the limit.
 func TestASustainedLoadOnTwoNodes(t *testing.T) {
 	for _, headroom := range []string{"kick", "wait"} {
@@ -194,7 +194,7 @@ func TestASustainedLoadOnTwoNodes(t *testing.T) {
 	}
 }
 
-// "A key far from its limit never waits and never kicks."
+// A key far from its limit never waits and never kicks.
 func TestAKeyFarFromItsLimitIsLeftAlone(t *testing.T) {
 	for _, headroom := range []string{"kick", "wait"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -323,7 +323,7 @@ func TestABatchWaitsForFreshTotals(t *testing.T) {
 	})
 }
 
-// "the next tick's work is proportional to active keys": 20,000 accepted a second on one
+// The next tick's work is proportional to active keys: 20,000 accepted a second on one
 // node reach the origin whole, at any latency up to 50 ms, in a call or two a tick.
 func TestReplayUnderLoadLosesNothing(t *testing.T) {
 	for _, latency := range []time.Duration{time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond} {

@@ -226,8 +226,8 @@ func TestFailedReads(t *testing.T) {
 	})
 }
 
-// "one read in flight per key …, under a short deadline (default 50 ms, and never
-// past the caller's ctx)"
+// A key has one read in flight, under a short deadline (default 50 ms, and never
+// past the caller's ctx).
 func TestReadsNeverOutlastTheirDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -292,7 +292,7 @@ func TestALargeCostAsksFirst(t *testing.T) {
 	}
 }
 
-// "At most once a tick and key; a key far from its limit never waits."
+// At most once a tick and key; a key far from its limit never waits.
 func TestALargeCostAsksOnceInTwoTicks(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a", func(c *dataplane.Config) { c.RegionNodes = 2 })

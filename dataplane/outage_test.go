@@ -32,8 +32,8 @@ func inOutageWith(t *testing.T, policy string) (*dataplane.Limiter, *memstore.Or
 	return l, origin, counts
 }
 
-// "Outage policy per namespace: local (default: keep deciding from local state), open,
-// closed. The decision says when it applied."
+// Outage policy per namespace: local (default: keep deciding from local state), open,
+// closed. The decision says when it applied.
 func TestOutagePolicies(t *testing.T) {
 	type want struct {
 		allowed    bool

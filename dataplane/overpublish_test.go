@@ -15,7 +15,7 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// "A reservation must never be seen by replay or flush", in no interleaving, because a
+// A reservation must never be seen by replay or flush, in no interleaving, because a
 // maximum-merge makes each over-publication permanent. Nor may a publisher miss what was
 // accepted before it looked. Two seconds of it by default, and under the race detector;
 // 10^8 reads with WEIR_LONG=1, as make test sets it, and 10^9 with WEIR_SOAK=1.

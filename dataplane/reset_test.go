@@ -41,7 +41,7 @@ func everyone(nodes ...*node) {
 	}
 }
 
-// "Cells of older generations stop counting everywhere": within an import of settings the
+// Cells of older generations stop counting everywhere: within an import of settings the
 // key passes in every region, and neither the origin, nor a full import, nor a node that
 // still counts by the generation before brings anything back.
 func TestAResetLetsPassInAllRegions(t *testing.T) {

@@ -94,7 +94,7 @@ func TestNodesOfARegionAgreeWithinTwoTicks(t *testing.T) {
 	})
 }
 
-// "SIGTERM during load → after exit the origin's totals equal what was accepted."
+// SIGTERM during load → after exit the origin's totals equal what was accepted.
 func TestStopSendsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts, origin := memstore.NewCounts(memstore.CountsOptions{}), memstore.NewOrigin(memstore.OriginOptions{})
@@ -180,7 +180,7 @@ func TestDecisionsGoOnWithoutAnybody(t *testing.T) {
 	})
 }
 
-// "kept when unreadable": a document that cannot be read leaves the last good one.
+// Settings are kept when unreadable: a document that cannot be read leaves the last good one.
 func TestTuningIsAppliedAndKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := memstore.NewCounts(memstore.CountsOptions{})

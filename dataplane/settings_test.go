@@ -17,7 +17,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// "exact or wildcard, most specific wins"; "limit 0 blocks"; "set after delete works".
+// Overrides are exact or wildcards, and the most specific wins; limit 0 blocks; a set after a delete works.
 func TestOverrides(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
@@ -175,7 +175,7 @@ func TestSettingsOfWhichAPartIsMissing(t *testing.T) {
 	})
 }
 
-// "shadow mode turned a denial into an allow": decided and told, but not counted.
+// Shadow mode turns a denial into an allow: decided and told, but not counted.
 func TestShadowMode(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")

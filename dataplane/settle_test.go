@@ -28,7 +28,7 @@ func settle(t testing.TB, r *dataplane.Reservation, cost, want int64) {
 	}
 }
 
-// "What nobody else has been told of yet vanishes as if it had never been accepted."
+// What nobody else has been told of yet vanishes as if it had never been accepted.
 func TestSettlingBeforeAnybodyKnows(t *testing.T) {
 	w := newWorld(t)
 	for name, n := range map[string]*node{"alone": w.alone(), "fleet": w.node("eu", "a")} {
@@ -52,8 +52,8 @@ func TestSettlingBeforeAnybodyKnows(t *testing.T) {
 	}
 }
 
-// "What others know is not taken from them; it becomes this node's credit: decisions
-// here see it at once, and the next cost that this node accepts there is paid from it."
+// What others know is not taken from them; it becomes this node's credit: decisions
+// here see it at once, and the next cost that this node accepts there is paid from it.
 func TestSettlingAfterOthersKnow(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("eu", "a"), w.node("eu", "b")
@@ -119,7 +119,7 @@ func TestSettlingAcrossCells(t *testing.T) {
 	wantAllowed(t, "its cell is gone", n.take("k", 0, 100), true, 50)
 }
 
-// "A key that was evicted since comes back for what is charged."
+// A key that was evicted since comes back for what is charged.
 func TestSettlingMoreOnAnEvictedKey(t *testing.T) {
 	for name, evict := range map[string]func(w *world, n *node){
 		"idle": func(w *world, n *node) {
@@ -161,7 +161,7 @@ func TestSettlingMoreOnAnEvictedKey(t *testing.T) {
 	}
 }
 
-// "It gives nothing back then": what the key has counted since is others'.
+// An evicted reservation gives nothing back: what the key has counted since is others'.
 func TestSettlingLessOnAnEvictedKey(t *testing.T) {
 	w := newWorld(t)
 	n := w.alone(func(c *dataplane.Config) { c.EntriesMax = 100 })

@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// "Keys that cost was accepted on, of them those past half their limits": of windows long
+// Keys that cost was accepted on, of them those past half their limits: of windows long
 // enough to be shared, and measured anew after half a minute.
 func TestShapeOfCallers(t *testing.T) {
 	l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "eu-1", Counts: memstore.NewCounts(memstore.CountsOptions{})})

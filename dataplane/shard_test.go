@@ -26,7 +26,7 @@ func keysByShard(origin *memstore.Origin, n int) [][]string {
 	return keys
 }
 
-// "each with its own worker, breaker and health; one down degrades its keys only": a
+// Each shard has its own worker, breaker and health; one that is down degrades its keys only: a
 // shard that hangs delays neither replay nor reads nor healing of another.
 func TestASlowShardDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

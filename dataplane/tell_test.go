@@ -135,7 +135,7 @@ func TestABulletinIsRememberedForKeysThatCome(t *testing.T) {
 	}
 }
 
-// "Where a region's digests are missing, rows are told as before", and where they are at
+// Where a region's digests are missing, rows are told as before, and where they are at
 // hand a row wakes nobody.
 func TestRowsAreQuietWhileDigestsAreAtHand(t *testing.T) {
 	w := newWorld(t)
@@ -323,7 +323,7 @@ func TestFullImportsAreRare(t *testing.T) {
 	})
 }
 
-// "One slow statement never delays the other loop."
+// One slow statement never delays the other loop.
 func TestASlowFlushDelaysNothingElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := memstore.NewCounts(memstore.CountsOptions{})

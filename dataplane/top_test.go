@@ -95,7 +95,7 @@ func TestHotKeysKnowOtherRegions(t *testing.T) {
 	}
 }
 
-// "Under an override that is in force, Limit is the override's": of hot and of denied keys, although the requests'
+// Under an override that is in force, Limit is the override's: of hot and of denied keys, although the requests'
 // limit was counted against before the override came. An override of another window leaves it as it was.
 func TestTopKeysHaveTheLimitInForce(t *testing.T) {
 	w := newWorld(t)

@@ -158,7 +158,7 @@ func TestBatchSizeIsBounded(t *testing.T) {
 	}
 }
 
-// "a caller's timestamp far in the past or future is an error, not a dead cell"
+// A caller's timestamp far in the past or future is an error, not a dead cell.
 func TestFarTimesAreErrors(t *testing.T) {
 	n := newWorld(t).alone()
 	for _, off := range []time.Duration{-time.Minute - time.Millisecond, time.Minute + time.Millisecond, 1000 * time.Hour} {
@@ -174,7 +174,7 @@ func TestFarTimesAreErrors(t *testing.T) {
 	}
 }
 
-// "A clock that steps back must not resurrect budget or panic."
+// A clock that steps back must not resurrect budget or panic.
 func TestTimeGoingBackResurrectsNothing(t *testing.T) {
 	w := newWorld(t)
 	n := w.alone()

@@ -36,7 +36,7 @@ var (
 	quoted = regexp.MustCompile("'[^']*'|`[^`]*`")
 )
 
-// "Migrations are ordered": numbers ascend from 1 without a gap, so that two branches
+// Migrations are ordered: numbers ascend from 1 without a gap, so that two branches
 // that add one collide in review and not in a database.
 func TestNumbersAscendWithoutGaps(t *testing.T) {
 	for i, m := range migrations(t) {
@@ -98,7 +98,7 @@ func created(t *testing.T) (n int) {
 	return n
 }
 
-// "An ALTER that runs again after a crash ends in an error that says its work is done":
+// An ALTER that runs again after a crash ends in an error that says its work is done:
 // what else an ALTER may do would not, or not on both engines.
 func TestAlterationsOnlyAdd(t *testing.T) {
 	altered := 0

@@ -14,8 +14,8 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// "These are the very statements that the tests run, and then every statement of
-// queries/ as the user that it is for": the grants are the README's, on a database of
+// These are the very statements that the tests run, and then every statement of
+// queries/ as the user that it is for: the grants are the README's, on a database of
 // the name that it uses. And each user is denied what the README says it cannot do.
 func TestGrants(t *testing.T) { servers.EachSQL(t, testGrants) }
 

@@ -91,7 +91,7 @@ func (f *fixture) post(t *testing.T, procedure, token, body string) (status int,
 	return do(t, req)
 }
 
-// "API enforces roles per procedure": each RPC of each service has a role of its own, and
+// API enforces roles per procedure: each RPC of each service has a role of its own, and
 // is refused to nobody, to strangers and to lesser roles, before anything else is looked at.
 func TestEveryProcedureHasARole(t *testing.T) {
 	f, _ := guarded(t)
@@ -159,7 +159,7 @@ func TestRefusalsAreTold(t *testing.T) {
 	}
 }
 
-// "The actor in the audit log is the token's name", whatever the request says.
+// The actor in the audit log is the token's name, whatever the request says.
 func TestTheActorIsTheToken(t *testing.T) {
 	f, r := guarded(t)
 	if status, answer := f.post(t, controlv1connect.ControlServiceCleanupRunProcedure, "operator", `{"actor":"somebody else","reason":"x"}`); status != http.StatusOK || f.schedule.runBy != (controlplane.By{Actor: "bot-operator", Reason: "x"}) {

@@ -12,7 +12,7 @@ import (
 
 const keyPage = "/console/keys?workspace=acme&namespace=api&identifier=user_1"
 
-// "One key's two cells drawn with its sliding weight": each region's part in both, the
+// One key's two cells drawn with its sliding weight: each region's part in both, the
 // limit, and when the next request passes; a reset leaves nothing of it.
 func TestAKeysCells(t *testing.T) {
 	w := start(t, false)

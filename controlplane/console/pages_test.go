@@ -21,7 +21,7 @@ var everyPage = []string{
 	"/console/keys", "/console/keys?workspace=acme&namespace=api&identifier=user_1", "/console/health", "/console/health?check=1", "/console/audit",
 }
 
-// "No page without data says nothing": empty, each page says what to do.
+// No page without data says nothing: empty, each page says what to do.
 func TestEveryPageEmpty(t *testing.T) {
 	b := start(t, false).as("operator")
 	for path, says := range map[string]string{
@@ -226,7 +226,7 @@ func TestNamesAreEscaped(t *testing.T) {
 	}
 }
 
-// "No inline script, no inline style": nothing on a page needs what the policy forbids.
+// No inline script, no inline style: nothing on a page needs what the policy forbids.
 func TestPagesKeepToThePolicy(t *testing.T) {
 	b := full(t).as("operator")
 	inline := regexp.MustCompile(`(?i)<style|\sstyle=|\son[a-z]+=|<script[^>]*>[^<]|javascript:`)
@@ -300,7 +300,7 @@ func TestErrorsOfTheAPI(t *testing.T) {
 	}
 }
 
-// "Pages render in under 200 ms with 1,000 nodes, 20 regions and 10,000 overrides": each
+// Pages render in under 200 ms with 1,000 nodes, 20 regions and 10,000 overrides: each
 // one, with a new look at the fleet. What browsers add is in deploy/e2e/console.
 func BenchmarkPages(b *testing.B) {
 	w := full(b)

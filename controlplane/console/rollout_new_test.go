@@ -34,7 +34,7 @@ func someTuning() url.Values {
 	return form
 }
 
-// "Any number of stages that the API admits", each as it was filled in.
+// A form takes any number of stages that the API admits, each as it was filled in.
 func TestStagesAreAdded(t *testing.T) {
 	w := start(t, false)
 	b := w.as("operator")

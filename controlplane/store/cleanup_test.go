@@ -24,8 +24,8 @@ func (p plain) DeleteDeadNodes(cutoffMs int64) (int64, error) {
 	return p.Cleanup.DeleteDeadNodes(p.ctx, cutoffMs)
 }
 
-// "Cleanup deletes only expires_at < cutoff, in bounded batches, replays safely,
-// continues on the next tick": 200 expired and 200 live rows, exactly the expired go.
+// Cleanup deletes only expires_at < cutoff, in bounded batches, replays safely,
+// continues on the next tick: 200 expired and 200 live rows, exactly the expired go.
 func TestCleanupOnRealRows(t *testing.T) { servers.EachSQL(t, testCleanupOnRealRows) }
 
 func testCleanupOnRealRows(t *testing.T) {
@@ -92,7 +92,7 @@ func testDeleteExpiredIsStrictBoundedAndRepeatable(t *testing.T) {
 	}
 }
 
-// "Statements that delete … lock no gaps": while a batch is not yet committed, a node
+// Statements that delete rows lock no gaps: while a batch is not yet committed, a node
 // flushes rows just before, between and after what it deletes.
 func TestDeleteExpiredDoesNotBlockAFlush(t *testing.T) {
 	servers.EachSQL(t, testDeleteExpiredDoesNotBlockAFlush)

@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// "A generation number on the key, replicated like an override": it rises with each reset,
+// A reset is a generation number on the key, replicated like an override: it rises with each reset,
 // at a moment of the database's clock, with before and after in the audit log.
 func TestResets(t *testing.T) { servers.EachSQL(t, testResets) }
 

@@ -101,7 +101,7 @@ func testRenameTable(t *testing.T) {
 	there("nothing", dated, blocklist, 4, controlplane.TableNames{})
 }
 
-// "An attempt that was given up does nothing": one with a lower fence than one before it.
+// An attempt that was given up does nothing: one with a lower fence than one before it.
 func TestStaleAttemptsDoNothing(t *testing.T) { servers.EachSQL(t, testStaleAttemptsDoNothing) }
 
 func testStaleAttemptsDoNothing(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 var operator = controlplane.By{Actor: "ann", Reason: "support case"}
 
-// "Limit 0 blocks; set after delete works", with before and after in the audit log, and
+// Limit 0 blocks; set after delete works, with before and after in the audit log, and
 // nodes read what was set.
 func TestOverrides(t *testing.T) { servers.EachSQL(t, testOverrides) }
 
@@ -122,7 +122,7 @@ func words(o controlplane.Override) string {
 	return fmt.Sprintf("%d %d %d %t", o.Limit, o.DurationMs, o.Candidate, o.Shadow)
 }
 
-// "As seen, or not at all": a change that is meant for what somebody saw is refused once
+// Changes apply to what was seen, or not at all: a change that is meant for what somebody saw is refused once
 // another has come in between, however fast they follow one another.
 func TestChangesOfWhatWasSeen(t *testing.T) { servers.EachSQL(t, testChangesOfWhatWasSeen) }
 
@@ -282,7 +282,7 @@ func testACandidateThatCannotBeJudgedIsRefused(t *testing.T) {
 	}
 }
 
-// "At most 32 with more than one '*' begin alike": the next one is refused, by SetOverride and by ChangeOverride, with
+// At most 32 with more than one '*' begin alike: the next one is refused, by SetOverride and by ChangeOverride, with
 // nothing written; others, and changes of those that are there, are not.
 func TestAPatternWithoutRoomIsRefused(t *testing.T) {
 	servers.EachSQL(t, testAPatternWithoutRoomIsRefused)

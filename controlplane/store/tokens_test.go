@@ -14,7 +14,7 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// "Hashed at rest": a token works until it is revoked, and no row of any table holds it.
+// Tokens are hashed at rest: a token works until it is revoked, and no row of any table holds it.
 func TestTokens(t *testing.T) { servers.EachSQL(t, testTokens) }
 
 func testTokens(t *testing.T) {

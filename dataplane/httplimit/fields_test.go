@@ -180,7 +180,7 @@ func TestQuiet(t *testing.T) {
 	}
 }
 
-// "Retry-After … not earlier than t", and both fields lists of what RFC 9651 calls
+// Retry-After is not earlier than t, and both fields lists of what RFC 9651 calls
 // strings with integers, whatever the decisions.
 func TestFieldsKeepTheirGrammar(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -39,7 +39,7 @@ func TestUpsertRepeatsTheTuple(t *testing.T) {
 	}
 }
 
-// "Names pass as []byte: the driver then writes them as binary literals." As strings
+// Names pass as []byte: the driver then writes them as binary literals. As strings
 // they would pass here, and MySQL would refuse those that are not UTF-8.
 func TestUpsertArgs(t *testing.T) {
 	x := cell("x")

@@ -52,7 +52,7 @@ func testPublishWithLostReply(t *testing.T) {
 	wantOwn(t, direct, 9)
 }
 
-// "All methods obey ctx's deadline", also when the network swallows everything, and
+// All methods obey ctx's deadline, also when the network swallows everything, and
 // whether a connection is open already or not.
 func TestDeadlineInABlackHole(t *testing.T) { servers.EachSQL(t, testDeadlineInABlackHole) }
 

@@ -64,7 +64,7 @@ func testImportLeavesOutInvalidRows(t *testing.T) {
 	}
 }
 
-// "The arithmetic is exact below 2^62": the largest sum that is believed.
+// The arithmetic is exact below 2^62: the largest sum that is believed.
 func TestImportLargestSum(t *testing.T) { servers.EachSQL(t, testImportLargestSum) }
 
 func testImportLargestSum(t *testing.T) {

@@ -124,7 +124,7 @@ func testNewsReadIsOneStatement(t *testing.T) {
 	}
 }
 
-// "At 50 regions x 8 shards" the statement is less than 32 KiB, arguments and all.
+// At 50 regions x 8 shards the statement is less than 32 KiB, arguments and all.
 func TestNewsStatementStaysSmall(t *testing.T) {
 	query, args := askAfter(farAway, manyCursors(), 4<<20).statement()
 	bytes := len(query)

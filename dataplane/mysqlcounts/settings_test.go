@@ -55,8 +55,8 @@ func testSettingsAreWholeOrNone(t *testing.T) {
 	}
 }
 
-// "Nodes that are replaced before the database is migrated, or their user is granted the
-// table, must not lose all that they had": of resets alone, each for its own reason.
+// Nodes that are replaced before the database is migrated, or their user is granted the
+// table, must not lose all that they had: of resets alone, each for its own reason.
 func TestSettingsWithoutResets(t *testing.T) { servers.EachSQL(t, testSettingsWithoutResets) }
 
 func testSettingsWithoutResets(t *testing.T) {
@@ -96,8 +96,8 @@ func testSettingsWithoutResets(t *testing.T) {
 	}
 }
 
-// "Text for people is cut where it is too long, as a node that says too much is still
-// alive; what identifies the node is not."
+// Text for people is cut where it is too long, as a node that says too much is still
+// alive; what identifies the node is not.
 func TestHeartbeatCutsText(t *testing.T) { servers.EachSQL(t, testHeartbeatCutsText) }
 
 func testHeartbeatCutsText(t *testing.T) {

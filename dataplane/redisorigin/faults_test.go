@@ -60,8 +60,8 @@ func TestDeadServer(t *testing.T) {
 	}
 }
 
-// "ErrMaybeApplied marks an Add whose fate is unknown: the request left, the reply
-// did not arrive." Here it was applied, once: "It never retries by itself."
+// ErrMaybeApplied marks an Add whose fate is unknown: the request left, the reply
+// did not arrive. Here it was applied, once: "It never retries by itself."
 func TestLostReply(t *testing.T) {
 	for name, cuts := range map[string]bool{"and no more to come": false, "and the connection with it": true} {
 		t.Run(name, func(t *testing.T) {

@@ -113,7 +113,7 @@ func TestPartitionsFollowFromNamesAlone(t *testing.T) {
 	})
 }
 
-// "1 server → no hashing"; and choosing costs no memory where there are more.
+// One server needs no hashing; and choosing costs no memory where there are more.
 func TestShardOfAllocatesNothing(t *testing.T) {
 	one, three, key := named(t, ""), named(t, letters(3)...), userKey(1)
 	if one.Shards() != 1 || one.ShardOf(key) != 0 {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// "a burst that lands on all nodes at once is admitted up to about the limit with wait":
+// A burst that lands on all nodes at once is admitted up to about the limit with wait:
 // at most 1.2 times, at any limit and cost. With kick it is bounded by nothing but what
 // nodes can decide before they hear of each other, which in a moment is everything; once
 // it takes a second, by a few costs.

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// "Simulated population 100,000 keys (90/8/1.5/0.5 % at 5/30/65/90 % pressure, each touched
-// once a second, tick 1 s): reads a tick without tiers 6,250–6,667; with tiers 287–300."
+// A simulated population of 100,000 keys (90/8/1.5/0.5 % at 5/30/65/90 % pressure, each touched
+// once a second, tick 1 s): reads a tick without tiers 6,250–6,667; with tiers 287–300.
 //
 // Here with a hundredth of the keys. Touches come at any moment of a second, and a sync at the
 // next tick after one that finds it due: an interval lasts up to a second longer than in
@@ -47,7 +47,7 @@ func TestReplayGoesWithActiveKeys(t *testing.T) {
 	}
 }
 
-// "one down degrades its keys only": a shard that hangs, one that refuses and one that
+// A shard that is down degrades its keys only: a shard that hangs, one that refuses and one that
 // loses replies concern nobody elsewhere; what waited for them is sent afterwards, and
 // only lost replies are counted twice.
 func TestADeadShardConcernsItsKeysOnly(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// "200 expired and 200 live rows → the cron deletes exactly the expired ones."
+// 200 expired and 200 live rows → the cron deletes exactly the expired ones.
 func TestTheCronDeletesExactlyTheExpired(t *testing.T) {
 	servers.TurnSQL(t, testTheCronDeletesExactlyTheExpired)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// "A caller who uses 6 of 10 in eu and 4 in us is denied in both after convergence."
+// A caller who uses 6 of 10 in eu and 4 in us is denied in both after convergence.
 func TestACallerOfTwoRegionsIsDeniedInBoth(t *testing.T) {
 	servers.TurnSQL(t, testACallerOfTwoRegionsIsDeniedInBoth)
 }
@@ -60,7 +60,7 @@ func testNodesOfARegionAgree(t *testing.T) {
 	}
 }
 
-// "B accepts 1 of 100; 0.6 s later A accepts 99; 250 ms later B is asked for 99 → denied." B has
+// B accepts 1 of 100; 0.6 s later A accepts 99; 250 ms later B is asked for 99 → denied. B has
 // nothing to send meanwhile, so no reply tells it: it has to ask.
 func TestAnIdleNodeAsksBeforeItGrantsMuch(t *testing.T) {
 	servers.TurnSQL(t, testAnIdleNodeAsksBeforeItGrantsMuch)

@@ -61,9 +61,9 @@ var faults = []fault{
 		func(region string, l *load) int64 { return l.retried.Load() }},
 }
 
-// "kill -9 of Redis, MySQL, Restate, the control plane and a node, one at a time, each
+// kill -9 of Redis, MySQL, Restate, the control plane and a node, one at a time, each
 // followed by recovery, while a load of at least 500 decisions/s never sees an error
-// and what was accepted is all in the origin at the end."
+// and what was accepted is all in the origin at the end.
 func TestAnyProcessMayBeKilled(t *testing.T) { servers.TurnSQL(t, testAnyProcessMayBeKilled) }
 
 func testAnyProcessMayBeKilled(t *testing.T) {

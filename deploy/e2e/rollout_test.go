@@ -22,8 +22,8 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// "A guardrail breach rolls back on its own within one bake interval, and weirctl says
-// why in one line": while the canary region bakes, its Redis is killed.
+// A guardrail breach rolls back on its own within one bake interval, and weirctl says
+// why in one line: while the canary region bakes, its Redis is killed.
 func TestTheCanaryRollsBackOnItsOwn(t *testing.T) { servers.TurnSQL(t, testTheCanaryRollsBackOnItsOwn) }
 
 func testTheCanaryRollsBackOnItsOwn(t *testing.T) {

@@ -30,8 +30,8 @@ func size() (expired, live int) {
 	return 50_000, 5_000
 }
 
-// "A test fills 1 M expired rows among live ones and proves none of the live ones is
-// touched", while a region goes on to publish and another to import: all of what was
+// A test fills 1 M expired rows among live ones and proves none of the live ones is
+// touched, while a region goes on to publish and another to import: all of what was
 // published is there afterwards, and no import has failed.
 func TestCleanupAtScale(t *testing.T) { servers.EachSQL(t, testCleanupAtScale) }
 

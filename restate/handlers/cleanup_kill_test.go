@@ -16,7 +16,7 @@ const (
 	liveARound    = 20
 )
 
-// "One chain; all that expired before the last cutoff is gone; nothing live is touched":
+// One chain; all that expired before the last cutoff is gone; nothing live is touched:
 // rows of both kinds come in while the handlers' process, Restate and MySQL are killed
 // at random batches. WEIR_SOAK=1 plays 60 rounds instead of 5.
 func TestSoakCleanupsSurviveKills(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/weirhq/weir/shared/await"
 )
 
-// "20 concurrent Starts leave one chain", and a kill -9 of Restate leaves that one.
+// 20 concurrent Starts leave one chain, and a kill -9 of Restate leaves that one.
 func TestTwentyStartsLeaveOneChain(t *testing.T) {
 	t.Parallel()
 	var n counter
@@ -105,7 +105,7 @@ func TestMissedSlotsCoalesce(t *testing.T) {
 	}
 }
 
-// "A run that stopped at its bound asks for the next one at once", and then the grid
+// A run that stopped at its bound asks for the next one at once, and then the grid
 // is where it was.
 func TestWorkLeftBehindIsDoneAtOnce(t *testing.T) {
 	t.Parallel()
@@ -140,8 +140,8 @@ func TestWorkLeftBehindIsDoneAtOnce(t *testing.T) {
 	}
 }
 
-// "Nothing but Resume ends [a pause], not Ensure, not a restart, not a new
-// configuration", and every change is in the audit log, with who and why.
+// Nothing but Resume ends a pause, not Ensure, not a restart, not a new
+// configuration, and every change is in the audit log, with who and why.
 func TestPause(t *testing.T) {
 	t.Parallel()
 	var n counter

@@ -26,8 +26,8 @@ func (c *cluster) keeper(jobs map[string]time.Duration) *Keeper {
 	}
 }
 
-// "A chain can die all the same … Hence Ensure, which Keeper calls for as long as the
-// process lives."
+// A chain can die all the same. Hence Ensure, which Keeper calls for as long as the
+// process lives.
 func TestKeeperRevivesADeadChain(t *testing.T) {
 	t.Parallel()
 	var n counter

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// "Internal handlers": what Weir's objects send to themselves and to one another is
+// Internal handlers are private: what Weir's objects send to themselves and to one another is
 // refused to whoever comes by the ingress. A handler is one or the other, by this list.
 func TestInternalHandlersArePrivate(t *testing.T) {
 	t.Parallel()

@@ -18,8 +18,8 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// "Exactly one outcome, never dropped without both approvals, rows that have not expired
-// never touched, each action once in the audit log": retirements, some of them upset by a
+// Exactly one outcome, never dropped without both approvals, rows that have not expired
+// never touched, each action once in the audit log: retirements, some of them upset by a
 // write or aborted, while the handlers' process, Restate and MySQL are killed at random
 // steps. WEIR_SOAK=1 plays 50 rounds instead of 5.
 func TestSoakRetirementsSurviveKills(t *testing.T) {

@@ -239,7 +239,7 @@ func testRetirementAbortRestores(t *testing.T) {
 	}
 }
 
-// "A write that arrives sends it back to observing", and an approval finds that out for
+// A write that arrives sends it back to observing, and an approval finds that out for
 // itself.
 func TestRetirementIsSentBackByAWrite(t *testing.T) {
 	t.Parallel()
@@ -311,7 +311,7 @@ func testRetirementWhoseTimerIsLost(t *testing.T) {
 	retires(t, c, "it goes on", func(now controlplane.Retirement) bool { return now.Epoch >= r.Epoch+2 && now.TimerMs > r.TimerMs })
 }
 
-// "Kill between the rename and its record": the process dies after MySQL has renamed, and
+// A kill between the rename and its record: the process dies after MySQL has renamed, and
 // after it has dropped, and before anybody knows. The next process finds it done.
 func TestRetirementKilledBeforeItIsRecorded(t *testing.T) {
 	t.Parallel()

@@ -11,8 +11,8 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// "A rollout whose delayed self-send was lost (invocation killed) is noticed and revived
-// by the keeper": once, and it goes on from where it stood.
+// A rollout whose delayed self-send was lost (invocation killed) is noticed and revived
+// by the keeper: once, and it goes on from where it stood.
 func TestKeeperRevivesARollout(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testKeeperRevivesARollout)
@@ -74,7 +74,7 @@ func testKeeperRevivesARollout(t *testing.T) {
 	wantUnlocked(t, c, "lost", controlplane.RolloutAborted)
 }
 
-// "A redeploy in the middle of a bake": another build, at an address of its own, takes the
+// A redeploy in the middle of a bake: another build, at an address of its own, takes the
 // timers that are on their way, and the one before goes once it has nothing left to do.
 func TestRolloutMovesToAnotherDeployment(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// "Survives kill -9 of every process at every point with exactly one outcome": rollouts,
+// A rollout survives kill -9 of every process at every point with exactly one outcome: rollouts,
 // some of them sick and some aborted, while the handlers' process, Restate and MySQL are
 // killed at random steps. WEIR_SOAK=1 plays 60 rounds instead of 5.
 func TestSoakRolloutsSurviveKills(t *testing.T) {

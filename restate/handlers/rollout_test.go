@@ -273,8 +273,8 @@ func testRolloutHappyPath(t *testing.T) {
 	}
 }
 
-// "Guardrail breach rolls back on its own within one bake interval, and the status tells
-// why in one line."
+// Guardrail breach rolls back on its own within one bake interval, and the status tells
+// why in one line.
 func TestRolloutRollsBackByItself(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testRolloutRollsBackByItself)
@@ -371,7 +371,7 @@ func (c *cluster) timers(id string) (n int) {
 	return answer.Rows[0].N
 }
 
-// "A redeploy in the middle of a bake with a changed state document goes on": what an
+// A redeploy in the middle of a bake with a changed state document goes on: what an
 // older build wrote lacks fields, and what came in between has some that we drop.
 func TestRolloutGoesOnAfterARedeploy(t *testing.T) {
 	t.Parallel()

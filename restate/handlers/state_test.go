@@ -175,7 +175,7 @@ func TestDead(t *testing.T) {
 	}
 }
 
-// "Bounded history", newest first, and totals that outlive it.
+// History is bounded, newest first, and totals that outlive it.
 func TestRecord(t *testing.T) {
 	s := State{}
 	for i := range historyMax + 5 {

@@ -30,7 +30,7 @@ func TestEachSQLRunsOnBothEngines(t *testing.T) {
 	}
 }
 
-// "there are none outside of EachSQL and TurnSQL"
+// There are no engines outside of EachSQL and TurnSQL.
 func TestNoEngineOutsideOfEachSQL(t *testing.T) {
 	for test, want := range map[string]Engine{"TestRows": "", "TestRows/mysqlish": "", "mysql": "", "TestRows/mysql": MySQL, "TestRows/mariadb/case": MariaDB} {
 		got, err := engineOf(test)

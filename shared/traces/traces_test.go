@@ -36,7 +36,7 @@ func call(h http.Handler, path, traceparent string) {
 
 func byPath(r *http.Request) string { return strings.TrimPrefix(r.URL.Path, "/") }
 
-// "A call is traced if its caller's trace is, and background work always."
+// A call is traced if its caller's trace is, and background work always.
 func TestSpansArrive(t *testing.T) {
 	s := tracestest.NewSink(t)
 	all := open(t)

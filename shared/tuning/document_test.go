@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// "A node must never silently ignore a safety-relevant field it does not know", and takes
+// A node must never silently ignore a safety-relevant field it does not know, and takes
 // what differs in nothing else.
 func TestDocumentsOfOtherBuilds(t *testing.T) {
 	for _, c := range []struct {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// "Generation 0 keys keep exactly today's bytes", and a release that knows modes and no
+// Keys of generation 0 keep exactly these bytes, and a release that knows modes and no
 // generations leaves the others out: to it they are of a mode that there is not.
 func TestStoredDurations(t *testing.T) {
 	for stored, k := range map[int64]Key{

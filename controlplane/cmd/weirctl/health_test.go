@@ -80,7 +80,7 @@ func (i *interrupter) Write(b []byte) (int, error) {
 	return i.Buffer.Write(b)
 }
 
-// "--watch looks again and again, until interrupted", and ends as the last look did;
+// --watch looks again and again, until interrupted, and ends as the last look did;
 // an error at the first look ends it at once.
 func TestWatchLooksAgain(t *testing.T) {
 	w := newWorld(t)

@@ -78,7 +78,7 @@ func TestEveryCommandHasJSON(t *testing.T) {
 	}
 }
 
-// "Errors go to stderr, each with what to do next": that is the last line.
+// Errors go to stderr, each with what to do next: that is the last line.
 func TestErrorsSayWhatToDoNext(t *testing.T) {
 	next := regexp.MustCompile(`^(See |Set |Use |Correct|Name |Start |The API at .* cannot be reached: start|Either .* correct|weir-control itself answers; |It was not done. See |Nothing has changed. See |What was asked for may still happen: see |The cause is in )`)
 	for name, tc := range map[string]struct {

@@ -230,7 +230,7 @@ us      n2    not live  3h ago    v1.2.3  default  1.5s  0          0       0   
 	}
 }
 
-// "--json for programs": the API's own answer, and nothing else on stdout.
+// --json is for programs: the API's own answer, and nothing else on stdout.
 func TestJSON(t *testing.T) {
 	w := newWorld(t)
 	w.schedule.status = controlplane.CleanupStatus{Running: true, Interval: time.Minute, NextAt: now}

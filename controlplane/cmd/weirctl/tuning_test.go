@@ -7,7 +7,7 @@ import (
 	"github.com/weirhq/weir/controlplane"
 )
 
-// "--set edits what is in force": the other fields are those that run, not the defaults, and
+// --set edits what is in force: the other fields are those that run, not the defaults, and
 // what changes is shown before the rollout starts. To look needs no stage.
 func TestRolloutStartSetsOneFieldOfWhatIsInForce(t *testing.T) {
 	w := newWorld(t)

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// "Every key that came more than n/capacity times has a counter; true <= count, and
-// count - over <= true; over <= n/capacity": for any stream.
+// Every key that came more than n/capacity times has a counter; true <= count, and
+// count - over <= true; over <= n/capacity: for any stream.
 func TestSketchKeepsItsBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		capacity := rapid.IntRange(1, 20).Draw(t, "capacity")

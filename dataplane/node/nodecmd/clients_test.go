@@ -40,7 +40,7 @@ func tokens(t *testing.T) string {
 	return "--tokens-file=" + path
 }
 
-// "A node alone keeps overrides in memory": all routes, and every error that a caller
+// A node alone keeps overrides in memory: all routes, and every error that a caller
 // can bring about.
 func TestClientsOfANodeAlone(t *testing.T) {
 	c := begin(t, tokens(t), "--v2-overrides")

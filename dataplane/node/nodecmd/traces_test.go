@@ -16,7 +16,7 @@ import (
 	"github.com/weirhq/weir/shared/traces/tracestest"
 )
 
-// "OpenTelemetry traces on RPCs and background work": of callers who are traced, on both
+// OpenTelemetry traces on RPCs and background work: of callers who are traced, on both
 // ports, and of what the limiter does behind them.
 func TestCallsAndBackgroundWorkAreTraced(t *testing.T) {
 	sink := tracestest.NewSink(t)

@@ -63,7 +63,7 @@ func testMySQLKeepsOverrides(t *testing.T) {
 	}
 }
 
-// "At most 32 begin alike": the 33rd pattern with more than one '*' is a 400 that names the field and the bound, and is
+// At most 32 begin alike: the 33rd pattern with more than one '*' is a 400 that names the field and the bound, and is
 // not stored; those that are there can be changed.
 func TestAPatternWithoutRoomIsRefused(t *testing.T) {
 	t.Run("memory", func(t *testing.T) { refusesCrowded(t, new(routes.Memory)) })
@@ -140,8 +140,8 @@ func refusesCrowded(t *testing.T, overrides routes.Overrides) {
 	}
 }
 
-// "Both or neither": a change is in the audit log with what was there before, by the hash of
-// the token shown; a user that may not write the log changes nothing.
+// A change and its audit are both there, or neither: a change is in the audit log with what was there before, by the
+// hash of the token shown; a user that may not write the log changes nothing.
 func TestMySQLAuditsOverrides(t *testing.T) { servers.EachSQL(t, testMySQLAuditsOverrides) }
 
 func testMySQLAuditsOverrides(t *testing.T) {

@@ -20,7 +20,7 @@ var looks = map[string]struct {
 	"night": {"dark", 390, 844, true},
 }
 
-// "Nothing overlaps, is cut or says nothing", on a desktop and on a phone, in light and
+// Nothing overlaps, is cut or says nothing, on a desktop and on a phone, in light and
 // dark, of a fleet that is large, that is empty, and whose dependencies are down. What is
 // looked for is in browser/look.js; pictures are left in out/screenshots.
 func TestEveryPageLooksRight(t *testing.T) {

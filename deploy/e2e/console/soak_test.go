@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// "Pages stay live for an hour without growing memory, with 1,000 nodes, 20 regions and
-// 10,000 overrides": with WEIR_SOAK=1 an hour in which every figure changes each second.
+// Pages stay live for an hour without growing memory, with 1,000 nodes, 20 regions and
+// 10,000 overrides: with WEIR_SOAK=1 an hour in which every figure changes each second.
 // Otherwise the same in some seconds: each page is left and looked at again, and again,
 // which opens its stream anew, fetches it anew and draws its charts anew.
 func TestSoakOfLivePages(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// "Pages render in under 200 ms with 1,000 nodes, 20 regions and 10,000 overrides", as
+// Pages render in under 200 ms with 1,000 nodes, 20 regions and 10,000 overrides, as
 // people see it: from the click to the first paint that has content, and to the page with
 // its scripts and its stream. The least and the median of many, for a machine that is busy
 // adds to each.

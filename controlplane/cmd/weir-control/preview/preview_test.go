@@ -65,8 +65,8 @@ func runner(t *testing.T) *Runner {
 	return r
 }
 
-// "The simulator predicts rows/s, convergence delay and worst-case overshoot for old and
-// new tuning": the default publishes early, and the RFC's lets half a limit pass unseen
+// The simulator predicts rows/s, convergence delay and worst-case overshoot for old and
+// new tuning: the default publishes early, and the RFC's lets half a limit pass unseen
 // in each region.
 func TestPreviewTellsTuningsApart(t *testing.T) {
 	shape := small()
