@@ -489,13 +489,13 @@ func (l *Limiter) answerMany(items []item, kept bool, decisions []Decision) []De
 // answerItem words one item's verdict. In a batch that failed nothing was counted,
 // so what remains is what was there before.
 func (l *Limiter) answerItem(it *item, kept bool, first *item, d *Decision) outcome {
-	v, q := &it.verdict, &it.call
+	v, c := &it.verdict, &it.call
 	if !v.Allowed && first.entry != nil {
-		setRetry(v, q, it.rule)
+		setRetry(v, c, it.rule)
 	}
-	out := d.answer(v, q, it.rule, it.source)
+	out := d.answer(v, c, it.rule, it.source)
 	if !kept {
-		d.Remaining = v.Level.Remaining(q.limit, q.durationMs, it.rule.estimate != nil && it.rule.estimate.Below)
+		d.Remaining = v.Level.Remaining(c.limit, c.durationMs, it.rule.estimate != nil && it.rule.estimate.Below)
 	}
 	if first.entry == nil {
 		return out
@@ -506,6 +506,6 @@ func (l *Limiter) answerItem(it *item, kept bool, first *item, d *Decision) outc
 	case it.rule.estimate != nil && !kept:
 		it.ahead = 0 // was not counted either
 	}
-	l.leave(first.entry, first.met, v, q, it.rule)
+	l.leave(first.entry, first.met, v, c, it.rule)
 	return out
 }

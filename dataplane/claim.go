@@ -17,22 +17,22 @@ import (
 
 const claimsMax = replayChunk // that one call to the origin carries
 
-// claim asks the origin for q's cost, with spares set for what leaves room for other nodes. With wayMade it is counted.
-func (l *Limiter) claim(ctx context.Context, v *cell.Verdict, e *cell.Entry, q *call, outage outagePolicy, spares bool) cell.Way {
+// claim asks the origin for c's cost, with spares set for what leaves room for other nodes. With wayMade it is counted.
+func (l *Limiter) claim(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call, outage outagePolicy, spares bool) cell.Way {
 	if l.outOf(e, l.clock.Steady()) {
 		return cell.WayBroken
 	}
 	began := time.Now()
-	c := l.enterClaim(e, cell.NewClaim(e, v, q.limit, q.cost, spares))
+	claim := l.enterClaim(e, cell.NewClaim(e, v, c.limit, c.cost, spares))
 	select {
-	case <-c.Done:
+	case <-claim.Done:
 	case <-ctx.Done():
-		if !l.leaveClaim(c, outage, began) {
+		if !l.leaveClaim(claim, outage, began) {
 			return cell.WayBroken
 		}
 	}
-	*v = c.Verdict
-	return c.Way
+	*v = claim.Verdict
+	return claim.Way
 }
 
 // enterClaim lets c wait for the next call, and sees to it that there is one.

@@ -10,44 +10,44 @@ import (
 
 // answer turns what a decision saw, and what operators have set, into what the caller
 // gets. It is pure, and the only place where answers are worded. The modes differ in the level that they answer by.
-func (d *Decision) answer(v *cell.Verdict, q *call, by *rule, source Source) outcome {
-	end := window.Start(v.Sequence+1, q.durationMs)
-	below, cost := false, q.ahead+q.cost
+func (d *Decision) answer(v *cell.Verdict, c *call, by *rule, source Source) outcome {
+	end := window.Start(v.Sequence+1, c.durationMs)
+	below, cost := false, c.ahead+c.cost
 	if by.estimate == nil {
-		at := level.OfCells(v.Current, v.Previous, end-v.AtMs, q.durationMs)
-		v.Level, d.Current, d.Remaining = at, at.Float(q.durationMs), at.Remaining(q.limit, q.durationMs, false)
+		at := level.OfCells(v.Current, v.Previous, end-v.AtMs, c.durationMs)
+		v.Level, d.Current, d.Remaining = at, at.Float(c.durationMs), at.Remaining(c.limit, c.durationMs, false)
 	} else {
 		below = by.estimate.Below
-		d.Current, d.Remaining = v.Level.Float(q.durationMs), v.Level.Remaining(q.limit, q.durationMs, below)
+		d.Current, d.Remaining = v.Level.Float(c.durationMs), v.Level.Remaining(c.limit, c.durationMs, below)
 		v.At = d.Current
 	}
-	d.Source, d.Limit, d.Duration = source, q.limit, milliseconds(q.durationMs)
+	d.Source, d.Limit, d.Duration = source, c.limit, milliseconds(c.durationMs)
 	if by.pattern != "" { // d is zero, and a store of a string is dear
 		d.Override = by.pattern
 	}
 	d.Current += float64(cost)
 	d.ResetAt = time.UnixMilli(end)
 	if by.candidate != 0 {
-		d.CandidateDenied = !fitsCandidate(v, q, by.candidate, source, below)
+		d.CandidateDenied = !fitsCandidate(v, c, by.candidate, source, below)
 	}
 	if v.Allowed {
 		d.Allowed = true
 		d.Remaining = max(0, d.Remaining-cost)
 		return outcomeAllowed
 	}
-	d.Remaining = max(0, d.Remaining-q.ahead)
-	if by.shadow || q.request.Shadow {
+	d.Remaining = max(0, d.Remaining-c.ahead)
+	if by.shadow || c.request.Shadow {
 		d.Allowed, d.Shadowed = true, true
 		return outcomeShadowed
 	}
-	d.deny(v, q)
+	d.deny(v, c)
 	return outcomeDenied
 }
 
 // deny says when what was denied passes.
-func (d *Decision) deny(v *cell.Verdict, q *call) {
+func (d *Decision) deny(v *cell.Verdict, c *call) {
 	if v.PassesAtMs > 0 {
-		d.RetryAfter = milliseconds(v.PassesAtMs - q.nowMs)
+		d.RetryAfter = milliseconds(v.PassesAtMs - c.nowMs)
 		return
 	}
 	d.NeverPasses = true
@@ -55,8 +55,8 @@ func (d *Decision) deny(v *cell.Verdict, q *call) {
 
 // fitsCandidate is the verdict of a candidate limit on the level that the live one was
 // judged by. An outage policy that decides without it does so for any limit.
-func fitsCandidate(v *cell.Verdict, q *call, candidate int64, source Source, below bool) bool {
-	cost := q.ahead + q.cost
+func fitsCandidate(v *cell.Verdict, c *call, candidate int64, source Source, below bool) bool {
+	cost := c.ahead + c.cost
 	switch {
 	case source == SourceDegradedClosed:
 		return false
@@ -65,20 +65,20 @@ func fitsCandidate(v *cell.Verdict, q *call, candidate int64, source Source, bel
 	case v.Unknown:
 		return true
 	}
-	return v.Level.Fits(cost, candidate, q.durationMs, below)
+	return v.Level.Fits(cost, candidate, c.durationMs, below)
 }
 
 // setRetry sets PassesAtMs of a denial, exactly by the formula that the level was found by.
-func setRetry(v *cell.Verdict, q *call, by *rule) {
+func setRetry(v *cell.Verdict, c *call, by *rule) {
 	if v.Refused || v.Crowded {
 		return
 	}
-	cost, below := q.ahead+q.cost, by.estimate != nil && by.estimate.Below
+	cost, below := c.ahead+c.cost, by.estimate != nil && by.estimate.Below
 	v.PassesAtMs = 0
 	if !v.Leaky {
-		start := window.Start(v.Sequence, q.durationMs)
-		v.PassesAtMs, _ = window.PassesAfter(start, v.Current, v.Previous, cost, level.Most(q.limit, below), v.AtMs, q.durationMs)
-	} else if ms, ok := v.Level.LeaksAway(cost, q.limit, q.durationMs, below); ok {
+		start := window.Start(v.Sequence, c.durationMs)
+		v.PassesAtMs, _ = window.PassesAfter(start, v.Current, v.Previous, cost, level.Most(c.limit, below), v.AtMs, c.durationMs)
+	} else if ms, ok := v.Level.LeaksAway(cost, c.limit, c.durationMs, below); ok {
 		v.PassesAtMs = v.AtMs + ms
 	}
 }

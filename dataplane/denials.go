@@ -42,41 +42,41 @@ type denials struct {
 
 // tally takes note of a denial that has been counted, the nth of its kind on its stripe,
 // of e if the key is held. It writes nothing to memory while a flood is only sampled.
-func (l *Limiter) tally(e *cell.Entry, q *call, n int64) {
-	if s := q.counts; s.exactLeft.Load() > 0 || s.deniedMs.Load() != q.nowMs || n%deniedSampleEvery == 0 {
-		l.takeSample(e, q)
+func (l *Limiter) tally(e *cell.Entry, c *call, n int64) {
+	if s := c.counts; s.exactLeft.Load() > 0 || s.deniedMs.Load() != c.nowMs || n%deniedSampleEvery == 0 {
+		l.takeSample(e, c)
 	}
 }
 
-func (l *Limiter) takeSample(e *cell.Entry, q *call) {
-	s := q.counts
-	if s.deniedMs.Load() != q.nowMs {
-		s.deniedMs.Store(q.nowMs)
+func (l *Limiter) takeSample(e *cell.Entry, c *call) {
+	s := c.counts
+	if s.deniedMs.Load() != c.nowMs {
+		s.deniedMs.Store(c.nowMs)
 		s.exactLeft.Store(deniedExact)
 	}
 	if left := s.exactLeft.Load(); left > 0 {
 		s.exactLeft.Store(left - 1)
 	}
-	l.sample(e, q)
+	l.sample(e, c)
 }
 
 // sample counts a denial for all of its stripe since the last sample. Where the sketch is
 // busy a later one stands for this one too.
-func (l *Limiter) sample(e *cell.Entry, q *call) {
+func (l *Limiter) sample(e *cell.Entry, c *call) {
 	t := &l.top
 	if !t.mu.TryLock() {
 		return
 	}
 	defer t.mu.Unlock()
-	n := q.counts.denials()
-	weight := n - q.counts.sampled
+	n := c.counts.denials()
+	weight := n - c.counts.sampled
 	if weight <= 0 { // another goroutine on the stripe was faster
 		return
 	}
-	q.counts.sampled = n
-	t.turnLocked(q.nowMs)
-	d, fresh := t.recent.Add(*q.id, weight)
-	d.limit = q.limit
+	c.counts.sampled = n
+	t.turnLocked(c.nowMs)
+	d, fresh := t.recent.Add(*c.id, weight)
+	d.limit = c.limit
 	if !fresh {
 		return
 	}
@@ -84,7 +84,7 @@ func (l *Limiter) sample(e *cell.Entry, q *call) {
 		d.names = *e.Names()
 		return
 	}
-	key := q.key()
+	key := c.key()
 	d.names = l.table.NamesOf(&key, nil)
 }
 

@@ -23,7 +23,7 @@ func (l *Limiter) steadyFor(cached bool) clock.Steady {
 
 // estimated leaves on the entry what an estimate means for those who come later: marks for
 // the sweep and the flush, its tier, and whether it should hear from the origin. A guest's no queue takes.
-func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, q *call, k *estimateSettings) {
+func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, k *estimateSettings) {
 	if met == cell.Untracked {
 		return
 	}
@@ -34,9 +34,9 @@ func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, q 
 	}
 	if v.Counted > 0 && l.cfg.Counts != nil {
 		marks |= cell.Dirty
-		e.NoteLimit(v.Sequence, q.limit)
+		e.NoteLimit(v.Sequence, c.limit)
 	}
-	t := level.TierOf(v.At+float64(q.ahead+v.Counted), q.limit)
+	t := level.TierOf(v.At+float64(c.ahead+v.Counted), c.limit)
 	if t >= level.Normal || !v.Allowed {
 		marks |= cell.Pressed(v.Sequence)
 	}
@@ -53,14 +53,14 @@ func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, q 
 	}
 	heardMs := int64(e.RefreshedAt())
 	switch {
-	case t.Overdue(int64(v.Now), heardMs, k.syncBaseMs) && (!t.Costly(heardMs) || e.Pending() >= level.EffectiveFloor(k.floor, q.limit)):
-		if e.Want(q.limit, v.Now) {
+	case t.Overdue(int64(v.Now), heardMs, k.syncBaseMs) && (!t.Costly(heardMs) || e.Pending() >= level.EffectiveFloor(k.floor, c.limit)):
+		if e.Want(c.limit, v.Now) {
 			l.syncs.queued.Add(1)
 		}
 		if !flags.Asked() {
 			l.askSync(e, k)
 		}
-	case !flags.Asked() && v.Counted > 0 && (t == level.Hot || level.PassesStep(v.Current+q.ahead, v.Counted, k.floor, q.limit)):
+	case !flags.Asked() && v.Counted > 0 && (t == level.Hot || level.PassesStep(v.Current+c.ahead, v.Counted, k.floor, c.limit)):
 		l.askSync(e, k) // only to send it: the others' readings depend on it
 	}
 }

@@ -92,39 +92,39 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	set, nowMs := l.settings.Load(), l.nowMs()
 	named := r.key()
 	by := set.resolve(&r)
-	q := call{request: &r, nowMs: nowMs, durationMs: r.Duration.Milliseconds(), limit: r.Limit, cost: r.cost(), mode: by.mode()}
-	id := l.table.IdentityOf(named.Workspace, named.Namespace, named.Identifier, r.Duration, q.mode)
+	c := call{request: &r, nowMs: nowMs, durationMs: r.Duration.Milliseconds(), limit: r.Limit, cost: r.cost(), mode: by.mode()}
+	id := l.table.IdentityOf(named.Workspace, named.Namespace, named.Identifier, r.Duration, c.mode)
 	var reset window.Reset
 	if by.reset != nil {
 		id.Renew(by.reset)
 		reset = *by.reset
 		x.Resets, x.ResetAt = int64(reset.Generation), time.UnixMilli(reset.AtMs)
 	}
-	key := q.key()
+	key := c.key()
 	x.At, x.Duration, x.Mode = time.UnixMilli(nowMs), key.Duration, key.Mode.String()
 	x.Workspace, x.Namespace, x.Identifier = key.Workspace, key.Namespace, key.Identifier
 	x.Shadow = by.shadow || r.Shadow
 	l.explainSettings(&x, set, by)
-	v := cell.Verdict{Sequence: window.Sequence(nowMs, q.durationMs), AtMs: nowMs}
+	v := cell.Verdict{Sequence: window.Sequence(nowMs, c.durationMs), AtMs: nowMs}
 	e := l.table.Get(&id)
 	if e != nil {
-		l.explainEntry(&x, e, &v, &q, set)
+		l.explainEntry(&x, e, &v, &c, set)
 	}
 	l.explainCell(&x.Current, key, v.Sequence, reset)
 	l.explainCell(&x.Previous, key, v.Sequence-1, reset)
-	uncovered := window.Start(v.Sequence+1, q.durationMs) - v.AtMs
-	x.Weight = float64(uncovered) / float64(q.durationMs)
+	uncovered := window.Start(v.Sequence+1, c.durationMs) - v.AtMs
+	x.Weight = float64(uncovered) / float64(c.durationMs)
 	v.Current, v.Previous = max(0, x.Current.Counts), max(0, x.Previous.Counts)
 	if by.estimate != nil {
-		l.explainLevel(e, &v, &q, by)
+		l.explainLevel(e, &v, &c, by)
 		x.Leaks = v.Leaky
 	} else {
-		v.Allowed = window.Fits(v.Current, v.Previous, q.cost, q.limit, uncovered, q.durationMs)
+		v.Allowed = window.Fits(v.Current, v.Previous, c.cost, c.limit, uncovered, c.durationMs)
 	}
 	if !v.Allowed {
-		setRetry(&v, &q, by)
+		setRetry(&v, &c, by)
 	}
-	x.Decision.answer(&v, &q, by, SourceLocal)
+	x.Decision.answer(&v, &c, by, SourceLocal)
 	if l.shards != nil && by.estimate == nil {
 		x.AsksOrigin = v.Allowed && (e == nil || e.WantsRefresh(l.clock.Steady(), set.freshForMs))
 	}
@@ -146,7 +146,7 @@ func (l *Limiter) explainCell(x *ExplainedCell, key window.Key, sequence int64, 
 	x.Bulletins = l.elsewhere.byRegion(&window.Cell{Key: key, Sequence: sequence})
 }
 
-func (l *Limiter) explainEntry(x *Explanation, e *cell.Entry, v *cell.Verdict, q *call, set *settings) {
+func (l *Limiter) explainEntry(x *Explanation, e *cell.Entry, v *cell.Verdict, c *call, set *settings) {
 	x.Known = true
 	if l.shards != nil {
 		sh := l.shardOf(e)
@@ -154,13 +154,13 @@ func (l *Limiter) explainEntry(x *Explanation, e *cell.Entry, v *cell.Verdict, q
 		x.RestsFor = e.RestsFor(l.clock.Steady())
 	}
 	if set.tuning.DigestInterval > 0 {
-		x.UsedElsewhere, x.Covered = l.elsewhere.users(fleetHash(e.Names()), q.nowMs), l.elsewhere.covered(q.nowMs)
+		x.UsedElsewhere, x.Covered = l.elsewhere.users(fleetHash(e.Names()), c.nowMs), l.elsewhere.covered(c.nowMs)
 	}
 	now := l.clock.Steady()
 	at := e.Look(v.Sequence, now)
-	v.AtMs = max(v.AtMs, window.Start(at.Sequence, q.durationMs))
+	v.AtMs = max(v.AtMs, window.Start(at.Sequence, c.durationMs))
 	v.Sequence = at.Sequence
-	x.HeardAt, x.StrictUntil = l.clock.WallOf(at.RefreshedAt, q.nowMs), l.clock.WallOf(at.StrictUntil, q.nowMs)
+	x.HeardAt, x.StrictUntil = l.clock.WallOf(at.RefreshedAt, c.nowMs), l.clock.WallOf(at.StrictUntil, c.nowMs)
 	x.Current.read(&at.Current, l.table.Fleet)
 	x.Previous.read(&at.Previous, l.table.Fleet)
 }
@@ -178,16 +178,16 @@ func (c *ExplainedCell) read(at *cell.CellLook, fleet bool) {
 }
 
 // explainLevel is the verdict of the estimate mode, where a first contact is allowed.
-func (l *Limiter) explainLevel(e *cell.Entry, v *cell.Verdict, q *call, by *rule) {
+func (l *Limiter) explainLevel(e *cell.Entry, v *cell.Verdict, c *call, by *rule) {
 	v.Now = l.clock.ReadSteady()
-	v.Level = level.OfCells(v.Current, v.Previous, window.Start(v.Sequence+1, q.durationMs)-v.AtMs, q.durationMs)
+	v.Level = level.OfCells(v.Current, v.Previous, window.Start(v.Sequence+1, c.durationMs)-v.AtMs, c.durationMs)
 	v.Unknown = l.table.Sends && v.Current == 0 && v.Previous == 0 && (e == nil || e.RefreshedAt() == 0)
 	if e != nil {
-		if unknown, leaks := e.ExplainLeak(v, q.limit, q.durationMs, &by.estimate.Rules); leaks {
+		if unknown, leaks := e.ExplainLeak(v, c.limit, c.durationMs, &by.estimate.Rules); leaks {
 			v.Leaky, v.Unknown = true, unknown
 		}
 	}
-	v.Allowed = v.Unknown && q.limit > 0 || v.Level.Fits(q.cost, q.limit, q.durationMs, by.estimate.Below)
+	v.Allowed = v.Unknown && c.limit > 0 || v.Level.Fits(c.cost, c.limit, c.durationMs, by.estimate.Below)
 }
 
 func moment(ms int64) time.Time {

@@ -12,37 +12,37 @@ import (
 
 // meet is the entry of a call's key: the table's, made if need be, or a guest's. Who gets an
 // untracked one leaves it in the end.
-func (l *Limiter) meet(q *call, by *rule) (*cell.Entry, cell.Contact) {
+func (l *Limiter) meet(c *call, by *rule) (*cell.Entry, cell.Contact) {
 	t := l.table
-	if e := t.Guests.Find(q.id); e != nil {
+	if e := t.Guests.Find(c.id); e != nil {
 		return e, cell.Untracked
 	}
-	key := q.key()
-	sequence := window.Sequence(q.nowMs, q.durationMs)
-	e, met := t.Add(q.id, &key, by.reset, sequence, q.nowMs, &t.Created.Traffic)
+	key := c.key()
+	sequence := window.Sequence(c.nowMs, c.durationMs)
+	e, met := t.Add(c.id, &key, by.reset, sequence, c.nowMs, &t.Created.Traffic)
 	if met == cell.Untracked {
-		e = l.host(q, by, sequence)
+		e = l.host(c, by, sequence)
 	}
 	return e, met
 }
 
 // used ends a decision's use of its entry, and returns it if the table holds it.
-func (l *Limiter) used(e *cell.Entry, met cell.Contact, q *call, source Source) *cell.Entry {
+func (l *Limiter) used(e *cell.Entry, met cell.Contact, c *call, source Source) *cell.Entry {
 	if met == cell.Untracked {
-		return l.usedGuest(q, source)
+		return l.usedGuest(c, source)
 	}
 	return e
 }
 
-func (l *Limiter) usedGuest(q *call, source Source) *cell.Entry {
+func (l *Limiter) usedGuest(c *call, source Source) *cell.Entry {
 	l.metrics.crowd.decided(source)
-	l.table.Guests.Leave(q.id)
+	l.table.Guests.Leave(c.id)
 	return nil
 }
 
-func (l *Limiter) host(q *call, by *rule, sequence int64) *cell.Entry {
-	key := q.key()
-	return l.table.Host(q.id, &key, by.reset, sequence, q.nowMs)
+func (l *Limiter) host(c *call, by *rule, sequence int64) *cell.Entry {
+	key := c.key()
+	return l.table.Host(c.id, &key, by.reset, sequence, c.nowMs)
 }
 
 // spill counts in the overflow what was accepted on a guest and is at no origin.
@@ -57,12 +57,12 @@ func (l *Limiter) spill(e *cell.Entry, sequence, cost, nowMs int64) {
 
 // judgeGuest is judgeInFleet for a guest: within one deadline it hears what the origin has, unless
 // what is known denies, and has the origin count.
-func (l *Limiter) judgeGuest(ctx context.Context, v *cell.Verdict, e *cell.Entry, q *call, by *rule) (source Source, alive bool) {
-	ctx, cancel := context.WithTimeout(ctx, l.waitsFor(&q.until))
+func (l *Limiter) judgeGuest(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call, by *rule) (source Source, alive bool) {
+	ctx, cancel := context.WithTimeout(ctx, l.waitsFor(&c.until))
 	defer cancel()
 	source = SourceLocal
 	if e.RefreshedAt() == 0 {
-		alive = e.Judge(v, q.nowMs, q.durationMs, q.limit, q.cost, false)
+		alive = e.Judge(v, c.nowMs, c.durationMs, c.limit, c.cost, false)
 		if !alive || !v.Allowed && by.outage != outageOpen { // an open outage lets pass what the overflow would deny
 			return source, alive
 		}
@@ -72,24 +72,24 @@ func (l *Limiter) judgeGuest(ctx context.Context, v *cell.Verdict, e *cell.Entry
 	}
 	switch {
 	case source == SourceDegraded:
-		return source, e.Judge(v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting())
+		return source, e.Judge(v, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
 	case source.Degraded():
-		return source, l.judgeOut(v, e, q, source)
+		return source, l.judgeOut(v, e, c, source)
 	}
 	for ; ctx.Err() == nil; source = SourceOrigin {
-		if alive = e.Judge(v, q.nowMs, q.durationMs, q.limit, q.cost, false); !alive || !v.Allowed || !q.counting() {
+		if alive = e.Judge(v, c.nowMs, c.durationMs, c.limit, c.cost, false); !alive || !v.Allowed || !c.counting() {
 			return source, alive
 		}
-		switch l.claim(ctx, v, e, q, by.outage, false) { // a guest would not remember that it was refused for others' room
+		switch l.claim(ctx, v, e, c, by.outage, false) { // a guest would not remember that it was refused for others' room
 		case cell.WayMade:
 			v.Claimed = true
 			return SourceOrigin, true
 		case cell.WayBroken:
-			return l.shareBroken(v, e, q, by.outage)
+			return l.shareBroken(v, e, c, by.outage)
 		}
 		runtime.Gosched() // a batch is about to say that its cost is on its way
 	}
-	return l.shareBroken(v, e, q, by.outage)
+	return l.shareBroken(v, e, c, by.outage)
 }
 
 // outgoing is what a batch has counted on a guest.

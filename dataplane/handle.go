@@ -73,26 +73,26 @@ func (k *Handle) decide(ctx context.Context, unixMs, limit int64, cost Cost, d *
 		d.Err = validateAmounts(limit, int64(cost))
 		return
 	}
-	var q call // set field by field: a literal would be made elsewhere and copied
-	q.limit, q.cost, q.nowMs = limit, int64(max(1, cost)), unixMs
+	var c call // set field by field: a literal would be made elsewhere and copied
+	c.limit, c.cost, c.nowMs = limit, int64(max(1, cost)), unixMs
 	if unixMs == 0 {
-		q.nowMs, q.cached = l.clock.NowMs()
+		c.nowMs, c.cached = l.clock.NowMs()
 	}
 	t := k.target.Load()
 	if t == nil || t.set != l.settings.Load() {
 		t = k.resolve()
 	}
 	if t.override {
-		q.limit = t.limit
+		c.limit = t.limit
 	}
-	counts := l.metrics.stripe(&q)
-	q.id, q.request, q.counts = &t.id, &t.request, counts
-	q.durationMs, q.mode = t.durationMs, t.rule.mode()
+	counts := l.metrics.stripe(&c)
+	c.id, c.request, c.counts = &t.id, &t.request, counts
+	c.durationMs, c.mode = t.durationMs, t.rule.mode()
 	e := t.entry
 	if e == nil {
 		e = l.table.Get(&t.id)
 	}
-	if used := l.decideCall(ctx, &q, t.rule, e, nil, d); used != nil && used != t.entry {
+	if used := l.decideCall(ctx, &c, t.rule, e, nil, d); used != nil && used != t.entry {
 		k.follow(t, used)
 	}
 }

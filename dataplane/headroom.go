@@ -61,8 +61,8 @@ func (l *Limiter) setNodes(set *settings) {
 // crowds kicks a key whose unsent cost is past half its share. It is called for costs
 // past 1/4n of the limit only, the previous cell's included: at the start of a cell it is
 // what leaves little to share.
-func (l *Limiter) crowds(e *cell.Entry, v *cell.Verdict, q *call) {
-	if e.OverHalfShare(v, q.durationMs, q.limit, q.ahead, q.cost, l.nodes.Load()) {
+func (l *Limiter) crowds(e *cell.Entry, v *cell.Verdict, c *call) {
+	if e.OverHalfShare(v, c.durationMs, c.limit, c.ahead, c.cost, l.nodes.Load()) {
 		l.kick(l.shardOf(e), e)
 	}
 }
@@ -77,24 +77,24 @@ func (l *Limiter) kick(sh *shard, e *cell.Entry) {
 }
 
 // share decides in a namespace that waits, into v, and counts.
-func (l *Limiter) share(ctx context.Context, v *cell.Verdict, e *cell.Entry, q *call, source Source, by *rule) (Source, bool) {
+func (l *Limiter) share(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call, source Source, by *rule) (Source, bool) {
 	e.BeShared()
 	n := l.nodes.Load()
-	v.Against = q.limit
-	if alive := e.Judge(v, q.nowMs, q.durationMs, max(0, q.limit/(2*n)-1), q.cost, q.counting()); !alive || v.Allowed {
+	v.Against = c.limit
+	if alive := e.Judge(v, c.nowMs, c.durationMs, max(0, c.limit/(2*n)-1), c.cost, c.counting()); !alive || v.Allowed {
 		return source, alive // far from the limit, or the entry is gone
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.waitsFor(&q.until))
+	ctx, cancel := context.WithTimeout(ctx, l.waitsFor(&c.until))
 	defer cancel()
 	for {
-		w, alive := e.JudgeShare(v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting(), n)
+		w, alive := e.JudgeShare(v, c.nowMs, c.durationMs, c.limit, c.cost, c.counting(), n)
 		switch {
 		case !alive:
 			return source, false
 		case w == cell.WayReply:
 			w = l.awaitReply(ctx, e)
 		case w == cell.WayClaim:
-			w = l.claim(ctx, v, e, q, by.outage, true)
+			w = l.claim(ctx, v, e, c, by.outage, true)
 		default:
 			return source, true
 		}
@@ -102,22 +102,22 @@ func (l *Limiter) share(ctx context.Context, v *cell.Verdict, e *cell.Entry, q *
 		case cell.WayMade:
 			return SourceOrigin, true
 		case cell.WayCrowded:
-			v.Crowd(q.nowMs, l.settings.Load().twoTicksMs)
+			v.Crowd(c.nowMs, l.settings.Load().twoTicksMs)
 			return SourceOrigin, true
 		case cell.WayBroken:
-			return l.shareBroken(v, e, q, by.outage)
+			return l.shareBroken(v, e, c, by.outage)
 		}
 		source = SourceOrigin
 	}
 }
 
 // shareBroken decides by the outage policy.
-func (l *Limiter) shareBroken(v *cell.Verdict, e *cell.Entry, q *call, outage outagePolicy) (source Source, alive bool) {
+func (l *Limiter) shareBroken(v *cell.Verdict, e *cell.Entry, c *call, outage outagePolicy) (source Source, alive bool) {
 	source = outage.source()
 	if outage != outageLocal {
-		return source, l.judgeOut(v, e, q, source)
+		return source, l.judgeOut(v, e, c, source)
 	}
-	return source, e.Judge(v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting())
+	return source, e.Judge(v, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
 }
 
 // awaitReply has e sent, and waits for the reply.

@@ -19,12 +19,12 @@ var errStopped = errors.New("dataplane: limiter is stopped")
 // matters: with what a batch asks before it on the same key, it is more than a share of what its limit leaves, on a
 // key last heard of more than two ticks ago. A read that was answered settles it for two ticks, and one that was not
 // for a rest. A key far from its limit has shares that hold its costs, and a node alone has no other to hear of.
-func (l *Limiter) asksFirst(e *cell.Entry, q *call, now clock.Steady, set *settings) bool {
+func (l *Limiter) asksFirst(e *cell.Entry, c *call, now clock.Steady, set *settings) bool {
 	n := l.nodes.Load()
 	if n < 2 || int64(now-e.RefreshedAt()) <= set.twoTicksMs {
 		return false
 	}
-	return q.ahead+q.cost > (q.limit-e.Known(q.nowMs, q.durationMs))/(2*n)
+	return c.ahead+c.cost > (c.limit-e.Known(c.nowMs, c.durationMs))/(2*n)
 }
 
 // refreshFor asks the origin about e, unless what is known already denies r:
@@ -32,9 +32,9 @@ func (l *Limiter) asksFirst(e *cell.Entry, q *call, now clock.Steady, set *setti
 // of requests from a blocked caller costs no I/O at all. (In a namespace that is open
 // in an outage, not even then is anything read, but an outage that is known of lets
 // it pass.)
-func (l *Limiter) refreshFor(ctx context.Context, e *cell.Entry, q *call, outage outagePolicy) (source Source, alive bool) {
+func (l *Limiter) refreshFor(ctx context.Context, e *cell.Entry, c *call, outage outagePolicy) (source Source, alive bool) {
 	var v cell.Verdict
-	alive = e.Judge(&v, q.nowMs, q.durationMs, q.limit, q.cost, false)
+	alive = e.Judge(&v, c.nowMs, c.durationMs, c.limit, c.cost, false)
 	l.metrics.dropped[droppedExpired].Add(v.AgedOut)
 	if alive && !v.Allowed && outage == outageOpen && l.outOf(e, l.clock.Steady()) {
 		return SourceDegradedOpen, true
@@ -46,7 +46,7 @@ func (l *Limiter) refreshFor(ctx context.Context, e *cell.Entry, q *call, outage
 	if f == nil {
 		return outage.source(), true
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.waitsFor(&q.until))
+	ctx, cancel := context.WithTimeout(ctx, l.waitsFor(&c.until))
 	defer cancel()
 	if l.wait(ctx, f) {
 		return SourceOrigin, true

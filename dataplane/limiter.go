@@ -134,11 +134,11 @@ type call struct {
 }
 
 // counting is true of a call that leaves a trace if it is allowed.
-func (q *call) counting() bool { return q.cost > 0 && !q.request.peek }
+func (c *call) counting() bool { return c.cost > 0 && !c.request.peek }
 
-func (q *call) key() window.Key {
-	k := q.request.key()
-	k.Duration, k.Mode = milliseconds(q.durationMs), q.mode
+func (c *call) key() window.Key {
+	k := c.request.key()
+	k.Duration, k.Mode = milliseconds(c.durationMs), c.mode
 	return k
 }
 
@@ -150,85 +150,85 @@ func (l *Limiter) decide(ctx context.Context, nowMs int64, cached bool, r *Reque
 		return
 	}
 	by := l.settings.Load().resolve(r)
-	var q call // set field by field: a literal would be made elsewhere and copied
-	q.mode = by.mode()
-	id := l.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, q.mode)
+	var c call // set field by field: a literal would be made elsewhere and copied
+	c.mode = by.mode()
+	id := l.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, c.mode)
 	if by.reset != nil {
 		id.Renew(by.reset)
 	}
-	q.id, q.request, q.nowMs, q.cached = &id, r, nowMs, cached
-	q.durationMs, q.limit, q.cost = r.Duration.Milliseconds(), r.Limit, r.cost()
-	if q.counts = l.metrics.stripe(&q); q.counts.samples() {
-		l.decideTimed(ctx, &q, by, held, d)
+	c.id, c.request, c.nowMs, c.cached = &id, r, nowMs, cached
+	c.durationMs, c.limit, c.cost = r.Duration.Milliseconds(), r.Limit, r.cost()
+	if c.counts = l.metrics.stripe(&c); c.counts.samples() {
+		l.decideTimed(ctx, &c, by, held, d)
 		return
 	}
-	l.decideCall(ctx, &q, by, l.table.Get(&id), held, d)
+	l.decideCall(ctx, &c, by, l.table.Get(&id), held, d)
 }
 
-func (l *Limiter) decideTimed(ctx context.Context, q *call, by *rule, held *Reservation, d *Decision) {
+func (l *Limiter) decideTimed(ctx context.Context, c *call, by *rule, held *Reservation, d *Decision) {
 	began := l.clock.Elapsed()
-	l.decideCall(ctx, q, by, l.table.Get(q.id), held, d)
+	l.decideCall(ctx, c, by, l.table.Get(c.id), held, d)
 	l.metrics.latency.observe(d.Source, l.clock.Elapsed()-began)
 }
 
 // decideCall is the second half: entry → (refresh) → judge → answer, into d. e is the key's
 // entry if the caller has it; the one that was used is returned if the table holds it.
 // held, if there is one, takes what was counted.
-func (l *Limiter) decideCall(ctx context.Context, q *call, by *rule, e *cell.Entry, held *Reservation, d *Decision) *cell.Entry {
+func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Entry, held *Reservation, d *Decision) *cell.Entry {
 	met := cell.Known
 	for {
 		if e == nil {
-			if q.cost > q.limit && by.estimate == nil {
-				l.oversized(q, by, d)
+			if c.cost > c.limit && by.estimate == nil {
+				l.oversized(c, by, d)
 				return nil
 			}
-			e, met = l.meet(q, by)
+			e, met = l.meet(c, by)
 		}
 		var v cell.Verdict
 		source, alive := SourceLocal, false
 		switch {
 		case by.estimate != nil:
-			v.Now = l.steadyFor(q.cached)
-			alive = e.Estimate(&v, q.nowMs, q.durationMs, q.limit, q.cost, q.request.peek, &by.estimate.Rules)
+			v.Now = l.steadyFor(c.cached)
+			alive = e.Estimate(&v, c.nowMs, c.durationMs, c.limit, c.cost, c.request.peek, &by.estimate.Rules)
 		case l.shards == nil:
-			alive = e.Judge(&v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting())
+			alive = e.Judge(&v, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
 		default:
-			source, alive = l.judgeInFleet(ctx, &v, e, met, q, by)
+			source, alive = l.judgeInFleet(ctx, &v, e, met, c, by)
 		}
 		if v.AgedOut > 0 {
 			l.forgot(e, v.AgedOut)
 		}
 		if !alive { // evicted meanwhile: look the key up again
-			e, met = l.table.Get(q.id), cell.Known
+			e, met = l.table.Get(c.id), cell.Known
 			continue
 		}
 		switch {
 		case !v.Allowed:
-			setRetry(&v, q, by)
-			if q.cached && v.Counted == 0 && !v.Refused && l.soon(&v, q) {
+			setRetry(&v, c, by)
+			if c.cached && v.Counted == 0 && !v.Refused && l.soon(&v, c) {
 				continue
 			}
-		case by.estimate == nil && q.counting():
-			v.Counted = q.cost
+		case by.estimate == nil && c.counting():
+			v.Counted = c.cost
 		}
 		if held != nil && v.Allowed && v.Counted > 0 {
-			*held = Reservation{l, e, v.Sequence, q.limit, v.Counted, met == cell.Untracked}
+			*held = Reservation{l, e, v.Sequence, c.limit, v.Counted, met == cell.Untracked}
 		}
-		out := d.answer(&v, q, by, source)
+		out := d.answer(&v, c, by, source)
 		if met == cell.Untracked && !v.Claimed {
-			l.spill(e, v.Sequence, v.Counted, q.nowMs)
+			l.spill(e, v.Sequence, v.Counted, c.nowMs)
 		}
-		l.leave(e, met, &v, q, by)
+		l.leave(e, met, &v, c, by)
 		switch {
-		case q.request.peek:
+		case c.request.peek:
 		case plain(&v, by):
-			if n := q.counts.decided(source, out, 1); out != outcomeAllowed {
-				l.tally(e, q, n)
+			if n := c.counts.decided(source, out, 1); out != outcomeAllowed {
+				l.tally(e, c, n)
 			}
 		default:
-			l.count(e, met, &v, q, by, source, d, out)
+			l.count(e, met, &v, c, by, source, d, out)
 		}
-		return l.used(e, met, q, source)
+		return l.used(e, met, c, source)
 	}
 }
 
@@ -238,80 +238,79 @@ func plain(v *cell.Verdict, by *rule) bool {
 }
 
 // count puts a decision into the metrics and among the keys that are denied.
-func (l *Limiter) count(e *cell.Entry, met cell.Contact, v *cell.Verdict, q *call, by *rule, source Source, d *Decision, out outcome) {
+func (l *Limiter) count(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, by *rule, source Source, d *Decision, out outcome) {
 	var n int64
 	if by.estimate != nil {
-		n = q.counts.estimated(out, met)
+		n = c.counts.estimated(out, met)
 	} else {
-		n = q.counts.decided(source, out, 1)
+		n = c.counts.decided(source, out, 1)
 	}
 	switch {
 	case v.Refused:
-		q.counts.refused.Add(1)
+		c.counts.refused.Add(1)
 	case out != outcomeAllowed:
-		l.tally(e, q, n)
+		l.tally(e, c, n)
 	}
 	if by.candidate != 0 {
-		q.counts.compared(d)
+		c.counts.compared(d)
 	}
 }
 
 // judgeInFleet judges and counts on a node with an origin, which it asks first about a
 // key that is cold, stale or strict, and where a namespace waits for its share. What it
 // could not ask is judged by the namespace's outage policy.
-func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Entry, met cell.Contact, q *call, by *rule) (source Source, alive bool) {
+func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Entry, met cell.Contact, c *call, by *rule) (source Source, alive bool) {
 	source, alive = SourceLocal, true
 	if met == cell.Untracked {
-		return l.judgeGuest(ctx, v, e, q, by)
+		return l.judgeGuest(ctx, v, e, c, by)
 	}
 	now, set := l.clock.Steady(), l.settings.Load()
-	if e.WantsRefresh(now, set.freshForMs) || l.asksFirst(e, q, now, set) {
-		source, alive = l.refreshFor(ctx, e, q, by.outage)
+	if e.WantsRefresh(now, set.freshForMs) || l.asksFirst(e, c, now, set) {
+		source, alive = l.refreshFor(ctx, e, c, by.outage)
 	}
 	switch {
 	case !alive:
 		return source, false
 	case by.waits && !source.Degraded():
-		return l.share(ctx, v, e, q, source, by)
+		return l.share(ctx, v, e, c, source, by)
 	case source.Degraded() && source != SourceDegraded:
-		return source, l.judgeOut(v, e, q, source)
+		return source, l.judgeOut(v, e, c, source)
 	}
-	return source, e.Judge(v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting())
+	return source, e.Judge(v, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
 }
 
-// soon is true when a denial by a cached time would be over within staleMax, and the clock,
-// which it sets q to, is already further: whoever comes back after exactly the time that
-// they were told is let in.
-func (l *Limiter) soon(v *cell.Verdict, q *call) bool {
-	q.cached = false
-	if v.PassesAtMs == 0 || v.PassesAtMs-q.nowMs > clock.StaleMax.Milliseconds() {
+// soon is true when a denial by a cached time would end within clock.StaleMax and the clock has moved on; it sets c to
+// the clock's time. A caller that returns after exactly the promised RetryAfter is let in.
+func (l *Limiter) soon(v *cell.Verdict, c *call) bool {
+	c.cached = false
+	if v.PassesAtMs == 0 || v.PassesAtMs-c.nowMs > clock.StaleMax.Milliseconds() {
 		return false
 	}
-	before := q.nowMs
-	q.nowMs = max(before, l.clock.ReadMs())
-	return q.nowMs > before
+	before := c.nowMs
+	c.nowMs = max(before, l.clock.ReadMs())
+	return c.nowMs > before
 }
 
 // oversized answers a cost above the limit on a key that is not held: denied
 // whatever is known elsewhere, and nothing to remember.
-func (l *Limiter) oversized(q *call, by *rule, d *Decision) {
-	v := cell.Verdict{Sequence: window.Sequence(q.nowMs, q.durationMs), AtMs: q.nowMs}
-	if out := d.answer(&v, q, by, SourceLocal); !q.request.peek {
-		l.count(nil, cell.Known, &v, q, by, SourceLocal, d, out)
+func (l *Limiter) oversized(c *call, by *rule, d *Decision) {
+	v := cell.Verdict{Sequence: window.Sequence(c.nowMs, c.durationMs), AtMs: c.nowMs}
+	if out := d.answer(&v, c, by, SourceLocal); !c.request.peek {
+		l.count(nil, cell.Known, &v, c, by, SourceLocal, d, out)
 	}
 }
 
 // leave leaves on the entry what a decision means for those who come later. An outage policy's refusal says nothing
 // about the key.
-func (l *Limiter) leave(e *cell.Entry, met cell.Contact, v *cell.Verdict, q *call, by *rule) {
+func (l *Limiter) leave(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, by *rule) {
 	switch {
 	case v.Refused:
 		return
 	case by.estimate != nil:
-		l.estimated(e, met, v, q, by.estimate)
+		l.estimated(e, met, v, c, by.estimate)
 		return
 	case !v.Allowed:
-		l.denied(e, v.Sequence, q)
+		l.denied(e, v.Sequence, c)
 		return
 	case v.Counted == 0 || met == cell.Untracked:
 		return
@@ -324,17 +323,17 @@ func (l *Limiter) leave(e *cell.Entry, met cell.Contact, v *cell.Verdict, q *cal
 	if !flags.Have(marks) {
 		l.dirty.Mark(e, marks)
 	}
-	if shift := l.farShift.Load(); shift != 0 && v.Previous+v.Current+q.ahead+q.cost >= q.limit>>shift {
-		l.crowds(e, v, q)
+	if shift := l.farShift.Load(); shift != 0 && v.Previous+v.Current+c.ahead+c.cost >= c.limit>>shift {
+		l.crowds(e, v, c)
 	}
 	if flags.News() {
-		e.UseNews(q.nowMs)
+		e.UseNews(c.nowMs)
 	}
 }
 
 // denied makes the key strict. A denial changes no count.
-func (l *Limiter) denied(e *cell.Entry, sequence int64, q *call) {
-	if q.ahead+q.cost > q.limit || q.request.peek {
+func (l *Limiter) denied(e *cell.Entry, sequence int64, c *call) {
+	if c.ahead+c.cost > c.limit || c.request.peek {
 		return // would be denied on an empty key too: says nothing about it; or is to leave it as it is
 	}
 	marks := cell.Touched | cell.Pressed(sequence)
@@ -343,14 +342,14 @@ func (l *Limiter) denied(e *cell.Entry, sequence int64, q *call) {
 		l.dirty.Mark(e, marks)
 	}
 	if flags.News() {
-		e.UseNews(q.nowMs)
+		e.UseNews(c.nowMs)
 	}
 	if !l.table.Fleet {
 		return // nobody to ask
 	}
 	strictMs := l.settings.Load().strictForMs
 	if strictMs == 0 {
-		strictMs = q.durationMs
+		strictMs = c.durationMs
 	}
 	now := l.clock.Steady()
 	wasStrict := e.IsStrict(now)

@@ -66,16 +66,16 @@ func (l *Limiter) refusal(e *cell.Entry, now clock.Steady) time.Duration {
 }
 
 // judgeOut is judge for a decision that goes by an outage policy other than local.
-func (l *Limiter) judgeOut(v *cell.Verdict, e *cell.Entry, q *call, source Source) (alive bool) {
+func (l *Limiter) judgeOut(v *cell.Verdict, e *cell.Entry, c *call, source Source) (alive bool) {
 	if source == SourceDegradedClosed {
-		alive = e.Judge(v, q.nowMs, q.durationMs, q.limit, q.cost, false)
-		v.Refuse(q.nowMs, l.refusal(e, l.clock.Steady()))
+		alive = e.Judge(v, c.nowMs, c.durationMs, c.limit, c.cost, false)
+		v.Refuse(c.nowMs, l.refusal(e, l.clock.Steady()))
 		return alive
 	}
-	alive = e.Judge(v, q.nowMs, q.durationMs, q.limit, q.cost, q.counting())
-	if alive && !v.Allowed && q.cost <= q.limit {
+	alive = e.Judge(v, c.nowMs, c.durationMs, c.limit, c.cost, c.counting())
+	if alive && !v.Allowed && c.cost <= c.limit {
 		v.Allowed = true
-		return !q.counting() || e.Force(v.Sequence, q.limit, q.cost)
+		return !c.counting() || e.Force(v.Sequence, c.limit, c.cost)
 	}
 	return alive
 }
