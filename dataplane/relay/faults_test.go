@@ -357,3 +357,19 @@ func TestARelayWithoutALeaseHoldsNothing(t *testing.T) {
 		t.Errorf("it still holds %+v", s)
 	}
 }
+
+// A relay that has the leases of some shards holds of the others' cells no more than what is alive.
+func TestMemoryIsBoundedWhereAnotherRelayLeads(t *testing.T) {
+	w := newWorld(t)
+	eu, us := w.addRegion("eu", w.clock, 2), w.addRegion("us", w.clock, 2)
+	if _, err := eu.hub.Lease(t.Context(), 1, "another", 24*time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 600 {
+		us.accept(us.cell(fmt.Sprint("k", i), 10*time.Second), 50, 100)
+		w.run(time.Second)
+	}
+	if s := relay.Sizes(eu.relay); s.Cells > 100 || s.Unsent > 100 || s.Cells < 20 {
+		t.Errorf("it holds %+v, want what was told in the last 100 s", s)
+	}
+}

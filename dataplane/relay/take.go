@@ -52,13 +52,11 @@ func (s *shard) take(ctx context.Context, now time.Time) error {
 	if s.own.ready && (!ok || s.own.term != term) {
 		s.forget()
 	}
+	if now.Sub(s.own.sweptAt) >= sweepEvery {
+		s.sweep(now, ok)
+	}
 	if !ok {
 		return nil
-	}
-	if now.Sub(s.own.sweptAt) >= sweepEvery {
-		s.own.sweptAt = now
-		s.book.sweep()
-		s.relay.reader.sweep(&s.book)
 	}
 	s.own.term = term
 	err := s.rounds(ctx, now)
@@ -69,6 +67,17 @@ func (s *shard) take(ctx context.Context, now time.Time) error {
 		return leaseErr
 	}
 	return err
+}
+
+// sweep forgets what has expired. The reader fills the book of a shard that another relay leads too, whose clock is not
+// asked for: those of the other shards stand for it.
+func (s *shard) sweep(now time.Time, leads bool) {
+	s.own.sweptAt = now
+	if !leads {
+		s.book.heard(time.UnixMilli(s.relay.hubMs()))
+	}
+	s.book.sweep()
+	s.relay.reader.sweep(&s.book)
 }
 
 func (s *shard) rounds(ctx context.Context, now time.Time) error {
