@@ -58,6 +58,10 @@
 // is due after SnapshotEvery (30 s), once the rows since the last one have as many bytes as it had, and after 1,500 rows
 // in any case. Rows older than the last two snapshots are deleted in bounded batches.
 //
+// A store that was restored from a backup, or failed over, may have lost rows. It refuses the stream's next row, as the one
+// before it is missing; then the relay reads its stream again and tells what the lost rows had told. A relay with nothing
+// to tell appends an empty row after 10 s, and so finds it too.
+//
 // A cell is forgotten a minute after it has expired by the hub's clock. No clock decides which rows are read.
 //
 // # Two relays at once
@@ -82,15 +86,16 @@
 //
 // # Invariants
 //
-//	R1  A hub's foreign total of a cell never exceeds what other regions accepted, and never falls while the hub
-//	    keeps its epoch.
+//	R1  A hub's foreign total of a cell never exceeds what other regions accepted, and never falls unless the hub
+//	    loses what it has acknowledged: it is emptied, or a replica of it is promoted.
 //	R2  Within the convergence bound after the last accepted cost every hub's answer has the fleet's total of the
 //	    cell, whether or not the region used the cell before. The bound is two intervals for what is told as a count
 //	    at once, and four after a second region has begun to use the cell, plus the time that the stores take.
 //	R3  A chunk is applied at most once in an epoch, whatever is repeated, reordered or late. The hub sees to it.
 //	R4  Two relays of one shard at once change nothing but load.
 //	R5  What a relay has not told is at most: below 10 % of the limit on a key that no other region is known to use; or
-//	    what was accepted within one interval; or less than a step, for a second.
+//	    what was accepted within one interval; or, below 60 % of the limit, less than a step, until the total has
+//	    stood still for a second.
 //	R6  A hub that was emptied ends with no less than the sum of what the nodes that are left have accepted, and with no
 //	    more than was accepted.
 //

@@ -23,7 +23,7 @@ var errEmptiedMeanwhile = errors.New("the hub has lost its counts meanwhile")
 func (s *shard) load(ctx context.Context, now time.Time) error {
 	term := s.own.term
 	s.forget()
-	s.own.term, s.own.writer = term, newWriter()
+	s.own.term, s.own.writer, s.own.madeAt = term, newWriter(), now
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	if _, err := s.peek(ctx, 1); err != nil { // for the hub's clock

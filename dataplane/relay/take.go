@@ -15,6 +15,7 @@ const (
 	changesMax = 5_000 // cells of one batch
 	roundsMax  = 8     // batches, and rows, of one interval
 	sweepEvery = 5 * time.Second
+	proveEvery = 10 * time.Second // without a row
 )
 
 // own is the relay's side of its own stream: what take knows between two calls. A relay that starts on the stream begins
@@ -25,7 +26,8 @@ type own struct {
 	writer  uint64
 	next    int64 // number of the next row
 	epoch   store.Epoch
-	pending *pending // a row that may be stored or not
+	pending *pending  // a row that may be stored or not
+	madeAt  time.Time // of the last row
 	sweptAt time.Time
 	history history
 }
@@ -159,13 +161,15 @@ func (s *shard) grow(changes []store.Change, since, now time.Time) {
 	}
 }
 
-// compose makes the next row of what is to be told now and fits into it, the greatest shares of their limits first. It
-// returns nil if there is nothing to tell and nothing was taken.
+// compose makes the next row of what is to be told now and fits into it, the greatest shares of their limits first. If
+// there is nothing to tell and nothing was taken it returns nil, and an empty row after proveEvery: the store refuses that
+// one if it has lost the row before it, and then what was told in lost rows is told again.
 func (s *shard) compose(taken []store.Change, now time.Time) (p *pending, more bool) {
 	told, left := s.choose(now)
-	if len(told) == 0 && len(taken) == 0 {
+	if len(told) == 0 && len(taken) == 0 && now.Sub(s.own.madeAt) < proveEvery {
 		return nil, false
 	}
+	s.own.madeAt = now
 	return &pending{row: s.row(told), told: told, taken: taken}, left
 }
 
@@ -280,8 +284,10 @@ func (s *shard) append(ctx context.Context, row store.NewsRow) error {
 	return nil
 }
 
-// forget ends the shard's part as the writer of its stream; load begins anew.
+// forget ends the shard's part as the writer of its stream; load begins anew. What is left to delete is left to the next
+// snapshot: the store may have lost the stream's rows, and the numbers below which they were not needed are used again.
 func (s *shard) forget() {
+	s.prunes.Store(0)
 	s.own = own{sweptAt: s.own.sweptAt}
 	s.book.forgetOwn()
 }

@@ -1,0 +1,60 @@
+package relay_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// R2: a server that is promoted has lost a row that its predecessor had acknowledged, before another region read it. The
+// region that told it tells it again, also when nothing happens there any more.
+func TestR2ASilentRegionFindsThatItsRowsAreLost(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.run(time.Second)
+	eu, us := w.regions[0], w.regions[1]
+	c := eu.cell("k", time.Hour)
+	eu.accept(c, 100, 100)
+	us.away = true
+	w.run(interval)
+	us.away = false
+	rows := w.news.Rows(store.Stream{Region: "eu"})
+	w.news.Lose(store.Stream{Region: "eu"}, rows[len(rows)-1].Sequence)
+	w.run(15 * time.Second)
+	w.wantKnown(c)
+}
+
+// R2: rows that a relay has still to delete are not deleted from a stream that has begun anew below their numbers.
+func TestR2NoPruneReachesIntoARestoredStream(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.tuning.SnapshotEvery = time.Second
+	eu, us := w.regions[0], w.regions[1]
+	w.news.Faults.Hook(func(op memstore.Op) error {
+		if op == memstore.OpPrune {
+			return errDown
+		}
+		return nil
+	})
+	for range 30 {
+		eu.accept(eu.cell("k", time.Hour), 1, 100)
+		w.run(interval)
+	}
+	us.away = true
+	w.news.Wipe()
+	w.tuning.SnapshotEvery = time.Hour
+	var cells []window.Cell
+	for i := range 5 {
+		c := eu.cell(fmt.Sprint("k", i), time.Hour)
+		cells = append(cells, c)
+		eu.accept(c, 15, 100)
+		w.run(interval)
+	}
+	w.news.Faults.Hook(nil)
+	w.run(interval)
+	us.away = false
+	w.run(5 * time.Second)
+	w.wantKnown(cells...)
+}
