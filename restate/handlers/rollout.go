@@ -177,7 +177,7 @@ func (o *rollout) ensure(ctx restate.ObjectContext, t RolloutTimer) (restate.Voi
 	switch {
 	case err != nil:
 		return restate.Void{}, err
-	case r.ID == "" || r.Epoch != t.Epoch:
+	case r.ID == "":
 		return restate.Void{}, nil
 	case r.Phase.Over():
 		restate.ObjectSend(ctx, RolloutsService, rolloutScope, "Ended").Send(r.Summary())
