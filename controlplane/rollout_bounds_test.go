@@ -80,6 +80,16 @@ func TestWhatANodeIsJudgedFrom(t *testing.T) {
 	}
 }
 
+// A node that is gone is counted as lost, and what it did is no part of what its region does.
+func TestANodeThatIsGoneAddsNothing(t *testing.T) {
+	gone := spans("gone", Tally{}, tally(400, 10_000, 0, 0, 0))
+	gone.Gone = true
+	w := RegionWatch{Region: "eu", Nodes: []WatchedNode{spans("here", Tally{}, tally(4, 1000, 500, 0, 0)), gone}}
+	if r := w.rates(0); r.Nodes != 1 || r.NodesLost != 1 || *r.ErrorsPerMinute != 4 || *r.DeniedShare != 0.5 {
+		t.Errorf("%+v, %v errors a minute, %v denied", r, *r.ErrorsPerMinute, *r.DeniedShare)
+	}
+}
+
 // Restarts count for an hour, of nodes that are there, and not at all where that is turned off.
 func TestRestartsThatCount(t *testing.T) {
 	hour := restartsWithin.Milliseconds()
