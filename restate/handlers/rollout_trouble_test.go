@@ -67,6 +67,17 @@ func testARolloutInTrouble(t *testing.T) {
 		t.Errorf("%s %q, trouble %q", r.Phase, r.Why, r.Trouble)
 	}
 	wantInForce(t, db, newTuning)
+	wantUnlocked(t, c, "troubled", controlplane.RolloutDone)
+
+	over, _ := inForce(t.Context(), t, db, "eu")
+	other := controlplane.TuningWrite{ID: "restored", Region: "eu", Document: oldTuning, Over: over, By: operator}
+	if written, err := s.WriteTunings(t.Context(), []controlplane.TuningWrite{other}); err != nil || written.Refused != nil {
+		t.Fatalf("%+v, %v", written, err)
+	}
+	_, err = c.Operate(t.Context(), "troubled", order(controlplane.RolloutTakeBack))
+	if !errors.Is(err, controlplane.ErrConflict) || !strings.Contains(err.Error(), "of region eu, which has version ") {
+		t.Errorf("a rollback over what something else wrote: %v", err)
+	}
 }
 
 // What is asked of a rollout or of the list in the wrong way, or too late, is refused or changes nothing. An outcome that
