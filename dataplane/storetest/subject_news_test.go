@@ -6,7 +6,6 @@ import (
 	"context"
 	"maps"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -35,6 +34,9 @@ type newsSubject struct {
 	rows  map[store.Stream][]store.NewsRow
 	held  map[store.Stream]chan struct{} // closed at the end of the transaction
 	lost  map[store.Stream]int64         // the last number before a loss
+
+	looked int // by writers that found their number free
+	both   chan struct{}
 }
 
 func (s *newsSubject) stream(name store.Stream) store.Stream {
@@ -99,11 +101,7 @@ func (s *newsSubject) store(row store.NewsRow) error {
 		return nil
 	}
 	if s.fault == "looks and then writes" {
-		s.mu.Unlock()
-		for range 100 {
-			runtime.Gosched()
-		}
-		s.mu.Lock()
+		s.meet()
 		rows = s.rows[row.Stream]
 	} else if row.Sequence != s.next(row.Stream) && s.fault != "takes gaps" {
 		return store.ErrTaken
@@ -117,6 +115,19 @@ func (s *newsSubject) store(row store.NewsRow) error {
 	row.WrittenAt = time.Now()
 	s.rows[row.Stream] = append(rows, row)
 	return nil
+}
+
+// meet lets the first two writers who have looked go on together. It is called under mu, which it lets go meanwhile.
+func (s *newsSubject) meet() {
+	switch s.looked++; s.looked {
+	case 1:
+		s.both = make(chan struct{})
+		s.mu.Unlock()
+		<-s.both
+		s.mu.Lock()
+	case 2:
+		close(s.both)
+	}
 }
 
 func (s *newsSubject) same(a, b store.NewsRow) bool {
