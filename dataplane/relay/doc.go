@@ -9,6 +9,9 @@
 // other regions. For each shard of a hub one relay has a lease, and keeps the shard in step with MySQL. Package relay
 // knows store.RelayHub, store.News and store.CountStore, and nothing of the limiter.
 //
+// No program runs it yet but weir-sim (the scenarios relay-…): the limiter speaks store.Origin, and its nodes tell other
+// regions by themselves, as package dataplane describes.
+//
 // # A cost's way
 //
 //  1. A node accepts it and sends it to its hub, which adds it to the cell and to the shard's changes.
