@@ -22,12 +22,13 @@ func Over(p *Peers, n Network) *Peers {
 
 // What tests hold against.
 const (
-	QueueRowsMax  = queueRowsMax
-	QueueBytesMax = queueBytesMax
-	StreamsMax    = streamsMax
-	SendTimeout   = sendTimeout
-	HelloTimeout  = helloTimeout
-	StreamAge     = streamAge
+	QueueRowsMax     = queueRowsMax
+	QueueBytesMax    = queueBytesMax
+	StreamsMax       = streamsMax
+	SendTimeout      = sendTimeout
+	HelloTimeout     = helloTimeout
+	StreamAge        = streamAge
+	ConnectionAgeMax = connectionAgeMax
 )
 
 // TLSOf is the configured one.

@@ -23,13 +23,13 @@ type network struct {
 	taken     bool // every address is
 	listeners map[string]*listener
 	open      map[*wire]struct{}
-	dialed    []string
+	dialed    map[string]int // how often, by address
 	running   sync.WaitGroup
 	hosts     map[string][]string // the addresses of a name; itself if it has none
 }
 
 func newNetwork(delay time.Duration) *network {
-	return &network{delay: delay, listeners: map[string]*listener{}, open: map[*wire]struct{}{}}
+	return &network{delay: delay, listeners: map[string]*listener{}, open: map[*wire]struct{}{}, dialed: map[string]int{}}
 }
 
 // cut drops all connections and lets no new one through, until it is mended.
@@ -63,7 +63,7 @@ func (n *network) Listen(_ context.Context, address string) (net.Listener, error
 func (n *network) Dial(ctx context.Context, address string) (net.Conn, error) {
 	n.mu.Lock()
 	l, down := n.listeners[address], n.down
-	n.dialed = append(n.dialed, address)
+	n.dialed[address]++
 	n.mu.Unlock()
 	if l == nil || down {
 		return nil, fmt.Errorf("dial %s: %w", address, errUnreachable)
@@ -77,6 +77,13 @@ func (n *network) Dial(ctx context.Context, address string) (net.Conn, error) {
 	}
 	_ = client.Close()
 	return nil, errUnreachable
+}
+
+// dials is how many connections to an address were asked for.
+func (n *network) dials(address string) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.dialed[address]
 }
 
 // wire is a connection's middle: two pipes, and what is between them.

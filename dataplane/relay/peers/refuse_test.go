@@ -37,7 +37,7 @@ func (p *pair) call(secure credentials.TransportCredentials) (*stranger, error) 
 	}
 	s := &stranger{pair: p, conn: conn}
 	p.Cleanup(s.close)
-	ctx, cancel := context.WithTimeout(p.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(p.Context(), 24*time.Hour)
 	p.Cleanup(cancel)
 	s.stream, err = relayv1.NewPeerServiceClient(conn).Tell(ctx)
 	return s, err
@@ -252,10 +252,38 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 					t.Fatalf("%s: %v, %v", step.what, changed, err)
 				}
 			}
-			<-time.After(2 * peers.StreamAge)
+			<-time.After(peers.StreamAge*3/2 + time.Minute)
 			if n := connected(t, p.eu, "us"); n != step.connected {
 				t.Errorf("%s: %d streams, want %d", step.what, n, step.connected)
 			}
+		}
+	})
+}
+
+// Both ends see to it that a stream does not outlive what allowed it for long: the sender makes it anew in time, and the
+// server closes the connection of one that does not.
+func TestStreamsAreMadeAnew(t *testing.T) {
+	var usFiles files
+	inPair(t, func(f *fleet, _, us *peers.Config) {
+		usFiles = newFiles(f)
+		usFiles.write(f, f.authority, []string{nameOf("us")}, f.authority)
+		us.TLS = usFiles.open(f)
+	}, func(t *testing.T, p *pair) {
+		stays := p.admitted()
+		usFiles.write(t, p.authority, []string{nameOf("us")}, newAuthority(t))
+		if changed, err := peers.TLSOf(p.us).Check(); !changed || err != nil {
+			t.Fatalf("changed: %v, %v", changed, err)
+		}
+		<-time.After(peers.StreamAge*3/2 + 10*time.Second)
+		if n := connected(t, p.eu, "us"); n != 0 {
+			t.Errorf("%d streams of the sender are left", n)
+		}
+		began := time.Now()
+		if _, err := stays.stream.Recv(); status.Code(err) != codes.Unavailable {
+			t.Errorf("a stream that its sender does not end: %v", err)
+		}
+		if took := time.Since(began); took > peers.ConnectionAgeMax/2 {
+			t.Errorf("it stays for %v more", took)
 		}
 	})
 }

@@ -50,12 +50,11 @@ type server struct {
 	grpc     *grpc.Server
 	callers  bounded.Callers
 	streams  map[*peer]*atomic.Int64
-	stopping chan struct{}
 	readers  sync.WaitGroup
 }
 
 func newServer(p *Peers, listener net.Listener) *server {
-	s := &server{peers: p, streams: make(map[*peer]*atomic.Int64), stopping: make(chan struct{})}
+	s := &server{peers: p, streams: make(map[*peer]*atomic.Int64)}
 	s.listener = bounded.Listen(listener, &s.callers, connectionsMax, p.metrics.closed.Inc)
 	var names []string
 	for _, to := range p.peers {
@@ -91,7 +90,6 @@ func (s *server) serve(ctx context.Context) {
 
 // stop ends all streams and waits for their ends.
 func (s *server) stop() {
-	close(s.stopping)
 	s.grpc.Stop()
 	s.readers.Wait()
 }
@@ -111,8 +109,6 @@ func (s *server) Tell(stream incoming) error {
 		select {
 		case err := <-ended:
 			return err
-		case <-s.stopping:
-			return status.Error(codes.Unavailable, "this relay stops")
 		case <-late.C:
 			return s.refuse(refusedHello, codes.DeadlineExceeded, "no hello within %v", helloTimeout)
 		case <-admitted:

@@ -59,12 +59,16 @@ func TestASlowPeer(t *testing.T) {
 			t.Errorf("%d rows are dropped, want %d", n, want)
 		}
 
+		dials := p.network.dials(addressOf("us", 0))
 		release = make(chan struct{})
 		p.relay.set(func(e *ear) { e.hold = release })
 		for sequence := range int64(n) {
 			p.eu.Tell(row(n+sequence+1, 100<<10))
 		}
 		<-time.After(peers.SendTimeout + 5*time.Second)
+		if p.network.dials(addressOf("us", 0)) == dials {
+			t.Error("the stream is not made anew")
+		}
 		p.relay.set(func(e *ear) { e.hold = nil })
 		close(release)
 		p.eu.Tell(row(3*n, 10))
@@ -83,18 +87,25 @@ func TestASlowPeer(t *testing.T) {
 func TestOnlyRelaysThatLeadHaveStreams(t *testing.T) {
 	inPair(t, nil, func(t *testing.T, p *pair) {
 		for _, step := range []struct {
-			what         string
-			eu, us       bool
-			want, within int
+			what    string
+			eu, us  bool
+			seconds int
+			streams int
+			dials   bool // connections are tried within a minute
 		}{
-			{"both lead", true, true, 1, 2}, {"us does not", true, false, 0, 1}, {"both again", true, true, 1, 3},
-			{"eu does not", false, true, 0, 1}, {"neither", false, false, 0, 1}, {"both at last", true, true, 1, 3},
+			{"both lead", true, true, 2, 1, false}, {"us does not", true, false, 1, 0, false}, {"nor for long", true, false, 60, 0, true},
+			{"both again", true, true, 3, 1, false}, {"eu does not", false, true, 1, 0, false}, {"nor for long", false, true, 60, 0, false},
+			{"neither", false, false, 60, 0, false}, {"both at last", true, true, 3, 1, false},
 		} {
+			dials := p.network.dials(addressOf("us", 0))
 			p.euRelay.set(func(e *ear) { e.idle = !step.eu })
 			p.relay.set(func(e *ear) { e.idle = !step.us })
-			<-time.After(time.Duration(step.within) * time.Second)
-			if n := connected(t, p.eu, "us"); n != step.want {
-				t.Errorf("%s: %d streams, want %d", step.what, n, step.want)
+			<-time.After(time.Duration(step.seconds) * time.Second)
+			if n := connected(t, p.eu, "us"); n != step.streams {
+				t.Errorf("%s: %d streams, want %d", step.what, n, step.streams)
+			}
+			if dialed := p.network.dials(addressOf("us", 0)) > dials; step.seconds == 60 && dialed != step.dials {
+				t.Errorf("%s: connections are tried: %v", step.what, dialed)
 			}
 		}
 	})
@@ -109,7 +120,7 @@ func TestAHostWithSeveralAddresses(t *testing.T) {
 	}, func(t *testing.T, p *pair) {
 		<-time.After(2 * time.Second)
 		if n := connected(t, p.eu, "us"); n != 1 {
-			t.Errorf("%d streams after dials of %q", n, p.network.dialed)
+			t.Errorf("%d streams, and 10.0.0.3 was tried %d times", n, p.network.dials("10.0.0.3:7000"))
 		}
 	})
 }
