@@ -310,7 +310,9 @@ func (l *Limiter) leave(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *cal
 		l.estimated(e, met, v, c, by.estimate)
 		return
 	case !v.Allowed:
-		l.denied(e, v.Sequence, c)
+		if c.ahead+c.cost <= c.limit && !c.request.peek { // else: denied on an empty key too, or leaves it as it is
+			l.denied(e, v.Sequence, c)
+		}
 		return
 	case v.Counted == 0 || met == cell.Untracked:
 		return
@@ -333,9 +335,6 @@ func (l *Limiter) leave(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *cal
 
 // denied makes the key strict. A denial changes no count.
 func (l *Limiter) denied(e *cell.Entry, sequence int64, c *call) {
-	if c.ahead+c.cost > c.limit || c.request.peek {
-		return // would be denied on an empty key too: says nothing about it; or is to leave it as it is
-	}
 	marks := cell.Touched | cell.Pressed(sequence)
 	flags := e.Flags()
 	if !flags.Have(marks) {

@@ -32,7 +32,7 @@ func (v Level) Fits(cost, limit, durationMs int64, below bool) bool {
 	if room < 0 || below && room == 0 {
 		return false
 	}
-	return v.draining == (Product{}) || v.drainsWithin(room, durationMs, below)
+	return v.draining.zero() || v.drainsWithin(room, durationMs, below)
 }
 
 func (v Level) drainsWithin(room, durationMs int64, below bool) bool {
@@ -45,7 +45,7 @@ func (v Level) drainsWithin(room, durationMs int64, below bool) bool {
 
 // Float is the level for people and for pressure.
 func (v Level) Float(durationMs int64) float64 {
-	if v.draining == (Product{}) {
+	if v.draining.zero() {
 		return float64(v.fixed)
 	}
 	return float64(v.fixed) + v.draining.float()/float64(durationMs)
@@ -54,7 +54,7 @@ func (v Level) Float(durationMs int64) float64 {
 // Whole is floor(level).
 func (v Level) Whole(durationMs int64) int64 {
 	switch {
-	case v.draining == (Product{}):
+	case v.draining.zero():
 		return v.fixed
 	case v.draining.hi >= uint64(durationMs):
 		return math.MaxInt64 / 2
@@ -102,7 +102,7 @@ func (v Level) LeaksAway(cost, limit, durationMs int64, below bool) (ms int64, o
 		room, draining = limit-cost, draining.Plus(Mul(v.fixed, durationMs))
 	}
 	excess := draining.minus(Mul(room, durationMs))
-	if excess == (Product{}) && !(below && !draining.less(Mul(room, durationMs))) {
+	if excess.zero() && !(below && !draining.less(Mul(room, durationMs))) {
 		return 0, true
 	}
 	if limit == 0 {
@@ -134,6 +134,9 @@ func Most(limit int64, below bool) int64 {
 
 // Product is an unsigned integer: counts below 2^62 times milliseconds below 2^62.
 type Product struct{ hi, lo uint64 }
+
+// zero compares the words: == with a literal would load one from memory, even where both words are constants.
+func (x Product) zero() bool { return x.hi|x.lo == 0 }
 
 // Mul takes what is not negative.
 func Mul(a, b int64) Product {
