@@ -55,7 +55,7 @@ func (l *Limiter) leaveClaim(c *cell.Claim, outage outagePolicy, began time.Time
 	return answered
 }
 
-// claims makes calls until nobody waits for one.
+// claims makes calls until no claim waits for one.
 func (l *Limiter) claims(sh *shard) {
 	for {
 		waiting := sh.takeClaims()

@@ -31,7 +31,7 @@ type top struct {
 	recentMs       int64 // when recent began; 0: never
 	beforeMs       int64
 
-	reportedMs atomic.Int64 // when a heartbeat last told of keys
+	reportedMs atomic.Int64 // when a heartbeat last reported keys
 }
 
 // denials is what is remembered of a denied key.

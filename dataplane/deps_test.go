@@ -12,7 +12,7 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/cell"
 )
 
-// What the library must not link, and why. Whoever embeds it gets all that it
+// What the library must not link, and why. An embedder links all that it
 // imports.
 var forbidden = map[string]string{
 	"github.com/weirhq/weir/controlplane":   "nodes do not know who operates them",

@@ -102,7 +102,7 @@
 //  1. With nothing foreign, the cost accepted by one process in a cell plus the
 //     weighted previous cell, cut to whole units, never exceeds the limit, under any
 //     concurrency; singles and batches together. TestOneProcessIsExact, TestSinglesAndBatchesAreExactTogether
-//  2. C only grows, but for refunds of own cost that nobody else knows of, and is never
+//  2. C only grows, but for refunds of own cost that was not sent yet, and is never
 //     below what the origin has confirmed. TestCountsNeverFallBelowTheOrigins,
 //     TestNodesConvergeToWhatWasAccepted
 //  3. A batch is counted whole or not at all, at one instant: no part of one that is
@@ -133,8 +133,8 @@
 //  11. What an open namespace lets pass in an outage is counted and sent; what a closed
 //     one refuses leaves no trace. TestOutagePolicies
 //  12. Of what was counted before a reset of its key, in the cell of the reset or before
-//     it, a node that has read the reset never counts anything again, whoever still
-//     sends, publishes or replays it. TestAResetLetsPassInAllRegions,
+//     it, a node that has read the reset never counts anything again, even if
+//     another node still sends, publishes or replays it. TestAResetLetsPassInAllRegions,
 //     TestResetsAgreeWithAMap, TestResetsOnlyRise
 //  13. In a full table no namespace keeps entries that another one, which has fewer, needs; and no
 //     key passes its limit for want of room: what is accepted without an entry is at the origin
@@ -158,7 +158,7 @@
 //     and then granted if nothing was heard of others. TestALargeClaimLeavesRoomForOthers
 //   - In the estimate mode nodes learn of each other at their next sync: every half base
 //     interval near the limit. A first contact is allowed whatever its cost. What a node
-//     has counted of a key below its floor nobody else ever hears of.
+//     has counted of a key below its floor is never sent.
 //   - As a rule, regions learn of each other's cost on a key that several of them use within
 //     2 to 4 s at the default intervals, once all that is known of it comes to 60 % of its
 //     limit, and of its first tenth within a digest interval. deploy/faults measures which
@@ -177,7 +177,7 @@
 //   - A node that is killed loses at most one replay tick of its own accepted cost.
 //   - A full table forgets idle keys that are below half their limits, of namespaces that hold
 //     no fewer entries than the one that needs room. What it has no room for at all is decided by
-//     the origin, and other regions are not told of it by this node; without an origin's answer
+//     the origin, and this node does not report it to other regions; without an origin's answer
 //     by a sketch that may take a key for more than it is, by about the cost in it divided by its
 //     32,768 columns (fewer with a small EntriesMax). An exact key that the origin counts and the
 //     sketch does not begins anew in an outage of the origin. See internal/cell;

@@ -62,7 +62,7 @@ type ExplainedCell struct {
 	Held      bool  // this node has counts of it; otherwise all of them are 0
 	Regional  int64 // accepted in this region, as far as this node knows
 	Confirmed int64 // of Regional: known to the origin, or on its way there
-	Unsent    int64 // of Regional: this node's own, that the origin has not been told of
+	Unsent    int64 // of Regional: this node's own, not sent to the origin yet
 	Global    int64 // reported by all other regions
 	Credit    int64 // refunded here after others were told: taken off when deciding
 	Published int64 // of Regional: in the count store
@@ -83,7 +83,7 @@ type RegionCount struct {
 }
 
 // Explain tells why r would be answered as it would. It counts nothing, brings no key into
-// memory, and asks nobody. It may wait for the key's lock, which no decision waits for; it is
+// memory, and calls no server. It may wait for the key's lock, which no decision waits for; it is
 // for people, and costs some microseconds.
 func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	if err := r.Validate(); err != nil {

@@ -33,7 +33,7 @@ func (l *Limiter) readGuest(now clock.Steady, e *cell.Entry) *cell.Flight {
 	return f
 }
 
-// readGathered makes calls until nobody waits for one.
+// readGathered makes calls until no read waits for one.
 func (l *Limiter) readGathered(sh *shard) {
 	for g := sh.takeGathered(); g != nil; g = sh.takeGathered() {
 		l.fetch(g.flight, g.entries)
@@ -61,7 +61,7 @@ func (sh *shard) gather(e *cell.Entry) (f *cell.Flight, lead bool) {
 	return g.flight, lead
 }
 
-// takeGathered takes the next call's read; nil means that nobody leads any more.
+// takeGathered takes the next call's read; nil ends the lead.
 func (sh *shard) takeGathered() *gathered {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

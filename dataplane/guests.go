@@ -99,7 +99,7 @@ type outgoing struct {
 }
 
 // settleGuests counts elsewhere what a batch has counted on guests and not claimed: at the origin, in one call a
-// shard, since nobody else would send it, or else in the overflow.
+// shard, since no replay would send it, or else in the overflow.
 func (l *Limiter) settleGuests(ctx context.Context, w *workspace, allowed bool) {
 	var sent map[*shard][]outgoing
 	for _, i := range w.order {

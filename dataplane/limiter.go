@@ -344,7 +344,7 @@ func (l *Limiter) denied(e *cell.Entry, sequence int64, c *call) {
 		e.UseNews(c.nowMs)
 	}
 	if !l.table.Fleet {
-		return // nobody to ask
+		return // no origin to read
 	}
 	strictMs := l.settings.Load().strictForMs
 	if strictMs == 0 {
@@ -378,7 +378,7 @@ func (l *Limiter) collectLocked(e *cell.Entry, sinceMs int64) {
 	l.queueLocked(sh, e, sinceMs, queues)
 }
 
-// queued is an entry that others should be told of. All entries are collected at once, so
+// queued is an entry to report to other regions. All entries are collected at once, so
 // what was collected has accepted cost after sinceMs, when the collection before began: a
 // bound of the age of its youngest cost, at most a replay tick too high. 0 is unknown: others'
 // cost made it grow, or nothing did.

@@ -13,7 +13,7 @@ import (
 // A reset forgets what was counted of an identifier ("let this customer back in"). It is
 // a row of the settings: who and when, and a number, its generation. A node that reads it
 // decides about the identifier's keys by new entries, which begin empty. Nothing is
-// deleted anywhere; what was counted before is under names that nobody asks for:
+// deleted anywhere; what was counted before is under names that no node reads:
 //
 //	cell of the key            before       after reset g, made in cell 7
 //	…, 6, 7                    key:7        key:7 of generation g

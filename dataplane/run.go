@@ -87,7 +87,7 @@ func (l *Limiter) sendKicked(ctx context.Context, sh *shard) {
 // this node from the fleet: the others' shares of what is left grow with their next settings. It returns
 // an error that tells what could not be sent; the limiter goes on deciding from its
 // own state, but reads and sends no more, also while Stop runs: what it accepts from then on
-// nobody else hears of. A second Stop returns nil at once.
+// is not sent. A second Stop returns nil at once.
 func (l *Limiter) Stop(ctx context.Context) error {
 	if !l.loops.Stop() {
 		return nil

@@ -15,7 +15,7 @@ import (
 //
 //   - More than the estimate is charged at once, even past the limit: it has been
 //     spent. It reaches the other nodes and regions as any accepted cost does.
-//   - Less is given back. What nobody else has been told of yet (the last replay tick,
+//   - Less is given back. What was not sent yet (the last replay tick,
 //     on a node with an origin) vanishes as if it had never been accepted. What others
 //     know is not taken from them, because their counts only grow; it becomes this
 //     node's credit in that cell: decisions here see it at once, and the next cost that
@@ -23,7 +23,7 @@ import (
 //     others' counts back to the truth. Credit that is left ends with its cell.
 //
 // So a count is never negative, never below what this node's callers really spent,
-// and nobody's history shrinks below what was confirmed. Other nodes and regions may
+// and no history shrinks below what was confirmed. Other nodes and regions may
 // see up to the credit too much until it is used. The credit given in one cell is at most
 // 2^53 in all; what is given back beyond that stays counted.
 //

@@ -12,7 +12,7 @@ import (
 )
 
 // shard is what the limiter keeps for one of the origin's shards, so that one that is
-// slow or dead delays nobody else's keys: what is to be sent there, one step of
+// slow or dead delays no other shard's keys: what is to be sent there, one step of
 // replay at a time, and breakers.
 type shard struct {
 	index int
@@ -157,7 +157,7 @@ func (sh *shard) enter(c *cell.Claim) (lead bool) {
 	return lead
 }
 
-// leave takes back a claimant that nobody has taken yet.
+// leave takes back a claimant that no call has taken yet.
 func (sh *shard) leave(c *cell.Claim) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -166,7 +166,7 @@ func (sh *shard) leave(c *cell.Claim) {
 	}
 }
 
-// takeClaims takes all who wait; none means that nobody leads any more.
+// takeClaims takes all who wait; none ends the lead.
 func (sh *shard) takeClaims() []*cell.Claim {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

@@ -87,7 +87,7 @@ func (q *TopQuery) wants(f *cell.Family) bool {
 }
 
 const (
-	walkRest = 9 // times as long as a walk took nobody walks again
+	walkRest = 9 // minimum rest between walks, in durations of the last walk
 	walkFree = time.Millisecond
 )
 

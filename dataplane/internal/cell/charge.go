@@ -16,7 +16,7 @@ func (e *Entry) Charge(sequence, cost, limit int64) (charged int64, alive bool) 
 	return e.addLocked(slot, cost), true
 }
 
-// GiveBack takes up to cost back from a cell: first what nobody has been told of,
+// GiveBack takes up to cost back from a cell: first what was not sent yet,
 // the rest as credit.
 func (e *Entry) GiveBack(sequence, cost int64) (given int64) {
 	e.mu.Lock()
@@ -25,7 +25,7 @@ func (e *Entry) GiveBack(sequence, cost int64) (given int64) {
 	if !ok {
 		return 0
 	}
-	if e.ledger == nil { // all of it is this node's own, and nobody is told
+	if e.ledger == nil { // all of it is this node's own, and never sent
 		given = min(cost, wordCount(e.words[slot].Load()))
 		e.takeLocked(slot, given)
 		return given
@@ -55,7 +55,7 @@ func (e *Entry) creditLocked(slot int, cost int64) (credit int64) {
 	return credit
 }
 
-// netLocked pays what this node has accepted and told nobody of from its credit. What a
+// netLocked pays what this node has accepted and not sent from its credit. What a
 // decision reads stays as it is: taking the cost out of the word instead, and the credit
 // out of others, would let a word come back to an earlier value while others has
 // changed, and a decision that was judged before count after.

@@ -17,8 +17,8 @@ import (
 // Who writes what, and which way it moves:
 //
 //	words        requests and batches (+cost); merges (+); claims (+cost, and - again when it
-//	             is refused); refunds (-), of own cost that nobody else has been told of
-//	others       import (+); refunds (-) of cost that others have been told of
+//	             is refused); refunds (-), of own cost that was not sent yet
+//	others       import (+); refunds (-) of cost that was sent
 //	seq          rotate                 grows
 //	minLimits    requests (down); rotate (back to none)
 //	refreshedAt  refresh, replay        grows
@@ -62,7 +62,7 @@ func newEntry(id *Identity, names Names, sequence int64, fleet bool) *Entry {
 }
 
 // rotate moves the entry on to a later sequence. The cell before it is sealed
-// first: whoever read its count before that fails to swap it after. agedOut is own
+// first: a request that read its count before fails to swap it after. agedOut is own
 // cost that was never sent and now never will be.
 func (e *Entry) rotate(sequence int64) (agedOut int64, alive bool) {
 	e.mu.Lock()
@@ -137,7 +137,7 @@ func (e *Entry) IsStrict(now clock.Steady) bool {
 	return e.flags.Load()&flagStrict != 0 && int64(now) < e.strictUntil.Load()
 }
 
-// foreign makes decisions look at others, before whoever calls it changes that.
+// foreign sets flagForeign, with which decisions add others; call it before changing others.
 func (e *Entry) foreign(slot int) *atomic.Int64 {
 	e.flags.Or(flagForeign << slot)
 	return &e.others[slot]

@@ -145,7 +145,7 @@ func (e *Entry) leak(v *Verdict, slot int, limit, durationMs int64, k *Rules) (u
 	covered := r.at(v.Sequence).covered
 	pending := v.Current + v.Previous - covered[0] - covered[1]
 	if since := m.wantSince.Load(); since != 0 && int64(v.Now)-since >= k.OutageOf(durationMs) {
-		pending = 0 // nobody has drained it: it would cut off an innocent key for the whole outage
+		pending = 0 // no sync has drained it: it would cut off an innocent key for the whole outage
 	}
 	v.Level = level.Leaky(r.known, int64(v.Now-r.steady), max(0, pending), limit)
 	return false

@@ -34,7 +34,7 @@ const idleExpiry = 10 * time.Minute
 //
 //   - both its cells have expired; or
 //   - the origin holds all of it, it is below half its limit, and nothing was heard of
-//     it for idleExpiry: whoever comes back reads it anew; or
+//     it for idleExpiry: a caller that comes back has it read anew; or
 //   - room is needed, no second request touched it since the hand last came by, and it
 //     is below half its limit; or
 //   - a namespace needs its share. Then the caller counts it in the overflow, unless the origin
@@ -95,7 +95,7 @@ func (e *Entry) evict(nowMs int64, now clock.Steady, graceMs int64, why need, se
 }
 
 // pressedLocked is true when a cell has counted half its limit or more, or was denied. It goes by
-// the counts, of which the limit is noted before they grow: a request that has counted, and not
+// the counts, whose limit is noted before they grow: a request that has counted, and not
 // got to what follows, is no less there. A cell in which nothing was accepted here has no limit:
 // what the origin holds of it is read again, but what its region's row has restored is not.
 func (e *Entry) pressedLocked(flags uint32) bool {

@@ -4,7 +4,7 @@ package cell
 const (
 	Dirty        = 1 << iota // in the dirty list: its counts changed since a collector last took it
 	Touched                  // a request came since the hand of the sweep last passed
-	flagDead                 // evicted: whoever still holds it must look its key up again
+	flagDead                 // evicted: a holder must look its key up again
 	flagInReplay             // in the replay queue; under mu
 	flagInFlush              // in the flush queue; under mu
 	flagPressed              // slot 0: denied; see pressedLocked

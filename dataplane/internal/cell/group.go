@@ -7,7 +7,7 @@ import (
 )
 
 // A full table is shared by namespaces. One that holds fewer entries than another takes a place
-// from it, whatever is there: a namespace of which all keys are at their limits could keep the
+// from it, whatever is there: a namespace with all keys at their limits could keep the
 // table for itself otherwise. What such a key has counted is not lost: the origin has it, or
 // else the overflow, and there the key is judged until its window is over.
 

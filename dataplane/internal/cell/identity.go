@@ -16,13 +16,12 @@ import (
 // fields, by independent keys. Comparing it instead of four fields saves the cache lines in
 // which the names lie.
 //
-// The keys are drawn at random by each process, so nobody outside can construct two
+// The keys are drawn at random by each process, so an outsider cannot construct two
 // keys that meet; by chance, among a million keys held at once, two of them do with
 // a probability of 10^-27.
 type Identity struct{ a, b uint64 }
 
-// Less orders identities, so that whoever needs several keys at once takes them in the
-// same order as everybody else.
+// Less orders identities, so that all batches take their keys in the same order.
 func (id *Identity) Less(other *Identity) bool {
 	return id.a < other.a || id.a == other.a && id.b < other.b
 }

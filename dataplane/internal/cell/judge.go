@@ -91,8 +91,8 @@ func (e *Entry) NoteLimit(sequence, limit int64) { e.noteMinLimit(slotOf(sequenc
 
 // weigh is the arithmetic of a verdict on the cell whose word was read.
 func (e *Entry) weigh(v *Verdict, slot int, word uint64, limit, cost, uncoveredMs, durationMs int64) {
-	// Of each cell first the word, then the others: whoever moves cost from one to
-	// the other adds before it takes away, so that none is overlooked.
+	// Of each cell first the word, then the others: a move of cost from one to the
+	// other adds before it takes away, so that none is overlooked.
 	before := previousSlot(slot)
 	v.Current, v.Previous = wordCount(word), wordCount(e.words[before].Load())
 	if e.flags.Load()&(flagForeign|flagForeign1) != 0 {

@@ -9,7 +9,7 @@ import (
 // ledger is what a fleet needs beside the counts. Guarded by Entry.mu.
 type ledger struct {
 	cells [2]cellLedger
-	next  *Entry       // dirty list; belongs to whoever owns Dirty, then to the collector
+	next  *Entry       // dirty list; belongs to the owner of Dirty, then to the collector
 	extra *ledgerExtra // nil on nearly every key
 }
 
@@ -31,7 +31,7 @@ type cellLedger struct {
 type ledgerExtra struct {
 	unnamed [2]int64 // part of settled that the origin has not named: the region's own row has
 	credit  [2]int64 // refunded here after others had been told; see Reservation
-	netted  [2]int64 // own cost that credit has paid for: it stays in the word, and is told to nobody
+	netted  [2]int64 // own cost that credit has paid for: it stays in the word, and is never sent
 	told    [2]int64 // largest count that a bulletin has told, or is about to
 	news    [2]news  // of another region's cost, until a decision uses it
 

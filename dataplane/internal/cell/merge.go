@@ -8,8 +8,8 @@ type Counters struct {
 }
 
 // exceeded takes note of others' cost that was merged into a cell, as far as it lies above
-// the lowest limit that cost was counted against there: whoever accepted it did not know of
-// all the rest. The cell before, which weighs on the limit too, is left out, so more may
+// the lowest limit that cost was counted against there: the node that accepted it did
+// not know all the rest. The cell before, which weighs on the limit too, is left out, so more may
 // have been accepted than this tells, and not less. Estimates may pass their limits.
 func (m *Counters) exceeded(e *Entry, slot int, grown int64) {
 	if e.flags.Load()&flagEstimate != 0 {
@@ -27,7 +27,7 @@ func (m *Counters) exceeded(e *Entry, slot int, grown int64) {
 // it. Plain max(count, total) would lose what this node accepted between sending and
 // answer, and at hydration what it accepted before.
 //
-// Of claims on their way nobody knows whether a total holds them. It is taken to: what
+// Whether a total holds claims on their way is unknown. It is taken to: what
 // others have contributed, and what the origin has of unnamed cost, is then found a little later, and not twice.
 //
 // grew is true when others had contributed. lost is true when the total is smaller

@@ -103,7 +103,7 @@ func (s *overflowSpan) turnLocked(generation int64, size int) {
 	s.newest = generation
 }
 
-// places are a cell's, one in each row. An identity is a keyed hash, so nobody outside knows which
+// places are a cell's, one in each row. An identity is a keyed hash, so an outsider cannot know which
 // cells share a place.
 func (o *overflow) places(id *Identity, sequence int64) (places [overflowRows]uint32) {
 	a := (id.a ^ uint64(sequence)*0x9e3779b97f4a7c15) * 0xff51afd7ed558ccd

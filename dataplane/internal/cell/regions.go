@@ -67,8 +67,8 @@ type Loudness uint8
 // How loud a row is.
 const (
 	Loud       Loudness = iota // every node that imports
-	Quiet                      // nobody, and one node of the region stores it
-	QuietAlone                 // nobody, and this node cannot know whether another stores it
+	Quiet                      // no node; one node of the region stores it
+	QuietAlone                 // no node; this node cannot know whether another stores it
 )
 
 // dueLocked applies the filters in their order: own cost in the cell → the floor, or
@@ -97,8 +97,8 @@ func (e *Entry) dueLocked(slot int, floor, step float64, how Loudness) (count in
 	return count, grown >= grows || count > limit-grows
 }
 
-// Marks are the shares of its limit at which a region's count is stored when nobody is
-// waiting for it: quietFloor, or the floor if that is higher, hotShare, the limit, and each
+// Marks are the shares of its limit at which a region's count is stored when no region
+// waits for it: quietFloor, or the floor if that is higher, hotShare, the limit, and each
 // doubling after that.
 const quietFloor = 0.5
 
@@ -118,8 +118,8 @@ func markOf(count, limit int64, floor float64) (marks int) {
 
 // dueQuietlyLocked is true when the count has passed a mark since it was last stored, and
 // this node should store it. All nodes of a region see the count; the one whose increment
-// passed the mark stores it. If it dies before, the next mark's node does. Who has no
-// origin, or gets no answer from it, cannot know, and stores it.
+// passed the mark stores it. If it dies before, the next mark's node does. Without
+// an origin's reply the node stores the row.
 func (e *Entry) dueQuietlyLocked(slot int, count, limit int64, floor float64, alone bool) bool {
 	if markOf(count, limit, floor) <= markOf(e.ledger.cells[slot].flushed, limit, floor) {
 		return false

@@ -58,7 +58,7 @@ func (e *Entry) shareLocked(v *Verdict, durationMs, limit, cost, nodes int64) (w
 
 // wayLocked is the way of a cost that was weighed. What this node is committed to, cost on
 // its way in claims included, is one quantity; what its credit covers, the origin has
-// counted already. A cost that would fit but for claims on their way waits for them.
+// counted already. A cost that fits if claims on their way are refused waits for them.
 func (e *Entry) wayLocked(v *Verdict, slot int, word uint64, limit, cost, durationMs, nodes int64) Way {
 	claiming := e.ledger.claiming(slot)
 	if !v.Allowed {

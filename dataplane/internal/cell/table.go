@@ -167,7 +167,7 @@ const (
 )
 
 // Add returns the entry of key, creating it at sequence if need be. Of an untracked
-// key the caller gets an entry that nobody else will find, good for one decision.
+// key the caller gets an entry that no other request finds, good for one decision.
 func (t *Table) Add(id *Identity, key *window.Key, reset *window.Reset, sequence, nowMs int64, counter *atomic.Int64) (e *Entry, c Contact) {
 	if e := t.Get(id); e != nil {
 		return e, Known

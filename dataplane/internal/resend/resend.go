@@ -113,8 +113,8 @@ func (s *Streams) After(id ID, number int64) []Chunk {
 	return after
 }
 
-// Answered records that the server has answered a chunk, in an epoch, and keeps its costs: they
-// must be nobody else's.
+// Answered records that the server has answered a chunk, in an epoch, and keeps its costs, which the
+// caller must not change afterwards.
 func (s *Streams) Answered(id ID, number int64, epoch store.Epoch, costs []store.Cost, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
