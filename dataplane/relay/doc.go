@@ -106,6 +106,8 @@
 //
 // # Precision given up
 //
+//   - A region that is renamed and keeps its hub counts twice what it had accepted until those windows have ended, as
+//     its rows of the old name are another region's. With an empty hub it counts once.
 //   - Two cells whose 64-bit hashes are equal may both be told as counts where one hash would do.
 //   - A hub that loses the mark that it is healed, and no epoch, in the moment in which its relay is replaced, may be
 //     raised to counts of the same epoch.

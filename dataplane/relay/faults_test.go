@@ -373,3 +373,24 @@ func TestMemoryIsBoundedWhereAnotherRelayLeads(t *testing.T) {
 		t.Errorf("it holds %+v, want what was told in the last 100 s", s)
 	}
 }
+
+// R1: a region that is given another name, and an empty hub with it, counts once what it had accepted by the old one.
+func TestR1ARenamedRegionWithAnEmptyHub(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu := w.regions[0]
+	w.run(time.Second)
+	c := eu.cell("k", time.Hour)
+	eu.accept(c, 50, 100)
+	w.run(2 * time.Second)
+	eu.away = true
+	europe := w.addRegion("europe", w.clock, 1)
+	w.run(2 * time.Second)
+	europe.accept(c, 20, 100)
+	w.run(2 * time.Second)
+	if got := europe.total(c); got.Region != 20 || got.Foreign != 50 {
+		t.Errorf("by its new name it has accepted %d, want 20; by its old one %d, want 50", got.Region, got.Foreign)
+	}
+	if got := w.regions[1].total(c).Foreign; got != 70 {
+		t.Errorf("us knows %d of 70", got)
+	}
+}

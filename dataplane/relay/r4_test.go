@@ -179,12 +179,12 @@ func lapsedLease(t *testing.T, lapse func(eu *region, begins bool)) {
 	eu.accept(c, 1, 200)
 	other.finish()
 	other.kill()
-	w.run(4 * time.Second)
+	w.run(3200 * time.Millisecond)
 	if changes, err := eu.hub.Changes(t.Context(), 0, 1); err != nil || len(changes.Cells) > 0 {
 		t.Fatalf("the other relay has left %v, %v", changes, err)
 	}
 	lapse(eu, false)
-	w.run(4 * time.Second)
+	w.run(1600 * time.Millisecond) // before it appends an empty row, which would be refused
 	if got := us.total(c).Foreign; got != 51 {
 		t.Errorf("us knows %d of 51", got)
 	}
