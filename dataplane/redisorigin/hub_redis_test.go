@@ -205,6 +205,42 @@ func TestChangesEndWithTheirCells(t *testing.T) {
 	}
 }
 
+// A cell that the server no longer has, of a bucket whose changes name it still, is no change.
+func TestHubChangesOfEvictedCells(t *testing.T) {
+	server := servers.RedisForTest(t)
+	raw := rawClient(t, server.Addr())
+	h := openHub(t, "redis://"+server.Addr(), redisorigin.Options{})
+	s, c := &sender{h: h}, cellNow("x", time.Hour)
+	s.send(t, store.Cost{Cell: c, Add: 1, Limit: 9})
+	command(t, raw, "DEL", h.Key(c))
+	changes, err := h.Changes(t.Context(), 0, 9)
+	if err != nil || len(changes.Cells) > 0 || changes.More {
+		t.Errorf("changes are %+v, %v", changes, err)
+	}
+	if got := raw.ZCard(t.Context(), "weir:{hub}:changes").Val(); got != 0 {
+		t.Errorf("%d changes are left", got)
+	}
+}
+
+// A server that has lost its epoch and kept the mark of an earlier one is not healed.
+func TestHubIsHealedInItsEpochAlone(t *testing.T) {
+	server := servers.RedisForTest(t)
+	raw := rawClient(t, server.Addr())
+	h := openHub(t, "redis://"+server.Addr(), redisorigin.Options{})
+	before, err := h.Changes(t.Context(), 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Healed(t.Context(), 0, before.Epoch); err != nil {
+		t.Fatal(err)
+	}
+	command(t, raw, "DEL", "weir:{hub}:epoch")
+	after, err := h.Changes(t.Context(), 0, 1)
+	if err != nil || after.Epoch == before.Epoch || after.Healed {
+		t.Errorf("before %+v, after %+v, %v", before, after, err)
+	}
+}
+
 // What is no count is answered as such, cell by cell, and left alone.
 func TestHubGarbage(t *testing.T) {
 	server := servers.RedisForTest(t)
