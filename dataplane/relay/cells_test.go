@@ -59,3 +59,15 @@ func TestForeignTotals(t *testing.T) {
 		t.Errorf("with 10 stored: %d, %v", c.foreign(), raised)
 	}
 }
+
+// What was on its way to a hub when it lost its counts is sent again.
+func TestATotalSentToAnEmptiedHubIsSentAgain(t *testing.T) {
+	b, now := &newTestRelay(t).shards[0].book, time.Now()
+	b.merge("us", counted{minuteCell("a"), 5}, now)
+	cells, totals, wiped := b.toSend(now)
+	b.resend()
+	b.setSent(cells, totals, wiped, now)
+	if _, again, _ := b.toSend(now); len(totals) != 1 || len(again) != 1 || again[0] != totals[0] {
+		t.Errorf("first %v, then %v", totals, again)
+	}
+}

@@ -181,3 +181,18 @@ func TestARegionRepeatsNothing(t *testing.T) {
 		t.Errorf("eu has told of its cell in %d rows, and the others, who do not use it, in %d and %d", eu, us, ap)
 	}
 }
+
+// R5: a total that is little of one limit and much of another, lower one is told by the lower.
+func TestR5ALowerLimitTellsACount(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.run(time.Second)
+	eu, us := w.regions[0], w.regions[1]
+	c := eu.cell("k", time.Hour)
+	eu.accept(c, 50, 1000)
+	w.run(time.Second)
+	eu.accept(c, 1, 100)
+	w.run(2 * interval)
+	if got := us.total(c).Foreign; got != 51 {
+		t.Errorf("us knows %d of 51, which are 51 %% of the limit", got)
+	}
+}

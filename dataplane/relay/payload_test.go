@@ -107,12 +107,13 @@ func TestPayloadsAreRefused(t *testing.T) {
 		}
 	}
 	bad := map[string][]byte{
-		"another version":   append([]byte{versionDeflated + 1}, whole[1:]...),
-		"bytes at its end":  append(bytes.Clone(whole), 0),
-		"too long":          make([]byte, store.NewsBytesMax+1),
-		"an empty name":     encode(nil, []counted{{minuteCell(""), 7}}),
-		"a negative total":  encode(nil, []counted{{cell, -1}}),
-		"a total too large": encode(nil, []counted{{cell, store.CountMax + 1}}),
+		"another version":     append([]byte{versionDeflated + 1}, whole[1:]...),
+		"bytes at its end":    append(bytes.Clone(whole), 0),
+		"too long":            make([]byte, store.NewsBytesMax+1),
+		"an empty name":       encode(nil, []counted{{minuteCell(""), 7}}),
+		"a negative total":    encode(nil, []counted{{cell, -1}}),
+		"more than is shared": {versionPlain, 0, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 2, 0, 1, 'a', 1, 2, 0, 1},
+		"a total too large":   encode(nil, []counted{{cell, store.CountMax + 1}}),
 	}
 	cell.Sequence = 1 << 60
 	bad["a cell at the end of time"] = encode(nil, []counted{{cell, 1}})

@@ -51,6 +51,22 @@ func TestCountsAreStoredInSteps(t *testing.T) {
 	}
 }
 
+// What could not be stored is stored later, also if it grows no more.
+func TestCountsAreStoredOnceTheStoreIsBack(t *testing.T) {
+	w := newWorld(t, "eu")
+	eu := w.regions[0]
+	c := eu.cell("k", time.Hour)
+	w.run(time.Second)
+	w.counts.Faults.Fail(errDown)
+	eu.accept(c, 100, 100)
+	w.run(3 * time.Second)
+	w.counts.Faults.Fail(nil)
+	w.run(2 * time.Second)
+	if got := w.counts.Totals()[c]; got != 100 {
+		t.Errorf("%d of 100 are stored", got)
+	}
+}
+
 // A row that the count store refuses holds up no other.
 func TestARefusedCountHoldsUpNoOther(t *testing.T) {
 	w := newWorld(t, "eu", "us")

@@ -1,0 +1,75 @@
+package relay_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// A relay that takes over announces no cell by its hash that its predecessor has announced.
+func TestATakeoverAnnouncesNothingAgain(t *testing.T) {
+	w := newWorld(t, "eu")
+	eu := w.regions[0]
+	for i := range 500 {
+		eu.accept(eu.cell(fmt.Sprint("k", i), time.Hour), 1, 100)
+	}
+	w.run(2 * time.Second)
+	if err := eu.relay.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := w.news.Stats().BytesStored
+	eu.relay = eu.newRelay("second")
+	w.run(2 * time.Second)
+	if told := w.news.Stats().BytesStored - before; told > 100 {
+		t.Errorf("it told %d bytes", told)
+	}
+}
+
+// R2: a cell that another region is known to use by what is stored for good alone is told as a count at once.
+func TestR2WhatIsStoredTellsWhoUsesACell(t *testing.T) {
+	w := newWorld(t, "us")
+	us := w.regions[0]
+	w.run(time.Second)
+	c := us.cell("k", time.Hour)
+	us.accept(c, 50, 100)
+	w.run(2 * time.Second)
+	us.away = true
+	w.news.Wipe()
+	eu := w.addRegion("eu", w.clock, 1)
+	w.run(time.Second)
+	eu.accept(c, 1, 100)
+	w.run(interval)
+	counts := 0
+	for _, row := range w.news.Rows(store.Stream{Region: "eu"}) {
+		if err := relay.Decode(row.Payload, func(window.Cell) { counts++ }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if counts != 1 {
+		t.Errorf("eu has told %d counts, want the one of the cell that us uses", counts)
+	}
+}
+
+// What is stored for good is heeded by the shard whose cell it is, and by no other.
+func TestAShardTakesItsStoredCounts(t *testing.T) {
+	w := newWorld(t)
+	eu := w.addRegion("eu", w.clock, 3)
+	w.run(time.Second)
+	const n = 60
+	for i := range n {
+		eu.accept(eu.cell(fmt.Sprint("k", i), time.Hour), 50, 100)
+	}
+	w.run(2 * time.Second)
+	if err := eu.relay.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eu.relay = eu.newRelay("second")
+	w.run(time.Second)
+	if s := relay.Sizes(eu.relay); s.Cells != n {
+		t.Errorf("three shards hold %d cells, want %d", s.Cells, n)
+	}
+}
