@@ -32,7 +32,10 @@ func (h *Hub) Get(ctx context.Context, cells []window.Cell) (reply store.Reply, 
 
 // ClaimAll implements store.Hub.
 func (h *Hub) ClaimAll(ctx context.Context, claims []store.CellClaim) store.ClaimReply {
-	reply := store.ClaimReply{Reply: store.Reply{Totals: make([]store.Total, len(claims))}, Added: make([]bool, len(claims))}
+	reply := store.ClaimReply{
+		Reply: store.Reply{Totals: make([]store.Total, len(claims))},
+		Added: make([]bool, len(claims)),
+	}
 	if len(claims) == 0 {
 		return reply
 	}
@@ -64,7 +67,8 @@ func (h *Hub) ClaimAll(ctx context.Context, claims []store.CellClaim) store.Clai
 // Send implements store.Hub.
 func (h *Hub) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	if chunk.Stream == 0 || chunk.Number < 1 {
-		return store.Reply{}, opError(OpSend, fmt.Errorf("stream is %d, want another than 0, and number %d, want >= 1", chunk.Stream, chunk.Number))
+		return store.Reply{}, opError(OpSend,
+			fmt.Errorf("stream is %d, want another than 0, and number %d, want >= 1", chunk.Stream, chunk.Number))
 	}
 	err := h.inShard(chunk.Shard, len(chunk.Costs), func(i int) *window.Key { return &chunk.Costs[i].Cell.Key })
 	if err != nil {

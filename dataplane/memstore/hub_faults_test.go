@@ -15,7 +15,9 @@ import (
 
 func sendOne(t *testing.T, h *memstore.Hub, number int64, cost store.Cost) (store.Total, error) {
 	t.Helper()
-	reply, err := h.Send(t.Context(), store.Chunk{Shard: h.ShardOf(&cost.Cell.Key), Stream: 7, Number: number, Costs: []store.Cost{cost}})
+	reply, err := h.Send(t.Context(), store.Chunk{
+		Shard: h.ShardOf(&cost.Cell.Key), Stream: 7, Number: number, Costs: []store.Cost{cost},
+	})
 	if err != nil {
 		return store.Total{}, err
 	}
@@ -125,7 +127,8 @@ func TestHubDoesNotPileUp(t *testing.T) {
 		costs := make([]store.Cost, 10)
 		for i := range costs {
 			key := window.Key{Workspace: "w", Namespace: "n", Identifier: fmt.Sprint(second, i), Duration: time.Second}
-			costs[i] = store.Cost{Cell: window.Cell{Key: key, Sequence: window.Sequence(now.UnixMilli(), 1000)}, Add: 1, Limit: 5}
+			at := window.Cell{Key: key, Sequence: window.Sequence(now.UnixMilli(), 1000)}
+			costs[i] = store.Cost{Cell: at, Add: 1, Limit: 5}
 		}
 		if _, err := h.Send(t.Context(), store.Chunk{Stream: 7, Number: int64(second + 1), Costs: costs}); err != nil {
 			t.Fatal(err)

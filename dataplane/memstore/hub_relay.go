@@ -91,7 +91,9 @@ func (h *Hub) Told(ctx context.Context, shard int, cells []store.Change) error {
 
 // Scan implements store.RelayHub. The cursor is the hash of the next cell, so that cells that come
 // and go move no other.
-func (h *Hub) Scan(ctx context.Context, shard int, cursor uint64, max int) (cells []store.Change, next uint64, err error) {
+func (h *Hub) Scan(
+	ctx context.Context, shard int, cursor uint64, max int,
+) (cells []store.Change, next uint64, err error) {
 	if max < 1 {
 		return nil, 0, opError(OpScan, fmt.Errorf("max is %d, want >= 1", max))
 	}

@@ -118,7 +118,8 @@ func TestHubSurvivesAFailover(t *testing.T) {
 	if got := regionOf(t, promoted, c); got != 1111 {
 		t.Errorf("after late repetitions it has %d", got)
 	}
-	if changes, err := promoted.Changes(t.Context(), 0, 9); err != nil || len(changes.Cells) != 1 || changes.Cells[0].Total != 1111 {
+	changes, err := promoted.Changes(t.Context(), 0, 9)
+	if err != nil || len(changes.Cells) != 1 || changes.Cells[0].Total != 1111 {
 		t.Errorf("changes: %+v, %v", changes, err)
 	}
 }
@@ -163,11 +164,14 @@ func TestEveryHubCellExpires(t *testing.T) {
 	ctx := t.Context()
 	var cells []window.Cell
 	for i, d := range []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour, window.DurationMax} {
-		sent, claimed, told, raised := cellNow(fmt.Sprint("s", i), d), cellNow(fmt.Sprint("c", i), d), cellNow(fmt.Sprint("t", i), d), cellNow(fmt.Sprint("r", i), d)
+		sent, claimed := cellNow(fmt.Sprint("s", i), d), cellNow(fmt.Sprint("c", i), d)
+		told, raised := cellNow(fmt.Sprint("t", i), d), cellNow(fmt.Sprint("r", i), d)
 		cells = append(cells, sent, claimed, told, raised)
 		for range 2 {
 			s.send(t, store.Cost{Cell: sent, Add: 1, Limit: 9})
-			h.ClaimAll(ctx, []store.CellClaim{{Cell: claimed, Cost: 1, AtMost: 9, Limit: 9}, {Cell: cellNow("refused", d), Cost: 2, AtMost: 1}})
+			h.ClaimAll(ctx, []store.CellClaim{
+				{Cell: claimed, Cost: 1, AtMost: 9, Limit: 9}, {Cell: cellNow("refused", d), Cost: 2, AtMost: 1},
+			})
 			changes, err := h.Changes(ctx, 0, 1)
 			err = errors.Join(err, h.Tell(ctx, 0, []store.Foreign{{Cell: told, Count: int64(i + 1)}}),
 				h.Raise(ctx, 0, changes.Epoch, []store.Change{{Cell: raised, Total: int64(i + 1), Limit: 9}}))
@@ -179,7 +183,8 @@ func TestEveryHubCellExpires(t *testing.T) {
 	for _, c := range cells {
 		expiresMs, err := raw.Do(ctx, "PEXPIRETIME", h.Key(c)).Int64()
 		least := c.ExpiresAtMs() + grace.Milliseconds()
-		if most := least + min(c.Duration/10, time.Minute).Milliseconds(); err != nil || expiresMs < least || expiresMs > most {
+		most := least + min(c.Duration/10, time.Minute).Milliseconds()
+		if err != nil || expiresMs < least || expiresMs > most {
 			t.Errorf("%s expires at %d, want %d to %d: %v", h.Key(c), expiresMs, least, most, err)
 		}
 	}
@@ -198,7 +203,8 @@ func TestChangesEndWithTheirCells(t *testing.T) {
 	h := openHub(t, "redis://"+server.Addr(), redisorigin.Options{})
 	s := &sender{h: h}
 	c := cellNow("x", time.Hour)
-	command(t, raw, "ZADD", "weir:{hub}:changes", time.Now().Add(-time.Second).UnixMilli(), "weir:{hub}:exact:{w:n:gone:1000}:1")
+	command(t, raw, "ZADD", "weir:{hub}:changes", time.Now().Add(-time.Second).UnixMilli(),
+		"weir:{hub}:exact:{w:n:gone:1000}:1")
 	s.send(t, store.Cost{Cell: c, Add: 1, Limit: 9})
 	if got := raw.ZRange(t.Context(), "weir:{hub}:changes", 0, -1).Val(); len(got) != 1 || got[0] != h.Key(c) {
 		t.Errorf("changes are %v", got)
@@ -315,9 +321,10 @@ func TestHubRefusals(t *testing.T) {
 	s := &sender{h: h}
 	epoch := s.send(t, store.Cost{Cell: c, Add: 1})[0].Epoch
 	for name, r := range map[string][2][]any{
-		"out of memory":    {{"CONFIG", "SET", "maxmemory", "1"}, {"CONFIG", "SET", "maxmemory", "0"}},
-		"too few replicas": {{"CONFIG", "SET", "min-replicas-to-write", "3"}, {"CONFIG", "SET", "min-replicas-to-write", "0"}},
-		"read only":        {{"REPLICAOF", "127.0.0.1", "1"}, {"REPLICAOF", "NO", "ONE"}},
+		"out of memory": {{"CONFIG", "SET", "maxmemory", "1"}, {"CONFIG", "SET", "maxmemory", "0"}},
+		"too few replicas": {{"CONFIG", "SET", "min-replicas-to-write", "3"},
+			{"CONFIG", "SET", "min-replicas-to-write", "0"}},
+		"read only": {{"REPLICAOF", "127.0.0.1", "1"}, {"REPLICAOF", "NO", "ONE"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := regionOf(t, h, c)

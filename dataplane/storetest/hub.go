@@ -139,7 +139,8 @@ func sendAny(t reporter, h store.Hub, chunk store.Chunk) []store.Total {
 	t.Helper()
 	reply, err := h.Send(t.Context(), chunk)
 	if err != nil || len(reply.Totals) != len(chunk.Costs) || reply.Now.IsZero() {
-		t.Fatalf("send chunk %d of %d costs: %d totals, clock %v: %v", chunk.Number, len(chunk.Costs), len(reply.Totals), reply.Now, err)
+		t.Fatalf("send chunk %d of %d costs: %d totals, clock %v: %v",
+			chunk.Number, len(chunk.Costs), len(reply.Totals), reply.Now, err)
 	}
 	return reply.Totals
 }
@@ -253,7 +254,8 @@ func callHub(h *hubTest, ctx context.Context) map[string]error {
 	_, errs["Get"] = h.Get(ctx, c)
 	_, errs["Send"] = h.Send(ctx, h.stream.chunk(h, store.Cost{Cell: c[0], Add: 1}))
 	_, errs["Send of nothing"] = h.Send(ctx, store.Chunk{Shard: shard, Stream: 1, Number: 1})
-	for i, total := range h.ClaimAll(ctx, []store.CellClaim{{Cell: c[0], Cost: 1, AtMost: 9}, {Cell: c[1], Cost: 1, AtMost: 9}}).Totals {
+	claims := []store.CellClaim{{Cell: c[0], Cost: 1, AtMost: 9}, {Cell: c[1], Cost: 1, AtMost: 9}}
+	for i, total := range h.ClaimAll(ctx, claims).Totals {
 		errs[fmt.Sprint("ClaimAll ", i)] = total.Err
 	}
 	errs["Listen"] = h.Listen(ctx, shard, func([]store.Foreign) {})

@@ -35,7 +35,9 @@ var hubClaimTests = map[string]func(*hubTest){
 		c := h.cells(2)
 		h.send(store.Cost{Cell: c[0], Add: 7})
 		for _, atMost := range []int64{math.MinInt64, -1, 0, 2} {
-			h.claim([]store.CellClaim{{Cell: c[0], Cost: 3, AtMost: atMost, Limit: 5}, {Cell: c[1], Cost: 3, AtMost: atMost, Limit: 5}}, no(7), no(0))
+			h.claim([]store.CellClaim{
+				{Cell: c[0], Cost: 3, AtMost: atMost, Limit: 5}, {Cell: c[1], Cost: 3, AtMost: atMost, Limit: 5},
+			}, no(7), no(0))
 		}
 		wantChanges(h)
 	},
@@ -43,7 +45,9 @@ var hubClaimTests = map[string]func(*hubTest){
 		c := h.cells(2)
 		h.send(store.Cost{Cell: c[0], Add: 7})
 		for i, cost := range []int64{0, -1, math.MinInt64} {
-			r := h.ClaimAll(h.Context(), []store.CellClaim{{Cell: c[0], Cost: cost, AtMost: 9}, {Cell: c[1], Cost: 1, AtMost: 9}})
+			r := h.ClaimAll(h.Context(), []store.CellClaim{
+				{Cell: c[0], Cost: cost, AtMost: 9}, {Cell: c[1], Cost: 1, AtMost: 9},
+			})
 			if bad := r.Totals[0]; bad.Err == nil || errors.Is(bad.Err, store.ErrMaybeApplied) || bad.Region != 0 || r.Added[0] {
 				h.Errorf("cost %d: %+v", cost, bad)
 			}
@@ -58,7 +62,8 @@ var hubClaimTests = map[string]func(*hubTest){
 		h.send(store.Cost{Cell: c[0], Add: store.CountMax - 5}, store.Cost{Cell: c[1], Add: 1 << 52})
 		h.claim([]store.CellClaim{
 			{Cell: c[0], Cost: 6, AtMost: math.MaxInt64}, {Cell: c[0], Cost: math.MaxInt64, AtMost: math.MaxInt64},
-			{Cell: c[0], Cost: 5, AtMost: math.MaxInt64}, {Cell: c[1], Cost: 2, AtMost: 1<<52 + 1}, {Cell: c[1], Cost: 1, AtMost: 1<<52 + 1},
+			{Cell: c[0], Cost: 5, AtMost: math.MaxInt64}, {Cell: c[1], Cost: 2, AtMost: 1<<52 + 1},
+			{Cell: c[1], Cost: 1, AtMost: 1<<52 + 1},
 		}, no(store.CountMax-5), no(store.CountMax-5), yes(store.CountMax), no(1<<52), yes(1<<52+1))
 	},
 	"takes as many cells as it is given":                                  testHubClaimMany,
@@ -124,7 +129,8 @@ func testHubClaimConcurrently(h *hubTest) {
 		wg.Wait()
 		total := get(rt, h, cell)[0].Region
 		if len(problems) > 0 || total != added || total > atMost || leastRefused <= atMost-total {
-			rt.Fatalf("at most %d: the total is %d, %d were added, %d was refused; %v", atMost, total, added, leastRefused, problems)
+			rt.Fatalf("at most %d: the total is %d, %d were added, %d was refused; %v",
+				atMost, total, added, leastRefused, problems)
 		}
 	})
 }
@@ -145,7 +151,8 @@ func testClaimForeign(h *hubTest) {
 	c := h.cells(1)
 	h.tell(store.Foreign{Cell: c[0], Count: 8})
 	for _, cost := range []int64{1, 10} {
-		if r := h.ClaimAll(h.Context(), []store.CellClaim{{Cell: c[0], Cost: cost, AtMost: 5}}); r.Totals[0].Foreign != 8 || r.Totals[0].Region != 1 {
+		r := h.ClaimAll(h.Context(), []store.CellClaim{{Cell: c[0], Cost: cost, AtMost: 5}})
+		if r.Totals[0].Foreign != 8 || r.Totals[0].Region != 1 {
 			h.Errorf("a claim of %d: %+v", cost, r)
 		}
 	}

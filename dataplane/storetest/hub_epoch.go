@@ -91,7 +91,9 @@ var hubEpochTests = map[string]func(*hubTest){
 		c := h.cells(2)
 		old := h.epoch(c[0])
 		h.Wipe(h)
-		r := h.ClaimAll(h.Context(), []store.CellClaim{{Cell: c[0], Epoch: old, Cost: 1, AtMost: 9}, {Cell: c[1], Cost: 1, AtMost: 9}})
+		r := h.ClaimAll(h.Context(), []store.CellClaim{
+			{Cell: c[0], Epoch: old, Cost: 1, AtMost: 9}, {Cell: c[1], Cost: 1, AtMost: 9},
+		})
 		if !errors.Is(r.Totals[0].Err, store.ErrEpoch) || r.Added[0] || r.Totals[0].Epoch == old || r.Totals[0].Epoch == 0 {
 			h.Errorf("a claim for an earlier epoch: %+v, added %v", r.Totals[0], r.Added[0])
 		}

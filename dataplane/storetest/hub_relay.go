@@ -49,17 +49,22 @@ var hubChangesTests = map[string]func(*hubTest){
 	"are cells with a Limit whose region total has changed, with the lowest": func(h *hubTest) {
 		c := h.cells(5)
 		wantChanges(h)
-		h.send(store.Cost{Cell: c[0], Add: 1, Limit: 100}, store.Cost{Cell: c[1], Add: 2}, store.Cost{Cell: c[2], Restore: 3, Limit: 50},
+		h.send(store.Cost{Cell: c[0], Add: 1, Limit: 100}, store.Cost{Cell: c[1], Add: 2},
+			store.Cost{Cell: c[2], Restore: 3, Limit: 50},
 			store.Cost{Cell: c[3], Limit: 10}, store.Cost{Cell: c[4], Known: 5, Limit: 9})
 		h.send(store.Cost{Cell: c[0], Add: 1, Limit: 20}, store.Cost{Cell: c[2], Add: 1, Limit: 200}, store.Cost{Cell: c[4]})
-		want := []store.Change{{Cell: c[0], Total: 2, Limit: 20}, {Cell: c[2], Total: 4, Limit: 50}, {Cell: c[4], Total: 5, Limit: 9}}
+		want := []store.Change{
+			{Cell: c[0], Total: 2, Limit: 20}, {Cell: c[2], Total: 4, Limit: 50}, {Cell: c[4], Total: 5, Limit: 9},
+		}
 		for range 2 { // "Without Told they stay"
 			wantChanges(h, want...)
 		}
 	},
 	"come from claims too": func(h *hubTest) {
 		c := h.cells(2)
-		h.claim([]store.CellClaim{{Cell: c[0], Cost: 2, AtMost: 9, Limit: 9}, {Cell: c[1], Cost: 2, AtMost: 9}}, yes(2), yes(2))
+		h.claim([]store.CellClaim{
+			{Cell: c[0], Cost: 2, AtMost: 9, Limit: 9}, {Cell: c[1], Cost: 2, AtMost: 9},
+		}, yes(2), yes(2))
 		wantChanges(h, store.Change{Cell: c[0], Total: 2, Limit: 9})
 	},
 	"that are told are taken off until the next one":             testTold,
@@ -205,7 +210,8 @@ var hubTellTests = map[string]func(*hubTest){
 		c := h.cells(3)
 		h.tell(store.Foreign{Cell: c[0], Count: 7}, store.Foreign{Cell: c[1], Count: 1}, store.Foreign{Cell: c[0], Count: 5})
 		h.send(store.Cost{Cell: c[0], Add: 2}, store.Cost{Cell: c[2], Add: 3})
-		h.tell(store.Foreign{Cell: c[0], Count: 6}, store.Foreign{Cell: c[1], Count: 4}, store.Foreign{Cell: c[2], Count: 1 << 60},
+		h.tell(store.Foreign{Cell: c[0], Count: 6}, store.Foreign{Cell: c[1], Count: 4},
+			store.Foreign{Cell: c[2], Count: 1 << 60},
 			store.Foreign{Cell: c[2], Count: -1}, store.Foreign{Cell: c[1], Count: 0})
 		want := []store.Total{{Region: 2, Foreign: 7}, {Foreign: 4}, {Region: 3, Foreign: store.CountMax}}
 		sent := h.send(store.Cost{Cell: c[0]}, store.Cost{Cell: c[1]}, store.Cost{Cell: c[2]})
@@ -329,7 +335,8 @@ var hubRaiseTests = map[string]func(*hubTest){
 		epoch := h.changes(1).Epoch
 		h.Wipe(h)
 		err := h.Raise(h.Context(), h.shard(), epoch, []store.Change{{Cell: c[0], Total: 5, Limit: 5}})
-		if healed := h.Healed(h.Context(), h.shard(), epoch); !errors.Is(err, store.ErrEpoch) || !errors.Is(healed, store.ErrEpoch) {
+		healed := h.Healed(h.Context(), h.shard(), epoch)
+		if !errors.Is(err, store.ErrEpoch) || !errors.Is(healed, store.ErrEpoch) {
 			h.Errorf("after the hub was emptied: raise %v, healed %v", err, healed)
 		}
 		h.wantRegions(c, 0)

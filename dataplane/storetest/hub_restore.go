@@ -225,7 +225,8 @@ func (n *hubNode) answered(t reporter, totals []store.Total) {
 		case errors.Is(total.Err, store.ErrEpoch) && cost.Epoch == 0 && !cell.restoring:
 			// It was first sent in an epoch in which others may have been answered with it.
 			cell.restoring, cell.restore, cell.unsent = true, cell.unsent, 0
-		case total.Err == nil && (cost.Epoch == cell.epoch || cost.Epoch == 0 && (cell.epoch == 0 || cell.epoch == total.Epoch)):
+		case total.Err == nil && (cost.Epoch == cell.epoch ||
+			cost.Epoch == 0 && (cell.epoch == 0 || cell.epoch == total.Epoch)):
 			cell.unsent -= cost.Add
 			cell.restoring = false
 		case total.Err != nil && !errors.Is(total.Err, store.ErrEpoch):
@@ -249,5 +250,8 @@ func (c *nodeCell) hear(t store.Total) {
 
 // begin starts a new epoch: all that was accepted so far is to be restored.
 func (c *nodeCell) begin(epoch store.Epoch) {
-	*c = nodeCell{accepted: c.accepted, known: c.known, epoch: epoch, restoring: true, restore: c.accepted, restoreWith: c.known}
+	*c = nodeCell{
+		accepted: c.accepted, known: c.known, epoch: epoch,
+		restoring: true, restore: c.accepted, restoreWith: c.known,
+	}
 }

@@ -119,11 +119,13 @@ func testBadCosts(h *hubTest) {
 
 func testCountsEnd(h *hubTest) {
 	c := h.cells(3)
-	h.send(store.Cost{Cell: c[0], Add: store.CountMax - 2}, store.Cost{Cell: c[1], Restore: store.CountMax - 1}, store.Cost{Cell: c[2], Known: math.MaxInt64})
+	h.send(store.Cost{Cell: c[0], Add: store.CountMax - 2}, store.Cost{Cell: c[1], Restore: store.CountMax - 1},
+		store.Cost{Cell: c[2], Known: math.MaxInt64})
 	h.wantRegions(c, store.CountMax-2, store.CountMax-1, store.CountMax)
 	h.send(store.Cost{Cell: c[0], Add: 1}, store.Cost{Cell: c[1], Add: math.MaxInt64}, store.Cost{Cell: c[2], Add: 1})
 	h.wantRegions(c, store.CountMax-1, store.CountMax, store.CountMax)
-	h.send(store.Cost{Cell: c[0], Add: math.MaxInt64}, store.Cost{Cell: c[1], Restore: math.MaxInt64}, store.Cost{Cell: c[0], Add: 1})
+	h.send(store.Cost{Cell: c[0], Add: math.MaxInt64}, store.Cost{Cell: c[1], Restore: math.MaxInt64},
+		store.Cost{Cell: c[0], Add: 1})
 	h.wantRegions(c[:2], store.CountMax, store.CountMax)
 }
 
@@ -145,8 +147,9 @@ func testBadChunks(h *hubTest) {
 	good := h.stream.chunk(h, h.adds(c, 1)...)
 	for name, spoil := range map[string]func(*store.Chunk){
 		"no stream": func(c *store.Chunk) { c.Stream = 0 }, "no number": func(c *store.Chunk) { c.Number = 0 },
-		"a negative number": func(c *store.Chunk) { c.Number = -1 }, "a shard too many": func(c *store.Chunk) { c.Shard = h.Shards() },
-		"a negative shard": func(c *store.Chunk) { c.Shard = -1 },
+		"a negative number": func(c *store.Chunk) { c.Number = -1 },
+		"a shard too many":  func(c *store.Chunk) { c.Shard = h.Shards() },
+		"a negative shard":  func(c *store.Chunk) { c.Shard = -1 },
 	} {
 		bad := good
 		spoil(&bad)
