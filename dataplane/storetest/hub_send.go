@@ -205,61 +205,82 @@ func testSendKeepsNothing(h *hubTest) {
 // Whatever is sent, lost, repeated and late: the totals are those of a map.
 func testSendHistories(h *hubTest) {
 	rapid.Check(h.T, func(rt *rapid.T) {
-		cells := hubCells(h, freshWorkspace(), 3)
-		epochs := make(map[window.Cell]store.Epoch)
-		for i, total := range get(rt, h, cells...) {
-			epochs[cells[i]] = total.Epoch
-		}
-		other := h.Client(h)
-		model := make(map[window.Cell]int64)
-		streams := []hubStream{newHubStream(), newHubStream()}
-		sent := make([][]store.Chunk, len(streams))
-		pending := make([]*store.Chunk, len(streams)) // whose reply was lost
-		draw := func(rt *rapid.T) (stream int) { return rapid.IntRange(0, len(streams)-1).Draw(rt, "stream") }
-		check := func(what string, chunk store.Chunk, totals []store.Total) {
-			for i, total := range totals {
-				if c := chunk.Costs[i].Cell; total.Region > model[c] || total.Epoch != epochs[c] {
-					rt.Fatalf("%s: %v is %+v, want at most %d", what, c, total, model[c])
-				}
-			}
-		}
-		rt.Repeat(map[string]func(*rapid.T){
-			"send": func(rt *rapid.T) {
-				n := draw(rt)
-				if pending[n] == nil {
-					chunk := streams[n].chunk(h, drawCosts(rt, cells, epochs)...)
-					for _, c := range chunk.Costs {
-						model[c.Cell] += c.Add
-					}
-					pending[n] = &chunk
-					sent[n] = append(sent[n], chunk)
-				}
-				if rapid.Bool().Draw(rt, "the reply is lost") {
-					h.sendLost(*pending[n])
-					return
-				}
-				check("sent", *pending[n], sendTo(rt, h, *pending[n]))
-				pending[n] = nil
-			},
-			"late": func(rt *rapid.T) {
-				n := draw(rt)
-				if all := len(sent[n]); all > 1 { // another one was sent since
-					chunk := sent[n][rapid.IntRange(0, all-2).Draw(rt, "chunk")]
-					check("late", chunk, sendTo(rt, other, chunk))
-				}
-			},
-		})
-		for _, chunk := range pending {
+		s := newSendHistory(rt, h)
+		rt.Repeat(map[string]func(*rapid.T){"send": s.send, "late": s.late})
+		for _, chunk := range s.pending {
 			if chunk != nil {
 				sendTo(rt, h, *chunk)
 			}
 		}
-		for i, total := range get(rt, h, cells...) {
-			if want := model[cells[i]]; total.Region != want {
-				rt.Fatalf("total of %v is %d, want %d", cells[i], total.Region, want)
+		for i, total := range get(rt, h, s.cells...) {
+			if want := s.model[s.cells[i]]; total.Region != want {
+				rt.Fatalf("total of %v is %d, want %d", s.cells[i], total.Region, want)
 			}
 		}
 	})
+}
+
+// sendHistory is what two streams have sent to a hub, beside a model of its totals.
+type sendHistory struct {
+	*hubTest
+	cells   []window.Cell
+	epochs  map[window.Cell]store.Epoch
+	model   map[window.Cell]int64
+	streams []hubStream
+	sent    [][]store.Chunk
+	pending []*store.Chunk // whose reply was lost
+	other   store.Hub
+}
+
+func newSendHistory(rt *rapid.T, h *hubTest) *sendHistory {
+	s := &sendHistory{hubTest: h, epochs: make(map[window.Cell]store.Epoch), model: make(map[window.Cell]int64)}
+	s.cells, s.other = hubCells(h, freshWorkspace(), 3), h.Client(h)
+	for i, total := range get(rt, h, s.cells...) {
+		s.epochs[s.cells[i]] = total.Epoch
+	}
+	s.streams = []hubStream{newHubStream(), newHubStream()}
+	s.sent, s.pending = make([][]store.Chunk, len(s.streams)), make([]*store.Chunk, len(s.streams))
+	return s
+}
+
+func (s *sendHistory) draw(rt *rapid.T) (stream int) {
+	return rapid.IntRange(0, len(s.streams)-1).Draw(rt, "stream")
+}
+
+// send sends a stream's next chunk, or its last one again if the reply was lost.
+func (s *sendHistory) send(rt *rapid.T) {
+	n := s.draw(rt)
+	if s.pending[n] == nil {
+		chunk := s.streams[n].chunk(s.hubTest, drawCosts(rt, s.cells, s.epochs)...)
+		for _, c := range chunk.Costs {
+			s.model[c.Cell] += c.Add
+		}
+		s.pending[n] = &chunk
+		s.sent[n] = append(s.sent[n], chunk)
+	}
+	if rapid.Bool().Draw(rt, "the reply is lost") {
+		s.sendLost(*s.pending[n])
+		return
+	}
+	s.check(rt, "sent", *s.pending[n], sendTo(rt, s.hubTest, *s.pending[n]))
+	s.pending[n] = nil
+}
+
+// late delivers a chunk again after a later one of its stream, by another client.
+func (s *sendHistory) late(rt *rapid.T) {
+	n := s.draw(rt)
+	if all := len(s.sent[n]); all > 1 {
+		chunk := s.sent[n][rapid.IntRange(0, all-2).Draw(rt, "chunk")]
+		s.check(rt, "late", chunk, sendTo(rt, s.other, chunk))
+	}
+}
+
+func (s *sendHistory) check(rt *rapid.T, what string, chunk store.Chunk, totals []store.Total) {
+	for i, total := range totals {
+		if c := chunk.Costs[i].Cell; total.Region > s.model[c] || total.Epoch != s.epochs[c] {
+			rt.Fatalf("%s: %v is %+v, want at most %d", what, c, total, s.model[c])
+		}
+	}
 }
 
 func drawCosts(rt *rapid.T, cells []window.Cell, epochs map[window.Cell]store.Epoch) []store.Cost {
