@@ -161,3 +161,27 @@ func TestR6APromotedReplicaIsNotCountedTwice(t *testing.T) {
 		t.Errorf("eu has %d of 40", got)
 	}
 }
+
+// R6: a relay that takes over an emptied hub raises it to what was told, and to what is stored for good, each alone.
+func TestR6ATakeoverOfAnEmptiedHub(t *testing.T) {
+	for what, floor := range map[string]float64{"only told": 1, "only stored": 0.1} {
+		w := newWorld(t, "eu")
+		w.tuning.Floor = floor
+		eu := w.regions[0]
+		c := eu.cell("k", time.Hour)
+		eu.accept(c, 40, 100)
+		w.run(2 * time.Second)
+		if err := eu.relay.Stop(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if what == "only stored" {
+			w.news.Wipe()
+		}
+		eu.hub.Wipe()
+		eu.relay = eu.newRelay("second")
+		w.run(time.Second)
+		if got := eu.total(c).Region; got != 40 {
+			t.Errorf("%s: eu has %d of 40", what, got)
+		}
+	}
+}
