@@ -39,12 +39,15 @@ func (n News) read(
 		return s.Region == region || c == store.NewsCursor{}
 	})
 	got, err := n.ask(ctx, askAfter(region, known, maxBytes))
-	if lost := got.dropCursors(known); err == nil && len(lost) > 0 {
+	for err == nil {
+		lost := got.dropCursors(known)
+		if len(lost) == 0 {
+			break
+		}
 		for _, s := range lost {
 			delete(known, s)
 		}
-		got, err = n.ask(ctx, askAfter(region, known, maxBytes))
-		got.dropCursors(known)
+		got, err = n.ask(ctx, askAfter(region, known, maxBytes)) // in which the rows of other cursors may be gone
 	}
 	page := store.NewsPage{Rows: got.rows, More: got.more(), Now: got.now}
 	if err != nil || len(got.heads) == 0 || page.More {
