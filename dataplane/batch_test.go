@@ -74,7 +74,7 @@ func TestDuplicateKeysAddUp(t *testing.T) {
 // A batch asks the origin once: for both cells of each key, in the order in which the items first name them.
 func TestABatchReadsItsKeysOnceInTheOrderOfItsItems(t *testing.T) {
 	w := newWorld(t)
-	origin := &heardOrigin{Origin: w.origin("eu")}
+	origin := &heardOrigin{Hub: w.origin("eu")}
 	n := w.node("eu", "a", func(c *dataplane.Config) { c.Origin = origin })
 	n.AllowMany(t.Context(), []dataplane.Request{ask("k3", 3, 20), ask("k2", 4, 40), ask("k0", 3, 20), ask("k1", 3, 20), ask("k3", 3, 20)})
 	var want []window.Cell
@@ -84,7 +84,7 @@ func TestABatchReadsItsKeysOnceInTheOrderOfItsItems(t *testing.T) {
 		before.Sequence--
 		want = append(want, before, cell)
 	}
-	if len(origin.reads) != 1 || !slices.Equal(origin.reads[0].cells, want) {
+	if len(origin.reads) != 1 || !slices.Equal(origin.reads[0], want) {
 		t.Errorf("the origin was asked for %v, want one read of %v", origin.reads, want)
 	}
 }
@@ -98,18 +98,18 @@ func TestReservationsAreNeverPublished(t *testing.T) {
 	if !reservation.Allowed() {
 		t.Fatal("denied")
 	}
-	n.flush()
 	n.replay()
-	if rows, totals := w.counts.Rows(), w.origin("eu").Totals(); len(rows) != 0 || totals[w.cell("k")] != 0 {
-		t.Fatalf("a reservation was published: %v, %v", rows, totals)
+	w.tell()
+	if rows, counted := w.counts.Rows(), totals(w.origin("eu")); len(rows) != 0 || counted[w.cell("k")] != 0 {
+		t.Fatalf("a reservation was published: %v, %v", rows, counted)
 	}
 	reservation.Keep()
-	n.flush()
 	n.replay()
+	w.tell()
 	if got := w.published("eu", w.cell("k")); got != 6 {
 		t.Errorf("row is %d after commit", got)
 	}
-	if got := w.origin("eu").Totals()[w.cell("k")]; got != 6 {
+	if got := totals(w.origin("eu"))[w.cell("k")]; got != 6 {
 		t.Errorf("origin has %d after commit", got)
 	}
 }

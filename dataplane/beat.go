@@ -35,7 +35,6 @@ func (l *Limiter) beat(ctx context.Context, stopped bool) error {
 	if report != "" {
 		l.top.reportedMs.Store(nowMs)
 	}
-	l.metrics.delays.forget()
 	return nil
 }
 
@@ -47,15 +46,8 @@ func (l *Limiter) figures() heartbeat.Health {
 		TableFull:      l.table.Full.Load(),
 		TableFullAtMs:  l.table.FullAtMs.Load(),
 		PendingCost:    l.pendingCost(),
-		ReplayErrors:   m.originErrors[opAdd].Load(),
+		ReplayErrors:   m.originErrors[opSend].Load(),
 		ReplayedAtMs:   l.replayedAtMs(),
-		FlushedRows:    m.flushedRows.Load(),
-		FlushErrors:    m.flushErrors.Load(),
-		FlushedAtMs:    m.flushedAtMs.Load(),
-		RefusedRows:    m.refusedRows.Load(),
-		ImportedRows:   m.importedRows.Load(),
-		ImportErrors:   m.importErrors.Load(),
-		ImportedAtMs:   m.importedAtMs.Load(),
 		SettingsErrors: m.settingsErrors.Load(),
 		SettingsAtMs:   m.settingsAtMs.Load(),
 		ResetAtMs:      l.settings.Load().resets.atMs,
@@ -69,11 +61,9 @@ func (l *Limiter) figures() heartbeat.Health {
 	for cause := range m.dropped {
 		h.DroppedCost += m.dropped[cause].Load()
 	}
-	h.ConvergenceSamples, h.ConvergenceP50Ms, h.ConvergenceP99Ms = m.delays.recent.summary()
-	h.ConvergenceFromMs = m.delays.p99ByRegion()
 	if s := l.shape.Load(); s != nil {
 		h.ActiveKeys, h.HotKeys = s.keys, s.hot
-		if s.sharedKnown {
+		if l.table.Fleet {
 			h.SharedKeys = &s.shared
 		}
 	}

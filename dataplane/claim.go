@@ -70,17 +70,17 @@ func (l *Limiter) claims(sh *shard) {
 // claimOnce makes one call. Claims of one key that do not fit beside each other by
 // what is known here wait for the next.
 func (l *Limiter) claimOnce(sh *shard, waiting []*cell.Claim) (later []*cell.Claim) {
-	var claims []store.Claim
+	var claims []store.CellClaim
 	var going []*cell.Claim
-	nodes, quietMs, now := l.nodes.Load(), l.settings.Load().twoTicksMs, l.clock.ReadSteady()
+	set, nodes, now := l.settings.Load(), l.nodes.Load(), l.clock.ReadSteady()
 	for n, c := range waiting {
 		if len(claims) == claimsMax {
 			later = append(later, waiting[n:]...)
 			break
 		}
-		switch cl, way := c.Entry.PrepareClaim(c, nodes, quietMs, now); {
+		switch cl, way := c.Entry.PrepareClaim(c, set.shares(c.Entry.Names()), nodes, set.twoTicksMs, now); {
 		case way == cell.WayClaim:
-			claims, going = append(claims, store.Claim(cl)), append(going, c)
+			claims, going = append(claims, cl), append(going, c)
 		case len(claims) > 0 && c.Entry.Claiming(c.Verdict.Sequence):
 			later = append(later, c)
 		default:
@@ -90,81 +90,82 @@ func (l *Limiter) claimOnce(sh *shard, waiting []*cell.Claim) (later []*cell.Cla
 	if len(claims) == 0 {
 		return later
 	}
-	answers, err := l.sendClaims(sh, claims)
+	reply, err := l.sendClaims(sh, claims)
 	now = l.clock.ReadSteady()
-	var lost []cell.LostTotal
-	var grown []*cell.Entry
+	lost := make([]store.Epoch, len(going))
 	for i, c := range going {
-		answer := store.Claimed{Err: errShortAnswer}
-		if err != nil {
-			answer.Err = err
-		} else if i < len(answers) {
-			answer = answers[i]
+		answer := claimed{total: store.Total{Err: cmpErr(err, errShortAnswer)}}
+		if err == nil && i < len(reply.Totals) && i < len(reply.Added) {
+			answer = claimed{reply.Totals[i], reply.Added[i]}
 		}
-		grew, missing := l.claimed(c, answer, now)
-		lost = append(lost, missing...)
-		if grew {
-			grown = append(grown, c.Entry)
-		}
+		lost[i] = l.claimed(c, &answer, now)
 	}
-	l.requeueFlush(grown)
-	l.heal(lost)
+	if err == nil && len(reply.Totals) >= len(lost) {
+		l.lostAll(sh, lost, reply.Totals)
+	}
 	for _, c := range going {
 		close(c.Done)
 	}
 	return later
 }
 
+// claimed is the answer to one claim.
+type claimed struct {
+	total store.Total
+	added bool
+}
+
 // sendClaims makes the call. An error means that none of it left.
-func (l *Limiter) sendClaims(sh *shard, claims []store.Claim) ([]store.Claimed, error) {
+func (l *Limiter) sendClaims(sh *shard, claims []store.CellClaim) (reply store.ClaimReply, err error) {
 	end, ok := sh.asks.Begin()
 	if !ok {
-		return nil, breaker.ErrOpen
+		return reply, breaker.ErrOpen
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.ReadTimeout)
 	defer cancel()
-	began := time.Now()
-	answers := l.cfg.Origin.Claim(ctx, claims)
+	call := l.ask(sh)
+	reply = l.cfg.Origin.ClaimAll(ctx, claims)
 	var first error
 	failed := 0
-	for _, a := range answers {
-		if a.Err != nil {
+	for i := range reply.Totals {
+		if err := reply.Totals[i].Err; err != nil && !errors.Is(err, store.ErrEpoch) {
 			failed++
-			first = cmpErr(first, a.Err)
+			first = cmpErr(first, err)
 		}
 	}
-	if failed == len(answers) {
+	if failed == len(reply.Totals) {
 		end(first)
 	} else {
 		end(nil)
 	}
-	l.metrics.origin(opClaim, len(claims), time.Since(began), first)
-	return answers, nil
+	l.metrics.origin(opClaim, len(claims), time.Since(call.began), first)
+	l.answered(sh, call, &reply.Reply)
+	return reply, nil
 }
 
-// claimed merges the answer to one claim, and tells its decision what became of it.
-func (l *Limiter) claimed(c *cell.Claim, answer store.Claimed, now clock.Steady) (grew bool, lost []cell.LostTotal) {
-	switch {
-	case answer.Err != nil:
+// claimed merges the answer to one claim, and tells its decision what became of it. What an origin that has lost its
+// counts has not decided is decided without it, and told to it first.
+func (l *Limiter) claimed(c *cell.Claim, answer *claimed, now clock.Steady) (lost store.Epoch) {
+	switch err := answer.total.Err; {
+	case err != nil:
 		c.Entry.EndClaim(c, cell.WayBroken)
-		if errors.Is(answer.Err, store.ErrMaybeApplied) {
+		lost = c.Entry.Absorb(&l.metrics.merged, c.Verdict.Sequence, &answer.total, now)
+		if errors.Is(err, store.ErrMaybeApplied) {
 			l.metrics.ambiguous.Add(c.Cost)
 		}
 		l.metrics.claims[claimFailed].Add(1)
-		c.Entry.Rest(now)
+		if !errors.Is(err, store.ErrEpoch) {
+			c.Entry.Rest(now)
+		}
 		l.repay(c)
-		return false, nil
-	case answer.Added:
+		return lost
+	case answer.added:
 		l.metrics.claims[claimAdded].Add(1)
 	default:
 		l.metrics.claims[claimRefused].Add(1)
 		defer l.repay(c)
 	}
-	grew, lost = c.Entry.MergeClaim(&l.metrics.merged, c, answer.Total, answer.Added, now)
-	if answer.Added && c.Entry.Cross(c.Verdict.Sequence, answer.Total-c.Cost, answer.Total, l.settings.Load().tuning.Floor) {
-		grew = true // so its row is looked at
-	}
-	return grew, lost
+	return c.Entry.MergeClaim(&l.metrics.merged, c, &answer.total, answer.added, now)
 }
 
 // repay has what a claim's credit has paid for sent, now that it was not added.

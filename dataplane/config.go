@@ -25,11 +25,11 @@ type Config struct {
 	Build string
 
 	// Origin is where the nodes of the region meet; nil for a node alone.
-	Origin store.Origin
+	Origin store.Hub
 
-	// Counts is where regions meet, and where tuning, namespaces and overrides come
-	// from; nil for a region alone.
-	Counts store.CountStore
+	// Counts is where tuning, namespaces and overrides come from, and where heartbeats go; nil
+	// for none.
+	Counts store.Settings
 
 	// EntriesMax bounds the keys held in memory; 0 is 300,000. Memory is about
 	// EntriesMax * (200 B + the identifiers' bytes). A full table forgets idle keys far
@@ -58,7 +58,7 @@ type Config struct {
 	Clock func() time.Time
 
 	// TraceBackground, if not nil, is called when a turn of background work begins that has something
-	// to do: "replay", "sync", "flush", "import", "digest", "reading digests", "bulletin", "settings". What it
+	// to do: "replay", "sync", "settings". What it
 	// returns is the turn's context, and is called with what became of it. For traces; no
 	// request ever meets it.
 	TraceBackground func(ctx context.Context, name string) (within context.Context, end func(error))

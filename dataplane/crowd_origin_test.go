@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
@@ -24,7 +25,7 @@ func TestASingleBesideABatchOfItsGuest(t *testing.T) {
 	var single dataplane.Decision
 	var once sync.Once
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
-		if op == memstore.OpAdd {
+		if op == memstore.OpSend {
 			once.Do(func() { single = n.take("victim", 1, 10) })
 		}
 		return nil
@@ -33,7 +34,7 @@ func TestASingleBesideABatchOfItsGuest(t *testing.T) {
 		t.Fatalf("%+v", b)
 	}
 	wantAllowed(t, "beside the batch", single, true, 7)
-	if got := w.origin("eu").Totals()[w.cell("victim")]; got != 3 || single.Source != dataplane.SourceOrigin {
+	if got := totals(w.origin("eu"))[w.cell("victim")]; got != 3 || single.Source != dataplane.SourceOrigin {
 		t.Errorf("the origin has %d of 3; the single was decided by %v", got, single.Source)
 	}
 }
@@ -44,7 +45,7 @@ func TestWhatTheOriginDoesNotTakeOfGuestsIsInTheOverflow(t *testing.T) {
 	n := w.crowd("api")
 	before := n.Health().DroppedCost
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
-		if op == memstore.OpAdd {
+		if op == memstore.OpSend {
 			return errDown
 		}
 		return nil
@@ -52,8 +53,8 @@ func TestWhatTheOriginDoesNotTakeOfGuestsIsInTheOverflow(t *testing.T) {
 	if b := n.AllowMany(t.Context(), pair(6)); !b.Allowed {
 		t.Fatalf("%+v", b)
 	}
-	if got := n.Health().DroppedCost - before; got != 7 {
-		t.Errorf("%d are counted as dropped, want the 6 and the 1 beside them", got)
+	if got := n.Health().DroppedCost - before; got != 0 {
+		t.Errorf("%d are counted as dropped, and will be sent again", got)
 	}
 	wantAllowed(t, "6 of 10 are in the overflow", n.take("victim", 5, 10), false, 4)
 	wantAllowed(t, "the rest", n.take("victim", 4, 10), true, 0)
@@ -68,9 +69,9 @@ func TestWhatABreakerKeepsBackOfGuestsIsInTheOverflow(t *testing.T) {
 	var open bool
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
 		switch {
-		case op == memstore.OpRead && open:
+		case op == memstore.OpGet && open:
 			return errDown
-		case op == memstore.OpAdd && !open:
+		case op == memstore.OpSend && !open:
 			open = true
 			n.take("another", 1, 10) // whose read fails
 			if b := n.AllowMany(context.Background(), pair(3)); !b.Allowed {
@@ -82,10 +83,50 @@ func TestWhatABreakerKeepsBackOfGuestsIsInTheOverflow(t *testing.T) {
 	if b := n.AllowMany(t.Context(), pair(6)); !b.Allowed {
 		t.Fatalf("%+v", b)
 	}
-	if got := w.origin("eu").Totals()[w.cell("victim")]; got != 6 {
+	if got := totals(w.origin("eu"))[w.cell("victim")]; got != 6 {
 		t.Errorf("the origin has %d, want the 6 that were on their way", got)
 	}
 	wantAllowed(t, "3 of 10 are in the overflow", n.take("victim", 0, 10), true, 7)
+}
+
+// What batches count on guests during one call goes to the origin in the next one, all of it together.
+func TestCostsOfGuestsGoTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		n := w.crowd("api")
+		held := make(chan struct{})
+		sends := 0
+		w.origin("eu").Faults.Hook(func(op memstore.Op) error {
+			if op == memstore.OpSend {
+				if sends++; sends == 1 {
+					<-held
+				}
+			}
+			return nil
+		})
+		var batches sync.WaitGroup
+		spend := func(identifier string) {
+			batches.Go(func() {
+				if b := n.AllowMany(t.Context(), []dataplane.Request{ask(identifier, 3, 10), ask(identifier+" too", 1, 10)}); !b.Allowed {
+					t.Errorf("%s: %+v", identifier, b)
+				}
+			})
+			synctest.Wait()
+		}
+		for _, identifier := range []string{"first", "k0", "k1", "k2", "k1"} {
+			spend(identifier)
+		}
+		close(held)
+		batches.Wait()
+		if sends != 2 {
+			t.Errorf("%d calls, want one for the first batch and one for all others", sends)
+		}
+		for identifier, want := range map[string]int64{"first": 3, "k0": 3, "k1": 6, "k2": 3} {
+			if got := totals(w.origin("eu"))[w.cell(identifier)]; got != want {
+				t.Errorf("the origin has %d of %s, want %d", got, identifier, want)
+			}
+		}
+	})
 }
 
 // An origin that takes nothing of guests opens the breaker of what decisions wait for.
@@ -95,7 +136,7 @@ func TestFailingAddsOfGuestsOpenTheBreaker(t *testing.T) {
 		c.Breaker = dataplane.Breaker{CallsMin: 1, FailureRatio: 0.0001, OpenFor: time.Hour}
 	})
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
-		if op == memstore.OpAdd {
+		if op == memstore.OpSend {
 			return errDown
 		}
 		return nil
@@ -122,20 +163,10 @@ func TestAClaimHealsTheOrigin(t *testing.T) {
 	w.origin("eu").Wipe()
 	n.take("k", 1, 10)
 	n.AwaitCalls()
-	if got := w.origin("eu").Totals()[w.cell("k")]; got != 7 {
+	n.replay()
+	n.replay()
+	if got := totals(w.origin("eu"))[w.cell("k")]; got != 7 {
 		t.Errorf("the origin has %d of 7", got)
-	}
-}
-
-// "The one whose increment passed the mark stores it", of a claim too.
-func TestAClaimThatPassesAMarkStoresIt(t *testing.T) {
-	w := newWorld(t)
-	a, us := w.waitsAlone(), w.node("us", "u")
-	acquaint(t, a, us)
-	a.take("k", 6, 10)
-	a.flush()
-	if got := w.published("eu", w.cell("k")); got != 6 || !a.Covered() {
-		t.Errorf("stored %d of 6; covered %v", got, a.Covered())
 	}
 }
 
@@ -147,7 +178,7 @@ func TestCallersWhoLeaveLeaveNoClaims(t *testing.T) {
 	arrived, let := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
-		if op == memstore.OpClaim {
+		if op == memstore.OpClaimAll {
 			once.Do(func() { close(arrived); <-let })
 		}
 		return nil

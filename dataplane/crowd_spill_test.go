@@ -20,7 +20,7 @@ func guestLimiter(t *testing.T, change ...func(*Config)) (*Limiter, *cell.Entry)
 	t.Helper()
 	now := time.UnixMilli(spillMs())
 	cfg := Config{Region: "eu", NodeID: "a", Clock: func() time.Time { return now },
-		Origin: memstore.NewOrigin(memstore.OriginOptions{Clock: func() time.Time { return now }})}
+		Origin: memstore.NewHub(memstore.HubOptions{Clock: func() time.Time { return now }})}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -37,7 +37,7 @@ func guestLimiter(t *testing.T, change ...func(*Config)) (*Limiter, *cell.Entry)
 func TestTheAnswerToAGuestsCostIsMerged(t *testing.T) {
 	l, e := guestLimiter(t)
 	sh := l.shards[0]
-	l.cfg.Origin.Add(t.Context(), []store.Add{{Cell: e.Cell(spillSeq), Cost: 4}}) // another node's
+	_, _ = l.cfg.Origin.Send(t.Context(), store.Chunk{Stream: 1, Number: 1, Costs: []store.Cost{{Cell: e.Cell(spillSeq), Add: 4}}}) // another node's
 	e.Charge(spillSeq, 5, 100)
 	l.sendGuests(sh, []outgoing{{e, spillSeq, 5}})
 	if got := e.LookAt(spillSeq).Counted; got != 9 {
@@ -51,10 +51,10 @@ func TestTheAnswerToAGuestsCostIsMerged(t *testing.T) {
 	}
 }
 
-// silent answers no Add.
-type silent struct{ store.Origin }
+// silent answers no chunk.
+type silent struct{ store.Hub }
 
-func (silent) Add(context.Context, []store.Add) []store.Added { return nil }
+func (silent) Send(context.Context, store.Chunk) (store.Reply, error) { return store.Reply{}, nil }
 
 // What was claimed in a cell that has made way before the batch is decided is credit there.
 func TestAClaimOfTheCellBeforeBecomesCredit(t *testing.T) {
@@ -105,8 +105,11 @@ func TestAnOriginThatTakesSomeCostsOfGuestsIsThere(t *testing.T) {
 }
 
 // partial takes the first cost only.
-type partial struct{ store.Origin }
+type partial struct{ store.Hub }
 
-func (o partial) Add(ctx context.Context, adds []store.Add) []store.Added {
-	return append(o.Origin.Add(ctx, adds[:1]), store.Added{Err: errShortAnswer})
+func (o partial) Send(ctx context.Context, c store.Chunk) (store.Reply, error) {
+	c.Costs = c.Costs[:1]
+	reply, err := o.Hub.Send(ctx, c)
+	reply.Totals = append(reply.Totals, store.Total{Err: errShortAnswer})
+	return reply, err
 }

@@ -120,7 +120,7 @@ func TestAKeyWithoutRoomIsJudged(t *testing.T) {
 					t.Errorf("%d of 50 passed, want 10", passed)
 				}
 				if c.exact {
-					if got := w.origin("eu").Totals()[w.cell("victim")]; got != 10 {
+					if got := totals(w.origin("eu"))[w.cell("victim")]; got != 10 {
 						t.Errorf("the origin has %d", got)
 					}
 				}
@@ -203,7 +203,7 @@ func TestGuestsAreExactTogether(t *testing.T) {
 			if got := passed.Load(); got > most || got < most/2 {
 				t.Errorf("cost %d passed of a limit of %d", got, most)
 			}
-			if total := w.origin("eu").Totals()[w.cell("victim")]; change == nil && total != passed.Load() {
+			if total := totals(w.origin("eu"))[w.cell("victim")]; change == nil && total != passed.Load() {
 				t.Errorf("the origin has %d of %d", total, passed.Load())
 			}
 			if got := n.Guests(); got != 0 {
@@ -279,7 +279,7 @@ func TestReadsOfGuestsGoTogether(t *testing.T) {
 	arrived, let := make(chan struct{}), make(chan struct{})
 	var reads atomic.Int64
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
-		if op == memstore.OpRead && reads.Add(1) == 1 {
+		if op == memstore.OpGet && reads.Add(1) == 1 {
 			close(arrived)
 			<-let
 		}

@@ -15,7 +15,7 @@ import (
 
 // crowdedRegion is n started nodes whose namespace waits, each with a table that other keys fill, all of them at their
 // limits.
-func crowdedRegion(t *testing.T, n int, origin *memstore.Origin) []*dataplane.Limiter {
+func crowdedRegion(t *testing.T, n int, origin *memstore.Hub) []*dataplane.Limiter {
 	t.Helper()
 	const entries = 20
 	nodes := region(t, n, origin, store.NamespaceRow{Headroom: "wait", Outage: "closed"}, func(c *dataplane.Config) { c.EntriesMax = entries })
@@ -53,7 +53,7 @@ func TestSmallLimitsAreExactHoweverAsked(t *testing.T) {
 			for _, full := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, limit %d, full %v", name, limit, full), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						origin := memstore.NewOrigin(memstore.OriginOptions{})
+						origin := memstore.NewHub(memstore.HubOptions{})
 						nodes := nodesWithRoom(t, n, origin, !full)
 						defer stopAll(nodes)
 						origin.Faults.Delay(4 * time.Millisecond)
@@ -66,7 +66,7 @@ func TestSmallLimitsAreExactHoweverAsked(t *testing.T) {
 								}
 							}
 						})
-						if got, total := admitted.Load(), origin.Totals()[minuteCell("victim")]; got != limit || total != limit {
+						if got, total := admitted.Load(), totals(origin)[minuteCell("victim")]; got != limit || total != limit {
 							t.Errorf("%d were admitted, and the origin has %d; the limit is %d", got, total, limit)
 						}
 						for i, l := range nodes {
@@ -81,7 +81,7 @@ func TestSmallLimitsAreExactHoweverAsked(t *testing.T) {
 	}
 }
 
-func nodesWithRoom(t *testing.T, n int, origin *memstore.Origin, room bool) []*dataplane.Limiter {
+func nodesWithRoom(t *testing.T, n int, origin *memstore.Hub, room bool) []*dataplane.Limiter {
 	t.Helper()
 	if !room {
 		return crowdedRegion(t, n, origin)
@@ -101,13 +101,13 @@ func TestALargeClaimOfAKeyWithoutRoomIsGranted(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			origin := memstore.NewOrigin(memstore.OriginOptions{})
+			origin := memstore.NewHub(memstore.HubOptions{})
 			nodes := crowdedRegion(t, 5, origin)
 			defer stopAll(nodes)
 			origin.Faults.Delay(4 * time.Millisecond)
 			before := origin.Stats().Claims
 			d := take(nodes[0])
-			if total := origin.Totals()[minuteCell("victim")]; !d.Allowed || d.Source != dataplane.SourceOrigin || total != 61 {
+			if total := totals(origin)[minuteCell("victim")]; !d.Allowed || d.Source != dataplane.SourceOrigin || total != 61 {
 				t.Errorf("%s: 61 of 100: %+v; the origin has %d", name, d, total)
 			}
 			if got := origin.Stats().Claims - before; got != 1 {
@@ -120,7 +120,7 @@ func TestALargeClaimOfAKeyWithoutRoomIsGranted(t *testing.T) {
 // What was claimed for a batch that fails after all is lost to nobody: it pays for what the node accepts next.
 func TestABatchThatFailsLeavesItsClaimsAsCredit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		origin := memstore.NewHub(memstore.HubOptions{})
 		nodes := nodesWithRoom(t, 2, origin, true)
 		defer stopAll(nodes)
 		for _, identifier := range []string{"left", "spent"} {
@@ -141,7 +141,7 @@ func TestABatchThatFailsLeavesItsClaimsAsCredit(t *testing.T) {
 			t.Errorf("3 of the 3 that nobody has spent: %+v", d)
 		}
 		time.Sleep(time.Second)
-		if got := origin.Totals()[cell]; got != 3 {
+		if got := totals(origin)[cell]; got != 3 {
 			t.Errorf("the origin has %d of 3", got)
 		}
 	})

@@ -22,7 +22,7 @@ func (l *Limiter) steadyFor(cached bool) clock.Steady {
 }
 
 // estimated leaves on the entry what an estimate means for those who come later: marks for
-// the sweep and the flush, its tier, and whether it should hear from the origin. A guest's no queue takes.
+// the sweep, its tier, and whether it should hear from the origin. A guest's no queue takes.
 func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, k *estimateSettings) {
 	if met == cell.Untracked {
 		return
@@ -31,10 +31,6 @@ func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c 
 	var marks uint32
 	if met == cell.Known {
 		marks = cell.Touched
-	}
-	if v.Counted > 0 && l.cfg.Counts != nil {
-		marks |= cell.Dirty
-		e.NoteLimit(v.Sequence, c.limit)
 	}
 	t := level.TierOf(v.At+float64(c.ahead+v.Counted), c.limit)
 	if t >= level.Normal || !v.Allowed {

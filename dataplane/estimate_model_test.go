@@ -149,7 +149,7 @@ func estimateHistory(t *testing.T, rt *rapid.T, settings string) {
 			}
 			n.AwaitCalls()
 			if waits && !down {
-				k.hear(nowMs, steadyMs, full, origin.Totals(), w.estimateCell("k", 0))
+				k.hear(nowMs, steadyMs, full, totals(origin), w.estimateCell("k", 0))
 			}
 		}
 	}

@@ -10,6 +10,8 @@ import (
 // syncSet holds the keys of a shard that wait for a sync, each at most once.
 type syncQueue struct {
 	running sync.Mutex // one step at a time
+	stream  stream     // under running
+	waits   []exchange // of the stream's pending chunk; under running
 
 	mu      sync.Mutex // never held across I/O
 	waiting []wanted   // in the order in which they asked

@@ -46,6 +46,9 @@ func (l *Limiter) syncShard(ctx context.Context, sh *shard) (firstErr error) {
 	if sh.sends.State() == breaker.Open {
 		return nil // replay says so already
 	}
+	if err := l.endSync(ctx, sh); err != nil {
+		return err
+	}
 	batch := s.take()
 	if len(batch) > 0 {
 		within, end := l.cfg.TraceBackground(ctx, tickSync.String())
@@ -57,7 +60,7 @@ func (l *Limiter) syncShard(ctx context.Context, sh *shard) (firstErr error) {
 		failed, err := l.syncChunk(ctx, sh, batch[:n])
 		firstErr = cmpErr(firstErr, err)
 		s.add(failed...)
-		if batch = batch[n:]; len(failed) == n { // no use in trying the rest now
+		if batch = batch[n:]; len(batch) > 0 && (len(failed) == n || s.stream.pending != nil) { // no use in trying the rest now
 			s.add(batch...)
 			break
 		}
@@ -72,25 +75,51 @@ type exchange struct {
 	failed bool
 }
 
-// syncChunk is one increment and one read at most, for all keys that are given.
+// syncChunk is one increment and one read at most, for all keys that are given. Without an answer to the increment the
+// keys wait for that of the next turn.
 func (l *Limiter) syncChunk(ctx context.Context, sh *shard, batch []wanted) (failed []wanted, err error) {
 	nowMs, now := l.nowMs(), l.clock.ReadSteady()
 	exchanges := make([]exchange, len(batch))
-	var writes chunk
+	writes := &chunk{}
 	var reads inquiry
 	for i, w := range batch {
 		exchanges[i].wanted = w
-		l.prepareSync(&exchanges[i], nowMs, now, &writes, &reads)
+		l.prepareSync(&exchanges[i], nowMs, now, writes, &reads)
 	}
-	if len(writes.adds) > 0 {
-		var lost []*cell.Entry
-		lost, err = l.ship(ctx, sh, &writes)
+	if len(writes.costs) > 0 {
+		lost, refused, no := l.deliver(ctx, sh, &sh.syncs.stream, writes)
+		if no != nil {
+			sh.syncs.waits = exchanges
+			return nil, no
+		}
+		err = refused
 		markFailed(exchanges, lost)
 	}
 	if len(reads.cells) > 0 {
 		err = cmpErr(err, l.readCells(ctx, sh, &reads))
 	}
-	nowMs, now = l.nowMs(), l.clock.ReadSteady()
+	return l.finishAll(exchanges), err
+}
+
+// endSync sends the increment again that got no answer. Its keys ask again: what they know would be as old as the
+// increment.
+func (l *Limiter) endSync(ctx context.Context, sh *shard) error {
+	s := &sh.syncs
+	if s.stream.pending == nil {
+		return nil
+	}
+	if _, _, err := l.deliver(ctx, sh, &s.stream, s.stream.pending); err != nil {
+		return err
+	}
+	for i := range s.waits {
+		s.add(s.waits[i].wanted)
+	}
+	s.waits = nil
+	return nil
+}
+
+func (l *Limiter) finishAll(exchanges []exchange) (failed []wanted) {
+	nowMs, now := l.nowMs(), l.clock.ReadSteady()
 	for i := range exchanges {
 		if x := &exchanges[i]; x.failed {
 			failed = append(failed, x.wanted)
@@ -98,7 +127,7 @@ func (l *Limiter) syncChunk(ctx context.Context, sh *shard, batch []wanted) (fai
 			l.finishSync(x, nowMs, now)
 		}
 	}
-	return failed, err
+	return failed
 }
 
 func markFailed(exchanges []exchange, lost []*cell.Entry) {
@@ -110,7 +139,7 @@ func markFailed(exchanges []exchange, lost []*cell.Entry) {
 		of[e] = true
 	}
 	for i := range exchanges {
-		exchanges[i].failed = of[exchanges[i].entry]
+		exchanges[i].failed = exchanges[i].failed || of[exchanges[i].entry]
 	}
 }
 
@@ -119,15 +148,13 @@ func markFailed(exchanges []exchange, lost []*cell.Entry) {
 func (l *Limiter) prepareSync(x *exchange, nowMs int64, now clock.Steady, writes *chunk, reads *inquiry) {
 	e := x.entry
 	late := level.Low.IntervalMs(x.set.syncBaseMs) + replayTimeout.Milliseconds()
-	x.SyncPart = e.BeginSync(nowMs, now, &x.set.Rules, late)
+	x.SyncPart = e.BeginSync(nowMs, now, &x.set.Rules, late, l.settings.Load().shares(e.Names()))
 	l.forgot(e, x.AgedOut)
-	for i, cost := range x.Costs {
-		s := x.Sequence - 1 + int64(i)
-		if cost > 0 {
-			writes.adds = append(writes.adds, store.Add{Cell: e.Cell(s), Cost: cost})
-			writes.parcels = append(writes.parcels, parcel{e, s})
+	for i, sends := range x.Sends {
+		if sends {
+			writes.add(e, x.Costs[i])
 		} else if x.Read[i] {
-			reads.cells = append(reads.cells, e.Cell(s))
+			reads.cells = append(reads.cells, e.Cell(x.Sequence-1+int64(i)))
 			reads.of = append(reads.of, x)
 		}
 	}
@@ -148,35 +175,23 @@ func (l *Limiter) readCells(ctx context.Context, sh *shard, r *inquiry) error {
 		}
 		return err
 	}
-	var grown []*cell.Entry
-	var lost []cell.LostTotal
+	now := l.clock.ReadSteady()
+	lost := make([]store.Epoch, len(r.of))
 	for i, x := range r.of {
-		grew, missing := x.entry.HearOf(&l.metrics.merged, r.cells[i].Sequence, totals[i])
-		lost = append(lost, missing...)
-		if grew {
-			grown = append(grown, x.entry)
-		}
+		lost[i] = x.entry.Absorb(&l.metrics.merged, r.cells[i].Sequence, &totals[i], now)
 	}
-	l.requeueFlush(grown)
-	l.heal(lost)
+	l.lostAll(sh, lost, totals)
 	return nil
 }
 
-func (l *Limiter) readTotals(ctx context.Context, sh *shard, cells []window.Cell) ([]int64, error) {
+func (l *Limiter) readTotals(ctx context.Context, sh *shard, cells []window.Cell) ([]store.Total, error) {
 	end, ok := sh.sends.Begin()
 	if !ok {
 		return nil, breaker.ErrOpen
 	}
 	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
 	defer cancel()
-	began := time.Now()
-	totals, err := l.cfg.Origin.Read(ctx, cells)
-	if err == nil && len(totals) != len(cells) {
-		err = errShortAnswer
-	}
-	end(err)
-	l.metrics.origin(opRead, len(cells), time.Since(began), err)
-	return totals, err
+	return l.get(ctx, sh, cells, end)
 }
 
 // finishSync takes the reading that requests are judged by from now on. A sync whose
@@ -219,7 +234,7 @@ func (l *Limiter) unsyncedIn(sh *shard) (cost int64) {
 	for _, w := range sh.syncs.waiting {
 		cost += w.entry.Unsent()
 	}
-	return cost
+	return cost + sh.syncs.stream.pendingCost.Load()
 }
 
 // syncOnce syncs what waits, in all shards at the same time.

@@ -34,8 +34,8 @@ func (w *world) estimateCell(identifier string, ago int64) window.Cell {
 // others lets other nodes of the region count cost in a cell.
 func (w *world) others(c window.Cell, cost int64) {
 	w.t.Helper()
-	if a := w.origin("eu").Add(context.Background(), []store.Add{{Cell: c, Cost: cost}})[0]; a.Err != nil {
-		w.t.Fatal(a.Err)
+	if _, err := add(w.origin("eu"), c, cost); err != nil {
+		w.t.Fatal(err)
 	}
 }
 
@@ -148,7 +148,7 @@ func TestOfferedCostReachesTheOrigin(t *testing.T) {
 		w.clock.advance(8 * time.Second)
 		n.take("k", 0, 10)
 		n.sync()
-		if got := w.origin("eu").Totals()[w.estimateCell("k", 0)]; got != want {
+		if got := totals(w.origin("eu"))[w.estimateCell("k", 0)]; got != want {
 			t.Errorf("%q: the origin holds %d, want %d", knobs, got, want)
 		}
 	}
@@ -184,14 +184,14 @@ func TestCostDuringTheRoundTripStaysPending(t *testing.T) {
 	n := w.node("eu", "a")
 	n.take("k", 5, 100)
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
-		if op == memstore.OpAdd {
+		if op == memstore.OpSend {
 			n.take("k", 7, 100)
 		}
 		return nil
 	})
 	n.sync()
 	w.origin("eu").Faults.Hook(nil)
-	if got := w.origin("eu").Totals()[w.estimateCell("k", 0)]; got != 5 {
+	if got := totals(w.origin("eu"))[w.estimateCell("k", 0)]; got != 5 {
 		t.Errorf("the origin holds %d, want 5", got)
 	}
 	w.clock.advance(2400 * time.Millisecond) // four units drain, of the five that are known
@@ -247,7 +247,7 @@ func TestOldCellsAreNotWritten(t *testing.T) {
 	old := w.estimateCell("k", 0)
 	w.clock.advance(5 * time.Minute)
 	n.sync()
-	if stats := w.origin("eu").Stats(); stats.CellsAdded != 0 || w.origin("eu").Totals()[old] != 0 {
+	if stats := w.origin("eu").Stats(); stats.CellsAdded != 0 || totals(w.origin("eu"))[old] != 0 {
 		t.Errorf("written: %+v", stats)
 	}
 	got := gather(t, n.Limiter)
@@ -346,7 +346,7 @@ func TestTwoGoroutinesLoseNoIncrement(t *testing.T) {
 		if err := n.Stop(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := w.origin("eu").Totals()[w.estimateCell("k", 0)]; got != 2*each {
+		if got := totals(w.origin("eu"))[w.estimateCell("k", 0)]; got != 2*each {
 			t.Errorf("%q: the origin holds %d of %d", knobs, got, 2*each)
 		}
 	}
@@ -410,21 +410,21 @@ func TestModesShareNothing(t *testing.T) {
 	}
 	n.take("k", 8, 10)
 	n.replay()
-	n.flush()
+	n.replay()
 	w.estimates("")
 	if err := n.LoadSettings(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	n.imports()
+	n.w.tell()
 	if d := n.take("k", 7, 10); !d.Allowed || d.Current != 7 {
 		t.Errorf("in the estimate mode: %+v", d)
 	}
 	n.sync()
-	n.flush()
+	n.replay()
 	if d := key.Peek(t.Context(), 10, 1); d.Current != 8 {
 		t.Errorf("by a handle: %+v", d)
 	}
-	totals := w.origin("eu").Totals()
+	totals := totals(w.origin("eu"))
 	if totals[w.cell("k")] != 8 || totals[w.estimateCell("k", 0)] != 7 {
 		t.Errorf("the origin holds %v", totals)
 	}
@@ -447,10 +447,10 @@ func TestOtherRegionsCountInEstimates(t *testing.T) {
 		w.estimates(knobs)
 		eu, us := w.node("eu", "a"), w.node("us", "b")
 		us.take("k", 9, 10)
-		us.flush()
+		us.sync()
 		eu.take("k", 1, 10)
 		eu.sync()
-		eu.imports()
+		eu.w.tell()
 		if d := eu.take("k", 1, 10); d.Allowed || d.Current != 11 {
 			t.Errorf("%q: %+v", knobs, d)
 		}
@@ -484,24 +484,27 @@ func TestBatchesOfEstimates(t *testing.T) {
 }
 
 // stuck is an origin that never answers anything.
-type stuck struct{ store.Origin }
+type stuck struct{ store.Hub }
 
 func (s stuck) Shards() int              { return 1 }
 func (s stuck) ShardOf(*window.Key) int  { return 0 }
 func (s stuck) hang(ctx context.Context) { <-ctx.Done() }
-func (s stuck) Read(ctx context.Context, _ []window.Cell) ([]int64, error) {
+func (s stuck) Get(ctx context.Context, _ []window.Cell) (store.Reply, error) {
 	s.hang(ctx)
-	return nil, ctx.Err()
+	return store.Reply{}, ctx.Err()
 }
-func (s stuck) Add(ctx context.Context, adds []store.Add) []store.Added {
+func (s stuck) Send(ctx context.Context, _ store.Chunk) (store.Reply, error) {
+	s.hang(ctx)
+	return store.Reply{}, ctx.Err()
+}
+func (s stuck) ClaimAll(ctx context.Context, _ []store.CellClaim) store.ClaimReply {
+	s.hang(ctx)
+	return store.ClaimReply{}
+}
+func (s stuck) Listen(ctx context.Context, _ int, _ func([]store.Foreign)) error {
 	s.hang(ctx)
 	return nil
 }
-func (s stuck) Claim(ctx context.Context, _ []store.Claim) []store.Claimed {
-	s.hang(ctx)
-	return nil
-}
-func (s stuck) Raise(ctx context.Context, _ []store.Add) error { s.hang(ctx); return ctx.Err() }
 
 // Estimate: never any I/O or waiting on the request path, whatever the state (cold,
 // stale, origin dead): with an origin that never answers, no time passes.
@@ -577,7 +580,7 @@ func TestMetricsOfTheMode(t *testing.T) {
 		}
 	}
 	w.clock.advance(5 * time.Minute)
-	n.flush()
+	n.replay()
 	n.Sweep()
 	if got := gather(t, n.Limiter)[`weir_sync_tier_keys{tier="low"}`]; n.Entries() != 0 || got != 0 {
 		t.Errorf("%d keys, of them %v low", n.Entries(), got)
@@ -588,7 +591,7 @@ func TestMetricsOfTheMode(t *testing.T) {
 // clock has told, and judged again by the clock itself.
 func TestADeniedBatchIsOfferedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nodes := region(t, 1, memstore.NewOrigin(memstore.OriginOptions{}), store.NamespaceRow{Mode: "estimate", Estimate: `{"preset":"posthog"}`})
+		nodes := region(t, 1, memstore.NewHub(memstore.HubOptions{}), store.NamespaceRow{Mode: "estimate", Estimate: `{"preset":"posthog"}`})
 		defer stopAll(nodes)
 		n, r := nodes[0], ask("k", 100, 10)
 		r.Duration = time.Hour

@@ -37,8 +37,6 @@ type Explanation struct {
 	Current, Previous ExplainedCell
 	Weight            float64 // of Previous, in (0, 1]
 	Leaks             bool    // the estimate mode's leaky cut-off decides: Decision.Current has its level
-	UsedElsewhere     int     // other regions whose digests hold the key
-	Covered           bool    // every region's digests are here: none that is not in UsedElsewhere uses the key
 
 	HeardAt     time.Time // when the origin last spoke of the current cell; zero: never
 	StrictUntil time.Time // decisions ask the origin first until then; zero: they need not
@@ -47,7 +45,6 @@ type Explanation struct {
 	Asks, Sends string // breakers of the key's shard: "closed", "half-open", "open"; "" without an origin
 	Nodes       int64  // of the region, that a share of what is left is reckoned for
 
-	ImportedAt     time.Time // last import of other regions' rows; zero: never
 	TuningVersion  int64
 	SettingsAt     time.Time // last settings read; zero: never
 	SettingsResets int       // resets of keys that this node knows of
@@ -65,21 +62,8 @@ type ExplainedCell struct {
 	Unsent    int64 // of Regional: this node's own, not sent to the origin yet
 	Global    int64 // reported by all other regions
 	Credit    int64 // refunded here after others were told: taken off when deciding
-	Published int64 // of Regional: in the count store
-	Told      int64 // of Regional: in this node's bulletin
+	Restores  bool  // the origin has lost it, and is to be told again
 	Counts    int64 // what decisions here go by: Regional + Global - Credit, and what claims in flight have taken
-	Refused   bool  // the count store will not have its row
-
-	// Bulletins is what those of other regions have told, by region. Rows of the count
-	// store are summed before they come here: Global may hold more.
-	Bulletins []RegionCount
-}
-
-// RegionCount is what another region has accepted in a cell.
-type RegionCount struct {
-	Region    string
-	Count     int64
-	CountedAt time.Time // by that region's clock: since when it had that much to tell
 }
 
 // Explain tells why r would be answered as it would. It counts nothing, brings no key into
@@ -108,7 +92,7 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	v := cell.Verdict{Sequence: window.Sequence(nowMs, c.durationMs), AtMs: nowMs}
 	e := l.table.Get(&id)
 	if e != nil {
-		l.explainEntry(&x, e, &v, &c, set)
+		l.explainEntry(&x, e, &v, &c)
 	}
 	l.explainCell(&x.Current, key, v.Sequence, reset)
 	l.explainCell(&x.Previous, key, v.Sequence-1, reset)
@@ -135,26 +119,22 @@ func (l *Limiter) explainSettings(x *Explanation, set *settings, by *rule) {
 	x.Overridden, x.Candidate = by.pattern != "", by.candidate
 	x.Outage, x.Headroom = by.outage.String(), headroomName(by.waits)
 	x.Nodes, x.TuningVersion, x.SettingsResets = l.nodes.Load(), set.version, len(set.resets.known)
-	x.ImportedAt, x.SettingsAt = moment(l.metrics.importedAtMs.Load()), moment(l.metrics.settingsAtMs.Load())
+	x.SettingsAt = moment(l.metrics.settingsAtMs.Load())
 }
 
-// explainCell is where a cell lies, and what other regions' bulletins say of it.
+// explainCell is where a cell lies.
 func (l *Limiter) explainCell(x *ExplainedCell, key window.Key, sequence int64, reset window.Reset) {
 	key.Generation = reset.GenerationOf(sequence, key.DurationMs())
 	x.Sequence, x.Start = sequence, time.UnixMilli(window.Start(sequence, key.DurationMs()))
 	x.Generation = int64(key.Generation)
-	x.Bulletins = l.elsewhere.byRegion(&window.Cell{Key: key, Sequence: sequence})
 }
 
-func (l *Limiter) explainEntry(x *Explanation, e *cell.Entry, v *cell.Verdict, c *call, set *settings) {
+func (l *Limiter) explainEntry(x *Explanation, e *cell.Entry, v *cell.Verdict, c *call) {
 	x.Known = true
 	if l.shards != nil {
 		sh := l.shardOf(e)
 		x.Asks, x.Sends = sh.asks.State().String(), sh.sends.State().String()
 		x.RestsFor = e.RestsFor(l.clock.Steady())
-	}
-	if set.tuning.DigestInterval > 0 {
-		x.UsedElsewhere, x.Covered = l.elsewhere.users(fleetHash(e.Names()), c.nowMs), l.elsewhere.covered(c.nowMs)
 	}
 	now := l.clock.Steady()
 	at := e.Look(v.Sequence, now)
@@ -174,7 +154,7 @@ func (c *ExplainedCell) read(at *cell.CellLook, fleet bool) {
 	c.Confirmed = min(c.Regional, at.Settled)
 	c.Unsent = c.Regional - c.Confirmed
 	c.Global, c.Credit = at.Foreign, at.Credit
-	c.Published, c.Told, c.Refused = at.Published, at.Told, at.Refused
+	c.Restores = at.Restores
 }
 
 // explainLevel is the verdict of the estimate mode, where a first contact is allowed.

@@ -1,7 +1,6 @@
 package dataplane_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,7 +38,7 @@ func TestExplainTellsEveryTerm(t *testing.T) {
 	a.take("k", 1, 99)
 	x := a.explain(ask("k", 2, 99))
 	now, before := x.Current, x.Previous
-	if now.Regional != 4 || now.Confirmed != 3 || now.Unsent != 1 || now.Global != 3 || now.Published != 3 || now.Counts != 7 || before.Counts != 4 || x.Weight != 0.5 {
+	if now.Regional != 4 || now.Confirmed != 3 || now.Unsent != 1 || now.Global != 3 || now.Counts != 7 || before.Counts != 4 || x.Weight != 0.5 {
 		t.Errorf("%+v", x)
 	}
 	if d := x.Decision; d.Allowed || d.Current != 11 || d.Limit != 10 || d.Remaining != 1 || !x.Overridden || d.Override != "k*" || d.RetryAfter != time.Millisecond {
@@ -70,7 +69,7 @@ func TestExplainInWordsAddsUpAfterARefund(t *testing.T) {
 	w.clock.set(80 * time.Second)
 	r := n.reserve("k", 80, 100)
 	n.replay()
-	n.flush()
+	n.replay()
 	settle(t, r, 30, -50)
 	x := n.explain(ask("k", 1, 100))
 	if c := x.Current; c.Regional != 80 || c.Credit != 50 || c.Counts != 30 || x.Decision.Current != 35 {
@@ -89,34 +88,6 @@ func TestExplainInWordsRoundsNoSum(t *testing.T) {
 	n.take("k", 1_234_567, 10_000_000)
 	if text := n.explain(ask("k", 1, 10_000_000)).String(); !strings.Contains(text, "1234568 of 10000000") {
 		t.Error(text)
-	}
-}
-
-// "What those of other regions have told, by region": nobody has imported a row.
-func TestExplainTellsOfBulletins(t *testing.T) {
-	w := newWorld(t)
-	eu, us := w.node("eu", "a"), w.node("us", "b")
-	regions := []*node{eu, us, w.node("ap", "c")}
-	w.clock.advance(time.Second)
-	for range 3 {
-		for _, n := range regions {
-			n.take("k", 2, 10)
-			n.replay()
-			n.digest()
-			n.learn()
-			n.tell()
-		}
-	}
-	got := eu.explain(ask("k", 1, 10)).Current
-	var regional []string
-	for _, b := range got.Bulletins {
-		if b.Count < 2 || b.Count > got.Global {
-			t.Errorf("%+v of %d", b, got.Global)
-		}
-		regional = append(regional, b.Region)
-	}
-	if !slices.Equal(regional, []string{"ap", "us"}) {
-		t.Errorf("bulletins are of %q: %+v", regional, got)
 	}
 }
 

@@ -2,10 +2,7 @@ package dataplane
 
 import (
 	"context"
-	"encoding/binary"
 	"time"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
@@ -16,12 +13,9 @@ import (
 // The loops' steps, for tests that turn them by hand.
 
 func (l *Limiter) ReplayOnce(ctx context.Context) error { return l.replayOnce(ctx) }
-func (l *Limiter) FlushOnce(ctx context.Context) error  { return l.flushOnce(ctx, false) }
-func (l *Limiter) FlushHot(ctx context.Context) error   { return l.flushOnce(ctx, true) }
-func (l *Limiter) ImportOnce(ctx context.Context) error { return l.importOnce(ctx) }
 
-// ForgetImport lets the next import read everything.
-func (l *Limiter) ForgetImport() { l.imports = importState{} }
+// HearForeign is what a listener hears.
+func (l *Limiter) HearForeign(totals []store.Foreign) { l.hearForeign(totals) }
 
 func (l *Limiter) LoadSettings(ctx context.Context) error {
 	return l.loadSettings(ctx)
@@ -56,8 +50,8 @@ func (l *Limiter) AwaitCalls() { l.calls.Wait() }
 
 // CellState is what a limiter holds of one cell.
 type CellState struct {
-	Held, Sending                                                    bool
-	Count, Global, Settled, Named, Flushed, Credit, Unsent, Claiming int64
+	Held, Sending                                           bool
+	Count, Global, Settled, Named, Credit, Unsent, Claiming int64
 }
 
 // Cell looks into a cell.
@@ -71,7 +65,7 @@ func (l *Limiter) Cell(c window.Cell) CellState {
 		return CellState{Held: at.Held, Count: at.Counted, Global: at.Others}
 	}
 	return CellState{Held: at.Held, Sending: at.Sending, Count: at.Accepted, Global: at.Foreign, Settled: at.Settled, Named: at.Named,
-		Flushed: at.Published, Credit: at.Credit, Unsent: at.Unsent, Claiming: at.Claiming}
+		Credit: at.Credit, Unsent: at.Unsent, Claiming: at.Claiming}
 }
 
 func (l *Limiter) entryOf(k window.Key) *cell.Entry {
@@ -208,69 +202,6 @@ func (l *Limiter) Asked(k window.Key) bool {
 func (l *Limiter) Waits(k window.Key) bool {
 	e := l.entryOf(k)
 	return e != nil && e.Flags().Asked()
-}
-
-// The steps of the digests' loops, for tests that turn them by hand.
-
-func (l *Limiter) DigestOnce(ctx context.Context) error { return l.digestOnce(ctx) }
-func (l *Limiter) LearnOnce(ctx context.Context) error  { return l.learnOnce(ctx) }
-func (l *Limiter) TellOnce(ctx context.Context) error   { return l.tellOnce(ctx, false) }
-
-// Covered is true when all regions' digests are at hand.
-func (l *Limiter) Covered() bool { return l.elsewhere.covered(l.nowMs()) }
-
-// FilterKeysMax is filterKeysMax.
-const FilterKeysMax = filterKeysMax
-
-// EncodeBulletin is encodeBulletin.
-func EncodeBulletin(counts []store.Count, madeAtMs int64) (payload []byte, told int) {
-	return encodeBulletin(counts, madeAtMs)
-}
-
-// FilterTakes is how many of so many keys that a filter does not hold it takes for its own.
-func FilterTakes(payload []byte, others int) (taken int) {
-	set, err := decodeFilter(payload)
-	if err != nil {
-		panic(err)
-	}
-	f := filter{set: set}
-	var buf [8]byte
-	for i := range others {
-		binary.LittleEndian.PutUint64(buf[:], uint64(i))
-		if f.has(xxhash.Sum64(buf[:])) {
-			taken++
-		}
-	}
-	return taken
-}
-
-// FilterOf makes the payload of a filter that holds the keys.
-func FilterOf(keys []window.Key) []byte {
-	var h cell.Hasher
-	h.Init()
-	hashes := make([]uint64, len(keys))
-	for i := range keys {
-		n := h.NamesOf(&keys[i], nil)
-		hashes[i] = fleetHash(&n)
-	}
-	f, err := newFilter(hashes)
-	if err != nil {
-		panic(err)
-	}
-	return encodeFilter(f)
-}
-
-// FilterHolds asks a filter's payload for a key.
-func FilterHolds(payload []byte, key window.Key) (bool, error) {
-	set, err := decodeFilter(payload)
-	if err != nil {
-		return false, err
-	}
-	var h cell.Hasher
-	h.Init()
-	n := h.NamesOf(&key, nil)
-	f := filter{set: set}
-	return f.has(fleetHash(&n)), nil
 }
 
 // Claimants is how many costs wait for the next call that claims.

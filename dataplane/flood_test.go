@@ -87,19 +87,19 @@ func TestBytesAnIdentifier(t *testing.T) {
 }
 
 // emptyOrigin answers at once and remembers nothing.
-type emptyOrigin struct{ store.Origin }
+type emptyOrigin struct{ store.Hub }
 
 func (emptyOrigin) Shards() int             { return 1 }
 func (emptyOrigin) ShardOf(*window.Key) int { return 0 }
-func (emptyOrigin) Read(_ context.Context, cells []window.Cell) ([]int64, error) {
-	return make([]int64, len(cells)), nil
+func (emptyOrigin) Get(_ context.Context, cells []window.Cell) (store.Reply, error) {
+	return store.Reply{Totals: make([]store.Total, len(cells))}, nil
 }
-func (emptyOrigin) Add(_ context.Context, adds []store.Add) []store.Added {
-	added := make([]store.Added, len(adds))
-	for i, a := range adds {
-		added[i].Total = a.Cost
+func (emptyOrigin) Send(_ context.Context, c store.Chunk) (store.Reply, error) {
+	totals := make([]store.Total, len(c.Costs))
+	for i, cost := range c.Costs {
+		totals[i].Region = cost.Add
 	}
-	return added
+	return store.Reply{Totals: totals}, nil
 }
 
 func heapInUse() int64 {
@@ -123,41 +123,6 @@ func TestAKeyIsPressedByItsCount(t *testing.T) {
 		}
 		if d := n.take("k", 10, 10); d.Allowed {
 			t.Errorf("%s: counted to its limit, and washed away before it was marked: %+v", name, d)
-		}
-	}
-}
-
-// A key that its region's own row has restored is at its limit by that, whatever floods the table:
-// where there is no origin, and where the origin was wiped.
-func TestAKeyRestoredByItsRowOutlivesAFlood(t *testing.T) {
-	for _, wiped := range []bool{false, true} {
-		w := newWorld(t)
-		change := func(c *dataplane.Config) {
-			if c.EntriesMax = 100; !wiped {
-				c.Origin = nil
-			}
-		}
-		before := w.node("eu", "before", change)
-		before.take("k", 10, 10)
-		if wiped {
-			before.replay()
-		}
-		before.flush()
-		w.origin("eu").Wipe()
-		n := w.node("eu", "after", change)
-		n.imports()
-		for i := range 400 {
-			n.take(fmt.Sprint("flood", i), 1, 1000)
-			if wiped {
-				n.replay()
-			}
-			if i%10 == 0 {
-				n.flush()
-				_ = n.TellOnce(context.Background())
-			}
-		}
-		if d := n.take("k", 10, 10); d.Allowed {
-			t.Errorf("wiped %v: a key at its limit was washed away: %+v", wiped, d)
 		}
 	}
 }

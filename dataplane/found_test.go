@@ -21,7 +21,7 @@ func TestCostInFlightOutlivesAFlood(t *testing.T) {
 	n := w.node("eu", "a", func(c *dataplane.Config) { c.Counts, c.EntriesMax = nil, 64 })
 	n.take("k", 5, 100)
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
-		if op != memstore.OpAdd {
+		if op != memstore.OpSend {
 			return nil
 		}
 		for i := range 1000 { // a flood while the increment travels
@@ -35,32 +35,8 @@ func TestCostInFlightOutlivesAFlood(t *testing.T) {
 	}
 	w.origin("eu").Faults.Hook(nil)
 	n.replay()
-	if got := w.origin("eu").Totals()[w.cell("k")]; got != 5 {
+	if got := totals(w.origin("eu"))[w.cell("k")]; got != 5 {
 		t.Errorf("the origin has %d of 5 accepted; %d counted as dropped", got, n.Health().DroppedCost)
-	}
-}
-
-// A cell that has aged out is dropped, and counted, also when it was on its way.
-func TestCostThatAgesOutOnItsWayIsCounted(t *testing.T) {
-	w := newWorld(t)
-	n := w.node("eu", "a", func(c *dataplane.Config) { c.Counts = nil })
-	r := ask("k", 5, 100)
-	r.Duration = time.Second
-	n.Allow(t.Context(), r)
-	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
-		if op != memstore.OpAdd {
-			return nil
-		}
-		w.clock.advance(2 * time.Second)
-		r.Cost = 0
-		n.Allow(t.Context(), r)
-		return errDown
-	})
-	_ = n.ReplayOnce(t.Context())
-	w.origin("eu").Faults.Hook(nil)
-	n.replay()
-	if h := n.Health(); h.DroppedCost != 5 || h.PendingCost != 0 {
-		t.Errorf("dropped %d, pending %d, want 5 and 0", h.DroppedCost, h.PendingCost)
 	}
 }
 
@@ -89,7 +65,7 @@ func TestWhatATickDidNotGetToIsSentLater(t *testing.T) {
 		for range 5 {
 			n.replay()
 		}
-		if got := len(w.origin("eu").Totals()); got != c.keys {
+		if got := len(totals(w.origin("eu"))); got != c.keys {
 			t.Errorf("%d keys, outage %v: %d at the origin, %d pending", c.keys, c.outage, got, n.Health().PendingCost)
 		}
 	}
@@ -97,7 +73,7 @@ func TestWhatATickDidNotGetToIsSentLater(t *testing.T) {
 
 // A shard that is down degrades its keys only.
 func TestADeadShardHoldsUpNoOther(t *testing.T) {
-	origin := &deadShard{Origin: memstore.NewOrigin(memstore.OriginOptions{Clock: func() time.Time { return epoch }})}
+	origin := &deadShard{Hub: memstore.NewHub(memstore.HubOptions{Clock: func() time.Time { return epoch }})}
 	l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin, Clock: func() time.Time { return epoch },
 		Breaker: dataplane.Breaker{CallsMin: 1_000_000}}) // here, what fails is to be tried again and again
 	if err != nil {
@@ -111,24 +87,36 @@ func TestADeadShardHoldsUpNoOther(t *testing.T) {
 		for range 3 {
 			_ = l.ReplayOnce(t.Context())
 		}
-		if got := len(origin.Totals()); got != i+1 {
+		if got := len(totals(origin.Hub)); got != i+1 {
 			t.Fatalf("%d of %d live cells at the origin", got, i+1)
 		}
 	}
 }
 
-type deadShard struct{ *memstore.Origin }
+type deadShard struct{ *memstore.Hub }
 
-func (p *deadShard) Add(ctx context.Context, adds []store.Add) []store.Added {
-	out := make([]store.Added, len(adds))
-	for i, a := range adds {
-		if strings.HasPrefix(a.Cell.Identifier, "dead") {
-			out[i].Err = errDown
+func (p *deadShard) Send(ctx context.Context, c store.Chunk) (store.Reply, error) {
+	good := c
+	good.Costs = nil
+	for _, cost := range c.Costs {
+		if !strings.HasPrefix(cost.Cell.Identifier, "dead") {
+			good.Costs = append(good.Costs, cost)
+		}
+	}
+	reply, err := p.Hub.Send(ctx, good)
+	if err != nil {
+		return reply, err
+	}
+	all := make([]store.Total, 0, len(c.Costs))
+	for _, cost := range c.Costs {
+		if strings.HasPrefix(cost.Cell.Identifier, "dead") {
+			all = append(all, store.Total{Err: errDown})
 			continue
 		}
-		out[i] = p.Origin.Add(ctx, []store.Add{a})[0]
+		all, reply.Totals = append(all, reply.Totals[0]), reply.Totals[1:]
 	}
-	return out
+	reply.Totals = all
+	return reply, nil
 }
 
 // A failed cold read: decide locally; next try only after a pause (300 ms); then
@@ -239,28 +227,4 @@ func TestAClockSetBackResurrectsNothing(t *testing.T) {
 	n.Sweep()
 	w.clock.set(time.Minute + time.Second)
 	wantAllowed(t, "one second into the window after 10 of 10", n.take("k", 9, 10), false, 1)
-}
-
-// "what others know is not taken from them … it becomes this node's credit": a refund
-// while the row is on its way to the count store must not take back what is being told.
-func TestARefundDuringAFlushIsKept(t *testing.T) {
-	w := newWorld(t)
-	n := w.node("eu", "a", func(c *dataplane.Config) { c.Origin = nil })
-	held, _ := n.Reserve(t.Context(), ask("k", 5, 10))
-	w.counts.Faults.Hook(func(op memstore.Op) error {
-		if op == memstore.OpPublish {
-			if change, err := held.Settle(0); change != -5 || err != nil {
-				t.Errorf("settled %d: %v", change, err)
-			}
-		}
-		return nil
-	})
-	n.flush()
-	w.counts.Faults.Hook(nil)
-	if s := n.Cell(w.cell("k")); s.Flushed > s.Count {
-		t.Errorf("flushed <= C: %+v", s)
-	}
-	wantAllowed(t, "after the refund", n.take("k", 0, 10), true, 10)
-	n.imports()
-	wantAllowed(t, "after the next import", n.take("k", 0, 10), true, 10)
 }

@@ -84,8 +84,8 @@ func TestOvershootIsCounted(t *testing.T) {
 	}
 	c.replay()
 	for _, n := range []*node{a, c, a, c} {
-		n.flush()
-		n.imports()
+		n.replay()
+		n.w.tell()
 	}
 	for name, n := range map[string]*node{"a": a, "c": c} {
 		if got := gather(t, n.Limiter)[overshoot]; got != 5 {
@@ -106,10 +106,10 @@ func TestWhatTheOriginIsSentIsCounted(t *testing.T) {
 	n.replay() // has nothing to send
 	got := gather(t, n.Limiter)
 	for name, want := range map[string]float64{
-		`weir_origin_records_total{op="read"}`:    6,
-		`weir_origin_pipeline_size{op="read"}`:    3,
-		`weir_origin_records_total{op="add"}`:     3,
-		`weir_origin_pipeline_size{op="add"}`:     1,
+		`weir_origin_records_total{op="get"}`:     6,
+		`weir_origin_pipeline_size{op="get"}`:     3,
+		`weir_origin_records_total{op="send"}`:    3,
+		`weir_origin_pipeline_size{op="send"}`:    1,
 		`weir_origin_records_total{op="claim"}`:   0,
 		`weir_origin_tick_seconds{loop="replay"}`: 1,
 		`weir_origin_tick_seconds{loop="sync"}`:   0,

@@ -3,10 +3,8 @@ package dataplane
 import (
 	"context"
 	"runtime"
-	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
-	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -92,12 +90,6 @@ func (l *Limiter) judgeGuest(ctx context.Context, v *cell.Verdict, e *cell.Entry
 	return l.shareBroken(v, e, c, by.outage)
 }
 
-// outgoing is what a batch has counted on a guest.
-type outgoing struct {
-	entry          *cell.Entry
-	sequence, cost int64
-}
-
 // settleGuests counts elsewhere what a batch has counted on guests and not claimed: at the origin, in one call a
 // shard, since no replay would send it, or else in the overflow.
 func (l *Limiter) settleGuests(ctx context.Context, w *workspace, allowed bool) {
@@ -120,17 +112,13 @@ func (l *Limiter) settleGuests(ctx context.Context, w *workspace, allowed bool) 
 			sent[sh] = append(sent[sh], outgoing{it.entry, it.verdict.Sequence, cost})
 		}
 	}
-	var done []chan struct{}
+	var done []*guestCosts
 	for sh, all := range sent {
-		ended := make(chan struct{})
-		if done = append(done, ended); !l.calls.Start(func() { l.sendGuests(sh, all); close(ended) }) {
-			l.unsent(all)
-			close(ended)
-		}
+		done = append(done, l.enterGuests(sh, all))
 	}
-	for _, ended := range done {
+	for _, costs := range done {
 		select {
-		case <-ended:
+		case <-costs.ended:
 		case <-ctx.Done():
 			return
 		}
@@ -145,52 +133,5 @@ func (l *Limiter) leaveGuests(w *workspace) {
 			l.table.Guests.Leave(it.id)
 			it.entry, it.met = nil, cell.Known
 		}
-	}
-}
-
-// sendGuests makes one call.
-func (l *Limiter) sendGuests(sh *shard, all []outgoing) {
-	end, ok := sh.asks.Begin()
-	if !ok {
-		l.unsent(all)
-		return
-	}
-	adds := make([]store.Add, len(all))
-	for i, o := range all {
-		adds[i] = store.Add{Cell: o.entry.Cell(o.sequence), Cost: o.cost}
-		o.entry.SettleUnnamed(o.sequence, o.cost)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.ReadTimeout)
-	defer cancel()
-	began := time.Now()
-	answers := l.cfg.Origin.Add(ctx, adds)
-	var first error
-	failed, nowMs := 0, l.nowMs()
-	for i, o := range all {
-		answer := store.Added{Err: errShortAnswer}
-		if i < len(answers) {
-			answer = answers[i]
-		}
-		if answer.Err == nil {
-			o.entry.Arrived(&l.metrics.merged, o.sequence, answer.Total)
-			continue
-		}
-		failed++
-		first = cmpErr(first, answer.Err)
-		l.table.Spill(o.entry, o.sequence, o.cost, nowMs)
-		l.metrics.dropped[droppedFull].Add(o.cost)
-	}
-	if failed < len(all) {
-		end(nil) // the shard is there
-	} else {
-		end(first)
-	}
-	l.metrics.origin(opAdd, len(adds), time.Since(began), first)
-}
-
-func (l *Limiter) unsent(all []outgoing) {
-	nowMs := l.nowMs()
-	for _, o := range all {
-		l.spill(o.entry, o.sequence, o.cost, nowMs)
 	}
 }

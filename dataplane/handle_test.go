@@ -36,7 +36,7 @@ func TestAHandleDecidesAsThePlainCallDoes(t *testing.T) {
 			case 1:
 				for _, n := range []*node{plain, mixed} {
 					n.replay() // so that nothing unsent keeps an entry
-					n.flush()
+					n.replay()
 					n.Sweep()
 				}
 			case 2:

@@ -22,17 +22,6 @@ type Health struct {
 	ReplayedAt   time.Time // when everything pending was last confirmed
 	BreakersOpen int64     // shards of the origin that are not called at the moment, or only tried
 
-	FlushedRows, RefusedRows, FlushErrors int64
-	FlushedAt                             time.Time // last flush without an error
-	ImportedRows, ImportErrors            int64
-	ImportedAt                            time.Time // last import without an error
-
-	// How long after its acceptance cost of other regions was first used by a decision here, since the last
-	// heartbeat: how many were measured, two percentiles, and the 99th by region.
-	ConvergenceSamples             int64
-	ConvergenceP50, ConvergenceP99 time.Duration
-	ConvergenceFrom                map[string]time.Duration
-
 	// DecisionP99 is the 99th percentile of a sample of the decisions of the last half to whole minute that were
 	// made from memory, or of all without heartbeats; 0 of fewer than 100 samples. One of 256 requests is timed, and
 	// neither batches nor handles are.
@@ -61,10 +50,6 @@ func healthOf(f *heartbeat.Health) Health {
 		Entries: f.Entries, TableFull: f.TableFull, TableFullAt: moment(f.TableFullAtMs),
 		PendingCost: f.PendingCost, DroppedCost: f.DroppedCost, ReplayErrors: f.ReplayErrors,
 		ReplayedAt: moment(f.ReplayedAtMs), BreakersOpen: f.BreakersOpen,
-		FlushedRows: f.FlushedRows, RefusedRows: f.RefusedRows, FlushErrors: f.FlushErrors, FlushedAt: moment(f.FlushedAtMs),
-		ImportedRows: f.ImportedRows, ImportErrors: f.ImportErrors, ImportedAt: moment(f.ImportedAtMs),
-		ConvergenceSamples: f.ConvergenceSamples,
-		ConvergenceP50:     milliseconds(f.ConvergenceP50Ms), ConvergenceP99: milliseconds(f.ConvergenceP99Ms),
 		DecisionP99: time.Duration(f.DecisionP99Us * float64(time.Microsecond)),
 		ActiveKeys:  f.ActiveKeys, HotKeys: f.HotKeys, SharedKeys: -1,
 		SettingsErrors: f.SettingsErrors, SettingsAt: moment(f.SettingsAtMs), SettingsProblem: f.SettingsProblem,
@@ -72,12 +57,6 @@ func healthOf(f *heartbeat.Health) Health {
 	}
 	if f.SharedKeys != nil {
 		h.SharedKeys = *f.SharedKeys
-	}
-	if len(f.ConvergenceFromMs) > 0 {
-		h.ConvergenceFrom = make(map[string]time.Duration, len(f.ConvergenceFromMs))
-		for region, ms := range f.ConvergenceFromMs {
-			h.ConvergenceFrom[region] = milliseconds(ms)
-		}
 	}
 	return h
 }

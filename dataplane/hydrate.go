@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -139,7 +140,7 @@ func (l *Limiter) fly(f *cell.Flight, entries []*cell.Entry) {
 	}
 }
 
-// fetch makes the call of a read.
+// fetch makes the call of a read; its entries are of one shard.
 func (l *Limiter) fetch(f *cell.Flight, entries []*cell.Entry) {
 	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.ReadTimeout)
 	defer cancel()
@@ -148,28 +149,34 @@ func (l *Limiter) fetch(f *cell.Flight, entries []*cell.Entry) {
 		both := e.CellsToRead()
 		cells = append(cells, both[:]...)
 	}
-	began := time.Now()
-	totals, err := l.cfg.Origin.Read(ctx, cells)
-	if err == nil && len(totals) != len(cells) {
-		err = errShortAnswer
-	}
-	f.End(err)
-	l.metrics.origin(opRead, len(cells), time.Since(began), err)
+	sh := l.shardOf(entries[0])
+	totals, err := l.get(ctx, sh, cells, f.End)
 	now := l.clock.ReadSteady()
-	var grown []*cell.Entry
-	var lost []cell.LostTotal
 	if err != nil {
 		f.Fail(err, now)
 		return
 	}
+	lost := make([]store.Epoch, 0, len(cells))
 	for i, e := range entries {
-		grew, missing := e.Hydrate(&l.metrics.merged, cells[2*i].Sequence, totals[2*i], totals[2*i+1], now)
-		lost = append(lost, missing...)
-		if grew {
-			grown = append(grown, e)
-		}
+		both := e.Hydrate(&l.metrics.merged, cells[2*i].Sequence, totals[2*i:2*i+2], now)
+		lost = append(lost, both[:]...)
 	}
-	l.requeueFlush(grown)
-	l.heal(lost)
 	close(f.Done)
+	l.lostAll(sh, lost, totals)
+}
+
+// get reads cells of a shard; end tells the breaker.
+func (l *Limiter) get(ctx context.Context, sh *shard, cells []window.Cell, end func(error)) ([]store.Total, error) {
+	call := l.ask(sh)
+	reply, err := l.cfg.Origin.Get(ctx, cells)
+	if err == nil && len(reply.Totals) != len(cells) {
+		err = errShortAnswer
+	}
+	end(err)
+	l.metrics.origin(opGet, len(cells), time.Since(call.began), err)
+	if err != nil {
+		return nil, err
+	}
+	l.answered(sh, call, &reply)
+	return reply.Totals, nil
 }

@@ -10,13 +10,12 @@ import (
 	"github.com/weirhq/weir/dataplane/internal/cell"
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/loop"
-	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // Limiter decides whether requests may pass. All methods may be called
 // concurrently. Make one with New; it decides from then on. Start runs the loops
-// that carry counts to other nodes and regions; Stop ends them, after a last send.
+// that carry counts to other nodes; Stop ends them, after a last send.
 //
 // A Limiter never fails a request because something above it is down: it decides
 // from what it knows, and says so in Decision.Source. Decision.Err is only ever
@@ -33,22 +32,10 @@ type Limiter struct {
 	nodes    atomic.Int64   // of the region, >= 1
 
 	queues struct {
-		sync.Mutex // the shards' queues too
-		flush      []queued
-		tell       []queued
-
-		collectedMs int64 // when collect last began
+		sync.Mutex // the shards' queues
 	}
-	flushing, importing sync.Mutex // one step of each at a time
-	shards              []*shard   // of the origin; constant
-	syncs               syncCounts // of the estimate mode
-
-	imports importState // under importing
-
-	elsewhere                    elsewhere
-	bulletin                     bulletin     // under telling
-	learnedTo                    store.Cursor // what learnOnce continues from; under learning
-	digesting, telling, learning sync.Mutex   // one step of each at a time
+	shards []*shard   // of the origin; constant
+	syncs  syncCounts // of the estimate mode
 
 	metrics  *metrics
 	shape    atomic.Pointer[shape]
@@ -65,15 +52,13 @@ func New(cfg Config) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	fleet := cfg.Origin != nil || cfg.Counts != nil
+	fleet := cfg.Origin != nil
 	wall := clock.New(cfg.Clock)
 	l := &Limiter{cfg: cfg, clock: wall, marks: cell.Touched,
 		table: cell.NewTable(cfg.EntriesMax, cfg.ClockSkewMax.Milliseconds(), wall.Steady, fleet, cfg.Origin != nil)}
 	if fleet {
 		l.marks |= cell.Dirty
 	}
-	l.elsewhere.init()
-	l.bulletin.cells, l.bulletin.watched = make(map[window.Cell]*telling), make(map[*cell.Entry]watched)
 	l.shards = newShards(cfg.Origin, cfg.Breaker)
 	l.apply(defaultSettings())
 	l.metrics = newMetrics(l)
@@ -328,9 +313,6 @@ func (l *Limiter) leave(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *cal
 	if shift := l.farShift.Load(); shift != 0 && v.Previous+v.Current+c.ahead+c.cost >= c.limit>>shift {
 		l.crowds(e, v, c)
 	}
-	if flags.News() {
-		e.UseNews(c.nowMs)
-	}
 }
 
 // denied makes the key strict. A denial changes no count.
@@ -339,9 +321,6 @@ func (l *Limiter) denied(e *cell.Entry, sequence int64, c *call) {
 	flags := e.Flags()
 	if !flags.Have(marks) {
 		l.dirty.Mark(e, marks)
-	}
-	if flags.News() {
-		e.UseNews(c.nowMs)
 	}
 	if !l.table.Fleet {
 		return // no origin to read
@@ -357,47 +336,21 @@ func (l *Limiter) denied(e *cell.Entry, sequence int64, c *call) {
 	}
 }
 
-// collect moves the dirty entries to the queues of replay and flush.
+// collect moves the dirty entries to the queues of replay.
 func (l *Limiter) collect() {
 	l.queues.Lock()
 	defer l.queues.Unlock()
-	sinceMs := l.queues.collectedMs
-	l.queues.collectedMs = l.nowMs()
-	l.dirty.Take(func(e *cell.Entry) { l.collectLocked(e, sinceMs) })
+	l.dirty.Take(func(e *cell.Entry) {
+		if !e.Flags().Estimates() {
+			queueLocked(l.shardOf(e), e)
+		}
+	})
 }
 
-func (l *Limiter) collectLocked(e *cell.Entry, sinceMs int64) {
-	var sh *shard
-	var queues uint32
-	if l.cfg.Origin != nil && !e.Flags().Estimates() {
-		sh, queues = l.shardOf(e), cell.InReplay
-	}
-	if l.cfg.Counts != nil {
-		queues |= cell.InFlush | cell.InTell
-	}
-	l.queueLocked(sh, e, sinceMs, queues)
-}
-
-// queued is an entry to report to other regions. All entries are collected at once, so
-// what was collected has accepted cost after sinceMs, when the collection before began: a
-// bound of the age of its youngest cost, at most a replay tick too high. 0 is unknown: others'
-// cost made it grow, or nothing did.
-type queued struct {
-	entry   *cell.Entry
-	sinceMs int64
-}
-
-// queueLocked puts an entry into queues, into each once. sh is its shard's, of the queue of replay.
-func (l *Limiter) queueLocked(sh *shard, e *cell.Entry, sinceMs int64, queues uint32) {
-	fresh := e.Enqueue(queues)
-	if fresh&cell.InReplay != 0 {
+// queueLocked puts an entry into a shard's queue, once.
+func queueLocked(sh *shard, e *cell.Entry) {
+	if e.Enqueue() {
 		sh.queue = append(sh.queue, e)
-	}
-	if fresh&cell.InFlush != 0 {
-		l.queues.flush = append(l.queues.flush, queued{e, sinceMs})
-	}
-	if fresh&cell.InTell != 0 {
-		l.queues.tell = append(l.queues.tell, queued{e, sinceMs})
 	}
 }
 

@@ -29,14 +29,13 @@ func (o outcome) String() string { return [...]string{"allowed", "denied", "shad
 type originOp uint8
 
 const (
-	opRead originOp = iota
-	opAdd
+	opGet originOp = iota
+	opSend
 	opClaim
-	opRaise
 	originOps
 )
 
-func (o originOp) String() string { return [...]string{"read", "add", "claim", "raise"}[o] }
+func (o originOp) String() string { return [...]string{"get", "send", "claim"}[o] }
 
 // What became of a decision that waited for its share.
 const (
@@ -123,15 +122,7 @@ type metrics struct {
 	claims        [claimResults]atomic.Int64
 	dropped       [droppedCauses]atomic.Int64
 
-	flushedRows, flushErrors, refusedRows, flushedAtMs                    atomic.Int64
-	importedRows, importErrors, importApplied, rowsLastPoll, importedAtMs atomic.Int64
-	flushSeconds, importSeconds                                           prometheus.Histogram
-
 	estimateMetrics
-
-	digestKeys, digestBytes, digestMatches, digestLeftOut, digestErrors atomic.Int64
-	bulletinCells, bulletinBytes, bulletinApplied                       atomic.Int64
-	delays                                                              delays
 
 	settingsErrors, settingsAtMs atomic.Int64
 	settingsProblem              atomic.Pointer[string]
@@ -160,10 +151,6 @@ func newMetrics(l *Limiter) *metrics {
 			Buckets:     prometheus.ExponentialBuckets(100e-6, 2.5, 11),
 		})
 	}
-	m.flushSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "weir_global_flush_seconds", Help: "Time one flush of counts took.", Buckets: prometheus.ExponentialBuckets(500e-6, 3, 10)})
-	m.importSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "weir_global_import_seconds", Help: "Time one import of counts took.", Buckets: prometheus.ExponentialBuckets(500e-6, 3, 10)})
 	return m
 }
 
@@ -249,35 +236,6 @@ func (m *metrics) origin(op originOp, cells int, took time.Duration, err error) 
 // ticked takes note of a loop's turn that had something to send.
 func (m *metrics) ticked(t tick, began time.Time) {
 	m.tickSeconds[t].Observe(time.Since(began).Seconds())
-}
-
-func (m *metrics) flush(took time.Duration, err error, nowMs int64) {
-	m.flushSeconds.Observe(took.Seconds())
-	if err != nil {
-		m.flushErrors.Add(1)
-		return
-	}
-	m.flushedAtMs.Store(nowMs)
-}
-
-func (m *metrics) imported(took time.Duration, rows, applied int64, err error, nowMs int64) {
-	m.importSeconds.Observe(took.Seconds())
-	m.importedRows.Add(rows)
-	m.importApplied.Add(applied)
-	m.rowsLastPoll.Store(rows)
-	if err != nil {
-		m.importErrors.Add(1)
-		return
-	}
-	m.importedAtMs.Store(nowMs)
-}
-
-// agedIn takes note of the age of a region's cost; nil where none is kept.
-func (m *metrics) agedIn(region string) cell.Aged {
-	if from := m.delays.from(region); from != nil {
-		return from
-	}
-	return nil
 }
 
 func (m *metrics) settings(err error, nowMs int64) {

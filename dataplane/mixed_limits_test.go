@@ -27,7 +27,7 @@ func TestEachLimitOfABatchIsExactAcrossNodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				origin := memstore.NewOrigin(memstore.OriginOptions{})
+				origin := memstore.NewHub(memstore.HubOptions{})
 				origin.Faults.Delay(time.Millisecond)
 				nodes := waiting(t, 5, origin, 1000, store.NamespaceRow{Outage: "closed"})
 				defer stopAll(nodes)
@@ -68,11 +68,11 @@ func TestABatchAsksFirstByEachLimit(t *testing.T) {
 		n := w.node("eu", "a", func(c *dataplane.Config) { c.RegionNodes = 2 })
 		n.take("k", 0, 1000)
 		w.clock.advance(201 * time.Millisecond)
-		before := w.origin("eu").Stats().Reads
+		before := w.origin("eu").Stats().Gets
 		if b := n.AllowMany(t.Context(), c.items); !b.Allowed {
 			t.Errorf("%s: %+v", name, b)
 		}
-		if reads := w.origin("eu").Stats().Reads - before; (reads == 1) != c.asks || reads > 1 {
+		if reads := w.origin("eu").Stats().Gets - before; (reads == 1) != c.asks || reads > 1 {
 			t.Errorf("%s: %d reads", name, reads)
 		}
 	}

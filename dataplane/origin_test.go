@@ -89,20 +89,20 @@ func TestDenialsChangeNothing(t *testing.T) {
 	n := w.node("eu", "a")
 	n.take("k", 8, 10)
 	n.replay()
-	n.flush()
-	before, rows, totals := n.Cell(w.cell("k")), w.counts.Rows(), w.origin("eu").Totals()
+	w.tell()
+	before, rows, counted := n.Cell(w.cell("k")), w.counts.Rows(), totals(w.origin("eu"))
 	for range 100 {
 		if n.take("k", 3, 10).Allowed {
 			t.Fatal("allowed")
 		}
 	}
 	n.replay()
-	n.flush()
+	w.tell()
 	if after := n.Cell(w.cell("k")); after != before {
 		t.Errorf("local: %+v, was %+v", after, before)
 	}
-	if got := w.origin("eu").Totals(); got[w.cell("k")] != totals[w.cell("k")] || len(got) != len(totals) {
-		t.Errorf("origin: %v, was %v", got, totals)
+	if got := totals(w.origin("eu")); got[w.cell("k")] != counted[w.cell("k")] || len(got) != len(counted) {
+		t.Errorf("origin: %v, was %v", got, counted)
 	}
 	if got := w.counts.Rows(); len(got) != len(rows) || got[0] != rows[0] {
 		t.Errorf("count store: %v, was %v", got, rows)
@@ -110,7 +110,7 @@ func TestDenialsChangeNothing(t *testing.T) {
 }
 
 // liveNode is a node on real time, for tests in a synctest bubble.
-func liveNode(t *testing.T, origin *memstore.Origin) *dataplane.Limiter {
+func liveNode(t *testing.T, origin *memstore.Hub) *dataplane.Limiter {
 	t.Helper()
 	l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin})
 	if err != nil {
@@ -131,14 +131,14 @@ func together(n int, f func(i int)) {
 // Cold key, 32 callers at once → one read; nobody decides on 0 first.
 func TestColdKeyIsReadOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		origin := memstore.NewHub(memstore.HubOptions{})
 		peer := liveNode(t, origin)
 		peer.Allow(t.Context(), ask("k", 8, 10))
 		if err := peer.ReplayOnce(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		origin.Faults.Delay(20 * time.Millisecond)
-		before := origin.Stats().Reads
+		before := origin.Stats().Gets
 		n := liveNode(t, origin)
 		var mu sync.Mutex
 		allowed := 0
@@ -153,7 +153,7 @@ func TestColdKeyIsReadOnce(t *testing.T) {
 				t.Errorf("decided on 0 first: %+v", d)
 			}
 		})
-		if reads := origin.Stats().Reads - before; reads != 1 {
+		if reads := origin.Stats().Gets - before; reads != 1 {
 			t.Errorf("%d reads for 32 callers", reads)
 		}
 		if allowed != 2 {
@@ -165,10 +165,10 @@ func TestColdKeyIsReadOnce(t *testing.T) {
 // Warm entry: no read before fresh_for, one at fresh_for, 32 callers → one read.
 func TestWarmKeyIsReadWhenItIsStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		origin := memstore.NewHub(memstore.HubOptions{})
 		n := liveNode(t, origin)
 		n.Allow(t.Context(), ask("k", 1, 1000))
-		reads := func() int64 { return origin.Stats().Reads }
+		reads := func() int64 { return origin.Stats().Gets }
 		before := reads()
 		time.Sleep(5*time.Second - time.Millisecond)
 		if d := n.Allow(t.Context(), ask("k", 1, 1000)); d.Source != dataplane.SourceLocal || reads() != before {
@@ -191,7 +191,7 @@ func TestWarmKeyIsReadWhenItIsStale(t *testing.T) {
 // the origin's value is adopted. A failed warm read keeps the value.
 func TestFailedReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		origin := memstore.NewHub(memstore.HubOptions{})
 		peer := liveNode(t, origin)
 		peer.Allow(t.Context(), ask("k", 8, 10))
 		if err := peer.ReplayOnce(t.Context()); err != nil {
@@ -199,7 +199,7 @@ func TestFailedReads(t *testing.T) {
 		}
 		n := liveNode(t, origin)
 		origin.Faults.Fail(errDown)
-		before := origin.Stats().Reads
+		before := origin.Stats().Gets
 		d := n.Allow(t.Context(), ask("k", 1, 10))
 		wantAllowed(t, "cold read failed", d, true, 9)
 		if d.Source != dataplane.SourceDegraded {
@@ -209,7 +209,7 @@ func TestFailedReads(t *testing.T) {
 		if d := n.Allow(t.Context(), ask("k", 1, 10)); d.Source != dataplane.SourceDegraded {
 			t.Errorf("source %v while resting", d.Source)
 		}
-		if got := origin.Stats().Reads - before; got != 1 {
+		if got := origin.Stats().Gets - before; got != 1 {
 			t.Errorf("%d reads within the pause", got)
 		}
 		origin.Faults.Fail(nil)
@@ -230,7 +230,7 @@ func TestFailedReads(t *testing.T) {
 // past the caller's ctx).
 func TestReadsNeverOutlastTheirDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		origin := memstore.NewHub(memstore.HubOptions{})
 		origin.Faults.Delay(time.Hour)
 		n := liveNode(t, origin)
 		start := time.Now()
@@ -251,7 +251,7 @@ func TestReadsNeverOutlastTheirDeadlines(t *testing.T) {
 // A caller that gives up does not take the answer from those who wait on.
 func TestOneCallersCancellationIsItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		origin := memstore.NewHub(memstore.HubOptions{})
 		origin.Faults.Delay(30 * time.Millisecond)
 		n := liveNode(t, origin)
 		hasty, cancel := context.WithCancel(t.Context())
@@ -297,9 +297,9 @@ func TestALargeCostAsksOnceInTwoTicks(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a", func(c *dataplane.Config) { c.RegionNodes = 2 })
 	reads := func(cost int64) int64 {
-		before := w.origin("eu").Stats().Reads
+		before := w.origin("eu").Stats().Gets
 		n.take("k", cost, 100)
-		return w.origin("eu").Stats().Reads - before
+		return w.origin("eu").Stats().Gets - before
 	}
 	if got := reads(1); got != 1 {
 		t.Fatalf("%d reads of a cold key", got)
@@ -327,9 +327,9 @@ func TestANodeAloneAsksNobodyAboutALargeCost(t *testing.T) {
 	n := w.node("eu", "a", func(c *dataplane.Config) { c.RegionNodes = 1 })
 	n.take("k", 1, 100)
 	w.clock.advance(time.Second)
-	before := w.origin("eu").Stats().Reads
+	before := w.origin("eu").Stats().Gets
 	wantAllowed(t, "all that is left", n.take("k", 99, 100), true, 0)
-	if got := w.origin("eu").Stats().Reads - before; got != 0 {
+	if got := w.origin("eu").Stats().Gets - before; got != 0 {
 		t.Errorf("%d reads", got)
 	}
 }

@@ -12,15 +12,15 @@ import (
 )
 
 // inOutage is a node whose namespace "api" has an outage policy, and its origin.
-func inOutage(t *testing.T, policy string) (*dataplane.Limiter, *memstore.Origin) {
+func inOutage(t *testing.T, policy string) (*dataplane.Limiter, *memstore.Hub) {
 	t.Helper()
 	l, origin, _ := inOutageWith(t, policy)
 	return l, origin
 }
 
-func inOutageWith(t *testing.T, policy string) (*dataplane.Limiter, *memstore.Origin, *memstore.Counts) {
+func inOutageWith(t *testing.T, policy string) (*dataplane.Limiter, *memstore.Hub, *memstore.Counts) {
 	t.Helper()
-	origin, counts := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
+	origin, counts := memstore.NewHub(memstore.HubOptions{}), memstore.NewCounts(memstore.CountsOptions{})
 	counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: policy})
 	l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Origin: origin, Counts: counts})
 	if err != nil {
@@ -83,7 +83,7 @@ func TestOutagePolicies(t *testing.T) {
 						t.Fatal(err)
 					}
 					var total int64
-					for _, n := range origin.Totals() {
+					for _, n := range totals(origin) {
 						total += n
 					}
 					if total != pending {

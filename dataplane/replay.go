@@ -11,23 +11,17 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Replay sends accepted cost to the origin. Deltas live in their entries until the
-// origin has confirmed them; the queue holds entries, each once, so however many
+// Replay sends accepted cost to the origin, in chunks of a stream; see stream.go. The queue holds entries, each once, so however many
 // requests a key takes in a tick, it costs one increment. Nothing can overflow.
 
 const (
 	replayChunk   = 500    // cells one call to the origin carries
 	replayTickMax = 20_000 // cells one tick sends; the rest waits for the next
 	replayTimeout = time.Second
+	idleEvery     = time.Second
 )
 
 var errShortAnswer = errors.New("origin: fewer answers than cells")
-
-// parcel is one Add on its way.
-type parcel struct {
-	entry    *cell.Entry
-	sequence int64
-}
 
 // replayOnce sends what is unsent, once, to all shards at the same time.
 func (l *Limiter) replayOnce(ctx context.Context) error {
@@ -55,6 +49,9 @@ func (l *Limiter) replayQueued(ctx context.Context, sh *shard) (err error) {
 	}
 	nowMs := l.nowMs()
 	queue, err = l.sendLocked(ctx, sh, queue, nowMs)
+	if err == nil {
+		err = l.idle(ctx, sh)
+	}
 	if err == nil && len(queue) == 0 {
 		sh.replayedAtMs.Store(nowMs)
 	}
@@ -68,39 +65,87 @@ func (l *Limiter) replayKicked(ctx context.Context, sh *shard) {
 	_, _ = l.sendLocked(ctx, sh, nil, l.nowMs()) // what failed is in the queue, and the tick reports it
 }
 
-// sendLocked sends what is kicked, and a queue; each chunk takes what was kicked
+// sendLocked sends a chunk that got no answer again, then what is kicked, and a queue; each chunk takes what was kicked
 // meanwhile first. It returns what it has not got to, which is in the shard's queue.
 func (l *Limiter) sendLocked(ctx context.Context, sh *shard, queue []*cell.Entry, nowMs int64) ([]*cell.Entry, error) {
-	var firstErr error
 	var again []*cell.Entry
-	var c chunk
-	for sent := 0; sent < replayTickMax; sent += len(c.adds) {
+	refused, err := l.sendPending(ctx, sh, &again)
+	for sent := 0; err == nil && sent < replayTickMax; {
 		kicked := sh.takeKicked(replayChunk / 2)
 		if len(kicked)+len(queue) == 0 {
 			break
 		}
 		if sh.sends.State() == breaker.Open {
-			firstErr = cmpErr(firstErr, breaker.ErrOpen)
+			err = breaker.ErrOpen
 			l.forgo(sh, kicked)
 			break
 		}
-		queue = l.pack(&c, kicked, queue, nowMs)
+		c := &chunk{}
+		queue = l.pack(c, kicked, queue, nowMs)
+		sent += len(c.costs)
 		var failed []*cell.Entry
-		var err error
-		if len(c.adds) > 0 {
-			failed, err = l.ship(ctx, sh, &c)
-			firstErr = cmpErr(firstErr, err)
-			again = append(again, failed...)
+		if len(c.costs) > 0 {
+			var no error
+			failed, no, err = l.deliver(ctx, sh, &sh.replays, c)
+			again, refused = append(again, failed...), cmpErr(refused, no)
 		}
-		sh.answer(kicked, failed, err)
-		if err != nil && len(failed) == len(c.adds) { // no use in trying the rest now
-			break
-		}
+		sh.answer(kicked, failed, cmpErr(refused, err))
 		l.readStale(c.stale)
+	}
+	if err != nil {
+		l.forgo(sh, sh.takeKicked(replayChunk))
 	}
 	l.putBack(sh, queue)
 	l.requeue(sh, again) // behind the rest: what always fails must not keep others from being tried
-	return queue, firstErr
+	return queue, cmpErr(err, refused)
+}
+
+// sendPending sends a chunk again that got no answer.
+func (l *Limiter) sendPending(ctx context.Context, sh *shard, again *[]*cell.Entry) (refused, err error) {
+	c := sh.replays.pending
+	if c == nil {
+		return nil, nil
+	}
+	failed, refused, err := l.deliver(ctx, sh, &sh.replays, c)
+	*again = append(*again, failed...)
+	return refused, err
+}
+
+// deliver sends a chunk and merges the answers. It returns whose cost is unsent again and why: none if there was no
+// answer (err), for then the chunk is sent again as it was.
+func (l *Limiter) deliver(ctx context.Context, sh *shard, s *stream, c *chunk) (failed []*cell.Entry, refused, err error) {
+	reply, err := l.ship(ctx, sh, s, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	now := l.clock.ReadSteady()
+	var lost []store.Epoch
+	for i, e := range c.entries {
+		back, epoch := e.Confirm(&l.metrics.merged, &c.costs[i], &reply.Totals[i], now)
+		if back {
+			failed = append(failed, e)
+		}
+		if no := reply.Totals[i].Err; !errors.Is(no, store.ErrEpoch) {
+			refused = cmpErr(refused, no)
+		}
+		lost = append(lost, epoch)
+	}
+	l.lostAll(sh, lost, reply.Totals)
+	l.metrics.replayedCells.Add(int64(len(c.costs) - len(failed)))
+	return failed, refused, nil
+}
+
+// idle sends a chunk without costs where nothing was sent for a second: it brings the origin's clock, and finds out
+// whether the origin still has what was sent before.
+func (l *Limiter) idle(ctx context.Context, sh *shard) error {
+	if err := l.resendIdleGuests(ctx, sh); err != nil {
+		return err
+	}
+	if time.Since(sh.replays.sentAt) < idleEvery || sh.replays.pending != nil {
+		return nil
+	}
+	_, err := l.ship(ctx, sh, &sh.replays, &chunk{})
+	return err
 }
 
 // forgo lets what is kicked wait for its tick.
@@ -124,21 +169,13 @@ func (l *Limiter) takeQueue(sh *shard) []*cell.Entry {
 	return queue
 }
 
-// chunk is one call's worth.
-type chunk struct {
-	adds    []store.Add
-	parcels []parcel
-	stale   []*cell.Entry // whose previous cell should be read once more
-}
-
 // pack fills a chunk with what is kicked and from the queue, and returns the rest of
 // that. Few enough are kicked to fit.
 func (l *Limiter) pack(c *chunk, kicked, queue []*cell.Entry, nowMs int64) []*cell.Entry {
-	*c = chunk{c.adds[:0], c.parcels[:0], c.stale[:0]}
 	for _, e := range kicked {
 		l.load(c, e, nowMs, true)
 	}
-	for len(queue) > 0 && len(c.adds) < replayChunk-1 {
+	for len(queue) > 0 && len(c.costs) < replayChunk-1 {
 		e := queue[0]
 		queue = queue[1:]
 		if l.load(c, e, nowMs, false) {
@@ -150,79 +187,20 @@ func (l *Limiter) pack(c *chunk, kicked, queue []*cell.Entry, nowMs int64) []*ce
 
 // load puts an entry's unsent cost into a chunk. stale is true when its previous cell should be read once more.
 func (l *Limiter) load(c *chunk, e *cell.Entry, nowMs int64, kicked bool) (stale bool) {
-	in := e.Load(kicked, nowMs, 2*l.settings.Load().tuning.ReplayTick.Std().Milliseconds())
+	set := l.settings.Load()
+	in := e.Load(kicked, set.shares(e.Names()), nowMs, set.twoTicksMs)
 	l.metrics.dropped[droppedExpired].Add(in.Expired)
-	for i, cost := range in.Costs {
-		if s := in.Sequence - 1 + int64(i); cost > 0 {
-			c.adds = append(c.adds, store.Add{Cell: e.Cell(s), Cost: cost})
-			c.parcels = append(c.parcels, parcel{e, s})
+	for i, sends := range in.Sends {
+		if sends {
+			c.add(e, in.Costs[i])
 		}
 	}
 	return in.Stale
 }
 
-// ship sends one chunk and merges the answers. It returns whose cost stays unsent, and
-// the first error.
-func (l *Limiter) ship(ctx context.Context, sh *shard, c *chunk) ([]*cell.Entry, error) {
-	end, ok := sh.sends.Begin()
-	if !ok {
-		return l.unload(c, breaker.ErrOpen)
-	}
-	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
-	defer cancel()
-	began := time.Now()
-	answers := l.cfg.Origin.Add(ctx, c.adds)
-	failed, err := l.unpack(c, answers)
-	if len(failed) == len(c.adds) {
-		end(err)
-	} else {
-		end(nil) // the shard is there, whatever it thinks of some cells
-	}
-	l.metrics.origin(opAdd, len(c.adds), time.Since(began), err)
-	l.metrics.replayedCells.Add(int64(len(c.adds) - len(failed)))
-	return failed, err
-}
-
-// unload takes a chunk back that was never sent.
-func (l *Limiter) unload(c *chunk, err error) ([]*cell.Entry, error) {
-	answers := make([]store.Added, len(c.adds))
-	for i := range answers {
-		answers[i].Err = err
-	}
-	return l.unpack(c, answers)
-}
-
-// unpack merges the answers to a chunk.
-func (l *Limiter) unpack(c *chunk, answers []store.Added) ([]*cell.Entry, error) {
-	now, floor := l.clock.ReadSteady(), l.settings.Load().tuning.Floor
-	var failed, grown []*cell.Entry
-	var lost []cell.LostTotal
-	var firstErr error
-	for i, p := range c.parcels {
-		answer := store.Added{Err: errShortAnswer}
-		if i < len(answers) {
-			answer = answers[i]
-		}
-		if answer.Err != nil {
-			firstErr = cmpErr(firstErr, answer.Err)
-			if errors.Is(answer.Err, store.ErrMaybeApplied) {
-				l.metrics.ambiguous.Add(c.adds[i].Cost)
-			}
-			if !p.entry.Rollback(p.sequence, c.adds[i].Cost) {
-				l.metrics.dropped[droppedExpired].Add(c.adds[i].Cost)
-			}
-			failed = append(failed, p.entry)
-			continue
-		}
-		grew, missing := p.entry.Confirm(&l.metrics.merged, p.sequence, answer.Total, now)
-		lost = append(lost, missing...)
-		if crossed := p.entry.Cross(p.sequence, answer.Total-c.adds[i].Cost, answer.Total, floor); grew || crossed {
-			grown = append(grown, p.entry)
-		}
-	}
-	l.requeueFlush(grown)
-	l.heal(lost)
-	return failed, firstErr
+// shares is true of keys that other regions hear of.
+func (s *settings) shares(n *cell.Names) bool {
+	return milliseconds(n.Family().DurationMs) >= s.tuning.MinGlobalDuration.Std() && !s.superseded(n)
 }
 
 func cmpErr(first, next error) error {
@@ -251,7 +229,7 @@ func (l *Limiter) requeue(sh *shard, entries []*cell.Entry) {
 	l.queues.Lock()
 	defer l.queues.Unlock()
 	for _, e := range entries {
-		l.queueLocked(sh, e, 0, cell.InReplay)
+		queueLocked(sh, e)
 	}
 }
 
@@ -259,44 +237,6 @@ func (l *Limiter) requeue(sh *shard, entries []*cell.Entry) {
 func (l *Limiter) readStale(entries []*cell.Entry) {
 	if len(entries) > 0 {
 		l.readMany(l.clock.ReadSteady(), slices.Clone(entries))
-	}
-}
-
-// heal tells the origin what it has lost, by maximum: another increment would count
-// twice once the others do the same. What the breaker keeps back is found lost again.
-func (l *Limiter) heal(lost []cell.LostTotal) {
-	if len(lost) == 0 {
-		return
-	}
-	byShard := make([][]store.Add, len(l.shards))
-	for _, a := range lost {
-		i := l.cfg.Origin.ShardOf(&a.Cell.Key)
-		byShard[i] = append(byShard[i], store.Add(a))
-	}
-	for i, cells := range byShard {
-		if len(cells) == 0 {
-			continue
-		}
-		tell := func() { l.raise(l.shards[i], cells) }
-		if !l.calls.Start(tell) {
-			tell() // this is the last send before the end: nobody here will find it lost again
-		}
-	}
-}
-
-func (l *Limiter) raise(sh *shard, lost []store.Add) {
-	end, ok := sh.sends.Begin()
-	if !ok {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), replayTimeout)
-	defer cancel()
-	began := time.Now()
-	err := l.cfg.Origin.Raise(ctx, lost)
-	end(err)
-	l.metrics.origin(opRaise, len(lost), time.Since(began), err)
-	if err == nil {
-		l.metrics.healed.Add(int64(len(lost)))
 	}
 }
 
@@ -318,7 +258,7 @@ func (l *Limiter) pendingIn(sh *shard) (cost int64) {
 	for _, e := range sh.queue {
 		cost += e.Unsent()
 	}
-	return cost
+	return cost + sh.replays.pendingCost.Load()
 }
 
 // pendingKeys is how many keys wait for their turn.

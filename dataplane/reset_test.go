@@ -32,11 +32,9 @@ func everyone(nodes ...*node) {
 	for range 2 {
 		for _, n := range nodes {
 			n.replay()
-			n.flush()
 		}
 		for _, n := range nodes {
-			n.ForgetImport() // so that it reads everything
-			n.imports()
+			n.w.tell()
 		}
 	}
 }
@@ -101,7 +99,7 @@ func TestAResetRenamesOnlyItsCell(t *testing.T) {
 	n.take("k", 1, 10)
 	n.replay()
 	for c, want := range map[window.Cell]int64{since: 2, w.cell("k"): 1} {
-		if got := w.origin("eu").Totals()[c]; got != want {
+		if got := totals(w.origin("eu"))[c]; got != want {
 			t.Errorf("%v: %d, want %d", c, got, want)
 		}
 	}
@@ -270,7 +268,7 @@ func TestAResetThatExpiresHandsOutNothing(t *testing.T) {
 		if origin {
 			n.replay()
 		}
-		n.flush()
+		n.replay()
 		w.clock.advance(2 * time.Minute)
 		load()
 		if d := n.Allow(context.Background(), r); d.Allowed {

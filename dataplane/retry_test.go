@@ -133,11 +133,12 @@ type crowd struct {
 	w        *world
 	n        *node
 	duration time.Duration
+	foreign  map[window.Cell]int64
 }
 
 func newCrowd(t *testing.T, rt *rapid.T) *crowd {
 	ms := rapid.OneOf(rapid.Int64Range(1000, 5000), rapid.Int64Range(1000, window.DurationMax.Milliseconds()), rapid.Just[int64](60_000)).Draw(rt, "duration")
-	c := &crowd{w: newWorld(t), duration: time.Duration(ms) * time.Millisecond}
+	c := &crowd{w: newWorld(t), duration: time.Duration(ms) * time.Millisecond, foreign: make(map[window.Cell]int64)}
 	c.n = c.w.node("eu", "a")
 	into := func(sequence, elapsedMs int64) {
 		c.w.clock.advance(time.UnixMilli(sequence*ms + elapsedMs).Sub(c.w.clock.Now()))
@@ -147,7 +148,7 @@ func newCrowd(t *testing.T, rt *rapid.T) *crowd {
 	c.fill(rt, previous)
 	into(previous+1, rapid.Int64Range(0, ms-1).Draw(rt, "elapsed"))
 	c.fill(rt, previous+1)
-	c.n.imports()
+	c.n.hear()
 	// A denial makes the key strict, and a strict key asks before it allows: now the node
 	// has heard all that there is to hear.
 	c.n.Allow(t.Context(), c.ask(0, 0))
@@ -166,11 +167,16 @@ func (c *crowd) fill(rt *rapid.T, sequence int64) {
 		c.n.replay()
 	}
 	if cost := draw("region"); cost > 0 {
-		c.w.origin("eu").Add(context.Background(), []store.Add{{Cell: cell, Cost: cost}})
+		if _, err := add(c.w.origin("eu"), cell, cost); err != nil {
+			rt.Fatal(err)
+		}
 	}
 	for _, region := range []string{"us", "ap"} {
-		if err := c.w.counts.Publish(context.Background(), region, []store.Count{{Cell: cell, Count: draw(region)}}); err != nil {
-			rt.Fatal(err)
+		if cost := draw(region); cost > 0 {
+			c.foreign[cell] += cost
+			if err := c.w.origin("eu").Tell(context.Background(), 0, []store.Foreign{{Cell: cell, Count: c.foreign[cell]}}); err != nil {
+				rt.Fatal(err)
+			}
 		}
 	}
 }

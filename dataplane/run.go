@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,14 +11,15 @@ import (
 
 const (
 	sweepInterval = time.Second
-	drainPause    = 20 * time.Millisecond // between two attempts of the final replay
+	drainPause    = 20 * time.Millisecond  // between two attempts of the final replay
+	listenPause   = 200 * time.Millisecond // before a lost connection is tried again
 )
 
 // ErrStarted is returned by Start on a limiter that was started or stopped before.
 var ErrStarted = errors.New("dataplane: limiter was started before")
 
-// Start begins the loops: sweep, with an origin a replay for each of its shards, and with a count store
-// flush, import, settings and heartbeats. It returns at once and waits for no
+// Start begins the loops: sweep, with an origin a replay and a listener for each of its shards, and
+// settings and heartbeats where they are. It returns at once and waits for no
 // server; ctx gives the loops its values, not its end. Stop ends them.
 func (l *Limiter) Start(ctx context.Context) error {
 	ctx, ok := l.loops.Start(ctx)
@@ -45,27 +45,20 @@ func (l *Limiter) Start(ctx context.Context) error {
 	for _, sh := range l.shards {
 		l.loops.Go(func() { l.sendKicked(ctx, sh) })
 	}
+	for _, sh := range l.shards {
+		l.loops.Go(func() {
+			listen := l.watched("listening to shard "+sh.label, func(ctx context.Context) error { return l.listen(ctx, sh) })
+			listen(ctx)
+			loop.Every(ctx, l.at(func(*settings) time.Duration { return listenPause }), listen)
+		})
+	}
 	if l.cfg.Counts == nil {
 		return nil
 	}
-	fast := func(s *settings) time.Duration { return s.tuning.FastInterval.Std() }
-	slow := func(s *settings) time.Duration { return s.tuning.SlowInterval.Std() }
-	l.loop(ctx, l.at(fast), l.background("flush", l.flushTurns()))
-	l.loops.Go(func() {
-		importOnce := l.background("import", l.importOnce)
-		importOnce(ctx)
-		loop.Every(ctx, l.at(fast), importOnce)
-	})
-	l.loops.Go(func() {
-		digest, learn := l.background("digest", l.digestOnce), l.background("reading digests", l.learnOnce)
-		l.loops.Go(func() { loop.Every(ctx, l.at(digestInterval), digest) })
-		loop.Every(ctx, l.at(fast), learn)
-	})
-	l.loop(ctx, l.at(fast), l.background("bulletin", func(ctx context.Context) error { return l.tellOnce(ctx, false) }))
 	l.loops.Go(func() {
 		tend := l.background("settings", l.tend)
 		tend(ctx)
-		loop.Every(ctx, l.at(slow), tend)
+		loop.Every(ctx, l.at(func(s *settings) time.Duration { return s.tuning.SlowInterval.Std() }), tend)
 	})
 	return nil
 }
@@ -83,8 +76,7 @@ func (l *Limiter) sendKicked(ctx context.Context, sh *shard) {
 }
 
 // Stop ends the loops, then sends what is left: the last accepted cost to the
-// origin, tried until ctx ends, and the last counts to the count store, where it also withdraws
-// this node from the fleet: the others' shares of what is left grow with their next settings. It returns
+// origin, tried until ctx ends, and withdraws this node from the fleet: the others' shares of what is left grow with their next settings. It returns
 // an error that tells what could not be sent; the limiter goes on deciding from its
 // own state, but reads and sends no more, also while Stop runs: what it accepts from then on
 // is not sent. A second Stop returns nil at once.
@@ -100,12 +92,6 @@ func (l *Limiter) Stop(ctx context.Context) error {
 		errs = append(errs, l.drainReplay(ctx))
 	}
 	if l.cfg.Counts != nil {
-		if err := l.tellOnce(ctx, true); err != nil {
-			errs = append(errs, fmt.Errorf("final bulletin: %w", err))
-		}
-		if err := l.flushOnce(ctx, false); err != nil {
-			errs = append(errs, fmt.Errorf("final flush: %w", err))
-		}
 		if err := l.beat(ctx, true); err != nil {
 			errs = append(errs, err)
 		}
@@ -159,26 +145,6 @@ func (l *Limiter) at(interval func(*settings) time.Duration) func() (time.Durati
 	return func() (time.Duration, float64) {
 		s := l.settings.Load()
 		return interval(s), s.tuning.Jitter
-	}
-}
-
-// digestInterval is that of the tuning; without digests it is still asked for now and
-// then whether there are any now.
-func digestInterval(s *settings) time.Duration {
-	return cmp.Or(s.tuning.DigestInterval.Std(), s.tuning.SlowInterval.Std())
-}
-
-// flushTurns flushes keys near their limit every time, and the rest when the slow
-// interval has passed.
-func (l *Limiter) flushTurns() func(context.Context) error {
-	last := time.Now()
-	return func(ctx context.Context) error {
-		tuning := l.settings.Load().tuning
-		hotOnly := time.Since(last) < tuning.SlowInterval.Std()-tuning.FastInterval.Std()/2
-		if !hotOnly {
-			last = time.Now()
-		}
-		return l.flushOnce(ctx, hotOnly)
 	}
 }
 

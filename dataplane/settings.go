@@ -13,6 +13,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
+const settingsTimeout = 5 * time.Second // of reading settings, and of a heartbeat
+
 // settings is what operators have set, as one immutable snapshot: a request sees
 // all of a version or nothing of it.
 type settings struct {
@@ -66,6 +68,9 @@ func (r *rule) mode() window.Mode {
 	}
 	return window.Exact
 }
+
+// Tuning is the one in force: what operators have set, or the built-in default.
+func (l *Limiter) Tuning() tuning.Tuning { return l.settings.Load().tuning }
 
 func defaultSettings() *settings { return newSettings(tuning.Default(), 0) }
 

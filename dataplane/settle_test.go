@@ -43,8 +43,8 @@ func TestSettlingBeforeAnybodyKnows(t *testing.T) {
 	n := w.node("eu", "b")
 	settle(t, n.reserve("k2", 80, 100), 30, -50)
 	n.replay()
-	n.flush()
-	if got := w.origin("eu").Totals()[w.cell("k2")]; got != 30 {
+	n.replay()
+	if got := totals(w.origin("eu"))[w.cell("k2")]; got != 30 {
 		t.Errorf("origin has %d", got)
 	}
 	if got := w.published("eu", w.cell("k2")); got != 30 {
@@ -60,9 +60,9 @@ func TestSettlingAfterOthersKnow(t *testing.T) {
 	us := w.node("us", "c")
 	r := a.reserve("k", 80, 100)
 	a.replay()
-	a.flush()
+	a.replay()
 	settle(t, r, 30, -50)
-	origin := func() int64 { return w.origin("eu").Totals()[w.cell("k")] }
+	origin := func() int64 { return totals(w.origin("eu"))[w.cell("k")] }
 	if origin() != 80 || w.published("eu", w.cell("k")) != 80 {
 		t.Fatal("confirmed history shrank")
 	}
@@ -70,19 +70,19 @@ func TestSettlingAfterOthersKnow(t *testing.T) {
 	wantAllowed(t, "not yet at b", b.take("k", 0, 100), true, 20)
 	a.take("k", 40, 100) // paid from the credit
 	a.replay()
-	a.flush()
+	a.replay()
 	if origin() != 80 {
 		t.Errorf("origin has %d, want the 80 that it knew", origin())
 	}
 	wantAllowed(t, "30 + 40 spent", a.take("k", 0, 100), true, 30)
 	a.take("k", 20, 100) // 10 of credit are left
 	a.replay()
-	a.flush()
+	a.replay()
 	if origin() != 90 || w.published("eu", w.cell("k")) != 90 {
 		t.Errorf("origin %d, row %d, want the true 90", origin(), w.published("eu", w.cell("k")))
 	}
 	w.clock.advance(6 * time.Second)
-	us.imports()
+	us.w.tell()
 	for name, n := range map[string]*node{"a": a, "b": b, "us": us} {
 		wantAllowed(t, name+" knows the truth", n.take("k", 0, 100), true, 10)
 	}
@@ -99,7 +99,7 @@ func TestSettlingMoreThanTheEstimate(t *testing.T) {
 		t.Errorf("retry after %v, want %v: 150 * weight must fall below 100", d.RetryAfter, want)
 	}
 	n.replay()
-	if got := w.origin("eu").Totals()[w.cell("k")]; got != 150 {
+	if got := totals(w.origin("eu"))[w.cell("k")]; got != 150 {
 		t.Errorf("origin has %d", got)
 	}
 }
@@ -130,7 +130,7 @@ func TestSettlingMoreOnAnEvictedKey(t *testing.T) {
 			for i := range 400 {
 				n.take(fmt.Sprint("flood", i), 1, 1000)
 				n.replay()
-				n.flush()
+				n.replay()
 			}
 		},
 	} {
@@ -141,7 +141,7 @@ func TestSettlingMoreOnAnEvictedKey(t *testing.T) {
 			r.Duration = time.Hour
 			held, _ := n.Reserve(t.Context(), r)
 			n.replay()
-			n.flush()
+			n.replay()
 			if evict(w, n); n.Entry(window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Hour}) != nil {
 				t.Fatal("it was not evicted")
 			}
@@ -151,10 +151,10 @@ func TestSettlingMoreOnAnEvictedKey(t *testing.T) {
 				t.Errorf("900 of 1000 are spent, and 101 passed: %+v", d)
 			}
 			n.replay()
-			n.flush()
+			n.replay()
 			cell := window.Cell{Key: window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Hour},
 				Sequence: window.Sequence(w.clock.Now().UnixMilli(), time.Hour.Milliseconds())}
-			if total, row := w.origin("eu").Totals()[cell], w.published("eu", cell); total != 900 || row != 900 {
+			if total, row := totals(w.origin("eu"))[cell], w.published("eu", cell); total != 900 || row != 900 {
 				t.Errorf("the origin has %d, the row %d, of 900", total, row)
 			}
 		})
@@ -266,18 +266,18 @@ func TestSettlementsKeepTheTruth(t *testing.T) {
 				}
 			},
 			"replay": func(rt *rapid.T) { pick().replay() },
-			"flush":  func(rt *rapid.T) { pick().flush() },
-			"import": func(rt *rapid.T) { pick().imports() },
+			"flush":  func(rt *rapid.T) { pick().replay() },
+			"import": func(rt *rapid.T) { w.tell() },
 			"": func(rt *rapid.T) {
 				var pending int64
 				for i, n := range nodes {
 					s := n.Cell(cell)
-					if s.Held && (s.Credit < 0 || s.Credit > s.Count || s.Settled > s.Count || s.Flushed > s.Count || s.Unsent < 0) {
+					if s.Held && (s.Credit < 0 || s.Credit > s.Count || s.Settled > s.Count || s.Unsent < 0) {
 						rt.Fatalf("node %d: %+v", i, s)
 					}
 					pending += s.Unsent - s.Credit
 				}
-				if total := w.origin("eu").Totals()[cell]; total+pending != spent {
+				if total := totals(w.origin("eu"))[cell]; total+pending != spent {
 					rt.Fatalf("origin %d and %d to come, %d were spent", total, pending, spent)
 				}
 			},
@@ -290,7 +290,7 @@ func TestSettlementsKeepTheTruth(t *testing.T) {
 			}
 			n.replay()
 		}
-		if got := w.origin("eu").Totals()[cell]; got != spent {
+		if got := totals(w.origin("eu"))[cell]; got != spent {
 			rt.Fatalf("origin has %d, %d were spent", got, spent)
 		}
 	})

@@ -25,7 +25,12 @@ type shard struct {
 
 	replaying chan struct{} // holds one while a step of replay runs, I/O and all: no mutex
 	queue     []*cell.Entry // to be sent at the next tick, each once; under Limiter.queues
+	replays   stream        // of replay; its own
 	syncs     syncQueue     // of the estimate mode
+	guests    guestStream
+
+	epochs epochs
+	timing timing
 
 	replayedAtMs atomic.Int64 // when all of it was last confirmed
 
@@ -40,7 +45,7 @@ type shard struct {
 	gathering bool                         // somebody sees to their calls
 }
 
-func newShards(origin store.Origin, cfg Breaker) []*shard {
+func newShards(origin store.Hub, cfg Breaker) []*shard {
 	if origin == nil {
 		return nil
 	}
@@ -48,6 +53,9 @@ func newShards(origin store.Origin, cfg Breaker) []*shard {
 	for i := range shards {
 		shards[i] = &shard{index: i, label: strconv.Itoa(i), asks: breaker.New(breaker.Config(cfg)), sends: breaker.New(breaker.Config(cfg)),
 			replaying: make(chan struct{}, 1), wake: make(chan struct{}, 1), awaited: make(map[*cell.Entry]*cell.Flight)}
+		shards[i].replays.init(shards[i].sends)
+		shards[i].syncs.stream.init(shards[i].sends)
+		shards[i].guests.init(shards[i].asks)
 	}
 	return shards
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // keysByShard finds n identifiers for each shard.
-func keysByShard(origin *memstore.Origin, n int) [][]string {
+func keysByShard(origin *memstore.Hub, n int) [][]string {
 	keys := make([][]string, origin.Shards())
 	for i, missing := 0, len(keys)*n; missing > 0; i++ {
 		r := ask(fmt.Sprint("k", i), 1, 1000)
@@ -30,7 +30,7 @@ func keysByShard(origin *memstore.Origin, n int) [][]string {
 // shard that hangs delays neither replay nor reads nor healing of another.
 func TestASlowShardDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 3})
+		origin := memstore.NewHub(memstore.HubOptions{Shards: 3})
 		keys := keysByShard(origin, 4)
 		l := started(t, "eu", "a", origin, nil)
 		origin.ShardFaults(1).Delay(time.Hour)
@@ -44,7 +44,7 @@ func TestASlowShardDelaysNoOther(t *testing.T) {
 			t.Errorf("on the dead shard: %+v after %v", d, time.Since(began))
 		}
 		time.Sleep(250 * time.Millisecond)
-		if got := len(origin.Totals()); got != 8 {
+		if got := len(totals(origin)); got != 8 {
 			t.Errorf("%d cells replayed, want the 8 of the others", got)
 		}
 		origin.Wipe() // the others heal
@@ -52,7 +52,7 @@ func TestASlowShardDelaysNoOther(t *testing.T) {
 			l.Allow(t.Context(), ask(k, 1, 1000))
 		}
 		time.Sleep(250 * time.Millisecond)
-		for cell, total := range origin.Totals() {
+		for cell, total := range totals(origin) {
 			if total != 6 {
 				t.Errorf("%v is %d after the wipe, want 6", cell, total)
 			}
@@ -75,7 +75,7 @@ func TestASlowShardDelaysNoOther(t *testing.T) {
 // each shard concerned, all at the same time.
 func TestAColdBatchIsOneRoundTripAShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 4})
+		origin := memstore.NewHub(memstore.HubOptions{Shards: 4})
 		origin.Faults.Delay(10 * time.Millisecond)
 		l := liveNode(t, origin)
 		var batch []dataplane.Request
@@ -86,8 +86,8 @@ func TestAColdBatchIsOneRoundTripAShard(t *testing.T) {
 		}
 		began := time.Now()
 		b := l.AllowMany(t.Context(), batch)
-		if s := origin.Stats(); !b.Allowed || s.Reads != 4 || s.CellsRead != 200 || time.Since(began) != 10*time.Millisecond {
-			t.Errorf("%v: %d round trips for %d cells in %v", b.Allowed, s.Reads, s.CellsRead, time.Since(began))
+		if s := origin.Stats(); !b.Allowed || s.Gets != 4 || s.CellsRead != 200 || time.Since(began) != 10*time.Millisecond {
+			t.Errorf("%v: %d round trips for %d cells in %v", b.Allowed, s.Gets, s.CellsRead, time.Since(began))
 		}
 		origin.ShardFaults(2).Fail(errDown)
 		time.Sleep(6 * time.Second)
@@ -107,13 +107,13 @@ func TestAColdBatchIsOneRoundTripAShard(t *testing.T) {
 // A tick's bound is each shard's own; what it leaves is sent by the next.
 func TestEachShardCarriesItsRestOver(t *testing.T) {
 	const keys = 45_000
-	origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 2, Clock: func() time.Time { return epoch }})
+	origin := memstore.NewHub(memstore.HubOptions{Shards: 2, Clock: func() time.Time { return epoch }})
 	l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin, Clock: func() time.Time { return epoch }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	origin.Faults.Hook(func(op memstore.Op) error { // no reads: this is about sending
-		if op == memstore.OpRead {
+		if op == memstore.OpGet {
 			return errDown
 		}
 		return nil
@@ -127,7 +127,7 @@ func TestEachShardCarriesItsRestOver(t *testing.T) {
 		if err := l.ReplayOnce(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		sent = append(sent, len(origin.Totals()))
+		sent = append(sent, len(totals(origin)))
 	}
 	if sent[0] < 40_000 || sent[0] > 41_000 || sent[1] != keys || sent[2] != keys {
 		t.Errorf("cells at the origin after each tick: %v", sent)

@@ -59,17 +59,17 @@ func TestAClockSetAheadEndsNoStrictness(t *testing.T) {
 	r := ask("k", 5, 10)
 	r.Duration = time.Hour
 	n.Allow(context.Background(), r)
-	before := w.origin("eu").Stats().Reads
+	before := w.origin("eu").Stats().Gets
 	w.clock.step(10 * time.Minute)
 	n.Allow(context.Background(), r)
-	if got := w.origin("eu").Stats().Reads; got != before {
+	if got := w.origin("eu").Stats().Gets; got != before {
 		t.Errorf("read %d times, warm by its steady clock", got-before)
 	}
 	n.Allow(context.Background(), r) // denied: strict for an hour
 	w.clock.step(50 * time.Minute)   // into the next window, whose previous one is full
 	r.Cost, r.ZeroCost = 0, true
 	n.Allow(context.Background(), r)
-	if got := w.origin("eu").Stats().Reads; got != before+1 {
+	if got := w.origin("eu").Stats().Gets; got != before+1 {
 		t.Errorf("read %d times, strict for an hour", got-before)
 	}
 }

@@ -18,7 +18,7 @@ func TestStopReturnsUnderTraffic(t *testing.T) {
 		"exact": {}, "waits": {Headroom: "wait"}, "estimate": {Mode: "estimate", Estimate: posthog},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			origin := memstore.NewOrigin(memstore.OriginOptions{})
+			origin := memstore.NewHub(memstore.HubOptions{})
 			n := region(t, 1, origin, row, tick(t, 10*time.Second))[0]
 			accepted := int64(0)
 			take := func(identifier string) {
@@ -36,7 +36,7 @@ func TestStopReturnsUnderTraffic(t *testing.T) {
 			defer cancel()
 			sends := 0
 			origin.Faults.Hook(func(op memstore.Op) error {
-				if op == memstore.OpAdd { // each send finds that there is more
+				if op == memstore.OpSend { // each send finds that there is more
 					if sends++; sends > 100 {
 						cancel()
 					}
@@ -49,7 +49,7 @@ func TestStopReturnsUnderTraffic(t *testing.T) {
 				t.Errorf("%s: %d sends, %v", name, sends, err)
 			}
 			var total int64
-			for _, count := range origin.Totals() {
+			for _, count := range totals(origin) {
 				total += count
 			}
 			if total < before {
@@ -63,7 +63,7 @@ func TestStopReturnsUnderTraffic(t *testing.T) {
 // then on.
 func TestStopWaitsForCallsAndStartsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		origin := memstore.NewHub(memstore.HubOptions{})
 		n := region(t, 1, origin, store.NamespaceRow{})[0]
 		origin.Faults.Delay(40 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
@@ -73,10 +73,10 @@ func TestStopWaitsForCallsAndStartsNone(t *testing.T) {
 		if err := n.Stop(t.Context()); err != nil || time.Since(began) < 39*time.Millisecond {
 			t.Errorf("%v after %v, while a read was out for 39 ms more", err, time.Since(began))
 		}
-		reads := origin.Stats().Reads
+		reads := origin.Stats().Gets
 		d := n.Allow(t.Context(), ask("cold", 1, 10))
 		n.AllowMany(t.Context(), []dataplane.Request{ask("cold too", 1, 10)})
-		if got := origin.Stats().Reads; got != reads || d.Source != dataplane.SourceDegraded || !d.Allowed {
+		if got := origin.Stats().Gets; got != reads || d.Source != dataplane.SourceDegraded || !d.Allowed {
 			t.Errorf("%d reads after Stop, %+v", got-reads, d)
 		}
 	})

@@ -86,8 +86,9 @@ func TestHotKeysKnowOtherRegions(t *testing.T) {
 	eu.take("k", 7, 100)
 	us.take("k", 5, 100)
 	us.take("k", 0, 80)
-	us.flush()
-	eu.imports()
+	eu.replay() // below a tenth of its limit others hear of a key that they use
+	us.replay()
+	eu.w.tell()
 	got := eu.topKeys(dataplane.TopQuery{Limit: 1})
 	want := dataplane.TopKey{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute, Limit: 100, Count: 12, Regional: 7}
 	if len(got.Keys) != 1 || got.Keys[0] != want || !got.At.Equal(epoch) {

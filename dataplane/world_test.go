@@ -8,6 +8,8 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -60,13 +62,17 @@ type world struct {
 	t       testing.TB
 	clock   *clock
 	counts  *memstore.Counts
-	origins map[string]*memstore.Origin
+	news    *memstore.News
+	origins map[string]*memstore.Hub
+	relays  map[string]*relay.Relay
+	nodes   []*node
+	names   []string // of regions, in the order in which they came
 }
 
 func newWorld(t testing.TB) *world {
 	c := newClock()
-	return &world{t: t, clock: c, origins: make(map[string]*memstore.Origin),
-		counts: memstore.NewCounts(memstore.CountsOptions{Clock: c.Now})}
+	return &world{t: t, clock: c, origins: make(map[string]*memstore.Hub), relays: make(map[string]*relay.Relay),
+		counts: memstore.NewCounts(memstore.CountsOptions{Clock: c.Now}), news: memstore.NewNews(memstore.NewsOptions{Clock: c.Now})}
 }
 
 func (w *world) tune(change func(*tuning.Tuning)) {
@@ -80,17 +86,77 @@ func (w *world) tune(change func(*tuning.Tuning)) {
 	w.counts.SetTuning("", time.Now().UnixNano(), doc)
 }
 
-func (w *world) origin(region string) *memstore.Origin {
+func (w *world) origin(region string) *memstore.Hub {
 	if w.origins[region] == nil {
-		w.origins[region] = memstore.NewOrigin(memstore.OriginOptions{Clock: w.clock.Now})
+		w.origins[region] = memstore.NewHub(memstore.HubOptions{Clock: w.clock.Now})
+		w.names = append(w.names, region)
 	}
 	return w.origins[region]
+}
+
+// interval is a relay's.
+const interval = 200 * time.Millisecond
+
+// relay has the relay of each region do what it does in an interval.
+func (w *world) relay() {
+	w.t.Helper()
+	for _, name := range w.names {
+		if w.relays[name] == nil {
+			made, err := relay.New(relay.Config{Region: name, Holder: name, Hub: w.origins[name].Client(), News: w.news, Counts: w.counts, Clock: w.clock.Now,
+				Tuning: func() relay.Tuning { return relay.Tuning{Interval: interval, MinGlobalDuration: time.Minute} }})
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			w.relays[name] = made
+		}
+		if err := w.relays[name].Step(context.Background()); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// tell lets the relays tell all that they have to tell, in no time.
+func (w *world) tell() {
+	w.t.Helper()
+	for range 4 {
+		w.relay()
+	}
+	for _, n := range w.nodes {
+		n.hear()
+	}
+}
+
+// hear is what a node's listener does.
+func (n *node) hear() {
+	if n.hub == nil {
+		return
+	}
+	var foreign []store.Foreign
+	for c, t := range n.hub.Totals() {
+		if t.Foreign > 0 {
+			foreign = append(foreign, store.Foreign{Cell: c, Count: t.Foreign})
+		}
+	}
+	n.HearForeign(foreign)
+}
+
+// converge lets the relays tell all that they have to tell.
+func (w *world) converge() {
+	w.t.Helper()
+	for range 5 {
+		w.clock.advance(interval)
+		w.relay()
+	}
+	for _, n := range w.nodes {
+		n.hear()
+	}
 }
 
 // node is one limiter, not started: the test turns its loops.
 type node struct {
 	*dataplane.Limiter
-	w *world
+	w   *world
+	hub *memstore.Hub // nil for none
 }
 
 func (w *world) node(region, id string, change ...func(*dataplane.Config)) *node {
@@ -112,7 +178,12 @@ func (w *world) node(region, id string, change ...func(*dataplane.Config)) *node
 		}
 	}
 	w.t.Cleanup(func() { l.AwaitCalls() })
-	return &node{l, w}
+	n := &node{l, w, nil}
+	if cfg.Origin != nil && region != "" {
+		n.hub = w.origins[region]
+	}
+	w.nodes = append(w.nodes, n)
+	return n
 }
 
 // alone is a node without anybody above it.
@@ -126,20 +197,6 @@ func (n *node) replay() {
 		n.w.t.Fatal(err)
 	}
 	n.AwaitCalls()
-}
-
-func (n *node) flush() {
-	n.w.t.Helper()
-	if err := n.FlushOnce(context.Background()); err != nil {
-		n.w.t.Fatal(err)
-	}
-}
-
-func (n *node) imports() {
-	n.w.t.Helper()
-	if err := n.ImportOnce(context.Background()); err != nil {
-		n.w.t.Fatal(err)
-	}
 }
 
 // take asks for cost of limit per minute on the identifier.
@@ -164,14 +221,19 @@ func (w *world) cell(identifier string) window.Cell {
 	}
 }
 
-// published is the component of a region in a cell, 0 for no row.
-func (w *world) published(region string, c window.Cell) int64 {
-	for _, r := range w.counts.Rows() {
-		if r.Region == region && r.Cell == c {
-			return r.Count
+// published is what a region's nodes have accepted in a cell that the relay tells others of.
+func (w *world) published(region string, c window.Cell) (total int64) {
+	w.t.Helper()
+	cells, _, err := w.origin(region).Client().Scan(context.Background(), 0, 0, 1_000_000)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, change := range cells {
+		if change.Cell == c {
+			total = change.Total
 		}
 	}
-	return 0
+	return total
 }
 
 func wantAllowed(t testing.TB, what string, d dataplane.Decision, allowed bool, remaining int64) {

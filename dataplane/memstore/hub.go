@@ -33,6 +33,7 @@ type Hub struct {
 	*hubServers
 	shardFaults []Faults
 	streams     resend.Streams
+	counters    hubCounters
 
 	mu      sync.Mutex
 	holding bool

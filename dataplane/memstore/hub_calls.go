@@ -15,6 +15,7 @@ func (h *Hub) Get(ctx context.Context, cells []window.Cell) (reply store.Reply, 
 	if len(cells) == 0 {
 		return store.Reply{}, nil
 	}
+	h.counters.gets.Add(1)
 	shard := h.ShardOf(&cells[0].Key)
 	err = h.call(ctx, OpGet, shard, func(s *hubShard, epoch store.Epoch) error {
 		reply = store.Reply{Totals: make([]store.Total, len(cells)), Now: h.clock()}
@@ -27,6 +28,7 @@ func (h *Hub) Get(ctx context.Context, cells []window.Cell) (reply store.Reply, 
 	if err != nil {
 		return store.Reply{}, err
 	}
+	h.counters.cellsRead.Add(int64(len(cells)))
 	return reply, nil
 }
 
@@ -39,6 +41,7 @@ func (h *Hub) ClaimAll(ctx context.Context, claims []store.CellClaim) store.Clai
 	if len(claims) == 0 {
 		return reply
 	}
+	h.counters.claims.Add(1)
 	shard := h.ShardOf(&claims[0].Cell.Key)
 	err := h.inShard(shard, len(claims), func(i int) *window.Key { return &claims[i].Cell.Key })
 	var j journey
@@ -50,7 +53,9 @@ func (h *Hub) ClaimAll(ctx context.Context, claims []store.CellClaim) store.Clai
 			h.hubServers.mu.Lock()
 			defer h.hubServers.mu.Unlock()
 			for i, c := range claims {
-				reply.Totals[i], reply.Added[i] = h.claimLocked(shard, c)
+				if reply.Totals[i], reply.Added[i] = h.claimLocked(shard, c); reply.Added[i] {
+					h.counters.cellsClaimed.Add(1)
+				}
 			}
 			reply.Now = h.clock()
 		})
@@ -66,6 +71,7 @@ func (h *Hub) ClaimAll(ctx context.Context, claims []store.CellClaim) store.Clai
 
 // Send implements store.Hub.
 func (h *Hub) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
+	h.counters.sends.Add(1)
 	if chunk.Stream == 0 || chunk.Number < 1 {
 		return store.Reply{}, opError(OpSend,
 			fmt.Errorf("stream is %d, want another than 0, and number %d, want >= 1", chunk.Stream, chunk.Number))
@@ -88,6 +94,7 @@ func (h *Hub) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) 
 	if err := j.deliver(ctx, arrive); err != nil {
 		return store.Reply{}, err
 	}
+	h.counters.cellsAdded.Add(int64(len(costs)))
 	h.streams.Answered(id, chunk.Number, h.epochOf(reply, chunk.Shard), costs, h.clock())
 	return reply, nil
 }

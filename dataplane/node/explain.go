@@ -26,23 +26,18 @@ func writeExplanation(x *dataplane.Explanation) *weirv1.ExplainResponse {
 		Mode: x.Mode, Overridden: x.Overridden, Shadow: x.Shadow, Outage: x.Outage, Headroom: x.Headroom,
 		ResetGeneration: x.Resets, ResetAtMs: momentMs(x.ResetAt), Known: x.Known,
 		Current: writeCell(&x.Current), Previous: writeCell(&x.Previous), Weight: x.Weight,
-		UsedElsewhere: int64(x.UsedElsewhere), Covered: x.Covered,
 		HeardAtMs: momentMs(x.HeardAt), StrictUntilMs: momentMs(x.StrictUntil), AsksOrigin: x.AsksOrigin, RestsForMs: x.RestsFor.Milliseconds(),
 		Asks: x.Asks, Sends: x.Sends, RegionNodes: x.Nodes,
-		ImportedAtMs: momentMs(x.ImportedAt), TuningVersion: x.TuningVersion, SettingsAtMs: momentMs(x.SettingsAt),
+		TuningVersion: x.TuningVersion, SettingsAtMs: momentMs(x.SettingsAt),
 		Candidate: x.Candidate,
 	}
 }
 
 func writeCell(c *dataplane.ExplainedCell) *weirv1.ExplainedCell {
-	told := make([]*weirv1.RegionCount, len(c.Bulletins))
-	for i, b := range c.Bulletins {
-		told[i] = &weirv1.RegionCount{Region: b.Region, Count: b.Count, CountedAtMs: momentMs(b.CountedAt)}
-	}
 	return &weirv1.ExplainedCell{
 		Sequence: c.Sequence, StartMs: c.Start.UnixMilli(), Generation: c.Generation, Held: c.Held,
 		Regional: c.Regional, Confirmed: c.Confirmed, Unsent: c.Unsent, Global: c.Global, Credit: c.Credit,
-		Published: c.Published, Told: c.Told, Counts: c.Counts, Bulletins: told,
+		Counts: c.Counts,
 	}
 }
 

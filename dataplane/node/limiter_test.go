@@ -23,7 +23,7 @@ import (
 
 // What follows runs the real limiter behind the server.
 
-func newLimiter(t testing.TB, origin store.Origin) *dataplane.Limiter {
+func newLimiter(t testing.TB, origin store.Hub) *dataplane.Limiter {
 	t.Helper()
 	config := dataplane.Config{Origin: origin, Logger: slog.New(slog.DiscardHandler)}
 	if origin != nil {
@@ -52,7 +52,7 @@ func ask(ctx context.Context, client weirv1connect.RateLimitServiceClient, ident
 // Whatever was answered as allowed is at the origin after a drain, though the
 // drain begins in the midst of the load; and nothing is there that nobody asked for.
 func TestDrainUnderLoadLosesNothing(t *testing.T) {
-	origin := memstore.NewOrigin(memstore.OriginOptions{})
+	origin := memstore.NewHub(memstore.HubOptions{})
 	origin.Faults.Delay(2 * time.Millisecond)
 	h := start(t, newLimiter(t, origin))
 
@@ -82,7 +82,7 @@ func TestDrainUnderLoadLosesNothing(t *testing.T) {
 
 	var held int64
 	for _, total := range origin.Totals() {
-		held += total
+		held += total.Region
 	}
 	if held < allowed.Load() || held > allowed.Load()+unanswered.Load() {
 		t.Errorf("the origin holds %d; %d were allowed, %d went unanswered", held, allowed.Load(), unanswered.Load())
@@ -92,7 +92,7 @@ func TestDrainUnderLoadLosesNothing(t *testing.T) {
 // A rolling restart hands out no fresh budget: what one node allowed and drained,
 // the next one knows.
 func TestRestartHandsOutNoFreshBudget(t *testing.T) {
-	origin := memstore.NewOrigin(memstore.OriginOptions{})
+	origin := memstore.NewHub(memstore.HubOptions{})
 	allowedBy := func(h *harness, asked int) (allowed int) {
 		client := doors[0].open(t, h)
 		for range asked {
@@ -138,7 +138,7 @@ func TestReadyTellsOfAFullTable(t *testing.T) {
 // A node starts, is ready and decides while its origin is down, says so in each
 // answer, and goes back to the origin's word when it is there again.
 func TestServingWithoutItsOrigin(t *testing.T) {
-	origin := memstore.NewOrigin(memstore.OriginOptions{})
+	origin := memstore.NewHub(memstore.HubOptions{})
 	origin.Faults.Fail(errors.New("connection refused"))
 	h := start(t, newLimiter(t, origin))
 	client := doors[0].open(t, h)
@@ -159,7 +159,7 @@ func TestServingWithoutItsOrigin(t *testing.T) {
 	})
 	await.True(t, "what was allowed in the meantime arrives", func() bool {
 		for cell, total := range origin.Totals() {
-			if cell.Identifier == "user_1" && total > 0 {
+			if cell.Identifier == "user_1" && total.Region > 0 {
 				return true
 			}
 		}

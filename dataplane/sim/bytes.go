@@ -35,7 +35,7 @@ func weigh(keys int) (float64, error) {
 	before := liveHeap()
 	l, err := dataplane.New(dataplane.Config{
 		Region: "eu", NodeID: "a",
-		Origin: nowhere{memstore.NewOrigin(memstore.OriginOptions{})},
+		Origin: nowhere{memstore.NewHub(memstore.HubOptions{})},
 		Counts: memstore.NewCounts(memstore.CountsOptions{}),
 	})
 	if err != nil {
@@ -67,19 +67,17 @@ func liveHeap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// nowhere is an origin that remembers nothing, so that only the limiter is weighed.
-type nowhere struct{ store.Origin }
+// nowhere is a hub that remembers nothing, so that only the limiter is weighed.
+type nowhere struct{ store.Hub }
 
-func (nowhere) Read(_ context.Context, cells []window.Cell) ([]int64, error) {
-	return make([]int64, len(cells)), nil
+func (nowhere) Get(_ context.Context, cells []window.Cell) (store.Reply, error) {
+	return store.Reply{Totals: make([]store.Total, len(cells)), Now: time.Now()}, nil
 }
 
-func (nowhere) Add(_ context.Context, adds []store.Add) []store.Added {
-	added := make([]store.Added, len(adds))
-	for i, a := range adds {
-		added[i].Total = a.Cost
+func (nowhere) Send(_ context.Context, chunk store.Chunk) (store.Reply, error) {
+	totals := make([]store.Total, len(chunk.Costs))
+	for i, c := range chunk.Costs {
+		totals[i] = store.Total{Region: c.Add, Epoch: 1}
 	}
-	return added
+	return store.Reply{Totals: totals, Now: time.Now()}, nil
 }
-
-func (nowhere) Raise(context.Context, []store.Add) error { return nil }

@@ -2,12 +2,12 @@ package sim
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/store"
-	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -18,16 +18,16 @@ func TestChecksFindPlantedFaults(t *testing.T) {
 		change func(w *world)
 		want   violation
 	}{
-		"an origin that loses increments": {
-			plant: plant{origin: func(o store.Origin) store.Origin { return &lossyOrigin{Origin: o} }},
+		"a hub that loses increments": {
+			plant: plant{hub: func(h store.RelayHub) store.RelayHub { return &lossyHub{RelayHub: h} }},
 			want:  violationLost,
 		},
-		"an origin that counts twice": {
-			plant: plant{origin: func(o store.Origin) store.Origin { return doublingOrigin{o} }},
+		"a hub that counts twice": {
+			plant: plant{hub: func(h store.RelayHub) store.RelayHub { return doublingHub{h} }},
 			want:  violationCounted,
 		},
-		"a count store that inflates rows": {
-			plant: plant{counts: func(c store.CountStore) store.CountStore { return inflating{c} }},
+		"a relay that tells too much": {
+			plant: plant{hub: func(h store.RelayHub) store.RelayHub { return inflating{h} }},
 			want:  violationPublished,
 		},
 		"a request that no limiter takes": {
@@ -49,9 +49,7 @@ func TestChecksFindPlantedFaults(t *testing.T) {
 					return g
 				}
 			}
-			set := tuning.Default()
-			set.DigestInterval = 0 // rows are imported as they are published
-			r := simulate(t, s, Options{Duration: 70 * time.Second, plant: c.plant, Tuning: &set})
+			r := simulate(t, s, Options{Duration: 70 * time.Second, plant: c.plant})
 			if !promised(r, c.want) {
 				t.Errorf("%q is not found: %+v", c.want, r.Violations)
 			}
@@ -71,50 +69,47 @@ func promised(r Report, v violation) bool {
 	return false
 }
 
-// lossyOrigin answers as if it had counted, and forgets one send in ten.
-type lossyOrigin struct {
-	store.Origin
-	sends int
+// lossyHub answers as if it had counted, and forgets one send in ten.
+type lossyHub struct {
+	store.RelayHub
+	sends atomic.Int64
 }
 
-func (o *lossyOrigin) Add(ctx context.Context, adds []store.Add) []store.Added {
-	if o.sends++; o.sends%10 != 0 {
-		return o.Origin.Add(ctx, adds)
+func (h *lossyHub) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
+	if h.sends.Add(1)%10 != 0 || len(chunk.Costs) == 0 {
+		return h.RelayHub.Send(ctx, chunk)
 	}
-	added := make([]store.Added, len(adds))
-	for i, a := range adds {
-		totals, err := o.Origin.Read(ctx, cellsOf(adds[i:i+1]))
-		if err != nil {
-			return o.Origin.Add(ctx, adds)
-		}
-		added[i].Total = totals[0] + a.Cost
+	cells := make([]window.Cell, len(chunk.Costs))
+	for i, c := range chunk.Costs {
+		cells[i] = c.Cell
 	}
-	return added
-}
-
-func cellsOf(adds []store.Add) (cells []window.Cell) {
-	for _, a := range adds {
-		cells = append(cells, a.Cell)
+	reply, err := h.Get(ctx, cells)
+	for i := range reply.Totals {
+		reply.Totals[i].Region += chunk.Costs[i].Add
 	}
-	return cells
+	return reply, err
 }
 
-// doublingOrigin counts every increment twice, and admits it.
-type doublingOrigin struct{ store.Origin }
+// doublingHub counts every chunk twice, and admits it.
+type doublingHub struct{ store.RelayHub }
 
-func (o doublingOrigin) Add(ctx context.Context, adds []store.Add) []store.Added {
-	o.Origin.Add(ctx, adds)
-	return o.Origin.Add(ctx, adds)
+func (h doublingHub) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
+	again := chunk
+	again.Stream = ^chunk.Stream
+	if _, err := h.RelayHub.Send(ctx, again); err != nil {
+		return store.Reply{}, err
+	}
+	return h.RelayHub.Send(ctx, chunk)
 }
 
-// inflating tells each region that it has published more than it has.
-type inflating struct{ store.CountStore }
+// inflating tells a region more of the others than they have accepted.
+type inflating struct{ store.RelayHub }
 
-func (c inflating) Import(ctx context.Context, region string, nowMs int64, after store.Cursor, yield func(store.Imported)) (store.Cursor, error) {
-	return c.CountStore.Import(ctx, region, nowMs, after, func(in store.Imported) {
-		in.Own += 10
-		yield(in)
-	})
+func (h inflating) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
+	for i := range totals {
+		totals[i].Count += 1000
+	}
+	return h.RelayHub.Tell(ctx, shard, totals)
 }
 
 // What a node may publish ends with what its region accepted and what may have been
@@ -130,7 +125,7 @@ func TestCeiling(t *testing.T) {
 	if got := l.ceiling(0, cell); got != 7 {
 		t.Errorf("the ceiling is %d of 7 accepted", got)
 	}
-	l.repeatable(0, []store.Add{{Cell: cell, Cost: 5}})
+	l.repeatable(0, cell, 5)
 	if got := l.ceiling(0, cell); got != 12 {
 		t.Errorf("the ceiling is %d of 7 accepted and 5 that may come again", got)
 	}
@@ -149,12 +144,12 @@ func TestDelaysAreMeasured(t *testing.T) {
 		l.enter(a, 0, 1, &dataplane.Decision{Allowed: true, ResetAt: reset})
 	}
 	c := a.cells[0]
-	for i := range c.lines[0].marks {
-		c.lines[0].marks[i].at = time.Duration(i) * time.Second // accepted at 0 s to 8 s
+	for i := range c.marks {
+		c.marks[i].at = time.Duration(i) * time.Second // accepted at 0 s to 8 s
 	}
 	cell := window.Cell{Key: a.key, Sequence: c.sequence}
-	l.told(1, 1, cell, []int64{3, -1})
-	l.told(1, 1, cell, []int64{3, -1}) // nothing new
+	l.told(1, 1, cell, 3)
+	l.told(1, 1, cell, 3) // nothing new
 	all := l.all.summary()
 	if all.Samples != 3 || all.P50 < 9000 || all.P99 < 10_000 || all.P99 > 12_000 {
 		t.Errorf("%+v of three units, 10, 9 and 8 s old", all)

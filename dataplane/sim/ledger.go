@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
-	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -46,19 +45,17 @@ type cellAccount struct {
 	total    int64
 	accepted []int64 // by region
 	twice    []int64 // by region: cost the origin applied without the node hearing of it; it may come again
-	lines    []line  // by region, of keys with traffic in several
+
+	marks []mark     // of keys with traffic in several regions
+	known []progress // by node: what it has heard of
 }
 
-// line is when a region accepted what, and how much of it each node elsewhere knows.
-type line struct {
-	marks []mark
-	known []int32 // by node: marks it has heard of
-}
-
+// mark is a cost that a region has accepted.
 type mark struct {
-	upTo int64 // accepted by the region in this cell, this mark included
-	at   time.Duration
-	hot  bool // the key was past hotShare of its limit
+	region      int
+	amount, sum int64 // sum is of all regions in this cell, this cost included
+	at          time.Duration
+	hot         bool // the key was past hotShare of its limit
 }
 
 // hotShare is where a key begins to be close to its limit, in all regions together.
@@ -108,7 +105,7 @@ func (l *ledger) enter(a *account, region int, cost int64, d *dataplane.Decision
 	}
 	now := time.Now()
 	durationMs := a.key.DurationMs()
-	c := a.cell(d.ResetAt.UnixMilli()/durationMs-1, l.regions)
+	c := a.cell(d.ResetAt.UnixMilli()/durationMs-1, l.regions, l.nodes)
 	a.admitted += cost
 	c.total += cost
 	c.accepted[region] += cost
@@ -121,8 +118,7 @@ func (l *ledger) enter(a *account, region int, cost int64, d *dataplane.Decision
 	share := float64(effective) / float64(max(1, a.limit))
 	a.peak = max(a.peak, share)
 	if a.homes != nil {
-		ln := &c.lines[region]
-		ln.marks = append(ln.marks, mark{c.accepted[region], now.Sub(l.began), share >= hotShare})
+		c.marks = append(c.marks, mark{region, cost, c.total, now.Sub(l.began), share >= hotShare})
 	}
 }
 
@@ -144,29 +140,25 @@ func (a *account) find(sequence int64) *cellAccount {
 	return nil
 }
 
-func (a *account) cell(sequence int64, regions int) *cellAccount {
+func (a *account) cell(sequence int64, regions, nodes int) *cellAccount {
 	if c := a.find(sequence); c != nil {
 		return c
 	}
 	c := &cellAccount{sequence: sequence, accepted: make([]int64, regions), twice: make([]int64, regions)}
 	if a.homes != nil {
-		c.lines = make([]line, regions)
+		c.known = make([]progress, nodes)
 	}
 	a.cells = append(a.cells, c)
 	return c
 }
 
-// repeatable notes that an increment was applied and its reply lost: the node cannot
-// know, and sends it again.
-func (l *ledger) repeatable(region int, adds []store.Add) {
+// repeatable notes that a claim may have been applied without its node hearing of it: the node may send
+// its cost again.
+func (l *ledger) repeatable(region int, cell window.Cell, cost int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, add := range adds {
-		if a := l.accounts[add.Cell.Key]; a != nil {
-			if c := a.find(add.Cell.Sequence); c != nil {
-				c.twice[region] += add.Cost
-			}
-		}
+	if a := l.accounts[cell.Key]; a != nil {
+		a.cell(cell.Sequence, l.regions, l.nodes).twice[region] += cost
 	}
 }
 
@@ -182,17 +174,9 @@ func (l *ledger) ceiling(region int, cell window.Cell) int64 {
 	return 0
 }
 
-// shared is true for keys of which news from other regions matter.
-func (l *ledger) shared(key window.Key) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a := l.accounts[key]
-	return a != nil && a.homes != nil
-}
-
-// told records that a node of region has been handed the other regions' components of
-// a cell: whatever they cover is known there from now on.
-func (l *ledger) told(node, region int, cell window.Cell, components []int64) {
+// told records that a node of region knows what others have accepted of a cell, in all. A mark is known
+// with all others' marks before it.
+func (l *ledger) told(node, region int, cell window.Cell, foreign int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.accounts[cell.Key]
@@ -204,22 +188,16 @@ func (l *ledger) told(node, region int, cell window.Cell, components []int64) {
 		return
 	}
 	now := time.Since(l.began)
-	for from, count := range components {
-		if from == region {
+	for p := &c.known[node]; p.next < len(c.marks); p.next++ {
+		m := &c.marks[p.next]
+		if m.region == region {
+			p.own += m.amount
 			continue
 		}
-		ln := &c.lines[from]
-		if len(ln.marks) == 0 {
-			continue
+		if foreign < m.sum-p.own {
+			return
 		}
-		if ln.known == nil {
-			ln.known = make([]int32, l.nodes)
-		}
-		i := int(ln.known[node])
-		for ; i < len(ln.marks) && ln.marks[i].upTo <= count; i++ {
-			l.observe(ln.marks[i].hot, now-ln.marks[i].at)
-		}
-		ln.known[node] = int32(i)
+		l.observe(m.hot, now-m.at)
 	}
 }
 
@@ -232,22 +210,15 @@ func (l *ledger) observe(hot bool, d time.Duration) {
 
 // missed counts what nodes elsewhere were never told of a cell that is over.
 func (l *ledger) missed(a *account, c *cellAccount, nodesOf func(region int) []int) {
-	for from := range c.lines {
-		ln := &c.lines[from]
-		for _, to := range a.regions {
-			if to == from {
-				continue
-			}
-			for _, node := range nodesOf(to) {
-				first := 0
-				if ln.known != nil {
-					first = int(ln.known[node])
+	for _, to := range a.regions {
+		for _, node := range nodesOf(to) {
+			for _, m := range c.marks[c.known[node].next:] {
+				if m.region == to {
+					continue
 				}
-				for _, m := range ln.marks[first:] {
-					l.all.unknown++
-					if m.hot {
-						l.hot.unknown++
-					}
+				l.all.unknown++
+				if m.hot {
+					l.hot.unknown++
 				}
 			}
 		}

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
@@ -16,79 +15,13 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// curtain keeps what nodes flush and import from each other until a transcript says so.
-// Loops run all the time, and nothing ever fails on its account: what is published waits
-// for "flush", and what is imported is nothing new until "import".
-type curtain struct {
-	mu     sync.Mutex
-	outbox []map[window.Cell]int64 // by region
-	open   []bool                  // by node: it may import
-	global []map[window.Cell]int64 // by node: what it was last handed of others' cost
-}
-
-func newCurtain(regions, nodes int) *curtain {
-	c := &curtain{outbox: make([]map[window.Cell]int64, regions), open: make([]bool, nodes), global: make([]map[window.Cell]int64, nodes)}
-	for i := range c.outbox {
-		c.outbox[i] = make(map[window.Cell]int64)
-	}
-	for i := range c.global {
-		c.global[i] = make(map[window.Cell]int64)
-	}
-	return c
-}
-
-func (c *curtain) hold(region int, counts []store.Count) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, row := range counts {
-		c.outbox[region][row.Cell] = max(c.outbox[region][row.Cell], row.Count)
-	}
-}
-
-// release is what a region has published since the last time, in a table's order.
-func (c *curtain) release(region int) []store.Count {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var counts []store.Count
-	for cell, count := range c.outbox[region] {
-		counts = append(counts, store.Count{Cell: cell, Count: count})
-	}
-	clear(c.outbox[region])
-	slices.SortFunc(counts, func(a, b store.Count) int { return a.Cell.Compare(b.Cell) })
-	return counts
-}
-
-func (c *curtain) lift(nodes []*node, open bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, n := range nodes {
-		c.open[n.index] = open
-	}
-}
-
-func (c *curtain) isOpen(node int) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.open[node]
-}
-
-func (c *curtain) handed(node int, in store.Imported) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.global[node][in.Cell] = max(c.global[node][in.Cell], in.Foreign)
-}
-
-func (c *curtain) handedTo(node int, cell window.Cell) int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.global[node][cell]
-}
-
 const (
-	// stageInterval is how often the loops of a transcript's nodes flush and import, and
-	// stageTurn within which time each has done so.
+	// stageInterval is how often the loops of a transcript's nodes read their settings,
+	// stageTurn within which time each has, and has sent what it accepted, and
+	// stageTell within which time all regions have been told of it.
 	stageInterval = 100 * time.Millisecond
 	stageTurn     = 3 * stageInterval
+	stageTell     = 1500 * time.Millisecond
 )
 
 // stage is where a transcript plays.
@@ -113,7 +46,6 @@ func Play(t *Transcript) (mismatches []string, err error) {
 func PlayHere(t *Transcript) (mismatches []string, err error) {
 	set := tuning.Default()
 	set.Floor, set.Step, set.Jitter = t.Floor, t.Step, 0
-	set.DigestInterval = 0 // transcripts specify what rows tell
 	set.SlowInterval, set.FastInterval = tuning.Duration(stageInterval), tuning.Duration(stageInterval)
 	document, err := set.Document()
 	if err != nil {
@@ -122,7 +54,6 @@ func PlayHere(t *Transcript) (mismatches []string, err error) {
 	w := newWorld(Shape{Nodes: each(len(t.Regions), t.Nodes), names: t.Regions}, document, firstTraffic(set), transcriptAtMax, 1)
 	w.began = w.began.Truncate(t.Duration).Add(t.Duration) // 0s is the start of a window
 	w.ledger.began = w.began
-	w.curtain = newCurtain(len(w.regions), len(w.nodes))
 	if err := w.bootAll(set); err != nil {
 		return nil, err
 	}
@@ -178,13 +109,12 @@ func (s *stage) act(sc *Scene) (got string, err error) {
 	case "replay":
 		time.Sleep(stageTurn)
 		return s.list(nodes, sc, s.atOrigin)
-	case "flush":
-		return s.flush(nodes, sc)
-	case "import":
-		s.curtain.lift(nodes, true)
-		time.Sleep(stageTurn)
-		s.curtain.lift(nodes, false)
-		return s.list(nodes, sc, s.atNode)
+	case "tell":
+		time.Sleep(stageTell)
+		return s.list(nodes, sc, s.told)
+	case "stored":
+		time.Sleep(stageTell)
+		return s.list(nodes, sc, s.inStore)
 	default:
 		return "", s.befall(nodes, sc)
 	}
@@ -271,20 +201,6 @@ func (s *stage) generation(c *window.Cell) (g window.Generation) {
 	return g
 }
 
-// flush lets the loops run once more, and shows the rest what regions have published.
-func (s *stage) flush(nodes []*node, sc *Scene) (string, error) {
-	time.Sleep(stageTurn)
-	for _, r := range regionsOf(nodes) {
-		counts := s.curtain.release(r.index)
-		for chunk := range slices.Chunk(counts, store.PublishRowsMax) {
-			if err := s.counts.Publish(s.ctx, r.name, chunk); err != nil {
-				return "", err
-			}
-		}
-	}
-	return s.list(nodes, sc, s.inStore)
-}
-
 func regionsOf(nodes []*node) (regions []*region) {
 	for _, n := range nodes {
 		if !slices.Contains(regions, n.region) {
@@ -320,9 +236,12 @@ func (s *stage) list(nodes []*node, sc *Scene, of func(*node, window.Cell) strin
 	return strings.Join(parts, ", "), nil
 }
 
-func (s *stage) atOrigin(n *node, c window.Cell) string { return some(n.region.origin.Totals()[c]) }
-func (s *stage) atNode(n *node, c window.Cell) string {
-	return "global " + some(s.curtain.handedTo(n.index, c))
+func (s *stage) atOrigin(n *node, c window.Cell) string {
+	return some(n.region.hub.Totals()[c].Region)
+}
+
+func (s *stage) told(n *node, c window.Cell) string {
+	return "foreign " + some(n.region.hub.Totals()[c].Foreign)
 }
 
 func (s *stage) inStore(n *node, c window.Cell) string {
@@ -353,7 +272,7 @@ func (s *stage) befall(nodes []*node, sc *Scene) error {
 			}
 			way.set(func(l *link) { l.down = sc.Verb == "cut" })
 		case "wipe":
-			n.region.origin.Wipe()
+			n.region.hub.Wipe()
 		case "clock":
 			n.skew.Add(int64(sc.Shift))
 		case "crash":
@@ -362,6 +281,7 @@ func (s *stage) befall(nodes []*node, sc *Scene) error {
 		case "restart":
 			ctx, cancel := context.WithTimeout(s.ctx, stopTimeout)
 			_ = n.limiter.Load().Stop(ctx) // what it could not send is what the next lines are about
+			_ = n.relay.Stop(ctx)          // the lease ends by itself
 			cancel()
 			errs = append(errs, s.boot(n))
 		}

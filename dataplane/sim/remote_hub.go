@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -131,6 +132,9 @@ func refusedClaims(err error, n int) store.ClaimReply {
 	totals := slices.Repeat([]store.Total{{Err: err}}, n)
 	return store.ClaimReply{Reply: store.Reply{Totals: totals}, Added: make([]bool, n)}
 }
+
+// maybeApplied is what is known of a claim that has left and was not answered.
+func maybeApplied(err error) error { return fmt.Errorf("%w: %w", store.ErrMaybeApplied, err) }
 
 // Lease implements store.RelayHub.
 func (h *remoteHub) Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (store.Lease, error) {

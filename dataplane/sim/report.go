@@ -37,21 +37,17 @@ type Report struct {
 	ConvergenceDelayMs    DelaysMs `json:"convergence_delay_ms"`
 	ConvergenceDelayHotMs DelaysMs `json:"convergence_delay_hot_ms"`
 
-	MySQLRowsReadPerS      float64 `json:"mysql_rows_read_per_s"`      // rows and index entries examined for imports and digests
-	MySQLRowsWrittenPerS   float64 `json:"mysql_rows_written_per_s"`   // rows of counts and digests changed on disk
-	DigestRowsReadPerS     float64 `json:"digest_rows_read_per_s"`     // the part of both that is digests: it grows with
-	DigestRowsWrittenPerS  float64 `json:"digest_rows_written_per_s"`  // nodes and not with keys
-	MySQLStatementsPerS    float64 `json:"mysql_statements_per_s"`     // of any kind
-	DigestBytesWrittenPerS float64 `json:"digest_bytes_written_per_s"` // of filters and bulletins
-	DigestBytesReadPerS    float64 `json:"digest_bytes_read_per_s"`
-	MySQLBytesReadPerS     float64 `json:"mysql_bytes_read_per_s,omitempty"` // by relays, in rows and payloads: see newsMeters
-	MySQLBytesWrittenPerS  float64 `json:"mysql_bytes_written_per_s,omitempty"`
-	HubMessagesPerS        float64 `json:"hub_messages_per_s,omitempty"`      // that nodes hear from their hubs, and cells in
-	HubMessageCellsPerS    float64 `json:"hub_message_cells_per_s,omitempty"` // them
-	RelayCPUShare          float64 `json:"relay_cpu_share,omitempty"`         // of one core, that one relay takes: see cpuMeter
-	RedisCommandsPerS      float64 `json:"redis_commands_per_s"`              // GET a cell read; INCRBY and PEXPIREAT a cell added
-	RedisRoundTripsPerS    float64 `json:"redis_round_trips_per_s"`
-	OriginReadsPerTick     float64 `json:"origin_reads_per_tick"` // keys read, a node and replay tick
+	MySQLRowsReadPerS     float64 `json:"mysql_rows_read_per_s"`            // rows and index entries examined
+	MySQLRowsWrittenPerS  float64 `json:"mysql_rows_written_per_s"`         // rows changed on disk
+	MySQLStatementsPerS   float64 `json:"mysql_statements_per_s"`           // of any kind
+	MySQLBytesReadPerS    float64 `json:"mysql_bytes_read_per_s,omitempty"` // by relays, in rows and payloads: see newsMeters
+	MySQLBytesWrittenPerS float64 `json:"mysql_bytes_written_per_s,omitempty"`
+	HubMessagesPerS       float64 `json:"hub_messages_per_s,omitempty"`      // that nodes hear from their hubs, and cells in
+	HubMessageCellsPerS   float64 `json:"hub_message_cells_per_s,omitempty"` // them
+	RelayCPUShare         float64 `json:"relay_cpu_share,omitempty"`         // of one core, that one relay takes: see cpuMeter
+	RedisCommandsPerS     float64 `json:"redis_commands_per_s"`              // what scripts have Redis do: see hubOp
+	RedisRoundTripsPerS   float64 `json:"redis_round_trips_per_s"`
+	OriginReadsPerTick    float64 `json:"origin_reads_per_tick"` // keys read, a node and replay tick
 
 	OriginIncrementsPerTick float64 `json:"origin_increments_per_tick"` // cells added to, a node and replay tick
 
@@ -108,11 +104,19 @@ type GroupReport struct {
 }
 
 // reading is the meters at one moment.
-type reading struct{ commands, trips, keysRead, increments, statements, rowsRead, rowsWritten, digestRowsRead, digestRowsWritten, digestBytes, digestBytesRead int64 }
+type reading struct {
+	commands, trips, messages, messageCells                    int64
+	keysRead, increments                                       int64
+	statements, rowsRead, rowsWritten, bytesRead, bytesWritten int64
+}
 
 func (w *world) read() reading {
 	m, s := &w.meters, w.counts.Stats()
-	return reading{m.commands.Load(), m.trips.Load(), m.keysRead.Load(), m.increments.Load(), s.Statements, s.RowsRead, s.RowsWritten, s.DigestRowsRead, s.DigestRowsWritten, m.digestBytes.Load(), m.digestBytesRead.Load()}
+	h, q := &m.hubs, &m.mysql
+	return reading{
+		h.commands.Load(), h.trips.Load(), h.messages.Load(), h.messageCells.Load(), m.keysRead.Load(), m.increments.Load(),
+		q.statements.Load() + s.Statements, q.rowsRead.Load() + s.RowsRead, q.rowsWritten.Load() + s.RowsWritten, q.bytesRead.Load(), q.bytesWritten.Load(),
+	}
 }
 
 func (w *world) rates(r *Report, from, to reading, span time.Duration) {
@@ -120,12 +124,12 @@ func (w *world) rates(r *Report, from, to reading, span time.Duration) {
 	r.RedisCommandsPerS = perS(to.commands - from.commands)
 	r.RedisRoundTripsPerS = perS(to.trips - from.trips)
 	r.MySQLStatementsPerS = perS(to.statements - from.statements)
-	r.DigestBytesWrittenPerS = perS(to.digestBytes - from.digestBytes)
-	r.DigestBytesReadPerS = perS(to.digestBytesRead - from.digestBytesRead)
 	r.MySQLRowsReadPerS = perS(to.rowsRead - from.rowsRead)
 	r.MySQLRowsWrittenPerS = perS(to.rowsWritten - from.rowsWritten)
-	r.DigestRowsReadPerS = perS(to.digestRowsRead - from.digestRowsRead)
-	r.DigestRowsWrittenPerS = perS(to.digestRowsWritten - from.digestRowsWritten)
+	r.MySQLBytesReadPerS = perS(to.bytesRead - from.bytesRead)
+	r.MySQLBytesWrittenPerS = perS(to.bytesWritten - from.bytesWritten)
+	r.HubMessagesPerS = perS(to.messages - from.messages)
+	r.HubMessageCellsPerS = perS(to.messageCells - from.messageCells)
 	ticks := float64(len(w.nodes)) * span.Seconds() / r.Tuning.Document.ReplayTick.Std().Seconds()
 	r.OriginReadsPerTick = round(float64(to.keysRead-from.keysRead)/ticks, 3)
 	r.OriginIncrementsPerTick = round(float64(to.increments-from.increments)/ticks, 3)

@@ -49,8 +49,7 @@ type Options struct {
 
 // plant puts faults where there must be none, to see that the checks find them.
 type plant struct {
-	origin func(store.Origin) store.Origin
-	counts func(store.CountStore) store.CountStore
+	hub func(store.RelayHub) store.RelayHub
 }
 
 // Run simulates a scenario in a bubble of its own. Runs take turns: there is one at a
@@ -168,7 +167,6 @@ func (w *world) traffic(s Scenario, duration time.Duration, report *Report) {
 		b := w.audit(false)
 		report.LostCost += b.lost
 		report.DoubledCost += b.doubled
-		w.components.forget(time.Now().Add(-auditAfter).UnixMilli())
 	}}})
 	w.play(g, duration)
 	w.rates(report, before, w.read(), duration-warmup)
@@ -209,8 +207,12 @@ func (w *world) stopAll() {
 			ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 			defer cancel()
 			_ = n.limiter.Load().Stop(ctx) // what it could not send is found by the audit
+			_ = n.relay.Stop(ctx)          // the lease ends by itself
 		})
 	}
 	stopping.Wait()
 	w.retired.Wait()
+	for _, l := range w.ways {
+		l.calls.Wait()
+	}
 }

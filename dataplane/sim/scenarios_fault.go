@@ -55,15 +55,14 @@ func shardsScenario() Scenario {
 		Name:    "shards",
 		Summary: "four shards of a region's Redis: one hangs, one is gone, one loses replies",
 		Doc: "1 region of 3 nodes whose Redis has 4 shards, 200 callers at twice their limits, in groups by the shard that their keys are on. At a quarter of the run, for a sixth of it, shard 1 hangs, shard 2 refuses, and shard 3 loses every tenth reply. " +
-			"Keys of shard 0 must not notice: none of their decisions is degraded, and none of their cost lost or counted twice. The cuts are shorter than a window, so that the cost that waits is sent afterwards: lost_cost must be 0 on all shards. " +
-			"Only shard 3 may count twice, at most what was ambiguous.",
+			"Keys of shard 0 must not notice: none of their decisions is degraded, and none of their cost lost or counted twice. The cuts are shorter than a window, so that the cost that waits is sent afterwards: lost_cost and doubled_cost must be 0 on all shards.",
 		Duration: 2 * time.Minute,
 		Shape:    Shape{Nodes: []int{3}, Origin: Profile{Delay: time.Millisecond}, Counts: farMySQL, Shards: shards},
 		plan: func(w *world, duration time.Duration) (g agenda) {
 			for i := range 200 {
 				r := request(fmt.Sprintf("sharded-%d", i), 100, time.Minute)
 				key := w.ledger.key(r)
-				a := w.ledger.open(fmt.Sprintf("shard %d", w.regions[0].origin.ShardOf(&key)), r, 0)
+				a := w.ledger.open(fmt.Sprintf("shard %d", w.regions[0].hub.ShardOf(&key)), r, 0)
 				g.push(w.caller(a, i, []int{0}, 200, 1))
 			}
 			suffer := func(parts map[int]part) func() {
@@ -107,13 +106,13 @@ func wipeScenario() Scenario {
 	return Scenario{
 		Name:     "wipe",
 		Summary:  "a region's Redis loses everything, twice",
-		Doc:      "2 regions of 2 nodes, 100 callers in both at twice their limits. The first region's Redis restarts empty after a third and after two thirds of the run. Nodes that remember more than it answers heal it; budget must not come back.",
+		Doc:      "2 regions of 2 nodes, 100 callers in both at twice their limits. The first region's Redis restarts empty after a third and after two thirds of the run. Nodes notice the new epoch and tell it again what they have accepted; budget must not come back.",
 		Duration: 2 * time.Minute, LosesCost: true,
 		Shape: Shape{Nodes: each(2, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, duration time.Duration) agenda {
 			g := w.shared(100, 2)
-			g.at(duration/3, w.regions[0].origin.Wipe)
-			g.at(duration*2/3, w.regions[0].origin.Wipe)
+			g.at(duration/3, w.regions[0].hub.Wipe)
+			g.at(duration*2/3, w.regions[0].hub.Wipe)
 			return g
 		},
 	}
@@ -140,7 +139,7 @@ func lossyScenario() Scenario {
 	return Scenario{
 		Name:     "lossy",
 		Summary:  "one call to Redis in fifty gets lost, there or back",
-		Doc:      "1 region of 3 nodes, 100 callers at twice their limits. 2 % of the calls to Redis get lost, half of them after they were applied: such cost may be counted twice, see doubled_cost, and is never lost.",
+		Doc:      "1 region of 3 nodes, 100 callers at twice their limits. 2 % of the calls to Redis get lost, half of them after they were applied: what is sent again is counted once, and nothing is lost.",
 		Duration: 2 * time.Minute,
 		Shape:    Shape{Nodes: []int{3}, Origin: Profile{Delay: time.Millisecond, Loss: 0.02}, Counts: farMySQL},
 		plan:     func(w *world, _ time.Duration) agenda { return w.shared(100, 2) },

@@ -53,10 +53,10 @@ func TestKilledNodesLoseATick(t *testing.T) {
 	}
 }
 
-// A lost reply is counted at most twice, and nothing is lost.
-func TestLostRepliesErrOnTheSafeSide(t *testing.T) {
+// What is sent again after a lost reply is counted once, and nothing is lost.
+func TestLostRepliesAreCountedOnce(t *testing.T) {
 	r := simulate(t, lookup(t, "lossy"), Options{Seed: 1, Duration: time.Minute})
-	if r.LostCost != 0 || r.DoubledCost == 0 || r.DoubledCost > r.AmbiguousCost {
+	if r.LostCost != 0 || r.DoubledCost > r.AmbiguousCost {
 		t.Errorf("lost %d, doubled %d of %d", r.LostCost, r.DoubledCost, r.AmbiguousCost)
 	}
 }
@@ -71,26 +71,11 @@ func TestAFloodWashesNobodyClean(t *testing.T) {
 	}
 }
 
-// Without digests, what regions can take unseen grows with the floor: the free zone. With
-// them a caller who spreads evenly is admitted at most 1.25 times the limit, and what arrives
-// within a convergence delay: half the limit in 3 s, of ten times the limit a minute.
+// A caller who spreads evenly over all regions is admitted little more than the limit: what arrives
+// within a convergence delay.
 func TestSpread(t *testing.T) {
-	s := lookup(t, "spread")
-	run := func(floor float64, digests bool) float64 {
-		set, _, err := Options{}.tuning(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		set.Floor = floor
-		if !digests {
-			set.DigestInterval = 0
-		}
-		return simulate(t, s, Options{Seed: 1, Duration: 30 * time.Second, Tuning: &set}).AdmittedOverLimit
-	}
-	if low, high := run(0.05, false), run(0.5, false); low >= high {
-		t.Errorf("without digests a floor of 0.05 lets %v pass, one of 0.5 %v", low, high)
-	}
-	if got := run(0.5, true); got > 1.25+0.5 {
-		t.Errorf("with digests %v passes", got)
+	r := simulate(t, lookup(t, "spread"), Options{Seed: 1, Duration: 30 * time.Second})
+	if got := r.AdmittedOverLimit; got > 1.25 {
+		t.Errorf("%v times the limit passes", got)
 	}
 }

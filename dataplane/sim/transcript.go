@@ -211,12 +211,12 @@ func (s *Scene) parseWhat(verb string, words []string) (err error) {
 		if s.Shift, err = time.ParseDuration(words[0]); err != nil || s.Shift.Abs() > transcriptAtMax {
 			return fmt.Errorf("the clock's shift is %q (at most %v either way)", words[0], transcriptAtMax)
 		}
-	case "replay", "flush", "import", "wipe", "crash", "restart":
+	case "replay", "tell", "stored", "wipe", "crash", "restart":
 		if len(words) > 0 {
 			return fmt.Errorf("%q after %s", words[0], verb)
 		}
 	default:
-		return fmt.Errorf("%q is unknown (allow, batch, peek, reset, replay, flush, import, cut, heal, wipe, crash, restart, clock)", verb)
+		return fmt.Errorf("%q is unknown (allow, batch, peek, reset, replay, tell, stored, cut, heal, wipe, crash, restart, clock)", verb)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/relay"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -40,15 +41,15 @@ type world struct {
 	regions []*region
 	nodes   []*node
 
-	counts     *memstore.Counts
-	components components
-	database   database
-	meters     meters
-	ledger     *ledger
-	curtain    *curtain // nil but in a transcript
-	plant      plant
-	losesCost  bool   // no wonder here: see Scenario
-	firstLost  string // the first cell of which something is missing
+	counts    *memstore.Counts
+	news      *memstore.News
+	database  database
+	meters    meters
+	ledger    *ledger
+	plant     plant
+	losesCost bool    // no wonder here: see Scenario
+	firstLost string  // the first cell of which something is missing
+	ways      []*link // of all nodes that ever were
 
 	requests  sync.WaitGroup // on their way
 	decisions decisions
@@ -59,13 +60,13 @@ type world struct {
 }
 
 type region struct {
-	index  int
-	name   string
-	origin *memstore.Origin
-	nodes  []*node
+	index int
+	name  string
+	hub   *memstore.Hub
+	nodes []*node
 }
 
-// node is one machine: a limiter and its ways to the servers. When it is killed another
+// node is one machine: a limiter, a relay that waits for its region's lease, and their ways to the servers. When it is killed another
 // takes its place, under the same index.
 type node struct {
 	index   int
@@ -73,6 +74,7 @@ type node struct {
 	lives   int
 	skew    atomic.Int64 // ns that its clock is ahead
 	limiter atomic.Pointer[dataplane.Limiter]
+	relay   *relay.Relay
 
 	toOrigin, toCounts *link
 }
@@ -86,7 +88,7 @@ func newWorld(shape Shape, document []byte, began time.Time, grace time.Duration
 	w := &world{
 		seed: seed, began: began, shape: shape,
 		counts:     memstore.NewCounts(memstore.CountsOptions{}),
-		components: components{cells: make(map[window.Cell]*component)},
+		news:       memstore.NewNews(memstore.NewsOptions{}),
 		violations: make(map[violation]*breach),
 	}
 	w.counts.SetTuning("", 1, document)
@@ -101,7 +103,7 @@ func newWorld(shape Shape, document []byte, began time.Time, grace time.Duration
 	}
 	w.ledger = newLedger(w.began, len(shape.Nodes), total)
 	for i, n := range shape.Nodes {
-		r := &region{index: i, name: names[i], origin: memstore.NewOrigin(memstore.OriginOptions{Grace: grace, Shards: shape.Shards})}
+		r := &region{index: i, name: names[i], hub: memstore.NewHub(memstore.HubOptions{Grace: grace, Shards: shape.Shards})}
 		w.regions = append(w.regions, r)
 		for range n {
 			nd := &node{index: len(w.nodes), region: r}
@@ -151,18 +153,14 @@ func (w *world) boot(n *node) error {
 	}
 	n.toOrigin = &link{profile: w.shape.Origin, stream: stream("origin")}
 	n.toCounts = &link{profile: w.shape.Counts, stream: stream("counts")}
-	origin, counts := store.Origin(n.region.origin), store.CountStore(w.counts)
-	if w.plant.origin != nil {
-		origin = w.plant.origin(origin)
-	}
-	if w.plant.counts != nil {
-		counts = w.plant.counts(counts)
-	}
+	w.ways = append(w.ways, n.toOrigin, n.toCounts)
+	hub := w.hubOf(n)
+	mysql := &statements{link: n.toCounts, database: &w.database, meters: &w.meters.mysql}
 	limiter, err := dataplane.New(dataplane.Config{
 		Region: n.region.name,
 		NodeID: fmt.Sprintf("%s-%d.%d", n.region.name, n.index, n.lives),
-		Origin: &remoteOrigin{Origin: origin, link: n.toOrigin, meters: &w.meters, ledger: w.ledger, region: n.region.index},
-		Counts: &remoteCounts{CountStore: counts, link: n.toCounts, world: w, region: n.region.index, node: n.index},
+		Origin: &nodeHub{Hub: hub, world: w, node: n},
+		Counts: &remoteSettings{from: w.counts, statements: mysql},
 
 		EntriesMax: w.shape.EntriesMax,
 		Clock:      func() time.Time { return time.Now().Add(time.Duration(n.skew.Load())) },
@@ -171,13 +169,40 @@ func (w *world) boot(n *node) error {
 		return fmt.Errorf("start a node of %s: %w", n.region.name, err)
 	}
 	n.limiter.Store(limiter)
-	return limiter.Start(context.Background())
+	if err := limiter.Start(context.Background()); err != nil {
+		return err
+	}
+	return w.bootRelay(n, limiter, hub, mysql)
+}
+
+// hubOf is the hub of a node's region over the node's link.
+func (w *world) hubOf(n *node) store.RelayHub {
+	var hub store.RelayHub = checkedHub{n.region.hub.Client(), w, n.region.index}
+	if w.plant.hub != nil {
+		hub = w.plant.hub(hub)
+	}
+	return &remoteHub{RelayHub: hub, link: n.toOrigin, meters: &w.meters.hubs}
+}
+
+func (w *world) bootRelay(n *node, limiter *dataplane.Limiter, hub store.RelayHub, mysql *statements) (err error) {
+	n.relay, err = relay.New(relay.Config{
+		Region: n.region.name, Holder: fmt.Sprintf("%d.%d", n.index, n.lives),
+		Hub: hub, News: remoteNews{w.news, mysql}, Counts: relayCounts{checkedCounts{w.counts, w, n.region.index}, mysql},
+		Tuning: func() relay.Tuning {
+			t := limiter.Tuning()
+			return relay.Tuning{Floor: t.Floor, Step: t.Step, MinGlobalDuration: t.MinGlobalDuration.Std()}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("start a relay of %s: %w", n.region.name, err)
+	}
+	return n.relay.Start(context.Background())
 }
 
 // kill ends a node as kill -9 does: nothing is sent any more, and what had not been
 // sent is gone. The loops of its limiter are ended too, without anybody to talk to.
 func (w *world) kill(n *node) {
-	limiter := n.limiter.Load()
+	limiter, relayed := n.limiter.Load(), n.relay
 	for _, l := range []*link{n.toOrigin, n.toCounts} {
 		l.set(func(l *link) { l.dead = true })
 	}
@@ -185,6 +210,7 @@ func (w *world) kill(n *node) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = limiter.Stop(ctx) // says what it could not send, which is the point
+		_ = relayed.Stop(ctx) // its lease ends by itself
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -51,13 +50,7 @@ type CountStore interface {
 	// Cursor for the next call; after an error that is after itself.
 	Digests(ctx context.Context, region string, nowMs int64, after Cursor, yield func(Digest)) (Cursor, error)
 
-	// Settings reads what operators have set: the newest tuning for the region, or
-	// the fleet's where the region has none, and all namespaces, overrides and resets.
-	Settings(ctx context.Context, region string) (SettingsRows, error)
-
-	// Heartbeat records what a node says of itself, replacing its earlier word. One that has
-	// Stopped is not counted among the live nodes from then on.
-	Heartbeat(ctx context.Context, beat heartbeat.Beat) error
+	Settings
 }
 
 // ErrRefused marks rows that a CountStore will never accept, however often they

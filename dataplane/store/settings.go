@@ -1,10 +1,24 @@
 package store
 
 import (
+	"context"
 	"time"
 
 	"github.com/weirhq/weir/shared/estimate"
+	"github.com/weirhq/weir/shared/heartbeat"
 )
+
+// Settings is where operators set what a fleet agrees on, and where nodes report. All methods may
+// run concurrently and obey ctx's deadline.
+type Settings interface {
+	// Settings reads what operators have set: the newest tuning for the region, or
+	// the fleet's where the region has none, and all namespaces, overrides and resets.
+	Settings(ctx context.Context, region string) (SettingsRows, error)
+
+	// Heartbeat records what a node says of itself, replacing its earlier word. One that has
+	// Stopped is not counted among the live nodes from then on.
+	Heartbeat(ctx context.Context, beat heartbeat.Beat) error
+}
 
 // SettingsRows are the stored settings, unread: the limiter parses and validates
 // them, and keeps its last good ones if it cannot.

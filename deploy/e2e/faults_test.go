@@ -109,7 +109,7 @@ func testAnyProcessMayBeKilled(t *testing.T) {
 // originTotal adds up what a region's Redis holds of the load's keys.
 func originTotal(t *testing.T, s *stack.Stack, region, prefix string) (sum int64) {
 	t.Helper()
-	origin, err := redisorigin.Open("redis://"+s.Redis[region].Addr(), redisorigin.Options{})
+	origin, err := redisorigin.OpenHub([]string{"redis://" + s.Redis[region].Addr()}, redisorigin.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,12 +119,12 @@ func originTotal(t *testing.T, s *stack.Stack, region, prefix string) (sum int64
 		key := window.Key{Workspace: "acme", Namespace: "load", Identifier: fmt.Sprintf("%s%02d", prefix, i), Duration: loadWindow}
 		cells = append(cells, window.Cell{Key: key, Sequence: window.Sequence(time.Now().UnixMilli(), loadWindow.Milliseconds())})
 	}
-	totals, err := origin.Read(t.Context(), cells)
+	reply, err := origin.Get(t.Context(), cells)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, n := range totals {
-		sum += n
+	for _, total := range reply.Totals {
+		sum += total.Region
 	}
 	return sum
 }

@@ -22,12 +22,12 @@ func (r *region) atOrigin(ctx context.Context, cells totals) (totals, error) {
 		for i, c := range chunk {
 			ask[i] = window.Cell{Key: window.Key{Workspace: workspace, Namespace: namespace, Identifier: c.identifier, Duration: r.ledger.duration}, Sequence: c.sequence}
 		}
-		counts, err := r.truth.Read(ctx, ask)
+		reply, err := r.truth.Get(ctx, ask)
 		if err != nil {
 			return nil, err
 		}
 		for i, c := range chunk {
-			held[c] = counts[i]
+			held[c] = reply.Totals[i].Region
 		}
 	}
 	return held, nil

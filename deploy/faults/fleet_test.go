@@ -28,12 +28,11 @@ type plan struct {
 	replica *servers.Replica // of the database, which imports then read
 }
 
-// quick publishes every growth as a row, and soon: so rows can be compared with what was
-// accepted, to the unit. With digests a row is no more than a lower bound now and then.
+// quick stores every growth as a row, and soon: so rows can be compared with what was
+// accepted, to the unit.
 func quick() tuning.Tuning {
 	t := tuning.Default()
 	t.Floor, t.Step = 0, 0
-	t.DigestInterval = 0
 	t.SlowInterval, t.FastInterval = tuning.Duration(400*time.Millisecond), tuning.Duration(200*time.Millisecond)
 	t.MinGlobalDuration = tuning.Duration(time.Second)
 	return t
@@ -58,7 +57,7 @@ type region struct {
 	fleet   *fleet
 	name    string
 	redis   *servers.Redis
-	truth   *redisorigin.Origin // past all proxies
+	truth   *redisorigin.Hub // past all proxies
 	nodes   []*node
 	ledger  *ledger
 	started int // nodes, ever
@@ -100,7 +99,7 @@ func newFleet(t *testing.T, p plan) *fleet {
 		}
 	}
 	for _, n := range f.nodes() {
-		await.True(t, n.id+" has its tuning and has imported", n.ready)
+		await.True(t, n.id+" has its tuning", n.ready)
 	}
 	return f
 }
@@ -126,9 +125,9 @@ func originOptions() redisorigin.Options {
 	return redisorigin.Options{Logger: slog.New(slog.DiscardHandler), Grace: time.Hour}
 }
 
-func originAt(t *testing.T, addr string) *redisorigin.Origin {
+func originAt(t *testing.T, addr string) *redisorigin.Hub {
 	t.Helper()
-	o, err := redisorigin.Open("redis://"+addr, originOptions())
+	o, err := redisorigin.OpenHub([]string{"redis://" + addr}, originOptions())
 	must(t, err)
 	t.Cleanup(func() { must(t, o.Close()) })
 	return o

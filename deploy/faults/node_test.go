@@ -16,13 +16,14 @@ import (
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/mysqlcounts"
 	"github.com/weirhq/weir/dataplane/redisorigin"
-	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/relay"
 	"github.com/weirhq/weir/shared/servers"
 )
 
 // node is a limiter with a way of its own to each server.
 type node struct {
 	*dataplane.Limiter
+	relay            *relay.Relay
 	id               string
 	toRedis, toMySQL *servers.Proxy
 	redisAt          atomic.Pointer[string] // where new connections go: a failover changes it
@@ -47,10 +48,8 @@ func (r *region) start() *node {
 		options.Replica = openDB(t, r.fleet.replica)
 	}
 	counts := mysqlcounts.New(openDB(t, through(r.fleet.dsn, n.toMySQL)), options)
-	config := dataplane.Config{
-		Region: r.name, NodeID: n.id,
-		Origin: n.origin(r.fleet), Counts: &tunedFirst{CountStore: counts, tuned: make(chan struct{})},
-	}
+	hub := n.hub(r.fleet)
+	config := dataplane.Config{Region: r.name, NodeID: n.id, Origin: hub, Counts: counts}
 	if r.fleet.plan.skew != nil {
 		n.skew = r.fleet.plan.skew(r.name, r.started)
 		config.Clock = func() time.Time { return time.Now().Add(n.skew) }
@@ -60,6 +59,7 @@ func (r *region) start() *node {
 	n.Limiter = limiter
 	must(t, errors.Join(n.registry.Register(limiter.Collector()), n.registry.Register(counts)))
 	must(t, limiter.Start(t.Context()))
+	n.relays(r, hub, counts)
 	t.Cleanup(func() { // a node that the test has stopped is not stopped again
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
@@ -69,8 +69,26 @@ func (r *region) start() *node {
 	return n
 }
 
-// origin is as redisorigin.Open makes it, but for where it connects to.
-func (n *node) origin(f *fleet) *redisorigin.Origin {
+// relays starts the node's relay.
+func (n *node) relays(r *region, hub *redisorigin.Hub, counts *mysqlcounts.Counts) {
+	t := r.fleet.t
+	t.Helper()
+	tuned := relay.Tuning{Floor: r.fleet.plan.tuning.Floor, Step: r.fleet.plan.tuning.Step, MinGlobalDuration: r.fleet.plan.tuning.MinGlobalDuration.Std()}
+	made, err := relay.New(relay.Config{
+		Region: r.name, Holder: n.id, Hub: hub, News: counts.News(), Counts: counts, Tuning: func() relay.Tuning { return tuned },
+	})
+	must(t, err)
+	n.relay = made
+	must(t, made.Start(t.Context()))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		_ = made.Stop(ctx) // the servers may be down
+	})
+}
+
+// hub is as redisorigin.OpenHub makes it, but for where it connects to.
+func (n *node) hub(f *fleet) *redisorigin.Hub {
 	f.t.Helper()
 	options, err := redisorigin.ClientOptions("redis://" + n.toRedis.Addr())
 	must(f.t, err)
@@ -80,7 +98,7 @@ func (n *node) origin(f *fleet) *redisorigin.Origin {
 	}
 	client := redis.NewUniversalClient(options)
 	f.t.Cleanup(func() { must(f.t, client.Close()) })
-	origin, err := redisorigin.New(client, originOptions())
+	origin, err := redisorigin.NewHub([]redisorigin.Partition{{Client: client}}, originOptions())
 	must(f.t, err)
 	return origin
 }
@@ -95,30 +113,8 @@ func through(dsn string, p *servers.Proxy) string {
 	return config.FormatDSN()
 }
 
-// tunedFirst holds imports back until the settings were read: the first pause between
-// two imports is then the test's, and not the five seconds of the default.
-type tunedFirst struct {
-	store.CountStore
-	tuned chan struct{}
-	once  sync.Once
-}
-
-func (c *tunedFirst) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
-	rows, err := c.CountStore.Settings(ctx, region)
-	c.once.Do(func() { close(c.tuned) })
-	return rows, err
-}
-
-func (c *tunedFirst) Import(ctx context.Context, region string, nowMs int64, after store.Cursor, yield func(store.Imported)) (store.Cursor, error) {
-	select {
-	case <-c.tuned:
-	case <-ctx.Done():
-	}
-	return c.CountStore.Import(ctx, region, nowMs, after, yield)
-}
-
 func (n *node) ready() bool {
-	return n.metric("weir_tuning_version") > 0 && !n.Health().ImportedAt.IsZero()
+	return n.metric("weir_tuning_version") > 0
 }
 
 // now is the node's clock.

@@ -1,5 +1,7 @@
 package cell
 
+import "github.com/weirhq/weir/dataplane/store"
+
 // Charge adds own cost to a cell whatever its limit. alive is false when the entry was
 // evicted.
 func (e *Entry) Charge(sequence, cost, limit int64) (charged int64, alive bool) {
@@ -66,12 +68,9 @@ func (e *Entry) netLocked(slot int) {
 	}
 }
 
-// untoldLocked is own cost that certainly neither the origin nor another region knows of.
+// untoldLocked is own cost that certainly nobody else knows of.
 func (e *Entry) untoldLocked(slot int) int64 {
-	if e.flags.Load()&(flagOffered<<slot) != 0 {
-		return 0
-	}
-	return max(0, min(e.unsentLocked(slot), e.acceptedLocked(slot)-max(e.ledger.cells[slot].flushed, e.ledger.told(slot))))
+	return max(0, e.unsentLocked(slot))
 }
 
 // Force counts cost in a cell whatever its limit; false if the entry has moved on.
@@ -101,13 +100,19 @@ func (e *Entry) SettleUnnamed(sequence, cost int64) {
 	}
 }
 
-// Arrived merges the total of a cell after a guest's cost was added to it.
-func (e *Entry) Arrived(m *Counters, sequence, total int64) {
+// LoadGuest puts own cost of a guest on its way. See SettleUnnamed.
+func (e *Entry) LoadGuest(sequence, cost int64, shared bool) store.Cost {
+	e.SettleUnnamed(sequence, cost)
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	c := store.Cost{Cell: e.Cell(sequence), Add: cost}
 	if slot, ok := e.slotLocked(sequence); ok {
-		e.absorbLocked(m, slot, total, false)
+		c.Epoch = e.ledger.cells[slot].epoch
+		if shared {
+			c.Limit = e.limitLocked(slot)
+		}
 	}
+	return c
 }
 
 // Unpaid is what credit does not pay for of a cost that was counted on a guest: claims of batches that failed and of

@@ -2,6 +2,7 @@ package cell
 
 import (
 	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -47,12 +48,6 @@ func (e *Entry) LeaveClaim(c *Claim, lend bool) (answered bool) {
 	return false
 }
 
-// ClaimCall is a claim on its way to the origin, which adds the cost if the total stays at most AtMost.
-type ClaimCall struct {
-	Cell         window.Cell
-	Cost, AtMost int64
-}
-
 // NewClaim makes a claim of a cost for an entry, with spares set for one that leaves room for other nodes. What it was
 // judged by is v.
 func NewClaim(e *Entry, v *Verdict, limit, cost int64, spares bool) *Claim {
@@ -63,12 +58,12 @@ func NewClaim(e *Entry, v *Verdict, limit, cost int64, spares bool) *Claim {
 func (c *Claim) answer(w Way) { c.Way, c.answered = w, true }
 
 // PrepareClaim commits to a claim's cost, and puts it on its way, if it still is one.
-func (e *Entry) PrepareClaim(c *Claim, nodes, quietMs int64, now clock.Steady) (ClaimCall, Way) {
+func (e *Entry) PrepareClaim(c *Claim, shared bool, nodes, quietMs int64, now clock.Steady) (call store.CellClaim, w Way) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slot, ok := e.slotLocked(c.Verdict.Sequence)
 	if !ok || c.Verdict.Sequence != e.seq.Load() || c.left {
-		return ClaimCall{}, WayReply
+		return call, WayReply
 	}
 	durationMs := e.names.durationMs()
 	uncovered := window.Start(c.Verdict.Sequence+1, durationMs) - c.Verdict.AtMs
@@ -76,10 +71,10 @@ func (e *Entry) PrepareClaim(c *Claim, nodes, quietMs int64, now clock.Steady) (
 		e.awaitRelease(slot)
 		word := e.words[slot].Load()
 		if e.unconfirmedLocked(slot, word) > 0 {
-			return ClaimCall{}, WayReply // what is unsent goes first: no total holds it
+			return call, WayReply // what is unsent goes first: no total holds it
 		}
 		if e.weigh(&c.Verdict, slot, word, c.limit, c.Cost, uncovered, durationMs); !c.Verdict.Allowed {
-			return ClaimCall{}, WayReply
+			return call, WayReply
 		}
 		if sum, _ := plus(word, c.Cost, CountMax); wordIsLive(word, c.Verdict.Sequence) && e.words[slot].CompareAndSwap(word, sum) {
 			break
@@ -98,7 +93,11 @@ func (e *Entry) PrepareClaim(c *Claim, nodes, quietMs int64, now clock.Steady) (
 	if c.spares && (r.crowded == 0 || int64(now-r.crowded) < quietMs) {
 		atMost -= roomForOthers(room-known, c.limit, nodes)
 	}
-	return ClaimCall{Cell: e.Cell(c.Verdict.Sequence), Cost: c.Cost, AtMost: atMost}, WayClaim
+	call = store.CellClaim{Cell: e.Cell(c.Verdict.Sequence), Epoch: e.ledger.cells[slot].epoch, Cost: c.Cost, AtMost: atMost}
+	if shared {
+		call.Limit = c.limit
+	}
+	return call, WayClaim
 }
 
 // roomForOthers is what the other nodes may have accepted, each up to its share, and not sent
@@ -163,7 +162,7 @@ func (e *Entry) unclaimLocked(slot int, cost int64) {
 
 // MergeClaim merges an answer: a cost that was added is own cost, counted and confirmed
 // in the same step, so that it is never sent.
-func (e *Entry) MergeClaim(m *Counters, c *Claim, total int64, added bool, now clock.Steady) (grew bool, missing []LostTotal) {
+func (e *Entry) MergeClaim(m *Counters, c *Claim, total *store.Total, added bool, now clock.Steady) (lost store.Epoch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	w := WayReply
@@ -171,36 +170,33 @@ func (e *Entry) MergeClaim(m *Counters, c *Claim, total int64, added bool, now c
 	switch {
 	case added:
 		w = WayMade
-	case ok && total+c.Cost <= c.atMost:
+	case ok && total.Region+c.Cost <= c.atMost:
 		w = WayCrowded
 		if r := e.ledger.needExtra(); r.crowded == 0 {
 			r.crowded = now
 		}
 	}
 	if ok {
-		grew, missing = e.mergeAnswerLocked(m, slot, c, total, added)
+		lost = e.mergeAnswerLocked(m, slot, c, total, added)
+		e.heardLocked(c.Verdict.Sequence, total, now)
 	}
 	c.answer(w)
-	if ok && c.Verdict.Sequence == e.seq.Load() && e.refreshedAt.Load() != 0 {
-		e.noteRefresh(now)
-	}
-	return grew, missing
+	return lost
 }
 
-func (e *Entry) mergeAnswerLocked(m *Counters, slot int, c *Claim, total int64, added bool) (grew bool, missing []LostTotal) {
+func (e *Entry) mergeAnswerLocked(m *Counters, slot int, c *Claim, total *store.Total, added bool) (lost store.Epoch) {
 	switch {
 	case !added:
 		e.releaseClaimLocked(slot, c)
 	default:
 		c.committed = false
 		e.unclaimLocked(slot, c.Cost)
-		e.ledger.cells[slot].settled.Add(c.Cost)
+		if epoch := e.ledger.cells[slot].epoch; epoch == 0 || epoch == total.Epoch {
+			e.ledger.cells[slot].settled.Add(c.Cost) // else it was added in an epoch that is lost, and is unsent
+		}
 		e.noteMinLimit(slot, c.limit)
 	}
-	grew, lost := e.absorbLocked(m, slot, total, false)
-	if lost {
-		missing = []LostTotal{{e.Cell(c.Verdict.Sequence), e.namedLocked(slot)}}
-	}
+	lost = e.absorbLocked(m, slot, total)
 	switch {
 	case c.Lent:
 	case added && c.left:
@@ -209,7 +205,7 @@ func (e *Entry) mergeAnswerLocked(m *Counters, slot int, c *Claim, total int64, 
 		c.Verdict.Allowed = true
 		c.Verdict.Current = max(0, wordCount(e.words[slot].Load())+e.others[slot].Load()-c.Cost)
 	}
-	return grew, missing
+	return lost
 }
 
 // Finish sends away a claimant that was never prepared.

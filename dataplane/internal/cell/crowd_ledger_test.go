@@ -5,32 +5,31 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Own cost of a guest is settled before its origin has named it: no claim waits for it, no total that lacks it is a
-// loss, and none that holds it is taken for others' cost.
+// Own cost of a guest is settled before its origin has named it: no claim waits for it, and no total that holds it
+// is taken for others' cost.
 func TestAGuestsOwnCostIsSettledUnnamed(t *testing.T) {
 	e, slot := ledgerEntry(), slotOf(ledgerSeq)
 	e.addLocked(slot, 7)
 	e.SettleUnnamed(ledgerSeq, 7)
-	if _, way := e.PrepareClaim(ledgerClaim(e, 10, 100), 1, 200, 0); way != WayClaim {
+	if _, way := e.PrepareClaim(ledgerClaim(e, 10, 100), false, 1, 200, 0); way != WayClaim {
 		t.Errorf("way %d: a claim waits for what nobody sends", way)
 	}
 	e = ledgerEntry()
 	e.addLocked(slot, 7)
 	e.SettleUnnamed(ledgerSeq, 7)
-	if grew, lost := e.absorbLocked(&Counters{}, slot, 20, false); grew || lost {
-		t.Errorf("a total without it: grew %v, lost %v", grew, lost)
+	e.Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 20}, 0)
+	if got := wordCount(e.words[slot].Load()); got != 27 {
+		t.Errorf("%d counted after a total without it, want 27", got)
 	}
-	e.Arrived(&Counters{}, ledgerSeq, 20+7+3)
+	e.Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 20 + 7 + 3}, 0)
 	if got := wordCount(e.words[slot].Load()); got != 30 || e.ledger.unnamed(slot) != 0 {
 		t.Errorf("%d counted of 27 and others' 3, of which %d are not named", got, e.ledger.unnamed(slot))
 	}
-	if _, lost := e.absorbLocked(&Counters{}, slot, 29, false); !lost {
-		t.Error("a total below the one that arrived is no loss")
-	}
-	e.Arrived(&Counters{}, ledgerSeq-2, 1000)
+	e.Absorb(&Counters{}, ledgerSeq-2, &store.Total{Region: 1000}, 0)
 	if got := wordCount(e.words[slot].Load()); got != 30 {
 		t.Errorf("%d counted by the answer to another cell", got)
 	}

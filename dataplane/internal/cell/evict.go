@@ -53,7 +53,7 @@ func (e *Entry) evict(nowMs int64, now clock.Steady, graceMs int64, why need, se
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	flags := e.flags.Load()
-	if flags&(Dirty|flagInReplay|flagKicked|flagInFlush|flagSending|flagSending1|flagAsked|flagClaiming|flagClaiming1) != 0 || e.readingLocked(now) {
+	if flags&(Dirty|flagInReplay|flagKicked|flagRestore|flagRestore1|flagSending|flagSending1|flagAsked|flagClaiming|flagClaiming1) != 0 || e.readingLocked(now) {
 		return stays
 	}
 	seq := e.seq.Load()
@@ -71,12 +71,7 @@ func (e *Entry) evict(nowMs int64, now clock.Steady, graceMs int64, why need, se
 	if !expiredAt(seq, e.names.durationMs(), nowMs-graceMs) {
 		heard := e.refreshedAt.Load()
 		idle := sends && flags&flagEstimate == 0 && heard > 0 && int64(now)-heard >= idleExpiry.Milliseconds()
-		foreign := e.others[0].Load() != 0 || e.others[1].Load() != 0
 		if why == needShare {
-			restored := e.ledger != nil && (e.ledger.unnamed(0) > 0 || e.ledger.unnamed(1) > 0)
-			if (foreign || restored) && sends && flags&flagEstimate == 0 {
-				return stays // the origin knows nothing of that
-			}
 			return e.endLocked(slot, word, goneShare)
 		}
 		if why == needNone && !idle {
@@ -86,7 +81,7 @@ func (e *Entry) evict(nowMs int64, now clock.Steady, graceMs int64, why need, se
 			e.flags.And(^uint32(Touched))
 			return stays
 		}
-		if foreign || e.pressedLocked(flags) {
+		if e.pressedLocked(flags) {
 			return stays
 		}
 		result = goneIdle
@@ -97,20 +92,14 @@ func (e *Entry) evict(nowMs int64, now clock.Steady, graceMs int64, why need, se
 // pressedLocked is true when a cell has counted half its limit or more, or was denied. It goes by
 // the counts, whose limit is noted before they grow: a request that has counted, and not
 // got to what follows, is no less there. A cell in which nothing was accepted here has no limit:
-// what the origin holds of it is read again, but what its region's row has restored is not.
+// what the origin holds of it is read again.
 func (e *Entry) pressedLocked(flags uint32) bool {
 	if flags&(flagPressed|flagPressed1) != 0 {
 		return true
 	}
 	for slot := range e.words {
 		count := wordCount(e.words[slot].Load()) + e.others[slot].Load()
-		switch limit := e.minLimits.get(slot); {
-		case count <= 0:
-		case limit == math.MaxInt64:
-			if e.ledger != nil && e.ledger.unnamed(slot) > 0 {
-				return true
-			}
-		case count >= limit-count:
+		if limit := e.minLimits.get(slot); count > 0 && limit != math.MaxInt64 && count >= limit-count {
 			return true
 		}
 	}

@@ -34,7 +34,7 @@ func TestWhatKeepsAnEntry(t *testing.T) {
 		"dirty":                     flag(Dirty),
 		"to be sent":                flag(flagInReplay),
 		"to be sent at once":        flag(flagKicked),
-		"to be published":           flag(flagInFlush),
+		"to be restored":            flag(flagRestore << current),
 		"being sent":                flag(flagSending << current),
 		"being sent, previous cell": flag(flagSending << previous),
 		"in a claim":                flag(flagClaiming << current),
@@ -52,13 +52,10 @@ func TestWhatKeepsAnEntry(t *testing.T) {
 			e.ledger.cells[current].settled.Add(e.addLocked(current, 50))
 			return func() { e.takeLocked(current, 1) }
 		},
-		"restored by its region's row": func(e *Entry) func() {
-			e.floorLocked(previous, 1)
-			return func() { e.ledger.extra.unnamed[previous] = 0 } // the origin has named it
-		},
-		"counted elsewhere": func(e *Entry) func() {
-			e.others[current].Store(1)
-			return func() { e.others[current].Store(0) }
+		"counted to half its limit elsewhere": func(e *Entry) func() {
+			e.noteMinLimit(current, 100)
+			e.others[current].Store(50)
+			return func() { e.others[current].Store(49) }
 		},
 	} {
 		id := h.IdentityOfKey(&key, nil)

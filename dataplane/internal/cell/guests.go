@@ -87,7 +87,7 @@ func (g *Guests) Leave(id *Identity) {
 func (t *Table) Host(id *Identity, key *window.Key, reset *window.Reset, sequence, nowMs int64) *Entry {
 	return t.Guests.enter(id, func() *Entry {
 		e := newEntry(id, t.NamesOf(key, reset), sequence, t.Fleet)
-		e.flags.Or(flagInReplay | flagInFlush | flagInTell)
+		e.flags.Or(flagInReplay | flagGuest)
 		for _, s := range []int64{sequence - 1, sequence} {
 			if count := t.SpilledCost(e, s, nowMs); count > 0 {
 				e.foreign(slotOf(s)).Store(count)

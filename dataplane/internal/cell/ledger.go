@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 // ledger is what a fleet needs beside the counts. Guarded by Entry.mu.
@@ -18,22 +19,22 @@ type ledger struct {
 //
 //	0 <= settled - U         what the origin has named, or is being told
 //	settled <= C - N - K     own cost not yet on its way: never negative
-//	0 <= flushed <= C - N - K    nothing is published that was not accepted
+//	0 <= peers <= settled    what is not the other nodes' is this node's own
 type cellLedger struct {
-	settled atomic.Int64 // part of the count that needs no sending: own cost confirmed or on its way, and others' cost
-	flushed int64        // largest value known to be in the count store as this region's component
+	settled atomic.Int64 // part of the count that needs no sending: own cost confirmed, on its way or to be restored, and the peers' cost
+	peers   int64        // part of the count that the region's other nodes have accepted
+	epoch   store.Epoch  // of the origin's last answer about the cell; 0: there was none
 }
 
 // ledgerExtra is what few keys ever have: those that were refunded after others had been
 // told, or raised by their region's own row, or are near their limits in a namespace
-// that waits for its share, and those that several regions use. By slot. And all of the
+// that waits for its share, and those that the origin has lost. By slot. And all of the
 // estimate mode.
 type ledgerExtra struct {
-	unnamed [2]int64 // part of settled that the origin has not named: the region's own row has
+	unnamed [2]int64 // part of settled that the origin has not named: a guest's
 	credit  [2]int64 // refunded here after others had been told; see Reservation
-	netted  [2]int64 // own cost that credit has paid for: it stays in the word, and is never sent
-	told    [2]int64 // largest count that a bulletin has told, or is about to
-	news    [2]news  // of another region's cost, until a decision uses it
+	netted  [2]int64 // own cost that credit has paid for: it stays in the word, and is told to nobody
+	restore [2]restoring
 
 	metered  *meter       // of the estimate mode: constant, and keeps this extra for the entry's life
 	inFlight [2]int64     // own cost on its way in a send; of keys with flagShared
@@ -79,13 +80,6 @@ func (b *ledger) claiming(slot int) int64 {
 	return b.extra.claiming[slot]
 }
 
-func (b *ledger) told(slot int) int64 {
-	if b.extra == nil {
-		return 0
-	}
-	return b.extra.told[slot]
-}
-
 func (b *ledger) needExtra() *ledgerExtra {
 	if b.extra == nil {
 		b.extra = &ledgerExtra{}
@@ -96,10 +90,10 @@ func (b *ledger) needExtra() *ledgerExtra {
 // reset forgets a cell, and extra with the last cell that needed it.
 func (b *ledger) reset(slot int) {
 	b.cells[slot].settled.Store(0)
-	b.cells[slot].flushed = 0
+	b.cells[slot].peers, b.cells[slot].epoch = 0, 0
 	if r := b.extra; r != nil {
 		r.unnamed[slot], r.credit[slot], r.netted[slot], r.inFlight[slot], r.claiming[slot] = 0, 0, 0, 0, 0
-		r.told[slot], r.news[slot] = 0, news{}
+		r.restore[slot] = restoring{}
 		if *r == (ledgerExtra{}) {
 			b.extra = nil
 		}
@@ -127,9 +121,14 @@ func (e *Entry) acceptedLocked(slot int) int64 {
 }
 
 // unsentLocked is this node's own accepted cost that the origin has not confirmed
-// and that is not on its way.
+// and that is neither on its way nor to be restored.
 func (e *Entry) unsentLocked(slot int) int64 {
 	return e.acceptedLocked(slot) - e.ledger.cells[slot].settled.Load()
+}
+
+// ownLocked is what this node has accepted, sent or not.
+func (e *Entry) ownLocked(slot int) int64 {
+	return max(0, e.acceptedLocked(slot)-e.ledger.cells[slot].peers)
 }
 
 // foreignLocked is what all other regions have reported for the cell.
@@ -138,8 +137,7 @@ func (e *Entry) foreignLocked(slot int) int64 {
 }
 
 // sendLocked puts n of the unsent cost on its way; returnLocked takes it back: the
-// send has failed. If its reply was lost it may have been applied, and will then count
-// twice: at most one tick's cost, on the safe side.
+// origin will not have it.
 func (e *Entry) sendLocked(slot int, n int64) {
 	if e.flags.Or(flagSending<<slot)&flagShared != 0 {
 		e.ledger.needExtra().inFlight[slot] = n

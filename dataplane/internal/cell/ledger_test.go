@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -46,7 +47,7 @@ func TestAClaimLeavesOutWhatItsTotalDoesNotHold(t *testing.T) {
 	} {
 		e := ledgerEntry()
 		c.before(e)
-		if got, way := e.PrepareClaim(ledgerClaim(e, 10, 100), 1, 200, clock.SteadyStart); way != WayClaim || got.AtMost != c.atMost {
+		if got, way := e.PrepareClaim(ledgerClaim(e, 10, 100), false, 1, 200, clock.SteadyStart); way != WayClaim || got.AtMost != c.atMost {
 			t.Errorf("%s: way %d, at most %d; want %d", name, way, got.AtMost, c.atMost)
 		}
 	}
@@ -58,7 +59,7 @@ func TestCreditTakesNoRoomFromOthers(t *testing.T) {
 	e.GiveBack(ledgerSeq, 20)
 	c := ledgerClaim(e, 10, 100)
 	c.spares = true
-	if got, _ := e.PrepareClaim(c, 5, 200, clock.SteadyStart); got.AtMost != 120-4*8 {
+	if got, _ := e.PrepareClaim(c, false, 5, 200, clock.SteadyStart); got.AtMost != 120-4*8 {
 		t.Errorf("at most %d; of the 80 that are left each of four others has a share of 8", got.AtMost)
 	}
 }
@@ -71,7 +72,7 @@ func TestAFailedClaimTakesBackWhatItLent(t *testing.T) {
 		e := ledgerEntry()
 		e.GiveBack(ledgerSeq, 5)
 		c := ledgerClaim(e, 10, 100)
-		if _, way := e.PrepareClaim(c, 1, 200, clock.SteadyStart); way != WayClaim || e.LeaveClaim(c, true) {
+		if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim || e.LeaveClaim(c, true) {
 			t.Fatal("it is on its way")
 		}
 		e.addLocked(slot, spent) // by the policy
@@ -92,7 +93,7 @@ func TestWhatACellLendsIsBounded(t *testing.T) {
 	e := ledgerEntry()
 	for range 40 {
 		c := ledgerClaim(e, window.LimitMax-20, window.LimitMax)
-		if _, way := e.PrepareClaim(c, 1, 200, clock.SteadyStart); way != WayClaim {
+		if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim {
 			t.Fatalf("way %d", way)
 		}
 		e.LeaveClaim(c, true)
@@ -108,7 +109,7 @@ func TestAClaimOfACellThatIsOverIsJudgedAgain(t *testing.T) {
 	e := ledgerEntry()
 	c := ledgerClaim(e, 10, 100)
 	e.rotate(ledgerSeq + 1)
-	if _, way := e.PrepareClaim(c, 1, 200, clock.SteadyStart); way != WayReply || c.committed {
+	if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayReply || c.committed {
 		t.Errorf("way %d, committed %v", way, c.committed)
 	}
 }
@@ -117,11 +118,11 @@ func TestAClaimOfACellThatIsOverIsJudgedAgain(t *testing.T) {
 func TestALateReadMakesNoCellFresh(t *testing.T) {
 	e := ledgerEntry()
 	e.rotate(ledgerSeq + 1)
-	e.Hydrate(&Counters{}, ledgerSeq-1, 0, 20, clock.SteadyStart)
+	e.Hydrate(&Counters{}, ledgerSeq-1, []store.Total{{}, {Region: 20}}, clock.SteadyStart)
 	if got := e.refreshedAt.Load(); got != 0 {
 		t.Errorf("heard at %d", got)
 	}
-	e.Hydrate(&Counters{}, ledgerSeq, 20, 0, clock.SteadyStart)
+	e.Hydrate(&Counters{}, ledgerSeq, []store.Total{{Region: 20}, {}}, clock.SteadyStart)
 	if got := e.refreshedAt.Load(); got != int64(clock.SteadyStart) {
 		t.Errorf("heard at %d of the current cell", got)
 	}
@@ -134,13 +135,12 @@ func TestAShareTakesNothingThatTheOriginLacks(t *testing.T) {
 		with func(e *Entry)
 		want eviction
 	}{
-		"held by the origin":                {func(*Entry) {}, goneShare},
-		"and strict":                        {func(e *Entry) { e.BeStrict(clock.SteadyStart + 1000) }, goneShare},
-		"restored by its region's row":      {func(e *Entry) { e.floorLocked(slot, 30) }, stays},
-		"restored, of the cell before":      {func(e *Entry) { e.floorLocked(previousSlot(slot), 30) }, stays},
-		"counted in other regions":          {func(e *Entry) { e.foreign(slot).Store(1) }, stays},
-		"unsent":                            {func(e *Entry) { e.addLocked(slot, 1) }, stays},
-		"counted elsewhere the cell before": {func(e *Entry) { e.foreign(previousSlot(slot)).Store(1) }, stays},
+		"held by the origin":                 {func(*Entry) {}, goneShare},
+		"and strict":                         {func(e *Entry) { e.BeStrict(clock.SteadyStart + 1000) }, goneShare},
+		"counted in other regions":           {func(e *Entry) { e.foreign(slot).Store(1) }, goneShare},
+		"to be restored":                     {func(e *Entry) { e.flags.Or(flagRestore << slot) }, stays},
+		"unsent":                             {func(e *Entry) { e.addLocked(slot, 1) }, stays},
+		"to be restored, of the cell before": {func(e *Entry) { e.flags.Or(flagRestore << previousSlot(slot)) }, stays},
 	} {
 		e := ledgerEntry()
 		c.with(e)
@@ -206,8 +206,8 @@ func TestTheOverflowsGenerations(t *testing.T) {
 func TestAClaimNotesItsLimit(t *testing.T) {
 	e := ledgerEntry()
 	c := ledgerClaim(e, 10, 100)
-	e.PrepareClaim(c, 1, 200, clock.SteadyStart)
-	e.MergeClaim(&Counters{}, c, 30, true, clock.SteadyStart)
+	e.PrepareClaim(c, false, 1, 200, clock.SteadyStart)
+	e.MergeClaim(&Counters{}, c, &store.Total{Region: 30}, true, clock.SteadyStart)
 	if got := e.minLimits.get(slotOf(ledgerSeq)); got > 128 || c.Way != WayMade {
 		t.Errorf("limit %d noted, way %d", got, c.Way)
 	}
@@ -218,8 +218,8 @@ func TestARefusedClaimIsCrowdedOnlyWhereItWouldFit(t *testing.T) {
 	for total, want := range map[int64]Way{20: WayCrowded, 90: WayCrowded, 91: WayReply} {
 		e := ledgerEntry()
 		c := ledgerClaim(e, 10, 100)
-		e.PrepareClaim(c, 1, 200, clock.SteadyStart)
-		e.MergeClaim(&Counters{}, c, total, false, clock.SteadyStart)
+		e.PrepareClaim(c, false, 1, 200, clock.SteadyStart)
+		e.MergeClaim(&Counters{}, c, &store.Total{Region: total}, false, clock.SteadyStart)
 		if c.Way != want {
 			t.Errorf("total %d: way %d, want %d", total, c.Way, want)
 		}
@@ -234,14 +234,12 @@ func TestATotalWithAClaimInItConfirmsNothingElse(t *testing.T) {
 	e.addLocked(slot, 1)
 	e.SettleUnnamed(ledgerSeq, 1) // and 1 is in the overflow
 	c := ledgerClaim(e, 1, 100)
-	if _, way := e.PrepareClaim(c, 1, 200, clock.SteadyStart); way != WayClaim {
+	if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim {
 		t.Fatal(way)
 	}
-	e.Arrived(&Counters{}, ledgerSeq, 21)
-	if _, missing := e.MergeClaim(&Counters{}, c, 21, true, clock.SteadyStart); len(missing) > 0 {
-		t.Errorf("the origin is said to have lost %v", missing)
-	}
-	if named := e.namedLocked(slot); named != 21 {
+	e.Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 21}, 0)
+	e.MergeClaim(&Counters{}, c, &store.Total{Region: 21}, true, clock.SteadyStart)
+	if named := e.LookAt(ledgerSeq).Named; named != 21 {
 		t.Errorf("the origin is known to have %d, want 21", named)
 	}
 }

@@ -1,9 +1,27 @@
 package cell
 
 import (
+	"math"
+
 	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
+
+// ActiveShare is the larger of two cells' shares of their limits; 0 when nothing was
+// accepted here. It takes no lock: a rotation in between makes it a little wrong, once.
+func (e *Entry) ActiveShare(sequence int64) (share float64) {
+	seq := e.seq.Load()
+	for _, s := range []int64{seq - 1, seq} {
+		if limit := e.minLimits.get(slotOf(s)); limit != math.MaxInt64 && s >= sequence-1 {
+			share = max(share, float64(1+wordCount(e.words[slotOf(s)].Load()))/float64(max(1, limit)))
+		}
+	}
+	return share
+}
+
+// Foreign is true when other regions have counted in a cell.
+func (e *Entry) Foreign() bool { return e.others[0].Load() > 0 || e.others[1].Load() > 0 }
 
 // InWindow is the cost in the sliding window that ends at nowMs, and the region's own part
 // of it. It takes no lock: cost that moves meanwhile may be missed, or seen twice.
@@ -47,15 +65,15 @@ type Look struct {
 
 // CellLook is a reading of a cell.
 type CellLook struct {
-	Held             bool
-	Counted          int64 // the count in its word
-	Others           int64 // added to it when judging
-	Accepted         int64 // of counted: by the region
-	Claiming, Unsent int64
-	Settled, Named   int64
-	Foreign, Credit  int64
-	Published, Told  int64
-	Refused, Sending bool
+	Held              bool
+	Counted           int64 // the count in its word
+	Others            int64 // added to it when judging
+	Accepted          int64 // of counted: by the region
+	Claiming, Unsent  int64
+	Settled, Named    int64
+	Foreign, Credit   int64
+	Epoch             store.Epoch
+	Sending, Restores bool
 }
 
 // Look reads an entry for a decision in a cell. A clock that has stepped back stands at the start of the entry's
@@ -94,10 +112,10 @@ func (e *Entry) lookLocked(sequence int64) (c CellLook) {
 	cell := &e.ledger.cells[slot]
 	c.Claiming = e.ledger.claiming(slot)
 	c.Accepted -= e.ledger.netted(slot) + c.Claiming
-	c.Settled, c.Published, c.Told = cell.settled.Load(), cell.flushed, e.ledger.told(slot)
-	c.Unsent, c.Named = c.Accepted-c.Settled, e.namedLocked(slot)
+	c.Settled, c.Epoch = cell.settled.Load(), cell.epoch
+	c.Unsent, c.Named = c.Accepted-c.Settled, c.Settled-e.ledger.unnamed(slot)
 	c.Foreign, c.Credit = e.foreignLocked(slot), e.ledger.credit(slot)
 	flags := e.flags.Load()
-	c.Refused, c.Sending = flags&(flagRefused<<slot) != 0, flags&(flagSending<<slot) != 0
+	c.Sending, c.Restores = flags&(flagSending<<slot) != 0, flags&(flagRestore<<slot) != 0
 	return c
 }

@@ -1,6 +1,11 @@
 package cell
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/store"
+)
 
 // Counters are what merges count.
 type Counters struct {
@@ -21,30 +26,44 @@ func (m *Counters) exceeded(e *Entry, slot int, grown int64) {
 	}
 }
 
-// absorbLocked merges the origin's total for a cell, in answer to a send, which it
-// ends, or to a read. Whatever is in the total beyond what is settled was contributed
-// by others: what is on its way is settled already, whether or not this total holds
-// it. Plain max(count, total) would lose what this node accepted between sending and
-// answer, and at hydration what it accepted before.
+// Absorb merges the origin's answer about a cell: every answer comes through here or through
+// an operation that ends what asked for it. It returns the epoch that the origin has lost, 0 for none.
+func (e *Entry) Absorb(m *Counters, sequence int64, total *store.Total, now clock.Steady) (lost store.Epoch) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if slot, ok := e.slotLocked(sequence); ok {
+		lost = e.absorbLocked(m, slot, total)
+		e.heardLocked(sequence, total, now)
+	}
+	return lost
+}
+
+// absorbLocked merges the region's total and that of all other regions, and notes the epoch.
+//
+// Whatever is in the region's total beyond what is settled was contributed by the region's
+// other nodes: what is on its way is settled already, whether or not this total holds it.
+// Plain max(count, total) would lose what this node accepted between sending and answer, and
+// at hydration what it accepted before. The foreign total is merged by maximum.
 //
 // Whether a total holds claims on their way is unknown. It is taken to: what
 // others have contributed, and what the origin has of unnamed cost, is then found a little later, and not twice.
-//
-// grew is true when others had contributed. lost is true when the total is smaller
-// than what the origin has named before and what was added since: it has lost data.
-// A read that meets a send cannot tell. (An answer that was overtaken by a later one
-// can look like a loss; healing an origin that needs none changes nothing.)
-func (e *Entry) absorbLocked(m *Counters, slot int, total int64, sent bool) (grew, lost bool) {
+func (e *Entry) absorbLocked(m *Counters, slot int, total *store.Total) (lost store.Epoch) {
 	b := e.ledger
 	c := &b.cells[slot]
-	sending := e.flags.Load()&(flagSending<<slot) != 0
-	if sent {
-		e.arriveLocked(slot)
+	if was := c.epoch; total.Epoch != 0 && total.Epoch != was {
+		if was != 0 {
+			e.beginLocked(slot)
+			lost = was
+		}
+		c.epoch = total.Epoch
 	}
-	if others := total - c.settled.Load() - b.claiming(slot); others > 0 {
+	if total.Err != nil {
+		return lost
+	}
+	if others := total.Region - c.settled.Load() - b.claiming(slot); others > 0 {
 		added := e.addLocked(slot, others)
 		c.settled.Add(added)
-		grew = true
+		c.peers += added
 		if b.extra != nil {
 			b.extra.crowded = 0
 		}
@@ -53,24 +72,41 @@ func (e *Entry) absorbLocked(m *Counters, slot int, total int64, sent bool) (gre
 			b.extra.metered.cover(e.seq.Load(), slot, added)
 		}
 	}
-	if unnamed, without := b.unnamed(slot), total-b.claiming(slot); unnamed > 0 && without > c.settled.Load()-unnamed {
+	if unnamed, without := b.unnamed(slot), total.Region-b.claiming(slot); unnamed > 0 && without > c.settled.Load()-unnamed {
 		b.extra.unnamed[slot] = max(0, c.settled.Load()-without)
 	}
-	return grew, total < c.settled.Load()-b.unnamed(slot) && (sent || !sending)
+	e.learnLocked(m, slot, total.Foreign)
+	return lost
 }
 
-// namedLocked is the largest total that the origin has named, and what it has
-// confirmed since.
-func (e *Entry) namedLocked(slot int) int64 {
-	return e.ledger.cells[slot].settled.Load() - e.ledger.unnamed(slot)
-}
-
-// floorLocked raises the count to at least n: the region is known to have counted
-// so much. It is no word of the origin's, and does not make an entry fresh.
-func (e *Entry) floorLocked(slot int, n int64) {
-	if missing := n - e.acceptedLocked(slot); missing > 0 {
-		added := e.addLocked(slot, missing)
-		e.ledger.cells[slot].settled.Add(added)
-		e.ledger.needExtra().unnamed[slot] += added
+// learnLocked raises what all other regions are known to have counted in a cell.
+func (e *Entry) learnLocked(m *Counters, slot int, foreign int64) {
+	foreign = min(foreign, CountMax)
+	before := e.foreignLocked(slot)
+	if foreign <= before {
+		return
 	}
+	e.foreign(slot).Store(foreign - e.ledger.credit(slot) - e.ledger.netted(slot))
+	m.exceeded(e, slot, foreign-before)
+}
+
+// heardLocked notes that the origin has answered about a cell. Only who was hydrated gets
+// fresher by it: an answer about one cell does not tell of the other.
+func (e *Entry) heardLocked(sequence int64, total *store.Total, now clock.Steady) {
+	if total.Err == nil && sequence == e.seq.Load() && e.refreshedAt.Load() != 0 && e.flags.Load()&flagEstimate == 0 {
+		e.noteRefresh(now)
+	}
+}
+
+// HearForeign merges what all other regions have counted in a cell, as it is announced.
+func (e *Entry) HearForeign(m *Counters, current, sequence, foreign int64) (agedOut int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if sequence > e.seq.Load() {
+		agedOut, _ = e.rotateLocked(current)
+	}
+	if slot, ok := e.slotLocked(sequence); ok {
+		e.learnLocked(m, slot, foreign)
+	}
+	return agedOut
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -79,12 +80,6 @@ func (f *Flight) Fail(err error, now clock.Steady) {
 	close(f.Done)
 }
 
-// LostTotal is a total that the origin has named, and has lost since.
-type LostTotal struct {
-	Cell window.Cell
-	Cost int64
-}
-
 // Join returns the read in flight, or the one that begin starts, nil while the entry rests. Called by begin, under the
 // entry's lock, nothing may take that again.
 func (e *Entry) Join(now clock.Steady, begin func() *Flight) *Flight {
@@ -109,29 +104,21 @@ func (e *Entry) CellsToRead() [2]window.Cell {
 // RefreshedAt is when the origin last spoke about the current cell, by the steady clock; 0: never.
 func (e *Entry) RefreshedAt() clock.Steady { return clock.Steady(e.refreshedAt.Load()) }
 
-// Hydrate merges the totals of two neighbouring cells and ends the read. It returns
-// whether others had contributed, and what the origin should be told because it has
-// lost it.
-func (e *Entry) Hydrate(m *Counters, sequence, previous, current int64, now clock.Steady) (grew bool, missing []LostTotal) {
+// Hydrate merges the totals of two neighbouring cells and ends the read. It returns the epochs that the origin has lost,
+// 0 for none.
+func (e *Entry) Hydrate(m *Counters, sequence int64, totals []store.Total, now clock.Steady) (lost [2]store.Epoch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.flight = nil
-	for i, total := range [2]int64{previous, current} {
-		s := sequence + int64(i)
-		slot, ok := e.slotLocked(s)
-		if !ok {
-			continue
+	for i := range lost {
+		if slot, ok := e.slotLocked(sequence + int64(i)); ok {
+			lost[i] = e.absorbLocked(m, slot, &totals[i])
 		}
-		more, lost := e.absorbLocked(m, slot, total, false)
-		if lost {
-			missing = append(missing, LostTotal{e.Cell(s), e.namedLocked(slot)})
-		}
-		grew = grew || more
 	}
 	if sequence+1 == e.seq.Load() {
 		e.noteRefresh(now)
 	}
-	return grew, missing
+	return lost
 }
 
 // Rest keeps e from asking the origin for a while.

@@ -1,52 +1,60 @@
 package cell
 
 import (
+	"errors"
+
 	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Confirm merges the answer to a send. It returns whether others had contributed,
-// and what the origin should be told because it has lost it.
-func (e *Entry) Confirm(m *Counters, sequence, total int64, now clock.Steady) (grew bool, missing []LostTotal) {
+// Confirm merges the answer to what was sent of a cell, and ends the send. It returns whether the cost is unsent again,
+// and the epoch that the origin has lost, 0 for none.
+func (e *Entry) Confirm(m *Counters, sent *store.Cost, total *store.Total, now clock.Steady) (failed bool, lost store.Epoch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	slot, ok := e.slotLocked(sequence)
+	slot, ok := e.slotLocked(sent.Cell.Sequence)
 	if !ok {
-		return false, nil
+		return total.Err != nil, 0
 	}
-	grew, lost := e.absorbLocked(m, slot, total, true)
-	if lost {
-		missing = []LostTotal{{e.Cell(sequence), e.namedLocked(slot)}}
+	lost = e.absorbLocked(m, slot, total)
+	e.heardLocked(sent.Cell.Sequence, total, now)
+	if e.flags.Load()&(flagSending<<slot) == 0 {
+		return e.flags.Load()&(flagRestore<<slot) != 0, lost // a new epoch has begun since, and all of it is restored
 	}
-	if sequence == e.seq.Load() && e.refreshedAt.Load() != 0 && e.flags.Load()&flagEstimate == 0 { // a reply is no hydration: it does not tell of the previous cell
-		e.noteRefresh(now)
+	switch {
+	case total.Err == nil:
+		e.arriveLocked(slot)
+		if sent.Restore > 0 || sent.Known > 0 {
+			e.restoredLocked(slot)
+		}
+		return false, lost
+	case errors.Is(total.Err, store.ErrEpoch): // the cell was in no epoch here: others may have been told of what was refused
+		e.beginLocked(slot)
+	default:
+		e.returnLocked(slot, sent.Add)
 	}
-	return grew, missing
+	return true, lost
 }
 
-// Rollback ends a send that failed: the cost is unsent again.
-func (e *Entry) Rollback(sequence, sent int64) (kept bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	slot, ok := e.slotLocked(sequence)
-	if ok {
-		e.returnLocked(slot, sent)
-	}
-	return ok
+func (e *Entry) restoredLocked(slot int) {
+	e.flags.And(^uint32(flagRestore << slot))
+	e.ledger.extra.restore[slot] = restoring{}
 }
 
-// Loaded is what load has put on its way, by cell: the previous one and the current one.
+// Loaded is what load has put on its way.
 type Loaded struct {
-	Sequence int64    // of the current cell
-	Costs    [2]int64 // on its way; 0 for none
-	Expired  int64    // unsent cost that can influence no decision any more, and is given up
-	Stale    bool     // the previous cell should be read once more
+	Sequence int64         // of the current cell
+	Costs    [2]store.Cost // of the previous cell and the current one
+	Sends    [2]bool       // which of them are to be sent
+	Expired  int64         // unsent cost that can influence no decision any more, and is given up
+	Stale    bool          // the previous cell should be read once more
 }
 
-// Load takes an entry off the queue, or off those that are kicked, and puts its unsent cost, if any, on the way. The
-// previous cell should be read once more, after graceMs, since others may have added to it after the origin last spoke
-// of it here.
-func (e *Entry) Load(kicked bool, nowMs, graceMs int64) (l Loaded) {
+// Load takes an entry off the queue, or off those that are kicked, and puts its unsent cost, if any, on the way. With
+// shared set other regions are to hear of it. The previous cell should be read once more, after graceMs, since others
+// may have added to it after the origin last spoke of it here.
+func (e *Entry) Load(kicked, shared bool, nowMs, graceMs int64) (l Loaded) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	from := uint32(flagInReplay)
@@ -57,17 +65,12 @@ func (e *Entry) Load(kicked bool, nowMs, graceMs int64) (l Loaded) {
 	l.Sequence = e.seq.Load()
 	durationMs := e.names.durationMs()
 	for i, s := range [2]int64{l.Sequence - 1, l.Sequence} {
-		slot := slotOf(s)
-		e.netLocked(slot)
-		cost := e.unsentLocked(slot)
-		switch {
-		case cost <= 0:
-		case expiredAt(s, durationMs, nowMs):
+		if !expiredAt(s, durationMs, nowMs) {
+			l.Costs[i], l.Sends[i] = e.loadLocked(s, shared)
+		} else if slot := slotOf(s); e.unsentLocked(slot) > 0 {
+			cost := e.unsentLocked(slot)
 			e.ledger.cells[slot].settled.Add(cost)
 			l.Expired += cost
-		default:
-			e.sendLocked(slot, cost)
-			l.Costs[i] = cost
 		}
 	}
 	if kicked {
@@ -81,12 +84,47 @@ func (e *Entry) Load(kicked bool, nowMs, graceMs int64) (l Loaded) {
 	return l
 }
 
-// Unsent is own accepted cost that is neither confirmed nor on its way.
+// loadLocked puts what is unsent of a cell on its way, and what is to be restored.
+func (e *Entry) loadLocked(sequence int64, shared bool) (c store.Cost, sends bool) {
+	slot := slotOf(sequence)
+	flags := e.flags.Load()
+	if flags&(flagSending<<slot) != 0 {
+		return c, false
+	}
+	e.netLocked(slot)
+	unsent, restores := max(0, e.unsentLocked(slot)), flags&(flagRestore<<slot) != 0
+	if unsent == 0 && !restores {
+		return c, false
+	}
+	c = store.Cost{Cell: e.Cell(sequence), Epoch: e.ledger.cells[slot].epoch, Add: unsent}
+	if restores {
+		r := e.ledger.extra.restore[slot]
+		c.Restore, c.Known = r.own, r.known
+	}
+	if shared {
+		c.Limit = e.limitLocked(slot)
+	}
+	e.sendLocked(slot, unsent)
+	return c, true
+}
+
+// limitLocked is the lowest limit that a cell's cost was counted against, 0 for none.
+func (e *Entry) limitLocked(slot int) int64 {
+	if limit := e.minLimits.get(slot); limit <= window.LimitMax {
+		return limit
+	}
+	return 0
+}
+
+// Unsent is own accepted cost that is neither confirmed nor on its way, and what the origin has lost.
 func (e *Entry) Unsent() (cost int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for slot := range e.ledger.cells {
 		cost += max(0, e.unsentLocked(slot))
+		if e.flags.Load()&(flagRestore<<slot) != 0 {
+			cost += max(1, e.ledger.extra.restore[slot].own)
+		}
 	}
 	return cost
 }

@@ -81,10 +81,14 @@ func (e *Entry) wayLocked(v *Verdict, slot int, word uint64, limit, cost, durati
 }
 
 // unconfirmedLocked is own cost that was accepted and that the origin has not confirmed, on
-// its way or not.
+// its way or not, and what the origin has lost.
 func (e *Entry) unconfirmedLocked(slot int, word uint64) int64 {
 	b := e.ledger
-	return max(0, wordCount(word)-b.netted(slot)-b.claiming(slot)-b.cells[slot].settled.Load()) + b.inFlight(slot)
+	unconfirmed := max(0, wordCount(word)-b.netted(slot)-b.claiming(slot)-b.cells[slot].settled.Load()) + b.inFlight(slot)
+	if e.flags.Load()&(flagRestore<<slot) != 0 {
+		unconfirmed += max(1, b.extra.restore[slot].own) // no claim is decided by a total that lacks it
+	}
+	return unconfirmed
 }
 
 // BeShared notes that the entry is asked about in a namespace that waits for its share.

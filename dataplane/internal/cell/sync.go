@@ -5,6 +5,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/internal/clock"
 	"github.com/weirhq/weir/dataplane/internal/level"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -48,13 +49,14 @@ type SyncPart struct {
 	Sequence int64 // of the current cell
 	full     bool  // a sync is wanted, and not only that the cost is sent
 	before   float64
-	Costs    [2]int64 // on its way; 0 for none
-	Read     [2]bool  // nothing is sent for the cell, and it should be read
+	Costs    [2]store.Cost // on their way
+	Sends    [2]bool       // which of them are to be sent
+	Read     [2]bool       // nothing is sent for the cell, and it should be read
 }
 
 // BeginSync puts unsent cost on its way. The previous cell need not be read once the origin has told of it lateMs after
 // its end.
-func (e *Entry) BeginSync(nowMs int64, now clock.Steady, k *Rules, lateMs int64) (x SyncPart) {
+func (e *Entry) BeginSync(nowMs int64, now clock.Steady, k *Rules, lateMs int64, shared bool) (x SyncPart) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	durationMs := e.names.durationMs()
@@ -65,12 +67,7 @@ func (e *Entry) BeginSync(nowMs int64, now clock.Steady, k *Rules, lateMs int64)
 	x.full = e.ledger.meter().wantSince.Load() != 0
 	x.before = e.levelLocked(nowMs, now, k)
 	for i, s := range [2]int64{x.Sequence - 1, x.Sequence} {
-		slot := slotOf(s)
-		e.netLocked(slot)
-		if cost := e.unsentLocked(slot); cost > 0 {
-			e.sendLocked(slot, cost)
-			x.Costs[i] = cost
-		} else {
+		if x.Costs[i], x.Sends[i] = e.loadLocked(s, shared); !x.Sends[i] {
 			x.Read[i] = x.full && (s == x.Sequence || !e.settledFor(x.Sequence, durationMs, lateMs))
 		}
 	}
@@ -100,21 +97,6 @@ func (e *Entry) EndSync(x *SyncPart, nowMs int64, now clock.Steady, k *Rules) (l
 func (e *Entry) settledFor(sequence, durationMs, lateMs int64) bool {
 	r := e.ledger.meter().reading.Load()
 	return r != nil && r.atMs >= window.Start(sequence, durationMs)+lateMs
-}
-
-// HearOf merges the origin's total of one cell.
-func (e *Entry) HearOf(m *Counters, sequence, total int64) (grew bool, missing []LostTotal) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	slot, ok := e.slotLocked(sequence)
-	if !ok {
-		return false, nil
-	}
-	grew, lost := e.absorbLocked(m, slot, total, false)
-	if lost {
-		missing = []LostTotal{{e.Cell(sequence), e.namedLocked(slot)}}
-	}
-	return grew, missing
 }
 
 // takeReadingLocked makes a reading of what is known now. Only cost that the origin has
@@ -153,7 +135,7 @@ func (e *Entry) AskUnsent() (first bool) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.unsentLocked(0)+e.unsentLocked(1) > 0 && e.Ask()
+	return (e.Flags().Restores() || e.unsentLocked(0)+e.unsentLocked(1) > 0) && e.Ask()
 }
 
 // WantsSync is true while a sync is wanted, and not only that the cost is sent.

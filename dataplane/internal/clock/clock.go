@@ -32,6 +32,11 @@ type Clock struct {
 	offsetNs atomic.Int64     // Unix ns = offsetNs + ns since base
 	anchorNs atomic.Int64     // ns since base when offsetNs was taken
 
+	following atomic.Bool
+	aheadNs   atomic.Int64 // of another clock that is followed: see Follow
+	follow    sync.Mutex   // one Follow at a time
+	floorMs   atomic.Int64 // no time before it is told, until a step of more than followStep
+
 	given struct { // of source: what it has moved forwards, when it was asked
 		sync.Mutex
 		last  time.Time
@@ -88,8 +93,11 @@ func (c *Clock) ask() (unixMs int64, cached bool) {
 	return c.ReadMs(), false
 }
 
-// ReadMs is Unix milliseconds, read now.
+// ReadMs is Unix milliseconds, read now, by the clock that is followed if there is one.
 func (c *Clock) ReadMs() int64 {
+	if c.following.Load() {
+		return c.followedMs()
+	}
 	if c.source != nil {
 		return c.source().UnixMilli()
 	}
@@ -98,6 +106,44 @@ func (c *Clock) ReadMs() int64 {
 		c.anchor(elapsed)
 	}
 	return (c.offsetNs.Load() + int64(elapsed)) / int64(time.Millisecond)
+}
+
+// followStep is how far a followed clock may go back and be told at once; by less it stands still.
+const followStep = 10 * time.Second
+
+// Own is this clock's own reading, which no step of the system's clock changes once it follows another one.
+func (c *Clock) Own() time.Time {
+	if c.source != nil {
+		return c.source()
+	}
+	return c.base.Add(time.Since(c.base))
+}
+
+func (c *Clock) followedMs() int64 {
+	ms := (c.Own().UnixNano() + c.aheadNs.Load()) / int64(time.Millisecond)
+	floor := c.floorMs.Load()
+	switch {
+	case floor <= ms:
+		return ms
+	case floor-ms <= followStep.Milliseconds():
+		return floor
+	}
+	c.floorMs.CompareAndSwap(floor, ms) // or time would go forwards again, to a moment from before the step
+	return ms
+}
+
+// Follow has time told by a clock that is so far ahead of Own. Time that was told stands still until that clock has
+// caught up, unless that would take longer than followStep.
+func (c *Clock) Follow(ahead time.Duration) {
+	c.follow.Lock()
+	defer c.follow.Unlock()
+	if c.following.Load() && c.aheadNs.Load() == int64(ahead) {
+		return
+	}
+	c.floorMs.Store(c.ReadMs())
+	c.aheadNs.Store(int64(ahead))
+	c.following.Store(true)
+	c.followedMs() // judges how far the step is now, and not when time is read next
 }
 
 // Steady is a reading in milliseconds of a clock that only goes forwards, at the pace of
@@ -197,7 +243,7 @@ func (c *Clock) Near(at time.Time, max time.Duration) (skew time.Duration, ok bo
 	if s := at.Unix(); s > unixSecondsMax || s < -unixSecondsMax { // its milliseconds wrap around
 		return math.MaxInt64, false
 	}
-	if c.source == nil {
+	if c.source == nil && !c.following.Load() {
 		lastMs := (c.offsetNs.Load() + c.anchorNs.Load()) / int64(time.Millisecond)
 		if skew = apart(at.UnixMilli(), lastMs); skew <= max {
 			return skew, true

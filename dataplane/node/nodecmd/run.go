@@ -84,8 +84,8 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 		Region:          config.Region,
 		NodeID:          config.NodeID,
 		Build:           Build(),
-		Origin:          stores.origin,
-		Counts:          stores.counts,
+		Origin:          stores.origin(),
+		Counts:          stores.settings(),
 		EntriesMax:      config.EntriesMax,
 		ReadTimeout:     config.ReadTimeout,
 		TraceBackground: spans.Turn,
@@ -93,6 +93,10 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 	})
 	if err != nil {
 		return fmt.Errorf("make the limiter: %w", err)
+	}
+	relayed, err := newRelay(config, stores, limiter, logger)
+	if err != nil {
+		return err
 	}
 	registry, err := newRegistry(config, append(stores.collectors, limiter.Collector()))
 	if err != nil {
@@ -134,6 +138,12 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 	announce(config, logger)
 	if err := server.Start(ctx); err != nil {
 		return err
+	}
+	if relayed != nil {
+		if err := relayed.Start(ctx); err != nil {
+			return fmt.Errorf("start the relay: %w", err)
+		}
+		defer stopRelay(relayed, logger)
 	}
 	logger.Info("serving", "listen", server.Addr().String(), "grpc_listen", fmt.Sprint(server.GRPCAddr()), "admin_listen", server.AdminAddr().String())
 	if config.embedded() && access.open() {

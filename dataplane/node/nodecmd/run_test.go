@@ -112,7 +112,7 @@ func testServersComeUpLater(t *testing.T) {
 	if status, answer := c.get(t, "/readyz"); status != 200 {
 		t.Errorf("without Redis: /readyz %d %s", status, answer)
 	}
-	for _, warning := range []string{"Redis does not answer", "import fails", "settings fails"} {
+	for _, warning := range []string{"Redis does not answer", "relay cannot renew the lease", "settings fails"} {
 		await.True(t, "the log warns: "+warning, func() bool { return strings.Contains(c.stderr.String(), warning) })
 	}
 

@@ -22,8 +22,9 @@ import (
 
 // stores are the limiter's two upper layers, as far as they are configured.
 type stores struct {
-	origin     store.Origin     // nil without Redis
+	hub        store.RelayHub   // nil without Redis
 	counts     store.CountStore // nil without MySQL
+	news       store.News       // nil without MySQL
 	overrides  routes.Overrides // nil: the routes do not change any
 	collectors []prometheus.Collector
 	closers    []io.Closer
@@ -33,13 +34,13 @@ type stores struct {
 func openStores(config Config, logger *slog.Logger) (*stores, error) {
 	s := new(stores)
 	if config.RedisURL != "" {
-		origin, err := redisorigin.OpenPartitions(redisURLs(config.RedisURL), redisorigin.Options{Logger: logger})
+		hub, err := redisorigin.OpenHub(redisURLs(config.RedisURL), redisorigin.Options{Logger: logger})
 		if err != nil {
 			return nil, fmt.Errorf("redis-url %w", redisURLError(err))
 		}
-		s.origin = origin
-		s.collectors = append(s.collectors, origin.Collector())
-		s.closers = append(s.closers, origin)
+		s.hub = hub
+		s.collectors = append(s.collectors, hub.Collector())
+		s.closers = append(s.closers, hub)
 	}
 	if config.MySQLDSN != "" {
 		db, err := mysqlcounts.Open(config.MySQLDSN)
@@ -59,7 +60,7 @@ func openStores(config Config, logger *slog.Logger) (*stores, error) {
 			s.collectors = append(s.collectors, collectors.NewDBStatsCollector(options.Replica, "weir_replica"))
 		}
 		counts := mysqlcounts.New(db, options)
-		s.counts = counts
+		s.counts, s.news = counts, counts.News()
 		s.collectors = append(s.collectors, counts)
 		if config.V2Overrides {
 			s.overrides = routes.MySQL{DB: db}
@@ -80,19 +81,35 @@ func (s *stores) close() {
 // probeTimeout is how long Redis may take for a first sign of life.
 const probeTimeout = 3 * time.Second
 
+// origin is the hub as the limiter takes it: nil without Redis.
+func (s *stores) origin() store.Hub {
+	if s.hub == nil {
+		return nil
+	}
+	return s.hub
+}
+
+// settings are the count store's, as the limiter takes them: nil without one.
+func (s *stores) settings() store.Settings {
+	if s.counts == nil {
+		return nil
+	}
+	return s.counts
+}
+
 // probe warns of a Redis that does not answer, of each by itself; otherwise only
 // traffic would find out. (A MySQL that does not, the limiter finds at once: it asks
 // it for the settings.)
 func (s *stores) probe(ctx context.Context, logger *slog.Logger) {
-	if s.origin == nil {
+	if s.hub == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	var probes sync.WaitGroup
-	for _, cell := range probed(s.origin) {
+	for _, cell := range probed(s.hub) {
 		probes.Go(func() {
-			if _, err := s.origin.Read(ctx, []window.Cell{cell}); err != nil && !errors.Is(err, context.Canceled) {
+			if _, err := s.hub.Get(ctx, []window.Cell{cell}); err != nil && !errors.Is(err, context.Canceled) {
 				logger.Warn("Redis does not answer; deciding from this node's own counts until it does", "error", err)
 			}
 		})
@@ -100,12 +117,12 @@ func (s *stores) probe(ctx context.Context, logger *slog.Logger) {
 	probes.Wait()
 }
 
-// probed is a cell of each shard that nobody adds to.
-func probed(origin store.Origin) []window.Cell {
-	cells := make([]window.Cell, origin.Shards())
+// probed is a cell of each shard that has no cost.
+func probed(hub store.Hub) []window.Cell {
+	cells := make([]window.Cell, hub.Shards())
 	for found, i := 0, 0; found < len(cells); i++ {
 		c := window.Cell{Key: window.Key{Workspace: "weir", Namespace: "probe", Identifier: strconv.Itoa(i), Duration: time.Second}}
-		if n := origin.ShardOf(&c.Key); cells[n] == (window.Cell{}) {
+		if n := hub.ShardOf(&c.Key); cells[n] == (window.Cell{}) {
 			cells[n], found = c, found+1
 		}
 	}

@@ -159,13 +159,10 @@ func predict(p sim.Population, by scale, set tuning.Tuning) (controlplane.Predic
 	if err != nil {
 		return controlplane.Prediction{}, err
 	}
-	rows := func(all, digests float64) float64 {
-		return ((all-digests)*by.byKeys + digests) * by.byNodes
-	}
 	return controlplane.Prediction{
 		Floor:              set.Floor,
-		RowsWrittenPerS:    rows(load.MySQLRowsWrittenPerS, load.DigestRowsWrittenPerS),
-		RowsReadPerS:       rows(load.MySQLRowsReadPerS, load.DigestRowsReadPerS),
+		RowsWrittenPerS:    load.MySQLRowsWrittenPerS * by.byKeys,
+		RowsReadPerS:       load.MySQLRowsReadPerS * by.byKeys,
 		ConvergenceP50Ms:   load.ConvergenceDelayMs.P50,
 		ConvergenceP99Ms:   load.ConvergenceDelayMs.P99,
 		HotConvergeP99Ms:   load.ConvergenceDelayHotMs.P99,

@@ -1,0 +1,165 @@
+package dataplane
+
+import (
+	"context"
+
+	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/cell"
+)
+
+// What batches count on guests goes to the origin together, as reads of guests do: all that comes up during
+// one call is the next.
+
+// guestStream is a stream of that, with one goroutine at a time to see to its calls.
+type guestStream struct {
+	stream
+	waiting []*guestCosts // that no call has taken yet; under shard.mu, as leading
+	leading bool          // a goroutine sees to the calls
+}
+
+// guestCosts is what a batch has counted on guests of a shard.
+type guestCosts struct {
+	all   []outgoing
+	ended chan struct{} // closed when it is at the origin, or in the overflow
+}
+
+// outgoing is what is counted on a guest.
+type outgoing struct {
+	entry          *cell.Entry
+	sequence, cost int64
+}
+
+// enterGuests has costs sent with the next call, or puts them into the overflow while the breaker is open.
+func (l *Limiter) enterGuests(sh *shard, all []outgoing) *guestCosts {
+	costs := &guestCosts{all, make(chan struct{})}
+	if sh.asks.State() == breaker.Open {
+		l.unsent(all)
+		close(costs.ended)
+		return costs
+	}
+	sh.mu.Lock()
+	sh.guests.waiting = append(sh.guests.waiting, costs)
+	sh.mu.Unlock()
+	if sh.leadGuests() && !l.calls.Start(func() { l.sendGathered(sh) }) {
+		for batch := sh.takeGuests(); len(batch) > 0; batch = sh.takeGuests() {
+			l.endGuests(batch, false)
+		}
+	}
+	return costs
+}
+
+// leadGuests is true for the one who has to see to the calls, until takeGuests finds nothing.
+func (sh *shard) leadGuests() bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	lead := !sh.guests.leading
+	sh.guests.leading = true
+	return lead
+}
+
+// takeGuests takes the next call's batches: as many as fit, and at least one. With none the lead is over.
+func (sh *shard) takeGuests() (batch []*guestCosts) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	g := &sh.guests
+	for cells := 0; len(g.waiting) > 0; g.waiting = g.waiting[1:] {
+		if cells += len(g.waiting[0].all); cells > replayChunk && len(batch) > 0 {
+			return batch
+		}
+		batch = append(batch, g.waiting[0])
+	}
+	g.waiting, g.leading = nil, len(batch) > 0
+	return batch
+}
+
+// sendGathered makes calls until no batch waits for one.
+func (l *Limiter) sendGathered(sh *shard) {
+	for batch := sh.takeGuests(); len(batch) > 0; batch = sh.takeGuests() {
+		l.endGuests(batch, l.sendGuests(sh, merged(batch)))
+	}
+}
+
+// endGuests lets batches go on; what was not sent is in the overflow.
+func (l *Limiter) endGuests(batch []*guestCosts, sent bool) {
+	for _, costs := range batch {
+		if !sent {
+			l.unsent(costs.all)
+		}
+		close(costs.ended)
+	}
+}
+
+// merged is what batches have counted, each cell once.
+func merged(batch []*guestCosts) (all []outgoing) {
+	type cellOf struct {
+		entry    *cell.Entry
+		sequence int64
+	}
+	places := make(map[cellOf]int)
+	for _, costs := range batch {
+		for _, o := range costs.all {
+			at, ok := places[cellOf{o.entry, o.sequence}]
+			if !ok {
+				places[cellOf{o.entry, o.sequence}] = len(all)
+				all = append(all, o)
+				continue
+			}
+			all[at].cost += o.cost
+		}
+	}
+	return all
+}
+
+// sendGuests makes one call, after one that got no answer. sent is false if it could not be made. What gets no answer
+// is in the overflow at once, and goes to the origin later: the key is taken for more than it is until its window is
+// over.
+func (l *Limiter) sendGuests(sh *shard, all []outgoing) (sent bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.ReadTimeout)
+	defer cancel()
+	if l.resendGuests(ctx, sh) != nil {
+		return false
+	}
+	c, set := &chunk{}, l.settings.Load()
+	for _, o := range all {
+		c.add(o.entry, o.entry.LoadGuest(o.sequence, o.cost, set.shares(o.entry.Names())))
+	}
+	reply, err := l.ship(ctx, sh, &sh.guests.stream, c)
+	nowMs, now := l.nowMs(), l.clock.ReadSteady()
+	for i, o := range all {
+		if err == nil {
+			o.entry.Absorb(&l.metrics.merged, o.sequence, &reply.Totals[i], now)
+		}
+		if err != nil || reply.Totals[i].Err != nil {
+			l.table.Spill(o.entry, o.sequence, o.cost, nowMs)
+		}
+		if err == nil && reply.Totals[i].Err != nil {
+			l.metrics.dropped[droppedFull].Add(o.cost)
+		}
+	}
+	return true
+}
+
+// resendGuests sends a chunk that got no answer again. Its guests are gone.
+func (l *Limiter) resendGuests(ctx context.Context, sh *shard) error {
+	if sh.guests.pending == nil {
+		return nil
+	}
+	_, err := l.ship(ctx, sh, &sh.guests.stream, sh.guests.pending)
+	return err
+}
+
+// resendIdleGuests is resendGuests where no batch sends.
+func (l *Limiter) resendIdleGuests(ctx context.Context, sh *shard) error {
+	if !sh.leadGuests() {
+		return nil
+	}
+	defer l.sendGathered(sh)
+	return l.resendGuests(ctx, sh)
+}
+
+func (l *Limiter) unsent(all []outgoing) {
+	nowMs := l.nowMs()
+	for _, o := range all {
+		l.spill(o.entry, o.sequence, o.cost, nowMs)
+	}
+}

@@ -1,0 +1,48 @@
+package cell
+
+import "github.com/weirhq/weir/dataplane/store"
+
+// An origin that has lost its counts answers another epoch than before. In the new one a node
+// restores what it has accepted so far, once, and adds what it accepts from then on.
+
+// restoring is what the origin is to be restored to, while flagRestore is set.
+type restoring struct {
+	own   int64 // accepted by this node when it heard of the new epoch
+	known int64 // by the whole region, as far as the origin had told, or was about to be told, in earlier epochs
+}
+
+// beginLocked begins a new epoch of a cell. What is on its way, and what is unsent, is restored
+// with the rest: no answer to what was sent before counts any more. A guest is gone before it could restore anything.
+func (e *Entry) beginLocked(slot int) {
+	c := &e.ledger.cells[slot]
+	own, known := e.ownLocked(slot), c.settled.Load()-e.ledger.unnamed(slot)
+	e.arriveLocked(slot)
+	if own <= 0 && known <= 0 || e.flags.Load()&flagGuest != 0 {
+		return
+	}
+	e.ledger.needExtra().restore[slot] = restoring{own, max(0, known)}
+	e.flags.Or(flagRestore << slot)
+	if unsent := e.unsentLocked(slot); unsent > 0 {
+		c.settled.Add(unsent)
+	}
+}
+
+// Renew begins a new epoch of the cells that are still in the lost one, unless the origin is heard of them first. true
+// means that the entry has something to restore.
+func (e *Entry) Renew(lost, epoch store.Epoch) (restores bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ledger == nil || e.flags.Load()&flagDead != 0 {
+		return false
+	}
+	for slot := range e.ledger.cells {
+		if c := &e.ledger.cells[slot]; c.epoch == lost {
+			e.beginLocked(slot)
+			c.epoch = epoch
+		}
+	}
+	return e.flags.Load()&(flagRestore|flagRestore1) != 0
+}
+
+// Restores is true while the origin has to be told again what it has lost.
+func (f Flags) Restores() bool { return f&(flagRestore|flagRestore1) != 0 }

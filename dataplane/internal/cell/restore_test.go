@@ -1,0 +1,126 @@
+package cell
+
+import (
+	"testing"
+
+	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+const (
+	lostEpoch store.Epoch = 7
+	newEpoch  store.Epoch = 8
+)
+
+// answeredEntry is an entry that the origin has answered in an epoch: of its 20, 12 are this node's.
+func answeredEntry(m *Counters) *Entry {
+	e := bareEntry()
+	e.addLocked(slotOf(ledgerSeq), 12)
+	sent := loaded(e)
+	e.Confirm(m, &sent, &store.Total{Region: 20, Epoch: lostEpoch}, clock.SteadyStart)
+	return e
+}
+
+// bareEntry has counted nothing.
+func bareEntry() *Entry {
+	e := ledgerEntry()
+	slot := slotOf(ledgerSeq)
+	e.takeLocked(slot, 20)
+	e.ledger.reset(slot)
+	return e
+}
+
+// loaded is what goes to the origin of the current cell; the zero value if nothing does.
+func loaded(e *Entry) store.Cost { return e.Load(false, true, ledgerMs(), 200).Costs[1] }
+
+func wantRestore(t *testing.T, what string, c store.Cost, epoch store.Epoch, restore, known, add int64) {
+	t.Helper()
+	if c.Epoch != epoch || c.Restore != restore || c.Known != known || c.Add != add {
+		t.Errorf("%s: %+v, want restore %d, known %d, add %d in epoch %d", what, c, restore, known, add, epoch)
+	}
+}
+
+// With a new epoch a node restores all that it has accepted, once: what the origin had confirmed, what
+// was on its way and what was unsent. What it accepts from then on is added.
+func TestANewEpochRestoresWhatWasAccepted(t *testing.T) {
+	slot := slotOf(ledgerSeq)
+	for name, c := range map[string]struct {
+		before     func(e *Entry)
+		own, known int64
+	}{
+		"confirmed":              {func(*Entry) {}, 12, 20},
+		"and unsent":             {func(e *Entry) { e.addLocked(slot, 3) }, 15, 20},
+		"and on its way":         {func(e *Entry) { e.addLocked(slot, 3); loaded(e) }, 15, 23},
+		"on its way, and unsent": {func(e *Entry) { e.addLocked(slot, 3); loaded(e); e.addLocked(slot, 2) }, 17, 23},
+	} {
+		m := new(Counters)
+		e := answeredEntry(m)
+		c.before(e)
+		if lost := e.Absorb(m, ledgerSeq, &store.Total{Region: 1, Epoch: newEpoch}, clock.SteadyStart); lost != lostEpoch {
+			t.Errorf("%s: epoch %d is lost, want %d", name, lost, lostEpoch)
+		}
+		e.addLocked(slot, 5)
+		sent := loaded(e)
+		wantRestore(t, name, sent, newEpoch, c.own, c.known, 5)
+		e.Confirm(m, &sent, &store.Total{Region: 40, Epoch: newEpoch}, clock.SteadyStart)
+		if again := loaded(e); again != (store.Cost{}) {
+			t.Errorf("%s: once more %+v", name, again)
+		}
+		e.addLocked(slot, 1)
+		wantRestore(t, name+", afterwards", loaded(e), newEpoch, 0, 0, 1)
+	}
+}
+
+// A cost that was sent without an epoch, and is refused as of an earlier one, becomes what is restored:
+// others may have been answered with it.
+func TestARefusedFirstCostIsRestored(t *testing.T) {
+	m := new(Counters)
+	e := bareEntry()
+	e.addLocked(slotOf(ledgerSeq), 4)
+	sent := loaded(e)
+	wantRestore(t, "the first", sent, 0, 0, 0, 4)
+	if back, _ := e.Confirm(m, &sent, &store.Total{Epoch: newEpoch, Err: store.ErrEpoch}, clock.SteadyStart); !back {
+		t.Error("nothing is to be sent again")
+	}
+	again := loaded(e)
+	if again.Epoch != newEpoch || again.Restore != 4 || again.Add != 0 {
+		t.Errorf("%+v, want restore 4 in epoch %d", again, newEpoch)
+	}
+}
+
+// Renew begins the new epoch of cells of the lost one, and of no others.
+func TestRenewConcernsTheLostEpoch(t *testing.T) {
+	m := new(Counters)
+	e := answeredEntry(m)
+	if e.Renew(newEpoch, 9) {
+		t.Error("it was never in that epoch")
+	}
+	if !e.Renew(lostEpoch, newEpoch) {
+		t.Fatal("nothing to restore")
+	}
+	wantRestore(t, "renewed", loaded(e), newEpoch, 12, 20, 0)
+	if fresh := bareEntry(); fresh.Renew(lostEpoch, newEpoch) {
+		t.Error("an entry without an answer has something to restore")
+	}
+}
+
+// An entry that has something to restore stays, and counts it as unsent.
+func TestWhatIsToBeRestoredIsUnsent(t *testing.T) {
+	e := answeredEntry(new(Counters))
+	if got := e.Unsent(); got != 0 {
+		t.Errorf("%d unsent before", got)
+	}
+	e.Renew(lostEpoch, newEpoch)
+	if got := e.Unsent(); got != 12 || !Flags(e.flags.Load()).Restores() {
+		t.Errorf("%d unsent, want the 12 to be restored", got)
+	}
+}
+
+// A guest restores nothing: it is gone before it could.
+func TestAGuestRestoresNothing(t *testing.T) {
+	e := answeredEntry(new(Counters))
+	e.flags.Or(flagGuest)
+	if e.Renew(lostEpoch, newEpoch); e.Unsent() != 0 || loaded(e) != (store.Cost{}) {
+		t.Errorf("%d unsent", e.Unsent())
+	}
+}

@@ -1,0 +1,29 @@
+package dataplane
+
+import (
+	"context"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// listen merges the foreign totals that a shard announces, until ctx ends or the connection is
+// lost. Keys that this node does not hold are none of its business: their first contact reads.
+func (l *Limiter) listen(ctx context.Context, sh *shard) error {
+	return l.cfg.Origin.Listen(ctx, sh.index, l.hearForeign)
+}
+
+func (l *Limiter) hearForeign(totals []store.Foreign) {
+	set, nowMs := l.settings.Load(), l.nowMs()
+	for i := range totals {
+		c := &totals[i].Cell
+		reset, ok := set.inForce(c)
+		if !ok {
+			continue
+		}
+		id := l.table.IdentityOfKey(&c.Key, reset)
+		if e := l.table.Get(&id); e != nil {
+			l.forgot(e, e.HearForeign(&l.metrics.merged, window.Sequence(nowMs, c.DurationMs()), c.Sequence, totals[i].Count))
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// remoteSettings is where one node reads its settings, and reports.
+type remoteSettings struct {
+	from store.Settings
+	*statements
+	asked atomic.Bool // for settings
+}
+
+// Settings are there a moment after a node has begun to ask for them: then its loops
+// have begun with the default intervals, and go on with the tuned ones, in every run.
+func (c *remoteSettings) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
+	if c.asked.CompareAndSwap(false, true) && c.link.open() {
+		time.Sleep(time.Nanosecond)
+		return c.from.Settings(ctx, region)
+	}
+	var found store.SettingsRows
+	err := c.call(ctx, "settings", func(ctx context.Context) (err error) {
+		found, err = c.from.Settings(ctx, region)
+		return err
+	})
+	if err != nil {
+		return store.SettingsRows{}, err
+	}
+	return found, nil
+}
+
+// Heartbeat implements store.Settings.
+func (c *remoteSettings) Heartbeat(ctx context.Context, beat heartbeat.Beat) error {
+	return c.call(ctx, "heartbeat", func(ctx context.Context) error { return c.from.Heartbeat(ctx, beat) })
+}
+
+var errDatabase = errors.New("mysql: server has gone away")
+
+// database is how the one MySQL behaves, whoever calls.
+type database struct {
+	mu     sync.Mutex
+	delay  time.Duration // of every statement, besides the way
+	failed float64       // share of statements that fail
+	random *rand.Rand
+}
+
+func (d *database) embark(ctx context.Context, op string) error {
+	delay, failed := d.draw()
+	if failed {
+		return fmt.Errorf("%s: %w", op, errDatabase)
+	}
+	if delay == 0 {
+		return nil
+	}
+	return pause(ctx, delay, op)
+}
+
+func (d *database) draw() (delay time.Duration, failed bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.delay, d.failed > 0 && d.random.Float64() < d.failed
+}
+
+func (d *database) set(delay time.Duration, failed float64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.delay, d.failed = delay, failed
+}

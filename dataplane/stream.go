@@ -1,0 +1,82 @@
+package dataplane
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/breaker"
+	"github.com/weirhq/weir/dataplane/internal/cell"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// stream is a sequence of chunks to one shard, of which one at most is on its way. It belongs to
+// one loop, which sends a chunk that got no answer again, as it was, before anything new: the
+// origin applies it once, however often it comes.
+type stream struct {
+	id      uint64
+	calls   *breaker.Breaker
+	number  int64  // of the last chunk
+	pending *chunk // that was sent and got no answer; nil: none
+
+	pendingCost atomic.Int64 // in it
+	sentAt      time.Time    // of the last chunk that was answered
+}
+
+func (s *stream) init(calls *breaker.Breaker) { s.id, s.calls = rand.Uint64()|1, calls }
+
+// chunk is one call's worth.
+type chunk struct {
+	costs   []store.Cost
+	entries []*cell.Entry // of costs, in their order
+	stale   []*cell.Entry // whose previous cell should be read once more
+	number  int64         // 0: it was not sent yet
+}
+
+func (c *chunk) add(e *cell.Entry, cost store.Cost) {
+	c.costs, c.entries = append(c.costs, cost), append(c.entries, e)
+}
+
+func (c *chunk) cost() (sum int64) {
+	for i := range c.costs {
+		sum += c.costs[i].Add + c.costs[i].Restore
+	}
+	return sum
+}
+
+// ship sends a chunk of a stream. Without an answer the chunk is the stream's pending one.
+func (l *Limiter) ship(ctx context.Context, sh *shard, s *stream, c *chunk) (store.Reply, error) {
+	end, ok := s.calls.Begin()
+	if !ok {
+		s.keep(c)
+		return store.Reply{}, breaker.ErrOpen
+	}
+	if c.number == 0 {
+		s.number++
+		c.number = s.number
+	}
+	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
+	defer cancel()
+	call := l.ask(sh)
+	reply, err := l.cfg.Origin.Send(ctx, store.Chunk{Shard: sh.index, Stream: s.id, Number: c.number, Costs: c.costs})
+	if err == nil && len(reply.Totals) != len(c.costs) {
+		err = errShortAnswer
+	}
+	end(err)
+	l.metrics.origin(opSend, len(c.costs), time.Since(call.began), err)
+	if err != nil {
+		s.keep(c)
+		return reply, err
+	}
+	s.pending, s.sentAt = nil, time.Now()
+	s.pendingCost.Store(0)
+	l.answered(sh, call, &reply)
+	return reply, nil
+}
+
+// keep keeps a chunk that got no answer.
+func (s *stream) keep(c *chunk) {
+	s.pending = c
+	s.pendingCost.Store(c.cost())
+}
