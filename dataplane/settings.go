@@ -69,8 +69,17 @@ func (r *rule) mode() window.Mode {
 	return window.Exact
 }
 
-// Tuning is the one in force: what operators have set, or the built-in default.
-func (l *Limiter) Tuning() tuning.Tuning { return l.settings.Load().tuning }
+// RelayTuning is what the tuning in force means to a relay that runs beside a Limiter.
+type RelayTuning struct {
+	Floor, Step       float64       // shares of its limit: from which a count is stored, and by which it must have grown since
+	MinGlobalDuration time.Duration // shortest window that regions share
+}
+
+// RelayTuning is from what operators have set, or the built-in default.
+func (l *Limiter) RelayTuning() RelayTuning {
+	t := &l.settings.Load().tuning
+	return RelayTuning{Floor: t.Floor, Step: t.Step, MinGlobalDuration: t.MinGlobalDuration.Std()}
+}
 
 func defaultSettings() *settings { return newSettings(tuning.Default(), 0) }
 

@@ -189,8 +189,8 @@ func (w *world) bootRelay(n *node, limiter *dataplane.Limiter, hub store.RelayHu
 		Region: n.region.name, Holder: fmt.Sprintf("%d.%d", n.index, n.lives),
 		Hub: hub, News: remoteNews{w.news, mysql}, Counts: relayCounts{checkedCounts{w.counts, w, n.region.index}, mysql},
 		Tuning: func() relay.Tuning {
-			t := limiter.Tuning()
-			return relay.Tuning{Floor: t.Floor, Step: t.Step, MinGlobalDuration: t.MinGlobalDuration.Std()}
+			t := limiter.RelayTuning()
+			return relay.Tuning{Floor: t.Floor, Step: t.Step, MinGlobalDuration: t.MinGlobalDuration}
 		},
 	})
 	if err != nil {

@@ -23,8 +23,8 @@ func newRelay(config Config, stores *stores, limiter *dataplane.Limiter, logger 
 		Region: config.Region, Holder: config.NodeID,
 		Hub: stores.hub, News: stores.news, Counts: stores.counts,
 		Tuning: func() relay.Tuning {
-			t := limiter.Tuning()
-			return relay.Tuning{Floor: t.Floor, Step: t.Step, MinGlobalDuration: t.MinGlobalDuration.Std()}
+			t := limiter.RelayTuning()
+			return relay.Tuning{Floor: t.Floor, Step: t.Step, MinGlobalDuration: t.MinGlobalDuration}
 		},
 		Logger: logger,
 	})
