@@ -19,8 +19,9 @@ type metrics struct {
 
 	saved, healed, fenced, unreadable, errors atomic.Int64
 
-	mu   sync.Mutex
-	lags map[string]time.Duration // by region
+	mu    sync.Mutex
+	lags  map[string]time.Duration // by region: in the last read that had some of its rows
+	since map[string]*delays       // by region: since Figures was called last
 }
 
 type traffic struct{ rows, bytes atomic.Int64 }
@@ -30,9 +31,11 @@ func (t *traffic) add(bytes int) {
 	t.bytes.Add(int64(bytes))
 }
 
-func (m *metrics) init(r *Relay) { m.relay, m.lags = r, make(map[string]time.Duration) }
+func (m *metrics) init(r *Relay) {
+	m.relay, m.lags, m.since = r, make(map[string]time.Duration), make(map[string]*delays)
+}
 
-// lag notes how old the oldest row that a page has of each region was when it was read, by the store's clock.
+// lag notes how old a page's rows were when they were read, by the store's clock.
 func (m *metrics) lag(page *store.NewsPage) {
 	if len(page.Rows) == 0 {
 		return
@@ -43,12 +46,22 @@ func (m *metrics) lag(page *store.NewsPage) {
 	for i := range page.Rows {
 		row := &page.Rows[i]
 		late := page.Now.Sub(row.WrittenAt)
+		m.sinceLocked(row.Region).add(late)
 		if _, ok := seen[row.Region]; ok {
 			late = max(late, m.lags[row.Region])
 		}
 		seen[row.Region] = struct{}{}
 		m.lags[row.Region] = late
 	}
+}
+
+func (m *metrics) sinceLocked(region string) *delays {
+	d := m.since[region]
+	if d == nil {
+		d = &delays{}
+		m.since[region] = d
+	}
+	return d
 }
 
 // Collector reports the relay to Prometheus.

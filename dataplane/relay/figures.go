@@ -1,0 +1,48 @@
+package relay
+
+import "time"
+
+// Figures is how a relay does. Counters are of the relay's life.
+type Figures struct {
+	Shards int           // whose lease it holds
+	Untold time.Duration // how long the oldest count that is due to be told has waited
+
+	// LagP99 has the regions of which news was read since the last call: the 99th percentile of how old a row was when
+	// it was read, by the store's clock; at most a fifth too large.
+	LagP99 map[string]time.Duration
+
+	Errors int64 // steps of the loops that failed
+	Saved  int64 // counts that were stored for good
+	Healed int64 // times that a shard of the hub had lost its counts and was raised again
+	Fenced int64 // times that another relay of the same shard had written first
+}
+
+// Figures returns how the relay does. LagP99 begins anew with each call, so one caller calls it.
+func (r *Relay) Figures() Figures {
+	now := r.cfg.Clock()
+	m := &r.metrics
+	f := Figures{
+		LagP99: m.takeLags(),
+		Errors: m.errors.Load(), Saved: m.saved.Load(), Healed: m.healed.Load(), Fenced: m.fenced.Load(),
+	}
+	for _, s := range r.shards {
+		if _, held := s.term(now); held {
+			f.Shards++
+		}
+		untold, _ := s.book.figures(now)
+		f.Untold = max(f.Untold, untold)
+	}
+	return f
+}
+
+// takeLags returns the percentiles of the lags since the last call.
+func (m *metrics) takeLags() map[string]time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p99 := make(map[string]time.Duration, len(m.since))
+	for region, d := range m.since {
+		p99[region] = d.quantile(0.99)
+	}
+	clear(m.since)
+	return p99
+}

@@ -1,0 +1,54 @@
+package relay_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// What a relay says of itself: its shards, what waits, its totals, and the lag of each region's rows since the last call.
+func TestFigures(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	us.away = true
+	if got := eu.relay.Figures(); got.Shards != 0 || len(got.LagP99) != 0 {
+		t.Errorf("before it starts: %+v", got)
+	}
+	w.run(time.Second)
+	eu.accept(eu.cell("k", time.Hour), 50, 100)
+	w.run(time.Second)
+	w.news.Faults.Fail(errDown)
+	eu.accept(eu.cell("k", time.Hour), 20, 100)
+	w.run(3 * time.Second)
+	w.news.Faults.Fail(nil)
+	got := eu.relay.Figures()
+	if got.Shards != 1 || got.Untold != 2800*time.Millisecond || got.Healed != 1 || got.Saved == 0 || got.Fenced != 0 {
+		t.Errorf("with news down: %+v", got)
+	}
+	us.away = false
+	w.run(interval)
+	if got := us.relay.Figures().LagP99; len(got) != 1 || got["eu"] != 5*time.Second {
+		t.Errorf("lag of us %v, want 5 s of eu", got)
+	}
+	if got := us.relay.Figures().LagP99; len(got) != 0 {
+		t.Errorf("nothing was read since, and the lag is %v", got)
+	}
+}
+
+// A relay that finds its number taken says so.
+func TestFiguresOfAFencedRelay(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu := w.regions[0]
+	w.run(time.Second)
+	rows := w.news.Rows(store.Stream{Region: "eu"})
+	next := store.NewsRow{Stream: store.Stream{Region: "eu"}, Sequence: rows[len(rows)-1].Sequence + 1, Writer: 99}
+	if err := w.news.Append(t.Context(), next); err != nil {
+		t.Fatal(err)
+	}
+	eu.accept(eu.cell("k", time.Hour), 50, 100)
+	w.run(time.Second)
+	if got := eu.relay.Figures().Fenced; got != 1 {
+		t.Errorf("fenced %d times, want once", got)
+	}
+}
