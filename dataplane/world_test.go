@@ -103,7 +103,9 @@ func (w *world) relay() {
 	for _, name := range w.names {
 		if w.relays[name] == nil {
 			made, err := relay.New(relay.Config{Region: name, Holder: name, Hub: w.origins[name].Client(), News: w.news, Counts: w.counts, Clock: w.clock.Now,
-				Tuning: func() relay.Tuning { return relay.Tuning{Interval: interval, MinGlobalDuration: time.Minute} }})
+				Tuning: func() relay.Tuning {
+					return relay.Tuning{Interval: interval, Floor: 0.2, Step: 0.05, MinGlobalDuration: time.Minute}
+				}})
 			if err != nil {
 				w.t.Fatal(err)
 			}

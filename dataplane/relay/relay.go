@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,29 +31,28 @@ type Config struct {
 	Told func(row store.NewsRow)
 }
 
-// Tuning is what may change while a relay runs. A field that is 0 has its default.
+// Tuning is what may change while a relay runs. A duration of 0 is its default. Floor and Step have none, since 0 has
+// a meaning of its own; DefaultTuning has 0.2 and 0.05.
 type Tuning struct {
 	Interval          time.Duration // between two rows of a shard, and two reads: 200 ms. Lower: sooner told, more statements
 	SnapshotEvery     time.Duration // at least, between two snapshots: 30 s. Lower: a relay starts sooner, more bytes
-	Floor             float64       // share of its limit from which a count is stored for good: 0.2
-	Step              float64       // share of its limit by which it must have grown to be stored again: 0.05
+	Floor             float64       // share of its limit from which a count is stored for good; 0: from the first cost on
+	Step              float64       // share of its limit by which it must have grown to be stored again; 0: every growth is
 	MinGlobalDuration time.Duration // shortest window that is told: 2 s
 }
 
-func (t Tuning) withDefaults() Tuning {
-	t.Interval = orDefault(t.Interval, 200*time.Millisecond)
-	t.SnapshotEvery = orDefault(t.SnapshotEvery, 30*time.Second)
-	t.MinGlobalDuration = orDefault(t.MinGlobalDuration, 2*time.Second)
-	t.Floor = orDefault(t.Floor, 0.2)
-	t.Step = orDefault(t.Step, 0.05)
-	return t
+// DefaultTuning is a relay's that is given none.
+func DefaultTuning() Tuning {
+	return Tuning{Interval: 200 * time.Millisecond, SnapshotEvery: 30 * time.Second, Floor: 0.2, Step: 0.05,
+		MinGlobalDuration: 2 * time.Second}
 }
 
-func orDefault[T time.Duration | float64](v, otherwise T) T {
-	if v > 0 {
-		return v
-	}
-	return otherwise
+func (t Tuning) withDefaults() Tuning {
+	otherwise := DefaultTuning()
+	t.Interval = cmp.Or(t.Interval, otherwise.Interval)
+	t.SnapshotEvery = cmp.Or(t.SnapshotEvery, otherwise.SnapshotEvery)
+	t.MinGlobalDuration = cmp.Or(t.MinGlobalDuration, otherwise.MinGlobalDuration)
+	return t
 }
 
 // Relay carries counts between the hub of one region and the other regions, for each of the hub's shards whose lease
@@ -89,7 +89,7 @@ func New(cfg Config) (*Relay, error) {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
 	if cfg.Tuning == nil {
-		cfg.Tuning = func() Tuning { return Tuning{} }
+		cfg.Tuning = DefaultTuning
 	}
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now

@@ -51,6 +51,21 @@ func TestCountsAreStoredInSteps(t *testing.T) {
 	}
 }
 
+// A floor and a step of 0 store every growth, however small a share of the limit it is.
+func TestWithoutFloorAndStepEveryGrowthIsStored(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.tuning.Floor, w.tuning.Step = 0, 0
+	eu := w.regions[0]
+	c := eu.cell("k", time.Hour)
+	for range 3 {
+		eu.accept(c, 1, 1<<40)
+		w.run(2 * time.Second)
+		if got := w.counts.Totals()[c]; got != eu.accepted[c] {
+			t.Errorf("of %d %d are stored", eu.accepted[c], got)
+		}
+	}
+}
+
 // What could not be stored is stored later, also if it grows no more.
 func TestCountsAreStoredOnceTheStoreIsBack(t *testing.T) {
 	w := newWorld(t, "eu")
