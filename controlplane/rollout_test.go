@@ -301,7 +301,7 @@ func TestRolloutRollsBackOnABreach(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLand("eu", "us", "ap")
-			l.rows = []TuningWrite{{Region: "us", Document: string(mustDocument(`{"floor":0.1}`))}}
+			l.rows = []TuningWrite{{Region: "us", Document: string(mustDocument(`{"floor":0.6}`))}}
 			r, steps := begin(t, l, spec(canary, all))
 			play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == RolloutBaking })
 			l.sick = func(h *heartbeat.Health, hasNew bool) {
@@ -320,7 +320,7 @@ func TestRolloutRollsBackOnABreach(t *testing.T) {
 				t.Errorf("it took %v, more than a bake", took)
 			}
 			wantFleet(t, l, defaultDocument(), "eu", "ap")
-			if _, got := l.newest("us"); got != string(mustDocument(`{"floor":0.1}`)) {
+			if _, got := l.newest("us"); got != string(mustDocument(`{"floor":0.6}`)) {
 				t.Errorf("us had a tuning of its own, and now runs %s", got)
 			}
 			var order []string

@@ -126,7 +126,7 @@ func inForce(tunings []RegionTuning, name string, least time.Duration) (version 
 			}
 		}
 	}
-	return version, max(least, time.Duration(3*(1+t.Jitter)*float64(t.SlowInterval)))
+	return version, max(least, time.Duration(3*(1+t.Jitter)*float64(t.SettingsInterval)))
 }
 
 // stalled is about live nodes whose last success is too long ago, by their own clock.

@@ -65,7 +65,7 @@ func silent(n Node, ago time.Duration) Node {
 // says what to do. A look at a healthy fleet finds nothing.
 func TestLook(t *testing.T) {
 	slow := tuning.Default()
-	slow.SlowInterval = tuning.Duration(10 * time.Minute)
+	slow.SettingsInterval = tuning.Duration(10 * time.Minute)
 	document, err := slow.Document()
 	if err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ func (n *node) explain(r dataplane.Request) dataplane.Explanation {
 // Explain returns each term: own, others' in the region, other regions', and the weight.
 func TestExplainTellsEveryTerm(t *testing.T) {
 	w := newWorld(t)
-	w.tune(func(set *tuning.Tuning) { set.Floor, set.DigestInterval = 0, 0 })
+	w.tune(func(set *tuning.Tuning) { set.Floor = 0 })
 	w.counts.SetOverrides(store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k*", Limit: 10})
 	a, b, us := w.node("eu", "a"), w.node("eu", "b"), w.node("us", "c")
 	a.take("k", 4, 99)
@@ -63,7 +63,7 @@ func TestExplainTellsEveryTerm(t *testing.T) {
 // the whole units that the window before still holds.
 func TestExplainInWordsAddsUpAfterARefund(t *testing.T) {
 	w := newWorld(t)
-	w.tune(func(set *tuning.Tuning) { set.Floor, set.DigestInterval = 0, 0 })
+	w.tune(func(set *tuning.Tuning) { set.Floor = 0 })
 	n := w.node("eu", "a")
 	n.take("k", 7, 100)
 	w.clock.set(80 * time.Second)

@@ -44,7 +44,7 @@ func everyone(nodes ...*node) {
 // still counts by the generation before brings anything back.
 func TestAResetLetsPassInAllRegions(t *testing.T) {
 	w := newWorld(t)
-	w.tune(func(set *tuning.Tuning) { set.Floor, set.DigestInterval = 0, 0 })
+	w.tune(func(set *tuning.Tuning) { set.Floor = 0 })
 	eu, slow, us := w.node("eu", "a"), w.node("eu", "slow"), w.node("us", "b")
 	for _, n := range []*node{eu, us} {
 		wantAllowed(t, "before", n.take("k", 5, 10), true, 5)
@@ -189,7 +189,7 @@ func TestResetInTheEstimateMode(t *testing.T) {
 func TestResetsAgreeWithAMap(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(t)
-		w.tune(func(set *tuning.Tuning) { set.Floor, set.DigestInterval = 0, 0 })
+		w.tune(func(set *tuning.Tuning) { set.Floor = 0 })
 		n := w.node("eu", "a")
 		counted := map[int64]int64{}
 		var newest store.ResetRow

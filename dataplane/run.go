@@ -58,7 +58,7 @@ func (l *Limiter) Start(ctx context.Context) error {
 	l.loops.Go(func() {
 		tend := l.background("settings", l.tend)
 		tend(ctx)
-		loop.Every(ctx, l.at(func(s *settings) time.Duration { return s.tuning.SlowInterval.Std() }), tend)
+		loop.Every(ctx, l.at(func(s *settings) time.Duration { return s.tuning.SettingsInterval.Std() }), tend)
 	})
 	return nil
 }

@@ -71,14 +71,15 @@ func (r *rule) mode() window.Mode {
 
 // RelayTuning is what the tuning in force means to a relay that runs beside a Limiter.
 type RelayTuning struct {
-	Floor, Step       float64       // shares of its limit: from which a count is stored, and by which it must have grown since
+	Floor, Step       float64       // shares of its limit: from which a count is told and stored, and by which it must have grown since
+	NewsInterval      time.Duration // between two rounds of telling and reading
 	MinGlobalDuration time.Duration // shortest window that regions share
 }
 
 // RelayTuning is from what operators have set, or the built-in default.
 func (l *Limiter) RelayTuning() RelayTuning {
 	t := &l.settings.Load().tuning
-	return RelayTuning{Floor: t.Floor, Step: t.Step, MinGlobalDuration: t.MinGlobalDuration.Std()}
+	return RelayTuning{Floor: t.Floor, Step: t.Step, NewsInterval: t.NewsInterval.Std(), MinGlobalDuration: t.MinGlobalDuration.Std()}
 }
 
 func defaultSettings() *settings { return newSettings(tuning.Default(), 0) }

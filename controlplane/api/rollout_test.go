@@ -60,7 +60,7 @@ func TestRolloutCalls(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := began.Msg.GetRollout()
-	if len(r.GetId()) != len("20060102-150405-abcdef") || r.GetPhase() != "measuring" || r.GetStage() != 1 || r.GetStages()[0].GetState() != "active" || !strings.Contains(r.GetTuning(), `"floor":0.2`) {
+	if len(r.GetId()) != len("20060102-150405-abcdef") || r.GetPhase() != "measuring" || r.GetStage() != 1 || r.GetStages()[0].GetState() != "active" || !strings.Contains(r.GetTuning(), `"floor":0.1`) {
 		t.Errorf("%v", r)
 	}
 	if _, err := client.StartRollout(t.Context(), connect.NewRequest(start)); connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "is under way") {

@@ -129,7 +129,7 @@ func TestEveryPageFull(t *testing.T) {
 		"/console/":                  {"900 of 1\u202f000 nodes in 20 regions live", "region-19", "node-00-009 in region-00", "and 2 more of its nodes"},
 		"/console/regions/region-00": {"45 of 50 nodes live", "node-00-049", "not heard of since"},
 		"/console/rollouts":          {"fewer rows", "r1"},
-		"/console/rollouts/at/r1":    {"Guardrails", "Convergence delay", "at most 30\u202f000", "Pause", "0.5", "default 0.2"},
+		"/console/rollouts/at/r1":    {"Guardrails", "Convergence delay", "at most 30\u202f000", "Pause", "0.5", "default 0.1"},
 		"/console/jobs":              {"Rows deleted by each of the last 50 runs", "every 60 s", "Pause the schedule", "Watches for writes", "Give up"},
 		"/console/keys?workspace=acme&namespace=api&identifier=user_00007": {"The override <code>user_00007</code> applies", "<b>7</b>", "No reset of it matters", "Reset it"},
 		"/console/keys?workspace=acme&namespace=api&identifier=user_1":     {"It was reset", "reset number 3"},

@@ -23,12 +23,10 @@ const (
 type knob struct{ Name, Label, Unit, Help string }
 
 var knobs = []knob{
-	{"floor", "Floor", "of the limit", "Below it a region keeps a count to itself. Higher: fewer rows, more that a caller who spreads evenly takes unseen."},
-	{"step", "Step", "of the limit", "By how much a count must have grown to be told again. Higher: fewer rows, staler counts."},
-	{"slow_interval_ms", "Slow interval", "ms", "Between two publications and two imports."},
-	{"fast_interval_ms", "Fast interval", "ms", "The same, for keys near their limit."},
-	{"full_interval_ms", "Full interval", "ms", "Between two imports that read everything."},
-	{"digest_interval_ms", "Digest interval", "ms", "Between two digests of which keys a node sees. 0: none."},
+	{"floor", "Floor", "of the limit", "Below it other regions hear that a key is used, and how much once they use it, too. Higher: less news, fewer rows."},
+	{"step", "Step", "of the limit", "By how much a count must have grown to be told again. Higher: less news, fewer rows, staler counts."},
+	{"news_interval_ms", "News interval", "ms", "Between two rounds of telling other regions, and reading what they tell."},
+	{"settings_interval_ms", "Settings interval", "ms", "Between two heartbeats, and two reads of settings."},
 	{"jitter", "Jitter", "of an interval", "By which nodes keep apart."},
 	{"min_global_duration_ms", "Shortest shared window", "ms", "Shorter windows stay within their region."},
 	{"replay_tick_ms", "Replay tick", "ms", "Between two sends to Redis; what a killed node loses at the most."},

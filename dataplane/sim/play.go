@@ -46,7 +46,7 @@ func Play(t *Transcript) (mismatches []string, err error) {
 func PlayHere(t *Transcript) (mismatches []string, err error) {
 	set := tuning.Default()
 	set.Floor, set.Step, set.Jitter = t.Floor, t.Step, 0
-	set.SlowInterval, set.FastInterval = tuning.Duration(stageInterval), tuning.Duration(stageInterval)
+	set.SettingsInterval = tuning.Duration(stageInterval)
 	document, err := set.Document()
 	if err != nil {
 		return nil, err

@@ -15,15 +15,15 @@ import (
 // Point is what one tuning showed.
 type Point struct {
 	Floor             float64
-	SlowInterval      time.Duration
+	NewsInterval      time.Duration
 	AdmittedOverLimit float64
 	RowsReadPerS      float64
 	RowsWrittenPerS   float64
 	Here              bool // the tuning that the picture is drawn around
 }
 
-// Curves are two cuts through a tuning: the floor moved and all else kept, and the slow
-// interval moved (with the fast one in proportion) and all else kept.
+// Curves are two cuts through a tuning: the floor moved and all else kept, and the news
+// interval moved and all else kept.
 type Curves struct {
 	Title      string
 	ByFloor    []Point
@@ -33,7 +33,7 @@ type Curves struct {
 // Where the curves are measured, besides at the tuning itself.
 var (
 	plottedFloors    = []float64{0.02, 0.1, 0.2, 0.35, 0.5, 0.75}
-	plottedIntervals = []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 20 * time.Second}
+	plottedIntervals = []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 10 * time.Second}
 )
 
 // Sweep runs the scenario once for every point of its curves. told, if there is one, is
@@ -44,7 +44,7 @@ func Sweep(s Scenario, o Options, told func(done, of int)) (Curves, error) {
 		return Curves{}, err
 	}
 	c := Curves{Title: fmt.Sprintf("%s, seed %d, around tuning %s", s.Name, o.Seed, name)}
-	floors, intervals := withValue(plottedFloors, base.Floor), withValue(plottedIntervals, base.SlowInterval.Std())
+	floors, intervals := withValue(plottedFloors, base.Floor), withValue(plottedIntervals, base.NewsInterval.Std())
 	done := 0
 	measure := func(change func(*tuning.Tuning)) (Point, error) {
 		if told != nil {
@@ -59,7 +59,7 @@ func Sweep(s Scenario, o Options, told func(done, of int)) (Curves, error) {
 		if bubbleErr := inBubble(func() { r, err = Simulate(s, o) }); bubbleErr != nil {
 			return Point{}, bubbleErr
 		}
-		return Point{set.Floor, set.SlowInterval.Std(), r.AdmittedOverLimit, r.MySQLRowsReadPerS, r.MySQLRowsWrittenPerS, set == base}, err
+		return Point{set.Floor, set.NewsInterval.Std(), r.AdmittedOverLimit, r.MySQLRowsReadPerS, r.MySQLRowsWrittenPerS, set == base}, err
 	}
 	for _, floor := range floors {
 		p, err := measure(func(t *tuning.Tuning) { t.Floor = floor })
@@ -68,13 +68,8 @@ func Sweep(s Scenario, o Options, told func(done, of int)) (Curves, error) {
 		}
 		c.ByFloor = append(c.ByFloor, p)
 	}
-	for _, slow := range intervals {
-		p, err := measure(func(t *tuning.Tuning) {
-			share := float64(t.FastInterval) / float64(t.SlowInterval)
-			t.SlowInterval = tuning.Duration(slow)
-			fast := time.Duration(share * float64(slow)).Round(time.Millisecond)
-			t.FastInterval = tuning.Duration(max(fast, 100*time.Millisecond)) // its own bound
-		})
+	for _, interval := range intervals {
+		p, err := measure(func(t *tuning.Tuning) { t.NewsInterval = tuning.Duration(interval) })
 		if err != nil {
 			return Curves{}, err
 		}
@@ -101,10 +96,10 @@ const (
 func (c Curves) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", c.Title)
-	floor, seconds := func(p Point) float64 { return p.Floor }, func(p Point) float64 { return p.SlowInterval.Seconds() }
+	floor, seconds := func(p Point) float64 { return p.Floor }, func(p Point) float64 { return p.NewsInterval.Seconds() }
 	draw(&b, "most admitted / limit, by floor (share of the limit)", c.ByFloor, floor, func(p Point) float64 { return p.AdmittedOverLimit })
-	draw(&b, "MySQL rows read a second, by slow interval (s)", c.ByInterval, seconds, func(p Point) float64 { return p.RowsReadPerS })
-	draw(&b, "MySQL rows written a second, by slow interval (s)", c.ByInterval, seconds, func(p Point) float64 { return p.RowsWrittenPerS })
+	draw(&b, "MySQL rows read a second, by news interval (s)", c.ByInterval, seconds, func(p Point) float64 { return p.RowsReadPerS })
+	draw(&b, "MySQL rows written a second, by news interval (s)", c.ByInterval, seconds, func(p Point) float64 { return p.RowsWrittenPerS })
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("write the curves: %w", err)
 	}

@@ -9,8 +9,8 @@ import (
 
 // Each figure has a chart and a table with a mark where the tuning stands.
 func TestCurvesAreDrawn(t *testing.T) {
-	at := func(floor float64, slow time.Duration, here bool) Point {
-		return Point{floor, slow, 1 + floor, 100 / slow.Seconds(), 10 / slow.Seconds(), here}
+	at := func(floor float64, interval time.Duration, here bool) Point {
+		return Point{floor, interval, 1 + floor, 100 / interval.Seconds(), 10 / interval.Seconds(), here}
 	}
 	c := Curves{Title: "steady",
 		ByFloor:    []Point{at(0.1, time.Second, false), at(0.2, time.Second, true), at(0.5, time.Second, false)},
@@ -54,7 +54,7 @@ func TestSweepMovesOneValueAtATime(t *testing.T) {
 		t.Errorf("the tuning stands elsewhere: %+v", c)
 	}
 	for _, p := range c.ByFloor {
-		if p.SlowInterval != 5*time.Second {
+		if p.NewsInterval != 200*time.Millisecond {
 			t.Errorf("%+v moves two values", p)
 		}
 	}

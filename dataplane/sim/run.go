@@ -108,11 +108,11 @@ func firstTraffic(set tuning.Tuning) time.Time {
 	return time.Now().Add(bootTime(set)).Truncate(time.Minute).Add(time.Minute)
 }
 
-// bootTime is what nodes need before traffic: all start within one slow interval, and
+// bootTime is what nodes need before traffic: all start within one settings interval, and
 // then know each other.
 func bootTime(set tuning.Tuning) time.Duration {
 	const settle = 5 * time.Second
-	return set.SlowInterval.Std() + settle
+	return set.SettingsInterval.Std() + settle
 }
 
 func (o Options) tuning(s Scenario) (tuning.Tuning, string, error) {
@@ -127,9 +127,12 @@ func (o Options) tuning(s Scenario) (tuning.Tuning, string, error) {
 	return set, name, nil
 }
 
-// rest is how long counts go on travelling after the last request: flushes and imports
-// have had their turns by then.
-func rest(set tuning.Tuning) time.Duration { return 3*set.SlowInterval.Std() + time.Second }
+// rest is how long counts go on travelling after the last request: relays have told and stored
+// what they hold by then.
+func rest(set tuning.Tuning) time.Duration {
+	const stored = 15 * time.Second
+	return stored + 4*set.NewsInterval.Std()
+}
 
 // live is a world's life: start, traffic, rest, stop, and the books.
 func (w *world) live(s Scenario, duration time.Duration, set tuning.Tuning, report *Report) error {
@@ -178,7 +181,7 @@ func (w *world) traffic(s Scenario, duration time.Duration, report *Report) {
 	report.Simulated.MeasuredS = (duration - warmup).Seconds()
 }
 
-// bootAll starts the nodes, at moments spread over a slow interval, as a fleet's are,
+// bootAll starts the nodes, at moments spread over a settings interval, as a fleet's are,
 // and returns when the first traffic is due.
 func (w *world) bootAll(set tuning.Tuning) error {
 	time.Sleep(time.Until(w.began.Add(-bootTime(set)))) // idle loops would take time, too
@@ -186,7 +189,7 @@ func (w *world) bootAll(set tuning.Tuning) error {
 	failed := make([]error, len(w.nodes))
 	var starting sync.WaitGroup
 	for i, n := range w.nodes {
-		wait := time.Duration(random.Float64() * float64(set.SlowInterval.Std()))
+		wait := time.Duration(random.Float64() * float64(set.SettingsInterval.Std()))
 		starting.Go(func() {
 			time.Sleep(wait)
 			failed[i] = w.boot(n)

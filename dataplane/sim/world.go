@@ -190,7 +190,7 @@ func (w *world) bootRelay(n *node, limiter *dataplane.Limiter, hub store.RelayHu
 		Hub: hub, News: remoteNews{w.news, mysql}, Counts: relayCounts{checkedCounts{w.counts, w, n.region.index}, mysql},
 		Tuning: func() relay.Tuning {
 			t := limiter.RelayTuning()
-			return relay.Tuning{Floor: t.Floor, Step: t.Step, MinGlobalDuration: t.MinGlobalDuration}
+			return relay.Tuning{Interval: t.NewsInterval, Floor: t.Floor, Step: t.Step, MinGlobalDuration: t.MinGlobalDuration}
 		},
 	})
 	if err != nil {

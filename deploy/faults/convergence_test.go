@@ -36,7 +36,7 @@ func testSoakConvergenceAtTheDefaultTuning(t *testing.T) {
 	}{
 		{name: "a key that the other region does not use"},
 		{name: "a key that the other region has just begun to use", used: true},
-		{name: "a key that both regions use", used: true, after: set.DigestInterval.Std() + 2*set.FastInterval.Std()},
+		{name: "a key that both regions use", used: true, after: 4 * set.NewsInterval.Std()},
 	}
 	random := rand.New(rand.NewPCG(1, 1))
 	for n, kind := range kinds {

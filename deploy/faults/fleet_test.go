@@ -33,7 +33,7 @@ type plan struct {
 func quick() tuning.Tuning {
 	t := tuning.Default()
 	t.Floor, t.Step = 0, 0
-	t.SlowInterval, t.FastInterval = tuning.Duration(400*time.Millisecond), tuning.Duration(200*time.Millisecond)
+	t.SettingsInterval = tuning.Duration(400 * time.Millisecond)
 	t.MinGlobalDuration = tuning.Duration(time.Second)
 	return t
 }

@@ -73,7 +73,8 @@ func (r *region) start() *node {
 func (n *node) relays(r *region, hub *redisorigin.Hub, counts *mysqlcounts.Counts) {
 	t := r.fleet.t
 	t.Helper()
-	tuned := relay.Tuning{Floor: r.fleet.plan.tuning.Floor, Step: r.fleet.plan.tuning.Step, MinGlobalDuration: r.fleet.plan.tuning.MinGlobalDuration.Std()}
+	set := r.fleet.plan.tuning
+	tuned := relay.Tuning{Interval: set.NewsInterval.Std(), Floor: set.Floor, Step: set.Step, MinGlobalDuration: set.MinGlobalDuration.Std()}
 	made, err := relay.New(relay.Config{
 		Region: r.name, Holder: n.id, Hub: hub, News: counts.News(), Counts: counts, Tuning: func() relay.Tuning { return tuned },
 	})

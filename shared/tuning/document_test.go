@@ -46,7 +46,7 @@ func TestDocumentsRequireWhatIsNotNeutral(t *testing.T) {
 	if strings.Contains(string(text), "requires") {
 		t.Errorf("the first release's fields are known to all: %s", text)
 	}
-	got, err := required(text, map[string]string{"strict_for_ms": "0", "step": "0", "floor": "0.1"})
+	got, err := required(text, map[string]string{"strict_for_ms": "0", "step": "0", "floor": "0.2"})
 	if err != nil || !slices.Equal(got, []string{"floor", "step"}) {
 		t.Errorf("%v, %v", got, err)
 	}

@@ -11,14 +11,14 @@ import (
 // Edit changes what is given and keeps the rest; Diff says what that was.
 func TestEditKeepsWhatIsNotGiven(t *testing.T) {
 	base := RFC()
-	got, err := Edit(base, []string{"floor=0.3", " slow_interval_ms = 20000"})
+	got, err := Edit(base, []string{"floor=0.3", " settings_interval_ms = 20000"})
 	want := base
-	want.Floor, want.SlowInterval = 0.3, Duration(20*time.Second)
+	want.Floor, want.SettingsInterval = 0.3, Duration(20*time.Second)
 	if err != nil || got != want {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	diff, err := Diff(base, got)
-	if err != nil || !slices.Equal(diff, []Change{{"floor", "0.5", "0.3"}, {"slow_interval_ms", "10000", "20000"}}) {
+	if err != nil || !slices.Equal(diff, []Change{{"floor", "0.5", "0.3"}, {"settings_interval_ms", "10000", "20000"}}) {
 		t.Errorf("%v, %v", diff, err)
 	}
 	if diff, err := Diff(base, base); err != nil || len(diff) > 0 {
@@ -41,7 +41,8 @@ func TestEditRefuses(t *testing.T) {
 		"floor=0.3,\"step\":0.1": "want a number",
 		"floor=7":                "floor is 7 (0 to 1)",
 		"jitter=0.1|jitter=0.2":  "jitter is given twice",
-		"fast_interval_ms=6000":  "more than slow_interval_ms",
+		"fast_interval_ms=6000":  `there is no field "fast_interval_ms"`,
+		"news_interval_ms=70000": "news_interval_ms is 70000 (50 to 60000)",
 		"replay_tick_ms=1.5":     "whole number of milliseconds",
 	} {
 		if _, err := Edit(Default(), strings.Split(change, "|")); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {

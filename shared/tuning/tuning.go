@@ -23,42 +23,35 @@ var ErrInvalid = errors.New("invalid tuning")
 // Tuning is one complete document. The zero value is not valid; start from
 // Default. Durations are written as milliseconds in JSON (`…_ms`).
 type Tuning struct {
-	// Floor is the fraction of a limit that a region's count must reach before
-	// the region publishes it to the others, 0 to 1. Higher: fewer rows in MySQL,
-	// more that a caller who spreads evenly can take unseen (regions * floor * limit).
+	// Floor is the fraction of a limit from which a region tells others its count of a key,
+	// and stores it in MySQL, 0 to 1. Below it others are told that the key is used, and the
+	// count once one of them uses it, too. Higher: less news, fewer rows; more that is lost
+	// with a region's origin and all of its nodes at once (floor * limit a key).
 	Floor float64 `json:"floor"`
 
-	// Step is the fraction of a limit by which a count must have grown since it
-	// was last published before it is published again, 0 to 1. At most 1/step
-	// writes a cell and node, however short the intervals. Higher: fewer rows,
-	// staler counts elsewhere (by up to step*limit a region).
+	// Step is the fraction of a limit by which a count must have grown since it was last
+	// told, or stored, before it is again, 0 to 1; 0: by any growth. At most 1/step rows a
+	// cell and region, however short the intervals. Higher: less news, fewer rows; staler
+	// counts elsewhere (by up to step*limit a region, until the count stands still).
 	Step float64 `json:"step"`
 
-	// SlowInterval is the time between two publications and two imports of counts,
-	// 100 ms to 10 min, before jitter.
-	SlowInterval Duration `json:"slow_interval_ms"`
+	// NewsInterval is the time in which a region's relay tells other regions what has
+	// changed, once, and reads once what they tell, 50 ms to 1 min. Lower: sooner told,
+	// more statements a second (a region and shard, not a node).
+	NewsInterval Duration `json:"news_interval_ms"`
 
-	// FastInterval replaces SlowInterval for keys near their limit; at most SlowInterval.
-	FastInterval Duration `json:"fast_interval_ms"`
+	// SettingsInterval is the time between two heartbeats of a node, and two reads of
+	// settings, 100 ms to 10 min, before jitter. Lower: overrides, resets and tunings are
+	// in force sooner, more statements a second and node.
+	SettingsInterval Duration `json:"settings_interval_ms"`
 
-	// FullInterval is the time between two imports that read every count instead of
-	// what has changed, 100 ms to 24 h, before jitter. They find what no region was told
-	// of: rows of a publisher that died at the wrong moment, and counts of the own region
-	// that its origin has lost. Each costs as many rows as there are, a node.
-	FullInterval Duration `json:"full_interval_ms"`
-
-	// DigestInterval is the time between two digests in which a node tells other regions
-	// which keys it sees at all, 0 or 100 ms to 10 min, before jitter. With all regions'
-	// digests at hand only keys that several of them use need to be told of at once. 0:
-	// no digests, every count past the floor is told to everybody.
-	DigestInterval Duration `json:"digest_interval_ms"`
-
-	// Jitter spreads each node's intervals by up to this fraction either way,
-	// 0 to 0.5, so that nodes do not knock together.
+	// Jitter spreads each node's settings interval and replay tick by up to this fraction
+	// either way, 0 to 0.5, so that nodes do not knock together.
 	Jitter float64 `json:"jitter"`
 
 	// MinGlobalDuration is the shortest window that is shared across regions,
-	// 1 s to 24 h. Shorter windows are over before the news arrives.
+	// 1 s to 24 h. Shorter windows are limited by each region for itself: they are over
+	// before the news arrives. At least a few times NewsInterval.
 	MinGlobalDuration Duration `json:"min_global_duration_ms"`
 
 	// ReplayTick is the time between two sends of accepted cost to the region's
@@ -78,27 +71,25 @@ type Tuning struct {
 // Default is what a fleet runs until somebody rolls out something else.
 func Default() Tuning {
 	return Tuning{
-		Floor:             0.2,
-		Step:              0.05,
-		SlowInterval:      Duration(5 * time.Second),
-		FastInterval:      Duration(time.Second),
-		FullInterval:      Duration(10 * time.Minute),
-		DigestInterval:    Duration(5 * time.Second),
+		Floor:             0.1,
+		Step:              0.01,
+		NewsInterval:      Duration(200 * time.Millisecond),
+		SettingsInterval:  Duration(5 * time.Second),
 		Jitter:            0.2,
-		MinGlobalDuration: Duration(time.Minute),
+		MinGlobalDuration: Duration(2 * time.Second),
 		ReplayTick:        Duration(100 * time.Millisecond),
 		FreshFor:          Duration(5 * time.Second),
 		StrictFor:         0,
 	}
 }
 
-// RFC is the tuning of the design that Weir grew out of, for comparison: half the
-// limit unseen, ten-second intervals, every growth published, everything read each time.
+// RFC is the tuning of the design that Weir grew out of, for comparison: half the limit
+// before others are told, news every ten seconds, and so windows of a minute and more.
 func RFC() Tuning {
 	t := Default()
 	t.Floor, t.Step = 0.5, 0
-	t.SlowInterval, t.FastInterval = Duration(10*time.Second), Duration(10*time.Second)
-	t.FullInterval, t.DigestInterval = Duration(10*time.Second), 0
+	t.NewsInterval, t.SettingsInterval = Duration(10*time.Second), Duration(10*time.Second)
+	t.MinGlobalDuration = Duration(time.Minute)
 	return t
 }
 
@@ -129,20 +120,12 @@ func (t Tuning) Validate() error {
 	fraction("floor", t.Floor, 1)
 	fraction("step", t.Step, 1)
 	fraction("jitter", t.Jitter, 0.5)
-	span("slow_interval_ms", t.SlowInterval, 100*time.Millisecond, 10*time.Minute)
-	span("fast_interval_ms", t.FastInterval, 100*time.Millisecond, 10*time.Minute)
-	span("full_interval_ms", t.FullInterval, 100*time.Millisecond, 24*time.Hour)
-	if t.DigestInterval != 0 {
-		span("digest_interval_ms", t.DigestInterval, 100*time.Millisecond, 10*time.Minute)
-	}
+	span("news_interval_ms", t.NewsInterval, 50*time.Millisecond, time.Minute)
+	span("settings_interval_ms", t.SettingsInterval, 100*time.Millisecond, 10*time.Minute)
 	span("min_global_duration_ms", t.MinGlobalDuration, time.Second, 24*time.Hour)
 	span("replay_tick_ms", t.ReplayTick, 10*time.Millisecond, 10*time.Second)
 	span("fresh_for_ms", t.FreshFor, 100*time.Millisecond, 10*time.Minute)
 	span("strict_for_ms", t.StrictFor, 0, 24*time.Hour)
-	if t.FastInterval > t.SlowInterval {
-		bad = append(bad, fmt.Errorf("%w: fast_interval_ms is %d, more than slow_interval_ms, %d", ErrInvalid,
-			time.Duration(t.FastInterval).Milliseconds(), time.Duration(t.SlowInterval).Milliseconds()))
-	}
 	return errors.Join(bad...)
 }
 

@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 )
 
 func TestPresetsAreValidAndSurviveARoundTrip(t *testing.T) {
@@ -29,15 +28,16 @@ func TestPresetsAreValidAndSurviveARoundTrip(t *testing.T) {
 }
 
 func TestDefaultsAreTheDocumentedOnes(t *testing.T) {
-	const want = `{"floor":0.2,"step":0.05,"slow_interval_ms":5000,"fast_interval_ms":1000,"full_interval_ms":600000,"digest_interval_ms":5000,"jitter":0.2,` +
-		`"min_global_duration_ms":60000,"replay_tick_ms":100,"fresh_for_ms":5000,"strict_for_ms":0}`
+	const want = `{"floor":0.1,"step":0.01,"news_interval_ms":200,"settings_interval_ms":5000,"jitter":0.2,` +
+		`"min_global_duration_ms":2000,"replay_tick_ms":100,"fresh_for_ms":5000,"strict_for_ms":0}`
 	got, err := Default().Document()
 	if err != nil || string(got) != want {
 		t.Errorf("%s %v", got, err)
 	}
-	rfc := RFC()
-	if rfc.Floor != 0.5 || rfc.Step != 0 || rfc.SlowInterval.Std() != 10*time.Second {
-		t.Errorf("rfc: %+v", rfc)
+	const wantRFC = `{"floor":0.5,"step":0,"news_interval_ms":10000,"settings_interval_ms":10000,"jitter":0.2,` +
+		`"min_global_duration_ms":60000,"replay_tick_ms":100,"fresh_for_ms":5000,"strict_for_ms":0}`
+	if got, err := RFC().Document(); err != nil || string(got) != wantRFC {
+		t.Errorf("rfc: %s %v", got, err)
 	}
 }
 
@@ -58,7 +58,7 @@ func TestParseRefusesADocumentThatIsNotWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	for doc, want := range map[string]string{
-		`{"floor":0.3}`: "leaves out step, slow_interval_ms, fast_interval_ms, full_interval_ms, digest_interval_ms, jitter, min_global_duration_ms, replay_tick_ms, fresh_for_ms, strict_for_ms:",
+		`{"floor":0.3}`: "leaves out step, news_interval_ms, settings_interval_ms, jitter, min_global_duration_ms, replay_tick_ms, fresh_for_ms, strict_for_ms:",
 		`{}`:            "leaves out floor, step",
 		`null`:          "leaves out floor, step",
 		strings.Replace(string(whole), `"jitter":0.2`, `"jitter":null`, 1): "leaves out jitter:",
@@ -74,25 +74,26 @@ func TestParseRefusesADocumentThatIsNotWhole(t *testing.T) {
 
 func TestParseNamesFieldAndBound(t *testing.T) {
 	for doc, want := range map[string][]string{
-		`{"floor":1.1}`:                         {"floor is 1.1", "0 to 1"},
-		`{"floor":-0.1,"step":2}`:               {"floor is -0.1", "step is 2"},
-		`{"jitter":0.6}`:                        {"jitter", "0.5"},
-		`{"slow_interval_ms":99}`:               {"slow_interval_ms is 99", "100 to 600000"},
-		`{"fast_interval_ms":6000}`:             {"fast_interval_ms is 6000, more than slow_interval_ms, 5000"},
-		`{"full_interval_ms":99}`:               {"full_interval_ms is 99", "100 to 86400000"},
-		`{"digest_interval_ms":1}`:              {"digest_interval_ms is 1", "100 to 600000"},
-		`{"replay_tick_ms":9}`:                  {"replay_tick_ms", "10 to 10000"},
-		`{"fresh_for_ms":1}`:                    {"fresh_for_ms"},
-		`{"strict_for_ms":-1}`:                  {"strict_for_ms is -1", "0 to 86400000"},
-		`{"min_global_duration_ms":999}`:        {"min_global_duration_ms"},
-		`{"replay_tick_ms":"1s"}`:               {"whole number of milliseconds"},
-		`{"replay_tick_ms":1.5}`:                {"whole number of milliseconds"},
-		`{"slow_interval_ms":9e18}`:             {"milliseconds"},
-		`{"slow_interval_ms":9000000000000000}`: {"out of range"},
-		`{"flor":0.1}`:                          {`unknown field "flor"`},
-		`{} {}`:                                 {"after the document's end"},
-		``:                                      {"EOF"},
-		`[]`:                                    {"array"},
+		`{"floor":1.1}`:                             {"floor is 1.1", "0 to 1"},
+		`{"floor":-0.1,"step":2}`:                   {"floor is -0.1", "step is 2"},
+		`{"jitter":0.6}`:                            {"jitter", "0.5"},
+		`{"news_interval_ms":49}`:                   {"news_interval_ms is 49", "50 to 60000"},
+		`{"news_interval_ms":60001}`:                {"news_interval_ms is 60001", "50 to 60000"},
+		`{"settings_interval_ms":99}`:               {"settings_interval_ms is 99", "100 to 600000"},
+		`{"settings_interval_ms":600001}`:           {"settings_interval_ms is 600001", "100 to 600000"},
+		`{"replay_tick_ms":9}`:                      {"replay_tick_ms", "10 to 10000"},
+		`{"fresh_for_ms":1}`:                        {"fresh_for_ms"},
+		`{"strict_for_ms":-1}`:                      {"strict_for_ms is -1", "0 to 86400000"},
+		`{"min_global_duration_ms":999}`:            {"min_global_duration_ms is 999", "1000 to 86400000"},
+		`{"min_global_duration_ms":86400001}`:       {"min_global_duration_ms is 86400001", "1000 to 86400000"},
+		`{"replay_tick_ms":"1s"}`:                   {"whole number of milliseconds"},
+		`{"replay_tick_ms":1.5}`:                    {"whole number of milliseconds"},
+		`{"settings_interval_ms":9e18}`:             {"milliseconds"},
+		`{"settings_interval_ms":9000000000000000}`: {"out of range"},
+		`{"flor":0.1}`:                              {`unknown field "flor"`},
+		`{} {}`:                                     {"after the document's end"},
+		``:                                          {"EOF"},
+		`[]`:                                        {"array"},
 		`{"floor":` + strings.Repeat(" ", DocumentBytesMax) + `1}`: {"bytes long"},
 	} {
 		_, err := Parse([]byte(doc))
@@ -110,7 +111,7 @@ func TestParseNamesFieldAndBound(t *testing.T) {
 
 // Every field must be bounded: a document of absurd values names each of them.
 func TestEveryFieldIsBounded(t *testing.T) {
-	absurd := Tuning{Floor: 9, Step: 9, SlowInterval: -1, FastInterval: 1 << 62, FullInterval: -1, DigestInterval: -1, Jitter: 9,
+	absurd := Tuning{Floor: 9, Step: 9, NewsInterval: -1, SettingsInterval: 1 << 62, Jitter: 9,
 		MinGlobalDuration: -1, ReplayTick: -1, FreshFor: -1, StrictFor: -1}
 	err := absurd.Validate()
 	for i := range reflect.TypeFor[Tuning]().NumField() {
@@ -125,7 +126,7 @@ func TestEveryFieldIsBounded(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{`{}`, `{"floor":0.5}`, `{"slow_interval_ms":1e3}`, `{"floor":null}`, `null`, `{"jitter":1e999}`} {
+	for _, s := range []string{`{}`, `{"floor":0.5}`, `{"settings_interval_ms":1e3}`, `{"floor":null}`, `null`, `{"jitter":1e999}`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {

@@ -94,7 +94,7 @@ func TestSimulate(t *testing.T) {
 	if code := w.run(t, "simulate", "--tuning", "rfc", "--set", "floor=0.4"); code != exitOK || !strings.Contains(w.previews.asked.New, `"floor":0.4,"step":0,`) {
 		t.Errorf("exit %d, %s, %s", code, w.previews.asked.New, w.stderr.String())
 	}
-	if !strings.Contains(a.New, `"floor":0.2`) || !strings.Contains(a.Old, `"floor":0.5`) {
+	if !strings.Contains(a.New, `"floor":0.1`) || !strings.Contains(a.Old, `"floor":0.5`) {
 		t.Errorf("default against rfc: %s, %s", a.New, a.Old)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // what changes is shown before the rollout starts. To look needs no stage.
 func TestRolloutStartSetsOneFieldOfWhatIsInForce(t *testing.T) {
 	w := newWorld(t)
-	running := tuned(t, "floor=0.5", "step=0", "slow_interval_ms=10000")
+	running := tuned(t, "floor=0.5", "step=0", "settings_interval_ms=10000")
 	w.inForce = []controlplane.RegionTuning{{Version: 4, Document: running}, {Region: "eu", Version: 5, Document: running}}
 	args := []string{"rollout", "start", "--set", "floor=0.3", "--set", "jitter=0.1", "--id", "r1", "--reason", "fewer rows"}
 	const diff = "fleet, eu:\n  floor: 0.5 -> 0.3\n  jitter: 0.2 -> 0.1\n"
@@ -21,7 +21,7 @@ func TestRolloutStartSetsOneFieldOfWhatIsInForce(t *testing.T) {
 	if code := w.run(t, append(args, "--stage", "all")...); code != exitOK || w.stderr.String() != diff {
 		t.Fatalf("exit %d, %s", code, w.stderr.String())
 	}
-	if got, want := w.rollouts.list[0].Document, tuned(t, "floor=0.3", "step=0", "slow_interval_ms=10000", "jitter=0.1"); got != want {
+	if got, want := w.rollouts.list[0].Document, tuned(t, "floor=0.3", "step=0", "settings_interval_ms=10000", "jitter=0.1"); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
@@ -34,7 +34,7 @@ func TestSetFromARegion(t *testing.T) {
 	if code := w.run(t, args...); code != exitUsage || !strings.Contains(w.stderr.String(), "different tunings in force: say whose --set changes with --from (fleet, eu)") {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
 	}
-	const diff = "fleet:\n  floor: 0.2 -> 0.3\n  step: 0.05 -> 0.5\neu:\n  floor: 0.2 -> 0.3\n"
+	const diff = "fleet:\n  floor: 0.1 -> 0.3\n  step: 0.01 -> 0.5\neu:\n  floor: 0.1 -> 0.3\n"
 	if code := w.run(t, append(args, "--from", "eu")...); code != exitOK || w.stderr.String() != diff {
 		t.Errorf("exit %d, %s", code, w.stderr.String())
 	}

@@ -24,7 +24,7 @@ func newRelay(config Config, stores *stores, limiter *dataplane.Limiter, logger 
 		Hub: stores.hub, News: stores.news, Counts: stores.counts,
 		Tuning: func() relay.Tuning {
 			t := limiter.RelayTuning()
-			return relay.Tuning{Floor: t.Floor, Step: t.Step, MinGlobalDuration: t.MinGlobalDuration}
+			return relay.Tuning{Interval: t.NewsInterval, Floor: t.Floor, Step: t.Step, MinGlobalDuration: t.MinGlobalDuration}
 		},
 		Logger: logger,
 	})

@@ -102,7 +102,7 @@ func TestPreviewInAProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Old.Floor != 0.5 || p.New.Floor != 0.2 || p.KeysSimulated != 10 || p.NodesSimulated != 3 || p.New.SimulatedDecisions == 0 {
+	if p.Old.Floor != 0.5 || p.New.Floor != 0.1 || p.KeysSimulated != 10 || p.NodesSimulated != 3 || p.New.SimulatedDecisions == 0 {
 		t.Errorf("%+v", p)
 	}
 	if len(p.Curve) != 1 || p.Curve[0].Floor != 0.5 {
@@ -167,7 +167,7 @@ func TestPreviewRefusesWhatCannotBe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ask := controlplane.PreviewAsk{Shape: small(), Old: string(whole), New: strings.Replace(string(whole), `"floor":0.2`, `"floor":7`, 1), TimeMaxMs: 30_000}
+	ask := controlplane.PreviewAsk{Shape: small(), Old: string(whole), New: strings.Replace(string(whole), `"floor":0.1`, `"floor":7`, 1), TimeMaxMs: 30_000}
 	if _, err := runner(t).Preview(t.Context(), ask); err == nil || !strings.Contains(err.Error(), "floor is 7") {
 		t.Error(err)
 	}
