@@ -27,7 +27,7 @@ func (e *Entry) GiveBack(sequence, cost int64) (given int64) {
 	if !ok {
 		return 0
 	}
-	if e.ledger == nil { // all of it is this node's own, and never sent
+	if e.ledger() == nil { // all of it is this node's own, and never sent
 		given = min(cost, wordCount(e.words[slot].Load()))
 		e.takeLocked(slot, given)
 		return given
@@ -48,7 +48,7 @@ func (e *Entry) CreditClaim(sequence, cost int64) {
 
 // creditLocked turns up to cost that others know of into this node's credit.
 func (e *Entry) creditLocked(slot int, cost int64) (credit int64) {
-	b := e.ledger
+	b := e.ledger()
 	credit = max(0, min(cost, e.acceptedLocked(slot)-b.credit(slot), creditMax-b.credit(slot)-b.netted(slot)))
 	if credit > 0 {
 		b.needExtra().credit[slot] += credit
@@ -62,9 +62,9 @@ func (e *Entry) creditLocked(slot int, cost int64) (credit int64) {
 // out of others, would let a word come back to an earlier value while others has
 // changed, and a decision that was judged before count after.
 func (e *Entry) netLocked(slot int) {
-	if n := min(e.ledger.credit(slot), e.untoldLocked(slot)); n > 0 {
-		e.ledger.extra.credit[slot] -= n
-		e.ledger.extra.netted[slot] += n
+	if n := min(e.ledger().credit(slot), e.untoldLocked(slot)); n > 0 {
+		e.ledger().extra.credit[slot] -= n
+		e.ledger().extra.netted[slot] += n
 	}
 }
 
@@ -89,14 +89,14 @@ func (e *Entry) Force(sequence, limit, cost int64) bool {
 // on its way there, or in the overflow. No claim waits for it to be sent, and no total that lacks
 // it is taken for a loss.
 func (e *Entry) SettleUnnamed(sequence, cost int64) {
-	if e.ledger == nil {
+	if e.ledger() == nil {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if slot, ok := e.slotLocked(sequence); ok {
-		e.ledger.cells[slot].settled.Add(cost)
-		e.ledger.needExtra().unnamed[slot] += cost
+		e.ledger().cells[slot].settled.Add(cost)
+		e.ledger().needExtra().unnamed[slot] += cost
 	}
 }
 
@@ -107,7 +107,7 @@ func (e *Entry) LoadGuest(sequence, cost int64, shared bool) store.Cost {
 	defer e.mu.Unlock()
 	c := store.Cost{Cell: e.Cell(sequence), Add: cost}
 	if slot, ok := e.slotLocked(sequence); ok {
-		c.Epoch = e.ledger.cells[slot].epoch
+		c.Epoch = e.ledger().epochs[slot]
 		if shared {
 			c.Limit = e.limitLocked(slot)
 		}
@@ -124,10 +124,10 @@ func (e *Entry) Unpaid(sequence, cost int64) int64 {
 	if !ok {
 		return cost
 	}
-	n := min(e.ledger.credit(slot), cost)
+	n := min(e.ledger().credit(slot), cost)
 	if n > 0 {
-		e.ledger.extra.credit[slot] -= n
-		e.ledger.extra.netted[slot] += n
+		e.ledger().extra.credit[slot] -= n
+		e.ledger().extra.netted[slot] += n
 	}
 	return cost - n
 }

@@ -40,7 +40,7 @@ func (e *Entry) LeaveClaim(c *Claim, lend bool) (answered bool) {
 	}
 	c.left = true
 	slot, ok := e.slotLocked(c.Verdict.Sequence)
-	if b := e.ledger; ok && lend && c.committed && b.credit(slot)+b.netted(slot)+c.Cost <= creditMax {
+	if b := e.ledger(); ok && lend && c.committed && b.credit(slot)+b.netted(slot)+c.Cost <= creditMax {
 		c.Lent = true
 		b.needExtra().credit[slot] += c.Cost
 		e.foreign(slot).Add(-c.Cost)
@@ -80,7 +80,7 @@ func (e *Entry) PrepareClaim(c *Claim, shared bool, nodes, quietMs int64, now cl
 			break
 		}
 	}
-	r := e.ledger.needExtra()
+	r := e.ledger().needExtra()
 	room := c.limit - c.Verdict.carried(durationMs)
 	// What the totals hold is what is known here without the claims on their way, and with the
 	// credit, which the origin has counted.
@@ -93,7 +93,7 @@ func (e *Entry) PrepareClaim(c *Claim, shared bool, nodes, quietMs int64, now cl
 	if c.spares && (r.crowded == 0 || int64(now-r.crowded) < quietMs) {
 		atMost -= roomForOthers(room-known, c.limit, nodes)
 	}
-	call = store.CellClaim{Cell: e.Cell(c.Verdict.Sequence), Epoch: e.ledger.cells[slot].epoch, Cost: c.Cost, AtMost: atMost}
+	call = store.CellClaim{Cell: e.Cell(c.Verdict.Sequence), Epoch: e.ledger().epochs[slot], Cost: c.Cost, AtMost: atMost}
 	if shared {
 		call.Limit = c.limit
 	}
@@ -116,7 +116,7 @@ func (e *Entry) Claiming(sequence int64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slot, ok := e.slotLocked(sequence)
-	return ok && e.ledger.claiming(slot) > 0
+	return ok && e.ledger().claiming(slot) > 0
 }
 
 // EndClaim takes a claim that was not added off its way, and its cost out of the count.
@@ -146,14 +146,14 @@ func (e *Entry) releaseClaimLocked(slot int, c *Claim) {
 // what makes up for it in others: see netLocked for why. What the credit has paid for becomes
 // unsent.
 func (e *Entry) revokeLocked(slot int, cost int64) {
-	r := e.ledger.needExtra()
+	r := e.ledger().needExtra()
 	left := min(r.credit[slot], cost)
 	r.credit[slot] -= left
 	r.netted[slot] += left
 }
 
 func (e *Entry) unclaimLocked(slot int, cost int64) {
-	r := e.ledger.needExtra()
+	r := e.ledger().needExtra()
 	if r.claiming[slot] -= cost; r.claiming[slot] <= 0 {
 		r.claiming[slot] = 0
 		e.flags.And(^uint32(flagClaiming << slot))
@@ -172,7 +172,7 @@ func (e *Entry) MergeClaim(m *Counters, c *Claim, total *store.Total, added bool
 		w = WayMade
 	case ok && total.Region+c.Cost <= c.atMost:
 		w = WayCrowded
-		if r := e.ledger.needExtra(); r.crowded == 0 {
+		if r := e.ledger().needExtra(); r.crowded == 0 {
 			r.crowded = now
 		}
 	}
@@ -191,8 +191,8 @@ func (e *Entry) mergeAnswerLocked(m *Counters, slot int, c *Claim, total *store.
 	default:
 		c.committed = false
 		e.unclaimLocked(slot, c.Cost)
-		if epoch := e.ledger.cells[slot].epoch; epoch == 0 || epoch == total.Epoch {
-			e.ledger.cells[slot].settled.Add(c.Cost) // else it was added in an epoch that is lost, and is unsent
+		if epoch := e.ledger().epochs[slot]; epoch == 0 || epoch == total.Epoch {
+			e.ledger().cells[slot].settled.Add(c.Cost) // else it was added in an epoch that is lost, and is unsent
 		}
 		e.noteMinLimit(slot, c.limit)
 	}

@@ -26,8 +26,8 @@ func TestAGuestsOwnCostIsSettledUnnamed(t *testing.T) {
 		t.Errorf("%d counted after a total without it, want 27", got)
 	}
 	e.Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 20 + 7 + 3}, 0)
-	if got := wordCount(e.words[slot].Load()); got != 30 || e.ledger.unnamed(slot) != 0 {
-		t.Errorf("%d counted of 27 and others' 3, of which %d are not named", got, e.ledger.unnamed(slot))
+	if got := wordCount(e.words[slot].Load()); got != 30 || e.ledger().unnamed(slot) != 0 {
+		t.Errorf("%d counted of 27 and others' 3, of which %d are not named", got, e.ledger().unnamed(slot))
 	}
 	e.Absorb(&Counters{}, ledgerSeq-2, &store.Total{Region: 1000}, 0)
 	if got := wordCount(e.words[slot].Load()); got != 30 {
@@ -45,8 +45,8 @@ func TestCreditPaysForWhatABatchCountsOnAGuest(t *testing.T) {
 		if e.addLocked(slot, c.cost); made != (c.unpaid == 0) {
 			t.Errorf("cost %d needs a claim: %v", c.cost, !made)
 		}
-		if got := e.Unpaid(ledgerSeq, c.cost); got != c.unpaid || e.ledger.credit(slot) != c.credit {
-			t.Errorf("cost %d: %d is to be sent, %d is credit; want %+v", c.cost, got, e.ledger.credit(slot), c)
+		if got := e.Unpaid(ledgerSeq, c.cost); got != c.unpaid || e.ledger().credit(slot) != c.credit {
+			t.Errorf("cost %d: %d is to be sent, %d is credit; want %+v", c.cost, got, e.ledger().credit(slot), c)
 		}
 		e.SettleUnnamed(ledgerSeq, c.unpaid)
 	}
@@ -133,7 +133,7 @@ func TestAChargeKeepsAnEntryForWhatItCounts(t *testing.T) {
 	for cost, want := range map[int64]eviction{1: goneIdle, 60: stays, 1000: stays} {
 		e, slot := ledgerEntry(), slotOf(ledgerSeq)
 		e.Charge(ledgerSeq, cost, 100)
-		e.ledger.cells[slot].settled.Add(cost) // sent
+		e.ledger().cells[slot].settled.Add(cost) // sent
 		if got := e.evict(ledgerMs(), 0, 0, needRoom, true); got != want {
 			t.Errorf("20 and %d charged, of 100: %d, want %d", cost, got, want)
 		}

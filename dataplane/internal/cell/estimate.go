@@ -56,7 +56,7 @@ type meter struct {
 
 // Want notes that a sync is wanted, and by which limit; first is false if one was already.
 func (e *Entry) Want(limit int64, now clock.Steady) (first bool) {
-	m := e.ledger.meter()
+	m := e.ledger().meter()
 	if m.wantSince.Load() != 0 || !m.wantSince.CompareAndSwap(0, int64(now)) {
 		return false
 	}
@@ -136,7 +136,7 @@ func (e *Entry) gauge(v *Verdict, slot int, word uint64, limit, cost, durationMs
 // leak is the leaky level. Without any word from the origin it is all local cost, and
 // says nothing about the region: unknown.
 func (e *Entry) leak(v *Verdict, slot int, limit, durationMs int64, k *Rules) (unknown bool) {
-	m := e.ledger.meter()
+	m := e.ledger().meter()
 	r := m.reading.Load()
 	if r == nil {
 		v.Level = level.Local(v.Current + v.Previous)
@@ -155,7 +155,7 @@ func (e *Entry) leak(v *Verdict, slot int, limit, durationMs int64, k *Rules) (u
 func (e *Entry) Pending() int64 {
 	seq := e.seq.Load()
 	slot := slotOf(seq)
-	r := e.ledger.meter().reading.Load()
+	r := e.ledger().meter().reading.Load()
 	pending := wordCount(e.words[slot].Load()) + e.others[slot].Load() +
 		wordCount(e.words[previousSlot(slot)].Load()) + e.others[previousSlot(slot)].Load()
 	if r != nil {
@@ -168,13 +168,11 @@ func (e *Entry) Pending() int64 {
 // beEstimate gives a new entry what the estimate mode needs, in one piece of memory.
 func (e *Entry) beEstimate() {
 	whole := &struct {
-		book  ledger
 		rare  ledgerExtra
 		meter meter
 	}{}
 	whole.rare.metered = &whole.meter
-	whole.book.extra = &whole.rare
-	e.ledger = &whole.book
+	e.ledger().extra = &whole.rare
 	e.flags.Or(flagEstimate)
 }
 

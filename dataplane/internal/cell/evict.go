@@ -62,7 +62,7 @@ func (e *Entry) evict(nowMs int64, now clock.Steady, graceMs int64, why need, se
 	if word&held != 0 {
 		return stays
 	}
-	if e.ledger != nil && flags&flagEstimate == 0 {
+	if e.ledger() != nil && flags&flagEstimate == 0 {
 		if sends && (e.unsentLocked(slot) > 0 || e.unsentLocked(previousSlot(slot)) > 0) {
 			return stays // accepted, and about to be marked dirty
 		}

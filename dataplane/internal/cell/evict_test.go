@@ -27,7 +27,7 @@ func TestWhatKeepsAnEntry(t *testing.T) {
 		return func(e *Entry) func() {
 			e.noteMinLimit(slot, 100)
 			e.addLocked(slot, 1)
-			return func() { e.ledger.cells[slot].settled.Add(1) } // sent
+			return func() { e.ledger().cells[slot].settled.Add(1) } // sent
 		}
 	}
 	for name, keep := range map[string]func(e *Entry) (end func()){
@@ -49,7 +49,7 @@ func TestWhatKeepsAnEntry(t *testing.T) {
 		"rests":                     func(e *Entry) func() { e.Rest(now); return func() { e.flight = nil } },
 		"counted to half its limit": func(e *Entry) func() {
 			e.noteMinLimit(current, 100)
-			e.ledger.cells[current].settled.Add(e.addLocked(current, 50))
+			e.ledger().cells[current].settled.Add(e.addLocked(current, 50))
 			return func() { e.takeLocked(current, 1) }
 		},
 		"counted to half its limit elsewhere": func(e *Entry) func() {

@@ -22,6 +22,7 @@ const (
 	flagStrict   // strictUntil is set; ends with the entry
 	flagClaiming // slot 0: ledgerExtra.claiming is more than nothing; changed under mu
 	flagClaiming1
+	flagFleet // it has a ledger; constant
 
 	flagsOfSlot = flagPressed | flagRestore | flagStale | flagSending | flagForeign | flagClaiming
 )

@@ -9,9 +9,10 @@ import (
 
 // ledger is what a fleet needs beside the counts. Guarded by Entry.mu.
 type ledger struct {
-	cells [2]cellLedger
-	next  *Entry       // dirty list; belongs to the owner of Dirty, then to the collector
-	extra *ledgerExtra // nil on nearly every key
+	cells  [2]cellLedger
+	epochs [2]store.Epoch // by slot: of the origin's last answer about the cell; 0: there was none
+	next   *Entry         // dirty list; belongs to the owner of Dirty, then to the collector
+	extra  *ledgerExtra   // nil on nearly every key
 }
 
 // cellLedger is the background's part of a cell. With C for the word's count, U for
@@ -23,7 +24,6 @@ type ledger struct {
 type cellLedger struct {
 	settled atomic.Int64 // part of the count that needs no sending: own cost confirmed, on its way or to be restored, and the peers' cost
 	peers   int64        // part of the count that the region's other nodes have accepted
-	epoch   store.Epoch  // of the origin's last answer about the cell; 0: there was none
 }
 
 // ledgerExtra is what few keys ever have: those that were refunded after others had been
@@ -90,7 +90,7 @@ func (b *ledger) needExtra() *ledgerExtra {
 // reset forgets a cell, and extra with the last cell that needed it.
 func (b *ledger) reset(slot int) {
 	b.cells[slot].settled.Store(0)
-	b.cells[slot].peers, b.cells[slot].epoch = 0, 0
+	b.cells[slot].peers, b.epochs[slot] = 0, 0
 	if r := b.extra; r != nil {
 		r.unnamed[slot], r.credit[slot], r.netted[slot], r.inFlight[slot], r.claiming[slot] = 0, 0, 0, 0, 0
 		r.restore[slot] = restoring{}
@@ -117,43 +117,43 @@ func (e *Entry) takeLocked(slot int, n int64) { e.words[slot].Add(-uint64(n)) }
 
 // acceptedLocked is what may be told to others.
 func (e *Entry) acceptedLocked(slot int) int64 {
-	return wordCount(e.words[slot].Load()) - e.ledger.netted(slot) - e.ledger.claiming(slot)
+	return wordCount(e.words[slot].Load()) - e.ledger().netted(slot) - e.ledger().claiming(slot)
 }
 
 // unsentLocked is this node's own accepted cost that the origin has not confirmed
 // and that is neither on its way nor to be restored.
 func (e *Entry) unsentLocked(slot int) int64 {
-	return e.acceptedLocked(slot) - e.ledger.cells[slot].settled.Load()
+	return e.acceptedLocked(slot) - e.ledger().cells[slot].settled.Load()
 }
 
 // ownLocked is what this node has accepted, sent or not.
 func (e *Entry) ownLocked(slot int) int64 {
-	return max(0, e.acceptedLocked(slot)-e.ledger.cells[slot].peers)
+	return max(0, e.acceptedLocked(slot)-e.ledger().cells[slot].peers)
 }
 
 // foreignLocked is what all other regions have reported for the cell.
 func (e *Entry) foreignLocked(slot int) int64 {
-	return e.others[slot].Load() + e.ledger.credit(slot) + e.ledger.netted(slot)
+	return e.others[slot].Load() + e.ledger().credit(slot) + e.ledger().netted(slot)
 }
 
 // sendLocked puts n of the unsent cost on its way; returnLocked takes it back: the
 // origin will not have it.
 func (e *Entry) sendLocked(slot int, n int64) {
 	if e.flags.Or(flagSending<<slot)&flagShared != 0 {
-		e.ledger.needExtra().inFlight[slot] = n
+		e.ledger().needExtra().inFlight[slot] = n
 	}
-	e.ledger.cells[slot].settled.Add(n)
+	e.ledger().cells[slot].settled.Add(n)
 }
 
 func (e *Entry) returnLocked(slot int, n int64) {
 	e.arriveLocked(slot)
-	e.ledger.cells[slot].settled.Add(-n)
+	e.ledger().cells[slot].settled.Add(-n)
 }
 
 // arriveLocked ends a send.
 func (e *Entry) arriveLocked(slot int) {
 	e.flags.And(^uint32(flagSending << slot))
-	if e.ledger.extra != nil {
-		e.ledger.extra.inFlight[slot] = 0
+	if e.ledger().extra != nil {
+		e.ledger().extra.inFlight[slot] = 0
 	}
 }

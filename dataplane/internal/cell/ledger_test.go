@@ -18,7 +18,7 @@ func ledgerEntry() *Entry {
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := h.IdentityOfKey(&key, nil)
 	e := newEntry(&id, h.NamesOf(&key, nil), ledgerSeq, true)
-	e.ledger.cells[slotOf(ledgerSeq)].settled.Add(e.addLocked(slotOf(ledgerSeq), 20))
+	e.ledger().cells[slotOf(ledgerSeq)].settled.Add(e.addLocked(slotOf(ledgerSeq), 20))
 	return e
 }
 
@@ -81,8 +81,8 @@ func TestAFailedClaimTakesBackWhatItLent(t *testing.T) {
 		if known := wordCount(e.words[slot].Load()) + e.others[slot].Load(); known != 15+spent {
 			t.Errorf("%d spent: %d are known, want the 15 before and these", spent, known)
 		}
-		if e.ledger.credit(slot) != want.credit || e.unsentLocked(slot) != want.unsent {
-			t.Errorf("%d spent: credit %d, unsent %d; want %+v", spent, e.ledger.credit(slot), e.unsentLocked(slot), want)
+		if e.ledger().credit(slot) != want.credit || e.unsentLocked(slot) != want.unsent {
+			t.Errorf("%d spent: credit %d, unsent %d; want %+v", spent, e.ledger().credit(slot), e.unsentLocked(slot), want)
 		}
 	}
 }
@@ -98,8 +98,8 @@ func TestWhatACellLendsIsBounded(t *testing.T) {
 		}
 		e.LeaveClaim(c, true)
 		e.EndClaim(c, WayBroken)
-		if known := wordCount(e.words[slot].Load()) + e.others[slot].Load(); known != 20 || e.ledger.credit(slot)+e.ledger.netted(slot) > creditMax {
-			t.Fatalf("%d are known, want 20; credit %d, netted %d", known, e.ledger.credit(slot), e.ledger.netted(slot))
+		if known := wordCount(e.words[slot].Load()) + e.others[slot].Load(); known != 20 || e.ledger().credit(slot)+e.ledger().netted(slot) > creditMax {
+			t.Fatalf("%d are known, want 20; credit %d, netted %d", known, e.ledger().credit(slot), e.ledger().netted(slot))
 		}
 	}
 }

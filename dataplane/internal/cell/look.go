@@ -106,15 +106,15 @@ func (e *Entry) lookLocked(sequence int64) (c CellLook) {
 	}
 	c.Held, c.Counted, c.Others = true, wordCount(e.words[slot].Load()), e.others[slot].Load()
 	c.Accepted = c.Counted
-	if e.ledger == nil {
+	if e.ledger() == nil {
 		return c
 	}
-	cell := &e.ledger.cells[slot]
-	c.Claiming = e.ledger.claiming(slot)
-	c.Accepted -= e.ledger.netted(slot) + c.Claiming
-	c.Settled, c.Epoch = cell.settled.Load(), cell.epoch
-	c.Unsent, c.Named = c.Accepted-c.Settled, c.Settled-e.ledger.unnamed(slot)
-	c.Foreign, c.Credit = e.foreignLocked(slot), e.ledger.credit(slot)
+	cell := &e.ledger().cells[slot]
+	c.Claiming = e.ledger().claiming(slot)
+	c.Accepted -= e.ledger().netted(slot) + c.Claiming
+	c.Settled, c.Epoch = cell.settled.Load(), e.ledger().epochs[slot]
+	c.Unsent, c.Named = c.Accepted-c.Settled, c.Settled-e.ledger().unnamed(slot)
+	c.Foreign, c.Credit = e.foreignLocked(slot), e.ledger().credit(slot)
 	flags := e.flags.Load()
 	c.Sending, c.Restores = flags&(flagSending<<slot) != 0, flags&(flagRestore<<slot) != 0
 	return c

@@ -48,14 +48,14 @@ func (e *Entry) Absorb(m *Counters, sequence int64, total *store.Total, now cloc
 // Whether a total holds claims on their way is unknown. It is taken to: what
 // others have contributed, and what the origin has of unnamed cost, is then found a little later, and not twice.
 func (e *Entry) absorbLocked(m *Counters, slot int, total *store.Total) (lost store.Epoch) {
-	b := e.ledger
+	b := e.ledger()
 	c := &b.cells[slot]
-	if was := c.epoch; total.Epoch != 0 && total.Epoch != was {
+	if was := b.epochs[slot]; total.Epoch != 0 && total.Epoch != was {
 		if was != 0 {
 			e.beginLocked(slot)
 			lost = was
 		}
-		c.epoch = total.Epoch
+		b.epochs[slot] = total.Epoch
 	}
 	if total.Err != nil {
 		return lost
@@ -86,7 +86,7 @@ func (e *Entry) learnLocked(m *Counters, slot int, foreign int64) {
 	if foreign <= before {
 		return
 	}
-	e.foreign(slot).Store(foreign - e.ledger.credit(slot) - e.ledger.netted(slot))
+	e.foreign(slot).Store(foreign - e.ledger().credit(slot) - e.ledger().netted(slot))
 	m.exceeded(e, slot, foreign-before)
 }
 

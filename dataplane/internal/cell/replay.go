@@ -39,7 +39,7 @@ func (e *Entry) Confirm(m *Counters, sent *store.Cost, total *store.Total, now c
 
 func (e *Entry) restoredLocked(slot int) {
 	e.flags.And(^uint32(flagRestore << slot))
-	e.ledger.extra.restore[slot] = restoring{}
+	e.ledger().extra.restore[slot] = restoring{}
 }
 
 // Loaded is what load has put on its way.
@@ -69,7 +69,7 @@ func (e *Entry) Load(kicked, shared bool, nowMs, graceMs int64) (l Loaded) {
 			l.Costs[i], l.Sends[i] = e.loadLocked(s, shared)
 		} else if slot := slotOf(s); e.unsentLocked(slot) > 0 {
 			cost := e.unsentLocked(slot)
-			e.ledger.cells[slot].settled.Add(cost)
+			e.ledger().cells[slot].settled.Add(cost)
 			l.Expired += cost
 		}
 	}
@@ -96,9 +96,9 @@ func (e *Entry) loadLocked(sequence int64, shared bool) (c store.Cost, sends boo
 	if unsent == 0 && !restores {
 		return c, false
 	}
-	c = store.Cost{Cell: e.Cell(sequence), Epoch: e.ledger.cells[slot].epoch, Add: unsent}
+	c = store.Cost{Cell: e.Cell(sequence), Epoch: e.ledger().epochs[slot], Add: unsent}
 	if restores {
-		r := e.ledger.extra.restore[slot]
+		r := e.ledger().extra.restore[slot]
 		c.Restore, c.Known = r.own, r.known
 	}
 	if shared {
@@ -120,10 +120,10 @@ func (e *Entry) limitLocked(slot int) int64 {
 func (e *Entry) Unsent() (cost int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for slot := range e.ledger.cells {
+	for slot := range e.ledger().cells {
 		cost += max(0, e.unsentLocked(slot))
 		if e.flags.Load()&(flagRestore<<slot) != 0 {
-			cost += max(1, e.ledger.extra.restore[slot].own)
+			cost += max(1, e.ledger().extra.restore[slot].own)
 		}
 	}
 	return cost

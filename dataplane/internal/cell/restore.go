@@ -14,13 +14,13 @@ type restoring struct {
 // beginLocked begins a new epoch of a cell. What is on its way, and what is unsent, is restored
 // with the rest: no answer to what was sent before counts any more. A guest is gone before it could restore anything.
 func (e *Entry) beginLocked(slot int) {
-	c := &e.ledger.cells[slot]
-	own, known := e.ownLocked(slot), c.settled.Load()-e.ledger.unnamed(slot)
+	c := &e.ledger().cells[slot]
+	own, known := e.ownLocked(slot), c.settled.Load()-e.ledger().unnamed(slot)
 	e.arriveLocked(slot)
 	if own <= 0 && known <= 0 || e.flags.Load()&flagGuest != 0 {
 		return
 	}
-	e.ledger.needExtra().restore[slot] = restoring{own, max(0, known)}
+	e.ledger().needExtra().restore[slot] = restoring{own, max(0, known)}
 	e.flags.Or(flagRestore << slot)
 	if unsent := e.unsentLocked(slot); unsent > 0 {
 		c.settled.Add(unsent)
@@ -32,13 +32,13 @@ func (e *Entry) beginLocked(slot int) {
 func (e *Entry) Renew(lost, epoch store.Epoch) (restores bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.ledger == nil || e.flags.Load()&flagDead != 0 {
+	if e.ledger() == nil || e.flags.Load()&flagDead != 0 {
 		return false
 	}
-	for slot := range e.ledger.cells {
-		if c := &e.ledger.cells[slot]; c.epoch == lost {
+	for slot := range e.ledger().epochs {
+		if of := &e.ledger().epochs[slot]; *of == lost {
 			e.beginLocked(slot)
-			c.epoch = epoch
+			*of = epoch
 		}
 	}
 	return e.flags.Load()&(flagRestore|flagRestore1) != 0

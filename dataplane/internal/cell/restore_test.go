@@ -26,7 +26,7 @@ func bareEntry() *Entry {
 	e := ledgerEntry()
 	slot := slotOf(ledgerSeq)
 	e.takeLocked(slot, 20)
-	e.ledger.reset(slot)
+	e.ledger().reset(slot)
 	return e
 }
 

@@ -64,7 +64,7 @@ func (e *Entry) BeginSync(nowMs int64, now clock.Steady, k *Rules, lateMs int64,
 		return x
 	}
 	x.Sequence = e.seq.Load()
-	x.full = e.ledger.meter().wantSince.Load() != 0
+	x.full = e.ledger().meter().wantSince.Load() != 0
 	x.before = e.levelLocked(nowMs, now, k)
 	for i, s := range [2]int64{x.Sequence - 1, x.Sequence} {
 		if x.Costs[i], x.Sends[i] = e.loadLocked(s, shared); !x.Sends[i] {
@@ -82,7 +82,7 @@ func (e *Entry) EndSync(x *SyncPart, nowMs int64, now clock.Steady, k *Rules) (l
 	if x.full && x.alive && e.seq.Load() == x.Sequence {
 		was := e.RefreshedAt()
 		e.takeReadingLocked(nowMs, now)
-		m := e.ledger.meter()
+		m := e.ledger().meter()
 		if limit := m.limit.Load(); was > 0 && limit > 0 {
 			last, drift = was, math.Abs(e.levelLocked(nowMs, now, k)-x.before)/float64(limit)
 		}
@@ -95,7 +95,7 @@ func (e *Entry) EndSync(x *SyncPart, nowMs int64, now clock.Steady, k *Rules) (l
 // settledFor is true once the origin has told of the previous cell so late that every
 // other node must have sent what it had for it: lateMs after its end.
 func (e *Entry) settledFor(sequence, durationMs, lateMs int64) bool {
-	r := e.ledger.meter().reading.Load()
+	r := e.ledger().meter().reading.Load()
 	return r != nil && r.atMs >= window.Start(sequence, durationMs)+lateMs
 }
 
@@ -110,7 +110,7 @@ func (e *Entry) takeReadingLocked(nowMs int64, now clock.Steady) {
 	slot := slotOf(seq)
 	uncovered := window.Start(seq+1, durationMs) - r.atMs
 	r.known = level.Mul(r.covered[slot], durationMs).Plus(level.Mul(r.covered[previousSlot(slot)], max(0, uncovered)))
-	e.ledger.meter().reading.Store(r)
+	e.ledger().meter().reading.Store(r)
 	e.noteRefresh(now)
 }
 
@@ -118,7 +118,7 @@ func (e *Entry) takeReadingLocked(nowMs int64, now clock.Steady) {
 func (e *Entry) levelLocked(nowMs int64, now clock.Steady, k *Rules) float64 {
 	durationMs := e.names.durationMs()
 	v := Verdict{Now: now}
-	e.EstimateHeld(&v, nowMs, durationMs, e.ledger.meter().limit.Load(), 0, k)
+	e.EstimateHeld(&v, nowMs, durationMs, e.ledger().meter().limit.Load(), 0, k)
 	return v.Level.Float(durationMs)
 }
 
@@ -139,4 +139,6 @@ func (e *Entry) AskUnsent() (first bool) {
 }
 
 // WantsSync is true while a sync is wanted, and not only that the cost is sent.
-func (e *Entry) WantsSync() bool { return e.Flags().Asked() && e.ledger.meter().wantSince.Load() != 0 }
+func (e *Entry) WantsSync() bool {
+	return e.Flags().Asked() && e.ledger().meter().wantSince.Load() != 0
+}
