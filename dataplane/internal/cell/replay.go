@@ -67,10 +67,8 @@ func (e *Entry) Load(kicked, shared bool, nowMs, graceMs int64) (l Loaded) {
 	for i, s := range [2]int64{l.Sequence - 1, l.Sequence} {
 		if !expiredAt(s, durationMs, nowMs) {
 			l.Costs[i], l.Sends[i] = e.loadLocked(s, shared)
-		} else if slot := slotOf(s); e.unsentLocked(slot) > 0 {
-			cost := e.unsentLocked(slot)
-			e.ledger().cells[slot].settled.Add(cost)
-			l.Expired += cost
+		} else {
+			l.Expired += e.giveUpLocked(slotOf(s))
 		}
 	}
 	if kicked {
@@ -82,6 +80,16 @@ func (e *Entry) Load(kicked, shared bool, nowMs, graceMs int64) (l Loaded) {
 		e.flags.And(^stale)
 	}
 	return l
+}
+
+// giveUpLocked has nothing more of a cell sent or restored.
+func (e *Entry) giveUpLocked(slot int) (unsent int64) {
+	if e.flags.Load()&(flagRestore<<slot) != 0 {
+		e.restoredLocked(slot)
+	}
+	unsent = max(0, e.unsentLocked(slot))
+	e.ledger().cells[slot].settled.Add(unsent)
+	return unsent
 }
 
 // loadLocked puts what is unsent of a cell on its way, and what is to be restored.

@@ -124,3 +124,21 @@ func TestAGuestRestoresNothing(t *testing.T) {
 		t.Errorf("%d unsent", e.Unsent())
 	}
 }
+
+// What an expired cell would have restored is given up with its cell: the entry need not stay for it.
+func TestAnExpiredCellRestoresNothing(t *testing.T) {
+	e := answeredEntry(new(Counters))
+	if !e.Renew(lostEpoch, newEpoch) {
+		t.Fatal("nothing to restore")
+	}
+	late := ledgerMs() + 2*e.DurationMs()
+	if l := e.Load(false, true, late, 200); l.Sends[1] {
+		t.Errorf("%+v is sent of an expired cell", l.Costs[1])
+	}
+	if e.Unsent() != 0 || Flags(e.flags.Load()).Restores() {
+		t.Errorf("%d are still to be restored", e.Unsent())
+	}
+	if gone := e.evict(late, clock.SteadyStart, 0, needNone, true); gone != goneExpired {
+		t.Errorf("the entry stays: %v", gone)
+	}
+}
