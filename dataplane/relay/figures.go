@@ -4,14 +4,20 @@ import "time"
 
 // Figures is how a relay does. Counters are of the relay's life.
 type Figures struct {
-	Shards int           // whose lease it holds
+	Held   []int         // shards whose lease it holds, ascending
+	Shards int           // that its hub has
 	Untold time.Duration // how long the oldest count that is due to be told has waited
+
+	// InStepAt is when it had last told what was due, for each shard that it holds, and read news, without an error; at
+	// first when it began to. Zero: it holds no lease, or has only just got it.
+	InStepAt time.Time
 
 	// LagP99 has the regions of which news was read since the last call: the 99th percentile of how old a row was when
 	// it was read, by the store's clock; at most a fifth too large.
 	LagP99 map[string]time.Duration
 
 	Errors int64 // steps of the loops that failed
+	Rows   int64 // of MySQL: news written and read, counts stored
 	Saved  int64 // counts that were stored for good
 	Healed int64 // times that a shard of the hub had lost its counts and was raised again
 	Fenced int64 // times that another relay of the same shard had written first
@@ -22,15 +28,20 @@ func (r *Relay) Figures() Figures {
 	now := r.cfg.Clock()
 	m := &r.metrics
 	f := Figures{
-		LagP99: m.takeLags(),
-		Errors: m.errors.Load(), Saved: m.saved.Load(), Healed: m.healed.Load(), Fenced: m.fenced.Load(),
+		LagP99: m.takeLags(), Shards: len(r.shards),
+		Errors: m.errors.Load(), Rows: m.told.rows.Load() + m.read.rows.Load() + m.saved.Load(), Saved: m.saved.Load(), Healed: m.healed.Load(), Fenced: m.fenced.Load(),
 	}
+	inStep := m.readAtMs.Load()
 	for _, s := range r.shards {
 		if _, held := s.term(now); held {
-			f.Shards++
+			f.Held = append(f.Held, s.index)
+			inStep = min(inStep, s.tookAtMs.Load())
 		}
 		untold, _ := s.book.figures(now)
 		f.Untold = max(f.Untold, untold)
+	}
+	if len(f.Held) > 0 && inStep > 0 {
+		f.InStepAt = time.UnixMilli(inStep)
 	}
 	return f
 }

@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -12,18 +13,19 @@ func TestFigures(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu, us := w.regions[0], w.regions[1]
 	us.away = true
-	if got := eu.relay.Figures(); got.Shards != 0 || len(got.LagP99) != 0 {
+	if got := eu.relay.Figures(); len(got.Held) != 0 || got.Shards != 1 || !got.InStepAt.IsZero() || len(got.LagP99) != 0 {
 		t.Errorf("before it starts: %+v", got)
 	}
 	w.run(time.Second)
 	eu.accept(eu.cell("k", time.Hour), 50, 100)
 	w.run(time.Second)
+	inStep := w.now
 	w.news.Faults.Fail(errDown)
 	eu.accept(eu.cell("k", time.Hour), 20, 100)
 	w.run(3 * time.Second)
 	w.news.Faults.Fail(nil)
 	got := eu.relay.Figures()
-	if got.Shards != 1 || got.Untold != 2800*time.Millisecond || got.Healed != 1 || got.Saved == 0 || got.Fenced != 0 {
+	if !slices.Equal(got.Held, []int{0}) || !got.InStepAt.Equal(inStep) || got.Rows == 0 || got.Untold != 2800*time.Millisecond || got.Healed != 1 || got.Saved == 0 || got.Fenced != 0 {
 		t.Errorf("with news down: %+v", got)
 	}
 	us.away = false

@@ -19,6 +19,8 @@ type metrics struct {
 
 	saved, healed, fenced, unreadable, errors atomic.Int64
 
+	readAtMs atomic.Int64 // last read of news without an error; at first when reading began
+
 	mu    sync.Mutex
 	lags  map[string]time.Duration // by region: in the last read that had some of its rows
 	since map[string]*delays       // by region: since Figures was called last

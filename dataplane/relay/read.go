@@ -35,6 +35,7 @@ func (r *reader) read(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	if r.after == nil {
+		r.relay.metrics.readAtMs.Store(now.UnixMilli())
 		r.after = make(map[store.Stream]store.NewsCursor)
 		r.setOpen(true)
 	}
@@ -52,6 +53,7 @@ func (r *reader) read(ctx context.Context, now time.Time) error {
 			break
 		}
 	}
+	r.relay.metrics.readAtMs.Store(now.UnixMilli())
 	return nil
 }
 

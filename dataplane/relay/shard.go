@@ -34,6 +34,9 @@ type shard struct {
 
 	savedAt time.Time // of save
 
+	tookTerm int          // of take: the term that it took changes in last
+	tookAtMs atomic.Int64 // last take without an error; at first when the term began
+
 	prunes atomic.Int64 // the stream's rows below it are to be deleted; 0 if none are
 }
 

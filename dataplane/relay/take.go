@@ -61,7 +61,14 @@ func (s *shard) take(ctx context.Context, now time.Time) error {
 		return nil
 	}
 	s.own.term = term
+	if s.tookTerm != term {
+		s.tookTerm = term
+		s.tookAtMs.Store(now.UnixMilli())
+	}
 	err := s.rounds(ctx, now)
+	if err == nil {
+		s.tookAtMs.Store(now.UnixMilli())
+	}
 	if errors.Is(err, store.ErrTaken) {
 		s.relay.metrics.fenced.Add(1)
 		s.forget()
