@@ -10,12 +10,22 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// atOrigin is what the region's Redis holds of cells.
+// atOrigin is what the region's Redis holds of cells as the region's own.
 func (r *region) atOrigin(ctx context.Context, cells totals) (totals, error) {
+	return r.read(ctx, cells, func(t *store.Total) int64 { return t.Region })
+}
+
+// foreign is what the region's Redis holds of cells as all other regions'.
+func (r *region) foreign(ctx context.Context, cells totals) (totals, error) {
+	return r.read(ctx, cells, func(t *store.Total) int64 { return t.Foreign })
+}
+
+func (r *region) read(ctx context.Context, cells totals, part func(*store.Total) int64) (totals, error) {
 	held := make(totals, len(cells))
 	for chunk := range slices.Chunk(slices.Collect(maps.Keys(cells)), 500) {
 		ask := make([]window.Cell, len(chunk))
@@ -27,13 +37,26 @@ func (r *region) atOrigin(ctx context.Context, cells totals) (totals, error) {
 			return nil, err
 		}
 		for i, c := range chunk {
-			held[c] = reply.Totals[i].Region
+			held[c] = part(&reply.Totals[i])
 		}
 	}
 	return held, nil
 }
 
-// published is what the region has told the others.
+// others is what all regions but r count, of one count for each region.
+func (r *region) others(counts map[*region]totals) totals {
+	sum := make(totals)
+	for other, cells := range counts {
+		if other != r {
+			for c, n := range cells {
+				sum[c] += n
+			}
+		}
+	}
+	return sum
+}
+
+// published is what the region has stored for good.
 func (r *region) published(ctx context.Context) (totals, error) {
 	rows, err := r.fleet.db.QueryContext(ctx, "SELECT identifier, sequence, count FROM ratelimit_window_counts WHERE region = ?", r.name)
 	if err != nil {
@@ -64,8 +87,7 @@ func drift(want, got totals) (lost, over int64) {
 }
 
 // watch holds the fleet, until stop is called, to what must be true at any moment: no
-// region's origin and no region's row says more than was accepted and what the nodes
-// name as ambiguous.
+// region's Redis and no region's row says more than was accepted.
 func (f *fleet) watch() (stop func()) {
 	ctx, cancel := context.WithCancel(f.t.Context())
 	var running sync.WaitGroup
@@ -91,19 +113,27 @@ func (f *fleet) watch() (stop func()) {
 func (r *region) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	for what, held := range map[string]func() (totals, error){
-		"the origin holds":    func() (totals, error) { return r.atOrigin(ctx, r.ledger.snapshot()) },
-		"the count store has": func() (totals, error) { return r.published(ctx) },
+	own := func() totals { return r.ledger.atMost() }
+	others := func() totals {
+		counts := make(map[*region]totals)
+		for _, other := range r.fleet.regions {
+			counts[other] = other.ledger.atMost()
+		}
+		return r.others(counts)
+	}
+	for what, look := range map[string]struct {
+		held func() (totals, error)
+		most func() totals
+	}{
+		"Redis holds":                  {func() (totals, error) { return r.atOrigin(ctx, own()) }, own},
+		"Redis holds of other regions": {func() (totals, error) { return r.foreign(ctx, others()) }, others},
+		"MySQL has":                    {func() (totals, error) { return r.published(ctx) }, own},
 	} {
-		got, err := held()
+		got, err := look.held()
 		if err != nil {
 			continue // down, or told to stop
 		}
-		want := r.ledger.snapshot()
-		for c := range want {
-			want[c] += r.ledger.workers // decided, and not written down yet
-		}
-		if _, over := drift(want, got); over > r.metric("weir_replay_ambiguous_cost_total") {
+		if _, over := drift(look.most(), got); over > 0 {
 			r.fleet.t.Errorf("%s: %s %d more than was accepted", r.name, what, over)
 		}
 	}
@@ -124,18 +154,17 @@ func (f *fleet) decidesOn() {
 type recovery struct {
 	origin time.Duration // in the region's Redis
 	rows   time.Duration // in MySQL
-	heard  time.Duration // known to a node of each other region
+	heard  time.Duration // in the Redis of all other regions, and known to a node of each
 }
 
-// recovered waits for that. forgiven is how much may be lost for good, but for what is
-// not healed at all.
-func (f *fleet) recovered(since time.Time, forgiven int64) (took recovery) {
+// recovered waits for that. refused is what MySQL never takes.
+func (f *fleet) recovered(since time.Time, refused int64) (took recovery) {
 	f.t.Helper()
 	wants := make(map[*region]totals)
 	for _, r := range f.regions {
-		wants[r] = f.healed(r.ledger.snapshot())
+		wants[r] = r.ledger.snapshot()
 	}
-	complete := func(held func(*region) (totals, error)) func() bool {
+	complete := func(forgiven int64, held func(*region) (totals, error)) func() bool {
 		return func() bool {
 			for _, r := range f.regions {
 				got, err := held(r)
@@ -151,9 +180,9 @@ func (f *fleet) recovered(since time.Time, forgiven int64) (took recovery) {
 		took *time.Duration
 		done func() bool
 	}{
-		"the origins hold what was accepted": {&took.origin, complete(func(r *region) (totals, error) { return r.atOrigin(f.t.Context(), wants[r]) })},
-		"MySQL has what was accepted":        {&took.rows, complete(func(r *region) (totals, error) { return r.published(f.t.Context()) })},
-		"every region has heard of it":       {&took.heard, func() bool { return f.heard(wants, forgiven) }},
+		"each Redis holds what was accepted": {&took.origin, complete(0, func(r *region) (totals, error) { return r.atOrigin(f.t.Context(), wants[r]) })},
+		"MySQL has what was accepted":        {&took.rows, complete(refused, func(r *region) (totals, error) { return r.published(f.t.Context()) })},
+		"every region has heard of it":       {&took.heard, func() bool { return f.heard(wants) }},
 	} {
 		waiting.Go(func() {
 			tick := time.NewTicker(20 * time.Millisecond)
@@ -171,21 +200,20 @@ func (f *fleet) recovered(since time.Time, forgiven int64) (took recovery) {
 	return took
 }
 
-// heard is true when a node of each region counts at least as much of what the other
-// regions have to themselves.
-func (f *fleet) heard(wants map[*region]totals, forgiven int64) bool {
+// heard is true when each region's Redis holds what the other regions have counted, and a node of it counts what they
+// have to themselves.
+func (f *fleet) heard(wants map[*region]totals) bool {
 	for _, r := range f.regions {
-		n := r.nodes[len(r.nodes)-1]
-		var missing int64
-		for other, want := range wants {
-			for c, count := range want {
-				if other != r && other.owns(c.identifier) {
-					missing += max(0, count-n.knows(c.identifier, r.ledger.duration))
-				}
-			}
-		}
-		if missing > forgiven {
+		want := r.others(wants)
+		got, err := r.foreign(f.t.Context(), want)
+		if lost, _ := drift(want, got); err != nil || lost > 0 {
 			return false
+		}
+		n := r.nodes[len(r.nodes)-1]
+		for c, count := range want {
+			if strings.Contains(c.identifier, "@") && n.knows(c.identifier, r.ledger.duration) < count {
+				return false
+			}
 		}
 	}
 	return true
@@ -198,55 +226,63 @@ func (n *node) knows(identifier string, duration time.Duration) int64 {
 	return int64(d.Current)
 }
 
-// healed is cells without those of keys at their limit, if an origin has lost them:
-// nobody may add to them, so nobody finds them lost.
-func (f *fleet) healed(all totals) totals {
-	maps.DeleteFunc(all, func(c cell, _ int64) bool { return f.wiped && strings.HasPrefix(c.identifier, victims.prefix) })
-	return all
-}
-
-// allowance is what a fault may cost, beyond what the nodes' metrics name.
+// allowance is what MySQL need not have in the end.
 type allowance struct {
-	lost    int64 // at the origin, and so in MySQL
-	missing int64 // rows that MySQL refused, in cost
+	refused int64 // cost of rows that it refuses
 
 	unpublished bool // by the tuning: what is below the floor, and less than a step
 }
 
-// settle stops all nodes and compares, to the unit: what the origins hold is what was
-// accepted, but for what was dropped or forgiven, and what is ambiguous; and what MySQL
-// has is what the origins hold. It prints a line of figures.
+// settle stops all limiters and compares, to the unit: each Redis holds what was accepted. Relays then bring it to
+// MySQL and to the other regions, and no more. It prints a line of figures.
 func (f *fleet) settle(fault string, took recovery, a allowance) {
 	t := f.t
 	t.Helper()
 	f.stop()
-	var decisions, lost, over, ambiguous int64
+	var decisions int64
 	var worst time.Duration
+	wants := make(map[*region]totals)
 	for _, r := range f.regions {
 		r.ledger.check(t.Errorf, r.name)
-		want := f.healed(r.ledger.snapshot())
-		held, err := r.atOrigin(t.Context(), want)
+		wants[r] = r.ledger.snapshot()
+		held, err := r.atOrigin(t.Context(), wants[r])
 		must(t, err)
-		rows, err := r.published(t.Context())
-		must(t, err)
-		rows = f.healed(rows)
-
-		maybe, dropped := r.metric("weir_replay_ambiguous_cost_total"), r.metric("weir_dropped_cost_total")
-		regionLost, regionOver := drift(want, held)
-		if regionLost > dropped+a.lost {
-			t.Errorf("%s: the origin lacks %d of %d, of which %d are named as dropped", r.name, regionLost, want.sum(), dropped)
+		if lost, over := drift(wants[r], held); lost > 0 || over > 0 {
+			t.Errorf("%s: of %d accepted Redis lacks %d, and has %d beyond it", r.name, wants[r].sum(), lost, over)
 		}
-		if regionOver > maybe {
-			t.Errorf("%s: the origin counts %d too many, of which %d are named as ambiguous", r.name, regionOver, maybe)
-		}
-		if fewer, more := drift(held, rows); !a.unpublished && fewer > a.missing+regionOver || more > a.lost {
-			t.Errorf("%s: of what the origin holds MySQL lacks %d, and has %d beyond it", r.name, fewer, more)
-		}
-		lost, over, ambiguous = lost+regionLost, over+regionOver, ambiguous+maybe
 		decisions, worst = decisions+r.ledger.decisions, max(worst, r.ledger.worst)
 	}
-	t.Logf("MEASURED | %s | %s | %s | %s | %d | %d of %d | %s (%s) | %.0f |", fault,
-		ms(took.origin), ms(took.rows), ms(took.heard), lost, over, ambiguous, ms(worst), ms(f.machine.worst()), float64(decisions)/time.Since(f.began).Seconds())
+	if !a.unpublished {
+		f.carried(wants, a.refused)
+	}
+	t.Logf("MEASURED | %s | %s | %s | %s | %s (%s) | %.0f |", fault,
+		ms(took.origin), ms(took.rows), ms(took.heard), ms(worst), ms(f.machine.worst()), float64(decisions)/time.Since(f.began).Seconds())
+}
+
+// carried waits until relays have brought all that was accepted to MySQL and to all other regions, and holds them to no
+// more than that.
+func (f *fleet) carried(wants map[*region]totals, refused int64) {
+	t := f.t
+	t.Helper()
+	exactly := func(what string, forgiven int64, want totals, read func() (totals, error)) {
+		t.Helper()
+		var over int64
+		await.True(t, what, func() bool {
+			got, err := read()
+			must(t, err)
+			var lost int64
+			lost, over = drift(want, got)
+			return lost <= forgiven || t.Failed()
+		})
+		if over > 0 {
+			t.Errorf("%s, and %d beyond it", what, over)
+		}
+	}
+	for _, r := range f.regions {
+		others := r.others(wants)
+		exactly("MySQL has what "+r.name+" accepted", refused, wants[r], func() (totals, error) { return r.published(t.Context()) })
+		exactly(r.name+" has heard of all", 0, others, func() (totals, error) { return r.foreign(t.Context(), others) })
+	}
 }
 
 // check holds the callers' side to what no fault may change.

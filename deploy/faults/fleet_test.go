@@ -47,7 +47,6 @@ type fleet struct {
 	db      *sql.DB // past all proxies
 	replica string  // its DSN, if there is one
 	regions []*region
-	wiped   bool // an origin has lost data
 	began   time.Time
 	machine *canary
 }
@@ -164,15 +163,20 @@ func (f *fleet) region(name string) *region {
 	panic("no region " + name)
 }
 
-// stop stops all nodes in good order, while their servers are up.
+// stop stops all limiters in good order, while their servers are up. Relays go on.
 func (f *fleet) stop() {
 	f.t.Helper()
 	for _, n := range f.nodes() {
-		ctx, cancel := context.WithTimeout(context.Background(), await.Patience)
-		if err := n.Stop(ctx); err != nil {
-			f.t.Errorf("stop %s: %v", n.id, err)
-		}
-		cancel()
+		f.stopLimiter(n)
+	}
+}
+
+func (f *fleet) stopLimiter(n *node) {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), await.Patience)
+	defer cancel()
+	if err := n.Stop(ctx); err != nil {
+		f.t.Errorf("stop %s: %v", n.id, err)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -69,6 +68,17 @@ func (l *ledger) snapshot() totals {
 	all := make(totals, len(l.accepted))
 	for c, n := range l.accepted {
 		all[c] = n
+	}
+	return all
+}
+
+// atMost is what may have been accepted so far: decisions that are not written down yet count as well.
+func (l *ledger) atMost() totals {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make(totals, len(l.accepted))
+	for c, n := range l.accepted {
+		all[c] = n + l.workers
 	}
 	return all
 }
@@ -179,9 +189,6 @@ func (l load) at(r *region, i int) string {
 	}
 	return l.key(i) + "@" + r.name
 }
-
-// owns is true of a key that only callers of the region use.
-func (r *region) owns(identifier string) bool { return strings.HasSuffix(identifier, "@"+r.name) }
 
 // touch sends one request for every key to every node, so that each has had a word with
 // the origin about it.

@@ -80,7 +80,7 @@ func (n *node) relays(r *region, hub *redisorigin.Hub, counts *mysqlcounts.Count
 	})
 	must(t, err)
 	n.relay = made
-	must(t, made.Start(t.Context()))
+	must(t, errors.Join(n.registry.Register(made.Collector()), made.Start(t.Context())))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()

@@ -1,12 +1,11 @@
 package faults
 
 import (
-	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -57,11 +56,7 @@ func (f *fleet) stopUnderLoad() {
 	for _, n := range f.nodes() {
 		stopping.Go(func() {
 			n.drain()
-			ctx, cancel := context.WithTimeout(context.Background(), await.Patience)
-			defer cancel()
-			if err := n.Stop(ctx); err != nil {
-				f.t.Errorf("stop %s: %v", n.id, err)
-			}
+			f.stopLimiter(n)
 		})
 	}
 	stopping.Wait()
@@ -85,7 +80,7 @@ func testRollingRestart(t *testing.T) {
 			stop := l.start(t, r)
 			pause(t.Context(), 200*time.Millisecond)
 			old.drain()
-			must(t, old.Stop(t.Context()))
+			must(t, errors.Join(old.Stop(t.Context()), old.relay.Stop(t.Context())))
 			n := r.start()
 			for i := range victims.keys {
 				used := r.ledger.of(victims.key(i))
