@@ -18,6 +18,7 @@ type cell struct {
 	total, limit int64     // as the hub had them last; total only grows
 	told         int64     // toldNothing, toldHash, or the largest count that is stored in the news; only grows
 	stored       int64     // in the CountStore; only grows
+	refused      bool      // the CountStore takes no row of it
 	grownAt      time.Time // when total last grew; zero is long ago
 	untoldSince  time.Time // when total first was more than told; zero if it is not
 	shared       bool      // another region is known to use the cell; stays

@@ -85,7 +85,8 @@
 //
 // ratelimit_window_counts stays the durable counter: one component for each region and cell, merged by maximum. The
 // relay writes it from the tuning's floor on, with each of its steps and when a total reaches its limit. It is read when
-// a relay takes over, and by anybody who queries the table.
+// a relay takes over, and by anybody who queries the table. A row that the store refuses for good is logged and counted
+// (weir_relay_refused_counts_total), and not tried again; other regions are told of its count all the same.
 //
 // # Invariants
 //

@@ -16,11 +16,12 @@ type Figures struct {
 	// it was read, by the store's clock; at most a fifth too large.
 	LagP99 map[string]time.Duration
 
-	Errors int64 // steps of the loops that failed
-	Rows   int64 // of MySQL: news written and read, counts stored
-	Saved  int64 // counts that were stored for good
-	Healed int64 // times that a shard of the hub had lost its counts and was raised again
-	Fenced int64 // times that another relay of the same shard had written first
+	Errors  int64 // steps of the loops that failed
+	Rows    int64 // of MySQL: news written and read, counts stored
+	Saved   int64 // counts that were stored for good
+	Refused int64 // counts that the store does not take
+	Healed  int64 // times that a shard of the hub had lost its counts and was raised again
+	Fenced  int64 // times that another relay of the same shard had written first
 }
 
 // Figures returns how the relay does. LagP99 begins anew with each call, so one caller calls it.
@@ -29,7 +30,8 @@ func (r *Relay) Figures() Figures {
 	m := &r.metrics
 	f := Figures{
 		LagP99: m.takeLags(), Shards: len(r.shards),
-		Errors: m.errors.Load(), Rows: m.told.rows.Load() + m.read.rows.Load() + m.saved.Load(), Saved: m.saved.Load(), Healed: m.healed.Load(), Fenced: m.fenced.Load(),
+		Errors: m.errors.Load(), Rows: m.told.rows.Load() + m.read.rows.Load() + m.saved.Load(),
+		Saved: m.saved.Load(), Refused: m.refused.Load(), Healed: m.healed.Load(), Fenced: m.fenced.Load(),
 	}
 	inStep := m.readAtMs.Load()
 	for _, s := range r.shards {

@@ -17,7 +17,7 @@ type metrics struct {
 
 	told, read, heard traffic
 
-	saved, healed, fenced, unreadable, errors atomic.Int64
+	saved, refused, healed, fenced, unreadable, errors atomic.Int64
 
 	readAtMs atomic.Int64 // last read of news without an error; at first when reading began
 
@@ -74,19 +74,21 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descLease  = desc("lease_held", "1 while this process relays the shard of its region's hub.", "shard")
-	descUntold = desc("untold_age_seconds", "How long the oldest count that is due to be told has waited.", "shard")
-	descCells  = desc("cells", "Cells that the relay holds of a shard.", "shard")
-	descRows   = desc("news_rows_total", "Rows of news written (told), read, and received from a peer (heard).", "direction")
-	descBytes  = desc("news_bytes_total", "Bytes of news written (told), read, and received from a peer (heard).", "direction")
-	descLag    = desc("lag_seconds", "Age of the oldest row of news in the last read that had some of the region.", "region")
-	descSaved  = desc("stored_counts_total", "Counts that were stored for good.")
-	descHealed = desc("healed_total", "Times that a shard of the hub had lost its counts and was raised again.")
-	descFenced = desc("fenced_total", "Times that another relay of the same shard had written first.")
-	descUnread = desc("unreadable_rows_total", "Rows of news that were left out because this version cannot read them.")
-	descErrors = desc("errors_total", "Steps of the relay's loops that failed.")
-	descsOfAll = []*prometheus.Desc{descLease, descUntold, descCells, descRows, descBytes, descLag, descSaved, descHealed, descFenced, descUnread, descErrors}
-	oneOrZero  = map[bool]float64{true: 1}
+	descLease   = desc("lease_held", "1 while this process relays the shard of its region's hub.", "shard")
+	descUntold  = desc("untold_age_seconds", "How long the oldest count that is due to be told has waited.", "shard")
+	descCells   = desc("cells", "Cells that the relay holds of a shard.", "shard")
+	descRows    = desc("news_rows_total", "Rows of news written (told), read, and received from a peer (heard).", "direction")
+	descBytes   = desc("news_bytes_total", "Bytes of news written (told), read, and received from a peer (heard).", "direction")
+	descLag     = desc("lag_seconds", "Age of the oldest row of news in the last read that had some of the region.", "region")
+	descSaved   = desc("stored_counts_total", "Counts that were stored for good.")
+	descRefused = desc("refused_counts_total", "Counts that the store does not take: each is tried once, and named in the log.")
+	descHealed  = desc("healed_total", "Times that a shard of the hub had lost its counts and was raised again.")
+	descFenced  = desc("fenced_total", "Times that another relay of the same shard had written first.")
+	descUnread  = desc("unreadable_rows_total", "Rows of news that were left out because this version cannot read them.")
+	descErrors  = desc("errors_total", "Steps of the relay's loops that failed.")
+	descsOfAll  = []*prometheus.Desc{descLease, descUntold, descCells, descRows, descBytes, descLag, descSaved, descRefused, descHealed, descFenced,
+		descUnread, descErrors}
+	oneOrZero = map[bool]float64{true: 1}
 )
 
 // Describe implements prometheus.Collector.
@@ -114,7 +116,8 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		send(descRows, prometheus.CounterValue, float64(t.rows.Load()), direction)
 		send(descBytes, prometheus.CounterValue, float64(t.bytes.Load()), direction)
 	}
-	for d, n := range map[*prometheus.Desc]*atomic.Int64{descSaved: &m.saved, descHealed: &m.healed, descFenced: &m.fenced,
+	for d, n := range map[*prometheus.Desc]*atomic.Int64{descSaved: &m.saved, descRefused: &m.refused, descHealed: &m.healed,
+		descFenced: &m.fenced,
 		descUnread: &m.unreadable, descErrors: &m.errors} {
 		send(d, prometheus.CounterValue, float64(n.Load()))
 	}

@@ -82,17 +82,38 @@ func TestCountsAreStoredOnceTheStoreIsBack(t *testing.T) {
 	}
 }
 
-// A row that the count store refuses holds up no other.
+// A row that the count store refuses holds up no other. It is tried once, however much its count grows, and told as any
+// other is.
 func TestARefusedCountHoldsUpNoOther(t *testing.T) {
 	w := newWorld(t, "eu", "us")
-	eu := w.regions[0]
-	w.counts.Faults.RefuseRow(func(c store.Count) bool { return c.Cell.Identifier == "k7" })
-	for i := range 20 {
-		eu.accept(eu.cell(fmt.Sprint("k", i), time.Hour), 50, 100)
+	eu, us := w.regions[0], w.regions[1]
+	tried := 0
+	w.counts.Faults.RefuseRow(func(c store.Count) bool {
+		if c.Cell.Identifier == "k7" {
+			tried++
+		}
+		return c.Cell.Identifier == "k7"
+	})
+	grow := func() {
+		for i := range 20 {
+			eu.accept(eu.cell(fmt.Sprint("k", i), time.Hour), 40, 100)
+		}
+		w.run(3 * time.Second)
 	}
-	w.run(3 * time.Second)
+	grow()
+	once := tried
+	grow()
 	if got := len(w.counts.Totals()); got != 19 {
 		t.Errorf("%d of 20 counts are stored, want 19", got)
+	}
+	if tried != once {
+		t.Errorf("the row was tried %d times more", tried-once)
+	}
+	if f := eu.relay.Figures(); f.Refused != 1 {
+		t.Errorf("%d counts are refused, want 1", f.Refused)
+	}
+	if got := us.total(eu.cell("k7", time.Hour)).Foreign; got != 80 {
+		t.Errorf("us knows %d of 80", got)
 	}
 }
 

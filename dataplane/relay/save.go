@@ -43,7 +43,7 @@ func (s *shard) save(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// publish stores rows. It finds those that the store refuses by halving, and leaves them out.
+// publish stores rows. It finds those that the store refuses by halving, and leaves them out from then on.
 func (s *shard) publish(ctx context.Context, cells []*cell, counts []store.Count) error {
 	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
 	err := s.relay.cfg.Counts.Publish(callCtx, s.relay.cfg.Region, counts)
@@ -56,6 +56,8 @@ func (s *shard) publish(ctx context.Context, cells []*cell, counts []store.Count
 	case !errors.Is(err, store.ErrRefused):
 		return fmt.Errorf("store %d counts of shard %d: %w", len(counts), s.index, err)
 	case len(counts) == 1:
+		s.book.setRefused(cells[0])
+		s.relay.metrics.refused.Add(1)
 		s.relay.cfg.Logger.Error("count store refuses a row", "key", counts[0].Cell.Key.String(),
 			"sequence", counts[0].Cell.Sequence, "count", counts[0].Count, "error", err)
 		return nil
@@ -72,7 +74,7 @@ func (b *book) toSave(t Tuning) (cells []*cell, counts []store.Count) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for c := range b.unsaved {
-		if worthSaving(c.total, c.stored, c.limit, t) {
+		if !c.refused && worthSaving(c.total, c.stored, c.limit, t) {
 			cells = append(cells, c)
 		}
 	}
@@ -82,6 +84,12 @@ func (b *book) toSave(t Tuning) (cells []*cell, counts []store.Count) {
 		counts = append(counts, store.Count{Cell: c.name, Count: c.total, CountedAtMs: max(0, c.grownAt.UnixMilli()), Shared: c.shared})
 	}
 	return cells, counts
+}
+
+func (b *book) setRefused(c *cell) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c.refused = true
 }
 
 func (b *book) saveAgain(cells []*cell) {
