@@ -73,10 +73,11 @@ func (r *region) start() *node {
 func (n *node) relays(r *region, hub *redisorigin.Hub, counts *mysqlcounts.Counts) {
 	t := r.fleet.t
 	t.Helper()
-	set := r.fleet.plan.tuning
-	tuned := relay.Tuning{Interval: set.NewsInterval.Std(), Floor: set.Floor, Step: set.Step, MinGlobalDuration: set.MinGlobalDuration.Std()}
 	made, err := relay.New(relay.Config{
-		Region: r.name, Holder: n.id, Hub: hub, News: counts.News(), Counts: counts, Tuning: func() relay.Tuning { return tuned },
+		Region: r.name, Holder: n.id, Hub: hub, News: counts.News(), Counts: counts, Tuning: func() relay.Tuning {
+			set := n.RelayTuning()
+			return relay.Tuning{Interval: set.NewsInterval, Floor: set.Floor, Step: set.Step, MinGlobalDuration: set.MinGlobalDuration}
+		},
 	})
 	must(t, err)
 	n.relay = made
