@@ -46,6 +46,13 @@ type Config struct {
 	TLSClientCAFile string `name:"tls-client-ca-file" placeholder:"PATH" help:"Authorities that must have signed callers' certificates."`
 	TokensFile      string `placeholder:"PATH" help:"Who may call: SHA-256 hashes of bearer tokens, one a line, as sha256sum prints them. Read again when it changes."`
 
+	RelayPeers         string `placeholder:"LIST" help:"Relays of other regions, to which this node's sends news at once: region=host:port[,host:port] each, separated by spaces. Left out: news goes through MySQL alone."`
+	RelayPeersListen   string `placeholder:"HOST:PORT" help:"Where the relays of those regions are heard; left out: nowhere. Beyond loopback over mutual TLS alone."`
+	RelayPeersDomain   string `placeholder:"NAME" help:"Domain of the names in relays' certificates: that of region eu is issued to eu.NAME. Left out: to eu."`
+	RelayPeersCertFile string `placeholder:"PATH" help:"This region's certificate, shown to relays of other regions. Read again when it changes."`
+	RelayPeersKeyFile  string `placeholder:"PATH" help:"Key of that certificate."`
+	RelayPeersCAFile   string `name:"relay-peers-ca-file" placeholder:"PATH" help:"Authorities that must have signed the certificates of other regions."`
+
 	RLSRules     string `name:"rls-rules" placeholder:"PATH" help:"Rules for Envoy's rate limit service: a file, or a folder of *.yaml, one domain each, as envoyproxy/ratelimit has them. Read again when they change."`
 	RLSWorkspace string `name:"rls-workspace" default:"envoy" help:"Workspace of Envoy's keys; each domain is a namespace in it."`
 	RLSHeaders   string `name:"rls-headers" default:"denied" enum:"denied,always,never" help:"Answers that Envoy is to add RateLimit fields to: denied, always or never."`
@@ -106,6 +113,7 @@ func (c Config) check() error {
 	c.checkListeners(&p)
 	c.checkNames(&p)
 	c.checkStores(&p)
+	c.checkPeers(&p)
 	c.checkBounds(&p)
 	if err := hosts.Check(c.allowedHosts()); err != nil {
 		p.add("allowed-hosts: %w", err)

@@ -6,20 +6,35 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/node"
 	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/relay/peers"
 )
 
 // releaseTimeout is how long the end of a relay may take: a lease that is not released ends by itself.
 const releaseTimeout = 2 * time.Second
 
-// newRelay makes this node's relay, nil without both stores. Each node of a region has one; the one that
-// holds the lease of a shard works.
-func newRelay(config Config, stores *stores, limiter *dataplane.Limiter, logger *slog.Logger) (*relay.Relay, error) {
+// regions are this node's way to other regions: a relay, and its peers. The zero value is that of a node without Redis or
+// without MySQL, which needs neither.
+type regions struct {
+	relay *relay.Relay
+	peers *peers.Peers // nil without relay-peers
+	tls   *peers.TLS   // nil without certificates
+}
+
+// newRegions makes this node's relay if it has both stores. Each node of a region has one; the one that holds the lease
+// of a shard works.
+func newRegions(config Config, stores *stores, limiter *dataplane.Limiter, logger *slog.Logger) (r regions, err error) {
 	if stores.hub == nil || stores.news == nil {
-		return nil, nil
+		return r, nil
 	}
-	r, err := relay.New(relay.Config{
+	if r.peers, r.tls, err = openPeers(config, logger); err != nil {
+		return r, err
+	}
+	c := relay.Config{
 		Region: config.Region, Holder: config.NodeID,
 		Hub: stores.hub, News: stores.news, Counts: stores.counts,
 		Tuning: func() relay.Tuning {
@@ -27,22 +42,66 @@ func newRelay(config Config, stores *stores, limiter *dataplane.Limiter, logger 
 			return relay.Tuning{Interval: t.NewsInterval, Floor: t.Floor, Step: t.Step, MinGlobalDuration: t.MinGlobalDuration}
 		},
 		Logger: logger,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("make the relay: %w", err)
 	}
-	stores.collectors = append(stores.collectors, r.Collector())
+	if r.peers != nil {
+		c.Told = r.peers.Tell
+	}
+	if r.relay, err = relay.New(c); err != nil {
+		return r, fmt.Errorf("make the relay: %w", err)
+	}
 	return r, nil
 }
 
-// stopRelay ends it. What it has not told stays in Redis, where the next relay finds it.
-func stopRelay(r *relay.Relay, logger *slog.Logger) {
-	if r == nil {
+// collectors are what both report.
+func (r regions) collectors() (all []prometheus.Collector) {
+	if r.relay != nil {
+		all = append(all, r.relay.Collector())
+	}
+	if r.peers != nil {
+		all = append(all, r.peers.Collector())
+	}
+	return all
+}
+
+// reloads are the certificates of peers, if there are any.
+func (r regions) reloads() []node.Reload {
+	if r.tls == nil {
+		return nil
+	}
+	return []node.Reload{{Name: "relay peers", Check: r.tls.Check}}
+}
+
+func (r regions) start(ctx context.Context, logger *slog.Logger) error {
+	if r.relay == nil {
+		return nil
+	}
+	if err := r.relay.Start(ctx); err != nil {
+		return fmt.Errorf("start the relay: %w", err)
+	}
+	if r.peers == nil {
+		return nil
+	}
+	if err := r.peers.Start(ctx, r.relay); err != nil {
+		return err
+	}
+	if a := r.peers.Addr(); a != nil {
+		logger.Info("hearing relays of other regions", "relay_peers_listen", a.String())
+	}
+	return nil
+}
+
+// stop ends both, in whatever state start has left them. What the relay has not told stays in Redis, where the next relay
+// finds it.
+func (r regions) stop(logger *slog.Logger) {
+	if r.relay == nil {
 		return
+	}
+	if r.peers != nil {
+		r.peers.Stop()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
-	if err := r.Stop(ctx); err != nil {
+	if err := r.relay.Stop(ctx); err != nil {
 		logger.Warn("the relay's lease is not released; it ends by itself", "error", err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -94,11 +95,11 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 	if err != nil {
 		return fmt.Errorf("make the limiter: %w", err)
 	}
-	relayed, err := newRelay(config, stores, limiter, logger)
+	regions, err := newRegions(config, stores, limiter, logger)
 	if err != nil {
 		return err
 	}
-	registry, err := newRegistry(config, append(stores.collectors, limiter.Collector()))
+	registry, err := newRegistry(config, slices.Concat(stores.collectors, regions.collectors(), []prometheus.Collector{limiter.Collector()}))
 	if err != nil {
 		return err
 	}
@@ -126,7 +127,7 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 		Routes:       newRoutes(config, limiter, stores, logger),
 		Tokens:       access.tokens,
 		TLS:          access.tls,
-		Reloads:      append(access.reloads, node.Reload{Name: "rules", Check: envoy.Rules.Check}),
+		Reloads:      slices.Concat(access.reloads, regions.reloads(), []node.Reload{{Name: "rules", Check: envoy.Rules.Check}}),
 		Traces:       spans,
 		DrainDelay:   config.DrainDelay,
 		DrainTimeout: config.DrainTimeout,
@@ -139,11 +140,9 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 	if err := server.Start(ctx); err != nil {
 		return err
 	}
-	if relayed != nil {
-		if err := relayed.Start(ctx); err != nil {
-			return fmt.Errorf("start the relay: %w", err)
-		}
-		defer stopRelay(relayed, logger)
+	defer regions.stop(logger)
+	if err := regions.start(ctx, logger); err != nil {
+		return errors.Join(err, server.Drain())
 	}
 	logger.Info("serving", "listen", server.Addr().String(), "grpc_listen", fmt.Sprint(server.GRPCAddr()), "admin_listen", server.AdminAddr().String())
 	if config.embedded() && access.open() {

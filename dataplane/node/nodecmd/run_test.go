@@ -216,7 +216,7 @@ func TestLogHoldsNoSecrets(t *testing.T) {
 	c := begin(t, "--region=eu", "--log-level=debug", "--drain-timeout=100ms")
 	await.True(t, "the log warns of both", func() bool {
 		log := c.stderr.String()
-		return strings.Contains(log, "Redis does not answer") && strings.Contains(log, "import fails")
+		return strings.Contains(log, "Redis does not answer") && strings.Contains(log, "settings fails")
 	})
 	c.end()
 	if log := c.stderr.String(); strings.Contains(log, secret) || !strings.Contains(log, "weir:xxxxx@") {

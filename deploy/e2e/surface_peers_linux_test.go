@@ -1,0 +1,94 @@
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"io/fs"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/deploy/local/stack"
+	"github.com/weirhq/weir/shared/await"
+)
+
+// peersArgs let relays of another region in, with a certificate that nobody else has.
+func peersArgs(t *testing.T) []string {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"eu"},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, block := range map[string]*pem.Block{"certificate": {Type: "CERTIFICATE", Bytes: certificate}, "key": {Type: "PRIVATE KEY", Bytes: key}} {
+		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own := filepath.Join(dir, "certificate")
+	return []string{"--relay-peers=us=127.0.0.1:1", "--relay-peers-listen=127.0.0.1:0",
+		"--relay-peers-cert-file=" + own, "--relay-peers-key-file=" + filepath.Join(dir, "key"), "--relay-peers-ca-file=" + own}
+}
+
+// peersListen is where a node hears relays of other regions, as its log has it.
+func peersListen(t *testing.T, node *stack.Node) (address string) {
+	t.Helper()
+	await.True(t, "the log says where relays are heard", func() bool {
+		logs, err := fs.Glob(os.DirFS(node.Dir()), "*.log")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range logs {
+			text, err := os.ReadFile(filepath.Join(node.Dir(), name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(string(text)) {
+				var event struct {
+					Address string `json:"relay_peers_listen"`
+				}
+				if json.Unmarshal([]byte(line), &event) == nil && event.Address != "" {
+					address = event.Address
+				}
+			}
+		}
+		return address != ""
+	})
+	return address
+}
+
+// answersWithoutCertificate are the paths that are answered to a caller without a certificate: all, if the server says
+// anything after the handshake.
+func answersWithoutCertificate(t *testing.T, address string) []string {
+	t.Helper()
+	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}}
+	conn, err := dialer.DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if n, err := conn.Read(make([]byte, 1)); n > 0 {
+		return []string{"/"}
+	} else if err == nil || !strings.Contains(err.Error(), "certificate required") {
+		t.Errorf("%s ends a connection without a certificate with %v", address, err)
+	}
+	return nil
+}
