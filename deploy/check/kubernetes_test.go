@@ -149,6 +149,7 @@ func TestChartParts(t *testing.T) {
 		"region":           {1, 1, 0, 1, 1},
 		"home":             {2, 3, 1, 2, 2},
 		"external-restate": {2, 2, 0, 0, 0},
+		"peers":            {1, 1, 0, 1, 0},
 	} {
 		var values map[string]any
 		if err := yaml.Unmarshal(read(t, filepath.Join(root, "deploy/kubernetes/examples", name+".yaml")), &values); err != nil {
@@ -184,6 +185,9 @@ func TestChartRefuses(t *testing.T) {
 		`{region: eu, node: {insecurePublic: true}, control: {enabled: true}}`:                                               "control.existingSecret",
 		`{region: eu, node: {insecurePublic: true}, control: {enabled: true, cleanupInterval: often}}`:                       "/control/cleanupInterval",
 		`{region: eu, node: {insecurePublic: true}, control: {enabled: true, existingSecret: c, restate: {enabled: false}}}`: "externalRestate.ingress",
+		`{region: eu, node: {insecurePublic: true, relayPeers: {regions: {us: [h:1]}}}, networkPolicy: {relays: [{}]}}`:      "node.relayPeers.tlsSecret",
+		`{region: eu, node: {insecurePublic: true, relayPeers: {regions: {us: [h:1]}, tlsSecret: c}}}`:                       "networkPolicy.relays",
+		`{region: eu, node: {insecurePublic: true, relayPeers: {regions: {us: []}, tlsSecret: c}}}`:                          "/node/relayPeers/regions/us",
 	} {
 		var parsed map[string]any
 		if err := yaml.UnmarshalStrict([]byte(values), &parsed); err != nil {
@@ -191,6 +195,38 @@ func TestChartRefuses(t *testing.T) {
 		}
 		if _, err := c.render(parsed); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want an error that names %s", values, err, want)
+		}
+	}
+}
+
+// With peers the port for relays has a Service and a rule of its own, and without them nothing of it is there.
+func TestChartPeers(t *testing.T) {
+	c := openChart(t)
+	for name, want := range map[string]bool{"peers": true, "region": false} {
+		var values map[string]any
+		if err := yaml.Unmarshal(read(t, filepath.Join(root, "deploy/kubernetes/examples", name+".yaml")), &values); err != nil {
+			t.Fatal(err)
+		}
+		manifests, err := c.render(values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := decode(t, manifests)
+		pod, service := o.pods["eu-weir-node"], o.services["eu-weir-node-relays"]
+		if got := hasPort(pod.Spec, "relays"); got != want {
+			t.Errorf("%s: port for relays: %v, want %v", name, got, want)
+		}
+		admits := slices.ContainsFunc(o.policies["eu-weir-node"].Spec.Ingress, func(r networkingv1.NetworkPolicyIngressRule) bool {
+			return r.Ports[0].Port.StrVal == "relays" && len(r.Ports) == 1 && len(r.From) == 1 && r.From[0].IPBlock != nil
+		})
+		if admits != want {
+			t.Errorf("%s: the policy lets relays in: %v, want %v", name, admits, want)
+		}
+		if got := len(service.Spec.Ports) == 1 && service.Spec.Ports[0].TargetPort.StrVal == "relays"; got != want {
+			t.Errorf("%s: service for relays: %v, want %v", name, got, want)
+		}
+		if want {
+			mustSelect(t, service.Name, service.Spec.Selector, pod.Labels)
 		}
 	}
 }
