@@ -194,6 +194,20 @@ func (b *book) untoldLocked(c *cell, now time.Time) {
 	b.due[c] = struct{}{}
 }
 
+// reconsider has it decided anew about all cells whether their totals are to be told and stored.
+func (b *book) reconsider() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range b.cells {
+		if c.isUntold() {
+			b.due[c] = struct{}{}
+		}
+		if c.total > c.stored {
+			b.unsaved[c] = struct{}{}
+		}
+	}
+}
+
 // toldLocked takes note of what is stored in the news.
 func (b *book) toldLocked(c *cell, total int64) {
 	c.told = max(c.told, total)

@@ -20,6 +20,7 @@ func newTestRelay(t testing.TB) *Relay {
 // Of two cells that share a hash, the second is told as a count: the hash could wake only one of them.
 func TestCellsThatShareAHash(t *testing.T) {
 	s, now := newTestRelay(t).shards[0], time.Now()
+	s.own.tuning = DefaultTuning()
 	a, b := minuteCell("a"), minuteCell("b")
 	for _, name := range []*store.Change{{Cell: a, Total: 1, Limit: 100}, {Cell: b, Total: 2, Limit: 100}} {
 		s.book.growLocked(name, now, now)

@@ -27,10 +27,16 @@
 //
 // For each cell of a window of at least MinGlobalDuration:
 //
-//	hash   8 bytes, when the region first uses the cell while its total is below 10 % of the limit
-//	count  from 10 % of the limit on, or as soon as another region is known to use the cell; then again with
-//	       each step of max(1, 1 % of the limit), at every interval from 60 % of the limit on, and when the
-//	       total has stood below a step for a second
+//	hash   8 bytes, when the region first uses the cell while its total is below the floor: 10 % of the limit
+//	count  while no other region is known to use the cell: with each floor more, and when the limit is reached.
+//	       As soon as one is: at once, then with each step of 1 % of the limit, at every interval from 60 % of
+//	       the limit on, and when the total has stood below a step for a second
+//
+// Most cells have one region, and their counts are most of what there is to tell. Other regions need them for their first
+// contact alone: from then on the cell is shared, and told closely.
+//
+// Floor and step are the tuning's, each at least 1. When they change, it is decided anew about all cells; when
+// MinGlobalDuration does, the relay starts anew, as windows that were too short are in the hub alone.
 //
 // A count takes 4 bytes and what its identifier does not share with the one before it, a third less once the row is
 // deflated; see payload.go. What does not
@@ -84,7 +90,7 @@
 // # What is stored for good
 //
 // ratelimit_window_counts stays the durable counter: one component for each region and cell, merged by maximum. The
-// relay writes it from the tuning's floor on, with each of its steps and when a total reaches its limit. It is read when
+// relay writes it from the floor on, with each step and when a total reaches its limit. It is read when
 // a relay takes over, and by anybody who queries the table. A row that the store refuses for good is logged and counted
 // (weir_relay_refused_counts_total), and not tried again; other regions are told of its count all the same.
 //
@@ -93,13 +99,14 @@
 //	R1  A hub's foreign total of a cell never exceeds what other regions accepted, and never falls unless the hub
 //	    loses what it has acknowledged: it is emptied, or a replica of it is promoted.
 //	R2  Within the convergence bound after the last accepted cost every hub's answer has the fleet's total of the
-//	    cell, whether or not the region used the cell before. The bound is two intervals for what is told as a count
-//	    at once, and four after a second region has begun to use the cell, plus the time that the stores take.
+//	    cell, whether or not the region used the cell before; less what R5 allows. The bound is two intervals for
+//	    what is told as a count at once, and four after a second region has begun to use the cell, plus the time
+//	    that the stores take.
 //	R3  A chunk is applied at most once in an epoch, whatever is repeated, reordered or late. The hub sees to it.
 //	R4  Two relays of one shard at once change nothing but load.
-//	R5  What a relay has not told is at most: below 10 % of the limit on a key that no other region is known to use; or
-//	    what was accepted within one interval; or, below 60 % of the limit, less than a step, until the total has
-//	    stood still for a second.
+//	R5  What a relay has not told is at most: less than the floor, and less than what reaches the limit, on a cell that
+//	    no other region is known to use; or what was accepted within one interval; or, below 60 % of the limit,
+//	    less than a step, until the total has stood still for a second.
 //	R6  A hub that was emptied ends with no less than the sum of what the nodes that are left have accepted, and with no
 //	    more than was accepted.
 //

@@ -258,7 +258,7 @@ func TestAPromotedReplicaIsToldAgain(t *testing.T) {
 // the hashes of those that wait for it.
 func TestARegionThatJoinsLater(t *testing.T) {
 	w := newWorld(t, "eu", "us")
-	w.tuning = relay.Tuning{SnapshotEvery: 2 * time.Second, Floor: 1} // nothing is stored for good
+	w.tuning.SnapshotEvery, w.tuning.Floor = 2*time.Second, 0.01
 	eu := w.regions[0]
 	w.run(time.Second)
 	var counts, hashes []window.Cell
@@ -284,6 +284,7 @@ func TestARegionThatJoinsLater(t *testing.T) {
 	if len(parts) == 0 || slices.Max(slices.Collect(maps.Values(parts))) < 2 {
 		t.Fatalf("rows by snapshot: %v", parts)
 	}
+	w.counts = memstore.NewCounts(memstore.CountsOptions{Clock: w.clock}) // it has nothing for ap
 	ap := w.addRegion("ap", w.clock, 1)
 	w.run(2 * interval)
 	w.wantKnown(counts...)

@@ -21,9 +21,8 @@ var errEmptiedMeanwhile = errors.New("the hub has lost its counts meanwhile")
 // first row of its own on, other relays of the shard can store nothing, and so take no change off the hub; what they
 // took off before, Scan finds in its cell.
 func (s *shard) load(ctx context.Context, now time.Time) error {
-	term := s.own.term
 	s.forget()
-	s.own.term, s.own.writer, s.own.madeAt = term, newWriter(), now
+	s.own.writer, s.own.madeAt = newWriter(), now
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	if _, err := s.peek(ctx, 1); err != nil { // for the hub's clock

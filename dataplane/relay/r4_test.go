@@ -96,27 +96,28 @@ func wantTold(w *world, c window.Cell, a, b *region) {
 // nothing to tell of it.
 func TestR4ASuccessorSeesEveryChange(t *testing.T) {
 	for _, c := range []struct {
-		what         string
-		first, later int64
-		usUses       bool
+		what          string
+		first, later  int64
+		before, after int64 // that us accepts
 	}{
-		{"a total that waits for another region", 1, 5, true},
-		{"a total that waits below a step", 50, 1, false},
+		{"a total that waits for another region", 1, 5, 0, 1},
+		{"a total that waits for another region, above the floor", 50, 1, 0, 1},
+		{"a total that waits below a step", 50, 1, 1, 0},
 	} {
 		w := newWorld(t, "eu", "us")
 		eu, us := w.regions[0], w.regions[1]
 		eu.away = true
 		old, successor := eu.stepped("a", true), eu.stepped("b", true)
 		cell := eu.cell("k", time.Hour)
+		us.accept(cell, c.before, 200)
+		w.run(interval)
 		eu.accept(cell, c.first, 200)
 		old.finish()
 		successor.finish()
 		eu.accept(cell, c.later, 200)
 		old.finish()
 		old.kill()
-		if c.usUses {
-			us.accept(cell, 1, 200)
-		}
+		us.accept(cell, c.after, 200)
 		for range 10 {
 			w.run(interval)
 			successor.finish()
@@ -171,6 +172,7 @@ func lapsedLease(t *testing.T, lapse func(eu *region, begins bool)) {
 	w.run(time.Second)
 	c := eu.cell("k", time.Hour)
 	eu.accept(c, 50, 200)
+	us.accept(c, 1, 200)
 	w.run(time.Second)
 	lapse(eu, true)
 	w.run(4 * time.Second)

@@ -32,18 +32,18 @@ type Config struct {
 }
 
 // Tuning is what may change while a relay runs. A duration of 0 is its default. Floor and Step have none, since 0 has
-// a meaning of its own; DefaultTuning has 0.2 and 0.05.
+// a meaning of its own; DefaultTuning has 0.1 and 0.01.
 type Tuning struct {
 	Interval          time.Duration // between two rows of a shard, and two reads: 200 ms. Lower: sooner told, more statements
 	SnapshotEvery     time.Duration // at least, between two snapshots: 30 s. Lower: a relay starts sooner, more bytes
-	Floor             float64       // share of its limit from which a count is stored for good; 0: from the first cost on
-	Step              float64       // share of its limit by which it must have grown to be stored again; 0: every growth is
+	Floor             float64       // share of its limit from which a count is told and stored; 0: from the first cost on
+	Step              float64       // share of its limit by which it must have grown to be told or stored again; 0: every growth is
 	MinGlobalDuration time.Duration // shortest window that is told: 2 s
 }
 
 // DefaultTuning is a relay's that is given none.
 func DefaultTuning() Tuning {
-	return Tuning{Interval: 200 * time.Millisecond, SnapshotEvery: 30 * time.Second, Floor: 0.2, Step: 0.05,
+	return Tuning{Interval: 200 * time.Millisecond, SnapshotEvery: 30 * time.Second, Floor: 0.1, Step: 0.01,
 		MinGlobalDuration: 2 * time.Second}
 }
 

@@ -71,7 +71,7 @@ func (h *history) stored(row *store.NewsRow, rest []*cell) (prune int64) {
 // snapshot appends the next part of a snapshot, if one is being written or is due: one part an interval.
 func (s *shard) snapshot(ctx context.Context, now time.Time) error {
 	h := &s.own.history
-	if s.own.pending != nil || h.first == 0 && !h.due(now, s.relay.tuning().SnapshotEvery) {
+	if s.own.pending != nil || h.first == 0 && !h.due(now, s.own.tuning.SnapshotEvery) {
 		return nil
 	}
 	if h.first == 0 {

@@ -22,7 +22,8 @@ const (
 // with a new one.
 type own struct {
 	ready   bool // loaded
-	term    int  // of the lease, when it was loaded
+	tuning  Tuning
+	term    int // of the lease, when it was loaded
 	writer  uint64
 	next    int64 // number of the next row
 	epoch   store.Epoch
@@ -65,6 +66,7 @@ func (s *shard) take(ctx context.Context, now time.Time) error {
 		s.tookTerm = term
 		s.tookAtMs.Store(now.UnixMilli())
 	}
+	s.tune()
 	err := s.rounds(ctx, now)
 	if err == nil {
 		s.tookAtMs.Store(now.UnixMilli())
@@ -76,6 +78,20 @@ func (s *shard) take(ctx context.Context, now time.Time) error {
 		return leaseErr
 	}
 	return err
+}
+
+// tune has it decided anew what is to be told and stored, if the tuning has changed. Cells whose windows were too short
+// until then are known to the hub alone, so then the shard begins anew.
+func (s *shard) tune() {
+	was, is := s.own.tuning, s.relay.tuning()
+	s.own.tuning = is
+	switch {
+	case !s.own.ready:
+	case was.MinGlobalDuration != is.MinGlobalDuration:
+		s.forget()
+	case was.Floor != is.Floor || was.Step != is.Step:
+		s.book.reconsider()
+	}
 }
 
 // sweep forgets what has expired. The reader fills the book of a shard that another relay leads too, whose clock is not
@@ -158,7 +174,7 @@ func (s *shard) changes(ctx context.Context, max int) (store.Changes, error) {
 
 // grow takes note of changes: see growLocked.
 func (s *shard) grow(changes []store.Change, since, now time.Time) {
-	shortest := s.relay.tuning().MinGlobalDuration
+	shortest := s.own.tuning.MinGlobalDuration
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
 	for i := range changes {
@@ -184,7 +200,7 @@ func (s *shard) compose(taken []store.Change, now time.Time) (p *pending, more b
 func (s *shard) choose(now time.Time) (fit []tidings, left bool) {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
-	all := s.dueLocked(now)
+	all := s.dueLocked(now, s.own.tuning)
 	share := func(t tidings) float64 { return float64(t.cell.total) / float64(max(1, t.cell.limit)) }
 	slices.SortFunc(all, func(a, b tidings) int { return cmp.Compare(share(b), share(a)) })
 	return fitting(all)
@@ -208,13 +224,13 @@ func fitting(all []tidings) (fit []tidings, left bool) {
 }
 
 // dueLocked decides about all cells that are due.
-func (s *shard) dueLocked(now time.Time) (all []tidings) {
+func (s *shard) dueLocked(now time.Time, t Tuning) (all []tidings) {
 	for c := range s.book.due {
 		if !c.shared && s.relay.reader.users.has(c.name.ExpiresAtMs(), c.hash) {
 			c.shared = true
 		}
 		standing := standing{total: c.total, told: c.told, limit: c.limit, shared: c.shared, still: now.Sub(c.grownAt)}
-		switch standing.verdict() {
+		switch standing.verdict(t) {
 		case tellHash:
 			all = append(all, tidings{c, toldHash})
 		case tellCount:
@@ -295,6 +311,6 @@ func (s *shard) append(ctx context.Context, row store.NewsRow) error {
 // snapshot: the store may have lost the stream's rows, and the numbers below which they were not needed are used again.
 func (s *shard) forget() {
 	s.prunes.Store(0)
-	s.own = own{sweptAt: s.own.sweptAt}
+	s.own = own{term: s.own.term, tuning: s.own.tuning, sweptAt: s.own.sweptAt}
 	s.book.forgetOwn()
 }

@@ -1,15 +1,15 @@
 package relay
 
 import (
+	"math"
 	"time"
 
 	"github.com/weirhq/weir/shared/window"
 )
 
 const (
-	tellPercent = 10          // of its limit: from here on a cell's count is told whether or not it is shared
-	hotPercent  = 60          // from here on it is told at every interval
-	stillFor    = time.Second // a count that stands below a step is told after that
+	hotShare = 0.6         // of its limit: from here on a shared cell's count is told at every interval
+	stillFor = time.Second // a shared cell's count that stands below a step is told after that
 )
 
 // What the region's other regions have been told about a cell: nothing, its hash, or a count > 0.
@@ -28,35 +28,36 @@ const (
 	tellCount                // tell the total
 )
 
-// standing is all that the decision about a cell depends on.
+// standing is all that the decision about a cell depends on, beside the tuning.
 type standing struct {
 	total, told, limit int64
 	shared             bool          // another region is known to use the cell
 	still              time.Duration // since total last grew
 }
 
-func (s standing) verdict() verdict {
-	if s.total <= max(s.told, 0) {
-		return keepIt
-	}
+func (s standing) verdict(t Tuning) verdict {
 	limit := min(s.limit, window.LimitMax)
-	if s.told <= toldHash {
-		switch {
-		case s.shared || s.total >= percentOf(limit, tellPercent):
-			return tellCount
-		case s.told == toldNothing:
-			return tellHash
-		}
+	untold := s.total - max(s.told, 0)
+	switch {
+	case untold <= 0:
 		return keepIt
-	}
-	if s.total-s.told >= stepOf(limit) || s.total >= percentOf(limit, hotPercent) || s.still >= stillFor {
+	case s.shared && s.mayWait(untold, limit, t.Step):
+		return laterIt
+	case s.shared, untold >= shareOf(limit, t.Floor), s.total >= limit && s.told < limit:
 		return tellCount
+	case s.told == toldNothing:
+		return tellHash
 	}
-	return laterIt
+	return keepIt
 }
 
-// stepOf is how much a count grows between two tellings: 1 % of the limit, at least 1.
-func stepOf(limit int64) int64 { return max(1, limit/100) }
+// mayWait is of a shared cell.
+func (s standing) mayWait(untold, limit int64, step float64) bool {
+	return s.told > toldHash && untold < shareOf(limit, step) && s.total < shareOf(limit, hotShare) && s.still < stillFor
+}
 
-// percentOf rounds up. limit is at most window.LimitMax.
-func percentOf(limit, percent int64) int64 { return (limit*percent + 99) / 100 }
+// shareOf is at least 1, and rounds up, unless what is above a whole number is a float's error. limit is at most
+// window.LimitMax.
+func shareOf(limit int64, share float64) int64 {
+	return max(1, int64(math.Ceil(float64(limit)*share*(1-1e-12))))
+}
