@@ -71,7 +71,7 @@ func newFleet(s Scenario, set tuning.Tuning, began time.Time, seed uint64) *flee
 	f := &fleet{world: w, plan: *s.fleet, news: memstore.NewNews(memstore.NewsOptions{})}
 	f.tuning = relay.Tuning{Interval: set.NewsInterval.Std(), Floor: set.Floor, Step: set.Step, MinGlobalDuration: set.MinGlobalDuration.Std()}
 	f.until = began // until traffic is planned
-	f.track = newTracker(w, len(s.Shape.Nodes))
+	f.track = newTracker(w, len(s.Shape.Nodes), set.Floor)
 	for i, nodes := range s.Shape.Nodes {
 		hub := memstore.NewHub(memstore.HubOptions{Grace: 3 * auditAfter})
 		r := &fleetRegion{index: i, name: fleetName(i), hub: hub}

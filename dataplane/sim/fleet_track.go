@@ -14,9 +14,11 @@ import (
 // counted, and what hubs have been told of the others, each with the moment.
 //
 // A cost has converged when every other hub's answer has at least all that the fleet had accepted
-// when the cost was at its own hub. It is due from then on, or from the moment at which a relay has
-// to tell it: when the region's total is tellShare of the limit, or a second region uses the cell.
+// when the cost was at its own hub. It is due from then on, or from the moment at which its relay has
+// to tell it whatever it has told before: when the region's total reaches the limit, or a second region
+// uses the cell. What never is must be less than the floor: the rest is unknown.
 type tracker struct {
+	floor   float64
 	world   *world
 	regions int
 
@@ -26,9 +28,6 @@ type tracker struct {
 	cells    map[window.Cell]*tracked
 	all, hot delays
 }
-
-// tellShare is the share of its limit from which a relay tells a count that no other region shares.
-const tellShare = 0.1
 
 // tracked is one cell. Slices are by region.
 type tracked struct {
@@ -59,8 +58,8 @@ type progress struct {
 	own  int64
 }
 
-func newTracker(w *world, regions int) *tracker {
-	return &tracker{world: w, regions: regions, watched: make(map[window.Key]*fleetTally), groups: make(map[string]*fleetTally), cells: make(map[window.Cell]*tracked)}
+func newTracker(w *world, regions int, floor float64) *tracker {
+	return &tracker{floor: floor, world: w, regions: regions, watched: make(map[window.Key]*fleetTally), groups: make(map[string]*fleetTally), cells: make(map[window.Cell]*tracked)}
 }
 
 // watch makes a key one that is tracked, as a part of a group.
@@ -112,7 +111,7 @@ func (t *tracker) count(region int, name window.Cell, total int64) {
 	}
 	c.counted[region], c.sum = total, c.sum+amount
 	c.marks = append(c.marks, fleetMark{region: region, amount: amount, sum: c.sum, missing: t.regions - 1, hot: float64(c.sum) >= hotShare*float64(c.limit)})
-	if c.users > 1 || float64(total) >= tellShare*float64(c.limit) {
+	if c.users > 1 || total >= c.limit {
 		for ; c.dated < len(c.marks); c.dated++ {
 			c.marks[c.dated].at = time.Now()
 		}
@@ -198,7 +197,7 @@ func (t *tracker) compareLocked(region int, name window.Cell, total int64) {
 
 func (t *tracker) closeLocked(c *tracked, group *fleetTally) {
 	for i := range c.marks {
-		if m := &c.marks[i]; m.missing > 0 && !m.at.IsZero() {
+		if m := &c.marks[i]; m.missing > 0 && (!m.at.IsZero() || t.isLate(c, m)) {
 			t.all.unknown++
 			if m.hot {
 				t.hot.unknown++
@@ -210,6 +209,16 @@ func (t *tracker) closeLocked(c *tracked, group *fleetTally) {
 		accepted += n
 	}
 	group.close(accepted, c.limit)
+}
+
+// isLate tells whether a hub lacks a floor or more of what there was with a cost in the one region that uses its cell.
+func (t *tracker) isLate(c *tracked, m *fleetMark) bool {
+	for region, foreign := range c.foreign {
+		if region != m.region && float64(m.sum-foreign) >= max(1, t.floor*float64(c.limit)) {
+			return true
+		}
+	}
+	return false
 }
 
 // fleetTally adds up the cells of a group of keys.

@@ -133,7 +133,7 @@ func TestFiftyRegions(t *testing.T) {
 func TestConvergenceIsMeasuredToTheLastHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{violations: make(map[violation]*breach)}
-		tr := newTracker(w, 3)
+		tr := newTracker(w, 3, 0.1)
 		c := window.Cell{Key: fleetKeyOf("k", time.Minute), Sequence: 1}
 		tr.watch("all", c.Key)
 		step := func(do func()) {
@@ -142,7 +142,7 @@ func TestConvergenceIsMeasuredToTheLastHub(t *testing.T) {
 		}
 		tr.accept(0, c, 5, 100)
 		tr.accept(1, c, 7, 100)
-		step(func() { tr.count(0, c, 5) }) // below 10 % and alone: not due
+		step(func() { tr.count(0, c, 5) }) // alone: not due
 		step(func() { tr.count(1, c, 7) }) // now both are
 		step(func() { tr.tell(2, c, 7) })  // as much as there was with the 5, and not with the 7
 		step(func() { tr.tell(0, c, 7) })
@@ -169,4 +169,23 @@ func TestConvergenceIsMeasuredToTheLastHub(t *testing.T) {
 			t.Errorf("%+v", g)
 		}
 	})
+}
+
+// What the one region that uses a cell keeps back is unknown from the floor on.
+func TestWhatARegionKeepsBackIsLessThanTheFloor(t *testing.T) {
+	for told, unknown := range map[int64]int64{20: 1, 21: 0} {
+		tr := newTracker(&world{violations: make(map[violation]*breach)}, 2, 0.1)
+		c := window.Cell{Key: fleetKeyOf("k", time.Minute), Sequence: 1}
+		tr.watch("all", c.Key)
+		tr.accept(0, c, 30, 100)
+		tr.count(0, c, 21)
+		tr.tell(1, c, told)
+		tr.count(0, c, 30)
+		tr.closeBefore(time.Now().Add(time.Hour).UnixMilli(), func(region int, _ []window.Cell) []store.Total {
+			return []store.Total{{Region: []int64{30, 0}[region]}}
+		})
+		if tr.all.unknown != unknown {
+			t.Errorf("of 30 %d are told: %d costs unknown, want %d", told, tr.all.unknown, unknown)
+		}
+	}
 }
