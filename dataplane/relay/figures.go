@@ -33,19 +33,31 @@ func (r *Relay) Figures() Figures {
 		Errors: m.errors.Load(), Rows: m.told.rows.Load() + m.read.rows.Load() + m.saved.Load(),
 		Saved: m.saved.Load(), Refused: m.refused.Load(), Healed: m.healed.Load(), Fenced: m.fenced.Load(),
 	}
-	inStep := m.readAtMs.Load()
 	for _, s := range r.shards {
 		if _, held := s.term(now); held {
 			f.Held = append(f.Held, s.index)
-			inStep = min(inStep, s.tookAtMs.Load())
 		}
 		untold, _ := s.book.figures(now)
 		f.Untold = max(f.Untold, untold)
 	}
-	if len(f.Held) > 0 && inStep > 0 {
-		f.InStepAt = time.UnixMilli(inStep)
+	if at := r.inStepAtMs(now); at > 0 {
+		f.InStepAt = time.UnixMilli(at)
 	}
 	return f
+}
+
+// inStepAtMs is Figures.InStepAt; 0 if that is zero.
+func (r *Relay) inStepAtMs(now time.Time) int64 {
+	at, leads := r.metrics.readAtMs.Load(), false
+	for _, s := range r.shards {
+		if _, held := s.term(now); held {
+			at, leads = min(at, s.tookAtMs.Load()), true
+		}
+	}
+	if !leads {
+		return 0
+	}
+	return at
 }
 
 // takeLags returns the percentiles of the lags since the last call.

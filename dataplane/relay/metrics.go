@@ -79,15 +79,16 @@ var (
 	descCells   = desc("cells", "Cells that the relay holds of a shard.", "shard")
 	descRows    = desc("news_rows_total", "Rows of news written (told), read, and received from a peer (heard).", "direction")
 	descBytes   = desc("news_bytes_total", "Bytes of news written (told), read, and received from a peer (heard).", "direction")
-	descLag     = desc("lag_seconds", "Age of the oldest row of news in the last read that had some of the region.", "region")
+	descLag     = desc("lag_seconds", "Age of the oldest row of news in the last read that had some of the region.", "from")
+	descInStep  = desc("in_step_timestamp_seconds", "When the relay had last told what was due and read news, in seconds since 1970; 0 without a lease.")
 	descSaved   = desc("stored_counts_total", "Counts that were stored for good.")
 	descRefused = desc("refused_counts_total", "Counts that the store does not take: each is tried once, and named in the log.")
 	descHealed  = desc("healed_total", "Times that a shard of the hub had lost its counts and was raised again.")
 	descFenced  = desc("fenced_total", "Times that another relay of the same shard had written first.")
 	descUnread  = desc("unreadable_rows_total", "Rows of news that were left out because this version cannot read them.")
 	descErrors  = desc("errors_total", "Steps of the relay's loops that failed.")
-	descsOfAll  = []*prometheus.Desc{descLease, descUntold, descCells, descRows, descBytes, descLag, descSaved, descRefused, descHealed, descFenced,
-		descUnread, descErrors}
+	descsOfAll  = []*prometheus.Desc{descLease, descUntold, descCells, descRows, descBytes, descLag, descInStep, descSaved, descRefused,
+		descHealed, descFenced, descUnread, descErrors}
 	oneOrZero = map[bool]float64{true: 1}
 )
 
@@ -112,13 +113,13 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		send(descUntold, prometheus.GaugeValue, age.Seconds(), shard)
 		send(descCells, prometheus.GaugeValue, float64(cells), shard)
 	}
+	send(descInStep, prometheus.GaugeValue, float64(m.relay.inStepAtMs(now))/1000)
 	for direction, t := range map[string]*traffic{"told": &m.told, "read": &m.read, "heard": &m.heard} {
 		send(descRows, prometheus.CounterValue, float64(t.rows.Load()), direction)
 		send(descBytes, prometheus.CounterValue, float64(t.bytes.Load()), direction)
 	}
 	for d, n := range map[*prometheus.Desc]*atomic.Int64{descSaved: &m.saved, descRefused: &m.refused, descHealed: &m.healed,
-		descFenced: &m.fenced,
-		descUnread: &m.unreadable, descErrors: &m.errors} {
+		descFenced: &m.fenced, descUnread: &m.unreadable, descErrors: &m.errors} {
 		send(d, prometheus.CounterValue, float64(n.Load()))
 	}
 	m.mu.Lock()

@@ -136,20 +136,23 @@ func TestMetrics(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu, us := w.regions[0], w.regions[1]
 	us.away = true
+	wantMetric(t, eu.relay, `weir_relay_in_step_timestamp_seconds 0`)
 	w.run(time.Second)
 	c := eu.cell("k", time.Hour)
 	eu.accept(c, 50, 100)
 	w.run(time.Second)
+	inStep := w.now
 	w.news.Faults.Fail(errDown)
 	eu.accept(c, 20, 100)
 	w.run(3 * time.Second)
 	w.news.Faults.Fail(nil)
 	wantMetric(t, eu.relay, `weir_relay_lease_held{shard="0"} 1`, `weir_relay_cells{shard="0"} 1`,
 		`weir_relay_untold_age_seconds{shard="0"} 2.8`, `weir_relay_news_rows_total{direction="told"} 2`,
-		`weir_relay_healed_total 1`, `weir_relay_stored_counts_total 2`)
+		`weir_relay_healed_total 1`, `weir_relay_stored_counts_total 2`,
+		fmt.Sprint("weir_relay_in_step_timestamp_seconds ", float64(inStep.UnixMilli())/1000))
 	us.away = false
 	w.run(interval)
-	wantMetric(t, us.relay, `weir_relay_lag_seconds{region="eu"} 5`, `weir_relay_news_rows_total{direction="read"} 3`)
+	wantMetric(t, us.relay, `weir_relay_lag_seconds{from="eu"} 5`, `weir_relay_news_rows_total{direction="read"} 3`)
 	problems, err := testutil.CollectAndLint(eu.relay.Collector())
 	if err != nil || len(problems) > 0 {
 		t.Errorf("%v, %v", problems, err)
