@@ -22,8 +22,17 @@ type metrics struct {
 	readAtMs atomic.Int64 // last read of news without an error; at first when reading began
 
 	mu    sync.Mutex
-	lags  map[string]time.Duration // by region: in the last read that had some of its rows
-	since map[string]*delays       // by region: since Figures was called last
+	lags  map[string]lag     // by region: in the last read that had some of its rows
+	since map[string]*delays // by region: since Figures was called last
+}
+
+// lagKept is how long a lag is reported: that of a region that has gone, or of a lease that was lost, tells nothing.
+const lagKept = time.Minute
+
+// lag is how old the oldest row of a region was that was read at a time.
+type lag struct {
+	late time.Duration
+	at   time.Time
 }
 
 type traffic struct{ rows, bytes atomic.Int64 }
@@ -34,11 +43,11 @@ func (t *traffic) add(bytes int) {
 }
 
 func (m *metrics) init(r *Relay) {
-	m.relay, m.lags, m.since = r, make(map[string]time.Duration), make(map[string]*delays)
+	m.relay, m.lags, m.since = r, make(map[string]lag), make(map[string]*delays)
 }
 
-// lag notes how old a page's rows were when they were read, by the store's clock.
-func (m *metrics) lag(page *store.NewsPage) {
+// noteLag notes how old a page's rows were when they were read, by the store's clock.
+func (m *metrics) noteLag(page *store.NewsPage, now time.Time) {
 	if len(page.Rows) == 0 {
 		return
 	}
@@ -50,10 +59,10 @@ func (m *metrics) lag(page *store.NewsPage) {
 		late := page.Now.Sub(row.WrittenAt)
 		m.sinceLocked(row.Region).add(late)
 		if _, ok := seen[row.Region]; ok {
-			late = max(late, m.lags[row.Region])
+			late = max(late, m.lags[row.Region].late)
 		}
 		seen[row.Region] = struct{}{}
-		m.lags[row.Region] = late
+		m.lags[row.Region] = lag{late, now}
 	}
 }
 
@@ -79,7 +88,7 @@ var (
 	descCells   = desc("cells", "Cells that the relay holds of a shard.", "shard")
 	descRows    = desc("news_rows_total", "Rows of news written (told), read, and received from a peer (heard).", "direction")
 	descBytes   = desc("news_bytes_total", "Bytes of news written (told), read, and received from a peer (heard).", "direction")
-	descLag     = desc("lag_seconds", "Age of the oldest row of news in the last read that had some of the region.", "from")
+	descLag     = desc("lag_seconds", "Age of the oldest row of news in the last read that had some of the region, for a minute after it.", "from")
 	descInStep  = desc("in_step_timestamp_seconds", "When the relay had last told what was due and read news, in seconds since 1970; 0 without a lease.")
 	descSaved   = desc("stored_counts_total", "Counts that were stored for good.")
 	descRefused = desc("refused_counts_total", "Counts that the store does not take: each is tried once, and named in the log.")
@@ -124,8 +133,10 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for region, lag := range m.lags {
-		send(descLag, prometheus.GaugeValue, lag.Seconds(), region)
+	for region, l := range m.lags {
+		if now.Sub(l.at) <= lagKept {
+			send(descLag, prometheus.GaugeValue, l.late.Seconds(), region)
+		}
 	}
 }
 

@@ -47,7 +47,7 @@ func (r *reader) read(ctx context.Context, now time.Time) error {
 		for i := range page.Rows {
 			r.apply(&page.Rows[i], now)
 		}
-		r.relay.metrics.lag(&page)
+		r.relay.metrics.noteLag(&page, now)
 		r.wake()
 		if !page.More {
 			break

@@ -153,6 +153,11 @@ func TestMetrics(t *testing.T) {
 	us.away = false
 	w.run(interval)
 	wantMetric(t, us.relay, `weir_relay_lag_seconds{from="eu"} 5`, `weir_relay_news_rows_total{direction="read"} 3`)
+	us.away = true
+	w.run(2 * time.Minute)
+	if n := testutil.CollectAndCount(us.relay.Collector(), "weir_relay_lag_seconds"); n != 0 {
+		t.Errorf("%d lags of reads that ended two minutes ago", n)
+	}
 	problems, err := testutil.CollectAndLint(eu.relay.Collector())
 	if err != nil || len(problems) > 0 {
 		t.Errorf("%v, %v", problems, err)
