@@ -15,15 +15,18 @@ func Example() {
 	ctx := context.Background()
 	now := time.Date(2026, 1, 1, 12, 0, 30, 0, time.UTC)
 	clock := func() time.Time { return now }
-	origin := memstore.NewOrigin(memstore.OriginOptions{Clock: clock})
+	hub := memstore.NewHub(memstore.HubOptions{Clock: clock})
 	counts := memstore.NewCounts(memstore.CountsOptions{Clock: clock})
 
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "alice", Duration: time.Minute}
 	cell := window.Cell{Key: key, Sequence: window.Sequence(now.UnixMilli(), key.DurationMs())}
 
-	one := origin.Add(ctx, []store.Add{{Cell: cell, Cost: 4}})
-	other := origin.Add(ctx, []store.Add{{Cell: cell, Cost: 2}})
-	fmt.Println("one node learns", one[0].Total, "and the other", other[0].Total)
+	send := func(stream uint64, cost int64) store.Total {
+		reply, _ := hub.Send(ctx, store.Chunk{Stream: stream, Number: 1, Costs: []store.Cost{{Cell: cell, Add: cost}}})
+		return reply.Totals[0]
+	}
+	one, other := send(1, 4), send(2, 2)
+	fmt.Println("one node learns", one.Region, "and the other", other.Region)
 
 	_ = counts.Publish(ctx, "eu", []store.Count{{Cell: cell, Count: 6}})
 	_ = counts.Publish(ctx, "us", []store.Count{{Cell: cell, Count: 3}})
@@ -35,18 +38,21 @@ func Example() {
 	// eu has published 6 and the others 3
 }
 
-// A reply that is lost leaves the increment applied, which is what a limiter has to
-// reckon with.
+// A reply that is lost leaves the chunk applied; to send it again adds nothing.
 func ExampleFaults() {
-	origin := memstore.NewOrigin(memstore.OriginOptions{})
+	hub := memstore.NewHub(memstore.HubOptions{})
 	cell := window.Cell{Key: window.Key{Workspace: "acme", Namespace: "api", Identifier: "alice", Duration: time.Hour}}
 	cell.Sequence = window.Sequence(time.Now().UnixMilli(), cell.DurationMs())
+	chunk := store.Chunk{Stream: 1, Number: 1, Costs: []store.Cost{{Cell: cell, Add: 1}}}
 
-	origin.Faults.LoseReplies(true)
-	added := origin.Add(context.Background(), []store.Add{{Cell: cell, Cost: 1}})
-	fmt.Println(added[0].Err)
-	fmt.Println("total:", origin.Totals()[cell])
+	hub.Faults.LoseReplies(true)
+	_, err := hub.Send(context.Background(), chunk)
+	fmt.Println("no answer:", err != nil, "total:", hub.Totals()[cell].Region)
+
+	hub.Faults.LoseReplies(false)
+	reply, _ := hub.Send(context.Background(), chunk)
+	fmt.Println("sent again, total:", reply.Totals[0].Region)
 	// Output:
-	// origin: reply lost, the increment may have been applied: memstore: add: the reply was lost
-	// total: 1
+	// no answer: true total: 1
+	// sent again, total: 1
 }

@@ -12,12 +12,8 @@ import (
 // Op names a method of a store, for Faults and in errors.
 type Op string
 
-// The methods of Origin, of Counts, of News and of Hub.
+// The methods of Counts, of News and of Hub.
 const (
-	OpRead      Op = "read"
-	OpAdd       Op = "add"
-	OpClaim     Op = "claim"
-	OpRaise     Op = "raise"
 	OpPublish   Op = "publish"
 	OpImport    Op = "import"
 	OpSettings  Op = "settings"
@@ -41,6 +37,7 @@ const (
 	OpTold     Op = "told"
 	OpScan     Op = "scan"
 	OpTell     Op = "tell"
+	OpRaise    Op = "raise"
 	OpHealed   Op = "healed"
 )
 
@@ -50,8 +47,8 @@ const (
 // A call is a journey: it leaves, and there Hook and Fail can keep it from arriving;
 // it travels for half of Delay; it is applied; it travels back for the other half;
 // and there LoseReplies can swallow the reply. A caller whose ctx ends while its
-// call travels gets ctx's error, and an Add, a Claim or a chunk that has left is applied all
-// the same, and reported as store.ErrMaybeApplied: as over a network.
+// call travels gets ctx's error, and a claim or a chunk that has left is applied all
+// the same, and a claim reported as store.ErrMaybeApplied: as over a network.
 type Faults struct {
 	mu          sync.Mutex
 	hook        func(Op) error
@@ -77,12 +74,12 @@ func (f *Faults) Delay(d time.Duration) { f.set(func() { f.delay = d }) }
 func (f *Faults) LoseReplies(lose bool) { f.set(func() { f.loseReplies = lose }) }
 
 // RefuseRow makes Publish refuse, with store.ErrRefused, every chunk that holds a
-// row for which refuse is true. It has no meaning for an Origin.
+// row for which refuse is true. It has no meaning for a Hub.
 func (f *Faults) RefuseRow(refuse func(store.Count) bool) { f.set(func() { f.refuse = refuse }) }
 
 // SlowCommits makes what a Publish writes visible only some time after it was stamped:
 // delay is asked for each statement, of which a Publish that was slow needs several. nil
-// removes it. An Append of News holds its number back as long. It has no meaning for an Origin.
+// removes it. An Append of News holds its number back as long. It has no meaning for a Hub.
 func (f *Faults) SlowCommits(delay func() time.Duration) { f.set(func() { f.slowCommits = delay }) }
 
 func (f *Faults) set(change func()) {
@@ -92,7 +89,7 @@ func (f *Faults) set(change func()) {
 }
 
 // journey is one call on its way. How it ends is in three parts, because what an
-// error means for an Add depends on where it struck.
+// error means for a claim depends on where it struck.
 type journey struct {
 	op          Op
 	delay       time.Duration

@@ -69,6 +69,19 @@ func (h *Hub) ClaimAll(ctx context.Context, claims []store.CellClaim) store.Clai
 	return reply
 }
 
+// deliver applies what has left, whether or not its caller waits for the reply.
+func (j journey) deliver(ctx context.Context, apply func()) error {
+	lost := j.travel(ctx)
+	apply()
+	if lost == nil {
+		lost = j.comeBack(ctx)
+	}
+	if lost != nil {
+		return fmt.Errorf("%w: %w", store.ErrMaybeApplied, lost)
+	}
+	return nil
+}
+
 // Send implements store.Hub.
 func (h *Hub) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	h.counters.sends.Add(1)

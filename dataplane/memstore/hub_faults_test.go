@@ -141,3 +141,42 @@ func TestHubDoesNotPileUp(t *testing.T) {
 		t.Errorf("%d cells are alive", n)
 	}
 }
+
+func TestKeysSpreadOverShards(t *testing.T) {
+	if n := memstore.NewHub(memstore.HubOptions{}).Shards(); n != 1 {
+		t.Errorf("%d shards unless set", n)
+	}
+	h := memstore.NewHub(memstore.HubOptions{Shards: 4})
+	keys := make([]int, h.Shards())
+	for i := range 4000 {
+		c := minuteCell(fmt.Sprint("user-", i))
+		keys[h.ShardOf(&c.Key)]++
+	}
+	for shard, n := range keys {
+		if n < 800 || n > 1200 {
+			t.Errorf("shard %d has %d of 4,000 keys", shard, n)
+		}
+	}
+}
+
+func TestStatsCountCallsAndCells(t *testing.T) {
+	h := memstore.NewHub(memstore.HubOptions{})
+	c := minuteCell("x")
+	for number := range int64(2) {
+		if _, err := sendOne(t, h, number+1, store.Cost{Cell: c, Add: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.ClaimAll(t.Context(), []store.CellClaim{{Cell: c, Cost: 1, AtMost: 3}, {Cell: c, Cost: 1, AtMost: 3}})
+	if _, err := h.Get(t.Context(), []window.Cell{c, minuteCell("y")}); err != nil {
+		t.Fatal(err)
+	}
+	h.Faults.Fail(errDown)
+	if _, err := h.Get(t.Context(), []window.Cell{c}); err == nil {
+		t.Fatal("no error")
+	}
+	want := memstore.HubStats{Gets: 2, Sends: 2, Claims: 1, CellsRead: 2, CellsAdded: 2, CellsClaimed: 1}
+	if got := h.Stats(); got != want || got.Calls() != 5 {
+		t.Errorf("%+v, %d calls, want %+v", got, got.Calls(), want)
+	}
+}

@@ -16,39 +16,6 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// What a replay tick costs: each call names 500 cells, one command's worth.
-func BenchmarkCallOf500(b *testing.B) {
-	server := servers.RedisForTest(b)
-	o, raw := openAt(b, server.Addr(), redisorigin.Options{}), rawClient(b, server.Addr())
-	const n = 500
-	cells, adds, claims := make([]window.Cell, n), make([]store.Add, n), make([]store.Claim, n)
-	for i := range cells {
-		cells[i] = cellNow(fmt.Sprint("user-", i), time.Hour)
-		adds[i] = store.Add{Cell: cells[i], Cost: 1}
-		claims[i] = store.Claim{Cell: cells[i], Cost: 1, AtMost: math.MaxInt64}
-	}
-	b.Run("Read", func(b *testing.B) {
-		for b.Loop() {
-			read(b, o, cells...)
-		}
-	})
-	b.Run("Add", func(b *testing.B) {
-		before := serverCPU(b, raw)
-		for b.Loop() {
-			add(b, o, adds...)
-		}
-		b.ReportMetric((serverCPU(b, raw)-before)*1e6/float64(b.N*n), "server-µs/cell")
-		b.ReportMetric(float64(raw.MemoryUsage(b.Context(), o.Key(cells[0])).Val()), "B/cell")
-	})
-	b.Run("Claim", func(b *testing.B) {
-		for b.Loop() {
-			if c := o.Claim(b.Context(), claims)[0]; !c.Added {
-				b.Fatal(c)
-			}
-		}
-	})
-}
-
 // serverCPU is how many seconds a server's main thread has worked: unlike the time that a call takes, it does not
 // depend on what else the machine does.
 func serverCPU(b *testing.B, raw *redis.Client) float64 {
@@ -66,8 +33,8 @@ func serverCPU(b *testing.B, raw *redis.Client) float64 {
 	return seconds
 }
 
-// The same of a Hub, and what a cell takes of the server's memory.
-func BenchmarkHubCallOf500(b *testing.B) {
+// What a replay tick costs, a call of 500 cells, and what a cell takes of the server's memory.
+func BenchmarkCallOf500(b *testing.B) {
 	server := servers.RedisForTest(b)
 	h := openHub(b, "redis://"+server.Addr(), redisorigin.Options{})
 	const n = 500

@@ -58,7 +58,7 @@ func TestURLsThatAreRefused(t *testing.T) {
 		"redis://u:@x/secret@host":               "cannot be parsed: '@'",
 		"redis://u:secret@host?read_timeout=soo": "read_timeout",
 	} {
-		_, err := redisorigin.Open(rawURL, redisorigin.Options{})
+		_, err := redisorigin.Open([]string{rawURL}, redisorigin.Options{})
 		if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v, want an error about %q", rawURL, err, says)
 		}
@@ -76,7 +76,7 @@ func TestClientsThatAreRefused(t *testing.T) {
 		"*redis.Ring":           redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}, ContextTimeoutEnabled: true, MaxRetries: -1}),
 		"<nil>":                 nil,
 	} {
-		if _, err := redisorigin.New(client, redisorigin.Options{}); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := redisorigin.New([]redisorigin.Partition{{Client: client}}, redisorigin.Options{}); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("want an error about %s: %v", says, err)
 		}
 		if client != nil {
@@ -86,7 +86,7 @@ func TestClientsThatAreRefused(t *testing.T) {
 		}
 	}
 	for says, o := range map[string]redisorigin.Options{"Prefix": {Prefix: "{"}, "Grace": {Grace: -1}} {
-		if _, err := redisorigin.Open("redis://127.0.0.1:1", o); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := redisorigin.Open([]string{"redis://127.0.0.1:1"}, o); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("want an error about %s: %v", says, err)
 		}
 	}
@@ -96,8 +96,8 @@ func TestClientsThatAreRefused(t *testing.T) {
 func TestLibraryLogsToTheLogger(t *testing.T) {
 	var log lockedBuffer
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	o := openURL(t, "redis://127.0.0.1:1?min_idle_conns=1", redisorigin.Options{Logger: logger})
-	if _, err := o.Read(context.Background(), []window.Cell{cellNow("x", time.Second)}); err == nil {
+	o := openHub(t, "redis://127.0.0.1:1?min_idle_conns=1", redisorigin.Options{Logger: logger})
+	if _, err := o.Get(context.Background(), []window.Cell{cellNow("x", time.Second)}); err == nil {
 		t.Fatal("a read without a server")
 	}
 	if got := log.String(); !strings.Contains(got, "level=DEBUG") || !strings.Contains(got, "library=go-redis") {

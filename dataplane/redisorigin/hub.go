@@ -3,13 +3,14 @@ package redisorigin
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/weirhq/weir/dataplane/internal/resend"
 	"github.com/weirhq/weir/dataplane/store"
@@ -18,12 +19,7 @@ import (
 
 // Hub is a store.RelayHub in Redis. It is safe for concurrent use and starts no goroutines.
 //
-// A cell is one hash (see hub_scripts.go), in keys that no Origin has:
-//
-//	weir:{hub}:exact:{acme:api:alice:60000}:29340112
-//	prefix bucket mode workspace namespace identifier duration_ms  sequence
-//
-// Beside its cells a server has an epoch, drawn once; the set of changed cells, by when they expire,
+// A cell is one hash, see hub_scripts.go. Beside its cells a server has an epoch, drawn once; the set of changed cells, by when they expire,
 // so that it is bounded by the live ones however long no relay comes; for each stream the number
 // of its last chunk, for store.StreamKeptFor; and the relay's lease. A stream has a key of its own
 // rather than a field of a hash, since keys expire and fields do not.
@@ -35,16 +31,27 @@ import (
 // What it gives up: claims that a failover loses stay lost, as only chunks are numbered. A server that is
 // emptied and then replaced by a replica from before that counts what was restored twice.
 type Hub struct {
-	origin  *Origin
-	shards  []*hubShard
+	*layout
+	shards  []*shard // by name
+	seeds   []uint64 // of the names, see ShardOf
+	owned   bool     // the clients are closed with the Hub
 	streams resend.Streams
 }
 
 var _ store.RelayHub = (*Hub)(nil)
 
-// hubShard is a partition, and what is known of its buckets.
-type hubShard struct {
-	*shard
+// callKeysMax bounds the keys of one command, and with them how long a server can do
+// nothing else: under 1 ms for chunks, half as long again for claims.
+const callKeysMax = 500
+
+// shard is one partition, what all calls that concern it go through, and what is known of its buckets.
+type shard struct {
+	*layout
+	name    string // of the partition; "" for the only one
+	where   string // the name and the address, for errors
+	client  redis.UniversalClient
+	cluster bool // keys of one command must share a slot
+
 	hub     *Hub
 	channel string
 	buckets []*bucket
@@ -75,40 +82,24 @@ type seenEpochs struct {
 // of its own in calls and in each look for changes: more of them make chunks dearer, and relays.
 const clusterBuckets = 256
 
-// OpenHub returns a Hub on clients of its own, as OpenPartitions does.
-func OpenHub(namesAndURLs []string, o Options) (*Hub, error) {
-	origin, err := OpenPartitions(namesAndURLs, o)
-	if err != nil {
-		return nil, err
+func newShard(hub *Hub, p Partition, cluster bool) *shard {
+	s := &shard{layout: hub.layout, name: p.Name, where: whereIs(p), client: p.Client, cluster: cluster,
+		hub: hub, channel: hub.prefix + ":{hub}:foreign", byName: make(map[string]*bucket)}
+	if !cluster {
+		s.addBucket("hub")
 	}
-	return newHub(origin), nil
+	for n := 0; cluster && n < clusterBuckets; n++ {
+		s.addBucket("hub" + strconv.Itoa(n))
+	}
+	return s
 }
 
-// NewHub returns a Hub on clients that stay the caller's, as NewPartitions does.
-func NewHub(partitions []Partition, o Options) (*Hub, error) {
-	origin, err := NewPartitions(partitions, o)
-	if err != nil {
-		return nil, err
-	}
-	return newHub(origin), nil
+// failed says what was attempted, on how many cells, and where.
+func (s *shard) failed(what string, cells int, err error) error {
+	return fmt.Errorf("redisorigin: %s %d cells at %s: %w", what, cells, s.where, err)
 }
 
-func newHub(origin *Origin) *Hub {
-	h := &Hub{origin: origin}
-	for _, s := range origin.shards {
-		hs := &hubShard{shard: s, hub: h, channel: s.prefix + ":{hub}:foreign", byName: make(map[string]*bucket)}
-		if !s.cluster {
-			hs.addBucket("hub")
-		}
-		for n := 0; s.cluster && n < clusterBuckets; n++ {
-			hs.addBucket("hub" + strconv.Itoa(n))
-		}
-		h.shards = append(h.shards, hs)
-	}
-	return h
-}
-
-func (s *hubShard) addBucket(name string) {
+func (s *shard) addBucket(name string) {
 	b := newBucket(s.prefix+":{"+name+"}", len(s.buckets))
 	s.buckets = append(s.buckets, b)
 	s.byName[name] = b
@@ -131,20 +122,17 @@ func (b *bucket) streamKey(id resend.ID) string {
 	return b.streamHead + strconv.FormatUint(id.Stream, 16) + ":" + strconv.Itoa(id.Part)
 }
 
-// Close closes the clients if OpenHub made them.
-func (h *Hub) Close() error { return h.origin.Close() }
-
-// Collector is the Origin's.
-func (h *Hub) Collector() prometheus.Collector { return h.origin.Collector() }
-
-// Shards implements store.Hub: the number of partitions.
-func (h *Hub) Shards() int { return len(h.shards) }
-
-// ShardOf implements store.Hub, as Origin.ShardOf.
-func (h *Hub) ShardOf(key *window.Key) int { return h.origin.ShardOf(key) }
-
-// PartitionName is the name of a shard's partition.
-func (h *Hub) PartitionName(shard int) string { return h.origin.PartitionName(shard) }
+// Close closes the clients if Open made them.
+func (h *Hub) Close() error {
+	if !h.owned {
+		return nil
+	}
+	var errs []error
+	for _, s := range h.shards {
+		errs = append(errs, s.client.Close())
+	}
+	return errors.Join(errs...)
+}
 
 // Key is the key of a cell, to look it up in the server.
 func (h *Hub) Key(c window.Cell) string {
@@ -152,7 +140,7 @@ func (h *Hub) Key(c window.Cell) string {
 }
 
 // bucketOf is where all cells of a key are.
-func (s *hubShard) bucketOf(key *window.Key) *bucket {
+func (s *shard) bucketOf(key *window.Key) *bucket {
 	if len(s.buckets) == 1 {
 		return s.buckets[0]
 	}
@@ -162,7 +150,7 @@ func (s *hubShard) bucketOf(key *window.Key) *bucket {
 }
 
 // shard returns a shard, if cells, named by key, are in it.
-func (h *Hub) shard(shard, cells int, key func(i int) *window.Key) (*hubShard, error) {
+func (h *Hub) shard(shard, cells int, key func(i int) *window.Key) (*shard, error) {
 	if shard < 0 || shard >= len(h.shards) {
 		return nil, fmt.Errorf("redisorigin: shard is %d (0 to %d)", shard, len(h.shards)-1)
 	}

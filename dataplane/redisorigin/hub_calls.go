@@ -22,7 +22,7 @@ type part struct {
 }
 
 // split cuts a call's cells into parts, always in the same way.
-func (s *hubShard) split(n int, cell func(i int) *window.Cell) []*part {
+func (s *shard) split(n int, cell func(i int) *window.Cell) []*part {
 	var parts []*part
 	open, counts := make(map[int]*part), make(map[int]int)
 	for i := range n {
@@ -44,14 +44,14 @@ func (s *hubShard) split(n int, cell func(i int) *window.Cell) []*part {
 // pipeline is one round trip to a shard.
 type pipeline struct {
 	ctx   context.Context
-	s     *hubShard
+	s     *shard
 	pipe  redis.Pipeliner
 	clock *redis.Cmd // of bucket 0, unless another command tells
 	token string
 	err   error
 }
 
-func (s *hubShard) pipeline(ctx context.Context) *pipeline {
+func (s *shard) pipeline(ctx context.Context) *pipeline {
 	return &pipeline{ctx: ctx, s: s, pipe: s.client.Pipeline(), token: newEpoch()}
 }
 
@@ -129,7 +129,7 @@ func (h *Hub) Get(ctx context.Context, cells []window.Cell) (store.Reply, error)
 }
 
 // totals reads a part's answers into their places, if they have any.
-func (s *hubShard) totals(part *part, r *hubReply, problem string, into *store.Reply) error {
+func (s *shard) totals(part *part, r *hubReply, problem string, into *store.Reply) error {
 	for i, key := range part.keys {
 		total := r.total(key, problem)
 		if s.noteJunk(total.Err); len(part.places) > 0 {
@@ -173,7 +173,7 @@ func checkClaim(c *store.CellClaim) error {
 	return nil
 }
 
-func (s *hubShard) claimAll(ctx context.Context, claims []store.CellClaim, places []int, reply *store.ClaimReply) {
+func (s *shard) claimAll(ctx context.Context, claims []store.CellClaim, places []int, reply *store.ClaimReply) {
 	parts := s.split(len(places), func(i int) *window.Cell { return &claims[places[i]].Cell })
 	p := s.pipeline(ctx)
 	p.askClock(parts)
@@ -201,10 +201,13 @@ func (s *hubShard) claimAll(ctx context.Context, claims []store.CellClaim, place
 
 // hubRoom is the largest total that a claim's cost can be added to, -1 if there is none.
 func hubRoom(c *store.CellClaim) int64 {
-	return roomFor(store.Claim{Cost: c.Cost, AtMost: bounded(c.AtMost)})
+	if bounded(c.AtMost) < c.Cost {
+		return -1
+	}
+	return bounded(c.AtMost) - c.Cost
 }
 
-func (s *hubShard) claimed(p *pipeline, part *part, reply *store.ClaimReply) error {
+func (s *shard) claimed(p *pipeline, part *part, reply *store.ClaimReply) error {
 	r, err := p.reply(part.bucket, part.cmd)
 	if err != nil {
 		return err

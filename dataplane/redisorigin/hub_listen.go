@@ -37,7 +37,7 @@ func (h *Hub) Listen(ctx context.Context, shard int, heard func([]store.Foreign)
 }
 
 // listen hears messages until a connection is lost.
-func (s *hubShard) listen(ctx context.Context, subscription *redis.PubSub, heard func([]store.Foreign)) error {
+func (s *shard) listen(ctx context.Context, subscription *redis.PubSub, heard func([]store.Foreign)) error {
 	for asked := false; ; {
 		message, err := subscription.ReceiveTimeout(ctx, listenPing)
 		var timeout net.Error
@@ -59,7 +59,7 @@ func (s *hubShard) listen(ctx context.Context, subscription *redis.PubSub, heard
 }
 
 // hear reads a message: a line for each cell, its key and its count.
-func (s *hubShard) hear(payload string, heard func([]store.Foreign)) {
+func (s *shard) hear(payload string, heard func([]store.Foreign)) {
 	var totals []store.Foreign
 	for line := range strings.SplitSeq(payload, "\n") {
 		key, text, _ := strings.Cut(line, " ")
@@ -77,7 +77,7 @@ func (s *hubShard) hear(payload string, heard func([]store.Foreign)) {
 }
 
 // cellOf is the cell of a key of any bucket.
-func (s *hubShard) cellOf(key string) (window.Cell, bool) {
+func (s *shard) cellOf(key string) (window.Cell, bool) {
 	name, ok := strings.CutPrefix(key, s.prefix+":{")
 	if !ok {
 		return window.Cell{}, false

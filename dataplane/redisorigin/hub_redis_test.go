@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -19,19 +18,6 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
-
-func openHub(t testing.TB, rawURL string, o redisorigin.Options) *redisorigin.Hub {
-	t.Helper()
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	h, err := redisorigin.OpenHub([]string{patient(rawURL)}, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = h.Close() })
-	return h
-}
 
 // sender numbers the chunks of a stream to shard 0.
 type sender struct {
@@ -147,7 +133,7 @@ func movingHub(t testing.TB, addr string) (h *redisorigin.Hub, moveTo func(addr 
 	}
 	client := redis.NewUniversalClient(options)
 	t.Cleanup(func() { _ = client.Close() })
-	h, err = redisorigin.NewHub([]redisorigin.Partition{{Client: client}}, redisorigin.Options{})
+	h, err = redisorigin.New([]redisorigin.Partition{{Client: client}}, redisorigin.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

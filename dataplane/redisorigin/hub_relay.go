@@ -96,7 +96,7 @@ func (h *Hub) Changes(ctx context.Context, shard, max int) (store.Changes, error
 }
 
 // takeChanges reads one bucket's.
-func (s *hubShard) takeChanges(b *bucket, r *hubReply, max int, into *store.Changes) error {
+func (s *shard) takeChanges(b *bucket, r *hubReply, max int, into *store.Changes) error {
 	left := r.int()
 	into.Healed = r.int() == 1 && into.Healed
 	if b.n == 0 {
@@ -120,7 +120,7 @@ func (s *hubShard) takeChanges(b *bucket, r *hubReply, max int, into *store.Chan
 }
 
 // see remembers the epochs of all buckets and returns one that stands for them.
-func (s *hubShard) see(epochs []store.Epoch) store.Epoch {
+func (s *shard) see(epochs []store.Epoch) store.Epoch {
 	all := epochs[0]
 	if len(epochs) > 1 {
 		b := make([]byte, 0, 4*len(epochs))
@@ -137,7 +137,7 @@ func (s *hubShard) see(epochs []store.Epoch) store.Epoch {
 
 // epochsOf is each bucket's epoch when Changes reported all of them as one, nil if it did not or has reported
 // another one since.
-func (s *hubShard) epochsOf(all store.Epoch) []store.Epoch {
+func (s *shard) epochsOf(all store.Epoch) []store.Epoch {
 	if len(s.buckets) == 1 {
 		return []store.Epoch{all}
 	}
@@ -174,9 +174,9 @@ func (h *Hub) Tell(ctx context.Context, shard int, totals []store.Foreign) error
 }
 
 // Raise implements store.RelayHub.
-func (h *Hub) Raise(ctx context.Context, shard int, epoch store.Epoch, totals []store.Change) error {
-	return h.inEpoch(ctx, shard, epoch, func(s *hubShard, epochs []store.Epoch) error {
-		return h.relay(ctx, "raise", shard, len(totals), func(i int) *window.Cell { return &totals[i].Cell },
+func (h *Hub) Raise(ctx context.Context, of int, epoch store.Epoch, totals []store.Change) error {
+	return h.inEpoch(ctx, of, epoch, func(s *shard, epochs []store.Epoch) error {
+		return h.relay(ctx, "raise", of, len(totals), func(i int) *window.Cell { return &totals[i].Cell },
 			func(p *pipeline, part *part) *redis.Cmd {
 				args := append(make([]any, 0, 1+3*len(part.places)), formatEpoch(epochs[part.n]))
 				for i, place := range part.places {
@@ -200,8 +200,8 @@ func raised(r *hubReply) error {
 }
 
 // Healed implements store.RelayHub.
-func (h *Hub) Healed(ctx context.Context, shard int, epoch store.Epoch) error {
-	return h.inEpoch(ctx, shard, epoch, func(s *hubShard, epochs []store.Epoch) error {
+func (h *Hub) Healed(ctx context.Context, of int, epoch store.Epoch) error {
+	return h.inEpoch(ctx, of, epoch, func(s *shard, epochs []store.Epoch) error {
 		p := s.pipeline(ctx)
 		cmds := make([]*redis.Cmd, len(s.buckets))
 		for i, b := range s.buckets {
@@ -222,7 +222,7 @@ func (h *Hub) Healed(ctx context.Context, shard int, epoch store.Epoch) error {
 }
 
 func (h *Hub) inEpoch(ctx context.Context, shard int, epoch store.Epoch,
-	call func(*hubShard, []store.Epoch) error) error {
+	call func(*shard, []store.Epoch) error) error {
 	s, err := h.shard(shard, 0, nil)
 	if err == nil {
 		err = ctx.Err()

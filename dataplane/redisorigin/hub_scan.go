@@ -34,7 +34,7 @@ func (h *Hub) Scan(ctx context.Context, shard int, cursor uint64, max int) (
 	return cells, next, nil
 }
 
-func (s *hubShard) scan(ctx context.Context, cursor uint64, max int) ([]store.Change, uint64, error) {
+func (s *shard) scan(ctx context.Context, cursor uint64, max int) ([]store.Change, uint64, error) {
 	at, err := s.place(ctx, cursor)
 	if err != nil {
 		return nil, 0, err
@@ -66,7 +66,7 @@ const (
 	nthBits        = 8
 )
 
-func (s *hubShard) place(ctx context.Context, cursor uint64) (scanPlace, error) {
+func (s *shard) place(ctx context.Context, cursor uint64) (scanPlace, error) {
 	cluster, ok := s.client.(*redis.ClusterClient)
 	if !ok {
 		return scanPlace{node: s.client, cursor: cursor, of: 1}, nil
@@ -115,7 +115,7 @@ func (p scanPlace) next(cursor uint64) (uint64, error) {
 }
 
 // readRecords are the cells with a limit among some keys.
-func (s *hubShard) readRecords(ctx context.Context, node redis.Cmdable, keys []string) ([]store.Change, error) {
+func (s *shard) readRecords(ctx context.Context, node redis.Cmdable, keys []string) ([]store.Change, error) {
 	pipe := node.Pipeline()
 	var read []store.Change
 	var cmds []*redis.SliceCmd

@@ -64,7 +64,7 @@ func checkCost(c *store.Cost) error {
 
 // sendings are a chunk's parts, with its good costs, and one without costs for each sequence of the stream that
 // has to be asked whether it has lost what it had answered.
-func (s *hubShard) sendings(ctx context.Context, chunk *store.Chunk, reply *store.Reply) ([]*sending, error) {
+func (s *shard) sendings(ctx context.Context, chunk *store.Chunk, reply *store.Reply) ([]*sending, error) {
 	var parts []*sending
 	for _, p := range s.split(len(chunk.Costs), func(i int) *window.Cell { return &chunk.Costs[i].Cell }) {
 		parts = append(parts, &sending{part: *p, id: s.id(chunk, p.n, p.index), number: chunk.Number})
@@ -89,12 +89,12 @@ func (s *hubShard) sendings(ctx context.Context, chunk *store.Chunk, reply *stor
 	return parts, nil
 }
 
-func (s *hubShard) id(chunk *store.Chunk, bucket, part int) resend.ID {
+func (s *shard) id(chunk *store.Chunk, bucket, part int) resend.ID {
 	return resend.ID{Stream: chunk.Stream, Shard: chunk.Shard, Bucket: bucket, Part: part}
 }
 
 // silent are sequences that keep chunks and were not answered for a while.
-func (s *hubShard) silent(chunk *store.Chunk) []resend.ID {
+func (s *shard) silent(chunk *store.Chunk) []resend.ID {
 	atLeast := store.KeepFor / 2
 	if len(chunk.Costs) == 0 {
 		atLeast = 0
@@ -103,7 +103,7 @@ func (s *hubShard) silent(chunk *store.Chunk) []resend.ID {
 }
 
 // stamp copies a part's good costs, each with the epoch that it belongs to.
-func (s *hubShard) stamp(p *sending, chunk *store.Chunk, reply *store.Reply) {
+func (s *shard) stamp(p *sending, chunk *store.Chunk, reply *store.Reply) {
 	current := s.stampOf(p)
 	places, keys := p.places[:0], p.keys[:0]
 	for i, place := range p.places {
@@ -122,12 +122,12 @@ func (s *hubShard) stamp(p *sending, chunk *store.Chunk, reply *store.Reply) {
 }
 
 // stampOf is the epoch that a part was first sent in, 0 if the bucket's is not known.
-func (s *hubShard) stampOf(p *sending) store.Epoch {
+func (s *shard) stampOf(p *sending) store.Epoch {
 	return s.hub.streams.Stamp(p.id, p.number, store.Epoch(p.epoch.Load()), store.Epoch(p.first.Load()), time.Now())
 }
 
 // learnEpochs asks for the epochs of buckets that are not known yet, if a chunk has costs that need one.
-func (s *hubShard) learnEpochs(ctx context.Context, chunk *store.Chunk, parts []*sending) error {
+func (s *shard) learnEpochs(ctx context.Context, chunk *store.Chunk, parts []*sending) error {
 	if !slices.ContainsFunc(chunk.Costs, func(c store.Cost) bool { return c.Epoch == 0 }) {
 		return nil
 	}
@@ -151,7 +151,7 @@ func (s *hubShard) learnEpochs(ctx context.Context, chunk *store.Chunk, parts []
 }
 
 // sendAll sends parts in one round trip, and in another one those that have to wait for chunks that were lost.
-func (s *hubShard) sendAll(ctx context.Context, parts []*sending, reply *store.Reply) error {
+func (s *shard) sendAll(ctx context.Context, parts []*sending, reply *store.Reply) error {
 	p := s.pipeline(ctx)
 	for _, part := range parts {
 		number, epoch := s.hub.streams.Last(part.id)
@@ -186,7 +186,7 @@ func partsOf(sendings []*sending) []*part {
 }
 
 // queue adds a part's command.
-func (s *hubShard) queue(p *pipeline, part *sending, after int64, afterEpoch store.Epoch) *redis.Cmd {
+func (s *shard) queue(p *pipeline, part *sending, after int64, afterEpoch store.Epoch) *redis.Cmd {
 	args := make([]any, 0, 4+6*len(part.costs))
 	args = append(args, part.number, after, formatEpoch(afterEpoch), store.StreamKeptFor.Milliseconds())
 	for i, c := range part.costs {
@@ -197,7 +197,7 @@ func (s *hubShard) queue(p *pipeline, part *sending, after int64, afterEpoch sto
 }
 
 // sent reads a part's answer; lost: the bucket has lost what came after chunk last, and has done nothing.
-func (s *hubShard) sent(p *pipeline, part *sending, reply *store.Reply) (last int64, lost bool, err error) {
+func (s *shard) sent(p *pipeline, part *sending, reply *store.Reply) (last int64, lost bool, err error) {
 	r, err := p.reply(part.bucket, part.cmd)
 	if err != nil {
 		return 0, false, err
@@ -219,7 +219,7 @@ func (s *hubShard) sent(p *pipeline, part *sending, reply *store.Reply) (last in
 
 // sendAgain sends what the buckets have lost of each part's stream, as far as it is kept, and then the
 // part. Each follows the one before it: where one fails, so do the next.
-func (s *hubShard) sendAgain(ctx context.Context, parts []*sending, after []int64, reply *store.Reply) error {
+func (s *shard) sendAgain(ctx context.Context, parts []*sending, after []int64, reply *store.Reply) error {
 	p := s.pipeline(ctx)
 	again := make([][]*sending, len(parts))
 	for i, part := range parts {
@@ -254,7 +254,7 @@ func (s *hubShard) sendAgain(ctx context.Context, parts []*sending, after []int6
 var errLostAgain = errors.New("chunks before it are missing")
 
 // kept is a chunk that was answered, for the sequence of a part.
-func (s *hubShard) kept(of *sending, c resend.Chunk) *sending {
+func (s *shard) kept(of *sending, c resend.Chunk) *sending {
 	again := &sending{part: part{bucket: of.bucket}, id: of.id, number: c.Number, costs: c.Costs}
 	for _, cost := range c.Costs {
 		again.keys = append(again.keys, of.bucket.keys.key(cost.Cell))

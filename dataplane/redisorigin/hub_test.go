@@ -92,7 +92,7 @@ func hubOf(t testing.TB, ways []*lossyWay, servers ...*redis.Client) storetest.H
 		if len(ways) == 1 {
 			partitions[0].Name = ""
 		}
-		h, err := redisorigin.NewHub(partitions, redisorigin.Options{Logger: slog.New(slog.DiscardHandler)})
+		h, err := redisorigin.New(partitions, redisorigin.Options{Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

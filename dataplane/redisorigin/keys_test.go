@@ -183,18 +183,19 @@ func TestJitterIsBoundedStableAndSpread(t *testing.T) {
 // Conformance (estimate) 16: "a stable per-key jitter that is not correlated with the
 // shard choice": keys of one partition expire as spread as all keys do.
 func TestJitterIsNotThePartition(t *testing.T) {
-	const partitions, keys = 4, 20_000
-	o := &Origin{layout: &layout{keys: keyspaceOf(t, "")}, seeds: make([]uint64, partitions)}
+	const partitions, all = 4, 20_000
+	keys := keyspaceOf(t, "")
+	o := &Hub{layout: &layout{}, seeds: make([]uint64, partitions)}
 	for n := range o.seeds {
 		o.seeds[n] = xxhash.Sum64String(fmt.Sprint("redis-", n))
 	}
 	var tenths [partitions][10]int
-	for i := range keys {
+	for i := range all {
 		c := cellOf("acme", "api", fmt.Sprint("user-", i), time.Hour, 489001)
-		tenth := min(9, jitter(o.Key(c), c.Duration)/(6*time.Second))
+		tenth := min(9, jitter(keys.key(c), c.Duration)/(6*time.Second))
 		tenths[o.ShardOf(&c.Key)][tenth]++
 	}
-	const ideal = keys / partitions / 10
+	const ideal = all / partitions / 10
 	for n := range tenths {
 		for _, held := range tenths[n] {
 			if held < ideal*8/10 || held > ideal*12/10 {

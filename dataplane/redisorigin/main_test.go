@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,27 +20,36 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// openAt opens an Origin at host:port, closed with the test.
-func openAt(t testing.TB, addr string, o redisorigin.Options) *redisorigin.Origin {
+// openAt opens a Hub at host:port, closed with the test.
+func openAt(t testing.TB, addr string, o redisorigin.Options) *redisorigin.Hub {
 	t.Helper()
-	return openURL(t, "redis://"+addr, o)
+	return openHub(t, "redis://"+addr, o)
 }
 
-func openURL(t testing.TB, rawURL string, o redisorigin.Options) *redisorigin.Origin {
+func openHub(t testing.TB, rawURL string, o redisorigin.Options) *redisorigin.Hub {
+	t.Helper()
+	return openAll(t, []string{rawURL}, o)
+}
+
+func openAll(t testing.TB, urls []string, o redisorigin.Options) *redisorigin.Hub {
 	t.Helper()
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	origin, err := redisorigin.OpenPartitions([]string{patient(rawURL)}, o)
+	var all []string
+	for _, url := range urls {
+		all = append(all, patient(url))
+	}
+	h, err := redisorigin.Open(all, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := origin.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
+		if err := h.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
 			t.Error(err)
 		}
 	})
-	return origin
+	return h
 }
 
 // clientTimeout is that of the clients in these tests, which the machine does not reach however busy it is: what ends a
@@ -59,7 +69,7 @@ func patient(rawURL string) string {
 	return rawURL + strings.TrimSuffix(parameters, "&")
 }
 
-// rawClient looks at a server past the Origin.
+// rawClient looks at a server past the Hub.
 func rawClient(t testing.TB, addr string) *redis.Client {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: addr})
@@ -71,30 +81,63 @@ func rawClient(t testing.TB, addr string) *redis.Client {
 	return c
 }
 
-func add(t testing.TB, o *redisorigin.Origin, adds ...store.Add) []int64 {
+// add sends costs, a chunk to each shard that is concerned, each chunk on a stream of its own.
+func add(t testing.TB, h *redisorigin.Hub, costs ...store.Cost) []int64 {
 	t.Helper()
-	totals := make([]int64, len(adds))
-	for i, a := range o.Add(t.Context(), adds) {
-		if a.Err != nil {
-			t.Fatal(a.Err)
+	totals := make([]int64, len(costs))
+	for shard, places := range placesOf(h, len(costs), func(i int) *window.Key { return &costs[i].Cell.Key }) {
+		chunk := store.Chunk{Shard: shard, Stream: streams.Add(1), Number: 1}
+		for _, i := range places {
+			chunk.Costs = append(chunk.Costs, costs[i])
 		}
-		totals[i] = a.Total
+		reply, err := h.Send(t.Context(), chunk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for j, i := range places {
+			if err := reply.Totals[j].Err; err != nil {
+				t.Fatal(err)
+			}
+			totals[i] = reply.Totals[j].Region
+		}
 	}
 	return totals
 }
 
-func read(t testing.TB, o *redisorigin.Origin, cells ...window.Cell) []int64 {
+var streams atomic.Uint64
+
+func placesOf(h *redisorigin.Hub, n int, key func(i int) *window.Key) map[int][]int {
+	places := make(map[int][]int)
+	for i := range n {
+		shard := h.ShardOf(key(i))
+		places[shard] = append(places[shard], i)
+	}
+	return places
+}
+
+// read is cells' totals of the region.
+func read(t testing.TB, h *redisorigin.Hub, cells ...window.Cell) []int64 {
 	t.Helper()
-	totals, err := o.Read(t.Context(), cells)
-	if err != nil {
-		t.Fatal(err)
+	totals := make([]int64, len(cells))
+	for _, places := range placesOf(h, len(cells), func(i int) *window.Key { return &cells[i].Key }) {
+		var asked []window.Cell
+		for _, i := range places {
+			asked = append(asked, cells[i])
+		}
+		reply, err := h.Get(t.Context(), asked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for j, i := range places {
+			totals[i] = reply.Totals[j].Region
+		}
 	}
 	return totals
 }
 
-// addOne is one increment's error and nothing else.
-func addOne(ctx context.Context, o *redisorigin.Origin, c window.Cell, cost int64) error {
-	return o.Add(ctx, []store.Add{{Cell: c, Cost: cost}})[0].Err
+// addOne is one claim's error, of a claim that has room.
+func addOne(ctx context.Context, h *redisorigin.Hub, c window.Cell, cost int64) error {
+	return h.ClaimAll(ctx, []store.CellClaim{{Cell: c, Cost: cost, AtMost: store.CountMax}}).Totals[0].Err
 }
 
 func isMaybe(err error) bool { return errors.Is(err, store.ErrMaybeApplied) }

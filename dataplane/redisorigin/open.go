@@ -10,21 +10,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Open returns an Origin on a client of its own, made of ClientOptions. It does not
-// wait for the server: a node starts, and decides, without it.
+// Open returns a Hub on clients of its own, made of ClientOptions, of one server or of several independent ones,
+// see New. Each is a name and a URL as ClientOptions takes it, in any order; a single one needs no name:
 //
-// The client library has one logger for the whole process; Open sets it to o.Logger,
-// at level debug: what the library reports, a call's error says too.
-func Open(rawURL string, o Options) (*Origin, error) { return OpenPartitions([]string{rawURL}, o) }
-
-// OpenPartitions is Open for several independent servers, see NewPartitions. Each is a
-// name and a URL as ClientOptions takes it, in any order; a single one needs no name:
-//
-//	origin, err := redisorigin.OpenPartitions([]string{
+//	hub, err := redisorigin.Open([]string{
 //		"a=redis://10.0.0.1:6379",
 //		"b=redis://10.0.0.2:6379",
 //	}, redisorigin.Options{})
-func OpenPartitions(namesAndURLs []string, o Options) (*Origin, error) {
+//
+// It does not wait for a server: a node starts, and decides, without it.
+//
+// The client library has one logger for the whole process; Open sets it to o.Logger,
+// at level debug: what the library reports, a call's error says too.
+func Open(namesAndURLs []string, o Options) (*Hub, error) {
 	targets, err := parseTargets(namesAndURLs)
 	if err != nil {
 		return nil, err
@@ -40,15 +38,15 @@ func OpenPartitions(namesAndURLs []string, o Options) (*Origin, error) {
 	for i, t := range targets {
 		partitions[i] = Partition{Name: t.name, Client: redis.NewUniversalClient(t.options), where: t.where()}
 	}
-	origin, err := NewPartitions(partitions, o)
+	hub, err := New(partitions, o)
 	if err != nil {
 		return nil, errors.Join(err, closeAll())
 	}
-	origin.owned = true
-	return origin, nil
+	hub.owned = true
+	return hub, nil
 }
 
-// CheckURLs reports what OpenPartitions would refuse, and connects to nothing.
+// CheckURLs reports what Open would refuse, and connects to nothing.
 func CheckURLs(namesAndURLs []string) error {
 	_, err := parseTargets(namesAndURLs)
 	return err

@@ -27,13 +27,14 @@ type Partition struct {
 	where string // its addresses, for errors; "" asks the client
 }
 
-// NewPartitions returns an Origin on several servers that do not know of each other,
-// one shard each. A key's partition follows from its names and the partitions' by
+// New returns a Hub on clients that stay the caller's: one server, or several that do not know of each other,
+// one shard each. Clients must send every command once and obey ctx's deadline, as those made of ClientOptions do;
+// any other is an error. A key's partition follows from its names and the partitions' by
 // rendezvous hashing: their order, addresses and health play no part in it. So a
 // server that is down concerns its own keys only, and where one partition is added to
 // n, about 1/(n+1) of the keys move to it and none between the others. All nodes of
 // a region must name the same partitions.
-func NewPartitions(partitions []Partition, o Options) (*Origin, error) {
+func New(partitions []Partition, o Options) (*Hub, error) {
 	layout, err := newLayout(o)
 	if err != nil {
 		return nil, fmt.Errorf("redisorigin: %w", err)
@@ -41,35 +42,35 @@ func NewPartitions(partitions []Partition, o Options) (*Origin, error) {
 	if err := checkNames(partitions, func(p Partition) string { return p.Name }); err != nil {
 		return nil, fmt.Errorf("redisorigin: %w", err)
 	}
-	origin := &Origin{layout: layout}
+	hub := &Hub{layout: layout}
 	for _, p := range partitions {
 		cluster, err := suitable(p.Client)
 		if err != nil {
 			return nil, fmt.Errorf("redisorigin: %w", wrapName(p.Name, err))
 		}
-		origin.shards = append(origin.shards, &shard{layout: layout, name: p.Name, where: whereIs(p), client: p.Client, cluster: cluster})
+		hub.shards = append(hub.shards, newShard(hub, p, cluster))
 	}
-	slices.SortFunc(origin.shards, func(a, b *shard) int { return cmp.Compare(a.name, b.name) })
-	for _, s := range origin.shards {
-		origin.seeds = append(origin.seeds, xxhash.Sum64String(s.name))
+	slices.SortFunc(hub.shards, func(a, b *shard) int { return cmp.Compare(a.name, b.name) })
+	for _, s := range hub.shards {
+		hub.seeds = append(hub.seeds, xxhash.Sum64String(s.name))
 	}
-	return origin, nil
+	return hub, nil
 }
 
-// Shards implements store.Origin: the number of partitions.
-func (o *Origin) Shards() int { return len(o.shards) }
+// Shards implements store.Hub: the number of partitions.
+func (h *Hub) Shards() int { return len(h.shards) }
 
-// ShardOf implements store.Origin: the partition whose name, mixed with the key's
+// ShardOf implements store.Hub: the partition whose name, mixed with the key's
 // names, hashes highest. Partitions are numbered in the order of their names.
-func (o *Origin) ShardOf(key *window.Key) int {
-	if len(o.seeds) == 1 {
+func (h *Hub) ShardOf(key *window.Key) int {
+	if len(h.seeds) == 1 {
 		return 0
 	}
 	var buffer [512]byte // longer identities are allocated
-	h := xxhash.Sum64(appendIdentity(buffer[:0], key))
+	hash := xxhash.Sum64(appendIdentity(buffer[:0], key))
 	best, highest := 0, uint64(0)
-	for i, seed := range o.seeds {
-		if score := mix(h ^ seed); score > highest {
+	for i, seed := range h.seeds {
+		if score := mix(hash ^ seed); score > highest {
 			best, highest = i, score
 		}
 	}
@@ -86,7 +87,7 @@ func mix(x uint64) uint64 {
 }
 
 // PartitionName is the name of a shard's partition, for who looks for a key.
-func (o *Origin) PartitionName(shard int) string { return o.shards[shard].name }
+func (h *Hub) PartitionName(shard int) string { return h.shards[shard].name }
 
 const nameBytesMax = 64
 

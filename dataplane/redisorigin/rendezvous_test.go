@@ -16,7 +16,7 @@ import (
 )
 
 // named is an Origin whose partitions have these names, and which no call reaches.
-func named(t testing.TB, names ...string) *redisorigin.Origin {
+func named(t testing.TB, names ...string) *redisorigin.Hub {
 	t.Helper()
 	var partitions []redisorigin.Partition
 	for _, name := range names {
@@ -24,7 +24,7 @@ func named(t testing.TB, names ...string) *redisorigin.Origin {
 		t.Cleanup(func() { client.Close() })
 		partitions = append(partitions, redisorigin.Partition{Name: name, Client: client})
 	}
-	o, err := redisorigin.NewPartitions(partitions, redisorigin.Options{Logger: slog.New(slog.DiscardHandler)})
+	o, err := redisorigin.New(partitions, redisorigin.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func userKey(i int) *window.Key {
 }
 
 // partitionOf is the name of the partition that holds a key.
-func partitionOf(o *redisorigin.Origin, key *window.Key) string {
+func partitionOf(o *redisorigin.Hub, key *window.Key) string {
 	return o.PartitionName(o.ShardOf(key))
 }
 
@@ -119,7 +119,7 @@ func TestShardOfAllocatesNothing(t *testing.T) {
 	if one.Shards() != 1 || one.ShardOf(key) != 0 {
 		t.Errorf("%d shards, a key in shard %d", one.Shards(), one.ShardOf(key))
 	}
-	for _, o := range []*redisorigin.Origin{one, three} {
+	for _, o := range []*redisorigin.Hub{one, three} {
 		if n := testing.AllocsPerRun(100, func() { o.ShardOf(key) }); n != 0 {
 			t.Errorf("%v allocations over %d shards", n, o.Shards())
 		}
@@ -137,7 +137,7 @@ func TestNamesThatAreRefused(t *testing.T) {
 		"partition 2 of 2":        {"a=redis://h:1", "se cret=redis://u:secret@h:1"},
 	} {
 		for _, err := range []error{redisorigin.CheckURLs(urls), func() error {
-			_, err := redisorigin.OpenPartitions(urls, redisorigin.Options{})
+			_, err := redisorigin.Open(urls, redisorigin.Options{})
 			return err
 		}()} {
 			if err == nil || !strings.Contains(err.Error(), says) || strings.Contains(err.Error(), "secret") {

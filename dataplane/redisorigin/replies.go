@@ -63,70 +63,11 @@ func replyOf(cmd *redis.Cmd, pipelineErr error) (any, error) {
 
 var errNoReply = errors.New("no reply")
 
-// addedOf reads one answer of addScript.
-func addedOf(reply any) store.Added {
-	total, err := totalOf(reply)
-	return store.Added{Total: total, Err: err}
-}
-
-// claimedOf reads one answer of claimScript.
-func claimedOf(reply any) store.Claimed {
-	pair, _ := reply.([]any)
-	if len(pair) != 2 {
-		_, err := totalOf(reply) // an error, or something that is none of the script's
-		if err == nil {
-			err = strangeReply(reply)
-		}
-		return store.Claimed{Err: err}
-	}
-	total, err := totalOf(pair[0])
-	switch added := pair[1]; {
-	case err != nil:
-		return store.Claimed{Err: err}
-	case added == int64(0), added == int64(1):
-		return store.Claimed{Total: total, Added: added == int64(1)}
-	}
-	return store.Claimed{Err: strangeReply(reply)}
-}
-
-// totalOf reads a total, or the error that stands in its place.
-func totalOf(v any) (int64, error) {
-	switch v := v.(type) {
-	case int64:
-		return v, nil
-	case string:
-		if n, ok := parseCount(v); ok {
-			return n, nil
-		}
-	case error:
-		return 0, fmt.Errorf("redisorigin: increment: %w", v)
-	}
-	return 0, strangeReply(v)
-}
-
-// strangeReply says nothing about what was applied.
-func strangeReply(v any) error {
-	return fmt.Errorf("%w: redisorigin: increment: the reply is %.100q", store.ErrMaybeApplied, fmt.Sprint(v))
-}
-
-// parseCount reads a stored total: an integer >= 0 as Redis itself writes it.
+// parseCount reads a stored count: an integer >= 0 as Redis itself writes it.
 func parseCount(s string) (int64, bool) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n < 0 || strconv.FormatInt(n, 10) != s {
 		return 0, false
 	}
 	return n, true
-}
-
-// count is the total that a value stands for, 0 if it is no count.
-func (l *layout) count(key string, value any) int64 {
-	s, _ := value.(string)
-	n, ok := parseCount(s)
-	if !ok {
-		l.garbage.Add(1)
-		l.garbageOnce.Do(func() {
-			l.logger.Error("a value at the origin is no count and is read as 0; further ones are only counted", "key", key)
-		})
-	}
-	return n
 }

@@ -50,11 +50,11 @@ func TestSentinelFailsOver(t *testing.T) {
 		return err == nil && len(replicas) == 1 && replicas[0]["master-link-status"] == "ok"
 	})
 
-	o := openURL(t, "redis://"+sentinel+"?master=weir", redisorigin.Options{})
+	o := openHub(t, "redis://"+sentinel+"?master=weir", redisorigin.Options{})
 	c := cellNow("x", time.Hour)
-	add(t, o, store.Add{Cell: c, Cost: 5})
+	add(t, o, store.Cost{Cell: c, Add: 5})
 	await.True(t, "the replica has received it", func() bool {
-		n, err := atReplica.Get(t.Context(), o.Key(c)).Int64()
+		n, err := atReplica.HGet(t.Context(), o.Key(c), "a").Int64()
 		return err == nil && n == 5
 	})
 	if err := primary.Kill(); err != nil {

@@ -132,7 +132,7 @@ func (f *fleet) addMember(name string) {
 
 func (f *fleet) openHub(address string) *redisorigin.Hub {
 	f.Helper()
-	hub, err := redisorigin.OpenHub([]string{"redis://" + address}, redisorigin.Options{})
+	hub, err := redisorigin.Open([]string{"redis://" + address}, redisorigin.Options{})
 	if err != nil {
 		f.Fatal(err)
 	}

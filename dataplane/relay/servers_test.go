@@ -27,7 +27,7 @@ func TestOverRedis(t *testing.T) {
 		server := servers.RedisForTest(t)
 		client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 		t.Cleanup(func() { _ = client.Close() })
-		hub, err := redisorigin.OpenHub([]string{"redis://" + server.Addr()}, redisorigin.Options{})
+		hub, err := redisorigin.Open([]string{"redis://" + server.Addr()}, redisorigin.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,10 @@ import (
 // lost what it acknowledged then. Nothing was applied; Total.Epoch has the new one.
 var ErrEpoch = errors.New("hub: has lost its counts since")
 
+// ErrMaybeApplied marks a claim whose fate is unknown: the request left, the reply did not arrive. Any other
+// error of one means that it was certainly not applied.
+var ErrMaybeApplied = errors.New("origin: reply lost, the claim may have been applied")
+
 // Epoch tells what a hub remembers from what it has lost: a random number, not 0, drawn when a
 // server finds that it has none. All cells of one server have the same; on a Redis Cluster each
 // bucket of cells has its own.

@@ -18,7 +18,7 @@ const faultVariable = "WEIR_STORETEST_FAULT"
 // a process of its own, against subjects with one deliberate fault.
 func TestEveryFaultIsFound(t *testing.T) {
 	for subject, faults := range map[string]map[string]string{
-		"TestCountsSubject": countsFaults, "TestOriginSubject": originFaults, "TestNewsSubject": newsFaults, "TestHubSubject": hubFaults,
+		"TestCountsSubject": countsFaults, "TestNewsSubject": newsFaults, "TestHubSubject": hubFaults,
 	} {
 		for fault, subtest := range faults {
 			t.Run(subject+"/"+fault, func(t *testing.T) {
@@ -52,13 +52,6 @@ func TestCountsSubject(t *testing.T) {
 			PutResets:     func(_ testing.TB, rows ...store.ResetRow) { s.resets = append(s.resets, rows...) },
 			Beats:         func(testing.TB) []heartbeat.Beat { return s.beats },
 		}
-	})
-}
-
-func TestOriginSubject(t *testing.T) {
-	fault := os.Getenv(faultVariable)
-	storetest.TestOrigin(t, func(testing.TB) store.Origin {
-		return &originSubject{fault: fault, totals: make(map[string]int64)}
 	})
 }
 
@@ -150,62 +143,4 @@ var countsFaults = map[string]string{
 	"top keys are lost":                    "Heartbeat/keeps_its_top_keys",
 	"nodes: letter case is lost":           "Heartbeat/nodes_are_apart",
 	"nodes: spaces are trimmed":            "Heartbeat/nodes_are_apart",
-}
-
-// originFaults are the same for an Origin.
-var originFaults = map[string]string{
-	"reads in an order of its own":               "Read/returns_totals_in_the_order",
-	"a read fails where nobody has added":        "Read/returns_totals_in_the_order",
-	"a read counts":                              "Read/creates_nothing",
-	"reads 1000 cells at most":                   "Read/reads_as_many_cells",
-	"answers with the total before":              "Add/adds_each_cost",
-	"answers with the last total of all":         "Add/adds_each_cost",
-	"overwrites":                                 "Add/adds_each_cost",
-	"totals wrap":                                "Add/one_increment_may_fail",
-	"one failure fails all":                      "Add/one_increment_may_fail",
-	"takes costs that are not positive":          "Add/a_cost_that_is_not_positive",
-	"counts in floats":                           "Add/totals_are_exact",
-	"adds 1000 cells at most":                    "Add/takes_as_many_cells",
-	"loses updates":                              "Add/may_run_concurrently",
-	"claims past AtMost":                         "Claim/adds_each_cost",
-	"claims less than AtMost":                    "Claim/adds_each_cost",
-	"a claim without room answers with 0":        "Claim/adds_each_cost",
-	"a claim without room is an error":           "Claim/adds_each_cost",
-	"claims are decided together":                "Claim/adds_each_cost",
-	"a claim without room leaves its cost":       "Claim/one_that_finds_no_room",
-	"claims what is not positive":                "Claim/a_cost_that_is_not_positive",
-	"claims in floats":                           "Claim/is_exact",
-	"claims wrap":                                "Claim/is_exact",
-	"claims 1000 cells at most":                  "Claim/takes_as_many_cells",
-	"claims read and then write":                 "Claim/never_exceeds",
-	"a claim overwrites what is added meanwhile": "Claim/does_not_lose",
-	"a shard out of range":                       "a_key_has_one_shard",
-	"shards change":                              "a_key_has_one_shard",
-	"no shards":                                  "a_key_has_one_shard",
-	"shards by the address of the key":           "a_key_has_one_shard",
-	"raises only what is there":                  "Raise/lifts",
-	"raising adds":                               "Raise/doing_it_twice",
-	"raising lowers":                             "Raise/never_lowers",
-	"raising compares floats":                    "Raise/is_exact",
-	"raising compares text":                      "Raise/is_exact",
-	"raising reads and then writes":              "Raise/does_not_lose",
-	"never forgets":                              "forgets_a_cell",
-	"forgets the previous cell":                  "forgets_a_cell",
-	"names: letter case is lost":                 "names_with_any_bytes",
-	"names: spaces are trimmed":                  "names_with_any_bytes",
-	"names: accents are composed":                "names_with_any_bytes",
-	"names: invalid UTF-8 is replaced":           "names_with_any_bytes",
-	"names: end at NUL":                          "names_with_any_bytes",
-	"names: are joined by colons":                "names_with_any_bytes",
-	"names: are unescaped":                       "names_with_any_bytes",
-	"names: are cut at 190 bytes":                "names_of_the_longest",
-	"names: workspaces are one":                  "durations_and_workspaces",
-	"names: durations are one":                   "durations_and_workspaces",
-	"names: generations are one":                 "durations_and_workspaces",
-	"names: modes are one":                       "durations_and_workspaces",
-	"names: sequences are one":                   "durations_and_workspaces",
-	"answers again with what it answered before": "keeps_no_reference",
-	"never looks at ctx":                         "all_methods_obey_ctx",
-	"hides why ctx ended":                        "all_methods_obey_ctx",
-	"a ctx that has ended is a lost reply":       "all_methods_obey_ctx",
 }

@@ -73,15 +73,24 @@ var hubClaimTests = map[string]func(*hubTest){
 	"does not lose what is sent meanwhile":                                testHubClaimBesideSends,
 }
 
+// claimed is how a claim is answered: the region's total, and whether it was added.
+type claimed struct {
+	total int64
+	added bool
+}
+
+func yes(total int64) claimed { return claimed{total, true} }
+func no(total int64) claimed  { return claimed{total, false} }
+
 // claim expects claims to be answered like this.
-func (h *hubTest) claim(claims []store.CellClaim, want ...store.Claimed) {
+func (h *hubTest) claim(claims []store.CellClaim, want ...claimed) {
 	h.Helper()
 	r := h.ClaimAll(h.Context(), claims)
 	if len(r.Totals) != len(claims) || len(r.Added) != len(claims) || len(claims) > 0 && r.Now.IsZero() {
 		h.Fatalf("%d claims are answered %+v", len(claims), r)
 	}
 	for i, total := range r.Totals {
-		if total.Err != nil || total.Region != want[i].Total || r.Added[i] != want[i].Added || total.Epoch == 0 {
+		if total.Err != nil || total.Region != want[i].total || r.Added[i] != want[i].added || total.Epoch == 0 {
 			h.Errorf("claim %+v: %+v, added %v; want %+v", claims[i], total, r.Added[i], want[i])
 		}
 	}
@@ -89,7 +98,7 @@ func (h *hubTest) claim(claims []store.CellClaim, want ...store.Claimed) {
 
 func testHubClaimMany(h *hubTest) {
 	cells := h.cells(1300)
-	claims, want := make([]store.CellClaim, len(cells)), make([]store.Claimed, len(cells))
+	claims, want := make([]store.CellClaim, len(cells)), make([]claimed, len(cells))
 	for i, c := range cells {
 		claims[i], want[i] = store.CellClaim{Cell: c, Cost: int64(i + 1), AtMost: 1000}, no(0)
 		if i < 1000 {

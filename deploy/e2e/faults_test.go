@@ -109,7 +109,7 @@ func testAnyProcessMayBeKilled(t *testing.T) {
 // originTotal adds up what a region's Redis holds of the load's keys.
 func originTotal(t *testing.T, s *stack.Stack, region, prefix string) (sum int64) {
 	t.Helper()
-	origin, err := redisorigin.OpenHub([]string{"redis://" + s.Redis[region].Addr()}, redisorigin.Options{})
+	origin, err := redisorigin.Open([]string{"redis://" + s.Redis[region].Addr()}, redisorigin.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

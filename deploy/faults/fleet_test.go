@@ -126,7 +126,7 @@ func originOptions() redisorigin.Options {
 
 func originAt(t *testing.T, addr string) *redisorigin.Hub {
 	t.Helper()
-	o, err := redisorigin.OpenHub([]string{"redis://" + addr}, originOptions())
+	o, err := redisorigin.Open([]string{"redis://" + addr}, originOptions())
 	must(t, err)
 	t.Cleanup(func() { must(t, o.Close()) })
 	return o

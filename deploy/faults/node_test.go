@@ -100,7 +100,7 @@ func (n *node) hub(f *fleet) *redisorigin.Hub {
 	}
 	client := redis.NewUniversalClient(options)
 	f.t.Cleanup(func() { must(f.t, client.Close()) })
-	origin, err := redisorigin.NewHub([]redisorigin.Partition{{Client: client}}, originOptions())
+	origin, err := redisorigin.New([]redisorigin.Partition{{Client: client}}, originOptions())
 	must(f.t, err)
 	return origin
 }

@@ -34,7 +34,7 @@ type stores struct {
 func openStores(config Config, logger *slog.Logger) (*stores, error) {
 	s := new(stores)
 	if config.RedisURL != "" {
-		hub, err := redisorigin.OpenHub(redisURLs(config.RedisURL), redisorigin.Options{Logger: logger})
+		hub, err := redisorigin.Open(redisURLs(config.RedisURL), redisorigin.Options{Logger: logger})
 		if err != nil {
 			return nil, fmt.Errorf("redis-url %w", redisURLError(err))
 		}
