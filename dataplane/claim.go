@@ -70,7 +70,7 @@ func (l *Limiter) claims(sh *shard) {
 // claimOnce makes one call. Claims of one key that do not fit beside each other by
 // what is known here wait for the next.
 func (l *Limiter) claimOnce(sh *shard, waiting []*cell.Claim) (later []*cell.Claim) {
-	var claims []store.CellClaim
+	var claims []store.Claim
 	var going []*cell.Claim
 	set, nodes, now := l.settings.Load(), l.nodes.Load(), l.clock.ReadSteady()
 	for n, c := range waiting {
@@ -116,7 +116,7 @@ type claimed struct {
 }
 
 // sendClaims makes the call. An error means that none of it left.
-func (l *Limiter) sendClaims(sh *shard, claims []store.CellClaim) (reply store.ClaimReply, err error) {
+func (l *Limiter) sendClaims(sh *shard, claims []store.Claim) (reply store.ClaimReply, err error) {
 	end, ok := sh.asks.Begin()
 	if !ok {
 		return reply, breaker.ErrOpen
@@ -124,7 +124,7 @@ func (l *Limiter) sendClaims(sh *shard, claims []store.CellClaim) (reply store.C
 	ctx, cancel := context.WithTimeout(context.Background(), l.cfg.ReadTimeout)
 	defer cancel()
 	call := l.ask(sh)
-	reply = l.cfg.Origin.ClaimAll(ctx, claims)
+	reply = l.cfg.Origin.Claim(ctx, claims)
 	var first error
 	failed := 0
 	for i := range reply.Totals {

@@ -489,7 +489,7 @@ type stuck struct{ store.Hub }
 func (s stuck) Shards() int              { return 1 }
 func (s stuck) ShardOf(*window.Key) int  { return 0 }
 func (s stuck) hang(ctx context.Context) { <-ctx.Done() }
-func (s stuck) Get(ctx context.Context, _ []window.Cell) (store.Reply, error) {
+func (s stuck) Read(ctx context.Context, _ []window.Cell) (store.Reply, error) {
 	s.hang(ctx)
 	return store.Reply{}, ctx.Err()
 }
@@ -497,7 +497,7 @@ func (s stuck) Send(ctx context.Context, _ store.Chunk) (store.Reply, error) {
 	s.hang(ctx)
 	return store.Reply{}, ctx.Err()
 }
-func (s stuck) ClaimAll(ctx context.Context, _ []store.CellClaim) store.ClaimReply {
+func (s stuck) Claim(ctx context.Context, _ []store.Claim) store.ClaimReply {
 	s.hang(ctx)
 	return store.ClaimReply{}
 }

@@ -91,7 +91,7 @@ type emptyOrigin struct{ store.Hub }
 
 func (emptyOrigin) Shards() int             { return 1 }
 func (emptyOrigin) ShardOf(*window.Key) int { return 0 }
-func (emptyOrigin) Get(_ context.Context, cells []window.Cell) (store.Reply, error) {
+func (emptyOrigin) Read(_ context.Context, cells []window.Cell) (store.Reply, error) {
 	return store.Reply{Totals: make([]store.Total, len(cells))}, nil
 }
 func (emptyOrigin) Send(_ context.Context, c store.Chunk) (store.Reply, error) {

@@ -156,10 +156,10 @@ func (o *uneven) Send(ctx context.Context, c store.Chunk) (store.Reply, error) {
 	return o.Hub.Send(ctx, c)
 }
 
-func (o *uneven) ClaimAll(ctx context.Context, claims []store.CellClaim) store.ClaimReply {
+func (o *uneven) Claim(ctx context.Context, claims []store.Claim) store.ClaimReply {
 	o.pause(0)
 	defer o.pause(1)
-	return o.Hub.ClaimAll(ctx, claims)
+	return o.Hub.Claim(ctx, claims)
 }
 
 // A sustained burst converges within a round trip, not a tick, with kick: two nodes,

@@ -32,11 +32,11 @@ type heardOrigin struct {
 	reads [][]window.Cell
 }
 
-func (o *heardOrigin) Get(ctx context.Context, cells []window.Cell) (store.Reply, error) {
+func (o *heardOrigin) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
 	o.mu.Lock()
 	o.reads = append(o.reads, slices.Clone(cells))
 	o.mu.Unlock()
-	return o.Hub.Get(ctx, cells)
+	return o.Hub.Read(ctx, cells)
 }
 
 var strangers atomic.Uint64

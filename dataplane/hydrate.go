@@ -168,7 +168,7 @@ func (l *Limiter) fetch(f *cell.Flight, entries []*cell.Entry) {
 // get reads cells of a shard; end tells the breaker.
 func (l *Limiter) get(ctx context.Context, sh *shard, cells []window.Cell, end func(error)) ([]store.Total, error) {
 	call := l.ask(sh)
-	reply, err := l.cfg.Origin.Get(ctx, cells)
+	reply, err := l.cfg.Origin.Read(ctx, cells)
 	if err == nil && len(reply.Totals) != len(cells) {
 		err = errShortAnswer
 	}

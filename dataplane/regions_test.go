@@ -226,8 +226,8 @@ type lateOrigin struct {
 	then func()
 }
 
-func (o *lateOrigin) Get(ctx context.Context, cells []window.Cell) (store.Reply, error) {
-	reply, err := o.RelayHub.Get(ctx, cells)
+func (o *lateOrigin) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
+	reply, err := o.RelayHub.Read(ctx, cells)
 	if o.then != nil {
 		o.then()
 	}

@@ -27,14 +27,14 @@ func calls(h *memstore.Hub, c *memstore.Counts) map[memstore.Op]func(context.Con
 	cell := minuteCell("x")
 	number := int64(0)
 	return map[memstore.Op]func(context.Context) error{
-		memstore.OpGet: func(ctx context.Context) error { _, err := h.Get(ctx, []window.Cell{cell}); return err },
+		memstore.OpGet: func(ctx context.Context) error { _, err := h.Read(ctx, []window.Cell{cell}); return err },
 		memstore.OpSend: func(ctx context.Context) error {
 			number++
 			_, err := h.Send(ctx, store.Chunk{Stream: 1, Number: number, Costs: []store.Cost{{Cell: cell, Add: 1}}})
 			return err
 		},
 		memstore.OpClaimAll: func(ctx context.Context) error {
-			return h.ClaimAll(ctx, []store.CellClaim{{Cell: cell, Cost: 1, AtMost: 9}}).Totals[0].Err
+			return h.Claim(ctx, []store.Claim{{Cell: cell, Cost: 1, AtMost: 9}}).Totals[0].Err
 		},
 		memstore.OpTell: func(ctx context.Context) error {
 			return h.Tell(ctx, 0, []store.Foreign{{Cell: cell, Count: 1}})

@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Get implements store.Hub.
-func (h *Hub) Get(ctx context.Context, cells []window.Cell) (reply store.Reply, err error) {
+// Read implements store.Hub.
+func (h *Hub) Read(ctx context.Context, cells []window.Cell) (reply store.Reply, err error) {
 	if len(cells) == 0 {
 		return store.Reply{}, nil
 	}
@@ -32,8 +32,8 @@ func (h *Hub) Get(ctx context.Context, cells []window.Cell) (reply store.Reply, 
 	return reply, nil
 }
 
-// ClaimAll implements store.Hub.
-func (h *Hub) ClaimAll(ctx context.Context, claims []store.CellClaim) store.ClaimReply {
+// Claim implements store.Hub.
+func (h *Hub) Claim(ctx context.Context, claims []store.Claim) store.ClaimReply {
 	reply := store.ClaimReply{
 		Reply: store.Reply{Totals: make([]store.Total, len(claims))},
 		Added: make([]bool, len(claims)),

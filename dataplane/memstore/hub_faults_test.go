@@ -62,13 +62,13 @@ func TestWaysToAHubFailApart(t *testing.T) {
 	}
 	h.ShardFaults(1).Fail(errDown)
 	for shard, c := range cells {
-		_, err := h.Get(t.Context(), []window.Cell{c})
-		_, otherErr := other.Get(t.Context(), []window.Cell{c})
+		_, err := h.Read(t.Context(), []window.Cell{c})
+		_, otherErr := other.Read(t.Context(), []window.Cell{c})
 		if errors.Is(err, errDown) != (shard == 1) || otherErr != nil {
 			t.Errorf("shard %d: %v, over the other way %v", shard, err, otherErr)
 		}
 	}
-	if _, err := h.Get(t.Context(), cells); err == nil {
+	if _, err := h.Read(t.Context(), cells); err == nil {
 		t.Error("cells of two shards were answered")
 	}
 	for i, c := range cells {
@@ -167,12 +167,12 @@ func TestStatsCountCallsAndCells(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h.ClaimAll(t.Context(), []store.CellClaim{{Cell: c, Cost: 1, AtMost: 3}, {Cell: c, Cost: 1, AtMost: 3}})
-	if _, err := h.Get(t.Context(), []window.Cell{c, minuteCell("y")}); err != nil {
+	h.Claim(t.Context(), []store.Claim{{Cell: c, Cost: 1, AtMost: 3}, {Cell: c, Cost: 1, AtMost: 3}})
+	if _, err := h.Read(t.Context(), []window.Cell{c, minuteCell("y")}); err != nil {
 		t.Fatal(err)
 	}
 	h.Faults.Fail(errDown)
-	if _, err := h.Get(t.Context(), []window.Cell{c}); err == nil {
+	if _, err := h.Read(t.Context(), []window.Cell{c}); err == nil {
 		t.Fatal("no error")
 	}
 	want := memstore.HubStats{Gets: 2, Sends: 2, Claims: 1, CellsRead: 2, CellsAdded: 2, CellsClaimed: 1}

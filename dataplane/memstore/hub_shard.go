@@ -167,7 +167,7 @@ func checkCost(c store.Cost) error {
 	return nil
 }
 
-func (h *hubServers) claimLocked(shard int, c store.CellClaim) (total store.Total, added bool) {
+func (h *hubServers) claimLocked(shard int, c store.Claim) (total store.Total, added bool) {
 	s, epoch, nowMs := h.shards[shard], h.epochLocked(shard), h.clock().UnixMilli()
 	switch {
 	case c.Cost <= 0 || c.Limit < 0:

@@ -38,11 +38,11 @@ func BenchmarkCallOf500(b *testing.B) {
 	server := servers.RedisForTest(b)
 	h := openHub(b, "redis://"+server.Addr(), redisorigin.Options{})
 	const n = 500
-	cells, costs, claims := make([]window.Cell, n), make([]store.Cost, n), make([]store.CellClaim, n)
+	cells, costs, claims := make([]window.Cell, n), make([]store.Cost, n), make([]store.Claim, n)
 	for i := range cells {
 		cells[i] = cellNow(fmt.Sprint("user-", i), time.Hour)
 		costs[i] = store.Cost{Cell: cells[i], Epoch: epochOf(b, h, cells[0]), Add: 1, Limit: 1 << 40}
-		claims[i] = store.CellClaim{Cell: cells[i], Cost: 1, AtMost: math.MaxInt64, Limit: 1 << 40}
+		claims[i] = store.Claim{Cell: cells[i], Cost: 1, AtMost: math.MaxInt64, Limit: 1 << 40}
 	}
 	raw := rawClient(b, server.Addr())
 	s := &sender{h: h}
@@ -56,14 +56,14 @@ func BenchmarkCallOf500(b *testing.B) {
 	})
 	b.Run("Get", func(b *testing.B) {
 		for b.Loop() {
-			if _, err := h.Get(b.Context(), cells); err != nil {
+			if _, err := h.Read(b.Context(), cells); err != nil {
 				b.Fatal(err)
 			}
 		}
 	})
 	b.Run("ClaimAll", func(b *testing.B) {
 		for b.Loop() {
-			if r := h.ClaimAll(b.Context(), claims); !r.Added[0] {
+			if r := h.Claim(b.Context(), claims); !r.Added[0] {
 				b.Fatal(r.Totals[0])
 			}
 		}

@@ -97,7 +97,7 @@ func TestLibraryLogsToTheLogger(t *testing.T) {
 	var log lockedBuffer
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	o := openHub(t, "redis://127.0.0.1:1?min_idle_conns=1", redisorigin.Options{Logger: logger})
-	if _, err := o.Get(context.Background(), []window.Cell{cellNow("x", time.Second)}); err == nil {
+	if _, err := o.Read(context.Background(), []window.Cell{cellNow("x", time.Second)}); err == nil {
 		t.Fatal("a read without a server")
 	}
 	if got := log.String(); !strings.Contains(got, "level=DEBUG") || !strings.Contains(got, "library=go-redis") {

@@ -42,7 +42,7 @@ func TestDeadServer(t *testing.T) {
 			if err := addOne(ctx, o, c, 1); err == nil || errors.Is(err, store.ErrMaybeApplied) {
 				t.Fatalf("add: %v", err)
 			}
-			if _, err := o.Get(ctx, []window.Cell{c}); err == nil {
+			if _, err := o.Read(ctx, []window.Cell{c}); err == nil {
 				t.Fatal("read: no error")
 			}
 			if err := o.Tell(ctx, 0, []store.Foreign{{Cell: c, Count: 1}}); err == nil {
@@ -69,7 +69,7 @@ func TestSilentServer(t *testing.T) {
 	proxy.BlackHole(true)
 	for range 3 {
 		hurried(t, func(ctx context.Context) {
-			if _, err := o.Get(ctx, []window.Cell{c}); err == nil {
+			if _, err := o.Read(ctx, []window.Cell{c}); err == nil {
 				t.Error("read: no error")
 			}
 		})
@@ -81,7 +81,7 @@ func TestSilentServer(t *testing.T) {
 	}
 	proxy.BlackHole(false)
 	await.True(t, "reads pass again", func() bool {
-		reply, err := o.Get(t.Context(), []window.Cell{c})
+		reply, err := o.Read(t.Context(), []window.Cell{c})
 		return err == nil && reply.Totals[0].Region == 1
 	})
 }
@@ -105,7 +105,7 @@ func TestKilledServerComesBackAndIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	await.True(t, "reads pass again", func() bool {
-		_, err := o.Get(t.Context(), []window.Cell{c})
+		_, err := o.Read(t.Context(), []window.Cell{c})
 		return err == nil
 	})
 	if got := read(t, o, c)[0]; got != 0 {

@@ -99,8 +99,8 @@ func (p *pipeline) now() time.Time {
 	return time.Time{}
 }
 
-// Get implements store.Hub. A Total has an Err where a key holds something else than counts.
-func (h *Hub) Get(ctx context.Context, cells []window.Cell) (store.Reply, error) {
+// Read implements store.Hub. A Total has an Err where a key holds something else than counts.
+func (h *Hub) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
 	if len(cells) == 0 {
 		return store.Reply{}, nil
 	}
@@ -142,8 +142,8 @@ func (s *shard) totals(part *part, r *hubReply, problem string, into *store.Repl
 	return r.end()
 }
 
-// ClaimAll implements store.Hub.
-func (h *Hub) ClaimAll(ctx context.Context, claims []store.CellClaim) store.ClaimReply {
+// Claim implements store.Hub.
+func (h *Hub) Claim(ctx context.Context, claims []store.Claim) store.ClaimReply {
 	reply := store.ClaimReply{Added: make([]bool, len(claims))}
 	reply.Totals = make([]store.Total, len(claims))
 	if len(claims) == 0 {
@@ -166,14 +166,14 @@ func (h *Hub) ClaimAll(ctx context.Context, claims []store.CellClaim) store.Clai
 	return reply
 }
 
-func checkClaim(c *store.CellClaim) error {
+func checkClaim(c *store.Claim) error {
 	if c.Cost <= 0 || c.Limit < 0 {
 		return fmt.Errorf("redisorigin: claim %v: cost is %d, want > 0, limit is %d, want >= 0", c.Cell, c.Cost, c.Limit)
 	}
 	return nil
 }
 
-func (s *shard) claimAll(ctx context.Context, claims []store.CellClaim, places []int, reply *store.ClaimReply) {
+func (s *shard) claimAll(ctx context.Context, claims []store.Claim, places []int, reply *store.ClaimReply) {
 	parts := s.split(len(places), func(i int) *window.Cell { return &claims[places[i]].Cell })
 	p := s.pipeline(ctx)
 	p.askClock(parts)
@@ -200,7 +200,7 @@ func (s *shard) claimAll(ctx context.Context, claims []store.CellClaim, places [
 }
 
 // hubRoom is the largest total that a claim's cost can be added to, -1 if there is none.
-func hubRoom(c *store.CellClaim) int64 {
+func hubRoom(c *store.Claim) int64 {
 	if bounded(c.AtMost) < c.Cost {
 		return -1
 	}

@@ -46,7 +46,7 @@ func (s *sender) send(t testing.TB, costs ...store.Cost) []store.Total {
 
 func regionOf(t testing.TB, h store.Hub, c window.Cell) int64 {
 	t.Helper()
-	reply, err := h.Get(t.Context(), []window.Cell{c})
+	reply, err := h.Read(t.Context(), []window.Cell{c})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestHubSurvivesAFailover(t *testing.T) {
 
 func epochOf(t testing.TB, h store.Hub, c window.Cell) store.Epoch {
 	t.Helper()
-	reply, err := h.Get(t.Context(), []window.Cell{c})
+	reply, err := h.Read(t.Context(), []window.Cell{c})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestEveryHubCellExpires(t *testing.T) {
 		cells = append(cells, sent, claimed, told, raised)
 		for range 2 {
 			s.send(t, store.Cost{Cell: sent, Add: 1, Limit: 9})
-			h.ClaimAll(ctx, []store.CellClaim{
+			h.Claim(ctx, []store.Claim{
 				{Cell: claimed, Cost: 1, AtMost: 9, Limit: 9}, {Cell: cellNow("refused", d), Cost: 2, AtMost: 1},
 			})
 			changes, err := h.Changes(ctx, 0, 1)
@@ -251,12 +251,12 @@ func TestHubGarbage(t *testing.T) {
 	}
 	bad := append([]window.Cell{list, text}, fields...)
 	var costs []store.Cost
-	var claims []store.CellClaim
+	var claims []store.Claim
 	var foreign []store.Foreign
 	var changed []store.Change
 	for _, c := range append(bad, sound) {
 		costs = append(costs, store.Cost{Cell: c, Epoch: epoch, Add: 2, Limit: 9})
-		claims = append(claims, store.CellClaim{Cell: c, Cost: 1, AtMost: 9, Limit: 9})
+		claims = append(claims, store.Claim{Cell: c, Cost: 1, AtMost: 9, Limit: 9})
 		foreign = append(foreign, store.Foreign{Cell: c, Count: 4})
 		changed = append(changed, store.Change{Cell: c, Total: 1, Limit: 9})
 	}
@@ -273,10 +273,10 @@ func TestHubGarbage(t *testing.T) {
 	}
 	reply, err := h.Send(ctx, store.Chunk{Stream: 7, Number: 1, Costs: costs})
 	check("send", reply.Totals, 2)
-	claimed := h.ClaimAll(ctx, claims)
+	claimed := h.Claim(ctx, claims)
 	check("claim", claimed.Totals, 3)
 	err = errors.Join(err, h.Tell(ctx, 0, foreign), h.Told(ctx, 0, changed), h.Raise(ctx, 0, epoch, changed))
-	read, readErr := h.Get(ctx, append(bad, sound))
+	read, readErr := h.Read(ctx, append(bad, sound))
 	check("get", read.Totals, 4)
 	command(t, raw, "ZADD", "weir:{hub}:changes", time.Now().Add(time.Hour).UnixMilli(), "no cell")
 	command(t, raw, "ZADD", "weir:{hub}:changes", time.Now().Add(time.Hour).UnixMilli(), h.Key(list))
@@ -293,7 +293,7 @@ func TestHubGarbage(t *testing.T) {
 		t.Error("the list was touched")
 	}
 	command(t, raw, "SET", "weir:{hub}:epoch", "x")
-	if _, err := h.Get(ctx, []window.Cell{sound}); err == nil || !strings.Contains(err.Error(), "epoch") {
+	if _, err := h.Read(ctx, []window.Cell{sound}); err == nil || !strings.Contains(err.Error(), "epoch") {
 		t.Errorf("with an epoch that is none: %v", err)
 	}
 }
@@ -317,7 +317,7 @@ func TestHubRefusals(t *testing.T) {
 			command(t, raw, r[0]...)
 			chunk := s.next(store.Cost{Cell: c, Epoch: epoch, Add: 10})
 			_, err := h.Send(t.Context(), chunk)
-			claimed := h.ClaimAll(t.Context(), []store.CellClaim{{Cell: c, Cost: 1, AtMost: 1 << 40}}).Totals[0]
+			claimed := h.Claim(t.Context(), []store.Claim{{Cell: c, Cost: 1, AtMost: 1 << 40}}).Totals[0]
 			command(t, raw, r[1]...)
 			if err == nil || claimed.Err == nil || errors.Is(claimed.Err, store.ErrMaybeApplied) {
 				t.Errorf("send: %v, claim: %+v", err, claimed)

@@ -124,7 +124,7 @@ func read(t testing.TB, h *redisorigin.Hub, cells ...window.Cell) []int64 {
 		for _, i := range places {
 			asked = append(asked, cells[i])
 		}
-		reply, err := h.Get(t.Context(), asked)
+		reply, err := h.Read(t.Context(), asked)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func read(t testing.TB, h *redisorigin.Hub, cells ...window.Cell) []int64 {
 
 // addOne is one claim's error, of a claim that has room.
 func addOne(ctx context.Context, h *redisorigin.Hub, c window.Cell, cost int64) error {
-	return h.ClaimAll(ctx, []store.CellClaim{{Cell: c, Cost: cost, AtMost: store.CountMax}}).Totals[0].Err
+	return h.Claim(ctx, []store.Claim{{Cell: c, Cost: cost, AtMost: store.CountMax}}).Totals[0].Err
 }
 
 func isMaybe(err error) bool { return errors.Is(err, store.ErrMaybeApplied) }

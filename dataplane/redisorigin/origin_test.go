@@ -39,7 +39,7 @@ func TestNoExpiryNoCount(t *testing.T) {
 	if err != nil || reply.Totals[0].Err != nil || reply.Totals[1].Err == nil {
 		t.Errorf("send without the right to set an expiry: %+v, %v", reply, err)
 	}
-	claimed := limited.ClaimAll(t.Context(), []store.CellClaim{{Cell: other, Cost: 1, AtMost: 9}})
+	claimed := limited.Claim(t.Context(), []store.Claim{{Cell: other, Cost: 1, AtMost: 9}})
 	if err := claimed.Totals[0].Err; err == nil || errors.Is(err, store.ErrMaybeApplied) || claimed.Added[0] {
 		t.Errorf("claim without the right to set an expiry: %+v", claimed)
 	}
@@ -68,16 +68,16 @@ func TestEveryCallIsOneRoundTrip(t *testing.T) {
 	}
 	chunk := store.Chunk{Stream: 1}
 	var cells []window.Cell
-	var claims []store.CellClaim
+	var claims []store.Claim
 	for i := range 2 * dataplane.BatchMax {
 		cells = append(cells, cellNow(fmt.Sprint(i), time.Hour))
 		chunk.Costs = append(chunk.Costs, store.Cost{Cell: cells[i], Add: 1})
-		claims = append(claims, store.CellClaim{Cell: cells[i], Cost: 1, AtMost: 2})
+		claims = append(claims, store.Claim{Cell: cells[i], Cost: 1, AtMost: 2})
 	}
 	for name, call := range map[string]func(){
 		"Get":      func() { read(t, o, cells...) },
 		"Send":     func() { chunk.Number++; _, _ = o.Send(t.Context(), chunk) },
-		"ClaimAll": func() { o.ClaimAll(t.Context(), claims) },
+		"ClaimAll": func() { o.Claim(t.Context(), claims) },
 	} {
 		call() // the first also asks for epochs
 		*trips = tripCounter{}
@@ -139,7 +139,7 @@ func TestCloseEndsTheClientThatOpenMade(t *testing.T) {
 	if err := o.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := o.Get(t.Context(), []window.Cell{c}); !errors.Is(err, redis.ErrClosed) {
+	if _, err := o.Read(t.Context(), []window.Cell{c}); !errors.Is(err, redis.ErrClosed) {
 		t.Errorf("read after Close: %v", err)
 	}
 	if err := addOne(t.Context(), o, c, 1); !errors.Is(err, redis.ErrClosed) || errors.Is(err, store.ErrMaybeApplied) {

@@ -77,7 +77,7 @@ func TestOneOfThreeServersDies(t *testing.T) {
 					t.Fatalf("partition %d has %d", i, got)
 				}
 			}
-			reply, err := o.Get(t.Context(), cells[i:i+1])
+			reply, err := o.Read(t.Context(), cells[i:i+1])
 			if i == dead {
 				if err == nil || !strings.Contains(err.Error(), "b ("+processes[dead].Addr()+")") {
 					t.Fatalf("read of the dead partition: %v, %v", reply, err)
@@ -85,7 +85,7 @@ func TestOneOfThreeServersDies(t *testing.T) {
 			} else if err != nil || reply.Totals[0].Region != 6+round {
 				t.Fatalf("partition %d: %v, %v", i, reply, err)
 			}
-			claimed := o.ClaimAll(t.Context(), []store.CellClaim{{Cell: c, Cost: 1, AtMost: 3}})
+			claimed := o.Claim(t.Context(), []store.Claim{{Cell: c, Cost: 1, AtMost: 3}})
 			if (claimed.Totals[0].Err != nil) != (i == dead) || claimed.Added[0] {
 				t.Fatalf("claim from partition %d: %+v", i, claimed)
 			}
@@ -103,7 +103,7 @@ func TestOneOfThreeServersDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	await.NoError(t, "the partition is back", func() error {
-		_, err := o.Get(t.Context(), cells[dead:dead+1])
+		_, err := o.Read(t.Context(), cells[dead:dead+1])
 		return err
 	})
 	if got := read(t, o, cells...); got[dead] != 0 || got[0] != 35 || got[2] != 35 {

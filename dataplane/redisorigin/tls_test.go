@@ -109,7 +109,7 @@ func tlsRedis(t testing.TB, a authority, args ...string) (addr string, raw *redi
 func certain(ctx context.Context, t *testing.T, o *redisorigin.Hub, words ...string) {
 	t.Helper()
 	c := cellNow("x", time.Minute)
-	_, readErr := o.Get(ctx, []window.Cell{c})
+	_, readErr := o.Read(ctx, []window.Cell{c})
 	_, sendErr := o.Send(ctx, store.Chunk{Stream: streams.Add(1), Number: 1, Costs: []store.Cost{{Cell: c, Add: 1}}})
 	claimErr := addOne(ctx, o, c, 1)
 	tellErr := o.Tell(ctx, 0, []store.Foreign{{Cell: c, Count: 1}})

@@ -247,7 +247,7 @@ func (f *fleet) awaitKnown(when string) {
 }
 
 func (m *member) check() error {
-	reply, err := m.hub.Get(m.Context(), m.cells)
+	reply, err := m.hub.Read(m.Context(), m.cells)
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func TestOverRedis(t *testing.T) {
 	}
 	holds := func(hub *redisorigin.Hub, region, foreign int64) func() bool {
 		return func() bool {
-			reply, err := hub.Get(context.Background(), []window.Cell{c})
+			reply, err := hub.Read(context.Background(), []window.Cell{c})
 			return err == nil && reply.Totals[0].Region == region && reply.Totals[0].Foreign == foreign
 		}
 	}

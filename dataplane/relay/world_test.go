@@ -111,7 +111,7 @@ func (r *region) ask(c window.Cell, limit int64) bool {
 
 func (r *region) total(c window.Cell) store.Total {
 	r.Helper()
-	reply, err := r.hub.Get(context.Background(), []window.Cell{c})
+	reply, err := r.hub.Read(context.Background(), []window.Cell{c})
 	if err != nil {
 		r.Fatal(err)
 	}

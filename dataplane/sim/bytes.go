@@ -70,7 +70,7 @@ func liveHeap() int64 {
 // nowhere is a hub that remembers nothing, so that only the limiter is weighed.
 type nowhere struct{ store.Hub }
 
-func (nowhere) Get(_ context.Context, cells []window.Cell) (store.Reply, error) {
+func (nowhere) Read(_ context.Context, cells []window.Cell) (store.Reply, error) {
 	return store.Reply{Totals: make([]store.Total, len(cells)), Now: time.Now()}, nil
 }
 

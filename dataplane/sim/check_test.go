@@ -83,7 +83,7 @@ func (h *lossyHub) Send(ctx context.Context, chunk store.Chunk) (store.Reply, er
 	for i, c := range chunk.Costs {
 		cells[i] = c.Cell
 	}
-	reply, err := h.Get(ctx, cells)
+	reply, err := h.Read(ctx, cells)
 	for i := range reply.Totals {
 		reply.Totals[i].Region += chunk.Costs[i].Add
 	}

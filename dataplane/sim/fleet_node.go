@@ -162,7 +162,7 @@ func (n *synth) ask(ctx context.Context) {
 func (n *synth) read(ctx context.Context, cells []window.Cell) {
 	ctx, cancel := context.WithTimeout(ctx, synthTimeout)
 	defer cancel()
-	reply, err := n.hub.Get(ctx, cells)
+	reply, err := n.hub.Read(ctx, cells)
 	if err != nil {
 		return
 	}

@@ -66,7 +66,7 @@ func (f *fleet) traffic(g agenda, s Scenario, duration time.Duration, report *Re
 // audit compares the books with the hubs for every cell that has expired before a moment.
 func (f *fleet) audit(before time.Time) {
 	f.track.closeBefore(before.UnixMilli(), func(region int, cells []window.Cell) []store.Total {
-		reply, err := f.regions[region].hub.Get(context.Background(), cells) // no network in between
+		reply, err := f.regions[region].hub.Read(context.Background(), cells) // no network in between
 		if err != nil {
 			f.violate(violationError, "the audit could not read a hub: %v", err)
 			return nil

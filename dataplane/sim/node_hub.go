@@ -25,9 +25,9 @@ type nodeHub struct {
 	node  *node
 }
 
-// Get implements store.Hub.
-func (h *nodeHub) Get(ctx context.Context, cells []window.Cell) (store.Reply, error) {
-	reply, err := h.Hub.Get(ctx, cells)
+// Read implements store.Hub.
+func (h *nodeHub) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
+	reply, err := h.Hub.Read(ctx, cells)
 	for i, total := range reply.Totals {
 		h.told(cells[i], total.Foreign)
 	}
@@ -53,9 +53,9 @@ func (h *nodeHub) Send(ctx context.Context, chunk store.Chunk) (store.Reply, err
 	return reply, err
 }
 
-// ClaimAll implements store.Hub.
-func (h *nodeHub) ClaimAll(ctx context.Context, claims []store.CellClaim) store.ClaimReply {
-	reply := h.Hub.ClaimAll(ctx, claims)
+// Claim implements store.Hub.
+func (h *nodeHub) Claim(ctx context.Context, claims []store.Claim) store.ClaimReply {
+	reply := h.Hub.Claim(ctx, claims)
 	for i, total := range reply.Totals {
 		if errors.Is(total.Err, store.ErrMaybeApplied) {
 			h.world.ledger.repeatable(h.node.region.index, claims[i].Cell, claims[i].Cost)
@@ -90,10 +90,10 @@ type checkedHub struct {
 	region int
 }
 
-// Get implements store.Hub.
-func (h checkedHub) Get(ctx context.Context, cells []window.Cell) (store.Reply, error) {
+// Read implements store.Hub.
+func (h checkedHub) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
 	h.world.meters.keysRead.Add(keysOf(cells))
-	return h.RelayHub.Get(ctx, cells)
+	return h.RelayHub.Read(ctx, cells)
 }
 
 // Send implements store.Hub.

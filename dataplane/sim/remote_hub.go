@@ -74,15 +74,15 @@ func (h *remoteHub) call(ctx context.Context, op hubOp, shard, cells int, serve 
 	})
 }
 
-// Get implements store.Hub.
-func (h *remoteHub) Get(ctx context.Context, cells []window.Cell) (store.Reply, error) {
+// Read implements store.Hub.
+func (h *remoteHub) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
 	if len(cells) == 0 {
 		return store.Reply{}, nil
 	}
 	cells = slices.Clone(cells)
 	var reply store.Reply
 	err := h.call(ctx, hubGet, h.ShardOf(&cells[0].Key), len(cells), func(ctx context.Context) (err error) {
-		reply, err = h.RelayHub.Get(ctx, cells)
+		reply, err = h.RelayHub.Read(ctx, cells)
 		return err
 	})
 	if err != nil {
@@ -105,9 +105,9 @@ func (h *remoteHub) Send(ctx context.Context, chunk store.Chunk) (store.Reply, e
 	return reply, nil
 }
 
-// ClaimAll implements store.Hub. A call that the link refuses has changed nothing; after any other
+// Claim implements store.Hub. A call that the link refuses has changed nothing; after any other
 // error of the link it may have.
-func (h *remoteHub) ClaimAll(ctx context.Context, claims []store.CellClaim) store.ClaimReply {
+func (h *remoteHub) Claim(ctx context.Context, claims []store.Claim) store.ClaimReply {
 	if len(claims) == 0 {
 		return store.ClaimReply{}
 	}
@@ -119,7 +119,7 @@ func (h *remoteHub) ClaimAll(ctx context.Context, claims []store.CellClaim) stor
 	var reply store.ClaimReply
 	err = v.carry(ctx, hubClaim.name, func(ctx context.Context) error {
 		h.meters.count(hubClaim, len(claims))
-		reply = h.RelayHub.ClaimAll(ctx, claims)
+		reply = h.RelayHub.Claim(ctx, claims)
 		return nil
 	})
 	if err != nil {

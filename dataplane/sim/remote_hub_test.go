@@ -71,7 +71,7 @@ func TestALostReplyOfAHubIsApplied(t *testing.T) {
 		if _, err := h.Send(within(t, time.Second), chunkOf(1, c, 5)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("send: %v", err)
 		}
-		claimed := h.ClaimAll(within(t, time.Second), []store.CellClaim{{Cell: c, Cost: 2, AtMost: 100}})
+		claimed := h.Claim(within(t, time.Second), []store.Claim{{Cell: c, Cost: 2, AtMost: 100}})
 		if err := claimed.Totals[0].Err; !errors.Is(err, store.ErrMaybeApplied) || claimed.Added[0] {
 			t.Errorf("claim: %+v", claimed)
 		}
@@ -79,7 +79,7 @@ func TestALostReplyOfAHubIsApplied(t *testing.T) {
 			t.Errorf("the hub has counted %d of 7", got)
 		}
 		h.link.set(func(l *link) { l.parts, l.down = nil, true })
-		claimed = h.ClaimAll(t.Context(), []store.CellClaim{{Cell: c, Cost: 2, AtMost: 100}})
+		claimed = h.Claim(t.Context(), []store.Claim{{Cell: c, Cost: 2, AtMost: 100}})
 		if err := claimed.Totals[0].Err; !errors.Is(err, errRefused) || errors.Is(err, store.ErrMaybeApplied) {
 			t.Errorf("a claim that is refused: %v", err)
 		}
@@ -174,7 +174,7 @@ func TestHubCallsAreMetered(t *testing.T) {
 		_, sendErr := h.Send(ctx, chunkOf(1, c, 5))
 		changes, changesErr := h.Changes(ctx, 0, 10)
 		toldErr := h.Told(ctx, 0, changes.Cells)
-		_, getErr := h.Get(ctx, []window.Cell{c, hubCell("other")})
+		_, getErr := h.Read(ctx, []window.Cell{c, hubCell("other")})
 		if err := errors.Join(sendErr, changesErr, toldErr, getErr); err != nil {
 			t.Fatal(err)
 		}

@@ -50,9 +50,9 @@ type Hub interface {
 	// the same on every node of the region.
 	ShardOf(key *window.Key) int
 
-	// Get answers for all cells, in their order, or fails as a whole. An unknown cell has no cost. No
+	// Read answers for all cells, in their order, or fails as a whole. An unknown cell has no cost. No
 	// cells are no call.
-	Get(ctx context.Context, cells []window.Cell) (Reply, error)
+	Read(ctx context.Context, cells []window.Cell) (Reply, error)
 
 	// Send adds a chunk's costs, each chunk at most once in an epoch however often it is sent:
 	// see Chunk. After an error the chunk may or may not have been applied: send the same chunk
@@ -62,11 +62,11 @@ type Hub interface {
 	// Without costs it reports the shard's Now, and finds out whether the stream's chunks are still there.
 	Send(ctx context.Context, chunk Chunk) (Reply, error)
 
-	// ClaimAll adds each cost if its cell's region total stays at most AtMost, decided and done
+	// Claim adds each cost if its cell's region total stays at most AtMost, decided and done
 	// in one atomic step. Otherwise it changes nothing. Claims of one cell are decided in
 	// their order. A Total's Err is nil, ErrEpoch, one that wraps ErrMaybeApplied, or any other
 	// for "certainly not applied". No claims are no call.
-	ClaimAll(ctx context.Context, claims []CellClaim) ClaimReply
+	Claim(ctx context.Context, claims []Claim) ClaimReply
 
 	// Listen calls heard for each foreign total that Tell has raised in a shard from then on,
 	// until ctx ends (nil) or the connection is lost. Messages may be missed: what they brought
@@ -132,8 +132,8 @@ type Reply struct {
 	Now    time.Time // the shard's clock, read while it answered; zero if it did not
 }
 
-// CellClaim is a cost for a cell, > 0, that is added only if the region's total stays at most AtMost.
-type CellClaim struct {
+// Claim is a cost for a cell, > 0, that is added only if the region's total stays at most AtMost.
+type Claim struct {
 	Cell         window.Cell
 	Epoch        Epoch // as Cost.Epoch
 	Cost, AtMost int64 // an AtMost above CountMax is CountMax

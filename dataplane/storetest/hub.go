@@ -157,7 +157,7 @@ func (h *hubTest) sendLost(chunk store.Chunk) {
 
 func get(t reporter, h store.Hub, cells ...window.Cell) []store.Total {
 	t.Helper()
-	reply, err := h.Get(t.Context(), cells)
+	reply, err := h.Read(t.Context(), cells)
 	if err != nil || len(reply.Totals) != len(cells) {
 		t.Fatalf("get %d cells: %d totals: %v", len(cells), len(reply.Totals), err)
 	}
@@ -217,7 +217,7 @@ var hubGetTests = map[string]func(*hubTest){
 	},
 	"reports the shard's clock": func(h *hubTest) {
 		before := h.Clock(h)
-		reply, err := h.Get(h.Context(), h.cells(1))
+		reply, err := h.Read(h.Context(), h.cells(1))
 		if after := h.Clock(h); err != nil || reply.Now.Before(before) || reply.Now.After(after) {
 			h.Errorf("clock %v, between %v and %v: %v", reply.Now, before, after, err)
 		}
@@ -251,11 +251,11 @@ func callHub(h *hubTest, ctx context.Context) map[string]error {
 	c, shard := h.cells(2), h.shard()
 	change := []store.Change{{Cell: c[0], Total: 1, Limit: 1}}
 	errs := make(map[string]error)
-	_, errs["Get"] = h.Get(ctx, c)
+	_, errs["Get"] = h.Read(ctx, c)
 	_, errs["Send"] = h.Send(ctx, h.stream.chunk(h, store.Cost{Cell: c[0], Add: 1}))
 	_, errs["Send of nothing"] = h.Send(ctx, store.Chunk{Shard: shard, Stream: 1, Number: 1})
-	claims := []store.CellClaim{{Cell: c[0], Cost: 1, AtMost: 9}, {Cell: c[1], Cost: 1, AtMost: 9}}
-	for i, total := range h.ClaimAll(ctx, claims).Totals {
+	claims := []store.Claim{{Cell: c[0], Cost: 1, AtMost: 9}, {Cell: c[1], Cost: 1, AtMost: 9}}
+	for i, total := range h.Claim(ctx, claims).Totals {
 		errs[fmt.Sprint("ClaimAll ", i)] = total.Err
 	}
 	errs["Listen"] = h.Listen(ctx, shard, func([]store.Foreign) {})

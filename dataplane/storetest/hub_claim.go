@@ -15,27 +15,27 @@ import (
 var hubClaimTests = map[string]func(*hubTest){
 	"adds each cost only up to AtMost, and answers the total in either case": func(h *hubTest) {
 		c := h.cells(3)
-		h.claim([]store.CellClaim{{Cell: c[0], Cost: 4, AtMost: 10}}, yes(4))
+		h.claim([]store.Claim{{Cell: c[0], Cost: 4, AtMost: 10}}, yes(4))
 		h.send(store.Cost{Cell: c[0], Add: 2})
 		// "Claims of one cell are decided in their order", each on what those before left.
-		h.claim([]store.CellClaim{
+		h.claim([]store.Claim{
 			{Cell: c[0], Cost: 5, AtMost: 10}, {Cell: c[1], Cost: 5, AtMost: 5}, {Cell: c[0], Cost: 3, AtMost: 10},
 			{Cell: c[0], Cost: 2, AtMost: 10}, {Cell: c[0], Cost: 1, AtMost: 10}, {Cell: c[2], Cost: 6, AtMost: 5},
 		}, no(6), yes(5), yes(9), no(9), yes(10), no(0))
-		h.claim([]store.CellClaim{{Cell: c[0], Cost: 1, AtMost: 3}, {Cell: c[0], Cost: 1, AtMost: 11}}, no(10), yes(11))
+		h.claim([]store.Claim{{Cell: c[0], Cost: 1, AtMost: 3}, {Cell: c[0], Cost: 1, AtMost: 11}}, no(10), yes(11))
 		h.claim(nil)
 		h.wantRegions(c, 11, 5, 0)
 	},
 	"counts what was restored": func(h *hubTest) {
 		c := h.cells(1)
 		h.send(store.Cost{Cell: c[0], Add: 1, Restore: 5, Known: 7})
-		h.claim([]store.CellClaim{{Cell: c[0], Cost: 3, AtMost: 10}, {Cell: c[0], Cost: 2, AtMost: 10}}, no(8), yes(10))
+		h.claim([]store.Claim{{Cell: c[0], Cost: 3, AtMost: 10}, {Cell: c[0], Cost: 2, AtMost: 10}}, no(8), yes(10))
 	},
 	"one that finds no room changes and creates nothing": func(h *hubTest) {
 		c := h.cells(2)
 		h.send(store.Cost{Cell: c[0], Add: 7})
 		for _, atMost := range []int64{math.MinInt64, -1, 0, 2} {
-			h.claim([]store.CellClaim{
+			h.claim([]store.Claim{
 				{Cell: c[0], Cost: 3, AtMost: atMost, Limit: 5}, {Cell: c[1], Cost: 3, AtMost: atMost, Limit: 5},
 			}, no(7), no(0))
 		}
@@ -45,7 +45,7 @@ var hubClaimTests = map[string]func(*hubTest){
 		c := h.cells(2)
 		h.send(store.Cost{Cell: c[0], Add: 7})
 		for i, cost := range []int64{0, -1, math.MinInt64} {
-			r := h.ClaimAll(h.Context(), []store.CellClaim{
+			r := h.Claim(h.Context(), []store.Claim{
 				{Cell: c[0], Cost: cost, AtMost: 9}, {Cell: c[1], Cost: 1, AtMost: 9},
 			})
 			if bad := r.Totals[0]; bad.Err == nil || errors.Is(bad.Err, store.ErrMaybeApplied) || bad.Region != 0 || r.Added[0] {
@@ -60,7 +60,7 @@ var hubClaimTests = map[string]func(*hubTest){
 	"is exact up to CountMax": func(h *hubTest) {
 		c := h.cells(2)
 		h.send(store.Cost{Cell: c[0], Add: store.CountMax - 5}, store.Cost{Cell: c[1], Add: 1 << 52})
-		h.claim([]store.CellClaim{
+		h.claim([]store.Claim{
 			{Cell: c[0], Cost: 6, AtMost: math.MaxInt64}, {Cell: c[0], Cost: math.MaxInt64, AtMost: math.MaxInt64},
 			{Cell: c[0], Cost: 5, AtMost: math.MaxInt64}, {Cell: c[1], Cost: 2, AtMost: 1<<52 + 1},
 			{Cell: c[1], Cost: 1, AtMost: 1<<52 + 1},
@@ -83,9 +83,9 @@ func yes(total int64) claimed { return claimed{total, true} }
 func no(total int64) claimed  { return claimed{total, false} }
 
 // claim expects claims to be answered like this.
-func (h *hubTest) claim(claims []store.CellClaim, want ...claimed) {
+func (h *hubTest) claim(claims []store.Claim, want ...claimed) {
 	h.Helper()
-	r := h.ClaimAll(h.Context(), claims)
+	r := h.Claim(h.Context(), claims)
 	if len(r.Totals) != len(claims) || len(r.Added) != len(claims) || len(claims) > 0 && r.Now.IsZero() {
 		h.Fatalf("%d claims are answered %+v", len(claims), r)
 	}
@@ -98,9 +98,9 @@ func (h *hubTest) claim(claims []store.CellClaim, want ...claimed) {
 
 func testHubClaimMany(h *hubTest) {
 	cells := h.cells(1300)
-	claims, want := make([]store.CellClaim, len(cells)), make([]claimed, len(cells))
+	claims, want := make([]store.Claim, len(cells)), make([]claimed, len(cells))
 	for i, c := range cells {
-		claims[i], want[i] = store.CellClaim{Cell: c, Cost: int64(i + 1), AtMost: 1000}, no(0)
+		claims[i], want[i] = store.Claim{Cell: c, Cost: int64(i + 1), AtMost: 1000}, no(0)
 		if i < 1000 {
 			want[i] = yes(int64(i + 1))
 		}
@@ -120,7 +120,7 @@ func testHubClaimConcurrently(h *hubTest) {
 		for _, costs := range callers {
 			wg.Go(func() {
 				for _, cost := range costs {
-					r := h.ClaimAll(rt.Context(), []store.CellClaim{{Cell: cell, Cost: cost, AtMost: atMost}})
+					r := h.Claim(rt.Context(), []store.Claim{{Cell: cell, Cost: cost, AtMost: atMost}})
 					total, took := r.Totals[0], r.Added[0]
 					mu.Lock()
 					if total.Err != nil || total.Region > atMost || !took && total.Region+cost <= atMost {
@@ -148,7 +148,7 @@ func testClaimLost(h *hubTest) {
 	c := h.cells(1)
 	h.epoch(c[0])
 	h.Lose(true)
-	r := h.ClaimAll(h.Context(), []store.CellClaim{{Cell: c[0], Cost: 3, AtMost: 9}})
+	r := h.Claim(h.Context(), []store.Claim{{Cell: c[0], Cost: 3, AtMost: 9}})
 	h.Lose(false)
 	if !errors.Is(r.Totals[0].Err, store.ErrMaybeApplied) || r.Added[0] || r.Totals[0].Region != 0 {
 		h.Errorf("with the reply lost: %+v", r)
@@ -160,7 +160,7 @@ func testClaimForeign(h *hubTest) {
 	c := h.cells(1)
 	h.tell(store.Foreign{Cell: c[0], Count: 8})
 	for _, cost := range []int64{1, 10} {
-		r := h.ClaimAll(h.Context(), []store.CellClaim{{Cell: c[0], Cost: cost, AtMost: 5}})
+		r := h.Claim(h.Context(), []store.Claim{{Cell: c[0], Cost: cost, AtMost: 5}})
 		if r.Totals[0].Foreign != 8 || r.Totals[0].Region != 1 {
 			h.Errorf("a claim of %d: %+v", cost, r)
 		}
@@ -178,7 +178,7 @@ func testHubClaimBesideSends(h *hubTest) {
 				if _, err := h.Send(h.Context(), s.chunk(h, costs...)); err != nil {
 					h.Errorf("send: %v", err)
 				}
-				if r := h.ClaimAll(h.Context(), []store.CellClaim{{Cell: c[0], Cost: 1, AtMost: math.MaxInt64}}); !r.Added[0] {
+				if r := h.Claim(h.Context(), []store.Claim{{Cell: c[0], Cost: 1, AtMost: math.MaxInt64}}); !r.Added[0] {
 					h.Errorf("claim: %+v", r)
 				}
 			}

@@ -16,7 +16,7 @@ var hubEpochTests = map[string]func(*hubTest){
 			h.Error("the epoch is 0")
 		}
 		answers := []store.Total{get(h, h.Client(h), c[0])[0], h.send(store.Cost{Cell: c[0], Add: 1})[0],
-			h.ClaimAll(h.Context(), []store.CellClaim{{Cell: c[0], Cost: 1, AtMost: 9}}).Totals[0], get(h, h, c[0])[0]}
+			h.Claim(h.Context(), []store.Claim{{Cell: c[0], Cost: 1, AtMost: 9}}).Totals[0], get(h, h, c[0])[0]}
 		for i, total := range answers {
 			if total.Epoch != epoch {
 				h.Errorf("answer %d has epoch %d, the first one %d", i, total.Epoch, epoch)
@@ -91,7 +91,7 @@ var hubEpochTests = map[string]func(*hubTest){
 		c := h.cells(2)
 		old := h.epoch(c[0])
 		h.Wipe(h)
-		r := h.ClaimAll(h.Context(), []store.CellClaim{
+		r := h.Claim(h.Context(), []store.Claim{
 			{Cell: c[0], Epoch: old, Cost: 1, AtMost: 9}, {Cell: c[1], Cost: 1, AtMost: 9},
 		})
 		if !errors.Is(r.Totals[0].Err, store.ErrEpoch) || r.Added[0] || r.Totals[0].Epoch == old || r.Totals[0].Epoch == 0 {

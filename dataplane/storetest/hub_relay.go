@@ -62,7 +62,7 @@ var hubChangesTests = map[string]func(*hubTest){
 	},
 	"come from claims too": func(h *hubTest) {
 		c := h.cells(2)
-		h.claim([]store.CellClaim{
+		h.claim([]store.Claim{
 			{Cell: c[0], Cost: 2, AtMost: 9, Limit: 9}, {Cell: c[1], Cost: 2, AtMost: 9},
 		}, yes(2), yes(2))
 		wantChanges(h, store.Change{Cell: c[0], Total: 2, Limit: 9})

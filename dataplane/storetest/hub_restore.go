@@ -71,7 +71,7 @@ func (w *hubWorld) accept(rt *rapid.T) {
 func (w *hubWorld) claim(rt *rapid.T) {
 	n, c, cost := w.node(rt), w.cell(rt), rapid.Int64Range(1, 100).Draw(rt, "cost")
 	cell := n.cells[c]
-	r := n.hub.ClaimAll(rt.Context(), []store.CellClaim{{Cell: c, Epoch: cell.epoch, Cost: cost, AtMost: 1000}})
+	r := n.hub.Claim(rt.Context(), []store.Claim{{Cell: c, Epoch: cell.epoch, Cost: cost, AtMost: 1000}})
 	if err := r.Totals[0].Err; err != nil && !errors.Is(err, store.ErrEpoch) {
 		rt.Fatalf("claim: %v", err)
 	}

@@ -99,18 +99,18 @@ func (h *hubSubject) Send(ctx context.Context, c store.Chunk) (store.Reply, erro
 	return reply, err
 }
 
-func (h *hubSubject) ClaimAll(ctx context.Context, claims []store.CellClaim) store.ClaimReply {
+func (h *hubSubject) Claim(ctx context.Context, claims []store.Claim) store.ClaimReply {
 	claims = slices.Clone(claims)
 	for i := range claims {
 		if h.fault == "claims past AtMost" {
 			claims[i].AtMost = math.MaxInt64
 		}
 	}
-	return h.Hub.ClaimAll(ctx, claims)
+	return h.Hub.Claim(ctx, claims)
 }
 
-func (h *hubSubject) Get(ctx context.Context, cells []window.Cell) (store.Reply, error) {
-	reply, err := h.Hub.Get(ctx, cells)
+func (h *hubSubject) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
+	reply, err := h.Hub.Read(ctx, cells)
 	if h.fault == "the clock is the process's" {
 		reply.Now = time.Now()
 	}

@@ -119,7 +119,7 @@ func originTotal(t *testing.T, s *stack.Stack, region, prefix string) (sum int64
 		key := window.Key{Workspace: "acme", Namespace: "load", Identifier: fmt.Sprintf("%s%02d", prefix, i), Duration: loadWindow}
 		cells = append(cells, window.Cell{Key: key, Sequence: window.Sequence(time.Now().UnixMilli(), loadWindow.Milliseconds())})
 	}
-	reply, err := origin.Get(t.Context(), cells)
+	reply, err := origin.Read(t.Context(), cells)
 	if err != nil {
 		t.Fatal(err)
 	}

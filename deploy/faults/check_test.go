@@ -32,7 +32,7 @@ func (r *region) read(ctx context.Context, cells totals, part func(*store.Total)
 		for i, c := range chunk {
 			ask[i] = window.Cell{Key: window.Key{Workspace: workspace, Namespace: namespace, Identifier: c.identifier, Duration: r.ledger.duration}, Sequence: c.sequence}
 		}
-		reply, err := r.truth.Get(ctx, ask)
+		reply, err := r.truth.Read(ctx, ask)
 		if err != nil {
 			return nil, err
 		}

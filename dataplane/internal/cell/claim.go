@@ -58,7 +58,7 @@ func NewClaim(e *Entry, v *Verdict, limit, cost int64, spares bool) *Claim {
 func (c *Claim) answer(w Way) { c.Way, c.answered = w, true }
 
 // PrepareClaim commits to a claim's cost, and puts it on its way, if it still is one.
-func (e *Entry) PrepareClaim(c *Claim, shared bool, nodes, quietMs int64, now clock.Steady) (call store.CellClaim, w Way) {
+func (e *Entry) PrepareClaim(c *Claim, shared bool, nodes, quietMs int64, now clock.Steady) (call store.Claim, w Way) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slot, ok := e.slotLocked(c.Verdict.Sequence)
@@ -93,7 +93,7 @@ func (e *Entry) PrepareClaim(c *Claim, shared bool, nodes, quietMs int64, now cl
 	if c.spares && (r.crowded == 0 || int64(now-r.crowded) < quietMs) {
 		atMost -= roomForOthers(room-known, c.limit, nodes)
 	}
-	call = store.CellClaim{Cell: e.Cell(c.Verdict.Sequence), Epoch: e.ledger().epochs[slot], Cost: c.Cost, AtMost: atMost}
+	call = store.Claim{Cell: e.Cell(c.Verdict.Sequence), Epoch: e.ledger().epochs[slot], Cost: c.Cost, AtMost: atMost}
 	if shared {
 		call.Limit = c.limit
 	}

@@ -109,7 +109,7 @@ func (s *stores) probe(ctx context.Context, logger *slog.Logger) {
 	var probes sync.WaitGroup
 	for _, cell := range probed(s.hub) {
 		probes.Go(func() {
-			if _, err := s.hub.Get(ctx, []window.Cell{cell}); err != nil && !errors.Is(err, context.Canceled) {
+			if _, err := s.hub.Read(ctx, []window.Cell{cell}); err != nil && !errors.Is(err, context.Canceled) {
 				logger.Warn("Redis does not answer; deciding from this node's own counts until it does", "error", err)
 			}
 		})

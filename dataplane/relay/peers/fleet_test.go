@@ -143,7 +143,7 @@ func (r *region) accept(c window.Cell, cost, limit int64) {
 
 func (r *region) foreign(c window.Cell) int64 {
 	r.Helper()
-	reply, err := r.hub.Get(context.Background(), []window.Cell{c})
+	reply, err := r.hub.Read(context.Background(), []window.Cell{c})
 	if err != nil {
 		r.Fatal(err)
 	}
