@@ -74,7 +74,7 @@ func TestDuplicateKeysAddUp(t *testing.T) {
 // A batch asks the origin once: for both cells of each key, in the order in which the items first name them.
 func TestABatchReadsItsKeysOnceInTheOrderOfItsItems(t *testing.T) {
 	w := newWorld(t)
-	origin := &heardOrigin{Hub: w.origin("eu")}
+	origin := &heardOrigin{Origin: w.origin("eu")}
 	n := w.node("eu", "a", func(c *dataplane.Config) { c.Origin = origin })
 	n.AllowMany(t.Context(), []dataplane.Request{ask("k3", 3, 20), ask("k2", 4, 40), ask("k0", 3, 20), ask("k1", 3, 20), ask("k3", 3, 20)})
 	var want []window.Cell

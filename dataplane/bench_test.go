@@ -181,7 +181,7 @@ func BenchmarkFleetHotKey(b *testing.B) {
 	ctx := b.Context()
 	for name, limit := range map[string]int64{"far": 1 << 50, "near": 4 * 1_000_000_000} {
 		b.Run(name, func(b *testing.B) {
-			l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: memstore.NewHub(memstore.HubOptions{})})
+			l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: memstore.NewOrigin(memstore.OriginOptions{})})
 			if err != nil {
 				b.Fatal(err)
 			}

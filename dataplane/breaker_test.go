@@ -25,7 +25,7 @@ func breakerState(t *testing.T, l *dataplane.Limiter, shard int, calls string) s
 // then closed, with the times configured; a half-open failure opens again.
 func TestABreakerSparesADeadOrigin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewHub(memstore.HubOptions{})
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin,
 			Breaker: dataplane.Breaker{FailureRatio: 0.5, CallsMin: 20, OpenFor: 2 * time.Second, HalfOpenCalls: 3}})
 		if err != nil {
@@ -94,7 +94,7 @@ func TestABreakerSparesADeadOrigin(t *testing.T) {
 // replay neither sends nor forgets.
 func TestAnOpenBreakerMakesNobodyWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewHub(memstore.HubOptions{})
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		origin.Faults.Delay(time.Hour)
 		l := liveNode(t, origin)
 		for i := range 5 {
@@ -132,7 +132,7 @@ func TestAnOpenBreakerMakesNobodyWait(t *testing.T) {
 // An origin that answers for most of its cells is there.
 func TestOneRefusedCellOpensNoBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := &poisoned{Hub: memstore.NewHub(memstore.HubOptions{}), identifier: "bad"}
+		origin := &poisoned{Origin: memstore.NewOrigin(memstore.OriginOptions{}), identifier: "bad"}
 		l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin})
 		if err != nil {
 			t.Fatal(err)
@@ -169,7 +169,7 @@ func TestBreakerBounds(t *testing.T) {
 // still told of what they accept.
 func TestASlowOriginIsStillSentTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewHub(memstore.HubOptions{})
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		origin.Faults.Delay(200 * time.Millisecond)
 		l := started(t, "eu", "a", origin, nil)
 		for i := range 100 {

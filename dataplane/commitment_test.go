@@ -18,7 +18,7 @@ import (
 )
 
 // waiting is n nodes of a region whose namespace waits, all of which know the key.
-func waiting(t *testing.T, n int, origin store.Hub, limit int64, row store.NamespaceRow, change ...func(*dataplane.Config)) []*dataplane.Limiter {
+func waiting(t *testing.T, n int, origin store.Origin, limit int64, row store.NamespaceRow, change ...func(*dataplane.Config)) []*dataplane.Limiter {
 	row.Headroom = "wait"
 	nodes := region(t, n, origin, row, change...)
 	for _, l := range nodes {
@@ -48,7 +48,7 @@ func TestAClaimOnItsWayIsACommitment(t *testing.T) {
 				for _, n := range []int{1, 5} {
 					t.Run(fmt.Sprintf("%s beside a %s, costs %v, nodes %d", name, claim, costs, n), func(t *testing.T) {
 						synctest.Test(t, func(t *testing.T) {
-							origin := memstore.NewHub(memstore.HubOptions{})
+							origin := memstore.NewOrigin(memstore.OriginOptions{})
 							origin.Faults.Delay(5 * time.Millisecond)
 							nodes := waiting(t, n, origin, 100, store.NamespaceRow{})
 							defer stopAll(nodes)
@@ -96,7 +96,7 @@ func TestACallerWhoLeavesChangesNothingForOthers(t *testing.T) {
 			for _, cost := range []int64{1, 10} { // waits for a reply, and for a claim
 				t.Run(fmt.Sprintf("%s, %s, cost %d", outage, name, cost), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						origin := memstore.NewHub(memstore.HubOptions{})
+						origin := memstore.NewOrigin(memstore.OriginOptions{})
 						origin.Faults.Delay(5 * time.Millisecond)
 						nodes := waiting(t, 2, origin, 20, store.NamespaceRow{Outage: outage})
 						defer stopAll(nodes)
@@ -134,7 +134,7 @@ func TestACallerWhoLeavesChangesNothingForOthers(t *testing.T) {
 // "No decision waits longer than ReadTimeout", whatever it waits for one after the other.
 func TestADecisionHasOneDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewHub(memstore.HubOptions{})
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		origin.Faults.Delay(45 * time.Millisecond)
 		nodes := region(t, 2, origin, store.NamespaceRow{Headroom: "wait"})
 		defer stopAll(nodes)
@@ -167,7 +167,7 @@ func minuteCell(identifier string) window.Cell {
 func TestALargeClaimLeavesRoomForOthers(t *testing.T) {
 	for _, batch := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			origin := memstore.NewHub(memstore.HubOptions{})
+			origin := memstore.NewOrigin(memstore.OriginOptions{})
 			origin.Faults.Delay(time.Millisecond)
 			nodes := waiting(t, 5, origin, 100, store.NamespaceRow{})
 			defer stopAll(nodes)
@@ -203,8 +203,8 @@ func TestNodesThatWaitAccountForEverything(t *testing.T) {
 		outage := rapid.SampledFrom([]string{"local", "closed"}).Draw(rt, "outage")
 		callers := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) caller { return drawCaller(rt, n, limit) }), 1, 24).Draw(rt, "callers")
 		synctest.Test(t, func(t *testing.T) {
-			origin := memstore.NewHub(memstore.HubOptions{})
-			nodes := waiting(t, n, &uneven{Hub: origin, delays: delays}, limit, store.NamespaceRow{Outage: outage},
+			origin := memstore.NewOrigin(memstore.OriginOptions{})
+			nodes := waiting(t, n, &uneven{Origin: origin, delays: delays}, limit, store.NamespaceRow{Outage: outage},
 				func(c *dataplane.Config) { c.ReadTimeout = time.Second; c.Breaker.CallsMin = 1_000_000 })
 			cell := minuteCell("k")
 			var admitted, degraded atomic.Int64
@@ -281,7 +281,7 @@ func (c caller) run(n *dataplane.Limiter, limit int64) (admitted, degraded int64
 // What was accepted while a claim waited for its call goes first: no total holds it.
 func TestAClaimWaitsForWhatIsUnsent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewHub(memstore.HubOptions{})
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		nodes := waiting(t, 2, origin, 100, store.NamespaceRow{}, func(c *dataplane.Config) { c.RegionNodes = 1 }, tick(t, 10*time.Second))
 		defer stopAll(nodes)
 		a, b := nodes[0], nodes[1]

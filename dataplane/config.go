@@ -25,7 +25,7 @@ type Config struct {
 	Build string
 
 	// Origin is where the nodes of the region meet; nil for a node alone.
-	Origin store.Hub
+	Origin store.Origin
 
 	// Counts is where tuning, namespaces and overrides come from, and where heartbeats go; nil
 	// for none.

@@ -202,7 +202,7 @@ func TestReplayAggregates(t *testing.T) {
 
 // One increment that the origin refuses must not keep the rest from being sent.
 func TestOneFailingCellHoldsUpNoOther(t *testing.T) {
-	origin := &poisoned{Hub: memstore.NewHub(memstore.HubOptions{Clock: func() time.Time { return epoch }}), identifier: "k0000"}
+	origin := &poisoned{Origin: memstore.NewOrigin(memstore.OriginOptions{Clock: func() time.Time { return epoch }}), identifier: "k0000"}
 	l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin, Clock: func() time.Time { return epoch }})
 	if err != nil {
 		t.Fatal(err)
@@ -214,14 +214,14 @@ func TestOneFailingCellHoldsUpNoOther(t *testing.T) {
 	if err := l.ReplayOnce(t.Context()); err == nil {
 		t.Error("the failure was not reported")
 	}
-	if got := len(totals(origin.Hub)); got != keys-1 {
+	if got := len(totals(origin.Origin)); got != keys-1 {
 		t.Errorf("%d cells at the origin, want %d", got, keys-1)
 	}
 }
 
 // poisoned is an origin where one identifier's increments always fail.
 type poisoned struct {
-	*memstore.Hub
+	*memstore.Origin
 	identifier string
 }
 
@@ -315,7 +315,7 @@ func (p *poisoned) Send(ctx context.Context, c store.Chunk) (store.Reply, error)
 			good.Costs = append(good.Costs, cost)
 		}
 	}
-	reply, err := p.Hub.Send(ctx, good)
+	reply, err := p.Origin.Send(ctx, good)
 	if err != nil {
 		return reply, err
 	}

@@ -69,7 +69,7 @@ func TestWhatABreakerKeepsBackOfGuestsIsInTheOverflow(t *testing.T) {
 	var open bool
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
 		switch {
-		case op == memstore.OpGet && open:
+		case op == memstore.OpRead && open:
 			return errDown
 		case op == memstore.OpSend && !open:
 			open = true
@@ -178,7 +178,7 @@ func TestCallersWhoLeaveLeaveNoClaims(t *testing.T) {
 	arrived, let := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
-		if op == memstore.OpClaimAll {
+		if op == memstore.OpClaim {
 			once.Do(func() { close(arrived); <-let })
 		}
 		return nil

@@ -20,7 +20,7 @@ func guestLimiter(t *testing.T, change ...func(*Config)) (*Limiter, *cell.Entry)
 	t.Helper()
 	now := time.UnixMilli(spillMs())
 	cfg := Config{Region: "eu", NodeID: "a", Clock: func() time.Time { return now },
-		Origin: memstore.NewHub(memstore.HubOptions{Clock: func() time.Time { return now }})}
+		Origin: memstore.NewOrigin(memstore.OriginOptions{Clock: func() time.Time { return now }})}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -52,7 +52,7 @@ func TestTheAnswerToAGuestsCostIsMerged(t *testing.T) {
 }
 
 // silent answers no chunk.
-type silent struct{ store.Hub }
+type silent struct{ store.Origin }
 
 func (silent) Send(context.Context, store.Chunk) (store.Reply, error) { return store.Reply{}, nil }
 
@@ -105,11 +105,11 @@ func TestAnOriginThatTakesSomeCostsOfGuestsIsThere(t *testing.T) {
 }
 
 // partial takes the first cost only.
-type partial struct{ store.Hub }
+type partial struct{ store.Origin }
 
 func (o partial) Send(ctx context.Context, c store.Chunk) (store.Reply, error) {
 	c.Costs = c.Costs[:1]
-	reply, err := o.Hub.Send(ctx, c)
+	reply, err := o.Origin.Send(ctx, c)
 	reply.Totals = append(reply.Totals, store.Total{Err: errShortAnswer})
 	return reply, err
 }

@@ -279,7 +279,7 @@ func TestReadsOfGuestsGoTogether(t *testing.T) {
 	arrived, let := make(chan struct{}), make(chan struct{})
 	var reads atomic.Int64
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
-		if op == memstore.OpGet && reads.Add(1) == 1 {
+		if op == memstore.OpRead && reads.Add(1) == 1 {
 			close(arrived)
 			<-let
 		}

@@ -15,7 +15,7 @@ import (
 
 // crowdedRegion is n started nodes whose namespace waits, each with a table that other keys fill, all of them at their
 // limits.
-func crowdedRegion(t *testing.T, n int, origin *memstore.Hub) []*dataplane.Limiter {
+func crowdedRegion(t *testing.T, n int, origin *memstore.Origin) []*dataplane.Limiter {
 	t.Helper()
 	const entries = 20
 	nodes := region(t, n, origin, store.NamespaceRow{Headroom: "wait", Outage: "closed"}, func(c *dataplane.Config) { c.EntriesMax = entries })
@@ -53,7 +53,7 @@ func TestSmallLimitsAreExactHoweverAsked(t *testing.T) {
 			for _, full := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, limit %d, full %v", name, limit, full), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						origin := memstore.NewHub(memstore.HubOptions{})
+						origin := memstore.NewOrigin(memstore.OriginOptions{})
 						nodes := nodesWithRoom(t, n, origin, !full)
 						defer stopAll(nodes)
 						origin.Faults.Delay(4 * time.Millisecond)
@@ -81,7 +81,7 @@ func TestSmallLimitsAreExactHoweverAsked(t *testing.T) {
 	}
 }
 
-func nodesWithRoom(t *testing.T, n int, origin *memstore.Hub, room bool) []*dataplane.Limiter {
+func nodesWithRoom(t *testing.T, n int, origin *memstore.Origin, room bool) []*dataplane.Limiter {
 	t.Helper()
 	if !room {
 		return crowdedRegion(t, n, origin)
@@ -101,7 +101,7 @@ func TestALargeClaimOfAKeyWithoutRoomIsGranted(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			origin := memstore.NewHub(memstore.HubOptions{})
+			origin := memstore.NewOrigin(memstore.OriginOptions{})
 			nodes := crowdedRegion(t, 5, origin)
 			defer stopAll(nodes)
 			origin.Faults.Delay(4 * time.Millisecond)
@@ -120,7 +120,7 @@ func TestALargeClaimOfAKeyWithoutRoomIsGranted(t *testing.T) {
 // What was claimed for a batch that fails after all is lost to nobody: it pays for what the node accepts next.
 func TestABatchThatFailsLeavesItsClaimsAsCredit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewHub(memstore.HubOptions{})
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		nodes := nodesWithRoom(t, 2, origin, true)
 		defer stopAll(nodes)
 		for _, identifier := range []string{"left", "spent"} {

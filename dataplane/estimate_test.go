@@ -484,7 +484,7 @@ func TestBatchesOfEstimates(t *testing.T) {
 }
 
 // stuck is an origin that never answers anything.
-type stuck struct{ store.Hub }
+type stuck struct{ store.Origin }
 
 func (s stuck) Shards() int              { return 1 }
 func (s stuck) ShardOf(*window.Key) int  { return 0 }
@@ -591,7 +591,7 @@ func TestMetricsOfTheMode(t *testing.T) {
 // clock has told, and judged again by the clock itself.
 func TestADeniedBatchIsOfferedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		nodes := region(t, 1, memstore.NewHub(memstore.HubOptions{}), store.NamespaceRow{Mode: "estimate", Estimate: `{"preset":"posthog"}`})
+		nodes := region(t, 1, memstore.NewOrigin(memstore.OriginOptions{}), store.NamespaceRow{Mode: "estimate", Estimate: `{"preset":"posthog"}`})
 		defer stopAll(nodes)
 		n, r := nodes[0], ask("k", 100, 10)
 		r.Duration = time.Hour

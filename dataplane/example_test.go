@@ -113,7 +113,7 @@ func ExampleLimiter_Handle() {
 // Two nodes of one region share an origin, here one in memory. What one node accepts reaches it with the next replay
 // tick, and at the latest when the node stops; the other reads it before it first decides on the key.
 func Example_fleet() {
-	origin := memstore.NewHub(memstore.HubOptions{})
+	origin := memstore.NewOrigin(memstore.OriginOptions{})
 	node := func() *dataplane.Limiter {
 		limiter, err := dataplane.New(dataplane.Config{Region: "eu-west-1", Origin: origin})
 		if err != nil {

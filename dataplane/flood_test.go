@@ -87,7 +87,7 @@ func TestBytesAnIdentifier(t *testing.T) {
 }
 
 // emptyOrigin answers at once and remembers nothing.
-type emptyOrigin struct{ store.Hub }
+type emptyOrigin struct{ store.Origin }
 
 func (emptyOrigin) Shards() int             { return 1 }
 func (emptyOrigin) ShardOf(*window.Key) int { return 0 }

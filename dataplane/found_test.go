@@ -73,7 +73,7 @@ func TestWhatATickDidNotGetToIsSentLater(t *testing.T) {
 
 // A shard that is down degrades its keys only.
 func TestADeadShardHoldsUpNoOther(t *testing.T) {
-	origin := &deadShard{Hub: memstore.NewHub(memstore.HubOptions{Clock: func() time.Time { return epoch }})}
+	origin := &deadShard{Origin: memstore.NewOrigin(memstore.OriginOptions{Clock: func() time.Time { return epoch }})}
 	l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin, Clock: func() time.Time { return epoch },
 		Breaker: dataplane.Breaker{CallsMin: 1_000_000}}) // here, what fails is to be tried again and again
 	if err != nil {
@@ -87,13 +87,13 @@ func TestADeadShardHoldsUpNoOther(t *testing.T) {
 		for range 3 {
 			_ = l.ReplayOnce(t.Context())
 		}
-		if got := len(totals(origin.Hub)); got != i+1 {
+		if got := len(totals(origin.Origin)); got != i+1 {
 			t.Fatalf("%d of %d live cells at the origin", got, i+1)
 		}
 	}
 }
 
-type deadShard struct{ *memstore.Hub }
+type deadShard struct{ *memstore.Origin }
 
 func (p *deadShard) Send(ctx context.Context, c store.Chunk) (store.Reply, error) {
 	good := c
@@ -103,7 +103,7 @@ func (p *deadShard) Send(ctx context.Context, c store.Chunk) (store.Reply, error
 			good.Costs = append(good.Costs, cost)
 		}
 	}
-	reply, err := p.Hub.Send(ctx, good)
+	reply, err := p.Origin.Send(ctx, good)
 	if err != nil {
 		return reply, err
 	}

@@ -106,8 +106,8 @@ func TestWhatTheOriginIsSentIsCounted(t *testing.T) {
 	n.replay() // has nothing to send
 	got := gather(t, n.Limiter)
 	for name, want := range map[string]float64{
-		`weir_origin_records_total{op="get"}`:     6,
-		`weir_origin_pipeline_size{op="get"}`:     3,
+		`weir_origin_records_total{op="read"}`:    6,
+		`weir_origin_pipeline_size{op="read"}`:    3,
 		`weir_origin_records_total{op="send"}`:    3,
 		`weir_origin_pipeline_size{op="send"}`:    1,
 		`weir_origin_records_total{op="claim"}`:   0,

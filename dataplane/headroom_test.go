@@ -21,7 +21,7 @@ import (
 )
 
 // region is n started nodes that share an origin and a namespace's headroom.
-func region(t testing.TB, n int, origin store.Hub, row store.NamespaceRow, change ...func(*dataplane.Config)) []*dataplane.Limiter {
+func region(t testing.TB, n int, origin store.Origin, row store.NamespaceRow, change ...func(*dataplane.Config)) []*dataplane.Limiter {
 	t.Helper()
 	counts := memstore.NewCounts(memstore.CountsOptions{})
 	row.Workspace, row.Namespace = "acme", "api"
@@ -83,7 +83,7 @@ func TestABurstOnFiveNodes(t *testing.T) {
 					continue
 				}
 				synctest.Test(t, func(t *testing.T) {
-					origin := memstore.NewHub(memstore.HubOptions{})
+					origin := memstore.NewOrigin(memstore.OriginOptions{})
 					origin.Faults.Delay(time.Millisecond)
 					nodes := region(t, 5, origin, store.NamespaceRow{Headroom: headroom})
 					defer stopAll(nodes)
@@ -112,8 +112,8 @@ func TestSmallLimitsAreExactAcrossNodes(t *testing.T) {
 		limit := rapid.Int64Range(1, 10).Draw(rt, "limit")
 		cells := rapid.Bool().Draw(rt, "with a previous cell")
 		synctest.Test(t, func(t *testing.T) {
-			origin := memstore.NewHub(memstore.HubOptions{})
-			slow := &uneven{Hub: origin, delays: delays}
+			origin := memstore.NewOrigin(memstore.OriginOptions{})
+			slow := &uneven{Origin: origin, delays: delays}
 			nodes := region(t, 5, slow, store.NamespaceRow{Headroom: "wait", Outage: "closed"})
 			defer stopAll(nodes)
 			want := limit
@@ -140,7 +140,7 @@ func TestSmallLimitsAreExactAcrossNodes(t *testing.T) {
 
 // uneven is an origin whose calls take one delay after the other.
 type uneven struct {
-	*memstore.Hub
+	*memstore.Origin
 	delays []int
 	calls  atomic.Int64
 }
@@ -153,13 +153,13 @@ func (o *uneven) pause(part int64) {
 func (o *uneven) Send(ctx context.Context, c store.Chunk) (store.Reply, error) {
 	o.pause(0)
 	defer o.pause(1)
-	return o.Hub.Send(ctx, c)
+	return o.Origin.Send(ctx, c)
 }
 
 func (o *uneven) Claim(ctx context.Context, claims []store.Claim) store.ClaimReply {
 	o.pause(0)
 	defer o.pause(1)
-	return o.Hub.Claim(ctx, claims)
+	return o.Origin.Claim(ctx, claims)
 }
 
 // A sustained burst converges within a round trip, not a tick, with kick: two nodes,
@@ -167,7 +167,7 @@ func (o *uneven) Claim(ctx context.Context, claims []store.Claim) store.ClaimRep
 func TestASustainedLoadOnTwoNodes(t *testing.T) {
 	for _, headroom := range []string{"kick", "wait"} {
 		synctest.Test(t, func(t *testing.T) {
-			origin := memstore.NewHub(memstore.HubOptions{})
+			origin := memstore.NewOrigin(memstore.OriginOptions{})
 			origin.Faults.Delay(time.Millisecond)
 			nodes := region(t, 2, origin, store.NamespaceRow{Headroom: headroom}, tick(t, 200*time.Millisecond))
 			defer stopAll(nodes)
@@ -198,7 +198,7 @@ func TestASustainedLoadOnTwoNodes(t *testing.T) {
 func TestAKeyFarFromItsLimitIsLeftAlone(t *testing.T) {
 	for _, headroom := range []string{"kick", "wait"} {
 		synctest.Test(t, func(t *testing.T) {
-			origin := memstore.NewHub(memstore.HubOptions{})
+			origin := memstore.NewOrigin(memstore.OriginOptions{})
 			origin.Faults.Delay(10 * time.Millisecond)
 			nodes := region(t, 5, origin, store.NamespaceRow{Headroom: headroom})
 			defer stopAll(nodes)
@@ -219,7 +219,7 @@ func TestAKeyFarFromItsLimitIsLeftAlone(t *testing.T) {
 // confirmed too, so that a key that has filled it kicks from its first costs in the next.
 func TestThePreviousCellLeavesASmallShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewHub(memstore.HubOptions{})
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		nodes := region(t, 2, origin, store.NamespaceRow{}, tick(t, 10*time.Second))
 		defer stopAll(nodes)
 		r := ask("k", 1, 1000)
@@ -248,7 +248,7 @@ func TestWaitingInVainIsAnOutage(t *testing.T) {
 	} {
 		for _, limit := range []int64{5, 100} { // a claim, and a reply
 			synctest.Test(t, func(t *testing.T) {
-				origin := memstore.NewHub(memstore.HubOptions{})
+				origin := memstore.NewOrigin(memstore.OriginOptions{})
 				nodes := region(t, 5, origin, store.NamespaceRow{Headroom: "wait", Outage: policy})
 				defer stopAll(nodes)
 				n := nodes[0]
@@ -276,7 +276,7 @@ func TestWaitingInVainIsAnOutage(t *testing.T) {
 // out twice.
 func TestALostClaimErrsOnTheSafeSide(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewHub(memstore.HubOptions{})
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		nodes := region(t, 5, origin, store.NamespaceRow{Headroom: "wait"})
 		defer stopAll(nodes)
 		admitted := int64(0)
@@ -304,7 +304,7 @@ func TestALostClaimErrsOnTheSafeSide(t *testing.T) {
 // A batch waits for fresh totals of all its keys together, and decides by them.
 func TestABatchWaitsForFreshTotals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewHub(memstore.HubOptions{})
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		nodes := region(t, 5, origin, store.NamespaceRow{Headroom: "wait"})
 		defer stopAll(nodes)
 		batch := []dataplane.Request{ask("small", 1, 5), ask("big", 10, 1000)}
@@ -328,7 +328,7 @@ func TestABatchWaitsForFreshTotals(t *testing.T) {
 func TestReplayUnderLoadLosesNothing(t *testing.T) {
 	for _, latency := range []time.Duration{time.Millisecond, 10 * time.Millisecond, 50 * time.Millisecond} {
 		synctest.Test(t, func(t *testing.T) {
-			origin := memstore.NewHub(memstore.HubOptions{})
+			origin := memstore.NewOrigin(memstore.OriginOptions{})
 			origin.Faults.Delay(latency)
 			nodes := region(t, 1, origin, store.NamespaceRow{})
 			const keys, seconds = 50, 10

@@ -173,7 +173,7 @@ func (l *Limiter) get(ctx context.Context, sh *shard, cells []window.Cell, end f
 		err = errShortAnswer
 	}
 	end(err)
-	l.metrics.origin(opGet, len(cells), time.Since(call.began), err)
+	l.metrics.origin(opRead, len(cells), time.Since(call.began), err)
 	if err != nil {
 		return nil, err
 	}

@@ -29,13 +29,13 @@ func (o outcome) String() string { return [...]string{"allowed", "denied", "shad
 type originOp uint8
 
 const (
-	opGet originOp = iota
+	opRead originOp = iota
 	opSend
 	opClaim
 	originOps
 )
 
-func (o originOp) String() string { return [...]string{"get", "send", "claim"}[o] }
+func (o originOp) String() string { return [...]string{"read", "send", "claim"}[o] }
 
 // What became of a decision that waited for its share.
 const (

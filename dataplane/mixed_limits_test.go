@@ -27,7 +27,7 @@ func TestEachLimitOfABatchIsExactAcrossNodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				origin := memstore.NewHub(memstore.HubOptions{})
+				origin := memstore.NewOrigin(memstore.OriginOptions{})
 				origin.Faults.Delay(time.Millisecond)
 				nodes := waiting(t, 5, origin, 1000, store.NamespaceRow{Outage: "closed"})
 				defer stopAll(nodes)

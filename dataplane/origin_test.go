@@ -110,7 +110,7 @@ func TestDenialsChangeNothing(t *testing.T) {
 }
 
 // liveNode is a node on real time, for tests in a synctest bubble.
-func liveNode(t *testing.T, origin *memstore.Hub) *dataplane.Limiter {
+func liveNode(t *testing.T, origin *memstore.Origin) *dataplane.Limiter {
 	t.Helper()
 	l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin})
 	if err != nil {
@@ -131,7 +131,7 @@ func together(n int, f func(i int)) {
 // Cold key, 32 callers at once → one read; nobody decides on 0 first.
 func TestColdKeyIsReadOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewHub(memstore.HubOptions{})
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		peer := liveNode(t, origin)
 		peer.Allow(t.Context(), ask("k", 8, 10))
 		if err := peer.ReplayOnce(t.Context()); err != nil {
@@ -165,7 +165,7 @@ func TestColdKeyIsReadOnce(t *testing.T) {
 // Warm entry: no read before fresh_for, one at fresh_for, 32 callers → one read.
 func TestWarmKeyIsReadWhenItIsStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewHub(memstore.HubOptions{})
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		n := liveNode(t, origin)
 		n.Allow(t.Context(), ask("k", 1, 1000))
 		reads := func() int64 { return origin.Stats().Gets }
@@ -191,7 +191,7 @@ func TestWarmKeyIsReadWhenItIsStale(t *testing.T) {
 // the origin's value is adopted. A failed warm read keeps the value.
 func TestFailedReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewHub(memstore.HubOptions{})
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		peer := liveNode(t, origin)
 		peer.Allow(t.Context(), ask("k", 8, 10))
 		if err := peer.ReplayOnce(t.Context()); err != nil {
@@ -230,7 +230,7 @@ func TestFailedReads(t *testing.T) {
 // past the caller's ctx).
 func TestReadsNeverOutlastTheirDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewHub(memstore.HubOptions{})
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		origin.Faults.Delay(time.Hour)
 		n := liveNode(t, origin)
 		start := time.Now()
@@ -251,7 +251,7 @@ func TestReadsNeverOutlastTheirDeadlines(t *testing.T) {
 // A caller that gives up does not take the answer from those who wait on.
 func TestOneCallersCancellationIsItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewHub(memstore.HubOptions{})
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		origin.Faults.Delay(30 * time.Millisecond)
 		n := liveNode(t, origin)
 		hasty, cancel := context.WithCancel(t.Context())

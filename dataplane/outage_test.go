@@ -12,15 +12,15 @@ import (
 )
 
 // inOutage is a node whose namespace "api" has an outage policy, and its origin.
-func inOutage(t *testing.T, policy string) (*dataplane.Limiter, *memstore.Hub) {
+func inOutage(t *testing.T, policy string) (*dataplane.Limiter, *memstore.Origin) {
 	t.Helper()
 	l, origin, _ := inOutageWith(t, policy)
 	return l, origin
 }
 
-func inOutageWith(t *testing.T, policy string) (*dataplane.Limiter, *memstore.Hub, *memstore.Counts) {
+func inOutageWith(t *testing.T, policy string) (*dataplane.Limiter, *memstore.Origin, *memstore.Counts) {
 	t.Helper()
-	origin, counts := memstore.NewHub(memstore.HubOptions{}), memstore.NewCounts(memstore.CountsOptions{})
+	origin, counts := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
 	counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: policy})
 	l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Origin: origin, Counts: counts})
 	if err != nil {

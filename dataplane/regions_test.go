@@ -196,7 +196,7 @@ func TestAClaimOfAnEarlierEpoch(t *testing.T) {
 // An answer about a lost epoch that comes in late changes nothing.
 func TestALateAnswerOfALostEpoch(t *testing.T) {
 	w := newWorld(t)
-	late := &lateOrigin{RelayHub: w.origin("eu")}
+	late := &lateOrigin{RelayOrigin: w.origin("eu")}
 	a := w.node("eu", "a", func(c *dataplane.Config) { c.Origin = late })
 	a.take("k", 6, 100)
 	a.take("other", 1, 100)
@@ -222,12 +222,12 @@ func TestALateAnswerOfALostEpoch(t *testing.T) {
 
 // lateOrigin answers a read by what was there before then.
 type lateOrigin struct {
-	store.RelayHub
+	store.RelayOrigin
 	then func()
 }
 
 func (o *lateOrigin) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
-	reply, err := o.RelayHub.Read(ctx, cells)
+	reply, err := o.RelayOrigin.Read(ctx, cells)
 	if o.then != nil {
 		o.then()
 	}

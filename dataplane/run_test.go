@@ -22,7 +22,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // started is a node whose loops run, in a synctest bubble.
-func started(t *testing.T, region, id string, origin store.Hub, counts store.CountStore) *dataplane.Limiter {
+func started(t *testing.T, region, id string, origin store.Origin, counts store.CountStore) *dataplane.Limiter {
 	t.Helper()
 	l, err := dataplane.New(dataplane.Config{Region: region, NodeID: id, Origin: origin, Counts: counts})
 	if err != nil {
@@ -36,9 +36,9 @@ func started(t *testing.T, region, id string, origin store.Hub, counts store.Cou
 }
 
 // relayed starts a region's relay, in a synctest bubble.
-func relayed(t *testing.T, region string, hub *memstore.Hub, news *memstore.News, counts *memstore.Counts) {
+func relayed(t *testing.T, region string, origin *memstore.Origin, news *memstore.News, counts *memstore.Counts) {
 	t.Helper()
-	r, err := relay.New(relay.Config{Region: region, Holder: region, Hub: hub.Client(), News: news, Counts: counts})
+	r, err := relay.New(relay.Config{Region: region, Holder: region, Origin: origin.Client(), News: news, Counts: counts})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func relayed(t *testing.T, region string, hub *memstore.Hub, news *memstore.News
 func TestLoopsConverge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := memstore.NewCounts(memstore.CountsOptions{})
-		eu, us := memstore.NewHub(memstore.HubOptions{}), memstore.NewHub(memstore.HubOptions{})
+		eu, us := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewOrigin(memstore.OriginOptions{})
 		news := memstore.NewNews(memstore.NewsOptions{})
 		relayed(t, "eu", eu, news, counts)
 		relayed(t, "us", us, news, counts)
@@ -91,7 +91,7 @@ func TestLoopsConverge(t *testing.T) {
 func TestNodesOfARegionAgreeWithinTwoTicks(t *testing.T) {
 	const tick = 120 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
-		counts, origin := memstore.NewCounts(memstore.CountsOptions{}), memstore.NewHub(memstore.HubOptions{})
+		counts, origin := memstore.NewCounts(memstore.CountsOptions{}), memstore.NewOrigin(memstore.OriginOptions{})
 		a, b := started(t, "eu", "e1", origin, counts), started(t, "eu", "e2", origin, counts)
 		both := func(costOfA, costOfB int64) {
 			a.Allow(t.Context(), ask("k", costOfA, 200))
@@ -114,7 +114,7 @@ func TestNodesOfARegionAgreeWithinTwoTicks(t *testing.T) {
 // SIGTERM during load → after exit the origin's totals equal what was accepted.
 func TestStopSendsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		counts, origin := memstore.NewCounts(memstore.CountsOptions{}), memstore.NewHub(memstore.HubOptions{})
+		counts, origin := memstore.NewCounts(memstore.CountsOptions{}), memstore.NewOrigin(memstore.OriginOptions{})
 		origin.Faults.Delay(30 * time.Millisecond)
 		l := started(t, "eu", "a", origin, counts)
 		var accepted atomic.Int64
@@ -150,7 +150,7 @@ func TestStopSendsEverything(t *testing.T) {
 
 func TestStopSaysWhatItCouldNotSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewHub(memstore.HubOptions{})
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		origin.Faults.Fail(errDown)
 		l := started(t, "eu", "a", origin, nil)
 		l.Allow(t.Context(), ask("k", 5, 10))
@@ -166,7 +166,7 @@ func TestStopSaysWhatItCouldNotSend(t *testing.T) {
 // Every dependency may die and decisions go on, without waiting for each of them.
 func TestDecisionsGoOnWithoutAnybody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		counts, origin := memstore.NewCounts(memstore.CountsOptions{}), memstore.NewHub(memstore.HubOptions{})
+		counts, origin := memstore.NewCounts(memstore.CountsOptions{}), memstore.NewOrigin(memstore.OriginOptions{})
 		counts.Faults.Delay(time.Hour)
 		origin.Faults.Delay(time.Hour)
 		l := started(t, "eu", "a", origin, counts)
@@ -241,7 +241,7 @@ func TestTuningIsAppliedAndKept(t *testing.T) {
 }
 
 func TestNewNamesWhatIsMissing(t *testing.T) {
-	origin, counts := memstore.NewHub(memstore.HubOptions{}), memstore.NewCounts(memstore.CountsOptions{})
+	origin, counts := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
 	for _, c := range []struct {
 		cfg  dataplane.Config
 		want string

@@ -45,7 +45,7 @@ type shard struct {
 	gathering bool                         // somebody sees to their calls
 }
 
-func newShards(origin store.Hub, cfg Breaker) []*shard {
+func newShards(origin store.Origin, cfg Breaker) []*shard {
 	if origin == nil {
 		return nil
 	}

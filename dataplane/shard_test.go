@@ -13,7 +13,7 @@ import (
 )
 
 // keysByShard finds n identifiers for each shard.
-func keysByShard(origin *memstore.Hub, n int) [][]string {
+func keysByShard(origin *memstore.Origin, n int) [][]string {
 	keys := make([][]string, origin.Shards())
 	for i, missing := 0, len(keys)*n; missing > 0; i++ {
 		r := ask(fmt.Sprint("k", i), 1, 1000)
@@ -30,7 +30,7 @@ func keysByShard(origin *memstore.Hub, n int) [][]string {
 // shard that hangs delays neither replay nor reads nor healing of another.
 func TestASlowShardDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewHub(memstore.HubOptions{Shards: 3})
+		origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 3})
 		keys := keysByShard(origin, 4)
 		l := started(t, "eu", "a", origin, nil)
 		origin.ShardFaults(1).Delay(time.Hour)
@@ -75,7 +75,7 @@ func TestASlowShardDelaysNoOther(t *testing.T) {
 // each shard concerned, all at the same time.
 func TestAColdBatchIsOneRoundTripAShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewHub(memstore.HubOptions{Shards: 4})
+		origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 4})
 		origin.Faults.Delay(10 * time.Millisecond)
 		l := liveNode(t, origin)
 		var batch []dataplane.Request
@@ -107,13 +107,13 @@ func TestAColdBatchIsOneRoundTripAShard(t *testing.T) {
 // A tick's bound is each shard's own; what it leaves is sent by the next.
 func TestEachShardCarriesItsRestOver(t *testing.T) {
 	const keys = 45_000
-	origin := memstore.NewHub(memstore.HubOptions{Shards: 2, Clock: func() time.Time { return epoch }})
+	origin := memstore.NewOrigin(memstore.OriginOptions{Shards: 2, Clock: func() time.Time { return epoch }})
 	l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin, Clock: func() time.Time { return epoch }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	origin.Faults.Hook(func(op memstore.Op) error { // no reads: this is about sending
-		if op == memstore.OpGet {
+		if op == memstore.OpRead {
 			return errDown
 		}
 		return nil

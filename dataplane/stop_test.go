@@ -18,7 +18,7 @@ func TestStopReturnsUnderTraffic(t *testing.T) {
 		"exact": {}, "waits": {Headroom: "wait"}, "estimate": {Mode: "estimate", Estimate: posthog},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			origin := memstore.NewHub(memstore.HubOptions{})
+			origin := memstore.NewOrigin(memstore.OriginOptions{})
 			n := region(t, 1, origin, row, tick(t, 10*time.Second))[0]
 			accepted := int64(0)
 			take := func(identifier string) {
@@ -63,7 +63,7 @@ func TestStopReturnsUnderTraffic(t *testing.T) {
 // then on.
 func TestStopWaitsForCallsAndStartsNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		origin := memstore.NewHub(memstore.HubOptions{})
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
 		n := region(t, 1, origin, store.NamespaceRow{})[0]
 		origin.Faults.Delay(40 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)

@@ -63,7 +63,7 @@ type world struct {
 	clock   *clock
 	counts  *memstore.Counts
 	news    *memstore.News
-	origins map[string]*memstore.Hub
+	origins map[string]*memstore.Origin
 	relays  map[string]*relay.Relay
 	nodes   []*node
 	names   []string // of regions, in the order in which they came
@@ -71,7 +71,7 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	c := newClock()
-	return &world{t: t, clock: c, origins: make(map[string]*memstore.Hub), relays: make(map[string]*relay.Relay),
+	return &world{t: t, clock: c, origins: make(map[string]*memstore.Origin), relays: make(map[string]*relay.Relay),
 		counts: memstore.NewCounts(memstore.CountsOptions{Clock: c.Now}), news: memstore.NewNews(memstore.NewsOptions{Clock: c.Now})}
 }
 
@@ -86,9 +86,9 @@ func (w *world) tune(change func(*tuning.Tuning)) {
 	w.counts.SetTuning("", time.Now().UnixNano(), doc)
 }
 
-func (w *world) origin(region string) *memstore.Hub {
+func (w *world) origin(region string) *memstore.Origin {
 	if w.origins[region] == nil {
-		w.origins[region] = memstore.NewHub(memstore.HubOptions{Clock: w.clock.Now})
+		w.origins[region] = memstore.NewOrigin(memstore.OriginOptions{Clock: w.clock.Now})
 		w.names = append(w.names, region)
 	}
 	return w.origins[region]
@@ -102,7 +102,7 @@ func (w *world) relay() {
 	w.t.Helper()
 	for _, name := range w.names {
 		if w.relays[name] == nil {
-			made, err := relay.New(relay.Config{Region: name, Holder: name, Hub: w.origins[name].Client(), News: w.news, Counts: w.counts, Clock: w.clock.Now,
+			made, err := relay.New(relay.Config{Region: name, Holder: name, Origin: w.origins[name].Client(), News: w.news, Counts: w.counts, Clock: w.clock.Now,
 				Tuning: func() relay.Tuning {
 					return relay.Tuning{Interval: interval, Floor: 0.2, Step: 0.05, MinGlobalDuration: time.Minute}
 				}})
@@ -130,11 +130,11 @@ func (w *world) tell() {
 
 // hear is what a node's listener does.
 func (n *node) hear() {
-	if n.hub == nil {
+	if n.origin == nil {
 		return
 	}
 	var foreign []store.Foreign
-	for c, t := range n.hub.Totals() {
+	for c, t := range n.origin.Totals() {
 		if t.Foreign > 0 {
 			foreign = append(foreign, store.Foreign{Cell: c, Count: t.Foreign})
 		}
@@ -157,8 +157,8 @@ func (w *world) converge() {
 // node is one limiter, not started: the test turns its loops.
 type node struct {
 	*dataplane.Limiter
-	w   *world
-	hub *memstore.Hub // nil for none
+	w      *world
+	origin *memstore.Origin // nil for none
 }
 
 func (w *world) node(region, id string, change ...func(*dataplane.Config)) *node {
@@ -182,7 +182,7 @@ func (w *world) node(region, id string, change ...func(*dataplane.Config)) *node
 	w.t.Cleanup(func() { l.AwaitCalls() })
 	n := &node{l, w, nil}
 	if cfg.Origin != nil && region != "" {
-		n.hub = w.origins[region]
+		n.origin = w.origins[region]
 	}
 	w.nodes = append(w.nodes, n)
 	return n

@@ -1,4 +1,4 @@
-// Package memstore keeps both of a limiter's upper layers in memory: a Hub, where the nodes
+// Package memstore keeps both of a limiter's upper layers in memory: an Origin, where the nodes
 // of a region and its relay meet, and Counts and News, where the relays of regions meet.
 // They are implementations like any other, held to the same suites in storetest:
 // for a single process with several limiters, for the simulator, and for tests,

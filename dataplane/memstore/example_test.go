@@ -15,14 +15,14 @@ func Example() {
 	ctx := context.Background()
 	now := time.Date(2026, 1, 1, 12, 0, 30, 0, time.UTC)
 	clock := func() time.Time { return now }
-	hub := memstore.NewHub(memstore.HubOptions{Clock: clock})
+	origin := memstore.NewOrigin(memstore.OriginOptions{Clock: clock})
 	counts := memstore.NewCounts(memstore.CountsOptions{Clock: clock})
 
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "alice", Duration: time.Minute}
 	cell := window.Cell{Key: key, Sequence: window.Sequence(now.UnixMilli(), key.DurationMs())}
 
 	send := func(stream uint64, cost int64) store.Total {
-		reply, _ := hub.Send(ctx, store.Chunk{Stream: stream, Number: 1, Costs: []store.Cost{{Cell: cell, Add: cost}}})
+		reply, _ := origin.Send(ctx, store.Chunk{Stream: stream, Number: 1, Costs: []store.Cost{{Cell: cell, Add: cost}}})
 		return reply.Totals[0]
 	}
 	one, other := send(1, 4), send(2, 2)
@@ -40,17 +40,17 @@ func Example() {
 
 // A reply that is lost leaves the chunk applied; to send it again adds nothing.
 func ExampleFaults() {
-	hub := memstore.NewHub(memstore.HubOptions{})
+	origin := memstore.NewOrigin(memstore.OriginOptions{})
 	cell := window.Cell{Key: window.Key{Workspace: "acme", Namespace: "api", Identifier: "alice", Duration: time.Hour}}
 	cell.Sequence = window.Sequence(time.Now().UnixMilli(), cell.DurationMs())
 	chunk := store.Chunk{Stream: 1, Number: 1, Costs: []store.Cost{{Cell: cell, Add: 1}}}
 
-	hub.Faults.LoseReplies(true)
-	_, err := hub.Send(context.Background(), chunk)
-	fmt.Println("no answer:", err != nil, "total:", hub.Totals()[cell].Region)
+	origin.Faults.LoseReplies(true)
+	_, err := origin.Send(context.Background(), chunk)
+	fmt.Println("no answer:", err != nil, "total:", origin.Totals()[cell].Region)
 
-	hub.Faults.LoseReplies(false)
-	reply, _ := hub.Send(context.Background(), chunk)
+	origin.Faults.LoseReplies(false)
+	reply, _ := origin.Send(context.Background(), chunk)
 	fmt.Println("sent again, total:", reply.Totals[0].Region)
 	// Output:
 	// no answer: true total: 1

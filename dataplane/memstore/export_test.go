@@ -1,8 +1,7 @@
 package memstore
 
-
 // CountsSize is the same for cells of which components are kept.
 func CountsSize(c *Counts) int { return len(c.cells) }
 
-// HubSize is how many cells and changes are kept, those included that have expired.
-func HubSize(h *Hub) int { return len(h.shards[0].cells) + len(h.shards[0].changed) }
+// OriginSize is how many cells and changes are kept, those included that have expired.
+func OriginSize(h *Origin) int { return len(h.shards[0].cells) + len(h.shards[0].changed) }

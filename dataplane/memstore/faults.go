@@ -12,7 +12,7 @@ import (
 // Op names a method of a store, for Faults and in errors.
 type Op string
 
-// The methods of Counts, of News and of Hub.
+// The methods of Counts, of News and of Origin.
 const (
 	OpPublish   Op = "publish"
 	OpImport    Op = "import"
@@ -27,18 +27,18 @@ const (
 	OpOwn      Op = "read own news"
 	OpPrune    Op = "prune news"
 
-	OpGet      Op = "get"
-	OpSend     Op = "send"
-	OpClaimAll Op = "claim all"
-	OpHear     Op = "hear" // a message to a listener; an error is a connection that is lost
-	OpLease    Op = "lease"
-	OpRelease  Op = "release"
-	OpChanges  Op = "changes"
-	OpTold     Op = "told"
-	OpScan     Op = "scan"
-	OpTell     Op = "tell"
-	OpRaise    Op = "raise"
-	OpHealed   Op = "healed"
+	OpRead    Op = "read"
+	OpSend    Op = "send"
+	OpClaim   Op = "claim"
+	OpHear    Op = "hear" // a message to a listener; an error is a connection that is lost
+	OpLease   Op = "lease"
+	OpRelease Op = "release"
+	OpChanges Op = "changes"
+	OpTold    Op = "told"
+	OpScan    Op = "scan"
+	OpTell    Op = "tell"
+	OpRaise   Op = "raise"
+	OpHealed  Op = "healed"
 )
 
 // Faults are what a store does besides working. The zero value does nothing; every
@@ -74,12 +74,12 @@ func (f *Faults) Delay(d time.Duration) { f.set(func() { f.delay = d }) }
 func (f *Faults) LoseReplies(lose bool) { f.set(func() { f.loseReplies = lose }) }
 
 // RefuseRow makes Publish refuse, with store.ErrRefused, every chunk that holds a
-// row for which refuse is true. It has no meaning for a Hub.
+// row for which refuse is true. It has no meaning for an Origin.
 func (f *Faults) RefuseRow(refuse func(store.Count) bool) { f.set(func() { f.refuse = refuse }) }
 
 // SlowCommits makes what a Publish writes visible only some time after it was stamped:
 // delay is asked for each statement, of which a Publish that was slow needs several. nil
-// removes it. An Append of News holds its number back as long. It has no meaning for a Hub.
+// removes it. An Append of News holds its number back as long. It has no meaning for an Origin.
 func (f *Faults) SlowCommits(delay func() time.Duration) { f.set(func() { f.slowCommits = delay }) }
 
 func (f *Faults) set(change func()) {

@@ -23,17 +23,17 @@ func minuteCell(identifier string) window.Cell {
 var errDown = errors.New("down")
 
 // calls is methods of both stores, as one error each.
-func calls(h *memstore.Hub, c *memstore.Counts) map[memstore.Op]func(context.Context) error {
+func calls(h *memstore.Origin, c *memstore.Counts) map[memstore.Op]func(context.Context) error {
 	cell := minuteCell("x")
 	number := int64(0)
 	return map[memstore.Op]func(context.Context) error{
-		memstore.OpGet: func(ctx context.Context) error { _, err := h.Read(ctx, []window.Cell{cell}); return err },
+		memstore.OpRead: func(ctx context.Context) error { _, err := h.Read(ctx, []window.Cell{cell}); return err },
 		memstore.OpSend: func(ctx context.Context) error {
 			number++
 			_, err := h.Send(ctx, store.Chunk{Stream: 1, Number: number, Costs: []store.Cost{{Cell: cell, Add: 1}}})
 			return err
 		},
-		memstore.OpClaimAll: func(ctx context.Context) error {
+		memstore.OpClaim: func(ctx context.Context) error {
 			return h.Claim(ctx, []store.Claim{{Cell: cell, Cost: 1, AtMost: 9}}).Totals[0].Err
 		},
 		memstore.OpTell: func(ctx context.Context) error {
@@ -53,7 +53,7 @@ func calls(h *memstore.Hub, c *memstore.Counts) map[memstore.Op]func(context.Con
 
 func TestFailFailsEveryCallUntilItIsTakenBack(t *testing.T) {
 	for op := range calls(nil, nil) {
-		h, c := memstore.NewHub(memstore.HubOptions{}), memstore.NewCounts(memstore.CountsOptions{})
+		h, c := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
 		call := calls(h, c)[op]
 		h.Faults.Fail(errDown)
 		c.Faults.Fail(errDown)
@@ -77,7 +77,7 @@ func TestFailFailsEveryCallUntilItIsTakenBack(t *testing.T) {
 }
 
 func TestHookSeesEveryCallAndChoosesWhichFail(t *testing.T) {
-	h, c := memstore.NewHub(memstore.HubOptions{}), memstore.NewCounts(memstore.CountsOptions{})
+	h, c := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
 	var seen []memstore.Op
 	hook := func(op memstore.Op) error {
 		seen = append(seen, op)
@@ -100,11 +100,11 @@ func TestHookSeesEveryCallAndChoosesWhichFail(t *testing.T) {
 }
 
 func TestLostRepliesAreAppliedAndSaidToBeMaybe(t *testing.T) {
-	h, c := memstore.NewHub(memstore.HubOptions{}), memstore.NewCounts(memstore.CountsOptions{})
+	h, c := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
 	h.Faults.LoseReplies(true)
 	c.Faults.LoseReplies(true)
 	do, x := calls(h, c), minuteCell("x")
-	if err := do[memstore.OpClaimAll](t.Context()); !errors.Is(err, store.ErrMaybeApplied) {
+	if err := do[memstore.OpClaim](t.Context()); !errors.Is(err, store.ErrMaybeApplied) {
 		t.Errorf("claim: %v", err)
 	}
 	if got := h.Totals()[x].Region; got != 1 {
@@ -120,7 +120,7 @@ func TestLostRepliesAreAppliedAndSaidToBeMaybe(t *testing.T) {
 
 func TestDelayIsHowLongACallTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h, c := memstore.NewHub(memstore.HubOptions{}), memstore.NewCounts(memstore.CountsOptions{})
+		h, c := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
 		h.Faults.Delay(50 * time.Millisecond)
 		c.Faults.Delay(50 * time.Millisecond)
 		for op, call := range calls(h, c) {
@@ -136,7 +136,7 @@ func TestDelayIsHowLongACallTakes(t *testing.T) {
 				if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != patience {
 					t.Errorf("%s with %v to wait: %v after %v", op, patience, err, time.Since(began))
 				}
-				if maybe := errors.Is(err, store.ErrMaybeApplied); maybe != (op == memstore.OpSend || op == memstore.OpClaimAll) {
+				if maybe := errors.Is(err, store.ErrMaybeApplied); maybe != (op == memstore.OpSend || op == memstore.OpClaim) {
 					t.Errorf("%s with %v to wait: %v", op, patience, err)
 				}
 			}

@@ -23,7 +23,7 @@ import (
 
 // What follows runs the real limiter behind the server.
 
-func newLimiter(t testing.TB, origin store.Hub) *dataplane.Limiter {
+func newLimiter(t testing.TB, origin store.Origin) *dataplane.Limiter {
 	t.Helper()
 	config := dataplane.Config{Origin: origin, Logger: slog.New(slog.DiscardHandler)}
 	if origin != nil {
@@ -52,7 +52,7 @@ func ask(ctx context.Context, client weirv1connect.RateLimitServiceClient, ident
 // Whatever was answered as allowed is at the origin after a drain, though the
 // drain begins in the midst of the load; and nothing is there that nobody asked for.
 func TestDrainUnderLoadLosesNothing(t *testing.T) {
-	origin := memstore.NewHub(memstore.HubOptions{})
+	origin := memstore.NewOrigin(memstore.OriginOptions{})
 	origin.Faults.Delay(2 * time.Millisecond)
 	h := start(t, newLimiter(t, origin))
 
@@ -92,7 +92,7 @@ func TestDrainUnderLoadLosesNothing(t *testing.T) {
 // A rolling restart hands out no fresh budget: what one node allowed and drained,
 // the next one knows.
 func TestRestartHandsOutNoFreshBudget(t *testing.T) {
-	origin := memstore.NewHub(memstore.HubOptions{})
+	origin := memstore.NewOrigin(memstore.OriginOptions{})
 	allowedBy := func(h *harness, asked int) (allowed int) {
 		client := doors[0].open(t, h)
 		for range asked {
@@ -138,7 +138,7 @@ func TestReadyTellsOfAFullTable(t *testing.T) {
 // A node starts, is ready and decides while its origin is down, says so in each
 // answer, and goes back to the origin's word when it is there again.
 func TestServingWithoutItsOrigin(t *testing.T) {
-	origin := memstore.NewHub(memstore.HubOptions{})
+	origin := memstore.NewOrigin(memstore.OriginOptions{})
 	origin.Faults.Fail(errors.New("connection refused"))
 	h := start(t, newLimiter(t, origin))
 	client := doors[0].open(t, h)

@@ -36,7 +36,7 @@ func serverCPU(b *testing.B, raw *redis.Client) float64 {
 // What a replay tick costs, a call of 500 cells, and what a cell takes of the server's memory.
 func BenchmarkCallOf500(b *testing.B) {
 	server := servers.RedisForTest(b)
-	h := openHub(b, "redis://"+server.Addr(), redisorigin.Options{})
+	h := openOrigin(b, "redis://"+server.Addr(), redisorigin.Options{})
 	const n = 500
 	cells, costs, claims := make([]window.Cell, n), make([]store.Cost, n), make([]store.Claim, n)
 	for i := range cells {
@@ -61,7 +61,7 @@ func BenchmarkCallOf500(b *testing.B) {
 			}
 		}
 	})
-	b.Run("ClaimAll", func(b *testing.B) {
+	b.Run("Claim", func(b *testing.B) {
 		for b.Loop() {
 			if r := h.Claim(b.Context(), claims); !r.Added[0] {
 				b.Fatal(r.Totals[0])

@@ -1,6 +1,7 @@
 package redisorigin
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -83,6 +84,7 @@ func ClientOptions(rawURL string) (*redis.UniversalOptions, error) {
 		MaxRedirects:          -1, // go-redis repeats a Cluster's lost calls as it follows redirections
 		ContextTimeoutEnabled: true,
 		Dialer:                dialer(dialTimeout, o.TLSConfig),
+		OnConnect:             greet,
 		DialTimeout:           dialTimeout,
 		DialerRetries:         1, // a dead server is told at once, the next tick tries again
 		ReadTimeout:           or(o.ReadTimeout, ioTimeout),
@@ -103,6 +105,10 @@ func ClientOptions(rawURL string) (*redis.UniversalOptions, error) {
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}, nil
 }
+
+// greet asks for a sign of life before a connection carries a script: a server closes one that sends much without
+// the password that it wants, at times before it has said why.
+func greet(ctx context.Context, c *redis.Conn) error { return c.Ping(ctx).Err() }
 
 func or(set, otherwise time.Duration) time.Duration {
 	if set == 0 {

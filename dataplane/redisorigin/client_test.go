@@ -96,7 +96,7 @@ func TestClientsThatAreRefused(t *testing.T) {
 func TestLibraryLogsToTheLogger(t *testing.T) {
 	var log lockedBuffer
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	o := openHub(t, "redis://127.0.0.1:1?min_idle_conns=1", redisorigin.Options{Logger: logger})
+	o := openOrigin(t, "redis://127.0.0.1:1?min_idle_conns=1", redisorigin.Options{Logger: logger})
 	if _, err := o.Read(context.Background(), []window.Cell{cellNow("x", time.Second)}); err == nil {
 		t.Fatal("a read without a server")
 	}

@@ -85,11 +85,11 @@ func TestCluster(t *testing.T) {
 	url := "redis://" + nodes[0].Options().Addr + "?cluster=true"
 	t.Run("keeps the contract", func(t *testing.T) {
 		way := newLossyWay(t, url)
-		storetest.TestHub(t, func(testing.TB) storetest.Hub { return way.hub(t, nodes...) })
+		storetest.TestOrigin(t, func(testing.TB) storetest.Origin { return way.origin(t, nodes...) })
 	})
 
 	t.Run("current and previous cell share a slot, keys spread over the nodes", func(t *testing.T) {
-		o := openHub(t, url, redisorigin.Options{})
+		o := openOrigin(t, url, redisorigin.Options{})
 		for _, name := range []string{"alice", "{", "}", "{}", "a}b{c", "{a}", "\x00", "é"} {
 			c := cellNow(name, time.Minute)
 			previous := c
@@ -116,7 +116,7 @@ func TestCluster(t *testing.T) {
 		for _, node := range nodes {
 			command(t, node, rights...)
 		}
-		o := openHub(t, strings.Replace(url, "redis://", "redis://weir:password@", 1), redisorigin.Options{})
+		o := openOrigin(t, strings.Replace(url, "redis://", "redis://weir:password@", 1), redisorigin.Options{})
 		c := cellNow("allowed", time.Minute)
 		if got := add(t, o, store.Cost{Cell: c, Add: 2})[0]; got != 2 || read(t, o, c)[0] != 2 {
 			t.Errorf("total is %d", got)
@@ -125,7 +125,7 @@ func TestCluster(t *testing.T) {
 
 	// What a Cluster refuses is told as refused, and works again by itself.
 	t.Run("a slot that has moved", func(t *testing.T) {
-		o := openHub(t, url, redisorigin.Options{})
+		o := openOrigin(t, url, redisorigin.Options{})
 		c := cellNow("moving", time.Hour)
 		add(t, o, store.Cost{Cell: c, Add: 5})
 		slot := int(nodes[0].ClusterKeySlot(t.Context(), o.Key(c)).Val())

@@ -1,14 +1,14 @@
-// Package redisorigin is the Hub that the nodes and the relay of a region meet at: one Redis
+// Package redisorigin is the Origin that the nodes and the relay of a region meet at: one Redis
 // server (a plain one, one behind Sentinel, or another that speaks its protocol), one
 // Redis Cluster, or several of these as fixed partitions, through
 // github.com/redis/go-redis/v9. Its README says what each layout does to counters, and
 // how the servers must be set up.
 //
-//	hub, err := redisorigin.Open([]string{"redis://127.0.0.1:6379"}, redisorigin.Options{})
+//	origin, err := redisorigin.Open([]string{"redis://127.0.0.1:6379"}, redisorigin.Options{})
 //
 // A cell is one hash:
 //
-//	weir:{hub}:exact:{acme:api:alice:60000}:29340112
+//	weir:{origin}:exact:{acme:api:alice:60000}:29340112
 //	prefix bucket mode workspace namespace identifier duration_ms  sequence
 //
 // with every byte escaped that could be taken for a delimiter, so that two cells

@@ -119,7 +119,7 @@ func TestKilledServerComesBackAndIsRestored(t *testing.T) {
 	}
 }
 
-// What the server refuses for want of rights was not applied. TestHubRefusals has the refusals of writes alone.
+// What the server refuses for want of rights was not applied. TestOriginRefusals has the refusals of writes alone.
 func TestRefusedConnections(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())
@@ -129,7 +129,7 @@ func TestRefusedConnections(t *testing.T) {
 		"unknown database": {"redis://" + server.Addr() + "/99", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := openHub(t, r.url, redisorigin.Options{})
+			o := openOrigin(t, r.url, redisorigin.Options{})
 			command(t, raw, "CONFIG", "SET", "requirepass", r.password)
 			err := addOne(t.Context(), o, c, 1)
 			tellErr := o.Tell(t.Context(), 0, []store.Foreign{{Cell: c, Count: 1}})
@@ -152,7 +152,7 @@ func TestRefusedConnections(t *testing.T) {
 func TestUsedUpPool(t *testing.T) {
 	server := servers.RedisForTest(t)
 	proxy := servers.ProxyForTest(t, server.Addr())
-	o := openHub(t, "redis://"+proxy.Addr()+"?pool_size=1&pool_timeout=50ms", redisorigin.Options{})
+	o := openOrigin(t, "redis://"+proxy.Addr()+"?pool_size=1&pool_timeout=50ms", redisorigin.Options{})
 	c := cellNow("x", time.Hour)
 	add(t, o, store.Cost{Cell: c, Add: 1})
 	proxy.SetDelay(700 * time.Millisecond) // longer than the pool waits, shorter than a read may take

@@ -185,7 +185,7 @@ func TestJitterIsBoundedStableAndSpread(t *testing.T) {
 func TestJitterIsNotThePartition(t *testing.T) {
 	const partitions, all = 4, 20_000
 	keys := keyspaceOf(t, "")
-	o := &Hub{layout: &layout{}, seeds: make([]uint64, partitions)}
+	o := &Origin{layout: &layout{}, seeds: make([]uint64, partitions)}
 	for n := range o.seeds {
 		o.seeds[n] = xxhash.Sum64String(fmt.Sprint("redis-", n))
 	}

@@ -20,18 +20,18 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// openAt opens a Hub at host:port, closed with the test.
-func openAt(t testing.TB, addr string, o redisorigin.Options) *redisorigin.Hub {
+// openAt opens an Origin at host:port, closed with the test.
+func openAt(t testing.TB, addr string, o redisorigin.Options) *redisorigin.Origin {
 	t.Helper()
-	return openHub(t, "redis://"+addr, o)
+	return openOrigin(t, "redis://"+addr, o)
 }
 
-func openHub(t testing.TB, rawURL string, o redisorigin.Options) *redisorigin.Hub {
+func openOrigin(t testing.TB, rawURL string, o redisorigin.Options) *redisorigin.Origin {
 	t.Helper()
 	return openAll(t, []string{rawURL}, o)
 }
 
-func openAll(t testing.TB, urls []string, o redisorigin.Options) *redisorigin.Hub {
+func openAll(t testing.TB, urls []string, o redisorigin.Options) *redisorigin.Origin {
 	t.Helper()
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -69,7 +69,7 @@ func patient(rawURL string) string {
 	return rawURL + strings.TrimSuffix(parameters, "&")
 }
 
-// rawClient looks at a server past the Hub.
+// rawClient looks at a server past the Origin.
 func rawClient(t testing.TB, addr string) *redis.Client {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Addr: addr})
@@ -82,7 +82,7 @@ func rawClient(t testing.TB, addr string) *redis.Client {
 }
 
 // add sends costs, a chunk to each shard that is concerned, each chunk on a stream of its own.
-func add(t testing.TB, h *redisorigin.Hub, costs ...store.Cost) []int64 {
+func add(t testing.TB, h *redisorigin.Origin, costs ...store.Cost) []int64 {
 	t.Helper()
 	totals := make([]int64, len(costs))
 	for shard, places := range placesOf(h, len(costs), func(i int) *window.Key { return &costs[i].Cell.Key }) {
@@ -106,7 +106,7 @@ func add(t testing.TB, h *redisorigin.Hub, costs ...store.Cost) []int64 {
 
 var streams atomic.Uint64
 
-func placesOf(h *redisorigin.Hub, n int, key func(i int) *window.Key) map[int][]int {
+func placesOf(h *redisorigin.Origin, n int, key func(i int) *window.Key) map[int][]int {
 	places := make(map[int][]int)
 	for i := range n {
 		shard := h.ShardOf(key(i))
@@ -116,7 +116,7 @@ func placesOf(h *redisorigin.Hub, n int, key func(i int) *window.Key) map[int][]
 }
 
 // read is cells' totals of the region.
-func read(t testing.TB, h *redisorigin.Hub, cells ...window.Cell) []int64 {
+func read(t testing.TB, h *redisorigin.Origin, cells ...window.Cell) []int64 {
 	t.Helper()
 	totals := make([]int64, len(cells))
 	for _, places := range placesOf(h, len(cells), func(i int) *window.Key { return &cells[i].Key }) {
@@ -136,7 +136,7 @@ func read(t testing.TB, h *redisorigin.Hub, cells ...window.Cell) []int64 {
 }
 
 // addOne is one claim's error, of a claim that has room.
-func addOne(ctx context.Context, h *redisorigin.Hub, c window.Cell, cost int64) error {
+func addOne(ctx context.Context, h *redisorigin.Origin, c window.Cell, cost int64) error {
 	return h.Claim(ctx, []store.Claim{{Cell: c, Cost: cost, AtMost: store.CountMax}}).Totals[0].Err
 }
 

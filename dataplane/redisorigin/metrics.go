@@ -5,7 +5,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Collector is what only the Hub can see: its pools of connections, one for each
+// Collector is what only the Origin can see: its pools of connections, one for each
 // partition (the label is its name, and empty where there is only one without), and
 // values that are no counts. Calls, their duration and their errors are the limiter's
 // metrics.
@@ -17,9 +17,9 @@ import (
 //	weir_origin_pool_connections{partition}
 //	weir_origin_pool_idle_connections{partition}
 //	weir_origin_garbage_values_total
-func (h *Hub) Collector() prometheus.Collector { return collector{h} }
+func (h *Origin) Collector() prometheus.Collector { return collector{h} }
 
-type collector struct{ hub *Hub }
+type collector struct{ origin *Origin }
 
 // poolMetric is one figure of a pool.
 type poolMetric struct {
@@ -51,11 +51,11 @@ func (c collector) Describe(descs chan<- *prometheus.Desc) {
 }
 
 func (c collector) Collect(metrics chan<- prometheus.Metric) {
-	for _, s := range c.hub.shards {
+	for _, s := range c.origin.shards {
 		stats := s.client.PoolStats()
 		for _, m := range poolMetrics {
 			metrics <- prometheus.MustNewConstMetric(m.desc, m.kind, float64(m.read(stats)), s.name)
 		}
 	}
-	metrics <- prometheus.MustNewConstMetric(garbageDesc, prometheus.CounterValue, float64(c.hub.garbage.Load()))
+	metrics <- prometheus.MustNewConstMetric(garbageDesc, prometheus.CounterValue, float64(c.origin.garbage.Load()))
 }

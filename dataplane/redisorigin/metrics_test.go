@@ -9,8 +9,8 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// gathered is what the Hub's collector gives to a registry that checks it.
-func gathered(t testing.TB, o *redisorigin.Hub) map[string]float64 {
+// gathered is what the Origin's collector gives to a registry that checks it.
+func gathered(t testing.TB, o *redisorigin.Origin) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(o.Collector())

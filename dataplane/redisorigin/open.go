@@ -10,10 +10,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Open returns a Hub on clients of its own, made of ClientOptions, of one server or of several independent ones,
+// Open returns an Origin on clients of its own, made of ClientOptions, of one server or of several independent ones,
 // see New. Each is a name and a URL as ClientOptions takes it, in any order; a single one needs no name:
 //
-//	hub, err := redisorigin.Open([]string{
+//	origin, err := redisorigin.Open([]string{
 //		"a=redis://10.0.0.1:6379",
 //		"b=redis://10.0.0.2:6379",
 //	}, redisorigin.Options{})
@@ -22,7 +22,7 @@ import (
 //
 // The client library has one logger for the whole process; Open sets it to o.Logger,
 // at level debug: what the library reports, a call's error says too.
-func Open(namesAndURLs []string, o Options) (*Hub, error) {
+func Open(namesAndURLs []string, o Options) (*Origin, error) {
 	targets, err := parseTargets(namesAndURLs)
 	if err != nil {
 		return nil, err
@@ -38,12 +38,12 @@ func Open(namesAndURLs []string, o Options) (*Hub, error) {
 	for i, t := range targets {
 		partitions[i] = Partition{Name: t.name, Client: redis.NewUniversalClient(t.options), where: t.where()}
 	}
-	hub, err := New(partitions, o)
+	origin, err := New(partitions, o)
 	if err != nil {
 		return nil, errors.Join(err, closeAll())
 	}
-	hub.owned = true
-	return hub, nil
+	origin.owned = true
+	return origin, nil
 }
 
 // CheckURLs reports what Open would refuse, and connects to nothing.

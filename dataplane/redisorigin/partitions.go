@@ -27,14 +27,14 @@ type Partition struct {
 	where string // its addresses, for errors; "" asks the client
 }
 
-// New returns a Hub on clients that stay the caller's: one server, or several that do not know of each other,
+// New returns an Origin on clients that stay the caller's: one server, or several that do not know of each other,
 // one shard each. Clients must send every command once and obey ctx's deadline, as those made of ClientOptions do;
 // any other is an error. A key's partition follows from its names and the partitions' by
 // rendezvous hashing: their order, addresses and health play no part in it. So a
 // server that is down concerns its own keys only, and where one partition is added to
 // n, about 1/(n+1) of the keys move to it and none between the others. All nodes of
 // a region must name the same partitions.
-func New(partitions []Partition, o Options) (*Hub, error) {
+func New(partitions []Partition, o Options) (*Origin, error) {
 	layout, err := newLayout(o)
 	if err != nil {
 		return nil, fmt.Errorf("redisorigin: %w", err)
@@ -42,27 +42,27 @@ func New(partitions []Partition, o Options) (*Hub, error) {
 	if err := checkNames(partitions, func(p Partition) string { return p.Name }); err != nil {
 		return nil, fmt.Errorf("redisorigin: %w", err)
 	}
-	hub := &Hub{layout: layout}
+	origin := &Origin{layout: layout}
 	for _, p := range partitions {
 		cluster, err := suitable(p.Client)
 		if err != nil {
 			return nil, fmt.Errorf("redisorigin: %w", wrapName(p.Name, err))
 		}
-		hub.shards = append(hub.shards, newShard(hub, p, cluster))
+		origin.shards = append(origin.shards, newShard(origin, p, cluster))
 	}
-	slices.SortFunc(hub.shards, func(a, b *shard) int { return cmp.Compare(a.name, b.name) })
-	for _, s := range hub.shards {
-		hub.seeds = append(hub.seeds, xxhash.Sum64String(s.name))
+	slices.SortFunc(origin.shards, func(a, b *shard) int { return cmp.Compare(a.name, b.name) })
+	for _, s := range origin.shards {
+		origin.seeds = append(origin.seeds, xxhash.Sum64String(s.name))
 	}
-	return hub, nil
+	return origin, nil
 }
 
-// Shards implements store.Hub: the number of partitions.
-func (h *Hub) Shards() int { return len(h.shards) }
+// Shards implements store.Origin: the number of partitions.
+func (h *Origin) Shards() int { return len(h.shards) }
 
-// ShardOf implements store.Hub: the partition whose name, mixed with the key's
+// ShardOf implements store.Origin: the partition whose name, mixed with the key's
 // names, hashes highest. Partitions are numbered in the order of their names.
-func (h *Hub) ShardOf(key *window.Key) int {
+func (h *Origin) ShardOf(key *window.Key) int {
 	if len(h.seeds) == 1 {
 		return 0
 	}
@@ -87,7 +87,7 @@ func mix(x uint64) uint64 {
 }
 
 // PartitionName is the name of a shard's partition, for who looks for a key.
-func (h *Hub) PartitionName(shard int) string { return h.shards[shard].name }
+func (h *Origin) PartitionName(shard int) string { return h.shards[shard].name }
 
 const nameBytesMax = 64
 

@@ -24,13 +24,13 @@ func partitionsForTest(t testing.TB) (processes []*servers.Redis, urls []string)
 	return processes, urls
 }
 
-func openPartitions(t testing.TB, urls []string) *redisorigin.Hub {
+func openPartitions(t testing.TB, urls []string) *redisorigin.Origin {
 	t.Helper()
 	return openAll(t, urls, redisorigin.Options{})
 }
 
 // oneInEach is a cell of each shard.
-func oneInEach(o *redisorigin.Hub) []window.Cell {
+func oneInEach(o *redisorigin.Origin) []window.Cell {
 	cells := make([]window.Cell, o.Shards())
 	for found, i := 0, 0; found < len(cells); i++ {
 		c := cellNow(fmt.Sprint(i), time.Hour)

@@ -40,7 +40,7 @@ func TestREADMEsUserMayDoWhatIsNeeded(t *testing.T) {
 	command(t, raw, readmeRights(t)...)
 	c := cellNow("x", time.Minute)
 	use := func() []error {
-		return useHub(t, "redis://weir:password@"+server.Addr()+"/1", c)
+		return useOrigin(t, "redis://weir:password@"+server.Addr()+"/1", c)
 	}
 	for _, err := range use() {
 		if err != nil {
@@ -63,9 +63,9 @@ func TestREADMEsUserMayDoWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// useHub makes each call of a Hub.
-func useHub(t testing.TB, url string, c window.Cell) []error {
-	h, ctx := openHub(t, url, redisorigin.Options{}), t.Context()
+// useOrigin makes each call of an Origin.
+func useOrigin(t testing.TB, url string, c window.Cell) []error {
+	h, ctx := openOrigin(t, url, redisorigin.Options{}), t.Context()
 	sent, sendErr := h.Send(ctx, store.Chunk{Stream: 7, Number: 1, Costs: []store.Cost{{Cell: c, Add: 1, Limit: 9}}})
 	changes, changesErr := h.Changes(ctx, 0, 10)
 	_, _, scanErr := h.Scan(ctx, 0, 0, 10)

@@ -16,7 +16,7 @@ import (
 )
 
 // named is an Origin whose partitions have these names, and which no call reaches.
-func named(t testing.TB, names ...string) *redisorigin.Hub {
+func named(t testing.TB, names ...string) *redisorigin.Origin {
 	t.Helper()
 	var partitions []redisorigin.Partition
 	for _, name := range names {
@@ -38,7 +38,7 @@ func userKey(i int) *window.Key {
 }
 
 // partitionOf is the name of the partition that holds a key.
-func partitionOf(o *redisorigin.Hub, key *window.Key) string {
+func partitionOf(o *redisorigin.Origin, key *window.Key) string {
 	return o.PartitionName(o.ShardOf(key))
 }
 
@@ -119,7 +119,7 @@ func TestShardOfAllocatesNothing(t *testing.T) {
 	if one.Shards() != 1 || one.ShardOf(key) != 0 {
 		t.Errorf("%d shards, a key in shard %d", one.Shards(), one.ShardOf(key))
 	}
-	for _, o := range []*redisorigin.Hub{one, three} {
+	for _, o := range []*redisorigin.Origin{one, three} {
 		if n := testing.AllocsPerRun(100, func() { o.ShardOf(key) }); n != 0 {
 			t.Errorf("%v allocations over %d shards", n, o.Shards())
 		}

@@ -50,7 +50,7 @@ func TestSentinelFailsOver(t *testing.T) {
 		return err == nil && len(replicas) == 1 && replicas[0]["master-link-status"] == "ok"
 	})
 
-	o := openHub(t, "redis://"+sentinel+"?master=weir", redisorigin.Options{})
+	o := openOrigin(t, "redis://"+sentinel+"?master=weir", redisorigin.Options{})
 	c := cellNow("x", time.Hour)
 	add(t, o, store.Cost{Cell: c, Add: 5})
 	await.True(t, "the replica has received it", func() bool {

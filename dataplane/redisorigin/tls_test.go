@@ -106,14 +106,14 @@ func tlsRedis(t testing.TB, a authority, args ...string) (addr string, raw *redi
 
 // certain expects an error of all calls that says these words, holds no secret, and
 // of a claim that nothing was applied.
-func certain(ctx context.Context, t *testing.T, o *redisorigin.Hub, words ...string) {
+func certain(ctx context.Context, t *testing.T, o *redisorigin.Origin, words ...string) {
 	t.Helper()
 	c := cellNow("x", time.Minute)
 	_, readErr := o.Read(ctx, []window.Cell{c})
 	_, sendErr := o.Send(ctx, store.Chunk{Stream: streams.Add(1), Number: 1, Costs: []store.Cost{{Cell: c, Add: 1}}})
 	claimErr := addOne(ctx, o, c, 1)
 	tellErr := o.Tell(ctx, 0, []store.Foreign{{Cell: c, Count: 1}})
-	for what, err := range map[string]error{"get": readErr, "send": sendErr, "claim": claimErr, "tell": tellErr} {
+	for what, err := range map[string]error{"read": readErr, "send": sendErr, "claim": claimErr, "tell": tellErr} {
 		if err == nil {
 			t.Errorf("%s: no error, want one that says %q", what, words)
 			continue
@@ -148,8 +148,8 @@ func TestTLS(t *testing.T) {
 		"rediss://" + addr + parameters("tls_ca_file", ours.file, "tls_server_name", "redis.test"),
 		"a=rediss://" + addr + parameters("tls_ca_file", ours.file, "tls_server_name", "redis.test"),
 	} {
-		before := read(t, openHub(t, rawURL, redisorigin.Options{}), c)[0]
-		if got := add(t, openHub(t, rawURL, redisorigin.Options{}), store.Cost{Cell: c, Add: 1})[0]; got != before+1 {
+		before := read(t, openOrigin(t, rawURL, redisorigin.Options{}), c)[0]
+		if got := add(t, openOrigin(t, rawURL, redisorigin.Options{}), store.Cost{Cell: c, Add: 1})[0]; got != before+1 {
 			t.Errorf("total over TLS: %d after %d", got, before)
 		}
 	}
@@ -162,18 +162,18 @@ func TestTLS(t *testing.T) {
 		"another name":                        {parameters("tls_ca_file", ours.file, "tls_server_name", "other.test"), []string{addr, "other.test"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			certain(t.Context(), t, openHub(t, "rediss://"+addr+f.parameters, redisorigin.Options{}), f.says...)
+			certain(t.Context(), t, openOrigin(t, "rediss://"+addr+f.parameters, redisorigin.Options{}), f.says...)
 		})
 	}
 	t.Run("TLS to a server that has none", func(t *testing.T) {
 		plain := servers.RedisForTest(t).Addr()
-		o := openHub(t, "rediss://"+plain+parameters("tls_ca_file", ours.file), redisorigin.Options{})
+		o := openOrigin(t, "rediss://"+plain+parameters("tls_ca_file", ours.file), redisorigin.Options{})
 		hurried(t, func(ctx context.Context) { certain(ctx, t, o, plain) }) // it waits for more of what it takes for a command
 	})
 	t.Run("a server that accepts and never answers", func(t *testing.T) {
 		silent := servers.ProxyForTest(t, addr)
 		silent.BlackHole(true)
-		o := openHub(t, "rediss://"+silent.Addr()+parameters("tls_ca_file", ours.file, "tls_server_name", "redis.test"), redisorigin.Options{})
+		o := openOrigin(t, "rediss://"+silent.Addr()+parameters("tls_ca_file", ours.file, "tls_server_name", "redis.test"), redisorigin.Options{})
 		hurried(t, func(ctx context.Context) { certain(ctx, t, o, silent.Addr()) })
 	})
 }
@@ -188,7 +188,7 @@ func TestMutualTLS(t *testing.T) {
 		return "rediss://" + addr + parameters(append(trusting, "tls_cert_file", certFile, "tls_key_file", keyFile)...)
 	}
 	c := cellNow("mtls", time.Minute)
-	if got := add(t, openHub(t, with(certFile, keyFile), redisorigin.Options{}), store.Cost{Cell: c, Add: 1})[0]; got != 1 {
+	if got := add(t, openOrigin(t, with(certFile, keyFile), redisorigin.Options{}), store.Cost{Cell: c, Add: 1})[0]; got != 1 {
 		t.Errorf("total over mutual TLS: %d", got)
 	}
 	foreignCert, foreignKey := other.issue("weir.test")
@@ -197,11 +197,11 @@ func TestMutualTLS(t *testing.T) {
 		"another authority's": with(foreignCert, foreignKey),
 	} {
 		t.Run(name, func(t *testing.T) {
-			certain(t.Context(), t, openHub(t, rawURL, redisorigin.Options{}), addr, "TLS handshake")
+			certain(t.Context(), t, openOrigin(t, rawURL, redisorigin.Options{}), addr, "TLS handshake")
 		})
 	}
 	t.Run("a certificate that is replaced", func(t *testing.T) {
-		o := openHub(t, with(foreignCert, foreignKey), redisorigin.Options{})
+		o := openOrigin(t, with(foreignCert, foreignKey), redisorigin.Options{})
 		for from, to := range map[string]string{certFile: foreignCert, keyFile: foreignKey} {
 			content, err := os.ReadFile(from)
 			if err != nil {
@@ -230,7 +230,7 @@ func TestPasswords(t *testing.T) {
 		"a file alone":                     "redis://" + server.Addr() + file("hunter22"),
 		"a partition with a user and file": "a=redis://weir@" + server.Addr() + file("hunter2\r\n"),
 	} {
-		t.Run(name, func(t *testing.T) { read(t, openHub(t, rawURL, redisorigin.Options{}), c) })
+		t.Run(name, func(t *testing.T) { read(t, openOrigin(t, rawURL, redisorigin.Options{}), c) })
 	}
 	for name, rawURL := range map[string]string{
 		"a wrong password in the URL": "redis://weir:hunter2x@" + server.Addr(),
@@ -238,23 +238,23 @@ func TestPasswords(t *testing.T) {
 		"no such user":                "redis://nobody:hunter2@" + server.Addr(),
 	} {
 		t.Run(name, func(t *testing.T) {
-			certain(t.Context(), t, openHub(t, rawURL, redisorigin.Options{}), server.Addr(), "WRONGPASS")
+			certain(t.Context(), t, openOrigin(t, rawURL, redisorigin.Options{}), server.Addr(), "WRONGPASS")
 		})
 	}
 	t.Run("no password", func(t *testing.T) {
-		certain(t.Context(), t, openHub(t, "redis://"+server.Addr(), redisorigin.Options{}), server.Addr(), "uthentic")
+		certain(t.Context(), t, openOrigin(t, "redis://"+server.Addr(), redisorigin.Options{}), server.Addr(), "NOAUTH")
 	})
 	t.Run("a file that is replaced, and removed", func(t *testing.T) {
 		path := textFile(t, "hunter2x")
 		rawURL := "redis://weir@" + server.Addr() + parameters("password_file", path)
-		o := openHub(t, rawURL, redisorigin.Options{})
+		o := openOrigin(t, rawURL, redisorigin.Options{})
 		certain(t.Context(), t, o, "WRONGPASS")
 		if err := os.WriteFile(path, []byte("hunter2"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		await.True(t, "the new password is used", func() bool { return addOne(t.Context(), o, c, 1) == nil })
 
-		unlucky := openHub(t, rawURL, redisorigin.Options{})
+		unlucky := openOrigin(t, rawURL, redisorigin.Options{})
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}

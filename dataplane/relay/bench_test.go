@@ -20,7 +20,7 @@ const (
 
 // stubStores cost nothing: what is left is the relay's own work.
 type stubStores struct {
-	store.RelayHub
+	store.RelayOrigin
 	cells   []store.Change
 	changed []store.Change // what Changes returns until they are told
 	news    stubNews
@@ -69,12 +69,12 @@ func benchCell(i int) window.Cell {
 
 // benchRelay leads a shard of benchCells cells, of which it has told.
 func benchRelay(b *testing.B) (*Relay, *stubStores, time.Time) {
-	stores := &stubStores{RelayHub: memstore.NewHub(memstore.HubOptions{})}
+	stores := &stubStores{RelayOrigin: memstore.NewOrigin(memstore.OriginOptions{})}
 	for i := range benchCells {
 		stores.cells = append(stores.cells, store.Change{Cell: benchCell(i), Total: 500, Limit: 1000})
 	}
 	now := time.Now()
-	r, err := New(Config{Region: "eu", Holder: "node", Hub: stores, News: &stores.news, Counts: memstore.NewCounts(memstore.CountsOptions{}),
+	r, err := New(Config{Region: "eu", Holder: "node", Origin: stores, News: &stores.news, Counts: memstore.NewCounts(memstore.CountsOptions{}),
 		Clock: func() time.Time { return now }})
 	if err != nil {
 		b.Fatal(err)
@@ -113,7 +113,7 @@ func BenchmarkTell(b *testing.B) {
 	b.ReportMetric(float64(stores.news.bytes)/float64(n), "B/cell")
 }
 
-// BenchmarkRead is the relay's work for one count that it reads and tells its hub, of 50 regions with 4,000 cells each.
+// BenchmarkRead is the relay's work for one count that it reads and tells its origin, of 50 regions with 4,000 cells each.
 func BenchmarkRead(b *testing.B) {
 	r, stores, now := benchRelay(b)
 	const each, n = benchCells / benchRegions, benchCells

@@ -15,7 +15,7 @@ type cell struct {
 	hash uint64
 
 	// The own region's side.
-	total, limit int64     // as the hub had them last; total only grows
+	total, limit int64     // as the origin had them last; total only grows
 	told         int64     // toldNothing, toldHash, or the largest count that is stored in the news; only grows
 	stored       int64     // in the CountStore; only grows
 	refused      bool      // the CountStore takes no row of it
@@ -26,7 +26,7 @@ type cell struct {
 	// The other regions' side.
 	parts    []part // one a region
 	imported int64  // what the CountStore had of all other regions together
-	sent     int64  // foreign total that the hub is known to have
+	sent     int64  // foreign total that the origin is known to have
 }
 
 // part is a region's component. Its total only grows.
@@ -69,12 +69,12 @@ func (c *cell) isForeign() bool { return len(c.parts) > 0 || c.imported > 0 }
 // book holds the cells of a shard, and lists of those that need something.
 type book struct {
 	mu      sync.Mutex
-	nowMs   int64 // the hub's clock, when it last answered
+	nowMs   int64 // the origin's clock, when it last answered
 	cells   map[window.Cell]*cell
 	waiting map[uint64]*cell   // announced by their hash, and not shared: the other regions' first word wakes them
 	due     map[*cell]struct{} // those whose total may have to be told
 	unsaved map[*cell]struct{} // those whose total may have to be stored for good
-	unsent  map[*cell]struct{} // those whose foreign total the hub may lack
+	unsent  map[*cell]struct{} // those whose foreign total the origin may lack
 	wiped   int                // how often unsent was filled anew
 	sent    []sentTotal        // in the order in which they were sent
 }
@@ -93,7 +93,7 @@ func (b *book) cellLocked(name *window.Cell) *cell {
 	return c
 }
 
-// forgetOwn forgets the own region's side of all cells, and what the hub has of the others'.
+// forgetOwn forgets the own region's side of all cells, and what the origin has of the others'.
 func (b *book) forgetOwn() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -110,7 +110,7 @@ func (b *book) forgetOwn() {
 	b.resendLocked()
 }
 
-// resend has all foreign totals sent again, to a hub that has lost them.
+// resend has all foreign totals sent again, to an origin that has lost them.
 func (b *book) resend() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -129,7 +129,7 @@ func (b *book) resendLocked() {
 	}
 }
 
-// keptFor is how long a cell stays after it has expired by the hub's clock, so that a clock which was ahead and is set
+// keptFor is how long a cell stays after it has expired by the origin's clock, so that a clock which was ahead and is set
 // back costs nothing.
 const keptFor = time.Minute
 
@@ -147,7 +147,7 @@ func (b *book) sweep() {
 	maps.DeleteFunc(b.cells, func(_ window.Cell, c *cell) bool { return gone(c) })
 }
 
-// heard takes note of the hub's clock.
+// heard takes note of the origin's clock.
 func (b *book) heard(now time.Time) {
 	if now.IsZero() {
 		return
@@ -169,7 +169,7 @@ func (b *book) shareLocked(c *cell, now time.Time) {
 	b.untoldLocked(c, now)
 }
 
-// growLocked takes note of what the hub has of the own region, and since when at the latest; zero is long ago. A hub
+// growLocked takes note of what the origin has of the own region, and since when at the latest; zero is long ago. An origin
 // that has lost counts has less than before.
 func (b *book) growLocked(ch *store.Change, since, now time.Time) {
 	c := b.cellLocked(&ch.Cell)

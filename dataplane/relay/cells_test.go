@@ -9,7 +9,7 @@ import (
 )
 
 func newTestRelay(t testing.TB) *Relay {
-	r, err := New(Config{Region: "eu", Holder: "node", Hub: memstore.NewHub(memstore.HubOptions{}),
+	r, err := New(Config{Region: "eu", Holder: "node", Origin: memstore.NewOrigin(memstore.OriginOptions{}),
 		News: memstore.NewNews(memstore.NewsOptions{}), Counts: memstore.NewCounts(memstore.CountsOptions{})})
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +35,7 @@ func TestCellsThatShareAHash(t *testing.T) {
 	}
 }
 
-// A foreign total is the sum of the regions' components, or what is stored if that is more; it never passes the hub's
+// A foreign total is the sum of the regions' components, or what is stored if that is more; it never passes the origin's
 // bound.
 func TestForeignTotals(t *testing.T) {
 	c := cell{}
@@ -61,8 +61,8 @@ func TestForeignTotals(t *testing.T) {
 	}
 }
 
-// What was on its way to a hub when it lost its counts is sent again.
-func TestATotalSentToAnEmptiedHubIsSentAgain(t *testing.T) {
+// What was on its way to an origin when it lost its counts is sent again.
+func TestATotalSentToAnEmptiedOriginIsSentAgain(t *testing.T) {
 	b, now := &newTestRelay(t).shards[0].book, time.Now()
 	b.merge("us", counted{minuteCell("a"), 5}, now)
 	cells, totals, wiped := b.toSend(now)

@@ -37,7 +37,7 @@ func TestR2RegionsInTurn(t *testing.T) {
 	}
 }
 
-// R2: all hubs know a count from 10 % of the limit on within two intervals, and one below that within four after a second
+// R2: all origins know a count from 10 % of the limit on within two intervals, and one below that within four after a second
 // region uses the cell.
 func TestR2WithinIntervals(t *testing.T) {
 	for _, c := range []struct {
@@ -103,7 +103,7 @@ func TestShortWindows(t *testing.T) {
 		w.run(5 * time.Second)
 	}
 	for _, r := range w.regions {
-		if changes, err := r.relayHub.Changes(t.Context(), 0, 10); err != nil || len(changes.Cells) > 0 {
+		if changes, err := r.relayOrigin.Changes(t.Context(), 0, 10); err != nil || len(changes.Cells) > 0 {
 			t.Errorf("%s: left in the changes: %v, %v", r.name, changes, err)
 		}
 	}

@@ -2,24 +2,24 @@
 //
 // # Where it stands
 //
-//	nodes ── Send, Get, ClaimAll ──►  Hub (Redis)  ◄── relay ──►  News, CountStore (MySQL)  ◄── relay ──►  Hub ──► nodes
+//	nodes ── Send, Read, Claim ──►  Origin (Redis)  ◄── relay ──►  News, CountStore (MySQL)  ◄── relay ──►  Origin ──► nodes
 //	      ◄── region, foreign ──                     one lease a shard      one writer a (region, shard)
 //
-// A node talks to its region's hub and to nothing else: each answer about a cell has the region's total and that of all
-// other regions. For each shard of a hub one relay has a lease, and keeps the shard in step with MySQL. Package relay
-// knows store.RelayHub, store.News and store.CountStore, and nothing of the limiter.
+// A node talks to its region's origin and to nothing else: each answer about a cell has the region's total and that of all
+// other regions. For each shard of an origin one relay has a lease, and keeps the shard in step with MySQL. Package relay
+// knows store.RelayOrigin, store.News and store.CountStore, and nothing of the limiter.
 //
 // No program runs it yet but weir-sim (the scenarios relay-…): the limiter speaks store.Origin, and its nodes tell other
 // regions by themselves, as package dataplane describes.
 //
 // # A cost's way
 //
-//  1. A node accepts it and sends it to its hub, which adds it to the cell and to the shard's changes.
+//  1. A node accepts it and sends it to its origin, which adds it to the cell and to the shard's changes.
 //  2. Every Interval (200 ms) the relay takes the changes, compares each with what it has told about the cell, and
 //     appends a row of news: state, not differences, so that applying it twice, or in any order, is taking the maximum.
 //     Once the row is stored the relay takes off the changes what it had taken before it appended the row.
 //  3. The relays of other regions read the rows that they do not have yet, add up the cell's components, and tell their
-//     hubs, which store the sum beside the region's own total and announce it to the nodes that listen. A node that
+//     origins, which store the sum beside the region's own total and announce it to the nodes that listen. A node that
 //     does not hold the key learns it with its first answer. A sum is told once more after store.KeepFor, for a replica
 //     that was promoted before it had received it.
 //
@@ -36,7 +36,7 @@
 // contact alone: from then on the cell is shared, and told closely.
 //
 // Floor and step are the tuning's, each at least 1. When they change, it is decided anew about all cells; when
-// MinGlobalDuration does, the relay starts anew, as windows that were too short are in the hub alone.
+// MinGlobalDuration does, the relay starts anew, as windows that were too short are in the origin alone.
 //
 // A count takes 4 bytes and what its identifier does not share with the one before it, a third less once the row is
 // deflated; see payload.go. What does not
@@ -54,15 +54,15 @@
 //
 // # A relay's memory
 //
-// Everything a relay knows is in its hub, in MySQL, or can be asked again:
+// Everything a relay knows is in its origin, in MySQL, or can be asked again:
 //
 //	told      cell → total that was told       its own rows since the last snapshot
-//	total     cell → the region's total        Scan of its hub
+//	total     cell → the region's total        Scan of its origin
 //	foreign   cell → region → count            other regions' rows, read or heard
 //	users     hash → used by another region    other regions' rows
 //	sequence  of its next row                  its own last row
 //
-// A relay that takes over reads its own stream (Own), appends an empty row, scans its hub once (Scan), and goes on. A
+// A relay that takes over reads its own stream (Own), appends an empty row, scans its origin once (Scan), and goes on. A
 // snapshot is all of told, over as many rows as it takes, one an interval; readers begin with the last whole one. One
 // is due after SnapshotEvery (30 s), once the rows since the last one have as many bytes as it had, and after 1,500 rows
 // in any case. Rows older than the last two snapshots are deleted in bounded batches.
@@ -71,21 +71,21 @@
 // before it is missing; then the relay reads its stream again and tells what the lost rows had told. A relay with nothing
 // to tell appends an empty row after 10 s, and so finds it too.
 //
-// A cell is forgotten a minute after it has expired by the hub's clock. No clock decides which rows are read.
+// A cell is forgotten a minute after it has expired by the origin's clock. No clock decides which rows are read.
 //
 // # Two relays at once
 //
 // A lease only spares load. The number of a row is the fence: a relay that finds its number taken forgets what it
-// knows, and starts again if it still has the lease. A relay takes changes off the hub only after it has stored a
+// knows, and starts again if it still has the lease. A relay takes changes off the origin only after it has stored a
 // row that it appended after it took them. So once a successor has stored its first row, its predecessor takes nothing
-// off, and what it took off before is in the hub that the successor scans afterwards.
+// off, and what it took off before is in the origin that the successor scans afterwards.
 //
-// # A hub that was emptied
+// # An origin that was emptied
 //
 // Nodes notice it by the epoch and send all that they have accepted (store.Cost). The relay finds the shard not
-// Healed: it raises the hub to what it knows of the own region's counts, by its news, the CountStore and its memory, and
-// marks it as healed. Only then does it use what the hub holds in its new epoch. So what the relay raises a hub to was
-// accepted in earlier epochs, and the hub counts nothing twice. It also tells the hub all foreign totals again.
+// Healed: it raises the origin to what it knows of the own region's counts, by its news, the CountStore and its memory, and
+// marks it as healed. Only then does it use what the origin holds in its new epoch. So what the relay raises an origin to was
+// accepted in earlier epochs, and the origin counts nothing twice. It also tells the origin all foreign totals again.
 //
 // # What is stored for good
 //
@@ -96,27 +96,27 @@
 //
 // # Invariants
 //
-//	R1  A hub's foreign total of a cell never exceeds what other regions accepted, and never falls unless the hub
+//	R1  An origin's foreign total of a cell never exceeds what other regions accepted, and never falls unless the origin
 //	    loses what it has acknowledged: it is emptied, or a replica of it is promoted.
-//	R2  Within the convergence bound after the last accepted cost every hub's answer has the fleet's total of the
+//	R2  Within the convergence bound after the last accepted cost every origin's answer has the fleet's total of the
 //	    cell, whether or not the region used the cell before; less what R5 allows. The bound is two intervals for
 //	    what is told as a count at once, and four after a second region has begun to use the cell, plus the time
 //	    that the stores take.
-//	R3  A chunk is applied at most once in an epoch, whatever is repeated, reordered or late. The hub sees to it.
+//	R3  A chunk is applied at most once in an epoch, whatever is repeated, reordered or late. The origin sees to it.
 //	R4  Two relays of one shard at once change nothing but load.
 //	R5  What a relay has not told is at most: less than the floor, and less than what reaches the limit, on a cell that
 //	    no other region is known to use; or what was accepted within one interval; or, below 60 % of the limit,
 //	    less than a step, until the total has stood still for a second.
-//	R6  A hub that was emptied ends with no less than the sum of what the nodes that are left have accepted, and with no
+//	R6  An origin that was emptied ends with no less than the sum of what the nodes that are left have accepted, and with no
 //	    more than was accepted.
 //
-// Tests have the invariant that they hold in their names. storetest.TestHub holds R3.
+// Tests have the invariant that they hold in their names. storetest.TestOrigin holds R3.
 //
 // # Precision given up
 //
-//   - A region that is renamed and keeps its hub counts twice what it had accepted until those windows have ended, as
-//     its rows of the old name are another region's. With an empty hub it counts once.
+//   - A region that is renamed and keeps its origin counts twice what it had accepted until those windows have ended, as
+//     its rows of the old name are another region's. With an empty origin it counts once.
 //   - Two cells whose 64-bit hashes are equal may both be told as counts where one hash would do.
-//   - A hub that loses the mark that it is healed, and no epoch, in the moment in which its relay is replaced, may be
+//   - An origin that loses the mark that it is healed, and no epoch, in the moment in which its relay is replaced, may be
 //     raised to counts of the same epoch.
 package relay

@@ -35,18 +35,18 @@ func TestR2WithoutMySQLForAMinute(t *testing.T) {
 	w.wantKnown(cells...)
 }
 
-// A hub that is down costs the other regions, and the region's other shards, nothing.
+// An origin that is down costs the other regions, and the region's other shards, nothing.
 func TestAShardThatIsDownDelaysNoOther(t *testing.T) {
 	w := newWorld(t)
 	eu, us := w.addRegion("eu", w.clock, 2), w.addRegion("us", w.clock, 2)
 	w.run(time.Second)
-	eu.relayHub.ShardFaults(1).Fail(errDown)
+	eu.relayOrigin.ShardFaults(1).Fail(errDown)
 	var up, down []window.Cell
 	for i := range 20 {
 		c := eu.cell(fmt.Sprint("k", i), time.Hour)
 		eu.accept(c, 50, 100)
 		us.accept(c, 20, 100)
-		if eu.hub.ShardOf(&c.Key) == 0 {
+		if eu.origin.ShardOf(&c.Key) == 0 {
 			up = append(up, c)
 		} else {
 			down = append(down, c)
@@ -55,7 +55,7 @@ func TestAShardThatIsDownDelaysNoOther(t *testing.T) {
 	w.run(2 * interval)
 	w.wantKnown(up...)
 	w.run(10 * time.Second) // the lease of the other shard ends
-	eu.relayHub.ShardFaults(1).Fail(nil)
+	eu.relayOrigin.ShardFaults(1).Fail(nil)
 	w.run(2 * time.Second)
 	w.wantKnown(append(up, down...)...)
 }
@@ -171,7 +171,7 @@ func TestR5NothingIsDiscarded(t *testing.T) {
 	}
 }
 
-// A relay that takes over tells its hub all that the others have told, and the others what was told of its region.
+// A relay that takes over tells its origin all that the others have told, and the others what was told of its region.
 func TestATakeoverKnowsEverything(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	w.tuning.SnapshotEvery = 2 * time.Second
@@ -200,7 +200,7 @@ func TestATakeoverKnowsEverything(t *testing.T) {
 	w.wantKnown(cells[1:]...)
 }
 
-// What has expired is forgotten, by the hub's clock; what a relay without a lease knew, too.
+// What has expired is forgotten, by the origin's clock; what a relay without a lease knew, too.
 func TestMemoryIsBoundedByLiveCells(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu, us := w.regions[0], w.regions[1]
@@ -233,16 +233,16 @@ func TestAPromotedReplicaIsToldAgain(t *testing.T) {
 	w.run(time.Second)
 	eu, us := w.regions[0], w.regions[1]
 	c := us.cell("k", time.Hour)
-	received := us.hub.State()
+	received := us.origin.State()
 	eu.accept(c, 50, 100)
 	w.run(2 * interval)
 	w.wantKnown(c)
-	us.hub.Rollback(received)
+	us.origin.Rollback(received)
 	w.seen["us"] = nil
 	w.run(store.KeepFor + 2*interval)
 	w.wantKnown(c)
 	tells := 0
-	us.relayHub.Faults.Hook(func(op memstore.Op) error {
+	us.relayOrigin.Faults.Hook(func(op memstore.Op) error {
 		if op == memstore.OpTell {
 			tells++
 		}
@@ -323,8 +323,8 @@ func TestStoredCountsOutliveTheNews(t *testing.T) {
 	}
 }
 
-// A row that could not be stored is stored as soon as MySQL is back, also while the hub is away.
-func TestARowOnItsWayNeedsNoHub(t *testing.T) {
+// A row that could not be stored is stored as soon as MySQL is back, also while the origin is away.
+func TestARowOnItsWayNeedsNoOrigin(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	w.run(time.Second)
 	eu := w.regions[0]
@@ -332,7 +332,7 @@ func TestARowOnItsWayNeedsNoHub(t *testing.T) {
 	eu.accept(c, 50, 100)
 	w.news.Faults.Fail(errDown)
 	w.run(interval)
-	eu.relayHub.Faults.Fail(errDown)
+	eu.relayOrigin.Faults.Fail(errDown)
 	w.news.Faults.Fail(nil)
 	w.run(2 * interval)
 	w.wantKnown(c)
@@ -352,7 +352,7 @@ func TestARelayWithoutALeaseHoldsNothing(t *testing.T) {
 	if s := relay.Sizes(eu.relay); s.Cells < 20 {
 		t.Fatalf("it holds %+v", s)
 	}
-	eu.relayHub.Faults.Fail(errDown)
+	eu.relayOrigin.Faults.Fail(errDown)
 	w.run(5 * time.Second)
 	if s := relay.Sizes(eu.relay); s.Cells+s.Hashes+s.Waiting+s.Due+s.Unsent > 0 {
 		t.Errorf("it still holds %+v", s)
@@ -363,7 +363,7 @@ func TestARelayWithoutALeaseHoldsNothing(t *testing.T) {
 func TestMemoryIsBoundedWhereAnotherRelayLeads(t *testing.T) {
 	w := newWorld(t)
 	eu, us := w.addRegion("eu", w.clock, 2), w.addRegion("us", w.clock, 2)
-	if _, err := eu.hub.Lease(t.Context(), 1, "another", 24*time.Hour); err != nil {
+	if _, err := eu.origin.Lease(t.Context(), 1, "another", 24*time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 600 {
@@ -375,8 +375,8 @@ func TestMemoryIsBoundedWhereAnotherRelayLeads(t *testing.T) {
 	}
 }
 
-// R1: a region that is given another name, and an empty hub with it, counts once what it had accepted by the old one.
-func TestR1ARenamedRegionWithAnEmptyHub(t *testing.T) {
+// R1: a region that is given another name, and an empty origin with it, counts once what it had accepted by the old one.
+func TestR1ARenamedRegionWithAnEmptyOrigin(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu := w.regions[0]
 	w.run(time.Second)

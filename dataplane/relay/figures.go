@@ -5,7 +5,7 @@ import "time"
 // Figures is how a relay does. Counters are of the relay's life.
 type Figures struct {
 	Held   []int         // shards whose lease it holds, ascending
-	Shards int           // that its hub has
+	Shards int           // that its origin has
 	Untold time.Duration // how long the oldest count that is due to be told has waited
 
 	// InStepAt is when it had last told what was due, for each shard that it holds, and read news, without an error; at
@@ -20,7 +20,7 @@ type Figures struct {
 	Rows    int64 // of MySQL: news written and read, counts stored
 	Saved   int64 // counts that were stored for good
 	Refused int64 // counts that the store does not take
-	Healed  int64 // times that a shard of the hub had lost its counts and was raised again
+	Healed  int64 // times that a shard of the origin had lost its counts and was raised again
 	Fenced  int64 // times that another relay of the same shard had written first
 }
 

@@ -24,7 +24,7 @@ import (
 )
 
 // R2, R4, R6 on real servers: three regions lose a relay that is killed, two Redis servers that are emptied, one of them
-// while the database is away, and the database for as long as some dozen reads. In the end every hub has the totals of
+// while the database is away, and the database for as long as some dozen reads. In the end every origin has the totals of
 // the fleet, and nothing more.
 func TestR2TheFleetOverServers(t *testing.T) { servers.EachSQL(t, fleetOverServers) }
 
@@ -38,7 +38,7 @@ func fleetOverServers(t *testing.T) {
 	eu.killLeader()
 	us.empty()
 	f.accept(3)
-	f.awaitKnown("after a relay was killed and a hub emptied")
+	f.awaitKnown("after a relay was killed and an origin emptied")
 
 	if err := f.database.Kill(); err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ type member struct {
 	*fleet
 	name   string
 	redis  *redis.Client
-	hub    *redisorigin.Hub
+	origin *redisorigin.Origin
 	relays []*mortal
 	failed atomic.Int64 // reads of news
 	chunk  int64
@@ -120,7 +120,7 @@ func (f *fleet) addMember(name string) {
 	m := &member{fleet: f, name: name, all: make([]int64, len(f.cells)), known: make([]int64, len(f.cells))}
 	m.redis = redis.NewClient(&redis.Options{Addr: address})
 	f.Cleanup(func() { _ = m.redis.Close() })
-	m.hub = f.openHub(address)
+	m.origin = f.openOrigin(address)
 	for _, c := range f.cells {
 		m.costs = append(m.costs, store.Cost{Cell: c, Limit: fleetLimit})
 	}
@@ -130,14 +130,14 @@ func (f *fleet) addMember(name string) {
 	f.members = append(f.members, m)
 }
 
-func (f *fleet) openHub(address string) *redisorigin.Hub {
+func (f *fleet) openOrigin(address string) *redisorigin.Origin {
 	f.Helper()
-	hub, err := redisorigin.Open([]string{"redis://" + address}, redisorigin.Options{})
+	origin, err := redisorigin.Open([]string{"redis://" + address}, redisorigin.Options{})
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Cleanup(func() { _ = hub.Close() })
-	return hub
+	f.Cleanup(func() { _ = origin.Close() })
+	return origin
 }
 
 func (m *member) addRelay(holder, address string) {
@@ -150,7 +150,7 @@ func (m *member) addRelay(holder, address string) {
 	config.Addr = toSQL.Addr()
 	counts := mysqlcounts.New(m.open(config.FormatDSN()), mysqlcounts.Options{})
 	news := watchedNews{counts.News(), &m.failed}
-	r, err := relay.New(relay.Config{Region: m.name, Holder: holder, Hub: m.openHub(toRedis.Addr()), News: news, Counts: counts})
+	r, err := relay.New(relay.Config{Region: m.name, Holder: holder, Origin: m.openOrigin(toRedis.Addr()), News: news, Counts: counts})
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -208,12 +208,12 @@ func (f *fleet) accept(round int64) {
 	}
 }
 
-// send sends until all is answered in the hub's epoch: what is of an earlier one goes again as a whole.
+// send sends until all is answered in the origin's epoch: what is of an earlier one goes again as a whole.
 func (m *member) send() {
 	m.Helper()
 	for again := true; again; {
 		m.chunk++
-		reply, err := m.hub.Send(m.Context(), store.Chunk{Stream: 1, Number: m.chunk, Costs: m.costs})
+		reply, err := m.origin.Send(m.Context(), store.Chunk{Stream: 1, Number: m.chunk, Costs: m.costs})
 		if err != nil {
 			m.Fatal(err)
 		}
@@ -233,7 +233,7 @@ func (m *member) send() {
 	}
 }
 
-// awaitKnown waits until every hub has what its region accepted, and what all others did, of every cell.
+// awaitKnown waits until every origin has what its region accepted, and what all others did, of every cell.
 func (f *fleet) awaitKnown(when string) {
 	f.Helper()
 	await.NoError(f.T, when, func() error {
@@ -247,7 +247,7 @@ func (f *fleet) awaitKnown(when string) {
 }
 
 func (m *member) check() error {
-	reply, err := m.hub.Read(m.Context(), m.cells)
+	reply, err := m.origin.Read(m.Context(), m.cells)
 	if err != nil {
 		return err
 	}

@@ -10,9 +10,9 @@ import (
 
 const tellMax = 1_000 // cells of one call
 
-// tellWhenWoken tells the hub what the reader brings, as soon as it does, and at every interval what could not be told.
+// tellWhenWoken tells the origin what the reader brings, as soon as it does, and at every interval what could not be told.
 func (s *shard) tellWhenWoken(ctx context.Context) {
-	tell := s.watched("tell the hub", s.tell)
+	tell := s.watched("tell the origin", s.tell)
 	for {
 		timer := time.NewTimer(s.relay.interval())
 		select {
@@ -27,7 +27,7 @@ func (s *shard) tellWhenWoken(ctx context.Context) {
 	}
 }
 
-// tell raises the hub's foreign totals.
+// tell raises the origin's foreign totals.
 func (s *shard) tell(ctx context.Context, now time.Time) error {
 	for {
 		if _, ok := s.term(now); !ok {
@@ -47,13 +47,13 @@ func (s *shard) tell(ctx context.Context, now time.Time) error {
 func (s *shard) tellBatch(ctx context.Context, totals []store.Foreign) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := s.relay.cfg.Hub.Tell(ctx, s.index, totals); err != nil {
+	if err := s.relay.cfg.Origin.Tell(ctx, s.index, totals); err != nil {
 		return fmt.Errorf("tell shard %d of %d cells: %w", s.index, len(totals), err)
 	}
 	return nil
 }
 
-// toSend returns cells whose foreign total the hub may lack, tellMax at most.
+// toSend returns cells whose foreign total the origin may lack, tellMax at most.
 func (b *book) toSend(now time.Time) (cells []*cell, totals []store.Foreign, wiped int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -67,7 +67,7 @@ func (b *book) toSend(now time.Time) (cells []*cell, totals []store.Foreign, wip
 	return cells, totals, b.wiped
 }
 
-// setSent takes note of what the hub has, unless it may have lost it since.
+// setSent takes note of what the origin has, unless it may have lost it since.
 func (b *book) setSent(cells []*cell, totals []store.Foreign, wiped int, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,7 +85,7 @@ func (b *book) setSent(cells []*cell, totals []store.Foreign, wiped int, now tim
 	}
 }
 
-// sentTotal is a foreign total that the hub has acknowledged, and a replica of it may not have received.
+// sentTotal is a foreign total that the origin has acknowledged, and a replica of it may not have received.
 type sentTotal struct {
 	cell  *cell
 	total int64

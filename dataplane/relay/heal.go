@@ -15,17 +15,17 @@ const (
 	scanMax  = 1_000
 )
 
-var errEmptiedMeanwhile = errors.New("the hub has lost its counts meanwhile")
+var errEmptiedMeanwhile = errors.New("the origin has lost its counts meanwhile")
 
 // load makes the relay the writer of its stream, and learns what it has to know for that. The order matters: from the
-// first row of its own on, other relays of the shard can store nothing, and so take no change off the hub; what they
+// first row of its own on, other relays of the shard can store nothing, and so take no change off the origin; what they
 // took off before, Scan finds in its cell.
 func (s *shard) load(ctx context.Context, now time.Time) error {
 	s.forget()
 	s.own.writer, s.own.madeAt = newWriter(), now
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
-	if _, err := s.peek(ctx, 1); err != nil { // for the hub's clock
+	if _, err := s.peek(ctx, 1); err != nil { // for the origin's clock
 		return err
 	}
 	announced, err := s.readOwn(ctx, now)
@@ -70,7 +70,7 @@ func (s *shard) readOwn(ctx context.Context, now time.Time) (announced map[hashe
 	return announced, nil
 }
 
-// importStored learns what is stored for good: of the own region, to heal the hub with, and of the others.
+// importStored learns what is stored for good: of the own region, to heal the origin with, and of the others.
 func (s *shard) importStored(ctx context.Context) error {
 	s.book.mu.Lock()
 	nowMs := s.book.nowMs
@@ -94,7 +94,7 @@ func (s *shard) importStored(ctx context.Context) error {
 	return nil
 }
 
-// scan learns the totals that the hub holds. They count only if it has not lost its counts meanwhile: otherwise they
+// scan learns the totals that the origin holds. They count only if it has not lost its counts meanwhile: otherwise they
 // may be of an epoch that is not healed yet, and the relay would heal it with its own counts.
 func (s *shard) scan(ctx context.Context, now time.Time, announced map[hashed]struct{}) error {
 	if _, err := s.changes(ctx, 1); err != nil {
@@ -103,7 +103,7 @@ func (s *shard) scan(ctx context.Context, now time.Time, announced map[hashed]st
 	epoch := s.own.epoch
 	var all []store.Change
 	for cursor := uint64(0); ; {
-		cells, next, err := s.relay.cfg.Hub.Scan(ctx, s.index, cursor, scanMax)
+		cells, next, err := s.relay.cfg.Origin.Scan(ctx, s.index, cursor, scanMax)
 		if err != nil {
 			return fmt.Errorf("scan shard %d: %w", s.index, err)
 		}
@@ -135,9 +135,9 @@ func (s *shard) recall(announced map[hashed]struct{}) {
 	}
 }
 
-// heal gives a hub that has lost its counts what the relay knows of the own region's: what it has told, or stored, or
-// read from the hub in an earlier epoch. It comes before anything of the new epoch is told: so no number that the relay
-// knows has in it what the hub would then count a second time. A replica that was promoted may have lost the mark alone,
+// heal gives an origin that has lost its counts what the relay knows of the own region's: what it has told, or stored, or
+// read from the origin in an earlier epoch. It comes before anything of the new epoch is told: so no number that the relay
+// knows has in it what the origin would then count a second time. A replica that was promoted may have lost the mark alone,
 // and then is only marked anew.
 func (s *shard) heal(ctx context.Context, epoch store.Epoch) error {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
@@ -147,11 +147,11 @@ func (s *shard) heal(ctx context.Context, epoch store.Epoch) error {
 		known = s.book.known()
 	}
 	for batch := range slices.Chunk(known, raiseMax) {
-		if err := s.relay.cfg.Hub.Raise(ctx, s.index, epoch, batch); err != nil {
+		if err := s.relay.cfg.Origin.Raise(ctx, s.index, epoch, batch); err != nil {
 			return fmt.Errorf("raise %d cells of shard %d: %w", len(batch), s.index, err)
 		}
 	}
-	if err := s.relay.cfg.Hub.Healed(ctx, s.index, epoch); err != nil {
+	if err := s.relay.cfg.Origin.Healed(ctx, s.index, epoch); err != nil {
 		return fmt.Errorf("mark shard %d as healed: %w", s.index, err)
 	}
 	s.relay.metrics.healed.Add(1)

@@ -25,11 +25,11 @@ func (r *Relay) Hear(row store.NewsRow) error {
 	if !r.leads(now) {
 		return ErrIdle
 	}
-	hubMs := r.hubMs()
-	if hubMs == 0 {
+	originMs := r.originMs()
+	if originMs == 0 {
 		return ErrIdle
 	}
-	if err := r.checkHeard(&row, hubMs); err != nil {
+	if err := r.checkHeard(&row, originMs); err != nil {
 		return err
 	}
 	if !r.reader.hear(&row, now) {
@@ -40,8 +40,8 @@ func (r *Relay) Hear(row store.NewsRow) error {
 	return nil
 }
 
-// hubMs is the latest of the times that the hub's shards have answered; 0 before the first.
-func (r *Relay) hubMs() (latest int64) {
+// originMs is the latest of the times that the origin's shards have answered; 0 before the first.
+func (r *Relay) originMs() (latest int64) {
 	for _, s := range r.shards {
 		s.book.mu.Lock()
 		latest = max(latest, s.book.nowMs)
@@ -51,7 +51,7 @@ func (r *Relay) hubMs() (latest int64) {
 }
 
 // checkHeard reads a row to its end before anything of it is merged.
-func (r *Relay) checkHeard(row *store.NewsRow, hubMs int64) error {
+func (r *Relay) checkHeard(row *store.NewsRow, originMs int64) error {
 	if err := row.Stream.Validate(); err != nil {
 		return err
 	}
@@ -60,11 +60,11 @@ func (r *Relay) checkHeard(row *store.NewsRow, hubMs int64) error {
 	}
 	var early error
 	err := decode(row.Payload, func(h hashed) {
-		if latest := hubMs + aheadMax(window.DurationMax); h.expiresMs > latest {
+		if latest := originMs + aheadMax(window.DurationMax); h.expiresMs > latest {
 			early = fmt.Errorf("a hash expires at %d ms (at most %d)", h.expiresMs, latest)
 		}
 	}, func(c counted) {
-		if latest := hubMs + aheadMax(c.cell.Duration); c.cell.ExpiresAtMs() > latest {
+		if latest := originMs + aheadMax(c.cell.Duration); c.cell.ExpiresAtMs() > latest {
 			early = fmt.Errorf("a cell expires at %d ms (at most %d)", c.cell.ExpiresAtMs(), latest)
 		}
 	})

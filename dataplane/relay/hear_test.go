@@ -16,7 +16,7 @@ import (
 // toldRelay replaces a region's relay by one whose rows are kept, as a peer's link keeps them.
 func (r *region) toldRelay() *[]store.NewsRow {
 	told := new([]store.NewsRow)
-	made, err := relay.New(relay.Config{Region: r.name, Holder: "first", Hub: r.relayHub, News: r.news, Counts: r.counts,
+	made, err := relay.New(relay.Config{Region: r.name, Holder: "first", Origin: r.relayOrigin, News: r.news, Counts: r.counts,
 		Clock: r.clock, Tuning: func() relay.Tuning { return r.tuning },
 		Told: func(row store.NewsRow) { *told = append(*told, row) }})
 	if err != nil {
@@ -94,7 +94,7 @@ func TestARowIsToldOnce(t *testing.T) {
 	eu := w.regions[0]
 	told := eu.toldRelay()
 	w.run(time.Second)
-	eu.accept(eu.cell("short", time.Second), 50, 100) // only taken off the hub's changes
+	eu.accept(eu.cell("short", time.Second), 50, 100) // only taken off the origin's changes
 	w.run(time.Second)
 	if len(*told) != 0 {
 		t.Fatalf("%d rows are told, and nothing that is shared is accepted", len(*told))
@@ -208,7 +208,7 @@ func TestHearWithoutALease(t *testing.T) {
 	if err := us.relay.Hear((*told)[0]); err != nil || !us.relay.Leads() {
 		t.Errorf("%v; leads: %v", err, us.relay.Leads())
 	}
-	us.relayHub.Faults.Fail(errDown)
+	us.relayOrigin.Faults.Fail(errDown)
 	w.now = w.now.Add(4 * time.Second)
 	for range 2 {
 		if err := us.relay.Hear((*told)[0]); !errors.Is(err, relay.ErrIdle) {

@@ -51,7 +51,7 @@ func loopsKeep(t *testing.T, mysql, redis time.Duration, offset int, first, seco
 	w := live(t, "eu", "us", "ap")
 	w.news.Faults.Delay(mysql)
 	for _, r := range w.regions {
-		r.relayHub.Faults.Delay(redis)
+		r.relayOrigin.Faults.Delay(redis)
 		start(t, r.relay)
 		time.Sleep(time.Duration(37*(offset%8)) * time.Millisecond % interval)
 	}
@@ -80,7 +80,7 @@ func TestTakeover(t *testing.T) {
 		most time.Duration
 		end  func(r *region)
 	}{
-		{"killed", 3 * time.Second, func(r *region) { r.relayHub.Faults.Fail(errDown) }},
+		{"killed", 3 * time.Second, func(r *region) { r.relayOrigin.Faults.Fail(errDown) }},
 		{"stopped", time.Second, func(r *region) { _ = r.relay.Stop(context.Background()) }},
 	} {
 		for offset := range 7 {
@@ -89,7 +89,7 @@ func TestTakeover(t *testing.T) {
 				eu, us := w.regions[0], w.regions[1]
 				start(t, eu.relay, us.relay)
 				time.Sleep(930 * time.Millisecond) // its attempts fall between those of the first
-				start(t, eu.relayOver("second", eu.hub.Client(), eu.news, eu.counts), eu.relayOver("third", eu.hub.Client(), eu.news, eu.counts))
+				start(t, eu.relayOver("second", eu.origin.Client(), eu.news, eu.counts), eu.relayOver("third", eu.origin.Client(), eu.news, eu.counts))
 				time.Sleep(2*time.Second + time.Duration(offset)*150*time.Millisecond)
 				cell := eu.cell("k", time.Minute)
 				c.end(eu)
@@ -101,7 +101,7 @@ func TestTakeover(t *testing.T) {
 				if took, most := time.Since(began), c.most+2*interval+10*time.Millisecond; took > most {
 					t.Errorf("%s: known after %v, want at most %v", c.what, took, most)
 				}
-				eu.relayHub.Faults.Fail(nil)
+				eu.relayOrigin.Faults.Fail(nil)
 				time.Sleep(10 * time.Second)
 				eu.accept(cell, 30, 100)
 				time.Sleep(time.Second)
@@ -159,7 +159,7 @@ func TestStartAndStop(t *testing.T) {
 			t.Errorf("a second Start: %v", err)
 		}
 		time.Sleep(time.Second)
-		if lease, err := eu.hub.Lease(t.Context(), 0, "other", time.Second); err != nil || lease.Holder != "first" {
+		if lease, err := eu.origin.Lease(t.Context(), 0, "other", time.Second); err != nil || lease.Holder != "first" {
 			t.Errorf("the lease is %+v, %v", lease, err)
 		}
 		for range 2 {
@@ -167,7 +167,7 @@ func TestStartAndStop(t *testing.T) {
 				t.Errorf("Stop: %v", err)
 			}
 		}
-		if lease, err := eu.hub.Lease(t.Context(), 0, "other", time.Second); err != nil || lease.Holder != "other" {
+		if lease, err := eu.origin.Lease(t.Context(), 0, "other", time.Second); err != nil || lease.Holder != "other" {
 			t.Errorf("after Stop the lease is %+v, %v", lease, err)
 		}
 		if err := eu.relay.Start(t.Context()); !errors.Is(err, relay.ErrStarted) {

@@ -83,7 +83,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descLease   = desc("lease_held", "1 while this process relays the shard of its region's hub.", "shard")
+	descLease   = desc("lease_held", "1 while this process relays the shard of its region's origin.", "shard")
 	descUntold  = desc("untold_age_seconds", "How long the oldest count that is due to be told has waited.", "shard")
 	descCells   = desc("cells", "Cells that the relay holds of a shard.", "shard")
 	descRows    = desc("news_rows_total", "Rows of news written (told), read, and received from a peer (heard).", "direction")
@@ -92,7 +92,7 @@ var (
 	descInStep  = desc("in_step_timestamp_seconds", "When the relay had last told what was due and read news, in seconds since 1970; 0 without a lease.")
 	descSaved   = desc("stored_counts_total", "Counts that were stored for good.")
 	descRefused = desc("refused_counts_total", "Counts that the store does not take: each is tried once, and named in the log.")
-	descHealed  = desc("healed_total", "Times that a shard of the hub had lost its counts and was raised again.")
+	descHealed  = desc("healed_total", "Times that a shard of the origin had lost its counts and was raised again.")
 	descFenced  = desc("fenced_total", "Times that another relay of the same shard had written first.")
 	descUnread  = desc("unreadable_rows_total", "Rows of news that were left out because this version cannot read them.")
 	descErrors  = desc("errors_total", "Steps of the relay's loops that failed.")

@@ -92,7 +92,7 @@ func wantTold(w *world, c window.Cell, a, b *region) {
 	}
 }
 
-// R4: a relay that has been replaced takes no change off the hub that its successor has not seen, also when it has
+// R4: a relay that has been replaced takes no change off the origin that its successor has not seen, also when it has
 // nothing to tell of it.
 func TestR4ASuccessorSeesEveryChange(t *testing.T) {
 	for _, c := range []struct {
@@ -157,8 +157,8 @@ func TestR5ARelayKilledAnywhere(t *testing.T) {
 // R4: a relay whose lease has lapsed begins anew when it has it again: another one may have taken changes off meanwhile.
 func TestR4ALapsedLease(t *testing.T) {
 	for what, lapse := range map[string]func(eu *region, begins bool){
-		"its hub cannot be reached": func(eu *region, begins bool) {
-			eu.relayHub.Faults.Fail(map[bool]error{true: errDown}[begins])
+		"its origin cannot be reached": func(eu *region, begins bool) {
+			eu.relayOrigin.Faults.Fail(map[bool]error{true: errDown}[begins])
 		},
 		"it stands still": func(eu *region, begins bool) { eu.away = begins },
 	} {
@@ -182,7 +182,7 @@ func lapsedLease(t *testing.T, lapse func(eu *region, begins bool)) {
 	other.finish()
 	other.kill()
 	w.run(3200 * time.Millisecond)
-	if changes, err := eu.hub.Changes(t.Context(), 0, 1); err != nil || len(changes.Cells) > 0 {
+	if changes, err := eu.origin.Changes(t.Context(), 0, 1); err != nil || len(changes.Cells) > 0 {
 		t.Fatalf("the other relay has left %v, %v", changes, err)
 	}
 	lapse(eu, false)

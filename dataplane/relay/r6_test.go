@@ -16,7 +16,7 @@ import (
 // node is what a limiter does for one cell: it sends what it accepts, and when it hears of a new epoch, all of it.
 type node struct {
 	*region
-	hub      *memstore.Hub
+	origin   *memstore.Origin
 	cell     window.Cell
 	stream   uint64
 	chunk    int64
@@ -38,7 +38,7 @@ func (n *node) send() {
 	cost := store.Cost{Cell: n.cell, Epoch: n.epoch, Add: n.unsent, Limit: 1000}
 	for {
 		n.chunk++
-		reply, err := n.hub.Send(context.Background(), store.Chunk{Stream: n.stream, Number: n.chunk, Costs: []store.Cost{cost}})
+		reply, err := n.origin.Send(context.Background(), store.Chunk{Stream: n.stream, Number: n.chunk, Costs: []store.Cost{cost}})
 		if err != nil {
 			n.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func (n *node) send() {
 	}
 }
 
-// R6: a hub that was emptied, at any moment of its relay's work, ends with no less than what the nodes that are left
+// R6: an origin that was emptied, at any moment of its relay's work, ends with no less than what the nodes that are left
 // have accepted, nor than what the other regions were told, and with no more than was accepted. R1 holds all the time.
 func TestR6AHubThatWasEmptied(t *testing.T) {
 	for seed := range uint64(400) {
@@ -74,7 +74,7 @@ func emptied(t *testing.T, random *rand.Rand) {
 	}
 	c := eu.cell("k", time.Hour)
 	us.accept(c, 100, 1000)
-	nodes := []*node{{region: eu, cell: c, stream: 11, hub: eu.hub.Client()}, {region: eu, cell: c, stream: 12, hub: eu.hub.Client()}}
+	nodes := []*node{{region: eu, cell: c, stream: 11, origin: eu.origin.Client()}, {region: eu, cell: c, stream: 12, origin: eu.origin.Client()}}
 	for range 200 {
 		n := nodes[random.IntN(len(nodes))]
 		switch random.IntN(12) {
@@ -86,8 +86,8 @@ func emptied(t *testing.T, random *rand.Rand) {
 			w.run(interval)
 		case 5:
 			if random.IntN(6) == 0 {
-				eu.hub.Wipe()
-				w.seen["eu"] = nil // it is another hub
+				eu.origin.Wipe()
+				w.seen["eu"] = nil // it is another origin
 			}
 		case 6:
 			if len(nodes) == 2 && random.IntN(6) == 0 {
@@ -99,10 +99,10 @@ func emptied(t *testing.T, random *rand.Rand) {
 		w.checkR1()
 	}
 	if random.IntN(2) == 0 {
-		eu.hub.Wipe()
+		eu.origin.Wipe()
 		w.seen["eu"] = nil
 	}
-	for range 25 { // an emptied hub has lost its lease too: the other relay may get it
+	for range 25 { // an emptied origin has lost its lease too: the other relay may get it
 		for _, r := range relays {
 			r.finish()
 		}
@@ -124,7 +124,7 @@ func emptied(t *testing.T, random *rand.Rand) {
 	}
 }
 
-// R6: a hub that loses its counts while MySQL is away is healed all the same: with what its relay knows.
+// R6: an origin that loses its counts while MySQL is away is healed all the same: with what its relay knows.
 func TestR6WithoutMySQL(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	w.run(time.Second)
@@ -137,7 +137,7 @@ func TestR6WithoutMySQL(t *testing.T) {
 	w.counts.Faults.Fail(errDown)
 	eu.accept(c, 30, 1000)
 	w.run(time.Second)
-	eu.hub.Wipe()
+	eu.origin.Wipe()
 	w.seen["eu"] = nil
 	w.run(time.Second)
 	if got := eu.total(c); got.Region != 430 || got.Foreign != 100 {
@@ -152,9 +152,9 @@ func TestR6APromotedReplicaIsNotCountedTwice(t *testing.T) {
 	eu := w.regions[0]
 	c := eu.cell("k", time.Hour)
 	eu.accept(c, 40, 100)
-	unmarked := eu.hub.State()
+	unmarked := eu.origin.State()
 	w.run(time.Second)
-	eu.hub.Rollback(unmarked)
+	eu.origin.Rollback(unmarked)
 	w.seen["eu"] = nil
 	w.run(time.Second)
 	if got := eu.total(c).Region; got != 40 {
@@ -162,8 +162,8 @@ func TestR6APromotedReplicaIsNotCountedTwice(t *testing.T) {
 	}
 }
 
-// R6: a relay that takes over an emptied hub raises it to what was told, and to what is stored for good, each alone.
-func TestR6ATakeoverOfAnEmptiedHub(t *testing.T) {
+// R6: a relay that takes over an emptied origin raises it to what was told, and to what is stored for good, each alone.
+func TestR6ATakeoverOfAnEmptiedOrigin(t *testing.T) {
 	for _, what := range []string{"only told", "only stored"} {
 		w := newWorld(t, "eu")
 		eu := w.regions[0]
@@ -179,7 +179,7 @@ func TestR6ATakeoverOfAnEmptiedHub(t *testing.T) {
 		if what == "only stored" {
 			w.news.Wipe()
 		}
-		eu.hub.Wipe()
+		eu.origin.Wipe()
 		eu.relay = eu.newRelay("second")
 		w.run(time.Second)
 		if got := eu.total(c).Region; got != 40 {

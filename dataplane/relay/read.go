@@ -91,7 +91,7 @@ func (r *reader) use(h hashed, now time.Time) {
 	}
 }
 
-// wake has the shards tell their hubs what is new.
+// wake has the shards tell their origins what is new.
 func (r *reader) wake() {
 	for _, s := range r.relay.shards {
 		select {
@@ -113,7 +113,7 @@ func (r *reader) forget() {
 	}
 }
 
-// sweep forgets hashes that have expired by a hub's clock.
+// sweep forgets hashes that have expired by an origin's clock.
 func (r *reader) sweep(b *book) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

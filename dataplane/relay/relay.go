@@ -14,16 +14,16 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Config is all that a relay needs. Region, Hub, News, Counts and Holder have no defaults.
+// Config is all that a relay needs. Region, Origin, News, Counts and Holder have no defaults.
 type Config struct {
-	Region string           // 1 to store.RegionBytesMax bytes
-	Hub    store.RelayHub   // the region's
-	News   store.News       // the fleet's
-	Counts store.CountStore // the fleet's; Publish and Import are used
-	Holder string           // the node's id, unique in the region, 1 to store.HolderBytesMax bytes
-	Tuning func() Tuning    // read before each step, also concurrently; nil stands for the defaults
-	Clock  func() time.Time // nil is time.Now. It paces the relay; cells live by their hub's clock
-	Logger *slog.Logger     // nil discards
+	Region string            // 1 to store.RegionBytesMax bytes
+	Origin store.RelayOrigin // the region's
+	News   store.News        // the fleet's
+	Counts store.CountStore  // the fleet's; Publish and Import are used
+	Holder string            // the node's id, unique in the region, 1 to store.HolderBytesMax bytes
+	Tuning func() Tuning     // read before each step, also concurrently; nil stands for the defaults
+	Clock  func() time.Time  // nil is time.Now. It paces the relay; cells live by their origin's clock
+	Logger *slog.Logger      // nil discards
 
 	// Told is called with each row of news, once, before it is appended; not with snapshots and rows that tell nothing.
 	// It must neither block nor change the row, and may keep it. What a row tells is true whether or not it is stored
@@ -55,7 +55,7 @@ func (t Tuning) withDefaults() Tuning {
 	return t
 }
 
-// Relay carries counts between the hub of one region and the other regions, for each of the hub's shards whose lease
+// Relay carries counts between the origin of one region and the other regions, for each of the origin's shards whose lease
 // it has. Any number of a region's nodes may run one.
 //
 // Start and Stop may both be called twice, one after the other. Step is for callers that own the time, as tests and
@@ -82,10 +82,10 @@ func New(cfg Config) (*Relay, error) {
 	switch {
 	case len(cfg.Holder) < 1 || len(cfg.Holder) > store.HolderBytesMax:
 		return nil, fmt.Errorf("relay: holder is %d bytes long (1 to %d)", len(cfg.Holder), store.HolderBytesMax)
-	case cfg.Hub == nil || cfg.News == nil || cfg.Counts == nil:
-		return nil, errors.New("relay: hub, news and counts must all be set")
+	case cfg.Origin == nil || cfg.News == nil || cfg.Counts == nil:
+		return nil, errors.New("relay: origin, news and counts must all be set")
 	}
-	if err := (store.Stream{Region: cfg.Region, Shard: cfg.Hub.Shards() - 1}).Validate(); err != nil {
+	if err := (store.Stream{Region: cfg.Region, Shard: cfg.Origin.Shards() - 1}).Validate(); err != nil {
 		return nil, fmt.Errorf("relay: %w", err)
 	}
 	if cfg.Tuning == nil {
@@ -102,7 +102,7 @@ func New(cfg Config) (*Relay, error) {
 	}
 	r := &Relay{cfg: cfg}
 	r.reader = newReader(r)
-	for i := range cfg.Hub.Shards() {
+	for i := range cfg.Origin.Shards() {
 		r.shards = append(r.shards, newShard(r, i))
 	}
 	r.metrics.init(r)
@@ -127,7 +127,7 @@ func (r *Relay) Start(ctx context.Context) error {
 }
 
 // Stop ends the loops, waits for them, and releases the leases, so that another relay takes over at once. What has not
-// been told stays in the hub, where that relay finds it. A second Stop returns nil at once.
+// been told stays in the origin, where that relay finds it. A second Stop returns nil at once.
 func (r *Relay) Stop(ctx context.Context) error {
 	if !r.loops.Stop() {
 		return nil
@@ -165,12 +165,12 @@ func (r *Relay) tuning() Tuning { return r.cfg.Tuning().withDefaults() }
 
 func (r *Relay) interval() time.Duration { return r.tuning().Interval }
 
-// shardOf is the shard that holds a cell of this region's hub.
+// shardOf is the shard that holds a cell of this region's origin.
 func (r *Relay) shardOf(key *window.Key) *shard {
 	if len(r.shards) == 1 {
 		return r.shards[0]
 	}
-	return r.shards[r.cfg.Hub.ShardOf(key)]
+	return r.shards[r.cfg.Origin.ShardOf(key)]
 }
 
 // Leads is true while the relay has the lease of any shard, and so takes rows in: see Hear.

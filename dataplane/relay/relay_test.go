@@ -15,14 +15,14 @@ import (
 
 func TestNewNamesTheFieldAtFault(t *testing.T) {
 	w := newWorld(t, "eu")
-	good := relay.Config{Region: "eu", Holder: "node", Hub: w.regions[0].hub, News: w.news, Counts: w.counts}
+	good := relay.Config{Region: "eu", Holder: "node", Origin: w.regions[0].origin, News: w.news, Counts: w.counts}
 	if _, err := relay.New(good); err != nil {
 		t.Fatal(err)
 	}
 	for field, spoil := range map[string]func(*relay.Config){
 		"region": func(c *relay.Config) { c.Region = strings.Repeat("x", store.RegionBytesMax+1) },
 		"holder": func(c *relay.Config) { c.Holder = "" },
-		"hub":    func(c *relay.Config) { c.Hub = nil },
+		"origin": func(c *relay.Config) { c.Origin = nil },
 		"news":   func(c *relay.Config) { c.News = nil },
 		"counts": func(c *relay.Config) { c.Counts = nil },
 	} {

@@ -21,41 +21,41 @@ func TestOverRedis(t *testing.T) {
 	news, counts := memstore.NewNews(memstore.NewsOptions{}), memstore.NewCounts(memstore.CountsOptions{})
 	c := window.Cell{Key: window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Hour}}
 	c.Sequence = window.Sequence(time.Now().UnixMilli(), c.DurationMs())
-	var hubs []*redisorigin.Hub
+	var origins []*redisorigin.Origin
 	var clients []*redis.Client
 	for i, region := range []string{"eu", "us"} {
 		server := servers.RedisForTest(t)
 		client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 		t.Cleanup(func() { _ = client.Close() })
-		hub, err := redisorigin.Open([]string{"redis://" + server.Addr()}, redisorigin.Options{})
+		origin, err := redisorigin.Open([]string{"redis://" + server.Addr()}, redisorigin.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = hub.Close() })
-		hubs, clients = append(hubs, hub), append(clients, client)
-		r, err := relay.New(relay.Config{Region: region, Holder: "node", Hub: hub, News: news, Counts: counts})
+		t.Cleanup(func() { _ = origin.Close() })
+		origins, clients = append(origins, origin), append(clients, client)
+		r, err := relay.New(relay.Config{Region: region, Holder: "node", Origin: origin, News: news, Counts: counts})
 		if err != nil {
 			t.Fatal(err)
 		}
 		start(t, r)
-		reply, err := hub.Send(t.Context(), store.Chunk{Stream: 1, Number: 1, Costs: []store.Cost{{Cell: c, Add: int64(100 * (1 + i)), Limit: 1000}}})
+		reply, err := origin.Send(t.Context(), store.Chunk{Stream: 1, Number: 1, Costs: []store.Cost{{Cell: c, Add: int64(100 * (1 + i)), Limit: 1000}}})
 		if err != nil || reply.Totals[0].Err != nil {
 			t.Fatal(err, reply)
 		}
 	}
-	holds := func(hub *redisorigin.Hub, region, foreign int64) func() bool {
+	holds := func(origin *redisorigin.Origin, region, foreign int64) func() bool {
 		return func() bool {
-			reply, err := hub.Read(context.Background(), []window.Cell{c})
+			reply, err := origin.Read(context.Background(), []window.Cell{c})
 			return err == nil && reply.Totals[0].Region == region && reply.Totals[0].Foreign == foreign
 		}
 	}
-	await.True(t, "eu knows both", holds(hubs[0], 100, 200))
-	await.True(t, "us knows both", holds(hubs[1], 200, 100))
+	await.True(t, "eu knows both", holds(origins[0], 100, 200))
+	await.True(t, "us knows both", holds(origins[1], 200, 100))
 	if err := clients[0].FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	await.True(t, "eu knows both again", holds(hubs[0], 100, 200))
-	if !holds(hubs[1], 200, 100)() {
+	await.True(t, "eu knows both again", holds(origins[0], 100, 200))
+	if !holds(origins[1], 200, 100)() {
 		t.Error("us knows something else")
 	}
 }

@@ -15,7 +15,7 @@ const (
 	renewEvery = time.Second
 )
 
-// shard relays one shard of the hub, while it has its lease.
+// shard relays one shard of the origin, while it has its lease.
 type shard struct {
 	relay  *Relay
 	index  int
@@ -85,7 +85,7 @@ func (s *shard) renew(ctx context.Context, now time.Time) error {
 func (s *shard) askLease(ctx context.Context, now time.Time) (store.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, renewEvery)
 	defer cancel()
-	lease, err := s.relay.cfg.Hub.Lease(ctx, s.index, s.relay.cfg.Holder, leaseTTL)
+	lease, err := s.relay.cfg.Origin.Lease(ctx, s.index, s.relay.cfg.Holder, leaseTTL)
 	if err != nil {
 		return lease, fmt.Errorf("lease of shard %d: %w", s.index, err)
 	}
@@ -112,7 +112,7 @@ func (s *shard) release(ctx context.Context) error {
 	if !held {
 		return nil
 	}
-	if err := s.relay.cfg.Hub.Release(ctx, s.index, s.relay.cfg.Holder); err != nil {
+	if err := s.relay.cfg.Origin.Release(ctx, s.index, s.relay.cfg.Holder); err != nil {
 		return fmt.Errorf("release shard %d: %w", s.index, err)
 	}
 	return nil

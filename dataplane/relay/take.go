@@ -37,7 +37,7 @@ type own struct {
 type pending struct {
 	row   store.NewsRow
 	told  []tidings
-	taken []store.Change // to be taken off the hub's changes
+	taken []store.Change // to be taken off the origin's changes
 	rest  []*cell        // of a part of a snapshot: what the next parts have
 }
 
@@ -47,7 +47,7 @@ type tidings struct {
 	total int64
 }
 
-// take carries the shard's changes to the other regions. A change is taken off the hub once a row is stored that was
+// take carries the shard's changes to the other regions. A change is taken off the origin once a row is stored that was
 // appended after the change was taken: so a relay that has been replaced, whose rows are refused, takes nothing off
 // that its successor has not seen.
 func (s *shard) take(ctx context.Context, now time.Time) error {
@@ -81,7 +81,7 @@ func (s *shard) take(ctx context.Context, now time.Time) error {
 }
 
 // tune has it decided anew what is to be told and stored, if the tuning has changed. Cells whose windows were too short
-// until then are known to the hub alone, so then the shard begins anew.
+// until then are known to the origin alone, so then the shard begins anew.
 func (s *shard) tune() {
 	was, is := s.own.tuning, s.relay.tuning()
 	s.own.tuning = is
@@ -99,7 +99,7 @@ func (s *shard) tune() {
 func (s *shard) sweep(now time.Time, leads bool) {
 	s.own.sweptAt = now
 	if !leads {
-		s.book.heard(time.UnixMilli(s.relay.hubMs()))
+		s.book.heard(time.UnixMilli(s.relay.originMs()))
 	}
 	s.book.sweep()
 	s.relay.reader.sweep(&s.book)
@@ -138,14 +138,14 @@ func (s *shard) round(ctx context.Context, now time.Time) (more bool, err error)
 			s.relay.cfg.Told(s.own.pending.row)
 		}
 	}
-	return more || changes.More, errors.Join(err, s.settle(ctx)) // a row on its way needs no hub
+	return more || changes.More, errors.Join(err, s.settle(ctx)) // a row on its way needs no origin
 }
 
-// peek reads the hub's changes.
+// peek reads the origin's changes.
 func (s *shard) peek(ctx context.Context, max int) (store.Changes, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	changes, err := s.relay.cfg.Hub.Changes(ctx, s.index, max)
+	changes, err := s.relay.cfg.Origin.Changes(ctx, s.index, max)
 	if err != nil {
 		return changes, fmt.Errorf("changes of shard %d: %w", s.index, err)
 	}
@@ -153,7 +153,7 @@ func (s *shard) peek(ctx context.Context, max int) (store.Changes, error) {
 	return changes, nil
 }
 
-// changes is peek, and sees to a hub that has lost its counts.
+// changes is peek, and sees to an origin that has lost its counts.
 func (s *shard) changes(ctx context.Context, max int) (store.Changes, error) {
 	changes, err := s.peek(ctx, max)
 	if err != nil {
@@ -289,7 +289,7 @@ func (s *shard) settle(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := s.relay.cfg.Hub.Told(ctx, s.index, p.taken); err != nil {
+	if err := s.relay.cfg.Origin.Told(ctx, s.index, p.taken); err != nil {
 		return fmt.Errorf("take %d changes off shard %d: %w", len(p.taken), s.index, err)
 	}
 	return nil

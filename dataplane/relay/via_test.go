@@ -72,45 +72,45 @@ func (v *via) deliver(i int) {
 	apply()
 }
 
-// viaHub is a hub behind a via. A leaseless one gives its lease to every relay that asks.
-type viaHub struct {
-	store.RelayHub
+// viaOrigin is an origin behind a via. A leaseless one gives its lease to every relay that asks.
+type viaOrigin struct {
+	store.RelayOrigin
 	*via
 	leaseless bool
 }
 
-func (h viaHub) Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (lease store.Lease, err error) {
+func (h viaOrigin) Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (lease store.Lease, err error) {
 	if h.leaseless {
 		return store.Lease{Holder: holder, Left: ttl}, nil
 	}
-	err = h.call(func() (err error) { lease, err = h.RelayHub.Lease(ctx, shard, holder, ttl); return err })
+	err = h.call(func() (err error) { lease, err = h.RelayOrigin.Lease(ctx, shard, holder, ttl); return err })
 	return lease, err
 }
 
-func (h viaHub) Changes(ctx context.Context, shard, max int) (changes store.Changes, err error) {
-	err = h.call(func() (err error) { changes, err = h.RelayHub.Changes(ctx, shard, max); return err })
+func (h viaOrigin) Changes(ctx context.Context, shard, max int) (changes store.Changes, err error) {
+	err = h.call(func() (err error) { changes, err = h.RelayOrigin.Changes(ctx, shard, max); return err })
 	return changes, err
 }
 
-func (h viaHub) Told(ctx context.Context, shard int, cells []store.Change) error {
-	return h.call(func() error { return h.RelayHub.Told(ctx, shard, cells) })
+func (h viaOrigin) Told(ctx context.Context, shard int, cells []store.Change) error {
+	return h.call(func() error { return h.RelayOrigin.Told(ctx, shard, cells) })
 }
 
-func (h viaHub) Scan(ctx context.Context, shard int, cursor uint64, max int) (cells []store.Change, next uint64, err error) {
-	err = h.call(func() (err error) { cells, next, err = h.RelayHub.Scan(ctx, shard, cursor, max); return err })
+func (h viaOrigin) Scan(ctx context.Context, shard int, cursor uint64, max int) (cells []store.Change, next uint64, err error) {
+	err = h.call(func() (err error) { cells, next, err = h.RelayOrigin.Scan(ctx, shard, cursor, max); return err })
 	return cells, next, err
 }
 
-func (h viaHub) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
-	return h.call(func() error { return h.RelayHub.Tell(ctx, shard, totals) })
+func (h viaOrigin) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
+	return h.call(func() error { return h.RelayOrigin.Tell(ctx, shard, totals) })
 }
 
-func (h viaHub) Raise(ctx context.Context, shard int, epoch store.Epoch, totals []store.Change) error {
-	return h.call(func() error { return h.RelayHub.Raise(ctx, shard, epoch, totals) })
+func (h viaOrigin) Raise(ctx context.Context, shard int, epoch store.Epoch, totals []store.Change) error {
+	return h.call(func() error { return h.RelayOrigin.Raise(ctx, shard, epoch, totals) })
 }
 
-func (h viaHub) Healed(ctx context.Context, shard int, epoch store.Epoch) error {
-	return h.call(func() error { return h.RelayHub.Healed(ctx, shard, epoch) })
+func (h viaOrigin) Healed(ctx context.Context, shard int, epoch store.Epoch) error {
+	return h.call(func() error { return h.RelayOrigin.Healed(ctx, shard, epoch) })
 }
 
 type viaNews struct {
@@ -163,7 +163,7 @@ type stepper struct {
 func (r *region) stepped(holder string, leaseless bool) *stepper {
 	v := &via{}
 	s := &stepper{via: v}
-	s.relay = r.relayOver(holder, viaHub{r.hub.Client(), v, leaseless}, viaNews{r.news, v}, viaCounts{r.counts, v})
+	s.relay = r.relayOver(holder, viaOrigin{r.origin.Client(), v, leaseless}, viaNews{r.news, v}, viaCounts{r.counts, v})
 	next, stop := iter.Pull(func(yield func(done bool) bool) {
 		v.pause = func() { v.dead = v.dead || !yield(false) }
 		for !v.dead {

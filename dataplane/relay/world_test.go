@@ -26,16 +26,16 @@ type world struct {
 	seen      map[string]map[window.Cell]int64 // by region: foreign totals, for R1
 }
 
-// region has a hub, a relay, and nodes that a test plays.
+// region has an origin, a relay, and nodes that a test plays.
 type region struct {
 	*world
-	name     string
-	hub      *memstore.Hub // the nodes' way
-	relayHub *memstore.Hub // the relay's way
-	relay    *relay.Relay
-	accepted map[window.Cell]int64
-	chunks   int64
-	away     bool // its relay does nothing
+	name        string
+	origin      *memstore.Origin // the nodes' way
+	relayOrigin *memstore.Origin // the relay's way
+	relay       *relay.Relay
+	accepted    map[window.Cell]int64
+	chunks      int64
+	away        bool // its relay does nothing
 }
 
 func newWorld(t testing.TB, names ...string) *world {
@@ -56,19 +56,19 @@ func (w *world) clock() time.Time {
 }
 
 func (w *world) addRegion(name string, clock func() time.Time, shards int) *region {
-	hub := memstore.NewHub(memstore.HubOptions{Clock: clock, Shards: shards})
-	r := &region{world: w, name: name, hub: hub, relayHub: hub.Client(), accepted: map[window.Cell]int64{}}
+	origin := memstore.NewOrigin(memstore.OriginOptions{Clock: clock, Shards: shards})
+	r := &region{world: w, name: name, origin: origin, relayOrigin: origin.Client(), accepted: map[window.Cell]int64{}}
 	r.relay = r.newRelay("first")
 	w.regions = append(w.regions, r)
 	return r
 }
 
 func (r *region) newRelay(holder string) *relay.Relay {
-	return r.relayOver(holder, r.relayHub, r.news, r.counts)
+	return r.relayOver(holder, r.relayOrigin, r.news, r.counts)
 }
 
-func (r *region) relayOver(holder string, hub store.RelayHub, news store.News, counts store.CountStore) *relay.Relay {
-	made, err := relay.New(relay.Config{Region: r.name, Holder: holder, Hub: hub, News: news, Counts: counts, Clock: r.clock,
+func (r *region) relayOver(holder string, origin store.RelayOrigin, news store.News, counts store.CountStore) *relay.Relay {
+	made, err := relay.New(relay.Config{Region: r.name, Holder: holder, Origin: origin, News: news, Counts: counts, Clock: r.clock,
 		Tuning: func() relay.Tuning { return r.tuning }})
 	if err != nil {
 		r.Fatal(err)
@@ -76,9 +76,9 @@ func (r *region) relayOver(holder string, hub store.RelayHub, news store.News, c
 	return made
 }
 
-// cell is the one that the region's hub counts in now.
+// cell is the one that the region's origin counts in now.
 func (r *region) cell(identifier string, duration time.Duration) window.Cell {
-	reply, err := r.hub.Send(context.Background(), store.Chunk{Stream: 1, Number: 1})
+	reply, err := r.origin.Send(context.Background(), store.Chunk{Stream: 1, Number: 1})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func (r *region) cell(identifier string, duration time.Duration) window.Cell {
 func (r *region) accept(c window.Cell, cost, limit int64) {
 	r.Helper()
 	r.chunks++
-	reply, err := r.hub.Send(context.Background(), store.Chunk{Shard: r.hub.ShardOf(&c.Key), Stream: 2, Number: r.chunks,
+	reply, err := r.origin.Send(context.Background(), store.Chunk{Shard: r.origin.ShardOf(&c.Key), Stream: 2, Number: r.chunks,
 		Costs: []store.Cost{{Cell: c, Add: cost, Limit: limit}}})
 	if err != nil || reply.Totals[0].Err != nil {
 		r.Fatalf("%s: %v, %+v", r.name, err, reply)
@@ -98,7 +98,7 @@ func (r *region) accept(c window.Cell, cost, limit int64) {
 	r.accepted[c] += cost
 }
 
-// ask has a node decide by what its hub answers, as a first contact does.
+// ask has a node decide by what its origin answers, as a first contact does.
 func (r *region) ask(c window.Cell, limit int64) bool {
 	r.Helper()
 	total := r.total(c)
@@ -111,7 +111,7 @@ func (r *region) ask(c window.Cell, limit int64) bool {
 
 func (r *region) total(c window.Cell) store.Total {
 	r.Helper()
-	reply, err := r.hub.Read(context.Background(), []window.Cell{c})
+	reply, err := r.origin.Read(context.Background(), []window.Cell{c})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -139,11 +139,11 @@ func (w *world) run(d time.Duration) {
 	}
 }
 
-// checkR1: a hub's foreign total of a cell never exceeds what other regions accepted, and never falls.
+// checkR1: an origin's foreign total of a cell never exceeds what other regions accepted, and never falls.
 func (w *world) checkR1() {
 	w.Helper()
 	for _, r := range w.regions {
-		for c, total := range r.hub.Totals() {
+		for c, total := range r.origin.Totals() {
 			if others := w.fleet(c) - r.accepted[c]; total.Foreign > others {
 				w.Fatalf("R1: %s has %d of %v from others, who accepted %d", r.name, total.Foreign, c, others)
 			}
@@ -177,7 +177,7 @@ func (w *world) unknown(c window.Cell) (where []string) {
 	return where
 }
 
-// intervalsUntilKnown runs until every hub's answer has the fleet's total, and returns for how many intervals.
+// intervalsUntilKnown runs until every origin's answer has the fleet's total, and returns for how many intervals.
 func (w *world) intervalsUntilKnown(c window.Cell) int {
 	w.Helper()
 	for n := range 100 {

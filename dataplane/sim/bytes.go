@@ -35,7 +35,7 @@ func weigh(keys int) (float64, error) {
 	before := liveHeap()
 	l, err := dataplane.New(dataplane.Config{
 		Region: "eu", NodeID: "a",
-		Origin: nowhere{memstore.NewHub(memstore.HubOptions{})},
+		Origin: nowhere{memstore.NewOrigin(memstore.OriginOptions{})},
 		Counts: memstore.NewCounts(memstore.CountsOptions{}),
 	})
 	if err != nil {
@@ -67,8 +67,8 @@ func liveHeap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// nowhere is a hub that remembers nothing, so that only the limiter is weighed.
-type nowhere struct{ store.Hub }
+// nowhere is an origin that remembers nothing, so that only the limiter is weighed.
+type nowhere struct{ store.Origin }
 
 func (nowhere) Read(_ context.Context, cells []window.Cell) (store.Reply, error) {
 	return store.Reply{Totals: make([]store.Total, len(cells)), Now: time.Now()}, nil

@@ -129,7 +129,7 @@ type auditBatch struct {
 }
 
 func (w *world) compare(region int, batch *auditBatch, b *balance) {
-	held := w.regions[region].hub.Totals() // no network in between
+	held := w.regions[region].origin.Totals() // no network in between
 	for i := range batch.cells {
 		total := held[batch.cells[i]].Region
 		c := batch.accepted[i]
@@ -138,10 +138,10 @@ func (w *world) compare(region int, batch *auditBatch, b *balance) {
 		b.add(found)
 		batch.accounts[i].books.add(found)
 		if total < accepted && w.firstLost == "" {
-			w.firstLost = fmt.Sprintf("the hub of %s holds %d of %v, cell %d, and %d were accepted", w.regions[region].name, total, batch.cells[i].Key, c.sequence, accepted)
+			w.firstLost = fmt.Sprintf("the origin of %s holds %d of %v, cell %d, and %d were accepted", w.regions[region].name, total, batch.cells[i].Key, c.sequence, accepted)
 		}
 		if most := accepted + c.twice[region]; total > most {
-			w.violate(violationCounted, "the hub of %s holds %d of %v, cell %d, and at most %d can have been sent", w.regions[region].name, total, batch.cells[i].Key, c.sequence, most)
+			w.violate(violationCounted, "the origin of %s holds %d of %v, cell %d, and at most %d can have been sent", w.regions[region].name, total, batch.cells[i].Key, c.sequence, most)
 		}
 	}
 }

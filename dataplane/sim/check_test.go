@@ -18,16 +18,16 @@ func TestChecksFindPlantedFaults(t *testing.T) {
 		change func(w *world)
 		want   violation
 	}{
-		"a hub that loses increments": {
-			plant: plant{hub: func(h store.RelayHub) store.RelayHub { return &lossyHub{RelayHub: h} }},
+		"an origin that loses increments": {
+			plant: plant{origin: func(h store.RelayOrigin) store.RelayOrigin { return &lossyOrigin{RelayOrigin: h} }},
 			want:  violationLost,
 		},
-		"a hub that counts twice": {
-			plant: plant{hub: func(h store.RelayHub) store.RelayHub { return doublingHub{h} }},
+		"an origin that counts twice": {
+			plant: plant{origin: func(h store.RelayOrigin) store.RelayOrigin { return doublingOrigin{h} }},
 			want:  violationCounted,
 		},
 		"a relay that tells too much": {
-			plant: plant{hub: func(h store.RelayHub) store.RelayHub { return inflating{h} }},
+			plant: plant{origin: func(h store.RelayOrigin) store.RelayOrigin { return inflating{h} }},
 			want:  violationPublished,
 		},
 		"a request that no limiter takes": {
@@ -69,15 +69,15 @@ func promised(r Report, v violation) bool {
 	return false
 }
 
-// lossyHub answers as if it had counted, and forgets one send in ten.
-type lossyHub struct {
-	store.RelayHub
+// lossyOrigin answers as if it had counted, and forgets one send in ten.
+type lossyOrigin struct {
+	store.RelayOrigin
 	sends atomic.Int64
 }
 
-func (h *lossyHub) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
+func (h *lossyOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	if h.sends.Add(1)%10 != 0 || len(chunk.Costs) == 0 {
-		return h.RelayHub.Send(ctx, chunk)
+		return h.RelayOrigin.Send(ctx, chunk)
 	}
 	cells := make([]window.Cell, len(chunk.Costs))
 	for i, c := range chunk.Costs {
@@ -90,26 +90,26 @@ func (h *lossyHub) Send(ctx context.Context, chunk store.Chunk) (store.Reply, er
 	return reply, err
 }
 
-// doublingHub counts every chunk twice, and admits it.
-type doublingHub struct{ store.RelayHub }
+// doublingOrigin counts every chunk twice, and admits it.
+type doublingOrigin struct{ store.RelayOrigin }
 
-func (h doublingHub) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
+func (h doublingOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	again := chunk
 	again.Stream = ^chunk.Stream
-	if _, err := h.RelayHub.Send(ctx, again); err != nil {
+	if _, err := h.RelayOrigin.Send(ctx, again); err != nil {
 		return store.Reply{}, err
 	}
-	return h.RelayHub.Send(ctx, chunk)
+	return h.RelayOrigin.Send(ctx, chunk)
 }
 
 // inflating tells a region more of the others than they have accepted.
-type inflating struct{ store.RelayHub }
+type inflating struct{ store.RelayOrigin }
 
 func (h inflating) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
 	for i := range totals {
 		totals[i].Count += 1000
 	}
-	return h.RelayHub.Tell(ctx, shard, totals)
+	return h.RelayOrigin.Tell(ctx, shard, totals)
 }
 
 // What a node may publish ends with what its region accepted and what may have been

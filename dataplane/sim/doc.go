@@ -8,7 +8,7 @@
 // minutes take seconds. Origins and the count store are those of package memstore, each
 // node behind a simulated network of its own: delay, jitter, loss, partition.
 //
-// In the scenarios of relays, relay.Relays are real and run in the same way, each over a hub of package
+// In the scenarios of relays, relay.Relays are real and run in the same way, each over an origin of package
 // memstore and one store of news; their nodes are synthetic.
 //
 // # Who watches

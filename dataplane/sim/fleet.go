@@ -13,7 +13,7 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// fleet is regions of real relays, each over a hub of its own, and one MySQL. Its nodes are
+// fleet is regions of real relays, each over an origin of its own, and one MySQL. Its nodes are
 // synthetic: see synth. Everything in it lives in one bubble.
 type fleet struct {
 	*world  // seed, faults and violations; it has no limiters
@@ -24,7 +24,7 @@ type fleet struct {
 	regions []*fleetRegion
 	synths  []*synth // of all regions
 	track   *tracker
-	hubs    hubMeters
+	origins originMeters
 	mysql   newsMeters
 	cpu     cpuMeter
 	loops   sync.WaitGroup
@@ -36,16 +36,16 @@ type fleet struct {
 type fleetPlan struct {
 	relays  int  // a region has; the others wait for the lease. 0 is 1
 	metered bool // the first region's relay runs on a thread of its own, whose processor time is measured
-	deaf    bool // nodes do not listen to their hubs' messages: they learn from answers alone
+	deaf    bool // nodes do not listen to their origins' messages: they learn from answers alone
 
 	plan func(f *fleet, duration time.Duration) agenda
 }
 
-// fleetRegion is a hub, its relays and its nodes.
+// fleetRegion is an origin, its relays and its nodes.
 type fleetRegion struct {
 	index  int
 	name   string
-	hub    *memstore.Hub
+	origin *memstore.Origin
 	relays []*fleetRelay
 	killed int // of relays, the first ones
 	nodes  []*synth
@@ -54,7 +54,7 @@ type fleetRegion struct {
 // fleetRelay is a process that relays, if it has the lease.
 type fleetRelay struct {
 	*relay.Relay
-	toHub, toMySQL *link
+	toOrigin, toMySQL *link
 }
 
 // fleetName is how the i-th region is called.
@@ -73,8 +73,8 @@ func newFleet(s Scenario, set tuning.Tuning, began time.Time, seed uint64) *flee
 	f.until = began // until traffic is planned
 	f.track = newTracker(w, len(s.Shape.Nodes), set.Floor)
 	for i, nodes := range s.Shape.Nodes {
-		hub := memstore.NewHub(memstore.HubOptions{Grace: 3 * auditAfter})
-		r := &fleetRegion{index: i, name: fleetName(i), hub: hub}
+		origin := memstore.NewOrigin(memstore.OriginOptions{Grace: 3 * auditAfter})
+		r := &fleetRegion{index: i, name: fleetName(i), origin: origin}
 		f.regions = append(f.regions, r)
 		for range nodes {
 			f.addNode(r)
@@ -92,9 +92,9 @@ func (f *fleet) newLink(p Profile, process string, index int) *link {
 	return l
 }
 
-// way is a region's hub over a link.
-func (f *fleet) way(r *fleetRegion, l *link) *remoteHub {
-	return &remoteHub{RelayHub: &watchedHub{r.hub.Client(), f.track, r.index}, link: l, meters: &f.hubs}
+// way is a region's origin over a link.
+func (f *fleet) way(r *fleetRegion, l *link) *remoteOrigin {
+	return &remoteOrigin{RelayOrigin: &watchedOrigin{r.origin.Client(), f.track, r.index}, link: l, meters: &f.origins}
 }
 
 // addRelay makes a relay of a region; it does nothing yet.
@@ -104,11 +104,11 @@ func (f *fleet) addRelay(r *fleetRegion) (*fleetRelay, error) {
 	if f.metered(r) {
 		far = f.shape.Origin
 	}
-	made := &fleetRelay{toHub: f.newLink(f.shape.Origin, process+" to hub", r.index), toMySQL: f.newLink(far, process+" to mysql", r.index)}
+	made := &fleetRelay{toOrigin: f.newLink(f.shape.Origin, process+" to origin", r.index), toMySQL: f.newLink(far, process+" to mysql", r.index)}
 	way := &statements{link: made.toMySQL, database: &f.database, meters: &f.mysql}
 	var err error
 	made.Relay, err = relay.New(relay.Config{
-		Region: r.name, Holder: process, Hub: f.way(r, made.toHub), News: remoteNews{f.news, way}, Counts: relayCounts{f.counts, way},
+		Region: r.name, Holder: process, Origin: f.way(r, made.toOrigin), News: remoteNews{f.news, way}, Counts: relayCounts{f.counts, way},
 		Tuning: func() relay.Tuning { return f.tuning },
 	})
 	r.relays = append(r.relays, made)
@@ -157,7 +157,7 @@ func (f *fleet) run(ctx context.Context, r *fleetRegion, made *fleetRelay) {
 
 // kill ends a relay as kill -9 does.
 func (f *fleet) kill(made *fleetRelay) {
-	for _, l := range []*link{made.toHub, made.toMySQL} {
+	for _, l := range []*link{made.toOrigin, made.toMySQL} {
 		l.set(func(l *link) { l.dead = true })
 	}
 	f.retired.Go(func() { f.stop(made) })

@@ -12,13 +12,13 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// synth is a synthetic node: it does what a hub asks of nodes (see store.Hub) and has no limiter. It
+// synth is a synthetic node: it does what an origin asks of nodes (see store.Origin) and has no limiter. It
 // accepts cost while what it has heard of the cell is below the limit, in fixed windows, and sends
 // once a tick.
 type synth struct {
 	fleet   *fleet
 	region  *fleetRegion
-	hub     *remoteHub
+	origin  *remoteOrigin
 	random  *rand.Rand
 	traffic []func(n *synth, passed time.Duration) // before each tick
 	lasted  time.Time                              // when traffic was called last
@@ -38,7 +38,7 @@ type synthCell struct {
 	limit    int64
 	epoch    store.Epoch // 0 before the first answer
 	accepted int64       // by this node, ever
-	unsent   int64       // of it, in this epoch and not known to be at the hub
+	unsent   int64       // of it, in this epoch and not known to be at the origin
 	region   int64       // highest region total of any answer
 	foreign  int64
 	dirty    bool
@@ -52,13 +52,13 @@ const (
 	synthTimeout = time.Second
 	synthCosts   = 2_000 // of one chunk, at most
 	synthSweep   = 100   // ticks between two looks for what has expired
-	synthAsk     = 10    // ticks between two looks for a hub's epoch
+	synthAsk     = 10    // ticks between two looks for an origin's epoch
 )
 
 func (f *fleet) addNode(r *fleetRegion) {
 	index := len(f.synths)
 	n := &synth{fleet: f, region: r, random: f.stream("node", index), cells: make(map[window.Cell]*synthCell)}
-	n.hub = f.way(r, f.newLink(f.shape.Origin, "node to hub", index))
+	n.origin = f.way(r, f.newLink(f.shape.Origin, "node to origin", index))
 	f.synths = append(f.synths, n)
 	r.nodes = append(r.nodes, n)
 }
@@ -140,7 +140,7 @@ func (n *synth) markLocked(c *synthCell) {
 	}
 }
 
-// visit decides as a node does that hears of a key for the first time: it asks its hub.
+// visit decides as a node does that hears of a key for the first time: it asks its origin.
 func (n *synth) visit(ctx context.Context, key *window.Key, cost, limit int64) bool {
 	n.mu.Lock()
 	name := n.cellLocked(key).name
@@ -149,7 +149,7 @@ func (n *synth) visit(ctx context.Context, key *window.Key, cost, limit int64) b
 	return n.charge(key, cost, limit)
 }
 
-// ask reads a cell, so that a node that has nothing to send hears of a hub that has lost its counts.
+// ask reads a cell, so that a node that has nothing to send hears of an origin that has lost its counts.
 func (n *synth) ask(ctx context.Context) {
 	n.mu.Lock()
 	latest := n.latest
@@ -162,7 +162,7 @@ func (n *synth) ask(ctx context.Context) {
 func (n *synth) read(ctx context.Context, cells []window.Cell) {
 	ctx, cancel := context.WithTimeout(ctx, synthTimeout)
 	defer cancel()
-	reply, err := n.hub.Read(ctx, cells)
+	reply, err := n.origin.Read(ctx, cells)
 	if err != nil {
 		return
 	}
@@ -181,7 +181,7 @@ func (n *synth) send(ctx context.Context, stream uint64) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, synthTimeout)
 	defer cancel()
-	reply, err := n.hub.Send(ctx, *chunk)
+	reply, err := n.origin.Send(ctx, *chunk)
 	if err != nil {
 		return
 	}
@@ -232,7 +232,7 @@ func (n *synth) answeredLocked(sent *store.Cost, total store.Total) {
 		n.markLocked(c)
 		return
 	case total.Err != nil:
-		n.fleet.violate(violationError, "a hub refused %+v: %v", *sent, total.Err)
+		n.fleet.violate(violationError, "an origin refused %+v: %v", *sent, total.Err)
 		return
 	case sent.Epoch == c.epoch, sent.Epoch == 0 && c.epoch == total.Epoch:
 		c.unsent -= sent.Add
@@ -244,7 +244,7 @@ func (n *synth) answeredLocked(sent *store.Cost, total store.Total) {
 	}
 }
 
-// hearLocked takes in an answer. All cells of a hub have its epoch: with another one, each begins anew.
+// hearLocked takes in an answer. All cells of an origin have its epoch: with another one, each begins anew.
 func (n *synth) hearLocked(c *synthCell, total store.Total) {
 	if c == nil || total.Epoch == 0 {
 		return
@@ -271,7 +271,7 @@ func (c *synthCell) begin(epoch store.Epoch) {
 // listen hears of foreign totals until ctx ends.
 func (n *synth) listen(ctx context.Context) {
 	for ctx.Err() == nil {
-		_ = n.hub.Listen(ctx, 0, n.heard)
+		_ = n.origin.Listen(ctx, 0, n.heard)
 		_ = pause(ctx, synthTimeout, "listen again")
 	}
 }

@@ -63,12 +63,12 @@ func (f *fleet) traffic(g agenda, s Scenario, duration time.Duration, report *Re
 	report.Simulated.MeasuredS = (duration - warmup).Seconds()
 }
 
-// audit compares the books with the hubs for every cell that has expired before a moment.
+// audit compares the books with the origins for every cell that has expired before a moment.
 func (f *fleet) audit(before time.Time) {
 	f.track.closeBefore(before.UnixMilli(), func(region int, cells []window.Cell) []store.Total {
-		reply, err := f.regions[region].hub.Read(context.Background(), cells) // no network in between
+		reply, err := f.regions[region].origin.Read(context.Background(), cells) // no network in between
 		if err != nil {
-			f.violate(violationError, "the audit could not read a hub: %v", err)
+			f.violate(violationError, "the audit could not read an origin: %v", err)
 			return nil
 		}
 		return reply.Totals
@@ -82,7 +82,7 @@ type fleetReading struct {
 }
 
 func (f *fleet) read() fleetReading {
-	h, m, s := &f.hubs, &f.mysql, f.counts.Stats()
+	h, m, s := &f.origins, &f.mysql, f.counts.Stats()
 	return fleetReading{
 		h.trips.Load(), h.commands.Load(), h.messages.Load(), h.messageCells.Load(),
 		m.statements.Load() + s.Statements, m.rowsRead.Load() + s.RowsRead, m.rowsWritten.Load() + s.RowsWritten,
@@ -94,8 +94,8 @@ func (f *fleet) rates(r *Report, from, to fleetReading, span time.Duration) {
 	perS := func(n int64) float64 { return round(float64(n)/span.Seconds(), 2) }
 	r.RedisRoundTripsPerS = perS(to.trips - from.trips)
 	r.RedisCommandsPerS = perS(to.commands - from.commands)
-	r.HubMessagesPerS = perS(to.messages - from.messages)
-	r.HubMessageCellsPerS = perS(to.messageCells - from.messageCells)
+	r.OriginMessagesPerS = perS(to.messages - from.messages)
+	r.OriginMessageCellsPerS = perS(to.messageCells - from.messageCells)
 	r.MySQLStatementsPerS = perS(to.statements - from.statements)
 	r.MySQLRowsReadPerS = perS(to.rowsRead - from.rowsRead)
 	r.MySQLRowsWrittenPerS = perS(to.rowsWritten - from.rowsWritten)
@@ -121,7 +121,7 @@ func (f *fleet) sum(r *Report) {
 	r.AdmittedOverLimit, r.AdmittedOverLimitMean = total.AdmittedOverLimit, total.AdmittedOverLimitMean
 	r.LostCost, r.DoubledCost = total.LostCost, total.DoubledCost
 	if r.LostCost > 0 {
-		f.violate(violationLost, "cost %d never reached a hub: first %s", r.LostCost, f.firstLost)
+		f.violate(violationLost, "cost %d never reached an origin: first %s", r.LostCost, f.firstLost)
 	}
 	r.Violations = f.broken()
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// tracker is the truth about cells that regions share: what their nodes accepted, what hubs have
-// counted, and what hubs have been told of the others, each with the moment.
+// tracker is the truth about cells that regions share: what their nodes accepted, what origins have
+// counted, and what origins have been told of the others, each with the moment.
 //
-// A cost has converged when every other hub's answer has at least all that the fleet had accepted
-// when the cost was at its own hub. It is due from then on, or from the moment at which its relay has
+// A cost has converged when every other origin's answer has at least all that the fleet had accepted
+// when the cost was at its own origin. It is due from then on, or from the moment at which its relay has
 // to tell it whatever it has told before: when the region's total reaches the limit, or a second region
 // uses the cell. What never is must be less than the floor: the rest is unknown.
 type tracker struct {
@@ -33,8 +33,8 @@ type tracker struct {
 type tracked struct {
 	limit    int64
 	accepted []int64 // by the nodes
-	counted  []int64 // by the hub; only grows
-	foreign  []int64 // told to the hub
+	counted  []int64 // by the origin; only grows
+	foreign  []int64 // told to the origin
 	known    []progress
 	marks    []fleetMark
 	dated    int // marks before it have been due
@@ -42,17 +42,17 @@ type tracked struct {
 	sum      int64
 }
 
-// fleetMark is a cost that has reached its hub.
+// fleetMark is a cost that has reached its origin.
 type fleetMark struct {
 	at      time.Time // when it was due
 	region  int
 	amount  int64
-	sum     int64 // of all hubs, this cost included
-	missing int   // other hubs that do not know it yet
+	sum     int64 // of all origins, this cost included
+	missing int   // other origins that do not know it yet
 	hot     bool
 }
 
-// progress is the first mark that a hub does not know yet, and what it had counted itself before that.
+// progress is the first mark that an origin does not know yet, and what it had counted itself before that.
 type progress struct {
 	next int
 	own  int64
@@ -94,7 +94,7 @@ func (t *tracker) accept(region int, name window.Cell, cost, limit int64) {
 	}
 }
 
-// count notes what a region's hub has counted.
+// count notes what a region's origin has counted.
 func (t *tracker) count(region int, name window.Cell, total int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -103,7 +103,7 @@ func (t *tracker) count(region int, name window.Cell, total int64) {
 		return
 	}
 	if most := c.accepted[region]; total > most {
-		t.world.violate(violationCounted, "the hub of region %d holds %d of %v, cell %d, and %d were accepted", region, total, name.Key, name.Sequence, most)
+		t.world.violate(violationCounted, "the origin of region %d holds %d of %v, cell %d, and %d were accepted", region, total, name.Key, name.Sequence, most)
 	}
 	amount := total - c.counted[region]
 	if c.counted[region] == 0 {
@@ -118,7 +118,7 @@ func (t *tracker) count(region int, name window.Cell, total int64) {
 	}
 }
 
-// tell notes what a region's hub has been told.
+// tell notes what a region's origin has been told.
 func (t *tracker) tell(region int, name window.Cell, foreign int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -133,13 +133,13 @@ func (t *tracker) tell(region int, name window.Cell, foreign int64) {
 		}
 	}
 	if foreign > others {
-		t.world.violate(violationPublished, "the hub of region %d has %d of %v, cell %d, from others, and they accepted %d", region, foreign, name.Key, name.Sequence, others)
+		t.world.violate(violationPublished, "the origin of region %d has %d of %v, cell %d, from others, and they accepted %d", region, foreign, name.Key, name.Sequence, others)
 	}
 	c.foreign[region] = foreign
 	t.advanceLocked(c, region)
 }
 
-// advanceLocked passes the marks that a hub knows by now. What others have counted, mark by mark, only
+// advanceLocked passes the marks that an origin knows by now. What others have counted, mark by mark, only
 // grows: the first that it does not know ends it.
 func (t *tracker) advanceLocked(c *tracked, region int) {
 	p := &c.known[region]
@@ -162,7 +162,7 @@ func (t *tracker) advanceLocked(c *tracked, region int) {
 }
 
 // closeBefore closes the books on cells that have expired, all of them at the end. held is what a
-// region's hub holds of cells.
+// region's origin holds of cells.
 func (t *tracker) closeBefore(beforeMs int64, held func(region int, cells []window.Cell) []store.Total) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -191,7 +191,7 @@ func (t *tracker) compareLocked(region int, name window.Cell, total int64) {
 	found := balance{max(0, accepted-total), max(0, total-accepted)}
 	t.watched[name.Key].books.add(found)
 	if found.lost > 0 && t.world.firstLost == "" {
-		t.world.firstLost = fmt.Sprintf("the hub of region %d holds %d of %v, cell %d, and %d were accepted", region, total, name.Key, name.Sequence, accepted)
+		t.world.firstLost = fmt.Sprintf("the origin of region %d holds %d of %v, cell %d, and %d were accepted", region, total, name.Key, name.Sequence, accepted)
 	}
 }
 
@@ -211,7 +211,7 @@ func (t *tracker) closeLocked(c *tracked, group *fleetTally) {
 	group.close(accepted, c.limit)
 }
 
-// isLate tells whether a hub lacks a floor or more of what there was with a cost in the one region that uses its cell.
+// isLate tells whether an origin lacks a floor or more of what there was with a cost in the one region that uses its cell.
 func (t *tracker) isLate(c *tracked, m *fleetMark) bool {
 	for region, foreign := range c.foreign {
 		if region != m.region && float64(m.sum-foreign) >= max(1, t.floor*float64(c.limit)) {
@@ -257,16 +257,16 @@ func (t *fleetTally) report(name string) GroupReport {
 	return g
 }
 
-// watchedHub tells the tracker what a hub does, as it does it.
-type watchedHub struct {
-	store.RelayHub
+// watchedOrigin tells the tracker what an origin does, as it does it.
+type watchedOrigin struct {
+	store.RelayOrigin
 	track  *tracker
 	region int
 }
 
-// Send implements store.Hub.
-func (h *watchedHub) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
-	reply, err := h.RelayHub.Send(ctx, chunk)
+// Send implements store.Origin.
+func (h *watchedOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
+	reply, err := h.RelayOrigin.Send(ctx, chunk)
 	for i, total := range reply.Totals {
 		if total.Err == nil {
 			h.track.count(h.region, chunk.Costs[i].Cell, total.Region)
@@ -275,9 +275,9 @@ func (h *watchedHub) Send(ctx context.Context, chunk store.Chunk) (store.Reply, 
 	return reply, err
 }
 
-// Tell implements store.RelayHub.
-func (h *watchedHub) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
-	err := h.RelayHub.Tell(ctx, shard, totals)
+// Tell implements store.RelayOrigin.
+func (h *watchedOrigin) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
+	err := h.RelayOrigin.Tell(ctx, shard, totals)
 	for _, f := range totals {
 		if err == nil {
 			h.track.tell(h.region, f.Cell, f.Count)

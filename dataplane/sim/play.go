@@ -237,11 +237,11 @@ func (s *stage) list(nodes []*node, sc *Scene, of func(*node, window.Cell) strin
 }
 
 func (s *stage) atOrigin(n *node, c window.Cell) string {
-	return some(n.region.hub.Totals()[c].Region)
+	return some(n.region.origin.Totals()[c].Region)
 }
 
 func (s *stage) told(n *node, c window.Cell) string {
-	return "foreign " + some(n.region.hub.Totals()[c].Foreign)
+	return "foreign " + some(n.region.origin.Totals()[c].Foreign)
 }
 
 func (s *stage) inStore(n *node, c window.Cell) string {
@@ -272,7 +272,7 @@ func (s *stage) befall(nodes []*node, sc *Scene) error {
 			}
 			way.set(func(l *link) { l.down = sc.Verb == "cut" })
 		case "wipe":
-			n.region.hub.Wipe()
+			n.region.origin.Wipe()
 		case "clock":
 			n.skew.Add(int64(sc.Shift))
 		case "crash":

@@ -8,11 +8,11 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Listen implements store.Hub. Messages travel for half a round trip and keep their order. One that
+// Listen implements store.Origin. Messages travel for half a round trip and keep their order. One that
 // is sent while the link is cut, or that gets lost, never comes; one that is refused ends the
 // connection.
-func (h *remoteHub) Listen(ctx context.Context, shard int, heard func([]store.Foreign)) error {
-	err := h.call(ctx, hubListen, shard, 0, func(context.Context) error { return nil })
+func (h *remoteOrigin) Listen(ctx context.Context, shard int, heard func([]store.Foreign)) error {
+	err := h.call(ctx, originListen, shard, 0, func(context.Context) error { return nil })
 	if err != nil {
 		return endOf(ctx, err)
 	}
@@ -22,7 +22,7 @@ func (h *remoteHub) Listen(ctx context.Context, shard int, heard func([]store.Fo
 	defer connection.Wait()
 	defer cut(nil)
 	connection.Go(func() {
-		cut(h.RelayHub.Listen(connected, shard, func(m []store.Foreign) {
+		cut(h.RelayOrigin.Listen(connected, shard, func(m []store.Foreign) {
 			if err := h.post(box, shard, m); err != nil {
 				cut(err)
 			}
@@ -47,8 +47,8 @@ func endOf(ctx context.Context, err error) error {
 }
 
 // post puts a message on its way. An error is the connection's.
-func (h *remoteHub) post(box *mailbox, shard int, totals []store.Foreign) error {
-	v, err := h.link.embarkTo(hubMessage, shard)
+func (h *remoteOrigin) post(box *mailbox, shard int, totals []store.Foreign) error {
+	v, err := h.link.embarkTo(originMessage, shard)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (b *mailbox) read(ctx context.Context, heard func([]store.Foreign)) {
 		case <-b.filled:
 		}
 		for _, m := range b.take() {
-			if pause(ctx, time.Until(m.at), hubMessage) != nil {
+			if pause(ctx, time.Until(m.at), originMessage) != nil {
 				return
 			}
 			heard(m.totals)

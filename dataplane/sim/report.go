@@ -32,22 +32,22 @@ type Report struct {
 
 	// ConvergenceDelayMs is how long after a region accepted cost a node of another
 	// region with traffic on the key was handed it. The second is for cost that took
-	// its key past 80 % of its limit. Of relays it is how long after a cost was at its hub
-	// every other hub's answers had it: see tracker.
+	// its key past 80 % of its limit. Of relays it is how long after a cost was at its origin
+	// every other origin's answers had it: see tracker.
 	ConvergenceDelayMs    DelaysMs `json:"convergence_delay_ms"`
 	ConvergenceDelayHotMs DelaysMs `json:"convergence_delay_hot_ms"`
 
-	MySQLRowsReadPerS     float64 `json:"mysql_rows_read_per_s"`            // rows and index entries examined
-	MySQLRowsWrittenPerS  float64 `json:"mysql_rows_written_per_s"`         // rows changed on disk
-	MySQLStatementsPerS   float64 `json:"mysql_statements_per_s"`           // of any kind
-	MySQLBytesReadPerS    float64 `json:"mysql_bytes_read_per_s,omitempty"` // by relays, in rows and payloads: see newsMeters
-	MySQLBytesWrittenPerS float64 `json:"mysql_bytes_written_per_s,omitempty"`
-	HubMessagesPerS       float64 `json:"hub_messages_per_s,omitempty"`      // that nodes hear from their hubs, and cells in
-	HubMessageCellsPerS   float64 `json:"hub_message_cells_per_s,omitempty"` // them
-	RelayCPUShare         float64 `json:"relay_cpu_share,omitempty"`         // of one core, that one relay takes: see cpuMeter
-	RedisCommandsPerS     float64 `json:"redis_commands_per_s"`              // what scripts have Redis do: see hubOp
-	RedisRoundTripsPerS   float64 `json:"redis_round_trips_per_s"`
-	OriginReadsPerTick    float64 `json:"origin_reads_per_tick"` // keys read, a node and replay tick
+	MySQLRowsReadPerS      float64 `json:"mysql_rows_read_per_s"`            // rows and index entries examined
+	MySQLRowsWrittenPerS   float64 `json:"mysql_rows_written_per_s"`         // rows changed on disk
+	MySQLStatementsPerS    float64 `json:"mysql_statements_per_s"`           // of any kind
+	MySQLBytesReadPerS     float64 `json:"mysql_bytes_read_per_s,omitempty"` // by relays, in rows and payloads: see newsMeters
+	MySQLBytesWrittenPerS  float64 `json:"mysql_bytes_written_per_s,omitempty"`
+	OriginMessagesPerS     float64 `json:"origin_messages_per_s,omitempty"`      // that nodes hear from their origins, and cells in
+	OriginMessageCellsPerS float64 `json:"origin_message_cells_per_s,omitempty"` // them
+	RelayCPUShare          float64 `json:"relay_cpu_share,omitempty"`            // of one core, that one relay takes: see cpuMeter
+	RedisCommandsPerS      float64 `json:"redis_commands_per_s"`                 // what scripts have Redis do: see originOp
+	RedisRoundTripsPerS    float64 `json:"redis_round_trips_per_s"`
+	OriginReadsPerTick     float64 `json:"origin_reads_per_tick"` // keys read, a node and replay tick
 
 	OriginIncrementsPerTick float64 `json:"origin_increments_per_tick"` // cells added to, a node and replay tick
 
@@ -112,7 +112,7 @@ type reading struct {
 
 func (w *world) read() reading {
 	m, s := &w.meters, w.counts.Stats()
-	h, q := &m.hubs, &m.mysql
+	h, q := &m.origins, &m.mysql
 	return reading{
 		h.commands.Load(), h.trips.Load(), h.messages.Load(), h.messageCells.Load(), m.keysRead.Load(), m.increments.Load(),
 		q.statements.Load() + s.Statements, q.rowsRead.Load() + s.RowsRead, q.rowsWritten.Load() + s.RowsWritten, q.bytesRead.Load(), q.bytesWritten.Load(),
@@ -128,8 +128,8 @@ func (w *world) rates(r *Report, from, to reading, span time.Duration) {
 	r.MySQLRowsWrittenPerS = perS(to.rowsWritten - from.rowsWritten)
 	r.MySQLBytesReadPerS = perS(to.bytesRead - from.bytesRead)
 	r.MySQLBytesWrittenPerS = perS(to.bytesWritten - from.bytesWritten)
-	r.HubMessagesPerS = perS(to.messages - from.messages)
-	r.HubMessageCellsPerS = perS(to.messageCells - from.messageCells)
+	r.OriginMessagesPerS = perS(to.messages - from.messages)
+	r.OriginMessageCellsPerS = perS(to.messageCells - from.messageCells)
 	ticks := float64(len(w.nodes)) * span.Seconds() / r.Tuning.Document.ReplayTick.Std().Seconds()
 	r.OriginReadsPerTick = round(float64(to.keysRead-from.keysRead)/ticks, 3)
 	r.OriginIncrementsPerTick = round(float64(to.increments-from.increments)/ticks, 3)

@@ -62,7 +62,7 @@ func shardsScenario() Scenario {
 			for i := range 200 {
 				r := request(fmt.Sprintf("sharded-%d", i), 100, time.Minute)
 				key := w.ledger.key(r)
-				a := w.ledger.open(fmt.Sprintf("shard %d", w.regions[0].hub.ShardOf(&key)), r, 0)
+				a := w.ledger.open(fmt.Sprintf("shard %d", w.regions[0].origin.ShardOf(&key)), r, 0)
 				g.push(w.caller(a, i, []int{0}, 200, 1))
 			}
 			suffer := func(parts map[int]part) func() {
@@ -111,8 +111,8 @@ func wipeScenario() Scenario {
 		Shape: Shape{Nodes: each(2, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, duration time.Duration) agenda {
 			g := w.shared(100, 2)
-			g.at(duration/3, w.regions[0].hub.Wipe)
-			g.at(duration*2/3, w.regions[0].hub.Wipe)
+			g.at(duration/3, w.regions[0].origin.Wipe)
+			g.at(duration*2/3, w.regions[0].origin.Wipe)
 			return g
 		},
 	}

@@ -8,7 +8,7 @@ import (
 
 // Scenarios of relays: nodes are synthetic, windows are fixed, and relays are the ones that serve.
 
-// relayShape is some regions of a few nodes each: their hubs are near, and MySQL may be far.
+// relayShape is some regions of a few nodes each: their origins are near, and MySQL may be far.
 func relayShape(regions, nodes int) Shape {
 	return Shape{Nodes: each(regions, nodes), Origin: nearRedis, Counts: farMySQL}
 }
@@ -39,7 +39,7 @@ func relayHopScenario() Scenario {
 		Name:    "relay-hop",
 		Summary: "callers who visit ten regions in turn, 2 s apart",
 		Doc: "10 regions of 1 node, each with a relay. Callers with limits of 100 an hour ask for 1, 5, 9, 10, 11, 50, 100 or 200 in one region, 2 s later in the next one, and so on. Each is at its limit after at most 200 s. " +
-			"A node decides by what its hub answers. admitted_over_limit must not exceed 1.02.",
+			"A node decides by what its origin answers. admitted_over_limit must not exceed 1.02.",
 		Duration: 4 * time.Minute, Shape: relayShape(10, 1),
 		fleet: &fleetPlan{plan: func(f *fleet, _ time.Duration) (g agenda) {
 			random := f.stream("tours", 0)
@@ -114,14 +114,14 @@ func (f *fleet) busy(keys int) {
 func relayWipeScenario() Scenario {
 	return Scenario{
 		Name:    "relay-wipe",
-		Summary: "a region's hub loses everything, twice, under load",
-		Doc:     "2 regions of 2 nodes, 480 keys that both use, some 600 requests a second. The first region's hub is emptied after a third and after two thirds of the run. Nodes and the relay restore it: lost_cost and doubled_cost must be 0.",
+		Summary: "a region's origin loses everything, twice, under load",
+		Doc:     "2 regions of 2 nodes, 480 keys that both use, some 600 requests a second. The first region's origin is emptied after a third and after two thirds of the run. Nodes and the relay restore it: lost_cost and doubled_cost must be 0.",
 
 		Duration: time.Minute, Shape: relayShape(2, 2),
 		fleet: &fleetPlan{plan: func(f *fleet, duration time.Duration) (g agenda) {
 			f.busy(480)
-			g.at(duration/3, f.regions[0].hub.Wipe)
-			g.at(duration*2/3, f.regions[0].hub.Wipe)
+			g.at(duration/3, f.regions[0].origin.Wipe)
+			g.at(duration*2/3, f.regions[0].origin.Wipe)
 			return g
 		}},
 	}
@@ -246,7 +246,7 @@ func relayScaleScenario(name string, percent float64) Scenario {
 		Name:    name,
 		Summary: fmt.Sprintf("%d keys, 5 %% of them in two regions, over relays of 50 regions of %d nodes", keys, nodes),
 		Doc: fmt.Sprintf("50 regions of %d nodes, each with a relay. %d keys are active in every window of 60 s, with limits of 100, at the rates of rfc, in costs of 5. One shared key in ten is watched. ", nodes, keys) +
-			"The first region's relay runs on a thread of its own, whose processor time is relay_cpu_share; its MySQL is as near as its hub.",
+			"The first region's relay runs on a thread of its own, whose processor time is relay_cpu_share; its MySQL is as near as its origin.",
 		Duration: 90 * time.Second, Warmup: 30 * time.Second,
 		Shape: relayShape(regions, nodes),
 		fleet: &fleetPlan{metered: true, deaf: true, plan: func(f *fleet, _ time.Duration) agenda {

@@ -74,8 +74,8 @@ func TestShortWindowsAreShared(t *testing.T) {
 	}
 }
 
-// R6, from outside: all that nodes accepted is there after the hub was emptied twice, and no more.
-func TestAnEmptiedHubLosesNothing(t *testing.T) {
+// R6, from outside: all that nodes accepted is there after the origin was emptied twice, and no more.
+func TestAnEmptiedOriginLosesNothing(t *testing.T) {
 	f, _ := simulateRelays(t, lookup(t, "relay-wipe"), time.Minute)
 	if f.longest() > 5*time.Second {
 		t.Errorf("a cost took %v to be known", f.longest())
@@ -129,8 +129,8 @@ func TestFiftyRegions(t *testing.T) {
 	}
 }
 
-// A cost counts as known once every other hub has all that the fleet had accepted when it was counted.
-func TestConvergenceIsMeasuredToTheLastHub(t *testing.T) {
+// A cost counts as known once every other origin has all that the fleet had accepted when it was counted.
+func TestConvergenceIsMeasuredToTheLastOrigin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{violations: make(map[violation]*breach)}
 		tr := newTracker(w, 3, 0.1)

@@ -60,10 +60,10 @@ type world struct {
 }
 
 type region struct {
-	index int
-	name  string
-	hub   *memstore.Hub
-	nodes []*node
+	index  int
+	name   string
+	origin *memstore.Origin
+	nodes  []*node
 }
 
 // node is one machine: a limiter, a relay that waits for its region's lease, and their ways to the servers. When it is killed another
@@ -103,7 +103,7 @@ func newWorld(shape Shape, document []byte, began time.Time, grace time.Duration
 	}
 	w.ledger = newLedger(w.began, len(shape.Nodes), total)
 	for i, n := range shape.Nodes {
-		r := &region{index: i, name: names[i], hub: memstore.NewHub(memstore.HubOptions{Grace: grace, Shards: shape.Shards})}
+		r := &region{index: i, name: names[i], origin: memstore.NewOrigin(memstore.OriginOptions{Grace: grace, Shards: shape.Shards})}
 		w.regions = append(w.regions, r)
 		for range n {
 			nd := &node{index: len(w.nodes), region: r}
@@ -154,12 +154,12 @@ func (w *world) boot(n *node) error {
 	n.toOrigin = &link{profile: w.shape.Origin, stream: stream("origin")}
 	n.toCounts = &link{profile: w.shape.Counts, stream: stream("counts")}
 	w.ways = append(w.ways, n.toOrigin, n.toCounts)
-	hub := w.hubOf(n)
+	origin := w.originOf(n)
 	mysql := &statements{link: n.toCounts, database: &w.database, meters: &w.meters.mysql}
 	limiter, err := dataplane.New(dataplane.Config{
 		Region: n.region.name,
 		NodeID: fmt.Sprintf("%s-%d.%d", n.region.name, n.index, n.lives),
-		Origin: &nodeHub{Hub: hub, world: w, node: n},
+		Origin: &nodeOrigin{Origin: origin, world: w, node: n},
 		Counts: &remoteSettings{from: w.counts, statements: mysql},
 
 		EntriesMax: w.shape.EntriesMax,
@@ -172,22 +172,22 @@ func (w *world) boot(n *node) error {
 	if err := limiter.Start(context.Background()); err != nil {
 		return err
 	}
-	return w.bootRelay(n, limiter, hub, mysql)
+	return w.bootRelay(n, limiter, origin, mysql)
 }
 
-// hubOf is the hub of a node's region over the node's link.
-func (w *world) hubOf(n *node) store.RelayHub {
-	var hub store.RelayHub = checkedHub{n.region.hub.Client(), w, n.region.index}
-	if w.plant.hub != nil {
-		hub = w.plant.hub(hub)
+// originOf is the origin of a node's region over the node's link.
+func (w *world) originOf(n *node) store.RelayOrigin {
+	var origin store.RelayOrigin = checkedOrigin{n.region.origin.Client(), w, n.region.index}
+	if w.plant.origin != nil {
+		origin = w.plant.origin(origin)
 	}
-	return &remoteHub{RelayHub: hub, link: n.toOrigin, meters: &w.meters.hubs}
+	return &remoteOrigin{RelayOrigin: origin, link: n.toOrigin, meters: &w.meters.origins}
 }
 
-func (w *world) bootRelay(n *node, limiter *dataplane.Limiter, hub store.RelayHub, mysql *statements) (err error) {
+func (w *world) bootRelay(n *node, limiter *dataplane.Limiter, origin store.RelayOrigin, mysql *statements) (err error) {
 	n.relay, err = relay.New(relay.Config{
 		Region: n.region.name, Holder: fmt.Sprintf("%d.%d", n.index, n.lives),
-		Hub: hub, News: remoteNews{w.news, mysql}, Counts: relayCounts{checkedCounts{w.counts, w, n.region.index}, mysql},
+		Origin: origin, News: remoteNews{w.news, mysql}, Counts: relayCounts{checkedCounts{w.counts, w, n.region.index}, mysql},
 		Tuning: func() relay.Tuning {
 			t := limiter.RelayTuning()
 			return relay.Tuning{Interval: t.NewsInterval, Floor: t.Floor, Step: t.Step, MinGlobalDuration: t.MinGlobalDuration}

@@ -11,7 +11,7 @@ import (
 var ErrTaken = errors.New("news: the row's number is not the next one of its stream")
 
 // News is where relays tell each other what has changed: for each stream (a region and a shard of
-// its hub) rows that are numbered without gaps. A row is written when all before it are, so a reader
+// its origin) rows that are numbered without gaps. A row is written when all before it are, so a reader
 // that has read up to a number has missed nothing, whatever the clocks say and in whatever order
 // transactions commit.
 //

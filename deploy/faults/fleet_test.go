@@ -56,7 +56,7 @@ type region struct {
 	fleet   *fleet
 	name    string
 	redis   *servers.Redis
-	truth   *redisorigin.Hub // past all proxies
+	truth   *redisorigin.Origin // past all proxies
 	nodes   []*node
 	ledger  *ledger
 	started int // nodes, ever
@@ -124,7 +124,7 @@ func originOptions() redisorigin.Options {
 	return redisorigin.Options{Logger: slog.New(slog.DiscardHandler), Grace: time.Hour}
 }
 
-func originAt(t *testing.T, addr string) *redisorigin.Hub {
+func originAt(t *testing.T, addr string) *redisorigin.Origin {
 	t.Helper()
 	o, err := redisorigin.Open([]string{"redis://" + addr}, originOptions())
 	must(t, err)

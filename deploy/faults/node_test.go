@@ -48,8 +48,8 @@ func (r *region) start() *node {
 		options.Replica = openDB(t, r.fleet.replica)
 	}
 	counts := mysqlcounts.New(openDB(t, through(r.fleet.dsn, n.toMySQL)), options)
-	hub := n.hub(r.fleet)
-	config := dataplane.Config{Region: r.name, NodeID: n.id, Origin: hub, Counts: counts}
+	origin := n.origin(r.fleet)
+	config := dataplane.Config{Region: r.name, NodeID: n.id, Origin: origin, Counts: counts}
 	if r.fleet.plan.skew != nil {
 		n.skew = r.fleet.plan.skew(r.name, r.started)
 		config.Clock = func() time.Time { return time.Now().Add(n.skew) }
@@ -59,7 +59,7 @@ func (r *region) start() *node {
 	n.Limiter = limiter
 	must(t, errors.Join(n.registry.Register(limiter.Collector()), n.registry.Register(counts)))
 	must(t, limiter.Start(t.Context()))
-	n.relays(r, hub, counts)
+	n.relays(r, origin, counts)
 	t.Cleanup(func() { // a node that the test has stopped is not stopped again
 		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 		defer cancel()
@@ -70,11 +70,11 @@ func (r *region) start() *node {
 }
 
 // relays starts the node's relay.
-func (n *node) relays(r *region, hub *redisorigin.Hub, counts *mysqlcounts.Counts) {
+func (n *node) relays(r *region, origin *redisorigin.Origin, counts *mysqlcounts.Counts) {
 	t := r.fleet.t
 	t.Helper()
 	made, err := relay.New(relay.Config{
-		Region: r.name, Holder: n.id, Hub: hub, News: counts.News(), Counts: counts, Tuning: func() relay.Tuning {
+		Region: r.name, Holder: n.id, Origin: origin, News: counts.News(), Counts: counts, Tuning: func() relay.Tuning {
 			set := n.RelayTuning()
 			return relay.Tuning{Interval: set.NewsInterval, Floor: set.Floor, Step: set.Step, MinGlobalDuration: set.MinGlobalDuration}
 		},
@@ -89,8 +89,8 @@ func (n *node) relays(r *region, hub *redisorigin.Hub, counts *mysqlcounts.Count
 	})
 }
 
-// hub is as redisorigin.OpenHub makes it, but for where it connects to.
-func (n *node) hub(f *fleet) *redisorigin.Hub {
+// origin is as redisorigin.OpenOrigin makes it, but for where it connects to.
+func (n *node) origin(f *fleet) *redisorigin.Origin {
 	f.t.Helper()
 	options, err := redisorigin.ClientOptions("redis://" + n.toRedis.Addr())
 	must(f.t, err)

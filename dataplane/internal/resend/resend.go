@@ -1,4 +1,4 @@
-// Package resend is what a Hub value remembers of the chunks that it sends: the number of each
+// Package resend is what an Origin value remembers of the chunks that it sends: the number of each
 // stream's last answered chunk, the epoch that a chunk was first sent in, and chunks answered in the
 // store.KeepFor before the last answer, in case that a replica that lacks them is promoted. While a
 // server does not answer, nothing is dropped.

@@ -28,7 +28,7 @@ type regions struct {
 // newRegions makes this node's relay if it has both stores. Each node of a region has one; the one that holds the lease
 // of a shard works.
 func newRegions(config Config, stores *stores, limiter *dataplane.Limiter, logger *slog.Logger) (r regions, err error) {
-	if stores.hub == nil || stores.news == nil {
+	if stores.origin == nil || stores.news == nil {
 		return r, nil
 	}
 	if r.peers, r.tls, err = openPeers(config, logger); err != nil {
@@ -36,7 +36,7 @@ func newRegions(config Config, stores *stores, limiter *dataplane.Limiter, logge
 	}
 	c := relay.Config{
 		Region: config.Region, Holder: config.NodeID,
-		Hub: stores.hub, News: stores.news, Counts: stores.counts,
+		Origin: stores.origin, News: stores.news, Counts: stores.counts,
 		Tuning: func() relay.Tuning {
 			t := limiter.RelayTuning()
 			return relay.Tuning{Interval: t.NewsInterval, Floor: t.Floor, Step: t.Step, MinGlobalDuration: t.MinGlobalDuration}

@@ -85,7 +85,7 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 		Region:          config.Region,
 		NodeID:          config.NodeID,
 		Build:           Build(),
-		Origin:          stores.origin(),
+		Origin:          stores.limited(),
 		Counts:          stores.settings(),
 		EntriesMax:      config.EntriesMax,
 		ReadTimeout:     config.ReadTimeout,

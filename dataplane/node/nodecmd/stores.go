@@ -22,10 +22,10 @@ import (
 
 // stores are the limiter's two upper layers, as far as they are configured.
 type stores struct {
-	hub        store.RelayHub   // nil without Redis
-	counts     store.CountStore // nil without MySQL
-	news       store.News       // nil without MySQL
-	overrides  routes.Overrides // nil: the routes do not change any
+	origin     store.RelayOrigin // nil without Redis
+	counts     store.CountStore  // nil without MySQL
+	news       store.News        // nil without MySQL
+	overrides  routes.Overrides  // nil: the routes do not change any
 	collectors []prometheus.Collector
 	closers    []io.Closer
 }
@@ -34,13 +34,13 @@ type stores struct {
 func openStores(config Config, logger *slog.Logger) (*stores, error) {
 	s := new(stores)
 	if config.RedisURL != "" {
-		hub, err := redisorigin.Open(redisURLs(config.RedisURL), redisorigin.Options{Logger: logger})
+		origin, err := redisorigin.Open(redisURLs(config.RedisURL), redisorigin.Options{Logger: logger})
 		if err != nil {
 			return nil, fmt.Errorf("redis-url %w", redisURLError(err))
 		}
-		s.hub = hub
-		s.collectors = append(s.collectors, hub.Collector())
-		s.closers = append(s.closers, hub)
+		s.origin = origin
+		s.collectors = append(s.collectors, origin.Collector())
+		s.closers = append(s.closers, origin)
 	}
 	if config.MySQLDSN != "" {
 		db, err := mysqlcounts.Open(config.MySQLDSN)
@@ -81,12 +81,12 @@ func (s *stores) close() {
 // probeTimeout is how long Redis may take for a first sign of life.
 const probeTimeout = 3 * time.Second
 
-// origin is the hub as the limiter takes it: nil without Redis.
-func (s *stores) origin() store.Hub {
-	if s.hub == nil {
+// limited is the origin as the limiter takes it: nil without Redis.
+func (s *stores) limited() store.Origin {
+	if s.origin == nil {
 		return nil
 	}
-	return s.hub
+	return s.origin
 }
 
 // settings are the count store's, as the limiter takes them: nil without one.
@@ -101,15 +101,15 @@ func (s *stores) settings() store.Settings {
 // traffic would find out. (A MySQL that does not, the limiter finds at once: it asks
 // it for the settings.)
 func (s *stores) probe(ctx context.Context, logger *slog.Logger) {
-	if s.hub == nil {
+	if s.origin == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	var probes sync.WaitGroup
-	for _, cell := range probed(s.hub) {
+	for _, cell := range probed(s.origin) {
 		probes.Go(func() {
-			if _, err := s.hub.Read(ctx, []window.Cell{cell}); err != nil && !errors.Is(err, context.Canceled) {
+			if _, err := s.origin.Read(ctx, []window.Cell{cell}); err != nil && !errors.Is(err, context.Canceled) {
 				logger.Warn("Redis does not answer; deciding from this node's own counts until it does", "error", err)
 			}
 		})
@@ -118,11 +118,11 @@ func (s *stores) probe(ctx context.Context, logger *slog.Logger) {
 }
 
 // probed is a cell of each shard that has no cost.
-func probed(hub store.Hub) []window.Cell {
-	cells := make([]window.Cell, hub.Shards())
+func probed(origin store.Origin) []window.Cell {
+	cells := make([]window.Cell, origin.Shards())
 	for found, i := 0, 0; found < len(cells); i++ {
 		c := window.Cell{Key: window.Key{Workspace: "weir", Namespace: "probe", Identifier: strconv.Itoa(i), Duration: time.Second}}
-		if n := hub.ShardOf(&c.Key); cells[n] == (window.Cell{}) {
+		if n := origin.ShardOf(&c.Key); cells[n] == (window.Cell{}) {
 			cells[n], found = c, found+1
 		}
 	}

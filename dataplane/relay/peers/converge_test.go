@@ -122,8 +122,8 @@ func TestTakeoverAmongPeers(t *testing.T) {
 				t.Errorf("relay %d of eu has %d streams, want %d: one relay of us leads", i, n, want)
 			}
 		}
-		eu.relays[0].hub.Faults.Fail(errUnreachable)
-		us.relays[0].hub.Faults.Fail(errUnreachable)
+		eu.relays[0].origin.Faults.Fail(errUnreachable)
+		us.relays[0].origin.Faults.Fail(errUnreachable)
 		<-time.After(8 * time.Second)
 		for i, c := range []struct{ from, to *region }{{eu, us}, {us, eu}} {
 			cell := eu.cell(fmt.Sprint("k", i), time.Hour)

@@ -16,9 +16,9 @@
 //	relay of eu ──► us-0, us-1, us-2     rows of eu; us-1 leads, and has the stream
 //	relay of us ──► eu-0, eu-1, eu-2     rows of us
 //
-// A relay that leads a shard of its region's hub connects to each address of each peer, and sends its rows to those
+// A relay that leads a shard of its region's origin connects to each address of each peer, and sends its rows to those
 // whose relay leads a shard of theirs: one stream a direction and pair of regions, and more only where several nodes
-// lead a hub's shards. Other relays refuse the stream, and are asked again every second. A relay that does not lead connects
+// lead an origin's shards. Other relays refuse the stream, and are asked again every second. A relay that does not lead connects
 // to nothing. Who leads changes with the lease, in about three seconds, and the streams follow within a second or two.
 //
 // Name all relays of a region in Peer.Addresses, or a host name with all their addresses: each attempt takes the next

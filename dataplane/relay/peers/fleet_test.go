@@ -33,11 +33,11 @@ type fleet struct {
 	regions   []*region
 }
 
-// region has a hub, nodes that a test plays, and one or more relays.
+// region has an origin, nodes that a test plays, and one or more relays.
 type region struct {
 	*fleet
 	name     string
-	hub      *memstore.Hub
+	origin   *memstore.Origin
 	accepted map[window.Cell]int64
 	chunks   int64
 	relays   []*node
@@ -45,9 +45,9 @@ type region struct {
 
 // node is a relay and its peers.
 type node struct {
-	relay *relay.Relay
-	peers *peers.Peers
-	hub   *memstore.Hub // its way to the region's
+	relay  *relay.Relay
+	peers  *peers.Peers
+	origin *memstore.Origin // its way to the region's
 }
 
 // newFleet starts relays in each region: relaysEach of them, of which the first leads.
@@ -57,7 +57,7 @@ func newFleet(t testing.TB, relaysEach int, names ...string) *fleet {
 	f.news.Faults.Delay(mysqlRTT)
 	f.counts = memstore.NewCounts(memstore.CountsOptions{})
 	for _, name := range names {
-		r := &region{fleet: f, name: name, hub: memstore.NewHub(memstore.HubOptions{}), accepted: map[window.Cell]int64{}}
+		r := &region{fleet: f, name: name, origin: memstore.NewOrigin(memstore.OriginOptions{}), accepted: map[window.Cell]int64{}}
 		f.regions = append(f.regions, r)
 		for range relaysEach {
 			r.start(f.config(name, len(r.relays), relaysEach))
@@ -95,9 +95,9 @@ func (r *region) start(cfg peers.Config) *node {
 	if err != nil {
 		r.Fatal(err)
 	}
-	n := &node{peers: peers.Over(made, r.network), hub: r.hub.Client()}
-	n.hub.Faults.Delay(redisRTT)
-	n.relay, err = relay.New(relay.Config{Region: r.name, Holder: fmt.Sprint("relay", len(r.relays)), Hub: n.hub, News: r.news,
+	n := &node{peers: peers.Over(made, r.network), origin: r.origin.Client()}
+	n.origin.Faults.Delay(redisRTT)
+	n.relay, err = relay.New(relay.Config{Region: r.name, Holder: fmt.Sprint("relay", len(r.relays)), Origin: n.origin, News: r.news,
 		Counts: r.counts, Told: n.peers.Tell})
 	if err != nil {
 		r.Fatal(err)
@@ -133,7 +133,7 @@ func (r *region) cell(identifier string, duration time.Duration) window.Cell {
 func (r *region) accept(c window.Cell, cost, limit int64) {
 	r.Helper()
 	r.chunks++
-	reply, err := r.hub.Send(context.Background(), store.Chunk{Stream: 2, Number: r.chunks,
+	reply, err := r.origin.Send(context.Background(), store.Chunk{Stream: 2, Number: r.chunks,
 		Costs: []store.Cost{{Cell: c, Add: cost, Limit: limit}}})
 	if err != nil || reply.Totals[0].Err != nil {
 		r.Fatalf("%s: %v, %+v", r.name, err, reply)
@@ -143,7 +143,7 @@ func (r *region) accept(c window.Cell, cost, limit int64) {
 
 func (r *region) foreign(c window.Cell) int64 {
 	r.Helper()
-	reply, err := r.hub.Read(context.Background(), []window.Cell{c})
+	reply, err := r.origin.Read(context.Background(), []window.Cell{c})
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -1,0 +1,52 @@
+package dataplane_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// heldLimit is never reached.
+const heldLimit = 1 << 50
+
+// totals are what the region's nodes have added.
+func totals(h *memstore.Origin) map[window.Cell]int64 {
+	counts := make(map[window.Cell]int64)
+	for c, t := range h.Totals() {
+		if t.Region > 0 {
+			counts[c] = t.Region
+		}
+	}
+	return counts
+}
+
+// heardOrigin remembers what it was asked to read.
+type heardOrigin struct {
+	*memstore.Origin
+	mu    sync.Mutex
+	reads [][]window.Cell
+}
+
+func (o *heardOrigin) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
+	o.mu.Lock()
+	o.reads = append(o.reads, slices.Clone(cells))
+	o.mu.Unlock()
+	return o.Origin.Read(ctx, cells)
+}
+
+var strangers atomic.Uint64
+
+// add is another node, which adds a cost; it returns the region's total.
+func add(h store.Origin, c window.Cell, cost int64) (total int64, err error) {
+	reply, err := h.Send(context.Background(), store.Chunk{Shard: h.ShardOf(&c.Key), Stream: 1<<62 + strangers.Add(1), Number: 1,
+		Costs: []store.Cost{{Cell: c, Add: cost}}})
+	if err != nil {
+		return 0, err
+	}
+	return reply.Totals[0].Region, reply.Totals[0].Err
+}

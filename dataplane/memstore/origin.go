@@ -1,0 +1,188 @@
+package memstore
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/internal/resend"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// OriginOptions are all optional.
+type OriginOptions struct {
+	// Clock is the servers': Reply.Now, and when cells expire; nil is time.Now.
+	Clock func() time.Time
+
+	// Grace is how long a cell stays after it has expired, 30 s unless set.
+	Grace time.Duration
+
+	// Shards is how many there are, 1 unless set.
+	Shards int
+}
+
+// Origin is a store.RelayOrigin in memory: one region's counts, and a way to them. Client makes
+// other ways to the same counts, each with faults of its own: give each node one, and the relay.
+//
+// It loses what it is told to: Wipe empties it, Rollback puts it back to an earlier state.
+type Origin struct {
+	// Faults make this way to the counts fail; see there. ShardFaults are for one shard alone.
+	Faults Faults
+
+	*originServers
+	shardFaults []Faults
+	streams     resend.Streams
+	counters    originCounters
+
+	mu      sync.Mutex
+	holding bool
+	held    []func()
+}
+
+var _ store.RelayOrigin = (*Origin)(nil)
+
+// originServers is what all ways lead to.
+type originServers struct {
+	clock func() time.Time
+	grace time.Duration
+
+	mu     sync.Mutex
+	shards []*originShard
+	epochs uint32 // drawn so far
+}
+
+// NewOrigin returns an empty one.
+func NewOrigin(o OriginOptions) *Origin {
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.Grace <= 0 {
+		o.Grace = defaultGrace
+	}
+	servers := &originServers{clock: o.Clock, grace: o.Grace, shards: make([]*originShard, max(1, o.Shards))}
+	for i := range servers.shards {
+		servers.shards[i] = newOriginShard()
+	}
+	return servers.client()
+}
+
+// Client returns another way to the same counts, as another process has one.
+func (h *Origin) Client() *Origin { return h.client() }
+
+func (s *originServers) client() *Origin {
+	return &Origin{originServers: s, shardFaults: make([]Faults, len(s.shards))}
+}
+
+// ShardFaults are what this way to one shard does besides working, on top of Faults.
+func (h *Origin) ShardFaults(shard int) *Faults { return &h.shardFaults[shard] }
+
+// HoldChunks keeps chunks that are sent from now on from arriving, and their callers from an
+// answer, until DeliverChunks.
+func (h *Origin) HoldChunks() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.holding = true
+}
+
+// DeliverChunks lets the chunks that were held arrive, late and in the order in which they were
+// sent; their answers are lost.
+func (h *Origin) DeliverChunks() {
+	h.mu.Lock()
+	held := h.held
+	h.holding, h.held = false, nil
+	h.mu.Unlock()
+	for _, arrive := range held {
+		arrive()
+	}
+}
+
+func (h *Origin) hold(arrive func()) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.holding {
+		h.held = append(h.held, arrive)
+	}
+	return h.holding
+}
+
+// Shards implements store.Origin.
+func (s *originServers) Shards() int { return len(s.shards) }
+
+// ShardOf implements store.Origin.
+func (s *originServers) ShardOf(key *window.Key) int { return shardOf(key, len(s.shards)) }
+
+// Wipe empties all shards, as servers do that restart without their data. Each draws a new
+// epoch with the next call.
+func (s *originServers) Wipe() {
+	for i := range s.shards {
+		s.WipeShard(i)
+	}
+}
+
+// WipeShard is Wipe for one shard.
+func (s *originServers) WipeShard(shard int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	listeners := s.shards[shard].listeners
+	s.shards[shard] = newOriginShard()
+	s.shards[shard].listeners = listeners
+}
+
+// OriginState is all that an Origin held at a moment.
+type OriginState struct{ shards []*originShard }
+
+// State is what a replica has received that receives no more.
+func (s *originServers) State() OriginState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return OriginState{cloneShards(s.shards)}
+}
+
+// Rollback puts the Origin back to a state, as a replica is that was promoted before it had received
+// what came since.
+func (s *originServers) Rollback(state OriginState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, earlier := range cloneShards(state.shards) {
+		earlier.listeners = s.shards[i].listeners
+		s.shards[i] = earlier
+	}
+}
+
+func cloneShards(shards []*originShard) []*originShard {
+	clones := make([]*originShard, len(shards))
+	for i, s := range shards {
+		clone := *s
+		clone.cells, clone.streams, clone.changed = maps.Clone(s.cells), maps.Clone(s.streams), maps.Clone(s.changed)
+		clone.listeners = nil
+		clones[i] = &clone
+	}
+	return clones
+}
+
+// Totals is what is there, by cell.
+func (s *originServers) Totals() map[window.Cell]store.Total {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	totals := make(map[window.Cell]store.Total)
+	for i, shard := range s.shards {
+		epoch := s.epochLocked(i)
+		for c, r := range shard.cells {
+			if r.forgottenMs > s.clock().UnixMilli() {
+				totals[c] = store.Total{Region: r.region(), Foreign: r.foreign, Epoch: epoch}
+			}
+		}
+	}
+	return totals
+}
+
+// epochLocked draws the shard's epoch if it has none.
+func (s *originServers) epochLocked(shard int) store.Epoch {
+	at := s.shards[shard]
+	for at.epoch == 0 {
+		s.epochs++
+		at.epoch = store.Epoch(uint64(s.epochs) * 0x9e3779b97f4a7c15 >> 32) // repeatable, and never the same twice
+	}
+	return at.epoch
+}

@@ -1,0 +1,88 @@
+package memstore
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// listener is one call of Listen.
+type listener struct {
+	news chan struct{} // holds something while there are messages
+
+	mu       sync.Mutex
+	messages [][]store.Foreign
+}
+
+// messagesMax is how many messages may wait for a listener; the oldest are dropped.
+const messagesMax = 1024
+
+func (l *listener) announce(raised []store.Foreign) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.messages) == messagesMax {
+		l.messages = l.messages[1:]
+	}
+	l.messages = append(l.messages, raised)
+	select {
+	case l.news <- struct{}{}:
+	default:
+	}
+}
+
+func (l *listener) take() (messages [][]store.Foreign) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	messages, l.messages = l.messages, nil
+	return messages
+}
+
+// Listen implements store.Origin. A message takes half of Faults.Delay; one that the Faults fail ends
+// it, as a lost connection does.
+func (h *Origin) Listen(ctx context.Context, shard int, heard func([]store.Foreign)) error {
+	l := &listener{news: make(chan struct{}, 1)}
+	err := h.call(ctx, OpHear, shard, func(s *originShard, _ store.Epoch) error {
+		s.listeners[l] = true
+		return nil
+	})
+	defer h.forget(shard, l)
+	for err == nil {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.news:
+			err = h.hear(ctx, shard, l.take(), heard)
+		}
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func (h *Origin) hear(ctx context.Context, shard int, messages [][]store.Foreign, heard func([]store.Foreign)) error {
+	for i, m := range messages {
+		j, err := h.depart(ctx, OpHear, shard)
+		if err != nil {
+			return err
+		}
+		if i == 0 { // they travel together
+			if err := j.comeBack(ctx); err != nil {
+				return err
+			}
+		}
+		heard(slices.Clone(m))
+	}
+	return nil
+}
+
+func (h *Origin) forget(shard int, l *listener) {
+	if shard < 0 || shard >= len(h.shards) {
+		return
+	}
+	h.originServers.mu.Lock()
+	defer h.originServers.mu.Unlock()
+	delete(h.shards[shard].listeners, l)
+}

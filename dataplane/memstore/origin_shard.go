@@ -1,0 +1,187 @@
+package memstore
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// originShard is one server of an Origin: what it holds and what it does in one atomic step.
+type originShard struct {
+	epoch   store.Epoch // 0 until it is asked for
+	healed  bool
+	cells   map[window.Cell]originRecord
+	streams map[uint64]streamState
+	changed map[window.Cell]bool
+	lease   heldLease
+
+	listeners map[*listener]bool
+	sweepAt   int // size of cells and streams at which what has expired is removed
+}
+
+// originRecord is what an origin holds of a cell. All counts are 0 to store.CountMax and only grow.
+type originRecord struct {
+	added, restored, known, foreign int64 // see store.Cost
+	limit                           int64 // lowest, 0 for none
+	forgottenMs                     int64 // Unix ms from which it is not there any more
+}
+
+type streamState struct {
+	number      int64
+	forgottenMs int64
+}
+
+type heldLease struct {
+	holder string
+	until  time.Time
+}
+
+func newOriginShard() *originShard {
+	return &originShard{
+		cells:     make(map[window.Cell]originRecord),
+		streams:   make(map[uint64]streamState),
+		changed:   make(map[window.Cell]bool),
+		listeners: make(map[*listener]bool),
+		sweepAt:   sweepMin,
+	}
+}
+
+// region is the cell's total: see store.Cost.
+func (r originRecord) region() int64 { return capped(r.added, max(r.restored, r.known)) }
+
+// capped is a + b, at most store.CountMax; both are 0 to store.CountMax.
+func capped(a, b int64) int64 { return min(a+b, store.CountMax) }
+
+// counted is a count as it may be added.
+func counted(n int64) int64 { return min(n, store.CountMax) }
+
+// lowered is the lower of two limits of which 0 is none.
+func lowered(a, b int64) int64 {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
+}
+
+func (s *originShard) record(c window.Cell, nowMs int64) originRecord {
+	if r := s.cells[c]; r.forgottenMs > nowMs {
+		return r
+	}
+	return originRecord{}
+}
+
+// put stores a record, and notes whether a relay has to know.
+func (h *originServers) put(s *originShard, c window.Cell, before, after originRecord, nowMs int64) {
+	if after == before {
+		return
+	}
+	after.forgottenMs = c.ExpiresAtMs() + (h.grace + jitter(c)).Milliseconds()
+	if after.forgottenMs <= nowMs {
+		return // like a key whose expiry is set in the past
+	}
+	s.cells[c] = after
+	if after.limit > 0 && after.region() > 0 && (after.region() != before.region() || after.limit != before.limit) {
+		s.changed[c] = true
+	}
+	if len(s.cells)+len(s.streams) >= s.sweepAt {
+		s.sweep(nowMs)
+	}
+}
+
+func (s *originShard) sweep(nowMs int64) {
+	maps.DeleteFunc(s.cells, func(_ window.Cell, r originRecord) bool { return r.forgottenMs <= nowMs })
+	maps.DeleteFunc(s.streams, func(_ uint64, st streamState) bool { return st.forgottenMs <= nowMs })
+	maps.DeleteFunc(s.changed, func(c window.Cell, _ bool) bool { _, alive := s.cells[c]; return !alive })
+	s.sweepAt = max(sweepMin, 2*(len(s.cells)+len(s.streams)))
+}
+
+// sent is a chunk, or one that is applied again, as it arrives.
+type sent struct {
+	stream     uint64
+	number     int64
+	after      int64       // the sender's last answered number,
+	afterEpoch store.Epoch // if this is still the epoch of that answer
+	costs      []store.Cost
+}
+
+// behindError tells that the shard has lost chunks that it had answered. Nothing was applied.
+type behindError struct{ number int64 }
+
+func (e behindError) Error() string {
+	return fmt.Sprintf("the shard has lost what came after chunk %d", e.number)
+}
+
+func (h *originServers) sendLocked(shard int, c sent) (store.Reply, error) {
+	s, epoch, now := h.shards[shard], h.epochLocked(shard), h.clock()
+	nowMs := now.UnixMilli()
+	state := s.streams[c.stream]
+	if state.forgottenMs <= nowMs {
+		state = streamState{}
+	}
+	if c.afterEpoch == epoch && state.number < c.after {
+		return store.Reply{}, behindError{state.number}
+	}
+	isNew := c.number > state.number
+	reply := store.Reply{Totals: make([]store.Total, len(c.costs)), Now: now}
+	for i, cost := range c.costs {
+		reply.Totals[i] = h.costLocked(s, epoch, cost, isNew, nowMs)
+	}
+	if isNew {
+		s.streams[c.stream] = streamState{c.number, nowMs + store.StreamKeptFor.Milliseconds()}
+	}
+	return reply, nil
+}
+
+func (h *originServers) costLocked(s *originShard, epoch store.Epoch, c store.Cost, isNew bool, nowMs int64) store.Total {
+	if err := checkCost(c); err != nil {
+		return store.Total{Epoch: epoch, Err: err}
+	}
+	if c.Epoch != epoch {
+		return store.Total{Epoch: epoch, Err: store.ErrEpoch}
+	}
+	before := s.record(c.Cell, nowMs)
+	after := before
+	if isNew {
+		after.added = capped(after.added, counted(c.Add))
+		after.restored = capped(after.restored, counted(c.Restore))
+		after.known = max(after.known, counted(c.Known))
+		if after.region() > 0 { // a limit alone creates nothing
+			after.limit = lowered(after.limit, c.Limit)
+		}
+		h.put(s, c.Cell, before, after, nowMs)
+	}
+	return store.Total{Region: after.region(), Foreign: after.foreign, Epoch: epoch}
+}
+
+var errCost = errors.New("cost out of bounds")
+
+func checkCost(c store.Cost) error {
+	if c.Add < 0 || c.Restore < 0 || c.Known < 0 || c.Limit < 0 {
+		return opError(OpSend, fmt.Errorf("%w: add, restore, known and limit of %v are %d, %d, %d and %d, want >= 0",
+			errCost, c.Cell, c.Add, c.Restore, c.Known, c.Limit))
+	}
+	return nil
+}
+
+func (h *originServers) claimLocked(shard int, c store.Claim) (total store.Total, added bool) {
+	s, epoch, nowMs := h.shards[shard], h.epochLocked(shard), h.clock().UnixMilli()
+	switch {
+	case c.Cost <= 0 || c.Limit < 0:
+		err := fmt.Errorf("%w: cost of %v is %d, want > 0, and limit %d, want >= 0", errCost, c.Cell, c.Cost, c.Limit)
+		return store.Total{Epoch: epoch, Err: opError(OpClaim, err)}, false
+	case c.Epoch != 0 && c.Epoch != epoch:
+		return store.Total{Epoch: epoch, Err: store.ErrEpoch}, false
+	}
+	before := s.record(c.Cell, nowMs)
+	after := before
+	if atMost := counted(c.AtMost); c.Cost <= atMost && before.region() <= atMost-c.Cost {
+		after.added, added = after.added+c.Cost, true
+		after.limit = lowered(after.limit, c.Limit)
+		h.put(s, c.Cell, before, after, nowMs)
+	}
+	return store.Total{Region: after.region(), Foreign: after.foreign, Epoch: epoch}, added
+}

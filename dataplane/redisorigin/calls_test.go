@@ -1,0 +1,148 @@
+package redisorigin_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/servers"
+	"github.com/weirhq/weir/shared/window"
+)
+
+func cellNow(identifier string, d time.Duration) window.Cell {
+	return window.Cell{
+		Key:      window.Key{Workspace: "w", Namespace: "n", Identifier: identifier, Duration: d},
+		Sequence: window.Sequence(time.Now().UnixMilli(), d.Milliseconds()),
+	}
+}
+
+// Where a user may not set expiries no key is made, instead of one without. One that is there has its expiry already.
+func TestNoExpiryNoCount(t *testing.T) {
+	server := servers.RedisForTest(t)
+	raw, o := rawClient(t, server.Addr()), openAt(t, server.Addr(), redisorigin.Options{})
+	c, other := cellNow("x", time.Minute), cellNow("y", time.Minute)
+	add(t, o, store.Cost{Cell: c, Add: 7})
+	if err := raw.Do(t.Context(), "ACL", "SETUSER", "limited", "on", ">pw", "~*", "+@all", "-pexpireat").Err(); err != nil {
+		t.Fatal(err)
+	}
+	limited := openOrigin(t, "redis://limited:pw@"+server.Addr(), redisorigin.Options{})
+	chunk := store.Chunk{Stream: streams.Add(1), Number: 1, Costs: []store.Cost{{Cell: c, Add: 1}, {Cell: other, Add: 1 << 40}}}
+	reply, err := limited.Send(t.Context(), chunk)
+	if err != nil || reply.Totals[0].Err != nil || reply.Totals[1].Err == nil {
+		t.Errorf("send without the right to set an expiry: %+v, %v", reply, err)
+	}
+	claimed := limited.Claim(t.Context(), []store.Claim{{Cell: other, Cost: 1, AtMost: 9}})
+	if err := claimed.Totals[0].Err; err == nil || errors.Is(err, store.ErrMaybeApplied) || claimed.Added[0] {
+		t.Errorf("claim without the right to set an expiry: %+v", claimed)
+	}
+	if got := read(t, o, c, other); got[0] != 8 || got[1] != 0 {
+		t.Errorf("totals are %v, want 8 and 0", got)
+	}
+	if raw.Exists(t.Context(), o.Key(other)).Val() != 0 {
+		t.Error("a key was left behind")
+	}
+}
+
+// A call is one round trip, however many cells it names, and is sent once.
+func TestEveryCallIsOneRoundTrip(t *testing.T) {
+	server := servers.RedisForTest(t)
+	trips := &tripCounter{}
+	options, err := redisorigin.ClientOptions("redis://" + server.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewUniversalClient(options)
+	defer client.Close()
+	client.AddHook(trips)
+	o, err := redisorigin.New([]redisorigin.Partition{{Client: client}}, redisorigin.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	chunk := store.Chunk{Stream: 1}
+	var cells []window.Cell
+	var claims []store.Claim
+	for i := range 2 * dataplane.BatchMax {
+		cells = append(cells, cellNow(fmt.Sprint(i), time.Hour))
+		chunk.Costs = append(chunk.Costs, store.Cost{Cell: cells[i], Add: 1})
+		claims = append(claims, store.Claim{Cell: cells[i], Cost: 1, AtMost: 2})
+	}
+	for name, call := range map[string]func(){
+		"Get":   func() { read(t, o, cells...) },
+		"Send":  func() { chunk.Number++; _, _ = o.Send(t.Context(), chunk) },
+		"Claim": func() { o.Claim(t.Context(), claims) },
+	} {
+		call() // the first also asks for epochs
+		*trips = tripCounter{}
+		call()
+		if trips.trips != 1 || trips.commands != 4 { // of 500 keys at most
+			t.Errorf("%s of %d cells took %d round trips and %d commands", name, len(cells), trips.trips, trips.commands)
+		}
+	}
+	if err := o.Close(); err != nil || client.Ping(t.Context()).Err() != nil {
+		t.Errorf("an Origin of New closed the caller's client: %v", err)
+	}
+}
+
+// tripCounter counts what is sent and waited for, but for what a new connection
+// says first.
+type tripCounter struct{ trips, commands int }
+
+func (c *tripCounter) count(cmds ...redis.Cmder) {
+	if name := cmds[0].Name(); name == "eval" {
+		c.trips++
+		c.commands += len(cmds)
+	}
+}
+
+func (c *tripCounter) DialHook(next redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
+}
+
+func (c *tripCounter) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { c.count(cmd); return next(ctx, cmd) }
+}
+
+func (c *tripCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { c.count(cmds...); return next(ctx, cmds) }
+}
+
+// Origins of different prefixes share a server and no cell.
+func TestPrefixesAreApart(t *testing.T) {
+	server := servers.RedisForTest(t)
+	c := cellNow("x", time.Minute)
+	var origins []*redisorigin.Origin
+	for _, o := range []redisorigin.Options{{}, {Prefix: "other"}, {Prefix: "weir:exact"}} {
+		origins = append(origins, openAt(t, server.Addr(), o))
+	}
+	for i, o := range origins {
+		add(t, o, store.Cost{Cell: c, Add: int64(i + 1)})
+	}
+	for i, o := range origins {
+		if got := read(t, o, c)[0]; got != int64(i+1) {
+			t.Errorf("origin %d reads %d", i, got)
+		}
+	}
+}
+
+func TestCloseEndsTheClientThatOpenMade(t *testing.T) {
+	o := openAt(t, servers.RedisForTest(t).Addr(), redisorigin.Options{})
+	c := cellNow("x", time.Minute)
+	read(t, o, c)
+	if err := o.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.Read(t.Context(), []window.Cell{c}); !errors.Is(err, redis.ErrClosed) {
+		t.Errorf("read after Close: %v", err)
+	}
+	if err := addOne(t.Context(), o, c, 1); !errors.Is(err, redis.ErrClosed) || errors.Is(err, store.ErrMaybeApplied) {
+		t.Errorf("add after Close: %v", err)
+	}
+}

@@ -1,0 +1,150 @@
+package redisorigin_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+func TestOriginKeepsTheContract(t *testing.T) {
+	server := servers.RedisForTest(t)
+	way := newLossyWay(t, "redis://"+server.Addr())
+	storetest.TestOrigin(t, func(testing.TB) storetest.Origin { return way.origin(t, rawClient(t, server.Addr())) })
+}
+
+func TestOriginOfPartitionsKeepsTheContract(t *testing.T) {
+	var ways []*lossyWay
+	var raw []*redis.Client
+	for range 2 {
+		server := servers.RedisForTest(t)
+		ways, raw = append(ways, newLossyWay(t, "redis://"+server.Addr())), append(raw, rawClient(t, server.Addr()))
+	}
+	storetest.TestOrigin(t, func(testing.TB) storetest.Origin { return originOf(t, ways, raw...) })
+}
+
+// lossyWay is a client whose replies can be lost after the server has acted.
+type lossyWay struct {
+	client redis.UniversalClient
+	loses  atomic.Bool
+}
+
+func newLossyWay(t testing.TB, url string) *lossyWay {
+	options, err := redisorigin.ClientOptions(patient(url))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &lossyWay{}
+	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+		return lossyConn{conn, &w.loses}, err
+	}
+	w.client = redis.NewUniversalClient(options)
+	t.Cleanup(func() { _ = w.client.Close() })
+	return w
+}
+
+// lossyConn breaks with a reply that is lost.
+type lossyConn struct {
+	net.Conn
+	loses *atomic.Bool
+}
+
+func (c lossyConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err == nil && c.loses.Load() {
+		return 0, io.ErrUnexpectedEOF
+	}
+	return n, err
+}
+
+func (w *lossyWay) origin(t testing.TB, servers ...*redis.Client) storetest.Origin {
+	return originOf(t, []*lossyWay{w}, servers...)
+}
+
+// originOf is an Origin over these ways, with hooks that reach all of its servers.
+func originOf(t testing.TB, ways []*lossyWay, servers ...*redis.Client) storetest.Origin {
+	t.Helper()
+	wipe := func(t testing.TB) {
+		t.Helper()
+		for _, s := range servers {
+			command(t, s, "FLUSHALL")
+		}
+	}
+	wipe(t)
+	open := func(t testing.TB) store.RelayOrigin {
+		t.Helper()
+		var partitions []redisorigin.Partition
+		for i, w := range ways {
+			partitions = append(partitions, redisorigin.Partition{Client: w.client, Name: letters(len(ways))[i]})
+		}
+		if len(ways) == 1 {
+			partitions[0].Name = ""
+		}
+		h, err := redisorigin.New(partitions, redisorigin.Options{Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	return storetest.Origin{
+		RelayOrigin: open(t),
+		Client:      open,
+		Lose: func(lose bool) {
+			for _, w := range ways {
+				w.loses.Store(lose)
+			}
+		},
+		Wipe:  wipe,
+		State: func(t testing.TB) func(testing.TB) { return dumped(t, servers) },
+		Clock: func(t testing.TB) time.Time {
+			now, err := servers[0].Time(t.Context()).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return now
+		},
+	}
+}
+
+// dumped remembers all keys of servers, and restores them.
+func dumped(t testing.TB, servers []*redis.Client) func(testing.TB) {
+	t.Helper()
+	type value struct {
+		dump string
+		ttl  time.Duration
+	}
+	values := make([]map[string]value, len(servers))
+	for i, s := range servers {
+		values[i] = make(map[string]value)
+		for _, key := range s.Keys(t.Context(), "*").Val() {
+			dump, err := s.Dump(t.Context(), key).Result()
+			if err != nil && !errors.Is(err, redis.Nil) {
+				t.Fatal(err)
+			}
+			values[i][key] = value{dump, max(0, s.PTTL(t.Context(), key).Val())}
+		}
+	}
+	return func(t testing.TB) {
+		t.Helper()
+		for i, s := range servers {
+			command(t, s, "FLUSHALL")
+			for key, v := range values[i] {
+				if err := s.Restore(t.Context(), key, v.ttl, v.dump).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,177 @@
+package redisorigin
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirhq/weir/dataplane/internal/resend"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Origin is a store.RelayOrigin in Redis. It is safe for concurrent use and starts no goroutines.
+//
+// A cell is one hash, see origin_scripts.go. Beside its cells a server has an epoch, drawn once; the set of changed cells, by when they expire,
+// so that it is bounded by the live ones however long no relay comes; for each stream the number
+// of its last chunk, for store.StreamKeptFor; and the relay's lease. A stream has a key of its own
+// rather than a field of a hash, since keys expire and fields do not.
+//
+// On a Cluster cells fall into 256 buckets ({origin0} to {origin255}), each with an epoch, streams and
+// changes of its own: what a chunk does in one bucket is one atomic step, and a slot that moves takes
+// all of it along. Its clock is that of bucket 0's server.
+//
+// What it gives up: claims that a failover loses stay lost, as only chunks are numbered. A server that is
+// emptied and then replaced by a replica from before that counts what was restored twice.
+type Origin struct {
+	*layout
+	shards  []*shard // by name
+	seeds   []uint64 // of the names, see ShardOf
+	owned   bool     // the clients are closed with the Origin
+	streams resend.Streams
+}
+
+var _ store.RelayOrigin = (*Origin)(nil)
+
+// callKeysMax bounds the keys of one command, and with them how long a server can do
+// nothing else: under 1 ms for chunks, half as long again for claims.
+const callKeysMax = 500
+
+// shard is one partition, what all calls that concern it go through, and what is known of its buckets.
+type shard struct {
+	*layout
+	name    string // of the partition; "" for the only one
+	where   string // the name and the address, for errors
+	client  redis.UniversalClient
+	cluster bool // keys of one command must share a slot
+
+	origin  *Origin
+	channel string
+	buckets []*bucket
+	byName  map[string]*bucket
+
+	mu   sync.Mutex
+	seen seenEpochs
+}
+
+// bucket is a part of a shard that scripts handle as a whole: all of it, but on a Cluster.
+type bucket struct {
+	n                    int
+	keys                 keyspace
+	epochKey, changesKey string
+	healedKey, leaseKey  string
+	streamHead           string
+	epoch                atomic.Uint32 // the last that was answered, 0 if none
+	first                atomic.Uint32 // of all that were answered
+}
+
+// seenEpochs is what Changes has reported of a shard: one for all, and each bucket's.
+type seenEpochs struct {
+	all     store.Epoch
+	buckets []store.Epoch
+}
+
+// clusterBuckets spreads a Cluster's cells over its nodes, evenly enough for some dozen of them. Each is a command
+// of its own in calls and in each look for changes: more of them make chunks dearer, and relays.
+const clusterBuckets = 256
+
+func newShard(origin *Origin, p Partition, cluster bool) *shard {
+	s := &shard{layout: origin.layout, name: p.Name, where: whereIs(p), client: p.Client, cluster: cluster,
+		origin: origin, channel: origin.prefix + ":{origin}:foreign", byName: make(map[string]*bucket)}
+	if !cluster {
+		s.addBucket("origin")
+	}
+	for n := 0; cluster && n < clusterBuckets; n++ {
+		s.addBucket("origin" + strconv.Itoa(n))
+	}
+	return s
+}
+
+// failed says what was attempted, on how many cells, and where.
+func (s *shard) failed(what string, cells int, err error) error {
+	return fmt.Errorf("redisorigin: %s %d cells at %s: %w", what, cells, s.where, err)
+}
+
+func (s *shard) addBucket(name string) {
+	b := newBucket(s.prefix+":{"+name+"}", len(s.buckets))
+	s.buckets = append(s.buckets, b)
+	s.byName[name] = b
+}
+
+func newBucket(prefix string, n int) *bucket {
+	return &bucket{
+		n:          n,
+		keys:       keysWith(prefix),
+		epochKey:   prefix + ":epoch",
+		changesKey: prefix + ":changes",
+		healedKey:  prefix + ":healed",
+		leaseKey:   prefix + ":lease",
+		streamHead: prefix + ":stream:",
+	}
+}
+
+// streamKey is where the number of a stream's last chunk is, or of one part of its chunks.
+func (b *bucket) streamKey(id resend.ID) string {
+	return b.streamHead + strconv.FormatUint(id.Stream, 16) + ":" + strconv.Itoa(id.Part)
+}
+
+// Close closes the clients if Open made them.
+func (h *Origin) Close() error {
+	if !h.owned {
+		return nil
+	}
+	var errs []error
+	for _, s := range h.shards {
+		errs = append(errs, s.client.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Key is the key of a cell, to look it up in the server.
+func (h *Origin) Key(c window.Cell) string {
+	return h.shards[h.ShardOf(&c.Key)].bucketOf(&c.Key).keys.key(c)
+}
+
+// bucketOf is where all cells of a key are.
+func (s *shard) bucketOf(key *window.Key) *bucket {
+	if len(s.buckets) == 1 {
+		return s.buckets[0]
+	}
+	var buffer [512]byte // longer identities are allocated
+	h := mix(xxhash.Sum64(appendIdentity(buffer[:0], key)))
+	return s.buckets[h%uint64(len(s.buckets))]
+}
+
+// shard returns a shard, if cells, named by key, are in it.
+func (h *Origin) shard(shard, cells int, key func(i int) *window.Key) (*shard, error) {
+	if shard < 0 || shard >= len(h.shards) {
+		return nil, fmt.Errorf("redisorigin: shard is %d (0 to %d)", shard, len(h.shards)-1)
+	}
+	for i := 0; i < cells && len(h.shards) > 1; i++ {
+		if n := h.ShardOf(key(i)); n != shard {
+			return nil, fmt.Errorf("redisorigin: %v is in shard %d, not in %d", *key(i), n, shard)
+		}
+	}
+	return h.shards[shard], nil
+}
+
+// newEpoch draws a token for a server that has none.
+func newEpoch() string {
+	var b [4]byte
+	for binary.BigEndian.Uint32(b[:]) == 0 {
+		_, _ = rand.Read(b[:]) // never fails
+	}
+	return formatEpoch(store.Epoch(binary.BigEndian.Uint32(b[:])))
+}
+
+func formatEpoch(e store.Epoch) string { return strconv.FormatUint(uint64(e), 10) }
+
+// bounded is a count as a script takes it.
+func bounded(n int64) int64 { return min(n, store.CountMax) }

@@ -1,0 +1,283 @@
+package redisorigin
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// changesMax bounds what one look for changes takes, and with it how long a server can do nothing else.
+const changesMax = 1000
+
+// Lease implements store.RelayOrigin.
+func (h *Origin) Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (store.Lease, error) {
+	if n := len(holder); n < 1 || n > store.HolderBytesMax || ttl < time.Millisecond {
+		return store.Lease{}, fmt.Errorf("redisorigin: lease: holder is %d bytes long (1 to %d), ttl is %v (at least 1ms)",
+			n, store.HolderBytesMax, ttl)
+	}
+	reply, err := h.leaseCall(ctx, shard, leaseScript, holder, ttl.Milliseconds())
+	if err != nil {
+		return store.Lease{}, fmt.Errorf("redisorigin: lease of shard %d: %w", shard, err)
+	}
+	pair, _ := reply.([]any)
+	if len(pair) == 2 {
+		holder, isHolder := pair[0].(string)
+		left, isLeft := pair[1].(int64)
+		if isHolder && isLeft && left >= 0 {
+			return store.Lease{Holder: holder, Left: time.Duration(left) * time.Millisecond}, nil
+		}
+	}
+	return store.Lease{}, fmt.Errorf("redisorigin: lease of shard %d: %w", shard, errStrangeReply)
+}
+
+// Release implements store.RelayOrigin.
+func (h *Origin) Release(ctx context.Context, shard int, holder string) error {
+	if _, err := h.leaseCall(ctx, shard, releaseScript, holder); err != nil {
+		return fmt.Errorf("redisorigin: release of shard %d: %w", shard, err)
+	}
+	return nil
+}
+
+func (h *Origin) leaseCall(ctx context.Context, shard int, script string, args ...any) (any, error) {
+	s, err := h.shard(shard, 0, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return s.client.Eval(ctx, script, []string{s.buckets[0].leaseKey}, args...).Result()
+}
+
+// Changes implements store.RelayOrigin. It takes at most 1,000 at a time, picked at random where there
+// are more, so that some that stay hide no others.
+func (h *Origin) Changes(ctx context.Context, shard, max int) (store.Changes, error) {
+	s, err := h.shard(shard, 0, nil)
+	if err == nil && max < 1 {
+		err = fmt.Errorf("redisorigin: changes: max is %d, want >= 1", max)
+	}
+	if err != nil {
+		return store.Changes{}, err
+	}
+	max = min(max, changesMax)
+	p := s.pipeline(ctx)
+	cmds := make([]*redis.Cmd, len(s.buckets))
+	each := max/len(s.buckets) + 1
+	for i, b := range s.buckets {
+		cmds[i] = p.eval(b, changesScript, []string{b.changesKey, b.healedKey}, nil, []any{min(each, max)})
+	}
+	p.exec()
+	changes := store.Changes{Healed: true}
+	epochs := make([]store.Epoch, len(s.buckets))
+	first := rand.IntN(len(s.buckets))
+	for i := range s.buckets {
+		n := (first + i) % len(s.buckets)
+		r, err := p.reply(s.buckets[n], cmds[n])
+		if err == nil {
+			epochs[n] = r.epoch
+			err = s.takeChanges(s.buckets[n], r, max, &changes)
+		}
+		if err != nil {
+			return store.Changes{}, fmt.Errorf("redisorigin: changes at %s: %w", s.where, err)
+		}
+	}
+	changes.Epoch = s.see(epochs)
+	return changes, nil
+}
+
+// takeChanges reads one bucket's.
+func (s *shard) takeChanges(b *bucket, r *scriptReply, max int, into *store.Changes) error {
+	left := r.int()
+	into.Healed = r.int() == 1 && into.Healed
+	if b.n == 0 {
+		into.Now = r.now
+	}
+	for len(r.rest) > 0 && !r.bad {
+		key, total, limit := r.text(), r.int(), r.int()
+		left--
+		c, err := b.keys.cell(key)
+		switch {
+		case err != nil:
+			s.noteJunk(fmt.Errorf("redisorigin: a change: %w: %w", errJunk, err))
+		case len(into.Cells) == max:
+			into.More = true
+		default:
+			into.Cells = append(into.Cells, store.Change{Cell: c, Total: total, Limit: limit})
+		}
+	}
+	into.More = into.More || left > 0
+	return r.end()
+}
+
+// see remembers the epochs of all buckets and returns one that stands for them.
+func (s *shard) see(epochs []store.Epoch) store.Epoch {
+	all := epochs[0]
+	if len(epochs) > 1 {
+		b := make([]byte, 0, 4*len(epochs))
+		for _, e := range epochs {
+			b = binary.BigEndian.AppendUint32(b, uint32(e))
+		}
+		all = store.Epoch(xxhash.Sum64(b)>>32) | 1
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen = seenEpochs{all, epochs}
+	return all
+}
+
+// epochsOf is each bucket's epoch when Changes reported all of them as one, nil if it did not or has reported
+// another one since.
+func (s *shard) epochsOf(all store.Epoch) []store.Epoch {
+	if len(s.buckets) == 1 {
+		return []store.Epoch{all}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.seen.all != all {
+		return nil
+	}
+	return s.seen.buckets
+}
+
+// Told implements store.RelayOrigin.
+func (h *Origin) Told(ctx context.Context, shard int, cells []store.Change) error {
+	return h.relay(ctx, "told", shard, len(cells), func(i int) *window.Cell { return &cells[i].Cell },
+		func(p *pipeline, part *part) *redis.Cmd {
+			args := make([]any, 0, 2*len(part.places))
+			for _, place := range part.places {
+				args = append(args, cells[place].Total, cells[place].Limit)
+			}
+			return p.pipe.Eval(p.ctx, toldScript, append([]string{part.changesKey}, part.keys...), args...)
+		}, nil)
+}
+
+// Tell implements store.RelayOrigin.
+func (h *Origin) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
+	return h.relay(ctx, "tell", shard, len(totals), func(i int) *window.Cell { return &totals[i].Cell },
+		func(p *pipeline, part *part) *redis.Cmd {
+			args := append(make([]any, 0, 1+2*len(part.places)), p.s.channel)
+			for i, place := range part.places {
+				args = append(args, bounded(totals[place].Count), p.s.expiresAtMs(totals[place].Cell, part.keys[i]))
+			}
+			return p.pipe.Eval(p.ctx, tellScript, append([]string{part.epochKey}, part.keys...), args...)
+		}, nil)
+}
+
+// Raise implements store.RelayOrigin.
+func (h *Origin) Raise(ctx context.Context, of int, epoch store.Epoch, totals []store.Change) error {
+	return h.inEpoch(ctx, of, epoch, func(s *shard, epochs []store.Epoch) error {
+		return h.relay(ctx, "raise", of, len(totals), func(i int) *window.Cell { return &totals[i].Cell },
+			func(p *pipeline, part *part) *redis.Cmd {
+				args := append(make([]any, 0, 1+3*len(part.places)), formatEpoch(epochs[part.n]))
+				for i, place := range part.places {
+					t := totals[place]
+					args = append(args, bounded(t.Total), bounded(t.Limit), s.expiresAtMs(t.Cell, part.keys[i]))
+				}
+				return p.eval(part.bucket, raiseScript, []string{part.healedKey, part.changesKey}, part.keys, args)
+			}, raised)
+	})
+}
+
+// raised reads the answer to Raise.
+func raised(r *scriptReply) error {
+	if r.int() == 1 {
+		return store.ErrEpoch
+	}
+	if problem := r.text(); problem != "" {
+		return errors.New(problem)
+	}
+	return r.end()
+}
+
+// Healed implements store.RelayOrigin.
+func (h *Origin) Healed(ctx context.Context, of int, epoch store.Epoch) error {
+	return h.inEpoch(ctx, of, epoch, func(s *shard, epochs []store.Epoch) error {
+		p := s.pipeline(ctx)
+		cmds := make([]*redis.Cmd, len(s.buckets))
+		for i, b := range s.buckets {
+			cmds[i] = p.eval(b, healedScript, []string{b.healedKey}, nil, []any{formatEpoch(epochs[i])})
+		}
+		p.exec()
+		for i, b := range s.buckets {
+			r, err := p.reply(b, cmds[i])
+			if err == nil && r.int() == 1 {
+				err = store.ErrEpoch
+			}
+			if err != nil {
+				return fmt.Errorf("redisorigin: healed at %s: %w", s.where, err)
+			}
+		}
+		return nil
+	})
+}
+
+func (h *Origin) inEpoch(ctx context.Context, shard int, epoch store.Epoch,
+	call func(*shard, []store.Epoch) error) error {
+	s, err := h.shard(shard, 0, nil)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return err
+	}
+	epochs := s.epochsOf(epoch)
+	if epochs == nil {
+		return fmt.Errorf("redisorigin: shard %d: %w", shard, store.ErrEpoch)
+	}
+	return call(s, epochs)
+}
+
+// relayCellsMax bounds the cells of one round trip of a call that may be repeated.
+const relayCellsMax = 20 * callKeysMax
+
+// relay makes a call that may be repeated, some thousand cells at a time; read is for answers with a head.
+func (h *Origin) relay(ctx context.Context, what string, shard, n int, cell func(i int) *window.Cell,
+	command func(*pipeline, *part) *redis.Cmd, read func(*scriptReply) error) error {
+	s, err := h.shard(shard, n, func(i int) *window.Key { return &cell(i).Key })
+	if err != nil {
+		return err
+	}
+	parts := s.split(n, cell)
+	if n == 0 {
+		return ctx.Err()
+	}
+	for some := range slices.Chunk(parts, relayCellsMax/callKeysMax) {
+		p := s.pipeline(ctx)
+		for _, part := range some {
+			part.cmd = command(p, part)
+		}
+		p.exec()
+		for _, part := range some {
+			if err := p.done(part, read); err != nil {
+				return s.failed(what, len(part.places), err)
+			}
+		}
+	}
+	return nil
+}
+
+// done is what went wrong with a part.
+func (p *pipeline) done(part *part, read func(*scriptReply) error) error {
+	if read == nil {
+		reply, err := replyOf(part.cmd, p.err)
+		if _, isCount := reply.(int64); err == nil && !isCount {
+			err = errStrangeReply
+		}
+		return err
+	}
+	r, err := p.reply(part.bucket, part.cmd)
+	if err != nil {
+		return err
+	}
+	return read(r)
+}

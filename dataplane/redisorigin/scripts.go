@@ -1,0 +1,285 @@
+package redisorigin
+
+import "strings"
+
+// The scripts of an Origin, one for each operation, sent whole each time. A cell is a hash:
+//
+//	a  sum of Add       r  sum of Restore       k  greatest Known       (see store.Cost)
+//	f  foreign total    l  lowest limit
+//
+// each an integer of 0 to 2^53 - 1, which Lua's numbers hold exactly; what is 0 is left out. A cell
+// that holds anything else is answered as junk and left alone.
+//
+// What the server may refuse (out of memory, read only, not permitted) it refuses with a script's first write.
+// Later writes of single cells are tried one by one: a cell that cannot be written is answered as such.
+//
+// All but tell, told and the lease's begin with the epoch's key and a token for one, and answer with a head:
+// epoch, seconds and microseconds of the server's clock, what the operation adds.
+var (
+	sendScript    = lua(luaRecord, luaEpoch, luaPut, luaSend)
+	readScript    = lua(luaRecord, luaEpoch, luaGet)
+	claimScript   = lua(luaRecord, luaEpoch, luaPut, luaClaim)
+	tellScript    = lua(luaRecord, luaTell)
+	changesScript = lua(luaRecord, luaEpoch, luaChanges)
+	toldScript    = lua(luaRecord, luaTold)
+	raiseScript   = lua(luaRecord, luaEpoch, luaPut, luaRaise)
+	healedScript  = lua(luaEpoch, luaHealed)
+	leaseScript   = lua(luaLease)
+	releaseScript = lua(luaRelease)
+	clockScript   = lua(luaEpoch, `return {e, t[1], t[2]}`)
+)
+
+// lua joins parts and leaves out what only a reader needs.
+func lua(parts ...string) string {
+	var b strings.Builder
+	for line := range strings.Lines(strings.Join(parts, "\n")) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "--") {
+			b.WriteString(line)
+			b.WriteByte('\n')
+		}
+	}
+	return b.String()
+}
+
+// Answers in place of a region total.
+const (
+	cellJunk      = -1
+	cellEpoch     = -2
+	cellUnwritten = -3
+)
+
+const (
+	luaRecord = `
+local MAX = 9007199254740991
+local function num(v)
+	if not v then return 0 end
+	local n = tonumber(v)
+	if n and n >= 0 and n <= MAX and n % 1 == 0 then return n end
+end
+-- record returns a, r, k, f, l and whether there is one; nothing of junk.
+local function record(key)
+	local v = redis.pcall('HMGET', key, 'a', 'r', 'k', 'f', 'l')
+	if v.err then return end
+	local a, r, k, f, l = num(v[1]), num(v[2]), num(v[3]), num(v[4]), num(v[5])
+	if a and r and k and f and l then return a, r, k, f, l, (v[1] or v[2] or v[3] or v[4]) and true end
+end
+local function region(a, r, k) return math.min(a + math.max(r, k), MAX) end
+`
+
+	luaEpoch = `
+local e = redis.call('GET', KEYS[1])
+if not e then
+	e = ARGV[1]
+	redis.call('SET', KEYS[1], e)
+end
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local out = {e, t[1], t[2]}
+`
+
+	// put writes a cell that has changed, and notes whether a relay has to know. It returns false if
+	// the cell cannot be written.
+	luaPut = `
+local changed, problem = {}, ''
+local function failed(x)
+	if type(x) ~= 'table' or not x.err then return false end
+	problem = x.err
+	return true
+end
+local function put(key, old, at, a, r, k, l, a2, r2, k2, l2)
+	if a2 == a and r2 == r and k2 == k and l2 == l then return true end
+	local set
+	if r2 ~= r or k2 ~= k then set = redis.pcall('HSET', key, 'a', a2, 'r', r2, 'k', k2, 'l', l2)
+	elseif l2 ~= l then set = redis.pcall('HSET', key, 'a', a2, 'l', l2)
+	else set = redis.pcall('HSET', key, 'a', a2) end
+	if failed(set) then return false end
+	if not old and failed(redis.pcall('PEXPIREAT', key, at)) then
+		redis.pcall('DEL', key)
+		return false
+	end
+	if l2 > 0 and (l2 ~= l or region(a2, r2, k2) ~= region(a, r, k)) and tonumber(at) > now then
+		changed[#changed + 1] = at
+		changed[#changed + 1] = key
+	end
+	return true
+end
+local function lower(l, limit)
+	if limit > 0 and (l == 0 or limit < l) then return limit end
+	return l
+end
+-- note returns 0 if that went wrong: the counts stand, and a scan finds them.
+local function note(changes)
+	if #changed == 0 then return 1 end
+	if failed(redis.pcall('ZADD', changes, unpack(changed))) then return 0 end
+	if failed(redis.pcall('ZREMRANGEBYSCORE', changes, '-inf', now)) then return 0 end
+	return 1
+end
+`
+
+	// luaSend takes the keys of the stream, the changes and the cells; a chunk's number, the number that
+	// the sender was last answered, the epoch of that answer and how long a stream is kept; for each
+	// cell epoch, add, restore, known, limit and expiry. It answers with the number before, 1 if that
+	// is less than was answered (then nothing was done), 1 if all changes are noted, why cells could not
+	// be written; region and foreign of each cell.
+	luaSend = `
+local number, last = tonumber(ARGV[2]), num(redis.call('GET', KEYS[2])) or 0
+out[4], out[5], out[6], out[7] = last, 0, 1, ''
+if ARGV[4] == e and last < tonumber(ARGV[3]) then
+	out[5] = 1
+	return out
+end
+local new = number > last
+if new then redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[5]) end
+for i = 4, #KEYS do
+	local key, j = KEYS[i], 6 * i - 18
+	local n = #out
+	local a, r, k, f, l, old = record(key)
+	if not a then out[n+1], out[n+2] = -1, 0
+	elseif ARGV[j] ~= e then out[n+1], out[n+2] = -2, 0
+	else
+		local a2, r2, k2, l2 = a, r, k, l
+		if new then
+			a2 = math.min(a + ARGV[j+1], MAX)
+			r2 = math.min(r + ARGV[j+2], MAX)
+			k2 = math.max(k, tonumber(ARGV[j+3]))
+			if a2 + r2 + k2 > 0 then l2 = lower(l, tonumber(ARGV[j+4])) end
+		end
+		if put(key, old, ARGV[j+5], a, r, k, l, a2, r2, k2, l2) then out[n+1], out[n+2] = region(a2, r2, k2), f
+		else out[n+1], out[n+2] = -3, 0 end
+	end
+end
+out[6] = note(KEYS[3])
+out[7] = problem
+return out
+`
+
+	luaGet = `
+for i = 2, #KEYS do
+	local a, r, k, f = record(KEYS[i])
+	local n = #out
+	if a then out[n+1], out[n+2] = region(a, r, k), f else out[n+1], out[n+2] = -1, 0 end
+end
+return out
+`
+
+	// luaClaim takes the keys of the changes and the cells; for each cell epoch (0: any), cost, the
+	// largest total that has room for it (-1 for none), limit and expiry. It answers with 1 if all changes
+	// are noted, why cells could not be written; region, foreign and 1 if it was added of each cell.
+	luaClaim = `
+out[4], out[5] = 1, ''
+for i = 3, #KEYS do
+	local key, j, n = KEYS[i], 5 * i - 13, #out
+	local a, r, k, f, l, old = record(key)
+	out[n+2], out[n+3] = 0, 0
+	if not a then out[n+1] = -1
+	elseif ARGV[j] ~= '0' and ARGV[j] ~= e then out[n+1] = -2
+	elseif region(a, r, k) > tonumber(ARGV[j+2]) then out[n+1], out[n+2] = region(a, r, k), f
+	else
+		local a2 = a + ARGV[j+1]
+		if put(key, old, ARGV[j+4], a, r, k, l, a2, r, k, lower(l, tonumber(ARGV[j+3]))) then
+			out[n+1], out[n+2], out[n+3] = region(a2, r, k), f, 1
+		else out[n+1] = -3 end
+	end
+end
+out[4] = note(KEYS[2])
+out[5] = problem
+return out
+`
+
+	// luaTell takes the keys of cells; the channel; for each cell count and expiry. The first key is the
+	// epoch's, so that a Cluster finds the bucket.
+	luaTell = `
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local raised = {}
+for i = 2, #KEYS do
+	local key, count, at = KEYS[i], tonumber(ARGV[2*i-2]), ARGV[2*i-1]
+	local a, r, k, f, l, old = record(key)
+	if a and count > f and tonumber(at) > now then
+		redis.call('HSET', key, 'f', count)
+		if not old then
+			local set = redis.pcall('PEXPIREAT', key, at)
+			if type(set) == 'table' and set.err then
+				redis.pcall('DEL', key)
+				return set
+			end
+		end
+		raised[#raised + 1] = key .. ' ' .. ARGV[2*i-2]
+	end
+end
+if #raised > 0 then redis.call('PUBLISH', ARGV[1], table.concat(raised, '\n')) end
+return #raised
+`
+
+	// luaChanges takes the keys of the changes and of what is healed, and how many to take. It answers
+	// with how many there are and 1 if the bucket is healed; key, region and limit of each.
+	luaChanges = `
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
+out[4] = redis.call('ZCARD', KEYS[2])
+out[5] = redis.call('GET', KEYS[3]) == e and 1 or 0
+for _, key in ipairs(redis.call('ZRANDMEMBER', KEYS[2], ARGV[2])) do
+	local a, r, k, f, l, old = record(key)
+	if a and old and l > 0 then
+		local n = #out
+		out[n+1], out[n+2], out[n+3] = key, region(a, r, k), l
+	else
+		redis.call('ZREM', KEYS[2], key)
+		out[4] = out[4] - 1
+	end
+end
+return out
+`
+
+	// luaTold takes the keys of the changes and the cells; for each cell region and limit.
+	luaTold = `
+local told = {}
+for i = 2, #KEYS do
+	local a, r, k, f, l = record(KEYS[i])
+	if a and region(a, r, k) == tonumber(ARGV[2*i-3]) and l == tonumber(ARGV[2*i-2]) then told[#told + 1] = KEYS[i] end
+end
+if #told > 0 then redis.call('ZREM', KEYS[1], unpack(told)) end
+return #told
+`
+
+	// luaRaise takes the keys of what is healed, the changes and the cells; the epoch that is meant; for
+	// each cell count, limit and expiry. It answers with 1 if the epoch is another one, and why cells
+	// could not be written.
+	luaRaise = `
+out[4], out[5] = 0, ''
+if e ~= ARGV[2] then
+	out[4] = 1
+	return out
+end
+if redis.call('GET', KEYS[2]) == e then return out end
+for i = 4, #KEYS do
+	local key, j = KEYS[i], 3 * i - 9
+	local a, r, k, f, l, old = record(key)
+	local count = tonumber(ARGV[j])
+	if a and count > 0 then
+		put(key, old, ARGV[j+2], a, r, k, l, a, r, math.max(k, count), lower(l, tonumber(ARGV[j+1])))
+	end
+end
+note(KEYS[3])
+out[5] = problem
+return out
+`
+
+	luaHealed = `
+out[4] = 0
+if e ~= ARGV[2] then out[4] = 1 else redis.call('SET', KEYS[2], e) end
+return out
+`
+
+	// luaLease answers with the holder and how many milliseconds are left.
+	luaLease = `
+local holder, left = redis.call('GET', KEYS[1]), redis.call('PTTL', KEYS[1])
+if holder and left >= 0 and (holder ~= ARGV[1] or left >= tonumber(ARGV[2])) then return {holder, left} end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return {ARGV[1], tonumber(ARGV[2])}
+`
+
+	luaRelease = `
+if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0
+`
+)

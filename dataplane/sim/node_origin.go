@@ -1,0 +1,136 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// meters count what origins and MySQL are asked for, all nodes and relays together.
+type meters struct {
+	origins originMeters
+	mysql   newsMeters
+
+	keysRead, increments atomic.Int64 // by limiters
+	ambiguousCost        atomic.Int64 // of claims
+}
+
+// nodeOrigin is a region's origin as one limiter sees it. It writes down what the answers tell of other regions.
+type nodeOrigin struct {
+	store.Origin
+	world *world
+	node  *node
+}
+
+// Read implements store.Origin.
+func (h *nodeOrigin) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
+	reply, err := h.Origin.Read(ctx, cells)
+	for i, total := range reply.Totals {
+		h.told(cells[i], total.Foreign)
+	}
+	return reply, err
+}
+
+// keysOf is how many keys cells are of. A key's cells stand together.
+func keysOf(cells []window.Cell) (keys int64) {
+	for i := range cells {
+		if i == 0 || cells[i].Key != cells[i-1].Key {
+			keys++
+		}
+	}
+	return keys
+}
+
+// Send implements store.Origin.
+func (h *nodeOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
+	reply, err := h.Origin.Send(ctx, chunk)
+	for i, total := range reply.Totals {
+		h.told(chunk.Costs[i].Cell, total.Foreign)
+	}
+	return reply, err
+}
+
+// Claim implements store.Origin.
+func (h *nodeOrigin) Claim(ctx context.Context, claims []store.Claim) store.ClaimReply {
+	reply := h.Origin.Claim(ctx, claims)
+	for i, total := range reply.Totals {
+		if errors.Is(total.Err, store.ErrMaybeApplied) {
+			h.world.ledger.repeatable(h.node.region.index, claims[i].Cell, claims[i].Cost)
+			h.world.meters.ambiguousCost.Add(claims[i].Cost)
+		}
+		h.told(claims[i].Cell, total.Foreign)
+	}
+	return reply
+}
+
+// Listen implements store.Origin.
+func (h *nodeOrigin) Listen(ctx context.Context, shard int, heard func([]store.Foreign)) error {
+	return h.Origin.Listen(ctx, shard, func(totals []store.Foreign) {
+		for i := range totals {
+			h.told(totals[i].Cell, totals[i].Count)
+		}
+		heard(totals)
+	})
+}
+
+func (h *nodeOrigin) told(cell window.Cell, foreign int64) {
+	if foreign > 0 {
+		h.world.ledger.told(h.node.index, h.node.region.index, cell, foreign)
+	}
+}
+
+// checkedOrigin is a region's origin behind all links: it meters what arrives, and holds what relays tell it against
+// what the other regions have accepted.
+type checkedOrigin struct {
+	store.RelayOrigin
+	world  *world
+	region int
+}
+
+// Read implements store.Origin.
+func (h checkedOrigin) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
+	h.world.meters.keysRead.Add(keysOf(cells))
+	return h.RelayOrigin.Read(ctx, cells)
+}
+
+// Send implements store.Origin.
+func (h checkedOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
+	h.world.meters.increments.Add(int64(len(chunk.Costs)))
+	return h.RelayOrigin.Send(ctx, chunk)
+}
+
+// Tell implements store.RelayOrigin.
+func (h checkedOrigin) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
+	for _, f := range totals {
+		most := int64(0)
+		for other := range h.world.regions {
+			if other != h.region {
+				most += h.world.ledger.ceiling(other, f.Cell)
+			}
+		}
+		if f.Count > most {
+			h.world.violate(violationPublished, "region %d is told of %d of %v, cell %d, and others had accepted %d", h.region, f.Count, f.Cell.Key, f.Cell.Sequence, most)
+		}
+	}
+	return h.RelayOrigin.Tell(ctx, shard, totals)
+}
+
+// checkedCounts holds what a region's relays store against what the region has accepted.
+type checkedCounts struct {
+	store.CountStore
+	world  *world
+	region int
+}
+
+// Publish implements store.CountStore.
+func (c checkedCounts) Publish(ctx context.Context, region string, counts []store.Count) error {
+	for _, row := range counts {
+		if most := c.world.ledger.ceiling(c.region, row.Cell); row.Count > most {
+			c.world.violate(violationPublished, "%s published %d of %v, cell %d, and had accepted %d", region, row.Count, row.Cell.Key, row.Cell.Sequence, most)
+		}
+	}
+	return c.CountStore.Publish(ctx, region, counts)
+}

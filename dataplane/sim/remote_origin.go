@@ -1,0 +1,217 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// remoteOrigin is a region's origin as one process sees it: behind a link, and metered.
+//
+// A call that has left arrives, whatever becomes of its caller: one whose reply is lost, or whose
+// caller gives up while it travels, is applied. A link that is cut loses requests and messages.
+type remoteOrigin struct {
+	store.RelayOrigin
+	link   *link
+	meters *originMeters
+}
+
+var _ store.RelayOrigin = (*remoteOrigin)(nil)
+
+// originMeters count what origins are asked for.
+type originMeters struct {
+	trips, commands atomic.Int64
+	cells           atomic.Int64 // named in calls
+	messages        atomic.Int64 // that listeners heard
+	messageCells    atomic.Int64 // in those messages
+}
+
+// originOp is a method of an origin, and what redisorigin.Origin has Redis do for it on one server: commands
+// a call, the script itself among them, and commands a cell that is written.
+type originOp struct {
+	name              string
+	perCall, perTouch int64
+}
+
+var (
+	originGet     = originOp{"origin get", 3, 1}     // EVAL, GET epoch, TIME; HMGET
+	originSend    = originOp{"origin send", 7, 2}    // and GET, SET stream, ZADD, ZREMRANGEBYSCORE changes; HMGET, HSET
+	originClaim   = originOp{"origin claim", 5, 2}   // as send, without a stream
+	originChanges = originOp{"origin changes", 7, 1} // EVAL, GET epoch, TIME, and four for the changes and the mark; HMGET
+	originTold    = originOp{"origin told", 2, 1}    // EVAL, ZREM; HMGET
+	originScan    = originOp{"origin scan", 4, 1}    // EVAL, GET epoch, TIME, SCAN; HMGET
+	originTell    = originOp{"origin tell", 3, 2}    // EVAL, TIME, PUBLISH; HMGET, HSET
+	originRaise   = originOp{"origin raise", 6, 2}   // EVAL, GET epoch, TIME, GET mark, and two for the changes; HMGET, HSET
+	originHealed  = originOp{"origin healed", 4, 0}  // EVAL, GET epoch, TIME, SET
+	originLease   = originOp{"origin lease", 4, 0}   // EVAL, GET, PTTL, SET
+	originRelease = originOp{"origin release", 3, 0} // EVAL, GET, DEL
+	originListen  = originOp{"origin listen", 1, 0}  // SUBSCRIBE
+)
+
+const originMessage = "origin message"
+
+func (m *originMeters) count(op originOp, cells int) {
+	m.trips.Add(1)
+	m.cells.Add(int64(cells))
+	m.commands.Add(op.perCall + op.perTouch*int64(cells))
+}
+
+// call is one round trip to a shard. serve runs when the call arrives, with a context that its
+// caller does not end; what it sets may be read only after nil.
+func (h *remoteOrigin) call(ctx context.Context, op originOp, shard, cells int, serve func(context.Context) error) error {
+	v, err := h.link.embarkTo(op.name, shard)
+	if err != nil {
+		return err
+	}
+	return v.carry(ctx, op.name, func(ctx context.Context) error {
+		h.meters.count(op, cells)
+		return serve(ctx)
+	})
+}
+
+// Read implements store.Origin.
+func (h *remoteOrigin) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
+	if len(cells) == 0 {
+		return store.Reply{}, nil
+	}
+	cells = slices.Clone(cells)
+	var reply store.Reply
+	err := h.call(ctx, originGet, h.ShardOf(&cells[0].Key), len(cells), func(ctx context.Context) (err error) {
+		reply, err = h.RelayOrigin.Read(ctx, cells)
+		return err
+	})
+	if err != nil {
+		return store.Reply{}, err
+	}
+	return reply, nil
+}
+
+// Send implements store.Origin.
+func (h *remoteOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
+	chunk.Costs = slices.Clone(chunk.Costs)
+	var reply store.Reply
+	err := h.call(ctx, originSend, chunk.Shard, len(chunk.Costs), func(ctx context.Context) (err error) {
+		reply, err = h.RelayOrigin.Send(ctx, chunk)
+		return err
+	})
+	if err != nil {
+		return store.Reply{}, err
+	}
+	return reply, nil
+}
+
+// Claim implements store.Origin. A call that the link refuses has changed nothing; after any other
+// error of the link it may have.
+func (h *remoteOrigin) Claim(ctx context.Context, claims []store.Claim) store.ClaimReply {
+	if len(claims) == 0 {
+		return store.ClaimReply{}
+	}
+	claims = slices.Clone(claims)
+	v, err := h.link.embarkTo(originClaim.name, h.ShardOf(&claims[0].Cell.Key))
+	if err != nil {
+		return refusedClaims(err, len(claims))
+	}
+	var reply store.ClaimReply
+	err = v.carry(ctx, originClaim.name, func(ctx context.Context) error {
+		h.meters.count(originClaim, len(claims))
+		reply = h.RelayOrigin.Claim(ctx, claims)
+		return nil
+	})
+	if err != nil {
+		return refusedClaims(maybeApplied(err), len(claims))
+	}
+	return reply
+}
+
+func refusedClaims(err error, n int) store.ClaimReply {
+	totals := slices.Repeat([]store.Total{{Err: err}}, n)
+	return store.ClaimReply{Reply: store.Reply{Totals: totals}, Added: make([]bool, n)}
+}
+
+// maybeApplied is what is known of a claim that has left and was not answered.
+func maybeApplied(err error) error { return fmt.Errorf("%w: %w", store.ErrMaybeApplied, err) }
+
+// Lease implements store.RelayOrigin.
+func (h *remoteOrigin) Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (store.Lease, error) {
+	var lease store.Lease
+	err := h.call(ctx, originLease, shard, 0, func(ctx context.Context) (err error) {
+		lease, err = h.RelayOrigin.Lease(ctx, shard, holder, ttl)
+		return err
+	})
+	if err != nil {
+		return store.Lease{}, err
+	}
+	return lease, nil
+}
+
+// Release implements store.RelayOrigin.
+func (h *remoteOrigin) Release(ctx context.Context, shard int, holder string) error {
+	return h.call(ctx, originRelease, shard, 0, func(ctx context.Context) error {
+		return h.RelayOrigin.Release(ctx, shard, holder)
+	})
+}
+
+// Changes implements store.RelayOrigin.
+func (h *remoteOrigin) Changes(ctx context.Context, shard, max int) (store.Changes, error) {
+	var changes store.Changes
+	err := h.call(ctx, originChanges, shard, 0, func(ctx context.Context) (err error) {
+		changes, err = h.RelayOrigin.Changes(ctx, shard, max)
+		h.meters.commands.Add(originChanges.perTouch * int64(len(changes.Cells)))
+		return err
+	})
+	if err != nil {
+		return store.Changes{}, err
+	}
+	return changes, nil
+}
+
+// Told implements store.RelayOrigin.
+func (h *remoteOrigin) Told(ctx context.Context, shard int, cells []store.Change) error {
+	cells = slices.Clone(cells)
+	return h.call(ctx, originTold, shard, len(cells), func(ctx context.Context) error {
+		return h.RelayOrigin.Told(ctx, shard, cells)
+	})
+}
+
+// Scan implements store.RelayOrigin.
+func (h *remoteOrigin) Scan(ctx context.Context, shard int, cursor uint64, max int) ([]store.Change, uint64, error) {
+	var cells []store.Change
+	var next uint64
+	err := h.call(ctx, originScan, shard, 0, func(ctx context.Context) (err error) {
+		cells, next, err = h.RelayOrigin.Scan(ctx, shard, cursor, max)
+		h.meters.commands.Add(originScan.perTouch * int64(len(cells)))
+		return err
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	return cells, next, nil
+}
+
+// Tell implements store.RelayOrigin.
+func (h *remoteOrigin) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
+	totals = slices.Clone(totals)
+	return h.call(ctx, originTell, shard, len(totals), func(ctx context.Context) error {
+		return h.RelayOrigin.Tell(ctx, shard, totals)
+	})
+}
+
+// Raise implements store.RelayOrigin.
+func (h *remoteOrigin) Raise(ctx context.Context, shard int, epoch store.Epoch, totals []store.Change) error {
+	totals = slices.Clone(totals)
+	return h.call(ctx, originRaise, shard, len(totals), func(ctx context.Context) error {
+		return h.RelayOrigin.Raise(ctx, shard, epoch, totals)
+	})
+}
+
+// Healed implements store.RelayOrigin.
+func (h *remoteOrigin) Healed(ctx context.Context, shard int, epoch store.Epoch) error {
+	return h.call(ctx, originHealed, shard, 0, func(ctx context.Context) error {
+		return h.RelayOrigin.Healed(ctx, shard, epoch)
+	})
+}

@@ -1,0 +1,188 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// farOrigin is an origin that is 100 ms away.
+func farOrigin() (*remoteOrigin, *memstore.Origin) {
+	servers := memstore.NewOrigin(memstore.OriginOptions{})
+	return &remoteOrigin{RelayOrigin: servers.Client(), link: testLink(Profile{Delay: 100 * time.Millisecond}), meters: &originMeters{}}, servers
+}
+
+func testLink(p Profile) *link {
+	return &link{profile: p, stream: func(string) *rand.Rand { return rand.New(rand.NewPCG(1, 1)) }}
+}
+
+func originCell(identifier string) window.Cell {
+	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: identifier, Duration: time.Minute}
+	return window.Cell{Key: key, Sequence: window.Sequence(time.Now().UnixMilli(), key.DurationMs())}
+}
+
+func chunkOf(number int64, c window.Cell, add int64) store.Chunk {
+	return store.Chunk{Stream: 7, Number: number, Costs: []store.Cost{{Cell: c, Add: add, Limit: 100}}}
+}
+
+// within is a context that ends after d.
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// A cut link loses nothing that is repeated, and counts nothing twice.
+func TestACutOriginCountsWhatIsRepeatedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, servers := farOrigin()
+		c := originCell("k")
+		h.link.set(func(l *link) { l.cut = true })
+		if _, err := h.Send(within(t, time.Second), chunkOf(1, c, 5)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("over a cut link: %v", err)
+		}
+		time.Sleep(time.Minute)
+		if got := servers.Totals()[c].Region; got != 0 {
+			t.Errorf("a request that was lost has counted %d", got)
+		}
+		h.link.set(func(l *link) { l.cut = false })
+		for range 2 {
+			reply, err := h.Send(within(t, time.Second), chunkOf(1, c, 5))
+			if err != nil || reply.Totals[0].Region != 5 {
+				t.Errorf("repeated: %+v, %v", reply, err)
+			}
+		}
+	})
+}
+
+// A caller does not know what became of a call whose reply is lost: it was applied.
+func TestALostReplyOfAHubIsApplied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, servers := farOrigin()
+		c := originCell("k")
+		h.link.set(func(l *link) { l.parts = map[int]part{0: {mute: 1}} })
+		if _, err := h.Send(within(t, time.Second), chunkOf(1, c, 5)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("send: %v", err)
+		}
+		claimed := h.Claim(within(t, time.Second), []store.Claim{{Cell: c, Cost: 2, AtMost: 100}})
+		if err := claimed.Totals[0].Err; !errors.Is(err, store.ErrMaybeApplied) || claimed.Added[0] {
+			t.Errorf("claim: %+v", claimed)
+		}
+		if got := servers.Totals()[c].Region; got != 7 {
+			t.Errorf("the origin has counted %d of 7", got)
+		}
+		h.link.set(func(l *link) { l.parts, l.down = nil, true })
+		claimed = h.Claim(t.Context(), []store.Claim{{Cell: c, Cost: 2, AtMost: 100}})
+		if err := claimed.Totals[0].Err; !errors.Is(err, errRefused) || errors.Is(err, store.ErrMaybeApplied) {
+			t.Errorf("a claim that is refused: %v", err)
+		}
+	})
+}
+
+// A call arrives when it arrives, also after its caller has given up.
+func TestALateCallReachesTheOrigin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, servers := farOrigin()
+		c := originCell("k")
+		if _, err := h.Send(within(t, 10*time.Millisecond), chunkOf(1, c, 5)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("given up after 10 ms: %v", err)
+		}
+		for _, step := range []struct {
+			after time.Duration
+			want  int64
+		}{{39 * time.Millisecond, 0}, {2 * time.Millisecond, 5}} {
+			time.Sleep(step.after)
+			synctest.Wait()
+			if got := servers.Totals()[c].Region; got != step.want {
+				t.Errorf("%v later the origin has %d, want %d", step.after, got, step.want)
+			}
+		}
+	})
+}
+
+// Messages travel, in their order; while the link is cut they are lost, and the next answer has what
+// they brought.
+func TestMessagesStopWhileCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, servers := farOrigin()
+		ctx, stop := context.WithCancel(t.Context())
+		type heard struct {
+			count int64
+			after time.Duration
+		}
+		var all []heard
+		var told time.Time
+		ended := make(chan error, 1)
+		go func() {
+			ended <- h.Listen(ctx, 0, func(m []store.Foreign) { all = append(all, heard{m[0].Count, time.Since(told)}) })
+		}()
+		time.Sleep(time.Second)
+		c := originCell("k")
+		for i, cut := range []bool{false, true, false} {
+			h.link.set(func(l *link) { l.cut = cut })
+			told = time.Now()
+			if err := servers.Tell(t.Context(), 0, []store.Foreign{{Cell: c, Count: int64(i + 1)}}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+		}
+		if want := (heard{1, 50 * time.Millisecond}); len(all) != 2 || all[0] != want || all[1].count != 3 {
+			t.Errorf("heard %v", all)
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("ended with %v", err)
+		}
+	})
+}
+
+// A connection that is refused is lost, and the listener hears of it.
+func TestListeningEndsWithTheConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, servers := farOrigin()
+		ended := make(chan error, 1)
+		listen := func() { ended <- h.Listen(t.Context(), 0, func([]store.Foreign) {}) }
+		go listen()
+		time.Sleep(time.Second)
+		h.link.set(func(l *link) { l.down = true })
+		if err := servers.Tell(t.Context(), 0, []store.Foreign{{Cell: originCell("k"), Count: 1}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ended; !errors.Is(err, errRefused) {
+			t.Errorf("ended with %v", err)
+		}
+		go listen()
+		if err := <-ended; !errors.Is(err, errRefused) {
+			t.Errorf("while it is down: %v", err)
+		}
+	})
+}
+
+// Commands are counted as redisorigin causes them: some a call, and some a cell.
+func TestOriginCallsAreMetered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _ := farOrigin()
+		ctx, c := t.Context(), originCell("k")
+		_, sendErr := h.Send(ctx, chunkOf(1, c, 5))
+		changes, changesErr := h.Changes(ctx, 0, 10)
+		toldErr := h.Told(ctx, 0, changes.Cells)
+		_, getErr := h.Read(ctx, []window.Cell{c, originCell("other")})
+		if err := errors.Join(sendErr, changesErr, toldErr, getErr); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := h.Changes(ctx, 0, 10); err != nil || len(left.Cells) != 0 {
+			t.Errorf("left: %v, %v", left, err)
+		}
+		if trips, commands := h.meters.trips.Load(), h.meters.commands.Load(); trips != 5 || commands != 7+2+7+1+2+1+3+2+7 {
+			t.Errorf("%d round trips, %d commands", trips, commands)
+		}
+	})
+}

@@ -1,0 +1,216 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weirhq/weir/shared/window"
+)
+
+// ErrEpoch refuses a cost or a claim that was meant for an earlier Epoch of its cell: the origin has
+// lost what it acknowledged then. Nothing was applied; Total.Epoch has the new one.
+var ErrEpoch = errors.New("origin: has lost its counts since")
+
+// ErrMaybeApplied marks a claim whose fate is unknown: the request left, the reply did not arrive. Any other
+// error of one means that it was certainly not applied.
+var ErrMaybeApplied = errors.New("origin: reply lost, the claim may have been applied")
+
+// Epoch tells what an origin remembers from what it has lost: a random number, not 0, drawn when a
+// server finds that it has none. All cells of one server have the same; on a Redis Cluster each
+// bucket of cells has its own.
+//
+// 0 stands for a cell of which the node has had no answer yet. A claim with 0 fits every epoch. A
+// cost with 0 belongs to the epoch in which its chunk is first sent, and is refused by a later one.
+//
+// A node that is answered another epoch than the one it knows of a cell, in whatever call, begins
+// anew in it: its next Cost has all that it has accepted as Restore and the highest region total of
+// earlier answers as Known, and only what it accepts or claims from then on is of this epoch. Where
+// ErrEpoch refuses a cost with Epoch 0, the refused Add and what followed it become Restore: others
+// may know of it. storetest's test of an emptied origin has a node that does no more than that.
+type Epoch uint32
+
+// CountMax is where an origin's counts end: a total that would be larger is CountMax. No limit is larger.
+const CountMax = window.LimitMax
+
+// Origin is where the nodes and the relay of one region meet. For each cell it holds two numbers:
+// what the region's nodes have accepted, and what all other regions have. Both only grow, as
+// long as the epoch is the same, and end some time after their cell has expired.
+//
+// An origin has one or more shards, which work and fail apart from each other. One call names cells
+// of one shard.
+//
+// All methods may run concurrently, obey ctx's deadline, never retry by themselves and keep no
+// reference to their arguments.
+type Origin interface {
+	// Shards is how many there are, >= 1, the same for the Origin's life. A Redis Cluster is one.
+	Shards() int
+
+	// ShardOf is the shard that holds all cells of key: 0 <= n < Shards(), always the same, and
+	// the same on every node of the region.
+	ShardOf(key *window.Key) int
+
+	// Read answers for all cells, in their order, or fails as a whole. An unknown cell has no cost. No
+	// cells are no call.
+	Read(ctx context.Context, cells []window.Cell) (Reply, error)
+
+	// Send adds a chunk's costs, each chunk at most once in an epoch however often it is sent:
+	// see Chunk. After an error the chunk may or may not have been applied: send the same chunk
+	// again. Without one each Total of the Reply has its own Err: nil, ErrEpoch, or any other
+	// for a cell that will not take it.
+	//
+	// Without costs it reports the shard's Now, and finds out whether the stream's chunks are still there.
+	Send(ctx context.Context, chunk Chunk) (Reply, error)
+
+	// Claim adds each cost if its cell's region total stays at most AtMost, decided and done
+	// in one atomic step. Otherwise it changes nothing. Claims of one cell are decided in
+	// their order. A Total's Err is nil, ErrEpoch, one that wraps ErrMaybeApplied, or any other
+	// for "certainly not applied". No claims are no call.
+	Claim(ctx context.Context, claims []Claim) ClaimReply
+
+	// Listen calls heard for each foreign total that Tell has raised in a shard from then on,
+	// until ctx ends (nil) or the connection is lost. Messages may be missed: what they brought
+	// comes with the next answer about the cell. heard must not block or keep its argument.
+	Listen(ctx context.Context, shard int, heard func([]Foreign)) error
+}
+
+// Chunk is what one stream of a node sends in one call. A stream belongs to one incarnation of a
+// limiter (draw it at random) and one shard. It has one chunk on its way at a time; the next has a
+// larger Number. Until a chunk is answered it is sent again as it was, with its Number: an origin that
+// has applied it answers with the totals. An origin forgets a stream that has sent nothing for StreamKeptFor.
+//
+// When an origin has lost chunks that it had answered, as a replica has that was promoted, the Origin
+// value that sent them applies them again, in their order and before the next chunk of their
+// stream. It keeps those of the last KeepFor.
+type Chunk struct {
+	Shard  int
+	Stream uint64 // not 0
+	Number int64  // >= 1
+	Costs  []Cost
+}
+
+// KeepFor is how long an Origin value keeps answered chunks, for a promoted replica that lacks them.
+const KeepFor = 5 * time.Second
+
+// StreamKeptFor is how long an origin remembers the Number of a stream's last chunk.
+const StreamKeptFor = time.Hour
+
+// Cost is what a node has accepted in a cell since its last Cost in the cell's epoch; in an epoch
+// that is new to the node, all of it.
+type Cost struct {
+	Cell  window.Cell
+	Epoch Epoch // of the last Total of this cell that the node has had
+	Add   int64 // >= 0: accepted in this epoch
+
+	// Restore and Known are for an origin that has lost its counts. Restore is what this node had
+	// accepted of the cell when it heard of the new epoch, Known the highest region total
+	// that it was answered in earlier ones. Both are 0 otherwise. The region's total is then
+	//
+	//	sum of Add + max(sum of Restore, greatest Known)
+	//
+	// no less than what the nodes that are left have accepted, and no more than was accepted: Known
+	// counts only what some node told in an earlier epoch, Restore what was accepted before the
+	// new one was heard of, Add what was accepted since.
+	Restore, Known int64
+
+	// Limit is the lowest limit that the cost was counted against. With a Limit > 0 the cell is
+	// among the Changes that a relay takes; 0 keeps it to the region.
+	Limit int64
+}
+
+// Total is what an origin holds of a cell.
+type Total struct {
+	Region  int64 // accepted by this region's nodes, at most CountMax
+	Foreign int64 // accepted by all other regions, as far as the relay has told, at most CountMax
+	Epoch   Epoch
+	Err     error // why the cell was not answered; then Region and Foreign are 0
+}
+
+// Reply is an origin's answer about some cells, in the order in which they were named.
+type Reply struct {
+	Totals []Total
+	Now    time.Time // the shard's clock, read while it answered; zero if it did not
+}
+
+// Claim is a cost for a cell, > 0, that is added only if the region's total stays at most AtMost.
+type Claim struct {
+	Cell         window.Cell
+	Epoch        Epoch // as Cost.Epoch
+	Cost, AtMost int64 // an AtMost above CountMax is CountMax
+	Limit        int64 // as Cost.Limit
+}
+
+// ClaimReply answers claims in their order.
+type ClaimReply struct {
+	Reply
+	Added []bool
+}
+
+// Foreign is what all other regions have accepted in a cell.
+type Foreign struct {
+	Cell  window.Cell
+	Count int64
+}
+
+// RelayOrigin is what a relay needs of an origin besides.
+type RelayOrigin interface {
+	Origin
+
+	// Lease makes holder the shard's relay for ttl, or longer if it is already, unless another one
+	// is. It never waits. A lease spares load: two relays at once do no harm.
+	Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (Lease, error)
+
+	// Release ends holder's lease, if it has it.
+	Release(ctx context.Context, shard int, holder string) error
+
+	// Changes returns cells with a Limit whose region total or Limit has changed since Told last
+	// took them off, at most max, any of them in any order. Without Told they stay.
+	Changes(ctx context.Context, shard, max int) (Changes, error)
+
+	// Told takes cells off the changes, each if its region total and Limit are still the given ones.
+	Told(ctx context.Context, shard int, cells []Change) error
+
+	// Scan returns cells with a Limit, changed or not: about max at a time, from cursor 0 on until
+	// next is 0. A cell may come twice; one that is there all the time comes at least once. A page
+	// may be empty. After an error begin again with 0.
+	Scan(ctx context.Context, shard int, cursor uint64, max int) (cells []Change, next uint64, err error)
+
+	// Tell lifts cells' foreign totals to at least the given ones, and announces those that it has
+	// raised to listeners.
+	Tell(ctx context.Context, shard int, totals []Foreign) error
+
+	// Raise lifts Known (see Cost) of cells to at least the given counts, in the epoch that Changes
+	// has reported; ErrEpoch if a part of the shard has a later one. It does nothing in a part of the
+	// shard that is healed: there the given counts may have been accepted since.
+	Raise(ctx context.Context, shard int, epoch Epoch, totals []Change) error
+
+	// Healed marks a shard as one that the relay has raised to what is stored: until its epoch
+	// changes, Changes.Healed is true. ErrEpoch if a part of the shard has a later epoch than the one that
+	// Changes has reported: that part is not marked.
+	Healed(ctx context.Context, shard int, epoch Epoch) error
+}
+
+// HolderBytesMax is how long a lease's holder may be; it has at least 1 byte.
+const HolderBytesMax = 255
+
+// Lease is who relays a shard.
+type Lease struct {
+	Holder string        // "" if none
+	Left   time.Duration // until it ends
+}
+
+// Changes is a batch of them.
+type Changes struct {
+	Cells  []Change
+	More   bool  // there are others
+	Epoch  Epoch // of the shard: another one whenever a part of it has another one
+	Healed bool  // all parts of the shard are
+	Now    time.Time
+}
+
+// Change is a cell that the region's nodes have counted in.
+type Change struct {
+	Cell  window.Cell
+	Total int64 // the region's
+	Limit int64 // the lowest that it was counted against
+}

@@ -1,0 +1,273 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// Origin is a RelayOrigin under test, with what befalls its servers and the network.
+type Origin struct {
+	store.RelayOrigin
+
+	// Client opens another way to the same servers, as another process has one.
+	Client func(t testing.TB) store.RelayOrigin
+
+	// Lose makes the replies to the RelayOrigin's calls get lost, after the servers have acted, until
+	// it is called with false.
+	Lose func(lose bool)
+
+	// Wipe empties the servers, as a restart without their data does.
+	Wipe func(t testing.TB)
+
+	// State remembers all that the servers hold; rollback puts them back, as a replica is that was
+	// promoted before it had received what came since.
+	State func(t testing.TB) (rollback func(t testing.TB))
+
+	// Clock reads the servers' clock.
+	Clock func(t testing.TB) time.Time
+}
+
+// TestOrigin runs the contract of store.RelayOrigin against what open returns: an origin that is empty when
+// open returns it. open is called once for each subtest, or each history that one draws, and no
+// two run at once, so it may hand out one server again and again, emptied.
+func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
+	group := func(name string, tests map[string]func(*originTest)) {
+		t.Run(name, func(t *testing.T) {
+			for _, name := range sortedNames(tests) {
+				t.Run(name, func(t *testing.T) { tests[name](newOriginTest(t, open(t))) })
+			}
+		})
+	}
+	group("Get", originGetTests)
+	group("Send", originSendTests)
+	group("an epoch", originEpochTests)
+	group("Claim", originClaimTests)
+	group("Changes", originChangesTests)
+	group("Tell", originTellTests)
+	group("Raise", originRaiseTests)
+	group("Lease", originLeaseTests)
+	group("a failover", originFailoverTests)
+	group("cells", originCellTests)
+	t.Run("all methods obey ctx", func(t *testing.T) { testOriginContext(newOriginTest(t, open(t))) })
+	t.Run("an emptied origin ends between what is left and what was accepted", func(t *testing.T) {
+		testOriginIsRestored(t, open)
+	})
+}
+
+func sortedNames[V any](m map[string]V) []string {
+	names := make([]string, 0, len(m))
+	for name := range m {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// originTest is one subtest's origin with a stream of its own.
+type originTest struct {
+	*testing.T
+	Origin
+	stream originStream
+}
+
+func newOriginTest(t *testing.T, h Origin) *originTest {
+	return &originTest{t, h, newOriginStream()}
+}
+
+// originStream numbers chunks.
+type originStream struct {
+	id     uint64
+	number int64
+}
+
+var originStreams atomic.Uint64
+
+func newOriginStream() originStream {
+	return originStream{id: uint64(began.UnixNano()) + originStreams.Add(1)}
+}
+
+func (s *originStream) chunk(h store.Origin, costs ...store.Cost) store.Chunk {
+	s.number++
+	c := store.Chunk{Stream: s.id, Number: s.number, Costs: costs}
+	if len(costs) > 0 {
+		c.Shard = h.ShardOf(&costs[0].Cell.Key)
+	}
+	return c
+}
+
+// cells are n cells of one shard that are alive.
+func (h *originTest) cells(n int) []window.Cell { return originCells(h, "w", n) }
+
+func originCells(h store.Origin, workspace string, n int) []window.Cell {
+	first := liveCell(workspace, "id-0")
+	cells := []window.Cell{first}
+	for i := 1; len(cells) < n; i++ {
+		if c := liveCell(workspace, fmt.Sprint("id-", i)); h.ShardOf(&c.Key) == h.ShardOf(&first.Key) {
+			cells = append(cells, c)
+		}
+	}
+	return cells
+}
+
+func (h *originTest) shard() int { c := liveCell("w", "id-0"); return h.ShardOf(&c.Key) }
+
+// send expects a chunk to be answered, and each of its cells too.
+func (h *originTest) send(costs ...store.Cost) []store.Total {
+	h.Helper()
+	return sendTo(h, h, h.stream.chunk(h, costs...))
+}
+
+func sendTo(t reporter, h store.Origin, chunk store.Chunk) []store.Total {
+	t.Helper()
+	totals := sendAny(t, h, chunk)
+	for i, total := range totals {
+		if total.Err != nil {
+			t.Fatalf("send %+v: %v", chunk.Costs[i], total.Err)
+		}
+	}
+	return totals
+}
+
+// sendAny expects a chunk to be answered.
+func sendAny(t reporter, h store.Origin, chunk store.Chunk) []store.Total {
+	t.Helper()
+	reply, err := h.Send(t.Context(), chunk)
+	if err != nil || len(reply.Totals) != len(chunk.Costs) || reply.Now.IsZero() {
+		t.Fatalf("send chunk %d of %d costs: %d totals, clock %v: %v",
+			chunk.Number, len(chunk.Costs), len(reply.Totals), reply.Now, err)
+	}
+	return reply.Totals
+}
+
+// sendLost sends a chunk whose reply is lost.
+func (h *originTest) sendLost(chunk store.Chunk) {
+	h.Helper()
+	h.Lose(true)
+	defer h.Lose(false)
+	if reply, err := h.Send(h.Context(), chunk); err == nil {
+		h.Fatalf("send, with the reply lost: %+v", reply)
+	}
+}
+
+func get(t reporter, h store.Origin, cells ...window.Cell) []store.Total {
+	t.Helper()
+	reply, err := h.Read(t.Context(), cells)
+	if err != nil || len(reply.Totals) != len(cells) {
+		t.Fatalf("get %d cells: %d totals: %v", len(cells), len(reply.Totals), err)
+	}
+	return reply.Totals
+}
+
+func regions(totals []store.Total) []int64 {
+	counts := make([]int64, len(totals))
+	for i, t := range totals {
+		counts[i] = t.Region
+	}
+	return counts
+}
+
+func (h *originTest) wantRegions(cells []window.Cell, want ...int64) {
+	h.Helper()
+	if got := regions(get(h, h, cells...)); !slices.Equal(got, want) {
+		h.Errorf("region totals are %v, want %v", got, want)
+	}
+}
+
+// epoch is the cell's, as the servers have it now.
+func (h *originTest) epoch(c window.Cell) store.Epoch { h.Helper(); return get(h, h, c)[0].Epoch }
+
+// adds are costs that belong to the current epoch.
+func (h *originTest) adds(cells []window.Cell, add ...int64) []store.Cost {
+	h.Helper()
+	costs := make([]store.Cost, len(add))
+	for i, total := range get(h, h, cells[:len(add)]...) {
+		costs[i] = store.Cost{Cell: cells[i], Epoch: total.Epoch, Add: add[i]}
+	}
+	return costs
+}
+
+var originGetTests = map[string]func(*originTest){
+	"answers for all cells in their order, an unknown cell with no cost": func(h *originTest) {
+		c := h.cells(4)
+		h.send(store.Cost{Cell: c[2], Add: 30}, store.Cost{Cell: c[0], Add: 1})
+		h.wantRegions(c, 1, 0, 30, 0)
+		h.wantRegions([]window.Cell{c[3], c[2], c[2], c[0]}, 0, 30, 30, 1)
+		h.wantRegions(nil)
+	},
+	"creates nothing": func(h *originTest) {
+		c := h.cells(1)
+		h.wantRegions(c, 0)
+		if got := h.send(store.Cost{Cell: c[0], Add: 5}); got[0].Region != 5 {
+			h.Errorf("total after a get and 5: %+v", got[0])
+		}
+		wantChanges(h)
+	},
+	"answers for as many cells as a batch may ask for": func(h *originTest) {
+		cells := h.cells(2000)
+		h.send(store.Cost{Cell: cells[0], Add: 1}, store.Cost{Cell: cells[1999], Add: 2})
+		want := make([]int64, len(cells))
+		want[0], want[1999] = 1, 2
+		h.wantRegions(cells, want...)
+	},
+	"reports the shard's clock": func(h *originTest) {
+		before := h.Clock(h)
+		reply, err := h.Read(h.Context(), h.cells(1))
+		if after := h.Clock(h); err != nil || reply.Now.Before(before) || reply.Now.After(after) {
+			h.Errorf("clock %v, between %v and %v: %v", reply.Now, before, after, err)
+		}
+	},
+}
+
+func testOriginContext(h *originTest) {
+	cancelled, cancel := context.WithCancel(h.Context())
+	cancel()
+	late, cancelLate := context.WithDeadline(h.Context(), time.Now().Add(-time.Second))
+	defer cancelLate()
+	for _, ended := range []struct {
+		name string
+		ctx  context.Context
+		want error
+	}{{"a cancelled ctx", cancelled, context.Canceled}, {"a ctx past its deadline", late, context.DeadlineExceeded}} {
+		for name, err := range callOrigin(h, ended.ctx) {
+			if name == "Listen" && err == nil {
+				continue
+			}
+			if !errors.Is(err, ended.want) || errors.Is(err, store.ErrMaybeApplied) {
+				h.Errorf("%s with %s: %v", name, ended.name, err)
+			}
+		}
+	}
+	h.wantRegions(h.cells(2), 0, 0)
+}
+
+// callOrigin calls each method once.
+func callOrigin(h *originTest, ctx context.Context) map[string]error {
+	c, shard := h.cells(2), h.shard()
+	change := []store.Change{{Cell: c[0], Total: 1, Limit: 1}}
+	errs := make(map[string]error)
+	_, errs["Get"] = h.Read(ctx, c)
+	_, errs["Send"] = h.Send(ctx, h.stream.chunk(h, store.Cost{Cell: c[0], Add: 1}))
+	_, errs["Send of nothing"] = h.Send(ctx, store.Chunk{Shard: shard, Stream: 1, Number: 1})
+	claims := []store.Claim{{Cell: c[0], Cost: 1, AtMost: 9}, {Cell: c[1], Cost: 1, AtMost: 9}}
+	for i, total := range h.Claim(ctx, claims).Totals {
+		errs[fmt.Sprint("Claim ", i)] = total.Err
+	}
+	errs["Listen"] = h.Listen(ctx, shard, func([]store.Foreign) {})
+	_, errs["Lease"] = h.Lease(ctx, shard, "a", time.Second)
+	errs["Release"] = h.Release(ctx, shard, "a")
+	_, errs["Changes"] = h.Changes(ctx, shard, 1)
+	errs["Told"] = h.Told(ctx, shard, change)
+	_, _, errs["Scan"] = h.Scan(ctx, shard, 0, 1)
+	errs["Tell"] = h.Tell(ctx, shard, []store.Foreign{{Cell: c[0], Count: 1}})
+	errs["Raise"] = h.Raise(ctx, shard, 1, change)
+	errs["Healed"] = h.Healed(ctx, shard, 1)
+	return errs
+}

@@ -1,0 +1,72 @@
+package storetest
+
+import (
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+var originCellTests = map[string]func(*originTest){
+	"have one shard, which is always the same": func(h *originTest) { testShardsOf(h.T, h) },
+	"are forgotten some time after they have expired": func(h *originTest) {
+		day := (24 * time.Hour).Milliseconds()
+		alive := h.cells(1)[0]
+		alive.Sequence-- // the previous cell still counts
+		expired := alive
+		expired.Duration = time.Second
+		expired.Sequence = window.Sequence(began.UnixMilli()-day, 1000)
+		for _, c := range []window.Cell{alive, expired} {
+			s := newOriginStream()
+			sendTo(h, h, s.chunk(h, store.Cost{Cell: c, Add: 3, Limit: 9}))
+			h.Claim(h.Context(), []store.Claim{{Cell: c, Cost: 1, AtMost: 9, Limit: 9}})
+			if err := h.Tell(h.Context(), h.ShardOf(&c.Key), []store.Foreign{{Cell: c, Count: 2}}); err != nil {
+				h.Fatal(err)
+			}
+		}
+		got, gone := get(h, h, alive)[0], get(h, h, expired)[0]
+		if got.Region != 4 || got.Foreign != 2 || gone.Region != 0 || gone.Foreign != 0 {
+			h.Errorf("the previous cell is %+v, and one that expired a day ago %+v", got, gone)
+		}
+		wantChanges(h, store.Change{Cell: alive, Total: 4, Limit: 9})
+	},
+	"with names of any bytes never collide": func(h *originTest) { testOriginDistinct(h, lookalikeCells("w")) },
+	"with names of the longest lengths are kept whole": func(h *originTest) {
+		testOriginDistinct(h, longestCells("w"))
+	},
+	"of two durations, workspaces, modes, generations and sequences are apart": func(h *originTest) {
+		hour := liveCell("w", "x")
+		cells := []window.Cell{hour, liveCell("w2", "x"), hour, hour, hour, hour, hour}
+		cells[2].Duration, cells[2].Sequence = 24*time.Hour, sequenceNow(24*time.Hour)
+		cells[3].Sequence++
+		cells[4].Mode = window.Estimate
+		cells[5].Generation = 1
+		cells[6].Mode, cells[6].Generation = window.Estimate, window.GenerationMax
+		testOriginDistinct(h, cells)
+	},
+}
+
+// testOriginDistinct gives each cell a count of its own and expects each one back.
+func testOriginDistinct(h *originTest, cells []window.Cell) {
+	h.Helper()
+	byShard := make(map[int][]store.Cost)
+	want := make(map[window.Cell]int64)
+	for i, c := range cells {
+		shard := h.ShardOf(&c.Key)
+		byShard[shard] = append(byShard[shard], store.Cost{Cell: c, Add: int64(i + 1)})
+		want[c] = int64(i + 1)
+	}
+	for _, costs := range byShard {
+		s := newOriginStream()
+		for i, total := range sendTo(h, h, s.chunk(h, costs...)) {
+			if c := costs[i].Cell; total.Region != want[c] {
+				h.Errorf("%v/%d: total %d after the first %d; another cell counts here", c, c.Sequence, total.Region, want[c])
+			}
+		}
+		for _, cost := range costs {
+			if got := get(h, h, cost.Cell)[0].Region; got != cost.Add {
+				h.Errorf("%v/%d: got %d, want %d", cost.Cell, cost.Cell.Sequence, got, cost.Add)
+			}
+		}
+	}
+}

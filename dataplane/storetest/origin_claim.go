@@ -1,0 +1,189 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+var originClaimTests = map[string]func(*originTest){
+	"adds each cost only up to AtMost, and answers the total in either case": func(h *originTest) {
+		c := h.cells(3)
+		h.claim([]store.Claim{{Cell: c[0], Cost: 4, AtMost: 10}}, yes(4))
+		h.send(store.Cost{Cell: c[0], Add: 2})
+		// "Claims of one cell are decided in their order", each on what those before left.
+		h.claim([]store.Claim{
+			{Cell: c[0], Cost: 5, AtMost: 10}, {Cell: c[1], Cost: 5, AtMost: 5}, {Cell: c[0], Cost: 3, AtMost: 10},
+			{Cell: c[0], Cost: 2, AtMost: 10}, {Cell: c[0], Cost: 1, AtMost: 10}, {Cell: c[2], Cost: 6, AtMost: 5},
+		}, no(6), yes(5), yes(9), no(9), yes(10), no(0))
+		h.claim([]store.Claim{{Cell: c[0], Cost: 1, AtMost: 3}, {Cell: c[0], Cost: 1, AtMost: 11}}, no(10), yes(11))
+		h.claim(nil)
+		h.wantRegions(c, 11, 5, 0)
+	},
+	"counts what was restored": func(h *originTest) {
+		c := h.cells(1)
+		h.send(store.Cost{Cell: c[0], Add: 1, Restore: 5, Known: 7})
+		h.claim([]store.Claim{{Cell: c[0], Cost: 3, AtMost: 10}, {Cell: c[0], Cost: 2, AtMost: 10}}, no(8), yes(10))
+	},
+	"one that finds no room changes and creates nothing": func(h *originTest) {
+		c := h.cells(2)
+		h.send(store.Cost{Cell: c[0], Add: 7})
+		for _, atMost := range []int64{math.MinInt64, -1, 0, 2} {
+			h.claim([]store.Claim{
+				{Cell: c[0], Cost: 3, AtMost: atMost, Limit: 5}, {Cell: c[1], Cost: 3, AtMost: atMost, Limit: 5},
+			}, no(7), no(0))
+		}
+		wantChanges(h)
+	},
+	"a cost that is not positive is not applied": func(h *originTest) {
+		c := h.cells(2)
+		h.send(store.Cost{Cell: c[0], Add: 7})
+		for i, cost := range []int64{0, -1, math.MinInt64} {
+			r := h.Claim(h.Context(), []store.Claim{
+				{Cell: c[0], Cost: cost, AtMost: 9}, {Cell: c[1], Cost: 1, AtMost: 9},
+			})
+			if bad := r.Totals[0]; bad.Err == nil || errors.Is(bad.Err, store.ErrMaybeApplied) || bad.Region != 0 || r.Added[0] {
+				h.Errorf("cost %d: %+v", cost, bad)
+			}
+			if !r.Added[1] || r.Totals[1].Region != int64(i+1) {
+				h.Errorf("beside cost %d: %+v", cost, r.Totals[1])
+			}
+		}
+		h.wantRegions(c, 7, 3)
+	},
+	"is exact up to CountMax": func(h *originTest) {
+		c := h.cells(2)
+		h.send(store.Cost{Cell: c[0], Add: store.CountMax - 5}, store.Cost{Cell: c[1], Add: 1 << 52})
+		h.claim([]store.Claim{
+			{Cell: c[0], Cost: 6, AtMost: math.MaxInt64}, {Cell: c[0], Cost: math.MaxInt64, AtMost: math.MaxInt64},
+			{Cell: c[0], Cost: 5, AtMost: math.MaxInt64}, {Cell: c[1], Cost: 2, AtMost: 1<<52 + 1},
+			{Cell: c[1], Cost: 1, AtMost: 1<<52 + 1},
+		}, no(store.CountMax-5), no(store.CountMax-5), yes(store.CountMax), no(1<<52), yes(1<<52+1))
+	},
+	"takes as many cells as it is given":                                  testOriginClaimMany,
+	"never exceeds AtMost and wastes no room, however many claim at once": testOriginClaimConcurrently,
+	"a lost reply leaves it perhaps applied, and says so":                 testClaimLost,
+	"answers with the foreign total":                                      testClaimForeign,
+	"does not lose what is sent meanwhile":                                testOriginClaimBesideSends,
+}
+
+// claimed is how a claim is answered: the region's total, and whether it was added.
+type claimed struct {
+	total int64
+	added bool
+}
+
+func yes(total int64) claimed { return claimed{total, true} }
+func no(total int64) claimed  { return claimed{total, false} }
+
+// claim expects claims to be answered like this.
+func (h *originTest) claim(claims []store.Claim, want ...claimed) {
+	h.Helper()
+	r := h.Claim(h.Context(), claims)
+	if len(r.Totals) != len(claims) || len(r.Added) != len(claims) || len(claims) > 0 && r.Now.IsZero() {
+		h.Fatalf("%d claims are answered %+v", len(claims), r)
+	}
+	for i, total := range r.Totals {
+		if total.Err != nil || total.Region != want[i].total || r.Added[i] != want[i].added || total.Epoch == 0 {
+			h.Errorf("claim %+v: %+v, added %v; want %+v", claims[i], total, r.Added[i], want[i])
+		}
+	}
+}
+
+func testOriginClaimMany(h *originTest) {
+	cells := h.cells(1300)
+	claims, want := make([]store.Claim, len(cells)), make([]claimed, len(cells))
+	for i, c := range cells {
+		claims[i], want[i] = store.Claim{Cell: c, Cost: int64(i + 1), AtMost: 1000}, no(0)
+		if i < 1000 {
+			want[i] = yes(int64(i + 1))
+		}
+	}
+	h.claim(claims, want...)
+}
+
+func testOriginClaimConcurrently(h *originTest) {
+	rapid.Check(h.T, func(rt *rapid.T) {
+		atMost := rapid.Int64Range(0, 60).Draw(rt, "at most")
+		callers := rapid.SliceOfN(rapid.SliceOfN(rapid.Int64Range(1, 9), 1, 8), 2, 6).Draw(rt, "costs of each caller")
+		cell := liveCell(freshWorkspace(), "x")
+		var mu sync.Mutex
+		added, leastRefused := int64(0), int64(math.MaxInt64)
+		var problems []string
+		var wg sync.WaitGroup
+		for _, costs := range callers {
+			wg.Go(func() {
+				for _, cost := range costs {
+					r := h.Claim(rt.Context(), []store.Claim{{Cell: cell, Cost: cost, AtMost: atMost}})
+					total, took := r.Totals[0], r.Added[0]
+					mu.Lock()
+					if total.Err != nil || total.Region > atMost || !took && total.Region+cost <= atMost {
+						problems = append(problems, fmt.Sprintf("cost %d: %+v", cost, r))
+					}
+					if took {
+						added += cost
+					} else {
+						leastRefused = min(leastRefused, cost)
+					}
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		total := get(rt, h, cell)[0].Region
+		if len(problems) > 0 || total != added || total > atMost || leastRefused <= atMost-total {
+			rt.Fatalf("at most %d: the total is %d, %d were added, %d was refused; %v",
+				atMost, total, added, leastRefused, problems)
+		}
+	})
+}
+
+func testClaimLost(h *originTest) {
+	c := h.cells(1)
+	h.epoch(c[0])
+	h.Lose(true)
+	r := h.Claim(h.Context(), []store.Claim{{Cell: c[0], Cost: 3, AtMost: 9}})
+	h.Lose(false)
+	if !errors.Is(r.Totals[0].Err, store.ErrMaybeApplied) || r.Added[0] || r.Totals[0].Region != 0 {
+		h.Errorf("with the reply lost: %+v", r)
+	}
+	h.wantRegions(c, 3)
+}
+
+func testClaimForeign(h *originTest) {
+	c := h.cells(1)
+	h.tell(store.Foreign{Cell: c[0], Count: 8})
+	for _, cost := range []int64{1, 10} {
+		r := h.Claim(h.Context(), []store.Claim{{Cell: c[0], Cost: cost, AtMost: 5}})
+		if r.Totals[0].Foreign != 8 || r.Totals[0].Region != 1 {
+			h.Errorf("a claim of %d: %+v", cost, r)
+		}
+	}
+}
+
+func testOriginClaimBesideSends(h *originTest) {
+	const callers, calls = 4, 50
+	c := h.cells(1)
+	var wg sync.WaitGroup
+	for range callers {
+		s, costs := newOriginStream(), h.adds(c, 1)
+		wg.Go(func() {
+			for range calls {
+				if _, err := h.Send(h.Context(), s.chunk(h, costs...)); err != nil {
+					h.Errorf("send: %v", err)
+				}
+				if r := h.Claim(h.Context(), []store.Claim{{Cell: c[0], Cost: 1, AtMost: math.MaxInt64}}); !r.Added[0] {
+					h.Errorf("claim: %+v", r)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	h.wantRegions([]window.Cell{c[0]}, 2*callers*calls)
+}

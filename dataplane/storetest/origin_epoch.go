@@ -1,0 +1,183 @@
+package storetest
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+var originEpochTests = map[string]func(*originTest){
+	"is not 0, and every way to the origin has the same": func(h *originTest) {
+		c := h.cells(2)
+		epoch := h.epoch(c[0])
+		if epoch == 0 {
+			h.Error("the epoch is 0")
+		}
+		answers := []store.Total{get(h, h.Client(h), c[0])[0], h.send(store.Cost{Cell: c[0], Add: 1})[0],
+			h.Claim(h.Context(), []store.Claim{{Cell: c[0], Cost: 1, AtMost: 9}}).Totals[0], get(h, h, c[0])[0]}
+		for i, total := range answers {
+			if total.Epoch != epoch {
+				h.Errorf("answer %d has epoch %d, the first one %d", i, total.Epoch, epoch)
+			}
+		}
+	},
+	"changes when the origin is emptied, and what was meant for the earlier one is refused": func(h *originTest) {
+		c := h.cells(2)
+		chunk := h.stream.chunk(h, h.adds(c, 5, 7)...)
+		sendTo(h, h, chunk)
+		old := h.epoch(c[0])
+		h.Wipe(h)
+		next := h.stream.chunk(h, store.Cost{Cell: c[0], Epoch: old, Add: 1}, store.Cost{Cell: c[1], Epoch: old, Restore: 3})
+		for range 2 {
+			for _, chunk := range []store.Chunk{chunk, next} {
+				for i, total := range sendAny(h, h, chunk) {
+					if !errors.Is(total.Err, store.ErrEpoch) || total.Region != 0 || total.Epoch == old || total.Epoch == 0 {
+						h.Errorf("chunk %d, cost %d for an earlier epoch: %+v", chunk.Number, i, total)
+					}
+				}
+			}
+		}
+		h.wantRegions(c, 0, 0)
+		h.send(h.adds(c, 2, 3)...)
+		h.wantRegions(c, 2, 3)
+	},
+	"0 belongs to the epoch in which the chunk is first sent": func(h *originTest) {
+		c := h.cells(1)
+		h.epoch(c[0])
+		chunk := h.stream.chunk(h, store.Cost{Cell: c[0], Add: 5})
+		h.sendLost(chunk) // others may have been answered with it, and restore it as Known
+		h.Wipe(h)
+		if total := sendAny(h, h, chunk)[0]; !errors.Is(total.Err, store.ErrEpoch) || total.Epoch == 0 {
+			h.Errorf("sent again after the origin was emptied: %+v", total)
+		}
+		h.wantRegions(c, 0)
+	},
+	"a first chunk with 0 counts, also where the origin is new": func(h *originTest) {
+		c := h.cells(1)
+		h.send(store.Cost{Cell: c[0], Add: 5})
+		h.Wipe(h)
+		s := newOriginStream()
+		if got := sendTo(h, h.Client(h), s.chunk(h, store.Cost{Cell: c[0], Add: 2})); got[0].Region != 2 {
+			h.Errorf("total of a new cell after a wipe: %+v", got[0])
+		}
+	},
+	"the total is the sum of Add and max(sum of Restore, greatest Known)": func(h *originTest) {
+		c := h.cells(1)
+		e := h.epoch(c[0])
+		for i, step := range []struct {
+			cost store.Cost
+			want int64
+		}{
+			{store.Cost{Add: 3}, 3},
+			{store.Cost{Known: 40}, 43},
+			{store.Cost{Restore: 30, Known: 35}, 43},
+			{store.Cost{Restore: 30, Add: 1}, 64},
+			{store.Cost{Known: 61}, 65},
+			{store.Cost{Known: 50}, 65},
+			{store.Cost{Add: 10}, 75},
+		} {
+			step.cost.Cell, step.cost.Epoch = c[0], e
+			chunk := h.stream.chunk(h, step.cost)
+			for range 2 {
+				if got := sendTo(h, h, chunk)[0].Region; got != step.want {
+					h.Errorf("step %d: total %d, want %d", i, got, step.want)
+				}
+			}
+		}
+	},
+	"refuses claims for an earlier one": func(h *originTest) {
+		c := h.cells(2)
+		old := h.epoch(c[0])
+		h.Wipe(h)
+		r := h.Claim(h.Context(), []store.Claim{
+			{Cell: c[0], Epoch: old, Cost: 1, AtMost: 9}, {Cell: c[1], Cost: 1, AtMost: 9},
+		})
+		if !errors.Is(r.Totals[0].Err, store.ErrEpoch) || r.Added[0] || r.Totals[0].Epoch == old || r.Totals[0].Epoch == 0 {
+			h.Errorf("a claim for an earlier epoch: %+v, added %v", r.Totals[0], r.Added[0])
+		}
+		if r.Totals[1].Err != nil || !r.Added[1] {
+			h.Errorf("a claim for any epoch: %+v, added %v", r.Totals[1], r.Added[1])
+		}
+		h.wantRegions(c, 0, 1)
+	},
+}
+
+// "When an origin has lost chunks that it had answered, as a replica has that was promoted, the Origin
+// value that sent them applies them again".
+var originFailoverTests = map[string]func(*originTest){
+	"loses no answered chunk of a sender that sends on": func(h *originTest) {
+		c := h.cells(2)
+		h.send(h.adds(c, 1, 10)...)
+		rollback := h.State(h)
+		lost := []store.Chunk{h.stream.chunk(h, h.adds(c, 100)...), h.stream.chunk(h, h.adds(c, 1000, 10_000)...)}
+		for _, chunk := range lost {
+			sendTo(h, h, chunk)
+		}
+		rollback(h)
+		h.wantRegions(c, 1, 10)
+		if got := regions(h.send(h.adds(c, 100_000)...)); !slices.Equal(got, []int64{101_101}) {
+			h.Errorf("the next chunk is answered %v", got)
+		}
+		other := h.Client(h)
+		for _, late := range []store.Origin{h, other} {
+			for _, chunk := range lost {
+				sendTo(h, late, chunk)
+			}
+		}
+		h.wantRegions(c, 101_101, 10_010)
+	},
+	"is noticed by a chunk without costs": func(h *originTest) {
+		c := h.cells(1)
+		h.send(h.adds(c, 1)...)
+		rollback := h.State(h)
+		h.send(h.adds(c, 10)...)
+		rollback(h)
+		h.stream.number++
+		empty := store.Chunk{Shard: h.shard(), Stream: h.stream.id, Number: h.stream.number}
+		sendTo(h, h, empty)
+		h.wantRegions(c, 11)
+	},
+	"that lost the first chunk of all is one too": func(h *originTest) {
+		c := h.cells(700)
+		h.epoch(c[0]) // drawn
+		costs := make([]store.Cost, len(c))
+		for i, total := range get(h, h, c...) {
+			costs[i] = store.Cost{Cell: c[i], Epoch: total.Epoch, Add: 1}
+		}
+		rollback := h.State(h)
+		h.send(costs...)
+		rollback(h)
+		h.send(costs...)
+		for i, total := range get(h, h, c...) {
+			if total.Region != 2 {
+				h.Fatalf("cell %d is %d", i, total.Region)
+			}
+		}
+	},
+	"in a chunk that was not answered applies everything once": func(h *originTest) {
+		c := h.cells(1)
+		rollback := func() func() { f := h.State(h); return func() { f(h) } }
+		h.send(h.adds(c, 1)...)
+		back := rollback()
+		h.send(h.adds(c, 10)...)
+		unanswered := h.stream.chunk(h, h.adds(c, 100)...)
+		h.sendLost(unanswered)
+		back()
+		h.sendLost(unanswered)
+		if got := sendTo(h, h, unanswered)[0].Region; got != 111 {
+			h.Errorf("total is %d, want 111", got)
+		}
+		back()
+		h.send(h.adds(c, 1000)...)
+		h.wantRegions(c, 1111)
+	},
+	"applies no cost again that an earlier epoch had": func(h *originTest) {
+		c := h.cells(1)
+		h.send(store.Cost{Cell: c[0], Add: 5})
+		h.Wipe(h)
+		h.send(store.Cost{Cell: c[0], Epoch: h.epoch(c[0]), Restore: 5})
+		h.wantRegions([]window.Cell{c[0]}, 5)
+	},
+}

@@ -1,0 +1,433 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/window"
+)
+
+func (h *originTest) tell(totals ...store.Foreign) {
+	h.Helper()
+	if err := h.Tell(h.Context(), h.shard(), totals); err != nil {
+		h.Fatalf("tell %d totals: %v", len(totals), err)
+	}
+}
+
+func (h *originTest) changes(max int) store.Changes {
+	h.Helper()
+	changes, err := h.Changes(h.Context(), h.shard(), max)
+	if err != nil || len(changes.Cells) > max || changes.Epoch == 0 || changes.Now.IsZero() {
+		h.Fatalf("changes: %+v, %v", changes, err)
+	}
+	slices.SortFunc(changes.Cells, func(a, b store.Change) int { return a.Cell.Compare(b.Cell) })
+	return changes
+}
+
+func (h *originTest) told(cells ...store.Change) {
+	h.Helper()
+	if err := h.Told(h.Context(), h.shard(), cells); err != nil {
+		h.Fatalf("told %d cells: %v", len(cells), err)
+	}
+}
+
+func wantChanges(h *originTest, want ...store.Change) {
+	h.Helper()
+	slices.SortFunc(want, func(a, b store.Change) int { return a.Cell.Compare(b.Cell) })
+	if got := h.changes(500); !slices.Equal(got.Cells, want) || got.More {
+		h.Errorf("changes are %+v, want %+v", got, want)
+	}
+}
+
+var originChangesTests = map[string]func(*originTest){
+	"are cells with a Limit whose region total has changed, with the lowest": func(h *originTest) {
+		c := h.cells(5)
+		wantChanges(h)
+		h.send(store.Cost{Cell: c[0], Add: 1, Limit: 100}, store.Cost{Cell: c[1], Add: 2},
+			store.Cost{Cell: c[2], Restore: 3, Limit: 50},
+			store.Cost{Cell: c[3], Limit: 10}, store.Cost{Cell: c[4], Known: 5, Limit: 9})
+		h.send(store.Cost{Cell: c[0], Add: 1, Limit: 20}, store.Cost{Cell: c[2], Add: 1, Limit: 200}, store.Cost{Cell: c[4]})
+		want := []store.Change{
+			{Cell: c[0], Total: 2, Limit: 20}, {Cell: c[2], Total: 4, Limit: 50}, {Cell: c[4], Total: 5, Limit: 9},
+		}
+		for range 2 { // "Without Told they stay"
+			wantChanges(h, want...)
+		}
+	},
+	"come from claims too": func(h *originTest) {
+		c := h.cells(2)
+		h.claim([]store.Claim{
+			{Cell: c[0], Cost: 2, AtMost: 9, Limit: 9}, {Cell: c[1], Cost: 2, AtMost: 9},
+		}, yes(2), yes(2))
+		wantChanges(h, store.Change{Cell: c[0], Total: 2, Limit: 9})
+	},
+	"that are told are taken off until the next one":             testTold,
+	"that changed meanwhile stay when they are told":             testToldMeanwhile,
+	"begin with a Limit, also where there was a total before it": testLateLimit,
+	"are at most max, and More says that there are others":       testManyChanges,
+	"of foreign totals are none": func(h *originTest) {
+		c := h.cells(1)
+		h.tell(store.Foreign{Cell: c[0], Count: 5})
+		wantChanges(h)
+		h.send(store.Cost{Cell: c[0], Add: 1, Limit: 10})
+		h.told(store.Change{Cell: c[0], Total: 1, Limit: 10})
+		h.tell(store.Foreign{Cell: c[0], Count: 6})
+		wantChanges(h)
+	},
+	"and the scan find cells of any name, in any shard": testScan,
+	"of a repeated chunk are none": func(h *originTest) {
+		c := h.cells(1)
+		chunk := h.stream.chunk(h, store.Cost{Cell: c[0], Add: 1, Limit: 10})
+		sendTo(h, h, chunk)
+		h.told(store.Change{Cell: c[0], Total: 1, Limit: 10})
+		sendTo(h, h, chunk)
+		wantChanges(h)
+	},
+}
+
+func testTold(h *originTest) {
+	c := h.cells(2)
+	h.send(store.Cost{Cell: c[0], Add: 1, Limit: 10}, store.Cost{Cell: c[1], Add: 2, Limit: 10})
+	h.told(store.Change{Cell: c[0], Total: 1, Limit: 10}, store.Change{Cell: h.cells(3)[2], Total: 1, Limit: 1})
+	wantChanges(h, store.Change{Cell: c[1], Total: 2, Limit: 10})
+	h.told(store.Change{Cell: c[1], Total: 2, Limit: 10})
+	wantChanges(h)
+	h.send(store.Cost{Cell: c[0], Add: 1}) // it has a Limit already
+	wantChanges(h, store.Change{Cell: c[0], Total: 2, Limit: 10})
+}
+
+func testToldMeanwhile(h *originTest) {
+	c := h.cells(2)
+	h.send(store.Cost{Cell: c[0], Add: 1, Limit: 10}, store.Cost{Cell: c[1], Add: 1, Limit: 10})
+	h.send(store.Cost{Cell: c[0], Add: 1, Limit: 10}, store.Cost{Cell: c[1], Limit: 5})
+	h.told(store.Change{Cell: c[0], Total: 1, Limit: 10}, store.Change{Cell: c[1], Total: 1, Limit: 10})
+	wantChanges(h, store.Change{Cell: c[0], Total: 2, Limit: 10}, store.Change{Cell: c[1], Total: 1, Limit: 5})
+}
+
+func testLateLimit(h *originTest) {
+	c := h.cells(1)
+	h.send(store.Cost{Cell: c[0], Add: 4})
+	wantChanges(h)
+	h.send(store.Cost{Cell: c[0], Limit: 9})
+	wantChanges(h, store.Change{Cell: c[0], Total: 4, Limit: 9})
+}
+
+func testManyChanges(h *originTest) {
+	cells := h.cells(1200)
+	var costs []store.Cost
+	for _, c := range cells {
+		costs = append(costs, store.Cost{Cell: c, Add: 1, Limit: 10})
+	}
+	h.send(costs...)
+	seen := make(map[window.Cell]bool)
+	for range len(cells) {
+		changes := h.changes(100)
+		if len(changes.Cells) == 0 && !changes.More {
+			break
+		}
+		for _, c := range changes.Cells {
+			if seen[c.Cell] || c.Total != 1 || c.Limit != 10 {
+				h.Fatalf("change %+v, seen %v", c, seen[c.Cell])
+			}
+			seen[c.Cell] = true
+		}
+		h.told(changes.Cells...)
+	}
+	if len(seen) != len(cells) {
+		h.Errorf("%d of %d changes came", len(seen), len(cells))
+	}
+}
+
+func testScan(h *originTest) {
+	cells := append(append(lookalikeCells("w"), longestCells("w")...), originCells(h, "w2", 300)...)
+	want := make(map[window.Cell]store.Change)
+	byShard := make(map[int][]store.Cost)
+	for i, c := range cells {
+		cost := store.Cost{Cell: c, Add: int64(i + 1), Limit: int64(i % 3)}
+		byShard[h.ShardOf(&c.Key)] = append(byShard[h.ShardOf(&c.Key)], cost)
+		if cost.Limit > 0 {
+			want[c] = store.Change{Cell: c, Total: cost.Add, Limit: cost.Limit}
+		}
+	}
+	changed, scanned := make(map[window.Cell]store.Change), make(map[window.Cell]store.Change)
+	for shard := range h.Shards() {
+		if costs := byShard[shard]; len(costs) > 0 {
+			s := newOriginStream()
+			sendTo(h, h, s.chunk(h, costs...))
+		}
+		h.drain(shard, changed)
+		for cursor, pages := uint64(0), 0; ; pages++ {
+			page, next, err := h.Scan(h.Context(), shard, cursor, 50)
+			if err != nil || pages > 10_000 {
+				h.Fatalf("scan page %d: %v", pages, err)
+			}
+			for _, c := range page {
+				scanned[c.Cell] = c
+			}
+			if cursor = next; cursor == 0 {
+				break
+			}
+		}
+	}
+	for c, change := range want {
+		if changed[c] != change || scanned[c] != change {
+			h.Errorf("%v: changed %+v, scanned %+v, want %+v", c, changed[c], scanned[c], change)
+		}
+	}
+	if len(changed) != len(want) || len(scanned) != len(want) {
+		h.Errorf("%d cells with a limit: %d changed, %d scanned", len(want), len(changed), len(scanned))
+	}
+}
+
+// drain takes all changes of a shard.
+func (h *originTest) drain(shard int, into map[window.Cell]store.Change) {
+	h.Helper()
+	for {
+		changes, err := h.Changes(h.Context(), shard, 200)
+		if err != nil {
+			h.Fatal(err)
+		}
+		for _, c := range changes.Cells {
+			into[c.Cell] = c
+		}
+		if err := h.Told(h.Context(), shard, changes.Cells); err != nil {
+			h.Fatal(err)
+		}
+		if !changes.More {
+			return
+		}
+	}
+}
+
+var originTellTests = map[string]func(*originTest){
+	"lifts foreign totals, before and after the region's own cost, and never lowers them": func(h *originTest) {
+		c := h.cells(3)
+		h.tell(store.Foreign{Cell: c[0], Count: 7}, store.Foreign{Cell: c[1], Count: 1}, store.Foreign{Cell: c[0], Count: 5})
+		h.send(store.Cost{Cell: c[0], Add: 2}, store.Cost{Cell: c[2], Add: 3})
+		h.tell(store.Foreign{Cell: c[0], Count: 6}, store.Foreign{Cell: c[1], Count: 4},
+			store.Foreign{Cell: c[2], Count: 1 << 60},
+			store.Foreign{Cell: c[2], Count: -1}, store.Foreign{Cell: c[1], Count: 0})
+		want := []store.Total{{Region: 2, Foreign: 7}, {Foreign: 4}, {Region: 3, Foreign: store.CountMax}}
+		sent := h.send(store.Cost{Cell: c[0]}, store.Cost{Cell: c[1]}, store.Cost{Cell: c[2]})
+		for i, got := range get(h, h, c...) {
+			want[i].Epoch = got.Epoch
+			if got != want[i] || sent[i] != want[i] {
+				h.Errorf("cell %d: got %+v, sent %+v, want %+v", i, got, sent[i], want[i])
+			}
+		}
+	},
+	"takes as many cells as it is given": func(h *originTest) {
+		var totals []store.Foreign
+		cells := h.cells(1300)
+		for i, c := range cells {
+			totals = append(totals, store.Foreign{Cell: c, Count: int64(i + 1)})
+		}
+		h.tell(totals...)
+		for i, total := range get(h, h, cells...) {
+			if total.Foreign != int64(i+1) {
+				h.Fatalf("cell %d: %+v", i, total)
+			}
+		}
+	},
+	"is heard by listeners of the shard": testListen,
+}
+
+// heard collects what a listener hears.
+type heardTotals struct {
+	mu     sync.Mutex
+	totals map[window.Cell]int64
+	all    map[store.Foreign]int
+}
+
+func newHeardTotals() *heardTotals {
+	return &heardTotals{totals: make(map[window.Cell]int64), all: make(map[store.Foreign]int)}
+}
+
+func (l *heardTotals) hear(totals []store.Foreign) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, f := range totals {
+		l.totals[f.Cell] = max(l.totals[f.Cell], f.Count)
+		l.all[f]++
+	}
+}
+
+func (l *heardTotals) of(c window.Cell) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.totals[c]
+}
+
+func (l *heardTotals) times(f store.Foreign) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all[f]
+}
+
+func testListen(h *originTest) {
+	cells := append(lookalikeCells("w"), h.cells(2)...)
+	cells = slices.DeleteFunc(cells, func(c window.Cell) bool { return h.ShardOf(&c.Key) != h.shard() })
+	last := cells[len(cells)-1]
+	ctx, cancel := context.WithCancel(h.Context())
+	ended := make(chan error, 2)
+	listeners := []*heardTotals{newHeardTotals(), newHeardTotals()}
+	for i, way := range []store.Origin{h, h.Client(h)} {
+		go func() { ended <- way.Listen(ctx, h.shard(), listeners[i].hear) }()
+	}
+	count := int64(0)
+	await.True(h, "both listen", func() bool {
+		count++
+		h.tell(store.Foreign{Cell: last, Count: count})
+		return listeners[0].of(last) > 0 && listeners[1].of(last) > 0
+	})
+	var totals []store.Foreign
+	for i, c := range cells[:len(cells)-1] {
+		totals = append(totals, store.Foreign{Cell: c, Count: int64(i + 1)})
+	}
+	h.tell(totals...)
+	h.tell(totals...) // raises nothing
+	h.tell(store.Foreign{Cell: last, Count: count + 1})
+	for _, l := range listeners { // messages of a Cluster's servers come in any order
+		await.True(h, "all was heard", func() bool {
+			return l.of(last) == count+1 && !slices.ContainsFunc(totals, func(f store.Foreign) bool { return l.times(f) == 0 })
+		})
+		for _, f := range totals {
+			if n := l.times(f); n != 1 {
+				h.Errorf("%+v was heard %d times", f, n)
+			}
+		}
+	}
+	cancel()
+	for range listeners {
+		if err := <-ended; err != nil {
+			h.Errorf("Listen ended with %v", err)
+		}
+	}
+}
+
+var originRaiseTests = map[string]func(*originTest){
+	"lifts Known, and does nothing in a shard that is healed": func(h *originTest) {
+		c := h.cells(2)
+		h.send(store.Cost{Cell: c[0], Add: 2, Restore: 3})
+		h.raiseOrigin(store.Change{Cell: c[0], Total: 10, Limit: 50}, store.Change{Cell: c[1], Total: 4, Limit: 40})
+		h.raiseOrigin(store.Change{Cell: c[0], Total: 9, Limit: 50})
+		h.wantRegions(c, 12, 4)
+		wantChanges(h, store.Change{Cell: c[0], Total: 12, Limit: 50}, store.Change{Cell: c[1], Total: 4, Limit: 40})
+		if h.changes(1).Healed {
+			h.Error("it is healed before Healed was called")
+		}
+		h.healed()
+		h.raiseOrigin(store.Change{Cell: c[0], Total: 100, Limit: 1})
+		h.wantRegions(c, 12, 4)
+		if !h.changes(1).Healed {
+			h.Error("it is not healed")
+		}
+	},
+	"in another epoch than that of Changes is refused, and so is Healed": func(h *originTest) {
+		c := h.cells(1)
+		h.healed()
+		epoch := h.changes(1).Epoch
+		h.Wipe(h)
+		err := h.Raise(h.Context(), h.shard(), epoch, []store.Change{{Cell: c[0], Total: 5, Limit: 5}})
+		healed := h.Healed(h.Context(), h.shard(), epoch)
+		if !errors.Is(err, store.ErrEpoch) || !errors.Is(healed, store.ErrEpoch) {
+			h.Errorf("after the origin was emptied: raise %v, healed %v", err, healed)
+		}
+		h.wantRegions(c, 0)
+		if changes := h.changes(1); changes.Healed || changes.Epoch == epoch {
+			h.Errorf("after the origin was emptied: %+v", changes)
+		}
+		h.raiseOrigin(store.Change{Cell: c[0], Total: 5, Limit: 5})
+		h.wantRegions(c, 5)
+	},
+	"takes as many cells as it is given": func(h *originTest) {
+		cells := h.cells(1300)
+		var totals []store.Change
+		for i, c := range cells {
+			totals = append(totals, store.Change{Cell: c, Total: int64(i + 1), Limit: 1})
+		}
+		h.raiseOrigin(totals...)
+		for i, total := range get(h, h, cells...) {
+			if total.Region != int64(i+1) {
+				h.Fatalf("cell %d: %+v", i, total)
+			}
+		}
+	},
+}
+
+func (h *originTest) raiseOrigin(totals ...store.Change) {
+	h.Helper()
+	if err := h.Raise(h.Context(), h.shard(), h.changes(1).Epoch, totals); err != nil {
+		h.Fatalf("raise %d cells: %v", len(totals), err)
+	}
+}
+
+func (h *originTest) healed() {
+	h.Helper()
+	if err := h.Healed(h.Context(), h.shard(), h.changes(1).Epoch); err != nil {
+		h.Fatalf("healed: %v", err)
+	}
+}
+
+var originLeaseTests = map[string]func(*originTest){
+	"makes holder the shard's relay unless another one is": func(h *originTest) {
+		h.lease("a", time.Hour, "a", time.Hour)
+		h.lease("b", 2*time.Hour, "a", time.Hour)
+		h.lease("a", time.Minute, "a", time.Hour) // "or longer if it is already"
+		h.lease("a", 2*time.Hour, "a", 2*time.Hour)
+		for shard := range h.Shards() {
+			lease, err := h.Lease(h.Context(), shard, "c", time.Hour)
+			if want := shard != h.shard(); err != nil || (lease.Holder == "c") != want {
+				h.Errorf("shard %d: %+v, %v", shard, lease, err)
+			}
+		}
+	},
+	"is taken over after ttl, and renewed before": func(h *originTest) {
+		h.lease("a", 50*time.Millisecond, "a", 50*time.Millisecond)
+		await.True(h, "the lease has ended", func() bool {
+			lease, err := h.Client(h).Lease(h.Context(), h.shard(), "b", time.Hour)
+			if err != nil || lease.Holder == "a" && lease.Left > 50*time.Millisecond {
+				h.Fatalf("%+v, %v", lease, err)
+			}
+			return lease.Holder == "b"
+		})
+		h.lease("a", time.Hour, "b", time.Hour)
+	},
+	"ends with its holder's Release and no other's": func(h *originTest) {
+		h.lease("a", time.Hour, "a", time.Hour)
+		for holder, want := range map[string]string{"b": "a", "": "a"} {
+			if err := h.Release(h.Context(), h.shard(), holder); err != nil {
+				h.Fatal(err)
+			}
+			h.lease("c", time.Hour, want, time.Hour)
+		}
+		if err := h.Release(h.Context(), h.shard(), "a"); err != nil {
+			h.Fatal(err)
+		}
+		h.lease("c", time.Hour, "c", time.Hour)
+	},
+	"refuses a holder without a name and a ttl that is none": func(h *originTest) {
+		_, noHolder := h.Lease(h.Context(), h.shard(), "", time.Hour)
+		_, longHolder := h.Lease(h.Context(), h.shard(), strings.Repeat("x", store.HolderBytesMax+1), time.Hour)
+		_, noTTL := h.Lease(h.Context(), h.shard(), "a", 0)
+		if noHolder == nil || longHolder == nil || noTTL == nil {
+			h.Errorf("no holder: %v; a long one: %v; no ttl: %v", noHolder, longHolder, noTTL)
+		}
+		h.lease("b", time.Hour, "b", time.Hour)
+	},
+}
+
+// lease expects a holder after the call, for about so long.
+func (h *originTest) lease(holder string, ttl time.Duration, want string, left time.Duration) {
+	h.Helper()
+	lease, err := h.Lease(h.Context(), h.shard(), holder, ttl)
+	if err != nil || lease.Holder != want || lease.Left > left || lease.Left <= left-30*time.Minute {
+		h.Errorf("lease of %s for %v: %+v, %v; want %s for %v", holder, ttl, lease, err, want, left)
+	}
+}

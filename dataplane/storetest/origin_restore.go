@@ -1,0 +1,259 @@
+package storetest
+
+import (
+	"errors"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// An origin that was emptied ends with no less than the sum of what the nodes that are left have
+// accepted, and with no more than was accepted.
+//
+// Half of the histories have late chunks and claims. The others have failovers, which lose claims,
+// and in which a chunk that another process repeats could hide that an earlier one is lost.
+func testOriginIsRestored(t *testing.T, open func(t testing.TB) Origin) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w := newOriginWorld(rt, t, open(t))
+		actions := map[string]func(*rapid.T){
+			"accept": w.accept, "accept more": w.accept, "send": w.send, "get": w.get, "wipe": w.wipe, "die": w.die,
+		}
+		if rapid.Bool().Draw(rt, "failovers") {
+			actions["remember"], actions["fail over"] = w.remember, w.failOver
+		} else {
+			actions["claim"], actions["late"] = w.claim, w.late
+		}
+		rt.Repeat(actions)
+		w.settle(rt)
+		w.check(rt)
+	})
+}
+
+// originWorld is a region: some nodes that meet at an origin.
+type originWorld struct {
+	t        testing.TB
+	origin   Origin
+	cells    []window.Cell
+	nodes    []*originNode
+	accepted map[window.Cell]int64 // by all nodes, those included that have died
+	sent     []store.Chunk
+	rollback func(testing.TB)
+}
+
+func newOriginWorld(rt *rapid.T, t testing.TB, h Origin) *originWorld {
+	w := &originWorld{t: t, origin: h, cells: originCells(h, freshWorkspace(), 2), accepted: make(map[window.Cell]int64)}
+	for range rapid.IntRange(1, 4).Draw(rt, "nodes") {
+		n := &originNode{origin: h.Client(t), stream: newOriginStream(), cells: make(map[window.Cell]*nodeCell)}
+		for _, c := range w.cells {
+			n.cells[c] = &nodeCell{}
+		}
+		w.nodes = append(w.nodes, n)
+	}
+	return w
+}
+
+func (w *originWorld) node(rt *rapid.T) *originNode {
+	return w.nodes[rapid.IntRange(0, len(w.nodes)-1).Draw(rt, "node")]
+}
+
+func (w *originWorld) cell(rt *rapid.T) window.Cell {
+	return rapid.SampledFrom(w.cells).Draw(rt, "cell")
+}
+
+func (w *originWorld) accept(rt *rapid.T) {
+	c, cost := w.cell(rt), rapid.Int64Range(1, 100).Draw(rt, "cost")
+	n := w.node(rt).cells[c]
+	n.accepted, n.unsent = n.accepted+cost, n.unsent+cost
+	w.accepted[c] += cost
+}
+
+func (w *originWorld) claim(rt *rapid.T) {
+	n, c, cost := w.node(rt), w.cell(rt), rapid.Int64Range(1, 100).Draw(rt, "cost")
+	cell := n.cells[c]
+	r := n.origin.Claim(rt.Context(), []store.Claim{{Cell: c, Epoch: cell.epoch, Cost: cost, AtMost: 1000}})
+	if err := r.Totals[0].Err; err != nil && !errors.Is(err, store.ErrEpoch) {
+		rt.Fatalf("claim: %v", err)
+	}
+	cell.hear(r.Totals[0])
+	if r.Added[0] {
+		cell.accepted += cost
+		w.accepted[c] += cost
+	}
+}
+
+func (w *originWorld) get(rt *rapid.T) {
+	n := w.node(rt)
+	for i, total := range get(rt, n.origin, w.cells...) {
+		n.cells[w.cells[i]].hear(total)
+	}
+}
+
+func (w *originWorld) send(rt *rapid.T) {
+	n := w.node(rt)
+	chunk := n.next(w.cells)
+	w.sent = append(w.sent, chunk)
+	if rapid.Bool().Draw(rt, "the reply is lost") {
+		w.origin.Lose(true)
+		_, err := n.origin.Send(rt.Context(), chunk)
+		w.origin.Lose(false)
+		if err == nil {
+			rt.Fatal("there was a reply")
+		}
+		return
+	}
+	n.answered(rt, sendAny(rt, n.origin, chunk))
+}
+
+// late repeats a chunk that its sender has followed by another one, or a dead one's last.
+func (w *originWorld) late(rt *rapid.T) {
+	if len(w.sent) == 0 {
+		return
+	}
+	chunk := rapid.SampledFrom(w.sent).Draw(rt, "chunk")
+	for _, n := range w.nodes {
+		if n.stream.id == chunk.Stream && n.stream.number == chunk.Number {
+			return
+		}
+	}
+	for i := range chunk.Costs { // as its sender had it stamped at the latest
+		if chunk.Costs[i].Epoch == 0 {
+			return
+		}
+	}
+	sendAny(rt, w.origin, chunk)
+}
+
+func (w *originWorld) wipe(*rapid.T) {
+	w.origin.Wipe(w.t)
+	w.rollback = nil
+}
+
+func (w *originWorld) die(rt *rapid.T) {
+	if n := w.node(rt); len(w.nodes) > 1 {
+		w.nodes = without(w.nodes, n)
+	}
+}
+
+func without(nodes []*originNode, dead *originNode) (left []*originNode) {
+	for _, n := range nodes {
+		if n != dead {
+			left = append(left, n)
+		}
+	}
+	return left
+}
+
+func (w *originWorld) remember(*rapid.T) { w.rollback = w.origin.State(w.t) }
+
+func (w *originWorld) failOver(*rapid.T) {
+	if w.rollback != nil {
+		w.rollback(w.t)
+	}
+}
+
+// settle lets the nodes that are left hear of the epoch, and send until nothing is left to send.
+func (w *originWorld) settle(rt *rapid.T) {
+	for _, n := range w.nodes {
+		for range 3 { // what was not answered, what is to be restored, and a chunk that finds out what is lost
+			n.answered(rt, sendAny(rt, n.origin, n.next(w.cells)))
+			for i, total := range get(rt, n.origin, w.cells...) {
+				n.cells[w.cells[i]].hear(total)
+			}
+		}
+	}
+}
+
+func (w *originWorld) check(rt *rapid.T) {
+	for i, total := range get(rt, w.origin, w.cells...) {
+		c, left := w.cells[i], int64(0)
+		for _, n := range w.nodes {
+			left += n.cells[c].accepted
+			if cell := n.cells[c]; cell.unsent != 0 || cell.restoring {
+				rt.Fatalf("a node has not settled: %+v", *cell)
+			}
+		}
+		if total.Region < left || total.Region > w.accepted[c] {
+			rt.Fatalf("%v is %d: the nodes that are left have accepted %d, all nodes %d", c, total.Region, left, w.accepted[c])
+		}
+	}
+}
+
+// originNode does what a limiter has to do, one call after the other.
+type originNode struct {
+	origin  store.Origin
+	stream  originStream
+	cells   map[window.Cell]*nodeCell
+	pending *store.Chunk
+}
+
+// nodeCell is what a node knows of a cell.
+type nodeCell struct {
+	accepted int64 // by this node, ever
+	epoch    store.Epoch
+	unsent   int64 // accepted since it heard of the epoch, and not known to be at the origin
+	known    int64 // highest region total of any answer
+
+	restoring            bool // these are to be sent
+	restore, restoreWith int64
+}
+
+// next is the chunk that was not answered, or a new one.
+func (n *originNode) next(cells []window.Cell) store.Chunk {
+	if n.pending != nil {
+		return *n.pending
+	}
+	var costs []store.Cost
+	for _, c := range cells {
+		cell := n.cells[c]
+		cost := store.Cost{Cell: c, Epoch: cell.epoch, Add: cell.unsent}
+		if cell.restoring {
+			cost.Restore, cost.Known = cell.restore, cell.restoreWith
+		}
+		costs = append(costs, cost)
+	}
+	chunk := n.stream.chunk(n.origin, costs...)
+	n.pending = &chunk
+	return chunk
+}
+
+func (n *originNode) answered(t reporter, totals []store.Total) {
+	for i, total := range totals {
+		cost := n.pending.Costs[i]
+		cell := n.cells[cost.Cell]
+		switch {
+		case errors.Is(total.Err, store.ErrEpoch) && cost.Epoch == 0 && !cell.restoring:
+			// It was first sent in an epoch in which others may have been answered with it.
+			cell.restoring, cell.restore, cell.unsent = true, cell.unsent, 0
+		case total.Err == nil && (cost.Epoch == cell.epoch ||
+			cost.Epoch == 0 && (cell.epoch == 0 || cell.epoch == total.Epoch)):
+			cell.unsent -= cost.Add
+			cell.restoring = false
+		case total.Err != nil && !errors.Is(total.Err, store.ErrEpoch):
+			t.Fatalf("%+v: %v", cost, total.Err)
+		}
+		cell.hear(total)
+	}
+	n.pending = nil
+}
+
+// hear takes in an answer, also one without an error's counts.
+func (c *nodeCell) hear(t store.Total) {
+	if t.Epoch != c.epoch && t.Epoch != 0 {
+		if c.epoch != 0 {
+			c.begin(t.Epoch)
+		}
+		c.epoch = t.Epoch
+	}
+	c.known = max(c.known, t.Region)
+}
+
+// begin starts a new epoch: all that was accepted so far is to be restored.
+func (c *nodeCell) begin(epoch store.Epoch) {
+	*c = nodeCell{
+		accepted: c.accepted, known: c.known, epoch: epoch,
+		restoring: true, restore: c.accepted, restoreWith: c.known,
+	}
+}

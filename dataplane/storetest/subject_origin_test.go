@@ -1,0 +1,155 @@
+package storetest_test
+
+import (
+	"context"
+	"math"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/dataplane/storetest"
+	"github.com/weirhq/weir/shared/window"
+)
+
+func TestOriginSubject(t *testing.T) {
+	fault := os.Getenv(faultVariable)
+	storetest.TestOrigin(t, func(testing.TB) storetest.Origin {
+		clock := func() time.Time { return time.Now().Add(-10 * time.Minute) }
+		h := memstore.NewOrigin(memstore.OriginOptions{Clock: clock})
+		ways := []*memstore.Origin{h}
+		return storetest.Origin{
+			RelayOrigin: &originSubject{Origin: h, fault: fault},
+			Client: func(testing.TB) store.RelayOrigin {
+				way := h.Client()
+				ways = append(ways, way)
+				return &originSubject{Origin: way, fault: fault}
+			},
+			Lose: func(lose bool) {
+				for _, way := range ways {
+					way.Faults.LoseReplies(lose)
+				}
+			},
+			Wipe: func(testing.TB) { h.Wipe() },
+			State: func(testing.TB) func(testing.TB) {
+				state := h.State()
+				return func(testing.TB) { h.Rollback(state) }
+			},
+			Clock: func(testing.TB) time.Time { return clock() },
+		}
+	})
+}
+
+// originFaults are faults of an Origin, each with the beginning of the name of the subtest that must find it.
+var originFaults = map[string]string{
+	"repetitions count":          "Send/a_chunk_is_applied",
+	"answers from the back":      "Send/adds_each_cost",
+	"limits are lost":            "Changes/are_cells_with_a_Limit",
+	"an earlier epoch fits":      "an_epoch/changes_when",
+	"Restore is lost":            "an_epoch/the_total",
+	"Known is added":             "an_emptied_origin_ends",
+	"claims past AtMost":         "Claim/adds_each_cost",
+	"heals any epoch":            "Raise/in_another_epoch",
+	"the clock is the process's": "Get/reports_the_shard",
+	"never looks at ctx":         "all_methods_obey_ctx",
+	"keeps no answered chunk":    "a_failover/loses_no_answered",
+	"tells smaller totals":       "Tell/lifts_foreign",
+	"the lease is for everybody": "Lease/makes_holder",
+	"more changes are not told":  "Changes/are_at_most_max",
+}
+
+// originSubject is a memstore.Origin with one fault.
+type originSubject struct {
+	*memstore.Origin
+	fault  string
+	number int64
+}
+
+func (h *originSubject) Send(ctx context.Context, c store.Chunk) (store.Reply, error) {
+	c.Costs = slices.Clone(c.Costs)
+	for i := range c.Costs {
+		cost := &c.Costs[i]
+		switch h.fault {
+		case "limits are lost":
+			cost.Limit = 0
+		case "an earlier epoch fits":
+			cost.Epoch = 0
+		case "Restore is lost":
+			cost.Restore = 0
+		case "Known is added":
+			cost.Add, cost.Known = cost.Add+cost.Known, 0
+		}
+	}
+	way := h.Origin
+	switch h.fault {
+	case "repetitions count":
+		h.number++
+		c.Number = h.number
+	case "keeps no answered chunk":
+		way = h.Origin.Client()
+	case "never looks at ctx":
+		ctx = context.Background()
+	}
+	reply, err := way.Send(ctx, c)
+	if h.fault == "answers from the back" {
+		slices.Reverse(reply.Totals)
+	}
+	return reply, err
+}
+
+func (h *originSubject) Claim(ctx context.Context, claims []store.Claim) store.ClaimReply {
+	claims = slices.Clone(claims)
+	for i := range claims {
+		if h.fault == "claims past AtMost" {
+			claims[i].AtMost = math.MaxInt64
+		}
+	}
+	return h.Origin.Claim(ctx, claims)
+}
+
+func (h *originSubject) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
+	reply, err := h.Origin.Read(ctx, cells)
+	if h.fault == "the clock is the process's" {
+		reply.Now = time.Now()
+	}
+	return reply, err
+}
+
+func (h *originSubject) Healed(ctx context.Context, shard int, epoch store.Epoch) error {
+	if h.fault == "heals any epoch" {
+		changes, err := h.Changes(ctx, shard, 1)
+		if err != nil {
+			return err
+		}
+		epoch = changes.Epoch
+	}
+	return h.Origin.Healed(ctx, shard, epoch)
+}
+
+func (h *originSubject) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
+	totals = slices.Clone(totals)
+	for i := range totals {
+		if h.fault == "tells smaller totals" {
+			totals[i].Count--
+		}
+	}
+	return h.Origin.Tell(ctx, shard, totals)
+}
+
+func (h *originSubject) Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (store.Lease, error) {
+	lease, err := h.Origin.Lease(ctx, shard, holder, ttl)
+	if h.fault == "the lease is for everybody" {
+		lease.Holder = holder
+	}
+	return lease, err
+}
+
+func (h *originSubject) Changes(ctx context.Context, shard, max int) (store.Changes, error) {
+	changes, err := h.Origin.Changes(ctx, shard, max)
+	if h.fault == "more changes are not told" {
+		changes.Cells, changes.More = changes.Cells[:len(changes.Cells)/2], false
+	}
+	return changes, err
+}
