@@ -114,7 +114,7 @@ var (
 	descPendingSync  = desc("weir_origin_pending_sync", "Keys that wait to be sent to a shard of the origin, or for a sync with it.", "shard")
 	descPending      = desc("weir_replay_pending_cost", "Accepted cost that the origin has not confirmed yet.")
 	descReplayedAt   = desc("weir_replay_last_success_timestamp_seconds", "When everything pending was last confirmed; 0 for never.")
-	descAmbiguous    = desc("weir_replay_ambiguous_cost_total", "Cost whose confirmation was lost and that was sent again: it may count twice.")
+	descAmbiguous    = desc("weir_replay_ambiguous_cost_total", "Cost whose confirmation was lost and that was sent again, each time: it may count as often.")
 	descKicks        = desc("weir_headroom_kicks_total", "Times a key was sent at once because its unsent cost was past half its share.")
 	descWaits        = desc("weir_headroom_waits_total", "Decisions that waited for the reply to what was unsent.", "result")
 	descClaims       = desc("weir_origin_claims_total", "Costs that were decided at the origin.", "result")

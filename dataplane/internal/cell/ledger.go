@@ -139,7 +139,7 @@ func (e *Entry) foreignLocked(slot int) int64 {
 
 // sendLocked puts n of the unsent cost on its way; returnLocked takes it back: the
 // send has failed. If its reply was lost it may have been applied, and will then count
-// twice: at most one tick's cost, on the safe side.
+// once more: on the safe side.
 func (e *Entry) sendLocked(slot int, n int64) {
 	if e.flags.Or(flagSending<<slot)&flagShared != 0 {
 		e.ledger.needExtra().inFlight[slot] = n
