@@ -173,7 +173,9 @@
 //     what its rows hold: each count as it was at half the limit, 80 % or the limit.
 //   - In the window in which a key was reset, regions tell each other of it by rows alone,
 //     as without digests.
-//   - A lost reply of the origin counts a tick's cost twice, on the safe side.
+//   - Cost that is sent and gets no answer within a second is sent again, and counts once more each time that the origin
+//     has added it: the safe side. Nodes agree on it, and weir_replay_ambiguous_cost_total bounds it.
+//     TestNodesAgreeAfterATroubledStart
 //   - A node that is killed loses at most one replay tick of its own accepted cost.
 //   - A full table forgets idle keys that are below half their limits, of namespaces that hold
 //     no fewer entries than the one that needs room. What it has no room for at all is decided by

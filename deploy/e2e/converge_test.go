@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,22 +21,22 @@ func TestACallerOfTwoRegionsIsDeniedInBoth(t *testing.T) {
 
 func testACallerOfTwoRegionsIsDeniedInBoth(t *testing.T) {
 	s := start(t)
-	eu, us := s.Nodes[:2], s.Nodes[2:]
+	eu, us, window := s.Nodes[:2], s.Nodes[2:], roomyWindow()
 	for i := range 6 {
-		if r := limit(t, eu[i%2], limitRequest("user_42", 1, 10, time.Hour)); !r.Allowed {
+		if r := limit(t, eu[i%2], limitRequest("user_42", 1, 10, window)); !r.Allowed {
 			t.Fatalf("eu, request %d: %v", i, r)
 		}
 	}
 	for i := range 4 {
-		if r := limit(t, us[i%2], limitRequest("user_42", 1, 10, time.Hour)); !r.Allowed {
+		if r := limit(t, us[i%2], limitRequest("user_42", 1, 10, window)); !r.Allowed {
 			t.Fatalf("us, request %d: %v", i, r)
 		}
 	}
 	for _, n := range s.Nodes {
 		took := await.True(t, n.ID+" has heard of all ten", func() bool {
-			return limit(t, n, limitRequest("user_42", 0, 10, time.Hour)).Current >= 10
+			return limit(t, n, limitRequest("user_42", 0, 10, window)).Current >= 10
 		})
-		if r := limit(t, n, limitRequest("user_42", 1, 10, time.Hour)); r.Allowed || r.Remaining != 0 || r.RetryAfterMs <= 0 {
+		if r := limit(t, n, limitRequest("user_42", 1, 10, window)); r.Allowed || r.Remaining != 0 || r.RetryAfterMs <= 0 {
 			t.Errorf("%s: %v", n.ID, r)
 		}
 		t.Logf("%s knew after another %v", n.ID, took.Round(time.Millisecond))
@@ -47,17 +48,47 @@ func testACallerOfTwoRegionsIsDeniedInBoth(t *testing.T) {
 func TestNodesOfARegionAgree(t *testing.T) { servers.TurnSQL(t, testNodesOfARegionAgree) }
 
 func testNodesOfARegionAgree(t *testing.T) {
+	const ofA, ofB = 7, 5
 	s := start(t)
-	a, b := s.Nodes[0], s.Nodes[1]
+	a, b, window := s.Nodes[0], s.Nodes[1], roomyWindow()
 	for round := range 5 {
 		user := fmt.Sprint("user_", round)
-		limit(t, a, limitRequest(user, 7, 100, time.Hour))
-		limit(t, b, limitRequest(user, 5, 100, time.Hour))
-		await.True(t, "both know of 12", func() bool {
-			return limit(t, a, limitRequest(user, 0, 100, time.Hour)).Current == 12 &&
-				limit(t, b, limitRequest(user, 0, 100, time.Hour)).Current == 12
+		limit(t, a, limitRequest(user, ofA, 100, window))
+		limit(t, b, limitRequest(user, ofB, 100, window))
+		await.NoError(t, "both count what was accepted", func() error {
+			byA := limit(t, a, limitRequest(user, 0, 100, window)).Current
+			byB := limit(t, b, limitRequest(user, 0, 100, window)).Current
+			if byA != ofA+ofB || byB != ofA+ofB {
+				return fmt.Errorf("%s: %s counts %v, %s %v", user, a.ID, byA, b.ID, byB)
+			}
+			return nil
 		})
 	}
+}
+
+// metric reads what a node says of itself in one number.
+func metric(t *testing.T, n *stack.Node, name string) float64 {
+	t.Helper()
+	res, err := http.Get(n.AdminURL() + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+	}
+	t.Fatalf("node %s has no %s", n.ID, name)
+	return 0
 }
 
 // B accepts 1 of 100; 0.6 s later A accepts 99; 250 ms later B is asked for 99 → denied. B has
@@ -68,29 +99,21 @@ func TestAnIdleNodeAsksBeforeItGrantsMuch(t *testing.T) {
 
 func testAnIdleNodeAsksBeforeItGrantsMuch(t *testing.T) {
 	s := start(t)
-	a, b := s.Nodes[0], s.Nodes[1]
+	a, b, window := s.Nodes[0], s.Nodes[1], roomyWindow()
 	for _, n := range []*stack.Node{a, b} {
-		await.True(t, n.ID+" counts both nodes of its region", func() bool {
-			res, err := http.Get(n.AdminURL() + "/metrics")
-			if err != nil {
-				return false
-			}
-			defer res.Body.Close()
-			text, err := io.ReadAll(res.Body)
-			return err == nil && strings.Contains(string(text), "\nweir_region_nodes 2\n")
-		})
+		await.True(t, n.ID+" counts both nodes of its region", func() bool { return metric(t, n, "weir_region_nodes") == 2 })
 	}
 	for round := range 5 {
 		user := fmt.Sprint("user_", round)
-		if d := limit(t, b, limitRequest(user, 1, 100, time.Hour)); !d.Allowed {
+		if d := limit(t, b, limitRequest(user, 1, 100, window)); !d.Allowed {
 			t.Fatalf("1 on B: %+v", d)
 		}
 		pause(t.Context(), 600*time.Millisecond)
-		if d := limit(t, a, limitRequest(user, 99, 100, time.Hour)); !d.Allowed {
+		if d := limit(t, a, limitRequest(user, 99, 100, window)); !d.Allowed {
 			t.Fatalf("99 on A: %+v", d)
 		}
 		pause(t.Context(), 250*time.Millisecond)
-		if d := limit(t, b, limitRequest(user, 99, 100, time.Hour)); d.Allowed {
+		if d := limit(t, b, limitRequest(user, 99, 100, window)); d.Allowed {
 			t.Errorf("99 more on B are allowed: %+v", d)
 		}
 	}

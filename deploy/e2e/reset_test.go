@@ -3,7 +3,6 @@ package e2e
 import (
 	"net/http"
 	"testing"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -18,13 +17,13 @@ import (
 func TestAResetLetsACallerBackIn(t *testing.T) { servers.TurnSQL(t, testAResetLetsACallerBackIn) }
 
 func testAResetLetsACallerBackIn(t *testing.T) {
-	s := start(t)
+	s, window := start(t), roomyWindow()
 	settings := controlv1connect.NewSettingsServiceClient(http.DefaultClient, s.API())
 	fleet := controlv1connect.NewControlServiceClient(http.DefaultClient, s.API())
 	spent := func(least float64) func() bool {
 		return func() bool {
 			for _, n := range s.Nodes {
-				if limit(t, n, limitRequest("user_42", 0, 10, time.Hour)).Current < least {
+				if limit(t, n, limitRequest("user_42", 0, 10, window)).Current < least {
 					return false
 				}
 			}
@@ -32,14 +31,14 @@ func testAResetLetsACallerBackIn(t *testing.T) {
 		}
 	}
 	for _, n := range []int{0, 2} {
-		if r := limit(t, s.Nodes[n], limitRequest("user_42", 5, 10, time.Hour)); !r.Allowed {
+		if r := limit(t, s.Nodes[n], limitRequest("user_42", 5, 10, window)); !r.Allowed {
 			t.Fatal(r)
 		}
 	}
 	await.True(t, "all nodes know of all ten", spent(10))
 
 	reset, err := settings.ResetKey(t.Context(), connect.NewRequest(&controlv1.ResetKeyRequest{
-		Actor: "ann", Reason: "ticket 7", Workspace: "acme", Namespace: "api", Identifier: "user_42", LongestWindowMs: time.Hour.Milliseconds(),
+		Actor: "ann", Reason: "ticket 7", Workspace: "acme", Namespace: "api", Identifier: "user_42", LongestWindowMs: window.Milliseconds(),
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -58,12 +57,12 @@ func testAResetLetsACallerBackIn(t *testing.T) {
 		return have == len(s.Nodes)
 	})
 	for _, n := range s.Nodes {
-		if r := limit(t, n, limitRequest("user_42", 0, 10, time.Hour)); r.Remaining != 10 {
+		if r := limit(t, n, limitRequest("user_42", 0, 10, window)); r.Remaining != 10 {
 			t.Errorf("%s has the reset, and says: %v", n.ID, r)
 		}
 	}
 	for _, n := range []int{1, 3} {
-		if r := limit(t, s.Nodes[n], limitRequest("user_42", 5, 10, time.Hour)); !r.Allowed {
+		if r := limit(t, s.Nodes[n], limitRequest("user_42", 5, 10, window)); !r.Allowed {
 			t.Errorf("%s: %v", s.Nodes[n].ID, r)
 		}
 	}

@@ -13,7 +13,8 @@ import (
 type link struct {
 	client net.Conn
 	server net.Conn // nil until dialled
-	lost   bool     // some of its bytes were swallowed
+	lost   bool     // some of its bytes were swallowed: no more replies pass
+	deaf   bool     // in a black hole: no more requests pass either
 	open   context.Context
 	close  context.CancelFunc
 }
@@ -42,7 +43,7 @@ func (p *Proxy) admit(from net.Listener, client net.Conn) *link {
 		_ = client.Close()
 		return nil
 	}
-	l := &link{client: client, lost: p.blackHole}
+	l := &link{client: client, lost: p.blackHole, deaf: p.blackHole}
 	l.open, l.close = context.WithCancel(context.Background())
 	p.links[l] = struct{}{}
 	return l
@@ -89,7 +90,8 @@ func (p *Proxy) pump(l *link, to, from net.Conn, replies bool) {
 	}
 }
 
-// lets holds replies back as long as told and then says whether bytes may pass.
+// lets holds replies back as long as told and then says whether bytes may pass. Requests pass while replies are dropped,
+// those after the first lost reply too: the target acts on all that it is sent.
 func (p *Proxy) lets(l *link, replies bool) bool {
 	p.mu.Lock()
 	delay := p.delay
@@ -105,10 +107,9 @@ func (p *Proxy) lets(l *link, replies bool) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.blackHole || replies && p.dropReplies {
-		l.lost = true
-	}
-	return !l.lost
+	l.deaf = l.deaf || p.blackHole
+	l.lost = l.lost || p.blackHole || replies && p.dropReplies
+	return !l.deaf && !(replies && l.lost)
 }
 
 func (p *Proxy) drop(l *link) {

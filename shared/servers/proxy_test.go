@@ -173,6 +173,34 @@ func TestProxyDropReplies(t *testing.T) {
 	mustAnswer(t, dialProxy(t, p), "after")
 }
 
+// missesBytes is true once the only connection has lost some.
+func (p *Proxy) missesBytes() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.links {
+		return l.lost
+	}
+	return false
+}
+
+// A connection whose first reply was swallowed passes on the requests after it: a client that sends several before it
+// reads has all of them acted on, in whatever pieces they come.
+func TestProxyDropRepliesPassesLaterRequests(t *testing.T) {
+	t.Parallel()
+	target := startLines(t)
+	p := ProxyForTest(t, target.Addr().String())
+	conn := dialProxy(t, p)
+	mustAnswer(t, conn, "before")
+	p.DropReplies(true)
+	for _, line := range []string{"first", "second", "third"} {
+		mustBeSilent(t, conn, line)
+		await.NoError(t, "the request arrives", func() error { return target.got(line) })
+		await.True(t, "its reply is swallowed", func() bool { return p.missesBytes() })
+	}
+	p.DropReplies(false)
+	mustBeClosed(t, conn)
+}
+
 func TestProxyDelay(t *testing.T) {
 	t.Parallel()
 	p := ProxyForTest(t, startLines(t).Addr().String())
