@@ -37,6 +37,7 @@ type fleetPlan struct {
 	relays  int  // a region has; the others wait for the lease. 0 is 1
 	metered bool // the first region's relay runs on a thread of its own, whose processor time is measured
 	deaf    bool // nodes do not listen to their origins' messages: they learn from answers alone
+	peers   bool // relays hand their rows to each other too, over peerWay
 
 	plan func(f *fleet, duration time.Duration) agenda
 }
@@ -109,10 +110,33 @@ func (f *fleet) addRelay(r *fleetRegion) (*fleetRelay, error) {
 	var err error
 	made.Relay, err = relay.New(relay.Config{
 		Region: r.name, Holder: process, Origin: f.way(r, made.toOrigin), News: remoteNews{f.news, way}, Counts: relayCounts{f.counts, way},
-		Tuning: func() relay.Tuning { return f.tuning },
+		Tuning: func() relay.Tuning { return f.tuning }, Told: f.peersOf(r),
 	})
 	r.relays = append(r.relays, made)
 	return made, err
+}
+
+// peerWay is a stream between two relays: it keeps order, so that it does not jitter.
+const peerWay = 80 * time.Millisecond
+
+// peersOf hands a row that a region's relay is about to append to the relays of all other regions, a way later. One that
+// has no lease refuses it.
+func (f *fleet) peersOf(from *fleetRegion) func(store.NewsRow) {
+	if !f.plan.peers {
+		return nil
+	}
+	return func(row store.NewsRow) {
+		f.requests.Go(func() {
+			time.Sleep(peerWay)
+			for _, r := range f.regions {
+				for _, to := range r.relays {
+					if r != from && to.Leads() {
+						_ = to.Hear(row) // News has it too
+					}
+				}
+			}
+		})
+	}
 }
 
 // bootAll starts relays, at moments spread over a second, and nodes, and returns when traffic is due.

@@ -106,9 +106,9 @@ func wipeScenario() Scenario {
 	return Scenario{
 		Name:     "wipe",
 		Summary:  "a region's Redis loses everything, twice",
-		Doc:      "2 regions of 2 nodes, 100 callers in both at twice their limits. The first region's Redis restarts empty after a third and after two thirds of the run. Nodes notice the new epoch and tell it again what they have accepted; budget must not come back.",
-		Duration: 2 * time.Minute, LosesCost: true,
-		Shape: Shape{Nodes: each(2, 2), Origin: nearRedis, Counts: farMySQL},
+		Doc:      "2 regions of 2 nodes, 100 callers in both at twice their limits. The first region's Redis restarts empty after a third and after two thirds of the run. Nodes notice the new epoch and tell it again what they have accepted: lost_cost and doubled_cost must be 0.",
+		Duration: 2 * time.Minute,
+		Shape:    Shape{Nodes: each(2, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, duration time.Duration) agenda {
 			g := w.shared(100, 2)
 			g.at(duration/3, w.regions[0].origin.Wipe)
@@ -148,11 +148,20 @@ func lossyScenario() Scenario {
 
 func skewScenario() Scenario {
 	return Scenario{
-		Name:     "skew",
-		Summary:  "clocks that are wrong by up to half a second",
-		Doc:      "3 regions of 2 nodes, 100 callers in all of them at 1.5 times their limits, every node's clock up to 500 ms ahead or behind. Cells are numbered, so skew shifts weights and never identities.",
+		Name:    "skew",
+		Summary: "clocks that are wrong by up to a second",
+		Doc: "3 regions of 2 nodes, every node's clock up to a second ahead or behind: two of a region may be 2 s apart. 100 callers in all regions at 1.5 times their limits of 100 a minute, and 20 in one region at twice their limits of 60 in 6 s. " +
+			"Nodes number cells by their origin's clock: of the latter, no window may have more than 61.",
 		Duration: 2 * time.Minute, Warmup: time.Minute,
-		Shape: Shape{Nodes: each(3, 2), Origin: nearRedis, Counts: farMySQL, Skew: 500 * time.Millisecond},
-		plan:  func(w *world, _ time.Duration) agenda { return w.shared(100, 1.5) },
+		Shape: Shape{Nodes: each(3, 2), Origin: nearRedis, Counts: farMySQL, Skew: time.Second},
+		plan: func(w *world, _ time.Duration) agenda {
+			const callers, limit, window = 20, 60, 6 * time.Second
+			g := w.shared(100, 1.5)
+			for i := range callers {
+				a := w.ledger.open("in one region, 60 in 6 s", request(fmt.Sprintf("short-%d", i), limit, window), 0)
+				g.push(w.caller(a, 100+i, []int{0}, 2*limit*float64(time.Minute/window), 1))
+			}
+			return g
+		},
 	}
 }

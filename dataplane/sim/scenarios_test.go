@@ -79,3 +79,41 @@ func TestSpread(t *testing.T) {
 		t.Errorf("%v times the limit passes", got)
 	}
 }
+
+// Limiters, relays and origins that serve: what a region has admitted, no other admits again.
+func TestRegionsShareALimit(t *testing.T) {
+	for name, most := range map[string]float64{"hop": 1.02, "silent": 1, "late": 1.01} {
+		r := simulate(t, lookup(t, name), Options{Seed: 1, Duration: 30 * time.Second})
+		if r.AdmittedOverLimit > most || r.Simulated.Denied == 0 || r.LostCost+r.DoubledCost > 0 {
+			t.Errorf("%s: admitted %v of the limit, %d denied, lost %d, doubled %d", name, r.AdmittedOverLimit, r.Simulated.Denied, r.LostCost, r.DoubledCost)
+		}
+	}
+}
+
+// Windows of 5 s at 1.5 times their limits over two regions: at most 1.1 times the limit is admitted, steadily.
+func TestRegionsShareShortWindows(t *testing.T) {
+	r := simulate(t, lookup(t, "short"), Options{Seed: 1})
+	for _, g := range r.Groups {
+		if g.KeysAtLimit != g.Keys || g.AdmittedRateOverLimit > 1.1 || g.Name == "windows of 5s" && g.AdmittedOverLimitMean > 1.1 {
+			t.Errorf("%+v", g)
+		}
+	}
+}
+
+// Two nodes 2 s apart, windows of 6 s: at most one too many.
+func TestNodesWithWrongClocksAgree(t *testing.T) {
+	r := simulate(t, lookup(t, "skew"), Options{Seed: 1})
+	for _, g := range r.Groups {
+		if g.Name == "in one region, 60 in 6 s" && g.AdmittedOverLimit > 61.0/60+0.001 {
+			t.Errorf("admitted %v of the limit", g.AdmittedOverLimit)
+		}
+	}
+}
+
+// A wiped origin gets back all that was accepted, once.
+func TestAWipedOriginIsRestored(t *testing.T) {
+	r := simulate(t, lookup(t, "wipe"), Options{Seed: 1})
+	if r.LostCost != 0 || r.DoubledCost != 0 {
+		t.Errorf("lost %d, doubled %d", r.LostCost, r.DoubledCost)
+	}
+}
