@@ -25,7 +25,8 @@ func scrapeFleet(t *testing.T) published {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	s, err := stack.Start(ctx, stack.Options{Bin: bin, Engine: servers.EngineOf(t), Data: t.TempDir(), NodesPerRegion: 1, CleanupInterval: time.Second})
+	peers := []string{"--relay-peers=ap=127.0.0.1:1", "--relay-peers-listen=127.0.0.1:0"} // for the metrics of peers
+	s, err := stack.Start(ctx, stack.Options{Bin: bin, Engine: servers.EngineOf(t), Data: t.TempDir(), NodesPerRegion: 1, CleanupInterval: time.Second, NodeArgs: peers})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +48,7 @@ func scrapeFleet(t *testing.T) published {
 		seen.scrape(ctx, t, s.API())
 		// What a region publishes of another, and the control plane of both, is there
 		// once they have heard of each other.
-		if seen["weir_convergence_delay_seconds_bucket"] != nil && seen["weir_fleet_clock_skew_seconds"] != nil {
+		if seen["weir_relay_lag_seconds"] != nil && seen["weir_fleet_clock_skew_seconds"] != nil {
 			seen.scrapeTrouble(ctx, t, s, tick.C)
 			return seen
 		}
