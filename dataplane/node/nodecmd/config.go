@@ -46,7 +46,7 @@ type Config struct {
 	TLSClientCAFile string `name:"tls-client-ca-file" placeholder:"PATH" help:"Authorities that must have signed callers' certificates."`
 	TokensFile      string `placeholder:"PATH" help:"Who may call: SHA-256 hashes of bearer tokens, one a line, as sha256sum prints them. Read again when it changes."`
 
-	RelayPeers         string `placeholder:"LIST" help:"Relays of other regions, to which this node's sends news at once: region=host:port[,host:port] each, separated by spaces. Left out: news goes through MySQL alone."`
+	RelayPeers         string `placeholder:"LIST" help:"Relays of other regions, to which this node's sends news directly: region=host:port[,host:port] each, separated by spaces. Left out: news goes through MySQL alone."`
 	RelayPeersListen   string `placeholder:"HOST:PORT" help:"Where the relays of those regions are heard; left out: nowhere. Beyond loopback over mutual TLS alone."`
 	RelayPeersDomain   string `placeholder:"NAME" help:"Domain of the names in relays' certificates: that of region eu is issued to eu.NAME. Left out: to eu."`
 	RelayPeersCertFile string `placeholder:"PATH" help:"This region's certificate, shown to relays of other regions. Read again when it changes."`

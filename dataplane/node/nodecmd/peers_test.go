@@ -75,7 +75,7 @@ func TestTakenPortForPeers(t *testing.T) {
 func TestCertificatesOfPeers(t *testing.T) {
 	var stdout, stderr lockedBuffer
 	code := Main(t.Context(), []string{"--region=eu", "--redis-url=redis://127.0.0.1:1", "--mysql-dsn=weir@tcp(127.0.0.1:1)/weir",
-		"--relay-peers=us=us.example:7201", "--relay-peers-cert-file=/no/such/cert", "--relay-peers-key-file=/k", "--relay-peers-ca-file=/ca"}, &stdout, &stderr)
+		"--relay-peers=us=us.example:7301", "--relay-peers-cert-file=/no/such/cert", "--relay-peers-key-file=/k", "--relay-peers-ca-file=/ca"}, &stdout, &stderr)
 	if code != 1 || !strings.Contains(stderr.String(), "relay-peers-cert-file") || !strings.Contains(stderr.String(), "/no/such/cert") {
 		t.Errorf("exit code %d\n%s", code, &stderr)
 	}
@@ -91,15 +91,15 @@ func TestPeersOptions(t *testing.T) {
 		args []string
 		want string // of the error; empty: none
 	}{
-		{"regions with several relays", append(files, "--relay-peers=us=us-0:7201,us-1:7201  ap=[::1]:7201", "--relay-peers-listen=:7201"), ""},
-		{"plaintext on loopback", []string{"--relay-peers=us=127.0.0.1:7201", "--relay-peers-listen=127.0.0.1:7202"}, ""},
-		{"plaintext beyond", []string{"--relay-peers=us=us-0:7201"}, `relay-peers: peer 1: address "us-0:7201" is not on loopback`},
-		{"plaintext listener beyond", []string{"--relay-peers=us=127.0.0.1:1", "--relay-peers-listen=:7201"}, `relay-peers: listen ":7201" is not on loopback`},
-		{"no peers", []string{"--relay-peers-listen=127.0.0.1:7201"}, "relay-peers-listen is set and relay-peers is not"},
+		{"regions with several relays", append(files, "--relay-peers=us=us-0:7301,us-1:7301  ap=[::1]:7301", "--relay-peers-listen=:7301"), ""},
+		{"plaintext on loopback", []string{"--relay-peers=us=127.0.0.1:7301", "--relay-peers-listen=127.0.0.1:7202"}, ""},
+		{"plaintext beyond", []string{"--relay-peers=us=us-0:7301"}, `relay-peers: peer 1: address "us-0:7301" is not on loopback`},
+		{"plaintext listener beyond", []string{"--relay-peers=us=127.0.0.1:1", "--relay-peers-listen=:7301"}, `relay-peers: listen ":7301" is not on loopback`},
+		{"no peers", []string{"--relay-peers-listen=127.0.0.1:7301"}, "relay-peers-listen is set and relay-peers is not"},
 		{"files and no peers", files, "relay-peers-cert-file is set and relay-peers is not"},
 		{"domain and no peers", []string{"--relay-peers-domain=x"}, "relay-peers-domain is set and relay-peers is not"},
-		{"two files", append(files[:2:2], "--relay-peers=us=us-0:7201"), "relay-peers-cert-file, relay-peers-key-file and relay-peers-ca-file: set all, or none"},
-		{"no region", append(files, "--relay-peers=us-0:7201"), `relay-peers: "us-0:7201" is not region=host:port`},
+		{"two files", append(files[:2:2], "--relay-peers=us=us-0:7301"), "relay-peers-cert-file, relay-peers-key-file and relay-peers-ca-file: set all, or none"},
+		{"no region", append(files, "--relay-peers=us-0:7301"), `relay-peers: "us-0:7301" is not region=host:port`},
 		{"no addresses", append(files, "--relay-peers=us="), `relay-peers: "us=" is not region=host:port`},
 		{"no port", append(files, "--relay-peers=us=us-0"), `relay-peers: peer 1: address "us-0" is not host:port`},
 		{"too many", append(files, "--relay-peers=us="+sixteen+"h:2"), "relay-peers: peer 1: addresses are 17 (1 to 16)"},
