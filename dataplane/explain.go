@@ -60,10 +60,10 @@ type ExplainedCell struct {
 	Regional  int64 // accepted in this region, as far as this node knows
 	Confirmed int64 // of Regional: known to the origin, or on its way there
 	Unsent    int64 // of Regional: this node's own, not sent to the origin yet
-	Global    int64 // reported by all other regions
+	Foreign   int64 // accepted in all other regions, as the origin last said
 	Credit    int64 // refunded here after others were told: taken off when deciding
 	Restores  bool  // the origin has lost it, and is to be told again
-	Counts    int64 // what decisions here go by: Regional + Global - Credit, and what claims in flight have taken
+	Counts    int64 // what decisions here go by: Regional + Foreign - Credit, and what claims in flight have taken
 }
 
 // Explain tells why r would be answered as it would. It counts nothing, brings no key into
@@ -153,7 +153,7 @@ func (c *ExplainedCell) read(at *cell.CellLook, fleet bool) {
 	}
 	c.Confirmed = min(c.Regional, at.Settled)
 	c.Unsent = c.Regional - c.Confirmed
-	c.Global, c.Credit = at.Foreign, at.Credit
+	c.Foreign, c.Credit = at.Foreign, at.Credit
 	c.Restores = at.Restores
 }
 

@@ -38,13 +38,13 @@ func TestExplainTellsEveryTerm(t *testing.T) {
 	a.take("k", 1, 99)
 	x := a.explain(ask("k", 2, 99))
 	now, before := x.Current, x.Previous
-	if now.Regional != 4 || now.Confirmed != 3 || now.Unsent != 1 || now.Global != 3 || now.Counts != 7 || before.Counts != 4 || x.Weight != 0.5 {
+	if now.Regional != 4 || now.Confirmed != 3 || now.Unsent != 1 || now.Foreign != 3 || now.Counts != 7 || before.Counts != 4 || x.Weight != 0.5 {
 		t.Errorf("%+v", x)
 	}
 	if d := x.Decision; d.Allowed || d.Current != 11 || d.Limit != 10 || d.Remaining != 1 || !x.Overridden || d.Override != "k*" || d.RetryAfter != time.Millisecond {
 		t.Errorf("%+v", d)
 	}
-	for _, says := range []string{`"k" in "acme"/"api" would be denied: 11 of 10 in any 1m0s`, "it would pass in 1ms", `the override "k*"`, "accepted 4 (1 of it not sent", "others report 3", "4 counts by 50 %"} {
+	for _, says := range []string{`"k" in "acme"/"api" would be denied: 11 of 10 in any 1m0s`, "it would pass in 1ms", `the override "k*"`, "accepted 4 (1 of it not sent", "and others 3", "4 counts by 50 %"} {
 		if text := x.String(); !strings.Contains(text, says) {
 			t.Errorf("%s\nsays nothing of %q", text, says)
 		}
@@ -75,7 +75,7 @@ func TestExplainInWordsAddsUpAfterARefund(t *testing.T) {
 	if c := x.Current; c.Regional != 80 || c.Credit != 50 || c.Counts != 30 || x.Decision.Current != 35 {
 		t.Fatalf("%+v", x)
 	}
-	for _, says := range []string{"allowed: 35 of 100 in any", "accepted 80 (0 of it not sent", "others report 0", "50 was refunded here", "together 30", "7 counts by 67 %, as 4"} {
+	for _, says := range []string{"allowed: 35 of 100 in any", "accepted 80 (0 of it not sent", "and others 0", "50 was refunded here", "together 30", "7 counts by 67 %, as 4"} {
 		if text := x.String(); !strings.Contains(text, says) {
 			t.Errorf("%s\nsays nothing of %q", text, says)
 		}

@@ -78,8 +78,8 @@ func (x *Explanation) sum() string {
 	c := &x.Current
 	var b strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
-	say(". In this window its region has accepted %d (%d of it not sent to the origin yet) and others report %d", c.Regional, c.Unsent, c.Global)
-	claims := c.Counts - (c.Regional + c.Global - c.Credit)
+	say(". In this window its region has accepted %d (%d of it not sent to the origin yet) and others %d", c.Regional, c.Unsent, c.Foreign)
+	claims := c.Counts - (c.Regional + c.Foreign - c.Credit)
 	if claims != 0 {
 		say("; %d is claimed by requests that wait for the origin", claims)
 	}

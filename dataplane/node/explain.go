@@ -36,8 +36,8 @@ func writeExplanation(x *dataplane.Explanation) *weirv1.ExplainResponse {
 func writeCell(c *dataplane.ExplainedCell) *weirv1.ExplainedCell {
 	return &weirv1.ExplainedCell{
 		Sequence: c.Sequence, StartMs: c.Start.UnixMilli(), Generation: c.Generation, Held: c.Held,
-		Regional: c.Regional, Confirmed: c.Confirmed, Unsent: c.Unsent, Global: c.Global, Credit: c.Credit,
-		Counts: c.Counts,
+		Regional: c.Regional, Confirmed: c.Confirmed, Unsent: c.Unsent, Foreign: c.Foreign, Credit: c.Credit,
+		Counts: c.Counts, Restores: c.Restores,
 	}
 }
 

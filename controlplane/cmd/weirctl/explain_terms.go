@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"strings"
 
 	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 )
@@ -41,17 +40,15 @@ var terms = []term{
 	{"current, since", "clock", never, func(x *weirv1.ExplainResponse) string { return moment(x.GetCurrent().GetStartMs()) }},
 	{"  of this region", "the region's origin, and this node", heardAt, current((*weirv1.ExplainedCell).GetRegional)},
 	{"  not sent yet", "this node", asOfNow, current((*weirv1.ExplainedCell).GetUnsent)},
-	{"  of other regions", "rows and bulletins of the count store", importedAt, current((*weirv1.ExplainedCell).GetGlobal)},
-	{"  by region", "bulletins", never, func(x *weirv1.ExplainResponse) string {
-		var parts []string
-		for _, r := range x.GetCurrent().GetBulletins() {
-			parts = append(parts, r.GetRegion()+" "+digits(r.GetCount()))
-		}
-		return strings.Join(parts, ", ")
-	}},
+	{"  of other regions", "the region's origin", heardAt, current((*weirv1.ExplainedCell).GetForeign)},
 	{"  refunded", "this node", asOfNow, some(current((*weirv1.ExplainedCell).GetCredit))},
 	{"  counts", "this node", asOfNow, current((*weirv1.ExplainedCell).GetCounts)},
-	{"  published", "this node, to the count store", asOfNow, current((*weirv1.ExplainedCell).GetPublished)},
+	{"  to be restored", "the origin has lost it", asOfNow, func(x *weirv1.ExplainResponse) string {
+		if x.GetCurrent().GetRestores() {
+			return "yes"
+		}
+		return ""
+	}},
 	{"previous", "as current", never, func(x *weirv1.ExplainResponse) string {
 		return fmt.Sprintf("%s by %.0f %%", digits(x.GetPrevious().GetCounts()), 100*x.GetWeight())
 	}},
@@ -67,12 +64,6 @@ var terms = []term{
 			return ""
 		}
 		return x.GetAsks() + ", " + x.GetSends()
-	}},
-	{"used in", "digests of other regions", never, func(x *weirv1.ExplainResponse) string {
-		if !x.GetCovered() {
-			return "not known"
-		}
-		return plural(x.GetUsedElsewhere(), "other region")
 	}},
 	{"mode", "settings", settingsAt, func(x *weirv1.ExplainResponse) string {
 		return fmt.Sprintf("%s, outage %s, headroom %s", x.GetMode(), x.GetOutage(), x.GetHeadroom())
@@ -90,7 +81,6 @@ var terms = []term{
 func asOfNow(x *weirv1.ExplainResponse) int64    { return x.GetAtMs() }
 func settingsAt(x *weirv1.ExplainResponse) int64 { return x.GetSettingsAtMs() }
 func heardAt(x *weirv1.ExplainResponse) int64    { return x.GetHeardAtMs() }
-func importedAt(x *weirv1.ExplainResponse) int64 { return x.GetImportedAtMs() }
 func never(*weirv1.ExplainResponse) int64        { return 0 }
 
 func current(count func(*weirv1.ExplainedCell) int64) func(*weirv1.ExplainResponse) string {

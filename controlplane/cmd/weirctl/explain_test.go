@@ -44,10 +44,9 @@ func explained() *weirv1.ExplainResponse {
 	return &weirv1.ExplainResponse{
 		Summary: "denied\x1b, because", AtMs: atMs, DurationMs: 60_000, Mode: "exact", Outage: "local", Headroom: "kick", Known: true,
 		Decision: &weirv1.LimitResponse{Limit: 10, Current: 11.5, RetryAfterMs: 15_000, Override: "user_*"},
-		Current: &weirv1.ExplainedCell{StartMs: atMs - 5000, Regional: 6, Unsent: 1, Global: 4, Counts: 10, Published: 5,
-			Bulletins: []*weirv1.RegionCount{{Region: "ap", Count: 1}, {Region: "us", Count: 3}}},
-		Previous: &weirv1.ExplainedCell{Counts: 2}, Weight: 0.25, HeardAtMs: atMs - 400, ImportedAtMs: atMs - 3000,
-		Covered: true, UsedElsewhere: 2, Asks: "closed", Sends: "closed", TuningVersion: 7, SettingsAtMs: atMs - 12_000,
+		Current:  &weirv1.ExplainedCell{StartMs: atMs - 5000, Regional: 6, Unsent: 1, Foreign: 4, Counts: 10, Restores: true},
+		Previous: &weirv1.ExplainedCell{Counts: 2}, Weight: 0.25, HeardAtMs: atMs - 400,
+		Asks: "closed", Sends: "closed", TuningVersion: 7, SettingsAtMs: atMs - 12_000,
 	}
 }
 
@@ -66,14 +65,12 @@ override            user_*                              12s    settings
 current, since      2026-01-02 15:04:00Z                -      clock
   of this region    6                                   400ms  the region's origin, and this node
   not sent yet      1                                   0s     this node
-  of other regions  4                                   3s     rows and bulletins of the count store
-  by region         ap 1, us 3                          -      bulletins
+  of other regions  4                                   400ms  the region's origin
   counts            10                                  0s     this node
-  published         5                                   0s     this node, to the count store
+  to be restored    yes                                 0s     the origin has lost it
 previous            2 by 25 %                           -      as current
 asks the origin     -                                   0s     this node
 origin              closed, closed                      0s     breakers of what is asked, what is sent
-used in             2 other regions                     -      digests of other regions
 mode                exact, outage local, headroom kick  12s    settings
 tuning              version 7                           12s    settings
 key is held         yes                                 0s     this node

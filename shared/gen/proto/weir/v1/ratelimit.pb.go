@@ -995,19 +995,16 @@ type ExplainResponse struct {
 	Current         *ExplainedCell         `protobuf:"bytes,13,opt,name=current,proto3" json:"current,omitempty"`
 	Previous        *ExplainedCell         `protobuf:"bytes,14,opt,name=previous,proto3" json:"previous,omitempty"`
 	Weight          float64                `protobuf:"fixed64,15,opt,name=weight,proto3" json:"weight,omitempty"`                                     // of previous
-	UsedElsewhere   int64                  `protobuf:"varint,16,opt,name=used_elsewhere,json=usedElsewhere,proto3" json:"used_elsewhere,omitempty"`   // other regions whose digests hold the key
-	Covered         bool                   `protobuf:"varint,17,opt,name=covered,proto3" json:"covered,omitempty"`                                    // every region's digests are here
-	HeardAtMs       int64                  `protobuf:"varint,18,opt,name=heard_at_ms,json=heardAtMs,proto3" json:"heard_at_ms,omitempty"`             // the origin's last word on the current cell
-	StrictUntilMs   int64                  `protobuf:"varint,19,opt,name=strict_until_ms,json=strictUntilMs,proto3" json:"strict_until_ms,omitempty"` // decisions ask the origin first until then
-	AsksOrigin      bool                   `protobuf:"varint,20,opt,name=asks_origin,json=asksOrigin,proto3" json:"asks_origin,omitempty"`            // a decision now would
-	RestsForMs      int64                  `protobuf:"varint,21,opt,name=rests_for_ms,json=restsForMs,proto3" json:"rests_for_ms,omitempty"`          // after a read that failed
-	Asks            string                 `protobuf:"bytes,22,opt,name=asks,proto3" json:"asks,omitempty"`                                           // breaker of what decisions wait for: closed, half-open or open
-	Sends           string                 `protobuf:"bytes,23,opt,name=sends,proto3" json:"sends,omitempty"`                                         // breaker of what loops send
-	RegionNodes     int64                  `protobuf:"varint,24,opt,name=region_nodes,json=regionNodes,proto3" json:"region_nodes,omitempty"`
-	ImportedAtMs    int64                  `protobuf:"varint,25,opt,name=imported_at_ms,json=importedAtMs,proto3" json:"imported_at_ms,omitempty"`
-	TuningVersion   int64                  `protobuf:"varint,26,opt,name=tuning_version,json=tuningVersion,proto3" json:"tuning_version,omitempty"`
-	SettingsAtMs    int64                  `protobuf:"varint,27,opt,name=settings_at_ms,json=settingsAtMs,proto3" json:"settings_at_ms,omitempty"`
-	Candidate       int64                  `protobuf:"varint,28,opt,name=candidate,proto3" json:"candidate,omitempty"` // limit judged beside the one in force, see decision.candidate_denied; 0 for none
+	HeardAtMs       int64                  `protobuf:"varint,16,opt,name=heard_at_ms,json=heardAtMs,proto3" json:"heard_at_ms,omitempty"`             // the origin's last word on the current cell, of this region and of all others
+	StrictUntilMs   int64                  `protobuf:"varint,17,opt,name=strict_until_ms,json=strictUntilMs,proto3" json:"strict_until_ms,omitempty"` // decisions ask the origin first until then
+	AsksOrigin      bool                   `protobuf:"varint,18,opt,name=asks_origin,json=asksOrigin,proto3" json:"asks_origin,omitempty"`            // a decision now would
+	RestsForMs      int64                  `protobuf:"varint,19,opt,name=rests_for_ms,json=restsForMs,proto3" json:"rests_for_ms,omitempty"`          // after a read that failed
+	Asks            string                 `protobuf:"bytes,20,opt,name=asks,proto3" json:"asks,omitempty"`                                           // breaker of what decisions wait for: closed, half-open or open
+	Sends           string                 `protobuf:"bytes,21,opt,name=sends,proto3" json:"sends,omitempty"`                                         // breaker of what loops send
+	RegionNodes     int64                  `protobuf:"varint,22,opt,name=region_nodes,json=regionNodes,proto3" json:"region_nodes,omitempty"`
+	TuningVersion   int64                  `protobuf:"varint,23,opt,name=tuning_version,json=tuningVersion,proto3" json:"tuning_version,omitempty"`
+	SettingsAtMs    int64                  `protobuf:"varint,24,opt,name=settings_at_ms,json=settingsAtMs,proto3" json:"settings_at_ms,omitempty"`
+	Candidate       int64                  `protobuf:"varint,25,opt,name=candidate,proto3" json:"candidate,omitempty"` // limit judged beside the one in force, see decision.candidate_denied; 0 for none
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1147,20 +1144,6 @@ func (x *ExplainResponse) GetWeight() float64 {
 	return 0
 }
 
-func (x *ExplainResponse) GetUsedElsewhere() int64 {
-	if x != nil {
-		return x.UsedElsewhere
-	}
-	return 0
-}
-
-func (x *ExplainResponse) GetCovered() bool {
-	if x != nil {
-		return x.Covered
-	}
-	return false
-}
-
 func (x *ExplainResponse) GetHeardAtMs() int64 {
 	if x != nil {
 		return x.HeardAtMs
@@ -1210,13 +1193,6 @@ func (x *ExplainResponse) GetRegionNodes() int64 {
 	return 0
 }
 
-func (x *ExplainResponse) GetImportedAtMs() int64 {
-	if x != nil {
-		return x.ImportedAtMs
-	}
-	return 0
-}
-
 func (x *ExplainResponse) GetTuningVersion() int64 {
 	if x != nil {
 		return x.TuningVersion
@@ -1247,13 +1223,11 @@ type ExplainedCell struct {
 	Held          bool                   `protobuf:"varint,4,opt,name=held,proto3" json:"held,omitempty"`             // false: all that follows is 0
 	Regional      int64                  `protobuf:"varint,5,opt,name=regional,proto3" json:"regional,omitempty"`     // accepted in this region, as far as this node knows
 	Confirmed     int64                  `protobuf:"varint,6,opt,name=confirmed,proto3" json:"confirmed,omitempty"`   // of it: the origin knows, or is being told
-	Unsent        int64                  `protobuf:"varint,7,opt,name=unsent,proto3" json:"unsent,omitempty"`         // of it: this node's own, not told yet
-	Global        int64                  `protobuf:"varint,8,opt,name=global,proto3" json:"global,omitempty"`         // reported by all other regions
+	Unsent        int64                  `protobuf:"varint,7,opt,name=unsent,proto3" json:"unsent,omitempty"`         // of it: this node's own, not sent yet
+	Foreign       int64                  `protobuf:"varint,8,opt,name=foreign,proto3" json:"foreign,omitempty"`       // of all other regions, as the origin last said
 	Credit        int64                  `protobuf:"varint,9,opt,name=credit,proto3" json:"credit,omitempty"`         // refunded after others were told
-	Published     int64                  `protobuf:"varint,10,opt,name=published,proto3" json:"published,omitempty"`  // of regional: in the count store
-	Told          int64                  `protobuf:"varint,11,opt,name=told,proto3" json:"told,omitempty"`            // of regional: in this node's bulletin
-	Counts        int64                  `protobuf:"varint,12,opt,name=counts,proto3" json:"counts,omitempty"`        // what decisions go by: regional + global - credit, and what claims in flight have taken
-	Bulletins     []*RegionCount         `protobuf:"bytes,13,rep,name=bulletins,proto3" json:"bulletins,omitempty"`   // what bulletins have told; global may have more, from rows
+	Counts        int64                  `protobuf:"varint,10,opt,name=counts,proto3" json:"counts,omitempty"`        // what decisions go by: regional + foreign - credit, and what claims in flight have taken
+	Restores      bool                   `protobuf:"varint,11,opt,name=restores,proto3" json:"restores,omitempty"`    // the origin has lost the cell, and this node is about to tell it again
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1337,9 +1311,9 @@ func (x *ExplainedCell) GetUnsent() int64 {
 	return 0
 }
 
-func (x *ExplainedCell) GetGlobal() int64 {
+func (x *ExplainedCell) GetForeign() int64 {
 	if x != nil {
-		return x.Global
+		return x.Foreign
 	}
 	return 0
 }
@@ -1351,20 +1325,6 @@ func (x *ExplainedCell) GetCredit() int64 {
 	return 0
 }
 
-func (x *ExplainedCell) GetPublished() int64 {
-	if x != nil {
-		return x.Published
-	}
-	return 0
-}
-
-func (x *ExplainedCell) GetTold() int64 {
-	if x != nil {
-		return x.Told
-	}
-	return 0
-}
-
 func (x *ExplainedCell) GetCounts() int64 {
 	if x != nil {
 		return x.Counts
@@ -1372,72 +1332,11 @@ func (x *ExplainedCell) GetCounts() int64 {
 	return 0
 }
 
-func (x *ExplainedCell) GetBulletins() []*RegionCount {
+func (x *ExplainedCell) GetRestores() bool {
 	if x != nil {
-		return x.Bulletins
+		return x.Restores
 	}
-	return nil
-}
-
-// RegionCount is what one other region has accepted in a cell.
-type RegionCount struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Region        string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
-	Count         int64                  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
-	CountedAtMs   int64                  `protobuf:"varint,3,opt,name=counted_at_ms,json=countedAtMs,proto3" json:"counted_at_ms,omitempty"` // Unix ms by that region's clock: since when it had that much to tell
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *RegionCount) Reset() {
-	*x = RegionCount{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[14]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RegionCount) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RegionCount) ProtoMessage() {}
-
-func (x *RegionCount) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[14]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RegionCount.ProtoReflect.Descriptor instead.
-func (*RegionCount) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{14}
-}
-
-func (x *RegionCount) GetRegion() string {
-	if x != nil {
-		return x.Region
-	}
-	return ""
-}
-
-func (x *RegionCount) GetCount() int64 {
-	if x != nil {
-		return x.Count
-	}
-	return 0
-}
-
-func (x *RegionCount) GetCountedAtMs() int64 {
-	if x != nil {
-		return x.CountedAtMs
-	}
-	return 0
+	return false
 }
 
 type TopKeysRequest struct {
@@ -1452,7 +1351,7 @@ type TopKeysRequest struct {
 
 func (x *TopKeysRequest) Reset() {
 	*x = TopKeysRequest{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[15]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1464,7 +1363,7 @@ func (x *TopKeysRequest) String() string {
 func (*TopKeysRequest) ProtoMessage() {}
 
 func (x *TopKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[15]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1477,7 +1376,7 @@ func (x *TopKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKeysRequest.ProtoReflect.Descriptor instead.
 func (*TopKeysRequest) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{15}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TopKeysRequest) GetWorkspace() string {
@@ -1519,7 +1418,7 @@ type TopKeysResponse struct {
 
 func (x *TopKeysResponse) Reset() {
 	*x = TopKeysResponse{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[16]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1531,7 +1430,7 @@ func (x *TopKeysResponse) String() string {
 func (*TopKeysResponse) ProtoMessage() {}
 
 func (x *TopKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[16]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1544,7 +1443,7 @@ func (x *TopKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKeysResponse.ProtoReflect.Descriptor instead.
 func (*TopKeysResponse) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{16}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TopKeysResponse) GetAtMs() int64 {
@@ -1586,7 +1485,7 @@ type TopKey struct {
 
 func (x *TopKey) Reset() {
 	*x = TopKey{}
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[17]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1598,7 +1497,7 @@ func (x *TopKey) String() string {
 func (*TopKey) ProtoMessage() {}
 
 func (x *TopKey) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_v1_ratelimit_proto_msgTypes[17]
+	mi := &file_weir_v1_ratelimit_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1611,7 +1510,7 @@ func (x *TopKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TopKey.ProtoReflect.Descriptor instead.
 func (*TopKey) Descriptor() ([]byte, []int) {
-	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{17}
+	return file_weir_v1_ratelimit_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TopKey) GetWorkspace() string {
@@ -1752,7 +1651,7 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\vduration_ms\x18\x05 \x01(\x03R\n" +
 	"durationMs\x12\x12\n" +
 	"\x04cost\x18\x06 \x01(\x03R\x04cost\x12\x1b\n" +
-	"\tzero_cost\x18\a \x01(\bR\bzeroCost\"\x9e\a\n" +
+	"\tzero_cost\x18\a \x01(\bR\bzeroCost\"\xb7\x06\n" +
 	"\x0fExplainResponse\x12\x18\n" +
 	"\asummary\x18\x01 \x01(\tR\asummary\x122\n" +
 	"\bdecision\x18\x02 \x01(\v2\x16.weir.v1.LimitResponseR\bdecision\x12\x13\n" +
@@ -1772,22 +1671,19 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\x05known\x18\f \x01(\bR\x05known\x120\n" +
 	"\acurrent\x18\r \x01(\v2\x16.weir.v1.ExplainedCellR\acurrent\x122\n" +
 	"\bprevious\x18\x0e \x01(\v2\x16.weir.v1.ExplainedCellR\bprevious\x12\x16\n" +
-	"\x06weight\x18\x0f \x01(\x01R\x06weight\x12%\n" +
-	"\x0eused_elsewhere\x18\x10 \x01(\x03R\rusedElsewhere\x12\x18\n" +
-	"\acovered\x18\x11 \x01(\bR\acovered\x12\x1e\n" +
-	"\vheard_at_ms\x18\x12 \x01(\x03R\theardAtMs\x12&\n" +
-	"\x0fstrict_until_ms\x18\x13 \x01(\x03R\rstrictUntilMs\x12\x1f\n" +
-	"\vasks_origin\x18\x14 \x01(\bR\n" +
+	"\x06weight\x18\x0f \x01(\x01R\x06weight\x12\x1e\n" +
+	"\vheard_at_ms\x18\x10 \x01(\x03R\theardAtMs\x12&\n" +
+	"\x0fstrict_until_ms\x18\x11 \x01(\x03R\rstrictUntilMs\x12\x1f\n" +
+	"\vasks_origin\x18\x12 \x01(\bR\n" +
 	"asksOrigin\x12 \n" +
-	"\frests_for_ms\x18\x15 \x01(\x03R\n" +
+	"\frests_for_ms\x18\x13 \x01(\x03R\n" +
 	"restsForMs\x12\x12\n" +
-	"\x04asks\x18\x16 \x01(\tR\x04asks\x12\x14\n" +
-	"\x05sends\x18\x17 \x01(\tR\x05sends\x12!\n" +
-	"\fregion_nodes\x18\x18 \x01(\x03R\vregionNodes\x12$\n" +
-	"\x0eimported_at_ms\x18\x19 \x01(\x03R\fimportedAtMs\x12%\n" +
-	"\x0etuning_version\x18\x1a \x01(\x03R\rtuningVersion\x12$\n" +
-	"\x0esettings_at_ms\x18\x1b \x01(\x03R\fsettingsAtMs\x12\x1c\n" +
-	"\tcandidate\x18\x1c \x01(\x03R\tcandidate\"\xfa\x02\n" +
+	"\x04asks\x18\x14 \x01(\tR\x04asks\x12\x14\n" +
+	"\x05sends\x18\x15 \x01(\tR\x05sends\x12!\n" +
+	"\fregion_nodes\x18\x16 \x01(\x03R\vregionNodes\x12%\n" +
+	"\x0etuning_version\x18\x17 \x01(\x03R\rtuningVersion\x12$\n" +
+	"\x0esettings_at_ms\x18\x18 \x01(\x03R\fsettingsAtMs\x12\x1c\n" +
+	"\tcandidate\x18\x19 \x01(\x03R\tcandidate\"\xb2\x02\n" +
 	"\rExplainedCell\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x03R\bsequence\x12\x19\n" +
 	"\bstart_ms\x18\x02 \x01(\x03R\astartMs\x12\x1e\n" +
@@ -1797,18 +1693,12 @@ const file_weir_v1_ratelimit_proto_rawDesc = "" +
 	"\x04held\x18\x04 \x01(\bR\x04held\x12\x1a\n" +
 	"\bregional\x18\x05 \x01(\x03R\bregional\x12\x1c\n" +
 	"\tconfirmed\x18\x06 \x01(\x03R\tconfirmed\x12\x16\n" +
-	"\x06unsent\x18\a \x01(\x03R\x06unsent\x12\x16\n" +
-	"\x06global\x18\b \x01(\x03R\x06global\x12\x16\n" +
-	"\x06credit\x18\t \x01(\x03R\x06credit\x12\x1c\n" +
-	"\tpublished\x18\n" +
-	" \x01(\x03R\tpublished\x12\x12\n" +
-	"\x04told\x18\v \x01(\x03R\x04told\x12\x16\n" +
-	"\x06counts\x18\f \x01(\x03R\x06counts\x122\n" +
-	"\tbulletins\x18\r \x03(\v2\x14.weir.v1.RegionCountR\tbulletins\"_\n" +
-	"\vRegionCount\x12\x16\n" +
-	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\x03R\x05count\x12\"\n" +
-	"\rcounted_at_ms\x18\x03 \x01(\x03R\vcountedAtMs\"\x82\x01\n" +
+	"\x06unsent\x18\a \x01(\x03R\x06unsent\x12\x18\n" +
+	"\aforeign\x18\b \x01(\x03R\aforeign\x12\x16\n" +
+	"\x06credit\x18\t \x01(\x03R\x06credit\x12\x16\n" +
+	"\x06counts\x18\n" +
+	" \x01(\x03R\x06counts\x12\x1a\n" +
+	"\brestores\x18\v \x01(\bR\brestores\"\x82\x01\n" +
 	"\x0eTopKeysRequest\x12\x1c\n" +
 	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x1e\n" +
@@ -1865,7 +1755,7 @@ func file_weir_v1_ratelimit_proto_rawDescGZIP() []byte {
 }
 
 var file_weir_v1_ratelimit_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_weir_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_weir_v1_ratelimit_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_weir_v1_ratelimit_proto_goTypes = []any{
 	(Source)(0),                 // 0: weir.v1.Source
 	(TopBy)(0),                  // 1: weir.v1.TopBy
@@ -1883,10 +1773,9 @@ var file_weir_v1_ratelimit_proto_goTypes = []any{
 	(*ExplainRequest)(nil),      // 13: weir.v1.ExplainRequest
 	(*ExplainResponse)(nil),     // 14: weir.v1.ExplainResponse
 	(*ExplainedCell)(nil),       // 15: weir.v1.ExplainedCell
-	(*RegionCount)(nil),         // 16: weir.v1.RegionCount
-	(*TopKeysRequest)(nil),      // 17: weir.v1.TopKeysRequest
-	(*TopKeysResponse)(nil),     // 18: weir.v1.TopKeysResponse
-	(*TopKey)(nil),              // 19: weir.v1.TopKey
+	(*TopKeysRequest)(nil),      // 16: weir.v1.TopKeysRequest
+	(*TopKeysResponse)(nil),     // 17: weir.v1.TopKeysResponse
+	(*TopKey)(nil),              // 18: weir.v1.TopKey
 }
 var file_weir_v1_ratelimit_proto_depIdxs = []int32{
 	0,  // 0: weir.v1.LimitResponse.source:type_name -> weir.v1.Source
@@ -1899,28 +1788,27 @@ var file_weir_v1_ratelimit_proto_depIdxs = []int32{
 	3,  // 7: weir.v1.ExplainResponse.decision:type_name -> weir.v1.LimitResponse
 	15, // 8: weir.v1.ExplainResponse.current:type_name -> weir.v1.ExplainedCell
 	15, // 9: weir.v1.ExplainResponse.previous:type_name -> weir.v1.ExplainedCell
-	16, // 10: weir.v1.ExplainedCell.bulletins:type_name -> weir.v1.RegionCount
-	1,  // 11: weir.v1.TopKeysRequest.by:type_name -> weir.v1.TopBy
-	19, // 12: weir.v1.TopKeysResponse.keys:type_name -> weir.v1.TopKey
-	2,  // 13: weir.v1.RateLimitService.Limit:input_type -> weir.v1.LimitRequest
-	4,  // 14: weir.v1.RateLimitService.LimitMany:input_type -> weir.v1.LimitManyRequest
-	6,  // 15: weir.v1.RateLimitService.Peek:input_type -> weir.v1.PeekRequest
-	8,  // 16: weir.v1.RateLimitService.Refund:input_type -> weir.v1.RefundRequest
-	13, // 17: weir.v1.RateLimitService.Explain:input_type -> weir.v1.ExplainRequest
-	10, // 18: weir.v1.RateLimitService.LimitStream:input_type -> weir.v1.LimitStreamRequest
-	17, // 19: weir.v1.RateLimitService.TopKeys:input_type -> weir.v1.TopKeysRequest
-	3,  // 20: weir.v1.RateLimitService.Limit:output_type -> weir.v1.LimitResponse
-	5,  // 21: weir.v1.RateLimitService.LimitMany:output_type -> weir.v1.LimitManyResponse
-	7,  // 22: weir.v1.RateLimitService.Peek:output_type -> weir.v1.PeekResponse
-	9,  // 23: weir.v1.RateLimitService.Refund:output_type -> weir.v1.RefundResponse
-	14, // 24: weir.v1.RateLimitService.Explain:output_type -> weir.v1.ExplainResponse
-	11, // 25: weir.v1.RateLimitService.LimitStream:output_type -> weir.v1.LimitStreamResponse
-	18, // 26: weir.v1.RateLimitService.TopKeys:output_type -> weir.v1.TopKeysResponse
-	20, // [20:27] is the sub-list for method output_type
-	13, // [13:20] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	1,  // 10: weir.v1.TopKeysRequest.by:type_name -> weir.v1.TopBy
+	18, // 11: weir.v1.TopKeysResponse.keys:type_name -> weir.v1.TopKey
+	2,  // 12: weir.v1.RateLimitService.Limit:input_type -> weir.v1.LimitRequest
+	4,  // 13: weir.v1.RateLimitService.LimitMany:input_type -> weir.v1.LimitManyRequest
+	6,  // 14: weir.v1.RateLimitService.Peek:input_type -> weir.v1.PeekRequest
+	8,  // 15: weir.v1.RateLimitService.Refund:input_type -> weir.v1.RefundRequest
+	13, // 16: weir.v1.RateLimitService.Explain:input_type -> weir.v1.ExplainRequest
+	10, // 17: weir.v1.RateLimitService.LimitStream:input_type -> weir.v1.LimitStreamRequest
+	16, // 18: weir.v1.RateLimitService.TopKeys:input_type -> weir.v1.TopKeysRequest
+	3,  // 19: weir.v1.RateLimitService.Limit:output_type -> weir.v1.LimitResponse
+	5,  // 20: weir.v1.RateLimitService.LimitMany:output_type -> weir.v1.LimitManyResponse
+	7,  // 21: weir.v1.RateLimitService.Peek:output_type -> weir.v1.PeekResponse
+	9,  // 22: weir.v1.RateLimitService.Refund:output_type -> weir.v1.RefundResponse
+	14, // 23: weir.v1.RateLimitService.Explain:output_type -> weir.v1.ExplainResponse
+	11, // 24: weir.v1.RateLimitService.LimitStream:output_type -> weir.v1.LimitStreamResponse
+	17, // 25: weir.v1.RateLimitService.TopKeys:output_type -> weir.v1.TopKeysResponse
+	19, // [19:26] is the sub-list for method output_type
+	12, // [12:19] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_weir_v1_ratelimit_proto_init() }
@@ -1928,14 +1816,14 @@ func file_weir_v1_ratelimit_proto_init() {
 	if File_weir_v1_ratelimit_proto != nil {
 		return
 	}
-	file_weir_v1_ratelimit_proto_msgTypes[17].OneofWrappers = []any{}
+	file_weir_v1_ratelimit_proto_msgTypes[16].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_v1_ratelimit_proto_rawDesc), len(file_weir_v1_ratelimit_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   18,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
