@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -83,7 +84,7 @@ func ExamineNodes(list func(context.Context) (Fleet, error), config WatchConfig)
 				clocks.Result = CheckFail
 			}
 		}
-		return append(checks, clocks, buildCheck(live))
+		return append(checks, clocks, buildCheck(live), relayCheck(fleet), convergenceCheck(live, config))
 	}
 }
 
@@ -99,4 +100,47 @@ func buildCheck(live []Node) Check {
 		return ok("builds", "all nodes run %s", builds[0])
 	}
 	return Check{Name: "builds", Result: CheckWarn, What: fmt.Sprintf("nodes run %d builds: %.200q", len(builds), builds), Do: "Finish the upgrade: neighbouring versions understand each other, others need not."}
+}
+
+// relayCheck is about regions of which a shard is relayed by no node. Nodes that have only just started get the lease
+// within seconds.
+func relayCheck(fleet Fleet) Check {
+	var without []string
+	regions, shards := 0, 0
+	for _, r := range regionsOf(fleet) {
+		by := relayedBy(filter(r.live, func(n Node) bool { return relays(n) || n.SentAtMs-n.StartedAtMs >= unrelayedMax.Milliseconds() }))
+		if by.shards > 0 {
+			regions, shards = regions+1, shards+by.shards
+		}
+		if missing := by.missing(); len(missing) > 0 {
+			without = append(without, shardNames(missing)+" of "+r.name)
+		}
+	}
+	if len(without) > 0 {
+		return Check{
+			Name: "relays", Result: CheckFail, What: "no node relays " + strings.Join(without, ", "),
+			Do: "These regions and the others do not hear of one another. See their nodes' log for why none gets the lease: it is in the region's Redis, and a relay needs MySQL as well.",
+		}
+	}
+	if regions == 0 {
+		return ok("relays", "no node has a relay yet: it takes Redis and MySQL")
+	}
+	return ok("relays", "%s of %s relayed", countOf(shards, "shard", "shards"), countOf(regions, "region is", "regions are"))
+}
+
+// convergenceCheck is about how late regions hear of one another.
+func convergenceCheck(live []Node, config WatchConfig) Check {
+	relaying := filter(live, relays)
+	from, lag := slowest(relaying)
+	untold := worst(relaying, oldestUntold)
+	switch {
+	case lag > config.LateMin || untold > config.LateMin:
+		return Check{
+			Name: "convergence", Result: CheckWarn, What: fmt.Sprintf("news of %s is up to %v old when it is read, and counts wait for up to %v to be told", from, lag, untold),
+			Do: "See weirctl fleet --pairs for which regions are late, and MySQL's latency from there.",
+		}
+	case from == "":
+		return ok("convergence", "no news of another region has been read lately")
+	}
+	return ok("convergence", "news is at most %v old when it is read, and counts wait for at most %v to be told", lag, untold)
 }

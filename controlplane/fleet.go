@@ -40,7 +40,7 @@ type Node struct {
 
 // Reported are figures that not every heartbeat has: nil where they are not there.
 type Reported struct {
-	ConvergenceMs *float64 `json:"-"` // p99 of the age of foreign counts when they were first used; nil when none was
+	ConvergenceMs *float64 `json:"-"` // p99 of the age of news when the node's relay read it, of the slowest region; nil: it relays nothing, or read none
 	LatencyUs     *float64 `json:"decision_p99_us"`
 }
 
@@ -77,8 +77,8 @@ func readNode(row FleetRow, now time.Time, liveWithin time.Duration) Node {
 	node.ClockSkew = time.UnixMilli(row.Beat.SentAtMs).Sub(row.SeenAt)
 	node.Health, node.HealthProblem = readHealth(row.Health)
 	_ = json.Unmarshal([]byte(row.Health), &node.Reported) // what spoils it is told above
-	if node.Health.ConvergenceSamples > 0 {
-		p99 := float64(node.Health.ConvergenceP99Ms)
+	if ms, ok := node.Health.Relay.Lag(); ok {
+		p99 := float64(ms)
 		node.Reported.ConvergenceMs = &p99
 	}
 	return node

@@ -17,24 +17,30 @@ const RestartsPerHourMax = 10
 // up and bakes, while later ones do, and while the rollout is paused or waits for an
 // approval.
 type Guardrails struct {
-	// ErrorsPerMinute bounds the failed flushes, imports and readings of settings of a
-	// node a minute. Default: twice the baseline, and 6 at the least. (Heartbeats count
-	// failures and not attempts, so there is no ratio.)
+	// ErrorsPerMinute bounds the failed turns of a node's relay, and readings of settings, a
+	// minute. Default: twice the baseline, and 6 at the least. (Heartbeats count failures and
+	// not attempts, so there is no ratio.)
 	ErrorsPerMinute Ceiling `json:"errors_per_minute"`
 
-	// RowsPerSecond bounds the rows that a node writes to and reads from MySQL a
-	// second. Default: three times the baseline, and 1,000 at the least.
+	// RowsPerSecond bounds the rows that a region's relays write to and read from MySQL a
+	// second, whichever nodes they run on. Default: three times the baseline, and 1,000 at the
+	// least.
 	RowsPerSecond Ceiling `json:"rows_per_second"`
 
 	// DegradedShare bounds the share of decisions that were made without the origin's
 	// answer they wanted, 0 to 1. Default: twice the baseline, and 0.01 at the least.
 	DegradedShare Ceiling `json:"degraded_share"`
 
-	// ConvergenceMs bounds the convergence delay of the slowest node and LatencyUs the
-	// decision latency (99th percentile) of the slowest node, where nodes report them.
-	// Defaults: three times the baseline, and 30,000 ms and 1,000 µs at the least.
+	// ConvergenceMs bounds the convergence delay of a region: the age of other regions' news when
+	// one of its relays reads it (99th percentile, of the slowest). Default: three times the
+	// baseline, and 30,000 ms at the least. A region that measures nothing any more breaks it,
+	// too, after 30 s: of which a shard is relayed by no node, or which has measured before its
+	// stage and does not now.
 	ConvergenceMs Ceiling `json:"convergence_ms"`
-	LatencyUs     Ceiling `json:"latency_us"`
+
+	// LatencyUs bounds the decision latency (99th percentile) of the slowest node, where nodes
+	// report it. Default: three times the baseline, and 1,000 µs at the least.
+	LatencyUs Ceiling `json:"latency_us"`
 
 	// DeniedShareShift bounds by how much the share of denied decisions may differ from
 	// the baseline, up or down, 0 to 1; default 0.2. 1 turns it off. It is held against 0
@@ -108,8 +114,8 @@ type held struct {
 
 func (g Guardrails) ceilings(baseline, now HealthRates) []held {
 	return []held{
-		{"errors_per_minute", "failed flushes and imports a node and minute", g.ErrorsPerMinute, baseline.ErrorsPerMinute, now.ErrorsPerMinute},
-		{"rows_per_second", "MySQL rows a node and second", g.RowsPerSecond, baseline.RowsPerSecond, now.RowsPerSecond},
+		{"errors_per_minute", "errors of relays and settings a node and minute", g.ErrorsPerMinute, baseline.ErrorsPerMinute, now.ErrorsPerMinute},
+		{"rows_per_second", "MySQL rows of a region's relays a second", g.RowsPerSecond, baseline.RowsPerSecond, now.RowsPerSecond},
 		{"degraded_share", "share of decisions without the origin", g.DegradedShare, baseline.DegradedShare, now.DegradedShare},
 		{"convergence_ms", "convergence delay in ms", g.ConvergenceMs, baseline.ConvergenceMs, now.ConvergenceMs},
 		{"latency_us", "decision latency in µs", g.LatencyUs, baseline.LatencyUs, now.LatencyUs},

@@ -10,11 +10,11 @@ import (
 func TestTheGuardrailThatIsBrokenMost(t *testing.T) {
 	g := DefaultGuardrails()
 	for says, now := range map[string]HealthRates{
-		"failed flushes":  {ErrorsPerMinute: ptr(60.0), LatencyUs: ptr(2000.0), DeniedShare: ptr(0.5)},
+		"errors of relay": {ErrorsPerMinute: ptr(60.0), LatencyUs: ptr(2000.0), DeniedShare: ptr(0.5)},
 		"latency":         {ErrorsPerMinute: ptr(12.0), LatencyUs: ptr(9000.0), DeniedShare: ptr(0.5)},
 		"denied":          {ErrorsPerMinute: ptr(12.0), LatencyUs: ptr(2000.0), DeniedShare: ptr(0.9)},
 		"dropped":         {ErrorsPerMinute: ptr(9999.0), DroppedCost: 1},
-		"MySQL rows a no": {RowsPerSecond: ptr(1001.0), ErrorsPerMinute: ptr(6.0), DeniedShare: ptr(0.2)},
+		"MySQL rows of a": {RowsPerSecond: ptr(1001.0), ErrorsPerMinute: ptr(6.0), DeniedShare: ptr(0.2)},
 	} {
 		if why, by := g.broken(HealthRates{}, now); !strings.Contains(why, says) || by <= 1 {
 			t.Errorf("%q by %v, want %q", why, by, says)

@@ -8,10 +8,10 @@ type HealthRates struct {
 	NodesLost int `json:"nodes_lost"` // that were live, and are not
 
 	ErrorsPerMinute *float64 `json:"errors_per_minute,omitempty"` // a node
-	RowsPerSecond   *float64 `json:"rows_per_second,omitempty"`   // a node
+	RowsPerSecond   *float64 `json:"rows_per_second,omitempty"`   // a region
 	DegradedShare   *float64 `json:"degraded_share,omitempty"`
 	DeniedShare     *float64 `json:"denied_share,omitempty"`
-	ConvergenceMs   *float64 `json:"convergence_ms,omitempty"` // the slowest node's
+	ConvergenceMs   *float64 `json:"convergence_ms,omitempty"` // the slowest relay's
 	LatencyUs       *float64 `json:"latency_us,omitempty"`     // the slowest node's
 	DroppedCost     int64    `json:"dropped_cost,omitempty"`
 }
@@ -25,7 +25,7 @@ func ratesOf(sum Span, nodes int, least time.Duration, decisionsLeast int64) Hea
 	}
 	spoken := max(time.Duration(sum[0])*time.Millisecond, time.Duration(nodes)*least)
 	rates.ErrorsPerMinute = quotient(float64(sum.of(TallyErrors)), spoken.Minutes())
-	rates.RowsPerSecond = quotient(float64(sum.of(TallyRows)), spoken.Seconds())
+	rates.RowsPerSecond = quotient(float64(sum.of(TallyRows)), spoken.Seconds()/float64(nodes))
 	if decisions := sum.of(TallyDecisions); decisions >= decisionsLeast {
 		rates.DegradedShare = quotient(float64(sum.of(TallyDegraded)), float64(decisions))
 		rates.DeniedShare = quotient(float64(sum.of(TallyDenied)), float64(decisions))

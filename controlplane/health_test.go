@@ -46,7 +46,7 @@ func TestRatesOfARegion(t *testing.T) {
 		want float64
 	}{
 		"errors a node and minute": {r.ErrorsPerMinute, 12}, // 3 + 5 in 30 s and 10 s
-		"rows a node and second":   {r.RowsPerSecond, 1.5},  // 60 in as much
+		"rows a region and second": {r.RowsPerSecond, 3},    // 60 in 20 s of both
 		"share denied":             {r.DeniedShare, 0.25},   // 10 + 40 of 100 + 100
 		"share degraded":           {r.DegradedShare, 0},
 	} {
@@ -76,7 +76,7 @@ func TestCountersThatFallAreARestart(t *testing.T) {
 
 // What nodes report beside the rest is held to its ceiling; what they do not, is not.
 func TestReportedFigures(t *testing.T) {
-	row := FleetRow{Health: `{"convergence_p99_ms":40000,"convergence_samples":3,"decision_p99_us":12}`, SeenAt: day}
+	row := FleetRow{Health: `{"relay":{"shards":1,"held":[0],"lag_p99_ms":{"us":300,"ap":40000}},"decision_p99_us":12}`, SeenAt: day}
 	row.Beat.NodeID, row.Beat.Region = "n", "eu"
 	node := readNode(row, day, 0)
 	look := TakeLook(Fleet{Nodes: []Node{node, {Live: true, Beat: node.Beat}}}, RolloutScope{Rest: true})

@@ -8,24 +8,24 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// Pair is how late the cost of one region is used by another.
+// Pair is how late the news of one region is read by another.
 type Pair struct {
 	From, To string
 	P99Ms    int64 // of the slowest node
 	Nodes    int   // that measured it
 }
 
-// Pairs are those that live nodes measured since the heartbeat before their last, by to,
-// then from. Of a node no more than heartbeat.RegionsMax are taken.
+// Pairs are those that live nodes, which relay a shard, have measured lately, by to, then from. Of a node no more than
+// heartbeat.RegionsMax are taken.
 func (f *Fleet) Pairs() (pairs []Pair) {
 	type way struct{ from, to string }
 	found := make(map[way]Pair)
 	for i := range f.Nodes {
 		n := &f.Nodes[i]
-		if !n.Live || len(n.Health.ConvergenceFromMs) > heartbeat.RegionsMax {
+		if !n.Live || !relays(*n) || len(n.Health.Relay.LagP99Ms) > heartbeat.RegionsMax {
 			continue
 		}
-		for from, ms := range n.Health.ConvergenceFromMs {
+		for from, ms := range n.Health.Relay.LagP99Ms {
 			w := way{from, n.Region}
 			p := found[w]
 			found[w] = Pair{from, n.Region, max(p.P99Ms, ms), p.Nodes + 1}

@@ -55,19 +55,18 @@ type RetirementEvidence struct {
 	RetirementHealth
 }
 
-// JudgeCounts tells whether every region that was heard of lately has a live node, and
-// every live node has flushed and imported, without an error, within withinMs before its
-// last heartbeat. Both times are by the node's own clock.
+// JudgeCounts tells whether every region that was heard of lately has a live node, each shard
+// of its origin a node that relays it, and each such node has told and read news, without an
+// error, within withinMs before its last heartbeat. Both times are by the node's own clock.
 func JudgeCounts(fleet Fleet, withinMs int64) RetirementHealth {
 	var h RetirementHealth
-	var regions, served []string
+	var regions []string
 	for _, n := range fleet.Nodes {
 		regions = append(regions, n.Region)
 		if !n.Live {
 			continue
 		}
 		h.Nodes++
-		served = append(served, n.Region)
 		if h.Problem == "" {
 			h.Problem = countsProblem(n, withinMs)
 		}
@@ -76,8 +75,8 @@ func JudgeCounts(fleet Fleet, withinMs int64) RetirementHealth {
 	regions = slices.Compact(regions)
 	h.Regions = len(regions)
 	for _, region := range regions {
-		if h.Problem == "" && !slices.Contains(served, region) {
-			h.Problem = fmt.Sprintf("region %s has no live node", region)
+		if h.Problem == "" {
+			h.Problem = regionProblem(region, filter(fleet.Nodes, func(n Node) bool { return n.Live && n.Region == region }))
 		}
 	}
 	switch {
@@ -91,16 +90,29 @@ func JudgeCounts(fleet Fleet, withinMs int64) RetirementHealth {
 }
 
 func countsProblem(n Node, withinMs int64) string {
-	for _, f := range []struct {
-		what string
-		atMs int64
-	}{{"flushed", n.Health.FlushedAtMs}, {"imported", n.Health.ImportedAtMs}} {
-		switch age := n.SentAtMs - f.atMs; {
-		case f.atMs == 0:
-			return fmt.Sprintf("%s in %s has not %s yet", n.NodeID, n.Region, f.what)
-		case age > withinMs:
-			return fmt.Sprintf("%s in %s has not %s for %s", n.NodeID, n.Region, f.what, milliseconds(age))
-		}
+	if !relays(n) {
+		return ""
+	}
+	switch age := n.SentAtMs - n.Health.Relay.InStepAtMs; {
+	case n.Health.Relay.InStepAtMs == 0:
+		return fmt.Sprintf("%s in %s has told and read no news yet", n.NodeID, n.Region)
+	case age > withinMs:
+		return fmt.Sprintf("%s in %s has told or read no news for %s", n.NodeID, n.Region, milliseconds(age))
+	}
+	return ""
+}
+
+// regionProblem is why a region with these live nodes does not share its counts.
+func regionProblem(region string, live []Node) string {
+	if len(live) == 0 {
+		return fmt.Sprintf("region %s has no live node", region)
+	}
+	by := relayedBy(live)
+	if by.shards == 0 {
+		return fmt.Sprintf("no node of region %s has a relay", region)
+	}
+	if missing := by.missing(); len(missing) > 0 {
+		return fmt.Sprintf("no node of region %s relays %s", region, shardNames(missing))
 	}
 	return ""
 }

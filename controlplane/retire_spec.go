@@ -37,7 +37,7 @@ type RetirementSpec struct {
 	// 100 ms to 90 days; default 7 days, so that what runs once a week has run.
 	SoakMs int64 `json:"soak_ms"`
 
-	// HealthWithinMs is how old a node's last good flush and import may be at its last
+	// HealthWithinMs is how old a relay's last good round of news may be at its node's last
 	// heartbeat: 1 s to 1 h; default 2 minutes.
 	HealthWithinMs int64 `json:"health_within_ms"`
 

@@ -438,29 +438,31 @@ func TestRetirementTimers(t *testing.T) {
 	}
 }
 
-// Every region that was heard of lately has a live node, and every live node has flushed
-// and imported within withinMs before its last heartbeat.
+// Every region that was heard of lately has a live node and a relay, which has told and read within withinMs before its
+// last heartbeat.
 func TestJudgeCounts(t *testing.T) {
-	node := func(region string, live bool, flushed, imported int64) Node {
+	node := func(region string, live bool, inStep int64, held ...int) Node {
 		n := Node{Live: live}
 		n.NodeID, n.Region, n.SentAtMs = region+"-1", region, 100_000
-		n.Health = heartbeat.Health{FlushedAtMs: flushed, ImportedAtMs: imported}
+		n.Health = heartbeat.Health{Relay: &heartbeat.Relay{Shards: 1, Held: held, InStepAtMs: inStep}}
 		return n
 	}
-	good := node("eu", true, 99_000, 95_000)
+	good := node("eu", true, 99_000, 0)
 	for problem, fleet := range map[string]Fleet{
-		"":                                      {Nodes: []Node{good, node("us", true, 95_000, 100_000)}},
-		"us-1 in us has not flushed for 5.001s": {Nodes: []Node{good, node("us", true, 94_999, 99_000)}},
-		"us-1 in us has not imported yet":       {Nodes: []Node{good, node("us", true, 99_000, 0)}},
-		"region us has no live node":            {Nodes: []Node{good, node("us", false, 99_000, 99_000)}},
-		"no node reports itself":                {},
-		"there are more than 10000 nodes":       {Nodes: []Node{good}, Truncated: true},
+		"": {Nodes: []Node{good, node("eu", true, 0), node("us", true, 95_000, 0)}},
+		"us-1 in us has told or read no news for 5.001s": {Nodes: []Node{good, node("us", true, 94_999, 0)}},
+		"us-1 in us has told and read no news yet":       {Nodes: []Node{good, node("us", true, 0, 0)}},
+		"region us has no live node":                     {Nodes: []Node{good, node("us", false, 99_000, 0)}},
+		"no node of region us relays shard 0":            {Nodes: []Node{good, node("us", true, 0), node("us", false, 99_000, 0)}},
+		"no node of region us has a relay":               {Nodes: []Node{good, {Live: true, Beat: heartbeat.Beat{Region: "us"}}}},
+		"no node reports itself":                         {},
+		"there are more than 10000 nodes":                {Nodes: []Node{good}, Truncated: true},
 	} {
 		if h := JudgeCounts(fleet, 5000); h.Problem != problem && (problem == "" || !strings.HasPrefix(h.Problem, problem)) {
 			t.Errorf("%q, want %q", h.Problem, problem)
 		}
 	}
-	if h := JudgeCounts(Fleet{Nodes: []Node{good, node("eu", false, 0, 0), node("us", true, 99_000, 99_000)}}, 5000); h != (RetirementHealth{Regions: 2, Nodes: 2}) {
+	if h := JudgeCounts(Fleet{Nodes: []Node{good, node("eu", false, 0), node("us", true, 99_000, 0)}}, 5000); h != (RetirementHealth{Regions: 2, Nodes: 2}) {
 		t.Errorf("%+v", h)
 	}
 }

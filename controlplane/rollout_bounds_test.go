@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,11 +14,12 @@ import (
 func TestEveryTotalCounts(t *testing.T) {
 	h := heartbeat.Health{
 		AllowedTotal: 1, DeniedTotal: 10, ShadowedTotal: 100, DegradedTotal: 7, DroppedCost: 8,
-		FlushErrors: 1, ImportErrors: 10, SettingsErrors: 100, FlushedRows: 1, ImportedRows: 10,
+		SettingsErrors: 100, Relay: &heartbeat.Relay{Errors: 11, Rows: 12, Shards: 2, Held: []int{1}},
 	}
-	want := Tally{TallyDecisions: 111, TallyDenied: 110, TallyDegraded: 7, TallyDropped: 8, TallyErrors: 111, TallyRows: 11}
-	if got := figuresOf(Node{Beat: heartbeat.Beat{Health: h}}).Totals; got != want {
-		t.Errorf("%v, want %v", got, want)
+	want := Tally{TallyDecisions: 111, TallyDenied: 110, TallyDegraded: 7, TallyDropped: 8, TallyErrors: 111, TallyRows: 12}
+	got := figuresOf(Node{Beat: heartbeat.Beat{Health: h}})
+	if got.Totals != want || got.Shards != 2 || !slices.Equal(got.Held, []int{1}) {
+		t.Errorf("%+v, want %v", got, want)
 	}
 }
 
@@ -43,8 +45,7 @@ func TestANodeIsHeldAgainstItsRegion(t *testing.T) {
 		t.Errorf("as its region did: %s", why)
 	}
 	for says, spoil := range map[string]func(*RegionWatch, *WatchedNode){
-		"failed flushes":   func(_ *RegionWatch, n *WatchedNode) { n.Window[0][1+TallyErrors] = 41 },
-		"MySQL rows":       func(_ *RegionWatch, n *WatchedNode) { n.Window[0][1+TallyRows] = 60*13_500 + 60 },
+		"of relays and se": func(_ *RegionWatch, n *WatchedNode) { n.Window[0][1+TallyErrors] = 41 },
 		"without the orig": func(_ *RegionWatch, n *WatchedNode) { n.Window[0][1+TallyDegraded] = 8001 },
 		"convergence":      func(w *RegionWatch, _ *WatchedNode) { w.ConvergenceMs = &quick },
 		"latency":          func(w *RegionWatch, _ *WatchedNode) { w.LatencyUs = &quick },
@@ -56,6 +57,10 @@ func TestANodeIsHeldAgainstItsRegion(t *testing.T) {
 		if why := g.breachOf(&bad, 0, 0); !strings.Contains(why, says) || !strings.Contains(why, "of node idle in region eu") {
 			t.Errorf("%s: %q", says, why)
 		}
+	}
+	w.Nodes[1].Window[0][1+TallyRows] = 60*27_000 + 60
+	if why := g.breachOf(&w, 0, 0); !strings.Contains(why, "MySQL rows of a region's relays a second: 27001, more than 27000") {
+		t.Errorf("rows: %q", why)
 	}
 }
 

@@ -180,9 +180,9 @@ func TestAJumpOfTheDatabasesClockLosesNoNodes(t *testing.T) {
 // and what they did before the stage is none the better for it.
 func TestAJumpOfTheDatabasesClockDilutesNothing(t *testing.T) {
 	for says, sick := range map[string]func(*heartbeat.Health){
-		"failed flushes and imports a node and minute": func(h *heartbeat.Health) { h.FlushErrors++ },
-		"MySQL rows a node and second":                 func(h *heartbeat.Health) { h.ImportedRows += 2000 },
-		"share of denied decisions":                    func(h *heartbeat.Health) { h.DeniedTotal += 100 },
+		"errors of relays and settings a node and minute": func(h *heartbeat.Health) { h.SettingsErrors++ },
+		"MySQL rows of a region's relays a second":        func(h *heartbeat.Health) { relayRows(h, 2000) },
+		"share of denied decisions":                       func(h *heartbeat.Health) { h.DeniedTotal += 100 },
 	} {
 		l := newLand("eu", "us")
 		r, steps := begin(t, l, spec(RolloutStage{Regions: []string{"eu"}, BakeMs: (10 * time.Minute).Milliseconds()}, all))

@@ -56,8 +56,8 @@ func TestTheDatabaseClockStepsBack(t *testing.T) {
 		sick func(*heartbeat.Health)
 		want RolloutPhase
 	}{
-		"well": {func(h *heartbeat.Health) { h.ImportedRows += 400 }, RolloutDone},
-		"sick": {func(h *heartbeat.Health) { h.FlushErrors += 2 }, RolloutRolledBack},
+		"well": {func(h *heartbeat.Health) { relayRows(h, 200) }, RolloutDone},
+		"sick": {func(h *heartbeat.Health) { h.SettingsErrors += 2 }, RolloutRolledBack},
 	} {
 		l := newLand("eu", "us")
 		r, steps := begin(t, l, spec(RolloutStage{Regions: []string{"eu"}, BakeMs: (10 * time.Minute).Milliseconds()}, all))
@@ -118,7 +118,7 @@ func TestADeployUnderOtherNames(t *testing.T) {
 		if c.sick {
 			l.sick = func(h *heartbeat.Health, hasNew bool) {
 				if well(h); hasNew {
-					h.FlushErrors++
+					h.SettingsErrors++
 				}
 			}
 		}

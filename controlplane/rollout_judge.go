@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -33,7 +34,7 @@ func (r *Rollout) breachOfNodes(nowMs int64) *breach {
 
 // breachOf tells which guardrail a region breaks, with the node that breaks it most.
 func (g Guardrails) breachOf(w *RegionWatch, nowMs int64, least time.Duration) string {
-	if why := g.nodesLost(w); why != "" {
+	if why := cmp.Or(g.nodesLost(w), g.relaysLost(w, nowMs, unrelayedMax)); why != "" {
 		return why
 	}
 	var worst breach
@@ -110,6 +111,7 @@ const nodeDecisionsMin = 10 * decisionsMin
 func (n *WatchedNode) rates(least time.Duration) HealthRates {
 	rates := ratesOf(n.did(), 1, least, nodeDecisionsMin)
 	rates.ConvergenceMs, rates.LatencyUs = n.ConvergenceMs, n.LatencyUs
+	rates.RowsPerSecond = nil // the region's: its relays move between nodes
 	return rates
 }
 
@@ -118,7 +120,6 @@ func (n *WatchedNode) rates(least time.Duration) HealthRates {
 func (n *WatchedNode) baseline(region, now HealthRates) HealthRates {
 	own := ratesOf(n.Before, 1, 0, nodeDecisionsMin)
 	own.ErrorsPerMinute = larger(own.ErrorsPerMinute, region.ErrorsPerMinute)
-	own.RowsPerSecond = larger(own.RowsPerSecond, region.RowsPerSecond)
 	own.DegradedShare = larger(own.DegradedShare, region.DegradedShare)
 	own.ConvergenceMs, own.LatencyUs = region.ConvergenceMs, region.LatencyUs
 	own.DeniedShare = nearer(own.DeniedShare, region.DeniedShare, now.DeniedShare)

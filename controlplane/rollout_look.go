@@ -1,6 +1,10 @@
 package controlplane
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/weirhq/weir/shared/heartbeat"
+)
 
 // FleetLook is what the nodes of a scope last said of themselves, at one moment.
 type FleetLook struct {
@@ -24,6 +28,9 @@ type NodeFigures struct {
 	SeenMs    int64  `json:"seen_ms"`    // by the clock of the database
 	Totals    Tally  `json:"totals"`
 
+	Held   []int `json:"held,omitempty"`   // shards of the region's origin that it relays
+	Shards int   `json:"shards,omitempty"` // that the origin has; 0: the node has no relay
+
 	ConvergenceMs *float64 `json:"convergence_ms,omitempty"` // nil: not reported
 	LatencyUs     *float64 `json:"latency_us,omitempty"`
 	Problem       string   `json:"problem,omitempty"` // why its settings are not in force
@@ -39,8 +46,8 @@ const (
 	TallyDenied
 	TallyDegraded
 	TallyDropped
-	TallyErrors // of flushes, imports and settings
-	TallyRows   // flushed and imported
+	TallyErrors // of relays and readings of settings
+	TallyRows   // of MySQL, that relays wrote and read
 )
 
 // Span is what a node did in a time: its length in ms, then a Tally.
@@ -81,8 +88,12 @@ func figuresOf(n Node) NodeFigures {
 	f.Totals[TallyDenied] = h.DeniedTotal + h.ShadowedTotal
 	f.Totals[TallyDegraded] = h.DegradedTotal
 	f.Totals[TallyDropped] = h.DroppedCost
-	f.Totals[TallyErrors] = h.FlushErrors + h.ImportErrors + h.SettingsErrors
-	f.Totals[TallyRows] = h.FlushedRows + h.ImportedRows
+	f.Totals[TallyErrors] = h.SettingsErrors
+	if r := h.Relay; r != nil {
+		f.Totals[TallyErrors] += r.Errors
+		f.Totals[TallyRows] = r.Rows
+		f.Held, f.Shards = r.Held, min(r.Shards, heartbeat.ShardsMax)
+	}
 	return f
 }
 

@@ -116,7 +116,7 @@ func TestAResumedBaselineBeginsAnew(t *testing.T) {
 	s.Plan.BaselineMs, s.Plan.Guardrails.ErrorsPerMinute.Off = 60_000, true
 	r, steps := begin(t, l, s)
 	play(t, r, steps, func() bool { return r.Stage == 1 && r.Phase == RolloutMeasuring && r.DueMs > 0 })
-	l.sick = func(h *heartbeat.Health, _ bool) { well(h); h.FlushErrors++ }
+	l.sick = func(h *heartbeat.Health, _ bool) { well(h); h.SettingsErrors++ }
 	playFor(t, r, steps, 30*time.Second)
 	operate(t, r, steps, RolloutSuspend)
 	playFor(t, r, steps, time.Minute)

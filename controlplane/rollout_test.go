@@ -292,8 +292,8 @@ func TestRolloutRollsBackOnABreach(t *testing.T) {
 		sick func(*heartbeat.Health)
 		why  string
 	}{
-		"errors":   {func(h *heartbeat.Health) { h.FlushErrors++ }, "stage 1 (eu): failed flushes and imports a node and minute: 12, more than 6 (before the stage 0), of node eu1 in region eu"},
-		"rows":     {func(h *heartbeat.Health) { h.ImportedRows += 5000 }, "stage 1 (eu): MySQL rows a node and second: 1500, more than 1000 (before the stage 0), of node eu1 in region eu"},
+		"errors":   {func(h *heartbeat.Health) { h.SettingsErrors++ }, "stage 1 (eu): errors of relays and settings a node and minute: 12, more than 6 (before the stage 0), of node eu1 in region eu"},
+		"rows":     {func(h *heartbeat.Health) { relayRows(h, 5000) }, "stage 1 (eu): MySQL rows of a region's relays a second: 2000, more than 1000 (before the stage 0), of region eu"},
 		"denials":  {func(h *heartbeat.Health) { h.DeniedTotal += 80 }, "stage 2 (all other regions): share of denied decisions: 0.3571, off by more than 0.2 (before the stage 0.1), of node us1 in region us"},
 		"degraded": {func(h *heartbeat.Health) { h.DegradedTotal += 50 }, "stage 1 (eu): share of decisions without the origin: 0.05263, more than 0.01 (before the stage 0), of node eu1 in region eu"},
 		"slow":     {func(h *heartbeat.Health) { h.DecisionP99Us = 5000 }, "stage 1 (eu): decision latency in µs: 5000, more than 1000 (before the stage 0), of node eu1 in region eu"},
@@ -461,7 +461,7 @@ func TestRolloutHasOneOutcome(t *testing.T) {
 			case "sick":
 				l.sick = func(h *heartbeat.Health, hasNew bool) {
 					if hasNew {
-						h.FlushErrors += 10
+						h.SettingsErrors += 10
 					}
 				}
 			case "stubborn":

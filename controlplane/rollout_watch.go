@@ -1,6 +1,7 @@
 package controlplane
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,6 +32,11 @@ type RegionWatch struct {
 	// The slowest node's during the baseline, nil where none reported them.
 	ConvergenceMs *float64 `json:"convergence_ms,omitempty"`
 	LatencyUs     *float64 `json:"latency_us,omitempty"`
+
+	// Since when a shard of the region's origin is relayed by no node, and since when no node measures the convergence
+	// delay that was measured during the baseline; 0: neither is so.
+	UnrelayedMs  int64 `json:"unrelayed_ms,omitempty"`
+	UnmeasuredMs int64 `json:"unmeasured_ms,omitempty"`
 }
 
 // WatchedNode is a node of a region. Those that were there during the baseline stay in the
@@ -47,6 +53,9 @@ type WatchedNode struct {
 	Before    Span    `json:"before"`             // during the baseline
 	Window    []Span  `json:"window,omitempty"`   // since, oldest first, at most watchBuckets
 	Restarts  []int64 `json:"restarts,omitempty"` // when it was seen to have started anew since, Unix ms
+
+	Held   []int `json:"held,omitempty"`   // of its newest heartbeat: shards that it relays
+	Shards int   `json:"shards,omitempty"` // the same: that its origin has
 
 	ConvergenceMs *float64 `json:"convergence_ms,omitempty"` // of its newest heartbeat
 	LatencyUs     *float64 `json:"latency_us,omitempty"`
@@ -98,7 +107,9 @@ func (r *Rollout) observe(look FleetLook, nowMs int64) {
 		if old := nowMs - w.BucketMs; !measuring && (old < 0 || old >= r.window(w.Stage)/watchBuckets) {
 			w.rotate(nowMs)
 		}
-		w.observe(nodes[w.Region], measuring, r.Clocks.unsure(look, nowMs))
+		unsure := r.Clocks.unsure(look, nowMs)
+		w.observe(nodes[w.Region], measuring, unsure)
+		w.observeRelays(look.AtMs, measuring, unsure)
 	}
 }
 
@@ -162,7 +173,7 @@ func (w *RegionWatch) observe(nodes []NodeFigures, measuring, unsure bool) {
 		if _, isNew := found[n.ID]; isNew {
 			w.Nodes = append(w.Nodes, WatchedNode{
 				ID: n.ID, Came: !measuring && !first, StartedMs: n.StartedMs, SentMs: n.SentMs, SeenMs: n.SeenMs, Totals: n.Totals,
-				ConvergenceMs: n.ConvergenceMs, LatencyUs: n.LatencyUs,
+				Held: n.Held, Shards: n.Shards, ConvergenceMs: n.ConvergenceMs, LatencyUs: n.LatencyUs,
 			})
 		}
 	}
@@ -196,7 +207,7 @@ func (n *WatchedNode) observe(is NodeFigures, measuring bool) {
 		grown[i] = is.Totals[i] - was[i]
 	}
 	n.StartedMs, n.SentMs, n.SeenMs, n.Totals = is.StartedMs, is.SentMs, is.SeenMs, is.Totals
-	n.ConvergenceMs, n.LatencyUs = is.ConvergenceMs, is.LatencyUs
+	n.Held, n.Shards, n.ConvergenceMs, n.LatencyUs = is.Held, is.Shards, is.ConvergenceMs, is.LatencyUs
 	if measuring {
 		n.Before.add(ms, grown)
 		return
@@ -256,7 +267,7 @@ func (r *Rollout) unready(look FleetLook) string {
 	}
 	for i := range r.Watch {
 		if w := &r.Watch[i]; w.Stage == r.Stage {
-			if why := r.Spec.Plan.Guardrails.nodesLost(w); why != "" {
+			if why := cmp.Or(r.Spec.Plan.Guardrails.nodesLost(w), r.Spec.Plan.Guardrails.relaysLost(w, look.AtMs, 0)); why != "" {
 				return "before the stage: " + why
 			}
 		}

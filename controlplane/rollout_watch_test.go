@@ -11,6 +11,14 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
+// relayRows has a node's relay write and read rows.
+func relayRows(h *heartbeat.Health, rows int64) {
+	if h.Relay == nil {
+		h.Relay = &heartbeat.Relay{Shards: 1, Held: []int{0}}
+	}
+	h.Relay.Rows += rows
+}
+
 func well(h *heartbeat.Health) { h.AllowedTotal += 90; h.DeniedTotal += 10 }
 
 func wantRolledBack(t *testing.T, r *Rollout, why ...string) {
@@ -127,11 +135,11 @@ func TestALateBurstIsNotDiluted(t *testing.T) {
 	l.sick = func(h *heartbeat.Health, hasNew bool) {
 		well(h)
 		if hasNew {
-			h.FlushErrors++ // 60 a minute: within 5 of 60 minutes that is 5 a minute of the bake
+			h.SettingsErrors++ // 60 a minute: within 5 of 60 minutes that is 5 a minute of the bake
 		}
 	}
 	play(t, r, steps, nil)
-	wantRolledBack(t, r, "stage 1 (eu): failed flushes and imports a node and minute: ", "more than 6 (before the stage 0), of node eu")
+	wantRolledBack(t, r, "stage 1 (eu): errors of relays and settings a node and minute: ", "more than 6 (before the stage 0), of node eu")
 	if took := l.now.Sub(from); took > 3*time.Minute {
 		t.Errorf("it took %v", took)
 	}
@@ -205,12 +213,12 @@ func TestEverythingTouchedIsWatched(t *testing.T) {
 			l.fate = func(n *FleetRow, _ string) { now = n }
 			l.sick = func(h *heartbeat.Health, _ bool) {
 				if well(h); now.Beat.Region == "eu" {
-					h.FlushErrors += 2
+					h.SettingsErrors += 2
 				}
 			}
 			from := l.now
 			play(t, r, steps, func() bool { return r.Phase.Over() || l.now.Sub(from) > 10*time.Minute })
-			wantRolledBack(t, r, "stage 1 (eu): failed flushes and imports", "of node eu1 in region eu")
+			wantRolledBack(t, r, "stage 1 (eu): errors of relays and settings", "of node eu1 in region eu")
 			wantFleet(t, l, defaultDocument(), "eu", "us")
 		})
 	}
@@ -454,7 +462,8 @@ func TestTheStateOfAThousandNodesIsBounded(t *testing.T) {
 		}
 	}
 	l.sick = func(h *heartbeat.Health, _ bool) {
-		h.AllowedTotal, h.DeniedTotal, h.FlushedRows, h.ImportedRows = h.AllowedTotal+9000, h.DeniedTotal+1000, h.FlushedRows+100, h.ImportedRows+700
+		h.AllowedTotal, h.DeniedTotal = h.AllowedTotal+9000, h.DeniedTotal+1000
+		relayRows(h, 800)
 	}
 	l.pass(time.Second)
 	r, steps := begin(t, l, spec(RolloutStage{All: true, BakeMs: 10_000}))

@@ -29,8 +29,9 @@ const (
 	FindingWatchLate         FindingKind = "watch_late"
 	FindingNodesDead         FindingKind = "nodes_dead"
 	FindingRegionDark        FindingKind = "region_dark"
-	FindingImportStalled     FindingKind = "import_stalled"
-	FindingFlushStalled      FindingKind = "flush_stalled"
+	FindingRelayMissing      FindingKind = "relay_missing"
+	FindingRelayStalled      FindingKind = "relay_stalled"
+	FindingRelayLate         FindingKind = "relay_late"
 	FindingOriginDown        FindingKind = "origin_down"
 	FindingCostDropped       FindingKind = "cost_dropped"
 	FindingTableFull         FindingKind = "table_full"
@@ -51,7 +52,7 @@ const (
 // FindingKinds are all of them.
 var FindingKinds = []FindingKind{
 	FindingMySQLDown, FindingRestateDown, FindingRestateAdminDown, FindingWatchLate,
-	FindingNodesDead, FindingRegionDark, FindingImportStalled, FindingFlushStalled, FindingOriginDown,
+	FindingNodesDead, FindingRegionDark, FindingRelayMissing, FindingRelayStalled, FindingRelayLate, FindingOriginDown,
 	FindingCostDropped, FindingTableFull, FindingSettingsRefused, FindingTuningSkew, FindingClockSkew,
 	FindingCleanupLag, FindingCleanupPaused, FindingCleanupFails, FindingRolloutTrouble, FindingRolloutWaits,
 	FindingRetirementTrouble, FindingRetirementWaits, FindingInvocationPaused, FindingInvocationBackoff,
@@ -61,7 +62,8 @@ var FindingKinds = []FindingKind{
 // every day, and is over soon.
 var settle = map[FindingKind]time.Duration{
 	FindingCleanupFails:      2 * time.Minute, // a run that MySQL's restart ended; the next one is well
-	FindingTuningSkew:        2 * time.Minute, // versions travel for an import interval
+	FindingTuningSkew:        2 * time.Minute, // versions travel for a settings interval
+	FindingRelayMissing:      unrelayedMax,    // another node takes over
 	FindingInvocationBackoff: time.Minute,     // a step that fails once is tried again
 	FindingWatchLate:         time.Minute,     // the schedule is started again within seconds
 }

@@ -24,9 +24,12 @@ type WatchConfig struct {
 	// SkewWarning and SkewCritical are how far a node's clock may be from the
 	// database's; default 1 s and 10 s.
 	SkewWarning, SkewCritical time.Duration
-	// StalledMin is how long a node may go without a flush or an import at least; the
-	// tuning's intervals can make it longer. Default 1 min.
+	// StalledMin is how long a relay may go without a round of news at least; the tuning's
+	// news interval can make it longer. Default 1 min.
 	StalledMin time.Duration
+	// LateMin is how old news may be when a relay reads it, and counts before they are told,
+	// at least; the same can make it longer. Default 10 s.
+	LateMin time.Duration
 	// RetriesMin is how often an invocation has failed before it is told of; default 3.
 	RetriesMin int
 }
@@ -35,7 +38,8 @@ type WatchConfig struct {
 func DefaultWatchConfig() WatchConfig {
 	return WatchConfig{
 		LagWarning: 15 * time.Minute, LagCritical: 2 * time.Hour, DeadTold: time.Hour,
-		SkewWarning: time.Second, SkewCritical: 10 * time.Second, StalledMin: time.Minute, RetriesMin: 3,
+		SkewWarning: time.Second, SkewCritical: 10 * time.Second, StalledMin: time.Minute,
+		LateMin: 10 * time.Second, RetriesMin: 3,
 	}
 }
 
@@ -143,9 +147,9 @@ func (w *Watch) lookAtNodes(ctx context.Context, look *Look) error {
 			return nil
 		}
 	} else {
-		look.blind(FindingNodesDead, FindingRegionDark, FindingOriginDown, FindingCostDropped, FindingTableFull, FindingSettingsRefused, FindingClockSkew)
+		look.blind(FindingNodesDead, FindingRegionDark, FindingRelayMissing, FindingOriginDown, FindingCostDropped, FindingTableFull, FindingSettingsRefused, FindingClockSkew)
 	}
-	look.blind(FindingTuningSkew, FindingImportStalled, FindingFlushStalled)
+	look.blind(FindingTuningSkew, FindingRelayStalled, FindingRelayLate)
 	return err
 }
 

@@ -46,6 +46,13 @@ func nodeFindings(fleet Fleet, c WatchConfig) (findings []Finding) {
 				})
 			}
 		}
+		if missing := relayedBy(r.live).missing(); len(missing) > 0 {
+			findings = append(findings, Finding{
+				Kind: FindingRelayMissing, Subject: r.name, Severity: SeverityCritical,
+				What: fmt.Sprintf("no node of %s relays %s of its Redis", r.name, shardNames(missing)),
+				Do:   "The region and all others do not hear of one another. See the nodes' log for why none gets the lease: it is in that Redis, and a relay needs MySQL as well.",
+			})
+		}
 		down := SeverityWarning
 		if count(r.live, originDown) == len(r.live) {
 			down = SeverityCritical
@@ -100,7 +107,7 @@ func (r region) silence(now time.Time, c WatchConfig) []Finding {
 // tuningFindings hold nodes against the tuning that their region should have.
 func tuningFindings(fleet Fleet, tunings []RegionTuning, c WatchConfig) (findings []Finding) {
 	for _, r := range regionsOf(fleet) {
-		version, stalled := inForce(tunings, r.name, c.StalledMin)
+		version, set := inForce(tunings, r.name)
 		if others := filter(r.live, func(n Node) bool { return n.TuningVersion != version }); len(others) > 0 {
 			findings = append(findings, Finding{
 				Kind: FindingTuningSkew, Subject: r.name, Severity: SeverityWarning,
@@ -108,45 +115,24 @@ func tuningFindings(fleet Fleet, tunings []RegionTuning, c WatchConfig) (finding
 				Do:   "See weirctl fleet: whether these nodes read settings (settings_at) and what they refuse.",
 			})
 		}
-		findings = append(findings, r.stalled(FindingImportStalled, "import", stalled, func(n Node) int64 { return n.Health.ImportedAtMs })...)
-		findings = append(findings, r.stalled(FindingFlushStalled, "flush", stalled, func(n Node) int64 { return n.Health.FlushedAtMs })...)
+		rounds := 3 * set.NewsInterval.Std()
+		findings = append(findings, r.relayFindings(max(c.StalledMin, rounds), max(c.LateMin, rounds))...)
 	}
 	return findings
 }
 
-// inForce is the version that a region's nodes should run, and how long they may go
-// without a flush or an import under it.
-func inForce(tunings []RegionTuning, name string, least time.Duration) (version int64, stalled time.Duration) {
-	t := tuning.Default()
+// inForce is the version that a region's nodes should run, and its tuning.
+func inForce(tunings []RegionTuning, name string) (version int64, set tuning.Tuning) {
+	set = tuning.Default()
 	for _, of := range []string{"", name} {
 		if i := slices.IndexFunc(tunings, func(t RegionTuning) bool { return t.Region == of }); i >= 0 {
 			version = tunings[i].Version
 			if parsed, err := tuning.Read([]byte(tunings[i].Document)); err == nil {
-				t = parsed
+				set = parsed
 			}
 		}
 	}
-	return version, max(least, time.Duration(3*(1+t.Jitter)*float64(t.SettingsInterval)))
-}
-
-// stalled is about live nodes whose last success is too long ago, by their own clock.
-func (r region) stalled(kind FindingKind, what string, after time.Duration, lastMs func(Node) int64) []Finding {
-	late := func(n Node) bool {
-		return time.Duration(n.SentAtMs-max(lastMs(n), n.StartedAtMs))*time.Millisecond > after
-	}
-	which := filter(r.live, late)
-	if len(which) == 0 {
-		return nil
-	}
-	f := Finding{
-		Kind: kind, Subject: r.name, Severity: SeverityWarning,
-		What: fmt.Sprintf("%s in %s: no %s has succeeded for more than %v", names(which), r.name, what, after),
-		Do:   "Look at these nodes' log and at MySQL: what other regions and this one know of each other is getting old.",
-	}
-	if len(which) == len(r.live) {
-		f.Severity = SeverityCritical
-	}
-	return []Finding{f}
+	return version, set
 }
 
 func originDown(n Node) bool { return n.Health.BreakersOpen > 0 }

@@ -47,8 +47,14 @@ func node(name, region string) Node {
 	ms := watchNow.UnixMilli()
 	return Node{Beat: heartbeat.Beat{
 		NodeID: name, Region: region, Build: "v1", StartedAtMs: ms - 3_600_000, SentAtMs: ms,
-		Health: heartbeat.Health{FlushedAtMs: ms - 1000, ImportedAtMs: ms - 1000},
+		Health: heartbeat.Health{Relay: &heartbeat.Relay{Shards: 1, Held: []int{0}, InStepAtMs: ms - 1000, UntoldMs: 200, LagP99Ms: map[string]int64{"ap": 300}}},
 	}, SeenAt: watchNow, Live: true}
+}
+
+// relaysNothing leaves the lease to others.
+func relaysNothing(n Node) Node {
+	n.Health.Relay = &heartbeat.Relay{Shards: n.Health.Relay.Shards}
+	return n
 }
 
 func with(n Node, change func(*Node)) Node {
@@ -65,7 +71,7 @@ func silent(n Node, ago time.Duration) Node {
 // says what to do. A look at a healthy fleet finds nothing.
 func TestLook(t *testing.T) {
 	slow := tuning.Default()
-	slow.SettingsInterval = tuning.Duration(10 * time.Minute)
+	slow.NewsInterval = tuning.Duration(time.Minute)
 	document, err := slow.Document()
 	if err != nil {
 		t.Fatal(err)
@@ -81,14 +87,32 @@ func TestLook(t *testing.T) {
 		"a node silent":                         {watched{fleet: Fleet{Nodes: []Node{node("n1", "eu"), silent(node("n2", "eu"), time.Minute)}}}, "warning nodes_dead eu", "in eu 1 node is not heard of any more: n2"},
 		"a node silent for long was taken away": {watched{fleet: Fleet{Nodes: []Node{node("n1", "eu"), silent(node("n2", "eu"), 2*time.Hour)}}}, "", ""},
 		"a region silent":                       {watched{fleet: Fleet{Nodes: []Node{silent(node("n1", "eu"), 2*time.Hour), node("n2", "us")}}}, "critical region_dark eu", "no node of eu"},
-		"one node does not import": {watched{fleet: Fleet{Nodes: []Node{
-			with(node("n1", "eu"), func(n *Node) { n.Health.ImportedAtMs = ms - 300_000 }), node("n2", "eu"),
-		}}}, "warning import_stalled eu", "n1 in eu: no import has succeeded for more than 1m0s"},
-		"a region does not flush":      {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.FlushedAtMs = 0 })}}}, "critical flush_stalled eu", "no flush"},
+		"a relay hangs": {watched{fleet: Fleet{Nodes: []Node{
+			with(node("n1", "eu"), func(n *Node) { n.Health.Relay.InStepAtMs = ms - 300_000 }), relaysNothing(node("n2", "eu")),
+		}}}, "critical relay_stalled eu", "n1 in eu: the relay has told or read no news for more than 1m0s"},
+		"a relay that was never in step": {watched{fleet: Fleet{Nodes: []Node{
+			with(node("n1", "eu"), func(n *Node) { n.Health.Relay.InStepAtMs = 0 }),
+		}}}, "critical relay_stalled eu", ""},
+		"counts wait to be told": {watched{fleet: Fleet{Nodes: []Node{
+			with(node("n1", "eu"), func(n *Node) { n.Health.Relay.UntoldMs = 11_000 }),
+		}}}, "warning relay_late eu", "n1 in eu: counts have waited for up to 11s"},
+		"news is late": {watched{fleet: Fleet{Nodes: []Node{
+			with(node("n1", "eu"), func(n *Node) { n.Health.Relay.LagP99Ms = map[string]int64{"us": 12_000, "ap": 300} }),
+		}}}, "warning relay_late eu", "news of us is up to 12s old when eu reads it"},
+		"a region is not relayed": {watched{fleet: Fleet{Nodes: []Node{
+			relaysNothing(node("n1", "eu")), relaysNothing(node("n2", "eu")), node("n3", "us"),
+		}}}, "critical relay_missing eu", "no node of eu relays shard 0"},
+		"a shard is not relayed": {watched{fleet: Fleet{Nodes: []Node{
+			with(node("n1", "eu"), func(n *Node) { n.Health.Relay.Shards = 6 }),
+		}}}, "critical relay_missing eu", "relays shards 1, 2, 3 and 2 more"},
+		"only a silent node relays": {watched{fleet: Fleet{Nodes: []Node{
+			relaysNothing(node("n1", "eu")), silent(node("n2", "eu"), 2*time.Hour),
+		}}}, "critical relay_missing eu", ""},
+		"no origin, no relay":          {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.Relay = nil })}}}, "", ""},
 		"a node that has just started": {watched{fleet: Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health, n.StartedAtMs = heartbeat.Health{}, ms-5000 })}}}, "", ""},
 		"intervals of the tuning count": {watched{
 			tunings: []RegionTuning{{Region: "eu", Version: 3, Document: string(document)}},
-			fleet:   Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.ImportedAtMs, n.TuningVersion = ms-900_000, 3 })}},
+			fleet:   Fleet{Nodes: []Node{with(node("n1", "eu"), func(n *Node) { n.Health.Relay.InStepAtMs, n.TuningVersion = ms-170_000, 3 })}},
 		}, "", ""},
 		"another tuning": {watched{
 			tunings: []RegionTuning{{Version: 2, Document: "{}"}, {Region: "eu", Version: 3, Document: "{}"}},

@@ -77,23 +77,37 @@ func nodeHealth(h heartbeat.Health) *controlv1.NodeHealth {
 		DroppedCostTotal:    h.DroppedCost,
 		ReplayErrorsTotal:   h.ReplayErrors,
 		ReplayedAtMs:        h.ReplayedAtMs,
-		FlushedRowsTotal:    h.FlushedRows,
-		FlushErrorsTotal:    h.FlushErrors,
-		FlushedAtMs:         h.FlushedAtMs,
-		RefusedRowsTotal:    h.RefusedRows,
-		ImportedRowsTotal:   h.ImportedRows,
-		ImportErrorsTotal:   h.ImportErrors,
-		ImportedAtMs:        h.ImportedAtMs,
 		SettingsErrorsTotal: h.SettingsErrors,
 		SettingsAtMs:        h.SettingsAtMs,
 		ResetAtMs:           h.ResetAtMs,
 		SettingsProblem:     valid(h.SettingsProblem),
-		ConvergenceP50Ms:    h.ConvergenceP50Ms,
-		ConvergenceP99Ms:    h.ConvergenceP99Ms,
-		ConvergenceSamples:  h.ConvergenceSamples,
 		BreakersOpen:        h.BreakersOpen,
+		Relay:               nodeRelay(h.Relay),
 	}
 }
+
+// nodeRelay leaves out what is more than a heartbeat's bounds.
+func nodeRelay(r *heartbeat.Relay) *controlv1.NodeRelay {
+	if r == nil {
+		return nil
+	}
+	answer := &controlv1.NodeRelay{
+		Shards: clamp32(r.Shards), InStepAtMs: r.InStepAtMs, UntoldMs: r.UntoldMs,
+		ErrorsTotal: r.Errors, RowsTotal: r.Rows, StoredTotal: r.Stored, HealedTotal: r.Healed, FencedTotal: r.Fenced,
+	}
+	for _, shard := range r.Held[:min(len(r.Held), heartbeat.ShardsMax)] {
+		answer.Held = append(answer.Held, clamp32(shard))
+	}
+	if len(r.LagP99Ms) <= heartbeat.RegionsMax {
+		answer.LagP99Ms = make(map[string]int64, len(r.LagP99Ms))
+		for region, ms := range r.LagP99Ms {
+			answer.LagP99Ms[valid(region)] = ms
+		}
+	}
+	return answer
+}
+
+func clamp32(n int) int32 { return int32(min(max(n, 0), heartbeat.ShardsMax)) }
 
 // valid makes a string out of bytes that others wrote: protobuf takes UTF-8 alone, and
 // one odd node must not hide the fleet.

@@ -177,8 +177,8 @@ func TestFleet(t *testing.T) {
 		Beat: heartbeat.Beat{
 			NodeID: "n1", Region: "eu", Build: "v1", TuningVersion: 4, StartedAtMs: 5,
 			Health: heartbeat.Health{AllowedTotal: 1, DeniedTotal: 2, ShadowedTotal: 3, DegradedTotal: 4, Entries: 5, PendingCost: 6, DroppedCost: 7, ReplayErrors: 8, ReplayedAtMs: 9,
-				FlushedRows: 10, FlushErrors: 11, FlushedAtMs: 12, RefusedRows: 13, ImportedRows: 14, ImportErrors: 15, ImportedAtMs: 16, SettingsErrors: 17, SettingsAtMs: 18, SettingsProblem: "p",
-				ConvergenceP50Ms: 20, ConvergenceP99Ms: 21, ConvergenceSamples: 22, BreakersOpen: 23},
+				SettingsErrors: 17, SettingsAtMs: 18, SettingsProblem: "p", BreakersOpen: 23,
+				Relay: &heartbeat.Relay{Held: []int{0, 2}, Shards: 3, InStepAtMs: 24, UntoldMs: 25, LagP99Ms: map[string]int64{"us": 26}, Errors: 27, Rows: 28, Stored: 29, Healed: 30, Fenced: 31}},
 		},
 		SeenAt: at.Add(-time.Second), Age: time.Second, Live: true, ClockSkew: -2 * time.Millisecond, HealthProblem: "odd",
 	}}}
@@ -189,9 +189,9 @@ func TestFleet(t *testing.T) {
 	wantText(t, answer.Msg, &controlv1.FleetResponse{NowMs: at.UnixMilli(), Truncated: true, Nodes: []*controlv1.Node{{
 		NodeId: "n1", Region: "eu", Build: "v1", TuningVersion: 4, StartedAtMs: 5, SeenAtMs: at.UnixMilli() - 1000, AgeMs: 1000, Live: true, ClockSkewMs: -2, HealthProblem: "odd",
 		Health: &controlv1.NodeHealth{AllowedTotal: 1, DeniedTotal: 2, ShadowedTotal: 3, DegradedTotal: 4, Entries: 5, PendingCost: 6, DroppedCostTotal: 7, ReplayErrorsTotal: 8, ReplayedAtMs: 9,
-			FlushedRowsTotal: 10, FlushErrorsTotal: 11, FlushedAtMs: 12, RefusedRowsTotal: 13, ImportedRowsTotal: 14, ImportErrorsTotal: 15, ImportedAtMs: 16, SettingsErrorsTotal: 17, SettingsAtMs: 18, SettingsProblem: "p",
-			ConvergenceP50Ms: 20, ConvergenceP99Ms: 21, ConvergenceSamples: 22, BreakersOpen: 23},
-	}}})
+			SettingsErrorsTotal: 17, SettingsAtMs: 18, SettingsProblem: "p", BreakersOpen: 23,
+			Relay: &controlv1.NodeRelay{Held: []int32{0, 2}, Shards: 3, InStepAtMs: 24, UntoldMs: 25, LagP99Ms: map[string]int64{"us": 26}, ErrorsTotal: 27, RowsTotal: 28, StoredTotal: 29, HealedTotal: 30, FencedTotal: 31}},
+	}}, Pairs: []*controlv1.ConvergencePair{{From: "us", To: "eu", P99Ms: 26, Nodes: 1}}})
 }
 
 // "One odd node must not hide the fleet."

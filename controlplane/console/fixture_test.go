@@ -512,9 +512,11 @@ func populous(regions, nodes int, now time.Time) controlplane.Fleet {
 			at := now.Add(-time.Second).UnixMilli()
 			node := controlplane.Node{
 				Beat: heartbeat.Beat{NodeID: fmt.Sprintf("node-%02d-%03d", r, n), Region: fmt.Sprintf("region-%02d", r), Build: "v1.2.3", TuningVersion: int64(n % 2), StartedAtMs: at - 60_000,
-					Health: heartbeat.Health{AllowedTotal: int64(1000 * n), DeniedTotal: int64(10 * n), FlushedAtMs: at, ImportedAtMs: at, ReplayedAtMs: at, SettingsAtMs: at,
-						ConvergenceP50Ms: 900, ConvergenceP99Ms: int64(100 * n), ConvergenceSamples: 10}},
+					Health: heartbeat.Health{AllowedTotal: int64(1000 * n), DeniedTotal: int64(10 * n), ReplayedAtMs: at, SettingsAtMs: at, Relay: &heartbeat.Relay{Shards: 1}}},
 				SeenAt: now.Add(-time.Second), Age: time.Second, Live: n%10 != 9,
+			}
+			if n == 0 {
+				node.Health.Relay = &heartbeat.Relay{Shards: 1, Held: []int{0}, InStepAtMs: at, UntoldMs: 200, LagP99Ms: map[string]int64{"region-00": int64(900 * r)}}
 			}
 			fleet.Nodes = append(fleet.Nodes, node)
 		}

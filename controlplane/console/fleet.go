@@ -17,7 +17,7 @@ import (
 const (
 	convergenceLate = 10 * time.Second
 	convergenceBad  = 30 * time.Second
-	syncLate        = time.Minute // since a flush, an import or a replay went well
+	syncLate        = time.Minute // since a replay, or a round of news, went well
 	skewLate        = 500 * time.Millisecond
 )
 
@@ -44,12 +44,16 @@ type regionView struct {
 	Nodes    []nodeView
 	Live     int
 	Now      rates
-	Delay    delay // of the slowest node
+	Delay    delay // of the slowest relay
 	Builds   []tally
 	Tunings  []tally
 	Breakers int64
-	Imported int64 // ms since the import that is longest ago
+	Relays   []string // nodes that relay it
+	Untold   int64    // ms that the oldest count has waited to be told
 	State    string
+
+	shards int32 // of its Redis; 0: no node has a relay
+	held   []int32
 }
 
 // nodeView is one node. State is "ok", "late" or "bad"; Why has the words.
@@ -61,11 +65,11 @@ type nodeView struct {
 	Delay delay
 }
 
-// delay is a convergence delay: how old other regions' cost was when it was first used.
+// delay is a convergence delay: how old the news of the slowest other region was when it was read.
 type delay struct {
-	Known    bool
-	P50, P99 int64
-	State    string // ok, late, bad
+	Known bool
+	P99   int64
+	State string // ok, late, bad
 }
 
 // Scale is a place on the drawing, which is 300 wide and ends at the bad end.
@@ -112,9 +116,7 @@ func describe(r reading) fleetView {
 		if one.Delay.Known && (!region.Delay.Known || one.Delay.P99 > region.Delay.P99) {
 			region.Delay = one.Delay
 		}
-		if at := n.GetHealth().GetImportedAtMs(); at > 0 {
-			region.Imported = max(region.Imported, sinceNode(n, r.Fleet.GetNowMs(), at))
-		}
+		region.relayed(&one, r.Fleet.GetNowMs())
 		builds[n.GetBuild()]++
 		tunings[tuningName(n.GetTuningVersion())]++
 	}
@@ -129,6 +131,9 @@ func describe(r reading) fleetView {
 				builds[n.GetBuild()]++
 				tunings[tuningName(n.GetTuningVersion())]++
 			}
+		}
+		if len(region.unrelayed()) > 0 {
+			region.State = "bad"
 		}
 		region.Builds, region.Tunings = tallies(builds), tallies(tunings)
 		v.Findings = append(v.Findings, region.findings()...)
@@ -163,12 +168,8 @@ func (n *nodeView) judge(nowMs int64) {
 	if h.GetPendingCost() > 0 {
 		n.late(say, nowMs, h.GetReplayedAtMs(), "its accepted cost has not reached Redis")
 	}
-	n.late(say, nowMs, h.GetFlushedAtMs(), "has not written to MySQL")
-	n.late(say, nowMs, h.GetImportedAtMs(), "has not read other regions' counts")
 	n.late(say, nowMs, h.GetSettingsAtMs(), "has not read tuning and overrides")
-	if n.Delay.State != "ok" && n.Delay.Known {
-		say(n.Delay.State, "other regions' counts arrive late: %s in the slowest of a hundred", span(time.Duration(n.Delay.P99)*time.Millisecond))
-	}
+	n.judgeRelay(nowMs, say)
 	if p := h.GetSettingsProblem(); p != "" {
 		say("late", "does not run the newest settings: %s", p)
 	}
@@ -198,19 +199,16 @@ func sinceNode(n *controlv1.Node, nowMs, atMs int64) int64 {
 	return max(0, nowMs+n.GetClockSkewMs()-atMs)
 }
 
-func delayOf(n *controlv1.Node) delay {
-	h := n.GetHealth()
-	d := delay{Known: h.GetConvergenceSamples() > 0, P50: h.GetConvergenceP50Ms(), P99: h.GetConvergenceP99Ms()}
-	d.State = lateness(d.P99)
-	return d
-}
-
 // findings are a region's: the region's own where all of its nodes say the same, and
 // otherwise each node's.
 func (r *regionView) findings() (found []finding) {
 	link := "/console/regions/" + r.Name
 	if r.Live == 0 {
 		return []finding{{"bad", r.Name, link, "no node of this region is heard of", "Callers there get no decisions from these nodes: look at their processes and at their way to MySQL."}}
+	}
+	if missing := r.unrelayed(); len(missing) > 0 {
+		found = append(found, finding{"bad", r.Name, link, "no node relays " + shardsInWords(missing) + " of its Redis",
+			"This region and the others do not hear of one another: see the nodes' log for why none gets the lease."})
 	}
 	const most = 3
 	odd := slices.DeleteFunc(slices.Clone(r.Nodes), func(n nodeView) bool { return n.State == "ok" })
@@ -254,7 +252,7 @@ func (v *fleetView) revision() string {
 	put := func(words ...any) { _, _ = fmt.Fprintln(h, words...) }
 	put(v.Problem, v.Nodes, v.Live, v.Builds, v.Tunings)
 	for _, r := range v.Regions {
-		put(r.Name, r.State, r.Live, r.Breakers, r.Delay.State, r.Builds, r.Tunings)
+		put(r.Name, r.State, r.Live, r.Breakers, r.Delay.State, r.Relays, r.Builds, r.Tunings)
 		for _, n := range r.Nodes {
 			put(n.GetNodeId(), n.State)
 		}

@@ -11,8 +11,8 @@ func TestPairsOfRegions(t *testing.T) {
 	w := start(t, false)
 	w.set(func() {
 		w.fleet = populous(3, 1, time.Now())
-		w.fleet.Nodes[0].Health.ConvergenceFromMs = map[string]int64{"region-01": 900, "region-02": 12_000}
-		w.fleet.Nodes[1].Health.ConvergenceFromMs = map[string]int64{"region-00": 40_000}
+		w.fleet.Nodes[0].Health.Relay.LagP99Ms = map[string]int64{"region-01": 900, "region-02": 12_000}
+		w.fleet.Nodes[1].Health.Relay.LagP99Ms = map[string]int64{"region-00": 40_000}
 	})
 	body := w.as("viewer").get("/console/").body
 	for _, words := range []string{

@@ -78,7 +78,8 @@ func TestJudge(t *testing.T) {
 	const now = 1_700_000_000_000
 	well := func() *controlv1.Node {
 		return &controlv1.Node{NodeId: "a", Region: "eu", Live: true, StartedAtMs: now - 600_000, SeenAtMs: now - 1000,
-			Health: &controlv1.NodeHealth{FlushedAtMs: now - 5000, ImportedAtMs: now - 5000, ReplayedAtMs: now - 100, SettingsAtMs: now - 5000}}
+			Health: &controlv1.NodeHealth{ReplayedAtMs: now - 100, SettingsAtMs: now - 5000,
+				Relay: &controlv1.NodeRelay{Shards: 1, Held: []int32{0}, InStepAtMs: now - 500, UntoldMs: 200, LagP99Ms: map[string]int64{"us": 300}}}}
 	}
 	for name, tc := range map[string]struct {
 		change func(*controlv1.Node)
@@ -91,15 +92,16 @@ func TestJudge(t *testing.T) {
 		"dropped":        {func(n *controlv1.Node) { n.Health.DroppedCostTotal = 3 }, "bad", "has lost accepted cost: 3"},
 		"no replay":      {func(n *controlv1.Node) { n.Health.PendingCost, n.Health.ReplayedAtMs = 5, now-120_000 }, "late", "its accepted cost has not reached Redis since 22:11:20 (2 min)"},
 		"nothing to do":  {func(n *controlv1.Node) { n.Health.ReplayedAtMs = now - 120_000 }, "ok", ""},
-		"no import":      {func(n *controlv1.Node) { n.Health.ImportedAtMs = now - 300_000 }, "late", "has not read other regions' counts since 22:08:20 (5 min)"},
-		"never imported": {func(n *controlv1.Node) { n.Health.ImportedAtMs = 0 }, "late", "since 22:03:20 (10 min)"},
-		"just started":   {func(n *controlv1.Node) { n.Health.ImportedAtMs, n.StartedAtMs = 0, now-5000 }, "ok", ""},
+		"relay hangs":    {func(n *controlv1.Node) { n.Health.Relay.InStepAtMs = now - 300_000 }, "late", "relays shard 0, and has told or read no news since 22:08:20 (5 min)"},
+		"never in step":  {func(n *controlv1.Node) { n.Health.Relay.InStepAtMs = 0 }, "late", "since 22:03:20 (10 min)"},
+		"just started":   {func(n *controlv1.Node) { n.Health.Relay.InStepAtMs, n.StartedAtMs = 0, now-5000 }, "ok", ""},
+		"relays nothing": {func(n *controlv1.Node) { n.Health.Relay = &controlv1.NodeRelay{Shards: 1} }, "ok", ""},
+		"untold":         {func(n *controlv1.Node) { n.Health.Relay.UntoldMs = 12_000 }, "late", "counts wait to be told to other regions: 12 s"},
 		"clock ahead": {func(n *controlv1.Node) {
-			n.ClockSkewMs, n.Health.ImportedAtMs = 3_600_000, now+3_600_000-5000
-			n.Health.FlushedAtMs, n.Health.SettingsAtMs = now+3_600_000, now+3_600_000
+			n.ClockSkewMs, n.Health.Relay.InStepAtMs, n.Health.SettingsAtMs = 3_600_000, now+3_600_000-5000, now+3_600_000
 		}, "late", "its clock is off by 1 h"},
-		"late counts": {func(n *controlv1.Node) { n.Health.ConvergenceSamples, n.Health.ConvergenceP99Ms = 1, 12_000 }, "late", "arrive late: 12 s"},
-		"bad counts":  {func(n *controlv1.Node) { n.Health.ConvergenceSamples, n.Health.ConvergenceP99Ms = 1, 40_000 }, "bad", "arrive late: 40 s"},
+		"late counts": {func(n *controlv1.Node) { n.Health.Relay.LagP99Ms["us"] = 12_000 }, "late", "arrives late: 12 s"},
+		"bad counts":  {func(n *controlv1.Node) { n.Health.Relay.LagP99Ms["us"] = 40_000 }, "bad", "arrives late: 40 s"},
 		"settings":    {func(n *controlv1.Node) { n.Health.SettingsProblem = "floor is 7" }, "late", "does not run the newest settings: floor is 7"},
 	} {
 		n := well()
@@ -112,6 +114,30 @@ func TestJudge(t *testing.T) {
 		}
 		if got.State != tc.state || (said == "") != (tc.state == "ok") || tc.says != "" && !strings.Contains(said, tc.says) {
 			t.Errorf("%s: %s, %q; want %s, %q", name, got.State, said, tc.state, tc.says)
+		}
+	}
+}
+
+// A region of which no node relays a shard does not hear of the others. Nodes that have just started are about to.
+func TestARegionWithoutARelay(t *testing.T) {
+	const now = 1_700_000_000_000
+	for name, tc := range map[string]struct {
+		up    int64
+		held  []int32
+		state string
+	}{
+		"one shard is missing": {600_000, []int32{1}, "bad"},
+		"none is missing":      {600_000, []int32{0, 1}, "ok"},
+		"just started":         {5_000, nil, "ok"},
+	} {
+		n := &controlv1.Node{NodeId: "a", Region: "eu", Live: true, StartedAtMs: now - tc.up, SeenAtMs: now,
+			Health: &controlv1.NodeHealth{SettingsAtMs: now, Relay: &controlv1.NodeRelay{Shards: 2, Held: tc.held, InStepAtMs: now}}}
+		v := describe(reading{Fleet: &fleetAnswer{NowMs: now, Nodes: []*controlv1.Node{n}}})
+		if got := v.Regions[0].State; got != tc.state {
+			t.Errorf("%s: %s, %v", name, got, v.Findings)
+		}
+		if says := len(v.Findings) > 0 && strings.Contains(v.Findings[0].Text, "no node relays shard 0 of its Redis"); says != (tc.state == "bad") {
+			t.Errorf("%s: %v", name, v.Findings)
 		}
 	}
 }

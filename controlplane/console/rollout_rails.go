@@ -35,10 +35,10 @@ func railForms() (forms []railForm) {
 		r.Factor, r.Least = r.FactorDefault, r.LeastDefault
 		forms = append(forms, r)
 	}
-	add("errors_per_minute", "Failed flushes and imports", "a node and minute", standard.ErrorsPerMinute, func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.ErrorsPerMinute })
+	add("errors_per_minute", "Errors of relays and settings", "a node and minute", standard.ErrorsPerMinute, func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.ErrorsPerMinute })
 	add("rows_per_second", "MySQL rows", "a node and second", standard.RowsPerSecond, func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.RowsPerSecond })
 	add("degraded_share", "Decisions without Redis", "of all, 0 to 1", standard.DegradedShare, func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.DegradedShare })
-	add("convergence_ms", "Convergence delay", "ms, slowest node", standard.ConvergenceMs, func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.ConvergenceMs })
+	add("convergence_ms", "Convergence delay", "ms, slowest relay", standard.ConvergenceMs, func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.ConvergenceMs })
 	add("latency_us", "Decision latency", "µs, slowest node", standard.LatencyUs, func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.LatencyUs })
 	return forms
 }

@@ -133,10 +133,10 @@ func rails(r *controlv1.Rollout) (out []rail) {
 		one.place()
 		out = append(out, one)
 	}
-	ceiling("Failed flushes and imports", "a node and minute", g.GetErrorsPerMinute(), was.ErrorsPerMinute, now.ErrorsPerMinute)
+	ceiling("Errors of relays and settings", "a node and minute", g.GetErrorsPerMinute(), was.ErrorsPerMinute, now.ErrorsPerMinute)
 	ceiling("MySQL rows", "a node and second", g.GetRowsPerSecond(), was.RowsPerSecond, now.RowsPerSecond)
 	ceiling("Decisions without Redis", "of all", g.GetDegradedShare(), was.DegradedShare, now.DegradedShare)
-	ceiling("Convergence delay", "ms, slowest node", g.GetConvergenceMs(), was.ConvergenceMs, now.ConvergenceMs)
+	ceiling("Convergence delay", "ms, slowest relay", g.GetConvergenceMs(), was.ConvergenceMs, now.ConvergenceMs)
 	ceiling("Decision latency", "µs, slowest node", g.GetLatencyUs(), was.LatencyUs, now.LatencyUs)
 	denied := rail{Name: "Denied decisions", Unit: "of all, may shift by " + percent(g.GetDeniedShareShift()), Off: g.GetDeniedShareShift() >= 1}
 	denied.put(was.DeniedShare, now.DeniedShare)

@@ -224,16 +224,28 @@ func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
 // fill gives every figure a value of its own, also the ones that are yet to be added.
 func fill(t *testing.T, h *heartbeat.Health) {
 	t.Helper()
-	v := reflect.ValueOf(h).Elem()
+	fillFields(t, reflect.ValueOf(h).Elem())
+}
+
+func fillFields(t *testing.T, v reflect.Value) {
+	t.Helper()
 	for i := range v.NumField() {
 		switch f := v.Field(i); f.Kind() {
-		case reflect.Int64:
+		case reflect.Int, reflect.Int64:
 			f.SetInt(window.LimitMax - int64(i))
 		case reflect.Map:
 			f.Set(reflect.ValueOf(map[string]int64{"us": window.LimitMax - int64(i)}))
+		case reflect.Slice:
+			f.Set(reflect.ValueOf([]int{i, i + 1}))
+		case reflect.Struct:
+			fillFields(t, f)
 		case reflect.Pointer:
-			n := window.LimitMax - int64(i)
-			f.Set(reflect.ValueOf(&n))
+			f.Set(reflect.New(f.Type().Elem()))
+			if f.Elem().Kind() == reflect.Struct {
+				fillFields(t, f.Elem())
+			} else {
+				f.Elem().SetInt(window.LimitMax - int64(i))
+			}
 		case reflect.String:
 			f.SetString(`tuning 8: "floor" is 1.1 (0 to 1) 🙂`)
 		case reflect.Float64:

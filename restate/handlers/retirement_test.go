@@ -22,7 +22,7 @@ import (
 
 const retired = controlplane.Blocklist
 
-// hamlet is a fleet of two regions that flushes and imports, and says so every 20 ms; what
+// hamlet is a fleet of two regions that relay each other, and says so every 20 ms; what
 // it cannot say, because the database is down, it says later.
 type hamlet struct {
 	db   *sql.DB
@@ -50,7 +50,7 @@ func newHamlet(t *testing.T, db *sql.DB) {
 
 func (h *hamlet) speak(ctx context.Context) {
 	at := time.Now().UnixMilli()
-	health, _ := json.Marshal(heartbeat.Health{FlushedAtMs: at, ImportedAtMs: at})
+	health, _ := json.Marshal(heartbeat.Health{Relay: &heartbeat.Relay{Shards: 1, Held: []int{0}, InStepAtMs: at}})
 	for _, region := range []string{"eu", "us"} {
 		_ = dataplanedb.New(h.db).NodeBeat(ctx, dataplanedb.NodeBeatParams{
 			NodeID: []byte(region + "-1"), Region: []byte(region), Build: "v1", StartedAt: 1, SentAt: uint64(at), Health: string(health),

@@ -28,7 +28,7 @@ import (
 type village struct {
 	t    *testing.T
 	db   *sql.DB
-	sick atomic.Value // string: nodes with this tuning fail to flush
+	sick atomic.Value // string: nodes with this tuning fail to read settings
 
 	outages atomic.Bool // MySQL may be down: nodes then miss a heartbeat
 
@@ -74,7 +74,7 @@ func (v *village) speak(totals map[string]*heartbeat.Health) {
 		}
 		h.AllowedTotal += 100
 		if v.sick.Load() == document {
-			h.FlushErrors += 100
+			h.SettingsErrors += 100
 		}
 		text, _ := json.Marshal(h)
 		err = q.NodeBeat(v.ctx, dataplanedb.NodeBeatParams{
@@ -289,7 +289,7 @@ func testRolloutRollsBackByItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := reaches(t, c, "sick", "the end", over) // within 20 s
-	if r.Phase != controlplane.RolloutRolledBack || !strings.HasPrefix(r.Why, "stage 1 (eu): failed flushes and imports a node and minute: ") || strings.Contains(r.Why, "\n") {
+	if r.Phase != controlplane.RolloutRolledBack || !strings.HasPrefix(r.Why, "stage 1 (eu): errors of relays and settings a node and minute: ") || strings.Contains(r.Why, "\n") {
 		t.Errorf("%s %q", r.Phase, r.Why)
 	}
 	wantInForce(t, db, oldTuning)

@@ -2,6 +2,8 @@
 // that operators, rollouts and watchers read instead of asking nodes.
 package heartbeat
 
+import "time"
+
 // Beat identifies a node and what it runs, and carries its health figures.
 type Beat struct {
 	NodeID        string // unique in the fleet, 1 to 64 bytes
@@ -18,8 +20,11 @@ type Beat struct {
 	Top string
 }
 
-// RegionsMax is the most regions that Health tells apart.
-const RegionsMax = 48
+// Bounds of what a node says of its relay.
+const (
+	RegionsMax = 64  // regions that lags are told of
+	ShardsMax  = 256 // of a region's origin
+)
 
 // Health is a snapshot of a node's own figures. `…Total` only grow while the
 // process lives and start at 0 with it; `…AtMs` are Unix milliseconds by the
@@ -38,22 +43,6 @@ type Health struct {
 	ReplayErrors  int64 `json:"replay_errors_total"`
 	ReplayedAtMs  int64 `json:"replayed_at_ms"` // last replay that the origin confirmed in full
 	BreakersOpen  int64 `json:"breakers_open"`  // shards of the origin that are not called, or only probed
-	FlushedRows   int64 `json:"flushed_rows_total"`
-	FlushErrors   int64 `json:"flush_errors_total"`
-	FlushedAtMs   int64 `json:"flushed_at_ms"` // last flush pass without an error
-	RefusedRows   int64 `json:"refused_rows_total"`
-	ImportedRows  int64 `json:"imported_rows_total"`
-	ImportErrors  int64 `json:"import_errors_total"`
-	ImportedAtMs  int64 `json:"imported_at_ms"` // last import without an error
-	// Convergence is how long after its acceptance cost of other regions was first used
-	// by a decision here, in milliseconds, of some of those since the last beat:
-	// ConvergenceSamples of them.
-	ConvergenceP50Ms   int64 `json:"convergence_p50_ms"`
-	ConvergenceP99Ms   int64 `json:"convergence_p99_ms"`
-	ConvergenceSamples int64 `json:"convergence_samples"`
-	// ConvergenceFromMs is the 99th percentile of the same by the region that the cost is
-	// of, for those that some came from: at most RegionsMax.
-	ConvergenceFromMs map[string]int64 `json:"convergence_from_ms,omitempty"`
 	// DecisionP99Us is the 99th percentile, in µs, of a sample of the decisions of the last
 	// half to whole minute that were made from memory: waits for processors and for garbage
 	// collection are in it, waits for the origin are not. 0: too few, not measured.
@@ -67,8 +56,48 @@ type Health struct {
 	HotKeys    int64  `json:"hot_keys,omitempty"`
 	SharedKeys *int64 `json:"shared_keys,omitempty"`
 
+	Relay *Relay `json:"relay,omitempty"` // nil: the node has no relay, as one without an origin
+
 	SettingsErrors  int64  `json:"settings_errors_total"`
 	SettingsAtMs    int64  `json:"settings_at_ms"`             // last settings read that was applied or found unchanged
 	ResetAtMs       int64  `json:"reset_at_ms"`                // when the newest reset of a key that is in force was made, by the count store's clock
 	SettingsProblem string `json:"settings_problem,omitempty"` // why the newest settings are not in force
+}
+
+// Relay is how a node's relay does, which carries counts between its region's origin and other regions. Each shard of
+// an origin is relayed by one of the region's nodes at a time, the one that holds its lease.
+type Relay struct {
+	Held   []int `json:"held,omitempty"` // shards whose lease it holds, ascending
+	Shards int   `json:"shards"`         // that the origin has, 1 to ShardsMax
+
+	// InStepAtMs is when it had last told what was due and read what others tell, without an error, for all shards that
+	// it holds; 0: it holds none.
+	InStepAtMs int64 `json:"in_step_at_ms,omitempty"`
+
+	UntoldMs int64 `json:"untold_ms"` // how long the oldest count that is due to be told has waited
+
+	// LagP99Ms has the regions of which news was read within LagKeptFor: the 99th percentile of how old it was when it
+	// was read, by the database's clock, in the newest interval between heartbeats that had some. At most RegionsMax.
+	LagP99Ms map[string]int64 `json:"lag_p99_ms,omitempty"`
+
+	Errors int64 `json:"errors_total"` // turns of its loops that failed
+	Rows   int64 `json:"rows_total"`   // of MySQL: news written and read, counts stored
+	Stored int64 `json:"stored_total"` // counts that were stored for good
+	Healed int64 `json:"healed_total"` // times that a shard of the origin had lost its counts and was raised again
+	Fenced int64 `json:"fenced_total"` // times that another relay of the same shard had written first
+}
+
+// LagKeptFor is how long a lag stands for a region that tells nothing new. Any relay tells of itself within ten seconds,
+// or a news interval of up to a minute.
+const LagKeptFor = 2 * time.Minute
+
+// Lag is the largest lag, of any region; ok is false if it relays nothing, or has read no news.
+func (r *Relay) Lag() (ms int64, ok bool) {
+	if r == nil || len(r.Held) == 0 || len(r.LagP99Ms) == 0 || len(r.LagP99Ms) > RegionsMax {
+		return 0, false
+	}
+	for _, lag := range r.LagP99Ms {
+		ms = max(ms, lag)
+	}
+	return ms, true
 }

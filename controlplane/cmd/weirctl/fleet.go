@@ -15,7 +15,7 @@ const skewWorthTellingMs = 1000
 
 type fleet struct {
 	again
-	Pairs bool `help:"How late each region uses the cost of each other one, instead of nodes."`
+	Pairs bool `help:"How late each region reads the news of each other one, instead of nodes."`
 }
 
 // Run lists the nodes.
@@ -39,7 +39,7 @@ func writeFleet(w io.Writer, f *controlv1.FleetResponse) {
 	}
 	regions, live := map[string]bool{}, int64(0)
 	t := newTable(w)
-	t.row("REGION", "NODE", "STATE", "SEEN", "BUILD", "TUNING", "SKEW", "ALLOWED", "DENIED", "PENDING", "PROBLEMS")
+	t.row("REGION", "NODE", "STATE", "SEEN", "BUILD", "TUNING", "SKEW", "ALLOWED", "DENIED", "PENDING", "RELAYS", "PROBLEMS")
 	for _, n := range f.GetNodes() {
 		regions[n.GetRegion()] = true
 		state := "not live"
@@ -49,10 +49,13 @@ func writeFleet(w io.Writer, f *controlv1.FleetResponse) {
 		}
 		h := n.GetHealth()
 		t.row(n.GetRegion(), n.GetNodeId(), state, span(n.GetAgeMs())+" ago", n.GetBuild(), tuningVersion(n.GetTuningVersion()), span(n.GetClockSkewMs()),
-			digits(h.GetAllowedTotal()), digits(h.GetDeniedTotal()), digits(h.GetPendingCost()), problems(n))
+			digits(h.GetAllowedTotal()), digits(h.GetDeniedTotal()), digits(h.GetPendingCost()), relayed(n), problems(n))
 	}
 	t.flush()
 	_, _ = fmt.Fprintf(w, "\n%s, %s, %s live\n", plural(int64(len(regions)), "region"), plural(int64(len(f.GetNodes())), "node"), digits(live))
+	if ms, any := oldestUntold(f); any {
+		_, _ = fmt.Fprintf(w, "counts wait for at most %s to be told to other regions\n", span(ms))
+	}
 	if f.GetTruncated() {
 		_, _ = fmt.Fprintln(w, "there are more nodes than one answer holds; these are the first by region and name")
 	}
@@ -60,7 +63,7 @@ func writeFleet(w io.Writer, f *controlv1.FleetResponse) {
 
 func writePairs(w io.Writer, pairs []*controlv1.ConvergencePair) {
 	if len(pairs) == 0 {
-		head(w, "not measured: no node has lately used cost of another region, or all are older than this")
+		head(w, "not measured: no relay has lately read news of another region")
 		return
 	}
 	t := newTable(w)
@@ -69,6 +72,33 @@ func writePairs(w io.Writer, pairs []*controlv1.ConvergencePair) {
 		t.row(p.GetTo(), p.GetFrom(), span(p.GetP99Ms()), digits(int64(p.GetNodes())))
 	}
 	t.flush()
+}
+
+// relayed is which shards of its region's Redis a node relays.
+func relayed(n *controlv1.Node) string {
+	held := n.GetHealth().GetRelay().GetHeld()
+	if len(held) == 0 || !n.GetLive() {
+		return "-"
+	}
+	const most = 4
+	var names []string
+	for _, shard := range held[:min(len(held), most)] {
+		names = append(names, fmt.Sprint(shard))
+	}
+	if len(held) > most {
+		names = append(names, "…")
+	}
+	return strings.TrimPrefix(plural(int64(len(held)), "shard"), digits(int64(len(held)))+" ") + " " + strings.Join(names, ", ")
+}
+
+// oldestUntold is how long a count has waited to be told by any relay; any is false without one.
+func oldestUntold(f *controlv1.FleetResponse) (ms int64, any bool) {
+	for _, n := range f.GetNodes() {
+		if r := n.GetHealth().GetRelay(); n.GetLive() && len(r.GetHeld()) > 0 {
+			ms, any = max(ms, r.GetUntoldMs()), true
+		}
+	}
+	return ms, any
 }
 
 func tuningVersion(version int64) string {

@@ -19,7 +19,7 @@ type retireStart struct {
 	ofTable
 	Quiet        time.Duration `default:"24h" help:"How long the table must be unwritten, and counts healthy in every region, before rows are deleted (100ms to 2160h)."`
 	Soak         time.Duration `default:"168h" help:"How long the table is there under its other name before it may be dropped (100ms to 2160h)."`
-	HealthWithin time.Duration `default:"2m" help:"How old a node's last flush and import may be (1s to 1h)."`
+	HealthWithin time.Duration `default:"2m" help:"How old the last round of news of a region's relay may be (1s to 1h)."`
 	BatchRows    int64         `default:"1000" help:"Most rows of one DELETE (1 to 50000)."`
 	Watch        bool          `help:"Watch it until it is over, as status --watch does."`
 	by

@@ -214,15 +214,16 @@ func TestFleet(t *testing.T) {
 	w := newWorld(t)
 	w.want(t, w.run(t, "fleet"), exitOK, "no node has been heard of: nodes that have MySQL configured write a heartbeat within seconds of their start\n")
 	w.fleet = controlplane.Fleet{Now: now, Nodes: []controlplane.Node{
-		{Beat: heartbeat.Beat{NodeID: "n1", Region: "eu", Build: "v1.2.3", TuningVersion: 7, Health: heartbeat.Health{AllowedTotal: 1234567, DeniedTotal: 89, PendingCost: 4}}, Age: 1200 * time.Millisecond, Live: true, ClockSkew: -3 * time.Millisecond},
+		{Beat: heartbeat.Beat{NodeID: "n1", Region: "eu", Build: "v1.2.3", TuningVersion: 7, Health: heartbeat.Health{AllowedTotal: 1234567, DeniedTotal: 89, PendingCost: 4, Relay: &heartbeat.Relay{Shards: 3, Held: []int{0, 2}, UntoldMs: 400}}}, Age: 1200 * time.Millisecond, Live: true, ClockSkew: -3 * time.Millisecond},
 		{Beat: heartbeat.Beat{NodeID: "n2", Region: "us", Build: "v1.2.3", Health: heartbeat.Health{DroppedCost: 5, SettingsProblem: "floor is 2"}}, Age: 3 * time.Hour, ClockSkew: 1500 * time.Millisecond, HealthProblem: "health: odd"},
 	}}
 	w.want(t, w.run(t, "fleet"), exitOK, `
-REGION  NODE  STATE     SEEN      BUILD   TUNING   SKEW  ALLOWED    DENIED  PENDING  PROBLEMS
-eu      n1    live      1.2s ago  v1.2.3  7        -3ms  1,234,567  89      4        -
-us      n2    not live  3h ago    v1.2.3  default  1.5s  0          0       0        5 cost dropped; its clock is off; settings: floor is 2; health: odd
+REGION  NODE  STATE     SEEN      BUILD   TUNING   SKEW  ALLOWED    DENIED  PENDING  RELAYS       PROBLEMS
+eu      n1    live      1.2s ago  v1.2.3  7        -3ms  1,234,567  89      4        shards 0, 2  -
+us      n2    not live  3h ago    v1.2.3  default  1.5s  0          0       0        -            5 cost dropped; its clock is off; settings: floor is 2; health: odd
 
 2 regions, 2 nodes, 1 live
+counts wait for at most 400ms to be told to other regions
 `)
 	w.fleet.Truncated = true
 	if code := w.run(t, "fleet"); code != exitOK || !strings.Contains(w.stdout.String(), "there are more nodes than one answer holds") {

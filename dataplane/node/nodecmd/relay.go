@@ -25,10 +25,13 @@ type regions struct {
 	tls   *peers.TLS   // nil without certificates
 }
 
+// relays is true of a node with both stores that a relay stands between.
+func (s *stores) relays() bool { return s.origin != nil && s.news != nil }
+
 // newRegions makes this node's relay if it has both stores. Each node of a region has one; the one that holds the lease
 // of a shard works.
 func newRegions(config Config, stores *stores, limiter *dataplane.Limiter, logger *slog.Logger) (r regions, err error) {
-	if stores.origin == nil || stores.news == nil {
+	if !stores.relays() {
 		return r, nil
 	}
 	if r.peers, r.tls, err = openPeers(config, logger); err != nil {

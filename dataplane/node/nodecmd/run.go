@@ -22,6 +22,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/node"
+	"github.com/weirhq/weir/dataplane/relay"
 	"github.com/weirhq/weir/shared/traces"
 )
 
@@ -81,12 +82,17 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 	}
 	defer closeTraces(spans, logger)
 
+	var regions regions
+	settings := stores.settings()
+	if stores.relays() {
+		settings = withRelay(settings, func() relay.Figures { return regions.relay.Figures() })
+	}
 	limiter, err := dataplane.New(dataplane.Config{
 		Region:          config.Region,
 		NodeID:          config.NodeID,
 		Build:           Build(),
 		Origin:          stores.limited(),
-		Counts:          stores.settings(),
+		Counts:          settings,
 		EntriesMax:      config.EntriesMax,
 		ReadTimeout:     config.ReadTimeout,
 		TraceBackground: spans.Turn,
@@ -95,7 +101,7 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 	if err != nil {
 		return fmt.Errorf("make the limiter: %w", err)
 	}
-	regions, err := newRegions(config, stores, limiter, logger)
+	regions, err = newRegions(config, stores, limiter, logger)
 	if err != nil {
 		return err
 	}

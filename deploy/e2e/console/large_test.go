@@ -130,14 +130,16 @@ func (l *large) fleet(context.Context) (controlplane.Fleet, error) {
 		if (int64(r)+turn)%11 == 0 {
 			from[l.regions[(r+1)%len(l.regions)]] = 12_000
 		}
-		p99 := slices.Max(slices.Collect(maps.Values(from)))
 		for n := range largeNodes / largeRegions {
 			i := int64(r*largeNodes/largeRegions + n)
+			relay := &heartbeat.Relay{Shards: 1}
+			if n == 0 {
+				relay = &heartbeat.Relay{Shards: 1, Held: []int{0}, InStepAtMs: at, UntoldMs: turn % 300, LagP99Ms: from}
+			}
 			f.Nodes = append(f.Nodes, controlplane.Node{
 				Beat: heartbeat.Beat{NodeID: fmt.Sprintf("node-%02d-%02d", r, n), Region: region, Build: "v1.2.3", TuningVersion: 3, StartedAtMs: 1_700_000_000_000,
 					Health: heartbeat.Health{AllowedTotal: at * (i%9 + 1) / 10, DeniedTotal: at * (i % 5) / 300, ShadowedTotal: at * (i % 3) / 900, Entries: 10_000 + i*turn%1000,
-						FlushedAtMs: at, ImportedAtMs: at, ReplayedAtMs: at, SettingsAtMs: at,
-						ConvergenceP50Ms: p99 / 3, ConvergenceP99Ms: p99, ConvergenceSamples: 10, ConvergenceFromMs: from}},
+						ReplayedAtMs: at, SettingsAtMs: at, Relay: relay}},
 				SeenAt: seen, Age: now.Sub(seen), Live: (i+turn)%97 != 0,
 			})
 		}

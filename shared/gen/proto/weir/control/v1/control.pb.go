@@ -127,8 +127,8 @@ func (x *FleetResponse) GetPairs() []*ConvergencePair {
 	return nil
 }
 
-// ConvergencePair is how old the cost of one region was when another first used it, in 99
-// of a hundred decisions, as the slowest live node of the other last measured it.
+// ConvergencePair is how old news of one region was when another read it, in 99 of a hundred
+// rows, as the slowest of the nodes that relay the other last measured it.
 type ConvergencePair struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
@@ -334,21 +334,12 @@ type NodeHealth struct {
 	DroppedCostTotal    int64                  `protobuf:"varint,7,opt,name=dropped_cost_total,json=droppedCostTotal,proto3" json:"dropped_cost_total,omitempty"`
 	ReplayErrorsTotal   int64                  `protobuf:"varint,8,opt,name=replay_errors_total,json=replayErrorsTotal,proto3" json:"replay_errors_total,omitempty"`
 	ReplayedAtMs        int64                  `protobuf:"varint,9,opt,name=replayed_at_ms,json=replayedAtMs,proto3" json:"replayed_at_ms,omitempty"`
-	FlushedRowsTotal    int64                  `protobuf:"varint,10,opt,name=flushed_rows_total,json=flushedRowsTotal,proto3" json:"flushed_rows_total,omitempty"`
-	FlushErrorsTotal    int64                  `protobuf:"varint,11,opt,name=flush_errors_total,json=flushErrorsTotal,proto3" json:"flush_errors_total,omitempty"`
-	FlushedAtMs         int64                  `protobuf:"varint,12,opt,name=flushed_at_ms,json=flushedAtMs,proto3" json:"flushed_at_ms,omitempty"`
-	RefusedRowsTotal    int64                  `protobuf:"varint,13,opt,name=refused_rows_total,json=refusedRowsTotal,proto3" json:"refused_rows_total,omitempty"`
-	ImportedRowsTotal   int64                  `protobuf:"varint,14,opt,name=imported_rows_total,json=importedRowsTotal,proto3" json:"imported_rows_total,omitempty"`
-	ImportErrorsTotal   int64                  `protobuf:"varint,15,opt,name=import_errors_total,json=importErrorsTotal,proto3" json:"import_errors_total,omitempty"`
-	ImportedAtMs        int64                  `protobuf:"varint,16,opt,name=imported_at_ms,json=importedAtMs,proto3" json:"imported_at_ms,omitempty"`
-	SettingsErrorsTotal int64                  `protobuf:"varint,17,opt,name=settings_errors_total,json=settingsErrorsTotal,proto3" json:"settings_errors_total,omitempty"`
-	SettingsAtMs        int64                  `protobuf:"varint,18,opt,name=settings_at_ms,json=settingsAtMs,proto3" json:"settings_at_ms,omitempty"`
-	SettingsProblem     string                 `protobuf:"bytes,19,opt,name=settings_problem,json=settingsProblem,proto3" json:"settings_problem,omitempty"`
-	ConvergenceP50Ms    int64                  `protobuf:"varint,20,opt,name=convergence_p50_ms,json=convergenceP50Ms,proto3" json:"convergence_p50_ms,omitempty"` // age of other regions' cost when it was first used here
-	ConvergenceP99Ms    int64                  `protobuf:"varint,21,opt,name=convergence_p99_ms,json=convergenceP99Ms,proto3" json:"convergence_p99_ms,omitempty"`
-	ConvergenceSamples  int64                  `protobuf:"varint,22,opt,name=convergence_samples,json=convergenceSamples,proto3" json:"convergence_samples,omitempty"` // since the last heartbeat; 0: the two above say nothing
-	BreakersOpen        int64                  `protobuf:"varint,23,opt,name=breakers_open,json=breakersOpen,proto3" json:"breakers_open,omitempty"`                   // shards of the origin that are not called, or only probed
-	ResetAtMs           int64                  `protobuf:"varint,24,opt,name=reset_at_ms,json=resetAtMs,proto3" json:"reset_at_ms,omitempty"`                          // when the newest reset of a key in force was made, by the clock of the database
+	SettingsErrorsTotal int64                  `protobuf:"varint,10,opt,name=settings_errors_total,json=settingsErrorsTotal,proto3" json:"settings_errors_total,omitempty"`
+	SettingsAtMs        int64                  `protobuf:"varint,11,opt,name=settings_at_ms,json=settingsAtMs,proto3" json:"settings_at_ms,omitempty"`
+	SettingsProblem     string                 `protobuf:"bytes,12,opt,name=settings_problem,json=settingsProblem,proto3" json:"settings_problem,omitempty"`
+	BreakersOpen        int64                  `protobuf:"varint,13,opt,name=breakers_open,json=breakersOpen,proto3" json:"breakers_open,omitempty"` // shards of the origin that are not called, or only probed
+	ResetAtMs           int64                  `protobuf:"varint,14,opt,name=reset_at_ms,json=resetAtMs,proto3" json:"reset_at_ms,omitempty"`        // when the newest reset of a key in force was made, by the clock of the database
+	Relay               *NodeRelay             `protobuf:"bytes,15,opt,name=relay,proto3" json:"relay,omitempty"`                                    // absent: the node has no relay
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -446,55 +437,6 @@ func (x *NodeHealth) GetReplayedAtMs() int64 {
 	return 0
 }
 
-func (x *NodeHealth) GetFlushedRowsTotal() int64 {
-	if x != nil {
-		return x.FlushedRowsTotal
-	}
-	return 0
-}
-
-func (x *NodeHealth) GetFlushErrorsTotal() int64 {
-	if x != nil {
-		return x.FlushErrorsTotal
-	}
-	return 0
-}
-
-func (x *NodeHealth) GetFlushedAtMs() int64 {
-	if x != nil {
-		return x.FlushedAtMs
-	}
-	return 0
-}
-
-func (x *NodeHealth) GetRefusedRowsTotal() int64 {
-	if x != nil {
-		return x.RefusedRowsTotal
-	}
-	return 0
-}
-
-func (x *NodeHealth) GetImportedRowsTotal() int64 {
-	if x != nil {
-		return x.ImportedRowsTotal
-	}
-	return 0
-}
-
-func (x *NodeHealth) GetImportErrorsTotal() int64 {
-	if x != nil {
-		return x.ImportErrorsTotal
-	}
-	return 0
-}
-
-func (x *NodeHealth) GetImportedAtMs() int64 {
-	if x != nil {
-		return x.ImportedAtMs
-	}
-	return 0
-}
-
 func (x *NodeHealth) GetSettingsErrorsTotal() int64 {
 	if x != nil {
 		return x.SettingsErrorsTotal
@@ -516,27 +458,6 @@ func (x *NodeHealth) GetSettingsProblem() string {
 	return ""
 }
 
-func (x *NodeHealth) GetConvergenceP50Ms() int64 {
-	if x != nil {
-		return x.ConvergenceP50Ms
-	}
-	return 0
-}
-
-func (x *NodeHealth) GetConvergenceP99Ms() int64 {
-	if x != nil {
-		return x.ConvergenceP99Ms
-	}
-	return 0
-}
-
-func (x *NodeHealth) GetConvergenceSamples() int64 {
-	if x != nil {
-		return x.ConvergenceSamples
-	}
-	return 0
-}
-
 func (x *NodeHealth) GetBreakersOpen() int64 {
 	if x != nil {
 		return x.BreakersOpen
@@ -551,6 +472,130 @@ func (x *NodeHealth) GetResetAtMs() int64 {
 	return 0
 }
 
+func (x *NodeHealth) GetRelay() *NodeRelay {
+	if x != nil {
+		return x.Relay
+	}
+	return nil
+}
+
+// NodeRelay is how a node's relay does, which carries counts between its region and others.
+type NodeRelay struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Held          []int32                `protobuf:"varint,1,rep,packed,name=held,proto3" json:"held,omitempty"`                                                                                              // shards of the origin that it relays; empty: another node relays them
+	Shards        int32                  `protobuf:"varint,2,opt,name=shards,proto3" json:"shards,omitempty"`                                                                                                 // that the origin has
+	InStepAtMs    int64                  `protobuf:"varint,3,opt,name=in_step_at_ms,json=inStepAtMs,proto3" json:"in_step_at_ms,omitempty"`                                                                   // when all that it does last went well, by the node's clock; 0: it relays nothing
+	UntoldMs      int64                  `protobuf:"varint,4,opt,name=untold_ms,json=untoldMs,proto3" json:"untold_ms,omitempty"`                                                                             // how long the oldest count that is due to be told has waited
+	LagP99Ms      map[string]int64       `protobuf:"bytes,5,rep,name=lag_p99_ms,json=lagP99Ms,proto3" json:"lag_p99_ms,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // by region: how old its news was when it was read
+	ErrorsTotal   int64                  `protobuf:"varint,6,opt,name=errors_total,json=errorsTotal,proto3" json:"errors_total,omitempty"`
+	RowsTotal     int64                  `protobuf:"varint,7,opt,name=rows_total,json=rowsTotal,proto3" json:"rows_total,omitempty"`        // of MySQL, written and read
+	StoredTotal   int64                  `protobuf:"varint,8,opt,name=stored_total,json=storedTotal,proto3" json:"stored_total,omitempty"`  // counts that were stored for good
+	HealedTotal   int64                  `protobuf:"varint,9,opt,name=healed_total,json=healedTotal,proto3" json:"healed_total,omitempty"`  // times that a shard had lost its counts and was raised again
+	FencedTotal   int64                  `protobuf:"varint,10,opt,name=fenced_total,json=fencedTotal,proto3" json:"fenced_total,omitempty"` // times that another relay of the same shard had written first
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeRelay) Reset() {
+	*x = NodeRelay{}
+	mi := &file_weir_control_v1_control_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeRelay) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeRelay) ProtoMessage() {}
+
+func (x *NodeRelay) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_control_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeRelay.ProtoReflect.Descriptor instead.
+func (*NodeRelay) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *NodeRelay) GetHeld() []int32 {
+	if x != nil {
+		return x.Held
+	}
+	return nil
+}
+
+func (x *NodeRelay) GetShards() int32 {
+	if x != nil {
+		return x.Shards
+	}
+	return 0
+}
+
+func (x *NodeRelay) GetInStepAtMs() int64 {
+	if x != nil {
+		return x.InStepAtMs
+	}
+	return 0
+}
+
+func (x *NodeRelay) GetUntoldMs() int64 {
+	if x != nil {
+		return x.UntoldMs
+	}
+	return 0
+}
+
+func (x *NodeRelay) GetLagP99Ms() map[string]int64 {
+	if x != nil {
+		return x.LagP99Ms
+	}
+	return nil
+}
+
+func (x *NodeRelay) GetErrorsTotal() int64 {
+	if x != nil {
+		return x.ErrorsTotal
+	}
+	return 0
+}
+
+func (x *NodeRelay) GetRowsTotal() int64 {
+	if x != nil {
+		return x.RowsTotal
+	}
+	return 0
+}
+
+func (x *NodeRelay) GetStoredTotal() int64 {
+	if x != nil {
+		return x.StoredTotal
+	}
+	return 0
+}
+
+func (x *NodeRelay) GetHealedTotal() int64 {
+	if x != nil {
+		return x.HealedTotal
+	}
+	return 0
+}
+
+func (x *NodeRelay) GetFencedTotal() int64 {
+	if x != nil {
+		return x.FencedTotal
+	}
+	return 0
+}
+
 type CleanupStatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -559,7 +604,7 @@ type CleanupStatusRequest struct {
 
 func (x *CleanupStatusRequest) Reset() {
 	*x = CleanupStatusRequest{}
-	mi := &file_weir_control_v1_control_proto_msgTypes[5]
+	mi := &file_weir_control_v1_control_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -571,7 +616,7 @@ func (x *CleanupStatusRequest) String() string {
 func (*CleanupStatusRequest) ProtoMessage() {}
 
 func (x *CleanupStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_control_proto_msgTypes[5]
+	mi := &file_weir_control_v1_control_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -584,7 +629,7 @@ func (x *CleanupStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupStatusRequest.ProtoReflect.Descriptor instead.
 func (*CleanupStatusRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{5}
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{6}
 }
 
 type CleanupStatusResponse struct {
@@ -596,7 +641,7 @@ type CleanupStatusResponse struct {
 
 func (x *CleanupStatusResponse) Reset() {
 	*x = CleanupStatusResponse{}
-	mi := &file_weir_control_v1_control_proto_msgTypes[6]
+	mi := &file_weir_control_v1_control_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -608,7 +653,7 @@ func (x *CleanupStatusResponse) String() string {
 func (*CleanupStatusResponse) ProtoMessage() {}
 
 func (x *CleanupStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_control_proto_msgTypes[6]
+	mi := &file_weir_control_v1_control_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -621,7 +666,7 @@ func (x *CleanupStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupStatusResponse.ProtoReflect.Descriptor instead.
 func (*CleanupStatusResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{6}
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *CleanupStatusResponse) GetStatus() *CleanupStatus {
@@ -652,7 +697,7 @@ type CleanupStatus struct {
 
 func (x *CleanupStatus) Reset() {
 	*x = CleanupStatus{}
-	mi := &file_weir_control_v1_control_proto_msgTypes[7]
+	mi := &file_weir_control_v1_control_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -664,7 +709,7 @@ func (x *CleanupStatus) String() string {
 func (*CleanupStatus) ProtoMessage() {}
 
 func (x *CleanupStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_control_proto_msgTypes[7]
+	mi := &file_weir_control_v1_control_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -677,7 +722,7 @@ func (x *CleanupStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupStatus.ProtoReflect.Descriptor instead.
 func (*CleanupStatus) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{7}
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *CleanupStatus) GetRunning() bool {
@@ -782,7 +827,7 @@ type CleanupRunRecord struct {
 
 func (x *CleanupRunRecord) Reset() {
 	*x = CleanupRunRecord{}
-	mi := &file_weir_control_v1_control_proto_msgTypes[8]
+	mi := &file_weir_control_v1_control_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -794,7 +839,7 @@ func (x *CleanupRunRecord) String() string {
 func (*CleanupRunRecord) ProtoMessage() {}
 
 func (x *CleanupRunRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_control_proto_msgTypes[8]
+	mi := &file_weir_control_v1_control_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -807,7 +852,7 @@ func (x *CleanupRunRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupRunRecord.ProtoReflect.Descriptor instead.
 func (*CleanupRunRecord) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{8}
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CleanupRunRecord) GetStartedAtMs() int64 {
@@ -890,7 +935,7 @@ type CleanupRunRequest struct {
 
 func (x *CleanupRunRequest) Reset() {
 	*x = CleanupRunRequest{}
-	mi := &file_weir_control_v1_control_proto_msgTypes[9]
+	mi := &file_weir_control_v1_control_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -902,7 +947,7 @@ func (x *CleanupRunRequest) String() string {
 func (*CleanupRunRequest) ProtoMessage() {}
 
 func (x *CleanupRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_control_proto_msgTypes[9]
+	mi := &file_weir_control_v1_control_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -915,7 +960,7 @@ func (x *CleanupRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupRunRequest.ProtoReflect.Descriptor instead.
 func (*CleanupRunRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{9}
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *CleanupRunRequest) GetActor() string {
@@ -941,7 +986,7 @@ type CleanupRunResponse struct {
 
 func (x *CleanupRunResponse) Reset() {
 	*x = CleanupRunResponse{}
-	mi := &file_weir_control_v1_control_proto_msgTypes[10]
+	mi := &file_weir_control_v1_control_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -953,7 +998,7 @@ func (x *CleanupRunResponse) String() string {
 func (*CleanupRunResponse) ProtoMessage() {}
 
 func (x *CleanupRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_control_proto_msgTypes[10]
+	mi := &file_weir_control_v1_control_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -966,7 +1011,7 @@ func (x *CleanupRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupRunResponse.ProtoReflect.Descriptor instead.
 func (*CleanupRunResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{10}
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CleanupRunResponse) GetRun() *CleanupRunRecord {
@@ -986,7 +1031,7 @@ type CleanupPauseRequest struct {
 
 func (x *CleanupPauseRequest) Reset() {
 	*x = CleanupPauseRequest{}
-	mi := &file_weir_control_v1_control_proto_msgTypes[11]
+	mi := &file_weir_control_v1_control_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -998,7 +1043,7 @@ func (x *CleanupPauseRequest) String() string {
 func (*CleanupPauseRequest) ProtoMessage() {}
 
 func (x *CleanupPauseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_control_proto_msgTypes[11]
+	mi := &file_weir_control_v1_control_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1011,7 +1056,7 @@ func (x *CleanupPauseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupPauseRequest.ProtoReflect.Descriptor instead.
 func (*CleanupPauseRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{11}
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CleanupPauseRequest) GetActor() string {
@@ -1037,7 +1082,7 @@ type CleanupPauseResponse struct {
 
 func (x *CleanupPauseResponse) Reset() {
 	*x = CleanupPauseResponse{}
-	mi := &file_weir_control_v1_control_proto_msgTypes[12]
+	mi := &file_weir_control_v1_control_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1049,7 +1094,7 @@ func (x *CleanupPauseResponse) String() string {
 func (*CleanupPauseResponse) ProtoMessage() {}
 
 func (x *CleanupPauseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_control_proto_msgTypes[12]
+	mi := &file_weir_control_v1_control_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1062,7 +1107,7 @@ func (x *CleanupPauseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupPauseResponse.ProtoReflect.Descriptor instead.
 func (*CleanupPauseResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{12}
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CleanupPauseResponse) GetStatus() *CleanupStatus {
@@ -1082,7 +1127,7 @@ type CleanupResumeRequest struct {
 
 func (x *CleanupResumeRequest) Reset() {
 	*x = CleanupResumeRequest{}
-	mi := &file_weir_control_v1_control_proto_msgTypes[13]
+	mi := &file_weir_control_v1_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1094,7 +1139,7 @@ func (x *CleanupResumeRequest) String() string {
 func (*CleanupResumeRequest) ProtoMessage() {}
 
 func (x *CleanupResumeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_control_proto_msgTypes[13]
+	mi := &file_weir_control_v1_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1107,7 +1152,7 @@ func (x *CleanupResumeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupResumeRequest.ProtoReflect.Descriptor instead.
 func (*CleanupResumeRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{13}
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CleanupResumeRequest) GetActor() string {
@@ -1133,7 +1178,7 @@ type CleanupResumeResponse struct {
 
 func (x *CleanupResumeResponse) Reset() {
 	*x = CleanupResumeResponse{}
-	mi := &file_weir_control_v1_control_proto_msgTypes[14]
+	mi := &file_weir_control_v1_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1145,7 +1190,7 @@ func (x *CleanupResumeResponse) String() string {
 func (*CleanupResumeResponse) ProtoMessage() {}
 
 func (x *CleanupResumeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_control_proto_msgTypes[14]
+	mi := &file_weir_control_v1_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1158,7 +1203,7 @@ func (x *CleanupResumeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CleanupResumeResponse.ProtoReflect.Descriptor instead.
 func (*CleanupResumeResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{14}
+	return file_weir_control_v1_control_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CleanupResumeResponse) GetStatus() *CleanupStatus {
@@ -1197,7 +1242,7 @@ const file_weir_control_v1_control_proto_rawDesc = "" +
 	"\rclock_skew_ms\x18\t \x01(\x03R\vclockSkewMs\x123\n" +
 	"\x06health\x18\n" +
 	" \x01(\v2\x1b.weir.control.v1.NodeHealthR\x06health\x12%\n" +
-	"\x0ehealth_problem\x18\v \x01(\tR\rhealthProblem\"\xee\a\n" +
+	"\x0ehealth_problem\x18\v \x01(\tR\rhealthProblem\"\xdf\x04\n" +
 	"\n" +
 	"NodeHealth\x12#\n" +
 	"\rallowed_total\x18\x01 \x01(\x03R\fallowedTotal\x12!\n" +
@@ -1208,23 +1253,32 @@ const file_weir_control_v1_control_proto_rawDesc = "" +
 	"\fpending_cost\x18\x06 \x01(\x03R\vpendingCost\x12,\n" +
 	"\x12dropped_cost_total\x18\a \x01(\x03R\x10droppedCostTotal\x12.\n" +
 	"\x13replay_errors_total\x18\b \x01(\x03R\x11replayErrorsTotal\x12$\n" +
-	"\x0ereplayed_at_ms\x18\t \x01(\x03R\freplayedAtMs\x12,\n" +
-	"\x12flushed_rows_total\x18\n" +
-	" \x01(\x03R\x10flushedRowsTotal\x12,\n" +
-	"\x12flush_errors_total\x18\v \x01(\x03R\x10flushErrorsTotal\x12\"\n" +
-	"\rflushed_at_ms\x18\f \x01(\x03R\vflushedAtMs\x12,\n" +
-	"\x12refused_rows_total\x18\r \x01(\x03R\x10refusedRowsTotal\x12.\n" +
-	"\x13imported_rows_total\x18\x0e \x01(\x03R\x11importedRowsTotal\x12.\n" +
-	"\x13import_errors_total\x18\x0f \x01(\x03R\x11importErrorsTotal\x12$\n" +
-	"\x0eimported_at_ms\x18\x10 \x01(\x03R\fimportedAtMs\x122\n" +
-	"\x15settings_errors_total\x18\x11 \x01(\x03R\x13settingsErrorsTotal\x12$\n" +
-	"\x0esettings_at_ms\x18\x12 \x01(\x03R\fsettingsAtMs\x12)\n" +
-	"\x10settings_problem\x18\x13 \x01(\tR\x0fsettingsProblem\x12,\n" +
-	"\x12convergence_p50_ms\x18\x14 \x01(\x03R\x10convergenceP50Ms\x12,\n" +
-	"\x12convergence_p99_ms\x18\x15 \x01(\x03R\x10convergenceP99Ms\x12/\n" +
-	"\x13convergence_samples\x18\x16 \x01(\x03R\x12convergenceSamples\x12#\n" +
-	"\rbreakers_open\x18\x17 \x01(\x03R\fbreakersOpen\x12\x1e\n" +
-	"\vreset_at_ms\x18\x18 \x01(\x03R\tresetAtMs\"\x16\n" +
+	"\x0ereplayed_at_ms\x18\t \x01(\x03R\freplayedAtMs\x122\n" +
+	"\x15settings_errors_total\x18\n" +
+	" \x01(\x03R\x13settingsErrorsTotal\x12$\n" +
+	"\x0esettings_at_ms\x18\v \x01(\x03R\fsettingsAtMs\x12)\n" +
+	"\x10settings_problem\x18\f \x01(\tR\x0fsettingsProblem\x12#\n" +
+	"\rbreakers_open\x18\r \x01(\x03R\fbreakersOpen\x12\x1e\n" +
+	"\vreset_at_ms\x18\x0e \x01(\x03R\tresetAtMs\x120\n" +
+	"\x05relay\x18\x0f \x01(\v2\x1a.weir.control.v1.NodeRelayR\x05relay\"\xa7\x03\n" +
+	"\tNodeRelay\x12\x12\n" +
+	"\x04held\x18\x01 \x03(\x05R\x04held\x12\x16\n" +
+	"\x06shards\x18\x02 \x01(\x05R\x06shards\x12!\n" +
+	"\rin_step_at_ms\x18\x03 \x01(\x03R\n" +
+	"inStepAtMs\x12\x1b\n" +
+	"\tuntold_ms\x18\x04 \x01(\x03R\buntoldMs\x12F\n" +
+	"\n" +
+	"lag_p99_ms\x18\x05 \x03(\v2(.weir.control.v1.NodeRelay.LagP99MsEntryR\blagP99Ms\x12!\n" +
+	"\ferrors_total\x18\x06 \x01(\x03R\verrorsTotal\x12\x1d\n" +
+	"\n" +
+	"rows_total\x18\a \x01(\x03R\trowsTotal\x12!\n" +
+	"\fstored_total\x18\b \x01(\x03R\vstoredTotal\x12!\n" +
+	"\fhealed_total\x18\t \x01(\x03R\vhealedTotal\x12!\n" +
+	"\ffenced_total\x18\n" +
+	" \x01(\x03R\vfencedTotal\x1a;\n" +
+	"\rLagP99MsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x03R\x05value:\x028\x01\"\x16\n" +
 	"\x14CleanupStatusRequest\"O\n" +
 	"\x15CleanupStatusResponse\x126\n" +
 	"\x06status\x18\x01 \x01(\v2\x1e.weir.control.v1.CleanupStatusR\x06status\"\xd9\x03\n" +
@@ -1296,48 +1350,52 @@ func file_weir_control_v1_control_proto_rawDescGZIP() []byte {
 	return file_weir_control_v1_control_proto_rawDescData
 }
 
-var file_weir_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_weir_control_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_weir_control_v1_control_proto_goTypes = []any{
 	(*FleetRequest)(nil),          // 0: weir.control.v1.FleetRequest
 	(*FleetResponse)(nil),         // 1: weir.control.v1.FleetResponse
 	(*ConvergencePair)(nil),       // 2: weir.control.v1.ConvergencePair
 	(*Node)(nil),                  // 3: weir.control.v1.Node
 	(*NodeHealth)(nil),            // 4: weir.control.v1.NodeHealth
-	(*CleanupStatusRequest)(nil),  // 5: weir.control.v1.CleanupStatusRequest
-	(*CleanupStatusResponse)(nil), // 6: weir.control.v1.CleanupStatusResponse
-	(*CleanupStatus)(nil),         // 7: weir.control.v1.CleanupStatus
-	(*CleanupRunRecord)(nil),      // 8: weir.control.v1.CleanupRunRecord
-	(*CleanupRunRequest)(nil),     // 9: weir.control.v1.CleanupRunRequest
-	(*CleanupRunResponse)(nil),    // 10: weir.control.v1.CleanupRunResponse
-	(*CleanupPauseRequest)(nil),   // 11: weir.control.v1.CleanupPauseRequest
-	(*CleanupPauseResponse)(nil),  // 12: weir.control.v1.CleanupPauseResponse
-	(*CleanupResumeRequest)(nil),  // 13: weir.control.v1.CleanupResumeRequest
-	(*CleanupResumeResponse)(nil), // 14: weir.control.v1.CleanupResumeResponse
+	(*NodeRelay)(nil),             // 5: weir.control.v1.NodeRelay
+	(*CleanupStatusRequest)(nil),  // 6: weir.control.v1.CleanupStatusRequest
+	(*CleanupStatusResponse)(nil), // 7: weir.control.v1.CleanupStatusResponse
+	(*CleanupStatus)(nil),         // 8: weir.control.v1.CleanupStatus
+	(*CleanupRunRecord)(nil),      // 9: weir.control.v1.CleanupRunRecord
+	(*CleanupRunRequest)(nil),     // 10: weir.control.v1.CleanupRunRequest
+	(*CleanupRunResponse)(nil),    // 11: weir.control.v1.CleanupRunResponse
+	(*CleanupPauseRequest)(nil),   // 12: weir.control.v1.CleanupPauseRequest
+	(*CleanupPauseResponse)(nil),  // 13: weir.control.v1.CleanupPauseResponse
+	(*CleanupResumeRequest)(nil),  // 14: weir.control.v1.CleanupResumeRequest
+	(*CleanupResumeResponse)(nil), // 15: weir.control.v1.CleanupResumeResponse
+	nil,                           // 16: weir.control.v1.NodeRelay.LagP99MsEntry
 }
 var file_weir_control_v1_control_proto_depIdxs = []int32{
 	3,  // 0: weir.control.v1.FleetResponse.nodes:type_name -> weir.control.v1.Node
 	2,  // 1: weir.control.v1.FleetResponse.pairs:type_name -> weir.control.v1.ConvergencePair
 	4,  // 2: weir.control.v1.Node.health:type_name -> weir.control.v1.NodeHealth
-	7,  // 3: weir.control.v1.CleanupStatusResponse.status:type_name -> weir.control.v1.CleanupStatus
-	8,  // 4: weir.control.v1.CleanupStatus.history:type_name -> weir.control.v1.CleanupRunRecord
-	8,  // 5: weir.control.v1.CleanupRunResponse.run:type_name -> weir.control.v1.CleanupRunRecord
-	7,  // 6: weir.control.v1.CleanupPauseResponse.status:type_name -> weir.control.v1.CleanupStatus
-	7,  // 7: weir.control.v1.CleanupResumeResponse.status:type_name -> weir.control.v1.CleanupStatus
-	0,  // 8: weir.control.v1.ControlService.Fleet:input_type -> weir.control.v1.FleetRequest
-	5,  // 9: weir.control.v1.ControlService.CleanupStatus:input_type -> weir.control.v1.CleanupStatusRequest
-	9,  // 10: weir.control.v1.ControlService.CleanupRun:input_type -> weir.control.v1.CleanupRunRequest
-	11, // 11: weir.control.v1.ControlService.CleanupPause:input_type -> weir.control.v1.CleanupPauseRequest
-	13, // 12: weir.control.v1.ControlService.CleanupResume:input_type -> weir.control.v1.CleanupResumeRequest
-	1,  // 13: weir.control.v1.ControlService.Fleet:output_type -> weir.control.v1.FleetResponse
-	6,  // 14: weir.control.v1.ControlService.CleanupStatus:output_type -> weir.control.v1.CleanupStatusResponse
-	10, // 15: weir.control.v1.ControlService.CleanupRun:output_type -> weir.control.v1.CleanupRunResponse
-	12, // 16: weir.control.v1.ControlService.CleanupPause:output_type -> weir.control.v1.CleanupPauseResponse
-	14, // 17: weir.control.v1.ControlService.CleanupResume:output_type -> weir.control.v1.CleanupResumeResponse
-	13, // [13:18] is the sub-list for method output_type
-	8,  // [8:13] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	5,  // 3: weir.control.v1.NodeHealth.relay:type_name -> weir.control.v1.NodeRelay
+	16, // 4: weir.control.v1.NodeRelay.lag_p99_ms:type_name -> weir.control.v1.NodeRelay.LagP99MsEntry
+	8,  // 5: weir.control.v1.CleanupStatusResponse.status:type_name -> weir.control.v1.CleanupStatus
+	9,  // 6: weir.control.v1.CleanupStatus.history:type_name -> weir.control.v1.CleanupRunRecord
+	9,  // 7: weir.control.v1.CleanupRunResponse.run:type_name -> weir.control.v1.CleanupRunRecord
+	8,  // 8: weir.control.v1.CleanupPauseResponse.status:type_name -> weir.control.v1.CleanupStatus
+	8,  // 9: weir.control.v1.CleanupResumeResponse.status:type_name -> weir.control.v1.CleanupStatus
+	0,  // 10: weir.control.v1.ControlService.Fleet:input_type -> weir.control.v1.FleetRequest
+	6,  // 11: weir.control.v1.ControlService.CleanupStatus:input_type -> weir.control.v1.CleanupStatusRequest
+	10, // 12: weir.control.v1.ControlService.CleanupRun:input_type -> weir.control.v1.CleanupRunRequest
+	12, // 13: weir.control.v1.ControlService.CleanupPause:input_type -> weir.control.v1.CleanupPauseRequest
+	14, // 14: weir.control.v1.ControlService.CleanupResume:input_type -> weir.control.v1.CleanupResumeRequest
+	1,  // 15: weir.control.v1.ControlService.Fleet:output_type -> weir.control.v1.FleetResponse
+	7,  // 16: weir.control.v1.ControlService.CleanupStatus:output_type -> weir.control.v1.CleanupStatusResponse
+	11, // 17: weir.control.v1.ControlService.CleanupRun:output_type -> weir.control.v1.CleanupRunResponse
+	13, // 18: weir.control.v1.ControlService.CleanupPause:output_type -> weir.control.v1.CleanupPauseResponse
+	15, // 19: weir.control.v1.ControlService.CleanupResume:output_type -> weir.control.v1.CleanupResumeResponse
+	15, // [15:20] is the sub-list for method output_type
+	10, // [10:15] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_weir_control_v1_control_proto_init() }
@@ -1345,14 +1403,14 @@ func file_weir_control_v1_control_proto_init() {
 	if File_weir_control_v1_control_proto != nil {
 		return
 	}
-	file_weir_control_v1_control_proto_msgTypes[7].OneofWrappers = []any{}
+	file_weir_control_v1_control_proto_msgTypes[8].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_control_v1_control_proto_rawDesc), len(file_weir_control_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -742,11 +742,11 @@ func (x *RolloutStage) GetApproval() bool {
 // until the rollout is over. What is left out has its default.
 type RolloutGuardrails struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
-	ErrorsPerMinute  *RolloutCeiling        `protobuf:"bytes,1,opt,name=errors_per_minute,json=errorsPerMinute,proto3" json:"errors_per_minute,omitempty"`            // failed flushes and imports a node
-	RowsPerSecond    *RolloutCeiling        `protobuf:"bytes,2,opt,name=rows_per_second,json=rowsPerSecond,proto3" json:"rows_per_second,omitempty"`                  // MySQL rows a node
+	ErrorsPerMinute  *RolloutCeiling        `protobuf:"bytes,1,opt,name=errors_per_minute,json=errorsPerMinute,proto3" json:"errors_per_minute,omitempty"`            // of relays and readings of settings, a node
+	RowsPerSecond    *RolloutCeiling        `protobuf:"bytes,2,opt,name=rows_per_second,json=rowsPerSecond,proto3" json:"rows_per_second,omitempty"`                  // MySQL rows of a region's relays
 	DegradedShare    *RolloutCeiling        `protobuf:"bytes,3,opt,name=degraded_share,json=degradedShare,proto3" json:"degraded_share,omitempty"`                    // decisions without the origin's answer
-	ConvergenceMs    *RolloutCeiling        `protobuf:"bytes,4,opt,name=convergence_ms,json=convergenceMs,proto3" json:"convergence_ms,omitempty"`                    // of the slowest node, where nodes report it
-	LatencyUs        *RolloutCeiling        `protobuf:"bytes,5,opt,name=latency_us,json=latencyUs,proto3" json:"latency_us,omitempty"`                                // of the slowest node, where nodes report it
+	ConvergenceMs    *RolloutCeiling        `protobuf:"bytes,4,opt,name=convergence_ms,json=convergenceMs,proto3" json:"convergence_ms,omitempty"`                    // of the slowest relay
+	LatencyUs        *RolloutCeiling        `protobuf:"bytes,5,opt,name=latency_us,json=latencyUs,proto3" json:"latency_us,omitempty"`                                // of the slowest relay
 	DeniedShareShift *float64               `protobuf:"fixed64,6,opt,name=denied_share_shift,json=deniedShareShift,proto3,oneof" json:"denied_share_shift,omitempty"` // either way, 0 to 1, default 0.2; from 0 where too little was decided before the stage
 	NodesLostShare   *float64               `protobuf:"fixed64,7,opt,name=nodes_lost_share,json=nodesLostShare,proto3,oneof" json:"nodes_lost_share,omitempty"`       // of a region's nodes before the stage, 0 to 1, default 0.1; the last one is never borne
 	Queries          []*RolloutQuery        `protobuf:"bytes,8,rep,name=queries,proto3" json:"queries,omitempty"`                                                     // of the Prometheus that weir-control is configured with; at most 20

@@ -1,0 +1,87 @@
+package console
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+)
+
+// relayGrace is what a node that has just started, or whose lease another takes over, needs until it says that it
+// relays.
+const relayGrace = 30 * time.Second
+
+// Relays tells whether the node relays a shard of its region's Redis.
+func (n *nodeView) Relays() bool { return n.GetLive() && len(n.GetHealth().GetRelay().GetHeld()) > 0 }
+
+// Shards is which shards it relays, in words.
+func (n *nodeView) Shards() string { return shardsInWords(n.GetHealth().GetRelay().GetHeld()) }
+
+func shardsInWords(shards []int32) string {
+	const most = 8
+	var names []string
+	for _, shard := range shards[:min(len(shards), most)] {
+		names = append(names, strconv.Itoa(int(shard)))
+	}
+	text := "shards " + strings.Join(names, ", ")
+	if len(shards) == 1 {
+		text = "shard " + names[0]
+	}
+	if more := len(shards) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// judgeRelay says what is wrong with a relay, if anything.
+func (n *nodeView) judgeRelay(nowMs int64, say func(state, format string, args ...any)) {
+	if !n.Relays() {
+		return
+	}
+	r := n.GetHealth().GetRelay()
+	n.late(say, nowMs, r.GetInStepAtMs(), "relays "+n.Shards()+", and has told or read no news")
+	if state := lateness(r.GetUntoldMs()); state != "ok" {
+		say(state, "counts wait to be told to other regions: %s", span(time.Duration(r.GetUntoldMs())*time.Millisecond))
+	}
+	if n.Delay.Known && n.Delay.State != "ok" {
+		say(n.Delay.State, "other regions' news arrives late: %s in the slowest of a hundred", span(time.Duration(n.Delay.P99)*time.Millisecond))
+	}
+}
+
+// delayOf is how late a node that relays reads the news of the slowest region.
+func delayOf(n *controlv1.Node) (d delay) {
+	r := n.GetHealth().GetRelay()
+	if len(r.GetHeld()) > 0 {
+		for _, ms := range r.GetLagP99Ms() {
+			d.Known, d.P99 = true, max(d.P99, ms)
+		}
+	}
+	d.State = lateness(d.P99)
+	return d
+}
+
+// relayed takes a live node of the region in.
+func (r *regionView) relayed(n *nodeView, nowMs int64) {
+	relay := n.GetHealth().GetRelay()
+	if n.Relays() {
+		r.held = append(r.held, relay.GetHeld()...)
+		r.Untold = max(r.Untold, relay.GetUntoldMs())
+		r.Relays = append(r.Relays, n.GetNodeId())
+	}
+	if n.Relays() || sinceNode(n.Node, nowMs, n.GetStartedAtMs()) >= relayGrace.Milliseconds() {
+		r.shards = max(r.shards, relay.GetShards())
+	}
+}
+
+// unrelayed are the shards that no live node relays.
+func (r *regionView) unrelayed() (shards []int32) {
+	for shard := range r.shards {
+		if !slices.Contains(r.held, shard) {
+			shards = append(shards, shard)
+		}
+	}
+	return shards
+}

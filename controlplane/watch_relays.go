@@ -1,0 +1,57 @@
+package controlplane
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// relayFindings are about the nodes that relay a region: one that hangs, and news that is late. Times of a node are by
+// its own clock.
+func (r region) relayFindings(stalled, late time.Duration) (findings []Finding) {
+	relaying := filter(r.live, relays)
+	hangs := func(n Node) bool {
+		return time.Duration(n.SentAtMs-max(n.Health.Relay.InStepAtMs, n.StartedAtMs))*time.Millisecond > stalled
+	}
+	if which := filter(relaying, hangs); len(which) > 0 {
+		findings = append(findings, Finding{
+			Kind: FindingRelayStalled, Subject: r.name, Severity: SeverityCritical,
+			What: fmt.Sprintf("%s in %s: the relay has told or read no news for more than %v", names(which), r.name, stalled),
+			Do:   "Look at these nodes' log and at MySQL: what other regions and this one know of each other is getting old.",
+		})
+	}
+	if which := filter(relaying, func(n Node) bool { return oldestUntold(n) > late }); len(which) > 0 {
+		findings = append(findings, r.late(fmt.Sprintf("%s in %s: counts have waited for up to %v to be told to other regions",
+			names(which), r.name, worst(which, oldestUntold))))
+	} else if from, lag := slowest(relaying); lag > late {
+		findings = append(findings, r.late(fmt.Sprintf("news of %s is up to %v old when %s reads it", from, lag, r.name)))
+	}
+	return findings
+}
+
+func (r region) late(what string) Finding {
+	return Finding{
+		Kind: FindingRelayLate, Subject: r.name, Severity: SeverityWarning, What: what,
+		Do: "See weirctl fleet --pairs for which regions are late, and MySQL's latency from there. Callers who use several regions are admitted more meanwhile.",
+	}
+}
+
+func oldestUntold(n Node) time.Duration {
+	return time.Duration(n.Health.Relay.UntoldMs) * time.Millisecond
+}
+
+// slowest is the region whose news is read latest by these nodes, which relay.
+func slowest(relaying []Node) (from string, lag time.Duration) {
+	var pairs []Pair
+	for _, n := range relaying {
+		for name, ms := range n.Health.Relay.LagP99Ms {
+			pairs = append(pairs, Pair{From: name, P99Ms: ms})
+		}
+	}
+	if len(pairs) == 0 {
+		return "", 0
+	}
+	p := slices.MaxFunc(pairs, func(a, b Pair) int { return cmp.Or(cmp.Compare(a.P99Ms, b.P99Ms), cmp.Compare(b.From, a.From)) })
+	return p.From, time.Duration(p.P99Ms) * time.Millisecond
+}

@@ -1,0 +1,69 @@
+package nodecmd
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// beats are the settings' store of a node with a relay: a limiter's heartbeats get what the relay says of itself, which
+// the limiter does not know. The limiter sends one heartbeat at a time.
+type beats struct {
+	inner   store.Settings
+	figures func() relay.Figures
+	lags    map[string]lag // by region, the newest of each
+}
+
+// lag is the 99th percentile of an interval between two heartbeats.
+type lag struct{ p99Ms, atMs int64 }
+
+// withRelay has a store's heartbeats tell of a relay.
+func withRelay(settings store.Settings, figures func() relay.Figures) store.Settings {
+	return &beats{inner: settings, figures: figures, lags: make(map[string]lag)}
+}
+
+// Settings implements store.Settings.
+func (b *beats) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
+	return b.inner.Settings(ctx, region)
+}
+
+// Heartbeat implements store.Settings.
+func (b *beats) Heartbeat(ctx context.Context, beat heartbeat.Beat) error {
+	beat.Health.Relay = b.relay(beat.SentAtMs)
+	return b.inner.Heartbeat(ctx, beat)
+}
+
+func (b *beats) relay(nowMs int64) *heartbeat.Relay {
+	f := b.figures()
+	r := &heartbeat.Relay{
+		Held: f.Held, Shards: f.Shards, UntoldMs: f.Untold.Milliseconds(), LagP99Ms: b.lagsOf(f.LagP99, nowMs),
+		Errors: f.Errors, Rows: f.Rows, Stored: f.Saved, Healed: f.Healed, Fenced: f.Fenced,
+	}
+	if !f.InStepAt.IsZero() {
+		r.InStepAtMs = f.InStepAt.UnixMilli()
+	}
+	return r
+}
+
+// lagsOf takes the newest lags in, and forgets those of regions that have told nothing for long. Of more regions than a
+// heartbeat has room for it tells of the slowest.
+func (b *beats) lagsOf(newest map[string]time.Duration, nowMs int64) map[string]int64 {
+	for region, p99 := range newest {
+		b.lags[region] = lag{p99.Milliseconds(), nowMs}
+	}
+	maps.DeleteFunc(b.lags, func(_ string, l lag) bool { return nowMs-l.atMs > heartbeat.LagKeptFor.Milliseconds() })
+	slowest := slices.SortedFunc(maps.Keys(b.lags), func(x, y string) int {
+		return cmp.Or(cmp.Compare(b.lags[y].p99Ms, b.lags[x].p99Ms), cmp.Compare(x, y))
+	})
+	told := make(map[string]int64)
+	for _, region := range slowest[:min(len(slowest), heartbeat.RegionsMax)] {
+		told[region] = b.lags[region].p99Ms
+	}
+	return told
+}

@@ -1,0 +1,64 @@
+package nodecmd
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// A node's heartbeat says what its relay does, each figure in its unit, beside the limiter's own.
+func TestHeartbeatsTellOfTheRelay(t *testing.T) {
+	counts := memstore.NewCounts(memstore.CountsOptions{})
+	at := time.UnixMilli(1_700_000_000_000)
+	figures := relay.Figures{
+		Held: []int{0, 2}, Shards: 3, Untold: 1500 * time.Millisecond, InStepAt: at, LagP99: map[string]time.Duration{"us": 300 * time.Millisecond},
+		Errors: 4, Rows: 5, Saved: 6, Healed: 7, Fenced: 8,
+	}
+	beats := withRelay(counts, func() relay.Figures { return figures })
+	send := func(nowMs int64) *heartbeat.Relay {
+		t.Helper()
+		if err := beats.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "a", Region: "eu", SentAtMs: nowMs, Health: heartbeat.Health{Entries: 9}}); err != nil {
+			t.Fatal(err)
+		}
+		health := counts.Beats()[0].Health
+		if health.Entries != 9 {
+			t.Errorf("the limiter's own figures: %+v", health)
+		}
+		return health.Relay
+	}
+	nowMs := at.UnixMilli()
+	want := &heartbeat.Relay{
+		Held: []int{0, 2}, Shards: 3, InStepAtMs: nowMs, UntoldMs: 1500, LagP99Ms: map[string]int64{"us": 300}, Errors: 4, Rows: 5, Stored: 6, Healed: 7, Fenced: 8,
+	}
+	if got := send(nowMs); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+
+	// The relay says once how late a region was. It stands while the region may only have nothing to tell.
+	figures = relay.Figures{Shards: 3, LagP99: map[string]time.Duration{"ap": time.Second}}
+	if got := send(nowMs + 100_000); got.InStepAtMs != 0 || !reflect.DeepEqual(got.LagP99Ms, map[string]int64{"us": 300, "ap": 1000}) {
+		t.Errorf("100 s later: %+v", got)
+	}
+	figures.LagP99 = nil
+	if got := send(nowMs + heartbeat.LagKeptFor.Milliseconds() + 1); !reflect.DeepEqual(got.LagP99Ms, map[string]int64{"ap": 1000}) {
+		t.Errorf("us has told nothing for long: %+v", got)
+	}
+}
+
+// Of more regions than a heartbeat has room for it has the slowest.
+func TestHeartbeatsTellOfTheSlowestRegions(t *testing.T) {
+	b := &beats{lags: make(map[string]lag)}
+	lags := make(map[string]time.Duration)
+	for i := range heartbeat.RegionsMax + 5 {
+		lags[fmt.Sprintf("region-%03d", i)] = time.Duration(i) * time.Millisecond
+	}
+	got := b.lagsOf(lags, 1)
+	if _, quickest := got["region-004"]; len(got) != heartbeat.RegionsMax || quickest || got["region-005"] != 5 {
+		t.Errorf("%d regions: %v", len(got), got)
+	}
+}
