@@ -3,8 +3,12 @@ package dataplane_test
 import (
 	"math/big"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
+
+// restoring is what an origin is told that has lost a cell.
+type restoring struct{ own, known int64 }
 
 // dumbKey is all that one node can know about one key, as maps from sequence to
 // cost that nothing ever leaves, and decided in rational numbers: the limiter that
@@ -15,13 +19,15 @@ type dumbKey struct {
 	latest     int64 // the cell that is open; earlier ones are closed for good
 
 	own     map[int64]int64 // cost that this node has accepted
-	sent    map[int64]int64 // of it, what the origin has confirmed
+	sent    map[int64]int64 // of it, what needs no sending: the origin has confirmed it, or has it restored
+	way     map[int64]int64 // of it, what is on its way; there is an entry as long as a send is
 	others  map[int64]int64 // what the region's other nodes are known to have accepted
-	foreign map[int64]int64 // what the other regions have reported
+	foreign map[int64]int64 // what the other regions are known to have accepted
 	lowest  map[int64]int64 // lowest limit that cost was accepted against
-	stored  map[int64]int64 // the region's published count, as far as this node knows
-	missed  map[int64]bool  // a flush came when the cell was over; it need not be published, should the clock step back
 	reached map[int64]bool  // a request has reached its limit there, or was denied
+
+	epoch   map[int64]store.Epoch // of the origin's last answer
+	restore map[int64]restoring   // what the origin has lost, and is to be told again
 
 	// By the steady clock, which starts late enough for 0 to be never.
 	heardMs  int64 // when the origin last spoke of the open cell
@@ -33,7 +39,7 @@ func newDumbKey(durationMs, nowMs int64) *dumbKey {
 	return &dumbKey{
 		durationMs: durationMs, latest: window.Sequence(nowMs, durationMs),
 		own: map[int64]int64{}, sent: map[int64]int64{}, others: map[int64]int64{}, foreign: map[int64]int64{},
-		lowest: map[int64]int64{}, stored: map[int64]int64{}, missed: map[int64]bool{}, reached: map[int64]bool{},
+		way: map[int64]int64{}, lowest: map[int64]int64{}, reached: map[int64]bool{}, epoch: map[int64]store.Epoch{}, restore: map[int64]restoring{},
 	}
 }
 
@@ -41,18 +47,83 @@ func (k *dumbKey) reach(nowMs int64) { k.latest = max(k.latest, window.Sequence(
 
 func (k *dumbKey) regional(sequence int64) int64 { return k.own[sequence] + k.others[sequence] }
 func (k *dumbKey) total(sequence int64) int64    { return k.regional(sequence) + k.foreign[sequence] }
-func (k *dumbKey) unsent(sequence int64) int64   { return k.own[sequence] - k.sent[sequence] }
+func (k *dumbKey) settled(sequence int64) int64  { return k.sent[sequence] + k.way[sequence] }
+func (k *dumbKey) unsent(sequence int64) int64   { return k.own[sequence] - k.settled(sequence) }
 
-// hear takes in a total of the origin's: what is not this node's own is the others'.
-func (k *dumbKey) hear(sequence, total int64) {
-	k.others[sequence] = max(k.others[sequence], total-k.sent[sequence])
+// hear takes in an answer of the origin's, and returns the epoch that it has lost, 0 for none. What is not this node's
+// own, sent or on its way, is the others'.
+func (k *dumbKey) hear(sequence int64, total store.Total) (lost store.Epoch) {
+	if was := k.epoch[sequence]; total.Epoch != 0 && total.Epoch != was {
+		if was != 0 {
+			k.begin(sequence)
+			lost = was
+		}
+		k.epoch[sequence] = total.Epoch
+	}
+	if total.Err == nil {
+		k.others[sequence] = max(k.others[sequence], total.Region-k.settled(sequence))
+		k.hearForeign(sequence, total.Foreign)
+	}
+	return lost
 }
 
-// read is what the region itself has published, by whichever node.
-func (k *dumbKey) read(sequence, own, foreign int64) {
-	k.others[sequence] = max(k.others[sequence], own-k.own[sequence])
+func (k *dumbKey) hearForeign(sequence, foreign int64) {
 	k.foreign[sequence] = max(k.foreign[sequence], foreign)
-	k.stored[sequence] = max(k.stored[sequence], own)
+}
+
+// begin begins a new epoch of a cell: all that was accepted is restored, and no answer to what was sent counts.
+func (k *dumbKey) begin(sequence int64) {
+	known := k.settled(sequence) + k.others[sequence]
+	delete(k.way, sequence)
+	if k.sent[sequence] = k.own[sequence]; k.own[sequence] > 0 || known > 0 {
+		k.restore[sequence] = restoring{k.own[sequence], known}
+	}
+}
+
+// renew begins the new epoch of the cells that are still in lost ones.
+func (k *dumbKey) renew(sequence int64, gone lost) {
+	if next, ok := gone[k.epoch[sequence]]; ok {
+		k.begin(sequence)
+		k.epoch[sequence] = next
+	}
+}
+
+// load puts on its way what the origin is to be told of a cell; ok is false if there is nothing, or a send is on its way.
+func (k *dumbKey) load(sequence int64) (c store.Cost, ok bool) {
+	r, restores := k.restore[sequence]
+	if _, sending := k.way[sequence]; sending || k.unsent(sequence) == 0 && !restores {
+		return c, false
+	}
+	c = store.Cost{Epoch: k.epoch[sequence], Add: k.unsent(sequence), Restore: r.own, Known: r.known, Limit: k.lowest[sequence]}
+	k.way[sequence] = c.Add
+	return c, true
+}
+
+// confirm takes in the answer to what was sent of a cell.
+func (k *dumbKey) confirm(sent store.Cost, total store.Total) (lost store.Epoch) {
+	s := sent.Cell.Sequence
+	lost = k.hear(s, total)
+	way, sending := k.way[s]
+	switch {
+	case !sending: // a new epoch has begun since
+	case total.Err != nil: // it was of no epoch here, and is of a lost one there
+		k.begin(s)
+	default:
+		k.sent[s] += way
+		delete(k.way, s)
+		if sent.Restore > 0 || sent.Known > 0 {
+			delete(k.restore, s)
+		}
+	}
+	return lost
+}
+
+// giveUp forgets what is unsent of a cell that can influence no decision any more.
+func (k *dumbKey) giveUp(sequence int64) (cost int64) {
+	cost = k.unsent(sequence)
+	k.sent[sequence] += cost
+	delete(k.restore, sequence)
+	return cost
 }
 
 // used is current + floor(previous*weight) at a time, with extra cost in the open cell.
@@ -142,23 +213,6 @@ func (k *dumbKey) deny(steadyMs, limit, cost int64) {
 	}
 }
 
-// due is the count that a flush has to publish, if it has to: past a fifth of the
-// limit, or once another region has published the cell, each time it has grown by a
-// twentieth of the limit, and at its end by any growth at all.
-func (k *dumbKey) due(sequence, nowMs int64) (count int64, due bool) {
-	limit, counted := k.lowest[sequence]
-	count = k.regional(sequence)
-	grown := count - k.stored[sequence]
-	if !counted || k.durationMs < 60_000 || grown <= 0 || k.over(sequence, nowMs) {
-		return 0, false
-	}
-	if k.foreign[sequence] == 0 && 5*count < limit {
-		return 0, false
-	}
-	step := max(1, (limit+19)/20)
-	return count, grown >= step || count > limit-step
-}
-
 // over is true when a cell can influence no decision any more.
 func (k *dumbKey) over(sequence, nowMs int64) bool { return (sequence+2)*k.durationMs <= nowMs }
 
@@ -166,16 +220,23 @@ func (k *dumbKey) over(sequence, nowMs int64) bool { return (sequence+2)*k.durat
 func (k *dumbKey) alive() []int64 { return []int64{k.latest - 1, k.latest} }
 
 // mayGo is true when the key may be forgotten: no strict deadline lies ahead (which
-// means nothing to a node alone), nothing is unsent, and its cells are over, or nobody
+// means nothing to a node without an origin), the origin has nothing to be told, and its cells are over, or nobody
 // has reached a limit in them.
-func (k *dumbKey) mayGo(seenFromMs, steadyMs int64, alone, origin bool) bool {
-	if k.strictMs > steadyMs && !alone {
+func (k *dumbKey) mayGo(seenFromMs, steadyMs int64, origin bool) bool {
+	if k.strictMs > steadyMs && origin {
 		return false
 	}
 	for _, s := range k.alive() {
-		if origin && k.unsent(s) != 0 || k.reached[s] && !k.over(k.latest, seenFromMs) {
+		if origin && k.pending(s) || k.reached[s] && !k.over(k.latest, seenFromMs) {
 			return false
 		}
 	}
 	return true
+}
+
+// pending is true while the origin has something of a cell to be told, or a send of it is on its way.
+func (k *dumbKey) pending(sequence int64) bool {
+	_, sending := k.way[sequence]
+	_, restores := k.restore[sequence]
+	return sending || restores || k.unsent(sequence) != 0
 }

@@ -14,6 +14,12 @@ import (
 
 func (l *Limiter) ReplayOnce(ctx context.Context) error { return l.replayOnce(ctx) }
 
+// ReplayStream is the stream in which replay sends to the first shard.
+func (l *Limiter) ReplayStream() uint64 { return l.shards[0].replays.id }
+
+// NowMs is the time that the limiter goes by.
+func (l *Limiter) NowMs() int64 { return l.nowMs() }
+
 // HearForeign is what a listener hears.
 func (l *Limiter) HearForeign(totals []store.Foreign) { l.hearForeign(totals) }
 

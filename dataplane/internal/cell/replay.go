@@ -124,13 +124,13 @@ func (e *Entry) limitLocked(slot int) int64 {
 	return 0
 }
 
-// Unsent is own accepted cost that is neither confirmed nor on its way, and what the origin has lost.
+// Unsent is own accepted cost that is neither confirmed nor on its way, and what is to be restored and is not on its way.
 func (e *Entry) Unsent() (cost int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for slot := range e.ledger().cells {
 		cost += max(0, e.unsentLocked(slot))
-		if e.flags.Load()&(flagRestore<<slot) != 0 {
+		if e.flags.Load()>>slot&(flagRestore|flagSending) == flagRestore {
 			cost += max(1, e.ledger().extra.restore[slot].own)
 		}
 	}

@@ -114,6 +114,11 @@ func TestWhatIsToBeRestoredIsUnsent(t *testing.T) {
 	if got := e.Unsent(); got != 12 || !Flags(e.flags.Load()).Restores() {
 		t.Errorf("%d unsent, want the 12 to be restored", got)
 	}
+	loaded(e)
+	e.addLocked(slotOf(ledgerSeq), 3)
+	if got := e.Unsent(); got != 3 {
+		t.Errorf("%d unsent while the 12 are on their way, want 3", got)
+	}
 }
 
 // A guest restores nothing: it is gone before it could.

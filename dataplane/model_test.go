@@ -3,27 +3,23 @@ package dataplane_test
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/weirhq/weir/dataplane"
-	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // Any sequential history of one node agrees, step by step, with the dumb limiter:
 // verdict, remaining, retry-after, current and source of every single and every item
-// of a batch, what is read from the origin and what is not, what is sent to it, what is
-// published, and what is held in memory. The histories have other nodes and regions,
-// stores that fail, lose replies and forget, a wall clock that steps both ways by hours, and
-// tables that are full.
+// of a batch, what is read from the origin and what is not, what is sent to it, restored and sent again,
+// and what is held in memory. The histories have other nodes and regions, an origin that fails, loses replies
+// and forgets, a wall clock that steps both ways by hours, and tables that are full.
 func TestAnyHistoryAgreesWithTheDumbLimiter(t *testing.T) {
 	for round := range 10 { // of a hundred histories
 		ok := t.Run(fmt.Sprint(round), rapid.MakeCheck(func(rt *rapid.T) {
@@ -36,12 +32,11 @@ func TestAnyHistoryAgreesWithTheDumbLimiter(t *testing.T) {
 				"jump":    h.jump,
 				"step":    h.step,
 				"replay":  h.replay,
-				"flush":   h.flush,
-				"import":  h.imports,
 				"sweep":   h.sweep,
 				"crowd":   h.crowd,
 				"peers":   h.peers,
 				"regions": h.regions,
+				"listen":  h.listen,
 				"faults":  h.faults,
 				"":        h.check,
 			})
@@ -58,8 +53,7 @@ type history struct {
 	rt     *rapid.T
 	w      *world
 	n      *node
-	origin *heardOrigin // nil for none
-	counts *heardCounts // nil for none
+	origin *spiedOrigin // nil for none
 	keys   []window.Key
 	full   bool   // the table has no room for all keys
 	outage string // what is set for the namespace
@@ -69,9 +63,14 @@ type history struct {
 	known   map[window.Key]*dumbKey // held in memory
 	entries map[window.Key]any      // and where
 	dropped int64                   // accepted cost that will never reach the origin
+	pending int64                   // number of the chunk that got no answer; 0: there is none
+	flight  []flying                // what it carries
 	lossy   bool                    // the origin loses replies
 	hosted  map[window.Cell]int64   // accepted without a place in the table, and still known
 	skewMs  int64                   // how far back requests may come from
+
+	followed bool  // time is the origin's, whose clock this node's agrees with
+	floorMs  int64 // by which it stands still after a small step back
 }
 
 func newHistory(t *testing.T, rt *rapid.T) *history {
@@ -88,20 +87,34 @@ func newHistory(t *testing.T, rt *rapid.T) *history {
 		h.w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: h.outage})
 	}
 	h.n = h.w.node("eu", "a", func(c *dataplane.Config) {
-		c.EntriesMax, c.Origin, c.Counts = entriesMax, nil, nil
+		c.EntriesMax, c.Origin = entriesMax, nil
 		if withOrigin {
-			h.origin = &heardOrigin{Origin: h.w.origin("eu")}
+			h.origin = &spiedOrigin{Origin: h.w.origin("eu").Client()}
 			c.Origin = h.origin
 		}
-		if withCounts {
-			h.counts = &heardCounts{Counts: h.w.counts, row: h.imported}
-			c.Counts = h.counts
+		if !withCounts {
+			c.Counts = nil
 		}
 	})
 	return h
 }
 
-func (h *history) nowMs() int64 { return h.w.clock.Now().UnixMilli() }
+// nowMs is the time that the node goes by. After a step back of up to 10 s it stands still.
+func (h *history) nowMs() int64 {
+	own := h.w.clock.Now().UnixMilli()
+	if h.followed && own < h.floorMs && h.floorMs-own <= 10_000 {
+		return h.floorMs
+	}
+	h.floorMs = min(h.floorMs, own)
+	return own
+}
+
+// hearTime follows the origin's clock from its first answer on.
+func (h *history) hearTime() {
+	if h.origin != nil && h.origin.answered && !h.followed {
+		h.followed, h.floorMs = true, h.w.clock.Now().UnixMilli()
+	}
+}
 
 // steadyMs is the time that no step of the clock changes.
 func (h *history) steadyMs() int64 { return 1<<40 + h.w.clock.elapsed().Milliseconds() }
@@ -114,12 +127,13 @@ func (h *history) during(atMs int64, step func()) {
 	}
 	step()
 	h.n.AwaitCalls()
+	h.hearTime()
 	for _, key := range h.keys {
 		entry := h.n.Entry(key)
 		if entry == h.entries[key] {
 			continue
 		}
-		if k := h.known[key]; k != nil && !k.mayGo(atMs-h.skewMs, h.steadyMs(), h.origin == nil && h.counts == nil, h.origin != nil) {
+		if k := h.known[key]; k != nil && !k.mayGo(atMs-h.skewMs, h.steadyMs(), h.origin != nil) {
 			h.rt.Fatalf("%s was forgotten: %+v", key.Identifier, k)
 		}
 		delete(h.known, key)
@@ -346,24 +360,6 @@ func (h *history) refreshed(atMs int64, of []window.Key, ks []*dumbKey) map[wind
 	return sources
 }
 
-// heard takes in the answer to one read; false if there was none.
-func (h *history) heard(r heardRead, asking []*dumbKey) bool {
-	for i, k := range asking {
-		if r.totals == nil {
-			k.restMs = h.steadyMs() + 300
-			continue
-		}
-		k.restMs = 0
-		for j := range 2 {
-			k.hear(r.cells[2*i+j].Sequence, r.totals[2*i+j])
-		}
-		if r.cells[2*i+1].Sequence == k.latest {
-			k.heardMs = max(k.heardMs, h.steadyMs())
-		}
-	}
-	return r.totals != nil
-}
-
 func (h *history) wantReads(cells []window.Cell) {
 	if h.origin == nil {
 		return
@@ -402,305 +398,4 @@ func (h *history) count(k *dumbKey, held bool, atMs int64, r dataplane.Request, 
 	case kept:
 		k.accept(r.Limit, r.Cost)
 	}
-}
-
-func (h *history) pass(rt *rapid.T) {
-	h.w.clock.advance(time.Duration(rapid.IntRange(0, 6_000).Draw(rt, "ms")) * time.Millisecond)
-}
-
-func (h *history) jump(rt *rapid.T) {
-	h.w.clock.advance(time.Duration(rapid.IntRange(0, 200_000).Draw(rt, "ms")) * time.Millisecond)
-}
-
-// step sets the wall clock, either way, while no time passes.
-func (h *history) step(rt *rapid.T) {
-	h.w.clock.step(time.Duration(rapid.OneOf(rapid.IntRange(-90_000, 0), rapid.IntRange(-7_200_000, 7_200_000)).Draw(rt, "ms")) * time.Millisecond)
-}
-
-// replay sends all that is unsent, drops and counts what nobody needs any more, and
-// may read closed cells once more.
-func (h *history) replay(rt *rapid.T) {
-	h.rt = rt
-	if h.origin == nil {
-		return
-	}
-	nowMs := h.nowMs()
-	var err error
-	h.during(nowMs, func() { err = h.n.ReplayOnce(context.Background()) })
-	want := map[window.Cell]int64{}
-	for _, key := range h.keys {
-		k := h.known[key]
-		if k == nil {
-			continue
-		}
-		for s := range k.own {
-			switch cost := k.unsent(s); {
-			case cost == 0:
-			case s < k.latest-1 || k.over(s, nowMs):
-				h.dropped += cost
-				k.sent[s] = k.own[s]
-			default:
-				want[window.Cell{Key: key, Sequence: s}] = cost
-			}
-		}
-	}
-	for i, add := range h.origin.adds {
-		if want[add.Cell] != add.Cost {
-			rt.Fatalf("sent %v, unsent was %v", h.origin.adds, want)
-		}
-		delete(want, add.Cell)
-		if answer := h.origin.added[i]; answer.Err == nil {
-			k := h.known[add.Cell.Key]
-			k.sent[add.Cell.Sequence] += add.Cost
-			k.hear(add.Cell.Sequence, answer.Total)
-			if add.Cell.Sequence == k.latest && k.heardMs > 0 { // a reply is no hydration
-				k.heardMs = max(k.heardMs, h.steadyMs())
-			}
-		} else if err == nil {
-			rt.Fatal("a failed send was not reported")
-		}
-	}
-	if len(want) != 0 {
-		rt.Fatalf("not sent: %v", want)
-	}
-	for _, r := range h.origin.reads {
-		var asking []*dumbKey
-		for i := 0; i < len(r.cells); i += 2 {
-			asking = append(asking, h.known[r.cells[i].Key])
-		}
-		h.heard(r, asking)
-	}
-	if got := h.n.Health().DroppedCost; got != h.dropped {
-		rt.Fatalf("%d counted as dropped, want %d", got, h.dropped)
-	}
-}
-
-// flush publishes what is due, and nothing else.
-func (h *history) flush(rt *rapid.T) {
-	h.rt = rt
-	if h.counts == nil {
-		return
-	}
-	nowMs := h.nowMs()
-	want := h.published()
-	var err error
-	h.during(nowMs, func() { err = h.n.FlushOnce(context.Background()) })
-	got, failed := h.published(), false
-	for key, k := range h.known {
-		for _, s := range k.alive() {
-			cell := window.Cell{Key: key, Sequence: s}
-			count, due := k.due(s, nowMs)
-			switch {
-			case k.over(s, nowMs):
-				k.missed[s] = true
-			case !due:
-			case h.counts.down:
-				failed = failed || !k.missed[s] || err != nil
-			case !k.missed[s] || got[cell] == count:
-				k.stored[s], k.missed[s] = count, false
-				want[cell] = max(want[cell], count)
-			}
-		}
-	}
-	if (err != nil) != failed || !maps.Equal(got, want) {
-		rt.Fatalf("flush: %v, published %v, want %v", err, got, want)
-	}
-}
-
-// published is the region's own rows.
-func (h *history) published() map[window.Cell]int64 {
-	rows := map[window.Cell]int64{}
-	for _, r := range h.w.counts.Rows() {
-		if r.Region == "eu" {
-			rows[r.Cell] = r.Count
-		}
-	}
-	return rows
-}
-
-func (h *history) imports(rt *rapid.T) {
-	h.rt = rt
-	if h.counts == nil {
-		return
-	}
-	if err := h.n.ImportOnce(context.Background()); (err != nil) != h.counts.down {
-		rt.Fatalf("import: %v", err)
-	}
-}
-
-// imported is called for each row of an import, around the node's merging it.
-func (h *history) imported(in store.Imported, merge func()) {
-	nowMs := h.nowMs()
-	h.during(nowMs, merge)
-	current := window.Sequence(nowMs, in.Cell.DurationMs())
-	if k := h.known[in.Cell.Key]; k != nil && (in.Cell.Sequence == current || in.Cell.Sequence == current-1) {
-		k.reach(nowMs)
-		k.read(in.Cell.Sequence, in.Own, in.Foreign)
-	}
-}
-
-// sweep forgets what may go; and once everything was sent and published, all that is
-// over must go.
-func (h *history) sweep(rt *rapid.T) {
-	h.rt = rt
-	tidy := !h.lossy && (h.origin == nil || !h.origin.down) && (h.counts == nil || !h.counts.down)
-	if tidy {
-		h.replay(rt)
-		h.flush(rt)
-	}
-	nowMs := h.nowMs()
-	h.during(nowMs, h.n.Sweep)
-	for key, k := range h.known {
-		if tidy && k.over(k.latest, nowMs-h.skewMs) && k.strictMs <= h.steadyMs() && k.restMs <= h.steadyMs() {
-			rt.Fatalf("%s is over, and was not swept: %+v", key.Identifier, k)
-		}
-	}
-}
-
-// crowd has every key asked to make room. It may take away what during lets go, and nothing else.
-func (h *history) crowd(rt *rapid.T) {
-	h.rt = rt
-	h.during(h.nowMs(), h.n.Crowd)
-}
-
-// peers is another node of the region that adds to the origin, or publishes.
-func (h *history) peers(rt *rapid.T) {
-	cell := h.someCell(rt)
-	cost := rapid.Int64Range(1, 9).Draw(rt, "cost")
-	if rapid.Bool().Draw(rt, "publishes") {
-		h.publish("eu", cell, cost)
-		return
-	}
-	h.w.origin("eu").Faults.LoseReplies(false)
-	h.w.origin("eu").Add(context.Background(), []store.Add{{Cell: cell, Cost: cost}})
-	h.w.origin("eu").Faults.LoseReplies(h.lossy)
-}
-
-// regions is another region that publishes.
-func (h *history) regions(rt *rapid.T) {
-	h.publish(rapid.SampledFrom([]string{"us", "ap"}).Draw(rt, "region"), h.someCell(rt), rapid.Int64Range(1, 9).Draw(rt, "count"))
-}
-
-func (h *history) someCell(rt *rapid.T) window.Cell {
-	key := rapid.SampledFrom(h.keys).Draw(rt, "key")
-	return window.Cell{Key: key, Sequence: window.Sequence(h.nowMs(), key.DurationMs()) - rapid.Int64Range(0, 1).Draw(rt, "back")}
-}
-
-func (h *history) publish(region string, cell window.Cell, count int64) {
-	_ = h.w.counts.Publish(context.Background(), region, []store.Count{{Cell: cell, Count: count}}) // it may be down
-}
-
-func (h *history) faults(rt *rapid.T) {
-	switch rapid.SampledFrom([]string{"heal", "heal", "origin", "replies", "counts", "wipe origin", "wipe counts"}).Draw(rt, "fault") {
-	case "heal":
-		h.setFaults(false, false, false)
-	case "origin":
-		h.setFaults(true, false, false)
-	case "replies":
-		h.setFaults(false, true, false)
-	case "counts":
-		h.setFaults(false, false, true)
-	case "wipe origin":
-		h.w.origin("eu").Wipe()
-		clear(h.hosted)
-	case "wipe counts":
-		h.w.counts.Wipe()
-	}
-}
-
-func (h *history) setFaults(origin, replies, counts bool) {
-	fail := func(f *memstore.Faults, down bool) {
-		f.Fail(nil)
-		if down {
-			f.Fail(errDown)
-		}
-	}
-	h.lossy = replies
-	clear(h.hosted) // what the origin knows, the overflow does not
-	fail(&h.w.origin("eu").Faults, origin)
-	h.w.origin("eu").Faults.LoseReplies(replies)
-	fail(&h.w.counts.Faults, counts)
-	if h.origin != nil {
-		h.origin.down = origin
-	}
-	if h.counts != nil {
-		h.counts.down = counts
-	}
-}
-
-// check holds what is in memory to what should be known.
-func (h *history) check(rt *rapid.T) {
-	pending := int64(0)
-	for key, k := range h.known {
-		for _, s := range k.alive() {
-			got := h.n.Cell(window.Cell{Key: key, Sequence: s})
-			if !got.Held || got.Count != k.regional(s) || got.Global != k.foreign[s] || got.Sending {
-				rt.Fatalf("%s, cell %d: %+v, the dumb limiter has %d and %d of others", key.Identifier, s, got, k.regional(s), k.foreign[s])
-			}
-			if h.origin != nil {
-				pending += k.unsent(s)
-			}
-		}
-	}
-	if h.n.Entries() != len(h.known) {
-		rt.Fatalf("%d entries, want %d", h.n.Entries(), len(h.known))
-	}
-	if got := h.n.Health().PendingCost; got != pending {
-		rt.Fatalf("%d pending, want %d", got, pending)
-	}
-}
-
-// heardOrigin is an origin that remembers what was said in the last step.
-type heardOrigin struct {
-	*memstore.Origin
-	down bool
-
-	mu    sync.Mutex
-	reads []heardRead
-	adds  []store.Add
-	added []store.Added
-}
-
-type heardRead struct {
-	cells  []window.Cell
-	totals []int64 // nil if there was no answer
-}
-
-func (o *heardOrigin) forget() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.reads, o.adds, o.added = nil, nil, nil
-}
-
-func (o *heardOrigin) Read(ctx context.Context, cells []window.Cell) ([]int64, error) {
-	totals, err := o.Origin.Read(ctx, cells)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.reads = append(o.reads, heardRead{slices.Clone(cells), totals})
-	return totals, err
-}
-
-func (o *heardOrigin) Add(ctx context.Context, adds []store.Add) []store.Added {
-	added := o.Origin.Add(ctx, adds)
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.adds, o.added = append(o.adds, adds...), append(o.added, added...)
-	return added
-}
-
-// heardCounts is a count store that tells of each row it hands out, in a fixed order.
-type heardCounts struct {
-	*memstore.Counts
-	down bool
-	row  func(in store.Imported, merge func())
-}
-
-func (c *heardCounts) Import(ctx context.Context, region string, nowMs int64, after store.Cursor, yield func(store.Imported)) (store.Cursor, error) {
-	var rows []store.Imported
-	next, err := c.Counts.Import(ctx, region, nowMs, after, func(in store.Imported) { rows = append(rows, in) })
-	slices.SortFunc(rows, func(a, b store.Imported) int { return a.Cell.Compare(b.Cell) })
-	for _, in := range rows {
-		c.row(in, func() { yield(in) })
-	}
-	return next, err
 }

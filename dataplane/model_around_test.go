@@ -1,0 +1,161 @@
+package dataplane_test
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// What happens around a history's node, and what is held to be in its memory.
+
+func (h *history) pass(rt *rapid.T) {
+	h.w.clock.advance(time.Duration(rapid.IntRange(0, 6_000).Draw(rt, "ms")) * time.Millisecond)
+}
+
+func (h *history) jump(rt *rapid.T) {
+	h.w.clock.advance(time.Duration(rapid.IntRange(0, 200_000).Draw(rt, "ms")) * time.Millisecond)
+}
+
+// step sets the wall clock, either way, while no time passes.
+func (h *history) step(rt *rapid.T) {
+	h.w.clock.step(time.Duration(rapid.OneOf(rapid.IntRange(-90_000, 0), rapid.IntRange(-7_200_000, 7_200_000)).Draw(rt, "ms")) * time.Millisecond)
+}
+
+// sweep forgets what may go; and once everything was sent, all that is
+// over must go.
+func (h *history) sweep(rt *rapid.T) {
+	h.rt = rt
+	tidy := !h.lossy && (h.origin == nil || !h.origin.down)
+	for range 4 { // what is found to be lost goes with the next, and so does what the last look at a closed cell finds
+		if tidy {
+			h.replay(rt)
+		}
+	}
+	nowMs := h.nowMs()
+	h.during(nowMs, h.n.Sweep)
+	for key, k := range h.known {
+		if tidy && k.over(k.latest, nowMs-h.skewMs) && k.strictMs <= h.steadyMs() && k.restMs <= h.steadyMs() {
+			rt.Fatalf("%s is over, and was not swept: %+v", key.Identifier, k)
+		}
+	}
+}
+
+// crowd has every key asked to make room. It may take away what during lets go, and nothing else.
+func (h *history) crowd(rt *rapid.T) {
+	h.rt = rt
+	h.during(h.nowMs(), h.n.Crowd)
+}
+
+// peers is another node of the region.
+func (h *history) peers(rt *rapid.T) {
+	if _, err := add(h.w.origin("eu"), h.someCell(rt), rapid.Int64Range(1, 9).Draw(rt, "cost")); err != nil {
+		rt.Fatal(err)
+	}
+}
+
+// regions is the relay, which tells the origin what other regions have accepted: more than before, or not.
+func (h *history) regions(rt *rapid.T) {
+	told := store.Foreign{Cell: h.someCell(rt), Count: rapid.Int64Range(1, 30).Draw(rt, "count")}
+	if err := h.w.origin("eu").Tell(context.Background(), 0, []store.Foreign{told}); err != nil {
+		rt.Fatal(err)
+	}
+}
+
+// listen is a message about what a relay has told, perhaps a late one; a key that is not held hears nothing.
+func (h *history) listen(rt *rapid.T) {
+	cell := h.someCell(rt)
+	count := h.w.origin("eu").Totals()[cell].Foreign
+	if h.origin == nil || count == 0 {
+		return
+	}
+	heard := store.Foreign{Cell: cell, Count: rapid.Int64Range(1, count).Draw(rt, "heard")}
+	h.n.HearForeign([]store.Foreign{heard})
+	k := h.known[cell.Key]
+	if k == nil {
+		return
+	}
+	if cell.Sequence > k.latest {
+		k.reach(h.nowMs())
+	}
+	if slices.Contains(k.alive(), cell.Sequence) {
+		k.hearForeign(cell.Sequence, heard.Count)
+	}
+}
+
+func (h *history) someCell(rt *rapid.T) window.Cell {
+	key := rapid.SampledFrom(h.keys).Draw(rt, "key")
+	return window.Cell{Key: key, Sequence: window.Sequence(h.nowMs(), key.DurationMs()) - rapid.Int64Range(0, 1).Draw(rt, "back")}
+}
+
+func (h *history) faults(rt *rapid.T) {
+	if h.origin == nil {
+		return
+	}
+	switch rapid.SampledFrom([]string{"heal", "heal", "down", "replies", "wipe"}).Draw(rt, "fault") {
+	case "heal":
+		h.setFaults(false, false)
+	case "down":
+		h.setFaults(true, false)
+	case "replies":
+		h.setFaults(false, true)
+	case "wipe":
+		h.w.origin("eu").Wipe()
+		clear(h.hosted)
+	}
+}
+
+// setFaults makes the node's way to the origin fail; peers have their own.
+func (h *history) setFaults(down, lossy bool) {
+	clear(h.hosted) // what the origin knows, the overflow does not
+	h.lossy, h.origin.down = lossy, down
+	h.origin.Faults.Fail(nil)
+	if down {
+		h.origin.Faults.Fail(errDown)
+	}
+	h.origin.Faults.LoseReplies(lossy)
+}
+
+// check holds what is in memory to what should be known.
+func (h *history) check(rt *rapid.T) {
+	if got := h.n.NowMs(); got != h.nowMs() {
+		rt.Fatalf("it is %d, want %d", got, h.nowMs())
+	}
+	pending := int64(0)
+	for _, f := range h.flight {
+		pending += f.cost.Add + f.cost.Restore
+	}
+	for key, k := range h.known {
+		for _, s := range k.alive() {
+			pending += h.checkCell(rt, window.Cell{Key: key, Sequence: s}, k)
+		}
+	}
+	if h.n.Entries() != len(h.known) {
+		rt.Fatalf("%d entries, want %d", h.n.Entries(), len(h.known))
+	}
+	if got := h.n.Health().PendingCost; got != pending {
+		rt.Fatalf("%d pending, want %d", got, pending)
+	}
+}
+
+// checkCell returns what of a cell the origin has to be told.
+func (h *history) checkCell(rt *rapid.T, cell window.Cell, k *dumbKey) (pending int64) {
+	s := cell.Sequence
+	got := h.n.Cell(cell)
+	h.resolve(k, s, got.Unsent)
+	_, sending := k.way[s]
+	if !got.Held || got.Count != k.regional(s) || got.Global != k.foreign[s] || got.Sending != sending {
+		rt.Fatalf("%v, cell %d of %+v: %+v, the dumb limiter has %d and %d of others, on its way: %v", cell, s, *k, got, k.regional(s), k.foreign[s], sending)
+	}
+	if h.origin == nil {
+		return 0
+	}
+	if r, restores := k.restore[s]; restores && !sending {
+		pending = max(1, r.own)
+	}
+	return pending + k.unsent(s)
+}
