@@ -8,7 +8,6 @@ import (
 
 const (
 	nodeRowsMax = 1000            // heartbeat rows one run deletes
-	digestsMax  = 500             // digests one run deletes: up to 1 MiB each
 	nodesMin    = 1 * time.Minute // a node is not dead because it is late
 	graceMost   = 7 * 24 * time.Hour
 	clocksApart = 1 * time.Second // that the two clocks may differ by, however short the grace
@@ -68,8 +67,6 @@ type CleanupStore interface {
 	DeleteExpired(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
 	// DeleteDeadNodes deletes at most rows heartbeats last seen before cutoff.
 	DeleteDeadNodes(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
-	// DeleteExpiredDigests deletes at most rows digests with expires_at < cutoff.
-	DeleteExpiredDigests(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
 	// DeleteExpiredResets deletes at most rows resets of keys with expires_at < cutoff.
 	DeleteExpiredResets(ctx context.Context, cutoff time.Time, rows int) (deleted int64, err error)
 }
@@ -171,9 +168,7 @@ func (c *Cleanup) DeleteExpired(ctx context.Context, cutoffMs int64, rows int) (
 	return batch, nil
 }
 
-// DeleteDeadNodes deletes what nodes have left behind: the heartbeats of those that are
-// long gone, and the digests that have expired, as a node that lives replaces its own.
-// With them go resets of keys from before which nothing is left. It counts the heartbeats.
+// DeleteDeadNodes deletes the heartbeats of nodes that are long gone. With them go resets of keys from before which nothing is left. It counts the heartbeats.
 func (c *Cleanup) DeleteDeadNodes(ctx context.Context, cutoffMs int64) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
 	defer cancel()
@@ -182,19 +177,16 @@ func (c *Cleanup) DeleteDeadNodes(ctx context.Context, cutoffMs int64) (int64, e
 		return 0, fmt.Errorf("delete heartbeats of nodes not seen since %d: %w", cutoffMs, err)
 	}
 	c.metrics.deadNodes(deleted)
-	if err := c.deleteExpired(ctx); err != nil {
+	if err := c.deleteExpiredResets(ctx); err != nil {
 		return deleted, err
 	}
 	return deleted, nil
 }
 
-func (c *Cleanup) deleteExpired(ctx context.Context) error {
+func (c *Cleanup) deleteExpiredResets(ctx context.Context) error {
 	now, err := c.trustedNow(ctx)
 	if err != nil {
-		return fmt.Errorf("delete expired digests and resets: %w", err)
-	}
-	if _, err := c.store.DeleteExpiredDigests(ctx, now.Add(-c.config.Grace), digestsMax); err != nil {
-		return fmt.Errorf("delete digests expired before %d: %w", now.Add(-c.config.Grace).UnixMilli(), err)
+		return fmt.Errorf("delete expired resets: %w", err)
 	}
 	if _, err := c.store.DeleteExpiredResets(ctx, now.Add(-resetGrace), resetsRun); err != nil {
 		return fmt.Errorf("delete resets expired before %d: %w", now.Add(-resetGrace).UnixMilli(), err)

@@ -20,7 +20,6 @@ type table struct {
 	now      time.Time
 	expiries []time.Time
 	seen     []time.Time
-	digests  []time.Time // expiries
 	resets   []time.Time // expiries
 	batches  []int
 	err      error // of the next DeleteExpired
@@ -52,12 +51,6 @@ func (s *table) DeleteExpired(ctx context.Context, cutoff time.Time, rows int) (
 func (s *table) DeleteDeadNodes(_ context.Context, cutoff time.Time, rows int) (int64, error) {
 	var n int
 	s.seen, n = without(s.seen, cutoff, rows)
-	return int64(n), nil
-}
-
-func (s *table) DeleteExpiredDigests(_ context.Context, cutoff time.Time, rows int) (int64, error) {
-	var n int
-	s.digests, n = without(s.digests, cutoff, rows)
 	return int64(n), nil
 }
 
@@ -109,15 +102,15 @@ func TestCleanupDeletesNothingWhileTheClocksDiffer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			old := []time.Time{day.Add(-48 * time.Hour)}
-			store := &table{now: day.Add(c.ahead), expiries: old, seen: old, digests: old, resets: old}
+			store := &table{now: day.Add(c.ahead), expiries: old, seen: old, resets: old}
 			cleanup, _ := newCleanup(t, store, func(config *CleanupConfig) { config.Grace = c.grace })
 			cleanup.clock = func() time.Time { return day }
 			_, err := RunCleanup(plain{t.Context(), cleanup})
 			if errors.Is(err, ErrClocksDiffer) != c.refused || (err != nil) != c.refused {
 				t.Errorf("error %v", err)
 			}
-			if left := len(store.expiries) + len(store.seen) + len(store.digests) + len(store.resets); (left == 4) != c.refused {
-				t.Errorf("%d of 4 rows are left", left)
+			if left := len(store.expiries) + len(store.seen) + len(store.resets); (left == 3) != c.refused {
+				t.Errorf("%d of 3 rows are left", left)
 			}
 			if _, err := cleanup.Lag(t.Context()); err != nil {
 				t.Errorf("the lag is read whatever the clocks say: %v", err)
@@ -316,25 +309,5 @@ func wantInvalid(t *testing.T, err error, words string) {
 	t.Helper()
 	if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), words) {
 		t.Errorf("error %v; want one that is ErrInvalid and says %q", err, words)
-	}
-}
-
-// What nodes have left behind goes with their heartbeats: expired digests, a bounded
-// number a run, and none that a node with a slow clock may still count on.
-func TestExpiredDigestsGo(t *testing.T) {
-	s := &table{now: day}
-	grace := DefaultCleanupConfig().Grace
-	for range digestsMax + 1 {
-		s.digests = append(s.digests, day.Add(-grace-time.Millisecond))
-	}
-	s.digests = append(s.digests, day.Add(-grace), day.Add(time.Hour))
-	cleanup, _ := newCleanup(t, s, func(*CleanupConfig) {})
-	for run, want := range []int{3, 2, 2} {
-		if _, err := cleanup.DeleteDeadNodes(t.Context(), day.UnixMilli()); err != nil {
-			t.Fatal(err)
-		}
-		if len(s.digests) != want {
-			t.Errorf("after run %d: %d digests are left, want %d", run+1, len(s.digests), want)
-		}
 	}
 }

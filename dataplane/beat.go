@@ -17,7 +17,7 @@ func (l *Limiter) beat(ctx context.Context, stopped bool) error {
 	if nowMs-l.top.reportedMs.Load() >= reportEvery.Milliseconds() {
 		report = l.topReport()
 	}
-	err := l.cfg.Counts.Heartbeat(ctx, heartbeat.Beat{
+	err := l.cfg.Settings.Heartbeat(ctx, heartbeat.Beat{
 		NodeID:        l.cfg.NodeID,
 		Region:        l.cfg.Region,
 		Build:         l.cfg.Build,

@@ -19,7 +19,7 @@ func BenchmarkHotKeyOfAFleet(b *testing.B) {
 			b.Run(c.name+"/"+outcome, func(b *testing.B) {
 				counts := memstore.NewCounts(memstore.CountsOptions{})
 				counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Mode: c.mode, Estimate: c.settings})
-				l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Origin: memstore.NewOrigin(memstore.OriginOptions{}), Counts: counts})
+				l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Origin: memstore.NewOrigin(memstore.OriginOptions{}), Settings: counts})
 				if err != nil {
 					b.Fatal(err)
 				}

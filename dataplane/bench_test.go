@@ -155,7 +155,7 @@ func BenchmarkOverrides(b *testing.B) {
 			}
 			counts := memstore.NewCounts(memstore.CountsOptions{})
 			counts.SetOverrides(rows...)
-			l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Counts: counts})
+			l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Settings: counts})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -75,7 +75,7 @@ func (n *node) flood(keys int) {
 // origin knows its cost; then it may go, and comes back with it.
 func TestUnsentCostIsNotEvicted(t *testing.T) {
 	w := newWorld(t)
-	n := w.node("eu", "a", func(c *dataplane.Config) { c.Counts, c.EntriesMax = nil, 64 })
+	n := w.node("eu", "a", func(c *dataplane.Config) { c.Settings, c.EntriesMax = nil, 64 })
 	n.take("k", 5, 100)
 	peek := func() { // a flood without cost: all of it may go at once
 		for i := range 2000 {
@@ -143,7 +143,7 @@ func TestEvictionLosesNothing(t *testing.T) {
 	const entriesMax, keys, workers = 48, 64, 8
 	w := newWorld(t)
 	n := w.node("eu", "a", func(c *dataplane.Config) {
-		c.Counts, c.EntriesMax, c.Clock = nil, entriesMax, func() time.Time { return epoch }
+		c.Settings, c.EntriesMax, c.Clock = nil, entriesMax, func() time.Time { return epoch }
 	})
 	var calls atomic.Int64
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {

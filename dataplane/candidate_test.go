@@ -91,7 +91,7 @@ func TestACandidateAgreesWithTheArithmetic(t *testing.T) {
 			if mode == "estimate" {
 				w.estimates("")
 			}
-			n := w.alone(func(c *dataplane.Config) { c.Region, c.NodeID, c.Counts = "eu", "a", w.counts })
+			n := w.alone(func(c *dataplane.Config) { c.Region, c.NodeID, c.Settings = "eu", "a", w.counts })
 			limit, candidate := rapid.Int64Range(0, 20).Draw(rt, "limit"), rapid.Int64Range(1, 20).Draw(rt, "candidate")
 			n.override(store.OverrideRow{Pattern: "k*", Limit: limit, Candidate: candidate})
 			cells := make(map[int64]int64)
@@ -203,7 +203,7 @@ func TestShadowOfARequest(t *testing.T) {
 			if mode == "estimate" {
 				w.estimates("")
 			}
-			n := w.alone(func(c *dataplane.Config) { c.Region, c.NodeID, c.Counts = "eu", "a", w.counts })
+			n := w.alone(func(c *dataplane.Config) { c.Region, c.NodeID, c.Settings = "eu", "a", w.counts })
 			shadow := ask("k", 2, 3)
 			shadow.Shadow = true
 			for i, want := range []bool{false, true} {

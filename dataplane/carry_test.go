@@ -58,7 +58,7 @@ func TestAPersistentCallerGetsASmallLimitInFull(t *testing.T) {
 		},
 		"estimates": func(t *testing.T, w *world) asker {
 			w.estimates("")
-			n := w.node("eu", "a", func(c *dataplane.Config) { c.Counts = w.counts })
+			n := w.node("eu", "a", func(c *dataplane.Config) { c.Settings = w.counts })
 			return func(r dataplane.Request) bool { return n.Allow(t.Context(), r).Allowed }
 		},
 	}

@@ -11,14 +11,14 @@ import (
 )
 
 // Config is what one node is; what a fleet must agree on is tuning, and comes from
-// Counts. The zero value is a good single-process limiter.
+// Settings. The zero value is a good single-process limiter.
 type Config struct {
 	// Region is the name under which this node's counts are published, 1 to 48
-	// bytes. Required when Origin or Counts is set.
+	// bytes. Required when Origin or Settings is set.
 	Region string
 
 	// NodeID names this node among all others in its heartbeats, 1 to 64 bytes.
-	// Required when Counts is set.
+	// Required when Settings is set.
 	NodeID string
 
 	// Build is reported in heartbeats, at most 64 bytes.
@@ -27,9 +27,9 @@ type Config struct {
 	// Origin is where the nodes of the region meet; nil for a node alone.
 	Origin store.Origin
 
-	// Counts is where tuning, namespaces and overrides come from, and where heartbeats go; nil
+	// Settings is where tuning, namespaces and overrides come from, and where heartbeats go; nil
 	// for none.
-	Counts store.Settings
+	Settings store.Settings
 
 	// EntriesMax bounds the keys held in memory; 0 is 300,000. Memory is about
 	// EntriesMax * (200 B + the identifiers' bytes). A full table forgets idle keys far
@@ -44,7 +44,7 @@ type Config struct {
 	Breaker Breaker
 
 	// RegionNodes is how many nodes share Origin, 1 to 10,000; 0 goes by the
-	// heartbeats in Counts, and is 1 without them. More make each node's share of what
+	// heartbeats in Settings, and is 1 without them. More make each node's share of what
 	// is left of a limit smaller, and let it send sooner.
 	RegionNodes int
 
@@ -105,11 +105,11 @@ func (c Config) withDefaults() (Config, error) {
 
 // checkNames finds names that are too long for the columns that hold them, or missing.
 func (c *Config) checkNames() error {
-	if (c.Origin != nil || c.Counts != nil) && c.Region == "" {
+	if (c.Origin != nil || c.Settings != nil) && c.Region == "" {
 		return ErrRegionRequired
 	}
-	if c.Counts != nil && c.NodeID == "" {
-		return fmt.Errorf("%w: Config.NodeID is empty (1 to %d bytes, required when Counts is set)", ErrInvalid, nodeIDBytesMax)
+	if c.Settings != nil && c.NodeID == "" {
+		return fmt.Errorf("%w: Config.NodeID is empty (1 to %d bytes, required when Settings is set)", ErrInvalid, nodeIDBytesMax)
 	}
 	for _, f := range []struct {
 		name, value string

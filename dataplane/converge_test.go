@@ -236,7 +236,7 @@ func TestNodesConvergeToWhatWasAccepted(t *testing.T) {
 		w := newWorld(t)
 		nodes := make([]*node, rapid.IntRange(1, 4).Draw(rt, "nodes"))
 		for i := range nodes {
-			nodes[i] = w.node("eu", fmt.Sprint(i), func(c *dataplane.Config) { c.Counts = nil })
+			nodes[i] = w.node("eu", fmt.Sprint(i), func(c *dataplane.Config) { c.Settings = nil })
 		}
 		keys := []string{"a", "b"}
 		accepted := model{}

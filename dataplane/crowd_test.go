@@ -19,7 +19,7 @@ const crowdCap = 1000
 // crowd is a node whose table other keys fill, each of them at its limit: none of them is idle.
 func (w *world) crowd(namespace string, change ...func(*dataplane.Config)) *node {
 	w.t.Helper()
-	small := func(c *dataplane.Config) { c.Counts, c.EntriesMax = nil, crowdCap }
+	small := func(c *dataplane.Config) { c.Settings, c.EntriesMax = nil, crowdCap }
 	n := w.node("eu", "a", append([]func(*dataplane.Config){small}, change...)...)
 	n.pin(namespace, 0, 2*crowdCap)
 	return n
@@ -217,7 +217,7 @@ func TestGuestsAreExactTogether(t *testing.T) {
 func TestGuestsOfTwoNodesShareTheirLimit(t *testing.T) {
 	w := newWorld(t)
 	one := w.crowd("api")
-	other := w.node("eu", "b", func(c *dataplane.Config) { c.Counts, c.EntriesMax = nil, crowdCap })
+	other := w.node("eu", "b", func(c *dataplane.Config) { c.Settings, c.EntriesMax = nil, crowdCap })
 	other.pin("api", 4*crowdCap, 6*crowdCap)
 	passed := 0
 	for range 50 {
@@ -239,7 +239,7 @@ func TestGuestsInAnOutage(t *testing.T) {
 		t.Run(policy, func(t *testing.T) {
 			w := newWorld(t)
 			w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: policy})
-			n := w.crowd("api", func(c *dataplane.Config) { c.Counts = w.counts })
+			n := w.crowd("api", func(c *dataplane.Config) { c.Settings = w.counts })
 			n.replay() // all that is held is confirmed, and at its limit
 			w.origin("eu").Faults.Fail(errDown)
 			if passed := tries["singles"](n, "victim"); passed > want || want == 50 && passed != 50 || want > 0 && passed == 0 {
@@ -309,7 +309,7 @@ func TestReadsOfGuestsGoTogether(t *testing.T) {
 func TestNamespacesWithEqualSharesComeToRest(t *testing.T) {
 	const half = 100
 	w := newWorld(t)
-	n := w.node("eu", "a", func(c *dataplane.Config) { c.Counts, c.EntriesMax = nil, 2*half-1 })
+	n := w.node("eu", "a", func(c *dataplane.Config) { c.Settings, c.EntriesMax = nil, 2*half-1 })
 	turns := func() int64 {
 		before := n.Evicted("share")
 		for range 20 {

@@ -105,7 +105,7 @@ func estimateHistory(t *testing.T, rt *rapid.T, settings string) {
 	const durationMs = 60_000
 	w := newWorld(t)
 	w.estimates(settings)
-	n := w.node("eu", "a", func(c *dataplane.Config) { c.Counts = w.counts })
+	n := w.node("eu", "a", func(c *dataplane.Config) { c.Settings = w.counts })
 	n.BreakersOff()
 	origin := w.origin("eu")
 	k := &dumbEstimate{

@@ -513,7 +513,7 @@ func TestEstimatesNeverWait(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			counts := memstore.NewCounts(memstore.CountsOptions{})
 			counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Mode: "estimate", Estimate: knobs})
-			l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Origin: stuck{}, Counts: counts, EntriesMax: 300})
+			l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Origin: stuck{}, Settings: counts, EntriesMax: 300})
 			if err != nil {
 				t.Fatal(err)
 			}

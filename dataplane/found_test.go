@@ -18,7 +18,7 @@ import (
 // sent yet; if the send fails it must still be there.
 func TestCostInFlightOutlivesAFlood(t *testing.T) {
 	w := newWorld(t)
-	n := w.node("eu", "a", func(c *dataplane.Config) { c.Counts, c.EntriesMax = nil, 64 })
+	n := w.node("eu", "a", func(c *dataplane.Config) { c.Settings, c.EntriesMax = nil, 64 })
 	n.take("k", 5, 100)
 	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
 		if op != memstore.OpSend {
@@ -48,7 +48,7 @@ func TestWhatATickDidNotGetToIsSentLater(t *testing.T) {
 		outage bool
 	}{{600, true}, {25_000, false}} {
 		w := newWorld(t)
-		n := w.node("eu", "a", func(c *dataplane.Config) { c.Counts = nil })
+		n := w.node("eu", "a", func(c *dataplane.Config) { c.Settings = nil })
 		for i := range c.keys {
 			n.take(fmt.Sprint("k", i), 1, 10)
 		}

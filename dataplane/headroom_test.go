@@ -28,7 +28,7 @@ func region(t testing.TB, n int, origin store.Origin, row store.NamespaceRow, ch
 	counts.SetNamespaces(row)
 	nodes := make([]*dataplane.Limiter, n)
 	for i := range nodes {
-		cfg := dataplane.Config{Region: "eu", NodeID: fmt.Sprint(i), Origin: origin, Counts: counts, RegionNodes: n}
+		cfg := dataplane.Config{Region: "eu", NodeID: fmt.Sprint(i), Origin: origin, Settings: counts, RegionNodes: n}
 		for _, f := range change {
 			f(&cfg)
 		}
@@ -55,7 +55,7 @@ func tick(t testing.TB, every time.Duration) func(*dataplane.Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return func(c *dataplane.Config) { c.Counts.(*memstore.Counts).SetTuning("", 1, doc) }
+	return func(c *dataplane.Config) { c.Settings.(*memstore.Counts).SetTuning("", 1, doc) }
 }
 
 func stopAll(nodes []*dataplane.Limiter) {

@@ -91,7 +91,7 @@ func TestEveryUnitIsHandedOutOnce(t *testing.T) {
 func TestCountsNeverFallBelowTheOrigins(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a", func(c *dataplane.Config) {
-		c.Counts, c.Clock = nil, func() time.Time { return epoch }
+		c.Settings, c.Clock = nil, func() time.Time { return epoch }
 	})
 	ctx, cell := context.Background(), w.cell("k")
 	n.take("k", 1, heldLimit)

@@ -9,7 +9,7 @@ import (
 
 func measured(t *testing.T, clock func() time.Time) *Limiter {
 	t.Helper()
-	l, err := New(Config{Clock: clock, Region: "eu", NodeID: "a", Counts: memstore.NewCounts(memstore.CountsOptions{})})
+	l, err := New(Config{Clock: clock, Region: "eu", NodeID: "a", Settings: memstore.NewCounts(memstore.CountsOptions{})})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func TestBeingStoppedIsNoProblem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		counts := memstore.NewCounts(memstore.CountsOptions{})
 		problems := make(chan error, 100)
-		l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Counts: counts,
+		l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Settings: counts,
 			TraceBackground: func(ctx context.Context, _ string) (context.Context, func(error)) {
 				return ctx, func(err error) {
 					if err != nil {

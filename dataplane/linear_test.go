@@ -44,7 +44,7 @@ func timeless(t *testing.T, fleet bool) *node {
 	return w.alone(func(c *dataplane.Config) {
 		c.Clock = func() time.Time { return epoch }
 		if fleet {
-			c.Region, c.NodeID, c.Counts = "eu", "a", w.counts
+			c.Region, c.NodeID, c.Settings = "eu", "a", w.counts
 		}
 	})
 }

@@ -93,7 +93,7 @@ func newHistory(t *testing.T, rt *rapid.T) *history {
 			c.Origin = h.origin
 		}
 		if !withCounts {
-			c.Counts = nil
+			c.Settings = nil
 		}
 	})
 	return h

@@ -22,7 +22,7 @@ func inOutageWith(t *testing.T, policy string) (*dataplane.Limiter, *memstore.Or
 	t.Helper()
 	origin, counts := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
 	counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: policy})
-	l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Origin: origin, Counts: counts})
+	l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Origin: origin, Settings: counts})
 	if err != nil {
 		t.Fatal(err)
 	}

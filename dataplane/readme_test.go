@@ -12,7 +12,7 @@ import (
 // The code of the README, which a test keeps equal to this.
 func Example_embed() {
 	ctx := context.Background()
-	limiter, err := dataplane.New(dataplane.Config{}) // with Region, Origin and Counts: a fleet's
+	limiter, err := dataplane.New(dataplane.Config{}) // with Region, Origin and Settings: a fleet's
 	if err != nil {
 		log.Fatal(err)
 	}

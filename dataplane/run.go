@@ -52,7 +52,7 @@ func (l *Limiter) Start(ctx context.Context) error {
 			loop.Every(ctx, l.at(func(*settings) time.Duration { return listenPause }), listen)
 		})
 	}
-	if l.cfg.Counts == nil {
+	if l.cfg.Settings == nil {
 		return nil
 	}
 	l.loops.Go(func() {
@@ -91,7 +91,7 @@ func (l *Limiter) Stop(ctx context.Context) error {
 		l.askAll()
 		errs = append(errs, l.drainReplay(ctx))
 	}
-	if l.cfg.Counts != nil {
+	if l.cfg.Settings != nil {
 		if err := l.beat(ctx, true); err != nil {
 			errs = append(errs, err)
 		}

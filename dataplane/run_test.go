@@ -22,9 +22,9 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // started is a node whose loops run, in a synctest bubble.
-func started(t *testing.T, region, id string, origin store.Origin, counts store.CountStore) *dataplane.Limiter {
+func started(t *testing.T, region, id string, origin store.Origin, settings store.Settings) *dataplane.Limiter {
 	t.Helper()
-	l, err := dataplane.New(dataplane.Config{Region: region, NodeID: id, Origin: origin, Counts: counts})
+	l, err := dataplane.New(dataplane.Config{Region: region, NodeID: id, Origin: origin, Settings: settings})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,8 +247,8 @@ func TestNewNamesWhatIsMissing(t *testing.T) {
 		want string
 	}{
 		{dataplane.Config{Origin: origin}, "Config.Region is required"},
-		{dataplane.Config{Counts: counts, NodeID: "a"}, "Config.Region is required"},
-		{dataplane.Config{Counts: counts, Region: "eu"}, "Config.NodeID is empty (1 to 64 bytes"},
+		{dataplane.Config{Settings: counts, NodeID: "a"}, "Config.Region is required"},
+		{dataplane.Config{Settings: counts, Region: "eu"}, "Config.NodeID is empty (1 to 64 bytes"},
 		{dataplane.Config{Region: strings.Repeat("r", 49)}, "Config.Region is 49 bytes long (at most 48)"},
 		{dataplane.Config{NodeID: strings.Repeat("r", 65)}, "Config.NodeID is 65 bytes long"},
 		{dataplane.Config{Build: strings.Repeat("r", 65)}, "Config.Build is 65 bytes long"},

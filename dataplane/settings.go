@@ -277,7 +277,7 @@ func (l *Limiter) apply(next *settings) {
 func (l *Limiter) loadSettings(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
 	defer cancel()
-	rows, err := l.cfg.Counts.Settings(ctx, l.cfg.Region)
+	rows, err := l.cfg.Settings.Settings(ctx, l.cfg.Region)
 	if err != nil {
 		err = fmt.Errorf("read settings: %w", err)
 		if !stopped(ctx) {

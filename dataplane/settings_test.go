@@ -146,7 +146,7 @@ func TestSettingsOfWhichAPartIsMissing(t *testing.T) {
 		counts.problem.Store(&problem)
 		counts.SetOverrides(store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "k", Limit: 3})
 		var log strings.Builder
-		l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Counts: counts, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "a", Settings: counts, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,7 +14,7 @@ import (
 // Keys that cost was accepted on, of them those past half their limits: of windows long
 // enough to be shared, and measured anew after half a minute.
 func TestShapeOfCallers(t *testing.T) {
-	l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "eu-1", Counts: memstore.NewCounts(memstore.CountsOptions{})})
+	l, err := dataplane.New(dataplane.Config{Region: "eu", NodeID: "eu-1", Settings: memstore.NewCounts(memstore.CountsOptions{})})
 	if err != nil {
 		t.Fatal(err)
 	}

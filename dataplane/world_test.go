@@ -163,7 +163,7 @@ type node struct {
 
 func (w *world) node(region, id string, change ...func(*dataplane.Config)) *node {
 	w.t.Helper()
-	cfg := dataplane.Config{Region: region, NodeID: id, Origin: w.origin(region), Counts: w.counts, Clock: w.clock.Now,
+	cfg := dataplane.Config{Region: region, NodeID: id, Origin: w.origin(region), Settings: w.counts, Clock: w.clock.Now,
 		ReadTimeout: 5 * time.Second,
 		Breaker:     dataplane.Breaker{CallsMin: 1_000_000}} // it goes by another clock: see breaker_test.go
 	for _, f := range change {
@@ -174,7 +174,7 @@ func (w *world) node(region, id string, change ...func(*dataplane.Config)) *node
 		w.t.Fatal(err)
 	}
 	l.SetSteady(w.clock.elapsed)
-	if cfg.Counts != nil {
+	if cfg.Settings != nil {
 		if err := l.LoadSettings(context.Background()); err != nil {
 			w.t.Fatal(err)
 		}
@@ -190,7 +190,7 @@ func (w *world) node(region, id string, change ...func(*dataplane.Config)) *node
 
 // alone is a node without anybody above it.
 func (w *world) alone(change ...func(*dataplane.Config)) *node {
-	return w.node("", "", append([]func(*dataplane.Config){func(c *dataplane.Config) { c.Origin, c.Counts = nil, nil }}, change...)...)
+	return w.node("", "", append([]func(*dataplane.Config){func(c *dataplane.Config) { c.Origin, c.Settings = nil, nil }}, change...)...)
 }
 
 func (n *node) replay() {

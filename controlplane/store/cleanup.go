@@ -35,10 +35,3 @@ func (s *Store) DeleteDeadNodes(ctx context.Context, cutoff time.Time, rows int)
 		return q.NodesDeleteDead(ctx, controlplanedb.NodesDeleteDeadParams{CutoffMs: unixMs(cutoff), Limit: int32(rows)})
 	})
 }
-
-// DeleteExpiredDigests deletes at most rows digests with expires_at < cutoff, oldest first.
-func (s *Store) DeleteExpiredDigests(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
-	return s.deleting(ctx, func(q *queries) (int64, error) {
-		return q.DigestsDeleteExpired(ctx, controlplanedb.DigestsDeleteExpiredParams{CutoffMs: unixMs(cutoff), Limit: int32(rows)})
-	})
-}

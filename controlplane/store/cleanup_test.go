@@ -171,23 +171,3 @@ func testOldestExpiryOfAnEmptyTable(t *testing.T) {
 		t.Errorf("%v %v %v", at, ok, err)
 	}
 }
-
-func TestDeleteExpiredDigests(t *testing.T) { servers.EachSQL(t, testDeleteExpiredDigests) }
-
-func testDeleteExpiredDigests(t *testing.T) {
-	store, db := migrated(t)
-	for node, expires := range map[string]int64{"gone1": 1000, "gone2": 1999, "edge": 2000, "alive": 3000} {
-		if _, err := db.ExecContext(t.Context(), `INSERT INTO ratelimit_digests
-			(region, node_id, key_count, filter, made_at, expires_at, updated_at) VALUES ('eu', ?, 1, 'f', 1, ?, 1)`, node, expires); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, want := range []int64{1, 1, 0} {
-		if n, err := store.DeleteExpiredDigests(t.Context(), time.UnixMilli(2000), 1); err != nil || n != want {
-			t.Fatalf("deleted %d, %v; want %d", n, err, want)
-		}
-	}
-	if n := count(t, db, "SELECT COUNT(*) FROM ratelimit_digests WHERE node_id IN ('edge', 'alive')"); n != 2 {
-		t.Errorf("%d of 2 are left", n)
-	}
-}

@@ -16,7 +16,6 @@ import (
 // schema/README.md.
 var needed = map[string]string{
 	"ratelimit_window_counts":  "SELECT,DELETE",
-	"ratelimit_digests":        "SELECT,DELETE",
 	"ratelimit_nodes":          "SELECT,DELETE",
 	"ratelimit_tuning":         "SELECT,INSERT",
 	"ratelimit_namespaces":     "SELECT,INSERT,UPDATE,DELETE",

@@ -17,34 +17,22 @@ type CountsOptions struct {
 
 	// Keep is how long a row stays after its cell has expired, 10 min unless set.
 	Keep time.Duration
-
-	// Overlap is how far before its cursor an Import begins to read, 500 ms unless
-	// set. What takes nearly as long to become visible is stamped anew.
-	Overlap time.Duration
-
-	// OwnRows makes Import tell also of cells in which nothing but the region's own
-	// component was raised.
-	OwnRows bool
 }
 
-// Counts is a store.CountStore in memory: the counts of all regions, beside
+// Counts is a store.CountStore and store.Settings in memory: the counts of all regions, beside
 // what operators set (SetTuning, SetNamespaces, SetOverrides, SetResets) and nodes report
 // (Beats).
 type Counts struct {
 	// Faults make it fail; see there.
 	Faults Faults
 
-	clock   func() time.Time
-	keepMs  int64
-	overlap time.Duration
-	ownRows bool
+	clock  func() time.Time
+	keepMs int64
 
 	mu      sync.Mutex
-	cells   map[window.Cell]map[string]component // by cell and region
-	changes changes
-	sweepAt int // size of cells at which the expired ones are removed
+	cells   map[window.Cell]map[string]int64 // by cell and region; only grows
+	sweepAt int                              // size of cells at which the expired ones are removed
 	stats   CountsStats
-	digests map[nodeName]storedDigest
 
 	tunings    map[string]tuningRow // by region, "" the fleet: its newest version
 	namespaces []store.NamespaceRow
@@ -54,20 +42,12 @@ type Counts struct {
 	seen       map[string]time.Time      // by node: when its beat came
 }
 
-var _ store.CountStore = (*Counts)(nil)
-
-// component is one region's row of a cell. Its count only grows.
-type component struct {
-	count, countedAtMs int64
-	shared             bool
-	updatedMs          int64 // when count last grew, or the row was stamped anew; 0 if only ever quietly
-	late               bool  // became visible so long after updatedMs that an Import may have missed it
-}
-
-const (
-	defaultKeep    = 10 * time.Minute
-	defaultOverlap = 500 * time.Millisecond
+var (
+	_ store.CountStore = (*Counts)(nil)
+	_ store.Settings   = (*Counts)(nil)
 )
+
+const defaultKeep = 10 * time.Minute
 
 // NewCounts returns an empty one.
 func NewCounts(o CountsOptions) *Counts {
@@ -77,16 +57,10 @@ func NewCounts(o CountsOptions) *Counts {
 	if o.Keep <= 0 {
 		o.Keep = defaultKeep
 	}
-	if o.Overlap <= 0 {
-		o.Overlap = defaultOverlap
-	}
 	return &Counts{
 		clock:   o.Clock,
 		keepMs:  o.Keep.Milliseconds(),
-		overlap: o.Overlap,
-		ownRows: o.OwnRows,
-		cells:   make(map[window.Cell]map[string]component),
-		digests: make(map[nodeName]storedDigest),
+		cells:   make(map[window.Cell]map[string]int64),
 		sweepAt: sweepMin,
 		tunings: make(map[string]tuningRow),
 		beats:   make(map[string]heartbeat.Beat),
@@ -99,7 +73,6 @@ func (c *Counts) Wipe() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.cells)
-	c.changes.forget()
 }
 
 // Rows lists all components, sorted by cell and region; also those that have expired
@@ -111,7 +84,7 @@ func (c *Counts) Rows() []Row {
 	var rows []Row
 	for cell, regions := range c.cells {
 		for region, n := range regions {
-			rows = append(rows, Row{Region: region, Cell: cell, Count: n.count, ExpiresAt: time.UnixMilli(cell.ExpiresAtMs())})
+			rows = append(rows, Row{Region: region, Cell: cell, Count: n, ExpiresAt: time.UnixMilli(cell.ExpiresAtMs())})
 		}
 	}
 	sortRows(rows)
@@ -123,5 +96,5 @@ func (c *Counts) Totals() map[window.Cell]int64 { return sumRows(c.Rows()) }
 
 func (c *Counts) sweepLocked() {
 	keptMs := c.clock().UnixMilli() - c.keepMs
-	maps.DeleteFunc(c.cells, func(cell window.Cell, _ map[string]component) bool { return cell.ExpiresAtMs() <= keptMs })
+	maps.DeleteFunc(c.cells, func(cell window.Cell, _ map[string]int64) bool { return cell.ExpiresAtMs() <= keptMs })
 }

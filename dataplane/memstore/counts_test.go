@@ -17,7 +17,7 @@ func TestCountsKeepTheContract(t *testing.T) {
 	storetest.TestCountStore(t, func(testing.TB) storetest.Store {
 		c := memstore.NewCounts(memstore.CountsOptions{})
 		return storetest.Store{
-			CountStore: c,
+			Counts: c,
 			PutTuning: func(_ testing.TB, region string, version int64, document []byte) {
 				c.SetTuning(region, version, document)
 			},

@@ -1,5 +1,6 @@
-// Package memstore keeps both of a limiter's upper layers in memory: an Origin, where the nodes
-// of a region and its relay meet, and Counts and News, where the relays of regions meet.
+// Package memstore keeps the layers above a limiter in memory: an Origin, where the nodes
+// of a region and its relay meet; News and Counts, where the relays of regions meet; and in
+// Counts the Settings.
 // They are implementations like any other, held to the same suites in storetest:
 // for a single process with several limiters, for the simulator, and for tests,
 // which can make them slow, wrong or forgetful through their Faults.

@@ -30,12 +30,12 @@ func Example() {
 
 	_ = counts.Publish(ctx, "eu", []store.Count{{Cell: cell, Count: 6}})
 	_ = counts.Publish(ctx, "us", []store.Count{{Cell: cell, Count: 3}})
-	_, _ = counts.Import(ctx, "eu", now.UnixMilli(), 0, func(i store.Imported) {
-		fmt.Println("eu has published", i.Own, "and the others", i.Foreign)
-	})
+	stored := make(map[string]int64)
+	_ = counts.Import(ctx, now.UnixMilli(), func(region string, n store.Count) { stored[region] = n.Count })
+	fmt.Println("stored:", stored)
 	// Output:
 	// one node learns 4 and the other 6
-	// eu has published 6 and the others 3
+	// stored: map[eu:6 us:3]
 }
 
 // A reply that is lost leaves the chunk applied; to send it again adds nothing.

@@ -19,9 +19,6 @@ const (
 	OpSettings  Op = "settings"
 	OpHeartbeat Op = "heartbeat"
 
-	OpPublishDigest Op = "publish digest"
-	OpDigests       Op = "digests"
-
 	OpAppend   Op = "append news"
 	OpReadNews Op = "read news"
 	OpOwn      Op = "read own news"
@@ -77,9 +74,8 @@ func (f *Faults) LoseReplies(lose bool) { f.set(func() { f.loseReplies = lose })
 // row for which refuse is true. It has no meaning for an Origin.
 func (f *Faults) RefuseRow(refuse func(store.Count) bool) { f.set(func() { f.refuse = refuse }) }
 
-// SlowCommits makes what a Publish writes visible only some time after it was stamped:
-// delay is asked for each statement, of which a Publish that was slow needs several. nil
-// removes it. An Append of News holds its number back as long. It has no meaning for an Origin.
+// SlowCommits makes what a Publish writes visible only after a delay, which is asked for
+// each time. nil removes it. An Append of News holds its number back as long. It has no meaning for an Origin.
 func (f *Faults) SlowCommits(delay func() time.Duration) { f.set(func() { f.slowCommits = delay }) }
 
 func (f *Faults) set(change func()) {

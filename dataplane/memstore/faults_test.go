@@ -43,8 +43,7 @@ func calls(h *memstore.Origin, c *memstore.Counts) map[memstore.Op]func(context.
 			return c.Publish(ctx, "eu", []store.Count{{Cell: cell, Count: 1}})
 		},
 		memstore.OpImport: func(ctx context.Context) error {
-			_, err := c.Import(ctx, "eu", 0, 0, func(store.Imported) {})
-			return err
+			return c.Import(ctx, 0, func(string, store.Count) {})
 		},
 		memstore.OpSettings:  func(ctx context.Context) error { _, err := c.Settings(ctx, "eu"); return err },
 		memstore.OpHeartbeat: func(ctx context.Context) error { return c.Heartbeat(ctx, heartbeat.Beat{NodeID: "n"}) },
@@ -164,7 +163,7 @@ func TestRefusedRowsAreStoredNever(t *testing.T) {
 	if err := c.Publish(t.Context(), "eu", []store.Count{bad}); err != nil {
 		t.Errorf("after the fault: %v", err)
 	}
-	if s := c.Stats(); s.Publishes != 3 || s.ChunksRefused != 1 || s.RowsPublished != 2 || s.RowsGrown != 2 {
+	if s := c.Stats(); s.Publishes != 3 || s.ChunksRefused != 1 || s.RowsPublished != 2 || s.RowsWritten != 2 {
 		t.Errorf("stats: %+v", s)
 	}
 }

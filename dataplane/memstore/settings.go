@@ -47,7 +47,7 @@ func (c *Counts) SetResets(rows ...store.ResetRow) {
 	c.resets = slices.Clone(rows)
 }
 
-// Settings implements store.CountStore.
+// Settings implements store.Settings.
 func (c *Counts) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
 	c.count(func(s *CountsStats) { s.SettingsReads++; s.Statements += 5 })
 	var rows store.SettingsRows
@@ -84,7 +84,7 @@ func (c *Counts) nodesLiveLocked(region string) (nodes int) {
 	return nodes
 }
 
-// Heartbeat implements store.CountStore.
+// Heartbeat implements store.Settings.
 func (c *Counts) Heartbeat(ctx context.Context, beat heartbeat.Beat) error {
 	c.count(func(s *CountsStats) { s.Heartbeats++; s.Statements++ })
 	return c.Faults.roundTrip(ctx, OpHeartbeat, func(journey) error {

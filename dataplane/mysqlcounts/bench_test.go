@@ -7,7 +7,7 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// A flush: one statement of 500 rows, whose cells are new to the table.
+// A relay's statement: one of 500 rows, whose cells are new to the table.
 func BenchmarkPublishNew(b *testing.B) { servers.EachSQL(b, benchPublishNew) }
 
 func benchPublishNew(b *testing.B) {
@@ -25,7 +25,7 @@ func benchPublishNew(b *testing.B) {
 	b.ReportMetric(float64(n*len(counts))/b.Elapsed().Seconds(), "rows/s")
 }
 
-// A flush of cells that the table has, and whose counts have grown.
+// Such a statement of cells that the table has, and whose counts have grown.
 func BenchmarkPublishExisting(b *testing.B) { servers.EachSQL(b, benchPublishExisting) }
 
 func benchPublishExisting(b *testing.B) {
@@ -58,16 +58,14 @@ func benchImport(b *testing.B) {
 	n := 0
 	for b.Loop() {
 		n++
-		got := 0
-		if _, err := c.Import(b.Context(), "eu", began.UnixMilli(), 0, func(store.Imported) { got++ }); err != nil || got != cellsStored {
-			b.Fatalf("%d cells, %v", got, err)
+		if got := importAll(b, c); got != cellsStored*len(regions) {
+			b.Fatalf("%d components", got)
 		}
 	}
-	b.ReportMetric(float64(n*cellsStored)/b.Elapsed().Seconds(), "cells/s")
 	b.ReportMetric(float64(n*cellsStored*len(regions))/b.Elapsed().Seconds(), "rows/s")
 }
 
-// What of a flush is ours: the statement's text and arguments.
+// What of a publication is ours: the statement's text and arguments.
 func BenchmarkUpsertStatement(b *testing.B) {
 	counts := countsOf(1, cells(store.PublishRowsMax)...)
 	b.ReportAllocs()
@@ -81,7 +79,7 @@ func BenchmarkUpsertStatement(b *testing.B) {
 // What of an import is ours: a row's check, with the name that changes copied.
 func BenchmarkImportedRow(b *testing.B) {
 	r := importRow{
-		workspace: []byte("ws_01"), namespace: []byte("api"), durationMs: int64(60_000), sequence: int64(29_000_000), foreign: int64(3), own: int64(4),
+		workspace: []byte("ws_01"), namespace: []byte("api"), durationMs: int64(60_000), sequence: int64(29_000_000), region: []byte("eu"), count: int64(3),
 	}
 	names := [][]byte{[]byte("user_1"), []byte("user_2")}
 	b.ReportAllocs()
@@ -89,7 +87,7 @@ func BenchmarkImportedRow(b *testing.B) {
 	for b.Loop() {
 		i++
 		r.identifier = names[i%2]
-		if _, ok := r.imported(); !ok {
+		if _, _, ok := r.component(); !ok {
 			b.Fatal("refused")
 		}
 	}

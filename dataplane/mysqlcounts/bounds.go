@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -13,15 +14,16 @@ const (
 	buildBytesMax  = 64
 )
 
-// countMax bounds what is published and what is believed of the database: the
-// arithmetic of package window is exact below 2^62, which is 512 regions at the
-// largest limit. A sum beyond the range of the column's type is cut off at 2^63 - 1 by
-// the database, or turns negative, so it does not pass for a count.
-const countMax = 1<<62 - 1
+func checkRegion(name string) error {
+	if len(name) < 1 || len(name) > store.RegionBytesMax {
+		return fmt.Errorf("region is %d bytes long (1 to %d)", len(name), store.RegionBytesMax)
+	}
+	return nil
+}
 
 func checkCount(n int64) error {
-	if n < 0 || n > countMax {
-		return fmt.Errorf("count is %d (0 to %d)", n, int64(countMax))
+	if n < 0 || n > store.CountMax {
+		return fmt.Errorf("count is %d (0 to %d)", n, int64(store.CountMax))
 	}
 	return nil
 }

@@ -15,10 +15,7 @@ import (
 // multiRow is a one-row INSERT taken apart: head, one VALUES tuple, tail.
 type multiRow struct{ head, tuple, tail string }
 
-var (
-	upsertRow = mustSplit(dataplanedb.WindowCountUpsert)
-	touchRow  = mustSplit(dataplanedb.WindowCountTouch)
-)
+var upsertRow = mustSplit(dataplanedb.WindowCountUpsert)
 
 // statement takes rows rows, at least one.
 func (m multiRow) statement(rows int) string {
@@ -36,7 +33,7 @@ func (m multiRow) statement(rows int) string {
 
 // upsertColumns is how many arguments a row takes, in the order of
 // dataplanedb.WindowCountUpsertParams. A prepared statement takes 65,535.
-const upsertColumns = 11
+const upsertColumns = 8
 
 // upsertArgs passes names as []byte: the driver then writes them as binary literals,
 // which no charset on the way can refuse or change.
@@ -47,7 +44,7 @@ func upsertArgs(region string, counts []store.Count) []any {
 		args = append(args,
 			[]byte(n.Cell.Workspace), []byte(n.Cell.Namespace), []byte(n.Cell.Identifier),
 			window.StoredDuration(&n.Cell.Key), n.Cell.Sequence, regionBytes,
-			n.Count, max(n.CountedAtMs, 0), n.Shared, n.Cell.ExpiresAtMs(), n.Quiet)
+			n.Count, n.Cell.ExpiresAtMs())
 	}
 	return args
 }

@@ -16,7 +16,7 @@ func TestContract(t *testing.T) { servers.EachSQL(t, testContract) }
 func testContract(t *testing.T) {
 	db := open(t, migrated(t))
 	storetest.TestCountStore(t, func(t testing.TB) storetest.Store {
-		for _, table := range []string{rowsTable, "ratelimit_tuning", "ratelimit_nodes", "ratelimit_namespaces", "ratelimit_overrides", "ratelimit_digests"} {
+		for _, table := range []string{rowsTable, "ratelimit_tuning", "ratelimit_nodes", "ratelimit_namespaces", "ratelimit_overrides"} {
 			exec(t, db, "DELETE FROM "+table)
 		}
 		return operated(db)
@@ -26,7 +26,7 @@ func testContract(t *testing.T) {
 // operated is a store beside what operators do with the same database.
 func operated(db *sql.DB) storetest.Store {
 	return storetest.Store{
-		CountStore: New(db, Options{}),
+		Counts: New(db, Options{}),
 		PutTuning: func(t testing.TB, region string, version int64, document []byte) {
 			exec(t, db, `INSERT INTO ratelimit_tuning (version, region, document, actor, reason, created_at) VALUES (?, ?, ?, 'a', 'r', 1)`,
 				version, []byte(region), string(document))

@@ -77,10 +77,3 @@ func lostTo(err error) string {
 	}
 	return ""
 }
-
-// unanswered: the server has not said what became of the statement, so it may have been
-// done, or be done yet.
-func unanswered(err error) bool {
-	var e *mysql.MySQLError
-	return err != nil && !errors.As(err, &e)
-}

@@ -179,17 +179,7 @@ func calls(c *Counts) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Publish": func(ctx context.Context) error { return c.Publish(ctx, "eu", countsOf(2, cell("x"))) },
 		"Import": func(ctx context.Context) error {
-			_, err := c.Import(ctx, "eu", began.UnixMilli(), 0, func(store.Imported) {})
-			return err
-		},
-		"Import after a cursor": func(ctx context.Context) error {
-			_, err := c.Import(ctx, "eu", began.UnixMilli(), 1, func(store.Imported) {})
-			return err
-		},
-		"PublishDigest": func(ctx context.Context) error { return c.PublishDigest(ctx, "eu", store.Digest{Node: "n"}) },
-		"Digests": func(ctx context.Context) error {
-			_, err := c.Digests(ctx, "eu", began.UnixMilli(), 0, func(store.Digest) {})
-			return err
+			return c.Import(ctx, began.UnixMilli(), func(string, store.Count) {})
 		},
 		"Settings": func(ctx context.Context) error {
 			_, err := c.Settings(ctx, "eu")

@@ -17,7 +17,7 @@ import (
 // below what its column takes (65,535 bytes).
 const problemBytesMax = 2000
 
-// Heartbeat implements store.CountStore. Text for people (Build and
+// Heartbeat implements store.Settings. Text for people (Build and
 // Health.SettingsProblem) is cut where it is too long, and Top is left out, as a node that
 // says too much is still alive; what identifies the node is not.
 func (c *Counts) Heartbeat(ctx context.Context, b heartbeat.Beat) error {

@@ -6,38 +6,24 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 	"github.com/weirhq/weir/shared/window"
 )
 
-// pauseMax is how old a cursor may be: by then most of what lives has changed, and it
-// is cheaper to read all of it in order.
-const pauseMax = 5 * time.Minute
-
 // Import implements store.CountStore. It yields while the database is still
-// sending, and so never holds more than a row. Rows that no data plane can have written
+// sending, and so never holds more than a row. Rows that no relay can have written
 // are left out and counted (weir_mysql_invalid_rows_total).
-func (c *Counts) Import(ctx context.Context, region string, nowMs int64, after store.Cursor, yield func(store.Imported)) (next store.Cursor, err error) {
-	next = after
-	err = c.read(ctx, region, func(s snapshot) error {
-		if err := c.importFrom(ctx, s, region, nowMs, after, yield); err != nil {
-			return err
-		}
-		next = s.cursor()
-		return nil
-	})
-	if err != nil {
-		return after, fmt.Errorf("import as %q: %w", region, err)
+func (c *Counts) Import(ctx context.Context, nowMs int64, yield func(region string, n store.Count)) error {
+	if err := c.importRows(ctx, max(nowMs, 0), yield); err != nil {
+		return fmt.Errorf("import counts: %w", err)
 	}
-	return next, nil
+	return nil
 }
 
-func (c *Counts) importFrom(ctx context.Context, s snapshot, region string, nowMs int64, after store.Cursor, yield func(store.Imported)) (err error) {
-	query, args := c.importQuery(s, []byte(region), max(nowMs, 0), after)
-	rows, err := s.conn.QueryContext(ctx, query, args...)
+func (c *Counts) importRows(ctx context.Context, nowMs int64, yield func(region string, n store.Count)) (err error) {
+	rows, err := c.db.QueryContext(ctx, dataplanedb.WindowCountsImport, nowMs)
 	if err != nil {
 		return err
 	}
@@ -47,92 +33,44 @@ func (c *Counts) importFrom(ctx context.Context, s snapshot, region string, nowM
 		if err := r.scan(rows); err != nil {
 			return err
 		}
-		imported, ok := r.imported()
-		if !ok {
+		if region, count, ok := r.component(); ok {
+			yield(region, count)
+		} else {
 			c.totals.invalidRows.Inc()
-			continue
 		}
-		yield(imported)
 	}
 	return rows.Err()
-}
-
-func (c *Counts) importQuery(s snapshot, region []byte, nowMs int64, after store.Cursor) (query string, args []any) {
-	since, full := c.since(s, after)
-	if full != "" {
-		c.totals.fullImports.WithLabelValues(full).Inc()
-		return dataplanedb.WindowCountsImport, []any{region, region, region, nowMs}
-	}
-	unchanged := region
-	if c.ownRows {
-		unchanged = []byte{} // no region has this name; NULL would be none at all
-	}
-	return dataplanedb.WindowCountsImportSince, []any{region, region, region, since, unchanged, nowMs}
-}
-
-// since is the stamp from which an import that continues at after must read, or why it
-// must read everything.
-func (c *Counts) since(s snapshot, after store.Cursor) (sinceMs int64, full string) {
-	switch {
-	case after <= 0:
-		return 0, "asked"
-	case s.nowMs < int64(after): // what was stamped since may be anywhere before it
-		return 0, "clock"
-	case s.nowMs-int64(after) > pauseMax.Milliseconds():
-		return 0, "pause"
-	}
-	return max(int64(after)-c.overlap.Milliseconds(), 0), ""
 }
 
 // importRow is read again and again into the same memory. Rows come in the order of
 // the primary key more often than not, where names repeat from row to row: a string
 // is only made for a name that differs from the last one.
 type importRow struct {
-	workspace, namespace, identifier   sql.RawBytes
-	durationMs, sequence, foreign, own any
-	newest                             sql.RawBytes // NULL without a foreign component
+	workspace, namespace, identifier, region sql.RawBytes
+	durationMs, sequence, count              any
 
 	last       window.Key
 	lastRegion string
 }
 
 func (r *importRow) scan(rows *sql.Rows) error {
-	return rows.Scan(&r.workspace, &r.namespace, &r.identifier, &r.durationMs, &r.sequence, &r.foreign, &r.own, &r.newest)
+	return rows.Scan(&r.workspace, &r.namespace, &r.identifier, &r.durationMs, &r.sequence, &r.region, &r.count)
 }
 
-// imported is ok if the row is one that a data plane can have written.
-func (r *importRow) imported() (i store.Imported, ok bool) {
+// component is ok if the row is one that a relay can have written.
+func (r *importRow) component() (region string, n store.Count, ok bool) {
 	durationMs, ok1 := integer(r.durationMs)
 	sequence, ok2 := integer(r.sequence)
-	foreign, ok3 := integer(r.foreign)
-	own, ok4 := integer(r.own)
-	ok5 := window.ReadStoredDuration(durationMs, &r.last)
-	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 {
-		return i, false
+	count, ok3 := integer(r.count)
+	if !ok1 || !ok2 || !ok3 || !window.ReadStoredDuration(durationMs, &r.last) {
+		return "", n, false
 	}
 	keep(&r.last.Workspace, r.workspace)
 	keep(&r.last.Namespace, r.namespace)
 	keep(&r.last.Identifier, r.identifier)
-	i = store.Imported{Cell: window.Cell{Key: r.last, Sequence: sequence}, Foreign: foreign, Own: own}
-	if i.NewestRegion, i.NewestAtMs, ok = r.youngest(); !ok {
-		return i, false
-	}
-	return i, checkCell(i.Cell) == nil && checkCount(foreign) == nil && checkCount(own) == nil
-}
-
-// momentDigits is how the moment is written that comes before a region in newest.
-const momentDigits = 20
-
-func (r *importRow) youngest() (region string, atMs int64, ok bool) {
-	if r.newest == nil {
-		return "", 0, true
-	}
-	if len(r.newest) <= momentDigits {
-		return "", 0, false
-	}
-	atMs, err := strconv.ParseInt(string(r.newest[:momentDigits]), 10, 64)
-	keep(&r.lastRegion, r.newest[momentDigits:])
-	return r.lastRegion, atMs, err == nil
+	keep(&r.lastRegion, r.region)
+	n = store.Count{Cell: window.Cell{Key: r.last, Sequence: sequence}, Count: count}
+	return r.lastRegion, n, checkRegion(r.lastRegion) == nil && checkCell(n.Cell) == nil && checkCount(count) == nil
 }
 
 func keep(name *string, raw sql.RawBytes) {

@@ -14,8 +14,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// "Rows that no data plane can have written are left out and counted": by hand, by a
-// program that is not ours, by a bug. They hide no other row, and no other cell.
+// "Rows that no relay can have written are left out and counted": by hand, by a
+// program that is not ours, by a bug. They hide no other row.
 func TestImportLeavesOutInvalidRows(t *testing.T) { servers.EachSQL(t, testImportLeavesOutInvalidRows) }
 
 func testImportLeavesOutInvalidRows(t *testing.T) {
@@ -38,11 +38,9 @@ func testImportLeavesOutInvalidRows(t *testing.T) {
 		{"w", "n", "sequence before time", hour, -3, "us", 1, alive},
 		{"w", "n", "least sequence", hour, int64(math.MinInt64), "us", 1, alive},
 		{"w", "n", "sequence after time", hour, int64(math.MaxInt64), "us", 1, alive},
-		{"w", "n", "foreign too large", hour, thisHour, "us", uint64(math.MaxUint64), alive},
-		{"w", "n", "own too large", hour, thisHour, "eu", uint64(math.MaxUint64), alive},
-		{"w", "n", "own just too large", hour, thisHour, "eu", int64(countMax + 1), alive},
-		{"w", "n", "sum too large", hour, thisHour, "us", int64(countMax), alive},
-		{"w", "n", "sum too large", hour, thisHour, "ap", 1, alive}, // the same cell
+		{"w", "n", "far too large", hour, thisHour, "us", uint64(math.MaxUint64), alive},
+		{"w", "n", "just too large", hour, thisHour, "us", int64(store.CountMax + 1), alive},
+		{"w", "n", "user_000001", hour, thisHour, "", 1, alive}, // a component of no region
 	} {
 		exec(t, db, insert, row...)
 	}
@@ -55,25 +53,8 @@ func testImportLeavesOutInvalidRows(t *testing.T) {
 	if len(got) != len(good) {
 		t.Errorf("%d cells, want %d: %v", len(got), len(good), got)
 	}
-	if n := testutil.ToFloat64(c.totals.invalidRows); n != 15 {
-		t.Errorf("%v invalid rows were counted, want 15", n)
-	}
-	// What is invalid seen from one region need not be from another.
-	if got := imported(t, c, "us"); got[cell("sum too large")].Own != countMax {
-		t.Errorf("as us: %+v", got[cell("sum too large")])
-	}
-}
-
-// The arithmetic is exact below 2^62: the largest sum that is believed.
-func TestImportLargestSum(t *testing.T) { servers.EachSQL(t, testImportLargestSum) }
-
-func testImportLargestSum(t *testing.T) {
-	c, _ := openCounts(t)
-	publish(t, c, "us", countsOf(countMax-1, cell("x"))...)
-	publish(t, c, "ap", countsOf(1, cell("x"))...)
-	publish(t, c, "eu", countsOf(countMax, cell("x"))...)
-	if got := imported(t, c, "eu")[cell("x")]; got.Foreign != countMax || got.Own != countMax {
-		t.Errorf("%+v", got)
+	if n := testutil.ToFloat64(c.totals.invalidRows); n != 14 {
+		t.Errorf("%v invalid rows were counted, want 14", n)
 	}
 }
 
@@ -97,8 +78,8 @@ func testImportedNamesAreTheirOwn(t *testing.T) {
 	}
 	publish(t, c, "us", countsOf(1, all...)...)
 	var got []window.Cell
-	collect := func(i store.Imported) { got = append(got, i.Cell) }
-	if _, err := c.Import(t.Context(), "eu", began.UnixMilli(), 0, collect); err != nil {
+	collect := func(_ string, n store.Count) { got = append(got, n.Cell) }
+	if err := c.Import(t.Context(), began.UnixMilli(), collect); err != nil {
 		t.Fatal(err)
 	}
 	slices.SortFunc(got, window.Cell.Compare)
@@ -109,7 +90,7 @@ func testImportedNamesAreTheirOwn(t *testing.T) {
 	// Prepared statements answer in binary, where integers have other Go types.
 	prepared := New(openPlain(t, dsnOf(t, db)+"&interpolateParams=false"), Options{})
 	got = nil
-	if _, err := prepared.Import(t.Context(), "eu", began.UnixMilli(), 0, collect); err != nil {
+	if err := prepared.Import(t.Context(), began.UnixMilli(), collect); err != nil {
 		t.Fatal(err)
 	}
 	slices.SortFunc(got, window.Cell.Compare)
@@ -133,12 +114,12 @@ func testImportStreams(t *testing.T) {
 	proxy := servers.ProxyForTest(t, servers.SharedSQL(t).Addr())
 	c := New(open(t, through(t, dsn, proxy)), Options{})
 	yielded := 0
-	_, err := c.Import(t.Context(), "eu", began.UnixMilli(), 0, func(i store.Imported) {
+	err := c.Import(t.Context(), began.UnixMilli(), func(region string, n store.Count) {
 		if yielded++; yielded == 1 {
 			proxy.Cut()
 		}
-		if want := fmt.Sprintf("%06d", i.Foreign); !strings.HasSuffix(i.Cell.Identifier, want) || i.Own != 0 {
-			t.Errorf("%q has %d, %d", i.Cell.Identifier, i.Foreign, i.Own)
+		if want := fmt.Sprintf("%06d", n.Count); !strings.HasSuffix(n.Cell.Identifier, want) || region != "us" {
+			t.Errorf("%q has %d of %q", n.Cell.Identifier, n.Count, region)
 		}
 	})
 	wantTransient(t, err)

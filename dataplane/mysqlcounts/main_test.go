@@ -131,14 +131,35 @@ func publish(t testing.TB, c *Counts, region string, counts ...store.Count) {
 	}
 }
 
-// imported is all that region can import, by cell.
-func imported(t testing.TB, c *Counts, region string) map[window.Cell]store.Imported {
+// seen is what a region makes of a cell's components.
+type seen struct{ Own, Foreign int64 }
+
+// imported is all that a region learns by an import, by cell.
+func imported(t testing.TB, c *Counts, region string) map[window.Cell]seen {
 	t.Helper()
-	got := make(map[window.Cell]store.Imported)
-	if _, err := c.Import(t.Context(), region, began.UnixMilli(), 0, func(i store.Imported) { got[i.Cell] = i }); err != nil {
+	got := make(map[window.Cell]seen)
+	err := c.Import(t.Context(), began.UnixMilli(), func(of string, n store.Count) {
+		cell := got[n.Cell]
+		if of == region {
+			cell.Own += n.Count
+		} else {
+			cell.Foreign += n.Count
+		}
+		got[n.Cell] = cell
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	return got
+}
+
+// importAll is how many components are imported.
+func importAll(t testing.TB, c *Counts) (components int) {
+	t.Helper()
+	if err := c.Import(t.Context(), began.UnixMilli(), func(string, store.Count) { components++ }); err != nil {
+		t.Fatal(err)
+	}
+	return components
 }
 
 // wantTransient: an error that says "later", and not "never".

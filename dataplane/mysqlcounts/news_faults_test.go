@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"testing"
-	"time"
 
 	"github.com/go-sql-driver/mysql"
 
@@ -141,8 +140,8 @@ func TestNewsOfALaggingReplicaAreLate(t *testing.T) {
 }
 
 func testNewsOfALaggingReplicaAreLate(t *testing.T) {
-	r := replicate(t, time.Hour)
-	primary, replica := r.News(), New(open(t, r.readerDSN()), Options{}).News()
+	r := replicate(t)
+	primary, replica := New(open(t, r.dsn), Options{}).News(), New(open(t, r.readerDSN()), Options{}).News()
 	reader := &newsReader{t, make(map[store.Stream]store.NewsCursor), make(map[store.Stream]int64)}
 	want := func(what string, n News, us, ap int64) {
 		t.Helper()

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
-	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 	"github.com/weirhq/weir/shared/servers"
 )
 
@@ -20,7 +19,7 @@ func testPlans(t *testing.T) {
 	expired := began.UnixMilli() - 1
 	exec(t, db, "UPDATE "+rowsTable+" SET expires_at = ? WHERE identifier < 'user_0000000500'", expired)
 	exec(t, db, "ANALYZE TABLE "+rowsTable)
-	region, soon := []byte("eu-west-1"), began.UnixMilli()
+	soon := began.UnixMilli()
 	for what, plan := range map[string]struct {
 		query string
 		args  []any
@@ -28,8 +27,6 @@ func testPlans(t *testing.T) {
 	}{
 		"delete what has expired": {controlplanedb.WindowCountsDeleteExpired, []any{soon, 100}, "range, expires_at_idx"},
 		"the oldest expiry":       {controlplanedb.WindowCountsOldestExpiry, nil, "optimized away"},
-		"how far a replica is":    {dataplanedb.ReplicaPosition, []any{soon, region, soon}, "optimized away"},
-		"digests since a moment":  {dataplanedb.DigestsSince, []any{soon, region, soon}, "range, updated_at_idx"},
 	} {
 		got, err := planOf(t.Context(), db, plan.query, plan.args...)
 		if err != nil {

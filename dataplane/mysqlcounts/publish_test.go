@@ -92,13 +92,13 @@ func testUpdatedAtMovesOnlyWithTheCount(t *testing.T) {
 	}
 }
 
-// "Rows that no region could import again are refused here, without asking the
+// "Rows that Import would leave out are refused here, without asking the
 // database": there is none behind this store.
 func TestPublishRefusesWithoutAsking(t *testing.T) {
 	c := New(openPlain(t, "root@tcp(127.0.0.1:1)/none"), Options{})
 	for says, change := range map[string]func(*store.Count){
 		"count is -1":        func(n *store.Count) { n.Count = -1 },
-		"count is 461168601": func(n *store.Count) { n.Count = countMax + 1 },
+		"count is 900719925": func(n *store.Count) { n.Count = store.CountMax + 1 },
 		"identifier is":      func(n *store.Count) { n.Cell.Identifier = "" },
 		"sequence is -3":     func(n *store.Count) { n.Cell.Sequence = -3 },
 		"sequence is 2562":   func(n *store.Count) { n.Cell.Sequence = math.MaxInt64/n.Cell.DurationMs() - 1 },
@@ -137,10 +137,10 @@ func testPublishWidestChunk(t *testing.T) {
 		}})
 	}
 	region := wide(store.RegionBytesMax, "")
-	publish(t, c, region, countsOf(countMax, all...)...)
+	publish(t, c, region, countsOf(store.CountMax, all...)...)
 	got := imported(t, c, region)
 	for _, want := range all {
-		if got[want].Own != countMax {
+		if got[want].Own != store.CountMax {
 			t.Fatalf("%+v has %d", want, got[want].Own)
 		}
 	}

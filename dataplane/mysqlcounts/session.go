@@ -9,8 +9,8 @@ import (
 
 // packetBytesMin is what a server's max_allowed_packet must allow: PublishRowsMax rows
 // of the longest names, each byte escaped into two, are about 800 kB, and the largest
-// digest 2 MB.
-const packetBytesMin = 4 << 20
+// row of news 512 KiB.
+const packetBytesMin = 1 << 20
 
 // checkSession asks once what the database does with what it is sent, as a pool that
 // Open did not open may differ. It does so before the first write: a cut name cannot be

@@ -9,7 +9,7 @@ import (
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 )
 
-// Settings implements store.CountStore. The tables are read one after the
+// Settings implements store.Settings. The tables are read one after the
 // other, not as of one moment: nothing in one refers to another. A part that cannot be read
 // fails the whole, except for resets that the database does not have yet: nodes that are
 // replaced before it is migrated, or their user is granted the table, must not lose all

@@ -162,7 +162,6 @@ func testColumnsAreAsWideAsTheBounds(t *testing.T) {
 		"ratelimit_window_counts.identifier": window.IdentifierBytesMax, "ratelimit_window_counts.region": store.RegionBytesMax,
 		"ratelimit_nodes.region": store.RegionBytesMax, "ratelimit_nodes.node_id": nodeIDBytesMax, "ratelimit_nodes.build": buildBytesMax,
 		"ratelimit_tuning.region": store.RegionBytesMax, "ratelimit_news.region": store.RegionBytesMax,
-		"ratelimit_digests.region": store.RegionBytesMax, "ratelimit_digests.node_id": nodeIDBytesMax,
 		"ratelimit_namespaces.estimate":     store.EstimateBytesMax,
 		"ratelimit_namespaces.workspace_id": window.WorkspaceBytesMax, "ratelimit_namespaces.namespace": window.NamespaceBytesMax,
 		"ratelimit_overrides.workspace_id": window.WorkspaceBytesMax, "ratelimit_overrides.namespace": window.NamespaceBytesMax,

@@ -14,7 +14,7 @@ func TestContractOnTheNextSchema(t *testing.T) { servers.EachSQL(t, testContract
 
 func testContractOnTheNextSchema(t *testing.T) {
 	db := open(t, migrated(t))
-	tables := []string{rowsTable, "ratelimit_nodes", "ratelimit_digests", "ratelimit_namespaces", "ratelimit_overrides", "ratelimit_tuning"}
+	tables := []string{rowsTable, "ratelimit_nodes", "ratelimit_namespaces", "ratelimit_overrides", "ratelimit_tuning"}
 	for _, table := range tables {
 		exec(t, db, "ALTER TABLE "+table+" ADD COLUMN later BIGINT NOT NULL DEFAULT 7, ADD COLUMN sooner VARBINARY(64) NULL FIRST")
 		exec(t, db, "ALTER TABLE "+table+" ADD KEY later_idx (later)")

@@ -24,25 +24,23 @@ type cell struct {
 	shared       bool      // another region is known to use the cell; stays
 
 	// The other regions' side.
-	parts    []part // one a region
-	imported int64  // what the CountStore had of all other regions together
-	sent     int64  // foreign total that the origin is known to have
+	parts []part // one a region
+	sent  int64  // foreign total that the origin is known to have
 }
 
-// part is a region's component. Its total only grows.
+// part is a region's component, told or stored. Its total only grows.
 type part struct {
 	region string
 	total  int64
 }
 
-// foreign is what all other regions are known to have accepted. Both the sum of what they have told and what is stored
-// are lower bounds of it.
+// foreign is what all other regions are known to have accepted.
 func (c *cell) foreign() int64 {
 	sum := int64(0)
 	for _, p := range c.parts {
 		sum = min(store.CountMax, sum+p.total)
 	}
-	return max(sum, min(store.CountMax, c.imported))
+	return sum
 }
 
 // merge raises a region's component, and returns whether that raised the foreign total.
@@ -64,7 +62,7 @@ func (c *cell) isOwn() bool { return c.total > 0 || c.told != toldNothing || c.s
 // to tell, whoever else uses it.
 func (c *cell) isUntold() bool { return c.total > max(c.told, 0) }
 
-func (c *cell) isForeign() bool { return len(c.parts) > 0 || c.imported > 0 }
+func (c *cell) isForeign() bool { return len(c.parts) > 0 }
 
 // book holds the cells of a shard, and lists of those that need something.
 type book struct {
@@ -105,7 +103,7 @@ func (b *book) forgetOwn() {
 			delete(b.cells, name)
 			continue
 		}
-		*c = cell{name: c.name, hash: c.hash, told: toldNothing, shared: c.shared, parts: c.parts, imported: c.imported}
+		*c = cell{name: c.name, hash: c.hash, told: toldNothing, shared: c.shared, parts: c.parts}
 	}
 	b.resendLocked()
 }

@@ -52,12 +52,23 @@ func TestForeignTotals(t *testing.T) {
 			t.Errorf("%s tells %d: total %d, raised %v; want %d, %v", step.region, step.total, c.foreign(), raised, step.want, step.raised)
 		}
 	}
-	c = cell{imported: 10, parts: []part{{"us", 6}}}
-	if raised := c.merge("ap", 3); raised || c.foreign() != 10 {
-		t.Errorf("with 10 stored: %d, %v", c.foreign(), raised)
+}
+
+// What is stored of a region and what it has told are the same count: the larger one stands, whatever others have told.
+func TestStoredAndToldCountsMeetByRegion(t *testing.T) {
+	r := newTestRelay(t)
+	s, x := r.shards[0], minuteCell("a")
+	for region, n := range map[string]int64{"eu": 9, "us": 5, "ap": 2} {
+		if err := r.cfg.Counts.Publish(t.Context(), region, []store.Count{{Cell: x, Count: n}}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if raised := c.merge("ap", 5); !raised || c.foreign() != 11 {
-		t.Errorf("with 10 stored: %d, %v", c.foreign(), raised)
+	s.book.merge("ap", counted{x, 6}, time.Now())
+	if err := s.importStored(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if c := s.book.cells[x]; c.stored != 9 || c.foreign() != 11 || !c.shared {
+		t.Errorf("stored %d, foreign %d, shared %v; want 9, 11, true", c.stored, c.foreign(), c.shared)
 	}
 }
 

@@ -75,16 +75,19 @@ func (s *shard) importStored(ctx context.Context) error {
 	s.book.mu.Lock()
 	nowMs := s.book.nowMs
 	s.book.mu.Unlock()
-	_, err := s.relay.cfg.Counts.Import(ctx, s.relay.cfg.Region, nowMs, 0, func(i store.Imported) {
-		if s.relay.shardOf(&i.Cell.Key) != s {
+	err := s.relay.cfg.Counts.Import(ctx, nowMs, func(region string, n store.Count) {
+		if s.relay.shardOf(&n.Cell.Key) != s {
 			return
 		}
 		s.book.mu.Lock()
 		defer s.book.mu.Unlock()
-		c := s.book.cellLocked(&i.Cell)
-		c.stored = max(c.stored, i.Own)
-		if i.Foreign > c.imported {
-			c.imported, c.shared = i.Foreign, true
+		c := s.book.cellLocked(&n.Cell)
+		if region == s.relay.cfg.Region {
+			c.stored = max(c.stored, n.Count)
+			return
+		}
+		c.shared = true
+		if c.merge(region, n.Count) {
 			s.book.unsent[c] = struct{}{}
 		}
 	})

@@ -156,7 +156,7 @@ func (b *book) forgetForeign() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for name, c := range b.cells {
-		if c.parts, c.imported, c.sent, c.shared = nil, 0, 0, false; !c.isOwn() {
+		if c.parts, c.sent, c.shared = nil, 0, false; !c.isOwn() {
 			delete(b.cells, name)
 		}
 	}

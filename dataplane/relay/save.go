@@ -81,7 +81,7 @@ func (b *book) toSave(t Tuning) (cells []*cell, counts []store.Count) {
 	clear(b.unsaved)
 	slices.SortFunc(cells, func(a, c *cell) int { return a.name.Compare(c.name) })
 	for _, c := range cells {
-		counts = append(counts, store.Count{Cell: c.name, Count: c.total, CountedAtMs: max(0, c.grownAt.UnixMilli()), Shared: c.shared})
+		counts = append(counts, store.Count{Cell: c.name, Count: c.total})
 	}
 	return cells, counts
 }

@@ -146,9 +146,8 @@ func (c viaCounts) Publish(ctx context.Context, region string, counts []store.Co
 	return c.call(func() error { return c.CountStore.Publish(ctx, region, counts) })
 }
 
-func (c viaCounts) Import(ctx context.Context, region string, nowMs int64, after store.Cursor, yield func(store.Imported)) (cursor store.Cursor, err error) {
-	err = c.call(func() (err error) { cursor, err = c.CountStore.Import(ctx, region, nowMs, after, yield); return err })
-	return cursor, err
+func (c viaCounts) Import(ctx context.Context, nowMs int64, yield func(string, store.Count)) error {
+	return c.call(func() error { return c.CountStore.Import(ctx, nowMs, yield) })
 }
 
 // stepper is a relay that a test moves from one call to the next.

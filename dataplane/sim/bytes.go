@@ -35,8 +35,8 @@ func weigh(keys int) (float64, error) {
 	before := liveHeap()
 	l, err := dataplane.New(dataplane.Config{
 		Region: "eu", NodeID: "a",
-		Origin: nowhere{memstore.NewOrigin(memstore.OriginOptions{})},
-		Counts: memstore.NewCounts(memstore.CountsOptions{}),
+		Origin:   nowhere{memstore.NewOrigin(memstore.OriginOptions{})},
+		Settings: memstore.NewCounts(memstore.CountsOptions{}),
 	})
 	if err != nil {
 		return 0, fmt.Errorf("weigh a limiter: %w", err)

@@ -213,21 +213,24 @@ func (c relayCounts) Publish(ctx context.Context, region string, counts []store.
 }
 
 // Import implements store.CountStore.
-func (c relayCounts) Import(ctx context.Context, region string, nowMs int64, after store.Cursor, yield func(store.Imported)) (store.Cursor, error) {
-	var found []store.Imported
-	next := after
-	err := c.call(ctx, "import", func(ctx context.Context) (err error) {
-		next, err = c.CountStore.Import(ctx, region, nowMs, after, func(in store.Imported) { found = append(found, in) })
+func (c relayCounts) Import(ctx context.Context, nowMs int64, yield func(string, store.Count)) error {
+	type component struct {
+		region string
+		store.Count
+	}
+	var found []component
+	err := c.call(ctx, "import", func(ctx context.Context) error {
+		err := c.CountStore.Import(ctx, nowMs, func(region string, n store.Count) { found = append(found, component{region, n}) })
 		for i := range found {
 			c.meters.bytesRead.Add(int64(len(found[i].Cell.Identifier)) + store.NewsRowBytes)
 		}
 		return err
 	})
 	if err != nil {
-		return after, err
+		return err
 	}
 	for _, in := range found {
-		yield(in)
+		yield(in.region, in.Count)
 	}
-	return next, nil
+	return nil
 }

@@ -157,10 +157,10 @@ func (w *world) boot(n *node) error {
 	origin := w.originOf(n)
 	mysql := &statements{link: n.toCounts, database: &w.database, meters: &w.meters.mysql}
 	limiter, err := dataplane.New(dataplane.Config{
-		Region: n.region.name,
-		NodeID: fmt.Sprintf("%s-%d.%d", n.region.name, n.index, n.lives),
-		Origin: &nodeOrigin{Origin: origin, world: w, node: n},
-		Counts: &remoteSettings{from: w.counts, statements: mysql},
+		Region:   n.region.name,
+		NodeID:   fmt.Sprintf("%s-%d.%d", n.region.name, n.index, n.lives),
+		Origin:   &nodeOrigin{Origin: origin, world: w, node: n},
+		Settings: &remoteSettings{from: w.counts, statements: mysql},
 
 		EntriesMax: w.shape.EntriesMax,
 		Clock:      func() time.Time { return time.Now().Add(time.Duration(n.skew.Load())) },

@@ -1,6 +1,6 @@
-// Package store defines the two layers above a node, and all that a limiter knows of
-// them: the Origin, where the nodes of one region meet, and the CountStore, where regions
-// meet, with the News that their relays exchange. Implementers of any of them need this package; an embedder hands an
+// Package store defines the layers above a node: the Origin, where the nodes of one region
+// meet; the News that the relays of regions exchange, and the CountStore in which they keep counts
+// for good; and the Settings that operators make. Implementers of any of them need this package; an embedder hands an
 // implementation to dataplane.Config and needs none of it.
 //
 // Package memstore keeps both layers in memory; redisorigin and mysqlcounts are the real

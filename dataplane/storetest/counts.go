@@ -14,10 +14,16 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// Store is a CountStore under test, beside what operators do to it and read from
+// Counts is a CountStore that keeps settings too.
+type Counts interface {
+	store.CountStore
+	store.Settings
+}
+
+// Store is what is under test, beside what operators do to it and read from
 // it, which no node can. A hook that is nil leaves its subtests out.
 type Store struct {
-	store.CountStore
+	Counts
 
 	// PutTuning stores a version of the tuning document; region "" is the fleet.
 	PutTuning func(t testing.TB, region string, version int64, document []byte)
@@ -31,7 +37,7 @@ type Store struct {
 	Beats func(t testing.TB) []heartbeat.Beat
 }
 
-// TestCountStore runs the contract of store.CountStore against what open
+// TestCountStore runs the contracts of store.CountStore and store.Settings against what open
 // returns: a store that is empty when open returns it. open is called once for each
 // subtest, or each history that one draws, and no two run at once: so it may hand out
 // one database again and again, emptied.
@@ -58,27 +64,11 @@ func TestCountStore(t *testing.T, open func(t testing.TB) Store) {
 		run := func(name string, f func(t *testing.T, s Store)) {
 			t.Run(name, func(t *testing.T) { f(t, open(t)) })
 		}
-		run("foreign is the sum of all other regions' components and own is the region's", testImportForeignAndOwn)
+		run("yields each component of each cell", testImportComponents)
 		run("yields each cell that expires after nowMs", testImportExpiry)
-		run("sums are exact for the largest counts", testImportBigCounts)
+		run("is exact for the largest counts", testImportBigCounts)
 		run("after an error what was yielded is still true", testImportInterrupted)
-		run("names the foreign component with the youngest cost", testImportNewest)
-		run("the age of a count is stored with the count that it came with", testImportNewestStaysWithItsCount)
 	})
-	t.Run("Import after a Cursor", func(t *testing.T) {
-		run := func(name string, f func(t *testing.T, s Store)) {
-			t.Run(name, func(t *testing.T) { f(t, open(t)) })
-		}
-		run("yields what another region raised since, whole", testImportSinceWhole)
-		run("leaves out what has long been told", testImportSinceLeavesOut)
-		run("leaves out what is quiet, until it is not", testImportSinceQuiet)
-		run("leaves out expired cells", testImportSinceExpiry)
-		run("misses nothing while others publish", testImportSinceConcurrently)
-		run("after an error the cursor is the one before it", testImportSinceError)
-		run("leaves out nothing in histories where it once did", testImportSinceNamedHistories)
-		t.Run("equals a full import at every step of a history", func(t *testing.T) { testImportSinceHistories(t, open) })
-	})
-	t.Run("Digests", func(t *testing.T) { testDigests(t, open) })
 	run("names with any bytes never collide", testCountNames)
 	run("regions with any bytes never collide", testCountRegions)
 	run("names of the longest lengths are kept whole", testCountLongNames)
@@ -108,39 +98,39 @@ func publish(t reporter, s store.CountStore, region string, counts ...store.Coun
 	}
 }
 
-// imported is all that a region can import of the given workspaces' cells (of all
-// cells, if none is given), and fails the test on a cell that comes twice.
-func imported(t reporter, s store.CountStore, region string, nowMs int64, workspacePrefix string) map[window.Cell]store.Imported {
+// imported is all that is stored of the given workspaces' cells (of all
+// cells, if none is given), and fails the test on a component that comes twice.
+func imported(t reporter, s store.CountStore, nowMs int64, workspacePrefix string) components {
 	t.Helper()
-	got := make(map[window.Cell]store.Imported)
-	_, err := s.Import(t.Context(), region, nowMs, 0, func(i store.Imported) {
-		if !strings.HasPrefix(i.Cell.Workspace, workspacePrefix) {
+	got := make(components)
+	err := s.Import(t.Context(), nowMs, func(region string, n store.Count) {
+		if !strings.HasPrefix(n.Cell.Workspace, workspacePrefix) {
 			return
 		}
-		if _, twice := got[i.Cell]; twice {
-			t.Errorf("import yielded %v twice", i.Cell)
+		k := component{n.Cell, region}
+		if _, twice := got[k]; twice {
+			t.Errorf("import yielded %v of %q twice", n.Cell, region)
 		}
-		got[i.Cell] = i
+		got[k] = n.Count
 	})
 	if err != nil {
-		t.Fatalf("import as %q: %v", region, err)
+		t.Fatalf("import: %v", err)
 	}
 	return got
 }
 
-func wantImported(t reporter, s store.CountStore, region string, want ...store.Imported) {
+func wantImported(t reporter, s store.CountStore, want components) {
 	t.Helper()
-	got := imported(t, s, region, began.UnixMilli(), "")
-	for _, w := range want {
-		if g, ok := got[w.Cell]; !ok {
-			t.Errorf("as %q: %v/%d is missing", region, w.Cell, w.Cell.Sequence)
-		} else if g.Foreign != w.Foreign || g.Own != w.Own {
-			t.Errorf("as %q: %v/%d is foreign %d, own %d; want foreign %d, own %d",
-				region, w.Cell, w.Cell.Sequence, g.Foreign, g.Own, w.Foreign, w.Own)
+	got := imported(t, s, began.UnixMilli(), "")
+	for k, n := range want {
+		if g, ok := got[k]; !ok {
+			t.Errorf("%v/%d of %q is missing", k.cell, k.cell.Sequence, k.region)
+		} else if g != n {
+			t.Errorf("%v/%d of %q is %d, want %d", k.cell, k.cell.Sequence, k.region, g, n)
 		}
 	}
 	if len(got) != len(want) {
-		t.Errorf("as %q: %d cells, want %d", region, len(got), len(want))
+		t.Errorf("%d components, want %d", len(got), len(want))
 	}
 }
 
@@ -151,10 +141,11 @@ func sortCounts(counts []store.Count) {
 func testPublishRaises(t *testing.T, s Store) {
 	a, b := liveCell("w", "a"), liveCell("w", "b")
 	publish(t, s, "eu", store.Count{Cell: a, Count: 6}, store.Count{Cell: b, Count: 1})
-	wantImported(t, s, "eu", store.Imported{Cell: a, Own: 6}, store.Imported{Cell: b, Own: 1})
+	wantImported(t, s, components{{a, "eu"}: 6, {b, "eu"}: 1})
 	publish(t, s, "eu", store.Count{Cell: a, Count: 9})
-	wantImported(t, s, "eu", store.Imported{Cell: a, Own: 9}, store.Imported{Cell: b, Own: 1})
-	wantImported(t, s, "us", store.Imported{Cell: a, Foreign: 9}, store.Imported{Cell: b, Foreign: 1})
+	wantImported(t, s, components{{a, "eu"}: 9, {b, "eu"}: 1})
+	publish(t, s, "us", store.Count{Cell: a, Count: 2})
+	wantImported(t, s, components{{a, "eu"}: 9, {a, "us"}: 2, {b, "eu"}: 1})
 }
 
 // Conformance 38: "GREATEST: an older count never lowers a row".
@@ -162,7 +153,7 @@ func testPublishNeverLowers(t *testing.T, s Store) {
 	a, b := liveCell("w", "a"), liveCell("w", "b")
 	publish(t, s, "eu", store.Count{Cell: a, Count: 9}, store.Count{Cell: b, Count: 2})
 	publish(t, s, "eu", store.Count{Cell: a, Count: 6}, store.Count{Cell: b, Count: 3})
-	wantImported(t, s, "eu", store.Imported{Cell: a, Own: 9}, store.Imported{Cell: b, Own: 3})
+	wantImported(t, s, components{{a, "eu"}: 9, {b, "eu"}: 3})
 }
 
 // Conformance 38: "the same flush twice changes nothing".
@@ -170,7 +161,7 @@ func testPublishTwice(t *testing.T, s Store) {
 	a, b := liveCell("w", "a"), liveCell("w", "b")
 	for range 2 {
 		publish(t, s, "eu", store.Count{Cell: a, Count: 6}, store.Count{Cell: b, Count: 4})
-		wantImported(t, s, "us", store.Imported{Cell: a, Foreign: 6}, store.Imported{Cell: b, Foreign: 4})
+		wantImported(t, s, components{{a, "eu"}: 6, {b, "eu"}: 4})
 	}
 }
 
@@ -180,7 +171,7 @@ func testPublishNothing(t *testing.T, s Store) {
 			t.Errorf("publish of no rows: %v", err)
 		}
 	}
-	wantImported(t, s, "eu")
+	wantImported(t, s, nil)
 }
 
 func testPublishRowsMax(t *testing.T, s Store) {
@@ -194,11 +185,9 @@ func testPublishRowsMax(t *testing.T, s Store) {
 	wantMisuse(t, s, append(slices.Clone(full), last))
 
 	publish(t, s, "eu", full...)
-	var want []store.Imported
-	for _, c := range full {
-		want = append(want, store.Imported{Cell: c.Cell, Foreign: c.Count})
-	}
-	wantImported(t, s, "us", want...)
+	want := make(components)
+	want.publish("eu", full)
+	wantImported(t, s, want)
 }
 
 func testPublishOrder(t *testing.T, s Store) {
@@ -232,7 +221,7 @@ func wantMisuse(t *testing.T, s Store, rows []store.Count) {
 	if errors.Is(err, store.ErrRefused) {
 		t.Errorf("publish of forbidden rows: %v, which says that a row is at fault", err)
 	}
-	wantImported(t, s, "eu")
+	wantImported(t, s, nil)
 }
 
 // Conformance 39: "One row that the database refuses blocks no other row".
@@ -256,7 +245,8 @@ func testPublishRefused(t *testing.T, s Store) {
 		"longer in bytes than in characters": bad(func(c *store.Count) {
 			c.Cell.Identifier = strings.Repeat("é", window.IdentifierBytesMax/2+1)
 		}),
-		"negative count": bad(func(c *store.Count) { c.Count = -1 }),
+		"negative count":  bad(func(c *store.Count) { c.Count = -1 }),
+		"count too large": bad(func(c *store.Count) { c.Count = store.CountMax + 1 }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, rows := range [][]store.Count{{good("a"), culprit, good("z")}, {culprit}, {good("a"), culprit}, {culprit, good("z")}} {
@@ -265,12 +255,11 @@ func testPublishRefused(t *testing.T, s Store) {
 					t.Errorf("publish of %d rows with the culprit: %v, want ErrRefused", len(rows), err)
 				}
 			}
-			wantImported(t, s, "eu")
+			wantImported(t, s, nil)
 		})
 	}
 	publish(t, s, "eu", good("a"), good("z"))
-	wantImported(t, s, "us",
-		store.Imported{Cell: good("a").Cell, Foreign: 5}, store.Imported{Cell: good("z").Cell, Foreign: 5})
+	wantImported(t, s, components{{good("a").Cell, "eu"}: 5, {good("z").Cell, "eu"}: 5})
 }
 
 func testPublishKeepsNothing(t *testing.T, s Store) {
@@ -278,5 +267,5 @@ func testPublishKeepsNothing(t *testing.T, s Store) {
 	rows := []store.Count{{Cell: a, Count: 6}, {Cell: b, Count: 4}}
 	publish(t, s, "eu", rows...)
 	rows[0], rows[1] = store.Count{Cell: b, Count: 100}, store.Count{}
-	wantImported(t, s, "us", store.Imported{Cell: a, Foreign: 6}, store.Imported{Cell: b, Foreign: 4})
+	wantImported(t, s, components{{a, "eu"}: 6, {b, "eu"}: 4})
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-func settings(t testing.TB, s store.CountStore, region string) store.SettingsRows {
+func settings(t testing.TB, s store.Settings, region string) store.SettingsRows {
 	t.Helper()
 	rows, err := s.Settings(t.Context(), region)
 	if err != nil {
@@ -258,7 +258,7 @@ func fillFields(t *testing.T, v reflect.Value) {
 	}
 }
 
-func beat(t testing.TB, s store.CountStore, b heartbeat.Beat) {
+func beat(t testing.TB, s store.Settings, b heartbeat.Beat) {
 	t.Helper()
 	if err := s.Heartbeat(t.Context(), b); err != nil {
 		t.Fatalf("heartbeat of %q: %v", b.NodeID, err)
@@ -303,17 +303,7 @@ func testCountContext(t *testing.T, s Store) {
 			return s.Publish(ctx, "eu", []store.Count{{Cell: c, Count: 1}})
 		}},
 		{"Import", func(ctx context.Context) error {
-			_, err := s.Import(ctx, "eu", began.UnixMilli(), 0, func(store.Imported) {})
-			return err
-		}},
-		{"Import after a cursor", func(ctx context.Context) error {
-			_, err := s.Import(ctx, "eu", began.UnixMilli(), 1, func(store.Imported) {})
-			return err
-		}},
-		{"PublishDigest", func(ctx context.Context) error { return s.PublishDigest(ctx, "eu", store.Digest{Node: "n"}) }},
-		{"Digests", func(ctx context.Context) error {
-			_, err := s.Digests(ctx, "eu", began.UnixMilli(), 0, func(store.Digest) {})
-			return err
+			return s.Import(ctx, began.UnixMilli(), func(string, store.Count) {})
 		}},
 		{"Settings", func(ctx context.Context) error {
 			_, err := s.Settings(ctx, "eu")

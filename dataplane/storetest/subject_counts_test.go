@@ -26,17 +26,12 @@ type countsSubject struct {
 	overrides  []store.OverrideRow
 	resets     []store.ResetRow
 	beats      []heartbeat.Beat
-	digests    []digestRow
-	version    store.Cursor // of the last change
 }
 
 type countsComponent struct {
-	region  string
-	row     *store.Count
-	changed store.Cursor // neverTold while it was only ever raised quietly
+	region string
+	row    *store.Count
 }
-
-const neverTold = -1
 
 type tuningRow struct {
 	region   string
@@ -66,7 +61,8 @@ func (s *countsSubject) Publish(ctx context.Context, region string, counts []sto
 		return err
 	}
 	for i, c := range counts {
-		if c.Cell.Validate() != nil && s.fault != "takes names of any length" || c.Count < 0 && s.fault != "takes negative counts" {
+		if c.Cell.Validate() != nil && s.fault != "takes names of any length" || c.Count < 0 && s.fault != "takes negative counts" ||
+			c.Count > store.CountMax && s.fault != "takes counts of any size" {
 			switch s.fault {
 			case "stores the rows beside a refused one":
 				s.store(region, slices.Delete(slices.Clone(counts), i, i+1))
@@ -109,27 +105,13 @@ func (s *countsSubject) store(region string, counts []store.Count) {
 		if !ok {
 			row := counts[i]
 			s.index[id] = len(s.components)
-			s.version++
-			row.CountedAtMs = max(row.CountedAtMs, 0)
-			changed := s.version
-			if counts[i].Quiet && s.fault != "tells of quiet rows" {
-				changed = neverTold
-			}
-			s.components = append(s.components, countsComponent{region, &row, changed})
+			s.components = append(s.components, countsComponent{region, &row})
 			if s.fault == "keeps a reference to the rows" {
 				s.components[len(s.components)-1].row = &counts[i]
 			}
 			continue
 		}
 		row := s.components[place].row
-		woken := s.components[place].changed == neverTold && s.fault != "forgets to tell of what was quiet"
-		if (counts[i].Count > row.Count || woken || s.fault == "stamps what has not grown") && (!counts[i].Quiet || s.fault == "tells of quiet rows") {
-			s.version++
-			s.components[place].changed = s.version
-		}
-		if counts[i].Count > row.Count || s.fault == "the age moves without the count" {
-			row.CountedAtMs = max(counts[i].CountedAtMs, 0)
-		}
 		switch stored := row.Count; s.fault {
 		case "the last writer wins":
 			row.Count = counts[i].Count
@@ -163,100 +145,55 @@ func (s *countsSubject) readFirst(region string, counts []store.Count) []int64 {
 	return before
 }
 
-func (s *countsSubject) Import(ctx context.Context, region string, nowMs int64, after store.Cursor, yield func(store.Imported)) (store.Cursor, error) {
+func (s *countsSubject) Import(ctx context.Context, nowMs int64, yield func(string, store.Count)) error {
 	if err := s.ended(ctx); err != nil {
-		if s.fault == "an error moves the cursor" {
-			after++
-		}
-		return after, err
+		return err
 	}
-	found, next := s.find(region, nowMs, after)
-	for n, i := range found {
+	for n, c := range s.alive(nowMs) {
+		row := *c.row
 		if s.fault == "yields half before an error" && ctx.Err() != nil {
-			i.Foreign /= 2
+			row.Count /= 2
 		} else if s.fault == "stops without an error" && ctx.Err() != nil {
-			return next, nil //nolint:nilerr // this is the fault
+			return nil
 		} else if err := ctx.Err(); err != nil && n > 0 && s.fault != "never looks at ctx" {
-			return after, err
+			return err
 		}
-		if i.Foreign == 0 && s.fault == "leaves out what only the region has" {
-			continue
+		switch s.fault {
+		case "yields a component twice":
+			yield(c.region, row)
+		case "forgets whose a component is":
+			c.region = "eu"
+		case "reads floats":
+			row.Count = int64(float32(row.Count))
 		}
-		yield(i)
+		yield(c.region, row)
 	}
-	return next, nil
+	return nil
 }
 
-// find returns what Import yields, and the cursor for what comes after it. A cursor is
-// one more than the last change that was seen, as zero is before everything.
-func (s *countsSubject) find(region string, nowMs int64, after store.Cursor) (found []store.Imported, next store.Cursor) {
+func (s *countsSubject) alive(nowMs int64) (alive []countsComponent) {
 	s.mu.Lock()
-	next = s.version + 1
-	raised := make(map[window.Cell]bool)
-	places := make(map[window.Cell]int) // in found
-	for _, c := range s.components {
-		if (c.changed >= after || after == 0) && (c.region != region || after == 0) && (s.fault != "misses some" || c.changed%5 != 4 || after == 0) {
-			raised[c.row.Cell] = true
-		}
+	defer s.mu.Unlock()
+	if s.fault == "yields what expires at nowMs" {
+		nowMs--
 	}
+	places := make(map[window.Cell]int) // in alive
 	for _, c := range s.components {
-		i := store.Imported{Cell: c.row.Cell}
-		expires := c.row.Cell.ExpiresAtMs()
-		if s.fault == "yields what expires at nowMs" {
-			expires++
-		}
-		if expires <= nowMs && s.fault != "yields expired cells" && (s.fault != "yields expired cells after a cursor" || after == 0) {
+		row := *c.row
+		if row.Cell.ExpiresAtMs() <= nowMs && s.fault != "yields expired cells" {
 			continue
 		}
-		if !raised[c.row.Cell] && s.fault != "yields all after a cursor" || s.fault == "yields what was raised and no more" && c.changed < after {
-			continue
+		place, ok := places[row.Cell]
+		switch {
+		case ok && s.fault == "yields one region of each cell":
+		case ok && s.fault == "adds up regions":
+			alive[place].row.Count += row.Count
+		default:
+			places[row.Cell] = len(alive)
+			alive = append(alive, countsComponent{c.region, &row})
 		}
-		if c.region == region {
-			i.Own = c.row.Count
-		} else {
-			i.Foreign, i.NewestRegion, i.NewestAtMs = c.row.Count, c.region, c.row.CountedAtMs
-		}
-		found = s.merge(found, places, i, c.region == region)
 	}
-	s.mu.Unlock()
-	if s.fault == "reads the cursor after the rows" {
-		for range 10_000 {
-			runtime.Gosched()
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		next = s.version + 1
-	}
-	return found, next
-}
-
-func (s *countsSubject) merge(found []store.Imported, places map[window.Cell]int, i store.Imported, own bool) []store.Imported {
-	if own && s.fault == "counts the own row as foreign" {
-		i.Foreign += i.Own
-	}
-	if s.fault == "forgets who was youngest" {
-		i.NewestRegion, i.NewestAtMs = "", 0
-	}
-	at, ok := places[i.Cell]
-	switch {
-	case !ok || s.fault == "yields a cell for each region":
-		places[i.Cell] = len(found)
-		return append(found, i)
-	case s.fault == "takes the largest foreign component":
-		found[at].Foreign = max(found[at].Foreign, i.Foreign)
-	case s.fault == "sums as floats":
-		found[at].Foreign = int64(float64(found[at].Foreign) + float64(i.Foreign))
-	default:
-		found[at].Foreign += i.Foreign
-	}
-	if at := &found[at]; i.NewestRegion != "" && (at.NewestRegion == "" || i.NewestAtMs > at.NewestAtMs ||
-		i.NewestAtMs == at.NewestAtMs && i.NewestRegion > at.NewestRegion) {
-		at.NewestRegion, at.NewestAtMs = i.NewestRegion, i.NewestAtMs
-	}
-	if s.fault != "forgets the own row" {
-		found[at].Own += i.Own
-	}
-	return found
+	return alive
 }
 
 func (s *countsSubject) Settings(ctx context.Context, region string) (store.SettingsRows, error) {

@@ -279,7 +279,7 @@ func checkPod(t *testing.T, name string, pod corev1.PodSpec) {
 	t.Helper()
 	secrets := t.TempDir()
 	for path, content := range map[string]string{
-		"weir/redis-url": "redis://redis:6379", "weir/mysql-dsn": "weir:x@tcp(mysql:3306)/weir", "weir/mysql-replica-dsn": "weir:x@tcp(replica:3306)/weir", "weir/admin-token": "x",
+		"weir/redis-url": "redis://redis:6379", "weir/mysql-dsn": "weir:x@tcp(mysql:3306)/weir", "weir/admin-token": "x",
 		"weir-tokens/tokens": "",
 	} {
 		if err := os.MkdirAll(filepath.Join(secrets, filepath.Dir(path)), 0o700); err != nil {

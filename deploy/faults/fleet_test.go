@@ -24,8 +24,6 @@ type plan struct {
 	tuning  tuning.Tuning
 	mysql   *servers.SQL                                // of the test's own, if it is to be killed
 	skew    func(region string, node int) time.Duration // of a node's clock
-	counts  mysqlcounts.Options
-	replica *servers.Replica // of the database, which imports then read
 }
 
 // quick stores every growth as a row, and soon: so rows can be compared with what was
@@ -45,7 +43,6 @@ type fleet struct {
 	server  *servers.SQL
 	dsn     string
 	db      *sql.DB // past all proxies
-	replica string  // its DSN, if there is one
 	regions []*region
 	began   time.Time
 	machine *canary
@@ -74,20 +71,11 @@ func newFleet(t *testing.T, p plan) *fleet {
 		p.tuning = quick()
 	}
 	f := &fleet{t: t, plan: p, server: p.mysql, began: time.Now(), machine: newCanary(t)}
-	switch {
-	case p.replica != nil:
-		f.server = p.replica.Primary
-	case f.server == nil:
+	if f.server == nil {
 		f.server = servers.SharedSQL(t)
 	}
 	f.dsn = f.server.DatabaseForTest(t)
 	f.db = migrated(t, f.dsn)
-	if p.replica != nil {
-		must(t, p.replica.CatchUp(t.Context()))
-		var err error
-		f.replica, err = p.replica.Of(f.dsn)
-		must(t, err)
-	}
 	f.storeTuning(p.tuning)
 	for _, name := range p.regions {
 		r := &region{fleet: f, name: name, redis: servers.RedisForTest(t), ledger: newLedger()}

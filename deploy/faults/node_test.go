@@ -43,13 +43,9 @@ func (r *region) start() *node {
 	addr := n.toRedis.Addr()
 	n.redisAt.Store(&addr)
 
-	options := r.fleet.plan.counts
-	if r.fleet.replica != "" {
-		options.Replica = openDB(t, r.fleet.replica)
-	}
-	counts := mysqlcounts.New(openDB(t, through(r.fleet.dsn, n.toMySQL)), options)
+	counts := mysqlcounts.New(openDB(t, through(r.fleet.dsn, n.toMySQL)), mysqlcounts.Options{})
 	origin := n.origin(r.fleet)
-	config := dataplane.Config{Region: r.name, NodeID: n.id, Origin: origin, Counts: counts}
+	config := dataplane.Config{Region: r.name, NodeID: n.id, Origin: origin, Settings: counts}
 	if r.fleet.plan.skew != nil {
 		n.skew = r.fleet.plan.skew(r.name, r.started)
 		config.Clock = func() time.Time { return time.Now().Add(n.skew) }

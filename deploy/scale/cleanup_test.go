@@ -181,6 +181,7 @@ func (o once) DeleteDeadNodes(cutoffMs int64) (int64, error) {
 const (
 	trafficRows  = 200
 	trafficEvery = 20 * time.Millisecond
+	importEvery  = time.Second // a relay takes over
 )
 
 // traffic publishes rows of one region and imports them in another until the function that
@@ -195,17 +196,15 @@ func (d *table) traffic(tb testing.TB) (stop func() (publishes, imports []time.D
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		n := time.Now().UnixMicro()
-		publishes = d.every(ctx, "publish", func(ctx context.Context) error {
+		publishes = d.every(ctx, trafficEvery, "publish", func(ctx context.Context) error {
 			n++
 			return counts.Publish(ctx, "us", d.batch(n))
 		})
 	})
 	wg.Go(func() {
-		var cursor store.Cursor
-		imports = d.every(ctx, "import", func(ctx context.Context) (err error) {
-			cursor, err = counts.Import(ctx, "eu", time.Now().UnixMilli(), cursor, func(store.Imported) {})
-			return err
-		})[1:] // the first one is of everything
+		imports = d.every(ctx, importEvery, "import", func(ctx context.Context) error {
+			return counts.Import(ctx, time.Now().UnixMilli(), func(string, store.Count) {})
+		})
 	})
 	return func() ([]time.Duration, []time.Duration) {
 		cancel()
@@ -216,8 +215,8 @@ func (d *table) traffic(tb testing.TB) (stop func() (publishes, imports []time.D
 }
 
 // every times what f does until ctx ends. What it has begun it ends.
-func (d *table) every(ctx context.Context, what string, f func(context.Context) error) (took []time.Duration) {
-	tick := time.NewTicker(trafficEvery)
+func (d *table) every(ctx context.Context, interval time.Duration, what string, f func(context.Context) error) (took []time.Duration) {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		began := time.Now()

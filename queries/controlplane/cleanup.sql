@@ -26,7 +26,3 @@ ON DUPLICATE KEY UPDATE expires_at = GREATEST(expires_at, VALUES(expires_at));
 
 -- name: NodesDeleteDead :execrows
 DELETE FROM ratelimit_nodes WHERE seen_at < sqlc.arg(cutoff_ms) LIMIT ?;
-
--- name: DigestsDeleteExpired :execrows
--- What nodes that are gone have left behind; others replace their own.
-DELETE FROM ratelimit_digests WHERE expires_at < sqlc.arg(cutoff_ms) ORDER BY expires_at LIMIT ?;

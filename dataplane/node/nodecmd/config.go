@@ -31,9 +31,6 @@ type Config struct {
 	MySQLDSN     string `name:"mysql-dsn" placeholder:"DSN" help:"The global MySQL: user:password@tcp(host:3306)/database. With a password: by environment or file only."`
 	MySQLDSNFile string `name:"mysql-dsn-file" placeholder:"PATH" help:"File that holds the MySQL DSN."`
 
-	MySQLReplicaDSN     string `name:"mysql-replica-dsn" placeholder:"DSN" help:"A replica of the global MySQL, from which counts of other regions are read as long as it keeps up; written as mysql-dsn is, which is needed too."`
-	MySQLReplicaDSNFile string `name:"mysql-replica-dsn-file" placeholder:"PATH" help:"File that holds the replica's DSN."`
-
 	EntriesMax  int           `default:"300000" help:"Keys held in memory at most (about 200 B and the names each)."`
 	ReadTimeout time.Duration `default:"50ms" help:"How long a decision may wait for Redis, 1ms to 10s."`
 	MaxInFlight int           `default:"1024" help:"Calls in flight above which further ones are shed."`
@@ -85,7 +82,6 @@ func (c *Config) readSecretFiles() error {
 	}{
 		{"redis-url", c.RedisURLFile, &c.RedisURL},
 		{"mysql-dsn", c.MySQLDSNFile, &c.MySQLDSN},
-		{"mysql-replica-dsn", c.MySQLReplicaDSNFile, &c.MySQLReplicaDSN},
 	} {
 		if secret.path == "" {
 			continue
@@ -170,16 +166,13 @@ func (c Config) checkStores(p *problems) {
 	for _, s := range []struct {
 		name, value string
 		check       func(string) error
-	}{{"redis-url", c.RedisURL, checkRedisURL}, {"mysql-dsn", c.MySQLDSN, parses}, {"mysql-replica-dsn", c.MySQLReplicaDSN, parses}} {
+	}{{"redis-url", c.RedisURL, checkRedisURL}, {"mysql-dsn", c.MySQLDSN, parses}} {
 		if s.value == "" {
 			continue
 		}
 		if err := s.check(s.value); err != nil {
 			p.add("%s %w", s.name, err)
 		}
-	}
-	if c.MySQLReplicaDSN != "" && c.MySQLDSN == "" {
-		p.add("mysql-replica-dsn is set and mysql-dsn is not: a replica is only read")
 	}
 	if c.V2Overrides && c.MySQLDSN == "" && !c.embedded() {
 		p.add("v2-overrides needs mysql-dsn: the nodes of a region could not tell each other what was set")

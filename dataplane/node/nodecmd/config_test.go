@@ -204,8 +204,6 @@ func TestBounds(t *testing.T) {
 		{"--redis-url", "redis://weir@127.0.0.1:1?password_file=/no/such/file", "redis-url names a file that cannot be used: password_file: open /no/such/file"},
 		{"--redis-url", "rediss://127.0.0.1:1?tls_ca_file=/no/such/ca", "redis-url names a file that cannot be used: tls_ca_file: open /no/such/ca"},
 		{"--mysql-dsn", "weir@tcp(127.0.0.1:3306)/", "mysql-dsn cannot be read: want user:password@tcp"},
-		{"--mysql-replica-dsn", "weir@tcp(127.0.0.1:3306)/", "mysql-replica-dsn cannot be read: want user:password@tcp"},
-		{"--mysql-replica-dsn", "weir@tcp(127.0.0.1:3306)/weir", "mysql-replica-dsn is set and mysql-dsn is not"},
 	} {
 		_, _, err := parse(step.flag+"="+step.value, "--region="+strings.Repeat("r", 48))
 		if step.flag == "--region" {
@@ -289,9 +287,8 @@ func TestSeveralRedisServers(t *testing.T) {
 // A password on the command line is refused, and not repeated in saying so.
 func TestPasswordOnTheCommandLine(t *testing.T) {
 	for flag, value := range map[string]string{
-		"--redis-url":         "redis://:" + secret + "@127.0.0.1:6379",
-		"--mysql-dsn":         "weir:" + secret + "@tcp(127.0.0.1:3306)/weir",
-		"--mysql-replica-dsn": "weir:" + secret + "@tcp(127.0.0.1:3306)/weir",
+		"--redis-url": "redis://:" + secret + "@127.0.0.1:6379",
+		"--mysql-dsn": "weir:" + secret + "@tcp(127.0.0.1:3306)/weir",
 	} {
 		_, printed, err := parse("--region=eu", "--print-config", flag+"="+value)
 		wantError(t, err, flag+" holds a password", "WEIR_", flag+"-file")
@@ -317,7 +314,7 @@ func TestErrorsDoNotQuoteSecrets(t *testing.T) {
 		"weir:" + secret + "@" + secret + "(h)/db",
 		"mysql://weir:" + secret + "@host:3306/db",
 	} {
-		for _, name := range []string{"WEIR_REDIS_URL", "WEIR_MYSQL_DSN", "WEIR_MYSQL_REPLICA_DSN"} {
+		for _, name := range []string{"WEIR_REDIS_URL", "WEIR_MYSQL_DSN"} {
 			t.Run(name, func(t *testing.T) {
 				t.Setenv(name, broken)
 				_, printed, err := parse("--region=eu", "--print-config")

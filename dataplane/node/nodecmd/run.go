@@ -72,7 +72,7 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 		return err
 	}
 	defer stores.close()
-	if config.embedded() && stores.counts != nil && config.Region == "" {
+	if config.embedded() && stores.settings != nil && config.Region == "" {
 		config.Region = aloneRegion
 	}
 
@@ -83,7 +83,7 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 	defer closeTraces(spans, logger)
 
 	var regions regions
-	settings := stores.settings()
+	settings := stores.settings
 	if stores.relays() {
 		settings = withRelay(settings, func() relay.Figures { return regions.relay.Figures() })
 	}
@@ -92,7 +92,7 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 		NodeID:          config.NodeID,
 		Build:           Build(),
 		Origin:          stores.limited(),
-		Counts:          settings,
+		Settings:        settings,
 		EntriesMax:      config.EntriesMax,
 		ReadTimeout:     config.ReadTimeout,
 		TraceBackground: spans.Turn,
@@ -181,8 +181,7 @@ func announce(config Config, logger *slog.Logger) {
 	}
 	logger.Info("starting",
 		"build", Build(), "region", config.Region, "node_id", config.NodeID,
-		"redis", mask("redis-url", config.RedisURL), "mysql", mask("mysql-dsn", config.MySQLDSN),
-		"mysql_replica", mask("mysql-replica-dsn", config.MySQLReplicaDSN))
+		"redis", mask("redis-url", config.RedisURL), "mysql", mask("mysql-dsn", config.MySQLDSN))
 }
 
 // invite is one line for the person who has just tried this.

@@ -266,8 +266,10 @@ func seenFrom(t *testing.T, dsn, region string) map[string]int64 {
 	}
 	defer db.Close()
 	seen := make(map[string]int64)
-	_, err = mysqlcounts.New(db, mysqlcounts.Options{}).Import(t.Context(), region, time.Now().UnixMilli(), 0, func(row store.Imported) {
-		seen[row.Cell.Identifier] += row.Foreign
+	err = mysqlcounts.New(db, mysqlcounts.Options{}).Import(t.Context(), time.Now().UnixMilli(), func(of string, n store.Count) {
+		if of != region {
+			seen[n.Cell.Identifier] += n.Count
+		}
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -61,7 +61,7 @@ func mask(name, value string) string {
 		return ""
 	case name == "redis-url":
 		return maskRedisURL(value)
-	case name == "mysql-dsn", name == "mysql-replica-dsn":
+	case name == "mysql-dsn":
 		config, err := parseMySQLDSN(value)
 		if err != nil {
 			return masked // whatever part of it the password is
@@ -107,7 +107,7 @@ func holdsPassword(name, value string) bool {
 			_, ok := u.User.Password()
 			return ok
 		})
-	case "mysql-dsn", "mysql-replica-dsn":
+	case "mysql-dsn":
 		config, err := mysqldsn.Parse(value)
 		return err == nil && config.Passwd != ""
 	}

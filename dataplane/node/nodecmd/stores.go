@@ -25,6 +25,7 @@ type stores struct {
 	origin     store.RelayOrigin // nil without Redis
 	counts     store.CountStore  // nil without MySQL
 	news       store.News        // nil without MySQL
+	settings   store.Settings    // nil without MySQL, unless the routes change overrides
 	overrides  routes.Overrides  // nil: the routes do not change any
 	collectors []prometheus.Collector
 	closers    []io.Closer
@@ -50,24 +51,15 @@ func openStores(config Config, logger *slog.Logger) (*stores, error) {
 		}
 		s.closers = append(s.closers, db)
 		s.collectors = append(s.collectors, collectors.NewDBStatsCollector(db, "weir"))
-		var options mysqlcounts.Options
-		if config.MySQLReplicaDSN != "" {
-			if options.Replica, err = mysqlcounts.Open(config.MySQLReplicaDSN); err != nil {
-				s.close()
-				return nil, fmt.Errorf("mysql-replica-dsn: %w", err)
-			}
-			s.closers = append(s.closers, options.Replica)
-			s.collectors = append(s.collectors, collectors.NewDBStatsCollector(options.Replica, "weir_replica"))
-		}
-		counts := mysqlcounts.New(db, options)
-		s.counts, s.news = counts, counts.News()
+		counts := mysqlcounts.New(db, mysqlcounts.Options{})
+		s.counts, s.news, s.settings = counts, counts.News(), counts
 		s.collectors = append(s.collectors, counts)
 		if config.V2Overrides {
 			s.overrides = routes.MySQL{DB: db}
 		}
 	} else if config.V2Overrides {
 		memory := new(routes.Memory)
-		s.counts, s.overrides = memory, memory
+		s.settings, s.overrides = memory, memory
 	}
 	return s, nil
 }
@@ -87,14 +79,6 @@ func (s *stores) limited() store.Origin {
 		return nil
 	}
 	return s.origin
-}
-
-// settings are the count store's, as the limiter takes them: nil without one.
-func (s *stores) settings() store.Settings {
-	if s.counts == nil {
-		return nil
-	}
-	return s.counts
 }
 
 // probe warns of a Redis that does not answer, of each by itself; otherwise only

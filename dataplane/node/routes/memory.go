@@ -15,15 +15,15 @@ import (
 const memoryMax = 100_000
 
 // Memory is Overrides for a node alone: it keeps them as long as the process lives, and
-// is the limiter's CountStore too, one that knows nothing but settings.
+// is the limiter's Settings too.
 type Memory struct {
 	mu   sync.Mutex
 	rows []store.OverrideRow // sorted by compareRows
 }
 
 var (
-	_ Overrides        = (*Memory)(nil)
-	_ store.CountStore = (*Memory)(nil)
+	_ Overrides      = (*Memory)(nil)
+	_ store.Settings = (*Memory)(nil)
 )
 
 func compareRows(a, b store.OverrideRow) int {
@@ -94,30 +94,12 @@ func (m *Memory) Delete(_ context.Context, workspace, namespace, pattern string)
 	return found, nil
 }
 
-// Settings implements store.CountStore.
+// Settings implements store.Settings.
 func (m *Memory) Settings(context.Context, string) (store.SettingsRows, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return store.SettingsRows{Overrides: slices.Clone(m.rows), NodesLive: 1}, nil
 }
 
-// The rest of store.CountStore: there is nobody else to tell, or to hear of.
-
-// Publish implements store.CountStore.
-func (*Memory) Publish(context.Context, string, []store.Count) error { return nil }
-
-// Import implements store.CountStore.
-func (*Memory) Import(_ context.Context, _ string, _ int64, after store.Cursor, _ func(store.Imported)) (store.Cursor, error) {
-	return after, nil
-}
-
-// PublishDigest implements store.CountStore.
-func (*Memory) PublishDigest(context.Context, string, store.Digest) error { return nil }
-
-// Digests implements store.CountStore.
-func (*Memory) Digests(_ context.Context, _ string, _ int64, after store.Cursor, _ func(store.Digest)) (store.Cursor, error) {
-	return after, nil
-}
-
-// Heartbeat implements store.CountStore.
+// Heartbeat implements store.Settings: nobody asks how a node alone is.
 func (*Memory) Heartbeat(context.Context, heartbeat.Beat) error { return nil }

@@ -269,7 +269,7 @@ func agree(t *rapid.T, overrides routes.Overrides) {
 // What is set in memory is what the limiter applies, whoever asks it, within seconds.
 func TestMemoryIsTheLimitersSettings(t *testing.T) {
 	memory := new(routes.Memory)
-	limiter, err := dataplane.New(dataplane.Config{Region: "local", NodeID: "n", Counts: memory})
+	limiter, err := dataplane.New(dataplane.Config{Region: "local", NodeID: "n", Settings: memory})
 	if err != nil {
 		t.Fatal(err)
 	}

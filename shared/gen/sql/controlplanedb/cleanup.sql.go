@@ -103,24 +103,6 @@ func (q *Queries) BlocklistUpsert(ctx context.Context, arg BlocklistUpsertParams
 	return err
 }
 
-const DigestsDeleteExpired = `-- name: DigestsDeleteExpired :execrows
-DELETE FROM ratelimit_digests WHERE expires_at < ? ORDER BY expires_at LIMIT ?
-`
-
-type DigestsDeleteExpiredParams struct {
-	CutoffMs uint64
-	Limit    int32
-}
-
-// What nodes that are gone have left behind; others replace their own.
-func (q *Queries) DigestsDeleteExpired(ctx context.Context, arg DigestsDeleteExpiredParams) (int64, error) {
-	result, err := q.db.ExecContext(ctx, DigestsDeleteExpired, arg.CutoffMs, arg.Limit)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected()
-}
-
 const NodesDeleteDead = `-- name: NodesDeleteDead :execrows
 DELETE FROM ratelimit_nodes WHERE seen_at < ? LIMIT ?
 `

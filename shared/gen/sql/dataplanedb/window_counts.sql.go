@@ -9,95 +9,14 @@ import (
 	"context"
 )
 
-const DatabaseNow = `-- name: DatabaseNow :one
-SELECT CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS now_ms
-`
-
-func (q *Queries) DatabaseNow(ctx context.Context) (int64, error) {
-	row := q.db.QueryRowContext(ctx, DatabaseNow)
-	var now_ms int64
-	err := row.Scan(&now_ms)
-	return now_ms, err
-}
-
-const ReplicaPosition = `-- name: ReplicaPosition :one
-SELECT CAST(GREATEST(
-  COALESCE((SELECT MAX(w.updated_at) FROM ratelimit_window_counts w WHERE w.updated_at <= ?), 0),
-  COALESCE((SELECT MAX(n.seen_at) FROM ratelimit_nodes n WHERE n.region = ? AND n.seen_at <= ?), 0)
-) AS SIGNED) AS position_ms
-`
-
-type ReplicaPositionParams struct {
-	NowMs  uint64
-	Region []byte
-}
-
-// How far a replica has come: the newest stamp that it holds and that is not in the
-// future, of counts or of a heartbeat of the region. Two reads of one entry each.
-func (q *Queries) ReplicaPosition(ctx context.Context, arg ReplicaPositionParams) (int64, error) {
-	row := q.db.QueryRowContext(ctx, ReplicaPosition, arg.NowMs, arg.Region, arg.NowMs)
-	var position_ms int64
-	err := row.Scan(&position_ms)
-	return position_ms, err
-}
-
-const WindowCountTouch = `-- name: WindowCountTouch :exec
-INSERT INTO ratelimit_window_counts
-  (workspace_id, namespace, identifier, duration_ms, sequence, region, count, counted_at, shared, expires_at, updated_at)
-VALUES (?, ?, ?, ?, ?,
-  ?, ?, ?, ?, ?,
-  IF(?, 0, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000))
-ON DUPLICATE KEY UPDATE
-  updated_at = GREATEST(updated_at, VALUES(updated_at)),
-  counted_at = IF(VALUES(count) > count, VALUES(counted_at), counted_at),
-  shared = GREATEST(shared, VALUES(shared)),
-  count = GREATEST(count, VALUES(count))
-`
-
-type WindowCountTouchParams struct {
-	WorkspaceID []byte
-	Namespace   []byte
-	Identifier  []byte
-	DurationMs  uint64
-	Sequence    int64
-	Region      []byte
-	Count       uint64
-	CountedAt   uint64
-	Shared      bool
-	ExpiresAt   uint64
-	Quiet       interface{}
-}
-
-// The same, and the row is stamped anew whether its count grows or not: for rows that
-// became visible so long after their stamp that an import may have overlooked them.
-func (q *Queries) WindowCountTouch(ctx context.Context, arg WindowCountTouchParams) error {
-	_, err := q.db.ExecContext(ctx, WindowCountTouch,
-		arg.WorkspaceID,
-		arg.Namespace,
-		arg.Identifier,
-		arg.DurationMs,
-		arg.Sequence,
-		arg.Region,
-		arg.Count,
-		arg.CountedAt,
-		arg.Shared,
-		arg.ExpiresAt,
-		arg.Quiet,
-	)
-	return err
-}
-
 const WindowCountUpsert = `-- name: WindowCountUpsert :exec
 
 INSERT INTO ratelimit_window_counts
-  (workspace_id, namespace, identifier, duration_ms, sequence, region, count, counted_at, shared, expires_at, updated_at)
+  (workspace_id, namespace, identifier, duration_ms, sequence, region, count, expires_at, updated_at)
 VALUES (?, ?, ?, ?, ?,
-  ?, ?, ?, ?, ?,
-  IF(?, 0, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000))
+  ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000)
 ON DUPLICATE KEY UPDATE
-  updated_at = IF(VALUES(count) > count OR updated_at = 0, GREATEST(updated_at, VALUES(updated_at)), updated_at),
-  counted_at = IF(VALUES(count) > count, VALUES(counted_at), counted_at),
-  shared = GREATEST(shared, VALUES(shared)),
+  updated_at = IF(VALUES(count) > count, VALUES(updated_at), updated_at),
   count = GREATEST(count, VALUES(count))
 `
 
@@ -109,21 +28,15 @@ type WindowCountUpsertParams struct {
 	Sequence    int64
 	Region      []byte
 	Count       uint64
-	CountedAt   uint64
-	Shared      bool
 	ExpiresAt   uint64
-	Quiet       interface{}
 }
 
-// Statements on the counts that regions share, as nodes run them.
-// Raises one component; a smaller count changes nothing but `shared`, which stays true
-// once it is. `count` comes last: assignments run from left to right, and the others
-// must compare with the stored one.
+// What regions have accepted, as relays store and read it.
+// Raises one component; a smaller count changes nothing. `count` comes last: assignments
+// run from left to right, and updated_at must compare with the stored one.
 // The multi-row form in mysqlcounts repeats this statement's VALUES tuple.
 // The clock is seconds since 1970, which know no time zone, and the milliseconds of
 // the same instant: NOW() alone is read back wrong in the hour that a zone has twice.
-// A clock that has gone back lowers no stamp. A quiet row has the stamp 0, which no
-// import by cursor comes to; the first one that is not quiet stamps it, raised or not.
 func (q *Queries) WindowCountUpsert(ctx context.Context, arg WindowCountUpsertParams) error {
 	_, err := q.db.ExecContext(ctx, WindowCountUpsert,
 		arg.WorkspaceID,
@@ -133,52 +46,31 @@ func (q *Queries) WindowCountUpsert(ctx context.Context, arg WindowCountUpsertPa
 		arg.Sequence,
 		arg.Region,
 		arg.Count,
-		arg.CountedAt,
-		arg.Shared,
 		arg.ExpiresAt,
-		arg.Quiet,
 	)
 	return err
 }
 
 const WindowCountsImport = `-- name: WindowCountsImport :many
-SELECT workspace_id, namespace, identifier, duration_ms, sequence,
-       CAST(COALESCE(SUM(CASE WHEN region <> ? THEN count END), 0) AS SIGNED) AS foreign_count,
-       CAST(COALESCE(MAX(CASE WHEN region =  ? THEN count END), 0) AS SIGNED) AS own_count,
-       CAST(MAX(CASE WHEN region <> ? THEN CONCAT(LPAD(counted_at, 20, '0'), region) END) AS BINARY) AS newest
+SELECT workspace_id, namespace, identifier, duration_ms, sequence, region, count
 FROM ratelimit_window_counts
 WHERE expires_at > ?
-GROUP BY workspace_id, namespace, identifier, duration_ms, sequence
 `
 
-type WindowCountsImportParams struct {
-	Region []byte
-	NowMs  uint64
-}
-
 type WindowCountsImportRow struct {
-	WorkspaceID  []byte
-	Namespace    []byte
-	Identifier   []byte
-	DurationMs   uint64
-	Sequence     int64
-	ForeignCount int64
-	OwnCount     int64
-	Newest       interface{}
+	WorkspaceID []byte
+	Namespace   []byte
+	Identifier  []byte
+	DurationMs  uint64
+	Sequence    int64
+	Region      []byte
+	Count       uint64
 }
 
-// Every cell that is still alive: the sum of other regions' components, the region's
-// own, and of the others the one with the youngest cost: its counted_at in 20 digits,
-// then its region. It reads the primary key in order, so that grouping needs neither a
-// temporary table nor a sort; when few of the rows are alive, planners go by
-// expires_at_idx instead, and sort what little they find.
-func (q *Queries) WindowCountsImport(ctx context.Context, arg WindowCountsImportParams) ([]WindowCountsImportRow, error) {
-	rows, err := q.db.QueryContext(ctx, WindowCountsImport,
-		arg.Region,
-		arg.Region,
-		arg.Region,
-		arg.NowMs,
-	)
+// Every component of the cells that are still alive, in whatever order the index has that
+// the planner takes: the primary key's, or expires_at_idx when few of the rows are alive.
+func (q *Queries) WindowCountsImport(ctx context.Context, nowMs uint64) ([]WindowCountsImportRow, error) {
+	rows, err := q.db.QueryContext(ctx, WindowCountsImport, nowMs)
 	if err != nil {
 		return nil, err
 	}
@@ -192,88 +84,8 @@ func (q *Queries) WindowCountsImport(ctx context.Context, arg WindowCountsImport
 			&i.Identifier,
 			&i.DurationMs,
 			&i.Sequence,
-			&i.ForeignCount,
-			&i.OwnCount,
-			&i.Newest,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Close(); err != nil {
-		return nil, err
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const WindowCountsImportSince = `-- name: WindowCountsImportSince :many
-SELECT c.workspace_id, c.namespace, c.identifier, c.duration_ms, c.sequence,
-       CAST(COALESCE(SUM(CASE WHEN c.region <> ? THEN c.count END), 0) AS SIGNED) AS foreign_count,
-       CAST(COALESCE(MAX(CASE WHEN c.region =  ? THEN c.count END), 0) AS SIGNED) AS own_count,
-       CAST(MAX(CASE WHEN c.region <> ? THEN CONCAT(LPAD(c.counted_at, 20, '0'), c.region) END) AS BINARY) AS newest
-FROM (
-  SELECT DISTINCT w.workspace_id, w.namespace, w.identifier, w.duration_ms, w.sequence
-  FROM ratelimit_window_counts AS w FORCE INDEX (updated_at_idx)
-  WHERE w.updated_at >= ? AND w.region <> ?
-) AS raised
-STRAIGHT_JOIN ratelimit_window_counts AS c FORCE INDEX (PRIMARY)
-  ON  c.workspace_id = raised.workspace_id AND c.namespace = raised.namespace AND c.identifier = raised.identifier
-  AND c.duration_ms = raised.duration_ms AND c.sequence = raised.sequence
-WHERE c.expires_at > ?
-GROUP BY c.workspace_id, c.namespace, c.identifier, c.duration_ms, c.sequence
-`
-
-type WindowCountsImportSinceParams struct {
-	Region          []byte
-	SinceMs         uint64
-	UnchangedRegion []byte
-	NowMs           uint64
-}
-
-type WindowCountsImportSinceRow struct {
-	WorkspaceID  []byte
-	Namespace    []byte
-	Identifier   []byte
-	DurationMs   uint64
-	Sequence     int64
-	ForeignCount int64
-	OwnCount     int64
-	Newest       interface{}
-}
-
-// The same, of the cells in which a component was raised since a moment. Components of
-// one region count as unchanged (none, if that is ”). What has changed is read from
-// the end of updated_at_idx, which holds the primary key too: the table itself is read
-// for the cells found there and for no others, and the joins' order must not be turned
-// round.
-func (q *Queries) WindowCountsImportSince(ctx context.Context, arg WindowCountsImportSinceParams) ([]WindowCountsImportSinceRow, error) {
-	rows, err := q.db.QueryContext(ctx, WindowCountsImportSince,
-		arg.Region,
-		arg.Region,
-		arg.Region,
-		arg.SinceMs,
-		arg.UnchangedRegion,
-		arg.NowMs,
-	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []WindowCountsImportSinceRow{}
-	for rows.Next() {
-		var i WindowCountsImportSinceRow
-		if err := rows.Scan(
-			&i.WorkspaceID,
-			&i.Namespace,
-			&i.Identifier,
-			&i.DurationMs,
-			&i.Sequence,
-			&i.ForeignCount,
-			&i.OwnCount,
-			&i.Newest,
+			&i.Region,
+			&i.Count,
 		); err != nil {
 			return nil, err
 		}
