@@ -10,15 +10,13 @@ import (
 )
 
 // Read implements store.News.
-func (n *News) Read(
-	ctx context.Context, region string, after map[store.Stream]store.NewsCursor, maxBytes int,
-) (store.NewsPage, error) {
+func (n *News) Read(ctx context.Context, q store.NewsQuery) (store.NewsPage, error) {
 	n.count(func(s *NewsStats) { s.Reads++ })
 	var page store.NewsPage
 	err := n.Faults.roundTrip(ctx, OpReadNews, func(journey) error {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		page = n.pageLocked(region, after, maxBytes)
+		page = n.pageLocked(q)
 		n.readLocked(page.Rows)
 		return nil
 	})
@@ -28,16 +26,15 @@ func (n *News) Read(
 	return page, nil
 }
 
-func (n *News) pageLocked(region string, after map[store.Stream]store.NewsCursor, maxBytes int) store.NewsPage {
+func (n *News) pageLocked(q store.NewsQuery) store.NewsPage {
 	page := store.NewsPage{Now: n.clock()}
 	sum := 0
 	for _, name := range slices.SortedFunc(maps.Keys(n.streams), compareStreams) {
-		if name.Region == region {
+		if name.Region == q.Region {
 			continue
 		}
-		s := n.streams[name]
-		for _, row := range s.rows[s.after(after[name]):] {
-			if len(page.Rows) > 0 && sum >= maxBytes {
+		for _, row := range n.streams[name].after(q.After[name], q.Prove) {
+			if len(page.Rows) > 0 && sum >= q.MaxBytes {
 				page.More = true
 				break
 			}
@@ -45,8 +42,19 @@ func (n *News) pageLocked(region string, after map[store.Stream]store.NewsCursor
 			sum += len(row.Payload) + store.NewsRowBytes
 		}
 	}
-	page.Rows = copyRows(page.Rows)
+	page.Rows, page.Gone = copyRows(page.Rows), n.goneLocked(q)
 	return page
+}
+
+// goneLocked are the streams of which nothing is stored where a cursor is.
+func (n *News) goneLocked(q store.NewsQuery) (gone []store.Stream) {
+	for name, cursor := range q.After {
+		s := n.streams[name]
+		if q.Prove && name.Region != q.Region && cursor != (store.NewsCursor{}) && (s == nil || len(s.rows) == 0) {
+			gone = append(gone, name)
+		}
+	}
+	return gone
 }
 
 func compareStreams(a, b store.Stream) int {

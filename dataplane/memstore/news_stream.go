@@ -44,12 +44,30 @@ func (s *newsStream) wholeFrom() int {
 	return 0
 }
 
-// after is where the rows after a cursor begin.
-func (s *newsStream) after(c store.NewsCursor) int {
-	if at := s.find(c.Sequence); at >= 0 && s.rows[at].Writer == c.Writer {
-		return at + 1
+// after are the rows after a cursor that is stored, without the payload of snapshots, or those from the last one on.
+func (s *newsStream) after(c store.NewsCursor, prove bool) []store.NewsRow {
+	at := s.find(c.Sequence)
+	switch {
+	case c == store.NewsCursor{}:
+		return s.rows[s.wholeFrom():]
+	case at >= 0 && (!prove || s.rows[at].Writer == c.Writer):
+		return withoutSnapshots(s.rows[at+1:])
+	case !prove && len(s.rows) > 0 && c.Sequence+1 == s.rows[0].Sequence:
+		return withoutSnapshots(s.rows)
+	case !prove && c.Sequence > s.last():
+		return nil
 	}
-	return s.wholeFrom()
+	return s.rows[s.wholeFrom():]
+}
+
+func withoutSnapshots(rows []store.NewsRow) []store.NewsRow {
+	rows = slices.Clone(rows)
+	for i := range rows {
+		if rows[i].Snapshot != 0 {
+			rows[i].Payload = nil
+		}
+	}
+	return rows
 }
 
 // lose forgets the rows from a number on, and one that is not committed.

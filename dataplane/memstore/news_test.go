@@ -59,7 +59,10 @@ func TestNewsThatIsDownStoresNothing(t *testing.T) {
 
 func newsCalls(n *memstore.News) []func(context.Context) error {
 	return []func(context.Context) error{
-		func(ctx context.Context) error { _, err := n.Read(ctx, "eu", nil, 1); return err },
+		func(ctx context.Context) error {
+			_, err := n.Read(ctx, store.NewsQuery{Region: "eu", MaxBytes: 1})
+			return err
+		},
 		func(ctx context.Context) error { _, err := n.Own(ctx, us); return err },
 		func(ctx context.Context) error { _, err := n.Prune(ctx, us, 1, 1); return err },
 	}
@@ -108,7 +111,7 @@ func TestNewsStampsByItsClock(t *testing.T) {
 	if err := n.Append(t.Context(), newsRow(1)); err != nil {
 		t.Fatal(err)
 	}
-	page, err := n.Read(t.Context(), "eu", nil, 1)
+	page, err := n.Read(t.Context(), store.NewsQuery{Region: "eu", MaxBytes: 1})
 	if err != nil || !page.Now.Equal(now) || !page.Rows[0].WrittenAt.Equal(now) {
 		t.Errorf("%+v, %v", page, err)
 	}

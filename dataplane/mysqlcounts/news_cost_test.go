@@ -52,12 +52,16 @@ func testNewsReadsWhatIsNew(t *testing.T) {
 	const streams = (manyRegions - 1) * manyShards
 	for name, reader := range map[string]struct {
 		after map[store.Stream]store.NewsCursor
+		prove bool
 		plan  []string
+		most  int64 // reads a stream
 	}{
-		"of known streams":   {manyCursors(), []string{"range, PRIMARY", "eq_ref, PRIMARY"}},
-		"of unknown streams": {nil, []string{"range, PRIMARY", "Using index for group-by", "eq_ref, PRIMARY"}},
+		"of known streams":          {manyCursors(), false, []string{"range, PRIMARY"}, 4},
+		"of streams that it proves": {manyCursors(), true, []string{"range, PRIMARY"}, 5},
+		"of unknown streams":        {nil, false, []string{"range, PRIMARY", "Using index for group-by", "eq_ref, PRIMARY"}, 8},
 	} {
-		query, args := askAfter(farAway, reader.after, 4<<20).statement()
+		q := store.NewsQuery{Region: farAway, After: reader.after, Prove: reader.prove, MaxBytes: 4 << 20}
+		query, args := askAfter(q).statement()
 		plan, err := planOf(t.Context(), db, query, args...)
 		if err != nil {
 			t.Fatal(err)
@@ -68,11 +72,11 @@ func testNewsReadsWhatIsNew(t *testing.T) {
 			}
 		}
 		before := handlerReads(t, db)
-		page, err := c.News().Read(t.Context(), farAway, reader.after, 4<<20)
+		page, err := c.News().Read(t.Context(), q)
 		if err != nil || len(page.Rows) != streams || page.More {
 			t.Fatalf("%s: %d rows, more %t, %v; want %d", name, len(page.Rows), page.More, err, streams)
 		}
-		if reads := handlerReads(t, db) - before; reads > 8*streams {
+		if reads := handlerReads(t, db) - before; reads > reader.most*streams {
 			t.Errorf("%s: %d reads for a row of each of %d streams, %d in all", name, reads, streams, streams*rowsEach)
 		}
 	}
@@ -104,17 +108,19 @@ func testNewsReadIsOneStatement(t *testing.T) {
 	}
 	for name, read := range map[string]struct {
 		after            map[store.Stream]store.NewsCursor
+		prove            bool
 		maxBytes         int
 		rows, statements int
 	}{
-		"nothing is new":              {at(3), 1 << 20, 0, 1},
-		"a row of each stream is new": {at(2), 1 << 20, 3, 1},
-		"not all fits":                {at(1), 1, 1, 1},
-		"no stream is known":          {nil, 1 << 20, 9, 2},
-		"cursors are not stored":      {at(4), 1 << 20, 9, 3},
+		"nothing is new":              {at(3), false, 1 << 20, 0, 1},
+		"a row of each stream is new": {at(2), false, 1 << 20, 3, 1},
+		"cursors are proved":          {at(2), true, 1 << 20, 3, 1},
+		"not all fits":                {at(1), false, 1, 1, 2}, // its payload is asked for
+		"no stream is known":          {nil, false, 1 << 20, 9, 2},
+		"cursors are not stored":      {at(4), true, 1 << 20, 9, 3},
 	} {
 		before := selects()
-		page, err := c.News().Read(t.Context(), "eu", read.after, read.maxBytes)
+		page, err := c.News().Read(t.Context(), store.NewsQuery{Region: "eu", After: read.after, Prove: read.prove, MaxBytes: read.maxBytes})
 		if err != nil || len(page.Rows) != read.rows {
 			t.Errorf("%s: %d rows, %v, want %d", name, len(page.Rows), err, read.rows)
 		}
@@ -126,7 +132,7 @@ func testNewsReadIsOneStatement(t *testing.T) {
 
 // At 50 regions x 8 shards the statement is less than 32 KiB, arguments and all.
 func TestNewsStatementStaysSmall(t *testing.T) {
-	query, args := askAfter(farAway, manyCursors(), 4<<20).statement()
+	query, args := askAfter(store.NewsQuery{Region: farAway, After: manyCursors(), Prove: true, MaxBytes: 4 << 20}).statement()
 	bytes := len(query)
 	for _, a := range args {
 		if name, ok := a.([]byte); ok {

@@ -120,7 +120,7 @@ type newsReader struct {
 // read returns the greatest numbers that were read so far.
 func (r *newsReader) read(n News) map[store.Stream]int64 {
 	r.t.Helper()
-	page, err := n.Read(r.t.Context(), "eu", r.after, 1<<20)
+	page, err := n.Read(r.t.Context(), store.NewsQuery{Region: "eu", After: r.after, Prove: true, MaxBytes: 1 << 20})
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -14,61 +14,81 @@ import (
 
 // Read implements store.News.
 //
-// Known streams and the look for unknown ones are one statement, which ends with the bytes that fit. It has the row of
-// each cursor too, without its payload. Where that row is missing, or another one, the stream is asked for as an
-// unknown one; and streams that turn out to be unknown are read from the number that the first statement has found.
-func (n News) Read(
-	ctx context.Context, region string, after map[store.Stream]store.NewsCursor, maxBytes int,
-) (store.NewsPage, error) {
-	err := store.Stream{Region: region}.Validate()
+// Known streams and the look for unknown ones are one statement. Where a cursor turns out not to be stored, the stream is
+// asked for as an unknown one; and streams that are unknown are read from the number that the first statement has found.
+func (n News) Read(ctx context.Context, q store.NewsQuery) (store.NewsPage, error) {
+	err := store.Stream{Region: q.Region}.Validate()
 	var page store.NewsPage
 	if err == nil {
-		page, err = n.read(ctx, region, after, max(maxBytes, 1))
+		page, err = n.read(ctx, q)
 	}
 	if err != nil {
-		return store.NewsPage{}, fmt.Errorf("read news as %q: %w", region, err)
+		return store.NewsPage{}, fmt.Errorf("read news as %q: %w", q.Region, err)
 	}
 	return page, nil
 }
 
-func (n News) read(
-	ctx context.Context, region string, after map[store.Stream]store.NewsCursor, maxBytes int,
-) (store.NewsPage, error) {
-	known := maps.Clone(after)
-	maps.DeleteFunc(known, func(s store.Stream, c store.NewsCursor) bool {
-		return s.Region == region || c == store.NewsCursor{}
+func (n News) read(ctx context.Context, q store.NewsQuery) (store.NewsPage, error) {
+	q.MaxBytes = max(q.MaxBytes, 1)
+	q.After = maps.Clone(q.After)
+	maps.DeleteFunc(q.After, func(s store.Stream, c store.NewsCursor) bool {
+		return s.Region == q.Region || c == store.NewsCursor{}
 	})
-	got, err := n.ask(ctx, askAfter(region, known, maxBytes))
-	for err == nil {
-		lost := got.dropCursors(known)
-		if len(lost) == 0 {
-			break
-		}
-		for _, s := range lost {
-			delete(known, s)
-		}
-		got, err = n.ask(ctx, askAfter(region, known, maxBytes)) // in which the rows of other cursors may be gone
+	got, lost, err := n.askAfter(ctx, q)
+	if err != nil {
+		return store.NewsPage{}, err
 	}
-	page := store.NewsPage{Rows: got.rows, More: got.more(), Now: got.now}
+	page := store.NewsPage{Now: got.now, Gone: got.gone(lost)}
+	page.Rows, page.More, err = n.fill(ctx, got, q.MaxBytes)
 	if err != nil || len(got.heads) == 0 || page.More {
 		return page, err
 	}
-	if maxBytes -= bytesOf(page.Rows); maxBytes <= 0 && len(page.Rows) > 0 {
+	if q.MaxBytes -= bytesOf(page.Rows); q.MaxBytes <= 0 && len(page.Rows) > 0 {
 		page.More = true
 		return page, nil
 	}
-	rest, err := n.ask(ctx, newsQuestion{ranges: got.heads, maxBytes: max(maxBytes, 1)})
-	page.Rows, page.More = append(page.Rows, rest.rows...), rest.more()
+	asked := askFor(got.heads, max(q.MaxBytes, 1))
+	asked.snapshots = true
+	rest, err := n.ask(ctx, asked)
+	if err != nil {
+		return page, err
+	}
+	rows, more, err := n.fill(ctx, rest, q.MaxBytes)
+	page.Rows, page.More = append(page.Rows, rows...), more
 	slices.SortFunc(page.Rows, compareNews)
 	return page, err
 }
 
+// askAfter asks for what came after the cursors, until all of them are stored. lost are those that are not.
+func (n News) askAfter(ctx context.Context, q store.NewsQuery) (got newsAnswer, lost []store.Stream, err error) {
+	for {
+		if got, err = n.ask(ctx, askAfter(q)); err != nil {
+			return got, nil, err
+		}
+		found := got.lost(q)
+		if len(found) == 0 {
+			return got, lost, nil
+		}
+		for _, s := range found {
+			delete(q.After, s)
+		}
+		lost = append(lost, found...) // ask again, in which the rows of other cursors may be gone
+	}
+}
+
 // newsAnswer is what came back for a newsQuestion.
 type newsAnswer struct {
-	rows   []store.NewsRow // sorted
-	heads  []newsRange     // unknown streams, and where to begin to read; sorted
-	behind int64           // the bytes of all rows in the ranges, sent or not
-	now    time.Time
+	rows  []foundRow  // sorted
+	heads []newsRange // unknown streams, and where to begin to read; sorted
+	full  bool        // there may be more rows
+	now   time.Time
+}
+
+// foundRow is a row whose payload may have been left out.
+type foundRow struct {
+	store.NewsRow
+	bytes   int // of the payload that the reader is to have
+	leftOut bool
 }
 
 func (n News) ask(ctx context.Context, q newsQuestion) (a newsAnswer, err error) {
@@ -80,9 +100,9 @@ func (n News) ask(ctx context.Context, q newsQuestion) (a newsAnswer, err error)
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	for rows.Next() {
 		var kind int
-		var row store.NewsRow
-		var behind, writtenAtMs int64
-		if err := rows.Scan(&kind, &row.Region, &row.Shard, &row.Sequence, &row.Writer, &row.Snapshot, &row.Last, &behind,
+		var row foundRow
+		var writtenAtMs int64
+		if err := rows.Scan(&kind, &row.Region, &row.Shard, &row.Sequence, &row.Writer, &row.Snapshot, &row.Last, &row.bytes,
 			&writtenAtMs, &row.Payload); err != nil {
 			return a, err
 		}
@@ -93,10 +113,15 @@ func (n News) ask(ctx context.Context, q newsQuestion) (a newsAnswer, err error)
 		case newsKindHead:
 			a.heads = append(a.heads, newsRange{row.Stream, row.Snapshot})
 		default:
-			a.rows, a.behind = append(a.rows, row), behind
+			if row.Snapshot != 0 && !q.snapshots {
+				row.bytes = 0
+			}
+			row.leftOut = row.bytes > q.payloadMax
+			a.rows = append(a.rows, row)
 		}
 	}
-	slices.SortFunc(a.rows, compareNews)
+	a.full = len(a.rows) == q.rowsMax
+	slices.SortFunc(a.rows, func(a, b foundRow) int { return compareNews(a.NewsRow, b.NewsRow) })
 	slices.SortFunc(a.heads, compareRanges)
 	return a, rows.Err()
 }
@@ -107,27 +132,99 @@ const (
 	newsKindHead  = 2
 )
 
-// dropCursors removes the first row of each stream from the rows, and returns the streams in which it is not the row
-// of the cursor.
-func (a *newsAnswer) dropCursors(known map[store.Stream]store.NewsCursor) (lost []store.Stream) {
-	first := make(map[store.Stream]store.NewsCursor, len(known))
-	a.rows = slices.DeleteFunc(a.rows, func(row store.NewsRow) bool {
+// lost are the streams whose first row is not the one that a stored cursor leads to. With Prove that is the row of the
+// cursor, which is taken off the rows. A full answer says nothing about the streams behind its last row.
+func (a *newsAnswer) lost(q store.NewsQuery) (lost []store.Stream) {
+	first := make(map[store.Stream]store.NewsCursor, len(q.After))
+	a.rows = slices.DeleteFunc(a.rows, func(row foundRow) bool {
 		if _, seen := first[row.Stream]; seen {
 			return false
 		}
 		first[row.Stream] = row.Cursor()
-		return true
+		return q.Prove
 	})
-	for s, cursor := range known {
-		if first[s] != cursor {
+	end := a.end()
+	for s, cursor := range q.After {
+		found, ok := first[s]
+		switch {
+		case !ok && q.Prove && compareStreams(s, end) <= 0,
+			ok && q.Prove && found != cursor,
+			ok && !q.Prove && found.Sequence != cursor.Sequence+1:
 			lost = append(lost, s)
 		}
 	}
 	return lost
 }
 
-// more reports whether maxBytes left rows out.
-func (a *newsAnswer) more() bool { return int64(bytesOf(a.rows)) < a.behind }
+// end is the last stream that the answer has all about, or a part of.
+func (a *newsAnswer) end() store.Stream {
+	if a.full && len(a.rows) > 0 {
+		return a.rows[len(a.rows)-1].Stream
+	}
+	return store.Stream{Region: regionEnd}
+}
+
+// gone are the streams that were lost and of which nothing was found.
+func (a *newsAnswer) gone(lost []store.Stream) []store.Stream {
+	return slices.DeleteFunc(lost, func(s store.Stream) bool {
+		return slices.ContainsFunc(a.heads, func(head newsRange) bool { return head.Stream == s })
+	})
+}
+
+// fill returns the rows that fit into maxBytes, at least one, with the payloads that were left out.
+func (n News) fill(ctx context.Context, a newsAnswer, maxBytes int) (rows []store.NewsRow, more bool, err error) {
+	sum := 0
+	var long []*store.NewsRow
+	for i := range a.rows {
+		if i > 0 && sum >= maxBytes {
+			a.rows, a.full = a.rows[:i], true
+			break
+		}
+		if sum += a.rows[i].bytes + store.NewsRowBytes; a.rows[i].leftOut {
+			long = append(long, &a.rows[i].NewsRow)
+		}
+	}
+	if err := n.readPayloads(ctx, long); err != nil {
+		return nil, false, err
+	}
+	for i := range a.rows {
+		rows = append(rows, a.rows[i].NewsRow)
+	}
+	return rows, a.full, nil
+}
+
+// errNewsGone fails a read whose rows were deleted meanwhile; the next one begins at a snapshot.
+var errNewsGone = errors.New("rows were deleted while they were read")
+
+// readPayloads reads payloads that were left out.
+func (n News) readPayloads(ctx context.Context, long []*store.NewsRow) (err error) {
+	if len(long) == 0 {
+		return nil
+	}
+	query, args := payloadsStatement(long)
+	rows, err := n.c.db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	found := 0
+	for rows.Next() {
+		var row store.NewsRow
+		if err := rows.Scan(&row.Region, &row.Shard, &row.Sequence, &row.Writer, &row.Payload); err != nil {
+			return err
+		}
+		for _, want := range long {
+			if want.Stream == row.Stream && want.Cursor() == row.Cursor() {
+				want.Payload = row.Payload
+				found++
+			}
+		}
+	}
+	if err := rows.Err(); err != nil || found == len(long) {
+		return err
+	}
+	return errNewsGone
+}
 
 func bytesOf(rows []store.NewsRow) (sum int) {
 	for _, row := range rows {

@@ -14,9 +14,10 @@ import (
 
 // newsQuestion is one such statement.
 type newsQuestion struct {
-	ranges    []newsRange // sorted
-	firstRows int         // how many rows of each range come without their payload, and do not count
-	maxBytes  int         // of the others
+	ranges     []newsRange // sorted
+	rowsMax    int
+	payloadMax int  // longer ones are left out
+	snapshots  bool // parts of snapshots come with their payload
 
 	regionGaps []regionGap
 	shardGaps  []shardGap
@@ -40,15 +41,30 @@ type (
 // regionEnd is above all names of regions.
 var regionEnd = strings.Repeat("\xff", store.RegionBytesMax+1)
 
-// askAfter asks for what came after the cursors, and for the streams of other regions that have none.
-func askAfter(region string, known map[store.Stream]store.NewsCursor, maxBytes int) newsQuestion {
-	q := newsQuestion{firstRows: 1, maxBytes: maxBytes}
-	for s, cursor := range known {
-		q.ranges = append(q.ranges, newsRange{s, cursor.Sequence})
+// rowsBeside is how many rows a statement brings beside one of each stream.
+const rowsBeside = 512
+
+// askFor asks for ranges, and for at most about maxBytes.
+func askFor(ranges []newsRange, maxBytes int) newsQuestion {
+	slices.SortFunc(ranges, compareRanges)
+	rows := len(ranges) + rowsBeside
+	return newsQuestion{ranges: ranges, rowsMax: rows, payloadMax: maxBytes / rows}
+}
+
+// askAfter asks for what came after the cursors, and for the streams of other regions that have none. To prove the
+// cursors it asks for their rows as well.
+func askAfter(q store.NewsQuery) newsQuestion {
+	var ranges []newsRange
+	for s, cursor := range q.After {
+		from := cursor.Sequence + 1
+		if q.Prove {
+			from--
+		}
+		ranges = append(ranges, newsRange{s, from})
 	}
-	slices.SortFunc(q.ranges, compareRanges)
-	q.regionGaps, q.shardGaps = gaps(region, q.ranges)
-	return q
+	asked := askFor(ranges, q.MaxBytes)
+	asked.regionGaps, asked.shardGaps = gaps(q.Region, asked.ranges)
+	return asked
 }
 
 // gaps are where streams lie that are neither among the ranges, which are sorted, nor of the region.
@@ -102,12 +118,12 @@ const (
 
 // statement passes names as []byte: see upsertArgs.
 func (q newsQuestion) statement() (query string, args []any) {
-	args = make([]any, 0, 2+3*len(q.ranges)+2*len(q.regionGaps)+3*len(q.shardGaps))
+	args = make([]any, 0, 3+3*len(q.ranges)+2*len(q.regionGaps)+3*len(q.shardGaps))
 	var b strings.Builder
 	b.WriteString(newsText[0])
-	args = appendRanges(&b, append(args, q.firstRows), q.ranges)
+	args = appendRanges(&b, append(args, q.payloadMax, q.snapshots), q.ranges)
 	b.WriteString(newsText[1])
-	args = append(args, q.maxBytes)
+	args = append(args, q.rowsMax)
 	for _, g := range q.regionGaps {
 		args = append(args, []byte(g.above), []byte(g.below))
 	}
@@ -148,3 +164,22 @@ func appendRanges(b *strings.Builder, args []any, ranges []newsRange) []any {
 }
 
 func compareRanges(a, b newsRange) int { return compareStreams(a.Stream, b.Stream) }
+
+// payloadsText is NewsPayloads without its repeated predicate.
+var payloadsText = func() string {
+	text, rest, ok := strings.Cut(dataplanedb.NewsPayloads, rowPredicate)
+	if !ok || strings.TrimSpace(rest) != "" {
+		panic("mysqlcounts: NewsPayloads does not end with its predicate") // of a constant, as above
+	}
+	return text
+}()
+
+const rowPredicate = "(region = ? AND shard = ? AND sequence = ?)"
+
+// payloadsStatement asks for the payloads of rows.
+func payloadsStatement(rows []*store.NewsRow) (query string, args []any) {
+	for _, row := range rows {
+		args = append(args, []byte(row.Region), row.Shard, row.Sequence)
+	}
+	return payloadsText + strings.Join(slices.Repeat([]string{rowPredicate}, len(rows)), or), args
+}

@@ -55,7 +55,7 @@ func (s *stubNews) Own(context.Context, store.Stream) ([]store.NewsRow, error) {
 
 func (s *stubNews) Prune(context.Context, store.Stream, int64, int) (int, error) { return 0, nil }
 
-func (s *stubNews) Read(context.Context, string, map[store.Stream]store.NewsCursor, int) (store.NewsPage, error) {
+func (s *stubNews) Read(context.Context, store.NewsQuery) (store.NewsPage, error) {
 	page := s.page
 	s.page = store.NewsPage{}
 	return page, nil

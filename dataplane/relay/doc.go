@@ -67,6 +67,9 @@
 // is due after SnapshotEvery (30 s), once the rows since the last one have as many bytes as it had, and after 1,500 rows
 // in any case. Rows older than the last two snapshots are deleted in bounded batches.
 //
+// A relay that follows a stream reads each row once, and looks every 5 s whether the last one that it has read is still
+// stored: if not it begins at the last snapshot.
+//
 // A store that was restored from a backup, or failed over, may have lost rows. It refuses the stream's next row, as the one
 // before it is missing; then the relay reads its stream again and tells what the lost rows had told. A relay with nothing
 // to tell appends an empty row after 10 s, and so finds it too.
@@ -90,7 +93,7 @@
 // # What is stored for good
 //
 // ratelimit_window_counts stays the durable counter: one component for each region and cell, merged by maximum. The
-// relay writes it from the floor on, with each step and when a total reaches its limit. It is read when
+// relay writes, every 5 s, totals from the floor on that have grown by a step or reached their limit. It is read when
 // a relay takes over, and by anybody who queries the table. A row that the store refuses for good is logged and counted
 // (weir_relay_refused_counts_total), and not tried again; other regions are told of its count all the same.
 //

@@ -98,7 +98,8 @@ func TestAStreamStaysShort(t *testing.T) {
 	}
 }
 
-// A store of news that was restored from a backup has lost rows that both sides know of.
+// R2: a store of news that was restored from a backup has lost rows that both sides know of. Readers look for that every
+// 5 s.
 func TestR2NewsRestoredFromABackup(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	w.run(time.Second)
@@ -115,7 +116,7 @@ func TestR2NewsRestoredFromABackup(t *testing.T) {
 			w.news.Wipe()
 		}
 	}
-	w.run(2 * time.Second)
+	w.run(6 * time.Second)
 	w.wantKnown(c)
 	fresh := w.addRegion("ap", w.clock, 1)
 	w.run(time.Second)
@@ -313,7 +314,7 @@ func TestStoredCountsOutliveTheNews(t *testing.T) {
 	us := w.regions[1]
 	c := us.cell("k", time.Hour)
 	us.accept(c, 100, 100)
-	w.run(2 * time.Second)
+	w.run(6 * time.Second)
 	us.away = true
 	w.news.Wipe()
 	ap := w.addRegion("ap", w.clock, 1)

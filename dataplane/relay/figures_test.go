@@ -22,16 +22,16 @@ func TestFigures(t *testing.T) {
 	inStep := w.now
 	w.news.Faults.Fail(errDown)
 	eu.accept(eu.cell("k", time.Hour), 20, 100)
-	w.run(3 * time.Second)
+	w.run(4 * time.Second)
 	w.news.Faults.Fail(nil)
 	got := eu.relay.Figures()
-	if !slices.Equal(got.Held, []int{0}) || !got.InStepAt.Equal(inStep) || got.Rows == 0 || got.Untold != 2800*time.Millisecond || got.Healed != 1 || got.Saved == 0 || got.Fenced != 0 {
+	if !slices.Equal(got.Held, []int{0}) || !got.InStepAt.Equal(inStep) || got.Rows == 0 || got.Untold != 3800*time.Millisecond || got.Healed != 1 || got.Saved == 0 || got.Fenced != 0 {
 		t.Errorf("with news down: %+v", got)
 	}
 	us.away = false
 	w.run(interval)
-	if got := us.relay.Figures().LagP99; len(got) != 1 || got["eu"] != 5*time.Second {
-		t.Errorf("lag of us %v, want 5 s of eu", got)
+	if got := us.relay.Figures().LagP99; len(got) != 1 || got["eu"] != 6*time.Second {
+		t.Errorf("lag of us %v, want 6 s of eu", got)
 	}
 	if got := us.relay.Figures().LagP99; len(got) != 0 {
 		t.Errorf("nothing was read since, and the lag is %v", got)

@@ -164,8 +164,8 @@ type watchedNews struct {
 	failed *atomic.Int64
 }
 
-func (n watchedNews) Read(ctx context.Context, region string, after map[store.Stream]store.NewsCursor, maxBytes int) (store.NewsPage, error) {
-	page, err := n.News.Read(ctx, region, after, maxBytes)
+func (n watchedNews) Read(ctx context.Context, q store.NewsQuery) (store.NewsPage, error) {
+	page, err := n.News.Read(ctx, q)
 	if err != nil {
 		n.failed.Add(1)
 	}

@@ -13,6 +13,9 @@ import (
 const (
 	readBytesMax = 4 << 20 // of one call
 	pagesMax     = 16      // calls of one interval
+
+	// proveCursorsEvery is how late a relay may find that the store has lost rows that it has read.
+	proveCursorsEvery = 5 * time.Second
 )
 
 // reader reads the other regions' news, for all shards that the relay leads. While it leads none it reads and holds
@@ -20,7 +23,9 @@ const (
 type reader struct {
 	relay *Relay
 	after map[store.Stream]store.NewsCursor // nil while it reads nothing
-	users users
+
+	provedAt time.Time // when all cursors were found to be stored
+	users    users
 
 	mu   sync.Mutex // guards open; rows that are heard are merged with it held
 	open bool       // rows that are heard are taken in
@@ -39,39 +44,56 @@ func (r *reader) read(ctx context.Context, now time.Time) error {
 		r.after = make(map[store.Stream]store.NewsCursor)
 		r.setOpen(true)
 	}
+	prove := now.Sub(r.provedAt) >= proveCursorsEvery
 	for range pagesMax {
-		page, err := r.page(ctx)
+		page, err := r.page(ctx, prove)
 		if err != nil {
 			return err
 		}
-		for i := range page.Rows {
-			r.apply(&page.Rows[i], now)
-		}
+		r.take(&page, now)
 		r.relay.metrics.noteLag(&page, now)
 		r.wake()
-		if !page.More {
-			break
+		if page.More {
+			continue
 		}
+		if prove {
+			r.provedAt = now
+		}
+		break
 	}
 	r.relay.metrics.readAtMs.Store(now.UnixMilli())
 	return nil
 }
 
-func (r *reader) page(ctx context.Context) (store.NewsPage, error) {
+func (r *reader) page(ctx context.Context, prove bool) (store.NewsPage, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	page, err := r.relay.cfg.News.Read(ctx, r.relay.cfg.Region, r.after, readBytesMax)
+	page, err := r.relay.cfg.News.Read(ctx, store.NewsQuery{
+		Region: r.relay.cfg.Region, After: r.after, Prove: prove, MaxBytes: readBytesMax,
+	})
 	if err != nil {
 		return page, fmt.Errorf("read news: %w", err)
 	}
 	return page, nil
 }
 
-// apply merges a row: twice, or after a later one, does no harm.
+// take merges a page, and forgets streams that are no more: those of a region that was removed.
+func (r *reader) take(page *store.NewsPage, now time.Time) {
+	for i := range page.Rows {
+		r.apply(&page.Rows[i], now)
+	}
+	for _, s := range page.Gone {
+		delete(r.after, s)
+	}
+}
+
+// apply merges a row: twice, or after a later one, does no harm. Parts of snapshots that tell nothing new have no payload.
 func (r *reader) apply(row *store.NewsRow, now time.Time) {
 	r.relay.metrics.read.add(len(row.Payload))
-	if err := r.merge(row, now); err != nil {
-		r.relay.unreadable(row, err)
+	if row.Snapshot == 0 || len(row.Payload) > 0 {
+		if err := r.merge(row, now); err != nil {
+			r.relay.unreadable(row, err)
+		}
 	}
 	r.after[row.Stream] = row.Cursor()
 }
@@ -120,7 +142,7 @@ func (r *reader) sweep(b *book) {
 	r.users.keep(func(expiresMs int64) bool { return !b.expired(expiresMs) })
 }
 
-// unreadable takes note of a row that this version cannot read. Its region's next snapshot has what it told.
+// unreadable takes note of a row that this version cannot read. What it told comes when its cells grow.
 func (r *Relay) unreadable(row *store.NewsRow, err error) {
 	r.metrics.unreadable.Add(1)
 	r.cfg.Logger.Error("relay leaves out a row of news that it cannot read", "region", row.Region, "shard", row.Shard,

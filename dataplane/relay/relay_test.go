@@ -44,7 +44,7 @@ func TestCountsAreStoredInSteps(t *testing.T) {
 		{19, 0}, {1, 20}, {9, 20}, {1, 30}, {65, 95}, {4, 95}, {1, 100}, {5, 100}, {5, 110},
 	} {
 		eu.accept(c, step.cost, 100)
-		w.run(2 * time.Second)
+		w.run(6 * time.Second)
 		if got := w.counts.Totals()[c]; got != step.stored {
 			t.Errorf("of %d %d are stored, want %d", eu.accepted[c], got, step.stored)
 		}
@@ -59,7 +59,7 @@ func TestWithoutFloorAndStepEveryGrowthIsStored(t *testing.T) {
 	c := eu.cell("k", time.Hour)
 	for range 3 {
 		eu.accept(c, 1, 1<<40)
-		w.run(2 * time.Second)
+		w.run(6 * time.Second)
 		if got := w.counts.Totals()[c]; got != eu.accepted[c] {
 			t.Errorf("of %d %d are stored", eu.accepted[c], got)
 		}
@@ -144,15 +144,15 @@ func TestMetrics(t *testing.T) {
 	inStep := w.now
 	w.news.Faults.Fail(errDown)
 	eu.accept(c, 20, 100)
-	w.run(3 * time.Second)
+	w.run(4 * time.Second)
 	w.news.Faults.Fail(nil)
 	wantMetric(t, eu.relay, `weir_relay_lease_held{shard="0"} 1`, `weir_relay_cells{shard="0"} 1`,
-		`weir_relay_untold_age_seconds{shard="0"} 2.8`, `weir_relay_news_rows_total{direction="told"} 2`,
-		`weir_relay_healed_total 1`, `weir_relay_stored_counts_total 2`,
+		`weir_relay_untold_age_seconds{shard="0"} 3.8`, `weir_relay_news_rows_total{direction="told"} 2`,
+		`weir_relay_healed_total 1`, `weir_relay_stored_counts_total 1`,
 		fmt.Sprint("weir_relay_in_step_timestamp_seconds ", float64(inStep.UnixMilli())/1000))
 	us.away = false
 	w.run(interval)
-	wantMetric(t, us.relay, `weir_relay_lag_seconds{from="eu"} 5`, `weir_relay_news_rows_total{direction="read"} 3`)
+	wantMetric(t, us.relay, `weir_relay_lag_seconds{from="eu"} 6`, `weir_relay_news_rows_total{direction="read"} 3`)
 	us.away = true
 	w.run(2 * time.Minute)
 	if n := testutil.CollectAndCount(us.relay.Collector(), "weir_relay_lag_seconds"); n != 0 {

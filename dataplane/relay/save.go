@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-const saveEvery = time.Second
+const saveEvery = 5 * time.Second
 
 // worthSaving tells whether a total is to be stored for good: from the floor on, with each step, and when it reaches
 // the limit.

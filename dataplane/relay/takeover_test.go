@@ -36,7 +36,7 @@ func TestR2WhatIsStoredTellsWhoUsesACell(t *testing.T) {
 	w.run(time.Second)
 	c := us.cell("k", time.Hour)
 	us.accept(c, 50, 100)
-	w.run(2 * time.Second)
+	w.run(6 * time.Second)
 	us.away = true
 	w.news.Wipe()
 	eu := w.addRegion("eu", w.clock, 1)

@@ -122,8 +122,8 @@ func (n viaNews) Append(ctx context.Context, row store.NewsRow) error {
 	return n.call(func() error { return n.News.Append(ctx, row) })
 }
 
-func (n viaNews) Read(ctx context.Context, region string, after map[store.Stream]store.NewsCursor, maxBytes int) (page store.NewsPage, err error) {
-	err = n.call(func() (err error) { page, err = n.News.Read(ctx, region, after, maxBytes); return err })
+func (n viaNews) Read(ctx context.Context, q store.NewsQuery) (page store.NewsPage, err error) {
+	err = n.call(func() (err error) { page, err = n.News.Read(ctx, q); return err })
 	return page, err
 }
 

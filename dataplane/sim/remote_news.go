@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync/atomic"
 
@@ -61,21 +62,21 @@ func (n remoteNews) Append(ctx context.Context, row store.NewsRow) error {
 	})
 }
 
-// Read implements store.News. It is one statement, which examines the row of each cursor and, twice,
-// each row that it returns; and a second one for streams that have no cursor.
-func (n remoteNews) Read(ctx context.Context, region string, after map[store.Stream]store.NewsCursor, maxBytes int) (store.NewsPage, error) {
-	sent := make(map[store.Stream]store.NewsCursor, len(after))
-	for stream, cursor := range after {
-		sent[stream] = cursor
-	}
+// Read implements store.News. It is one statement, which examines each row that it returns and, to prove
+// them, the row of each cursor; and a second one for streams that have no cursor.
+func (n remoteNews) Read(ctx context.Context, q store.NewsQuery) (store.NewsPage, error) {
+	q.After = maps.Clone(q.After)
 	var page store.NewsPage
 	err := n.call(ctx, "read news", func(ctx context.Context) (err error) {
-		page, err = n.News.Read(ctx, region, sent, maxBytes)
+		page, err = n.News.Read(ctx, q)
 		n.meters.statements.Add(1)
-		n.meters.rowsRead.Add(int64(len(sent) + 2*len(page.Rows)))
-		n.meters.bytesRead.Add(int64(len(sent)) * store.NewsRowBytes)
+		n.meters.rowsRead.Add(int64(len(page.Rows)))
+		if q.Prove {
+			n.meters.rowsRead.Add(int64(len(q.After)))
+			n.meters.bytesRead.Add(int64(len(q.After)) * store.NewsRowBytes)
+		}
 		n.received(page.Rows)
-		if slices.ContainsFunc(page.Rows, func(r store.NewsRow) bool { _, ok := sent[r.Stream]; return !ok }) {
+		if slices.ContainsFunc(page.Rows, func(r store.NewsRow) bool { _, ok := q.After[r.Stream]; return !ok }) {
 			n.meters.statements.Add(1)
 		}
 		return err

@@ -25,15 +25,20 @@ type News interface {
 	// append it again; one that its Writer has stored already is no error.
 	Append(ctx context.Context, row NewsRow) error
 
-	// Read returns rows of all streams of other regions than region. Of a stream whose NewsCursor in after is still
-	// stored: the rows with larger numbers. Of any other: the rows from its last whole snapshot on, all if there is
-	// none. A stored cursor is one that was read, and whose row was neither pruned nor lost by a store that was
-	// restored from a backup; in the latter case the numbers of the rows may be smaller than the cursor's.
+	// Read returns rows of all streams of other regions than the reader's. Of a stream whose cursor is still stored: the
+	// rows with larger numbers, and of these the parts of snapshots without their payload, since they tell what the rows
+	// before them have told. Of any other: the rows from its last whole snapshot on, all if there is none. A stored
+	// cursor is one that was read, and whose row was neither pruned nor lost by a store that was restored from a
+	// backup; in the latter case the numbers of the rows may be smaller than the cursor's.
 	//
-	// Rows come in the order of their streams and of their numbers, at most about maxBytes of them, and at least one
-	// if there is one: a row counts as its payload and NewsRowBytes. It is one statement, and further ones only when
-	// some stream has no stored cursor.
-	Read(ctx context.Context, region string, after map[Stream]NewsCursor, maxBytes int) (NewsPage, error)
+	// A Read with Prove finds every cursor that is not stored; one without it costs a row a stream less, and finds those
+	// of which the next row that is stored is not the next by number. So a reader that proves its cursors from time to
+	// time misses nothing for longer.
+	//
+	// Rows come in the order of their streams and of their numbers, at most about MaxBytes of them, and at least one
+	// if there is one: a row counts as the payload that it comes with and NewsRowBytes. It is one statement, and
+	// further ones only when some stream has no stored cursor, or rows are long.
+	Read(ctx context.Context, q NewsQuery) (NewsPage, error)
 
 	// Own returns a stream's rows from its last whole snapshot on, all if there is none.
 	Own(ctx context.Context, stream Stream) ([]NewsRow, error)
@@ -69,10 +74,19 @@ type NewsCursor struct {
 	Writer   uint64
 }
 
+// NewsQuery is what a Read asks for.
+type NewsQuery struct {
+	Region   string                // the reader's own
+	After    map[Stream]NewsCursor // where it has read up to
+	Prove    bool                  // look whether the cursors' rows are still stored
+	MaxBytes int
+}
+
 // NewsPage is what a Read returns.
 type NewsPage struct {
 	Rows []NewsRow
-	More bool      // maxBytes left rows out: read again at once
+	Gone []Stream  // streams of After whose cursors are not stored, and of which nothing is
+	More bool      // rows are left out: read again at once, with Prove if this Read had it
 	Now  time.Time // the store's clock, before the rows were read
 }
 

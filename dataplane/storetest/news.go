@@ -48,6 +48,8 @@ func TestNews(t *testing.T, open func(t testing.TB) News) {
 		newsTest{"has what came after the cursors", testReadAfter},
 		newsTest{"begins with the last whole snapshot", testReadSnapshot},
 		newsTest{"begins with the last whole snapshot where the cursor is not stored", testReadCursorGone},
+		newsTest{"without proof has what came after the cursors", testReadUnproved},
+		newsTest{"has many rows in pages", testReadPages},
 		newsTest{"finds new streams among known ones", testReadNewStreams},
 		newsTest{"has about maxBytes at a time", testReadBytes},
 		newsTest{"has at least one row", testReadAtLeastOne},
@@ -125,7 +127,7 @@ func (c cursors) follow(rows []store.NewsRow) {
 
 func readNews(t testing.TB, n News, region string, after cursors, maxBytes int) store.NewsPage {
 	t.Helper()
-	page, err := n.Read(t.Context(), region, after, maxBytes)
+	page, err := n.Read(t.Context(), store.NewsQuery{Region: region, After: after, Prove: true, MaxBytes: maxBytes})
 	if err != nil {
 		t.Fatalf("read as %q: %v", region, err)
 	}

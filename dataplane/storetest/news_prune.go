@@ -99,7 +99,7 @@ func testNewsContext(t *testing.T, n News) {
 	appendRows(t, n, upTo(us0, 2)...)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, readErr := n.Read(ctx, "eu", nil, plenty)
+	_, readErr := n.Read(ctx, store.NewsQuery{Region: "eu", MaxBytes: plenty})
 	_, ownErr := n.Own(ctx, us0)
 	_, pruneErr := n.Prune(ctx, us0, 2, 9)
 	appendErr := n.Append(ctx, news(us0, 3))

@@ -55,8 +55,18 @@ func testReadSnapshot(t *testing.T, n News) {
 	wantNews(t, "unknown, once the last one is whole", readNews(t, n, "eu", nil, plenty).Rows, want...)
 	after := cursors{us1: store.NewsCursor{}}
 	after.follow(all[:1])
-	want = slices.Concat(all[1:], []store.NewsRow{part(us0, 10, 8, true)}, upTo(us1, 2))
+	want = withoutSnapshots(slices.Concat(all[1:], []store.NewsRow{part(us0, 10, 8, true)}, upTo(us1, 2)))
 	wantNews(t, "known", readNews(t, n, "eu", after, plenty).Rows, want...)
+}
+
+// withoutSnapshots are rows as a reader gets them that has read what is before them.
+func withoutSnapshots(rows []store.NewsRow) []store.NewsRow {
+	for i := range rows {
+		if rows[i].Snapshot != 0 {
+			rows[i].Payload = nil
+		}
+	}
+	return rows
 }
 
 func testReadCursorGone(t *testing.T, n News) {
@@ -70,13 +80,19 @@ func testReadCursorGone(t *testing.T, n News) {
 	after.follow(all)
 	n.Lose(t, us0, 6)
 	wantNews(t, "lost", readNews(t, n, "eu", after, plenty).Rows, all[1:5]...)
+	wantNews(t, "lost, and not proved", readUnproved(t, n, after).Rows)
 	again := news(us0, 6)
 	again.Writer++
 	appendRows(t, n, again)
 	after[us0] = all[5].Cursor()
 	wantNews(t, "lost and written anew", readNews(t, n, "eu", after, plenty).Rows, append(all[1:5:5], again)...)
+	wantNews(t, "lost, written anew and not proved", readUnproved(t, n, after).Rows)
 	n.Lose(t, us0, 0)
-	wantNews(t, "all lost", readNews(t, n, "eu", after, plenty).Rows)
+	page := readNews(t, n, "eu", after, plenty)
+	wantNews(t, "all lost", page.Rows)
+	if !slices.Equal(page.Gone, []store.Stream{us0}) {
+		t.Errorf("all lost: gone are %v, want %v", page.Gone, us0)
+	}
 	appendRows(t, n, news(us0, 1))
 	after.follow(all[:1])
 	if _, err := n.Prune(t.Context(), us1, 9, 9); err != nil {
@@ -84,6 +100,60 @@ func testReadCursorGone(t *testing.T, n News) {
 	}
 	after[us1] = news(us1, 1).Cursor()
 	wantNews(t, "pruned", readNews(t, n, "eu", after, plenty).Rows, news(us1, 2))
+}
+
+// A reader that does not prove its cursors is told what is new, and finds a gap behind a cursor.
+func testReadUnproved(t *testing.T, n News) {
+	all, whole := snapshots(us0)
+	appendRows(t, n, slices.Concat(all, upTo(us1, 5))...)
+	after := cursors{us0: all[2].Cursor(), us1: news(us1, 3).Cursor()}
+	want := slices.Concat(withoutSnapshots(slices.Clone(all[3:])), upTo(us1, 5)[3:])
+	wantNews(t, "what is new", readUnproved(t, n, after).Rows, want...)
+	if _, err := n.Prune(t.Context(), us1, 4, 9); err != nil {
+		t.Fatal(err)
+	}
+	wantNews(t, "what is new behind a cursor that was pruned", readUnproved(t, n, after).Rows, want...)
+	if _, err := n.Prune(t.Context(), us0, 4, 9); err != nil {
+		t.Fatal(err)
+	}
+	after[us0] = all[0].Cursor()
+	page := readUnproved(t, n, after)
+	wantNews(t, "from the snapshot on behind a gap", page.Rows, slices.Concat(whole, upTo(us1, 5)[3:])...)
+	if len(page.Gone) > 0 {
+		t.Errorf("gone are %v", page.Gone)
+	}
+	after = cursors{us1: news(us1, 5).Cursor()}
+	wantNews(t, "an unknown stream", readUnproved(t, n, after).Rows, whole...)
+}
+
+// More rows than fit come in their order, a page after the other, with cursors that are proved and without.
+func testReadPages(t *testing.T, n News) {
+	const rows = 700
+	all := slices.Concat(upTo(ap0, rows), upTo(us0, rows))
+	appendRows(t, n, all...)
+	for _, prove := range []bool{false, true} {
+		after := cursors{ap0: all[0].Cursor(), us0: all[rows].Cursor()}
+		var got []store.NewsRow
+		for more := true; more; {
+			page, err := n.Read(t.Context(), store.NewsQuery{Region: "eu", After: after, Prove: prove, MaxBytes: plenty})
+			if err != nil || len(page.Gone) > 0 {
+				t.Fatalf("%v, gone %v", err, page.Gone)
+			}
+			after.follow(page.Rows)
+			got, more = append(got, page.Rows...), page.More
+		}
+		slices.SortStableFunc(got, compareNews)
+		wantNews(t, "in all", got, slices.Concat(all[1:rows], all[rows+1:])...)
+	}
+}
+
+func readUnproved(t *testing.T, n News, after cursors) store.NewsPage {
+	t.Helper()
+	page, err := n.Read(t.Context(), store.NewsQuery{Region: "eu", After: after, MaxBytes: plenty})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return page
 }
 
 // A new stream may lie before, between and behind those that are known, in a region that is known or another.

@@ -178,9 +178,7 @@ func (s *newsSubject) lose(_ testing.TB, name store.Stream, from int64) {
 	s.rows[name] = slices.DeleteFunc(s.rows[name], func(r store.NewsRow) bool { return r.Sequence >= from })
 }
 
-func (s *newsSubject) Read(
-	ctx context.Context, region string, after map[store.Stream]store.NewsCursor, maxBytes int,
-) (store.NewsPage, error) {
+func (s *newsSubject) Read(ctx context.Context, q store.NewsQuery) (store.NewsPage, error) {
 	page := store.NewsPage{Now: time.Now()}
 	if s.fault == "has no clock" {
 		page.Now = time.Time{}
@@ -192,17 +190,18 @@ func (s *newsSubject) Read(
 	defer s.mu.Unlock()
 	var found []store.NewsRow
 	for name, rows := range s.rows {
-		if name.Region == region && s.fault != "reads its own region" || s.overlooked(name, after) {
+		if name.Region == q.Region && s.fault != "reads its own region" || s.overlooked(name, q.After) {
 			continue
 		}
-		found = append(found, rows[s.from(rows, after[name]):]...)
+		found = append(found, s.after(rows, q.After[name], q.Prove)...)
 	}
+	page.Gone = s.gone(q)
 	if s.fault != "rows in any order" {
 		slices.SortFunc(found, func(a, b store.NewsRow) int {
 			return cmp.Or(cmp.Compare(a.Region, b.Region), cmp.Compare(a.Shard, b.Shard), cmp.Compare(a.Sequence, b.Sequence))
 		})
 	}
-	page.Rows, page.More = s.fitting(found, maxBytes)
+	page.Rows, page.More = s.fitting(found, q.MaxBytes)
 	return page, nil
 }
 
@@ -233,6 +232,45 @@ func (s *newsSubject) fitting(rows []store.NewsRow, maxBytes int) (fit []store.N
 		fit = append(fit, row)
 	}
 	return fit, false
+}
+
+// gone are streams that lack their cursors, and all else.
+func (s *newsSubject) gone(q store.NewsQuery) (gone []store.Stream) {
+	for name, c := range q.After {
+		if q.Prove && c.Sequence > 0 && name.Region != q.Region && len(s.rows[name]) == 0 && s.fault != "never says what is gone" {
+			gone = append(gone, name)
+		}
+	}
+	return gone
+}
+
+// after are the rows after a cursor, without the payload of snapshots if it is stored.
+func (s *newsSubject) after(rows []store.NewsRow, c store.NewsCursor, prove bool) []store.NewsRow {
+	next := slices.IndexFunc(rows, func(r store.NewsRow) bool { return r.Sequence > c.Sequence })
+	unproved := !prove && c.Sequence > 0 && s.fault != "always looks for cursors"
+	switch {
+	case unproved && next < 0:
+		return nil
+	case unproved && (rows[next].Sequence == c.Sequence+1 || s.fault == "overlooks gaps"):
+		return s.follow(rows[next:])
+	case !unproved && s.isStored(rows, c):
+		return s.follow(rows[s.from(rows, c):])
+	}
+	return rows[s.from(rows, c):]
+}
+
+func (s *newsSubject) isStored(rows []store.NewsRow, c store.NewsCursor) bool {
+	return slices.ContainsFunc(rows, func(r store.NewsRow) bool { return r.Cursor() == c })
+}
+
+func (s *newsSubject) follow(rows []store.NewsRow) []store.NewsRow {
+	rows = slices.Clone(rows)
+	for i := range rows {
+		if rows[i].Snapshot != 0 && s.fault != "repeats snapshots" {
+			rows[i].Payload = nil
+		}
+	}
+	return rows
 }
 
 // from is where the rows after a cursor begin.
@@ -325,6 +363,10 @@ var newsFaults = map[string]string{
 	"begins with a part of a snapshot": "Read/begins_with_the_last_whole_snapshot",
 	"trusts the cursor's number":       "Read/begins_with_the_last_whole_snapshot_where",
 	"waits for numbers that were lost": "Read/begins_with_the_last_whole_snapshot_where",
+	"never says what is gone":          "Read/begins_with_the_last_whole_snapshot_where",
+	"always looks for cursors":         "Read/begins_with_the_last_whole_snapshot_where",
+	"overlooks gaps":                   "Read/without_proof",
+	"repeats snapshots":                "Read/begins_with_the_last_whole_snapshot",
 	"overlooks new shards":             "Read/finds_new_streams",
 	"has all rows at once":             "Read/has_about_maxBytes",
 	"never has more":                   "Read/has_about_maxBytes",

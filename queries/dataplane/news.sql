@@ -23,36 +23,22 @@ WHERE region = sqlc.arg(region) AND shard = sqlc.arg(shard) AND sequence = sqlc.
 -- name: NewsRead :many
 -- Three kinds of rows. 0 is the clock, and is always there.
 --
--- 1 are the rows of ranges of the primary key, one range for each stream: the first `first_rows` of each range without
--- their payload (the row of the reader's cursor, which shows that it is still stored), then as many as fit into
--- max_bytes. `behind` is how many bytes the ranges have in all.
+-- 1 are the first rows of ranges of the primary key, one range for each stream. A payload that is longer than
+-- payload_max, or of a part of a snapshot where the reader wants none, is left out.
 --
 -- 2 are the streams in the gaps between those ranges: each one's last number, and as `snapshot` where to begin to read.
 --
 -- mysqlcounts repeats the predicates of the two WHEREs that have plain placeholders, for each range and each gap.
 SELECT 0 AS kind, CAST('' AS BINARY) AS region, 0 AS shard, CAST(0 AS SIGNED) AS sequence,
-  CAST(0 AS UNSIGNED) AS writer, CAST(0 AS SIGNED) AS snapshot, 0 AS last_part, CAST(0 AS SIGNED) AS behind,
+  CAST(0 AS UNSIGNED) AS writer, CAST(0 AS SIGNED) AS snapshot, 0 AS last_part, CAST(0 AS SIGNED) AS payload_bytes,
   CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS written_at, CAST(NULL AS BINARY) AS payload
 UNION ALL
-SELECT 1, k.region, k.shard, k.sequence, k.writer, k.snapshot, k.last_part,
-  CAST(k.behind AS SIGNED), CAST(k.written_at AS SIGNED), n.payload
-FROM (
-  SELECT c.region, c.shard, c.sequence, c.writer, c.snapshot, c.last_part, c.written_at, c.bytes,
-    SUM(c.bytes) OVER (ORDER BY c.region, c.shard, c.sequence ROWS UNBOUNDED PRECEDING) AS bytes_to,
-    SUM(c.bytes) OVER () AS behind
-  FROM (
-    SELECT r.region, r.shard, r.sequence, r.writer, r.snapshot, r.last_part, r.written_at,
-      IF(r.place > CAST(sqlc.arg(first_rows) AS SIGNED), r.payload_bytes + 64, 0) AS bytes
-    FROM (
-      SELECT s.region, s.shard, s.sequence, s.writer, s.snapshot, s.last_part, s.payload_bytes, s.written_at,
-        ROW_NUMBER() OVER (PARTITION BY s.region, s.shard ORDER BY s.sequence) AS place
-      FROM ratelimit_news AS s
-      WHERE (s.region = ? AND ((s.shard = ? AND s.sequence >= ?)))
-    ) AS r
-  ) AS c
-) AS k
-LEFT JOIN ratelimit_news AS n ON n.region = k.region AND n.shard = k.shard AND n.sequence = k.sequence AND k.bytes > 0
-WHERE k.bytes = 0 OR k.bytes_to - k.bytes < CAST(sqlc.arg(max_bytes) AS SIGNED)
+(SELECT 1, s.region, s.shard, s.sequence, s.writer, s.snapshot, s.last_part,
+  CAST(s.payload_bytes AS SIGNED), CAST(s.written_at AS SIGNED),
+  IF(s.payload_bytes <= CAST(sqlc.arg(payload_max) AS SIGNED) AND (s.snapshot = 0 OR sqlc.arg(snapshots)), s.payload, NULL)
+FROM ratelimit_news AS s
+WHERE (s.region = ? AND ((s.shard = ? AND s.sequence >= ?)))
+ORDER BY s.region, s.shard, s.sequence LIMIT ?)
 UNION ALL
 SELECT 2, h.region, h.shard, h.sequence, l.writer, l.whole, 0, 0, 0, NULL
 FROM (
@@ -62,6 +48,11 @@ FROM (
   GROUP BY g.region, g.shard
 ) AS h
 JOIN ratelimit_news AS l ON l.region = h.region AND l.shard = h.shard AND l.sequence = h.sequence;
+
+-- name: NewsPayloads :many
+-- Long payloads that NewsRead has left out. mysqlcounts repeats the predicate for each.
+SELECT region, shard, sequence, writer, payload FROM ratelimit_news
+WHERE (region = ? AND shard = ? AND sequence = ?);
 
 -- name: NewsOwn :many
 -- A stream's rows from its last whole snapshot on.

@@ -139,6 +139,55 @@ func (q *Queries) NewsOwn(ctx context.Context, arg NewsOwnParams) ([]NewsOwnRow,
 	return items, nil
 }
 
+const NewsPayloads = `-- name: NewsPayloads :many
+SELECT region, shard, sequence, writer, payload FROM ratelimit_news
+WHERE (region = ? AND shard = ? AND sequence = ?)
+`
+
+type NewsPayloadsParams struct {
+	Region   []byte
+	Shard    uint16
+	Sequence int64
+}
+
+type NewsPayloadsRow struct {
+	Region   []byte
+	Shard    uint16
+	Sequence int64
+	Writer   uint64
+	Payload  []byte
+}
+
+// Long payloads that NewsRead has left out. mysqlcounts repeats the predicate for each.
+func (q *Queries) NewsPayloads(ctx context.Context, arg NewsPayloadsParams) ([]NewsPayloadsRow, error) {
+	rows, err := q.db.QueryContext(ctx, NewsPayloads, arg.Region, arg.Shard, arg.Sequence)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []NewsPayloadsRow{}
+	for rows.Next() {
+		var i NewsPayloadsRow
+		if err := rows.Scan(
+			&i.Region,
+			&i.Shard,
+			&i.Sequence,
+			&i.Writer,
+			&i.Payload,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const NewsPrune = `-- name: NewsPrune :execrows
 DELETE FROM ratelimit_news
 WHERE region = ? AND shard = ? AND sequence < ?
@@ -167,28 +216,15 @@ func (q *Queries) NewsPrune(ctx context.Context, arg NewsPruneParams) (int64, er
 
 const NewsRead = `-- name: NewsRead :many
 SELECT 0 AS kind, CAST('' AS BINARY) AS region, 0 AS shard, CAST(0 AS SIGNED) AS sequence,
-  CAST(0 AS UNSIGNED) AS writer, CAST(0 AS SIGNED) AS snapshot, 0 AS last_part, CAST(0 AS SIGNED) AS behind,
+  CAST(0 AS UNSIGNED) AS writer, CAST(0 AS SIGNED) AS snapshot, 0 AS last_part, CAST(0 AS SIGNED) AS payload_bytes,
   CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS written_at, CAST(NULL AS BINARY) AS payload
 UNION ALL
-SELECT 1, k.region, k.shard, k.sequence, k.writer, k.snapshot, k.last_part,
-  CAST(k.behind AS SIGNED), CAST(k.written_at AS SIGNED), n.payload
-FROM (
-  SELECT c.region, c.shard, c.sequence, c.writer, c.snapshot, c.last_part, c.written_at, c.bytes,
-    SUM(c.bytes) OVER (ORDER BY c.region, c.shard, c.sequence ROWS UNBOUNDED PRECEDING) AS bytes_to,
-    SUM(c.bytes) OVER () AS behind
-  FROM (
-    SELECT r.region, r.shard, r.sequence, r.writer, r.snapshot, r.last_part, r.written_at,
-      IF(r.place > CAST(? AS SIGNED), r.payload_bytes + 64, 0) AS bytes
-    FROM (
-      SELECT s.region, s.shard, s.sequence, s.writer, s.snapshot, s.last_part, s.payload_bytes, s.written_at,
-        ROW_NUMBER() OVER (PARTITION BY s.region, s.shard ORDER BY s.sequence) AS place
-      FROM ratelimit_news AS s
-      WHERE (s.region = ? AND ((s.shard = ? AND s.sequence >= ?)))
-    ) AS r
-  ) AS c
-) AS k
-LEFT JOIN ratelimit_news AS n ON n.region = k.region AND n.shard = k.shard AND n.sequence = k.sequence AND k.bytes > 0
-WHERE k.bytes = 0 OR k.bytes_to - k.bytes < CAST(? AS SIGNED)
+(SELECT 1, s.region, s.shard, s.sequence, s.writer, s.snapshot, s.last_part,
+  CAST(s.payload_bytes AS SIGNED), CAST(s.written_at AS SIGNED),
+  IF(s.payload_bytes <= CAST(? AS SIGNED) AND (s.snapshot = 0 OR ?), s.payload, NULL)
+FROM ratelimit_news AS s
+WHERE (s.region = ? AND ((s.shard = ? AND s.sequence >= ?)))
+ORDER BY s.region, s.shard, s.sequence LIMIT ?)
 UNION ALL
 SELECT 2, h.region, h.shard, h.sequence, l.writer, l.whole, 0, 0, 0, NULL
 FROM (
@@ -201,47 +237,48 @@ JOIN ratelimit_news AS l ON l.region = h.region AND l.shard = h.shard AND l.sequ
 `
 
 type NewsReadParams struct {
-	FirstRows int64
-	Region    []byte
-	Shard     uint16
-	Sequence  int64
-	MaxBytes  int64
-	Region_2  []byte
-	Region_3  []byte
-	Region_4  []byte
-	Shard_2   uint16
-	Shard_3   uint16
+	PayloadMax int64
+	Snapshots  interface{}
+	Region     []byte
+	Shard      uint16
+	Sequence   int64
+	Limit      int32
+	Region_2   []byte
+	Region_3   []byte
+	Region_4   []byte
+	Shard_2    uint16
+	Shard_3    uint16
 }
 
 type NewsReadRow struct {
-	Kind      int32
-	Region    interface{}
-	Shard     int32
-	Sequence  int64
-	Writer    int64
-	Snapshot  int64
-	LastPart  int32
-	Behind    int64
-	WrittenAt int64
-	Payload   interface{}
+	Kind         int32
+	Region       interface{}
+	Shard        int32
+	Sequence     int64
+	Writer       int64
+	Snapshot     int64
+	LastPart     int32
+	PayloadBytes int64
+	WrittenAt    int64
+	Payload      interface{}
 }
 
 // Three kinds of rows. 0 is the clock, and is always there.
 //
-// 1 are the rows of ranges of the primary key, one range for each stream: the first `first_rows` of each range without
-// their payload (the row of the reader's cursor, which shows that it is still stored), then as many as fit into
-// max_bytes. `behind` is how many bytes the ranges have in all.
+// 1 are the first rows of ranges of the primary key, one range for each stream. A payload that is longer than
+// payload_max, or of a part of a snapshot where the reader wants none, is left out.
 //
 // 2 are the streams in the gaps between those ranges: each one's last number, and as `snapshot` where to begin to read.
 //
 // mysqlcounts repeats the predicates of the two WHEREs that have plain placeholders, for each range and each gap.
 func (q *Queries) NewsRead(ctx context.Context, arg NewsReadParams) ([]NewsReadRow, error) {
 	rows, err := q.db.QueryContext(ctx, NewsRead,
-		arg.FirstRows,
+		arg.PayloadMax,
+		arg.Snapshots,
 		arg.Region,
 		arg.Shard,
 		arg.Sequence,
-		arg.MaxBytes,
+		arg.Limit,
 		arg.Region_2,
 		arg.Region_3,
 		arg.Region_4,
@@ -263,7 +300,7 @@ func (q *Queries) NewsRead(ctx context.Context, arg NewsReadParams) ([]NewsReadR
 			&i.Writer,
 			&i.Snapshot,
 			&i.LastPart,
-			&i.Behind,
+			&i.PayloadBytes,
 			&i.WrittenAt,
 			&i.Payload,
 		); err != nil {
