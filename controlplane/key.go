@@ -71,9 +71,9 @@ type KeyCell struct {
 
 // KeyPart is what a region has published of a cell.
 type KeyPart struct {
-	Region               string
-	Count                int64
-	CountedAt, UpdatedAt time.Time // the zero time: unknown
+	Region    string
+	Count     int64
+	UpdatedAt time.Time // when it last grew in MySQL, by its clock
 }
 
 // KeyRow is a part as it is stored, of any generation.

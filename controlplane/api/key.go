@@ -51,7 +51,7 @@ func keyResponse(r controlplane.KeyReport) *controlv1.GetKeyResponse {
 func keyCell(c controlplane.KeyCell) *controlv1.KeyCell {
 	cell := &controlv1.KeyCell{StartMs: c.StartMs, Generation: c.Generation, Count: c.Count}
 	for _, p := range c.Parts {
-		cell.Parts = append(cell.Parts, &controlv1.KeyPart{Region: valid(p.Region), Count: p.Count, CountedAtMs: unixMs(p.CountedAt), UpdatedAtMs: unixMs(p.UpdatedAt)})
+		cell.Parts = append(cell.Parts, &controlv1.KeyPart{Region: valid(p.Region), Count: p.Count, UpdatedAtMs: unixMs(p.UpdatedAt)})
 	}
 	return cell
 }

@@ -21,7 +21,7 @@ func TestGetKeyCall(t *testing.T) {
 		Reset:    &controlplane.Reset{Workspace: "acme", Namespace: "api", Identifier: "user_1", Generation: 2, SetAt: at, ExpiresAt: at},
 		Windows: []controlplane.KeyWindow{
 			{Mode: window.Estimate, DurationMs: 1000, Weight: 0.5, Effective: 7, Judged: true, Limit: 100, Remaining: 93, Passes: true, PassesAtMs: 5,
-				Current: controlplane.KeyCell{StartMs: 9000, Generation: 2, Count: 7, Parts: []controlplane.KeyPart{{Region: "eu\xfe", Count: 7, CountedAt: at, UpdatedAt: at.Add(time.Second)}}}},
+				Current: controlplane.KeyCell{StartMs: 9000, Generation: 2, Count: 7, Parts: []controlplane.KeyPart{{Region: "eu\xfe", Count: 7, UpdatedAt: at.Add(time.Second)}}}},
 			{DurationMs: 60_000},
 		},
 	}
@@ -40,7 +40,7 @@ func TestGetKeyCall(t *testing.T) {
 		Reset_:   &controlv1.Reset{Workspace: "acme", Namespace: "api", Identifier: "user_1", Generation: 2, SetAtMs: ms, ExpiresAtMs: ms},
 		Windows: []*controlv1.KeyWindow{
 			{Mode: "estimate", DurationMs: 1000, Weight: 0.5, Effective: 7, Limit: &limit, Remaining: &remaining, PassesAtMs: &passes, Previous: &controlv1.KeyCell{},
-				Current: &controlv1.KeyCell{StartMs: 9000, Generation: 2, Count: 7, Parts: []*controlv1.KeyPart{{Region: "eu\uFFFD", Count: 7, CountedAtMs: ms, UpdatedAtMs: ms + 1000}}}},
+				Current: &controlv1.KeyCell{StartMs: 9000, Generation: 2, Count: 7, Parts: []*controlv1.KeyPart{{Region: "eu\uFFFD", Count: 7, UpdatedAtMs: ms + 1000}}}},
 			{Mode: "exact", DurationMs: 60_000, Current: &controlv1.KeyCell{}, Previous: &controlv1.KeyCell{}},
 		},
 	})

@@ -35,10 +35,10 @@ type cellBar struct {
 
 // cellRegion is a region's line of the table.
 type cellRegion struct {
-	Region             string
-	Class              int
-	Previous, Current  int64
-	Counted, Published int64 // ms ago; 0: unknown
+	Region            string
+	Class             int
+	Previous, Current int64
+	Written           int64 // ms ago; 0: unknown
 }
 
 // The drawing's heights.
@@ -119,8 +119,7 @@ func (c *cellsView) stack(name string, cell *controlv1.KeyCell, x, most int64) {
 			region.Previous = p.GetCount()
 		}
 		// The current cell comes last: what is newer stays.
-		region.Counted = cmp.Or(c.ago(p.GetCountedAtMs()), region.Counted)
-		region.Published = cmp.Or(c.ago(p.GetUpdatedAtMs()), region.Published)
+		region.Written = cmp.Or(c.ago(p.GetUpdatedAtMs()), region.Written)
 	}
 }
 

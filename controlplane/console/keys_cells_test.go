@@ -20,7 +20,7 @@ func TestAKeysCells(t *testing.T) {
 	k := window.Key{Duration: time.Minute}
 	row := func(cell int64, region string, count int64, ago time.Duration) controlplane.KeyRow {
 		return controlplane.KeyRow{StoredDuration: window.StoredDuration(&k), Sequence: window.Sequence(now.UnixMilli(), 60_000) - cell,
-			KeyPart: controlplane.KeyPart{Region: region, Count: count, CountedAt: now.Add(-ago)}}
+			KeyPart: controlplane.KeyPart{Region: region, Count: count, UpdatedAt: now.Add(-ago)}}
 	}
 	w.set(func() {
 		w.now, w.rows = now, []controlplane.KeyRow{row(1, "us", 40, time.Minute), row(0, "eu", 60, 3*time.Second), row(0, "us", 30, 2*time.Second)}

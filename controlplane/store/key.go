@@ -24,23 +24,15 @@ func (s *Store) KeyRows(ctx context.Context, workspace, namespace, identifier st
 		return now, nil, fmt.Errorf("read counts: %w", explain(err))
 	}
 	for _, r := range all {
-		if r.Count > window.LimitMax<<2 { // no data plane has written it
+		if r.Count > window.LimitMax { // no relay has written it
 			continue
 		}
 		found = append(found, controlplane.KeyRow{
 			StoredDuration: int64(r.DurationMs), Sequence: r.Sequence,
-			KeyPart: controlplane.KeyPart{Region: string(r.Region), Count: int64(r.Count), CountedAt: known(r.CountedAt), UpdatedAt: known(r.UpdatedAt)},
+			KeyPart: controlplane.KeyPart{Region: string(r.Region), Count: int64(r.Count), UpdatedAt: time.UnixMilli(int64(r.UpdatedAt))},
 		})
 	}
 	return now, found, nil
-}
-
-// known is a moment, the zero time for 0.
-func known(ms uint64) time.Time {
-	if ms == 0 {
-		return time.Time{}
-	}
-	return time.UnixMilli(int64(ms))
 }
 
 // KeyReset returns the reset of an identifier, nil for none.

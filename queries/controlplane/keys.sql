@@ -3,7 +3,7 @@
 -- name: WindowCountsOfKey :many
 -- What regions have published of a key, in all durations, modes and generations: one range
 -- of the primary key, whatever a planner makes of expires_at.
-SELECT duration_ms, sequence, region, count, counted_at, updated_at
+SELECT duration_ms, sequence, region, count, updated_at
 FROM ratelimit_window_counts FORCE INDEX (PRIMARY)
 WHERE workspace_id = ? AND namespace = ? AND identifier = ? AND expires_at > sqlc.arg(now_ms)
 ORDER BY duration_ms, sequence, region LIMIT ?;

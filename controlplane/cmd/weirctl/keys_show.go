@@ -85,16 +85,16 @@ func writeKeyWindow(w io.Writer, k *controlv1.KeyWindow, nowMs, cost int64) {
 		head(w, "  of %s, %s remain: a cost of %s passes in %s, at %s", digits(k.GetLimit()), digits(k.GetRemaining()), digits(cost), span(k.GetPassesAtMs()-nowMs), moment(k.GetPassesAtMs()))
 	}
 	t := newTable(w)
-	t.row("  CELL", "FROM", "REGION", "COUNT", "COUNTED", "WRITTEN")
+	t.row("  CELL", "FROM", "REGION", "COUNT", "WRITTEN")
 	for _, cell := range []struct {
 		name string
 		*controlv1.KeyCell
 	}{{"current", k.GetCurrent()}, {"previous", k.GetPrevious()}} {
 		if len(cell.GetParts()) == 0 {
-			t.row("  "+cell.name, moment(cell.GetStartMs()), "-", "0", "-", "-")
+			t.row("  "+cell.name, moment(cell.GetStartMs()), "-", "0", "-")
 		}
 		for _, p := range cell.GetParts() {
-			t.row("  "+cell.name, moment(cell.GetStartMs()), p.GetRegion(), digits(p.GetCount()), sinceOr(nowMs, p.GetCountedAtMs()), sinceOr(nowMs, p.GetUpdatedAtMs()))
+			t.row("  "+cell.name, moment(cell.GetStartMs()), p.GetRegion(), digits(p.GetCount()), sinceOr(nowMs, p.GetUpdatedAtMs()))
 		}
 	}
 	t.flush()

@@ -54,7 +54,7 @@ This is what regions have published; a node's Explain tells what it holds back.
 		t.Errorf("asked for %+v, want %+v", w.keyQuery, want)
 	}
 	part := func(region string, count int64, ago time.Duration) controlplane.KeyPart {
-		return controlplane.KeyPart{Region: region, Count: count, CountedAt: now.Add(-ago), UpdatedAt: now.Add(-ago / 2)}
+		return controlplane.KeyPart{Region: region, Count: count, UpdatedAt: now.Add(-ago)}
 	}
 	start := now.Truncate(time.Minute).UnixMilli()
 	w.key = controlplane.KeyReport{
@@ -78,15 +78,15 @@ override "user_*": 100 in 1m
 reset 2026-01-02 14:04:05Z: what was counted before is forgotten
 1m: 102 count now, 90 + 50 x 0.250
   of 100, 0 remain: a cost of 5 passes in 6s, at 2026-01-02 15:04:11Z
-  CELL      FROM                  REGION  COUNT  COUNTED  WRITTEN
-  current   2026-01-02 15:04:00Z  eu      60     4s ago   2s ago
-  current   2026-01-02 15:04:00Z  us      30     2s ago   1s ago
-  previous  2026-01-02 15:03:00Z  eu      50     -        -
+  CELL      FROM                  REGION  COUNT  WRITTEN
+  current   2026-01-02 15:04:00Z  eu      60     4s ago
+  current   2026-01-02 15:04:00Z  us      30     2s ago
+  previous  2026-01-02 15:03:00Z  eu      50     -
 1s (estimate): 0 count now, 0 + 0 x 1.000
   no limit is known here: name one with --limit
-  CELL      FROM                  REGION  COUNT  COUNTED  WRITTEN
-  current   2026-01-02 15:04:00Z  -       0      -        -
-  previous  2026-01-02 15:03:59Z  -       0      -        -
+  CELL      FROM                  REGION  COUNT  WRITTEN
+  current   2026-01-02 15:04:00Z  -       0      -
+  previous  2026-01-02 15:03:59Z  -       0      -
 
 This is what regions have published; a node's Explain tells what it holds back.
 `)

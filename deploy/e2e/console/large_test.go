@@ -186,7 +186,7 @@ func (l *large) KeyRows(context.Context, string, string, string, int) (now time.
 		most := int64(1000 + 100*r)
 		for _, part := range []struct{ sequence, count int64 }{{sequence - 1, most}, {sequence, most * (now.UnixMilli() - sequence*d) / d}} {
 			rows = append(rows, controlplane.KeyRow{
-				KeyPart:        controlplane.KeyPart{Region: region, Count: part.count, CountedAt: now.Add(-900 * time.Millisecond), UpdatedAt: now.Add(-300 * time.Millisecond)},
+				KeyPart:        controlplane.KeyPart{Region: region, Count: part.count, UpdatedAt: now.Add(-300 * time.Millisecond)},
 				StoredDuration: window.StoredDuration(&k), Sequence: part.sequence,
 			})
 		}

@@ -52,7 +52,7 @@ func (q *Queries) ResetOfKey(ctx context.Context, arg ResetOfKeyParams) ([]Reset
 
 const WindowCountsOfKey = `-- name: WindowCountsOfKey :many
 
-SELECT duration_ms, sequence, region, count, counted_at, updated_at
+SELECT duration_ms, sequence, region, count, updated_at
 FROM ratelimit_window_counts FORCE INDEX (PRIMARY)
 WHERE workspace_id = ? AND namespace = ? AND identifier = ? AND expires_at > ?
 ORDER BY duration_ms, sequence, region LIMIT ?
@@ -71,7 +71,6 @@ type WindowCountsOfKeyRow struct {
 	Sequence   int64
 	Region     []byte
 	Count      uint64
-	CountedAt  uint64
 	UpdatedAt  uint64
 }
 
@@ -98,7 +97,6 @@ func (q *Queries) WindowCountsOfKey(ctx context.Context, arg WindowCountsOfKeyPa
 			&i.Sequence,
 			&i.Region,
 			&i.Count,
-			&i.CountedAt,
 			&i.UpdatedAt,
 		); err != nil {
 			return nil, err

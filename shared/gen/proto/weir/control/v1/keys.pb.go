@@ -733,8 +733,7 @@ type KeyPart struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Region        string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`
 	Count         int64                  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
-	CountedAtMs   int64                  `protobuf:"varint,3,opt,name=counted_at_ms,json=countedAtMs,proto3" json:"counted_at_ms,omitempty"` // when its newest cost was accepted, by the node's clock; 0: unknown
-	UpdatedAtMs   int64                  `protobuf:"varint,4,opt,name=updated_at_ms,json=updatedAtMs,proto3" json:"updated_at_ms,omitempty"` // when it last grew in MySQL, by its clock; 0: nobody waited for it
+	UpdatedAtMs   int64                  `protobuf:"varint,3,opt,name=updated_at_ms,json=updatedAtMs,proto3" json:"updated_at_ms,omitempty"` // when it last grew in MySQL, by its clock
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -779,13 +778,6 @@ func (x *KeyPart) GetRegion() string {
 func (x *KeyPart) GetCount() int64 {
 	if x != nil {
 		return x.Count
-	}
-	return 0
-}
-
-func (x *KeyPart) GetCountedAtMs() int64 {
-	if x != nil {
-		return x.CountedAtMs
 	}
 	return 0
 }
@@ -868,12 +860,11 @@ const file_weir_control_v1_keys_proto_rawDesc = "" +
 	"generation\x18\x02 \x01(\x03R\n" +
 	"generation\x12\x14\n" +
 	"\x05count\x18\x03 \x01(\x03R\x05count\x12.\n" +
-	"\x05parts\x18\x04 \x03(\v2\x18.weir.control.v1.KeyPartR\x05parts\"\x7f\n" +
+	"\x05parts\x18\x04 \x03(\v2\x18.weir.control.v1.KeyPartR\x05parts\"[\n" +
 	"\aKeyPart\x12\x16\n" +
 	"\x06region\x18\x01 \x01(\tR\x06region\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x03R\x05count\x12\"\n" +
-	"\rcounted_at_ms\x18\x03 \x01(\x03R\vcountedAtMs\x12\"\n" +
-	"\rupdated_at_ms\x18\x04 \x01(\x03R\vupdatedAtMs*B\n" +
+	"\rupdated_at_ms\x18\x03 \x01(\x03R\vupdatedAtMs*B\n" +
 	"\x05TopBy\x12\x16\n" +
 	"\x12TOP_BY_UNSPECIFIED\x10\x00\x12\x0e\n" +
 	"\n" +
