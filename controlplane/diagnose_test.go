@@ -1,0 +1,69 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// The doctor says of each region whether it is relayed, and how late regions hear of one another.
+func TestExamineRelays(t *testing.T) {
+	started := func(n Node, upMs int64) Node {
+		n.StartedAtMs = n.SentAtMs - upMs
+		return n
+	}
+	for name, tc := range map[string]struct {
+		nodes []Node
+		want  string // "check result: what"
+	}{
+		"relayed": {[]Node{node("n1", "eu"), node("n2", "us"), relaysNothing(node("n3", "us"))},
+			"relays ok: 2 shards of 2 regions are relayed\nconvergence ok: news is at most 300ms old when it is read, and counts wait for at most 200ms to be told"},
+		"not relayed": {[]Node{relaysNothing(node("n1", "eu")), node("n2", "us")},
+			"relays fail: no node relays shard 0 of eu\nconvergence ok: news is at most 300ms"},
+		"just started": {[]Node{started(relaysNothing(node("n1", "eu")), 5000)},
+			"relays ok: no node has a relay yet: it takes Redis and MySQL\nconvergence ok: no news of another region has been read lately"},
+		"without Redis": {[]Node{with(node("n1", "eu"), func(n *Node) { n.Health.Relay = nil })},
+			"relays ok: no node has a relay yet: it takes Redis and MySQL\nconvergence ok: no news"},
+		"news is late": {[]Node{with(node("n1", "eu"), func(n *Node) { n.Health.Relay.LagP99Ms["ap"] = 11_000 })},
+			"relays ok: 1 shard of 1 region is relayed\nconvergence warn: news of ap is up to 11s old when it is read, and counts wait for up to 200ms to be told"},
+		"counts wait": {[]Node{with(node("n1", "eu"), func(n *Node) { n.Health.Relay.UntoldMs = 11_000 })},
+			"relays ok: 1 shard\nconvergence warn: news of ap is up to 300ms old when it is read, and counts wait for up to 11s to be told"},
+	} {
+		list := func(context.Context) (Fleet, error) { return Fleet{Now: watchNow, Nodes: tc.nodes}, nil }
+		checks := ExamineNodes(list, DefaultWatchConfig())(t.Context())
+		for _, line := range strings.Split(tc.want, "\n") {
+			said := false
+			for _, c := range checks {
+				said = said || strings.HasPrefix(fmt.Sprintf("%s %s: %s", c.Name, c.Result, c.What), line) && (c.Do == "") == (c.Result == CheckOK)
+			}
+			if !said {
+				t.Errorf("%s: no %q in %+v", name, line, checks)
+			}
+		}
+	}
+}
+
+// Without heartbeats the doctor says so, and checks nothing of relays.
+func TestExamineNodesWithoutHeartbeats(t *testing.T) {
+	for want, list := range map[string]func(context.Context) (Fleet, error){
+		"heartbeats warn": func(context.Context) (Fleet, error) { return Fleet{}, nil },
+		"heartbeats fail": func(context.Context) (Fleet, error) { return Fleet{}, errors.New("MySQL does not answer") },
+	} {
+		checks := ExamineNodes(list, DefaultWatchConfig())(t.Context())
+		if len(checks) != 1 || checks[0].Name+" "+string(checks[0].Result) != want {
+			t.Errorf("%+v, want %s", checks, want)
+		}
+	}
+}
+
+// However many shards a heartbeat claims, no more are looked at than an origin has.
+func TestShardsOfAHeartbeatAreBounded(t *testing.T) {
+	odd := Node{Live: true, Beat: heartbeat.Beat{Health: heartbeat.Health{Relay: &heartbeat.Relay{Shards: 1 << 40, Held: []int{-1, 0, 1 << 40}}}}}
+	if missing := relayedBy([]Node{odd}).missing(); len(missing) != heartbeat.ShardsMax-1 || missing[0] != 1 {
+		t.Errorf("%d shards are missing", len(missing))
+	}
+}
