@@ -54,7 +54,7 @@ type FleetShape struct {
 type Predictions struct {
 	Old   Prediction   `json:"old"`
 	New   Prediction   `json:"new"`
-	Curve []Prediction `json:"curve"` // the new tuning with other floors, by floor: as many as there was time for
+	Curve []Prediction `json:"curve"` // the new tuning with other news intervals, the shortest first: as many as there was time for
 
 	KeysSimulated  int64    `json:"keys_simulated"`
 	NodesSimulated int      `json:"nodes_simulated"`
@@ -63,7 +63,7 @@ type Predictions struct {
 
 // Prediction is what a fleet is expected to do under one tuning.
 type Prediction struct {
-	Floor              float64 `json:"floor"`
+	NewsIntervalMs     int64   `json:"news_interval_ms"`
 	RowsWrittenPerS    float64 `json:"rows_written_per_s"` // of the whole fleet
 	RowsReadPerS       float64 `json:"rows_read_per_s"`    // the same
 	ConvergenceP50Ms   int64   `json:"convergence_p50_ms"`

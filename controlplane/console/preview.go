@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
@@ -33,20 +34,20 @@ type comparison struct {
 
 // curvePoint is a tuning on the drawing of load against overshoot, 400 by 260.
 type curvePoint struct {
-	X, Y  int
-	Floor string
-	Apart bool   // far enough from all before it for a figure of its own
-	Last  string // the floor of the last point that is too near for one
+	X, Y     int
+	Interval string // of news
+	Apart    bool   // far enough from all before it for a figure of its own
+	Last     string // the interval of the last point that is too near for one
 
 	Load, Overshoot float64 // the same, in figures
 }
 
-// Label is the floor, or those of all points that are here.
+// Label is the interval, or those of all points that are here.
 func (p curvePoint) Label() string {
 	if p.Last != "" {
-		return p.Floor + "–" + p.Last
+		return p.Interval + "–" + p.Last
 	}
-	return p.Floor
+	return p.Interval
 }
 
 // LabelY is below the point, or above where the axis has its figures.
@@ -118,7 +119,7 @@ func describePreview(p *controlv1.PreviewRolloutResponse) *previewView {
 	for _, point := range p.GetCurve() {
 		at := v.point(point)
 		if near := slices.IndexFunc(v.Curve, func(other curvePoint) bool { return other.Apart && !far(at, other) }); near >= 0 {
-			v.Curve[near].Last = at.Floor
+			v.Curve[near].Last = at.Interval
 		} else {
 			at.Apart = true
 		}
@@ -142,7 +143,7 @@ func load(p *controlv1.PreviewPrediction) float64 {
 
 func (v *previewView) point(p *controlv1.PreviewPrediction) curvePoint {
 	const left, right, top, bottom = 50, 380, 15, 215
-	at := curvePoint{X: left, Y: bottom, Floor: figure(p.GetFloor()), Load: load(p), Overshoot: p.GetOvershoot()}
+	at := curvePoint{X: left, Y: bottom, Interval: span(time.Duration(p.GetNewsIntervalMs()) * time.Millisecond), Load: load(p), Overshoot: p.GetOvershoot()}
 	if v.MostX > 0 {
 		at.X += int(load(p) / v.MostX * (right - left))
 	}

@@ -85,8 +85,9 @@ func (p Population) Load() Scenario {
 	return p.scenario("load", "a population's ordinary traffic", 0)
 }
 
-// Worst is the scenario of callers who spread evenly over all regions, to stay below
-// every floor: for the overshoot that a tuning admits at the worst.
+// Worst is the scenario of callers who spread evenly over all regions, so that each of them
+// learns what the others admit as late as can be: for the overshoot that a tuning admits at
+// the worst.
 func (p Population) Worst() Scenario {
 	return p.scenario("worst", "callers who spread evenly over all regions", spreadKeys)
 }

@@ -39,6 +39,7 @@ type Report struct {
 
 	MySQLRowsReadPerS      float64 `json:"mysql_rows_read_per_s"`            // rows and index entries examined
 	MySQLRowsWrittenPerS   float64 `json:"mysql_rows_written_per_s"`         // rows changed on disk
+	MySQLCountsWrittenPerS float64 `json:"mysql_counts_written_per_s"`       // of these: counts stored for good. The others are news
 	MySQLStatementsPerS    float64 `json:"mysql_statements_per_s"`           // of any kind
 	MySQLBytesReadPerS     float64 `json:"mysql_bytes_read_per_s,omitempty"` // by relays, in rows and payloads: see newsMeters
 	MySQLBytesWrittenPerS  float64 `json:"mysql_bytes_written_per_s,omitempty"`
@@ -108,6 +109,7 @@ type reading struct {
 	commands, trips, messages, messageCells                    int64
 	keysRead, increments                                       int64
 	statements, rowsRead, rowsWritten, bytesRead, bytesWritten int64
+	countsWritten                                              int64
 }
 
 func (w *world) read() reading {
@@ -116,6 +118,7 @@ func (w *world) read() reading {
 	return reading{
 		h.commands.Load(), h.trips.Load(), h.messages.Load(), h.messageCells.Load(), m.keysRead.Load(), m.increments.Load(),
 		q.statements.Load() + s.Statements, q.rowsRead.Load() + s.RowsRead, q.rowsWritten.Load() + s.RowsWritten, q.bytesRead.Load(), q.bytesWritten.Load(),
+		s.RowsWritten,
 	}
 }
 
@@ -126,6 +129,7 @@ func (w *world) rates(r *Report, from, to reading, span time.Duration) {
 	r.MySQLStatementsPerS = perS(to.statements - from.statements)
 	r.MySQLRowsReadPerS = perS(to.rowsRead - from.rowsRead)
 	r.MySQLRowsWrittenPerS = perS(to.rowsWritten - from.rowsWritten)
+	r.MySQLCountsWrittenPerS = perS(to.countsWritten - from.countsWritten)
 	r.MySQLBytesReadPerS = perS(to.bytesRead - from.bytesRead)
 	r.MySQLBytesWrittenPerS = perS(to.bytesWritten - from.bytesWritten)
 	r.OriginMessagesPerS = perS(to.messages - from.messages)

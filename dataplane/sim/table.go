@@ -38,6 +38,7 @@ var figures = []figure{
 	{name: "convergence_delay_hot_ms.unknown_share", value: func(r *Report) float64 { return r.ConvergenceDelayHotMs.UnknownShare }},
 	{name: "mysql_rows_read_per_s", value: func(r *Report) float64 { return r.MySQLRowsReadPerS }},
 	{name: "mysql_rows_written_per_s", value: func(r *Report) float64 { return r.MySQLRowsWrittenPerS }},
+	{name: "mysql_counts_written_per_s", some: true, value: func(r *Report) float64 { return r.MySQLCountsWrittenPerS }},
 	{name: "mysql_statements_per_s", value: func(r *Report) float64 { return r.MySQLStatementsPerS }},
 	{name: "mysql_bytes_read_per_s", some: true, value: func(r *Report) float64 { return r.MySQLBytesReadPerS }},
 	{name: "mysql_bytes_written_per_s", some: true, value: func(r *Report) float64 { return r.MySQLBytesWrittenPerS }},

@@ -147,11 +147,11 @@ func writePreview(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 
 const curveWidth, curveHeight = 60, 12
 
-// writeCurve draws overshoot against rows: the new tuning with other floors, and where
+// writeCurve draws overshoot against rows: the new tuning with other news intervals, and where
 // the two stand.
 func writeCurve(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 	points := append([]*controlv1.PreviewPrediction{a.GetOld(), a.GetNew()}, a.GetCurve()...)
-	rows := (*controlv1.PreviewPrediction).GetRowsWrittenPerS
+	rows := func(p *controlv1.PreviewPrediction) float64 { return p.GetRowsWrittenPerS() + p.GetRowsReadPerS() }
 	over := (*controlv1.PreviewPrediction).GetOvershoot
 	x0, x1, y0, y1 := math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)
 	for _, p := range points {
@@ -175,7 +175,7 @@ func writeCurve(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 	}
 	put(a.GetOld(), 'O')
 	put(a.GetNew(), 'N')
-	_, _ = fmt.Fprintln(w, "admitted/limit at the worst, against MySQL rows written a second")
+	_, _ = fmt.Fprintln(w, "admitted/limit at the worst, against MySQL rows a second, written and read")
 	for i, line := range grid {
 		label := ""
 		switch i {
@@ -189,7 +189,7 @@ func writeCurve(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 	_, _ = fmt.Fprintf(w, "%8s +%s\n", "", strings.Repeat("-", curveWidth))
 	left := measured(&x0)
 	_, _ = fmt.Fprintf(w, "%10s%s%*s\n", "", left, curveWidth-len(left), measured(&x1))
-	_, _ = fmt.Fprintln(w, "O old   N new   B both   * new with other floors")
+	_, _ = fmt.Fprintln(w, "O old   N new   B both   * new with other news intervals")
 }
 
 // along is where v lies between from and to, on cells.

@@ -22,10 +22,10 @@ func (p *previews) Preview(_ context.Context, req controlplane.PreviewRequest) (
 		Shape:   controlplane.FleetShape{Nodes: []int{4, 3}, Keys: 240_000, HotShare: 0.1, OverlapShare: 0.05, Limit: 100, WindowMs: 60_000, Assumed: []string{"limit", "window_ms"}},
 		OldText: `{"floor":0.5}`, NewText: `{"floor":0.2}`, TookMs: 4200,
 		Predictions: controlplane.Predictions{
-			Old: controlplane.Prediction{Floor: 0.5, RowsWrittenPerS: 100, RowsReadPerS: 2000, ConvergenceP50Ms: 5000, ConvergenceP99Ms: 66_000, HotConvergeP99Ms: 24_641, UnknownShare: 0.471, Overshoot: 3, OrdinaryOvershoot: 1.5},
-			New: controlplane.Prediction{Floor: 0.2, RowsWrittenPerS: 250, RowsReadPerS: 1000, ConvergenceP50Ms: 1000, ConvergenceP99Ms: 2900, HotConvergeP99Ms: 900, Overshoot: 1.2, OrdinaryOvershoot: 1.1},
+			Old: controlplane.Prediction{NewsIntervalMs: 10_000, RowsWrittenPerS: 100, RowsReadPerS: 2000, ConvergenceP50Ms: 5000, ConvergenceP99Ms: 66_000, HotConvergeP99Ms: 24_641, UnknownShare: 0.471, Overshoot: 3, OrdinaryOvershoot: 1.5},
+			New: controlplane.Prediction{NewsIntervalMs: 200, RowsWrittenPerS: 250, RowsReadPerS: 1000, ConvergenceP50Ms: 1000, ConvergenceP99Ms: 2900, HotConvergeP99Ms: 900, Overshoot: 1.2, OrdinaryOvershoot: 1.1},
 			Curve: []controlplane.Prediction{
-				{Floor: 0.05, RowsWrittenPerS: 400, Overshoot: 1}, {Floor: 0.5, RowsWrittenPerS: 150, Overshoot: 2},
+				{NewsIntervalMs: 50, RowsWrittenPerS: 400, Overshoot: 1}, {NewsIntervalMs: 1000, RowsWrittenPerS: 150, Overshoot: 2},
 			},
 			KeysSimulated: 500, NodesSimulated: 7, Notes: []string{"500 of 240000 keys were simulated"},
 		},
@@ -48,22 +48,22 @@ share never told elsewhere    0.471  0      0
 admitted/limit, at the worst  3      1.2    0.4
 admitted/limit, ordinarily    1.5    1.1    0.733
 
-admitted/limit at the worst, against MySQL rows written a second
-       3 |O
+admitted/limit at the worst, against MySQL rows a second, written and read
+       3 |                                                           O
          |
          |
          |
          |
-         |          *
+         |*
          |
          |
          |
          |
-         |                              N
-       1 |                                                           *
+         |                                 N
+       1 |        *
          +------------------------------------------------------------
-          100                                                      400
-O old   N new   B both   * new with other floors
+          150                                                    2,100
+O old   N new   B both   * new with other news intervals
 
 - 500 of 240000 keys were simulated
 - simulated in 4.2s

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/dataplane/sim"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -27,7 +29,7 @@ func TestMain(m *testing.M) {
 		fmt.Println(`{"scale":{"keys":1,"nodes":1}}`)
 		select {}
 	}
-	floors = floors[:1]
+	intervals = intervals[:1]
 	os.Args = []string{os.Args[0], "-test.run=^TestWorker$"}
 	os.Exit(m.Run())
 }
@@ -66,8 +68,7 @@ func runner(t *testing.T) *Runner {
 }
 
 // The simulator predicts rows/s, convergence delay and worst-case overshoot for old and
-// new tuning: the default publishes early, and the RFC's lets half a limit pass unseen
-// in each region.
+// new tuning: the default tells other regions soon, and the RFC's every ten seconds.
 func TestPreviewTellsTuningsApart(t *testing.T) {
 	shape := small()
 	shape.WindowMs = 10_000
@@ -75,7 +76,7 @@ func TestPreviewTellsTuningsApart(t *testing.T) {
 	last.MinGlobalDuration, next.MinGlobalDuration = tuning.Duration(time.Second), tuning.Duration(time.Second)
 	var lines []line
 	ask := controlplane.PreviewAsk{Shape: shape, Old: document(t, last), New: document(t, next), TimeMaxMs: time.Hour.Milliseconds()}
-	err := work(ask, []float64{1, next.Floor, 0.05}, time.Now(), func(v any) error { lines = append(lines, v.(line)); return nil })
+	err := work(ask, []time.Duration{5 * time.Second, next.NewsInterval.Std(), 100 * time.Millisecond}, time.Now(), func(v any) error { lines = append(lines, v.(line)); return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +87,7 @@ func TestPreviewTellsTuningsApart(t *testing.T) {
 	if was.Overshoot <= is.Overshoot {
 		t.Errorf("overshoot: old %v, new %v: the RFC's must be larger", was.Overshoot, is.Overshoot)
 	}
-	if lax.Floor != 1 || lax.Overshoot < tight.Overshoot {
+	if lax.NewsIntervalMs != 5000 || lax.Overshoot <= tight.Overshoot {
 		t.Errorf("the curve: %+v is to be laxer than %+v", lax, tight)
 	}
 	if is.RowsWrittenPerS <= 0 || was.RowsReadPerS <= 0 || is.SimulatedDecisions == 0 {
@@ -102,33 +103,59 @@ func TestPreviewInAProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Old.Floor != 0.5 || p.New.Floor != 0.1 || p.KeysSimulated != 10 || p.NodesSimulated != 3 || p.New.SimulatedDecisions == 0 {
+	if p.Old.NewsIntervalMs != 10_000 || p.New.NewsIntervalMs != 200 || p.KeysSimulated != 10 || p.NodesSimulated != 3 || p.New.SimulatedDecisions == 0 {
 		t.Errorf("%+v", p)
 	}
-	if len(p.Curve) != 1 || p.Curve[0].Floor != 0.5 {
+	if len(p.Curve) != 1 || p.Curve[0].NewsIntervalMs != 1000 {
 		t.Errorf("the curve: %+v", p.Curve)
 	}
 }
 
-// Rows of counts grow with the keys that are not simulated, rows of digests do not; and
-// the answer says so.
+// The answer says what was left out of a fleet, and what became of its rows.
 func TestShrinkSaysHow(t *testing.T) {
 	shape := controlplane.FleetShape{Nodes: []int{100, 3, 3}, Keys: 10_000_000, HotShare: 0.1, OverlapShare: 0.05, Limit: 100, WindowMs: 60_000}
 	p, s := shrink(shape)
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	if sum(p.Nodes) > nodesMax || p.Requests() > 2*requestsMax || float64(s.Keys)*s.byKeys != 10_000_000 || s.byNodes <= 1 {
+	if sum(p.Nodes) > nodesMax || p.Requests() > 2*requestsMax || float64(s.Keys)*s.byKeys != 10_000_000 || s.regions != 3 || s.reduced != 3 {
 		t.Errorf("%+v, %+v", p, s)
 	}
-	if all := strings.Join(s.Notes, "\n"); !strings.Contains(all, "of 10000000 keys were simulated") || !strings.Contains(all, "of 106 nodes") {
+	if all := strings.Join(s.Notes, "\n"); !strings.Contains(all, "of 10000000 keys were simulated") || !strings.Contains(all, "of 106 nodes") || strings.Contains(all, "regions were simulated") {
 		t.Error(all)
 	}
 	if shape.Nodes[0] != 100 {
 		t.Error("the asker's shape was changed")
 	}
-	if p, s = shrink(small()); s.byKeys != 1 || s.byNodes != 1 || p.Keys != 60 {
+	shape.Nodes = slices.Repeat([]int{1}, 50)
+	if _, s = shrink(shape); s.regions != 50 || s.reduced != regionsMax || !strings.Contains(strings.Join(s.Notes, "\n"), "10 of 50 regions were simulated") {
+		t.Errorf("%+v", s)
+	}
+	if p, s = shrink(small()); s.byKeys != 1 || s.regions != s.reduced || p.Keys != 60 {
 		t.Errorf("a small one is simulated as it is: %+v", s)
+	}
+}
+
+// Counts that are stored grow with the keys. News grows with the regions that write it and with those that read it, and
+// has one row a region and interval at most, however many keys and nodes there are.
+func TestRowsGoByRegions(t *testing.T) {
+	const interval = 200 * time.Millisecond
+	quiet := sim.Report{MySQLRowsWrittenPerS: 14, MySQLCountsWrittenPerS: 10, MySQLRowsReadPerS: 4} // 4 rows of news of two regions
+	for name, tc := range map[string]struct {
+		by            scale
+		report        sim.Report
+		written, read float64
+	}{
+		"as it is":               {scale{byKeys: 1, regions: 2, reduced: 2}, quiet, 14, 4},
+		"twice the keys":         {scale{byKeys: 2, regions: 2, reduced: 2}, quiet, 28, 8},
+		"a thousand times":       {scale{byKeys: 1000, regions: 2, reduced: 2}, quiet, 10_010, 10},
+		"five times the regions": {scale{byKeys: 1, regions: 10, reduced: 2}, quiet, 30, 180},
+		"no news":                {scale{byKeys: 3, regions: 2, reduced: 2}, sim.Report{MySQLRowsWrittenPerS: 10, MySQLCountsWrittenPerS: 10}, 30, 0},
+		"one region":             {scale{byKeys: 2, regions: 1, reduced: 1}, sim.Report{MySQLRowsWrittenPerS: 2}, 4, 0},
+	} {
+		if written, read := tc.by.rows(tc.report, interval); written != tc.written || read != tc.read {
+			t.Errorf("%s: %v written, %v read; want %v, %v", name, written, read, tc.written, tc.read)
+		}
 	}
 }
 

@@ -76,7 +76,7 @@ func (r *Runner) Preview(ctx context.Context, ask controlplane.PreviewAsk) (cont
 	case caller.Err() != nil:
 		return answer, fmt.Errorf("preview: %w", caller.Err())
 	case told == nil:
-		slices.SortFunc(answer.Curve, func(a, b controlplane.Prediction) int { return cmp.Compare(a.Floor, b.Floor) })
+		slices.SortFunc(answer.Curve, func(a, b controlplane.Prediction) int { return cmp.Compare(a.NewsIntervalMs, b.NewsIntervalMs) })
 		if ctx.Err() != nil {
 			answer.Notes = append(answer.Notes, "the curve is not complete: time was up")
 		}

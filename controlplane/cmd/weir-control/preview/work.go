@@ -21,8 +21,11 @@ const (
 	regionsMax  = 10
 )
 
-// floors are where the curve is measured, in the order in which they tell most.
-var floors = []float64{0.5, 0.05, 0.75, 0.2, 0.1, 0.35, 1, 0.02}
+// intervals of news are where the curve is measured, in the order in which they tell most.
+var intervals = []time.Duration{
+	time.Second, 200 * time.Millisecond, 5 * time.Second, 50 * time.Millisecond, 2 * time.Second, 500 * time.Millisecond,
+	100 * time.Millisecond, 10 * time.Second,
+}
 
 // line is what the worker writes: one of its fields.
 type line struct {
@@ -39,7 +42,8 @@ type scale struct {
 	Nodes int      `json:"nodes"`
 	Notes []string `json:"notes"`
 
-	byKeys, byNodes float64 // the shape's over the simulated
+	byKeys           float64 // the shape's over the simulated
+	regions, reduced int     // the shape's, and the simulated
 }
 
 // Work reads a PreviewAsk and answers it, until everything is told or time is up.
@@ -50,13 +54,13 @@ func Work(stdin io.Reader, stdout io.Writer) error {
 		return fmt.Errorf("read what to preview: %w", err)
 	}
 	out := json.NewEncoder(stdout)
-	if err := work(ask, floors, began, out.Encode); err != nil {
+	if err := work(ask, intervals, began, out.Encode); err != nil {
 		return out.Encode(line{Error: err.Error()})
 	}
 	return nil
 }
 
-func work(ask controlplane.PreviewAsk, floors []float64, began time.Time, tell func(any) error) error {
+func work(ask controlplane.PreviewAsk, intervals []time.Duration, began time.Time, tell func(any) error) error {
 	last, err := tuning.Parse([]byte(ask.Old))
 	if err != nil {
 		return err
@@ -84,15 +88,15 @@ func work(ask controlplane.PreviewAsk, floors []float64, began time.Time, tell f
 		return err
 	}
 	each := time.Since(began) / 2
-	for _, floor := range floors {
+	for _, interval := range intervals {
 		if left := time.Duration(ask.TimeMaxMs)*time.Millisecond - time.Since(began); left < each*3/2 {
 			break
 		}
-		if floor == next.Floor {
+		if interval == next.NewsInterval.Std() {
 			continue // it is there
 		}
 		point := next
-		point.Floor = floor
+		point.NewsInterval = tuning.Duration(interval)
 		p, err := predict(population, by, point)
 		if err != nil {
 			return err
@@ -118,13 +122,17 @@ func shrink(shape controlplane.FleetShape) (sim.Population, scale) {
 	}
 	p.Keys = min(max(keysMin, int(requestsMax/(1.5*max(p.Requests(), 0.01)))), int(shape.Keys))
 	s := scale{Keys: p.Keys, Nodes: sum(p.Nodes)}
-	s.byKeys, s.byNodes = float64(shape.Keys)/float64(s.Keys), float64(nodes)/float64(s.Nodes)
+	s.byKeys, s.regions, s.reduced = float64(shape.Keys)/float64(s.Keys), len(shape.Nodes), len(p.Nodes)
 	if s.byKeys > 1 {
-		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d keys were simulated: rows of counts are multiplied by %.4g, rows of digests are not, since they go by nodes", s.Keys, shape.Keys, s.byKeys))
+		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d keys were simulated: counts that are stored are multiplied by %.4g; of news a region writes a row an interval at most, "+
+			"if no more than 5,000 of its keys change within one", s.Keys, shape.Keys, s.byKeys))
 	}
-	if s.byNodes > 1 {
-		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d nodes in %d of %d regions were simulated: all rows are multiplied by %.4g, which is more than is written and about what is read; overshoot grows with regions that were left out",
-			s.Nodes, nodes, len(p.Nodes), len(shape.Nodes), s.byNodes))
+	if s.regions > s.reduced {
+		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d regions were simulated: rows of news are multiplied, as each region writes its own and reads all others'; overshoot grows with regions that were left out",
+			s.reduced, s.regions))
+	}
+	if s.Nodes < nodes {
+		s.Notes = append(s.Notes, fmt.Sprintf("%d of %d nodes were simulated: rows go by regions, and not by nodes", s.Nodes, nodes))
 	}
 	s.Notes = append(s.Notes,
 		"assumed of callers: hot keys are offered 0.55 to 1.5 times their limits and others 0.01 to 0.3 times; Redis answers in 1 ms, MySQL in 60 to 120 ms, and nothing fails",
@@ -159,10 +167,11 @@ func predict(p sim.Population, by scale, set tuning.Tuning) (controlplane.Predic
 	if err != nil {
 		return controlplane.Prediction{}, err
 	}
+	written, read := by.rows(load, set.NewsInterval.Std())
 	return controlplane.Prediction{
-		Floor:              set.Floor,
-		RowsWrittenPerS:    load.MySQLRowsWrittenPerS * by.byKeys,
-		RowsReadPerS:       load.MySQLRowsReadPerS * by.byKeys,
+		NewsIntervalMs:     set.NewsInterval.Std().Milliseconds(),
+		RowsWrittenPerS:    written,
+		RowsReadPerS:       read,
 		ConvergenceP50Ms:   load.ConvergenceDelayMs.P50,
 		ConvergenceP99Ms:   load.ConvergenceDelayMs.P99,
 		HotConvergeP99Ms:   load.ConvergenceDelayHotMs.P99,
@@ -171,6 +180,23 @@ func predict(p sim.Population, by scale, set tuning.Tuning) (controlplane.Predic
 		OrdinaryOvershoot:  load.AdmittedOverLimit,
 		SimulatedDecisions: decided(load) + decided(worst),
 	}, nil
+}
+
+// rows are what the whole fleet writes and reads a second. Each count that is stored is a row. News has one row a region
+// and interval in which something has changed, which all other regions read.
+func (s scale) rows(r sim.Report, interval time.Duration) (written, read float64) {
+	news := max(0, r.MySQLRowsWrittenPerS-r.MySQLCountsWrittenPerS)
+	written, read = news+r.MySQLCountsWrittenPerS*s.byKeys, r.MySQLRowsReadPerS
+	if news == 0 {
+		return written, read
+	}
+	busy := max(1, min(s.byKeys, float64(s.reduced)/interval.Seconds()/news)) // with all keys, more intervals have changes
+	writers := float64(s.regions) / float64(s.reduced)
+	readers := 1.0
+	if s.reduced > 1 {
+		readers = float64(s.regions-1) / float64(s.reduced-1)
+	}
+	return written + news*(busy*writers-1), read * busy * writers * readers
 }
 
 func decided(r sim.Report) int64 { return r.Simulated.Allowed + r.Simulated.Denied }
