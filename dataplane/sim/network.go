@@ -92,14 +92,6 @@ func (l *link) embarkTo(op string, shard int) (voyage, error) {
 	return v, nil
 }
 
-// outward is the way there.
-func (v voyage) outward(ctx context.Context, op string) error {
-	if v.sunk {
-		return v.wreck(ctx, op)
-	}
-	return pause(ctx, v.there, op)
-}
-
 // homeward is the way back.
 func (v voyage) homeward(ctx context.Context, op string) error {
 	if v.mute {

@@ -150,13 +150,15 @@ func (s *countsSubject) Import(ctx context.Context, nowMs int64, yield func(stri
 		return err
 	}
 	for n, c := range s.alive(nowMs) {
-		row := *c.row
-		if s.fault == "yields half before an error" && ctx.Err() != nil {
+		row, ended := *c.row, ctx.Err()
+		switch {
+		case ended == nil:
+		case s.fault == "yields half before an error":
 			row.Count /= 2
-		} else if s.fault == "stops without an error" && ctx.Err() != nil {
-			return nil
-		} else if err := ctx.Err(); err != nil && n > 0 && s.fault != "never looks at ctx" {
-			return err
+		case s.fault == "stops without an error":
+			return error(nil)
+		case n > 0 && s.fault != "never looks at ctx":
+			return ended
 		}
 		switch s.fault {
 		case "yields a component twice":
