@@ -130,7 +130,7 @@ func (e *Entry) Unsent() (cost int64) {
 	defer e.mu.Unlock()
 	for slot := range e.ledger().cells {
 		cost += max(0, e.unsentLocked(slot))
-		if e.flags.Load()>>slot&(flagRestore|flagSending) == flagRestore {
+		if e.restoresLocked(slot) {
 			cost += max(1, e.ledger().extra.restore[slot].own)
 		}
 	}

@@ -28,7 +28,7 @@ func (e *Entry) beginLocked(slot int) {
 }
 
 // Renew begins a new epoch of the cells that are still in the lost one, unless the origin is heard of them first. true
-// means that the entry has something to restore.
+// means that the entry has something to restore that is not on its way.
 func (e *Entry) Renew(lost, epoch store.Epoch) (restores bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -41,7 +41,12 @@ func (e *Entry) Renew(lost, epoch store.Epoch) (restores bool) {
 			*of = epoch
 		}
 	}
-	return e.flags.Load()&(flagRestore|flagRestore1) != 0
+	return e.restoresLocked(0) || e.restoresLocked(1)
+}
+
+// restoresLocked is true while a cell has something to restore that is not on its way.
+func (e *Entry) restoresLocked(slot int) bool {
+	return e.flags.Load()>>slot&(flagRestore|flagSending) == flagRestore
 }
 
 // Restores is true while the origin has to be told again what it has lost.

@@ -99,6 +99,9 @@ func TestRenewConcernsTheLostEpoch(t *testing.T) {
 		t.Fatal("nothing to restore")
 	}
 	wantRestore(t, "renewed", loaded(e), newEpoch, 12, 20, 0)
+	if e.Renew(lostEpoch, newEpoch) {
+		t.Error("what is on its way is to be restored once more")
+	}
 	if fresh := bareEntry(); fresh.Renew(lostEpoch, newEpoch) {
 		t.Error("an entry without an answer has something to restore")
 	}
