@@ -1,0 +1,109 @@
+package dataplane
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// threeShards is an origin that nobody calls.
+type threeShards struct{ store.Origin }
+
+func (threeShards) Shards() int             { return 3 }
+func (threeShards) ShardOf(*window.Key) int { return 0 }
+func (threeShards) Listen(ctx context.Context, _ int, _ func([]store.Foreign)) error {
+	<-ctx.Done()
+	return nil
+}
+
+// timed is a limiter with three shards, on a clock that the test sets.
+func timed(t *testing.T) (l *Limiter, now *time.Time) {
+	t.Helper()
+	at := time.UnixMilli(1_735_000_000_000)
+	l, err := New(Config{Region: "eu", Origin: threeShards{}, Clock: func() time.Time { return at }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l, &at
+}
+
+// Of a shard's last 16 answers the one that took least time tells its clock.
+func TestTheQuickestOfTheLastAnswersTellsTheTime(t *testing.T) {
+	var s timing
+	if _, ok := s.ahead(); ok {
+		t.Error("there is a time before the first answer")
+	}
+	s.add(sample{5 * time.Second, 2 * time.Millisecond, true})
+	for i := range samplesMax - 1 {
+		s.add(sample{time.Duration(i) * time.Second, 10 * time.Millisecond, true})
+	}
+	if ahead, ok := s.ahead(); !ok || ahead != 5*time.Second {
+		t.Errorf("%v ahead, want 5s by the quickest of 16", ahead)
+	}
+	s.add(sample{9 * time.Second, 3 * time.Millisecond, true})
+	if ahead, _ := s.ahead(); ahead != 9*time.Second {
+		t.Errorf("%v ahead, want 9s: the 17th answer takes the place of the first", ahead)
+	}
+}
+
+// An answer is half a round trip old, and one without a time tells none.
+func TestAnAnswerIsHalfARoundTripOld(t *testing.T) {
+	l, now := timed(t)
+	began := *now
+	*now = now.Add(400 * time.Millisecond)
+	l.hearTime(l.shards[0], began, time.Time{})
+	if got := l.nowMs() - now.UnixMilli(); got != 0 {
+		t.Errorf("%d ms ahead by an answer without a time", got)
+	}
+	l.hearTime(l.shards[0], began, now.Add(7*time.Second))
+	if got := l.nowMs() - now.UnixMilli(); got != 7200 {
+		t.Errorf("%d ms ahead, want 7000 and half of 400", got)
+	}
+}
+
+// Time is the median of the shards that have answered, the lower one of two.
+func TestTimeIsTheMedianOfTheShards(t *testing.T) {
+	l, now := timed(t)
+	for _, c := range []struct {
+		shard       int
+		ahead, want time.Duration
+	}{
+		{0, 20 * time.Second, 20 * time.Second},
+		{1, 40 * time.Second, 20 * time.Second},
+		{2, time.Hour, 40 * time.Second},
+	} {
+		l.hearTime(l.shards[c.shard], *now, now.Add(c.ahead))
+		if got := time.Duration(l.nowMs()-now.UnixMilli()) * time.Millisecond; got != c.want {
+			t.Errorf("with shard %d: %v ahead, want %v", c.shard, got, c.want)
+		}
+	}
+}
+
+// A shard whose clock goes back a little lets time stand still; one that goes back by more than 10 s is followed.
+func TestTimeStandsStillWhereAnOriginGoesBack(t *testing.T) {
+	l, now := timed(t)
+	hear := func(ahead time.Duration) (told int64) {
+		for range samplesMax { // all that were heard before are forgotten
+			for _, sh := range l.shards {
+				l.hearTime(sh, *now, now.Add(ahead))
+			}
+		}
+		return l.nowMs() - now.UnixMilli()
+	}
+	if got := hear(time.Minute); got != 60_000 {
+		t.Fatalf("%d ms ahead", got)
+	}
+	if got := hear(55 * time.Second); got != 60_000 {
+		t.Errorf("%d ms ahead after 5 s back, want 60,000 still", got)
+	}
+	*now = now.Add(6 * time.Second)
+	if got := l.nowMs() - now.UnixMilli(); got != 55_000 {
+		t.Errorf("%d ms ahead once the origin has caught up, want 55,000", got)
+	}
+	if got := hear(30 * time.Second); got != 30_000 {
+		t.Errorf("%d ms ahead after 25 s back, want 30,000", got)
+	}
+}
