@@ -12,11 +12,9 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// How long it takes, at the default tuning, from the moment in which one region has used
-// a limit up until the other denies. Three kinds of keys: those that the other region does
-// not use, those that it has just begun to use, and those that it has used for longer than
-// a digest needs to say so. Each is measured at a moment of its own within the loops'
-// intervals.
+// At the default tuning, another region denies within 3 s after one has used a limit up. Three kinds of keys: those that
+// the other region does not use, those that it has just begun to use, and those that it has used for seconds. Each is
+// measured at a moment of its own within the relays' intervals.
 func TestSoakConvergenceAtTheDefaultTuning(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testSoakConvergenceAtTheDefaultTuning)
@@ -24,9 +22,8 @@ func TestSoakConvergenceAtTheDefaultTuning(t *testing.T) {
 
 func testSoakConvergenceAtTheDefaultTuning(t *testing.T) {
 	t.Parallel()
-	set := tuning.Default()
-	f := newFleet(t, plan{tuning: set})
-	keys, spread := soak(15, 200), soak(2*time.Second, time.Minute)
+	f := newFleet(t, plan{tuning: tuning.Default()})
+	const keys, spread = 200, 20 * time.Second
 	kinds := []*struct {
 		name      string
 		used      bool          // by the other region
@@ -36,7 +33,7 @@ func testSoakConvergenceAtTheDefaultTuning(t *testing.T) {
 	}{
 		{name: "a key that the other region does not use"},
 		{name: "a key that the other region has just begun to use", used: true},
-		{name: "a key that both regions use", used: true, after: 4 * set.NewsInterval.Std()},
+		{name: "a key that both regions use", used: true, after: 5 * time.Second},
 	}
 	random := rand.New(rand.NewPCG(1, 1))
 	for n, kind := range kinds {
@@ -51,8 +48,8 @@ func testSoakConvergenceAtTheDefaultTuning(t *testing.T) {
 	for _, kind := range kinds {
 		kind.measuring.Wait()
 		t.Logf("MEASURED | %s | %v |", kind.name, &kind.took)
-		if late := kind.took.late(); kind.used && late > keys/4 {
-			t.Errorf("%s: of %d keys %d were not heard of within %v", kind.name, keys, late, patience)
+		if late := kind.took.late(); late > 0 {
+			t.Errorf("%s: of %d keys %d were not heard of within %v", kind.name, keys, late, heardWithin)
 		}
 	}
 	f.settle("none, at the default tuning", recovery{}, allowance{unpublished: true})
@@ -74,7 +71,7 @@ func (f *fleet) untilDenied(identifier string, used bool, after time.Duration) t
 		eu.ask(eu.nodes[i%len(eu.nodes)], identifier, ask)
 	}
 	began := time.Now()
-	tick := time.NewTicker(10 * time.Millisecond)
+	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for time.Since(began) < patience && slices.ContainsFunc(us.nodes, func(n *node) bool { return n.knows(identifier, oneCell) < limit }) {
 		<-tick.C
@@ -82,8 +79,9 @@ func (f *fleet) untilDenied(identifier string, used bool, after time.Duration) t
 	return time.Since(began)
 }
 
-// patience is how long a key is waited for; those that take longer are counted.
-const patience = 20 * time.Second
+// heardWithin bounds how long after it is used up in one region a key is allowed in the other. Those that take longer are
+// counted, and given up on after patience.
+const heardWithin, patience = 3 * time.Second, 20 * time.Second
 
 // delays are samples.
 type delays struct {
@@ -101,7 +99,7 @@ func (d *delays) late() (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, took := range d.all {
-		if took >= patience {
+		if took > heardWithin {
 			n++
 		}
 	}

@@ -28,7 +28,6 @@ type node struct {
 	toRedis, toMySQL *servers.Proxy
 	redisAt          atomic.Pointer[string] // where new connections go: a failover changes it
 	registry         *prometheus.Registry
-	skew             time.Duration
 	callers          sync.RWMutex // each holds it while it waits for a decision
 	drained          bool         // callers turn elsewhere; under callers
 }
@@ -47,8 +46,8 @@ func (r *region) start() *node {
 	origin := n.origin(r.fleet)
 	config := dataplane.Config{Region: r.name, NodeID: n.id, Origin: origin, Settings: counts}
 	if r.fleet.plan.skew != nil {
-		n.skew = r.fleet.plan.skew(r.name, r.started)
-		config.Clock = func() time.Time { return time.Now().Add(n.skew) }
+		skew := r.fleet.plan.skew(r.name, r.started)
+		config.Clock = func() time.Time { return time.Now().Add(skew) }
 	}
 	limiter, err := dataplane.New(config)
 	must(t, err)
@@ -114,9 +113,6 @@ func through(dsn string, p *servers.Proxy) string {
 func (n *node) ready() bool {
 	return n.metric("weir_tuning_version") > 0
 }
-
-// now is the node's clock.
-func (n *node) now() time.Time { return time.Now().Add(n.skew) }
 
 // metric is a counter or gauge of the node's, summed over all its labels that hold the
 // given values.
