@@ -182,7 +182,7 @@ func (f *fleet) recovered(since time.Time, refused int64) (took recovery) {
 	}{
 		"each Redis holds what was accepted": {&took.origin, complete(0, func(r *region) (totals, error) { return r.atOrigin(f.t.Context(), wants[r]) })},
 		"MySQL has what was accepted":        {&took.rows, complete(refused, func(r *region) (totals, error) { return r.published(f.t.Context()) })},
-		"every region has heard of it":       {&took.heard, func() bool { return f.heard(wants) }},
+		"every region has heard of it":       {&took.heard, f.hearing(wants)},
 	} {
 		waiting.Go(func() {
 			tick := time.NewTicker(20 * time.Millisecond)
@@ -200,23 +200,30 @@ func (f *fleet) recovered(since time.Time, refused int64) (took recovery) {
 	return took
 }
 
-// heard is true when each region's Redis holds what the other regions have counted, and a node of it counts what they
-// have to themselves.
-func (f *fleet) heard(wants map[*region]totals) bool {
+// hearing is true once each region's Redis holds what the other regions have counted, and a node of it has counted what
+// they have to themselves. A node whose Redis does not answer in time is asked again.
+func (f *fleet) hearing(wants map[*region]totals) (heard func() bool) {
+	unheard := make(map[*region]totals)
 	for _, r := range f.regions {
-		want := r.others(wants)
-		got, err := r.foreign(f.t.Context(), want)
-		if lost, _ := drift(want, got); err != nil || lost > 0 {
-			return false
-		}
-		n := r.nodes[len(r.nodes)-1]
-		for c, count := range want {
-			if strings.Contains(c.identifier, "@") && n.knows(c.identifier, r.ledger.duration) < count {
+		unheard[r] = r.others(wants)
+	}
+	return func() bool {
+		for _, r := range f.regions {
+			got, err := r.foreign(f.t.Context(), unheard[r])
+			if err != nil {
+				return false
+			}
+			n := r.nodes[len(r.nodes)-1]
+			maps.DeleteFunc(unheard[r], func(c cell, count int64) bool {
+				isShared := !strings.Contains(c.identifier, "@")
+				return got[c] >= count && (isShared || n.knows(c.identifier, r.ledger.duration) >= count)
+			})
+			if len(unheard[r]) > 0 {
 				return false
 			}
 		}
+		return true
 	}
-	return true
 }
 
 // knows is what a node counts against a key.
