@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -55,28 +57,36 @@ func testSoakConvergenceAtTheDefaultTuning(t *testing.T) {
 	f.settle("none, at the default tuning", recovery{}, allowance{unpublished: true})
 }
 
-// untilDenied uses a limit up in the first region, at once, and returns how long it
-// takes until each node of the second one denies.
+// untilDenied uses what is left of a limit up in the first region, at once, and returns how long it takes until each node
+// of the second one would deny.
 func (f *fleet) untilDenied(identifier string, used bool, after time.Duration) time.Duration {
-	const limit, ask = 100, 103 // one more for what the other region has used
+	const limit = 100
 	eu, us := f.regions[0], f.regions[1]
+	left := limit
 	if used {
 		for _, n := range us.nodes {
-			us.ask(n, identifier, ask)
+			us.ask(n, identifier, limit)
 		}
-		eu.ask(eu.nodes[0], identifier, ask)
+		eu.ask(eu.nodes[0], identifier, limit)
+		left -= len(us.nodes) + 1
 		pause(f.t.Context(), after)
 	}
-	for i := range limit {
-		eu.ask(eu.nodes[i%len(eu.nodes)], identifier, ask)
+	for i := range left {
+		eu.ask(eu.nodes[i%len(eu.nodes)], identifier, limit)
 	}
 	began := time.Now()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for time.Since(began) < patience && slices.ContainsFunc(us.nodes, func(n *node) bool { return n.knows(identifier, oneCell) < limit }) {
+	for time.Since(began) < patience && slices.ContainsFunc(us.nodes, func(n *node) bool { return n.allows(identifier, limit) }) {
 		<-tick.C
 	}
 	return time.Since(began)
+}
+
+// allows is whether a node would allow a request of cost 1.
+func (n *node) allows(identifier string, limit int64) bool {
+	return n.Peek(context.Background(), dataplane.Request{
+		Workspace: workspace, Namespace: namespace, Identifier: identifier, Limit: limit, Duration: oneCell}).Allowed
 }
 
 // heardWithin bounds how long after it is used up in one region a key is allowed in the other. Those that take longer are
