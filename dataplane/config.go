@@ -45,7 +45,8 @@ type Config struct {
 
 	// RegionNodes is how many nodes share Origin, 1 to 10,000; 0 goes by the
 	// heartbeats in Settings, and is 1 without them. More make each node's share of what
-	// is left of a limit smaller, and let it send sooner.
+	// is left of a limit smaller, and let it send sooner. 1 also tells that no other node
+	// has to be asked about a large cost; with 0 one other is supposed for that.
 	RegionNodes int
 
 	// ClockSkewMax is how far AllowAt's time may lie from Clock's before it is an

@@ -19,9 +19,13 @@ var errStopped = errors.New("dataplane: limiter is stopped")
 // asksFirst is true when a cost is so large that what other nodes may have been granted lately
 // matters: with what a batch asks before it on the same key, it is more than a share of what its limit leaves, on a
 // key last heard of more than two ticks ago. A read that was answered settles it for two ticks, and one that was not
-// for a rest. A key far from its limit has shares that hold its costs, and a node alone has no other to hear of.
+// for a rest. A key far from its limit has shares that hold its costs, and a node that is configured as the only one has no
+// other to hear of. Heartbeats tell of a node only after it has begun to count, so until they do one other is supposed.
 func (l *Limiter) asksFirst(e *cell.Entry, c *call, now clock.Steady, set *settings) bool {
 	n := l.nodes.Load()
+	if l.cfg.RegionNodes == 0 {
+		n = max(n, 2)
+	}
 	if n < 2 || int64(now-e.RefreshedAt()) <= set.twoTicksMs {
 		return false
 	}

@@ -87,7 +87,7 @@ func newHistory(t *testing.T, rt *rapid.T) *history {
 		h.w.counts.SetNamespaces(store.NamespaceRow{Workspace: "acme", Namespace: "api", Outage: h.outage})
 	}
 	h.n = h.w.node("eu", "a", func(c *dataplane.Config) {
-		c.EntriesMax, c.Origin = entriesMax, nil
+		c.EntriesMax, c.Origin, c.RegionNodes = entriesMax, nil, 1 // asks nobody about a large cost
 		if withOrigin {
 			h.origin = &spiedOrigin{Origin: h.w.origin("eu").Client()}
 			c.Origin = h.origin

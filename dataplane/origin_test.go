@@ -266,27 +266,32 @@ func TestOneCallersCancellationIsItsOwn(t *testing.T) {
 
 // B accepts 1 of 100; 0.6 s later A accepts 99; 250 ms later B is asked for 99 → denied:
 // with a tick that sends what was accepted, a cost of more than its share of what is left, on a
-// key last heard of more than two ticks ago, asks first.
+// key last heard of more than two ticks ago, asks first. It does so too before heartbeats have told of the other node.
 func TestALargeCostAsksFirst(t *testing.T) {
-	for name, take := range map[string]func(n *node, cost int64) dataplane.Decision{
-		"single": func(n *node, cost int64) dataplane.Decision { return n.take("k", cost, 100) },
-		"batch": func(n *node, cost int64) dataplane.Decision {
-			b := n.AllowMany(context.Background(), []dataplane.Request{ask("k", cost-1, 100), ask("k", 1, 100)})
-			return b.Decisions[1]
-		},
+	single := func(n *node, cost int64) dataplane.Decision { return n.take("k", cost, 100) }
+	batch := func(n *node, cost int64) dataplane.Decision {
+		b := n.AllowMany(context.Background(), []dataplane.Request{ask("k", cost-1, 100), ask("k", 1, 100)})
+		return b.Decisions[1]
+	}
+	for name, c := range map[string]struct {
+		nodes int
+		take  func(n *node, cost int64) dataplane.Decision
+	}{
+		"single": {2, single}, "batch": {2, batch},
+		"single, no heartbeats yet": {0, single}, "batch, no heartbeats yet": {0, batch},
 	} {
 		w := newWorld(t)
-		two := func(c *dataplane.Config) { c.RegionNodes = 2 }
-		a, b := w.node("eu", "a", two), w.node("eu", "b", two)
+		nodes := func(config *dataplane.Config) { config.RegionNodes = c.nodes }
+		a, b := w.node("eu", "a", nodes), w.node("eu", "b", nodes)
 		b.take("k", 1, 100)
 		b.replay()
 		w.clock.advance(600 * time.Millisecond)
-		if d := take(a, 99); !d.Allowed {
+		if d := c.take(a, 99); !d.Allowed {
 			t.Fatalf("%s: 99 of the 99 that are left: %+v", name, d)
 		}
 		a.replay()
 		w.clock.advance(250 * time.Millisecond)
-		if d := take(b, 99); d.Allowed {
+		if d := c.take(b, 99); d.Allowed {
 			t.Errorf("%s: 99 more: %+v", name, d)
 		}
 	}
