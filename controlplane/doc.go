@@ -66,7 +66,7 @@
 //
 // # Settings and tokens
 //
-// [Settings] are overrides and namespaces: rows that nodes read with their next import
+// [Settings] are overrides and namespaces: rows that nodes read within a settings interval
 // of settings, each changed in one transaction with its audit row. [Tokens] are who may
 // do all this, by [Role].
 //

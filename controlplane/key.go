@@ -37,8 +37,8 @@ func (q KeyQuery) Validate() error {
 	return nil
 }
 
-// KeyReport is what regions have published of a key, and what operators have set for it.
-// What a region has accepted since it last published, and what it holds back below its
+// KeyReport is what regions have stored of a key, and what operators have set for it.
+// What a region has accepted since it last stored a count, and what is below its
 // floor, is not in it: nodes alone know that.
 type KeyReport struct {
 	Now       time.Time   // by the clock of the database
@@ -69,7 +69,7 @@ type KeyCell struct {
 	Parts      []KeyPart // by region
 }
 
-// KeyPart is what a region has published of a cell.
+// KeyPart is what a region has stored of a cell.
 type KeyPart struct {
 	Region    string
 	Count     int64
@@ -94,7 +94,7 @@ type KeyStore interface {
 }
 
 // GetKey looks at a key. Its parts are read one after the other: a reset that is made
-// meanwhile is told with counts of before it, as nodes have it until they import it.
+// meanwhile is told with counts of before it, as nodes have it until they read it.
 func GetKey(ctx context.Context, store KeyStore, q KeyQuery) (r KeyReport, err error) {
 	if err := q.Validate(); err != nil {
 		return r, err

@@ -14,7 +14,7 @@ const (
 	// ResetsPageMax is the most resets that one listing holds.
 	ResetsPageMax = 1000
 	// ResetsMax is how many resets there may be at a time: every node reads all of them
-	// with each import of settings.
+	// with each read of settings.
 	ResetsMax = 100_000
 
 	resetGrace = 24 * time.Hour // that a row outlives its expiry, for clocks that are behind
@@ -53,7 +53,7 @@ type ResetStore interface {
 	Resets(ctx context.Context, workspace, namespace string, rows int) ([]Reset, error)
 }
 
-// ResetKey has all nodes forget, within one import of settings, what was counted of an
+// ResetKey has all nodes forget, within one settings interval, what was counted of an
 // identifier. longest is the longest window that it is limited by, 0 for any: so long the
 // reset is remembered, and a smaller one than the truth lets old counts come back.
 func (s *Settings) ResetKey(ctx context.Context, workspace, namespace, identifier string, longest time.Duration, by By) (reset Reset, err error) {

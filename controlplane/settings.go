@@ -148,8 +148,7 @@ type SettingsStore interface {
 	ResetStore
 }
 
-// Settings changes overrides and namespaces, and resets keys. Nodes have a change within one import of
-// settings.
+// Settings changes overrides and namespaces, and resets keys. Nodes have a change within one settings interval.
 type Settings struct{ store SettingsStore }
 
 // NewSettings returns settings kept in store.

@@ -14,7 +14,7 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-// keyView is one identifier: what regions have published of it, and what operators have set.
+// keyView is one identifier: what regions have stored of it, and what operators have set.
 type keyView struct {
 	Workspace, Namespace, Identifier string
 	Asked                            bool

@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// cellsView is a key's two cells as regions have published them, with the window that
+// cellsView is a key's two cells as regions have stored them, with the window that
 // slides over them: each cell is 300 wide, and what a region counted is as high.
 type cellsView struct {
 	*controlv1.KeyWindow

@@ -71,14 +71,14 @@ var dids = map[string]string{
 	"rollout.resume":    "The rollout goes on.",
 	"rollout.abort":     "The rollout is given up: what was applied is rolled back.",
 	"rollout.rollback":  "The rollout is being rolled back.",
-	"key.reset":         "What was counted of the identifier is forgotten. Nodes have it within one import.",
+	"key.reset":         "What was counted of the identifier is forgotten. Nodes have it within one settings interval.",
 	"retirement.start":  "The retirement has begun: it observes first.",
 	"retirement.rename": "Approved: the table gets its other name.",
 	"retirement.drop":   "Approved: the table is dropped.",
 	"retirement.abort":  "Given up: the table keeps its name, or gets it back.",
-	"override.set":      "The override is set. Nodes have it within one import.",
-	"override.delete":   "The override is gone. Nodes follow within one import.",
-	"namespace.set":     "The settings are changed. Nodes have them within one import.",
+	"override.set":      "The override is set. Nodes have it within one settings interval.",
+	"override.delete":   "The override is gone. Nodes follow within one settings interval.",
+	"namespace.set":     "The settings are changed. Nodes have them within one settings interval.",
 }
 
 // render shows a page. It is rendered as a whole before the first byte is sent, so that

@@ -60,12 +60,12 @@ func writeKey(w io.Writer, k *controlv1.GetKeyResponse, cost int64) {
 		writeKeyWindow(w, window, k.GetNowMs(), cost)
 	}
 	if len(k.GetWindows()) == 0 {
-		head(w, "no region has published any count of it lately")
+		head(w, "no region has stored any count of it lately")
 	}
 	if k.GetTruncated() {
 		head(w, "there is more than one answer takes in: counts may be too low")
 	}
-	head(w, "\nThis is what regions have published; a node's Explain tells what it holds back.")
+	head(w, "\nThis is what regions have stored; a node's Explain tells what it counts.")
 }
 
 func writeKeyWindow(w io.Writer, k *controlv1.KeyWindow, nowMs, cost int64) {

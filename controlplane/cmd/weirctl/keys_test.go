@@ -41,14 +41,14 @@ there are more nodes than one answer takes in; these are the ones last heard of
 	}
 }
 
-// One key, as regions have published it: two cells with their parts, and when a cost passes.
+// One key, as regions have stored it: two cells with their parts, and when a cost passes.
 func TestKeysShow(t *testing.T) {
 	w := newWorld(t)
 	w.key = controlplane.KeyReport{Now: now}
 	w.want(t, w.run(t, "keys", "show", "acme", "api", "user_42"), exitOK, `
-no region has published any count of it lately
+no region has stored any count of it lately
 
-This is what regions have published; a node's Explain tells what it holds back.
+This is what regions have stored; a node's Explain tells what it counts.
 `)
 	if want := (controlplane.KeyQuery{Workspace: "acme", Namespace: "api", Identifier: "user_42", Cost: 1}); w.keyQuery != want {
 		t.Errorf("asked for %+v, want %+v", w.keyQuery, want)
@@ -88,7 +88,7 @@ reset 2026-01-02 14:04:05Z: what was counted before is forgotten
   current   2026-01-02 15:04:00Z  -       0      -
   previous  2026-01-02 15:03:59Z  -       0      -
 
-This is what regions have published; a node's Explain tells what it holds back.
+This is what regions have stored; a node's Explain tells what it counts.
 `)
 	if want := (controlplane.KeyQuery{Workspace: "acme", Namespace: "api", Identifier: "user_42", Limit: 100, Cost: 5}); w.keyQuery != want {
 		t.Errorf("asked for %+v, want %+v", w.keyQuery, want)

@@ -466,7 +466,7 @@ func (x *GetKeyRequest) GetCost() int64 {
 type GetKeyResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	NowMs         int64                  `protobuf:"varint,1,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"`                         // Unix ms by the clock of the database: all moments here are of it
-	Windows       []*KeyWindow           `protobuf:"bytes,2,rep,name=windows,proto3" json:"windows,omitempty"`                                   // by mode, then duration: those that any region has published lately
+	Windows       []*KeyWindow           `protobuf:"bytes,2,rep,name=windows,proto3" json:"windows,omitempty"`                                   // by mode, then duration: those that any region has stored lately
 	Truncated     bool                   `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`                              // there is more than an answer takes in, so counts may be too low
 	Override      *Override              `protobuf:"bytes,4,opt,name=override,proto3" json:"override,omitempty"`                                 // the one that applies; left out: none does
 	OverrideExact bool                   `protobuf:"varint,5,opt,name=override_exact,json=overrideExact,proto3" json:"override_exact,omitempty"` // it names the identifier, with no '*'
@@ -547,7 +547,7 @@ func (x *GetKeyResponse) GetReset_() *Reset {
 	return nil
 }
 
-// KeyWindow is a key's two cells of one duration, as published.
+// KeyWindow is a key's two cells of one duration, as stored.
 type KeyWindow struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Mode       string                 `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"` // exact or estimate
@@ -728,7 +728,7 @@ func (x *KeyCell) GetParts() []*KeyPart {
 	return nil
 }
 
-// KeyPart is what a region has published of a cell.
+// KeyPart is what a region has stored of a cell.
 type KeyPart struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Region        string                 `protobuf:"bytes,1,opt,name=region,proto3" json:"region,omitempty"`

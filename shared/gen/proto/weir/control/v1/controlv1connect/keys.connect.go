@@ -46,7 +46,7 @@ type TopKeysServiceClient interface {
 	// TopKeys merges what nodes last reported of their hot or denied keys: of each node at
 	// most 20 of a kind, some seconds old.
 	TopKeys(context.Context, *connect.Request[v1.TopKeysRequest]) (*connect.Response[v1.TopKeysResponse], error)
-	// GetKey shows what regions have published of one key, and the override and the reset
+	// GetKey shows what regions have stored of one key, and the override and the reset
 	// that apply to it. It is what MySQL has: what a region has accepted since it last wrote,
 	// and cells below the tuning's floor, are not in it. A node's Explain tells the rest.
 	GetKey(context.Context, *connect.Request[v1.GetKeyRequest]) (*connect.Response[v1.GetKeyResponse], error)
@@ -99,7 +99,7 @@ type TopKeysServiceHandler interface {
 	// TopKeys merges what nodes last reported of their hot or denied keys: of each node at
 	// most 20 of a kind, some seconds old.
 	TopKeys(context.Context, *connect.Request[v1.TopKeysRequest]) (*connect.Response[v1.TopKeysResponse], error)
-	// GetKey shows what regions have published of one key, and the override and the reset
+	// GetKey shows what regions have stored of one key, and the override and the reset
 	// that apply to it. It is what MySQL has: what a region has accepted since it last wrote,
 	// and cells below the tuning's floor, are not in it. A node's Explain tells the rest.
 	GetKey(context.Context, *connect.Request[v1.GetKeyRequest]) (*connect.Response[v1.GetKeyResponse], error)

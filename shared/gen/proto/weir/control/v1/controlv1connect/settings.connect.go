@@ -82,7 +82,7 @@ type SettingsServiceClient interface {
 	// ListOverrides lists a namespace's overrides by pattern.
 	ListOverrides(context.Context, *connect.Request[v1.ListOverridesRequest]) (*connect.Response[v1.ListOverridesResponse], error)
 	// ResetKey forgets what was counted of an identifier, in every region: to let a
-	// customer back in before the window is over. Nodes have it within an import of settings.
+	// customer back in before the window is over. Nodes have it within a settings interval.
 	ResetKey(context.Context, *connect.Request[v1.ResetKeyRequest]) (*connect.Response[v1.ResetKeyResponse], error)
 	// ListResets lists a namespace's resets that still matter, the newest first.
 	ListResets(context.Context, *connect.Request[v1.ListResetsRequest]) (*connect.Response[v1.ListResetsResponse], error)
@@ -247,7 +247,7 @@ type SettingsServiceHandler interface {
 	// ListOverrides lists a namespace's overrides by pattern.
 	ListOverrides(context.Context, *connect.Request[v1.ListOverridesRequest]) (*connect.Response[v1.ListOverridesResponse], error)
 	// ResetKey forgets what was counted of an identifier, in every region: to let a
-	// customer back in before the window is over. Nodes have it within an import of settings.
+	// customer back in before the window is over. Nodes have it within a settings interval.
 	ResetKey(context.Context, *connect.Request[v1.ResetKeyRequest]) (*connect.Response[v1.ResetKeyResponse], error)
 	// ListResets lists a namespace's resets that still matter, the newest first.
 	ListResets(context.Context, *connect.Request[v1.ListResetsRequest]) (*connect.Response[v1.ListResetsResponse], error)
