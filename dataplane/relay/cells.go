@@ -12,7 +12,7 @@ import (
 // cell is what a relay knows of one cell. Its book's mu guards it.
 type cell struct {
 	name window.Cell
-	hash uint64
+	hash uint32
 
 	// The own region's side.
 	total, limit int64     // as the origin had them last; total only grows
@@ -69,7 +69,7 @@ type book struct {
 	mu      sync.Mutex
 	nowMs   int64 // the origin's clock, when it last answered
 	cells   map[window.Cell]*cell
-	waiting map[uint64]*cell   // announced by their hash, and not shared: the other regions' first word wakes them
+	waiting map[uint32]*cell   // announced by their hash, and not shared: the other regions' first word wakes them
 	due     map[*cell]struct{} // those whose total may have to be told
 	unsaved map[*cell]struct{} // those whose total may have to be stored for good
 	unsent  map[*cell]struct{} // those whose foreign total the origin may lack
@@ -78,7 +78,7 @@ type book struct {
 }
 
 func (b *book) init() {
-	b.cells, b.waiting = make(map[window.Cell]*cell), make(map[uint64]*cell)
+	b.cells, b.waiting = make(map[window.Cell]*cell), make(map[uint32]*cell)
 	b.due, b.unsaved, b.unsent = make(map[*cell]struct{}), make(map[*cell]struct{}), make(map[*cell]struct{})
 }
 
@@ -141,7 +141,7 @@ func (b *book) sweep() {
 	for _, set := range []map[*cell]struct{}{b.due, b.unsaved, b.unsent} {
 		maps.DeleteFunc(set, func(c *cell, _ struct{}) bool { return gone(c) })
 	}
-	maps.DeleteFunc(b.waiting, func(_ uint64, c *cell) bool { return gone(c) })
+	maps.DeleteFunc(b.waiting, func(_ uint32, c *cell) bool { return gone(c) })
 	maps.DeleteFunc(b.cells, func(_ window.Cell, c *cell) bool { return gone(c) })
 }
 

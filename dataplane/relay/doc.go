@@ -27,7 +27,7 @@
 //
 // For each cell of a window of at least MinGlobalDuration:
 //
-//	hash   8 bytes, when the region first uses the cell while its total is below the floor: 10 % of the limit
+//	hash   3 bytes, when the region first uses the cell while its total is below the floor: 10 % of the limit
 //	count  while no other region is known to use the cell: with each floor more, and when the limit is reached.
 //	       As soon as one is: at once, then with each step of 1 % of the limit, at every interval from 60 % of
 //	       the limit on, and when the total has stood below a step for a second
@@ -119,7 +119,7 @@
 //
 //   - A region that is renamed and keeps its origin counts twice what it had accepted until those windows have ended, as
 //     its rows of the old name are another region's. With an empty origin it counts once.
-//   - Two cells whose 64-bit hashes are equal may both be told as counts where one hash would do.
+//   - A cell of which another one of 10 million has the hash, one in a hundred, is told as if another region used it.
 //   - An origin that loses the mark that it is healed, and no epoch, in the moment in which its relay is replaced, may be
 //     raised to counts of the same epoch.
 package relay

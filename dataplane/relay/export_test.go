@@ -27,7 +27,7 @@ func Decode(payload []byte, count func(window.Cell)) error {
 func Encode(expiriesMs []int64, cells ...window.Cell) []byte {
 	var hashes []hashed
 	for i, ms := range expiriesMs {
-		hashes = append(hashes, hashed{ms, uint64(i)})
+		hashes = append(hashes, hashed{ms, uint32(i)})
 	}
 	var counts []counted
 	for _, c := range cells {

@@ -18,7 +18,8 @@ import (
 // A row's payload is its version, one byte, and a body, which is deflated in versionDeflated. In the body all integers are
 // varints:
 //
-//	n, then n groups of hashes: expiry, m, m hashes              8 bytes a hash
+//	n, then n groups of hashes: expiry, m, m hashes, each as what
+//	  it is more than the one before   3 bytes a hash, where there are some hundred
 //	n, then n groups of counts: workspace, namespace, duration
 //	  with mode and generation (window.StoredDuration),
 //	  sequence, m, m counts: bytes shared with the identifier
@@ -36,7 +37,7 @@ var errPayload = errors.New("relay: malformed payload")
 // hashed announces that a region uses the cell with this hash, which expires then.
 type hashed struct {
 	expiresMs int64
-	hash      uint64
+	hash      uint32 // < 1<<hashBits
 }
 
 // counted is a region's total of a cell.
@@ -45,13 +46,17 @@ type counted struct {
 	total int64
 }
 
+// hashBits is how long a hash is. One key in 100 shares its own with one of 10 million, and one more bit would make the
+// hashes of a row an eighth of a byte longer, each.
+const hashBits = 30
+
 // hashOf is the same in all regions. Two cells that share a hash cost a count that could have waited; no decision
 // depends on it.
-func hashOf(c *window.Cell) uint64 {
+func hashOf(c *window.Cell) uint32 {
 	var buf [800]byte
 	b := appendNames(buf[:0], c)
 	b = appendString(b, c.Identifier)
-	return xxhash.Sum64(b)
+	return uint32(xxhash.Sum64(b) >> (64 - hashBits))
 }
 
 // appendNames appends what a group of counts has in common.
@@ -106,8 +111,10 @@ func appendGroups[T any](b []byte, sorted []T, same func(a, b *T) bool, group fu
 func appendHashes(b []byte, group []hashed) []byte {
 	b = binary.AppendUvarint(b, uint64(group[0].expiresMs))
 	b = binary.AppendUvarint(b, uint64(len(group)))
+	before := uint32(0)
 	for _, h := range group {
-		b = binary.LittleEndian.AppendUint64(b, h.hash)
+		b = binary.AppendUvarint(b, uint64(h.hash-before))
+		before = h.hash
 	}
 	return b
 }
@@ -229,10 +236,13 @@ func (d *decoder) bytes() []byte {
 
 func (d *decoder) hashes(yield func(hashed)) {
 	expiresMs := d.number(math.MaxInt64)
-	n := d.length(8)
-	for range n {
-		yield(hashed{expiresMs, binary.LittleEndian.Uint64(d.rest)})
-		d.rest = d.rest[8:]
+	hash := int64(0)
+	for range d.length(1) {
+		hash += d.number(1<<hashBits - 1 - hash)
+		if d.err != nil {
+			return
+		}
+		yield(hashed{expiresMs, uint32(hash)})
 	}
 }
 
@@ -288,7 +298,7 @@ func newRoom(bytesMax int) *room {
 }
 
 func (r *room) hash(expiresMs int64) bool {
-	need := 8
+	need := 5 // of a varint of hashBits
 	if _, ok := r.times[expiresMs]; !ok {
 		need += 2 * varintMax
 	}

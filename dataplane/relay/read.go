@@ -189,7 +189,7 @@ func (b *book) forgetForeign() {
 // users has the hashes of cells that other regions use, by expiry: all that expire together go at once.
 type users struct {
 	mu   sync.Mutex
-	sets map[int64]map[uint64]struct{}
+	sets map[int64]map[uint32]struct{}
 }
 
 func (u *users) add(h hashed) {
@@ -197,16 +197,16 @@ func (u *users) add(h hashed) {
 	defer u.mu.Unlock()
 	set := u.sets[h.expiresMs]
 	if set == nil {
-		set = make(map[uint64]struct{})
+		set = make(map[uint32]struct{})
 		if u.sets == nil {
-			u.sets = make(map[int64]map[uint64]struct{})
+			u.sets = make(map[int64]map[uint32]struct{})
 		}
 		u.sets[h.expiresMs] = set
 	}
 	set[h.hash] = struct{}{}
 }
 
-func (u *users) has(expiresMs int64, hash uint64) bool {
+func (u *users) has(expiresMs int64, hash uint32) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	_, ok := u.sets[expiresMs][hash]
@@ -217,5 +217,5 @@ func (u *users) has(expiresMs int64, hash uint64) bool {
 func (u *users) keep(pass func(expiresMs int64) bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	maps.DeleteFunc(u.sets, func(expiresMs int64, _ map[uint64]struct{}) bool { return !pass(expiresMs) })
+	maps.DeleteFunc(u.sets, func(expiresMs int64, _ map[uint32]struct{}) bool { return !pass(expiresMs) })
 }
