@@ -74,7 +74,10 @@
 // before it is missing; then the relay reads its stream again and tells what the lost rows had told. A relay with nothing
 // to tell appends an empty row after 10 s, and so finds it too.
 //
-// A cell is forgotten a minute after it has expired by the origin's clock. No clock decides which rows are read.
+// A cell is forgotten a minute after it has expired by the origin's clock. No clock decides which rows are read. Cells of
+// windows that have not begun anywhere, as a region tells whose clock is ahead, are left out, and the region is logged.
+//
+// A load that fails is tried again at once, then after 1, 2, 4 and each 8 s: it reads all that is stored.
 //
 // # Two relays at once
 //

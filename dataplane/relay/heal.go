@@ -17,6 +17,39 @@ const (
 
 var errEmptiedMeanwhile = errors.New("the origin has lost its counts meanwhile")
 
+// loadPause is how long a shard waits after the n-th load that failed in a row, as each reads all that is stored.
+func loadPause(n int) time.Duration {
+	if n <= 1 {
+		return 0
+	}
+	return min(loadPauseMax, time.Second<<(n-2))
+}
+
+const loadPauseMax = 8 * time.Second
+
+// failedLoads is how often in a row, and how, a shard's load has failed.
+type failedLoads struct {
+	n     int
+	again time.Time // when it is tried again
+	err   error     // the last one
+}
+
+// begin loads, unless that has failed too lately.
+func (s *shard) begin(ctx context.Context, now time.Time) error {
+	f := &s.failed
+	if now.Before(f.again) {
+		return f.err
+	}
+	err := s.load(ctx, now)
+	if err == nil || errors.Is(err, store.ErrTaken) { // then another relay writes, and the lease says which of the two goes on
+		*f = failedLoads{}
+		return err
+	}
+	f.n++
+	f.again, f.err = now.Add(loadPause(f.n)), err
+	return err
+}
+
 // load makes the relay the writer of its stream, and learns what it has to know for that. The order matters: from the
 // first row of its own on, other relays of the shard can store nothing, and so take no change off the origin; what they
 // took off before, Scan finds in its cell.
@@ -76,7 +109,7 @@ func (s *shard) importStored(ctx context.Context) error {
 	nowMs := s.book.nowMs
 	s.book.mu.Unlock()
 	err := s.relay.cfg.Counts.Import(ctx, nowMs, func(region string, n store.Count) {
-		if s.relay.shardOf(&n.Cell.Key) != s {
+		if s.relay.shardOf(&n.Cell.Key) != s || isEarly(n.Cell.ExpiresAtMs(), n.Cell.Duration, nowMs) {
 			return
 		}
 		s.book.mu.Lock()

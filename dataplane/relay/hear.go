@@ -60,12 +60,12 @@ func (r *Relay) checkHeard(row *store.NewsRow, originMs int64) error {
 	}
 	var early error
 	err := decode(row.Payload, func(h hashed) {
-		if latest := originMs + aheadMax(window.DurationMax); h.expiresMs > latest {
-			early = fmt.Errorf("a hash expires at %d ms (at most %d)", h.expiresMs, latest)
+		if isEarly(h.expiresMs, window.DurationMax, originMs) {
+			early = fmt.Errorf("a hash expires at %d ms (at most %d)", h.expiresMs, originMs+aheadMax(window.DurationMax))
 		}
 	}, func(c counted) {
-		if latest := originMs + aheadMax(c.cell.Duration); c.cell.ExpiresAtMs() > latest {
-			early = fmt.Errorf("a cell expires at %d ms (at most %d)", c.cell.ExpiresAtMs(), latest)
+		if at := c.cell.ExpiresAtMs(); isEarly(at, c.cell.Duration, originMs) {
+			early = fmt.Errorf("a cell expires at %d ms (at most %d)", at, originMs+aheadMax(c.cell.Duration))
 		}
 	})
 	if err := errors.Join(err, early); err != nil {
@@ -77,12 +77,17 @@ func (r *Relay) checkHeard(row *store.NewsRow, originMs int64) error {
 // aheadMax is how far ahead the expiry of a cell can be: that of the one that begins next, by a clock that is ahead.
 func aheadMax(duration time.Duration) int64 { return (3*duration + keptFor).Milliseconds() }
 
+// isEarly tells whether a cell's window has not begun anywhere, by an origin's clock that is known.
+func isEarly(expiresMs int64, duration time.Duration, originMs int64) bool {
+	return originMs > 0 && expiresMs > originMs+aheadMax(duration)
+}
+
 // hear merges a row unless the reader has ended, and with it all that it held.
 func (r *reader) hear(row *store.NewsRow, now time.Time) (open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.open {
-		_ = r.merge(row, now) // it was checked
+		_, _ = r.merge(row, now) // it was checked
 	}
 	return r.open
 }

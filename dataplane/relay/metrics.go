@@ -17,7 +17,7 @@ type metrics struct {
 
 	told, read, heard traffic
 
-	saved, refused, healed, fenced, unreadable, errors atomic.Int64
+	saved, refused, healed, fenced, unreadable, early, errors atomic.Int64
 
 	readAtMs atomic.Int64 // last read of news without an error; at first when reading began
 
@@ -94,10 +94,11 @@ var (
 	descRefused = desc("refused_counts_total", "Counts that the store does not take: each is tried once, and named in the log.")
 	descHealed  = desc("healed_total", "Times that a shard of the origin had lost its counts and was raised again.")
 	descFenced  = desc("fenced_total", "Times that another relay of the same shard had written first.")
+	descEarly   = desc("early_cells_total", "Cells in news that were left out because their windows begin in the future: a region's clock is ahead.")
 	descUnread  = desc("unreadable_rows_total", "Rows of news that were left out because this version cannot read them.")
 	descErrors  = desc("errors_total", "Steps of the relay's loops that failed.")
 	descsOfAll  = []*prometheus.Desc{descLease, descUntold, descCells, descRows, descBytes, descLag, descInStep, descSaved, descRefused,
-		descHealed, descFenced, descUnread, descErrors}
+		descHealed, descFenced, descUnread, descEarly, descErrors}
 	oneOrZero = map[bool]float64{true: 1}
 )
 
@@ -128,7 +129,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		send(descBytes, prometheus.CounterValue, float64(t.bytes.Load()), direction)
 	}
 	for d, n := range map[*prometheus.Desc]*atomic.Int64{descSaved: &m.saved, descRefused: &m.refused, descHealed: &m.healed,
-		descFenced: &m.fenced, descUnread: &m.unreadable, descErrors: &m.errors} {
+		descFenced: &m.fenced, descUnread: &m.unreadable, descEarly: &m.early, descErrors: &m.errors} {
 		send(d, prometheus.CounterValue, float64(n.Load()))
 	}
 	m.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
 )
 
 const (
@@ -25,7 +26,9 @@ type reader struct {
 	after map[store.Stream]store.NewsCursor // nil while it reads nothing
 
 	provedAt time.Time // when all cursors were found to be stored
-	users    users
+
+	earlyAt map[string]time.Time // by region: when cells of future windows were logged
+	users   users
 
 	mu   sync.Mutex // guards open; rows that are heard are merged with it held
 	open bool       // rows that are heard are taken in
@@ -91,18 +94,35 @@ func (r *reader) take(page *store.NewsPage, now time.Time) {
 func (r *reader) apply(row *store.NewsRow, now time.Time) {
 	r.relay.metrics.read.add(len(row.Payload))
 	if row.Snapshot == 0 || len(row.Payload) > 0 {
-		if err := r.merge(row, now); err != nil {
+		early, err := r.merge(row, now)
+		if err != nil {
 			r.relay.unreadable(row, err)
+		}
+		if early > 0 {
+			r.relay.tooEarly(row, early, now)
 		}
 	}
 	r.after[row.Stream] = row.Cursor()
 }
 
-// merge takes in what a row tells. After an error some of it may be.
-func (r *reader) merge(row *store.NewsRow, now time.Time) error {
-	return decode(row.Payload, func(h hashed) { r.use(h, now) }, func(c counted) {
+// merge takes in what a row tells, but for the early cells of windows that have not begun anywhere. After an error some of
+// it may be taken in.
+func (r *reader) merge(row *store.NewsRow, now time.Time) (early int, err error) {
+	originMs := r.relay.originMs()
+	err = decode(row.Payload, func(h hashed) {
+		if isEarly(h.expiresMs, window.DurationMax, originMs) {
+			early++
+			return
+		}
+		r.use(h, now)
+	}, func(c counted) {
+		if isEarly(c.cell.ExpiresAtMs(), c.cell.Duration, originMs) {
+			early++
+			return
+		}
 		r.relay.shardOf(&c.cell.Key).book.merge(row.Region, c, now)
 	})
+	return early, err
 }
 
 // use takes note of another region that uses a cell.
@@ -147,6 +167,21 @@ func (r *Relay) unreadable(row *store.NewsRow, err error) {
 	r.metrics.unreadable.Add(1)
 	r.cfg.Logger.Error("relay leaves out a row of news that it cannot read", "region", row.Region, "shard", row.Shard,
 		"sequence", row.Sequence, "error", err)
+}
+
+// tooEarly takes note of cells that a region whose origin's clock is ahead has told. They are left out: they would be held
+// until their windows end. It is logged once a minute.
+func (r *Relay) tooEarly(row *store.NewsRow, cells int, now time.Time) {
+	r.metrics.early.Add(int64(cells))
+	if now.Sub(r.reader.earlyAt[row.Region]) < time.Minute {
+		return
+	}
+	if r.reader.earlyAt == nil {
+		r.reader.earlyAt = make(map[string]time.Time)
+	}
+	r.reader.earlyAt[row.Region] = now
+	r.cfg.Logger.Warn("relay leaves out news of windows that begin in the future: check that region's clock", "region", row.Region,
+		"shard", row.Shard, "sequence", row.Sequence, "cells", cells)
 }
 
 // merge raises another region's component.

@@ -32,6 +32,8 @@ type shard struct {
 	own         own         // of take
 	healedEpoch store.Epoch // of take: the last one in which the shard was healed
 
+	failed failedLoads // of take
+
 	savedAt time.Time // of save
 
 	tookTerm int          // of take: the term that it took changes in last

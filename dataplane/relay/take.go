@@ -107,7 +107,7 @@ func (s *shard) sweep(now time.Time, leads bool) {
 
 func (s *shard) rounds(ctx context.Context, now time.Time) error {
 	if !s.own.ready {
-		if err := s.load(ctx, now); err != nil {
+		if err := s.begin(ctx, now); err != nil {
 			return err
 		}
 	}

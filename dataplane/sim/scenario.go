@@ -56,7 +56,7 @@ func Scenarios() []Scenario {
 		partitionScenario(), shardsScenario(), crashScenario(), wipeScenario(), slowDatabaseScenario(), lossyScenario(), skewScenario(),
 		relayHopScenario(), relaySilentScenario(), relayShortScenario(), relayPeersScenario(), relayWipeScenario(), relayKilledScenario(), relayHeldBackScenario(), relayPartitionScenario(),
 		relayRFCScenario("relay-rfc", relayKeys, 1), relayRFCScenario("relay-rfc-330", relayKeys, 10),
-		relayScaleScenario("relay-scale1", 1), relayScaleScenario("relay-scale10", 10), relayScaleScenario("relay-scale100", 100),
+		relayPairScenario(400_000), relayScaleScenario("relay-scale1", 1), relayScaleScenario("relay-scale10", 10), relayScaleScenario("relay-scale100", 100),
 	}
 }
 

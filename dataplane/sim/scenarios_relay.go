@@ -251,6 +251,23 @@ func oneInTwenty(i int) int {
 	return 1
 }
 
+// relayPairScenario is two regions of the large fleet, each with all keys that one of fifty has.
+func relayPairScenario(keys int) Scenario {
+	return Scenario{
+		Name:    "relay-pair",
+		Summary: fmt.Sprintf("%d keys, 5 %% of them in both regions: two regions of relay-scale100 at their size", keys),
+		Doc: fmt.Sprintf("2 regions of 1 node, each with a relay. %d keys are active in every window of 60 s, with the limits, rates and costs of relay-scale100. One shared key in ten is watched. ", keys) +
+			"What MySQL sends here, times 50 x 49 / 2, is what it sends to fifty such regions.",
+		Duration: 2 * time.Minute, Warmup: time.Minute,
+		Shape: relayShape(2, 1),
+		fleet: &fleetPlan{metered: true, deaf: true, plan: func(f *fleet, _ time.Duration) agenda {
+			f.populate(callers{keys: keys, sharedBy: oneInTwenty, limit: 100, cost: 5, window: time.Minute, rate: rfcRate,
+				watched: func(i int) bool { return i%200 == 0 }})
+			return nil
+		}},
+	}
+}
+
 // relayScaleScenario is a large fleet, or some percent of its keys and nodes.
 func relayScaleScenario(name string, percent float64) Scenario {
 	const regions, allNodes, allKeys = 50, 3_300, 10_000_000

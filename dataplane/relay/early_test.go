@@ -1,0 +1,51 @@
+package relay_test
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/relay"
+)
+
+// A region whose origin's clock is a year ahead costs the others no memory, and is named in the log; what it tells of
+// windows that have begun is taken in.
+func TestCellsOfTheFarFutureAreLeftOut(t *testing.T) {
+	w := newWorld(t, "eu")
+	eu := w.regions[0]
+	ahead := time.Duration(0)
+	us := w.addRegion("us", func() time.Time { return w.now.Add(ahead) }, 1)
+	var log bytes.Buffer
+	made, err := relay.New(relay.Config{Region: "eu", Holder: "first", Origin: eu.relayOrigin, News: w.news, Counts: w.counts, Clock: w.clock,
+		Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eu.relay = made
+	w.run(time.Second)
+	ahead = 365 * 24 * time.Hour
+	for range 50 {
+		us.accept(us.cell("many", time.Minute), 50, 100)
+		us.accept(us.cell("few", time.Minute), 1, 100)
+		w.run(time.Second)
+		ahead += time.Minute
+	}
+	if s := relay.Sizes(eu.relay); s.Cells+s.Hashes > 50 { // a hash does not say how long its window is, and a year may be
+		t.Errorf("eu holds %+v", s)
+	}
+	if s := relay.Sizes(eu.relay); s.Cells > 0 {
+		t.Errorf("eu holds %+v", s)
+	}
+	if n := strings.Count(log.String(), "region=us"); n != 1 {
+		t.Errorf("in 50 s us was named %d times:\n%s", n, log.String())
+	}
+	ahead = 0
+	c := us.cell("now", time.Minute)
+	us.accept(c, 50, 100)
+	w.run(time.Second)
+	if got := eu.total(c).Foreign; got != 50 {
+		t.Errorf("of a window that has begun eu knows %d of 50", got)
+	}
+}
