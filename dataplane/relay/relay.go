@@ -117,7 +117,7 @@ func (r *Relay) Start(ctx context.Context) error {
 	}
 	for _, s := range r.shards {
 		r.loops.Go(func() { s.keepLease(ctx) })
-		r.every(ctx, r.interval, s.watched("take changes", s.take))
+		r.loops.Go(func() { r.pausing(ctx, s.watched("take changes", s.take)) })
 		r.every(ctx, r.interval, s.watched("prune news", s.prune))
 		r.every(ctx, func() time.Duration { return saveEvery }, s.watched("store counts", s.save))
 		r.loops.Go(func() { s.tellWhenWoken(ctx) })
@@ -190,6 +190,20 @@ func (r *Relay) leads(now time.Time) bool {
 func (r *Relay) every(ctx context.Context, interval func() time.Duration, step func(context.Context)) {
 	cadence := func() (time.Duration, float64) { return interval(), 0 }
 	r.loops.Go(func() { loop.Every(ctx, cadence, step) })
+}
+
+// pausing runs a step, and again an interval after it has ended, until ctx ends.
+func (r *Relay) pausing(ctx context.Context, step func(context.Context)) {
+	for {
+		timer := time.NewTimer(r.interval())
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		step(ctx)
+	}
 }
 
 // watched runs a step, and logs when it starts to fail and when it works again.
