@@ -1,6 +1,6 @@
 -- +goose Up
--- The grow-only counter that regions share: one row for each cell and region.
--- A region writes only its own rows; merging two values is taking the larger.
+-- The grow-only counter of what regions have accepted, for good: one row for each cell and
+-- region. A region's relays write its own rows; merging two values is taking the larger.
 --
 -- The six identity columns are the primary key itself, and the names in it are
 -- VARBINARY: names are compared as bytes on every engine, trailing spaces and

@@ -9,6 +9,7 @@ CREATE TABLE IF NOT EXISTS ratelimit_nodes (
   sent_at        BIGINT UNSIGNED NOT NULL COMMENT 'Unix ms by the clock of the node',
   seen_at        BIGINT UNSIGNED NOT NULL COMMENT 'Unix ms by the clock of the database',
   health         TEXT            NOT NULL COMMENT 'JSON, see package heartbeat',
+  top_keys       BLOB            NULL DEFAULT NULL COMMENT 'JSON, see package heartbeat; at most 16 KiB',
   PRIMARY KEY (node_id),
   KEY region_idx (region, seen_at)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;

@@ -1,5 +1,7 @@
 -- +goose Up
--- Who changed what, and why. Rows are only ever added.
+-- Who changed what, and why. Rows are only ever added. write_id makes an entry that durable
+-- work sends be written once, however often the write is tried; entries that are written
+-- together with their change have none.
 CREATE TABLE IF NOT EXISTS ratelimit_audit (
   id            BIGINT UNSIGNED NOT NULL AUTO_INCREMENT,
   at            BIGINT UNSIGNED NOT NULL COMMENT 'Unix ms by the clock of the database',
@@ -9,6 +11,8 @@ CREATE TABLE IF NOT EXISTS ratelimit_audit (
   reason        VARCHAR(500)    NOT NULL,
   before_state  TEXT            NOT NULL COMMENT 'JSON, empty for none',
   after_state   TEXT            NOT NULL COMMENT 'JSON, empty for none',
+  write_id      VARBINARY(128)  NULL DEFAULT NULL COMMENT 'of the message that brought the entry',
   PRIMARY KEY (id),
-  KEY at_idx (at)
+  KEY at_idx (at),
+  UNIQUE KEY write_idx (write_id)
 ) ENGINE = InnoDB DEFAULT CHARSET = utf8mb4 COLLATE = utf8mb4_bin;

@@ -48,28 +48,32 @@ func Migrate(ctx context.Context, db *sql.DB, log *slog.Logger) error {
 	if log == nil {
 		log = slog.Default()
 	}
-	if err := refuseForeign(ctx, db); err != nil {
-		return fmt.Errorf("migrate: %w", err)
-	}
-	p, err := begin(ctx, db, log)
-	if err != nil {
-		return fmt.Errorf("migrate: %w", err)
-	}
-	if err := busy.retry(ctx, log, func() error { return up(ctx, p, log) }); err != nil {
+	if err := apply(ctx, db, files, log); err != nil {
 		return fmt.Errorf("migrate: %w", err)
 	}
 	return nil
 }
 
+func apply(ctx context.Context, db *sql.DB, files fs.FS, log *slog.Logger) error {
+	if err := refuseForeign(ctx, db); err != nil {
+		return err
+	}
+	p, err := begin(ctx, db, files, log)
+	if err != nil {
+		return err
+	}
+	return busy.retry(ctx, log, func() error { return up(ctx, p, files, log) })
+}
+
 // up applies what is left to apply.
-func up(ctx context.Context, p *goose.Provider, log *slog.Logger) error {
+func up(ctx context.Context, p *goose.Provider, files fs.FS, log *slog.Logger) error {
 	applied, err := p.Up(ctx)
 	var stopped *goose.PartialError
 	if errors.As(err, &stopped) {
 		applied = stopped.Applied
 	}
 	for _, m := range applied {
-		log.InfoContext(ctx, "migration applied", "file", fileOf(m.Source.Version), "took", m.Duration)
+		log.InfoContext(ctx, "migration applied", "file", fileOf(files, m.Source.Version), "took", m.Duration)
 	}
 	return err
 }
@@ -105,7 +109,7 @@ func Latest() int64 {
 }
 
 // fileOf is the name of a migration's file: the library knows it of some only.
-func fileOf(version int64) string {
+func fileOf(files fs.FS, version int64) string {
 	names, err := fs.Glob(files, fmt.Sprintf("%05d_*.sql", version))
 	if err != nil || len(names) != 1 {
 		return fmt.Sprint(version)
@@ -116,7 +120,7 @@ func fileOf(version int64) string {
 // begin makes VersionTable and its first row, in two steps that can be repeated and
 // raced for. The library takes a table without the row for a broken one, for good, and
 // a crash between the two would leave just that.
-func begin(ctx context.Context, db *sql.DB, log *slog.Logger) (*goose.Provider, error) {
+func begin(ctx context.Context, db *sql.DB, files fs.FS, log *slog.Logger) (*goose.Provider, error) {
 	versions, err := database.NewStore(goose.DialectMySQL, VersionTable)
 	if err != nil {
 		return nil, err
@@ -134,7 +138,7 @@ func begin(ctx context.Context, db *sql.DB, log *slog.Logger) (*goose.Provider, 
 	if err != nil {
 		return nil, fmt.Errorf("begin %s: %w", VersionTable, err)
 	}
-	altering, altered, err := alterations()
+	altering, altered, err := alterations(files)
 	if err != nil {
 		return nil, fmt.Errorf("read the migrations: %w", err)
 	}

@@ -19,7 +19,7 @@ func TestSettingsOfAnyNumber(t *testing.T) { servers.EachSQL(t, testSettingsOfAn
 func testSettingsOfAnyNumber(t *testing.T) {
 	c, db := openCounts(t)
 	exec(t, db, "INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, updated_at) VALUES ('w', 'two', 2, 1), ('w', 'minus', -1, 1), ('w', 'off', 0, 1)")
-	exec(t, db, "INSERT INTO ratelimit_overrides VALUES ('w', 'n', 'p', ?, ?, 1, ?, 2)", uint64(math.MaxUint64), uint64(math.MaxInt64)+1, uint64(math.MaxUint64))
+	exec(t, db, "INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, `limit`, duration_ms, updated_at, candidate, shadow) VALUES ('w', 'n', 'p', ?, ?, 1, ?, 2)", uint64(math.MaxUint64), uint64(math.MaxInt64)+1, uint64(math.MaxUint64))
 	s, err := c.Settings(t.Context(), "eu")
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +28,7 @@ func testSettingsOfAnyNumber(t *testing.T) {
 		if n.Shadow != (n.Namespace != "off") {
 			t.Errorf("%+v", n)
 		}
-		// "A row of the release before has the defaults."
+		// What a row leaves out has its default.
 		if n.Mode != "exact" || n.Outage != "local" || n.Headroom != "kick" || n.Estimate != "" {
 			t.Errorf("the defaults are %+v", n)
 		}
@@ -81,7 +81,7 @@ func testSettingsWithoutResets(t *testing.T) {
 			c, db := start(t)
 			exec(t, db, "INSERT INTO ratelimit_tuning (region, document, actor, reason, created_at) VALUES ('', '{}', 'a', 'r', 1)")
 			exec(t, db, "INSERT INTO ratelimit_namespaces (workspace_id, namespace, shadow, updated_at) VALUES ('w', 'n', 1, 1)")
-			exec(t, db, "INSERT INTO ratelimit_overrides VALUES ('w', 'n', 'p', 5, 0, 1, 0, FALSE)")
+			exec(t, db, "INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, `limit`, duration_ms, updated_at, candidate, shadow) VALUES ('w', 'n', 'p', 5, 0, 1, 0, FALSE)")
 			s, err := c.Settings(t.Context(), "eu")
 			if err != nil {
 				t.Fatal(err)

@@ -38,26 +38,11 @@ type RatelimitBlocklist struct {
 	ExpiresAt uint64
 }
 
-type RatelimitDigest struct {
-	Region   []byte
-	NodeID   []byte
-	KeyCount uint64
-	// at most 1 MiB
-	Filter []byte
-	// Unix ms by the clock of the node
-	MadeAt uint64
-	// Unix ms by the clock of the node
-	ExpiresAt uint64
-	// Unix ms by the clock of the database
-	UpdatedAt uint64
-}
-
 type RatelimitNamespace struct {
 	WorkspaceID []byte
 	Namespace   []byte
-	Shadow      bool
-	// Unix ms by the clock of the database
-	UpdatedAt uint64
+	// lets denied requests pass
+	Shadow bool
 	// exact or estimate
 	Mode string
 	// local, open or closed
@@ -66,6 +51,8 @@ type RatelimitNamespace struct {
 	Headroom string
 	// JSON: knobs of the estimate mode, empty for its defaults
 	Estimate string
+	// Unix ms by the clock of the database
+	UpdatedAt uint64
 }
 
 type RatelimitNews struct {
@@ -112,12 +99,12 @@ type RatelimitOverride struct {
 	Limit uint64
 	// 0 keeps the duration of the request
 	DurationMs uint64
-	// Unix ms by the clock of the database
-	UpdatedAt uint64
 	// limit that is judged beside the other and decides nothing; 0 for none
 	Candidate uint64
 	// lets denied requests pass
 	Shadow bool
+	// Unix ms by the clock of the database
+	UpdatedAt uint64
 }
 
 type RatelimitReset struct {
@@ -164,7 +151,7 @@ type RatelimitTuning struct {
 	CreatedAt uint64
 	// rollout, direction and region
 	WriteID sql.NullString
-	// version of the region before
+	// version of the region before, 0 for its first
 	Replaces sql.NullInt64
 }
 
@@ -180,8 +167,4 @@ type RatelimitWindowCount struct {
 	ExpiresAt uint64
 	// Unix ms by the clock of the database: when count last grew
 	UpdatedAt uint64
-	// Unix ms by the clock of the node that published count; 0 unknown
-	CountedAt uint64
-	// another region was known to use this key
-	Shared bool
 }

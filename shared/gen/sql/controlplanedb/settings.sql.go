@@ -116,26 +116,15 @@ type NamespaceListParams struct {
 	Limit          int32
 }
 
-type NamespaceListRow struct {
-	WorkspaceID []byte
-	Namespace   []byte
-	Shadow      bool
-	Mode        string
-	Outage      string
-	Headroom    string
-	Estimate    string
-	UpdatedAt   uint64
-}
-
-func (q *Queries) NamespaceList(ctx context.Context, arg NamespaceListParams) ([]NamespaceListRow, error) {
+func (q *Queries) NamespaceList(ctx context.Context, arg NamespaceListParams) ([]RatelimitNamespace, error) {
 	rows, err := q.db.QueryContext(ctx, NamespaceList, arg.WorkspaceID, arg.AfterNamespace, arg.Limit)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	items := []NamespaceListRow{}
+	items := []RatelimitNamespace{}
 	for rows.Next() {
-		var i NamespaceListRow
+		var i RatelimitNamespace
 		if err := rows.Scan(
 			&i.WorkspaceID,
 			&i.Namespace,
@@ -350,18 +339,7 @@ type OverrideListParams struct {
 	Limit        int32
 }
 
-type OverrideListRow struct {
-	WorkspaceID []byte
-	Namespace   []byte
-	Pattern     []byte
-	Limit       uint64
-	DurationMs  uint64
-	Candidate   uint64
-	Shadow      bool
-	UpdatedAt   uint64
-}
-
-func (q *Queries) OverrideList(ctx context.Context, arg OverrideListParams) ([]OverrideListRow, error) {
+func (q *Queries) OverrideList(ctx context.Context, arg OverrideListParams) ([]RatelimitOverride, error) {
 	rows, err := q.db.QueryContext(ctx, OverrideList,
 		arg.WorkspaceID,
 		arg.Namespace,
@@ -372,9 +350,9 @@ func (q *Queries) OverrideList(ctx context.Context, arg OverrideListParams) ([]O
 		return nil, err
 	}
 	defer rows.Close()
-	items := []OverrideListRow{}
+	items := []RatelimitOverride{}
 	for rows.Next() {
-		var i OverrideListRow
+		var i RatelimitOverride
 		if err := rows.Scan(
 			&i.WorkspaceID,
 			&i.Namespace,
