@@ -5,19 +5,55 @@
 // # Layers
 //
 //	request ──► Limiter ──► entry ──► verdict ──► Decision          nanoseconds, one node
-//	               ▲          │
-//	        hydrate│          │replay (100 ms)
-//	               │          ▼
-//	             Origin: the region's Redis                         milliseconds, one region
-//	                          │
-//	               ▲          │flush (1–5 s)
-//	         import│          ▼
-//	           CountStore: MySQL, one component a region and cell   seconds, all regions
+//	             ▲    │
+//	        read │    │ send (100 ms)
+//	             │    ▼
+//	            Origin: the region's Redis, two totals a cell       milliseconds, one region
+//	             ▲    │
+//	        tell │    │ changes (200 ms)
+//	             │    ▼
+//	            a relay a region ◄──► News and counts: MySQL        a second, all regions
 //
 // Each layer stays useful when the ones below it in this picture are gone. A decision
 // waits for the origin only when the key is cold, has not been heard of for a while,
-// or was denied lately, and never longer than Config.ReadTimeout; it never waits for
-// another region.
+// was denied lately, or the cost is a large part of what is left, and never longer than
+// Config.ReadTimeout; it never waits for another region. This package knows nothing of relays
+// (package relay), nor they of it: both know store.Origin.
+//
+// # One request
+//
+//  1. Allow takes the time and checks the request (limiter.go, request.go); settings.go finds the namespace's rule and
+//     the override in force, reset.go the reset.
+//  2. The table finds the key's entry by its identity, or makes one (internal/cell: identity.go, table.go). A full
+//     table makes room (evict.go, group.go), or the request is a guest's (guests.go).
+//  3. A request that has to hear from the origin first joins the read in flight, or starts one (hydrate.go).
+//  4. The entry weighs both its cells and counts the cost, in one compare-and-swap (internal/cell/judge.go). A batch
+//     holds all its entries meanwhile (batch.go); a namespace that waits for its share goes by headroom.go and may
+//     claim at the origin (claim.go), one that estimates goes by estimate_decide.go.
+//  5. What was counted marks the entry dirty; a denial makes it strict (leave, in limiter.go).
+//  6. decide.go puts the answer into words and numbers.
+//
+// # One count
+//
+//  1. The cost is in a word of the entry, and the entry in the dirty list (internal/cell: word.go, dirty.go).
+//  2. Each tick the shard's loop takes the list and puts what the origin has not confirmed on its way: it is settled,
+//     and not sent twice (replay.go, internal/cell/replay.go).
+//  3. It travels in a chunk of a stream. One that gets no answer is sent again as it was, before any other, and the
+//     origin applies it once (stream.go).
+//  4. The answer has the region's total. What of it is beyond what this node has settled, the region's other nodes have
+//     accepted, and the word grows by it (internal/cell/merge.go). An answer to a read or a claim goes the same way.
+//  5. An answer of another epoch says that the origin has lost its counts: each entry has all that it accepted
+//     restored, once (epoch.go, internal/cell/restore.go).
+//
+// # One foreign count
+//
+//  1. A region's relay tells the origin what all other regions have accepted in a cell.
+//  2. Each answer about the cell has it beside the region's total; a change is announced too, to nodes that hold the
+//     key (listen.go).
+//  3. The entry merges it by maximum, apart from the word: decisions add it, and no send ever holds it
+//     (internal/cell/merge.go).
+//
+// Cells are numbered by the origin's clock, which each answer has (time.go, internal/clock).
 //
 // # The window
 //
@@ -34,7 +70,7 @@
 //	allowed   ⇔ effective <= limit
 //
 // where regional is what this node knows its own region to have accepted, global is
-// what all other regions have reported, and weight is the covered share. What the previous
+// what it knows all other regions to have accepted, and weight is the covered share. What the previous
 // cell carries over counts in whole units, so that a caller who asks all the time gets a small
 // limit in full: 1 a minute lets one request pass each minute. Only
 // accepted cost is counted; a denial changes nothing.
@@ -43,7 +79,7 @@
 //
 // A namespace is in the exact mode or, where store.NamespaceRow.Mode says so, in the estimate
 // mode: for very high volumes, where no request may ever wait. The modes share the table,
-// the origin and the count store, and no cell: an identity, a key in Redis and a row in
+// the origin and the relay, and no cell: an identity, a key in Redis and a row in
 // MySQL have the mode in them, so a namespace that changes its mode starts from nothing.
 //
 //	                     exact                       estimate
@@ -66,7 +102,7 @@
 // where known is the level by two cells at the last sync. The preset "posthog" is leaky,
 // counts what is offered, and denies a level that reaches the limit: a cut-off rather than
 // a throttle. Other regions' counts are part of the level in both modes, and the own ones
-// are published in both.
+// are told in both.
 //
 // store.NamespaceRow.Estimate is a JSON document of these fields; what is left out is the
 // preset's:
@@ -91,7 +127,7 @@
 // (store.ResetRow). Nodes have it with their next settings, and decide from then on by an empty
 // count; what they accept until they have it is forgotten with the rest, but for what falls
 // into the next cell. The cell of the reset goes on under another name, of the reset's
-// generation, in the origin and the count store; the next cell has its own again. So a
+// generation, in the origin and in other regions; the next cell has its own again. So a
 // fleet of which a part does not know resets is of one count again two windows later.
 // reset.go has the rest.
 //
@@ -106,16 +142,17 @@
 //     below what the origin has confirmed. TestCountsNeverFallBelowTheOrigins,
 //     TestNodesConvergeToWhatWasAccepted
 //  3. A batch is counted whole or not at all, at one instant: no part of one that is
-//     still being decided, or was denied, is ever replayed, published or seen by a
-//     request. TestPublishersNeverSeeReservations, TestSinglesAndBatchesAreLinearizable,
-//     TestSoakPublishersReadExactlyWhatWasAccepted
-//  4. What other regions reported is never published again. TestImportTakesOnlyWhatMatters,
-//     TestARemoteRowSeenMeansMineIsFlushedToo
+//     still being decided, or was denied, is ever sent or seen by a request.
+//     TestPublishersNeverSeeReservations, TestSinglesAndBatchesAreLinearizable
+//  4. What other regions and other nodes have accepted is never sent: in any history of calls and answers a node
+//     sends its own cost. TestAnyHistoryAgreesWithTheDumbLimiter
 //  5. A denial changes no count anywhere, but where all that is offered counts.
 //     TestDenialsChangeNothing, TestOfferedCostReachesTheOrigin
-//  6. What is marked as published was accepted. TestFlushWritesWhatChangedAndRepeatsWhatFailed
-//  7. Own cost that the origin has not confirmed is neither lost nor, after a definite
-//     answer, sent twice. TestNodesConvergeToWhatWasAccepted, TestStopSendsEverything
+//  6. An origin that loses its counts, whatever is lost, late or repeated around it, ends with no less than what the
+//     nodes that are left have accepted, and with no more than was accepted.
+//     TestAnyHistoryOfAnOriginThatForgetsEndsWithWhatWasAccepted, TestAnOriginEmptiedUnderLoadLosesNothing
+//  7. Own cost that the origin has not confirmed is neither lost nor counted twice, however often it is sent.
+//     TestNodesConvergeToWhatWasAccepted, TestALostReplyIsCountedOnce, TestStopSendsEverything
 //  8. Settling a reservation never makes a count negative or smaller than what the
 //     origin confirmed, and what was truly spent is never under-counted.
 //     TestSettlementsKeepTheTruth
@@ -134,7 +171,7 @@
 //     one refuses leaves no trace. TestOutagePolicies
 //  12. Of what was counted before a reset of its key, in the cell of the reset or before
 //     it, a node that has read the reset never counts anything again, even if
-//     another node still sends, publishes or replays it. TestAResetLetsPassInAllRegions,
+//     another node still sends it. TestAResetLetsPassInAllRegions,
 //     TestResetsAgreeWithAMap, TestResetsOnlyRise
 //  13. In a full table no namespace keeps entries that another one, which has fewer, needs; and no
 //     key passes its limit for want of room: what is accepted without an entry is at the origin
@@ -159,27 +196,21 @@
 //   - In the estimate mode nodes learn of each other at their next sync: every half base
 //     interval near the limit. A first contact is allowed whatever its cost. What a node
 //     has counted of a key below its floor is never sent.
-//   - As a rule, regions learn of each other's cost on a key that several of them use within
-//     2 to 4 s at the default intervals, once all that is known of it comes to 60 % of its
-//     limit, and of its first tenth within a digest interval. deploy/faults measures which
-//     keys are told later. A region's first contact with a key does not look at what others
-//     told before it: a caller who visits R regions in turn gets up to R times the limit.
-//     TestRegionsInTurn
-//   - Without digests (tuning digest_interval_ms 0, or while those of a region are missing)
-//     regions learn within a flush and an import interval, and only of cells past the
-//     floor: a caller who spreads evenly over R regions can take up to R * floor * limit
-//     before anybody notices.
-//   - With digests a region that loses its origin, and all nodes that remember, gets back
-//     what its rows hold: each count as it was at half the limit, 80 % or the limit.
-//   - In the window in which a key was reset, regions tell each other of it by rows alone,
-//     as without digests.
-//   - Cost that is sent and gets no answer within a second is sent again, and counts once more each time that the origin
-//     has added it: the safe side. Nodes agree on it, and weir_replay_ambiguous_cost_total bounds it.
-//     TestNodesAgreeAfterATroubledStart
+//   - Regions learn of each other through relays: what is told as a count at once within two intervals of 200 ms, and
+//     within four after a second region has begun to use the key, plus the time that the stores take. Not told is
+//     less than 10 % of the limit on a key that no other region is known to use, what was accepted within one
+//     interval, or, below 60 % of the limit, less than a step of 1 %. A caller who visits ten regions in turn gets the
+//     limit once, with 2 % on top at most. TestRegionsInTurn, TestR2WithinIntervals, TestR5WhatIsTold
+//   - Windows shorter than min_global_duration_ms (2 s) hold in each region by itself.
+//     TestShortWindowsStayInTheirRegion
+//   - A claim whose answer is lost counts twice if the origin has added it, on the safe side. So does what was accepted
+//     without an entry and got no answer: it is in the sketch, and is sent again.
+//   - Of an origin that lost its counts, what only dead nodes had accepted comes back as far as a node that is left was
+//     told of it, or a relay has told it to others. TestAnEmptiedOriginHasWhatADeadNodeHadToldOf, TestR6WithoutMySQL
 //   - A node that is killed loses at most one replay tick of its own accepted cost.
 //   - A full table forgets idle keys that are below half their limits, of namespaces that hold
 //     no fewer entries than the one that needs room. What it has no room for at all is decided by
-//     the origin, and this node does not report it to other regions; without an origin's answer
+//     the origin; without an origin's answer
 //     by a sketch that may take a key for more than it is, by about the cost in it divided by its
 //     32,768 columns (fewer with a small EntriesMax). An exact key that the origin counts and the
 //     sketch does not begins anew in an outage of the origin. See internal/cell;

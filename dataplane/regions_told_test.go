@@ -137,3 +137,24 @@ func TestAClosedCellIsToldToo(t *testing.T) {
 		t.Errorf("us knows of %d of the 70 of the closed cell", got)
 	}
 }
+
+// A window shorter than the shortest that is shared stays in its region.
+func TestShortWindowsStayInTheirRegion(t *testing.T) {
+	for duration, want := range map[time.Duration]int64{1999 * time.Millisecond: 0, 2 * time.Second: 7} {
+		w := newWorld(t)
+		n := w.node("eu", "a")
+		r := ask("k", 7, 10)
+		r.Duration = duration
+		n.Allow(t.Context(), r)
+		n.replay()
+		c := w.cell("k")
+		c.Duration = duration
+		c.Sequence = window.Sequence(w.clock.Now().UnixMilli(), c.DurationMs())
+		if got := totals(w.origin("eu"))[c]; got != 7 {
+			t.Errorf("%v: the origin has %d of 7", duration, got)
+		}
+		if got := w.published("eu", c); got != want {
+			t.Errorf("%v: the relay is told of %d, want %d", duration, got, want)
+		}
+	}
+}

@@ -26,9 +26,6 @@ import (
 // An entry of before stays until its window ends: it sends what it still has to the
 // origin, which is what others need of cell 8, and tells other regions nothing. A
 // Reservation made before the reset is settled there.
-//
-// While cells have a generation regions tell each other of them by rows and not by
-// bulletins, whose form older builds must understand.
 
 const keep = -1 // as override.limit: that of the request
 

@@ -1,0 +1,50 @@
+package dataplane_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// Each test that a document names as what holds a promise is there.
+func TestDocumentsNameTestsThatExist(t *testing.T) {
+	exist := testsOfTheRepository(t)
+	for _, doc := range []string{"doc.go", "ACCURACY.md", "README.md"} {
+		text, err := os.ReadFile(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(text), -1) {
+			if !exist[name] {
+				t.Errorf("%s names %s", doc, name)
+			}
+		}
+	}
+}
+
+func testsOfTheRepository(t *testing.T) map[string]bool {
+	t.Helper()
+	exist, declared := map[string]bool{}, regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "node_modules" || d.Name() == ".git"):
+			return filepath.SkipDir
+		case !strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range declared.FindAllStringSubmatch(string(text), -1) {
+			exist[m[1]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exist
+}
