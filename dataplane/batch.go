@@ -16,7 +16,7 @@ import (
 // or none is. Each gets its own verdict too, as if the items before it had been
 // counted, so that the same key twice counts twice.
 //
-// The batch is decided at one instant: no request, publisher or other
+// The batch is decided at one instant: no request, send or other
 // batch ever sees a part of it. Requests on its keys wait for it meanwhile, some
 // hundred nanoseconds.
 //

@@ -13,7 +13,7 @@ import (
 // Config is what one node is; what a fleet must agree on is tuning, and comes from
 // Settings. The zero value is a good single-process limiter.
 type Config struct {
-	// Region is the name under which this node's counts are published, 1 to 48
+	// Region is the name under which this node's counts are told, 1 to 48
 	// bytes. Required when Origin or Settings is set.
 	Region string
 

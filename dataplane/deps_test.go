@@ -41,14 +41,13 @@ var leaves = []string{
 	library + "/internal/breaker", library + "/internal/clock", library + "/internal/loop", library + "/internal/topk",
 }
 
-// Nothing beyond the standard library, shared, the Prometheus client and two small libraries that
-// depend on nothing.
+// Nothing beyond the standard library, shared, the Prometheus client and a small library that
+// depends on nothing.
 var allowed = []string{
 	"github.com/weirhq/weir/dataplane", "github.com/weirhq/weir/shared/",
 	// The client and its own:
 	"github.com/prometheus/", "github.com/beorn7/perks", "github.com/cespare/xxhash", "github.com/munnerz/goautoneg",
-	"github.com/sony/gobreaker",       // 300 lines that depend on nothing
-	"github.com/FastFilter/xorfilter", // the same: sets in half the bytes of a Bloom filter with as few false members
+	"github.com/sony/gobreaker", // 300 lines that depend on nothing
 	"google.golang.org/protobuf", "golang.org/x/sys", "go.yaml.in/yaml", "vendor/golang.org/",
 }
 

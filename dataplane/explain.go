@@ -161,7 +161,7 @@ func (c *ExplainedCell) read(at *cell.CellLook, fleet bool) {
 func (l *Limiter) explainLevel(e *cell.Entry, v *cell.Verdict, c *call, by *rule) {
 	v.Now = l.clock.ReadSteady()
 	v.Level = level.OfCells(v.Current, v.Previous, window.Start(v.Sequence+1, c.durationMs)-v.AtMs, c.durationMs)
-	v.Unknown = l.table.Sends && v.Current == 0 && v.Previous == 0 && (e == nil || e.RefreshedAt() == 0)
+	v.Unknown = l.table.Fleet && v.Current == 0 && v.Previous == 0 && (e == nil || e.RefreshedAt() == 0)
 	if e != nil {
 		if unknown, leaks := e.ExplainLeak(v, c.limit, c.durationMs, &by.estimate.Rules); leaks {
 			v.Leaky, v.Unknown = true, unknown

@@ -92,9 +92,9 @@ func (l *Limiter) StrictUntil(k window.Key) time.Duration {
 // Entries is the number of keys held.
 func (l *Limiter) Entries() int { return l.table.Len() }
 
-// Created counts keys by who brought them in.
-func (l *Limiter) Created() (traffic, imported int64) {
-	return l.table.Created.Traffic.Load(), l.table.Created.Imported.Load()
+// Created is how many keys were met for the first time.
+func (l *Limiter) Created() int64 {
+	return l.table.Created.Load()
 }
 
 // Accepted is what a publisher would read of a cell at this moment.
@@ -160,7 +160,7 @@ func (l *Limiter) Gathered() (entries int) {
 func (l *Limiter) CountOnly(r Request) {
 	id := l.table.IdentityOf(r.Workspace, r.Namespace, r.Identifier, r.Duration, window.Exact)
 	k, nowMs := r.key(), l.nowMs()
-	e, _ := l.table.Add(&id, &k, nil, window.Sequence(nowMs, k.DurationMs()), nowMs, &l.table.Created.Traffic)
+	e, _ := l.table.Add(&id, &k, nil, window.Sequence(nowMs, k.DurationMs()), nowMs)
 	var v cell.Verdict
 	if !e.Judge(&v, nowMs, k.DurationMs(), r.Limit, r.Cost, true) || !v.Allowed {
 		panic("not counted")

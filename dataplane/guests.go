@@ -17,7 +17,7 @@ func (l *Limiter) meet(c *call, by *rule) (*cell.Entry, cell.Contact) {
 	}
 	key := c.key()
 	sequence := window.Sequence(c.nowMs, c.durationMs)
-	e, met := t.Add(c.id, &key, by.reset, sequence, c.nowMs, &t.Created.Traffic)
+	e, met := t.Add(c.id, &key, by.reset, sequence, c.nowMs)
 	if met == cell.Untracked {
 		e = l.host(c, by, sequence)
 	}

@@ -55,7 +55,7 @@ func New(cfg Config) (*Limiter, error) {
 	fleet := cfg.Origin != nil
 	wall := clock.New(cfg.Clock)
 	l := &Limiter{cfg: cfg, clock: wall, marks: cell.Touched,
-		table: cell.NewTable(cfg.EntriesMax, cfg.ClockSkewMax.Milliseconds(), wall.Steady, fleet, cfg.Origin != nil)}
+		table: cell.NewTable(cfg.EntriesMax, cfg.ClockSkewMax.Milliseconds(), wall.Steady, fleet)}
 	if fleet {
 		l.marks |= cell.Dirty
 	}

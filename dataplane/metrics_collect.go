@@ -36,7 +36,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	counter(descFull, l.table.Full.Load())
 	counter(descCrowd, m.crowd.byOrigin.Load(), "origin")
 	counter(descCrowd, m.crowd.byOverflow.Load(), "overflow")
-	counter(descWindows, l.table.Created.Traffic.Load())
+	counter(descWindows, l.table.Created.Load())
 	counter(descStrict, m.strictActivations.Load())
 	counter(descOvershoot, m.merged.Overshoot.Load())
 

@@ -59,9 +59,9 @@ func TestCreditPaysForWhatABatchCountsOnAGuest(t *testing.T) {
 	}
 }
 
-// guestTable is a table of a fleet's node, and an entry that is not in it.
-func guestTable(sends bool) (*Table, *Entry) {
-	t := NewTable(100, 1000, clock.New(nil).Steady, true, sends)
+// guestTable is a table, of a node with an origin or without, and an entry that is not in it.
+func guestTable(fleet bool) (*Table, *Entry) {
+	t := NewTable(100, 1000, clock.New(nil).Steady, fleet)
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := t.IdentityOfKey(&key, nil)
 	return t, t.newEntry(&id, &key, nil, ledgerSeq)
@@ -72,7 +72,7 @@ func guestTable(sends bool) (*Table, *Entry) {
 func TestWhatHadToGoIsKept(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode  window.Mode
-		sends bool
+		fleet bool
 		want  [2]int64 // of the cell before, and the current one
 	}{
 		"exact, with an origin":    {window.Exact, true, [2]int64{}},
@@ -80,7 +80,7 @@ func TestWhatHadToGoIsKept(t *testing.T) {
 		"estimate, with an origin": {window.Estimate, true, [2]int64{4, 9}},
 		"estimate, without":        {window.Estimate, false, [2]int64{4, 9}},
 	} {
-		table, e := guestTable(c.sends)
+		table, e := guestTable(c.fleet)
 		e.addLocked(slotOf(ledgerSeq-1), 4)
 		e.addLocked(slotOf(ledgerSeq), 7)
 		e.foreign(slotOf(ledgerSeq)).Store(2)
@@ -134,7 +134,7 @@ func TestAChargeKeepsAnEntryForWhatItCounts(t *testing.T) {
 		e, slot := ledgerEntry(), slotOf(ledgerSeq)
 		e.Charge(ledgerSeq, cost, 100)
 		e.ledger().cells[slot].settled.Add(cost) // sent
-		if got := e.evict(ledgerMs(), 0, 0, needRoom, true); got != want {
+		if got := e.evict(ledgerMs(), 0, 0, needRoom); got != want {
 			t.Errorf("20 and %d charged, of 100: %d, want %d", cost, got, want)
 		}
 	}

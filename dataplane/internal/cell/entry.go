@@ -19,7 +19,7 @@ import (
 //
 //	words        requests and batches (+cost); merges (+); claims (+cost, and - again when it
 //	             is refused); refunds (-), of own cost that was not sent yet
-//	others       import (+); refunds (-) of cost that was sent
+//	others       merges (+); refunds (-) of cost that was sent
 //	seq          rotate                 grows
 //	minLimits    requests (down); rotate (back to none)
 //	refreshedAt  refresh, replay        grows
@@ -49,7 +49,7 @@ type behind struct {
 	mu          sync.Mutex      // never held across I/O or a wait for anything but a batch's hold
 }
 
-// behindOfFleet is behind an entry of a node with an origin or a count store: one piece of memory without a
+// behindOfFleet is behind an entry of a node with an origin: one piece of memory without a
 // pointer in between, 112 bytes, which is what the allocator gives.
 type behindOfFleet struct {
 	behind // the first field: see Entry.ledger

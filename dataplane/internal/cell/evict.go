@@ -46,7 +46,7 @@ const idleExpiry = 10 * time.Minute
 //
 // So a key at its limit stays until its window ends, or is still known for what it is: no flood
 // of one-shot identifiers can wash a blocked caller clean.
-func (e *Entry) evict(nowMs int64, now clock.Steady, graceMs int64, why need, sends bool) eviction {
+func (e *Entry) evict(nowMs int64, now clock.Steady, graceMs int64, why need) eviction {
 	if e.flags.Load()&Dirty != 0 || why != needShare && e.IsStrict(now) {
 		return stays // without the lock: most entries that stay do so here
 	}
@@ -62,15 +62,14 @@ func (e *Entry) evict(nowMs int64, now clock.Steady, graceMs int64, why need, se
 	if word&held != 0 {
 		return stays
 	}
-	if e.ledger() != nil && flags&flagEstimate == 0 {
-		if sends && (e.unsentLocked(slot) > 0 || e.unsentLocked(previousSlot(slot)) > 0) {
-			return stays // accepted, and about to be marked dirty
-		}
+	sends := flags&(flagFleet|flagEstimate) == flagFleet
+	if sends && (e.unsentLocked(slot) > 0 || e.unsentLocked(previousSlot(slot)) > 0) {
+		return stays // accepted, and about to be marked dirty
 	}
 	result := goneExpired
 	if !expiredAt(seq, e.names.durationMs(), nowMs-graceMs) {
 		heard := e.refreshedAt.Load()
-		idle := sends && flags&flagEstimate == 0 && heard > 0 && int64(now)-heard >= idleExpiry.Milliseconds()
+		idle := sends && heard > 0 && int64(now)-heard >= idleExpiry.Milliseconds()
 		if why == needShare {
 			return e.endLocked(slot, word, goneShare)
 		}

@@ -61,12 +61,12 @@ func TestWhatKeepsAnEntry(t *testing.T) {
 		id := h.IdentityOfKey(&key, nil)
 		e := newEntry(&id, h.NamesOf(&key, nil), seq, true)
 		end := keep(e)
-		if got := e.evict(nowMs, now, 0, needRoom, true); got != stays {
+		if got := e.evict(nowMs, now, 0, needRoom); got != stays {
 			t.Errorf("%s: evicted", name)
 			continue
 		}
 		end()
-		if got := e.evict(nowMs, now, 0, needRoom, true); got != goneIdle {
+		if got := e.evict(nowMs, now, 0, needRoom); got != goneIdle {
 			t.Errorf("%s, and no more: %v", name, got)
 		}
 	}

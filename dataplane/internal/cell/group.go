@@ -51,7 +51,7 @@ func (t *Table) fairShareLocked(p *part, a *array, of *group, found []placed, no
 
 // keep counts an entry that had to go in the overflow, where the origin does not hold all of it.
 func (t *Table) keep(e *Entry, mode window.Mode, nowMs int64) {
-	if t.Sends && mode == window.Exact {
+	if t.Fleet && mode == window.Exact {
 		return
 	}
 	seq := e.seq.Load()
@@ -82,7 +82,7 @@ func (t *Table) spilled(of *group, fresh *Entry, sequence, nowMs int64) bool {
 		return false
 	}
 	f := fresh.names.family.Value()
-	if t.Sends && f.Mode == window.Exact {
+	if t.Fleet && f.Mode == window.Exact {
 		return false
 	}
 	return t.SpilledCost(fresh, sequence, nowMs) > 0 || t.SpilledCost(fresh, sequence-1, nowMs) > 0

@@ -9,7 +9,7 @@ import (
 
 // A batch decides on all of its keys at one instant: it holds every key's word, judges,
 // counts all or nothing, and lets go. A held word takes no count, so no request ever
-// sees half a batch, and no publisher a cost that is not going to stay.
+// sees half a batch, and no send a cost that is not going to stay.
 //
 // Holds are taken in the order of identities, so that batches never wait in a circle,
 // and only released by who took them, some hundred nanoseconds later: between the first

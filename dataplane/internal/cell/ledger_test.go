@@ -144,7 +144,7 @@ func TestAShareTakesNothingThatTheOriginLacks(t *testing.T) {
 	} {
 		e := ledgerEntry()
 		c.with(e)
-		if got := e.evict(ledgerMs(), clock.SteadyStart, 0, needShare, true); got != c.want {
+		if got := e.evict(ledgerMs(), clock.SteadyStart, 0, needShare); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}
@@ -153,10 +153,10 @@ func TestAShareTakesNothingThatTheOriginLacks(t *testing.T) {
 // A request as far back as clocks may be apart still finds what is over by this one.
 func TestAnEntryOutlivesItsWindowByTheSkewOfClocks(t *testing.T) {
 	over := window.ExpiresAt(ledgerSeq, time.Minute.Milliseconds())
-	if got := ledgerEntry().evict(over+999, clock.SteadyStart, 1000, needNone, true); got != stays {
+	if got := ledgerEntry().evict(over+999, clock.SteadyStart, 1000, needNone); got != stays {
 		t.Errorf("evicted %d ms after its window, with clocks 1000 ms apart", 999)
 	}
-	if got := ledgerEntry().evict(over+1000, clock.SteadyStart, 1000, needNone, true); got != goneExpired {
+	if got := ledgerEntry().evict(over+1000, clock.SteadyStart, 1000, needNone); got != goneExpired {
 		t.Errorf("%d after that", got)
 	}
 }
@@ -165,7 +165,7 @@ func TestAnEntryOutlivesItsWindowByTheSkewOfClocks(t *testing.T) {
 // as far back as clocks may be apart too.
 func TestAKeyInTheOverflowHasNoEntryUntilThatIsOver(t *testing.T) {
 	const graceMs = int64(1000)
-	table := NewTable(100, graceMs, func() clock.Steady { return clock.SteadyStart }, true, false)
+	table := NewTable(100, graceMs, func() clock.Steady { return clock.SteadyStart }, false)
 	key := window.Key{Workspace: "acme", Namespace: "api", Identifier: "k", Duration: time.Minute}
 	id := table.IdentityOfKey(&key, nil)
 	e := table.newEntry(&id, &key, nil, ledgerSeq)

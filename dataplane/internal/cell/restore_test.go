@@ -146,7 +146,7 @@ func TestAnExpiredCellRestoresNothing(t *testing.T) {
 	if e.Unsent() != 0 || Flags(e.flags.Load()).Restores() {
 		t.Errorf("%d are still to be restored", e.Unsent())
 	}
-	if gone := e.evict(late, clock.SteadyStart, 0, needNone, true); gone != goneExpired {
+	if gone := e.evict(late, clock.SteadyStart, 0, needNone); gone != goneExpired {
 		t.Errorf("the entry stays: %v", gone)
 	}
 }

@@ -30,12 +30,11 @@ import (
 type Table struct {
 	Hasher
 	parts   []part
-	Fleet   bool  // there is an origin or a count store: entries keep ledgers
+	Fleet   bool  // there is an origin: entries keep ledgers, and unsent cost must reach it before its entry may go
 	graceMs int64 // Config.ClockSkewMax: requests so far back still see what has expired
 	now     func() clock.Steady
-	Sends   bool // there is an origin: unsent cost must reach it before its entry may go
 
-	Created   struct{ Traffic, Imported atomic.Int64 }
+	Created   atomic.Int64 // keys that were met for the first time
 	Evicted   struct{ Expired, Idle, Share atomic.Int64 }
 	Full      atomic.Int64 // first contacts that found no room
 	FullAtMs  atomic.Int64 // of the last one
@@ -88,12 +87,12 @@ type bucket struct {
 }
 
 // NewTable makes a table of at most capacity entries.
-func NewTable(capacity int, graceMs int64, now func() clock.Steady, fleet, sends bool) *Table {
+func NewTable(capacity int, graceMs int64, now func() clock.Steady, fleet bool) *Table {
 	parts := 1
 	for parts < partsMax && capacity/(2*parts) >= partEntries {
 		parts *= 2
 	}
-	t := &Table{graceMs: graceMs, now: now, parts: make([]part, parts), Fleet: fleet, Sends: sends}
+	t := &Table{graceMs: graceMs, now: now, parts: make([]part, parts), Fleet: fleet}
 	t.Init()
 	t.groups = make([]group, groupsMax)
 	t.overflow.init(capacity)
@@ -168,7 +167,7 @@ const (
 
 // Add returns the entry of key, creating it at sequence if need be. Of an untracked
 // key the caller gets an entry that no other request finds, good for one decision.
-func (t *Table) Add(id *Identity, key *window.Key, reset *window.Reset, sequence, nowMs int64, counter *atomic.Int64) (e *Entry, c Contact) {
+func (t *Table) Add(id *Identity, key *window.Key, reset *window.Reset, sequence, nowMs int64) (e *Entry, c Contact) {
 	if e := t.Get(id); e != nil {
 		return e, Known
 	}
@@ -193,7 +192,7 @@ func (t *Table) Add(id *Identity, key *window.Key, reset *window.Reset, sequence
 	a.insert(fresh)
 	p.size.Add(1)
 	of.entries.Add(1)
-	counter.Add(1)
+	t.Created.Add(1)
 	if key.Mode == window.Estimate {
 		t.Tiers.Keys[level.Idle].Add(1)
 	}
@@ -207,12 +206,12 @@ func (t *Table) Again(gone *Entry, sequence, nowMs int64) (*Entry, Contact) {
 	if f.Reset.Generation != 0 {
 		reset = &f.Reset
 	}
-	return t.Add(&gone.id, &key, reset, sequence, nowMs, &t.Created.Traffic)
+	return t.Add(&gone.id, &key, reset, sequence, nowMs)
 }
 
 func (t *Table) newEntry(id *Identity, key *window.Key, reset *window.Reset, sequence int64) *Entry {
 	e := newEntry(id, t.NamesOf(key, reset), sequence, t.Fleet)
-	if key.Mode == window.Estimate && t.Sends {
+	if key.Mode == window.Estimate && t.Fleet {
 		e.beEstimate()
 	}
 	return e
@@ -341,7 +340,7 @@ func (t *Table) makeRoomLocked(p *part, of *group, nowMs int64) bool {
 // tryEvictLocked evicts the entry at a place if it may go.
 func (t *Table) tryEvictLocked(p *part, a *array, at placed, nowMs int64, why need) bool {
 	e := at.entry(a)
-	gone := e.evict(nowMs, t.now(), t.graceMs, why, t.Sends)
+	gone := e.evict(nowMs, t.now(), t.graceMs, why)
 	if gone == stays {
 		return false
 	}

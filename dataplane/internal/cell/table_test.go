@@ -90,12 +90,12 @@ func place(a *array, e *Entry) (at uint64, s int) {
 }
 
 func TestTableGrows(t *testing.T) {
-	table := NewTable(1<<30, 0, clock.New(nil).Steady, false, false)
+	table := NewTable(1<<30, 0, clock.New(nil).Steady, false)
 	const keys = 50_000
 	for i := range keys {
 		k := testKey(i)
 		id := table.IdentityOfKey(k, nil)
-		if _, met := table.Add(&id, k, nil, 1, 0, &table.Created.Traffic); met != Created {
+		if _, met := table.Add(&id, k, nil, 1, 0); met != Created {
 			t.Fatal("not created")
 		}
 	}
@@ -107,20 +107,20 @@ func TestTableGrows(t *testing.T) {
 			t.Fatalf("key %d is lost", i)
 		}
 	}
-	if table.Len() != keys || table.Created.Traffic.Load() != keys {
-		t.Errorf("%d entries, %d created", table.Len(), table.Created.Traffic.Load())
+	if table.Len() != keys || table.Created.Load() != keys {
+		t.Errorf("%d entries, %d created", table.Len(), table.Created.Load())
 	}
 }
 
 // The sweep looks at a bounded number of entries a tick, whatever their number, and
 // comes round.
 func TestSweepIsBounded(t *testing.T) {
-	table := NewTable(1<<30, 0, clock.New(nil).Steady, false, false)
+	table := NewTable(1<<30, 0, clock.New(nil).Steady, false)
 	const keys = 100_000
 	for i := range keys {
 		k := testKey(i)
 		id := table.IdentityOfKey(k, nil)
-		table.Add(&id, k, nil, 1, 0, &table.Created.Traffic)
+		table.Add(&id, k, nil, 1, 0)
 	}
 	nowMs := window.ExpiresAt(1, 60_000)
 	for ticks := 0; table.Len() > 0; ticks++ {
@@ -196,10 +196,10 @@ func FuzzIdentity(f *testing.F) {
 // stay short however long it lasts. How even that is depends on the hashes, so these are the same in every run.
 func TestAFloodDoesNotClusterTheTable(t *testing.T) {
 	const capacity = 20_000
-	table, hashes := NewTable(capacity, 0, clock.New(nil).Steady, false, false), rand.New(rand.NewPCG(1, 2))
+	table, hashes := NewTable(capacity, 0, clock.New(nil).Steady, false), rand.New(rand.NewPCG(1, 2))
 	for i := range 15 * capacity {
 		k, id := testKey(i), Identity{hashes.Uint64(), hashes.Uint64()}
-		if _, met := table.Add(&id, k, nil, 1, 0, &table.Created.Traffic); met != Created {
+		if _, met := table.Add(&id, k, nil, 1, 0); met != Created {
 			t.Fatalf("key %d: no room", i)
 		}
 	}
