@@ -17,12 +17,12 @@ import (
 // What Open sets unless the DSN does. A call's own ctx usually ends it earlier.
 const (
 	dialTimeout = 3 * time.Second
-	// An import sends its first row when the database has begun to sum, so a read
-	// waits for one row's sum and not for all.
+	// An import sends its first row as soon as the database has found it, so a read
+	// waits for one row and not for all.
 	readTimeout  = 30 * time.Second
 	writeTimeout = 30 * time.Second
 
-	// connsMax bounds a node's share of the server: a flush, an import, a read of the
+	// connsMax bounds a node's share of the server: the relay's news and counts, a read of the
 	// settings and a heartbeat at once.
 	connsMax = 4
 	// connLifetime lets connections move to the server that a name stands for now.
@@ -41,7 +41,7 @@ const sessionSettings = "SET " +
 	"SESSION sql_mode = 'STRICT_ALL_TABLES', " +
 	// Nobody here commits.
 	"SESSION autocommit = 1, " +
-	// The default is 50 s: longer than a whole flush may take.
+	// The default is 50 s: longer than a relay waits for a call.
 	"SESSION innodb_lock_wait_timeout = 5"
 
 // Open prepares a pool of connections for New, of a DSN in the form of go-sql-driver
