@@ -11,7 +11,12 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(servers.ShareSQL(m)) }
+func TestMain(m *testing.M) {
+	if spec := os.Getenv(processEnv); spec != "" {
+		os.Exit(beProcess(spec))
+	}
+	goleak.VerifyTestMain(servers.ShareSQL(m))
+}
 
 // soak chooses between the short form of a test and the long one, which make soak runs.
 func soak[T any](short, long T) T {

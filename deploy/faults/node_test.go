@@ -68,12 +68,7 @@ func (r *region) start() *node {
 func (n *node) relays(r *region, origin *redisorigin.Origin, counts *mysqlcounts.Counts) {
 	t := r.fleet.t
 	t.Helper()
-	made, err := relay.New(relay.Config{
-		Region: r.name, Holder: n.id, Origin: origin, News: counts.News(), Counts: counts, Tuning: func() relay.Tuning {
-			set := n.RelayTuning()
-			return relay.Tuning{Interval: set.NewsInterval, Floor: set.Floor, Step: set.Step, MinGlobalDuration: set.MinGlobalDuration}
-		},
-	})
+	made, err := relay.New(relayConfig(r.name, n.id, n.Limiter, origin, counts))
 	must(t, err)
 	n.relay = made
 	must(t, errors.Join(n.registry.Register(made.Collector()), made.Start(t.Context())))
@@ -82,6 +77,14 @@ func (n *node) relays(r *region, origin *redisorigin.Origin, counts *mysqlcounts
 		defer cancel()
 		_ = made.Stop(ctx) // the servers may be down
 	})
+}
+
+// relayConfig is that of a relay beside a limiter.
+func relayConfig(region, holder string, l *dataplane.Limiter, origin *redisorigin.Origin, counts *mysqlcounts.Counts) relay.Config {
+	return relay.Config{Region: region, Holder: holder, Origin: origin, News: counts.News(), Counts: counts, Tuning: func() relay.Tuning {
+		set := l.RelayTuning()
+		return relay.Tuning{Interval: set.NewsInterval, Floor: set.Floor, Step: set.Step, MinGlobalDuration: set.MinGlobalDuration}
+	}}
 }
 
 // origin is as redisorigin.OpenOrigin makes it, but for where it connects to.
