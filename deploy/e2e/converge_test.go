@@ -11,8 +11,57 @@ import (
 
 	"github.com/weirhq/weir/deploy/local/stack"
 	"github.com/weirhq/weir/shared/await"
+	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
 	"github.com/weirhq/weir/shared/servers"
 )
+
+// A limit of 100 is used up in eu. 2 s later us admits nothing: neither of an hour's window nor of one of 5 s.
+func TestWhatOneRegionUsesUpAnotherDenies(t *testing.T) {
+	servers.TurnSQL(t, testWhatOneRegionUsesUpAnotherDenies)
+}
+
+func testWhatOneRegionUsesUpAnotherDenies(t *testing.T) {
+	s := start(t)
+	for round := range 3 {
+		for !spendAndMove(t, s, fmt.Sprint("hour_", round), roomyWindow()) {
+			continue
+		}
+		for !spendAndMove(t, s, fmt.Sprint("seconds_", round), 5*time.Second) {
+			continue
+		}
+	}
+}
+
+// spendAndMove has a caller use a limit up in eu at the start of a window, and ask in us 2 s later. It returns false if the
+// window has ended before, as it may on a busy machine.
+func spendAndMove(t *testing.T, s *stack.Stack, user string, window time.Duration) bool {
+	t.Helper()
+	const most = 100
+	if window < time.Minute {
+		pause(t.Context(), window-time.Duration(time.Now().UnixNano())%window)
+	}
+	var spent *weirv1.LimitResponse
+	for i := range most {
+		r := limit(t, s.Nodes[i%2], limitRequest(user, 1, most, window))
+		if spent != nil && spent.ResetAtMs != r.ResetAtMs {
+			return false
+		}
+		if spent = r; !r.Allowed {
+			t.Fatalf("eu, request %d: %v", i, r)
+		}
+	}
+	pause(t.Context(), 2*time.Second)
+	for i := range most {
+		r := limit(t, s.Nodes[2+i%2], limitRequest(user, 1, most, window))
+		if r.ResetAtMs != spent.ResetAtMs {
+			return false
+		}
+		if r.Allowed && r.Source != weirv1.Source_SOURCE_DEGRADED { // a busy machine may miss the time to ask in
+			t.Errorf("us, request %d of a window of %v: %v", i, window, r)
+		}
+	}
+	return true
+}
 
 // A caller who uses 6 of 10 in eu and 4 in us is denied in both after convergence.
 func TestACallerOfTwoRegionsIsDeniedInBoth(t *testing.T) {
@@ -92,7 +141,7 @@ func metric(t *testing.T, n *stack.Node, name string) float64 {
 }
 
 // B accepts 1 of 100; 0.6 s later A accepts 99; 250 ms later B is asked for 99 → denied. B has
-// nothing to send meanwhile, so no reply tells it: it has to ask.
+// nothing to send meanwhile, so no reply tells it: it has to ask, and does so from its first second on.
 func TestAnIdleNodeAsksBeforeItGrantsMuch(t *testing.T) {
 	servers.TurnSQL(t, testAnIdleNodeAsksBeforeItGrantsMuch)
 }
@@ -100,9 +149,6 @@ func TestAnIdleNodeAsksBeforeItGrantsMuch(t *testing.T) {
 func testAnIdleNodeAsksBeforeItGrantsMuch(t *testing.T) {
 	s := start(t)
 	a, b, window := s.Nodes[0], s.Nodes[1], roomyWindow()
-	for _, n := range []*stack.Node{a, b} {
-		await.True(t, n.ID+" counts both nodes of its region", func() bool { return metric(t, n, "weir_region_nodes") == 2 })
-	}
 	for round := range 5 {
 		user := fmt.Sprint("user_", round)
 		if d := limit(t, b, limitRequest(user, 1, 100, window)); !d.Allowed {
@@ -113,7 +159,7 @@ func testAnIdleNodeAsksBeforeItGrantsMuch(t *testing.T) {
 			t.Fatalf("99 on A: %+v", d)
 		}
 		pause(t.Context(), 250*time.Millisecond)
-		if d := limit(t, b, limitRequest(user, 99, 100, window)); d.Allowed {
+		if d := limit(t, b, limitRequest(user, 99, 100, window)); d.Allowed && d.Source != weirv1.Source_SOURCE_DEGRADED {
 			t.Errorf("99 more on B are allowed: %+v", d)
 		}
 	}
