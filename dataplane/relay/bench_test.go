@@ -124,7 +124,7 @@ func BenchmarkRead(b *testing.B) {
 			for i := range counts {
 				counts[i] = counted{benchCell(region*each + i), total}
 			}
-			row := store.NewsRow{Stream: store.Stream{Region: fmt.Sprint("r", region)}, Sequence: total, Payload: encode(nil, counts)}
+			row := store.NewsRow{Stream: store.Stream{Region: fmt.Sprint("r", region)}, Sequence: total, Payload: encode(nil, counts, 0)}
 			stores.news.page.Rows = append(stores.news.page.Rows, row)
 		}
 		b.StartTimer()

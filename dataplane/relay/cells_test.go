@@ -26,11 +26,11 @@ func TestCellsThatShareAHash(t *testing.T) {
 		s.book.growLocked(name, now, now)
 		s.book.cells[name.Cell].hash = 7
 	}
-	hashes, _ := s.choose(now)
+	hashes, _, _ := s.choose(now)
 	for _, told := range hashes {
 		s.book.toldLocked(told.cell, told.total)
 	}
-	if counts, _ := s.choose(now); len(hashes) != 2 || len(counts) != 1 || counts[0].total == toldHash || len(s.book.waiting) != 1 {
+	if counts, _, _ := s.choose(now); len(hashes) != 2 || len(counts) != 1 || counts[0].total == toldHash || len(s.book.waiting) != 1 {
 		t.Errorf("first %v are told, then %v, and %d wait", hashes, counts, len(s.book.waiting))
 	}
 }

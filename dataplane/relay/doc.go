@@ -9,15 +9,15 @@
 // other regions. For each shard of an origin one relay has a lease, and keeps the shard in step with MySQL. Package relay
 // knows store.RelayOrigin, store.News and store.CountStore, and nothing of the limiter.
 //
-// No program runs it yet but weir-sim (the scenarios relay-…): the limiter speaks store.Origin, and its nodes tell other
-// regions by themselves, as package dataplane describes.
+// weir-node runs one in each node that has Redis and MySQL, and so does weir-sim.
 //
 // # A cost's way
 //
 //  1. A node accepts it and sends it to its origin, which adds it to the cell and to the shard's changes.
-//  2. An Interval (200 ms) after its last row was stored the relay takes the changes, compares each with what it has told about the cell, and
-//     appends a row of news: state, not differences, so that applying it twice, or in any order, is taking the maximum.
-//     Once the row is stored the relay takes off the changes what it had taken before it appended the row.
+//  2. An Interval (200 ms) after its last row was stored the relay takes the changes, compares each with what it has told
+//     about the cell, and appends a row of news: state, not differences, so that applying it twice, or in any order, is
+//     taking the maximum. Once the row is stored the relay takes off the changes what it had taken before it appended
+//     the row.
 //  3. The relays of other regions read the rows that they do not have yet, add up the cell's components, and tell their
 //     origins, which store the sum beside the region's own total and announce it to the nodes that listen. A node that
 //     does not hold the key learns it with its first answer. A sum is told once more after store.KeepFor, for a replica
@@ -67,8 +67,8 @@
 // is due after SnapshotEvery (30 s), once the rows since the last one have as many bytes as it had, and after 1,500 rows
 // in any case. Rows older than the last two snapshots are deleted in bounded batches.
 //
-// A relay that follows a stream reads each row once, and looks every 5 s whether the last one that it has read is still
-// stored: if not it begins at the last snapshot.
+// A relay that follows a stream reads each row once, snapshots without their payload, and looks every 5 s whether the last
+// row that it has read is still stored: if not it begins at the last snapshot.
 //
 // A store that was restored from a backup, or failed over, may have lost rows. It refuses the stream's next row, as the one
 // before it is missing; then the relay reads its stream again and tells what the lost rows had told. A relay with nothing

@@ -33,5 +33,5 @@ func Encode(expiriesMs []int64, cells ...window.Cell) []byte {
 	for _, c := range cells {
 		counts = append(counts, counted{c, 1})
 	}
-	return encode(hashes, counts)
+	return encode(hashes, counts, 0)
 }

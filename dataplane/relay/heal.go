@@ -65,7 +65,7 @@ func (s *shard) load(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if err := s.append(ctx, s.row(nil)); err != nil {
+	if err := s.append(ctx, s.row(nil, 0)); err != nil {
 		return err
 	}
 	if err := s.importStored(ctx); err != nil {

@@ -87,7 +87,7 @@ func (r *reader) hear(row *store.NewsRow, now time.Time) (open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.open {
-		_, _ = r.merge(row, now) // it was checked
+		_, _, _ = r.merge(row, now) // it was checked
 	}
 	return r.open
 }

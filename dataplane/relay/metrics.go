@@ -17,7 +17,9 @@ type metrics struct {
 
 	told, read, heard traffic
 
-	saved, refused, healed, fenced, unreadable, early, errors atomic.Int64
+	saved, refused, healed, fenced, unreadable, early, epochs, errors atomic.Int64
+
+	convergence prometheus.Histogram
 
 	readAtMs atomic.Int64 // last read of news without an error; at first when reading began
 
@@ -44,6 +46,11 @@ func (t *traffic) add(bytes int) {
 
 func (m *metrics) init(r *Relay) {
 	m.relay, m.lags, m.since = r, make(map[string]lag), make(map[string]*delays)
+	m.convergence = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "weir_relay_convergence_seconds",
+		Help:    "Time from when a relay found a count to be told until this region had read it, of the oldest count of each row; not while its row could not be stored.",
+		Buckets: []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.5, 2, 3, 5, 10, 30, 60},
+	})
 }
 
 // noteLag notes how old a page's rows were when they were read, by the store's clock.
@@ -95,10 +102,11 @@ var (
 	descHealed  = desc("healed_total", "Times that a shard of the origin had lost its counts and was raised again.")
 	descFenced  = desc("fenced_total", "Times that another relay of the same shard had written first.")
 	descEarly   = desc("early_cells_total", "Cells in news that were left out because their windows begin in the future: a region's clock is ahead.")
+	descEpochs  = desc("epoch_changes_total", "Times that a shard of the origin was found in another epoch: it, or a part of it, has lost its counts.")
 	descUnread  = desc("unreadable_rows_total", "Rows of news that were left out because this version cannot read them.")
 	descErrors  = desc("errors_total", "Steps of the relay's loops that failed.")
 	descsOfAll  = []*prometheus.Desc{descLease, descUntold, descCells, descRows, descBytes, descLag, descInStep, descSaved, descRefused,
-		descHealed, descFenced, descUnread, descEarly, descErrors}
+		descHealed, descFenced, descUnread, descEarly, descEpochs, descErrors}
 	oneOrZero = map[bool]float64{true: 1}
 )
 
@@ -107,6 +115,7 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range descsOfAll {
 		ch <- d
 	}
+	m.convergence.Describe(ch)
 }
 
 // Collect implements prometheus.Collector.
@@ -129,9 +138,10 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		send(descBytes, prometheus.CounterValue, float64(t.bytes.Load()), direction)
 	}
 	for d, n := range map[*prometheus.Desc]*atomic.Int64{descSaved: &m.saved, descRefused: &m.refused, descHealed: &m.healed,
-		descFenced: &m.fenced, descUnread: &m.unreadable, descEarly: &m.early, descErrors: &m.errors} {
+		descFenced: &m.fenced, descUnread: &m.unreadable, descEarly: &m.early, descEpochs: &m.epochs, descErrors: &m.errors} {
 		send(d, prometheus.CounterValue, float64(n.Load()))
 	}
+	m.convergence.Collect(ch)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for region, l := range m.lags {

@@ -66,7 +66,7 @@ func payloadOf(hashes map[hashed]bool, counts map[window.Cell]int64) (payload []
 	for cell, total := range counts {
 		c, space = append(c, counted{cell, total}), space && r.count(&cell)
 	}
-	return encode(h, c), space
+	return encode(h, c, 0), space
 }
 
 // What a room takes in fits into its bytes, and it is no less than half of what fits.
@@ -96,7 +96,7 @@ func TestARoomIsLargeEnough(t *testing.T) {
 
 func TestPayloadsAreRefused(t *testing.T) {
 	cell := minuteCell("alice")
-	whole := encode([]hashed{{1, 2}}, []counted{{cell, 7}})
+	whole := encode([]hashed{{1, 2}}, []counted{{cell, 7}}, 0)
 	ignore := func(payload []byte) error { return decode(payload, func(hashed) {}, func(counted) {}) }
 	if err := ignore(whole); err != nil {
 		t.Fatal(err)
@@ -110,13 +110,13 @@ func TestPayloadsAreRefused(t *testing.T) {
 		"another version":     append([]byte{versionDeflated + 1}, whole[1:]...),
 		"bytes at its end":    append(bytes.Clone(whole), 0),
 		"too long":            make([]byte, store.NewsBytesMax+1),
-		"an empty name":       encode(nil, []counted{{minuteCell(""), 7}}),
-		"a negative total":    encode(nil, []counted{{cell, -1}}),
+		"an empty name":       encode(nil, []counted{{minuteCell(""), 7}}, 0),
+		"a negative total":    encode(nil, []counted{{cell, -1}}, 0),
 		"more than is shared": {versionPlain, 0, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 2, 0, 1, 'a', 1, 2, 0, 1},
-		"a total too large":   encode(nil, []counted{{cell, store.CountMax + 1}}),
+		"a total too large":   encode(nil, []counted{{cell, store.CountMax + 1}}, 0),
 	}
 	cell.Sequence = 1 << 60
-	bad["a cell at the end of time"] = encode(nil, []counted{{cell, 1}})
+	bad["a cell at the end of time"] = encode(nil, []counted{{cell, 1}}, 0)
 	for what, payload := range bad {
 		if err := ignore(payload); !errors.Is(err, errPayload) {
 			t.Errorf("%s: %v", what, err)
@@ -126,8 +126,8 @@ func TestPayloadsAreRefused(t *testing.T) {
 
 // No bytes make decode panic, and each entry that it yields is one that could have been told.
 func FuzzDecode(f *testing.F) {
-	f.Add(encode(nil, nil))
-	f.Add(encode([]hashed{{60_000, 1}, {60_000, 2}, {120_000, 3}}, []counted{{minuteCell("alice"), 7}, {minuteCell("alicia"), 1 << 50}}))
+	f.Add(encode(nil, nil, 0))
+	f.Add(encode([]hashed{{60_000, 1}, {60_000, 2}, {120_000, 3}}, []counted{{minuteCell("alice"), 7}, {minuteCell("alicia"), 1 << 50}}, 0))
 	f.Add(deflate([]byte{0, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 2, 0, 1, 'a', 1, 1, 0, 1}))
 	f.Add([]byte{versionPlain, 0, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 2, 0, 1, 'a', 1, 1, 0, 1})
 	f.Fuzz(func(t *testing.T, payload []byte) {
@@ -144,7 +144,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		want, n := len(hashes)+len(counts), 0
 		more := func() { n++ }
-		if err := decode(encode(hashes, counts), func(hashed) { more() }, func(counted) { more() }); err != nil || n != want {
+		if err := decode(encode(hashes, counts, 0), func(hashed) { more() }, func(counted) { more() }); err != nil || n != want {
 			t.Fatalf("encoded again: %d of %d entries, %v", n, want, err)
 		}
 	})
@@ -177,7 +177,7 @@ func TestDeflatedPayloads(t *testing.T) {
 	for i := range 2000 {
 		counts = append(counts, counted{minuteCell(fmt.Sprintf("user-%08x", uint32(i)*2654435761)), int64(i)})
 	}
-	payload := encode(nil, counts)
+	payload := encode(nil, counts, 0)
 	if plain := len(encodePlain(nil, counts)); payload[0] != versionDeflated || len(payload) > plain*8/10 {
 		t.Errorf("%d bytes of version %d, and %d bytes plain", len(payload), payload[0], plain)
 	}
@@ -191,7 +191,7 @@ func TestDeflatedPayloads(t *testing.T) {
 			t.Errorf("%d bytes: %v", len(bad), err)
 		}
 	}
-	if small := encode(nil, counts[:1]); small[0] != versionPlain {
+	if small := encode(nil, counts[:1], 0); small[0] != versionPlain {
 		t.Errorf("a single count is of version %d", small[0])
 	}
 }
@@ -203,7 +203,7 @@ func TestHashesAreShort(t *testing.T) {
 		c := minuteCell(fmt.Sprint("user-", i))
 		hashes = append(hashes, hashed{c.ExpiresAtMs(), hashOf(&c)})
 	}
-	if n := len(encode(hashes, nil)); n > 10*len(hashes)/3 {
+	if n := len(encode(hashes, nil, 0)); n > 10*len(hashes)/3 {
 		t.Errorf("%d hashes take %d bytes", len(hashes), n)
 	}
 }
@@ -211,8 +211,29 @@ func TestHashesAreShort(t *testing.T) {
 // A hash that is longer than hashBits is refused, and so is one that passes that by its differences.
 func TestLongHashesAreRefused(t *testing.T) {
 	for _, hashes := range [][]hashed{{{1, 1 << hashBits}}, {{1, 1<<hashBits - 1}, {1, 1 << hashBits}}} {
-		if err := decode(encode(hashes, nil), func(hashed) {}, func(counted) {}); !errors.Is(err, errPayload) {
+		if err := decode(encode(hashes, nil, 0), func(hashed) {}, func(counted) {}); !errors.Is(err, errPayload) {
 			t.Errorf("%v: %v", hashes, err)
+		}
+	}
+}
+
+// The age of a row's oldest count comes back, in ms; a row without one has none, and 0 is none that is told.
+func TestAges(t *testing.T) {
+	counts := []counted{{minuteCell("alice"), 7}}
+	read := func(payload []byte) (time.Duration, error) {
+		return decodeAged(payload, func(hashed) {}, func(counted) {})
+	}
+	for _, age := range []time.Duration{0, time.Millisecond, time.Minute, ageMax} {
+		if got, err := read(encode(nil, counts, age)); got != age || err != nil {
+			t.Errorf("%v came back as %v, %v", age, got, err)
+		}
+	}
+	if got, err := read(encode(nil, counts, 2*ageMax)); got != ageMax || err != nil {
+		t.Errorf("twice the longest came back as %v, %v", got, err)
+	}
+	for _, end := range [][]byte{{0}, {1, 0}, {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}} {
+		if _, err := read(append(encode(nil, counts, 0), end...)); !errors.Is(err, errPayload) {
+			t.Errorf("a row that ends with %v: %v", end, err)
 		}
 	}
 }

@@ -26,6 +26,7 @@ type reader struct {
 	after map[store.Stream]store.NewsCursor // nil while it reads nothing
 
 	provedAt time.Time // when all cursors were found to be stored
+	began    time.Time // of the first read, by the store's clock: another relay may have read what was written before
 
 	earlyAt map[string]time.Time // by region: when cells of future windows were logged
 	users   users
@@ -82,8 +83,11 @@ func (r *reader) page(ctx context.Context, prove bool) (store.NewsPage, error) {
 
 // take merges a page, and forgets streams that are no more: those of a region that was removed.
 func (r *reader) take(page *store.NewsPage, now time.Time) {
+	if r.began.IsZero() {
+		r.began = page.Now
+	}
 	for i := range page.Rows {
-		r.apply(&page.Rows[i], now)
+		r.apply(&page.Rows[i], page.Now, now)
 	}
 	for _, s := range page.Gone {
 		delete(r.after, s)
@@ -91,25 +95,28 @@ func (r *reader) take(page *store.NewsPage, now time.Time) {
 }
 
 // apply merges a row: twice, or after a later one, does no harm. Parts of snapshots that tell nothing new have no payload.
-func (r *reader) apply(row *store.NewsRow, now time.Time) {
+func (r *reader) apply(row *store.NewsRow, storeNow, now time.Time) {
 	r.relay.metrics.read.add(len(row.Payload))
 	if row.Snapshot == 0 || len(row.Payload) > 0 {
-		early, err := r.merge(row, now)
+		early, age, err := r.merge(row, now)
 		if err != nil {
 			r.relay.unreadable(row, err)
 		}
 		if early > 0 {
 			r.relay.tooEarly(row, early, now)
 		}
+		if age > 0 && row.WrittenAt.After(r.began) {
+			r.relay.metrics.convergence.Observe((age + storeNow.Sub(row.WrittenAt)).Seconds())
+		}
 	}
 	r.after[row.Stream] = row.Cursor()
 }
 
-// merge takes in what a row tells, but for the early cells of windows that have not begun anywhere. After an error some of
-// it may be taken in.
-func (r *reader) merge(row *store.NewsRow, now time.Time) (early int, err error) {
+// merge takes in what a row tells, but for the early cells of windows that have not begun anywhere. age is that of its
+// oldest count. After an error some of it may be taken in.
+func (r *reader) merge(row *store.NewsRow, now time.Time) (early int, age time.Duration, err error) {
 	originMs := r.relay.originMs()
-	err = decode(row.Payload, func(h hashed) {
+	age, err = decodeAged(row.Payload, func(h hashed) {
 		if isEarly(h.expiresMs, window.DurationMax, originMs) {
 			early++
 			return
@@ -122,7 +129,7 @@ func (r *reader) merge(row *store.NewsRow, now time.Time) (early int, err error)
 		}
 		r.relay.shardOf(&c.cell.Key).book.merge(row.Region, c, now)
 	})
-	return early, err
+	return early, age, err
 }
 
 // use takes note of another region that uses a cell.
@@ -147,7 +154,7 @@ func (r *reader) forget() {
 	if r.after == nil {
 		return
 	}
-	r.after = nil
+	r.after, r.began = nil, time.Time{}
 	r.setOpen(false)
 	r.users.keep(func(int64) bool { return false })
 	for _, s := range r.relay.shards {

@@ -197,7 +197,7 @@ func wantMetric(t *testing.T, r *relay.Relay, lines ...string) {
 			for _, l := range m.GetLabel() {
 				labels = fmt.Sprintf("{%s=%q}", l.GetName(), l.GetValue())
 			}
-			fmt.Fprintf(&all, "%s%s %v\n", f.GetName(), labels, m.GetCounter().GetValue()+m.GetGauge().GetValue())
+			fmt.Fprintf(&all, "%s%s %v\n", f.GetName(), labels, m.GetCounter().GetValue()+m.GetGauge().GetValue()+float64(m.GetHistogram().GetSampleCount()))
 		}
 	}
 	for _, line := range lines {
@@ -205,4 +205,65 @@ func wantMetric(t *testing.T, r *relay.Relay, lines ...string) {
 			t.Errorf("no %s in\n%s", line, all.String())
 		}
 	}
+}
+
+// How long a count took from region to region is measured by the region that reads it: its age when its row was made, and
+// the age of the row. What a relay reads as it starts says nothing about that.
+func TestConvergenceIsMeasured(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	eu.accept(eu.cell("before", time.Hour), 50, 100)
+	us.away = true
+	w.run(time.Second)
+	us.away = false
+	w.run(time.Second)
+	wantMetric(t, us.relay, "weir_relay_convergence_seconds 0")
+	eu.accept(eu.cell("hash", time.Hour), 1, 100)
+	w.run(time.Second)
+	wantMetric(t, us.relay, "weir_relay_convergence_seconds 0")
+	us.away = true
+	eu.accept(eu.cell("k", time.Hour), 50, 100)
+	w.run(2 * time.Second)
+	us.away = false
+	w.run(interval)
+	wantMetric(t, us.relay, "weir_relay_convergence_seconds 1")
+	problem := testutil.CollectAndCompare(us.relay.Collector(), strings.NewReader(convergenceOfTwoSeconds), "weir_relay_convergence_seconds")
+	if problem != nil {
+		t.Error(problem)
+	}
+}
+
+const convergenceOfTwoSeconds = `
+# HELP weir_relay_convergence_seconds Time from when a relay found a count to be told until this region had read it, of the oldest count of each row; not while its row could not be stored.
+# TYPE weir_relay_convergence_seconds histogram
+weir_relay_convergence_seconds_bucket{le="0.1"} 0
+weir_relay_convergence_seconds_bucket{le="0.2"} 0
+weir_relay_convergence_seconds_bucket{le="0.3"} 0
+weir_relay_convergence_seconds_bucket{le="0.4"} 0
+weir_relay_convergence_seconds_bucket{le="0.5"} 0
+weir_relay_convergence_seconds_bucket{le="0.6"} 0
+weir_relay_convergence_seconds_bucket{le="0.8"} 0
+weir_relay_convergence_seconds_bucket{le="1"} 0
+weir_relay_convergence_seconds_bucket{le="1.5"} 0
+weir_relay_convergence_seconds_bucket{le="2"} 0
+weir_relay_convergence_seconds_bucket{le="3"} 1
+weir_relay_convergence_seconds_bucket{le="5"} 1
+weir_relay_convergence_seconds_bucket{le="10"} 1
+weir_relay_convergence_seconds_bucket{le="30"} 1
+weir_relay_convergence_seconds_bucket{le="60"} 1
+weir_relay_convergence_seconds_bucket{le="+Inf"} 1
+weir_relay_convergence_seconds_sum 2.001
+weir_relay_convergence_seconds_count 1
+`
+
+// An origin that is emptied is found in another epoch; one that is found for the first time is not.
+func TestEpochChangesAreCounted(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu := w.regions[0]
+	w.run(time.Second)
+	wantMetric(t, eu.relay, "weir_relay_epoch_changes_total 0")
+	eu.origin.Wipe()
+	w.seen["eu"] = nil
+	w.run(time.Second)
+	wantMetric(t, eu.relay, "weir_relay_epoch_changes_total 1")
 }

@@ -160,6 +160,9 @@ func (s *shard) changes(ctx context.Context, max int) (store.Changes, error) {
 		return changes, err
 	}
 	if changes.Epoch != s.own.epoch {
+		if s.own.epoch != 0 {
+			s.relay.metrics.epochs.Add(1)
+		}
 		s.own.epoch = changes.Epoch
 		s.book.resend()
 	}
@@ -188,22 +191,28 @@ func (s *shard) grow(changes []store.Change, since, now time.Time) {
 // there is nothing to tell and nothing was taken it returns nil, and an empty row after proveEvery: the store refuses that
 // one if it has lost the row before it, and then what was told in lost rows is told again.
 func (s *shard) compose(taken []store.Change, now time.Time) (p *pending, more bool) {
-	told, left := s.choose(now)
+	told, age, left := s.choose(now)
 	if len(told) == 0 && len(taken) == 0 && now.Sub(s.own.madeAt) < proveEvery {
 		return nil, false
 	}
 	s.own.madeAt = now
-	return &pending{row: s.row(told), told: told, taken: taken}, left
+	return &pending{row: s.row(told, age), told: told, taken: taken}, left
 }
 
-// choose picks the tidings of a row. left is true when some did not fit.
-func (s *shard) choose(now time.Time) (fit []tidings, left bool) {
+// choose picks the tidings of a row, of which the oldest count is as old as age. left is true when some did not fit.
+func (s *shard) choose(now time.Time) (fit []tidings, age time.Duration, left bool) {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
 	all := s.dueLocked(now, s.own.tuning)
 	share := func(t tidings) float64 { return float64(t.cell.total) / float64(max(1, t.cell.limit)) }
 	slices.SortFunc(all, func(a, b tidings) int { return cmp.Compare(share(b), share(a)) })
-	return fitting(all)
+	fit, left = fitting(all)
+	for _, t := range fit {
+		if t.total != toldHash {
+			age = max(age, time.Millisecond, now.Sub(t.cell.untoldSince)) // it is due
+		}
+	}
+	return fit, age, left
 }
 
 // fitting returns those of the first tidings that fit into one row.
@@ -256,7 +265,7 @@ func (s *shard) keepLocked(c *cell) {
 }
 
 // row makes the next row of tidings.
-func (s *shard) row(told []tidings) store.NewsRow {
+func (s *shard) row(told []tidings, age time.Duration) store.NewsRow {
 	var hashes []hashed
 	var counts []counted
 	for _, t := range told {
@@ -266,7 +275,7 @@ func (s *shard) row(told []tidings) store.NewsRow {
 			counts = append(counts, counted{t.cell.name, t.total})
 		}
 	}
-	return store.NewsRow{Stream: s.stream, Sequence: s.own.next, Writer: s.own.writer, Payload: encode(hashes, counts)}
+	return store.NewsRow{Stream: s.stream, Sequence: s.own.next, Writer: s.own.writer, Payload: encode(hashes, counts, age)}
 }
 
 // settle appends the pending row, and notes what holds once it is stored.
