@@ -169,7 +169,7 @@ func TestHearRefuses(t *testing.T) {
 		"payload":            func(r *store.NewsRow) { r.Payload = nil },
 		"version":            func(r *store.NewsRow) { r.Payload = []byte{99} },
 		"bytes":              func(r *store.NewsRow) { r.Payload = make([]byte, store.NewsBytesMax+1) },
-		"end":                func(r *store.NewsRow) { r.Payload = r.Payload[:len(r.Payload)-1] },
+		"end":                func(r *store.NewsRow) { r.Payload = r.Payload[:len(r.Payload)-2] }, // the last byte is its age
 		"a cell expires at":  func(r *store.NewsRow) { r.Payload = relay.Encode(nil, late) },
 		"a hash expires at ": func(r *store.NewsRow) { r.Payload = relay.Encode([]int64{1 << 60}) },
 	} {
