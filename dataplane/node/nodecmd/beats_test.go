@@ -1,13 +1,17 @@
 package nodecmd
 
 import (
+	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/mysqlcounts"
 	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -47,6 +51,31 @@ func TestHeartbeatsTellOfTheRelay(t *testing.T) {
 	figures.LagP99 = nil
 	if got := send(nowMs + heartbeat.LagKeptFor.Milliseconds() + 1); !reflect.DeepEqual(got.LagP99Ms, map[string]int64{"ap": 1000}) {
 		t.Errorf("us has told nothing for long: %+v", got)
+	}
+}
+
+// wantRelayInHeartbeats waits until the nodes of eu and us, each alone in its region, say that they relay it, and how
+// late they read each other's news.
+func wantRelayInHeartbeats(t *testing.T, dsn string) {
+	t.Helper()
+	db, err := mysqlcounts.Open(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	for region, from := range map[string]string{"eu": "us", "us": "eu"} {
+		await.True(t, region+" says that it relays, and reads the news of "+from, func() bool {
+			var text []byte
+			var h heartbeat.Health
+			if err := db.QueryRowContext(t.Context(), "SELECT health FROM ratelimit_nodes WHERE region = ?", region).Scan(&text); err != nil {
+				return false
+			}
+			if err := json.Unmarshal(text, &h); err != nil || h.Relay == nil {
+				return false
+			}
+			_, hears := h.Relay.LagP99Ms[from]
+			return hears && slices.Equal(h.Relay.Held, []int{0}) && h.Relay.InStepAtMs > 0
+		})
 	}
 }
 

@@ -48,6 +48,7 @@ func testRegionsTellEachOther(t *testing.T) {
 	streams.Cut()
 	await.True(t, "eu sees that us is gone", func() bool { return eu.shows(t, `weir_relay_peer_connected{peer="us"} 0`) })
 	known("stored")
+	wantRelayInHeartbeats(t, dsn)
 	for _, c := range []*command{eu, us} {
 		if code := c.end(); code != 0 {
 			t.Errorf("exit code %d\n%s", code, &c.stderr)
