@@ -5,6 +5,5 @@
 //
 // Each test keeps a load going, breaks something, heals it, and holds the fleet to what
 // no fault may change: callers see no error, decisions go on while the fault lasts, and at
-// the end what Redis and MySQL hold is what was accepted, but for what the nodes' own
-// metrics name as dropped or ambiguous.
+// the end what Redis and MySQL hold, of the own region and of the others, is what was accepted.
 package faults
