@@ -153,7 +153,7 @@ func testRefusedRow(t *testing.T) {
 	l, poison := load{perSecond: 500, keys: 600}, load{perSecond: 50, keys: 1, prefix: "poison"}
 	stop, stopPoison := l.start(t, f.regions...), poison.start(t, f.region("eu"))
 	await.True(t, "a row is refused", func() bool { return f.metric("weir_relay_refused_counts_total") > 0 })
-	pause(t.Context(), 3*time.Second) // the relay could try it again
+	pause(t.Context(), 7*time.Second) // the relay could try it again
 	if n := f.metric("weir_relay_refused_counts_total"); n != 1 {
 		t.Errorf("%d rows were refused, one is at fault", n)
 	}
