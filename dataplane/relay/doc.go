@@ -14,8 +14,8 @@
 // # A cost's way
 //
 //  1. A node accepts it and sends it to its origin, which adds it to the cell and to the shard's changes.
-//  2. An Interval (200 ms) after its last row was stored the relay takes the changes, compares each with what it has told
-//     about the cell, and appends a row of news: state, not differences, so that applying it twice, or in any order, is
+//  2. Every Interval (200 ms), and at least three quarters of one after its last row was stored, the relay takes the
+//     changes, compares each with what it has told about the cell, and appends a row of news: state, not differences, so that applying it twice, or in any order, is
 //     taking the maximum. Once the row is stored the relay takes off the changes what it had taken before it appended
 //     the row.
 //  3. The relays of other regions read the rows that they do not have yet, add up the cell's components, and tell their

@@ -1,0 +1,68 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// One interval tells all that there is: more changes than one batch has, and more counts than one row has room for.
+func TestAnIntervalTellsSeveralRows(t *testing.T) {
+	for what, c := range map[string]struct {
+		cells int
+		name  string
+	}{
+		"more than a batch":       {6_000, "k"},
+		"more than fits in a row": {4_000, strings.Repeat("x", 200)},
+	} {
+		w := newWorld(t, "eu", "us")
+		eu := w.regions[0]
+		w.run(time.Second)
+		var cells []window.Cell
+		for i := range c.cells {
+			cells = append(cells, eu.cell(fmt.Sprint(c.name, i), time.Hour))
+			eu.accept(cells[i], 50, 100)
+		}
+		before := len(w.news.Rows(store.Stream{Region: "eu"}))
+		w.run(interval)
+		if rows := len(w.news.Rows(store.Stream{Region: "eu"})) - before; rows < 2 {
+			t.Errorf("%s: %d rows", what, rows)
+		}
+		w.wantKnown(cells...)
+		if changes, err := eu.relayOrigin.Changes(t.Context(), 0, 1); err != nil || len(changes.Cells) > 0 {
+			t.Errorf("%s: left in the changes: %v, %v", what, changes.Cells, err)
+		}
+	}
+}
+
+// rowsNews returns a row at a time.
+type rowsNews struct{ store.News }
+
+func (n rowsNews) Read(ctx context.Context, q store.NewsQuery) (store.NewsPage, error) {
+	q.MaxBytes = 1
+	return n.News.Read(ctx, q)
+}
+
+// One interval reads all pages that there are.
+func TestAnIntervalReadsSeveralPages(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	us.relay = us.relayOver("first", us.relayOrigin, rowsNews{w.news}, w.counts)
+	w.run(time.Second)
+	us.away = true
+	var cells []window.Cell
+	for i := range 10 {
+		c := eu.cell(fmt.Sprint("k", i), time.Hour)
+		cells = append(cells, c)
+		eu.accept(c, 50, 100)
+		w.run(interval)
+	}
+	us.away = false
+	w.run(interval)
+	w.wantKnown(cells...)
+}
