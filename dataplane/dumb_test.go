@@ -39,7 +39,8 @@ func newDumbKey(durationMs, nowMs int64) *dumbKey {
 	return &dumbKey{
 		durationMs: durationMs, latest: window.Sequence(nowMs, durationMs),
 		own: map[int64]int64{}, sent: map[int64]int64{}, others: map[int64]int64{}, foreign: map[int64]int64{},
-		way: map[int64]int64{}, lowest: map[int64]int64{}, reached: map[int64]bool{}, epoch: map[int64]store.Epoch{}, restore: map[int64]restoring{},
+		way: map[int64]int64{}, lowest: map[int64]int64{}, reached: map[int64]bool{},
+		epoch: map[int64]store.Epoch{}, restore: map[int64]restoring{},
 	}
 }
 
@@ -94,7 +95,8 @@ func (k *dumbKey) load(sequence int64) (c store.Cost, ok bool) {
 	if _, sending := k.way[sequence]; sending || k.unsent(sequence) == 0 && !restores {
 		return c, false
 	}
-	c = store.Cost{Epoch: k.epoch[sequence], Add: k.unsent(sequence), Restore: r.own, Known: r.known, Limit: k.lowest[sequence]}
+	c = store.Cost{Epoch: k.epoch[sequence], Add: k.unsent(sequence), Limit: k.lowest[sequence]}
+	c.Restore, c.Known = r.own, r.known
 	k.way[sequence] = c.Add
 	return c, true
 }
@@ -160,7 +162,8 @@ type opinion struct {
 func (k *dumbKey) judge(nowMs, limit, before, cost int64) opinion {
 	atMs := max(nowMs, k.latest*k.durationMs)
 	o := opinion{
-		allowed: k.fits(atMs, before, cost, limit), current: float64(k.used(atMs, before+cost)), resetMs: (k.latest + 1) * k.durationMs,
+		allowed: k.fits(atMs, before, cost, limit),
+		current: float64(k.used(atMs, before+cost)), resetMs: (k.latest + 1) * k.durationMs,
 		remainingBefore: k.remaining(atMs, 0, limit), remainingAfter: k.remaining(atMs, before+cost, limit),
 	}
 	if !o.allowed && before+cost <= limit { // both have to pass together

@@ -23,7 +23,8 @@ func (h *history) jump(rt *rapid.T) {
 
 // step sets the wall clock, either way, while no time passes.
 func (h *history) step(rt *rapid.T) {
-	h.w.clock.step(time.Duration(rapid.OneOf(rapid.IntRange(-90_000, 0), rapid.IntRange(-7_200_000, 7_200_000)).Draw(rt, "ms")) * time.Millisecond)
+	far := rapid.OneOf(rapid.IntRange(-90_000, 0), rapid.IntRange(-7_200_000, 7_200_000))
+	h.w.clock.step(time.Duration(far.Draw(rt, "ms")) * time.Millisecond)
 }
 
 // sweep forgets what may go; and once everything was sent, all that is
@@ -89,7 +90,8 @@ func (h *history) listen(rt *rapid.T) {
 
 func (h *history) someCell(rt *rapid.T) window.Cell {
 	key := rapid.SampledFrom(h.keys).Draw(rt, "key")
-	return window.Cell{Key: key, Sequence: window.Sequence(h.nowMs(), key.DurationMs()) - rapid.Int64Range(0, 1).Draw(rt, "back")}
+	back := rapid.Int64Range(0, 1).Draw(rt, "back")
+	return window.Cell{Key: key, Sequence: window.Sequence(h.nowMs(), key.DurationMs()) - back}
 }
 
 func (h *history) faults(rt *rapid.T) {
@@ -149,7 +151,8 @@ func (h *history) checkCell(rt *rapid.T, cell window.Cell, k *dumbKey) (pending 
 	h.resolve(k, s, got.Unsent)
 	_, sending := k.way[s]
 	if !got.Held || got.Count != k.regional(s) || got.Global != k.foreign[s] || got.Sending != sending {
-		rt.Fatalf("%v, cell %d of %+v: %+v, the dumb limiter has %d and %d of others, on its way: %v", cell, s, *k, got, k.regional(s), k.foreign[s], sending)
+		rt.Fatalf("%v, cell %d: %+v, the dumb limiter has %d and %d of others, on its way: %v: %+v",
+			cell, s, got, k.regional(s), k.foreign[s], sending, *k)
 	}
 	if h.origin == nil {
 		return 0

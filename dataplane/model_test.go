@@ -77,7 +77,8 @@ func newHistory(t *testing.T, rt *rapid.T) *history {
 	h := &history{rt: rt, skewMs: time.Minute.Milliseconds(), w: newWorld(t), handles: map[window.Key]*dataplane.Handle{},
 		known: map[window.Key]*dumbKey{}, entries: map[window.Key]any{}, hosted: map[window.Cell]int64{}}
 	for i, d := range []time.Duration{time.Minute, time.Minute, 90_001 * time.Millisecond, 7 * time.Second, time.Hour} {
-		h.keys = append(h.keys, window.Key{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprint("k", i), Duration: d})
+		key := window.Key{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprint("k", i), Duration: d}
+		h.keys = append(h.keys, key)
 	}
 	entriesMax := rapid.SampledFrom([]int{100, 100, 2, 4}).Draw(rt, "entries max")
 	h.full = entriesMax < len(h.keys)
@@ -211,7 +212,8 @@ func (h *history) host(of []window.Key, requests []dataplane.Request, atMs int64
 	for i, key := range of {
 		cell := window.Cell{Key: key, Sequence: window.Sequence(atMs, key.DurationMs())}
 		if h.hosted[cell] += requests[i].Cost; h.hosted[cell] > requests[i].Limit && requests[i].Cost > 0 {
-			h.rt.Fatalf("%s: %d passed of a limit of %d without a place in the table", key.Identifier, h.hosted[cell], requests[i].Limit)
+			h.rt.Fatalf("%s: %d passed of a limit of %d without a place in the table",
+				key.Identifier, h.hosted[cell], requests[i].Limit)
 		}
 	}
 }
@@ -278,7 +280,8 @@ func (h *history) batch(rt *rapid.T) {
 	var b dataplane.Batch
 	dropped := h.n.Health().DroppedCost
 	h.during(atMs, func() { b = h.n.AllowMany(context.Background(), requests) })
-	if h.full && h.known[keys[0]] == nil && slices.ContainsFunc(requests, func(r dataplane.Request) bool { return r.Cost <= r.Limit }) {
+	fits := func(r dataplane.Request) bool { return r.Cost <= r.Limit }
+	if h.full && h.known[keys[0]] == nil && slices.ContainsFunc(requests, fits) {
 		h.host(of, requests, atMs, b.Allowed, dropped)
 		return
 	}
@@ -340,7 +343,9 @@ func (h *history) refreshed(atMs int64, of []window.Key, ks []*dumbKey) map[wind
 			sources[key] = h.degraded()
 		default:
 			sources[key] = dataplane.SourceOrigin
-			asked = append(asked, window.Cell{Key: key, Sequence: k.latest - 1}, window.Cell{Key: key, Sequence: k.latest})
+			for _, s := range k.alive() {
+				asked = append(asked, window.Cell{Key: key, Sequence: s})
+			}
 			asking = append(asking, k)
 		}
 	}
@@ -381,9 +386,11 @@ func (h *history) compare(what string, d dataplane.Decision, o opinion, source d
 	if kept {
 		remaining = o.remainingAfter
 	}
-	if d.Err != nil || d.Allowed != o.allowed || d.Remaining != remaining || d.RetryAfter.Milliseconds() != o.retryAfterMs ||
-		math.Abs(d.Current-o.current) > 1e-9*max(1, o.current) || d.ResetAt.UnixMilli() != o.resetMs || d.Source != source {
-		h.rt.Fatalf("%s at %v: %+v\nthe dumb limiter says %+v, remaining %d, from %v", what, h.w.clock.Now(), d, o, remaining, source)
+	if d.Err != nil || d.Allowed != o.allowed || d.Remaining != remaining || d.Source != source ||
+		d.RetryAfter.Milliseconds() != o.retryAfterMs || d.ResetAt.UnixMilli() != o.resetMs ||
+		math.Abs(d.Current-o.current) > 1e-9*max(1, o.current) {
+		h.rt.Fatalf("%s at %v: %+v\nthe dumb limiter says %+v, remaining %d, from %v",
+			what, h.w.clock.Now(), d, o, remaining, source)
 	}
 }
 

@@ -49,7 +49,8 @@ func TestAFirstContactKnowsWhatOthersHaveTold(t *testing.T) {
 	}
 }
 
-// A region whose clock is ahead counts in a cell that has not begun elsewhere: what it tells of that is there when it does.
+// A region whose clock is ahead counts in a cell that has not begun elsewhere: what it tells of that is there when the
+// cell begins.
 func TestARegionAheadAtTheTurnOfAWindowIsHeard(t *testing.T) {
 	w := newWorld(t)
 	ahead := func() time.Time { return w.clock.Now().Add(2 * time.Second) }
