@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -17,8 +19,7 @@ type Config struct {
 	// bytes. Required when Origin or Settings is set.
 	Region string
 
-	// NodeID names this node among all others in its heartbeats, 1 to 64 bytes.
-	// Required when Settings is set.
+	// NodeID names this node among all others in its heartbeats, at most 64 bytes; "" draws a name.
 	NodeID string
 
 	// Build is reported in heartbeats, at most 64 bytes.
@@ -27,8 +28,8 @@ type Config struct {
 	// Origin is where the nodes of the region meet; nil for a node alone.
 	Origin store.Origin
 
-	// Settings is where tuning, namespaces and overrides come from, and where heartbeats go; nil
-	// for none.
+	// Settings is where tuning, namespaces and overrides come from, and where heartbeats go; nil is
+	// Origin, whose relay carries both from and to the fleet's store. Without either there are none.
 	Settings store.Settings
 
 	// EntriesMax bounds the keys held in memory; 0 is 300,000. Memory is about
@@ -92,6 +93,10 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Breaker, err = c.Breaker.withDefaults(); err != nil {
 		return c, err
 	}
+	if c.Settings == nil && c.Origin != nil {
+		c.Settings = c.Origin
+	}
+	c.NodeID = cmp.Or(c.NodeID, drawnID())
 	c.EntriesMax = cmp.Or(c.EntriesMax, entriesMaxDefault)
 	c.ReadTimeout = cmp.Or(c.ReadTimeout, readTimeoutDefault)
 	c.ClockSkewMax = cmp.Or(c.ClockSkewMax, clockSkewMaxDefault)
@@ -104,13 +109,13 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
+// drawnID tells a node apart that has no name.
+func drawnID() string { return strconv.FormatUint(rand.Uint64(), 36) }
+
 // checkNames finds names that are too long for the columns that hold them, or missing.
 func (c *Config) checkNames() error {
 	if (c.Origin != nil || c.Settings != nil) && c.Region == "" {
 		return ErrRegionRequired
-	}
-	if c.Settings != nil && c.NodeID == "" {
-		return fmt.Errorf("%w: Config.NodeID is empty (1 to %d bytes, required when Settings is set)", ErrInvalid, nodeIDBytesMax)
 	}
 	for _, f := range []struct {
 		name, value string

@@ -104,6 +104,8 @@ var inside = map[string][]string{
 		"github.com/weirhq/weir/shared/estimate", "github.com/weirhq/weir/shared/heartbeat"}, leaves...),
 	library + "/internal/level":  {"github.com/weirhq/weir/shared/window"},
 	library + "/internal/resend": {library + "/store", "github.com/weirhq/weir/shared/"},
+
+	library + "/internal/anyshard": {library + "/store", "github.com/weirhq/weir/shared/"},
 }
 
 func TestDependencyRulesOfTheInside(t *testing.T) {
@@ -123,6 +125,7 @@ func TestDependencyRulesOfTheInsideNoticeABreach(t *testing.T) {
 		{"/internal/resend", "/internal/cell"},
 		{"/internal/resend", "/internal/clock"},
 		{"/internal/resend", "/relay"},
+		{"/internal/anyshard", "/relay"},
 		{"/internal/cell", "/memstore"},
 		{"/internal/cell", "/internal/resend"},
 		{"/internal/level", "/internal/cell"},

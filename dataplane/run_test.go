@@ -248,7 +248,6 @@ func TestNewNamesWhatIsMissing(t *testing.T) {
 	}{
 		{dataplane.Config{Origin: origin}, "Config.Region is required"},
 		{dataplane.Config{Settings: counts, NodeID: "a"}, "Config.Region is required"},
-		{dataplane.Config{Settings: counts, Region: "eu"}, "Config.NodeID is empty (1 to 64 bytes"},
 		{dataplane.Config{Region: strings.Repeat("r", 49)}, "Config.Region is 49 bytes long (at most 48)"},
 		{dataplane.Config{NodeID: strings.Repeat("r", 65)}, "Config.NodeID is 65 bytes long"},
 		{dataplane.Config{Build: strings.Repeat("r", 65)}, "Config.Build is 65 bytes long"},

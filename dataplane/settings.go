@@ -22,7 +22,7 @@ type settings struct {
 	version int64 // of the tuning document; 0 is the built-in default
 	spaces  map[spaceName]*space
 	resets  resets
-	nodes   int // alive in the region, as the count store knows; 0: unknown
+	nodes   int // alive in the region, by their heartbeats; 0: unknown
 
 	freshForMs, strictForMs int64 // from tuning, in the unit of the request path
 	twoTicksMs              int64 // of replay: within which nodes of a region hear of each other; from tuning, in the unit of the request path
@@ -278,6 +278,9 @@ func (l *Limiter) loadSettings(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
 	defer cancel()
 	rows, err := l.cfg.Settings.Settings(ctx, l.cfg.Region)
+	if errors.Is(err, store.ErrNoSettings) {
+		return nil // what is in force stays: the region's relay has not begun
+	}
 	if err != nil {
 		err = fmt.Errorf("read settings: %w", err)
 		if !stopped(ctx) {

@@ -36,6 +36,10 @@ const (
 	OpTell    Op = "tell"
 	OpRaise   Op = "raise"
 	OpHealed  Op = "healed"
+
+	OpTellSettings Op = "tell settings"
+	OpBeats        Op = "beats"
+	OpStored       Op = "stored"
 )
 
 // Faults are what a store does besides working. The zero value does nothing; every

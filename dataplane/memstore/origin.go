@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/internal/anyshard"
 	"github.com/weirhq/weir/dataplane/internal/resend"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
@@ -33,6 +34,7 @@ type Origin struct {
 	*originServers
 	shardFaults []Faults
 	streams     resend.Streams
+	last        anyshard.Last
 	counters    originCounters
 
 	mu      sync.Mutex
@@ -155,6 +157,7 @@ func cloneShards(shards []*originShard) []*originShard {
 	for i, s := range shards {
 		clone := *s
 		clone.cells, clone.streams, clone.changed = maps.Clone(s.cells), maps.Clone(s.streams), maps.Clone(s.changed)
+		clone.beats = maps.Clone(s.beats)
 		clone.listeners = nil
 		clones[i] = &clone
 	}

@@ -19,6 +19,10 @@ type originShard struct {
 	changed map[window.Cell]bool
 	lease   heldLease
 
+	settings settingsCopy
+	beats    map[string]keptBeat // by node
+	marks    int64               // of beats, so far
+
 	listeners map[*listener]bool
 	sweepAt   int // size of cells and streams at which what has expired is removed
 }
@@ -45,6 +49,7 @@ func newOriginShard() *originShard {
 		cells:     make(map[window.Cell]originRecord),
 		streams:   make(map[uint64]streamState),
 		changed:   make(map[window.Cell]bool),
+		beats:     make(map[string]keptBeat),
 		listeners: make(map[*listener]bool),
 		sweepAt:   sweepMin,
 	}

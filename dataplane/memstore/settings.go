@@ -85,21 +85,30 @@ func (c *Counts) nodesLiveLocked(region string) (nodes int) {
 }
 
 // Heartbeat implements store.Settings.
-func (c *Counts) Heartbeat(ctx context.Context, beat heartbeat.Beat) error {
+func (c *Counts) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
+	if len(beats) == 0 {
+		return nil
+	}
 	c.count(func(s *CountsStats) { s.Heartbeats++; s.Statements++ })
 	return c.Faults.roundTrip(ctx, OpHeartbeat, func(journey) error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if beat.Top == "" {
-			beat.Top = c.beats[beat.NodeID].Top
-		}
-		c.beats[beat.NodeID] = beat
-		c.seen[beat.NodeID] = c.clock()
-		if beat.Stopped {
-			delete(c.seen, beat.NodeID)
+		for _, beat := range beats {
+			c.beatLocked(beat)
 		}
 		return nil
 	})
+}
+
+func (c *Counts) beatLocked(beat heartbeat.Beat) {
+	if beat.Top == "" {
+		beat.Top = c.beats[beat.NodeID].Top
+	}
+	c.beats[beat.NodeID] = beat
+	c.seen[beat.NodeID] = c.clock()
+	if beat.Stopped {
+		delete(c.seen, beat.NodeID)
+	}
 }
 
 // Beats lists what each node last said of itself, sorted by node.

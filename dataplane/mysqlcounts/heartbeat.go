@@ -1,10 +1,13 @@
 package mysqlcounts
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -17,19 +20,63 @@ import (
 // below what its column takes (65,535 bytes).
 const problemBytesMax = 2000
 
-// Heartbeat implements store.Settings. Text for people (Build and
+// beatRows is the statement that records several nodes' heartbeats at once.
+var beatRows = mustSplit(dataplanedb.NodeBeat)
+
+// Heartbeat implements store.Settings, as one statement. Text for people (Build and
 // Health.SettingsProblem) is cut where it is too long, and Top is left out, as a node that
 // says too much is still alive; what identifies the node is not.
-func (c *Counts) Heartbeat(ctx context.Context, b heartbeat.Beat) error {
-	row, err := beatRow(b)
-	if err != nil {
-		return fmt.Errorf("heartbeat of %q: %w", b.NodeID, err)
+func (c *Counts) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
+	if len(beats) > store.HeartbeatsMax {
+		return fmt.Errorf("%d heartbeats (at most %d)", len(beats), store.HeartbeatsMax)
 	}
-	err = c.retry.do(ctx, func() error { return classify(c.queries.NodeBeat(ctx, row)) })
-	if err != nil {
-		return fmt.Errorf("heartbeat of %q: %w", b.NodeID, err)
+	args, refused := beatArgs(beats)
+	if len(args) == 0 {
+		return refused
 	}
-	return nil
+	statement := beatRows.statement(len(args) / beatColumns)
+	err := c.retry.do(ctx, func() error {
+		_, err := c.db.ExecContext(ctx, statement, args...)
+		return classify(err)
+	})
+	switch {
+	case errors.Is(err, store.ErrRefused) && len(beats) > 1:
+		return c.heartbeatEach(ctx, beats)
+	case err != nil:
+		return fmt.Errorf("heartbeats of %d nodes, %q first: %w", len(beats), beats[0].NodeID, err)
+	}
+	return refused
+}
+
+// heartbeatEach records each word by itself, after the server has refused all of them for the sake of one.
+func (c *Counts) heartbeatEach(ctx context.Context, beats []heartbeat.Beat) (refused error) {
+	for _, b := range beats {
+		err := c.Heartbeat(ctx, b)
+		if err != nil && !errors.Is(err, store.ErrRefused) {
+			return err
+		}
+		refused = errors.Join(refused, err)
+	}
+	return refused
+}
+
+// beatColumns is how many arguments a row takes, in the order of dataplanedb.NodeBeatParams.
+const beatColumns = 9
+
+// beatArgs are those of all rows that the table can hold, and why it cannot hold the others. Rows are written in the
+// order of their keys, so that two relays do not wait for each other.
+func beatArgs(beats []heartbeat.Beat) (args []any, refused error) {
+	beats = slices.Clone(beats)
+	slices.SortStableFunc(beats, func(a, b heartbeat.Beat) int { return cmp.Compare(a.NodeID, b.NodeID) })
+	for _, b := range beats {
+		r, err := beatRow(b)
+		if err != nil {
+			refused = errors.Join(refused, fmt.Errorf("heartbeat of %q: %w", b.NodeID, err))
+			continue
+		}
+		args = append(args, r.NodeID, r.Region, r.Build, r.TuningVersion, r.StartedAt, r.SentAt, r.Stopped, r.Health, r.TopKeys)
+	}
+	return args, refused
 }
 
 func beatRow(b heartbeat.Beat) (row dataplanedb.NodeBeatParams, err error) {

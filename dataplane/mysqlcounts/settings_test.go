@@ -3,10 +3,12 @@ package mysqlcounts
 import (
 	"database/sql"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
@@ -124,6 +126,36 @@ func testHeartbeatCutsText(t *testing.T) {
 }
 
 // seen_at is the database's word, so that a node's wrong clock shows.
+// "Some are out of bounds and will never be recorded, and all others are", whether the table's bounds say so or the server.
+func TestARefusedHeartbeatKeepsBackNoOther(t *testing.T) {
+	servers.EachSQL(t, testARefusedHeartbeatKeepsBackNoOther)
+}
+
+func testARefusedHeartbeatKeepsBackNoOther(t *testing.T) {
+	c, db := openCounts(t)
+	exec(t, db, "ALTER TABLE ratelimit_nodes ADD CONSTRAINT small CHECK (tuning_version < 100)")
+	wantRefused(t, c.Heartbeat(t.Context(),
+		heartbeat.Beat{NodeID: "c", Region: "eu"}, heartbeat.Beat{NodeID: "b"}, heartbeat.Beat{NodeID: "a", Region: "eu"}), "region is 0 bytes long")
+	wantRefused(t, c.Heartbeat(t.Context(),
+		heartbeat.Beat{NodeID: "d", Region: "eu", TuningVersion: 100}, heartbeat.Beat{NodeID: "e", Region: "eu"}), "heartbeats of 1 nodes")
+	if n := one[int](t, db, "SELECT COUNT(*) FROM ratelimit_nodes WHERE node_id IN ('a', 'c', 'e')"); n != 3 {
+		t.Errorf("%d of 3 heartbeats are recorded", n)
+	}
+	if err := c.Heartbeat(t.Context(), make([]heartbeat.Beat, store.HeartbeatsMax+1)...); err == nil || !strings.Contains(err.Error(), "at most 100") {
+		t.Errorf("too many heartbeats: %v", err)
+	}
+}
+
+// The statement takes as many arguments as the generator has checked.
+func TestHeartbeatArguments(t *testing.T) {
+	if want := reflect.TypeFor[dataplanedb.NodeBeatParams]().NumField(); beatColumns != want {
+		t.Errorf("%d arguments a row, the checked statement takes %d", beatColumns, want)
+	}
+	if got := beatRows.statement(1); got != dataplanedb.NodeBeat {
+		t.Errorf("one row is\n%s\nwant\n%s", got, dataplanedb.NodeBeat)
+	}
+}
+
 func TestHeartbeatIsSeenByTheDatabasesClock(t *testing.T) {
 	servers.EachSQL(t, testHeartbeatIsSeenByTheDatabasesClock)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/weirhq/weir/dataplane/internal/anyshard"
 	"github.com/weirhq/weir/dataplane/internal/resend"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
@@ -36,6 +37,9 @@ type Origin struct {
 	seeds   []uint64 // of the names, see ShardOf
 	owned   bool     // the clients are closed with the Origin
 	streams resend.Streams
+
+	last     anyshard.Last // of Settings and Heartbeat
+	settings settingsCopy
 }
 
 var _ store.RelayOrigin = (*Origin)(nil)
@@ -67,6 +71,8 @@ type bucket struct {
 	keys                 keyspace
 	epochKey, changesKey string
 	healedKey, leaseKey  string
+	settingsKey          string // of the first bucket, as the next two
+	beatsKey, beatKey    string // when each node's heartbeat came; the heartbeats
 	streamHead           string
 	epoch                atomic.Uint32 // the last that was answered, 0 if none
 	first                atomic.Uint32 // of all that were answered
@@ -113,6 +119,11 @@ func newBucket(prefix string, n int) *bucket {
 		changesKey: prefix + ":changes",
 		healedKey:  prefix + ":healed",
 		leaseKey:   prefix + ":lease",
+
+		settingsKey: prefix + ":settings",
+		beatsKey:    prefix + ":beats",
+		beatKey:     prefix + ":beat",
+
 		streamHead: prefix + ":stream:",
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/redisorigin"
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -48,7 +49,7 @@ func TestREADMEsUserMayDoWhatIsNeeded(t *testing.T) {
 		}
 	}
 	for _, right := range []string{"eval", "get", "set", "pexpireat", "hmget", "hset", "pttl", "time",
-		"zadd", "zcard", "zrandmember", "zrem", "zremrangebyscore", "scan", "publish", "subscribe", "del"} {
+		"zadd", "zcard", "zrange", "zscore", "hdel", "zrandmember", "zrem", "zremrangebyscore", "scan", "publish", "subscribe", "del"} {
 		command(t, raw, "ACL", "SETUSER", "weir", "-"+right)
 		command(t, raw, "FLUSHALL")
 		command(t, raw, "ACL", "LOG", "RESET")
@@ -73,7 +74,11 @@ func useOrigin(t testing.TB, url string, c window.Cell) []error {
 	errs := []error{sendErr, changesErr, scanErr, leaseErr, h.Told(ctx, 0, []store.Change{{Cell: c, Total: 1, Limit: 9}}),
 		h.Claim(ctx, []store.Claim{{Cell: c, Cost: 1, AtMost: 5, Limit: 9}}).Totals[0].Err,
 		h.Tell(ctx, 0, []store.Foreign{{Cell: c, Count: 3}}), h.Raise(ctx, 0, changes.Epoch, []store.Change{{Cell: c, Total: 5}}),
-		h.Healed(ctx, 0, changes.Epoch), h.Release(ctx, 0, "a")}
+		h.Healed(ctx, 0, changes.Epoch), h.Release(ctx, 0, "a"),
+		h.TellSettings(ctx, 0, store.SettingsRows{}), h.Heartbeat(ctx, heartbeat.Beat{NodeID: "a", Region: "eu"})}
+	_, settingsErr := h.Settings(ctx, "eu")
+	beats, beatsErr := h.Beats(ctx, 0, 10)
+	errs = append(errs, settingsErr, beatsErr, h.Stored(ctx, 0, beats))
 	for _, total := range sent.Totals {
 		errs = append(errs, total.Err)
 	}

@@ -20,10 +20,14 @@ type Config struct {
 	Origin store.RelayOrigin // the region's
 	News   store.News        // the fleet's
 	Counts store.CountStore  // the fleet's; Publish and Import are used
-	Holder string            // the node's id, unique in the region, 1 to store.HolderBytesMax bytes
-	Tuning func() Tuning     // read before each step, also concurrently; nil stands for the defaults
-	Clock  func() time.Time  // nil is time.Now. It paces the relay; cells live by their origin's clock
-	Logger *slog.Logger      // nil discards
+	// Settings is where operators set what the fleet agrees on, and where heartbeats belong; nil: the origin's nodes are
+	// told no settings, and their heartbeats stay there.
+	Settings store.Settings
+
+	Holder string           // the node's id, unique in the region, 1 to store.HolderBytesMax bytes
+	Tuning func() Tuning    // read before each step, also concurrently; nil stands for the defaults
+	Clock  func() time.Time // nil is time.Now. It paces the relay; cells live by their origin's clock
+	Logger *slog.Logger     // nil discards
 
 	// Told is called with each row of news, once, before it is appended; not with snapshots and rows that tell nothing.
 	// It must neither block nor change the row, and may keep it. What a row tells is true whether or not it is stored
@@ -36,6 +40,7 @@ type Config struct {
 type Tuning struct {
 	Interval          time.Duration // between two rows of a shard, and two reads: 200 ms. Lower: sooner told, more statements
 	SnapshotEvery     time.Duration // at least, between two snapshots: 30 s. Lower: a relay starts sooner, more bytes
+	SettingsInterval  time.Duration // between two reads of settings: 5 s. Lower: sooner in force, more statements
 	Floor             float64       // share of its limit from which a count is told and stored; 0: from the first cost on
 	Step              float64       // share of its limit by which it must have grown to be told or stored again; 0: every growth is
 	MinGlobalDuration time.Duration // shortest window that is told: 2 s
@@ -43,14 +48,15 @@ type Tuning struct {
 
 // DefaultTuning is a relay's that is given none.
 func DefaultTuning() Tuning {
-	return Tuning{Interval: 200 * time.Millisecond, SnapshotEvery: 30 * time.Second, Floor: 0.1, Step: 0.01,
-		MinGlobalDuration: 2 * time.Second}
+	return Tuning{Interval: 200 * time.Millisecond, SnapshotEvery: 30 * time.Second, SettingsInterval: 5 * time.Second,
+		Floor: 0.1, Step: 0.01, MinGlobalDuration: 2 * time.Second}
 }
 
 func (t Tuning) withDefaults() Tuning {
 	otherwise := DefaultTuning()
 	t.Interval = cmp.Or(t.Interval, otherwise.Interval)
 	t.SnapshotEvery = cmp.Or(t.SnapshotEvery, otherwise.SnapshotEvery)
+	t.SettingsInterval = cmp.Or(t.SettingsInterval, otherwise.SettingsInterval)
 	t.MinGlobalDuration = cmp.Or(t.MinGlobalDuration, otherwise.MinGlobalDuration)
 	return t
 }
@@ -67,6 +73,8 @@ type Relay struct {
 	reader  *reader
 	metrics metrics
 	loops   loop.Lifecycle
+
+	settingsAt time.Time // of carrySettings
 }
 
 // ErrStarted is returned by Start on a relay that was started or stopped before.
@@ -123,6 +131,12 @@ func (r *Relay) Start(ctx context.Context) error {
 		r.loops.Go(func() { s.tellWhenWoken(ctx) })
 	}
 	r.every(ctx, r.interval, r.watched("read news", r.reader.read))
+	carry := r.watched("carry settings", r.carrySettings)
+	r.every(ctx, r.interval, func(ctx context.Context) {
+		if r.settingsDue(r.cfg.Clock()) {
+			carry(ctx)
+		}
+	})
 	return nil
 }
 
@@ -140,7 +154,7 @@ func (r *Relay) Stop(ctx context.Context) error {
 }
 
 // Step does all that the loops do in one interval, once and in this order: leases, changes, news, foreign totals, stored
-// counts. It goes on after an error, and returns them all.
+// counts, settings and heartbeats. It goes on after an error, and returns them all.
 func (r *Relay) Step(ctx context.Context) error {
 	now := r.cfg.Clock()
 	var errs []error
@@ -157,6 +171,9 @@ func (r *Relay) Step(ctx context.Context) error {
 			errs = append(errs, s.save(ctx, now))
 		}
 		errs = append(errs, s.prune(ctx, now))
+	}
+	if r.settingsDue(now) {
+		errs = append(errs, r.carrySettings(ctx, now))
 	}
 	return errors.Join(errs...)
 }

@@ -39,8 +39,8 @@ func (c *remoteSettings) Settings(ctx context.Context, region string) (store.Set
 }
 
 // Heartbeat implements store.Settings.
-func (c *remoteSettings) Heartbeat(ctx context.Context, beat heartbeat.Beat) error {
-	return c.call(ctx, "heartbeat", func(ctx context.Context) error { return c.from.Heartbeat(ctx, beat) })
+func (c *remoteSettings) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
+	return c.call(ctx, "heartbeat", func(ctx context.Context) error { return c.from.Heartbeat(ctx, beats...) })
 }
 
 var errDatabase = errors.New("mysql: server has gone away")

@@ -72,6 +72,12 @@ type Origin interface {
 	// until ctx ends (nil) or the connection is lost. Messages may be missed: what they brought
 	// comes with the next answer about the cell. heard must not block or keep its argument.
 	Listen(ctx context.Context, shard int, heard func([]Foreign)) error
+
+	// Settings are what the relay has last told any shard, of whatever region it is, or ErrNoSettings. Callers must not
+	// change them: they are kept, so that the same ones need not be sent again.
+	//
+	// Heartbeat keeps the nodes' words for the relay; see SettingsRelay.
+	Settings
 }
 
 // Chunk is what one stream of a node sends in one call. A stream belongs to one incarnation of a
@@ -155,6 +161,7 @@ type Foreign struct {
 // RelayOrigin is what a relay needs of an origin besides.
 type RelayOrigin interface {
 	Origin
+	SettingsRelay
 
 	// Lease makes holder the shard's relay for ttl, or longer if it is already, unless another one
 	// is. It never waits. A lease spares load: two relays at once do no harm.

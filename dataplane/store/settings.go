@@ -15,9 +15,10 @@ type Settings interface {
 	// the fleet's where the region has none, and all namespaces, overrides and resets.
 	Settings(ctx context.Context, region string) (SettingsRows, error)
 
-	// Heartbeat records what a node says of itself, replacing its earlier word. One that has
-	// Stopped is not counted among the live nodes from then on.
-	Heartbeat(ctx context.Context, beat heartbeat.Beat) error
+	// Heartbeat records what nodes say of themselves, at most HeartbeatsMax of them, each replacing the node's earlier
+	// word. One that has Stopped is not counted among the live nodes from then on. An error that wraps ErrRefused means
+	// that some are out of bounds and will never be recorded, and all others are. No beats are no call.
+	Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error
 }
 
 // SettingsRows are the stored settings, unread: the limiter parses and validates
@@ -33,10 +34,16 @@ type SettingsRows struct {
 	// NodeLiveFor, by the store's clock; 0 is unknown.
 	NodesLive int
 
+	// Age is how long ago a relay read the rows, by the origin's clock; 0 of rows that come from the store itself.
+	Age time.Duration
+
 	// Problem is why a part could not be read, while all else is good; that part is
 	// empty. nil when nothing is missing.
 	Problem error
 }
+
+// HeartbeatsMax is how many heartbeats one call may carry.
+const HeartbeatsMax = 100
 
 // NodeLiveFor is how long a heartbeat stands for its node: twelve of those that
 // nodes send by the default tuning. A node that is gone makes the shares of the others a

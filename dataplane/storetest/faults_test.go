@@ -117,6 +117,7 @@ var countsFaults = map[string]string{
 	"an override's candidate is lost":      "Settings/all_overrides",
 	"an override's shadow mode is lost":    "Settings/all_overrides",
 	"a health figure is lost":              "Heartbeat/records",
+	"the first heartbeat of several alone": "Heartbeat/records_several",
 	"heartbeats pile up":                   "Heartbeat/replaces",
 	"a stopped node stays":                 "Heartbeat/counts_a_node_as_live",
 	"the first heartbeat stays":            "Heartbeat/replaces",

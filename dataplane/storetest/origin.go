@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -54,6 +55,8 @@ func TestOrigin(t *testing.T, open func(t testing.TB) Origin) {
 	group("Tell", originTellTests)
 	group("Raise", originRaiseTests)
 	group("Lease", originLeaseTests)
+	group("Settings", originSettingsTests)
+	group("Beats", originBeatTests)
 	group("a failover", originFailoverTests)
 	group("cells", originCellTests)
 	t.Run("all methods obey ctx", func(t *testing.T) { testOriginContext(newOriginTest(t, open(t))) })
@@ -269,5 +272,10 @@ func callOrigin(h *originTest, ctx context.Context) map[string]error {
 	errs["Tell"] = h.Tell(ctx, shard, []store.Foreign{{Cell: c[0], Count: 1}})
 	errs["Raise"] = h.Raise(ctx, shard, 1, change)
 	errs["Healed"] = h.Healed(ctx, shard, 1)
+	_, errs["Settings"] = h.Settings(ctx, "eu")
+	errs["TellSettings"] = h.TellSettings(ctx, shard, store.SettingsRows{})
+	errs["Heartbeat"] = h.Heartbeat(ctx, heartbeat.Beat{NodeID: "a", Region: "eu"})
+	_, errs["Beats"] = h.Beats(ctx, shard, 1)
+	errs["Stored"] = h.Stored(ctx, shard, []store.KeptBeat{{Beat: heartbeat.Beat{NodeID: "a"}, Mark: 1}})
 	return errs
 }

@@ -167,6 +167,18 @@ func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
 		beat(t, s, full)
 		wantBeats(t, s, full)
 	})
+	t.Run("records several nodes' words at once", func(t *testing.T) {
+		s := open(t)
+		second, third := full, full
+		second.NodeID, third.NodeID, third.Top = "node-0", "node-2", `{"hot":[]}`
+		beat(t, s, full, second, third)
+		wantBeats(t, s, full, second, third)
+		full := full
+		full.SentAtMs++
+		beat(t, s, full, third)
+		wantBeats(t, s, full, second, third)
+		beat(t, s)
+	})
 	t.Run("counts a node as live until it says that it has stopped", func(t *testing.T) {
 		s := open(t)
 		first, second := full, full
@@ -258,10 +270,10 @@ func fillFields(t *testing.T, v reflect.Value) {
 	}
 }
 
-func beat(t testing.TB, s store.Settings, b heartbeat.Beat) {
+func beat(t testing.TB, s store.Settings, beats ...heartbeat.Beat) {
 	t.Helper()
-	if err := s.Heartbeat(t.Context(), b); err != nil {
-		t.Fatalf("heartbeat of %q: %v", b.NodeID, err)
+	if err := s.Heartbeat(t.Context(), beats...); err != nil {
+		t.Fatalf("%d heartbeats: %v", len(beats), err)
 	}
 }
 

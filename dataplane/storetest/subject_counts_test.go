@@ -254,10 +254,20 @@ func (s *countsSubject) Settings(ctx context.Context, region string) (store.Sett
 	return out, nil
 }
 
-func (s *countsSubject) Heartbeat(ctx context.Context, beat heartbeat.Beat) error {
+func (s *countsSubject) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
 	if err := s.ended(ctx); err != nil {
 		return err
 	}
+	if s.fault == "the first heartbeat of several alone" {
+		beats = beats[:min(len(beats), 1)]
+	}
+	for _, b := range beats {
+		s.beat(b)
+	}
+	return nil
+}
+
+func (s *countsSubject) beat(beat heartbeat.Beat) {
 	if s.fault == "a health figure is lost" {
 		beat.Health.SettingsProblem = ""
 	}
@@ -273,5 +283,4 @@ func (s *countsSubject) Heartbeat(ctx context.Context, beat heartbeat.Beat) erro
 	case s.fault != "the first heartbeat stays":
 		s.beats[at] = beat
 	}
-	return nil
 }

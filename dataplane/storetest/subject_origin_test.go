@@ -2,6 +2,7 @@ package storetest_test
 
 import (
 	"context"
+	"errors"
 	"math"
 	"os"
 	"slices"
@@ -58,6 +59,14 @@ var originFaults = map[string]string{
 	"tells smaller totals":       "Tell/lifts_foreign",
 	"the lease is for everybody": "Lease/makes_holder",
 	"more changes are not told":  "Changes/are_at_most_max",
+
+	"told settings are never replaced":   "Settings/are_those_that_were_told_last",
+	"no settings are empty ones":         "Settings/are_ErrNoSettings",
+	"problems of settings are lost":      "Settings/are_what_was_told",
+	"settings are never old":             "Settings/grow_old",
+	"beats are taken when they are read": "Beats/are_what_nodes_said",
+	"any beat of a node is stored":       "Beats/are_a_node's_last",
+	"top keys of beats are lost":         "Beats/keep_the_top_keys",
 }
 
 // originSubject is a memstore.Origin with one fault.
@@ -152,4 +161,51 @@ func (h *originSubject) Changes(ctx context.Context, shard, max int) (store.Chan
 		changes.Cells, changes.More = changes.Cells[:len(changes.Cells)/2], false
 	}
 	return changes, err
+}
+
+func (h *originSubject) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
+	rows, err := h.Origin.Settings(ctx, region)
+	switch {
+	case h.fault == "no settings are empty ones" && errors.Is(err, store.ErrNoSettings):
+		err = nil
+	case h.fault == "settings are never old":
+		rows.Age = 0
+	}
+	return rows, err
+}
+
+func (h *originSubject) TellSettings(ctx context.Context, shard int, rows store.SettingsRows) error {
+	switch h.fault {
+	case "told settings are never replaced":
+		if _, err := h.Settings(ctx, ""); err == nil {
+			return nil
+		}
+	case "problems of settings are lost":
+		rows.Problem = nil
+	}
+	return h.Origin.TellSettings(ctx, shard, rows)
+}
+
+func (h *originSubject) Beats(ctx context.Context, shard, max int) ([]store.KeptBeat, error) {
+	beats, err := h.Origin.Beats(ctx, shard, max)
+	switch h.fault {
+	case "beats are taken when they are read":
+		return beats, errors.Join(err, h.Origin.Stored(ctx, shard, beats))
+	case "top keys of beats are lost":
+		for i := range beats {
+			beats[i].Top = ""
+		}
+	}
+	return beats, err
+}
+
+func (h *originSubject) Stored(ctx context.Context, shard int, beats []store.KeptBeat) error {
+	if h.fault == "any beat of a node is stored" {
+		kept, err := h.Origin.Beats(ctx, shard, 100)
+		if err != nil {
+			return err
+		}
+		beats = append(kept, beats...)
+	}
+	return h.Origin.Stored(ctx, shard, beats)
 }

@@ -34,9 +34,12 @@ func (b *beats) Settings(ctx context.Context, region string) (store.SettingsRows
 }
 
 // Heartbeat implements store.Settings.
-func (b *beats) Heartbeat(ctx context.Context, beat heartbeat.Beat) error {
-	beat.Health.Relay = b.relay(beat.SentAtMs)
-	return b.inner.Heartbeat(ctx, beat)
+func (b *beats) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
+	beats = slices.Clone(beats)
+	for i := range beats {
+		beats[i].Health.Relay = b.relay(beats[i].SentAtMs)
+	}
+	return b.inner.Heartbeat(ctx, beats...)
 }
 
 func (b *beats) relay(nowMs int64) *heartbeat.Relay {

@@ -102,4 +102,4 @@ func (m *Memory) Settings(context.Context, string) (store.SettingsRows, error) {
 }
 
 // Heartbeat implements store.Settings: nobody asks how a node alone is.
-func (*Memory) Heartbeat(context.Context, heartbeat.Beat) error { return nil }
+func (*Memory) Heartbeat(context.Context, ...heartbeat.Beat) error { return nil }

@@ -1,0 +1,126 @@
+package memstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// settingsKept is how long a shard keeps its copy of the settings.
+const settingsKept = 7 * 24 * time.Hour
+
+// settingsCopy is what a relay has told a shard; the zero value is none.
+type settingsCopy struct {
+	rows   store.SettingsRows // shared with those that read them
+	readAt time.Time
+}
+
+// keptBeat is a heartbeat that waits for the relay.
+type keptBeat struct {
+	store.KeptBeat
+	at time.Time
+}
+
+// Settings implements store.Origin.
+func (h *Origin) Settings(ctx context.Context, _ string) (rows store.SettingsRows, err error) {
+	err = h.last.Call(ctx, len(h.shards), func(shard int) error {
+		return h.call(ctx, OpSettings, shard, func(s *originShard, _ store.Epoch) error {
+			age := h.clock().Sub(s.settings.readAt)
+			if s.settings.readAt.IsZero() || age > settingsKept {
+				return store.ErrNoSettings
+			}
+			rows = s.settings.rows
+			rows.Age = max(0, age)
+			return nil
+		})
+	})
+	if err != nil {
+		return store.SettingsRows{}, err
+	}
+	return rows, nil
+}
+
+// TellSettings implements store.RelayOrigin.
+func (h *Origin) TellSettings(ctx context.Context, shard int, rows store.SettingsRows) error {
+	rows.TuningDocument = slices.Clone(rows.TuningDocument)
+	rows.Namespaces, rows.Overrides, rows.Resets = slices.Clone(rows.Namespaces), slices.Clone(rows.Overrides), slices.Clone(rows.Resets)
+	return h.call(ctx, OpTellSettings, shard, func(s *originShard, _ store.Epoch) error {
+		s.settings = settingsCopy{rows, h.clock()}
+		return nil
+	})
+}
+
+// Heartbeat implements store.Origin.
+func (h *Origin) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
+	if len(beats) == 0 {
+		return nil
+	}
+	return h.last.Call(ctx, len(h.shards), func(shard int) error {
+		return h.call(ctx, OpHeartbeat, shard, func(s *originShard, _ store.Epoch) error {
+			s.dropBeats(h.clock())
+			for _, b := range beats {
+				if err := s.keepBeat(b, h.clock()); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+}
+
+func (s *originShard) keepBeat(b heartbeat.Beat, now time.Time) error {
+	was, known := s.beats[b.NodeID]
+	if !known && len(s.beats) >= store.BeatsMax {
+		return fmt.Errorf("heartbeat of %q: %d nodes' wait for the relay, the most that it keeps", b.NodeID, store.BeatsMax)
+	}
+	b.Top = cmp.Or(b.Top, was.Top)
+	s.marks++
+	s.beats[b.NodeID] = keptBeat{store.KeptBeat{Beat: b, Mark: s.marks}, now}
+	return nil
+}
+
+// dropBeats drops those that no relay has taken for too long.
+func (s *originShard) dropBeats(now time.Time) {
+	for id, b := range s.beats {
+		if now.Sub(b.at) > store.NodeLiveFor {
+			delete(s.beats, id)
+		}
+	}
+}
+
+// Beats implements store.RelayOrigin.
+func (h *Origin) Beats(ctx context.Context, shard, max int) (beats []store.KeptBeat, err error) {
+	if max < 1 {
+		return nil, opError(OpBeats, fmt.Errorf("max is %d, want >= 1", max))
+	}
+	err = h.call(ctx, OpBeats, shard, func(s *originShard, _ store.Epoch) error {
+		s.dropBeats(h.clock())
+		for _, b := range s.beats {
+			beats = append(beats, b.KeptBeat)
+		}
+		slices.SortFunc(beats, func(a, b store.KeptBeat) int { return cmp.Compare(a.Mark, b.Mark) })
+		beats = beats[:min(len(beats), max)]
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return beats, nil
+}
+
+// Stored implements store.RelayOrigin.
+func (h *Origin) Stored(ctx context.Context, shard int, beats []store.KeptBeat) error {
+	return h.call(ctx, OpStored, shard, func(s *originShard, _ store.Epoch) error {
+		for _, b := range beats {
+			if s.beats[b.NodeID].Mark == b.Mark {
+				delete(s.beats, b.NodeID)
+			}
+		}
+		return nil
+	})
+}

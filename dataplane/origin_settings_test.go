@@ -1,0 +1,63 @@
+package dataplane_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// A limiter with an origin and no Settings goes by what the relay tells the origin, and its heartbeats come back the same
+// way.
+func TestSettingsComeByTheOrigin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin, counts := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
+		carry, err := relay.New(relay.Config{Region: "eu", Holder: "relay", Origin: origin.Client(), Settings: counts, Counts: counts,
+			News: memstore.NewNews(memstore.NewsOptions{})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := startedOver(t, origin)
+		counts.SetOverrides(store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "x", Limit: 7})
+		time.Sleep(30 * time.Second) // the relay has not begun
+		if h := l.Health(); h.SettingsErrors > 0 || h.SettingsProblem != "" {
+			t.Errorf("without a relay: %+v", h)
+		}
+		wantAllowed(t, "without a relay", l.Allow(t.Context(), ask("x", 1, 10)), true, 9)
+
+		if err := carry.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(15 * time.Second)
+		wantAllowed(t, "with it", l.Allow(t.Context(), ask("x", 1, 10)), true, 5)
+		if beats := counts.Beats(); len(beats) != 1 || beats[0].NodeID == "" || beats[0].Region != "eu" {
+			t.Errorf("heartbeats %+v", beats)
+		}
+
+		counts.Faults.Fail(errors.New("down"))
+		time.Sleep(time.Minute)
+		wantAllowed(t, "with the store down", l.Allow(t.Context(), ask("x", 1, 10)), true, 6) // another window
+		counts.Faults.Fail(nil)
+		if err := errors.Join(l.Stop(context.Background()), carry.Step(context.Background()), carry.Stop(context.Background())); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func startedOver(t *testing.T, origin store.Origin) *dataplane.Limiter {
+	t.Helper()
+	l, err := dataplane.New(dataplane.Config{Region: "eu", Origin: origin})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return l
+}

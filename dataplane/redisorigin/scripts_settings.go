@@ -1,0 +1,104 @@
+package redisorigin
+
+// The scripts for settings and heartbeats. Their keys are of a shard's first bucket.
+//
+// The copy of the settings is a hash: v its version, d the document, n how many nodes live, at when it was told
+// in Unix milliseconds by the server's clock.
+//
+// Heartbeats are a sorted set of node ids by when they came, in Unix microseconds by the server's clock but never the same
+// twice, and a hash with the document of each (b and the node's id) and its top keys (t and its id).
+var (
+	settingsScript     = lua(luaSettings)
+	tellSettingsScript = lua(luaTellSettings)
+	keepBeatsScript    = lua(luaBeats, luaKeepBeats)
+	beatsScript        = lua(luaBeats, luaTakeBeats)
+	storedScript       = lua(luaBeats, luaStored)
+)
+
+const (
+	// luaSettings takes the version that the reader has. It answers with the version, "" for none, the document if that is
+	// another one, how many nodes live, and how many milliseconds ago it was told.
+	luaSettings = `
+local v = redis.call('HMGET', KEYS[1], 'v', 'n', 'at')
+if not v[1] then return {'', '', 0, 0} end
+local t = redis.call('TIME')
+local age = t[1] * 1000 + math.floor(t[2] / 1000) - (tonumber(v[3]) or 0)
+local d = ''
+if v[1] ~= ARGV[1] then d = redis.call('HMGET', KEYS[1], 'd')[1] or '' end
+return {v[1], d, tonumber(v[2]) or 0, age}
+`
+
+	// luaTellSettings takes version, nodes, how many milliseconds to keep it and, unless the server may have it, the
+	// document. It answers with 0 if it does not.
+	luaTellSettings = `
+if not ARGV[4] and redis.call('HMGET', KEYS[1], 'v')[1] ~= ARGV[1] then return 0 end
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+redis.call('HSET', KEYS[1], 'v', ARGV[1], 'n', ARGV[2], 'at', string.format('%.0f', now))
+if ARGV[4] then redis.call('HSET', KEYS[1], 'd', ARGV[4]) end
+redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', now + ARGV[3]))
+return 1
+`
+
+	// luaBeats drops those that have waited for too long, some with each call.
+	luaBeats = `
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+local function drop(id)
+	redis.call('ZREM', KEYS[1], id)
+	redis.call('HDEL', KEYS[2], 'b' .. id, 't' .. id)
+end
+local function prune(keep)
+	local old = redis.call('ZRANGE', KEYS[1], 0, 99, 'WITHSCORES')
+	for i = 1, #old, 2 do
+		if tonumber(old[i+1]) < now - keep then drop(old[i]) end
+	end
+end
+`
+
+	// luaKeepBeats takes how many nodes' to keep and for how many microseconds; id, document and top keys of each. It
+	// answers with how many were kept.
+	luaKeepBeats = `
+prune(tonumber(ARGV[2]))
+local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]
+local mark = math.max(now, (tonumber(last) or 0) + 1)
+local kept = 0
+for i = 3, #ARGV, 3 do
+	local id = ARGV[i]
+	if redis.call('ZSCORE', KEYS[1], id) or redis.call('ZCARD', KEYS[1]) < tonumber(ARGV[1]) then
+		redis.call('ZADD', KEYS[1], string.format('%.0f', mark), id)
+		redis.call('HSET', KEYS[2], 'b' .. id, ARGV[i+1])
+		if ARGV[i+2] ~= '' then redis.call('HSET', KEYS[2], 't' .. id, ARGV[i+2]) end
+		mark, kept = mark + 1, kept + 1
+	end
+end
+for i = 1, 2 do redis.call('PEXPIREAT', KEYS[i], string.format('%.0f', (now + ARGV[2]) / 1000)) end
+return kept
+`
+
+	// luaTakeBeats takes how many at most, and for how many microseconds they are kept. It answers with id, mark,
+	// document and top keys of each.
+	luaTakeBeats = `
+prune(tonumber(ARGV[2]))
+local out = {}
+local ids = redis.call('ZRANGE', KEYS[1], 0, ARGV[1] - 1, 'WITHSCORES')
+for i = 1, #ids, 2 do
+	local v = redis.call('HMGET', KEYS[2], 'b' .. ids[i], 't' .. ids[i])
+	local n = #out
+	out[n+1], out[n+2], out[n+3], out[n+4] = ids[i], ids[i+1], v[1] or '', v[2] or ''
+end
+return out
+`
+
+	// luaStored takes id and mark of each.
+	luaStored = `
+local n = 0
+for i = 1, #ARGV, 2 do
+	if redis.call('ZSCORE', KEYS[1], ARGV[i]) == ARGV[i+1] then
+		drop(ARGV[i])
+		n = n + 1
+	end
+end
+return n
+`
+)

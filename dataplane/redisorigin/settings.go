@@ -1,0 +1,126 @@
+package redisorigin
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// settingsKept is how long a server keeps its copy of the settings after it was told last.
+const settingsKept = 7 * 24 * time.Hour
+
+// settingsCopy is what this process last told, and last read, so that it is neither packed nor sent again.
+type settingsCopy struct {
+	mu   sync.Mutex
+	told settingsDocument
+	read settingsRead
+}
+
+// settingsRead is a copy that was read.
+type settingsRead struct {
+	version string
+	rows    store.SettingsRows
+}
+
+// Settings implements store.Origin. A copy that is unchanged costs the server a look at its version.
+func (h *Origin) Settings(ctx context.Context, _ string) (rows store.SettingsRows, err error) {
+	err = h.last.Call(ctx, len(h.shards), func(shard int) error {
+		rows, err = h.shards[shard].settings(ctx)
+		return err
+	})
+	if err != nil {
+		return store.SettingsRows{}, fmt.Errorf("redisorigin: %w", err)
+	}
+	return rows, nil
+}
+
+func (s *shard) settings(ctx context.Context) (store.SettingsRows, error) {
+	if err := ctx.Err(); err != nil {
+		return store.SettingsRows{}, err
+	}
+	known := s.origin.settings.lastRead()
+	key := s.buckets[0].settingsKey
+	reply, err := s.client.Eval(ctx, settingsScript, []string{key}, known.version).Slice()
+	if err != nil {
+		return store.SettingsRows{}, fmt.Errorf("read the settings at %s: %s: %w", s.where, key, err)
+	}
+	r := scriptReply{rest: reply}
+	version, document, nodes, ageMs := r.text(), r.text(), r.int(), r.int()
+	switch err := r.end(); {
+	case err != nil:
+		return store.SettingsRows{}, fmt.Errorf("read the settings at %s: %s: %w", s.where, key, err)
+	case version == "":
+		return store.SettingsRows{}, store.ErrNoSettings
+	case version != known.version:
+		rows, err := settingsDocument{version, document}.unpack()
+		if err != nil {
+			return store.SettingsRows{}, fmt.Errorf("read the settings at %s: %s: %w", s.where, key, err)
+		}
+		known = settingsRead{version, rows}
+		s.origin.settings.keepRead(known)
+	}
+	rows := known.rows
+	rows.NodesLive, rows.Age = int(nodes), max(0, time.Duration(ageMs)*time.Millisecond)
+	return rows, nil
+}
+
+func (c *settingsCopy) lastRead() settingsRead {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.read
+}
+
+func (c *settingsCopy) keepRead(r settingsRead) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.read = r
+}
+
+// TellSettings implements store.RelayOrigin. Rows whose document the server has already are not sent again.
+func (h *Origin) TellSettings(ctx context.Context, shard int, rows store.SettingsRows) error {
+	s, err := h.shard(shard, 0, nil)
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return err
+	}
+	document, err := h.settings.pack(rows)
+	if err != nil {
+		return fmt.Errorf("redisorigin: tell settings: %w", err)
+	}
+	args := []any{document.version, strconv.Itoa(rows.NodesLive), settingsKept.Milliseconds()}
+	for _, args := range [][]any{args, append(args, document.bytes)} {
+		there, err := s.client.Eval(ctx, tellSettingsScript, []string{s.buckets[0].settingsKey}, args...).Int()
+		if err != nil {
+			return fmt.Errorf("redisorigin: tell settings of %d bytes to %s: %w", len(document.bytes), s.where, err)
+		}
+		if there == 1 {
+			break
+		}
+	}
+	return nil
+}
+
+// pack is the rows' document, made anew if they are not those of the last call.
+func (c *settingsCopy) pack(rows store.SettingsRows) (settingsDocument, error) {
+	plain, err := plainSettings(rows)
+	if err != nil {
+		return settingsDocument{}, err
+	}
+	version := versionOf(plain)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.told.version != version {
+		packed, err := deflate(plain)
+		if err != nil {
+			return settingsDocument{}, err
+		}
+		c.told = settingsDocument{version, packed}
+	}
+	return c.told, nil
+}

@@ -1,0 +1,149 @@
+package redisorigin
+
+import (
+	"bytes"
+	"compress/flate"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+const (
+	// settingsBytesMax bounds a copy of the settings before it is packed: 100,000 resets and 10,000 overrides with
+	// names of the greatest length.
+	settingsBytesMax = 128 << 20
+	// settingsPackedMax bounds it as it is stored.
+	settingsPackedMax = 32 << 20
+)
+
+// settingsDocument is a copy of the settings as a server has it: JSON, deflated. Readers must accept those of older and
+// newer builds, so fields are only ever added.
+type settingsDocument struct {
+	version string // a digest of the content
+	bytes   string
+}
+
+// settingsJSON has names as []byte, so that any bytes survive. What changes at any time (NodesLive, Age) is beside it.
+type settingsJSON struct {
+	Version    int64           `json:"version"`
+	Document   []byte          `json:"document"` // null is nil
+	Problem    string          `json:"problem,omitempty"`
+	Namespaces []namespaceJSON `json:"namespaces"`
+	Overrides  []overrideJSON  `json:"overrides"`
+	Resets     []resetJSON     `json:"resets"`
+}
+
+type namespaceJSON struct {
+	Workspace []byte `json:"w"`
+	Namespace []byte `json:"n"`
+	Shadow    bool   `json:"shadow,omitempty"`
+	Mode      string `json:"mode,omitempty"`
+	Outage    string `json:"outage,omitempty"`
+	Headroom  string `json:"headroom,omitempty"`
+	Estimate  string `json:"estimate,omitempty"`
+}
+
+type overrideJSON struct {
+	Workspace  []byte `json:"w"`
+	Namespace  []byte `json:"n"`
+	Pattern    []byte `json:"p"`
+	Limit      int64  `json:"l"`
+	DurationMs int64  `json:"d,omitempty"`
+	Candidate  int64  `json:"c,omitempty"`
+	Shadow     bool   `json:"shadow,omitempty"`
+}
+
+type resetJSON struct {
+	Workspace   []byte `json:"w"`
+	Namespace   []byte `json:"n"`
+	Identifier  []byte `json:"i"`
+	Generation  int64  `json:"g"`
+	AtMs        int64  `json:"at"`
+	ExpiresAtMs int64  `json:"until"`
+}
+
+func plainSettings(rows store.SettingsRows) ([]byte, error) {
+	j := settingsJSON{Version: rows.TuningVersion, Document: rows.TuningDocument}
+	if rows.Problem != nil {
+		j.Problem = rows.Problem.Error()
+	}
+	for _, r := range rows.Namespaces {
+		j.Namespaces = append(j.Namespaces, namespaceJSON{[]byte(r.Workspace), []byte(r.Namespace), r.Shadow, r.Mode, r.Outage, r.Headroom, r.Estimate})
+	}
+	for _, r := range rows.Overrides {
+		j.Overrides = append(j.Overrides, overrideJSON{
+			[]byte(r.Workspace), []byte(r.Namespace), []byte(r.Pattern), r.Limit, r.DurationMs, r.Candidate, r.Shadow})
+	}
+	for _, r := range rows.Resets {
+		j.Resets = append(j.Resets, resetJSON{
+			[]byte(r.Workspace), []byte(r.Namespace), []byte(r.Identifier), r.Generation, r.AtMs, r.ExpiresAtMs})
+	}
+	plain, err := json.Marshal(j)
+	if err == nil && len(plain) > settingsBytesMax {
+		err = fmt.Errorf("settings have %d bytes (at most %d)", len(plain), settingsBytesMax)
+	}
+	return plain, err
+}
+
+func (j *settingsJSON) rows() store.SettingsRows {
+	rows := store.SettingsRows{TuningVersion: j.Version, TuningDocument: j.Document}
+	if j.Problem != "" {
+		rows.Problem = errors.New(j.Problem)
+	}
+	for _, r := range j.Namespaces {
+		rows.Namespaces = append(rows.Namespaces, store.NamespaceRow{Workspace: string(r.Workspace), Namespace: string(r.Namespace),
+			Shadow: r.Shadow, Mode: r.Mode, Outage: r.Outage, Headroom: r.Headroom, Estimate: r.Estimate})
+	}
+	for _, r := range j.Overrides {
+		rows.Overrides = append(rows.Overrides, store.OverrideRow{Workspace: string(r.Workspace), Namespace: string(r.Namespace),
+			Pattern: string(r.Pattern), Limit: r.Limit, DurationMs: r.DurationMs, Candidate: r.Candidate, Shadow: r.Shadow})
+	}
+	for _, r := range j.Resets {
+		rows.Resets = append(rows.Resets, store.ResetRow{Workspace: string(r.Workspace), Namespace: string(r.Namespace),
+			Identifier: string(r.Identifier), Generation: r.Generation, AtMs: r.AtMs, ExpiresAtMs: r.ExpiresAtMs})
+	}
+	return rows
+}
+
+func versionOf(plain []byte) string {
+	sum := sha256.Sum256(plain)
+	return hex.EncodeToString(sum[:16])
+}
+
+func deflate(plain []byte) (string, error) {
+	var b bytes.Buffer
+	w, _ := flate.NewWriter(&b, flate.BestSpeed) // the level is valid
+	_, _ = w.Write(plain)                        // a buffer takes everything
+	_ = w.Close()
+	if b.Len() > settingsPackedMax {
+		return "", fmt.Errorf("settings have %d bytes when they are packed (at most %d)", b.Len(), settingsPackedMax)
+	}
+	return b.String(), nil
+}
+
+var errNoDocument = errors.New("holds no copy of the settings")
+
+// unpack is the inverse, and refuses what is no document.
+func (d settingsDocument) unpack() (store.SettingsRows, error) {
+	if len(d.bytes) > settingsPackedMax {
+		return store.SettingsRows{}, fmt.Errorf("%w: it has %d bytes (at most %d)", errNoDocument, len(d.bytes), settingsPackedMax)
+	}
+	plain, err := io.ReadAll(io.LimitReader(flate.NewReader(strings.NewReader(d.bytes)), settingsBytesMax+1))
+	switch {
+	case err != nil:
+		return store.SettingsRows{}, fmt.Errorf("%w: %w", errNoDocument, err)
+	case len(plain) > settingsBytesMax:
+		return store.SettingsRows{}, fmt.Errorf("%w: unpacked it has more than %d bytes", errNoDocument, settingsBytesMax)
+	}
+	var j settingsJSON
+	if err := json.Unmarshal(plain, &j); err != nil {
+		return store.SettingsRows{}, fmt.Errorf("%w: %w", errNoDocument, err)
+	}
+	return j.rows(), nil
+}

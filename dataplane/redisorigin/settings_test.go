@@ -1,0 +1,163 @@
+package redisorigin_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirhq/weir/dataplane/redisorigin"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/heartbeat"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+const (
+	settingsKey = "weir:{origin}:settings"
+	beatsKey    = "weir:{origin}:beats"
+	beatKey     = "weir:{origin}:beat"
+)
+
+func manyOverrides(n int) (rows store.SettingsRows) {
+	for i := range n {
+		rows.Overrides = append(rows.Overrides, store.OverrideRow{Workspace: "w", Namespace: "n", Pattern: fmt.Sprint("user-", i), Limit: int64(i)})
+	}
+	return rows
+}
+
+// "A copy that is unchanged costs the server a look at its version": it is neither sent to the server again nor read again.
+func TestUnchangedSettingsStayWhereTheyAre(t *testing.T) {
+	server := servers.RedisForTest(t)
+	raw := rawClient(t, server.Addr())
+	relay := openOrigin(t, "redis://"+server.Addr(), redisorigin.Options{})
+	node := openOrigin(t, "redis://"+server.Addr(), redisorigin.Options{})
+	traffic := func(calls int, rows store.SettingsRows) int64 {
+		t.Helper()
+		before := netBytes(t, raw)
+		for range calls {
+			if err := relay.TellSettings(t.Context(), 0, rows); err != nil {
+				t.Fatal(err)
+			}
+			got, err := node.Settings(t.Context(), "eu")
+			if err != nil || len(got.Overrides) != len(rows.Overrides) || got.NodesLive != rows.NodesLive {
+				t.Fatalf("%d overrides, %d nodes, %v", len(got.Overrides), got.NodesLive, err)
+			}
+		}
+		return netBytes(t, raw) - before
+	}
+	rows := manyOverrides(10_000)
+	first := traffic(1, rows)
+	rows.NodesLive = 7
+	if again := traffic(10, rows) / 10; again > 10_000 || first < 3*again {
+		t.Errorf("%d bytes with the first, %d with each repetition", first, again)
+	}
+}
+
+// netBytes is what a server has sent and received.
+func netBytes(t *testing.T, raw *redis.Client) (sum int64) {
+	t.Helper()
+	info, err := raw.Info(t.Context(), "stats").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(info) {
+		var n int64
+		if _, err := fmt.Sscanf(line, "total_net_input_bytes:%d", &n); err == nil {
+			sum += n
+		}
+		if _, err := fmt.Sscanf(line, "total_net_output_bytes:%d", &n); err == nil {
+			sum += n
+		}
+	}
+	return sum
+}
+
+// What is no copy of the settings is an error that names it, and the next that is told replaces it.
+func TestStrangeSettingsAreNamed(t *testing.T) {
+	server := servers.RedisForTest(t)
+	raw := rawClient(t, server.Addr())
+	h := openOrigin(t, "redis://"+server.Addr(), redisorigin.Options{})
+	for name, plant := range map[string][]any{
+		"a string":          {"SET", settingsKey, "x"},
+		"not deflated":      {"HSET", settingsKey, "v", "1", "n", "1", "at", "1", "d", "nonsense"},
+		"without document":  {"HSET", settingsKey, "v", "2"},
+		"a number too many": {"HSET", settingsKey, "v", "3", "n", "x", "at", "y", "d", "z"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			command(t, raw, "FLUSHALL")
+			command(t, raw, plant...)
+			if rows, err := h.Settings(t.Context(), "eu"); err == nil || !strings.Contains(err.Error(), settingsKey) {
+				t.Errorf("%+v, %v", rows, err)
+			}
+		})
+	}
+	command(t, raw, "FLUSHALL")
+	command(t, raw, "HSET", settingsKey, "v", "1", "d", "nonsense")
+	if err := h.TellSettings(t.Context(), 0, manyOverrides(3)); err != nil {
+		t.Fatal(err)
+	}
+	if rows, err := h.Settings(t.Context(), "eu"); err != nil || len(rows.Overrides) != 3 {
+		t.Errorf("%+v, %v", rows, err)
+	}
+}
+
+// Both end by themselves: no relay is needed to forget a region, or a node.
+func TestSettingsAndHeartbeatsExpire(t *testing.T) {
+	server := servers.RedisForTest(t)
+	raw := rawClient(t, server.Addr())
+	h := openOrigin(t, "redis://"+server.Addr(), redisorigin.Options{})
+	if err := h.TellSettings(t.Context(), 0, store.SettingsRows{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "a", Region: "eu"}); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]time.Duration{settingsKey: 7 * 24 * time.Hour, beatsKey: store.NodeLiveFor, beatKey: store.NodeLiveFor} {
+		left, err := raw.PTTL(t.Context(), key).Result()
+		if err != nil || left > want || left < want/2 {
+			t.Errorf("%s expires in %v, want %v: %v", key, left, want, err)
+		}
+	}
+	// A node that was heard of long ago goes when another one is heard of.
+	command(t, raw, "ZADD", beatsKey, "1000000", "a")
+	if err := h.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "b", Region: "eu"}); err != nil {
+		t.Fatal(err)
+	}
+	if beats, err := h.Beats(t.Context(), 0, 9); err != nil || len(beats) != 1 || beats[0].NodeID != "b" {
+		t.Errorf("%+v, %v", beats, err)
+	}
+	if n, err := raw.HLen(t.Context(), beatKey).Result(); err != nil || n != 1 {
+		t.Errorf("%d fields are left, %v", n, err)
+	}
+}
+
+// A heartbeat too large, one node too many and one that is none are refused, each by name.
+func TestHeartbeatsAreBounded(t *testing.T) {
+	server := servers.RedisForTest(t)
+	raw := rawClient(t, server.Addr())
+	h := openOrigin(t, "redis://"+server.Addr(), redisorigin.Options{})
+	large := heartbeat.Beat{NodeID: "large", Region: "eu", Build: strings.Repeat("x", store.BeatBytesMax)}
+	if err := h.Heartbeat(t.Context(), large); err == nil || !strings.Contains(err.Error(), `"large": it has 13`) {
+		t.Errorf("a heartbeat too large: %v", err)
+	}
+	now := time.Now().UnixMicro()
+	for i := range store.BeatsMax / 1000 {
+		nodes := []any{"ZADD", beatsKey}
+		for j := range 1000 {
+			nodes = append(nodes, now, fmt.Sprint(i, "-", j))
+		}
+		command(t, raw, nodes...)
+	}
+	if err := h.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "one more", Region: "eu"}); err == nil || !strings.Contains(err.Error(), "10000 nodes") {
+		t.Errorf("one node too many: %v", err)
+	}
+	if err := h.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "3-3", Region: "eu"}); err != nil {
+		t.Errorf("a node that is there: %v", err)
+	}
+	beats, err := h.Beats(t.Context(), 0, store.BeatsMax)
+	if err != nil || len(beats) != 1 || beats[0].NodeID != "3-3" {
+		t.Errorf("among 9,999 that are no heartbeats: %+v, %v", beats, err)
+	}
+}

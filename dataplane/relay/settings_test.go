@@ -1,0 +1,200 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// carrier is a region whose relay carries settings too.
+func carrier(t *testing.T, shards int) *region {
+	w := newWorld(t)
+	r := w.addRegion("eu", w.clock, shards)
+	r.relay = r.carrierOver("first", r.counts)
+	return r
+}
+
+func (r *region) carrierOver(holder string, settings store.Settings) *relay.Relay {
+	r.Helper()
+	made, err := relay.New(relay.Config{Region: r.name, Holder: holder, Origin: r.relayOrigin, News: r.news, Counts: r.counts,
+		Settings: settings, Clock: r.clock, Tuning: func() relay.Tuning { return r.tuning }})
+	if err != nil {
+		r.Fatal(err)
+	}
+	return made
+}
+
+func (r *region) wantLimit(want int64) {
+	r.Helper()
+	rows, err := r.origin.Client().Settings(context.Background(), r.name)
+	if err != nil || len(rows.Overrides) != 1 || rows.Overrides[0].Limit != want {
+		r.Errorf("settings %+v, %v; want one override of %d", rows, err, want)
+	}
+}
+
+func (r *region) override(limit int64) {
+	r.counts.SetOverrides(store.OverrideRow{Workspace: "acme", Namespace: "api", Pattern: "x", Limit: limit})
+}
+
+// A relay tells all shards of its origin what operators have set, within an interval, and again after one was emptied.
+func TestSettingsReachTheOrigin(t *testing.T) {
+	r := carrier(t, 2)
+	r.override(1)
+	r.run(interval)
+	for shard := range 2 {
+		r.origin.ShardFaults(1 - shard).Fail(errors.New("down"))
+		r.wantLimit(1)
+		r.origin.ShardFaults(1 - shard).Fail(nil)
+	}
+	r.override(2)
+	r.run(relay.DefaultTuning().SettingsInterval)
+	r.wantLimit(2)
+	r.origin.Wipe()
+	r.run(relay.DefaultTuning().SettingsInterval)
+	r.wantLimit(2)
+}
+
+// While the store is down the origin's copy stays, and its Age tells that no relay reads it.
+func TestSettingsStayWhileTheStoreIsDown(t *testing.T) {
+	r := carrier(t, 1)
+	r.override(1)
+	r.run(interval)
+	r.counts.Faults.Fail(errors.New("down"))
+	r.override(2)
+	r.run(time.Minute)
+	r.wantLimit(1)
+	rows, err := r.origin.Settings(context.Background(), "eu")
+	if err != nil || rows.Age < time.Minute-relay.DefaultTuning().SettingsInterval || rows.Age > time.Minute+interval {
+		t.Errorf("after a minute they are %v old, %v", rows.Age, err)
+	}
+	r.counts.Faults.Fail(nil)
+	r.run(relay.DefaultTuning().SettingsInterval)
+	r.wantLimit(2)
+}
+
+// Heartbeats are stored, several with one statement: how often a relay writes does not depend on how many nodes there are.
+func TestHeartbeatsAreStoredTogether(t *testing.T) {
+	r := carrier(t, 1)
+	const nodes = 66
+	statements := func(rounds int) int64 {
+		before := r.counts.Stats()
+		for range rounds {
+			for i := range nodes {
+				if err := r.origin.Heartbeat(context.Background(), heartbeat.Beat{NodeID: fmt.Sprint("node-", i), Region: "eu"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.run(relay.DefaultTuning().SettingsInterval)
+		}
+		return r.counts.Stats().Heartbeats - before.Heartbeats
+	}
+	if n := statements(10); n < 10 || n > 11 {
+		t.Errorf("%d statements in 10 intervals", n)
+	}
+	if n := len(r.counts.Beats()); n != nodes {
+		t.Errorf("%d of %d nodes are known", n, nodes)
+	}
+	rows, err := r.origin.Settings(context.Background(), "eu")
+	if err != nil || rows.NodesLive != nodes {
+		t.Errorf("the origin tells of %d live nodes, %v", rows.NodesLive, err)
+	}
+	if kept, err := r.origin.Beats(context.Background(), 0, 9); err != nil || len(kept) > 0 {
+		t.Errorf("%d heartbeats wait that are stored, %v", len(kept), err)
+	}
+}
+
+// What the store could not take is stored later; a heartbeat that it never will keeps back no other.
+func TestHeartbeatsWaitForTheStore(t *testing.T) {
+	r := carrier(t, 1)
+	bad := refusing{Counts: r.counts, node: "bad"}
+	r.relay = r.carrierOver("first", bad)
+	r.run(interval)
+	r.counts.Faults.Fail(errors.New("down"))
+	for _, id := range []string{"bad", "a", "b"} {
+		if err := r.origin.Heartbeat(context.Background(), heartbeat.Beat{NodeID: id, Region: "eu"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.run(20 * time.Second)
+	if n := len(r.counts.Beats()); n != 0 {
+		t.Fatalf("%d heartbeats reached a store that is down", n)
+	}
+	r.counts.Faults.Fail(nil)
+	r.run(relay.DefaultTuning().SettingsInterval)
+	if beats := r.counts.Beats(); len(beats) != 2 || beats[0].NodeID != "a" || beats[1].NodeID != "b" {
+		t.Errorf("stored are %+v", beats)
+	}
+	if kept, err := r.origin.Beats(context.Background(), 0, 9); err != nil || len(kept) > 0 {
+		t.Errorf("%d heartbeats wait, %v", len(kept), err)
+	}
+}
+
+// refusing refuses one node's heartbeats.
+type refusing struct {
+	*memstore.Counts
+	node string
+}
+
+func (c refusing) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
+	var refused error
+	var taken []heartbeat.Beat
+	for _, b := range beats {
+		if b.NodeID == c.node {
+			refused = store.ErrRefused
+			continue
+		}
+		taken = append(taken, b)
+	}
+	if err := c.Counts.Heartbeat(ctx, taken...); err != nil {
+		return err
+	}
+	return refused
+}
+
+// A relay without a lease neither reads settings nor takes heartbeats, and takes over with the lease.
+func TestOneRelayCarriesSettings(t *testing.T) {
+	r := carrier(t, 1)
+	second := r.carrierOver("second", r.counts)
+	r.override(1)
+	for range 100 {
+		r.run(interval)
+		_ = second.Step(context.Background())
+	}
+	if n := r.counts.Stats().SettingsReads; n < 4 || n > 5 {
+		t.Errorf("%d reads of settings in 20 s by two relays", n)
+	}
+	r.away = true
+	r.override(2)
+	for range 10 {
+		r.run(time.Second)
+		_ = second.Step(context.Background())
+	}
+	r.wantLimit(2)
+}
+
+// The loops carry them as the steps do.
+func TestLoopsCarrySettings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := live(t, "eu")
+		r := w.regions[0]
+		r.relay = r.carrierOver("first", r.counts)
+		r.override(1)
+		start(t, r.relay)
+		time.Sleep(time.Second)
+		r.wantLimit(1)
+		r.override(2)
+		time.Sleep(6 * time.Second)
+		r.wantLimit(2)
+		if n := r.counts.Stats().SettingsReads; n != 2 {
+			t.Errorf("%d reads of settings in 7 s", n)
+		}
+	})
+}

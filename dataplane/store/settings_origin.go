@@ -1,0 +1,42 @@
+package store
+
+import (
+	"context"
+	"errors"
+
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+// ErrNoSettings is an origin's answer while no relay has told it any settings: what a node has stays in force.
+var ErrNoSettings = errors.New("origin: no relay has told it any settings yet")
+
+const (
+	// BeatsMax is how many nodes' heartbeats a shard keeps for its relay; those of further nodes are refused.
+	BeatsMax = 10_000
+
+	// BeatBytesMax is how long a heartbeat may be in the form in which an origin keeps it.
+	BeatBytesMax = 128 << 10
+)
+
+// SettingsRelay is an origin's part in carrying settings to nodes, and heartbeats back. Each shard has a copy of the
+// settings and heartbeats of its own. Origin.Settings and Origin.Heartbeat use the shard that answered last, and another
+// one where that fails, so any shard will do for either.
+type SettingsRelay interface {
+	// TellSettings replaces a shard's copy of the region's settings with rows that were just read. Telling it the same
+	// rows again costs next to nothing, and makes the copy as young. Age of the rows is not heeded. The copy stays
+	// for a week after it was told last.
+	TellSettings(ctx context.Context, shard int, rows SettingsRows) error
+
+	// Beats returns heartbeats that a shard has received and that are not Stored, at most max, longest waiting first. A
+	// node has one, its last; it is dropped after NodeLiveFor.
+	Beats(ctx context.Context, shard, max int) ([]KeptBeat, error)
+
+	// Stored drops heartbeats, each unless its node has sent another one since.
+	Stored(ctx context.Context, shard int, beats []KeptBeat) error
+}
+
+// KeptBeat is a heartbeat on its way to the store. Its Top is the newest that the node has sent since one was Stored.
+type KeptBeat struct {
+	heartbeat.Beat
+	Mark int64 // the origin's: tells two heartbeats of one node apart
+}

@@ -1,0 +1,286 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+func (h *originTest) tellSettings(rows store.SettingsRows) {
+	h.Helper()
+	for shard := range h.Shards() {
+		if err := h.TellSettings(h.Context(), shard, rows); err != nil {
+			h.Fatalf("tell shard %d settings: %v", shard, err)
+		}
+	}
+}
+
+// wantSettings reads them by another way, and by this one.
+func (h *originTest) wantSettings(want store.SettingsRows) {
+	h.Helper()
+	for name, way := range map[string]store.Origin{"this way": h, "another way": h.Client(h)} {
+		for range 2 { // the second finds them unchanged
+			got, err := way.Settings(h.Context(), "eu")
+			if err != nil {
+				h.Fatalf("settings by %s: %v", name, err)
+			}
+			if got.Age < 0 || got.Age > time.Minute {
+				h.Errorf("settings by %s are %v old", name, got.Age)
+			}
+			if !equalRows(got, want) {
+				h.Errorf("settings by %s:\n got %+v\nwant %+v", name, got, want)
+			}
+		}
+	}
+}
+
+func equalRows(a, b store.SettingsRows) bool {
+	return a.TuningVersion == b.TuningVersion && string(a.TuningDocument) == string(b.TuningDocument) &&
+		(a.TuningDocument == nil) == (b.TuningDocument == nil) && a.NodesLive == b.NodesLive &&
+		fmt.Sprint(a.Problem) == fmt.Sprint(b.Problem) &&
+		slices.Equal(a.Namespaces, b.Namespaces) && slices.Equal(a.Overrides, b.Overrides) && slices.Equal(a.Resets, b.Resets)
+}
+
+// fullSettings have a value in each field, and names of any bytes.
+func fullSettings() store.SettingsRows {
+	rows := store.SettingsRows{
+		TuningVersion: 7, TuningDocument: []byte(`{"floor":0.5}`), NodesLive: 12, Problem: errors.New("the resets are not there"),
+	}
+	for i, name := range []string{"a", "A", "a ", "\xff\x00", `"`, "🙂"} {
+		n := int64(i + 1)
+		rows.Namespaces = append(rows.Namespaces, store.NamespaceRow{
+			Workspace: name, Namespace: "n" + name, Shadow: i%2 == 0, Mode: "estimate", Outage: "open", Headroom: "wait", Estimate: `{"drain":"leaky"}`})
+		rows.Overrides = append(rows.Overrides, store.OverrideRow{
+			Workspace: name, Namespace: "n" + name, Pattern: name + "*", Limit: store.CountMax - n, DurationMs: n, Candidate: 2 * n, Shadow: i%2 == 1})
+		rows.Resets = append(rows.Resets, store.ResetRow{
+			Workspace: name, Namespace: "n" + name, Identifier: "i" + name, Generation: n, AtMs: 1_700_000_000_000 + n, ExpiresAtMs: 1_800_000_000_000 + n})
+	}
+	return rows
+}
+
+var originSettingsTests = map[string]func(*originTest){
+	"are ErrNoSettings until a relay has told some": func(h *originTest) {
+		if rows, err := h.Settings(h.Context(), "eu"); !errors.Is(err, store.ErrNoSettings) {
+			h.Errorf("settings that were never told: %+v, %v", rows, err)
+		}
+		h.tellSettings(store.SettingsRows{})
+		h.wantSettings(store.SettingsRows{})
+	},
+	"are what was told, whole": func(h *originTest) {
+		h.tellSettings(fullSettings())
+		h.wantSettings(fullSettings())
+	},
+	"are those that were told last": func(h *originTest) {
+		rows := fullSettings()
+		h.tellSettings(rows)
+		h.wantSettings(rows)
+		rows.Resets, rows.Problem = rows.Resets[1:], nil
+		h.tellSettings(rows)
+		h.wantSettings(rows)
+		rows.NodesLive++ // alone
+		h.tellSettings(rows)
+		h.wantSettings(rows)
+	},
+	"grow old until they are told again": func(h *originTest) {
+		h.tellSettings(fullSettings())
+		age := func() time.Duration {
+			rows, err := h.Settings(h.Context(), "eu")
+			if err != nil {
+				h.Fatal(err)
+			}
+			return rows.Age
+		}
+		await.True(h, "the settings are old", func() bool { return age() > 50*time.Millisecond })
+		began := time.Now()
+		h.tellSettings(fullSettings())
+		if got, most := age(), time.Since(began); got > most+time.Millisecond {
+			h.Errorf("settings that were told %v ago are %v old", most, got)
+		}
+	},
+	"of any relay are heeded": func(h *originTest) {
+		rows := fullSettings()
+		h.tellSettings(rows)
+		other := fullSettings()
+		other.Overrides[2].Limit = 5
+		successor := &originTest{h.T, Origin{RelayOrigin: h.Client(h), Client: h.Client}, h.stream}
+		successor.tellSettings(other)
+		h.wantSettings(other)
+		h.tellSettings(rows) // the first one has told these before
+		h.wantSettings(rows)
+	},
+	"that are many fit": func(h *originTest) {
+		var rows store.SettingsRows
+		for i := range 10_000 {
+			rows.Overrides = append(rows.Overrides, store.OverrideRow{Workspace: "w", Namespace: "n", Pattern: fmt.Sprint("user-", i), Limit: int64(i)})
+		}
+		for i := range 20_000 {
+			rows.Resets = append(rows.Resets, store.ResetRow{Workspace: "w", Namespace: "n", Identifier: fmt.Sprint("user-", i), Generation: 1, AtMs: int64(i)})
+		}
+		h.tellSettings(rows)
+		h.wantSettings(rows)
+	},
+	"that are lost with the origin are told again": func(h *originTest) {
+		h.tellSettings(fullSettings())
+		h.wantSettings(fullSettings())
+		h.Wipe(h)
+		if _, err := h.Settings(h.Context(), "eu"); !errors.Is(err, store.ErrNoSettings) {
+			h.Errorf("settings of an emptied origin: %v", err)
+		}
+		h.tellSettings(fullSettings())
+		h.wantSettings(fullSettings())
+	},
+	"are there though the reply to telling them was lost": func(h *originTest) {
+		h.tellSettings(store.SettingsRows{})
+		h.Lose(true)
+		err := h.TellSettings(h.Context(), h.shard(), fullSettings())
+		h.Lose(false)
+		if err == nil {
+			h.Error("without a reply TellSettings succeeded")
+		}
+		h.tellSettings(fullSettings())
+		h.wantSettings(fullSettings())
+	},
+	"keep no reference to what was told": func(h *originTest) {
+		rows := fullSettings()
+		h.tellSettings(rows)
+		rows.Overrides[0].Limit, rows.TuningDocument[0] = 1, 'x'
+		h.wantSettings(fullSettings())
+	},
+}
+
+// keptBeats are those of all shards.
+func (h *originTest) keptBeats(max int) (beats []store.KeptBeat) {
+	h.Helper()
+	for shard := range h.Shards() {
+		some, err := h.Beats(h.Context(), shard, max)
+		if err != nil || len(some) > max {
+			h.Fatalf("beats of shard %d: %d of at most %d, %v", shard, len(some), max, err)
+		}
+		beats = append(beats, some...)
+	}
+	return beats
+}
+
+func (h *originTest) stored(beats ...store.KeptBeat) {
+	h.Helper()
+	for shard := range h.Shards() {
+		if err := h.Stored(h.Context(), shard, beats); err != nil {
+			h.Fatalf("stored %d beats: %v", len(beats), err)
+		}
+	}
+}
+
+func (h *originTest) wantKept(want ...heartbeat.Beat) {
+	h.Helper()
+	var got []heartbeat.Beat
+	for _, b := range h.keptBeats(100) {
+		got = append(got, b.Beat)
+	}
+	if got, want := worded(h, got), worded(h, want); !sameRows(got, want) {
+		h.Errorf("beats:\n got %q\nwant %q", got, want)
+	}
+}
+
+// fullBeat has a value in each field.
+func fullBeat(t *testing.T, id string) heartbeat.Beat {
+	b := heartbeat.Beat{NodeID: id, Region: "eu\xff", Build: "v1.2.3", TuningVersion: 7, StartedAtMs: 1_700_000_000_000,
+		SentAtMs: 1_700_000_060_000, Stopped: true, Top: `{"hot":[]}`}
+	fill(t, &b.Health)
+	return b
+}
+
+var originBeatTests = map[string]func(*originTest){
+	"are what nodes said of themselves, until they are stored": func(h *originTest) {
+		a, b := fullBeat(h.T, "a"), fullBeat(h.T, "\xff b")
+		beat(h, h, a)
+		beat(h, h, b)
+		for range 2 {
+			h.wantKept(a, b)
+		}
+		h.stored(h.keptBeats(100)...)
+		h.wantKept()
+	},
+	"are a node's last": func(h *originTest) {
+		first, second := fullBeat(h.T, "a"), heartbeat.Beat{NodeID: "a", Region: "us", SentAtMs: 5, Top: "{}"}
+		beat(h, h, first)
+		kept := h.keptBeats(100)
+		beat(h, h, second)
+		h.wantKept(second)
+		h.stored(kept...) // the earlier one
+		h.wantKept(second)
+	},
+	"keep the top keys that were told before": func(h *originTest) {
+		b := fullBeat(h.T, "a")
+		beat(h, h, b)
+		later := heartbeat.Beat{NodeID: "a", Region: "eu", SentAtMs: 5}
+		beat(h, h, later)
+		later.Top = b.Top
+		h.wantKept(later)
+		h.stored(h.keptBeats(100)...)
+		later.Top = ""
+		beat(h, h, later)
+		h.wantKept(later)
+	},
+	"come longest waiting first, max at a time": func(h *originTest) {
+		var ids []string
+		for i := range 5 {
+			ids = append(ids, fmt.Sprint("node-", i))
+			beat(h, h, heartbeat.Beat{NodeID: ids[i], Region: "eu"})
+		}
+		for len(ids) > 0 {
+			some := h.keptBeats(2)
+			if len(some) == 0 {
+				h.Fatalf("%d beats never came", len(ids))
+			}
+			for _, b := range some {
+				if b.NodeID != ids[0] {
+					h.Errorf("%s came before %s", b.NodeID, ids[0])
+				}
+				ids = ids[1:]
+			}
+			h.stored(some...)
+		}
+	},
+	"may be several at once": func(h *originTest) {
+		a, b := heartbeat.Beat{NodeID: "a", Region: "eu"}, heartbeat.Beat{NodeID: "b", Region: "eu"}
+		if err := h.Heartbeat(h.Context(), a, b); err != nil {
+			h.Fatal(err)
+		}
+		if err := h.Heartbeat(h.Context()); err != nil {
+			h.Errorf("no beats: %v", err)
+		}
+		h.wantKept(a, b)
+	},
+	"are there though a reply was lost": func(h *originTest) {
+		a := heartbeat.Beat{NodeID: "a", Region: "eu"}
+		h.Lose(true)
+		if err := h.Heartbeat(h.Context(), a); err == nil {
+			h.Error("without a reply Heartbeat succeeded")
+		}
+		if _, err := h.Beats(h.Context(), h.shard(), 9); err == nil {
+			h.Error("without a reply Beats succeeded")
+		}
+		h.Lose(false)
+		kept := h.keptBeats(9)
+		for _, b := range kept { // each shard was tried
+			if b.NodeID != "a" {
+				h.Errorf("a beat of %q", b.NodeID)
+			}
+		}
+		if len(kept) == 0 {
+			h.Error("the beat is not there")
+		}
+	},
+	"are for the relay alone": func(h *originTest) {
+		beat(h, h, heartbeat.Beat{NodeID: "a", Region: "eu"})
+		if _, err := h.Settings(h.Context(), "eu"); !errors.Is(err, store.ErrNoSettings) {
+			h.Errorf("after a heartbeat settings are: %v", err)
+		}
+	},
+}
