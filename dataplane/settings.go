@@ -73,13 +73,17 @@ func (r *rule) mode() window.Mode {
 type RelayTuning struct {
 	Floor, Step       float64       // shares of its limit: from which a count is told and stored, and by which it must have grown since
 	NewsInterval      time.Duration // between two rounds of telling and reading
+	SettingsInterval  time.Duration // between two reads of settings
 	MinGlobalDuration time.Duration // shortest window that regions share
 }
 
 // RelayTuning is from what operators have set, or the built-in default.
 func (l *Limiter) RelayTuning() RelayTuning {
 	t := &l.settings.Load().tuning
-	return RelayTuning{Floor: t.Floor, Step: t.Step, NewsInterval: t.NewsInterval.Std(), MinGlobalDuration: t.MinGlobalDuration.Std()}
+	return RelayTuning{
+		Floor: t.Floor, Step: t.Step, NewsInterval: t.NewsInterval.Std(), SettingsInterval: t.SettingsInterval.Std(),
+		MinGlobalDuration: t.MinGlobalDuration.Std(),
+	}
 }
 
 func defaultSettings() *settings { return newSettings(tuning.Default(), 0) }

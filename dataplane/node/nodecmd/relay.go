@@ -39,10 +39,11 @@ func newRegions(config Config, stores *stores, limiter *dataplane.Limiter, logge
 	}
 	c := relay.Config{
 		Region: config.Region, Holder: config.NodeID,
-		Origin: stores.origin, News: stores.news, Counts: stores.counts,
+		Origin: stores.origin, News: stores.news, Counts: stores.counts, Settings: stores.settings,
 		Tuning: func() relay.Tuning {
 			t := limiter.RelayTuning()
-			return relay.Tuning{Interval: t.NewsInterval, Floor: t.Floor, Step: t.Step, MinGlobalDuration: t.MinGlobalDuration}
+			return relay.Tuning{Interval: t.NewsInterval, SettingsInterval: t.SettingsInterval, Floor: t.Floor, Step: t.Step,
+				MinGlobalDuration: t.MinGlobalDuration}
 		},
 		Logger: logger,
 	}

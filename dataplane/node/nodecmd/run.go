@@ -83,11 +83,13 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 	defer closeTraces(spans, logger)
 
 	var regions regions
+	var limiter *dataplane.Limiter
 	settings := stores.settings
 	if stores.relays() {
-		settings = withRelay(settings, func() relay.Figures { return regions.relay.Figures() })
+		either := &either{origin: stores.origin, store: settings, interval: func() time.Duration { return limiter.RelayTuning().SettingsInterval }}
+		settings = withRelay(either, func() relay.Figures { return regions.relay.Figures() })
 	}
-	limiter, err := dataplane.New(dataplane.Config{
+	limiter, err = dataplane.New(dataplane.Config{
 		Region:          config.Region,
 		NodeID:          config.NodeID,
 		Build:           Build(),

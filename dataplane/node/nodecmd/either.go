@@ -1,0 +1,67 @@
+package nodecmd
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/heartbeat"
+)
+
+const (
+	// eitherTimeout bounds what the origin takes of the time that there is for it and for MySQL.
+	eitherTimeout = 2 * time.Second
+	// staleIntervals is from how many settings intervals on a copy at the origin is too old: no relay renews it.
+	staleIntervals = 3
+)
+
+// either is where a node with Redis and MySQL gets settings, and sends heartbeats: the origin, so that MySQL's load does
+// not grow with nodes, and MySQL itself if the origin fails, has no settings, or has old ones. So operators reach nodes
+// whose Redis is down.
+type either struct {
+	origin, store store.Settings
+	interval      func() time.Duration // the settings interval in force
+}
+
+// Settings implements store.Settings. Old settings are better than none.
+func (e *either) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
+	rows, err := e.fromOrigin(ctx, region)
+	if err == nil && rows.Age <= staleIntervals*e.interval() {
+		return rows, nil
+	}
+	stored, storeErr := e.store.Settings(ctx, region)
+	switch {
+	case storeErr == nil:
+		return stored, nil
+	case err == nil:
+		return rows, nil
+	case errors.Is(err, store.ErrNoSettings): // says nothing beside an error
+		return store.SettingsRows{}, storeErr
+	}
+	return store.SettingsRows{}, errors.Join(err, storeErr)
+}
+
+func (e *either) fromOrigin(ctx context.Context, region string) (store.SettingsRows, error) {
+	ctx, cancel := context.WithTimeout(ctx, eitherTimeout)
+	defer cancel()
+	return e.origin.Settings(ctx, region)
+}
+
+// Heartbeat implements store.Settings.
+func (e *either) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
+	err := e.toOrigin(ctx, beats)
+	if err == nil {
+		return nil
+	}
+	if storeErr := e.store.Heartbeat(ctx, beats...); storeErr != nil {
+		return errors.Join(err, storeErr)
+	}
+	return nil
+}
+
+func (e *either) toOrigin(ctx context.Context, beats []heartbeat.Beat) error {
+	ctx, cancel := context.WithTimeout(ctx, eitherTimeout)
+	defer cancel()
+	return e.origin.Heartbeat(ctx, beats...)
+}
