@@ -44,6 +44,13 @@
 // changes and 256 KiB at most. Nothing is discarded, and weir_relay_untold_age_seconds is how long the oldest has
 // waited.
 //
+// # Settings and heartbeats
+//
+// With Config.Settings the relay also carries what operators set to its origin, every SettingsInterval (5 s), and
+// the nodes' heartbeats back, up to 100 with one statement. So nodes need no way to MySQL, and its load follows regions.
+// While MySQL is out the origin's copy stays, and grows old: store.SettingsRows.Age. An origin that was emptied is
+// told them again with the next turn.
+//
 // # Peers
 //
 // Rows may also travel straight from relay to relay: Config.Told hands out each row before it is appended, and Hear takes

@@ -28,7 +28,7 @@ type Config struct {
 
 	RedisURL     string `placeholder:"URL" help:"The region's Redis: redis://[user:password@]host:port[/db], rediss:// for TLS, ?cluster=true for a cluster; several independent servers as name=URL each, separated by spaces. With a password: by environment or file only."`
 	RedisURLFile string `placeholder:"PATH" help:"File that holds the Redis URL, or several, one a line."`
-	MySQLDSN     string `name:"mysql-dsn" placeholder:"DSN" help:"The global MySQL: user:password@tcp(host:3306)/database. With a password: by environment or file only."`
+	MySQLDSN     string `name:"mysql-dsn" placeholder:"DSN" help:"The global MySQL: user:password@tcp(host:3306)/database. Some nodes of a region need it; the others get settings through Redis. With a password: by environment or file only."`
 	MySQLDSNFile string `name:"mysql-dsn-file" placeholder:"PATH" help:"File that holds the MySQL DSN."`
 
 	EntriesMax  int           `default:"300000" help:"Keys held in memory at most (about 200 B and the names each)."`
