@@ -69,6 +69,7 @@ func (t Tuning) withDefaults() Tuning {
 // figures may be called for at any time, concurrently.
 type Relay struct {
 	cfg     Config
+	direct  bool // its rows go to peers as well
 	shards  []*shard
 	reader  *reader
 	metrics metrics
@@ -105,10 +106,11 @@ func New(cfg Config) (*Relay, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Told == nil {
+	direct := cfg.Told != nil
+	if !direct {
 		cfg.Told = func(store.NewsRow) {}
 	}
-	r := &Relay{cfg: cfg}
+	r := &Relay{cfg: cfg, direct: direct}
 	r.reader = newReader(r)
 	for i := range cfg.Origin.Shards() {
 		r.shards = append(r.shards, newShard(r, i))
@@ -210,11 +212,16 @@ func (r *Relay) every(ctx context.Context, interval func() time.Duration, step f
 }
 
 // pausing runs a step, and again an interval after it has begun and at least three quarters of one after it has ended,
-// until ctx ends: a relay that is far from MySQL writes fewer rows for all others to read.
+// until ctx ends: a relay that is far from MySQL writes fewer rows for all others to read. One whose rows go to peers as
+// well, which wait for no store, does not pause longer than the interval.
 func (r *Relay) pausing(ctx context.Context, step func(context.Context)) {
 	for began := time.Now(); ; {
 		interval := r.interval()
-		timer := time.NewTimer(max(interval*3/4, interval-time.Since(began)))
+		pause := interval - time.Since(began)
+		if !r.direct {
+			pause = max(pause, interval*3/4)
+		}
+		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
