@@ -2,10 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"io"
-	"net/http"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -113,31 +109,6 @@ func testNodesOfARegionAgree(t *testing.T) {
 			return nil
 		})
 	}
-}
-
-// metric reads what a node says of itself in one number.
-func metric(t *testing.T, n *stack.Node, name string) float64 {
-	t.Helper()
-	res, err := http.Get(n.AdminURL() + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, name+" "); ok {
-			v, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return v
-		}
-	}
-	t.Fatalf("node %s has no %s", n.ID, name)
-	return 0
 }
 
 // B accepts 1 of 100; 0.6 s later A accepts 99; 250 ms later B is asked for 99 → denied. B has
