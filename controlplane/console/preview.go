@@ -132,7 +132,7 @@ func describePreview(p *controlv1.PreviewRolloutResponse) *previewView {
 
 // far tells whether the figures of two points would not cover one another.
 func far(a, b curvePoint) bool {
-	const wide, high = 60, 18
+	const wide, high = 100, 18
 	return a.X-b.X > wide || b.X-a.X > wide || a.Y-b.Y > high || b.Y-a.Y > high
 }
 

@@ -20,6 +20,7 @@ func TestTheCurveNamesItsIntervals(t *testing.T) {
 	}{
 		{"all cost the same", []*controlv1.PreviewPrediction{at(50, 6, 1.1), at(200, 6, 1.1), at(800, 6, 1.1)}, "50 ms–800 ms"},
 		{"far from each other", []*controlv1.PreviewPrediction{at(50, 100, 1), at(200, 50, 1.5), at(800, 0, 2)}, "50 ms 200 ms 800 ms"},
+		{"names are wide", []*controlv1.PreviewPrediction{at(50, 100, 1), at(200, 75, 1), at(1000, 50, 1), at(5000, 0, 1)}, "50 ms–200 ms 1 s 5 s"},
 		{"two are near", []*controlv1.PreviewPrediction{at(50, 100, 1), at(100, 98, 1), at(800, 0, 2)}, "50 ms–100 ms 800 ms"},
 	} {
 		v := describePreview(&controlv1.PreviewRolloutResponse{Old: tc.curve[0], New: tc.curve[0], Curve: tc.curve})

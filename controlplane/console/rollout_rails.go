@@ -36,7 +36,7 @@ func railForms() (forms []railForm) {
 		forms = append(forms, r)
 	}
 	add("errors_per_minute", "Errors of relays and settings", "a node and minute", standard.ErrorsPerMinute, func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.ErrorsPerMinute })
-	add("rows_per_second", "MySQL rows", "a node and second", standard.RowsPerSecond, func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.RowsPerSecond })
+	add("rows_per_second", "MySQL rows", "a region and second", standard.RowsPerSecond, func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.RowsPerSecond })
 	add("degraded_share", "Decisions without Redis", "of all, 0 to 1", standard.DegradedShare, func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.DegradedShare })
 	add("convergence_ms", "Convergence delay", "ms, slowest relay", standard.ConvergenceMs, func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.ConvergenceMs })
 	add("latency_us", "Decision latency", "µs, slowest node", standard.LatencyUs, func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.LatencyUs })

@@ -134,7 +134,7 @@ func rails(r *controlv1.Rollout) (out []rail) {
 		out = append(out, one)
 	}
 	ceiling("Errors of relays and settings", "a node and minute", g.GetErrorsPerMinute(), was.ErrorsPerMinute, now.ErrorsPerMinute)
-	ceiling("MySQL rows", "a node and second", g.GetRowsPerSecond(), was.RowsPerSecond, now.RowsPerSecond)
+	ceiling("MySQL rows", "a region and second", g.GetRowsPerSecond(), was.RowsPerSecond, now.RowsPerSecond)
 	ceiling("Decisions without Redis", "of all", g.GetDegradedShare(), was.DegradedShare, now.DegradedShare)
 	ceiling("Convergence delay", "ms, slowest relay", g.GetConvergenceMs(), was.ConvergenceMs, now.ConvergenceMs)
 	ceiling("Decision latency", "µs, slowest node", g.GetLatencyUs(), was.LatencyUs, now.LatencyUs)

@@ -3,5 +3,5 @@
 //
 // Statements that delete run in transactions of their own at READ COMMITTED: a
 // range delete at the default level also locks the gaps between the rows, and a
-// node that flushes a new row into one would wait for the batch to end.
+// relay that stores a new row into one would wait for the batch to end.
 package store

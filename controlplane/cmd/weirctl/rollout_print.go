@@ -118,7 +118,7 @@ func (c *call) writeRates(w io.Writer, r *controlv1.Rollout) {
 		before, now *float64
 	}{
 		{"errors a node and minute", before.ErrorsPerMinute, now.ErrorsPerMinute},
-		{"MySQL rows a node and second", before.RowsPerSecond, now.RowsPerSecond},
+		{"MySQL rows a second", before.RowsPerSecond, now.RowsPerSecond},
 		{"share denied", before.DeniedShare, now.DeniedShare},
 		{"share without the origin", before.DegradedShare, now.DegradedShare},
 		{"convergence delay, ms", before.ConvergenceMs, now.ConvergenceMs},

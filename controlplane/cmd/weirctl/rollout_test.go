@@ -137,15 +137,15 @@ STAGE  REGIONS                 BAKE  APPROVAL  STATE
 1      eu                      10m   -         done
 2      us and regions to come  10m   yes       active
 
-WORST REGION OF STAGE 2       BEFORE  NOW
-nodes heard of                2       1
-nodes lost                    0       1
-errors a node and minute      -       7
-MySQL rows a node and second  -       -
-share denied                  -       0.25
-share without the origin      -       -
-convergence delay, ms         -       -
-decision latency, µs          -       -
+WORST REGION OF STAGE 2   BEFORE  NOW
+nodes heard of            2       1
+nodes lost                0       1
+errors a node and minute  -       7
+MySQL rows a second       -       -
+share denied              -       0.25
+share without the origin  -       -
+convergence delay, ms     -       -
+decision latency, µs      -       -
 `)
 	if code := w.run(t, "rollout", "status", "r1", "--json"); code != exitOK || !json.Valid(w.stdout.Bytes()) || !strings.Contains(w.stdout.String(), `"phase": "baking"`) {
 		t.Errorf("exit %d, %s", code, w.stdout.String())
