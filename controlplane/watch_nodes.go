@@ -89,7 +89,7 @@ func (r region) silence(now time.Time, c WatchConfig) []Finding {
 			Kind: FindingRegionDark, Subject: r.name, Severity: SeverityCritical,
 			SinceMs: since(r.dead, func(a, b Node) int { return b.SeenAt.Compare(a.SeenAt) }), // since the last one fell silent
 			What:    fmt.Sprintf("no node of %s is heard of any more: %s", r.name, names(r.dead)),
-			Do:      "See whether the nodes run and reach MySQL. Nodes that cannot reach it still decide, by their region's counts.",
+			Do:      "See whether the nodes run, and whether one of them reaches both Redis and MySQL: it relays the heartbeats of the others. Nodes still decide meanwhile, by their region's counts.",
 		}}
 	}
 	lately := filter(r.dead, func(n Node) bool { return now.Sub(n.SeenAt) <= c.DeadTold })
