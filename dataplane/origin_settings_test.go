@@ -44,8 +44,11 @@ func TestSettingsComeByTheOrigin(t *testing.T) {
 		time.Sleep(time.Minute)
 		wantAllowed(t, "with the store down", l.Allow(t.Context(), ask("x", 1, 10)), true, 6) // another window
 		counts.Faults.Fail(nil)
-		if err := errors.Join(l.Stop(context.Background()), carry.Step(context.Background()), carry.Stop(context.Background())); err != nil {
+		if err := errors.Join(l.Stop(context.Background()), carry.Stop(context.Background())); err != nil {
 			t.Error(err)
+		}
+		if beats := counts.Beats(); len(beats) != 1 || !beats[0].Stopped {
+			t.Errorf("the last heartbeat is %+v", beats)
 		}
 	})
 }

@@ -143,14 +143,19 @@ func (r *Relay) Start(ctx context.Context) error {
 }
 
 // Stop ends the loops, waits for them, and releases the leases, so that another relay takes over at once. What has not
-// been told stays in the origin, where that relay finds it. A second Stop returns nil at once.
+// been told stays in the origin, where that relay finds it. Heartbeats that wait are stored, as the last word of a node that
+// stops beside its relay is among them. A second Stop returns nil at once.
 func (r *Relay) Stop(ctx context.Context) error {
 	if !r.loops.Stop() {
 		return nil
 	}
+	led := r.leads(r.cfg.Clock())
 	var errs []error
 	for _, s := range r.shards {
 		errs = append(errs, s.release(ctx))
+	}
+	if led {
+		r.storeLastBeats(ctx)
 	}
 	return errors.Join(errs...)
 }

@@ -51,6 +51,7 @@ func testANodeWithoutMySQL(t *testing.T) {
 	if code := with.end(); code != 0 {
 		t.Errorf("exit code %d\n%s", code, &with.stderr)
 	}
+	o.knows("with", "seen_at = 0")
 }
 
 // Operators reach a node whose Redis is down, if it has MySQL.
