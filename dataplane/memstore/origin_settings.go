@@ -101,6 +101,7 @@ func (h *Origin) Beats(ctx context.Context, shard, max int) (beats []store.KeptB
 	err = h.call(ctx, OpBeats, shard, func(s *originShard, _ store.Epoch) error {
 		s.dropBeats(h.clock())
 		for _, b := range s.beats {
+			b.Age = h.clock().Sub(b.at)
 			beats = append(beats, b.KeptBeat)
 		}
 		slices.SortFunc(beats, func(a, b store.KeptBeat) int { return cmp.Compare(a.Mark, b.Mark) })

@@ -105,7 +105,7 @@ func (c *Counts) beatLocked(beat heartbeat.Beat) {
 		beat.Top = c.beats[beat.NodeID].Top
 	}
 	c.beats[beat.NodeID] = beat
-	c.seen[beat.NodeID] = c.clock()
+	c.seen[beat.NodeID] = c.clock().Add(-beat.Age)
 	if beat.Stopped {
 		delete(c.seen, beat.NodeID)
 	}

@@ -61,7 +61,7 @@ func (c *Counts) heartbeatEach(ctx context.Context, beats []heartbeat.Beat) (ref
 }
 
 // beatColumns is how many arguments a row takes, in the order of dataplanedb.NodeBeatParams.
-const beatColumns = 9
+const beatColumns = 10
 
 // beatArgs are those of all rows that the table can hold, and why it cannot hold the others. Rows are written in the
 // order of their keys, so that two relays do not wait for each other.
@@ -74,7 +74,7 @@ func beatArgs(beats []heartbeat.Beat) (args []any, refused error) {
 			refused = errors.Join(refused, fmt.Errorf("heartbeat of %q: %w", b.NodeID, err))
 			continue
 		}
-		args = append(args, r.NodeID, r.Region, r.Build, r.TuningVersion, r.StartedAt, r.SentAt, r.Stopped, r.Health, r.TopKeys)
+		args = append(args, r.NodeID, r.Region, r.Build, r.TuningVersion, r.StartedAt, r.SentAt, r.Stopped, r.AgeMs, r.Health, r.TopKeys)
 	}
 	return args, refused
 }
@@ -99,8 +99,8 @@ func beatRow(b heartbeat.Beat) (row dataplanedb.NodeBeatParams, err error) {
 		stopped = 1
 	}
 	return dataplanedb.NodeBeatParams{
-		Stopped: stopped,
-		NodeID:  []byte(b.NodeID), Region: []byte(b.Region), Build: cut(b.Build, buildBytesMax),
+		Stopped: stopped, AgeMs: max(0, b.Age.Milliseconds()),
+		NodeID: []byte(b.NodeID), Region: []byte(b.Region), Build: cut(b.Build, buildBytesMax),
 		TuningVersion: uint64(b.TuningVersion), StartedAt: uint64(b.StartedAtMs), SentAt: uint64(b.SentAtMs),
 		Health: string(health), TopKeys: sql.NullString{String: b.Top, Valid: b.Top != "" && len(b.Top) <= heartbeat.TopBytesMax},
 	}, nil

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
@@ -167,6 +168,14 @@ func testHeartbeatIsSeenByTheDatabasesClock(t *testing.T) {
 	}
 	if skew := one[int64](t, db, "SELECT UNIX_TIMESTAMP() * 1000 - CAST(seen_at AS SIGNED) FROM ratelimit_nodes"); skew < -1000 || skew > 60_000 {
 		t.Errorf("seen %d ms ago", skew)
+	}
+	// One that came by an origin has waited there: it shows no skew of its node's clock.
+	if err := c.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "n", Region: "eu", SentAtMs: 5, Age: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	hour := time.Hour.Milliseconds()
+	if skew := one[int64](t, db, "SELECT UNIX_TIMESTAMP() * 1000 - CAST(seen_at AS SIGNED) FROM ratelimit_nodes"); skew < hour-1000 || skew > hour+60_000 {
+		t.Errorf("one that is an hour old was seen %d ms ago", skew)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -88,16 +89,18 @@ func (h *Origin) Beats(ctx context.Context, shard, max int) ([]store.KeptBeat, e
 	}
 	var beats []store.KeptBeat
 	for r := (scriptReply{rest: reply}); len(r.rest) > 0; {
-		id, mark, document, top := r.text(), r.text(), r.text(), r.text()
+		id, mark, waited, document, top := r.text(), r.text(), r.text(), r.text(), r.text()
 		if r.bad {
 			return nil, fmt.Errorf("redisorigin: beats at %s: %w", s.where, errStrangeReply)
 		}
 		b, beatErr := unpackBeat(document, top)
 		n, markErr := strconv.ParseInt(mark, 10, 64)
-		if err := errors.Join(beatErr, markErr); err != nil || b.NodeID != id {
+		age, ageErr := strconv.ParseInt(waited, 10, 64)
+		if err := errors.Join(beatErr, markErr, ageErr); err != nil || b.NodeID != id {
 			s.noteJunk(fmt.Errorf("redisorigin: %s: the heartbeat of %q: %w: %w", s.buckets[0].beatsKey, id, errJunk, err))
 			continue
 		}
+		b.Age = time.Duration(age) * time.Microsecond
 		beats = append(beats, store.KeptBeat{Beat: b, Mark: n})
 	}
 	return beats, nil

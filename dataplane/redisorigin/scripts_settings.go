@@ -77,7 +77,7 @@ return kept
 `
 
 	// luaTakeBeats takes how many at most, and for how many microseconds they are kept. It answers with id, mark,
-	// document and top keys of each.
+	// age in microseconds, document and top keys of each.
 	luaTakeBeats = `
 prune(tonumber(ARGV[2]))
 local out = {}
@@ -85,7 +85,8 @@ local ids = redis.call('ZRANGE', KEYS[1], 0, ARGV[1] - 1, 'WITHSCORES')
 for i = 1, #ids, 2 do
 	local v = redis.call('HMGET', KEYS[2], 'b' .. ids[i], 't' .. ids[i])
 	local n = #out
-	out[n+1], out[n+2], out[n+3], out[n+4] = ids[i], ids[i+1], v[1] or '', v[2] or ''
+	local age = string.format('%.0f', math.max(0, now - tonumber(ids[i+1])))
+	out[n+1], out[n+2], out[n+3], out[n+4], out[n+5] = ids[i], ids[i+1], age, v[1] or '', v[2] or ''
 end
 return out
 `

@@ -28,7 +28,7 @@ type SettingsRelay interface {
 	TellSettings(ctx context.Context, shard int, rows SettingsRows) error
 
 	// Beats returns heartbeats that a shard has received and that are not Stored, at most max, longest waiting first. A
-	// node has one, its last; it is dropped after NodeLiveFor.
+	// node has one, its last, with its Age; it is dropped after NodeLiveFor.
 	Beats(ctx context.Context, shard, max int) ([]KeptBeat, error)
 
 	// Stored drops heartbeats, each unless its node has sent another one since.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
@@ -185,6 +186,10 @@ func (h *originTest) wantKept(want ...heartbeat.Beat) {
 	h.Helper()
 	var got []heartbeat.Beat
 	for _, b := range h.keptBeats(100) {
+		if b.Age < 0 || b.Age > time.Since(began) {
+			h.Errorf("the beat of %q is %v old", b.NodeID, b.Age)
+		}
+		b.Age = 0
 		got = append(got, b.Beat)
 	}
 	if got, want := worded(h, got), worded(h, want); !sameRows(got, want) {
@@ -210,6 +215,10 @@ var originBeatTests = map[string]func(*originTest){
 		}
 		h.stored(h.keptBeats(100)...)
 		h.wantKept()
+	},
+	"grow old while they wait": func(h *originTest) {
+		beat(h, h, heartbeat.Beat{NodeID: "a", Region: "eu"})
+		await.True(h, "it is 20 ms old", func() bool { return h.keptBeats(1)[0].Age >= 20*time.Millisecond })
 	},
 	"are a node's last": func(h *originTest) {
 		first, second := fullBeat(h.T, "a"), heartbeat.Beat{NodeID: "a", Region: "us", SentAtMs: 5, Top: "{}"}

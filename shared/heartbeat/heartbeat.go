@@ -13,7 +13,8 @@ type Beat struct {
 	StartedAtMs   int64  // Unix milliseconds by the node's clock
 	SentAtMs      int64  // Unix milliseconds by the node's clock; beside the database's own stamp it shows skew
 	Health        Health
-	Stopped       bool // the node's last word: it is no part of the fleet from now on
+	Age           time.Duration // since the node has sent it, if it came by its region's origin; what stores it takes it off its own clock
+	Stopped       bool          // the node's last word: it is no part of the fleet from now on
 
 	// Top is a document of Top, at most TopBytesMax; empty: nothing new, the node's
 	// earlier one stands.

@@ -3,6 +3,7 @@ package nodecmd
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -10,7 +11,7 @@ import (
 )
 
 const (
-	// eitherTimeout bounds what the origin takes of the time that there is for it and for MySQL.
+	// eitherTimeout bounds what the first of the two takes of the time that there is for both.
 	eitherTimeout = 2 * time.Second
 	// staleIntervals is from how many settings intervals on a copy at the origin is too old: no relay renews it.
 	staleIntervals = 3
@@ -22,12 +23,16 @@ const (
 type either struct {
 	origin, store store.Settings
 	interval      func() time.Duration // the settings interval in force
+
+	relayed atomic.Bool // the origin's settings were new when they were last asked for: a relay is at work
 }
 
 // Settings implements store.Settings. Old settings are better than none.
 func (e *either) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
 	rows, err := e.fromOrigin(ctx, region)
-	if err == nil && rows.Age <= staleIntervals*e.interval() {
+	relayed := err == nil && rows.Age <= staleIntervals*e.interval()
+	e.relayed.Store(relayed)
+	if relayed {
 		return rows, nil
 	}
 	stored, storeErr := e.store.Settings(ctx, region)
@@ -48,20 +53,31 @@ func (e *either) fromOrigin(ctx context.Context, region string) (store.SettingsR
 	return e.origin.Settings(ctx, region)
 }
 
-// Heartbeat implements store.Settings.
+// Heartbeat implements store.Settings. What no relay takes from the origin goes to MySQL: a region without a relay is not
+// silent.
 func (e *either) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
-	err := e.toOrigin(ctx, beats)
+	ways := []func(context.Context, ...heartbeat.Beat) error{e.toOrigin, e.store.Heartbeat}
+	if !e.relayed.Load() {
+		ways[0], ways[1] = e.toStore, e.origin.Heartbeat
+	}
+	err := ways[0](ctx, beats...)
 	if err == nil {
 		return nil
 	}
-	if storeErr := e.store.Heartbeat(ctx, beats...); storeErr != nil {
-		return errors.Join(err, storeErr)
+	if otherErr := ways[1](ctx, beats...); otherErr != nil {
+		return errors.Join(err, otherErr)
 	}
 	return nil
 }
 
-func (e *either) toOrigin(ctx context.Context, beats []heartbeat.Beat) error {
+func (e *either) toOrigin(ctx context.Context, beats ...heartbeat.Beat) error {
 	ctx, cancel := context.WithTimeout(ctx, eitherTimeout)
 	defer cancel()
 	return e.origin.Heartbeat(ctx, beats...)
+}
+
+func (e *either) toStore(ctx context.Context, beats ...heartbeat.Beat) error {
+	ctx, cancel := context.WithTimeout(ctx, eitherTimeout)
+	defer cancel()
+	return e.store.Heartbeat(ctx, beats...)
 }

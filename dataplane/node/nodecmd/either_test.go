@@ -59,7 +59,7 @@ func TestSettingsComeFromTheOriginOrTheStore(t *testing.T) {
 
 func newEither() (*either, *memstore.Origin, *memstore.Counts) {
 	origin, counts := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})
-	return &either{origin, counts, func() time.Duration { return 5 * time.Second }}, origin, counts
+	return &either{origin: origin, store: counts, interval: func() time.Duration { return 5 * time.Second }}, origin, counts
 }
 
 // A Redis that hangs leaves time for MySQL.
@@ -82,14 +82,24 @@ func TestAnOriginThatHangsLeavesTimeForTheStore(t *testing.T) {
 func TestHeartbeatsGoToTheOriginOrTheStore(t *testing.T) {
 	down := errors.New("down")
 	for _, c := range []struct {
+		relayed       bool
 		origin, store error
 		kept, stored  int
 		failed        bool
 	}{
-		{nil, nil, 1, 0, false}, {nil, down, 1, 0, false}, {down, nil, 0, 1, false}, {down, down, 0, 0, true},
+		{true, nil, nil, 1, 0, false}, {true, nil, down, 1, 0, false}, {true, down, nil, 0, 1, false}, {true, down, down, 0, 0, true},
+		{false, nil, nil, 0, 1, false}, {false, nil, down, 1, 0, false}, {false, down, nil, 0, 1, false}, {false, down, down, 0, 0, true},
 	} {
-		t.Run(fmt.Sprint(c.origin, c.store), func(t *testing.T) {
+		t.Run(fmt.Sprint(c.relayed, c.origin, c.store), func(t *testing.T) {
 			e, origin, counts := newEither()
+			if c.relayed {
+				if err := origin.TellSettings(t.Context(), 0, store.SettingsRows{TuningVersion: 1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := e.Settings(t.Context(), "eu"); err != nil {
+				t.Fatal(err)
+			}
 			origin.Faults.Fail(c.origin)
 			counts.Faults.Fail(c.store)
 			err := e.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "a", Region: "eu"})

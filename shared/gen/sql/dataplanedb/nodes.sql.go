@@ -13,7 +13,7 @@ import (
 const NodeBeat = `-- name: NodeBeat :exec
 INSERT INTO ratelimit_nodes
   (node_id, region, build, tuning_version, started_at, sent_at, seen_at, health, top_keys)
-VALUES (?, ?, ?, ?, ?, ?, (1 - CAST(? AS SIGNED)) * (UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000), ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, (1 - CAST(? AS SIGNED)) * (UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 - CAST(? AS SIGNED)), ?, ?)
 ON DUPLICATE KEY UPDATE
   region = VALUES(region), build = VALUES(build), tuning_version = VALUES(tuning_version),
   started_at = VALUES(started_at), sent_at = VALUES(sent_at), seen_at = VALUES(seen_at), health = VALUES(health),
@@ -28,13 +28,14 @@ type NodeBeatParams struct {
 	StartedAt     uint64
 	SentAt        uint64
 	Stopped       int64
+	AgeMs         int64
 	Health        string
 	TopKeys       sql.NullString
 }
 
 // A node's word about itself, replacing its earlier one; top keys only where it has some
 // to tell. The last word of one that stops (stopped = 1) withdraws its row: seen_at 0 is never
-// read, and cleanup deletes it, which nodes may not.
+// read, and cleanup deletes it, which nodes may not. age_ms is how long ago it was sent.
 func (q *Queries) NodeBeat(ctx context.Context, arg NodeBeatParams) error {
 	_, err := q.db.ExecContext(ctx, NodeBeat,
 		arg.NodeID,
@@ -44,6 +45,7 @@ func (q *Queries) NodeBeat(ctx context.Context, arg NodeBeatParams) error {
 		arg.StartedAt,
 		arg.SentAt,
 		arg.Stopped,
+		arg.AgeMs,
 		arg.Health,
 		arg.TopKeys,
 	)
