@@ -44,7 +44,16 @@ type Tuning struct {
 	Floor             float64       // share of its limit from which a count is told and stored; 0: from the first cost on
 	Step              float64       // share of its limit by which it must have grown to be told or stored again; 0: every growth is
 	MinGlobalDuration time.Duration // shortest window that is told: 2 s
+	StoreFloor        float64       // share of its limit from which a count is stored, where Floor is lower
+	StoreSteps        float64       // how many Steps it must have grown to be stored again; 0 is 1
 }
+
+// StoreFloor and StoreSteps are what nodes store with: with the default floor and step some three rows for a cell that
+// reaches its limit. Each is a row that MySQL writes, and news has all the rest.
+const (
+	StoreFloor = 0.5
+	StoreSteps = 25
+)
 
 // DefaultTuning is a relay's that is given none.
 func DefaultTuning() Tuning {

@@ -51,6 +51,22 @@ func TestCountsAreStoredInSteps(t *testing.T) {
 	}
 }
 
+// What is stored may be coarser than what is told.
+func TestCountsAreStoredInCoarserSteps(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	w.tuning.StoreFloor, w.tuning.StoreSteps = relay.StoreFloor, relay.StoreSteps
+	w.tuning.Floor, w.tuning.Step = 0.1, 0.01
+	eu := w.regions[0]
+	c := eu.cell("k", time.Hour)
+	for _, step := range []struct{ cost, stored int64 }{{49, 0}, {1, 50}, {24, 50}, {1, 75}, {24, 75}, {1, 100}, {24, 100}, {1, 125}} {
+		eu.accept(c, step.cost, 100)
+		w.run(6 * time.Second)
+		if got := w.counts.Totals()[c]; got != step.stored {
+			t.Errorf("of %d %d are stored, want %d", eu.accepted[c], got, step.stored)
+		}
+	}
+}
+
 // A floor and a step of 0 store every growth, however small a share of the limit it is.
 func TestWithoutFloorAndStepEveryGrowthIsStored(t *testing.T) {
 	w := newWorld(t, "eu", "us")

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,17 +14,17 @@ import (
 
 const saveEvery = 5 * time.Second
 
-// worthSaving tells whether a total is to be stored for good: from the floor on, with each step, and when it reaches
-// the limit.
+// worthSaving tells whether a total is to be stored for good: from a floor on, with each so many steps, and when it
+// reaches the limit.
 func worthSaving(total, stored, limit int64, t Tuning) bool {
 	limit = min(limit, window.LimitMax)
 	switch {
-	case total <= stored || float64(total) < t.Floor*float64(limit):
+	case total <= stored || float64(total) < max(t.Floor, t.StoreFloor)*float64(limit):
 		return false
 	case stored == 0 || total >= limit && stored < limit:
 		return true
 	}
-	return float64(total-stored) >= t.Step*float64(limit)
+	return float64(total-stored) >= cmp.Or(t.StoreSteps, 1)*t.Step*float64(limit)
 }
 
 // save stores the own region's counts for good.

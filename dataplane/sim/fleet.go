@@ -70,7 +70,8 @@ func newFleet(s Scenario, set tuning.Tuning, began time.Time, seed uint64) *flee
 	w := &world{seed: seed, began: began, shape: s.Shape, counts: memstore.NewCounts(memstore.CountsOptions{}), violations: make(map[violation]*breach)}
 	w.database.random = w.stream("database", 0)
 	f := &fleet{world: w, plan: *s.fleet, news: memstore.NewNews(memstore.NewsOptions{})}
-	f.tuning = relay.Tuning{Interval: set.NewsInterval.Std(), Floor: set.Floor, Step: set.Step, MinGlobalDuration: set.MinGlobalDuration.Std()}
+	f.tuning = relay.Tuning{Interval: set.NewsInterval.Std(), Floor: set.Floor, Step: set.Step, MinGlobalDuration: set.MinGlobalDuration.Std(),
+		StoreFloor: relay.StoreFloor, StoreSteps: relay.StoreSteps}
 	f.until = began // until traffic is planned
 	f.track = newTracker(w, len(s.Shape.Nodes), set.Floor)
 	for i, nodes := range s.Shape.Nodes {

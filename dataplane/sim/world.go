@@ -190,7 +190,8 @@ func (w *world) bootRelay(n *node, limiter *dataplane.Limiter, origin store.Rela
 		Origin: origin, News: remoteNews{w.news, mysql}, Counts: relayCounts{checkedCounts{w.counts, w, n.region.index}, mysql},
 		Tuning: func() relay.Tuning {
 			t := limiter.RelayTuning()
-			return relay.Tuning{Interval: t.NewsInterval, Floor: t.Floor, Step: t.Step, MinGlobalDuration: t.MinGlobalDuration}
+			return relay.Tuning{Interval: t.NewsInterval, Floor: t.Floor, Step: t.Step, MinGlobalDuration: t.MinGlobalDuration,
+				StoreFloor: relay.StoreFloor, StoreSteps: relay.StoreSteps}
 		},
 	})
 	if err != nil {

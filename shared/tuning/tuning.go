@@ -24,14 +24,15 @@ var ErrInvalid = errors.New("invalid tuning")
 // Default. Durations are written as milliseconds in JSON (`…_ms`).
 type Tuning struct {
 	// Floor is the fraction of a limit from which a region tells others its count of a key,
-	// and stores it in MySQL, 0 to 1. Below it others are told that the key is used, and the
-	// count once one of them uses it, too. Higher: less news, fewer rows; more that is lost
-	// with a region's origin and all of its nodes at once (floor * limit a key).
+	// 0 to 1. Below it others are told that the key is used, and the count once one of them
+	// uses it, too. Counts are stored in MySQL from half of the limit on, or from the floor
+	// if that is higher. Higher: less news; more that is lost with a region's origin and all
+	// of its nodes at once (floor * limit a key).
 	Floor float64 `json:"floor"`
 
 	// Step is the fraction of a limit by which a count must have grown since it was last
-	// told, or stored, before it is again, 0 to 1; 0: by any growth. At most 1/step rows a
-	// cell and region, however short the intervals. Higher: less news, fewer rows; staler
+	// told before it is again, 0 to 1; 0: by any growth. It is stored again after 25 steps,
+	// at most 1/(25 step) times a cell and region. Higher: less news, fewer rows; staler
 	// counts elsewhere (by up to step*limit a region, until the count stands still).
 	Step float64 `json:"step"`
 

@@ -43,7 +43,7 @@ func newRegions(config Config, stores *stores, limiter *dataplane.Limiter, logge
 		Tuning: func() relay.Tuning {
 			t := limiter.RelayTuning()
 			return relay.Tuning{Interval: t.NewsInterval, SettingsInterval: t.SettingsInterval, Floor: t.Floor, Step: t.Step,
-				MinGlobalDuration: t.MinGlobalDuration}
+				MinGlobalDuration: t.MinGlobalDuration, StoreFloor: relay.StoreFloor, StoreSteps: relay.StoreSteps}
 		},
 		Logger: logger,
 	}
