@@ -39,7 +39,9 @@ func (e *Entry) Confirm(m *Counters, sent *store.Cost, total *store.Total, now c
 
 func (e *Entry) restoredLocked(slot int) {
 	e.flags.And(^uint32(flagRestore << slot))
-	e.ledger().extra.restore[slot] = restoring{}
+	if extra := e.ledger().extra; extra != nil { // else it was given up while it was on its way
+		extra.restore[slot] = restoring{}
+	}
 }
 
 // Loaded is what load has put on its way.

@@ -150,3 +150,17 @@ func TestAnExpiredCellRestoresNothing(t *testing.T) {
 		t.Errorf("the entry stays: %v", gone)
 	}
 }
+
+// The answer to what was on its way when its cell was given up ends the send, and restores nothing, though the entry has
+// moved on to the next cell meanwhile.
+func TestTheAnswerToWhatWasGivenUpRestoresNothing(t *testing.T) {
+	m := new(Counters)
+	e := answeredEntry(m)
+	e.Renew(lostEpoch, newEpoch)
+	sent := loaded(e)
+	e.Load(false, true, ledgerMs()+2*e.DurationMs(), 200)
+	e.rotate(ledgerSeq + 1) // by a request whose time is a little late
+	if back, _ := e.Confirm(m, &sent, &store.Total{Region: 20, Epoch: newEpoch}, clock.SteadyStart); back || e.Unsent() != 0 {
+		t.Errorf("to be sent again: %v; %d unsent", back, e.Unsent())
+	}
+}
