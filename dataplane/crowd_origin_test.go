@@ -129,6 +129,54 @@ func TestCostsOfGuestsGoTogether(t *testing.T) {
 	})
 }
 
+// A tick of replay that sends a batch's costs of guests again leaves those that come up meanwhile to another goroutine: as long
+// as batches go on, other keys' costs would not be sent.
+func TestReplaySendsNoGuestsOfBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		n := w.crowd("api")
+		n.replay()
+		var batches sync.WaitGroup
+		again, held, sends := make(chan struct{}), make(chan struct{}), 0
+		w.origin("eu").Faults.Hook(func(op memstore.Op) error {
+			if op != memstore.OpSend {
+				return nil
+			}
+			switch sends++; sends {
+			case 1:
+				return errDown
+			case 2: // the first batch's, sent again
+				<-again
+			case 3:
+				<-held
+			}
+			return nil
+		})
+		n.AllowMany(t.Context(), pair(1))
+		replayed := make(chan struct{})
+		go func() {
+			_ = n.ReplayOnce(t.Context())
+			close(replayed)
+		}()
+		synctest.Wait()
+		batches.Go(func() { n.AllowMany(t.Context(), pair(1)) })
+		synctest.Wait()
+		close(again)
+		synctest.Wait()
+		select {
+		case <-replayed:
+		default:
+			t.Error("replay waits for the costs of a batch that has come up meanwhile")
+		}
+		close(held)
+		batches.Wait()
+		<-replayed
+		if got := totals(w.origin("eu"))[w.cell("victim")]; got != 2 || sends != 3 {
+			t.Errorf("the origin has %d of 2 after %d calls", got, sends)
+		}
+	})
+}
+
 // An origin that takes nothing of guests opens the breaker of what decisions wait for.
 func TestFailingAddsOfGuestsOpenTheBreaker(t *testing.T) {
 	w := newWorld(t)

@@ -40,12 +40,20 @@ func (l *Limiter) enterGuests(sh *shard, all []outgoing) *guestCosts {
 	sh.mu.Lock()
 	sh.guests.waiting = append(sh.guests.waiting, costs)
 	sh.mu.Unlock()
-	if sh.leadGuests() && !l.calls.Start(func() { l.sendGathered(sh) }) {
-		for batch := sh.takeGuests(); len(batch) > 0; batch = sh.takeGuests() {
-			l.endGuests(batch, false)
-		}
+	if sh.leadGuests() {
+		l.startGathered(sh)
 	}
 	return costs
+}
+
+// startGathered has a goroutine take the lead; none does in a limiter that is stopped.
+func (l *Limiter) startGathered(sh *shard) {
+	if l.calls.Start(func() { l.sendGathered(sh) }) {
+		return
+	}
+	for batch := sh.takeGuests(); len(batch) > 0; batch = sh.takeGuests() {
+		l.endGuests(batch, false)
+	}
 }
 
 // leadGuests is true for the one who has to see to the calls, until takeGuests finds nothing.
@@ -55,6 +63,15 @@ func (sh *shard) leadGuests() bool {
 	lead := !sh.guests.leading
 	sh.guests.leading = true
 	return lead
+}
+
+// yieldGuests ends the lead unless a batch waits.
+func (sh *shard) yieldGuests() (ended bool) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	ended = len(sh.guests.waiting) == 0
+	sh.guests.leading = !ended
+	return ended
 }
 
 // takeGuests takes the next call's batches: as many as fit, and at least one. With none the lead is over.
@@ -148,13 +165,17 @@ func (l *Limiter) resendGuests(ctx context.Context, sh *shard) error {
 	return err
 }
 
-// resendIdleGuests is resendGuests where no batch sends.
+// resendIdleGuests is resendGuests where no batch sends. Batches that come up meanwhile are another goroutine's: they may
+// go on for long, and the caller has other keys' costs to send.
 func (l *Limiter) resendIdleGuests(ctx context.Context, sh *shard) error {
 	if !sh.leadGuests() {
 		return nil
 	}
-	defer l.sendGathered(sh)
-	return l.resendGuests(ctx, sh)
+	err := l.resendGuests(ctx, sh)
+	if !sh.yieldGuests() {
+		l.startGathered(sh)
+	}
+	return err
 }
 
 func (l *Limiter) unsent(all []outgoing) {
