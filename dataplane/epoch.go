@@ -102,11 +102,7 @@ func (l *Limiter) restore(sh *shard, lost, epoch store.Epoch) {
 // sendAgain queues an entry that has something to restore.
 func (l *Limiter) sendAgain(sh *shard, e *cell.Entry) {
 	if e.Flags().Estimates() {
-		k, _ := parseEstimate("")
-		if e.AskUnsent() {
-			k.waiting.Add(1)
-			sh.syncs.add(wanted{e, k})
-		}
+		l.askUnsent(sh, e)
 		return
 	}
 	l.requeue(sh, []*cell.Entry{e})

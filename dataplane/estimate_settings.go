@@ -73,6 +73,16 @@ func (sp *space) setMode(row *store.NamespaceRow, last *space) error {
 	return nil
 }
 
+// estimateOf is what is set for a key of the estimate mode; the defaults if its namespace has left it.
+func (s *settings) estimateOf(n *cell.Names) *estimateSettings {
+	f := n.Family()
+	if sp := s.spaces[spaceName{f.Workspace, f.Namespace}]; sp != nil && sp.estimate != nil {
+		return sp.estimate
+	}
+	k, _ := parseEstimate("")
+	return k
+}
+
 // estimateBy comes before the stored overrides are applied: of one identifier they win.
 func (sp *space) estimateBy(k *estimateSettings) {
 	sp.estimate = k

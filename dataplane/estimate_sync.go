@@ -218,13 +218,17 @@ func (l *Limiter) forgot(e *cell.Entry, cost int64) {
 // askAll makes all unsent cost of the estimate mode wait for a sync, below its floor or
 // not: for a node that stops.
 func (l *Limiter) askAll() {
-	k, _ := parseEstimate("")
-	l.table.Each(func(e *cell.Entry) {
-		if e.AskUnsent() {
-			k.waiting.Add(1)
-			l.shardOf(e).syncs.add(wanted{e, k})
-		}
-	})
+	l.table.Each(func(e *cell.Entry) { l.askUnsent(l.shardOf(e), e) })
+}
+
+// askUnsent makes unsent cost of the estimate mode wait for a sync, by its namespace's settings. No bound of those refuses
+// it: nothing else would have it sent.
+func (l *Limiter) askUnsent(sh *shard, e *cell.Entry) {
+	if e.AskUnsent() {
+		k := l.settings.Load().estimateOf(e.Names())
+		k.waiting.Add(1)
+		sh.syncs.add(wanted{e, k})
+	}
 }
 
 // unsyncedIn is the cost of the keys that wait for a sync.

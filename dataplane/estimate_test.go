@@ -238,6 +238,38 @@ func TestSyncsAreBounded(t *testing.T) {
 	}
 }
 
+// What is restored to an origin that has lost its counts waits by the settings of its namespace, as any sync does.
+func TestRestoredEstimatesAreBounded(t *testing.T) {
+	w := newWorld(t)
+	w.estimates(`{"batch_max":10}`)
+	n := w.node("eu", "a")
+	for i := range 25 {
+		n.take(fmt.Sprint(i), 1, 10)
+	}
+	for range 3 {
+		n.sync()
+	}
+	w.origin("eu").Wipe()
+	n.take("0", 1, 10)
+	n.sync()
+	n.AwaitCalls()
+	for _, want := range []int{25, 15, 5, 0} {
+		if keys, _ := n.Waiting(); keys != want {
+			t.Errorf("%d wait, want %d", keys, want)
+		}
+		n.sync()
+	}
+	for i := range 25 {
+		want := int64(1)
+		if i == 0 {
+			want = 2
+		}
+		if got := totals(w.origin("eu"))[w.estimateCell(fmt.Sprint(i), 0)]; got != want {
+			t.Errorf("the origin has %d of %d of key %d", got, want, i)
+		}
+	}
+}
+
 // Behaviour 14: "a cell five epochs old is purged, not written".
 func TestOldCellsAreNotWritten(t *testing.T) {
 	w := newWorld(t)
