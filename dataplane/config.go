@@ -54,8 +54,8 @@ type Config struct {
 	// error; 0 is one minute.
 	ClockSkewMax time.Duration
 
-	// Clock tells the time; nil is time.Now. The cells of all nodes are numbered by
-	// it, so it must be the wall clock's. How long something lasts is measured by the
+	// Clock tells the time; nil is time.Now. Cells are numbered by it, or with an Origin by that one's clock, which it
+	// carries on between answers; so it must be a wall clock's. How long something lasts is measured by the
 	// monotonic reading of its times, or, without one, by what it moves forwards.
 	Clock func() time.Time
 

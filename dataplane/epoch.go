@@ -92,7 +92,7 @@ func (l *Limiter) restore(sh *shard, lost, epoch store.Epoch) {
 				n++
 			}
 		})
-		l.metrics.healed.Add(n)
+		l.metrics.restored.Add(n)
 	}
 	if !l.calls.Start(walk) {
 		walk() // this is the last send before the end

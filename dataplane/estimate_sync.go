@@ -2,7 +2,6 @@ package dataplane
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/breaker"
@@ -239,11 +238,4 @@ func (l *Limiter) unsyncedIn(sh *shard) (cost int64) {
 		cost += w.entry.Unsent()
 	}
 	return cost + sh.syncs.stream.pendingCost.Load()
-}
-
-// syncOnce syncs what waits, in all shards at the same time.
-func (l *Limiter) syncOnce(ctx context.Context) error {
-	errs := make([]error, len(l.shards))
-	l.eachShard(func(sh *shard) { errs[sh.index] = l.syncShard(ctx, sh) })
-	return errors.Join(errs...)
 }

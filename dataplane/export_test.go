@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/internal/cell"
@@ -12,7 +13,14 @@ import (
 
 // The loops' steps, for tests that turn them by hand.
 
-func (l *Limiter) ReplayOnce(ctx context.Context) error { return l.replayOnce(ctx) }
+// ReplayOnce sends what is unsent, once, to all shards at the same time.
+func (l *Limiter) ReplayOnce(ctx context.Context) error { return l.once(ctx, l.replayShard) }
+
+func (l *Limiter) once(ctx context.Context, step func(context.Context, *shard) error) error {
+	errs := make([]error, len(l.shards))
+	l.eachShard(func(sh *shard) { errs[sh.index] = step(ctx, sh) })
+	return errors.Join(errs...)
+}
 
 // ReplayStream is the stream in which replay sends to the first shard.
 func (l *Limiter) ReplayStream() uint64 { return l.shards[0].replays.id }
@@ -188,7 +196,7 @@ func (l *Limiter) BreakersOff() {
 }
 
 // SyncOnce syncs the keys of the estimate mode that wait, in all shards.
-func (l *Limiter) SyncOnce(ctx context.Context) error { return l.syncOnce(ctx) }
+func (l *Limiter) SyncOnce(ctx context.Context) error { return l.once(ctx, l.syncShard) }
 
 // Waiting is how many keys wait for a sync, and how many were not taken.
 func (l *Limiter) Waiting() (keys int, refused int64) {

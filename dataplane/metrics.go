@@ -116,7 +116,7 @@ type metrics struct {
 	merged        cell.Counters
 	replayedCells atomic.Int64
 	ambiguous     atomic.Int64
-	healed        atomic.Int64
+	restored      atomic.Int64
 	kicks         atomic.Int64
 	waits         [waitResults]atomic.Int64
 	claims        [claimResults]atomic.Int64

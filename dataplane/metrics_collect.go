@@ -64,7 +64,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	gauge(descPending, float64(l.pendingCost()))
 	gauge(descReplayedAt, float64(l.replayedAtMs())/1000)
 	counter(descAmbiguous, m.ambiguous.Load())
-	counter(descHealed, m.healed.Load())
+	counter(descRestored, m.restored.Load())
 	counter(descDropped, m.dropped[droppedExpired].Load(), "expired")
 	counter(descDropped, m.dropped[droppedFull].Load(), "full")
 
@@ -96,7 +96,7 @@ var (
 	descKicks        = desc("weir_headroom_kicks_total", "Times a key was sent at once because its unsent cost was past half its share.")
 	descWaits        = desc("weir_headroom_waits_total", "Decisions that waited for the reply to what was unsent.", "result")
 	descClaims       = desc("weir_origin_claims_total", "Costs that were decided at the origin.", "result")
-	descHealed       = desc("weir_origin_restored_keys_total", "Keys told again after the origin had lost its counts.")
+	descRestored     = desc("weir_origin_restored_keys_total", "Keys told again after the origin had lost its counts.")
 	descRecords      = desc("weir_origin_records_total", "Cells that calls to the origin carried, failed ones included.", "op")
 	descDropped      = desc("weir_dropped_cost_total", "Accepted cost that never reached the origin.", "cause")
 

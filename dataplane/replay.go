@@ -23,13 +23,6 @@ const (
 
 var errShortAnswer = errors.New("origin: fewer answers than cells")
 
-// replayOnce sends what is unsent, once, to all shards at the same time.
-func (l *Limiter) replayOnce(ctx context.Context) error {
-	errs := make([]error, len(l.shards))
-	l.eachShard(func(sh *shard) { errs[sh.index] = l.replayShard(ctx, sh) })
-	return errors.Join(errs...)
-}
-
 // replayShard sends what is unsent to one shard, once. It returns the first error;
 // what failed stays in its entries and in the queue.
 func (l *Limiter) replayShard(ctx context.Context, sh *shard) (err error) {

@@ -27,7 +27,7 @@ func (n *node) loadSettings() {
 	}
 }
 
-// everyone sends, publishes and imports all there is.
+// everyone sends all there is, and relays tell the other regions.
 func everyone(nodes ...*node) {
 	for range 2 {
 		for _, n := range nodes {
@@ -39,8 +39,8 @@ func everyone(nodes ...*node) {
 	}
 }
 
-// Cells of older generations stop counting everywhere: within an import of settings the
-// key passes in every region, and neither the origin, nor a full import, nor a node that
+// Cells of older generations stop counting everywhere: once a node has read the settings the
+// key passes in every region, and neither the origin, nor a relay, nor a node that
 // still counts by the generation before brings anything back.
 func TestAResetLetsPassInAllRegions(t *testing.T) {
 	w := newWorld(t)

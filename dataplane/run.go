@@ -76,10 +76,10 @@ func (l *Limiter) sendKicked(ctx context.Context, sh *shard) {
 }
 
 // Stop ends the loops, then sends what is left: the last accepted cost to the
-// origin, tried until ctx ends, and withdraws this node from the fleet: the others' shares of what is left grow with their next settings. It returns
-// an error that tells what could not be sent; the limiter goes on deciding from its
-// own state, but reads and sends no more, also while Stop runs: what it accepts from then on
-// is not sent. A second Stop returns nil at once.
+// origin, tried until ctx ends, and withdraws this node from the fleet: the others' shares of what
+// is left grow with their next settings. It returns an error that tells what could not be sent; the
+// limiter goes on deciding from its own state, but reads and sends no more, also while Stop runs:
+// what it accepts from then on is not sent. A second Stop returns nil at once.
 func (l *Limiter) Stop(ctx context.Context) error {
 	if !l.loops.Stop() {
 		return nil

@@ -266,7 +266,7 @@ func TestSettlementsKeepTheTruth(t *testing.T) {
 				}
 			},
 			"replay": func(rt *rapid.T) { pick().replay() },
-			"import": func(rt *rapid.T) { w.tell() },
+			"tell":   func(rt *rapid.T) { w.tell() },
 			"": func(rt *rapid.T) {
 				var pending int64
 				for i, n := range nodes {

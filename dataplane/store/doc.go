@@ -3,6 +3,6 @@
 // for good; and the Settings that operators make. Implementers of any of them need this package; an embedder hands an
 // implementation to dataplane.Config and needs none of it.
 //
-// Package memstore keeps both layers in memory; redisorigin and mysqlcounts are the real
+// Package memstore keeps all of them in memory; redisorigin and mysqlcounts are the real
 // ones. Package storetest holds every implementation to the contracts written here.
 package store

@@ -27,9 +27,8 @@ type cellLedger struct {
 }
 
 // ledgerExtra is what few keys ever have: those that were refunded after others had been
-// told, or raised by their region's own row, or are near their limits in a namespace
-// that waits for its share, and those that the origin has lost. By slot. And all of the
-// estimate mode.
+// told, or are guests, or are near their limits in a namespace that waits for its share,
+// and those that the origin has lost. By slot. And all of the estimate mode.
 type ledgerExtra struct {
 	unnamed [2]int64 // part of settled that the origin has not named: a guest's
 	credit  [2]int64 // refunded here after others had been told; see Reservation

@@ -81,9 +81,8 @@ func (s *stores) limited() store.Origin {
 	return s.origin
 }
 
-// probe warns of a Redis that does not answer, of each by itself; otherwise only
-// traffic would find out. (A MySQL that does not, the limiter finds at once: it asks
-// it for the settings.)
+// probe warns of a Redis that does not answer, of each by itself and by its name. (A MySQL that does
+// not is found by who asks it: without Redis, or where that has no new settings, the limiter; else the relay.)
 func (s *stores) probe(ctx context.Context, logger *slog.Logger) {
 	if s.origin == nil {
 		return
