@@ -272,6 +272,32 @@ func TestWaitingInVainIsAnOutage(t *testing.T) {
 	}
 }
 
+// A send that gets no answer ends the wait of those whose cost it had: no decision takes it for a reply, and waits for
+// another one.
+func TestASendWithoutAnAnswerIsNoReply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		origin := memstore.NewOrigin(memstore.OriginOptions{})
+		nodes := region(t, 1, origin, store.NamespaceRow{Headroom: "wait"}, func(c *dataplane.Config) { c.RegionNodes = 5 }, tick(t, 10*time.Second))
+		defer stopAll(nodes)
+		n := nodes[0]
+		n.Allow(t.Context(), ask("k", 0, 100)) // hears that the origin has nothing
+		origin.Faults.Hook(func(op memstore.Op) error {
+			if op == memstore.OpSend {
+				return errDown
+			}
+			return nil
+		})
+		for range 4 {
+			n.Allow(t.Context(), ask("k", 4, 100))
+		}
+		origin.Faults.Hook(nil)
+		m := gather(t, n)
+		if m[`weir_headroom_waits_total{result="replied"}`] != 0 || m[`weir_headroom_waits_total{result="outage"}`] == 0 {
+			t.Errorf("%v replied, %v in vain", m[`weir_headroom_waits_total{result="replied"}`], m[`weir_headroom_waits_total{result="outage"}`])
+		}
+	})
+}
+
 // A lost reply of a claim errs on the safe side: what may have been added is never given
 // out twice.
 func TestALostClaimErrsOnTheSafeSide(t *testing.T) {

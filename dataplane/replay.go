@@ -82,6 +82,9 @@ func (l *Limiter) sendLocked(ctx context.Context, sh *shard, queue []*cell.Entry
 			failed, no, err = l.deliver(ctx, sh, &sh.replays, c)
 			again, refused = append(again, failed...), cmpErr(refused, no)
 		}
+		if err != nil {
+			failed = kicked // the chunk keeps their cost
+		}
 		sh.answer(kicked, failed, cmpErr(refused, err))
 		l.readStale(c.stale)
 	}
