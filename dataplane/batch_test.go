@@ -89,7 +89,7 @@ func TestABatchReadsItsKeysOnceInTheOrderOfItsItems(t *testing.T) {
 	}
 }
 
-// A reservation of 6 in flight: a flush writes nothing for it; after commit the
+// A reservation of 6 in flight: a send has nothing of it; after commit the
 // row is 6. Replay sends nothing for it either.
 func TestReservationsAreNeverPublished(t *testing.T) {
 	w := newWorld(t)

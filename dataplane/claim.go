@@ -101,7 +101,7 @@ func (l *Limiter) claimOnce(sh *shard, waiting []*cell.Claim) (later []*cell.Cla
 		lost[i] = l.claimed(c, &answer, now)
 	}
 	if err == nil && len(reply.Totals) >= len(lost) {
-		l.lostAll(sh, lost, reply.Totals)
+		l.lostAll(sh, lost, reply.Totals, func(i int) *cell.Entry { return going[i].Entry })
 	}
 	for _, c := range going {
 		close(c.Done)

@@ -73,11 +73,16 @@ func (l *Limiter) answered(sh *shard, call asking, reply *store.Reply) {
 	l.hearTime(sh, call.at, reply.Now)
 }
 
-// lostAll has everything told again that was in lost epochs, 0 for none; totals has the epochs that they made way for.
-func (l *Limiter) lostAll(sh *shard, lost []store.Epoch, totals []store.Total) {
+// lostAll has everything told again that was in lost epochs, 0 for none; totals has the epochs that they made way for, and
+// entry whose they are.
+func (l *Limiter) lostAll(sh *shard, lost []store.Epoch, totals []store.Total, entry func(i int) *cell.Entry) {
 	for i, epoch := range lost {
-		if epoch != 0 && sh.epochs.end(epoch) {
+		switch {
+		case epoch == 0:
+		case sh.epochs.end(epoch):
 			l.restore(sh, epoch, totals[i].Epoch)
+		case entry(i).Flags().Restores(): // it may have heard of the lost epoch after it was passed by
+			l.sendAgain(sh, entry(i))
 		}
 	}
 }

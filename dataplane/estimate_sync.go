@@ -179,7 +179,7 @@ func (l *Limiter) readCells(ctx context.Context, sh *shard, r *inquiry) error {
 	for i, x := range r.of {
 		lost[i] = x.entry.Absorb(&l.metrics.merged, r.cells[i].Sequence, &totals[i], now)
 	}
-	l.lostAll(sh, lost, totals)
+	l.lostAll(sh, lost, totals, func(i int) *cell.Entry { return r.of[i].entry })
 	return nil
 }
 

@@ -166,7 +166,7 @@ func (l *Limiter) fetch(f *cell.Flight, entries []*cell.Entry) {
 		lost = append(lost, both[:]...)
 	}
 	close(f.Done)
-	l.lostAll(sh, lost, totals)
+	l.lostAll(sh, lost, totals, func(i int) *cell.Entry { return entries[i/2] })
 }
 
 // get reads cells of a shard; end tells the breaker.

@@ -126,7 +126,7 @@ func (l *Limiter) deliver(ctx context.Context, sh *shard, s *stream, c *chunk) (
 		}
 		lost = append(lost, epoch)
 	}
-	l.lostAll(sh, lost, reply.Totals)
+	l.lostAll(sh, lost, reply.Totals, func(i int) *cell.Entry { return c.entries[i] })
 	l.metrics.replayedCells.Add(int64(len(c.costs) - len(failed)))
 	return failed, refused, nil
 }

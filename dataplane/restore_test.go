@@ -3,6 +3,7 @@ package dataplane_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/shared/await"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -228,5 +230,46 @@ func TestAnOriginEmptiedUnderLoadLosesNothing(t *testing.T) {
 				t.Errorf("%s, %s: the origin has %d of %d", moment, key, got, want)
 			}
 		}
+	}
+}
+
+// An answer of an epoch that is found to be lost while the answer is merged does not hide the key: what is known of it is
+// restored with the next answer.
+func TestWhatALateAnswerTellsOfALostEpochIsRestored(t *testing.T) {
+	w := newWorld(t)
+	b := w.node("eu", "b")
+	b.take("k", 5, 10)
+	b.replay()
+	var late atomic.Pointer[func()]
+	n := w.node("eu", "a", func(c *dataplane.Config) {
+		clock := c.Clock
+		c.Clock = func() time.Time {
+			if meanwhile := late.Swap(nil); meanwhile != nil {
+				(*meanwhile)()
+			}
+			return clock()
+		}
+	})
+	n.take("other", 1, 10)
+	n.replay()
+	n.take("other", 1, 10)
+	meanwhile := func() {
+		w.origin("eu").Wipe()
+		_ = n.ReplayOnce(context.Background())
+		await.True(t, "the other key is restored", func() bool { return gather(t, n.Limiter)["weir_origin_restored_keys_total"] == 1 })
+	}
+	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
+		if op == memstore.OpRead {
+			late.Store(&meanwhile) // the next to look at the clock is who merges the answer
+		}
+		return nil
+	})
+	n.take("k", 0, 10)
+	w.origin("eu").Faults.Hook(nil)
+	w.clock.advance(10 * time.Second)
+	n.take("k", 0, 10)
+	n.replay()
+	if got := totals(w.origin("eu"))[w.cell("k")]; got != 5 {
+		t.Errorf("the origin has %d of 5", got)
 	}
 }
