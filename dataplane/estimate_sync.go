@@ -202,6 +202,9 @@ func (l *Limiter) finishSync(x *exchange, nowMs int64, now clock.Steady) {
 		l.metrics.drift.Observe(drift)
 		l.metrics.staleness.Observe(float64(now-last) / 1000)
 	}
+	if x.entry.Flags().Restores() { // the origin has lost its counts meanwhile
+		l.askUnsent(l.shardOf(x.entry), x.entry)
+	}
 }
 
 // forgot counts own cost that its cell has taken along unsent. In the estimate mode that

@@ -270,6 +270,32 @@ func TestRestoredEstimatesAreBounded(t *testing.T) {
 	}
 }
 
+// A key that is only read while the origin is found to have lost its counts is restored as well.
+func TestAnEstimateThatIsReadIsRestored(t *testing.T) {
+	w := newWorld(t)
+	w.estimates("")
+	n := w.node("eu", "a")
+	n.take("k", 8, 10)
+	n.take("other", 8, 10)
+	n.sync()
+	w.clock.advance(20 * time.Second)
+	w.origin("eu").Wipe()
+	n.take("other", 1, 10)
+	n.take("k", 0, 10)
+	w.origin("eu").Faults.Hook(func(op memstore.Op) error {
+		if op == memstore.OpRead {
+			n.AwaitCalls() // the walk for what is to be restored meets the key in the middle of its sync
+		}
+		return nil
+	})
+	n.sync()
+	w.origin("eu").Faults.Hook(nil)
+	n.sync()
+	if got := totals(w.origin("eu"))[w.estimateCell("k", 0)]; got != 8 {
+		t.Errorf("the origin has %d of 8", got)
+	}
+}
+
 // Behaviour 14: "a cell five epochs old is purged, not written".
 func TestOldCellsAreNotWritten(t *testing.T) {
 	w := newWorld(t)
