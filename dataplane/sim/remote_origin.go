@@ -39,7 +39,7 @@ type originOp struct {
 }
 
 var (
-	originGet     = originOp{"origin get", 3, 1}     // EVAL, GET epoch, TIME; HMGET
+	originRead    = originOp{"origin read", 3, 1}    // EVAL, GET epoch, TIME; HMGET
 	originSend    = originOp{"origin send", 7, 2}    // and GET, SET stream, ZADD, ZREMRANGEBYSCORE changes; HMGET, HSET
 	originClaim   = originOp{"origin claim", 5, 2}   // as send, without a stream
 	originChanges = originOp{"origin changes", 7, 1} // EVAL, GET epoch, TIME, and four for the changes and the mark; HMGET
@@ -81,7 +81,7 @@ func (h *remoteOrigin) Read(ctx context.Context, cells []window.Cell) (store.Rep
 	}
 	cells = slices.Clone(cells)
 	var reply store.Reply
-	err := h.call(ctx, originGet, h.ShardOf(&cells[0].Key), len(cells), func(ctx context.Context) (err error) {
+	err := h.call(ctx, originRead, h.ShardOf(&cells[0].Key), len(cells), func(ctx context.Context) (err error) {
 		reply, err = h.RelayOrigin.Read(ctx, cells)
 		return err
 	})

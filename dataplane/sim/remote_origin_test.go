@@ -63,7 +63,7 @@ func TestACutOriginCountsWhatIsRepeatedOnce(t *testing.T) {
 }
 
 // A caller does not know what became of a call whose reply is lost: it was applied.
-func TestALostReplyOfAHubIsApplied(t *testing.T) {
+func TestALostReplyOfAnOriginIsApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, servers := farOrigin()
 		c := originCell("k")
