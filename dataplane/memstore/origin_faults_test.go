@@ -52,7 +52,7 @@ func TestHeldChunksArriveLate(t *testing.T) {
 }
 
 // Each way has faults of its own, and each shard.
-func TestWaysToAHubFailApart(t *testing.T) {
+func TestWaysToAnOriginFailApart(t *testing.T) {
 	h := memstore.NewOrigin(memstore.OriginOptions{Shards: 2})
 	other := h.Client()
 	cells := make([]window.Cell, 2)
