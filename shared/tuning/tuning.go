@@ -42,8 +42,9 @@ type Tuning struct {
 	NewsInterval Duration `json:"news_interval_ms"`
 
 	// SettingsInterval is the time between two heartbeats of a node, and two reads of
-	// settings, 100 ms to 10 min, before jitter. Lower: overrides, resets and tunings are
-	// in force sooner, more statements a second and node.
+	// settings, by a relay and by a node, 100 ms to 10 min, before a node's jitter. Lower:
+	// overrides, resets and tunings are in force sooner (after two intervals), more
+	// statements a second (a region, not a node).
 	SettingsInterval Duration `json:"settings_interval_ms"`
 
 	// Jitter spreads each node's settings interval and replay tick by up to this fraction

@@ -76,7 +76,7 @@ func (c *call) watchReset(reset *controlv1.Reset) error {
 
 func notHeardOf(missing []string) error {
 	return &told{errors.New("the reset is set, and not heard of yet from " + strings.Join(missing, ", ")), exitFailure,
-		"They read settings every settings_interval_ms: see weirctl fleet."}
+		"Relays and nodes read settings every settings_interval_ms: see weirctl fleet."}
 }
 
 // resetProgress is how many live nodes have what was set then, and which have not.

@@ -16,7 +16,7 @@ func TestResetCommands(t *testing.T) {
 	}
 	w.fleet = controlplane.Fleet{Nodes: []controlplane.Node{node("a", true, now), node("b", true, now.Add(time.Second)), node("dead", false, time.UnixMilli(0))}}
 	reset := []string{"reset", "acme", "api", "u1", "--reason", "ticket 7", "--longest-duration", "1h", "--watch"}
-	w.want(t, w.run(t, reset...), exitOK, "reset, generation 2; nodes have it within settings_interval_ms, about 5s unless tuned\n2 of 2 nodes that live have it\n")
+	w.want(t, w.run(t, reset...), exitOK, "reset, generation 2; nodes have it within two settings_interval_ms, about 10s unless tuned\n2 of 2 nodes that live have it\n")
 	if r := w.shelf.reset; r.Identifier != "u1" || r.ExpiresAt != now.Add(2*time.Hour) || w.shelf.by.Reason != "ticket 7" {
 		t.Errorf("%+v by %+v", r, w.shelf.by)
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // travels says when a setting is in force.
-const travels = "nodes have it within settings_interval_ms, about 5s unless tuned"
+const travels = "nodes have it within two settings_interval_ms, about 10s unless tuned"
 
 // space is a namespace.
 type space struct {

@@ -54,8 +54,8 @@ type Config struct {
 	RLSWorkspace string `name:"rls-workspace" default:"envoy" help:"Workspace of Envoy's keys; each domain is a namespace in it."`
 	RLSHeaders   string `name:"rls-headers" default:"denied" enum:"denied,always,never" help:"Answers that Envoy is to add RateLimit fields to: denied, always or never."`
 
-	V2Workspace string `name:"v2-workspace" default:"default" help:"Workspace of the keys of the HTTP routes below /v2."`
-	V2Overrides bool   `name:"v2-overrides" help:"Let callers of those routes change overrides: in MySQL, whose user needs more grants for it, or in memory on a node alone."`
+	V2Workspace string `name:"v2-workspace" env:"WEIR_V2_WORKSPACE" default:"default" help:"Workspace of the keys of the HTTP routes below /v2."`
+	V2Overrides bool   `name:"v2-overrides" env:"WEIR_V2_OVERRIDES" help:"Let callers of those routes change overrides: in MySQL, whose user needs more grants for it, or in memory on a node alone."`
 
 	DrainDelay   time.Duration `default:"0s" help:"How long a node that was told to stop goes on serving, unready, so that load balancers can take note."`
 	DrainTimeout time.Duration `default:"20s" help:"How long it may then take to finish calls and to send its last counts."`

@@ -84,6 +84,30 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
+// An option's variable is its name in capitals.
+func TestVariablesAreNamedAsTheirOptions(t *testing.T) {
+	_, help, err := parse("--help")
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := strings.Split(help, "\n      --")[1:]
+	if len(options) < 30 {
+		t.Fatalf("%d options in the help", len(options))
+	}
+	for _, option := range options {
+		name := option[:strings.IndexAny(option, "= \n")]
+		_, rest, has := strings.Cut(option, "($")
+		variable, _, _ := strings.Cut(rest, ")")
+		if want := "WEIR_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_")); has && variable != want {
+			t.Errorf("--%s is the variable %s, want %s", name, variable, want)
+		}
+	}
+	t.Setenv("WEIR_V2_WORKSPACE", "acme")
+	if config, _, err := parse(); err != nil || config.V2Workspace != "acme" {
+		t.Errorf("v2-workspace is %q, error %v", config.V2Workspace, err)
+	}
+}
+
 // The file holds plain values, taken as they are written.
 func TestFileValuesAreTakenAsWritten(t *testing.T) {
 	config, _, err := parse("--config", file(t, `
