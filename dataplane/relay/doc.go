@@ -105,7 +105,7 @@
 // ratelimit_window_counts stays the durable counter: one component for each region and cell, merged by maximum. The
 // relay writes, every 5 s, totals from half of the limit on (or the floor, if that is higher) that have grown by 25 steps
 // or reached their limit: see StoreFloor. It is read when
-// a relay takes over, and by anybody who queries the table. A row that the store refuses for good is logged and counted
+// a relay takes over, and by operators who query the table. A row that the store refuses for good is logged and counted
 // (weir_relay_refused_counts_total), and not tried again; other regions are told of its count all the same.
 //
 // # Invariants

@@ -62,7 +62,7 @@ type Config struct {
 
 	LogLevel string `default:"info" enum:"debug,info,warn,error" help:"Least severe log lines to write: debug, info, warn or error."`
 
-	InsecurePublic bool `help:"Listen on addresses that other machines can reach, though callers need not say who they are."`
+	InsecurePublic bool `help:"Listen on addresses that other machines can reach, without authentication."`
 }
 
 // allowedHosts are its names.
