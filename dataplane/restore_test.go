@@ -243,6 +243,7 @@ func TestWhatALateAnswerTellsOfALostEpochIsRestored(t *testing.T) {
 	var late atomic.Pointer[func()]
 	n := w.node("eu", "a", func(c *dataplane.Config) {
 		clock := c.Clock
+		c.ReadTimeout = 10 * time.Second // the first decision waits for all that happens meanwhile
 		c.Clock = func() time.Time {
 			if meanwhile := late.Swap(nil); meanwhile != nil {
 				(*meanwhile)()
@@ -268,6 +269,7 @@ func TestWhatALateAnswerTellsOfALostEpochIsRestored(t *testing.T) {
 	w.origin("eu").Faults.Hook(nil)
 	w.clock.advance(10 * time.Second)
 	n.take("k", 0, 10)
+	n.AwaitCalls()
 	n.replay()
 	if got := totals(w.origin("eu"))[w.cell("k")]; got != 5 {
 		t.Errorf("the origin has %d of 5", got)
