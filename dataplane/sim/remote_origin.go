@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/heartbeat"
 	"github.com/weirhq/weir/shared/window"
 )
 
@@ -51,6 +52,12 @@ var (
 	originLease   = originOp{"origin lease", 4, 0}   // EVAL, GET, PTTL, SET
 	originRelease = originOp{"origin release", 3, 0} // EVAL, GET, DEL
 	originListen  = originOp{"origin listen", 1, 0}  // SUBSCRIBE
+
+	originSettings     = originOp{"origin settings", 3, 0}      // EVAL, HMGET, TIME
+	originTellSettings = originOp{"origin tell settings", 5, 0} // EVAL, HMGET, TIME, HSET, PEXPIRE
+	originHeartbeat    = originOp{"origin heartbeat", 8, 0}     // EVAL, TIME, two ZRANGE, ZSCORE, ZADD, HSET, PEXPIREAT
+	originBeats        = originOp{"origin beats", 4, 1}         // EVAL, TIME, two ZRANGE; HMGET
+	originStored       = originOp{"origin stored", 2, 3}        // EVAL, TIME; ZSCORE, ZREM, HDEL
 )
 
 const originMessage = "origin message"
@@ -213,5 +220,51 @@ func (h *remoteOrigin) Raise(ctx context.Context, shard int, epoch store.Epoch, 
 func (h *remoteOrigin) Healed(ctx context.Context, shard int, epoch store.Epoch) error {
 	return h.call(ctx, originHealed, shard, 0, func(ctx context.Context) error {
 		return h.RelayOrigin.Healed(ctx, shard, epoch)
+	})
+}
+
+// Settings implements store.Origin. Which shard answers is of no account.
+func (h *remoteOrigin) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
+	var rows store.SettingsRows
+	err := h.call(ctx, originSettings, 0, 0, func(ctx context.Context) (err error) {
+		rows, err = h.RelayOrigin.Settings(ctx, region)
+		return err
+	})
+	if err != nil {
+		return store.SettingsRows{}, err
+	}
+	return rows, nil
+}
+
+// Heartbeat implements store.Origin.
+func (h *remoteOrigin) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
+	return h.call(ctx, originHeartbeat, 0, 0, func(ctx context.Context) error { return h.RelayOrigin.Heartbeat(ctx, beats...) })
+}
+
+// TellSettings implements store.RelayOrigin.
+func (h *remoteOrigin) TellSettings(ctx context.Context, shard int, rows store.SettingsRows) error {
+	return h.call(ctx, originTellSettings, shard, 0, func(ctx context.Context) error {
+		return h.RelayOrigin.TellSettings(ctx, shard, rows)
+	})
+}
+
+// Beats implements store.RelayOrigin.
+func (h *remoteOrigin) Beats(ctx context.Context, shard, max int) ([]store.KeptBeat, error) {
+	var beats []store.KeptBeat
+	err := h.call(ctx, originBeats, shard, 0, func(ctx context.Context) (err error) {
+		beats, err = h.RelayOrigin.Beats(ctx, shard, max)
+		h.meters.commands.Add(originBeats.perTouch * int64(len(beats)))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return beats, nil
+}
+
+// Stored implements store.RelayOrigin.
+func (h *remoteOrigin) Stored(ctx context.Context, shard int, beats []store.KeptBeat) error {
+	return h.call(ctx, originStored, shard, len(beats), func(ctx context.Context) error {
+		return h.RelayOrigin.Stored(ctx, shard, beats)
 	})
 }

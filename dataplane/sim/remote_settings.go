@@ -6,27 +6,20 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// remoteSettings is where one node reads its settings, and reports.
+// remoteSettings is where a relay reads settings, and stores heartbeats.
 type remoteSettings struct {
 	from store.Settings
 	*statements
-	asked atomic.Bool // for settings
 }
 
-// Settings are there a moment after a node has begun to ask for them: then its loops
-// have begun with the default intervals, and go on with the tuned ones, in every run.
+// Settings implements store.Settings.
 func (c *remoteSettings) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
-	if c.asked.CompareAndSwap(false, true) && c.link.open() {
-		time.Sleep(time.Nanosecond)
-		return c.from.Settings(ctx, region)
-	}
 	var found store.SettingsRows
 	err := c.call(ctx, "settings", func(ctx context.Context) (err error) {
 		found, err = c.from.Settings(ctx, region)

@@ -108,11 +108,11 @@ func firstTraffic(set tuning.Tuning) time.Time {
 	return time.Now().Add(bootTime(set)).Truncate(time.Minute).Add(time.Minute)
 }
 
-// bootTime is what nodes need before traffic: all start within one settings interval, and
-// then know each other.
+// bootTime is what nodes need before traffic: all start within one settings interval. Their heartbeats go by the relay
+// to MySQL, and come back as a number of nodes, each within another one.
 func bootTime(set tuning.Tuning) time.Duration {
 	const settle = 5 * time.Second
-	return set.SettingsInterval.Std() + settle
+	return 4*set.SettingsInterval.Std() + settle
 }
 
 func (o Options) tuning(s Scenario) (tuning.Tuning, string, error) {
@@ -185,6 +185,9 @@ func (w *world) traffic(s Scenario, duration time.Duration, report *Report) {
 // and returns when the first traffic is due.
 func (w *world) bootAll(set tuning.Tuning) error {
 	time.Sleep(time.Until(w.began.Add(-bootTime(set)))) // idle loops would take time, too
+	if err := w.tellSettings(); err != nil {
+		return err
+	}
 	random := w.stream("starts", 0)
 	failed := make([]error, len(w.nodes))
 	var starting sync.WaitGroup

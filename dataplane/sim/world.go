@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
@@ -124,12 +125,25 @@ func (w *world) set(row store.NamespaceRow) error {
 		return fmt.Errorf("%w: the scenario's namespace: %w", ErrInvalid, err)
 	}
 	w.ledger.mode = mode
-	if row == (store.NamespaceRow{}) {
-		return nil
+	if row != (store.NamespaceRow{}) {
+		names := request("", 0, 0)
+		row.Workspace, row.Namespace = names.Workspace, names.Namespace
+		w.counts.SetNamespaces(row)
 	}
-	names := request("", 0, 0)
-	row.Workspace, row.Namespace = names.Workspace, names.Namespace
-	w.counts.SetNamespaces(row)
+	return nil
+}
+
+// tellSettings leaves the settings at the origins, as relays of an earlier fleet have.
+func (w *world) tellSettings() error {
+	for _, r := range w.regions {
+		rows, err := w.counts.Settings(context.Background(), r.name)
+		for shard := range r.origin.Shards() {
+			err = errors.Join(err, r.origin.TellSettings(context.Background(), shard, rows))
+		}
+		if err != nil {
+			return fmt.Errorf("settings of %s: %w", r.name, err)
+		}
+	}
 	return nil
 }
 
@@ -157,10 +171,9 @@ func (w *world) boot(n *node) error {
 	origin := w.originOf(n)
 	mysql := &statements{link: n.toCounts, database: &w.database, meters: &w.meters.mysql}
 	limiter, err := dataplane.New(dataplane.Config{
-		Region:   n.region.name,
-		NodeID:   fmt.Sprintf("%s-%d.%d", n.region.name, n.index, n.lives),
-		Origin:   &nodeOrigin{Origin: origin, world: w, node: n},
-		Settings: &remoteSettings{from: w.counts, statements: mysql},
+		Region: n.region.name,
+		NodeID: fmt.Sprintf("%s-%d.%d", n.region.name, n.index, n.lives),
+		Origin: &nodeOrigin{Origin: origin, world: w, node: n},
 
 		EntriesMax: w.shape.EntriesMax,
 		Clock:      func() time.Time { return time.Now().Add(time.Duration(n.skew.Load())) },
@@ -188,9 +201,10 @@ func (w *world) bootRelay(n *node, limiter *dataplane.Limiter, origin store.Rela
 	n.relay, err = relay.New(relay.Config{
 		Region: n.region.name, Holder: fmt.Sprintf("%d.%d", n.index, n.lives),
 		Origin: origin, News: remoteNews{w.news, mysql}, Counts: relayCounts{checkedCounts{w.counts, w, n.region.index}, mysql},
+		Settings: &remoteSettings{w.counts, mysql},
 		Tuning: func() relay.Tuning {
 			t := limiter.RelayTuning()
-			return relay.Tuning{Interval: t.NewsInterval, Floor: t.Floor, Step: t.Step, MinGlobalDuration: t.MinGlobalDuration,
+			return relay.Tuning{Interval: t.NewsInterval, SettingsInterval: t.SettingsInterval, Floor: t.Floor, Step: t.Step, MinGlobalDuration: t.MinGlobalDuration,
 				StoreFloor: relay.StoreFloor, StoreSteps: relay.StoreSteps}
 		},
 	})
