@@ -167,7 +167,9 @@ func (w *world) boot(n *node) error {
 	}
 	n.toOrigin = &link{profile: w.shape.Origin, stream: stream("origin")}
 	n.toCounts = &link{profile: w.shape.Counts, stream: stream("counts")}
+	w.mu.Lock()
 	w.ways = append(w.ways, n.toOrigin, n.toCounts)
+	w.mu.Unlock()
 	origin := w.originOf(n)
 	mysql := &statements{link: n.toCounts, database: &w.database, meters: &w.meters.mysql}
 	limiter, err := dataplane.New(dataplane.Config{

