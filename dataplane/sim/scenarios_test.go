@@ -12,7 +12,7 @@ func TestScenariosKeepPromises(t *testing.T) {
 		"rfc": time.Second, "rfc10x": time.Second, "tiers": time.Second, "tiers-counting": time.Second,
 		"replay-1ms": time.Second, "replay-10ms": time.Second, "replay-50ms": time.Second,
 		"burst": 8 * time.Second, "burst-wait": 8 * time.Second, "surge": 8 * time.Second, "surge-wait": 8 * time.Second,
-		"diurnal": 30 * time.Second, "rotation": 8 * time.Second, "spread": 8 * time.Second,
+		"diurnal": 30 * time.Second, "rotation": 8 * time.Second, "spread": 8 * time.Second, "short": 3 * time.Second, "hop": 8 * time.Second, "silent": 8 * time.Second,
 		"relay-rfc": 5 * time.Second, "relay-rfc-330": time.Second, "relay-pair": 2 * time.Second,
 		"relay-scale1": 2 * time.Second, "relay-scale10": time.Second, "relay-scale100": time.Second,
 	}
@@ -94,7 +94,7 @@ func TestRegionsShareALimit(t *testing.T) {
 
 // Windows of 5 s at 1.5 times their limits over two regions: at most 1.1 times the limit is admitted, steadily.
 func TestRegionsShareShortWindows(t *testing.T) {
-	r := simulate(t, lookup(t, "short"), Options{Seed: 1})
+	r := simulate(t, lookup(t, "short"), Options{Seed: 1, Duration: 18 * time.Second})
 	for _, g := range r.Groups {
 		if g.KeysAtLimit != g.Keys || g.AdmittedRateOverLimit > 1.1 || g.Name == "windows of 5s" && g.AdmittedOverLimitMean > 1.1 {
 			t.Errorf("%+v", g)
@@ -104,7 +104,7 @@ func TestRegionsShareShortWindows(t *testing.T) {
 
 // Two nodes 2 s apart, windows of 6 s: at most one too many.
 func TestNodesWithWrongClocksAgree(t *testing.T) {
-	r := simulate(t, lookup(t, "skew"), Options{Seed: 1})
+	r := simulate(t, lookup(t, "skew"), Options{Seed: 1, Duration: 80 * time.Second})
 	for _, g := range r.Groups {
 		if g.Name == "in one region, 60 in 6 s" && g.AdmittedOverLimit > 61.0/60+0.001 {
 			t.Errorf("admitted %v of the limit", g.AdmittedOverLimit)
