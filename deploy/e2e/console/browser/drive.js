@@ -320,7 +320,7 @@ const scenarios = {
     const elsewhere = world.nodes.at(-1);
     await fetch(`${elsewhere}/weir.v1.RateLimitService/Limit`, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ workspace: "acme", namespace: "api", identifier: "locked_out", limit: 10, cost: 7, duration_ms: 3600000 }) });
     const parts = page.locator('[data-live="key"] table');
-    for (const region of world.regions) await parts.getByRole("row", { name: region }).waitFor();
+    for (const region of world.regions) await parts.getByRole("row", { name: new RegExp(`^${region} `) }).waitFor();
     await parts.getByRole("row", { name: "us 0 7" }).waitFor();
     await page.getByLabel("Limit").fill("8");
     await page.getByRole("button", { name: "Find" }).click();
