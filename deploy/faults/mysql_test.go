@@ -117,6 +117,7 @@ func (f *fleet) fight(earlier, later string) {
 		if current() != sequence { // a cell that is over grows no more
 			return true
 		}
+		pause(t.Context(), 150*time.Millisecond) // InnoDB renews the table only if nobody has read it for 100 ms
 		var waiting int
 		must(t, f.db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'").Scan(&waiting))
 		return waiting > 0
