@@ -145,10 +145,3 @@ func (l *link) set(change func(*link)) {
 	defer l.mu.Unlock()
 	change(l)
 }
-
-// open is true while calls can arrive.
-func (l *link) open() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !l.cut && !l.dead && !l.down
-}
