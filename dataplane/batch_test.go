@@ -114,9 +114,9 @@ func TestReservationsAreNeverPublished(t *testing.T) {
 	}
 }
 
-// A reservation must not be visible to a publisher in any interleaving: what it
+// A reservation must not be visible to a send in any interleaving: what it
 // reads never exceeds what was accepted for good.
-func TestPublishersNeverSeeReservations(t *testing.T) {
+func TestSendsNeverSeeReservations(t *testing.T) {
 	w := newWorld(t)
 	n := w.node("eu", "a")
 	n.take("k", 5, 1000)
@@ -136,7 +136,7 @@ func TestPublishersNeverSeeReservations(t *testing.T) {
 	}
 	for range reads {
 		if got := n.Accepted(cell); got != 5 {
-			t.Errorf("a publisher reads %d, 5 were accepted", got)
+			t.Errorf("a send reads %d, 5 were accepted", got)
 			break
 		}
 	}

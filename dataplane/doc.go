@@ -6,52 +6,60 @@
 //
 //	request ──► Limiter ──► entry ──► verdict ──► Decision          nanoseconds, one node
 //	             ▲    │
-//	        read │    │ send (100 ms)
+//	       reply │    │ read, send, claim (100 ms)
 //	             │    ▼
 //	            Origin: the region's Redis, two totals a cell       milliseconds, one region
 //	             ▲    │
-//	        tell │    │ changes (200 ms)
+//	     foreign │    │ changes (200 ms)
 //	             │    ▼
-//	            a relay a region ◄──► News and counts: MySQL        a second, all regions
+//	            the region's relay ◄──► MySQL: news, counts         a second, all regions
 //
-// Each layer stays useful when the ones below it in this picture are gone. A decision
-// waits for the origin only when the key is cold, has not been heard of for a while,
-// was denied lately, or the cost is a large part of what is left, and never longer than
-// Config.ReadTimeout; it never waits for another region. This package knows nothing of relays
-// (package relay), nor they of it: both know store.Origin.
+// Each layer goes on without the ones below it in this picture. A decision waits for the origin only when the key is
+// cold, has had no answer for a while or was denied lately, or when the cost is a large part of what is left; it waits
+// Config.ReadTimeout at most, and never for another region. This package does not know package relay, nor relay this
+// package: both know package store.
 //
 // # One request
 //
-//  1. Allow takes the time and checks the request (limiter.go, request.go); settings.go finds the namespace's rule and
-//     the override in force, reset.go the reset.
-//  2. The table finds the key's entry by its identity, or makes one (internal/cell: identity.go, table.go). A full
-//     table makes room (evict.go, group.go), or the request is a guest's (guests.go).
-//  3. A request that has to hear from the origin first joins the read in flight, or starts one (hydrate.go).
-//  4. The entry weighs both its cells and counts the cost, in one compare-and-swap (internal/cell/judge.go). A batch
-//     holds all its entries meanwhile (batch.go); a namespace that waits for its share goes by headroom.go and may
-//     claim at the origin (claim.go), one that estimates goes by estimate_decide.go.
-//  5. What was counted marks the entry dirty; a denial makes it strict (leave, in limiter.go).
-//  6. decide.go puts the answer into words and numbers.
+//  1. limiter.go: Allow takes the time and checks the request (request.go). The settings in force may change its limit
+//     and duration, and give it a reset (settings.go, reset.go).
+//  2. internal/cell, identity.go and table.go: the key's hash finds the entry in the table, or makes one (guests.go
+//     here). A full table evicts an idle entry (evict.go, group.go); if it has none, the key gets an entry outside of
+//     the table while requests use it: a guest.
+//  3. hydrate.go: if the entry wants a read of the origin, the request joins the one in flight or starts one. Unless
+//     what is known already denies, it waits.
+//  4. internal/cell/judge.go: the entry weighs its two cells and counts the cost, in one compare-and-swap.
+//     batch.go takes this step for several entries at once; headroom.go and claim.go, in a namespace that waits for its
+//     share; estimate_decide.go, in one that estimates.
+//  5. decide.go: the verdict becomes the Decision: remaining, reset, retry time.
+//  6. limiter.go: leave marks an entry that counted as dirty, and one that denied as strict.
 //
 // # One count
 //
-//  1. The cost is in a word of the entry, and the entry in the dirty list (internal/cell: word.go, dirty.go).
-//  2. Each tick the shard's loop takes the list and puts what the origin has not confirmed on its way: it is settled,
-//     and not sent twice (replay.go, internal/cell/replay.go).
-//  3. It travels in a chunk of a stream. One that gets no answer is sent again as it was, before any other, and the
-//     origin applies it once (stream.go).
-//  4. The answer has the region's total. What of it is beyond what this node has settled, the region's other nodes have
-//     accepted, and the word grows by it (internal/cell/merge.go). An answer to a read or a claim goes the same way.
-//  5. An answer of another epoch says that the origin has lost its counts: each entry has all that it accepted
-//     restored, once (epoch.go, internal/cell/restore.go).
+//  1. The cost is in the entry's word, and the entry in the dirty list (internal/cell: word.go, dirty.go).
+//  2. run.go, replay.go: each tick (100 ms) the loop of each shard takes the list into the shards' queues. A key near
+//     its limit does not wait for the tick: it is kicked (headroom.go).
+//  3. internal/cell/replay.go: Load puts what the origin has not confirmed into a chunk and counts it as settled, so
+//     that no other chunk has it too.
+//  4. stream.go: the chunk is sent. Without an answer it is sent again unchanged, before any other; by its number the
+//     origin applies it once (redisorigin/send.go).
+//  5. internal/cell, replay.go and merge.go: the answer has the region's total. What exceeds the settled cost, other
+//     nodes of the region have accepted, and the word grows by it. Answers to reads and claims are merged alike.
+//  6. epoch.go, internal/cell/restore.go: an answer of another epoch says that the origin has lost its counts. Each
+//     entry of the lost epoch then sends all that it accepted, once.
 //
 // # One foreign count
 //
-//  1. A region's relay tells the origin what all other regions have accepted in a cell.
-//  2. Each answer about the cell has it beside the region's total; a change is announced too, to nodes that hold the
-//     key (listen.go).
-//  3. The entry merges it by maximum, apart from the word: decisions add it, and no send ever holds it
-//     (internal/cell/merge.go).
+//  1. In the other region the origin adds the cost to the cell, and the cell to the shard's changes
+//     (redisorigin/scripts.go).
+//  2. relay/take.go: the relay of that region takes the changes. Those that are due (relay/tell.go) become a row of
+//     news in MySQL (mysqlcounts/news.go).
+//  3. relay/read.go: the relay of this region reads the row, or a peer hands it over (relay/hear.go), and adds up what
+//     each other region has of the cell (relay/cells.go).
+//  4. relay/foreign.go: it tells the sum to its origin, which stores it beside the region's own total and announces it.
+//  5. listen.go: nodes that hold the key hear the announcement. Every answer about the cell has the sum as well.
+//  6. internal/cell/merge.go: the entry keeps the larger of the sum and what it knows, apart from the word. Decisions
+//     add it; a send never has it.
 //
 // Cells are numbered by the origin's clock, which each answer has (time.go, internal/clock).
 //
@@ -125,11 +133,11 @@
 //
 // An operator may forget what was counted of an identifier, in all of its windows
 // (store.ResetRow). Nodes have it with their next settings, and decide from then on by an empty
-// count; what they accept until they have it is forgotten with the rest, but for what falls
-// into the next cell. The cell of the reset goes on under another name, of the reset's
-// generation, in the origin and in other regions; the next cell has its own again. So a
-// fleet of which a part does not know resets is of one count again two windows later.
-// reset.go has the rest.
+// count; what they accept until they have it is forgotten with the rest, except for what falls
+// into the next cell. The cell of the reset goes on under another name, that of the reset's
+// generation, in the origin and in other regions; the next cell has the key's own name again. So a
+// fleet in which some nodes do not know resets agrees on one count again two windows later.
+// See reset.go.
 //
 // # Invariants
 //
@@ -138,15 +146,15 @@
 //  1. With nothing foreign, the cost accepted by one process in a cell plus the
 //     weighted previous cell, cut to whole units, never exceeds the limit, under any
 //     concurrency; singles and batches together. TestOneProcessIsExact, TestSinglesAndBatchesAreExactTogether
-//  2. C only grows, but for refunds of own cost that was not sent yet, and is never
+//  2. C only grows, except for refunds of own cost that was not sent yet, and is never
 //     below what the origin has confirmed. TestCountsNeverFallBelowTheOrigins,
 //     TestNodesConvergeToWhatWasAccepted
 //  3. A batch is counted whole or not at all, at one instant: no part of one that is
 //     still being decided, or was denied, is ever sent or seen by a request.
-//     TestPublishersNeverSeeReservations, TestSinglesAndBatchesAreLinearizable
+//     TestSendsNeverSeeReservations, TestSinglesAndBatchesAreLinearizable
 //  4. What other regions and other nodes have accepted is never sent: in any history of calls and answers a node
 //     sends its own cost. TestAnyHistoryAgreesWithTheDumbLimiter
-//  5. A denial changes no count anywhere, but where all that is offered counts.
+//  5. A denial changes no count anywhere, except where offered cost counts.
 //     TestDenialsChangeNothing, TestOfferedCostReachesTheOrigin
 //  6. An origin that loses its counts, whatever is lost, late or repeated around it, ends with no less than what the
 //     nodes that are left have accepted, and with no more than was accepted.
@@ -165,8 +173,8 @@
 //     TestSmallLimitsAreExactAcrossNodes, TestSmallLimitsAreExactHoweverAsked,
 //     TestAClaimOnItsWayIsACommitment, TestABatchThatFailsLeavesItsClaimsAsCredit,
 //     TestNodesThatWaitAccountForEverything, TestACallerWhoLeavesChangesNothingForOthers
-//  10. A shard of the origin that fails or hangs delays no other, and nothing is lost
-//     to an open breaker. TestASlowShardDelaysNoOther, TestABreakerSparesADeadOrigin
+//  10. A shard of the origin that fails or hangs delays no other, and an open breaker
+//     loses no count. TestASlowShardDelaysNoOther, TestABreakerSparesADeadOrigin
 //  11. What an open namespace lets pass in an outage is counted and sent; what a closed
 //     one refuses leaves no trace. TestOutagePolicies
 //  12. Of what was counted before a reset of its key, in the cell of the reset or before
@@ -174,8 +182,8 @@
 //     another node still sends it. TestAResetLetsPassInAllRegions,
 //     TestResetsAgreeWithAMap, TestResetsOnlyRise
 //  13. In a full table no namespace keeps entries that another one, which has fewer, needs; and no
-//     key passes its limit for want of room: what is accepted without an entry is at the origin
-//     or in a sketch that never under-counts, and so is what had to go.
+//     key passes its limit for want of room: what is accepted without an entry, or was counted in one
+//     that was evicted, is at the origin or in a sketch that never under-counts.
 //     TestAFloodOfPinnedKeysLeavesOthersTheirLimit, TestAKeyWithoutRoomIsJudged,
 //     TestAKeyThatHadToGoIsNotWashedClean, TestTheOverflowNeverUnderCounts
 //
@@ -192,26 +200,25 @@
 //     admitted up to n times; in a namespace that waits for its share (headroom.go) up
 //     to about 1.05 times, batches included. There a claim leaves room for what the other
 //     nodes may have accepted: a cost above (n+1)/2n of what is left is denied for two ticks,
-//     and then granted if nothing was heard of others. TestALargeClaimLeavesRoomForOthers
+//     and then granted if no other node's count has come in. TestALargeClaimLeavesRoomForOthers
 //   - In the estimate mode nodes learn of each other at their next sync: every half base
 //     interval near the limit. A first contact is allowed whatever its cost. What a node
 //     has counted of a key below its floor is never sent.
-//   - Regions learn of each other through relays: what is told as a count at once within two intervals of 200 ms, and
-//     within four after a second region has begun to use the key, plus the time that the stores take. Not told is
-//     less than 10 % of the limit on a key that no other region is known to use, what was accepted within one
-//     interval, or, below 60 % of the limit, less than a step of 1 %. A caller who visits ten regions in turn gets the
-//     limit once, with 2 % on top at most. TestRegionsInTurn, TestR2WithinIntervals, TestR5WhatIsTold
-//   - Windows shorter than min_global_duration_ms (2 s) hold in each region by itself.
+//   - Regions learn of each other through relays, within two intervals of 200 ms, or four after a second region has
+//     begun to use the key, plus the time that the stores take. A relay keeps back less than 10 % of the limit on a key
+//     that no other region is known to use, less than a step of 1 % below 60 % of the limit, and what was accepted
+//     within one interval. A caller who visits ten regions in turn gets at most 2 % more than the limit.
+//     TestRegionsInTurn, TestR2WithinIntervals, TestR5WhatIsTold
+//   - A limit whose window is shorter than min_global_duration_ms (2 s) holds in each region separately.
 //     TestShortWindowsStayInTheirRegion
-//   - A claim whose answer is lost counts twice if the origin has added it, on the safe side. So does what was accepted
-//     without an entry and got no answer: it is in the sketch, and is sent again.
-//   - Of an origin that lost its counts, what only dead nodes had accepted comes back as far as a node that is left was
-//     told of it, or a relay has told it to others. TestAnEmptiedOriginHasWhatADeadNodeHadToldOf, TestR6WithoutMySQL
+//   - A claim whose answer is lost counts twice if the origin has added it, on the safe side. So does cost that was
+//     accepted without an entry and got no answer: it is in the sketch, and is sent again.
+//   - When an origin loses its counts, what only dead nodes had accepted comes back if a node that is left knows it
+//     from an answer, or if a relay has told it. TestAnEmptiedOriginHasWhatADeadNodeHadToldOf, TestR6WithoutMySQL
 //   - A node that is killed loses at most one replay tick of its own accepted cost.
 //   - A full table forgets idle keys that are below half their limits, of namespaces that hold
-//     no fewer entries than the one that needs room. What it has no room for at all is decided by
-//     the origin; without an origin's answer
-//     by a sketch that may take a key for more than it is, by about the cost in it divided by its
+//     no fewer entries than the one that needs room. The origin decides keys without an entry; without its
+//     answer a sketch does, which may over-count a key by about the cost in the sketch divided by its
 //     32,768 columns (fewer with a small EntriesMax). An exact key that the origin counts and the
 //     sketch does not begins anew in an outage of the origin. See internal/cell;
 //     weir_table_full_total and weir_untracked_decisions_total count these.

@@ -105,7 +105,7 @@ func (l *Limiter) Created() int64 {
 	return l.table.Created.Load()
 }
 
-// Accepted is what a publisher would read of a cell at this moment.
+// Accepted is what a send would read of a cell at this moment.
 func (l *Limiter) Accepted(c window.Cell) int64 { return l.Cell(c).Count }
 
 // Hold is a batch of one between judging and letting go.

@@ -15,7 +15,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// What any one process may cost: nothing, but for the tick of a killed node.
+// No kill loses or doubles cost, except a node's: it loses what it accepted since its last send.
 const tickMax = 120 * time.Millisecond // 100 ms and a fifth
 
 // fault is a process that is killed with SIGKILL under load, then started again.
@@ -30,8 +30,8 @@ type fault struct {
 
 func nothing(string, *load) int64 { return 0 }
 
-// regionTick is the cost that a region's load accepts in one replay tick and the call
-// that it takes, rounded up generously: a second's worth is 300.
+// regionTick is the cost that a region's load accepts in two replay ticks, one for the tick and one
+// for the call that it takes: a second's worth is 300.
 func regionTick(of string) func(string, *load) int64 {
 	return func(region string, _ *load) int64 {
 		if region != of {
@@ -60,9 +60,9 @@ var faults = []fault{
 		func(region string, l *load) int64 { return l.retried.Load() }},
 }
 
-// kill -9 of Redis, MySQL, Restate, the control plane and a node, one at a time, each
-// followed by recovery, while a load of at least 500 decisions/s never sees an error
-// and what was accepted is all in the origin at the end.
+// kill -9 of Redis, MySQL, Restate, the control plane and a node, one at a time, each followed by recovery, under
+// a load of up to loadPerSecond: a node of the region answers every request, and at the end each origin has what its
+// nodes accepted, less and more only by what a fault's lost and doubled allow.
 func TestAnyProcessMayBeKilled(t *testing.T) { servers.TurnSQL(t, testAnyProcessMayBeKilled) }
 
 func testAnyProcessMayBeKilled(t *testing.T) {
