@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/sim/internal/bubble"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -24,7 +25,7 @@ func bytesPerKey(keys int) (float64, error) {
 	keys = min(max(keys, weighedMin), weighedMax)
 	var perKey float64
 	var err error
-	bubbleErr := inBubble(func() { perKey, err = weigh(keys) })
+	bubbleErr := bubble.Run(func() { perKey, err = weigh(keys) })
 	if bubbleErr != nil {
 		return 0, bubbleErr
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/sim/internal/network"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -24,12 +25,12 @@ type fleet struct {
 	regions []*fleetRegion
 	synths  []*synth // of all regions
 	track   *tracker
-	origins originMeters
-	mysql   newsMeters
+	origins network.OriginMeters
+	mysql   network.MySQLMeters
 	cpu     cpuMeter
 	loops   sync.WaitGroup
-	links   []*link // of all processes
-	keys    int     // opened
+	links   []*network.Link // of all processes
+	keys    int             // opened
 }
 
 // fleetPlan is what a scenario of relays has beside its Shape.
@@ -55,7 +56,7 @@ type fleetRegion struct {
 // fleetRelay is a process that relays, if it has the lease.
 type fleetRelay struct {
 	*relay.Relay
-	toOrigin, toMySQL *link
+	toOrigin, toMySQL *network.Link
 }
 
 // fleetName is how the i-th region is called.
@@ -68,7 +69,7 @@ func fleetName(i int) string {
 
 func newFleet(s Scenario, set tuning.Tuning, began time.Time, seed uint64) *fleet {
 	w := &world{seed: seed, began: began, shape: s.Shape, counts: memstore.NewCounts(memstore.CountsOptions{}), violations: make(map[violation]*breach)}
-	w.database.random = w.stream("database", 0)
+	w.database.Random = w.stream("database", 0)
 	f := &fleet{world: w, plan: *s.fleet, news: memstore.NewNews(memstore.NewsOptions{})}
 	f.tuning = relay.Tuning{Interval: set.NewsInterval.Std(), Floor: set.Floor, Step: set.Step, MinGlobalDuration: set.MinGlobalDuration.Std(),
 		StoreFloor: relay.StoreFloor, StoreSteps: relay.StoreSteps}
@@ -86,8 +87,8 @@ func newFleet(s Scenario, set tuning.Tuning, began time.Time, seed uint64) *flee
 }
 
 // newLink makes a process's way to a server. Each draws from streams of its own.
-func (f *fleet) newLink(p Profile, process string, index int) *link {
-	l := &link{profile: p, stream: func(op string) *rand.Rand { return f.stream(process+" "+op, index) }}
+func (f *fleet) newLink(p Profile, process string, index int) *network.Link {
+	l := &network.Link{Profile: p, Stream: func(op string) *rand.Rand { return f.stream(process+" "+op, index) }}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.links = append(f.links, l)
@@ -95,8 +96,8 @@ func (f *fleet) newLink(p Profile, process string, index int) *link {
 }
 
 // way is a region's origin over a link.
-func (f *fleet) way(r *fleetRegion, l *link) *remoteOrigin {
-	return &remoteOrigin{RelayOrigin: &watchedOrigin{r.origin.Client(), f.track, r.index}, link: l, meters: &f.origins}
+func (f *fleet) way(r *fleetRegion, l *network.Link) *network.Origin {
+	return &network.Origin{RelayOrigin: &watchedOrigin{r.origin.Client(), f.track, r.index}, Link: l, Meters: &f.origins}
 }
 
 // addRelay makes a relay of a region; it does nothing yet.
@@ -107,10 +108,10 @@ func (f *fleet) addRelay(r *fleetRegion) (*fleetRelay, error) {
 		far = f.shape.Origin
 	}
 	made := &fleetRelay{toOrigin: f.newLink(f.shape.Origin, process+" to origin", r.index), toMySQL: f.newLink(far, process+" to mysql", r.index)}
-	way := &statements{link: made.toMySQL, database: &f.database, meters: &f.mysql}
+	way := &network.Statements{Link: made.toMySQL, Database: &f.database, Meters: &f.mysql}
 	var err error
 	made.Relay, err = relay.New(relay.Config{
-		Region: r.name, Holder: process, Origin: f.way(r, made.toOrigin), News: remoteNews{f.news, way}, Counts: relayCounts{f.counts, way},
+		Region: r.name, Holder: process, Origin: f.way(r, made.toOrigin), News: network.News{News: f.news, Statements: way}, Counts: network.Counts{CountStore: f.counts, Statements: way},
 		Tuning: func() relay.Tuning { return f.tuning }, Told: f.peersOf(r),
 	})
 	r.relays = append(r.relays, made)
@@ -182,8 +183,8 @@ func (f *fleet) run(ctx context.Context, r *fleetRegion, made *fleetRelay) {
 
 // kill ends a relay as kill -9 does.
 func (f *fleet) kill(made *fleetRelay) {
-	for _, l := range []*link{made.toOrigin, made.toMySQL} {
-		l.set(func(l *link) { l.dead = true })
+	for _, l := range []*network.Link{made.toOrigin, made.toMySQL} {
+		l.Set(func(l *network.Link) { l.Dead = true })
 	}
 	f.retired.Go(func() { f.stop(made) })
 }
@@ -195,43 +196,8 @@ func (f *fleet) stop(made *fleetRelay) {
 }
 
 // toMySQL changes the way to MySQL of all of a region's relays.
-func (r *fleetRegion) toMySQL(change func(*link)) {
+func (r *fleetRegion) toMySQL(change func(*network.Link)) {
 	for _, made := range r.relays {
-		made.toMySQL.set(change)
+		made.toMySQL.Set(change)
 	}
-}
-
-// relayCounts is the durable counter as a relay sees it.
-type relayCounts struct {
-	store.CountStore
-	*statements
-}
-
-// Publish implements store.CountStore.
-func (c relayCounts) Publish(ctx context.Context, region string, counts []store.Count) error {
-	counts = append([]store.Count(nil), counts...)
-	return c.call(ctx, "publish", func(ctx context.Context) error { return c.CountStore.Publish(ctx, region, counts) })
-}
-
-// Import implements store.CountStore.
-func (c relayCounts) Import(ctx context.Context, nowMs int64, yield func(string, store.Count)) error {
-	type component struct {
-		region string
-		store.Count
-	}
-	var found []component
-	err := c.call(ctx, "import", func(ctx context.Context) error {
-		err := c.CountStore.Import(ctx, nowMs, func(region string, n store.Count) { found = append(found, component{region, n}) })
-		for i := range found {
-			c.meters.bytesRead.Add(int64(len(found[i].Cell.Identifier)) + store.NewsRowBytes)
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	for _, in := range found {
-		yield(in.region, in.Count)
-	}
-	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/sim/internal/network"
 )
 
 // cpuMeter measures what a relay costs a processor. It runs the relay's steps on a thread of their
@@ -24,7 +25,7 @@ func (m *cpuMeter) run(ctx context.Context, r *relay.Relay) {
 		if next = next.Add(interval); next.Before(time.Now()) {
 			next = time.Now() // a step that took longer than the interval
 		}
-		if pause(ctx, time.Until(next), "step") != nil {
+		if network.Pause(ctx, time.Until(next), "step") != nil {
 			return
 		}
 		before := threadTime()

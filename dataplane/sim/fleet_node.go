@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/sim/internal/network"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -18,7 +19,7 @@ import (
 type synth struct {
 	fleet   *fleet
 	region  *fleetRegion
-	origin  *remoteOrigin
+	origin  *network.Origin
 	random  *rand.Rand
 	traffic []func(n *synth, passed time.Duration) // before each tick
 	lasted  time.Time                              // when traffic was called last
@@ -272,7 +273,7 @@ func (c *synthCell) begin(epoch store.Epoch) {
 func (n *synth) listen(ctx context.Context) {
 	for ctx.Err() == nil {
 		_ = n.origin.Listen(ctx, 0, n.heard)
-		_ = pause(ctx, synthTimeout, "listen again")
+		_ = network.Pause(ctx, synthTimeout, "listen again")
 	}
 }
 

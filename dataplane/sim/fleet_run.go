@@ -41,7 +41,7 @@ func (f *fleet) live(s Scenario, duration time.Duration, report *Report) error {
 	}
 	f.retired.Wait()
 	for _, l := range f.links {
-		l.calls.Wait()
+		l.Calls.Wait()
 	}
 	f.audit(time.Now().Add(24 * time.Hour))
 	f.sum(report)
@@ -84,9 +84,9 @@ type fleetReading struct {
 func (f *fleet) read() fleetReading {
 	h, m, s := &f.origins, &f.mysql, f.counts.Stats()
 	return fleetReading{
-		h.trips.Load(), h.commands.Load(), h.messages.Load(), h.messageCells.Load(),
-		m.statements.Load() + s.Statements, m.rowsRead.Load() + s.RowsRead, m.rowsWritten.Load() + s.RowsWritten,
-		m.bytesRead.Load(), m.bytesWritten.Load(), f.cpu.spent.Load(),
+		h.Trips.Load(), h.Commands.Load(), h.Messages.Load(), h.MessageCells.Load(),
+		m.Statements.Load() + s.Statements, m.RowsRead.Load() + s.RowsRead, m.RowsWritten.Load() + s.RowsWritten,
+		m.BytesRead.Load(), m.BytesWritten.Load(), f.cpu.spent.Load(),
 	}
 }
 

@@ -5,14 +5,15 @@ import (
 	"errors"
 	"sync/atomic"
 
+	"github.com/weirhq/weir/dataplane/sim/internal/network"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
 
 // meters count what origins and MySQL are asked for, all nodes and relays together.
 type meters struct {
-	origins originMeters
-	mysql   newsMeters
+	origins network.OriginMeters
+	mysql   network.MySQLMeters
 
 	keysRead, increments atomic.Int64 // by limiters
 	ambiguousCost        atomic.Int64 // of claims

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/sim/internal/bubble"
+	"github.com/weirhq/weir/dataplane/sim/internal/network"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 	"github.com/weirhq/weir/shared/window"
@@ -34,7 +36,7 @@ type stage struct {
 
 // Play runs a transcript in a bubble of its own: see PlayHere.
 func Play(t *Transcript) (mismatches []string, err error) {
-	if bubbleErr := inBubble(func() { mismatches, err = PlayHere(t) }); bubbleErr != nil {
+	if bubbleErr := bubble.Run(func() { mismatches, err = PlayHere(t) }); bubbleErr != nil {
 		return nil, bubbleErr
 	}
 	return mismatches, err
@@ -270,7 +272,7 @@ func (s *stage) befall(nodes []*node, sc *Scene) error {
 			if sc.Server == "mysql" {
 				way = n.toCounts
 			}
-			way.set(func(l *link) { l.down = sc.Verb == "cut" })
+			way.Set(func(l *network.Link) { l.Down = sc.Verb == "cut" })
 		case "wipe":
 			n.region.origin.Wipe()
 		case "clock":

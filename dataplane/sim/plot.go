@@ -9,6 +9,7 @@ import (
 
 	"github.com/guptarohit/asciigraph"
 
+	"github.com/weirhq/weir/dataplane/sim/internal/bubble"
 	"github.com/weirhq/weir/shared/tuning"
 )
 
@@ -56,7 +57,7 @@ func Sweep(s Scenario, o Options, told func(done, of int)) (Curves, error) {
 		o.Tuning, o.TuningName = &set, "plotted"
 		var r Report
 		var err error
-		if bubbleErr := inBubble(func() { r, err = Simulate(s, o) }); bubbleErr != nil {
+		if bubbleErr := bubble.Run(func() { r, err = Simulate(s, o) }); bubbleErr != nil {
 			return Point{}, bubbleErr
 		}
 		return Point{set.Floor, set.NewsInterval.Std(), r.AdmittedOverLimit, r.MySQLRowsReadPerS, r.MySQLRowsWrittenPerS, set == base}, err

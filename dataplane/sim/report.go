@@ -116,8 +116,8 @@ func (w *world) read() reading {
 	m, s := &w.meters, w.counts.Stats()
 	h, q := &m.origins, &m.mysql
 	return reading{
-		h.commands.Load(), h.trips.Load(), h.messages.Load(), h.messageCells.Load(), m.keysRead.Load(), m.increments.Load(),
-		q.statements.Load() + s.Statements, q.rowsRead.Load() + s.RowsRead, q.rowsWritten.Load() + s.RowsWritten, q.bytesRead.Load(), q.bytesWritten.Load(),
+		h.Commands.Load(), h.Trips.Load(), h.Messages.Load(), h.MessageCells.Load(), m.keysRead.Load(), m.increments.Load(),
+		q.Statements.Load() + s.Statements, q.RowsRead.Load() + s.RowsRead, q.RowsWritten.Load() + s.RowsWritten, q.BytesRead.Load(), q.BytesWritten.Load(),
 		s.RowsWritten,
 	}
 }

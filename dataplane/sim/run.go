@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/sim/internal/bubble"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -57,7 +58,7 @@ type plant struct {
 func Run(s Scenario, o Options) (Report, error) {
 	var report Report
 	var err error
-	if bubbleErr := inBubble(func() { report, err = Simulate(s, o) }); bubbleErr != nil {
+	if bubbleErr := bubble.Run(func() { report, err = Simulate(s, o) }); bubbleErr != nil {
 		return Report{}, bubbleErr
 	}
 	if err == nil && !o.Unweighed && s.fleet == nil {
@@ -219,6 +220,6 @@ func (w *world) stopAll() {
 	stopping.Wait()
 	w.retired.Wait()
 	for _, l := range w.ways {
-		l.calls.Wait()
+		l.Calls.Wait()
 	}
 }

@@ -3,6 +3,8 @@ package sim
 import (
 	"fmt"
 	"time"
+
+	"github.com/weirhq/weir/dataplane/sim/internal/network"
 )
 
 // shared is the load of the scenarios in which something fails: callers with limits of
@@ -31,15 +33,15 @@ func partitionScenario() Scenario {
 		Shape:    Shape{Nodes: each(3, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, duration time.Duration) agenda {
 			g := w.shared(100, 2)
-			cut := func(l func(*node) *link, nodes []*node, cut bool) func() {
+			cut := func(l func(*node) *network.Link, nodes []*node, cut bool) func() {
 				return func() {
 					for _, n := range nodes {
-						l(n).set(func(l *link) { l.cut = cut })
+						l(n).Set(func(l *network.Link) { l.Cut = cut })
 					}
 				}
 			}
 			first := w.regions[0].nodes
-			toCounts, toOrigin := func(n *node) *link { return n.toCounts }, func(n *node) *link { return n.toOrigin }
+			toCounts, toOrigin := func(n *node) *network.Link { return n.toCounts }, func(n *node) *network.Link { return n.toOrigin }
 			g.at(duration/4, cut(toCounts, first, true))
 			g.at(duration/2, cut(toCounts, first, false))
 			g.at(duration/2, cut(toOrigin, first[:1], true))
@@ -65,14 +67,14 @@ func shardsScenario() Scenario {
 				a := w.ledger.open(fmt.Sprintf("shard %d", w.regions[0].origin.ShardOf(&key)), r, 0)
 				g.push(w.caller(a, i, []int{0}, 200, 1))
 			}
-			suffer := func(parts map[int]part) func() {
+			suffer := func(parts map[int]network.Part) func() {
 				return func() {
 					for _, n := range w.nodes {
-						n.toOrigin.set(func(l *link) { l.parts = parts })
+						n.toOrigin.Set(func(l *network.Link) { l.Parts = parts })
 					}
 				}
 			}
-			g.at(duration/4, suffer(map[int]part{1: {cut: true}, 2: {down: true}, 3: {mute: 0.1}}))
+			g.at(duration/4, suffer(map[int]network.Part{1: {Cut: true}, 2: {Down: true}, 3: {Mute: 0.1}}))
 			g.at(duration/4+duration/6, suffer(nil))
 			return g
 		},
@@ -127,9 +129,9 @@ func slowDatabaseScenario() Scenario {
 		Shape:    Shape{Nodes: each(3, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, duration time.Duration) agenda {
 			g := w.shared(100, 1.5)
-			g.at(duration/4, func() { w.database.set(3*time.Second, 0) })
-			g.at(duration/2, func() { w.database.set(0, 0.5) })
-			g.at(duration*3/4, func() { w.database.set(0, 0) })
+			g.at(duration/4, func() { w.database.Set(3*time.Second, 0) })
+			g.at(duration/2, func() { w.database.Set(0, 0.5) })
+			g.at(duration*3/4, func() { w.database.Set(0, 0) })
 			return g
 		},
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/weirhq/weir/dataplane/sim/internal/network"
 )
 
 // Scenarios of relays: nodes are synthetic, windows are fixed, and relays are the ones that serve.
@@ -210,11 +212,11 @@ func relayPartitionScenario() Scenario {
 		Duration: 4 * time.Minute, Shape: relayShape(3, 2),
 		fleet: &fleetPlan{plan: func(f *fleet, duration time.Duration) (g agenda) {
 			f.busy(100)
-			g.at(duration/8, func() { f.regions[0].toMySQL(func(l *link) { l.cut = true }) })
-			g.at(duration*3/8, func() { f.regions[0].toMySQL(func(l *link) { l.cut = false }) })
+			g.at(duration/8, func() { f.regions[0].toMySQL(func(l *network.Link) { l.Cut = true }) })
+			g.at(duration*3/8, func() { f.regions[0].toMySQL(func(l *network.Link) { l.Cut = false }) })
 			for _, r := range f.regions {
-				g.at(duration/2, func() { r.toMySQL(func(l *link) { l.down = true }) })
-				g.at(duration*3/4, func() { r.toMySQL(func(l *link) { l.down = false }) })
+				g.at(duration/2, func() { r.toMySQL(func(l *network.Link) { l.Down = true }) })
+				g.at(duration*3/4, func() { r.toMySQL(func(l *network.Link) { l.Down = false }) })
 			}
 			return g
 		}},

@@ -13,6 +13,7 @@ import (
 	"github.com/weirhq/weir/dataplane"
 	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/sim/internal/network"
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -44,13 +45,13 @@ type world struct {
 
 	counts    *memstore.Counts
 	news      *memstore.News
-	database  database
+	database  network.Database
 	meters    meters
 	ledger    *ledger
 	plant     plant
-	losesCost bool    // no wonder here: see Scenario
-	firstLost string  // the first cell of which something is missing
-	ways      []*link // of all nodes that ever were
+	losesCost bool            // no wonder here: see Scenario
+	firstLost string          // the first cell of which something is missing
+	ways      []*network.Link // of all nodes that ever were
 
 	requests  sync.WaitGroup // on their way
 	decisions decisions
@@ -77,7 +78,7 @@ type node struct {
 	limiter atomic.Pointer[dataplane.Limiter]
 	relay   *relay.Relay
 
-	toOrigin, toCounts *link
+	toOrigin, toCounts *network.Link
 }
 
 // decisions count what was decided.
@@ -93,7 +94,7 @@ func newWorld(shape Shape, document []byte, began time.Time, grace time.Duration
 		violations: make(map[violation]*breach),
 	}
 	w.counts.SetTuning("", 1, document)
-	w.database.random = w.stream("database", 0)
+	w.database.Random = w.stream("database", 0)
 	names := shape.names
 	if names == nil {
 		names = regionNames
@@ -165,13 +166,13 @@ func (w *world) boot(n *node) error {
 			return w.stream(fmt.Sprint("link to ", to, " ", life, " ", op), n.index)
 		}
 	}
-	n.toOrigin = &link{profile: w.shape.Origin, stream: stream("origin")}
-	n.toCounts = &link{profile: w.shape.Counts, stream: stream("counts")}
+	n.toOrigin = &network.Link{Profile: w.shape.Origin, Stream: stream("origin")}
+	n.toCounts = &network.Link{Profile: w.shape.Counts, Stream: stream("counts")}
 	w.mu.Lock()
 	w.ways = append(w.ways, n.toOrigin, n.toCounts)
 	w.mu.Unlock()
 	origin := w.originOf(n)
-	mysql := &statements{link: n.toCounts, database: &w.database, meters: &w.meters.mysql}
+	mysql := &network.Statements{Link: n.toCounts, Database: &w.database, Meters: &w.meters.mysql}
 	limiter, err := dataplane.New(dataplane.Config{
 		Region: n.region.name,
 		NodeID: fmt.Sprintf("%s-%d.%d", n.region.name, n.index, n.lives),
@@ -196,14 +197,14 @@ func (w *world) originOf(n *node) store.RelayOrigin {
 	if w.plant.origin != nil {
 		origin = w.plant.origin(origin)
 	}
-	return &remoteOrigin{RelayOrigin: origin, link: n.toOrigin, meters: &w.meters.origins}
+	return &network.Origin{RelayOrigin: origin, Link: n.toOrigin, Meters: &w.meters.origins}
 }
 
-func (w *world) bootRelay(n *node, limiter *dataplane.Limiter, origin store.RelayOrigin, mysql *statements) (err error) {
+func (w *world) bootRelay(n *node, limiter *dataplane.Limiter, origin store.RelayOrigin, mysql *network.Statements) (err error) {
 	n.relay, err = relay.New(relay.Config{
 		Region: n.region.name, Holder: fmt.Sprintf("%d.%d", n.index, n.lives),
-		Origin: origin, News: remoteNews{w.news, mysql}, Counts: relayCounts{checkedCounts{w.counts, w, n.region.index}, mysql},
-		Settings: &remoteSettings{w.counts, mysql},
+		Origin: origin, News: network.News{News: w.news, Statements: mysql}, Counts: network.Counts{CountStore: checkedCounts{w.counts, w, n.region.index}, Statements: mysql},
+		Settings: &network.Settings{From: w.counts, Statements: mysql},
 		Tuning: func() relay.Tuning {
 			t := limiter.RelayTuning()
 			return relay.Tuning{Interval: t.NewsInterval, SettingsInterval: t.SettingsInterval, Floor: t.Floor, Step: t.Step, MinGlobalDuration: t.MinGlobalDuration,
@@ -220,8 +221,8 @@ func (w *world) bootRelay(n *node, limiter *dataplane.Limiter, origin store.Rela
 // sent is gone. The loops of its limiter are ended too, without anybody to talk to.
 func (w *world) kill(n *node) {
 	limiter, relayed := n.limiter.Load(), n.relay
-	for _, l := range []*link{n.toOrigin, n.toCounts} {
-		l.set(func(l *link) { l.dead = true })
+	for _, l := range []*network.Link{n.toOrigin, n.toCounts} {
+		l.Set(func(l *network.Link) { l.Dead = true })
 	}
 	w.retired.Go(func() {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -263,3 +264,6 @@ func (w *world) note(n *node, a *account, cost int64, d *dataplane.Decision) {
 	}
 	w.ledger.enter(a, n.region.index, cost, d)
 }
+
+// Profile is how a way through the network behaves.
+type Profile = network.Profile

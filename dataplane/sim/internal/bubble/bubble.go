@@ -1,4 +1,4 @@
-package sim
+package bubble
 
 import (
 	"errors"
@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// errNoBubble means that the standard library's test runner did not run what it was
+// ErrNone means that the standard library's test runner did not run what it was
 // given: another flag of `go test` than those this file knows selects tests.
-var errNoBubble = errors.New("sim: the simulation was not run")
+var ErrNone = errors.New("sim: the simulation was not run")
 
 var bubbles sync.Mutex // the runner of package testing is one a process
 
-// inBubble runs f in a testing/synctest bubble: its time is virtual, and passes when
+// Run runs f in a testing/synctest bubble: its time is virtual, and passes when
 // every goroutine that f started waits. It returns when all of them have ended.
 //
 // A bubble belongs to a *testing.T, and the only public way to one is the runner of
 // package testing; outside of `go test` it has to be primed first. f must not fail
 // through t: there is nobody to read it.
-func inBubble(f func()) error {
+func Run(f func()) error {
 	bubbles.Lock()
 	defer bubbles.Unlock()
 	if !testing.Testing() {
@@ -40,7 +40,7 @@ func inBubble(f func()) error {
 		ran = true
 	}}})
 	if !ran {
-		return errNoBubble
+		return ErrNone
 	}
 	return nil
 }

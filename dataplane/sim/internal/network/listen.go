@@ -1,4 +1,4 @@
-package sim
+package network
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 // Listen implements store.Origin. Messages travel for half a round trip and keep their order. One that
 // is sent while the link is cut, or that gets lost, never comes; one that is refused ends the
 // connection.
-func (h *remoteOrigin) Listen(ctx context.Context, shard int, heard func([]store.Foreign)) error {
+func (h *Origin) Listen(ctx context.Context, shard int, heard func([]store.Foreign)) error {
 	err := h.call(ctx, originListen, shard, 0, func(context.Context) error { return nil })
 	if err != nil {
 		return endOf(ctx, err)
@@ -29,8 +29,8 @@ func (h *remoteOrigin) Listen(ctx context.Context, shard int, heard func([]store
 		}))
 	})
 	box.read(connected, func(m []store.Foreign) {
-		h.meters.messages.Add(1)
-		h.meters.messageCells.Add(int64(len(m)))
+		h.Meters.Messages.Add(1)
+		h.Meters.MessageCells.Add(int64(len(m)))
 		heard(m)
 	})
 	return endOf(ctx, context.Cause(connected))
@@ -47,8 +47,8 @@ func endOf(ctx context.Context, err error) error {
 }
 
 // post puts a message on its way. An error is the connection's.
-func (h *remoteOrigin) post(box *mailbox, shard int, totals []store.Foreign) error {
-	v, err := h.link.embarkTo(originMessage, shard)
+func (h *Origin) post(box *mailbox, shard int, totals []store.Foreign) error {
+	v, err := h.Link.embarkTo(originMessage, shard)
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (b *mailbox) read(ctx context.Context, heard func([]store.Foreign)) {
 		case <-b.filled:
 		}
 		for _, m := range b.take() {
-			if pause(ctx, time.Until(m.at), originMessage) != nil {
+			if Pause(ctx, time.Until(m.at), originMessage) != nil {
 				return
 			}
 			heard(m.totals)

@@ -1,4 +1,4 @@
-package sim
+package network
 
 import (
 	"context"
@@ -11,10 +11,10 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-func farNews() (remoteNews, *memstore.News) {
+func farNews() (News, *memstore.News) {
 	stored := memstore.NewNews(memstore.NewsOptions{})
-	way := &statements{link: testLink(Profile{Delay: 100 * time.Millisecond}), database: &database{}, meters: &newsMeters{}}
-	return remoteNews{stored, way}, stored
+	way := &Statements{Link: testLink(Profile{Delay: 100 * time.Millisecond}), Database: &Database{}, Meters: &MySQLMeters{}}
+	return News{stored, way}, stored
 }
 
 func newsRow(region string, sequence int64) store.NewsRow {
@@ -36,16 +36,16 @@ func TestRowsOfNewsAreStoredOnce(t *testing.T) {
 				t.Errorf("%d rows are stored, want %d", got, rows)
 			}
 		}
-		n.link.set(func(l *link) { l.cut = true })
+		n.Link.Set(func(l *Link) { l.Cut = true })
 		fail(newsRow("eu", 1), 0)
-		n.link.set(func(l *link) { l.cut = false })
+		n.Link.Set(func(l *Link) { l.Cut = false })
 		if err := n.Append(t.Context(), newsRow("eu", 1)); err != nil {
 			t.Error(err)
 		}
-		n.link.set(func(l *link) { l.parts = map[int]part{0: {mute: 1}} })
+		n.Link.Set(func(l *Link) { l.Parts = map[int]Part{0: {Mute: 1}} })
 		fail(newsRow("eu", 2), 2)
-		n.link.set(func(l *link) { l.parts = nil })
-		n.database.set(3*time.Second, 0)
+		n.Link.Set(func(l *Link) { l.Parts = nil })
+		n.Database.Set(3*time.Second, 0)
 		fail(newsRow("eu", 3), 3)
 		for sequence := range int64(3) {
 			if err := n.Append(t.Context(), newsRow("eu", sequence+1)); err != nil {
@@ -63,8 +63,8 @@ func TestNewsAreMetered(t *testing.T) {
 		type figures struct{ statements, rowsRead, rowsWritten, bytesRead, bytesWritten int64 }
 		var before figures
 		since := func() (f figures) {
-			m := n.meters
-			now := figures{m.statements.Load(), m.rowsRead.Load(), m.rowsWritten.Load(), m.bytesRead.Load(), m.bytesWritten.Load()}
+			m := n.Meters
+			now := figures{m.Statements.Load(), m.RowsRead.Load(), m.RowsWritten.Load(), m.BytesRead.Load(), m.BytesWritten.Load()}
 			f = figures{now.statements - before.statements, now.rowsRead - before.rowsRead, now.rowsWritten - before.rowsWritten,
 				now.bytesRead - before.bytesRead, now.bytesWritten - before.bytesWritten}
 			before = now

@@ -1,4 +1,4 @@
-package sim
+package network
 
 import (
 	"context"
@@ -12,24 +12,24 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// remoteOrigin is a region's origin as one process sees it: behind a link, and metered.
+// Origin is a region's origin as one process sees it: behind a link, and metered.
 //
 // A call that has left arrives, whatever becomes of its caller: one whose reply is lost, or whose
 // caller gives up while it travels, is applied. A link that is cut loses requests and messages.
-type remoteOrigin struct {
+type Origin struct {
 	store.RelayOrigin
-	link   *link
-	meters *originMeters
+	Link   *Link
+	Meters *OriginMeters
 }
 
-var _ store.RelayOrigin = (*remoteOrigin)(nil)
+var _ store.RelayOrigin = (*Origin)(nil)
 
-// originMeters count what origins are asked for.
-type originMeters struct {
-	trips, commands atomic.Int64
-	cells           atomic.Int64 // named in calls
-	messages        atomic.Int64 // that listeners heard
-	messageCells    atomic.Int64 // in those messages
+// OriginMeters count what origins are asked for.
+type OriginMeters struct {
+	Trips, Commands atomic.Int64
+	Cells           atomic.Int64 // named in calls
+	Messages        atomic.Int64 // that listeners heard
+	MessageCells    atomic.Int64 // in those messages
 }
 
 // originOp is a method of an origin, and what redisorigin.Origin has Redis do for it on one server: commands
@@ -62,27 +62,27 @@ var (
 
 const originMessage = "origin message"
 
-func (m *originMeters) count(op originOp, cells int) {
-	m.trips.Add(1)
-	m.cells.Add(int64(cells))
-	m.commands.Add(op.perCall + op.perTouch*int64(cells))
+func (m *OriginMeters) count(op originOp, cells int) {
+	m.Trips.Add(1)
+	m.Cells.Add(int64(cells))
+	m.Commands.Add(op.perCall + op.perTouch*int64(cells))
 }
 
 // call is one round trip to a shard. serve runs when the call arrives, with a context that its
 // caller does not end; what it sets may be read only after nil.
-func (h *remoteOrigin) call(ctx context.Context, op originOp, shard, cells int, serve func(context.Context) error) error {
-	v, err := h.link.embarkTo(op.name, shard)
+func (h *Origin) call(ctx context.Context, op originOp, shard, cells int, serve func(context.Context) error) error {
+	v, err := h.Link.embarkTo(op.name, shard)
 	if err != nil {
 		return err
 	}
 	return v.carry(ctx, op.name, func(ctx context.Context) error {
-		h.meters.count(op, cells)
+		h.Meters.count(op, cells)
 		return serve(ctx)
 	})
 }
 
 // Read implements store.Origin.
-func (h *remoteOrigin) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
+func (h *Origin) Read(ctx context.Context, cells []window.Cell) (store.Reply, error) {
 	if len(cells) == 0 {
 		return store.Reply{}, nil
 	}
@@ -99,7 +99,7 @@ func (h *remoteOrigin) Read(ctx context.Context, cells []window.Cell) (store.Rep
 }
 
 // Send implements store.Origin.
-func (h *remoteOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
+func (h *Origin) Send(ctx context.Context, chunk store.Chunk) (store.Reply, error) {
 	chunk.Costs = slices.Clone(chunk.Costs)
 	var reply store.Reply
 	err := h.call(ctx, originSend, chunk.Shard, len(chunk.Costs), func(ctx context.Context) (err error) {
@@ -114,18 +114,18 @@ func (h *remoteOrigin) Send(ctx context.Context, chunk store.Chunk) (store.Reply
 
 // Claim implements store.Origin. A call that the link refuses has changed nothing; after any other
 // error of the link it may have.
-func (h *remoteOrigin) Claim(ctx context.Context, claims []store.Claim) store.ClaimReply {
+func (h *Origin) Claim(ctx context.Context, claims []store.Claim) store.ClaimReply {
 	if len(claims) == 0 {
 		return store.ClaimReply{}
 	}
 	claims = slices.Clone(claims)
-	v, err := h.link.embarkTo(originClaim.name, h.ShardOf(&claims[0].Cell.Key))
+	v, err := h.Link.embarkTo(originClaim.name, h.ShardOf(&claims[0].Cell.Key))
 	if err != nil {
 		return refusedClaims(err, len(claims))
 	}
 	var reply store.ClaimReply
 	err = v.carry(ctx, originClaim.name, func(ctx context.Context) error {
-		h.meters.count(originClaim, len(claims))
+		h.Meters.count(originClaim, len(claims))
 		reply = h.RelayOrigin.Claim(ctx, claims)
 		return nil
 	})
@@ -144,7 +144,7 @@ func refusedClaims(err error, n int) store.ClaimReply {
 func maybeApplied(err error) error { return fmt.Errorf("%w: %w", store.ErrMaybeApplied, err) }
 
 // Lease implements store.RelayOrigin.
-func (h *remoteOrigin) Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (store.Lease, error) {
+func (h *Origin) Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (store.Lease, error) {
 	var lease store.Lease
 	err := h.call(ctx, originLease, shard, 0, func(ctx context.Context) (err error) {
 		lease, err = h.RelayOrigin.Lease(ctx, shard, holder, ttl)
@@ -157,18 +157,18 @@ func (h *remoteOrigin) Lease(ctx context.Context, shard int, holder string, ttl 
 }
 
 // Release implements store.RelayOrigin.
-func (h *remoteOrigin) Release(ctx context.Context, shard int, holder string) error {
+func (h *Origin) Release(ctx context.Context, shard int, holder string) error {
 	return h.call(ctx, originRelease, shard, 0, func(ctx context.Context) error {
 		return h.RelayOrigin.Release(ctx, shard, holder)
 	})
 }
 
 // Changes implements store.RelayOrigin.
-func (h *remoteOrigin) Changes(ctx context.Context, shard, max int) (store.Changes, error) {
+func (h *Origin) Changes(ctx context.Context, shard, max int) (store.Changes, error) {
 	var changes store.Changes
 	err := h.call(ctx, originChanges, shard, 0, func(ctx context.Context) (err error) {
 		changes, err = h.RelayOrigin.Changes(ctx, shard, max)
-		h.meters.commands.Add(originChanges.perTouch * int64(len(changes.Cells)))
+		h.Meters.Commands.Add(originChanges.perTouch * int64(len(changes.Cells)))
 		return err
 	})
 	if err != nil {
@@ -178,7 +178,7 @@ func (h *remoteOrigin) Changes(ctx context.Context, shard, max int) (store.Chang
 }
 
 // Told implements store.RelayOrigin.
-func (h *remoteOrigin) Told(ctx context.Context, shard int, cells []store.Change) error {
+func (h *Origin) Told(ctx context.Context, shard int, cells []store.Change) error {
 	cells = slices.Clone(cells)
 	return h.call(ctx, originTold, shard, len(cells), func(ctx context.Context) error {
 		return h.RelayOrigin.Told(ctx, shard, cells)
@@ -186,12 +186,12 @@ func (h *remoteOrigin) Told(ctx context.Context, shard int, cells []store.Change
 }
 
 // Scan implements store.RelayOrigin.
-func (h *remoteOrigin) Scan(ctx context.Context, shard int, cursor uint64, max int) ([]store.Change, uint64, error) {
+func (h *Origin) Scan(ctx context.Context, shard int, cursor uint64, max int) ([]store.Change, uint64, error) {
 	var cells []store.Change
 	var next uint64
 	err := h.call(ctx, originScan, shard, 0, func(ctx context.Context) (err error) {
 		cells, next, err = h.RelayOrigin.Scan(ctx, shard, cursor, max)
-		h.meters.commands.Add(originScan.perTouch * int64(len(cells)))
+		h.Meters.Commands.Add(originScan.perTouch * int64(len(cells)))
 		return err
 	})
 	if err != nil {
@@ -201,7 +201,7 @@ func (h *remoteOrigin) Scan(ctx context.Context, shard int, cursor uint64, max i
 }
 
 // Tell implements store.RelayOrigin.
-func (h *remoteOrigin) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
+func (h *Origin) Tell(ctx context.Context, shard int, totals []store.Foreign) error {
 	totals = slices.Clone(totals)
 	return h.call(ctx, originTell, shard, len(totals), func(ctx context.Context) error {
 		return h.RelayOrigin.Tell(ctx, shard, totals)
@@ -209,7 +209,7 @@ func (h *remoteOrigin) Tell(ctx context.Context, shard int, totals []store.Forei
 }
 
 // Raise implements store.RelayOrigin.
-func (h *remoteOrigin) Raise(ctx context.Context, shard int, epoch store.Epoch, totals []store.Change) error {
+func (h *Origin) Raise(ctx context.Context, shard int, epoch store.Epoch, totals []store.Change) error {
 	totals = slices.Clone(totals)
 	return h.call(ctx, originRaise, shard, len(totals), func(ctx context.Context) error {
 		return h.RelayOrigin.Raise(ctx, shard, epoch, totals)
@@ -217,14 +217,14 @@ func (h *remoteOrigin) Raise(ctx context.Context, shard int, epoch store.Epoch, 
 }
 
 // Healed implements store.RelayOrigin.
-func (h *remoteOrigin) Healed(ctx context.Context, shard int, epoch store.Epoch) error {
+func (h *Origin) Healed(ctx context.Context, shard int, epoch store.Epoch) error {
 	return h.call(ctx, originHealed, shard, 0, func(ctx context.Context) error {
 		return h.RelayOrigin.Healed(ctx, shard, epoch)
 	})
 }
 
 // Settings implements store.Origin. Which shard answers is of no account.
-func (h *remoteOrigin) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
+func (h *Origin) Settings(ctx context.Context, region string) (store.SettingsRows, error) {
 	var rows store.SettingsRows
 	err := h.call(ctx, originSettings, 0, 0, func(ctx context.Context) (err error) {
 		rows, err = h.RelayOrigin.Settings(ctx, region)
@@ -237,23 +237,23 @@ func (h *remoteOrigin) Settings(ctx context.Context, region string) (store.Setti
 }
 
 // Heartbeat implements store.Origin.
-func (h *remoteOrigin) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
+func (h *Origin) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
 	return h.call(ctx, originHeartbeat, 0, 0, func(ctx context.Context) error { return h.RelayOrigin.Heartbeat(ctx, beats...) })
 }
 
 // TellSettings implements store.RelayOrigin.
-func (h *remoteOrigin) TellSettings(ctx context.Context, shard int, rows store.SettingsRows) error {
+func (h *Origin) TellSettings(ctx context.Context, shard int, rows store.SettingsRows) error {
 	return h.call(ctx, originTellSettings, shard, 0, func(ctx context.Context) error {
 		return h.RelayOrigin.TellSettings(ctx, shard, rows)
 	})
 }
 
 // Beats implements store.RelayOrigin.
-func (h *remoteOrigin) Beats(ctx context.Context, shard, max int) ([]store.KeptBeat, error) {
+func (h *Origin) Beats(ctx context.Context, shard, max int) ([]store.KeptBeat, error) {
 	var beats []store.KeptBeat
 	err := h.call(ctx, originBeats, shard, 0, func(ctx context.Context) (err error) {
 		beats, err = h.RelayOrigin.Beats(ctx, shard, max)
-		h.meters.commands.Add(originBeats.perTouch * int64(len(beats)))
+		h.Meters.Commands.Add(originBeats.perTouch * int64(len(beats)))
 		return err
 	})
 	if err != nil {
@@ -263,7 +263,7 @@ func (h *remoteOrigin) Beats(ctx context.Context, shard, max int) ([]store.KeptB
 }
 
 // Stored implements store.RelayOrigin.
-func (h *remoteOrigin) Stored(ctx context.Context, shard int, beats []store.KeptBeat) error {
+func (h *Origin) Stored(ctx context.Context, shard int, beats []store.KeptBeat) error {
 	return h.call(ctx, originStored, shard, len(beats), func(ctx context.Context) error {
 		return h.RelayOrigin.Stored(ctx, shard, beats)
 	})

@@ -1,4 +1,4 @@
-package sim
+package network
 
 import (
 	"context"
@@ -14,13 +14,13 @@ import (
 )
 
 // farOrigin is an origin that is 100 ms away.
-func farOrigin() (*remoteOrigin, *memstore.Origin) {
+func farOrigin() (*Origin, *memstore.Origin) {
 	servers := memstore.NewOrigin(memstore.OriginOptions{})
-	return &remoteOrigin{RelayOrigin: servers.Client(), link: testLink(Profile{Delay: 100 * time.Millisecond}), meters: &originMeters{}}, servers
+	return &Origin{RelayOrigin: servers.Client(), Link: testLink(Profile{Delay: 100 * time.Millisecond}), Meters: &OriginMeters{}}, servers
 }
 
-func testLink(p Profile) *link {
-	return &link{profile: p, stream: func(string) *rand.Rand { return rand.New(rand.NewPCG(1, 1)) }}
+func testLink(p Profile) *Link {
+	return &Link{Profile: p, Stream: func(string) *rand.Rand { return rand.New(rand.NewPCG(1, 1)) }}
 }
 
 func originCell(identifier string) window.Cell {
@@ -44,7 +44,7 @@ func TestACutOriginCountsWhatIsRepeatedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, servers := farOrigin()
 		c := originCell("k")
-		h.link.set(func(l *link) { l.cut = true })
+		h.Link.Set(func(l *Link) { l.Cut = true })
 		if _, err := h.Send(within(t, time.Second), chunkOf(1, c, 5)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("over a cut link: %v", err)
 		}
@@ -52,7 +52,7 @@ func TestACutOriginCountsWhatIsRepeatedOnce(t *testing.T) {
 		if got := servers.Totals()[c].Region; got != 0 {
 			t.Errorf("a request that was lost has counted %d", got)
 		}
-		h.link.set(func(l *link) { l.cut = false })
+		h.Link.Set(func(l *Link) { l.Cut = false })
 		for range 2 {
 			reply, err := h.Send(within(t, time.Second), chunkOf(1, c, 5))
 			if err != nil || reply.Totals[0].Region != 5 {
@@ -67,7 +67,7 @@ func TestALostReplyOfAnOriginIsApplied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, servers := farOrigin()
 		c := originCell("k")
-		h.link.set(func(l *link) { l.parts = map[int]part{0: {mute: 1}} })
+		h.Link.Set(func(l *Link) { l.Parts = map[int]Part{0: {Mute: 1}} })
 		if _, err := h.Send(within(t, time.Second), chunkOf(1, c, 5)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("send: %v", err)
 		}
@@ -78,7 +78,7 @@ func TestALostReplyOfAnOriginIsApplied(t *testing.T) {
 		if got := servers.Totals()[c].Region; got != 7 {
 			t.Errorf("the origin has counted %d of 7", got)
 		}
-		h.link.set(func(l *link) { l.parts, l.down = nil, true })
+		h.Link.Set(func(l *Link) { l.Parts, l.Down = nil, true })
 		claimed = h.Claim(t.Context(), []store.Claim{{Cell: c, Cost: 2, AtMost: 100}})
 		if err := claimed.Totals[0].Err; !errors.Is(err, errRefused) || errors.Is(err, store.ErrMaybeApplied) {
 			t.Errorf("a claim that is refused: %v", err)
@@ -126,7 +126,7 @@ func TestMessagesStopWhileCut(t *testing.T) {
 		time.Sleep(time.Second)
 		c := originCell("k")
 		for i, cut := range []bool{false, true, false} {
-			h.link.set(func(l *link) { l.cut = cut })
+			h.Link.Set(func(l *Link) { l.Cut = cut })
 			told = time.Now()
 			if err := servers.Tell(t.Context(), 0, []store.Foreign{{Cell: c, Count: int64(i + 1)}}); err != nil {
 				t.Fatal(err)
@@ -152,7 +152,7 @@ func TestListeningEndsWithTheConnection(t *testing.T) {
 		listen := func() { ended <- h.Listen(t.Context(), 0, func([]store.Foreign) {}) }
 		go listen()
 		time.Sleep(time.Second)
-		h.link.set(func(l *link) { l.down = true })
+		h.Link.Set(func(l *Link) { l.Down = true })
 		if err := servers.Tell(t.Context(), 0, []store.Foreign{{Cell: originCell("k"), Count: 1}}); err != nil {
 			t.Fatal(err)
 		}
@@ -181,7 +181,7 @@ func TestOriginCallsAreMetered(t *testing.T) {
 		if left, err := h.Changes(ctx, 0, 10); err != nil || len(left.Cells) != 0 {
 			t.Errorf("left: %v, %v", left, err)
 		}
-		if trips, commands := h.meters.trips.Load(), h.meters.commands.Load(); trips != 5 || commands != 7+2+7+1+2+1+3+2+7 {
+		if trips, commands := h.Meters.Trips.Load(), h.Meters.Commands.Load(); trips != 5 || commands != 7+2+7+1+2+1+3+2+7 {
 			t.Errorf("%d round trips, %d commands", trips, commands)
 		}
 	})

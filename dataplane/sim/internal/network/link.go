@@ -1,4 +1,4 @@
-package sim
+package network
 
 import (
 	"context"
@@ -25,24 +25,24 @@ var (
 // hangMax is how long a call without a deadline waits for an answer that will not come.
 const hangMax = time.Minute
 
-// link is one node's way to one server. The draws for each kind of call come from a stream
+// Link is one node's way to one server. The draws for each kind of call come from a stream
 // of their own: loops that wake in the same moment change nothing for each other.
-type link struct {
+type Link struct {
 	mu      sync.Mutex
-	profile Profile
-	stream  func(op string) *rand.Rand
+	Profile Profile
+	Stream  func(op string) *rand.Rand
 	streams map[string]*rand.Rand
-	cut     bool // partition: nothing arrives, nothing is refused
-	dead    bool // the node was killed
-	down    bool // whoever calls is refused
-	parts   map[int]part
-	calls   sync.WaitGroup // carried ones that are on their way, those included whose callers have gone
+	Cut     bool // partition: nothing arrives, nothing is refused
+	Dead    bool // the node was killed
+	Down    bool // whoever calls is refused
+	Parts   map[int]Part
+	Calls   sync.WaitGroup // carried ones that are on their way, those included whose callers have gone
 }
 
-// part is what is wrong with one shard of the server, behind a link that is not.
-type part struct {
-	cut, down bool    // as of the link
-	mute      float64 // share of replies that get lost
+// Part is what is wrong with one shard of the server, behind a link that is not.
+type Part struct {
+	Cut, Down bool    // as of the link
+	Mute      float64 // share of replies that get lost
 }
 
 // voyage is one call.
@@ -54,10 +54,10 @@ type voyage struct {
 }
 
 // embark decides a call's fate.
-func (l *link) embark(op string) (voyage, error) { return l.embarkTo(op, 0) }
+func (l *Link) embark(op string) (voyage, error) { return l.embarkTo(op, 0) }
 
 // embarkTo is embark to one of a server's shards.
-func (l *link) embarkTo(op string, shard int) (voyage, error) {
+func (l *Link) embarkTo(op string, shard int) (voyage, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	way := op
@@ -66,26 +66,26 @@ func (l *link) embarkTo(op string, shard int) (voyage, error) {
 	}
 	random := l.streams[way]
 	if random == nil {
-		random = l.stream(way)
+		random = l.Stream(way)
 		if l.streams == nil {
 			l.streams = make(map[string]*rand.Rand)
 		}
 		l.streams[way] = random
 	}
-	there := l.parts[shard]
-	trip := max(l.profile.Delay, 2*time.Microsecond)
-	if l.profile.Jitter > 0 {
-		trip += time.Duration(random.Int64N(int64(l.profile.Jitter) + 1))
+	there := l.Parts[shard]
+	trip := max(l.Profile.Delay, 2*time.Microsecond)
+	if l.Profile.Jitter > 0 {
+		trip += time.Duration(random.Int64N(int64(l.Profile.Jitter) + 1))
 	}
-	v := voyage{there: trip / 2, back: trip - trip/2, calls: &l.calls}
+	v := voyage{there: trip / 2, back: trip - trip/2, calls: &l.Calls}
 	switch {
-	case l.dead, l.down, there.down, l.profile.Refused > 0 && random.Float64() < l.profile.Refused:
+	case l.Dead, l.Down, there.Down, l.Profile.Refused > 0 && random.Float64() < l.Profile.Refused:
 		return v, fmt.Errorf("%s: %w", op, errRefused)
-	case l.cut, there.cut:
+	case l.Cut, there.Cut:
 		v.sunk = true
-	case there.mute > 0 && random.Float64() < there.mute:
+	case there.Mute > 0 && random.Float64() < there.Mute:
 		v.mute = true
-	case l.profile.Loss > 0 && random.Float64() < l.profile.Loss:
+	case l.Profile.Loss > 0 && random.Float64() < l.Profile.Loss:
 		v.sunk = random.IntN(2) == 0
 		v.mute = !v.sunk
 	}
@@ -97,7 +97,7 @@ func (v voyage) homeward(ctx context.Context, op string) error {
 	if v.mute {
 		return v.wreck(ctx, op)
 	}
-	return pause(ctx, v.back, op)
+	return Pause(ctx, v.back, op)
 }
 
 // carry is a whole call: serve runs where it arrives, when it arrives. A caller whose ctx ends while
@@ -123,13 +123,14 @@ func (v voyage) carry(ctx context.Context, op string, serve func(context.Context
 }
 
 func (v voyage) wreck(ctx context.Context, op string) error {
-	if err := pause(ctx, hangMax, op); err != nil {
+	if err := Pause(ctx, hangMax, op); err != nil {
 		return err
 	}
 	return fmt.Errorf("%s: %w", op, errLost)
 }
 
-func pause(ctx context.Context, d time.Duration, op string) error {
+// Pause waits for d, or until ctx ends: then its error names what was going on.
+func Pause(ctx context.Context, d time.Duration, op string) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -140,7 +141,7 @@ func pause(ctx context.Context, d time.Duration, op string) error {
 	}
 }
 
-func (l *link) set(change func(*link)) {
+func (l *Link) Set(change func(*Link)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	change(l)

@@ -1,4 +1,4 @@
-package sim
+package network
 
 import (
 	"context"
@@ -9,39 +9,39 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// remoteNews is the store of news as one relay sees it: behind the relay's link to MySQL and MySQL's
+// News is the store of news as one relay sees it: behind the relay's link to MySQL and MySQL's
 // own delays and failures, and metered. A statement that has left is executed, whatever becomes of
 // its caller.
-type remoteNews struct {
+type News struct {
 	store.News
-	*statements
+	*Statements
 }
 
-var _ store.News = remoteNews{}
+var _ store.News = News{}
 
-// statements is a process's way to the one MySQL.
-type statements struct {
-	link     *link
-	database *database
-	meters   *newsMeters
+// Statements is a process's way to the one MySQL.
+type Statements struct {
+	Link     *Link
+	Database *Database
+	Meters   *MySQLMeters
 }
 
-// newsMeters count, as mysqlcounts would cause them, statements; rows that MySQL examines and
+// MySQLMeters count, as mysqlcounts would cause them, statements; rows that MySQL examines and
 // changes; and bytes of rows that it receives and sends, of which each row has store.NewsRowBytes
 // beside its payload.
-type newsMeters struct {
-	statements, rowsRead, rowsWritten atomic.Int64
-	bytesRead, bytesWritten           atomic.Int64
+type MySQLMeters struct {
+	Statements, RowsRead, RowsWritten atomic.Int64
+	BytesRead, BytesWritten           atomic.Int64
 }
 
 // call is one call's way there and back around what it does.
-func (s *statements) call(ctx context.Context, op string, do func(context.Context) error) error {
-	v, err := s.link.embark(op)
+func (s *Statements) call(ctx context.Context, op string, do func(context.Context) error) error {
+	v, err := s.Link.embark(op)
 	if err != nil {
 		return err
 	}
 	return v.carry(ctx, op, func(ctx context.Context) error {
-		if err := s.database.embark(ctx, op); err != nil {
+		if err := s.Database.embark(ctx, op); err != nil {
 			return err
 		}
 		return do(ctx)
@@ -49,14 +49,14 @@ func (s *statements) call(ctx context.Context, op string, do func(context.Contex
 }
 
 // Append implements store.News. It is one statement.
-func (n remoteNews) Append(ctx context.Context, row store.NewsRow) error {
+func (n News) Append(ctx context.Context, row store.NewsRow) error {
 	row.Payload = slices.Clone(row.Payload)
 	return n.call(ctx, "append news", func(ctx context.Context) error {
-		n.meters.statements.Add(1)
-		n.meters.bytesWritten.Add(int64(len(row.Payload)) + store.NewsRowBytes)
+		n.Meters.Statements.Add(1)
+		n.Meters.BytesWritten.Add(int64(len(row.Payload)) + store.NewsRowBytes)
 		err := n.News.Append(ctx, row)
 		if err == nil {
-			n.meters.rowsWritten.Add(1)
+			n.Meters.RowsWritten.Add(1)
 		}
 		return err
 	})
@@ -64,20 +64,20 @@ func (n remoteNews) Append(ctx context.Context, row store.NewsRow) error {
 
 // Read implements store.News. It is one statement, which examines each row that it returns and, to prove
 // them, the row of each cursor; and a second one for streams that have no cursor.
-func (n remoteNews) Read(ctx context.Context, q store.NewsQuery) (store.NewsPage, error) {
+func (n News) Read(ctx context.Context, q store.NewsQuery) (store.NewsPage, error) {
 	q.After = maps.Clone(q.After)
 	var page store.NewsPage
 	err := n.call(ctx, "read news", func(ctx context.Context) (err error) {
 		page, err = n.News.Read(ctx, q)
-		n.meters.statements.Add(1)
-		n.meters.rowsRead.Add(int64(len(page.Rows)))
+		n.Meters.Statements.Add(1)
+		n.Meters.RowsRead.Add(int64(len(page.Rows)))
 		if q.Prove {
-			n.meters.rowsRead.Add(int64(len(q.After)))
-			n.meters.bytesRead.Add(int64(len(q.After)) * store.NewsRowBytes)
+			n.Meters.RowsRead.Add(int64(len(q.After)))
+			n.Meters.BytesRead.Add(int64(len(q.After)) * store.NewsRowBytes)
 		}
 		n.received(page.Rows)
 		if slices.ContainsFunc(page.Rows, func(r store.NewsRow) bool { _, ok := q.After[r.Stream]; return !ok }) {
-			n.meters.statements.Add(1)
+			n.Meters.Statements.Add(1)
 		}
 		return err
 	})
@@ -87,19 +87,19 @@ func (n remoteNews) Read(ctx context.Context, q store.NewsQuery) (store.NewsPage
 	return page, nil
 }
 
-func (n remoteNews) received(rows []store.NewsRow) {
+func (n News) received(rows []store.NewsRow) {
 	for i := range rows {
-		n.meters.bytesRead.Add(int64(len(rows[i].Payload)) + store.NewsRowBytes)
+		n.Meters.BytesRead.Add(int64(len(rows[i].Payload)) + store.NewsRowBytes)
 	}
 }
 
 // Own implements store.News. It is one statement.
-func (n remoteNews) Own(ctx context.Context, stream store.Stream) ([]store.NewsRow, error) {
+func (n News) Own(ctx context.Context, stream store.Stream) ([]store.NewsRow, error) {
 	var rows []store.NewsRow
 	err := n.call(ctx, "read own news", func(ctx context.Context) (err error) {
 		rows, err = n.News.Own(ctx, stream)
-		n.meters.statements.Add(1)
-		n.meters.rowsRead.Add(int64(len(rows)))
+		n.Meters.Statements.Add(1)
+		n.Meters.RowsRead.Add(int64(len(rows)))
 		n.received(rows)
 		return err
 	})
@@ -110,13 +110,13 @@ func (n remoteNews) Own(ctx context.Context, stream store.Stream) ([]store.NewsR
 }
 
 // Prune implements store.News. It is two statements: it looks for the stream's last row first.
-func (n remoteNews) Prune(ctx context.Context, stream store.Stream, sequence int64, max int) (int, error) {
+func (n News) Prune(ctx context.Context, stream store.Stream, sequence int64, max int) (int, error) {
 	deleted := 0
 	err := n.call(ctx, "prune news", func(ctx context.Context) (err error) {
 		deleted, err = n.News.Prune(ctx, stream, sequence, max)
-		n.meters.statements.Add(2)
-		n.meters.rowsRead.Add(int64(deleted) + 1)
-		n.meters.rowsWritten.Add(int64(deleted))
+		n.Meters.Statements.Add(2)
+		n.Meters.RowsRead.Add(int64(deleted) + 1)
+		n.Meters.RowsWritten.Add(int64(deleted))
 		return err
 	})
 	if err != nil {

@@ -1,0 +1,42 @@
+package network
+
+import (
+	"context"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// Counts is the durable counter as a relay sees it.
+type Counts struct {
+	store.CountStore
+	*Statements
+}
+
+// Publish implements store.CountStore.
+func (c Counts) Publish(ctx context.Context, region string, counts []store.Count) error {
+	counts = append([]store.Count(nil), counts...)
+	return c.call(ctx, "publish", func(ctx context.Context) error { return c.CountStore.Publish(ctx, region, counts) })
+}
+
+// Import implements store.CountStore.
+func (c Counts) Import(ctx context.Context, nowMs int64, yield func(string, store.Count)) error {
+	type component struct {
+		region string
+		store.Count
+	}
+	var found []component
+	err := c.call(ctx, "import", func(ctx context.Context) error {
+		err := c.CountStore.Import(ctx, nowMs, func(region string, n store.Count) { found = append(found, component{region, n}) })
+		for i := range found {
+			c.Meters.BytesRead.Add(int64(len(found[i].Cell.Identifier)) + store.NewsRowBytes)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, in := range found {
+		yield(in.region, in.Count)
+	}
+	return nil
+}
