@@ -147,6 +147,7 @@ func TestDelaysAreMeasured(t *testing.T) {
 	for i := range c.marks {
 		c.marks[i].at = time.Duration(i) * time.Second // accepted at 0 s to 8 s
 	}
+	c.used[1] = 0
 	cell := window.Cell{Key: a.key, Sequence: c.sequence}
 	l.told(1, 1, cell, 3)
 	l.told(1, 1, cell, 3) // nothing new
@@ -160,5 +161,33 @@ func TestDelaysAreMeasured(t *testing.T) {
 	}
 	if hot := l.hot.summary(); hot.Samples != 0 || hot.UnknownShare != 1 {
 		t.Errorf("the two past 80 %%: %+v", hot)
+	}
+}
+
+// A region that begins to use a key is to know by then, or soon afterwards, what others have accepted: no delay begins
+// before that, and what is known by then has none.
+func TestDelaysBeginWithTheUseOfTheKey(t *testing.T) {
+	l := newLedger(time.Now(), 2, 2)
+	a := l.open("all", request("a", 10, time.Minute), 0, 1)
+	let := &dataplane.Decision{Allowed: true, ResetAt: time.Now().Truncate(time.Minute).Add(time.Minute)}
+	for range 3 {
+		l.enter(a, 0, 1, let)
+	}
+	c := a.cells[0]
+	cell := window.Cell{Key: a.key, Sequence: c.sequence}
+	l.told(1, 1, cell, 1)
+	if before := l.all.summary(); before.Samples != 0 || l.fromAccepted.summary().Samples != 1 {
+		t.Errorf("before the region uses the key: %+v", before)
+	}
+	l.began = l.began.Add(-20 * time.Second) // 20 s pass
+	l.enter(a, 1, 1, let)
+	l.began = l.began.Add(-time.Second)
+	l.told(1, 1, cell, 2)
+	if due, all := l.all.summary(), l.fromAccepted.summary(); due.Samples != 1 || due.P99 < 1000 || due.P99 > 5000 || all.P99 < 21_000 {
+		t.Errorf("a second after the region began to use it, and 21 s after the cost: %+v, %+v", due, all)
+	}
+	l.missed(a, c, func(region int) []int { return []int{region} })
+	if due, all := l.all.summary(), l.fromAccepted.summary(); due.UnknownShare != 0.6667 || all.UnknownShare != 0.5 {
+		t.Errorf("one cost of each region is unknown to the other: %+v, %+v", due, all)
 	}
 }

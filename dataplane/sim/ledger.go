@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -19,7 +20,8 @@ type ledger struct {
 	accounts map[window.Key]*account
 	order    []*account // as they were opened
 
-	all, hot delays
+	all, hot     delays // since the later of the acceptance and the other region's first use of the cell
+	fromAccepted delays // since the acceptance, whenever the other region begins to use the cell
 }
 
 // account is what one key asked for and got.
@@ -46,9 +48,12 @@ type cellAccount struct {
 	accepted []int64 // by region
 	twice    []int64 // by region: cost the origin applied without the node hearing of it; it may come again
 
-	marks []mark     // of keys with traffic in several regions
-	known []progress // by node: what it has heard of
+	marks []mark          // of keys with traffic in several regions
+	used  []time.Duration // by region: when it first accepted a cost; neverUsed before that
+	known []progress      // by node: what it has heard of
 }
+
+const neverUsed time.Duration = -1
 
 // mark is a cost that a region has accepted.
 type mark struct {
@@ -118,7 +123,11 @@ func (l *ledger) enter(a *account, region int, cost int64, d *dataplane.Decision
 	share := float64(effective) / float64(max(1, a.limit))
 	a.peak = max(a.peak, share)
 	if a.homes != nil {
-		c.marks = append(c.marks, mark{region, cost, c.total, now.Sub(l.began), share >= hotShare})
+		at := now.Sub(l.began)
+		if c.used[region] == neverUsed {
+			c.used[region] = at
+		}
+		c.marks = append(c.marks, mark{region, cost, c.total, at, share >= hotShare})
 	}
 }
 
@@ -146,7 +155,7 @@ func (a *account) cell(sequence int64, regions, nodes int) *cellAccount {
 	}
 	c := &cellAccount{sequence: sequence, accepted: make([]int64, regions), twice: make([]int64, regions)}
 	if a.homes != nil {
-		c.known = make([]progress, nodes)
+		c.known, c.used = make([]progress, nodes), slices.Repeat([]time.Duration{neverUsed}, regions)
 	}
 	a.cells = append(a.cells, c)
 	return c
@@ -197,18 +206,25 @@ func (l *ledger) told(node, region int, cell window.Cell, foreign int64) {
 		if foreign < m.sum-p.own {
 			return
 		}
-		l.observe(m.hot, now-m.at)
+		l.observe(m, c.used[region], now)
 	}
 }
 
-func (l *ledger) observe(hot bool, d time.Duration) {
+// observe notes that a node got to know a mark. What it knew before its region began to use the cell is no delay.
+func (l *ledger) observe(m *mark, used, now time.Duration) {
+	l.fromAccepted.add(now - m.at)
+	if used == neverUsed {
+		return
+	}
+	d := now - max(m.at, used)
 	l.all.add(d)
-	if hot {
+	if m.hot {
 		l.hot.add(d)
 	}
 }
 
-// missed counts what nodes elsewhere were never told of a cell that is over.
+// missed counts what nodes elsewhere were never told of a cell that is over; where their region has not used the cell,
+// only as seen from the acceptance.
 func (l *ledger) missed(a *account, c *cellAccount, nodesOf func(region int) []int) {
 	for _, to := range a.regions {
 		for _, node := range nodesOf(to) {
@@ -216,11 +232,19 @@ func (l *ledger) missed(a *account, c *cellAccount, nodesOf func(region int) []i
 				if m.region == to {
 					continue
 				}
-				l.all.unknown++
-				if m.hot {
-					l.hot.unknown++
-				}
+				l.miss(&m, c.used[to] != neverUsed)
 			}
 		}
+	}
+}
+
+func (l *ledger) miss(m *mark, used bool) {
+	l.fromAccepted.unknown++
+	if !used {
+		return
+	}
+	l.all.unknown++
+	if m.hot {
+		l.hot.unknown++
 	}
 }

@@ -30,12 +30,17 @@ type Report struct {
 	// times shorter than a window it says little.
 	AdmittedRateOverLimit float64 `json:"admitted_rate_over_limit"`
 
-	// ConvergenceDelayMs is how long after a region accepted cost a node of another
-	// region with traffic on the key was handed it. The second is for cost that took
+	// ConvergenceDelayMs is how long a node of another region waited to be handed a cost: from the cost's being
+	// accepted, or from the region's first own cost in the same window if that is later. The second is for cost that took
 	// its key past 80 % of its limit. Of relays it is how long after a cost was at its origin
 	// every other origin's answers had it: see tracker.
 	ConvergenceDelayMs    DelaysMs `json:"convergence_delay_ms"`
 	ConvergenceDelayHotMs DelaysMs `json:"convergence_delay_hot_ms"`
+
+	// SinceAcceptedMs is how long after a cost was accepted a node of another region with traffic on the key was handed
+	// it, whenever that region began to use the key in the window: a relay keeps less than the floor back until then.
+	// Nothing of relays alone.
+	SinceAcceptedMs DelaysMs `json:"since_accepted_ms"`
 
 	MySQLRowsReadPerS      float64 `json:"mysql_rows_read_per_s"`            // rows and index entries examined
 	MySQLRowsWrittenPerS   float64 `json:"mysql_rows_written_per_s"`         // rows changed on disk
@@ -148,6 +153,7 @@ func (w *world) sum(r *Report) {
 	s.OfferedCost, s.AdmittedCost = d.offeredCost.Load(), d.admittedCost.Load()
 	r.AmbiguousCost = w.meters.ambiguousCost.Load()
 	r.ConvergenceDelayMs, r.ConvergenceDelayHotMs = w.ledger.all.summary(), w.ledger.hot.summary()
+	r.SinceAcceptedMs = w.ledger.fromAccepted.summary()
 
 	all := tally{}
 	groups := make(map[string]*tally)
