@@ -1,6 +1,8 @@
 package controlplane
 
 import (
+	"strings"
+
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -52,15 +54,16 @@ func (m *Metrics) FleetSeen(fleet Fleet) {
 	m.skewSeconds.Reset()
 	versions := make(map[int64]bool)
 	skews := make(map[string]float64)
-	for _, n := range fleet.Nodes {
-		live, silent := m.nodes.WithLabelValues(n.Region, "live"), m.nodes.WithLabelValues(n.Region, "silent")
+	for i := range fleet.Nodes {
+		n, region := &fleet.Nodes[i], strings.ToValidUTF8(fleet.Nodes[i].Region, "\uFFFD") // a label takes UTF-8 alone
+		live, silent := m.nodes.WithLabelValues(region, "live"), m.nodes.WithLabelValues(region, "silent")
 		if !n.Live {
 			silent.Inc()
 			continue
 		}
 		live.Inc()
 		versions[n.TuningVersion] = true
-		skews[n.Region] = max(skews[n.Region], n.ClockSkew.Abs().Seconds())
+		skews[region] = max(skews[region], n.ClockSkew.Abs().Seconds())
 	}
 	for region, skew := range skews {
 		m.skewSeconds.WithLabelValues(region).Set(skew)

@@ -40,6 +40,27 @@ func TestFleetMetrics(t *testing.T) {
 	}
 }
 
+// A region's name is any bytes in a heartbeat, and a label must be UTF-8: a node with a strange one is counted, and ends
+// nothing.
+func TestFleetMetricsOfStrangeRegions(t *testing.T) {
+	m := NewMetrics()
+	m.FleetSeen(Fleet{Nodes: []Node{
+		{Beat: heartbeat.Beat{Region: "\xff"}, Live: true, ClockSkew: time.Second},
+		{Beat: heartbeat.Beat{Region: "\xfe"}, Live: true, ClockSkew: time.Minute},
+		{Beat: heartbeat.Beat{Region: "eu\n\"<script>"}, Live: true},
+	}})
+	want := "# HELP weir_fleet_clock_skew_seconds Largest difference between the clock of a region's live node and the database's, in either direction.\n" +
+		"# TYPE weir_fleet_clock_skew_seconds gauge\n" +
+		"weir_fleet_clock_skew_seconds{region=\"\uFFFD\"} 60\n" +
+		"weir_fleet_clock_skew_seconds{region=\"eu\\n\\\"<script>\"} 0\n"
+	if err := testutil.CollectAndCompare(m, strings.NewReader(want), "weir_fleet_clock_skew_seconds"); err != nil {
+		t.Error(err)
+	}
+	if live := testutil.ToFloat64(m.nodes.WithLabelValues("\uFFFD", "live")); live != 2 {
+		t.Errorf("%v nodes of strange regions, want 2", live)
+	}
+}
+
 // "1 for the phase of the rollout that is under way", and all at 0 without one.
 func TestRolloutMetrics(t *testing.T) {
 	m := NewMetrics()

@@ -15,8 +15,8 @@ import (
 // Config is what one node is; what a fleet must agree on is tuning, and comes from
 // Settings. The zero value is a good single-process limiter.
 type Config struct {
-	// Region is the name under which this node's counts are told, 1 to 48
-	// bytes. Required when Origin or Settings is set.
+	// Region is the name under which this node's counts are told: see store.CheckRegion. Required when Origin or
+	// Settings is set.
 	Region string
 
 	// NodeID names this node among all others in its heartbeats, at most 64 bytes; "" draws a name.
@@ -76,7 +76,6 @@ const (
 	readTimeoutMax      = 10 * time.Second
 	clockSkewMaxDefault = time.Minute
 
-	regionBytesMax = 48 // column region
 	nodeIDBytesMax = 64 // column node_id
 	buildBytesMax  = 64 // column build
 )
@@ -121,11 +120,14 @@ func (c *Config) checkNames() error {
 		name, value string
 		bytesMax    int
 	}{
-		{"Region", c.Region, regionBytesMax}, {"NodeID", c.NodeID, nodeIDBytesMax}, {"Build", c.Build, buildBytesMax},
+		{"NodeID", c.NodeID, nodeIDBytesMax}, {"Build", c.Build, buildBytesMax},
 	} {
 		if len(f.value) > f.bytesMax {
 			return fmt.Errorf("%w: Config.%s is %d bytes long (at most %d)", ErrInvalid, f.name, len(f.value), f.bytesMax)
 		}
+	}
+	if err := store.CheckRegion(c.Region); c.Region != "" && err != nil {
+		return fmt.Errorf("%w: Config.Region: %w", ErrInvalid, err)
 	}
 	return nil
 }

@@ -248,7 +248,8 @@ func TestNewNamesWhatIsMissing(t *testing.T) {
 	}{
 		{dataplane.Config{Origin: origin}, "Config.Region is required"},
 		{dataplane.Config{Settings: counts, NodeID: "a"}, "Config.Region is required"},
-		{dataplane.Config{Region: strings.Repeat("r", 49)}, "Config.Region is 49 bytes long (at most 48)"},
+		{dataplane.Config{Region: strings.Repeat("r", 49)}, "Config.Region: region is 49 bytes long (1 to 48)"},
+		{dataplane.Config{Region: "e\xffu"}, `Config.Region: region is "e\xffu", which is not UTF-8`},
 		{dataplane.Config{NodeID: strings.Repeat("r", 65)}, "Config.NodeID is 65 bytes long"},
 		{dataplane.Config{Build: strings.Repeat("r", 65)}, "Config.Build is 65 bytes long"},
 		{dataplane.Config{EntriesMax: -1}, "Config.EntriesMax is -1"},

@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
 	"github.com/weirhq/weir/dataplane/store"
 )
 
@@ -35,6 +38,27 @@ func TestFigures(t *testing.T) {
 	}
 	if got := us.relay.Figures().LagP99; len(got) != 0 {
 		t.Errorf("nothing was read since, and the lag is %v", got)
+	}
+}
+
+// The name of another region is any bytes in its rows, and a label must be UTF-8: a relay reports strange regions as one.
+func TestStrangeRegionsAreReported(t *testing.T) {
+	w := newWorld(t, "eu")
+	eu := w.regions[0]
+	w.run(time.Second)
+	for _, region := range []string{"\xff", "\xfe", "us"} {
+		if err := w.news.Append(t.Context(), store.NewsRow{Stream: store.Stream{Region: region}, Sequence: 1, Writer: 1, Payload: []byte{1, 0, 0}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.run(time.Second)
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(eu.relay.Collector())
+	if n, err := testutil.GatherAndCount(registry, "weir_relay_lag_seconds"); n != 2 || err != nil {
+		t.Errorf("lags of %d regions, want us and a strange one: %v", n, err)
+	}
+	if got := eu.relay.Figures().LagP99; len(got) != 2 {
+		t.Errorf("lags of %v, want us and a strange one", got)
 	}
 }
 

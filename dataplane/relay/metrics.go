@@ -1,7 +1,9 @@
 package relay
 
 import (
+	"maps"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,8 +26,8 @@ type metrics struct {
 	readAtMs atomic.Int64 // last read of news without an error; at first when reading began
 
 	mu    sync.Mutex
-	lags  map[string]lag     // by region: in the last read that had some of its rows
-	since map[string]*delays // by region: since Figures was called last
+	lags  map[string]lag     // by region, as labelOf has it: in the last read that had some of its rows
+	since map[string]*delays // by region, as labelOf has it: since Figures was called last
 }
 
 // lagKept is how long a lag is reported: that of a region that has gone, or of a lease that was lost, tells nothing.
@@ -53,6 +55,9 @@ func (m *metrics) init(r *Relay) {
 	})
 }
 
+// labelOf is a region's name as a label: another region's is any bytes, and a label is UTF-8.
+func labelOf(region string) string { return strings.ToValidUTF8(region, "\uFFFD") }
+
 // noteLag notes how old a page's rows were when they were read, by the store's clock.
 func (m *metrics) noteLag(page *store.NewsPage, now time.Time) {
 	if len(page.Rows) == 0 {
@@ -60,16 +65,16 @@ func (m *metrics) noteLag(page *store.NewsPage, now time.Time) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	maps.DeleteFunc(m.lags, func(_ string, l lag) bool { return now.Sub(l.at) > lagKept })
 	seen := make(map[string]struct{})
 	for i := range page.Rows {
-		row := &page.Rows[i]
-		late := page.Now.Sub(row.WrittenAt)
-		m.sinceLocked(row.Region).add(late)
-		if _, ok := seen[row.Region]; ok {
-			late = max(late, m.lags[row.Region].late)
+		region, late := labelOf(page.Rows[i].Region), page.Now.Sub(page.Rows[i].WrittenAt)
+		m.sinceLocked(region).add(late)
+		if _, ok := seen[region]; ok {
+			late = max(late, m.lags[region].late)
 		}
-		seen[row.Region] = struct{}{}
-		m.lags[row.Region] = lag{late, now}
+		seen[region] = struct{}{}
+		m.lags[region] = lag{late, now}
 	}
 }
 

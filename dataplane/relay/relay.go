@@ -16,7 +16,7 @@ import (
 
 // Config is all that a relay needs. Region, Origin, News, Counts and Holder have no defaults.
 type Config struct {
-	Region string            // 1 to store.RegionBytesMax bytes
+	Region string            // see store.CheckRegion
 	Origin store.RelayOrigin // the region's
 	News   store.News        // the fleet's
 	Counts store.CountStore  // the fleet's; Publish and Import are used
@@ -102,6 +102,9 @@ func New(cfg Config) (*Relay, error) {
 		return nil, fmt.Errorf("relay: holder is %d bytes long (1 to %d)", len(cfg.Holder), store.HolderBytesMax)
 	case cfg.Origin == nil || cfg.News == nil || cfg.Counts == nil:
 		return nil, errors.New("relay: origin, news and counts must all be set")
+	}
+	if err := store.CheckRegion(cfg.Region); err != nil {
+		return nil, fmt.Errorf("relay: %w", err)
 	}
 	if err := (store.Stream{Region: cfg.Region, Shard: cfg.Origin.Shards() - 1}).Validate(); err != nil {
 		return nil, fmt.Errorf("relay: %w", err)

@@ -1,6 +1,25 @@
 package store
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// CheckRegion holds the name that a node or a relay is configured with to what every place that shows it can show: 1 to
+// RegionBytesMax bytes of UTF-8 without control characters. Stores take any bytes, so readers must bear them.
+func CheckRegion(name string) error {
+	switch {
+	case len(name) < 1 || len(name) > RegionBytesMax:
+		return fmt.Errorf("region is %d bytes long (1 to %d)", len(name), RegionBytesMax)
+	case !utf8.ValidString(name):
+		return fmt.Errorf("region is %q, which is not UTF-8", name)
+	case strings.ContainsFunc(name, unicode.IsControl):
+		return fmt.Errorf("region is %q, which has control characters", name)
+	}
+	return nil
+}
 
 // Validate holds a row to the bounds of a store. Its error wraps ErrRefused and names the field and the bound.
 func (r NewsRow) Validate() error {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/hosts"
 	"github.com/weirhq/weir/shared/window"
 )
@@ -144,12 +145,14 @@ func (c Config) checkNames(p *problems) {
 	if c.Region == "" && !c.embedded() {
 		p.add("region is empty: set WEIR_REGION (or --region) to the name of this node's region; it is required as soon as Redis or MySQL is configured, because counts are shared under it")
 	}
+	if err := store.CheckRegion(c.Region); c.Region != "" && err != nil {
+		p.add("%v", err)
+	}
 	for _, n := range []struct {
 		name, value string
 		required    bool // by itself; the others have a rule of their own, or a default
 		bytesMax    int
 	}{
-		{"region", c.Region, false, regionBytesMax},
 		{"node-id", c.NodeID, false, nodeIDBytesMax},
 		{"rls-workspace", c.RLSWorkspace, true, window.WorkspaceBytesMax},
 		{"v2-workspace", c.V2Workspace, true, window.WorkspaceBytesMax},
@@ -207,7 +210,6 @@ func (c Config) checkBounds(p *problems) {
 }
 
 const (
-	regionBytesMax = 48
 	nodeIDBytesMax = 64
 	entriesMaxMax  = 100_000_000
 	inFlightMaxMax = 1_000_000

@@ -211,6 +211,7 @@ func TestRegionIsRequired(t *testing.T) {
 func TestBounds(t *testing.T) {
 	for _, step := range []struct{ flag, value, want string }{
 		{"--region", strings.Repeat("r", 49), "region is 49 bytes long (1 to 48)"},
+		{"--region", "e\x1bu", `region is "e\x1bu", which has control characters`},
 		{"--node-id", strings.Repeat("n", 65), "node-id is 65 bytes long (1 to 64)"},
 		{"--entries-max", "0", "entries-max is 0 (1 to 100000000)"},
 		{"--entries-max", "100000001", "entries-max is 100000001 (1 to 100000000)"},

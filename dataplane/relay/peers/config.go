@@ -14,7 +14,7 @@ import (
 
 // Config is what a relay knows of its peers. Region and Peers have no defaults; TLS has none unless Plaintext is set.
 type Config struct {
-	Region string // the own one, 1 to store.RegionBytesMax bytes
+	Region string // the own one; see store.CheckRegion
 	Peers  []Peer // 1 to PeersMax, each of another region
 
 	// Listen is the host:port on which rows are heard; port 0 takes any free one. Empty: the relay only sends.
@@ -31,7 +31,7 @@ type Config struct {
 
 // Peer is another region.
 type Peer struct {
-	Region string // 1 to store.RegionBytesMax bytes
+	Region string // see store.CheckRegion
 
 	// Name is what the region's certificates are issued to: a DNS name or an IP address, 1 to NameBytesMax bytes. A relay
 	// that connects to this region, and one that says to come from it, must prove it. Ignored with Plaintext.
@@ -51,7 +51,7 @@ const (
 
 // Validate returns the first error. It names the field and the bound.
 func (c *Config) Validate() error {
-	if err := checkRegion(c.Region); err != nil {
+	if err := store.CheckRegion(c.Region); err != nil {
 		return err
 	}
 	switch n := len(c.Peers); {
@@ -81,15 +81,8 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-func checkRegion(region string) error {
-	if err := (store.Stream{Region: region}).Validate(); err != nil {
-		return fmt.Errorf("region is %d bytes long (1 to %d)", len(region), store.RegionBytesMax)
-	}
-	return nil
-}
-
 func (c *Config) checkPeer(p *Peer) error {
-	if err := checkRegion(p.Region); err != nil {
+	if err := store.CheckRegion(p.Region); err != nil {
 		return err
 	}
 	if n := len(p.Name); !c.Plaintext && (n < 1 || n > NameBytesMax) {

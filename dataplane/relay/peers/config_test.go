@@ -41,6 +41,8 @@ func TestValidateNamesFieldAndBound(t *testing.T) {
 		"peer 1: region is 49 bytes long (1 to 48)":          func(c *peers.Config) { c.Peers[0].Region = strings.Repeat("x", store.RegionBytesMax+1) },
 		`peer 1: region "eu" is there twice`:                 func(c *peers.Config) { c.Peers[0].Region = "eu" },
 		`peer 2: region "us" is there twice`:                 func(c *peers.Config) { c.Peers = append(c.Peers, c.Peers[0]) },
+		`peer 1: region is "\xff", which is not UTF-8`:       func(c *peers.Config) { c.Peers[0].Region = "\xff" },
+		`region is "e\x1bu", which has control characters`:   func(c *peers.Config) { c.Region = "e\x1bu" },
 		"peer 1: name is 0 bytes long (1 to 253)":            func(c *peers.Config) { c.Peers[0].Name = "" },
 		"peer 1: name is 254 bytes long (1 to 253)":          func(c *peers.Config) { c.Peers[0].Name = strings.Repeat("x", 254) },
 		"peer 1: addresses are 0 (1 to 16)":                  func(c *peers.Config) { c.Peers[0].Addresses = nil },
