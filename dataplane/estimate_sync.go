@@ -64,7 +64,7 @@ func (l *Limiter) syncShard(ctx context.Context, sh *shard) (firstErr error) {
 			break
 		}
 	}
-	return firstErr
+	return cmpErr(firstErr, l.prove(ctx, sh, &s.stream))
 }
 
 // exchange is one key's part in a sync.

@@ -165,13 +165,16 @@ func (l *Limiter) resendGuests(ctx context.Context, sh *shard) error {
 	return err
 }
 
-// resendIdleGuests is resendGuests where no batch sends. Batches that come up meanwhile are another goroutine's: they may
-// go on for long, and the caller has other keys' costs to send.
-func (l *Limiter) resendIdleGuests(ctx context.Context, sh *shard) error {
+// proveIdleGuests is resendGuests and prove where no batch sends. Batches that come up meanwhile are another goroutine's:
+// they may go on for long, and the caller has other keys' costs to send.
+func (l *Limiter) proveIdleGuests(ctx context.Context, sh *shard) error {
 	if !sh.leadGuests() {
 		return nil
 	}
 	err := l.resendGuests(ctx, sh)
+	if err == nil {
+		err = l.prove(ctx, sh, &sh.guests.stream)
+	}
 	if !sh.yieldGuests() {
 		l.startGathered(sh)
 	}

@@ -18,7 +18,6 @@ const (
 	replayChunk   = 500    // cells one call to the origin carries
 	replayTickMax = 20_000 // cells one tick sends; the rest waits for the next
 	replayTimeout = time.Second
-	idleEvery     = time.Second
 )
 
 var errShortAnswer = errors.New("origin: fewer answers than cells")
@@ -43,7 +42,7 @@ func (l *Limiter) replayQueued(ctx context.Context, sh *shard) (err error) {
 	nowMs := l.nowMs()
 	queue, err = l.sendLocked(ctx, sh, queue, nowMs)
 	if err == nil {
-		err = l.idle(ctx, sh)
+		err = cmpErr(l.proveIdleGuests(ctx, sh), l.idle(ctx, sh, &sh.replays))
 	}
 	if err == nil && len(queue) == 0 {
 		sh.replayedAtMs.Store(nowMs)
@@ -129,19 +128,6 @@ func (l *Limiter) deliver(ctx context.Context, sh *shard, s *stream, c *chunk) (
 	l.lostAll(sh, lost, reply.Totals, func(i int) *cell.Entry { return c.entries[i] })
 	l.metrics.replayedCells.Add(int64(len(c.costs) - len(failed)))
 	return failed, refused, nil
-}
-
-// idle sends a chunk without costs where nothing was sent for a second: it brings the origin's clock, and finds out
-// whether the origin still has what was sent before.
-func (l *Limiter) idle(ctx context.Context, sh *shard) error {
-	if err := l.resendIdleGuests(ctx, sh); err != nil {
-		return err
-	}
-	if time.Since(sh.replays.sentAt) < idleEvery || sh.replays.pending != nil {
-		return nil
-	}
-	_, err := l.ship(ctx, sh, &sh.replays, &chunk{})
-	return err
 }
 
 // forgo lets what is kicked wait for its tick.

@@ -22,7 +22,11 @@ type stream struct {
 
 	pendingCost atomic.Int64 // in it
 	sentAt      time.Time    // of the last chunk that was answered
+	costsAt     time.Time    // of the last one with costs
 }
+
+// idleEvery is how late a stream without costs to send finds that the origin has lost some that it had answered.
+const idleEvery = time.Second
 
 func (s *stream) init(calls *breaker.Breaker) { s.id, s.calls = rand.Uint64()|1, calls }
 
@@ -70,9 +74,30 @@ func (l *Limiter) ship(ctx context.Context, sh *shard, s *stream, c *chunk) (sto
 		return reply, err
 	}
 	s.pending, s.sentAt = nil, time.Now()
+	if len(c.costs) > 0 {
+		s.costsAt = s.sentAt
+	}
 	s.pendingCost.Store(0)
 	l.answered(sh, call, &reply)
 	return reply, nil
+}
+
+// prove sends a chunk without costs where nothing was sent for idleEvery: the Origin value repeats what the origin has
+// lost of the stream. Once one was answered store.KeepFor after the last costs, nothing of them is kept.
+func (l *Limiter) prove(ctx context.Context, sh *shard, s *stream) error {
+	if s.costsAt.IsZero() || s.sentAt.Sub(s.costsAt) >= store.KeepFor+idleEvery {
+		return nil
+	}
+	return l.idle(ctx, sh, s)
+}
+
+// idle is prove for a stream that brings the origin's clock besides, however long nothing was sent.
+func (l *Limiter) idle(ctx context.Context, sh *shard, s *stream) error {
+	if time.Since(s.sentAt) < idleEvery || s.pending != nil {
+		return nil
+	}
+	_, err := l.ship(ctx, sh, s, &chunk{})
+	return err
 }
 
 // keep keeps a chunk that got no answer.

@@ -1,11 +1,12 @@
 // Package resend is what an Origin value remembers of the chunks that it sends: the number of each
 // stream's last answered chunk, the epoch that a chunk was first sent in, and chunks answered in the
 // store.KeepFor before the last answer, in case that a replica that lacks them is promoted. While a
-// server does not answer, nothing is dropped.
+// server does not answer a stream that is in use, what is kept stays until its windows are over.
 package resend
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,6 +26,7 @@ type Chunk struct {
 	Number int64
 	Costs  []store.Cost
 	at     time.Time
+	endsAt time.Time // when no decision depends on any of the costs any more, at the latest
 }
 
 // Streams is what is remembered of all streams. The zero value is empty. All methods may run
@@ -32,8 +34,9 @@ type Chunk struct {
 type Streams struct {
 	mu      sync.Mutex
 	byID    map[ID]*stream
-	costs   int // kept, of all streams
-	sweepAt int // size of byID at which idle streams are removed
+	costs   int       // kept, of all streams
+	sweptAt time.Time // when what is of no use any more was dropped last
+	sweepAt int       // size of byID at which idle streams are removed
 }
 
 type stream struct {
@@ -50,7 +53,11 @@ type stream struct {
 }
 
 const (
-	sweepMin = 64
+	sweepMin   = 64
+	sweepEvery = store.KeepFor
+
+	// unusedFor is how long what is kept stays after the last use of its stream.
+	unusedFor = time.Minute
 
 	// CostsMax bounds the costs that are kept, some 120 B each with their names elsewhere. A chunk that
 	// has no room is not kept.
@@ -130,12 +137,24 @@ func (s *Streams) Answered(id ID, number int64, epoch store.Epoch, costs []store
 	}
 	st.last = number
 	if len(costs) > 0 && s.costs+len(costs) <= CostsMax {
-		st.kept = append(st.kept, Chunk{number, costs, now})
+		st.kept = append(st.kept, Chunk{number, costs, now, now.Add(longest(costs))})
 		s.costs += len(costs)
 	}
 }
 
+// longest is how long decisions depend on costs: until the window that follows theirs has ended, which may have to begin.
+func longest(costs []store.Cost) (d time.Duration) {
+	for i := range costs {
+		d = max(d, 3*costs[i].Cell.Duration)
+	}
+	return d
+}
+
 func (s *Streams) streamLocked(id ID, now time.Time) *stream {
+	if st := s.byID[id]; st != nil {
+		st.usedAt = now
+	}
+	s.dropOldLocked(now)
 	st := s.byID[id]
 	if st == nil {
 		if s.byID == nil {
@@ -155,6 +174,27 @@ func (s *Streams) expireLocked(st *stream, now time.Time) {
 		n++
 	}
 	s.dropLocked(st, n)
+}
+
+// dropOldLocked drops what is kept of streams that are used no more, and chunks whose windows are over.
+func (s *Streams) dropOldLocked(now time.Time) {
+	if now.Sub(s.sweptAt) < sweepEvery {
+		return
+	}
+	s.sweptAt = now
+	for _, st := range s.byID {
+		unused := now.Sub(st.usedAt) >= unusedFor
+		st.kept = slices.DeleteFunc(st.kept, func(c Chunk) bool {
+			old := unused || !now.Before(c.endsAt)
+			if old {
+				s.costs -= len(c.Costs)
+			}
+			return old
+		})
+		if len(st.kept) == 0 {
+			st.kept = nil
+		}
+	}
 }
 
 func (s *Streams) dropLocked(st *stream, n int) {

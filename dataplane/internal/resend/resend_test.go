@@ -5,11 +5,19 @@ import (
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
 )
 
 var start = time.UnixMilli(1_700_000_000_000)
 
-func costs(n int) []store.Cost { return make([]store.Cost, n) }
+// costs are some of a window that is longer than each test.
+func costs(n int) []store.Cost {
+	costs, key := make([]store.Cost, n), window.Key{Duration: 24 * time.Hour}
+	for i := range costs {
+		costs[i].Cell = window.Cell{Key: key, Sequence: window.Sequence(start.UnixMilli(), key.Duration.Milliseconds())}
+	}
+	return costs
+}
 
 func numbers(chunks []Chunk) (numbers []int64) {
 	for _, c := range chunks {
@@ -99,7 +107,39 @@ func TestMemoryIsBounded(t *testing.T) {
 			t.Fatalf("%d streams are remembered", n)
 		}
 	}
-	if s.costs > 2*len(s.byID) {
-		t.Errorf("%d costs of %d streams are kept", s.costs, len(s.byID))
+	if most := int((unusedFor + sweepEvery) / time.Second); s.costs > most {
+		t.Errorf("%d costs are kept of a stream each second, want those of %d", s.costs, most)
+	}
+}
+
+// What is kept of a stream that its limiter uses no more, as one that was stopped, goes with the next use of another one.
+func TestWhatIsKeptOfAnUnusedStreamExpires(t *testing.T) {
+	var s Streams
+	s.Answered(ID{Stream: 7}, 1, 9, costs(1), start)
+	s.Answered(ID{Stream: 8}, 1, 9, costs(1), start)
+	for at := time.Duration(0); at < unusedFor; at += time.Second { // the server of stream 7 does not answer
+		s.Stamp(ID{Stream: 7}, 2, 9, 9, start.Add(at))
+	}
+	if s.costs != 2 {
+		t.Errorf("%d costs are kept while they may be needed, want 2", s.costs)
+	}
+	s.Stamp(ID{Stream: 7}, 2, 9, 9, start.Add(unusedFor))
+	if got := s.After(ID{Stream: 7}, 0); len(got) != 1 || s.costs != 1 {
+		t.Errorf("after %v: chunks %v of the used stream, %d costs of both; want one of each", unusedFor, numbers(got), s.costs)
+	}
+}
+
+// Costs of windows that no decision depends on any more are not kept, however long the server does not answer.
+func TestCostsOfPastWindowsAreNotKept(t *testing.T) {
+	var s Streams
+	id := ID{Stream: 7}
+	short := store.Cost{Cell: window.Cell{Key: window.Key{Duration: time.Second}, Sequence: window.Sequence(start.UnixMilli(), 1000)}}
+	s.Answered(id, 1, 9, []store.Cost{short}, start)
+	s.Answered(id, 2, 9, append(costs(1), short), start)
+	for at := time.Duration(0); at <= 2*sweepEvery; at += time.Second {
+		s.Stamp(id, 3, 9, 9, start.Add(at))
+	}
+	if got := numbers(s.After(id, 0)); len(got) != 1 || got[0] != 2 || s.costs != 2 {
+		t.Errorf("chunks %v are kept, %d costs; want the one with a long window", got, s.costs)
 	}
 }

@@ -1,0 +1,123 @@
+package dataplane_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirhq/weir/dataplane"
+	"github.com/weirhq/weir/dataplane/memstore"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// A replica of the origin is promoted that lacks what was answered last. Each stream of a node repeats it within two
+// seconds, though it has nothing to send.
+
+// failover is a node whose replica has not received what spend sends.
+type failover struct {
+	*node
+	w *world
+}
+
+// after lets spend send what the promoted replica lacks.
+func (f *failover) after(spend func()) {
+	state := f.w.origin("eu").State()
+	spend()
+	f.w.origin("eu").Rollback(state)
+}
+
+// pass lets time pass, in which the node's loops turn.
+func (f *failover) pass(d time.Duration) {
+	f.w.t.Helper()
+	for ; d > 0; d -= 500 * time.Millisecond {
+		time.Sleep(500 * time.Millisecond)
+		f.w.clock.advance(500 * time.Millisecond)
+		f.replay()
+		f.sync()
+	}
+}
+
+func TestASilentStreamRepeatsWhatAFailoverLost(t *testing.T) {
+	for name, stream := range map[string]struct {
+		node  func(w *world) *node
+		spend func(f *failover)
+		cell  func(w *world) int64
+	}{
+		"replay": {
+			func(w *world) *node { return w.node("eu", "a") },
+			func(f *failover) { f.take("k", 7, 10); f.replay() },
+			func(w *world) int64 { return totals(w.origin("eu"))[w.cell("k")] },
+		},
+		"syncs": {
+			func(w *world) *node { w.estimates(""); return w.node("eu", "a") },
+			func(f *failover) { f.take("k", 7, 10); f.sync() },
+			func(w *world) int64 { return totals(w.origin("eu"))[w.estimateCell("k", 0)] },
+		},
+		"guests": {
+			func(w *world) *node { return w.crowd("api") },
+			func(f *failover) {
+				f.AllowMany(context.Background(), []dataplane.Request{ask("k", 7, 10), ask("l", 1, 10)})
+			},
+			func(w *world) int64 { return totals(w.origin("eu"))[w.cell("k")] },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				f := &failover{stream.node(w), w}
+				f.pass(time.Second) // the epoch is drawn
+				f.after(func() { stream.spend(f) })
+				if got := stream.cell(w); got != 0 {
+					t.Fatalf("the replica has %d", got)
+				}
+				f.pass(2 * time.Second)
+				if got := stream.cell(w); got != 7 {
+					t.Errorf("the origin has %d, want the 7 that were answered before the failover", got)
+				}
+			})
+		})
+	}
+}
+
+// A stream that sends no more asks until nothing of it is kept, and then no more.
+func TestSilentStreamsCostNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.estimates("")
+		f := &failover{w.node("eu", "a"), w}
+		f.take("k", 7, 10)
+		f.sync()
+		f.pass(store.KeepFor + 3*time.Second)
+		before := w.origin("eu").Stats().Sends
+		f.pass(10 * time.Second)
+		if got := w.origin("eu").Stats().Sends - before; got > 10 {
+			t.Errorf("%d sends in 10 s, want one a second: replay's alone", got)
+		}
+	})
+}
+
+var errGone = errors.New("connection reset")
+
+// While the origin does not answer, what its replica may lack is kept.
+func TestAFailoverThatTakesLongLosesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.estimates("")
+		f := &failover{w.node("eu", "a"), w}
+		f.pass(time.Second)
+		f.after(func() { f.take("k", 7, 10); f.sync() })
+		w.origin("eu").Faults.Hook(func(memstore.Op) error { return errGone })
+		for range 20 {
+			time.Sleep(time.Second)
+			w.clock.advance(time.Second)
+			_, _ = f.ReplayOnce(t.Context()), f.SyncOnce(t.Context())
+		}
+		w.origin("eu").Faults.Hook(nil)
+		f.pass(2 * time.Second)
+		if got := totals(w.origin("eu"))[w.estimateCell("k", 0)]; got != 7 {
+			t.Errorf("the origin has %d, want 7", got)
+		}
+	})
+}
