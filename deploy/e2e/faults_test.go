@@ -87,22 +87,28 @@ func testAnyProcessMayBeKilled(t *testing.T) {
 			pause(t.Context(), 800*time.Millisecond)
 			lasted := time.Since(began)
 			l.check(t, lasted)
-			for region := range s.Redis {
-				accepted := l.total(region)
-				least, most := accepted-f.lost(region, l), accepted+f.doubled(region, l)
-				var held int64
-				took := await.True(t, fmt.Sprintf("the origin of %s holds %d to %d", region, least, most), func() bool {
-					held = originTotal(t, s, region, prefix)
-					if held > most {
-						t.Fatalf("the origin of %s holds %d, %d were accepted", region, held, accepted)
-					}
-					return held >= least
-				})
-				t.Logf("%s: accepted %d, origin holds %d, %v after the load", region, accepted, held, took.Round(time.Millisecond))
-			}
+			originsHold(t, s, l, prefix, f)
 		})
 	}
 	recovered(t, s)
+}
+
+// originsHold waits until each region's origin holds what its callers were granted, within the fault's bounds.
+func originsHold(t *testing.T, s *stack.Stack, l *load, prefix string, f fault) {
+	t.Helper()
+	for region := range s.Redis {
+		accepted := l.total(region)
+		least, most := accepted-f.lost(region, l), accepted+f.doubled(region, l)
+		var held int64
+		took := await.True(t, fmt.Sprintf("the origin of %s holds %d to %d", region, least, most), func() bool {
+			held = originTotal(t, s, region, prefix)
+			if held > most {
+				t.Fatalf("the origin of %s holds %d, %d were accepted", region, held, accepted)
+			}
+			return held >= least
+		})
+		t.Logf("%s: accepted %d, origin holds %d, %v after the load", region, accepted, held, took.Round(time.Millisecond))
+	}
 }
 
 // originTotal adds up what a region's Redis holds of the load's keys.

@@ -10,13 +10,14 @@ import (
 	"github.com/weirhq/weir/deploy/local/stack"
 )
 
-// introduce prints what runs and what to try.
-func introduce(w io.Writer, s *stack.Stack, data, bin string, took time.Duration) {
+// introduce prints what runs and what to try. relays are the nodes that relay the regions.
+func introduce(w io.Writer, s *stack.Stack, relays map[string]*stack.Node, data, bin string, took time.Duration) {
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
 	say("Weir runs: ready in %.1f s. Ctrl-C stops all of it.", took.Seconds())
 	say("")
 	for _, n := range s.Nodes {
-		say("  node %-5s  %s   gRPC %s   metrics %s/metrics", n.ID, n.URL(), n.GRPCAddr(), n.AdminURL())
+		say("  node %-5s  %s   gRPC %s   metrics %s/metrics   %s", n.ID, n.URL(), n.GRPCAddr(), n.AdminURL(),
+			role(n, relays[n.Region], s.HasMySQL(n.ID)))
 	}
 	say("  operators   %s/console/", s.API())
 	say("  Restate     %s   (its own user interface)", s.Restate.AdminURL())
@@ -37,6 +38,13 @@ func introduce(w io.Writer, s *stack.Stack, data, bin string, took time.Duration
 	say("Make the same call to %s: a second or two after its own first request of a key,", last.URL())
 	say("%s counts what the other region accepted.", last.Region)
 	say("")
+	if relay := relays[s.Nodes[0].Region]; relay != nil {
+		say("One node of a region carries its counts to MySQL and the other regions' back. Kill the one of %s,", relay.Region)
+		say("and another takes over:")
+		say("")
+		say("  kill -9 %d", relay.PID())
+		say("")
+	}
 	weirctl := filepath.Join(bin, "weirctl")
 	if here, err := os.Getwd(); err == nil {
 		if short, err := filepath.Rel(here, weirctl); err == nil {

@@ -1,6 +1,6 @@
 // Command weir-local runs all of Weir on this machine until it is interrupted: two
-// regions with two nodes each, real servers, all on loopback. `make run` builds and
-// starts it.
+// regions with two nodes each, of which one has no MySQL, real servers, all on loopback.
+// `make run` builds and starts it.
 package main
 
 import (
@@ -54,10 +54,12 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	introduce(os.Stdout, s, *data, *bin, time.Since(began))
+	took := time.Since(began)
+	introduce(os.Stdout, s, relaysOf(ctx, s), *data, *bin, took)
 
 	watch, cancel := context.WithCancel(ctx)
 	defer cancel()
+	watched := watchNodes(watch, os.Stdout, s)
 	select {
 	case <-ctx.Done():
 		fmt.Println("\nStopping: nodes send their last counts, then the servers end.")
@@ -65,6 +67,8 @@ func run() error {
 		err = fmt.Errorf("%s has ended by itself; see its log under %s", name, *data)
 	}
 	stop() // a second Ctrl-C ends at once
+	cancel()
+	watched()
 	if stopErr := s.Stop(); stopErr != nil {
 		return stopErr
 	}

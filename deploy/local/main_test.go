@@ -1,6 +1,10 @@
 package main
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/weirhq/weir/deploy/local/stack"
+)
 
 // Each port of `make run` is fixed, so that its README and a grpcurl or an Envoy that were set up
 // once go on working, and none is given twice.
@@ -25,5 +29,35 @@ func TestPortsAreFixedAndApart(t *testing.T) {
 	}
 	if got := ports.NodeGRPC(1, 1); got != 7212 {
 		t.Errorf("us-2 serves gRPC on %d; README says 7212", got)
+	}
+}
+
+// The list of nodes shows which one relays each region, which would be next, and which cannot.
+func TestRolesAreShown(t *testing.T) {
+	relay, next, other := &stack.Node{ID: "eu-1", Region: "eu"}, &stack.Node{ID: "eu-2", Region: "eu"}, &stack.Node{ID: "us-2", Region: "us"}
+	for _, c := range []struct {
+		node, relay *stack.Node
+		hasMySQL    bool
+		want        string
+	}{
+		{relay, relay, true, "relays eu"},
+		{next, relay, true, "relays eu next"},
+		{next, nil, true, "relays eu next"},
+		{other, nil, false, "no MySQL"},
+	} {
+		if got := role(c.node, c.relay, c.hasMySQL); got != c.want {
+			t.Errorf("%s: %q, want %q", c.node.ID, got, c.want)
+		}
+	}
+}
+
+// A node's end is printed with the node that relays its region then.
+func TestAnEndedNodeIsShown(t *testing.T) {
+	ended, next := &stack.Node{ID: "eu-1", Region: "eu"}, &stack.Node{ID: "eu-2", Region: "eu"}
+	if got, want := left(ended, next), "\nnode eu-1 has ended. node eu-2 relays eu."; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got, want := left(ended, nil), "\nnode eu-1 has ended. No node relays eu: other regions do not hear what it accepts."; got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -1,5 +1,6 @@
 // Package stack runs all of Weir on one machine: MariaDB or MySQL, a Redis for each region,
 // Restate, the control plane and the nodes, each a process of its own, on loopback.
+// Nodes with MySQL compete for the lease of their region's relay; the others have Redis alone.
 // `make run` uses it with fixed ports; the tests of the whole use it with free ones,
 // and kill what they like.
 package stack
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,6 +30,10 @@ type Options struct {
 	Regions        []string       // default eu and us
 	NodesPerRegion int            // default 2
 	Ports          Ports          // zero: free ones
+
+	// RedisOnly are the IDs of nodes that have no MySQL. Default: us-2, so that in eu another node takes over the
+	// relay when the one that has it ends, and us has a node that needs its region's relay.
+	RedisOnly []string
 
 	// CleanupInterval is how often expired rows are deleted; 0 is the control plane's
 	// default.
@@ -98,6 +104,9 @@ func Start(ctx context.Context, o Options) (*Stack, error) {
 	}
 	if o.NodesPerRegion == 0 {
 		o.NodesPerRegion = 2
+	}
+	if o.RedisOnly == nil {
+		o.RedisOnly = []string{"us-2"}
 	}
 	s := &Stack{options: o, Redis: make(map[string]*servers.Redis)}
 	for _, step := range []func(context.Context) error{s.startServers, s.startControl, s.startNodes} {
@@ -224,9 +233,10 @@ func (s *Stack) startNode(ctx context.Context, region string, r, i int) (*Node, 
 		Options: servers.Options{Dir: s.dir("node-" + id)},
 		Ports:   ports,
 		Args: func(addrs []string) []string {
-			return append([]string{"--listen=" + addrs[0], "--admin-listen=" + addrs[1], "--grpc-listen=" + addrs[2], "--region=" + region, "--node-id=" + id}, o.NodeArgs...)
+			return append([]string{"--listen=" + addrs[0], "--admin-listen=" + addrs[1], "--grpc-listen=" + addrs[2],
+				"--region=" + region, "--node-id=" + id}, o.NodeArgs...)
 		},
-		Env:   []string{"WEIR_REDIS_URL=" + s.RedisURL(region), "WEIR_MYSQL_DSN=" + s.NodeDSN()},
+		Env:   s.nodeEnv(region, id),
 		Ready: func(addrs []string) string { return "http://" + addrs[1] + "/readyz" },
 	})
 	if err != nil {
@@ -234,6 +244,18 @@ func (s *Stack) startNode(ctx context.Context, region string, r, i int) (*Node, 
 	}
 	return &Node{Program: p, Region: region, ID: id}, nil
 }
+
+// nodeEnv has the stores that a node is connected to.
+func (s *Stack) nodeEnv(region, id string) []string {
+	env := []string{"WEIR_REDIS_URL=" + s.RedisURL(region)}
+	if s.HasMySQL(id) {
+		env = append(env, "WEIR_MYSQL_DSN="+s.NodeDSN())
+	}
+	return env
+}
+
+// HasMySQL is true of a node that competes for the lease of its region's relay.
+func (s *Stack) HasMySQL(id string) bool { return !slices.Contains(s.options.RedisOnly, id) }
 
 // Stop ends everything in order: the nodes drain while what they drain to is there.
 func (s *Stack) Stop() error {
@@ -260,7 +282,8 @@ func (s *Stack) Stop() error {
 	return errors.Join(append(errs, below.Wait())...)
 }
 
-// Exited returns a channel that receives the name of the first process to end.
+// Exited returns a channel that receives the name of the first process to end that is not a node: a region goes on with
+// the nodes that are left.
 func (s *Stack) Exited(ctx context.Context) <-chan string {
 	first := make(chan string, 1)
 	watch := func(name string, exited <-chan struct{}) {
@@ -280,9 +303,6 @@ func (s *Stack) Exited(ctx context.Context) <-chan string {
 	watch("weir-control", s.Control.Exited())
 	for region, r := range s.Redis {
 		watch("Redis of "+region, r.Exited())
-	}
-	for _, n := range s.Nodes {
-		watch("weir-node "+n.ID, n.Exited())
 	}
 	return first
 }

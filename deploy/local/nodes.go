@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/deploy/local/stack"
+)
+
+// relayWait is how long to wait for a region's relay before its nodes are printed without one: a lease that its holder
+// did not release ends sooner.
+const relayWait = 10 * time.Second
+
+// relayOf returns the node that relays a region, nil if none does within relayWait.
+func relayOf(ctx context.Context, s *stack.Stack, region string) *stack.Node {
+	ctx, cancel := context.WithTimeout(ctx, relayWait)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if n := s.Relay(ctx, region); n != nil {
+			return n
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// relaysOf are the nodes that relay the regions, by region.
+func relaysOf(ctx context.Context, s *stack.Stack) map[string]*stack.Node {
+	relays := make(map[string]*stack.Node)
+	for _, n := range s.Nodes {
+		if _, ok := relays[n.Region]; !ok {
+			relays[n.Region] = relayOf(ctx, s, n.Region)
+		}
+	}
+	return relays
+}
+
+// role is what a node does for its region's relay.
+func role(n, relay *stack.Node, hasMySQL bool) string {
+	switch {
+	case n == relay:
+		return "relays " + n.Region
+	case hasMySQL:
+		return "relays " + n.Region + " next"
+	default:
+		return "no MySQL"
+	}
+}
+
+// watchNodes prints which nodes end, and which node relays their region then, until ctx ends. The function that it
+// returns waits for that.
+func watchNodes(ctx context.Context, w io.Writer, s *stack.Stack) (wait func()) {
+	var watching sync.WaitGroup
+	for _, n := range s.Nodes {
+		watching.Go(func() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-n.Exited():
+			}
+			if relay := relayOf(ctx, s, n.Region); ctx.Err() == nil {
+				_, _ = fmt.Fprintln(w, left(n, relay))
+			}
+		})
+	}
+	return watching.Wait
+}
+
+// left is what is printed when a node has ended; relay is nil if no node relays its region.
+func left(ended, relay *stack.Node) string {
+	if relay == nil {
+		return fmt.Sprintf("\nnode %s has ended. No node relays %s: other regions do not hear what it accepts.", ended.ID, ended.Region)
+	}
+	return fmt.Sprintf("\nnode %s has ended. node %s relays %s.", ended.ID, relay.ID, relay.Region)
+}
