@@ -25,6 +25,25 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 	}
 }
 
+// Each file that doc.go names is there: in this directory, or in internal/cell.
+func TestTheDocumentationNamesFilesThatExist(t *testing.T) {
+	text, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`\b[a-z_/]+\.go\b`).FindAllString(string(text), -1)
+	if len(names) < 30 {
+		t.Errorf("doc.go names %d files", len(names))
+	}
+	for _, name := range names {
+		_, here := os.Stat(name)
+		_, inCell := os.Stat(filepath.Join("internal", "cell", name))
+		if here != nil && inCell != nil {
+			t.Errorf("doc.go names %s", name)
+		}
+	}
+}
+
 func testsOfTheRepository(t *testing.T) map[string]bool {
 	t.Helper()
 	exist, declared := map[string]bool{}, regexp.MustCompile(`(?m)^func (Test\w+)\(`)
