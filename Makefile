@@ -73,8 +73,8 @@ ALONE = ./deploy/faults
 SQL ?= $(if $(filter %0 %2 %4 %6 %8 %a %c %e,$(shell git rev-parse HEAD)),mariadb,mysql)
 
 # Every test once under the race detector, those of UNRACED without it as well, then
-# the whole system, of which each test has all the processes, but two packages find room.
-# Modules below deploy/ read files outside of themselves, of which Go's cache knows nothing.
+# the whole system. Each of its tests starts all the processes; two packages at a time find room.
+# Modules below deploy/ read files outside of themselves, which Go's cache does not know about.
 .PHONY: test
 test: setup ## Run every test; a skipped one is a failure
 	$(GO) vet ./...

@@ -102,7 +102,7 @@ func buildCheck(live []Node) Check {
 	return Check{Name: "builds", Result: CheckWarn, What: fmt.Sprintf("nodes run %d builds: %.200q", len(builds), builds), Do: "Finish the upgrade: neighbouring versions understand each other, others need not."}
 }
 
-// relayCheck is about regions of which a shard is relayed by no node. Nodes that have only just started get the lease
+// relayCheck is about regions with a shard that no node relays. Nodes that have only just started get the lease
 // within seconds.
 func relayCheck(fleet Fleet) Check {
 	var without []string

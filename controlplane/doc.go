@@ -41,7 +41,7 @@
 //
 //  1. A region is in Touched before anything is written for it, and has its previous
 //     document back before a rollout ends as rolled back or aborted.
-//  2. A write is made once, whoever tries it and whenever: its ID is unique for all time.
+//  2. A write is made once, however often and by whatever process it is tried: its ID is unique for all time.
 //     A rollback makes the writes it cannot account for, and undoes them in the same
 //     transaction, so that none of them can come later.
 //  3. A write names the version that it replaces. Where something else has replaced that one,

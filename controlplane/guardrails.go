@@ -33,8 +33,8 @@ type Guardrails struct {
 
 	// ConvergenceMs bounds the convergence delay of a region: the age of other regions' news when
 	// one of its relays reads it (99th percentile, of the slowest). Default: three times the
-	// baseline, and 30,000 ms at the least. A region that measures nothing any more breaks it,
-	// too, after 30 s: of which a shard is relayed by no node, or which has measured before its
+	// baseline, and 30,000 ms at the least. A region that measures nothing any more breaks it
+	// too, after 30 s: one with a shard that no node relays, or one that measured before its
 	// stage and does not now.
 	ConvergenceMs Ceiling `json:"convergence_ms"`
 

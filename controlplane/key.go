@@ -133,7 +133,7 @@ func (r *KeyReport) limit(q KeyQuery, durationMs int64) (limit int64, ok bool) {
 }
 
 // windowsOf puts rows into the cells that count at a moment. Rows of a generation that is
-// not in force are forgotten; a key of which all is forgotten has empty cells.
+// not in force are forgotten; a key whose rows are all forgotten has empty cells.
 func windowsOf(rows []KeyRow, reset *Reset, nowMs int64) (windows []KeyWindow) {
 	var inForce window.Reset
 	if reset != nil {

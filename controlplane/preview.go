@@ -45,7 +45,7 @@ type FleetShape struct {
 	Limit        int64   `json:"limit"`
 	WindowMs     int64   `json:"window_ms"`
 
-	// Assumed are the fields of which neither the fleet nor the caller said anything: as
+	// Assumed are the fields that neither the fleet nor the caller gave, as
 	// a caller would name them.
 	Assumed []string `json:"assumed,omitempty"`
 }
@@ -68,7 +68,7 @@ type Prediction struct {
 	RowsReadPerS       float64 `json:"rows_read_per_s"`    // the same
 	ConvergenceP50Ms   int64   `json:"convergence_p50_ms"`
 	ConvergenceP99Ms   int64   `json:"convergence_p99_ms"`
-	UnknownShare       float64 `json:"unknown_share"`       // of the cost elsewhere: never told of
+	UnknownShare       float64 `json:"unknown_share"`       // of the cost in other regions: never known here
 	Overshoot          float64 `json:"overshoot"`           // most that a caller who spreads over all regions is admitted, over the limit
 	OrdinaryOvershoot  float64 `json:"ordinary_overshoot"`  // the same of ordinary callers
 	HotConvergeP99Ms   int64   `json:"hot_converge_p99_ms"` // of keys past 80 % of their limits
@@ -186,7 +186,7 @@ func (p *Preview) old(ctx context.Context, req PreviewRequest, fleet Fleet) (str
 	return string(b), err
 }
 
-// What a shape is taken to be where nobody says: the load that the defaults of the
+// What a shape is taken to be by default: the load that the defaults of the
 // tuning were chosen for, a tenth of its keys hot and a twentieth used by two regions.
 const (
 	assumedRegions  = 2
@@ -198,8 +198,8 @@ const (
 	assumedWindowMs = 60_000
 )
 
-// shapeOf is the fleet's own shape, with what was given put over it, and what nobody
-// knows assumed.
+// shapeOf is the fleet's own shape, with what was given put over it, and assumptions for
+// the rest.
 func shapeOf(fleet Fleet, given GivenShape) (FleetShape, error) {
 	seen := seenShape(fleet)
 	s := FleetShape{Nodes: seen.nodes}

@@ -32,7 +32,7 @@ const RegionPlaceholder = "{{region}}"
 // it, and one beyond them has no value. One without it has one baseline, of before the first stage.
 type QueryRail struct {
 	Name  string `json:"name"`  // 1 to 64 bytes
-	Query string `json:"query"` // PromQL, a scalar or a vector, of which any element may break it
+	Query string `json:"query"` // PromQL, a scalar or a vector; any element may break it
 
 	Above         *float64 `json:"above,omitempty"`
 	Below         *float64 `json:"below,omitempty"`
@@ -157,7 +157,7 @@ func (q QueryRail) broken(was, is QueryValue) string {
 	case q.Below != nil:
 		broken = v < *q.Below
 	case q.TimesBaseline != nil && was.Value != nil:
-		broken = v > *q.TimesBaseline*(*was.Value) || v == math.MaxFloat64 // of which nothing is a multiple
+		broken = v > *q.TimesBaseline*(*was.Value) || v == math.MaxFloat64 // +Inf: no multiple of anything
 		before = fmt.Sprintf(" (before the stage %s)", figure(*was.Value))
 	}
 	if !broken {

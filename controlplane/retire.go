@@ -8,14 +8,14 @@ import (
 // RetirementPhase is where a retirement stands.
 type RetirementPhase string
 
-// The phases, in their order; the last two are outcomes, of which every retirement has
+// The phases, in their order; the last two are outcomes, and every retirement has
 // exactly one.
 const (
-	RetirementObserving     RetirementPhase = "observing"               // nobody may write, and counts must be shared well
+	RetirementObserving     RetirementPhase = "observing"               // no process may write, and counts must be shared well
 	RetirementDraining      RetirementPhase = "draining"                // rows that have expired are deleted
 	RetirementAwaiting      RetirementPhase = "awaiting_approval"       // of a person, before the rename
 	RetirementRenaming      RetirementPhase = "renaming"                // the rename is under way
-	RetirementRenamed       RetirementPhase = "renamed"                 // it soaks: whoever needs the table finds out now
+	RetirementRenamed       RetirementPhase = "renamed"                 // it soaks: a process that needs the table fails now
 	RetirementAwaitingFinal RetirementPhase = "awaiting_final_approval" // of a person, before the drop
 	RetirementDropping      RetirementPhase = "dropping"                // the drop is under way
 	RetirementRestoring     RetirementPhase = "restoring"               // the table gets its name back
@@ -192,7 +192,7 @@ func (r *Retirement) Advance(steps RetirementSteps) (wait time.Duration, err err
 	return -1, nil // over
 }
 
-// observe waits until nobody has written, and counts have been shared, for long enough.
+// observe waits until no process has written, and counts have been shared, for long enough.
 func (r *Retirement) observe(look RetirementLook, nowMs int64) time.Duration {
 	if look.Table == nil {
 		return r.waits("there is no table " + r.Table + " any more: abort")
@@ -238,7 +238,7 @@ func (r *Retirement) drain(steps RetirementSteps, look RetirementLook, nowMs int
 	return batch.Took, nil // half of the time belongs to others
 }
 
-// await keeps the evidence fresh for whoever is to approve.
+// await keeps the evidence fresh for the approval.
 func (r *Retirement) await(look RetirementLook, nowMs int64) time.Duration {
 	if problem := r.unfit(look, nowMs); problem != "" {
 		return r.back(nowMs, problem)
@@ -278,9 +278,9 @@ func (r *Retirement) rename(steps RetirementSteps, look RetirementLook, nowMs in
 	return r.waits(fmt.Sprintf("neither %s nor %s can be renamed: abort", r.Table, r.Dated)), nil
 }
 
-// soak watches the renamed table until, and after, it has been there long enough. Whoever
-// still writes to it gets errors now and should be heard of; what can be seen from here is
-// somebody who has made it anew, or a row that came in at the last moment.
+// soak watches the renamed table until, and after, it has been there long enough. A process
+// that still writes to it gets errors now, and its operators notice; what can be seen from here is
+// a table of the old name that was made anew, or a row that came in at the last moment.
 func (r *Retirement) soak(look RetirementLook, nowMs int64) time.Duration {
 	problem, fatal := r.unfitDated(look, nowMs)
 	if fatal {
@@ -291,7 +291,7 @@ func (r *Retirement) soak(look RetirementLook, nowMs int64) time.Duration {
 		return r.waits(problem)
 	}
 	if r.Phase == RetirementRenamed && nowMs >= r.DueMs {
-		return r.enter(RetirementAwaitingFinal, nowMs, "nobody has missed it for "+milliseconds(r.Spec.SoakMs))
+		return r.enter(RetirementAwaitingFinal, nowMs, "the soak of "+milliseconds(r.Spec.SoakMs)+" is over")
 	}
 	wait := r.waits(r.Evidence.Problem)
 	if r.Phase == RetirementRenamed {

@@ -29,7 +29,7 @@ func (r *Retirement) ApproveRename(by By, look RetirementLook, nowMs int64) (wai
 }
 
 // ApproveDrop lets the renamed table be dropped. It is a second approval, at the end of
-// the soak, whoever gives it; otherwise it is as ApproveRename.
+// the soak, by the same person or another one; otherwise it is as ApproveRename.
 func (r *Retirement) ApproveDrop(by By, look RetirementLook, nowMs int64) (wait time.Duration, err error) {
 	if err := by.Validate(); err != nil {
 		return 0, err

@@ -28,7 +28,7 @@ func DatedName(table string, startedMs int64) string {
 
 // RetirementSpec says how careful a retirement is. Start from DefaultRetirementSpec.
 type RetirementSpec struct {
-	// QuietMs is how long nobody may write, and counts must be healthy in every region,
+	// QuietMs is how long no process may write, and counts must be healthy in every region,
 	// before rows are deleted: 100 ms to 90 days; default 1 day. It should be longer than
 	// the longest duration of a limit, and than a deploy of nodes takes.
 	QuietMs int64 `json:"quiet_ms"`

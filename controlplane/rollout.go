@@ -9,7 +9,7 @@ import (
 type RolloutPhase string
 
 // The phases, in the order in which a stage goes through them; the last three are
-// outcomes, of which every rollout has exactly one.
+// outcomes, and every rollout has exactly one.
 const (
 	RolloutAwaiting    RolloutPhase = "awaiting_approval" // of a person, before the stage
 	RolloutMeasuring   RolloutPhase = "measuring"         // the baseline
@@ -35,7 +35,7 @@ func (p RolloutPhase) Over() bool {
 const (
 	rolloutVersion = 2
 
-	// Whoever did what no operator asked for, in the audit log.
+	// The actor, in the audit log, of what no operator asked for.
 	rolloutItself = "weir-control"
 )
 

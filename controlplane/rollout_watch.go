@@ -344,7 +344,7 @@ func (r *Rollout) touchedRegions() (regions []string) {
 // applied tells whether the stage has been applied, or may have been.
 func (r *Rollout) applied() bool { return r.Phase != RolloutAwaiting && r.Phase != RolloutMeasuring }
 
-// lastApplied is the last stage of which that is so; less than 0: none.
+// lastApplied is the last stage that is applied; less than 0: none.
 func (r *Rollout) lastApplied() int {
 	if r.applied() {
 		return r.Stage

@@ -155,7 +155,7 @@ func (w *RolloutWork) Write(ctx context.Context, writes []TuningWrite) (TuningsW
 	return written, nil
 }
 
-// Used says what an id has been used for, of which Restate knows nothing (any more); empty:
+// Used says what an id that Restate does not know (any more) has been used for; empty:
 // for nothing.
 func (w *RolloutWork) Used(ctx context.Context, id string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
@@ -167,7 +167,7 @@ func (w *RolloutWork) Used(ctx context.Context, id string) (string, error) {
 	return fmt.Sprintf("the id %s was used before, and version %d of %s has it: choose another id", id, wrote[0].Version, rowName(wrote[0].Region)), nil
 }
 
-// Traces are the rollouts that wrote the newest versions of the tuning, of which so many are looked at.
+// Traces are the rollouts that wrote the newest versions of the tuning, as many as rows.
 func (w *RolloutWork) Traces(ctx context.Context, rows int) ([]TuningTrace, error) {
 	ctx, cancel := context.WithTimeout(ctx, rolloutStepTimeout)
 	defer cancel()

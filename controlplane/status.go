@@ -31,5 +31,5 @@ type CleanupRun struct {
 	Error     string // empty when it went well
 }
 
-// TriggerSchedule is the trigger of runs that nobody asked for.
+// TriggerSchedule is the trigger of runs that the schedule starts.
 const TriggerSchedule = "schedule"

@@ -18,7 +18,7 @@ type WatchConfig struct {
 	// LagWarning and LagCritical are how far behind the cleanup may be; default 15 min
 	// and 2 h.
 	LagWarning, LagCritical time.Duration
-	// DeadTold is how long a node that is gone is told of while others of its region
+	// DeadTold is how long a node that is gone is reported while others of its region
 	// live; default 1 h. One that was taken away for good looks the same.
 	DeadTold time.Duration
 	// SkewWarning and SkewCritical are how far a node's clock may be from the
@@ -30,7 +30,7 @@ type WatchConfig struct {
 	// LateMin is how old news may be when a relay reads it, and counts before they are told,
 	// at least; the same can make it longer. Default 10 s.
 	LateMin time.Duration
-	// RetriesMin is how often an invocation has failed before it is told of; default 3.
+	// RetriesMin is how often an invocation has failed before it is reported; default 3.
 	RetriesMin int
 }
 

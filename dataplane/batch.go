@@ -209,8 +209,8 @@ func (w *workspace) sortMany() {
 }
 
 // enter finds or makes every item's entry: one for a key, also where the table has no
-// room for it; none for a key that is not held and of which only costs above their
-// limits are asked.
+// room for it; none for a key that is not held and gets only costs above their
+// limits.
 func (l *Limiter) enter(items []item, crowded bool) {
 	for i := range items {
 		it := &items[i]
@@ -313,8 +313,8 @@ func (w *workspace) noteLows() {
 	}
 }
 
-// judge gives the item its verdict, as if the items before it on its key, of which first
-// is the first, had been counted; those that shadow mode lets pass are not.
+// judge gives the item its verdict, as if the items before it on its key, from first
+// on, had been counted; those that shadow mode lets pass are not.
 func (it *item) judge(first *item) {
 	it.source = max(it.source, SourceLocal)
 	it.ahead = first.before
@@ -392,7 +392,7 @@ func (l *Limiter) wantingRefresh(w *workspace) (wanting []int) {
 	return wanting
 }
 
-// itemAsksFirst is asksFirst for an item, of which first is the first on its key. What shadow mode would let pass over
+// itemAsksFirst is asksFirst for an item; first is the first item on its key. What shadow mode would let pass over
 // its limit is not counted, and so asks for nothing.
 func (l *Limiter) itemAsksFirst(it, first *item, now clock.Steady, set *settings) bool {
 	if it.cost == 0 || first.entry == nil || it.rule.estimate != nil || first.met == cell.Untracked {
@@ -421,7 +421,7 @@ func (l *Limiter) foresee(items []item, wanting []int) {
 	}
 }
 
-// sourceOf tells all items of a key, of which first is the first, what they go by.
+// sourceOf sets the source of all items of a key; first is the first of them.
 func sourceOf(items []item, first int, source Source, refusal time.Duration) {
 	for i := range items {
 		if items[i].first == first {

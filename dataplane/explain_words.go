@@ -73,7 +73,7 @@ func (x Explanation) String() string {
 	return b.String()
 }
 
-// sum is what adds up to Decision.Current, but for the request's own cost.
+// sum is what adds up to Decision.Current, without the request's own cost.
 func (x *Explanation) sum() string {
 	c := &x.Current
 	var b strings.Builder

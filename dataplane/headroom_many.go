@@ -14,7 +14,7 @@ import (
 // the node accepts there next. Keys without room claim whatever their share, as their singles do, once all other keys
 // have what they wait for: a guest's credit ends with its last user, which errs on the safe side.
 
-// unclaimed is what a batch asks of a key, of which it is the first item, and no claim has counted yet.
+// unclaimed is what a batch asks of a key and no claim has counted yet; it is the first item on the key.
 func (it *item) unclaimed() int64 { return max(0, it.before-it.claimed.In(it.verdict.Sequence)) }
 
 // settleClaims turns into credit what was claimed for a batch and not used: all of it where the batch fails.

@@ -155,7 +155,7 @@ func (l *Limiter) tend(ctx context.Context) error {
 	return errors.Join(err, l.beat(ctx, false))
 }
 
-// background is a step that is watched, and of which each turn is told to Config.TraceBackground.
+// background is a step that is watched; Config.TraceBackground gets each turn.
 func (l *Limiter) background(name string, step func(context.Context) error) func(context.Context) {
 	return l.watched(name, func(ctx context.Context) (err error) {
 		ctx, end := l.cfg.TraceBackground(ctx, name)

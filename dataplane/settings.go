@@ -58,7 +58,7 @@ type rule struct {
 	reset     *window.Reset     // of the one identifier; nil for none
 }
 
-var noRule rule // of namespaces of which nothing is set
+var noRule rule // of namespaces without settings
 
 func (r *rule) offered() bool { return r.estimate != nil && r.estimate.Offered }
 

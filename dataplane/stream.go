@@ -11,7 +11,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// stream is a sequence of chunks to one shard, of which one at most is on its way. It belongs to
+// stream is a sequence of chunks to one shard; at most one is on its way. It belongs to
 // one loop, which sends a chunk that got no answer again, as it was, before anything new: the
 // origin applies it once, however often it comes.
 type stream struct {

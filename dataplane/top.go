@@ -91,7 +91,7 @@ const (
 	walkFree = time.Millisecond
 )
 
-// hottest walks the table, and sees to it that walks leave time for others, but for those
+// hottest walks the table, and sees to it that walks leave time between them, except those
 // that are due.
 func (l *Limiter) hottest(q *TopQuery, due bool) (TopKeys, error) {
 	t := &l.top

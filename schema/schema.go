@@ -37,8 +37,8 @@ var files embed.FS
 // slog.Default().
 //
 // Any number of processes may call it at once: one works, the others wait for it and
-// then find nothing to do. A process that dies while it works holds nobody up, and
-// what it left undone is done by the next. A database that is newer than this binary
+// then find nothing to do. A process that dies while it works holds up no other:
+// the next one does what it left undone. A database that is newer than this binary
 // is left as it is. ctx bounds the whole, the waiting included.
 //
 // A long ALTER is one long wait for an answer: db must have no short read timeout. One that

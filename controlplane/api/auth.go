@@ -63,8 +63,8 @@ type (
 	holderKey   struct{}
 )
 
-// WithHolder is a context in which calls made in this process are those of whoever holds
-// a token, of which its hash is known. No request from outside has such a context.
+// WithHolder is a context in which calls made in this process are those of the holder of
+// a token, known by its hash. No request from outside has such a context.
 func WithHolder(ctx context.Context, token controlplane.TokenHash) context.Context {
 	return context.WithValue(ctx, holderKey{}, token)
 }
@@ -149,7 +149,7 @@ type operatorMessage interface {
 	GetReason() string
 }
 
-// byOf is who makes a change, and why. Where tokens are asked for, it is whoever holds
+// byOf is who makes a change, and why. Where tokens are required, it is the holder of
 // the token, whatever the request says.
 func byOf(ctx context.Context, msg operatorMessage) (controlplane.By, error) {
 	by := controlplane.By{Actor: msg.GetActor(), Reason: msg.GetReason()}

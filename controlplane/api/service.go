@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// How long a call may take. A look waits for nobody; a change may wait for a run of
+	// How long a call may take. A look waits for nothing; a change may wait for a run of
 	// the job that is under way; a run may wait for another, and then takes its time.
 	lookTimeout   = 10 * time.Second
 	changeTimeout = time.Minute
@@ -60,11 +60,11 @@ type Config struct {
 	// It lets people in by itself.
 	Console func(service http.Handler) http.Handler
 
-	// RequireTokens asks every call for a token whose role suffices. Without it, whoever
-	// reaches the service may do everything, under any name.
+	// RequireTokens asks every call for a token whose role suffices. Without it, any
+	// caller that reaches the service may do everything, under any name.
 	RequireTokens bool
 
-	// AuthFailed is told of every call that is refused for its token; nil: nobody is.
+	// AuthFailed is called for each call that is refused for its token; may be nil.
 	AuthFailed func(controlplane.AuthFailure)
 
 	// Refused is called for every call that runs into a bound; nil: nothing is.

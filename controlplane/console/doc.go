@@ -3,7 +3,7 @@
 //
 //	browser ── cookie ──> Console ── in process ──> api (the operators' service)
 //
-// It speaks to the operators' API and to nothing else, as whoever is signed in: what a
+// It speaks to the operators' API and to nothing else, as the person who is signed in: what a
 // role may not do by weirctl it may not do here, and errors are shown in the API's words.
 // A button that is missing for a viewer is a courtesy; the API is what refuses.
 //

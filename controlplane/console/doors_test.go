@@ -289,7 +289,7 @@ func TestWithoutTokens(t *testing.T) {
 	w := start(t, true)
 	b := w.visit()
 	for _, path := range []string{"/console/", "/console/jobs", "/console/limits"} {
-		if a := b.get(path); a.status != http.StatusOK || !strings.Contains(a.body, "This console asks nobody to sign in") {
+		if a := b.get(path); a.status != http.StatusOK || !strings.Contains(a.body, "This console requires no sign-in") {
 			t.Errorf("%s: %d", path, a.status)
 		}
 	}

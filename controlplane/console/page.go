@@ -101,7 +101,7 @@ func (c *Console) renderWith(w http.ResponseWriter, r *http.Request, v *viewer, 
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(code)
-	_, _ = w.Write(b.Bytes()) // to whoever is still there
+	_, _ = w.Write(b.Bytes()) // the browser may be gone
 }
 
 // broken is the page in place of one that cannot be had.

@@ -46,8 +46,8 @@ func railForms() (forms []railForm) {
 // plainFigure is a number as people type it.
 func plainFigure(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-// readRails takes the guardrails from what was filled in; nil is a form that nobody has
-// seen, and what a form leaves empty has its default.
+// readRails takes the guardrails from what was filled in; nil is a form that has not
+// been shown yet, and what a form leaves empty has its default.
 func (f *planForm) readRails(values url.Values) {
 	standard := controlplane.DefaultGuardrails()
 	f.Rails = railForms()

@@ -119,9 +119,9 @@ func (s *Store) DropTable(ctx context.Context, table, dated string, fence int64)
 // fenced runs statements in a session of their own, one session at a time, and not at all
 // when one with a higher fence has come before.
 //
-// The lock is the server's and belongs to the session. Of a process that is killed the
-// session goes on until its statement is done, and so long does the lock: nobody decides
-// what is there while a rename is still on its way. What it gives up: the lock is one
+// The lock is the server's and belongs to the session. When a process is killed, its
+// session and the lock last until its statement is done: no other process decides
+// what is there while a rename is still under way. What it gives up: the lock is one
 // server's, as that of the migrations.
 func (s *Store) fenced(ctx context.Context, table string, fence int64, run func(*sql.Conn) error) (err error) {
 	conn, err := s.db.Conn(ctx)

@@ -33,7 +33,7 @@ func (s *Store) NewestTunings(ctx context.Context) ([]controlplane.RegionTuning,
 	return newest, nil
 }
 
-// errRefused undoes a transaction of which one write is refused.
+// errRefused undoes a transaction when one of its writes is refused.
 var errRefused = errors.New("refused")
 
 // WriteTunings writes versions in one transaction, in order, and answers their numbers.

@@ -13,7 +13,7 @@ func Header(name string) func(Call) (string, bool) {
 	name = http.CanonicalHeaderKey(name)
 	return func(c Call) (string, bool) {
 		values := c.Header()[name]
-		if len(values) != 1 { // of several, nobody can know which one the next layer takes
+		if len(values) != 1 { // of several, the next layer may take any
 			return "", false
 		}
 		value := strings.TrimSpace(values[0])

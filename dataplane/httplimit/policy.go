@@ -43,7 +43,7 @@ type Policy struct {
 	Workspace, Namespace string
 
 	// Key finds whom to count, or false. Required. One that is longer than 255 bytes is
-	// counted under its hash, so nobody escapes by a long name.
+	// counted under its hash, so a long name is no way around a limit.
 	Key func(Call) (identifier string, found bool)
 
 	// Quota is for everybody, unless QuotaFor is set: false from it means that the

@@ -46,7 +46,7 @@ func (n *News) pageLocked(q store.NewsQuery) store.NewsPage {
 	return page
 }
 
-// goneLocked are the streams of which nothing is stored where a cursor is.
+// goneLocked are the streams with a cursor and without a stored row.
 func (n *News) goneLocked(q store.NewsQuery) (gone []store.Stream) {
 	for name, cursor := range q.After {
 		s := n.streams[name]

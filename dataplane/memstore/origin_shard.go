@@ -64,7 +64,7 @@ func capped(a, b int64) int64 { return min(a+b, store.CountMax) }
 // counted is a count as it may be added.
 func counted(n int64) int64 { return min(n, store.CountMax) }
 
-// lowered is the lower of two limits of which 0 is none.
+// lowered is the lower of two limits; 0 is no limit.
 func lowered(a, b int64) int64 {
 	if a == 0 || b > 0 && b < a {
 		return b

@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// totals are what nobody sees in an answer. Each is at 0 from the start.
+// totals count what no answer shows. Each is at 0 from the start.
 type totals struct {
 	invalidRows prometheus.Counter
 	sentAgain   *prometheus.CounterVec

@@ -164,7 +164,7 @@ func (a *newsAnswer) end() store.Stream {
 	return store.Stream{Region: regionEnd}
 }
 
-// gone are the streams that were lost and of which nothing was found.
+// gone are the lost streams without a stored row.
 func (a *newsAnswer) gone(lost []store.Stream) []store.Stream {
 	return slices.DeleteFunc(lost, func(s store.Stream) bool {
 		return slices.ContainsFunc(a.heads, func(head newsRange) bool { return head.Stream == s })

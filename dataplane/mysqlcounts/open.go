@@ -39,7 +39,7 @@ const sessionSettings = "SET " +
 	// Refuse what does not fit its column. Without it a name that is too long would be
 	// cut, and two people counted as one.
 	"SESSION sql_mode = 'STRICT_ALL_TABLES', " +
-	// Nobody here commits.
+	// No statement here is followed by a COMMIT.
 	"SESSION autocommit = 1, " +
 	// The default is 50 s: longer than a relay waits for a call.
 	"SESSION innodb_lock_wait_timeout = 5"

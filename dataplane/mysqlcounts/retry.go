@@ -12,7 +12,7 @@ import (
 type retry struct {
 	attemptsMax            int
 	backoffMin, backoffMax time.Duration
-	count                  func(cause string) // told of each statement sent again
+	count                  func(cause string) // called for each statement sent again
 }
 
 func newRetry(o Options, count func(cause string)) retry {

@@ -29,7 +29,7 @@ func (c *Counts) checkSession(ctx context.Context) error {
 	case !strings.Contains(mode, "STRICT_ALL_TABLES") && !strings.Contains(mode, "STRICT_TRANS_TABLES"):
 		return fmt.Errorf("sql_mode is %q, which cuts what does not fit instead of refusing it: open the database with mysqlcounts.Open", mode)
 	case !autocommit:
-		return errors.New("autocommit is off, and nobody here commits: open the database with mysqlcounts.Open")
+		return errors.New("autocommit is off, and this package never commits: open the database with mysqlcounts.Open")
 	case packetBytes < packetBytesMin:
 		return fmt.Errorf("max_allowed_packet is %d, want at least %d: raise it on the server", packetBytes, packetBytesMin)
 	}

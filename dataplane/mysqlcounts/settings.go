@@ -86,5 +86,5 @@ func (c *Counts) readResets(ctx context.Context, s *store.SettingsRows) error {
 	return err
 }
 
-// saturate keeps a number that is too large too large, for whoever validates it.
+// saturate keeps a number that is too large too large, so that validation refuses it.
 func saturate(n uint64) int64 { return int64(min(n, math.MaxInt64)) }

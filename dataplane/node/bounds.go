@@ -176,7 +176,7 @@ func (t *tooMany) Unwrap() error {
 	return &bounded.Refusal{Bound: bounded.BoundItems, Message: t.Error()}
 }
 
-// refusedBy is a bound's refusal, or a body that could not be read, as a call is told of it.
+// refusedBy is the error that a call gets for a bound's refusal, or for a body that could not be read.
 func refusedBy(err error) *connect.Error {
 	var many *tooMany
 	var refusal *bounded.Refusal

@@ -1,6 +1,6 @@
 // Package node is a limiter as a server.
 //
-// One port speaks weir.v1.RateLimitService to whoever comes: gRPC and Connect
+// One port speaks weir.v1.RateLimitService to every client: gRPC and Connect
 // over HTTP/2 without TLS (h2c), gRPC-Web, and plain JSON over HTTP/1.1. Another
 // speaks gRPC alone, at a third of the cost. Both answer grpc.health.v1 and
 // reflection, as gRPC clients expect. One more is for the people who run the node:

@@ -13,8 +13,7 @@ import (
 )
 
 // What a caller may take of a connection, in time and in bytes. A call is a few
-// hundred bytes and a few microseconds; whoever needs these bounds is broken, or
-// no friend.
+// hundred bytes and a few microseconds; a client that reaches these bounds is broken or hostile.
 const (
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 10 * time.Second // header and body together

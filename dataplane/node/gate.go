@@ -18,7 +18,7 @@ import (
 
 // gate stands before the service, for every protocol alike. It asks for a token where there are
 // any; has a body read whole, within its bounds, before anything is done for it; sheds calls beyond
-// its slots; counts what the caller was answered, whoever answered; and turns a panic into an
+// its slots; counts every answer, whichever layer gave it; and turns a panic into an
 // answer.
 //
 // A shed call is unavailable (HTTP 503) with Retry-After: nothing was decided,
@@ -70,8 +70,8 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// callerOf is who calls: whoever a token names, where tokens are asked for, or else whoever is at
-// an address.
+// callerOf is who calls: the caller of the token, where tokens are required, else that of the client's
+// address.
 func (g *gate) callerOf(r *http.Request) (*bounded.Caller, error) {
 	if g.tokens == nil {
 		return bounded.CallerOf(r.Context()), nil
@@ -211,8 +211,8 @@ func (g *gate) code(a *bounded.Answer) string { return answerCode(a.Header(), a.
 
 func (g *gate) refuse(w http.ResponseWriter, r *http.Request, err error) { g.write(w, r, err) }
 
-// recovered counts and logs a panic, and returns what the caller is told of it. It
-// is to be called while the panic's stack is still there.
+// recovered counts and logs a panic, and returns the error for its caller. Call it
+// while the panic's stack is still there.
 func (g *gate) recovered(ctx context.Context, procedure string, p any) *connect.Error {
 	g.metrics.panics.Inc()
 	g.logger.ErrorContext(ctx, "panic in a call", "procedure", procedure, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))

@@ -109,7 +109,7 @@ func (e *grpcEndpoint) serve() error {
 	return nil
 }
 
-// enter tells whoever asks, or watches, grpc.health.v1 on this port.
+// enter sets what grpc.health.v1 answers on this port, to checks and watches.
 func (e *grpcEndpoint) enter(p phase) {
 	now := healthv1.HealthCheckResponse_NOT_SERVING
 	if p == serving {

@@ -145,7 +145,7 @@ func complete(r *dataplane.Request, durationMs uint64) bool {
 
 func within(name string, bytesMax int) bool { return len(name) > 0 && len(name) <= bytesMax }
 
-// What a LimitResponse takes at most, but for its override; and as a part of another
+// What a LimitResponse takes at most, without its override; and as a part of another
 // message, with its tag and its length.
 const (
 	decisionBytesMax = 8*11 + 9 + 3 + 2

@@ -33,8 +33,8 @@ func (s *Server) callHandler(m *metrics) (string, http.Handler) {
 	return path, s.gate
 }
 
-// adminMux is what the port for operators serves. Health is for whoever asks, all
-// else for who has a token, where there are any.
+// adminMux is what the port for operators serves. Health needs no token; all
+// else does, where tokens are set.
 func (s *Server) adminMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	guard := s.config.Tokens.guard

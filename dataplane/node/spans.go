@@ -14,7 +14,7 @@ import (
 )
 
 // spanNames are those of the HTTP calls that are served, by their paths: a call's method, as
-// gRPC has it. What is no call (health, paths that nobody serves) has no span.
+// gRPC has it. What is no call (health, unknown paths) has no span.
 var spanNames = func() map[string]string {
 	names := make(map[string]string)
 	methods := weirv1.File_weir_v1_ratelimit_proto.Services().Get(0).Methods()

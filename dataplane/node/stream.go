@@ -65,7 +65,7 @@ type cutting chan struct{}
 func (c cutting) Cut() { c <- struct{}{} } // once
 
 // converse returns when the caller has no more to ask, or the stream is to end. Only a
-// stream's end wakes whoever waits for its next request, so that waiting is done by a
+// stream's end wakes a goroutine that waits for its next request, so that waiting is done by a
 // goroutine of its own, which ends right after the stream.
 func (g *gate) converse(ctx context.Context, caller *bounded.Caller, n int64, c *conversation) error {
 	hold, cut, err := g.open(ctx, caller, n)

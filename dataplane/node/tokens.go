@@ -79,8 +79,8 @@ func parseTokens(content []byte) (known []token, err error) {
 	return known, nil
 }
 
-// admit reads the value of an Authorization header. How long it takes tells nothing of
-// the tokens: hashes are compared, all of them, in constant time. Nil Tokens name nobody.
+// admit reads the value of an Authorization header. Its time does not depend on
+// the tokens: it compares all hashes, in constant time. Nil Tokens admit every caller, without a name.
 func (t *Tokens) admit(authorization string) (*bounded.Caller, error) {
 	if t == nil {
 		return nil, nil
@@ -107,7 +107,7 @@ func unauthenticated(why string) error {
 	return err
 }
 
-// guard lets in whoever shows a token to a handler that is no call.
+// guard requires a token for a handler that is no call.
 func (t *Tokens) guard(next http.Handler) http.Handler {
 	if t == nil {
 		return next

@@ -21,7 +21,7 @@ type Options struct {
 	// must exceed how far the nodes' clocks and the server's may be apart.
 	Grace time.Duration
 
-	// Logger is told of what should not be there; slog.Default unless set.
+	// Logger takes what should not be there; slog.Default unless set.
 	Logger *slog.Logger
 }
 

@@ -19,7 +19,7 @@ type sending struct {
 	part
 	id     resend.ID
 	number int64
-	costs  []store.Cost // stamped; nobody else's
+	costs  []store.Cost // stamped; its own copy
 }
 
 // Send implements store.Origin. A chunk of more than 500 cells is sent in parts, on a Cluster one for

@@ -59,7 +59,7 @@ func (c *cell) merge(region string, total int64) bool {
 func (c *cell) isOwn() bool { return c.total > 0 || c.told != toldNothing || c.stored > 0 }
 
 // isUntold tells whether the own region has counted more than it has told. A cell that it has not counted in has nothing
-// to tell, whoever else uses it.
+// to tell, whichever other region uses it.
 func (c *cell) isUntold() bool { return c.total > max(c.told, 0) }
 
 func (c *cell) isForeign() bool { return len(c.parts) > 0 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// delays counts durations in buckets, of which each is a fifth longer than the one before; the last one ends after days.
+// delays counts durations in buckets, each a fifth longer than the one before; the last one ends after days.
 type delays struct {
 	buckets [delayBuckets]int64
 	n       int64

@@ -106,7 +106,7 @@
 // relay writes, every 5 s, totals from half of the limit on (or the floor, if that is higher) that have grown by 25 steps
 // or reached their limit: see StoreFloor. It is read when
 // a relay takes over, and by operators who query the table. A row that the store refuses for good is logged and counted
-// (weir_relay_refused_counts_total), and not tried again; other regions are told of its count all the same.
+// (weir_relay_refused_counts_total), and not tried again; news carries its count all the same.
 //
 // # Invariants
 //
@@ -130,7 +130,7 @@
 //
 //   - A region that is renamed and keeps its origin counts twice what it had accepted until those windows have ended, as
 //     its rows of the old name are another region's. With an empty origin it counts once.
-//   - A cell of which another one of 10 million has the hash, one in a hundred, is told as if another region used it.
+//   - Of 10 million cells, one in a hundred shares its hash with another, and is told as if another region used it.
 //   - An origin that loses the mark that it is healed, and no epoch, in the moment in which its relay is replaced, may be
 //     raised to counts of the same epoch.
 package relay

@@ -12,7 +12,7 @@ type Figures struct {
 	// first when it began to. Zero: it holds no lease, or has only just got it.
 	InStepAt time.Time
 
-	// LagP99 has the regions of which news was read since the last call: the 99th percentile of how old a row was when
+	// LagP99 has the regions whose news was read since the last call: the 99th percentile of how old a row was when
 	// it was read, by the store's clock; at most a fifth too large.
 	LagP99 map[string]time.Duration
 

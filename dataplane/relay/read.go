@@ -112,7 +112,7 @@ func (r *reader) apply(row *store.NewsRow, storeNow, now time.Time) {
 	r.after[row.Stream] = row.Cursor()
 }
 
-// merge takes in what a row tells, but for the early cells of windows that have not begun anywhere. age is that of its
+// merge takes in what a row tells, except early cells of windows that have not begun anywhere. age is that of its
 // oldest count. After an error some of it may be taken in.
 func (r *reader) merge(row *store.NewsRow, now time.Time) (early int, age time.Duration, err error) {
 	originMs := r.relay.originMs()

@@ -98,7 +98,7 @@ func (s *shard) part(cells []*cell) *pending {
 	return &pending{row: row, rest: cells[len(fit):]}
 }
 
-// allTold lists the cells that have been told of, in an order that makes payloads small.
+// allTold lists the cells that have been told, in an order that makes payloads small.
 func (b *book) allTold() (all []*cell) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -199,7 +199,7 @@ func (s *shard) compose(taken []store.Change, now time.Time) (p *pending, more b
 	return &pending{row: s.row(told, age), told: told, taken: taken}, left
 }
 
-// choose picks the tidings of a row, of which the oldest count is as old as age. left is true when some did not fit.
+// choose picks the tidings of a row; age is that of the oldest count. left is true when some did not fit.
 func (s *shard) choose(now time.Time) (fit []tidings, age time.Duration, left bool) {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()

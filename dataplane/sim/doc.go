@@ -14,8 +14,8 @@
 // # Who watches
 //
 // Every decision is written into a ledger, by the cell that it was made in. Figures and
-// checks compare what nodes publish and what origins hold with the ledger; no limiter is
-// asked about itself, but for the size of its table. See violation for what is checked.
+// checks compare what relays tell and what origins hold with the ledger; of a limiter they
+// ask the size of its table alone. See violation for what is checked.
 //
 // # What a seed repeats
 //

@@ -11,7 +11,7 @@ import (
 )
 
 // tracker is the truth about cells that regions share: what their nodes accepted, what origins have
-// counted, and what origins have been told of the others, each with the moment.
+// counted, and what origins know of the others, each with the moment.
 //
 // A cost has converged when every other origin's answer has at least all that the fleet had accepted
 // when the cost was at its own origin. It is due from then on, or from the moment at which its relay has

@@ -223,7 +223,7 @@ func (l *ledger) observe(m *mark, used, now time.Duration) {
 	}
 }
 
-// missed counts what nodes elsewhere were never told of a cell that is over; where their region has not used the cell,
+// missed counts what nodes of other regions never learned of a cell that is over; where their region has not used the cell,
 // only as seen from the acceptance.
 func (l *ledger) missed(a *account, c *cellAccount, nodesOf func(region int) []int) {
 	for _, to := range a.regions {

@@ -20,7 +20,7 @@ import (
 const (
 	// stageInterval is how often the loops of a transcript's nodes read their settings,
 	// stageTurn within which time each has, and has sent what it accepted, and
-	// stageTell within which time all regions have been told of it.
+	// stageTell within which time all regions know it.
 	stageInterval = 100 * time.Millisecond
 	stageTurn     = 3 * stageInterval
 	stageTell     = 1500 * time.Millisecond

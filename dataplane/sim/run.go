@@ -24,7 +24,7 @@ const (
 
 // Options are how a scenario is run. The zero value is a good one.
 type Options struct {
-	// Seed decides everything that is drawn: the same seed, the same run, but for what
+	// Seed decides everything that is drawn: the same seed, the same run, except for what
 	// the package's documentation lists.
 	Seed uint64
 

@@ -28,7 +28,7 @@ func partitionScenario() Scenario {
 		Name:    "partition",
 		Summary: "a region cut off from MySQL, then a node from its Redis, and both healed",
 		Doc: "3 regions of 2 nodes, 100 callers in all of them at twice their limits. From a quarter to half of the run the first region does not reach MySQL; from half to three quarters one of its nodes does not reach Redis. " +
-			"Nothing is refused, answers just do not come. Each part goes on with what it knows, and what was accepted meanwhile is told afterwards, but for what the cut node could not send before its window expired: see dropped_cost.",
+			"Nothing is refused, answers just do not come. Each part goes on with what it knows, and tells what it accepted meanwhile afterwards, except what the cut node could not send before its window expired: see dropped_cost.",
 		Duration: 4 * time.Minute,
 		Shape:    Shape{Nodes: each(3, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, duration time.Duration) agenda {

@@ -20,7 +20,7 @@ var (
 // each is n nodes in each of some regions.
 func each(regions, n int) []int { return slices.Repeat([]int{n}, regions) }
 
-// request is what a simulated caller asks for, but for the cost.
+// request is what a simulated caller asks for, without the cost.
 func request(identifier string, limit int64, duration time.Duration) dataplane.Request {
 	return dataplane.Request{Workspace: "acme", Namespace: "api", Identifier: identifier, Limit: limit, Duration: duration}
 }

@@ -81,7 +81,7 @@ func (p *patrol) act(w *world, _ time.Duration) (time.Duration, bool) {
 		if i >= known {
 			cost = p.first[i]
 		}
-		w.decide(p.node, p.accounts[i], cost) // an estimate holds up nobody
+		w.decide(p.node, p.accounts[i], cost) // an estimate never waits
 	}
 	return time.Second / patrolSteps, false
 }
@@ -93,7 +93,7 @@ func replayScenario(name string, delay time.Duration, keys int) Scenario {
 	return Scenario{
 		Name:    name,
 		Summary: fmt.Sprintf("20,000 accepted a second on one node, %v from its Redis", delay),
-		Doc: fmt.Sprintf("1 node, a Redis that answers after %v, %d keys that nobody limits, %d requests a second on them in turn. However many requests a key takes in a tick, it costs one increment: ", delay, keys, perSecond) +
+		Doc: fmt.Sprintf("1 node, a Redis that answers after %v, %d keys far below their limits, %d requests a second on them in turn. However many requests a key takes in a tick, it costs one increment: ", delay, keys, perSecond) +
 			"redis_commands_per_s goes with the keys that are active in a tick, and not with requests. lost_cost must be 0.",
 		Duration: 30 * time.Second, Warmup: 2 * time.Second,
 		Shape: Shape{Nodes: []int{1}, Origin: Profile{Delay: delay}, Counts: farMySQL},

@@ -165,7 +165,7 @@ func (r *recurrent) act(*world, time.Duration) (time.Duration, bool) {
 }
 
 // play lets actors act until the given time of the run. Requests are goroutines of
-// their own: one that waits for an origin holds up nobody.
+// their own: one that waits for an origin holds up no other.
 func (w *world) play(g agenda, until time.Duration) {
 	for len(g) > 0 && g[0].at < until {
 		e := g.pop()

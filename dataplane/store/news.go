@@ -31,9 +31,9 @@ type News interface {
 	// cursor is one that was read, and whose row was neither pruned nor lost by a store that was restored from a
 	// backup; in the latter case the numbers of the rows may be smaller than the cursor's.
 	//
-	// A Read with Prove finds every cursor that is not stored; one without it costs a row a stream less, and finds those
-	// of which the next row that is stored is not the next by number. So a reader that proves its cursors from time to
-	// time misses nothing for longer.
+	// A Read with Prove finds every cursor that is not stored; one without it costs a row a stream less, and finds a
+	// cursor only if the next stored row is not the next by number. So a reader that proves its cursors from time to
+	// time misses nothing for longer than that.
 	//
 	// Rows come in the order of their streams and of their numbers, at most about MaxBytes of them, and at least one
 	// if there is one: a row counts as the payload that it comes with and NewsRowBytes. It is one statement, and
@@ -85,7 +85,7 @@ type NewsQuery struct {
 // NewsPage is what a Read returns.
 type NewsPage struct {
 	Rows []NewsRow
-	Gone []Stream  // streams of After whose cursors are not stored, and of which nothing is
+	Gone []Stream  // streams of After whose cursors are not stored, and that have no row
 	More bool      // rows are left out: read again at once, with Prove if this Read had it
 	Now  time.Time // the store's clock, before the rows were read
 }

@@ -20,7 +20,7 @@ var ErrMaybeApplied = errors.New("origin: reply lost, the claim may have been ap
 // server finds that it has none. All cells of one server have the same; on a Redis Cluster each
 // bucket of cells has its own.
 //
-// 0 stands for a cell of which the node has had no answer yet. A claim with 0 fits every epoch. A
+// 0 stands for a cell about which the node has had no answer yet. A claim with 0 fits every epoch. A
 // cost with 0 belongs to the epoch in which its chunk is first sent, and is refused by a later one.
 //
 // A node that is answered another epoch than the one it knows of a cell, in whatever call, begins

@@ -127,7 +127,7 @@ func testCountHistories(t *testing.T, open func(testing.TB) Store) {
 }
 
 // Publishers of the same rows, in one region and in several, with chunks that
-// overlap in every way, while another imports: nobody fails, no count falls, and the
+// overlap in every way, while another imports: none fails, no count falls, and the
 // largest stay. Conformance 37: "two nodes flushing the same cells … never deadlock".
 func testPublishConcurrently(t *testing.T, s Store) {
 	const (

@@ -8,7 +8,7 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// 0 <= n < Shards(), always the same: whoever asks, and wherever the key lies.
+// 0 <= n < Shards(), always the same, on every connection and wherever the key lies.
 func testShardsOf(t *testing.T, o interface {
 	Shards() int
 	ShardOf(*window.Key) int

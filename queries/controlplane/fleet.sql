@@ -6,7 +6,7 @@ SELECT node_id, region, build, tuning_version, started_at, sent_at, seen_at, hea
 FROM ratelimit_nodes WHERE seen_at > 0 ORDER BY region, node_id LIMIT ?;
 
 -- name: FleetTopKeys :many
--- The keys that nodes reported of which was heard lately, the newest word first.
+-- The keys that nodes with a recent heartbeat reported, the newest heartbeat first.
 SELECT node_id, region, seen_at, top_keys,
        CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS now_ms
 FROM ratelimit_nodes

@@ -1,7 +1,7 @@
 -- Resets of keys.
 
 -- name: ResetGet :many
--- None or one. Whoever reads it to change it comes one after the other.
+-- None or one. The row is locked: two changes of it come one after the other.
 SELECT generation, set_at, expires_at FROM ratelimit_resets
 WHERE workspace_id = ? AND namespace = ? AND identifier = ? FOR UPDATE;
 

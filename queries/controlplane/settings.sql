@@ -21,7 +21,7 @@ FROM ratelimit_overrides WHERE workspace_id = ? AND namespace = ? AND pattern > 
 ORDER BY pattern LIMIT ?;
 
 -- name: OverrideGet :many
--- None or one. Whoever reads it to change it comes one after the other.
+-- None or one. The row is locked: two changes of it come one after the other.
 SELECT `limit`, duration_ms, candidate, shadow, updated_at FROM ratelimit_overrides
 WHERE workspace_id = ? AND namespace = ? AND pattern = ? FOR UPDATE;
 

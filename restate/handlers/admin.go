@@ -16,7 +16,7 @@ import (
 const (
 	adminAnswerBytesMax = 4 << 20
 
-	// troubledMax bounds how many invocations in trouble are told of.
+	// troubledMax bounds how many invocations in trouble are reported.
 	troubledMax = 50
 )
 

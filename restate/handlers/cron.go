@@ -182,7 +182,7 @@ func (c *cron) tick(ctx restate.ObjectContext, t Tick) (restate.Void, error) {
 	return restate.Void{}, nil
 }
 
-// status is a snapshot. It waits for nobody.
+// status is a snapshot. It waits for nothing.
 func (c *cron) status(ctx restate.ObjectSharedContext, _ restate.Void) (State, error) {
 	return c.load(ctx)
 }

@@ -43,7 +43,7 @@ type Options struct {
 
 	// IdentityKey is the public key (publickeyv1_…) of the Restate whose requests are
 	// taken; all others are refused. Empty: every request is taken, which is only
-	// right on loopback or a network that nobody else reaches.
+	// right on loopback or a network that no one else reaches.
 	IdentityKey string
 
 	// Traces makes a span of each attempt of an invocation, within Restate's trace where it
@@ -132,7 +132,7 @@ func sdkHandler(definitions []restate.ServiceDefinition, log slog.Handler, ident
 	return s.Handler()
 }
 
-// spanName is an invocation's handler, whoever sends it: without an identity key, only what
+// spanName is an invocation's handler, whichever process sends it: without an identity key, only what
 // reaches this port. Discovery has none.
 func spanName(r *http.Request) string {
 	name, _ := strings.CutPrefix(r.URL.Path, "/invoke/")

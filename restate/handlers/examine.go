@@ -90,8 +90,8 @@ func (e Examine) identity() controlplane.Check {
 	}
 }
 
-// exposure tells, as far as an address can, whether strangers reach a port that asks
-// nobody for anything.
+// exposure tells, as far as an address can, whether strangers reach a port that
+// requires no credentials.
 func exposure(ctx context.Context, name, text, settings string) controlplane.Check {
 	u, err := url.Parse(text)
 	if err != nil {

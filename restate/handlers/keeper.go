@@ -30,8 +30,8 @@ type Keeper struct {
 	Metrics   *controlplane.Metrics
 	Log       *slog.Logger
 
-	// Tunings are the rollouts that wrote the newest versions of the tuning, of which so many
-	// are looked at: what Restate may have lost. nil: not known.
+	// Tunings are the rollouts that wrote the newest versions of the tuning, as many as rows:
+	// what Restate may have lost. nil: not known.
 	Tunings func(ctx context.Context, rows int) ([]controlplane.TuningTrace, error)
 
 	// Of the last round, so that an outage is two lines in the log.
@@ -120,7 +120,7 @@ func (k *Keeper) tellRegistered(did Registered) {
 	k.registered = did
 }
 
-// ensure looks first: the look waits for nobody, while Ensure itself takes its turn
+// ensure looks first: the look waits for nothing, while Ensure itself takes its turn
 // behind a run and leaves a journal.
 func (k *Keeper) ensure(ctx context.Context, job string, interval time.Duration) error {
 	s, err := k.Client.Status(ctx, job)

@@ -46,8 +46,8 @@ type (
 type retirement struct {
 	work       *controlplane.RetirementWork
 	steps      *stepper
-	retryAfter time.Duration // troubleRetry, but for tests
-	grace      time.Duration // retirementGrace, but for tests
+	retryAfter time.Duration // troubleRetry, except in tests
+	grace      time.Duration // retirementGrace, except in tests
 }
 
 func (o *retirement) definition() restate.ServiceDefinition {
@@ -148,8 +148,8 @@ func (o *retirement) later(ctx restate.ObjectContext, atMs int64, stepErr error)
 	return nil
 }
 
-// approve takes a look of its own: whoever approves does so by what was there when they
-// looked, and it must still be so.
+// approve takes a look of its own: an approval rests on the evidence that its operator
+// saw, and that must still hold.
 func (o *retirement) approve(ctx restate.ObjectContext, req RetirementApprove) (controlplane.Retirement, error) {
 	action, operate := "approve_rename", (*controlplane.Retirement).ApproveRename
 	if req.Drop {
@@ -222,7 +222,7 @@ func (o *retirement) ensure(ctx restate.ObjectContext, _ restate.Void) (controlp
 	return r, nil
 }
 
-// status is a snapshot. It waits for nobody.
+// status is a snapshot. It waits for nothing.
 func (o *retirement) status(ctx restate.ObjectSharedContext, _ restate.Void) (controlplane.Retirement, error) {
 	return existingRetirement(ctx)
 }

@@ -52,7 +52,7 @@ type (
 type rollout struct {
 	work       *controlplane.RolloutWork
 	steps      *stepper
-	retryAfter time.Duration // troubleRetry, but for tests
+	retryAfter time.Duration // troubleRetry, except in tests
 }
 
 // durable is how Restate treats the invocations of rollouts: what cannot be done for an
@@ -239,7 +239,7 @@ func (o *rollout) act(ctx restate.ObjectContext, r controlplane.Rollout, order c
 	return r, o.audit(ctx, order.By, string(order.Action), before, &r)
 }
 
-// status is a snapshot. It waits for nobody.
+// status is a snapshot. It waits for nothing.
 func (o *rollout) status(ctx restate.ObjectSharedContext, _ restate.Void) (controlplane.Rollout, error) {
 	return o.existing(ctx)
 }

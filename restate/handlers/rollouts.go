@@ -43,15 +43,15 @@ type RolloutTakeBack struct {
 	By controlplane.By `json:"by"`
 }
 
-// rollouts is the list of rollouts and their lock: whoever is to change the fleet's
-// tuning goes through here, one after the other, and finds none under way.
+// rollouts is the list of rollouts and their lock: rollouts start here, one after the other,
+// and only while none is under way.
 type rollouts struct {
 	work  *controlplane.RolloutWork
 	steps *stepper
 }
 
 func (o *rollouts) definition() restate.ServiceDefinition {
-	return restate.NewObject(RolloutsService, durable("The list of rollouts, of which one is under way at a time. Use weirctl.")...).
+	return restate.NewObject(RolloutsService, durable("The list of rollouts; one is under way at a time. Use weirctl.")...).
 		Handler("Start", restate.NewObjectHandler(o.start)).
 		Handler("TakeBack", restate.NewObjectHandler(o.takeBack)).
 		Handler("Ended", restate.NewObjectHandler(o.ended, restate.WithIngressPrivate(true))).
@@ -174,7 +174,7 @@ func (l *rolloutList) end(s controlplane.RolloutSummary) (changed bool) {
 	return true
 }
 
-// list is a snapshot. It waits for nobody.
+// list is a snapshot. It waits for nothing.
 func (o *rollouts) list(ctx restate.ObjectSharedContext, _ restate.Void) ([]controlplane.RolloutSummary, error) {
 	l, err := o.load(ctx)
 	return l.List, err

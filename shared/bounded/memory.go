@@ -59,7 +59,7 @@ type waiter struct {
 	shed  bool          // without what it waits for; guarded by the Memory's mu until ready is closed
 }
 
-// Kind tells the memories, and the slots, apart of which callers have a part each.
+// Kind names a memory, or a set of slots, that callers share by parts.
 type Kind int
 
 // The kinds. A server has one Memory and one Slots of each at most.
@@ -238,7 +238,7 @@ func (m *Memory) serve() {
 	}
 }
 
-// heldBy is what a waiter's caller holds; 0 of nobody's.
+// heldBy is what a waiter's caller holds; 0 without a caller.
 func (m *Memory) heldBy(w *waiter) int64 {
 	if w.hold.Caller == nil {
 		return 0

@@ -23,7 +23,7 @@ type Beat struct {
 
 // Bounds of what a node says of its relay.
 const (
-	RegionsMax = 64  // regions that lags are told of
+	RegionsMax = 64  // regions that a beat has lags of
 	ShardsMax  = 256 // of a region's origin
 )
 
@@ -77,7 +77,7 @@ type Relay struct {
 
 	UntoldMs int64 `json:"untold_ms"` // how long the oldest count that is due to be told has waited
 
-	// LagP99Ms has the regions of which news was read within LagKeptFor: the 99th percentile of how old it was when it
+	// LagP99Ms has the regions whose news was read within LagKeptFor: the 99th percentile of how old it was when it
 	// was read, by the database's clock, in the newest interval between heartbeats that had some. At most RegionsMax.
 	LagP99Ms map[string]int64 `json:"lag_p99_ms,omitempty"`
 

@@ -14,7 +14,7 @@ const (
 	TopBytesMax = 16 << 10
 )
 
-// Top are the keys of which a node has most to tell, largest first. Readers must accept
+// Top are a node's hottest and most denied keys, largest first. Readers must accept
 // those of older and newer builds, so fields are only ever added.
 type Top struct {
 	AtMs          int64    `json:"at_ms"`           // when it was made, Unix ms by the node's clock

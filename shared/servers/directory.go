@@ -11,7 +11,7 @@ import (
 // directory is where a server keeps its data.
 //
 // A temporary one holds a lock file, locked for as long as this process lives. Where the lock is free the owner died without
-// a Stop (a test that timed out, a kill -9), and whoever makes the next temporary directory removes that one: a Restate leaves
+// a Stop (a test that timed out, a kill -9), and the process that makes the next temporary directory removes that one: a Restate leaves
 // 150 MB each time.
 type directory struct {
 	path string

@@ -46,8 +46,8 @@ func choose(ports []*port) (chosen bool, err error) {
 	return chosen, nil
 }
 
-// freePort returns a port on which nobody listened a moment ago. Another process may be faster to take it: whoever binds
-// it must be ready to try again with another one.
+// freePort returns a port on which no process listened a moment ago. Another process may be faster to take it: a caller
+// that fails to bind it tries again with another one.
 func freePort() (int, error) {
 	var last error
 	for range 100 {

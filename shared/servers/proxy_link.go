@@ -9,7 +9,7 @@ import (
 )
 
 // link is a client's connection through a Proxy and the one to the target that belongs to it. Its fields are guarded by the
-// proxy's mutex, but for what never changes.
+// proxy's mutex, except those that never change.
 type link struct {
 	client net.Conn
 	server net.Conn // nil until dialled

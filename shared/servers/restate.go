@@ -122,7 +122,7 @@ func (r *Restate) environment(o RestateOptions) []string {
 }
 
 // probe is stricter than the server's own health checks, which succeed while no partition has a leader and calls hang: it
-// queries all partitions. It asks on two ports of ours; nobody else has both.
+// queries all partitions. It asks on two ports of ours; no other server has both.
 func (r *Restate) probe(ctx context.Context) error {
 	if _, err := call(ctx, plainClient(), http.MethodGet, r.IngressURL()+"/restate/health", ""); err != nil {
 		return err

@@ -91,7 +91,7 @@ func clusterEnvironment(i int, fabric []int) []string {
 	return env
 }
 
-// Await returns when every node that runs answers for all partitions, whoever leads them, and all three keep the metadata.
+// Await returns when every node that runs answers for all partitions, whichever node leads them, and all three keep the metadata.
 func (c *RestateCluster) Await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()

@@ -37,7 +37,7 @@ func (e installed) prepare(ctx context.Context, data string) error {
 	return nil
 }
 
-// template returns a freshly initialised data directory that nobody writes to. There is one for each user and server version;
+// template returns a freshly initialised data directory that no server writes to. There is one for each user and server version;
 // whichever process needs it first makes it, the others wait.
 func (e installed) template(ctx context.Context) (string, error) {
 	cache, err := cacheDirectory()

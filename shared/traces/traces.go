@@ -4,7 +4,7 @@
 //	OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:4318 weir-node
 //
 // Spans go out by OTLP over HTTP, in the background and in batches; when the collector is
-// slow or gone they are dropped, and nobody waits. Other variables of the standard are
+// slow or gone they are dropped, and no call waits. Other variables of the standard are
 // heeded too: OTEL_EXPORTER_OTLP_HEADERS and _CERTIFICATE, OTEL_SERVICE_NAME,
 // OTEL_RESOURCE_ATTRIBUTES, OTEL_SDK_DISABLED, OTEL_TRACES_EXPORTER=none and
 // OTEL_TRACES_SAMPLER.
@@ -109,7 +109,7 @@ func (t *Traces) handler(h http.Handler, name func(*http.Request) string, kind t
 		otelhttp.WithSpanNameFormatter(func(_ string, r *http.Request) string { return name(r) }))
 }
 
-// Transport is base with a span for each call that is part of a trace, of which it tells the
+// Transport is base with a span for each call that is part of a trace; the call carries the trace to the
 // server.
 func (t *Traces) Transport(base http.RoundTripper) http.RoundTripper {
 	if t == nil {

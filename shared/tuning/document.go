@@ -17,12 +17,12 @@ import (
 //
 //   - at its neutral value it asks for what builds without the field do anyway, and may
 //     be ignored;
-//   - at any other value it changes what a node does. To ignore it would be to run
-//     something else than was rolled out, and to report it applied.
+//   - at any other value it changes what a node does. A node that ignored it would
+//     run something else than was rolled out, and report it as applied.
 //
-// So a document lists the fields of the second kind in "requires", and whoever does not
-// know one of those refuses the whole: a node keeps the last good version, and says why
-// in its heartbeat.
+// So a document lists the fields of the second kind in "requires". A build that does not
+// know one of them refuses the whole document: a node keeps the last good version, and its
+// heartbeat says why.
 
 // requiresMax bounds the fields that a document requires.
 const requiresMax = 64

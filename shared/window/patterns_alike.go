@@ -33,7 +33,7 @@ func severalHead(pattern string) (head string, ok bool) {
 	return head, strings.Contains(rest, "*")
 }
 
-// longestChain is the most heads of which each begins with the one before. It sorts them.
+// longestChain is the length of the longest chain of heads, each of which begins with the one before. It sorts them.
 func longestChain(heads []string) (most int) {
 	slices.Sort(heads)
 	var open []string // heads that the current one begins with

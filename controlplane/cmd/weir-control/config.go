@@ -15,8 +15,8 @@ import (
 	"github.com/weirhq/weir/shared/hosts"
 )
 
-// restateNodesMax bounds how many nodes of a Restate cluster are named: a call that
-// nobody answers tries each.
+// restateNodesMax bounds how many nodes of a Restate cluster are named: a call
+// without an answer tries each.
 const restateNodesMax = 9
 
 // config is everything that can be set: by flag, by environment (WEIR_ and the flag's

@@ -12,8 +12,8 @@ import (
 // watchTimeout bounds one look.
 const watchTimeout = 10 * time.Second
 
-// watchFleet keeps the metrics of the nodes. That it cannot look is told by whoever
-// watches MySQL.
+// watchFleet keeps the metrics of the nodes. The watch of MySQL reports
+// that it cannot look.
 func watchFleet(ctx context.Context, liveWithin time.Duration, steps *store.Store, metrics *controlplane.Metrics) {
 	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, watchTimeout)
@@ -26,8 +26,8 @@ func watchFleet(ctx context.Context, liveWithin time.Duration, steps *store.Stor
 	})
 }
 
-// watchRollouts keeps the metrics of the rollout under way; at most one is. That it
-// cannot look is told by whoever keeps the schedules.
+// watchRollouts keeps the metrics of the rollout under way; at most one is. The
+// keeper of the schedules reports that it cannot look.
 func watchRollouts(ctx context.Context, rollouts handlers.RolloutClient, metrics *controlplane.Metrics) {
 	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, watchTimeout)

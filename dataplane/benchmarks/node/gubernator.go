@@ -28,7 +28,7 @@ func getRateLimits(limits int) func(context.Context, *server, int) (callers, err
 	}
 }
 
-// rateLimitReq is a RateLimitReq: a cost of 1 against a token bucket that nobody empties.
+// rateLimitReq is a RateLimitReq: a cost of 1 against a token bucket that never empties.
 func rateLimitReq(key string) (m []byte) {
 	const name, uniqueKey, hits, limit, duration = 1, 2, 3, 4, 5
 	m = protowire.AppendString(protowire.AppendTag(m, name, protowire.BytesType), "api")

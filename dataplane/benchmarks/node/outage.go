@@ -102,7 +102,7 @@ func (a *outage) measure(ctx context.Context, o options) error {
 }
 
 // sustainedRate is the highest rate tried at which an open loop has 99 of 100 calls answered in time. What a closed
-// loop reaches is more than that: nothing waits there while the machine does something else, and nobody has to be woken.
+// loop reaches is more than that: nothing waits there while the machine does something else, and no goroutine has to be woken.
 func sustainedRate(ctx context.Context, calls []call, length time.Duration) (rate float64, err error) {
 	closed, err := drive(ctx, calls, length, 0)
 	if err != nil {

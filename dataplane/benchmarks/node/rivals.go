@@ -16,7 +16,7 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// rivalPrograms are where each is built: a module that pins it, so that nobody gets another's requirements.
+// rivalPrograms are where each is built: a module that pins it, so that none gets another's requirements.
 var rivalPrograms = map[string]struct{ module, program string }{
 	gubernator: {"../gubernator", "./cmd/daemon"},
 	ratelimit:  {"../ratelimit", "github.com/envoyproxy/ratelimit/src/service_cmd"},
@@ -78,8 +78,8 @@ func (s *server) awaitAnswer(ctx context.Context) error {
 	}
 }
 
-// startRatelimit starts envoyproxy/ratelimit with the rules that weir-node has, and a Redis that is nobody else's. The rest
-// is as it comes, but for statistics, which it would send to a statsd.
+// startRatelimit starts envoyproxy/ratelimit with the rules that weir-node has, and a Redis of its own. The rest
+// has its defaults, except statistics, which it would send to a statsd.
 func startRatelimit(ctx context.Context, folder string) (*server, error) {
 	return withRedis(ctx, func(redis *servers.Redis) (*server, error) {
 		at, err := freeAddresses(3)

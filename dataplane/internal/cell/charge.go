@@ -68,7 +68,7 @@ func (e *Entry) netLocked(slot int) {
 	}
 }
 
-// untoldLocked is own cost that certainly nobody else knows of.
+// untoldLocked is own cost that certainly no other node and no origin knows.
 func (e *Entry) untoldLocked(slot int) int64 {
 	return max(0, e.unsentLocked(slot))
 }

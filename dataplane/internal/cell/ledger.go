@@ -32,7 +32,7 @@ type cellLedger struct {
 type ledgerExtra struct {
 	unnamed [2]int64 // part of settled that the origin has not named: a guest's
 	credit  [2]int64 // refunded here after others had been told; see Reservation
-	netted  [2]int64 // own cost that credit has paid for: it stays in the word, and is told to nobody
+	netted  [2]int64 // own cost that credit has paid for: it stays in the word, and is never sent
 	restore [2]restoring
 
 	metered  *meter       // of the estimate mode: constant, and keeps this extra for the entry's life

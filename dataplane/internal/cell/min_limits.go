@@ -7,8 +7,8 @@ import (
 )
 
 // minLimits holds, for each slot, the lowest limit that cost was counted against in
-// its cell, which others are told with it: 16 bits each, of which ten are the leading bits of the limit
-// and six their place. Limits below 1,024 are exact; larger ones are rounded down, by
+// its cell, which others are told with it: 16 bits each: ten for the leading bits of the limit
+// and six for their place. Limits below 1,024 are exact; larger ones are rounded down, by
 // less than a thousandth, so a count is told a little early, never late.
 type minLimits struct{ pair atomic.Uint32 }
 

@@ -29,7 +29,7 @@ func (e *Entry) Confirm(m *Counters, sent *store.Cost, total *store.Total, now c
 			e.restoredLocked(slot)
 		}
 		return false, lost
-	case errors.Is(total.Err, store.ErrEpoch): // the cell was in no epoch here: others may have been told of what was refused
+	case errors.Is(total.Err, store.ErrEpoch): // the cell was in no epoch here: others may know what was refused
 		e.beginLocked(slot)
 	default:
 		e.returnLocked(slot, sent.Add)

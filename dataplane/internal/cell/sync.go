@@ -54,7 +54,7 @@ type SyncPart struct {
 	Read     [2]bool       // nothing is sent for the cell, and it should be read
 }
 
-// BeginSync puts unsent cost on its way. The previous cell need not be read once the origin has told of it lateMs after
+// BeginSync puts unsent cost on its way. The previous cell need not be read once the origin has answered about it lateMs after
 // its end.
 func (e *Entry) BeginSync(nowMs int64, now clock.Steady, k *Rules, lateMs int64, shared bool) (x SyncPart) {
 	e.mu.Lock()
@@ -92,7 +92,7 @@ func (e *Entry) EndSync(x *SyncPart, nowMs int64, now clock.Steady, k *Rules) (l
 	return last, drift
 }
 
-// settledFor is true once the origin has told of the previous cell so late that every
+// settledFor is true once the origin has answered about the previous cell so late that every
 // other node must have sent what it had for it: lateMs after its end.
 func (e *Entry) settledFor(sequence, durationMs, lateMs int64) bool {
 	r := e.ledger().meter().reading.Load()

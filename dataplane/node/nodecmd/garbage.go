@@ -13,8 +13,8 @@ const garbageBytes = 32 << 20
 
 // leaveGarbage makes Go count garbageBytes more than there are, until the function that
 // it returns is called. They are never touched, so that the system gives no memory for
-// them: what grows is the garbage, by as much. Whoever sets GOGC or GOMEMLIMIT has said
-// otherwise.
+// them: what grows is the garbage, by as much. GOGC or GOMEMLIMIT, if set,
+// take its place.
 func leaveGarbage() (end func()) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return func() {}

@@ -7,7 +7,7 @@ import (
 )
 
 // aloneRegion is the region of a node alone that keeps overrides: it has to have one,
-// and nobody else hears of it.
+// and no other process sees it.
 const aloneRegion = "local"
 
 // newRoutes are the HTTP routes of existing clients.

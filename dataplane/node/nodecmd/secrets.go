@@ -30,8 +30,8 @@ func redisURLs(list string) []string { return strings.Fields(list) }
 
 func checkRedisURL(list string) error { return redisURLError(redisorigin.CheckURLs(redisURLs(list))) }
 
-// redisURLError is what may be told of an error about redis-url: which file is of no
-// use, or else what it should have looked like.
+// redisURLError is an error about redis-url without its secrets: which file is of no
+// use, or what the URL should look like.
 func redisURLError(err error) error {
 	var file *redisorigin.FileError
 	switch {

@@ -168,7 +168,7 @@ func readEntry(m wire.Message, e *ratelimitv3.RateLimitDescriptor_Entry) (ok boo
 	return true
 }
 
-// statusBytesMax is what a status takes at most, but for its limit.
+// statusBytesMax is what a status takes at most, without its limit.
 const statusBytesMax = 48
 
 // appendAnswer writes what protobuf would write of answer.
@@ -227,6 +227,6 @@ func (i *item) appendStatus(b []byte, now time.Time) []byte {
 func appendMessage(b []byte, tag uint64, m proto.Message) []byte {
 	b = append(b, byte(tag), 0)
 	start := len(b)
-	b, _ = proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, m) // fails for strings that are no text, of which a rule has none
+	b, _ = proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, m) // fails for strings that are no text; a rule has none
 	return wire.WithLength(b, start)
 }

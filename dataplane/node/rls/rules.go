@@ -31,7 +31,7 @@ type Limit struct {
 	limit    int64
 	duration time.Duration
 
-	// onTheWire is current_limit of every answer about this rule: nobody writes to it.
+	// onTheWire is current_limit of every answer about this rule: nothing writes to it.
 	onTheWire *rlsv3.RateLimitResponse_RateLimit
 	written   []byte // the same, as a status holds it; nil for a limit that a descriptor carries
 }
@@ -97,8 +97,8 @@ type (
 		QuotaMode      bool         `yaml:"quota_mode"`
 		ShareThreshold bool         `yaml:"share_threshold"`
 
-		// Taken and not used: they shape metrics by descriptor, of which there are none
-		// here, and dynamic metadata.
+		// Accepted and not used: they shape metrics by descriptor, which this service does not
+		// have, and dynamic metadata.
 		DetailedMetric bool           `yaml:"detailed_metric"`
 		ValueToMetric  bool           `yaml:"value_to_metric"`
 		Metadata       map[string]any `yaml:"metadata"`

@@ -13,6 +13,6 @@
 // "detail","status","type"}}, of application/json; 429 is of application/problem+json.
 // A denial is no error: 200 with "success":false.
 //
-// Who calls, and whether there is room for the call, is for whoever mounts a Service to
-// say: it refuses calls by Refuse, in the same form.
+// The program that mounts a Service decides who may call, and whether there is room for the
+// call: it refuses calls by Refuse, in the same form.
 package routes

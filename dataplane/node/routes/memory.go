@@ -101,5 +101,5 @@ func (m *Memory) Settings(context.Context, string) (store.SettingsRows, error) {
 	return store.SettingsRows{Overrides: slices.Clone(m.rows), NodesLive: 1}, nil
 }
 
-// Heartbeat implements store.Settings: nobody asks how a node alone is.
+// Heartbeat implements store.Settings: a node alone has no one to report to.
 func (*Memory) Heartbeat(context.Context, ...heartbeat.Beat) error { return nil }

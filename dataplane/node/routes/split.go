@@ -7,7 +7,7 @@ import (
 )
 
 // A body is checked once, as a whole, and then taken apart where it lies: nothing is allocated for
-// what nobody asks for.
+// fields that are not used.
 
 // valid tells whether text is one JSON value, of valid UTF-8: what is not would be read as if it
 // were, and two names as one.

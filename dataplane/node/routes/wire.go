@@ -7,8 +7,8 @@ import (
 	"net/http"
 )
 
-// meta is in every answer. The request's ID is in nobody's log: it names an answer in
-// what a caller writes down.
+// meta is in every answer. The request's ID is in no log of the node: it names an answer in
+// the caller's logs.
 type meta struct {
 	RequestID string `json:"requestId"`
 }

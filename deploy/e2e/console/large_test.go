@@ -53,7 +53,7 @@ var everyLargePage = map[string]string{
 func init() { maps.Copy(everyLargePage, largePages) }
 
 // serve serves the console of a fleet that is "large", "empty" or, with everything below
-// the API, "down". It asks nobody to sign in. The answer is its address.
+// the API, "down". It requires no sign-in. The result is its address.
 func serve(t testing.TB, state string) (url string) {
 	t.Helper()
 	l := &large{empty: state == "empty"}

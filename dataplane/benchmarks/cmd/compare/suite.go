@@ -79,7 +79,7 @@ func (s *suite) measure(ctx context.Context, p plan, entries []entry) (results, 
 	return r, nil
 }
 
-// byCase parts entries of which those of a case follow each other.
+// byCase parts entries by case; those of a case follow each other.
 func byCase(entries []entry) (cases [][]entry) {
 	for i, e := range entries {
 		if i == 0 || e.Name != entries[i-1].Name {

@@ -22,7 +22,7 @@ type flood struct {
 	workers     int
 }
 
-// blocked is over its limit before the flood begins, and nobody asks for it again
+// blocked is over its limit before the flood begins, and no request names it again
 // before the flood has passed.
 var blocked = request("blocked-caller", 5)
 

@@ -1,4 +1,4 @@
-// Flood sends ten million identifiers that nobody has seen before through a limiter of
+// Flood sends ten million identifiers, each for the first time, through a limiter of
 // the default size, and checks what must hold meanwhile: memory stays bounded, decisions
 // stay quick, and a caller who was blocked before the flood is blocked after it.
 //

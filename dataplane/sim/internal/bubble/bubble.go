@@ -23,7 +23,7 @@ var bubbles sync.Mutex // the runner of package testing is one a process
 //
 // A bubble belongs to a *testing.T, and the only public way to one is the runner of
 // package testing; outside of `go test` it has to be primed first. f must not fail
-// through t: there is nobody to read it.
+// through t: no test reads it.
 func Run(f func()) error {
 	bubbles.Lock()
 	defer bubbles.Unlock()

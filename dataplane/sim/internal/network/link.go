@@ -34,7 +34,7 @@ type Link struct {
 	streams map[string]*rand.Rand
 	Cut     bool // partition: nothing arrives, nothing is refused
 	Dead    bool // the node was killed
-	Down    bool // whoever calls is refused
+	Down    bool // every call is refused
 	Parts   map[int]Part
 	Calls   sync.WaitGroup // carried ones that are on their way, those included whose callers have gone
 }

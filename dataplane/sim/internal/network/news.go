@@ -27,7 +27,7 @@ type Statements struct {
 }
 
 // MySQLMeters count, as mysqlcounts would cause them, statements; rows that MySQL examines and
-// changes; and bytes of rows that it receives and sends, of which each row has store.NewsRowBytes
+// changes; and bytes of rows that it receives and sends: each row has store.NewsRowBytes
 // beside its payload.
 type MySQLMeters struct {
 	Statements, RowsRead, RowsWritten atomic.Int64

@@ -38,7 +38,7 @@ func (c *Settings) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error
 
 var errDatabase = errors.New("mysql: server has gone away")
 
-// Database is how the one MySQL behaves, whoever calls.
+// Database is how the one MySQL behaves, for all callers.
 type Database struct {
 	mu     sync.Mutex
 	delay  time.Duration // of every statement, besides the way

@@ -95,7 +95,7 @@ type FleetTopKeysRow struct {
 	NowMs   int64
 }
 
-// The keys that nodes reported of which was heard lately, the newest word first.
+// The keys that nodes with a recent heartbeat reported, the newest heartbeat first.
 func (q *Queries) FleetTopKeys(ctx context.Context, arg FleetTopKeysParams) ([]FleetTopKeysRow, error) {
 	rows, err := q.db.QueryContext(ctx, FleetTopKeys, arg.WithinMs, arg.Limit)
 	if err != nil {

@@ -28,7 +28,7 @@ type ResetGetRow struct {
 }
 
 // Resets of keys.
-// None or one. Whoever reads it to change it comes one after the other.
+// None or one. The row is locked: two changes of it come one after the other.
 func (q *Queries) ResetGet(ctx context.Context, arg ResetGetParams) ([]ResetGetRow, error) {
 	rows, err := q.db.QueryContext(ctx, ResetGet, arg.WorkspaceID, arg.Namespace, arg.Identifier)
 	if err != nil {

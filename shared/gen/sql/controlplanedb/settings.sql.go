@@ -265,7 +265,7 @@ type OverrideGetRow struct {
 	UpdatedAt  uint64
 }
 
-// None or one. Whoever reads it to change it comes one after the other.
+// None or one. The row is locked: two changes of it come one after the other.
 func (q *Queries) OverrideGet(ctx context.Context, arg OverrideGetParams) ([]OverrideGetRow, error) {
 	rows, err := q.db.QueryContext(ctx, OverrideGet, arg.WorkspaceID, arg.Namespace, arg.Pattern)
 	if err != nil {

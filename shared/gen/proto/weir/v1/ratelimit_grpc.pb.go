@@ -42,15 +42,15 @@ type RateLimitServiceClient interface {
 	Limit(ctx context.Context, in *LimitRequest, opts ...grpc.CallOption) (*LimitResponse, error)
 	// LimitMany decides several requests as one: all are counted, or none is.
 	LimitMany(ctx context.Context, in *LimitManyRequest, opts ...grpc.CallOption) (*LimitManyResponse, error)
-	// Peek answers what Limit would, and counts nothing. It, Refund and Explain take a request in
-	// the same shape as Limit: a body that is good for one is good for all.
+	// Peek answers what Limit would, and counts nothing. Peek, Refund and Explain take the
+	// same body as Limit.
 	Peek(ctx context.Context, in *PeekRequest, opts ...grpc.CallOption) (*PeekResponse, error)
-	// Refund gives back cost that was accepted and turned out not to be spent: of the request
-	// that Limit was given, all that it took.
+	// Refund gives back all of the cost that Limit accepted for the same request and that turned out
+	// not to be spent.
 	Refund(ctx context.Context, in *RefundRequest, opts ...grpc.CallOption) (*RefundResponse, error)
-	// Explain tells each term of the answer that Limit would give now by what this node
-	// knows, where it is from and how old it is. It counts nothing, brings no key into
-	// memory and asks nobody: it is for people who wonder about a verdict.
+	// Explain returns each term of the answer that Limit would give now from what this node
+	// knows: its value, its source and its age. It counts nothing, adds no key to the table and
+	// calls no other server. It is for finding out why a request was allowed or denied.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
 	// LimitStream is Limit for callers with many requests, one after another: each is
 	// answered in its turn. A request at fault is answered with its violations, and
@@ -155,15 +155,15 @@ type RateLimitServiceServer interface {
 	Limit(context.Context, *LimitRequest) (*LimitResponse, error)
 	// LimitMany decides several requests as one: all are counted, or none is.
 	LimitMany(context.Context, *LimitManyRequest) (*LimitManyResponse, error)
-	// Peek answers what Limit would, and counts nothing. It, Refund and Explain take a request in
-	// the same shape as Limit: a body that is good for one is good for all.
+	// Peek answers what Limit would, and counts nothing. Peek, Refund and Explain take the
+	// same body as Limit.
 	Peek(context.Context, *PeekRequest) (*PeekResponse, error)
-	// Refund gives back cost that was accepted and turned out not to be spent: of the request
-	// that Limit was given, all that it took.
+	// Refund gives back all of the cost that Limit accepted for the same request and that turned out
+	// not to be spent.
 	Refund(context.Context, *RefundRequest) (*RefundResponse, error)
-	// Explain tells each term of the answer that Limit would give now by what this node
-	// knows, where it is from and how old it is. It counts nothing, brings no key into
-	// memory and asks nobody: it is for people who wonder about a verdict.
+	// Explain returns each term of the answer that Limit would give now from what this node
+	// knows: its value, its source and its age. It counts nothing, adds no key to the table and
+	// calls no other server. It is for finding out why a request was allowed or denied.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
 	// LimitStream is Limit for callers with many requests, one after another: each is
 	// answered in its turn. A request at fault is answered with its violations, and

@@ -1933,7 +1933,7 @@ type PreviewPrediction struct {
 	ConvergenceP50Ms    int64                  `protobuf:"varint,5,opt,name=convergence_p50_ms,json=convergenceP50Ms,proto3" json:"convergence_p50_ms,omitempty"` // from a decision to its cost being known in another region that uses the key
 	ConvergenceP99Ms    int64                  `protobuf:"varint,6,opt,name=convergence_p99_ms,json=convergenceP99Ms,proto3" json:"convergence_p99_ms,omitempty"`
 	ConvergenceHotP99Ms int64                  `protobuf:"varint,7,opt,name=convergence_hot_p99_ms,json=convergenceHotP99Ms,proto3" json:"convergence_hot_p99_ms,omitempty"` // of keys past 80 % of their limits
-	UnknownShare        float64                `protobuf:"fixed64,8,opt,name=unknown_share,json=unknownShare,proto3" json:"unknown_share,omitempty"`                         // of such cost: never told of, 0 to 1
+	UnknownShare        float64                `protobuf:"fixed64,8,opt,name=unknown_share,json=unknownShare,proto3" json:"unknown_share,omitempty"`                         // of such cost: never known there, 0 to 1
 	Overshoot           float64                `protobuf:"fixed64,9,opt,name=overshoot,proto3" json:"overshoot,omitempty"`                                                   // the most that a caller is admitted over its limit who spreads over all regions; 1 is exact
 	OrdinaryOvershoot   float64                `protobuf:"fixed64,10,opt,name=ordinary_overshoot,json=ordinaryOvershoot,proto3" json:"ordinary_overshoot,omitempty"`         // the same of ordinary callers
 	unknownFields       protoimpl.UnknownFields

@@ -62,15 +62,15 @@ type RateLimitServiceClient interface {
 	Limit(context.Context, *connect.Request[v1.LimitRequest]) (*connect.Response[v1.LimitResponse], error)
 	// LimitMany decides several requests as one: all are counted, or none is.
 	LimitMany(context.Context, *connect.Request[v1.LimitManyRequest]) (*connect.Response[v1.LimitManyResponse], error)
-	// Peek answers what Limit would, and counts nothing. It, Refund and Explain take a request in
-	// the same shape as Limit: a body that is good for one is good for all.
+	// Peek answers what Limit would, and counts nothing. Peek, Refund and Explain take the
+	// same body as Limit.
 	Peek(context.Context, *connect.Request[v1.PeekRequest]) (*connect.Response[v1.PeekResponse], error)
-	// Refund gives back cost that was accepted and turned out not to be spent: of the request
-	// that Limit was given, all that it took.
+	// Refund gives back all of the cost that Limit accepted for the same request and that turned out
+	// not to be spent.
 	Refund(context.Context, *connect.Request[v1.RefundRequest]) (*connect.Response[v1.RefundResponse], error)
-	// Explain tells each term of the answer that Limit would give now by what this node
-	// knows, where it is from and how old it is. It counts nothing, brings no key into
-	// memory and asks nobody: it is for people who wonder about a verdict.
+	// Explain returns each term of the answer that Limit would give now from what this node
+	// knows: its value, its source and its age. It counts nothing, adds no key to the table and
+	// calls no other server. It is for finding out why a request was allowed or denied.
 	Explain(context.Context, *connect.Request[v1.ExplainRequest]) (*connect.Response[v1.ExplainResponse], error)
 	// LimitStream is Limit for callers with many requests, one after another: each is
 	// answered in its turn. A request at fault is answered with its violations, and
@@ -191,15 +191,15 @@ type RateLimitServiceHandler interface {
 	Limit(context.Context, *connect.Request[v1.LimitRequest]) (*connect.Response[v1.LimitResponse], error)
 	// LimitMany decides several requests as one: all are counted, or none is.
 	LimitMany(context.Context, *connect.Request[v1.LimitManyRequest]) (*connect.Response[v1.LimitManyResponse], error)
-	// Peek answers what Limit would, and counts nothing. It, Refund and Explain take a request in
-	// the same shape as Limit: a body that is good for one is good for all.
+	// Peek answers what Limit would, and counts nothing. Peek, Refund and Explain take the
+	// same body as Limit.
 	Peek(context.Context, *connect.Request[v1.PeekRequest]) (*connect.Response[v1.PeekResponse], error)
-	// Refund gives back cost that was accepted and turned out not to be spent: of the request
-	// that Limit was given, all that it took.
+	// Refund gives back all of the cost that Limit accepted for the same request and that turned out
+	// not to be spent.
 	Refund(context.Context, *connect.Request[v1.RefundRequest]) (*connect.Response[v1.RefundResponse], error)
-	// Explain tells each term of the answer that Limit would give now by what this node
-	// knows, where it is from and how old it is. It counts nothing, brings no key into
-	// memory and asks nobody: it is for people who wonder about a verdict.
+	// Explain returns each term of the answer that Limit would give now from what this node
+	// knows: its value, its source and its age. It counts nothing, adds no key to the table and
+	// calls no other server. It is for finding out why a request was allowed or denied.
 	Explain(context.Context, *connect.Request[v1.ExplainRequest]) (*connect.Response[v1.ExplainResponse], error)
 	// LimitStream is Limit for callers with many requests, one after another: each is
 	// answered in its turn. A request at fault is answered with its violations, and

@@ -61,7 +61,7 @@ type ControlServiceClient interface {
 	// It runs while the schedule is paused, too.
 	CleanupRun(context.Context, *connect.Request[v1.CleanupRunRequest]) (*connect.Response[v1.CleanupRunResponse], error)
 	// CleanupPause stops the schedule until it is resumed. Rows pile up meanwhile.
-	// Pausing what is paused changes nothing: whoever paused it first stays on record.
+	// Pausing a paused schedule changes nothing: the record keeps the first actor and reason.
 	CleanupPause(context.Context, *connect.Request[v1.CleanupPauseRequest]) (*connect.Response[v1.CleanupPauseResponse], error)
 	// CleanupResume starts the schedule again, with a run at once.
 	CleanupResume(context.Context, *connect.Request[v1.CleanupResumeRequest]) (*connect.Response[v1.CleanupResumeResponse], error)
@@ -155,7 +155,7 @@ type ControlServiceHandler interface {
 	// It runs while the schedule is paused, too.
 	CleanupRun(context.Context, *connect.Request[v1.CleanupRunRequest]) (*connect.Response[v1.CleanupRunResponse], error)
 	// CleanupPause stops the schedule until it is resumed. Rows pile up meanwhile.
-	// Pausing what is paused changes nothing: whoever paused it first stays on record.
+	// Pausing a paused schedule changes nothing: the record keeps the first actor and reason.
 	CleanupPause(context.Context, *connect.Request[v1.CleanupPauseRequest]) (*connect.Response[v1.CleanupPauseResponse], error)
 	// CleanupResume starts the schedule again, with a run at once.
 	CleanupResume(context.Context, *connect.Request[v1.CleanupResumeRequest]) (*connect.Response[v1.CleanupResumeResponse], error)

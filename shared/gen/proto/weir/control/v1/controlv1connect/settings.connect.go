@@ -72,8 +72,8 @@ type SettingsServiceClient interface {
 	// SetOverride sets the limit of an identifier, or of all that a pattern matches. It
 	// replaces the override that is there: what is left out is 0 from then on.
 	SetOverride(context.Context, *connect.Request[v1.SetOverrideRequest]) (*connect.Response[v1.SetOverrideResponse], error)
-	// ChangeOverride changes what is given of an override, and keeps the rest. Where there
-	// is none it makes one, of which the limit has to be given.
+	// ChangeOverride changes the fields that the request has; omitted fields keep their values.
+	// Without such an override it makes one, and the limit is required.
 	ChangeOverride(context.Context, *connect.Request[v1.ChangeOverrideRequest]) (*connect.Response[v1.ChangeOverrideResponse], error)
 	// GetOverride shows the override of exactly this pattern. None is an error.
 	GetOverride(context.Context, *connect.Request[v1.GetOverrideRequest]) (*connect.Response[v1.GetOverrideResponse], error)
@@ -237,8 +237,8 @@ type SettingsServiceHandler interface {
 	// SetOverride sets the limit of an identifier, or of all that a pattern matches. It
 	// replaces the override that is there: what is left out is 0 from then on.
 	SetOverride(context.Context, *connect.Request[v1.SetOverrideRequest]) (*connect.Response[v1.SetOverrideResponse], error)
-	// ChangeOverride changes what is given of an override, and keeps the rest. Where there
-	// is none it makes one, of which the limit has to be given.
+	// ChangeOverride changes the fields that the request has; omitted fields keep their values.
+	// Without such an override it makes one, and the limit is required.
 	ChangeOverride(context.Context, *connect.Request[v1.ChangeOverrideRequest]) (*connect.Response[v1.ChangeOverrideResponse], error)
 	// GetOverride shows the override of exactly this pattern. None is an error.
 	GetOverride(context.Context, *connect.Request[v1.GetOverrideRequest]) (*connect.Response[v1.GetOverrideResponse], error)
