@@ -168,7 +168,8 @@ func (c *Cleanup) DeleteExpired(ctx context.Context, cutoffMs int64, rows int) (
 	return batch, nil
 }
 
-// DeleteDeadNodes deletes the heartbeats of nodes that are long gone. With them go resets of keys from before which nothing is left. It counts the heartbeats.
+// DeleteDeadNodes deletes the heartbeats of nodes that are long gone. With them go resets of keys from before which
+// nothing is left. It counts the heartbeats.
 func (c *Cleanup) DeleteDeadNodes(ctx context.Context, cutoffMs int64) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.config.StepTimeout)
 	defer cancel()

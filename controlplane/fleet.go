@@ -40,7 +40,8 @@ type Node struct {
 
 // Reported are figures that not every heartbeat has: nil where they are not there.
 type Reported struct {
-	ConvergenceMs *float64 `json:"-"` // p99 of the age of news when the node's relay read it, of the slowest region; nil: it relays nothing, or read none
+	// p99 of the age of news when the node's relay read it, of the slowest region; nil: it relays nothing, or read none
+	ConvergenceMs *float64 `json:"-"`
 	LatencyUs     *float64 `json:"decision_p99_us"`
 }
 

@@ -40,8 +40,8 @@ func TestFleetMetrics(t *testing.T) {
 	}
 }
 
-// A region's name is any bytes in a heartbeat, and a label must be UTF-8: a node with a strange one is counted, and ends
-// nothing.
+// A region's name is any bytes in a heartbeat, and a label must be UTF-8: a node with a strange one is counted, and
+// ends nothing.
 func TestFleetMetricsOfStrangeRegions(t *testing.T) {
 	m := NewMetrics()
 	m.FleetSeen(Fleet{Nodes: []Node{

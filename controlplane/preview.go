@@ -52,9 +52,10 @@ type FleetShape struct {
 
 // Predictions are what a Previewer answers.
 type Predictions struct {
-	Old   Prediction   `json:"old"`
-	New   Prediction   `json:"new"`
-	Curve []Prediction `json:"curve"` // the new tuning with other news intervals, the shortest first: as many as there was time for
+	Old Prediction `json:"old"`
+	New Prediction `json:"new"`
+	// the new tuning with other news intervals, the shortest first: as many as there was time for
+	Curve []Prediction `json:"curve"`
 
 	KeysSimulated  int64    `json:"keys_simulated"`
 	NodesSimulated int      `json:"nodes_simulated"`
@@ -63,13 +64,14 @@ type Predictions struct {
 
 // Prediction is what a fleet is expected to do under one tuning.
 type Prediction struct {
-	NewsIntervalMs     int64   `json:"news_interval_ms"`
-	RowsWrittenPerS    float64 `json:"rows_written_per_s"` // of the whole fleet
-	RowsReadPerS       float64 `json:"rows_read_per_s"`    // the same
-	ConvergenceP50Ms   int64   `json:"convergence_p50_ms"`
-	ConvergenceP99Ms   int64   `json:"convergence_p99_ms"`
-	UnknownShare       float64 `json:"unknown_share"`       // of the cost in other regions: never known here
-	Overshoot          float64 `json:"overshoot"`           // most that a caller who spreads over all regions is admitted, over the limit
+	NewsIntervalMs   int64   `json:"news_interval_ms"`
+	RowsWrittenPerS  float64 `json:"rows_written_per_s"` // of the whole fleet
+	RowsReadPerS     float64 `json:"rows_read_per_s"`    // the same
+	ConvergenceP50Ms int64   `json:"convergence_p50_ms"`
+	ConvergenceP99Ms int64   `json:"convergence_p99_ms"`
+	UnknownShare     float64 `json:"unknown_share"` // of the cost in other regions: never known here
+	// most that a caller who spreads over all regions is admitted, over the limit
+	Overshoot          float64 `json:"overshoot"`
 	OrdinaryOvershoot  float64 `json:"ordinary_overshoot"`  // the same of ordinary callers
 	HotConvergeP99Ms   int64   `json:"hot_converge_p99_ms"` // of keys past 80 % of their limits
 	SimulatedDecisions int64   `json:"simulated_decisions"`

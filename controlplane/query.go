@@ -206,7 +206,8 @@ func addBaselines(values, of []QueryValue) []QueryValue {
 	return values
 }
 
-// blind names a rail that has an element that is not a number, or a required one that has no value; empty: there is none.
+// blind names a rail that has an element that is not a number, or a required one that has no value; empty: there is
+// none.
 func (g Guardrails) blind(values []QueryValue) string {
 	for _, q := range g.Queries {
 		for _, v := range values {

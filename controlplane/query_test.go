@@ -249,8 +249,8 @@ func TestTheWorstElement(t *testing.T) {
 	}
 }
 
-// Each region has its own baseline, of before its own stage, and no more than one. One that had no value then is not held
-// against one; the region of a later stage is, as soon as there is a value.
+// Each region has its own baseline, of before its own stage, and no more than one. One that had no value then is not
+// held against one; the region of a later stage is, as soon as there is a value.
 func TestEachRegionHasItsBaseline(t *testing.T) {
 	rail := QueryRail{Name: "errors", Query: `errors{region="{{region}}"}`, TimesBaseline: ptr(2.0)}
 	fleet := QueryRail{Name: "all", Query: "all", TimesBaseline: ptr(2.0)}

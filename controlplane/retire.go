@@ -11,11 +11,13 @@ type RetirementPhase string
 // The phases, in their order; the last two are outcomes, and every retirement has
 // exactly one.
 const (
-	RetirementObserving     RetirementPhase = "observing"               // no process may write, and counts must be shared well
-	RetirementDraining      RetirementPhase = "draining"                // rows that have expired are deleted
-	RetirementAwaiting      RetirementPhase = "awaiting_approval"       // of a person, before the rename
-	RetirementRenaming      RetirementPhase = "renaming"                // the rename is under way
-	RetirementRenamed       RetirementPhase = "renamed"                 // it soaks: a process that needs the table fails now
+	// no process may write, and counts must be shared well
+	RetirementObserving RetirementPhase = "observing"
+	RetirementDraining  RetirementPhase = "draining"          // rows that have expired are deleted
+	RetirementAwaiting  RetirementPhase = "awaiting_approval" // of a person, before the rename
+	RetirementRenaming  RetirementPhase = "renaming"          // the rename is under way
+	// it soaks: a process that needs the table fails now
+	RetirementRenamed       RetirementPhase = "renamed"
 	RetirementAwaitingFinal RetirementPhase = "awaiting_final_approval" // of a person, before the drop
 	RetirementDropping      RetirementPhase = "dropping"                // the drop is under way
 	RetirementRestoring     RetirementPhase = "restoring"               // the table gets its name back

@@ -4,7 +4,8 @@ package controlplane
 type Clocks struct {
 	OwnMs      int64 `json:"own_ms,omitempty"` // of the newest look; 0: there was none
 	DatabaseMs int64 `json:"database_ms,omitempty"`
-	JumpedMs   int64 `json:"jumped_ms,omitempty"` // own clock when the database's was first seen ahead of what had passed; 0: never
+	// own clock when the database's was first seen ahead of what had passed; 0: never
+	JumpedMs int64 `json:"jumped_ms,omitempty"`
 }
 
 // see takes in a look. The two clocks may drift apart by a part of the age at which a node counts as silent.

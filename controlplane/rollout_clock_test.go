@@ -2,8 +2,8 @@ package controlplane
 
 import "testing"
 
-// A jump is what the database's clock gains on the rollout's own, beyond a quarter of the age at which a node is silent.
-// Each node then has that age to be heard of again; after it, and by a clock of before it, nothing is unsure.
+// A jump is what the database's clock gains on the rollout's own, beyond a quarter of the age at which a node is
+// silent. Each node then has that age to be heard of again; after it, and by a clock of before it, nothing is unsure.
 func TestWhatIsAJumpOfTheClock(t *testing.T) {
 	const live, own, database = 30_000, 1_000_000, 9_000_000
 	for _, c := range []struct {

@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// "Held against 0 where too little was decided before the stage": traffic that begins with the stage and is denied breaks
-// the guardrail, and traffic that passes does not.
+// "Held against 0 where too little was decided before the stage": traffic that begins with the stage and is denied
+// breaks the guardrail, and traffic that passes does not.
 func TestDeniedTrafficAfterAQuietBaselineIsABreach(t *testing.T) {
 	for denied, why := range map[int64]string{
 		10: "",
@@ -143,8 +143,8 @@ func TestTheShareOfLostNodesIsExact(t *testing.T) {
 	}
 }
 
-// The clock of the database jumps forward by more than nodes live without a heartbeat: all of them look silent until each
-// has spoken again. That is no loss, whatever the rollout does at the time; a node that then stays silent is one.
+// The clock of the database jumps forward by more than nodes live without a heartbeat: all of them look silent until
+// each has spoken again. That is no loss, whatever the rollout does at the time; a node that then stays silent is one.
 func TestAJumpOfTheDatabasesClockLosesNoNodes(t *testing.T) {
 	for _, phase := range []RolloutPhase{RolloutMeasuring, RolloutConverging, RolloutBaking, RolloutRollingBack} {
 		for victim, want := range map[string]RolloutPhase{"": RolloutDone, "eu2": RolloutRolledBack} {
@@ -176,8 +176,8 @@ func TestAJumpOfTheDatabasesClockLosesNoNodes(t *testing.T) {
 	}
 }
 
-// A jump of the database's clock is no time in which nodes did nothing: what they do after it is not diluted by the hour,
-// and what they did before the stage is none the better for it.
+// A jump of the database's clock is no time in which nodes did nothing: what they do after it is not diluted by the
+// hour, and what they did before the stage is none the better for it.
 func TestAJumpOfTheDatabasesClockDilutesNothing(t *testing.T) {
 	for says, sick := range map[string]func(*heartbeat.Health){
 		"errors of relays and settings a node and minute": func(h *heartbeat.Health) { h.SettingsErrors++ },

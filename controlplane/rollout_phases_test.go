@@ -196,8 +196,8 @@ func TestAQueryOfAnEarlierStageIsRequired(t *testing.T) {
 	}
 }
 
-// A process that has started anew counts from 0, also when it has counted further than the one before it. Its start counts
-// after the baseline, and of the starts as many are kept as can be judged.
+// A process that has started anew counts from 0, also when it has counted further than the one before it. Its start
+// counts after the baseline, and of the starts as many are kept as can be judged.
 func TestWhatIsARestart(t *testing.T) {
 	n := WatchedNode{StartedMs: 1, SentMs: 1000, SeenMs: 1000, Totals: tally(1, 0, 0, 0, 0)}
 	n.observe(NodeFigures{StartedMs: 1500, SentMs: 2000, SeenMs: 2000, Totals: tally(5, 0, 0, 0, 0)}, true)
@@ -217,8 +217,8 @@ func TestWhatIsARestart(t *testing.T) {
 	}
 }
 
-// What cannot be watched in full has no baseline: a fleet with more nodes than are looked at, and a region that the plan
-// names and no node is known of.
+// What cannot be watched in full has no baseline: a fleet with more nodes than are looked at, and a region that the
+// plan names and no node is known of.
 func TestWhatCannotBeWatchedIsNotBegun(t *testing.T) {
 	r := Rollout{Phase: RolloutMeasuring, Spec: spec(canary, all), Stages: []StagePlan{{Scope: RolloutScope{Regions: []string{"eu"}}, Named: true}}}
 	for says, look := range map[string]FleetLook{

@@ -42,7 +42,8 @@ func (r *Rollout) Advance(steps RolloutSteps) (wait time.Duration, err error) {
 	return r.bake(nowMs, look), nil
 }
 
-// enter begins a stage. Regions of earlier ones stay watched, so time goes on while a later stage waits for an approval.
+// enter begins a stage. Regions of earlier ones stay watched, so time goes on while a later stage waits for an
+// approval.
 func (r *Rollout) enter(stage int) (wait time.Duration) {
 	r.Stage, r.Phase = stage, RolloutMeasuring
 	r.Baseline, r.Now, r.DueMs, r.Waiting, r.BlindMs = HealthRates{}, HealthRates{}, 0, "", 0

@@ -40,10 +40,11 @@ type TuningsWritten struct {
 
 // TuningRefusal is why a write was not made, and never will be.
 type TuningRefusal struct {
-	ID      string `json:"id"` // of the write
-	Region  string `json:"region"`
-	Newest  int64  `json:"newest"`             // version of the region, which stays
-	IDTaken bool   `json:"id_taken,omitempty"` // by a write of another document, or of another region; else Newest is not what was to be replaced
+	ID     string `json:"id"` // of the write
+	Region string `json:"region"`
+	Newest int64  `json:"newest"` // version of the region, which stays
+	// by a write of another document, or of another region; else Newest is not what was to be replaced
+	IDTaken bool `json:"id_taken,omitempty"`
 }
 
 func (r TuningRefusal) String() string {

@@ -87,7 +87,8 @@ func (r region) silence(now time.Time, c WatchConfig) []Finding {
 	if len(r.live) == 0 {
 		return []Finding{{
 			Kind: FindingRegionDark, Subject: r.name, Severity: SeverityCritical,
-			SinceMs: since(r.dead, func(a, b Node) int { return b.SeenAt.Compare(a.SeenAt) }), // since the last one fell silent
+			// since the last one fell silent
+			SinceMs: since(r.dead, func(a, b Node) int { return b.SeenAt.Compare(a.SeenAt) }),
 			What:    fmt.Sprintf("no node of %s is heard of any more: %s", r.name, names(r.dead)),
 			Do:      "See whether the nodes run, and whether one of them reaches both Redis and MySQL: it relays the heartbeats of the others. Nodes still decide meanwhile, by their region's counts.",
 		}}

@@ -61,8 +61,8 @@ func (a *agreement) check(t *testing.T) {
 	}
 }
 
-// Two nodes meet a key just as their origin is down, slow or loses replies. Once it is well, it holds what was accepted,
-// however often that was sent, and both nodes count it.
+// Two nodes meet a key just as their origin is down, slow or loses replies. Once it is well, it holds what was
+// accepted, however often that was sent, and both nodes count it.
 func TestNodesAgreeAfterATroubledStart(t *testing.T) {
 	for name, trouble := range map[string]func(*memstore.Faults){
 		"down":                                  func(f *memstore.Faults) { f.Fail(errDown) },

@@ -91,7 +91,8 @@ func (w *workspace) put() {
 	workspaces.Put(w)
 }
 
-const enterRoundsMax = 3 // after which a batch whose keys push each other out of a full table makes do with untracked ones
+// after which a batch whose keys push each other out of a full table makes do with untracked ones
+const enterRoundsMax = 3
 
 const fewItems = 24 // up to which pairs are compared; above, a map is made
 

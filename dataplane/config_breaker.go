@@ -8,8 +8,8 @@ import (
 // Breaker says when the limiter stops calling a shard of the origin, and when it tries
 // again. Each shard has two: one for what decisions wait for, so that they are made at
 // once while it is open, and one for what the loops send, so that unsent cost stays in
-// its entries. A breaker opens when calls fail, and then none is made. After a while it is half-open: a few calls go through, and if all
-// succeed it closes. The first one that fails opens it again.
+// its entries. A breaker opens when calls fail, and then none is made. After a while it is half-open: a few calls go
+// through, and if all succeed it closes. The first one that fails opens it again.
 //
 // The zero value is a good breaker.
 type Breaker struct {

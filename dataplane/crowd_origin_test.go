@@ -129,8 +129,8 @@ func TestCostsOfGuestsGoTogether(t *testing.T) {
 	})
 }
 
-// A tick of replay that sends a batch's costs of guests again leaves those that come up meanwhile to another goroutine: as long
-// as batches go on, other keys' costs would not be sent.
+// A tick of replay that sends a batch's costs of guests again leaves those that come up meanwhile to another goroutine:
+// as long as batches go on, other keys' costs would not be sent.
 func TestReplaySendsNoGuestsOfBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -37,7 +37,8 @@ func guestLimiter(t *testing.T, change ...func(*Config)) (*Limiter, *cell.Entry)
 func TestTheAnswerToAGuestsCostIsMerged(t *testing.T) {
 	l, e := guestLimiter(t)
 	sh := l.shards[0]
-	_, _ = l.cfg.Origin.Send(t.Context(), store.Chunk{Stream: 1, Number: 1, Costs: []store.Cost{{Cell: e.Cell(spillSeq), Add: 4}}}) // another node's
+	// another node's
+	_, _ = l.cfg.Origin.Send(t.Context(), store.Chunk{Stream: 1, Number: 1, Costs: []store.Cost{{Cell: e.Cell(spillSeq), Add: 4}}})
 	e.Charge(spillSeq, 5, 100)
 	l.sendGuests(sh, []outgoing{{e, spillSeq, 5}})
 	if got := e.LookAt(spillSeq).Counted; got != 9 {

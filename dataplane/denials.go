@@ -26,7 +26,8 @@ type top struct {
 	walking sync.Mutex
 	restEnd time.Time // under walking
 
-	mu             sync.Mutex // held for some hundred nanoseconds, or by TopKeys for some microseconds; denials never wait for it
+	// held for some hundred nanoseconds, or by TopKeys for some microseconds; denials never wait for it
+	mu             sync.Mutex
 	recent, before *topk.Sketch[cell.Identity, denials]
 	recentMs       int64 // when recent began; 0: never
 	beforeMs       int64

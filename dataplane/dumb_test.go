@@ -89,7 +89,8 @@ func (k *dumbKey) renew(sequence int64, gone lost) {
 	}
 }
 
-// load puts on its way what the origin is to be told of a cell; ok is false if there is nothing, or a send is on its way.
+// load puts on its way what the origin is to be told of a cell; ok is false if there is nothing, or a send is on its
+// way.
 func (k *dumbKey) load(sequence int64) (c store.Cost, ok bool) {
 	r, restores := k.restore[sequence]
 	if _, sending := k.way[sequence]; sending || k.unsent(sequence) == 0 && !restores {

@@ -73,8 +73,8 @@ func (l *Limiter) answered(sh *shard, call asking, reply *store.Reply) {
 	l.hearTime(sh, call.at, reply.Now)
 }
 
-// lostAll has everything told again that was in lost epochs, 0 for none; totals has the epochs that they made way for, and
-// entry whose they are.
+// lostAll has everything told again that was in lost epochs, 0 for none; totals has the epochs that they made way for,
+// and entry whose they are.
 func (l *Limiter) lostAll(sh *shard, lost []store.Epoch, totals []store.Total, entry func(i int) *cell.Entry) {
 	for i, epoch := range lost {
 		switch {

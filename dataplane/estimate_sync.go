@@ -59,7 +59,8 @@ func (l *Limiter) syncShard(ctx context.Context, sh *shard) (firstErr error) {
 		failed, err := l.syncChunk(ctx, sh, batch[:n])
 		firstErr = cmpErr(firstErr, err)
 		s.add(failed...)
-		if batch = batch[n:]; len(batch) > 0 && (len(failed) == n || s.stream.pending != nil) { // no use in trying the rest now
+		// no use in trying the rest now
+		if batch = batch[n:]; len(batch) > 0 && (len(failed) == n || s.stream.pending != nil) {
 			s.add(batch...)
 			break
 		}
@@ -223,8 +224,8 @@ func (l *Limiter) askAll() {
 	l.table.Each(func(e *cell.Entry) { l.askUnsent(l.shardOf(e), e) })
 }
 
-// askUnsent makes unsent cost of the estimate mode wait for a sync, by its namespace's settings. No bound of those refuses
-// it: nothing else would have it sent.
+// askUnsent makes unsent cost of the estimate mode wait for a sync, by its namespace's settings. No bound of those
+// refuses it: nothing else would have it sent.
 func (l *Limiter) askUnsent(sh *shard, e *cell.Entry) {
 	if e.AskUnsent() {
 		k := l.settings.Load().estimateOf(e.Names())

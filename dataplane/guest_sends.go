@@ -165,8 +165,8 @@ func (l *Limiter) resendGuests(ctx context.Context, sh *shard) error {
 	return err
 }
 
-// proveIdleGuests is resendGuests and prove where no batch sends. Batches that come up meanwhile are another goroutine's:
-// they may go on for long, and the caller has other keys' costs to send.
+// proveIdleGuests is resendGuests and prove where no batch sends. Batches that come up meanwhile are another
+// goroutine's: they may go on for long, and the caller has other keys' costs to send.
 func (l *Limiter) proveIdleGuests(ctx context.Context, sh *shard) error {
 	if !sh.leadGuests() {
 		return nil

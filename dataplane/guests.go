@@ -78,7 +78,8 @@ func (l *Limiter) judgeGuest(ctx context.Context, v *cell.Verdict, e *cell.Entry
 		if alive = e.Judge(v, c.nowMs, c.durationMs, c.limit, c.cost, false); !alive || !v.Allowed || !c.counting() {
 			return source, alive
 		}
-		switch l.claim(ctx, v, e, c, by.outage, false) { // a guest would not remember that it was refused for others' room
+		// a guest would not remember that it was refused for others' room
+		switch l.claim(ctx, v, e, c, by.outage, false) {
 		case cell.WayMade:
 			v.Claimed = true
 			return SourceOrigin, true

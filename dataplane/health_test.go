@@ -9,8 +9,8 @@ import (
 	"github.com/weirhq/weir/shared/heartbeat"
 )
 
-// Every figure of a heartbeat is one of Health, in its unit. A relay's are of the process that runs it, which is not the
-// limiter's business.
+// Every figure of a heartbeat is one of Health, in its unit. A relay's are of the process that runs it, which is not
+// the limiter's business.
 func TestHealthHasEveryFigure(t *testing.T) {
 	var f heartbeat.Health
 	fields := reflect.ValueOf(&f).Elem()

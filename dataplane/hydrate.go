@@ -19,8 +19,9 @@ var errStopped = errors.New("dataplane: limiter is stopped")
 // asksFirst is true when a cost is so large that what other nodes may have been granted lately
 // matters: with what a batch asks before it on the same key, it is more than a share of what its limit leaves, on a
 // key last heard of more than two ticks ago. A read that was answered settles it for two ticks, and one that was not
-// for a rest. A key far from its limit has shares that hold its costs, and a node that is configured as the only one has no
-// other to hear of. Heartbeats tell of a node only after it has begun to count, so until they do one other is supposed.
+// for a rest. A key far from its limit has shares that hold its costs, and a node that is configured as the only one
+// has no other to hear of. Heartbeats tell of a node only after it has begun to count, so until they do one other is
+// supposed.
 func (l *Limiter) asksFirst(e *cell.Entry, c *call, now clock.Steady, set *settings) bool {
 	n := l.nodes.Load()
 	if l.cfg.RegionNodes == 0 {
@@ -60,7 +61,8 @@ func (l *Limiter) refreshFor(ctx context.Context, e *cell.Entry, c *call, outage
 }
 
 // waitsFor is how much longer a decision waits, for whatever it waits: until ReadTimeout after
-// it has first begun to. until counts from the clock's base; it is no time.Time, whose pointer would put the call on the heap.
+// it has first begun to. until counts from the clock's base; it is no time.Time, whose pointer would put the call on
+// the heap.
 func (l *Limiter) waitsFor(until *time.Duration) time.Duration {
 	now := l.clock.Since()
 	if *until == 0 {

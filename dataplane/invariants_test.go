@@ -140,8 +140,8 @@ func TestCountsNeverFallBelowTheOrigins(t *testing.T) {
 
 // 2 to 7, together: two nodes of one region and one of another, each asked, replaying,
 // told by relays and swept at the same time, while the clock runs over several
-// windows and every third call to an origin fails. While it lasts, what each layer holds of a region stays between what the
-// callers there were told and what they have asked for; in the end all of it agrees.
+// windows and every third call to an origin fails. While it lasts, what each layer holds of a region stays between what
+// the callers there were told and what they have asked for; in the end all of it agrees.
 func TestConcurrentHistoriesKeepTheInvariants(t *testing.T) {
 	w := newWorld(t)
 	w.counts = memstore.NewCounts(memstore.CountsOptions{Clock: w.clock.Now, Keep: 24 * time.Hour})

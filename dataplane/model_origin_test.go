@@ -224,7 +224,8 @@ func (h *history) confirm(s spiedSend, gone lost) {
 	h.flight = nil
 }
 
-// giveUp drops what is over. What the node may have taken for lost a moment earlier, is not counted as dropped: possible.
+// giveUp drops what is over. What the node may have taken for lost a moment earlier, is not counted as dropped:
+// possible.
 func (h *history) giveUp(queued map[window.Key]*dumbKey, nowMs int64, gone lost) (possible int64) {
 	for _, k := range queued {
 		for _, s := range k.alive() {

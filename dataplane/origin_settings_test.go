@@ -13,8 +13,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// A limiter with an origin and no Settings goes by what the relay tells the origin, and its heartbeats come back the same
-// way.
+// A limiter with an origin and no Settings goes by what the relay tells the origin, and its heartbeats come back the
+// same way.
 func TestSettingsComeByTheOrigin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin, counts := memstore.NewOrigin(memstore.OriginOptions{}), memstore.NewCounts(memstore.CountsOptions{})

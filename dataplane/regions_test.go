@@ -160,7 +160,8 @@ func TestAnEmptiedOriginHasWhatADeadNodeHadToldOf(t *testing.T) {
 	}
 }
 
-// A key at its limit, on which nothing is accepted any more, is told to an emptied origin with the first answer about any key.
+// A key at its limit, on which nothing is accepted any more, is told to an emptied origin with the first answer about
+// any key.
 func TestAnEmptiedOriginIsToldOfKeysAtTheirLimits(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.node("eu", "a"), w.node("eu", "b")

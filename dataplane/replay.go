@@ -11,8 +11,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// Replay sends accepted cost to the origin, in chunks of a stream; see stream.go. The queue holds entries, each once, so however many
-// requests a key takes in a tick, it costs one increment. Nothing can overflow.
+// Replay sends accepted cost to the origin, in chunks of a stream; see stream.go. The queue holds entries, each once,
+// so however many requests a key takes in a tick, it costs one increment. Nothing can overflow.
 
 const (
 	replayChunk   = 500    // cells one call to the origin carries

@@ -15,8 +15,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// R6: an origin that was emptied ends with no less than what the nodes that are left have accepted, and with no more than
-// was accepted: in any history of replays, lost replies, late chunks, outages, wipes, failovers and deaths.
+// R6: an origin that was emptied ends with no less than what the nodes that are left have accepted, and with no more
+// than was accepted: in any history of replays, lost replies, late chunks, outages, wipes, failovers and deaths.
 //
 // Half of the histories have late chunks. The others have failovers, in which what another process repeats could hide
 // that an earlier chunk is lost.
@@ -233,8 +233,8 @@ func TestAnOriginEmptiedUnderLoadLosesNothing(t *testing.T) {
 	}
 }
 
-// An answer of an epoch that is found to be lost while the answer is merged does not hide the key: what is known of it is
-// restored with the next answer.
+// An answer of an epoch that is found to be lost while the answer is merged does not hide the key: what is known of it
+// is restored with the next answer.
 func TestWhatALateAnswerTellsOfALostEpochIsRestored(t *testing.T) {
 	w := newWorld(t)
 	b := w.node("eu", "b")

@@ -25,7 +25,8 @@ type settings struct {
 	nodes   int // alive in the region, by their heartbeats; 0: unknown
 
 	freshForMs, strictForMs int64 // from tuning, in the unit of the request path
-	twoTicksMs              int64 // of replay: within which nodes of a region hear of each other; from tuning, in the unit of the request path
+	// of replay: within which nodes of a region hear of each other; from tuning, in the unit of the request path
+	twoTicksMs int64
 }
 
 type spaceName struct{ workspace, namespace string }
@@ -71,7 +72,8 @@ func (r *rule) mode() window.Mode {
 
 // RelayTuning is what the tuning in force means to a relay that runs beside a Limiter.
 type RelayTuning struct {
-	Floor, Step       float64       // shares of its limit: from which a count is told and stored, and by which it must have grown since
+	// shares of its limit: from which a count is told and stored, and by which it must have grown since
+	Floor, Step       float64
 	NewsInterval      time.Duration // between two rounds of telling and reading
 	SettingsInterval  time.Duration // between two reads of settings
 	MinGlobalDuration time.Duration // shortest window that regions share

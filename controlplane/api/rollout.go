@@ -121,7 +121,8 @@ func (s *service) ListRollouts(ctx context.Context, _ *connect.Request[controlv1
 	if err != nil {
 		return nil, s.fail(ctx, "ListRollouts", err)
 	}
-	if i := slices.IndexFunc(list, func(r controlplane.RolloutSummary) bool { return r.EndedMs == 0 }); i >= 0 { // its line is from its start
+	// its line is from its start
+	if i := slices.IndexFunc(list, func(r controlplane.RolloutSummary) bool { return r.EndedMs == 0 }); i >= 0 {
 		if r, err := s.Rollouts.Status(ctx, list[i].ID); err == nil {
 			list[i] = r.Summary()
 		}

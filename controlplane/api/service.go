@@ -45,16 +45,17 @@ type Config struct {
 	Tuning      func(context.Context) ([]controlplane.RegionTuning, error) // in force: of the fleet, then by region
 	Tokens      Tokens
 	Settings    Settings
-	Ready       func(context.Context) error                       // whether MySQL answers and has the tables that are needed
-	Lag         func(context.Context) (time.Duration, error)      // of the cleanup
-	Fleet       func(context.Context) (controlplane.Fleet, error) // as its nodes' heartbeats have it
-	Health      func(context.Context) controlplane.HealthDocument // as the watch has it
-	Diagnose    func(context.Context) []controlplane.Check        // of how all is set up
-	Audit       controlplane.AuditLog
-	Metrics     prometheus.Gatherer
-	Log         *slog.Logger
-	TopKeys     func(context.Context, controlplane.TopQuery) (controlplane.TopKeys, error)
-	Key         func(context.Context, controlplane.KeyQuery) (controlplane.KeyReport, error)
+	// whether MySQL answers and has the tables that are needed
+	Ready    func(context.Context) error
+	Lag      func(context.Context) (time.Duration, error)      // of the cleanup
+	Fleet    func(context.Context) (controlplane.Fleet, error) // as its nodes' heartbeats have it
+	Health   func(context.Context) controlplane.HealthDocument // as the watch has it
+	Diagnose func(context.Context) []controlplane.Check        // of how all is set up
+	Audit    controlplane.AuditLog
+	Metrics  prometheus.Gatherer
+	Log      *slog.Logger
+	TopKeys  func(context.Context, controlplane.TopQuery) (controlplane.TopKeys, error)
+	Key      func(context.Context, controlplane.KeyQuery) (controlplane.KeyReport, error)
 
 	// Console makes the web console, which calls the service in this process; nil: none.
 	// It lets people in by itself.

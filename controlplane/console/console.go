@@ -105,7 +105,7 @@ func (c *Console) routes() {
 // ServeHTTP implements http.Handler.
 func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer func() {
-		if p := recover(); p != nil && p != http.ErrAbortHandler { //nolint:errorlint // what was panicked is compared, as net/http does
+		if p := recover(); p != nil && p != http.ErrAbortHandler { //nolint:errorlint // as net/http compares it
 			c.Log.ErrorContext(r.Context(), "console panicked", "path", r.URL.Path, "panic", p)
 			http.Error(w, "A fault of ours, now in the log of weir-control.", http.StatusInternalServerError)
 		}

@@ -138,7 +138,8 @@ func describe(r reading) fleetView {
 		region.Builds, region.Tunings = tallies(builds), tallies(tunings)
 		v.Findings = append(v.Findings, region.findings()...)
 	}
-	slices.SortStableFunc(v.Findings, func(a, b finding) int { return cmp.Compare(a.State, b.State) }) // bad before late
+	// bad before late
+	slices.SortStableFunc(v.Findings, func(a, b finding) int { return cmp.Compare(a.State, b.State) })
 	v.Revision = v.revision()
 	return v
 }

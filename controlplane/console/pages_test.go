@@ -329,7 +329,8 @@ func TestAHotKey(t *testing.T) {
 	a := w.as("viewer").get("/console/keys?workspace=acme&namespace=api&identifier=user_1")
 	for _, words := range []string{
 		"100 in 60 s", "<b>90</b> counted of 100", "eu 60", "us 30",
-		"covers 75\u202f% of the previous one", `class="slide" x="75"`, "counts in full, 45 s left", // a quarter into the cell
+		// a quarter into the cell
+		"covers 75\u202f% of the previous one", `class="slide" x="75"`, "counts in full, 45 s left",
 		`x="0" y="4" width="360"`, `x="360" y="4" width="180"`, // of 600 for the limit
 		"As 4 nodes reported",
 	} {

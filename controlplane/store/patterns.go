@@ -13,8 +13,8 @@ import (
 // alikeRowsMax bounds the patterns that one look for room takes in.
 const alikeRowsMax = 100_000
 
-// inRoom inserts a pattern unless nodes would leave it out. The look before locks the patterns that begin alike, so that
-// those who insert at once take turns; the look after counts what was inserted by whom the first one waited for.
+// inRoom inserts a pattern unless nodes would leave it out. The look before locks the patterns that begin alike, so
+// that those who insert at once take turns; the look after counts what was inserted by whom the first one waited for.
 func inRoom(ctx context.Context, q *queries, workspace, namespace, pattern string, insert func() error) error {
 	if err := roomFor(ctx, q, workspace, namespace, pattern); err != nil {
 		return err

@@ -113,7 +113,8 @@ func writtenBefore(ctx context.Context, q *queries, w controlplane.TuningWrite) 
 // TuningsOf are the versions that a rollout wrote, oldest first, at most rows.
 func (s *Store) TuningsOf(ctx context.Context, id string, rows int) ([]controlplane.RegionTuning, error) {
 	found, err := s.queries.TuningsOf(ctx, controlplanedb.TuningsOfParams{
-		FromID: sql.NullString{String: id + "/", Valid: true}, ToID: sql.NullString{String: id + "0", Valid: true}, // '0' follows '/'
+		// '0' follows '/'
+		FromID: sql.NullString{String: id + "/", Valid: true}, ToID: sql.NullString{String: id + "0", Valid: true},
 		Limit: int32(rows),
 	})
 	if err != nil {

@@ -203,7 +203,8 @@ func testChangesAtOnce(t *testing.T) {
 		t.Errorf("%d of 8 have made it", done)
 	}
 	yes, limit := true, int64(9)
-	changes := []controlplane.OverrideChange{{Limit: &limit, Candidate: &limit}, {Limit: &limit, Shadow: &yes}} // whichever is first makes the row
+	// whichever is first makes the row
+	changes := []controlplane.OverrideChange{{Limit: &limit, Candidate: &limit}, {Limit: &limit, Shadow: &yes}}
 	if done := together(8, func(i int64) error {
 		_, err := settings.ChangeOverride(t.Context(), "acme", "api", "both", changes[i%2], operator)
 		return err

@@ -2,7 +2,8 @@ package memstore
 
 import "sync/atomic"
 
-// OriginStats count what was asked of a way to an Origin, failed calls included, and the cells of calls that were answered.
+// OriginStats count what was asked of a way to an Origin, failed calls included, and the cells of calls that were
+// answered.
 type OriginStats struct {
 	Gets, Sends, Claims                 int64
 	CellsRead, CellsAdded, CellsClaimed int64

@@ -30,8 +30,8 @@ func wantOwn(t *testing.T, c *Counts, want int64) {
 	}
 }
 
-// withLostReply makes a call whose reply is lost after the database has acted: again, with ever longer deadlines, until one
-// has left the time to send it.
+// withLostReply makes a call whose reply is lost after the database has acted: again, with ever longer deadlines, until
+// one has left the time to send it.
 func withLostReply(t *testing.T, c *Counts, proxy *servers.Proxy, call func(context.Context), acted func() bool) {
 	t.Helper()
 	for deadline := 300 * time.Millisecond; deadline < await.Patience; deadline *= 2 {

@@ -14,8 +14,9 @@ import (
 
 // Read implements store.News.
 //
-// Known streams and the look for unknown ones are one statement. Where a cursor turns out not to be stored, the stream is
-// asked for as an unknown one; and streams that are unknown are read from the number that the first statement has found.
+// Known streams and the look for unknown ones are one statement. Where a cursor turns out not to be stored, the stream
+// is asked for as an unknown one; and streams that are unknown are read from the number that the first statement has
+// found.
 func (n News) Read(ctx context.Context, q store.NewsQuery) (store.NewsPage, error) {
 	err := store.Stream{Region: q.Region}.Validate()
 	var page store.NewsPage

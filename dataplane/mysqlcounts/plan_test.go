@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// planOf is what the server says it would do: type, key, rows, extra. MySQL 9 answers with a tree unless it is asked not to.
+// planOf is what the server says it would do: type, key, rows, extra. MySQL 9 answers with a tree unless it is asked
+// not to.
 func planOf(ctx context.Context, db *sql.DB, query string, args ...any) (string, error) {
 	rows, err := db.QueryContext(ctx, "EXPLAIN FORMAT=TRADITIONAL "+query, args...)
 	if err != nil {

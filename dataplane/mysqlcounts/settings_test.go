@@ -127,7 +127,8 @@ func testHeartbeatCutsText(t *testing.T) {
 }
 
 // seen_at is the database's word, so that a node's wrong clock shows.
-// "Some are out of bounds and will never be recorded, and all others are", whether the table's bounds say so or the server.
+// "Some are out of bounds and will never be recorded, and all others are", whether the table's bounds say so or the
+// server.
 func TestARefusedHeartbeatKeepsBackNoOther(t *testing.T) {
 	servers.EachSQL(t, testARefusedHeartbeatKeepsBackNoOther)
 }

@@ -62,7 +62,7 @@ func (e *grpcEndpoint) listen(ctx context.Context) error {
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newGRPCCodec()),
 		grpc.MaxRecvMsgSize(messageBytesMax),
-		grpc.RPCDecompressor(unpacker{}), //nolint:staticcheck // a compressor has no bound of its own, and is every server's in the process
+		grpc.RPCDecompressor(unpacker{}), //nolint:staticcheck // a registered one is global and has no bound
 		grpc.InTapHandle(e.gate.prepare),
 		grpc.MaxHeaderListSize(headerBytesMax),
 		grpc.MaxConcurrentStreams(streamsMax),

@@ -205,7 +205,8 @@ func TestDenialSaysRetryAfter(t *testing.T) {
 		}
 	}
 	next = dataplane.Decision{RetryAfter: time.Second}
-	for _, door := range slices.Concat(doors[:3], doors[7:]) { // gRPC has no such field of its own; the answer's retry_after_ms is all there
+	// gRPC has no such field of its own; the answer's retry_after_ms is all there
+	for _, door := range slices.Concat(doors[:3], doors[7:]) {
 		response, err := door.open(t, h).Limit(t.Context(), connect.NewRequest(askedOnTheWire))
 		if err != nil || response.Header().Get("Retry-After") != "" {
 			t.Errorf("%s: header %v, error %v", door.name, response.Header(), err)

@@ -11,8 +11,8 @@ import (
 )
 
 // keyspace is how cells are named in Redis: {prefix}:{mode}:{identity}:{sequence},
-// with another :{generation} of cells that have one, and where identity, in braces that are really there, is workspace, namespace,
-// identifier and milliseconds, joined by colons.
+// with another :{generation} of cells that have one, and where identity, in braces that are really there, is workspace,
+// namespace, identifier and milliseconds, joined by colons.
 //
 // The names are escaped: each byte that is a delimiter here (colon, braces,
 // percent), or that does not print, becomes %XX. All other bytes stand for

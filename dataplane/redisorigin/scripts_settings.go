@@ -5,8 +5,8 @@ package redisorigin
 // The copy of the settings is a hash: v its version, d the document, n how many nodes live, at when it was told
 // in Unix milliseconds by the server's clock.
 //
-// Heartbeats are a sorted set of node ids by when they came, in Unix microseconds by the server's clock but never the same
-// twice, and a hash with the document of each (b and the node's id) and its top keys (t and its id).
+// Heartbeats are a sorted set of node ids by when they came, in Unix microseconds by the server's clock but never the
+// same twice, and a hash with the document of each (b and the node's id) and its top keys (t and its id).
 var (
 	settingsScript     = lua(luaSettings)
 	tellSettingsScript = lua(luaTellSettings)
@@ -16,8 +16,8 @@ var (
 )
 
 const (
-	// luaSettings takes the version that the reader has. It answers with the version, "" for none, the document if that is
-	// another one, how many nodes live, and how many milliseconds ago it was told.
+	// luaSettings takes the version that the reader has. It answers with the version, "" for none, the document if that
+	// is another one, how many nodes live, and how many milliseconds ago it was told.
 	luaSettings = `
 local v = redis.call('HMGET', KEYS[1], 'v', 'n', 'at')
 if not v[1] then return {'', '', 0, 0} end

@@ -27,7 +27,8 @@ func manyOverrides(n int) (rows store.SettingsRows) {
 	return rows
 }
 
-// "A copy that is unchanged costs the server a look at its version": it is neither sent to the server again nor read again.
+// "A copy that is unchanged costs the server a look at its version": it is neither sent to the server again nor read
+// again.
 func TestUnchangedSettingsStayWhereTheyAre(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())

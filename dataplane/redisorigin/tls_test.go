@@ -168,7 +168,8 @@ func TestTLS(t *testing.T) {
 	t.Run("TLS to a server that has none", func(t *testing.T) {
 		plain := servers.RedisForTest(t).Addr()
 		o := openOrigin(t, "rediss://"+plain+parameters("tls_ca_file", ours.file), redisorigin.Options{})
-		hurried(t, func(ctx context.Context) { certain(ctx, t, o, plain) }) // it waits for more of what it takes for a command
+		// it waits for more of what it takes for a command
+		hurried(t, func(ctx context.Context) { certain(ctx, t, o, plain) })
 	})
 	t.Run("a server that accepts and never answers", func(t *testing.T) {
 		silent := servers.ProxyForTest(t, addr)

@@ -113,7 +113,8 @@ func BenchmarkTell(b *testing.B) {
 	b.ReportMetric(float64(stores.news.bytes)/float64(n), "B/cell")
 }
 
-// BenchmarkRead is the relay's work for one count that it reads and tells its origin, of 50 regions with 4,000 cells each.
+// BenchmarkRead is the relay's work for one count that it reads and tells its origin, of 50 regions with 4,000 cells
+// each.
 func BenchmarkRead(b *testing.B) {
 	r, stores, now := benchRelay(b)
 	const each, n = benchCells / benchRegions, benchCells

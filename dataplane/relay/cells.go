@@ -58,8 +58,8 @@ func (c *cell) merge(region string, total int64) bool {
 
 func (c *cell) isOwn() bool { return c.total > 0 || c.told != toldNothing || c.stored > 0 }
 
-// isUntold tells whether the own region has counted more than it has told. A cell that it has not counted in has nothing
-// to tell, whichever other region uses it.
+// isUntold tells whether the own region has counted more than it has told. A cell that it has not counted in has
+// nothing to tell, whichever other region uses it.
 func (c *cell) isUntold() bool { return c.total > max(c.told, 0) }
 
 func (c *cell) isForeign() bool { return len(c.parts) > 0 }
@@ -127,8 +127,8 @@ func (b *book) resendLocked() {
 	}
 }
 
-// keptFor is how long a cell stays after it has expired by the origin's clock, so that a clock which was ahead and is set
-// back costs nothing.
+// keptFor is how long a cell stays after it has expired by the origin's clock, so that a clock which was ahead and is
+// set back costs nothing.
 const keptFor = time.Minute
 
 func (b *book) expired(atMs int64) bool { return atMs+keptFor.Milliseconds() <= b.nowMs }
@@ -167,8 +167,8 @@ func (b *book) shareLocked(c *cell, now time.Time) {
 	b.untoldLocked(c, now)
 }
 
-// growLocked takes note of what the origin has of the own region, and since when at the latest; zero is long ago. An origin
-// that has lost counts has less than before.
+// growLocked takes note of what the origin has of the own region, and since when at the latest; zero is long ago. An
+// origin that has lost counts has less than before.
 func (b *book) growLocked(ch *store.Change, since, now time.Time) {
 	c := b.cellLocked(&ch.Cell)
 	c.limit = ch.Limit

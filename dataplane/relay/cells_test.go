@@ -35,8 +35,8 @@ func TestCellsThatShareAHash(t *testing.T) {
 	}
 }
 
-// A foreign total is the sum of the regions' components, or what is stored if that is more; it never passes the origin's
-// bound.
+// A foreign total is the sum of the regions' components, or what is stored if that is more; it never passes the
+// origin's bound.
 func TestForeignTotals(t *testing.T) {
 	c := cell{}
 	for _, step := range []struct {

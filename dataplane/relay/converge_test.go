@@ -37,8 +37,8 @@ func TestR2RegionsInTurn(t *testing.T) {
 	}
 }
 
-// R2: all origins know a count from 10 % of the limit on within two intervals, and one below that within four after a second
-// region uses the cell.
+// R2: all origins know a count from 10 % of the limit on within two intervals, and one below that within four after a
+// second region uses the cell.
 func TestR2WithinIntervals(t *testing.T) {
 	for _, c := range []struct {
 		what          string

@@ -2,22 +2,22 @@
 //
 // # Where it stands
 //
-//	nodes ── Send, Read, Claim ──►  Origin (Redis)  ◄── relay ──►  News, CountStore (MySQL)  ◄── relay ──►  Origin ──► nodes
-//	      ◄── region, foreign ──                     one lease a shard      one writer a (region, shard)
+//	nodes ─ Send, Read, Claim ─► Origin (Redis) ◄─ relay ─► News, CountStore (MySQL) ◄─ relay ─► Origin ─► nodes
+//	      ◄─ region, foreign ──             one lease a shard    one writer a (region, shard)
 //
-// A node talks to its region's origin and to nothing else: each answer about a cell has the region's total and that of all
-// other regions. For each shard of an origin one relay has a lease, and keeps the shard in step with MySQL. Package relay
-// knows store.RelayOrigin, store.News and store.CountStore, and nothing of the limiter.
+// A node talks to its region's origin and to nothing else: each answer about a cell has the region's total and that of
+// all other regions. For each shard of an origin one relay has a lease, and keeps the shard in step with MySQL. Package
+// relay knows store.RelayOrigin, store.News and store.CountStore, and nothing of the limiter.
 //
 // weir-node runs one in each node that has Redis and MySQL, and so does weir-sim.
 //
 // # A cost's way
 //
 //  1. A node accepts it and sends it to its origin, which adds it to the cell and to the shard's changes.
-//  2. Every Interval (200 ms), and unless rows go to peers at least three quarters of one after its last row was stored,
-//     the relay takes the changes, compares each with what it has told about the cell, and appends a row of news: state,
-//     not differences, so that applying it twice, or in any order, is taking the maximum. Once the row is stored the
-//     relay takes off the changes what it had taken before it appended the row.
+//  2. Every Interval (200 ms), and unless rows go to peers at least three quarters of one after its last row was
+//     stored, the relay takes the changes, compares each with what it has told about the cell, and appends a row of
+//     news: state, not differences, so that applying it twice, or in any order, is taking the maximum. Once the row is
+//     stored the relay takes off the changes what it had taken before it appended the row.
 //  3. The relays of other regions read the rows that they do not have yet, add up the cell's components, and tell their
 //     origins, which store the sum beside the region's own total and announce it to the nodes that listen. A node that
 //     does not hold the key learns it with its first answer. A sum is told once more after store.KeepFor, for a replica
@@ -32,8 +32,8 @@
 //	       As soon as one is: at once, then with each step of 1 % of the limit, at every interval from 60 % of
 //	       the limit on, and when the total has stood below a step for a second
 //
-// Most cells have one region, and their counts are most of what there is to tell. Other regions need them for their first
-// contact alone: from then on the cell is shared, and told closely.
+// Most cells have one region, and their counts are most of what there is to tell. Other regions need them for their
+// first contact alone: from then on the cell is shared, and told closely.
 //
 // Floor and step are the tuning's, each at least 1. When they change, it is decided anew about all cells; when
 // MinGlobalDuration does, the relay starts anew, as windows that were too short are in the origin alone.
@@ -47,17 +47,17 @@
 // # Settings and heartbeats
 //
 // With Config.Settings the relay also carries what operators set to its origin, every SettingsInterval (5 s), and
-// the nodes' heartbeats back, up to 100 with one statement. So nodes need no way to MySQL, and its load follows regions.
-// While MySQL is out the origin's copy stays, and grows old: store.SettingsRows.Age. An origin that was emptied is
-// told them again with the next turn.
+// the nodes' heartbeats back, up to 100 with one statement. So nodes need no way to MySQL, and its load follows
+// regions. While MySQL is out the origin's copy stays, and grows old: store.SettingsRows.Age. An origin that was
+// emptied is told them again with the next turn.
 //
 // # Peers
 //
-// Rows may also travel straight from relay to relay: Config.Told hands out each row before it is appended, and Hear takes
-// one in; package peers carries them. News stays the truth: every row is read all the same, and no cursor moves for one
-// that is heard. All that holds below holds with peers, without them, and with rows lost, repeated or out of order
-// between them: a row is a lower bound of what its region has accepted, whether or not it is ever stored. A row that
-// waits to be stored holds back the next ones, so while News is out peers hear nothing new either.
+// Rows may also travel straight from relay to relay: Config.Told hands out each row before it is appended, and Hear
+// takes one in; package peers carries them. News stays the truth: every row is read all the same, and no cursor moves
+// for one that is heard. All that holds below holds with peers, without them, and with rows lost, repeated or out of
+// order between them: a row is a lower bound of what its region has accepted, whether or not it is ever stored. A row
+// that waits to be stored holds back the next ones, so while News is out peers hear nothing new either.
 //
 // # A relay's memory
 //
@@ -69,20 +69,21 @@
 //	users     hash → used by another region    other regions' rows
 //	sequence  of its next row                  its own last row
 //
-// A relay that takes over reads its own stream (Own), appends an empty row, scans its origin once (Scan), and goes on. A
-// snapshot is all of told, over as many rows as it takes, one an interval; readers begin with the last whole one. One
-// is due after SnapshotEvery (30 s), once the rows since the last one have as many bytes as it had, and after 1,500 rows
-// in any case. Rows older than the last two snapshots are deleted in bounded batches.
+// A relay that takes over reads its own stream (Own), appends an empty row, scans its origin once (Scan), and goes on.
+// A snapshot is all of told, over as many rows as it takes, one an interval; readers begin with the last whole one. One
+// is due after SnapshotEvery (30 s), once the rows since the last one have as many bytes as it had, and after 1,500
+// rows in any case. Rows older than the last two snapshots are deleted in bounded batches.
 //
-// A relay that follows a stream reads each row once, snapshots without their payload, and looks every 5 s whether the last
-// row that it has read is still stored: if not it begins at the last snapshot.
+// A relay that follows a stream reads each row once, snapshots without their payload, and looks every 5 s whether the
+// last row that it has read is still stored: if not it begins at the last snapshot.
 //
-// A store that was restored from a backup, or failed over, may have lost rows. It refuses the stream's next row, as the one
-// before it is missing; then the relay reads its stream again and tells what the lost rows had told. A relay with nothing
-// to tell appends an empty row after 10 s, and so finds it too.
+// A store that was restored from a backup, or failed over, may have lost rows. It refuses the stream's next row, as the
+// one before it is missing; then the relay reads its stream again and tells what the lost rows had told. A relay with
+// nothing to tell appends an empty row after 10 s, and so finds it too.
 //
-// A cell is forgotten a minute after it has expired by the origin's clock. No clock decides which rows are read. Cells of
-// windows that have not begun anywhere, as a region tells whose clock is ahead, are left out, and the region is logged.
+// A cell is forgotten a minute after it has expired by the origin's clock. No clock decides which rows are read. Cells
+// of windows that have not begun anywhere, as a region tells whose clock is ahead, are left out, and the region is
+// logged.
 //
 // A load that fails is tried again at once, then after 1, 2, 4 and each 8 s: it reads all that is stored.
 //
@@ -96,17 +97,18 @@
 // # An origin that was emptied
 //
 // Nodes notice it by the epoch and send all that they have accepted (store.Cost). The relay finds the shard not
-// Healed: it raises the origin to what it knows of the own region's counts, by its news, the CountStore and its memory, and
-// marks it as healed. Only then does it use what the origin holds in its new epoch. So what the relay raises an origin to was
-// accepted in earlier epochs, and the origin counts nothing twice. It also tells the origin all foreign totals again.
+// Healed: it raises the origin to what it knows of the own region's counts, by its news, the CountStore and its memory,
+// and marks it as healed. Only then does it use what the origin holds in its new epoch. So what the relay raises an
+// origin to was accepted in earlier epochs, and the origin counts nothing twice. It also tells the origin all foreign
+// totals again.
 //
 // # What is stored for good
 //
 // ratelimit_window_counts stays the durable counter: one component for each region and cell, merged by maximum. The
-// relay writes, every 5 s, totals from half of the limit on (or the floor, if that is higher) that have grown by 25 steps
-// or reached their limit: see StoreFloor. It is read when
-// a relay takes over, and by operators who query the table. A row that the store refuses for good is logged and counted
-// (weir_relay_refused_counts_total), and not tried again; news carries its count all the same.
+// relay writes, every 5 s, totals from half of the limit on (or the floor, if that is higher) that have grown by 25
+// steps or reached their limit: see StoreFloor. It is read when a relay takes over, and by operators who query the
+// table. A row that the store refuses for good is logged and counted (weir_relay_refused_counts_total), and not tried
+// again; news carries its count all the same.
 //
 // # Invariants
 //
@@ -121,16 +123,16 @@
 //	R5  What a relay has not told is at most: less than the floor, and less than what reaches the limit, on a cell that
 //	    no other region is known to use; or what was accepted within one interval; or, below 60 % of the limit,
 //	    less than a step, until the total has stood still for a second.
-//	R6  An origin that was emptied ends with no less than the sum of what the nodes that are left have accepted, and with no
-//	    more than was accepted.
+//	R6  An origin that was emptied ends with no less than the sum of what the nodes that are left have accepted, and
+//	    with no more than was accepted.
 //
 // Tests have the invariant that they hold in their names. storetest.TestOrigin holds R3.
 //
 // # Precision given up
 //
-//   - A region that is renamed and keeps its origin counts twice what it had accepted until those windows have ended, as
-//     its rows of the old name are another region's. With an empty origin it counts once.
+//   - A region that is renamed and keeps its origin counts twice what it had accepted until those windows have ended,
+//     as its rows of the old name are another region's. With an empty origin it counts once.
 //   - Of 10 million cells, one in a hundred shares its hash with another, and is told as if another region used it.
-//   - An origin that loses the mark that it is healed, and no epoch, in the moment in which its relay is replaced, may be
-//     raised to counts of the same epoch.
+//   - An origin that loses the mark that it is healed, and no epoch, in the moment in which its relay is replaced, may
+//     be raised to counts of the same epoch.
 package relay

@@ -32,7 +32,8 @@ func TestCellsOfTheFarFutureAreLeftOut(t *testing.T) {
 		w.run(time.Second)
 		ahead += time.Minute
 	}
-	if s := relay.Sizes(eu.relay); s.Cells+s.Hashes > 50 { // a hash does not say how long its window is, and a year may be
+	// a hash does not say how long its window is, and a year may be
+	if s := relay.Sizes(eu.relay); s.Cells+s.Hashes > 50 {
 		t.Errorf("eu holds %+v", s)
 	}
 	if s := relay.Sizes(eu.relay); s.Cells > 0 {

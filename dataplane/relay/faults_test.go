@@ -98,8 +98,8 @@ func TestAStreamStaysShort(t *testing.T) {
 	}
 }
 
-// R2: a store of news that was restored from a backup has lost rows that both sides know of. Readers look for that every
-// 5 s.
+// R2: a store of news that was restored from a backup has lost rows that both sides know of. Readers look for that
+// every 5 s.
 func TestR2NewsRestoredFromABackup(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	w.run(time.Second)
@@ -213,7 +213,8 @@ func TestMemoryIsBoundedByLiveCells(t *testing.T) {
 		us.accept(b, 1, 1000)
 		w.run(time.Second)
 	}
-	live := 2 * (20 + 60 + 10) // two cells a second: of this and the last window, for the minute of keptFor, until the next sweep
+	// two cells a second: of this and the last window, for the minute of keptFor, until the next sweep
+	live := 2 * (20 + 60 + 10)
 	for _, r := range w.regions {
 		if s := relay.Sizes(r.relay); s.Cells > live || s.Hashes > live || s.Waiting > live || s.Cells < 20 {
 			t.Errorf("%s holds %+v, want at most %d", r.name, s, live)
@@ -376,7 +377,8 @@ func TestMemoryIsBoundedWhereAnotherRelayLeads(t *testing.T) {
 	}
 }
 
-// R1: a region that is given another name, and an empty origin with it, counts once what it had accepted by the old one.
+// R1: a region that is given another name, and an empty origin with it, counts once what it had accepted by the old
+// one.
 func TestR1ARenamedRegionWithAnEmptyOrigin(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu := w.regions[0]

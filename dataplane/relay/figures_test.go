@@ -11,7 +11,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// What a relay says of itself: its shards, what waits, its totals, and the lag of each region's rows since the last call.
+// What a relay says of itself: its shards, what waits, its totals, and the lag of each region's rows since the last
+// call.
 func TestFigures(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu, us := w.regions[0], w.regions[1]
@@ -41,7 +42,8 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// The name of another region is any bytes in its rows, and a label must be UTF-8: a relay reports strange regions as one.
+// The name of another region is any bytes in its rows, and a label must be UTF-8: a relay reports strange regions as
+// one.
 func TestStrangeRegionsAreReported(t *testing.T) {
 	w := newWorld(t, "eu")
 	eu := w.regions[0]

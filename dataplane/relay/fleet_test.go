@@ -23,9 +23,9 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// R2, R4, R6 on real servers: three regions lose a relay that is killed, two Redis servers that are emptied, one of them
-// while the database is away, and the database for as long as some dozen reads. In the end every origin has the totals of
-// the fleet, and nothing more.
+// R2, R4, R6 on real servers: three regions lose a relay that is killed, two Redis servers that are emptied, one of
+// them while the database is away, and the database for as long as some dozen reads. In the end every origin has the
+// totals of the fleet, and nothing more.
 func TestR2TheFleetOverServers(t *testing.T) { servers.EachSQL(t, fleetOverServers) }
 
 func fleetOverServers(t *testing.T) {

@@ -10,7 +10,8 @@ import (
 
 const tellMax = 1_000 // cells of one call
 
-// tellWhenWoken tells the origin what the reader brings, as soon as it does, and at every interval what could not be told.
+// tellWhenWoken tells the origin what the reader brings, as soon as it does, and at every interval what could not be
+// told.
 func (s *shard) tellWhenWoken(ctx context.Context) {
 	tell := s.watched("tell the origin", s.tell)
 	for {

@@ -41,7 +41,8 @@ func (s *shard) begin(ctx context.Context, now time.Time) error {
 		return f.err
 	}
 	err := s.load(ctx, now)
-	if err == nil || errors.Is(err, store.ErrTaken) { // then another relay writes, and the lease says which of the two goes on
+	// then another relay writes, and the lease says which of the two goes on
+	if err == nil || errors.Is(err, store.ErrTaken) {
 		*f = failedLoads{}
 		return err
 	}
@@ -171,10 +172,10 @@ func (s *shard) recall(announced map[hashed]struct{}) {
 	}
 }
 
-// heal gives an origin that has lost its counts what the relay knows of the own region's: what it has told, or stored, or
-// read from the origin in an earlier epoch. It comes before anything of the new epoch is told: so no number that the relay
-// knows has in it what the origin would then count a second time. A replica that was promoted may have lost the mark alone,
-// and then is only marked anew.
+// heal gives an origin that has lost its counts what the relay knows of the own region's: what it has told, or stored,
+// or read from the origin in an earlier epoch. It comes before anything of the new epoch is told: so no number that the
+// relay knows has in it what the origin would then count a second time. A replica that was promoted may have lost the
+// mark alone, and then is only marked anew.
 func (s *shard) heal(ctx context.Context, epoch store.Epoch) error {
 	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()

@@ -13,8 +13,8 @@ import (
 var ErrIdle = errors.New("relay: leads no shard")
 
 // Hear takes in a row of another region's that did not come through News, as if it had been read: each count is the
-// maximum of what is known and what the row tells. The cursor of the row's stream does not move, so the row is read from
-// News as well, and rows may be heard twice, in any order, or not at all.
+// maximum of what is known and what the row tells. The cursor of the row's stream does not move, so the row is read
+// from News as well, and rows may be heard twice, in any order, or not at all.
 //
 // Hear looks at the row's Stream and Payload. A row breaks a bound if it is of the own region, or its payload is too
 // long, cannot be read to its end, or names a window that has not begun anywhere; nothing of it is taken in, and the

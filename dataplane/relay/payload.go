@@ -16,8 +16,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// A row's payload is its version, one byte, and a body, which is deflated in versionDeflated. In the body all integers are
-// varints:
+// A row's payload is its version, one byte, and a body, which is deflated in versionDeflated. In the body all integers
+// are varints:
 //
 //	n, then n groups of hashes: expiry, m, m hashes, each as what
 //	  it is more than the one before   3 bytes a hash, where there are some hundred
@@ -27,8 +27,8 @@ import (
 //	  before, the rest of the identifier, total                  4 bytes a count and the rest of its identifier
 //	how many ms the oldest count was due when the row was made, >= 1, or nothing
 //
-// Groups carry what their entries have in common, and identifiers are sorted. With random identifiers in base 16 a count
-// takes some 11 bytes, deflated 7: a third less to store and to send to all other regions, for a tenth more work.
+// Groups carry what their entries have in common, and identifiers are sorted. With random identifiers in base 16 a
+// count takes some 11 bytes, deflated 7: a third less to store and to send to all other regions, for a tenth more work.
 const (
 	versionPlain    = 1
 	versionDeflated = 2

@@ -170,8 +170,8 @@ func minuteCell(identifier string) window.Cell {
 	return window.Cell{Key: window.Key{Workspace: "acme", Namespace: "api", Identifier: identifier, Duration: time.Minute}, Sequence: 28_000_000}
 }
 
-// A payload is deflated where that makes it shorter, and is refused if it is cut short, or longer than a row may be when
-// it is inflated.
+// A payload is deflated where that makes it shorter, and is refused if it is cut short, or longer than a row may be
+// when it is inflated.
 func TestDeflatedPayloads(t *testing.T) {
 	var counts []counted
 	for i := range 2000 {

@@ -9,8 +9,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// R4: two relays of one shard at once change nothing but load, however their calls fall between each other's, fail, lose
-// their replies or arrive late, and wherever one of them is killed.
+// R4: two relays of one shard at once change nothing but load, however their calls fall between each other's, fail,
+// lose their replies or arrive late, and wherever one of them is killed.
 func TestR4TwoRelaysAtOnce(t *testing.T) {
 	for seed := range uint64(400) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { twoRelays(t, rand.New(rand.NewPCG(seed, 4))) })
@@ -154,7 +154,8 @@ func TestR5ARelayKilledAnywhere(t *testing.T) {
 	}
 }
 
-// R4: a relay whose lease has lapsed begins anew when it has it again: another one may have taken changes off meanwhile.
+// R4: a relay whose lease has lapsed begins anew when it has it again: another one may have taken changes off
+// meanwhile.
 func TestR4ALapsedLease(t *testing.T) {
 	for what, lapse := range map[string]func(eu *region, begins bool){
 		"its origin cannot be reached": func(eu *region, begins bool) {

@@ -55,8 +55,9 @@ func (n *node) send() {
 	}
 }
 
-// R6: an origin that was emptied, at any moment of its relay's work, ends with no less than what the nodes that are left
-// have accepted, nor than what the other regions were told, and with no more than was accepted. R1 holds all the time.
+// R6: an origin that was emptied, at any moment of its relay's work, ends with no less than what the nodes that are
+// left have accepted, nor than what the other regions were told, and with no more than was accepted. R1 holds all the
+// time.
 func TestR6AnOriginThatWasEmptied(t *testing.T) {
 	for seed := range uint64(400) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { emptied(t, rand.New(rand.NewPCG(seed, 6))) })

@@ -94,7 +94,8 @@ func (r *reader) take(page *store.NewsPage, now time.Time) {
 	}
 }
 
-// apply merges a row: twice, or after a later one, does no harm. Parts of snapshots that tell nothing new have no payload.
+// apply merges a row: twice, or after a later one, does no harm. Parts of snapshots that tell nothing new have no
+// payload.
 func (r *reader) apply(row *store.NewsRow, storeNow, now time.Time) {
 	r.relay.metrics.read.add(len(row.Payload))
 	if row.Snapshot == 0 || len(row.Payload) > 0 {
@@ -176,8 +177,8 @@ func (r *Relay) unreadable(row *store.NewsRow, err error) {
 		"sequence", row.Sequence, "error", err)
 }
 
-// tooEarly takes note of cells that a region whose origin's clock is ahead has told. They are left out: they would be held
-// until their windows end. It is logged once a minute.
+// tooEarly takes note of cells that a region whose origin's clock is ahead has told. They are left out: they would be
+// held until their windows end. It is logged once a minute.
 func (r *Relay) tooEarly(row *store.NewsRow, cells int, now time.Time) {
 	r.metrics.early.Add(int64(cells))
 	if now.Sub(r.reader.earlyAt[row.Region]) < time.Minute {

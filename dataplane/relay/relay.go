@@ -20,8 +20,8 @@ type Config struct {
 	Origin store.RelayOrigin // the region's
 	News   store.News        // the fleet's
 	Counts store.CountStore  // the fleet's; Publish and Import are used
-	// Settings is where operators set what the fleet agrees on, and where heartbeats belong; nil: the origin's nodes are
-	// told no settings, and their heartbeats stay there.
+	// Settings is where operators set what the fleet agrees on, and where heartbeats belong; nil: the origin's nodes
+	// are told no settings, and their heartbeats stay there.
 	Settings store.Settings
 
 	Holder string           // the node's id, unique in the region, 1 to store.HolderBytesMax bytes
@@ -38,11 +38,14 @@ type Config struct {
 // Tuning is what may change while a relay runs. A duration of 0 is its default. Floor and Step have none, since 0 has
 // a meaning of its own; DefaultTuning has 0.1 and 0.01.
 type Tuning struct {
-	Interval          time.Duration // between two rows of a shard, and two reads: 200 ms. Lower: sooner told, more statements
-	SnapshotEvery     time.Duration // at least, between two snapshots: 30 s. Lower: a relay starts sooner, more bytes
-	SettingsInterval  time.Duration // between two reads of settings: 5 s. Lower: sooner in force, more statements
-	Floor             float64       // share of its limit from which a count is told and stored; 0: from the first cost on
-	Step              float64       // share of its limit by which it must have grown to be told or stored again; 0: every growth is
+	// between two rows of a shard, and two reads: 200 ms. Lower: sooner told, more statements
+	Interval         time.Duration
+	SnapshotEvery    time.Duration // at least, between two snapshots: 30 s. Lower: a relay starts sooner, more bytes
+	SettingsInterval time.Duration // between two reads of settings: 5 s. Lower: sooner in force, more statements
+	// share of its limit from which a count is told and stored; 0: from the first cost on
+	Floor float64
+	// share of its limit by which it must have grown to be told or stored again; 0: every growth is
+	Step              float64
 	MinGlobalDuration time.Duration // shortest window that is told: 2 s
 	StoreFloor        float64       // share of its limit from which a count is stored, where Floor is lower
 	StoreSteps        float64       // how many Steps it must have grown to be stored again; 0 is 1
@@ -70,8 +73,8 @@ func (t Tuning) withDefaults() Tuning {
 	return t
 }
 
-// Relay carries counts between the origin of one region and the other regions, for each of the origin's shards whose lease
-// it has. Any number of a region's nodes may run one.
+// Relay carries counts between the origin of one region and the other regions, for each of the origin's shards whose
+// lease it has. Any number of a region's nodes may run one.
 //
 // Start and Stop may both be called twice, one after the other. Step is for callers that own the time, as tests and
 // simulators do: it must not run while another Step does, or between Start and Stop. Hear, Leads and Collector's
@@ -155,8 +158,8 @@ func (r *Relay) Start(ctx context.Context) error {
 }
 
 // Stop ends the loops, waits for them, and releases the leases, so that another relay takes over at once. What has not
-// been told stays in the origin, where that relay finds it. Heartbeats that wait are stored, as the last word of a node that
-// stops beside its relay is among them. A second Stop returns nil at once.
+// been told stays in the origin, where that relay finds it. Heartbeats that wait are stored, as the last word of a node
+// that stops beside its relay is among them. A second Stop returns nil at once.
 func (r *Relay) Stop(ctx context.Context) error {
 	if !r.loops.Stop() {
 		return nil
@@ -172,8 +175,8 @@ func (r *Relay) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Step does all that the loops do in one interval, once and in this order: leases, changes, news, foreign totals, stored
-// counts, settings and heartbeats. It goes on after an error, and returns them all.
+// Step does all that the loops do in one interval, once and in this order: leases, changes, news, foreign totals,
+// stored counts, settings and heartbeats. It goes on after an error, and returns them all.
 func (r *Relay) Step(ctx context.Context) error {
 	now := r.cfg.Clock()
 	var errs []error
@@ -229,8 +232,8 @@ func (r *Relay) every(ctx context.Context, interval func() time.Duration, step f
 }
 
 // pausing runs a step, and again an interval after it has begun and at least three quarters of one after it has ended,
-// until ctx ends: a relay that is far from MySQL writes fewer rows for all others to read. One whose rows go to peers as
-// well, which wait for no store, does not pause longer than the interval.
+// until ctx ends: a relay that is far from MySQL writes fewer rows for all others to read. One whose rows go to peers
+// as well, which wait for no store, does not pause longer than the interval.
 func (r *Relay) pausing(ctx context.Context, step func(context.Context)) {
 	for began := time.Now(); ; {
 		interval := r.interval()

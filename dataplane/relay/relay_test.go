@@ -223,8 +223,8 @@ func wantMetric(t *testing.T, r *relay.Relay, lines ...string) {
 	}
 }
 
-// How long a count took from region to region is measured by the region that reads it: its age when its row was made, and
-// the age of the row. What a relay reads as it starts says nothing about that.
+// How long a count took from region to region is measured by the region that reads it: its age when its row was made,
+// and the age of the row. What a relay reads as it starts says nothing about that.
 func TestConvergenceIsMeasured(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu, us := w.regions[0], w.regions[1]

@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// R2: a server that is promoted has lost a row that its predecessor had acknowledged, before another region read it. The
-// region that told it tells it again, also when nothing happens there any more.
+// R2: a server that is promoted has lost a row that its predecessor had acknowledged, before another region read it.
+// The region that told it tells it again, also when nothing happens there any more.
 func TestR2ASilentRegionFindsThatItsRowsAreLost(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	w.run(time.Second)

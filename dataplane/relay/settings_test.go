@@ -80,7 +80,8 @@ func TestSettingsStayWhileTheStoreIsDown(t *testing.T) {
 	r.wantLimit(2)
 }
 
-// Heartbeats are stored, several with one statement: how often a relay writes does not depend on how many nodes there are.
+// Heartbeats are stored, several with one statement: how often a relay writes does not depend on how many nodes there
+// are.
 func TestHeartbeatsAreStoredTogether(t *testing.T) {
 	r := carrier(t, 1)
 	const nodes = 66

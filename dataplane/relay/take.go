@@ -18,8 +18,8 @@ const (
 	proveEvery = 10 * time.Second // without a row
 )
 
-// own is the relay's side of its own stream: what take knows between two calls. A relay that starts on the stream begins
-// with a new one.
+// own is the relay's side of its own stream: what take knows between two calls. A relay that starts on the stream
+// begins with a new one.
 type own struct {
 	ready   bool // loaded
 	tuning  Tuning
@@ -188,8 +188,8 @@ func (s *shard) grow(changes []store.Change, since, now time.Time) {
 }
 
 // compose makes the next row of what is to be told now and fits into it, the greatest shares of their limits first. If
-// there is nothing to tell and nothing was taken it returns nil, and an empty row after proveEvery: the store refuses that
-// one if it has lost the row before it, and then what was told in lost rows is told again.
+// there is nothing to tell and nothing was taken it returns nil, and an empty row after proveEvery: the store refuses
+// that one if it has lost the row before it, and then what was told in lost rows is told again.
 func (s *shard) compose(taken []store.Change, now time.Time) (p *pending, more bool) {
 	told, age, left := s.choose(now)
 	if len(told) == 0 && len(taken) == 0 && now.Sub(s.own.madeAt) < proveEvery {
@@ -316,8 +316,9 @@ func (s *shard) append(ctx context.Context, row store.NewsRow) error {
 	return nil
 }
 
-// forget ends the shard's part as the writer of its stream; load begins anew. What is left to delete is left to the next
-// snapshot: the store may have lost the stream's rows, and the numbers below which they were not needed are used again.
+// forget ends the shard's part as the writer of its stream; load begins anew. What is left to delete is left to the
+// next snapshot: the store may have lost the stream's rows, and the numbers below which they were not needed are used
+// again.
 func (s *shard) forget() {
 	s.prunes.Store(0)
 	s.own = own{term: s.own.term, tuning: s.own.tuning, sweptAt: s.own.sweptAt}

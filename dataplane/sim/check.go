@@ -15,10 +15,11 @@ type violation string
 // The promises that can be seen from outside.
 const (
 	violationPublished violation = "published more than accepted" // invariants 3, 4 and 6
-	violationCounted   violation = "counted more than accepted"   // invariant 5, and "never sent twice after a definite answer"
-	violationError     violation = "a decision failed"            // whatever is down
-	violationTable     violation = "table larger than its bound"
-	violationLost      violation = "lost accepted cost" // invariant 7, where nothing was killed or wiped
+	// invariant 5, and "never sent twice after a definite answer"
+	violationCounted violation = "counted more than accepted"
+	violationError   violation = "a decision failed" // whatever is down
+	violationTable   violation = "table larger than its bound"
+	violationLost    violation = "lost accepted cost" // invariant 7, where nothing was killed or wiped
 )
 
 // breach is how often a promise was broken, and the first time in words.

@@ -121,8 +121,8 @@ func (f *fleet) addRelay(r *fleetRegion) (*fleetRelay, error) {
 // peerWay is a stream between two relays: it keeps order, so that it does not jitter.
 const peerWay = 80 * time.Millisecond
 
-// peersOf hands a row that a region's relay is about to append to the relays of all other regions, a way later. One that
-// has no lease refuses it.
+// peersOf hands a row that a region's relay is about to append to the relays of all other regions, a way later. One
+// that has no lease refuses it.
 func (f *fleet) peersOf(from *fleetRegion) func(store.NewsRow) {
 	if !f.plan.peers {
 		return nil

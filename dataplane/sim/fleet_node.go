@@ -226,7 +226,8 @@ func (n *synth) answeredLocked(sent *store.Cost, total store.Total) {
 	}
 	switch {
 	case errors.Is(total.Err, store.ErrEpoch):
-		if sent.Epoch == 0 && !c.restoring { // others may have been answered with it in the epoch that it was first sent in
+		// others may have been answered with it in the epoch that it was first sent in
+		if sent.Epoch == 0 && !c.restoring {
 			c.restoring, c.restore, c.unsent = true, c.unsent, 0
 		}
 		n.hearLocked(c, total)

@@ -211,7 +211,8 @@ func (t *tracker) closeLocked(c *tracked, group *fleetTally) {
 	group.close(accepted, c.limit)
 }
 
-// isLate tells whether an origin lacks a floor or more of what there was with a cost in the one region that uses its cell.
+// isLate tells whether an origin lacks a floor or more of what there was with a cost in the one region that uses its
+// cell.
 func (t *tracker) isLate(c *tracked, m *fleetMark) bool {
 	for region, foreign := range c.foreign {
 		if region != m.region && float64(m.sum-foreign) >= max(1, t.floor*float64(c.limit)) {

@@ -223,8 +223,8 @@ func (l *ledger) observe(m *mark, used, now time.Duration) {
 	}
 }
 
-// missed counts what nodes of other regions never learned of a cell that is over; where their region has not used the cell,
-// only as seen from the acceptance.
+// missed counts what nodes of other regions never learned of a cell that is over; where their region has not used the
+// cell, only as seen from the acceptance.
 func (l *ledger) missed(a *account, c *cellAccount, nodesOf func(region int) []int) {
 	for _, to := range a.regions {
 		for _, node := range nodesOf(to) {

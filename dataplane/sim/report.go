@@ -31,9 +31,9 @@ type Report struct {
 	AdmittedRateOverLimit float64 `json:"admitted_rate_over_limit"`
 
 	// ConvergenceDelayMs is how long a node of another region waited to be handed a cost: from the cost's being
-	// accepted, or from the region's first own cost in the same window if that is later. The second is for cost that took
-	// its key past 80 % of its limit. Of relays it is how long after a cost was at its origin
-	// every other origin's answers had it: see tracker.
+	// accepted, or from the region's first own cost in the same window if that is later. The second is for cost that
+	// took its key past 80 % of its limit. Of relays it is how long after a cost was at its origin every other origin's
+	// answers had it: see tracker.
 	ConvergenceDelayMs    DelaysMs `json:"convergence_delay_ms"`
 	ConvergenceDelayHotMs DelaysMs `json:"convergence_delay_hot_ms"`
 
@@ -42,18 +42,23 @@ type Report struct {
 	// Nothing of relays alone.
 	SinceAcceptedMs DelaysMs `json:"since_accepted_ms"`
 
-	MySQLRowsReadPerS      float64 `json:"mysql_rows_read_per_s"`            // rows and index entries examined
-	MySQLRowsWrittenPerS   float64 `json:"mysql_rows_written_per_s"`         // rows changed on disk
-	MySQLCountsWrittenPerS float64 `json:"mysql_counts_written_per_s"`       // of these: counts stored for good. The others are news
-	MySQLStatementsPerS    float64 `json:"mysql_statements_per_s"`           // of any kind
-	MySQLBytesReadPerS     float64 `json:"mysql_bytes_read_per_s,omitempty"` // by relays, in rows and payloads: see newsMeters
-	MySQLBytesWrittenPerS  float64 `json:"mysql_bytes_written_per_s,omitempty"`
-	OriginMessagesPerS     float64 `json:"origin_messages_per_s,omitempty"`      // that nodes hear from their origins, and cells in
+	MySQLRowsReadPerS    float64 `json:"mysql_rows_read_per_s"`    // rows and index entries examined
+	MySQLRowsWrittenPerS float64 `json:"mysql_rows_written_per_s"` // rows changed on disk
+	// of these: counts stored for good. The others are news
+	MySQLCountsWrittenPerS float64 `json:"mysql_counts_written_per_s"`
+	MySQLStatementsPerS    float64 `json:"mysql_statements_per_s"` // of any kind
+	// by relays, in rows and payloads: see newsMeters
+	MySQLBytesReadPerS    float64 `json:"mysql_bytes_read_per_s,omitempty"`
+	MySQLBytesWrittenPerS float64 `json:"mysql_bytes_written_per_s,omitempty"`
+	// that nodes hear from their origins, and cells in
+	OriginMessagesPerS     float64 `json:"origin_messages_per_s,omitempty"`
 	OriginMessageCellsPerS float64 `json:"origin_message_cells_per_s,omitempty"` // them
-	RelayCPUShare          float64 `json:"relay_cpu_share,omitempty"`            // of one core, that one relay takes: see cpuMeter
-	RedisCommandsPerS      float64 `json:"redis_commands_per_s"`                 // what scripts have Redis do: see originOp
-	RedisRoundTripsPerS    float64 `json:"redis_round_trips_per_s"`
-	OriginReadsPerTick     float64 `json:"origin_reads_per_tick"` // keys read, a node and replay tick
+	// of one core, that one relay takes: see cpuMeter
+	RelayCPUShare float64 `json:"relay_cpu_share,omitempty"`
+	// what scripts have Redis do: see originOp
+	RedisCommandsPerS   float64 `json:"redis_commands_per_s"`
+	RedisRoundTripsPerS float64 `json:"redis_round_trips_per_s"`
+	OriginReadsPerTick  float64 `json:"origin_reads_per_tick"` // keys read, a node and replay tick
 
 	OriginIncrementsPerTick float64 `json:"origin_increments_per_tick"` // cells added to, a node and replay tick
 
@@ -62,9 +67,10 @@ type Report struct {
 	// whatever its pressure. 0 where the scenario names none.
 	OriginReadsPerTickUntiered float64 `json:"origin_reads_per_tick_untiered,omitempty"`
 
-	LostCost      int64 `json:"lost_cost"`      // accepted, and not at the origin when the cell was over
-	DoubledCost   int64 `json:"doubled_cost"`   // at the origin, and never accepted
-	DroppedCost   int64 `json:"dropped_cost"`   // given up by nodes that live, as they say themselves: expired unsent, or the table was full
+	LostCost    int64 `json:"lost_cost"`    // accepted, and not at the origin when the cell was over
+	DoubledCost int64 `json:"doubled_cost"` // at the origin, and never accepted
+	// given up by nodes that live, as they say themselves: expired unsent, or the table was full
+	DroppedCost   int64 `json:"dropped_cost"`
 	AmbiguousCost int64 `json:"ambiguous_cost"` // applied by an origin whose reply was lost
 
 	BytesPerKey float64 `json:"bytes_per_key"` // of heap, the key's names included

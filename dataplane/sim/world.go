@@ -68,8 +68,8 @@ type region struct {
 	nodes  []*node
 }
 
-// node is one machine: a limiter, a relay that waits for its region's lease, and their ways to the servers. When it is killed another
-// takes its place, under the same index.
+// node is one machine: a limiter, a relay that waits for its region's lease, and their ways to the servers. When it is
+// killed another takes its place, under the same index.
 type node struct {
 	index   int
 	region  *region

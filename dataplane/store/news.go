@@ -25,10 +25,10 @@ type News interface {
 	// append it again; one that its Writer has stored already is no error.
 	Append(ctx context.Context, row NewsRow) error
 
-	// Read returns rows of all streams of other regions than the reader's. Of a stream whose cursor is still stored: the
-	// rows with larger numbers, and of these the parts of snapshots without their payload, since they tell what the rows
-	// before them have told. Of any other: the rows from its last whole snapshot on, all if there is none. A stored
-	// cursor is one that was read, and whose row was neither pruned nor lost by a store that was restored from a
+	// Read returns rows of all streams of other regions than the reader's. Of a stream whose cursor is still stored:
+	// the rows with larger numbers, and of these the parts of snapshots without their payload, since they tell what the
+	// rows before them have told. Of any other: the rows from its last whole snapshot on, all if there is none. A
+	// stored cursor is one that was read, and whose row was neither pruned nor lost by a store that was restored from a
 	// backup; in the latter case the numbers of the rows may be smaller than the cursor's.
 	//
 	// A Read with Prove finds every cursor that is not stored; one without it costs a row a stream less, and finds a

@@ -58,7 +58,8 @@ type NamespaceRow struct {
 	Mode                 string // "exact" or "estimate"
 	Outage               string // "local", "open" or "closed"
 	Headroom             string // "kick" or "wait"
-	Estimate             string // settings of the estimate mode as JSON, at most EstimateBytesMax; empty for their defaults
+	// settings of the estimate mode as JSON, at most EstimateBytesMax; empty for their defaults
+	Estimate string
 }
 
 // EstimateBytesMax is how long NamespaceRow.Estimate may be.

@@ -19,8 +19,8 @@ const (
 )
 
 // SettingsRelay is an origin's part in carrying settings to nodes, and heartbeats back. Each shard has a copy of the
-// settings and heartbeats of its own. Origin.Settings and Origin.Heartbeat use the shard that answered last, and another
-// one where that fails, so any shard will do for either.
+// settings and heartbeats of its own. Origin.Settings and Origin.Heartbeat use the shard that answered last, and
+// another one where that fails, so any shard will do for either.
 type SettingsRelay interface {
 	// TellSettings replaces a shard's copy of the region's settings with rows that were just read. Telling it the same
 	// rows again costs next to nothing, and makes the copy as young. Age of the rows is not heeded. The copy stays

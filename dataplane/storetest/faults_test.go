@@ -24,7 +24,8 @@ func TestEveryFaultIsFound(t *testing.T) {
 			t.Run(subject+"/"+fault, func(t *testing.T) {
 				child := exec.CommandContext(t.Context(), os.Args[0],
 					"-rapid.nofailfile", "-test.run=^"+subject+"$/^"+strings.ReplaceAll(subtest, "/", "$/^"))
-				child.Env = append(os.Environ(), faultVariable+"="+fault, "GORACE=atexit_sleep_ms=0") // or each takes a second
+				// or each takes a second
+				child.Env = append(os.Environ(), faultVariable+"="+fault, "GORACE=atexit_sleep_ms=0")
 				out, err := child.CombinedOutput()
 				if err == nil {
 					t.Fatalf("%q passed", subtest)

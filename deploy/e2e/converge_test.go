@@ -28,8 +28,8 @@ func testWhatOneRegionUsesUpAnotherDenies(t *testing.T) {
 	}
 }
 
-// spendAndMove has a caller use a limit up in eu at the start of a window, and ask in us 2 s later. It returns false if the
-// window has ended before, as it may on a busy machine.
+// spendAndMove has a caller use a limit up in eu at the start of a window, and ask in us 2 s later. It returns false if
+// the window has ended before, as it may on a busy machine.
 func spendAndMove(t *testing.T, s *stack.Stack, user string, window time.Duration) bool {
 	t.Helper()
 	const most = 100

@@ -15,8 +15,8 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// us-2 has Redis and no MySQL. What its region counts reaches other regions and back, what operators set reaches it, and
-// its heartbeats reach the fleet.
+// us-2 has Redis and no MySQL. What its region counts reaches other regions and back, what operators set reaches it,
+// and its heartbeats reach the fleet.
 func TestANodeWithoutMySQLIsAFullMember(t *testing.T) {
 	servers.TurnSQL(t, testANodeWithoutMySQLIsAFullMember)
 }

@@ -201,7 +201,8 @@ func (f *fleet) recovered(since time.Time, refused int64) (took recovery) {
 }
 
 // hearing is true once each region's Redis holds what the other regions have counted, and a node of it counts what they
-// have to themselves, of some keys: a read of each takes time. A node whose Redis does not answer in time is asked again.
+// have to themselves, of some keys: a read of each takes time. A node whose Redis does not answer in time is asked
+// again.
 func (f *fleet) hearing(wants map[*region]totals) (heard func() bool) {
 	unheard := make(map[*region]totals)
 	for _, r := range f.regions {

@@ -15,9 +15,9 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// At the default tuning, another region denies within 3 s after one has used a limit up: see heardWithin. Three kinds of keys: those that
-// the other region does not use, those that it has just begun to use, and those that it has used for seconds. Each is
-// measured at a moment of its own within the relays' intervals.
+// At the default tuning, another region denies within 3 s after one has used a limit up: see heardWithin. Three kinds
+// of keys: those that the other region does not use, those that it has just begun to use, and those that it has used
+// for seconds. Each is measured at a moment of its own within the relays' intervals.
 func TestSoakConvergenceAtTheDefaultTuning(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testSoakConvergenceAtTheDefaultTuning)
@@ -59,8 +59,8 @@ func testSoakConvergenceAtTheDefaultTuning(t *testing.T) {
 	f.settle("none, at the default tuning", recovery{}, allowance{unpublished: true})
 }
 
-// untilDenied uses what is left of a limit up in the first region, at once, and returns how long it takes until each node
-// of the second one would deny.
+// untilDenied uses what is left of a limit up in the first region, at once, and returns how long it takes until each
+// node of the second one would deny.
 func (f *fleet) untilDenied(identifier string, used bool, after time.Duration) time.Duration {
 	const limit = 100
 	eu, us := f.regions[0], f.regions[1]
@@ -91,9 +91,9 @@ func (n *node) allows(identifier string, limit int64) bool {
 		Workspace: workspace, Namespace: namespace, Identifier: identifier, Limit: limit, Duration: oneCell}).Allowed
 }
 
-// heardWithin bounds how long after it is used up in one region a key is allowed in the other. The short form runs beside
-// other tests, on machines of any speed, so there only what is never heard of is late; package relay's tests prove the
-// bound in virtual time.
+// heardWithin bounds how long after it is used up in one region a key is allowed in the other. The short form runs
+// beside other tests, on machines of any speed, so there only what is never heard of is late; package relay's tests
+// prove the bound in virtual time.
 var heardWithin = soak(await.Patience, 3*time.Second)
 
 // patience is how long a key is waited for.

@@ -63,8 +63,8 @@ func testSoakMySQLIsDown(t *testing.T) {
 // relaysFail is true once the region's relay has noticed a fault.
 func (r *region) relaysFail() bool { return r.metric("weir_relay_errors_total") > 0 }
 
-// Another writer updates the same rows in the opposite order, and holds them: a relay loses, tries again, and nothing is
-// lost.
+// Another writer updates the same rows in the opposite order, and holds them: a relay loses, tries again, and nothing
+// is lost.
 func TestSoakForeignWriterDeadlocks(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testSoakForeignWriterDeadlocks)

@@ -83,7 +83,8 @@ func (f *fleet) press(identifier string, limit int64) (stop func() pressed) {
 	return func() pressed { cancel(); running.Wait(); return p }
 }
 
-// effective is what callers of the region were granted in the window that ends now, or begins the cell that resets then.
+// effective is what callers of the region were granted in the window that ends now, or begins the cell that resets
+// then.
 func (r *region) effective(identifier string, resetAt time.Time) int64 {
 	durationMs := r.ledger.duration.Milliseconds()
 	seq := resetAt.UnixMilli()/durationMs - 1

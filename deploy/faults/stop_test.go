@@ -84,7 +84,8 @@ func testRollingRestart(t *testing.T) {
 			n := r.start()
 			for i := range victims.keys {
 				used := r.ledger.of(victims.key(i))
-				if d := r.ask(n, victims.key(i), victims.limit); d.Allowed && d.Current <= float64(used) && !d.Source.Degraded() { // a busy machine may miss ReadTimeout
+				// a busy machine may miss ReadTimeout
+				if d := r.ask(n, victims.key(i), victims.limit); d.Allowed && d.Current <= float64(used) && !d.Source.Degraded() {
 					t.Errorf("a new node of %s gives %s, which has used %d here, a fresh budget: %+v", r.name, victims.key(i), used, d)
 				}
 			}

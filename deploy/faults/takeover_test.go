@@ -19,8 +19,8 @@ import (
 	"github.com/weirhq/weir/shared/servers"
 )
 
-// The node that relays a region is killed with SIGKILL, at 600 requests a second: another node of the region takes over,
-// and nothing that the region accepts meanwhile is lost or counted twice.
+// The node that relays a region is killed with SIGKILL, at 600 requests a second: another node of the region takes
+// over, and nothing that the region accepts meanwhile is lost or counted twice.
 func TestSoakRelayIsKilled(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testSoakRelayIsKilled)

@@ -168,8 +168,8 @@ func (m *machine) keeps(cache, version string) (program string) {
 	return program
 }
 
-// "MySQL beside MariaDB, since they run on both": in the cache, for a mysqld that MariaDB installs is none; it comes from
-// mysql.sh, which takes no rights; and "for `make run`" it is not wanted.
+// "MySQL beside MariaDB, since they run on both": in the cache, for a mysqld that MariaDB installs is none; it comes
+// from mysql.sh, which takes no rights; and "for `make run`" it is not wanted.
 func TestDepsMySQL(t *testing.T) {
 	m := newMachine(t)
 	m.set("MARIADB_SERVER_BIN", "REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")

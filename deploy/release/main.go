@@ -4,8 +4,8 @@
 //	release [-out DIR]
 //
 // The same commit and toolchain give the same bytes, wherever they are built. Versions
-// are those of git's tags, as the Go toolchain stamps them; without git there is no release. Restate's server is not among
-// the programs: it has a licence of its own, and comes from its own makers.
+// are those of git's tags, as the Go toolchain stamps them; without git there is no release. Restate's server is not
+// among the programs: it has a licence of its own, and comes from its own makers.
 package main
 
 import (

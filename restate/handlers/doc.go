@@ -5,7 +5,8 @@
 //	   │ └────Ensure───► Restate's ingress ─┐
 //	Client ──Pause, …──► Restate's ingress ─┤
 //	                                        ▼
-//	                   Endpoint: WeirCron, WeirRollouts, WeirRollout, WeirRetirement, WeirAudit ──steps──► package controlplane
+//	            Endpoint: WeirCron, WeirRollouts, WeirRollout, ──steps──► package controlplane
+//	                      WeirRetirement, WeirAudit
 //
 // # WeirCron
 //

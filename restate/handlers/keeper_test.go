@@ -21,7 +21,8 @@ import (
 
 func (c *cluster) keeper(jobs map[string]time.Duration) *Keeper {
 	return &Keeper{
-		Registrar: c.registrar(), Client: c.client, Jobs: jobs, Every: 300 * time.Millisecond, Grace: 3 * time.Second, // more than a busy machine is late
+		// more than a busy machine is late
+		Registrar: c.registrar(), Client: c.client, Jobs: jobs, Every: 300 * time.Millisecond, Grace: 3 * time.Second,
 		Metrics: c.options.Metrics, Log: slog.New(slog.DiscardHandler),
 	}
 }

@@ -162,7 +162,8 @@ func testRetirementHappyPath(t *testing.T) {
 	if r.RowsDeleted != 25 {
 		t.Errorf("%d rows deleted", r.RowsDeleted)
 	}
-	if _, err := db.ExecContext(t.Context(), "DELETE FROM ratelimit_blocklist"); err != nil { // as if their hour were over
+	// as if their hour were over
+	if _, err := db.ExecContext(t.Context(), "DELETE FROM ratelimit_blocklist"); err != nil {
 		t.Fatal(err)
 	}
 	retires(t, c, "it is empty", at(controlplane.RetirementAwaiting))

@@ -28,8 +28,8 @@ func (s *troubled) FleetNodes(ctx context.Context, nodes int) (time.Time, []cont
 	return s.Store.FleetNodes(ctx, nodes)
 }
 
-// A step that fails for long is trouble, which the status tells in one line. The rollout is tried again after a while, and
-// is free for operators meanwhile.
+// A step that fails for long is trouble, which the status tells in one line. The rollout is tried again after a while,
+// and is free for operators meanwhile.
 func TestARolloutInTrouble(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testARolloutInTrouble)
@@ -80,8 +80,8 @@ func testARolloutInTrouble(t *testing.T) {
 	}
 }
 
-// What is asked of a rollout or of the list in the wrong way, or too late, is refused or changes nothing. An outcome that
-// the list has not heard of is told once more.
+// What is asked of a rollout or of the list in the wrong way, or too late, is refused or changes nothing. An outcome
+// that the list has not heard of is told once more.
 func TestWhatRolloutsAreAskedWrongly(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testWhatRolloutsAreAskedWrongly)

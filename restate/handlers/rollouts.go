@@ -24,10 +24,11 @@ const (
 
 // rolloutList is what the object keeps: the lock of the fleet, and who has had it.
 type rolloutList struct {
-	Version int                           `json:"version"`
-	Active  string                        `json:"active,omitempty"` // id of the rollout that is under way
-	Since   int64                         `json:"since,omitempty"`  // its epoch when it took the lock: an outcome of before does not give it back
-	List    []controlplane.RolloutSummary `json:"list,omitempty"`   // newest first, at most rolloutsListMax
+	Version int    `json:"version"`
+	Active  string `json:"active,omitempty"` // id of the rollout that is under way
+	// its epoch when it took the lock: an outcome of before does not give it back
+	Since int64                         `json:"since,omitempty"`
+	List  []controlplane.RolloutSummary `json:"list,omitempty"` // newest first, at most rolloutsListMax
 }
 
 // RolloutStart asks for a rollout.

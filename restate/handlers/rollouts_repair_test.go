@@ -112,8 +112,8 @@ func testARolloutThatFellOffTheList(t *testing.T) {
 	wantInForce(t, db, newTuning)
 }
 
-// A list that was restored from before a rollout, or lost, does not give the lock away while MySQL has what that rollout
-// wrote and it is under way: it finds the lock's holder by itself.
+// A list that was restored from before a rollout, or lost, does not give the lock away while MySQL has what that
+// rollout wrote and it is under way: it finds the lock's holder by itself.
 func TestStartFindsTheRolloutThatTheListHasLost(t *testing.T) {
 	t.Parallel()
 	servers.TurnSQL(t, testStartFindsTheRolloutThatTheListHasLost)

@@ -126,7 +126,8 @@ func TestWhatIsWrongWithTheList(t *testing.T) {
 		"one that wrote has no line":        {of(""), []controlplane.TuningTrace{wrote}, []string{"wrote"}},
 		"one that wrote fell off the list":  {full, []controlplane.TuningTrace{wrote}, nil},
 		"what wrote is no rollout":          {of(""), []controlplane.TuningTrace{{ID: "a b"}}, nil},
-		"its outcome is on its way":         {of("done", line("done", controlplane.RolloutBaking, 60, 1)), nil, nil}, // reviveRollouts sends it again
+		// reviveRollouts sends it again
+		"its outcome is on its way": {of("done", line("done", controlplane.RolloutBaking, 60, 1)), nil, nil},
 	} {
 		wrong, err := c.standing.wrongs(c.traces, 20_000, 10_000, look)
 		var got []string

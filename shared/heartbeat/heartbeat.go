@@ -13,8 +13,9 @@ type Beat struct {
 	StartedAtMs   int64  // Unix milliseconds by the node's clock
 	SentAtMs      int64  // Unix milliseconds by the node's clock; beside the database's own stamp it shows skew
 	Health        Health
-	Age           time.Duration // since the node has sent it, if it came by its region's origin; what stores it takes it off its own clock
-	Stopped       bool          // the node's last word: it is no part of the fleet from now on
+	// since the node has sent it, if it came by its region's origin; what stores it takes it off its own clock
+	Age     time.Duration
+	Stopped bool // the node's last word: it is no part of the fleet from now on
 
 	// Top is a document of Top, at most TopBytesMax; empty: nothing new, the node's
 	// earlier one stands.
@@ -59,9 +60,10 @@ type Health struct {
 
 	Relay *Relay `json:"relay,omitempty"` // nil: the node has no relay, as one without an origin
 
-	SettingsErrors  int64  `json:"settings_errors_total"`
-	SettingsAtMs    int64  `json:"settings_at_ms"`             // last settings read that was applied or found unchanged
-	ResetAtMs       int64  `json:"reset_at_ms"`                // when the newest reset of a key that is in force was made, by the count store's clock
+	SettingsErrors int64 `json:"settings_errors_total"`
+	SettingsAtMs   int64 `json:"settings_at_ms"` // last settings read that was applied or found unchanged
+	// when the newest reset of a key that is in force was made, by the count store's clock
+	ResetAtMs       int64  `json:"reset_at_ms"`
 	SettingsProblem string `json:"settings_problem,omitempty"` // why the newest settings are not in force
 }
 
@@ -88,8 +90,8 @@ type Relay struct {
 	Fenced int64 `json:"fenced_total"` // times that another relay of the same shard had written first
 }
 
-// LagKeptFor is how long a lag stands for a region that tells nothing new. Any relay tells of itself within ten seconds,
-// or a news interval of up to a minute.
+// LagKeptFor is how long a lag stands for a region that tells nothing new. Any relay tells of itself within ten
+// seconds, or a news interval of up to a minute.
 const LagKeptFor = 2 * time.Minute
 
 // Lag is the largest lag, of any region; ok is false if it relays nothing, or has read no news.

@@ -80,7 +80,10 @@ func useFiles(config *mysql.Config) error {
 	if (cert == "") != (key == "") {
 		return errors.New("tlsCert and tlsKey go together")
 	}
-	made := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: serverName(config.Addr), InsecureSkipVerify: config.TLSConfig == "skip-verify"} //nolint:gosec // as asked for
+	made := &tls.Config{
+		MinVersion: tls.VersionTLS12, ServerName: serverName(config.Addr),
+		InsecureSkipVerify: config.TLSConfig == "skip-verify", //nolint:gosec // as asked for
+	}
 	if ca != "" {
 		pool, err := readCA(ca)
 		if err != nil {

@@ -10,9 +10,9 @@ import (
 
 // directory is where a server keeps its data.
 //
-// A temporary one holds a lock file, locked for as long as this process lives. Where the lock is free the owner died without
-// a Stop (a test that timed out, a kill -9), and the process that makes the next temporary directory removes that one: a Restate leaves
-// 150 MB each time.
+// A temporary one holds a lock file, locked for as long as this process lives. Where the lock is free the owner died
+// without a Stop (a test that timed out, a kill -9), and the process that makes the next temporary directory removes
+// that one: a Restate leaves 150 MB each time.
 type directory struct {
 	path string
 	lock *os.File // nil when the caller gave the directory
@@ -71,8 +71,8 @@ func (d *directory) release() error {
 	return errors.Join(os.RemoveAll(d.path), d.lock.Close())
 }
 
-// removeAbandoned removes this user's temporary directories whose owners are gone. It is a courtesy: errors are left to the
-// next caller.
+// removeAbandoned removes this user's temporary directories whose owners are gone. It is a courtesy: errors are left to
+// the next caller.
 func removeAbandoned() {
 	paths, _ := filepath.Glob(filepath.Join(os.TempDir(), temporaryPattern))
 	for _, path := range paths {
@@ -89,8 +89,8 @@ func removeAbandoned() {
 	}
 }
 
-// tryLock creates the file if need be and takes an exclusive lock on it, which lasts until the file is closed or the process
-// is gone. It fails at once when another open file holds the lock, in this process or another.
+// tryLock creates the file if need be and takes an exclusive lock on it, which lasts until the file is closed or the
+// process is gone. It fails at once when another open file holds the lock, in this process or another.
 func tryLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) // close-on-exec: servers do not inherit it
 	if err != nil {

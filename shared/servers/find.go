@@ -12,13 +12,15 @@ import (
 // ErrNotInstalled says that a server's program is not on this machine.
 var ErrNotInstalled = errors.New("not installed (run `make setup`)")
 
-// FindRedis returns the path of redis-server: the one that REDIS_SERVER_BIN names, or on PATH, or where distributions put it.
+// FindRedis returns the path of redis-server: the one that REDIS_SERVER_BIN names, or on PATH, or where distributions
+// put it.
 func FindRedis() (string, error) {
 	return find("Redis server", "REDIS_SERVER_BIN", nil, "redis-server", "/usr/sbin/redis-server")
 }
 
 // FindRestate returns the path of restate-server: the one that RESTATE_SERVER_BIN names, or the pinned one of this
-// repository, or on PATH. The pinned one comes before PATH because its version is the one that operators are told to run.
+// repository, or on PATH. The pinned one comes before PATH because its version is the one that operators are told to
+// run.
 func FindRestate() (string, error) {
 	return find("Restate server", "RESTATE_SERVER_BIN", pinnedRestate, "restate-server")
 }
@@ -57,7 +59,8 @@ func pinnedRestate() (string, error) {
 	return exec.LookPath(filepath.Join(home, "node_modules", "@restatedev", platform, "bin", "restate-server"))
 }
 
-// restateHome is restate/server of this repository, found from the working directory upwards, so from any package's tests.
+// restateHome is restate/server of this repository, found from the working directory upwards, so from any package's
+// tests.
 func restateHome() (string, error) {
 	wd, err := os.Getwd()
 	if err != nil {

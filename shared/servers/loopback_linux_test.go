@@ -80,7 +80,8 @@ func listeners(t *testing.T, pid int) []netip.AddrPort {
 	return found
 }
 
-// kernelAddr reads 0100007F:1F90: 32-bit words in the machine's byte order, little-endian wherever we run, and the port.
+// kernelAddr reads 0100007F:1F90: 32-bit words in the machine's byte order, little-endian wherever we run, and the
+// port.
 func kernelAddr(t *testing.T, text string) netip.AddrPort {
 	t.Helper()
 	var bytes []byte

@@ -20,7 +20,8 @@ func (e installed) initialiseMariaDB(ctx context.Context, data string, args []st
 	return run(ctx, installer, append(args, "--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=8M")...)
 }
 
-// beside finds another program of the same installation: next to the server (macOS), in bin beside its sbin, or on PATH.
+// beside finds another program of the same installation: next to the server (macOS), in bin beside its sbin, or on
+// PATH.
 func (e installed) beside(program string) (string, error) {
 	dir := filepath.Dir(e.program)
 	for _, path := range []string{

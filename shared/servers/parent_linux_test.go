@@ -36,8 +36,8 @@ func parentMain() {
 	_, _ = io.Copy(io.Discard, os.Stdin) // ends only if the test that started us died
 }
 
-// "On Linux the kernel kills the servers when their parent dies, however it dies, and the directories of such a parent are
-// removed by the next one that starts a server."
+// "On Linux the kernel kills the servers when their parent dies, however it dies, and the directories of such a parent
+// are removed by the next one that starts a server."
 func TestServersDieWithTheirParent(t *testing.T) {
 	t.Parallel()
 	parent := exec.Command(os.Args[0])

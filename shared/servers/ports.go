@@ -59,8 +59,8 @@ func freePort() (int, error) {
 	return 0, fmt.Errorf("find a free port between %d and %d: %w", portFirst, portLast, last)
 }
 
-// allFree tells a taken port before a server tries: what listens there could be a server of the same kind that answers our
-// probes. Who starts two of a kind on the same ports gets an error and not a second handle on the first.
+// allFree tells a taken port before a server tries: what listens there could be a server of the same kind that answers
+// our probes. Who starts two of a kind on the same ports gets an error and not a second handle on the first.
 func allFree(ports []*port) error {
 	for _, p := range ports {
 		if err := tryListen(p.number); err != nil {

@@ -91,7 +91,8 @@ func TestPortTakenAtTheLastMoment(t *testing.T) {
 	}
 }
 
-// A probe that reaches another server on our port says so; a child that fails to bind may need longer to exit than a probe.
+// A probe that reaches another server on our port says so; a child that fails to bind may need longer to exit than a
+// probe.
 func TestProbeKnowsItsOwn(t *testing.T) {
 	t.Parallel()
 	EachSQL(t, testProbeKnowsItsOwn)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Program is any other program that listens on loopback and says over HTTP when it is ready, such as Weir's own. It is a
-// Process like the servers: it can be killed, restarted on the same ports, and ended.
+// Program is any other program that listens on loopback and says over HTTP when it is ready, such as Weir's own. It is
+// a Process like the servers: it can be killed, restarted on the same ports, and ended.
 type Program struct {
 	*Process
 	ports []*port
@@ -36,8 +36,8 @@ type ProgramOptions struct {
 	Env []string
 }
 
-// StartProgram starts a program and returns when it is ready. ctx bounds the start, not the program's life: end it with Stop,
-// which asks it with SIGTERM first if Dir was given.
+// StartProgram starts a program and returns when it is ready. ctx bounds the start, not the program's life: end it with
+// Stop, which asks it with SIGTERM first if Dir was given.
 func StartProgram(ctx context.Context, o ProgramOptions) (*Program, error) {
 	p, err := newProcess(o.Name, o.Options)
 	if err != nil {
@@ -69,8 +69,8 @@ func (p *Program) Addrs() []string {
 	return addrs
 }
 
-// End asks the program to end with SIGTERM and waits for it; one that takes longer than within is killed, and that is an
-// error, as is an exit status other than 0. The program can be started again with Restart.
+// End asks the program to end with SIGTERM and waits for it; one that takes longer than within is killed, and that is
+// an error, as is an exit status other than 0. The program can be started again with Restart.
 func (p *Process) End(within time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

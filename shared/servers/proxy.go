@@ -10,8 +10,8 @@ import (
 // Proxy passes TCP connections on to a target and can break what lies between: a dead server, a silent one, a slow one,
 // and one whose replies are lost after it has done what was asked.
 //
-// Faults act on open connections and new ones, and last until undone one by one or by Heal. Bytes that a fault swallowed
-// never arrive later: their connection is closed when a fault ends, as half a stream is of no use to anybody.
+// Faults act on open connections and new ones, and last until undone one by one or by Heal. Bytes that a fault
+// swallowed never arrive later: their connection is closed when a fault ends, as half a stream is of no use to anybody.
 // All methods may be called from several goroutines.
 type Proxy struct {
 	target string
@@ -28,8 +28,8 @@ type Proxy struct {
 	running sync.WaitGroup // the accept loops and the links
 }
 
-// StartProxy listens on a free port of 127.0.0.1 and passes everything on to target (host:port), which need not be there
-// yet: a connection that cannot be passed on is closed.
+// StartProxy listens on a free port of 127.0.0.1 and passes everything on to target (host:port), which need not be
+// there yet: a connection that cannot be passed on is closed.
 func StartProxy(target string) (*Proxy, error) {
 	p := &Proxy{target: target, port: newPort(0), links: make(map[*link]struct{})}
 	for attempt := 1; ; attempt++ {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// link is a client's connection through a Proxy and the one to the target that belongs to it. Its fields are guarded by the
-// proxy's mutex, except those that never change.
+// link is a client's connection through a Proxy and the one to the target that belongs to it. Its fields are guarded by
+// the proxy's mutex, except those that never change.
 type link struct {
 	client net.Conn
 	server net.Conn // nil until dialled
@@ -90,8 +90,8 @@ func (p *Proxy) pump(l *link, to, from net.Conn, replies bool) {
 	}
 }
 
-// lets holds replies back as long as told and then says whether bytes may pass. Requests pass while replies are dropped,
-// those after the first lost reply too: the target acts on all that it is sent.
+// lets holds replies back as long as told and then says whether bytes may pass. Requests pass while replies are
+// dropped, those after the first lost reply too: the target acts on all that it is sent.
 func (p *Proxy) lets(l *link, replies bool) bool {
 	p.mu.Lock()
 	delay := p.delay

@@ -11,14 +11,15 @@ import (
 	"strings"
 )
 
-// Redis is a running Redis server. It writes nothing to disk, even into a directory that was given: after Kill and Restart
-// it is empty, which is what losing an origin looks like.
+// Redis is a running Redis server. It writes nothing to disk, even into a directory that was given: after Kill and
+// Restart it is empty, which is what losing an origin looks like.
 type Redis struct {
 	*Process
 	port *port
 }
 
-// StartRedis starts a server and returns when it answers. ctx bounds the start, not the server's life: end it with Stop.
+// StartRedis starts a server and returns when it answers. ctx bounds the start, not the server's life: end it with
+// Stop.
 func StartRedis(ctx context.Context, o Options) (*Redis, error) {
 	program, err := FindRedis()
 	if err != nil {
@@ -52,8 +53,8 @@ func (r *Redis) command(program string, args []string) func() *exec.Cmd {
 // Addr returns host:port.
 func (r *Redis) Addr() string { return r.port.addr() }
 
-// probe asks the server for its process id: another one may have taken the port first. One command over a plain connection
-// is all that is needed, so no client is.
+// probe asks the server for its process id: another one may have taken the port first. One command over a plain
+// connection is all that is needed, so no client is.
 func (r *Redis) probe(ctx context.Context) error {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", r.Addr())

@@ -23,8 +23,8 @@ type Restate struct {
 	ingress, admin, fabric *port
 }
 
-// RestateOptions say how a Restate server differs from the one that operators run, which is restate/server/restate.toml of this
-// repository.
+// RestateOptions say how a Restate server differs from the one that operators run, which is restate/server/restate.toml
+// of this repository.
 type RestateOptions struct {
 	Options // but not Port: there are three
 
@@ -40,8 +40,8 @@ type RestateOptions struct {
 	Env []string
 }
 
-// StartRestate starts a server and returns when all its partitions answer. ctx bounds the start, not the server's life: end it
-// with Stop.
+// StartRestate starts a server and returns when all its partitions answer. ctx bounds the start, not the server's life:
+// end it with Stop.
 func StartRestate(ctx context.Context, o RestateOptions) (*Restate, error) {
 	return startRestate(ctx, o, (*Restate).probe)
 }
@@ -121,8 +121,8 @@ func (r *Restate) environment(o RestateOptions) []string {
 	)
 }
 
-// probe is stricter than the server's own health checks, which succeed while no partition has a leader and calls hang: it
-// queries all partitions. It asks on two ports of ours; no other server has both.
+// probe is stricter than the server's own health checks, which succeed while no partition has a leader and calls hang:
+// it queries all partitions. It asks on two ports of ours; no other server has both.
 func (r *Restate) probe(ctx context.Context) error {
 	if _, err := call(ctx, plainClient(), http.MethodGet, r.IngressURL()+"/restate/health", ""); err != nil {
 		return err

@@ -20,16 +20,17 @@ const (
 	clusterProbeTimeout      = 5 * time.Second
 )
 
-// RestateCluster is three Restate servers that keep one another's data: restate/server/restate.cluster.toml of this repository,
-// with what differs from node to node as that folder's README.md says. Each node can be killed and restarted by itself; two of
-// the three must run for calls to be answered.
+// RestateCluster is three Restate servers that keep one another's data: restate/server/restate.cluster.toml of this
+// repository, with what differs from node to node as that folder's README.md says. Each node can be killed and
+// restarted by itself; two of the three must run for calls to be answered.
 type RestateCluster struct {
-	// Nodes are the servers, by node id less one. Their own Restart returns when the process answers; Await, when the cluster does.
+	// Nodes are the servers, by node id less one. Their own Restart returns when the process answers; Await, when the
+	// cluster does.
 	Nodes []*Restate
 }
 
-// StartRestateCluster starts three servers and returns when each of them answers for all partitions. ctx bounds the start, not
-// the servers' life: end it with Stop.
+// StartRestateCluster starts three servers and returns when each of them answers for all partitions. ctx bounds the
+// start, not the servers' life: end it with Stop.
 func StartRestateCluster(ctx context.Context) (*RestateCluster, error) {
 	home, err := restateHome()
 	if err != nil {
@@ -91,7 +92,8 @@ func clusterEnvironment(i int, fabric []int) []string {
 	return env
 }
 
-// Await returns when every node that runs answers for all partitions, whichever node leads them, and all three keep the metadata.
+// Await returns when every node that runs answers for all partitions, whichever node leads them, and all three keep the
+// metadata.
 func (c *RestateCluster) Await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -127,7 +129,8 @@ func (c *RestateCluster) probe(ctx context.Context) error {
 	})
 }
 
-// keepsMetadata: a cluster is provisioned with one keeper, which the others join. Until they have, its loss stops everything.
+// keepsMetadata: a cluster is provisioned with one keeper, which the others join. Until they have, its loss stops
+// everything.
 func (r *Restate) keepsMetadata(ctx context.Context) error {
 	text, err := call(ctx, plainClient(), http.MethodGet, r.AdminURL()+"/cluster-health", "")
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/weirhq/weir/shared/await"
 )
 
-// "Each node can be killed and restarted by itself": the other two answer for all partitions, take what is new, and the one
-// that comes back knows it.
+// "Each node can be killed and restarted by itself": the other two answer for all partitions, take what is new, and the
+// one that comes back knows it.
 func TestRestateClusterSurvivesItsNodes(t *testing.T) {
 	t.Parallel()
 	c := RestateClusterForTest(t)
@@ -68,8 +68,8 @@ func wantService(t *testing.T, node *Restate, name string) {
 	})
 }
 
-// The cluster's file is the single node's but for what makes a cluster, and every variable that tests set for a node is in
-// the runbook: what a person writes down is what is tested.
+// The cluster's file is the single node's but for what makes a cluster, and every variable that tests set for a node is
+// in the runbook: what a person writes down is what is tested.
 func TestRestateClusterConfiguration(t *testing.T) {
 	t.Parallel()
 	home, err := restateHome()

@@ -98,7 +98,8 @@ func TestRestateStartsFromCopy(t *testing.T) {
 	}
 }
 
-// What an operator gets is what tests run: the file's settings reach the server, and only the named differences override them.
+// What an operator gets is what tests run: the file's settings reach the server, and only the named differences
+// override them.
 func TestRestateRunsOperatorsConfiguration(t *testing.T) {
 	t.Setenv("RESTATE_CLUSTER_NAME", "somebody-elses")
 	t.Setenv("DO_NOT_TRACK", "") // the file alone must turn telemetry off

@@ -109,7 +109,8 @@ func (m *SQL) probe(ctx context.Context, data string) error {
 	})
 }
 
-// connected runs f with a connection pool of its own: the server's life is full of breaks that would only sour a kept one.
+// connected runs f with a connection pool of its own: the server's restarts would leave broken connections in a kept
+// one.
 func (m *SQL) connected(f func(*sql.DB) error) (err error) {
 	config := m.config("")
 	config.Timeout, config.ReadTimeout = time.Second, stopTimeout

@@ -88,7 +88,8 @@ func TestAnotherEnginesProgramIsNotTaken(t *testing.T) {
 	}
 }
 
-// "MySQL where the system has it or MYSQL_SERVER_BIN names it, else MariaDB. What `make setup` keeps for tests does not count."
+// "MySQL where the system has it or MYSQL_SERVER_BIN names it, else MariaDB. What `make setup` keeps for tests does not
+// count."
 func TestPreferredSQL(t *testing.T) {
 	onlyPATH(t)
 	bin, cache := t.TempDir(), t.TempDir()

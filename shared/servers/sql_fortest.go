@@ -171,7 +171,8 @@ func stopAll[S interface{ Stop() error }](all map[Engine]started[S]) error {
 }
 
 // SharedSQL returns the server of the test's engine that all tests of this binary share; the first call starts it.
-// Tests must not Kill it and keep to databases of their own (DatabaseForTest). It needs SQLMain or ShareSQL in TestMain.
+// Tests must not Kill it and keep to databases of their own (DatabaseForTest). It needs SQLMain or ShareSQL in
+// TestMain.
 func SharedSQL(t testing.TB) *SQL {
 	t.Helper()
 	return sharedOf(t, shared.servers, func(e Engine) (*SQL, error) { return StartSQL(context.Background(), e, Options{}) })

@@ -18,8 +18,10 @@ func testReplica(t *testing.T) {
 	primary := openDB(t, dsn)
 	mustExec(t, primary, "CREATE TABLE r (n INT PRIMARY KEY)")
 	mustExec(t, primary, "INSERT INTO r VALUES (1)")
-	mustExec(t, primary, "CREATE USER IF NOT EXISTS reader IDENTIFIED BY ''") // the test may run again on the same server
-	mustExec(t, primary, "GRANT ALL ON *.* TO reader")                        // but none of the rights that read_only does not bind
+	// the test may run again on the same server
+	mustExec(t, primary, "CREATE USER IF NOT EXISTS reader IDENTIFIED BY ''")
+	// but none of the rights that read_only does not bind
+	mustExec(t, primary, "GRANT ALL ON *.* TO reader")
 	mustExec(t, primary, map[Engine]string{
 		MariaDB: "REVOKE READ_ONLY ADMIN, SUPER ON *.* FROM reader", MySQL: "REVOKE CONNECTION_ADMIN, SUPER ON *.* FROM reader"}[r.Engine])
 	must(t, r.CatchUp(t.Context()))

@@ -37,8 +37,8 @@ func (e installed) prepare(ctx context.Context, data string) error {
 	return nil
 }
 
-// template returns a freshly initialised data directory that no server writes to. There is one for each user and server version;
-// whichever process needs it first makes it, the others wait.
+// template returns a freshly initialised data directory that no server writes to. There is one for each user and server
+// version; whichever process needs it first makes it, the others wait.
 func (e installed) template(ctx context.Context) (string, error) {
 	cache, err := cacheDirectory()
 	if err != nil {
@@ -74,7 +74,8 @@ func (e installed) templateName() string {
 	return fmt.Sprintf("%s-template-2-%x", e.engine, sum[:8])
 }
 
-// cacheDirectory is the user's, or where there is none to write to (a build without a home) one below the temporary directory.
+// cacheDirectory is the user's, or where there is none to write to (a build without a home) one below the temporary
+// directory.
 func cacheDirectory() (string, error) {
 	if base, err := os.UserCacheDir(); err == nil {
 		dir := filepath.Join(base, "weir", "servers")

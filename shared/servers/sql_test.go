@@ -153,7 +153,8 @@ func testDatabaseForTest(t *testing.T) {
 	}
 }
 
-// "whichever process needs it first makes it, the others wait": file locks belong to open files, so goroutines race as processes do.
+// "whichever process needs it first makes it, the others wait": file locks belong to open files, so goroutines race as
+// processes do.
 func TestTemplateIsMadeOnce(t *testing.T) { EachSQL(t, testTemplateIsMadeOnce) }
 
 func testTemplateIsMadeOnce(t *testing.T) {

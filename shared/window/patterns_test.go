@@ -123,8 +123,8 @@ func TestPatternsWithSeveralStarsAreBounded(t *testing.T) {
 	}
 }
 
-// PatternsAlike counts what an identifier meets beside a pattern at most: one more fits exactly if the index then leaves
-// nothing out that it took before.
+// PatternsAlike counts what an identifier meets beside a pattern at most: one more fits exactly if the index then
+// leaves nothing out that it took before.
 func TestPatternsAlikeAgreesWithTheIndex(t *testing.T) {
 	fit, crowd := 0, 0
 	for seed := range uint64(3000) {

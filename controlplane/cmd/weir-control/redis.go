@@ -65,7 +65,8 @@ func examineOneRedis(ctx context.Context, url, password string) []controlplane.C
 		return []controlplane.Check{redisFail("reachable", "redis-url cannot be used", "Correct redis-url.")}
 	}
 	options.Password = cmp.Or(password, options.Password)
-	options.DialTimeout, options.ReadTimeout, options.MaxRetries, options.DialerRetries, options.PoolSize = redisTimeout, redisTimeout, -1, 1, 4 // a pool as small as its errors would dial on behind our back
+	// a pool as small as its errors would dial on behind our back
+	options.DialTimeout, options.ReadTimeout, options.MaxRetries, options.DialerRetries, options.PoolSize = redisTimeout, redisTimeout, -1, 1, 4
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	client := redis.NewClient(options)

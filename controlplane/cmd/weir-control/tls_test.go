@@ -76,7 +76,8 @@ func TestServesHTTPSAndReadsTheCertificateAgain(t *testing.T) {
 	})
 	shows := func(serial int64) func() error {
 		return func() error {
-			conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true}) // what it shows is looked at below
+			// what it shows is looked at below
+			conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
 			if err != nil {
 				return err
 			}

@@ -26,8 +26,8 @@ const (
 	// may take longer.
 	spikeMicros  = 5_000
 	spikePercent = 0.1
-	// healthyPercentMax is how many calls of the healthy phase may: with more the machine did something else, and the outage
-	// shows nothing.
+	// healthyPercentMax is how many calls of the healthy phase may: with more the machine did something else, and the
+	// outage shows nothing.
 	healthyPercentMax = 1.0
 	// sustainedTries bounds the search for what a node keeps up with: each asks for sustainedStep of the one before.
 	sustainedTries = 8
@@ -102,7 +102,8 @@ func (a *outage) measure(ctx context.Context, o options) error {
 }
 
 // sustainedRate is the highest rate tried at which an open loop has 99 of 100 calls answered in time. What a closed
-// loop reaches is more than that: nothing waits there while the machine does something else, and no goroutine has to be woken.
+// loop reaches is more than that: nothing waits there while the machine does something else, and no goroutine has to be
+// woken.
 func sustainedRate(ctx context.Context, calls []call, length time.Duration) (rate float64, err error) {
 	closed, err := drive(ctx, calls, length, 0)
 	if err != nil {

@@ -209,7 +209,8 @@ descriptors:
   - {key: user, rate_limit: {unit: hour, requests_per_unit: 4000000000}}
 `
 
-// serveWeir is the command weir-node as it comes, with Envoy's rules: in memory or with a Redis. It ends with the process.
+// serveWeir is the command weir-node as it comes, with Envoy's rules: in memory or with a Redis. It ends with the
+// process.
 func serveWeir(folder string) (httpAddr, grpcAddr net.Addr, err error) {
 	path := filepath.Join(folder, "rules.yaml")
 	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {

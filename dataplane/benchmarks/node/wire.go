@@ -76,8 +76,8 @@ func allAllowed(n int) verdict { return whole(1, n) }
 // withinLimits reads Envoy's RateLimitResponse of n statuses.
 func withinLimits(n int) verdict { return whole(uint64(rlsv3.RateLimitResponse_OK), n) }
 
-// whole reads an answer whose first field is the verdict on all, and whose second one holds n parts with their own in the
-// first.
+// whole reads an answer whose first field is the verdict on all, and whose second one holds n parts with their own in
+// the first.
 func whole(pass uint64, n int) verdict {
 	return func(answer []byte) (bool, error) {
 		all, passed := false, 0

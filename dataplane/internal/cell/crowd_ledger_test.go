@@ -113,7 +113,8 @@ func TestTheOverflowHoldsACellUntilItsWindowIsOver(t *testing.T) {
 				var o overflow
 				o.init(0)
 				id := Identity{7 << 40, 11 << 40}
-				nowMs := longest.Milliseconds()*2*100 + longest.Milliseconds()*turn/2 - 1 // near ends of generations too
+				// near ends of generations too
+				nowMs := longest.Milliseconds()*2*100 + longest.Milliseconds()*turn/2 - 1
 				sequence := window.Sequence(nowMs, d)
 				o.add(&id, sequence, d, 3, nowMs)
 				if got := o.count(&id, sequence, d, window.ExpiresAt(sequence, d)-1); got != 3 {

@@ -42,11 +42,12 @@ type Entry struct {
 // because lines that are read lie twice as close without it: with many keys, a decision costs
 // what the misses of cache and address translation cost.
 type behind struct {
-	others      [2]atomic.Int64 // all other regions' cost in the cell, less credit: added to the count when judging; 0 without flagForeign
-	strictUntil atomic.Int64    // clock.Steady; survives the sequence's rollover; 0 without flagStrict
-	names       Names           // constant
-	flight      *Flight         // the read in flight, or the last one if it failed; under mu
-	mu          sync.Mutex      // never held across I/O or a wait for anything but a batch's hold
+	// all other regions' cost in the cell, less credit: added to the count when judging; 0 without flagForeign
+	others      [2]atomic.Int64
+	strictUntil atomic.Int64 // clock.Steady; survives the sequence's rollover; 0 without flagStrict
+	names       Names        // constant
+	flight      *Flight      // the read in flight, or the last one if it failed; under mu
+	mu          sync.Mutex   // never held across I/O or a wait for anything but a batch's hold
 }
 
 // behindOfFleet is behind an entry of a node with an origin: one piece of memory without a

@@ -9,9 +9,9 @@ import (
 
 // Guests are entries of keys that the full table has no room for. One lives while somebody
 // decides on its key, and all who do share it: together they are as exact as on a held key. With
-// an origin each cost is decided and counted there, by calls that many keys share. Without one, in the estimate mode, and where
-// the origin does not answer, what the overflow has of the key is in its entry when it comes,
-// and what is accepted is in the overflow before it goes.
+// an origin each cost is decided and counted there, by calls that many keys share. Without one, in the estimate mode,
+// and where the origin does not answer, what the overflow has of the key is in its entry when it comes, and what is
+// accepted is in the overflow before it goes.
 //
 // There are at most as many as there are requests under way.
 type Guests struct {
@@ -82,8 +82,8 @@ func (g *Guests) Leave(id *Identity) {
 	}
 }
 
-// Host is the entry of a key that is a guest from now on. It begins with what the overflow has of the key, knows nothing
-// of the estimate mode, and no queue takes it.
+// Host is the entry of a key that is a guest from now on. It begins with what the overflow has of the key, knows
+// nothing of the estimate mode, and no queue takes it.
 func (t *Table) Host(id *Identity, key *window.Key, reset *window.Reset, sequence, nowMs int64) *Entry {
 	return t.Guests.enter(id, func() *Entry {
 		e := newEntry(id, t.NamesOf(key, reset), sequence, t.Fleet)

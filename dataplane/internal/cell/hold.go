@@ -46,8 +46,8 @@ func (e *Entry) Hold(tMs, durationMs int64) (agedOut int64, alive bool) {
 	}
 }
 
-// JudgeHeld is judge for who holds the entry; it counts nothing. What was claimed for its batch is no part of what others
-// have spent.
+// JudgeHeld is judge for who holds the entry; it counts nothing. What was claimed for its batch is no part of what
+// others have spent.
 func (e *Entry) JudgeHeld(v *Verdict, tMs, durationMs, limit, cost int64, own *Claimed) {
 	v.Sequence = e.seq.Load()
 	start := window.Start(v.Sequence, durationMs)

@@ -22,8 +22,9 @@ type ledger struct {
 //	settled <= C - N - K     own cost not yet on its way: never negative
 //	0 <= peers <= settled    what is not the other nodes' is this node's own
 type cellLedger struct {
-	settled atomic.Int64 // part of the count that needs no sending: own cost confirmed, on its way or to be restored, and the peers' cost
-	peers   int64        // part of the count that the region's other nodes have accepted
+	// part of the count that needs no sending: own cost confirmed, on its way or to be restored, and the peers' cost
+	settled atomic.Int64
+	peers   int64 // part of the count that the region's other nodes have accepted
 }
 
 // ledgerExtra is what few keys ever have: those that were refunded after others had been
@@ -35,10 +36,11 @@ type ledgerExtra struct {
 	netted  [2]int64 // own cost that credit has paid for: it stays in the word, and is never sent
 	restore [2]restoring
 
-	metered  *meter       // of the estimate mode: constant, and keeps this extra for the entry's life
-	inFlight [2]int64     // own cost on its way in a send; of keys with flagShared
-	claiming [2]int64     // cost on its way in claims: in the count, though not accepted yet, and perhaps in the totals
-	crowded  clock.Steady // since when a claim is refused for the room that others may need, while nothing of theirs was heard; 0: not
+	metered  *meter   // of the estimate mode: constant, and keeps this extra for the entry's life
+	inFlight [2]int64 // own cost on its way in a send; of keys with flagShared
+	claiming [2]int64 // cost on its way in claims: in the count, though not accepted yet, and perhaps in the totals
+	// since when a claim is refused for the room that others may need, while nothing of theirs was heard; 0: not
+	crowded clock.Steady
 }
 
 // meter may be asked for without a lock, of entries with flagEstimate.

@@ -104,8 +104,8 @@ func (e *Entry) CellsToRead() [2]window.Cell {
 // RefreshedAt is when the origin last spoke about the current cell, by the steady clock; 0: never.
 func (e *Entry) RefreshedAt() clock.Steady { return clock.Steady(e.refreshedAt.Load()) }
 
-// Hydrate merges the totals of two neighbouring cells and ends the read. It returns the epochs that the origin has lost,
-// 0 for none.
+// Hydrate merges the totals of two neighbouring cells and ends the read. It returns the epochs that the origin has
+// lost, 0 for none.
 func (e *Entry) Hydrate(m *Counters, sequence int64, totals []store.Total, now clock.Steady) (lost [2]store.Epoch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

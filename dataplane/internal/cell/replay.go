@@ -126,7 +126,8 @@ func (e *Entry) limitLocked(slot int) int64 {
 	return 0
 }
 
-// Unsent is own accepted cost that is neither confirmed nor on its way, and what is to be restored and is not on its way.
+// Unsent is own accepted cost that is neither confirmed nor on its way, and what is to be restored and is not on its
+// way.
 func (e *Entry) Unsent() (cost int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

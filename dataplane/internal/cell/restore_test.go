@@ -151,8 +151,8 @@ func TestAnExpiredCellRestoresNothing(t *testing.T) {
 	}
 }
 
-// The answer to what was on its way when its cell was given up ends the send, and restores nothing, though the entry has
-// moved on to the next cell meanwhile.
+// The answer to what was on its way when its cell was given up ends the send, and restores nothing, though the entry
+// has moved on to the next cell meanwhile.
 func TestTheAnswerToWhatWasGivenUpRestoresNothing(t *testing.T) {
 	m := new(Counters)
 	e := answeredEntry(m)

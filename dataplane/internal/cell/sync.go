@@ -54,8 +54,8 @@ type SyncPart struct {
 	Read     [2]bool       // nothing is sent for the cell, and it should be read
 }
 
-// BeginSync puts unsent cost on its way. The previous cell need not be read once the origin has answered about it lateMs after
-// its end.
+// BeginSync puts unsent cost on its way. The previous cell need not be read once the origin has answered about it
+// lateMs after its end.
 func (e *Entry) BeginSync(nowMs int64, now clock.Steady, k *Rules, lateMs int64, shared bool) (x SyncPart) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -72,10 +72,11 @@ const (
 	overflowMax  = 0xff    // there it sticks
 	bucketsMin   = 16
 
-	handStride   = 0x9e3779b97f4a7c15 // odd, so the hand visits every bucket in a round; 2^64 over the golden ratio, so never a neighbour
-	victimProbes = 64                 // entries that a first contact may look at to make room
-	slotProbes   = 512                // places it may look at to find them
-	sweepBuckets = 4096               // buckets that one tick of the sweep looks at
+	// odd, so the hand visits every bucket in a round; 2^64 over the golden ratio, so never a neighbour
+	handStride   = 0x9e3779b97f4a7c15
+	victimProbes = 64   // entries that a first contact may look at to make room
+	slotProbes   = 512  // places it may look at to find them
+	sweepBuckets = 4096 // buckets that one tick of the sweep looks at
 
 	partsMax    = 64   // a power of two
 	partEntries = 4096 // capacity below which a part is not worth having

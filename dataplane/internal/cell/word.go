@@ -16,7 +16,8 @@ import "github.com/weirhq/weir/shared/window"
 const (
 	countBits = 55
 	CountMax  = 1<<countBits - 1
-	mergedMax = 1 << 54 // where merges, and whatever else no limit bounds, stop: a request, at most window.LimitMax, still fits on top
+	// where merges, and whatever else no limit bounds, stop: a request, at most window.LimitMax, still fits on top
+	mergedMax = 1 << 54
 	creditMax = 1 << 53 // of a cell, see Reservation: a word is at most so much more than what a decision was judged by
 	tagMask   = 0x7f
 	sealed    = 1 << 63

@@ -142,7 +142,8 @@ func (s *Streams) Answered(id ID, number int64, epoch store.Epoch, costs []store
 	}
 }
 
-// longest is how long decisions depend on costs: until the window that follows theirs has ended, which may have to begin.
+// longest is how long decisions depend on costs: until the window that follows theirs has ended, which may have to
+// begin.
 func longest(costs []store.Cost) (d time.Duration) {
 	for i := range costs {
 		d = max(d, 3*costs[i].Cell.Duration)

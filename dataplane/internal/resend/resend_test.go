@@ -112,7 +112,8 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// What is kept of a stream that its limiter uses no more, as one that was stopped, goes with the next use of another one.
+// What is kept of a stream that its limiter uses no more, as one that was stopped, goes with the next use of another
+// one.
 func TestWhatIsKeptOfAnUnusedStreamExpires(t *testing.T) {
 	var s Streams
 	s.Answered(ID{Stream: 7}, 1, 9, costs(1), start)

@@ -17,9 +17,9 @@ const (
 	staleIntervals = 3
 )
 
-// either is where a node with Redis and MySQL gets settings, and sends heartbeats: the origin, so that MySQL's load does
-// not grow with nodes, and MySQL itself if the origin fails, has no settings, or has old ones. So operators reach nodes
-// whose Redis is down.
+// either is where a node with Redis and MySQL gets settings, and sends heartbeats: the origin, so that MySQL's load
+// does not grow with nodes, and MySQL itself if the origin fails, has no settings, or has old ones. So operators reach
+// nodes whose Redis is down.
 type either struct {
 	origin, store store.Settings
 	interval      func() time.Duration // the settings interval in force
@@ -53,8 +53,8 @@ func (e *either) fromOrigin(ctx context.Context, region string) (store.SettingsR
 	return e.origin.Settings(ctx, region)
 }
 
-// Heartbeat implements store.Settings. What no relay takes from the origin goes to MySQL: a region without a relay is not
-// silent.
+// Heartbeat implements store.Settings. What no relay takes from the origin goes to MySQL: a region without a relay is
+// not silent.
 func (e *either) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
 	ways := []func(context.Context, ...heartbeat.Beat) error{e.toOrigin, e.store.Heartbeat}
 	if !e.relayed.Load() {

@@ -17,8 +17,8 @@ import (
 // releaseTimeout is how long the end of a relay may take: a lease that is not released ends by itself.
 const releaseTimeout = 2 * time.Second
 
-// regions are this node's way to other regions: a relay, and its peers. The zero value is that of a node without Redis or
-// without MySQL, which needs neither.
+// regions are this node's way to other regions: a relay, and its peers. The zero value is that of a node without Redis
+// or without MySQL, which needs neither.
 type regions struct {
 	relay *relay.Relay
 	peers *peers.Peers // nil without relay-peers
@@ -94,8 +94,8 @@ func (r regions) start(ctx context.Context, logger *slog.Logger) error {
 	return nil
 }
 
-// stop ends both, in whatever state start has left them. What the relay has not told stays in Redis, where the next relay
-// finds it.
+// stop ends both, in whatever state start has left them. What the relay has not told stays in Redis, where the next
+// relay finds it.
 func (r regions) stop(logger *slog.Logger) {
 	if r.relay == nil {
 		return

@@ -227,6 +227,7 @@ func (i *item) appendStatus(b []byte, now time.Time) []byte {
 func appendMessage(b []byte, tag uint64, m proto.Message) []byte {
 	b = append(b, byte(tag), 0)
 	start := len(b)
-	b, _ = proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, m) // fails for strings that are no text; a rule has none
+	// fails for strings that are no text; a rule has none
+	b, _ = proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, m)
 	return wire.WithLength(b, start)
 }

@@ -22,9 +22,9 @@ const overridesAlike = "SELECT pattern FROM ratelimit_overrides " +
 	"AND LEFT(SUBSTRING_INDEX(pattern, '*', 1), LENGTH(?)) = LEFT(?, LENGTH(SUBSTRING_INDEX(pattern, '*', 1))) " +
 	"LIMIT ? FOR UPDATE"
 
-// roomFor refuses a new pattern that nodes would leave out. It runs before and after the insert: the first look locks the
-// patterns that begin alike, so that those who insert at once take turns, and the second counts what others inserted
-// while the first one waited.
+// roomFor refuses a new pattern that nodes would leave out. It runs before and after the insert: the first look locks
+// the patterns that begin alike, so that those who insert at once take turns, and the second counts what others
+// inserted while the first one waited.
 func roomFor(ctx context.Context, tx *sql.Tx, workspace, namespace, pattern string) error {
 	if strings.Count(pattern, "*") < 2 {
 		return nil

@@ -33,8 +33,8 @@ type Config struct {
 type Peer struct {
 	Region string // see store.CheckRegion
 
-	// Name is what the region's certificates are issued to: a DNS name or an IP address, 1 to NameBytesMax bytes. A relay
-	// that connects to this region, and one that says to come from it, must prove it. Ignored with Plaintext.
+	// Name is what the region's certificates are issued to: a DNS name or an IP address, 1 to NameBytesMax bytes. A
+	// relay that connects to this region, and one that says to come from it, must prove it. Ignored with Plaintext.
 	Name string
 
 	// Addresses are those of the region's relays, host:port, 1 to AddressesMax. All are tried; those that lead a shard

@@ -11,7 +11,10 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// R2 with peers: a count from 10 % of the limit on is known everywhere within an interval and a link, and one below that
+// R2 with peers: a count from 10 % of the limit on is known everywhere within an interval and a link, and one below
+//
+//	that
+//
 // within twice as much after a second region uses the cell. MySQL, 60 to 120 ms away, has no part in it.
 func TestR2ThroughPeers(t *testing.T) {
 	for _, names := range [][]string{{"eu", "us"}, {"eu", "us", "ap"}} {

@@ -18,18 +18,19 @@
 //
 // A relay that leads a shard of its region's origin connects to each address of each peer, and sends its rows to those
 // whose relay leads a shard of theirs: one stream a direction and pair of regions, and more only where several nodes
-// lead an origin's shards. Other relays refuse the stream, and are asked again every second. A relay that does not lead connects
-// to nothing. Who leads changes with the lease, in about three seconds, and the streams follow within a second or two.
+// lead an origin's shards. Other relays refuse the stream, and are asked again every second. A relay that does not lead
+// connects to nothing. Who leads changes with the lease, in about three seconds, and the streams follow within a second
+// or two.
 //
 // Name all relays of a region in Peer.Addresses, or a host name with all their addresses: each attempt takes the next
 // one. A host name finds one relay that leads; the shards that others lead have their rows through MySQL.
 //
 // # Who is let in
 //
-// Both ends show a certificate, over TLS 1.3, that the other end's authorities have signed. The sender requires that the
-// server's certificate was issued to the Name of the peer that it means to reach, and the server that the caller's was
-// issued to the Name of the region that the caller says to come from. So a relay of one region can tell rows of its own
-// region and of no other. Both ends name both regions, so that a wrong address is an error and not a wrong count.
+// Both ends show a certificate, over TLS 1.3, that the other end's authorities have signed. The sender requires that
+// the server's certificate was issued to the Name of the peer that it means to reach, and the server that the caller's
+// was issued to the Name of the region that the caller says to come from. So a relay of one region can tell rows of its
+// own region and of no other. Both ends name both regions, so that a wrong address is an error and not a wrong count.
 //
 // A certificate must serve both ends, by its extended key usage, and have the region's name as a subject alternative
 // name. One authority for a fleet and one certificate for each region are enough:
@@ -40,8 +41,8 @@
 //	    -addext subjectAltName=DNS:eu.relays.example -addext extendedKeyUsage=serverAuth,clientAuth \
 //	    -addext basicConstraints=critical,CA:FALSE -CA authority.pem -CAkey authority.key -keyout eu.key -out eu.pem
 //
-// To change a certificate, replace its files: TLS.Check reads them again. To change the authority, have all relays trust
-// the old one and the new one, then give them certificates by the new one, then take the old one away. Files that
+// To change a certificate, replace its files: TLS.Check reads them again. To change the authority, have all relays
+// trust the old one and the new one, then give them certificates by the new one, then take the old one away. Files that
 // disagree are an error, and what was in force stays. New connections use what the files hold; a sender makes each
 // stream anew after 15 to 45 minutes, and a server closes each connection after about an hour.
 //
@@ -50,15 +51,15 @@
 // # Bounds
 //
 //	a row            store.NewsBytesMax, and 1 KiB around it
-//	a stream out     a queue of 64 rows and 4 MiB, which drops the oldest; a row that is not read for 10 s ends the stream
+//	a stream out     a queue of 64 rows and 4 MiB, which drops the oldest; a row not read for 10 s ends the stream
 //	a stream in      512 KiB on its way, and one row at a time that is merged; hello within 5 s
 //	a peer           16 addresses; 8 streams in
 //	connections in   256, a quarter from one address; a further one closes the one that was silent longest
 //	a connection     2 streams, 8 KiB of headers, 5 s for the handshake, a ping after 10 s of silence, an hour
 //
-// Tell, which a relay calls as it appends a row, takes a lock that no I/O is done under. A failing address is tried again
-// after 250 ms, then after twice as long each time up to 10 s, each time half to one and a half times as long, so that
-// relays that lost a peer together do not come back together.
+// Tell, which a relay calls as it appends a row, takes a lock that no I/O is done under. A failing address is tried
+// again after 250 ms, then after twice as long each time up to 10 s, each time half to one and a half times as long, so
+// that relays that lost a peer together do not come back together.
 //
 // A peer that is let in is trusted with its own region's counts, as it is in MySQL: it can claim cost that was never
 // accepted, and so have keys denied in other regions.

@@ -178,7 +178,8 @@ func (l *link) open(ctx context.Context, end context.CancelCauseFunc, client rel
 		return nil, err
 	}
 	hello := &relayv1.Hello{FromRegion: l.peers.cfg.Region, ToRegion: l.peer.Region}
-	_ = stream.Send(&relayv1.TellRequest{Message: &relayv1.TellRequest_Hello{Hello: hello}}) // Recv has the reason if it fails
+	// Recv has the reason if it fails
+	_ = stream.Send(&relayv1.TellRequest{Message: &relayv1.TellRequest_Hello{Hello: hello}})
 	if _, err := stream.Recv(); err != nil {
 		return nil, err
 	}

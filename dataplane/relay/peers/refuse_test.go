@@ -260,8 +260,8 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	})
 }
 
-// Both ends see to it that a stream does not outlive what allowed it for long: the sender makes it anew in time, and the
-// server closes the connection of one that does not.
+// Both ends see to it that a stream does not outlive what allowed it for long: the sender makes it anew in time, and
+// the server closes the connection of one that does not.
 func TestStreamsAreMadeAnew(t *testing.T) {
 	var usFiles files
 	inPair(t, func(f *fleet, _, us *peers.Config) {

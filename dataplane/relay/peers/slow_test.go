@@ -33,8 +33,8 @@ func TestRowsArrive(t *testing.T) {
 	})
 }
 
-// A peer that takes no rows delays no Tell: the oldest rows are dropped and counted, and the newest arrive. When it takes
-// none for long, the stream is made anew.
+// A peer that takes no rows delays no Tell: the oldest rows are dropped and counted, and the newest arrive. When it
+// takes none for long, the stream is made anew.
 func TestASlowPeer(t *testing.T) {
 	inPair(t, nil, func(t *testing.T, p *pair) {
 		release := make(chan struct{})

@@ -11,8 +11,8 @@ import (
 	"github.com/weirhq/weir/shared/reload"
 )
 
-// TLS is a relay's certificate, and the authorities that sign those of its peers. New connections are made with what the
-// files hold now; those that exist go on for at most connectionAgeMax.
+// TLS is a relay's certificate, and the authorities that sign those of its peers. New connections are made with what
+// the files hold now; those that exist go on for at most connectionAgeMax.
 type TLS struct {
 	*reload.Files // Check reads the files again, and keeps what is in force if they are at fault
 

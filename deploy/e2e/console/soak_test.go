@@ -29,7 +29,8 @@ func TestSoakOfLivePages(t *testing.T) {
 	for name, path := range largePages {
 		s.pages[name] = &watched{session: b.open(url + path), changed: time.Now()}
 	}
-	b.until(s.pages["fleet"].session, `document.querySelector("#chart .uplot") !== null`) // it is drawn from the second figure on
+	// it is drawn from the second figure on
+	b.until(s.pages["fleet"].session, `document.querySelector("#chart .uplot") !== null`)
 	began := time.Now()
 	tick := time.NewTicker(max(every, time.Millisecond))
 	defer tick.Stop()

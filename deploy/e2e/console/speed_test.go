@@ -15,7 +15,8 @@ import (
 func BenchmarkPagesInChromium(b *testing.B) {
 	url := serve(b, "large")
 	browser := browse(b)
-	page := browser.open(url + "/console/audit") // the static files are in its cache, as they are of anybody's second page
+	// the static files are in its cache, as they are of anybody's second page
+	page := browser.open(url + "/console/audit")
 	for _, name := range slices.Sorted(maps.Keys(everyLargePage)) {
 		b.Run(name, func(b *testing.B) {
 			browser.t = b

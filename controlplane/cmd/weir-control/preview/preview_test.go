@@ -140,7 +140,8 @@ func TestShrinkSaysHow(t *testing.T) {
 // has one row a region and interval at most, however many keys and nodes there are.
 func TestRowsGoByRegions(t *testing.T) {
 	const interval = 200 * time.Millisecond
-	quiet := sim.Report{MySQLRowsWrittenPerS: 14, MySQLCountsWrittenPerS: 10, MySQLRowsReadPerS: 4} // 4 rows of news of two regions
+	// 4 rows of news of two regions
+	quiet := sim.Report{MySQLRowsWrittenPerS: 14, MySQLCountsWrittenPerS: 10, MySQLRowsReadPerS: 4}
 	for name, tc := range map[string]struct {
 		by            scale
 		report        sim.Report
@@ -177,9 +178,10 @@ func TestPreviewEnds(t *testing.T) {
 // Who ran out of time is told how much would do.
 func TestOutOfTimeSaysHowMuch(t *testing.T) {
 	for want, tc := range map[string][2]time.Duration{
-		"not done within 10s: allow it more than 25s (at most 1m0s)":                                      {10 * time.Second, 0},
-		"not done within 10s: allow it about 20s (at most 1m0s)":                                          {10 * time.Second, 8 * time.Second},
-		"not done within 5s: allow it about 6s (at most 1m0s)":                                            {5 * time.Second, time.Second}, // the other one takes longer
+		"not done within 10s: allow it more than 25s (at most 1m0s)": {10 * time.Second, 0},
+		"not done within 10s: allow it about 20s (at most 1m0s)":     {10 * time.Second, 8 * time.Second},
+		// the other one takes longer
+		"not done within 5s: allow it about 6s (at most 1m0s)":                                            {5 * time.Second, time.Second},
 		"not done within 30s, and would take more than 1m15s (at most 1m0s): give it a shorter window or": {30 * time.Second, 0},
 		"not done within 1m0s, and would take about 1m40s (at most 1m0s): give":                           {time.Minute, 40 * time.Second},
 	} {

@@ -182,15 +182,16 @@ func predict(p sim.Population, by scale, set tuning.Tuning) (controlplane.Predic
 	}, nil
 }
 
-// rows are what the whole fleet writes and reads a second. Each count that is stored is a row. News has one row a region
-// and interval in which something has changed, which all other regions read.
+// rows are what the whole fleet writes and reads a second. Each count that is stored is a row. News has one row a
+// region and interval in which something has changed, which all other regions read.
 func (s scale) rows(r sim.Report, interval time.Duration) (written, read float64) {
 	news := max(0, r.MySQLRowsWrittenPerS-r.MySQLCountsWrittenPerS)
 	written, read = news+r.MySQLCountsWrittenPerS*s.byKeys, r.MySQLRowsReadPerS
 	if news == 0 {
 		return written, read
 	}
-	busy := max(1, min(s.byKeys, float64(s.reduced)/interval.Seconds()/news)) // with all keys, more intervals have changes
+	// with all keys, more intervals have changes
+	busy := max(1, min(s.byKeys, float64(s.reduced)/interval.Seconds()/news))
 	writers := float64(s.regions) / float64(s.reduced)
 	readers := 1.0
 	if s.reduced > 1 {

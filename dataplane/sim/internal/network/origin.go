@@ -40,14 +40,16 @@ type originOp struct {
 }
 
 var (
-	originRead    = originOp{"origin read", 3, 1}    // EVAL, GET epoch, TIME; HMGET
-	originSend    = originOp{"origin send", 7, 2}    // and GET, SET stream, ZADD, ZREMRANGEBYSCORE changes; HMGET, HSET
-	originClaim   = originOp{"origin claim", 5, 2}   // as send, without a stream
-	originChanges = originOp{"origin changes", 7, 1} // EVAL, GET epoch, TIME, and four for the changes and the mark; HMGET
-	originTold    = originOp{"origin told", 2, 1}    // EVAL, ZREM; HMGET
-	originScan    = originOp{"origin scan", 4, 1}    // EVAL, GET epoch, TIME, SCAN; HMGET
-	originTell    = originOp{"origin tell", 3, 2}    // EVAL, TIME, PUBLISH; HMGET, HSET
-	originRaise   = originOp{"origin raise", 6, 2}   // EVAL, GET epoch, TIME, GET mark, and two for the changes; HMGET, HSET
+	originRead  = originOp{"origin read", 3, 1}  // EVAL, GET epoch, TIME; HMGET
+	originSend  = originOp{"origin send", 7, 2}  // and GET, SET stream, ZADD, ZREMRANGEBYSCORE changes; HMGET, HSET
+	originClaim = originOp{"origin claim", 5, 2} // as send, without a stream
+	// EVAL, GET epoch, TIME, and four for the changes and the mark; HMGET
+	originChanges = originOp{"origin changes", 7, 1}
+	originTold    = originOp{"origin told", 2, 1} // EVAL, ZREM; HMGET
+	originScan    = originOp{"origin scan", 4, 1} // EVAL, GET epoch, TIME, SCAN; HMGET
+	originTell    = originOp{"origin tell", 3, 2} // EVAL, TIME, PUBLISH; HMGET, HSET
+	// EVAL, GET epoch, TIME, GET mark, and two for the changes; HMGET, HSET
+	originRaise   = originOp{"origin raise", 6, 2}
 	originHealed  = originOp{"origin healed", 4, 0}  // EVAL, GET epoch, TIME, SET
 	originLease   = originOp{"origin lease", 4, 0}   // EVAL, GET, PTTL, SET
 	originRelease = originOp{"origin release", 3, 0} // EVAL, GET, DEL

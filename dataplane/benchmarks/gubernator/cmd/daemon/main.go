@@ -1,5 +1,6 @@
 // Daemon is gubernator as a server: one node that owns every key, with everything that its own program has but
-// traces, which that one fails to set up in the versions that are pinned here. GUBER_* in the environment configures it.
+// traces, which that one fails to set up in the versions that are pinned here. GUBER_* in the environment configures
+// it.
 package main
 
 import (
