@@ -93,7 +93,7 @@ func composeSecrets(t *testing.T) string {
 	if err := os.WriteFile(script, read(t, filepath.Join(root, "deploy/compose/secrets.sh")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, made := range []int{7, 0} {
+	for _, made := range []int{13, 0} {
 		out, err := exec.CommandContext(t.Context(), "/bin/sh", script).CombinedOutput()
 		if err != nil || strings.Count(string(out), "made ") != made {
 			t.Fatalf("secrets.sh: %v, want %d secrets\n%s", err, made, out)

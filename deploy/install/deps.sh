@@ -1,8 +1,8 @@
 #!/bin/sh
 # Makes sure that the servers of the tests and of `make run` are installed: MariaDB, Redis and Restate; and what only
 # tests need: MySQL beside MariaDB, since they run on both; the client packages that weir-node is tested with; promtool, which comes with Prometheus, for the
-# alerts; Chromium, with what drives it, for the console; zsh and fish, which complete weirctl; and on Linux
-# systemd-analyze, for the units.
+# alerts; openssl, for certificates; Chromium, with what drives it, for the console; zsh and fish, which complete weirctl;
+# and on Linux systemd-analyze, for the units.
 #
 #   deps.sh           installs what is missing: with apt-get on Debian and Ubuntu, with brew on macOS, Restate and clients with npm
 #                     MySQL, which no stable Debian has, is unpacked into the user's cache: see mysql.sh
@@ -20,7 +20,7 @@ PATH=$PATH:/usr/sbin:/usr/libexec # where distributions put mariadbd
 
 main() {
 	install=yes
-	wanted='mariadb mysql redis restate clients promtool chromium driver shells'
+	wanted='mariadb mysql redis restate clients promtool openssl chromium driver shells'
 	[ "$(uname)" != Linux ] || wanted="$wanted systemd"
 	case ${1-} in
 	'') ;;
@@ -150,6 +150,10 @@ find_shells() {
 	found=$(command -v zsh) && has fish
 }
 
+find_openssl() {
+	found=$(command -v openssl)
+}
+
 find_systemd() {
 	found=$(command -v systemd-analyze)
 }
@@ -191,6 +195,7 @@ install_chromium() { install_packages chromium '--cask chromium'; }
 
 install_shells() { install_packages 'zsh fish' 'zsh fish'; }
 
+install_openssl() { install_packages openssl openssl; }
 install_systemd() { has apt-get && install_packages systemd ''; }
 
 install_driver() {
@@ -268,6 +273,7 @@ advise() {
 		redis) echo "  Redis 7 or newer: redis-server (Debian: apt-get install redis-server; macOS: brew install redis)" ;;
 		restate) echo "  Restate: Node.js 18 or newer with npm, then: cd restate/server && npm ci --ignore-scripts" ;;
 		promtool) echo "  promtool, for the tests of the alerts (Debian: apt-get install prometheus; macOS: brew install prometheus)" ;;
+		openssl) echo "  openssl, for the tests of certificates (Debian: apt-get install openssl; macOS: brew install openssl)" ;;
 		clients) echo "  client packages, for the tests: Node.js 18 or newer with npm, then: cd dataplane/node/nodecmd/testdata/clients && npm ci --ignore-scripts" ;;
 		chromium) echo "  Chromium, for the tests of the console (Debian: apt-get install chromium; macOS: brew install --cask chromium)" ;;
 		shells) echo "  zsh and fish, for the tests of weirctl's completion (Debian: apt-get install zsh fish; macOS: brew install zsh fish)" ;;

@@ -32,7 +32,7 @@ func newMachine(t *testing.T) *machine {
 		m.links(program)
 	}
 	m.env = []string{"PATH=" + m.bin, "CLIENT_PACKAGES=" + m.bin, "BROWSER_DRIVER=" + m.bin, "CHROMIUM_BIN=" + filepath.Join(m.bin, "chromium")}
-	for _, program := range []string{"chromium", "promtool", "zsh", "fish", "systemd-analyze"} {
+	for _, program := range []string{"chromium", "promtool", "openssl", "zsh", "fish", "systemd-analyze"} {
 		m.has(program, "")
 	}
 	return m
@@ -98,7 +98,7 @@ func TestDepsAllThere(t *testing.T) {
 	for _, program := range []string{"apt-get", "apt-cache", "brew", "npm", "sudo", "id"} {
 		m.has(program, "exit 1")
 	}
-	things := 9
+	things := 10
 	if runtime.GOOS == "linux" {
 		things++ // systemd's
 	}
@@ -251,6 +251,21 @@ func TestDepsShells(t *testing.T) {
 		t.Errorf("--run: status %d, output\n%s", status, output)
 	}
 	if output, status := m.run("--check"); status != 1 || !strings.Contains(output, "shells: missing") || !strings.Contains(output, "apt-get install zsh fish") || strings.Contains(output, "systemd: missing") {
+		t.Errorf("--check: status %d, output\n%s", status, output)
+	}
+}
+
+// openssl makes the certificates of deploy/compose: tests want it, `make run` does not.
+func TestDepsOpenssl(t *testing.T) {
+	m := newMachine(t)
+	m.set("MARIADB_SERVER_BIN", "MYSQL_SERVER_BIN", "REDIS_SERVER_BIN", "RESTATE_SERVER_BIN")
+	if err := os.Remove(filepath.Join(m.bin, "openssl")); err != nil {
+		t.Fatal(err)
+	}
+	if output, status := m.run("--run"); status != 0 || strings.Contains(output, "openssl") {
+		t.Errorf("--run: status %d, output\n%s", status, output)
+	}
+	if output, status := m.run("--check"); status != 1 || !strings.Contains(output, "openssl: missing") || !strings.Contains(output, "apt-get install openssl") {
 		t.Errorf("--check: status %d, output\n%s", status, output)
 	}
 }
