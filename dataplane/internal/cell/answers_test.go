@@ -1,0 +1,117 @@
+package cell
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// A total that holds a claim whose own answer is still on its way tells of nothing that others have accepted.
+func TestATotalWithAClaimInItCountsTheClaimOnce(t *testing.T) {
+	e := ledgerEntry() // 20 are at the origin
+	c := ledgerClaim(e, 10, 100)
+	if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way != WayClaim {
+		t.Fatal(way)
+	}
+	for _, answer := range []func(total *store.Total){
+		func(total *store.Total) { e.Absorb(&Counters{}, ledgerSeq, total, clock.SteadyStart) },
+		func(total *store.Total) { e.MergeClaim(&Counters{}, c, total, true, clock.SteadyStart) },
+	} {
+		answer(&store.Total{Region: 30})
+		if counted := e.LookAt(ledgerSeq).Counted; counted != 30 {
+			t.Errorf("%d are counted, want the 20 and the claim's 10", counted)
+		}
+	}
+}
+
+// More of other regions' cost leaves this node's credit as it is, and what that has paid for.
+func TestForeignCostLeavesCreditAsItIs(t *testing.T) {
+	slot, m := slotOf(ledgerSeq), new(Counters)
+	e := ledgerEntry()
+	e.GiveBack(ledgerSeq, 15)
+	e.HearForeign(m, ledgerSeq, ledgerSeq, 40)
+	if l := e.LookAt(ledgerSeq); l.Foreign != 40 || l.Counted+l.Others != 45 {
+		t.Errorf("%+v; want 40 foreign, and 45 that decisions see", l)
+	}
+	e.addLocked(slot, 10)
+	e.netLocked(slot)
+	e.HearForeign(m, ledgerSeq, ledgerSeq, 50)
+	if l := e.LookAt(ledgerSeq); l.Foreign != 50 || l.Counted+l.Others != 65 || l.Credit != 5 {
+		t.Errorf("%+v; want 50 foreign, 65 that decisions see, and 5 of the credit", l)
+	}
+}
+
+// An answer about the cell before makes the current one no fresher, and neither does an error.
+func TestOnlyTheCurrentCellsAnswerMakesItFresh(t *testing.T) {
+	const later = clock.SteadyStart + 1000
+	e := ledgerEntry()
+	e.rotate(ledgerSeq + 1)
+	e.noteRefresh(clock.SteadyStart)
+	e.Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 20}, later)
+	e.Absorb(&Counters{}, ledgerSeq+1, &store.Total{Err: errors.New("refused")}, later)
+	if got := e.RefreshedAt(); got != clock.SteadyStart {
+		t.Errorf("heard at %d", got-clock.SteadyStart)
+	}
+	e.Absorb(&Counters{}, ledgerSeq+1, &store.Total{}, later)
+	if got := e.RefreshedAt(); got != later {
+		t.Errorf("heard at %d, want %d", got-clock.SteadyStart, later-clock.SteadyStart)
+	}
+}
+
+// A cost that the origin refuses for itself is unsent again, and goes with the next chunk.
+func TestARefusedCostIsSentAgain(t *testing.T) {
+	m := new(Counters)
+	e := answeredEntry(m)
+	e.addLocked(slotOf(ledgerSeq), 4)
+	sent := loaded(e)
+	refused := &store.Total{Epoch: lostEpoch, Err: errors.New("cannot be written")}
+	if again, _ := e.Confirm(m, &sent, refused, clock.SteadyStart); !again || e.Unsent() != 4 {
+		t.Errorf("to be sent again: %v; %d unsent, want 4", again, e.Unsent())
+	}
+	wantRestore(t, "again", loaded(e), lostEpoch, 0, 0, 4)
+}
+
+// Of a guest's cost a total names as much as it is more than what was named, and no more.
+func TestATotalNamesAsMuchOfAGuestsCostAsItHolds(t *testing.T) {
+	e := ledgerEntry() // 20 are at the origin
+	e.addLocked(slotOf(ledgerSeq), 3)
+	e.SettleUnnamed(ledgerSeq, 3)
+	for _, step := range []struct{ total, named int64 }{{20, 20}, {21, 21}, {20, 21}, {23, 23}, {24, 24}} {
+		e.Absorb(&Counters{}, ledgerSeq, &store.Total{Region: step.total}, clock.SteadyStart)
+		if named := e.LookAt(ledgerSeq).Named; named != step.named {
+			t.Errorf("a total of %d: %d are named, want %d", step.total, named, step.named)
+		}
+	}
+}
+
+// A key that was refused for the room of others is granted all that is left after a quiet time. Once something of
+// others is heard, claims leave room again.
+func TestAKeyLeavesRoomAgainOnceOthersAreHeard(t *testing.T) {
+	const quietMs, nodes = 200, 5
+	e := ledgerEntry() // 20 are at the origin
+	claim := func(now clock.Steady) (*Claim, int64) {
+		c := ledgerClaim(e, 10, 100)
+		c.spares = true
+		call, way := e.PrepareClaim(c, false, nodes, quietMs, now)
+		if way != WayClaim {
+			t.Fatal(way)
+		}
+		return c, call.AtMost
+	}
+	c, _ := claim(clock.SteadyStart)
+	e.MergeClaim(&Counters{}, c, &store.Total{Region: 20}, false, clock.SteadyStart)
+	if c.Way != WayCrowded {
+		t.Fatal(c.Way)
+	}
+	c, atMost := claim(clock.SteadyStart + quietMs)
+	if atMost != 100 {
+		t.Errorf("at most %d after a quiet time, want all", atMost)
+	}
+	e.EndClaim(c, WayBroken)
+	e.Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 21}, clock.SteadyStart+quietMs)
+	if _, atMost = claim(clock.SteadyStart + quietMs); atMost != 100-4*7 {
+		t.Errorf("at most %d, as others are heard; of the 79 that are left each of four others has a share of 7", atMost)
+	}
+}
