@@ -91,7 +91,8 @@ func (b *book) cellLocked(name *window.Cell) *cell {
 	return c
 }
 
-// forgetOwn forgets the own region's side of all cells, and what the origin has of the others'.
+// forgetOwn forgets the own region's side of all cells. The others' side stays, and the load that follows has it sent
+// again: see changes.
 func (b *book) forgetOwn() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -103,19 +104,14 @@ func (b *book) forgetOwn() {
 			delete(b.cells, name)
 			continue
 		}
-		*c = cell{name: c.name, hash: c.hash, told: toldNothing, shared: c.shared, parts: c.parts}
+		*c = cell{name: c.name, hash: c.hash, told: toldNothing, shared: c.shared, parts: c.parts, sent: c.sent}
 	}
-	b.resendLocked()
 }
 
 // resend has all foreign totals sent again, to an origin that has lost them.
 func (b *book) resend() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.resendLocked()
-}
-
-func (b *book) resendLocked() {
 	b.wiped++
 	b.sent = nil
 	clear(b.unsent)

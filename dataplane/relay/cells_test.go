@@ -83,3 +83,57 @@ func TestATotalSentToAnEmptiedOriginIsSentAgain(t *testing.T) {
 		t.Errorf("first %v, then %v", totals, again)
 	}
 }
+
+// A foreign total that an emptied origin was sent anew is repeated as any other, for a replica that lacks it.
+func TestWhatAnEmptiedOriginWasSentIsRepeated(t *testing.T) {
+	b, now := &newTestRelay(t).shards[0].book, time.Now()
+	b.merge("us", counted{minuteCell("a"), 5}, now)
+	for range 2 {
+		cells, totals, wiped := b.toSend(now)
+		if b.setSent(cells, totals, wiped, now); len(totals) != 1 {
+			t.Fatalf("%v is sent", totals)
+		}
+		if _, more, _ := b.toSend(now); len(more) != 0 {
+			t.Fatalf("%v is sent twice", more)
+		}
+		b.resend()
+	}
+	cells, totals, wiped := b.toSend(now)
+	b.setSent(cells, totals, wiped, now)
+	if _, again, _ := b.toSend(now.Add(store.KeepFor)); len(again) != 1 {
+		t.Errorf("%v is repeated, want the total of 5", again)
+	}
+}
+
+// A cell stays for a minute after its end, in which a clock that was ahead may be set back.
+func TestACellOutlivesItsEndByAMinute(t *testing.T) {
+	b, now := &newTestRelay(t).shards[0].book, time.Now()
+	x := minuteCell("a")
+	b.merge("us", counted{x, 5}, now)
+	for _, past := range []time.Duration{0, keptFor - time.Millisecond} {
+		b.heard(time.UnixMilli(x.ExpiresAtMs()).Add(past))
+		if b.sweep(); b.cells[x] == nil || len(b.unsent) != 1 {
+			t.Errorf("it is forgotten %v after its end", past)
+		}
+	}
+	b.heard(time.UnixMilli(x.ExpiresAtMs()).Add(keptFor))
+	if b.sweep(); len(b.cells)+len(b.unsent) != 0 {
+		t.Errorf("%d cells a minute after its end", len(b.cells))
+	}
+}
+
+// A total stays when an origin that has lost counts answers less, and stands still while the same one is answered.
+func TestATotalOnlyGrows(t *testing.T) {
+	b, now := &newTestRelay(t).shards[0].book, time.Now()
+	x := minuteCell("a")
+	for i, total := range []int64{5, 3, 5} {
+		at := now.Add(time.Duration(i) * time.Second)
+		b.growLocked(&store.Change{Cell: x, Total: total, Limit: 100}, at, at)
+	}
+	if c := b.cells[x]; c.total != 5 || !c.grownAt.Equal(now) {
+		t.Errorf("%d, which grew last after %v; want 5, at once", c.total, c.grownAt.Sub(now))
+	}
+	if known := b.known(); len(known) != 1 || known[0].Total != 5 {
+		t.Errorf("an emptied origin is raised to %v, want 5", known)
+	}
+}
