@@ -78,6 +78,9 @@ func (s *originShard) keepBeat(b heartbeat.Beat, now time.Time) error {
 	if !known && len(s.beats) >= store.BeatsMax {
 		return fmt.Errorf("heartbeat of %q: %d nodes' wait for the relay, the most that it keeps", b.NodeID, store.BeatsMax)
 	}
+	if known && b.Precedes(&was.Beat) {
+		return nil
+	}
 	b.Top = cmp.Or(b.Top, was.Top)
 	s.marks++
 	s.beats[b.NodeID] = keptBeat{store.KeptBeat{Beat: b, Mark: s.marks}, now}

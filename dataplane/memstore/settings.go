@@ -101,8 +101,12 @@ func (c *Counts) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
 }
 
 func (c *Counts) beatLocked(beat heartbeat.Beat) {
+	was := c.beats[beat.NodeID]
+	if was.Stopped && beat.Precedes(&was) {
+		return
+	}
 	if beat.Top == "" {
-		beat.Top = c.beats[beat.NodeID].Top
+		beat.Top = was.Top
 	}
 	c.beats[beat.NodeID] = beat
 	c.seen[beat.NodeID] = c.clock().Add(-beat.Age)

@@ -56,7 +56,7 @@ func (h *Origin) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
 		if err != nil {
 			return err
 		}
-		args = append(args, b.NodeID, document, b.Top)
+		args = append(args, b.NodeID, document, b.Top, beatOrder(&b))
 	}
 	if len(beats) == 0 {
 		return nil
@@ -74,7 +74,17 @@ func (h *Origin) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
 	})
 }
 
-// Beats implements store.RelayOrigin. What is no heartbeat is dropped, and counted as garbage.
+// beatOrder is what the scripts compare: see heartbeat.Beat.Precedes.
+func beatOrder(b *heartbeat.Beat) string {
+	last := 0
+	if b.Stopped {
+		last = 1
+	}
+	return fmt.Sprintf("%d %d %d", max(0, b.StartedAtMs), max(0, b.SentAtMs), last)
+}
+
+// Beats implements store.RelayOrigin. What is no heartbeat is left out, and counted as garbage: it goes with the node's
+// next one, or when it has waited for too long.
 func (h *Origin) Beats(ctx context.Context, shard, max int) ([]store.KeptBeat, error) {
 	s, err := h.shard(shard, 0, nil)
 	if err == nil && max < 1 {

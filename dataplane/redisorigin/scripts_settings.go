@@ -6,7 +6,8 @@ package redisorigin
 // in Unix milliseconds by the server's clock.
 //
 // Heartbeats are a sorted set of node ids by when they came, in Unix microseconds by the server's clock but never the
-// same twice, and a hash with the document of each (b and the node's id) and its top keys (t and its id).
+// same twice, and a hash with the document of each (b and the node's id), its top keys (t and its id) and its order (o
+// and its id): when its process started, when it was sent, and 1 if it is the last one.
 var (
 	settingsScript     = lua(luaSettings)
 	tellSettingsScript = lua(luaTellSettings)
@@ -46,7 +47,7 @@ local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local function drop(id)
 	redis.call('ZREM', KEYS[1], id)
-	redis.call('HDEL', KEYS[2], 'b' .. id, 't' .. id)
+	redis.call('HDEL', KEYS[2], 'b' .. id, 't' .. id, 'o' .. id)
 end
 local function prune(keep)
 	local old = redis.call('ZRANGE', KEYS[1], 0, 99, 'WITHSCORES')
@@ -56,18 +57,27 @@ local function prune(keep)
 end
 `
 
-	// luaKeepBeats takes how many nodes' to keep and for how many microseconds; id, document and top keys of each. It
-	// answers with how many were kept.
+	// luaKeepBeats takes how many nodes' to keep and for how many microseconds; id, document, top keys and order of each.
+	// It answers with for how many there was room. What a process sent before the one that is kept changes nothing: see
+	// heartbeat.Beat.Precedes.
 	luaKeepBeats = `
+local function precedes(order, kept)
+	local started, sent, last = string.match(order, '(%d+) (%d+) (%d)')
+	local keptStarted, keptSent, keptLast = string.match(kept or '', '(%d+) (%d+) (%d)')
+	if started ~= keptStarted then return false end
+	if last ~= keptLast then return keptLast == '1' end
+	return tonumber(sent) < tonumber(keptSent)
+end
 prune(tonumber(ARGV[2]))
 local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]
 local mark = math.max(now, (tonumber(last) or 0) + 1)
 local kept = 0
-for i = 3, #ARGV, 3 do
+for i = 3, #ARGV, 4 do
 	local id = ARGV[i]
-	if redis.call('ZSCORE', KEYS[1], id) or redis.call('ZCARD', KEYS[1]) < tonumber(ARGV[1]) then
+	if precedes(ARGV[i+3], redis.call('HGET', KEYS[2], 'o' .. id)) then kept = kept + 1
+	elseif redis.call('ZSCORE', KEYS[1], id) or redis.call('ZCARD', KEYS[1]) < tonumber(ARGV[1]) then
 		redis.call('ZADD', KEYS[1], string.format('%.0f', mark), id)
-		redis.call('HSET', KEYS[2], 'b' .. id, ARGV[i+1])
+		redis.call('HSET', KEYS[2], 'b' .. id, ARGV[i+1], 'o' .. id, ARGV[i+3])
 		if ARGV[i+2] ~= '' then redis.call('HSET', KEYS[2], 't' .. id, ARGV[i+2]) end
 		mark, kept = mark + 1, kept + 1
 	end

@@ -221,7 +221,8 @@ var originBeatTests = map[string]func(*originTest){
 		await.True(h, "it is 20 ms old", func() bool { return h.keptBeats(1)[0].Age >= 20*time.Millisecond })
 	},
 	"are a node's last": func(h *originTest) {
-		first, second := fullBeat(h.T, "a"), heartbeat.Beat{NodeID: "a", Region: "us", SentAtMs: 5, Top: "{}"}
+		first := fullBeat(h.T, "a")
+		second := heartbeat.Beat{NodeID: "a", Region: "us", StartedAtMs: first.StartedAtMs + 1, SentAtMs: 5, Top: "{}"}
 		beat(h, h, first)
 		kept := h.keptBeats(100)
 		beat(h, h, second)
@@ -229,10 +230,24 @@ var originBeatTests = map[string]func(*originTest){
 		h.stored(kept...) // the earlier one
 		h.wantKept(second)
 	},
+	"are not replaced by what a process sent before, that comes late": func(h *originTest) {
+		early := heartbeat.Beat{NodeID: "a", Region: "eu", StartedAtMs: 10, SentAtMs: 20}
+		late, last, next := early, early, early
+		late.SentAtMs, last.SentAtMs, last.Stopped = 30, 25, true // the node's clock has stepped back
+		next.StartedAtMs, next.SentAtMs = 5, 6                    // and so it has before the next process
+		for i, step := range []struct{ sent, want heartbeat.Beat }{
+			{late, late}, {early, late}, {late, late}, {last, last}, {late, last}, {next, next},
+		} {
+			beat(h, h, step.sent)
+			if kept := h.keptBeats(9); len(kept) != 1 || kept[0].SentAtMs != step.want.SentAtMs {
+				h.Errorf("step %d: %+v are kept, want the one of %d ms", i, kept, step.want.SentAtMs)
+			}
+		}
+	},
 	"keep the top keys that were told before": func(h *originTest) {
 		b := fullBeat(h.T, "a")
 		beat(h, h, b)
-		later := heartbeat.Beat{NodeID: "a", Region: "eu", SentAtMs: 5}
+		later := heartbeat.Beat{NodeID: "a", Region: "eu", StartedAtMs: b.StartedAtMs + 1, SentAtMs: 5}
 		beat(h, h, later)
 		later.Top = b.Top
 		h.wantKept(later)

@@ -192,7 +192,14 @@ func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
 			}
 			beat(t, s, second)
 		}
+		late := second
+		late.Stopped = false // it was sent before the last word, and comes after it
+		beat(t, s, late)
+		if got := settings(t, s, full.Region).NodesLive; got != 1 {
+			t.Errorf("%d live nodes after the second has stopped, want 1", got)
+		}
 		second.Stopped = false // it was started again
+		second.StartedAtMs++
 		beat(t, s, second)
 		if got := settings(t, s, full.Region).NodesLive; got != 2 {
 			t.Errorf("%d live nodes after the second came back, want 2", got)

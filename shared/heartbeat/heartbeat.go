@@ -22,6 +22,17 @@ type Beat struct {
 	Top string
 }
 
+// Precedes is true of a heartbeat that its process has sent before another one of its own: what has Stopped says no more.
+func (b *Beat) Precedes(other *Beat) bool {
+	switch {
+	case b.StartedAtMs != other.StartedAtMs:
+		return false
+	case b.Stopped != other.Stopped:
+		return other.Stopped
+	}
+	return b.SentAtMs < other.SentAtMs
+}
+
 // Bounds of what a node says of its relay.
 const (
 	RegionsMax = 64  // regions that a beat has lags of
