@@ -40,6 +40,7 @@ type Origin struct {
 	mu      sync.Mutex
 	holding bool
 	held    []func()
+	changes []window.Cell // by shard: the last one that Changes has returned
 }
 
 var _ store.RelayOrigin = (*Origin)(nil)
@@ -73,7 +74,7 @@ func NewOrigin(o OriginOptions) *Origin {
 func (h *Origin) Client() *Origin { return h.client() }
 
 func (s *originServers) client() *Origin {
-	return &Origin{originServers: s, shardFaults: make([]Faults, len(s.shards))}
+	return &Origin{originServers: s, shardFaults: make([]Faults, len(s.shards)), changes: make([]window.Cell, len(s.shards))}
 }
 
 // ShardFaults are what this way to one shard does besides working, on top of Faults.

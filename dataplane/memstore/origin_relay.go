@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -58,7 +59,7 @@ func (h *Origin) Changes(ctx context.Context, shard, max int) (changes store.Cha
 		}
 		sortChanges(changes.Cells)
 		if changes.More = len(changes.Cells) > max; changes.More {
-			changes.Cells = changes.Cells[:max]
+			changes.Cells = h.inTurn(shard, changes.Cells, max)
 		}
 		return nil
 	})
@@ -66,6 +67,16 @@ func (h *Origin) Changes(ctx context.Context, shard, max int) (changes store.Cha
 		return store.Changes{}, err
 	}
 	return changes, nil
+}
+
+// inTurn picks the changes, which are sorted, that follow those of the last call.
+func (h *Origin) inTurn(shard int, all []store.Change, max int) []store.Change {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	from := sort.Search(len(all), func(i int) bool { return all[i].Cell.Compare(h.changes[shard]) > 0 })
+	turn := append(slices.Clone(all[from:]), all[:from]...)[:max]
+	h.changes[shard] = turn[max-1].Cell
+	return turn
 }
 
 func (s *originShard) change(c window.Cell) store.Change {

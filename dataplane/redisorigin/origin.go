@@ -61,7 +61,9 @@ type shard struct {
 	buckets []*bucket
 	byName  map[string]*bucket
 
-	mu   sync.Mutex
+	begin atomic.Int64 // the bucket that Changes begins with
+
+	mu   sync.Mutex // of what follows, and of the buckets' turns
 	seen seenEpochs
 }
 
@@ -76,6 +78,7 @@ type bucket struct {
 	streamHead           string
 	epoch                atomic.Uint32 // the last that was answered, 0 if none
 	first                atomic.Uint32 // of all that were answered
+	turn                 changesTurn   // under the shard's mu
 }
 
 // seenEpochs is what Changes has reported of a shard: one for all, and each bucket's.

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -15,9 +14,6 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/shared/window"
 )
-
-// changesMax bounds what one look for changes takes, and with it how long a server can do nothing else.
-const changesMax = 1000
 
 // Lease implements store.RelayOrigin.
 func (h *Origin) Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (store.Lease, error) {
@@ -57,66 +53,6 @@ func (h *Origin) leaseCall(ctx context.Context, shard int, script string, args .
 		return nil, err
 	}
 	return s.client.Eval(ctx, script, []string{s.buckets[0].leaseKey}, args...).Result()
-}
-
-// Changes implements store.RelayOrigin. It takes at most 1,000 at a time, picked at random where there
-// are more, so that some that stay hide no others.
-func (h *Origin) Changes(ctx context.Context, shard, max int) (store.Changes, error) {
-	s, err := h.shard(shard, 0, nil)
-	if err == nil && max < 1 {
-		err = fmt.Errorf("redisorigin: changes: max is %d, want >= 1", max)
-	}
-	if err != nil {
-		return store.Changes{}, err
-	}
-	max = min(max, changesMax)
-	p := s.pipeline(ctx)
-	cmds := make([]*redis.Cmd, len(s.buckets))
-	each := max/len(s.buckets) + 1
-	for i, b := range s.buckets {
-		cmds[i] = p.eval(b, changesScript, []string{b.changesKey, b.healedKey}, nil, []any{min(each, max)})
-	}
-	p.exec()
-	changes := store.Changes{Healed: true}
-	epochs := make([]store.Epoch, len(s.buckets))
-	first := rand.IntN(len(s.buckets))
-	for i := range s.buckets {
-		n := (first + i) % len(s.buckets)
-		r, err := p.reply(s.buckets[n], cmds[n])
-		if err == nil {
-			epochs[n] = r.epoch
-			err = s.takeChanges(s.buckets[n], r, max, &changes)
-		}
-		if err != nil {
-			return store.Changes{}, fmt.Errorf("redisorigin: changes at %s: %w", s.where, err)
-		}
-	}
-	changes.Epoch = s.see(epochs)
-	return changes, nil
-}
-
-// takeChanges reads one bucket's.
-func (s *shard) takeChanges(b *bucket, r *scriptReply, max int, into *store.Changes) error {
-	left := r.int()
-	into.Healed = r.int() == 1 && into.Healed
-	if b.n == 0 {
-		into.Now = r.now
-	}
-	for len(r.rest) > 0 && !r.bad {
-		key, total, limit := r.text(), r.int(), r.int()
-		left--
-		c, err := b.keys.cell(key)
-		switch {
-		case err != nil:
-			s.noteJunk(fmt.Errorf("redisorigin: a change: %w: %w", errJunk, err))
-		case len(into.Cells) == max:
-			into.More = true
-		default:
-			into.Cells = append(into.Cells, store.Change{Cell: c, Total: total, Limit: limit})
-		}
-	}
-	into.More = into.More || left > 0
-	return r.end()
 }
 
 // see remembers the epochs of all buckets and returns one that stands for them.

@@ -211,13 +211,28 @@ if #raised > 0 then redis.call('PUBLISH', ARGV[1], table.concat(raised, '\n')) e
 return #raised
 `
 
-	// luaChanges takes the keys of the changes and of what is healed, and how many to take. It answers
-	// with how many there are and 1 if the bucket is healed; key, region and limit of each.
+	// luaChanges takes the keys of the changes and of what is healed, how many to take, and the one to take them after, by
+	// expiry and key. It answers with how many there are and 1 if the bucket is healed; key, region and limit of each.
+	// Without room for the key to begin after, which may have been taken off, it begins with those that expire as it does.
 	luaChanges = `
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
 out[4] = redis.call('ZCARD', KEYS[2])
 out[5] = redis.call('GET', KEYS[3]) == e and 1 or 0
-for _, key in ipairs(redis.call('ZRANDMEMBER', KEYS[2], ARGV[2])) do
+local n, from = tonumber(ARGV[2]), 0
+if out[4] > n then
+	local set = redis.pcall('ZADD', KEYS[2], 'NX', ARGV[3], ARGV[4])
+	if type(set) == 'table' then from = redis.call('ZCOUNT', KEYS[2], '-inf', '(' .. ARGV[3])
+	else
+		from = redis.call('ZRANK', KEYS[2], ARGV[4]) + 1 - set
+		if set == 1 then redis.call('ZREM', KEYS[2], ARGV[4]) end
+	end
+end
+local keys = redis.call('ZRANGE', KEYS[2], from, from + n - 1)
+local rest = math.min(n - #keys, from)
+if rest > 0 then
+	for _, key in ipairs(redis.call('ZRANGE', KEYS[2], 0, rest - 1)) do keys[#keys + 1] = key end
+end
+for _, key in ipairs(keys) do
 	local a, r, k, f, l, old = record(key)
 	if a and old and l > 0 then
 		local n = #out

@@ -171,7 +171,8 @@ type RelayOrigin interface {
 	Release(ctx context.Context, shard int, holder string) error
 
 	// Changes returns cells with a Limit whose region total or Limit has changed since Told last
-	// took them off, at most max, any of them in any order. Without Told they stay.
+	// took them off, at most max, in any order. Without Told they stay. Where there are more, calls take them in turn:
+	// one that stays comes again after all others, so none waits for longer than a turn.
 	Changes(ctx context.Context, shard, max int) (Changes, error)
 
 	// Told takes cells off the changes, each if its region total and Limit are still the given ones.

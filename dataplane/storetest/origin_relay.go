@@ -71,6 +71,7 @@ var originChangesTests = map[string]func(*originTest){
 	"that changed meanwhile stay when they are told":             testToldMeanwhile,
 	"begin with a Limit, also where there was a total before it": testLateLimit,
 	"are at most max, and More says that there are others":       testManyChanges,
+	"that stay come in turn":                                     testChangesInTurn,
 	"of foreign totals are none": func(h *originTest) {
 		c := h.cells(1)
 		h.tell(store.Foreign{Cell: c[0], Count: 5})
@@ -116,6 +117,26 @@ func testLateLimit(h *originTest) {
 	wantChanges(h)
 	h.send(store.Cost{Cell: c[0], Limit: 9})
 	wantChanges(h, store.Change{Cell: c[0], Total: 4, Limit: 9})
+}
+
+// A change is among those of some calls that grow with how many there are, though none of the others is ever taken off. On a
+// Cluster a call takes one of each part, which have more and less of them.
+func testChangesInTurn(h *originTest) {
+	const cells, each, calls = 1500, 200, 30
+	var costs []store.Cost
+	for _, c := range h.cells(cells) {
+		costs = append(costs, store.Cost{Cell: c, Add: 1, Limit: 10})
+	}
+	h.send(costs...)
+	seen := make(map[window.Cell]bool)
+	for range calls {
+		for _, c := range h.changes(each).Cells {
+			seen[c.Cell] = true
+		}
+	}
+	if len(seen) != cells {
+		h.Errorf("%d calls for %d changes have brought %d of %d", calls, each, len(seen), cells)
+	}
 }
 
 func testManyChanges(h *originTest) {
