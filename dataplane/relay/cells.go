@@ -73,11 +73,18 @@ type book struct {
 	due     map[*cell]struct{} // those whose total may have to be told
 	unsaved map[*cell]struct{} // those whose total may have to be stored for good
 	unsent  map[*cell]struct{} // those whose foreign total the origin may lack
+	parts   map[string]int     // how many cells another region has a part of
+	partMax int                // of these at most; then only cells that are there get one
 	wiped   int                // how often unsent was filled anew
 	sent    []sentTotal        // in the order in which they were sent
 }
 
-func (b *book) init() {
+// regionCellsMax is how many cells a relay holds of another region, in all shards: some 3 GB. Of a region that tells of
+// more, those that the own region does not use are left out until others have expired.
+const regionCellsMax = 1 << 22
+
+func (b *book) init(shards int) {
+	b.parts, b.partMax = make(map[string]int), (regionCellsMax+shards-1)/shards
 	b.cells, b.waiting = make(map[window.Cell]*cell), make(map[uint32]*cell)
 	b.due, b.unsaved, b.unsent = make(map[*cell]struct{}), make(map[*cell]struct{}), make(map[*cell]struct{})
 }
@@ -89,6 +96,16 @@ func (b *book) cellLocked(name *window.Cell) *cell {
 		b.cells[*name] = c
 	}
 	return c
+}
+
+// forgetLocked forgets a cell.
+func (b *book) forgetLocked(c *cell) {
+	for _, p := range c.parts {
+		if b.parts[p.region]--; b.parts[p.region] == 0 {
+			delete(b.parts, p.region)
+		}
+	}
+	delete(b.cells, c.name)
 }
 
 // forgetOwn forgets the own region's side of all cells. The others' side stays, and the load that follows has it sent
@@ -138,7 +155,11 @@ func (b *book) sweep() {
 		maps.DeleteFunc(set, func(c *cell, _ struct{}) bool { return gone(c) })
 	}
 	maps.DeleteFunc(b.waiting, func(_ uint32, c *cell) bool { return gone(c) })
-	maps.DeleteFunc(b.cells, func(_ window.Cell, c *cell) bool { return gone(c) })
+	for _, c := range b.cells {
+		if gone(c) {
+			b.forgetLocked(c)
+		}
+	}
 }
 
 // heard takes note of the origin's clock.

@@ -58,6 +58,7 @@ func TestForeignTotals(t *testing.T) {
 func TestStoredAndToldCountsMeetByRegion(t *testing.T) {
 	r := newTestRelay(t)
 	s, x := r.shards[0], minuteCell("a")
+	s.book.heard(time.UnixMilli(x.ExpiresAtMs() - 1))
 	for region, n := range map[string]int64{"eu": 9, "us": 5, "ap": 2} {
 		if err := r.cfg.Counts.Publish(t.Context(), region, []store.Count{{Cell: x, Count: n}}); err != nil {
 			t.Fatal(err)

@@ -85,6 +85,10 @@
 // of windows that have not begun anywhere, as a region tells whose clock is ahead, are left out, and the region is
 // logged.
 //
+// Of each other region a relay holds 4,194,304 cells, in all shards; of one that tells of more, cells that the own region
+// has not counted in are left out, counted and logged. Of all regions together it holds 33,554,432 hashes; beyond them cells
+// that expire as early are told as if another region used them, which costs rows and no precision.
+//
 // A load that fails is tried again at once, then after 1, 2, 4 and each 8 s: it reads all that is stored.
 //
 // # Two relays at once

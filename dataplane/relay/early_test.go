@@ -2,12 +2,14 @@ package relay_test
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/store"
 )
 
 // A region whose origin's clock is a year ahead costs the others no memory, and is named in the log; what it tells of
@@ -48,5 +50,29 @@ func TestCellsOfTheFarFutureAreLeftOut(t *testing.T) {
 	w.run(time.Second)
 	if got := eu.total(c).Foreign; got != 50 {
 		t.Errorf("of a window that has begun eu knows %d of 50", got)
+	}
+}
+
+// speechless is an origin that grants leases and answers nothing that has its time.
+type speechless struct{ store.RelayOrigin }
+
+func (speechless) Changes(context.Context, int, int) (store.Changes, error) {
+	return store.Changes{}, errDown
+}
+
+// A relay reads no news before its origin has told the time, without which nothing is of the far future.
+func TestNewsWaitsForTheOriginsTime(t *testing.T) {
+	w := newWorld(t, "eu")
+	eu := w.regions[0]
+	c := eu.cell("k", time.Minute)
+	c.Sequence += 1_000_000
+	row := store.NewsRow{Stream: store.Stream{Region: "us"}, Sequence: 1, Writer: 1, Payload: relay.Encode([]int64{1 << 62, 1<<63 - 1}, c)}
+	if err := w.news.Append(t.Context(), row); err != nil {
+		t.Fatal(err)
+	}
+	eu.relay = eu.relayOver("first", speechless{eu.relayOrigin}, w.news, w.counts)
+	w.run(time.Second)
+	if s := relay.Sizes(eu.relay); s.Cells+s.Hashes > 0 {
+		t.Errorf("eu holds %+v", s)
 	}
 }

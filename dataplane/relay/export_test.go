@@ -35,3 +35,21 @@ func Encode(expiriesMs []int64, cells ...window.Cell) []byte {
 	}
 	return encode(hashes, counts, 0)
 }
+
+// SetBounds lowers how many cells a relay's shards hold of each other region, and how many hashes.
+func SetBounds(r *Relay, regionCells, users int) {
+	for _, s := range r.shards {
+		s.book.partMax = regionCells
+	}
+	r.reader.users.costMax = users
+}
+
+// Parts is how many cells a relay counts of a region.
+func Parts(r *Relay, region string) (n int) {
+	for _, s := range r.shards {
+		s.book.mu.Lock()
+		n += s.book.parts[region]
+		s.book.mu.Unlock()
+	}
+	return n
+}

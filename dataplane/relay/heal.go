@@ -115,14 +115,13 @@ func (s *shard) importStored(ctx context.Context) error {
 		}
 		s.book.mu.Lock()
 		defer s.book.mu.Unlock()
-		c := s.book.cellLocked(&n.Cell)
 		if region == s.relay.cfg.Region {
+			c := s.book.cellLocked(&n.Cell)
 			c.stored = max(c.stored, n.Count)
 			return
 		}
-		c.shared = true
-		if c.merge(region, n.Count) {
-			s.book.unsent[c] = struct{}{}
+		if c := s.book.raiseLocked(&n.Cell, region, n.Count); c != nil {
+			c.shared = true
 		}
 	})
 	if err != nil {

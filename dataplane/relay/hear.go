@@ -77,9 +77,9 @@ func (r *Relay) checkHeard(row *store.NewsRow, originMs int64) error {
 // aheadMax is how far ahead the expiry of a cell can be: that of the one that begins next, by a clock that is ahead.
 func aheadMax(duration time.Duration) int64 { return (3*duration + keptFor).Milliseconds() }
 
-// isEarly tells whether a cell's window has not begun anywhere, by an origin's clock that is known.
+// isEarly tells whether a cell's window has not begun anywhere, by an origin's clock.
 func isEarly(expiresMs int64, duration time.Duration, originMs int64) bool {
-	return originMs > 0 && expiresMs > originMs+aheadMax(duration)
+	return expiresMs > originMs+aheadMax(duration)
 }
 
 // hear merges a row unless the reader has ended, and with it all that it held.
@@ -87,7 +87,8 @@ func (r *reader) hear(row *store.NewsRow, now time.Time) (open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.open {
-		_, _, _ = r.merge(row, now) // it was checked
+		left, _, _ := r.merge(row, now) // it was checked
+		r.relay.noteLeftOut(row, left, now)
 	}
 	return r.open
 }

@@ -19,7 +19,7 @@ type metrics struct {
 
 	told, read, heard traffic
 
-	saved, refused, healed, fenced, unreadable, early, epochs, errors atomic.Int64
+	saved, refused, healed, fenced, unreadable, early, crowded, epochs, errors atomic.Int64
 
 	convergence prometheus.Histogram
 
@@ -107,11 +107,12 @@ var (
 	descHealed  = desc("healed_total", "Times that a shard of the origin had lost its counts and was raised again.")
 	descFenced  = desc("fenced_total", "Times that another relay of the same shard had written first.")
 	descEarly   = desc("early_cells_total", "Cells in news that were left out because their windows begin in the future: a region's clock is ahead.")
+	descCrowded = desc("crowded_cells_total", "Cells in news that were left out because their region told of more than a relay holds of one.")
 	descEpochs  = desc("epoch_changes_total", "Times that a shard of the origin was found in another epoch: it, or a part of it, has lost its counts.")
 	descUnread  = desc("unreadable_rows_total", "Rows of news that were left out because this version cannot read them.")
 	descErrors  = desc("errors_total", "Steps of the relay's loops that failed.")
 	descsOfAll  = []*prometheus.Desc{descLease, descUntold, descCells, descRows, descBytes, descLag, descInStep, descSaved, descRefused,
-		descHealed, descFenced, descUnread, descEarly, descEpochs, descErrors}
+		descHealed, descFenced, descUnread, descEarly, descCrowded, descEpochs, descErrors}
 	oneOrZero = map[bool]float64{true: 1}
 )
 
@@ -143,7 +144,7 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		send(descBytes, prometheus.CounterValue, float64(t.bytes.Load()), direction)
 	}
 	for d, n := range map[*prometheus.Desc]*atomic.Int64{descSaved: &m.saved, descRefused: &m.refused, descHealed: &m.healed,
-		descFenced: &m.fenced, descUnread: &m.unreadable, descEarly: &m.early, descEpochs: &m.epochs, descErrors: &m.errors} {
+		descFenced: &m.fenced, descUnread: &m.unreadable, descEarly: &m.early, descCrowded: &m.crowded, descEpochs: &m.epochs, descErrors: &m.errors} {
 		send(d, prometheus.CounterValue, float64(n.Load()))
 	}
 	m.convergence.Collect(ch)

@@ -3,7 +3,6 @@ package relay
 import (
 	"context"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
@@ -28,8 +27,9 @@ type reader struct {
 	provedAt time.Time // when all cursors were found to be stored
 	began    time.Time // of the first read, by the store's clock: another relay may have read what was written before
 
-	earlyAt map[string]time.Time // by region: when cells of future windows were logged
-	users   users
+	users users
+
+	earlyLogged, crowdedLogged logged
 
 	mu   sync.Mutex // guards open; rows that are heard are merged with it held
 	open bool       // rows that are heard are taken in
@@ -37,10 +37,14 @@ type reader struct {
 
 func newReader(r *Relay) *reader { return &reader{relay: r} }
 
-// read brings the shards what has been told since the last call.
+// read brings the shards what has been told since the last call, once an origin has told the time, by which cells are of
+// the future or expired.
 func (r *reader) read(ctx context.Context, now time.Time) error {
 	if !r.relay.leads(now) {
 		r.forget()
+		return nil
+	}
+	if r.relay.originMs() == 0 {
 		return nil
 	}
 	if r.after == nil {
@@ -99,13 +103,11 @@ func (r *reader) take(page *store.NewsPage, now time.Time) {
 func (r *reader) apply(row *store.NewsRow, storeNow, now time.Time) {
 	r.relay.metrics.read.add(len(row.Payload))
 	if row.Snapshot == 0 || len(row.Payload) > 0 {
-		early, age, err := r.merge(row, now)
+		left, age, err := r.merge(row, now)
 		if err != nil {
 			r.relay.unreadable(row, err)
 		}
-		if early > 0 {
-			r.relay.tooEarly(row, early, now)
-		}
+		r.relay.noteLeftOut(row, left, now)
 		if age > 0 && row.WrittenAt.After(r.began) {
 			r.relay.metrics.convergence.Observe((age + storeNow.Sub(row.WrittenAt)).Seconds())
 		}
@@ -113,24 +115,29 @@ func (r *reader) apply(row *store.NewsRow, storeNow, now time.Time) {
 	r.after[row.Stream] = row.Cursor()
 }
 
-// merge takes in what a row tells, except early cells of windows that have not begun anywhere. age is that of its
-// oldest count. After an error some of it may be taken in.
-func (r *reader) merge(row *store.NewsRow, now time.Time) (early int, age time.Duration, err error) {
+// leftOut counts cells that are not taken in: those of windows that have not begun anywhere, and those of a region that
+// has regionCellsMax.
+type leftOut struct{ early, crowded int }
+
+// merge takes in what a row tells, except what is left out. age is that of its oldest count. After an error some of it
+// may be taken in.
+func (r *reader) merge(row *store.NewsRow, now time.Time) (left leftOut, age time.Duration, err error) {
 	originMs := r.relay.originMs()
 	age, err = decodeAged(row.Payload, func(h hashed) {
 		if isEarly(h.expiresMs, window.DurationMax, originMs) {
-			early++
+			left.early++
 			return
 		}
 		r.use(h, now)
 	}, func(c counted) {
-		if isEarly(c.cell.ExpiresAtMs(), c.cell.Duration, originMs) {
-			early++
-			return
+		switch {
+		case isEarly(c.cell.ExpiresAtMs(), c.cell.Duration, originMs):
+			left.early++
+		case !r.relay.shardOf(&c.cell.Key).book.merge(row.Region, c, now):
+			left.crowded++
 		}
-		r.relay.shardOf(&c.cell.Key).book.merge(row.Region, c, now)
 	})
-	return early, age, err
+	return left, age, err
 }
 
 // use takes note of another region that uses a cell.
@@ -177,33 +184,33 @@ func (r *Relay) unreadable(row *store.NewsRow, err error) {
 		"sequence", row.Sequence, "error", err)
 }
 
-// tooEarly takes note of cells that a region whose origin's clock is ahead has told. They are left out: they would be
-// held until their windows end. It is logged once a minute.
-func (r *Relay) tooEarly(row *store.NewsRow, cells int, now time.Time) {
-	r.metrics.early.Add(int64(cells))
-	if now.Sub(r.reader.earlyAt[row.Region]) < time.Minute {
-		return
-	}
-	if r.reader.earlyAt == nil {
-		r.reader.earlyAt = make(map[string]time.Time)
-	}
-	r.reader.earlyAt[row.Region] = now
-	r.cfg.Logger.Warn("relay leaves out news of windows that begin in the future: check that region's clock", "region", row.Region,
-		"shard", row.Shard, "sequence", row.Sequence, "cells", cells)
-}
-
-// merge raises another region's component.
-func (b *book) merge(region string, c counted, now time.Time) {
+// merge raises another region's component. It returns false if the region has no room for one more cell.
+func (b *book) merge(region string, c counted, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.expired(c.cell.ExpiresAtMs()) {
-		return
+		return true
 	}
-	known := b.cellLocked(&c.cell)
-	if known.merge(region, c.total) {
-		b.unsent[known] = struct{}{}
+	known := b.raiseLocked(&c.cell, region, c.total)
+	if known == nil {
+		return false
 	}
 	b.shareLocked(known, now)
+	return true
+}
+
+// raiseLocked raises another region's component of a cell; nil if the region has no room for one more.
+func (b *book) raiseLocked(name *window.Cell, region string, total int64) *cell {
+	if b.cells[*name] == nil && b.parts[region] >= b.partMax {
+		return nil
+	}
+	c := b.cellLocked(name)
+	parts := len(c.parts)
+	if c.merge(region, total) {
+		b.unsent[c] = struct{}{}
+	}
+	b.parts[region] += len(c.parts) - parts
+	return c
 }
 
 // wake has the cell told that waits for another region to use it.
@@ -225,40 +232,7 @@ func (b *book) forgetForeign() {
 			delete(b.cells, name)
 		}
 	}
+	clear(b.parts)
 	b.sent = nil
 	clear(b.unsent)
-}
-
-// users has the hashes of cells that other regions use, by expiry: all that expire together go at once.
-type users struct {
-	mu   sync.Mutex
-	sets map[int64]map[uint32]struct{}
-}
-
-func (u *users) add(h hashed) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	set := u.sets[h.expiresMs]
-	if set == nil {
-		set = make(map[uint32]struct{})
-		if u.sets == nil {
-			u.sets = make(map[int64]map[uint32]struct{})
-		}
-		u.sets[h.expiresMs] = set
-	}
-	set[h.hash] = struct{}{}
-}
-
-func (u *users) has(expiresMs int64, hash uint32) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	_, ok := u.sets[expiresMs][hash]
-	return ok
-}
-
-// keep forgets the hashes whose expiry does not pass.
-func (u *users) keep(pass func(expiresMs int64) bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	maps.DeleteFunc(u.sets, func(expiresMs int64, _ map[uint32]struct{}) bool { return !pass(expiresMs) })
 }

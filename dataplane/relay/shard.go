@@ -44,7 +44,7 @@ type shard struct {
 
 func newShard(r *Relay, index int) *shard {
 	s := &shard{relay: r, index: index, stream: store.Stream{Region: r.cfg.Region, Shard: index}, kick: make(chan struct{}, 1)}
-	s.book.init()
+	s.book.init(r.cfg.Origin.Shards())
 	return s
 }
 

@@ -52,8 +52,8 @@
 //
 //	a row            store.NewsBytesMax, and 1 KiB around it
 //	a stream out     a queue of 64 rows and 4 MiB, which drops the oldest; a row not read for 10 s ends the stream
-//	a stream in      512 KiB on its way, and one row at a time that is merged; hello within 5 s
-//	a peer           16 addresses; 8 streams in
+//	a stream in      512 KiB on its way; hello within 5 s
+//	a peer           16 addresses; 8 streams in; one row at a time that is read and merged
 //	connections in   256, a quarter from one address; a further one closes the one that was silent longest
 //	a connection     2 streams, 8 KiB of headers, 5 s for the handshake, a ping after 10 s of silence, an hour
 //
@@ -62,5 +62,5 @@
 // that relays that lost a peer together do not come back together.
 //
 // A peer that is let in is trusted with its own region's counts, as it is in MySQL: it can claim cost that was never
-// accepted, and so have keys denied in other regions.
+// accepted, and so have keys denied in other regions. What it can make a relay hold is bounded: see package relay.
 package peers

@@ -21,17 +21,22 @@ type ear struct {
 	rows []store.NewsRow
 	err  error         // of Hear
 	hold chan struct{} // Hear waits for it; nil: it does not
+
+	inside, insideMost int // calls of Hear at once
 }
 
 func (e *ear) Hear(row store.NewsRow) error {
 	e.mu.Lock()
 	hold := e.hold
+	e.inside++
+	e.insideMost = max(e.insideMost, e.inside)
 	e.mu.Unlock()
 	if hold != nil {
 		<-hold
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.inside--
 	e.rows = append(e.rows, row)
 	return e.err
 }

@@ -39,7 +39,8 @@ type Peers struct {
 type peer struct {
 	Peer
 	counters
-	links []*link
+	links  []*link
+	taking chan struct{} // holds one element while a row of the region is taken in
 }
 
 // network is how connections are made.
@@ -74,7 +75,7 @@ func New(cfg Config) (*Peers, error) {
 	}
 	p := &Peers{cfg: cfg, metrics: newMetrics(), network: tcp()}
 	for _, one := range cfg.Peers {
-		to := &peer{Peer: one, counters: p.metrics.of(one.Region)}
+		to := &peer{Peer: one, counters: p.metrics.of(one.Region), taking: make(chan struct{}, 1)}
 		for _, address := range one.Addresses {
 			to.links = append(to.links, &link{peers: p, peer: to, address: address, queue: newQueue()})
 		}

@@ -148,6 +148,26 @@ func TestGarbageOfAPeer(t *testing.T) {
 	})
 }
 
+// Rows of one region are read one at a time, however many streams it opens: what it can have a node work is one processor.
+func TestRowsOfARegionTakeOneProcessor(t *testing.T) {
+	inPair(t, nil, func(t *testing.T, p *pair) {
+		hold := make(chan struct{})
+		p.relay.set(func(e *ear) { e.hold = hold })
+		const streams = 4
+		for range streams {
+			if err := p.admitted().send([]byte("row"), 3); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-time.After(time.Second)
+		close(hold)
+		<-time.After(time.Second)
+		if p.relay.insideMost != 1 || len(p.relay.heard()) != streams {
+			t.Errorf("%d rows at once, %d in all, want 1 and %d", p.relay.insideMost, len(p.relay.heard()), streams)
+		}
+	})
+}
+
 // admitted is a stream of eu's relay, as a test plays it.
 func (p *pair) admitted() *stranger {
 	p.Helper()

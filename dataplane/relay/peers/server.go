@@ -186,12 +186,14 @@ func isNamed(ctx context.Context, name string) bool {
 	return info.State.PeerCertificates[0].VerifyHostname(name) == nil
 }
 
-// take has the relay hear a row. One that it refuses does not end the stream: a region that runs another version may
-// have rows that this one cannot read, and MySQL brings both.
+// take has the relay hear a row, one of each peer at a time. A row that the relay refuses does not end the stream: a
+// region that runs another version may have rows that this one cannot read, and MySQL brings both.
 func (s *server) take(from *peer, row *relayv1.Row) {
 	heard := store.NewsRow{Stream: store.Stream{Region: from.Region, Shard: int(row.GetShard())},
 		Sequence: row.GetSequence(), Payload: row.GetPayload()}
+	from.taking <- struct{}{} // Hear does no I/O
 	err := s.peers.relay.Hear(heard)
+	<-from.taking
 	switch {
 	case err == nil:
 		from.heard.Inc()

@@ -1,0 +1,102 @@
+package relay_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// A region that tells of more cells than a relay holds of one takes no more memory, and nothing from other regions; it is
+// named in the log. What the own region uses is known all the same, and there is room again once windows have ended.
+func TestARegionOfTooManyCells(t *testing.T) {
+	w := newWorld(t, "us", "ap")
+	us, ap := w.regions[0], w.regions[1]
+	eu := w.addRegion("eu", w.clock, 1)
+	var log bytes.Buffer
+	made, err := relay.New(relay.Config{Region: "eu", Holder: "first", Origin: eu.relayOrigin, News: w.news, Counts: w.counts, Clock: w.clock,
+		Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const most = 10
+	eu.relay = made
+	relay.SetBounds(eu.relay, most, 1<<20)
+	w.run(time.Second)
+	own := eu.cell("own", 10*time.Second)
+	eu.accept(own, 1, 100)
+	w.run(interval)
+	for i := range 5 * most {
+		us.accept(us.cell(fmt.Sprint("us-", i), 10*time.Second), 50, 100)
+	}
+	w.run(2 * interval)
+	us.accept(own, 20, 100)
+	shared := ap.cell("ap", 10*time.Second)
+	ap.accept(shared, 50, 100)
+	w.run(2 * interval)
+	if n := relay.Parts(eu.relay, "us"); n != most+1 {
+		t.Errorf("eu holds %d cells of us, want %d and the own one", n, most)
+	}
+	if s := relay.Sizes(eu.relay); s.Cells != most+2 {
+		t.Errorf("eu holds %+v", s)
+	}
+	wantMetric(t, eu.relay, "weir_relay_crowded_cells_total 40")
+	if n := strings.Count(log.String(), "region=us"); n != 1 {
+		t.Errorf("us was named %d times:\n%s", n, log.String())
+	}
+	if got := eu.total(own).Foreign; got != 20 {
+		t.Errorf("of a cell that eu uses it knows %d of 20", got)
+	}
+	if got := eu.total(shared).Foreign; got != 50 {
+		t.Errorf("of a cell of ap eu knows %d of 50", got)
+	}
+	w.run(2 * time.Minute)
+	if n := relay.Parts(eu.relay, "us"); n != 0 {
+		t.Errorf("after their windows eu holds %d cells of us", n)
+	}
+	later := us.cell("later", 10*time.Second)
+	us.accept(later, 50, 100)
+	w.run(2 * interval)
+	w.wantKnown(later)
+}
+
+// Hashes beyond those that a relay holds cost rows, and neither memory nor precision: what expires as early is told as if
+// another region used it.
+func TestTooManyHashes(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	relay.SetBounds(eu.relay, 1000, 40)
+	w.run(time.Second)
+	us.away = true
+	c := eu.cell("k", time.Minute)
+	for i := range int64(1000) {
+		expiries := append([]int64{c.ExpiresAtMs() - i}, slices.Repeat([]int64{c.ExpiresAtMs()}, 10)...)
+		row := store.NewsRow{Stream: store.Stream{Region: "ap"}, Sequence: i + 1, Writer: 1, Payload: relay.Encode(expiries)}
+		if err := eu.relay.Hear(row); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := relay.Sizes(eu.relay); s.Hashes > 40 {
+		t.Errorf("eu holds %+v", s)
+	}
+	us.away = false
+	eu.accept(c, 5, 100) // below the floor
+	w.run(3 * time.Second)
+	w.wantKnown(c)
+	w.run(4 * time.Minute)
+	if s := relay.Sizes(eu.relay); s.Hashes > 0 {
+		t.Errorf("after their windows eu holds %+v", s)
+	}
+	alone := eu.cell("alone", time.Minute)
+	eu.accept(alone, 5, 100)
+	w.run(3 * time.Second)
+	if got := us.total(alone).Foreign; got != 0 {
+		t.Errorf("us knows %d of a cell that eu uses alone", got)
+	}
+}

@@ -1,0 +1,48 @@
+package relay
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// logEvery is how often a relay logs one thing about one region.
+const logEvery = time.Minute
+
+// logged is when something was logged about a region.
+type logged struct {
+	mu sync.Mutex
+	at map[string]time.Time
+}
+
+// due is true once every logEvery.
+func (l *logged) due(region string, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.at, func(_ string, at time.Time) bool { return now.Sub(at) >= logEvery })
+	if _, ok := l.at[region]; ok {
+		return false
+	}
+	if l.at == nil {
+		l.at = make(map[string]time.Time)
+	}
+	l.at[region] = now
+	return true
+}
+
+// noteLeftOut takes note of cells that a region whose origin's clock is ahead has told, which would be held until their
+// windows end, and of those of a region that tells of more than a relay holds of one.
+func (r *Relay) noteLeftOut(row *store.NewsRow, left leftOut, now time.Time) {
+	r.metrics.early.Add(int64(left.early))
+	r.metrics.crowded.Add(int64(left.crowded))
+	if left.early > 0 && r.reader.earlyLogged.due(row.Region, now) {
+		r.cfg.Logger.Warn("relay leaves out news of windows that begin in the future: check that region's clock", "region", row.Region,
+			"shard", row.Shard, "sequence", row.Sequence, "cells", left.early)
+	}
+	if left.crowded > 0 && r.reader.crowdedLogged.due(row.Region, now) {
+		r.cfg.Logger.Warn("relay leaves out news of a region that tells of too many cells", "region", row.Region,
+			"shard", row.Shard, "sequence", row.Sequence, "cells", left.crowded, "cells_max", regionCellsMax)
+	}
+}
