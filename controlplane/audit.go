@@ -107,7 +107,8 @@ func (f *AuditFilter) Validate() error {
 		field, value string
 		bytesMax     int
 	}{
-		{"actor", f.Actor, ActorBytesMax}, {"action", f.Action, AuditActionBytesMax}, {"subject", f.Subject, AuditSubjectBytesMax},
+		{"actor", f.Actor, ActorBytesMax}, {"action", f.Action, AuditActionBytesMax},
+		{"subject", f.Subject, AuditSubjectBytesMax},
 		{"workspace", f.Workspace, window.WorkspaceBytesMax}, {"namespace", f.Namespace, window.NamespaceBytesMax},
 	} {
 		if n := len(bound.value); n > bound.bytesMax {
@@ -136,7 +137,8 @@ const (
 
 // SearchAudit is a page of the entries that a filter takes, of the next auditSearched ones;
 // searchedTo is the entry to go on before, 0 when there are no others.
-func SearchAudit(ctx context.Context, log AuditLog, f AuditFilter, before int64, limit int) (page []AuditRecord, searchedTo int64, err error) {
+func SearchAudit(ctx context.Context, log AuditLog, f AuditFilter, before int64,
+	limit int) (page []AuditRecord, searchedTo int64, err error) {
 	if err := f.Validate(); err != nil {
 		return nil, 0, err
 	}

@@ -72,14 +72,16 @@ func ExamineNodes(list func(context.Context) (Fleet, error), config WatchConfig)
 		}
 		live := filter(fleet.Nodes, func(n Node) bool { return n.Live })
 		if len(live) == 0 {
-			return []Check{{Name: "heartbeats", Result: CheckWarn, What: "no node is heard of", Do: "Start nodes with WEIR_MYSQL_DSN; they write a heartbeat within seconds of their start."}}
+			return []Check{{Name: "heartbeats", Result: CheckWarn, What: "no node is heard of",
+				Do: "Start nodes with WEIR_MYSQL_DSN; they write a heartbeat within seconds of their start."}}
 		}
 		checks := []Check{ok("heartbeats", "%s heard of", countOf(len(live), "node is", "nodes are"))}
 		skew := worst(live, func(n Node) time.Duration { return n.ClockSkew.Abs() })
 		clocks := ok("clock skew", "at most %v between a node and the database", skew)
 		if skew >= config.SkewWarning {
 			off := filter(live, func(n Node) bool { return n.ClockSkew.Abs() >= config.SkewWarning })
-			clocks = Check{Name: "clock skew", Result: CheckWarn, What: fmt.Sprintf("up to %v between the database and %s", skew, names(off)), Do: "Let NTP run there, and on the database's machine if all nodes differ."}
+			clocks = Check{Name: "clock skew", Result: CheckWarn, What: fmt.Sprintf("up to %v between the database and %s", skew,
+				names(off)), Do: "Let NTP run there, and on the database's machine if all nodes differ."}
 			if skew >= config.SkewCritical {
 				clocks.Result = CheckFail
 			}
@@ -99,7 +101,8 @@ func buildCheck(live []Node) Check {
 	if len(builds) <= 1 {
 		return ok("builds", "all nodes run %s", builds[0])
 	}
-	return Check{Name: "builds", Result: CheckWarn, What: fmt.Sprintf("nodes run %d builds: %.200q", len(builds), builds), Do: "Finish the upgrade: neighbouring versions understand each other, others need not."}
+	return Check{Name: "builds", Result: CheckWarn, What: fmt.Sprintf("nodes run %d builds: %.200q", len(builds), builds),
+		Do: "Finish the upgrade: neighbouring versions understand each other, others need not."}
 }
 
 // relayCheck is about regions with a shard that no node relays. Nodes that have only just started get the lease
@@ -108,7 +111,9 @@ func relayCheck(fleet Fleet) Check {
 	var without []string
 	regions, shards := 0, 0
 	for _, r := range regionsOf(fleet) {
-		by := relayedBy(filter(r.live, func(n Node) bool { return relays(n) || n.SentAtMs-n.StartedAtMs >= unrelayedMax.Milliseconds() }))
+		by := relayedBy(filter(r.live, func(n Node) bool {
+			return relays(n) || n.SentAtMs-n.StartedAtMs >= unrelayedMax.Milliseconds()
+		}))
 		if by.shards > 0 {
 			regions, shards = regions+1, shards+by.shards
 		}
@@ -119,13 +124,15 @@ func relayCheck(fleet Fleet) Check {
 	if len(without) > 0 {
 		return Check{
 			Name: "relays", Result: CheckFail, What: "no node relays " + strings.Join(without, ", "),
-			Do: "These regions and the others do not hear of one another. See their nodes' log for why none gets the lease: it is in the region's Redis, and a relay needs MySQL as well.",
+			Do: "These regions and the others do not hear of one another. See their nodes' log for why none gets the lease: " +
+				"it is in the region's Redis, and a relay needs MySQL as well.",
 		}
 	}
 	if regions == 0 {
 		return ok("relays", "no node has a relay yet: it takes Redis and MySQL")
 	}
-	return ok("relays", "%s of %s relayed", countOf(shards, "shard", "shards"), countOf(regions, "region is", "regions are"))
+	return ok("relays", "%s of %s relayed", countOf(shards, "shard", "shards"),
+		countOf(regions, "region is", "regions are"))
 }
 
 // convergenceCheck is about how late regions hear of one another.
@@ -136,11 +143,14 @@ func convergenceCheck(live []Node, config WatchConfig) Check {
 	switch {
 	case lag > config.LateMin || untold > config.LateMin:
 		return Check{
-			Name: "convergence", Result: CheckWarn, What: fmt.Sprintf("news of %s is up to %v old when it is read, and counts wait for up to %v to be told", from, lag, untold),
+			Name: "convergence", Result: CheckWarn,
+			What: fmt.Sprintf("news of %s is up to %v old when it is read, and counts wait for up to %v to be told", from,
+				lag, untold),
 			Do: "See weirctl fleet --pairs for which regions are late, and MySQL's latency from there.",
 		}
 	case from == "":
 		return ok("convergence", "no news of another region has been read lately")
 	}
-	return ok("convergence", "news is at most %v old when it is read, and counts wait for at most %v to be told", lag, untold)
+	return ok("convergence", "news is at most %v old when it is read, and counts wait for at most %v to be told", lag,
+		untold)
 }

@@ -100,7 +100,8 @@ func (g Guardrails) Validate() error {
 		return fmt.Errorf("%w: guardrail nodes_lost_share is %v (0 to 1)", ErrInvalid, g.NodesLostShare)
 	}
 	if g.RestartsPerHour < 0 || g.RestartsPerHour > RestartsPerHourMax {
-		return fmt.Errorf("%w: guardrail restarts_per_hour is %d (0 to %d)", ErrInvalid, g.RestartsPerHour, RestartsPerHourMax)
+		return fmt.Errorf("%w: guardrail restarts_per_hour is %d (0 to %d)", ErrInvalid, g.RestartsPerHour,
+			RestartsPerHourMax)
 	}
 	return validateQueries(g.Queries)
 }
@@ -114,9 +115,12 @@ type held struct {
 
 func (g Guardrails) ceilings(baseline, now HealthRates) []held {
 	return []held{
-		{"errors_per_minute", "errors of relays and settings a node and minute", g.ErrorsPerMinute, baseline.ErrorsPerMinute, now.ErrorsPerMinute},
-		{"rows_per_second", "MySQL rows of a region's relays a second", g.RowsPerSecond, baseline.RowsPerSecond, now.RowsPerSecond},
-		{"degraded_share", "share of decisions without the origin", g.DegradedShare, baseline.DegradedShare, now.DegradedShare},
+		{"errors_per_minute", "errors of relays and settings a node and minute", g.ErrorsPerMinute, baseline.ErrorsPerMinute,
+			now.ErrorsPerMinute},
+		{"rows_per_second", "MySQL rows of a region's relays a second", g.RowsPerSecond, baseline.RowsPerSecond,
+			now.RowsPerSecond},
+		{"degraded_share", "share of decisions without the origin", g.DegradedShare, baseline.DegradedShare,
+			now.DegradedShare},
 		{"convergence_ms", "convergence delay in ms", g.ConvergenceMs, baseline.ConvergenceMs, now.ConvergenceMs},
 		{"latency_us", "decision latency in µs", g.LatencyUs, baseline.LatencyUs, now.LatencyUs},
 	}
@@ -140,14 +144,16 @@ func (g Guardrails) broken(baseline, now HealthRates) (why string, by float64) {
 			was = *h.baseline
 			most = max(most, h.ceiling.Factor*was)
 		}
-		worse(fmt.Sprintf("%s: %s, more than %s (before the stage %s)", h.words, figure(*h.now), figure(most), figure(was)), *h.now, most)
+		worse(fmt.Sprintf("%s: %s, more than %s (before the stage %s)", h.words, figure(*h.now), figure(most), figure(was)),
+			*h.now, most)
 	}
 	if is := now.DeniedShare; is != nil {
 		was := 0.0
 		if baseline.DeniedShare != nil {
 			was = *baseline.DeniedShare
 		}
-		worse(fmt.Sprintf("share of denied decisions: %s, off by more than %s (before the stage %s)", figure(*is), figure(g.DeniedShareShift), figure(was)),
+		worse(fmt.Sprintf("share of denied decisions: %s, off by more than %s (before the stage %s)", figure(*is),
+			figure(g.DeniedShareShift), figure(was)),
 			math.Abs(*is-was), g.DeniedShareShift)
 	}
 	return why, by

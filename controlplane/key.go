@@ -28,7 +28,8 @@ func (q KeyQuery) Validate() error {
 	}
 	switch {
 	case q.Identifier == "" || len(q.Identifier) > window.IdentifierBytesMax:
-		return fmt.Errorf("%w: identifier is %d bytes long (1 to %d)", ErrInvalid, len(q.Identifier), window.IdentifierBytesMax)
+		return fmt.Errorf("%w: identifier is %d bytes long (1 to %d)", ErrInvalid, len(q.Identifier),
+			window.IdentifierBytesMax)
 	case q.Limit < 0 || q.Limit > window.LimitMax:
 		return fmt.Errorf("%w: limit is %d (0 to %d; 0 for the override's)", ErrInvalid, q.Limit, int64(window.LimitMax))
 	case q.Cost < 1 || q.Cost > window.LimitMax:
@@ -86,7 +87,8 @@ type KeyRow struct {
 type KeyStore interface {
 	// KeyRows returns at most rows of a key that have not expired, and the clock of the
 	// database.
-	KeyRows(ctx context.Context, workspace, namespace, identifier string, rows int) (now time.Time, found []KeyRow, err error)
+	KeyRows(ctx context.Context, workspace, namespace, identifier string,
+		rows int) (now time.Time, found []KeyRow, err error)
 	// KeyReset returns the reset of an identifier, nil for none.
 	KeyReset(ctx context.Context, workspace, namespace, identifier string) (*Reset, error)
 	// OverrideOf returns the override that applies to an identifier, nil for none.
@@ -175,15 +177,18 @@ func windowOf(windows *[]KeyWindow, mode window.Mode, durationMs int64, reset wi
 		}
 	}
 	cell := func(sequence int64) KeyCell {
-		return KeyCell{StartMs: window.Start(sequence, durationMs), Generation: int64(reset.GenerationOf(sequence, durationMs))}
+		return KeyCell{StartMs: window.Start(sequence, durationMs),
+			Generation: int64(reset.GenerationOf(sequence, durationMs))}
 	}
 	current := window.Sequence(nowMs, durationMs)
-	*windows = append(*windows, KeyWindow{Mode: mode, DurationMs: durationMs, Current: cell(current), Previous: cell(current - 1)})
+	*windows = append(*windows, KeyWindow{Mode: mode, DurationMs: durationMs, Current: cell(current),
+		Previous: cell(current - 1)})
 	return &(*windows)[len(*windows)-1]
 }
 
 func (w *KeyWindow) judge(limit, cost, nowMs int64) {
 	w.Judged, w.Limit = true, limit
-	w.Remaining = window.Remaining(w.Current.Count, w.Previous.Count, limit, window.Uncovered(nowMs, w.DurationMs), w.DurationMs)
+	w.Remaining = window.Remaining(w.Current.Count, w.Previous.Count, limit, window.Uncovered(nowMs, w.DurationMs),
+		w.DurationMs)
 	w.PassesAtMs, w.Passes = window.PassesAt(w.Current.Count, w.Previous.Count, cost, limit, nowMs, w.DurationMs)
 }

@@ -49,7 +49,8 @@ func NewMetrics() *Metrics {
 		m.everyCollector = append(m.everyCollector, g)
 		return g
 	}
-	m.lagSeconds = gauge("weir_cleanup_lag_seconds", "How long ago the oldest expired row should have been deleted; 0 when there is none.")
+	m.lagSeconds = gauge("weir_cleanup_lag_seconds",
+		"How long ago the oldest expired row should have been deleted; 0 when there is none.")
 	m.rowsDeleted = counter("weir_cleanup_rows_deleted_total", "Expired window counts deleted by this process.")
 	m.batchSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "weir_cleanup_batch_seconds",
@@ -57,7 +58,8 @@ func NewMetrics() *Metrics {
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 	})
 	m.batchErrors = counter("weir_cleanup_batch_errors_total", "Bounded DELETEs that failed; each is tried again.")
-	m.nodesDeleted = counter("weir_cleanup_dead_nodes_deleted_total", "Heartbeat rows of dead nodes deleted by this process.")
+	m.nodesDeleted = counter("weir_cleanup_dead_nodes_deleted_total",
+		"Heartbeat rows of dead nodes deleted by this process.")
 	m.runs = counter("weir_cleanup_runs_total", "Cleanup runs that this process finished, with and without an error.")
 	m.runErrors = counter("weir_cleanup_run_errors_total", "Cleanup runs that ended in an error.")
 	m.paused = gauge("weir_cleanup_paused", "1 while an operator has paused the cleanup's schedule.")
@@ -77,7 +79,8 @@ func NewMetrics() *Metrics {
 	}
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_control_refused_total",
-		Help: "Connections closed and calls of the operators' port refused by a bound on what callers may make it keep, by that bound.",
+		Help: "Connections closed and calls of the operators' port refused by a bound on what callers may make it keep, by " +
+			"that bound.",
 	}, []string{"bound"})
 	m.refused = make(map[bounded.Bound]prometheus.Counter, len(bounded.Bounds))
 	for _, bound := range bounded.Bounds {
@@ -92,10 +95,12 @@ func NewMetrics() *Metrics {
 		m.findings[kind] = findings.WithLabelValues(string(kind))
 	}
 	m.overall = gauge("weir_watch_severity", "The worst of the watch's findings: 0 none, 1 warning, 2 critical.")
-	m.lookedAt = gauge("weir_watch_looked_at_seconds", "Unix time of the look that the watch's findings are from; 0 before the first.")
+	m.lookedAt = gauge("weir_watch_looked_at_seconds",
+		"Unix time of the look that the watch's findings are from; 0 before the first.")
 	m.fleetMetrics = newFleetMetrics()
 	m.retirementMetrics = newRetirementMetrics(counter, gauge)
-	m.everyCollector = append(append(m.everyCollector, m.batchSeconds, up, failures, refused, findings), m.fleetMetrics.all()...)
+	m.everyCollector = append(append(m.everyCollector, m.batchSeconds, up, failures, refused, findings),
+		m.fleetMetrics.all()...)
 	return m
 }
 

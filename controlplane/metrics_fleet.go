@@ -21,7 +21,8 @@ func newFleetMetrics() fleetMetrics {
 	m := fleetMetrics{
 		nodes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "weir_fleet_nodes",
-			Help: "Nodes by region and by whether they were heard of lately: live or silent. One that has ended is silent until its row is deleted.",
+			Help: "Nodes by region and by whether they were heard of lately: live or silent. One that has ended is silent " +
+				"until its row is deleted.",
 		}, []string{"region", "state"}),
 		skewSeconds: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "weir_fleet_clock_skew_seconds",
@@ -75,7 +76,8 @@ func (m *Metrics) FleetSeen(fleet Fleet) {
 func (m *Metrics) RolloutSeen(r *Rollout) { m.rollout(r) }
 
 func (m *fleetMetrics) rollout(r *Rollout) {
-	for _, phase := range []RolloutPhase{RolloutAwaiting, RolloutMeasuring, RolloutApplying, RolloutConverging, RolloutBaking, RolloutRollingBack} {
+	for _, phase := range []RolloutPhase{RolloutAwaiting, RolloutMeasuring, RolloutApplying, RolloutConverging,
+		RolloutBaking, RolloutRollingBack} {
 		m.rolloutPhase.WithLabelValues(string(phase)).Set(oneIf(r != nil && r.Phase == phase))
 	}
 	m.rolloutTrouble.Set(oneIf(r != nil && r.Trouble != "" && !r.Phase.Over()))

@@ -30,7 +30,8 @@ func (c OverrideChange) apply(o *Override) {
 
 // ChangeOverride changes an override, or makes it, and answers what it is then. It is
 // ErrConflict where it is not the one that was seen.
-func (s *Settings) ChangeOverride(ctx context.Context, workspace, namespace, pattern string, change OverrideChange, by By) (after Override, err error) {
+func (s *Settings) ChangeOverride(ctx context.Context, workspace, namespace, pattern string, change OverrideChange,
+	by By) (after Override, err error) {
 	if err := errors.Join(by.Validate(), validateKey(workspace, namespace, pattern)); err != nil {
 		return after, err
 	}
@@ -43,26 +44,28 @@ func (s *Settings) ChangeOverride(ctx context.Context, workspace, namespace, pat
 		}
 	}
 	subject := overrideSubject(workspace, namespace, pattern)
-	err = s.store.ChangeOverride(ctx, workspace, namespace, pattern, func(before *Override) (*Override, AuditEntry, error) {
-		after = Override{Workspace: workspace, Namespace: namespace, Pattern: pattern}
-		seen := time.Time{}
-		if before != nil {
-			after, seen = *before, before.UpdatedAt
-		}
-		if err := asSeen(subject, change.IfUpdatedMs, seen); err != nil {
-			return nil, AuditEntry{}, err
-		}
-		if before == nil && change.Limit == nil {
-			return nil, AuditEntry{}, fmt.Errorf("%w: limit is left out, and there is no override %q of %s/%s that has one (0 to %d; 0 blocks)", ErrInvalid, pattern, workspace, namespace, int64(window.LimitMax))
-		}
-		change.apply(&after)
-		after.UpdatedAt = time.Time{} // the database's to say
-		if err := after.Validate(); err != nil {
-			return nil, AuditEntry{}, err
-		}
-		e, err := settingEntry(by, "override.set", subject, before, &after)
-		return &after, e, err
-	})
+	err = s.store.ChangeOverride(ctx, workspace, namespace, pattern,
+		func(before *Override) (*Override, AuditEntry, error) {
+			after = Override{Workspace: workspace, Namespace: namespace, Pattern: pattern}
+			seen := time.Time{}
+			if before != nil {
+				after, seen = *before, before.UpdatedAt
+			}
+			if err := asSeen(subject, change.IfUpdatedMs, seen); err != nil {
+				return nil, AuditEntry{}, err
+			}
+			if before == nil && change.Limit == nil {
+				return nil, AuditEntry{}, fmt.Errorf("%w: limit is left out, and there is no override %q of %s/%s that has one "+
+					"(0 to %d; 0 blocks)", ErrInvalid, pattern, workspace, namespace, int64(window.LimitMax))
+			}
+			change.apply(&after)
+			after.UpdatedAt = time.Time{} // the database's to say
+			if err := after.Validate(); err != nil {
+				return nil, AuditEntry{}, err
+			}
+			e, err := settingEntry(by, "override.set", subject, before, &after)
+			return &after, e, err
+		})
 	return after, err
 }
 

@@ -34,6 +34,8 @@ func (f *Fleet) Pairs() (pairs []Pair) {
 	for _, p := range found {
 		pairs = append(pairs, p)
 	}
-	slices.SortFunc(pairs, func(a, b Pair) int { return cmp.Or(strings.Compare(a.To, b.To), strings.Compare(a.From, b.From)) })
+	slices.SortFunc(pairs, func(a, b Pair) int {
+		return cmp.Or(strings.Compare(a.To, b.To), strings.Compare(a.From, b.From))
+	})
 	return pairs
 }

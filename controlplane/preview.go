@@ -123,13 +123,15 @@ func (p *Preview) Preview(ctx context.Context, req PreviewRequest) (answer Previ
 		timeMax = PreviewTimeDefault
 	}
 	if req.TimeMaxMs < 0 || timeMax > PreviewTimeMax || timeMax < PreviewTimeMin {
-		return answer, fmt.Errorf("%w: time_max_ms is %d (%d to %d)", ErrInvalid, req.TimeMaxMs, PreviewTimeMin.Milliseconds(), PreviewTimeMax.Milliseconds())
+		return answer, fmt.Errorf("%w: time_max_ms is %d (%d to %d)", ErrInvalid, req.TimeMaxMs,
+			PreviewTimeMin.Milliseconds(), PreviewTimeMax.Milliseconds())
 	}
 	if answer.NewText, err = (RolloutSpec{Tuning: req.New}).document(); err != nil {
 		return answer, err
 	}
 	if !p.busy.TryLock() {
-		return answer, fmt.Errorf("%w: another preview is under way: try again when it is done, within %v", ErrConflict, PreviewTimeMax)
+		return answer, fmt.Errorf("%w: another preview is under way: try again when it is done, within %v", ErrConflict,
+			PreviewTimeMax)
 	}
 	defer p.busy.Unlock()
 	began := time.Now()
@@ -145,7 +147,8 @@ func (p *Preview) Preview(ctx context.Context, req PreviewRequest) (answer Previ
 	if answer.OldText, err = p.old(ctx, req, fleet); err != nil {
 		return answer, err
 	}
-	answer.Predictions, err = p.previewer.Preview(ctx, PreviewAsk{Shape: answer.Shape, Old: answer.OldText, New: answer.NewText, TimeMaxMs: timeMax.Milliseconds()})
+	answer.Predictions, err = p.previewer.Preview(ctx, PreviewAsk{Shape: answer.Shape, Old: answer.OldText,
+		New: answer.NewText, TimeMaxMs: timeMax.Milliseconds()})
 	answer.TookMs = time.Since(began).Milliseconds()
 	return answer, err
 }

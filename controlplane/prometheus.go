@@ -48,7 +48,8 @@ func (p *PrometheusClient) Query(ctx context.Context, query string) ([]float64, 
 	defer func() { _ = answer.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(answer.Body, prometheusBytesMax+1))
 	if err != nil || len(body) > prometheusBytesMax {
-		return nil, fmt.Errorf("%w: Prometheus's answer is larger than %d bytes or was cut off: %w", ErrUnavailable, prometheusBytesMax, err)
+		return nil, fmt.Errorf("%w: Prometheus's answer is larger than %d bytes or was cut off: %w", ErrUnavailable,
+			prometheusBytesMax, err)
 	}
 	return parseAnswer(answer.StatusCode, body)
 }

@@ -105,7 +105,8 @@ func (q QueryRail) validate() error {
 		return fmt.Errorf("%w: %s: want exactly one of above, below and times_baseline", ErrInvalid, q.Name)
 	}
 	if f := q.TimesBaseline; f != nil && !(*f >= queryFactorLeast && *f <= queryFactorMost) {
-		return fmt.Errorf("%w: times_baseline of %s is %v (%v to %v)", ErrInvalid, q.Name, *f, queryFactorLeast, queryFactorMost)
+		return fmt.Errorf("%w: times_baseline of %s is %v (%v to %v)", ErrInvalid, q.Name, *f, queryFactorLeast,
+			queryFactorMost)
 	}
 	return nil
 }
@@ -243,7 +244,8 @@ func (w *RolloutWork) queryRegions(ctx context.Context, q QueryRail, regions []s
 		if i < queryRegionsMax {
 			values = append(values, w.query(ctx, q, region))
 		} else {
-			values = append(values, QueryValue{Name: q.Name, Region: region, Problem: fmt.Sprintf("it is asked for at most %d regions", queryRegionsMax)})
+			values = append(values, QueryValue{Name: q.Name, Region: region,
+				Problem: fmt.Sprintf("it is asked for at most %d regions", queryRegionsMax)})
 		}
 	}
 	return values

@@ -34,7 +34,8 @@ type Reset struct {
 // next is the reset after r, made at now, of limits whose windows are at most longest.
 func (r Reset) next(now time.Time, longest time.Duration) (Reset, error) {
 	if r.Generation >= int64(window.GenerationMax) {
-		return r, fmt.Errorf("%w: %q was reset %d times since %s, which is as often as can be", ErrConflict, r.Identifier, r.Generation, r.SetAt.UTC().Format(time.DateOnly))
+		return r, fmt.Errorf("%w: %q was reset %d times since %s, which is as often as can be", ErrConflict, r.Identifier,
+			r.Generation, r.SetAt.UTC().Format(time.DateOnly))
 	}
 	r.Generation++
 	if now.After(r.SetAt) { // else the clock of the database has gone back
@@ -49,33 +50,38 @@ func (r Reset) next(now time.Time, longest time.Duration) (Reset, error) {
 // ResetStore keeps resets. A change and its audit row are one, and so are its reads: live is
 // how many resets there are, before is nil where there is none of the identifier.
 type ResetStore interface {
-	ChangeReset(ctx context.Context, workspace, namespace, identifier string, change func(before *Reset, live int64, now time.Time) (Reset, AuditEntry, error)) error
+	ChangeReset(ctx context.Context, workspace, namespace, identifier string,
+		change func(before *Reset, live int64, now time.Time) (Reset, AuditEntry, error)) error
 	Resets(ctx context.Context, workspace, namespace string, rows int) ([]Reset, error)
 }
 
 // ResetKey has all nodes forget, within one settings interval, what was counted of an
 // identifier. longest is the longest window that it is limited by, 0 for any: so long the
 // reset is remembered, and a smaller one than the truth lets old counts come back.
-func (s *Settings) ResetKey(ctx context.Context, workspace, namespace, identifier string, longest time.Duration, by By) (reset Reset, err error) {
+func (s *Settings) ResetKey(ctx context.Context, workspace, namespace, identifier string, longest time.Duration,
+	by By) (reset Reset, err error) {
 	if longest == 0 {
 		longest = window.DurationMax
 	}
 	if err := errors.Join(by.Validate(), validateReset(workspace, namespace, identifier, longest)); err != nil {
 		return reset, err
 	}
-	err = s.store.ChangeReset(ctx, workspace, namespace, identifier, func(before *Reset, live int64, now time.Time) (Reset, AuditEntry, error) {
-		reset = Reset{Workspace: workspace, Namespace: namespace, Identifier: identifier}
-		if before != nil {
-			reset = *before
-		} else if live >= ResetsMax {
-			return reset, AuditEntry{}, fmt.Errorf("%w: there are %d resets, and %d is the most; name the longest window so that they expire sooner", ErrConflict, live, ResetsMax)
-		}
-		if reset, err = reset.next(now, longest); err != nil {
-			return reset, AuditEntry{}, err
-		}
-		e, err := settingEntry(by, "key.reset", fmt.Sprintf("key %s/%s/%s", workspace, namespace, identifier), before, &reset)
-		return reset, e, err
-	})
+	err = s.store.ChangeReset(ctx, workspace, namespace, identifier,
+		func(before *Reset, live int64, now time.Time) (Reset, AuditEntry, error) {
+			reset = Reset{Workspace: workspace, Namespace: namespace, Identifier: identifier}
+			if before != nil {
+				reset = *before
+			} else if live >= ResetsMax {
+				return reset, AuditEntry{}, fmt.Errorf("%w: there are %d resets, and %d is the most; name the longest window so "+
+					"that they expire sooner", ErrConflict, live, ResetsMax)
+			}
+			if reset, err = reset.next(now, longest); err != nil {
+				return reset, AuditEntry{}, err
+			}
+			e, err := settingEntry(by, "key.reset", fmt.Sprintf("key %s/%s/%s", workspace, namespace, identifier),
+				before, &reset)
+			return reset, e, err
+		})
 	return reset, err
 }
 

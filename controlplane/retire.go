@@ -142,7 +142,8 @@ func NewRetirement(table string, spec RetirementSpec, by By, look RetirementLook
 // does not know.
 func (r *Retirement) Check() error {
 	if r.Version > retirementVersion {
-		return fmt.Errorf("%w: the retirement's state is version %d and this build knows %d: run the newer weir-control", ErrConflict, r.Version, retirementVersion)
+		return fmt.Errorf("%w: the retirement's state is version %d and this build knows %d: run the newer weir-control",
+			ErrConflict, r.Version, retirementVersion)
 	}
 	return nil
 }
@@ -275,7 +276,8 @@ func (r *Retirement) rename(steps RetirementSteps, look RetirementLook, nowMs in
 	case TableNames{Dated: true}:
 		return r.enter(RetirementRenamed, nowMs, "to "+r.Dated), nil
 	case TableNames{Table: true, Dated: true}: // which of them was ours cannot be told
-		return r.turn(RetirementAborted, nowMs, fmt.Sprintf("both %s and %s are there after the rename", r.Table, r.Dated)), nil
+		return r.turn(RetirementAborted, nowMs, fmt.Sprintf("both %s and %s are there after the rename", r.Table, r.Dated)),
+			nil
 	}
 	return r.waits(fmt.Sprintf("neither %s nor %s can be renamed: abort", r.Table, r.Dated)), nil
 }
@@ -348,7 +350,8 @@ func (r *Retirement) restore(steps RetirementSteps, nowMs int64) (time.Duration,
 		}
 		return r.end(nowMs, RetirementAborted, rolloutItself), nil
 	case TableNames{Table: true, Dated: true}:
-		r.Why = cut(fmt.Sprintf("%s; %s was left as it is, since %s has been made anew", r.Why, r.Dated, r.Table), ReasonBytesMax)
+		r.Why = cut(fmt.Sprintf("%s; %s was left as it is, since %s has been made anew", r.Why, r.Dated, r.Table),
+			ReasonBytesMax)
 		return r.end(nowMs, RetirementAborted, rolloutItself), nil
 	case TableNames{}:
 		if r.Drop != nil { // the drop was faster

@@ -10,9 +10,11 @@ type retirementMetrics struct {
 	retireTrouble prometheus.Gauge
 }
 
-func newRetirementMetrics(counter func(name, help string) prometheus.Counter, gauge func(name, help string) prometheus.Gauge) retirementMetrics {
+func newRetirementMetrics(counter func(name, help string) prometheus.Counter,
+	gauge func(name, help string) prometheus.Gauge) retirementMetrics {
 	return retirementMetrics{
-		rowsRetired:   counter("weir_retirement_rows_deleted_total", "Expired rows of retired tables deleted by this process."),
+		rowsRetired: counter("weir_retirement_rows_deleted_total",
+			"Expired rows of retired tables deleted by this process."),
 		retiring:      gauge("weir_retirement_under_way", "1 while a table is being retired."),
 		retireWaits:   gauge("weir_retirement_awaiting_approval", "1 while a retirement waits for a person."),
 		retireTrouble: gauge("weir_retirement_trouble", "1 while a step of a retirement fails and is tried again."),

@@ -38,7 +38,8 @@ func NewRetirementWork(store RetirementStore, liveWithin, grace time.Duration, m
 }
 
 // Look tells how the table and the fleet are.
-func (w *RetirementWork) Look(ctx context.Context, table, dated string, spec RetirementSpec) (look RetirementLook, err error) {
+func (w *RetirementWork) Look(ctx context.Context, table, dated string,
+	spec RetirementSpec) (look RetirementLook, err error) {
 	ctx, cancel := context.WithTimeout(ctx, retirementStepTimeout)
 	defer cancel()
 	if look.Table, err = w.store.TableFigures(ctx, table); err != nil {

@@ -181,7 +181,8 @@ func (r *Rollout) Upgrade() {
 	switch {
 	case r.Phase.Over() || r.Phase == RolloutRollingBack:
 	case len(r.Touched) > 0:
-		r.fail(r.MovedMs, r.Stage, "the rollout's state is of an older build, which does not name the nodes that were there before")
+		r.fail(r.MovedMs, r.Stage, "the rollout's state is of an older build, which does not name the nodes that were "+
+			"there before")
 	case r.Phase == RolloutMeasuring:
 		r.DueMs = 0
 	}

@@ -114,9 +114,11 @@ func (r *Rollout) laggards(look FleetLook) string {
 	}
 	switch {
 	case len(names) > 0:
-		return fmt.Sprintf("%d of %d live nodes still run the withdrawn tuning: %s", len(names), len(look.Nodes), several(names))
+		return fmt.Sprintf("%d of %d live nodes still run the withdrawn tuning: %s", len(names), len(look.Nodes),
+			several(names))
 	case len(unheard) > 0:
-		return fmt.Sprintf("%d of %d live nodes have not been heard of since the tuning was withdrawn: %s", len(unheard), len(look.Nodes), several(unheard))
+		return fmt.Sprintf("%d of %d live nodes have not been heard of since the tuning was withdrawn: %s", len(unheard),
+			len(look.Nodes), several(unheard))
 	}
 	return ""
 }
@@ -147,7 +149,8 @@ func (r *Rollout) end(nowMs int64, outcome RolloutPhase, actor string) time.Dura
 func (r *Rollout) Overtaken(inForce []RegionTuning) error {
 	for i, t := range r.Touched {
 		if i < len(inForce) && inForce[i].Version != t.Applied {
-			return fmt.Errorf("%w: rollout %s wrote version %d of %s, which has version %d since: roll that one back first, or start a rollout of the tuning you want",
+			return fmt.Errorf("%w: rollout %s wrote version %d of %s, which has version %d since: roll that one back first, "+
+				"or start a rollout of the tuning you want",
 				ErrConflict, r.ID, t.Applied, rowName(t.Region), inForce[i].Version)
 		}
 	}

@@ -44,8 +44,10 @@ func (g Guardrails) breachOf(w *RegionWatch, nowMs int64, least time.Duration) s
 		if n.Gone {
 			continue
 		}
-		if many := n.restartsSince(nowMs - restartsWithin.Milliseconds()); g.RestartsPerHour < RestartsPerHourMax && many > g.RestartsPerHour {
-			return fmt.Sprintf("restarts of a node within an hour: %d, more than %d, of node %s in region %s", many, g.RestartsPerHour, n.ID, w.Region)
+		if many := n.restartsSince(nowMs - restartsWithin.Milliseconds()); g.RestartsPerHour < RestartsPerHourMax &&
+			many > g.RestartsPerHour {
+			return fmt.Sprintf("restarts of a node within an hour: %d, more than %d, of node %s in region %s", many,
+				g.RestartsPerHour, n.ID, w.Region)
 		}
 		now := n.rates(least)
 		if why, by := g.broken(n.baseline(region, now), now); why != "" && by > worst.by {
@@ -158,7 +160,8 @@ func (w *RegionWatch) now() HealthRates {
 	rates := w.rates(0)
 	for _, n := range w.Nodes {
 		if !n.Gone {
-			rates.ConvergenceMs, rates.LatencyUs = larger(rates.ConvergenceMs, n.ConvergenceMs), larger(rates.LatencyUs, n.LatencyUs)
+			rates.ConvergenceMs, rates.LatencyUs = larger(rates.ConvergenceMs, n.ConvergenceMs),
+				larger(rates.LatencyUs, n.LatencyUs)
 		}
 	}
 	return rates

@@ -36,7 +36,8 @@ func (o RolloutOrder) Validate() error {
 		return err
 	}
 	if o.Action == RolloutApprove && (o.Stage < 1 || o.Asked < 1) {
-		return fmt.Errorf("%w: an approval names its stage, from 1, and what was asked: stage is %d and asked is %d", ErrInvalid, o.Stage, o.Asked)
+		return fmt.Errorf("%w: an approval names its stage, from 1, and what was asked: stage is %d and asked is %d",
+			ErrInvalid, o.Stage, o.Asked)
 	}
 	return nil
 }
@@ -76,7 +77,8 @@ func (r *Rollout) approve(o RolloutOrder, nowMs int64) (time.Duration, error) {
 		return 0, r.conflict("nothing waits for an approval")
 	}
 	if o.Stage != r.Stage+1 || o.Asked != r.Asked {
-		return 0, r.conflict(fmt.Sprintf("what waits is stage %d (asked %d), and the approval names stage %d (asked %d): look at its status again",
+		return 0, r.conflict(fmt.Sprintf("what waits is stage %d (asked %d), and the approval names stage %d (asked %d): "+
+			"look at its status again",
 			r.Stage+1, r.Asked, o.Stage, o.Asked))
 	}
 	r.Phase = RolloutMeasuring
@@ -184,7 +186,8 @@ type RolloutSummary struct {
 
 // Summary is the rollout's line.
 func (r *Rollout) Summary() RolloutSummary {
-	return RolloutSummary{ID: r.ID, By: r.By, StartedMs: r.StartedMs, EndedMs: r.EndedMs, Phase: r.Phase, Why: r.Why, Epoch: r.Epoch}
+	return RolloutSummary{ID: r.ID, By: r.By, StartedMs: r.StartedMs, EndedMs: r.EndedMs, Phase: r.Phase, Why: r.Why,
+		Epoch: r.Epoch}
 }
 
 // cut shortens text to at most bytesMax bytes, at a rune's border.

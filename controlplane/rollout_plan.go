@@ -170,7 +170,8 @@ func (p RolloutPlan) resolve(known []string) ([]StagePlan, error) {
 		default:
 			for _, r := range s.Regions {
 				if !slices.Contains(known, r) {
-					return nil, fmt.Errorf("%w: stage %d: region %q has no live node and no tuning of its own (known: %s)", ErrInvalid, i+1, r, strings.Join(known, ", "))
+					return nil, fmt.Errorf("%w: stage %d: region %q has no live node and no tuning of its own (known: %s)", ErrInvalid,
+						i+1, r, strings.Join(known, ", "))
 				}
 				if !slices.Contains(covered, r) && !slices.Contains(take, r) {
 					take = append(take, r)

@@ -267,7 +267,8 @@ func (r *Rollout) unready(look FleetLook) string {
 	}
 	for i := range r.Watch {
 		if w := &r.Watch[i]; w.Stage == r.Stage {
-			if why := cmp.Or(r.Spec.Plan.Guardrails.nodesLost(w), r.Spec.Plan.Guardrails.relaysLost(w, look.AtMs, 0)); why != "" {
+			if why := cmp.Or(r.Spec.Plan.Guardrails.nodesLost(w),
+				r.Spec.Plan.Guardrails.relaysLost(w, look.AtMs, 0)); why != "" {
 				return "before the stage: " + why
 			}
 		}
@@ -275,7 +276,9 @@ func (r *Rollout) unready(look FleetLook) string {
 	if r.Spec.Plan.BaselineMs == 0 {
 		return ""
 	}
-	if silent := r.unheard(func(w *RegionWatch, n *WatchedNode) bool { return w.Stage != r.Stage || n.Before[0] > 0 }); silent != "" {
+	if silent := r.unheard(func(w *RegionWatch, n *WatchedNode) bool {
+		return w.Stage != r.Stage || n.Before[0] > 0
+	}); silent != "" {
 		return "no heartbeat since the baseline is taken: " + silent
 	}
 	return ""

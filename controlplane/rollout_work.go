@@ -165,7 +165,8 @@ func (w *RolloutWork) Used(ctx context.Context, id string) (string, error) {
 	if err != nil || len(wrote) == 0 {
 		return "", err
 	}
-	return fmt.Sprintf("the id %s was used before, and version %d of %s has it: choose another id", id, wrote[0].Version, rowName(wrote[0].Region)), nil
+	return fmt.Sprintf("the id %s was used before, and version %d of %s has it: choose another id", id, wrote[0].Version,
+		rowName(wrote[0].Region)), nil
 }
 
 // Traces are the rollouts that wrote the newest versions of the tuning, as many as rows.

@@ -37,7 +37,8 @@ type SweepLimits struct {
 
 // DefaultSweepLimits are the defaults named at the fields.
 func DefaultSweepLimits() SweepLimits {
-	return SweepLimits{BatchRowsMax: 5000, BatchesMax: 200, BatchSlow: 500 * time.Millisecond, RunTimeMax: 30 * time.Second}
+	return SweepLimits{BatchRowsMax: 5000, BatchesMax: 200, BatchSlow: 500 * time.Millisecond,
+		RunTimeMax: 30 * time.Second}
 }
 
 // Validate reports the first field outside its bounds.

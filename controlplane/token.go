@@ -121,7 +121,8 @@ func NewTokens(store TokenStore, adminSecret string) (*Tokens, error) {
 	t := &Tokens{store: store, known: map[TokenHash]vouched{}}
 	if adminSecret != "" {
 		if len(adminSecret) < secretLeast {
-			return nil, fmt.Errorf("%w: the admin token is %d bytes long (%d or more: openssl rand -hex 32)", ErrInvalid, len(adminSecret), secretLeast)
+			return nil, fmt.Errorf("%w: the admin token is %d bytes long (%d or more: openssl rand -hex 32)", ErrInvalid,
+				len(adminSecret), secretLeast)
 		}
 		hash := HashToken(adminSecret)
 		t.admin = &hash
@@ -197,7 +198,8 @@ func (t *Tokens) Create(ctx context.Context, name string, role Role, by By) (sec
 	if err := e.Validate(); err != nil {
 		return "", err
 	}
-	if err := t.store.InsertToken(ctx, Token{Name: name, Role: role, CreatedBy: by.Actor}, HashToken(secret), e); err != nil {
+	if err := t.store.InsertToken(ctx, Token{Name: name, Role: role, CreatedBy: by.Actor}, HashToken(secret),
+		e); err != nil {
 		return "", fmt.Errorf("create token %s: %w", name, err)
 	}
 	return secret, nil

@@ -30,9 +30,11 @@ type TopQuery struct {
 func (q TopQuery) Validate() error {
 	switch {
 	case len(q.Workspace) > window.WorkspaceBytesMax:
-		return fmt.Errorf("%w: workspace is %d bytes long (at most %d)", ErrInvalid, len(q.Workspace), window.WorkspaceBytesMax)
+		return fmt.Errorf("%w: workspace is %d bytes long (at most %d)", ErrInvalid, len(q.Workspace),
+			window.WorkspaceBytesMax)
 	case len(q.Namespace) > window.NamespaceBytesMax:
-		return fmt.Errorf("%w: namespace is %d bytes long (at most %d)", ErrInvalid, len(q.Namespace), window.NamespaceBytesMax)
+		return fmt.Errorf("%w: namespace is %d bytes long (at most %d)", ErrInvalid, len(q.Namespace),
+			window.NamespaceBytesMax)
 	case q.Limit < 1 || q.Limit > TopKeysMax:
 		return fmt.Errorf("%w: limit is %d (1 to %d)", ErrInvalid, q.Limit, TopKeysMax)
 	}
@@ -126,7 +128,8 @@ type merging struct {
 func (m topMerge) addAll(region string, keys []heartbeat.TopKey, q *TopQuery) {
 	for i := range keys {
 		k := &keys[i]
-		if (q.Workspace == "" || q.Workspace == string(k.Workspace)) && (q.Namespace == "" || q.Namespace == string(k.Namespace)) {
+		if (q.Workspace == "" || q.Workspace == string(k.Workspace)) &&
+			(q.Namespace == "" || q.Namespace == string(k.Namespace)) {
 			m.add(region, k, q.Denied)
 		}
 	}
@@ -178,7 +181,8 @@ func (m topMerge) ranked() (keys []TopKey, total int64) {
 		keys = append(keys, k)
 	}
 	slices.SortFunc(keys, func(a, b TopKey) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Workspace, b.Workspace), strings.Compare(a.Namespace, b.Namespace),
+		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Workspace, b.Workspace),
+			strings.Compare(a.Namespace, b.Namespace),
 			strings.Compare(a.Identifier, b.Identifier), cmp.Compare(a.DurationMs, b.DurationMs))
 	})
 	return keys, total

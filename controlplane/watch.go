@@ -149,7 +149,8 @@ func (d HealthDocument) Next(look Look) HealthDocument {
 // does not know.
 func (d HealthDocument) Check() error {
 	if d.Version > healthVersion {
-		return fmt.Errorf("%w: the health document is version %d and this build knows %d: run the newer weir-control", ErrConflict, d.Version, healthVersion)
+		return fmt.Errorf("%w: the health document is version %d and this build knows %d: run the newer weir-control",
+			ErrConflict, d.Version, healthVersion)
 	}
 	return nil
 }
@@ -157,7 +158,8 @@ func (d HealthDocument) Check() error {
 // order sorts, bounds and sums up.
 func (d *HealthDocument) order() {
 	slices.SortStableFunc(d.Findings, func(a, b Finding) int {
-		return cmp.Or(b.Severity.rank()-a.Severity.rank(), cmp.Compare(a.SinceMs, b.SinceMs), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Subject, b.Subject))
+		return cmp.Or(b.Severity.rank()-a.Severity.rank(), cmp.Compare(a.SinceMs, b.SinceMs), cmp.Compare(a.Kind, b.Kind),
+			cmp.Compare(a.Subject, b.Subject))
 	})
 	if more := len(d.Findings) - findingsMax; more > 0 {
 		d.Findings, d.LeftOut = d.Findings[:findingsMax], d.LeftOut+more

@@ -81,7 +81,8 @@ func NewWatch(config WatchConfig, sources WatchSources) *Watch {
 func (w *Watch) Look(ctx context.Context, now time.Time) Look {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	parts := []func(context.Context, *Look) error{w.lookAtNodes, w.lookAtCleanup, w.lookAtRollout, w.lookAtRetirement, w.lookAtInvocations}
+	parts := []func(context.Context, *Look) error{
+		w.lookAtNodes, w.lookAtCleanup, w.lookAtRollout, w.lookAtRetirement, w.lookAtInvocations}
 	seen := make([]Look, len(parts))
 	var asking sync.WaitGroup
 	for i, part := range parts {
@@ -115,21 +116,24 @@ func troubleOf(err error) Finding {
 	case errors.As(err, &source) && source.kind == FindingRestateAdminDown:
 		return Finding{
 			Kind: FindingRestateAdminDown, Severity: SeverityWarning, What: err.Error(),
-			Do: "Start restate-server, or correct --restate-admin of weir-control; invocations in trouble are not seen meanwhile.",
+			Do: "Start restate-server, or correct --restate-admin of weir-control; invocations in trouble are not seen " +
+				"meanwhile.",
 		}
 	case errors.As(err, &source):
 		return restateDown(err)
 	}
 	return Finding{
 		Kind: FindingMySQLDown, Severity: SeverityCritical, What: err.Error(),
-		Do: "Start MySQL, or let this machine reach it. Nodes go on deciding by their region's counts; regions do not hear of one another meanwhile.",
+		Do: "Start MySQL, or let this machine reach it. Nodes go on deciding by their region's counts; regions do not hear " +
+			"of one another meanwhile.",
 	}
 }
 
 func restateDown(err error) Finding {
 	return Finding{
 		Kind: FindingRestateDown, Severity: SeverityCritical, What: err.Error(),
-		Do: "Start restate-server, or correct --restate-ingress of weir-control. Nodes go on deciding; cleanup and rollouts stand still meanwhile.",
+		Do: "Start restate-server, or correct --restate-ingress of weir-control. Nodes go on deciding; cleanup and " +
+			"rollouts stand still meanwhile.",
 	}
 }
 
@@ -147,7 +151,8 @@ func (w *Watch) lookAtNodes(ctx context.Context, look *Look) error {
 			return nil
 		}
 	} else {
-		look.blind(FindingNodesDead, FindingRegionDark, FindingRelayMissing, FindingOriginDown, FindingCostDropped, FindingTableFull, FindingSettingsRefused, FindingClockSkew)
+		look.blind(FindingNodesDead, FindingRegionDark, FindingRelayMissing, FindingOriginDown, FindingCostDropped,
+			FindingTableFull, FindingSettingsRefused, FindingClockSkew)
 	}
 	look.blind(FindingTuningSkew, FindingRelayStalled, FindingRelayLate)
 	return err
@@ -237,7 +242,8 @@ func (w *Watch) lookAtRollout(ctx context.Context, look *Look) error {
 		look.add(Finding{
 			Kind: FindingRolloutWaits, Subject: r.ID, Severity: SeverityInfo,
 			What: fmt.Sprintf("rollout %s waits for an approval of stage %d", r.ID, r.Stage+1),
-			Do:   fmt.Sprintf("Look at weirctl rollout status %s, then weirctl rollout approve %s --stage %d, or abort.", r.ID, r.ID, r.Stage+1),
+			Do: fmt.Sprintf("Look at weirctl rollout status %s, then weirctl rollout approve %s --stage %d, or abort.", r.ID,
+				r.ID, r.Stage+1),
 		})
 	}
 	return nil
@@ -245,9 +251,11 @@ func (w *Watch) lookAtRollout(ctx context.Context, look *Look) error {
 
 func troubleOfRollout(r *Rollout) string {
 	if r.Phase == RolloutRollingBack && r.DueMs > 0 {
-		return fmt.Sprintf("Restart or stop the nodes that it names, or give them up: weirctl rollout abort %s --reason TEXT.", r.ID)
+		return fmt.Sprintf(
+			"Restart or stop the nodes that it names, or give them up: weirctl rollout abort %s --reason TEXT.", r.ID)
 	}
-	return fmt.Sprintf("It is tried again by itself. Mend what it names, or: weirctl rollout abort %s --reason TEXT.", r.ID)
+	return fmt.Sprintf("It is tried again by itself. Mend what it names, or: weirctl rollout abort %s --reason TEXT.",
+		r.ID)
 }
 
 func (w *Watch) lookAtRetirement(ctx context.Context, look *Look) error {
@@ -288,8 +296,10 @@ func (w *Watch) lookAtInvocations(ctx context.Context, look *Look) error {
 		case i.Paused:
 			look.add(Finding{
 				Kind: FindingInvocationPaused, Subject: i.ID, Severity: SeverityCritical, SinceMs: i.SinceMs,
-				What: fmt.Sprintf("%s is paused after %d attempts: %s", i.Target, i.Retries, cmp.Or(i.Failure, "no failure is recorded")),
-				Do:   fmt.Sprintf("Mend the cause, then resume it at Restate's admin API: curl -X PATCH …/invocations/%s/resume.", i.ID),
+				What: fmt.Sprintf("%s is paused after %d attempts: %s", i.Target, i.Retries,
+					cmp.Or(i.Failure, "no failure is recorded")),
+				Do: fmt.Sprintf("Mend the cause, then resume it at Restate's admin API: curl -X PATCH …/invocations/%s/resume.",
+					i.ID),
 			})
 		case i.Retries >= w.config.RetriesMin:
 			look.add(Finding{

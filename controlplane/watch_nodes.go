@@ -50,7 +50,8 @@ func nodeFindings(fleet Fleet, c WatchConfig) (findings []Finding) {
 			findings = append(findings, Finding{
 				Kind: FindingRelayMissing, Subject: r.name, Severity: SeverityCritical,
 				What: fmt.Sprintf("no node of %s relays %s of its Redis", r.name, shardNames(missing)),
-				Do:   "The region and all others do not hear of one another. See the nodes' log for why none gets the lease: it is in that Redis, and a relay needs MySQL as well.",
+				Do: "The region and all others do not hear of one another. See the nodes' log for why none gets the lease: it " +
+					"is in that Redis, and a relay needs MySQL as well.",
 			})
 		}
 		down := SeverityWarning
@@ -58,19 +59,29 @@ func nodeFindings(fleet Fleet, c WatchConfig) (findings []Finding) {
 			down = SeverityCritical
 		}
 		some(FindingOriginDown, down, originDown, "no answer from the region's Redis, or from a part of it",
-			"Start that Redis, or let the nodes reach it. They decide by their own counts meanwhile, as their namespaces' outage policy has it.")
-		some(FindingCostDropped, SeverityWarning, func(n Node) bool { return n.Health.DroppedCost > 0 }, "accepted cost was dropped before the region's Redis had it",
-			"Look for weir_dropped_cost_total and its cause: a Redis that was away for long, or too small a bound. The finding stays until these nodes restart.")
-		some(FindingTableFull, SeverityWarning, tableFull, "keys find no room in the table: they are decided by Redis, or by a sketch that errs towards denying",
-			"See weirctl keys top --hot and the nodes' log, which names the namespace with the most keys; hold back its callers, raise entries-max, or add nodes.")
-		some(FindingSettingsRefused, SeverityWarning, func(n Node) bool { return n.Health.SettingsProblem != "" }, "the newest settings are not in force: "+firstProblem(r.live),
+			"Start that Redis, or let the nodes reach it. They decide by their own counts meanwhile, as their namespaces' "+
+				"outage policy has it.")
+		some(FindingCostDropped, SeverityWarning, func(n Node) bool {
+			return n.Health.DroppedCost > 0
+		}, "accepted cost was dropped before the region's Redis had it",
+			"Look for weir_dropped_cost_total and its cause: a Redis that was away for long, or too small a bound. The "+
+				"finding stays until these nodes restart.")
+		some(FindingTableFull, SeverityWarning, tableFull,
+			"keys find no room in the table: they are decided by Redis, or by a sketch that errs towards denying",
+			"See weirctl keys top --hot and the nodes' log, which names the namespace with the most keys; hold back its "+
+				"callers, raise entries-max, or add nodes.")
+		some(FindingSettingsRefused, SeverityWarning, func(n Node) bool {
+			return n.Health.SettingsProblem != ""
+		}, "the newest settings are not in force: "+firstProblem(r.live),
 			"Correct what it names (weirctl rollout, override or namespace), or upgrade these nodes.")
 		skew := func(n Node) time.Duration { return n.ClockSkew.Abs() }
 		severity := SeverityWarning
 		if slices.ContainsFunc(r.live, func(n Node) bool { return skew(n) >= c.SkewCritical }) {
 			severity = SeverityCritical
 		}
-		some(FindingClockSkew, severity, func(n Node) bool { return skew(n) >= c.SkewWarning }, fmt.Sprintf("the clock differs from the database's by up to %v", worst(r.live, skew)),
+		some(FindingClockSkew, severity, func(n Node) bool {
+			return skew(n) >= c.SkewWarning
+		}, fmt.Sprintf("the clock differs from the database's by up to %v", worst(r.live, skew)),
 			"Let NTP run there, and on the database's machine if all nodes differ: windows begin and end by the node's clock.")
 	}
 	return findings
@@ -90,7 +101,8 @@ func (r region) silence(now time.Time, c WatchConfig) []Finding {
 			// since the last one fell silent
 			SinceMs: since(r.dead, func(a, b Node) int { return b.SeenAt.Compare(a.SeenAt) }),
 			What:    fmt.Sprintf("no node of %s is heard of any more: %s", r.name, names(r.dead)),
-			Do:      "See whether the nodes run, and whether one of them reaches both Redis and MySQL: it relays the heartbeats of the others. Nodes still decide meanwhile, by their region's counts.",
+			Do: "See whether the nodes run, and whether one of them reaches both Redis and MySQL: it relays the " +
+				"heartbeats of the others. Nodes still decide meanwhile, by their region's counts.",
 		}}
 	}
 	lately := filter(r.dead, func(n Node) bool { return now.Sub(n.SeenAt) <= c.DeadTold })
@@ -100,8 +112,10 @@ func (r region) silence(now time.Time, c WatchConfig) []Finding {
 	return []Finding{{
 		Kind: FindingNodesDead, Subject: r.name, Severity: SeverityWarning,
 		SinceMs: since(lately, func(a, b Node) int { return a.SeenAt.Compare(b.SeenAt) }),
-		What:    fmt.Sprintf("in %s %s not heard of any more: %s", r.name, countOf(len(lately), "node is", "nodes are"), names(lately)),
-		Do:      fmt.Sprintf("See whether it runs and reaches MySQL. One that was taken away on purpose is forgotten after %v.", c.DeadTold),
+		What: fmt.Sprintf("in %s %s not heard of any more: %s", r.name, countOf(len(lately), "node is", "nodes are"),
+			names(lately)),
+		Do: fmt.Sprintf("See whether it runs and reaches MySQL. One that was taken away on purpose is forgotten after %v.",
+			c.DeadTold),
 	}}
 }
 
@@ -112,8 +126,9 @@ func tuningFindings(fleet Fleet, tunings []RegionTuning, c WatchConfig) (finding
 		if others := filter(r.live, func(n Node) bool { return n.TuningVersion != version }); len(others) > 0 {
 			findings = append(findings, Finding{
 				Kind: FindingTuningSkew, Subject: r.name, Severity: SeverityWarning,
-				What: fmt.Sprintf("%s in %s: another tuning than version %d, which is the region's", names(others), r.name, version),
-				Do:   "See weirctl fleet: whether these nodes read settings (settings_at) and what they refuse.",
+				What: fmt.Sprintf("%s in %s: another tuning than version %d, which is the region's", names(others),
+					r.name, version),
+				Do: "See weirctl fleet: whether these nodes read settings (settings_at) and what they refuse.",
 			})
 		}
 		rounds := 3 * set.NewsInterval.Std()

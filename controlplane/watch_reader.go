@@ -69,6 +69,7 @@ func (h *HealthReader) remember(d HealthDocument) {
 func watchLate(what string) Finding {
 	return Finding{
 		Kind: FindingWatchLate, Severity: SeverityWarning, What: what,
-		Do: "weir-control starts it again within seconds; if this stays, its log says why. What you see was looked at for this very call.",
+		Do: "weir-control starts it again within seconds; if this stays, its log says why. What you see was looked at for " +
+			"this very call.",
 	}
 }

@@ -22,8 +22,9 @@ func (r region) relayFindings(stalled, late time.Duration) (findings []Finding) 
 		})
 	}
 	if which := filter(relaying, func(n Node) bool { return oldestUntold(n) > late }); len(which) > 0 {
-		findings = append(findings, r.late(fmt.Sprintf("%s in %s: counts have waited for up to %v to be told to other regions",
-			names(which), r.name, worst(which, oldestUntold))))
+		findings = append(findings, r.late(
+			fmt.Sprintf("%s in %s: counts have waited for up to %v to be told to other regions",
+				names(which), r.name, worst(which, oldestUntold))))
 	} else if from, lag := slowest(relaying); lag > late {
 		findings = append(findings, r.late(fmt.Sprintf("news of %s is up to %v old when %s reads it", from, lag, r.name)))
 	}
@@ -33,7 +34,8 @@ func (r region) relayFindings(stalled, late time.Duration) (findings []Finding) 
 func (r region) late(what string) Finding {
 	return Finding{
 		Kind: FindingRelayLate, Subject: r.name, Severity: SeverityWarning, What: what,
-		Do: "See weirctl fleet --pairs for which regions are late, and MySQL's latency from there. Callers who use several regions are admitted more meanwhile.",
+		Do: "See weirctl fleet --pairs for which regions are late, and MySQL's latency from there. Callers who use several " +
+			"regions are admitted more meanwhile.",
 	}
 }
 
@@ -52,6 +54,8 @@ func slowest(relaying []Node) (from string, lag time.Duration) {
 	if len(pairs) == 0 {
 		return "", 0
 	}
-	p := slices.MaxFunc(pairs, func(a, b Pair) int { return cmp.Or(cmp.Compare(a.P99Ms, b.P99Ms), cmp.Compare(b.From, a.From)) })
+	p := slices.MaxFunc(pairs, func(a, b Pair) int {
+		return cmp.Or(cmp.Compare(a.P99Ms, b.P99Ms), cmp.Compare(b.From, a.From))
+	})
 	return p.From, time.Duration(p.P99Ms) * time.Millisecond
 }

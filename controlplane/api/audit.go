@@ -12,14 +12,17 @@ import (
 
 var _ controlv1connect.AuditServiceHandler = (*service)(nil)
 
-func (s *service) ListAudit(ctx context.Context, req *connect.Request[controlv1.ListAuditRequest]) (*connect.Response[controlv1.ListAuditResponse], error) {
+func (s *service) ListAudit(ctx context.Context,
+	req *connect.Request[controlv1.ListAuditRequest]) (*connect.Response[controlv1.ListAuditResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	filter := controlplane.AuditFilter{
 		Actor: req.Msg.GetActor(), Workspace: req.Msg.GetWorkspace(), Namespace: req.Msg.GetNamespace(),
-		Action: req.Msg.GetAction(), Subject: req.Msg.GetSubject(), SinceMs: req.Msg.GetSinceMs(), UntilMs: req.Msg.GetUntilMs(),
+		Action: req.Msg.GetAction(), Subject: req.Msg.GetSubject(), SinceMs: req.Msg.GetSinceMs(),
+		UntilMs: req.Msg.GetUntilMs(),
 	}
-	records, searchedTo, err := controlplane.SearchAudit(ctx, s.Audit, filter, req.Msg.GetBeforeId(), int(req.Msg.GetLimit()))
+	records, searchedTo, err := controlplane.SearchAudit(ctx, s.Audit, filter, req.Msg.GetBeforeId(),
+		int(req.Msg.GetLimit()))
 	if err != nil {
 		return nil, s.fail(ctx, "ListAudit", err)
 	}

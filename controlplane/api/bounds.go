@@ -49,7 +49,8 @@ func boundedRoutes(mux http.Handler, refused func(bounded.Bound)) http.Handler {
 	const none = 0
 	probes := bounded.NewMemory(bounded.Probes, probeBytesMax)
 	routes := http.NewServeMux()
-	routes.Handle("/", with(requestBytesMax, bounded.NewMemory(bounded.Calls, memoryBytesMax), bounded.NewSlots(bounded.Calls, callsMax)))
+	routes.Handle("/", with(requestBytesMax, bounded.NewMemory(bounded.Calls, memoryBytesMax),
+		bounded.NewSlots(bounded.Calls, callsMax)))
 	routes.Handle("/healthz", with(none, probes, nil))
 	routes.Handle("/readyz", with(none, probes, nil))
 	routes.Handle("/metrics", with(none, probes, nil)) // which has metricsMax

@@ -46,7 +46,8 @@ func runRecord(r controlplane.CleanupRun) *controlv1.CleanupRunRecord {
 func fleetResponse(f controlplane.Fleet) *controlv1.FleetResponse {
 	answer := &controlv1.FleetResponse{NowMs: unixMs(f.Now), Truncated: f.Truncated}
 	for _, p := range f.Pairs() {
-		answer.Pairs = append(answer.Pairs, &controlv1.ConvergencePair{From: valid(p.From), To: valid(p.To), P99Ms: p.P99Ms, Nodes: int32(p.Nodes)})
+		answer.Pairs = append(answer.Pairs, &controlv1.ConvergencePair{From: valid(p.From), To: valid(p.To), P99Ms: p.P99Ms,
+			Nodes: int32(p.Nodes)})
 	}
 	for _, n := range f.Nodes {
 		answer.Nodes = append(answer.Nodes, &controlv1.Node{

@@ -17,7 +17,8 @@ const healthTimeout = 15 * time.Second
 
 var _ controlv1connect.HealthServiceHandler = (*service)(nil)
 
-func (s *service) GetHealth(ctx context.Context, _ *connect.Request[controlv1.GetHealthRequest]) (*connect.Response[controlv1.GetHealthResponse], error) {
+func (s *service) GetHealth(ctx context.Context,
+	_ *connect.Request[controlv1.GetHealthRequest]) (*connect.Response[controlv1.GetHealthResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
 	return connect.NewResponse(&controlv1.GetHealthResponse{Health: healthAnswer(s.Health(ctx))}), nil
@@ -34,7 +35,8 @@ func healthAnswer(d controlplane.HealthDocument) *controlv1.Health {
 	return answer
 }
 
-func (s *service) Diagnose(ctx context.Context, _ *connect.Request[controlv1.DiagnoseRequest]) (*connect.Response[controlv1.DiagnoseResponse], error) {
+func (s *service) Diagnose(ctx context.Context,
+	_ *connect.Request[controlv1.DiagnoseRequest]) (*connect.Response[controlv1.DiagnoseResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
 	answer := &controlv1.DiagnoseResponse{}

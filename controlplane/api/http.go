@@ -30,7 +30,8 @@ const (
 func NewHandler(c Config) http.Handler {
 	s := &service{c}
 	mux := http.NewServeMux()
-	options := []connect.HandlerOption{connect.WithReadMaxBytes(requestBytesMax), connect.WithRecover(s.recovered), connect.WithInterceptors(s.authenticated())}
+	options := []connect.HandlerOption{connect.WithReadMaxBytes(requestBytesMax), connect.WithRecover(s.recovered),
+		connect.WithInterceptors(s.authenticated())}
 	mux.Handle(controlv1connect.NewControlServiceHandler(s, options...))
 	mux.Handle(controlv1connect.NewRolloutServiceHandler(s, options...))
 	mux.Handle(controlv1connect.NewRetirementServiceHandler(s, options...))
@@ -45,7 +46,8 @@ func NewHandler(c Config) http.Handler {
 		return err
 	}}
 	mux.HandleFunc("GET /readyz", ready.serve)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: metricsMax, ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelWarn)}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{MaxRequestsInFlight: metricsMax,
+		ErrorLog: slog.NewLogLogger(c.Log.Handler(), slog.LevelWarn)}))
 	if c.Console != nil {
 		mux.Handle("/console/", c.Console(mux))
 		mux.Handle("GET /{$}", http.RedirectHandler("/console/", http.StatusFound))

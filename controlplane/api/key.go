@@ -11,12 +11,14 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-func (s *service) GetKey(ctx context.Context, req *connect.Request[controlv1.GetKeyRequest]) (*connect.Response[controlv1.GetKeyResponse], error) {
+func (s *service) GetKey(ctx context.Context,
+	req *connect.Request[controlv1.GetKeyRequest]) (*connect.Response[controlv1.GetKeyResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	m := req.Msg
 	found, err := s.Key(ctx, controlplane.KeyQuery{
-		Workspace: m.GetWorkspace(), Namespace: m.GetNamespace(), Identifier: m.GetIdentifier(), Limit: m.GetLimit(), Cost: cmp.Or(m.GetCost(), 1),
+		Workspace: m.GetWorkspace(), Namespace: m.GetNamespace(), Identifier: m.GetIdentifier(), Limit: m.GetLimit(),
+		Cost: cmp.Or(m.GetCost(), 1),
 	})
 	if err != nil {
 		return nil, s.fail(ctx, "GetKey", err)
@@ -51,7 +53,8 @@ func keyResponse(r controlplane.KeyReport) *controlv1.GetKeyResponse {
 func keyCell(c controlplane.KeyCell) *controlv1.KeyCell {
 	cell := &controlv1.KeyCell{StartMs: c.StartMs, Generation: c.Generation, Count: c.Count}
 	for _, p := range c.Parts {
-		cell.Parts = append(cell.Parts, &controlv1.KeyPart{Region: valid(p.Region), Count: p.Count, UpdatedAtMs: unixMs(p.UpdatedAt)})
+		cell.Parts = append(cell.Parts, &controlv1.KeyPart{Region: valid(p.Region), Count: p.Count,
+			UpdatedAtMs: unixMs(p.UpdatedAt)})
 	}
 	return cell
 }

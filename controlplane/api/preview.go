@@ -15,7 +15,8 @@ type Previews interface {
 	Preview(ctx context.Context, req controlplane.PreviewRequest) (controlplane.PreviewAnswer, error)
 }
 
-func (s *service) PreviewRollout(ctx context.Context, req *connect.Request[controlv1.PreviewRolloutRequest]) (*connect.Response[controlv1.PreviewRolloutResponse], error) {
+func (s *service) PreviewRollout(ctx context.Context,
+	req *connect.Request[controlv1.PreviewRolloutRequest]) (*connect.Response[controlv1.PreviewRolloutResponse], error) {
 	if s.Previews == nil {
 		return nil, connect.NewError(connect.CodeUnimplemented, errors.New("this control plane has no simulator"))
 	}
@@ -23,10 +24,12 @@ func (s *service) PreviewRollout(ctx context.Context, req *connect.Request[contr
 	defer cancel()
 	msg := req.Msg
 	shape := msg.GetShape()
-	ask := controlplane.PreviewRequest{Old: msg.GetOldTuning(), New: msg.GetTuning(), NoFleet: msg.GetWithoutFleet(), TimeMaxMs: msg.GetTimeMaxMs()}
+	ask := controlplane.PreviewRequest{Old: msg.GetOldTuning(), New: msg.GetTuning(), NoFleet: msg.GetWithoutFleet(),
+		TimeMaxMs: msg.GetTimeMaxMs()}
 	if shape != nil {
 		ask.Given = controlplane.GivenShape{
-			Regions: shape.Regions, NodesPerRegion: shape.NodesPerRegion, Keys: shape.Keys, Limit: shape.Limit, WindowMs: shape.WindowMs,
+			Regions: shape.Regions, NodesPerRegion: shape.NodesPerRegion, Keys: shape.Keys, Limit: shape.Limit,
+			WindowMs: shape.WindowMs,
 			HotShare: shape.HotShare, OverlapShare: shape.OverlapShare,
 		}
 	}

@@ -14,7 +14,8 @@ import (
 // Retirements are retirements of tables. Errors wrap controlplane.ErrInvalid, ErrConflict,
 // ErrNotFound, ErrUnavailable or the context's. All methods may be called at once.
 type Retirements interface {
-	Start(ctx context.Context, table string, spec controlplane.RetirementSpec, by controlplane.By) (controlplane.Retirement, error)
+	Start(ctx context.Context, table string, spec controlplane.RetirementSpec,
+		by controlplane.By) (controlplane.Retirement, error)
 	ApproveRename(ctx context.Context, table string, by controlplane.By) (controlplane.Retirement, error)
 	ApproveDrop(ctx context.Context, table string, by controlplane.By) (controlplane.Retirement, error)
 	Abort(ctx context.Context, table string, by controlplane.By) (controlplane.Retirement, error)
@@ -24,21 +25,24 @@ type Retirements interface {
 
 var _ controlv1connect.RetirementServiceHandler = (*service)(nil)
 
-func (s *service) StartRetirement(ctx context.Context, req *connect.Request[controlv1.StartRetirementRequest]) (*connect.Response[controlv1.StartRetirementResponse], error) {
-	r, err := s.operateTable(ctx, "StartRetirement", req.Msg, func(ctx context.Context, table string, by controlplane.By) (controlplane.Retirement, error) {
-		spec := retirementSpec(req.Msg)
-		if err := spec.Validate(); err != nil {
-			return controlplane.Retirement{}, err
-		}
-		return s.Retirements.Start(ctx, table, spec, by)
-	})
+func (s *service) StartRetirement(ctx context.Context,
+	req *connect.Request[controlv1.StartRetirementRequest]) (*connect.Response[controlv1.StartRetirementResponse], error) {
+	r, err := s.operateTable(ctx, "StartRetirement", req.Msg,
+		func(ctx context.Context, table string, by controlplane.By) (controlplane.Retirement, error) {
+			spec := retirementSpec(req.Msg)
+			if err := spec.Validate(); err != nil {
+				return controlplane.Retirement{}, err
+			}
+			return s.Retirements.Start(ctx, table, spec, by)
+		})
 	if err != nil {
 		return nil, err
 	}
 	return connect.NewResponse(&controlv1.StartRetirementResponse{Retirement: r}), nil
 }
 
-func (s *service) ApproveRename(ctx context.Context, req *connect.Request[controlv1.ApproveRenameRequest]) (*connect.Response[controlv1.ApproveRenameResponse], error) {
+func (s *service) ApproveRename(ctx context.Context,
+	req *connect.Request[controlv1.ApproveRenameRequest]) (*connect.Response[controlv1.ApproveRenameResponse], error) {
 	r, err := s.operateTable(ctx, "ApproveRename", req.Msg, s.Retirements.ApproveRename)
 	if err != nil {
 		return nil, err
@@ -46,7 +50,8 @@ func (s *service) ApproveRename(ctx context.Context, req *connect.Request[contro
 	return connect.NewResponse(&controlv1.ApproveRenameResponse{Retirement: r}), nil
 }
 
-func (s *service) ApproveDrop(ctx context.Context, req *connect.Request[controlv1.ApproveDropRequest]) (*connect.Response[controlv1.ApproveDropResponse], error) {
+func (s *service) ApproveDrop(ctx context.Context,
+	req *connect.Request[controlv1.ApproveDropRequest]) (*connect.Response[controlv1.ApproveDropResponse], error) {
 	r, err := s.operateTable(ctx, "ApproveDrop", req.Msg, s.Retirements.ApproveDrop)
 	if err != nil {
 		return nil, err
@@ -54,7 +59,8 @@ func (s *service) ApproveDrop(ctx context.Context, req *connect.Request[controlv
 	return connect.NewResponse(&controlv1.ApproveDropResponse{Retirement: r}), nil
 }
 
-func (s *service) AbortRetirement(ctx context.Context, req *connect.Request[controlv1.AbortRetirementRequest]) (*connect.Response[controlv1.AbortRetirementResponse], error) {
+func (s *service) AbortRetirement(ctx context.Context,
+	req *connect.Request[controlv1.AbortRetirementRequest]) (*connect.Response[controlv1.AbortRetirementResponse], error) {
 	r, err := s.operateTable(ctx, "AbortRetirement", req.Msg, s.Retirements.Abort)
 	if err != nil {
 		return nil, err
@@ -68,7 +74,8 @@ type tableMessage interface {
 	GetTable() string
 }
 
-func (s *service) operateTable(ctx context.Context, rpc string, msg tableMessage, do func(context.Context, string, controlplane.By) (controlplane.Retirement, error)) (*controlv1.Retirement, error) {
+func (s *service) operateTable(ctx context.Context, rpc string, msg tableMessage,
+	do func(context.Context, string, controlplane.By) (controlplane.Retirement, error)) (*controlv1.Retirement, error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	by, err := byOf(ctx, msg)
@@ -82,7 +89,9 @@ func (s *service) operateTable(ctx context.Context, rpc string, msg tableMessage
 	return retirementAnswer(r), nil
 }
 
-func (s *service) RetirementStatus(ctx context.Context, req *connect.Request[controlv1.RetirementStatusRequest]) (*connect.Response[controlv1.RetirementStatusResponse], error) {
+func (s *service) RetirementStatus(ctx context.Context,
+	req *connect.Request[controlv1.RetirementStatusRequest],
+) (*connect.Response[controlv1.RetirementStatusResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	r, err := s.Retirements.Status(ctx, tableOf(req.Msg.GetTable()))
@@ -92,7 +101,8 @@ func (s *service) RetirementStatus(ctx context.Context, req *connect.Request[con
 	return connect.NewResponse(&controlv1.RetirementStatusResponse{Retirement: retirementAnswer(r)}), nil
 }
 
-func (s *service) ListRetirements(ctx context.Context, req *connect.Request[controlv1.ListRetirementsRequest]) (*connect.Response[controlv1.ListRetirementsResponse], error) {
+func (s *service) ListRetirements(ctx context.Context,
+	req *connect.Request[controlv1.ListRetirementsRequest]) (*connect.Response[controlv1.ListRetirementsResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	list, err := s.Retirements.List(ctx, tableOf(req.Msg.GetTable()))
@@ -102,7 +112,8 @@ func (s *service) ListRetirements(ctx context.Context, req *connect.Request[cont
 	answer := &controlv1.ListRetirementsResponse{}
 	for _, r := range list {
 		answer.Retirements = append(answer.Retirements, &controlv1.RetirementSummary{
-			Id: r.ID, Actor: r.By.Actor, Reason: r.By.Reason, StartedAtMs: r.StartedMs, EndedAtMs: r.EndedMs, Phase: string(r.Phase), Why: valid(r.Why),
+			Id: r.ID, Actor: r.By.Actor, Reason: r.By.Reason, StartedAtMs: r.StartedMs, EndedAtMs: r.EndedMs,
+			Phase: string(r.Phase), Why: valid(r.Why),
 		})
 	}
 	return connect.NewResponse(answer), nil
@@ -123,17 +134,20 @@ func retirementSpec(m *controlv1.StartRetirementRequest) controlplane.Retirement
 func retirementAnswer(r controlplane.Retirement) *controlv1.Retirement {
 	e := r.Evidence
 	answer := &controlv1.Retirement{
-		Id: r.ID, Table: r.Table, Dated: r.Dated, Actor: r.By.Actor, Reason: r.By.Reason, StartedAtMs: r.StartedMs, EndedAtMs: r.EndedMs,
-		Phase: string(r.Phase), DueAtMs: r.DueMs, Why: valid(r.Why), Trouble: valid(r.Trouble), Waiting: valid(r.Waiting),
+		Id: r.ID, Table: r.Table, Dated: r.Dated, Actor: r.By.Actor, Reason: r.By.Reason, StartedAtMs: r.StartedMs,
+		EndedAtMs: r.EndedMs,
+		Phase:     string(r.Phase), DueAtMs: r.DueMs, Why: valid(r.Why), Trouble: valid(r.Trouble), Waiting: valid(r.Waiting),
 		QuietMs: r.Spec.QuietMs, SoakMs: r.Spec.SoakMs, RowsDeleted: r.RowsDeleted, LastWriteAtMs: r.LastWriteMs,
 		Evidence: &controlv1.RetirementEvidence{
-			AtMs: e.AtMs, Rows: e.Rows, LastExpiryMs: e.LastExpiryMs, QuietSinceMs: e.QuietSinceMs, HealthySinceMs: e.HealthySinceMs,
-			Regions: int32(e.Regions), Nodes: int32(e.Nodes), HealthProblem: valid(e.Problem),
+			AtMs: e.AtMs, Rows: e.Rows, LastExpiryMs: e.LastExpiryMs, QuietSinceMs: e.QuietSinceMs,
+			HealthySinceMs: e.HealthySinceMs,
+			Regions:        int32(e.Regions), Nodes: int32(e.Nodes), HealthProblem: valid(e.Problem),
 		},
 		RenameApproval: retirementApproval(r.Rename), DropApproval: retirementApproval(r.Drop),
 	}
 	for _, event := range r.Events {
-		answer.Events = append(answer.Events, &controlv1.RetirementEvent{AtMs: event.AtMs, Actor: event.Actor, What: event.What, Text: valid(event.Text)})
+		answer.Events = append(answer.Events, &controlv1.RetirementEvent{AtMs: event.AtMs, Actor: event.Actor,
+			What: event.What, Text: valid(event.Text)})
 	}
 	return answer
 }

@@ -27,7 +27,8 @@ type Rollouts interface {
 
 var _ controlv1connect.RolloutServiceHandler = (*service)(nil)
 
-func (s *service) StartRollout(ctx context.Context, req *connect.Request[controlv1.StartRolloutRequest]) (*connect.Response[controlv1.StartRolloutResponse], error) {
+func (s *service) StartRollout(ctx context.Context,
+	req *connect.Request[controlv1.StartRolloutRequest]) (*connect.Response[controlv1.StartRolloutResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	r, err := s.startRollout(ctx, req.Msg)
@@ -37,7 +38,8 @@ func (s *service) StartRollout(ctx context.Context, req *connect.Request[control
 	return connect.NewResponse(&controlv1.StartRolloutResponse{Rollout: rolloutAnswer(r)}), nil
 }
 
-func (s *service) startRollout(ctx context.Context, msg *controlv1.StartRolloutRequest) (r controlplane.Rollout, err error) {
+func (s *service) startRollout(ctx context.Context,
+	msg *controlv1.StartRolloutRequest) (r controlplane.Rollout, err error) {
 	by, err := byOf(ctx, msg)
 	if err != nil {
 		return r, err
@@ -53,7 +55,8 @@ func (s *service) startRollout(ctx context.Context, msg *controlv1.StartRolloutR
 	return s.Rollouts.Start(ctx, id, spec, by)
 }
 
-func (s *service) RolloutStatus(ctx context.Context, req *connect.Request[controlv1.RolloutStatusRequest]) (*connect.Response[controlv1.RolloutStatusResponse], error) {
+func (s *service) RolloutStatus(ctx context.Context,
+	req *connect.Request[controlv1.RolloutStatusRequest]) (*connect.Response[controlv1.RolloutStatusResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	r, err := s.rolloutStatus(ctx, req.Msg.GetId())
@@ -85,7 +88,8 @@ var rolloutActions = map[controlv1.RolloutAction]controlplane.RolloutAction{
 	controlv1.RolloutAction_ROLLOUT_ACTION_ROLLBACK: controlplane.RolloutTakeBack,
 }
 
-func (s *service) OperateRollout(ctx context.Context, req *connect.Request[controlv1.OperateRolloutRequest]) (*connect.Response[controlv1.OperateRolloutResponse], error) {
+func (s *service) OperateRollout(ctx context.Context,
+	req *connect.Request[controlv1.OperateRolloutRequest]) (*connect.Response[controlv1.OperateRolloutResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	r, err := s.operateRollout(ctx, req.Msg)
@@ -95,14 +99,16 @@ func (s *service) OperateRollout(ctx context.Context, req *connect.Request[contr
 	return connect.NewResponse(&controlv1.OperateRolloutResponse{Rollout: rolloutAnswer(r)}), nil
 }
 
-func (s *service) operateRollout(ctx context.Context, msg *controlv1.OperateRolloutRequest) (r controlplane.Rollout, err error) {
+func (s *service) operateRollout(ctx context.Context,
+	msg *controlv1.OperateRolloutRequest) (r controlplane.Rollout, err error) {
 	by, err := byOf(ctx, msg)
 	if err != nil {
 		return r, err
 	}
 	action, ok := rolloutActions[msg.GetAction()]
 	if !ok {
-		return r, fmt.Errorf("%w: action is %s (approve, pause, resume, abort or rollback)", controlplane.ErrInvalid, msg.GetAction())
+		return r, fmt.Errorf("%w: action is %s (approve, pause, resume, abort or rollback)", controlplane.ErrInvalid,
+			msg.GetAction())
 	}
 	if err := controlplane.ValidateRolloutID(msg.GetId()); err != nil {
 		return r, err
@@ -114,7 +120,8 @@ func (s *service) operateRollout(ctx context.Context, msg *controlv1.OperateRoll
 	return s.Rollouts.Operate(ctx, msg.GetId(), order)
 }
 
-func (s *service) ListRollouts(ctx context.Context, _ *connect.Request[controlv1.ListRolloutsRequest]) (*connect.Response[controlv1.ListRolloutsResponse], error) {
+func (s *service) ListRollouts(ctx context.Context,
+	_ *connect.Request[controlv1.ListRolloutsRequest]) (*connect.Response[controlv1.ListRolloutsResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	list, err := s.Rollouts.List(ctx)
@@ -130,7 +137,8 @@ func (s *service) ListRollouts(ctx context.Context, _ *connect.Request[controlv1
 	answer := &controlv1.ListRolloutsResponse{}
 	for _, r := range list {
 		answer.Rollouts = append(answer.Rollouts, &controlv1.RolloutSummary{
-			Id: r.ID, Actor: r.By.Actor, Reason: r.By.Reason, StartedAtMs: r.StartedMs, EndedAtMs: r.EndedMs, Phase: string(r.Phase), Why: valid(r.Why),
+			Id: r.ID, Actor: r.By.Actor, Reason: r.By.Reason, StartedAtMs: r.StartedMs, EndedAtMs: r.EndedMs,
+			Phase: string(r.Phase), Why: valid(r.Why),
 		})
 	}
 	return connect.NewResponse(answer), nil

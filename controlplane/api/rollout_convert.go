@@ -75,13 +75,15 @@ func rolloutAnswer(r controlplane.Rollout) *controlv1.Rollout {
 		answer.Regions = append(answer.Regions, rolloutRegion(&r, t))
 	}
 	for _, e := range r.Events {
-		answer.Events = append(answer.Events, &controlv1.RolloutEvent{AtMs: e.AtMs, Actor: e.Actor, What: e.What, Text: valid(e.Text)})
+		answer.Events = append(answer.Events, &controlv1.RolloutEvent{AtMs: e.AtMs, Actor: e.Actor, What: e.What,
+			Text: valid(e.Text)})
 	}
 	return answer
 }
 
 func rolloutRegion(r *controlplane.Rollout, t controlplane.Touched) *controlv1.RolloutRegion {
-	region := &controlv1.RolloutRegion{Region: t.Region, AppliedVersion: t.Applied, RevertedVersion: t.Reverted, NewerVersion: t.Newer}
+	region := &controlv1.RolloutRegion{Region: t.Region, AppliedVersion: t.Applied, RevertedVersion: t.Reverted,
+		NewerVersion: t.Newer}
 	if before, now, ok := r.RatesOf(t.Region); ok {
 		region.Baseline, region.Now = rolloutRates(before), rolloutRates(now)
 	}
@@ -91,7 +93,8 @@ func rolloutRegion(r *controlplane.Rollout, t controlplane.Touched) *controlv1.R
 func rolloutGuardrails(g controlplane.Guardrails) *controlv1.RolloutGuardrails {
 	restarts := int32(g.RestartsPerHour)
 	return &controlv1.RolloutGuardrails{
-		ErrorsPerMinute: rolloutCeiling(g.ErrorsPerMinute), RowsPerSecond: rolloutCeiling(g.RowsPerSecond), DegradedShare: rolloutCeiling(g.DegradedShare),
+		ErrorsPerMinute: rolloutCeiling(g.ErrorsPerMinute), RowsPerSecond: rolloutCeiling(g.RowsPerSecond),
+		DegradedShare: rolloutCeiling(g.DegradedShare),
 		ConvergenceMs: rolloutCeiling(g.ConvergenceMs), LatencyUs: rolloutCeiling(g.LatencyUs),
 		DeniedShareShift: &g.DeniedShareShift, NodesLostShare: &g.NodesLostShare, Queries: queryRails(g.Queries),
 		RestartsPerHour: &restarts,

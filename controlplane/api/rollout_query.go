@@ -8,7 +8,8 @@ import (
 func planQueries(queries []*controlv1.RolloutQuery) (rails []controlplane.QueryRail) {
 	for _, q := range queries {
 		rails = append(rails, controlplane.QueryRail{
-			Name: q.GetName(), Query: q.GetQuery(), Above: q.Above, Below: q.Below, TimesBaseline: q.TimesBaseline, Required: q.GetRequired(),
+			Name: q.GetName(), Query: q.GetQuery(), Above: q.Above, Below: q.Below, TimesBaseline: q.TimesBaseline,
+			Required: q.GetRequired(),
 		})
 	}
 	return rails

@@ -87,7 +87,8 @@ type service struct{ Config }
 
 var _ controlv1connect.ControlServiceHandler = (*service)(nil)
 
-func (s *service) Fleet(ctx context.Context, _ *connect.Request[controlv1.FleetRequest]) (*connect.Response[controlv1.FleetResponse], error) {
+func (s *service) Fleet(ctx context.Context,
+	_ *connect.Request[controlv1.FleetRequest]) (*connect.Response[controlv1.FleetResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	fleet, err := s.Config.Fleet(ctx)
@@ -97,7 +98,8 @@ func (s *service) Fleet(ctx context.Context, _ *connect.Request[controlv1.FleetR
 	return connect.NewResponse(fleetResponse(fleet)), nil
 }
 
-func (s *service) CleanupStatus(ctx context.Context, _ *connect.Request[controlv1.CleanupStatusRequest]) (*connect.Response[controlv1.CleanupStatusResponse], error) {
+func (s *service) CleanupStatus(ctx context.Context,
+	_ *connect.Request[controlv1.CleanupStatusRequest]) (*connect.Response[controlv1.CleanupStatusResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	status, err := s.Cleanup.Status(ctx)
@@ -107,7 +109,8 @@ func (s *service) CleanupStatus(ctx context.Context, _ *connect.Request[controlv
 	return connect.NewResponse(&controlv1.CleanupStatusResponse{Status: s.withLag(ctx, status)}), nil
 }
 
-func (s *service) CleanupRun(ctx context.Context, req *connect.Request[controlv1.CleanupRunRequest]) (*connect.Response[controlv1.CleanupRunResponse], error) {
+func (s *service) CleanupRun(ctx context.Context,
+	req *connect.Request[controlv1.CleanupRunRequest]) (*connect.Response[controlv1.CleanupRunResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
 	by, err := byOf(ctx, req.Msg)
@@ -121,7 +124,8 @@ func (s *service) CleanupRun(ctx context.Context, req *connect.Request[controlv1
 	return connect.NewResponse(&controlv1.CleanupRunResponse{Run: runRecord(run)}), nil
 }
 
-func (s *service) CleanupPause(ctx context.Context, req *connect.Request[controlv1.CleanupPauseRequest]) (*connect.Response[controlv1.CleanupPauseResponse], error) {
+func (s *service) CleanupPause(ctx context.Context,
+	req *connect.Request[controlv1.CleanupPauseRequest]) (*connect.Response[controlv1.CleanupPauseResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	status, err := s.change(ctx, req.Msg, s.Cleanup.Pause)
@@ -131,7 +135,8 @@ func (s *service) CleanupPause(ctx context.Context, req *connect.Request[control
 	return connect.NewResponse(&controlv1.CleanupPauseResponse{Status: status}), nil
 }
 
-func (s *service) CleanupResume(ctx context.Context, req *connect.Request[controlv1.CleanupResumeRequest]) (*connect.Response[controlv1.CleanupResumeResponse], error) {
+func (s *service) CleanupResume(ctx context.Context,
+	req *connect.Request[controlv1.CleanupResumeRequest]) (*connect.Response[controlv1.CleanupResumeResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	status, err := s.change(ctx, req.Msg, s.Cleanup.Resume)
@@ -141,7 +146,8 @@ func (s *service) CleanupResume(ctx context.Context, req *connect.Request[contro
 	return connect.NewResponse(&controlv1.CleanupResumeResponse{Status: status}), nil
 }
 
-func (s *service) change(ctx context.Context, msg operatorMessage, do func(context.Context, controlplane.By) (controlplane.CleanupStatus, error)) (*controlv1.CleanupStatus, error) {
+func (s *service) change(ctx context.Context, msg operatorMessage,
+	do func(context.Context, controlplane.By) (controlplane.CleanupStatus, error)) (*controlv1.CleanupStatus, error) {
 	by, err := byOf(ctx, msg)
 	if err != nil {
 		return nil, err

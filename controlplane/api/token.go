@@ -23,7 +23,8 @@ type Tokens interface {
 
 var _ controlv1connect.TokenServiceHandler = (*service)(nil)
 
-func (s *service) CreateToken(ctx context.Context, req *connect.Request[controlv1.CreateTokenRequest]) (*connect.Response[controlv1.CreateTokenResponse], error) {
+func (s *service) CreateToken(ctx context.Context,
+	req *connect.Request[controlv1.CreateTokenRequest]) (*connect.Response[controlv1.CreateTokenResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	by, err := byOf(ctx, req.Msg)
@@ -37,7 +38,8 @@ func (s *service) CreateToken(ctx context.Context, req *connect.Request[controlv
 	return connect.NewResponse(&controlv1.CreateTokenResponse{Secret: secret}), nil
 }
 
-func (s *service) RevokeToken(ctx context.Context, req *connect.Request[controlv1.RevokeTokenRequest]) (*connect.Response[controlv1.RevokeTokenResponse], error) {
+func (s *service) RevokeToken(ctx context.Context,
+	req *connect.Request[controlv1.RevokeTokenRequest]) (*connect.Response[controlv1.RevokeTokenResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	by, err := byOf(ctx, req.Msg)
@@ -50,7 +52,8 @@ func (s *service) RevokeToken(ctx context.Context, req *connect.Request[controlv
 	return connect.NewResponse(&controlv1.RevokeTokenResponse{}), nil
 }
 
-func (s *service) ListTokens(ctx context.Context, req *connect.Request[controlv1.ListTokensRequest]) (*connect.Response[controlv1.ListTokensResponse], error) {
+func (s *service) ListTokens(ctx context.Context,
+	req *connect.Request[controlv1.ListTokensRequest]) (*connect.Response[controlv1.ListTokensResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	tokens, more, err := s.Tokens.List(ctx, req.Msg.GetAfter())
@@ -60,14 +63,16 @@ func (s *service) ListTokens(ctx context.Context, req *connect.Request[controlv1
 	answer := &controlv1.ListTokensResponse{HasMore: more}
 	for _, t := range tokens {
 		answer.Tokens = append(answer.Tokens, &controlv1.Token{
-			Name: valid(t.Name), Role: string(t.Role), CreatedBy: t.CreatedBy, CreatedAtMs: unixMs(t.CreatedAt), RevokedAtMs: unixMs(t.RevokedAt),
+			Name: valid(t.Name), Role: string(t.Role), CreatedBy: t.CreatedBy, CreatedAtMs: unixMs(t.CreatedAt),
+			RevokedAtMs: unixMs(t.RevokedAt),
 		})
 	}
 	return connect.NewResponse(answer), nil
 }
 
 // WhoAmI tells who makes the call. Without RequireTokens everybody may do everything.
-func (s *service) WhoAmI(ctx context.Context, _ *connect.Request[controlv1.WhoAmIRequest]) (*connect.Response[controlv1.WhoAmIResponse], error) {
+func (s *service) WhoAmI(ctx context.Context,
+	_ *connect.Request[controlv1.WhoAmIRequest]) (*connect.Response[controlv1.WhoAmIResponse], error) {
 	answer := &controlv1.WhoAmIResponse{Role: string(controlplane.RoleAdmin), TokensRequired: s.RequireTokens}
 	if identity, ok := ctx.Value(identityKey{}).(controlplane.Identity); ok {
 		answer.Name, answer.Role = identity.Name, string(identity.Role)

@@ -16,10 +16,12 @@ const topKeysDefault = 20
 
 var _ controlv1connect.TopKeysServiceHandler = (*service)(nil)
 
-func (s *service) TopKeys(ctx context.Context, req *connect.Request[controlv1.TopKeysRequest]) (*connect.Response[controlv1.TopKeysResponse], error) {
+func (s *service) TopKeys(ctx context.Context,
+	req *connect.Request[controlv1.TopKeysRequest]) (*connect.Response[controlv1.TopKeysResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	q := controlplane.TopQuery{Workspace: req.Msg.GetWorkspace(), Namespace: req.Msg.GetNamespace(), Limit: int(req.Msg.GetLimit())}
+	q := controlplane.TopQuery{Workspace: req.Msg.GetWorkspace(), Namespace: req.Msg.GetNamespace(),
+		Limit: int(req.Msg.GetLimit())}
 	if q.Limit == 0 {
 		q.Limit = topKeysDefault
 	}
@@ -28,7 +30,8 @@ func (s *service) TopKeys(ctx context.Context, req *connect.Request[controlv1.To
 	case controlv1.TopBy_TOP_BY_DENIED:
 		q.Denied = true
 	default:
-		return nil, s.fail(ctx, "TopKeys", fmt.Errorf("%w: by is %d (TOP_BY_HOT or TOP_BY_DENIED)", controlplane.ErrInvalid, req.Msg.GetBy()))
+		return nil, s.fail(ctx, "TopKeys", fmt.Errorf("%w: by is %d (TOP_BY_HOT or TOP_BY_DENIED)", controlplane.ErrInvalid,
+			req.Msg.GetBy()))
 	}
 	found, err := s.Config.TopKeys(ctx, q)
 	if err != nil {
@@ -39,8 +42,9 @@ func (s *service) TopKeys(ctx context.Context, req *connect.Request[controlv1.To
 
 func topKeysResponse(found controlplane.TopKeys) *controlv1.TopKeysResponse {
 	answer := &controlv1.TopKeysResponse{
-		NowMs: unixMs(found.Now), Nodes: int32(found.Nodes), NodesUnreadable: int32(found.Unreadable), Truncated: found.Truncated,
-		OldestMs: found.Oldest.Milliseconds(), Total: found.Total,
+		NowMs: unixMs(found.Now), Nodes: int32(found.Nodes), NodesUnreadable: int32(found.Unreadable),
+		Truncated: found.Truncated,
+		OldestMs:  found.Oldest.Milliseconds(), Total: found.Total,
 	}
 	for _, k := range found.Keys {
 		key := &controlv1.TopKey{

@@ -9,7 +9,8 @@ import (
 )
 
 // GetTuning answers the tuning in force.
-func (s *service) GetTuning(ctx context.Context, _ *connect.Request[controlv1.GetTuningRequest]) (*connect.Response[controlv1.GetTuningResponse], error) {
+func (s *service) GetTuning(ctx context.Context,
+	_ *connect.Request[controlv1.GetTuningRequest]) (*connect.Response[controlv1.GetTuningResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	inForce, err := s.Tuning(ctx)
@@ -18,7 +19,8 @@ func (s *service) GetTuning(ctx context.Context, _ *connect.Request[controlv1.Ge
 	}
 	answer := &controlv1.GetTuningResponse{}
 	for _, t := range inForce {
-		answer.Tunings = append(answer.Tunings, &controlv1.RegionTuning{Region: valid(t.Region), Version: t.Version, Document: t.Document})
+		answer.Tunings = append(answer.Tunings, &controlv1.RegionTuning{Region: valid(t.Region), Version: t.Version,
+			Document: t.Document})
 	}
 	return connect.NewResponse(answer), nil
 }

@@ -25,7 +25,8 @@ type hidden struct{ Name, Value string }
 // newAction is for templates: further fields are names and values in turns. A label that
 // begins with '!' is one that takes something away.
 func newAction(v view, to, do, label, ask string, fields ...string) action {
-	a := action{view: v, To: to, Do: do, Label: strings.TrimPrefix(label, "!"), Ask: ask, Danger: strings.HasPrefix(label, "!")}
+	a := action{view: v, To: to, Do: do, Label: strings.TrimPrefix(label, "!"), Ask: ask,
+		Danger: strings.HasPrefix(label, "!")}
 	for i := 0; i+1 < len(fields); i += 2 {
 		a.Hidden = append(a.Hidden, hidden{fields[i], fields[i+1]})
 	}
@@ -39,7 +40,8 @@ func (c *Console) by(w http.ResponseWriter, r *http.Request, v *viewer) (actor, 
 	actor, reason = v.Name, strings.TrimSpace(r.PostForm.Get("reason"))
 	if v.Open {
 		actor = strings.TrimSpace(r.PostForm.Get("actor"))
-		http.SetCookie(w, &http.Cookie{Name: actorCookie, Value: url.QueryEscape(actor), Path: "/console/", HttpOnly: true, Secure: c.overTLS(r), SameSite: http.SameSiteStrictMode, MaxAge: 30 * 24 * 3600})
+		http.SetCookie(w, &http.Cookie{Name: actorCookie, Value: url.QueryEscape(actor), Path: "/console/", HttpOnly: true,
+			Secure: c.overTLS(r), SameSite: http.SameSiteStrictMode, MaxAge: 30 * 24 * 3600})
 	}
 	return actor, reason
 }

@@ -29,5 +29,6 @@ func (c *Console) overTLS(r *http.Request) bool {
 		return true
 	}
 	proto := r.Header.Values("X-Forwarded-Proto")
-	return len(proto) == 1 && strings.EqualFold(proto[0], "https") && clientip.Proxies(c.TrustedProxies).Include(r.RemoteAddr)
+	return len(proto) == 1 && strings.EqualFold(proto[0], "https") &&
+		clientip.Proxies(c.TrustedProxies).Include(r.RemoteAddr)
 }

@@ -89,7 +89,8 @@ func (a *auditView) value(name string) string {
 // request is what the form asks for. Its errors begin with the name of the field.
 func (a *auditView) request() (*controlv1.ListAuditRequest, error) {
 	msg := &controlv1.ListAuditRequest{
-		BeforeId: a.Before, Limit: auditShown, Actor: a.value("actor"), Action: a.value("action"), Subject: a.value("subject"),
+		BeforeId: a.Before, Limit: auditShown, Actor: a.value("actor"), Action: a.value("action"),
+		Subject:   a.value("subject"),
 		Workspace: a.value("workspace"), Namespace: a.value("namespace"),
 	}
 	for name, to := range map[string]*int64{"since": &msg.SinceMs, "until": &msg.UntilMs} {

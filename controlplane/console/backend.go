@@ -66,7 +66,8 @@ func answer[T any](res *connect.Response[T], err error) (*T, error) {
 }
 
 // ask calls an RPC.
-func ask[Q, A any](ctx context.Context, rpc func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), msg *Q) (*A, error) {
+func ask[Q, A any](ctx context.Context,
+	rpc func(context.Context, *connect.Request[Q]) (*connect.Response[A], error), msg *Q) (*A, error) {
 	return answer(rpc(ctx, connect.NewRequest(msg)))
 }
 

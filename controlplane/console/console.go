@@ -45,7 +45,8 @@ var itself = controlplane.Identity{Name: "console", Role: controlplane.RoleViewe
 
 // New returns a console, which serves at once. Figures move by themselves while it runs.
 func New(c Config) *Console {
-	con := &Console{Config: c, backend: newBackend(c.Service), sessions: newSessions(), backoff: newBackoff(), streams: make(chan struct{}, streamsMax), over: make(chan struct{}), forgery: random(), mux: http.NewServeMux()}
+	con := &Console{Config: c, backend: newBackend(c.Service), sessions: newSessions(), backoff: newBackoff(),
+		streams: make(chan struct{}, streamsMax), over: make(chan struct{}), forgery: random(), mux: http.NewServeMux()}
 	con.pulse = newPulse(func(ctx context.Context) (*fleetAnswer, error) {
 		return con.backend.fleet(api.WithIdentity(ctx, itself))
 	})

@@ -159,7 +159,8 @@ func (n *nodeView) judge(nowMs int64) {
 	if open := h.GetBreakersOpen(); open > 0 {
 		since := ""
 		if at := h.GetReplayedAtMs(); at > 0 {
-			since = fmt.Sprintf(", the last full word was at %s (%s ago)", clock(at), span(time.Duration(sinceNode(n.Node, nowMs, at))*time.Millisecond))
+			since = fmt.Sprintf(", the last full word was at %s (%s ago)", clock(at),
+				span(time.Duration(sinceNode(n.Node, nowMs, at))*time.Millisecond))
 		}
 		say("bad", "decides without its Redis: %s not called%s", plural(open, "shard is", "shards are"), since)
 	}
@@ -205,7 +206,8 @@ func sinceNode(n *controlv1.Node, nowMs, atMs int64) int64 {
 func (r *regionView) findings() (found []finding) {
 	link := "/console/regions/" + r.Name
 	if r.Live == 0 {
-		return []finding{{"bad", r.Name, link, "no node of this region is heard of", "Callers there get no decisions from these nodes: look at their processes and at their way to MySQL."}}
+		return []finding{{"bad", r.Name, link, "no node of this region is heard of",
+			"Callers there get no decisions from these nodes: look at their processes and at their way to MySQL."}}
 	}
 	if missing := r.unrelayed(); len(missing) > 0 {
 		found = append(found, finding{"bad", r.Name, link, "no node relays " + shardsInWords(missing) + " of its Redis",
@@ -215,10 +217,12 @@ func (r *regionView) findings() (found []finding) {
 	odd := slices.DeleteFunc(slices.Clone(r.Nodes), func(n nodeView) bool { return n.State == "ok" })
 	slices.SortStableFunc(odd, func(a, b nodeView) int { return cmp.Compare(a.State, b.State) }) // bad before late
 	for _, n := range odd[:min(len(odd), most)] {
-		found = append(found, finding{State: n.State, Where: n.GetNodeId() + " in " + r.Name, Link: link, Text: strings.Join(n.Why, "; ")})
+		found = append(found, finding{State: n.State, Where: n.GetNodeId() + " in " + r.Name, Link: link,
+			Text: strings.Join(n.Why, "; ")})
 	}
 	if len(odd) > most {
-		found = append(found, finding{State: odd[most].State, Where: r.Name, Link: link, Text: fmt.Sprintf("and %s more of its nodes", count(len(odd)-most))})
+		found = append(found, finding{State: odd[most].State, Where: r.Name, Link: link,
+			Text: fmt.Sprintf("and %s more of its nodes", count(len(odd)-most))})
 	}
 	return found
 }
@@ -235,7 +239,9 @@ func tallies(nodes map[string]int) (out []tally) {
 	for name, n := range nodes {
 		out = append(out, tally{name, n})
 	}
-	slices.SortFunc(out, func(a, b tally) int { return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(out, func(a, b tally) int {
+		return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(a.Name, b.Name))
+	})
 	return out
 }
 
@@ -289,7 +295,8 @@ func (c *Console) regionPage(w http.ResponseWriter, r *http.Request, v *viewer) 
 	case reading.Fleet == nil:
 		c.render(w, r, v, http.StatusServiceUnavailable, "broken", name, reading.Problem)
 	case i < 0:
-		c.render(w, r, v, http.StatusNotFound, "broken", name, fmt.Sprintf("No node of a region %q has been heard of. Names are as the nodes' WEIR_REGION has them.", name))
+		c.render(w, r, v, http.StatusNotFound, "broken", name,
+			fmt.Sprintf("No node of a region %q has been heard of. Names are as the nodes' WEIR_REGION has them.", name))
 	default:
 		page := regionPageView{regionView: fleet.Regions[i], Read: fleet.Read}
 		page.Shown = slices.Clone(page.Nodes)

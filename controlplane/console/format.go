@@ -11,9 +11,13 @@ import (
 
 // funcs are what templates say figures with.
 var funcs = template.FuncMap{
-	"count": func(v any) string { return count(whole(v)) }, "rate": rate, "figure": figure, "span": span, "ms": func(ms int64) string { return span(time.Duration(ms) * time.Millisecond) },
-	"clock": clock, "stamp": stamp, "iso": iso, "percent": percent, "plural": func(n any, one, more string) string { return plural(whole(n), one, more) }, "action": newAction,
-	"join": strings.Join, "add": func(a, b int) int { return a + b }, "add64": func(a int64, b any) int64 { return a + whole(b) },
+	"count":  func(v any) string { return count(whole(v)) },
+	"ms":     func(ms int64) string { return span(time.Duration(ms) * time.Millisecond) },
+	"plural": func(n any, one, more string) string { return plural(whole(n), one, more) },
+	"add":    func(a, b int) int { return a + b },
+	"add64":  func(a int64, b any) int64 { return a + whole(b) },
+	"rate":   rate, "figure": figure, "span": span, "clock": clock, "stamp": stamp, "iso": iso, "percent": percent,
+	"action": newAction, "join": strings.Join,
 }
 
 // count is a whole number with its thousands apart.

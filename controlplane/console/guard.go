@@ -14,7 +14,8 @@ import (
 )
 
 // policy lets pages load our own files, talk to us, and nothing else.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 // secure sets what every answer carries.
 func secure(h http.Header) {
@@ -99,7 +100,8 @@ func (c *Console) ours(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		origin, err := url.Parse(r.Header.Get("Origin"))
 		if err != nil || origin.Host == "" || !strings.EqualFold(origin.Host, r.Host) {
-			http.Error(w, "This request comes from no page of this console (Origin). A proxy before it must pass the Host header on.", http.StatusForbidden)
+			http.Error(w, "This request comes from no page of this console (Origin). A proxy before it must pass the Host "+
+				"header on.", http.StatusForbidden)
 			return
 		}
 		next(w, r)

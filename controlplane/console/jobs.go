@@ -58,7 +58,8 @@ func describeCleanup(s *controlv1.CleanupStatus) *cleanupView {
 		if run.GetError() != "" {
 			height = high
 		}
-		v.Bars = append(v.Bars, bar{X: int64(i) * step, Width: max(1, step-2), Height: max(2, height), Failed: run.GetError() != "", Run: run})
+		v.Bars = append(v.Bars, bar{X: int64(i) * step, Width: max(1, step-2), Height: max(2, height),
+			Failed: run.GetError() != "", Run: run})
 	}
 	return v
 }

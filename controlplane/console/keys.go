@@ -37,8 +37,9 @@ func (c *Console) keysPage(w http.ResponseWriter, r *http.Request, v *viewer) {
 // keyOf is the key that an address names.
 func keyOf(q url.Values) keyView {
 	return keyView{
-		Workspace: strings.TrimSpace(q.Get("workspace")), Namespace: strings.TrimSpace(q.Get("namespace")), Identifier: q.Get("identifier"),
-		Limit: strings.TrimSpace(q.Get("limit")), Cost: strings.TrimSpace(q.Get("cost")),
+		Workspace: strings.TrimSpace(q.Get("workspace")), Namespace: strings.TrimSpace(q.Get("namespace")),
+		Identifier: q.Get("identifier"),
+		Limit:      strings.TrimSpace(q.Get("limit")), Cost: strings.TrimSpace(q.Get("cost")),
 	}
 }
 
@@ -59,7 +60,8 @@ func (c *Console) showKey(w http.ResponseWriter, r *http.Request, v *viewer, cod
 }
 
 func (c *Console) lookUp(v *viewer, page *keyView) error {
-	resets, err := ask(v.ctx, c.backend.settings.ListResets, &controlv1.ListResetsRequest{Workspace: page.Workspace, Namespace: page.Namespace})
+	resets, err := ask(v.ctx, c.backend.settings.ListResets, &controlv1.ListResetsRequest{Workspace: page.Workspace,
+		Namespace: page.Namespace})
 	if err != nil {
 		return err
 	}
@@ -93,7 +95,8 @@ func (k *keyView) question() (*controlv1.GetKeyRequest, error) {
 		}
 		n, err := strconv.ParseInt(field.text, 10, 64)
 		if err != nil {
-			return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("%s is %q, want a whole number", field.name, field.text))
+			return nil, connect.NewError(connect.CodeInvalidArgument,
+				fmt.Errorf("%s is %q, want a whole number", field.name, field.text))
 		}
 		*field.to = n
 	}
@@ -102,13 +105,15 @@ func (k *keyView) question() (*controlv1.GetKeyRequest, error) {
 
 func (c *Console) resetKey(w http.ResponseWriter, r *http.Request, v *viewer) {
 	f := r.PostForm
-	page := keyView{Workspace: f.Get("workspace"), Namespace: f.Get("namespace"), Identifier: f.Get("identifier"), Window: strings.TrimSpace(f.Get("window"))}
+	page := keyView{Workspace: f.Get("workspace"), Namespace: f.Get("namespace"), Identifier: f.Get("identifier"),
+		Window: strings.TrimSpace(f.Get("window"))}
 	msg := &controlv1.ResetKeyRequest{Workspace: page.Workspace, Namespace: page.Namespace, Identifier: page.Identifier}
 	msg.Actor, msg.Reason = c.by(w, r, v)
 	if page.Window != "" {
 		window, err := time.ParseDuration(page.Window)
 		if err != nil {
-			c.showKey(w, r, v, http.StatusBadRequest, fmt.Sprintf("longest window is %q, want something like 60s, 24h, or nothing", page.Window), page)
+			c.showKey(w, r, v, http.StatusBadRequest,
+				fmt.Sprintf("longest window is %q, want something like 60s, 24h, or nothing", page.Window), page)
 			return
 		}
 		msg.LongestWindowMs = window.Milliseconds()
@@ -117,5 +122,6 @@ func (c *Console) resetKey(w http.ResponseWriter, r *http.Request, v *viewer) {
 		c.showKey(w, r, v, status(err), words(err), page)
 		return
 	}
-	done(w, r, "/console/keys", "key.reset", url.Values{"workspace": {page.Workspace}, "namespace": {page.Namespace}, "identifier": {page.Identifier}})
+	done(w, r, "/console/keys", "key.reset", url.Values{"workspace": {page.Workspace}, "namespace": {page.Namespace},
+		"identifier": {page.Identifier}})
 }

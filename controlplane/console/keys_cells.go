@@ -62,7 +62,8 @@ func (c cellsView) Passes() string {
 	case c.GetPassesAtMs() <= c.NowMs:
 		return fmt.Sprintf("A cost of %s passes now.", count(c.Cost))
 	}
-	return fmt.Sprintf("A cost of %s passes in %s, at %s, if nothing else is counted.", count(c.Cost), span(time.Duration(c.GetPassesAtMs()-c.NowMs)*time.Millisecond), clock(c.GetPassesAtMs()))
+	return fmt.Sprintf("A cost of %s passes in %s, at %s, if nothing else is counted.", count(c.Cost),
+		span(time.Duration(c.GetPassesAtMs()-c.NowMs)*time.Millisecond), clock(c.GetPassesAtMs()))
 }
 
 // drawCells draws a window. Where no limit is known, the one that nodes reported with the
@@ -70,7 +71,8 @@ func (c cellsView) Passes() string {
 func drawCells(w *controlv1.KeyWindow, nowMs, cost int64, seen []seenKey) cellsView {
 	d := w.GetDurationMs()
 	passed := nowMs - window.Sequence(nowMs, d)*d
-	v := cellsView{KeyWindow: w, NowMs: nowMs, Cost: cost, Now: 300 + 300*passed/d, Ends: time.Duration(d-passed) * time.Millisecond}
+	v := cellsView{KeyWindow: w, NowMs: nowMs, Cost: cost, Now: 300 + 300*passed/d,
+		Ends: time.Duration(d-passed) * time.Millisecond}
 	for _, s := range seen {
 		if s.GetDurationMs() != d {
 			continue
@@ -112,7 +114,8 @@ func (c *cellsView) stack(name string, cell *controlv1.KeyCell, x, most int64) {
 		region := c.region(p.GetRegion())
 		from, to := scaled(below, most), scaled(below+p.GetCount(), most)
 		below += p.GetCount()
-		c.Bars = append(c.Bars, cellBar{Cell: name, Region: p.GetRegion(), Count: p.GetCount(), X: x + 2, Y: cellTop + cellHigh - to, High: max(1, to-from), Class: region.Class})
+		c.Bars = append(c.Bars, cellBar{Cell: name, Region: p.GetRegion(), Count: p.GetCount(), X: x + 2,
+			Y: cellTop + cellHigh - to, High: max(1, to-from), Class: region.Class})
 		if name == "current" {
 			region.Current = p.GetCount()
 		} else {

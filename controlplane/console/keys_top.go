@@ -23,7 +23,8 @@ type rankedKey struct {
 
 // Link is the address of the key's page.
 func (k rankedKey) Link() string {
-	return "/console/keys?" + url.Values{"workspace": {k.GetWorkspace()}, "namespace": {k.GetNamespace()}, "identifier": {k.GetIdentifier()}}.Encode()
+	return "/console/keys?" + url.Values{"workspace": {k.GetWorkspace()}, "namespace": {k.GetNamespace()},
+		"identifier": {k.GetIdentifier()}}.Encode()
 }
 
 const (
@@ -35,7 +36,8 @@ const (
 func (r ranking) Shown() []rankedKey { return r.Keys[:min(len(r.Keys), keysShown)] }
 
 func (c *Console) rank(v *viewer, page keyView, by controlv1.TopBy) ranking {
-	found, err := ask(v.ctx, c.backend.topKeys.TopKeys, &controlv1.TopKeysRequest{Workspace: page.Workspace, Namespace: page.Namespace, By: by, Limit: keysRanked})
+	found, err := ask(v.ctx, c.backend.topKeys.TopKeys, &controlv1.TopKeysRequest{Workspace: page.Workspace,
+		Namespace: page.Namespace, By: by, Limit: keysRanked})
 	if err != nil {
 		return ranking{Problem: words(err)}
 	}

@@ -23,13 +23,15 @@ type limitsView struct {
 func (c *Console) limitsPage(w http.ResponseWriter, r *http.Request, v *viewer) {
 	page := limitsView{Workspace: strings.TrimSpace(r.URL.Query().Get("workspace"))}
 	if namespace := strings.TrimSpace(r.URL.Query().Get("namespace")); namespace != "" && page.Workspace != "" {
-		http.Redirect(w, r, "/console/limits/namespace?"+url.Values{"workspace": {page.Workspace}, "namespace": {namespace}}.Encode(), http.StatusSeeOther)
+		http.Redirect(w, r, "/console/limits/namespace?"+url.Values{"workspace": {page.Workspace},
+			"namespace": {namespace}}.Encode(), http.StatusSeeOther)
 		return
 	}
 	code := http.StatusOK
 	if page.Workspace != "" {
 		page.After = r.URL.Query().Get("after")
-		found, err := ask(v.ctx, c.backend.settings.ListNamespaces, &controlv1.ListNamespacesRequest{Workspace: page.Workspace, After: page.After})
+		found, err := ask(v.ctx, c.backend.settings.ListNamespaces,
+			&controlv1.ListNamespacesRequest{Workspace: page.Workspace, After: page.After})
 		if err != nil {
 			code, page.Problem = status(err), words(err)
 		}
@@ -73,12 +75,15 @@ func (c *Console) namespacePage(w http.ResponseWriter, r *http.Request, v *viewe
 }
 
 func newNamespaceView(workspace, namespace string) namespaceView {
-	return namespaceView{Namespace: &controlv1.Namespace{Workspace: workspace, Namespace: namespace, Mode: "exact", Outage: "local", Headroom: "kick"}}
+	return namespaceView{Namespace: &controlv1.Namespace{Workspace: workspace, Namespace: namespace, Mode: "exact",
+		Outage: "local", Headroom: "kick"}}
 }
 
-func (c *Console) showNamespace(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string, page namespaceView) {
+func (c *Console) showNamespace(w http.ResponseWriter, r *http.Request, v *viewer, code int, problem string,
+	page namespaceView) {
 	workspace, namespace := page.GetWorkspace(), page.Namespace.GetNamespace()
-	found, err := ask(v.ctx, c.backend.settings.GetNamespace, &controlv1.GetNamespaceRequest{Workspace: workspace, Namespace: namespace})
+	found, err := ask(v.ctx, c.backend.settings.GetNamespace, &controlv1.GetNamespaceRequest{Workspace: workspace,
+		Namespace: namespace})
 	switch {
 	case err == nil:
 		page.Namespace, page.Set = found.GetNamespace(), true
@@ -89,7 +94,8 @@ func (c *Console) showNamespace(w http.ResponseWriter, r *http.Request, v *viewe
 	if page.Form == nil {
 		page.Form = page.Namespace
 	}
-	list, err := ask(v.ctx, c.backend.settings.ListOverrides, &controlv1.ListOverridesRequest{Workspace: workspace, Namespace: namespace, After: page.After})
+	list, err := ask(v.ctx, c.backend.settings.ListOverrides, &controlv1.ListOverridesRequest{Workspace: workspace,
+		Namespace: namespace, After: page.After})
 	if err != nil {
 		c.broken(w, r, v, err)
 		return
@@ -109,7 +115,8 @@ func (n namespaceView) Refused() bool { return n.Form != n.Namespace }
 
 // Here is the address of the namespace's page.
 func (n namespaceView) Here() string {
-	return "/console/limits/namespace?" + url.Values{"workspace": {n.Namespace.GetWorkspace()}, "namespace": {n.Namespace.GetNamespace()}}.Encode()
+	return "/console/limits/namespace?" + url.Values{"workspace": {n.Namespace.GetWorkspace()},
+		"namespace": {n.Namespace.GetNamespace()}}.Encode()
 }
 
 // changeNamespace sets all that the form holds, unless another has changed some of it since
@@ -117,10 +124,12 @@ func (n namespaceView) Here() string {
 func (c *Console) changeNamespace(w http.ResponseWriter, r *http.Request, v *viewer) {
 	f := r.PostForm
 	page := newNamespaceView(f.Get("workspace"), f.Get("namespace"))
-	page.Form = &controlv1.Namespace{Shadow: f.Get("shadow") != "", Mode: f.Get("mode"), Outage: f.Get("outage"), Headroom: f.Get("headroom"), Estimate: strings.TrimSpace(f.Get("estimate"))}
+	page.Form = &controlv1.Namespace{Shadow: f.Get("shadow") != "", Mode: f.Get("mode"), Outage: f.Get("outage"),
+		Headroom: f.Get("headroom"), Estimate: strings.TrimSpace(f.Get("estimate"))}
 	seen := seenMs(f)
 	msg := &controlv1.SetNamespaceRequest{
-		Workspace: page.GetWorkspace(), Namespace: page.Namespace.GetNamespace(), Shadow: &page.Form.Shadow, Mode: &page.Form.Mode,
+		Workspace: page.GetWorkspace(), Namespace: page.Namespace.GetNamespace(), Shadow: &page.Form.Shadow,
+		Mode:   &page.Form.Mode,
 		Outage: &page.Form.Outage, Headroom: &page.Form.Headroom, Estimate: &page.Form.Estimate, IfUpdatedAtMs: &seen,
 	}
 	msg.Actor, msg.Reason = c.by(w, r, v)
@@ -132,7 +141,8 @@ func (c *Console) changeNamespace(w http.ResponseWriter, r *http.Request, v *vie
 		c.showNamespace(w, r, v, status(err), problem, page)
 		return
 	}
-	done(w, r, "/console/limits/namespace", "namespace.set", url.Values{"workspace": {msg.GetWorkspace()}, "namespace": {msg.GetNamespace()}})
+	done(w, r, "/console/limits/namespace", "namespace.set",
+		url.Values{"workspace": {msg.GetWorkspace()}, "namespace": {msg.GetNamespace()}})
 }
 
 // seenMs is what the form was made from: the moment of its last change, 0 for nothing.

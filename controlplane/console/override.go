@@ -26,12 +26,14 @@ type overrideForm struct {
 
 // overrideForm is the form of the override that there is of a pattern, or of a new one.
 func (c *Console) overrideForm(v *viewer, workspace, namespace, pattern string) overrideForm {
-	found, err := ask(v.ctx, c.backend.settings.GetOverride, &controlv1.GetOverrideRequest{Workspace: workspace, Namespace: namespace, Pattern: pattern})
+	found, err := ask(v.ctx, c.backend.settings.GetOverride, &controlv1.GetOverrideRequest{Workspace: workspace,
+		Namespace: namespace, Pattern: pattern})
 	if err != nil { // one that cannot be read is not changed either: its form says that it is new
 		return overrideForm{Pattern: pattern}
 	}
 	o := found.GetOverride()
-	form := overrideForm{Pattern: pattern, Limit: strconv.FormatInt(o.GetLimit(), 10), Shadow: o.GetShadow(), SeenMs: o.GetUpdatedAtMs()}
+	form := overrideForm{Pattern: pattern, Limit: strconv.FormatInt(o.GetLimit(), 10), Shadow: o.GetShadow(),
+		SeenMs: o.GetUpdatedAtMs()}
 	if ms := o.GetDurationMs(); ms > 0 {
 		form.Duration = typed(time.Duration(ms) * time.Millisecond)
 	}
@@ -66,7 +68,8 @@ func (c *Console) changeOverride(w http.ResponseWriter, r *http.Request, v *view
 	here := url.Values{"workspace": {page.GetWorkspace()}, "namespace": {page.Namespace.GetNamespace()}}
 	actor, reason := c.by(w, r, v)
 	if f.Get("do") == "delete" {
-		msg := &controlv1.DeleteOverrideRequest{Actor: actor, Reason: reason, Workspace: page.GetWorkspace(), Namespace: page.Namespace.GetNamespace(), Pattern: f.Get("pattern")}
+		msg := &controlv1.DeleteOverrideRequest{Actor: actor, Reason: reason, Workspace: page.GetWorkspace(),
+			Namespace: page.Namespace.GetNamespace(), Pattern: f.Get("pattern")}
 		if _, err := ask(v.ctx, c.backend.settings.DeleteOverride, msg); err != nil {
 			c.showNamespace(w, r, v, status(err), words(err), page)
 			return
@@ -113,7 +116,8 @@ func (f overrideForm) request() (*controlv1.ChangeOverrideRequest, error) {
 		}
 	}
 	ms := duration.Milliseconds()
-	return &controlv1.ChangeOverrideRequest{Pattern: f.Pattern, Limit: &limit, DurationMs: &ms, Candidate: &candidate, Shadow: &f.Shadow, IfUpdatedAtMs: &f.SeenMs}, nil
+	return &controlv1.ChangeOverrideRequest{Pattern: f.Pattern, Limit: &limit, DurationMs: &ms, Candidate: &candidate,
+		Shadow: &f.Shadow, IfUpdatedAtMs: &f.SeenMs}, nil
 }
 
 // sentence is what is there.

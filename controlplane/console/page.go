@@ -18,7 +18,8 @@ var files embed.FS
 var templates = parseTemplates()
 
 func parseTemplates() map[string]*template.Template {
-	frame := template.Must(template.New("frame.html").Funcs(funcs).ParseFS(files, "templates/frame.html", "templates/parts.html"))
+	frame := template.Must(template.New("frame.html").Funcs(funcs).ParseFS(files, "templates/frame.html",
+		"templates/parts.html"))
 	pages, err := fs.Glob(files, "templates/*.html")
 	if err != nil {
 		panic(err) // the pattern is wrong
@@ -88,10 +89,12 @@ func (c *Console) render(w http.ResponseWriter, r *http.Request, v *viewer, code
 }
 
 // renderWith shows a page that says why what was asked for was not done.
-func (c *Console) renderWith(w http.ResponseWriter, r *http.Request, v *viewer, code int, page, title, problem string, data any) {
+func (c *Console) renderWith(w http.ResponseWriter, r *http.Request, v *viewer, code int, page, title,
+	problem string, data any) {
 	out := view{
 		viewer: v, Page: page, Title: title, Section: sections[page], Theme: theme(r), Actor: actorOf(r),
-		Did: dids[r.URL.Query().Get("did")], Problem: problem, Version: c.Version, Missing: code == http.StatusNotFound, Assets: assetsVersion, Data: data,
+		Did: dids[r.URL.Query().Get("did")], Problem: problem, Version: c.Version, Missing: code == http.StatusNotFound,
+		Assets: assetsVersion, Data: data,
 	}
 	var b bytes.Buffer
 	if err := templates[page].ExecuteTemplate(&b, "frame.html", out); err != nil {
@@ -146,7 +149,8 @@ func (c *Console) asset(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	for suffix, kind := range map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", "LICENSE": "text/plain; charset=utf-8"} {
+	for suffix, kind := range map[string]string{".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
+		".svg": "image/svg+xml", "LICENSE": "text/plain; charset=utf-8"} {
 		if strings.HasSuffix(path, suffix) {
 			w.Header().Set("Content-Type", kind)
 		}

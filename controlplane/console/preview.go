@@ -118,7 +118,9 @@ func describePreview(p *controlv1.PreviewRolloutResponse) *previewView {
 	var line []string
 	for _, point := range p.GetCurve() {
 		at := v.point(point)
-		if near := slices.IndexFunc(v.Curve, func(other curvePoint) bool { return other.Apart && !far(at, other) }); near >= 0 {
+		if near := slices.IndexFunc(v.Curve, func(other curvePoint) bool {
+			return other.Apart && !far(at, other)
+		}); near >= 0 {
 			v.Curve[near].Last = at.Interval
 		} else {
 			at.Apart = true
@@ -143,7 +145,8 @@ func load(p *controlv1.PreviewPrediction) float64 {
 
 func (v *previewView) point(p *controlv1.PreviewPrediction) curvePoint {
 	const left, right, top, bottom = 50, 380, 15, 215
-	at := curvePoint{X: left, Y: bottom, Interval: span(time.Duration(p.GetNewsIntervalMs()) * time.Millisecond), Load: load(p), Overshoot: p.GetOvershoot()}
+	at := curvePoint{X: left, Y: bottom, Interval: span(time.Duration(p.GetNewsIntervalMs()) * time.Millisecond),
+		Load: load(p), Overshoot: p.GetOvershoot()}
 	if v.MostX > 0 {
 		at.X += int(load(p) / v.MostX * (right - left))
 	}

@@ -152,7 +152,8 @@ func (p *Pulse) took(fleet *fleetAnswer) map[string]rates {
 		id := n.GetNodeId()
 		seen[id] = true
 		h := n.GetHealth()
-		is := node{n.GetStartedAtMs(), n.GetSeenAtMs(), h.GetAllowedTotal(), h.GetDeniedTotal(), h.GetShadowedTotal(), h.GetDegradedTotal()}
+		is := node{n.GetStartedAtMs(), n.GetSeenAtMs(), h.GetAllowedTotal(), h.GetDeniedTotal(), h.GetShadowedTotal(),
+			h.GetDegradedTotal()}
 		if was, ok := p.newest[id]; ok && was.seenMs != is.seenMs {
 			p.before[id] = was
 		}
@@ -177,7 +178,8 @@ func (n node) since(was node) rates {
 		was = node{}
 	}
 	per := func(is, was int64) float64 { return float64(max(0, is-was)) / seconds }
-	return rates{per(n.allowed, was.allowed), per(n.denied, was.denied), per(n.shadowed, was.shadowed), per(n.degraded, was.degraded)}
+	return rates{per(n.allowed, was.allowed), per(n.denied, was.denied), per(n.shadowed, was.shadowed),
+		per(n.degraded, was.degraded)}
 }
 
 func byRegion(fleet *controlv1.FleetResponse, each map[string]rates) map[string]rates {

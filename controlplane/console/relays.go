@@ -47,7 +47,8 @@ func (n *nodeView) judgeRelay(nowMs int64, say func(state, format string, args .
 		say(state, "counts wait to be told to other regions: %s", span(time.Duration(r.GetUntoldMs())*time.Millisecond))
 	}
 	if n.Delay.Known && n.Delay.State != "ok" {
-		say(n.Delay.State, "other regions' news arrives late: %s in the slowest of a hundred", span(time.Duration(n.Delay.P99)*time.Millisecond))
+		say(n.Delay.State, "other regions' news arrives late: %s in the slowest of a hundred",
+			span(time.Duration(n.Delay.P99)*time.Millisecond))
 	}
 }
 

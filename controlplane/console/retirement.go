@@ -26,12 +26,14 @@ type retirementStep struct{ Name, State string }
 
 // retirementPhases are the phases in order, with what each means.
 var retirementPhases = []struct{ Phase, Step, Words string }{
-	{"observing", "observe", "Watches for writes: none may come for the time that was set, and counts must be healthy everywhere."},
+	{"observing", "observe", "Watches for writes: none may come for the time that was set, and counts must be healthy " +
+		"everywhere."},
 	{"draining", "drain", "Deletes what has expired, in batches. What has not expired is left alone."},
 	{"awaiting_approval", "approve", "Waits for a person to look at the evidence and approve the rename."},
 	{"renaming", "rename", "Renames the table."},
 	{"renamed", "soak", "Soaks under its other name: it can go back until it is dropped."},
-	{"awaiting_final_approval", "approve the drop", "Waits for an admin to approve the drop. What follows cannot be undone."},
+	{"awaiting_final_approval", "approve the drop",
+		"Waits for an admin to approve the drop. What follows cannot be undone."},
 	{"dropping", "drop", "Drops the table."},
 }
 
@@ -68,9 +70,11 @@ func describeRetirement(r *controlv1.Retirement, now time.Time) retirementView {
 			v.Steps[i].State = "waiting"
 		}
 	case "awaiting_approval":
-		v.Can = append(v.Can, can{"rename", "Approve the rename", "The table gets the name " + r.GetDated() + ". It can go back until it is dropped."})
+		v.Can = append(v.Can, can{"rename", "Approve the rename", "The table gets the name " + r.GetDated() +
+			". It can go back until it is dropped."})
 	case "awaiting_final_approval":
-		v.Can = append(v.Can, can{"drop", "!Approve the drop", "The table is dropped, and cannot come back. This takes the role admin."})
+		v.Can = append(v.Can, can{"drop", "!Approve the drop",
+			"The table is dropped, and cannot come back. This takes the role admin."})
 	}
 	if !v.Over && r.GetPhase() != "dropping" && r.GetPhase() != "restoring" {
 		v.Can = append(v.Can, can{"abort", "!Give up", "The table keeps its name, or gets it back."})
@@ -83,11 +87,13 @@ func (c *Console) operateRetirement(w http.ResponseWriter, r *http.Request, v *v
 	do := r.PostForm.Get("do")
 	change, ok := map[string]func(context.Context) error{
 		"start": func(ctx context.Context) error {
-			_, err := ask(ctx, c.backend.retirements.StartRetirement, &controlv1.StartRetirementRequest{Actor: actor, Reason: reason})
+			_, err := ask(ctx, c.backend.retirements.StartRetirement,
+				&controlv1.StartRetirementRequest{Actor: actor, Reason: reason})
 			return err
 		},
 		"rename": func(ctx context.Context) error {
-			_, err := ask(ctx, c.backend.retirements.ApproveRename, &controlv1.ApproveRenameRequest{Actor: actor, Reason: reason})
+			_, err := ask(ctx, c.backend.retirements.ApproveRename,
+				&controlv1.ApproveRenameRequest{Actor: actor, Reason: reason})
 			return err
 		},
 		"drop": func(ctx context.Context) error {
@@ -95,7 +101,8 @@ func (c *Console) operateRetirement(w http.ResponseWriter, r *http.Request, v *v
 			return err
 		},
 		"abort": func(ctx context.Context) error {
-			_, err := ask(ctx, c.backend.retirements.AbortRetirement, &controlv1.AbortRetirementRequest{Actor: actor, Reason: reason})
+			_, err := ask(ctx, c.backend.retirements.AbortRetirement,
+				&controlv1.AbortRetirementRequest{Actor: actor, Reason: reason})
 			return err
 		},
 	}[do]

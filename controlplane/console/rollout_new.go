@@ -23,9 +23,12 @@ const (
 type knob struct{ Name, Label, Unit, Help string }
 
 var knobs = []knob{
-	{"floor", "Floor", "of the limit", "Below it other regions hear that a key is used, and how much once they use it, too. Higher: less news, fewer rows."},
-	{"step", "Step", "of the limit", "By how much a count must have grown to be told again. Higher: less news, fewer rows, staler counts."},
-	{"news_interval_ms", "News interval", "ms", "Between two rounds of telling other regions, and reading what they tell."},
+	{"floor", "Floor", "of the limit",
+		"Below it other regions hear that a key is used, and how much once they use it, too. Higher: less news, fewer rows."},
+	{"step", "Step", "of the limit",
+		"By how much a count must have grown to be told again. Higher: less news, fewer rows, staler counts."},
+	{"news_interval_ms", "News interval", "ms",
+		"Between two rounds of telling other regions, and reading what they tell."},
 	{"settings_interval_ms", "Settings interval", "ms", "Between two heartbeats, and two reads of settings."},
 	{"jitter", "Jitter", "of an interval", "By which nodes keep apart."},
 	{"min_global_duration_ms", "Shortest shared window", "ms", "Shorter windows stay within their region."},
@@ -123,7 +126,8 @@ func firstPlan(regions []string) []stageForm {
 		plan = []stageForm{{Regions: regions[0], Bake: "5m"}, {Regions: "all", Bake: "5m", Approval: true}}
 	}
 	if len(regions) > 3 {
-		plan = []stageForm{{Regions: regions[0], Bake: "5m"}, {Regions: "50%", Bake: "10m"}, {Regions: "all", Bake: "10m", Approval: true}}
+		plan = []stageForm{{Regions: regions[0], Bake: "5m"}, {Regions: "50%", Bake: "10m"},
+			{Regions: "all", Bake: "10m", Approval: true}}
 	}
 	for len(plan) < stagesShown {
 		plan = append(plan, stageForm{})
@@ -147,7 +151,9 @@ func (c *Console) startRollout(w http.ResponseWriter, r *http.Request, v *viewer
 		return
 	}
 	if form.Base.Seen != form.Base.Mark() {
-		c.renderWith(w, r, v, http.StatusConflict, "rollout-new", "New rollout", "Another tuning has come into force since this form was shown: what would change of it stands below. Start it again if that is what you want.", form)
+		c.renderWith(w, r, v, http.StatusConflict, "rollout-new", "New rollout",
+			"Another tuning has come into force since this form was shown: what would change of it stands below. Start it "+
+				"again if that is what you want.", form)
 		return
 	}
 	msg, err := form.request()
@@ -181,14 +187,16 @@ func (f planForm) MoreStages() bool { return len(f.Stages) < stagesMax }
 
 func readPlanForm(values url.Values, inForce base) planForm {
 	inForce.Seen = values.Get("base")
-	form := planForm{ID: strings.TrimSpace(values.Get("id")), Base: inForce, Reason: values.Get("reason"), Tuning: compared("", inForce.Document)}
+	form := planForm{ID: strings.TrimSpace(values.Get("id")), Base: inForce, Reason: values.Get("reason"),
+		Tuning: compared("", inForce.Document)}
 	for i := range form.Tuning {
 		form.Tuning[i].Value = strings.TrimSpace(values.Get("tuning." + form.Tuning[i].Name))
 	}
 	form.readRails(values)
 	for n := 1; n <= stagesShown || n <= stagesMax && values.Has("regions."+strconv.Itoa(n)); n++ {
 		at := strconv.Itoa(n)
-		form.Stages = append(form.Stages, stageForm{N: n, Regions: strings.TrimSpace(values.Get("regions." + at)), Bake: strings.TrimSpace(values.Get("bake." + at)), Approval: values.Get("approval."+at) != ""})
+		form.Stages = append(form.Stages, stageForm{N: n, Regions: strings.TrimSpace(values.Get("regions." + at)),
+			Bake: strings.TrimSpace(values.Get("bake." + at)), Approval: values.Get("approval."+at) != ""})
 	}
 	return form
 }

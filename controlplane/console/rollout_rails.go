@@ -30,16 +30,23 @@ func (r railForm) Changed() bool {
 // railForms are the guardrails with their defaults, as a rollout's page shows them.
 func railForms() (forms []railForm) {
 	standard := controlplane.DefaultGuardrails()
-	add := func(name, label, unit string, c controlplane.Ceiling, into func(*controlv1.RolloutGuardrails) **controlv1.RolloutCeiling) {
-		r := railForm{Name: name, Label: label, Unit: unit, FactorDefault: plainFigure(c.Factor), LeastDefault: plainFigure(c.Least), into: into}
+	add := func(name, label, unit string, c controlplane.Ceiling,
+		into func(*controlv1.RolloutGuardrails) **controlv1.RolloutCeiling) {
+		r := railForm{Name: name, Label: label, Unit: unit, FactorDefault: plainFigure(c.Factor),
+			LeastDefault: plainFigure(c.Least), into: into}
 		r.Factor, r.Least = r.FactorDefault, r.LeastDefault
 		forms = append(forms, r)
 	}
-	add("errors_per_minute", "Errors of relays and settings", "a node and minute", standard.ErrorsPerMinute, func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.ErrorsPerMinute })
-	add("rows_per_second", "MySQL rows", "a region and second", standard.RowsPerSecond, func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.RowsPerSecond })
-	add("degraded_share", "Decisions without Redis", "of all, 0 to 1", standard.DegradedShare, func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.DegradedShare })
-	add("convergence_ms", "Convergence delay", "ms, slowest relay", standard.ConvergenceMs, func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.ConvergenceMs })
-	add("latency_us", "Decision latency", "µs, slowest node", standard.LatencyUs, func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.LatencyUs })
+	add("errors_per_minute", "Errors of relays and settings", "a node and minute", standard.ErrorsPerMinute,
+		func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.ErrorsPerMinute })
+	add("rows_per_second", "MySQL rows", "a region and second", standard.RowsPerSecond,
+		func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.RowsPerSecond })
+	add("degraded_share", "Decisions without Redis", "of all, 0 to 1", standard.DegradedShare,
+		func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.DegradedShare })
+	add("convergence_ms", "Convergence delay", "ms, slowest relay", standard.ConvergenceMs,
+		func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.ConvergenceMs })
+	add("latency_us", "Decision latency", "µs, slowest node", standard.LatencyUs,
+		func(g *controlv1.RolloutGuardrails) **controlv1.RolloutCeiling { return &g.LatencyUs })
 	return forms
 }
 
@@ -51,9 +58,12 @@ func plainFigure(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) 
 func (f *planForm) readRails(values url.Values) {
 	standard := controlplane.DefaultGuardrails()
 	f.Rails = railForms()
-	f.Shift = field{Name: "guard.denied_share_shift", Label: "Denied decisions may shift by", Hint: plainFigure(standard.DeniedShareShift), Value: plainFigure(standard.DeniedShareShift)}
-	f.Restarts = field{Name: "guard.restarts_per_hour", Label: "Restarts of a node that are borne", Hint: strconv.Itoa(standard.RestartsPerHour), Value: strconv.Itoa(standard.RestartsPerHour)}
-	f.Lost = field{Name: "guard.nodes_lost_share", Label: "Nodes that may fall silent", Hint: plainFigure(standard.NodesLostShare), Value: plainFigure(standard.NodesLostShare)}
+	f.Shift = field{Name: "guard.denied_share_shift", Label: "Denied decisions may shift by",
+		Hint: plainFigure(standard.DeniedShareShift), Value: plainFigure(standard.DeniedShareShift)}
+	f.Restarts = field{Name: "guard.restarts_per_hour", Label: "Restarts of a node that are borne",
+		Hint: strconv.Itoa(standard.RestartsPerHour), Value: strconv.Itoa(standard.RestartsPerHour)}
+	f.Lost = field{Name: "guard.nodes_lost_share", Label: "Nodes that may fall silent",
+		Hint: plainFigure(standard.NodesLostShare), Value: plainFigure(standard.NodesLostShare)}
 	read := func(name string, to *string) {
 		if values.Has(name) {
 			*to = strings.TrimSpace(values.Get(name))

@@ -80,11 +80,12 @@ var phases = map[string]string{
 	"applying":          "Writes the tuning for the stage's regions.",
 	"converging":        "Waits until every live node of the stage runs it.",
 	"baking":            "Bakes: health is held against the baseline.",
-	"rolling_back":      "Takes the tuning back, region by region, the last one first, and waits until no live node runs it.",
-	"done":              "Done: every live node of its regions runs it.",
-	"rolled_back":       "Rolled back: no live node runs it any more.",
-	"aborted":           "Given up, and taken back where it had been applied.",
-	"lost":              "Lost: it has written tunings, and Restate has forgotten it.",
+	"rolling_back": "Takes the tuning back, region by region, the last one first, and waits until no live node " +
+		"runs it.",
+	"done":        "Done: every live node of its regions runs it.",
+	"rolled_back": "Rolled back: no live node runs it any more.",
+	"aborted":     "Given up, and taken back where it had been applied.",
+	"lost":        "Lost: it has written tunings, and Restate has forgotten it.",
 }
 
 func describeRollout(r *controlv1.Rollout, now time.Time) rolloutView {
@@ -104,14 +105,18 @@ func describeRollout(r *controlv1.Rollout, now time.Time) rolloutView {
 // can is what an operator may do with it as it stands, the likeliest first.
 func (v *rolloutView) can() (list []can) {
 	approve := can{"approve", "Approve stage " + fmt.Sprint(v.GetStage()), "The stage begins with its baseline."}
-	pause := can{"pause", "Pause", "Stands still at whatever has been applied. Guardrails hold all the same. What was measured is measured again afterwards."}
+	pause := can{"pause", "Pause",
+		"Stands still at whatever has been applied. Guardrails hold all the same. What was measured is measured again " +
+			"afterwards."}
 	resume := can{"resume", "Resume", "The phase that was paused begins again."}
 	abort := can{"abort", "!Abort", "Gives up, and takes back what was applied."}
 	switch {
 	case v.GetPhase() == "done":
-		return []can{{"rollback", "!Roll back", "Every region gets back what it ran before. Possible as long as no later rollout is done."}}
+		return []can{{"rollback", "!Roll back", "Every region gets back what it ran before. Possible as long as no later " +
+			"rollout is done."}}
 	case v.GetPhase() == "rolling_back" && v.GetTrouble() != "":
-		return []can{{"abort", "!Give up late nodes", "Ends the rollback while they still run the tuning that was taken back."}}
+		return []can{{"abort", "!Give up late nodes",
+			"Ends the rollback while they still run the tuning that was taken back."}}
 	case v.Over, v.GetPhase() == "rolling_back":
 		return nil
 	case v.Paused:
@@ -133,15 +138,18 @@ func rails(r *controlv1.Rollout) (out []rail) {
 		one.place()
 		out = append(out, one)
 	}
-	ceiling("Errors of relays and settings", "a node and minute", g.GetErrorsPerMinute(), was.ErrorsPerMinute, now.ErrorsPerMinute)
+	ceiling("Errors of relays and settings", "a node and minute", g.GetErrorsPerMinute(), was.ErrorsPerMinute,
+		now.ErrorsPerMinute)
 	ceiling("MySQL rows", "a region and second", g.GetRowsPerSecond(), was.RowsPerSecond, now.RowsPerSecond)
 	ceiling("Decisions without Redis", "of all", g.GetDegradedShare(), was.DegradedShare, now.DegradedShare)
 	ceiling("Convergence delay", "ms, slowest relay", g.GetConvergenceMs(), was.ConvergenceMs, now.ConvergenceMs)
 	ceiling("Decision latency", "µs, slowest node", g.GetLatencyUs(), was.LatencyUs, now.LatencyUs)
-	denied := rail{Name: "Denied decisions", Unit: "of all, may shift by " + percent(g.GetDeniedShareShift()), Off: g.GetDeniedShareShift() >= 1}
+	denied := rail{Name: "Denied decisions", Unit: "of all, may shift by " + percent(g.GetDeniedShareShift()),
+		Off: g.GetDeniedShareShift() >= 1}
 	denied.put(was.DeniedShare, now.DeniedShare)
 	denied.Most = min(1, denied.Was+g.GetDeniedShareShift())
-	denied.Broken = !denied.Off && denied.HasNow && denied.HasWas && (denied.Now > denied.Most || denied.Now < denied.Was-g.GetDeniedShareShift())
+	denied.Broken = !denied.Off && denied.HasNow && denied.HasWas &&
+		(denied.Now > denied.Most || denied.Now < denied.Was-g.GetDeniedShareShift())
 	denied.place()
 	return append(out, denied)
 }

@@ -118,7 +118,8 @@ func sessionKey(id string) string {
 
 // cookie carries a session's id; an empty one ends it in the browser.
 func (c *Console) cookie(r *http.Request, id string) *http.Cookie {
-	made := &http.Cookie{Name: c.cookieName(r), Value: id, Path: "/", HttpOnly: true, Secure: c.overTLS(r), SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLifetime.Seconds())}
+	made := &http.Cookie{Name: c.cookieName(r), Value: id, Path: "/", HttpOnly: true, Secure: c.overTLS(r),
+		SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLifetime.Seconds())}
 	if id == "" {
 		made.MaxAge = -1
 	}

@@ -61,7 +61,8 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 		c.sessions.end(old.key)
 	}
 	http.SetCookie(w, c.cookie(r, c.sessions.begin(hash)))
-	c.Log.InfoContext(r.Context(), "signed in to the console", "name", who.GetName(), "role", who.GetRole(), "address", address)
+	c.Log.InfoContext(r.Context(), "signed in to the console", "name", who.GetName(), "role", who.GetRole(),
+		"address", address)
 	http.Redirect(w, r, form.Next, http.StatusSeeOther)
 }
 
@@ -69,7 +70,8 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 func (c *Console) slowDown(w http.ResponseWriter, r *http.Request, form signInForm, wait time.Duration) {
 	seconds := max(1, int(math.Ceil(wait.Seconds())))
 	w.Header().Set("Retry-After", strconv.Itoa(seconds))
-	form.Problem = fmt.Sprintf("Too many attempts have failed from your address, or with this token: try again in %d s.", seconds)
+	form.Problem = fmt.Sprintf("Too many attempts have failed from your address, or with this token: try again in %d s.",
+		seconds)
 	c.showSignIn(w, r, http.StatusTooManyRequests, form)
 }
 
@@ -86,7 +88,8 @@ func (c *Console) showSignIn(w http.ResponseWriter, r *http.Request, code int, f
 // local is a page of ours to go on to, and the first one for anything else.
 func local(next string) string {
 	u, err := url.Parse(next)
-	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(path.Clean(u.Path)+"/", "/console/") || strings.Contains(next, "\\") || strings.HasPrefix(u.Path, "/console/sign-") {
+	if err != nil || u.Scheme != "" || u.Host != "" || !strings.HasPrefix(path.Clean(u.Path)+"/", "/console/") ||
+		strings.Contains(next, "\\") || strings.HasPrefix(u.Path, "/console/sign-") {
 		return "/console/"
 	}
 	return u.RequestURI()

@@ -33,7 +33,8 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request, v *viewer) {
 		defer func() { <-c.streams }()
 	default:
 		w.Header().Set("Retry-After", "30")
-		http.Error(w, "Too many pages are being watched: this one shows what it showed when it was loaded.", http.StatusServiceUnavailable)
+		http.Error(w, "Too many pages are being watched: this one shows what it showed when it was loaded.",
+			http.StatusServiceUnavailable)
 		return
 	}
 	ctx, cancel := context.WithTimeout(v.ctx, streamLifetime)
@@ -104,7 +105,8 @@ func (c *Console) streamFleet(ctx context.Context, s *stream, v *viewer) {
 
 func liveOf(r reading) live {
 	fleet := describe(r)
-	l := live{At: r.At.UnixMilli(), Problem: fleet.Problem, Total: fleet.Now, Regions: make(map[string]liveRegion), Revision: fleet.Revision}
+	l := live{At: r.At.UnixMilli(), Problem: fleet.Problem, Total: fleet.Now, Regions: make(map[string]liveRegion),
+		Revision: fleet.Revision}
 	for _, region := range fleet.Regions {
 		l.Regions[region.Name] = liveRegion{region.Now, region.Live, len(region.Nodes), region.Delay.P99}
 	}
@@ -127,7 +129,8 @@ func (c *Console) streamChanges(ctx context.Context, s *stream, v *viewer, topic
 		},
 		"key": func(ctx context.Context) string {
 			page := keyOf(of)
-			found, err := ask(ctx, c.backend.topKeys.GetKey, &controlv1.GetKeyRequest{Workspace: page.Workspace, Namespace: page.Namespace, Identifier: page.Identifier})
+			found, err := ask(ctx, c.backend.topKeys.GetKey, &controlv1.GetKeyRequest{Workspace: page.Workspace,
+				Namespace: page.Namespace, Identifier: page.Identifier})
 			if found != nil {
 				found.NowMs = 0 // that time goes by is no change
 				for _, w := range found.GetWindows() {

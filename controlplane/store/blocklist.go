@@ -38,7 +38,8 @@ func (s *Store) UpsertBlocklist(ctx context.Context, keys []BlockedKey) error {
 	err := chunked(sorted, blocklistRowsPerStatement, func(chunk []BlockedKey) error {
 		args := make([]any, 0, len(chunk)*7)
 		for _, k := range chunk {
-			args = append(args, k.Workspace, k.Namespace, k.Identifier, k.Duration.Milliseconds(), k.Sequence, k.Limit, unixMs(k.ExpiresAt))
+			args = append(args, k.Workspace, k.Namespace, k.Identifier, k.Duration.Milliseconds(), k.Sequence, k.Limit,
+				unixMs(k.ExpiresAt))
 		}
 		if _, err := s.db.ExecContext(ctx, blocklistUpsert.text(len(chunk)), args...); err != nil {
 			return explain(err)
@@ -76,7 +77,8 @@ func (s *Store) ActiveBlocklist(ctx context.Context, now time.Time) ([]BlockedKe
 // oldest first.
 func (s *Store) DeleteExpiredBlocklist(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
 	deleted, err := s.deleting(ctx, func(q *queries) (int64, error) {
-		return q.BlocklistDeleteExpired(ctx, controlplanedb.BlocklistDeleteExpiredParams{CutoffMs: unixMs(cutoff), Limit: int32(rows)})
+		return q.BlocklistDeleteExpired(ctx, controlplanedb.BlocklistDeleteExpiredParams{CutoffMs: unixMs(cutoff),
+			Limit: int32(rows)})
 	})
 	if err != nil {
 		return 0, fmt.Errorf("delete at most %d blocklist rows expired before %d: %w", rows, cutoff.UnixMilli(), err)

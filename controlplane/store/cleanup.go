@@ -26,7 +26,8 @@ func (s *Store) DeleteExpired(ctx context.Context, cutoff time.Time, rows int) (
 }
 
 func deleteExpired(ctx context.Context, q *queries, cutoff time.Time, rows int) (int64, error) {
-	return q.WindowCountsDeleteExpired(ctx, controlplanedb.WindowCountsDeleteExpiredParams{CutoffMs: unixMs(cutoff), Limit: int32(rows)})
+	return q.WindowCountsDeleteExpired(ctx, controlplanedb.WindowCountsDeleteExpiredParams{CutoffMs: unixMs(cutoff),
+		Limit: int32(rows)})
 }
 
 // DeleteDeadNodes deletes at most rows heartbeats last seen before cutoff.

@@ -51,7 +51,8 @@ func (s *Store) Ready(ctx context.Context, schema SchemaCheck) error {
 		return explain(err)
 	}
 	if version < schema.Latest {
-		return fmt.Errorf("%w: the tables have version %d, this build needs %d: they are created or upgraded at the start of weir-control (its log says what stands in the way), or with --no-migrate by your own migration step",
+		return fmt.Errorf("%w: the tables have version %d, this build needs %d: they are created or upgraded at the start "+
+			"of weir-control (its log says what stands in the way), or with --no-migrate by your own migration step",
 			controlplane.ErrUnavailable, version, schema.Latest)
 	}
 	return nil
@@ -62,7 +63,8 @@ func (s *Store) Examine(schema SchemaCheck) controlplane.Examiner {
 	return func(ctx context.Context) []controlplane.Check {
 		var version, user string
 		if err := s.db.QueryRowContext(ctx, `SELECT VERSION(), CURRENT_USER()`).Scan(&version, &user); err != nil {
-			return []controlplane.Check{fail("reachable", explain(err).Error(), "Start MySQL, let this machine reach it, or correct WEIR_MYSQL_DSN.")}
+			return []controlplane.Check{fail("reachable", explain(err).Error(),
+				"Start MySQL, let this machine reach it, or correct WEIR_MYSQL_DSN.")}
 		}
 		checks := []controlplane.Check{pass("reachable", "as "+user), versionCheck(version)}
 		for _, examine := range []func(context.Context) ([]controlplane.Check, error){
@@ -103,10 +105,12 @@ func versionCheck(text string) controlplane.Check {
 	}
 	have, ok := readVersion(text)
 	if !ok {
-		return warn("version", fmt.Sprintf("%.80q is not a version that is known here", text), "Weir is made for MySQL 8.0.19 and MariaDB 10.6, and what is compatible with them.")
+		return warn("version", fmt.Sprintf("%.80q is not a version that is known here", text),
+			"Weir is made for MySQL 8.0.19 and MariaDB 10.6, and what is compatible with them.")
 	}
 	if slices.Compare(have[:], least[:]) < 0 {
-		return fail("version", fmt.Sprintf("%s %.80s", product, text), fmt.Sprintf("Upgrade to %s %d.%d.%d or newer.", product, least[0], least[1], least[2]))
+		return fail("version", fmt.Sprintf("%s %.80s", product, text),
+			fmt.Sprintf("Upgrade to %s %d.%d.%d or newer.", product, least[0], least[1], least[2]))
 	}
 	return pass("version", fmt.Sprintf("%s %.80s", product, text))
 }
@@ -131,12 +135,14 @@ func readVersion(text string) (v [3]int, ok bool) {
 func (s *Store) examineSchema(ctx context.Context, schema SchemaCheck) ([]controlplane.Check, error) {
 	version, err := schema.Version(ctx, s.db)
 	if err != nil {
-		return []controlplane.Check{fail("schema", err.Error(), "Grant SELECT on ratelimit_schema_version, see schema/README.md.")}, nil
+		return []controlplane.Check{fail("schema", err.Error(),
+			"Grant SELECT on ratelimit_schema_version, see schema/README.md.")}, nil
 	}
 	what := fmt.Sprintf("version %d, this build has %d", version, schema.Latest)
 	switch {
 	case version < schema.Latest:
-		return []controlplane.Check{fail("schema", what, "Let weir-control migrate (do not set --no-migrate), or run the migrations as a user that may.")}, nil
+		return []controlplane.Check{fail("schema", what, "Let weir-control migrate (do not set --no-migrate), or run the "+
+			"migrations as a user that may.")}, nil
 	case version > schema.Latest:
 		return []controlplane.Check{warn("schema", what, "A newer build has migrated: upgrade this weir-control.")}, nil
 	}
@@ -144,7 +150,8 @@ func (s *Store) examineSchema(ctx context.Context, schema SchemaCheck) ([]contro
 }
 
 func (s *Store) examineVariables(ctx context.Context) (checks []controlplane.Check, err error) {
-	rows, err := s.db.QueryContext(ctx, `SHOW SESSION VARIABLES WHERE Variable_name IN ('sql_mode', 'transaction_isolation', 'tx_isolation', 'read_only', 'time_zone')`)
+	rows, err := s.db.QueryContext(ctx,
+		`SHOW SESSION VARIABLES WHERE Variable_name IN ('sql_mode', 'transaction_isolation', 'tx_isolation', 'read_only', 'time_zone')`)
 	if err != nil {
 		return nil, err
 	}
@@ -164,11 +171,13 @@ func variableCheck(name, value string) controlplane.Check {
 	switch name {
 	case "sql_mode":
 		if !strings.Contains(value, "STRICT_TRANS_TABLES") && !strings.Contains(value, "STRICT_ALL_TABLES") {
-			return warn(name, fmt.Sprintf("%.200q is not strict: values that do not fit are cut without an error", value), "Add STRICT_TRANS_TABLES to the server's sql_mode.")
+			return warn(name, fmt.Sprintf("%.200q is not strict: values that do not fit are cut without an error", value),
+				"Add STRICT_TRANS_TABLES to the server's sql_mode.")
 		}
 	case "transaction_isolation", "tx_isolation":
 		if value != "REPEATABLE-READ" && value != "READ-COMMITTED" {
-			return warn("isolation", value+": nodes' writes wait for each other, or read what is not committed", "Set the server's transaction_isolation to REPEATABLE-READ or READ-COMMITTED.")
+			return warn("isolation", value+": nodes' writes wait for each other, or read what is not committed",
+				"Set the server's transaction_isolation to REPEATABLE-READ or READ-COMMITTED.")
 		}
 		name = "isolation"
 	case "read_only":
@@ -177,7 +186,8 @@ func variableCheck(name, value string) controlplane.Check {
 		}
 	case "time_zone":
 		if value != "+00:00" {
-			return warn(name, value+" in a session that asked for +00:00", "See whether a proxy before MySQL drops session settings.")
+			return warn(name, value+" in a session that asked for +00:00",
+				"See whether a proxy before MySQL drops session settings.")
 		}
 	}
 	return pass(name, value)

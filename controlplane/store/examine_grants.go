@@ -24,7 +24,9 @@ UNION ALL SELECT TABLE_SCHEMA, TABLE_NAME, PRIVILEGE_TYPE FROM information_schem
 // a role are not seen: then what is missing is told as a question.
 func (s *Store) examineGrants(ctx context.Context, migrates bool) ([]controlplane.Check, error) {
 	var database, user, host string
-	err := s.db.QueryRowContext(ctx, `SELECT DATABASE(), SUBSTRING_INDEX(CURRENT_USER(), '@', 1), SUBSTRING_INDEX(CURRENT_USER(), '@', -1)`).Scan(&database, &user, &host)
+	err := s.db.QueryRowContext(ctx,
+		`SELECT DATABASE(), SUBSTRING_INDEX(CURRENT_USER(), '@', 1), SUBSTRING_INDEX(CURRENT_USER(), '@', -1)`).Scan(
+		&database, &user, &host)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +77,8 @@ func (g grants) missing(database string) controlplane.Check {
 	for _, table := range slices.Sorted(maps.Keys(needed)) {
 		var of []string
 		for privilege := range strings.SplitSeq(needed[table], ",") {
-			if !slices.Contains(g[scope{}], privilege) && !slices.Contains(g[scope{ours: true}], privilege) && !slices.Contains(g[scope{true, table}], privilege) {
+			if !slices.Contains(g[scope{}], privilege) && !slices.Contains(g[scope{ours: true}], privilege) &&
+				!slices.Contains(g[scope{true, table}], privilege) {
 				of = append(of, privilege)
 			}
 		}
@@ -87,7 +90,8 @@ func (g grants) missing(database string) controlplane.Check {
 	if len(lacks) == 0 {
 		return pass("grants", "all that are needed")
 	}
-	return fail("grants", "not granted to the user itself: "+strings.Join(lacks, ", "), strings.Join(statements, " ")+" If a role of the user grants it, nothing.")
+	return fail("grants", "not granted to the user itself: "+strings.Join(lacks, ", "), strings.Join(statements, " ")+
+		" If a role of the user grants it, nothing.")
 }
 
 func (g grants) excess(database string, migrates bool) controlplane.Check {
@@ -108,7 +112,8 @@ func (g grants) excess(database string, migrates bool) controlplane.Check {
 		}
 	}
 	if len(more) > 0 {
-		return warn(name, strings.Join(more, ", "), "Revoke what is not in schema/README.md: --no-migrate needs no more than that.")
+		return warn(name, strings.Join(more, ", "),
+			"Revoke what is not in schema/README.md: --no-migrate needs no more than that.")
 	}
 	return pass(name, "none")
 }

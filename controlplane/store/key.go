@@ -13,12 +13,14 @@ import (
 var _ controlplane.KeyStore = (*Store)(nil)
 
 // KeyRows returns at most rows of a key that have not expired, and the clock of the database.
-func (s *Store) KeyRows(ctx context.Context, workspace, namespace, identifier string, rows int) (now time.Time, found []controlplane.KeyRow, err error) {
+func (s *Store) KeyRows(ctx context.Context, workspace, namespace, identifier string,
+	rows int) (now time.Time, found []controlplane.KeyRow, err error) {
 	if now, err = s.Now(ctx); err != nil {
 		return now, nil, err
 	}
 	all, err := s.queries.WindowCountsOfKey(ctx, controlplanedb.WindowCountsOfKeyParams{
-		WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Identifier: []byte(identifier), NowMs: unixMs(now), Limit: int32(rows),
+		WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Identifier: []byte(identifier), NowMs: unixMs(now),
+		Limit: int32(rows),
 	})
 	if err != nil {
 		return now, nil, fmt.Errorf("read counts: %w", explain(err))
@@ -29,7 +31,8 @@ func (s *Store) KeyRows(ctx context.Context, workspace, namespace, identifier st
 		}
 		found = append(found, controlplane.KeyRow{
 			StoredDuration: int64(r.DurationMs), Sequence: r.Sequence,
-			KeyPart: controlplane.KeyPart{Region: string(r.Region), Count: int64(r.Count), UpdatedAt: time.UnixMilli(int64(r.UpdatedAt))},
+			KeyPart: controlplane.KeyPart{Region: string(r.Region), Count: int64(r.Count),
+				UpdatedAt: time.UnixMilli(int64(r.UpdatedAt))},
 		})
 	}
 	return now, found, nil
@@ -37,7 +40,8 @@ func (s *Store) KeyRows(ctx context.Context, workspace, namespace, identifier st
 
 // KeyReset returns the reset of an identifier, nil for none.
 func (s *Store) KeyReset(ctx context.Context, workspace, namespace, identifier string) (*controlplane.Reset, error) {
-	rows, err := s.queries.ResetOfKey(ctx, controlplanedb.ResetOfKeyParams{WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Identifier: []byte(identifier)})
+	rows, err := s.queries.ResetOfKey(ctx, controlplanedb.ResetOfKeyParams{WorkspaceID: []byte(workspace),
+		Namespace: []byte(namespace), Identifier: []byte(identifier)})
 	if err != nil {
 		return nil, fmt.Errorf("read the reset: %w", explain(err))
 	}

@@ -36,7 +36,8 @@ func roomFor(ctx context.Context, q *queries, workspace, namespace, pattern stri
 		return fmt.Errorf("read the patterns that begin alike: %w", err)
 	}
 	if len(rows) > alikeRowsMax {
-		return fmt.Errorf("%w: pattern begins like more than %d others of %s/%s with more than one '*' (at most %d are looked at)",
+		return fmt.Errorf("%w: pattern begins like more than %d others of %s/%s with more than one '*' (at most %d are "+
+			"looked at)",
 			controlplane.ErrInvalid, alikeRowsMax, workspace, namespace, alikeRowsMax)
 	}
 	others := make([]string, len(rows))
@@ -44,7 +45,8 @@ func roomFor(ctx context.Context, q *queries, workspace, namespace, pattern stri
 		others[i] = string(r)
 	}
 	if alike := window.PatternsAlike(pattern, others); alike >= window.PatternsAlikeMax {
-		return fmt.Errorf("%w: pattern begins like %d others of %s/%s with more than one '*' (at most %d begin alike): delete one, or write more before the first '*'",
+		return fmt.Errorf("%w: pattern begins like %d others of %s/%s with more than one '*' (at most %d begin alike): "+
+			"delete one, or write more before the first '*'",
 			controlplane.ErrInvalid, alike, workspace, namespace, window.PatternsAlikeMax)
 	}
 	return nil

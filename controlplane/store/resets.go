@@ -12,10 +12,12 @@ import (
 // ChangeReset reads the reset of an identifier, and writes what change makes of it and its
 // audit row, as one.
 func (s *Store) ChangeReset(ctx context.Context, workspace, namespace, identifier string,
-	change func(before *controlplane.Reset, live int64, now time.Time) (controlplane.Reset, controlplane.AuditEntry, error),
+	change func(before *controlplane.Reset, live int64, now time.Time) (controlplane.Reset,
+		controlplane.AuditEntry, error),
 ) error {
 	return s.inTransaction(ctx, func(q *queries) error {
-		rows, err := q.ResetGet(ctx, controlplanedb.ResetGetParams{WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Identifier: []byte(identifier)})
+		rows, err := q.ResetGet(ctx, controlplanedb.ResetGetParams{WorkspaceID: []byte(workspace),
+			Namespace: []byte(namespace), Identifier: []byte(identifier)})
 		if err != nil {
 			return fmt.Errorf("read the reset: %w", err)
 		}
@@ -48,7 +50,8 @@ func (s *Store) ChangeReset(ctx context.Context, workspace, namespace, identifie
 
 // Resets are at most rows of a namespace, the newest first.
 func (s *Store) Resets(ctx context.Context, workspace, namespace string, rows int) ([]controlplane.Reset, error) {
-	found, err := s.queries.ResetList(ctx, controlplanedb.ResetListParams{WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Limit: int32(rows)})
+	found, err := s.queries.ResetList(ctx, controlplanedb.ResetListParams{WorkspaceID: []byte(workspace),
+		Namespace: []byte(namespace), Limit: int32(rows)})
 	if err != nil {
 		return nil, fmt.Errorf("list resets: %w", explain(err))
 	}
@@ -69,6 +72,7 @@ func resetOf(workspace, namespace, identifier []byte, generation uint16, setAt, 
 // DeleteExpiredResets deletes at most rows resets with expires_at < cutoff, oldest first.
 func (s *Store) DeleteExpiredResets(ctx context.Context, cutoff time.Time, rows int) (int64, error) {
 	return s.deleting(ctx, func(q *queries) (int64, error) {
-		return q.ResetsDeleteExpired(ctx, controlplanedb.ResetsDeleteExpiredParams{CutoffMs: unixMs(cutoff), Limit: int32(rows)})
+		return q.ResetsDeleteExpired(ctx, controlplanedb.ResetsDeleteExpiredParams{CutoffMs: unixMs(cutoff),
+			Limit: int32(rows)})
 	})
 }

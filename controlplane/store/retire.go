@@ -51,10 +51,13 @@ func tableFigures(ctx context.Context, conn *sql.Conn, name string) (*controlpla
 	}
 	// MySQL 8 keeps what it says of tables for a day, unless it is asked not to; MariaDB
 	// reads the comment as one.
-	if _, err := conn.ExecContext(ctx, "SET /*!80000 SESSION information_schema_stats_expiry = 0, */ @weir = 0"); err != nil {
+	if _, err := conn.ExecContext(ctx,
+		"SET /*!80000 SESSION information_schema_stats_expiry = 0, */ @weir = 0"); err != nil {
 		return nil, err
 	}
-	err = conn.QueryRowContext(ctx, "SELECT COALESCE(MAX(AUTO_INCREMENT), 0) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?", name).
+	err = conn.QueryRowContext(ctx,
+		"SELECT COALESCE(MAX(AUTO_INCREMENT), 0) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND "+
+			"TABLE_NAME = ?", name).
 		Scan(&f.Mark.NextKey)
 	if err != nil {
 		return nil, err
@@ -64,14 +67,16 @@ func tableFigures(ctx context.Context, conn *sql.Conn, name string) (*controlpla
 }
 
 func countRows(ctx context.Context, conn *sql.Conn, name string) (rows int64, err error) {
-	text := fmt.Sprintf("SELECT COUNT(*) FROM (SELECT 1 FROM %s LIMIT %d) counted", quoted(name), controlplane.TableRowsCounted)
+	text := fmt.Sprintf("SELECT COUNT(*) FROM (SELECT 1 FROM %s LIMIT %d) counted", quoted(name),
+		controlplane.TableRowsCounted)
 	err = conn.QueryRowContext(ctx, text).Scan(&rows)
 	return rows, err
 }
 
 // RenameTable gives the table the other name, if there is one of the first name and none
 // of the other. The server refuses a name that is taken, so nothing is ever overwritten.
-func (s *Store) RenameTable(ctx context.Context, table, from, to string, fence int64) (names controlplane.TableNames, err error) {
+func (s *Store) RenameTable(ctx context.Context, table, from, to string,
+	fence int64) (names controlplane.TableNames, err error) {
 	err = s.fenced(ctx, table, fence, func(conn *sql.Conn) error {
 		hasFrom, hasTo, err := hasBoth(ctx, conn, from, to)
 		if err != nil {
@@ -96,7 +101,8 @@ func (s *Store) RenameTable(ctx context.Context, table, from, to string, fence i
 }
 
 // DropTable drops the dated table if it is empty and nothing has the table's name.
-func (s *Store) DropTable(ctx context.Context, table, dated string, fence int64) (did controlplane.TableDrop, err error) {
+func (s *Store) DropTable(ctx context.Context, table, dated string,
+	fence int64) (did controlplane.TableDrop, err error) {
 	err = s.fenced(ctx, table, fence, func(conn *sql.Conn) error {
 		if did.Table, did.Dated, err = hasBoth(ctx, conn, table, dated); err != nil || !did.Dated {
 			return err
@@ -137,7 +143,8 @@ func (s *Store) fenced(ctx context.Context, table string, fence int64, run func(
 		return err
 	}
 	q := controlplanedb.New(conn)
-	if err := q.RetirementFenceRaise(ctx, controlplanedb.RetirementFenceRaiseParams{Name: []byte(table), Fence: uint64(fence)}); err != nil {
+	if err := q.RetirementFenceRaise(ctx, controlplanedb.RetirementFenceRaiseParams{Name: []byte(table),
+		Fence: uint64(fence)}); err != nil {
 		return denied(err)
 	}
 	highest, err := q.RetirementFence(ctx, []byte(table))

@@ -28,7 +28,8 @@ func (s *Store) NewestTunings(ctx context.Context) ([]controlplane.RegionTuning,
 	}
 	var newest []controlplane.RegionTuning
 	for _, r := range rows {
-		newest = append(newest, controlplane.RegionTuning{Region: string(r.Region), Version: int64(r.Version), Document: r.Document})
+		newest = append(newest, controlplane.RegionTuning{Region: string(r.Region), Version: int64(r.Version),
+			Document: r.Document})
 	}
 	return newest, nil
 }
@@ -40,7 +41,8 @@ var errRefused = errors.New("refused")
 // A write whose ID is there already is left out and its number answered; one of another
 // document under that ID, and one over a version that is not the region's newest any more,
 // undoes them all. Unique keys decide, so attempts at the same moment are one after the other.
-func (s *Store) WriteTunings(ctx context.Context, writes []controlplane.TuningWrite) (written controlplane.TuningsWritten, err error) {
+func (s *Store) WriteTunings(ctx context.Context,
+	writes []controlplane.TuningWrite) (written controlplane.TuningsWritten, err error) {
 	err = s.inTransaction(ctx, func(q *queries) error {
 		own := map[string]int64{} // by region, of this call
 		for _, w := range writes {
@@ -65,7 +67,8 @@ func (s *Store) WriteTunings(ctx context.Context, writes []controlplane.TuningWr
 	return written, err
 }
 
-func writeTuning(ctx context.Context, q *queries, w controlplane.TuningWrite) (int64, *controlplane.TuningRefusal, error) {
+func writeTuning(ctx context.Context, q *queries,
+	w controlplane.TuningWrite) (int64, *controlplane.TuningRefusal, error) {
 	version, refused, err := writtenBefore(ctx, q, w)
 	if !errors.Is(err, sql.ErrNoRows) {
 		return version, refused, err
@@ -98,7 +101,8 @@ func insertTuning(ctx context.Context, q *queries, w controlplane.TuningWrite) (
 }
 
 // writtenBefore is the version that a write made before; sql.ErrNoRows: it has not been made.
-func writtenBefore(ctx context.Context, q *queries, w controlplane.TuningWrite) (int64, *controlplane.TuningRefusal, error) {
+func writtenBefore(ctx context.Context, q *queries,
+	w controlplane.TuningWrite) (int64, *controlplane.TuningRefusal, error) {
 	before, err := q.TuningWritten(ctx, sql.NullString{String: w.ID, Valid: true})
 	if err != nil {
 		return 0, nil, err
@@ -122,7 +126,8 @@ func (s *Store) TuningsOf(ctx context.Context, id string, rows int) ([]controlpl
 	}
 	var wrote []controlplane.RegionTuning
 	for _, r := range found {
-		wrote = append(wrote, controlplane.RegionTuning{Region: string(r.Region), Version: int64(r.Version), Document: r.Document})
+		wrote = append(wrote, controlplane.RegionTuning{Region: string(r.Region), Version: int64(r.Version),
+			Document: r.Document})
 	}
 	return wrote, nil
 }
@@ -156,7 +161,8 @@ func (s *Store) inTransaction(ctx context.Context, run func(*queries) error) err
 	}
 	if err := run(s.queries.WithTx(tx)); err != nil {
 		_ = tx.Rollback() // the statement's own error says more
-		if errors.Is(err, controlplane.ErrConflict) || errors.Is(err, controlplane.ErrNotFound) || errors.Is(err, controlplane.ErrInvalid) {
+		if errors.Is(err, controlplane.ErrConflict) || errors.Is(err, controlplane.ErrNotFound) ||
+			errors.Is(err, controlplane.ErrInvalid) {
 			return err // ours, and no word about MySQL
 		}
 		return explain(err)

@@ -102,9 +102,11 @@ func explain(err error) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("MySQL did not answer in time: %w", err)
 	case !errors.As(err, &answered):
-		return fmt.Errorf("%w: MySQL does not answer (is it running? see WEIR_MYSQL_DSN): %w", controlplane.ErrUnavailable, err)
+		return fmt.Errorf("%w: MySQL does not answer (is it running? see WEIR_MYSQL_DSN): %w",
+			controlplane.ErrUnavailable, err)
 	case answered.Number == noSuchTable, answered.Number == noSuchColumn:
-		return fmt.Errorf("%w: the tables are not there yet, or older than this build; weir-control creates and upgrades them, unless --no-migrate is set: %w", controlplane.ErrUnavailable, err)
+		return fmt.Errorf("%w: the tables are not there yet, or older than this build; weir-control creates and upgrades "+
+			"them, unless --no-migrate is set: %w", controlplane.ErrUnavailable, err)
 	}
 	return err
 }

@@ -16,12 +16,15 @@ import (
 var _ controlplane.TokenStore = (*Store)(nil)
 
 // InsertToken adds a token and its audit row. A name that was ever used is ErrConflict.
-func (s *Store) InsertToken(ctx context.Context, t controlplane.Token, hash controlplane.TokenHash, e controlplane.AuditEntry) error {
+func (s *Store) InsertToken(ctx context.Context, t controlplane.Token, hash controlplane.TokenHash,
+	e controlplane.AuditEntry) error {
 	return s.inTransaction(ctx, func(q *queries) error {
-		err := q.TokenInsert(ctx, controlplanedb.TokenInsertParams{Name: []byte(t.Name), Hash: hash[:], Role: string(t.Role), CreatedBy: t.CreatedBy})
+		err := q.TokenInsert(ctx, controlplanedb.TokenInsertParams{Name: []byte(t.Name), Hash: hash[:], Role: string(t.Role),
+			CreatedBy: t.CreatedBy})
 		var answered *mysql.MySQLError
 		if errors.As(err, &answered) && answered.Number == duplicateKey {
-			return fmt.Errorf("%w: there is or was a token of this name, which stands for somebody in the audit log: choose another", controlplane.ErrConflict)
+			return fmt.Errorf("%w: there is or was a token of this name, which stands for somebody in the audit log: choose "+
+				"another", controlplane.ErrConflict)
 		}
 		if err != nil {
 			return err
@@ -64,7 +67,8 @@ func (s *Store) Tokens(ctx context.Context, after string, rows int) ([]controlpl
 	}
 	var tokens []controlplane.Token
 	for _, r := range found {
-		t := controlplane.Token{Name: string(r.Name), Role: controlplane.Role(r.Role), CreatedBy: r.CreatedBy, CreatedAt: time.UnixMilli(int64(r.CreatedAt))}
+		t := controlplane.Token{Name: string(r.Name), Role: controlplane.Role(r.Role), CreatedBy: r.CreatedBy,
+			CreatedAt: time.UnixMilli(int64(r.CreatedAt))}
 		if r.RevokedAt > 0 {
 			t.RevokedAt = time.UnixMilli(int64(r.RevokedAt))
 		}

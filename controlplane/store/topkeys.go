@@ -13,8 +13,10 @@ var _ controlplane.TopStore = (*Store)(nil)
 
 // TopReports returns at most rows nodes' reports, the newest first, and the clock of the
 // database.
-func (s *Store) TopReports(ctx context.Context, within time.Duration, rows int) (now time.Time, reports []controlplane.TopReport, err error) {
-	found, err := s.queries.FleetTopKeys(ctx, controlplanedb.FleetTopKeysParams{WithinMs: within.Milliseconds(), Limit: int32(rows)})
+func (s *Store) TopReports(ctx context.Context, within time.Duration,
+	rows int) (now time.Time, reports []controlplane.TopReport, err error) {
+	found, err := s.queries.FleetTopKeys(ctx, controlplanedb.FleetTopKeysParams{WithinMs: within.Milliseconds(),
+		Limit: int32(rows)})
 	if err != nil {
 		return time.Time{}, nil, fmt.Errorf("read top keys: %w", explain(err))
 	}
@@ -23,7 +25,8 @@ func (s *Store) TopReports(ctx context.Context, within time.Duration, rows int) 
 		return now, nil, err
 	}
 	for _, f := range found {
-		reports = append(reports, controlplane.TopReport{Region: string(f.Region), SeenAt: time.UnixMilli(int64(f.SeenAt)), Document: []byte(f.TopKeys.String)})
+		reports = append(reports, controlplane.TopReport{Region: string(f.Region), SeenAt: time.UnixMilli(int64(f.SeenAt)),
+			Document: []byte(f.TopKeys.String)})
 	}
 	return time.UnixMilli(found[0].NowMs), reports, nil
 }

@@ -44,16 +44,17 @@ var throttledGCRA = workload.Limiter{Name: "throttled", Rival: true, New: func(l
 	}, func() {}
 }}
 
-var mennanov = workload.Limiter{Name: "mennanov-sliding", Rival: true, New: func(limit int64) (workload.Decide, func()) {
-	clock := sliding.NewSystemClock()
-	limiters := lockedMap[*sliding.SlidingWindow]{make: func() *sliding.SlidingWindow {
-		return sliding.NewSlidingWindow(limit, time.Hour, sliding.NewSlidingWindowInMemory(), clock, 1e-9)
+var mennanov = workload.Limiter{Name: "mennanov-sliding", Rival: true,
+	New: func(limit int64) (workload.Decide, func()) {
+		clock := sliding.NewSystemClock()
+		limiters := lockedMap[*sliding.SlidingWindow]{make: func() *sliding.SlidingWindow {
+			return sliding.NewSlidingWindow(limit, time.Hour, sliding.NewSlidingWindowInMemory(), clock, 1e-9)
+		}}
+		return func(identifier string) bool {
+			_, err := limiters.get(identifier).Limit(background)
+			return err == nil
+		}, func() {}
 	}}
-	return func(identifier string) bool {
-		_, err := limiters.get(identifier).Limit(background)
-		return err == nil
-	}, func() {}
-}}
 
 var ulule = workload.Limiter{Name: "ulule", Rival: true, New: func(limit int64) (workload.Decide, func()) {
 	l := ululelimiter.New(ululememory.NewStore(), ululelimiter.Rate{Period: time.Hour, Limit: limit})

@@ -128,7 +128,8 @@ func quotaFailure(o *httplimit.Outcome) *errdetails.QuotaFailure {
 	}
 	failure := new(errdetails.QuotaFailure)
 	for _, name := range o.Violated() {
-		failure.Violations = append(failure.Violations, &errdetails.QuotaFailure_Violation{Subject: name, Description: "the quota is used up"})
+		failure.Violations = append(failure.Violations,
+			&errdetails.QuotaFailure_Violation{Subject: name, Description: "the quota is used up"})
 	}
 	return failure
 }

@@ -141,7 +141,8 @@ func (p *Policy) validate() error {
 	if p.Key == nil {
 		return errors.New("the Key is nil: set what tells callers apart, such as Header or ClientIP")
 	}
-	probe := dataplane.Request{Workspace: p.Workspace, Namespace: p.Namespace, Identifier: "x", Limit: p.Quota.Limit, Duration: p.Quota.Duration}
+	probe := dataplane.Request{Workspace: p.Workspace, Namespace: p.Namespace, Identifier: "x", Limit: p.Quota.Limit,
+		Duration: p.Quota.Duration}
 	if p.QuotaFor != nil {
 		probe.Limit, probe.Duration = 0, time.Second
 	}

@@ -24,9 +24,11 @@ type machine struct {
 }
 
 func newMachine(ctx context.Context, root, suite string, node bool) (machine, error) {
-	m := machine{root: root, env: []string{"HOME=/root", "PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}}
+	m := machine{root: root, env: []string{"HOME=/root",
+		"PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}}
 	// How this machine reaches the registries, where it needs to be told.
-	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "GOPROXY", "GOSUMDB", "npm_config_registry", "NODE_EXTRA_CA_CERTS"} {
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+		"GOPROXY", "GOSUMDB", "npm_config_registry", "NODE_EXTRA_CA_CERTS"} {
 		if value, ok := os.LookupEnv(name); ok {
 			m.env = append(m.env, name+"="+value)
 		}
@@ -37,7 +39,8 @@ func newMachine(ctx context.Context, root, suite string, node bool) (machine, er
 	}
 	steps := [][]string{
 		// Mounts below it are its own, and are gone whenever it ends.
-		{"unshare", "--mount", "mmdebstrap", "--quiet", "--variant=apt", "--include=ca-certificates,curl,git,make", suite, root},
+		{"unshare", "--mount", "mmdebstrap", "--quiet", "--variant=apt", "--include=ca-certificates,curl,git,make",
+			suite, root},
 		{"cp", "/etc/ssl/certs/ca-certificates.crt", m.at("etc/ssl/certs/ca-certificates.crt")},
 		{"sh", "-c", "echo 127.0.0.1 localhost >" + m.at("etc/hosts")}, // as every installation does
 		{"cp", "-r", strings.TrimSpace(string(goroot)), m.at("usr/local/go")},
@@ -71,7 +74,8 @@ func (m machine) nodeSteps(ctx context.Context) [][]string {
 // command runs on the machine, in the clone. What it leaves behind ends with it, by a
 // process namespace of its own.
 func (m machine) command(ctx context.Context, words ...string) *exec.Cmd {
-	args := append([]string{"--mount", "--pid", "--fork", "--kill-child", "--root=" + m.root, "--wd=/weir", "--mount-proc", "env", "-i"}, m.env...)
+	args := append([]string{"--mount", "--pid", "--fork", "--kill-child", "--root=" + m.root, "--wd=/weir", "--mount-proc",
+		"env", "-i"}, m.env...)
 	return exec.CommandContext(ctx, "unshare", append(args, words...)...)
 }
 
@@ -87,7 +91,8 @@ type running struct {
 }
 
 func (m machine) makeRun(ctx context.Context) (*running, error) {
-	r := &running{cmd: m.command(ctx, "sh", "-c", "make run || exit"), ended: make(chan struct{}), more: make(chan struct{}, 1)}
+	r := &running{cmd: m.command(ctx, "sh", "-c", "make run || exit"), ended: make(chan struct{}),
+		more: make(chan struct{}, 1)}
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	r.cmd.Stderr = os.Stderr
 	said, err := r.cmd.StdoutPipe()

@@ -32,7 +32,8 @@ const (
 )
 
 func main() {
-	node := flag.Bool("node", true, "Node and npm are there, as the README asks; without them `make run` installs Debian's, which are many packages")
+	node := flag.Bool("node", true,
+		"Node and npm are there, as the README asks; without them `make run` installs Debian's, which are many packages")
 	suite := flag.String("suite", "bookworm", "release of Debian")
 	keep := flag.Bool("keep", false, "keep the machine's directory")
 	flag.Parse()

@@ -75,14 +75,16 @@ func billOf(program string) (bill, error) {
 		return bill{}, err
 	}
 	name := filepath.Base(info.Path)
-	self := component{Type: "application", Ref: name, Name: name, Version: info.Main.Version, PURL: purl(info.Main.Path, info.Main.Version),
+	self := component{Type: "application", Ref: name, Name: name, Version: info.Main.Version,
+		PURL:   purl(info.Main.Path, info.Main.Version),
 		Hashes: []hash{{"SHA-256", fmt.Sprintf("%x", sha256.Sum256(content))}}}
 	for _, s := range info.Settings {
 		self.Properties = append(self.Properties, property{"go:" + s.Key, s.Value})
 	}
 	b := bill{Format: "CycloneDX", Spec: "1.6", Version: 1, Metadata: metadata{self}, Components: []component{}}
 	uses := dependency{Ref: name}
-	std := component{Type: "library", Name: "std", Version: info.GoVersion, PURL: purl("std", strings.TrimPrefix(info.GoVersion, "go"))}
+	std := component{Type: "library", Name: "std", Version: info.GoVersion,
+		PURL: purl("std", strings.TrimPrefix(info.GoVersion, "go"))}
 	std.Ref = std.PURL
 	b.Components, uses.DependsOn = append(b.Components, std), append(uses.DependsOn, std.Ref)
 	for _, module := range info.Deps {

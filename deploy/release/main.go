@@ -21,8 +21,9 @@ import (
 )
 
 var (
-	programs = []string{"./dataplane/cmd/weir-node", "./dataplane/cmd/weir-sim", "./controlplane/cmd/weir-control", "./controlplane/cmd/weirctl"}
-	targets  = []target{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
+	programs = []string{"./dataplane/cmd/weir-node", "./dataplane/cmd/weir-sim", "./controlplane/cmd/weir-control",
+		"./controlplane/cmd/weirctl"}
+	targets = []target{{"linux", "amd64"}, {"linux", "arm64"}, {"darwin", "amd64"}, {"darwin", "arm64"}}
 )
 
 // target is a system to build for.
@@ -72,7 +73,8 @@ func build(ctx context.Context, dir, program, path string, t target, flags ...st
 	args := append([]string{"build", "-trimpath", "-ldflags=-s -w -buildid=", "-o", path}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, program)...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOAMD64=v1", "GOARM64=v8.0", "GOOS="+t.os, "GOARCH="+t.arch)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOAMD64=v1", "GOARM64=v8.0", "GOOS="+t.os,
+		"GOARCH="+t.arch)
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s for %s/%s: %w\n%s", program, t.os, t.arch, err, output)
 	}

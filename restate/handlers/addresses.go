@@ -31,7 +31,8 @@ func (a *addresses) String() string { return strings.Join(a.urls, ", ") }
 
 // inTurn makes a call at one address after the other until one has answered, each
 // once. The last may take as long as ctx allows.
-func (a *addresses) inTurn(ctx context.Context, call func(ctx context.Context, i int) (answered bool, err error)) error {
+func (a *addresses) inTurn(ctx context.Context,
+	call func(ctx context.Context, i int) (answered bool, err error)) error {
 	first := int(a.latest.Load())
 	for turn := 0; ; turn++ {
 		i := (first + turn) % len(a.urls)
@@ -46,7 +47,8 @@ func (a *addresses) inTurn(ctx context.Context, call func(ctx context.Context, i
 	}
 }
 
-func (a *addresses) attempt(ctx context.Context, bounded bool, i int, call func(context.Context, int) (bool, error)) (bool, error) {
+func (a *addresses) attempt(ctx context.Context, bounded bool, i int,
+	call func(context.Context, int) (bool, error)) (bool, error) {
 	if bounded {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, attemptTimeout)

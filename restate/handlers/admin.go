@@ -49,14 +49,17 @@ func (a *Admin) Troubled(ctx context.Context) ([]controlplane.Invocation, error)
 	}
 	query := fmt.Sprintf(`SELECT id, target, status, retry_count, modified_at, last_failure FROM sys_invocation
 		WHERE status IN ('paused', 'backing-off') AND target_service_name IN ('%s') ORDER BY status DESC, modified_at LIMIT %d`,
-		strings.Join([]string{CronService, RolloutsService, RolloutService, RetirementService, AuditService}, "', '"), troubledMax)
-	if _, err := a.call(ctx, "a query", http.MethodPost, "/query", map[string]string{"query": query}, &answer); err != nil {
+		strings.Join([]string{CronService, RolloutsService, RolloutService, RetirementService, AuditService},
+			"', '"), troubledMax)
+	if _, err := a.call(ctx, "a query", http.MethodPost, "/query", map[string]string{"query": query},
+		&answer); err != nil {
 		return nil, err
 	}
 	var troubled []controlplane.Invocation
 	for _, row := range answer.Rows {
 		i := controlplane.Invocation{
-			ID: row.ID, Target: row.Target, Paused: row.Status == "paused", Retries: row.RetryCount, Failure: firstLine(row.LastFailure),
+			ID: row.ID, Target: row.Target, Paused: row.Status == "paused", Retries: row.RetryCount,
+			Failure: firstLine(row.LastFailure),
 		}
 		if at, err := time.Parse(time.RFC3339Nano, row.ModifiedAt); err == nil {
 			i.SinceMs = at.UnixMilli()
@@ -104,7 +107,8 @@ func (a *Admin) once(ctx context.Context, method, url string, body []byte) (stat
 	req.Header.Set("Accept", "application/json")
 	res, err := a.client.Do(req)
 	if err != nil {
-		return 0, nil, fmt.Errorf("%w: Restate's admin API does not answer (is restate-server running? see --restate-admin): %w", controlplane.ErrUnavailable, err)
+		return 0, nil, fmt.Errorf("%w: Restate's admin API does not answer (is restate-server running? see "+
+			"--restate-admin): %w", controlplane.ErrUnavailable, err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	if answer, err = io.ReadAll(io.LimitReader(res.Body, adminAnswerBytesMax)); err != nil {

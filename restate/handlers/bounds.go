@@ -21,7 +21,8 @@ func bounded(next http.Handler, invocations int, journalBytes int64) http.Handle
 	slots := make(chan struct{}, invocations)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength > journalBytes {
-			http.Error(w, fmt.Sprintf("body is %d bytes long (at most %d)", r.ContentLength, journalBytes), http.StatusRequestEntityTooLarge)
+			http.Error(w, fmt.Sprintf("body is %d bytes long (at most %d)", r.ContentLength, journalBytes),
+				http.StatusRequestEntityTooLarge)
 			return
 		}
 		select {
@@ -29,7 +30,8 @@ func bounded(next http.Handler, invocations int, journalBytes int64) http.Handle
 			defer func() { <-slots }()
 		default:
 			w.Header().Set("Retry-After", "1")
-			http.Error(w, fmt.Sprintf("%d invocations run already, which is the most at once", invocations), http.StatusServiceUnavailable)
+			http.Error(w, fmt.Sprintf("%d invocations run already, which is the most at once", invocations),
+				http.StatusServiceUnavailable)
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, journalBytes)

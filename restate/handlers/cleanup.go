@@ -52,9 +52,10 @@ func (d *durableCleanup) Plan() (controlplane.CleanupPlan, error) {
 
 func (d *durableCleanup) DeleteExpired(cutoffMs int64, rows int) (controlplane.Batch, error) {
 	d.batches++
-	return step(d.ctx, d.steps, fmt.Sprintf("delete batch %d", d.batches), func(ctx context.Context) (controlplane.Batch, error) {
-		return d.cleanup.DeleteExpired(ctx, cutoffMs, rows)
-	})
+	return step(d.ctx, d.steps, fmt.Sprintf("delete batch %d", d.batches),
+		func(ctx context.Context) (controlplane.Batch, error) {
+			return d.cleanup.DeleteExpired(ctx, cutoffMs, rows)
+		})
 }
 
 func (d *durableCleanup) DeleteDeadNodes(cutoffMs int64) (int64, error) {

@@ -94,7 +94,8 @@ var onlyReads = map[string]bool{"Status": true, "Document": true, "List": true}
 // answered tells whether another node would say the same.
 func answered(err error) bool {
 	var said ingress.Error
-	return err == nil || errors.As(err, &said) && (said.IsInvocationError() || said.Code() < http.StatusInternalServerError)
+	return err == nil || errors.As(err, &said) &&
+		(said.IsInvocationError() || said.Code() < http.StatusInternalServerError)
 }
 
 // classify tells whose fault an error is, and what to do about it.
@@ -104,7 +105,9 @@ func (c *Client) classify(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return fmt.Errorf("no answer in time, it is still queued in Restate: %w", ctx.Err())
 	case !errors.As(err, &answered):
-		return fmt.Errorf("%w: Restate's ingress does not answer at %s (is restate-server running? see --restate-ingress): %w", controlplane.ErrUnavailable, &c.at, err)
+		return fmt.Errorf(
+			"%w: Restate's ingress does not answer at %s (is restate-server running? see --restate-ingress): %w",
+			controlplane.ErrUnavailable, &c.at, err)
 	case answered.IsInvocationError() && answered.Code() == http.StatusBadRequest:
 		return said(controlplane.ErrInvalid, answered)
 	case answered.IsInvocationError() && answered.Code() == http.StatusConflict:
@@ -114,7 +117,8 @@ func (c *Client) classify(ctx context.Context, err error) error {
 	case answered.IsInvocationError():
 		return errors.New(firstLine(answered.Message()))
 	case answered.Code() == http.StatusNotFound:
-		return fmt.Errorf("%w: Restate does not know the handlers yet; weir-control registers them by itself within seconds", controlplane.ErrUnavailable)
+		return fmt.Errorf("%w: Restate does not know the handlers yet; weir-control registers them by itself within seconds",
+			controlplane.ErrUnavailable)
 	}
 	return fmt.Errorf("%w: Restate refused: %s", controlplane.ErrUnavailable, firstLine(answered.Message()))
 }

@@ -78,7 +78,8 @@ func (c *cron) ensure(ctx restate.ObjectContext, req StartRequest) (State, error
 func (c *cron) chain(ctx restate.ObjectContext, req StartRequest, repair bool) (State, error) {
 	interval := time.Duration(req.IntervalMs) * time.Millisecond
 	if interval < intervalMin || interval > intervalMax {
-		return State{}, invalid(fmt.Errorf("interval_ms is %d (%d to %d)", req.IntervalMs, intervalMin.Milliseconds(), intervalMax.Milliseconds()))
+		return State{}, invalid(fmt.Errorf("interval_ms is %d (%d to %d)", req.IntervalMs, intervalMin.Milliseconds(),
+			intervalMax.Milliseconds()))
 	}
 	s, err := c.load(ctx)
 	if err != nil {

@@ -90,7 +90,8 @@ func newEndpoint(o Options, jobs func(*stepper) map[string]Job) (*Endpoint, erro
 	definitions := []restate.ServiceDefinition{
 		(&cron{jobs: jobs(e.steps), steps: e.steps, grace: cmp.Or(o.ChainGrace, defaultGrace)}).definition(),
 		(&rollouts{work: o.Rollouts, steps: e.steps.within(rolloutStepRetry)}).definition(),
-		(&rollout{work: o.Rollouts, steps: e.steps.within(rolloutStepRetry), retryAfter: cmp.Or(o.TroubleRetry, troubleRetry)}).definition(),
+		(&rollout{work: o.Rollouts, steps: e.steps.within(rolloutStepRetry),
+			retryAfter: cmp.Or(o.TroubleRetry, troubleRetry)}).definition(),
 		(&retirement{
 			work: o.Retirement, steps: e.steps.within(rolloutStepRetry),
 			retryAfter: cmp.Or(o.TroubleRetry, troubleRetry), grace: cmp.Or(o.ChainGrace, retirementGrace),

@@ -36,9 +36,11 @@ func (e Examine) Checks(ctx context.Context) []controlplane.Check {
 func (e Examine) ingress(ctx context.Context) controlplane.Check {
 	const name = "ingress"
 	if _, err := e.Client.Status(ctx, CleanupJob); err != nil {
-		return controlplane.Check{Name: name, Result: controlplane.CheckFail, What: err.Error(), Do: "Start restate-server, or correct --restate-ingress."}
+		return controlplane.Check{Name: name, Result: controlplane.CheckFail, What: err.Error(),
+			Do: "Start restate-server, or correct --restate-ingress."}
 	}
-	return controlplane.Check{Name: name, Result: controlplane.CheckOK, What: "answers for an object at " + e.Client.at.String()}
+	return controlplane.Check{Name: name, Result: controlplane.CheckOK, What: "answers for an object at " +
+		e.Client.at.String()}
 }
 
 func (e Examine) registered(ctx context.Context) controlplane.Check {
@@ -50,7 +52,8 @@ func (e Examine) registered(ctx context.Context) controlplane.Check {
 		} `json:"deployments"`
 	}
 	if _, err := e.Admin.call(ctx, "to list deployments", http.MethodGet, "/deployments", nil, &answer); err != nil {
-		return controlplane.Check{Name: name, Result: controlplane.CheckFail, What: err.Error(), Do: "Start restate-server, or correct --restate-admin."}
+		return controlplane.Check{Name: name, Result: controlplane.CheckFail, What: err.Error(),
+			Do: "Start restate-server, or correct --restate-admin."}
 	}
 	for _, d := range answer.Deployments {
 		if !sameURL(d.URI, e.URI()) {
@@ -58,11 +61,13 @@ func (e Examine) registered(ctx context.Context) controlplane.Check {
 		}
 		if have := d.Metadata[fingerprintKey]; have != e.Fingerprint {
 			return controlplane.Check{
-				Name: name, Result: controlplane.CheckFail, What: fmt.Sprintf("Restate has those of another build at %s (%.40q, ours are %s)", d.URI, have, e.Fingerprint),
-				Do: "Stop the other weir-control at that address, then restart this one: it registers its own.",
+				Name: name, Result: controlplane.CheckFail,
+				What: fmt.Sprintf("Restate has those of another build at %s (%.40q, ours are %s)", d.URI, have, e.Fingerprint),
+				Do:   "Stop the other weir-control at that address, then restart this one: it registers its own.",
 			}
 		}
-		return controlplane.Check{Name: name, Result: controlplane.CheckOK, What: "registered at " + d.URI + ", fingerprint " + e.Fingerprint}
+		return controlplane.Check{Name: name, Result: controlplane.CheckOK, What: "registered at " + d.URI +
+			", fingerprint " + e.Fingerprint}
 	}
 	return controlplane.Check{
 		Name: name, Result: controlplane.CheckFail, What: "Restate does not know " + e.URI(),
@@ -82,11 +87,14 @@ func sameURL(a, b string) bool {
 
 func (e Examine) identity() controlplane.Check {
 	if e.Signed {
-		return controlplane.Check{Name: "request identity", Result: controlplane.CheckOK, What: "only requests that Restate signed are taken"}
+		return controlplane.Check{Name: "request identity", Result: controlplane.CheckOK,
+			What: "only requests that Restate signed are taken"}
 	}
 	return controlplane.Check{
-		Name: "request identity", Result: controlplane.CheckWarn, What: "any client that reaches the handlers' port can run them",
-		Do: "weir-control identity-key --out FILE makes a key: set request-identity-private-key-pem-file at Restate to the file, and restate-identity-key here to what it prints.",
+		Name: "request identity", Result: controlplane.CheckWarn,
+		What: "any client that reaches the handlers' port can run them",
+		Do: "weir-control identity-key --out FILE makes a key: set request-identity-private-key-pem-file at Restate to " +
+			"the file, and restate-identity-key here to what it prints.",
 	}
 }
 
@@ -99,20 +107,24 @@ func exposure(ctx context.Context, name, text, settings string) controlplane.Che
 	}
 	addresses, err := net.DefaultResolver.LookupNetIP(ctx, "ip", u.Hostname())
 	if err != nil {
-		return controlplane.Check{Name: name, Result: controlplane.CheckFail, What: err.Error(), Do: "Correct its name, or the resolver."}
+		return controlplane.Check{Name: name, Result: controlplane.CheckFail, What: err.Error(),
+			Do: "Correct its name, or the resolver."}
 	}
 	for _, a := range addresses {
 		if public(a) {
 			return controlplane.Check{
-				Name: name, Result: controlplane.CheckFail, What: fmt.Sprintf("%s is a public address, and Restate has no authentication", a.Unmap()),
-				Do: "Bind Restate to loopback or a private network (" + settings + "), and let a firewall close the port.",
+				Name: name, Result: controlplane.CheckFail,
+				What: fmt.Sprintf("%s is a public address, and Restate has no authentication", a.Unmap()),
+				Do:   "Bind Restate to loopback or a private network (" + settings + "), and let a firewall close the port.",
 			}
 		}
 	}
-	return controlplane.Check{Name: name, Result: controlplane.CheckOK, What: u.Host + " is on loopback or a private network"}
+	return controlplane.Check{Name: name, Result: controlplane.CheckOK,
+		What: u.Host + " is on loopback or a private network"}
 }
 
 func public(a netip.Addr) bool {
 	a = a.Unmap()
-	return !a.IsLoopback() && !a.IsPrivate() && !a.IsLinkLocalUnicast() && !netip.MustParsePrefix("100.64.0.0/10").Contains(a)
+	return !a.IsLoopback() && !a.IsPrivate() && !a.IsLinkLocalUnicast() &&
+		!netip.MustParsePrefix("100.64.0.0/10").Contains(a)
 }

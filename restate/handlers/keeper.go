@@ -113,9 +113,11 @@ func (k *Keeper) ensureRetirement(ctx context.Context, table string) error {
 func (k *Keeper) tellRegistered(did Registered) {
 	switch {
 	case did == RegisteredNew || did == RegisteredReplaced:
-		k.Log.Info("registered with Restate", "uri", k.Registrar.uri, "deployment", did, "fingerprint", k.Registrar.fingerprint)
+		k.Log.Info("registered with Restate", "uri", k.Registrar.uri, "deployment", did, "fingerprint",
+			k.Registrar.fingerprint)
 	case did == RegisteredByOther && k.registered != did:
-		k.Log.Warn("another build has registered its handlers at our address since we did: stop the older of the two", "uri", k.Registrar.uri)
+		k.Log.Warn("another build has registered its handlers at our address since we did: stop the older of the two", "uri",
+			k.Registrar.uri)
 	}
 	k.registered = did
 }

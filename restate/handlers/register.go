@@ -90,5 +90,6 @@ func (r *Registrar) post(ctx context.Context, force bool, answer *deployment) (s
 }
 
 func (r *Registrar) call(ctx context.Context, method, path string, in, out any) (status int, err error) {
-	return r.admin.call(ctx, fmt.Sprintf("to register %s (can Restate reach it? see --handlers-url)", r.uri), method, path, in, out)
+	return r.admin.call(ctx, fmt.Sprintf("to register %s (can Restate reach it? see --handlers-url)", r.uri), method,
+		path, in, out)
 }

@@ -51,7 +51,8 @@ type retirement struct {
 }
 
 func (o *retirement) definition() restate.ServiceDefinition {
-	return restate.NewObject(RetirementService, durable("Retirement of a table, one object each. Use weirctl; Step is the object's own.")...).
+	return restate.NewObject(RetirementService,
+		durable("Retirement of a table, one object each. Use weirctl; Step is the object's own.")...).
 		Handler("Start", restate.NewObjectHandler(o.start)).
 		Handler("Approve", restate.NewObjectHandler(o.approve)).
 		Handler("Abort", restate.NewObjectHandler(o.abort)).
@@ -70,7 +71,8 @@ func (o *retirement) start(ctx restate.ObjectContext, req RetirementStart) (cont
 	}
 	if before.UnderWay() {
 		if before.Spec != req.Spec {
-			return before, failed(fmt.Errorf("%w: %s is being retired already, otherwise than asked for: see weirctl retire status", controlplane.ErrConflict, before.Table))
+			return before, failed(fmt.Errorf("%w: %s is being retired already, otherwise than asked for: see weirctl "+
+				"retire status", controlplane.ErrConflict, before.Table))
 		}
 		return before, nil
 	}
@@ -106,7 +108,8 @@ func (o *retirement) remember(ctx restate.ObjectContext, s controlplane.Retireme
 	if terminal != nil {
 		return terminal
 	}
-	restate.Set(ctx, retirementPastKey, append([]controlplane.RetirementSummary{s}, past[:min(len(past), retirementPastMax-1)]...))
+	restate.Set(ctx, retirementPastKey,
+		append([]controlplane.RetirementSummary{s}, past[:min(len(past), retirementPastMax-1)]...))
 	return nil
 }
 
@@ -250,7 +253,8 @@ func (o *retirement) settle(ctx restate.ObjectContext, r *controlplane.Retiremen
 	restate.Set(ctx, retirementKey, *r)
 }
 
-func (o *retirement) audit(ctx restate.ObjectContext, by controlplane.By, action string, before any, after *controlplane.Retirement) error {
+func (o *retirement) audit(ctx restate.ObjectContext, by controlplane.By, action string, before any,
+	after *controlplane.Retirement) error {
 	e := controlplane.AuditEntry{By: by, Action: "retirement." + action, Subject: "table " + restate.Key(ctx)}
 	var err error
 	if e.Before, err = text(before); err != nil {
@@ -292,7 +296,8 @@ func loadRetirement(ctx restate.ObjectSharedContext) (controlplane.Retirement, e
 func existingRetirement(ctx restate.ObjectSharedContext) (controlplane.Retirement, error) {
 	r, err := loadRetirement(ctx)
 	if err == nil && r.ID == "" {
-		err = failed(fmt.Errorf("%w: %q has never been retired: see weirctl retire start --help", controlplane.ErrNotFound, restate.Key(ctx)))
+		err = failed(fmt.Errorf("%w: %q has never been retired: see weirctl retire start --help", controlplane.ErrNotFound,
+			restate.Key(ctx)))
 	}
 	return r, err
 }

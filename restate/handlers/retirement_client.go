@@ -14,22 +14,29 @@ import (
 type RetirementClient struct{ *Client }
 
 // Start begins a retirement. The same once more, while it is under way, changes nothing.
-func (c RetirementClient) Start(ctx context.Context, table string, spec controlplane.RetirementSpec, by controlplane.By) (controlplane.Retirement, error) {
-	return askRetirement[RetirementStart, controlplane.Retirement](ctx, c.Client, table, "Start", RetirementStart{Spec: spec, By: by})
+func (c RetirementClient) Start(ctx context.Context, table string, spec controlplane.RetirementSpec,
+	by controlplane.By) (controlplane.Retirement, error) {
+	return askRetirement[RetirementStart, controlplane.Retirement](ctx, c.Client, table, "Start",
+		RetirementStart{Spec: spec, By: by})
 }
 
 // ApproveRename lets the table be renamed.
-func (c RetirementClient) ApproveRename(ctx context.Context, table string, by controlplane.By) (controlplane.Retirement, error) {
-	return askRetirement[RetirementApprove, controlplane.Retirement](ctx, c.Client, table, "Approve", RetirementApprove{By: by})
+func (c RetirementClient) ApproveRename(ctx context.Context, table string,
+	by controlplane.By) (controlplane.Retirement, error) {
+	return askRetirement[RetirementApprove, controlplane.Retirement](ctx, c.Client, table, "Approve",
+		RetirementApprove{By: by})
 }
 
 // ApproveDrop lets the renamed table be dropped.
-func (c RetirementClient) ApproveDrop(ctx context.Context, table string, by controlplane.By) (controlplane.Retirement, error) {
-	return askRetirement[RetirementApprove, controlplane.Retirement](ctx, c.Client, table, "Approve", RetirementApprove{Drop: true, By: by})
+func (c RetirementClient) ApproveDrop(ctx context.Context, table string,
+	by controlplane.By) (controlplane.Retirement, error) {
+	return askRetirement[RetirementApprove, controlplane.Retirement](ctx, c.Client, table, "Approve",
+		RetirementApprove{Drop: true, By: by})
 }
 
 // Abort gives up, and gives the table its name back.
-func (c RetirementClient) Abort(ctx context.Context, table string, by controlplane.By) (controlplane.Retirement, error) {
+func (c RetirementClient) Abort(ctx context.Context, table string,
+	by controlplane.By) (controlplane.Retirement, error) {
 	return askRetirement[controlplane.By, controlplane.Retirement](ctx, c.Client, table, "Abort", by)
 }
 

@@ -75,7 +75,9 @@ func durable(documentation string) []restate.ServiceDefinitionOption {
 
 func (o *rollout) definition() restate.ServiceDefinition {
 	private := restate.WithIngressPrivate(true)
-	return restate.NewObject(RolloutService, durable("Rollouts of tuning, one object each. Use weirctl; all but Ensure, Operate and Status are the objects' own.")...).
+	return restate.NewObject(RolloutService,
+		durable(
+			"Rollouts of tuning, one object each. Use weirctl; all but Ensure, Operate and Status are the objects' own.")...).
 		Handler("Begin", restate.NewObjectHandler(o.begin, private)).
 		Handler("Step", restate.NewObjectHandler(o.step, private, restate.WithJournalRetention(stepRetention))).
 		Handler("TakeBack", restate.NewObjectHandler(o.takeBack, private)).
@@ -93,7 +95,9 @@ func (o *rollout) begin(ctx restate.ObjectContext, req RolloutBegin) (controlpla
 	}
 	if before.ID != "" {
 		if !same(before.Spec, req.Spec) {
-			return controlplane.Rollout{}, failed(fmt.Errorf("%w: there is a rollout %s already, of another tuning or plan: choose another id", controlplane.ErrConflict, before.ID))
+			return controlplane.Rollout{},
+				failed(fmt.Errorf("%w: there is a rollout %s already, of another tuning or plan: choose another id",
+					controlplane.ErrConflict, before.ID))
 		}
 		return before, nil
 	}
@@ -196,7 +200,8 @@ func (o *rollout) ensure(ctx restate.ObjectContext, t RolloutTimer) (restate.Voi
 // operate is an operator's transition.
 func (o *rollout) operate(ctx restate.ObjectContext, order controlplane.RolloutOrder) (controlplane.Rollout, error) {
 	if order.Action == controlplane.RolloutTakeBack {
-		return controlplane.Rollout{}, failed(fmt.Errorf("%w: a rollback goes through %s", controlplane.ErrInvalid, RolloutsService))
+		return controlplane.Rollout{},
+			failed(fmt.Errorf("%w: a rollback goes through %s", controlplane.ErrInvalid, RolloutsService))
 	}
 	r, err := o.existing(ctx)
 	if err != nil {
@@ -224,7 +229,8 @@ func (o *rollout) takeBack(ctx restate.ObjectContext, by controlplane.By) (contr
 	return o.act(ctx, r, controlplane.RolloutOrder{Action: controlplane.RolloutTakeBack, By: by})
 }
 
-func (o *rollout) act(ctx restate.ObjectContext, r controlplane.Rollout, order controlplane.RolloutOrder) (controlplane.Rollout, error) {
+func (o *rollout) act(ctx restate.ObjectContext, r controlplane.Rollout,
+	order controlplane.RolloutOrder) (controlplane.Rollout, error) {
 	at, err := now(ctx, o.steps, "now")
 	if err != nil {
 		return r, err
@@ -266,7 +272,8 @@ func (o *rollout) settle(ctx restate.ObjectContext, r *controlplane.Rollout, wai
 	}
 }
 
-func (o *rollout) audit(ctx restate.ObjectContext, by controlplane.By, action string, before any, after *controlplane.Rollout) error {
+func (o *rollout) audit(ctx restate.ObjectContext, by controlplane.By, action string, before any,
+	after *controlplane.Rollout) error {
 	e := controlplane.AuditEntry{By: by, Action: "rollout." + action, Subject: "rollout " + restate.Key(ctx)}
 	var err error
 	if e.Before, err = text(before); err != nil {
@@ -292,7 +299,8 @@ type rolloutCondition struct {
 }
 
 func condition(r *controlplane.Rollout) rolloutCondition {
-	return rolloutCondition{r.Phase, r.Stage + 1, len(r.Stages), json.RawMessage(r.Document), len(r.Touched), r.Paused != nil, r.Why}
+	return rolloutCondition{r.Phase, r.Stage + 1, len(r.Stages), json.RawMessage(r.Document), len(r.Touched),
+		r.Paused != nil, r.Why}
 }
 
 // clip makes a reason for the audit log out of a line.

@@ -15,17 +15,21 @@ import (
 type RolloutClient struct{ *Client }
 
 // Start begins a rollout. The same once more, under the same id, changes nothing.
-func (c RolloutClient) Start(ctx context.Context, id string, spec controlplane.RolloutSpec, by controlplane.By) (controlplane.Rollout, error) {
-	return askRollout[RolloutStart, controlplane.Rollout](ctx, c.Client, RolloutsService, rolloutScope, "Start", RolloutStart{ID: id, Spec: spec, By: by})
+func (c RolloutClient) Start(ctx context.Context, id string, spec controlplane.RolloutSpec,
+	by controlplane.By) (controlplane.Rollout, error) {
+	return askRollout[RolloutStart, controlplane.Rollout](ctx, c.Client, RolloutsService, rolloutScope, "Start",
+		RolloutStart{ID: id, Spec: spec, By: by})
 }
 
 // Operate approves, pauses, resumes, aborts or rolls back.
-func (c RolloutClient) Operate(ctx context.Context, id string, order controlplane.RolloutOrder) (controlplane.Rollout, error) {
+func (c RolloutClient) Operate(ctx context.Context, id string,
+	order controlplane.RolloutOrder) (controlplane.Rollout, error) {
 	if err := controlplane.ValidateRolloutID(id); err != nil { // it becomes part of a URL
 		return controlplane.Rollout{}, err
 	}
 	if order.Action == controlplane.RolloutTakeBack {
-		return askRollout[RolloutTakeBack, controlplane.Rollout](ctx, c.Client, RolloutsService, rolloutScope, "TakeBack", RolloutTakeBack{ID: id, By: order.By})
+		return askRollout[RolloutTakeBack, controlplane.Rollout](ctx, c.Client, RolloutsService, rolloutScope, "TakeBack",
+			RolloutTakeBack{ID: id, By: order.By})
 	}
 	return askRollout[controlplane.RolloutOrder, controlplane.Rollout](ctx, c.Client, RolloutService, id, "Operate", order)
 }
@@ -40,17 +44,20 @@ func (c RolloutClient) Status(ctx context.Context, id string) (controlplane.Roll
 
 // List is the newest rollouts, newest first.
 func (c RolloutClient) List(ctx context.Context) ([]controlplane.RolloutSummary, error) {
-	return askRollout[restate.Void, []controlplane.RolloutSummary](ctx, c.Client, RolloutsService, rolloutScope, "List", restate.Void{})
+	return askRollout[restate.Void, []controlplane.RolloutSummary](ctx, c.Client, RolloutsService, rolloutScope, "List",
+		restate.Void{})
 }
 
 // Standing is the list of rollouts, and who has the lock.
 func (c RolloutClient) Standing(ctx context.Context) (RolloutsStanding, error) {
-	return askRollout[restate.Void, RolloutsStanding](ctx, c.Client, RolloutsService, rolloutScope, "Standing", restate.Void{})
+	return askRollout[restate.Void, RolloutsStanding](ctx, c.Client, RolloutsService, rolloutScope, "Standing",
+		restate.Void{})
 }
 
 // Repair puts the list and its lock right about rollouts.
 func (c RolloutClient) Repair(ctx context.Context, rollouts []controlplane.TuningTrace) error {
-	_, err := askRollout[RolloutsRepair, restate.Void](ctx, c.Client, RolloutsService, rolloutScope, "Repair", RolloutsRepair{rollouts})
+	_, err := askRollout[RolloutsRepair, restate.Void](ctx, c.Client, RolloutsService, rolloutScope, "Repair",
+		RolloutsRepair{rollouts})
 	return err
 }
 

@@ -18,15 +18,17 @@ type durableRollout struct {
 func (d *durableRollout) NowMs() (int64, error) { return now(d.ctx, d.steps, "now") }
 
 func (d *durableRollout) InForce(regions []string) ([]controlplane.RegionTuning, error) {
-	return step(d.ctx, d.steps, "read the tuning in force", func(ctx context.Context) ([]controlplane.RegionTuning, error) {
-		return d.work.InForce(ctx, regions)
-	})
+	return step(d.ctx, d.steps, "read the tuning in force",
+		func(ctx context.Context) ([]controlplane.RegionTuning, error) {
+			return d.work.InForce(ctx, regions)
+		})
 }
 
 func (d *durableRollout) Write(writes []controlplane.TuningWrite) (controlplane.TuningsWritten, error) {
-	return step(d.ctx, d.steps, "write "+writes[len(writes)-1].ID, func(ctx context.Context) (controlplane.TuningsWritten, error) {
-		return d.work.Write(ctx, writes)
-	})
+	return step(d.ctx, d.steps, "write "+writes[len(writes)-1].ID,
+		func(ctx context.Context) (controlplane.TuningsWritten, error) {
+			return d.work.Write(ctx, writes)
+		})
 }
 
 func (d *durableRollout) Look(scope controlplane.RolloutScope) (controlplane.FleetLook, error) {

@@ -52,7 +52,8 @@ type rollouts struct {
 }
 
 func (o *rollouts) definition() restate.ServiceDefinition {
-	return restate.NewObject(RolloutsService, durable("The list of rollouts; one is under way at a time. Use weirctl.")...).
+	return restate.NewObject(RolloutsService,
+		durable("The list of rollouts; one is under way at a time. Use weirctl.")...).
 		Handler("Start", restate.NewObjectHandler(o.start)).
 		Handler("TakeBack", restate.NewObjectHandler(o.takeBack)).
 		Handler("Ended", restate.NewObjectHandler(o.ended, restate.WithIngressPrivate(true))).
@@ -77,7 +78,9 @@ func (o *rollouts) start(ctx restate.ObjectContext, req RolloutStart) (controlpl
 		if err := o.vacant(ctx, &l); err != nil {
 			return controlplane.Rollout{}, err
 		}
-		if regions, err = step(ctx, o.steps, rolloutsStepName, func(ctx context.Context) ([]string, error) { return o.work.Regions(ctx) }); err != nil {
+		if regions, err = step(ctx, o.steps, rolloutsStepName, func(ctx context.Context) ([]string, error) {
+			return o.work.Regions(ctx)
+		}); err != nil {
 			return controlplane.Rollout{}, err
 		}
 		if err = o.checkQueries(ctx, req.Spec.Plan.Guardrails.Queries); err != nil {
@@ -100,7 +103,9 @@ func (o *rollouts) checkQueries(ctx restate.ObjectContext, rails []controlplane.
 	if len(rails) == 0 {
 		return nil
 	}
-	problem, err := step(ctx, o.steps, "check queries", func(ctx context.Context) (string, error) { return o.work.CheckQueries(ctx, rails) })
+	problem, err := step(ctx, o.steps, "check queries", func(ctx context.Context) (string, error) {
+		return o.work.CheckQueries(ctx, rails)
+	})
 	if err == nil && problem != "" {
 		err = failed(fmt.Errorf("%w: %s", controlplane.ErrInvalid, problem))
 	}
@@ -129,9 +134,15 @@ func (o *rollouts) takeBack(ctx restate.ObjectContext, req RolloutTakeBack) (con
 			return controlplane.Rollout{}, err
 		}
 	}
-	newest := slices.IndexFunc(l.List, func(s controlplane.RolloutSummary) bool { return s.Phase == controlplane.RolloutDone })
-	if newest >= 0 && l.List[newest].ID != req.ID && slices.ContainsFunc(l.List[newest:], func(s controlplane.RolloutSummary) bool { return s.ID == req.ID }) {
-		return controlplane.Rollout{}, failed(fmt.Errorf("%w: rollout %s is done since: roll that one back first, or start a rollout of the tuning you want", controlplane.ErrConflict, l.List[newest].ID))
+	newest := slices.IndexFunc(l.List, func(s controlplane.RolloutSummary) bool {
+		return s.Phase == controlplane.RolloutDone
+	})
+	if newest >= 0 && l.List[newest].ID != req.ID &&
+		slices.ContainsFunc(l.List[newest:], func(s controlplane.RolloutSummary) bool { return s.ID == req.ID }) {
+		return controlplane.Rollout{},
+			failed(
+				fmt.Errorf("%w: rollout %s is done since: roll that one back first, or start a rollout of the tuning you want",
+					controlplane.ErrConflict, l.List[newest].ID))
 	}
 	r, terminal := restate.Object[controlplane.Rollout](ctx, RolloutService, req.ID, "TakeBack").Request(req.By)
 	if terminal != nil {
@@ -206,7 +217,8 @@ func (o *rollouts) load(ctx restate.ObjectSharedContext) (rolloutList, error) {
 		return l, terminal
 	}
 	if l.Version > rolloutsVersion {
-		return l, failed(fmt.Errorf("%w: the list of rollouts is version %d and this build knows %d: run the newer weir-control", controlplane.ErrConflict, l.Version, rolloutsVersion))
+		return l, failed(fmt.Errorf("%w: the list of rollouts is version %d and this build knows %d: run the newer "+
+			"weir-control", controlplane.ErrConflict, l.Version, rolloutsVersion))
 	}
 	return l, nil
 }

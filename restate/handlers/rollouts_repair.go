@@ -37,7 +37,8 @@ func (o *rollouts) repair(ctx restate.ObjectContext, req RolloutsRepair) (restat
 		return restate.Void{}, err
 	}
 	if n := len(req.Rollouts); n > rolloutsListMax {
-		return restate.Void{}, failed(fmt.Errorf("%w: %d rollouts to look at (at most %d)", controlplane.ErrInvalid, n, rolloutsListMax))
+		return restate.Void{}, failed(fmt.Errorf("%w: %d rollouts to look at (at most %d)", controlplane.ErrInvalid, n,
+			rolloutsListMax))
 	}
 	if err := l.correct(ctx, req.Rollouts); err != nil {
 		return restate.Void{}, err
@@ -69,9 +70,10 @@ func (l *rolloutList) correct(ctx restate.ObjectContext, rollouts []controlplane
 // lost: those that it may be wrong about are asked first.
 func (o *rollouts) vacant(ctx restate.ObjectContext, l *rolloutList) error {
 	if l.Active == "" {
-		traces, err := step(ctx, o.steps, "read who wrote tunings", func(ctx context.Context) ([]controlplane.TuningTrace, error) {
-			return o.work.Traces(ctx, tracesMax)
-		})
+		traces, err := step(ctx, o.steps, "read who wrote tunings",
+			func(ctx context.Context) ([]controlplane.TuningTrace, error) {
+				return o.work.Traces(ctx, tracesMax)
+			})
 		if err != nil {
 			return err
 		}
@@ -157,7 +159,8 @@ func (l *rolloutList) lost(trace controlplane.TuningTrace) {
 // those that have, or wait to give back, a lock and are not known; those that wrote versions
 // and have no line; those that are under way without the lock. look answers how a rollout
 // stands; late is how long a message may be on its way.
-func (s RolloutsStanding) wrongs(traces []controlplane.TuningTrace, nowMs, lateMs int64, look func(id string) (controlplane.Rollout, error)) (wrong []controlplane.TuningTrace, err error) {
+func (s RolloutsStanding) wrongs(traces []controlplane.TuningTrace, nowMs, lateMs int64,
+	look func(id string) (controlplane.Rollout, error)) (wrong []controlplane.TuningTrace, err error) {
 	suspects := []controlplane.TuningTrace{}
 	if s.Active != "" {
 		suspects = append(suspects, controlplane.TuningTrace{ID: s.Active})

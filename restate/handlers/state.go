@@ -65,7 +65,8 @@ type Run struct {
 // one does not know.
 func (s *State) check() error {
 	if s.Version > stateVersion {
-		return fmt.Errorf("the job's state is version %d and this build knows %d: run the newer weir-control", s.Version, stateVersion)
+		return fmt.Errorf("the job's state is version %d and this build knows %d: run the newer weir-control", s.Version,
+			stateVersion)
 	}
 	return nil
 }

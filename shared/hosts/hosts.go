@@ -32,7 +32,8 @@ func Only(names []string, setting string, refused func(), next http.Handler) htt
 			refused()
 		}
 		w.Header().Set("Connection", "close") // its body is not read
-		http.Error(w, fmt.Sprintf("the host %.80q is not known here: use a loopback address, or add the name to %s", r.Host, setting), http.StatusForbidden)
+		http.Error(w, fmt.Sprintf("the host %.80q is not known here: use a loopback address, or add the name to %s", r.Host,
+			setting), http.StatusForbidden)
 	})
 }
 

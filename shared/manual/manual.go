@@ -46,7 +46,8 @@ func (c Command) Args() (args []string) {
 // Forgives tells whether what a parser says of the command is only that its last flag has
 // no value, which a sentence may leave out.
 func (c Command) Forgives(err error) bool {
-	return c.Mentioned && (strings.Contains(err.Error(), `but got "EOL"`) || strings.Contains(err.Error(), "missing value"))
+	return c.Mentioned && (strings.Contains(err.Error(), `but got "EOL"`) ||
+		strings.Contains(err.Error(), "missing value"))
 }
 
 // Of returns the commands of one program on all pages.
@@ -94,7 +95,8 @@ func Root(t testing.TB) string {
 	dir, err := os.Getwd()
 	for ; err == nil; dir = filepath.Dir(dir) {
 		var text []byte
-		if text, err = os.ReadFile(filepath.Join(dir, "go.mod")); err == nil && strings.HasPrefix(string(text), "module github.com/weirhq/weir\n") {
+		if text, err = os.ReadFile(filepath.Join(dir, "go.mod")); err == nil &&
+			strings.HasPrefix(string(text), "module github.com/weirhq/weir\n") {
 			return dir
 		}
 		if os.IsNotExist(err) && dir != filepath.Dir(dir) {

@@ -17,7 +17,8 @@ func (e installed) initialiseMariaDB(ctx context.Context, data string, args []st
 	if err := os.Mkdir(data, 0o700); err != nil {
 		return err
 	}
-	return run(ctx, installer, append(args, "--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=8M")...)
+	return run(ctx, installer, append(args, "--auth-root-authentication-method=normal", "--skip-test-db",
+		"--innodb-log-file-size=8M")...)
 }
 
 // beside finds another program of the same installation: next to the server (macOS), in bin beside its sbin, or on

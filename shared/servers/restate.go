@@ -47,7 +47,8 @@ func StartRestate(ctx context.Context, o RestateOptions) (*Restate, error) {
 }
 
 // startRestate starts a server and returns when the probe succeeds.
-func startRestate(ctx context.Context, o RestateOptions, probe func(*Restate, context.Context) error) (*Restate, error) {
+func startRestate(ctx context.Context, o RestateOptions,
+	probe func(*Restate, context.Context) error) (*Restate, error) {
 	if o.Port != 0 {
 		return nil, errors.New("start restate: Port is set; use IngressPort, AdminPort and FabricPort")
 	}
@@ -127,7 +128,8 @@ func (r *Restate) probe(ctx context.Context) error {
 	if _, err := call(ctx, plainClient(), http.MethodGet, r.IngressURL()+"/restate/health", ""); err != nil {
 		return err
 	}
-	_, err := call(ctx, plainClient(), http.MethodPost, r.AdminURL()+"/query", `{"query":"SELECT count(id) FROM sys_invocation"}`)
+	_, err := call(ctx, plainClient(), http.MethodPost, r.AdminURL()+"/query",
+		`{"query":"SELECT count(id) FROM sys_invocation"}`)
 	return err
 }
 

@@ -147,7 +147,8 @@ type sharing struct{ m *testing.M }
 
 func (s sharing) Run() int {
 	shared.mu.Lock()
-	shared.allowed, shared.servers, shared.replicas = true, make(map[Engine]started[*SQL]), make(map[Engine]started[*Replica])
+	shared.allowed, shared.servers, shared.replicas = true, make(map[Engine]started[*SQL]),
+		make(map[Engine]started[*Replica])
 	shared.mu.Unlock()
 	code := s.m.Run()
 	shared.mu.Lock()
@@ -175,7 +176,9 @@ func stopAll[S interface{ Stop() error }](all map[Engine]started[S]) error {
 // TestMain.
 func SharedSQL(t testing.TB) *SQL {
 	t.Helper()
-	return sharedOf(t, shared.servers, func(e Engine) (*SQL, error) { return StartSQL(context.Background(), e, Options{}) })
+	return sharedOf(t, shared.servers, func(e Engine) (*SQL, error) {
+		return StartSQL(context.Background(), e, Options{})
+	})
 }
 
 func sharedOf[S interface{ Stop() error }](t testing.TB, all map[Engine]started[S], start func(Engine) (S, error)) S {

@@ -23,7 +23,8 @@ func StartReplica(ctx context.Context, e Engine) (*Replica, error) {
 	if err != nil {
 		return nil, err
 	}
-	replica, err := StartSQL(ctx, e, Options{Args: append(replicationArgs[e], "--server-id=2", "--relay-log=relay", "--read-only")})
+	replica, err := StartSQL(ctx, e,
+		Options{Args: append(replicationArgs[e], "--server-id=2", "--relay-log=relay", "--read-only")})
 	if err != nil {
 		return nil, errors.Join(err, primary.Stop())
 	}

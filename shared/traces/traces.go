@@ -57,11 +57,13 @@ func Open(ctx context.Context, p Process, log *slog.Logger) (*Traces, error) {
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_…: %w", err)
 	}
-	from, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(p.attributes()...), resource.WithFromEnv())
+	from, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithAttributes(p.attributes()...),
+		resource.WithFromEnv())
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	options := []sdk.TracerProviderOption{sdk.WithBatcher(&quietly{SpanExporter: exporter, log: log}), sdk.WithResource(from)}
+	options := []sdk.TracerProviderOption{sdk.WithBatcher(&quietly{SpanExporter: exporter, log: log}),
+		sdk.WithResource(from)}
 	if os.Getenv("OTEL_TRACES_SAMPLER") == "" {
 		options = append(options, sdk.WithSampler(sdk.ParentBased(ownWork{})))
 	}
@@ -115,7 +117,8 @@ func (t *Traces) Transport(base http.RoundTripper) http.RoundTripper {
 	if t == nil {
 		return base
 	}
-	return otelhttp.NewTransport(base, otelhttp.WithTracerProvider(t.provider), otelhttp.WithPropagators(propagation.TraceContext{}),
+	return otelhttp.NewTransport(base, otelhttp.WithTracerProvider(t.provider),
+		otelhttp.WithPropagators(propagation.TraceContext{}),
 		otelhttp.WithFilter(func(r *http.Request) bool { return trace.SpanContextFromContext(r.Context()).IsSampled() }))
 }
 

@@ -107,7 +107,8 @@ func checkWhole(text []byte) error {
 	missing := slices.DeleteFunc(Fields(), func(f string) bool { return slices.Contains(have, f) })
 	if len(missing) > 0 {
 		return fmt.Errorf("%w: the document leaves out %s: a document holds every field, since one that is left out "+
-			"would be set back to its default (to change single fields of what is in force: weirctl rollout start --set)", ErrInvalid, strings.Join(missing, ", "))
+			"would be set back to its default (to change single fields of what is in force: weirctl rollout start --set)",
+			ErrInvalid, strings.Join(missing, ", "))
 	}
 	return nil
 }

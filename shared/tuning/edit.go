@@ -23,7 +23,8 @@ func Edit(t Tuning, changes []string) (Tuning, error) {
 		case !isPair:
 			return Tuning{}, fmt.Errorf("%w: %.80q is not FIELD=VALUE", ErrInvalid, change)
 		case !slices.Contains(Fields(), field):
-			return Tuning{}, fmt.Errorf("%w: there is no field %.64q (fields: %s)", ErrInvalid, field, strings.Join(Fields(), ", "))
+			return Tuning{}, fmt.Errorf("%w: there is no field %.64q (fields: %s)", ErrInvalid, field,
+				strings.Join(Fields(), ", "))
 		case slices.Contains(given, field):
 			return Tuning{}, fmt.Errorf("%w: %s is given twice", ErrInvalid, field)
 		}

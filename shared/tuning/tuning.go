@@ -116,7 +116,8 @@ func (t Tuning) Validate() error {
 	}
 	span := func(field string, v Duration, least, most time.Duration) {
 		if d := time.Duration(v); d < least || d > most {
-			bad = append(bad, fmt.Errorf("%w: %s is %d (%d to %d)", ErrInvalid, field, d.Milliseconds(), least.Milliseconds(), most.Milliseconds()))
+			bad = append(bad, fmt.Errorf("%w: %s is %d (%d to %d)", ErrInvalid, field, d.Milliseconds(), least.Milliseconds(),
+				most.Milliseconds()))
 		}
 	}
 	fraction("floor", t.Floor, 1)

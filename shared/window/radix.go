@@ -65,7 +65,8 @@ func (r *radix) step(node int32, depth int, text []byte) (next int32, at int) {
 	}
 	next = n.child + int32(i)
 	n = &r.nodes[next]
-	if at = depth + int(n.label); at > len(text) || n.label > 1 && string(text[depth:at]) != string(r.bytes[n.at:][:n.label]) {
+	if at = depth + int(n.label); at > len(text) || n.label > 1 &&
+		string(text[depth:at]) != string(r.bytes[n.at:][:n.label]) {
 		return -1, 0
 	}
 	return next, at

@@ -106,7 +106,8 @@ func (c *config) validate() error {
 		bad = append(bad, errors.New("api-tls-cert and api-tls-key go together: set both, or neither"))
 	}
 	if c.APIClientCA != "" && c.APITLSCert == "" {
-		bad = append(bad, errors.New("api-client-ca takes api-tls-cert and api-tls-key: without TLS no caller shows a certificate"))
+		bad = append(bad, errors.New("api-client-ca takes api-tls-cert and api-tls-key: without TLS no caller shows a "+
+			"certificate"))
 	}
 	for region, url := range c.RedisURL {
 		bad = append(bad, validRedisURL(region, url))
@@ -118,14 +119,17 @@ func (c *config) validate() error {
 		bad = append(bad, validURL("handlers-url", c.HandlersURL))
 	}
 	if !hosts.Loopback(c.APIListen) && c.APIAuth == "none" {
-		bad = append(bad, fmt.Errorf("api-listen %s is not a loopback address, and any client that reaches it could do everything: set api-auth to token, or bind it to 127.0.0.1", c.APIListen))
+		bad = append(bad, fmt.Errorf("api-listen %s is not a loopback address, and any client that reaches it could do "+
+			"everything: set api-auth to token, or bind it to 127.0.0.1", c.APIListen))
 	}
 	if !hosts.Loopback(c.HandlersListen) {
 		if c.RestateIdentityKey == "" {
-			bad = append(bad, fmt.Errorf("handlers-listen %s is not a loopback address, and any client that reaches it could run the handlers: set restate-identity-key, so that only your Restate can", c.HandlersListen))
+			bad = append(bad, fmt.Errorf("handlers-listen %s is not a loopback address, and any client that reaches it could "+
+				"run the handlers: set restate-identity-key, so that only your Restate can", c.HandlersListen))
 		}
 		if c.HandlersURL == "" {
-			bad = append(bad, fmt.Errorf("handlers-url is required with handlers-listen %s: Restate must be told by which name it reaches the handlers", c.HandlersListen))
+			bad = append(bad, fmt.Errorf("handlers-url is required with handlers-listen %s: Restate must be told by which "+
+				"name it reaches the handlers", c.HandlersListen))
 		}
 	}
 	return errors.Join(bad...)
@@ -137,7 +141,8 @@ func (c *config) dsn() (string, error) {
 		return dsn, nil
 	}
 	if c.MySQLDSNFile == "" {
-		return "", errors.New("no MySQL is configured: set WEIR_MYSQL_DSN, or mysql-dsn-file to a file that holds the DSN, user:password@tcp(host:port)/database")
+		return "", errors.New("no MySQL is configured: set WEIR_MYSQL_DSN, or mysql-dsn-file to a file that holds the DSN, " +
+			"user:password@tcp(host:port)/database")
 	}
 	b, err := os.ReadFile(c.MySQLDSNFile)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 
 // doctor is what weirctl doctor is answered with. The examiners live with what they
 // examine; Redis, which the control plane does not use, is known to this program alone.
-func (p *process) doctor(steps *store.Store, tables store.SchemaCheck, client *handlers.Client, admin *handlers.Admin, fleet func(context.Context) (controlplane.Fleet, error)) func(context.Context) []controlplane.Check {
+func (p *process) doctor(steps *store.Store, tables store.SchemaCheck, client *handlers.Client, admin *handlers.Admin,
+	fleet func(context.Context) (controlplane.Fleet, error)) func(context.Context) []controlplane.Check {
 	restate := handlers.Examine{
 		Client: client, Admin: admin,
 		URI: p.handlersURL, Fingerprint: p.endpoint.Fingerprint(), Signed: p.config.RestateIdentityKey != "",

@@ -78,7 +78,8 @@ func openIdentity(path string) (string, error) {
 	}
 	private, ok := key.(ed25519.PrivateKey)
 	if !ok {
-		return "", fmt.Errorf("%s has a key of another kind, and Restate signs with ed25519: name a file that is not there yet, to have one made", path)
+		return "", fmt.Errorf("%s has a key of another kind, and Restate signs with ed25519: name a file that is not there "+
+			"yet, to have one made", path)
 	}
 	return "publickeyv1_" + base58.Encode(private.Public().(ed25519.PublicKey)), nil
 }

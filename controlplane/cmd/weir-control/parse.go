@@ -20,7 +20,8 @@ var notSettings = []string{"help", "version", "config", "print-config"}
 type exited int
 
 // parse reads the configuration. done is true when a flag was itself the work.
-func parse(args []string, stdout, stderr io.Writer, version string) (c *config, model *kong.Application, done bool, err error) {
+func parse(args []string, stdout, stderr io.Writer,
+	version string) (c *config, model *kong.Application, done bool, err error) {
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
@@ -36,7 +37,8 @@ func parse(args []string, stdout, stderr io.Writer, version string) (c *config, 
 	c = &config{}
 	parser, err := kong.New(c,
 		kong.Name("weir-control"),
-		kong.Description("The control plane of a Weir fleet: deletes expired rows, lists nodes, keeps the schedules on Restate, and serves the operators' API (see weirctl)."),
+		kong.Description("The control plane of a Weir fleet: deletes expired rows, lists nodes, keeps the schedules on "+
+			"Restate, and serves the operators' API (see weirctl)."),
 		kong.Writers(stdout, stderr),
 		kong.Exit(func(code int) { panic(exited(code)) }),
 		kong.DefaultEnvars("WEIR"),
@@ -80,7 +82,8 @@ func (s settings) Validate(app *kong.Application) error {
 	}
 	if len(unknown) > 0 {
 		slices.Sort(unknown)
-		return fmt.Errorf("the configuration file has unknown keys: %s (known: %s)", strings.Join(unknown, ", "), strings.Join(known, ", "))
+		return fmt.Errorf("the configuration file has unknown keys: %s (known: %s)", strings.Join(unknown, ", "),
+			strings.Join(known, ", "))
 	}
 	return nil
 }

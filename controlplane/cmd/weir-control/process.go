@@ -73,7 +73,8 @@ func start(ctx context.Context, c *config, dsn string, log *slog.Logger) (*proce
 func (p *process) build() error {
 	metrics := controlplane.NewMetrics()
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(metrics, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	steps := store.New(p.db)
 	tables := store.SchemaCheck{Version: schema.Version, Latest: schema.Latest(), Migrates: p.config.Migrate}
 	cleanup, err := controlplane.NewCleanup(p.config.cleanup(), steps, metrics)
@@ -83,7 +84,8 @@ func (p *process) build() error {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	p.transport = transport
 	p.restate = &http.Client{Transport: p.traces.Transport(transport)}
-	client, admin := handlers.NewClient(p.restate, p.config.RestateIngress...), handlers.NewAdmin(p.restate, p.config.RestateAdmin...)
+	client, admin := handlers.NewClient(p.restate, p.config.RestateIngress...),
+		handlers.NewAdmin(p.restate, p.config.RestateAdmin...)
 	fleet := func(ctx context.Context) (controlplane.Fleet, error) {
 		return controlplane.ListFleet(ctx, steps, p.config.NodeLiveWithin)
 	}
@@ -140,7 +142,8 @@ func (p *process) build() error {
 		Ready: func(ctx context.Context) error { return steps.Ready(ctx, tables) },
 		Lag:   cleanup.Lag, Fleet: fleet, Health: health.Health, Audit: steps,
 		Diagnose: p.doctor(steps, tables, client, admin, fleet),
-		Metrics:  registry, AuthFailed: metrics.AuthFailed, Refused: metrics.Refused, Log: p.log, Loopback: hosts.Loopback(p.config.APIListen), AllowedHosts: p.config.APIAllowedHosts,
+		Metrics:  registry, AuthFailed: metrics.AuthFailed, Refused: metrics.Refused, Log: p.log,
+		Loopback: hosts.Loopback(p.config.APIListen), AllowedHosts: p.config.APIAllowedHosts,
 	}
 	if err := p.listen(metrics); err != nil {
 		return err
@@ -155,12 +158,13 @@ func (p *process) build() error {
 	keeper := &handlers.Keeper{
 		Registrar: handlers.NewRegistrar(admin, p.handlersURL(), p.endpoint.Fingerprint()),
 		Client:    client,
-		Jobs:      map[string]time.Duration{handlers.CleanupJob: p.config.CleanupInterval, handlers.WatchJob: p.config.WatchInterval},
-		Retiring:  []string{controlplane.Blocklist},
-		Tunings:   steps.TracesOfTunings,
-		Every:     keepEvery,
-		Metrics:   metrics,
-		Log:       p.log,
+		Jobs: map[string]time.Duration{handlers.CleanupJob: p.config.CleanupInterval,
+			handlers.WatchJob: p.config.WatchInterval},
+		Retiring: []string{controlplane.Blocklist},
+		Tunings:  steps.TracesOfTunings,
+		Every:    keepEvery,
+		Metrics:  metrics,
+		Log:      p.log,
 	}
 	p.serve("api", p.apiListener, p.api.Serve)
 	p.serve("handlers", p.handlersListener, p.endpoint.Serve)
@@ -175,7 +179,8 @@ func (p *process) build() error {
 	p.work.Go(func() { watchFleet(p.ctx, p.config.NodeLiveWithin, steps, metrics) })
 	p.work.Go(func() { watchRollouts(p.ctx, handlers.RolloutClient{Client: client}, metrics) })
 	p.work.Go(func() { watchHealth(p.ctx, health, metrics, p.log) })
-	p.log.Info("serving", "api", p.apiListener.Addr().String(), "handlers", p.handlersListener.Addr().String(), "version", version())
+	p.log.Info("serving", "api", p.apiListener.Addr().String(), "handlers", p.handlersListener.Addr().String(),
+		"version", version())
 	return nil
 }
 
@@ -282,7 +287,8 @@ func watchMySQL(ctx context.Context, cleanup *controlplane.Cleanup, metrics *con
 
 // watchHealth keeps the metrics of the watch's findings, and logs each change for the
 // worse or the better of the whole once.
-func watchHealth(ctx context.Context, health *controlplane.HealthReader, metrics *controlplane.Metrics, log *slog.Logger) {
+func watchHealth(ctx context.Context, health *controlplane.HealthReader, metrics *controlplane.Metrics,
+	log *slog.Logger) {
 	was := controlplane.SeverityOK
 	controlplane.Every(ctx, watchEvery, func(ctx context.Context) error {
 		d := health.Health(ctx)

@@ -28,7 +28,8 @@ func validRedisURL(region, text string) error {
 		return fmt.Errorf("redis-url of %s is not a URL like redis://host:port", region)
 	}
 	if _, secret := u.User.Password(); secret {
-		return fmt.Errorf("redis-url of %s has a password, which every list of processes would show: put it into redis-password-file", region)
+		return fmt.Errorf("redis-url of %s has a password, which every list of processes would show: put it into "+
+			"redis-password-file", region)
 	}
 	return nil
 }
@@ -38,7 +39,9 @@ func validRedisURL(region, text string) error {
 func examineRedis(urls map[string]string, passwordFile string) controlplane.Examiner {
 	return func(ctx context.Context) (checks []controlplane.Check) {
 		if len(urls) == 0 {
-			return []controlplane.Check{{Name: "configured", Result: controlplane.CheckWarn, What: "no region's Redis is known to weir-control", Do: "Set redis-url, if this machine may reach them: REGION=redis://host:port."}}
+			return []controlplane.Check{{Name: "configured", Result: controlplane.CheckWarn,
+				What: "no region's Redis is known to weir-control",
+				Do:   "Set redis-url, if this machine may reach them: REGION=redis://host:port."}}
 		}
 		password := ""
 		if passwordFile != "" {
@@ -66,14 +69,16 @@ func examineOneRedis(ctx context.Context, url, password string) []controlplane.C
 	}
 	options.Password = cmp.Or(password, options.Password)
 	// a pool as small as its errors would dial on behind our back
-	options.DialTimeout, options.ReadTimeout, options.MaxRetries, options.DialerRetries, options.PoolSize = redisTimeout, redisTimeout, -1, 1, 4
+	options.DialTimeout, options.ReadTimeout, options.MaxRetries, options.DialerRetries, options.PoolSize = redisTimeout,
+		redisTimeout, -1, 1, 4
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	client := redis.NewClient(options)
 	defer func() { _ = client.Close() }()
 	text, err := client.Info(ctx).Result()
 	if err != nil {
-		return []controlplane.Check{redisFail("reachable", err.Error(), "Start that Redis, let this machine reach it, or correct redis-url and redis-password-file.")}
+		return []controlplane.Check{redisFail("reachable", err.Error(),
+			"Start that Redis, let this machine reach it, or correct redis-url and redis-password-file.")}
 	}
 	info := readInfo(text)
 	checks := append([]controlplane.Check{redisOK("reachable", options.Addr)}, infoChecks(info)...)
@@ -110,12 +115,14 @@ func readInfo(text string) map[string]string {
 func infoChecks(info map[string]string) []controlplane.Check {
 	version := redisOK("version", info["redis_version"])
 	if major, err := strconv.Atoi(strings.SplitN(info["redis_version"], ".", 2)[0]); err != nil || major < 6 {
-		version = redisWarn("version", fmt.Sprintf("%.40q", info["redis_version"]), "Weir is tested with Redis 7; upgrade from anything before 6.")
+		version = redisWarn("version", fmt.Sprintf("%.40q", info["redis_version"]),
+			"Weir is tested with Redis 7; upgrade from anything before 6.")
 	}
 	policy, bounded := info["maxmemory_policy"], info["maxmemory"] != "0" && info["maxmemory"] != ""
 	eviction := redisOK("eviction", policy)
 	if policy != "noeviction" {
-		const do = "CONFIG SET maxmemory-policy noeviction, and in its configuration file: a count that is evicted begins at 0 again."
+		const do = "CONFIG SET maxmemory-policy noeviction, and in its configuration file: a count that is evicted begins " +
+			"at 0 again."
 		eviction = redisWarn("eviction", fmt.Sprintf("%.40q, without maxmemory to make it act", policy), do)
 		if bounded {
 			eviction = redisFail("eviction", fmt.Sprintf("%.40q with maxmemory %.40s", policy, info["maxmemory"]), do)
@@ -126,16 +133,20 @@ func infoChecks(info map[string]string) []controlplane.Check {
 	most, _ := strconv.ParseFloat(info["maxmemory"], 64)
 	switch {
 	case !bounded:
-		memory = redisWarn("memory", info["used_memory_human"]+" used, without a bound", "Set maxmemory below what the machine has: else the kernel ends the process when it runs out.")
+		memory = redisWarn("memory", info["used_memory_human"]+" used, without a bound",
+			"Set maxmemory below what the machine has: else the kernel ends the process when it runs out.")
 	case most > 0 && used > 0.9*most:
-		memory = redisFail("memory", fmt.Sprintf("%s used of %s", info["used_memory_human"], info["maxmemory_human"]), "Raise maxmemory: with noeviction Redis refuses writes when it is full, and nodes decide by their own counts.")
+		memory = redisFail("memory", fmt.Sprintf("%s used of %s", info["used_memory_human"], info["maxmemory_human"]),
+			"Raise maxmemory: with noeviction Redis refuses writes when it is full, and nodes decide by their own counts.")
 	}
 	return []controlplane.Check{version, eviction, memory}
 }
 
 func clusterCheck(info map[string]string) controlplane.Check {
 	if state := info["cluster_state"]; state != "ok" {
-		return redisFail("cluster", fmt.Sprintf("cluster_state is %.40q, %s of %s slots are well", state, info["cluster_slots_ok"], info["cluster_slots_assigned"]), "See CLUSTER NODES: keys of the slots that are not served are decided locally.")
+		return redisFail("cluster", fmt.Sprintf("cluster_state is %.40q, %s of %s slots are well", state,
+			info["cluster_slots_ok"], info["cluster_slots_assigned"]),
+			"See CLUSTER NODES: keys of the slots that are not served are decided locally.")
 	}
 	return redisOK("cluster", info["cluster_size"]+" masters, all slots are served")
 }

@@ -26,7 +26,8 @@ type auditList struct {
 // Run lists changes.
 func (a auditList) Run(c *call) error {
 	req := &controlv1.ListAuditRequest{
-		BeforeId: a.Before, Limit: a.Limit, Actor: a.By, Workspace: a.Workspace, Namespace: a.Namespace, Action: a.Action, Subject: a.On,
+		BeforeId: a.Before, Limit: a.Limit, Actor: a.By, Workspace: a.Workspace, Namespace: a.Namespace, Action: a.Action,
+		Subject: a.On,
 	}
 	for _, f := range []struct {
 		flag, text string
@@ -56,7 +57,8 @@ func (a auditList) Run(c *call) error {
 		}
 		if a.States {
 			for _, e := range entries {
-				head(w, "%d  %s  %s  %s  %s: %s\n  before  %s\n  after   %s", e.GetId(), moment(e.GetAtMs()), plain(e.GetActor()), plain(e.GetAction()), plain(e.GetSubject()), plain(e.GetReason()), orDash(e.GetBefore()), orDash(e.GetAfter()))
+				head(w, "%d  %s  %s  %s  %s: %s\n  before  %s\n  after   %s", e.GetId(), moment(e.GetAtMs()), plain(e.GetActor()),
+					plain(e.GetAction()), plain(e.GetSubject()), plain(e.GetReason()), orDash(e.GetBefore()), orDash(e.GetAfter()))
 			}
 		} else {
 			t := newTable(w)
@@ -76,7 +78,8 @@ func (a auditList) Run(c *call) error {
 
 // whenForms are how people write moments; those without a zone are in UTC, as all that
 // weirctl prints.
-var whenForms = []string{"2006-01-02", "2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339, "2006-01-02 15:04", "2006-01-02 15:04:05", "2006-01-02 15:04:05Z07:00"}
+var whenForms = []string{"2006-01-02", "2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339, "2006-01-02 15:04",
+	"2006-01-02 15:04:05", "2006-01-02 15:04:05Z07:00"}
 
 // parseWhen is a moment after 1970, or so long before now.
 func parseWhen(text string, now time.Time) (at time.Time, err error) {
@@ -90,7 +93,8 @@ func parseWhen(text string, now time.Time) (at time.Time, err error) {
 		}
 	}
 	if at.UnixMilli() <= 0 {
-		return at, fmt.Errorf("%q is no moment after 1970, want something like 2026-01-31T15:04, or 36h for that long ago", text)
+		return at, fmt.Errorf("%q is no moment after 1970, want something like 2026-01-31T15:04, or 36h for that long ago",
+			text)
 	}
 	return at, nil
 }

@@ -30,13 +30,15 @@ func (r cleanupRun) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	answer, err := c.api.CleanupRun(c.ctx, connect.NewRequest(&controlv1.CleanupRunRequest{Actor: actor, Reason: r.Reason}))
+	answer, err := c.api.CleanupRun(c.ctx,
+		connect.NewRequest(&controlv1.CleanupRunRequest{Actor: actor, Reason: r.Reason}))
 	if err != nil {
 		return err
 	}
 	run := answer.Msg.GetRun()
 	err = c.print(answer.Msg, func(w io.Writer) {
-		_, _ = fmt.Fprintf(w, "deleted %s in %s within %s%s\n", plural(run.GetRowsDeleted(), "row"), plural(run.GetBatches(), "batch"), span(run.GetDurationMs()), more(run))
+		_, _ = fmt.Fprintf(w, "deleted %s in %s within %s%s\n", plural(run.GetRowsDeleted(), "row"),
+			plural(run.GetBatches(), "batch"), span(run.GetDurationMs()), more(run))
 	})
 	if err == nil && run.GetError() != "" {
 		return fmt.Errorf("%w: %s", errRunFailed, run.GetError())
@@ -60,7 +62,8 @@ func (p cleanupPause) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	answer, err := c.api.CleanupPause(c.ctx, connect.NewRequest(&controlv1.CleanupPauseRequest{Actor: actor, Reason: p.Reason}))
+	answer, err := c.api.CleanupPause(c.ctx,
+		connect.NewRequest(&controlv1.CleanupPauseRequest{Actor: actor, Reason: p.Reason}))
 	if err != nil {
 		return err
 	}
@@ -75,7 +78,8 @@ func (r cleanupResume) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	answer, err := c.api.CleanupResume(c.ctx, connect.NewRequest(&controlv1.CleanupResumeRequest{Actor: actor, Reason: r.Reason}))
+	answer, err := c.api.CleanupResume(c.ctx,
+		connect.NewRequest(&controlv1.CleanupResumeRequest{Actor: actor, Reason: r.Reason}))
 	if err != nil {
 		return err
 	}
@@ -86,7 +90,8 @@ func (r cleanupResume) Run(c *call) error {
 func (c *call) writeSchedule(w io.Writer, s *controlv1.CleanupStatus) {
 	switch {
 	case s.GetPausedBy() != "":
-		_, _ = fmt.Fprintf(w, "paused by %s %s: %s\n", plain(s.GetPausedBy()), c.ago(s.GetPausedAtMs()), plain(s.GetPausedReason()))
+		_, _ = fmt.Fprintf(w, "paused by %s %s: %s\n", plain(s.GetPausedBy()), c.ago(s.GetPausedAtMs()),
+			plain(s.GetPausedReason()))
 		_, _ = fmt.Fprintln(w, "Expired rows pile up. Go on with: weirctl cleanup resume --reason TEXT")
 	case s.GetRunning():
 		_, _ = fmt.Fprintf(w, "running every %s, next %s\n", span(s.GetIntervalMs()), c.in(s.GetNextAtMs()))
@@ -114,7 +119,8 @@ func (c *call) writeStatus(w io.Writer, s *controlv1.CleanupStatus) {
 	t = newTable(w)
 	t.row("STARTED", "TOOK", "ROWS", "BATCHES", "LAG", "BY", "RESULT")
 	for _, r := range s.GetHistory() {
-		t.row(moment(r.GetStartedAtMs()), span(r.GetDurationMs()), digits(r.GetRowsDeleted()), digits(r.GetBatches()), span(r.GetLagMs()), r.GetTrigger(), result(r))
+		t.row(moment(r.GetStartedAtMs()), span(r.GetDurationMs()), digits(r.GetRowsDeleted()), digits(r.GetBatches()),
+			span(r.GetLagMs()), r.GetTrigger(), result(r))
 	}
 	t.flush()
 }

@@ -91,10 +91,11 @@ func (e explainKey) token() (string, error) {
 }
 
 func (e explainKey) ask(ctx context.Context, client *http.Client, node string) asked {
-	answer, err := weirv1connect.NewRateLimitServiceClient(client, node, connect.WithReadMaxBytes(1<<20)).Explain(ctx, connect.NewRequest(&weirv1.ExplainRequest{
-		Workspace: e.Workspace, Namespace: e.Namespace, Identifier: e.Identifier,
-		Limit: e.Limit, DurationMs: e.Duration.Milliseconds(), Cost: e.Cost, ZeroCost: e.Cost == 0,
-	}))
+	answer, err := weirv1connect.NewRateLimitServiceClient(client, node, connect.WithReadMaxBytes(1<<20)).Explain(ctx,
+		connect.NewRequest(&weirv1.ExplainRequest{
+			Workspace: e.Workspace, Namespace: e.Namespace, Identifier: e.Identifier,
+			Limit: e.Limit, DurationMs: e.Duration.Milliseconds(), Cost: e.Cost, ZeroCost: e.Cost == 0,
+		}))
 	if err != nil {
 		return asked{node: node, err: err}
 	}
@@ -116,7 +117,9 @@ func nodeTold(a asked) error {
 	case connect.CodeUnimplemented:
 		t.hint = "Either this is no node's address for calls (its listen option), or the node is older than this weirctl."
 	case connect.CodeUnavailable, connect.CodeDeadlineExceeded, connect.CodeUnknown, connect.CodeCanceled:
-		t.code, t.hint = exitUnreachable, "Name the address where the node serves calls with --node or WEIR_NODE; see --ca, --cert and --key where it speaks TLS."
+		t.code, t.hint = exitUnreachable,
+			"Name the address where the node serves calls with --node or WEIR_NODE; see --ca, --cert and --key where it "+
+				"speaks TLS."
 	}
 	return t
 }

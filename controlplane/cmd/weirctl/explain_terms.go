@@ -37,7 +37,9 @@ var terms = []term{
 		return ""
 	}},
 	{"override", "settings", settingsAt, func(x *weirv1.ExplainResponse) string { return x.GetDecision().GetOverride() }},
-	{"current, since", "clock", never, func(x *weirv1.ExplainResponse) string { return moment(x.GetCurrent().GetStartMs()) }},
+	{"current, since", "clock", never, func(x *weirv1.ExplainResponse) string {
+		return moment(x.GetCurrent().GetStartMs())
+	}},
 	{"  of this region", "the region's origin, and this node", heardAt, current((*weirv1.ExplainedCell).GetRegional)},
 	{"  not sent yet", "this node", asOfNow, current((*weirv1.ExplainedCell).GetUnsent)},
 	{"  of other regions", "the region's origin", heardAt, current((*weirv1.ExplainedCell).GetForeign)},
@@ -68,8 +70,12 @@ var terms = []term{
 	{"mode", "settings", settingsAt, func(x *weirv1.ExplainResponse) string {
 		return fmt.Sprintf("%s, outage %s, headroom %s", x.GetMode(), x.GetOutage(), x.GetHeadroom())
 	}},
-	{"tuning", "settings", settingsAt, func(x *weirv1.ExplainResponse) string { return fmt.Sprint("version ", x.GetTuningVersion()) }},
-	{"reset", "settings", func(x *weirv1.ExplainResponse) int64 { return x.GetResetAtMs() }, func(x *weirv1.ExplainResponse) string {
+	{"tuning", "settings", settingsAt, func(x *weirv1.ExplainResponse) string {
+		return fmt.Sprint("version ", x.GetTuningVersion())
+	}},
+	{"reset", "settings", func(x *weirv1.ExplainResponse) int64 {
+		return x.GetResetAtMs()
+	}, func(x *weirv1.ExplainResponse) string {
 		if g := x.GetResetGeneration(); g > 0 {
 			return fmt.Sprint("generation ", g)
 		}

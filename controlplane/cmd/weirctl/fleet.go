@@ -34,12 +34,14 @@ func (f fleet) Run(c *call) error {
 
 func writeFleet(w io.Writer, f *controlv1.FleetResponse) {
 	if len(f.GetNodes()) == 0 {
-		_, _ = fmt.Fprintln(w, "no node has been heard of: nodes that have MySQL configured write a heartbeat within seconds of their start")
+		_, _ = fmt.Fprintln(w, "no node has been heard of: nodes that have MySQL configured write a heartbeat within "+
+			"seconds of their start")
 		return
 	}
 	regions, live := map[string]bool{}, int64(0)
 	t := newTable(w)
-	t.row("REGION", "NODE", "STATE", "SEEN", "BUILD", "TUNING", "SKEW", "ALLOWED", "DENIED", "PENDING", "RELAYS", "PROBLEMS")
+	t.row("REGION", "NODE", "STATE", "SEEN", "BUILD", "TUNING", "SKEW", "ALLOWED", "DENIED", "PENDING",
+		"RELAYS", "PROBLEMS")
 	for _, n := range f.GetNodes() {
 		regions[n.GetRegion()] = true
 		state := "not live"
@@ -48,11 +50,13 @@ func writeFleet(w io.Writer, f *controlv1.FleetResponse) {
 			live++
 		}
 		h := n.GetHealth()
-		t.row(n.GetRegion(), n.GetNodeId(), state, span(n.GetAgeMs())+" ago", n.GetBuild(), tuningVersion(n.GetTuningVersion()), span(n.GetClockSkewMs()),
+		t.row(n.GetRegion(), n.GetNodeId(), state, span(n.GetAgeMs())+" ago", n.GetBuild(),
+			tuningVersion(n.GetTuningVersion()), span(n.GetClockSkewMs()),
 			digits(h.GetAllowedTotal()), digits(h.GetDeniedTotal()), digits(h.GetPendingCost()), relayed(n), problems(n))
 	}
 	t.flush()
-	_, _ = fmt.Fprintf(w, "\n%s, %s, %s live\n", plural(int64(len(regions)), "region"), plural(int64(len(f.GetNodes())), "node"), digits(live))
+	_, _ = fmt.Fprintf(w, "\n%s, %s, %s live\n", plural(int64(len(regions)), "region"),
+		plural(int64(len(f.GetNodes())), "node"), digits(live))
 	if ms, any := oldestUntold(f); any {
 		_, _ = fmt.Fprintf(w, "counts wait for at most %s to be told to other regions\n", span(ms))
 	}
@@ -88,7 +92,8 @@ func relayed(n *controlv1.Node) string {
 	if len(held) > most {
 		names = append(names, "…")
 	}
-	return strings.TrimPrefix(plural(int64(len(held)), "shard"), digits(int64(len(held)))+" ") + " " + strings.Join(names, ", ")
+	return strings.TrimPrefix(plural(int64(len(held)), "shard"), digits(int64(len(held)))+" ") + " " +
+		strings.Join(names, ", ")
 }
 
 // oldestUntold is how long a count has waited to be told by any relay; any is false without one.

@@ -60,7 +60,8 @@ func (c *call) writeHealth(w io.Writer, d *controlv1.Health) {
 		if f.GetSubject() != "" {
 			subject = " " + plain(f.GetSubject())
 		}
-		_, _ = fmt.Fprintf(w, "\n%s  %s%s, since %s (%s)\n", plain(f.GetSeverity()), plain(f.GetKind()), subject, moment(f.GetSinceMs()), c.ago(f.GetSinceMs()))
+		_, _ = fmt.Fprintf(w, "\n%s  %s%s, since %s (%s)\n", plain(f.GetSeverity()), plain(f.GetKind()), subject,
+			moment(f.GetSinceMs()), c.ago(f.GetSinceMs()))
 		prose(w, "  ", f.GetWhat())
 		prose(w, "  -> ", f.GetAdvice())
 	}

@@ -24,7 +24,8 @@ func (k keysTop) Run(c *call) error {
 	if k.Denied {
 		by = controlv1.TopBy_TOP_BY_DENIED
 	}
-	answer, err := c.keys.TopKeys(c.ctx, connect.NewRequest(&controlv1.TopKeysRequest{Workspace: k.Workspace, Namespace: k.Namespace, By: by, Limit: k.Limit}))
+	answer, err := c.keys.TopKeys(c.ctx,
+		connect.NewRequest(&controlv1.TopKeysRequest{Workspace: k.Workspace, Namespace: k.Namespace, By: by, Limit: k.Limit}))
 	if err != nil {
 		return err
 	}
@@ -48,10 +49,12 @@ func writeTopKeys(w io.Writer, answer *controlv1.TopKeysResponse, denied bool) {
 			count += fmt.Sprintf(" (to %s)", digits(k.GetCount()+k.GetMore()))
 		}
 		share := float64(k.GetCount()) / float64(max(1, answer.GetTotal()))
-		t.row(k.GetWorkspace(), k.GetNamespace(), k.GetIdentifier(), count, fmt.Sprintf("%.1f %%", 100*share), topLimit(k), topRegions(k))
+		t.row(k.GetWorkspace(), k.GetNamespace(), k.GetIdentifier(), count, fmt.Sprintf("%.1f %%", 100*share), topLimit(k),
+			topRegions(k))
 	}
 	t.flush()
-	_, _ = fmt.Fprintf(w, "\nshares are of all that %s reported, up to %s ago\n", plural(int64(answer.GetNodes()), "node"), span(answer.GetOldestMs()))
+	_, _ = fmt.Fprintf(w, "\nshares are of all that %s reported, up to %s ago\n", plural(int64(answer.GetNodes()), "node"),
+		span(answer.GetOldestMs()))
 	if n := answer.GetNodesUnreadable(); n > 0 {
 		_, _ = fmt.Fprintf(w, "the reports of %s could not be read\n", plural(int64(n), "node"))
 	}

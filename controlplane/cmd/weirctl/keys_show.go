@@ -40,7 +40,8 @@ func (k keysShow) Run(c *call) error {
 // counted refuses what the API would take for a flag that is left out, or not take.
 func counted(flag string, n int64) error {
 	if n < 1 || n > window.LimitMax {
-		return &told{fmt.Errorf("%s is %d (1 to %d)", flag, n, int64(window.LimitMax)), exitUsage, "Correct it and try again; see weirctl keys show --help."}
+		return &told{fmt.Errorf("%s is %d (1 to %d)", flag, n, int64(window.LimitMax)), exitUsage,
+			"Correct it and try again; see weirctl keys show --help."}
 	}
 	return nil
 }
@@ -73,7 +74,8 @@ func writeKeyWindow(w io.Writer, k *controlv1.KeyWindow, nowMs, cost int64) {
 	if k.GetMode() != "exact" {
 		mode = " (" + k.GetMode() + ")"
 	}
-	head(w, "%s%s: %s count now, %s + %s x %.3f", span(k.GetDurationMs()), mode, digits(k.GetEffective()), digits(k.GetCurrent().GetCount()), digits(k.GetPrevious().GetCount()), k.GetWeight())
+	head(w, "%s%s: %s count now, %s + %s x %.3f", span(k.GetDurationMs()), mode, digits(k.GetEffective()),
+		digits(k.GetCurrent().GetCount()), digits(k.GetPrevious().GetCount()), k.GetWeight())
 	switch {
 	case k.Limit == nil:
 		head(w, "  no limit is known here: name one with --limit")
@@ -82,7 +84,8 @@ func writeKeyWindow(w io.Writer, k *controlv1.KeyWindow, nowMs, cost int64) {
 	case k.GetPassesAtMs() <= nowMs:
 		head(w, "  of %s, %s remain: a cost of %s passes now", digits(k.GetLimit()), digits(k.GetRemaining()), digits(cost))
 	default:
-		head(w, "  of %s, %s remain: a cost of %s passes in %s, at %s", digits(k.GetLimit()), digits(k.GetRemaining()), digits(cost), span(k.GetPassesAtMs()-nowMs), moment(k.GetPassesAtMs()))
+		head(w, "  of %s, %s remain: a cost of %s passes in %s, at %s", digits(k.GetLimit()), digits(k.GetRemaining()),
+			digits(cost), span(k.GetPassesAtMs()-nowMs), moment(k.GetPassesAtMs()))
 	}
 	t := newTable(w)
 	t.row("  CELL", "FROM", "REGION", "COUNT", "WRITTEN")
@@ -94,7 +97,8 @@ func writeKeyWindow(w io.Writer, k *controlv1.KeyWindow, nowMs, cost int64) {
 			t.row("  "+cell.name, moment(cell.GetStartMs()), "-", "0", "-")
 		}
 		for _, p := range cell.GetParts() {
-			t.row("  "+cell.name, moment(cell.GetStartMs()), p.GetRegion(), digits(p.GetCount()), sinceOr(nowMs, p.GetUpdatedAtMs()))
+			t.row("  "+cell.name, moment(cell.GetStartMs()), p.GetRegion(), digits(p.GetCount()),
+				sinceOr(nowMs, p.GetUpdatedAtMs()))
 		}
 	}
 	t.flush()

@@ -26,7 +26,8 @@ type shapeFlags struct {
 }
 
 func (f shapeFlags) shape() *controlv1.PreviewShape {
-	shape := &controlv1.PreviewShape{Regions: f.Regions, NodesPerRegion: f.Nodes, Keys: f.Keys, HotShare: f.Hot, OverlapShare: f.Overlap, Limit: f.Limit}
+	shape := &controlv1.PreviewShape{Regions: f.Regions, NodesPerRegion: f.Nodes, Keys: f.Keys, HotShare: f.Hot,
+		OverlapShare: f.Overlap, Limit: f.Limit}
 	if f.Duration != nil {
 		ms := f.Duration.Milliseconds()
 		shape.WindowMs = &ms
@@ -73,7 +74,8 @@ func (s simulate) Run(c *call) error {
 }
 
 func (c *call) preview(document, old string, withoutFleet bool, f shapeFlags) error {
-	req := &controlv1.PreviewRolloutRequest{Tuning: document, WithoutFleet: withoutFleet, Shape: f.shape(), TimeMaxMs: f.Within.Milliseconds()}
+	req := &controlv1.PreviewRolloutRequest{Tuning: document, WithoutFleet: withoutFleet, Shape: f.shape(),
+		TimeMaxMs: f.Within.Milliseconds()}
 	if old != "" {
 		var err error
 		if req.OldTuning, err = tuningDocument(old); err != nil {
@@ -89,7 +91,8 @@ func (c *call) preview(document, old string, withoutFleet bool, f shapeFlags) er
 
 // flagsOf are the flags that set fields of the shape.
 func flagsOf(fields []string) []string {
-	names := map[string]string{"nodes_per_region": "nodes", "hot_share": "hot", "overlap_share": "overlap", "window_ms": "duration"}
+	names := map[string]string{"nodes_per_region": "nodes", "hot_share": "hot", "overlap_share": "overlap",
+		"window_ms": "duration"}
 	flags := make([]string, len(fields))
 	for i, f := range fields {
 		flags[i] = "--" + cmp.Or(names[f], f)
@@ -99,7 +102,8 @@ func flagsOf(fields []string) []string {
 
 func writePreview(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 	s := a.GetShape()
-	_, _ = fmt.Fprintf(w, "%s in %s; %s active in a window of %s, with limits of %s; %.3g %% hot, %.3g %% in several regions\n",
+	_, _ = fmt.Fprintf(w, "%s in %s; %s active in a window of %s, with limits of %s; %.3g %% hot, %.3g %% in several "+
+		"regions\n",
 		plural(int64(a.GetNodes()), "node"), plural(int64(s.GetRegions()), "region"), plural(s.GetKeys(), "key"),
 		span(s.GetWindowMs()), digits(s.GetLimit()), 100*s.GetHotShare(), 100*s.GetOverlapShare())
 	if assumed := a.GetAssumed(); len(assumed) > 0 {
@@ -115,9 +119,15 @@ func writePreview(w io.Writer, a *controlv1.PreviewRolloutResponse) {
 	}{
 		{"MySQL rows written a second", (*controlv1.PreviewPrediction).GetRowsWrittenPerS, ""},
 		{"MySQL rows read a second", (*controlv1.PreviewPrediction).GetRowsReadPerS, ""},
-		{"convergence delay, median", func(p *controlv1.PreviewPrediction) float64 { return float64(p.GetConvergenceP50Ms()) }, "ms"},
-		{"convergence delay, 99 %", func(p *controlv1.PreviewPrediction) float64 { return float64(p.GetConvergenceP99Ms()) }, "ms"},
-		{"  of keys near their limit", func(p *controlv1.PreviewPrediction) float64 { return float64(p.GetConvergenceHotP99Ms()) }, "ms"},
+		{"convergence delay, median", func(p *controlv1.PreviewPrediction) float64 {
+			return float64(p.GetConvergenceP50Ms())
+		}, "ms"},
+		{"convergence delay, 99 %", func(p *controlv1.PreviewPrediction) float64 {
+			return float64(p.GetConvergenceP99Ms())
+		}, "ms"},
+		{"  of keys near their limit", func(p *controlv1.PreviewPrediction) float64 {
+			return float64(p.GetConvergenceHotP99Ms())
+		}, "ms"},
 		{"share never told elsewhere", (*controlv1.PreviewPrediction).GetUnknownShare, ""},
 		{"admitted/limit, at the worst", (*controlv1.PreviewPrediction).GetOvershoot, ""},
 		{"admitted/limit, ordinarily", (*controlv1.PreviewPrediction).GetOrdinaryOvershoot, ""},

@@ -59,7 +59,8 @@ func (c *call) watchReset(reset *controlv1.Reset) error {
 		}
 		have := 0
 		have, missing = resetProgress(fleet.Msg.GetNodes(), reset.GetSetAtMs())
-		if text := fmt.Sprintf("%d of %s that live have it", have, plural(int64(have+len(missing)), "node")); text != said && !c.json {
+		if text := fmt.Sprintf("%d of %s that live have it", have, plural(int64(have+len(missing)), "node")); text != said &&
+			!c.json {
 			_, _ = fmt.Fprintln(c.stdout, text)
 			said = text
 		}
@@ -97,7 +98,8 @@ type resetList struct{ space }
 
 // Run lists a namespace's resets.
 func (r resetList) Run(c *call) error {
-	answer, err := c.settings.ListResets(c.ctx, connect.NewRequest(&controlv1.ListResetsRequest{Workspace: r.Workspace, Namespace: r.Namespace}))
+	answer, err := c.settings.ListResets(c.ctx,
+		connect.NewRequest(&controlv1.ListResetsRequest{Workspace: r.Workspace, Namespace: r.Namespace}))
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,8 @@ func (r retireStart) Run(c *call) error {
 	}
 	quiet, soak, within := r.Quiet.Milliseconds(), r.Soak.Milliseconds(), r.HealthWithin.Milliseconds()
 	answer, err := c.retirements.StartRetirement(c.ctx, connect.NewRequest(&controlv1.StartRetirementRequest{
-		Actor: actor, Reason: r.Reason, Table: r.Table, QuietMs: &quiet, SoakMs: &soak, HealthWithinMs: &within, BatchRows: &r.BatchRows,
+		Actor: actor, Reason: r.Reason, Table: r.Table, QuietMs: &quiet, SoakMs: &soak, HealthWithinMs: &within,
+		BatchRows: &r.BatchRows,
 	}))
 	if err != nil {
 		return err
@@ -58,7 +59,8 @@ func (r retireStatus) Run(c *call) error {
 	if r.Watch {
 		return c.watchRetirement(r.Table, max(r.Every, 10*time.Millisecond))
 	}
-	answer, err := c.retirements.RetirementStatus(c.ctx, connect.NewRequest(&controlv1.RetirementStatusRequest{Table: r.Table}))
+	answer, err := c.retirements.RetirementStatus(c.ctx,
+		connect.NewRequest(&controlv1.RetirementStatusRequest{Table: r.Table}))
 	if err != nil {
 		return err
 	}
@@ -80,13 +82,15 @@ func (r retireApprove) Run(c *call) error {
 		return err
 	}
 	if r.What == "drop" {
-		answer, err := c.retirements.ApproveDrop(c.ctx, connect.NewRequest(&controlv1.ApproveDropRequest{Actor: actor, Reason: r.Reason, Table: r.Table}))
+		answer, err := c.retirements.ApproveDrop(c.ctx,
+			connect.NewRequest(&controlv1.ApproveDropRequest{Actor: actor, Reason: r.Reason, Table: r.Table}))
 		if err != nil {
 			return err
 		}
 		return c.print(answer.Msg, func(w io.Writer) { c.writeRetirement(w, answer.Msg.GetRetirement()) })
 	}
-	answer, err := c.retirements.ApproveRename(c.ctx, connect.NewRequest(&controlv1.ApproveRenameRequest{Actor: actor, Reason: r.Reason, Table: r.Table}))
+	answer, err := c.retirements.ApproveRename(c.ctx,
+		connect.NewRequest(&controlv1.ApproveRenameRequest{Actor: actor, Reason: r.Reason, Table: r.Table}))
 	if err != nil {
 		return err
 	}
@@ -104,7 +108,8 @@ func (r retireAbort) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	answer, err := c.retirements.AbortRetirement(c.ctx, connect.NewRequest(&controlv1.AbortRetirementRequest{Actor: actor, Reason: r.Reason, Table: r.Table}))
+	answer, err := c.retirements.AbortRetirement(c.ctx,
+		connect.NewRequest(&controlv1.AbortRetirementRequest{Actor: actor, Reason: r.Reason, Table: r.Table}))
 	if err != nil {
 		return err
 	}
@@ -119,13 +124,15 @@ type retireHistory struct {
 // Run lists retirements, or what happened in the newest.
 func (r retireHistory) Run(c *call) error {
 	if r.Events {
-		answer, err := c.retirements.RetirementStatus(c.ctx, connect.NewRequest(&controlv1.RetirementStatusRequest{Table: r.Table}))
+		answer, err := c.retirements.RetirementStatus(c.ctx,
+			connect.NewRequest(&controlv1.RetirementStatusRequest{Table: r.Table}))
 		if err != nil {
 			return err
 		}
 		return c.print(answer.Msg, func(w io.Writer) { writeRetirementEvents(w, answer.Msg.GetRetirement()) })
 	}
-	answer, err := c.retirements.ListRetirements(c.ctx, connect.NewRequest(&controlv1.ListRetirementsRequest{Table: r.Table}))
+	answer, err := c.retirements.ListRetirements(c.ctx,
+		connect.NewRequest(&controlv1.ListRetirementsRequest{Table: r.Table}))
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,8 @@ import (
 // watchRetirement watches the newest retirement of a table.
 func (c *call) watchRetirement(table string, every time.Duration) error {
 	return c.watch(every, "retire status", func(ctx context.Context) (sight, error) {
-		answer, err := c.retirements.RetirementStatus(ctx, connect.NewRequest(&controlv1.RetirementStatusRequest{Table: table}))
+		answer, err := c.retirements.RetirementStatus(ctx,
+			connect.NewRequest(&controlv1.RetirementStatusRequest{Table: table}))
 		if err != nil {
 			return sight{}, err
 		}
@@ -102,7 +103,8 @@ func (c *call) writeEvidence(w io.Writer, r *controlv1.Retirement) {
 	t.row("rows deleted", digits(r.GetRowsDeleted()))
 	health := e.GetHealthProblem()
 	if health == "" {
-		health = fmt.Sprintf("healthy in %s, %s, for %s", plural(int64(e.GetRegions()), "region"), plural(int64(e.GetNodes()), "node"), span(max(0, e.GetAtMs()-e.GetHealthySinceMs())))
+		health = fmt.Sprintf("healthy in %s, %s, for %s", plural(int64(e.GetRegions()), "region"),
+			plural(int64(e.GetNodes()), "node"), span(max(0, e.GetAtMs()-e.GetHealthySinceMs())))
 	}
 	t.row("counts", health)
 	t.flush()

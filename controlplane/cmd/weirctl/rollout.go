@@ -63,7 +63,9 @@ func (r rolloutStart) Run(c *call) error {
 	if r.DryRun {
 		return c.print(&controlv1.GetTuningResponse{Tunings: inForce}, func(io.Writer) {}) // the diff has said it
 	}
-	answer, err := c.rollouts.StartRollout(c.ctx, connect.NewRequest(&controlv1.StartRolloutRequest{Actor: actor, Reason: r.Reason, Id: r.ID, Tuning: document, Plan: plan}))
+	answer, err := c.rollouts.StartRollout(c.ctx,
+		connect.NewRequest(&controlv1.StartRolloutRequest{Actor: actor, Reason: r.Reason, Id: r.ID, Tuning: document,
+			Plan: plan}))
 	if err != nil {
 		return err
 	}
@@ -77,7 +79,8 @@ func (r rolloutStart) Run(c *call) error {
 }
 
 // errNoStage stops no --dry-run, which looks at the tuning alone.
-var errNoStage = errors.New("no stage is named: say where it begins with --stage REGION, and --stage all where it ends, or give a --plan")
+var errNoStage = errors.New("no stage is named: say where it begins with --stage REGION, and --stage all where it " +
+	"ends, or give a --plan")
 
 // wrong is an error of a file or a flag.
 func wrong(err error) error {
@@ -154,7 +157,8 @@ func parseStage(text string) (*controlv1.RolloutStage, error) {
 	default:
 		stage.Regions = strings.Split(where, ",")
 		if slices.Contains(stage.Regions, "") {
-			return nil, fmt.Errorf("--stage %q: a region has no name (want regions as in eu,us, a share as in 50%%, or all)", text)
+			return nil, fmt.Errorf("--stage %q: a region has no name (want regions as in eu,us, a share as in 50%%, or all)",
+				text)
 		}
 	}
 	return stage, nil
@@ -230,7 +234,8 @@ func (r rolloutApprove) Run(c *call) error {
 		}
 		asked = max(1, answer.Msg.GetRollout().GetAsked()) // 1 of one that has not asked: the API says how it stands
 	}
-	return r.order(c, &controlv1.OperateRolloutRequest{Action: controlv1.RolloutAction_ROLLOUT_ACTION_APPROVE, Stage: r.Stage, Asked: asked})
+	return r.order(c, &controlv1.OperateRolloutRequest{Action: controlv1.RolloutAction_ROLLOUT_ACTION_APPROVE,
+		Stage: r.Stage, Asked: asked})
 }
 
 // Run pauses.

@@ -96,7 +96,8 @@ func (c *call) writeRollout(w io.Writer, r *controlv1.Rollout) {
 	writeQueries(w, r)
 	switch {
 	case r.GetPhase() == "awaiting_approval":
-		_, _ = fmt.Fprintf(w, "\nLet it go on with: weirctl rollout approve %s --stage %d --asked %d --reason TEXT\n", plain(r.GetId()), r.GetStage(), r.GetAsked())
+		_, _ = fmt.Fprintf(w, "\nLet it go on with: weirctl rollout approve %s --stage %d --asked %d --reason TEXT\n",
+			plain(r.GetId()), r.GetStage(), r.GetAsked())
 	case r.GetPausedBy() != "":
 		_, _ = fmt.Fprintf(w, "\nLet it go on with: weirctl rollout resume %s --reason TEXT\n", plain(r.GetId()))
 	}
@@ -190,7 +191,8 @@ func writeRollouts(w io.Writer, list *controlv1.ListRolloutsResponse) {
 		if at := r.GetEndedAtMs(); at > 0 {
 			took = span(at - r.GetStartedAtMs())
 		}
-		t.long(60, r.GetId(), moment(r.GetStartedAtMs()), r.GetActor(), r.GetReason(), took, because(r.GetPhase(), r.GetWhy()))
+		t.long(60, r.GetId(), moment(r.GetStartedAtMs()), r.GetActor(), r.GetReason(), took,
+			because(r.GetPhase(), r.GetWhy()))
 	}
 	t.flush()
 }

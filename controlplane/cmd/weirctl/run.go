@@ -175,7 +175,8 @@ func run(ctx context.Context, args []string, t terminal) (code int) {
 		return t.fail(err, exitUsage, "See weirctl --help.")
 	}
 	if !strings.HasPrefix(c.API, "http://") && !strings.HasPrefix(c.API, "https://") {
-		return t.fail(fmt.Errorf("--api is %s, want http://host:port or https://host:port", c.API), exitUsage, "Correct --api or WEIR_API.")
+		return t.fail(fmt.Errorf("--api is %s, want http://host:port or https://host:port", c.API), exitUsage,
+			"Correct --api or WEIR_API.")
 	}
 	patient := ctx
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
@@ -236,7 +237,9 @@ type told struct {
 func (t *told) Unwrap() error { return t.error }
 
 // look are the commands that show what there is.
-var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout history", "retire": "retire status", "simulate": "rollout history", "token": "token list", "override": "override list", "namespace": "namespace list", "keys": "keys top", "reset": "resets", "fleet": "fleet", "health": "health", "doctor": "doctor", "audit": "audit"}
+var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout history", "retire": "retire status",
+	"simulate": "rollout history", "token": "token list", "override": "override list", "namespace": "namespace list",
+	"keys": "keys top", "reset": "resets", "fleet": "fleet", "health": "health", "doctor": "doctor", "audit": "audit"}
 
 // explain gives an error its exit code, and says what to do next.
 func explain(ctx context.Context, err error, api, area string) (code int, hint string) {
@@ -263,14 +266,17 @@ func explain(ctx context.Context, err error, api, area string) (code int, hint s
 		if connect.IsWireError(err) {
 			return exitUnavailable, fmt.Sprintf("weir-control itself answers; %s/readyz shows what does not.", api)
 		}
-		return exitUnreachable, fmt.Sprintf("The API at %s cannot be reached: start weir-control there, or name another with --api or WEIR_API.", api)
+		return exitUnreachable, fmt.Sprintf("The API at %s cannot be reached: start weir-control there, or name another "+
+			"with --api or WEIR_API.", api)
 	case connect.CodeUnauthenticated:
-		return exitFailure, "Set WEIR_TOKEN or --token-file to a token that is in force; an admin makes one with weirctl token create."
+		return exitFailure, "Set WEIR_TOKEN or --token-file to a token that is in force; an admin makes one with weirctl " +
+			"token create."
 	case connect.CodePermissionDenied:
 		if connect.IsWireError(err) {
 			return exitFailure, "Use a token of that role; an admin makes one with weirctl token create."
 		}
-		return exitFailure, "weir-control on loopback takes requests for hosts that it knows; let it allow the name of a proxy with --api-allowed-hosts."
+		return exitFailure, "weir-control on loopback takes requests for hosts that it knows; let it allow the name of a " +
+			"proxy with --api-allowed-hosts."
 	case connect.CodeFailedPrecondition, connect.CodeNotFound:
 		if area == "retire" && rpc.Code() == connect.CodeNotFound {
 			return exitFailure, "Start one, if the table is still there: see weirctl retire start --help."
@@ -281,10 +287,12 @@ func explain(ctx context.Context, err error, api, area string) (code int, hint s
 		return exitFailure, "Nothing has changed. See what is there: weirctl " + look[area] + "."
 	case connect.CodeUnknown:
 		if !connect.IsWireError(err) { // the connection broke under the call
-			return exitUnreachable, fmt.Sprintf("The connection to %s broke. If it asks callers for certificates, see --cert and --key. %s", api, afterwards)
+			return exitUnreachable, fmt.Sprintf("The connection to %s broke. If it asks callers for certificates, see --cert "+
+				"and --key. %s", api, afterwards)
 		}
 	case connect.CodeUnimplemented:
-		return exitFailure, fmt.Sprintf("Either %s is not the API of a weir-control, or that one is older than this weirctl: correct --api, or upgrade it.", api)
+		return exitFailure, fmt.Sprintf("Either %s is not the API of a weir-control, or that one is older than this "+
+			"weirctl: correct --api, or upgrade it.", api)
 	}
 	return exitFailure, "The cause is in weir-control's log."
 }

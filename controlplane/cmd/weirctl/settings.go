@@ -107,7 +107,8 @@ type overrideList struct {
 
 // Run lists a namespace's overrides.
 func (o overrideList) Run(c *call) error {
-	answer, err := c.settings.ListOverrides(c.ctx, connect.NewRequest(&controlv1.ListOverridesRequest{Workspace: o.Workspace, Namespace: o.Namespace, After: o.After}))
+	answer, err := c.settings.ListOverrides(c.ctx,
+		connect.NewRequest(&controlv1.ListOverridesRequest{Workspace: o.Workspace, Namespace: o.Namespace, After: o.After}))
 	if err != nil {
 		return err
 	}
@@ -180,7 +181,8 @@ type namespaceList struct {
 
 // Run lists a workspace's namespaces.
 func (n namespaceList) Run(c *call) error {
-	answer, err := c.settings.ListNamespaces(c.ctx, connect.NewRequest(&controlv1.ListNamespacesRequest{Workspace: n.Workspace, After: n.After}))
+	answer, err := c.settings.ListNamespaces(c.ctx,
+		connect.NewRequest(&controlv1.ListNamespacesRequest{Workspace: n.Workspace, After: n.After}))
 	if err != nil {
 		return err
 	}

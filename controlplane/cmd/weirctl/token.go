@@ -24,7 +24,8 @@ func (t tokenCreate) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	answer, err := c.tokens.CreateToken(c.ctx, connect.NewRequest(&controlv1.CreateTokenRequest{Actor: actor, Reason: t.Reason, Name: t.Name, Role: t.Role}))
+	answer, err := c.tokens.CreateToken(c.ctx,
+		connect.NewRequest(&controlv1.CreateTokenRequest{Actor: actor, Reason: t.Reason, Name: t.Name, Role: t.Role}))
 	if err != nil {
 		return err
 	}
@@ -45,11 +46,14 @@ func (t tokenRevoke) Run(c *call) error {
 	if err != nil {
 		return err
 	}
-	answer, err := c.tokens.RevokeToken(c.ctx, connect.NewRequest(&controlv1.RevokeTokenRequest{Actor: actor, Reason: t.Reason, Name: t.Name}))
+	answer, err := c.tokens.RevokeToken(c.ctx,
+		connect.NewRequest(&controlv1.RevokeTokenRequest{Actor: actor, Reason: t.Reason, Name: t.Name}))
 	if err != nil {
 		return err
 	}
-	return c.print(answer.Msg, func(w io.Writer) { _, _ = fmt.Fprintf(w, "token %s opens nothing any more\n", plain(t.Name)) })
+	return c.print(answer.Msg, func(w io.Writer) {
+		_, _ = fmt.Fprintf(w, "token %s opens nothing any more\n", plain(t.Name))
+	})
 }
 
 type tokenList struct {

@@ -25,7 +25,8 @@ type tuningFlags struct {
 func (f tuningFlags) chosen(inForce []*controlv1.RegionTuning) (string, error) {
 	switch {
 	case f.Tuning == "" && len(f.Set) == 0:
-		return "", errors.New("no tuning is named: change what is in force with --set FIELD=VALUE, or give a whole document with --tuning FILE")
+		return "", errors.New("no tuning is named: change what is in force with --set FIELD=VALUE, or give a whole " +
+			"document with --tuning FILE")
 	case len(f.Set) == 0:
 		return tuningDocument(f.Tuning)
 	case f.Tuning != "":
@@ -75,7 +76,8 @@ func baseOf(inForce []*controlv1.RegionTuning, from string) (string, error) {
 	}
 	first := inForce[0].GetDocument()
 	if slices.ContainsFunc(inForce, func(t *controlv1.RegionTuning) bool { return t.GetDocument() != first }) {
-		return "", fmt.Errorf("regions have different tunings in force: say whose --set changes with --from (%s)", strings.Join(names, ", "))
+		return "", fmt.Errorf("regions have different tunings in force: say whose --set changes with --from (%s)",
+			strings.Join(names, ", "))
 	}
 	return first, nil
 }

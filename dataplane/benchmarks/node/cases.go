@@ -79,7 +79,8 @@ func dial(address string, n int, newCall func(conn *grpc.ClientConn, i int) call
 }
 
 func request(i int) *weirv1.LimitRequest {
-	return &weirv1.LimitRequest{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprint("user_", i), Limit: 1e15, DurationMs: 60_000}
+	return &weirv1.LimitRequest{Workspace: "acme", Namespace: "api", Identifier: fmt.Sprint("user_", i), Limit: 1e15,
+		DurationMs: 60_000}
 }
 
 var errNotAllowed = errors.New("not allowed")
@@ -131,7 +132,8 @@ func limitStream(ctx context.Context, s *server, n int) (callers, error) {
 	var shared []*turns
 	c, err := dial(s.grpc, n, func(conn *grpc.ClientConn, i int) call {
 		if i < connections {
-			stream, err := conn.NewStream(ctx, &weirv1.RateLimitService_ServiceDesc.Streams[0], weirv1.RateLimitService_LimitStream_FullMethodName, grpc.ForceCodecV2(asIs{}))
+			stream, err := conn.NewStream(ctx, &weirv1.RateLimitService_ServiceDesc.Streams[0],
+				weirv1.RateLimitService_LimitStream_FullMethodName, grpc.ForceCodecV2(asIs{}))
 			failed = errors.Join(failed, err)
 			shared = append(shared, newTurns(stream))
 		}
@@ -144,9 +146,11 @@ func limitStream(ctx context.Context, s *server, n int) (callers, error) {
 func postJSON(_ context.Context, s *server, n int) (c callers, err error) {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: n}}
 	for i := range n {
-		body := fmt.Appendf(nil, `{"workspace":"acme","namespace":"api","identifier":"user_%d","limit":1000000000000000,"duration_ms":60000}`, i)
+		body := fmt.Appendf(nil,
+			`{"workspace":"acme","namespace":"api","identifier":"user_%d","limit":1000000000000000,"duration_ms":60000}`, i)
 		c.call = append(c.call, func(ctx context.Context) error {
-			r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.http+weirv1.RateLimitService_Limit_FullMethodName, bytes.NewReader(body))
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost,
+				"http://"+s.http+weirv1.RateLimitService_Limit_FullMethodName, bytes.NewReader(body))
 			if err != nil {
 				return err
 			}

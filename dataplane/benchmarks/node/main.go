@@ -47,7 +47,8 @@ func main() {
 	flag.Float64Var(&o.seconds, "seconds", 2, "how long a case is measured in a round")
 	flag.IntVar(&o.rounds, "rounds", 3, "how often each case is measured; the median is shown")
 	flag.IntVar(&o.callers, "callers", 64, "callers at the same time")
-	flag.Float64Var(&o.rate, "rate", 0, "calls a second for an open loop; 0 is a closed loop (Redis outage: 80 % of what it keeps up with)")
+	flag.Float64Var(&o.rate, "rate", 0,
+		"calls a second for an open loop; 0 is a closed loop (Redis outage: 80 % of what it keeps up with)")
 	flag.Float64Var(&o.phase, "phase", 4, "how many seconds each phase of the Redis outage takes in a round")
 	flag.Parse()
 	o.cases = regexp.MustCompile(*pattern)
@@ -114,9 +115,11 @@ func print(o options, r results) {
 	if o.rate > 0 {
 		loop = fmt.Sprintf("open loop of %v calls a second", o.rate)
 	}
-	fmt.Printf("%d rounds of %v s, %d callers, %s; %s, %d CPUs.\n\n", o.rounds, o.seconds, o.callers, loop, runtime.Version(), runtime.NumCPU())
+	fmt.Printf("%d rounds of %v s, %d callers, %s; %s, %d CPUs.\n\n", o.rounds, o.seconds, o.callers, loop,
+		runtime.Version(), runtime.NumCPU())
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 1, ' ', 0)
-	fmt.Fprintln(w, "| case\t| server CPU µs/decision\t| beside\t| ratio\t| decisions/s\t| p50 ms\t| p99 ms\t| p99.9 ms\t|")
+	fmt.Fprintln(w,
+		"| case\t| server CPU µs/decision\t| beside\t| ratio\t| decisions/s\t| p50 ms\t| p99 ms\t| p99.9 ms\t|")
 	fmt.Fprintln(w, "| ---\t| ---\t| ---\t| ---\t| ---\t| ---\t| ---\t| ---\t|")
 	for _, c := range cases {
 		all := r[c.name]
@@ -129,7 +132,8 @@ func print(o options, r results) {
 			ratio = fmt.Sprintf("%.2f", m.cpuMicros/median(bare).cpuMicros)
 		}
 		ms := func(q float64) float64 { return float64(m.latency.ValueAtQuantile(q)) / 1000 }
-		fmt.Fprintf(w, "| %s\t| %.1f\t| %s\t| %s\t| %.0f\t| %.2f\t| %.2f\t| %.2f\t|\n", c.name, m.cpuMicros, c.beside, ratio, m.perSecond, ms(50), ms(99), ms(99.9))
+		fmt.Fprintf(w, "| %s\t| %.1f\t| %s\t| %s\t| %.0f\t| %.2f\t| %.2f\t| %.2f\t|\n", c.name, m.cpuMicros, c.beside, ratio,
+			m.perSecond, ms(50), ms(99), ms(99.9))
 	}
 	_ = w.Flush()
 }

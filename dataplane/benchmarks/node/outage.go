@@ -143,7 +143,8 @@ func (a *outage) bars() (all []bar) {
 		if p.happen == nil {
 			continue
 		}
-		b := bar{text: fmt.Sprintf("%% of calls over %d ms, %s, more than healthy", spikeMicros/1000, p.name), most: spikePercent}
+		b := bar{text: fmt.Sprintf("%% of calls over %d ms, %s, more than healthy", spikeMicros/1000, p.name),
+			most: spikePercent}
 		if b.found = len(a.latency) == len(phases) && percentOver(a.latency[0]) <= healthyPercentMax; b.found {
 			b.got = max(0, percentOver(a.latency[i])-percentOver(a.latency[0]))
 		}
@@ -167,14 +168,16 @@ func percentOver(l *hdrhistogram.Histogram) float64 {
 }
 
 func (a *outage) print(out io.Writer, o options) {
-	fmt.Fprintf(out, "\nweir-node with a Redis that is killed and started again: open loop of %.0f calls a second (by round), %v s each phase.\n\n", a.rates, o.phase)
+	fmt.Fprintf(out, "\nweir-node with a Redis that is killed and started again: open loop of %.0f calls a second (by "+
+		"round), %v s each phase.\n\n", a.rates, o.phase)
 	w := tabwriter.NewWriter(out, 0, 0, 1, ' ', 0)
 	fmt.Fprintf(w, "| phase\t| calls\t| p50 ms\t| p99 ms\t| p99.9 ms\t| max ms\t| over %d ms\t| %%\t|\n", spikeMicros/1000)
 	fmt.Fprintln(w, "| ---\t| ---\t| ---\t| ---\t| ---\t| ---\t| ---\t| ---\t|")
 	for i, p := range phases {
 		l := a.latency[i]
 		ms := func(q float64) float64 { return float64(l.ValueAtQuantile(q)) / 1000 }
-		fmt.Fprintf(w, "| %s\t| %d\t| %.2f\t| %.2f\t| %.2f\t| %.2f\t| %d\t| %.3f\t|\n", p.name, l.TotalCount(), ms(50), ms(99), ms(99.9), float64(l.Max())/1000, over(l), percentOver(l))
+		fmt.Fprintf(w, "| %s\t| %d\t| %.2f\t| %.2f\t| %.2f\t| %.2f\t| %d\t| %.3f\t|\n", p.name, l.TotalCount(), ms(50),
+			ms(99), ms(99.9), float64(l.Max())/1000, over(l), percentOver(l))
 	}
 	_ = w.Flush()
 }

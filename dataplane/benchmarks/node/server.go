@@ -142,7 +142,8 @@ func serve(kind string) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(folder) }()
-	kinds := map[string]func(folder string) (http, grpc net.Addr, err error){bareEcho: serveBare, weir: serveWeir, weirWithRedis: serveWeir}
+	kinds := map[string]func(folder string) (http, grpc net.Addr, err error){
+		bareEcho: serveBare, weir: serveWeir, weirWithRedis: serveWeir}
 	start, ok := kinds[kind]
 	if !ok {
 		return fmt.Errorf("no server is called %q", kind)
@@ -173,7 +174,8 @@ type (
 )
 
 func (bare) Limit(context.Context, *weirv1.LimitRequest) (*weirv1.LimitResponse, error) {
-	return &weirv1.LimitResponse{Allowed: true, Limit: 1e15, Remaining: 1e15 - 1, ResetAtMs: 1_795_203_540_000, Current: 1, Source: weirv1.Source_SOURCE_LOCAL}, nil
+	return &weirv1.LimitResponse{Allowed: true, Limit: 1e15, Remaining: 1e15 - 1, ResetAtMs: 1_795_203_540_000, Current: 1,
+		Source: weirv1.Source_SOURCE_LOCAL}, nil
 }
 
 func (bareRLS) ShouldRateLimit(context.Context, *rlsv3.RateLimitRequest) (*rlsv3.RateLimitResponse, error) {
@@ -216,7 +218,8 @@ func serveWeir(folder string) (httpAddr, grpcAddr net.Addr, err error) {
 	if err := os.WriteFile(path, []byte(rules), 0o600); err != nil {
 		return nil, nil, err
 	}
-	args := []string{"--rls-rules=" + path, "--listen=127.0.0.1:0", "--grpc-listen=127.0.0.1:0", "--admin-listen=127.0.0.1:0"}
+	args := []string{"--rls-rules=" + path, "--listen=127.0.0.1:0", "--grpc-listen=127.0.0.1:0",
+		"--admin-listen=127.0.0.1:0"}
 	if redis := os.Getenv(serverRedis); redis != "" {
 		args = append(args, "--region=eu", "--redis-url=redis://"+redis)
 	}

@@ -29,7 +29,8 @@ func checkLimit(l Limiter, limit int64) error {
 			got.WriteString(map[bool]string{true: "+", false: "-"}[decide(Identifier(i))])
 		}
 		if got.String() != want {
-			return fmt.Errorf("%s with a limit of %d answers identifier %d with %s, not %s", l.Name, limit, i, got.String(), want)
+			return fmt.Errorf("%s with a limit of %d answers identifier %d with %s, not %s", l.Name, limit, i,
+				got.String(), want)
 		}
 	}
 	return nil

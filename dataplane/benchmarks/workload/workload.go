@@ -46,15 +46,22 @@ const (
 // The cases, in the order of tables.
 var (
 	Hot     = Case{Name: "hot", About: "one identifier", Identifiers: 1, Limit: Never, draw: drawOne}
-	Uniform = Case{Name: "uniform100k", About: "100,000 identifiers, each as likely as any other", Identifiers: 100_000, Limit: Never, draw: drawUniform}
-	Zipf    = Case{Name: "zipf1m", About: "1,000,000 identifiers, Zipf with s = 1.1", Identifiers: 1_000_000, Limit: Never, draw: drawZipf}
-	Denied  = Case{Name: "denied", About: "one identifier, over its limit", Identifiers: 1, Limit: Once, Denied: true, draw: drawOne}
-	First   = Case{Name: "first", About: "identifiers never seen before; the table grows meanwhile", Limit: Never, Fresh: true}
+	Uniform = Case{Name: "uniform100k", About: "100,000 identifiers, each as likely as any other", Identifiers: 100_000,
+		Limit: Never, draw: drawUniform}
+	Zipf = Case{Name: "zipf1m", About: "1,000,000 identifiers, Zipf with s = 1.1", Identifiers: 1_000_000, Limit: Never,
+		draw: drawZipf}
+	Denied = Case{Name: "denied", About: "one identifier, over its limit", Identifiers: 1, Limit: Once, Denied: true,
+		draw: drawOne}
+	First = Case{Name: "first", About: "identifiers never seen before; the table grows meanwhile",
+		Limit: Never, Fresh: true}
 
 	// These are Hot, for other ways to ask Weir.
-	Batch    = Case{Name: "batch4", About: "four known identifiers in one call", Identifiers: 1, Limit: Never, Ours: true, draw: drawOne}
-	Handle   = Case{Name: "handle", About: "one identifier, through a handle on it", Identifiers: 1, Limit: Never, Ours: true, draw: drawOne}
-	HandleAt = Case{Name: "handle-at", About: "the same, by callers who tell the time themselves", Identifiers: 1, Limit: Never, Ours: true, draw: drawOne}
+	Batch = Case{Name: "batch4", About: "four known identifiers in one call", Identifiers: 1, Limit: Never, Ours: true,
+		draw: drawOne}
+	Handle = Case{Name: "handle", About: "one identifier, through a handle on it", Identifiers: 1, Limit: Never,
+		Ours: true, draw: drawOne}
+	HandleAt = Case{Name: "handle-at", About: "the same, by callers who tell the time themselves", Identifiers: 1,
+		Limit: Never, Ours: true, draw: drawOne}
 
 	Cases = []Case{Hot, Uniform, Zipf, Denied, First, Batch, Handle, HandleAt}
 )

@@ -76,7 +76,9 @@ func (r *Runner) Preview(ctx context.Context, ask controlplane.PreviewAsk) (cont
 	case caller.Err() != nil:
 		return answer, fmt.Errorf("preview: %w", caller.Err())
 	case told == nil:
-		slices.SortFunc(answer.Curve, func(a, b controlplane.Prediction) int { return cmp.Compare(a.NewsIntervalMs, b.NewsIntervalMs) })
+		slices.SortFunc(answer.Curve, func(a, b controlplane.Prediction) int {
+			return cmp.Compare(a.NewsIntervalMs, b.NewsIntervalMs)
+		})
 		if ctx.Err() != nil {
 			answer.Notes = append(answer.Notes, "the curve is not complete: time was up")
 		}
@@ -100,10 +102,12 @@ func outOfTime(had, half time.Duration) error {
 	}
 	enough := (max(2*takes, had) * 5 / 4).Round(time.Second) // with a quarter to spare
 	if enough > controlplane.PreviewTimeMax {
-		return fmt.Errorf("%w: the simulation was not done within %v, and would take %s%v (at most %v): give it a shorter window or fewer nodes",
+		return fmt.Errorf("%w: the simulation was not done within %v, and would take %s%v (at most %v): give it a shorter "+
+			"window or fewer nodes",
 			controlplane.ErrInvalid, had, about, enough, controlplane.PreviewTimeMax)
 	}
-	return fmt.Errorf("%w: the simulation was not done within %v: allow it %s%v (at most %v)", controlplane.ErrInvalid, had, about, enough, controlplane.PreviewTimeMax)
+	return fmt.Errorf("%w: the simulation was not done within %v: allow it %s%v (at most %v)", controlplane.ErrInvalid,
+		had, about, enough, controlplane.PreviewTimeMax)
 }
 
 // read takes lines until there are no more; half is when the first of the two tunings had

@@ -58,7 +58,8 @@ func run(ctx context.Context, p plan, cases, limiters string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%d rounds of %d decisions, %d times a round; %s %s/%s, %d CPUs (%s); %v.\n\n", p.rounds, p.decisions, p.repetitions,
+	fmt.Printf("%d rounds of %d decisions, %d times a round; %s %s/%s, %d CPUs (%s); %v.\n\n", p.rounds, p.decisions,
+		p.repetitions,
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), suite.cpu, time.Since(began).Round(time.Second))
 	r.print(os.Stdout)
 	return nil

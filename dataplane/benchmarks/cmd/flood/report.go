@@ -47,8 +47,10 @@ func (r *report) broken(b bounds) (all []string) {
 	}
 	check(r.blockedAfter, "the caller who was blocked before the flood is allowed after it")
 	check(r.heapMax <= b.heapMax, "the heap grew to %s (at most %s)", mebibytes(r.heapMax), mebibytes(b.heapMax))
-	check(r.decisions.quantile(0.999) <= b.quantileMax, "p99.9 of a decision is %v (at most %v)", r.decisions.quantile(0.999), b.quantileMax)
-	check(r.metrics["weir_entries"] <= float64(r.entriesMax), "the table holds %.0f entries (at most %d)", r.metrics["weir_entries"], r.entriesMax)
+	check(r.decisions.quantile(0.999) <= b.quantileMax, "p99.9 of a decision is %v (at most %v)",
+		r.decisions.quantile(0.999), b.quantileMax)
+	check(r.metrics["weir_entries"] <= float64(r.entriesMax), "the table holds %.0f entries (at most %d)",
+		r.metrics["weir_entries"], r.entriesMax)
 	check(r.denied == 0, "%d decisions on new identifiers were denials", r.denied)
 	return all
 }
@@ -61,7 +63,8 @@ func (r *report) print(w io.Writer) {
 	fmt.Fprintf(w, "heap         %s before, %s at most, %s of it live (bound: %s at most)\n",
 		mebibytes(r.heapBefore), mebibytes(r.heapMax), mebibytes(r.liveMax), mebibytes(heapMaxOf(r.entriesMax)))
 	fmt.Fprintf(w, "entries      %.0f of at most %d\n", r.metrics["weir_entries"], r.entriesMax)
-	fmt.Fprintf(w, "evictions    %.0f idle, %.0f expired\n", r.metrics["weir_evictions_total idle"], r.metrics["weir_evictions_total expired"])
+	fmt.Fprintf(w, "evictions    %.0f idle, %.0f expired\n", r.metrics["weir_evictions_total idle"],
+		r.metrics["weir_evictions_total expired"])
 	fmt.Fprintf(w, "no room for  %.0f new identifiers: decided, not remembered\n", r.metrics["weir_table_full_total"])
 	fmt.Fprintf(w, "blocked      %s\n", map[bool]string{true: "still denied", false: "ALLOWED"}[r.blockedAfter])
 }
