@@ -14,10 +14,12 @@
 // # A cost's way
 //
 //  1. A node accepts it and sends it to its origin, which adds it to the cell and to the shard's changes.
-//  2. Every Interval (200 ms), and unless rows go to peers at least three quarters of one after its last row was
-//     stored, the relay takes the changes, compares each with what it has told about the cell, and appends a row of
-//     news: state, not differences, so that applying it twice, or in any order, is taking the maximum. Once the row is
-//     stored the relay takes off the changes what it had taken before it appended the row.
+//  2. Each time that it has read the news, an Interval (200 ms) after it began to read them the last time and at least
+//     three quarters of one after it was done, the relay takes the changes, compares each with what it has told about
+//     the cell, and appends a row of news: state, not differences, so that applying it twice, or in any order, is taking
+//     the maximum. So what others have told, and the relay is to answer, it answers at once. Once the row is stored the
+//     relay takes off the changes what it had taken before it appended the row. Reads that take long hold it back for
+//     no more than one and a half intervals.
 //  3. The relays of other regions read the rows that they do not have yet, add up the cell's components, and tell their
 //     origins, which store the sum beside the region's own total and announce it to the nodes that listen. A node that
 //     does not hold the key learns it with its first answer. A sum is told once more after store.KeepFor, for a replica

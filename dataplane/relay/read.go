@@ -151,10 +151,7 @@ func (r *reader) use(h hashed, now time.Time) {
 // wake has the shards tell their origins what is new.
 func (r *reader) wake() {
 	for _, s := range r.relay.shards {
-		select {
-		case s.kick <- struct{}{}:
-		default:
-		}
+		wake(s.kick)
 	}
 }
 

@@ -142,12 +142,12 @@ func (r *Relay) Start(ctx context.Context) error {
 	}
 	for _, s := range r.shards {
 		r.loops.Go(func() { s.keepLease(ctx) })
-		r.loops.Go(func() { r.pausing(ctx, s.watched("take changes", s.take)) })
+		r.loops.Go(func() { s.takeAfterReads(ctx) })
 		r.every(ctx, r.interval, s.watched("prune news", s.prune))
 		r.every(ctx, func() time.Duration { return saveEvery }, s.watched("store counts", s.save))
 		r.loops.Go(func() { s.tellWhenWoken(ctx) })
 	}
-	r.every(ctx, r.interval, r.watched("read news", r.reader.read))
+	r.loops.Go(func() { r.readPausing(ctx) })
 	carry := r.watched("carry settings", r.carrySettings)
 	r.every(ctx, r.interval, func(ctx context.Context) {
 		if r.settingsDue(r.cfg.Clock()) {
@@ -231,25 +231,53 @@ func (r *Relay) every(ctx context.Context, interval func() time.Duration, step f
 	r.loops.Go(func() { loop.Every(ctx, cadence, step) })
 }
 
-// pausing runs a step, and again an interval after it has begun and at least three quarters of one after it has ended,
-// until ctx ends: a relay that is far from MySQL writes fewer rows for all others to read. One whose rows go to peers
-// as well, which wait for no store, does not pause longer than the interval.
-func (r *Relay) pausing(ctx context.Context, step func(context.Context)) {
-	for began := time.Now(); ; {
-		interval := r.interval()
-		pause := interval - time.Since(began)
-		if !r.direct {
-			pause = max(pause, interval*3/4)
+// readPausing reads news, and again an interval after it has begun and at least three quarters of one after it has ended,
+// until ctx ends: a relay that is far from MySQL asks less often.
+func (r *Relay) readPausing(ctx context.Context) {
+	read := r.watched("read news", r.reader.read)
+	for began := time.Now(); sleep(ctx, max(r.interval()-time.Since(began), r.interval()*3/4), nil); {
+		began = time.Now()
+		read(ctx)
+		for _, s := range r.shards {
+			wake(s.readEnded)
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+	}
+}
+
+// takeAfterReads takes changes each time that news was read: what the own region is to tell because of them, it tells at
+// once, and a relay that is far from MySQL writes fewer rows for all others to read. Half an interval passes after a
+// take has begun, and reads that fail or take long are not waited for longer than one and a half after it has ended.
+func (s *shard) takeAfterReads(ctx context.Context) {
+	take := s.watched("take changes", s.take)
+	for began := time.Now(); ; {
+		interval := s.relay.interval()
+		ended := time.Now()
+		if !sleep(ctx, interval/2-ended.Sub(began), nil) || !sleep(ctx, interval*3/2-time.Since(ended), s.readEnded) {
 			return
-		case <-timer.C:
 		}
 		began = time.Now()
-		step(ctx)
+		take(ctx)
+	}
+}
+
+// sleep returns after d, or once it is woken; false if ctx has ended.
+func sleep(ctx context.Context, d time.Duration, woken <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-woken:
+	case <-timer.C:
+	}
+	return ctx.Err() == nil
+}
+
+// wake has the loop go on that waits for c, which has room for one.
+func wake(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }
 

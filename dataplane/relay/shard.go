@@ -21,7 +21,10 @@ type shard struct {
 	index  int
 	stream store.Stream
 	book   book
-	kick   chan struct{} // buffered: foreign totals wait to be told
+
+	// Each has room for one.
+	kick      chan struct{} // foreign totals wait to be told
+	readEnded chan struct{} // the news have been read
 
 	mu         sync.Mutex // guards the lease
 	terms      int        // how often the lease was gained
@@ -43,7 +46,8 @@ type shard struct {
 }
 
 func newShard(r *Relay, index int) *shard {
-	s := &shard{relay: r, index: index, stream: store.Stream{Region: r.cfg.Region, Shard: index}, kick: make(chan struct{}, 1)}
+	s := &shard{relay: r, index: index, stream: store.Stream{Region: r.cfg.Region, Shard: index},
+		kick: make(chan struct{}, 1), readEnded: make(chan struct{}, 1)}
 	s.book.init(r.cfg.Origin.Shards())
 	return s
 }
