@@ -17,6 +17,7 @@ type cell struct {
 	// The own region's side.
 	total, limit int64     // as the origin had them last; total only grows
 	told         int64     // toldNothing, toldHash, or the largest count that is stored in the news; only grows
+	handed       int64     // to peers; as told
 	stored       int64     // in the CountStore; only grows
 	refused      bool      // the CountStore takes no row of it
 	grownAt      time.Time // when total last grew; zero is long ago
@@ -72,6 +73,11 @@ type book struct {
 	waiting map[uint32]*cell   // announced by their hash, and not shared: the other regions' first word wakes them
 	due     map[*cell]struct{} // those whose total may have to be told
 	unsaved map[*cell]struct{} // those whose total may have to be stored for good
+
+	epoch    store.Epoch        // that peers are told of; 0 while take does not work
+	unhanded map[*cell]struct{} // those whose total peers may have to be told; empty without peers
+	nudge    chan struct{}      // has room for one: a cell that was kept back is found to be shared; nil without peers
+
 	unsent  map[*cell]struct{} // those whose foreign total the origin may lack
 	parts   map[string]int     // how many cells another region has a part of
 	partMax int                // of these at most; then only cells that are there get one
@@ -87,12 +93,13 @@ func (b *book) init(shards int) {
 	b.parts, b.partMax = make(map[string]int), (regionCellsMax+shards-1)/shards
 	b.cells, b.waiting = make(map[window.Cell]*cell), make(map[uint32]*cell)
 	b.due, b.unsaved, b.unsent = make(map[*cell]struct{}), make(map[*cell]struct{}), make(map[*cell]struct{})
+	b.unhanded = make(map[*cell]struct{})
 }
 
 func (b *book) cellLocked(name *window.Cell) *cell {
 	c := b.cells[*name]
 	if c == nil {
-		c = &cell{name: *name, hash: hashOf(name), told: toldNothing}
+		c = &cell{name: *name, hash: hashOf(name), told: toldNothing, handed: toldNothing}
 		b.cells[*name] = c
 	}
 	return c
@@ -113,15 +120,17 @@ func (b *book) forgetLocked(c *cell) {
 func (b *book) forgetOwn() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.epoch = 0
 	clear(b.waiting)
 	clear(b.due)
 	clear(b.unsaved)
+	clear(b.unhanded)
 	for name, c := range b.cells {
 		if !c.isForeign() {
 			delete(b.cells, name)
 			continue
 		}
-		*c = cell{name: c.name, hash: c.hash, told: toldNothing, shared: c.shared, parts: c.parts, sent: c.sent}
+		*c = cell{name: c.name, hash: c.hash, told: toldNothing, handed: toldNothing, shared: c.shared, parts: c.parts, sent: c.sent}
 	}
 }
 
@@ -151,7 +160,7 @@ func (b *book) sweep() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	gone := func(c *cell) bool { return b.expired(c.name.ExpiresAtMs()) }
-	for _, set := range []map[*cell]struct{}{b.due, b.unsaved, b.unsent} {
+	for _, set := range []map[*cell]struct{}{b.due, b.unsaved, b.unhanded, b.unsent} {
 		maps.DeleteFunc(set, func(c *cell, _ struct{}) bool { return gone(c) })
 	}
 	maps.DeleteFunc(b.waiting, func(_ uint32, c *cell) bool { return gone(c) })
@@ -182,6 +191,25 @@ func (b *book) shareLocked(c *cell, now time.Time) {
 		delete(b.waiting, c.hash)
 	}
 	b.untoldLocked(c, now)
+	if c.isUntold() {
+		wake(b.nudge)
+	}
+}
+
+// open has peers told of what the origin holds in an epoch, which is healed.
+func (b *book) open(epoch store.Epoch) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.epoch = epoch
+}
+
+// growAllLocked takes note of changes, but for those of windows that are shorter.
+func (b *book) growAllLocked(changes []store.Change, shortest time.Duration, since, now time.Time) {
+	for i := range changes {
+		if changes[i].Cell.Duration >= shortest {
+			b.growLocked(&changes[i], since, now)
+		}
+	}
 }
 
 // growLocked takes note of what the origin has of the own region, and since when at the latest; zero is long ago. An
@@ -207,6 +235,9 @@ func (b *book) untoldLocked(c *cell, now time.Time) {
 		c.untoldSince = now
 	}
 	b.due[c] = struct{}{}
+	if b.nudge != nil {
+		b.unhanded[c] = struct{}{}
+	}
 }
 
 // reconsider has it decided anew about all cells whether their totals are to be told and stored.
@@ -216,6 +247,9 @@ func (b *book) reconsider() {
 	for _, c := range b.cells {
 		if c.isUntold() {
 			b.due[c] = struct{}{}
+			if b.nudge != nil {
+				b.unhanded[c] = struct{}{}
+			}
 		}
 		if c.total > c.stored {
 			b.unsaved[c] = struct{}{}

@@ -55,11 +55,15 @@
 //
 // # Peers
 //
-// Rows may also travel straight from relay to relay: Config.Told hands out each row before it is appended, and Hear
-// takes one in; package peers carries them. News stays the truth: every row is read all the same, and no cursor moves
-// for one that is heard. All that holds below holds with peers, without them, and with rows lost, repeated or out of
-// order between them: a row is a lower bound of what its region has accepted, whether or not it is ever stored. A row
-// that waits to be stored holds back the next ones, so while News is out peers hear nothing new either.
+// Regions may also tell each other straight: Config.Told hands out what peers are to know, and Hear takes it in; package
+// peers carries it. What is told is decided as above, but by what the peers were handed: every half interval, and as soon
+// as another region is found to use a cell whose count was kept back, though no more than eight times an interval. It
+// waits for no store, and makes no rows of news more. While News is out peers hear on, of the first 5,000 cells that wait
+// to be stored.
+//
+// News stays the truth: all that peers are told is stored and read all the same, and no cursor moves for what is heard. All
+// that holds below holds with peers, without them, and with rows lost, repeated or out of order between them: a row is a
+// lower bound of what its region has accepted, whether or not it is ever stored.
 //
 // # A relay's memory
 //

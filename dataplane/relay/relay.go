@@ -29,9 +29,10 @@ type Config struct {
 	Clock  func() time.Time // nil is time.Now. It paces the relay; cells live by their origin's clock
 	Logger *slog.Logger     // nil discards
 
-	// Told is called with each row of news, once, before it is appended; not with snapshots and rows that tell nothing.
-	// It must neither block nor change the row, and may keep it. What a row tells is true whether or not it is stored
-	// afterwards: a relay that has been replaced may tell, and does no harm. Nil: nothing is called.
+	// Told is called with what peers are to know, twice an interval where there is any: a row of news with a Stream and a
+	// Payload, and no number. News gets the same by rows of its own. Told must neither block nor change the row, and may
+	// keep it. What a row tells is true whether or not it is stored afterwards: a relay that has been replaced may tell,
+	// and does no harm. Nil: nothing is called.
 	Told func(row store.NewsRow)
 }
 
@@ -81,7 +82,6 @@ func (t Tuning) withDefaults() Tuning {
 // figures may be called for at any time, concurrently.
 type Relay struct {
 	cfg     Config
-	direct  bool // its rows go to peers as well
 	shards  []*shard
 	reader  *reader
 	metrics metrics
@@ -121,11 +121,7 @@ func New(cfg Config) (*Relay, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	direct := cfg.Told != nil
-	if !direct {
-		cfg.Told = func(store.NewsRow) {}
-	}
-	r := &Relay{cfg: cfg, direct: direct}
+	r := &Relay{cfg: cfg}
 	r.reader = newReader(r)
 	for i := range cfg.Origin.Shards() {
 		r.shards = append(r.shards, newShard(r, i))
@@ -143,6 +139,9 @@ func (r *Relay) Start(ctx context.Context) error {
 	for _, s := range r.shards {
 		r.loops.Go(func() { s.keepLease(ctx) })
 		r.loops.Go(func() { s.takeAfterReads(ctx) })
+		if r.cfg.Told != nil {
+			r.loops.Go(func() { s.tellPeersWhenWoken(ctx) })
+		}
 		r.every(ctx, r.interval, s.watched("prune news", s.prune))
 		r.every(ctx, func() time.Duration { return saveEvery }, s.watched("store counts", s.save))
 		r.loops.Go(func() { s.tellWhenWoken(ctx) })
@@ -175,7 +174,7 @@ func (r *Relay) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Step does all that the loops do in one interval, once and in this order: leases, changes, news, foreign totals,
+// Step does all that the loops do in one interval, once and in this order: leases, peers, changes, news, foreign totals,
 // stored counts, settings and heartbeats. It goes on after an error, and returns them all.
 func (r *Relay) Step(ctx context.Context) error {
 	now := r.cfg.Clock()
@@ -183,6 +182,9 @@ func (r *Relay) Step(ctx context.Context) error {
 	for _, s := range r.shards {
 		if !s.renewAt.After(now) {
 			errs = append(errs, s.renew(ctx, now))
+		}
+		if r.cfg.Told != nil {
+			errs = append(errs, s.tellPeers(ctx, now))
 		}
 		errs = append(errs, s.take(ctx, now))
 	}

@@ -49,6 +49,9 @@ func newShard(r *Relay, index int) *shard {
 	s := &shard{relay: r, index: index, stream: store.Stream{Region: r.cfg.Region, Shard: index},
 		kick: make(chan struct{}, 1), readEnded: make(chan struct{}, 1)}
 	s.book.init(r.cfg.Origin.Shards())
+	if r.cfg.Told != nil {
+		s.book.nudge = make(chan struct{}, 1)
+	}
 	return s
 }
 

@@ -130,12 +130,10 @@ func (s *shard) round(ctx context.Context, now time.Time) (more bool, err error)
 		if err != nil {
 			return false, err
 		}
+		s.book.open(changes.Epoch)
 		s.grow(changes.Cells, now, now)
 		if s.own.pending, more = s.compose(changes.Cells, now); s.own.pending == nil {
 			return false, nil
-		}
-		if len(s.own.pending.told) > 0 {
-			s.relay.cfg.Told(s.own.pending.row)
 		}
 	}
 	return more || changes.More, errors.Join(err, s.settle(ctx)) // a row on its way needs no origin
@@ -177,14 +175,9 @@ func (s *shard) changes(ctx context.Context, max int) (store.Changes, error) {
 
 // grow takes note of changes: see growLocked.
 func (s *shard) grow(changes []store.Change, since, now time.Time) {
-	shortest := s.own.tuning.MinGlobalDuration
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
-	for i := range changes {
-		if changes[i].Cell.Duration >= shortest {
-			s.book.growLocked(&changes[i], since, now)
-		}
-	}
+	s.book.growAllLocked(changes, s.own.tuning.MinGlobalDuration, since, now)
 }
 
 // compose makes the next row of what is to be told now and fits into it, the greatest shares of their limits first. If
@@ -203,16 +196,20 @@ func (s *shard) compose(taken []store.Change, now time.Time) (p *pending, more b
 func (s *shard) choose(now time.Time) (fit []tidings, age time.Duration, left bool) {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
-	all := s.dueLocked(now, s.own.tuning)
-	share := func(t tidings) float64 { return float64(t.cell.total) / float64(max(1, t.cell.limit)) }
-	slices.SortFunc(all, func(a, b tidings) int { return cmp.Compare(share(b), share(a)) })
-	fit, left = fitting(all)
+	fit, left = pick(s.dueLocked(now, s.own.tuning))
 	for _, t := range fit {
 		if t.total != toldHash {
 			age = max(age, time.Millisecond, now.Sub(t.cell.untoldSince)) // it is due
 		}
 	}
 	return fit, age, left
+}
+
+// pick returns the tidings that one row has room for, the greatest shares of their limits first.
+func pick(all []tidings) (fit []tidings, left bool) {
+	share := func(t tidings) float64 { return float64(t.cell.total) / float64(max(1, t.cell.limit)) }
+	slices.SortFunc(all, func(a, b tidings) int { return cmp.Compare(share(b), share(a)) })
+	return fitting(all)
 }
 
 // fitting returns those of the first tidings that fit into one row.
@@ -235,11 +232,7 @@ func fitting(all []tidings) (fit []tidings, left bool) {
 // dueLocked decides about all cells that are due.
 func (s *shard) dueLocked(now time.Time, t Tuning) (all []tidings) {
 	for c := range s.book.due {
-		if !c.shared && s.relay.reader.users.has(c.name.ExpiresAtMs(), c.hash) {
-			c.shared = true
-		}
-		standing := standing{total: c.total, told: c.told, limit: c.limit, shared: c.shared, still: now.Sub(c.grownAt)}
-		switch standing.verdict(t) {
+		switch s.standingLocked(c, c.told, now).verdict(t) {
 		case tellHash:
 			all = append(all, tidings{c, toldHash})
 		case tellCount:
@@ -255,6 +248,14 @@ func (s *shard) dueLocked(now time.Time, t Tuning) (all []tidings) {
 	return all
 }
 
+// standingLocked is of a cell of which so much is told.
+func (s *shard) standingLocked(c *cell, told int64, now time.Time) standing {
+	if !c.shared && s.relay.reader.users.has(c.name.ExpiresAtMs(), c.hash) {
+		c.shared = true
+	}
+	return standing{total: c.total, told: told, limit: c.limit, shared: c.shared, still: now.Sub(c.grownAt)}
+}
+
 // keepLocked puts a cell aside until it grows or another region uses it.
 func (s *shard) keepLocked(c *cell) {
 	delete(s.book.due, c)
@@ -266,6 +267,10 @@ func (s *shard) keepLocked(c *cell) {
 
 // row makes the next row of tidings.
 func (s *shard) row(told []tidings, age time.Duration) store.NewsRow {
+	return store.NewsRow{Stream: s.stream, Sequence: s.own.next, Writer: s.own.writer, Payload: encodeTidings(told, age)}
+}
+
+func encodeTidings(told []tidings, age time.Duration) []byte {
 	var hashes []hashed
 	var counts []counted
 	for _, t := range told {
@@ -275,7 +280,7 @@ func (s *shard) row(told []tidings, age time.Duration) store.NewsRow {
 			counts = append(counts, counted{t.cell.name, t.total})
 		}
 	}
-	return store.NewsRow{Stream: s.stream, Sequence: s.own.next, Writer: s.own.writer, Payload: encode(hashes, counts, age)}
+	return encode(hashes, counts, age)
 }
 
 // settle appends the pending row, and notes what holds once it is stored.

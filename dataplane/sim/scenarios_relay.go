@@ -91,7 +91,7 @@ func relayPeersScenario() Scenario {
 	return Scenario{
 		Name:    "relay-peers",
 		Summary: "relays that hand their news to each other too, 80 ms away",
-		Doc: "3 regions of 2 nodes, 300 keys that all use. Rows travel by MySQL, 60 to 120 ms away, and from relay to relay in 80 ms. " +
+		Doc: "3 regions of 2 nodes, 300 keys that all use. News travels by MySQL, 60 to 120 ms away, and from relay to relay in 80 ms. " +
 			"See convergence_delay_ms, and relay-partition for what holds without peers.",
 		Duration: time.Minute, Shape: relayShape(3, 2),
 		fleet: &fleetPlan{peers: true, plan: func(f *fleet, _ time.Duration) agenda {

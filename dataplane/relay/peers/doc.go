@@ -1,15 +1,16 @@
-// Package peers carries rows of news straight from the relays of one region to those of others, where regions can reach
+// Package peers carries rows, as those of news, straight from the relays of one region to those of others, where regions can reach
 // each other.
 //
 // # What is gained
 //
 // Through MySQL a count crosses to another region in an interval of the writer, MySQL's delay twice, and an interval of
-// the reader: up to two intervals and two round trips. Through a peer it takes an interval of the writer and one way of
-// the link. Tests hold both bounds (TestR2ThroughPeers, TestR2WithTheStreamsCut).
+// the reader: up to two intervals and two round trips. Through a peer it takes half an interval and one way of the link,
+// and where a second region begins to use a key one more way and an eighth of an interval. Tests hold the bounds
+// (TestR2ThroughPeers, TestR2WithTheStreamsCut).
 //
-// MySQL stays the truth. Every row is stored and read as without peers, and no cursor moves for a row that came through
-// one. So rows may be lost, repeated or out of order between peers, and a fleet with all streams cut is a fleet without
-// peers. While MySQL is out, a relay tells its peers the row that waits to be stored, and no further ones.
+// MySQL stays the truth. All that peers are told is stored and read as without them, and no cursor moves for a row that
+// came through one. So rows may be lost, repeated or out of order between peers, and a fleet with all streams cut is a
+// fleet without peers. While MySQL is out, peers go on telling each other.
 //
 // # Who connects to whom
 //
@@ -57,9 +58,9 @@
 //	connections in   256, a quarter from one address; a further one closes the one that was silent longest
 //	a connection     2 streams, 8 KiB of headers, 5 s for the handshake, a ping after 10 s of silence, an hour
 //
-// Tell, which a relay calls as it appends a row, takes a lock that no I/O is done under. A failing address is tried
-// again after 250 ms, then after twice as long each time up to 10 s, each time half to one and a half times as long, so
-// that relays that lost a peer together do not come back together.
+// Tell, which a relay calls up to eight times an interval, takes a lock that no I/O is done under. A failing address is
+// tried again after 250 ms, then after twice as long each time up to 10 s, each time half to one and a half times as long,
+// so that relays that lost a peer together do not come back together.
 //
 // A peer that is let in is trusted with its own region's counts, as it is in MySQL: it can claim cost that was never
 // accepted, and so have keys denied in other regions. What it can make a relay hold is bounded: see package relay.
