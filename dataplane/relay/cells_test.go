@@ -138,3 +138,16 @@ func TestATotalOnlyGrows(t *testing.T) {
 		t.Errorf("an emptied origin is raised to %v, want 5", known)
 	}
 }
+
+// A cell whose count was told keeps that when its hash turns out to have been announced as well.
+func TestWhatWasToldOnlyGrows(t *testing.T) {
+	s, now := newTestRelay(t).shards[0], time.Now()
+	x := minuteCell("a")
+	c := s.book.cellLocked(&x)
+	s.book.toldLocked(c, 5)
+	s.book.growLocked(&store.Change{Cell: x, Total: 7, Limit: 100}, now, now)
+	s.recall(map[hashed]struct{}{{x.ExpiresAtMs(), hashOf(&x)}: {}})
+	if c.told != 5 {
+		t.Errorf("%d were told, want 5", c.told)
+	}
+}

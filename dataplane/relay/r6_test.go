@@ -188,3 +188,29 @@ func TestR6ATakeoverOfAnEmptiedOrigin(t *testing.T) {
 		}
 	}
 }
+
+// R6: an origin is marked as healed only after all of it was raised: a relay whose call fails in between begins again.
+func TestR6NothingIsHealedThatWasNotRaised(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu := w.regions[0]
+	c := eu.cell("k", time.Hour)
+	w.run(time.Second)
+	eu.accept(c, 80, 100)
+	w.run(time.Second)
+	eu.relayOrigin.Faults.Hook(func(op memstore.Op) error {
+		if op == memstore.OpRaise {
+			return errDown
+		}
+		return nil
+	})
+	eu.origin.Wipe()
+	w.run(time.Second)
+	if total := eu.total(c); total.Region != 0 {
+		t.Fatalf("the origin has %d, and was raised to nothing", total.Region)
+	}
+	eu.relayOrigin.Faults.Hook(nil)
+	w.run(time.Second)
+	if total := eu.total(c); total.Region != 80 {
+		t.Errorf("the origin is healed with %d of the 80", total.Region)
+	}
+}

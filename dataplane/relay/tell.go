@@ -56,8 +56,7 @@ func (s standing) mayWait(untold, limit int64, step float64) bool {
 	return s.told > toldHash && untold < shareOf(limit, step) && s.total < shareOf(limit, hotShare) && s.still < stillFor
 }
 
-// shareOf is at least 1, and rounds up, unless what is above a whole number is a float's error. limit is at most
-// window.LimitMax.
+// shareOf rounds up, unless what is above a whole number is a float's error. limit is at most window.LimitMax.
 func shareOf(limit int64, share float64) int64 {
-	return max(1, int64(math.Ceil(float64(limit)*share*(1-1e-12))))
+	return int64(math.Ceil(float64(limit) * share * (1 - 1e-12)))
 }

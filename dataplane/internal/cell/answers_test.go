@@ -115,3 +115,19 @@ func TestAKeyLeavesRoomAgainOnceOthersAreHeard(t *testing.T) {
 		t.Errorf("at most %d, as others are heard; of the 79 that are left each of four others has a share of 7", atMost)
 	}
 }
+
+// The cell before is read once more, once the region's other nodes have had their time to send what they had for it.
+func TestAClosedCellIsReadAgainAfterItsGrace(t *testing.T) {
+	const graceMs = 200
+	e := ledgerEntry()
+	e.rotate(ledgerSeq + 1)
+	closedMs := ledgerMs() + e.DurationMs()
+	for _, step := range []struct {
+		atMs  int64
+		stale bool
+	}{{0, false}, {graceMs - 1, false}, {graceMs, true}, {graceMs + 1, false}} {
+		if l := e.Load(false, true, closedMs+step.atMs, graceMs); l.Stale != step.stale {
+			t.Errorf("%d ms after its end: read again %v, want %v", step.atMs, l.Stale, step.stale)
+		}
+	}
+}

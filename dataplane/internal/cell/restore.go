@@ -15,7 +15,7 @@ type restoring struct {
 // with the rest: no answer to what was sent before counts any more. A guest is gone before it could restore anything.
 func (e *Entry) beginLocked(slot int) {
 	c := &e.ledger().cells[slot]
-	own, known := e.ownLocked(slot), c.settled.Load()-e.ledger().unnamed(slot)
+	own, known := e.ownLocked(slot), c.settled.Load() // a guest alone has unnamed cost
 	e.arriveLocked(slot)
 	if own <= 0 && known <= 0 || e.flags.Load()&flagGuest != 0 {
 		return
