@@ -1,0 +1,108 @@
+// Package settings is the document of all that operators set for a fleet: namespaces, overrides and
+// tuning, as YAML or JSON. weirctl exports and applies it, and a node without MySQL and Redis runs by it:
+//
+//	kind: weir-settings
+//	version: 1
+//	tuning: {floor: 0.1, …}                # of the fleet, every field; left out: the default
+//	region_tuning:                         # of regions that have their own
+//	  "eu": {floor: 0.2, …}
+//	namespaces:
+//	  - {workspace: "acme", namespace: "api", mode: exact, outage: open, headroom: kick, shadow: true}
+//	  - {workspace: "acme", namespace: "ai", mode: estimate, estimate: "{\"preset\":\"posthog\"}"}
+//	overrides:
+//	  - {workspace: "acme", namespace: "api", pattern: "user_*", limit: 100, duration_ms: 60000, candidate: 60, shadow: true}
+//
+// Parse is strict: a field that is unknown, there twice or out of its bounds is an error that names its
+// place. Resets of keys are events, not settings, and are not part of it.
+package settings
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// ErrInvalid is wrapped by every error about a document. The message names each place and its bound.
+var ErrInvalid = errors.New("settings document")
+
+// The head of every document.
+const (
+	Kind    = "weir-settings"
+	Version = 1
+)
+
+// Bounds of a document.
+const (
+	BytesMax      = 16 << 20
+	NamespacesMax = 10_000
+	OverridesMax  = 100_000
+	RegionsMax    = 1_000
+)
+
+// Document is what is set for a fleet. A namespace or an override that is not in it is not set.
+type Document struct {
+	Tuning       *tuning.Tuning // of the fleet; nil: the default
+	RegionTuning map[string]tuning.Tuning
+	Namespaces   []Namespace
+	Overrides    []Override
+}
+
+// Namespace is what is set for a namespace. In a document all but the names may be left out.
+type Namespace struct {
+	Workspace, Namespace string
+	Shadow               bool   // lets denied requests pass
+	Mode                 string // exact (default) or estimate
+	Outage               string // local (default), open or closed
+	Headroom             string // kick (default) or wait
+	Estimate             string // JSON: settings of the estimate mode; empty for their defaults
+}
+
+// Override is the limit of an identifier, or of all that a pattern with '*' matches. In a document all
+// but the names and the limit may be left out.
+type Override struct {
+	Workspace, Namespace, Pattern string
+	Limit                         int64 // 0 blocks
+	DurationMs                    int64 // 0 keeps the request's
+	Candidate                     int64 // judged beside Limit, and decides nothing; 0 for none
+	Shadow                        bool  // lets denied requests pass
+}
+
+// DefaultNamespace is a namespace without settings.
+func DefaultNamespace(workspace, namespace string) Namespace {
+	return Namespace{Workspace: workspace, Namespace: namespace, Mode: "exact", Outage: "local", Headroom: "kick"}
+}
+
+// IsDefault is true of a namespace that decides as one without settings does.
+func (n Namespace) IsDefault() bool { return n == DefaultNamespace(n.Workspace, n.Namespace) }
+
+// CompareNamespaces orders by workspace and namespace.
+func CompareNamespaces(a, b Namespace) int {
+	return cmp.Or(cmp.Compare(a.Workspace, b.Workspace), cmp.Compare(a.Namespace, b.Namespace))
+}
+
+// CompareOverrides orders by workspace, namespace and pattern.
+func CompareOverrides(a, b Override) int {
+	return cmp.Or(cmp.Compare(a.Workspace, b.Workspace), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pattern, b.Pattern))
+}
+
+// TuningOf is the tuning of a region: its own, or the fleet's, or the default.
+func (d *Document) TuningOf(region string) tuning.Tuning {
+	if own, ok := d.RegionTuning[region]; ok {
+		return own
+	}
+	if d.Tuning != nil {
+		return *d.Tuning
+	}
+	return tuning.Default()
+}
+
+// SameTuning is true of documents that tune all regions alike.
+func (d *Document) SameTuning(other *Document) bool {
+	return d.TuningOf("") == other.TuningOf("") && maps.Equal(d.RegionTuning, other.RegionTuning)
+}
+
+// regions are the names in RegionTuning, sorted.
+func (d *Document) regions() []string { return slices.Sorted(maps.Keys(d.RegionTuning)) }

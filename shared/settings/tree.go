@@ -1,0 +1,228 @@
+package settings
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// depthMax is more than a document has levels.
+const depthMax = 8
+
+// tree is the text's one document as YAML has it, whichever of the two it is written in.
+func tree(text []byte) (*yaml.Node, error) {
+	if begin := bytes.TrimLeft(text, " \t\r\n"); len(begin) > 0 && begin[0] == '{' {
+		r := jsonReader{dec: json.NewDecoder(bytes.NewReader(text)), text: text, line: 1}
+		r.dec.UseNumber()
+		root, err := r.node(0)
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", r.line, err)
+		}
+		if _, err := r.dec.Token(); !errors.Is(err, io.EOF) {
+			return nil, errors.New("text after the document's end")
+		}
+		return root, nil
+	}
+	var document yaml.Node
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	if err := dec.Decode(&document); errors.Is(err, io.EOF) {
+		return nil, errors.New("it is empty")
+	} else if err != nil {
+		return nil, err
+	}
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, errors.New("text after the document's end")
+	}
+	if len(document.Content) != 1 {
+		return nil, errors.New("it is empty")
+	}
+	return document.Content[0], nil
+}
+
+// jsonReader makes YAML's nodes out of JSON: package yaml does not read all of it, surrogate pairs for one.
+type jsonReader struct {
+	dec    *json.Decoder
+	text   []byte
+	line   int // of what was read last
+	passed int // bytes up to there
+}
+
+func (r *jsonReader) node(depth int) (*yaml.Node, error) {
+	token, err := r.dec.Token()
+	if errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return nil, err
+	}
+	offset := int(r.dec.InputOffset())
+	r.line += bytes.Count(r.text[r.passed:offset], []byte("\n"))
+	r.passed = offset
+	n := &yaml.Node{Kind: yaml.ScalarNode, Line: r.line}
+	switch t := token.(type) {
+	case json.Delim:
+		n.Kind = yaml.SequenceNode
+		if t == '{' {
+			n.Kind = yaml.MappingNode
+		}
+		return n, r.inside(n, depth+1)
+	case string:
+		n.Tag, n.Value = "!!str", t
+	case json.Number:
+		n.Tag, n.Value = "!!int", t.String()
+	case bool:
+		n.Tag, n.Value = "!!bool", strconv.FormatBool(t)
+	default:
+		n.Tag = "!!null"
+	}
+	return n, nil
+}
+
+func (r *jsonReader) inside(n *yaml.Node, depth int) error {
+	if depth > depthMax {
+		return fmt.Errorf("more than %d levels", depthMax)
+	}
+	for r.dec.More() {
+		child, err := r.node(depth)
+		if err != nil {
+			return err
+		}
+		n.Content = append(n.Content, child)
+	}
+	_, err := r.dec.Token()
+	return err
+}
+
+// fields calls set for each field of a mapping; it answers false to one that it does not know.
+func (r *reader) fields(n *yaml.Node, at place, required []string, set func(field string, value *yaml.Node, at place) bool) {
+	if n.Kind != yaml.MappingNode {
+		if at == (place{}) {
+			at = place{field: "the document", line: n.Line}
+		}
+		r.add(at, "is not a mapping of fields to values")
+		return
+	}
+	var seen []string
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		in := at.of(key.Value)
+		in.line = key.Line
+		switch {
+		case key.Kind != yaml.ScalarNode || key.Tag != "!!str":
+			r.add(at, "has a field without a name")
+		case slices.Contains(seen, key.Value):
+			r.add(in, "is there twice")
+		case set(key.Value, value, in):
+			seen = append(seen, key.Value)
+		default:
+			r.add(at.of(fmt.Sprintf("%.64s", key.Value)).on(key.Line), "is no field of it")
+		}
+	}
+	for _, field := range required {
+		if !slices.Contains(seen, field) {
+			r.add(at.of(field), "is left out")
+		}
+	}
+}
+
+// items calls add for each item of a list.
+func (r *reader) items(n *yaml.Node, list string, most int, add func(item *yaml.Node, at place)) {
+	at := place{list: list, at: -1, line: n.Line}
+	switch {
+	case n.Kind == yaml.ScalarNode && n.Tag == "!!null": // a head without items
+		return
+	case n.Kind != yaml.SequenceNode:
+		r.add(at, "is not a list")
+		return
+	case len(n.Content) > most:
+		r.add(at, "has %d items (at most %d)", len(n.Content), most)
+		return
+	}
+	for i, item := range n.Content {
+		add(item, place{list: list, at: i, line: item.Line})
+	}
+}
+
+func (p place) on(line int) place {
+	p.line = line
+	return p
+}
+
+// text takes a scalar as it is written, so that a namespace called on or 007 keeps its name.
+func (r *reader) text(n *yaml.Node, at place) string {
+	if n.Kind != yaml.ScalarNode || !slices.Contains([]string{"!!str", "!!int", "!!float", "!!bool", "!!timestamp"}, n.Tag) {
+		r.add(at, "is not a text")
+		return ""
+	}
+	return n.Value
+}
+
+func (r *reader) number(n *yaml.Node, at place) int64 {
+	value, err := strconv.ParseInt(n.Value, 10, 64)
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!int" || err != nil {
+		r.add(at, "is %.64q, want a whole number", n.Value)
+	}
+	return value
+}
+
+func (r *reader) truth(n *yaml.Node, at place) bool {
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!bool" || n.Value != "true" && n.Value != "false" {
+		r.add(at, "is %.64q, want true or false", n.Value)
+	}
+	return n.Value == "true"
+}
+
+// asJSON appends a tree as JSON. Numbers stay as they are written.
+func asJSON(b []byte, n *yaml.Node) ([]byte, error) { return appendJSON(b, n, 0) }
+
+func appendJSON(b []byte, n *yaml.Node, depth int) (_ []byte, err error) {
+	if depth > depthMax {
+		return nil, fmt.Errorf("more than %d levels", depthMax)
+	}
+	switch n.Kind {
+	case yaml.ScalarNode:
+		return appendScalar(b, n), nil
+	case yaml.MappingNode, yaml.SequenceNode:
+	default:
+		return nil, errors.New("an alias")
+	}
+	begin, end, between := byte('['), byte(']'), byte(',')
+	if n.Kind == yaml.MappingNode {
+		begin, end = '{', '}'
+	}
+	b = append(b, begin)
+	for i, child := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 && child.Kind == yaml.ScalarNode {
+			child = &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: child.Value}
+		}
+		if b, err = appendJSON(b, child, depth+1); err != nil {
+			return nil, err
+		}
+		if n.Kind == yaml.MappingNode && i%2 == 0 {
+			between = ':'
+		} else {
+			between = ','
+		}
+		if i+1 < len(n.Content) {
+			b = append(b, between)
+		}
+	}
+	return append(b, end), nil
+}
+
+// appendScalar quotes what is no number: a number that is only YAML's, as 0x10, is no JSON and will be refused.
+func appendScalar(b []byte, n *yaml.Node) []byte {
+	if n.Tag == "!!int" || n.Tag == "!!float" || n.Tag == "!!null" {
+		if n.Tag == "!!null" {
+			return append(b, "null"...)
+		}
+		return append(b, n.Value...)
+	}
+	return appendQuoted(b, n.Value)
+}
