@@ -26,6 +26,7 @@ type Limiter struct {
 	table *cell.Table
 
 	settings atomic.Pointer[settings]
+	loading  chan struct{}  // full while settings are read and put in force: a slow read does not undo a later one
 	dirty    cell.DirtyList // entries whose counts changed
 	marks    uint32         // flags that a request leaves on its entry; constant
 	farShift atomic.Uint32  // a cost below limit >> farShift is far from its share; 0: with no origin all are
@@ -54,7 +55,7 @@ func New(cfg Config) (*Limiter, error) {
 	}
 	fleet := cfg.Origin != nil
 	wall := clock.New(cfg.Clock)
-	l := &Limiter{cfg: cfg, clock: wall, marks: cell.Touched,
+	l := &Limiter{cfg: cfg, clock: wall, marks: cell.Touched, loading: make(chan struct{}, 1),
 		table: cell.NewTable(cfg.EntriesMax, cfg.ClockSkewMax.Milliseconds(), wall.Steady, fleet)}
 	if fleet {
 		l.marks |= cell.Dirty

@@ -278,11 +278,29 @@ func (l *Limiter) apply(next *settings) {
 	l.setNodes(next)
 }
 
+// ErrNoSettings is returned by RefreshSettings on a limiter without Config.Settings.
+var ErrNoSettings = errors.New("dataplane: Config.Settings is nil")
+
+// RefreshSettings reads settings now, before Start or between two of its reads: for a source that knows when they
+// change. An error names what is not in force; everything else is.
+func (l *Limiter) RefreshSettings(ctx context.Context) error {
+	if l.cfg.Settings == nil {
+		return ErrNoSettings
+	}
+	return l.loadSettings(ctx)
+}
+
 // loadSettings reads and applies what is stored. On any failure what is in force
 // stays in force.
 func (l *Limiter) loadSettings(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, settingsTimeout)
 	defer cancel()
+	select {
+	case l.loading <- struct{}{}:
+		defer func() { <-l.loading }()
+	case <-ctx.Done():
+		return fmt.Errorf("read settings: %w", ctx.Err())
+	}
 	rows, err := l.cfg.Settings.Settings(ctx, l.cfg.Region)
 	if errors.Is(err, store.ErrNoSettings) {
 		return nil // what is in force stays: the region's relay has not begun

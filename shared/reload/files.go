@@ -15,7 +15,7 @@ import (
 	"sync"
 )
 
-// BytesMax bounds each file.
+// BytesMax bounds each file of Open.
 const BytesMax = 4 << 20
 
 // File is a file's path and its whole content.
@@ -27,8 +27,9 @@ type File struct {
 // Files are read together and applied together. Check may be called from one
 // goroutine at a time; nil Files never change.
 type Files struct {
-	paths []string
-	apply func([]File) error
+	paths    []string
+	bytesMax int // of each
+	apply    func([]File) error
 
 	mu   sync.Mutex
 	last []File // as they were when apply last saw them
@@ -38,7 +39,12 @@ type Files struct {
 // path that is a folder stands for its *.yaml and *.yml files. apply must keep what
 // it had when it returns an error.
 func Open(paths []string, apply func([]File) error) (*Files, error) {
-	f := &Files{paths: paths, apply: apply}
+	return OpenBounded(paths, BytesMax, apply)
+}
+
+// OpenBounded is Open with a bound of its own on each file.
+func OpenBounded(paths []string, bytesMax int, apply func([]File) error) (*Files, error) {
+	f := &Files{paths: paths, bytesMax: bytesMax, apply: apply}
 	if _, err := f.Check(); err != nil {
 		return nil, err
 	}
@@ -73,7 +79,7 @@ func (f *Files) read() ([]File, error) {
 			return nil, err
 		}
 		for _, path := range inside {
-			content, err := readBounded(path)
+			content, err := readBounded(path, f.bytesMax)
 			if err != nil {
 				return nil, err
 			}
@@ -109,18 +115,18 @@ func list(path string) ([]string, error) {
 	return inside, nil
 }
 
-func readBounded(path string) ([]byte, error) {
+func readBounded(path string, bytesMax int) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }() // it was only read
-	content, err := io.ReadAll(io.LimitReader(file, BytesMax+1))
+	content, err := io.ReadAll(io.LimitReader(file, int64(bytesMax)+1))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
-	if len(content) > BytesMax {
-		return nil, fmt.Errorf("%s is longer than %d bytes", path, BytesMax)
+	if len(content) > bytesMax {
+		return nil, fmt.Errorf("%s is longer than %d bytes", path, bytesMax)
 	}
 	return content, nil
 }

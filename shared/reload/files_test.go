@@ -81,6 +81,12 @@ func TestRefusedContentsAreToldOnce(t *testing.T) {
 	if _, err := files.Check(); err == nil || !strings.Contains(err.Error(), "longer than") {
 		t.Errorf("a file that is too long: %v", err)
 	}
+	if _, err := OpenBounded([]string{path}, BytesMax, func([]File) error { return nil }); err == nil || !strings.Contains(err.Error(), "longer than 4194304 bytes") {
+		t.Errorf("a file that is too long: %v", err)
+	}
+	if _, err := OpenBounded([]string{path}, BytesMax+1, func([]File) error { return nil }); err != nil {
+		t.Errorf("a file as long as its bound: %v", err)
+	}
 	var none *Files
 	if changed, err := none.Check(); changed || err != nil {
 		t.Errorf("no files: changed %v, error %v", changed, err)

@@ -14,7 +14,8 @@ import (
 )
 
 // Config is what is this node's own: addresses, names, secrets and bounds. What
-// must be equal on all nodes of a fleet is tuning, and comes from the database.
+// must be equal on all nodes of a fleet is tuning, and comes from the database, or
+// of a node on its own from SettingsFile.
 //
 // Each field is a flag, an environment variable (WEIR_ and the flag's name in
 // capitals) and a key of the file (the flag's name). A flag wins over the
@@ -31,6 +32,8 @@ type Config struct {
 	RedisURLFile string `placeholder:"PATH" help:"File that holds the Redis URL, or several, one a line."`
 	MySQLDSN     string `name:"mysql-dsn" placeholder:"DSN" help:"The global MySQL: user:password@tcp(host:3306)/database. Some nodes of a region need it; the others get settings through Redis. With a password: by environment or file only."`
 	MySQLDSNFile string `name:"mysql-dsn-file" placeholder:"PATH" help:"File that holds the MySQL DSN."`
+
+	SettingsFile string `placeholder:"PATH" help:"Namespaces, overrides and tuning of a node without Redis and MySQL, as weirctl export writes them: YAML or JSON. Read again when it changes."`
 
 	EntriesMax  int           `default:"300000" help:"Keys held in memory at most (about 200 B and the names each)."`
 	ReadTimeout time.Duration `default:"50ms" help:"How long a decision may wait for Redis, 1ms to 10s."`
@@ -177,8 +180,26 @@ func (c Config) checkStores(p *problems) {
 			p.add("%s %w", s.name, err)
 		}
 	}
+	c.checkSettingsFile(p)
 	if c.V2Overrides && c.MySQLDSN == "" && !c.embedded() {
 		p.add("v2-overrides needs mysql-dsn: the nodes of a region could not tell each other what was set")
+	}
+}
+
+// checkSettingsFile refuses a second source of settings.
+func (c Config) checkSettingsFile(p *problems) {
+	for _, other := range []struct {
+		name string
+		set  bool
+		why  string
+	}{
+		{"redis-url", c.RedisURL != "", "nodes that share a Redis get settings through it, and would not agree by files of their own"},
+		{"mysql-dsn", c.MySQLDSN != "", "a node with MySQL has the fleet's settings (weirctl apply puts a file there)"},
+		{"v2-overrides", c.V2Overrides, "what callers change would not be in the file"},
+	} {
+		if c.SettingsFile != "" && other.set {
+			p.add("settings-file and %s are both set: give one; %s", other.name, other.why)
+		}
 	}
 }
 

@@ -103,6 +103,9 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 	if err != nil {
 		return fmt.Errorf("make the limiter: %w", err)
 	}
+	if err := stores.file.drive(ctx, limiter); err != nil {
+		return fmt.Errorf("settings-file: %w", err)
+	}
 	regions, err = newRegions(config, stores, limiter, logger)
 	if err != nil {
 		return err
@@ -135,7 +138,7 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 		Routes:       newRoutes(config, limiter, stores, logger),
 		Tokens:       access.tokens,
 		TLS:          access.tls,
-		Reloads:      slices.Concat(access.reloads, regions.reloads(), []node.Reload{{Name: "rules", Check: envoy.Rules.Check}}),
+		Reloads:      slices.Concat(access.reloads, regions.reloads(), stores.file.reloads(), []node.Reload{{Name: "rules", Check: envoy.Rules.Check}}),
 		Traces:       spans,
 		DrainDelay:   config.DrainDelay,
 		DrainTimeout: config.DrainTimeout,
@@ -178,7 +181,7 @@ func closeTraces(spans *traces.Traces, logger *slog.Logger) {
 func announce(config Config, logger *slog.Logger) {
 	if config.embedded() {
 		logger.Info("starting alone: no Redis and no MySQL are configured, so this process decides by itself, in memory, and what it counts ends with it",
-			"build", Build())
+			"build", Build(), "settings_file", config.SettingsFile)
 		return
 	}
 	logger.Info("starting",

@@ -25,7 +25,8 @@ type stores struct {
 	origin     store.RelayOrigin // nil without Redis
 	counts     store.CountStore  // nil without MySQL
 	news       store.News        // nil without MySQL
-	settings   store.Settings    // nil without MySQL, unless the routes change overrides
+	settings   store.Settings    // nil without MySQL, unless there is a file or the routes change overrides
+	file       *settingsFile     // nil without settings-file
 	overrides  routes.Overrides  // nil: the routes do not change any
 	collectors []prometheus.Collector
 	closers    []io.Closer
@@ -57,11 +58,27 @@ func openStores(config Config, logger *slog.Logger) (*stores, error) {
 		if config.V2Overrides {
 			s.overrides = routes.MySQL{DB: db}
 		}
-	} else if config.V2Overrides {
+	}
+	if err := s.openAlone(config); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// openAlone opens what gives settings to a node without MySQL and Redis.
+func (s *stores) openAlone(config Config) (err error) {
+	switch {
+	case config.SettingsFile != "":
+		if s.file, err = openSettingsFile(config.SettingsFile); err != nil {
+			return fmt.Errorf("settings-file: %w", err)
+		}
+		s.settings = s.file
+	case config.V2Overrides && config.MySQLDSN == "":
 		memory := new(routes.Memory)
 		s.settings, s.overrides = memory, memory
 	}
-	return s, nil
+	return nil
 }
 
 func (s *stores) close() {
