@@ -20,9 +20,11 @@ type Settings interface {
 	DeleteOverride(ctx context.Context, workspace, namespace, pattern string, by controlplane.By) error
 	Override(ctx context.Context, workspace, namespace, pattern string) (controlplane.Override, error)
 	Overrides(ctx context.Context, workspace, namespace, after string) (overrides []controlplane.Override, more bool, err error)
+	AllOverrides(ctx context.Context, after controlplane.OverrideName) (overrides []controlplane.Override, more bool, err error)
 	SetNamespace(ctx context.Context, workspace, namespace string, change controlplane.NamespaceChange, by controlplane.By) (controlplane.Namespace, error)
 	Namespace(ctx context.Context, workspace, namespace string) (controlplane.Namespace, error)
 	Namespaces(ctx context.Context, workspace, after string) (namespaces []controlplane.Namespace, more bool, err error)
+	AllNamespaces(ctx context.Context, afterWorkspace, afterNamespace string) (namespaces []controlplane.Namespace, more bool, err error)
 	ResetKey(ctx context.Context, workspace, namespace, identifier string, longest time.Duration, by controlplane.By) (controlplane.Reset, error)
 	Resets(ctx context.Context, workspace, namespace string) ([]controlplane.Reset, error)
 }
@@ -142,7 +144,7 @@ func (s *service) GetNamespace(ctx context.Context, req *connect.Request[control
 
 func namespaceAnswer(n controlplane.Namespace) *controlv1.Namespace {
 	return &controlv1.Namespace{
-		Workspace: n.Workspace, Namespace: valid(n.Namespace), Shadow: n.Shadow, Mode: valid(n.Mode), Outage: valid(n.Outage),
+		Workspace: valid(n.Workspace), Namespace: valid(n.Namespace), Shadow: n.Shadow, Mode: valid(n.Mode), Outage: valid(n.Outage),
 		Headroom: valid(n.Headroom), Estimate: valid(n.Estimate), UpdatedAtMs: unixMs(n.UpdatedAt),
 	}
 }
@@ -178,7 +180,7 @@ func (s *service) ListResets(ctx context.Context, req *connect.Request[controlv1
 
 func overrideAnswer(o controlplane.Override) *controlv1.Override {
 	return &controlv1.Override{
-		Workspace: o.Workspace, Namespace: o.Namespace, Pattern: valid(o.Pattern), Limit: o.Limit, DurationMs: o.DurationMs,
+		Workspace: valid(o.Workspace), Namespace: valid(o.Namespace), Pattern: valid(o.Pattern), Limit: o.Limit, DurationMs: o.DurationMs,
 		Candidate: o.Candidate, Shadow: o.Shadow, UpdatedAtMs: unixMs(o.UpdatedAt),
 	}
 }

@@ -60,6 +60,14 @@ func (s *settings) Overrides(_ context.Context, _, _, after string) ([]controlpl
 	return []controlplane.Override{o}, after == "", nil
 }
 
+func (s *settings) AllOverrides(_ context.Context, after controlplane.OverrideName) ([]controlplane.Override, bool, error) {
+	return []controlplane.Override{{Workspace: after.Workspace, Namespace: after.Namespace, Pattern: after.Pattern + "2", Limit: 5, UpdatedAt: at}}, after.Pattern == "", nil
+}
+
+func (s *settings) AllNamespaces(_ context.Context, afterWorkspace, afterNamespace string) ([]controlplane.Namespace, bool, error) {
+	return []controlplane.Namespace{{Workspace: afterWorkspace, Namespace: afterNamespace + "2", Mode: "exact", UpdatedAt: at}}, afterNamespace == "", nil
+}
+
 func (s *settings) SetNamespace(_ context.Context, workspace, namespace string, change controlplane.NamespaceChange, by controlplane.By) (controlplane.Namespace, error) {
 	s.namespace, s.change, s.by = controlplane.DefaultNamespace(workspace, namespace), change, by
 	return s.namespace, nil
@@ -94,6 +102,10 @@ func TestSettingsCalls(t *testing.T) {
 	}{
 		{controlv1connect.SettingsServiceSetOverrideProcedure, `{"actor":"ann","reason":"x","override":{"workspace":"acme","namespace":"api","pattern":"u*","limit":"0","durationMs":"60000","candidate":"7","shadow":true}}`, http.StatusOK, `{}`},
 		{controlv1connect.SettingsServiceListOverridesProcedure, `{"workspace":"acme","namespace":"api"}`, http.StatusOK, `"pattern":"u*", "durationMs":"60000", "updatedAtMs":"1700000000000", "candidate":"7", "shadow":true}], "hasMore":true}`},
+		{controlv1connect.SettingsServiceListAllOverridesProcedure, `{"afterWorkspace":"acme","afterNamespace":"api","afterPattern":"u"}`, http.StatusOK, `{"overrides":[{"workspace":"acme", "namespace":"api", "pattern":"u2", "limit":"5", "updatedAtMs":"1700000000000"}]}`},
+		{controlv1connect.SettingsServiceListAllOverridesProcedure, `{}`, http.StatusOK, `"hasMore":true`},
+		{controlv1connect.SettingsServiceListAllNamespacesProcedure, `{"afterWorkspace":"acme","afterNamespace":"api"}`, http.StatusOK, `{"namespaces":[{"workspace":"acme", "namespace":"api2", "mode":"exact", "updatedAtMs":"1700000000000"}]}`},
+		{controlv1connect.SettingsServiceListAllNamespacesProcedure, `{}`, http.StatusOK, `"hasMore":true`},
 		{controlv1connect.SettingsServiceGetOverrideProcedure, `{"workspace":"acme","namespace":"api","pattern":"u*"}`, http.StatusOK, `"updatedAtMs":"1700000000000", "candidate":"7", "shadow":true}}`},
 		{controlv1connect.SettingsServiceGetOverrideProcedure, `{"workspace":"acme","namespace":"api","pattern":"v"}`, http.StatusNotFound, `there is no override \"v\"`},
 		{controlv1connect.SettingsServiceChangeOverrideProcedure, `{"actor":"ann","workspace":"acme","namespace":"api","pattern":"u*","limit":"5"}`, http.StatusBadRequest, "reason is empty"},

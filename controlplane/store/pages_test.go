@@ -81,3 +81,42 @@ func wantPages(t *testing.T, rows int, form string, read func(after string) (nam
 		after = names[len(names)-1]
 	}
 }
+
+// All of a fleet's overrides and namespaces are read in pages, in order, each row once, wherever a page ends.
+func TestAllSettingsComeInPages(t *testing.T) { servers.EachSQL(t, testAllSettingsComeInPages) }
+
+func testAllSettingsComeInPages(t *testing.T) {
+	s, db := migrated(t)
+	var overrides, namespaces []string
+	for i := range 2*controlplane.PageMax + 1 {
+		overrides = append(overrides, fmt.Sprintf("('w%02d', 'n%02d', 'p%05d', 1, 1)", i/250, i/50, i))
+		namespaces = append(namespaces, fmt.Sprintf("('w%02d', 'n%05d', 1)", i/250, i))
+	}
+	for _, statement := range []string{
+		"INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, `limit`, updated_at) VALUES " + strings.Join(overrides, ","),
+		"INSERT INTO ratelimit_namespaces (workspace_id, namespace, updated_at) VALUES " + strings.Join(namespaces, ","),
+	} {
+		if _, err := db.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	settings := controlplane.NewSettings(s)
+	var lastOverride controlplane.OverrideName
+	wantPages(t, len(overrides), "p%05d", func(string) (names []string, more bool, err error) {
+		page, more, err := settings.AllOverrides(t.Context(), lastOverride)
+		for _, o := range page {
+			names = append(names, o.Pattern)
+			lastOverride = controlplane.OverrideName{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern}
+		}
+		return names, more, err
+	})
+	var workspace, namespace string
+	wantPages(t, len(namespaces), "n%05d", func(string) (names []string, more bool, err error) {
+		page, more, err := settings.AllNamespaces(t.Context(), workspace, namespace)
+		for _, n := range page {
+			names = append(names, n.Namespace)
+			workspace, namespace = n.Workspace, n.Namespace
+		}
+		return names, more, err
+	})
+}

@@ -115,14 +115,7 @@ func (s *Store) Overrides(ctx context.Context, workspace, namespace, after strin
 	if err != nil {
 		return nil, fmt.Errorf("list overrides: %w", explain(err))
 	}
-	var overrides []controlplane.Override
-	for _, r := range found {
-		overrides = append(overrides, controlplane.Override{
-			Workspace: workspace, Namespace: namespace, Pattern: string(r.Pattern),
-			Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow, UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
-		})
-	}
-	return overrides, nil
+	return overridesOf(found), nil
 }
 
 // ChangeNamespace reads a namespace, and writes what change makes of it and its audit
@@ -172,14 +165,7 @@ func (s *Store) Namespaces(ctx context.Context, workspace, after string, rows in
 	if err != nil {
 		return nil, fmt.Errorf("list namespaces: %w", explain(err))
 	}
-	var namespaces []controlplane.Namespace
-	for _, r := range found {
-		namespaces = append(namespaces, controlplane.Namespace{
-			Workspace: workspace, Namespace: string(r.Namespace), Shadow: r.Shadow,
-			Mode: r.Mode, Outage: r.Outage, Headroom: r.Headroom, Estimate: r.Estimate, UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
-		})
-	}
-	return namespaces, nil
+	return namespacesOf(found), nil
 }
 
 // Namespace is the settings of one, nil for none.

@@ -20,6 +20,15 @@ SELECT workspace_id, namespace, pattern, `limit`, duration_ms, candidate, shadow
 FROM ratelimit_overrides WHERE workspace_id = ? AND namespace = ? AND pattern > sqlc.arg(after_pattern)
 ORDER BY pattern LIMIT ?;
 
+-- name: OverrideListAll :many
+-- Of all namespaces. Three ranges of the primary key: a comparison of rows would read all of it.
+SELECT workspace_id, namespace, pattern, `limit`, duration_ms, candidate, shadow, updated_at
+FROM ratelimit_overrides
+WHERE workspace_id > sqlc.arg(after_workspace)
+  OR (workspace_id = sqlc.arg(after_workspace) AND namespace > sqlc.arg(after_namespace))
+  OR (workspace_id = sqlc.arg(after_workspace) AND namespace = sqlc.arg(after_namespace) AND pattern > sqlc.arg(after_pattern))
+ORDER BY workspace_id, namespace, pattern LIMIT ?;
+
 -- name: OverrideGet :many
 -- None or one. The row is locked: two changes of it come one after the other.
 SELECT `limit`, duration_ms, candidate, shadow, updated_at FROM ratelimit_overrides
@@ -70,6 +79,14 @@ WHERE workspace_id = ? AND namespace = ? FOR UPDATE;
 -- name: NamespaceList :many
 SELECT workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at
 FROM ratelimit_namespaces WHERE workspace_id = ? AND namespace > sqlc.arg(after_namespace) ORDER BY namespace LIMIT ?;
+
+-- name: NamespaceListAll :many
+-- As OverrideListAll.
+SELECT workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at
+FROM ratelimit_namespaces
+WHERE workspace_id > sqlc.arg(after_workspace)
+  OR (workspace_id = sqlc.arg(after_workspace) AND namespace > sqlc.arg(after_namespace))
+ORDER BY workspace_id, namespace LIMIT ?;
 
 -- name: NamespaceLook :many
 -- None or one, to show it.

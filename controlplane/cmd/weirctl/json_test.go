@@ -35,6 +35,9 @@ func TestEveryCommandHasJSON(t *testing.T) {
 	if err := os.WriteFile("new.json", []byte(tuned(t, "floor=0.3")), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile("settings.yaml", []byte(filled), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, leaf := range newParser(t).Model.Leaves(true) {
 		name := strings.Join(named(leaf), " ")
 		if name == "completion" { // a script has no other form

@@ -93,26 +93,27 @@ func tuningDocument(name string) (string, error) {
 		b, err := preset.Document()
 		return string(b), err
 	}
-	text, err := readFile(name)
+	text, err := readFile(name, fileBytesMax)
 	return string(text), err
 }
 
-func readFile(name string) ([]byte, error) {
+// readFile reads a file or stdin, and one byte more than it may have at most.
+func readFile(name string, bytesMax int64) ([]byte, error) {
 	if name == "-" {
-		return io.ReadAll(io.LimitReader(os.Stdin, fileBytesMax))
+		return io.ReadAll(io.LimitReader(os.Stdin, bytesMax+1))
 	}
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	return io.ReadAll(io.LimitReader(f, fileBytesMax))
+	return io.ReadAll(io.LimitReader(f, bytesMax+1))
 }
 
 func (r rolloutStart) plan() (*controlv1.RolloutPlan, error) {
 	plan := &controlv1.RolloutPlan{}
 	if r.Plan != "" {
-		text, err := readFile(r.Plan)
+		text, err := readFile(r.Plan, fileBytesMax)
 		if err != nil {
 			return nil, err
 		}

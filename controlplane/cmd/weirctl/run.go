@@ -88,7 +88,9 @@ type cli struct {
 		Set  namespaceSet  `cmd:"" help:"Change how a namespace decides. A flag that is left out keeps what is set."`
 		List namespaceList `cmd:"" help:"A workspace's namespaces that have settings."`
 	} `cmd:"" help:"How namespaces decide."`
-	Keys struct {
+	Export exportAll `cmd:"" help:"Print all namespaces, overrides and tunings as one document, YAML or with --json JSON."`
+	Apply  applyAll  `cmd:"" help:"Make namespaces and overrides those of a document: show what differs, and change that. Tuning is only compared."`
+	Keys   struct {
 		Top  keysTop  `cmd:"" help:"The keys with most cost in their windows, or those most denied, over all regions."`
 		Show keysShow `cmd:"" help:"One key: its two cells with each region's part, and when a request would pass."`
 	} `cmd:"" help:"What keys are doing."`
@@ -239,7 +241,7 @@ func (t *told) Unwrap() error { return t.error }
 // look are the commands that show what there is.
 var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout history", "retire": "retire status",
 	"simulate": "rollout history", "token": "token list", "override": "override list", "namespace": "namespace list",
-	"keys": "keys top", "reset": "resets", "fleet": "fleet", "health": "health", "doctor": "doctor", "audit": "audit"}
+	"keys": "keys top", "reset": "resets", "export": "fleet", "apply": "audit", "fleet": "fleet", "health": "health", "doctor": "doctor", "audit": "audit"}
 
 // explain gives an error its exit code, and says what to do next.
 func explain(ctx context.Context, err error, api, area string) (code int, hint string) {

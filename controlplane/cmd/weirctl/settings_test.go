@@ -51,6 +51,14 @@ func (s *shelf) Overrides(context.Context, string, string, string) ([]controlpla
 	return []controlplane.Override{s.override}, true, nil
 }
 
+func (s *shelf) AllOverrides(context.Context, controlplane.OverrideName) ([]controlplane.Override, bool, error) {
+	return nil, false, nil
+}
+
+func (s *shelf) AllNamespaces(context.Context, string, string) ([]controlplane.Namespace, bool, error) {
+	return nil, false, nil
+}
+
 func (s *shelf) SetNamespace(_ context.Context, workspace, namespace string, change controlplane.NamespaceChange, by controlplane.By) (controlplane.Namespace, error) {
 	s.namespace, s.by = controlplane.DefaultNamespace(workspace, namespace), by
 	if change.Shadow != nil {

@@ -82,12 +82,7 @@ func baseOf(inForce []*controlv1.RegionTuning, from string) (string, error) {
 	return first, nil
 }
 
-func regionName(t *controlv1.RegionTuning) string {
-	if t.GetRegion() == "" {
-		return fleetName
-	}
-	return t.GetRegion()
-}
+func regionName(t *controlv1.RegionTuning) string { return orFleet(t.GetRegion()) }
 
 // inForce asks for the tuning in force.
 func (c *call) inForce() ([]*controlv1.RegionTuning, error) {

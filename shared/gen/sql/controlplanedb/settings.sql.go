@@ -148,6 +148,58 @@ func (q *Queries) NamespaceList(ctx context.Context, arg NamespaceListParams) ([
 	return items, nil
 }
 
+const NamespaceListAll = `-- name: NamespaceListAll :many
+SELECT workspace_id, namespace, shadow, mode, outage, headroom, estimate, updated_at
+FROM ratelimit_namespaces
+WHERE workspace_id > ?
+  OR (workspace_id = ? AND namespace > ?)
+ORDER BY workspace_id, namespace LIMIT ?
+`
+
+type NamespaceListAllParams struct {
+	AfterWorkspace []byte
+	AfterNamespace []byte
+	Limit          int32
+}
+
+// As OverrideListAll.
+func (q *Queries) NamespaceListAll(ctx context.Context, arg NamespaceListAllParams) ([]RatelimitNamespace, error) {
+	rows, err := q.db.QueryContext(ctx, NamespaceListAll,
+		arg.AfterWorkspace,
+		arg.AfterWorkspace,
+		arg.AfterNamespace,
+		arg.Limit,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []RatelimitNamespace{}
+	for rows.Next() {
+		var i RatelimitNamespace
+		if err := rows.Scan(
+			&i.WorkspaceID,
+			&i.Namespace,
+			&i.Shadow,
+			&i.Mode,
+			&i.Outage,
+			&i.Headroom,
+			&i.Estimate,
+			&i.UpdatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const NamespaceLook = `-- name: NamespaceLook :many
 SELECT shadow, mode, outage, headroom, estimate, updated_at FROM ratelimit_namespaces
 WHERE workspace_id = ? AND namespace = ?
@@ -343,6 +395,63 @@ func (q *Queries) OverrideList(ctx context.Context, arg OverrideListParams) ([]R
 	rows, err := q.db.QueryContext(ctx, OverrideList,
 		arg.WorkspaceID,
 		arg.Namespace,
+		arg.AfterPattern,
+		arg.Limit,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []RatelimitOverride{}
+	for rows.Next() {
+		var i RatelimitOverride
+		if err := rows.Scan(
+			&i.WorkspaceID,
+			&i.Namespace,
+			&i.Pattern,
+			&i.Limit,
+			&i.DurationMs,
+			&i.Candidate,
+			&i.Shadow,
+			&i.UpdatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const OverrideListAll = `-- name: OverrideListAll :many
+SELECT workspace_id, namespace, pattern, ` + "`" + `limit` + "`" + `, duration_ms, candidate, shadow, updated_at
+FROM ratelimit_overrides
+WHERE workspace_id > ?
+  OR (workspace_id = ? AND namespace > ?)
+  OR (workspace_id = ? AND namespace = ? AND pattern > ?)
+ORDER BY workspace_id, namespace, pattern LIMIT ?
+`
+
+type OverrideListAllParams struct {
+	AfterWorkspace []byte
+	AfterNamespace []byte
+	AfterPattern   []byte
+	Limit          int32
+}
+
+// Of all namespaces. Three ranges of the primary key: a comparison of rows would read all of it.
+func (q *Queries) OverrideListAll(ctx context.Context, arg OverrideListAllParams) ([]RatelimitOverride, error) {
+	rows, err := q.db.QueryContext(ctx, OverrideListAll,
+		arg.AfterWorkspace,
+		arg.AfterWorkspace,
+		arg.AfterNamespace,
+		arg.AfterWorkspace,
+		arg.AfterNamespace,
 		arg.AfterPattern,
 		arg.Limit,
 	)

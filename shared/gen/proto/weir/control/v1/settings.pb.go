@@ -714,6 +714,224 @@ func (x *ListOverridesResponse) GetHasMore() bool {
 	return false
 }
 
+type ListAllOverridesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The override that the page comes after; all three empty: the first page.
+	AfterWorkspace string `protobuf:"bytes,1,opt,name=after_workspace,json=afterWorkspace,proto3" json:"after_workspace,omitempty"`
+	AfterNamespace string `protobuf:"bytes,2,opt,name=after_namespace,json=afterNamespace,proto3" json:"after_namespace,omitempty"`
+	AfterPattern   string `protobuf:"bytes,3,opt,name=after_pattern,json=afterPattern,proto3" json:"after_pattern,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ListAllOverridesRequest) Reset() {
+	*x = ListAllOverridesRequest{}
+	mi := &file_weir_control_v1_settings_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAllOverridesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAllOverridesRequest) ProtoMessage() {}
+
+func (x *ListAllOverridesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_settings_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAllOverridesRequest.ProtoReflect.Descriptor instead.
+func (*ListAllOverridesRequest) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ListAllOverridesRequest) GetAfterWorkspace() string {
+	if x != nil {
+		return x.AfterWorkspace
+	}
+	return ""
+}
+
+func (x *ListAllOverridesRequest) GetAfterNamespace() string {
+	if x != nil {
+		return x.AfterNamespace
+	}
+	return ""
+}
+
+func (x *ListAllOverridesRequest) GetAfterPattern() string {
+	if x != nil {
+		return x.AfterPattern
+	}
+	return ""
+}
+
+type ListAllOverridesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Overrides     []*Override            `protobuf:"bytes,1,rep,name=overrides,proto3" json:"overrides,omitempty"` // at most 1,000
+	HasMore       bool                   `protobuf:"varint,2,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAllOverridesResponse) Reset() {
+	*x = ListAllOverridesResponse{}
+	mi := &file_weir_control_v1_settings_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAllOverridesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAllOverridesResponse) ProtoMessage() {}
+
+func (x *ListAllOverridesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_settings_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAllOverridesResponse.ProtoReflect.Descriptor instead.
+func (*ListAllOverridesResponse) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ListAllOverridesResponse) GetOverrides() []*Override {
+	if x != nil {
+		return x.Overrides
+	}
+	return nil
+}
+
+func (x *ListAllOverridesResponse) GetHasMore() bool {
+	if x != nil {
+		return x.HasMore
+	}
+	return false
+}
+
+type ListAllNamespacesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The namespace that the page comes after; both empty: the first page.
+	AfterWorkspace string `protobuf:"bytes,1,opt,name=after_workspace,json=afterWorkspace,proto3" json:"after_workspace,omitempty"`
+	AfterNamespace string `protobuf:"bytes,2,opt,name=after_namespace,json=afterNamespace,proto3" json:"after_namespace,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ListAllNamespacesRequest) Reset() {
+	*x = ListAllNamespacesRequest{}
+	mi := &file_weir_control_v1_settings_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAllNamespacesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAllNamespacesRequest) ProtoMessage() {}
+
+func (x *ListAllNamespacesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_settings_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAllNamespacesRequest.ProtoReflect.Descriptor instead.
+func (*ListAllNamespacesRequest) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ListAllNamespacesRequest) GetAfterWorkspace() string {
+	if x != nil {
+		return x.AfterWorkspace
+	}
+	return ""
+}
+
+func (x *ListAllNamespacesRequest) GetAfterNamespace() string {
+	if x != nil {
+		return x.AfterNamespace
+	}
+	return ""
+}
+
+type ListAllNamespacesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespaces    []*Namespace           `protobuf:"bytes,1,rep,name=namespaces,proto3" json:"namespaces,omitempty"` // at most 1,000
+	HasMore       bool                   `protobuf:"varint,2,opt,name=has_more,json=hasMore,proto3" json:"has_more,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListAllNamespacesResponse) Reset() {
+	*x = ListAllNamespacesResponse{}
+	mi := &file_weir_control_v1_settings_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListAllNamespacesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListAllNamespacesResponse) ProtoMessage() {}
+
+func (x *ListAllNamespacesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_weir_control_v1_settings_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListAllNamespacesResponse.ProtoReflect.Descriptor instead.
+func (*ListAllNamespacesResponse) Descriptor() ([]byte, []int) {
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ListAllNamespacesResponse) GetNamespaces() []*Namespace {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
+}
+
+func (x *ListAllNamespacesResponse) GetHasMore() bool {
+	if x != nil {
+		return x.HasMore
+	}
+	return false
+}
+
 type SetNamespaceRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Actor     string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
@@ -733,7 +951,7 @@ type SetNamespaceRequest struct {
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[11]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -745,7 +963,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[11]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -758,7 +976,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{11}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SetNamespaceRequest) GetActor() string {
@@ -840,7 +1058,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[12]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -852,7 +1070,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[12]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -865,7 +1083,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{12}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -885,7 +1103,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[13]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -897,7 +1115,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[13]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -910,7 +1128,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{13}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListNamespacesRequest) GetWorkspace() string {
@@ -937,7 +1155,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[14]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -949,7 +1167,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[14]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -962,7 +1180,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{14}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -989,7 +1207,7 @@ type GetNamespaceRequest struct {
 
 func (x *GetNamespaceRequest) Reset() {
 	*x = GetNamespaceRequest{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[15]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +1219,7 @@ func (x *GetNamespaceRequest) String() string {
 func (*GetNamespaceRequest) ProtoMessage() {}
 
 func (x *GetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[15]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +1232,7 @@ func (x *GetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*GetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{15}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetNamespaceRequest) GetWorkspace() string {
@@ -1040,7 +1258,7 @@ type GetNamespaceResponse struct {
 
 func (x *GetNamespaceResponse) Reset() {
 	*x = GetNamespaceResponse{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[16]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1052,7 +1270,7 @@ func (x *GetNamespaceResponse) String() string {
 func (*GetNamespaceResponse) ProtoMessage() {}
 
 func (x *GetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[16]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1065,7 +1283,7 @@ func (x *GetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*GetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{16}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetNamespaceResponse) GetNamespace() *Namespace {
@@ -1091,7 +1309,7 @@ type Namespace struct {
 
 func (x *Namespace) Reset() {
 	*x = Namespace{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[17]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1103,7 +1321,7 @@ func (x *Namespace) String() string {
 func (*Namespace) ProtoMessage() {}
 
 func (x *Namespace) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[17]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1116,7 +1334,7 @@ func (x *Namespace) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Namespace.ProtoReflect.Descriptor instead.
 func (*Namespace) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{17}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Namespace) GetWorkspace() string {
@@ -1192,7 +1410,7 @@ type ResetKeyRequest struct {
 
 func (x *ResetKeyRequest) Reset() {
 	*x = ResetKeyRequest{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[18]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1204,7 +1422,7 @@ func (x *ResetKeyRequest) String() string {
 func (*ResetKeyRequest) ProtoMessage() {}
 
 func (x *ResetKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[18]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1217,7 +1435,7 @@ func (x *ResetKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetKeyRequest.ProtoReflect.Descriptor instead.
 func (*ResetKeyRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{18}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ResetKeyRequest) GetActor() string {
@@ -1271,7 +1489,7 @@ type ResetKeyResponse struct {
 
 func (x *ResetKeyResponse) Reset() {
 	*x = ResetKeyResponse{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[19]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1283,7 +1501,7 @@ func (x *ResetKeyResponse) String() string {
 func (*ResetKeyResponse) ProtoMessage() {}
 
 func (x *ResetKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[19]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1296,7 +1514,7 @@ func (x *ResetKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetKeyResponse.ProtoReflect.Descriptor instead.
 func (*ResetKeyResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{19}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ResetKeyResponse) GetReset_() *Reset {
@@ -1321,7 +1539,7 @@ type Reset struct {
 
 func (x *Reset) Reset() {
 	*x = Reset{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[20]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1333,7 +1551,7 @@ func (x *Reset) String() string {
 func (*Reset) ProtoMessage() {}
 
 func (x *Reset) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[20]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1346,7 +1564,7 @@ func (x *Reset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reset.ProtoReflect.Descriptor instead.
 func (*Reset) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{20}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Reset) GetWorkspace() string {
@@ -1401,7 +1619,7 @@ type ListResetsRequest struct {
 
 func (x *ListResetsRequest) Reset() {
 	*x = ListResetsRequest{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[21]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1631,7 @@ func (x *ListResetsRequest) String() string {
 func (*ListResetsRequest) ProtoMessage() {}
 
 func (x *ListResetsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[21]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1644,7 @@ func (x *ListResetsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResetsRequest.ProtoReflect.Descriptor instead.
 func (*ListResetsRequest) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{21}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListResetsRequest) GetWorkspace() string {
@@ -1452,7 +1670,7 @@ type ListResetsResponse struct {
 
 func (x *ListResetsResponse) Reset() {
 	*x = ListResetsResponse{}
-	mi := &file_weir_control_v1_settings_proto_msgTypes[22]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1464,7 +1682,7 @@ func (x *ListResetsResponse) String() string {
 func (*ListResetsResponse) ProtoMessage() {}
 
 func (x *ListResetsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_weir_control_v1_settings_proto_msgTypes[22]
+	mi := &file_weir_control_v1_settings_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1477,7 +1695,7 @@ func (x *ListResetsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResetsResponse.ProtoReflect.Descriptor instead.
 func (*ListResetsResponse) Descriptor() ([]byte, []int) {
-	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{22}
+	return file_weir_control_v1_settings_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListResetsResponse) GetResets() []*Reset {
@@ -1547,6 +1765,21 @@ const file_weir_control_v1_settings_proto_rawDesc = "" +
 	"\x05after\x18\x03 \x01(\tR\x05after\"k\n" +
 	"\x15ListOverridesResponse\x127\n" +
 	"\toverrides\x18\x01 \x03(\v2\x19.weir.control.v1.OverrideR\toverrides\x12\x19\n" +
+	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"\x90\x01\n" +
+	"\x17ListAllOverridesRequest\x12'\n" +
+	"\x0fafter_workspace\x18\x01 \x01(\tR\x0eafterWorkspace\x12'\n" +
+	"\x0fafter_namespace\x18\x02 \x01(\tR\x0eafterNamespace\x12#\n" +
+	"\rafter_pattern\x18\x03 \x01(\tR\fafterPattern\"n\n" +
+	"\x18ListAllOverridesResponse\x127\n" +
+	"\toverrides\x18\x01 \x03(\v2\x19.weir.control.v1.OverrideR\toverrides\x12\x19\n" +
+	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"l\n" +
+	"\x18ListAllNamespacesRequest\x12'\n" +
+	"\x0fafter_workspace\x18\x01 \x01(\tR\x0eafterWorkspace\x12'\n" +
+	"\x0fafter_namespace\x18\x02 \x01(\tR\x0eafterNamespace\"r\n" +
+	"\x19ListAllNamespacesResponse\x12:\n" +
+	"\n" +
+	"namespaces\x18\x01 \x03(\v2\x1a.weir.control.v1.NamespaceR\n" +
+	"namespaces\x12\x19\n" +
 	"\bhas_more\x18\x02 \x01(\bR\ahasMore\"\x90\x03\n" +
 	"\x13SetNamespaceRequest\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
@@ -1616,18 +1849,20 @@ const file_weir_control_v1_settings_proto_rawDesc = "" +
 	"\tworkspace\x18\x01 \x01(\tR\tworkspace\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\"D\n" +
 	"\x12ListResetsResponse\x12.\n" +
-	"\x06resets\x18\x01 \x03(\v2\x16.weir.control.v1.ResetR\x06resets2\xb0\a\n" +
+	"\x06resets\x18\x01 \x03(\v2\x16.weir.control.v1.ResetR\x06resets2\x85\t\n" +
 	"\x0fSettingsService\x12X\n" +
 	"\vSetOverride\x12#.weir.control.v1.SetOverrideRequest\x1a$.weir.control.v1.SetOverrideResponse\x12a\n" +
 	"\x0eChangeOverride\x12&.weir.control.v1.ChangeOverrideRequest\x1a'.weir.control.v1.ChangeOverrideResponse\x12X\n" +
 	"\vGetOverride\x12#.weir.control.v1.GetOverrideRequest\x1a$.weir.control.v1.GetOverrideResponse\x12a\n" +
 	"\x0eDeleteOverride\x12&.weir.control.v1.DeleteOverrideRequest\x1a'.weir.control.v1.DeleteOverrideResponse\x12^\n" +
-	"\rListOverrides\x12%.weir.control.v1.ListOverridesRequest\x1a&.weir.control.v1.ListOverridesResponse\x12O\n" +
+	"\rListOverrides\x12%.weir.control.v1.ListOverridesRequest\x1a&.weir.control.v1.ListOverridesResponse\x12g\n" +
+	"\x10ListAllOverrides\x12(.weir.control.v1.ListAllOverridesRequest\x1a).weir.control.v1.ListAllOverridesResponse\x12O\n" +
 	"\bResetKey\x12 .weir.control.v1.ResetKeyRequest\x1a!.weir.control.v1.ResetKeyResponse\x12U\n" +
 	"\n" +
 	"ListResets\x12\".weir.control.v1.ListResetsRequest\x1a#.weir.control.v1.ListResetsResponse\x12[\n" +
 	"\fSetNamespace\x12$.weir.control.v1.SetNamespaceRequest\x1a%.weir.control.v1.SetNamespaceResponse\x12a\n" +
-	"\x0eListNamespaces\x12&.weir.control.v1.ListNamespacesRequest\x1a'.weir.control.v1.ListNamespacesResponse\x12[\n" +
+	"\x0eListNamespaces\x12&.weir.control.v1.ListNamespacesRequest\x1a'.weir.control.v1.ListNamespacesResponse\x12j\n" +
+	"\x11ListAllNamespaces\x12).weir.control.v1.ListAllNamespacesRequest\x1a*.weir.control.v1.ListAllNamespacesResponse\x12[\n" +
 	"\fGetNamespace\x12$.weir.control.v1.GetNamespaceRequest\x1a%.weir.control.v1.GetNamespaceResponseBCZAgithub.com/weirhq/weir/shared/gen/proto/weir/control/v1;controlv1b\x06proto3"
 
 var (
@@ -1642,67 +1877,77 @@ func file_weir_control_v1_settings_proto_rawDescGZIP() []byte {
 	return file_weir_control_v1_settings_proto_rawDescData
 }
 
-var file_weir_control_v1_settings_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_weir_control_v1_settings_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_weir_control_v1_settings_proto_goTypes = []any{
-	(*Override)(nil),               // 0: weir.control.v1.Override
-	(*SetOverrideRequest)(nil),     // 1: weir.control.v1.SetOverrideRequest
-	(*SetOverrideResponse)(nil),    // 2: weir.control.v1.SetOverrideResponse
-	(*ChangeOverrideRequest)(nil),  // 3: weir.control.v1.ChangeOverrideRequest
-	(*ChangeOverrideResponse)(nil), // 4: weir.control.v1.ChangeOverrideResponse
-	(*GetOverrideRequest)(nil),     // 5: weir.control.v1.GetOverrideRequest
-	(*GetOverrideResponse)(nil),    // 6: weir.control.v1.GetOverrideResponse
-	(*DeleteOverrideRequest)(nil),  // 7: weir.control.v1.DeleteOverrideRequest
-	(*DeleteOverrideResponse)(nil), // 8: weir.control.v1.DeleteOverrideResponse
-	(*ListOverridesRequest)(nil),   // 9: weir.control.v1.ListOverridesRequest
-	(*ListOverridesResponse)(nil),  // 10: weir.control.v1.ListOverridesResponse
-	(*SetNamespaceRequest)(nil),    // 11: weir.control.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),   // 12: weir.control.v1.SetNamespaceResponse
-	(*ListNamespacesRequest)(nil),  // 13: weir.control.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil), // 14: weir.control.v1.ListNamespacesResponse
-	(*GetNamespaceRequest)(nil),    // 15: weir.control.v1.GetNamespaceRequest
-	(*GetNamespaceResponse)(nil),   // 16: weir.control.v1.GetNamespaceResponse
-	(*Namespace)(nil),              // 17: weir.control.v1.Namespace
-	(*ResetKeyRequest)(nil),        // 18: weir.control.v1.ResetKeyRequest
-	(*ResetKeyResponse)(nil),       // 19: weir.control.v1.ResetKeyResponse
-	(*Reset)(nil),                  // 20: weir.control.v1.Reset
-	(*ListResetsRequest)(nil),      // 21: weir.control.v1.ListResetsRequest
-	(*ListResetsResponse)(nil),     // 22: weir.control.v1.ListResetsResponse
+	(*Override)(nil),                  // 0: weir.control.v1.Override
+	(*SetOverrideRequest)(nil),        // 1: weir.control.v1.SetOverrideRequest
+	(*SetOverrideResponse)(nil),       // 2: weir.control.v1.SetOverrideResponse
+	(*ChangeOverrideRequest)(nil),     // 3: weir.control.v1.ChangeOverrideRequest
+	(*ChangeOverrideResponse)(nil),    // 4: weir.control.v1.ChangeOverrideResponse
+	(*GetOverrideRequest)(nil),        // 5: weir.control.v1.GetOverrideRequest
+	(*GetOverrideResponse)(nil),       // 6: weir.control.v1.GetOverrideResponse
+	(*DeleteOverrideRequest)(nil),     // 7: weir.control.v1.DeleteOverrideRequest
+	(*DeleteOverrideResponse)(nil),    // 8: weir.control.v1.DeleteOverrideResponse
+	(*ListOverridesRequest)(nil),      // 9: weir.control.v1.ListOverridesRequest
+	(*ListOverridesResponse)(nil),     // 10: weir.control.v1.ListOverridesResponse
+	(*ListAllOverridesRequest)(nil),   // 11: weir.control.v1.ListAllOverridesRequest
+	(*ListAllOverridesResponse)(nil),  // 12: weir.control.v1.ListAllOverridesResponse
+	(*ListAllNamespacesRequest)(nil),  // 13: weir.control.v1.ListAllNamespacesRequest
+	(*ListAllNamespacesResponse)(nil), // 14: weir.control.v1.ListAllNamespacesResponse
+	(*SetNamespaceRequest)(nil),       // 15: weir.control.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),      // 16: weir.control.v1.SetNamespaceResponse
+	(*ListNamespacesRequest)(nil),     // 17: weir.control.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),    // 18: weir.control.v1.ListNamespacesResponse
+	(*GetNamespaceRequest)(nil),       // 19: weir.control.v1.GetNamespaceRequest
+	(*GetNamespaceResponse)(nil),      // 20: weir.control.v1.GetNamespaceResponse
+	(*Namespace)(nil),                 // 21: weir.control.v1.Namespace
+	(*ResetKeyRequest)(nil),           // 22: weir.control.v1.ResetKeyRequest
+	(*ResetKeyResponse)(nil),          // 23: weir.control.v1.ResetKeyResponse
+	(*Reset)(nil),                     // 24: weir.control.v1.Reset
+	(*ListResetsRequest)(nil),         // 25: weir.control.v1.ListResetsRequest
+	(*ListResetsResponse)(nil),        // 26: weir.control.v1.ListResetsResponse
 }
 var file_weir_control_v1_settings_proto_depIdxs = []int32{
 	0,  // 0: weir.control.v1.SetOverrideRequest.override:type_name -> weir.control.v1.Override
 	0,  // 1: weir.control.v1.ChangeOverrideResponse.override:type_name -> weir.control.v1.Override
 	0,  // 2: weir.control.v1.GetOverrideResponse.override:type_name -> weir.control.v1.Override
 	0,  // 3: weir.control.v1.ListOverridesResponse.overrides:type_name -> weir.control.v1.Override
-	17, // 4: weir.control.v1.SetNamespaceResponse.namespace:type_name -> weir.control.v1.Namespace
-	17, // 5: weir.control.v1.ListNamespacesResponse.namespaces:type_name -> weir.control.v1.Namespace
-	17, // 6: weir.control.v1.GetNamespaceResponse.namespace:type_name -> weir.control.v1.Namespace
-	20, // 7: weir.control.v1.ResetKeyResponse.reset:type_name -> weir.control.v1.Reset
-	20, // 8: weir.control.v1.ListResetsResponse.resets:type_name -> weir.control.v1.Reset
-	1,  // 9: weir.control.v1.SettingsService.SetOverride:input_type -> weir.control.v1.SetOverrideRequest
-	3,  // 10: weir.control.v1.SettingsService.ChangeOverride:input_type -> weir.control.v1.ChangeOverrideRequest
-	5,  // 11: weir.control.v1.SettingsService.GetOverride:input_type -> weir.control.v1.GetOverrideRequest
-	7,  // 12: weir.control.v1.SettingsService.DeleteOverride:input_type -> weir.control.v1.DeleteOverrideRequest
-	9,  // 13: weir.control.v1.SettingsService.ListOverrides:input_type -> weir.control.v1.ListOverridesRequest
-	18, // 14: weir.control.v1.SettingsService.ResetKey:input_type -> weir.control.v1.ResetKeyRequest
-	21, // 15: weir.control.v1.SettingsService.ListResets:input_type -> weir.control.v1.ListResetsRequest
-	11, // 16: weir.control.v1.SettingsService.SetNamespace:input_type -> weir.control.v1.SetNamespaceRequest
-	13, // 17: weir.control.v1.SettingsService.ListNamespaces:input_type -> weir.control.v1.ListNamespacesRequest
-	15, // 18: weir.control.v1.SettingsService.GetNamespace:input_type -> weir.control.v1.GetNamespaceRequest
-	2,  // 19: weir.control.v1.SettingsService.SetOverride:output_type -> weir.control.v1.SetOverrideResponse
-	4,  // 20: weir.control.v1.SettingsService.ChangeOverride:output_type -> weir.control.v1.ChangeOverrideResponse
-	6,  // 21: weir.control.v1.SettingsService.GetOverride:output_type -> weir.control.v1.GetOverrideResponse
-	8,  // 22: weir.control.v1.SettingsService.DeleteOverride:output_type -> weir.control.v1.DeleteOverrideResponse
-	10, // 23: weir.control.v1.SettingsService.ListOverrides:output_type -> weir.control.v1.ListOverridesResponse
-	19, // 24: weir.control.v1.SettingsService.ResetKey:output_type -> weir.control.v1.ResetKeyResponse
-	22, // 25: weir.control.v1.SettingsService.ListResets:output_type -> weir.control.v1.ListResetsResponse
-	12, // 26: weir.control.v1.SettingsService.SetNamespace:output_type -> weir.control.v1.SetNamespaceResponse
-	14, // 27: weir.control.v1.SettingsService.ListNamespaces:output_type -> weir.control.v1.ListNamespacesResponse
-	16, // 28: weir.control.v1.SettingsService.GetNamespace:output_type -> weir.control.v1.GetNamespaceResponse
-	19, // [19:29] is the sub-list for method output_type
-	9,  // [9:19] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	0,  // 4: weir.control.v1.ListAllOverridesResponse.overrides:type_name -> weir.control.v1.Override
+	21, // 5: weir.control.v1.ListAllNamespacesResponse.namespaces:type_name -> weir.control.v1.Namespace
+	21, // 6: weir.control.v1.SetNamespaceResponse.namespace:type_name -> weir.control.v1.Namespace
+	21, // 7: weir.control.v1.ListNamespacesResponse.namespaces:type_name -> weir.control.v1.Namespace
+	21, // 8: weir.control.v1.GetNamespaceResponse.namespace:type_name -> weir.control.v1.Namespace
+	24, // 9: weir.control.v1.ResetKeyResponse.reset:type_name -> weir.control.v1.Reset
+	24, // 10: weir.control.v1.ListResetsResponse.resets:type_name -> weir.control.v1.Reset
+	1,  // 11: weir.control.v1.SettingsService.SetOverride:input_type -> weir.control.v1.SetOverrideRequest
+	3,  // 12: weir.control.v1.SettingsService.ChangeOverride:input_type -> weir.control.v1.ChangeOverrideRequest
+	5,  // 13: weir.control.v1.SettingsService.GetOverride:input_type -> weir.control.v1.GetOverrideRequest
+	7,  // 14: weir.control.v1.SettingsService.DeleteOverride:input_type -> weir.control.v1.DeleteOverrideRequest
+	9,  // 15: weir.control.v1.SettingsService.ListOverrides:input_type -> weir.control.v1.ListOverridesRequest
+	11, // 16: weir.control.v1.SettingsService.ListAllOverrides:input_type -> weir.control.v1.ListAllOverridesRequest
+	22, // 17: weir.control.v1.SettingsService.ResetKey:input_type -> weir.control.v1.ResetKeyRequest
+	25, // 18: weir.control.v1.SettingsService.ListResets:input_type -> weir.control.v1.ListResetsRequest
+	15, // 19: weir.control.v1.SettingsService.SetNamespace:input_type -> weir.control.v1.SetNamespaceRequest
+	17, // 20: weir.control.v1.SettingsService.ListNamespaces:input_type -> weir.control.v1.ListNamespacesRequest
+	13, // 21: weir.control.v1.SettingsService.ListAllNamespaces:input_type -> weir.control.v1.ListAllNamespacesRequest
+	19, // 22: weir.control.v1.SettingsService.GetNamespace:input_type -> weir.control.v1.GetNamespaceRequest
+	2,  // 23: weir.control.v1.SettingsService.SetOverride:output_type -> weir.control.v1.SetOverrideResponse
+	4,  // 24: weir.control.v1.SettingsService.ChangeOverride:output_type -> weir.control.v1.ChangeOverrideResponse
+	6,  // 25: weir.control.v1.SettingsService.GetOverride:output_type -> weir.control.v1.GetOverrideResponse
+	8,  // 26: weir.control.v1.SettingsService.DeleteOverride:output_type -> weir.control.v1.DeleteOverrideResponse
+	10, // 27: weir.control.v1.SettingsService.ListOverrides:output_type -> weir.control.v1.ListOverridesResponse
+	12, // 28: weir.control.v1.SettingsService.ListAllOverrides:output_type -> weir.control.v1.ListAllOverridesResponse
+	23, // 29: weir.control.v1.SettingsService.ResetKey:output_type -> weir.control.v1.ResetKeyResponse
+	26, // 30: weir.control.v1.SettingsService.ListResets:output_type -> weir.control.v1.ListResetsResponse
+	16, // 31: weir.control.v1.SettingsService.SetNamespace:output_type -> weir.control.v1.SetNamespaceResponse
+	18, // 32: weir.control.v1.SettingsService.ListNamespaces:output_type -> weir.control.v1.ListNamespacesResponse
+	14, // 33: weir.control.v1.SettingsService.ListAllNamespaces:output_type -> weir.control.v1.ListAllNamespacesResponse
+	20, // 34: weir.control.v1.SettingsService.GetNamespace:output_type -> weir.control.v1.GetNamespaceResponse
+	23, // [23:35] is the sub-list for method output_type
+	11, // [11:23] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_weir_control_v1_settings_proto_init() }
@@ -1711,14 +1956,14 @@ func file_weir_control_v1_settings_proto_init() {
 		return
 	}
 	file_weir_control_v1_settings_proto_msgTypes[3].OneofWrappers = []any{}
-	file_weir_control_v1_settings_proto_msgTypes[11].OneofWrappers = []any{}
+	file_weir_control_v1_settings_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_weir_control_v1_settings_proto_rawDesc), len(file_weir_control_v1_settings_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

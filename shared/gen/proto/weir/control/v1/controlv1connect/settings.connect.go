@@ -50,6 +50,9 @@ const (
 	// SettingsServiceListOverridesProcedure is the fully-qualified name of the SettingsService's
 	// ListOverrides RPC.
 	SettingsServiceListOverridesProcedure = "/weir.control.v1.SettingsService/ListOverrides"
+	// SettingsServiceListAllOverridesProcedure is the fully-qualified name of the SettingsService's
+	// ListAllOverrides RPC.
+	SettingsServiceListAllOverridesProcedure = "/weir.control.v1.SettingsService/ListAllOverrides"
 	// SettingsServiceResetKeyProcedure is the fully-qualified name of the SettingsService's ResetKey
 	// RPC.
 	SettingsServiceResetKeyProcedure = "/weir.control.v1.SettingsService/ResetKey"
@@ -62,6 +65,9 @@ const (
 	// SettingsServiceListNamespacesProcedure is the fully-qualified name of the SettingsService's
 	// ListNamespaces RPC.
 	SettingsServiceListNamespacesProcedure = "/weir.control.v1.SettingsService/ListNamespaces"
+	// SettingsServiceListAllNamespacesProcedure is the fully-qualified name of the SettingsService's
+	// ListAllNamespaces RPC.
+	SettingsServiceListAllNamespacesProcedure = "/weir.control.v1.SettingsService/ListAllNamespaces"
 	// SettingsServiceGetNamespaceProcedure is the fully-qualified name of the SettingsService's
 	// GetNamespace RPC.
 	SettingsServiceGetNamespaceProcedure = "/weir.control.v1.SettingsService/GetNamespace"
@@ -81,6 +87,8 @@ type SettingsServiceClient interface {
 	DeleteOverride(context.Context, *connect.Request[v1.DeleteOverrideRequest]) (*connect.Response[v1.DeleteOverrideResponse], error)
 	// ListOverrides lists a namespace's overrides by pattern.
 	ListOverrides(context.Context, *connect.Request[v1.ListOverridesRequest]) (*connect.Response[v1.ListOverridesResponse], error)
+	// ListAllOverrides lists the overrides of all workspaces, by workspace, namespace and pattern.
+	ListAllOverrides(context.Context, *connect.Request[v1.ListAllOverridesRequest]) (*connect.Response[v1.ListAllOverridesResponse], error)
 	// ResetKey forgets what was counted of an identifier, in every region: to let a
 	// customer back in before the window is over. Nodes have it within a settings interval.
 	ResetKey(context.Context, *connect.Request[v1.ResetKeyRequest]) (*connect.Response[v1.ResetKeyResponse], error)
@@ -90,6 +98,8 @@ type SettingsServiceClient interface {
 	SetNamespace(context.Context, *connect.Request[v1.SetNamespaceRequest]) (*connect.Response[v1.SetNamespaceResponse], error)
 	// ListNamespaces lists a workspace's namespaces that have settings, by name.
 	ListNamespaces(context.Context, *connect.Request[v1.ListNamespacesRequest]) (*connect.Response[v1.ListNamespacesResponse], error)
+	// ListAllNamespaces lists the namespaces of all workspaces that have settings, by workspace and name.
+	ListAllNamespaces(context.Context, *connect.Request[v1.ListAllNamespacesRequest]) (*connect.Response[v1.ListAllNamespacesResponse], error)
 	// GetNamespace answers the settings of one namespace; not_found where it has none.
 	GetNamespace(context.Context, *connect.Request[v1.GetNamespaceRequest]) (*connect.Response[v1.GetNamespaceResponse], error)
 }
@@ -135,6 +145,12 @@ func NewSettingsServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 			connect.WithSchema(settingsServiceMethods.ByName("ListOverrides")),
 			connect.WithClientOptions(opts...),
 		),
+		listAllOverrides: connect.NewClient[v1.ListAllOverridesRequest, v1.ListAllOverridesResponse](
+			httpClient,
+			baseURL+SettingsServiceListAllOverridesProcedure,
+			connect.WithSchema(settingsServiceMethods.ByName("ListAllOverrides")),
+			connect.WithClientOptions(opts...),
+		),
 		resetKey: connect.NewClient[v1.ResetKeyRequest, v1.ResetKeyResponse](
 			httpClient,
 			baseURL+SettingsServiceResetKeyProcedure,
@@ -159,6 +175,12 @@ func NewSettingsServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 			connect.WithSchema(settingsServiceMethods.ByName("ListNamespaces")),
 			connect.WithClientOptions(opts...),
 		),
+		listAllNamespaces: connect.NewClient[v1.ListAllNamespacesRequest, v1.ListAllNamespacesResponse](
+			httpClient,
+			baseURL+SettingsServiceListAllNamespacesProcedure,
+			connect.WithSchema(settingsServiceMethods.ByName("ListAllNamespaces")),
+			connect.WithClientOptions(opts...),
+		),
 		getNamespace: connect.NewClient[v1.GetNamespaceRequest, v1.GetNamespaceResponse](
 			httpClient,
 			baseURL+SettingsServiceGetNamespaceProcedure,
@@ -170,16 +192,18 @@ func NewSettingsServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 
 // settingsServiceClient implements SettingsServiceClient.
 type settingsServiceClient struct {
-	setOverride    *connect.Client[v1.SetOverrideRequest, v1.SetOverrideResponse]
-	changeOverride *connect.Client[v1.ChangeOverrideRequest, v1.ChangeOverrideResponse]
-	getOverride    *connect.Client[v1.GetOverrideRequest, v1.GetOverrideResponse]
-	deleteOverride *connect.Client[v1.DeleteOverrideRequest, v1.DeleteOverrideResponse]
-	listOverrides  *connect.Client[v1.ListOverridesRequest, v1.ListOverridesResponse]
-	resetKey       *connect.Client[v1.ResetKeyRequest, v1.ResetKeyResponse]
-	listResets     *connect.Client[v1.ListResetsRequest, v1.ListResetsResponse]
-	setNamespace   *connect.Client[v1.SetNamespaceRequest, v1.SetNamespaceResponse]
-	listNamespaces *connect.Client[v1.ListNamespacesRequest, v1.ListNamespacesResponse]
-	getNamespace   *connect.Client[v1.GetNamespaceRequest, v1.GetNamespaceResponse]
+	setOverride       *connect.Client[v1.SetOverrideRequest, v1.SetOverrideResponse]
+	changeOverride    *connect.Client[v1.ChangeOverrideRequest, v1.ChangeOverrideResponse]
+	getOverride       *connect.Client[v1.GetOverrideRequest, v1.GetOverrideResponse]
+	deleteOverride    *connect.Client[v1.DeleteOverrideRequest, v1.DeleteOverrideResponse]
+	listOverrides     *connect.Client[v1.ListOverridesRequest, v1.ListOverridesResponse]
+	listAllOverrides  *connect.Client[v1.ListAllOverridesRequest, v1.ListAllOverridesResponse]
+	resetKey          *connect.Client[v1.ResetKeyRequest, v1.ResetKeyResponse]
+	listResets        *connect.Client[v1.ListResetsRequest, v1.ListResetsResponse]
+	setNamespace      *connect.Client[v1.SetNamespaceRequest, v1.SetNamespaceResponse]
+	listNamespaces    *connect.Client[v1.ListNamespacesRequest, v1.ListNamespacesResponse]
+	listAllNamespaces *connect.Client[v1.ListAllNamespacesRequest, v1.ListAllNamespacesResponse]
+	getNamespace      *connect.Client[v1.GetNamespaceRequest, v1.GetNamespaceResponse]
 }
 
 // SetOverride calls weir.control.v1.SettingsService.SetOverride.
@@ -207,6 +231,11 @@ func (c *settingsServiceClient) ListOverrides(ctx context.Context, req *connect.
 	return c.listOverrides.CallUnary(ctx, req)
 }
 
+// ListAllOverrides calls weir.control.v1.SettingsService.ListAllOverrides.
+func (c *settingsServiceClient) ListAllOverrides(ctx context.Context, req *connect.Request[v1.ListAllOverridesRequest]) (*connect.Response[v1.ListAllOverridesResponse], error) {
+	return c.listAllOverrides.CallUnary(ctx, req)
+}
+
 // ResetKey calls weir.control.v1.SettingsService.ResetKey.
 func (c *settingsServiceClient) ResetKey(ctx context.Context, req *connect.Request[v1.ResetKeyRequest]) (*connect.Response[v1.ResetKeyResponse], error) {
 	return c.resetKey.CallUnary(ctx, req)
@@ -225,6 +254,11 @@ func (c *settingsServiceClient) SetNamespace(ctx context.Context, req *connect.R
 // ListNamespaces calls weir.control.v1.SettingsService.ListNamespaces.
 func (c *settingsServiceClient) ListNamespaces(ctx context.Context, req *connect.Request[v1.ListNamespacesRequest]) (*connect.Response[v1.ListNamespacesResponse], error) {
 	return c.listNamespaces.CallUnary(ctx, req)
+}
+
+// ListAllNamespaces calls weir.control.v1.SettingsService.ListAllNamespaces.
+func (c *settingsServiceClient) ListAllNamespaces(ctx context.Context, req *connect.Request[v1.ListAllNamespacesRequest]) (*connect.Response[v1.ListAllNamespacesResponse], error) {
+	return c.listAllNamespaces.CallUnary(ctx, req)
 }
 
 // GetNamespace calls weir.control.v1.SettingsService.GetNamespace.
@@ -246,6 +280,8 @@ type SettingsServiceHandler interface {
 	DeleteOverride(context.Context, *connect.Request[v1.DeleteOverrideRequest]) (*connect.Response[v1.DeleteOverrideResponse], error)
 	// ListOverrides lists a namespace's overrides by pattern.
 	ListOverrides(context.Context, *connect.Request[v1.ListOverridesRequest]) (*connect.Response[v1.ListOverridesResponse], error)
+	// ListAllOverrides lists the overrides of all workspaces, by workspace, namespace and pattern.
+	ListAllOverrides(context.Context, *connect.Request[v1.ListAllOverridesRequest]) (*connect.Response[v1.ListAllOverridesResponse], error)
 	// ResetKey forgets what was counted of an identifier, in every region: to let a
 	// customer back in before the window is over. Nodes have it within a settings interval.
 	ResetKey(context.Context, *connect.Request[v1.ResetKeyRequest]) (*connect.Response[v1.ResetKeyResponse], error)
@@ -255,6 +291,8 @@ type SettingsServiceHandler interface {
 	SetNamespace(context.Context, *connect.Request[v1.SetNamespaceRequest]) (*connect.Response[v1.SetNamespaceResponse], error)
 	// ListNamespaces lists a workspace's namespaces that have settings, by name.
 	ListNamespaces(context.Context, *connect.Request[v1.ListNamespacesRequest]) (*connect.Response[v1.ListNamespacesResponse], error)
+	// ListAllNamespaces lists the namespaces of all workspaces that have settings, by workspace and name.
+	ListAllNamespaces(context.Context, *connect.Request[v1.ListAllNamespacesRequest]) (*connect.Response[v1.ListAllNamespacesResponse], error)
 	// GetNamespace answers the settings of one namespace; not_found where it has none.
 	GetNamespace(context.Context, *connect.Request[v1.GetNamespaceRequest]) (*connect.Response[v1.GetNamespaceResponse], error)
 }
@@ -296,6 +334,12 @@ func NewSettingsServiceHandler(svc SettingsServiceHandler, opts ...connect.Handl
 		connect.WithSchema(settingsServiceMethods.ByName("ListOverrides")),
 		connect.WithHandlerOptions(opts...),
 	)
+	settingsServiceListAllOverridesHandler := connect.NewUnaryHandler(
+		SettingsServiceListAllOverridesProcedure,
+		svc.ListAllOverrides,
+		connect.WithSchema(settingsServiceMethods.ByName("ListAllOverrides")),
+		connect.WithHandlerOptions(opts...),
+	)
 	settingsServiceResetKeyHandler := connect.NewUnaryHandler(
 		SettingsServiceResetKeyProcedure,
 		svc.ResetKey,
@@ -320,6 +364,12 @@ func NewSettingsServiceHandler(svc SettingsServiceHandler, opts ...connect.Handl
 		connect.WithSchema(settingsServiceMethods.ByName("ListNamespaces")),
 		connect.WithHandlerOptions(opts...),
 	)
+	settingsServiceListAllNamespacesHandler := connect.NewUnaryHandler(
+		SettingsServiceListAllNamespacesProcedure,
+		svc.ListAllNamespaces,
+		connect.WithSchema(settingsServiceMethods.ByName("ListAllNamespaces")),
+		connect.WithHandlerOptions(opts...),
+	)
 	settingsServiceGetNamespaceHandler := connect.NewUnaryHandler(
 		SettingsServiceGetNamespaceProcedure,
 		svc.GetNamespace,
@@ -338,6 +388,8 @@ func NewSettingsServiceHandler(svc SettingsServiceHandler, opts ...connect.Handl
 			settingsServiceDeleteOverrideHandler.ServeHTTP(w, r)
 		case SettingsServiceListOverridesProcedure:
 			settingsServiceListOverridesHandler.ServeHTTP(w, r)
+		case SettingsServiceListAllOverridesProcedure:
+			settingsServiceListAllOverridesHandler.ServeHTTP(w, r)
 		case SettingsServiceResetKeyProcedure:
 			settingsServiceResetKeyHandler.ServeHTTP(w, r)
 		case SettingsServiceListResetsProcedure:
@@ -346,6 +398,8 @@ func NewSettingsServiceHandler(svc SettingsServiceHandler, opts ...connect.Handl
 			settingsServiceSetNamespaceHandler.ServeHTTP(w, r)
 		case SettingsServiceListNamespacesProcedure:
 			settingsServiceListNamespacesHandler.ServeHTTP(w, r)
+		case SettingsServiceListAllNamespacesProcedure:
+			settingsServiceListAllNamespacesHandler.ServeHTTP(w, r)
 		case SettingsServiceGetNamespaceProcedure:
 			settingsServiceGetNamespaceHandler.ServeHTTP(w, r)
 		default:
@@ -377,6 +431,10 @@ func (UnimplementedSettingsServiceHandler) ListOverrides(context.Context, *conne
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.SettingsService.ListOverrides is not implemented"))
 }
 
+func (UnimplementedSettingsServiceHandler) ListAllOverrides(context.Context, *connect.Request[v1.ListAllOverridesRequest]) (*connect.Response[v1.ListAllOverridesResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.SettingsService.ListAllOverrides is not implemented"))
+}
+
 func (UnimplementedSettingsServiceHandler) ResetKey(context.Context, *connect.Request[v1.ResetKeyRequest]) (*connect.Response[v1.ResetKeyResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.SettingsService.ResetKey is not implemented"))
 }
@@ -391,6 +449,10 @@ func (UnimplementedSettingsServiceHandler) SetNamespace(context.Context, *connec
 
 func (UnimplementedSettingsServiceHandler) ListNamespaces(context.Context, *connect.Request[v1.ListNamespacesRequest]) (*connect.Response[v1.ListNamespacesResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.SettingsService.ListNamespaces is not implemented"))
+}
+
+func (UnimplementedSettingsServiceHandler) ListAllNamespaces(context.Context, *connect.Request[v1.ListAllNamespacesRequest]) (*connect.Response[v1.ListAllNamespacesResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("weir.control.v1.SettingsService.ListAllNamespaces is not implemented"))
 }
 
 func (UnimplementedSettingsServiceHandler) GetNamespace(context.Context, *connect.Request[v1.GetNamespaceRequest]) (*connect.Response[v1.GetNamespaceResponse], error) {

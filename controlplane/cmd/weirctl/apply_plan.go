@@ -1,0 +1,183 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/settings"
+)
+
+// change is one call that apply makes.
+type change struct {
+	Action  string `json:"action"`  // add, change or delete
+	Subject string `json:"subject"` // of the audit log
+	Text    string `json:"text"`    // what changes, in words
+	Applied bool   `json:"applied"`
+
+	do func(c *call, actor, reason string) error
+}
+
+func (c *change) line() string {
+	return map[string]string{"add": "+ ", "change": "~ ", "delete": "- "}[c.Action] + c.Subject + ": " + c.Text
+}
+
+// plan is what makes a fleet's settings those of a document.
+type plan struct {
+	changes []*change
+	kept    int // that are not in the document, and stay without --prune
+}
+
+// planOf has namespaces before overrides, since what an override may be depends on its namespace, and deletions last: an
+// identifier whose override is replaced by another is never without one.
+func planOf(d *settings.Document, s stored, prune bool) (p plan) {
+	var deletions []*change
+	there := make(map[settings.Namespace]*controlv1.Namespace)
+	for _, n := range s.namespaces {
+		there[namespaceName(namespaceOf(n))] = n
+	}
+	for _, n := range slices.SortedFunc(slices.Values(d.Namespaces), settings.CompareNamespaces) {
+		was := there[namespaceName(n)]
+		delete(there, namespaceName(n))
+		p.add(changeOfNamespace(n, was))
+	}
+	for _, n := range s.namespaces {
+		set := namespaceOf(n)
+		if there[namespaceName(set)] != nil && !set.IsDefault() {
+			deletions = append(deletions, changeOfNamespace(settings.DefaultNamespace(set.Workspace, set.Namespace), n))
+		}
+	}
+	deletions = append(deletions, p.addOverrides(d, s)...)
+	if !prune {
+		p.kept = len(deletions)
+		return p
+	}
+	p.changes = append(p.changes, deletions...)
+	return p
+}
+
+func (p *plan) add(c *change) {
+	if c != nil {
+		p.changes = append(p.changes, c)
+	}
+}
+
+func (p *plan) addOverrides(d *settings.Document, s stored) (deletions []*change) {
+	there := make(map[settings.Override]*controlv1.Override, len(s.overrides))
+	for _, o := range s.overrides {
+		there[overrideName(overrideOf(o))] = o
+	}
+	for _, o := range slices.SortedFunc(slices.Values(d.Overrides), settings.CompareOverrides) {
+		was := there[overrideName(o)]
+		delete(there, overrideName(o))
+		p.add(changeOfOverride(o, was))
+	}
+	for _, o := range s.overrides {
+		if there[overrideName(overrideOf(o))] != nil {
+			deletions = append(deletions, deletionOf(o))
+		}
+	}
+	return deletions
+}
+
+func namespaceName(n settings.Namespace) settings.Namespace {
+	return settings.Namespace{Workspace: n.Workspace, Namespace: n.Namespace}
+}
+
+func overrideName(o settings.Override) settings.Override {
+	return settings.Override{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern}
+}
+
+// changeOfNamespace is nil where nothing changes; was is nil where nothing is set.
+func changeOfNamespace(n settings.Namespace, was *controlv1.Namespace) *change {
+	before, seenMs := settings.DefaultNamespace(n.Workspace, n.Namespace), was.GetUpdatedAtMs()
+	action := "add"
+	if was != nil {
+		before, action = namespaceOf(was), "change"
+	}
+	if before == n {
+		return nil
+	}
+	return &change{
+		Action: action, Subject: fmt.Sprintf("namespace %s/%s", n.Workspace, n.Namespace),
+		Text: differences([]pair{
+			{"mode", before.Mode, n.Mode}, {"outage", before.Outage, n.Outage}, {"headroom", before.Headroom, n.Headroom},
+			{"shadow", strconv.FormatBool(before.Shadow), strconv.FormatBool(n.Shadow)}, {"estimate", orNone(before.Estimate), orNone(n.Estimate)},
+		}),
+		do: func(c *call, actor, reason string) error {
+			_, err := timely(c, c.settings.SetNamespace, &controlv1.SetNamespaceRequest{
+				Actor: actor, Reason: reason, Workspace: n.Workspace, Namespace: n.Namespace, IfUpdatedAtMs: &seenMs,
+				Shadow: &n.Shadow, Mode: &n.Mode, Outage: &n.Outage, Headroom: &n.Headroom, Estimate: &n.Estimate,
+			})
+			return err
+		},
+	}
+}
+
+// changeOfOverride is nil where nothing changes; was is nil where there is none.
+func changeOfOverride(o settings.Override, was *controlv1.Override) *change {
+	seenMs := was.GetUpdatedAtMs()
+	made := &change{Action: "add", Subject: overrideSubject(o), Text: overrideWords(&controlv1.Override{Limit: o.Limit, DurationMs: o.DurationMs, Candidate: o.Candidate, Shadow: o.Shadow})}
+	if was != nil {
+		if overrideOf(was) == o {
+			return nil
+		}
+		next := &controlv1.Override{Limit: o.Limit, DurationMs: o.DurationMs, Candidate: o.Candidate}
+		made.Action = "change"
+		made.Text = differences([]pair{
+			{"limit", overrideLimit(was), overrideLimit(next)}, {"window", overrideWindow(was), overrideWindow(next)},
+			{"candidate", digits(was.GetCandidate()), digits(o.Candidate)}, {"shadow", strconv.FormatBool(was.GetShadow()), strconv.FormatBool(o.Shadow)},
+		})
+	}
+	made.do = func(c *call, actor, reason string) error {
+		_, err := timely(c, c.settings.ChangeOverride, &controlv1.ChangeOverrideRequest{
+			Actor: actor, Reason: reason, Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern, IfUpdatedAtMs: &seenMs,
+			Limit: &o.Limit, DurationMs: &o.DurationMs, Candidate: &o.Candidate, Shadow: &o.Shadow,
+		})
+		return err
+	}
+	return made
+}
+
+func deletionOf(o *controlv1.Override) *change {
+	return &change{
+		Action: "delete", Subject: overrideSubject(overrideOf(o)), Text: overrideWords(o),
+		do: func(c *call, actor, reason string) error {
+			_, err := timely(c, c.settings.DeleteOverride, &controlv1.DeleteOverrideRequest{
+				Actor: actor, Reason: reason, Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(),
+			})
+			return err
+		},
+	}
+}
+
+func overrideSubject(o settings.Override) string {
+	return fmt.Sprintf("override %s/%s/%s", o.Workspace, o.Namespace, o.Pattern)
+}
+
+// pair is a field before and after.
+type pair struct {
+	Field string `json:"field"`
+	From  string `json:"from"`
+	To    string `json:"to"`
+}
+
+// differences are the fields that change.
+func differences(fields []pair) string {
+	var words []string
+	for _, f := range fields {
+		if f.From != f.To {
+			words = append(words, f.Field+" "+f.From+" -> "+f.To)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}

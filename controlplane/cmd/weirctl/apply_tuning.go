@@ -1,0 +1,68 @@
+package main
+
+import (
+	"maps"
+	"slices"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/settings"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+// tuningDifference is where a document has another tuning than a region runs.
+type tuningDifference struct {
+	Region  string `json:"region"` // fleet for all without one of their own
+	Changes []pair `json:"changes"`
+	Command string `json:"command"` // that rolls it out
+}
+
+// tuningDifferences compares the regions of which the document has a tuning: those that it names, and all if it has the
+// fleet's.
+func tuningDifferences(d *settings.Document, inForce []*controlv1.RegionTuning) (found []tuningDifference, err error) {
+	running := make(map[string]tuning.Tuning)
+	for _, t := range inForce {
+		if running[t.GetRegion()], err = tuning.Read([]byte(t.GetDocument())); err != nil {
+			return nil, err
+		}
+	}
+	regions := slices.Collect(maps.Keys(d.RegionTuning))
+	if d.Tuning != nil {
+		regions = slices.AppendSeq(regions, maps.Keys(running))
+	}
+	slices.Sort(regions)
+	for _, region := range slices.Compact(regions) {
+		from := region
+		if _, own := running[region]; !own {
+			from = ""
+		}
+		changes, err := tuning.Diff(running[from], d.TuningOf(region))
+		if err != nil {
+			return nil, err
+		}
+		if len(changes) > 0 {
+			found = append(found, differenceOf(region, from, changes))
+		}
+	}
+	return found, nil
+}
+
+func differenceOf(region, from string, changes []tuning.Change) tuningDifference {
+	t := tuningDifference{Region: orFleet(region), Command: "weirctl rollout start --from " + orFleet(from)}
+	for _, c := range changes {
+		t.Changes = append(t.Changes, pair(c))
+		t.Command += " --set " + c.Field + "=" + c.To
+	}
+	stage := region
+	if region == "" {
+		stage = "all"
+	}
+	t.Command += " --stage " + stage
+	return t
+}
+
+func orFleet(region string) string {
+	if region == "" {
+		return fleetName
+	}
+	return region
+}

@@ -1,0 +1,329 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirhq/weir/controlplane"
+	"github.com/weirhq/weir/controlplane/api"
+	"github.com/weirhq/weir/shared/gen/proto/weir/control/v1/controlv1connect"
+	"github.com/weirhq/weir/shared/settings"
+)
+
+// drawer keeps settings in memory as the database does: each change is later than the one before it.
+type drawer struct {
+	controlplane.SettingsStore
+	overrides  map[controlplane.OverrideName]controlplane.Override
+	namespaces map[[2]string]controlplane.Namespace
+	audit      []controlplane.AuditEntry
+	clock      time.Time
+	broken     string // pattern whose change fails
+}
+
+func (d *drawer) tick() time.Time {
+	d.clock = d.clock.Add(time.Millisecond)
+	return d.clock
+}
+
+func (d *drawer) ChangeOverride(_ context.Context, workspace, namespace, pattern string, change func(*controlplane.Override) (*controlplane.Override, controlplane.AuditEntry, error)) error {
+	if pattern == d.broken {
+		return fmt.Errorf("%w: the database is gone", controlplane.ErrUnavailable)
+	}
+	name := controlplane.OverrideName{Workspace: workspace, Namespace: namespace, Pattern: pattern}
+	var before *controlplane.Override
+	if o, there := d.overrides[name]; there {
+		before = &o
+	}
+	after, e, err := change(before)
+	if err != nil {
+		return err
+	}
+	d.audit = append(d.audit, e)
+	delete(d.overrides, name)
+	if after != nil {
+		after.UpdatedAt = d.tick()
+		d.overrides[name] = *after
+	}
+	return nil
+}
+
+func (d *drawer) AllOverrides(_ context.Context, after controlplane.OverrideName, rows int) (page []controlplane.Override, err error) {
+	byName := func(a, b controlplane.OverrideName) int {
+		return cmp.Or(cmp.Compare(a.Workspace, b.Workspace), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pattern, b.Pattern))
+	}
+	for _, name := range slices.SortedFunc(maps.Keys(d.overrides), byName) {
+		if byName(name, after) > 0 && len(page) < rows {
+			page = append(page, d.overrides[name])
+		}
+	}
+	return page, nil
+}
+
+func (d *drawer) ChangeNamespace(_ context.Context, workspace, namespace string, change func(*controlplane.Namespace) (controlplane.Namespace, controlplane.AuditEntry, error)) error {
+	name := [2]string{workspace, namespace}
+	var before *controlplane.Namespace
+	if n, there := d.namespaces[name]; there {
+		before = &n
+	}
+	after, e, err := change(before)
+	if err != nil {
+		return err
+	}
+	after.UpdatedAt = d.tick()
+	d.namespaces[name], d.audit = after, append(d.audit, e)
+	return nil
+}
+
+func (d *drawer) Namespace(_ context.Context, workspace, namespace string) (*controlplane.Namespace, error) {
+	if n, there := d.namespaces[[2]string{workspace, namespace}]; there {
+		return &n, nil
+	}
+	return nil, nil
+}
+
+func (d *drawer) AllNamespaces(_ context.Context, workspace, namespace string, rows int) (page []controlplane.Namespace, err error) {
+	byName := func(a, b [2]string) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) }
+	for _, name := range slices.SortedFunc(maps.Keys(d.namespaces), byName) {
+		if byName(name, [2]string{workspace, namespace}) > 0 && len(page) < rows {
+			page = append(page, d.namespaces[name])
+		}
+	}
+	return page, nil
+}
+
+func (d *drawer) put(o controlplane.Override) {
+	o.UpdatedAt = d.tick()
+	d.overrides[controlplane.OverrideName{Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern}] = o
+}
+
+// newDrawerWorld is the API over real rules and a drawer.
+func newDrawerWorld(t *testing.T) (*world, *drawer) {
+	t.Helper()
+	w := newWorld(t)
+	d := &drawer{overrides: map[controlplane.OverrideName]controlplane.Override{}, namespaces: map[[2]string]controlplane.Namespace{}, clock: now}
+	server := httptest.NewServer(api.NewHandler(api.Config{
+		Settings: controlplane.NewSettings(d), Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
+		Tuning: func(context.Context) ([]controlplane.RegionTuning, error) { return w.inForce, nil },
+	}))
+	t.Cleanup(server.Close)
+	w.url = server.URL
+	return w, d
+}
+
+const filled = `kind: weir-settings
+version: 1
+namespaces:
+  - {workspace: "acme", namespace: "api", mode: "exact", outage: "open", headroom: "kick"}
+  - {workspace: "beta", namespace: "ai", mode: "estimate", outage: "local", headroom: "wait", shadow: true, estimate: "{\"preset\":\"posthog\"}"}
+overrides:
+  - {workspace: "acme", namespace: "api", pattern: "user_*", limit: 100, duration_ms: 60000, candidate: 60, shadow: true}
+  - {workspace: "zeta", namespace: "web", pattern: "evil", limit: 0}
+`
+
+// What is exported is what was applied, to the byte; applied again it changes nothing; each change has its audit entry.
+func TestApplyAndExport(t *testing.T) {
+	w, d := newDrawerWorld(t)
+	document := path(t, filled)
+	const plan = `+ namespace acme/api: outage local -> open
++ namespace beta/ai: mode exact -> estimate, headroom kick -> wait, shadow false -> true, estimate - -> {"preset":"posthog"}
++ override acme/api/user_*: limit 100, window 1m, candidate 60, shadow
++ override zeta/web/evil: limit 0 (blocks), window of the request
+`
+	w.want(t, w.run(t, "apply", "-f", document, "--dry-run"), exitOK, plan+"4 changes to make; nothing is changed by --dry-run\n")
+	if len(d.audit) != 0 {
+		t.Errorf("--dry-run: %+v", d.audit)
+	}
+	w.want(t, w.run(t, "apply", "-f", document, "--reason", "first"), exitOK, plan+"4 of 4 changes applied; "+travels+"\n")
+	var actions []string
+	for _, e := range d.audit {
+		actions = append(actions, e.Action+" "+e.Actor+" "+e.Reason)
+	}
+	if got := strings.Join(actions, ", "); got != "namespace.set os-user first, namespace.set os-user first, override.set os-user first, override.set os-user first" {
+		t.Errorf("audit: %s", got)
+	}
+	w.want(t, w.run(t, "apply", "-f", document, "--reason", "again"), exitOK, "nothing to change\n")
+	w.want(t, w.run(t, "export"), exitOK, filled)
+	if len(d.audit) != 4 {
+		t.Errorf("%d audit entries", len(d.audit))
+	}
+
+	out := filepath.Join(t.TempDir(), "out.yaml")
+	w.want(t, w.run(t, "export", "-o", out), exitOK, "")
+	if text, err := os.ReadFile(out); err != nil || string(text) != filled || w.stderr.String() != out+": 2 namespaces, 2 overrides\n" {
+		t.Errorf("%v %s\n%s", err, text, w.stderr.String())
+	}
+	if code := w.run(t, "export", "-o", "/does/not/exist/x"); code != exitFailure || !strings.Contains(w.stderr.String(), "-o") {
+		t.Errorf("exit %d, %s", code, w.stderr.String())
+	}
+	if code := w.run(t, "export", "--json"); code != exitOK {
+		t.Errorf("exit %d, %s", code, w.stderr.String())
+	}
+	if read, err := settings.Parse(w.stdout.Bytes()); err != nil || len(read.Overrides) != 2 || w.stdout.Bytes()[0] != '{' {
+		t.Errorf("%v\n%s", err, w.stdout.String())
+	}
+}
+
+// Without --prune nothing is deleted; with it what the document does not have goes, and namespaces to their defaults.
+func TestApplyPrunes(t *testing.T) {
+	w, d := newDrawerWorld(t)
+	w.run(t, "apply", "-f", path(t, filled), "--reason", "first")
+	document := path(t, `kind: weir-settings
+version: 1
+overrides:
+  - {workspace: "acme", namespace: "api", pattern: "user_*", limit: 50, duration_ms: 60000}
+`)
+	const changed = "~ override acme/api/user_*: limit 100 -> 50, candidate 60 -> 0, shadow true -> false\n"
+	w.want(t, w.run(t, "apply", "-f", document, "--reason", "less"), exitOK,
+		changed+"3 settings not in the document stay as they are; --prune deletes them\n1 of 1 change applied; "+travels+"\n")
+	if len(d.overrides) != 2 || len(d.namespaces) != 2 {
+		t.Errorf("%+v %+v", d.overrides, d.namespaces)
+	}
+	w.want(t, w.run(t, "apply", "-f", document, "--prune", "--reason", "clean"), exitOK, `
+~ namespace acme/api: outage open -> local
+~ namespace beta/ai: mode estimate -> exact, headroom wait -> kick, shadow true -> false, estimate {"preset":"posthog"} -> -
+- override zeta/web/evil: limit 0 (blocks), window of the request
+3 of 3 changes applied; `+travels+"\n")
+	w.want(t, w.run(t, "apply", "-f", document, "--prune", "--reason", "clean"), exitOK, "nothing to change\n")
+	w.want(t, w.run(t, "export"), exitOK, `
+kind: weir-settings
+version: 1
+overrides:
+  - {workspace: "acme", namespace: "api", pattern: "user_*", limit: 50, duration_ms: 60000}
+`)
+}
+
+// What fails in the middle says what is applied and what is not; the next run does the rest.
+func TestApplyFailsInTheMiddle(t *testing.T) {
+	w, d := newDrawerWorld(t)
+	d.broken = "user_*"
+	document := path(t, filled)
+	code := w.run(t, "apply", "-f", document, "--reason", "x")
+	for _, want := range []string{
+		"not applied: + override zeta/web/evil: limit 0 (blocks), window of the request\n",
+		"weirctl: 2 of 4 changes are applied, and the next one failed: + override acme/api/user_*: limit 100, window 1m, candidate 60, shadow: ", "the database is gone\n",
+		"Correct the cause and run it again",
+	} {
+		if !strings.Contains(w.stderr.String(), want) {
+			t.Errorf("stderr does not have %q:\n%s", want, w.stderr.String())
+		}
+	}
+	if code != exitUnavailable || len(d.overrides) != 0 || len(d.namespaces) != 2 || !strings.HasSuffix(w.stdout.String(), "2 of 4 changes applied; "+travels+"\n") {
+		t.Errorf("exit %d, %+v %s", code, d.overrides, w.stdout.String())
+	}
+	code = w.run(t, "apply", "-f", document, "--reason", "x", "--json")
+	var answer applied
+	if err := json.Unmarshal(w.stdout.Bytes(), &answer); err != nil || code != exitUnavailable || len(answer.Changes) != 2 || answer.Changes[0].Applied || answer.Changes[0].Action != "add" {
+		t.Errorf("exit %d, %v %s", code, err, w.stdout.String())
+	}
+	d.broken = ""
+	if code := w.run(t, "apply", "-f", document, "--reason", "x"); code != exitOK || len(d.overrides) != 2 {
+		t.Errorf("exit %d, %+v", code, d.overrides)
+	}
+}
+
+// Somebody else changes an override between the look and the change: nothing of theirs is lost.
+func TestApplyDoesNotOverwriteWhatItHasNotSeen(t *testing.T) {
+	w, d := newDrawerWorld(t)
+	seen := &controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "u", Limit: 1}
+	d.put(*seen)
+	document, err := settings.Parse([]byte("kind: weir-settings\nversion: 1\noverrides: [{workspace: acme, namespace: api, pattern: u, limit: 2}, {workspace: acme, namespace: api, pattern: v, limit: 2}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &call{
+		terminal: terminal{stdout: &w.stdout, stderr: &w.stderr}, ctx: t.Context(), patient: t.Context(),
+		rollouts: controlv1connect.NewRolloutServiceClient(http.DefaultClient, w.url), settings: controlv1connect.NewSettingsServiceClient(http.DefaultClient, w.url),
+	}
+	all, err := c.stored()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := planOf(document, all, false)
+	seen.Limit = 7
+	d.put(*seen)
+	done, err := p.apply(c, "ann", "x")
+	if err == nil || done != 0 || !strings.Contains(err.Error(), "was changed at") || d.overrides[controlplane.OverrideName{Workspace: "acme", Namespace: "api", Pattern: "u"}].Limit != 7 {
+		t.Errorf("%d done, %v", done, err)
+	}
+}
+
+// Tuning is compared and left alone; the rollout that makes the difference is named, and weirctl takes it.
+func TestApplyComparesTuning(t *testing.T) {
+	w, _ := newDrawerWorld(t)
+	w.inForce = []controlplane.RegionTuning{{Version: 3, Document: tuned(t)}, {Region: "eu", Version: 4, Document: tuned(t, "floor=0.2")}}
+	if code := w.run(t, "export"); code != exitOK {
+		t.Fatal(w.stderr.String())
+	}
+	exported := w.stdout.String()
+	w.want(t, w.run(t, "apply", "-f", path(t, exported), "--reason", "x"), exitOK, "nothing to change\n")
+	w.inForce = []controlplane.RegionTuning{{Version: 5, Document: tuned(t, "jitter=0.3", "step=0.02")}}
+	w.want(t, w.run(t, "apply", "-f", path(t, exported), "--reason", "x"), exitOK, `
+! tuning of fleet: step 0.02 -> 0.01, jitter 0.3 -> 0.2; apply leaves tuning as it is, and this rolls it out:
+  weirctl rollout start --from fleet --set step=0.01 --set jitter=0.2 --stage all
+! tuning of eu: floor 0.1 -> 0.2, step 0.02 -> 0.01, jitter 0.3 -> 0.2; apply leaves tuning as it is, and this rolls it out:
+  weirctl rollout start --from fleet --set floor=0.2 --set step=0.01 --set jitter=0.2 --stage eu
+nothing to change
+`)
+	for line := range strings.Lines(w.stdout.String()) {
+		if words := strings.Fields(line); words[0] == "weirctl" {
+			if _, err := newParser(t).Parse(append(words[1:], "--reason", "x")); err != nil {
+				t.Errorf("%s: %v", line, err)
+			}
+		}
+	}
+	if code := w.run(t, "apply", "-f", path(t, exported), "--dry-run", "--json"); code != exitOK || !strings.Contains(w.stdout.String(), `"field": "step"`) {
+		t.Errorf("exit %d, %s", code, w.stdout.String())
+	}
+	w.want(t, w.run(t, "apply", "-f", path(t, "kind: weir-settings\nversion: 1\n"), "--reason", "x"), exitOK, "nothing to change\n")
+}
+
+// What cannot be applied is refused before anything is asked for.
+func TestApplyRefuses(t *testing.T) {
+	w, _ := newDrawerWorld(t)
+	for _, tc := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"-f", path(t, filled)}, "--reason is missing"},
+		{[]string{"-f", path(t, filled+"x: 1\n"), "--reason", "x"}, "line 9: x is no field of it"},
+		{[]string{"-f", path(t, "#"+strings.Repeat(" ", settings.BytesMax)), "--reason", "x"}, "bytes long (at most 16777216)"},
+		{[]string{"-f", "/does/not/exist", "--reason", "x"}, "/does/not/exist"},
+		{[]string{"--reason", "x"}, "--file"},
+	} {
+		if code := w.run(t, append([]string{"apply"}, tc.args...)...); code != exitUsage || !strings.Contains(w.stderr.String(), tc.says) {
+			t.Errorf("%.80q: exit %d, %s", tc.args, code, w.stderr.String())
+		}
+	}
+}
+
+// A list longer than a page is exported whole; a server that repeats a page does not keep weirctl forever.
+func TestExportOfManyPages(t *testing.T) {
+	w, d := newDrawerWorld(t)
+	for i := range 2*controlplane.PageMax + 1 {
+		d.put(controlplane.Override{Workspace: "acme", Namespace: fmt.Sprintf("n%d", i%3), Pattern: fmt.Sprintf("u%05d", i), Limit: 1})
+	}
+	if code := w.run(t, "export"); code != exitOK || strings.Count(w.stdout.String(), "\n  - ") != 2*controlplane.PageMax+1 {
+		t.Errorf("exit %d, %s", code, w.stderr.String())
+	}
+	d.overrides = map[controlplane.OverrideName]controlplane.Override{}
+	d.put(controlplane.Override{Workspace: "\xff", Namespace: "n", Pattern: "a", Limit: 1})
+	d.put(controlplane.Override{Workspace: "\xff", Namespace: "n", Pattern: "\xffb", Limit: 1})
+	d.put(controlplane.Override{Workspace: "\xff", Namespace: "n", Pattern: "\xfeb", Limit: 1})
+	if code := w.run(t, "export"); code != exitFailure || !strings.Contains(w.stderr.String(), "names are no text") {
+		t.Errorf("exit %d, %s%s", code, w.stdout.String(), w.stderr.String())
+	}
+}

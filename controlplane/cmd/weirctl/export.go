@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"connectrpc.com/connect"
+
+	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/settings"
+	"github.com/weirhq/weir/shared/tuning"
+)
+
+type exportAll struct {
+	Output string `short:"o" placeholder:"FILE" help:"Write it there, and not to stdout."`
+}
+
+// Run prints all settings as one document.
+func (e exportAll) Run(c *call) error {
+	stored, err := c.stored()
+	if err != nil {
+		return err
+	}
+	document, err := stored.document()
+	if err != nil {
+		return err
+	}
+	form := document.YAML
+	if c.json {
+		form = document.JSON
+	}
+	text, err := form()
+	if err != nil {
+		return &told{err, exitFailure, "Correct what is stored with weirctl override or weirctl namespace, or delete some of it."}
+	}
+	if e.Output == "" {
+		_, err = c.stdout.Write(text)
+		return err
+	}
+	if err := replaceFile(e.Output, text); err != nil {
+		return &told{err, exitFailure, "Name a file that can be written with -o."}
+	}
+	_, _ = fmt.Fprintf(c.stderr, "%s: %s, %s\n", e.Output, plural(int64(len(document.Namespaces)), "namespace"), plural(int64(len(document.Overrides)), "override"))
+	return nil
+}
+
+// replaceFile writes a file as a whole: who reads it meanwhile has the old one or the new one.
+func replaceFile(path string, text []byte) error {
+	next, err := os.CreateTemp(filepath.Dir(path), ".weirctl-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(next.Name()) }() // is gone where all went well
+	_, err = next.Write(text)
+	err = errors.Join(err, next.Chmod(0o644), next.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(next.Name(), path)
+}
+
+// stored is what is set in a fleet, in order.
+type stored struct {
+	tunings    []*controlv1.RegionTuning
+	namespaces []*controlv1.Namespace
+	overrides  []*controlv1.Override
+}
+
+// stored asks for all settings, page by page: what others change meanwhile may or may not be in it.
+func (c *call) stored() (all stored, err error) {
+	tunings, err := timely(c, c.rollouts.GetTuning, &controlv1.GetTuningRequest{})
+	if err != nil {
+		return all, err
+	}
+	all.tunings = tunings.GetTunings()
+	for more, last := true, new(controlv1.Namespace); more; {
+		page, err := timely(c, c.settings.ListAllNamespaces, &controlv1.ListAllNamespacesRequest{AfterWorkspace: last.GetWorkspace(), AfterNamespace: last.GetNamespace()})
+		if err != nil {
+			return all, err
+		}
+		for _, n := range page.GetNamespaces() {
+			if settings.CompareNamespaces(namespaceOf(last), namespaceOf(n)) >= 0 || len(all.namespaces) >= settings.NamespacesMax {
+				return all, notListed("namespaces", settings.NamespacesMax)
+			}
+			all.namespaces, last = append(all.namespaces, n), n
+		}
+		more = page.GetHasMore()
+	}
+	for more, last := true, new(controlv1.Override); more; {
+		page, err := timely(c, c.settings.ListAllOverrides, &controlv1.ListAllOverridesRequest{
+			AfterWorkspace: last.GetWorkspace(), AfterNamespace: last.GetNamespace(), AfterPattern: last.GetPattern(),
+		})
+		if err != nil {
+			return all, err
+		}
+		for _, o := range page.GetOverrides() {
+			if settings.CompareOverrides(overrideOf(last), overrideOf(o)) >= 0 || len(all.overrides) >= settings.OverridesMax {
+				return all, notListed("overrides", settings.OverridesMax)
+			}
+			all.overrides, last = append(all.overrides, o), o
+		}
+		more = page.GetHasMore()
+	}
+	return all, nil
+}
+
+// notListed is about names that are not UTF-8, which the API cannot tell, or too many of them.
+func notListed(what string, most int) error {
+	return &told{fmt.Errorf("the %s cannot be listed as a document: their names are no text, or there are more than %s", what, digits(int64(most))), exitFailure, "See weirctl namespace list and weirctl override list."}
+}
+
+// timely makes one call of many, with a time limit of its own.
+func timely[I, O any](c *call, do func(context.Context, *connect.Request[I]) (*connect.Response[O], error), request *I) (*O, error) {
+	ctx, cancel := context.WithTimeout(c.patient, callTimeout)
+	defer cancel()
+	answer, err := do(ctx, connect.NewRequest(request))
+	if err != nil {
+		return nil, err
+	}
+	return answer.Msg, nil
+}
+
+// document leaves out what is as it is by default.
+func (s stored) document() (*settings.Document, error) {
+	d := new(settings.Document)
+	for _, t := range s.tunings {
+		if t.GetRegion() == "" && t.GetVersion() == 0 {
+			continue // none was ever rolled out
+		}
+		read, err := tuning.Read([]byte(t.GetDocument()))
+		if err != nil {
+			return nil, err
+		}
+		if t.GetRegion() == "" {
+			d.Tuning = &read
+			continue
+		}
+		if d.RegionTuning == nil {
+			d.RegionTuning = make(map[string]tuning.Tuning)
+		}
+		d.RegionTuning[t.GetRegion()] = read
+	}
+	for _, n := range s.namespaces {
+		if set := namespaceOf(n); !set.IsDefault() {
+			d.Namespaces = append(d.Namespaces, set)
+		}
+	}
+	for _, o := range s.overrides {
+		d.Overrides = append(d.Overrides, overrideOf(o))
+	}
+	return d, nil
+}
+
+func namespaceOf(n *controlv1.Namespace) settings.Namespace {
+	return settings.Namespace{Workspace: n.GetWorkspace(), Namespace: n.GetNamespace(), Shadow: n.GetShadow(), Mode: n.GetMode(), Outage: n.GetOutage(), Headroom: n.GetHeadroom(), Estimate: n.GetEstimate()}
+}
+
+func overrideOf(o *controlv1.Override) settings.Override {
+	return settings.Override{Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(), Limit: o.GetLimit(), DurationMs: o.GetDurationMs(), Candidate: o.GetCandidate(), Shadow: o.GetShadow()}
+}
