@@ -1,0 +1,134 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/weirhq/weir/shared/await"
+	weirv1 "github.com/weirhq/weir/shared/gen/proto/weir/v1"
+	"github.com/weirhq/weir/shared/gen/proto/weir/v1/weirv1connect"
+	"github.com/weirhq/weir/shared/servers"
+)
+
+const reviewed = `kind: weir-settings
+version: 1
+namespaces:
+  - {workspace: "acme", namespace: "api", mode: "exact", outage: "open", headroom: "kick"}
+  - {workspace: "acme", namespace: "trial", mode: "exact", outage: "local", headroom: "kick", shadow: true}
+overrides:
+  - {workspace: "acme", namespace: "api", pattern: "user_*", limit: 3}
+`
+
+// What is applied to a fleet is in force there; what is exported from it makes a node without MySQL and Redis decide the
+// same way; and when the file changes, so do its decisions.
+func TestSettingsTravelAsADocument(t *testing.T) { servers.TurnSQL(t, testSettingsTravelAsADocument) }
+
+func testSettingsTravelAsADocument(t *testing.T) {
+	s, window := start(t), roomyWindow()
+	dir := t.TempDir()
+	source, path := filepath.Join(dir, "reviewed.yaml"), filepath.Join(dir, "exported.yaml")
+	writeFile(t, source, reviewed)
+	weirctl(t, s.API(), "apply", "-f", source, "--actor", "ann", "--reason", "reviewed")
+	for _, n := range s.Nodes {
+		await.True(t, n.ID+" has the override", func() bool { return limit(t, n, limitRequest("user_42", 0, 10, window)).Limit == 3 })
+	}
+	weirctl(t, s.API(), "export", "-o", path)
+	if text, err := os.ReadFile(path); err != nil || string(text) != reviewed {
+		t.Fatalf("%v\n%s", err, text)
+	}
+
+	node := startAlone(t, "--settings-file="+path)
+	ask := func(cost int64) *weirv1.LimitResponse {
+		res, err := node.Limit(t.Context(), connect.NewRequest(limitRequest("user_42", cost, 10, window)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.Msg
+	}
+	if r := ask(3); !r.Allowed || r.Limit != 3 || r.Override != "user_*" {
+		t.Errorf("%v", r)
+	}
+	if r := ask(1); r.Allowed {
+		t.Errorf("%v", r)
+	}
+	writeFile(t, path, strings.Replace(reviewed, "limit: 3", "limit: 5", 1))
+	await.True(t, "the file's new limit is in force", func() bool { return ask(0).Limit == 5 })
+	if r := ask(2); !r.Allowed {
+		t.Errorf("with the new limit: %v", r)
+	}
+	if r := ask(1); r.Allowed {
+		t.Errorf("past the new limit: %v", r)
+	}
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func weirctl(t *testing.T, api string, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, filepath.Join(bin, "weirctl"), append([]string{"--api", api}, args...)...).CombinedOutput(); err != nil {
+		t.Fatalf("weirctl %v: %v\n%s", args, err, out)
+	}
+}
+
+// startAlone starts a weir-node that no stack knows of, and ends it with the test.
+func startAlone(t *testing.T, args ...string) weirv1connect.RateLimitServiceClient {
+	t.Helper()
+	var log lockedLog
+	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "weir-node"),
+		append(args, "--listen=127.0.0.1:0", "--grpc-listen=", "--admin-listen=127.0.0.1:0")...)
+	cmd.Stderr = &log
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Wait() }) // t.Context has ended it by now
+	address := ""
+	await.True(t, "the node's log says where it serves", func() bool {
+		address = log.serving()
+		return address != ""
+	})
+	return weirv1connect.NewRateLimitServiceClient(http.DefaultClient, "http://"+address)
+}
+
+// lockedLog is a process's log while it runs.
+type lockedLog struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *lockedLog) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// serving is the address that the log names, or "".
+func (l *lockedLog) serving() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.text.String()) {
+		var event struct{ Msg, Listen string }
+		if json.Unmarshal([]byte(line), &event) == nil && event.Msg == "serving" {
+			return event.Listen
+		}
+	}
+	return ""
+}
