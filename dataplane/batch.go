@@ -96,7 +96,8 @@ const enterRoundsMax = 3
 
 const fewItems = 24 // up to which pairs are compared; above, a map is made
 
-func (l *Limiter) allowMany(ctx context.Context, nowMs int64, cached bool, decisions []Decision, requests []Request, b *Batch) {
+func (l *Limiter) allowMany(ctx context.Context, nowMs int64, cached bool, decisions []Decision,
+	requests []Request, b *Batch) {
 	if len(requests) == 0 || len(requests) > BatchMax {
 		b.Err = fmt.Errorf("%w: requests holds %d items (1 to %d)", ErrInvalid, len(requests), BatchMax)
 		return

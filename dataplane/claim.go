@@ -18,7 +18,8 @@ import (
 const claimsMax = replayChunk // that one call to the origin carries
 
 // claim asks the origin for c's cost, with spares set for what leaves room for other nodes. With wayMade it is counted.
-func (l *Limiter) claim(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call, outage outagePolicy, spares bool) cell.Way {
+func (l *Limiter) claim(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call, outage outagePolicy,
+	spares bool) cell.Way {
 	if l.outOf(e, l.clock.Steady()) {
 		return cell.WayBroken
 	}

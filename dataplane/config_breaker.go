@@ -52,24 +52,29 @@ const (
 func (b Breaker) withDefaults() (Breaker, error) {
 	switch {
 	case !(b.FailureRatio >= 0 && b.FailureRatio <= 1): // NaN too
-		return b, fmt.Errorf("%w: Config.Breaker.FailureRatio is %v (more than 0, at most 1; 0 for %v)", ErrInvalid, b.FailureRatio, breakerRatioDefault)
+		return b, fmt.Errorf("%w: Config.Breaker.FailureRatio is %v (more than 0, at most 1; 0 for %v)", ErrInvalid,
+			b.FailureRatio, breakerRatioDefault)
 	case b.CallsMin < 0 || b.CallsMin > breakerCallsMinMax:
-		return b, fmt.Errorf("%w: Config.Breaker.CallsMin is %d (1 to %d, 0 for %d)", ErrInvalid, b.CallsMin, breakerCallsMinMax, breakerCallsMinDefault)
+		return b, fmt.Errorf("%w: Config.Breaker.CallsMin is %d (1 to %d, 0 for %d)", ErrInvalid, b.CallsMin,
+			breakerCallsMinMax, breakerCallsMinDefault)
 	case b.HalfOpenCalls < 0 || b.HalfOpenCalls > breakerHalfOpenMax:
-		return b, fmt.Errorf("%w: Config.Breaker.HalfOpenCalls is %d (1 to %d, 0 for %d)", ErrInvalid, b.HalfOpenCalls, breakerHalfOpenMax, breakerHalfOpenCalls)
+		return b, fmt.Errorf("%w: Config.Breaker.HalfOpenCalls is %d (1 to %d, 0 for %d)", ErrInvalid, b.HalfOpenCalls,
+			breakerHalfOpenMax, breakerHalfOpenCalls)
 	}
 	for _, d := range []struct {
 		name       string
 		value      *time.Duration
 		least, def time.Duration
 	}{
-		{"Interval", &b.Interval, breakerIntervalMin, breakerInterval}, {"OpenFor", &b.OpenFor, breakerOpenForMin, breakerOpenFor},
+		{"Interval", &b.Interval, breakerIntervalMin, breakerInterval},
+		{"OpenFor", &b.OpenFor, breakerOpenForMin, breakerOpenFor},
 	} {
 		if *d.value == 0 {
 			*d.value = d.def
 		}
 		if *d.value < d.least || *d.value > breakerTimeMax {
-			return b, fmt.Errorf("%w: Config.Breaker.%s is %v (%v to %v, 0 for %v)", ErrInvalid, d.name, *d.value, d.least, breakerTimeMax, d.def)
+			return b, fmt.Errorf("%w: Config.Breaker.%s is %v (%v to %v, 0 for %v)", ErrInvalid, d.name, *d.value, d.least,
+				breakerTimeMax, d.def)
 		}
 	}
 	if b.FailureRatio == 0 {

@@ -34,7 +34,8 @@ func (l *Limiter) reportCrowd(now clock.Steady) {
 		return
 	}
 	workspace, namespace, share := l.table.Largest()
-	l.cfg.Logger.Warn("the table is full; keys without room are decided by the origin or a sketch, which errs towards denying",
+	l.cfg.Logger.Warn("the table is full; keys without room are decided by the origin or a sketch, which errs towards "+
+		"denying",
 		"entries", l.table.Len(), "without_room", full-c.full, "largest_workspace", workspace, "largest_namespace", namespace,
 		"largest_share", share, "evicted_for_shares", l.table.Evicted.Share.Load())
 	c.full, c.logged = full, now

@@ -77,7 +77,8 @@ func setRetry(v *cell.Verdict, c *call, by *rule) {
 	v.PassesAtMs = 0
 	if !v.Leaky {
 		start := window.Start(v.Sequence, c.durationMs)
-		v.PassesAtMs, _ = window.PassesAfter(start, v.Current, v.Previous, cost, level.Most(c.limit, below), v.AtMs, c.durationMs)
+		v.PassesAtMs, _ = window.PassesAfter(start, v.Current, v.Previous, cost, level.Most(c.limit, below), v.AtMs,
+			c.durationMs)
 	} else if ms, ok := v.Level.LeaksAway(cost, c.limit, c.durationMs, below); ok {
 		v.PassesAtMs = v.AtMs + ms
 	}

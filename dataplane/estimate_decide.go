@@ -49,14 +49,16 @@ func (l *Limiter) estimated(e *cell.Entry, met cell.Contact, v *cell.Verdict, c 
 	}
 	heardMs := int64(e.RefreshedAt())
 	switch {
-	case t.Overdue(int64(v.Now), heardMs, k.syncBaseMs) && (!t.Costly(heardMs) || e.Pending() >= level.EffectiveFloor(k.floor, c.limit)):
+	case t.Overdue(int64(v.Now), heardMs, k.syncBaseMs) &&
+		(!t.Costly(heardMs) || e.Pending() >= level.EffectiveFloor(k.floor, c.limit)):
 		if e.Want(c.limit, v.Now) {
 			l.syncs.queued.Add(1)
 		}
 		if !flags.Asked() {
 			l.askSync(e, k)
 		}
-	case !flags.Asked() && v.Counted > 0 && (t == level.Hot || level.PassesStep(v.Current+c.ahead, v.Counted, k.floor, c.limit)):
+	case !flags.Asked() && v.Counted > 0 &&
+		(t == level.Hot || level.PassesStep(v.Current+c.ahead, v.Counted, k.floor, c.limit)):
 		l.askSync(e, k) // only to send it: the others' readings depend on it
 	}
 }

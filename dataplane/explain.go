@@ -76,7 +76,8 @@ func (l *Limiter) Explain(r Request) (x Explanation, err error) {
 	set, nowMs := l.settings.Load(), l.nowMs()
 	named := r.key()
 	by := set.resolve(&r)
-	c := call{request: &r, nowMs: nowMs, durationMs: r.Duration.Milliseconds(), limit: r.Limit, cost: r.cost(), mode: by.mode()}
+	c := call{request: &r, nowMs: nowMs, durationMs: r.Duration.Milliseconds(), limit: r.Limit, cost: r.cost(),
+		mode: by.mode()}
 	id := l.table.IdentityOf(named.Workspace, named.Namespace, named.Identifier, r.Duration, c.mode)
 	var reset window.Reset
 	if by.reset != nil {

@@ -27,7 +27,8 @@ func (x Explanation) String() string {
 	case d.Allowed:
 		verdict = "allowed"
 	}
-	say("%q in %q/%q would be %s: %s of %d in any %v, with this request", brief(x.Identifier), brief(x.Workspace), brief(x.Namespace), verdict, amount(d.Current), d.Limit, x.Duration)
+	say("%q in %q/%q would be %s: %s of %d in any %v, with this request", brief(x.Identifier), brief(x.Workspace),
+		brief(x.Namespace), verdict, amount(d.Current), d.Limit, x.Duration)
 	switch {
 	case d.NeverPasses:
 		say("; it never passes, because its cost is more than the limit")
@@ -61,13 +62,16 @@ func (x Explanation) String() string {
 		say(". A decision would ask the origin first")
 	}
 	if !x.StrictUntil.IsZero() {
-		say(". It was denied lately, and asks the origin before it passes until %s", x.StrictUntil.UTC().Format(time.TimeOnly))
+		say(". It was denied lately, and asks the origin before it passes until %s",
+			x.StrictUntil.UTC().Format(time.TimeOnly))
 	}
 	if x.Asks != "" && (x.Asks != breaker.Closed.String() || x.Sends != breaker.Closed.String()) {
-		say(". The origin is in trouble (breakers: asks %s, sends %s), and the namespace is %s then", x.Asks, x.Sends, x.Outage)
+		say(". The origin is in trouble (breakers: asks %s, sends %s), and the namespace is %s then", x.Asks,
+			x.Sends, x.Outage)
 	}
 	if x.Resets != 0 {
-		say(". An operator reset it at %s, for the %s time: nothing from before counts", x.ResetAt.UTC().Format(time.RFC3339), ordinal(x.Resets))
+		say(". An operator reset it at %s, for the %s time: nothing from before counts", x.ResetAt.UTC().Format(time.RFC3339),
+			ordinal(x.Resets))
 	}
 	say(".")
 	return b.String()
@@ -78,7 +82,8 @@ func (x *Explanation) sum() string {
 	c := &x.Current
 	var b strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
-	say(". In this window its region has accepted %d (%d of it not sent to the origin yet) and others %d", c.Regional, c.Unsent, c.Foreign)
+	say(". In this window its region has accepted %d (%d of it not sent to the origin yet) and others %d", c.Regional,
+		c.Unsent, c.Foreign)
 	claims := c.Counts - (c.Regional + c.Foreign - c.Credit)
 	if claims != 0 {
 		say("; %d is claimed by requests that wait for the origin", claims)

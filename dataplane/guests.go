@@ -55,7 +55,8 @@ func (l *Limiter) spill(e *cell.Entry, sequence, cost, nowMs int64) {
 
 // judgeGuest is judgeInFleet for a guest: within one deadline it hears what the origin has, unless
 // what is known denies, and has the origin count.
-func (l *Limiter) judgeGuest(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call, by *rule) (source Source, alive bool) {
+func (l *Limiter) judgeGuest(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call,
+	by *rule) (source Source, alive bool) {
 	ctx, cancel := context.WithTimeout(ctx, l.waitsFor(&c.until))
 	defer cancel()
 	source = SourceLocal

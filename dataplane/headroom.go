@@ -77,7 +77,8 @@ func (l *Limiter) kick(sh *shard, e *cell.Entry) {
 }
 
 // share decides in a namespace that waits, into v, and counts.
-func (l *Limiter) share(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call, source Source, by *rule) (Source, bool) {
+func (l *Limiter) share(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *call, source Source,
+	by *rule) (Source, bool) {
 	e.BeShared()
 	n := l.nodes.Load()
 	v.Against = c.limit
@@ -112,7 +113,8 @@ func (l *Limiter) share(ctx context.Context, v *cell.Verdict, e *cell.Entry, c *
 }
 
 // shareBroken decides by the outage policy.
-func (l *Limiter) shareBroken(v *cell.Verdict, e *cell.Entry, c *call, outage outagePolicy) (source Source, alive bool) {
+func (l *Limiter) shareBroken(v *cell.Verdict, e *cell.Entry, c *call,
+	outage outagePolicy) (source Source, alive bool) {
 	source = outage.source()
 	if outage != outageLocal {
 		return source, l.judgeOut(v, e, c, source)

@@ -38,7 +38,8 @@ func (l *Limiter) asksFirst(e *cell.Entry, c *call, now clock.Steady, set *setti
 // of requests from a blocked caller costs no I/O at all. (In a namespace that is open
 // in an outage, not even then is anything read, but an outage that is known of lets
 // it pass.)
-func (l *Limiter) refreshFor(ctx context.Context, e *cell.Entry, c *call, outage outagePolicy) (source Source, alive bool) {
+func (l *Limiter) refreshFor(ctx context.Context, e *cell.Entry, c *call,
+	outage outagePolicy) (source Source, alive bool) {
 	var v cell.Verdict
 	alive = e.Judge(&v, c.nowMs, c.durationMs, c.limit, c.cost, false)
 	l.metrics.dropped[droppedExpired].Add(v.AgedOut)

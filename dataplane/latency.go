@@ -20,7 +20,8 @@ const (
 	latencySpan       = 30 * time.Second
 )
 
-var latencyBounds = []float64{100e-9, 200e-9, 500e-9, 1e-6, 2e-6, 5e-6, 10e-6, 50e-6, 100e-6, 500e-6, 1e-3, 5e-3, 10e-3, 50e-3, 100e-3}
+var latencyBounds = []float64{100e-9, 200e-9, 500e-9, 1e-6, 2e-6, 5e-6, 10e-6, 50e-6, 100e-6, 500e-6, 1e-3, 5e-3, 10e-3,
+	50e-3, 100e-3}
 
 // latency holds the times of sampled decisions: of those that were made from memory, and apart from them of those
 // that wanted an answer of the origin, which take as long as a network does.
@@ -38,13 +39,16 @@ type latencyCounts []uint64
 func (c *latency) init(nowMs int64) {
 	of := func(source Source) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "weir_decision_seconds", Help: "Time one decision took, by whether it was made from memory (local) or wanted an answer of the origin; one in 256 is measured.",
+			Name: "weir_decision_seconds",
+			Help: "Time one decision took, by whether it was made from memory (local) or wanted an answer of the " +
+				"origin; one in 256 is measured.",
 			ConstLabels: prometheus.Labels{"source": source.String()},
 			Buckets:     latencyBounds,
 		})
 	}
 	c.local, c.origin = of(SourceLocal), of(SourceOrigin)
-	c.older, c.newer, c.turnedMs = make(latencyCounts, len(latencyBounds)+1), make(latencyCounts, len(latencyBounds)+1), nowMs
+	c.older, c.newer, c.turnedMs = make(latencyCounts, len(latencyBounds)+1),
+		make(latencyCounts, len(latencyBounds)+1), nowMs
 }
 
 // observe takes a sampled decision.

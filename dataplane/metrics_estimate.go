@@ -56,12 +56,15 @@ func (m *metrics) estimates() (n [outcomes]int64, misses int64) {
 }
 
 var (
-	descEvals       = desc("weir_eval_counts_total", "Requests decided in the estimate mode.", "result")
-	descCache       = desc("weir_cache_counts_total", "Keys of the estimate mode that requests found in memory, or did not, and syncs that they asked for.", "result")
-	descSyncRefused = desc("weir_sync_refused_total", "Syncs that were not taken: as many keys of the namespace waited as its pending_max allows.")
-	descTierKeys    = desc("weir_sync_tier_keys", "Keys of the estimate mode, by pressure.", "tier")
-	descTierMoves   = desc("weir_tier_transitions_total", "Keys that went from one tier to another.", "from", "to")
-	descUnsynced    = desc("weir_estimate_unsynced_cost_total", "Cost of the estimate mode that expired below its floor, and so was never sent.")
+	descEvals = desc("weir_eval_counts_total", "Requests decided in the estimate mode.", "result")
+	descCache = desc("weir_cache_counts_total",
+		"Keys of the estimate mode that requests found in memory, or did not, and syncs that they asked for.", "result")
+	descSyncRefused = desc("weir_sync_refused_total",
+		"Syncs that were not taken: as many keys of the namespace waited as its pending_max allows.")
+	descTierKeys  = desc("weir_sync_tier_keys", "Keys of the estimate mode, by pressure.", "tier")
+	descTierMoves = desc("weir_tier_transitions_total", "Keys that went from one tier to another.", "from", "to")
+	descUnsynced  = desc("weir_estimate_unsynced_cost_total",
+		"Cost of the estimate mode that expired below its floor, and so was never sent.")
 )
 
 func (l *Limiter) collectEstimate(ch chan<- prometheus.Metric) {

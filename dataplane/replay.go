@@ -108,7 +108,8 @@ func (l *Limiter) sendPending(ctx context.Context, sh *shard, again *[]*cell.Ent
 
 // deliver sends a chunk and merges the answers. It returns whose cost is unsent again and why: none if there was no
 // answer (err), for then the chunk is sent again as it was.
-func (l *Limiter) deliver(ctx context.Context, sh *shard, s *stream, c *chunk) (failed []*cell.Entry, refused, err error) {
+func (l *Limiter) deliver(ctx context.Context, sh *shard, s *stream,
+	c *chunk) (failed []*cell.Entry, refused, err error) {
 	reply, err := l.ship(ctx, sh, s, c)
 	if err != nil {
 		return nil, nil, err

@@ -17,7 +17,8 @@ func (l *Limiter) topReport() string {
 		return ""
 	}
 	denied := l.denials(&TopQuery{Limit: heartbeat.TopKeysMax}, hot.At.UnixMilli())
-	document, err := heartbeat.Top{AtMs: hot.At.UnixMilli(), DeniedSinceMs: denied.Since.UnixMilli(), Hot: reported(hot.Keys), Denied: reported(denied.Keys)}.Document()
+	document, err := heartbeat.Top{AtMs: hot.At.UnixMilli(), DeniedSinceMs: denied.Since.UnixMilli(),
+		Hot: reported(hot.Keys), Denied: reported(denied.Keys)}.Document()
 	if err != nil { // of text and numbers: cannot be
 		return ""
 	}
@@ -27,7 +28,8 @@ func (l *Limiter) topReport() string {
 func reported(keys []TopKey) []heartbeat.TopKey {
 	report := make([]heartbeat.TopKey, len(keys))
 	for i, k := range keys {
-		report[i] = heartbeat.TopKey{Workspace: []byte(k.Workspace), Namespace: []byte(k.Namespace), Identifier: []byte(k.Identifier),
+		report[i] = heartbeat.TopKey{Workspace: []byte(k.Workspace), Namespace: []byte(k.Namespace),
+			Identifier: []byte(k.Identifier),
 			DurationMs: k.Duration.Milliseconds(), Limit: k.Limit, Count: k.Count, Regional: k.Regional, More: k.More}
 	}
 	return report

@@ -105,13 +105,15 @@ func (s *resets) take(row *store.ResetRow, nowMs int64) error {
 	case !ok && len(s.known) >= store.ResetsMax:
 		return fmt.Errorf("%w: there are more than %d resets", ErrInvalid, store.ResetsMax)
 	}
-	s.known[name] = knownReset{window.Reset{Generation: window.Generation(row.Generation), AtMs: row.AtMs}, row.ExpiresAtMs}
+	s.known[name] = knownReset{window.Reset{Generation: window.Generation(row.Generation), AtMs: row.AtMs},
+		row.ExpiresAtMs}
 	s.taken++
 	return nil
 }
 
 func validateReset(row *store.ResetRow) error {
-	probe := window.Key{Workspace: row.Workspace, Namespace: row.Namespace, Identifier: row.Identifier, Duration: time.Second}
+	probe := window.Key{Workspace: row.Workspace, Namespace: row.Namespace, Identifier: row.Identifier,
+		Duration: time.Second}
 	switch {
 	case row.Generation < 1 || row.Generation > int64(window.GenerationMax):
 		return fmt.Errorf("%w: generation is %d (1 to %d)", ErrInvalid, row.Generation, window.GenerationMax)

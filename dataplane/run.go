@@ -115,7 +115,8 @@ func (l *Limiter) drainReplay(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (l *Limiter) drainShard(ctx context.Context, sh *shard, what string, step func(context.Context, *shard) error, left func() int64) error {
+func (l *Limiter) drainShard(ctx context.Context, sh *shard, what string,
+	step func(context.Context, *shard) error, left func() int64) error {
 	var last error // of an attempt that ctx did not cut short
 	for {
 		err := step(ctx, sh)
@@ -124,7 +125,8 @@ func (l *Limiter) drainShard(ctx context.Context, sh *shard, what string, step f
 		case pending == 0:
 			return nil
 		case ctx.Err() != nil:
-			return fmt.Errorf("%s to shard %d: cost %d was not confirmed: %w", what, sh.index, pending, errors.Join(last, ctx.Err()))
+			return fmt.Errorf("%s to shard %d: cost %d was not confirmed: %w", what, sh.index, pending,
+				errors.Join(last, ctx.Err()))
 		case err == nil:
 			continue // more than one tick's worth
 		}

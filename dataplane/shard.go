@@ -51,7 +51,8 @@ func newShards(origin store.Origin, cfg Breaker) []*shard {
 	}
 	shards := make([]*shard, origin.Shards())
 	for i := range shards {
-		shards[i] = &shard{index: i, label: strconv.Itoa(i), asks: breaker.New(breaker.Config(cfg)), sends: breaker.New(breaker.Config(cfg)),
+		shards[i] = &shard{index: i, label: strconv.Itoa(i), asks: breaker.New(breaker.Config(cfg)),
+			sends:     breaker.New(breaker.Config(cfg)),
 			replaying: make(chan struct{}, 1), wake: make(chan struct{}, 1), awaited: make(map[*cell.Entry]*cell.Flight)}
 		shards[i].replays.init(shards[i].sends)
 		shards[i].syncs.stream.init(shards[i].sends)

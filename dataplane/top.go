@@ -114,7 +114,8 @@ func (l *Limiter) hottest(q *TopQuery, due bool) (TopKeys, error) {
 		if !q.wants(&f) || l.settings.Load().superseded(e.Names()) {
 			return
 		}
-		k.Workspace, k.Namespace, k.Identifier, k.Duration = f.Workspace, f.Namespace, e.Names().Identifier(), milliseconds(f.DurationMs)
+		k.Workspace, k.Namespace, k.Identifier, k.Duration = f.Workspace, f.Namespace, e.Names().Identifier(),
+			milliseconds(f.DurationMs)
 		k.Limit = e.LowestLimit()
 		found.add(k)
 	})
@@ -130,7 +131,8 @@ func (l *Limiter) hottest(q *TopQuery, due bool) (TopKeys, error) {
 func (s *settings) enforce(keys []TopKey) {
 	for i := range keys {
 		k := &keys[i]
-		r := Request{Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier, Limit: k.Limit, Duration: k.Duration}
+		r := Request{Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier, Limit: k.Limit,
+			Duration: k.Duration}
 		if s.resolve(&r); r.Duration == k.Duration {
 			k.Limit = r.Limit
 		}
@@ -159,6 +161,7 @@ func (r *ranking) add(k TopKey) {
 // byCount has the largest first; of the same count, names decide, so that an answer does
 // not depend on where keys lie.
 func byCount(a, b TopKey) int {
-	return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Workspace, b.Workspace), cmp.Compare(a.Namespace, b.Namespace),
+	return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Workspace, b.Workspace),
+		cmp.Compare(a.Namespace, b.Namespace),
 		cmp.Compare(a.Identifier, b.Identifier), cmp.Compare(a.Duration, b.Duration))
 }

@@ -74,7 +74,8 @@ func NewOrigin(o OriginOptions) *Origin {
 func (h *Origin) Client() *Origin { return h.client() }
 
 func (s *originServers) client() *Origin {
-	return &Origin{originServers: s, shardFaults: make([]Faults, len(s.shards)), changes: make([]window.Cell, len(s.shards))}
+	return &Origin{originServers: s, shardFaults: make([]Faults, len(s.shards)),
+		changes: make([]window.Cell, len(s.shards))}
 }
 
 // ShardFaults are what this way to one shard does besides working, on top of Faults.

@@ -159,7 +159,8 @@ func (h *Origin) epochOf(reply store.Reply, shard int) store.Epoch {
 }
 
 // call is a round trip to a shard; apply runs under the servers' lock.
-func (h *Origin) call(ctx context.Context, op Op, shard int, apply func(s *originShard, epoch store.Epoch) error) error {
+func (h *Origin) call(ctx context.Context, op Op, shard int,
+	apply func(s *originShard, epoch store.Epoch) error) error {
 	if err := h.inShard(shard, 0, nil); err != nil {
 		return opError(op, err)
 	}

@@ -13,7 +13,8 @@ import (
 )
 
 // Lease implements store.RelayOrigin.
-func (h *Origin) Lease(ctx context.Context, shard int, holder string, ttl time.Duration) (lease store.Lease, err error) {
+func (h *Origin) Lease(ctx context.Context, shard int, holder string,
+	ttl time.Duration) (lease store.Lease, err error) {
 	if n := len(holder); n < 1 || n > store.HolderBytesMax || ttl < time.Millisecond {
 		err := fmt.Errorf("holder is %d bytes long (1 to %d), ttl is %v (at least 1ms)", n, store.HolderBytesMax, ttl)
 		return lease, opError(OpLease, err)

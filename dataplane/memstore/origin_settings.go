@@ -48,7 +48,8 @@ func (h *Origin) Settings(ctx context.Context, _ string) (rows store.SettingsRow
 // TellSettings implements store.RelayOrigin.
 func (h *Origin) TellSettings(ctx context.Context, shard int, rows store.SettingsRows) error {
 	rows.TuningDocument = slices.Clone(rows.TuningDocument)
-	rows.Namespaces, rows.Overrides, rows.Resets = slices.Clone(rows.Namespaces), slices.Clone(rows.Overrides), slices.Clone(rows.Resets)
+	rows.Namespaces, rows.Overrides, rows.Resets = slices.Clone(rows.Namespaces), slices.Clone(rows.Overrides),
+		slices.Clone(rows.Resets)
 	return h.call(ctx, OpTellSettings, shard, func(s *originShard, _ store.Epoch) error {
 		s.settings = settingsCopy{rows, h.clock()}
 		return nil

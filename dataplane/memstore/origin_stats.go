@@ -20,5 +20,6 @@ type originCounters struct {
 // Stats is a snapshot.
 func (h *Origin) Stats() OriginStats {
 	c := &h.counters
-	return OriginStats{c.gets.Load(), c.sends.Load(), c.claims.Load(), c.cellsRead.Load(), c.cellsAdded.Load(), c.cellsClaimed.Load()}
+	return OriginStats{c.gets.Load(), c.sends.Load(), c.claims.Load(), c.cellsRead.Load(), c.cellsAdded.Load(),
+		c.cellsClaimed.Load()}
 }

@@ -74,7 +74,8 @@ func beatArgs(beats []heartbeat.Beat) (args []any, refused error) {
 			refused = errors.Join(refused, fmt.Errorf("heartbeat of %q: %w", b.NodeID, err))
 			continue
 		}
-		args = append(args, r.NodeID, r.Region, r.Build, r.TuningVersion, r.StartedAt, r.SentAt, r.Stopped, r.AgeMs, r.Health, r.TopKeys)
+		args = append(args, r.NodeID, r.Region, r.Build, r.TuningVersion, r.StartedAt, r.SentAt, r.Stopped, r.AgeMs,
+			r.Health, r.TopKeys)
 	}
 	return args, refused
 }
@@ -102,7 +103,8 @@ func beatRow(b heartbeat.Beat) (row dataplanedb.NodeBeatParams, err error) {
 		Stopped: stopped, AgeMs: max(0, b.Age.Milliseconds()),
 		NodeID: []byte(b.NodeID), Region: []byte(b.Region), Build: cut(b.Build, buildBytesMax),
 		TuningVersion: uint64(b.TuningVersion), StartedAt: uint64(b.StartedAtMs), SentAt: uint64(b.SentAtMs),
-		Health: string(health), TopKeys: sql.NullString{String: b.Top, Valid: b.Top != "" && len(b.Top) <= heartbeat.TopBytesMax},
+		Health: string(health), TopKeys: sql.NullString{String: b.Top, Valid: b.Top != "" &&
+			len(b.Top) <= heartbeat.TopBytesMax},
 	}, nil
 }
 

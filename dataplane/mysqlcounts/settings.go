@@ -69,7 +69,8 @@ func (c *Counts) readOverrides(ctx context.Context, s *store.SettingsRows) error
 	for _, r := range rows {
 		s.Overrides = append(s.Overrides, store.OverrideRow{
 			Workspace: string(r.WorkspaceID), Namespace: string(r.Namespace), Pattern: string(r.Pattern),
-			Limit: saturate(r.Limit), DurationMs: saturate(r.DurationMs), Candidate: saturate(r.Candidate), Shadow: r.Shadow != 0,
+			Limit: saturate(r.Limit), DurationMs: saturate(r.DurationMs), Candidate: saturate(r.Candidate),
+			Shadow: r.Shadow != 0,
 		})
 	}
 	return err

@@ -145,7 +145,8 @@ func checkDescriptors(message []byte) error {
 		return err
 	}
 	if n := nestedIn(message, 2, 1); n > rls.EntriesMax {
-		return &bounded.Refusal{Bound: bounded.BoundItems, Message: fmt.Sprintf("descriptors have %d entries (0 to %d)", n, rls.EntriesMax)}
+		return &bounded.Refusal{Bound: bounded.BoundItems, Message: fmt.Sprintf("descriptors have %d entries (0 to %d)", n,
+			rls.EntriesMax)}
 	}
 	return nil
 }

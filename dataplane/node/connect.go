@@ -16,7 +16,8 @@ type connectService struct {
 	gate *gate
 }
 
-func (s *connectService) Limit(ctx context.Context, call *connect.Request[weirv1.LimitRequest]) (*connect.Response[weirv1.LimitResponse], error) {
+func (s *connectService) Limit(ctx context.Context,
+	call *connect.Request[weirv1.LimitRequest]) (*connect.Response[weirv1.LimitResponse], error) {
 	message, decision, err := s.limit(ctx, call.Msg)
 	if err != nil {
 		return nil, err
@@ -28,29 +29,36 @@ func (s *connectService) Limit(ctx context.Context, call *connect.Request[weirv1
 	return answer, nil
 }
 
-func (s *connectService) LimitMany(ctx context.Context, call *connect.Request[weirv1.LimitManyRequest]) (*connect.Response[weirv1.LimitManyResponse], error) {
+func (s *connectService) LimitMany(ctx context.Context,
+	call *connect.Request[weirv1.LimitManyRequest]) (*connect.Response[weirv1.LimitManyResponse], error) {
 	return respond(s.limitMany(ctx, call.Msg))
 }
 
-func (s *connectService) Peek(ctx context.Context, call *connect.Request[weirv1.PeekRequest]) (*connect.Response[weirv1.PeekResponse], error) {
+func (s *connectService) Peek(ctx context.Context,
+	call *connect.Request[weirv1.PeekRequest]) (*connect.Response[weirv1.PeekResponse], error) {
 	return respond(s.peek(ctx, call.Msg))
 }
 
-func (s *connectService) Refund(ctx context.Context, call *connect.Request[weirv1.RefundRequest]) (*connect.Response[weirv1.RefundResponse], error) {
+func (s *connectService) Refund(ctx context.Context,
+	call *connect.Request[weirv1.RefundRequest]) (*connect.Response[weirv1.RefundResponse], error) {
 	return respond(s.refund(ctx, call.Msg))
 }
 
-func (s *connectService) Explain(ctx context.Context, call *connect.Request[weirv1.ExplainRequest]) (*connect.Response[weirv1.ExplainResponse], error) {
+func (s *connectService) Explain(ctx context.Context,
+	call *connect.Request[weirv1.ExplainRequest]) (*connect.Response[weirv1.ExplainResponse], error) {
 	return respond(s.explain(ctx, call.Msg))
 }
 
-func (s *connectService) TopKeys(ctx context.Context, call *connect.Request[weirv1.TopKeysRequest]) (*connect.Response[weirv1.TopKeysResponse], error) {
+func (s *connectService) TopKeys(ctx context.Context,
+	call *connect.Request[weirv1.TopKeysRequest]) (*connect.Response[weirv1.TopKeysResponse], error) {
 	return respond(s.topKeys(ctx, call.Msg))
 }
 
-func (s *connectService) LimitStream(ctx context.Context, stream *connect.BidiStream[weirv1.LimitStreamRequest, weirv1.LimitStreamResponse]) error {
+func (s *connectService) LimitStream(ctx context.Context, stream *connect.BidiStream[weirv1.LimitStreamRequest,
+	weirv1.LimitStreamResponse]) error {
 	caller, _ := ctx.Value(callerKey{}).(*bounded.Caller)
-	return s.gate.converse(ctx, caller, httpStreamBytes, &conversation{service: s.service, receive: stream.Receive, send: stream.Send})
+	return s.gate.converse(ctx, caller, httpStreamBytes, &conversation{service: s.service, receive: stream.Receive,
+		send: stream.Send})
 }
 
 func respond[T any](message *T, err error) (*connect.Response[T], error) {

@@ -22,12 +22,14 @@ func (s service) explain(_ context.Context, m *weirv1.ExplainRequest) (*weirv1.E
 
 func writeExplanation(x *dataplane.Explanation) *weirv1.ExplainResponse {
 	return &weirv1.ExplainResponse{
-		Summary: x.String(), Decision: writeDecision(x.Decision), AtMs: x.At.UnixMilli(), DurationMs: x.Duration.Milliseconds(),
-		Mode: x.Mode, Overridden: x.Overridden, Shadow: x.Shadow, Outage: x.Outage, Headroom: x.Headroom,
+		Summary: x.String(), Decision: writeDecision(x.Decision), AtMs: x.At.UnixMilli(),
+		DurationMs: x.Duration.Milliseconds(),
+		Mode:       x.Mode, Overridden: x.Overridden, Shadow: x.Shadow, Outage: x.Outage, Headroom: x.Headroom,
 		ResetGeneration: x.Resets, ResetAtMs: momentMs(x.ResetAt), Known: x.Known,
 		Current: writeCell(&x.Current), Previous: writeCell(&x.Previous), Weight: x.Weight,
-		HeardAtMs: momentMs(x.HeardAt), StrictUntilMs: momentMs(x.StrictUntil), AsksOrigin: x.AsksOrigin, RestsForMs: x.RestsFor.Milliseconds(),
-		Asks: x.Asks, Sends: x.Sends, RegionNodes: x.Nodes,
+		HeardAtMs: momentMs(x.HeardAt), StrictUntilMs: momentMs(x.StrictUntil), AsksOrigin: x.AsksOrigin,
+		RestsForMs: x.RestsFor.Milliseconds(),
+		Asks:       x.Asks, Sends: x.Sends, RegionNodes: x.Nodes,
 		TuningVersion: x.TuningVersion, SettingsAtMs: momentMs(x.SettingsAt),
 		Candidate: x.Candidate,
 	}

@@ -38,7 +38,8 @@ type gate struct {
 	closed  bool // guarded by closing: idle holds all slots, for good
 }
 
-func newGate(next http.Handler, limiter Limiter, slots int, tokens *Tokens, m *metrics, b *bounds, logger *slog.Logger) *gate {
+func newGate(next http.Handler, limiter Limiter, slots int, tokens *Tokens, m *metrics, b *bounds,
+	logger *slog.Logger) *gate {
 	return &gate{
 		bounds:  b,
 		next:    next,
@@ -124,7 +125,8 @@ func (g *gate) serve(w http.ResponseWriter, r *http.Request, counters callMetric
 
 // work leaves the call's answer in answer. It returns true where the handler wants the connection
 // cut off instead.
-func (g *gate) work(bound *bounded.Call, answer *bounded.Answer, r *http.Request, caller *bounded.Caller, p protocol) (aborted bool) {
+func (g *gate) work(bound *bounded.Call, answer *bounded.Answer, r *http.Request, caller *bounded.Caller,
+	p protocol) (aborted bool) {
 	body, err := bound.Read(answer, r, g.calls, caller, p.route(r.URL.Path))
 	if err == nil {
 		err = g.slots.Take(caller)
@@ -215,7 +217,8 @@ func (g *gate) refuse(w http.ResponseWriter, r *http.Request, err error) { g.wri
 // while the panic's stack is still there.
 func (g *gate) recovered(ctx context.Context, procedure string, p any) *connect.Error {
 	g.metrics.panics.Inc()
-	g.logger.ErrorContext(ctx, "panic in a call", "procedure", procedure, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	g.logger.ErrorContext(ctx, "panic in a call", "procedure", procedure, "panic", fmt.Sprint(p), "stack",
+		string(debug.Stack()))
 	return connect.NewError(connect.CodeInternal, errors.New("internal error, see this node's log"))
 }
 
@@ -244,7 +247,8 @@ func (g *gate) idle(ctx context.Context) error {
 func explain(w io.Writer, status int) {
 	switch status {
 	case http.StatusUnsupportedMediaType:
-		_, _ = io.WriteString(w, "Content-Type must be application/json, application/proto, application/grpc or application/grpc-web\n")
+		_, _ = io.WriteString(w, "Content-Type must be application/json, application/proto, application/grpc or "+
+			"application/grpc-web\n")
 	case http.StatusMethodNotAllowed:
 		_, _ = io.WriteString(w, "method must be POST\n")
 	}

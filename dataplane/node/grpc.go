@@ -29,10 +29,11 @@ func describe(s service, g *gate) *grpc.ServiceDesc {
 		ServiceName: weirv1connect.RateLimitServiceName,
 		Metadata:    "weir/v1/ratelimit.proto",
 		Methods: []grpc.MethodDesc{
-			unary(g, weirv1connect.RateLimitServiceLimitProcedure, s.fastpathLimit, func(ctx context.Context, m *weirv1.LimitRequest) (*weirv1.LimitResponse, error) {
-				response, _, err := s.limit(ctx, m)
-				return response, err
-			}),
+			unary(g, weirv1connect.RateLimitServiceLimitProcedure, s.fastpathLimit,
+				func(ctx context.Context, m *weirv1.LimitRequest) (*weirv1.LimitResponse, error) {
+					response, _, err := s.limit(ctx, m)
+					return response, err
+				}),
 			unary(g, weirv1connect.RateLimitServiceLimitManyProcedure, s.fastpathMany, s.limitMany),
 			unary(g, weirv1connect.RateLimitServicePeekProcedure, nil, s.peek),
 			unary(g, weirv1connect.RateLimitServiceRefundProcedure, nil, s.refund),
@@ -61,7 +62,8 @@ func fastpathRLS(s *rls.Service) fastpath {
 
 // unary is a method of a service: what gate.ServeHTTP is to the other wires. fast may
 // be nil.
-func unary[Request, Response any](g *gate, procedure string, fast fastpath, do func(context.Context, *Request) (*Response, error)) grpc.MethodDesc {
+func unary[Request, Response any](g *gate, procedure string, fast fastpath,
+	do func(context.Context, *Request) (*Response, error)) grpc.MethodDesc {
 	call := g.metrics.calls[procedure]
 	decide := func(ctx context.Context, message *arrived) (answer any, err error) {
 		if fast != nil {
@@ -79,7 +81,8 @@ func unary[Request, Response any](g *gate, procedure string, fast fastpath, do f
 		}
 		return response, nil
 	}
-	handle := func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (answer any, err error) {
+	handle := func(_ any, ctx context.Context, decode func(any) error,
+		_ grpc.UnaryServerInterceptor) (answer any, err error) {
 		caller, err := g.callerOfRPC(ctx)
 		if err != nil {
 			call.count(connect.CodeUnauthenticated.String())
@@ -107,7 +110,8 @@ func unary[Request, Response any](g *gate, procedure string, fast fastpath, do f
 }
 
 // workRPC reads a message, within its bounds, and holds a slot while it is worked on.
-func (g *gate) workRPC(message *arrived, caller *bounded.Caller, procedure string, decode func(any) error, decide func(context.Context, *arrived) (any, error)) (answer any, err error) {
+func (g *gate) workRPC(message *arrived, caller *bounded.Caller, procedure string,
+	decode func(any) error, decide func(context.Context, *arrived) (any, error)) (answer any, err error) {
 	ctx := message.ctx
 	if err := message.receive(g.calls, caller, decode); err != nil {
 		g.count(err)
@@ -153,10 +157,12 @@ func stream(s service, g *gate) grpc.StreamDesc {
 			return err
 		}
 		stream := &grpc.GenericServerStream[weirv1.LimitStreamRequest, weirv1.LimitStreamResponse]{ServerStream: raw}
-		err = g.converse(raw.Context(), caller, grpcStreamBytes, &conversation{service: s, receive: stream.Recv, send: stream.Send})
+		err = g.converse(raw.Context(), caller, grpcStreamBytes,
+			&conversation{service: s, receive: stream.Recv, send: stream.Send})
 		return grpcError(err)
 	}
-	return grpc.StreamDesc{StreamName: path.Base(streamProcedure), Handler: handle, ServerStreams: true, ClientStreams: true}
+	return grpc.StreamDesc{StreamName: path.Base(streamProcedure), Handler: handle, ServerStreams: true,
+		ClientStreams: true}
 }
 
 // callerOfRPC is callerOf for calls on the port for gRPC.

@@ -185,13 +185,15 @@ func (b *bounds) describeHealth() *grpc.ServiceDesc {
 	bounded := healthv1.Health_ServiceDesc
 	bounded.Methods = nil
 	for _, method := range healthv1.Health_ServiceDesc.Methods {
-		bounded.Methods = append(bounded.Methods, grpc.MethodDesc{MethodName: method.MethodName, Handler: b.probeRPC(method.Handler)})
+		bounded.Methods = append(bounded.Methods,
+			grpc.MethodDesc{MethodName: method.MethodName, Handler: b.probeRPC(method.Handler)})
 	}
 	return &bounded
 }
 
 func (b *bounds) probeRPC(next grpc.MethodHandler) grpc.MethodHandler {
-	return func(server any, ctx context.Context, decode func(any) error, between grpc.UnaryServerInterceptor) (any, error) {
+	return func(server any, ctx context.Context, decode func(any) error,
+		between grpc.UnaryServerInterceptor) (any, error) {
 		message := &arrived{rpc: rpc{ctx: ctx}}
 		defer message.hold.Give()
 		defer message.free()

@@ -47,8 +47,10 @@ type grpcEndpoint struct {
 	listener net.Listener
 }
 
-func newGRPCEndpoint(address string, g *gate, connectionsMax int, tls *TLS, spans trace.TracerProvider, services ...*grpc.ServiceDesc) *grpcEndpoint {
-	e := &grpcEndpoint{address: address, gate: g, most: connectionsMax, tls: tls, spans: spans, services: services, health: health.NewServer()}
+func newGRPCEndpoint(address string, g *gate, connectionsMax int, tls *TLS, spans trace.TracerProvider,
+	services ...*grpc.ServiceDesc) *grpcEndpoint {
+	e := &grpcEndpoint{address: address, gate: g, most: connectionsMax, tls: tls, spans: spans, services: services,
+		health: health.NewServer()}
 	e.enter(starting)
 	return e
 }
@@ -90,7 +92,8 @@ func (e *grpcEndpoint) listen(ctx context.Context) error {
 
 // admitStream asks for a token before a stream that is not health's begins, and bounds those that
 // the gate does not.
-func (e *grpcEndpoint) admitStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+func (e *grpcEndpoint) admitStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
+	next grpc.StreamHandler) error {
 	if info.FullMethod == streamProcedure {
 		return next(srv, stream)
 	}

@@ -139,7 +139,8 @@ func complete(r *dataplane.Request, durationMs uint64) bool {
 		return false // before it could overflow
 	}
 	r.Duration = time.Duration(durationMs) * time.Millisecond
-	return within(r.Workspace, window.WorkspaceBytesMax) && within(r.Namespace, window.NamespaceBytesMax) && within(r.Identifier, window.IdentifierBytesMax) &&
+	return within(r.Workspace, window.WorkspaceBytesMax) && within(r.Namespace, window.NamespaceBytesMax) &&
+		within(r.Identifier, window.IdentifierBytesMax) &&
 		uint64(r.Limit) <= window.LimitMax && uint64(r.Cost) <= window.LimitMax
 }
 

@@ -92,7 +92,8 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	for _, bound := range bounded.Bounds {
 		m.refused[bound] = refused.WithLabelValues(string(bound))
 	}
-	for _, collector := range []prometheus.Collector{refused, requests, seconds, m.inFlight, m.panics, m.streamed, m.reloads} {
+	for _, collector := range []prometheus.Collector{refused, requests, seconds, m.inFlight, m.panics,
+		m.streamed, m.reloads} {
 		if err := registerer.Register(collector); err != nil {
 			return nil, err
 		}

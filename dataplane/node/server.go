@@ -163,7 +163,8 @@ func New(config Config) (*Server, error) {
 	}
 	s.handleHealth(mux)
 	handler := s.knownHosts(config.Listen, config.Traces.Handler(mux, spanName))
-	s.calls = endpoint{name: "listen", address: config.Listen, bounds: s.bounds, most: config.ConnectionsMax, server: callServer(base, s.bounds.begin(bounded.Calls, handler), s.logger)}
+	s.calls = endpoint{name: "listen", address: config.Listen, bounds: s.bounds, most: config.ConnectionsMax,
+		server: callServer(base, s.bounds.begin(bounded.Calls, handler), s.logger)}
 	if config.TLS != nil {
 		s.calls.server.TLSConfig = following(&config.TLS.http)
 	}
@@ -172,7 +173,8 @@ func New(config Config) (*Server, error) {
 		if config.RLS != nil {
 			services = append(services, describeRLS(config.RLS, s.gate))
 		}
-		s.grpc = newGRPCEndpoint(config.GRPCListen, s.gate, config.ConnectionsMax, config.TLS, config.Traces.Provider(), services...)
+		s.grpc = newGRPCEndpoint(config.GRPCListen, s.gate, config.ConnectionsMax, config.TLS,
+			config.Traces.Provider(), services...)
 	}
 	s.admin = endpoint{
 		name: "admin-listen", address: config.AdminListen, bounds: s.bounds, most: adminConnectionsMax,

@@ -32,5 +32,6 @@ func spanName(r *http.Request) string { return spanNames[r.URL.Path] }
 
 // spansOf makes a span of each call on the port for gRPC.
 func spansOf(provider trace.TracerProvider) stats.Handler {
-	return otelgrpc.NewServerHandler(otelgrpc.WithTracerProvider(provider), otelgrpc.WithPropagators(propagation.TraceContext{}))
+	return otelgrpc.NewServerHandler(otelgrpc.WithTracerProvider(provider),
+		otelgrpc.WithPropagators(propagation.TraceContext{}))
 }

@@ -40,8 +40,10 @@ type conversation struct {
 // Why a stream ends before its caller has ended it. Another stream may be begun at once.
 var (
 	errEnding = connect.NewError(connect.CodeUnavailable, errors.New("this node is stopping"))
-	errSilent = connect.NewError(connect.CodeUnavailable, fmt.Errorf("the stream was silent for %v, or an answer was not taken for %v", streamIdleMax, streamSendMax))
-	errCut    = connect.NewError(connect.CodeUnavailable, errors.New("the stream was silent for longest, and another one needs its place"))
+	errSilent = connect.NewError(connect.CodeUnavailable,
+		fmt.Errorf("the stream was silent for %v, or an answer was not taken for %v", streamIdleMax, streamSendMax))
+	errCut = connect.NewError(connect.CodeUnavailable,
+		errors.New("the stream was silent for longest, and another one needs its place"))
 )
 
 // endStreams ends each stream after the answer it is at. Call it once.
@@ -49,7 +51,8 @@ func (g *gate) endStreams() { close(g.ending) }
 
 // open counts a stream as n bytes until leave is called. cut is closed when it has to make room for
 // another one.
-func (g *gate) open(ctx context.Context, caller *bounded.Caller, n int64) (hold *bounded.Hold, cut <-chan struct{}, err error) {
+func (g *gate) open(ctx context.Context, caller *bounded.Caller,
+	n int64) (hold *bounded.Hold, cut <-chan struct{}, err error) {
 	c := make(cutting, 1)
 	hold = &bounded.Hold{Caller: caller, Cutter: c}
 	if err := g.streams.Take(ctx, hold, n); err != nil {
@@ -142,7 +145,8 @@ func (g *gate) answerNext(ctx context.Context, c *conversation, message *weirv1.
 }
 
 // decideNext holds a slot no longer than it takes to decide.
-func (g *gate) decideNext(ctx context.Context, c *conversation, message *weirv1.LimitStreamRequest) (*weirv1.LimitStreamResponse, error) {
+func (g *gate) decideNext(ctx context.Context, c *conversation,
+	message *weirv1.LimitStreamRequest) (*weirv1.LimitStreamResponse, error) {
 	if err := g.slots.Wait(ctx); err != nil {
 		return nil, err
 	}

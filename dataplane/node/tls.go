@@ -43,7 +43,8 @@ func (t *TLS) apply(files []reload.File) error {
 	if err != nil {
 		return fmt.Errorf("certificate %s and key %s: %w", files[0].Path, files[1].Path, err)
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"}}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair},
+		NextProtos: []string{"h2", "http/1.1"}}
 	if t.Mutual {
 		config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
 		if !config.ClientCAs.AppendCertsFromPEM(files[2].Content) {

@@ -59,7 +59,8 @@ func readTopKeys(m *weirv1.TopKeysRequest) (dataplane.TopQuery, error) {
 	for _, f := range []struct {
 		name, value string
 		bytesMax    int
-	}{{"workspace", m.GetWorkspace(), window.WorkspaceBytesMax}, {"namespace", m.GetNamespace(), window.NamespaceBytesMax}} {
+	}{{"workspace", m.GetWorkspace(), window.WorkspaceBytesMax},
+		{"namespace", m.GetNamespace(), window.NamespaceBytesMax}} {
 		if len(f.value) > f.bytesMax {
 			found.add(f.name, "is %d bytes long (at most %d bytes; empty for all)", len(f.value), f.bytesMax)
 		}

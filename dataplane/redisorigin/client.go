@@ -47,7 +47,8 @@ func ClientOptions(rawURL string) (*redis.UniversalOptions, error) {
 	}
 	if delimiters := strings.Count(rawURL, "@"); u.Fragment != "" || delimiters > 1 || delimiters == 1 && u.User == nil {
 		// What follows would quote parts of a password that has ended too early.
-		return nil, errors.New("redisorigin: the Redis URL cannot be parsed: '@', '#', '?', '/' and '%' in names and passwords are written %40, %23, %3F, %2F and %25")
+		return nil, errors.New("redisorigin: the Redis URL cannot be parsed: '@', '#', '?', '/' and '%' in names and " +
+			"passwords are written %40, %23, %3F, %2F and %25")
 	}
 	q := u.Query()
 	p, err := takeParameters(q)
@@ -118,7 +119,8 @@ func or(set, otherwise time.Duration) time.Duration {
 }
 
 var (
-	errRetries  = errors.New("the client repeats commands whose reply was lost, which doubles counts: set MaxRetries to -1, and MaxRedirects too on a Cluster")
+	errRetries = errors.New("the client repeats commands whose reply was lost, which doubles counts: set MaxRetries to " +
+		"-1, and MaxRedirects too on a Cluster")
 	errDeadline = errors.New("the client ignores deadlines: set ContextTimeoutEnabled")
 )
 

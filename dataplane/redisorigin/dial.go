@@ -12,7 +12,8 @@ import (
 // dialer connects within ctx's deadline, the TLS handshake included (go-redis's own
 // does not look at ctx there). Its errors are those of a dial, whatever went wrong:
 // so that it is known that nothing was sent.
-func dialer(timeout time.Duration, config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
+func dialer(timeout time.Duration,
+	config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	plain := &net.Dialer{Timeout: timeout}
 	if config == nil {
 		return plain.DialContext

@@ -101,7 +101,8 @@ func checkNames[P any](partitions []P, nameOf func(P) string) error {
 		case name == "" && len(partitions) > 1:
 			return fmt.Errorf("partition %d of %d has no name: its keys would move with its address", i+1, len(partitions))
 		case len(name) > nameBytesMax || strings.ContainsFunc(name, notInName):
-			return fmt.Errorf("partition %d of %d has a name of %d bytes that is not 1 to %d letters, digits, '.', '_' and '-'", i+1, len(partitions), len(name), nameBytesMax)
+			return fmt.Errorf("partition %d of %d has a name of %d bytes that is not 1 to %d letters, digits, '.', '_' and '-'",
+				i+1, len(partitions), len(name), nameBytesMax)
 		case seen[name]:
 			return fmt.Errorf("two partitions are called %q", name)
 		default:

@@ -47,7 +47,8 @@ func takeParameters(q url.Values) (p parameters, err error) {
 	case q.Has("max_retries"):
 		return p, errors.New("max_retries: commands are sent once, as counts would double")
 	case q.Has("skip_verify"):
-		return p, errors.New("skip_verify: name whom to trust with tls_ca_file, and what the server calls itself with tls_server_name")
+		return p, errors.New("skip_verify: name whom to trust with tls_ca_file, and what the server calls itself with " +
+			"tls_server_name")
 	}
 	p.addresses = q["addr"]
 	q.Del("addr")
@@ -97,7 +98,8 @@ func (p parameters) secure(o *redis.Options) error {
 
 func (p parameters) secureTLS(config *tls.Config) error {
 	if config == nil {
-		for name, value := range map[string]string{"tls_ca_file": p.caFile, "tls_cert_file": p.certFile, "tls_key_file": p.keyFile, "tls_server_name": p.serverName} {
+		for name, value := range map[string]string{"tls_ca_file": p.caFile, "tls_cert_file": p.certFile,
+			"tls_key_file": p.keyFile, "tls_server_name": p.serverName} {
 			if value != "" {
 				return fmt.Errorf("%s without TLS: it begins with rediss://", name)
 			}

@@ -38,7 +38,8 @@ func (r *Relay) noteLeftOut(row *store.NewsRow, left leftOut, now time.Time) {
 	r.metrics.early.Add(int64(left.early))
 	r.metrics.crowded.Add(int64(left.crowded))
 	if left.early > 0 && r.reader.earlyLogged.due(row.Region, now) {
-		r.cfg.Logger.Warn("relay leaves out news of windows that begin in the future: check that region's clock", "region", row.Region,
+		r.cfg.Logger.Warn("relay leaves out news of windows that begin in the future: check that region's clock",
+			"region", row.Region,
 			"shard", row.Shard, "sequence", row.Sequence, "cells", left.early)
 	}
 	if left.crowded > 0 && r.reader.crowdedLogged.due(row.Region, now) {

@@ -49,8 +49,9 @@ func (t *traffic) add(bytes int) {
 func (m *metrics) init(r *Relay) {
 	m.relay, m.lags, m.since = r, make(map[string]lag), make(map[string]*delays)
 	m.convergence = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "weir_relay_convergence_seconds",
-		Help:    "Time from when a relay found a count to be told until this region had read it, of the oldest count of each row; not while its row could not be stored.",
+		Name: "weir_relay_convergence_seconds",
+		Help: "Time from when a relay found a count to be told until this region had read it, of the oldest count of " +
+			"each row; not while its row could not be stored.",
 		Buckets: []float64{0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1, 1.5, 2, 3, 5, 10, 30, 60},
 	})
 }
@@ -95,23 +96,32 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	descLease   = desc("lease_held", "1 while this process relays the shard of its region's origin.", "shard")
-	descUntold  = desc("untold_age_seconds", "How long the oldest count that is due to be told has waited.", "shard")
-	descCells   = desc("cells", "Cells that the relay holds of a shard.", "shard")
-	descRows    = desc("news_rows_total", "Rows of news written (told), read, and received from a peer (heard).", "direction")
-	descBytes   = desc("news_bytes_total", "Bytes of news written (told), read, and received from a peer (heard).", "direction")
-	descLag     = desc("lag_seconds", "Age of the oldest row of news in the last read that had some of the region, for a minute after it.", "from")
-	descInStep  = desc("in_step_timestamp_seconds", "When the relay had last told what was due and read news, in seconds since 1970; 0 without a lease.")
+	descLease  = desc("lease_held", "1 while this process relays the shard of its region's origin.", "shard")
+	descUntold = desc("untold_age_seconds", "How long the oldest count that is due to be told has waited.", "shard")
+	descCells  = desc("cells", "Cells that the relay holds of a shard.", "shard")
+	descRows   = desc("news_rows_total",
+		"Rows of news written (told), read, and received from a peer (heard).", "direction")
+	descBytes = desc("news_bytes_total",
+		"Bytes of news written (told), read, and received from a peer (heard).", "direction")
+	descLag = desc("lag_seconds",
+		"Age of the oldest row of news in the last read that had some of the region, for a minute after it.", "from")
+	descInStep = desc("in_step_timestamp_seconds",
+		"When the relay had last told what was due and read news, in seconds since 1970; 0 without a lease.")
 	descSaved   = desc("stored_counts_total", "Counts that were stored for good.")
-	descRefused = desc("refused_counts_total", "Counts that the store does not take: each is tried once, and named in the log.")
-	descHealed  = desc("healed_total", "Times that a shard of the origin had lost its counts and was raised again.")
-	descFenced  = desc("fenced_total", "Times that another relay of the same shard had written first.")
-	descEarly   = desc("early_cells_total", "Cells in news that were left out because their windows begin in the future: a region's clock is ahead.")
-	descCrowded = desc("crowded_cells_total", "Cells in news that were left out because their region told of more than a relay holds of one.")
-	descEpochs  = desc("epoch_changes_total", "Times that a shard of the origin was found in another epoch: it, or a part of it, has lost its counts.")
-	descUnread  = desc("unreadable_rows_total", "Rows of news that were left out because this version cannot read them.")
-	descErrors  = desc("errors_total", "Steps of the relay's loops that failed.")
-	descsOfAll  = []*prometheus.Desc{descLease, descUntold, descCells, descRows, descBytes, descLag, descInStep, descSaved, descRefused,
+	descRefused = desc("refused_counts_total",
+		"Counts that the store does not take: each is tried once, and named in the log.")
+	descHealed = desc("healed_total", "Times that a shard of the origin had lost its counts and was raised again.")
+	descFenced = desc("fenced_total", "Times that another relay of the same shard had written first.")
+	descEarly  = desc("early_cells_total",
+		"Cells in news that were left out because their windows begin in the future: a region's clock is ahead.")
+	descCrowded = desc("crowded_cells_total",
+		"Cells in news that were left out because their region told of more than a relay holds of one.")
+	descEpochs = desc("epoch_changes_total",
+		"Times that a shard of the origin was found in another epoch: it, or a part of it, has lost its counts.")
+	descUnread = desc("unreadable_rows_total", "Rows of news that were left out because this version cannot read them.")
+	descErrors = desc("errors_total", "Steps of the relay's loops that failed.")
+	descsOfAll = []*prometheus.Desc{descLease, descUntold, descCells, descRows, descBytes, descLag, descInStep,
+		descSaved, descRefused,
 		descHealed, descFenced, descUnread, descEarly, descCrowded, descEpochs, descErrors}
 	oneOrZero = map[bool]float64{true: 1}
 )
@@ -143,8 +153,10 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		send(descRows, prometheus.CounterValue, float64(t.rows.Load()), direction)
 		send(descBytes, prometheus.CounterValue, float64(t.bytes.Load()), direction)
 	}
-	for d, n := range map[*prometheus.Desc]*atomic.Int64{descSaved: &m.saved, descRefused: &m.refused, descHealed: &m.healed,
-		descFenced: &m.fenced, descUnread: &m.unreadable, descEarly: &m.early, descCrowded: &m.crowded, descEpochs: &m.epochs, descErrors: &m.errors} {
+	for d, n := range map[*prometheus.Desc]*atomic.Int64{descSaved: &m.saved, descRefused: &m.refused,
+		descHealed: &m.healed,
+		descFenced: &m.fenced, descUnread: &m.unreadable, descEarly: &m.early, descCrowded: &m.crowded, descEpochs: &m.epochs,
+		descErrors: &m.errors} {
 		send(d, prometheus.CounterValue, float64(n.Load()))
 	}
 	m.convergence.Collect(ch)

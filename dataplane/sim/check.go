@@ -88,7 +88,8 @@ func (w *world) checkLost(r *Report) {
 		r.DroppedCost += n.limiter.Load().Health().DroppedCost
 	}
 	if r.LostCost > r.DroppedCost && !w.losesCost {
-		w.violate(violationLost, "cost %d never reached an origin, and nodes count %d as dropped: first %s", r.LostCost, r.DroppedCost, w.firstLost)
+		w.violate(violationLost, "cost %d never reached an origin, and nodes count %d as dropped: first %s", r.LostCost,
+			r.DroppedCost, w.firstLost)
 	}
 }
 
@@ -139,10 +140,12 @@ func (w *world) compare(region int, batch *auditBatch, b *balance) {
 		b.add(found)
 		batch.accounts[i].books.add(found)
 		if total < accepted && w.firstLost == "" {
-			w.firstLost = fmt.Sprintf("the origin of %s holds %d of %v, cell %d, and %d were accepted", w.regions[region].name, total, batch.cells[i].Key, c.sequence, accepted)
+			w.firstLost = fmt.Sprintf("the origin of %s holds %d of %v, cell %d, and %d were accepted", w.regions[region].name,
+				total, batch.cells[i].Key, c.sequence, accepted)
 		}
 		if most := accepted + c.twice[region]; total > most {
-			w.violate(violationCounted, "the origin of %s holds %d of %v, cell %d, and at most %d can have been sent", w.regions[region].name, total, batch.cells[i].Key, c.sequence, most)
+			w.violate(violationCounted, "the origin of %s holds %d of %v, cell %d, and at most %d can have been sent",
+				w.regions[region].name, total, batch.cells[i].Key, c.sequence, most)
 		}
 	}
 }

@@ -68,11 +68,13 @@ func fleetName(i int) string {
 }
 
 func newFleet(s Scenario, set tuning.Tuning, began time.Time, seed uint64) *fleet {
-	w := &world{seed: seed, began: began, shape: s.Shape, counts: memstore.NewCounts(memstore.CountsOptions{}), violations: make(map[violation]*breach)}
+	w := &world{seed: seed, began: began, shape: s.Shape, counts: memstore.NewCounts(memstore.CountsOptions{}),
+		violations: make(map[violation]*breach)}
 	w.database.Random = w.stream("database", 0)
 	f := &fleet{world: w, plan: *s.fleet, news: memstore.NewNews(memstore.NewsOptions{})}
-	f.tuning = relay.Tuning{Interval: set.NewsInterval.Std(), Floor: set.Floor, Step: set.Step, MinGlobalDuration: set.MinGlobalDuration.Std(),
-		StoreFloor: relay.StoreFloor, StoreSteps: relay.StoreSteps}
+	f.tuning = relay.Tuning{Interval: set.NewsInterval.Std(), Floor: set.Floor, Step: set.Step,
+		MinGlobalDuration: set.MinGlobalDuration.Std(),
+		StoreFloor:        relay.StoreFloor, StoreSteps: relay.StoreSteps}
 	f.until = began // until traffic is planned
 	f.track = newTracker(w, len(s.Shape.Nodes), set.Floor)
 	for i, nodes := range s.Shape.Nodes {
@@ -107,11 +109,13 @@ func (f *fleet) addRelay(r *fleetRegion) (*fleetRelay, error) {
 	if f.metered(r) {
 		far = f.shape.Origin
 	}
-	made := &fleetRelay{toOrigin: f.newLink(f.shape.Origin, process+" to origin", r.index), toMySQL: f.newLink(far, process+" to mysql", r.index)}
+	made := &fleetRelay{toOrigin: f.newLink(f.shape.Origin, process+" to origin", r.index),
+		toMySQL: f.newLink(far, process+" to mysql", r.index)}
 	way := &network.Statements{Link: made.toMySQL, Database: &f.database, Meters: &f.mysql}
 	var err error
 	made.Relay, err = relay.New(relay.Config{
-		Region: r.name, Holder: process, Origin: f.way(r, made.toOrigin), News: network.News{News: f.news, Statements: way}, Counts: network.Counts{CountStore: f.counts, Statements: way},
+		Region: r.name, Holder: process, Origin: f.way(r, made.toOrigin), News: network.News{News: f.news, Statements: way},
+		Counts: network.Counts{CountStore: f.counts, Statements: way},
 		Tuning: func() relay.Tuning { return f.tuning }, Told: f.peersOf(r),
 	})
 	r.relays = append(r.relays, made)

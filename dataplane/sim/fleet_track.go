@@ -59,7 +59,8 @@ type progress struct {
 }
 
 func newTracker(w *world, regions int, floor float64) *tracker {
-	return &tracker{floor: floor, world: w, regions: regions, watched: make(map[window.Key]*fleetTally), groups: make(map[string]*fleetTally), cells: make(map[window.Cell]*tracked)}
+	return &tracker{floor: floor, world: w, regions: regions, watched: make(map[window.Key]*fleetTally),
+		groups: make(map[string]*fleetTally), cells: make(map[window.Cell]*tracked)}
 }
 
 // watch makes a key one that is tracked, as a part of a group.
@@ -78,7 +79,8 @@ func (t *tracker) watch(group string, key window.Key) {
 func (t *tracker) cellLocked(name window.Cell) *tracked {
 	c := t.cells[name]
 	if c == nil && t.watched[name.Key] != nil {
-		c = &tracked{accepted: make([]int64, t.regions), counted: make([]int64, t.regions), foreign: make([]int64, t.regions), known: make([]progress, t.regions)}
+		c = &tracked{accepted: make([]int64, t.regions), counted: make([]int64, t.regions), foreign: make([]int64, t.regions),
+			known: make([]progress, t.regions)}
 		t.cells[name] = c
 	}
 	return c
@@ -103,14 +105,16 @@ func (t *tracker) count(region int, name window.Cell, total int64) {
 		return
 	}
 	if most := c.accepted[region]; total > most {
-		t.world.violate(violationCounted, "the origin of region %d holds %d of %v, cell %d, and %d were accepted", region, total, name.Key, name.Sequence, most)
+		t.world.violate(violationCounted, "the origin of region %d holds %d of %v, cell %d, and %d were accepted", region,
+			total, name.Key, name.Sequence, most)
 	}
 	amount := total - c.counted[region]
 	if c.counted[region] == 0 {
 		c.users++
 	}
 	c.counted[region], c.sum = total, c.sum+amount
-	c.marks = append(c.marks, fleetMark{region: region, amount: amount, sum: c.sum, missing: t.regions - 1, hot: float64(c.sum) >= hotShare*float64(c.limit)})
+	c.marks = append(c.marks, fleetMark{region: region, amount: amount, sum: c.sum, missing: t.regions - 1,
+		hot: float64(c.sum) >= hotShare*float64(c.limit)})
 	if c.users > 1 || total >= c.limit {
 		for ; c.dated < len(c.marks); c.dated++ {
 			c.marks[c.dated].at = time.Now()
@@ -133,7 +137,9 @@ func (t *tracker) tell(region int, name window.Cell, foreign int64) {
 		}
 	}
 	if foreign > others {
-		t.world.violate(violationPublished, "the origin of region %d has %d of %v, cell %d, from others, and they accepted %d", region, foreign, name.Key, name.Sequence, others)
+		t.world.violate(violationPublished,
+			"the origin of region %d has %d of %v, cell %d, from others, and they accepted %d", region, foreign, name.Key,
+			name.Sequence, others)
 	}
 	c.foreign[region] = foreign
 	t.advanceLocked(c, region)
@@ -191,7 +197,8 @@ func (t *tracker) compareLocked(region int, name window.Cell, total int64) {
 	found := balance{max(0, accepted-total), max(0, total-accepted)}
 	t.watched[name.Key].books.add(found)
 	if found.lost > 0 && t.world.firstLost == "" {
-		t.world.firstLost = fmt.Sprintf("the origin of region %d holds %d of %v, cell %d, and %d were accepted", region, total, name.Key, name.Sequence, accepted)
+		t.world.firstLost = fmt.Sprintf("the origin of region %d holds %d of %v, cell %d, and %d were accepted", region,
+			total, name.Key, name.Sequence, accepted)
 	}
 }
 
@@ -250,8 +257,9 @@ func (t *fleetTally) add(o *fleetTally) {
 }
 
 func (t *fleetTally) report(name string) GroupReport {
-	g := GroupReport{Name: name, Keys: t.keys, KeysAtLimit: t.atLimit, AdmittedOverLimit: round(t.worst, 4), AdmittedCost: t.admitted,
-		LostCost: t.books.lost, DoubledCost: t.books.doubled}
+	g := GroupReport{Name: name, Keys: t.keys, KeysAtLimit: t.atLimit, AdmittedOverLimit: round(t.worst, 4),
+		AdmittedCost: t.admitted,
+		LostCost:     t.books.lost, DoubledCost: t.books.doubled}
 	if t.atLimit > 0 {
 		g.AdmittedOverLimitMean = round(t.peaks/float64(t.atLimit), 4)
 	}

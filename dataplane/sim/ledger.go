@@ -71,7 +71,8 @@ func newLedger(began time.Time, regions, nodes int) *ledger {
 }
 
 func (l *ledger) key(r dataplane.Request) window.Key {
-	return window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier, Mode: l.mode, Duration: r.Duration}
+	return window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: r.Identifier, Mode: l.mode,
+		Duration: r.Duration}
 }
 
 // open begins an account for requests like r. homes are the regions with traffic.

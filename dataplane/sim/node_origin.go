@@ -113,7 +113,8 @@ func (h checkedOrigin) Tell(ctx context.Context, shard int, totals []store.Forei
 			}
 		}
 		if f.Count > most {
-			h.world.violate(violationPublished, "region %d is told of %d of %v, cell %d, and others had accepted %d", h.region, f.Count, f.Cell.Key, f.Cell.Sequence, most)
+			h.world.violate(violationPublished, "region %d is told of %d of %v, cell %d, and others had accepted %d", h.region,
+				f.Count, f.Cell.Key, f.Cell.Sequence, most)
 		}
 	}
 	return h.RelayOrigin.Tell(ctx, shard, totals)
@@ -130,7 +131,8 @@ type checkedCounts struct {
 func (c checkedCounts) Publish(ctx context.Context, region string, counts []store.Count) error {
 	for _, row := range counts {
 		if most := c.world.ledger.ceiling(c.region, row.Cell); row.Count > most {
-			c.world.violate(violationPublished, "%s published %d of %v, cell %d, and had accepted %d", region, row.Count, row.Cell.Key, row.Cell.Sequence, most)
+			c.world.violate(violationPublished, "%s published %d of %v, cell %d, and had accepted %d", region, row.Count,
+				row.Cell.Key, row.Cell.Sequence, most)
 		}
 	}
 	return c.CountStore.Publish(ctx, region, counts)

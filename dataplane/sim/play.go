@@ -53,7 +53,8 @@ func PlayHere(t *Transcript) (mismatches []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	w := newWorld(Shape{Nodes: each(len(t.Regions), t.Nodes), names: t.Regions}, document, firstTraffic(set), transcriptAtMax, 1)
+	w := newWorld(Shape{Nodes: each(len(t.Regions), t.Nodes), names: t.Regions}, document, firstTraffic(set),
+		transcriptAtMax, 1)
 	w.began = w.began.Truncate(t.Duration).Add(t.Duration) // 0s is the start of a window
 	w.ledger.began = w.began
 	if err := w.bootAll(set); err != nil {
@@ -131,7 +132,8 @@ func (s *stage) request(i Item) dataplane.Request {
 // account is what is counted of a key since its last reset; before one it is another's.
 func (s *stage) account(key string) *account {
 	r := s.request(Item{Key: key})
-	cell := window.Cell{Key: window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: key, Duration: r.Duration}}
+	cell := window.Cell{Key: window.Key{Workspace: r.Workspace, Namespace: r.Namespace, Identifier: key,
+		Duration: r.Duration}}
 	cell.Sequence = window.Sequence(time.Now().UnixMilli(), cell.DurationMs())
 	cell.Generation = s.generation(&cell)
 	s.ledger.mu.Lock()

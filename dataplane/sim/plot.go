@@ -34,7 +34,8 @@ type Curves struct {
 // Where the curves are measured, besides at the tuning itself.
 var (
 	plottedFloors    = []float64{0.02, 0.1, 0.2, 0.35, 0.5, 0.75}
-	plottedIntervals = []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 10 * time.Second}
+	plottedIntervals = []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
+		2 * time.Second, 10 * time.Second}
 )
 
 // Sweep runs the scenario once for every point of its curves. told, if there is one, is
@@ -60,7 +61,8 @@ func Sweep(s Scenario, o Options, told func(done, of int)) (Curves, error) {
 		if bubbleErr := bubble.Run(func() { r, err = Simulate(s, o) }); bubbleErr != nil {
 			return Point{}, bubbleErr
 		}
-		return Point{set.Floor, set.NewsInterval.Std(), r.AdmittedOverLimit, r.MySQLRowsReadPerS, r.MySQLRowsWrittenPerS, set == base}, err
+		return Point{set.Floor, set.NewsInterval.Std(), r.AdmittedOverLimit, r.MySQLRowsReadPerS, r.MySQLRowsWrittenPerS,
+			set == base}, err
 	}
 	for _, floor := range floors {
 		p, err := measure(func(t *tuning.Tuning) { t.Floor = floor })
@@ -98,9 +100,15 @@ func (c Curves) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", c.Title)
 	floor, seconds := func(p Point) float64 { return p.Floor }, func(p Point) float64 { return p.NewsInterval.Seconds() }
-	draw(&b, "most admitted / limit, by floor (share of the limit)", c.ByFloor, floor, func(p Point) float64 { return p.AdmittedOverLimit })
-	draw(&b, "MySQL rows read a second, by news interval (s)", c.ByInterval, seconds, func(p Point) float64 { return p.RowsReadPerS })
-	draw(&b, "MySQL rows written a second, by news interval (s)", c.ByInterval, seconds, func(p Point) float64 { return p.RowsWrittenPerS })
+	draw(&b, "most admitted / limit, by floor (share of the limit)", c.ByFloor, floor, func(p Point) float64 {
+		return p.AdmittedOverLimit
+	})
+	draw(&b, "MySQL rows read a second, by news interval (s)", c.ByInterval, seconds, func(p Point) float64 {
+		return p.RowsReadPerS
+	})
+	draw(&b, "MySQL rows written a second, by news interval (s)", c.ByInterval, seconds, func(p Point) float64 {
+		return p.RowsWrittenPerS
+	})
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("write the curves: %w", err)
 	}
@@ -109,7 +117,8 @@ func (c Curves) WriteText(w io.Writer) error {
 
 // draw draws y over x, and lists the points, which lie in the order of x.
 func draw(b *strings.Builder, caption string, points []Point, x, y func(Point) float64) {
-	fmt.Fprintf(b, "\n%s\n\n%s\n\n", caption, asciigraph.Plot(sampled(points, x, y, chartWidth), asciigraph.Height(chartHeight),
+	fmt.Fprintf(b, "\n%s\n\n%s\n\n", caption, asciigraph.Plot(sampled(points, x, y, chartWidth),
+		asciigraph.Height(chartHeight),
 		asciigraph.LowerBound(0), asciigraph.XAxisRange(x(points[0]), x(points[len(points)-1]))))
 	for _, p := range points {
 		mark := ""

@@ -128,7 +128,8 @@ func (w *world) read() reading {
 	h, q := &m.origins, &m.mysql
 	return reading{
 		h.Commands.Load(), h.Trips.Load(), h.Messages.Load(), h.MessageCells.Load(), m.keysRead.Load(), m.increments.Load(),
-		q.Statements.Load() + s.Statements, q.RowsRead.Load() + s.RowsRead, q.RowsWritten.Load() + s.RowsWritten, q.BytesRead.Load(), q.BytesWritten.Load(),
+		q.Statements.Load() + s.Statements, q.RowsRead.Load() + s.RowsRead, q.RowsWritten.Load() + s.RowsWritten,
+		q.BytesRead.Load(), q.BytesWritten.Load(),
 		s.RowsWritten,
 	}
 }
@@ -173,7 +174,8 @@ func (w *world) sum(r *Report) {
 		all.add(a, s.MeasuredS)
 	}
 	total := all.report("")
-	r.AdmittedOverLimit, r.AdmittedOverLimitMean, r.AdmittedRateOverLimit = total.AdmittedOverLimit, total.AdmittedOverLimitMean, total.AdmittedRateOverLimit
+	r.AdmittedOverLimit, r.AdmittedOverLimitMean, r.AdmittedRateOverLimit = total.AdmittedOverLimit,
+		total.AdmittedOverLimitMean, total.AdmittedRateOverLimit
 	for name, g := range groups {
 		r.Groups = append(r.Groups, g.report(name))
 	}
@@ -206,7 +208,8 @@ func (t *tally) add(a *account, measuredS float64) {
 }
 
 func (t *tally) report(name string) GroupReport {
-	g := GroupReport{Name: name, Keys: t.keys, KeysAtLimit: t.atLimit, AdmittedOverLimit: round(t.worst, 4), OfferedCost: t.offered, AdmittedCost: t.admitted,
+	g := GroupReport{Name: name, Keys: t.keys, KeysAtLimit: t.atLimit, AdmittedOverLimit: round(t.worst, 4),
+		OfferedCost: t.offered, AdmittedCost: t.admitted,
 		Degraded: t.degraded, LostCost: t.books.lost, DoubledCost: t.books.doubled}
 	if t.atLimit > 0 {
 		g.AdmittedOverLimitMean = round(t.peaks/float64(t.atLimit), 4)

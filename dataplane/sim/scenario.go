@@ -49,14 +49,18 @@ func Scenarios() []Scenario {
 		surgeScenario("surge", headroomKick), surgeScenario("surge-wait", headroomWait), spreadScenario(),
 		rfcScenario("rfc", 1, 1, 2*time.Minute), rfcScenario("rfc10x", 10, 5, 75*time.Second),
 		tiersScenario("tiers", tiersKeys, 0), tiersScenario("tiers-counting", tiersKeys, 1),
-		replayScenario("replay-1ms", time.Millisecond, replayKeys), replayScenario("replay-10ms", 10*time.Millisecond, replayKeys),
+		replayScenario("replay-1ms", time.Millisecond,
+			replayKeys), replayScenario("replay-10ms", 10*time.Millisecond, replayKeys),
 		replayScenario("replay-50ms", 50*time.Millisecond, replayKeys),
 		zipfScenario(), diurnalScenario(), rotationScenario(), twoNodesScenario(),
 		hopScenario(), lateScenario(), silentScenario(), shortScenario(),
-		partitionScenario(), shardsScenario(), crashScenario(), wipeScenario(), slowDatabaseScenario(), lossyScenario(), skewScenario(),
-		relayHopScenario(), relaySilentScenario(), relayShortScenario(), relayPeersScenario(), relayWipeScenario(), relayKilledScenario(), relayHeldBackScenario(), relayPartitionScenario(),
+		partitionScenario(), shardsScenario(), crashScenario(), wipeScenario(), slowDatabaseScenario(), lossyScenario(),
+		skewScenario(),
+		relayHopScenario(), relaySilentScenario(), relayShortScenario(), relayPeersScenario(), relayWipeScenario(),
+		relayKilledScenario(), relayHeldBackScenario(), relayPartitionScenario(),
 		relayRFCScenario("relay-rfc", relayKeys, 1), relayRFCScenario("relay-rfc-330", relayKeys, 10),
-		relayPairScenario(400_000), relayScaleScenario("relay-scale1", 1), relayScaleScenario("relay-scale10", 10), relayScaleScenario("relay-scale100", 100),
+		relayPairScenario(400_000), relayScaleScenario("relay-scale1", 1), relayScaleScenario("relay-scale10", 10),
+		relayScaleScenario("relay-scale100", 100),
 	}
 }
 

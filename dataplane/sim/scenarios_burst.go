@@ -36,9 +36,12 @@ func burstScenario(name, headroom string) Scenario {
 	return Scenario{
 		Name:    name,
 		Summary: "everything at once, on all five nodes of a region; headroom " + headroom,
-		Doc: "1 region of 5 nodes, 1 ms from its origin. Callers with limits of 10, 100 and 10,000 a minute, costs of 1 and of 1 % of the limit, send a whole limit's worth to each node in one moment, " +
-			"over at most 64 connections a node; on a cold key, and again 61 s later, when the nodes know it. Without anything shared, 5 times the limit would pass. " +
-			"Decisions take no time here, so that with headroom kick all are made before anything could be heard: 5 times is what it must show. With wait it must not exceed 1.2.",
+		Doc: "1 region of 5 nodes, 1 ms from its origin. Callers with limits of 10, 100 and 10,000 a minute, costs of 1 " +
+			"and of 1 % of the limit, send a whole limit's worth to each node in one moment, " +
+			"over at most 64 connections a node; on a cold key, and again 61 s later, when the nodes know it. Without " +
+			"anything shared, 5 times the limit would pass. " +
+			"Decisions take no time here, so that with headroom kick all are made before anything could be heard: 5 times is " +
+			"what it must show. With wait it must not exceed 1.2.",
 		Duration: 2 * time.Minute, Shape: crowded, Namespace: store.NamespaceRow{Headroom: headroom},
 		plan: func(w *world, _ time.Duration) (g agenda) {
 			random := w.stream("bursts", 0)
@@ -57,9 +60,10 @@ func burstScenario(name, headroom string) Scenario {
 
 func surgeScenario(name, headroom string) Scenario {
 	return Scenario{
-		Name:     name,
-		Summary:  "five times the limit within a second, on five nodes of a region; headroom " + headroom,
-		Doc:      "As burst, but once, and spread over one second, so that what nodes tell each other within milliseconds can matter.",
+		Name:    name,
+		Summary: "five times the limit within a second, on five nodes of a region; headroom " + headroom,
+		Doc: "As burst, but once, and spread over one second, so that what nodes tell each other within milliseconds " +
+			"can matter.",
 		Duration: time.Minute, Shape: crowded, Namespace: store.NamespaceRow{Headroom: headroom},
 		plan: func(w *world, _ time.Duration) (g agenda) {
 			random := w.stream("surges", 0)
@@ -69,8 +73,9 @@ func surgeScenario(name, headroom string) Scenario {
 					a := w.ledger.open(fmt.Sprintf("limit %d, cost %d", r.limit, r.cost),
 						request(fmt.Sprintf("surge-%d-%d-%d", r.limit, r.cost, i), r.limit, time.Minute), 0)
 					begin := rush(random, i)
-					g.push(event{begin, &crowd{random: w.stream("surge", n*rushesEach+i), region: w.regions[0], every: per(offered, time.Second),
-						pick: func(*rand.Rand) *account { return a }, cost: r.cost, until: begin + time.Second}})
+					g.push(event{begin, &crowd{random: w.stream("surge", n*rushesEach+i), region: w.regions[0],
+						every: per(offered, time.Second),
+						pick:  func(*rand.Rand) *account { return a }, cost: r.cost, until: begin + time.Second}})
 				}
 			}
 			return g

@@ -15,7 +15,8 @@ func (w *world) shared(callers int, offered float64) (g agenda) {
 		homes = append(homes, i)
 	}
 	for i := range callers {
-		a := w.ledger.open(fmt.Sprintf("offered %gx", offered), request(fmt.Sprintf("caller-%d-%g", i, offered), 100, time.Minute), homes...)
+		a := w.ledger.open(fmt.Sprintf("offered %gx", offered), request(fmt.Sprintf("caller-%d-%g", i, offered), 100,
+			time.Minute), homes...)
 		g.push(w.caller(a, i, homes, offered*100, 1))
 	}
 	return g
@@ -27,8 +28,10 @@ func partitionScenario() Scenario {
 	return Scenario{
 		Name:    "partition",
 		Summary: "a region cut off from MySQL, then a node from its Redis, and both healed",
-		Doc: "3 regions of 2 nodes, 100 callers in all of them at twice their limits. From a quarter to half of the run the first region does not reach MySQL; from half to three quarters one of its nodes does not reach Redis. " +
-			"Nothing is refused, answers just do not come. Each part goes on with what it knows, and tells what it accepted meanwhile afterwards, except what the cut node could not send before its window expired: see dropped_cost.",
+		Doc: "3 regions of 2 nodes, 100 callers in all of them at twice their limits. From a quarter to half of the run " +
+			"the first region does not reach MySQL; from half to three quarters one of its nodes does not reach Redis. " +
+			"Nothing is refused, answers just do not come. Each part goes on with what it knows, and tells what it accepted " +
+			"meanwhile afterwards, except what the cut node could not send before its window expired: see dropped_cost.",
 		Duration: 4 * time.Minute,
 		Shape:    Shape{Nodes: each(3, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, duration time.Duration) agenda {
@@ -41,7 +44,9 @@ func partitionScenario() Scenario {
 				}
 			}
 			first := w.regions[0].nodes
-			toCounts, toOrigin := func(n *node) *network.Link { return n.toCounts }, func(n *node) *network.Link { return n.toOrigin }
+			toCounts, toOrigin := func(n *node) *network.Link { return n.toCounts }, func(n *node) *network.Link {
+				return n.toOrigin
+			}
 			g.at(duration/4, cut(toCounts, first, true))
 			g.at(duration/2, cut(toCounts, first, false))
 			g.at(duration/2, cut(toOrigin, first[:1], true))
@@ -56,8 +61,12 @@ func shardsScenario() Scenario {
 	return Scenario{
 		Name:    "shards",
 		Summary: "four shards of a region's Redis: one hangs, one is gone, one loses replies",
-		Doc: "1 region of 3 nodes whose Redis has 4 shards, 200 callers at twice their limits, in groups by the shard that their keys are on. At a quarter of the run, for a sixth of it, shard 1 hangs, shard 2 refuses, and shard 3 loses every tenth reply. " +
-			"Keys of shard 0 must not notice: none of their decisions is degraded, and none of their cost lost or counted twice. The cuts are shorter than a window, so that the cost that waits is sent afterwards: lost_cost and doubled_cost must be 0 on all shards.",
+		Doc: "1 region of 3 nodes whose Redis has 4 shards, 200 callers at twice their limits, in groups by the shard that " +
+			"their keys are on. At a quarter of the run, for a sixth of it, shard 1 hangs, shard 2 refuses, and shard 3 loses " +
+			"every tenth reply. " +
+			"Keys of shard 0 must not notice: none of their decisions is degraded, and none of their cost lost or counted " +
+			"twice. The cuts are shorter than a window, so that the cost that waits is sent afterwards: lost_cost and " +
+			"doubled_cost must be 0 on all shards.",
 		Duration: 2 * time.Minute,
 		Shape:    Shape{Nodes: []int{3}, Origin: Profile{Delay: time.Millisecond}, Counts: farMySQL, Shards: shards},
 		plan: func(w *world, duration time.Duration) (g agenda) {
@@ -83,9 +92,10 @@ func shardsScenario() Scenario {
 
 func crashScenario() Scenario {
 	return Scenario{
-		Name:     "crash",
-		Summary:  "a node killed every ten seconds, and another in its place",
-		Doc:      "2 regions of 3 nodes, 100 callers in both at twice their limits. Every 10 s a node is killed as by kill -9, and a fresh one starts under its address. It loses what it had accepted since its last replay: see lost_cost.",
+		Name:    "crash",
+		Summary: "a node killed every ten seconds, and another in its place",
+		Doc: "2 regions of 3 nodes, 100 callers in both at twice their limits. Every 10 s a node is killed as by kill " +
+			"-9, and a fresh one starts under its address. It loses what it had accepted since its last replay: see lost_cost.",
 		Duration: 2 * time.Minute, LosesCost: true,
 		Shape: Shape{Nodes: each(2, 3), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, _ time.Duration) agenda {
@@ -106,9 +116,11 @@ func crashScenario() Scenario {
 
 func wipeScenario() Scenario {
 	return Scenario{
-		Name:     "wipe",
-		Summary:  "a region's Redis loses everything, twice",
-		Doc:      "2 regions of 2 nodes, 100 callers in both at twice their limits. The first region's Redis restarts empty after a third and after two thirds of the run. Nodes notice the new epoch and tell it again what they have accepted: lost_cost and doubled_cost must be 0.",
+		Name:    "wipe",
+		Summary: "a region's Redis loses everything, twice",
+		Doc: "2 regions of 2 nodes, 100 callers in both at twice their limits. The first region's Redis restarts " +
+			"empty after a third and after two thirds of the run. Nodes notice the new epoch and tell it again what they have " +
+			"accepted: lost_cost and doubled_cost must be 0.",
 		Duration: 2 * time.Minute,
 		Shape:    Shape{Nodes: each(2, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, duration time.Duration) agenda {
@@ -122,9 +134,11 @@ func wipeScenario() Scenario {
 
 func slowDatabaseScenario() Scenario {
 	return Scenario{
-		Name:     "slowdb",
-		Summary:  "a MySQL that takes seconds to answer, then fails every other statement",
-		Doc:      "3 regions of 2 nodes, 100 callers in all of them at 1.5 times their limits. From a quarter of the run MySQL takes 3 s a statement, from half to three quarters it fails every second one. Regions learn of each other later; nothing else changes.",
+		Name:    "slowdb",
+		Summary: "a MySQL that takes seconds to answer, then fails every other statement",
+		Doc: "3 regions of 2 nodes, 100 callers in all of them at 1.5 times their limits. From a quarter of the run " +
+			"MySQL takes 3 s a statement, from half to three quarters it fails every second one. Regions learn of each other " +
+			"later; nothing else changes.",
 		Duration: 4 * time.Minute,
 		Shape:    Shape{Nodes: each(3, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, duration time.Duration) agenda {
@@ -139,9 +153,10 @@ func slowDatabaseScenario() Scenario {
 
 func lossyScenario() Scenario {
 	return Scenario{
-		Name:     "lossy",
-		Summary:  "one call to Redis in fifty gets lost, there or back",
-		Doc:      "1 region of 3 nodes, 100 callers at twice their limits. 2 % of the calls to Redis get lost, half of them after they were applied: what is sent again is counted once, and nothing is lost.",
+		Name:    "lossy",
+		Summary: "one call to Redis in fifty gets lost, there or back",
+		Doc: "1 region of 3 nodes, 100 callers at twice their limits. 2 % of the calls to Redis get lost, half of " +
+			"them after they were applied: what is sent again is counted once, and nothing is lost.",
 		Duration: 2 * time.Minute,
 		Shape:    Shape{Nodes: []int{3}, Origin: Profile{Delay: time.Millisecond, Loss: 0.02}, Counts: farMySQL},
 		plan:     func(w *world, _ time.Duration) agenda { return w.shared(100, 2) },
@@ -152,7 +167,9 @@ func skewScenario() Scenario {
 	return Scenario{
 		Name:    "skew",
 		Summary: "clocks that are wrong by up to a second",
-		Doc: "3 regions of 2 nodes, every node's clock up to a second ahead or behind: two of a region may be 2 s apart. 100 callers in all regions at 1.5 times their limits of 100 a minute, and 20 in one region at twice their limits of 60 in 6 s. " +
+		Doc: "3 regions of 2 nodes, every node's clock up to a second ahead or behind: two of a region may be 2 s apart. " +
+			"100 callers in all regions at 1.5 times their limits of 100 a minute, and 20 in one region at twice their limits " +
+			"of 60 in 6 s. " +
 			"Nodes number cells by their origin's clock: of the latter, no window may have more than 61.",
 		Duration: 2 * time.Minute, Warmup: time.Minute,
 		Shape: Shape{Nodes: each(3, 2), Origin: nearRedis, Counts: farMySQL, Skew: time.Second},

@@ -36,16 +36,18 @@ func soon(random *rand.Rand, every time.Duration) time.Duration {
 
 func steadyScenario() Scenario {
 	return Scenario{
-		Name:     "steady",
-		Summary:  "two regions, callers at half, exactly and twice their limits",
-		Doc:      "2 regions of 2 nodes. 300 callers with limits of 100 a minute, each in one region or (a third of them) in both, at 0.5, 1 and 2 times their limits. Nothing fails.",
+		Name:    "steady",
+		Summary: "two regions, callers at half, exactly and twice their limits",
+		Doc: "2 regions of 2 nodes. 300 callers with limits of 100 a minute, each in one region or (a third of them) " +
+			"in both, at 0.5, 1 and 2 times their limits. Nothing fails.",
 		Duration: 3 * time.Minute, Warmup: time.Minute,
 		Shape: Shape{Nodes: each(2, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, _ time.Duration) (g agenda) {
 			for i := range 300 {
 				rate := []float64{0.5, 1, 2}[i%3]
 				homes := [][]int{{0}, {1}, {0, 1}}[i/3%3]
-				a := w.ledger.open(fmt.Sprintf("offered %gx, %d regions", rate, len(homes)), request(fmt.Sprintf("steady-%d", i), 100, time.Minute), homes...)
+				a := w.ledger.open(fmt.Sprintf("offered %gx, %d regions", rate, len(homes)),
+					request(fmt.Sprintf("steady-%d", i), 100, time.Minute), homes...)
 				g.push(w.caller(a, i, homes, rate*100, 1))
 			}
 			return g
@@ -67,7 +69,8 @@ func spreadScenario() Scenario {
 	return Scenario{
 		Name:    "spread",
 		Summary: "callers who spread evenly over ten regions, to stay below every floor",
-		Doc: "10 regions of 2 nodes. Callers with limits of 1,000 a minute send one region after the other, evenly paced, 1.5, 3 and 10 times their limits. " +
+		Doc: "10 regions of 2 nodes. Callers with limits of 1,000 a minute send one region after the other, evenly paced, " +
+			"1.5, 3 and 10 times their limits. " +
 			"No region alone sees more than a tenth of it: what the floor lets pass unseen is regions * floor * limit.",
 		Duration: 3 * time.Minute, Warmup: time.Minute,
 		Shape: Shape{Nodes: each(regions, 2), Origin: nearRedis, Counts: farMySQL},
@@ -78,7 +81,8 @@ func spreadScenario() Scenario {
 			}
 			for i := range 30 {
 				rate := []float64{1.5, 3, 10}[i%3]
-				a := w.ledger.open(fmt.Sprintf("offered %gx", rate), request(fmt.Sprintf("spread-%d", i), 1000, time.Minute), homes...)
+				a := w.ledger.open(fmt.Sprintf("offered %gx", rate),
+					request(fmt.Sprintf("spread-%d", i), 1000, time.Minute), homes...)
 				e := w.caller(a, i, homes, rate*1000, 1)
 				c := e.actor.(*caller)
 				c.even, c.turns = true, true
@@ -100,9 +104,12 @@ func rfcScenario(name string, factor int, cost int64, duration time.Duration) Sc
 	return Scenario{
 		Name:    name,
 		Summary: fmt.Sprintf("33 nodes in 10 regions, %d active keys, 5 %% of them in two regions", factor*keys),
-		Doc: fmt.Sprintf("33 nodes in 10 regions (3 regions of 4, 7 of 3). %d keys are active in every window of 60 s, with limits of %d. ", factor*keys, limit) +
-			"Assumed: 95 % of the keys belong to one region and 5 % to two, at even odds for each request; a region's requests go to its nodes at random; arrivals are Poisson processes of " + fmt.Sprintf("cost %d. ", cost) +
-			"10 % of the keys are hot, at 0.55 to 1.5 times their limits (evenly distributed, so that about half of them are over the limit); the rest is at 0.01 to 0.3 times. " +
+		Doc: fmt.Sprintf("33 nodes in 10 regions (3 regions of 4, 7 of 3). %d keys are active in every window of 60 s, "+
+			"with limits of %d. ", factor*keys, limit) +
+			"Assumed: 95 % of the keys belong to one region and 5 % to two, at even odds for each request; a region's " +
+			"requests go to its nodes at random; arrivals are Poisson processes of " + fmt.Sprintf("cost %d. ", cost) +
+			"10 % of the keys are hot, at 0.55 to 1.5 times their limits (evenly distributed, so that about half of them are " +
+			"over the limit); the rest is at 0.01 to 0.3 times. " +
 			"Redis answers after 1 to 1.5 ms, MySQL after 60 to 120 ms. Nothing fails.",
 		Duration: duration, Warmup: min(time.Minute, duration*3/5),
 		Shape: Shape{Nodes: []int{4, 4, 4, 3, 3, 3, 3, 3, 3, 3}, Origin: nearRedis, Counts: farMySQL},
@@ -117,7 +124,8 @@ func rfcScenario(name string, factor int, cost int64, duration time.Duration) Sc
 				if random.IntN(10) == 0 {
 					rate, group = 0.55+0.95*random.Float64(), "hot"
 				}
-				a := w.ledger.open(fmt.Sprintf("%s, %d regions", group, len(homes)), request(fmt.Sprintf("user_%d", i), limit, time.Minute), homes...)
+				a := w.ledger.open(fmt.Sprintf("%s, %d regions", group, len(homes)),
+					request(fmt.Sprintf("user_%d", i), limit, time.Minute), homes...)
 				g.push(w.caller(a, i, homes, rate*limit/float64(cost), cost))
 			}
 			return g
@@ -128,9 +136,10 @@ func rfcScenario(name string, factor int, cost int64, duration time.Duration) Sc
 func zipfScenario() Scenario {
 	const regions, keys = 3, 10_000
 	return Scenario{
-		Name:     "zipf",
-		Summary:  "three regions whose callers follow a power law, the busiest known everywhere",
-		Doc:      "3 regions of 2 nodes, 400 requests a second each on 10,000 keys by a power law (s = 1.1). The 500 busiest keys have traffic in all regions, the others in one.",
+		Name:    "zipf",
+		Summary: "three regions whose callers follow a power law, the busiest known everywhere",
+		Doc: "3 regions of 2 nodes, 400 requests a second each on 10,000 keys by a power law (s = 1.1). The 500 " +
+			"busiest keys have traffic in all regions, the others in one.",
 		Duration: 2 * time.Minute, Warmup: 30 * time.Second,
 		Shape: Shape{Nodes: each(regions, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, _ time.Duration) (g agenda) {
@@ -144,7 +153,8 @@ func zipfScenario() Scenario {
 					continue
 				}
 				for r := range accounts {
-					accounts[r] = append(accounts[r], w.ledger.open("in one region", request(fmt.Sprintf("zipf-%d-%d", r, i), 200, time.Minute), r))
+					accounts[r] = append(accounts[r],
+						w.ledger.open("in one region", request(fmt.Sprintf("zipf-%d-%d", r, i), 200, time.Minute), r))
 				}
 			}
 			for r := range accounts {
@@ -161,9 +171,10 @@ func zipfScenario() Scenario {
 func diurnalScenario() Scenario {
 	const day = 10 * time.Minute
 	return Scenario{
-		Name:     "diurnal",
-		Summary:  "a day of ten minutes: load that rises and falls, at other times in each region",
-		Doc:      "3 regions of 2 nodes, a third of a day apart. 300 callers with limits of 100 a minute, in all regions, at 0 to 1.6 times their limits over a day that lasts 10 minutes.",
+		Name:    "diurnal",
+		Summary: "a day of ten minutes: load that rises and falls, at other times in each region",
+		Doc: "3 regions of 2 nodes, a third of a day apart. 300 callers with limits of 100 a minute, in all regions, " +
+			"at 0 to 1.6 times their limits over a day that lasts 10 minutes.",
 		Duration: day,
 		Shape:    Shape{Nodes: each(3, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, _ time.Duration) (g agenda) {
@@ -187,7 +198,8 @@ func rotationScenario() Scenario {
 	return Scenario{
 		Name:    "rotation",
 		Summary: "a flood of one-shot identifiers, and callers at their limits who hope to be forgotten",
-		Doc: "1 region of 2 nodes whose tables hold 10,000 keys. 20 callers with limits of 100 a minute offer three times as much, while 2,000 requests a second come each on an identifier of its own. " +
+		Doc: "1 region of 2 nodes whose tables hold 10,000 keys. 20 callers with limits of 100 a minute offer three times " +
+			"as much, while 2,000 requests a second come each on an identifier of its own. " +
 			"Callers at their limits must stay denied, and tables within their bound.",
 		Duration: 90 * time.Second,
 		Shape:    Shape{Nodes: []int{2}, Origin: nearRedis, Counts: farMySQL, EntriesMax: entries},
@@ -197,7 +209,8 @@ func rotationScenario() Scenario {
 				g.push(w.caller(a, i, []int{0}, 300, 1))
 			}
 			n := 0
-			g.push(event{5 * time.Second, &crowd{random: w.stream("flood", 0), region: w.regions[0], every: per(2000, time.Second), cost: 1,
+			g.push(event{5 * time.Second, &crowd{random: w.stream("flood", 0), region: w.regions[0],
+				every: per(2000, time.Second), cost: 1,
 				pick: func(*rand.Rand) *account {
 					n++
 					return w.ledger.open("one-shot", request(fmt.Sprintf("once-%d", n), 100, time.Minute), 0)
@@ -209,16 +222,18 @@ func rotationScenario() Scenario {
 
 func twoNodesScenario() Scenario {
 	return Scenario{
-		Name:     "twonodes",
-		Summary:  "a limit of 500 a second on two nodes that are offered 800",
-		Doc:      "1 region of 2 nodes, a replay tick of 0.2 s, one caller with a limit of 500 a second who offers each node 400. What is admitted should be within 3 % of the limit: see admitted_rate_over_limit.",
+		Name:    "twonodes",
+		Summary: "a limit of 500 a second on two nodes that are offered 800",
+		Doc: "1 region of 2 nodes, a replay tick of 0.2 s, one caller with a limit of 500 a second who offers each " +
+			"node 400. What is admitted should be within 3 % of the limit: see admitted_rate_over_limit.",
 		Duration: time.Minute, Warmup: 5 * time.Second,
 		Shape: Shape{Nodes: []int{2}, Origin: Profile{Delay: time.Millisecond}, Counts: farMySQL},
 		Tune:  func(t *tuning.Tuning) { t.ReplayTick = tuning.Duration(200 * time.Millisecond) },
 		plan: func(w *world, _ time.Duration) (g agenda) {
 			a := w.ledger.open("all", request("twonodes", 500, time.Second), 0)
 			for i, n := range w.regions[0].nodes {
-				c := &caller{account: a, random: w.stream("caller", i), regions: []*region{{nodes: []*node{n}}}, every: per(400, time.Second), cost: 1, even: true}
+				c := &caller{account: a, random: w.stream("caller", i), regions: []*region{{nodes: []*node{n}}},
+					every: per(400, time.Second), cost: 1, even: true}
 				g.push(event{soon(c.random, c.every), c})
 			}
 			return g

@@ -28,8 +28,11 @@ func tiersScenario(name string, keys int, cost int64) Scenario {
 	return Scenario{
 		Name:    name,
 		Summary: fmt.Sprintf("the estimate mode: %d keys, 90/8/1.5/0.5 %% of them at 5/30/65/90 %% of their limits", keys),
-		Doc: fmt.Sprintf("1 node, a replay tick of 1 s, %d keys with limits of %d an hour in the estimate mode. In the first minute each is met once, with the cost that its pressure takes; from then on it is touched once a second, at its own moment of the second. A touch %s. ", keys, limit, touches) +
-			"See origin_reads_per_tick, origin_increments_per_tick, and origin_reads_per_tick_untiered, which is arithmetic: every key once in 15 s.",
+		Doc: fmt.Sprintf("1 node, a replay tick of 1 s, %d keys with limits of %d an hour in the estimate mode. In the "+
+			"first minute each is met once, with the cost that its pressure takes; from then on it is touched once a second, "+
+			"at its own moment of the second. A touch %s. ", keys, limit, touches) +
+			"See origin_reads_per_tick, origin_increments_per_tick, and origin_reads_per_tick_untiered, which is arithmetic: " +
+			"every key once in 15 s.",
 		Duration: settle + time.Minute, Warmup: settle, SyncedEvery: 15 * time.Second,
 		Shape:     Shape{Nodes: []int{1}, Origin: Profile{Delay: time.Millisecond}, Counts: farMySQL},
 		Namespace: store.NamespaceRow{Mode: "estimate", Estimate: `{"pending_max":1000000,"batch_max":20000}`},
@@ -93,7 +96,8 @@ func replayScenario(name string, delay time.Duration, keys int) Scenario {
 	return Scenario{
 		Name:    name,
 		Summary: fmt.Sprintf("20,000 accepted a second on one node, %v from its Redis", delay),
-		Doc: fmt.Sprintf("1 node, a Redis that answers after %v, %d keys far below their limits, %d requests a second on them in turn. However many requests a key takes in a tick, it costs one increment: ", delay, keys, perSecond) +
+		Doc: fmt.Sprintf("1 node, a Redis that answers after %v, %d keys far below their limits, %d requests a second on "+
+			"them in turn. However many requests a key takes in a tick, it costs one increment: ", delay, keys, perSecond) +
 			"redis_commands_per_s goes with the keys that are active in a tick, and not with requests. lost_cost must be 0.",
 		Duration: 30 * time.Second, Warmup: 2 * time.Second,
 		Shape: Shape{Nodes: []int{1}, Origin: Profile{Delay: delay}, Counts: farMySQL},
@@ -103,7 +107,8 @@ func replayScenario(name string, delay time.Duration, keys int) Scenario {
 				accounts[i] = w.ledger.open("all", request(fmt.Sprintf("replayed-%d", i), 1_000_000_000, time.Minute), 0)
 			}
 			turn := 0
-			g.push(event{0, &crowd{random: w.stream("crowd", 0), region: w.regions[0], every: per(perSecond, time.Second), cost: 1,
+			g.push(event{0, &crowd{random: w.stream("crowd", 0), region: w.regions[0],
+				every: per(perSecond, time.Second), cost: 1,
 				pick: func(*rand.Rand) *account {
 					turn++
 					return accounts[turn%keys]

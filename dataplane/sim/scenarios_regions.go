@@ -33,14 +33,16 @@ func hopScenario() Scenario {
 	return Scenario{
 		Name:    "hop",
 		Summary: "callers who visit ten regions in turn, 2 s apart",
-		Doc: "10 regions of 1 node. Callers with limits of 100 an hour ask for 1, 5, 9, 10, 11, 50, 100 or 200 in one region, 2 s later in the next one, and so on. Each is at its limit after at most 200 s. " +
+		Doc: "10 regions of 1 node. Callers with limits of 100 an hour ask for 1, 5, 9, 10, 11, 50, 100 or 200 in one " +
+			"region, 2 s later in the next one, and so on. Each is at its limit after at most 200 s. " +
 			"admitted_over_limit must not exceed 1.02.",
 		Duration: 4 * time.Minute, Shape: Shape{Nodes: each(10, 1), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, _ time.Duration) (g agenda) {
 			random := w.stream("tours", 0)
 			for _, n := range asks {
 				for k := range 5 {
-					a := w.ledger.open(fmt.Sprintf("%d asked in each region", n), request(fmt.Sprintf("hop-%d-%d", n, k), tourLimit, tourWindow), w.everyRegion()...)
+					a := w.ledger.open(fmt.Sprintf("%d asked in each region", n), request(fmt.Sprintf("hop-%d-%d", n, k), tourLimit,
+						tourWindow), w.everyRegion()...)
 					turn := 0
 					g.push(event{soon(random, every), &recurrent{every, func() {
 						w.in(w.regions[turn%len(w.regions)], a, n, 1)
@@ -58,7 +60,8 @@ func silentScenario() Scenario {
 	return Scenario{
 		Name:    "silent",
 		Summary: "keys that take their limits at once, and then are silent where they did",
-		Doc: "10 regions of 1 node. Each second a key takes its limit of 100 an hour in one region at once. 3 s later it is asked for in all others, for the first time there. " +
+		Doc: "10 regions of 1 node. Each second a key takes its limit of 100 an hour in one region at once. 3 s later it " +
+			"is asked for in all others, for the first time there. " +
 			"Everything must be denied: admitted_over_limit must be 1.",
 		Duration: time.Minute, Shape: Shape{Nodes: each(10, 1), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, duration time.Duration) (g agenda) {
@@ -91,7 +94,9 @@ func lateScenario() Scenario {
 	return Scenario{
 		Name:    "late",
 		Summary: "200 keys of three kinds, asked for in another region 3 s after their limits were used up",
-		Doc: "2 regions of 2 nodes, limits of 100 an hour. One region uses a key's limit up. 3 s later both nodes of the other one ask for 5: what is admitted then was told late. Three kinds of keys: that the other region never used, that it begins to use in the same moment, and that it has used for 2 s. " +
+		Doc: "2 regions of 2 nodes, limits of 100 an hour. One region uses a key's limit up. 3 s later both nodes of the " +
+			"other one ask for 5: what is admitted then was told late. Three kinds of keys: that the other region never used, " +
+			"that it begins to use in the same moment, and that it has used for 2 s. " +
 			"It used 1 of the latter, which the first region may not know of yet: admitted_over_limit must not exceed 1.01.",
 		Duration: 30 * time.Second, Shape: Shape{Nodes: each(2, 2), Origin: nearRedis, Counts: farMySQL},
 		plan: func(w *world, duration time.Duration) (g agenda) {
@@ -118,9 +123,11 @@ func shortScenario() Scenario {
 	return Scenario{
 		Name:    "short",
 		Summary: "windows of 2 s and of 5 s that two regions share",
-		Doc: "2 regions of 2 nodes. 50 callers with limits of 1,000 in 2 s and 50 with limits of 1,000 in 5 s offer 1.5 times as much, half of it in each region, in costs of 10. " +
+		Doc: "2 regions of 2 nodes. 50 callers with limits of 1,000 in 2 s and 50 with limits of 1,000 in 5 s offer 1.5 " +
+			"times as much, half of it in each region, in costs of 10. " +
 			"Regions that did not share would admit 1.5 times the limits: see admitted_rate_over_limit by group.",
-		Duration: 30 * time.Second, Warmup: 10 * time.Second, Shape: Shape{Nodes: each(2, 2), Origin: nearRedis, Counts: farMySQL},
+		Duration: 30 * time.Second, Warmup: 10 * time.Second, Shape: Shape{Nodes: each(2, 2), Origin: nearRedis,
+			Counts: farMySQL},
 		plan: func(w *world, _ time.Duration) (g agenda) {
 			for n, window := range []time.Duration{2 * time.Second, 5 * time.Second} {
 				for i := range callers {

@@ -32,13 +32,19 @@ var figures = []figure{
 	{name: "admitted_rate_over_limit", value: func(r *Report) float64 { return r.AdmittedRateOverLimit }},
 	{name: "convergence_delay_ms.p50", value: func(r *Report) float64 { return float64(r.ConvergenceDelayMs.P50) }},
 	{name: "convergence_delay_ms.p99", value: func(r *Report) float64 { return float64(r.ConvergenceDelayMs.P99) }},
-	{name: "convergence_delay_ms.unknown_share", value: func(r *Report) float64 { return r.ConvergenceDelayMs.UnknownShare }},
+	{name: "convergence_delay_ms.unknown_share", value: func(r *Report) float64 {
+		return r.ConvergenceDelayMs.UnknownShare
+	}},
 	{name: "convergence_delay_hot_ms.p50", value: func(r *Report) float64 { return float64(r.ConvergenceDelayHotMs.P50) }},
 	{name: "convergence_delay_hot_ms.p99", value: func(r *Report) float64 { return float64(r.ConvergenceDelayHotMs.P99) }},
-	{name: "convergence_delay_hot_ms.unknown_share", value: func(r *Report) float64 { return r.ConvergenceDelayHotMs.UnknownShare }},
+	{name: "convergence_delay_hot_ms.unknown_share", value: func(r *Report) float64 {
+		return r.ConvergenceDelayHotMs.UnknownShare
+	}},
 	{name: "since_accepted_ms.p50", some: true, value: func(r *Report) float64 { return float64(r.SinceAcceptedMs.P50) }},
 	{name: "since_accepted_ms.p99", some: true, value: func(r *Report) float64 { return float64(r.SinceAcceptedMs.P99) }},
-	{name: "since_accepted_ms.unknown_share", some: true, value: func(r *Report) float64 { return r.SinceAcceptedMs.UnknownShare }},
+	{name: "since_accepted_ms.unknown_share", some: true, value: func(r *Report) float64 {
+		return r.SinceAcceptedMs.UnknownShare
+	}},
 	{name: "mysql_rows_read_per_s", value: func(r *Report) float64 { return r.MySQLRowsReadPerS }},
 	{name: "mysql_rows_written_per_s", value: func(r *Report) float64 { return r.MySQLRowsWrittenPerS }},
 	{name: "mysql_counts_written_per_s", some: true, value: func(r *Report) float64 { return r.MySQLCountsWrittenPerS }},
@@ -52,7 +58,9 @@ var figures = []figure{
 	{name: "redis_round_trips_per_s", value: func(r *Report) float64 { return r.RedisRoundTripsPerS }},
 	{name: "origin_reads_per_tick", value: func(r *Report) float64 { return r.OriginReadsPerTick }},
 	{name: "origin_increments_per_tick", value: func(r *Report) float64 { return r.OriginIncrementsPerTick }},
-	{name: "origin_reads_per_tick_untiered", value: func(r *Report) float64 { return r.OriginReadsPerTickUntiered }, some: true},
+	{name: "origin_reads_per_tick_untiered", value: func(r *Report) float64 {
+		return r.OriginReadsPerTickUntiered
+	}, some: true},
 	{name: "lost_cost", value: func(r *Report) float64 { return float64(r.LostCost) }},
 	{name: "dropped_cost", value: func(r *Report) float64 { return float64(r.DroppedCost) }},
 	{name: "doubled_cost", value: func(r *Report) float64 { return float64(r.DoubledCost) }},
@@ -87,10 +95,12 @@ func (r Report) WriteTable(w io.Writer) error {
 	for _, f := range shown(&r) {
 		fmt.Fprintf(t, "%s\t%s\n", f.name, digits(f.value(&r)))
 	}
-	fmt.Fprintf(t, "\nKEYS\tCOUNT\tAT LIMIT\tADMITTED/LIMIT\tMEAN\tRATE/LIMIT\tOFFERED\tADMITTED\tDEGRADED\tLOST\tDOUBLED\n")
+	fmt.Fprintf(t,
+		"\nKEYS\tCOUNT\tAT LIMIT\tADMITTED/LIMIT\tMEAN\tRATE/LIMIT\tOFFERED\tADMITTED\tDEGRADED\tLOST\tDOUBLED\n")
 	for _, g := range r.Groups {
 		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\n", g.Name, g.Keys, g.KeysAtLimit,
-			digits(g.AdmittedOverLimit), digits(g.AdmittedOverLimitMean), digits(g.AdmittedRateOverLimit), g.OfferedCost, g.AdmittedCost, g.Degraded, g.LostCost, g.DoubledCost)
+			digits(g.AdmittedOverLimit), digits(g.AdmittedOverLimitMean), digits(g.AdmittedRateOverLimit), g.OfferedCost,
+			g.AdmittedCost, g.Degraded, g.LostCost, g.DoubledCost)
 	}
 	r.writeViolations(t)
 	return t.Flush()
@@ -99,7 +109,8 @@ func (r Report) WriteTable(w io.Writer) error {
 func (r *Report) writeHead(w io.Writer) {
 	s := &r.Simulated
 	fmt.Fprintf(w, "%s, seed %d, tuning %s\n%s\n", r.Scenario, r.Seed, r.Tuning.Name, r.Summary)
-	fmt.Fprintf(w, "%d nodes in %d regions, %d keys, %g s of traffic, the last %g s measured; %d requests allowed, %d denied, %d decided without an answer that was wanted\n\n",
+	fmt.Fprintf(w, "%d nodes in %d regions, %d keys, %g s of traffic, the last %g s measured; %d requests allowed, %d "+
+		"denied, %d decided without an answer that was wanted\n\n",
 		s.Nodes, s.Regions, s.Keys, s.DurationS, s.MeasuredS, s.Allowed, s.Denied, s.Degraded)
 }
 

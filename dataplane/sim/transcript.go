@@ -116,7 +116,8 @@ func (t *Transcript) parseLine(number int, line string) error {
 }
 
 func (t *Transcript) parseHead(words []string) error {
-	for len(words) > 0 && nameForm.MatchString(words[0]) && !slices.Contains([]string{"nodes", "limit", "floor", "step"}, words[0]) {
+	for len(words) > 0 && nameForm.MatchString(words[0]) &&
+		!slices.Contains([]string{"nodes", "limit", "floor", "step"}, words[0]) {
 		if slices.Contains(t.Regions, words[0]) {
 			return fmt.Errorf("region %s is named twice", words[0])
 		}
@@ -148,7 +149,8 @@ func (t *Transcript) parseSetting(name, value string) (err error) {
 		if t.Limit, err = strconv.ParseInt(limit, 10, 64); err != nil || t.Limit < 0 || t.Limit > window.LimitMax {
 			return fmt.Errorf("limit is %q (0 to %d, a slash and a duration)", value, int64(window.LimitMax))
 		}
-		if t.Duration, err = time.ParseDuration(duration); err != nil || t.Duration < window.DurationMin || t.Duration > transcriptAtMax || t.Duration%time.Millisecond != 0 {
+		if t.Duration, err = time.ParseDuration(duration); err != nil || t.Duration < window.DurationMin ||
+			t.Duration > transcriptAtMax || t.Duration%time.Millisecond != 0 {
 			return fmt.Errorf("the duration is %q (%v to %v)", duration, window.DurationMin, transcriptAtMax)
 		}
 	case "floor", "step":
@@ -216,7 +218,8 @@ func (s *Scene) parseWhat(verb string, words []string) (err error) {
 			return fmt.Errorf("%q after %s", words[0], verb)
 		}
 	default:
-		return fmt.Errorf("%q is unknown (allow, batch, peek, reset, replay, tell, stored, cut, heal, wipe, crash, restart, clock)", verb)
+		return fmt.Errorf("%q is unknown (allow, batch, peek, reset, replay, tell, stored, cut, heal, wipe, crash, "+
+			"restart, clock)", verb)
 	}
 	return nil
 }
@@ -278,7 +281,8 @@ func parseCost(text string) (int64, error) {
 // String writes the transcript in the form that ParseTranscript reads, without comments.
 func (t *Transcript) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "regions %s nodes %d limit %d/%v floor %v step %v\n", strings.Join(t.Regions, " "), t.Nodes, t.Limit, t.Duration, t.Floor, t.Step)
+	fmt.Fprintf(&b, "regions %s nodes %d limit %d/%v floor %v step %v\n", strings.Join(t.Regions, " "), t.Nodes, t.Limit,
+		t.Duration, t.Floor, t.Step)
 	for _, s := range t.Scenes {
 		fmt.Fprintln(&b, s.String())
 	}

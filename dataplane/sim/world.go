@@ -105,7 +105,8 @@ func newWorld(shape Shape, document []byte, began time.Time, grace time.Duration
 	}
 	w.ledger = newLedger(w.began, len(shape.Nodes), total)
 	for i, n := range shape.Nodes {
-		r := &region{index: i, name: names[i], origin: memstore.NewOrigin(memstore.OriginOptions{Grace: grace, Shards: shape.Shards})}
+		r := &region{index: i, name: names[i],
+			origin: memstore.NewOrigin(memstore.OriginOptions{Grace: grace, Shards: shape.Shards})}
 		w.regions = append(w.regions, r)
 		for range n {
 			nd := &node{index: len(w.nodes), region: r}
@@ -200,15 +201,18 @@ func (w *world) originOf(n *node) store.RelayOrigin {
 	return &network.Origin{RelayOrigin: origin, Link: n.toOrigin, Meters: &w.meters.origins}
 }
 
-func (w *world) bootRelay(n *node, limiter *dataplane.Limiter, origin store.RelayOrigin, mysql *network.Statements) (err error) {
+func (w *world) bootRelay(n *node, limiter *dataplane.Limiter, origin store.RelayOrigin,
+	mysql *network.Statements) (err error) {
 	n.relay, err = relay.New(relay.Config{
 		Region: n.region.name, Holder: fmt.Sprintf("%d.%d", n.index, n.lives),
-		Origin: origin, News: network.News{News: w.news, Statements: mysql}, Counts: network.Counts{CountStore: checkedCounts{w.counts, w, n.region.index}, Statements: mysql},
+		Origin: origin, News: network.News{News: w.news, Statements: mysql},
+		Counts:   network.Counts{CountStore: checkedCounts{w.counts, w, n.region.index}, Statements: mysql},
 		Settings: &network.Settings{From: w.counts, Statements: mysql},
 		Tuning: func() relay.Tuning {
 			t := limiter.RelayTuning()
-			return relay.Tuning{Interval: t.NewsInterval, SettingsInterval: t.SettingsInterval, Floor: t.Floor, Step: t.Step, MinGlobalDuration: t.MinGlobalDuration,
-				StoreFloor: relay.StoreFloor, StoreSteps: relay.StoreSteps}
+			return relay.Tuning{Interval: t.NewsInterval, SettingsInterval: t.SettingsInterval, Floor: t.Floor, Step: t.Step,
+				MinGlobalDuration: t.MinGlobalDuration,
+				StoreFloor:        relay.StoreFloor, StoreSteps: relay.StoreSteps}
 		},
 	})
 	if err != nil {
@@ -240,7 +244,8 @@ func (w *world) ask(n *node, a *account, cost int64) {
 func (w *world) decide(n *node, a *account, cost int64) dataplane.Decision {
 	k := &a.key
 	d := n.limiter.Load().Allow(context.Background(), dataplane.Request{
-		Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier, Duration: k.Duration, Limit: a.limit, Cost: cost, ZeroCost: cost == 0,
+		Workspace: k.Workspace, Namespace: k.Namespace, Identifier: k.Identifier, Duration: k.Duration, Limit: a.limit,
+		Cost: cost, ZeroCost: cost == 0,
 	})
 	w.note(n, a, cost, &d)
 	return d

@@ -249,7 +249,8 @@ func testPublishRefused(t *testing.T, s Store) {
 		"count too large": bad(func(c *store.Count) { c.Count = store.CountMax + 1 }),
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, rows := range [][]store.Count{{good("a"), culprit, good("z")}, {culprit}, {good("a"), culprit}, {culprit, good("z")}} {
+			for _, rows := range [][]store.Count{{good("a"), culprit, good("z")}, {culprit}, {good("a"), culprit},
+				{culprit, good("z")}} {
 				sortCounts(rows)
 				if err := s.Publish(t.Context(), "eu", rows); !errors.Is(err, store.ErrRefused) {
 					t.Errorf("publish of %d rows with the culprit: %v, want ErrRefused", len(rows), err)

@@ -119,7 +119,8 @@ func testCountHistories(t *testing.T, open func(testing.TB) Store) {
 			model.publish(p.region, p.counts)
 			history = append(history, p)
 		}
-		nowMs := began.UnixMilli() + rapid.SampledFrom([]int64{0, time.Hour.Milliseconds(), 25 * time.Hour.Milliseconds(), 3 * window.DurationMax.Milliseconds()}).Draw(rt, "later")
+		nowMs := began.UnixMilli() + rapid.SampledFrom([]int64{0, time.Hour.Milliseconds(), 25 * time.Hour.Milliseconds(),
+			3 * window.DurationMax.Milliseconds()}).Draw(rt, "later")
 		if got, want := imported(rt, s, nowMs, workspace), model.alive(nowMs); !maps.Equal(got, want) {
 			rt.Fatalf(" got %v\nwant %v", got, want)
 		}

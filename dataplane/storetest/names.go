@@ -18,7 +18,8 @@ var lookalikes = []string{
 	"alice", "Alice", "ALICE", "alice ", " alice", "alice\t", "alicé", "alice\u0301", "alice\x00", "alice\x00\x00",
 	"a-b", "a:b", "a/b", "a.b", "a|b", "a,b", "a%b", "a_b", `a\b`, "a'b", `a"b`, "a`b", "a;b", "a b", "a\nb", "a\r\nb",
 	"a%3Ab", "a%3ab", "a%253Ab", "a+b", "a%20b", "a%2", "a%",
-	":", "::", "-", "/", "{", "}", "{}", "{a}", "a{b}c", "}{", "*", "?", "[a]", "%", "%%", "\x00", "\n", " ", "0", "00", "-1", "nil", "NULL",
+	":", "::", "-", "/", "{", "}", "{}", "{a}", "a{b}c", "}{", "*", "?", "[a]", "%", "%%", "\x00", "\n", " ", "0", "00",
+	"-1", "nil", "NULL",
 	"🙂", "🙃", "ß", "ss", "ı", "i", "I", "İ", "k", "K", "\u212a", "\u00e9", "e\u0301",
 	"\xff", "\xfe", "\xc3\x28", "a\xffb", "a\ufffdb", "\ufffd", "\xed\xa0\x80",
 	"1:3600000", "3600000:1", "1", "2", "3600000",
@@ -48,7 +49,8 @@ func lookalikeCells(prefix string) []window.Cell {
 	seen := make(map[window.Cell]bool)
 	var cells []window.Cell
 	add := func(workspace, namespace, identifier string, d time.Duration, sequence int64) {
-		c := window.Cell{Key: window.Key{Workspace: prefix + workspace, Namespace: namespace, Identifier: identifier, Duration: d}, Sequence: sequence}
+		c := window.Cell{Key: window.Key{Workspace: prefix + workspace, Namespace: namespace, Identifier: identifier,
+			Duration: d}, Sequence: sequence}
 		if !seen[c] {
 			seen[c] = true
 			cells = append(cells, c)
@@ -84,9 +86,12 @@ func longestCells(prefix string) []window.Cell {
 	var cells []window.Cell
 	for _, last := range []string{"a", "A", " ", "\x00", "\xff", "🙂"} {
 		for _, k := range []window.Key{
-			{Workspace: workspace(last), Namespace: fill(window.NamespaceBytesMax, "n"), Identifier: fill(window.IdentifierBytesMax, "n")},
-			{Workspace: workspace("w"), Namespace: fill(window.NamespaceBytesMax, last), Identifier: fill(window.IdentifierBytesMax, "n")},
-			{Workspace: workspace("w"), Namespace: fill(window.NamespaceBytesMax, "n"), Identifier: fill(window.IdentifierBytesMax, last)},
+			{Workspace: workspace(last), Namespace: fill(window.NamespaceBytesMax, "n"),
+				Identifier: fill(window.IdentifierBytesMax, "n")},
+			{Workspace: workspace("w"), Namespace: fill(window.NamespaceBytesMax, last),
+				Identifier: fill(window.IdentifierBytesMax, "n")},
+			{Workspace: workspace("w"), Namespace: fill(window.NamespaceBytesMax, "n"),
+				Identifier: fill(window.IdentifierBytesMax, last)},
 		} {
 			k.Duration = time.Hour
 			cells = append(cells, window.Cell{Key: k, Sequence: sequenceNow(time.Hour)})

@@ -50,16 +50,20 @@ func equalRows(a, b store.SettingsRows) bool {
 // fullSettings have a value in each field, and names of any bytes.
 func fullSettings() store.SettingsRows {
 	rows := store.SettingsRows{
-		TuningVersion: 7, TuningDocument: []byte(`{"floor":0.5}`), NodesLive: 12, Problem: errors.New("the resets are not there"),
+		TuningVersion: 7, TuningDocument: []byte(`{"floor":0.5}`), NodesLive: 12,
+		Problem: errors.New("the resets are not there"),
 	}
 	for i, name := range []string{"a", "A", "a ", "\xff\x00", `"`, "🙂"} {
 		n := int64(i + 1)
 		rows.Namespaces = append(rows.Namespaces, store.NamespaceRow{
-			Workspace: name, Namespace: "n" + name, Shadow: i%2 == 0, Mode: "estimate", Outage: "open", Headroom: "wait", Estimate: `{"drain":"leaky"}`})
+			Workspace: name, Namespace: "n" + name, Shadow: i%2 == 0, Mode: "estimate", Outage: "open", Headroom: "wait",
+			Estimate: `{"drain":"leaky"}`})
 		rows.Overrides = append(rows.Overrides, store.OverrideRow{
-			Workspace: name, Namespace: "n" + name, Pattern: name + "*", Limit: store.CountMax - n, DurationMs: n, Candidate: 2 * n, Shadow: i%2 == 1})
+			Workspace: name, Namespace: "n" + name, Pattern: name + "*", Limit: store.CountMax - n, DurationMs: n,
+			Candidate: 2 * n, Shadow: i%2 == 1})
 		rows.Resets = append(rows.Resets, store.ResetRow{
-			Workspace: name, Namespace: "n" + name, Identifier: "i" + name, Generation: n, AtMs: 1_700_000_000_000 + n, ExpiresAtMs: 1_800_000_000_000 + n})
+			Workspace: name, Namespace: "n" + name, Identifier: "i" + name, Generation: n, AtMs: 1_700_000_000_000 + n,
+			ExpiresAtMs: 1_800_000_000_000 + n})
 	}
 	return rows
 }
@@ -123,10 +127,12 @@ var originSettingsTests = map[string]func(*originTest){
 	"that are many fit": func(h *originTest) {
 		var rows store.SettingsRows
 		for i := range 10_000 {
-			rows.Overrides = append(rows.Overrides, store.OverrideRow{Workspace: "w", Namespace: "n", Pattern: fmt.Sprint("user-", i), Limit: int64(i)})
+			rows.Overrides = append(rows.Overrides,
+				store.OverrideRow{Workspace: "w", Namespace: "n", Pattern: fmt.Sprint("user-", i), Limit: int64(i)})
 		}
 		for i := range 20_000 {
-			rows.Resets = append(rows.Resets, store.ResetRow{Workspace: "w", Namespace: "n", Identifier: fmt.Sprint("user-", i), Generation: 1, AtMs: int64(i)})
+			rows.Resets = append(rows.Resets, store.ResetRow{Workspace: "w", Namespace: "n", Identifier: fmt.Sprint("user-", i),
+				Generation: 1, AtMs: int64(i)})
 		}
 		h.tellSettings(rows)
 		h.wantSettings(rows)

@@ -34,7 +34,9 @@ func testSettings(t *testing.T, open func(t testing.TB) Store) {
 	})
 	hooks := open(t)
 	if hooks.PutTuning != nil {
-		t.Run("the newest tuning for the region, or the fleet's where it has none", func(t *testing.T) { testTuning(t, open(t)) })
+		t.Run("the newest tuning for the region, or the fleet's where it has none", func(t *testing.T) {
+			testTuning(t, open(t))
+		})
 	}
 	if hooks.PutNamespaces != nil {
 		t.Run("all namespaces", func(t *testing.T) { testNamespaces(t, open(t)) })
@@ -66,7 +68,8 @@ func testTuning(t *testing.T, s Store) {
 		for region, want := range map[string]int64{"eu": step.eu, "us": step.us} {
 			got := settings(t, s, region)
 			if got.TuningVersion != want {
-				t.Errorf("after version %d for %q: %q runs version %d, want %d", step.put, step.region, region, got.TuningVersion, want)
+				t.Errorf("after version %d for %q: %q runs version %d, want %d", step.put, step.region, region,
+					got.TuningVersion, want)
 			}
 			if want > 0 && string(got.TuningDocument) != string(document(want)) {
 				t.Errorf("after version %d for %q: %q reads %s", step.put, step.region, region, got.TuningDocument)
@@ -78,16 +81,20 @@ func testTuning(t *testing.T, s Store) {
 func testNamespaces(t *testing.T, s Store) {
 	var want []store.NamespaceRow
 	for i, name := range lookalikes {
-		row := store.NamespaceRow{Workspace: "w", Namespace: name, Shadow: i%2 == 0, Mode: "exact", Outage: "closed", Headroom: "wait"}
+		row := store.NamespaceRow{Workspace: "w", Namespace: name, Shadow: i%2 == 0, Mode: "exact", Outage: "closed",
+			Headroom: "wait"}
 		if i%3 == 0 {
-			row.Mode, row.Outage, row.Headroom, row.Estimate = "estimate", "open", "kick", fmt.Sprintf(`{"count":"offered 🙂","n":%d}`, i)
+			row.Mode, row.Outage, row.Headroom, row.Estimate = "estimate", "open", "kick",
+				fmt.Sprintf(`{"count":"offered 🙂","n":%d}`, i)
 		}
 		want = append(want, row)
 	}
 	want = append(want,
 		store.NamespaceRow{Workspace: "W", Namespace: "n"},
-		store.NamespaceRow{Workspace: strings.Repeat("w", window.WorkspaceBytesMax), Namespace: strings.Repeat("\xff", window.NamespaceBytesMax), Shadow: true,
-			Mode: "of a newer build", Outage: "no such thing", Headroom: "whatever", Estimate: strings.Repeat("x", store.EstimateBytesMax)})
+		store.NamespaceRow{Workspace: strings.Repeat("w", window.WorkspaceBytesMax),
+			Namespace: strings.Repeat("\xff", window.NamespaceBytesMax), Shadow: true,
+			Mode: "of a newer build", Outage: "no such thing", Headroom: "whatever",
+			Estimate: strings.Repeat("x", store.EstimateBytesMax)})
 	want = withoutRepeats(want)
 	s.PutNamespaces(t, want...)
 	if got := settings(t, s, "eu").Namespaces; !sameRows(got, want) {
@@ -115,11 +122,14 @@ func testOverrides(t *testing.T, s Store) {
 
 func testResets(t *testing.T, s Store) {
 	want := []store.ResetRow{
-		{Workspace: "w", Namespace: "n", Identifier: "user-1", Generation: 1, AtMs: 1_700_000_000_000, ExpiresAtMs: 1_700_000_120_000},
-		{Workspace: "W", Namespace: "n", Identifier: strings.Repeat("\xff", window.IdentifierBytesMax), Generation: int64(window.GenerationMax), AtMs: 1, ExpiresAtMs: 1 << 50},
+		{Workspace: "w", Namespace: "n", Identifier: "user-1", Generation: 1, AtMs: 1_700_000_000_000,
+			ExpiresAtMs: 1_700_000_120_000},
+		{Workspace: "W", Namespace: "n", Identifier: strings.Repeat("\xff", window.IdentifierBytesMax),
+			Generation: int64(window.GenerationMax), AtMs: 1, ExpiresAtMs: 1 << 50},
 	}
 	for i, name := range lookalikes {
-		want = append(want, store.ResetRow{Workspace: "v", Namespace: "n", Identifier: name, Generation: int64(i + 1), AtMs: 5, ExpiresAtMs: 6})
+		want = append(want, store.ResetRow{Workspace: "v", Namespace: "n", Identifier: name, Generation: int64(i + 1),
+			AtMs: 5, ExpiresAtMs: 6})
 	}
 	s.PutResets(t, want...)
 	if got := settings(t, s, "eu").Resets; !sameRows(got, want) {
@@ -159,7 +169,8 @@ func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
 	if hooks.Beats == nil {
 		return
 	}
-	full := heartbeat.Beat{NodeID: "node-1", Region: "eu", Build: "v1.2.3", TuningVersion: 7, StartedAtMs: 1_700_000_000_000, SentAtMs: 1_700_000_060_000}
+	full := heartbeat.Beat{NodeID: "node-1", Region: "eu", Build: "v1.2.3", TuningVersion: 7,
+		StartedAtMs: 1_700_000_000_000, SentAtMs: 1_700_000_060_000}
 	fill(t, &full.Health)
 
 	t.Run("records what a node says of itself", func(t *testing.T) {
@@ -207,7 +218,8 @@ func testHeartbeat(t *testing.T, open func(t testing.TB) Store) {
 	})
 	t.Run("replaces its earlier word", func(t *testing.T) {
 		s := open(t)
-		later := heartbeat.Beat{NodeID: full.NodeID, Region: "us", Build: "v1.2.4", TuningVersion: 6, StartedAtMs: 1_700_000_090_000, SentAtMs: 1_700_000_091_000}
+		later := heartbeat.Beat{NodeID: full.NodeID, Region: "us", Build: "v1.2.4", TuningVersion: 6,
+			StartedAtMs: 1_700_000_090_000, SentAtMs: 1_700_000_091_000}
 		beat(t, s, full)
 		beat(t, s, later)
 		wantBeats(t, s, later)

@@ -192,7 +192,8 @@ func (c *Call) unpackFramed(ctx context.Context, kind string, body []byte, gzip 
 	if err != nil {
 		return nil, err
 	}
-	unpacked := binary.BigEndian.AppendUint32(append(make([]byte, 0, headBytes+len(message)), head&^flagPacked), uint32(len(message)))
+	unpacked := binary.BigEndian.AppendUint32(append(make([]byte, 0, headBytes+len(message)), head&^flagPacked),
+		uint32(len(message)))
 	return append(unpacked, message...), route.check(kind, message)
 }
 

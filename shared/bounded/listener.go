@@ -34,7 +34,8 @@ const (
 // that it was heard on least recently; closed, which may be nil, is called then. So holding
 // connections keeps no other caller out.
 func Listen(inner net.Listener, callers *Callers, most int, closed func()) net.Listener {
-	return &listener{Listener: inner, callers: callers, most: most, closed: closed, conns: make(map[netip.Prefix]map[*Conn]struct{})}
+	return &listener{Listener: inner, callers: callers, most: most, closed: closed,
+		conns: make(map[netip.Prefix]map[*Conn]struct{})}
 }
 
 func (l *listener) Accept() (net.Conn, error) {

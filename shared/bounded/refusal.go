@@ -22,7 +22,8 @@ const (
 )
 
 // Bounds are all of them.
-var Bounds = []Bound{BoundConnections, BoundMemory, BoundSlots, BoundCaller, BoundBody, BoundUnpacked, BoundItems, BoundTime, BoundHost}
+var Bounds = []Bound{BoundConnections, BoundMemory, BoundSlots, BoundCaller, BoundBody, BoundUnpacked, BoundItems,
+	BoundTime, BoundHost}
 
 // Refusal is a call that ran into a bound. Its text is for the caller.
 type Refusal struct {

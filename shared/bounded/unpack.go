@@ -16,7 +16,8 @@ const unpackedRoomMin = 4 << 10
 
 // Unpack returns what a gzip body unpacks to, at most most bytes. grow, which may be nil, is asked
 // before room for n bytes more is made. A body that turns out to be long needs a place.
-func Unpack(ctx context.Context, packed io.Reader, most int64, place *Place, grow func(ctx context.Context, n int64) error) ([]byte, error) {
+func Unpack(ctx context.Context, packed io.Reader, most int64, place *Place,
+	grow func(ctx context.Context, n int64) error) ([]byte, error) {
 	r, _ := unpackers.Get().(*gzip.Reader)
 	defer unpackers.Put(r)
 	if err := r.Reset(packed); err != nil {

@@ -90,7 +90,8 @@ func (k *TopKey) validate() error {
 	for _, n := range []struct {
 		name         string
 		value, least int64
-	}{{"duration", k.DurationMs, 1}, {"limit", k.Limit, -1}, {"count", k.Count, 0}, {"regional", k.Regional, 0}, {"more", k.More, 0}} {
+	}{{"duration", k.DurationMs, 1}, {"limit", k.Limit, -1}, {"count", k.Count, 0}, {"regional", k.Regional, 0},
+		{"more", k.More, 0}} {
 		if n.value < n.least || n.value > countMax {
 			return fmt.Errorf("%s is %d (%d to %d)", n.name, n.value, n.least, int64(countMax))
 		}

@@ -76,7 +76,8 @@ func (e *Entry) PrepareClaim(c *Claim, shared bool, nodes, quietMs int64, now cl
 		if e.weigh(&c.Verdict, slot, word, c.limit, c.Cost, uncovered, durationMs); !c.Verdict.Allowed {
 			return call, WayReply
 		}
-		if sum, _ := plus(word, c.Cost, CountMax); wordIsLive(word, c.Verdict.Sequence) && e.words[slot].CompareAndSwap(word, sum) {
+		if sum, _ := plus(word, c.Cost, CountMax); wordIsLive(word, c.Verdict.Sequence) &&
+			e.words[slot].CompareAndSwap(word, sum) {
 			break
 		}
 	}

@@ -88,7 +88,8 @@ func (h *Hasher) IdentityOf(workspace, namespace, identifier string, d time.Dura
 // placeOf is a place in recent that costs nothing to find; which one it is matters only
 // for speed.
 func placeOf(workspace, namespace string, duration tagged) uint {
-	at := uint(len(workspace))*7 + uint(len(namespace))*5 + uint(workspace[0]) + uint(namespace[len(namespace)-1])*3 + uint(duration>>30)
+	at := uint(len(workspace))*7 + uint(len(namespace))*5 + uint(workspace[0]) +
+		uint(namespace[len(namespace)-1])*3 + uint(duration>>30)
 	return at % recentPrefixes
 }
 
@@ -203,7 +204,8 @@ func (n *Names) Family() Family { return n.family.Value() }
 // Key is the names' key, with generation 0; cell has its cells.
 func (n *Names) Key() window.Key {
 	f := n.family.Value()
-	return window.Key{Workspace: f.Workspace, Namespace: f.Namespace, Identifier: n.Identifier(), Duration: time.Duration(f.DurationMs) * time.Millisecond, Mode: f.Mode}
+	return window.Key{Workspace: f.Workspace, Namespace: f.Namespace, Identifier: n.Identifier(),
+		Duration: time.Duration(f.DurationMs) * time.Millisecond, Mode: f.Mode}
 }
 
 // cell is a cell of the key by the name that others know it by.

@@ -72,7 +72,8 @@ func (e *Entry) absorbLocked(m *Counters, slot int, total *store.Total) (lost st
 			b.extra.metered.cover(e.seq.Load(), slot, added)
 		}
 	}
-	if unnamed, without := b.unnamed(slot), total.Region-b.claiming(slot); unnamed > 0 && without > c.settled.Load()-unnamed {
+	if unnamed, without := b.unnamed(slot), total.Region-b.claiming(slot); unnamed > 0 &&
+		without > c.settled.Load()-unnamed {
 		b.extra.unnamed[slot] = max(0, c.settled.Load()-without)
 	}
 	e.learnLocked(m, slot, total.Foreign)

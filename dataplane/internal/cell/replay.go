@@ -10,7 +10,8 @@ import (
 
 // Confirm merges the answer to what was sent of a cell, and ends the send. It returns whether the cost is unsent again,
 // and the epoch that the origin has lost, 0 for none.
-func (e *Entry) Confirm(m *Counters, sent *store.Cost, total *store.Total, now clock.Steady) (failed bool, lost store.Epoch) {
+func (e *Entry) Confirm(m *Counters, sent *store.Cost, total *store.Total,
+	now clock.Steady) (failed bool, lost store.Epoch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	slot, ok := e.slotLocked(sent.Cell.Sequence)

@@ -17,7 +17,8 @@ const (
 // JudgeShare judges, and counts what fits both the limit and the node's share: in one
 // step for all who wait for their share, and against other requests by the word's
 // compare-and-swap.
-func (e *Entry) JudgeShare(v *Verdict, tMs, durationMs, limit, cost int64, count bool, nodes int64) (w Way, alive bool) {
+func (e *Entry) JudgeShare(v *Verdict, tMs, durationMs, limit, cost int64, count bool,
+	nodes int64) (w Way, alive bool) {
 	for {
 		if !e.Judge(v, tMs, durationMs, limit, cost, false) {
 			return WayMade, false

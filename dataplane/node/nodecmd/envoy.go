@@ -12,7 +12,8 @@ func newRLS(config Config, limiter rls.Limiter) (*rls.Service, error) {
 		Limiter:   limiter,
 		Rules:     new(rls.Source),
 		Workspace: config.RLSWorkspace,
-		Headers:   map[string]rls.Headers{"denied": rls.HeadersOnDenial, "always": rls.HeadersAlways, "never": rls.HeadersNever}[config.RLSHeaders],
+		Headers: map[string]rls.Headers{"denied": rls.HeadersOnDenial, "always": rls.HeadersAlways,
+			"never": rls.HeadersNever}[config.RLSHeaders],
 	}
 	if config.RLSRules == "" {
 		return s, nil

@@ -70,7 +70,8 @@ func refusePasswords(parsed *kong.Context) error {
 		}
 		name := path.Flag.Name
 		if value := path.Flag.Target; value.Kind() == reflect.String && holdsPassword(name, value.String()) {
-			return fmt.Errorf("--%s holds a password, and a command line is no secret: use %s or --%s-file", name, path.Flag.Envs[0], name)
+			return fmt.Errorf("--%s holds a password, and a command line is no secret: use %s or --%s-file", name,
+				path.Flag.Envs[0], name)
 		}
 	}
 	return nil

@@ -62,7 +62,8 @@ func (c Config) checkPeers(p *problems) {
 	}
 	encrypted := strings.Join(files, "") != ""
 	if encrypted && (files[0] == "" || files[1] == "" || files[2] == "") {
-		p.add("relay-peers-cert-file, relay-peers-key-file and relay-peers-ca-file: set all, or none for plaintext on loopback")
+		p.add("relay-peers-cert-file, relay-peers-key-file and relay-peers-ca-file: set all, or none for plaintext on " +
+			"loopback")
 	}
 	if err := c.validatePeers(encrypted); err != nil {
 		*p = append(*p, err)

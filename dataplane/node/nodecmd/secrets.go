@@ -17,7 +17,9 @@ import (
 // The libraries' errors quote what they could not read, passwords included. Ours
 // say what it should have looked like.
 var (
-	errRedisURL = errors.New("cannot be read: want redis://[user:password@]host:port[/db], or rediss:// for TLS, ?cluster=true for a cluster; several servers as name=redis://… each, separated by spaces, all names different; max_retries and skip_verify must not be set")
+	errRedisURL = errors.New("cannot be read: want redis://[user:password@]host:port[/db], or rediss:// for TLS, " +
+		"?cluster=true for a cluster; several servers as name=redis://… each, separated by spaces, all names different; " +
+		"max_retries and skip_verify must not be set")
 	errMySQLDSN = errors.New("cannot be read: want user:password@tcp(host:3306)/database")
 )
 

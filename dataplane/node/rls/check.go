@@ -47,7 +47,8 @@ func check(call *rlsv3.RateLimitRequest) error {
 		}
 		if o := d.GetLimit(); o != nil {
 			if overrideDuration(o) == 0 {
-				violation(fmt.Sprintf("descriptors[%d].limit", i), "is per %d %s (1 second to 366 days)", multiplier(o), o.GetUnit())
+				violation(fmt.Sprintf("descriptors[%d].limit", i), "is per %d %s (1 second to 366 days)",
+					multiplier(o), o.GetUnit())
 			}
 			if len(d.GetEntries()) == 0 {
 				violation(fmt.Sprintf("descriptors[%d].entries", i), "is empty, and there is a limit for it")

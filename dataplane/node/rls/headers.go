@@ -48,7 +48,8 @@ func headers(items []item, denied bool, now time.Time) []*corev3.HeaderValue {
 		again = retry // not earlier than Retry-After, nor later
 	}
 	added := []*corev3.HeaderValue{
-		header("RateLimit-Policy", string(httplimit.AppendPolicy(nil, name, httplimit.Quota{Limit: worst.decision.Limit, Duration: worst.decision.Duration}))),
+		header("RateLimit-Policy", string(httplimit.AppendPolicy(nil, name,
+			httplimit.Quota{Limit: worst.decision.Limit, Duration: worst.decision.Duration}))),
 		header("RateLimit", string(httplimit.AppendStanding(nil, name, worst.decision.Remaining, again))),
 	}
 	if denied && retry > 0 {

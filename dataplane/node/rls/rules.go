@@ -190,7 +190,8 @@ func newLimit(d descriptor) (*Limit, error) {
 	if y == nil {
 		return nil, nil
 	}
-	l := &Limit{Unlimited: y.Unlimited, Shadow: d.ShadowMode, Quota: d.QuotaMode, name: y.Name, limit: int64(y.RequestsPerUnit)}
+	l := &Limit{Unlimited: y.Unlimited, Shadow: d.ShadowMode, Quota: d.QuotaMode, name: y.Name,
+		limit: int64(y.RequestsPerUnit)}
 	unit := rlsv3.RateLimitResponse_RateLimit_Unit(rlsv3.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(y.Unit)])
 	switch l.duration = unitDuration(int32(unit)); {
 	case y.Unlimited && l.duration != 0:

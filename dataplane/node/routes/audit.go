@@ -23,7 +23,8 @@ type actorKey struct{}
 // that was shown, which is how a file of tokens has it.
 func withActor(r *http.Request) context.Context {
 	actor := "caller without a token"
-	if scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") && token != "" {
+	if scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " "); strings.EqualFold(scheme, "Bearer") &&
+		token != "" {
 		sum := sha256.Sum256([]byte(token))
 		actor = "token " + hex.EncodeToString(sum[:6])
 	}
@@ -48,7 +49,8 @@ const attemptsMax = 5
 
 // change makes a change and its entry in the audit log, or neither. after is nil for a
 // deletion; found tells that there was an override before.
-func (m MySQL) change(ctx context.Context, workspace, namespace, pattern string, after *Override) (found bool, err error) {
+func (m MySQL) change(ctx context.Context, workspace, namespace, pattern string,
+	after *Override) (found bool, err error) {
 	for range attemptsMax {
 		found, err = m.changeOnce(ctx, workspace, namespace, pattern, after)
 		if e := (*mysql.MySQLError)(nil); !errors.As(err, &e) || e.Number != 1213 {
@@ -58,7 +60,8 @@ func (m MySQL) change(ctx context.Context, workspace, namespace, pattern string,
 	return found, err
 }
 
-func (m MySQL) changeOnce(ctx context.Context, workspace, namespace, pattern string, after *Override) (found bool, err error) {
+func (m MySQL) changeOnce(ctx context.Context, workspace, namespace, pattern string,
+	after *Override) (found bool, err error) {
 	tx, err := m.DB.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted}) // no locks of gaps, which deadlock
 	if err != nil {
 		return false, err
@@ -66,7 +69,8 @@ func (m MySQL) changeOnce(ctx context.Context, workspace, namespace, pattern str
 	defer func() { _ = tx.Rollback() }() // does nothing after Commit
 	var limit, durationMs uint64
 	before, action := "", "override.set"
-	switch err := tx.QueryRowContext(ctx, overrideLock, []byte(workspace), []byte(namespace), []byte(pattern)).Scan(&limit, &durationMs); {
+	switch err := tx.QueryRowContext(ctx, overrideLock, []byte(workspace), []byte(namespace), []byte(pattern)).Scan(&limit,
+		&durationMs); {
 	case err == nil:
 		found, before = true, state(saturate(limit), saturate(durationMs))
 	case !errors.Is(err, sql.ErrNoRows):
@@ -86,7 +90,8 @@ func (m MySQL) changeOnce(ctx context.Context, workspace, namespace, pattern str
 		return false, err
 	}
 	route := map[string]string{"override.set": Paths["setOverride"], "override.delete": Paths["deleteOverride"]}[action]
-	_, err = tx.ExecContext(ctx, auditInsert, actorOf(ctx), action, []byte("override "+workspace+"/"+namespace+"/"+pattern), "api "+route, before, told)
+	_, err = tx.ExecContext(ctx, auditInsert, actorOf(ctx), action,
+		[]byte("override "+workspace+"/"+namespace+"/"+pattern), "api "+route, before, told)
 	if e := (*mysql.MySQLError)(nil); errors.As(err, &e) && e.Number == 1142 {
 		return false, fmt.Errorf("%w: %w", ErrUnaudited, err)
 	}
@@ -103,7 +108,8 @@ func set(ctx context.Context, tx *sql.Tx, workspace, namespace string, o *Overri
 			return err
 		}
 	}
-	if _, err := tx.ExecContext(ctx, overrideSet, []byte(workspace), []byte(namespace), []byte(o.Pattern), o.Limit, o.DurationMs); err != nil || there {
+	if _, err := tx.ExecContext(ctx, overrideSet, []byte(workspace), []byte(namespace), []byte(o.Pattern), o.Limit,
+		o.DurationMs); err != nil || there {
 		return err
 	}
 	return roomFor(ctx, tx, workspace, namespace, o.Pattern)

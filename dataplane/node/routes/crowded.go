@@ -11,7 +11,8 @@ import (
 
 // ErrCrowded is a pattern with several '*' that nodes would leave out, since window.PatternsAlikeMax others of the
 // namespace begin alike.
-var ErrCrowded = fmt.Errorf("begins like others with more than one '*' (at most %d begin alike)", window.PatternsAlikeMax)
+var ErrCrowded = fmt.Errorf("begins like others with more than one '*' (at most %d begin alike)",
+	window.PatternsAlikeMax)
 
 // alikeRowsMax bounds the patterns that one look for room takes in.
 const alikeRowsMax = 100_000
@@ -30,7 +31,8 @@ func roomFor(ctx context.Context, tx *sql.Tx, workspace, namespace, pattern stri
 		return nil
 	}
 	head, _, _ := strings.Cut(pattern, "*")
-	rows, err := tx.QueryContext(ctx, overridesAlike, []byte(workspace), []byte(namespace), []byte(head), []byte(head), alikeRowsMax+1)
+	rows, err := tx.QueryContext(ctx, overridesAlike, []byte(workspace), []byte(namespace), []byte(head), []byte(head),
+		alikeRowsMax+1)
 	if err != nil {
 		return err
 	}
@@ -58,7 +60,8 @@ func (m *Memory) roomForLocked(workspace, namespace, pattern string) error {
 		return nil
 	}
 	var others []string
-	for i, _ := m.findLocked(workspace, namespace, ""); i < len(m.rows) && m.rows[i].Workspace == workspace && m.rows[i].Namespace == namespace; i++ {
+	for i, _ := m.findLocked(workspace, namespace, ""); i < len(m.rows) && m.rows[i].Workspace == workspace &&
+		m.rows[i].Namespace == namespace; i++ {
 		others = append(others, m.rows[i].Pattern)
 	}
 	if window.PatternsAlike(pattern, others) >= window.PatternsAlikeMax {

@@ -46,7 +46,8 @@ func (s *Service) limit(ctx context.Context, body []byte) (answer, *Fault) {
 	if d.Err != nil {
 		return answer{}, refusal(d.Err)
 	}
-	return answer{Data: verdict{d.Allowed, d.Limit, d.Remaining, d.ResetAt.UnixMilli(), s.overrideID(request.Namespace, d.Override), otherWindow(&request, &d)}}, nil
+	return answer{Data: verdict{d.Allowed, d.Limit, d.Remaining, d.ResetAt.UnixMilli(),
+		s.overrideID(request.Namespace, d.Override), otherWindow(&request, &d)}}, nil
 }
 
 // multiLimit decides all checks as one: if one does not pass, none is counted. Each
@@ -70,7 +71,8 @@ func (s *Service) multiLimit(ctx context.Context, body []byte) (answer, *Fault) 
 	all := checks{Passed: batch.Allowed, Limits: make([]check, len(requests))}
 	for i, d := range batch.Decisions {
 		q := &requests[i]
-		all.Limits[i] = check{q.Namespace, q.Identifier, d.Allowed, d.Limit, d.Remaining, d.ResetAt.UnixMilli(), s.overrideID(q.Namespace, d.Override), otherWindow(q, &d)}
+		all.Limits[i] = check{q.Namespace, q.Identifier, d.Allowed, d.Limit, d.Remaining, d.ResetAt.UnixMilli(),
+			s.overrideID(q.Namespace, d.Override), otherWindow(q, &d)}
 	}
 	return answer{Data: all}, nil
 }

@@ -27,18 +27,21 @@ var (
 )
 
 func compareRows(a, b store.OverrideRow) int {
-	return cmp.Or(cmp.Compare(a.Workspace, b.Workspace), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pattern, b.Pattern))
+	return cmp.Or(cmp.Compare(a.Workspace, b.Workspace), cmp.Compare(a.Namespace, b.Namespace),
+		cmp.Compare(a.Pattern, b.Pattern))
 }
 
 func (m *Memory) findLocked(workspace, namespace, pattern string) (int, bool) {
-	return slices.BinarySearchFunc(m.rows, store.OverrideRow{Workspace: workspace, Namespace: namespace, Pattern: pattern}, compareRows)
+	return slices.BinarySearchFunc(m.rows, store.OverrideRow{Workspace: workspace, Namespace: namespace,
+		Pattern: pattern}, compareRows)
 }
 
 // Set implements Overrides.
 func (m *Memory) Set(_ context.Context, workspace, namespace string, o Override) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	row := store.OverrideRow{Workspace: workspace, Namespace: namespace, Pattern: o.Pattern, Limit: o.Limit, DurationMs: o.DurationMs}
+	row := store.OverrideRow{Workspace: workspace, Namespace: namespace, Pattern: o.Pattern, Limit: o.Limit,
+		DurationMs: o.DurationMs}
 	i, found := m.findLocked(workspace, namespace, o.Pattern)
 	switch {
 	case found:

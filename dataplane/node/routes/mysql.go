@@ -28,9 +28,12 @@ var _ Overrides = MySQL{}
 const (
 	overrideSet = "INSERT INTO ratelimit_overrides (workspace_id, namespace, pattern, `limit`, duration_ms, updated_at) " +
 		"VALUES (?, ?, ?, ?, ?, UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000) " +
-		"ON DUPLICATE KEY UPDATE `limit` = VALUES(`limit`), duration_ms = VALUES(duration_ms), updated_at = VALUES(updated_at)"
-	overrideGet    = "SELECT `limit`, duration_ms FROM ratelimit_overrides WHERE workspace_id = ? AND namespace = ? AND pattern = ?"
-	overrideList   = "SELECT pattern, `limit`, duration_ms FROM ratelimit_overrides WHERE workspace_id = ? AND namespace = ? AND pattern > ? ORDER BY pattern LIMIT ?"
+		"ON DUPLICATE KEY UPDATE `limit` = VALUES(`limit`), duration_ms = VALUES(duration_ms), updated_at = " +
+		"VALUES(updated_at)"
+	overrideGet = "SELECT `limit`, duration_ms FROM ratelimit_overrides WHERE workspace_id = ? AND namespace = ? AND " +
+		"pattern = ?"
+	overrideList = "SELECT pattern, `limit`, duration_ms FROM ratelimit_overrides WHERE workspace_id = ? AND " +
+		"namespace = ? AND pattern > ? ORDER BY pattern LIMIT ?"
 	overrideDelete = "DELETE FROM ratelimit_overrides WHERE workspace_id = ? AND namespace = ? AND pattern = ?"
 )
 
@@ -49,7 +52,8 @@ func (m MySQL) Get(ctx context.Context, workspace, namespace, pattern string) (O
 	ctx, cancel := context.WithTimeout(ctx, mysqlTimeout)
 	defer cancel()
 	var limit, durationMs uint64
-	err := m.DB.QueryRowContext(ctx, overrideGet, []byte(workspace), []byte(namespace), []byte(pattern)).Scan(&limit, &durationMs)
+	err := m.DB.QueryRowContext(ctx, overrideGet, []byte(workspace), []byte(namespace),
+		[]byte(pattern)).Scan(&limit, &durationMs)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return Override{}, false, nil

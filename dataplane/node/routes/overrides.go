@@ -64,7 +64,8 @@ func (s *Service) off() *Fault {
 	if s.Overrides != nil {
 		return nil
 	}
-	return NewFault(http.StatusForbidden, "this node does not change overrides: start it with v2-overrides, or use weirctl")
+	return NewFault(http.StatusForbidden,
+		"this node does not change overrides: start it with v2-overrides, or use weirctl")
 }
 
 // failed is a store that did not answer.

@@ -59,7 +59,8 @@ var types = map[int]string{
 // NewFault is an error of one of the statuses 400, 401, 403, 404, 405, 413, 415, 429,
 // 500 and 503.
 func NewFault(status int, format string, args ...any) *Fault {
-	return &Fault{Title: http.StatusText(status), Detail: fmt.Sprintf(format, args...), Status: status, Type: types[status]}
+	return &Fault{Title: http.StatusText(status), Detail: fmt.Sprintf(format, args...), Status: status,
+		Type: types[status]}
 }
 
 func notFound(detail string) *Fault { return NewFault(http.StatusNotFound, "%s", detail) }

@@ -86,7 +86,8 @@ func (c *Config) checkPeer(p *Peer) error {
 		return err
 	}
 	if n := len(p.Name); !c.Plaintext && (n < 1 || n > NameBytesMax) {
-		return fmt.Errorf("name is %d bytes long (1 to %d): it is the name that the region's certificates have", n, NameBytesMax)
+		return fmt.Errorf("name is %d bytes long (1 to %d): it is the name that the region's certificates have", n,
+			NameBytesMax)
 	}
 	if n := len(p.Addresses); n < 1 || n > AddressesMax {
 		return fmt.Errorf("addresses are %d (1 to %d)", n, AddressesMax)

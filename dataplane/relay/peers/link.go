@@ -74,7 +74,8 @@ func (l *link) judge(ctx context.Context, err error) time.Duration {
 		return idleRetry
 	case !l.failing:
 		l.failing = true
-		l.peers.cfg.Logger.Warn("relay cannot send rows to a peer; it goes on trying, and MySQL brings them", "peer", l.peer.Region,
+		l.peers.cfg.Logger.Warn("relay cannot send rows to a peer; it goes on trying, and MySQL brings them", "peer",
+			l.peer.Region,
 			"address", l.address, "error", err)
 	}
 	l.retry = min(retryMax, max(retryMin, 2*l.retry))
@@ -170,7 +171,8 @@ func (l *link) dial(ctx context.Context, address string) (net.Conn, error) {
 type outgoing = grpc.BidiStreamingClient[relayv1.TellRequest, relayv1.TellResponse]
 
 // open says hello and waits for the answer.
-func (l *link) open(ctx context.Context, end context.CancelCauseFunc, client relayv1.PeerServiceClient) (outgoing, error) {
+func (l *link) open(ctx context.Context, end context.CancelCauseFunc,
+	client relayv1.PeerServiceClient) (outgoing, error) {
 	late := time.AfterFunc(openTimeout, func() { end(errNotOpened) })
 	defer late.Stop()
 	stream, err := client.Tell(ctx)

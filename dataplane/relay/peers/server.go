@@ -69,7 +69,8 @@ func newServer(p *Peers, listener net.Listener) *server {
 		grpc.StaticStreamWindowSize(streamWindowBytes),
 		grpc.StaticConnWindowSize(streamWindowBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingAfter, Timeout: pingTimeout,
-			MaxConnectionIdle: connectionIdleMax, MaxConnectionAge: connectionAgeMax, MaxConnectionAgeGrace: connectionAgeLinger}),
+			MaxConnectionIdle: connectionIdleMax, MaxConnectionAge: connectionAgeMax,
+			MaxConnectionAgeGrace: connectionAgeLinger}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEveryMin, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
 	}
@@ -159,16 +160,20 @@ func (s *server) admit(stream incoming) (*peer, error) {
 	}
 	hello := request.GetHello()
 	if hello == nil || hello.ToRegion != s.peers.cfg.Region {
-		return nil, s.refuse(refusedHello, codes.InvalidArgument, "to_region is %.80q, and this is region %q", hello.GetToRegion(), s.peers.cfg.Region)
+		return nil, s.refuse(refusedHello, codes.InvalidArgument, "to_region is %.80q, and this is region %q",
+			hello.GetToRegion(), s.peers.cfg.Region)
 	}
 	from := s.peers.find(hello.FromRegion)
 	switch {
 	case from == nil:
-		return nil, s.refuse(refusedRegion, codes.PermissionDenied, "from_region %.80q is no peer of region %q", hello.FromRegion, s.peers.cfg.Region)
+		return nil, s.refuse(refusedRegion, codes.PermissionDenied, "from_region %.80q is no peer of region %q",
+			hello.FromRegion, s.peers.cfg.Region)
 	case !s.peers.cfg.Plaintext && !isNamed(stream.Context(), from.Name):
-		return nil, s.refuse(refusedName, codes.PermissionDenied, "the certificate was not issued to %q, which region %q is known by", from.Name, from.Region)
+		return nil, s.refuse(refusedName, codes.PermissionDenied,
+			"the certificate was not issued to %q, which region %q is known by", from.Name, from.Region)
 	case !s.peers.relay.Leads():
-		return nil, s.refuse(refusedIdle, codes.FailedPrecondition, "this relay leads no shard of region %q", s.peers.cfg.Region)
+		return nil, s.refuse(refusedIdle, codes.FailedPrecondition, "this relay leads no shard of region %q",
+			s.peers.cfg.Region)
 	}
 	return from, nil
 }
@@ -199,7 +204,8 @@ func (s *server) take(from *peer, row *relayv1.Row) {
 		from.heard.Inc()
 	case errors.Is(err, store.ErrRefused):
 		from.refused.Inc()
-		s.peers.cfg.Logger.Debug("relay refuses a row of a peer", "peer", from.Region, "sequence", heard.Sequence, "error", err)
+		s.peers.cfg.Logger.Debug("relay refuses a row of a peer", "peer", from.Region, "sequence", heard.Sequence,
+			"error", err)
 	}
 }
 

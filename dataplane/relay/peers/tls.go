@@ -46,7 +46,8 @@ func (t *TLS) apply(files []reload.File) error {
 		return fmt.Errorf("certificate %s and key %s: %w", files[0].Path, files[1].Path, err)
 	}
 	if !servesBothEnds(pair.Leaf) {
-		return fmt.Errorf("certificate %s: extended key usage must allow both server and client authentication", files[0].Path)
+		return fmt.Errorf("certificate %s: extended key usage must allow both server and client authentication",
+			files[0].Path)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(files[2].Content) {

@@ -92,9 +92,11 @@ func (noDeps) ReadCorpus(string, []reflect.Type) ([]corpusEntry, error) { return
 func (noDeps) CheckCorpus([]any, []reflect.Type) error                  { return nil }
 func (noDeps) ResetCoverage()                                           {}
 func (noDeps) SnapshotCoverage()                                        {}
-func (noDeps) CoordinateFuzzing(time.Duration, int64, time.Duration, int64, int, []corpusEntry, []reflect.Type, string, string) error {
+func (noDeps) CoordinateFuzzing(time.Duration, int64, time.Duration, int64, int, []corpusEntry, []reflect.Type, string,
+	string) error {
 	return nil
 }
-func (noDeps) InitRuntimeCoverage() (mode string, tearDown func(string, string) (string, error), snapcov func() float64) {
+func (noDeps) InitRuntimeCoverage() (mode string,
+	tearDown func(string, string) (string, error), snapcov func() float64) {
 	return "", nil, nil
 }

@@ -26,7 +26,9 @@ func (c Counts) Import(ctx context.Context, nowMs int64, yield func(string, stor
 	}
 	var found []component
 	err := c.call(ctx, "import", func(ctx context.Context) error {
-		err := c.CountStore.Import(ctx, nowMs, func(region string, n store.Count) { found = append(found, component{region, n}) })
+		err := c.CountStore.Import(ctx, nowMs, func(region string, n store.Count) {
+			found = append(found, component{region, n})
+		})
 		for i := range found {
 			c.Meters.BytesRead.Add(int64(len(found[i].Cell.Identifier)) + store.NewsRowBytes)
 		}

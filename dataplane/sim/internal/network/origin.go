@@ -240,7 +240,9 @@ func (h *Origin) Settings(ctx context.Context, region string) (store.SettingsRow
 
 // Heartbeat implements store.Origin.
 func (h *Origin) Heartbeat(ctx context.Context, beats ...heartbeat.Beat) error {
-	return h.call(ctx, originHeartbeat, 0, 0, func(ctx context.Context) error { return h.RelayOrigin.Heartbeat(ctx, beats...) })
+	return h.call(ctx, originHeartbeat, 0, 0, func(ctx context.Context) error {
+		return h.RelayOrigin.Heartbeat(ctx, beats...)
+	})
 }
 
 // TellSettings implements store.RelayOrigin.
