@@ -37,7 +37,8 @@ func TestComposeRelays(t *testing.T) {
 		region, networks := *service.Environment["WEIR_REGION"], slices.Sorted(maps.Keys(service.Networks))
 		if !slices.Contains(relays[region], name+":"+relayPort) {
 			if !slices.Equal(networks, []string{region}) || len(service.Secrets) != 0 || len(service.DependsOn) != 0 {
-				t.Errorf("%s has no MySQL, and the networks %v, secrets %v, dependencies %v", name, networks, service.Secrets, service.DependsOn)
+				t.Errorf("%s has no MySQL, and the networks %v, secrets %v, dependencies %v",
+					name, networks, service.Secrets, service.DependsOn)
 			}
 			continue
 		}
@@ -111,8 +112,8 @@ func TestComposeSecretsFail(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		scripts := map[string]string{"secrets.sh": string(read(t, filepath.Join(root, "deploy/compose/secrets.sh"))), "openssl": openssl}
-		for name, content := range scripts {
+		script := string(read(t, filepath.Join(root, "deploy/compose/secrets.sh")))
+		for name, content := range map[string]string{"secrets.sh": script, "openssl": openssl} {
 			if content == "" {
 				continue
 			}

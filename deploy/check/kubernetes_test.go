@@ -7,85 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/yaml"
 )
-
-// objects are what a set of values installs, by kind and name.
-type objects struct {
-	pods     map[string]corev1.PodTemplateSpec
-	services map[string]corev1.Service
-	policies map[string]networkingv1.NetworkPolicy
-	budgets  map[string]policyv1.PodDisruptionBudget
-	monitors []string
-	claims   int
-}
-
-// decode reads manifests strictly, by Kubernetes' own types.
-func decode(t *testing.T, manifests []string) objects {
-	t.Helper()
-	o := objects{map[string]corev1.PodTemplateSpec{}, map[string]corev1.Service{}, map[string]networkingv1.NetworkPolicy{}, map[string]policyv1.PodDisruptionBudget{}, nil, 0}
-	for _, manifest := range manifests {
-		var head struct{ Kind string }
-		if err := yaml.Unmarshal([]byte(manifest), &head); err != nil {
-			t.Fatalf("%v in\n%s", err, manifest)
-		}
-		var err error
-		strict := func(into any) { err = yaml.UnmarshalStrict([]byte(manifest), into) }
-		switch head.Kind {
-		case "Deployment":
-			var d appsv1.Deployment
-			strict(&d)
-			o.pods[d.Name] = d.Spec.Template
-			mustSelect(t, d.Name, d.Spec.Selector.MatchLabels, d.Spec.Template.Labels)
-		case "StatefulSet":
-			var s appsv1.StatefulSet
-			strict(&s)
-			o.pods[s.Name] = s.Spec.Template
-			o.claims = len(s.Spec.VolumeClaimTemplates)
-			mustSelect(t, s.Name, s.Spec.Selector.MatchLabels, s.Spec.Template.Labels)
-		case "Service":
-			var s corev1.Service
-			strict(&s)
-			o.services[s.Name] = s
-		case "NetworkPolicy":
-			var n networkingv1.NetworkPolicy
-			strict(&n)
-			o.policies[n.Name] = n
-		case "PodDisruptionBudget":
-			var p policyv1.PodDisruptionBudget
-			strict(&p)
-			o.budgets[p.Name] = p
-		case "ServiceAccount":
-			strict(new(corev1.ServiceAccount))
-		case "ConfigMap":
-			strict(new(corev1.ConfigMap))
-		case "ServiceMonitor":
-			o.monitors = append(o.monitors, manifest)
-		default:
-			t.Fatalf("an object of the kind %q:\n%s", head.Kind, manifest)
-		}
-		if err != nil {
-			t.Errorf("%v in\n%s", err, manifest)
-		}
-	}
-	return o
-}
-
-func mustSelect(t *testing.T, who string, selector, labels map[string]string) {
-	t.Helper()
-	for key, value := range selector {
-		if labels[key] != value {
-			t.Errorf("%s selects %s=%s; its pods have %q", who, key, value, labels[key])
-		}
-	}
-	if len(selector) == 0 {
-		t.Errorf("%s selects everything", who)
-	}
-}
 
 // Every example installs objects that Kubernetes knows, that find each other, that are
 // restricted as its strictest policy asks, and whose programs take what they are told.
@@ -93,39 +18,12 @@ func TestChart(t *testing.T) {
 	c := openChart(t)
 	for _, path := range files(t, "deploy/kubernetes/examples/*.yaml") {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".yaml"), func(t *testing.T) {
-			var values map[string]any
-			if err := yaml.UnmarshalStrict(read(t, path), &values); err != nil {
-				t.Fatal(err)
-			}
-			manifests, err := c.render(values)
-			if err != nil {
-				t.Fatal(err)
-			}
-			o := decode(t, manifests)
+			o := c.example(t, path)
 			for name, pod := range o.pods {
 				mustBeRestricted(t, name, pod.Spec)
 				checkPod(t, name, pod.Spec)
-				service := o.services[name]
-				mustSelect(t, "service "+name, service.Spec.Selector, pod.Labels)
-				for _, port := range service.Spec.Ports {
-					if !hasPort(pod.Spec, port.TargetPort.StrVal) {
-						t.Errorf("service %s: no container has the port %s", name, port.TargetPort.StrVal)
-					}
-				}
-				if policy, ok := o.policies[name]; ok {
-					mustSelect(t, "policy "+name, policy.Spec.PodSelector.MatchLabels, pod.Labels)
-					for _, rule := range policy.Spec.Ingress {
-						for _, port := range rule.Ports {
-							if !hasPort(pod.Spec, port.Port.StrVal) {
-								t.Errorf("policy %s: no container has the port %s", name, port.Port.StrVal)
-							}
-						}
-					}
-				}
-				if budget, ok := o.budgets[name]; ok {
-					mustSelect(t, "budget "+name, budget.Spec.Selector.MatchLabels, pod.Labels)
-				}
 			}
+			o.mustFindEachOther(t)
 			if len(o.budgets) != 1 {
 				t.Errorf("%d disruption budgets, want the nodes'", len(o.budgets))
 			}
@@ -146,20 +44,12 @@ func TestChartParts(t *testing.T) {
 	c := openChart(t)
 	for name, want := range map[string]struct{ pods, containers, claims, policies, monitors int }{
 		"alone":            {1, 1, 0, 1, 0},
-		"region":           {1, 1, 0, 1, 1},
+		"region":           {2, 2, 0, 1, 1},
 		"home":             {2, 3, 1, 2, 2},
 		"external-restate": {2, 2, 0, 0, 0},
 		"peers":            {1, 1, 0, 1, 0},
 	} {
-		var values map[string]any
-		if err := yaml.Unmarshal(read(t, filepath.Join(root, "deploy/kubernetes/examples", name+".yaml")), &values); err != nil {
-			t.Fatal(err)
-		}
-		manifests, err := c.render(values)
-		if err != nil {
-			t.Fatal(err)
-		}
-		o := decode(t, manifests)
+		o := c.example(t, filepath.Join(root, "deploy/kubernetes/examples", name+".yaml"))
 		got := want
 		got.pods, got.containers, got.claims, got.policies, got.monitors = len(o.pods), 0, o.claims, len(o.policies), len(o.monitors)
 		for _, pod := range o.pods {
@@ -178,16 +68,22 @@ func TestChartRefuses(t *testing.T) {
 		`{}`:           "region",
 		`{region: ""}`: "/region",
 		`{region: eu}`: "node.tokensSecret",
-		`{region: eu, node: {insecurePublic: true, replica: 3}}`:                                                             "replica",
-		`{region: eu, node: {insecurePublic: true, replicas: 0}}`:                                                            "/node/replicas",
-		`{region: eu, node: {insecurePublic: true, secretKeys: [password]}}`:                                                 "/node/secretKeys",
-		`{region: eu, node: {insecurePublic: true, extraEnv: {PATH: /}}}`:                                                    "PATH",
-		`{region: eu, node: {insecurePublic: true}, control: {enabled: true}}`:                                               "control.existingSecret",
-		`{region: eu, node: {insecurePublic: true}, control: {enabled: true, cleanupInterval: often}}`:                       "/control/cleanupInterval",
-		`{region: eu, node: {insecurePublic: true}, control: {enabled: true, existingSecret: c, restate: {enabled: false}}}`: "externalRestate.ingress",
-		`{region: eu, node: {insecurePublic: true, relayPeers: {regions: {us: [h:1]}}}, networkPolicy: {relays: [{}]}}`:      "node.relayPeers.tlsSecret",
-		`{region: eu, node: {insecurePublic: true, relayPeers: {regions: {us: [h:1]}, tlsSecret: c}}}`:                       "networkPolicy.relays",
-		`{region: eu, node: {insecurePublic: true, relayPeers: {regions: {us: []}, tlsSecret: c}}}`:                          "/node/relayPeers/regions/us",
+		`{region: eu, node: {insecurePublic: true, replica: 3}}`:                                                                                                                  "replica",
+		`{region: eu, node: {insecurePublic: true, replicas: 0}}`:                                                                                                                 "/node/replicas",
+		`{region: eu, node: {insecurePublic: true, secretKeys: [password]}}`:                                                                                                      "/node/secretKeys",
+		`{region: eu, node: {insecurePublic: true, extraEnv: {PATH: /}}}`:                                                                                                         "PATH",
+		`{region: eu, node: {insecurePublic: true}, control: {enabled: true}}`:                                                                                                    "control.existingSecret",
+		`{region: eu, node: {insecurePublic: true}, control: {enabled: true, cleanupInterval: often}}`:                                                                            "/control/cleanupInterval",
+		`{region: eu, node: {insecurePublic: true}, control: {enabled: true, existingSecret: c, restate: {enabled: false}}}`:                                                      "externalRestate.ingress",
+		`{region: eu, node: {insecurePublic: true, relayPeers: {regions: {us: [h:1]}}}, networkPolicy: {relays: [{}]}}`:                                                           "node.relayPeers.tlsSecret",
+		`{region: eu, node: {insecurePublic: true, relayPeers: {regions: {us: [h:1]}, tlsSecret: c}}}`:                                                                            "networkPolicy.relays",
+		`{region: eu, node: {insecurePublic: true, relayPeers: {regions: {us: []}, tlsSecret: c}}}`:                                                                               "/node/relayPeers/regions/us",
+		`{region: eu, node: {insecurePublic: true, existingSecret: s, secretKeys: [redis-url], relayPeers: {regions: {us: [h:1]}, tlsSecret: c}}, networkPolicy: {relays: [{}]}}`: "node.relayPeers needs",
+		`{region: eu, node: {insecurePublic: true, relayPeers: {regions: {us: [h:1]}, tlsSecret: c}}, networkPolicy: {relays: [{}]}}`:                                             "node.relayPeers needs",
+		`{region: eu, node: {insecurePublic: true, redisOnlyReplicas: 2}}`:                                                                                                        "node.redisOnlyReplicas needs",
+		`{region: eu, node: {insecurePublic: true, existingSecret: s, redisOnlyReplicas: -1}}`:                                                                                    "/node/redisOnlyReplicas",
+		`{region: eu, node: {insecurePublic: true, existingSecret: s, redisOnlyReplicas: 2, secretKeys: [redis-url]}}`:                                                            "node.redisOnlyReplicas needs",
+		`{region: eu, node: {insecurePublic: true, existingSecret: s, redisOnlyReplicas: 2, extraEnv: {WEIR_V2_OVERRIDES: "true"}}}`:                                              "WEIR_V2_OVERRIDES",
 	} {
 		var parsed map[string]any
 		if err := yaml.UnmarshalStrict([]byte(values), &parsed); err != nil {
@@ -203,15 +99,7 @@ func TestChartRefuses(t *testing.T) {
 func TestChartPeers(t *testing.T) {
 	c := openChart(t)
 	for name, want := range map[string]bool{"peers": true, "region": false} {
-		var values map[string]any
-		if err := yaml.Unmarshal(read(t, filepath.Join(root, "deploy/kubernetes/examples", name+".yaml")), &values); err != nil {
-			t.Fatal(err)
-		}
-		manifests, err := c.render(values)
-		if err != nil {
-			t.Fatal(err)
-		}
-		o := decode(t, manifests)
+		o := c.example(t, filepath.Join(root, "deploy/kubernetes/examples", name+".yaml"))
 		pod, service := o.pods["eu-weir-node"], o.services["eu-weir-node-relays"]
 		if got := hasPort(pod.Spec, "relays"); got != want {
 			t.Errorf("%s: port for relays: %v, want %v", name, got, want)
@@ -226,7 +114,7 @@ func TestChartPeers(t *testing.T) {
 			t.Errorf("%s: service for relays: %v, want %v", name, got, want)
 		}
 		if want {
-			mustSelect(t, service.Name, service.Spec.Selector, pod.Labels)
+			o.selected(t, service.Name, service.Spec.Selector)
 		}
 	}
 }
@@ -242,7 +130,7 @@ func TestChartRestate(t *testing.T) {
 	}
 }
 
-// The snippet for a sidecar is a pod, restricted, and its node takes what it is told.
+// The snippet for a sidecar is a pod, restricted, and its node takes its options.
 func TestSidecar(t *testing.T) {
 	var pod corev1.Pod
 	if err := yaml.UnmarshalStrict(read(t, filepath.Join(root, "deploy/kubernetes/sidecar.yaml")), &pod); err != nil {
@@ -250,6 +138,9 @@ func TestSidecar(t *testing.T) {
 	}
 	mustBeRestricted(t, "sidecar", pod.Spec)
 	checkPod(t, "sidecar", pod.Spec)
+	if hasVariable(pod.Spec, "WEIR_MYSQL_DSN_FILE") || !hasVariable(pod.Spec, "WEIR_REDIS_URL_FILE") || mounts(pod.Spec, "mysql-dsn") {
+		t.Error("the sidecar is to have Redis and no MySQL")
+	}
 }
 
 func containers(pod corev1.PodSpec) []corev1.Container {

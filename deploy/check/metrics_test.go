@@ -50,8 +50,8 @@ func testMetricsExist(t *testing.T) {
 // has to call them so.
 var jobs = []string{"weir-node", "weir-control"}
 
-// restateJob is there for whoever lets Prometheus reach Restate, which has no
-// authentication: Compose and the chart keep it to itself.
+// restateJob is the job of installations where Prometheus reaches Restate, which has no
+// authentication. Compose and the chart keep its port private.
 const restateJob = "weir-restate"
 
 func (p published) check(t *testing.T, where, text string) parser.Expr {
@@ -97,7 +97,7 @@ func (p published) check(t *testing.T, where, text string) parser.Expr {
 func (p published) checkSelector(s *parser.VectorSelector) error {
 	known, ok := p[s.Name]
 	if !ok {
-		return fmt.Errorf("nobody publishes %q", s.Name)
+		return fmt.Errorf("no process publishes %q", s.Name)
 	}
 	for _, m := range s.LabelMatchers {
 		values, ok := known[m.Name]
@@ -218,7 +218,7 @@ func (p published) checkLine(t *testing.T, path, line string, greps bool) {
 				}
 			}
 			if known == nil {
-				t.Errorf("%s: nobody publishes %s", path, name)
+				t.Errorf("%s: no process publishes %s", path, name)
 				continue
 			}
 			for _, label := range regexp.MustCompile(`(?:^|,)\s*([a-z_]+)`).FindAllStringSubmatch(wanted, -1) {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// hardening is what each unit has, and nobody takes away by mistake.
+// hardening is what each unit has.
 var hardening = map[string]string{
 	"DynamicUser": "yes", "UMask": "0077", "CapabilityBoundingSet": "", "AmbientCapabilities": "", "NoNewPrivileges": "yes",
 	"ProtectSystem": "strict", "ProtectHome": "yes", "ProtectProc": "invisible", "ProtectClock": "yes", "ProtectHostname": "yes",

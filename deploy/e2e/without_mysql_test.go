@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -59,21 +60,21 @@ func followsSettings(t *testing.T, s *stack.Stack, member *stack.Node) {
 			return r.Limit == most && r.Shadowed == shadowed
 		}
 	}
-	_, err := settings.SetOverride(t.Context(), connect.NewRequest(&controlv1.SetOverrideRequest{Actor: "ann", Reason: "test",
-		Override: &controlv1.Override{Workspace: "acme", Namespace: "api", Pattern: "big_*", Limit: 3}}))
+	_, err := settings.SetOverride(t.Context(), connect.NewRequest(&controlv1.SetOverrideRequest{
+		Actor: "ann", Reason: "test", Override: &controlv1.Override{Workspace: "acme", Namespace: "api", Pattern: "big_*", Limit: 3},
+	}))
 	mustSet(t, err)
 	await.True(t, "decides by the override", decides(3, false))
-	shadow := true
-	_, err = settings.SetNamespace(t.Context(), connect.NewRequest(&controlv1.SetNamespaceRequest{Actor: "ann", Reason: "test",
-		Workspace: "acme", Namespace: "api", Shadow: &shadow}))
-	mustSet(t, err)
-	await.True(t, "denies in shadow alone", decides(3, true))
-	shadow = false
-	_, err = settings.SetNamespace(t.Context(), connect.NewRequest(&controlv1.SetNamespaceRequest{Actor: "ann", Reason: "test",
-		Workspace: "acme", Namespace: "api", Shadow: &shadow}))
-	mustSet(t, err)
-	_, err = settings.DeleteOverride(t.Context(), connect.NewRequest(&controlv1.DeleteOverrideRequest{Actor: "ann", Reason: "test",
-		Workspace: "acme", Namespace: "api", Pattern: "big_*"}))
+	for _, shadow := range []bool{true, false} {
+		_, err = settings.SetNamespace(t.Context(), connect.NewRequest(&controlv1.SetNamespaceRequest{
+			Actor: "ann", Reason: "test", Workspace: "acme", Namespace: "api", Shadow: &shadow,
+		}))
+		mustSet(t, err)
+		await.True(t, fmt.Sprint("the namespace's shadow is ", shadow), decides(3, shadow))
+	}
+	_, err = settings.DeleteOverride(t.Context(), connect.NewRequest(&controlv1.DeleteOverrideRequest{
+		Actor: "ann", Reason: "test", Workspace: "acme", Namespace: "api", Pattern: "big_*",
+	}))
 	mustSet(t, err)
 	await.True(t, "decides without the override", decides(100, false))
 }
@@ -92,10 +93,11 @@ func followsRollouts(t *testing.T, s *stack.Stack, member *stack.Node) {
 	set.Floor = 0.3
 	document, err := set.Document()
 	mustSet(t, err)
-	soon := int64(100)
+	soon, long := int64(100), await.Patience.Milliseconds()
 	_, err = controlv1connect.NewRolloutServiceClient(http.DefaultClient, s.API()).StartRollout(t.Context(),
 		connect.NewRequest(&controlv1.StartRolloutRequest{Actor: "ann", Reason: "test", Id: "all", Tuning: string(document),
-			Plan: &controlv1.RolloutPlan{BaselineMs: new(int64), Stages: []*controlv1.RolloutStage{{All: true, BakeMs: &soon}}}}))
+			Plan: &controlv1.RolloutPlan{BaselineMs: new(int64), ApplyTimeoutMs: &long,
+				Stages: []*controlv1.RolloutStage{{All: true, BakeMs: &soon}}}}))
 	mustSet(t, err)
 	await.True(t, "heartbeats tell of the tuning", func() bool {
 		n := heartbeatOf(t, s, member)

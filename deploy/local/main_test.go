@@ -34,7 +34,8 @@ func TestPortsAreFixedAndApart(t *testing.T) {
 
 // The list of nodes shows which one relays each region, which would be next, and which cannot.
 func TestRolesAreShown(t *testing.T) {
-	relay, next, other := &stack.Node{ID: "eu-1", Region: "eu"}, &stack.Node{ID: "eu-2", Region: "eu"}, &stack.Node{ID: "us-2", Region: "us"}
+	relay, next := &stack.Node{ID: "eu-1", Region: "eu"}, &stack.Node{ID: "eu-2", Region: "eu"}
+	other := &stack.Node{ID: "us-2", Region: "us"}
 	for _, c := range []struct {
 		node, relay *stack.Node
 		hasMySQL    bool
@@ -57,7 +58,8 @@ func TestAnEndedNodeIsShown(t *testing.T) {
 	if got, want := left(ended, next), "\nnode eu-1 has ended. node eu-2 relays eu."; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got, want := left(ended, nil), "\nnode eu-1 has ended. No node relays eu: other regions do not hear what it accepts."; got != want {
+	want := "\nnode eu-1 has ended. No node relays eu: other regions do not hear what it accepts."
+	if got := left(ended, nil); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

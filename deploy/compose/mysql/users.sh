@@ -1,7 +1,7 @@
 #!/bin/bash
-# Runs once, when MySQL's data directory is made. Tables come later, with weir-control, and a
-# right to a table cannot be granted before it is there, unless CREATE is granted too: so these are
-# rights to the database, and CREATE for the one table from which nodes delete.
+# Runs once, when MySQL makes its data directory. weir-control creates the tables later, and MySQL
+# grants rights to a missing table only together with CREATE: so the nodes' user has rights to the
+# database, and CREATE and DELETE for the one table that nodes delete from.
 # In production grant what schema/README.md lists, table by table.
 set -euo pipefail
 MYSQL_PWD=$(cat /run/secrets/mysql-root) mysql --user=root --socket=/var/run/mysqld/mysqld.sock <<SQL

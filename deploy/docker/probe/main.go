@@ -1,5 +1,5 @@
-// Command probe exits 0 if a URL answers 200 within two seconds, and else says why not
-// and exits 1: what a container without a shell is asked whether it is well.
+// Command probe exits 0 if a URL answers 200 within two seconds, and else prints why not
+// and exits 1: the health check of a container without a shell.
 package main
 
 import (
@@ -28,7 +28,7 @@ func probe(url string) error {
 	if err != nil {
 		return err
 	}
-	// No proxy: what is asked is this container.
+	// No proxy: the URL is in this container.
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	if err != nil {

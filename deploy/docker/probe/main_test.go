@@ -21,6 +21,6 @@ func TestProbe(t *testing.T) {
 	}
 	server.Close()
 	if err := probe(server.URL); err == nil {
-		t.Error("of nobody: no error")
+		t.Error("without a server: no error")
 	}
 }

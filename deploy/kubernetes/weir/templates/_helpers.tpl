@@ -1,6 +1,6 @@
-{{/* Names are at most 63 bytes with what is put behind them. */}}
+{{/* Names are at most 63 bytes with their suffixes. */}}
 {{- define "weir.name" -}}
-{{- ternary .Release.Name (printf "%s-weir" .Release.Name) (contains "weir" .Release.Name) | trunc 50 | trimSuffix "-" }}
+{{- ternary .Release.Name (printf "%s-weir" .Release.Name) (contains "weir" .Release.Name) | trunc 47 | trimSuffix "-" }}
 {{- end }}
 
 {{/* Labels that select: they never change. The component is the name of Prometheus' job, too. */}}
@@ -33,17 +33,6 @@ seccompProfile: {type: RuntimeDefault}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
-{{- end }}
-
-{{- define "weir.spread" -}}
-{{- range $key := list "topology.kubernetes.io/zone" "kubernetes.io/hostname" }}
-- maxSkew: 1
-  topologyKey: {{ $key }}
-  whenUnsatisfiable: ScheduleAnyway
-  labelSelector:
-    matchLabels:
-      {{- include "weir.selector" $ | nindent 6 }}
-{{- end }}
 {{- end }}
 
 {{- define "weir.placement" -}}
