@@ -211,6 +211,8 @@
 //     TestRegionsInTurn, TestR2WithinIntervals, TestR5WhatIsTold
 //   - A limit whose window is shorter than min_global_duration_ms (2 s) holds in each region separately.
 //     TestShortWindowsStayInTheirRegion
+//   - A node that is cut off from its origin for more than a day has what was on its way counted twice, in windows that
+//     last longer. TestAChunkIsRememberedWhileItsWindowsLast
 //   - A claim whose answer is lost counts twice if the origin has added it, on the safe side. So does cost that was
 //     accepted without an entry and got no answer: it is in the sketch, and is sent again.
 //   - When an origin loses its counts, what only dead nodes had accepted comes back if a node that is left knows it

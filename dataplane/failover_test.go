@@ -121,3 +121,40 @@ func TestAFailoverThatTakesLongLosesNothing(t *testing.T) {
 		}
 	})
 }
+
+// A chunk whose answer was lost is applied once, however long its node is cut off, while its windows last; after a day it
+// may be applied again. What that node had on its way then counts twice, and nothing else does.
+func TestAChunkIsRememberedWhileItsWindowsLast(t *testing.T) {
+	for name, c := range map[string]struct {
+		window, cutOff time.Duration
+		want           int64
+	}{
+		"two hours in a window of six": {6 * time.Hour, 2 * time.Hour, 7},
+		"a day in a window of a week":  {7 * 24 * time.Hour, 24*time.Hour - time.Minute, 7},
+		"more than a day":              {7 * 24 * time.Hour, 25 * time.Hour, 14},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			n := w.node("eu", "a")
+			r := ask("k", 7, 100)
+			r.Duration = c.window
+			if d := n.Allow(t.Context(), r); !d.Allowed {
+				t.Fatalf("%+v", d)
+			}
+			w.origin("eu").Faults.LoseReplies(true)
+			if err := n.ReplayOnce(t.Context()); err == nil {
+				t.Fatal("the reply was not lost")
+			}
+			w.origin("eu").Faults.LoseReplies(false)
+			w.clock.advance(c.cutOff)
+			n.replay()
+			total := int64(0)
+			for _, count := range totals(w.origin("eu")) {
+				total += count
+			}
+			if total != c.want {
+				t.Errorf("the origin has %d, want %d", total, c.want)
+			}
+		})
+	}
+}

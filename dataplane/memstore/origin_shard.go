@@ -132,11 +132,13 @@ func (h *originServers) sendLocked(shard int, c sent) (store.Reply, error) {
 	}
 	isNew := c.number > state.number
 	reply := store.Reply{Totals: make([]store.Total, len(c.costs)), Now: now}
+	keepMs := max(state.forgottenMs, nowMs+store.StreamKeptFor.Milliseconds())
 	for i, cost := range c.costs {
 		reply.Totals[i] = h.costLocked(s, epoch, cost, isNew, nowMs)
+		keepMs = max(keepMs, s.cells[cost.Cell].forgottenMs)
 	}
 	if isNew {
-		s.streams[c.stream] = streamState{c.number, nowMs + store.StreamKeptFor.Milliseconds()}
+		s.streams[c.stream] = streamState{c.number, min(keepMs, nowMs+store.StreamKeptMax.Milliseconds())}
 	}
 	return reply, nil
 }

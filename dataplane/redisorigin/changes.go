@@ -40,7 +40,8 @@ func (h *Origin) Changes(ctx context.Context, shard, max int) (store.Changes, er
 	return s.changes(p, cmds, max)
 }
 
-// changes reads the buckets' answers. Where not all of them have room, the next call begins with the first that has none.
+// changes reads the buckets' answers. Where not all of them have room, the next call begins with the first that has
+// none.
 func (s *shard) changes(p *pipeline, cmds []*redis.Cmd, max int) (store.Changes, error) {
 	changes := store.Changes{Healed: true}
 	epochs := make([]store.Epoch, len(s.buckets))

@@ -177,8 +177,27 @@ func TestEveryOriginCellExpires(t *testing.T) {
 	if n := raw.DBSize(ctx).Val(); n != int64(len(cells))+3 {
 		t.Errorf("%d keys for %d cells, an epoch, a stream and the changes: %v", n, len(cells), raw.Keys(ctx, "*").Val())
 	}
-	if ttl := raw.PTTL(ctx, "weir:{origin}:stream:7:0").Val(); ttl <= 0 || ttl > store.StreamKeptFor {
+	if ttl := raw.PTTL(ctx, "weir:{origin}:stream:7:0").Val(); ttl <= 0 || ttl > store.StreamKeptMax {
 		t.Errorf("the stream is kept for %v", ttl)
+	}
+}
+
+// A stream is kept for an hour, and while its cells last, a day at most: a chunk of its that comes again is known until
+// then. No later chunk makes it shorter.
+func TestAStreamLastsWithItsCells(t *testing.T) {
+	server := servers.RedisForTest(t)
+	raw := rawClient(t, server.Addr())
+	s := &sender{h: openOrigin(t, "redis://"+server.Addr(), redisorigin.Options{})}
+	for _, step := range []struct{ window, least, most time.Duration }{
+		{time.Minute, 59 * time.Minute, time.Hour},
+		{6 * time.Hour, 6 * time.Hour, 13 * time.Hour},
+		{time.Minute, 6*time.Hour - time.Minute, 13 * time.Hour},
+		{30 * 24 * time.Hour, 24*time.Hour - time.Minute, 24 * time.Hour},
+	} {
+		s.send(t, store.Cost{Cell: cellNow("k", step.window), Add: 1}, store.Cost{Cell: cellNow("l", time.Minute), Add: 1})
+		if ttl := raw.PTTL(t.Context(), "weir:{origin}:stream:7:0").Val(); ttl < step.least || ttl > step.most {
+			t.Errorf("after a window of %v the stream is kept for %v, want %v to %v", step.window, ttl, step.least, step.most)
+		}
 	}
 }
 

@@ -117,10 +117,10 @@ end
 `
 
 	// luaSend takes the keys of the stream, the changes and the cells; a chunk's number, the number that
-	// the sender was last answered, the epoch of that answer and how long a stream is kept; for each
-	// cell epoch, add, restore, known, limit and expiry. It answers with the number before, 1 if that
-	// is less than was answered (then nothing was done), 1 if all changes are noted, why cells could not
-	// be written; region and foreign of each cell.
+	// the sender was last answered, the epoch of that answer, how long a stream is kept at least, and at most where
+	// its cells last longer; for each cell epoch, add, restore, known, limit and expiry. It answers with the number
+	// before, 1 if that is less than was answered (then nothing was done), 1 if all changes are noted, why cells could
+	// not be written; region and foreign of each cell.
 	luaSend = `
 local number, last = tonumber(ARGV[2]), num(redis.call('GET', KEYS[2])) or 0
 out[4], out[5], out[6], out[7] = last, 0, 1, ''
@@ -129,9 +129,13 @@ if ARGV[4] == e and last < tonumber(ARGV[3]) then
 	return out
 end
 local new = number > last
-if new then redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[5]) end
+if new then
+	local keep = math.max(ARGV[5], redis.call('PTTL', KEYS[2]))
+	for j = 12, #ARGV, 6 do keep = math.max(keep, ARGV[j] - now) end
+	redis.call('SET', KEYS[2], ARGV[2], 'PX', string.format('%.0f', math.min(keep, ARGV[6])))
+end
 for i = 4, #KEYS do
-	local key, j = KEYS[i], 6 * i - 18
+	local key, j = KEYS[i], 6 * i - 17
 	local n = #out
 	local a, r, k, f, l, old = record(key)
 	if not a then out[n+1], out[n+2] = -1, 0

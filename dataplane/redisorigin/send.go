@@ -187,8 +187,9 @@ func partsOf(sendings []*sending) []*part {
 
 // queue adds a part's command.
 func (s *shard) queue(p *pipeline, part *sending, after int64, afterEpoch store.Epoch) *redis.Cmd {
-	args := make([]any, 0, 4+6*len(part.costs))
-	args = append(args, part.number, after, formatEpoch(afterEpoch), store.StreamKeptFor.Milliseconds())
+	args := make([]any, 0, 5+6*len(part.costs))
+	args = append(args, part.number, after, formatEpoch(afterEpoch),
+		store.StreamKeptFor.Milliseconds(), store.StreamKeptMax.Milliseconds())
 	for i, c := range part.costs {
 		args = append(args, formatEpoch(c.Epoch), bounded(c.Add), bounded(c.Restore), bounded(c.Known), bounded(c.Limit),
 			s.expiresAtMs(c.Cell, part.keys[i]))

@@ -83,7 +83,9 @@ type Origin interface {
 // Chunk is what one stream of a node sends in one call. A stream belongs to one incarnation of a
 // limiter (draw it at random) and one shard. It has one chunk on its way at a time; the next has a
 // larger Number. Until a chunk is answered it is sent again as it was, with its Number: an origin that
-// has applied it answers with the totals. An origin forgets a stream that has sent nothing for StreamKeptFor.
+// has applied it answers with the totals. An origin forgets a stream that has sent nothing for StreamKeptFor, once the
+// cells that it has counted in have expired too, or after StreamKeptMax: a chunk that comes again later than that counts
+// twice.
 //
 // When an origin has lost chunks that it had answered, as a replica has that was promoted, the Origin
 // value that sent them applies them again, in their order and before the next chunk of their
@@ -98,8 +100,12 @@ type Chunk struct {
 // KeepFor is how long an Origin value keeps answered chunks, for a promoted replica that lacks them.
 const KeepFor = 5 * time.Second
 
-// StreamKeptFor is how long an origin remembers the Number of a stream's last chunk.
-const StreamKeptFor = time.Hour
+const (
+	// StreamKeptFor is how long an origin remembers the Number of a stream's last chunk, at least.
+	StreamKeptFor = time.Hour
+	// StreamKeptMax is how long at most, where cells that the stream has counted in last longer than StreamKeptFor.
+	StreamKeptMax = 24 * time.Hour
+)
 
 // Cost is what a node has accepted in a cell since its last Cost in the cell's epoch; in an epoch
 // that is new to the node, all of it.
