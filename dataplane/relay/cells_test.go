@@ -65,7 +65,7 @@ func TestStoredAndToldCountsMeetByRegion(t *testing.T) {
 		}
 	}
 	s.book.merge("ap", counted{x, 6}, time.Now())
-	if err := s.importStored(t.Context()); err != nil {
+	if err := s.importStored(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if c := s.book.cells[x]; c.stored != 9 || c.foreign() != 11 || !c.shared {

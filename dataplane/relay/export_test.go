@@ -18,6 +18,17 @@ func Sizes(r *Relay) (sizes struct{ Cells, Waiting, Due, Unsent, Hashes int }) {
 	return sizes
 }
 
+// Stored is what a relay knows to be stored for good of the own region's count of a cell.
+func Stored(r *Relay, c window.Cell) int64 {
+	b := &r.shardOf(&c.Key).book
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if known := b.cells[c]; known != nil {
+		return known.stored
+	}
+	return 0
+}
+
 // Decode calls count for each count of a payload.
 func Decode(payload []byte, count func(window.Cell)) error {
 	return decode(payload, func(hashed) {}, func(c counted) { count(c.cell) })

@@ -69,13 +69,14 @@ func (s *shard) load(ctx context.Context, now time.Time) error {
 	if err := s.append(ctx, s.row(nil, 0)); err != nil {
 		return err
 	}
-	if err := s.importStored(ctx); err != nil {
+	if err := s.importStored(ctx, now); err != nil {
 		return err
 	}
 	if err := s.scan(ctx, now, announced); err != nil {
 		return err
 	}
 	s.own.ready = true
+	s.unloaded.Store(false)
 	return nil
 }
 
@@ -102,32 +103,6 @@ func (s *shard) readOwn(ctx context.Context, now time.Time) (announced map[hashe
 		}
 	}
 	return announced, nil
-}
-
-// importStored learns what is stored for good: of the own region, to heal the origin with, and of the others.
-func (s *shard) importStored(ctx context.Context) error {
-	s.book.mu.Lock()
-	nowMs := s.book.nowMs
-	s.book.mu.Unlock()
-	err := s.relay.cfg.Counts.Import(ctx, nowMs, func(region string, n store.Count) {
-		if s.relay.shardOf(&n.Cell.Key) != s || isEarly(n.Cell.ExpiresAtMs(), n.Cell.Duration, nowMs) {
-			return
-		}
-		s.book.mu.Lock()
-		defer s.book.mu.Unlock()
-		if region == s.relay.cfg.Region {
-			c := s.book.cellLocked(&n.Cell)
-			c.stored = max(c.stored, n.Count)
-			return
-		}
-		if c := s.book.raiseLocked(&n.Cell, region, n.Count); c != nil {
-			c.shared = true
-		}
-	})
-	if err != nil {
-		return fmt.Errorf("import stored counts: %w", err)
-	}
-	return nil
 }
 
 // scan learns the totals that the origin holds. They count only if it has not lost its counts meanwhile: otherwise they

@@ -87,7 +87,8 @@ type Relay struct {
 	metrics metrics
 	loops   loop.Lifecycle
 
-	settingsAt time.Time // of carrySettings
+	importing  chan struct{} // holds one while an import runs
+	settingsAt time.Time     // of carrySettings
 }
 
 // ErrStarted is returned by Start on a relay that was started or stopped before.
@@ -121,7 +122,7 @@ func New(cfg Config) (*Relay, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	r := &Relay{cfg: cfg}
+	r := &Relay{cfg: cfg, importing: make(chan struct{}, 1)}
 	r.reader = newReader(r)
 	for i := range cfg.Origin.Shards() {
 		r.shards = append(r.shards, newShard(r, i))

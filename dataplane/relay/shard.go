@@ -35,7 +35,9 @@ type shard struct {
 	own         own         // of take
 	healedEpoch store.Epoch // of take: the last one in which the shard was healed
 
-	failed failedLoads // of take
+	failed   failedLoads // of take
+	unloaded atomic.Bool // it is yet to load, once it has its lease
+	imported imported    // for its next load
 
 	savedAt time.Time // of save
 
@@ -52,6 +54,7 @@ func newShard(r *Relay, index int) *shard {
 	if r.cfg.Told != nil {
 		s.book.nudge = make(chan struct{}, 1)
 	}
+	s.unloaded.Store(true)
 	return s
 }
 

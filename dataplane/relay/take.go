@@ -98,6 +98,7 @@ func (s *shard) tune() {
 // asked for: those of the other shards stand for it.
 func (s *shard) sweep(now time.Time, leads bool) {
 	s.own.sweptAt = now
+	s.imported.drop(now)
 	if !leads {
 		s.book.heard(time.UnixMilli(s.relay.originMs()))
 	}
@@ -326,6 +327,7 @@ func (s *shard) append(ctx context.Context, row store.NewsRow) error {
 // again.
 func (s *shard) forget() {
 	s.prunes.Store(0)
+	s.unloaded.Store(true)
 	s.own = own{term: s.own.term, tuning: s.own.tuning, sweptAt: s.own.sweptAt}
 	s.book.forgetOwn()
 }

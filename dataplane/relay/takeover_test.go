@@ -73,3 +73,33 @@ func TestAShardTakesItsStoredCounts(t *testing.T) {
 		t.Errorf("three shards hold %d cells, want %d", s.Cells, n)
 	}
 }
+
+// All that is stored is read once by a relay that takes over, however many shards it has.
+func TestATakeoverReadsWhatIsStoredOnce(t *testing.T) {
+	const shards = 8
+	w := newWorld(t)
+	eu := w.addRegion("eu", w.clock, shards)
+	w.run(time.Second)
+	for i := range 80 {
+		eu.accept(eu.cell(fmt.Sprint("k", i), time.Hour), 50, 100)
+	}
+	w.run(10 * time.Second)
+	if err := eu.relay.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := w.counts.Stats().Imports
+	eu.relay = eu.newRelay("second")
+	w.run(time.Second)
+	if got := w.counts.Stats().Imports - before; got != 1 {
+		t.Errorf("%d imports for %d shards, want 1", got, shards)
+	}
+	if s := relay.Sizes(eu.relay); s.Cells != 80 {
+		t.Errorf("%d shards hold %d cells, want 80", shards, s.Cells)
+	}
+	for i := range 80 { // each shard heals its origin with its own
+		c := eu.cell(fmt.Sprint("k", i), time.Hour)
+		if got := relay.Stored(eu.relay, c); got != 50 {
+			t.Fatalf("%d of %v are known to be stored, want 50", got, c)
+		}
+	}
+}
