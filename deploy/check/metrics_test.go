@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql/parser"
 
 	"github.com/weirhq/weir/shared/servers"
@@ -102,7 +102,7 @@ func (p published) checkSelector(s *parser.VectorSelector) error {
 	for _, m := range s.LabelMatchers {
 		values, ok := known[m.Name]
 		switch {
-		case m.Name == labels.MetricName:
+		case m.Name == model.MetricNameLabel:
 		case !ok:
 			return fmt.Errorf("%s has no label %s", s.Name, m.Name)
 		case m.Name == "job":
