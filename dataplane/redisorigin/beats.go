@@ -83,8 +83,7 @@ func beatOrder(b *heartbeat.Beat) string {
 	return fmt.Sprintf("%d %d %d", max(0, b.StartedAtMs), max(0, b.SentAtMs), last)
 }
 
-// Beats implements store.RelayOrigin. What is no heartbeat is left out, and counted as garbage: it goes with the node's
-// next one, or when it has waited for too long.
+// Beats implements store.RelayOrigin. What is no heartbeat is dropped, and counted as garbage.
 func (h *Origin) Beats(ctx context.Context, shard, max int) ([]store.KeptBeat, error) {
 	s, err := h.shard(shard, 0, nil)
 	if err == nil && max < 1 {
@@ -93,27 +92,56 @@ func (h *Origin) Beats(ctx context.Context, shard, max int) ([]store.KeptBeat, e
 	if err != nil {
 		return nil, err
 	}
-	reply, err := s.beatsCall(ctx, beatsScript, max, store.NodeLiveFor.Microseconds()).Slice()
-	if err != nil {
-		return nil, fmt.Errorf("redisorigin: beats at %s: %w", s.where, err)
+	for range store.BeatsMax/max + 1 {
+		beats, junk, err := s.beats(ctx, max)
+		if err != nil {
+			return nil, fmt.Errorf("redisorigin: beats at %s: %w", s.where, err)
+		}
+		if len(beats) > 0 || junk == 0 {
+			return beats, nil
+		}
 	}
-	var beats []store.KeptBeat
+	return nil, nil
+}
+
+// beats takes some heartbeats, and drops as many as junk that are none.
+func (s *shard) beats(ctx context.Context, max int) (beats []store.KeptBeat, junk int, err error) {
+	reply, err := s.beatsCall(ctx, beatsScript, max, store.NodeLiveFor.Microseconds(), store.BeatBytesMax).Slice()
+	if err != nil {
+		return nil, 0, err
+	}
+	var drop []any
 	for r := (scriptReply{rest: reply}); len(r.rest) > 0; {
 		id, mark, waited, document, top := r.text(), r.text(), r.text(), r.text(), r.text()
 		if r.bad {
-			return nil, fmt.Errorf("redisorigin: beats at %s: %w", s.where, errStrangeReply)
+			return nil, 0, errStrangeReply
 		}
-		b, beatErr := unpackBeat(document, top)
-		n, markErr := strconv.ParseInt(mark, 10, 64)
-		age, ageErr := strconv.ParseInt(waited, 10, 64)
-		if err := errors.Join(beatErr, markErr, ageErr); err != nil || b.NodeID != id {
-			s.noteJunk(fmt.Errorf("redisorigin: %s: the heartbeat of %q: %w: %w", s.buckets[0].beatsKey, id, errJunk, err))
+		b, err := keptBeat(id, mark, waited, document, top)
+		if err != nil {
+			s.noteJunk(fmt.Errorf("redisorigin: %s: the heartbeat of %.80q: %w: %w", s.buckets[0].beatsKey, id, errJunk, err))
+			drop = append(drop, id, mark)
 			continue
 		}
-		b.Age = time.Duration(age) * time.Microsecond
-		beats = append(beats, store.KeptBeat{Beat: b, Mark: n})
+		beats = append(beats, b)
 	}
-	return beats, nil
+	if len(drop) > 0 {
+		err = s.beatsCall(ctx, storedScript, drop...).Err()
+	}
+	return beats, len(drop) / 2, err
+}
+
+func keptBeat(id, mark, waited, document, top string) (store.KeptBeat, error) {
+	b, err := unpackBeat(document, top)
+	n, markErr := strconv.ParseInt(mark, 10, 64)
+	age, ageErr := strconv.ParseInt(waited, 10, 64)
+	if err := errors.Join(err, markErr, ageErr); err != nil {
+		return store.KeptBeat{}, err
+	}
+	if b.NodeID != id {
+		return store.KeptBeat{}, fmt.Errorf("it is that of %.80q", b.NodeID)
+	}
+	b.Age = time.Duration(age) * time.Microsecond
+	return store.KeptBeat{Beat: b, Mark: n}, nil
 }
 
 // beatsCall runs a script on the heartbeats of a shard.

@@ -48,8 +48,8 @@ func TestREADMEsUserMayDoWhatIsNeeded(t *testing.T) {
 			t.Errorf("with the README's rights: %v", err)
 		}
 	}
-	for _, right := range []string{"eval", "get", "set", "pexpireat", "hmget", "hset", "pttl", "time",
-		"zadd", "zcard", "zrange", "zscore", "hdel", "zrandmember", "zrem", "zremrangebyscore", "scan", "publish", "subscribe", "del"} {
+	for _, right := range []string{"eval", "get", "set", "pexpireat", "hmget", "hset", "hstrlen", "pttl", "time",
+		"zadd", "zcard", "zrange", "zrevrangebyscore", "zscore", "hdel", "zrem", "zremrangebyscore", "scan", "publish", "subscribe", "del"} {
 		command(t, raw, "ACL", "SETUSER", "weir", "-"+right)
 		command(t, raw, "FLUSHALL")
 		command(t, raw, "ACL", "LOG", "RESET")

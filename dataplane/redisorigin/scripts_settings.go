@@ -17,16 +17,20 @@ var (
 )
 
 const (
-	// luaSettings takes the version that the reader has. It answers with the version, "" for none, the document if that
-	// is another one, how many nodes live, and how many milliseconds ago it was told.
+	// luaSettings takes the version that the reader has, how long a document may be, and the greatest age in milliseconds.
+	// It answers with the version, "" for none, the document if that is another one and not too long, its length, how many
+	// nodes live, and how many milliseconds ago it was told: the greatest age if that is no time, or a future one.
 	luaSettings = `
 local v = redis.call('HMGET', KEYS[1], 'v', 'n', 'at')
-if not v[1] then return {'', '', 0, 0} end
-local t = redis.call('TIME')
+if not v[1] then return {'', '', 0, 0, 0} end
+local t, most = redis.call('TIME'), tonumber(ARGV[3])
 local age = t[1] * 1000 + math.floor(t[2] / 1000) - (tonumber(v[3]) or 0)
-local d = ''
-if v[1] ~= ARGV[1] then d = redis.call('HMGET', KEYS[1], 'd')[1] or '' end
-return {v[1], d, tonumber(v[2]) or 0, age}
+if not (age >= -60000 and age < most) then age = most end
+local nodes = tonumber(v[2]) or 0
+if not (nodes >= 0 and nodes <= 1000000) then nodes = 0 end
+local d, long = '', redis.call('HSTRLEN', KEYS[1], 'd')
+if v[1] ~= ARGV[1] and long <= tonumber(ARGV[2]) then d = redis.call('HMGET', KEYS[1], 'd')[1] or '' end
+return {v[1], d, long, nodes, age}
 `
 
 	// luaTellSettings takes version, nodes, how many milliseconds to keep it and, unless the server may have it, the
@@ -41,7 +45,7 @@ redis.call('PEXPIREAT', KEYS[1], string.format('%.0f', now + ARGV[3]))
 return 1
 `
 
-	// luaBeats drops those that have waited for too long, some with each call.
+	// luaBeats drops those that have waited for too long, and those of the future, some with each call.
 	luaBeats = `
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -54,6 +58,8 @@ local function prune(keep)
 	for i = 1, #old, 2 do
 		if tonumber(old[i+1]) < now - keep then drop(old[i]) end
 	end
+	local future = string.format('(%.0f', now + keep)
+	for _, id in ipairs(redis.call('ZREVRANGEBYSCORE', KEYS[1], '+inf', future, 'LIMIT', 0, 100)) do drop(id) end
 end
 `
 
@@ -69,12 +75,13 @@ local function precedes(order, kept)
 	return tonumber(sent) < tonumber(keptSent)
 end
 prune(tonumber(ARGV[2]))
-local last = redis.call('ZRANGE', KEYS[1], -1, -1, 'WITHSCORES')[2]
+local latest = string.format('%.0f', now + ARGV[2])
+local last = redis.call('ZREVRANGEBYSCORE', KEYS[1], latest, '-inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
 local mark = math.max(now, (tonumber(last) or 0) + 1)
 local kept = 0
 for i = 3, #ARGV, 4 do
 	local id = ARGV[i]
-	if precedes(ARGV[i+3], redis.call('HGET', KEYS[2], 'o' .. id)) then kept = kept + 1
+	if precedes(ARGV[i+3], redis.call('HMGET', KEYS[2], 'o' .. id)[1]) then kept = kept + 1
 	elseif redis.call('ZSCORE', KEYS[1], id) or redis.call('ZCARD', KEYS[1]) < tonumber(ARGV[1]) then
 		redis.call('ZADD', KEYS[1], string.format('%.0f', mark), id)
 		redis.call('HSET', KEYS[2], 'b' .. id, ARGV[i+1], 'o' .. id, ARGV[i+3])
@@ -82,18 +89,21 @@ for i = 3, #ARGV, 4 do
 		mark, kept = mark + 1, kept + 1
 	end
 end
-for i = 1, 2 do redis.call('PEXPIREAT', KEYS[i], string.format('%.0f', (now + ARGV[2]) / 1000)) end
+for i = 1, 2 do redis.call('PEXPIREAT', KEYS[i], string.format('%.0f', math.floor((now + ARGV[2]) / 1000))) end
 return kept
 `
 
-	// luaTakeBeats takes how many at most, and for how many microseconds they are kept. It answers with id, mark,
-	// age in microseconds, document and top keys of each.
+	// luaTakeBeats takes how many at most, for how many microseconds they are kept, and how long one may be. It answers with
+	// id, mark, age in microseconds, document and top keys of each; of one that is too long both are empty.
 	luaTakeBeats = `
 prune(tonumber(ARGV[2]))
 local out = {}
 local ids = redis.call('ZRANGE', KEYS[1], 0, ARGV[1] - 1, 'WITHSCORES')
 for i = 1, #ids, 2 do
-	local v = redis.call('HMGET', KEYS[2], 'b' .. ids[i], 't' .. ids[i])
+	local v, b, t = {}, 'b' .. ids[i], 't' .. ids[i]
+	if redis.call('HSTRLEN', KEYS[2], b) + redis.call('HSTRLEN', KEYS[2], t) <= tonumber(ARGV[3]) then
+		v = redis.call('HMGET', KEYS[2], b, t)
+	end
 	local n = #out
 	local age = string.format('%.0f', math.max(0, now - tonumber(ids[i+1])))
 	out[n+1], out[n+2], out[n+3], out[n+4], out[n+5] = ids[i], ids[i+1], age, v[1] or '', v[2] or ''

@@ -44,19 +44,19 @@ func (s *shard) settings(ctx context.Context) (store.SettingsRows, error) {
 	}
 	known := s.origin.settings.lastRead()
 	key := s.buckets[0].settingsKey
-	reply, err := s.client.Eval(ctx, settingsScript, []string{key}, known.version).Slice()
+	reply, err := s.client.Eval(ctx, settingsScript, []string{key}, known.version, settingsPackedMax, settingsKept.Milliseconds()).Slice()
 	if err != nil {
 		return store.SettingsRows{}, fmt.Errorf("read the settings at %s: %s: %w", s.where, key, err)
 	}
 	r := scriptReply{rest: reply}
-	version, document, nodes, ageMs := r.text(), r.text(), r.int(), r.int()
+	version, document, bytes, nodes, ageMs := r.text(), r.text(), r.int(), r.int(), r.int()
 	switch err := r.end(); {
 	case err != nil:
 		return store.SettingsRows{}, fmt.Errorf("read the settings at %s: %s: %w", s.where, key, err)
 	case version == "":
 		return store.SettingsRows{}, store.ErrNoSettings
 	case version != known.version:
-		rows, err := settingsDocument{version, document}.unpack()
+		rows, err := settingsDocument{version, document}.unpack(bytes)
 		if err != nil {
 			return store.SettingsRows{}, fmt.Errorf("read the settings at %s: %s: %w", s.where, key, err)
 		}

@@ -129,10 +129,10 @@ func deflate(plain []byte) (string, error) {
 
 var errNoDocument = errors.New("holds no copy of the settings")
 
-// unpack is the inverse, and refuses what is no document.
-func (d settingsDocument) unpack() (store.SettingsRows, error) {
-	if len(d.bytes) > settingsPackedMax {
-		return store.SettingsRows{}, fmt.Errorf("%w: it has %d bytes (at most %d)", errNoDocument, len(d.bytes), settingsPackedMax)
+// unpack is the inverse, and refuses what is no document. One that is longer than it may be is not read.
+func (d settingsDocument) unpack(bytes int64) (store.SettingsRows, error) {
+	if bytes > settingsPackedMax {
+		return store.SettingsRows{}, fmt.Errorf("%w: it has %d bytes (at most %d)", errNoDocument, bytes, settingsPackedMax)
 	}
 	plain, err := io.ReadAll(io.LimitReader(flate.NewReader(strings.NewReader(d.bytes)), settingsBytesMax+1))
 	switch {

@@ -162,3 +162,88 @@ func TestHeartbeatsAreBounded(t *testing.T) {
 		t.Errorf("among 9,999 that are no heartbeats: %+v, %v", beats, err)
 	}
 }
+
+// What is no heartbeat is dropped: it keeps back none, however many there are and whenever they claim to have come.
+func TestStrangeHeartbeatsAreDropped(t *testing.T) {
+	server := servers.RedisForTest(t)
+	raw := rawClient(t, server.Addr())
+	h := openOrigin(t, "redis://"+server.Addr(), redisorigin.Options{})
+	now := time.Now().UnixMicro()
+	for name, plant := range map[string]func(){
+		"no documents": func() {
+			for i := range 2 * store.HeartbeatsMax {
+				command(t, raw, "ZADD", beatsKey, now+int64(i), fmt.Sprint("strange-", i))
+			}
+		},
+		"of another node": func() {
+			for i := range 2 * store.HeartbeatsMax {
+				command(t, raw, "ZADD", beatsKey, now+int64(i), fmt.Sprint("strange-", i))
+				command(t, raw, "HSET", beatKey, fmt.Sprint("bstrange-", i), `{"node":"YQ=="}`)
+			}
+		},
+		"too long": func() {
+			command(t, raw, "ZADD", beatsKey, now, "large")
+			command(t, raw, "HSET", beatKey, "blarge", `{"node":"bGFyZ2U=","build":"`+strings.Repeat("x", store.BeatBytesMax)+`"}`)
+		},
+		"top keys too long": func() {
+			command(t, raw, "ZADD", beatsKey, now, "large")
+			command(t, raw, "HSET", beatKey, "blarge", `{"node":"bGFyZ2U="}`, "tlarge", strings.Repeat("x", store.BeatBytesMax))
+		},
+		"of no time":        func() { command(t, raw, "ZADD", beatsKey, "+inf", "strange", now, "large") },
+		"of the far future": func() { command(t, raw, "ZADD", beatsKey, "1e300", "strange", now+1e12, "large") },
+		"of the far past":   func() { command(t, raw, "ZADD", beatsKey, "-inf", "strange", "-1e300", "large") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			command(t, raw, "FLUSHALL")
+			plant()
+			if err := h.Heartbeat(t.Context(), heartbeat.Beat{NodeID: "node", Region: "eu"}); err != nil {
+				t.Fatal(err)
+			}
+			kept, err := h.Beats(t.Context(), 0, store.HeartbeatsMax)
+			if err != nil || len(kept) != 1 || kept[0].NodeID != "node" {
+				t.Errorf("heartbeats of %d nodes, want that of one: %v", len(kept), err)
+			}
+			if err := h.Stored(t.Context(), 0, kept); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := raw.ZCard(t.Context(), beatsKey).Result(); n != 0 || err != nil {
+				t.Errorf("%d are left, %v", n, err)
+			}
+			if n, err := raw.HLen(t.Context(), beatKey).Result(); n != 0 || err != nil {
+				t.Errorf("%d fields are left, %v", n, err)
+			}
+		})
+	}
+}
+
+// A copy of the settings that is longer than one may be is not sent to nodes.
+func TestSettingsTooLongStayWhereTheyAre(t *testing.T) {
+	server := servers.RedisForTest(t)
+	raw := rawClient(t, server.Addr())
+	h := openOrigin(t, "redis://"+server.Addr(), redisorigin.Options{})
+	command(t, raw, "HSET", settingsKey, "v", "1", "n", "1", "at", "-1e300", "d", strings.Repeat("x", 32<<20+1))
+	before := netBytes(t, raw)
+	_, err := h.Settings(t.Context(), "eu")
+	if err == nil || !strings.Contains(err.Error(), "33554433 bytes (at most 33554432)") {
+		t.Errorf("a copy too long: %v", err)
+	}
+	if sent := netBytes(t, raw) - before; sent > 100_000 {
+		t.Errorf("%d bytes are sent", sent)
+	}
+}
+
+// The age of a copy is never less than it is, whatever its time.
+func TestAgeOfStrangeSettings(t *testing.T) {
+	server := servers.RedisForTest(t)
+	raw := rawClient(t, server.Addr())
+	h := openOrigin(t, "redis://"+server.Addr(), redisorigin.Options{})
+	if err := h.TellSettings(t.Context(), 0, manyOverrides(3)); err != nil {
+		t.Fatal(err)
+	}
+	for _, at := range []string{"-1e300", "-9e15", "1", "x", "9e15", "1e300", "inf", "nan"} {
+		command(t, raw, "HSET", settingsKey, "at", at, "n", "1e300")
+		if rows, err := h.Settings(t.Context(), "eu"); err != nil || rows.Age < 7*24*time.Hour {
+			t.Errorf("at %s the age is %v, %v", at, rows.Age, err)
+		}
+	}
+}

@@ -51,7 +51,7 @@
 // With Config.Settings the relay also carries what operators set to its origin, every SettingsInterval (5 s), and
 // the nodes' heartbeats back, up to 100 with one statement. So nodes need no way to MySQL, and its load follows
 // regions. While MySQL is out the origin's copy stays, and grows old: store.SettingsRows.Age. An origin that was
-// emptied is told them again with the next turn.
+// emptied is told them again with the next turn. Heartbeats that claim to be of another region are left out.
 //
 // # Peers
 //

@@ -53,8 +53,8 @@ func (r *Relay) tellSettings(ctx context.Context, now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// storeBeats stores what nodes have said, some at a time. A node says more within the interval; what is stored twice
-// does no harm.
+// storeBeats stores what nodes of the region have said, some at a time. A node says more within the interval; what is
+// stored twice does no harm.
 func (s *shard) storeBeats(ctx context.Context) error {
 	var refused error
 	for range store.BeatsMax / store.HeartbeatsMax {
@@ -65,7 +65,11 @@ func (s *shard) storeBeats(ctx context.Context) error {
 		if len(kept) == 0 {
 			break
 		}
-		err = s.relay.cfg.Settings.Heartbeat(ctx, wordsOf(kept)...)
+		beats, strange := s.beatsOf(kept)
+		err = s.relay.cfg.Settings.Heartbeat(ctx, beats...)
+		if strange != nil && refused == nil {
+			refused = strange
+		}
 		switch {
 		case errors.Is(err, store.ErrRefused): // some; all others are stored
 			refused = errors.Join(refused, err)
@@ -95,10 +99,15 @@ func (r *Relay) storeLastBeats(ctx context.Context) {
 	}
 }
 
-func wordsOf(kept []store.KeptBeat) []heartbeat.Beat {
-	beats := make([]heartbeat.Beat, len(kept))
-	for i, b := range kept {
-		beats[i] = b.Beat
+// beatsOf are the heartbeats of nodes of the own region, and why others are left out: a region speaks for itself alone.
+func (s *shard) beatsOf(kept []store.KeptBeat) (beats []heartbeat.Beat, strange error) {
+	for _, b := range kept {
+		if own := s.relay.cfg.Region; b.Region == own {
+			beats = append(beats, b.Beat)
+		} else if strange == nil {
+			strange = fmt.Errorf("%w: heartbeats at shard %d: %.80q says that its region is %.80q, and this is %q", store.ErrRefused,
+				s.index, b.NodeID, b.Region, own)
+		}
 	}
-	return beats
+	return beats, strange
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -198,4 +199,34 @@ func TestLoopsCarrySettings(t *testing.T) {
 			t.Errorf("%d reads of settings in 7 s", n)
 		}
 	})
+}
+
+// A region's origin has heartbeats of that region: nodes that claim to be of another one are left out, and keep back none.
+func TestHeartbeatsOfOtherRegionsAreLeftOut(t *testing.T) {
+	r := carrier(t, 1)
+	for i := range 3 * store.HeartbeatsMax {
+		beat := heartbeat.Beat{NodeID: fmt.Sprint("node-", i), Region: "us"}
+		if i%50 == 0 {
+			beat.Region = "eu"
+		}
+		if err := r.origin.Heartbeat(context.Background(), beat); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := r.relay.Step(context.Background())
+	if !errors.Is(err, store.ErrRefused) || !strings.Contains(err.Error(), `"node-1" says that its region is "us"`) {
+		t.Errorf("heartbeats of us: %v", err)
+	}
+	beats := r.counts.Beats()
+	for _, b := range beats {
+		if b.Region != "eu" {
+			t.Errorf("%q of %q is stored by a relay of eu", b.NodeID, b.Region)
+		}
+	}
+	if len(beats) != 6 {
+		t.Errorf("%d nodes of eu are known, want 6", len(beats))
+	}
+	if kept, err := r.origin.Beats(context.Background(), 0, 9); err != nil || len(kept) > 0 {
+		t.Errorf("%d heartbeats wait, %v", len(kept), err)
+	}
 }
