@@ -44,6 +44,27 @@ func TestTheDocumentationNamesFilesThatExist(t *testing.T) {
 	}
 }
 
+// The code of README.md is that of Example_stores, which compiles.
+func TestREADMEsCodeIsTheExamples(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := os.ReadFile("readme_stores_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(readme, -1)
+	if len(blocks) != 2 {
+		t.Errorf("README.md has %d blocks of Go", len(blocks))
+	}
+	for _, block := range blocks {
+		if !strings.Contains(string(example), string(block[1])) {
+			t.Errorf("not in readme_stores_test.go:\n%s", block[1])
+		}
+	}
+}
+
 func testsOfTheRepository(t *testing.T) map[string]bool {
 	t.Helper()
 	exist, declared := map[string]bool{}, regexp.MustCompile(`(?m)^func (Test\w+)\(`)
