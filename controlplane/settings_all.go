@@ -13,6 +13,8 @@ func (s *Settings) AllOverrides(ctx context.Context, after OverrideName) (overri
 
 // AllNamespaces are those of all workspaces that have settings behind one, at most PageMax, by workspace and name; more
 // tells whether there are others behind them.
-func (s *Settings) AllNamespaces(ctx context.Context, afterWorkspace, afterNamespace string) (namespaces []Namespace, more bool, err error) {
+func (s *Settings) AllNamespaces(
+	ctx context.Context, afterWorkspace, afterNamespace string,
+) (namespaces []Namespace, more bool, err error) {
 	return page(s.store.AllNamespaces(ctx, afterWorkspace, afterNamespace, PageMax+1))
 }

@@ -9,7 +9,9 @@ import (
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
 )
 
-func (s *service) ListAllOverrides(ctx context.Context, req *connect.Request[controlv1.ListAllOverridesRequest]) (*connect.Response[controlv1.ListAllOverridesResponse], error) {
+func (s *service) ListAllOverrides(
+	ctx context.Context, req *connect.Request[controlv1.ListAllOverridesRequest],
+) (*connect.Response[controlv1.ListAllOverridesResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	overrides, more, err := s.Settings.AllOverrides(ctx, controlplane.OverrideName{
@@ -25,7 +27,9 @@ func (s *service) ListAllOverrides(ctx context.Context, req *connect.Request[con
 	return connect.NewResponse(answer), nil
 }
 
-func (s *service) ListAllNamespaces(ctx context.Context, req *connect.Request[controlv1.ListAllNamespacesRequest]) (*connect.Response[controlv1.ListAllNamespacesResponse], error) {
+func (s *service) ListAllNamespaces(
+	ctx context.Context, req *connect.Request[controlv1.ListAllNamespacesRequest],
+) (*connect.Response[controlv1.ListAllNamespacesResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	namespaces, more, err := s.Settings.AllNamespaces(ctx, req.Msg.GetAfterWorkspace(), req.Msg.GetAfterNamespace())

@@ -10,9 +10,12 @@ import (
 )
 
 // AllOverrides are at most rows of all namespaces' behind one, by workspace, namespace and pattern.
-func (s *Store) AllOverrides(ctx context.Context, after controlplane.OverrideName, rows int) ([]controlplane.Override, error) {
+func (s *Store) AllOverrides(
+	ctx context.Context, after controlplane.OverrideName, rows int,
+) ([]controlplane.Override, error) {
 	found, err := s.queries.OverrideListAll(ctx, controlplanedb.OverrideListAllParams{
-		AfterWorkspace: []byte(after.Workspace), AfterNamespace: []byte(after.Namespace), AfterPattern: []byte(after.Pattern), Limit: int32(rows),
+		AfterWorkspace: []byte(after.Workspace), AfterNamespace: []byte(after.Namespace),
+		AfterPattern: []byte(after.Pattern), Limit: int32(rows),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list all overrides: %w", explain(err))
@@ -21,7 +24,9 @@ func (s *Store) AllOverrides(ctx context.Context, after controlplane.OverrideNam
 }
 
 // AllNamespaces are at most rows of all workspaces' behind one, by workspace and name.
-func (s *Store) AllNamespaces(ctx context.Context, afterWorkspace, afterNamespace string, rows int) ([]controlplane.Namespace, error) {
+func (s *Store) AllNamespaces(
+	ctx context.Context, afterWorkspace, afterNamespace string, rows int,
+) ([]controlplane.Namespace, error) {
 	found, err := s.queries.NamespaceListAll(ctx, controlplanedb.NamespaceListAllParams{
 		AfterWorkspace: []byte(afterWorkspace), AfterNamespace: []byte(afterNamespace), Limit: int32(rows),
 	})
@@ -35,7 +40,8 @@ func overridesOf(rows []controlplanedb.RatelimitOverride) (overrides []controlpl
 	for _, r := range rows {
 		overrides = append(overrides, controlplane.Override{
 			Workspace: string(r.WorkspaceID), Namespace: string(r.Namespace), Pattern: string(r.Pattern),
-			Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow, UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
+			Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow,
+			UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
 		})
 	}
 	return overrides
@@ -45,7 +51,8 @@ func namespacesOf(rows []controlplanedb.RatelimitNamespace) (namespaces []contro
 	for _, r := range rows {
 		namespaces = append(namespaces, controlplane.Namespace{
 			Workspace: string(r.WorkspaceID), Namespace: string(r.Namespace), Shadow: r.Shadow,
-			Mode: r.Mode, Outage: r.Outage, Headroom: r.Headroom, Estimate: r.Estimate, UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
+			Mode: r.Mode, Outage: r.Outage, Headroom: r.Headroom, Estimate: r.Estimate,
+			UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
 		})
 	}
 	return namespaces

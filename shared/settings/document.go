@@ -10,7 +10,7 @@
 //	  - {workspace: "acme", namespace: "api", mode: exact, outage: open, headroom: kick, shadow: true}
 //	  - {workspace: "acme", namespace: "ai", mode: estimate, estimate: "{\"preset\":\"posthog\"}"}
 //	overrides:
-//	  - {workspace: "acme", namespace: "api", pattern: "user_*", limit: 100, duration_ms: 60000, candidate: 60, shadow: true}
+//	  - {workspace: "acme", namespace: "api", pattern: "user_*", limit: 100, duration_ms: 60000, shadow: true}
 //
 // Parse is strict: a field that is unknown, there twice or out of its bounds is an error that names its
 // place. Resets of keys are events, not settings, and are not part of it.
@@ -85,7 +85,8 @@ func CompareNamespaces(a, b Namespace) int {
 
 // CompareOverrides orders by workspace, namespace and pattern.
 func CompareOverrides(a, b Override) int {
-	return cmp.Or(cmp.Compare(a.Workspace, b.Workspace), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pattern, b.Pattern))
+	return cmp.Or(cmp.Compare(a.Workspace, b.Workspace), cmp.Compare(a.Namespace, b.Namespace),
+		cmp.Compare(a.Pattern, b.Pattern))
 }
 
 // TuningOf is the tuning of a region: its own, or the fleet's, or the default.

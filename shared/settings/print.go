@@ -85,7 +85,10 @@ func sortedLines[T any](w *writer, items []T, compare func(a, b T) int, members 
 }
 
 func (n Namespace) members() []member {
-	m := []member{quoted("workspace", n.Workspace), quoted("namespace", n.Namespace), quoted("mode", n.Mode), quoted("outage", n.Outage), quoted("headroom", n.Headroom)}
+	m := []member{
+		quoted("workspace", n.Workspace), quoted("namespace", n.Namespace),
+		quoted("mode", n.Mode), quoted("outage", n.Outage), quoted("headroom", n.Headroom),
+	}
 	if n.Shadow {
 		m = append(m, member{"shadow", []byte("true")})
 	}
@@ -96,7 +99,10 @@ func (n Namespace) members() []member {
 }
 
 func (o Override) members() []member {
-	m := []member{quoted("workspace", o.Workspace), quoted("namespace", o.Namespace), quoted("pattern", o.Pattern), number("limit", o.Limit)}
+	m := []member{
+		quoted("workspace", o.Workspace), quoted("namespace", o.Namespace), quoted("pattern", o.Pattern),
+		number("limit", o.Limit),
+	}
 	if o.DurationMs != 0 {
 		m = append(m, number("duration_ms", o.DurationMs))
 	}

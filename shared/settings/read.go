@@ -99,7 +99,8 @@ func (r *reader) namespace(item *yaml.Node, at place) {
 func (r *reader) override(item *yaml.Node, at place) {
 	var o Override
 	r.lines.overrides = append(r.lines.overrides, at.line)
-	r.fields(item, at, []string{"workspace", "namespace", "pattern", "limit"}, func(field string, value *yaml.Node, at place) bool {
+	required := []string{"workspace", "namespace", "pattern", "limit"}
+	r.fields(item, at, required, func(field string, value *yaml.Node, at place) bool {
 		switch field {
 		case "workspace":
 			o.Workspace = r.text(value, at)

@@ -42,7 +42,8 @@ func (d *Document) checkOverrides(p *problems, at lines, leaky map[space]bool) {
 		}
 		first[name] = i
 		if o.Candidate != 0 && leaky[space{o.Workspace, o.Namespace}] {
-			p.add(here.of("candidate"), "is %d (0 in a namespace that estimates with a leaky drain: what has drained depends on the limit)", o.Candidate)
+			p.add(here.of("candidate"), "is %d (0 in a namespace that estimates with a leaky drain: "+
+				"what has drained depends on the limit)", o.Candidate)
 		}
 	}
 }

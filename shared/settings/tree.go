@@ -100,7 +100,9 @@ func (r *jsonReader) inside(n *yaml.Node, depth int) error {
 }
 
 // fields calls set for each field of a mapping; it answers false to one that it does not know.
-func (r *reader) fields(n *yaml.Node, at place, required []string, set func(field string, value *yaml.Node, at place) bool) {
+func (r *reader) fields(
+	n *yaml.Node, at place, required []string, set func(field string, value *yaml.Node, at place) bool,
+) {
 	if n.Kind != yaml.MappingNode {
 		if at == (place{}) {
 			at = place{field: "the document", line: n.Line}
@@ -156,7 +158,8 @@ func (p place) on(line int) place {
 
 // text takes a scalar as it is written, so that a namespace called on or 007 keeps its name.
 func (r *reader) text(n *yaml.Node, at place) string {
-	if n.Kind != yaml.ScalarNode || !slices.Contains([]string{"!!str", "!!int", "!!float", "!!bool", "!!timestamp"}, n.Tag) {
+	written := []string{"!!str", "!!int", "!!float", "!!bool", "!!timestamp"}
+	if n.Kind != yaml.ScalarNode || !slices.Contains(written, n.Tag) {
 		r.add(at, "is not a text")
 		return ""
 	}
@@ -192,7 +195,7 @@ func appendJSON(b []byte, n *yaml.Node, depth int) (_ []byte, err error) {
 	default:
 		return nil, errors.New("an alias")
 	}
-	begin, end, between := byte('['), byte(']'), byte(',')
+	begin, end := byte('['), byte(']')
 	if n.Kind == yaml.MappingNode {
 		begin, end = '{', '}'
 	}
@@ -204,13 +207,12 @@ func appendJSON(b []byte, n *yaml.Node, depth int) (_ []byte, err error) {
 		if b, err = appendJSON(b, child, depth+1); err != nil {
 			return nil, err
 		}
-		if n.Kind == yaml.MappingNode && i%2 == 0 {
-			between = ':'
-		} else {
-			between = ','
-		}
-		if i+1 < len(n.Content) {
-			b = append(b, between)
+		switch {
+		case i+1 == len(n.Content):
+		case n.Kind == yaml.MappingNode && i%2 == 0:
+			b = append(b, ':')
+		default:
+			b = append(b, ',')
 		}
 	}
 	return append(b, end), nil
@@ -218,11 +220,11 @@ func appendJSON(b []byte, n *yaml.Node, depth int) (_ []byte, err error) {
 
 // appendScalar quotes what is no number: a number that is only YAML's, as 0x10, is no JSON and will be refused.
 func appendScalar(b []byte, n *yaml.Node) []byte {
-	if n.Tag == "!!int" || n.Tag == "!!float" || n.Tag == "!!null" {
-		if n.Tag == "!!null" {
-			return append(b, "null"...)
-		}
+	switch n.Tag {
+	case "!!int", "!!float":
 		return append(b, n.Value...)
+	case "!!null":
+		return append(b, "null"...)
 	}
 	return appendQuoted(b, n.Value)
 }

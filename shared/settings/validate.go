@@ -138,7 +138,8 @@ func (o *Override) check(p *problems, at place) {
 	if o.Limit < 0 || o.Limit > window.LimitMax {
 		p.add(at.of("limit"), "is %d (0 to %d; 0 blocks)", o.Limit, int64(window.LimitMax))
 	}
-	if least, most := window.DurationMin.Milliseconds(), window.DurationMax.Milliseconds(); o.DurationMs != 0 && (o.DurationMs < least || o.DurationMs > most) {
+	least, most := window.DurationMin.Milliseconds(), window.DurationMax.Milliseconds()
+	if o.DurationMs != 0 && (o.DurationMs < least || o.DurationMs > most) {
 		p.add(at.of("duration_ms"), "is %d (0, or %d to %d)", o.DurationMs, least, most)
 	}
 	if o.Candidate < 0 || o.Candidate > window.LimitMax {

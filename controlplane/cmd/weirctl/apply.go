@@ -34,7 +34,8 @@ func (a applyAll) Run(c *call) error {
 		return err
 	}
 	if a.Reason == "" && !a.DryRun {
-		return &told{errors.New("--reason is missing: it goes to the audit log with each change"), exitUsage, "See weirctl apply --help."}
+		return &told{errors.New("--reason is missing: it goes to the audit log with each change"), exitUsage,
+			"See weirctl apply --help."}
 	}
 	document, err := readDocument(a.File)
 	if err != nil {
@@ -66,7 +67,8 @@ func (a applyAll) report(c *call, p plan, tuned []tuningDifference, done int) er
 		encoder := json.NewEncoder(c.stdout)
 		encoder.SetEscapeHTML(false)
 		encoder.SetIndent("", "  ")
-		return encoder.Encode(applied{slices.Concat([]*change{}, p.changes), p.kept, slices.Concat([]tuningDifference{}, tuned)})
+		all, differing := slices.Concat([]*change{}, p.changes), slices.Concat([]tuningDifference{}, tuned) // never null
+		return encoder.Encode(applied{all, p.kept, differing})
 	case len(p.changes) == 0:
 		head(c.stdout, "nothing to change")
 	case a.DryRun:
@@ -94,7 +96,8 @@ func writePlan(w io.Writer, p plan, tuned []tuningDifference) {
 		head(w, "%s not in the document stay as they are; --prune deletes them", plural(int64(p.kept), "setting"))
 	}
 	for _, t := range tuned {
-		head(w, "! tuning of %s: %s; apply leaves tuning as it is, and this rolls it out:\n  %s", plain(t.Region), differences(t.Changes), plain(t.Command))
+		head(w, "! tuning of %s: %s; apply leaves tuning as it is, and this rolls it out:\n  %s",
+			plain(t.Region), differences(t.Changes), plain(t.Command))
 	}
 }
 
@@ -121,7 +124,9 @@ func (p plan) partial(c *call, done int, err error) error {
 	}
 	code, _ := explain(c.ctx, err, "", "apply")
 	return &told{
-		fmt.Errorf("%d of %s are applied, and the next one failed: %s: %s", done, plural(int64(len(p.changes)), "change"), p.changes[done].line(), text),
-		code, "Correct the cause and run it again: what is applied already stays as it is. What failed may still happen: see weirctl audit.",
+		fmt.Errorf("%d of %s are applied, and the next one failed: %s: %s",
+			done, plural(int64(len(p.changes)), "change"), p.changes[done].line(), text),
+		code, "Correct the cause and run it again: what is applied already stays as it is. " +
+			"What failed may still happen: see weirctl audit.",
 	}
 }

@@ -103,12 +103,15 @@ func changeOfNamespace(n settings.Namespace, was *controlv1.Namespace) *change {
 	return &change{
 		Action: action, Subject: fmt.Sprintf("namespace %s/%s", n.Workspace, n.Namespace),
 		Text: differences([]pair{
-			{"mode", before.Mode, n.Mode}, {"outage", before.Outage, n.Outage}, {"headroom", before.Headroom, n.Headroom},
-			{"shadow", strconv.FormatBool(before.Shadow), strconv.FormatBool(n.Shadow)}, {"estimate", orNone(before.Estimate), orNone(n.Estimate)},
+			{"mode", before.Mode, n.Mode}, {"outage", before.Outage, n.Outage},
+			{"headroom", before.Headroom, n.Headroom},
+			{"shadow", strconv.FormatBool(before.Shadow), strconv.FormatBool(n.Shadow)},
+			{"estimate", orNone(before.Estimate), orNone(n.Estimate)},
 		}),
 		do: func(c *call, actor, reason string) error {
 			_, err := timely(c, c.settings.SetNamespace, &controlv1.SetNamespaceRequest{
-				Actor: actor, Reason: reason, Workspace: n.Workspace, Namespace: n.Namespace, IfUpdatedAtMs: &seenMs,
+				Actor: actor, Reason: reason, IfUpdatedAtMs: &seenMs,
+				Workspace: n.Workspace, Namespace: n.Namespace,
 				Shadow: &n.Shadow, Mode: &n.Mode, Outage: &n.Outage, Headroom: &n.Headroom, Estimate: &n.Estimate,
 			})
 			return err
@@ -119,21 +122,23 @@ func changeOfNamespace(n settings.Namespace, was *controlv1.Namespace) *change {
 // changeOfOverride is nil where nothing changes; was is nil where there is none.
 func changeOfOverride(o settings.Override, was *controlv1.Override) *change {
 	seenMs := was.GetUpdatedAtMs()
-	made := &change{Action: "add", Subject: overrideSubject(o), Text: overrideWords(&controlv1.Override{Limit: o.Limit, DurationMs: o.DurationMs, Candidate: o.Candidate, Shadow: o.Shadow})}
+	next := &controlv1.Override{Limit: o.Limit, DurationMs: o.DurationMs, Candidate: o.Candidate, Shadow: o.Shadow}
+	made := &change{Action: "add", Subject: overrideSubject(o), Text: overrideWords(next)}
 	if was != nil {
 		if overrideOf(was) == o {
 			return nil
 		}
-		next := &controlv1.Override{Limit: o.Limit, DurationMs: o.DurationMs, Candidate: o.Candidate}
 		made.Action = "change"
 		made.Text = differences([]pair{
 			{"limit", overrideLimit(was), overrideLimit(next)}, {"window", overrideWindow(was), overrideWindow(next)},
-			{"candidate", digits(was.GetCandidate()), digits(o.Candidate)}, {"shadow", strconv.FormatBool(was.GetShadow()), strconv.FormatBool(o.Shadow)},
+			{"candidate", digits(was.GetCandidate()), digits(o.Candidate)},
+			{"shadow", strconv.FormatBool(was.GetShadow()), strconv.FormatBool(o.Shadow)},
 		})
 	}
 	made.do = func(c *call, actor, reason string) error {
 		_, err := timely(c, c.settings.ChangeOverride, &controlv1.ChangeOverrideRequest{
-			Actor: actor, Reason: reason, Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern, IfUpdatedAtMs: &seenMs,
+			Actor: actor, Reason: reason, IfUpdatedAtMs: &seenMs,
+			Workspace: o.Workspace, Namespace: o.Namespace, Pattern: o.Pattern,
 			Limit: &o.Limit, DurationMs: &o.DurationMs, Candidate: &o.Candidate, Shadow: &o.Shadow,
 		})
 		return err
@@ -146,7 +151,8 @@ func deletionOf(o *controlv1.Override) *change {
 		Action: "delete", Subject: overrideSubject(overrideOf(o)), Text: overrideWords(o),
 		do: func(c *call, actor, reason string) error {
 			_, err := timely(c, c.settings.DeleteOverride, &controlv1.DeleteOverrideRequest{
-				Actor: actor, Reason: reason, Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(),
+				Actor: actor, Reason: reason,
+				Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(),
 			})
 			return err
 		},

@@ -34,7 +34,8 @@ func (e exportAll) Run(c *call) error {
 	}
 	text, err := form()
 	if err != nil {
-		return &told{err, exitFailure, "Correct what is stored with weirctl override or weirctl namespace, or delete some of it."}
+		return &told{err, exitFailure,
+			"Correct what is stored with weirctl override or weirctl namespace, or delete some of it."}
 	}
 	if e.Output == "" {
 		_, err = c.stdout.Write(text)
@@ -43,7 +44,8 @@ func (e exportAll) Run(c *call) error {
 	if err := replaceFile(e.Output, text); err != nil {
 		return &told{err, exitFailure, "Name a file that can be written with -o."}
 	}
-	_, _ = fmt.Fprintf(c.stderr, "%s: %s, %s\n", e.Output, plural(int64(len(document.Namespaces)), "namespace"), plural(int64(len(document.Overrides)), "override"))
+	namespaces, overrides := int64(len(document.Namespaces)), int64(len(document.Overrides))
+	_, _ = fmt.Fprintf(c.stderr, "%s: %s, %s\n", e.Output, plural(namespaces, "namespace"), plural(overrides, "override"))
 	return nil
 }
 
@@ -76,44 +78,63 @@ func (c *call) stored() (all stored, err error) {
 		return all, err
 	}
 	all.tunings = tunings.GetTunings()
+	if all.namespaces, err = c.allNamespaces(); err != nil {
+		return all, err
+	}
+	all.overrides, err = c.allOverrides()
+	return all, err
+}
+
+func (c *call) allNamespaces() (all []*controlv1.Namespace, err error) {
 	for more, last := true, new(controlv1.Namespace); more; {
-		page, err := timely(c, c.settings.ListAllNamespaces, &controlv1.ListAllNamespacesRequest{AfterWorkspace: last.GetWorkspace(), AfterNamespace: last.GetNamespace()})
+		page, err := timely(c, c.settings.ListAllNamespaces, &controlv1.ListAllNamespacesRequest{
+			AfterWorkspace: last.GetWorkspace(), AfterNamespace: last.GetNamespace(),
+		})
 		if err != nil {
-			return all, err
+			return nil, err
 		}
 		for _, n := range page.GetNamespaces() {
-			if settings.CompareNamespaces(namespaceOf(last), namespaceOf(n)) >= 0 || len(all.namespaces) >= settings.NamespacesMax {
-				return all, notListed("namespaces", settings.NamespacesMax)
+			later := settings.CompareNamespaces(namespaceOf(last), namespaceOf(n)) < 0
+			if !later || len(all) >= settings.NamespacesMax {
+				return nil, notListed("namespaces", settings.NamespacesMax)
 			}
-			all.namespaces, last = append(all.namespaces, n), n
+			all, last = append(all, n), n
 		}
-		more = page.GetHasMore()
+		more = page.GetHasMore() && len(page.GetNamespaces()) > 0
 	}
+	return all, nil
+}
+
+func (c *call) allOverrides() (all []*controlv1.Override, err error) {
 	for more, last := true, new(controlv1.Override); more; {
 		page, err := timely(c, c.settings.ListAllOverrides, &controlv1.ListAllOverridesRequest{
 			AfterWorkspace: last.GetWorkspace(), AfterNamespace: last.GetNamespace(), AfterPattern: last.GetPattern(),
 		})
 		if err != nil {
-			return all, err
+			return nil, err
 		}
 		for _, o := range page.GetOverrides() {
-			if settings.CompareOverrides(overrideOf(last), overrideOf(o)) >= 0 || len(all.overrides) >= settings.OverridesMax {
-				return all, notListed("overrides", settings.OverridesMax)
+			later := settings.CompareOverrides(overrideOf(last), overrideOf(o)) < 0
+			if !later || len(all) >= settings.OverridesMax {
+				return nil, notListed("overrides", settings.OverridesMax)
 			}
-			all.overrides, last = append(all.overrides, o), o
+			all, last = append(all, o), o
 		}
-		more = page.GetHasMore()
+		more = page.GetHasMore() && len(page.GetOverrides()) > 0
 	}
 	return all, nil
 }
 
 // notListed is about names that are not UTF-8, which the API cannot tell, or too many of them.
 func notListed(what string, most int) error {
-	return &told{fmt.Errorf("the %s cannot be listed as a document: their names are no text, or there are more than %s", what, digits(int64(most))), exitFailure, "See weirctl namespace list and weirctl override list."}
+	return &told{fmt.Errorf("the %s cannot be listed as a document: their names are no text, or there are more than %s",
+		what, digits(int64(most))), exitFailure, "See weirctl namespace list and weirctl override list."}
 }
 
 // timely makes one call of many, with a time limit of its own.
-func timely[I, O any](c *call, do func(context.Context, *connect.Request[I]) (*connect.Response[O], error), request *I) (*O, error) {
+func timely[I, O any](
+	c *call, do func(context.Context, *connect.Request[I]) (*connect.Response[O], error), request *I,
+) (*O, error) {
 	ctx, cancel := context.WithTimeout(c.patient, callTimeout)
 	defer cancel()
 	answer, err := do(ctx, connect.NewRequest(request))
@@ -155,9 +176,15 @@ func (s stored) document() (*settings.Document, error) {
 }
 
 func namespaceOf(n *controlv1.Namespace) settings.Namespace {
-	return settings.Namespace{Workspace: n.GetWorkspace(), Namespace: n.GetNamespace(), Shadow: n.GetShadow(), Mode: n.GetMode(), Outage: n.GetOutage(), Headroom: n.GetHeadroom(), Estimate: n.GetEstimate()}
+	return settings.Namespace{
+		Workspace: n.GetWorkspace(), Namespace: n.GetNamespace(), Shadow: n.GetShadow(),
+		Mode: n.GetMode(), Outage: n.GetOutage(), Headroom: n.GetHeadroom(), Estimate: n.GetEstimate(),
+	}
 }
 
 func overrideOf(o *controlv1.Override) settings.Override {
-	return settings.Override{Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(), Limit: o.GetLimit(), DurationMs: o.GetDurationMs(), Candidate: o.GetCandidate(), Shadow: o.GetShadow()}
+	return settings.Override{
+		Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(),
+		Limit: o.GetLimit(), DurationMs: o.GetDurationMs(), Candidate: o.GetCandidate(), Shadow: o.GetShadow(),
+	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/weirhq/weir/shared/tuning"
 )
 
-// settingsFile is where a node without MySQL and Redis has its settings from. One that is nil has none to drive or reload.
+// settingsFile is where a node without MySQL and Redis has its settings from. A nil one has nothing to drive or reload.
 type settingsFile struct {
 	*reload.Files // Check reads the file again, and keeps the settings in force if it is at fault
 
