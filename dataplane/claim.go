@@ -102,6 +102,7 @@ func (l *Limiter) claimOnce(sh *shard, waiting []*cell.Claim) (later []*cell.Cla
 		lost[i] = l.claimed(c, &answer, now)
 	}
 	if err == nil && len(reply.Totals) >= len(lost) {
+		sh.epochs.heard(claims[0].Cell, &reply.Totals[0])
 		l.lostAll(sh, lost, reply.Totals, func(i int) *cell.Entry { return going[i].Entry })
 	}
 	for _, c := range going {

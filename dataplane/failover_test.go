@@ -122,6 +122,39 @@ func TestAFailoverThatTakesLongLosesNothing(t *testing.T) {
 	})
 }
 
+// A node all of whose keys are silent finds that the origin has lost its counts, and restores what it has accepted.
+func TestASilentNodeRestoresAnEmptiedOrigin(t *testing.T) {
+	for name, row := range map[string]store.NamespaceRow{
+		"exact":             {},
+		"estimate":          {Mode: "estimate"},
+		"waits for a share": {Headroom: "wait"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				row.Workspace, row.Namespace = "acme", "api"
+				w.counts.SetNamespaces(row)
+				f := &failover{w.node("eu", "a"), w}
+				for range 10 {
+					f.take("k", 10, 100)
+				}
+				for range 2 { // once for each epoch
+					f.pass(2 * time.Second)
+					w.origin("eu").Wipe()
+					f.pass(2 * time.Second)
+					total := int64(0)
+					for _, count := range totals(w.origin("eu")) {
+						total += count
+					}
+					if total != 100 {
+						t.Errorf("the emptied origin has %d, want the 100 that the node has accepted", total)
+					}
+				}
+			})
+		})
+	}
+}
+
 // A chunk whose answer was lost is applied once, however long its node is cut off, while its windows last; after a day it
 // may be applied again. What that node had on its way then counts twice, and nothing else does.
 func TestAChunkIsRememberedWhileItsWindowsLast(t *testing.T) {

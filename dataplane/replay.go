@@ -127,7 +127,10 @@ func (l *Limiter) deliver(ctx context.Context, sh *shard, s *stream,
 		lost = append(lost, epoch)
 	}
 	l.lostAll(sh, lost, reply.Totals, func(i int) *cell.Entry { return c.entries[i] })
-	l.metrics.replayedCells.Add(int64(len(c.costs) - len(failed)))
+	if n := len(c.entries); n > 0 {
+		sh.epochs.heard(c.costs[n-1].Cell, &reply.Totals[n-1])
+	}
+	l.metrics.replayedCells.Add(int64(len(c.entries) - len(failed)))
 	return failed, refused, nil
 }
 

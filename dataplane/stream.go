@@ -33,7 +33,7 @@ func (s *stream) init(calls *breaker.Breaker) { s.id, s.calls = rand.Uint64()|1,
 // chunk is one call's worth.
 type chunk struct {
 	costs   []store.Cost
-	entries []*cell.Entry // of costs, in their order
+	entries []*cell.Entry // of costs, in their order; of a probe none
 	stale   []*cell.Entry // whose previous cell should be read once more
 	number  int64         // 0: it was not sent yet
 }
@@ -74,7 +74,7 @@ func (l *Limiter) ship(ctx context.Context, sh *shard, s *stream, c *chunk) (sto
 		return reply, err
 	}
 	s.pending, s.sentAt = nil, time.Now()
-	if len(c.costs) > 0 {
+	if len(c.entries) > 0 {
 		s.costsAt = s.sentAt
 	}
 	s.pendingCost.Store(0)
@@ -96,7 +96,11 @@ func (l *Limiter) idle(ctx context.Context, sh *shard, s *stream) error {
 	if time.Since(s.sentAt) < idleEvery || s.pending != nil {
 		return nil
 	}
-	_, err := l.ship(ctx, sh, s, &chunk{})
+	c := &chunk{costs: sh.epochs.probes()}
+	reply, err := l.ship(ctx, sh, s, c)
+	if err == nil && len(c.costs) > 0 {
+		l.probed(sh, c.costs[0], reply.Totals[0].Epoch)
+	}
 	return err
 }
 

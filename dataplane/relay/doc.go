@@ -116,8 +116,8 @@
 // ratelimit_window_counts stays the durable counter: one component for each region and cell, merged by maximum. The
 // relay writes, every 5 s, totals from half of the limit on (or the floor, if that is higher) that have grown by 25
 // steps or reached their limit: see StoreFloor. It is read when a relay takes over, once for all its shards, and by
-// operators who query the table. A row that the store refuses for good is logged and counted (weir_relay_refused_counts_total), and not tried
-// again; news carries its count all the same.
+// operators who query the table. A row that the store refuses for good is logged and counted
+// (weir_relay_refused_counts_total), and not tried again; news carries its count all the same.
 //
 // # Invariants
 //
