@@ -15,8 +15,11 @@ type Pair struct {
 	Nodes    int   // that measured it
 }
 
+// PairsMax is how many pairs one listing holds: all of a fleet of heartbeat.RegionsMax regions.
+const PairsMax = heartbeat.RegionsMax * heartbeat.RegionsMax
+
 // Pairs are those that live nodes, which relay a shard, have measured lately, by to, then from. Of a node no more than
-// heartbeat.RegionsMax are taken.
+// heartbeat.RegionsMax are taken; of more than PairsMax in all, those that most nodes have measured, the slowest first.
 func (f *Fleet) Pairs() (pairs []Pair) {
 	type way struct{ from, to string }
 	found := make(map[way]Pair)
@@ -33,6 +36,10 @@ func (f *Fleet) Pairs() (pairs []Pair) {
 	}
 	for _, p := range found {
 		pairs = append(pairs, p)
+	}
+	if len(pairs) > PairsMax {
+		slices.SortFunc(pairs, func(a, b Pair) int { return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(b.P99Ms, a.P99Ms)) })
+		pairs = pairs[:PairsMax]
 	}
 	slices.SortFunc(pairs, func(a, b Pair) int {
 		return cmp.Or(strings.Compare(a.To, b.To), strings.Compare(a.From, b.From))

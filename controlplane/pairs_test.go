@@ -1,7 +1,9 @@
 package controlplane
 
 import (
+	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/weirhq/weir/shared/heartbeat"
@@ -20,5 +22,25 @@ func TestPairs(t *testing.T) {
 	want := []Pair{{"us", "eu", 0, 1}, {"ap", "us", 5, 1}, {"eu", "us", 12_000, 2}}
 	if got := f.Pairs(); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// Nodes that tell of regions that no other node knows take no more room than a listing has, and hide no pair that others
+// measure.
+func TestPairsAreBounded(t *testing.T) {
+	node := func(region string, from map[string]int64) Node {
+		return Node{Live: true, Beat: heartbeat.Beat{Region: region, Health: heartbeat.Health{Relay: &heartbeat.Relay{Shards: 1, Held: []int{0}, LagP99Ms: from}}}}
+	}
+	f := Fleet{Nodes: []Node{node("eu", map[string]int64{"us": 5}), node("eu", map[string]int64{"us": 7})}}
+	for i := range 2 * heartbeat.RegionsMax {
+		strange := make(map[string]int64)
+		for j := range heartbeat.RegionsMax {
+			strange[fmt.Sprint(i, "-", j)] = 1 << 40
+		}
+		f.Nodes = append(f.Nodes, node(fmt.Sprint("strange-", i), strange))
+	}
+	got := f.Pairs()
+	if len(got) != PairsMax || !slices.Contains(got, Pair{"us", "eu", 7, 2}) {
+		t.Errorf("%d pairs, want %d, and that of us and eu among them", len(got), PairsMax)
 	}
 }

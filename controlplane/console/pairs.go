@@ -1,16 +1,20 @@
 package console
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
 
 	controlv1 "github.com/weirhq/weir/shared/gen/proto/weir/control/v1"
+	"github.com/weirhq/weir/shared/heartbeat"
 )
 
 // pairsView is how late each region uses the cost of each other one.
 type pairsView struct {
-	Regions []string // across: where cost comes from
+	Regions []string // across: where cost comes from; at most pairRegionsMax
+	More    bool     // there are others
 	Rows    []pairsRow
 }
 
@@ -37,19 +41,17 @@ func (c pairCell) Seconds() string {
 	return count((c.P99 + 500) / 1000)
 }
 
+// pairRegionsMax is how many rows and columns the table has: its cells are their square.
+const pairRegionsMax = heartbeat.RegionsMax
+
 // pairsOf has a row and a column for each region that there is, or was heard from.
 func pairsOf(f *controlv1.FleetResponse) (v pairsView) {
 	type way struct{ from, to string }
 	found := make(map[way]int64)
-	for _, n := range f.GetNodes() {
-		v.Regions = append(v.Regions, n.GetRegion())
-	}
 	for _, p := range f.GetPairs() {
-		v.Regions = append(v.Regions, p.GetFrom())
 		found[way{p.GetFrom(), p.GetTo()}] = p.GetP99Ms()
 	}
-	slices.Sort(v.Regions)
-	v.Regions = slices.Compact(v.Regions)
+	v.Regions, v.More = pairRegions(f)
 	for _, to := range v.Regions {
 		row := pairsRow{To: to}
 		for _, from := range v.Regions {
@@ -59,6 +61,22 @@ func pairsOf(f *controlv1.FleetResponse) (v pairsView) {
 		v.Rows = append(v.Rows, row)
 	}
 	return v
+}
+
+// pairRegions are the regions of the table, in order; of too many those with the most nodes and pairs.
+func pairRegions(f *controlv1.FleetResponse) (regions []string, more bool) {
+	seen := make(map[string]int)
+	for _, n := range f.GetNodes() {
+		seen[n.GetRegion()]++
+	}
+	for _, p := range f.GetPairs() {
+		seen[p.GetFrom()]++
+	}
+	regions = slices.SortedFunc(maps.Keys(seen), func(a, b string) int { return cmp.Or(cmp.Compare(seen[b], seen[a]), cmp.Compare(a, b)) })
+	more = len(regions) > pairRegionsMax
+	regions = regions[:min(len(regions), pairRegionsMax)]
+	slices.Sort(regions)
+	return regions, more
 }
 
 // lateness is the state of a convergence delay.

@@ -47,13 +47,14 @@ func (t table) row(cells ...string) {
 	_, _ = fmt.Fprintln(t.w, strings.Join(cells, "\t"))
 }
 
-// plain is text that others wrote, without what a terminal would obey.
+// plain is text that others wrote, with a ? for what a terminal obeys, for invisible characters, and for marks that
+// reverse the text beside them.
 func plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):
 			return ' '
-		case unicode.IsControl(r):
+		case unicode.IsControl(r), unicode.Is(unicode.Cf, r):
 			return '?'
 		}
 		return r
@@ -66,6 +67,7 @@ const proseWidth = 120
 // prose writes a text that others wrote, its lines after the first as far to the right as
 // the text of the first.
 func prose(w io.Writer, begin, text string) {
+	begin = plain(begin)
 	for _, line := range broken(text, proseWidth-utf8.RuneCountInString(begin)) {
 		_, _ = fmt.Fprintln(w, begin+line)
 		begin = strings.Repeat(" ", utf8.RuneCountInString(begin))

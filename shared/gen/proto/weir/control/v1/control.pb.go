@@ -64,7 +64,7 @@ type FleetResponse struct {
 	NowMs         int64                  `protobuf:"varint,1,opt,name=now_ms,json=nowMs,proto3" json:"now_ms,omitempty"` // Unix ms by the clock of the database
 	Nodes         []*Node                `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`               // by region, then node id
 	Truncated     bool                   `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`      // there are more nodes than an answer holds
-	Pairs         []*ConvergencePair     `protobuf:"bytes,4,rep,name=pairs,proto3" json:"pairs,omitempty"`               // by to, then from; those that were measured
+	Pairs         []*ConvergencePair     `protobuf:"bytes,4,rep,name=pairs,proto3" json:"pairs,omitempty"`               // by to, then from; those that were measured, at most 4,096
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
