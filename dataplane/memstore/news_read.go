@@ -33,7 +33,7 @@ func (n *News) pageLocked(q store.NewsQuery) store.NewsPage {
 		if name.Region == q.Region {
 			continue
 		}
-		for _, row := range n.streams[name].after(q.After[name], q.Prove) {
+		for _, row := range n.streams[name].after(q.After[name], q.Prove, q.Parts) {
 			if len(page.Rows) > 0 && sum >= q.MaxBytes {
 				page.More = true
 				break

@@ -44,26 +44,26 @@ func (s *newsStream) wholeFrom() int {
 	return 0
 }
 
-// after are the rows after a cursor that is stored, without the payload of snapshots, or those from the last one on.
-func (s *newsStream) after(c store.NewsCursor, prove bool) []store.NewsRow {
+// after are the rows after a cursor that is stored, without the payload of snapshots unless parts are asked for, or those from the last one on.
+func (s *newsStream) after(c store.NewsCursor, prove, parts bool) []store.NewsRow {
 	at := s.find(c.Sequence)
 	switch {
 	case c == store.NewsCursor{}:
 		return s.rows[s.wholeFrom():]
 	case at >= 0 && (!prove || s.rows[at].Writer == c.Writer):
-		return withoutSnapshots(s.rows[at+1:])
+		return withoutSnapshots(s.rows[at+1:], parts)
 	case !prove && len(s.rows) > 0 && c.Sequence+1 == s.rows[0].Sequence:
-		return withoutSnapshots(s.rows)
+		return withoutSnapshots(s.rows, parts)
 	case !prove && c.Sequence > s.last():
 		return nil
 	}
 	return s.rows[s.wholeFrom():]
 }
 
-func withoutSnapshots(rows []store.NewsRow) []store.NewsRow {
+func withoutSnapshots(rows []store.NewsRow, parts bool) []store.NewsRow {
 	rows = slices.Clone(rows)
 	for i := range rows {
-		if rows[i].Snapshot != 0 {
+		if rows[i].Snapshot != 0 && !parts {
 			rows[i].Payload = nil
 		}
 	}

@@ -63,6 +63,7 @@ func askAfter(q store.NewsQuery) newsQuestion {
 		ranges = append(ranges, newsRange{s, from})
 	}
 	asked := askFor(ranges, q.MaxBytes)
+	asked.snapshots = q.Parts
 	asked.regionGaps, asked.shardGaps = gaps(q.Region, asked.ranges)
 	return asked
 }

@@ -15,6 +15,7 @@ type cell struct {
 	hash uint32
 
 	// The own region's side.
+	number       uint32    // that the relay has told with the cell's name; 0 before
 	total, limit int64     // as the origin had them last; total only grows
 	told         int64     // toldNothing, toldHash, or the largest count that is stored in the news; only grows
 	handed       int64     // to peers; as told
@@ -153,7 +154,15 @@ func (b *book) resend() {
 // set back costs nothing.
 const keptFor = time.Minute
 
-func (b *book) expired(atMs int64) bool { return atMs+keptFor.Milliseconds() <= b.nowMs }
+func (b *book) hasExpired(c *window.Cell) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.expired(c.ExpiresAtMs())
+}
+
+func (b *book) expired(atMs int64) bool { return hasExpired(atMs, b.nowMs) }
+
+func hasExpired(atMs, nowMs int64) bool { return atMs+keptFor.Milliseconds() <= nowMs }
 
 // sweep forgets what has expired.
 func (b *book) sweep() {

@@ -64,7 +64,7 @@ func TestStoredAndToldCountsMeetByRegion(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.book.merge("ap", counted{x, 6}, time.Now())
+	s.book.merge("ap", counted{cell: x, total: 6}, time.Now())
 	if err := s.importStored(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestStoredAndToldCountsMeetByRegion(t *testing.T) {
 // What was on its way to an origin when it lost its counts is sent again.
 func TestATotalSentToAnEmptiedOriginIsSentAgain(t *testing.T) {
 	b, now := &newTestRelay(t).shards[0].book, time.Now()
-	b.merge("us", counted{minuteCell("a"), 5}, now)
+	b.merge("us", counted{cell: minuteCell("a"), total: 5}, now)
 	cells, totals, wiped := b.toSend(now)
 	b.resend()
 	b.setSent(cells, totals, wiped, now)
@@ -88,7 +88,7 @@ func TestATotalSentToAnEmptiedOriginIsSentAgain(t *testing.T) {
 // A foreign total that an emptied origin was sent anew is repeated as any other, for a replica that lacks it.
 func TestWhatAnEmptiedOriginWasSentIsRepeated(t *testing.T) {
 	b, now := &newTestRelay(t).shards[0].book, time.Now()
-	b.merge("us", counted{minuteCell("a"), 5}, now)
+	b.merge("us", counted{cell: minuteCell("a"), total: 5}, now)
 	for range 2 {
 		cells, totals, wiped := b.toSend(now)
 		if b.setSent(cells, totals, wiped, now); len(totals) != 1 {
@@ -110,7 +110,7 @@ func TestWhatAnEmptiedOriginWasSentIsRepeated(t *testing.T) {
 func TestACellOutlivesItsEndByAMinute(t *testing.T) {
 	b, now := &newTestRelay(t).shards[0].book, time.Now()
 	x := minuteCell("a")
-	b.merge("us", counted{x, 5}, now)
+	b.merge("us", counted{cell: x, total: 5}, now)
 	for _, past := range []time.Duration{0, keptFor - time.Millisecond} {
 		b.heard(time.UnixMilli(x.ExpiresAtMs()).Add(past))
 		if b.sweep(); b.cells[x] == nil || len(b.unsent) != 1 {

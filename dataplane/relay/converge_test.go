@@ -188,11 +188,11 @@ func TestR5ALowerLimitTellsACount(t *testing.T) {
 	w.run(time.Second)
 	eu, us := w.regions[0], w.regions[1]
 	c := eu.cell("k", time.Hour)
-	eu.accept(c, 50, 1000)
+	eu.accept(c, 40, 1000)
 	w.run(time.Second)
 	eu.accept(c, 1, 100)
 	w.run(2 * interval)
-	if got := us.total(c).Foreign; got != 51 {
-		t.Errorf("us knows %d of 51, which are 51 %% of the limit", got)
+	if got := us.total(c).Foreign; got != 41 {
+		t.Errorf("us knows %d of 41, which are 41 %% of the limit", got)
 	}
 }

@@ -86,7 +86,7 @@ func TestTooManyHashes(t *testing.T) {
 		t.Errorf("eu holds %+v", s)
 	}
 	us.away = false
-	eu.accept(c, 5, 100) // below the floor
+	eu.accept(c, 4, 100) // below half of the floor
 	w.run(3 * time.Second)
 	w.wantKnown(c)
 	w.run(4 * time.Minute)
@@ -94,7 +94,7 @@ func TestTooManyHashes(t *testing.T) {
 		t.Errorf("after their windows eu holds %+v", s)
 	}
 	alone := eu.cell("alone", time.Minute)
-	eu.accept(alone, 5, 100)
+	eu.accept(alone, 4, 100)
 	w.run(3 * time.Second)
 	if got := us.total(alone).Foreign; got != 0 {
 		t.Errorf("us knows %d of a cell that eu uses alone", got)

@@ -10,7 +10,7 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// deflateMin is how long a payload is at least that may gain by compression.
+// deflateMin is how long a payload is at least that may gain by compression, and a part of it by codes of its own.
 const deflateMin = 256
 
 // A compressor holds some hundred kilobytes, an expander some ten.
@@ -22,24 +22,20 @@ var (
 	inflaters = sync.Pool{New: func() any { return flate.NewReader(nil) }}
 )
 
-// shorter deflates a plain payload if that makes it shorter.
-func shorter(plain []byte) []byte {
-	if len(plain) < deflateMin {
-		return plain
-	}
-	if packed := deflate(plain[1:]); len(packed) < len(plain) {
-		return packed
-	}
-	return plain
-}
-
-func deflate(body []byte) []byte {
+// deflate makes a payload of the parts of a body. Each part has Huffman codes of its own: texts, lengths and gaps have
+// little in common.
+func deflate(parts ...[]byte) []byte {
 	var b bytes.Buffer
 	b.WriteByte(versionDeflated)
 	w := deflaters.Get().(*flate.Writer)
 	defer deflaters.Put(w)
 	w.Reset(&b)
-	_, _ = w.Write(body) // a buffer takes everything
+	for _, part := range parts { // a buffer takes everything
+		_, _ = w.Write(part)
+		if len(part) >= deflateMin {
+			_ = w.Flush()
+		}
+	}
 	_ = w.Close()
 	return b.Bytes()
 }

@@ -38,7 +38,7 @@ func (s *shard) tellPeers(ctx context.Context, now time.Time) error {
 	for range roundsMax {
 		told, left := s.chooseDirect(now, tuning)
 		if len(told) > 0 {
-			s.relay.cfg.Told(store.NewsRow{Stream: s.stream, Payload: encodeTidings(told, 0)})
+			s.relay.cfg.Told(store.NewsRow{Stream: s.stream, Payload: s.forPeers(told)})
 		}
 		if !left {
 			break
@@ -76,9 +76,16 @@ func (s *shard) chooseDirect(now time.Time, t Tuning) (fit []tidings, left bool)
 			}
 		}
 	}
-	fit, left = pick(all)
+	fit, left = pick(all, true)
 	for _, t := range fit {
 		t.cell.handed = max(t.cell.handed, t.total)
 	}
 	return fit, left
+}
+
+// forPeers makes a payload that names all cells: a peer may have read no row.
+func (s *shard) forPeers(told []tidings) []byte {
+	s.book.mu.Lock()
+	defer s.book.mu.Unlock()
+	return encodeNamed(told)
 }

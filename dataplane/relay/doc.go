@@ -29,8 +29,9 @@
 //
 // For each cell of a window of at least MinGlobalDuration:
 //
-//	hash   3 bytes, when the region first uses the cell while its total is below the floor: 10 % of the limit
-//	count  while no other region is known to use the cell: with each floor more, and when the limit is reached.
+//	hash   3 bytes, when the region first uses the cell while its total is below half of the floor: 10 % of the limit
+//	count  while no other region is known to use the cell: when it is first used with half of the floor or more, with
+//	       each floor more, and when the limit is reached.
 //	       As soon as one is: at once, then with each step of 1 % of the limit, at every interval from 60 % of
 //	       the limit on, and when the total has stood below a step for a second
 //
@@ -40,11 +41,16 @@
 // Floor and step are the tuning's, each at least 1. When they change, it is decided anew about all cells; when
 // MinGlobalDuration does, the relay starts anew, as windows that were too short are in the origin alone.
 //
-// A count takes 4 bytes and what its identifier does not share with the one before it, a third less once the row is
-// deflated; see payload.go. What does not
-// fit into a row goes with the next, greatest share of its limit first; an interval has up to 8 rows, each with 5,000
-// changes and 256 KiB at most. Nothing is discarded, and weir_relay_untold_age_seconds is how long the oldest has
-// waited.
+// A cell that has used half of a floor at once mostly goes on to use a whole one, and then its name is told anyway:
+// telling it first saves the hash.
+//
+// The first count of a cell has its name, and a number; later ones have the number, and take 2 bytes: see payload.go
+// and names.go. A reader that lacks a name, of a window that it had left out, reads the stream again from its last
+// snapshot.
+//
+// What does not fit into a row goes with the next, greatest share of its limit first; an interval has up to 8 rows, each
+// with 5,000 changes and 256 KiB at most. Nothing is discarded, and weir_relay_untold_age_seconds is how long the oldest
+// has waited.
 //
 // # Settings and heartbeats
 //
@@ -72,6 +78,7 @@
 //	total     cell → the region's total        Scan of its origin
 //	foreign   cell → region → count            other regions' rows, read or heard
 //	users     hash → used by another region    other regions' rows
+//	names     writer, number → cell            the rows of a stream, from its last snapshot on
 //	sequence  of its next row                  its own last row
 //
 // A relay that takes over reads its own stream (Own), appends an empty row, scans its origin once (Scan), and goes on.

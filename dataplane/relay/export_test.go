@@ -34,15 +34,15 @@ func Decode(payload []byte, count func(window.Cell)) error {
 	return decode(payload, func(hashed) {}, func(c counted) { count(c.cell) })
 }
 
-// Encode makes a payload of hashes with these expiries, and of a count of 1 of each cell.
+// Encode makes a payload of hashes with these expiries, and of a count of 1 of each cell, numbered from 1 on.
 func Encode(expiriesMs []int64, cells ...window.Cell) []byte {
 	var hashes []hashed
 	for i, ms := range expiriesMs {
 		hashes = append(hashes, hashed{ms, uint32(i)})
 	}
 	var counts []counted
-	for _, c := range cells {
-		counts = append(counts, counted{c, 1})
+	for i, c := range cells {
+		counts = append(counts, counted{c, uint32(i + 1), 1})
 	}
 	return encode(hashes, counts, 0)
 }
@@ -63,4 +63,17 @@ func Parts(r *Relay, region string) (n int) {
 		s.book.mu.Unlock()
 	}
 	return n
+}
+
+// EncodeNumber makes a payload of the total of a cell of a group, by its number.
+func EncodeNumber(c window.Cell, number uint32, total int64) []byte {
+	return encode(nil, []counted{{groupOf(c), number, total}}, 0)
+}
+
+// Names is how many groups of names a relay keeps, of its own and of others.
+func Names(r *Relay) (groups int) {
+	for _, s := range r.shards {
+		groups += len(s.own.numbers)
+	}
+	return groups + len(r.reader.names.groups)
 }

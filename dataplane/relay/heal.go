@@ -89,13 +89,14 @@ func (s *shard) readOwn(ctx context.Context, now time.Time) (announced map[hashe
 	s.own.next = 1
 	s.own.history = newHistory(rows, now)
 	announced = make(map[hashed]struct{})
+	var named names
 	for i := range rows {
 		s.own.next = rows[i].Sequence + 1
 		err := decode(rows[i].Payload, func(h hashed) { announced[h] = struct{}{} }, func(c counted) {
 			s.book.mu.Lock()
 			defer s.book.mu.Unlock()
-			if !s.book.expired(c.cell.ExpiresAtMs()) {
-				s.book.toldLocked(s.book.cellLocked(&c.cell), c.total)
+			if known := s.ownLocked(named.groupLocked(&rows[i], c.cell), &c); known != nil {
+				s.book.toldLocked(known, c.total)
 			}
 		})
 		if err != nil {
@@ -103,6 +104,22 @@ func (s *shard) readOwn(ctx context.Context, now time.Time) (announced map[hashe
 		}
 	}
 	return announced, nil
+}
+
+// ownLocked is the cell of a count in an own row; nil if it has expired, or is told by a number whose name comes in a
+// later part of a snapshot, and with it what was told until then.
+func (s *shard) ownLocked(group leaves, c *counted) *cell {
+	if s.book.expired(c.cell.ExpiresAtMs()) {
+		return nil
+	}
+	if !c.isNamed() {
+		return group.find(c.number)
+	}
+	known := s.book.cellLocked(&c.cell)
+	if c.number != 0 {
+		group.set(c.number, known)
+	}
+	return known
 }
 
 // scan learns the totals that the origin holds. They count only if it has not lost its counts meanwhile: otherwise they

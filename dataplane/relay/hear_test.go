@@ -161,16 +161,15 @@ func TestHearRefuses(t *testing.T) {
 	late := eu.cell("late", time.Minute)
 	late.Sequence += 3
 	for what, spoil := range map[string]func(*store.NewsRow){
-		"own":       func(r *store.NewsRow) { r.Region = "us" },
-		"region":    func(r *store.NewsRow) { r.Region = "" },
-		"region is": func(r *store.NewsRow) { r.Region = strings.Repeat("x", store.RegionBytesMax+1) },
-		"shard":     func(r *store.NewsRow) { r.Shard = store.NewsShardsMax },
-		"shard is":  func(r *store.NewsRow) { r.Shard = -1 },
-		"payload":   func(r *store.NewsRow) { r.Payload = nil },
-		"version":   func(r *store.NewsRow) { r.Payload = []byte{99} },
-		"bytes":     func(r *store.NewsRow) { r.Payload = make([]byte, store.NewsBytesMax+1) },
-		// the last byte is its age
-		"end":                func(r *store.NewsRow) { r.Payload = r.Payload[:len(r.Payload)-2] },
+		"own":                func(r *store.NewsRow) { r.Region = "us" },
+		"region":             func(r *store.NewsRow) { r.Region = "" },
+		"region is":          func(r *store.NewsRow) { r.Region = strings.Repeat("x", store.RegionBytesMax+1) },
+		"shard":              func(r *store.NewsRow) { r.Shard = store.NewsShardsMax },
+		"shard is":           func(r *store.NewsRow) { r.Shard = -1 },
+		"payload":            func(r *store.NewsRow) { r.Payload = nil },
+		"version":            func(r *store.NewsRow) { r.Payload = []byte{99} },
+		"bytes":              func(r *store.NewsRow) { r.Payload = make([]byte, store.NewsBytesMax+1) },
+		"more bytes than":    func(r *store.NewsRow) { r.Payload = r.Payload[:len(r.Payload)-1] },
 		"a cell expires at":  func(r *store.NewsRow) { r.Payload = relay.Encode(nil, late) },
 		"a hash expires at ": func(r *store.NewsRow) { r.Payload = relay.Encode([]int64{1 << 60}) },
 	} {

@@ -104,7 +104,8 @@ func (r *Relay) importFor(ctx context.Context, s *shard, now time.Time) ([]store
 func (b *book) mergeStored(region string, n store.Count) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if c := b.raiseLocked(&n.Cell, region, n.Count); c != nil {
+	if c := b.foreignLocked(&n.Cell, region); c != nil {
+		b.raiseLocked(c, region, n.Count)
 		c.shared = true
 	}
 }

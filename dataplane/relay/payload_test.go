@@ -32,12 +32,21 @@ func drawCell(t *rapid.T) window.Cell {
 	}
 }
 
+// drawCount is a count by its cell's name or by its number.
+func drawCount(t *rapid.T) counted {
+	c := counted{drawCell(t), rapid.Uint32().Draw(t, "number"), rapid.Int64Range(0, store.CountMax).Draw(t, "total")}
+	if c.number > 0 && rapid.Bool().Draw(t, "by number") {
+		c.cell.Identifier = ""
+	}
+	return c
+}
+
 // What is encoded is decoded: all of it, and nothing else.
 func TestPayloadsComeBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		counts := map[window.Cell]int64{}
+		counts := map[counted]bool{}
 		for range rapid.IntRange(0, 20).Draw(t, "counts") {
-			counts[drawCell(t)] = rapid.Int64Range(0, store.CountMax).Draw(t, "total")
+			counts[drawCount(t)] = true
 		}
 		hashes := map[hashed]bool{}
 		for range rapid.IntRange(0, 20).Draw(t, "hashes") {
@@ -47,8 +56,8 @@ func TestPayloadsComeBack(t *testing.T) {
 		if !space {
 			t.Fatal("no room for some entries")
 		}
-		gotHashes, gotCounts := map[hashed]bool{}, map[window.Cell]int64{}
-		err := decode(payload, func(h hashed) { gotHashes[h] = true }, func(c counted) { gotCounts[c.cell] = c.total })
+		gotHashes, gotCounts := map[hashed]bool{}, map[counted]bool{}
+		err := decode(payload, func(h hashed) { gotHashes[h] = true }, func(c counted) { gotCounts[c] = true })
 		if err != nil || !maps.Equal(gotHashes, hashes) || !maps.Equal(gotCounts, counts) {
 			t.Fatalf("%v and %v came back as %v and %v, %v", hashes, counts, gotHashes, gotCounts, err)
 		}
@@ -56,15 +65,15 @@ func TestPayloadsComeBack(t *testing.T) {
 }
 
 // payloadOf also reports whether a room as large as the payload had space for everything.
-func payloadOf(hashes map[hashed]bool, counts map[window.Cell]int64) (payload []byte, space bool) {
+func payloadOf(hashes map[hashed]bool, counts map[counted]bool) (payload []byte, space bool) {
 	r, space := newRoom(store.NewsBytesMax), true
 	var h []hashed
 	for one := range hashes {
 		h, space = append(h, one), space && r.hash(one.expiresMs)
 	}
 	var c []counted
-	for cell, total := range counts {
-		c, space = append(c, counted{cell, total}), space && r.count(&cell)
+	for one := range counts {
+		c, space = append(c, one), space && r.count(&one.cell, !one.isNamed())
 	}
 	return encode(h, c, 0), space
 }
@@ -79,10 +88,14 @@ func TestARoomIsLargeEnough(t *testing.T) {
 			cell.Identifier = cell.Identifier[:min(len(cell.Identifier), window.IdentifierBytesMax)]
 			cell.Sequence = i / 10
 			cell.Workspace = strings.Repeat("w", 1+rand.IntN(window.WorkspaceBytesMax))
-			if !r.count(&cell) {
+			byNumber := i%3 == 0
+			if !r.count(&cell, byNumber) {
 				break
 			}
-			counts = append(counts, counted{cell, store.CountMax})
+			if byNumber {
+				cell.Identifier = ""
+			}
+			counts = append(counts, counted{cell, uint32(1<<32 - 1 - i%2*(1<<31)), store.CountMax})
 		}
 		var hashes []hashed
 		for i := int64(0); r.hash(math.MaxInt64 - i/3); i++ {
@@ -96,7 +109,7 @@ func TestARoomIsLargeEnough(t *testing.T) {
 
 func TestPayloadsAreRefused(t *testing.T) {
 	cell := minuteCell("alice")
-	whole := encode([]hashed{{1, 2}}, []counted{{cell, 7}}, 0)
+	whole := encode([]hashed{{1, 2}}, []counted{{cell, 1, 7}, {groupOf(cell), 9, 8}}, 0)
 	ignore := func(payload []byte) error { return decode(payload, func(hashed) {}, func(counted) {}) }
 	if err := ignore(whole); err != nil {
 		t.Fatal(err)
@@ -106,17 +119,25 @@ func TestPayloadsAreRefused(t *testing.T) {
 			t.Errorf("its first %d bytes: %v", n, err)
 		}
 	}
+	known := []byte{versionPlain, 11, 0, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 0, 1, 0, 4, 0, 0, 1, 7, 1, 'a'}
+	if err := ignore(known); err != nil {
+		t.Fatal(err)
+	}
+	tooLong := minuteCell(strings.Repeat("x", window.IdentifierBytesMax+1))
 	bad := map[string][]byte{
-		"another version":     append([]byte{versionDeflated + 1}, whole[1:]...),
-		"bytes at its end":    append(bytes.Clone(whole), 0),
-		"too long":            make([]byte, store.NewsBytesMax+1),
-		"an empty name":       encode(nil, []counted{{minuteCell(""), 7}}, 0),
-		"a negative total":    encode(nil, []counted{{cell, -1}}, 0),
-		"more than is shared": {versionPlain, 0, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 2, 0, 1, 'a', 1, 2, 0, 1},
-		"a total too large":   encode(nil, []counted{{cell, store.CountMax + 1}}, 0),
+		"another version":         append([]byte{versionDeflated + 1}, whole[1:]...),
+		"bytes at its end":        append(bytes.Clone(whole), 0),
+		"too long":                make([]byte, store.NewsBytesMax+1),
+		"neither name nor number": encode(nil, []counted{{minuteCell(""), 0, 7}}, 0),
+		"a name too long":         encode(nil, []counted{{tooLong, 1, 7}}, 0),
+		"a negative total":        encode(nil, []counted{{cell, 1, -1}}, 0),
+		"more than is shared":     {versionPlain, 11, 0, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 0, 1, 0, 4, 0, 1, 1, 7, 1, 'a'},
+		"a negative number":       {versionPlain, 11, 0, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 0, 1, 0, 4, 3, 0, 1, 7, 1, 'a'},
+		"no room for its names":   {versionPlain, 11, 0, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 0, 2, 0, 4, 0, 0, 1, 7, 1, 'a'},
+		"a total too large":       encode(nil, []counted{{cell, 1, store.CountMax + 1}}, 0),
 	}
 	cell.Sequence = 1 << 60
-	bad["a cell at the end of time"] = encode(nil, []counted{{cell, 1}}, 0)
+	bad["a cell at the end of time"] = encode(nil, []counted{{cell, 1, 1}}, 0)
 	for what, payload := range bad {
 		if err := ignore(payload); !errors.Is(err, errPayload) {
 			t.Errorf("%s: %v", what, err)
@@ -127,14 +148,20 @@ func TestPayloadsAreRefused(t *testing.T) {
 // No bytes make decode panic, and each entry that it yields is one that could have been told.
 func FuzzDecode(f *testing.F) {
 	f.Add(encode(nil, nil, 0))
-	f.Add(encode([]hashed{{60_000, 1}, {60_000, 2}, {120_000, 3}}, []counted{{minuteCell("alice"), 7}, {minuteCell("alicia"), 1 << 50}}, 0))
-	f.Add(deflate([]byte{0, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 2, 0, 1, 'a', 1, 1, 0, 1}))
-	f.Add([]byte{versionPlain, 0, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 2, 0, 1, 'a', 1, 1, 0, 1})
+	counts := []counted{{minuteCell("alice"), 1, 7}, {minuteCell("alicia"), 2, 1 << 50}, {minuteCell(""), 3, 4}}
+	f.Add(encode([]hashed{{60_000, 1}, {60_000, 2}, {120_000, 3}}, counts, 0))
+	body := []byte{11, 0, 1, 1, 'w', 1, 'n', 0xe8, 7, 2, 0, 1, 0, 4, 0, 0, 1, 7, 1, 'a'}
+	f.Add(deflate(body))
+	f.Add(append([]byte{versionPlain}, body...))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		var hashes []hashed
 		var counts []counted
 		err := decode(payload, func(h hashed) { hashes = append(hashes, h) }, func(c counted) {
-			if c.cell.Validate() != nil || c.total < 0 || c.cell.ExpiresAtMs()/c.cell.DurationMs()-2 != c.cell.Sequence {
+			whole := c.cell
+			if !c.isNamed() && c.number > 0 {
+				whole.Identifier = "known"
+			}
+			if whole.Validate() != nil || c.total < 0 || c.cell.ExpiresAtMs()/c.cell.DurationMs()-2 != c.cell.Sequence {
 				t.Fatalf("yielded %+v", c)
 			}
 			counts = append(counts, c)
@@ -148,6 +175,11 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("encoded again: %d of %d entries, %v", n, want, err)
 		}
 	})
+}
+
+func encodePlain(hashes []hashed, counts []counted) []byte {
+	s := sectionsOf(hashes, counts)
+	return s.plain()
 }
 
 // The hash is part of the protocol between regions.
@@ -175,7 +207,8 @@ func minuteCell(identifier string) window.Cell {
 func TestDeflatedPayloads(t *testing.T) {
 	var counts []counted
 	for i := range 2000 {
-		counts = append(counts, counted{minuteCell(fmt.Sprintf("user-%08x", uint32(i)*2654435761)), int64(i)})
+		name := fmt.Sprintf("user-%08x", uint32(i)*2654435761)
+		counts = append(counts, counted{cell: minuteCell(name), total: int64(i)})
 	}
 	payload := encode(nil, counts, 0)
 	if plain := len(encodePlain(nil, counts)); payload[0] != versionDeflated || len(payload) > plain*8/10 {
@@ -219,7 +252,7 @@ func TestLongHashesAreRefused(t *testing.T) {
 
 // The age of a row's oldest count comes back, in ms; a row without one has none, and 0 is none that is told.
 func TestAges(t *testing.T) {
-	counts := []counted{{minuteCell("alice"), 7}}
+	counts := []counted{{minuteCell("alice"), 1, 7}}
 	read := func(payload []byte) (time.Duration, error) {
 		return decodeAged(payload, func(hashed) {}, func(counted) {})
 	}

@@ -27,7 +27,9 @@ type reader struct {
 	provedAt time.Time // when all cursors were found to be stored
 	began    time.Time // of the first read, by the store's clock: another relay may have read what was written before
 
-	users users
+	users   users
+	names   names
+	lacking lacking
 
 	earlyLogged, crowdedLogged logged
 
@@ -77,7 +79,7 @@ func (r *reader) page(ctx context.Context, prove bool) (store.NewsPage, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	page, err := r.relay.cfg.News.Read(ctx, store.NewsQuery{
-		Region: r.relay.cfg.Region, After: r.after, Prove: prove, MaxBytes: readBytesMax,
+		Region: r.relay.cfg.Region, After: r.after, Prove: prove, Parts: r.lacking.isWithin(), MaxBytes: readBytesMax,
 	})
 	if err != nil {
 		return page, fmt.Errorf("read news: %w", err)
@@ -93,6 +95,7 @@ func (r *reader) take(page *store.NewsPage, now time.Time) {
 	for i := range page.Rows {
 		r.apply(&page.Rows[i], page.Now, now)
 	}
+	r.lacking.begin(r.after, now)
 	for _, s := range page.Gone {
 		delete(r.after, s)
 	}
@@ -108,6 +111,7 @@ func (r *reader) apply(row *store.NewsRow, storeNow, now time.Time) {
 			r.relay.unreadable(row, err)
 		}
 		r.relay.noteLeftOut(row, left, now)
+		r.lacking.note(row, left.nameless)
 		if age > 0 && row.WrittenAt.After(r.began) {
 			r.relay.metrics.convergence.Observe((age + storeNow.Sub(row.WrittenAt)).Seconds())
 		}
@@ -115,13 +119,15 @@ func (r *reader) apply(row *store.NewsRow, storeNow, now time.Time) {
 	r.after[row.Stream] = row.Cursor()
 }
 
-// leftOut counts cells that are not taken in: those of windows that have not begun anywhere, and those of a region that
-// has regionCellsMax.
-type leftOut struct{ early, crowded int }
+// leftOut counts cells that are not taken in: those of windows that have not begun anywhere, those of a region that has
+// regionCellsMax, and those that are told by numbers whose names were not read.
+type leftOut struct{ early, crowded, nameless int }
 
 // merge takes in what a row tells, except what is left out. age is that of its oldest count. After an error some of it
 // may be taken in.
 func (r *reader) merge(row *store.NewsRow, now time.Time) (left leftOut, age time.Duration, err error) {
+	r.names.mu.Lock()
+	defer r.names.mu.Unlock()
 	originMs := r.relay.originMs()
 	age, err = decodeAged(row.Payload, func(h hashed) {
 		if isEarly(h.expiresMs, window.DurationMax, originMs) {
@@ -133,11 +139,34 @@ func (r *reader) merge(row *store.NewsRow, now time.Time) (left leftOut, age tim
 		switch {
 		case isEarly(c.cell.ExpiresAtMs(), c.cell.Duration, originMs):
 			left.early++
-		case !r.relay.shardOf(&c.cell.Key).book.merge(row.Region, c, now):
+		case c.isNamed() && !r.nameLocked(row, c, now):
 			left.crowded++
+		case !c.isNamed() && !r.countLocked(row, c, now):
+			left.nameless++
 		}
 	})
 	return left, age, err
+}
+
+// nameLocked takes in a count that has its cell's name, and keeps the number. It is false where the region has no room
+// for one more cell.
+func (r *reader) nameLocked(row *store.NewsRow, c counted, now time.Time) bool {
+	known, fits := r.relay.shardOf(&c.cell.Key).book.merge(row.Region, c, now)
+	if known != nil && c.number != 0 {
+		r.names.groupLocked(row, c.cell).set(c.number, known)
+	}
+	return fits
+}
+
+// countLocked takes in a count by its cell's number. It is false where the name was not read, and the cell has not
+// expired.
+func (r *reader) countLocked(row *store.NewsRow, c counted, now time.Time) bool {
+	known := r.names.groupLocked(row, c.cell).find(c.number)
+	if known == nil {
+		return r.relay.shards[0].book.hasExpired(&c.cell)
+	}
+	r.relay.shardOf(&known.name.Key).book.raise(known, row.Region, c.total, now)
+	return true
 }
 
 // use takes note of another region that uses a cell.
@@ -161,17 +190,23 @@ func (r *reader) forget() {
 	}
 	r.after, r.began = nil, time.Time{}
 	r.setOpen(false)
-	r.users.keep(func(int64) bool { return false })
+	none := func(int64) bool { return false }
+	r.users.keep(none)
+	r.names.keep(none)
+	r.lacking = lacking{}
 	for _, s := range r.relay.shards {
 		s.book.forgetForeign()
 	}
 }
 
-// sweep forgets hashes that have expired by an origin's clock.
+// sweep forgets hashes and names that have expired by an origin's clock.
 func (r *reader) sweep(b *book) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	r.users.keep(func(expiresMs int64) bool { return !b.expired(expiresMs) })
+	nowMs := b.nowMs
+	b.mu.Unlock()
+	lives := func(expiresMs int64) bool { return !hasExpired(expiresMs, nowMs) }
+	r.users.keep(lives)
+	r.names.keep(lives)
 }
 
 // unreadable takes note of a row that this version cannot read. What it told comes when its cells grow.
@@ -181,33 +216,46 @@ func (r *Relay) unreadable(row *store.NewsRow, err error) {
 		"sequence", row.Sequence, "error", err)
 }
 
-// merge raises another region's component. It returns false if the region has no room for one more cell.
-func (b *book) merge(region string, c counted, now time.Time) bool {
+// merge raises another region's component of a cell that it returns, unless that has expired. fits is false where the
+// region has no room for one more cell.
+func (b *book) merge(region string, c counted, now time.Time) (known *cell, fits bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.expired(c.cell.ExpiresAtMs()) {
-		return true
+		return nil, true
 	}
-	known := b.raiseLocked(&c.cell, region, c.total)
-	if known == nil {
-		return false
+	if known = b.foreignLocked(&c.cell, region); known == nil {
+		return nil, false
 	}
+	b.raiseLocked(known, region, c.total)
 	b.shareLocked(known, now)
-	return true
+	return known, true
 }
 
-// raiseLocked raises another region's component of a cell; nil if the region has no room for one more.
-func (b *book) raiseLocked(name *window.Cell, region string, total int64) *cell {
+// raise raises another region's component of a cell that the region has named.
+func (b *book) raise(c *cell, region string, total int64, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.expired(c.name.ExpiresAtMs()) {
+		b.raiseLocked(c, region, total)
+		b.shareLocked(c, now)
+	}
+}
+
+// foreignLocked is a cell that another region tells of; nil if the region has no room for one more.
+func (b *book) foreignLocked(name *window.Cell, region string) *cell {
 	if b.cells[*name] == nil && b.parts[region] >= b.partMax {
 		return nil
 	}
-	c := b.cellLocked(name)
+	return b.cellLocked(name)
+}
+
+func (b *book) raiseLocked(c *cell, region string, total int64) {
 	parts := len(c.parts)
 	if c.merge(region, total) {
 		b.unsent[c] = struct{}{}
 	}
 	b.parts[region] += len(c.parts) - parts
-	return c
 }
 
 // wake has the cell told that waits for another region to use it.

@@ -89,8 +89,8 @@ func (s *shard) part(cells []*cell) *pending {
 		all = append(all, tidings{c, c.told})
 	}
 	s.book.mu.Unlock()
-	fit, more := fitting(all)
-	row := s.row(fit, 0)
+	fit, more := fitting(all, true)
+	row := s.rowOf(encodeNamed(fit))
 	row.Snapshot, row.Last = s.own.history.first, !more
 	if row.Snapshot == 0 {
 		row.Snapshot = row.Sequence

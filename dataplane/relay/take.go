@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
 )
 
 const (
@@ -31,6 +33,7 @@ type own struct {
 	madeAt  time.Time // of the last row
 	sweptAt time.Time
 	history history
+	numbers map[window.Cell]uint32 // of groups, without an identifier: the last one that was given
 }
 
 // pending is a row on its way, with what holds once it is stored.
@@ -103,6 +106,7 @@ func (s *shard) sweep(now time.Time, leads bool) {
 		s.book.heard(time.UnixMilli(s.relay.originMs()))
 	}
 	s.book.sweep()
+	maps.DeleteFunc(s.own.numbers, func(group window.Cell, _ uint32) bool { return s.book.hasExpired(&group) })
 	s.relay.reader.sweep(&s.book)
 }
 
@@ -197,7 +201,7 @@ func (s *shard) compose(taken []store.Change, now time.Time) (p *pending, more b
 func (s *shard) choose(now time.Time) (fit []tidings, age time.Duration, left bool) {
 	s.book.mu.Lock()
 	defer s.book.mu.Unlock()
-	fit, left = pick(s.dueLocked(now, s.own.tuning))
+	fit, left = pick(s.dueLocked(now, s.own.tuning), false)
 	for _, t := range fit {
 		if t.total != toldHash {
 			age = max(age, time.Millisecond, now.Sub(t.cell.untoldSince)) // it is due
@@ -207,21 +211,21 @@ func (s *shard) choose(now time.Time) (fit []tidings, age time.Duration, left bo
 }
 
 // pick returns the tidings that one row has room for, the greatest shares of their limits first.
-func pick(all []tidings) (fit []tidings, left bool) {
+func pick(all []tidings, named bool) (fit []tidings, left bool) {
 	share := func(t tidings) float64 { return float64(t.cell.total) / float64(max(1, t.cell.limit)) }
 	slices.SortFunc(all, func(a, b tidings) int { return cmp.Compare(share(b), share(a)) })
-	return fitting(all)
+	return fitting(all, named)
 }
 
-// fitting returns those of the first tidings that fit into one row.
-func fitting(all []tidings) (fit []tidings, left bool) {
+// fitting returns those of the first tidings that fit into one row; named has all cells told by their names.
+func fitting(all []tidings, named bool) (fit []tidings, left bool) {
 	r := newRoom(store.NewsBytesMax)
 	for i, t := range all {
 		ok := false
 		if t.total == toldHash {
 			ok = r.hash(t.cell.name.ExpiresAtMs())
 		} else {
-			ok = r.count(&t.cell.name)
+			ok = r.count(&t.cell.name, !named && t.cell.number != 0)
 		}
 		if !ok {
 			return all[:i], true
@@ -266,22 +270,44 @@ func (s *shard) keepLocked(c *cell) {
 	}
 }
 
-// row makes the next row of tidings.
+// row makes the next row of tidings. It names the cells that the relay has not named yet, and tells others by their
+// numbers.
 func (s *shard) row(told []tidings, age time.Duration) store.NewsRow {
-	return store.NewsRow{Stream: s.stream, Sequence: s.own.next, Writer: s.own.writer, Payload: encodeTidings(told, age)}
+	slices.SortFunc(told, func(a, b tidings) int { return a.cell.name.Compare(b.cell.name) }) // so do new numbers
+	s.book.mu.Lock()
+	defer s.book.mu.Unlock()
+	var hashes []hashed
+	var counts []counted
+	for _, t := range told {
+		switch c := t.cell; {
+		case t.total == toldHash:
+			hashes = append(hashes, hashed{c.name.ExpiresAtMs(), c.hash})
+		case c.number != 0:
+			counts = append(counts, counted{groupOf(c.name), c.number, t.total})
+		default:
+			s.numberLocked(c)
+			counts = append(counts, counted{c.name, c.number, t.total})
+		}
+	}
+	return s.rowOf(encode(hashes, counts, age))
 }
 
-func encodeTidings(told []tidings, age time.Duration) []byte {
+func (s *shard) rowOf(payload []byte) store.NewsRow {
+	return store.NewsRow{Stream: s.stream, Sequence: s.own.next, Writer: s.own.writer, Payload: payload}
+}
+
+// encodeNamed makes a payload that can be read without the rows before it.
+func encodeNamed(told []tidings) []byte {
 	var hashes []hashed
 	var counts []counted
 	for _, t := range told {
 		if t.total == toldHash {
 			hashes = append(hashes, hashed{t.cell.name.ExpiresAtMs(), t.cell.hash})
 		} else {
-			counts = append(counts, counted{t.cell.name, t.total})
+			counts = append(counts, counted{t.cell.name, t.cell.number, t.total})
 		}
 	}
-	return encode(hashes, counts, age)
+	return encode(hashes, counts, 0)
 }
 
 // settle appends the pending row, and notes what holds once it is stored.

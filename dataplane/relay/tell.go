@@ -45,8 +45,10 @@ func (s standing) verdict(t Tuning) verdict {
 		return laterIt
 	case s.shared, untold >= shareOf(limit, t.Floor), s.total >= limit && s.told < limit:
 		return tellCount
-	case s.told == toldNothing:
+	case s.told == toldNothing && 2*untold < shareOf(limit, t.Floor):
 		return tellHash
+	case s.told == toldNothing:
+		return tellCount
 	}
 	return keepIt
 }

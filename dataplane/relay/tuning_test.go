@@ -14,17 +14,17 @@ func TestR5AFloorLoweredAtRunTime(t *testing.T) {
 	w.tuning.Floor = 0.5
 	w.run(time.Second)
 	c := eu.cell("k", time.Hour)
-	eu.accept(c, 40, 100)
+	eu.accept(c, 20, 100)
 	w.run(10 * time.Second)
 	if got := us.total(c).Foreign; got != 0 {
 		t.Fatalf("below its floor %d are told", got)
 	}
-	w.tuning.Floor = 0.2
+	w.tuning.Floor = 0.1
 	w.run(2 * interval)
 	w.wantKnown(c)
 	w.run(10 * time.Second)
-	if got := w.counts.Totals()[c]; got != 40 {
-		t.Errorf("%d of 40 are stored", got)
+	if got := w.counts.Totals()[c]; got != 20 {
+		t.Errorf("%d of 20 are stored", got)
 	}
 }
 

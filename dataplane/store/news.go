@@ -27,8 +27,8 @@ type News interface {
 
 	// Read returns rows of all streams of other regions than the reader's. Of a stream whose cursor is still stored:
 	// the rows with larger numbers, and of these the parts of snapshots without their payload, since they tell what the
-	// rows before them have told. Of any other: the rows from its last whole snapshot on, all if there is none. A
-	// stored cursor is one that was read, and whose row was neither pruned nor lost by a store that was restored from a
+	// rows before them have told; with Parts they have it. Of any other: the rows from its last whole snapshot on, all
+	// if there is none. A stored cursor is one that was read, and whose row was neither pruned nor lost by a store that was restored from a
 	// backup; in the latter case the numbers of the rows may be smaller than the cursor's.
 	//
 	// A Read with Prove finds every cursor that is not stored; one without it costs a row a stream less, and finds a
@@ -79,6 +79,7 @@ type NewsQuery struct {
 	Region   string                // the reader's own
 	After    map[Stream]NewsCursor // where it has read up to
 	Prove    bool                  // look whether the cursors' rows are still stored
+	Parts    bool                  // parts of snapshots come with their payload: the last page ended within one
 	MaxBytes int
 }
 

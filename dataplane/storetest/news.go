@@ -47,6 +47,7 @@ func TestNews(t *testing.T, open func(t testing.TB) News) {
 		newsTest{"has the rows of other regions in order", testReadOthers},
 		newsTest{"has what came after the cursors", testReadAfter},
 		newsTest{"begins with the last whole snapshot", testReadSnapshot},
+		newsTest{"has parts of snapshots where they are asked for", testReadParts},
 		newsTest{"begins with the last whole snapshot where the cursor is not stored", testReadCursorGone},
 		newsTest{"without proof has what came after the cursors", testReadUnproved},
 		newsTest{"has many rows in pages", testReadPages},

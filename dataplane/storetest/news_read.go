@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -57,6 +58,20 @@ func testReadSnapshot(t *testing.T, n News) {
 	after.follow(all[:1])
 	want = withoutSnapshots(slices.Concat(all[1:], []store.NewsRow{part(us0, 10, 8, true)}, upTo(us1, 2)))
 	wantNews(t, "known", readNews(t, n, "eu", after, plenty).Rows, want...)
+}
+
+func testReadParts(t *testing.T, n News) {
+	all, _ := snapshots(us0)
+	appendRows(t, n, all...)
+	for _, prove := range []bool{false, true} {
+		after := cursors{}
+		after.follow(all[:1])
+		page, err := n.Read(t.Context(), store.NewsQuery{Region: "eu", After: after, Prove: prove, Parts: true, MaxBytes: plenty})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantNews(t, fmt.Sprint("with proof: ", prove), page.Rows, all[1:]...)
+	}
 }
 
 // withoutSnapshots are rows as a reader gets them that has read what is before them.

@@ -193,7 +193,7 @@ func (s *newsSubject) Read(ctx context.Context, q store.NewsQuery) (store.NewsPa
 		if name.Region == q.Region && s.fault != "reads its own region" || s.overlooked(name, q.After) {
 			continue
 		}
-		found = append(found, s.after(rows, q.After[name], q.Prove)...)
+		found = append(found, s.after(rows, q.After[name], q)...)
 	}
 	page.Gone = s.gone(q)
 	if s.fault != "rows in any order" {
@@ -245,16 +245,16 @@ func (s *newsSubject) gone(q store.NewsQuery) (gone []store.Stream) {
 }
 
 // after are the rows after a cursor, without the payload of snapshots if it is stored.
-func (s *newsSubject) after(rows []store.NewsRow, c store.NewsCursor, prove bool) []store.NewsRow {
+func (s *newsSubject) after(rows []store.NewsRow, c store.NewsCursor, q store.NewsQuery) []store.NewsRow {
 	next := slices.IndexFunc(rows, func(r store.NewsRow) bool { return r.Sequence > c.Sequence })
-	unproved := !prove && c.Sequence > 0 && s.fault != "always looks for cursors"
+	unproved := !q.Prove && c.Sequence > 0 && s.fault != "always looks for cursors"
 	switch {
 	case unproved && next < 0:
 		return nil
 	case unproved && (rows[next].Sequence == c.Sequence+1 || s.fault == "overlooks gaps"):
-		return s.follow(rows[next:])
+		return s.follow(rows[next:], q.Parts)
 	case !unproved && s.isStored(rows, c):
-		return s.follow(rows[s.from(rows, c):])
+		return s.follow(rows[s.from(rows, c):], q.Parts)
 	}
 	return rows[s.from(rows, c):]
 }
@@ -263,10 +263,11 @@ func (s *newsSubject) isStored(rows []store.NewsRow, c store.NewsCursor) bool {
 	return slices.ContainsFunc(rows, func(r store.NewsRow) bool { return r.Cursor() == c })
 }
 
-func (s *newsSubject) follow(rows []store.NewsRow) []store.NewsRow {
+func (s *newsSubject) follow(rows []store.NewsRow, parts bool) []store.NewsRow {
 	rows = slices.Clone(rows)
 	for i := range rows {
-		if rows[i].Snapshot != 0 && s.fault != "repeats snapshots" {
+		wanted := parts && s.fault != "never has parts"
+		if rows[i].Snapshot != 0 && !wanted && s.fault != "repeats snapshots" {
 			rows[i].Payload = nil
 		}
 	}
@@ -366,6 +367,7 @@ var newsFaults = map[string]string{
 	"never says what is gone":          "Read/begins_with_the_last_whole_snapshot_where",
 	"always looks for cursors":         "Read/begins_with_the_last_whole_snapshot_where",
 	"overlooks gaps":                   "Read/without_proof",
+	"never has parts":                  "Read/has_parts_of_snapshots_where_they_are_asked_for",
 	"repeats snapshots":                "Read/begins_with_the_last_whole_snapshot",
 	"overlooks new shards":             "Read/finds_new_streams",
 	"has all rows at once":             "Read/has_about_maxBytes",

@@ -1,0 +1,181 @@
+package relay_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weirhq/weir/dataplane/relay"
+	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
+)
+
+// R2: after the first count of a cell its name is not told again. Relays that begin at a snapshot, that follow, and
+// that follow another writer all know which cell is meant.
+func TestR2CountsByNumberReachEveryReader(t *testing.T) {
+	for what, between := range map[string]func(*world){
+		"one that follows":      func(*world) {},
+		"one that begins anew":  func(w *world) { w.replace(w.regions[1], "second") },
+		"one of another writer": func(w *world) { w.replace(w.regions[0], "second") },
+		"of a snapshot's writer": func(w *world) {
+			w.replace(w.regions[0], "second")
+			w.run(5 * time.Second)
+			w.replace(w.regions[1], "second")
+		},
+	} {
+		w := newWorld(t, "eu", "us")
+		w.tuning.SnapshotEvery, w.tuning.StoreFloor = time.Second, 1 // news alone has it
+		eu := w.regions[0]
+		var cells []window.Cell
+		for i := range 100 {
+			cells = append(cells, eu.cell(fmt.Sprint("k", i), time.Hour))
+			eu.accept(cells[i], 20, 1000)
+		}
+		w.run(5 * time.Second)
+		for range 3 {
+			between(w)
+			for i, c := range cells {
+				eu.accept(c, 100+int64(i), 1000)
+			}
+			w.run(2 * time.Second)
+		}
+		eu.acceptAll(cells, 600) // the limit
+		w.run(2 * time.Second)
+		for _, c := range cells {
+			if got, want := w.regions[1].total(c).Foreign, eu.total(c).Region; got < want-100 {
+				t.Errorf("%s: us knows %d of %d of %v", what, got, want, c.Identifier)
+			}
+		}
+	}
+}
+
+func (r *region) acceptAll(cells []window.Cell, cost int64) {
+	r.Helper()
+	for _, c := range cells {
+		r.accept(c, cost, 1000)
+	}
+}
+
+// replace stops a region's relay, and starts another.
+func (w *world) replace(r *region, holder string) {
+	w.Helper()
+	if err := r.relay.Stop(w.Context()); err != nil {
+		w.Fatal(err)
+	}
+	r.relay = r.newRelay(holder)
+}
+
+// R2: a region that begins with a snapshot of more bytes than a page has reads it to its end.
+func TestR2ASnapshotOfManyPagesIsReadWhole(t *testing.T) {
+	w := newWorld(t, "eu")
+	w.tuning.SnapshotEvery, w.tuning.StoreFloor = time.Second, 1 // news alone has it
+	eu := w.regions[0]
+	var cells []window.Cell
+	for i := range 2500 {
+		cells = append(cells, eu.cell(fmt.Sprint(strings.Repeat("x", 250), i), time.Hour))
+	}
+	eu.acceptAll(cells, 200)
+	w.run(5 * time.Second)
+	us := w.addRegion("us", w.clock, 1)
+	us.relay = us.relayOver("first", us.relayOrigin, shortPages{us.news}, us.counts)
+	w.run(time.Second)
+	w.wantKnown(cells...)
+}
+
+// shortPages has a row a page.
+type shortPages struct{ store.News }
+
+func (s shortPages) Read(ctx context.Context, q store.NewsQuery) (store.NewsPage, error) {
+	q.MaxBytes = 1
+	return s.News.Read(ctx, q)
+}
+
+// R1: a number stands for what its own writer has named: that of a region's next relay gives it to another cell.
+func TestR1WritersDoNotShareNumbers(t *testing.T) {
+	w := newWorld(t, "ap", "us")
+	ap, us := w.regions[0], w.regions[1]
+	ap.away = true
+	w.run(time.Second)
+	a, b := ap.cell("a", time.Hour), ap.cell("b", time.Hour)
+	for i, row := range []store.NewsRow{
+		{Writer: 1, Payload: relay.Encode(nil, a)},
+		{Writer: 2, Payload: relay.Encode(nil, b)},
+		{Writer: 2, Payload: relay.EncodeNumber(b, 1, 7)},
+		{Writer: 3, Payload: relay.EncodeNumber(b, 1, 9)},
+	} {
+		row.Stream, row.Sequence = store.Stream{Region: "ap"}, int64(i+1)
+		if err := w.news.Append(t.Context(), row); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ap.accept(a, 1, 100)
+	ap.accept(b, 7, 100)
+	w.step()
+	if gotA, gotB := us.total(a).Foreign, us.total(b).Foreign; gotA != 1 || gotB != 7 {
+		t.Errorf("us knows %d and %d, want 1 and 7", gotA, gotB)
+	}
+}
+
+// R2: names of windows that seem to be in the future are left out. When such a window has begun, and its cells are
+// told by their numbers, the stream is read again from where the names are.
+func TestR2NamesThatCameTooEarlyAreReadAgain(t *testing.T) {
+	w := newWorld(t, "eu")
+	w.tuning.StoreFloor = 1 // news alone has it
+	eu, ahead := w.regions[0], 10*time.Minute
+	us := w.addRegion("us", func() time.Time { return w.now.Add(ahead) }, 1)
+	w.run(time.Second)
+	c := us.cell("k", time.Minute)
+	us.accept(c, 20, 1000)
+	us.accept(c, 80, 1000)
+	w.run(time.Second)
+	if got := eu.total(c).Foreign; got != 0 {
+		t.Fatalf("eu knows %d of a window that begins in ten minutes", got)
+	}
+	for ; ahead > 0; ahead -= interval { // us's clock stands
+		w.run(interval)
+	}
+	us.accept(c, 300, 1000)
+	if n := w.intervalsUntilKnown(c); n > 4 {
+		t.Errorf("known after %d intervals", n)
+	}
+}
+
+// A count of a cell that was named before takes 2 bytes, whatever its name.
+func TestCountsByNumberAreShort(t *testing.T) {
+	w := newWorld(t, "eu")
+	w.tuning.SnapshotEvery = time.Hour
+	eu := w.regions[0]
+	var cells []window.Cell
+	for i := range 2000 {
+		name := fmt.Sprintf("a name that is rather long %x", uint64(i)*0x9e3779b97f4a7c15)
+		cells = append(cells, eu.cell(name, time.Hour))
+	}
+	eu.acceptAll(cells, 100)
+	w.run(2 * time.Second)
+	before := w.news.Stats().BytesStored
+	eu.acceptAll(cells, 100)
+	w.run(time.Second)
+	if n := w.news.Stats().BytesStored - before; n > 2*int64(len(cells))+100 {
+		t.Errorf("%d counts took %d bytes", len(cells), n)
+	}
+}
+
+// What a relay keeps of names ends with their windows.
+func TestNamesAreForgotten(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	w.run(time.Second)
+	for i := range 50 {
+		eu.accept(eu.cell(fmt.Sprint("k", i), time.Minute), 20, 100)
+	}
+	w.run(time.Second)
+	if own, read := relay.Names(eu.relay), relay.Names(us.relay); own != 1 || read != 1 {
+		t.Errorf("%d and %d groups, want 1 and 1", own, read)
+	}
+	w.run(5 * time.Minute)
+	if own, read := relay.Names(eu.relay), relay.Names(us.relay); own != 0 || read != 0 {
+		t.Errorf("%d and %d groups after the window", own, read)
+	}
+}
