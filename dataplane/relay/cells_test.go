@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -103,6 +104,33 @@ func TestWhatAnEmptiedOriginWasSentIsRepeated(t *testing.T) {
 	b.setSent(cells, totals, wiped, now)
 	if _, again, _ := b.toSend(now.Add(store.KeepFor)); len(again) != 1 {
 		t.Errorf("%v is repeated, want the total of 5", again)
+	}
+}
+
+// A foreign total that grows while it is on its way is sent again.
+func TestATotalThatGrowsOnItsWayIsSentAgain(t *testing.T) {
+	b, now := &newTestRelay(t).shards[0].book, time.Now()
+	b.merge("us", counted{cell: minuteCell("a"), total: 5}, now)
+	cells, totals, wiped := b.toSend(now)
+	b.merge("us", counted{cell: minuteCell("a"), total: 6}, now)
+	b.setSent(cells, totals, wiped, now)
+	if _, again, _ := b.toSend(now); len(again) != 1 || again[0].Count != 6 {
+		t.Errorf("then %v is sent, want 6", again)
+	}
+}
+
+// A foreign total that the origin could not be told is sent with the next call.
+func TestATotalThatCouldNotBeToldIsSentAgain(t *testing.T) {
+	r, now := newTestRelay(t), time.Now()
+	s, origin := r.shards[0], r.cfg.Origin.(*memstore.Origin)
+	s.leaseUntil = now.Add(time.Hour)
+	s.book.merge("us", counted{cell: minuteCell("a"), total: 5}, now)
+	origin.Faults.Fail(errors.New("down"))
+	if err := s.tell(t.Context(), now); err == nil {
+		t.Fatal("no error")
+	}
+	if _, again, _ := s.book.toSend(now); len(again) != 1 {
+		t.Errorf("%v is sent again, want one total", again)
 	}
 }
 

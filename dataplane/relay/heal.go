@@ -144,7 +144,7 @@ func (s *shard) scan(ctx context.Context, now time.Time, announced map[hashed]st
 	if err != nil {
 		return err
 	}
-	if after.Epoch != epoch || !after.Healed {
+	if after.Epoch != epoch {
 		return errEmptiedMeanwhile
 	}
 	s.grow(all, time.Time{}, now) // what stands below a step does not wait another second

@@ -103,3 +103,26 @@ func TestATakeoverReadsWhatIsStoredOnce(t *testing.T) {
 		}
 	}
 }
+
+// R2: a relay that takes over knows the totals of all cells, however many pages they are: of one that another region
+// begins to use then it tells the count.
+func TestR2ATakeoverScansAllPages(t *testing.T) {
+	w := newWorld(t, "eu", "us")
+	eu, us := w.regions[0], w.regions[1]
+	cells := make([]window.Cell, 1_100)
+	for i := range cells {
+		cells[i] = eu.cell(fmt.Sprint("k", i), time.Hour)
+		eu.accept(cells[i], 1, 100)
+	}
+	w.run(2 * time.Second)
+	if err := eu.relay.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eu.relay = eu.newRelay("second")
+	w.run(2 * time.Second)
+	for _, c := range cells {
+		us.accept(c, 1, 100)
+	}
+	w.run(4 * time.Second)
+	w.wantKnown(cells...)
+}

@@ -131,3 +131,15 @@ func TestAClosedCellIsReadAgainAfterItsGrace(t *testing.T) {
 		}
 	}
 }
+
+// A cost that is judged by a share of its limit is counted against the limit: that is what others hear of.
+func TestACostWithinItsShareIsCountedAgainstTheLimit(t *testing.T) {
+	e := bareEntry()
+	v := Verdict{Against: 100}
+	if !e.Judge(&v, ledgerMs(), e.DurationMs(), 9, 1, true) || !v.Allowed {
+		t.Fatalf("%+v", v)
+	}
+	if sent := loaded(e); sent.Add != 1 || sent.Limit != 100 {
+		t.Errorf("%+v is sent, want 1 against 100", sent)
+	}
+}

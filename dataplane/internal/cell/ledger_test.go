@@ -243,3 +243,63 @@ func TestATotalWithAClaimInItConfirmsNothingElse(t *testing.T) {
 		t.Errorf("the origin is known to have %d, want 21", named)
 	}
 }
+
+// No claim is decided by a total that lacks what its node has accepted: what is unsent goes first.
+func TestAClaimWaitsForWhatIsUnsent(t *testing.T) {
+	e := ledgerEntry()
+	e.addLocked(slotOf(ledgerSeq), 1)
+	if _, way := e.PrepareClaim(ledgerClaim(e, 10, 100), false, 1, 200, clock.SteadyStart); way != WayReply {
+		t.Errorf("way %d", way)
+	}
+}
+
+// What the cell before carries over is no room for a claim.
+func TestAClaimLeavesOutWhatIsCarriedOver(t *testing.T) {
+	e := ledgerEntry()
+	e.foreign(slotOf(ledgerSeq - 1)).Store(30)
+	if got, way := e.PrepareClaim(ledgerClaim(e, 10, 100), false, 1, 200, clock.SteadyStart); way != WayClaim || got.AtMost != 70 {
+		t.Errorf("way %d, at most %d; want 70, as all 30 of the cell before still weigh", way, got.AtMost)
+	}
+}
+
+// A claim belongs to the epoch that its cell was last answered in. One that was added in an epoch that is lost by the
+// time of its answer is unsent, and restored with the rest.
+func TestAClaimBelongsToItsCellsEpoch(t *testing.T) {
+	m := new(Counters)
+	e := answeredEntry(m)
+	c := ledgerClaim(e, 10, 100)
+	got, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart)
+	if way != WayClaim || got.Epoch != lostEpoch {
+		t.Fatalf("way %d, epoch %d", way, got.Epoch)
+	}
+	e.Absorb(m, ledgerSeq, &store.Total{Epoch: newEpoch}, clock.SteadyStart)
+	e.MergeClaim(m, c, &store.Total{Region: 30, Epoch: 0}, true, clock.SteadyStart)
+	if unsent := e.LookAt(ledgerSeq).Unsent; unsent != 10 {
+		t.Errorf("%d are unsent, want the claim's 10", unsent)
+	}
+}
+
+// A claim is on its way until its answer, and what it was for a caller who has left is credit.
+func TestAClaimEndsWithItsAnswer(t *testing.T) {
+	e := ledgerEntry()
+	c := ledgerClaim(e, 10, 100)
+	e.PrepareClaim(c, false, 1, 200, clock.SteadyStart)
+	if !e.Flags().Claiming() {
+		t.Error("it is not on its way")
+	}
+	e.LeaveClaim(c, false)
+	e.MergeClaim(&Counters{}, c, &store.Total{Region: 30}, true, clock.SteadyStart)
+	if l := e.LookAt(ledgerSeq); e.Flags().Claiming() || l.Claiming != 0 || l.Credit != 10 || l.Counted+l.Others != 20 {
+		t.Errorf("on its way: %v; %+v, want a credit of 10, and 20 that decisions see", e.Flags().Claiming(), l)
+	}
+}
+
+// A caller who has left before its claim went claims nothing.
+func TestACallerWhoHasLeftClaimsNothing(t *testing.T) {
+	e := ledgerEntry()
+	c := ledgerClaim(e, 10, 100)
+	e.LeaveClaim(c, false)
+	if _, way := e.PrepareClaim(c, false, 1, 200, clock.SteadyStart); way == WayClaim {
+		t.Error("the claim is on its way")
+	}
+}

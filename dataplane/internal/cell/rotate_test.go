@@ -1,0 +1,89 @@
+package cell
+
+import (
+	"testing"
+
+	"github.com/weirhq/weir/dataplane/internal/clock"
+	"github.com/weirhq/weir/dataplane/store"
+)
+
+// A request that has read the count of a cell before that was closed cannot add to it after.
+func TestAClosedCellTakesNoCount(t *testing.T) {
+	slot := slotOf(ledgerSeq)
+	e := ledgerEntry()
+	word := e.words[slot].Load()
+	e.rotate(ledgerSeq + 1)
+	if e.words[slot].CompareAndSwap(word, word+1) {
+		t.Error("a cost was counted in it")
+	}
+}
+
+// An answer about a cell that was closed meanwhile is merged all the same: the cell weighs on the next one.
+func TestALateAnswerCountsInTheCellBefore(t *testing.T) {
+	e := ledgerEntry()
+	e.rotate(ledgerSeq + 1)
+	e.Absorb(&Counters{}, ledgerSeq, &store.Total{Region: 30, Foreign: 7}, clock.SteadyStart)
+	if l := e.LookAt(ledgerSeq); l.Counted != 30 || l.Foreign != 7 {
+		t.Errorf("%+v, want 30 and 7", l)
+	}
+	if l := e.LookAt(ledgerSeq + 1); l.Counted+l.Others != 0 {
+		t.Errorf("%+v in the current cell", l)
+	}
+}
+
+// The cell that comes into a slot has nothing of the one that had it before.
+func TestACellBeginsWithNothing(t *testing.T) {
+	m, slot := new(Counters), slotOf(ledgerSeq)
+	e := answeredEntry(m) // of 20, 12 are its own
+	e.flags.Or(flagShared)
+	e.HearForeign(m, ledgerSeq, ledgerSeq, 40)
+	e.GiveBack(ledgerSeq, 2)
+	e.noteMinLimit(slot, 9)
+	e.Renew(lostEpoch, newEpoch)
+	e.addLocked(slot, 3)
+	loaded(e)
+	e.PrepareClaim(ledgerClaim(e, 10, 1000), false, 1, 200, clock.SteadyStart)
+	for seq := ledgerSeq + 1; seq <= ledgerSeq+2; seq++ {
+		e.rotate(seq)
+	}
+	if l := e.LookAt(ledgerSeq + 2); l != (CellLook{Held: true}) || e.unconfirmedLocked(slot, e.words[slot].Load()) != 0 {
+		t.Errorf("it begins with %+v", l)
+	}
+	e.Renew(newEpoch, 9)
+	e.addLocked(slot, 5)
+	if c, _ := e.loadLocked(ledgerSeq+2, true); c != (store.Cost{Cell: e.Cell(ledgerSeq + 2), Add: 5}) {
+		t.Errorf("%+v is sent, want 5 in no epoch and against no limit", c)
+	}
+	if got := e.ownLocked(slot); got != 5 {
+		t.Errorf("%d are its own, want 5", got)
+	}
+}
+
+// Where cells were left out, the one before the current one is empty too.
+func TestACellThatWasLeftOutIsEmpty(t *testing.T) {
+	e := ledgerEntry()
+	e.rotate(ledgerSeq + 3)
+	if l := e.LookAt(ledgerSeq + 2); l != (CellLook{Held: true}) {
+		t.Errorf("it holds %+v", l)
+	}
+}
+
+// What has left the table gives nothing back, and takes no answer.
+func TestAnEvictedEntryGivesNothingBack(t *testing.T) {
+	e := ledgerEntry()
+	if gone := e.evict(ledgerMs()+3*e.DurationMs(), clock.SteadyStart, 0, needNone); gone != goneExpired {
+		t.Fatal(gone)
+	}
+	if given := e.GiveBack(ledgerSeq, 5); given != 0 {
+		t.Errorf("%d are given back", given)
+	}
+}
+
+// An earlier end of strictness never replaces a later one.
+func TestStrictnessOnlyGrows(t *testing.T) {
+	e := ledgerEntry()
+	e.BeStrict(clock.SteadyStart + 100)
+	if e.BeStrict(clock.SteadyStart+50) || !e.IsStrict(clock.SteadyStart+99) || e.IsStrict(clock.SteadyStart+100) {
+		t.Error("an earlier end has replaced a later one")
+	}
+}
