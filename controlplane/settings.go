@@ -43,7 +43,8 @@ func (o Override) Validate() error {
 	if o.Limit < 0 || o.Limit > window.LimitMax {
 		return fmt.Errorf("%w: limit is %d (0 to %d; 0 blocks)", ErrInvalid, o.Limit, int64(window.LimitMax))
 	}
-	if least, most := window.DurationMin.Milliseconds(), window.DurationMax.Milliseconds(); o.DurationMs != 0 && (o.DurationMs < least || o.DurationMs > most) {
+	if least, most := window.DurationMin.Milliseconds(), window.DurationMax.Milliseconds(); o.DurationMs != 0 &&
+		(o.DurationMs < least || o.DurationMs > most) {
 		return fmt.Errorf("%w: duration_ms is %d (0, or %d to %d)", ErrInvalid, o.DurationMs, least, most)
 	}
 	if o.Candidate < 0 || o.Candidate > window.LimitMax {
@@ -139,11 +140,13 @@ func given[T any](to *T, value *T) {
 // told what was there before, nil for nothing, and an error of its undoes both; where
 // others change the same it may be asked again. All methods may be called at once.
 type SettingsStore interface {
-	ChangeOverride(ctx context.Context, workspace, namespace, pattern string, change func(before *Override) (after *Override, e AuditEntry, err error)) error
+	ChangeOverride(ctx context.Context, workspace, namespace, pattern string,
+		change func(before *Override) (after *Override, e AuditEntry, err error)) error
 	Override(ctx context.Context, workspace, namespace, pattern string) (*Override, error) // nil for none
 	Overrides(ctx context.Context, workspace, namespace, after string, rows int) ([]Override, error)
 	AllOverrides(ctx context.Context, after OverrideName, rows int) ([]Override, error)
-	ChangeNamespace(ctx context.Context, workspace, namespace string, change func(before *Namespace) (after Namespace, e AuditEntry, err error)) error
+	ChangeNamespace(ctx context.Context, workspace, namespace string,
+		change func(before *Namespace) (after Namespace, e AuditEntry, err error)) error
 	Namespace(ctx context.Context, workspace, namespace string) (*Namespace, error) // nil for none
 	Namespaces(ctx context.Context, workspace, after string, rows int) ([]Namespace, error)
 	AllNamespaces(ctx context.Context, afterWorkspace, afterNamespace string, rows int) ([]Namespace, error)
@@ -166,10 +169,11 @@ func (s *Settings) SetOverride(ctx context.Context, o Override, by By) error {
 			return err
 		}
 	}
-	return s.store.ChangeOverride(ctx, o.Workspace, o.Namespace, o.Pattern, func(before *Override) (*Override, AuditEntry, error) {
-		e, err := settingEntry(by, "override.set", overrideSubject(o.Workspace, o.Namespace, o.Pattern), before, &o)
-		return &o, e, err
-	})
+	return s.store.ChangeOverride(ctx, o.Workspace, o.Namespace, o.Pattern,
+		func(before *Override) (*Override, AuditEntry, error) {
+			e, err := settingEntry(by, "override.set", overrideSubject(o.Workspace, o.Namespace, o.Pattern), before, &o)
+			return &o, e, err
+		})
 }
 
 // canJudge refuses candidates where nodes cannot judge them. Of a namespace that is changed
@@ -180,7 +184,8 @@ func (s *Settings) canJudge(ctx context.Context, workspace, namespace string) er
 		return err
 	}
 	if knobs, _ := estimate.Parse(n.Estimate); knobs != nil && knobs.Leaky {
-		return fmt.Errorf("%w: candidate is set, and %s/%s estimates with a leaky drain: what has drained depends on the limit", ErrInvalid, workspace, namespace)
+		return fmt.Errorf("%w: candidate is set, and %s/%s estimates with a leaky drain: what has drained depends on "+
+			"the limit", ErrInvalid, workspace, namespace)
 	}
 	return nil
 }
@@ -190,18 +195,21 @@ func (s *Settings) DeleteOverride(ctx context.Context, workspace, namespace, pat
 	if err := errors.Join(by.Validate(), validateKey(workspace, namespace, pattern)); err != nil {
 		return err
 	}
-	return s.store.ChangeOverride(ctx, workspace, namespace, pattern, func(before *Override) (*Override, AuditEntry, error) {
-		if before == nil {
-			return nil, AuditEntry{}, noOverride(workspace, namespace, pattern)
-		}
-		e, err := settingEntry(by, "override.delete", overrideSubject(workspace, namespace, pattern), before, (*Override)(nil))
-		return nil, e, err
-	})
+	return s.store.ChangeOverride(ctx, workspace, namespace, pattern,
+		func(before *Override) (*Override, AuditEntry, error) {
+			if before == nil {
+				return nil, AuditEntry{}, noOverride(workspace, namespace, pattern)
+			}
+			e, err := settingEntry(by, "override.delete", overrideSubject(workspace, namespace, pattern), before,
+				(*Override)(nil))
+			return nil, e, err
+		})
 }
 
 // Overrides are those of a namespace behind a pattern, at most PageMax, by
 // pattern; more tells whether there are others behind them.
-func (s *Settings) Overrides(ctx context.Context, workspace, namespace, after string) (overrides []Override, more bool, err error) {
+func (s *Settings) Overrides(ctx context.Context, workspace, namespace,
+	after string) (overrides []Override, more bool, err error) {
 	if err := validateSpace(workspace, namespace); err != nil {
 		return nil, false, err
 	}
@@ -219,7 +227,8 @@ func page[T any](listed []T, err error) (rows []T, more bool, _ error) {
 
 // SetNamespace changes a namespace's settings, and answers all of them. It is ErrConflict
 // where they are not those that were seen.
-func (s *Settings) SetNamespace(ctx context.Context, workspace, namespace string, change NamespaceChange, by By) (after Namespace, err error) {
+func (s *Settings) SetNamespace(ctx context.Context, workspace, namespace string, change NamespaceChange,
+	by By) (after Namespace, err error) {
 	if err := errors.Join(by.Validate(), validateSpace(workspace, namespace)); err != nil {
 		return after, err
 	}
@@ -248,7 +257,8 @@ func (s *Settings) SetNamespace(ctx context.Context, workspace, namespace string
 
 // Namespaces are those of a workspace that have settings behind a name, at most PageMax,
 // by name; more tells whether there are others behind them.
-func (s *Settings) Namespaces(ctx context.Context, workspace, after string) (namespaces []Namespace, more bool, err error) {
+func (s *Settings) Namespaces(ctx context.Context, workspace,
+	after string) (namespaces []Namespace, more bool, err error) {
 	if err := validateText("workspace", workspace, window.WorkspaceBytesMax); err != nil {
 		return nil, false, err
 	}

@@ -160,7 +160,8 @@ func (l *Limiter) decideTimed(ctx context.Context, c *call, by *rule, held *Rese
 // decideCall is the second half: entry → (refresh) → judge → answer, into d. e is the key's
 // entry if the caller has it; the one that was used is returned if the table holds it.
 // held, if there is one, takes what was counted.
-func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Entry, held *Reservation, d *Decision) *cell.Entry {
+func (l *Limiter) decideCall(ctx context.Context, c *call, by *rule, e *cell.Entry, held *Reservation,
+	d *Decision) *cell.Entry {
 	met := cell.Known
 	for {
 		if e == nil {
@@ -224,7 +225,8 @@ func plain(v *cell.Verdict, by *rule) bool {
 }
 
 // count puts a decision into the metrics and among the keys that are denied.
-func (l *Limiter) count(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, by *rule, source Source, d *Decision, out outcome) {
+func (l *Limiter) count(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *call, by *rule, source Source, d *Decision,
+	out outcome) {
 	var n int64
 	if by.estimate != nil {
 		n = c.counts.estimated(out, met)
@@ -245,7 +247,8 @@ func (l *Limiter) count(e *cell.Entry, met cell.Contact, v *cell.Verdict, c *cal
 // judgeInFleet judges and counts on a node with an origin, which it asks first about a
 // key that is cold, stale or strict, and where a namespace waits for its share. What it
 // could not ask is judged by the namespace's outage policy.
-func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Entry, met cell.Contact, c *call, by *rule) (source Source, alive bool) {
+func (l *Limiter) judgeInFleet(ctx context.Context, v *cell.Verdict, e *cell.Entry, met cell.Contact, c *call,
+	by *rule) (source Source, alive bool) {
 	source, alive = SourceLocal, true
 	if met == cell.Untracked {
 		return l.judgeGuest(ctx, v, e, c, by)

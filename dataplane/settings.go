@@ -202,7 +202,8 @@ func (sp *space) index(last *space) error {
 	if len(sp.crowded) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %d overrides are left out, that of %q among them: more than %d patterns with several '*' begin alike",
+	return fmt.Errorf("%w: %d overrides are left out, that of %q among them: more than %d patterns with several '*' "+
+		"begin alike",
 		ErrInvalid, len(sp.crowded), sp.wildcards[sp.crowded[0]].pattern, window.PatternsAlikeMax)
 }
 
@@ -226,7 +227,8 @@ func (sp *space) settle() error {
 		inherit(&sp.wildcards[i])
 	}
 	if len(left) > 0 {
-		return fmt.Errorf("%w: %d candidates are left out, that of %q among them: drain is leaky", ErrInvalid, len(left), slices.Min(left))
+		return fmt.Errorf("%w: %d candidates are left out, that of %q among them: drain is leaky", ErrInvalid, len(left),
+			slices.Min(left))
 	}
 	return nil
 }
@@ -240,7 +242,8 @@ func (s *settings) space(workspace, namespace string) *space {
 }
 
 func (s *settings) override(row store.OverrideRow) error {
-	probe := Request{Workspace: row.Workspace, Namespace: row.Namespace, Identifier: row.Pattern, Limit: row.Limit, Duration: time.Second}
+	probe := Request{Workspace: row.Workspace, Namespace: row.Namespace, Identifier: row.Pattern, Limit: row.Limit,
+		Duration: time.Second}
 	if row.DurationMs < 0 || row.DurationMs > window.DurationMax.Milliseconds() {
 		return fmt.Errorf("override %q: %w: duration_ms is %d (0, or %d to %d)", row.Pattern, ErrInvalid, row.DurationMs,
 			window.DurationMin.Milliseconds(), window.DurationMax.Milliseconds())
@@ -252,9 +255,11 @@ func (s *settings) override(row store.OverrideRow) error {
 		return fmt.Errorf("override %q: %w", row.Pattern, err)
 	}
 	if row.Candidate < 0 || row.Candidate > window.LimitMax {
-		return fmt.Errorf("override %q: %w: candidate is %d (0 to %d; 0 for none)", row.Pattern, ErrInvalid, row.Candidate, int64(window.LimitMax))
+		return fmt.Errorf("override %q: %w: candidate is %d (0 to %d; 0 for none)", row.Pattern, ErrInvalid, row.Candidate,
+			int64(window.LimitMax))
 	}
-	o := override{rule: rule{pattern: row.Pattern, candidate: row.Candidate, shadow: row.Shadow}, limit: row.Limit, duration: milliseconds(row.DurationMs)}
+	o := override{rule: rule{pattern: row.Pattern, candidate: row.Candidate, shadow: row.Shadow}, limit: row.Limit,
+		duration: milliseconds(row.DurationMs)}
 	sp := s.space(row.Workspace, row.Namespace)
 	if !strings.Contains(row.Pattern, "*") {
 		sp.exact[row.Pattern] = &o

@@ -111,7 +111,8 @@ func (s *service) identify(ctx context.Context, authorization, procedure string)
 	}
 	if !identity.Role.May(role) {
 		s.refused(controlplane.AuthRole)
-		return identity, connect.NewError(connect.CodePermissionDenied, fmt.Errorf("token %s has the role %s; this takes the role %s", identity.Name, identity.Role, role))
+		return identity, connect.NewError(connect.CodePermissionDenied,
+			fmt.Errorf("token %s has the role %s; this takes the role %s", identity.Name, identity.Role, role))
 	}
 	return identity, nil
 }
@@ -140,7 +141,8 @@ func (s *service) holder(ctx context.Context, authorization string) (controlplan
 	}
 	scheme, secret, _ := strings.Cut(authorization, " ")
 	if !strings.EqualFold(scheme, "bearer") || secret == "" {
-		return controlplane.Identity{}, fmt.Errorf("%w: this API asks for a token: Authorization: Bearer …", controlplane.ErrUnauthenticated)
+		return controlplane.Identity{}, fmt.Errorf("%w: this API asks for a token: Authorization: Bearer …",
+			controlplane.ErrUnauthenticated)
 	}
 	return s.Tokens.Authenticate(ctx, strings.TrimSpace(secret))
 }

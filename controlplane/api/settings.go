@@ -16,30 +16,38 @@ import (
 // ErrConflict, ErrNotFound, ErrUnavailable or the context's. All methods may be called at once.
 type Settings interface {
 	SetOverride(ctx context.Context, o controlplane.Override, by controlplane.By) error
-	ChangeOverride(ctx context.Context, workspace, namespace, pattern string, change controlplane.OverrideChange, by controlplane.By) (controlplane.Override, error)
+	ChangeOverride(ctx context.Context, workspace, namespace, pattern string, change controlplane.OverrideChange,
+		by controlplane.By) (controlplane.Override, error)
 	DeleteOverride(ctx context.Context, workspace, namespace, pattern string, by controlplane.By) error
 	Override(ctx context.Context, workspace, namespace, pattern string) (controlplane.Override, error)
-	Overrides(ctx context.Context, workspace, namespace, after string) (overrides []controlplane.Override, more bool, err error)
-	AllOverrides(ctx context.Context, after controlplane.OverrideName) (overrides []controlplane.Override, more bool, err error)
-	SetNamespace(ctx context.Context, workspace, namespace string, change controlplane.NamespaceChange, by controlplane.By) (controlplane.Namespace, error)
+	Overrides(ctx context.Context, workspace, namespace,
+		after string) (overrides []controlplane.Override, more bool, err error)
+	AllOverrides(ctx context.Context,
+		after controlplane.OverrideName) (overrides []controlplane.Override, more bool, err error)
+	SetNamespace(ctx context.Context, workspace, namespace string, change controlplane.NamespaceChange,
+		by controlplane.By) (controlplane.Namespace, error)
 	Namespace(ctx context.Context, workspace, namespace string) (controlplane.Namespace, error)
 	Namespaces(ctx context.Context, workspace, after string) (namespaces []controlplane.Namespace, more bool, err error)
-	AllNamespaces(ctx context.Context, afterWorkspace, afterNamespace string) (namespaces []controlplane.Namespace, more bool, err error)
-	ResetKey(ctx context.Context, workspace, namespace, identifier string, longest time.Duration, by controlplane.By) (controlplane.Reset, error)
+	AllNamespaces(ctx context.Context, afterWorkspace,
+		afterNamespace string) (namespaces []controlplane.Namespace, more bool, err error)
+	ResetKey(ctx context.Context, workspace, namespace, identifier string, longest time.Duration,
+		by controlplane.By) (controlplane.Reset, error)
 	Resets(ctx context.Context, workspace, namespace string) ([]controlplane.Reset, error)
 }
 
 var _ controlv1connect.SettingsServiceHandler = (*service)(nil)
 
-func (s *service) SetOverride(ctx context.Context, req *connect.Request[controlv1.SetOverrideRequest]) (*connect.Response[controlv1.SetOverrideResponse], error) {
+func (s *service) SetOverride(ctx context.Context,
+	req *connect.Request[controlv1.SetOverrideRequest]) (*connect.Response[controlv1.SetOverrideResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	by, err := byOf(ctx, req.Msg)
 	if err == nil {
 		o := req.Msg.GetOverride()
 		err = s.Settings.SetOverride(ctx, controlplane.Override{
-			Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(), Limit: o.GetLimit(), DurationMs: o.GetDurationMs(),
-			Candidate: o.GetCandidate(), Shadow: o.GetShadow(),
+			Workspace: o.GetWorkspace(), Namespace: o.GetNamespace(), Pattern: o.GetPattern(), Limit: o.GetLimit(),
+			DurationMs: o.GetDurationMs(),
+			Candidate:  o.GetCandidate(), Shadow: o.GetShadow(),
 		}, by)
 	}
 	if err != nil {
@@ -48,15 +56,18 @@ func (s *service) SetOverride(ctx context.Context, req *connect.Request[controlv
 	return connect.NewResponse(&controlv1.SetOverrideResponse{}), nil
 }
 
-func (s *service) ChangeOverride(ctx context.Context, req *connect.Request[controlv1.ChangeOverrideRequest]) (*connect.Response[controlv1.ChangeOverrideResponse], error) {
+func (s *service) ChangeOverride(ctx context.Context,
+	req *connect.Request[controlv1.ChangeOverrideRequest]) (*connect.Response[controlv1.ChangeOverrideResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	by, err := byOf(ctx, req.Msg)
 	var after controlplane.Override
 	if err == nil {
-		after, err = s.Settings.ChangeOverride(ctx, req.Msg.GetWorkspace(), req.Msg.GetNamespace(), req.Msg.GetPattern(), controlplane.OverrideChange{
-			Limit: req.Msg.Limit, DurationMs: req.Msg.DurationMs, Candidate: req.Msg.Candidate, Shadow: req.Msg.Shadow, IfUpdatedMs: req.Msg.IfUpdatedAtMs,
-		}, by)
+		after, err = s.Settings.ChangeOverride(ctx, req.Msg.GetWorkspace(), req.Msg.GetNamespace(), req.Msg.GetPattern(),
+			controlplane.OverrideChange{
+				Limit: req.Msg.Limit, DurationMs: req.Msg.DurationMs, Candidate: req.Msg.Candidate, Shadow: req.Msg.Shadow,
+				IfUpdatedMs: req.Msg.IfUpdatedAtMs,
+			}, by)
 	}
 	if err != nil {
 		return nil, s.fail(ctx, "ChangeOverride", err)
@@ -64,7 +75,8 @@ func (s *service) ChangeOverride(ctx context.Context, req *connect.Request[contr
 	return connect.NewResponse(&controlv1.ChangeOverrideResponse{Override: overrideAnswer(after)}), nil
 }
 
-func (s *service) GetOverride(ctx context.Context, req *connect.Request[controlv1.GetOverrideRequest]) (*connect.Response[controlv1.GetOverrideResponse], error) {
+func (s *service) GetOverride(ctx context.Context,
+	req *connect.Request[controlv1.GetOverrideRequest]) (*connect.Response[controlv1.GetOverrideResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	o, err := s.Settings.Override(ctx, req.Msg.GetWorkspace(), req.Msg.GetNamespace(), req.Msg.GetPattern())
@@ -74,7 +86,8 @@ func (s *service) GetOverride(ctx context.Context, req *connect.Request[controlv
 	return connect.NewResponse(&controlv1.GetOverrideResponse{Override: overrideAnswer(o)}), nil
 }
 
-func (s *service) DeleteOverride(ctx context.Context, req *connect.Request[controlv1.DeleteOverrideRequest]) (*connect.Response[controlv1.DeleteOverrideResponse], error) {
+func (s *service) DeleteOverride(ctx context.Context,
+	req *connect.Request[controlv1.DeleteOverrideRequest]) (*connect.Response[controlv1.DeleteOverrideResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	by, err := byOf(ctx, req.Msg)
@@ -87,7 +100,8 @@ func (s *service) DeleteOverride(ctx context.Context, req *connect.Request[contr
 	return connect.NewResponse(&controlv1.DeleteOverrideResponse{}), nil
 }
 
-func (s *service) ListOverrides(ctx context.Context, req *connect.Request[controlv1.ListOverridesRequest]) (*connect.Response[controlv1.ListOverridesResponse], error) {
+func (s *service) ListOverrides(ctx context.Context,
+	req *connect.Request[controlv1.ListOverridesRequest]) (*connect.Response[controlv1.ListOverridesResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	overrides, more, err := s.Settings.Overrides(ctx, req.Msg.GetWorkspace(), req.Msg.GetNamespace(), req.Msg.GetAfter())
@@ -101,16 +115,19 @@ func (s *service) ListOverrides(ctx context.Context, req *connect.Request[contro
 	return connect.NewResponse(answer), nil
 }
 
-func (s *service) SetNamespace(ctx context.Context, req *connect.Request[controlv1.SetNamespaceRequest]) (*connect.Response[controlv1.SetNamespaceResponse], error) {
+func (s *service) SetNamespace(ctx context.Context,
+	req *connect.Request[controlv1.SetNamespaceRequest]) (*connect.Response[controlv1.SetNamespaceResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	by, err := byOf(ctx, req.Msg)
 	var after controlplane.Namespace
 	if err == nil {
-		after, err = s.Settings.SetNamespace(ctx, req.Msg.GetWorkspace(), req.Msg.GetNamespace(), controlplane.NamespaceChange{
-			Shadow: req.Msg.Shadow, Mode: req.Msg.Mode, Outage: req.Msg.Outage, Headroom: req.Msg.Headroom, Estimate: req.Msg.Estimate,
-			IfUpdatedMs: req.Msg.IfUpdatedAtMs,
-		}, by)
+		after, err = s.Settings.SetNamespace(ctx, req.Msg.GetWorkspace(), req.Msg.GetNamespace(),
+			controlplane.NamespaceChange{
+				Shadow: req.Msg.Shadow, Mode: req.Msg.Mode, Outage: req.Msg.Outage, Headroom: req.Msg.Headroom,
+				Estimate:    req.Msg.Estimate,
+				IfUpdatedMs: req.Msg.IfUpdatedAtMs,
+			}, by)
 	}
 	if err != nil {
 		return nil, s.fail(ctx, "SetNamespace", err)
@@ -118,7 +135,8 @@ func (s *service) SetNamespace(ctx context.Context, req *connect.Request[control
 	return connect.NewResponse(&controlv1.SetNamespaceResponse{Namespace: namespaceAnswer(after)}), nil
 }
 
-func (s *service) ListNamespaces(ctx context.Context, req *connect.Request[controlv1.ListNamespacesRequest]) (*connect.Response[controlv1.ListNamespacesResponse], error) {
+func (s *service) ListNamespaces(ctx context.Context,
+	req *connect.Request[controlv1.ListNamespacesRequest]) (*connect.Response[controlv1.ListNamespacesResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	namespaces, more, err := s.Settings.Namespaces(ctx, req.Msg.GetWorkspace(), req.Msg.GetAfter())
@@ -132,7 +150,8 @@ func (s *service) ListNamespaces(ctx context.Context, req *connect.Request[contr
 	return connect.NewResponse(answer), nil
 }
 
-func (s *service) GetNamespace(ctx context.Context, req *connect.Request[controlv1.GetNamespaceRequest]) (*connect.Response[controlv1.GetNamespaceResponse], error) {
+func (s *service) GetNamespace(ctx context.Context,
+	req *connect.Request[controlv1.GetNamespaceRequest]) (*connect.Response[controlv1.GetNamespaceResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	n, err := s.Settings.Namespace(ctx, req.Msg.GetWorkspace(), req.Msg.GetNamespace())
@@ -144,19 +163,22 @@ func (s *service) GetNamespace(ctx context.Context, req *connect.Request[control
 
 func namespaceAnswer(n controlplane.Namespace) *controlv1.Namespace {
 	return &controlv1.Namespace{
-		Workspace: valid(n.Workspace), Namespace: valid(n.Namespace), Shadow: n.Shadow, Mode: valid(n.Mode), Outage: valid(n.Outage),
+		Workspace: valid(n.Workspace), Namespace: valid(n.Namespace), Shadow: n.Shadow, Mode: valid(n.Mode),
+		Outage:   valid(n.Outage),
 		Headroom: valid(n.Headroom), Estimate: valid(n.Estimate), UpdatedAtMs: unixMs(n.UpdatedAt),
 	}
 }
 
-func (s *service) ResetKey(ctx context.Context, req *connect.Request[controlv1.ResetKeyRequest]) (*connect.Response[controlv1.ResetKeyResponse], error) {
+func (s *service) ResetKey(ctx context.Context,
+	req *connect.Request[controlv1.ResetKeyRequest]) (*connect.Response[controlv1.ResetKeyResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	by, err := byOf(ctx, req.Msg)
 	var reset controlplane.Reset
 	if err == nil {
 		longest := time.Duration(min(req.Msg.GetLongestWindowMs(), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
-		reset, err = s.Settings.ResetKey(ctx, req.Msg.GetWorkspace(), req.Msg.GetNamespace(), req.Msg.GetIdentifier(), longest, by)
+		reset, err = s.Settings.ResetKey(ctx, req.Msg.GetWorkspace(), req.Msg.GetNamespace(),
+			req.Msg.GetIdentifier(), longest, by)
 	}
 	if err != nil {
 		return nil, s.fail(ctx, "ResetKey", err)
@@ -164,7 +186,8 @@ func (s *service) ResetKey(ctx context.Context, req *connect.Request[controlv1.R
 	return connect.NewResponse(&controlv1.ResetKeyResponse{Reset_: resetAnswer(reset)}), nil
 }
 
-func (s *service) ListResets(ctx context.Context, req *connect.Request[controlv1.ListResetsRequest]) (*connect.Response[controlv1.ListResetsResponse], error) {
+func (s *service) ListResets(ctx context.Context,
+	req *connect.Request[controlv1.ListResetsRequest]) (*connect.Response[controlv1.ListResetsResponse], error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 	resets, err := s.Settings.Resets(ctx, req.Msg.GetWorkspace(), req.Msg.GetNamespace())
@@ -180,8 +203,9 @@ func (s *service) ListResets(ctx context.Context, req *connect.Request[controlv1
 
 func overrideAnswer(o controlplane.Override) *controlv1.Override {
 	return &controlv1.Override{
-		Workspace: valid(o.Workspace), Namespace: valid(o.Namespace), Pattern: valid(o.Pattern), Limit: o.Limit, DurationMs: o.DurationMs,
-		Candidate: o.Candidate, Shadow: o.Shadow, UpdatedAtMs: unixMs(o.UpdatedAt),
+		Workspace: valid(o.Workspace), Namespace: valid(o.Namespace), Pattern: valid(o.Pattern), Limit: o.Limit,
+		DurationMs: o.DurationMs,
+		Candidate:  o.Candidate, Shadow: o.Shadow, UpdatedAtMs: unixMs(o.UpdatedAt),
 	}
 }
 

@@ -143,7 +143,8 @@ func (h *originServers) sendLocked(shard int, c sent) (store.Reply, error) {
 	return reply, nil
 }
 
-func (h *originServers) costLocked(s *originShard, epoch store.Epoch, c store.Cost, isNew bool, nowMs int64) store.Total {
+func (h *originServers) costLocked(s *originShard, epoch store.Epoch, c store.Cost, isNew bool,
+	nowMs int64) store.Total {
 	if err := checkCost(c); err != nil {
 		return store.Total{Epoch: epoch, Err: err}
 	}

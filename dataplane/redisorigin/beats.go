@@ -28,7 +28,8 @@ type beatJSON struct {
 }
 
 func packBeat(b heartbeat.Beat) (string, error) {
-	document, err := json.Marshal(beatJSON{[]byte(b.NodeID), []byte(b.Region), b.Build, b.TuningVersion, b.StartedAtMs, b.SentAtMs,
+	document, err := json.Marshal(beatJSON{[]byte(b.NodeID), []byte(b.Region), b.Build, b.TuningVersion,
+		b.StartedAtMs, b.SentAtMs,
 		b.Health, b.Stopped})
 	if n := len(document) + len(b.Top); err == nil && n > store.BeatBytesMax {
 		err = fmt.Errorf("it has %d bytes (at most %d)", n, store.BeatBytesMax)
@@ -44,8 +45,9 @@ func unpackBeat(document, top string) (heartbeat.Beat, error) {
 	if err := json.Unmarshal([]byte(document), &j); err != nil {
 		return heartbeat.Beat{}, err
 	}
-	return heartbeat.Beat{NodeID: string(j.NodeID), Region: string(j.Region), Build: j.Build, TuningVersion: j.TuningVersion,
-		StartedAtMs: j.StartedAtMs, SentAtMs: j.SentAtMs, Health: j.Health, Stopped: j.Stopped, Top: top}, nil
+	return heartbeat.Beat{NodeID: string(j.NodeID), Region: string(j.Region), Build: j.Build,
+		TuningVersion: j.TuningVersion,
+		StartedAtMs:   j.StartedAtMs, SentAtMs: j.SentAtMs, Health: j.Health, Stopped: j.Stopped, Top: top}, nil
 }
 
 // Heartbeat implements store.Origin.

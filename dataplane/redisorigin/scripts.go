@@ -215,9 +215,10 @@ if #raised > 0 then redis.call('PUBLISH', ARGV[1], table.concat(raised, '\n')) e
 return #raised
 `
 
-	// luaChanges takes the keys of the changes and of what is healed, how many to take, and the one to take them after, by
-	// expiry and key. It answers with how many there are and 1 if the bucket is healed; key, region and limit of each.
-	// Without room for the key to begin after, which may have been taken off, it begins with those that expire as it does.
+	// luaChanges takes the keys of the changes and of what is healed, how many to take, and the one to take them after,
+	// by expiry and key. It answers with how many there are and 1 if the bucket is healed; key, region and limit of
+	// each. Without room for the key to begin after, which may have been taken off, it begins with those that expire as
+	// it does.
 	luaChanges = `
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
 out[4] = redis.call('ZCARD', KEYS[2])

@@ -17,9 +17,10 @@ var (
 )
 
 const (
-	// luaSettings takes the version that the reader has, how long a document may be, and the greatest age in milliseconds.
-	// It answers with the version, "" for none, the document if that is another one and not too long, its length, how many
-	// nodes live, and how many milliseconds ago it was told: the greatest age if that is no time, or a future one.
+	// luaSettings takes the version that the reader has, how long a document may be, and the greatest age in
+	// milliseconds. It answers with the version, "" for none, the document if that is another one and not too long, its
+	// length, how many nodes live, and how many milliseconds ago it was told: the greatest age if that is no time, or a
+	// future one.
 	luaSettings = `
 local v = redis.call('HMGET', KEYS[1], 'v', 'n', 'at')
 if not v[1] then return {'', '', 0, 0, 0} end
@@ -63,9 +64,9 @@ local function prune(keep)
 end
 `
 
-	// luaKeepBeats takes how many nodes' to keep and for how many microseconds; id, document, top keys and order of each.
-	// It answers with for how many there was room. What a process sent before the one that is kept changes nothing: see
-	// heartbeat.Beat.Precedes.
+	// luaKeepBeats takes how many nodes' to keep and for how many microseconds; id, document, top keys and order of
+	// each. It answers with for how many there was room. What a process sent before the one that is kept changes
+	// nothing: see heartbeat.Beat.Precedes.
 	luaKeepBeats = `
 local function precedes(order, kept)
 	local started, sent, last = string.match(order, '(%d+) (%d+) (%d)')
@@ -93,8 +94,8 @@ for i = 1, 2 do redis.call('PEXPIREAT', KEYS[i], string.format('%.0f', math.floo
 return kept
 `
 
-	// luaTakeBeats takes how many at most, for how many microseconds they are kept, and how long one may be. It answers with
-	// id, mark, age in microseconds, document and top keys of each; of one that is too long both are empty.
+	// luaTakeBeats takes how many at most, for how many microseconds they are kept, and how long one may be. It answers
+	// with id, mark, age in microseconds, document and top keys of each; of one that is too long both are empty.
 	luaTakeBeats = `
 prune(tonumber(ARGV[2]))
 local out = {}

@@ -44,7 +44,8 @@ func (s *shard) settings(ctx context.Context) (store.SettingsRows, error) {
 	}
 	known := s.origin.settings.lastRead()
 	key := s.buckets[0].settingsKey
-	reply, err := s.client.Eval(ctx, settingsScript, []string{key}, known.version, settingsPackedMax, settingsKept.Milliseconds()).Slice()
+	reply, err := s.client.Eval(ctx, settingsScript, []string{key}, known.version, settingsPackedMax,
+		settingsKept.Milliseconds()).Slice()
 	if err != nil {
 		return store.SettingsRows{}, fmt.Errorf("read the settings at %s: %s: %w", s.where, key, err)
 	}

@@ -74,7 +74,8 @@ func plainSettings(rows store.SettingsRows) ([]byte, error) {
 		j.Problem = rows.Problem.Error()
 	}
 	for _, r := range rows.Namespaces {
-		j.Namespaces = append(j.Namespaces, namespaceJSON{[]byte(r.Workspace), []byte(r.Namespace), r.Shadow, r.Mode, r.Outage, r.Headroom, r.Estimate})
+		j.Namespaces = append(j.Namespaces, namespaceJSON{[]byte(r.Workspace), []byte(r.Namespace), r.Shadow, r.Mode,
+			r.Outage, r.Headroom, r.Estimate})
 	}
 	for _, r := range rows.Overrides {
 		j.Overrides = append(j.Overrides, overrideJSON{
@@ -97,12 +98,14 @@ func (j *settingsJSON) rows() store.SettingsRows {
 		rows.Problem = errors.New(j.Problem)
 	}
 	for _, r := range j.Namespaces {
-		rows.Namespaces = append(rows.Namespaces, store.NamespaceRow{Workspace: string(r.Workspace), Namespace: string(r.Namespace),
-			Shadow: r.Shadow, Mode: r.Mode, Outage: r.Outage, Headroom: r.Headroom, Estimate: r.Estimate})
+		rows.Namespaces = append(rows.Namespaces, store.NamespaceRow{Workspace: string(r.Workspace),
+			Namespace: string(r.Namespace),
+			Shadow:    r.Shadow, Mode: r.Mode, Outage: r.Outage, Headroom: r.Headroom, Estimate: r.Estimate})
 	}
 	for _, r := range j.Overrides {
-		rows.Overrides = append(rows.Overrides, store.OverrideRow{Workspace: string(r.Workspace), Namespace: string(r.Namespace),
-			Pattern: string(r.Pattern), Limit: r.Limit, DurationMs: r.DurationMs, Candidate: r.Candidate, Shadow: r.Shadow})
+		rows.Overrides = append(rows.Overrides,
+			store.OverrideRow{Workspace: string(r.Workspace), Namespace: string(r.Namespace),
+				Pattern: string(r.Pattern), Limit: r.Limit, DurationMs: r.DurationMs, Candidate: r.Candidate, Shadow: r.Shadow})
 	}
 	for _, r := range j.Resets {
 		rows.Resets = append(rows.Resets, store.ResetRow{Workspace: string(r.Workspace), Namespace: string(r.Namespace),

@@ -10,7 +10,8 @@ import (
 )
 
 // importedFor is how long what an import has brought for other shards than the one that began it may wait for their
-// loads. What other regions store meanwhile comes with the news; what the own region's last relay stores, its origin has.
+// loads. What other regions store meanwhile comes with the news; what the own region's last relay stores, its origin
+// has.
 const importedFor = 5 * time.Second
 
 // imported is the own region's counts that are stored for good, and are for a shard's next load.
@@ -59,8 +60,8 @@ func (s *shard) importStored(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// importFor is the own region's stored counts of a shard. An import reads all that is stored, so one at a time runs, and
-// brings all other shards that are yet to load theirs.
+// importFor is the own region's stored counts of a shard. An import reads all that is stored, so one at a time runs,
+// and brings all other shards that are yet to load theirs.
 func (r *Relay) importFor(ctx context.Context, s *shard, now time.Time) ([]store.Count, error) {
 	select {
 	case r.importing <- struct{}{}:

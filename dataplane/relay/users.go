@@ -12,9 +12,9 @@ const (
 	userSetCost = 32
 )
 
-// users has the hashes of cells that other regions use, by expiry: all that expire together go at once. If there is no room
-// for a hash, each cell that expires as early as that one, or earlier, is taken for used: its count is told closely, which
-// costs rows and no precision.
+// users has the hashes of cells that other regions use, by expiry: all that expire together go at once. If there is no
+// room for a hash, each cell that expires as early as that one, or earlier, is taken for used: its count is told
+// closely, which costs rows and no precision.
 type users struct {
 	mu          sync.Mutex
 	sets        map[int64]map[uint32]struct{}

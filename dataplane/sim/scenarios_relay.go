@@ -40,7 +40,8 @@ func relayHopScenario() Scenario {
 	return Scenario{
 		Name:    "relay-hop",
 		Summary: "callers who visit ten regions in turn, 2 s apart",
-		Doc: "10 regions of 1 node, each with a relay. Callers with limits of 100 an hour ask for 1, 5, 9, 10, 11, 50, 100 or 200 in one region, 2 s later in the next one, and so on. Each is at its limit after at most 200 s. " +
+		Doc: "10 regions of 1 node, each with a relay. Callers with limits of 100 an hour ask for 1, 5, 9, 10, 11, 50, 100 " +
+			"or 200 in one region, 2 s later in the next one, and so on. Each is at its limit after at most 200 s. " +
 			"A node decides by what its origin answers. admitted_over_limit must not exceed 1.02.",
 		Duration: 4 * time.Minute, Shape: relayShape(10, 1),
 		fleet: &fleetPlan{plan: func(f *fleet, _ time.Duration) (g agenda) {
@@ -60,7 +61,8 @@ func relaySilentScenario() Scenario {
 	return Scenario{
 		Name:    "relay-silent",
 		Summary: "keys that take their limits at once, and then are silent where they did",
-		Doc: "10 regions of 1 node, each with a relay. Each second a key takes its limit of 100 a minute in one region at once. 3 s later it is asked for in all others, for the first time there. " +
+		Doc: "10 regions of 1 node, each with a relay. Each second a key takes its limit of 100 a minute in one region at " +
+			"once. 3 s later it is asked for in all others, for the first time there. " +
 			"Everything must be denied: admitted_over_limit must be 1.",
 		Duration: time.Minute, Shape: relayShape(10, 1),
 		fleet: &fleetPlan{plan: func(f *fleet, duration time.Duration) (g agenda) {
@@ -91,7 +93,8 @@ func relayPeersScenario() Scenario {
 	return Scenario{
 		Name:    "relay-peers",
 		Summary: "relays that hand their news to each other too, 80 ms away",
-		Doc: "3 regions of 2 nodes, 300 keys that all use. News travels by MySQL, 60 to 120 ms away, and from relay to relay in 80 ms. " +
+		Doc: "3 regions of 2 nodes, 300 keys that all use. News travels by MySQL, 60 to 120 ms away, and from relay to " +
+			"relay in 80 ms. " +
 			"See convergence_delay_ms, and relay-partition for what holds without peers.",
 		Duration: time.Minute, Shape: relayShape(3, 2),
 		fleet: &fleetPlan{peers: true, plan: func(f *fleet, _ time.Duration) agenda {
@@ -105,7 +108,8 @@ func relayShortScenario() Scenario {
 	return Scenario{
 		Name:    "relay-short",
 		Summary: "windows of 2 s and of 5 s that two regions share",
-		Doc: "2 regions of 2 nodes. 100 callers with limits of 1,000 in 2 s and 100 with limits of 1,000 in 5 s offer 1.5 times as much, half of it in each region, in costs of 10. " +
+		Doc: "2 regions of 2 nodes. 100 callers with limits of 1,000 in 2 s and 100 with limits of 1,000 in 5 s offer 1.5 " +
+			"times as much, half of it in each region, in costs of 10. " +
 			"See admitted_over_limit_mean: windows are fixed, so that 1 is exact.",
 		Duration: time.Minute, Warmup: 10 * time.Second, Shape: relayShape(2, 2),
 		fleet: &fleetPlan{plan: func(f *fleet, _ time.Duration) agenda {
@@ -124,14 +128,17 @@ func fixedRate(float64, float64) float64 { return 1.5 }
 // busy is the load of the scenarios in which something fails: some hundred keys that all regions use, at
 // all pressures.
 func (f *fleet) busy(keys int) {
-	f.populate(callers{keys: keys, sharedBy: everywhere, limit: 100, cost: 1, window: time.Minute, rate: func(draw, _ float64) float64 { return 1.5 * draw }})
+	f.populate(callers{keys: keys, sharedBy: everywhere, limit: 100, cost: 1, window: time.Minute,
+		rate: func(draw, _ float64) float64 { return 1.5 * draw }})
 }
 
 func relayWipeScenario() Scenario {
 	return Scenario{
 		Name:    "relay-wipe",
 		Summary: "a region's origin loses everything, twice, under load",
-		Doc:     "2 regions of 2 nodes, 480 keys that both use, some 600 requests a second. The first region's origin is emptied after a third and after two thirds of the run. Nodes and the relay restore it: lost_cost and doubled_cost must be 0.",
+		Doc: "2 regions of 2 nodes, 480 keys that both use, some 600 requests a second. The first region's origin is " +
+			"emptied after a third and after two thirds of the run. Nodes and the relay restore it: lost_cost and " +
+			"doubled_cost must be 0.",
 
 		Duration: time.Minute, Shape: relayShape(2, 2),
 		fleet: &fleetPlan{plan: func(f *fleet, duration time.Duration) (g agenda) {
@@ -148,7 +155,8 @@ func relayKilledScenario() Scenario {
 	return Scenario{
 		Name:    "relay-killed",
 		Summary: "the relay of a region killed every ten seconds, with another one waiting",
-		Doc: "3 regions of 2 nodes and 2 relays. Every 10 s the longest running relay of a region is killed as by kill -9, and a fresh one begins to wait for the lease. " +
+		Doc: "3 regions of 2 nodes and 2 relays. Every 10 s the longest running relay of a region is killed as by kill -9, " +
+			"and a fresh one begins to wait for the lease. " +
 			"Another relay takes over within 3 s; nothing is lost, and nothing stays unknown.",
 		Duration: time.Minute, Shape: relayShape(3, 2),
 		fleet: &fleetPlan{relays: 2, plan: func(f *fleet, _ time.Duration) (g agenda) {
@@ -181,7 +189,8 @@ func relayHeldBackScenario() Scenario {
 	return Scenario{
 		Name:    "relay-held-back",
 		Summary: "rows of news that become visible up to three seconds after they were written",
-		Doc: "3 regions of 2 nodes. In the second third of the run every fifth row of news takes up to 3 s to commit, longer than a relay waits for an answer. " +
+		Doc: "3 regions of 2 nodes. In the second third of the run every fifth row of news takes up to 3 s to commit, " +
+			"longer than a relay waits for an answer. " +
 			"What is told later is late; nothing stays unknown.",
 		Duration: time.Minute, Shape: relayShape(3, 2),
 		fleet: &fleetPlan{plan: func(f *fleet, duration time.Duration) (g agenda) {
@@ -207,8 +216,10 @@ func relayPartitionScenario() Scenario {
 	return Scenario{
 		Name:    "relay-partition",
 		Summary: "a region cut off from MySQL, then MySQL gone for all",
-		Doc: "3 regions of 2 nodes. From an eighth to three eighths of the run the first region's relay does not reach MySQL; from half to three quarters MySQL refuses everybody. " +
-			"Each region goes on with what it knows, and tells the rest afterwards: no cut is longer than a count is alive, so nothing stays unknown.",
+		Doc: "3 regions of 2 nodes. From an eighth to three eighths of the run the first region's relay does not reach " +
+			"MySQL; from half to three quarters MySQL refuses everybody. " +
+			"Each region goes on with what it knows, and tells the rest afterwards: no cut is longer than a count is alive, " +
+			"so nothing stays unknown.",
 		Duration: 4 * time.Minute, Shape: relayShape(3, 2),
 		fleet: &fleetPlan{plan: func(f *fleet, duration time.Duration) (g agenda) {
 			f.busy(100)
@@ -232,9 +243,11 @@ func relayRFCScenario(name string, keys, factor int) Scenario {
 		nodes[i] *= factor
 	}
 	return Scenario{
-		Name:     name,
-		Summary:  fmt.Sprintf("the keys of rfc over relays: %d nodes in 10 regions, %d active keys, 5 %% of them in two regions", 33*factor, keys),
-		Doc:      fmt.Sprintf("%d nodes in 10 regions, each with a relay. The keys, limits and rates are those of rfc. What MySQL is asked for must not depend on how many nodes there are.", 33*factor),
+		Name: name,
+		Summary: fmt.Sprintf("the keys of rfc over relays: %d nodes in 10 regions, %d active keys, 5 %% of them in two "+
+			"regions", 33*factor, keys),
+		Doc: fmt.Sprintf("%d nodes in 10 regions, each with a relay. The keys, limits and rates are those of rfc. "+
+			"What MySQL is asked for must not depend on how many nodes there are.", 33*factor),
 		Duration: 2 * time.Minute, Warmup: time.Minute,
 		Shape: Shape{Nodes: nodes, Origin: nearRedis, Counts: farMySQL},
 		fleet: &fleetPlan{deaf: factor > 1, plan: func(f *fleet, _ time.Duration) agenda {
@@ -258,7 +271,8 @@ func relayPairScenario(keys int) Scenario {
 	return Scenario{
 		Name:    "relay-pair",
 		Summary: fmt.Sprintf("%d keys, 5 %% of them in both regions: two regions of relay-scale100 at their size", keys),
-		Doc: fmt.Sprintf("2 regions of 1 node, each with a relay. %d keys are active in every window of 60 s, with the limits, rates and costs of relay-scale100. One shared key in ten is watched. ", keys) +
+		Doc: fmt.Sprintf("2 regions of 1 node, each with a relay. %d keys are active in every window of 60 s, with the "+
+			"limits, rates and costs of relay-scale100. One shared key in ten is watched. ", keys) +
 			"What MySQL sends here, times 50 x 49 / 2, is what it sends to fifty such regions.",
 		Duration: 2 * time.Minute, Warmup: time.Minute,
 		Shape: relayShape(2, 1),
@@ -278,8 +292,10 @@ func relayScaleScenario(name string, percent float64) Scenario {
 	return Scenario{
 		Name:    name,
 		Summary: fmt.Sprintf("%d keys, 5 %% of them in two regions, over relays of 50 regions of %d nodes", keys, nodes),
-		Doc: fmt.Sprintf("50 regions of %d nodes, each with a relay. %d keys are active in every window of 60 s, with limits of 100, at the rates of rfc, in costs of 5. One shared key in ten is watched. ", nodes, keys) +
-			"The first region's relay runs on a thread of its own, whose processor time is relay_cpu_share; its MySQL is as near as its origin.",
+		Doc: fmt.Sprintf("50 regions of %d nodes, each with a relay. %d keys are active in every window of 60 s, with "+
+			"limits of 100, at the rates of rfc, in costs of 5. One shared key in ten is watched. ", nodes, keys) +
+			"The first region's relay runs on a thread of its own, whose processor time is relay_cpu_share; its MySQL is as " +
+			"near as its origin.",
 		Duration: 90 * time.Second, Warmup: 30 * time.Second,
 		Shape: relayShape(regions, nodes),
 		fleet: &fleetPlan{metered: true, deaf: true, plan: func(f *fleet, _ time.Duration) agenda {

@@ -84,8 +84,8 @@ type Origin interface {
 // limiter (draw it at random) and one shard. It has one chunk on its way at a time; the next has a
 // larger Number. Until a chunk is answered it is sent again as it was, with its Number: an origin that
 // has applied it answers with the totals. An origin forgets a stream that has sent nothing for StreamKeptFor, once the
-// cells that it has counted in have expired too, or after StreamKeptMax: a chunk that comes again later than that counts
-// twice.
+// cells that it has counted in have expired too, or after StreamKeptMax: a chunk that comes again later than that
+// counts twice.
 //
 // When an origin has lost chunks that it had answered, as a replica has that was promoted, the Origin
 // value that sent them applies them again, in their order and before the next chunk of their

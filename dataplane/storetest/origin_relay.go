@@ -119,8 +119,8 @@ func testLateLimit(h *originTest) {
 	wantChanges(h, store.Change{Cell: c[0], Total: 4, Limit: 9})
 }
 
-// A change is among those of some calls that grow with how many there are, though none of the others is ever taken off. On a
-// Cluster a call takes one of each part, which have more and less of them.
+// A change is among those of some calls that grow with how many there are, though none of the others is ever taken off.
+// On a Cluster a call takes one of each part, which have more and less of them.
 func testChangesInTurn(h *originTest) {
 	const cells, each, calls = 1500, 200, 30
 	var costs []store.Cost

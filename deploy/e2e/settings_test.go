@@ -30,8 +30,8 @@ overrides:
   - {workspace: "acme", namespace: "api", pattern: "user_*", limit: 3}
 `
 
-// What is applied to a fleet is in force there; what is exported from it makes a node without MySQL and Redis decide the
-// same way; and when the file changes, so do its decisions.
+// What is applied to a fleet is in force there; what is exported from it makes a node without MySQL and Redis decide
+// the same way; and when the file changes, so do its decisions.
 func TestSettingsTravelAsADocument(t *testing.T) { servers.TurnSQL(t, testSettingsTravelAsADocument) }
 
 func testSettingsTravelAsADocument(t *testing.T) {

@@ -31,7 +31,8 @@ func introduce(w io.Writer, s *stack.Stack, relays map[string]*stack.Node, data,
 	say("")
 	say("The same by gRPC, on the port that Envoy's rate limit filter uses too:")
 	say("")
-	say(`  grpcurl -plaintext -d '{"workspace":"acme","namespace":"api","identifier":"user_42","limit":10,"duration_ms":60000}' \`)
+	say(
+		`  grpcurl -plaintext -d '{"workspace":"acme","namespace":"api","identifier":"user_42","limit":10,"duration_ms":60000}' \`)
 	say("    %s weir.v1.RateLimitService/Limit", s.Nodes[0].GRPCAddr())
 	say("")
 	last := s.Nodes[len(s.Nodes)-1]

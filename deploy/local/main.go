@@ -40,7 +40,8 @@ func run() error {
 		return fmt.Errorf("find my own directory: %w", err)
 	}
 	bin := flag.String("bin", filepath.Dir(executable), "directory with weir-node and weir-control")
-	data := flag.String("data", filepath.Join("out", "run"), "directory for data and logs; kept, remove it to start afresh")
+	data := flag.String("data", filepath.Join("out", "run"),
+		"directory for data and logs; kept, remove it to start afresh")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -22,7 +22,8 @@ type Beat struct {
 	Top string
 }
 
-// Precedes is true of a heartbeat that its process has sent before another one of its own: what has Stopped says no more.
+// Precedes is true of a heartbeat that its process has sent before another one of its own: what has Stopped says no
+// more.
 func (b *Beat) Precedes(other *Beat) bool {
 	switch {
 	case b.StartedAtMs != other.StartedAtMs:

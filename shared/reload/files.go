@@ -64,7 +64,9 @@ func (f *Files) Check() (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if slices.EqualFunc(now, f.last, func(a, b File) bool { return a.Path == b.Path && bytes.Equal(a.Content, b.Content) }) {
+	if slices.EqualFunc(now, f.last, func(a, b File) bool {
+		return a.Path == b.Path && bytes.Equal(a.Content, b.Content)
+	}) {
 		return false, nil
 	}
 	f.last = now

@@ -52,9 +52,10 @@ func retirementStanding(r *controlv1.Retirement) string {
 
 // retirementNext is what a person can do now.
 var retirementNext = map[string]string{
-	"awaiting_approval":       "Let it be renamed with: weirctl retire approve rename --reason TEXT",
-	"renamed":                 "If something needs it: weirctl retire abort --reason TEXT",
-	"awaiting_final_approval": "Let it be dropped, which cannot be undone, with: weirctl retire approve drop --reason TEXT",
+	"awaiting_approval": "Let it be renamed with: weirctl retire approve rename --reason TEXT",
+	"renamed":           "If something needs it: weirctl retire abort --reason TEXT",
+	"awaiting_final_approval": "Let it be dropped, which cannot be undone, with: " +
+		"weirctl retire approve drop --reason TEXT",
 }
 
 func (c *call) writeRetirement(w io.Writer, r *controlv1.Retirement) {

@@ -241,7 +241,8 @@ func (t *told) Unwrap() error { return t.error }
 // look are the commands that show what there is.
 var look = map[string]string{"cleanup": "cleanup status", "rollout": "rollout history", "retire": "retire status",
 	"simulate": "rollout history", "token": "token list", "override": "override list", "namespace": "namespace list",
-	"keys": "keys top", "reset": "resets", "export": "fleet", "apply": "audit", "fleet": "fleet", "health": "health", "doctor": "doctor", "audit": "audit"}
+	"keys": "keys top", "reset": "resets", "export": "fleet", "apply": "audit", "fleet": "fleet", "health": "health",
+	"doctor": "doctor", "audit": "audit"}
 
 // explain gives an error its exit code, and says what to do next.
 func explain(ctx context.Context, err error, api, area string) (code int, hint string) {

@@ -53,7 +53,8 @@ func (e *Entry) evict(nowMs int64, now clock.Steady, graceMs int64, why need) ev
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	flags := e.flags.Load()
-	if flags&(Dirty|flagInReplay|flagKicked|flagRestore|flagRestore1|flagSending|flagSending1|flagAsked|flagClaiming|flagClaiming1) != 0 || e.readingLocked(now) {
+	if flags&(Dirty|flagInReplay|flagKicked|flagRestore|flagRestore1|flagSending|flagSending1|flagAsked|flagClaiming|
+		flagClaiming1) != 0 || e.readingLocked(now) {
 		return stays
 	}
 	seq := e.seq.Load()

@@ -127,7 +127,8 @@ type problems []error
 func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Errorf(format, args...)) }
 
 func (c Config) checkListeners(p *problems) {
-	for _, l := range []struct{ name, address string }{{"listen", c.Listen}, {"grpc-listen", c.GRPCListen}, {"admin-listen", c.AdminListen}} {
+	for _, l := range []struct{ name, address string }{{"listen", c.Listen}, {"grpc-listen", c.GRPCListen},
+		{"admin-listen", c.AdminListen}} {
 		if l.name == "grpc-listen" && l.address == "" {
 			continue
 		}
@@ -146,7 +147,8 @@ func (c Config) checkListeners(p *problems) {
 
 func (c Config) checkNames(p *problems) {
 	if c.Region == "" && !c.embedded() {
-		p.add("region is empty: set WEIR_REGION (or --region) to the name of this node's region; it is required as soon as Redis or MySQL is configured, because counts are shared under it")
+		p.add("region is empty: set WEIR_REGION (or --region) to the name of this node's region; it is required as soon as " +
+			"Redis or MySQL is configured, because counts are shared under it")
 	}
 	if err := store.CheckRegion(c.Region); c.Region != "" && err != nil {
 		p.add("%v", err)
@@ -193,7 +195,8 @@ func (c Config) checkSettingsFile(p *problems) {
 		set  bool
 		why  string
 	}{
-		{"redis-url", c.RedisURL != "", "nodes that share a Redis get settings through it, and would not agree by files of their own"},
+		{"redis-url", c.RedisURL != "",
+			"nodes that share a Redis get settings through it, and would not agree by files of their own"},
 		{"mysql-dsn", c.MySQLDSN != "", "a node with MySQL has the fleet's settings (weirctl apply puts a file there)"},
 		{"v2-overrides", c.V2Overrides, "what callers change would not be in the file"},
 	} {
@@ -247,5 +250,7 @@ func (c Config) checkAddress(address string, named bool) error {
 	if named || c.InsecurePublic || hosts.Loopback(address) {
 		return nil
 	}
-	return errors.New("other machines can reach it, and there is no authentication: any client that connects can spend any budget or read this process's profiles. Set tokens-file (or tls-client-ca-file, for calls alone), use 127.0.0.1, or --insecure-public if only your own services can connect")
+	return errors.New("other machines can reach it, and there is no authentication: any client that connects can spend " +
+		"any budget or read this process's profiles. Set tokens-file (or tls-client-ca-file, for calls alone), use " +
+		"127.0.0.1, or --insecure-public if only your own services can connect")
 }

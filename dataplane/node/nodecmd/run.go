@@ -76,7 +76,8 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 		config.Region = aloneRegion
 	}
 
-	spans, err := traces.Open(ctx, traces.Process{Service: "weir-node", Version: Build(), Instance: config.NodeID, Region: config.Region}, logger)
+	spans, err := traces.Open(ctx, traces.Process{Service: "weir-node", Version: Build(), Instance: config.NodeID,
+		Region: config.Region}, logger)
 	if err != nil {
 		return err
 	}
@@ -86,7 +87,9 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 	var limiter *dataplane.Limiter
 	settings := stores.settings
 	if stores.relays() {
-		either := &either{origin: stores.origin, store: settings, interval: func() time.Duration { return limiter.RelayTuning().SettingsInterval }}
+		either := &either{origin: stores.origin, store: settings, interval: func() time.Duration {
+			return limiter.RelayTuning().SettingsInterval
+		}}
 		settings = withRelay(either, func() relay.Figures { return regions.relay.Figures() })
 	}
 	limiter, err = dataplane.New(dataplane.Config{
@@ -110,7 +113,8 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 	if err != nil {
 		return err
 	}
-	registry, err := newRegistry(config, slices.Concat(stores.collectors, regions.collectors(), []prometheus.Collector{limiter.Collector()}))
+	registry, err := newRegistry(config, slices.Concat(stores.collectors, regions.collectors(),
+		[]prometheus.Collector{limiter.Collector()}))
 	if err != nil {
 		return err
 	}
@@ -134,11 +138,12 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 		ConnectionsMax: config.ConnectionsMax,
 		AllowedHosts:   config.allowedHosts(),
 
-		RLS:          envoy,
-		Routes:       newRoutes(config, limiter, stores, logger),
-		Tokens:       access.tokens,
-		TLS:          access.tls,
-		Reloads:      slices.Concat(access.reloads, regions.reloads(), stores.file.reloads(), []node.Reload{{Name: "rules", Check: envoy.Rules.Check}}),
+		RLS:    envoy,
+		Routes: newRoutes(config, limiter, stores, logger),
+		Tokens: access.tokens,
+		TLS:    access.tls,
+		Reloads: slices.Concat(access.reloads, regions.reloads(), stores.file.reloads(),
+			[]node.Reload{{Name: "rules", Check: envoy.Rules.Check}}),
 		Traces:       spans,
 		DrainDelay:   config.DrainDelay,
 		DrainTimeout: config.DrainTimeout,
@@ -155,7 +160,8 @@ func run(ctx context.Context, config Config, stdout io.Writer, logger *slog.Logg
 	if err := regions.start(ctx, logger); err != nil {
 		return errors.Join(err, server.Drain())
 	}
-	logger.Info("serving", "listen", server.Addr().String(), "grpc_listen", fmt.Sprint(server.GRPCAddr()), "admin_listen", server.AdminAddr().String())
+	logger.Info("serving", "listen", server.Addr().String(), "grpc_listen", fmt.Sprint(server.GRPCAddr()), "admin_listen",
+		server.AdminAddr().String())
 	if config.embedded() && access.open() {
 		invite(stdout, server.Addr())
 	}
@@ -180,7 +186,8 @@ func closeTraces(spans *traces.Traces, logger *slog.Logger) {
 // announce is the log's first line: what this node is part of.
 func announce(config Config, logger *slog.Logger) {
 	if config.embedded() {
-		logger.Info("starting alone: no Redis and no MySQL are configured, so this process decides by itself, in memory, and what it counts ends with it",
+		logger.Info("starting alone: no Redis and no MySQL are configured, so this process decides by itself, in memory, "+
+			"and what it counts ends with it",
 			"build", Build(), "settings_file", config.SettingsFile)
 		return
 	}
@@ -191,7 +198,8 @@ func announce(config Config, logger *slog.Logger) {
 
 // invite is one line for the person who has just tried this.
 func invite(stdout io.Writer, address net.Addr) {
-	fmt.Fprintf(stdout, `weir-node is serving in memory. Try: curl http://%s/weir.v1.RateLimitService/Limit --json '{"workspace":"acme","namespace":"api","identifier":"user_42","limit":10,"duration_ms":60000}'`+"\n", address)
+	fmt.Fprintf(stdout,
+		`weir-node is serving in memory. Try: curl http://%s/weir.v1.RateLimitService/Limit --json '{"workspace":"acme","namespace":"api","identifier":"user_42","limit":10,"duration_ms":60000}'`+"\n", address)
 }
 
 func newLogger(w io.Writer, level string) *slog.Logger {
@@ -210,7 +218,8 @@ func newRegistry(config Config, others []prometheus.Collector) (*prometheus.Regi
 	})
 	info.Set(1)
 	registry := prometheus.NewRegistry()
-	for _, c := range append(others, info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})) {
+	for _, c := range append(others, info, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})) {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)
 		}

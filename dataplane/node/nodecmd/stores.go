@@ -121,7 +121,8 @@ func (s *stores) probe(ctx context.Context, logger *slog.Logger) {
 func probed(origin store.Origin) []window.Cell {
 	cells := make([]window.Cell, origin.Shards())
 	for found, i := 0, 0; found < len(cells); i++ {
-		c := window.Cell{Key: window.Key{Workspace: "weir", Namespace: "probe", Identifier: strconv.Itoa(i), Duration: time.Second}}
+		c := window.Cell{Key: window.Key{Workspace: "weir", Namespace: "probe", Identifier: strconv.Itoa(i),
+			Duration: time.Second}}
 		if n := origin.ShardOf(&c.Key); cells[n] == (window.Cell{}) {
 			cells[n], found = c, found+1
 		}

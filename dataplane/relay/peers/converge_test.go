@@ -11,9 +11,12 @@ import (
 	"github.com/weirhq/weir/shared/window"
 )
 
-// R2 with peers: a count from 10 % of the limit on is known everywhere within half an interval and a link, and one below
-// that within a link and an eighth of an interval more after a second region uses the cell. MySQL, 60 to 120 ms away, has
-// no part in it.
+// R2 with peers: a count from 10 % of the limit on is known everywhere within half an interval and a link, and one
+//
+//	below
+//
+// that within a link and an eighth of an interval more after a second region uses the cell. MySQL, 60 to 120 ms away,
+// has no part in it.
 func TestR2ThroughPeers(t *testing.T) {
 	for _, names := range [][]string{{"eu", "us"}, {"eu", "us", "ap"}} {
 		for offset := range 5 { // of the cost to the relays' intervals

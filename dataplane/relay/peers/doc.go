@@ -1,11 +1,11 @@
-// Package peers carries rows, as those of news, straight from the relays of one region to those of others, where regions can reach
-// each other.
+// Package peers carries rows, as those of news, straight from the relays of one region to those of others, where
+// regions can reach each other.
 //
 // # What is gained
 //
 // Through MySQL a count crosses to another region in an interval of the writer, MySQL's delay twice, and an interval of
-// the reader: up to two intervals and two round trips. Through a peer it takes half an interval and one way of the link,
-// and where a second region begins to use a key one more way and an eighth of an interval. Tests hold the bounds
+// the reader: up to two intervals and two round trips. Through a peer it takes half an interval and one way of the
+// link, and where a second region begins to use a key one more way and an eighth of an interval. Tests hold the bounds
 // (TestR2ThroughPeers, TestR2WithTheStreamsCut).
 //
 // MySQL stays the truth. All that peers are told is stored and read as without them, and no cursor moves for a row that
@@ -59,8 +59,8 @@
 //	a connection     2 streams, 8 KiB of headers, 5 s for the handshake, a ping after 10 s of silence, an hour
 //
 // Tell, which a relay calls up to eight times an interval, takes a lock that no I/O is done under. A failing address is
-// tried again after 250 ms, then after twice as long each time up to 10 s, each time half to one and a half times as long,
-// so that relays that lost a peer together do not come back together.
+// tried again after 250 ms, then after twice as long each time up to 10 s, each time half to one and a half times as
+// long, so that relays that lost a peer together do not come back together.
 //
 // A peer that is let in is trusted with its own region's counts, as it is in MySQL: it can claim cost that was never
 // accepted, and so have keys denied in other regions. What it can make a relay hold is bounded: see package relay.

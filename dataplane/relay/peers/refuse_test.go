@@ -148,7 +148,8 @@ func TestGarbageOfAPeer(t *testing.T) {
 	})
 }
 
-// Rows of one region are read one at a time, however many streams it opens: what it can have a node work is one processor.
+// Rows of one region are read one at a time, however many streams it opens: what it can have a node work is one
+// processor.
 func TestRowsOfARegionTakeOneProcessor(t *testing.T) {
 	inPair(t, nil, func(t *testing.T, p *pair) {
 		hold := make(chan struct{})

@@ -122,7 +122,8 @@ func (s *Stack) startServers(ctx context.Context) error {
 	o := s.options
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() (err error) {
-		if s.SQL, err = servers.StartSQL(ctx, o.Engine, servers.Options{Dir: s.dir(string(o.Engine)), Port: o.Ports.SQL}); err != nil {
+		if s.SQL, err = servers.StartSQL(ctx, o.Engine,
+			servers.Options{Dir: s.dir(string(o.Engine)), Port: o.Ports.SQL}); err != nil {
 			return err
 		}
 		return errors.Join(s.SQL.CreateDatabase(ctx, Database), s.createUsers(ctx))
@@ -144,7 +145,8 @@ func (s *Stack) startServers(ctx context.Context) error {
 			if o.Ports.Redis != nil {
 				port = o.Ports.Redis(i)
 			}
-			redis[i], err = servers.StartRedis(ctx, servers.Options{Dir: s.dir("redis-" + region), Port: port, Args: s.redisArgs()})
+			redis[i], err = servers.StartRedis(ctx, servers.Options{Dir: s.dir("redis-" + region), Port: port,
+				Args: s.redisArgs()})
 			return err
 		})
 	}
