@@ -216,8 +216,10 @@
 //     TestShortWindowsStayInTheirRegion
 //   - A node that is cut off from its origin for more than a day has what was on its way counted twice, in windows that
 //     last longer. TestAChunkIsRememberedWhileItsWindowsLast
-//   - A claim whose answer is lost counts twice if the origin has added it, on the safe side. So does cost that was
-//     accepted without an entry and got no answer: it is in the sketch, and is sent again.
+//   - A claim whose answer is lost counts twice if the origin has added it, on the safe side, and no more than that.
+//     What was accepted without an entry and got no answer is sent again and is at the origin once; its node takes the
+//     key for that much more until the window ends, as it is in the sketch too. TestALostClaimCountsTwiceAtMost,
+//     TestALostReplyAboutGuestsIsCountedOnceAtTheOrigin
 //   - When an origin loses its counts, what only dead nodes had accepted comes back if a node that is left knows it
 //     from an answer, or if a relay has told it. TestAnEmptiedOriginHasWhatADeadNodeHadToldOf, TestR6WithoutMySQL
 //   - A node that is killed loses at most one replay tick of its own accepted cost.
