@@ -270,3 +270,17 @@ func TestAges(t *testing.T) {
 		}
 	}
 }
+
+// A cell whose end no clock can tell is refused, and the last one whose end can be told is not.
+func TestSequencesEndWhereTimeDoes(t *testing.T) {
+	c := minuteCell("a")
+	last := math.MaxInt64/c.DurationMs() - 2
+	for sequence, want := range map[int64]bool{last: true, last + 1: false, -last: true, -last - 1: false} {
+		c.Sequence = sequence
+		taken := false
+		err := decode(encode(nil, []counted{{cell: c, total: 1}}, 0), func(hashed) {}, func(counted) { taken = true })
+		if taken != want || (err == nil) != want || want && sequence > 0 && c.ExpiresAtMs() < 0 {
+			t.Errorf("sequence %d is taken: %v, %v; it ends at %d", sequence, taken, err, c.ExpiresAtMs())
+		}
+	}
+}
