@@ -181,3 +181,28 @@ func TestStepsBoundWhatIsUnsent(t *testing.T) {
 		}
 	})
 }
+
+// A time that is a little before the last sync has drained nothing.
+func TestTimeBeforeASyncDrainsNothing(t *testing.T) {
+	if got := Leaky(Mul(100, 1000), -5, 3, 10); got != Leaky(Mul(100, 1000), 0, 3, 10) {
+		t.Errorf("100 and 3 are %v five milliseconds before", got.Float(1000))
+	}
+}
+
+// Where a limit must not be reached, a level that would come to just that does not fit, and one unit less remains.
+func TestALimitThatMustNotBeReached(t *testing.T) {
+	for _, level := range []Level{Leaky(Mul(7, 1000), 0, 0, 10), Local(7)} {
+		for _, below := range []bool{false, true} {
+			left := int64(3)
+			if below {
+				left = 2
+			}
+			if got := level.Remaining(10, 1000, below); got != left {
+				t.Errorf("%v of 10, below %v: %d remain, want %d", level.Float(1000), below, got, left)
+			}
+			if !level.Fits(left, 10, 1000, below) || level.Fits(left+1, 10, 1000, below) {
+				t.Errorf("%v of 10, below %v: %d fit and %d do not, want otherwise", level.Float(1000), below, left, left+1)
+			}
+		}
+	}
+}

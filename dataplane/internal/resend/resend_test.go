@@ -144,3 +144,16 @@ func TestCostsOfPastWindowsAreNotKept(t *testing.T) {
 		t.Errorf("chunks %v are kept, %d costs; want the one with a long window", got, s.costs)
 	}
 }
+
+// A stream that is in use stays, however many others there are.
+func TestAStreamInUseOutlivesTheSweep(t *testing.T) {
+	var s Streams
+	id := ID{Stream: 7}
+	s.Answered(id, 3, 9, costs(1), start)
+	for i := range uint64(4 * sweepMin) {
+		s.Answered(ID{Stream: i + 10}, 1, 9, costs(1), start)
+	}
+	if number, epoch := s.Last(id); number != 3 || epoch != 9 || len(s.After(id, 2)) != 1 {
+		t.Errorf("last answered is %d in %d, and %d chunks are kept; want 3 in 9, and 1", number, epoch, len(s.After(id, 2)))
+	}
+}
