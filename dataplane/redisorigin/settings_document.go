@@ -31,12 +31,12 @@ type settingsDocument struct {
 
 // settingsJSON has names as []byte, so that any bytes survive. What changes at any time (NodesLive, Age) is beside it.
 type settingsJSON struct {
-	Version    int64           `json:"version"`
-	Document   []byte          `json:"document"` // null is nil
-	Problem    string          `json:"problem,omitempty"`
-	Namespaces []namespaceJSON `json:"namespaces"`
-	Overrides  []overrideJSON  `json:"overrides"`
-	Resets     []resetJSON     `json:"resets"`
+	Version    int64                  `json:"version"`
+	Document   []byte                 `json:"document"` // null is nil
+	Problem    string                 `json:"problem,omitempty"`
+	Namespaces entries[namespaceJSON] `json:"namespaces"`
+	Overrides  entries[overrideJSON]  `json:"overrides"`
+	Resets     entries[resetJSON]     `json:"resets"`
 }
 
 type namespaceJSON struct {
@@ -66,6 +66,36 @@ type resetJSON struct {
 	Generation  int64  `json:"g"`
 	AtMs        int64  `json:"at"`
 	ExpiresAtMs int64  `json:"until"`
+}
+
+// entryBytesMin is what the shortest entry takes, {"w":"","n":""}.
+const entryBytesMin = 15
+
+// entries are a list that is refused if it has more of them than it has room for: entries without names would take many
+// times their length in memory.
+type entries[T any] []T
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (e *entries[T]) UnmarshalJSON(list []byte) error {
+	d := json.NewDecoder(bytes.NewReader(list))
+	switch begin, err := d.Token(); {
+	case err != nil || begin == nil: // null is none
+		return err
+	case begin != json.Delim('['):
+		return fmt.Errorf("a list begins with %v", begin)
+	}
+	most := len(list) / entryBytesMin
+	for d.More() {
+		if len(*e) == most {
+			return fmt.Errorf("more than %d entries in %d bytes", most, len(list))
+		}
+		var one T
+		if err := d.Decode(&one); err != nil {
+			return err
+		}
+		*e = append(*e, one)
+	}
+	return nil
 }
 
 func plainSettings(rows store.SettingsRows) ([]byte, error) {

@@ -1,6 +1,8 @@
 package redisorigin_test
 
 import (
+	"bytes"
+	"compress/flate"
 	"fmt"
 	"strings"
 	"testing"
@@ -244,6 +246,27 @@ func TestAgeOfStrangeSettings(t *testing.T) {
 		command(t, raw, "HSET", settingsKey, "at", at, "n", "1e300")
 		if rows, err := h.Settings(t.Context(), "eu"); err != nil || rows.Age < 7*24*time.Hour {
 			t.Errorf("at %s the age is %v, %v", at, rows.Age, err)
+		}
+	}
+}
+
+// A copy of the settings whose entries have no room for names is refused before they take many times its length in memory.
+func TestEntriesWithoutNamesAreRefused(t *testing.T) {
+	server := servers.RedisForTest(t)
+	raw := rawClient(t, server.Addr())
+	h := openOrigin(t, "redis://"+server.Addr(), redisorigin.Options{})
+	for list, entry := range map[string]string{"namespaces": "{},", "overrides": "null,", "resets": "{},"} {
+		plain := `{"version":0,"` + list + `":[` + strings.Repeat(entry, 1_000_000) + `null]}`
+		var packed bytes.Buffer
+		w, err := flate.NewWriter(&packed, flate.BestSpeed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = w.Write([]byte(plain))
+		_ = w.Close()
+		command(t, raw, "HSET", settingsKey, "v", list, "n", "1", "at", "1", "d", packed.String())
+		if rows, err := h.Settings(t.Context(), "eu"); err == nil || !strings.Contains(err.Error(), "entries in") {
+			t.Errorf("%s: %d entries, %v", list, len(rows.Namespaces)+len(rows.Overrides)+len(rows.Resets), err)
 		}
 	}
 }
