@@ -146,9 +146,6 @@ func testLockWaitIsTransient(t *testing.T) {
 	if _, err := tx.ExecContext(t.Context(), "UPDATE ratelimit_window_counts SET count = 2"); err != nil {
 		t.Fatal(err)
 	}
-	// One connection, so that the short wait is in force for the call.
-	db.SetMaxOpenConns(1)
-	exec(t, db, "SET SESSION innodb_lock_wait_timeout = 1")
 	err = c.Publish(t.Context(), "eu", countsOf(3, cell("x")))
 	wantTransient(t, err)
 	var e *mysql.MySQLError

@@ -39,9 +39,6 @@ func testNewsAppendGivesUpOnALock(t *testing.T) {
 	n := New(db, Options{AttemptsMax: 2}).News()
 	appendNews(t, n, newsRow(us0, 1), newsRow(us1, 1), newsRow(us1, 2), newsRow(ap0, 1))
 	_, rollback := holdNews(t, openPlain(t, dsn), newsRow(us0, 2))
-	// One connection, so that the short wait is in force for the call.
-	db.SetMaxOpenConns(1)
-	exec(t, db, "SET SESSION innodb_lock_wait_timeout = 1")
 	err := n.Append(t.Context(), newsRow(us0, 2))
 	var e *mysql.MySQLError
 	if !errors.As(err, &e) || e.Number != lockWaitTimeout || errors.Is(err, store.ErrTaken) {

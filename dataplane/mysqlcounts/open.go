@@ -41,8 +41,9 @@ const sessionSettings = "SET " +
 	"SESSION sql_mode = 'STRICT_ALL_TABLES', " +
 	// No statement here is followed by a COMMIT.
 	"SESSION autocommit = 1, " +
-	// The default is 50 s: longer than a relay waits for a call.
-	"SESSION innodb_lock_wait_timeout = 5"
+	// Less than the 2 s that a relay waits for a call, so that one that waits for a lock is counted as that and sent
+	// again, and does not go on in a connection that nothing reads. The default is 50 s.
+	"SESSION innodb_lock_wait_timeout = 1"
 
 // Open prepares a pool of connections for New, of a DSN in the form of go-sql-driver
 // (user:password@tcp(host:port)/database?tls=true) with the parameters for files of TLS

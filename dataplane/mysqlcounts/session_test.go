@@ -46,7 +46,7 @@ func testEverySessionHasTheSettings(t *testing.T) {
 			"SELECT @@SESSION.character_set_client":     "utf8mb4",
 			"SELECT @@SESSION.character_set_connection": "utf8mb4",
 			"SELECT @@SESSION.autocommit":               "1",
-			"SELECT @@SESSION.innodb_lock_wait_timeout": "5",
+			"SELECT @@SESSION.innodb_lock_wait_timeout": "1",
 			"SELECT @@SESSION.time_zone":                "-03:30", // of no account, see the clock's test
 		} {
 			var got string
