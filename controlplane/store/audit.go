@@ -31,6 +31,22 @@ func (s *Store) InsertAudit(ctx context.Context, e controlplane.AuditEntry) erro
 	return nil
 }
 
+// insertSettingsAudit is insertAudit for a change of the settings, which relays are to read anew.
+func insertSettingsAudit(ctx context.Context, q *queries, e controlplane.AuditEntry) error {
+	if err := insertAudit(ctx, q, e); err != nil {
+		return err
+	}
+	return settingsChanged(ctx, q)
+}
+
+// settingsChanged comes last in a transaction: other changes wait for its end.
+func settingsChanged(ctx context.Context, q *queries) error {
+	if err := q.SettingsChanged(ctx); err != nil {
+		return fmt.Errorf("raise the version of the settings: %w", err)
+	}
+	return nil
+}
+
 func insertAudit(ctx context.Context, q *queries, e controlplane.AuditEntry) error {
 	return q.AuditInsert(ctx, controlplanedb.AuditInsertParams{
 		Actor:       e.Actor,

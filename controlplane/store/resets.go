@@ -44,7 +44,7 @@ func (s *Store) ChangeReset(ctx context.Context, workspace, namespace, identifie
 		if err != nil {
 			return fmt.Errorf("write the reset: %w", err)
 		}
-		return insertAudit(ctx, q, e)
+		return insertSettingsAudit(ctx, q, e)
 	})
 }
 

@@ -59,7 +59,7 @@ func (s *Store) WriteTunings(ctx context.Context,
 			own[w.Region] = version
 			written.Versions = append(written.Versions, version)
 		}
-		return nil
+		return settingsChanged(ctx, q)
 	})
 	if errors.Is(err, errRefused) {
 		return controlplane.TuningsWritten{Refused: written.Refused}, nil

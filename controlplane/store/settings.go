@@ -71,7 +71,7 @@ func (s *Store) ChangeOverride(ctx context.Context, workspace, namespace, patter
 		if err != nil {
 			return fmt.Errorf("write the override: %w", err)
 		}
-		return insertAudit(ctx, q, e)
+		return insertSettingsAudit(ctx, q, e)
 	})
 }
 
@@ -153,7 +153,7 @@ func (s *Store) ChangeNamespace(ctx context.Context, workspace, namespace string
 		if err != nil {
 			return fmt.Errorf("write the namespace: %w", err)
 		}
-		return insertAudit(ctx, q, e)
+		return insertSettingsAudit(ctx, q, e)
 	})
 }
 

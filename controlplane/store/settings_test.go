@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/weirhq/weir/controlplane"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
@@ -469,4 +470,56 @@ func testNamespaces(t *testing.T) {
 	wantAudit(t, s, [][3]string{
 		{"namespace.set", "", `"shadow":true`}, {"namespace.set", `"mode":"exact"`, `"mode":"estimate"`}, {"namespace.set", `"outage":"local"`, `"outage":"closed"`},
 	})
+}
+
+// Relays read the settings when their version has changed: each change raises it, and one that is undone does not.
+func TestEachChangeRaisesTheVersionOfTheSettings(t *testing.T) {
+	servers.EachSQL(t, testEachChangeRaisesTheVersionOfTheSettings)
+}
+
+func testEachChangeRaisesTheVersionOfTheSettings(t *testing.T) {
+	s, db := migrated(t)
+	settings := controlplane.NewSettings(s)
+	version := func() (n int64) {
+		t.Helper()
+		const query = "SELECT COALESCE(MAX(version), 0) FROM ratelimit_settings_version"
+		if err := db.QueryRowContext(t.Context(), query).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	o := controlplane.Override{Workspace: "acme", Namespace: "api", Pattern: "x", Limit: 1}
+	for what, change := range []struct {
+		do     func() error
+		raises int64
+	}{
+		{func() error { return settings.SetOverride(t.Context(), o, operator) }, 1},
+		{func() error { return settings.DeleteOverride(t.Context(), "acme", "api", "x", operator) }, 1},
+		{func() error { return settings.DeleteOverride(t.Context(), "acme", "api", "x", operator) }, 0}, // not found
+		{func() error {
+			_, err := s.WriteTunings(t.Context(), []controlplane.TuningWrite{
+				{ID: "r/1", Region: "eu", Document: "{}", By: operator}, {ID: "r/2", Region: "us", Document: "{}", By: operator}})
+			return err
+		}, 1},
+		{func() error {
+			return s.ChangeNamespace(t.Context(), "acme", "api",
+				func(*controlplane.Namespace) (controlplane.Namespace, controlplane.AuditEntry, error) {
+					return controlplane.Namespace{Workspace: "acme", Namespace: "api", Shadow: true}, controlplane.AuditEntry{}, nil
+				})
+		}, 1},
+		{func() error {
+			return s.ChangeReset(t.Context(), "acme", "api", "x",
+				func(_ *controlplane.Reset, _ int64, now time.Time) (controlplane.Reset, controlplane.AuditEntry, error) {
+					return controlplane.Reset{Generation: 1, SetAt: now, ExpiresAt: now.Add(time.Hour)}, controlplane.AuditEntry{}, nil
+				})
+		}, 1},
+	} {
+		before := version()
+		if err := change.do(); (err == nil) != (change.raises > 0) {
+			t.Errorf("change %d: %v", what, err)
+		}
+		if raised := version() - before; raised != change.raises {
+			t.Errorf("change %d raises the version by %d, want %d", what, raised, change.raises)
+		}
+	}
 }

@@ -34,6 +34,7 @@ type Counts struct {
 	sweepAt int                              // size of cells at which the expired ones are removed
 	stats   CountsStats
 
+	version    int64                // of all that operators set
 	tunings    map[string]tuningRow // by region, "" the fleet: its newest version
 	namespaces []store.NamespaceRow
 	overrides  []store.OverrideRow
@@ -62,6 +63,7 @@ func NewCounts(o CountsOptions) *Counts {
 		keepMs:  o.Keep.Milliseconds(),
 		cells:   make(map[window.Cell]map[string]int64),
 		sweepAt: sweepMin,
+		version: 1,
 		tunings: make(map[string]tuningRow),
 		beats:   make(map[string]heartbeat.Beat),
 		seen:    make(map[string]time.Time),

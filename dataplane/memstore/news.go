@@ -14,6 +14,9 @@ import (
 type NewsOptions struct {
 	// Clock stamps rows and is NewsPage.Now; nil is time.Now.
 	Clock func() time.Time
+
+	// Settings is NewsPage.Settings: the SettingsVersion of the Counts beside the news. Nil is none.
+	Settings func() int64
 }
 
 // News is a store.News in memory. Rows stay until they are pruned.
@@ -22,7 +25,8 @@ type News struct {
 	// does: reads do not see it, and others who append that number wait.
 	Faults Faults
 
-	clock func() time.Time
+	clock    func() time.Time
+	settings func() int64
 
 	mu      sync.Mutex
 	streams map[store.Stream]*newsStream
@@ -43,7 +47,10 @@ func NewNews(o NewsOptions) *News {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	return &News{clock: o.Clock, streams: make(map[store.Stream]*newsStream)}
+	if o.Settings == nil {
+		o.Settings = func() int64 { return 0 }
+	}
+	return &News{clock: o.Clock, settings: o.Settings, streams: make(map[store.Stream]*newsStream)}
 }
 
 // Append implements store.News.

@@ -27,7 +27,7 @@ func (n *News) Read(ctx context.Context, q store.NewsQuery) (store.NewsPage, err
 }
 
 func (n *News) pageLocked(q store.NewsQuery) store.NewsPage {
-	page := store.NewsPage{Now: n.clock()}
+	page := store.NewsPage{Now: n.clock(), Settings: n.settings()}
 	sum := 0
 	for _, name := range slices.SortedFunc(maps.Keys(n.streams), compareStreams) {
 		if name.Region == q.Region {

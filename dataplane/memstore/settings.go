@@ -22,6 +22,7 @@ func (c *Counts) SetTuning(region string, version int64, document []byte) {
 	defer c.mu.Unlock()
 	if version > c.tunings[region].version {
 		c.tunings[region] = tuningRow{version, append([]byte{}, document...)}
+		c.version++
 	}
 }
 
@@ -30,6 +31,7 @@ func (c *Counts) SetNamespaces(rows ...store.NamespaceRow) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.namespaces = slices.Clone(rows)
+	c.version++
 }
 
 // SetOverrides replaces all overrides.
@@ -37,6 +39,7 @@ func (c *Counts) SetOverrides(rows ...store.OverrideRow) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.overrides = slices.Clone(rows)
+	c.version++
 }
 
 // SetResets replaces all resets. Nodes that know of one that is not among them go by it
@@ -45,6 +48,14 @@ func (c *Counts) SetResets(rows ...store.ResetRow) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.resets = slices.Clone(rows)
+	c.version++
+}
+
+// SettingsVersion is another one after each change of what operators set; see NewsOptions.
+func (c *Counts) SettingsVersion() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.version
 }
 
 // Settings implements store.Settings.

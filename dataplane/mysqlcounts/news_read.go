@@ -39,7 +39,7 @@ func (n News) read(ctx context.Context, q store.NewsQuery) (store.NewsPage, erro
 	if err != nil {
 		return store.NewsPage{}, err
 	}
-	page := store.NewsPage{Now: got.now, Gone: got.gone(lost)}
+	page := store.NewsPage{Now: got.now, Gone: got.gone(lost), Settings: got.settings}
 	page.Rows, page.More, err = n.fill(ctx, got, q.MaxBytes)
 	if err != nil || len(got.heads) == 0 || page.More {
 		return page, err
@@ -83,6 +83,8 @@ type newsAnswer struct {
 	heads []newsRange // unknown streams, and where to begin to read; sorted
 	full  bool        // there may be more rows
 	now   time.Time
+
+	settings int64 // their version
 }
 
 // foundRow is a row whose payload may have been left out.
@@ -110,7 +112,7 @@ func (n News) ask(ctx context.Context, q newsQuestion) (a newsAnswer, err error)
 		row.WrittenAt = time.UnixMilli(writtenAtMs)
 		switch kind {
 		case newsKindClock:
-			a.now = row.WrittenAt
+			a.now, a.settings = row.WrittenAt, row.Sequence
 		case newsKindHead:
 			a.heads = append(a.heads, newsRange{row.Stream, row.Snapshot})
 		default:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/store"
 	"github.com/weirhq/weir/dataplane/storetest"
+	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 	"github.com/weirhq/weir/shared/gen/sql/dataplanedb"
 	"github.com/weirhq/weir/shared/servers"
 )
@@ -76,4 +77,33 @@ func holdNews(t testing.TB, db *sql.DB, row store.NewsRow) (commit, rollback fun
 		}
 	}
 	return end(tx.Commit), end(tx.Rollback)
+}
+
+// A read of news has the version of the settings, which each change raises, with the one statement.
+func TestNewsHaveTheVersionOfTheSettings(t *testing.T) {
+	servers.EachSQL(t, testNewsHaveTheVersionOfTheSettings)
+}
+
+func testNewsHaveTheVersionOfTheSettings(t *testing.T) {
+	c, db := openCounts(t)
+	version := func() int64 {
+		t.Helper()
+		page, err := c.News().Read(t.Context(), store.NewsQuery{Region: "eu", MaxBytes: 1 << 20})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return page.Settings
+	}
+	before := version()
+	if before == 0 || version() != before {
+		t.Errorf("of settings that were never changed it is %d, then %d", before, version())
+	}
+	for range 3 {
+		exec(t, db, controlplanedb.SettingsChanged)
+		if now := version(); now <= before {
+			t.Errorf("after a change it is %d, and was %d", now, before)
+		} else {
+			before = now
+		}
+	}
 }

@@ -131,7 +131,8 @@ func (b *book) forgetOwn() {
 			delete(b.cells, name)
 			continue
 		}
-		*c = cell{name: c.name, hash: c.hash, told: toldNothing, handed: toldNothing, shared: c.shared, parts: c.parts, sent: c.sent}
+		*c = cell{name: c.name, hash: c.hash, told: toldNothing, handed: toldNothing,
+			shared: c.shared, parts: c.parts, sent: c.sent}
 	}
 }
 

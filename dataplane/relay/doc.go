@@ -56,8 +56,10 @@
 //
 // With Config.Settings the relay also carries what operators set to its origin, every SettingsInterval (5 s), and
 // the nodes' heartbeats back, up to 100 with one statement. So nodes need no way to MySQL, and its load follows
-// regions. While MySQL is out the origin's copy stays, and grows old: store.SettingsRows.Age. An origin that was
-// emptied is told them again with the next turn. Heartbeats that claim to be of another region are left out.
+// regions. News brings the settings' version with each read: they are read when it has changed, when a node of the
+// region has come or gone, as they tell how many there are, and once a minute. While MySQL is out the origin's copy
+// stays, and grows old: store.SettingsRows.Age. An origin that was emptied is told them again with the next turn.
+// Heartbeats that claim to be of another region are left out.
 //
 // # Peers
 //

@@ -17,8 +17,8 @@ import (
 // live makes a world whose time is that of a synctest bubble.
 func live(t *testing.T, names ...string) *world {
 	w := &world{TB: t, seen: map[string]map[window.Cell]int64{}}
-	w.news = memstore.NewNews(memstore.NewsOptions{})
 	w.counts = memstore.NewCounts(memstore.CountsOptions{})
+	w.news = memstore.NewNews(memstore.NewsOptions{Settings: w.counts.SettingsVersion})
 	w.clockFrom = time.Now
 	for _, name := range names {
 		w.addRegion(name, time.Now, 1)

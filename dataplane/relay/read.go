@@ -35,6 +35,9 @@ type reader struct {
 
 	mu   sync.Mutex // guards open; rows that are heard are merged with it held
 	open bool       // rows that are heard are taken in
+
+	settings   int64     // their version, as the last page has it
+	settingsAt time.Time // when that page was asked for
 }
 
 func newReader(r *Relay) *reader { return &reader{relay: r} }
@@ -60,6 +63,7 @@ func (r *reader) read(ctx context.Context, now time.Time) error {
 		if err != nil {
 			return err
 		}
+		r.noteSettings(page.Settings, now)
 		r.take(&page, now)
 		r.relay.metrics.noteLag(&page, now)
 		r.wake()
@@ -175,6 +179,19 @@ func (r *reader) use(h hashed, now time.Time) {
 	for _, s := range r.relay.shards {
 		s.book.wake(h, now)
 	}
+}
+
+func (r *reader) noteSettings(version int64, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.settings, r.settingsAt = version, at
+}
+
+// settingsVersion is the last that News has told, and when it was asked.
+func (r *reader) settingsVersion() (version int64, at time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.settings, r.settingsAt
 }
 
 // wake has the shards tell their origins what is new.

@@ -89,6 +89,7 @@ type Relay struct {
 
 	importing  chan struct{} // holds one while an import runs
 	settingsAt time.Time     // of carrySettings
+	settings   knownSettings
 }
 
 // ErrStarted is returned by Start on a relay that was started or stopped before.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/weirhq/weir/dataplane/store"
@@ -30,16 +31,48 @@ func (r *Relay) carrySettings(ctx context.Context, now time.Time) error {
 	var errs []error
 	for _, s := range r.shards {
 		if _, ok := s.term(now); ok {
-			errs = append(errs, s.storeBeats(ctx))
+			errs = append(errs, s.storeBeats(ctx, now))
 		}
 	}
 	return errors.Join(append(errs, r.tellSettings(ctx, now))...)
 }
 
+// settingsReadEvery is how often settings are read whose version is the same: a change that was made past the control
+// plane raises none.
+const settingsReadEvery = time.Minute
+
+// knownSettings are what a relay has read, in the loop that carries settings.
+type knownSettings struct {
+	rows    store.SettingsRows
+	version int64 // before they were read; 0 is unknown
+	readAt  time.Time
+	nodes   liveNodes
+}
+
+// settingsRows reads the settings, unless it is known that they have not changed since they were read last: News has told
+// their version within the interval, and the region's nodes are the same.
+func (r *Relay) settingsRows(ctx context.Context, now time.Time) (store.SettingsRows, error) {
+	known := &r.settings
+	version, at := r.reader.settingsVersion()
+	t := r.tuning()
+	fresh := version != 0 && now.Sub(at) < max(t.SettingsInterval, 2*t.Interval)
+	if known.nodes.changed(now) || !fresh || version != known.version || now.Sub(known.readAt) >= settingsReadEvery {
+		known.version = 0 // until they are read
+		rows, err := r.cfg.Settings.Settings(ctx, r.cfg.Region)
+		if err != nil {
+			return rows, fmt.Errorf("read settings: %w", err)
+		}
+		if known.rows, known.readAt = rows, now; rows.Problem == nil {
+			known.version = version
+		}
+	}
+	return known.rows, nil
+}
+
 func (r *Relay) tellSettings(ctx context.Context, now time.Time) error {
-	rows, err := r.cfg.Settings.Settings(ctx, r.cfg.Region)
+	rows, err := r.settingsRows(ctx, now)
 	if err != nil {
-		return fmt.Errorf("read settings: %w", err)
+		return err
 	}
 	var errs []error
 	for _, s := range r.shards {
@@ -55,7 +88,7 @@ func (r *Relay) tellSettings(ctx context.Context, now time.Time) error {
 
 // storeBeats stores what nodes of the region have said, some at a time. A node says more within the interval; what is
 // stored twice does no harm.
-func (s *shard) storeBeats(ctx context.Context) error {
+func (s *shard) storeBeats(ctx context.Context, now time.Time) error {
 	var refused error
 	for range store.BeatsMax / store.HeartbeatsMax {
 		kept, err := s.relay.cfg.Origin.Beats(ctx, s.index, store.HeartbeatsMax)
@@ -76,6 +109,7 @@ func (s *shard) storeBeats(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("store %d heartbeats: %w", len(kept), err)
 		}
+		s.relay.settings.nodes.hear(beats, now)
 		if err := s.relay.cfg.Origin.Stored(ctx, s.index, kept); err != nil {
 			return fmt.Errorf("drop stored heartbeats of shard %d: %w", s.index, err)
 		}
@@ -93,7 +127,7 @@ func (r *Relay) storeLastBeats(ctx context.Context) {
 		return
 	}
 	for _, s := range r.shards {
-		if err := s.storeBeats(ctx); err != nil {
+		if err := s.storeBeats(ctx, r.cfg.Clock()); err != nil {
 			r.cfg.Logger.Warn("the last heartbeats are left to the next relay", "error", err)
 		}
 	}
@@ -110,4 +144,38 @@ func (s *shard) beatsOf(kept []store.KeptBeat) (beats []heartbeat.Beat, strange 
 		}
 	}
 	return beats, strange
+}
+
+// liveNodes are the nodes whose heartbeats were stored lately.
+type liveNodes struct {
+	heard map[string]time.Time // by node
+	other bool                 // they are others than when changed was called last
+}
+
+func (n *liveNodes) hear(beats []heartbeat.Beat, now time.Time) {
+	if n.heard == nil {
+		n.heard = make(map[string]time.Time)
+	}
+	for i := range beats {
+		b := &beats[i]
+		if _, there := n.heard[b.NodeID]; there == b.Stopped {
+			n.other = true
+		}
+		n.heard[b.NodeID] = now.Add(-b.Age)
+		if b.Stopped {
+			delete(n.heard, b.NodeID)
+		}
+	}
+}
+
+// changed tells whether a node has come or gone. The store has counted one out by then: its heartbeat came there later.
+func (n *liveNodes) changed(now time.Time) bool {
+	maps.DeleteFunc(n.heard, func(_ string, at time.Time) bool {
+		gone := now.Sub(at) > store.NodeLiveFor+settingsTimeout
+		n.other = n.other || gone
+		return gone
+	})
+	other := n.other
+	n.other = false
+	return other
 }

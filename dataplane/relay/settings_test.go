@@ -63,6 +63,79 @@ func TestSettingsReachTheOrigin(t *testing.T) {
 	r.wantLimit(2)
 }
 
+// Settings whose version News tells are read when it has changed, and once a minute, and are told at every interval.
+func TestSettingsAreReadWhenTheyHaveChanged(t *testing.T) {
+	r := carrier(t, 1)
+	r.override(1)
+	r.run(time.Second)
+	reads := func() int64 { return r.counts.Stats().SettingsReads }
+	before := reads()
+	r.run(10 * time.Minute)
+	if n := reads() - before; n < 9 || n > 11 {
+		t.Errorf("nothing changes, and in 10 minutes they are read %d times, want once a minute", n)
+	}
+	if rows, err := r.origin.Settings(context.Background(), "eu"); err != nil || rows.Age > relay.DefaultTuning().SettingsInterval {
+		t.Errorf("the origin's copy is %v old, %v", rows.Age, err)
+	}
+	before = reads()
+	for limit := range int64(5) {
+		r.override(limit)
+		r.run(relay.DefaultTuning().SettingsInterval)
+		r.wantLimit(limit)
+	}
+	if n := reads() - before; n < 5 || n > 6 {
+		t.Errorf("of 5 changes they are read %d times", n)
+	}
+}
+
+// A node that comes, stops or falls silent is counted within two intervals, though the settings have not changed.
+func TestNodesAreCountedAsTheyComeAndGo(t *testing.T) {
+	r := carrier(t, 1)
+	r.run(time.Second)
+	const every = 5 * time.Second
+	say := func(node string, stopped bool) {
+		t.Helper()
+		if err := r.origin.Heartbeat(context.Background(), heartbeat.Beat{NodeID: node, Region: "eu", Stopped: stopped}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(nodes int) {
+		t.Helper()
+		if rows, err := r.origin.Settings(context.Background(), "eu"); err != nil || rows.NodesLive != nodes {
+			t.Errorf("%d nodes live, %v, want %d", rows.NodesLive, err, nodes)
+		}
+	}
+	for range 20 {
+		say("a", false)
+		say("b", false)
+		r.run(every)
+	}
+	want(2)
+	say("c", false)
+	r.run(2 * every)
+	want(3)
+	say("b", true)
+	r.run(2 * every)
+	want(2)
+	for range 18 { // c is silent
+		say("a", false)
+		r.run(every)
+	}
+	want(1)
+}
+
+// While news cannot be read it is not known whether settings have changed: they are read.
+func TestSettingsAreReadWithoutNews(t *testing.T) {
+	r := carrier(t, 1)
+	r.override(1)
+	r.run(10 * time.Second)
+	r.news.Faults.Fail(errDown)
+	r.run(10 * time.Second)
+	r.override(2)
+	r.run(relay.DefaultTuning().SettingsInterval)
+	r.wantLimit(2)
+}
+
 // While the store is down the origin's copy stays, and its Age tells that no relay reads it.
 func TestSettingsStayWhileTheStoreIsDown(t *testing.T) {
 	r := carrier(t, 1)
@@ -166,12 +239,15 @@ func TestOneRelayCarriesSettings(t *testing.T) {
 	r := carrier(t, 1)
 	second := r.carrierOver("second", r.counts)
 	r.override(1)
-	for range 100 {
+	for turn := range 100 {
+		if turn%25 == 0 {
+			r.override(1)
+		}
 		r.run(interval)
 		_ = second.Step(context.Background())
 	}
 	if n := r.counts.Stats().SettingsReads; n < 4 || n > 5 {
-		t.Errorf("%d reads of settings in 20 s by two relays", n)
+		t.Errorf("of 4 changes two relays have read the settings %d times", n)
 	}
 	r.away = true
 	r.override(2)

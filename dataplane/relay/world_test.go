@@ -40,8 +40,8 @@ type region struct {
 
 func newWorld(t testing.TB, names ...string) *world {
 	w := &world{TB: t, tuning: relay.DefaultTuning(), now: time.UnixMilli(1_700_000_040_000), seen: map[string]map[window.Cell]int64{}}
-	w.news = memstore.NewNews(memstore.NewsOptions{Clock: w.clock})
 	w.counts = memstore.NewCounts(memstore.CountsOptions{Clock: w.clock})
+	w.news = memstore.NewNews(memstore.NewsOptions{Clock: w.clock, Settings: w.counts.SettingsVersion})
 	for _, name := range names {
 		w.addRegion(name, w.clock, 1)
 	}

@@ -90,9 +90,9 @@ func newWorld(shape Shape, document []byte, began time.Time, grace time.Duration
 	w := &world{
 		seed: seed, began: began, shape: shape,
 		counts:     memstore.NewCounts(memstore.CountsOptions{}),
-		news:       memstore.NewNews(memstore.NewsOptions{}),
 		violations: make(map[violation]*breach),
 	}
+	w.news = memstore.NewNews(memstore.NewsOptions{Settings: w.counts.SettingsVersion})
 	w.counts.SetTuning("", 1, document)
 	w.database.Random = w.stream("database", 0)
 	names := shape.names

@@ -89,6 +89,10 @@ type NewsPage struct {
 	Gone []Stream  // streams of After whose cursors are not stored, and that have no row
 	More bool      // rows are left out: read again at once, with Prove if this Read had it
 	Now  time.Time // the store's clock, before the rows were read
+
+	// Settings is the version of what operators have set: another one after each change, except those that were made
+	// past the control plane. 0: the store has none.
+	Settings int64
 }
 
 const (

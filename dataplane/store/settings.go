@@ -34,7 +34,8 @@ type SettingsRows struct {
 	// NodeLiveFor, by the store's clock; 0 is unknown.
 	NodesLive int
 
-	// Age is how long ago a relay read the rows, by the origin's clock; 0 of rows that come from the store itself.
+	// Age is how long ago a relay read the rows or found them unchanged, by the origin's clock; 0 of rows that come from
+	// the store itself.
 	Age time.Duration
 
 	// Problem is why a part could not be read, while all else is good; that part is

@@ -22,9 +22,9 @@ const (
 // settings and heartbeats of its own. Origin.Settings and Origin.Heartbeat use the shard that answered last, and
 // another one where that fails, so any shard will do for either.
 type SettingsRelay interface {
-	// TellSettings replaces a shard's copy of the region's settings with rows that were just read. Telling it the same
-	// rows again costs next to nothing, and makes the copy as young. Age of the rows is not heeded. The copy stays
-	// for a week after it was told last.
+	// TellSettings replaces a shard's copy of the region's settings with rows that were just read, or just found to be
+	// unchanged. Telling it the same rows again costs next to nothing, and makes the copy as young. Age of the rows is
+	// not heeded. The copy stays for a week after it was told last.
 	TellSettings(ctx context.Context, shard int, rows SettingsRows) error
 
 	// Beats returns heartbeats that a shard has received and that are not Stored, at most max, longest waiting first. A

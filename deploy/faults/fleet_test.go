@@ -12,6 +12,7 @@ import (
 	"github.com/weirhq/weir/dataplane/redisorigin"
 	"github.com/weirhq/weir/schema"
 	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -124,6 +125,7 @@ func (f *fleet) storeTuning(tun tuning.Tuning) {
 	document, err := tun.Document()
 	must(f.t, err)
 	f.exec("INSERT INTO ratelimit_tuning (region, document, actor, reason, created_at) VALUES ('', ?, 'test', 'test', 0)", document)
+	f.exec(controlplanedb.SettingsChanged)
 }
 
 func (f *fleet) exec(statement string, args ...any) {

@@ -92,3 +92,9 @@ ORDER BY workspace_id, namespace LIMIT ?;
 -- None or one, to show it.
 SELECT shadow, mode, outage, headroom, estimate, updated_at FROM ratelimit_namespaces
 WHERE workspace_id = ? AND namespace = ?;
+
+-- name: SettingsChanged :exec
+-- Tells relays that the settings have changed, in the transaction that changes them and as the last of its writes, since
+-- it locks out all other changes until the end.
+INSERT INTO ratelimit_settings_version (id, version) VALUES (1, 1)
+ON DUPLICATE KEY UPDATE version = version + 1;

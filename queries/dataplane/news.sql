@@ -21,7 +21,7 @@ SELECT writer, snapshot, last_part, payload FROM ratelimit_news
 WHERE region = sqlc.arg(region) AND shard = sqlc.arg(shard) AND sequence = sqlc.arg(sequence);
 
 -- name: NewsRead :many
--- Three kinds of rows. 0 is the clock, and is always there.
+-- Three kinds of rows. 0 is the clock, and as `sequence` the version of the settings plus one; it is always there.
 --
 -- 1 are the first rows of ranges of the primary key, one range for each stream. A payload that is longer than
 -- payload_max, or of a part of a snapshot where the reader wants none, is left out.
@@ -29,7 +29,8 @@ WHERE region = sqlc.arg(region) AND shard = sqlc.arg(shard) AND sequence = sqlc.
 -- 2 are the streams in the gaps between those ranges: each one's last number, and as `snapshot` where to begin to read.
 --
 -- mysqlcounts repeats the predicates of the two WHEREs that have plain placeholders, for each range and each gap.
-SELECT 0 AS kind, CAST('' AS BINARY) AS region, 0 AS shard, CAST(0 AS SIGNED) AS sequence,
+SELECT 0 AS kind, CAST('' AS BINARY) AS region, 0 AS shard,
+  CAST(COALESCE((SELECT v.version FROM ratelimit_settings_version AS v WHERE v.id = 1), 0) + 1 AS SIGNED) AS sequence,
   CAST(0 AS UNSIGNED) AS writer, CAST(0 AS SIGNED) AS snapshot, 0 AS last_part, CAST(0 AS SIGNED) AS payload_bytes,
   CAST(UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000 AS SIGNED) AS written_at, CAST(NULL AS BINARY) AS payload
 UNION ALL

@@ -41,7 +41,7 @@ type Tuning struct {
 	// more statements a second (a region and shard, not a node).
 	NewsInterval Duration `json:"news_interval_ms"`
 
-	// SettingsInterval is the time between two heartbeats of a node, and two reads of
+	// SettingsInterval is the time between two heartbeats of a node, and two looks for changed
 	// settings, by a relay and by a node, 100 ms to 10 min, before a node's jitter. Lower:
 	// overrides, resets and tunings are in force sooner (after two intervals), more
 	// statements a second (a region, not a node).

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/mysqlcounts"
 	"github.com/weirhq/weir/shared/await"
+	"github.com/weirhq/weir/shared/gen/sql/controlplanedb"
 	"github.com/weirhq/weir/shared/servers"
 	"github.com/weirhq/weir/shared/tuning"
 )
@@ -86,10 +87,14 @@ func operate(t testing.TB, dsn string) *operator {
 	return &operator{t, dsn, db}
 }
 
+// exec changes the settings, and raises their version as the control plane does.
 func (o *operator) exec(statement string, args ...any) {
 	o.Helper()
 	if _, err := o.db.ExecContext(o.Context(), statement, args...); err != nil {
 		o.Fatalf("%s: %v", statement, err)
+	}
+	if err := controlplanedb.New(o.db).SettingsChanged(o.Context()); err != nil {
+		o.Fatal(err)
 	}
 }
 

@@ -42,6 +42,10 @@ const (
 	overrideLock = overrideGet + " FOR UPDATE"
 	auditInsert  = "INSERT INTO ratelimit_audit (at, actor, action, subject, reason, before_state, after_state) " +
 		"VALUES (UNIX_TIMESTAMP() * 1000 + MICROSECOND(NOW(3)) DIV 1000, ?, ?, ?, ?, ?, ?)"
+
+	// settingsChanged has relays read the settings anew.
+	settingsChanged = "INSERT INTO ratelimit_settings_version (id, version) VALUES (1, 1) " +
+		"ON DUPLICATE KEY UPDATE version = version + 1"
 )
 
 // attemptsMax bounds how often a change is tried that lost to another one (a deadlock).
@@ -94,6 +98,9 @@ func (m MySQL) changeOnce(ctx context.Context, workspace, namespace, pattern str
 		[]byte("override "+workspace+"/"+namespace+"/"+pattern), "api "+route, before, told)
 	if e := (*mysql.MySQLError)(nil); errors.As(err, &e) && e.Number == 1142 {
 		return false, fmt.Errorf("%w: %w", ErrUnaudited, err)
+	}
+	if err == nil {
+		_, err = tx.ExecContext(ctx, settingsChanged)
 	}
 	if err != nil {
 		return false, err

@@ -665,3 +665,15 @@ func (q *Queries) OverridesAlike(ctx context.Context, arg OverridesAlikeParams) 
 	}
 	return items, nil
 }
+
+const SettingsChanged = `-- name: SettingsChanged :exec
+INSERT INTO ratelimit_settings_version (id, version) VALUES (1, 1)
+ON DUPLICATE KEY UPDATE version = version + 1
+`
+
+// Tells relays that the settings have changed, in the transaction that changes them and as the last of its writes, since
+// it locks out all other changes until the end.
+func (q *Queries) SettingsChanged(ctx context.Context) error {
+	_, err := q.db.ExecContext(ctx, SettingsChanged)
+	return err
+}

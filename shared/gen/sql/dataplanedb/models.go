@@ -125,6 +125,12 @@ type RatelimitRetirement struct {
 	Fence uint64
 }
 
+type RatelimitSettingsVersion struct {
+	// 1
+	ID      uint8
+	Version uint64
+}
+
 type RatelimitToken struct {
 	// the actor in the audit log
 	Name []byte
