@@ -38,7 +38,9 @@ func (f *Fleet) Pairs() (pairs []Pair) {
 		pairs = append(pairs, p)
 	}
 	if len(pairs) > PairsMax {
-		slices.SortFunc(pairs, func(a, b Pair) int { return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(b.P99Ms, a.P99Ms)) })
+		slices.SortFunc(pairs, func(a, b Pair) int {
+			return cmp.Or(cmp.Compare(b.Nodes, a.Nodes), cmp.Compare(b.P99Ms, a.P99Ms))
+		})
 		pairs = pairs[:PairsMax]
 	}
 	slices.SortFunc(pairs, func(a, b Pair) int {

@@ -25,8 +25,8 @@ func TestPairs(t *testing.T) {
 	}
 }
 
-// Nodes that tell of regions that no other node knows take no more room than a listing has, and hide no pair that others
-// measure.
+// Nodes that tell of regions that no other node knows take no more room than a listing has, and hide no pair that
+// others measure.
 func TestPairsAreBounded(t *testing.T) {
 	node := func(region string, from map[string]int64) Node {
 		return Node{Live: true, Beat: heartbeat.Beat{Region: region, Health: heartbeat.Health{Relay: &heartbeat.Relay{Shards: 1, Held: []int{0}, LagP99Ms: from}}}}

@@ -155,8 +155,8 @@ func TestASilentNodeRestoresAnEmptiedOrigin(t *testing.T) {
 	}
 }
 
-// A chunk whose answer was lost is applied once, however long its node is cut off, while its windows last; after a day it
-// may be applied again. What that node had on its way then counts twice, and nothing else does.
+// A chunk whose answer was lost is applied once, however long its node is cut off, while its windows last; after a day
+// it may be applied again. What that node had on its way then counts twice, and nothing else does.
 func TestAChunkIsRememberedWhileItsWindowsLast(t *testing.T) {
 	for name, c := range map[string]struct {
 		window, cutOff time.Duration

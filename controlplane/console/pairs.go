@@ -72,7 +72,9 @@ func pairRegions(f *controlv1.FleetResponse) (regions []string, more bool) {
 	for _, p := range f.GetPairs() {
 		seen[p.GetFrom()]++
 	}
-	regions = slices.SortedFunc(maps.Keys(seen), func(a, b string) int { return cmp.Or(cmp.Compare(seen[b], seen[a]), cmp.Compare(a, b)) })
+	regions = slices.SortedFunc(maps.Keys(seen), func(a, b string) int {
+		return cmp.Or(cmp.Compare(seen[b], seen[a]), cmp.Compare(a, b))
+	})
 	more = len(regions) > pairRegionsMax
 	regions = regions[:min(len(regions), pairRegionsMax)]
 	slices.Sort(regions)

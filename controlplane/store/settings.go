@@ -37,7 +37,8 @@ func (s *Store) ChangeOverride(ctx context.Context, workspace, namespace, patter
 	change func(*controlplane.Override) (*controlplane.Override, controlplane.AuditEntry, error),
 ) error {
 	return s.changing(ctx, func(q *queries) error {
-		rows, err := q.OverrideGet(ctx, controlplanedb.OverrideGetParams{WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Pattern: []byte(pattern)})
+		rows, err := q.OverrideGet(ctx, controlplanedb.OverrideGetParams{WorkspaceID: []byte(workspace),
+			Namespace: []byte(namespace), Pattern: []byte(pattern)})
 		if err != nil {
 			return fmt.Errorf("read the override: %w", err)
 		}
@@ -45,7 +46,8 @@ func (s *Store) ChangeOverride(ctx context.Context, workspace, namespace, patter
 		for _, r := range rows {
 			before = &controlplane.Override{
 				Workspace: workspace, Namespace: namespace, Pattern: pattern,
-				Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow, UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
+				Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow,
+				UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
 			}
 		}
 		after, e, err := change(before)
@@ -54,18 +56,21 @@ func (s *Store) ChangeOverride(ctx context.Context, workspace, namespace, patter
 		}
 		switch {
 		case after == nil:
-			_, err = q.OverrideDelete(ctx, controlplanedb.OverrideDeleteParams{WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Pattern: []byte(pattern)})
+			_, err = q.OverrideDelete(ctx, controlplanedb.OverrideDeleteParams{WorkspaceID: []byte(workspace),
+				Namespace: []byte(namespace), Pattern: []byte(pattern)})
 		case before == nil:
 			err = inRoom(ctx, q, workspace, namespace, pattern, func() error {
 				return q.OverrideInsert(ctx, controlplanedb.OverrideInsertParams{
 					WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Pattern: []byte(pattern),
-					Limit: uint64(after.Limit), DurationMs: uint64(after.DurationMs), Candidate: uint64(after.Candidate), Shadow: after.Shadow,
+					Limit: uint64(after.Limit), DurationMs: uint64(after.DurationMs), Candidate: uint64(after.Candidate),
+					Shadow: after.Shadow,
 				})
 			})
 		default:
 			err = q.OverrideUpdate(ctx, controlplanedb.OverrideUpdateParams{
 				WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Pattern: []byte(pattern),
-				Limit: uint64(after.Limit), DurationMs: uint64(after.DurationMs), Candidate: uint64(after.Candidate), Shadow: after.Shadow,
+				Limit: uint64(after.Limit), DurationMs: uint64(after.DurationMs), Candidate: uint64(after.Candidate),
+				Shadow: after.Shadow,
 			})
 		}
 		if err != nil {
@@ -77,21 +82,24 @@ func (s *Store) ChangeOverride(ctx context.Context, workspace, namespace, patter
 
 // Override is the one of exactly this pattern, nil for none.
 func (s *Store) Override(ctx context.Context, workspace, namespace, pattern string) (*controlplane.Override, error) {
-	rows, err := s.queries.OverrideLook(ctx, controlplanedb.OverrideLookParams{WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Pattern: []byte(pattern)})
+	rows, err := s.queries.OverrideLook(ctx, controlplanedb.OverrideLookParams{WorkspaceID: []byte(workspace),
+		Namespace: []byte(namespace), Pattern: []byte(pattern)})
 	if err != nil {
 		return nil, fmt.Errorf("read the override: %w", explain(err))
 	}
 	for _, r := range rows {
 		return &controlplane.Override{
 			Workspace: workspace, Namespace: namespace, Pattern: pattern,
-			Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow, UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
+			Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow,
+			UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
 		}, nil
 	}
 	return nil, nil
 }
 
 // OverrideOf is the one that applies to an identifier, nil for none.
-func (s *Store) OverrideOf(ctx context.Context, workspace, namespace, identifier string) (*controlplane.Override, error) {
+func (s *Store) OverrideOf(ctx context.Context, workspace, namespace,
+	identifier string) (*controlplane.Override, error) {
 	rows, err := s.queries.OverrideThatApplies(ctx, controlplanedb.OverrideThatAppliesParams{
 		WorkspaceID: []byte(workspace), Namespace: []byte(namespace), Identifier: []byte(identifier),
 	})
@@ -101,14 +109,16 @@ func (s *Store) OverrideOf(ctx context.Context, workspace, namespace, identifier
 	for _, r := range rows {
 		return &controlplane.Override{
 			Workspace: workspace, Namespace: namespace, Pattern: string(r.Pattern),
-			Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow, UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
+			Limit: int64(r.Limit), DurationMs: int64(r.DurationMs), Candidate: int64(r.Candidate), Shadow: r.Shadow,
+			UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
 		}, nil
 	}
 	return nil, nil
 }
 
 // Overrides are at most rows of a namespace behind a pattern, by pattern.
-func (s *Store) Overrides(ctx context.Context, workspace, namespace, after string, rows int) ([]controlplane.Override, error) {
+func (s *Store) Overrides(ctx context.Context, workspace, namespace, after string,
+	rows int) ([]controlplane.Override, error) {
 	found, err := s.queries.OverrideList(ctx, controlplanedb.OverrideListParams{
 		WorkspaceID: []byte(workspace), Namespace: []byte(namespace), AfterPattern: []byte(after), Limit: int32(rows),
 	})
@@ -124,7 +134,8 @@ func (s *Store) ChangeNamespace(ctx context.Context, workspace, namespace string
 	change func(*controlplane.Namespace) (controlplane.Namespace, controlplane.AuditEntry, error),
 ) error {
 	return s.changing(ctx, func(q *queries) error {
-		rows, err := q.NamespaceGet(ctx, controlplanedb.NamespaceGetParams{WorkspaceID: []byte(workspace), Namespace: []byte(namespace)})
+		rows, err := q.NamespaceGet(ctx, controlplanedb.NamespaceGetParams{WorkspaceID: []byte(workspace),
+			Namespace: []byte(namespace)})
 		if err != nil {
 			return fmt.Errorf("read the namespace: %w", err)
 		}
@@ -132,7 +143,8 @@ func (s *Store) ChangeNamespace(ctx context.Context, workspace, namespace string
 		for _, r := range rows {
 			before = &controlplane.Namespace{
 				Workspace: workspace, Namespace: namespace, Shadow: r.Shadow,
-				Mode: r.Mode, Outage: r.Outage, Headroom: r.Headroom, Estimate: r.Estimate, UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
+				Mode: r.Mode, Outage: r.Outage, Headroom: r.Headroom, Estimate: r.Estimate,
+				UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
 			}
 		}
 		after, e, err := change(before)
@@ -170,14 +182,16 @@ func (s *Store) Namespaces(ctx context.Context, workspace, after string, rows in
 
 // Namespace is the settings of one, nil for none.
 func (s *Store) Namespace(ctx context.Context, workspace, namespace string) (*controlplane.Namespace, error) {
-	rows, err := s.queries.NamespaceLook(ctx, controlplanedb.NamespaceLookParams{WorkspaceID: []byte(workspace), Namespace: []byte(namespace)})
+	rows, err := s.queries.NamespaceLook(ctx, controlplanedb.NamespaceLookParams{WorkspaceID: []byte(workspace),
+		Namespace: []byte(namespace)})
 	if err != nil {
 		return nil, fmt.Errorf("read the namespace: %w", explain(err))
 	}
 	for _, r := range rows {
 		return &controlplane.Namespace{
 			Workspace: workspace, Namespace: namespace, Shadow: r.Shadow,
-			Mode: r.Mode, Outage: r.Outage, Headroom: r.Headroom, Estimate: r.Estimate, UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
+			Mode: r.Mode, Outage: r.Outage, Headroom: r.Headroom, Estimate: r.Estimate,
+			UpdatedAt: time.UnixMilli(int64(r.UpdatedAt)),
 		}, nil
 	}
 	return nil, nil

@@ -44,7 +44,8 @@ func (s *newsStream) wholeFrom() int {
 	return 0
 }
 
-// after are the rows after a cursor that is stored, without the payload of snapshots unless parts are asked for, or those from the last one on.
+// after are the rows after a cursor that is stored, without the payload of snapshots unless parts are asked for, or
+// those from the last one on.
 func (s *newsStream) after(c store.NewsCursor, prove, parts bool) []store.NewsRow {
 	at := s.find(c.Sequence)
 	switch {

@@ -13,8 +13,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// A region that tells of more cells than a relay holds of one takes no more memory, and nothing from other regions; it is
-// named in the log. What the own region uses is known all the same, and there is room again once windows have ended.
+// A region that tells of more cells than a relay holds of one takes no more memory, and nothing from other regions; it
+// is named in the log. What the own region uses is known all the same, and there is room again once windows have ended.
 func TestARegionOfTooManyCells(t *testing.T) {
 	w := newWorld(t, "us", "ap")
 	us, ap := w.regions[0], w.regions[1]
@@ -66,8 +66,8 @@ func TestARegionOfTooManyCells(t *testing.T) {
 	w.wantKnown(later)
 }
 
-// Hashes beyond those that a relay holds cost rows, and neither memory nor precision: what expires as early is told as if
-// another region used it.
+// Hashes beyond those that a relay holds cost rows, and neither memory nor precision: what expires as early is told as
+// if another region used it.
 func TestTooManyHashes(t *testing.T) {
 	w := newWorld(t, "eu", "us")
 	eu, us := w.regions[0], w.regions[1]

@@ -7,8 +7,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// tellPeersWhenWoken tells peers what is new twice an interval, and as soon as another region is found to use a cell whose
-// count was kept back, but no more than eight times an interval.
+// tellPeersWhenWoken tells peers what is new twice an interval, and as soon as another region is found to use a cell
+// whose count was kept back, but no more than eight times an interval.
 func (s *shard) tellPeersWhenWoken(ctx context.Context) {
 	tell := s.watched("tell peers", s.tellPeers)
 	for {

@@ -16,10 +16,10 @@
 //  1. A node accepts it and sends it to its origin, which adds it to the cell and to the shard's changes.
 //  2. Each time that it has read the news, an Interval (200 ms) after it began to read them the last time and at least
 //     three quarters of one after it was done, the relay takes the changes, compares each with what it has told about
-//     the cell, and appends a row of news: state, not differences, so that applying it twice, or in any order, is taking
-//     the maximum. So what others have told, and the relay is to answer, it answers at once. Once the row is stored the
-//     relay takes off the changes what it had taken before it appended the row. Reads that take long hold it back for
-//     no more than one and a half intervals.
+//     the cell, and appends a row of news: state, not differences, so that applying it twice, or in any order, is
+//     taking the maximum. So what others have told, and the relay is to answer, it answers at once. Once the row is
+//     stored the relay takes off the changes what it had taken before it appended the row. Reads that take long hold it
+//     back for no more than one and a half intervals.
 //  3. The relays of other regions read the rows that they do not have yet, add up the cell's components, and tell their
 //     origins, which store the sum beside the region's own total and announce it to the nodes that listen. A node that
 //     does not hold the key learns it with its first answer. A sum is told once more after store.KeepFor, for a replica
@@ -48,9 +48,9 @@
 // and names.go. A reader that lacks a name, of a window that it had left out, reads the stream again from its last
 // snapshot.
 //
-// What does not fit into a row goes with the next, greatest share of its limit first; an interval has up to 8 rows, each
-// with 5,000 changes and 256 KiB at most. Nothing is discarded, and weir_relay_untold_age_seconds is how long the oldest
-// has waited.
+// What does not fit into a row goes with the next, greatest share of its limit first; an interval has up to 8 rows,
+// each with 5,000 changes and 256 KiB at most. Nothing is discarded, and weir_relay_untold_age_seconds is how long the
+// oldest has waited.
 //
 // # Settings and heartbeats
 //
@@ -63,10 +63,10 @@
 //
 // # Peers
 //
-// Regions may also tell each other straight: Config.Told hands out what peers are to know, and Hear takes it in; package
-// peers carries it. What is told is decided as above, but by what the peers were handed: every half interval, and as
-// soon as another region is found to use a cell whose count was kept back, though no more than eight times an interval.
-// It waits for no store and makes no row of news more, and while News is out peers hear on.
+// Regions may also tell each other straight: Config.Told hands out what peers are to know, and Hear takes it in;
+// package peers carries it. What is told is decided as above, but by what the peers were handed: every half interval,
+// and as soon as another region is found to use a cell whose count was kept back, though no more than eight times an
+// interval. It waits for no store and makes no row of news more, and while News is out peers hear on.
 //
 // News stays the truth: all that peers are told is stored and read all the same, and no cursor moves for what is heard.
 // All that holds below holds with peers, without them, and with rows lost, repeated or out of order between them: a row
@@ -99,9 +99,9 @@
 // of windows that have not begun anywhere, as a region tells whose clock is ahead, are left out, and the region is
 // logged.
 //
-// Of each other region a relay holds 4,194,304 cells, in all shards; of one that tells of more, cells that the own region
-// has not counted in are left out, counted and logged. Of all regions together it holds 33,554,432 hashes; beyond them cells
-// that expire as early are told as if another region used them, which costs rows and no precision.
+// Of each other region a relay holds 4,194,304 cells, in all shards; of one that tells of more, cells that the own
+// region has not counted in are left out, counted and logged. Of all regions together it holds 33,554,432 hashes;
+// beyond them cells that expire as early are told as if another region used them, which costs rows and no precision.
 //
 // A load that fails is tried again at once, then after 1, 2, 4 and each 8 s: it reads all that is stored.
 //

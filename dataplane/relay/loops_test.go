@@ -37,8 +37,8 @@ func start(t *testing.T, relays ...*relay.Relay) {
 }
 
 // R2, with the loops, MySQL 20 or 100 ms away and Redis 1 ms: a count from 10 % of the limit on is known everywhere
-// within two intervals and the stores' delays, and one below that within three turns after a second region uses the cell,
-// as the answer to a row is on its way as soon as that is read. A turn is an interval, and longer far from MySQL.
+// within two intervals and the stores' delays, and one below that within three turns after a second region uses the
+// cell, as the answer to a row is on its way as soon as that is read. A turn is an interval, and longer far from MySQL.
 func TestR2TheLoopsKeepTheBound(t *testing.T) {
 	const redis = time.Millisecond
 	for _, mysql := range []time.Duration{20 * time.Millisecond, 100 * time.Millisecond} {

@@ -42,8 +42,8 @@ type reader struct {
 
 func newReader(r *Relay) *reader { return &reader{relay: r} }
 
-// read brings the shards what has been told since the last call, once an origin has told the time, by which cells are of
-// the future or expired.
+// read brings the shards what has been told since the last call, once an origin has told the time, by which cells are
+// of the future or expired.
 func (r *reader) read(ctx context.Context, now time.Time) error {
 	if !r.relay.leads(now) {
 		r.forget()

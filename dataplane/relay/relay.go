@@ -29,10 +29,10 @@ type Config struct {
 	Clock  func() time.Time // nil is time.Now. It paces the relay; cells live by their origin's clock
 	Logger *slog.Logger     // nil discards
 
-	// Told is called with what peers are to know, twice an interval where there is any: a row of news with a Stream and a
-	// Payload, and no number. News gets the same by rows of its own. Told must neither block nor change the row, and may
-	// keep it. What a row tells is true whether or not it is stored afterwards: a relay that has been replaced may tell,
-	// and does no harm. Nil: nothing is called.
+	// Told is called with what peers are to know, twice an interval where there is any: a row of news with a Stream and
+	// a Payload, and no number. News gets the same by rows of its own. Told must neither block nor change the row, and
+	// may keep it. What a row tells is true whether or not it is stored afterwards: a relay that has been replaced may
+	// tell, and does no harm. Nil: nothing is called.
 	Told func(row store.NewsRow)
 }
 
@@ -176,8 +176,8 @@ func (r *Relay) Stop(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Step does all that the loops do in one interval, once and in this order: leases, peers, changes, news, foreign totals,
-// stored counts, settings and heartbeats. It goes on after an error, and returns them all.
+// Step does all that the loops do in one interval, once and in this order: leases, peers, changes, news, foreign
+// totals, stored counts, settings and heartbeats. It goes on after an error, and returns them all.
 func (r *Relay) Step(ctx context.Context) error {
 	now := r.cfg.Clock()
 	var errs []error
@@ -235,8 +235,8 @@ func (r *Relay) every(ctx context.Context, interval func() time.Duration, step f
 	r.loops.Go(func() { loop.Every(ctx, cadence, step) })
 }
 
-// readPausing reads news, and again an interval after it has begun and at least three quarters of one after it has ended,
-// until ctx ends: a relay that is far from MySQL asks less often.
+// readPausing reads news, and again an interval after it has begun and at least three quarters of one after it has
+// ended, until ctx ends: a relay that is far from MySQL asks less often.
 func (r *Relay) readPausing(ctx context.Context) {
 	read := r.watched("read news", r.reader.read)
 	for began := time.Now(); sleep(ctx, max(r.interval()-time.Since(began), r.interval()*3/4), nil); {
@@ -248,8 +248,8 @@ func (r *Relay) readPausing(ctx context.Context) {
 	}
 }
 
-// takeAfterReads takes changes each time that news was read: what the own region is to tell because of them, it tells at
-// once, and a relay that is far from MySQL writes fewer rows for all others to read. Half an interval passes after a
+// takeAfterReads takes changes each time that news was read: what the own region is to tell because of them, it tells
+// at once, and a relay that is far from MySQL writes fewer rows for all others to read. Half an interval passes after a
 // take has begun, and reads that fail or take long are not waited for longer than one and a half after it has ended.
 func (s *shard) takeAfterReads(ctx context.Context) {
 	take := s.watched("take changes", s.take)

@@ -139,7 +139,8 @@ func (s *shard) beatsOf(kept []store.KeptBeat) (beats []heartbeat.Beat, strange 
 		if own := s.relay.cfg.Region; b.Region == own {
 			beats = append(beats, b.Beat)
 		} else if strange == nil {
-			strange = fmt.Errorf("%w: heartbeats at shard %d: %.80q says that its region is %.80q, and this is %q", store.ErrRefused,
+			strange = fmt.Errorf("%w: heartbeats at shard %d: %.80q says that its region is %.80q, and this is %q",
+				store.ErrRefused,
 				s.index, b.NodeID, b.Region, own)
 		}
 	}

@@ -277,7 +277,8 @@ func TestLoopsCarrySettings(t *testing.T) {
 	})
 }
 
-// A region's origin has heartbeats of that region: nodes that claim to be of another one are left out, and keep back none.
+// A region's origin has heartbeats of that region: nodes that claim to be of another one are left out, and keep back
+// none.
 func TestHeartbeatsOfOtherRegionsAreLeftOut(t *testing.T) {
 	r := carrier(t, 1)
 	for i := range 3 * store.HeartbeatsMax {

@@ -28,8 +28,8 @@ type News interface {
 	// Read returns rows of all streams of other regions than the reader's. Of a stream whose cursor is still stored:
 	// the rows with larger numbers, and of these the parts of snapshots without their payload, since they tell what the
 	// rows before them have told; with Parts they have it. Of any other: the rows from its last whole snapshot on, all
-	// if there is none. A stored cursor is one that was read, and whose row was neither pruned nor lost by a store that was restored from a
-	// backup; in the latter case the numbers of the rows may be smaller than the cursor's.
+	// if there is none. A stored cursor is one that was read, and whose row was neither pruned nor lost by a store that
+	// was restored from a backup; in the latter case the numbers of the rows may be smaller than the cursor's.
 	//
 	// A Read with Prove finds every cursor that is not stored; one without it costs a row a stream less, and finds a
 	// cursor only if the next stored row is not the next by number. So a reader that proves its cursors from time to

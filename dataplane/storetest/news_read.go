@@ -66,7 +66,8 @@ func testReadParts(t *testing.T, n News) {
 	for _, prove := range []bool{false, true} {
 		after := cursors{}
 		after.follow(all[:1])
-		page, err := n.Read(t.Context(), store.NewsQuery{Region: "eu", After: after, Prove: prove, Parts: true, MaxBytes: plenty})
+		page, err := n.Read(t.Context(), store.NewsQuery{Region: "eu", After: after, Prove: prove, Parts: true,
+			MaxBytes: plenty})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -30,8 +30,8 @@ type plan struct {
 	kept    int // that are not in the document, and stay without --prune
 }
 
-// planOf has namespaces before overrides, since what an override may be depends on its namespace, and deletions last: an
-// identifier whose override is replaced by another is never without one.
+// planOf has namespaces before overrides, since what an override may be depends on its namespace, and deletions last:
+// an identifier whose override is replaced by another is never without one.
 func planOf(d *settings.Document, s stored, prune bool) (p plan) {
 	var deletions []*change
 	there := make(map[settings.Namespace]*controlv1.Namespace)
