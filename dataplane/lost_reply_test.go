@@ -10,8 +10,8 @@ import (
 	"github.com/weirhq/weir/dataplane/store"
 )
 
-// A claim whose answer is lost may be counted twice: by the origin, which added it, and as the cost that the node decided
-// about without it. So the origin has what was accepted, no less, and at most what the metric says besides.
+// A claim whose answer is lost may be counted twice: by the origin, which added it, and as the cost that the node
+// decided about without it. So the origin has what was accepted, no less, and at most what the metric says besides.
 func TestALostClaimCountsTwiceAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		origin := memstore.NewOrigin(memstore.OriginOptions{})
@@ -39,8 +39,8 @@ func TestALostClaimCountsTwiceAtMost(t *testing.T) {
 	})
 }
 
-// What a batch counted on a guest and got no answer for is at the origin once; its node alone takes the key for that much
-// more, until the window ends.
+// What a batch counted on a guest and got no answer for is at the origin once; its node alone takes the key for that
+// much more, until the window ends.
 func TestALostReplyAboutGuestsIsCountedOnceAtTheOrigin(t *testing.T) {
 	w := newWorld(t)
 	n := w.crowd("api")

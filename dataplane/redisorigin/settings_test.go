@@ -250,7 +250,8 @@ func TestAgeOfStrangeSettings(t *testing.T) {
 	}
 }
 
-// A copy of the settings whose entries have no room for names is refused before they take many times its length in memory.
+// A copy of the settings whose entries have no room for names is refused before they take many times its length in
+// memory.
 func TestEntriesWithoutNamesAreRefused(t *testing.T) {
 	server := servers.RedisForTest(t)
 	raw := rawClient(t, server.Addr())

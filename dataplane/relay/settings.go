@@ -49,8 +49,8 @@ type knownSettings struct {
 	nodes   liveNodes
 }
 
-// settingsRows reads the settings, unless it is known that they have not changed since they were read last: News has told
-// their version within the interval, and the region's nodes are the same.
+// settingsRows reads the settings, unless it is known that they have not changed since they were read last: News has
+// told their version within the interval, and the region's nodes are the same.
 func (r *Relay) settingsRows(ctx context.Context, now time.Time) (store.SettingsRows, error) {
 	known := &r.settings
 	version, at := r.reader.settingsVersion()

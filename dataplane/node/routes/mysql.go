@@ -17,8 +17,8 @@ const mysqlTimeout = 5 * time.Second
 
 // MySQL is Overrides in the table that all nodes read their settings from. Its user
 // needs SELECT, INSERT, UPDATE and DELETE on ratelimit_overrides, INSERT on ratelimit_audit, and INSERT and UPDATE on
-// ratelimit_settings_version, which is more than a node has otherwise: see the grants in schema/README.md. A change that cannot be audited is not made. Changes leave a candidate limit and the shadow mode of
-// an override as they are.
+// ratelimit_settings_version, which is more than a node has otherwise: see the grants in schema/README.md. A change
+// that cannot be audited is not made. Changes leave a candidate limit and the shadow mode of an override as they are.
 type MySQL struct{ DB *sql.DB }
 
 var _ Overrides = MySQL{}
