@@ -24,6 +24,7 @@ type stubStores struct {
 	cells   []store.Change
 	changed []store.Change // what Changes returns until they are told
 	news    stubNews
+	clock   func() time.Time // nil is 28,000,000 minutes
 }
 
 type stubNews struct {
@@ -32,7 +33,11 @@ type stubNews struct {
 }
 
 func (s *stubStores) Changes(context.Context, int, int) (store.Changes, error) {
-	return store.Changes{Cells: s.changed, Epoch: 1, Healed: true, Now: time.UnixMilli(28_000_000 * 60_000)}, nil
+	now := time.UnixMilli(28_000_000 * 60_000)
+	if s.clock != nil {
+		now = s.clock()
+	}
+	return store.Changes{Cells: s.changed, Epoch: 1, Healed: true, Now: now}, nil
 }
 
 func (s *stubStores) Told(context.Context, int, []store.Change) error {

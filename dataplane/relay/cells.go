@@ -71,6 +71,7 @@ type book struct {
 	mu      sync.Mutex
 	nowMs   int64 // the origin's clock, when it last answered
 	cells   map[window.Cell]*cell
+	endings map[int64][]*cell  // all cells by their expiry: a sweep looks at no others
 	waiting map[uint32]*cell   // announced by their hash, and not shared: the other regions' first word wakes them
 	due     map[*cell]struct{} // those whose total may have to be told
 	unsaved map[*cell]struct{} // those whose total may have to be stored for good
@@ -93,6 +94,7 @@ const regionCellsMax = 1 << 22
 func (b *book) init(shards int) {
 	b.parts, b.partMax = make(map[string]int), (regionCellsMax+shards-1)/shards
 	b.cells, b.waiting = make(map[window.Cell]*cell), make(map[uint32]*cell)
+	b.endings = make(map[int64][]*cell)
 	b.due, b.unsaved, b.unsent = make(map[*cell]struct{}), make(map[*cell]struct{}), make(map[*cell]struct{})
 	b.unhanded = make(map[*cell]struct{})
 }
@@ -102,11 +104,20 @@ func (b *book) cellLocked(name *window.Cell) *cell {
 	if c == nil {
 		c = &cell{name: *name, hash: hashOf(name), told: toldNothing, handed: toldNothing}
 		b.cells[*name] = c
+		b.endings[name.ExpiresAtMs()] = append(b.endings[name.ExpiresAtMs()], c)
 	}
 	return c
 }
 
-// forgetLocked forgets a cell.
+// orderLocked lists cells by their expiry anew.
+func (b *book) orderLocked() {
+	clear(b.endings)
+	for _, c := range b.cells {
+		b.endings[c.name.ExpiresAtMs()] = append(b.endings[c.name.ExpiresAtMs()], c)
+	}
+}
+
+// forgetLocked forgets a cell, which sweep takes off endings.
 func (b *book) forgetLocked(c *cell) {
 	for _, p := range c.parts {
 		if b.parts[p.region]--; b.parts[p.region] == 0 {
@@ -134,6 +145,7 @@ func (b *book) forgetOwn() {
 		*c = cell{name: c.name, hash: c.hash, told: toldNothing, handed: toldNothing,
 			shared: c.shared, parts: c.parts, sent: c.sent}
 	}
+	b.orderLocked()
 }
 
 // resend has all foreign totals sent again, to an origin that has lost them.
@@ -174,10 +186,14 @@ func (b *book) sweep() {
 		maps.DeleteFunc(set, func(c *cell, _ struct{}) bool { return gone(c) })
 	}
 	maps.DeleteFunc(b.waiting, func(_ uint32, c *cell) bool { return gone(c) })
-	for _, c := range b.cells {
-		if gone(c) {
+	for atMs, cells := range b.endings {
+		if !b.expired(atMs) {
+			continue
+		}
+		for _, c := range cells {
 			b.forgetLocked(c)
 		}
+		delete(b.endings, atMs)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weirhq/weir/dataplane/memstore"
 	"github.com/weirhq/weir/dataplane/store"
+	"github.com/weirhq/weir/shared/window"
 )
 
 func newTestRelay(t testing.TB) *Relay {
@@ -177,5 +178,22 @@ func TestWhatWasToldOnlyGrows(t *testing.T) {
 	s.recall(map[hashed]struct{}{{x.ExpiresAtMs(), hashOf(&x)}: {}})
 	if c.told != 5 {
 		t.Errorf("%d were told, want 5", c.told)
+	}
+}
+
+// A sweep forgets the cells that have expired and no others, also those that were kept when the rest was forgotten.
+func TestASweepForgetsWhatHasExpired(t *testing.T) {
+	s, now := newTestRelay(t).shards[0], time.Now()
+	long, short, own := minuteCell("long"), minuteCell("short"), minuteCell("own")
+	long.Duration, long.Sequence = time.Hour, short.ExpiresAtMs()/time.Hour.Milliseconds()
+	for _, c := range []window.Cell{long, short} {
+		s.book.merge("us", counted{cell: c, total: 5}, now)
+	}
+	s.book.growLocked(&store.Change{Cell: own, Total: 1, Limit: 100}, now, now)
+	s.book.forgetOwn()
+	s.book.nowMs = short.ExpiresAtMs() + keptFor.Milliseconds()
+	s.book.sweep()
+	if len(s.book.cells) != 1 || s.book.cells[long] == nil || len(s.book.endings) != 1 || s.book.parts["us"] != 1 {
+		t.Errorf("%d cells and %d expiries are left", len(s.book.cells), len(s.book.endings))
 	}
 }

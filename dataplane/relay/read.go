@@ -294,6 +294,7 @@ func (b *book) forgetForeign() {
 			delete(b.cells, name)
 		}
 	}
+	b.orderLocked()
 	clear(b.parts)
 	b.sent = nil
 	clear(b.unsent)

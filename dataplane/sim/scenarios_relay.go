@@ -273,7 +273,8 @@ func relayPairScenario(keys int) Scenario {
 		Summary: fmt.Sprintf("%d keys, 5 %% of them in both regions: two regions of relay-scale100 at their size", keys),
 		Doc: fmt.Sprintf("2 regions of 1 node, each with a relay. %d keys are active in every window of 60 s, with the "+
 			"limits, rates and costs of relay-scale100. One shared key in ten is watched. ", keys) +
-			"What MySQL sends here, times 50 x 49 / 2, is what it sends to fifty such regions.",
+			"Each relay reads the rows of the other region, so a region's rows are half of what MySQL sends. In a fleet " +
+			"of fifty each of 50 relays reads 49 times as much.",
 		Duration: 2 * time.Minute, Warmup: time.Minute,
 		Shape: relayShape(2, 1),
 		fleet: &fleetPlan{metered: true, deaf: true, plan: func(f *fleet, _ time.Duration) agenda {
