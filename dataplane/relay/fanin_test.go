@@ -1,3 +1,5 @@
+//go:build unix
+
 package relay
 
 import (
@@ -21,8 +23,8 @@ const (
 	fanInInterval = 200 * time.Millisecond
 )
 
-// BenchmarkFanIn is what a relay takes to read 49 regions' news and to tell its origin, an interval at a time, with some
-// percent of their keys. Cores are processor time, garbage collection included and the making of the rows not, by the
+// BenchmarkFanIn is what a relay takes to read 49 regions' news and to tell its origin, an interval at a time, with
+// some percent of their keys. Cores are processor time, garbage collection included and the making of the rows not, by the
 // time that the rows stand for. Three windows, 900 intervals, reach what it holds at most.
 func BenchmarkFanIn(b *testing.B) {
 	for _, percent := range []int{1, 2, 4} {
@@ -66,7 +68,8 @@ func fanIn(b *testing.B, percent int) {
 	runtime.KeepAlive(&tellers)
 }
 
-// fanInTeller makes a region's rows: at any moment of a window it has named a part of its cells, and tells more of these.
+// fanInTeller makes a region's rows: at any moment of a window it has named a part of its cells, and tells more of
+// these.
 type fanInTeller struct {
 	stream   store.Stream
 	sequence int64

@@ -226,7 +226,8 @@ func (r *reader) sweep(b *book) {
 	r.names.keep(lives)
 }
 
-// unreadable takes note of a row that this version cannot read. What it told comes when its cells grow.
+// unreadable takes note of a row that this version cannot read. Of a cell that it named nothing more is
+// known until the cell grows and the stream is read again from its last snapshot: see lacking.
 func (r *Relay) unreadable(row *store.NewsRow, err error) {
 	r.metrics.unreadable.Add(1)
 	r.cfg.Logger.Error("relay leaves out a row of news that it cannot read", "region", row.Region, "shard", row.Shard,
